@@ -1,0 +1,9 @@
+# dcp_warnings: what every target of ours compiles with. -Werror comes from the presets.
+add_library(dcp_warnings INTERFACE)
+target_compile_options(dcp_warnings INTERFACE
+  $<$<COMPILE_LANGUAGE:C>:-Wall -Wextra -Wshadow -Wconversion -Wstrict-prototypes -Wvla>)
+if(DCP_SANITIZE)
+  target_compile_options(dcp_warnings INTERFACE
+    -fsanitize=address,undefined -fno-sanitize-recover=undefined -fno-omit-frame-pointer)
+  target_link_options(dcp_warnings INTERFACE -fsanitize=address,undefined)
+endif()

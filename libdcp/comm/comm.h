@@ -1,0 +1,31 @@
+/* Collectives as the library uses them, and the agreement on one status.
+ *
+ * Collective rule: a local failure never returns between two collectives. Do the local work, pass
+ * its status to comm_agree, go on only if that returns DCP_OK. A failing collective itself is
+ * DCP_ERR_COMM; after it no rank is waited for any more. */
+#ifndef DCP_COMM_COMM_H
+#define DCP_COMM_COMM_H
+
+#include "dcp/comm.h"
+
+struct dcp_comm {
+    dcp_comm_ops ops;
+    void *ctx;
+    void (*destroy_ctx)(void *ctx); /* NULL where the context is the caller's */
+    int rank, size;
+};
+
+int comm_broadcast(dcp_comm *comm, void *buf, uint64_t bytes, int root, dcp_error *err);
+int comm_allreduce(dcp_comm *comm, uint64_t *buf, uint64_t count, dcp_reduce op, dcp_error *err);
+int comm_gather(dcp_comm *comm, const void *send, uint64_t bytes, void *recv, int root,
+                dcp_error *err);
+int comm_alltoall(dcp_comm *comm, const void *send, const uint64_t *send_bytes, void *recv,
+                  const uint64_t *recv_bytes, dcp_error *err);
+int comm_barrier(dcp_comm *comm, dcp_error *err);
+
+/* Collective: every rank passes its own status and, where that is a failure, the error it filled.
+ * All ranks return the status of the lowest rank that failed, with that rank's message (prefixed
+ * "rank R: " where the communicator has several ranks) and err->rank = R. */
+int comm_agree(dcp_comm *comm, int status, dcp_error *err);
+
+#endif

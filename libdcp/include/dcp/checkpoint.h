@@ -1,0 +1,70 @@
+/* Reading a checkpoint: looking into it, loading it on any world size, checking every byte. */
+#ifndef DCP_CHECKPOINT_H
+#define DCP_CHECKPOINT_H
+
+#include "dcp/save.h"
+#include "dcp/state.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+typedef struct dcp_checkpoint dcp_checkpoint;
+
+/* Opens a step's folder, or a checkpoint directory, meaning its newest complete step, of either
+ * layout. Collective over `comm` (which is borrowed until the close): rank 0 reads and checks the
+ * tables, all ranks get them. No tensor is read.
+ * DCP_ERR_NOT_FOUND: no such folder, or no complete step in it. DCP_ERR_CORRUPT: a table's checksum
+ * or bounds are wrong, or the file's size is. DCP_ERR_VERSION: written by a newer format. */
+DCP_API int dcp_checkpoint_open(dcp_comm *comm, const char *path, dcp_checkpoint **out,
+                                dcp_error *err);
+DCP_API void dcp_checkpoint_close(dcp_checkpoint *ckpt);
+
+/* The step's folder; valid until the close. */
+DCP_API const char *dcp_checkpoint_path(const dcp_checkpoint *ckpt);
+DCP_API uint64_t dcp_checkpoint_step(const dcp_checkpoint *ckpt);
+DCP_API dcp_layout dcp_checkpoint_layout(const dcp_checkpoint *ckpt);
+/* Files: 1 for DCP_LAYOUT_GLOBAL, else the number of shards. */
+DCP_API int dcp_checkpoint_files(const dcp_checkpoint *ckpt);
+/* What dcp_save was given as `json`, with "format" and "step"; valid until the close. */
+DCP_API const char *dcp_checkpoint_json(const dcp_checkpoint *ckpt);
+
+/* The tensors, bytewise ascending by path; pointers are valid until the close. */
+DCP_API size_t dcp_checkpoint_tensors(const dcp_checkpoint *ckpt);
+DCP_API const dcp_tensor *dcp_checkpoint_tensor(const dcp_checkpoint *ckpt, size_t i);
+/* The tensor of that path; NULL where there is none. */
+DCP_API const dcp_tensor *dcp_checkpoint_find(const dcp_checkpoint *ckpt, const char *path);
+
+/* Fills the memory of `state`'s boxes. Collective; `state` may name any part of the checkpoint's
+ * tensors, and its boxes may differ from those that were saved. What arrived in memory is proven
+ * against the stored checksums, on every rank. On failure the memory's content is undefined.
+ * DCP_ERR_NOT_FOUND: a tensor that the checkpoint lacks. DCP_ERR_MISMATCH: another dtype or shape
+ * (never cast). DCP_ERR_CORRUPT: bytes differ from what was saved; the message names tensor and
+ * block. Extra memory: at most 64 MiB a rank. */
+DCP_API int dcp_load(dcp_checkpoint *ckpt, const dcp_state *state, dcp_report *report,
+                     dcp_error *err);
+
+/* Reads one box of one tensor into data (dense), checking every block it touches. Not collective:
+ * for tools. Errors as dcp_load's. */
+DCP_API int dcp_checkpoint_read(dcp_checkpoint *ckpt, const char *path, const dcp_box *box,
+                                void *data, dcp_error *err);
+
+typedef struct dcp_verify_options {
+    /* Called for each damage found: `what` is one line that names the file and the tensor and
+     * block, or the structure (user block, index, blocks, meta, HDF5 metadata, padding, size,
+     * about.json). */
+    void (*on_damage)(void *ctx, const char *what);
+    /* Called every few MiB; may be NULL. */
+    void (*on_progress)(void *ctx, uint64_t done_bytes, uint64_t total_bytes);
+    void *ctx;
+} dcp_verify_options;
+
+/* Reads every byte of the step's folder `path` and checks it, with about.json. Not collective.
+ * DCP_OK: intact. DCP_ERR_CORRUPT: damage was reported through on_damage. Other statuses: the check
+ * itself could not be done. */
+DCP_API int dcp_verify(const char *path, const dcp_verify_options *options, dcp_error *err);
+
+#ifdef __cplusplus
+}
+#endif
+#endif

@@ -1,0 +1,50 @@
+/* Communicators: the ranks that save and load together. From MPI (dcp/mpi.h), from a table of five
+ * functions for programs without MPI, or one rank alone. */
+#ifndef DCP_COMM_H
+#define DCP_COMM_H
+
+#include <stdint.h>
+
+#include "dcp/error.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+typedef struct dcp_comm dcp_comm;
+
+typedef enum dcp_reduce { DCP_REDUCE_MAX, DCP_REDUCE_MIN, DCP_REDUCE_SUM, DCP_REDUCE_XOR } dcp_reduce;
+
+/* What a launcher without MPI provides. All are required, collective, called from the thread that
+ * called libdcp, and return 0 or, on failure, anything else (which becomes DCP_ERR_COMM). */
+typedef struct dcp_comm_ops {
+    /* buf[bytes] of `root` to all ranks. */
+    int (*broadcast)(void *ctx, void *buf, uint64_t bytes, int root);
+    /* buf[count] becomes the element-wise reduction over ranks, on every rank. */
+    int (*allreduce)(void *ctx, uint64_t *buf, uint64_t count, dcp_reduce op);
+    /* send[bytes] of each rank to recv[rank * bytes] on `root`; recv is NULL elsewhere. */
+    int (*gather)(void *ctx, const void *send, uint64_t bytes, void *recv, int root);
+    /* send holds send_bytes[r] bytes for each rank r, in rank order without gaps; recv likewise. */
+    int (*alltoall)(void *ctx, const void *send, const uint64_t *send_bytes, void *recv,
+                    const uint64_t *recv_bytes);
+    int (*barrier)(void *ctx);
+} dcp_comm_ops;
+
+/* A communicator of one rank; needs no launcher. */
+DCP_API int dcp_comm_self(dcp_comm **out, dcp_error *err);
+
+/* A communicator of `size` ranks over the caller's functions. `ops` is copied; `ctx` is borrowed
+ * until the communicator is destroyed. */
+DCP_API int dcp_comm_from_ops(const dcp_comm_ops *ops, void *ctx, int rank, int size,
+                              dcp_comm **out, dcp_error *err);
+
+DCP_API int dcp_comm_rank(const dcp_comm *comm);
+DCP_API int dcp_comm_size(const dcp_comm *comm);
+
+/* Frees the communicator (and MPI's duplicate). NULL is ignored. Objects made on it go first. */
+DCP_API void dcp_comm_destroy(dcp_comm *comm);
+
+#ifdef __cplusplus
+}
+#endif
+#endif

@@ -1,0 +1,25 @@
+/* libdcp: sharded checkpoints that reshard on load to any world size. Includes every public header
+ * but dcp/mpi.h, which needs MPI's own.
+ *
+ * A run's state is a set of named global tensors (dcp/state.h) of which each rank holds boxes. A
+ * store (dcp/store.h) is a directory of steps; dcp_save (dcp/save.h) adds one; dcp_checkpoint_open
+ * and dcp_load (dcp/checkpoint.h) read one on any number of ranks.
+ *
+ * Conventions. Functions return a status of dcp/error.h (DCP_OK is 0) and set outputs only on
+ * success. "Collective" functions are called by every rank of the communicator in the same order;
+ * they return the same status on all of them, also when only one rank failed, and never leave a
+ * rank waiting. The library never prints, exits or aborts and keeps no global state: one object
+ * must not be used by two threads at once, different objects may. */
+#ifndef DCP_DCP_H
+#define DCP_DCP_H
+
+#include "dcp/checkpoint.h"
+#include "dcp/comm.h"
+#include "dcp/error.h"
+#include "dcp/safetensors.h"
+#include "dcp/save.h"
+#include "dcp/state.h"
+#include "dcp/store.h"
+#include "dcp/tensor.h"
+
+#endif

@@ -1,0 +1,54 @@
+/* Saving a step. */
+#ifndef DCP_SAVE_H
+#define DCP_SAVE_H
+
+#include "dcp/state.h"
+#include "dcp/store.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+typedef enum dcp_layout {
+    DCP_LAYOUT_GLOBAL,  /* one file for all ranks: state.h5 */
+    DCP_LAYOUT_SHARDED, /* a file a rank: shard-00002-of-00008.h5 */
+} dcp_layout;
+
+typedef struct dcp_save_options {
+    dcp_layout layout;
+    /* Files of DCP_LAYOUT_SHARDED; 0: the communicator's size. Shard r is written by the rank r %
+     * size, from the boxes that were added for rank r. */
+    int shards;
+    /* Members of one JSON object that about.json gets besides the library's own; NULL: none. */
+    const char *about_json;
+} dcp_save_options;
+
+/* Where a save's or load's time went, in seconds of this rank; and its size. */
+typedef struct dcp_report {
+    uint64_t bytes;    /* tensor bytes of all ranks */
+    double total_s;    /* the whole call */
+    double plan_s;     /* agreeing on tensors and boxes, laying the file out */
+    double exchange_s; /* edge bytes and small pieces travelling between ranks */
+    double transfer_s; /* positioned writes or reads, and the checksums beside them */
+    double sync_s;     /* making the data durable; for a load: comparing checksums */
+    double publish_s;  /* tables, about.json, rename, retention */
+} dcp_report;
+
+/* Writes `state` as `step` of `store`: complete and durable when it returns DCP_OK. Collective.
+ *   json     one JSON object, kept in the checkpoint (rank 0's counts, the others' is ignored):
+ *            what determines the next step beside the tensors. Keys "format", "step" and "shard"
+ *            are the library's. NULL: none. Stored with sorted keys, so that equal states give
+ *            equal files.
+ *   options, report, err   may be NULL.
+ * On failure every rank gets the same status; nothing is published, older steps stay, and the next
+ * save may be tried at once. Extra memory: at most 64 MiB a rank.
+ * DCP_ERR_MISMATCH: ranks disagree about a tensor, or boxes overlap or leave elements out.
+ * DCP_ERR_STATE: the step exists. DCP_ERR_NO_SPACE: found before data moves where the file system
+ * can tell. */
+DCP_API int dcp_save(dcp_store *store, uint64_t step, const dcp_state *state, const char *json,
+                     const dcp_save_options *options, dcp_report *report, dcp_error *err);
+
+#ifdef __cplusplus
+}
+#endif
+#endif

@@ -1,0 +1,64 @@
+/* A store: a directory of steps, `DIR/step-00000120/`. One writer at a time holds it; readers need
+ * no store (dcp/checkpoint.h). */
+#ifndef DCP_STORE_H
+#define DCP_STORE_H
+
+#include <stddef.h>
+
+#include "dcp/comm.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+typedef struct dcp_store dcp_store;
+
+typedef struct dcp_store_options {
+    uint32_t keep;    /* complete steps that stay after a save; 0: all */
+    int replace;      /* a save of a step that exists replaces it; 0: DCP_ERR_STATE */
+    const char *tool; /* the program that writes, for about.json; NULL: "libdcp" */
+    dcp_log_fn log;   /* may be NULL */
+    void *log_ctx;
+} dcp_store_options;
+
+/* Opens `dir` for writing, making it where it is missing. Collective. Takes the exclusive lock
+ * `DIR/.lock` and removes what a killed writer left (.tmp-* and .trash-*). `comm` is borrowed until
+ * dcp_store_close; `options` may be NULL for all defaults and is copied.
+ * DCP_ERR_BUSY: another writer holds it; the message names its host and pid.
+ * DCP_ERR_IO: not a directory, not writable. */
+DCP_API int dcp_store_open(dcp_comm *comm, const char *dir, const dcp_store_options *options,
+                           dcp_store **out, dcp_error *err);
+
+/* Releases the lock. Not collective. NULL is ignored. */
+DCP_API void dcp_store_close(dcp_store *store);
+
+/* Says that the run goes on from `step` (0: from the start): steps after it are moved aside to
+ * `.abandoned-step-...` right before the first publication, and logged. Abandoned steps count
+ * neither as newest nor for `keep`; they go when as many newer steps stand as `keep` asks for. Not
+ * collective; every rank calls it. */
+DCP_API int dcp_store_continue_from(dcp_store *store, uint64_t step, dcp_error *err);
+
+/* The newest step that is known to be intact (one that was loaded, or saved by this store); it is
+ * never removed by `keep`. Not collective; every rank calls it after a load. */
+DCP_API int dcp_store_mark_intact(dcp_store *store, uint64_t step, dcp_error *err);
+
+typedef enum dcp_step_kind {
+    DCP_STEP_COMPLETE,  /* step-N: published */
+    DCP_STEP_PARTIAL,   /* .tmp-step-N: being written, or left by a killed writer */
+    DCP_STEP_ABANDONED, /* .abandoned-step-N: set aside by a run that went back */
+} dcp_step_kind;
+
+typedef struct dcp_step {
+    uint64_t step;
+    dcp_step_kind kind;
+    char name[64]; /* of the folder in DIR */
+} dcp_step;
+
+/* Lists the steps in `dir`, ascending, complete ones first among equals. Not collective, takes no
+ * lock. *out is freed by the caller with free(). An empty or missing directory gives 0 steps. */
+DCP_API int dcp_steps_list(const char *dir, dcp_step **out, size_t *n_out, dcp_error *err);
+
+#ifdef __cplusplus
+}
+#endif
+#endif

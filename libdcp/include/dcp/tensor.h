@@ -1,0 +1,73 @@
+/* Tensors, their element types, and boxes of them. */
+#ifndef DCP_TENSOR_H
+#define DCP_TENSOR_H
+
+#include <stdint.h>
+
+#include "dcp/error.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+#define DCP_MAX_DIMS 8
+#define DCP_MAX_PATH 1024 /* longest path of a tensor, in bytes */
+
+/* Element types: name (safetensors' spelling), bytes an element. */
+#define DCP_DTYPE_LIST(X)                                                                          \
+    X(DCP_F64, "F64", 8)                                                                           \
+    X(DCP_F32, "F32", 4)                                                                           \
+    X(DCP_F16, "F16", 2)                                                                           \
+    X(DCP_BF16, "BF16", 2)                                                                         \
+    X(DCP_F8_E4M3, "F8_E4M3", 1)                                                                   \
+    X(DCP_F8_E5M2, "F8_E5M2", 1)                                                                   \
+    X(DCP_I64, "I64", 8)                                                                           \
+    X(DCP_I32, "I32", 4)                                                                           \
+    X(DCP_I16, "I16", 2)                                                                           \
+    X(DCP_I8, "I8", 1)                                                                             \
+    X(DCP_U64, "U64", 8)                                                                           \
+    X(DCP_U32, "U32", 4)                                                                           \
+    X(DCP_U16, "U16", 2)                                                                           \
+    X(DCP_U8, "U8", 1)                                                                             \
+    X(DCP_BOOL, "BOOL", 1)
+
+#define DCP_DTYPE_ENUM(id, name, bytes) id,
+typedef enum dcp_dtype { DCP_DTYPE_LIST(DCP_DTYPE_ENUM) DCP_DTYPE_COUNT } dcp_dtype;
+#undef DCP_DTYPE_ENUM
+
+/* A global tensor: row-major, little-endian, whatever box of it a rank holds. */
+typedef struct dcp_tensor {
+    const char *path; /* "/section/name", for example "/model/lm_head.weight" */
+    dcp_dtype dtype;
+    uint32_t ndim; /* 0: a scalar, one element */
+    uint64_t shape[DCP_MAX_DIMS];
+} dcp_tensor;
+
+/* The elements start[d] <= index[d] < start[d] + count[d]; empty where any count is 0. */
+typedef struct dcp_box {
+    uint64_t start[DCP_MAX_DIMS];
+    uint64_t count[DCP_MAX_DIMS];
+} dcp_box;
+
+/* "F32" and so on; NULL for a value outside the enum. Static storage. */
+DCP_API const char *dcp_dtype_name(dcp_dtype dtype);
+/* Bytes an element; 0 for a value outside the enum. */
+DCP_API uint64_t dcp_dtype_bytes(dcp_dtype dtype);
+/* The type of that name; DCP_ERR_NOT_FOUND where there is none. */
+DCP_API int dcp_dtype_parse(const char *name, dcp_dtype *out);
+
+/* Bytes of the whole tensor. The tensor must be one that libdcp accepted or returned. */
+DCP_API uint64_t dcp_tensor_bytes(const dcp_tensor *tensor);
+
+/* The box of all of `tensor`. */
+DCP_API dcp_box dcp_box_whole(const dcp_tensor *tensor);
+/* Rank's box when `tensor` is cut on dimension 0 as FSDP2 and torch.chunk do it: ceil(shape[0] /
+ * world) rows a rank; the last ranks may hold fewer or none. A scalar is on rank 0 alone. */
+DCP_API dcp_box dcp_box_chunk(const dcp_tensor *tensor, int rank, int world);
+/* Elements in the first `ndim` dimensions of `box`. */
+DCP_API uint64_t dcp_box_elems(const dcp_box *box, uint32_t ndim);
+
+#ifdef __cplusplus
+}
+#endif
+#endif

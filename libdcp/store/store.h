@@ -1,0 +1,42 @@
+/* What a save needs of a store: a folder to write into, and its publication. */
+#ifndef DCP_STORE_STORE_H
+#define DCP_STORE_STORE_H
+
+#include "dcp/store.h"
+
+struct save_layout; /* libdcp/save: the layout of the last file, kept for the next */
+
+struct dcp_store {
+    dcp_comm *comm; /* borrowed */
+    char *dir;
+    dcp_store_options options; /* `tool` is a copy */
+    int lock_fd;               /* -1 on ranks other than 0 */
+    uint64_t continue_from;    /* steps after it are abandoned before the first publication */
+    int abandon_pending;
+    uint64_t newest_intact;
+    int has_intact;
+    struct save_layout *layout;
+    void (*layout_free)(struct save_layout *layout);
+};
+
+/* Collective. Rank 0 makes an empty `DIR/.tmp-step-N`; all ranks get its path (PATH_MAX bytes).
+ * DCP_ERR_STATE where step-N exists, is not about to be abandoned, and options.replace is 0. */
+int store_begin(dcp_store *store, uint64_t step, char *tmp_path, dcp_error *err);
+
+/* Collective. The files in the temporary folder are complete and durable; rank 0 adds about.json
+ * (the library's members: see about.h; `members_json`: an object with further ones, or NULL), makes
+ * the folder durable, sets later steps aside where a run went back, renames, repoints `latest`,
+ * and applies `keep`. The step counts as intact from then on. A failure to remove old steps is
+ * logged, not returned. */
+int store_publish(dcp_store *store, uint64_t step, const char *members_json, dcp_error *err);
+
+/* Not collective; rank 0 removes the temporary folder of a save that failed. Never fails. */
+void store_rollback(dcp_store *store, uint64_t step);
+
+/* "step-00000120" with the given prefix ("", ".tmp-", ".abandoned-") into name[64]. */
+void store_step_name(char *name, const char *prefix, uint64_t step);
+
+/* The path of the newest complete step's folder in dir, or DCP_ERR_NOT_FOUND. */
+int store_newest(const char *dir, char *path /* PATH_MAX */, uint64_t *step, dcp_error *err);
+
+#endif

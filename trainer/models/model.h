@@ -1,0 +1,76 @@
+/* A model as the trainer sees it: parameters grouped in units, and stages that run in order.
+ *
+ * A unit is what FSDP gathers and reduces at once; unit 0 is the root (embedding, final norm,
+ * lm_head), which stays gathered during a step; units 1..L are the transformer blocks. A stage is
+ * one piece of the computation and uses the parameters of one unit. For a decoder of L blocks the
+ * stages are: 0 embedding (unit 0), 1..L blocks (units 1..L), L+1 final norm, head and loss (unit
+ * 0). Tied weights are one parameter of one unit.
+ *
+ * A model_run holds the activations of one leaf (micro-batch). The computation of a leaf depends on
+ * nothing but its samples and the parameters: same bits on any rank. fp32 throughout. */
+#ifndef TRAINER_MODELS_MODEL_H
+#define TRAINER_MODELS_MODEL_H
+
+#include <jansson.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "dcp/error.h"
+#include "dcp/tensor.h"
+
+typedef struct model model;
+typedef struct model_run model_run;
+
+typedef enum model_init { MODEL_INIT_NORMAL, MODEL_INIT_ONES, MODEL_INIT_ZEROS } model_init;
+
+typedef struct model_param {
+    char name[128]; /* Hugging Face's: "model.layers.0.mlp.up_proj.weight" */
+    uint32_t ndim;
+    uint64_t shape[DCP_MAX_DIMS];
+    model_init init; /* how a random start fills it; NORMAL: with the model's initializer_range */
+} model_param;
+
+/* Makes a model from a Hugging Face config object (model_type "llama" or "qwen3"). A key whose
+ * value asks for what we don't have (rope scaling, another activation, sliding windows, dropout,
+ * biases) is DCP_ERR_UNSUPPORTED and named; a missing or wrong-typed key is DCP_ERR_ARG. Needs no
+ * memory for parameters: those are the caller's. */
+int model_create(const json_t *config, model **out, dcp_error *err);
+void model_destroy(model *m);
+
+size_t model_units(const model *m);                              /* L + 1 */
+size_t model_unit_params(const model *m, size_t unit);           /* parameters in that unit */
+const model_param *model_unit_param(const model *m, size_t unit, size_t i);
+size_t model_stages(const model *m);                             /* L + 2 */
+size_t model_stage_unit(const model *m, size_t stage);
+double model_init_std(const model *m);                           /* initializer_range */
+uint64_t model_vocab(const model *m);
+uint64_t model_max_sequence(const model *m);                     /* max_position_embeddings */
+/* Floating-point operations of forward and backward for one token at this sequence length: 6 per
+ * parameter plus 12 * layers * heads * head_dim * sequence (attention). */
+double model_flops_per_token(const model *m, uint64_t sequence);
+
+/* Memory for one leaf of batch x sequence tokens: every allocation is made here. */
+int model_run_create(const model *m, uint64_t batch, uint64_t sequence, model_run **out,
+                     dcp_error *err);
+void model_run_destroy(model_run *run);
+uint64_t model_run_bytes(const model_run *run); /* all its activations */
+
+/* Sets the leaf: ids[batch*sequence] and targets[batch*sequence] (what the token at that place
+ * should predict; -100: not counted), both borrowed until the next call. Gradients and loss are
+ * multiplied by `scale` (1 / tokens counted in the whole step). DCP_ERR_ARG: an id or target
+ * outside the vocabulary. */
+int model_run_set_batch(model_run *run, const int32_t *ids, const int32_t *targets, float scale,
+                        dcp_error *err);
+
+/* Runs a stage. params: the unit's parameters, whole, in the unit's order. Stages run in order;
+ * the last one also computes the loss. */
+void model_forward(model_run *run, size_t stage, const float *const *params);
+/* Runs a stage backwards, in reverse order. grads: the unit's gradients, +=. */
+void model_backward(model_run *run, size_t stage, const float *const *params,
+                    float *const *grads);
+/* Sum over this leaf's counted tokens of the negative log likelihood, times scale. */
+double model_run_loss(const model_run *run);
+/* Logits of the last forward [batch*sequence, vocab], for tests; valid until the backward. */
+const float *model_run_logits(const model_run *run);
+
+#endif
