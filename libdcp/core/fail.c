@@ -1,0 +1,92 @@
+/* Errors: the texts of the statuses, and filling a dcp_error.
+ *
+ * A message is formatted apart and then copied, so that an error may be rephrased with its own old
+ * message as an argument; and it is one line whatever the names in it hold. */
+#include "core/fail.h"
+
+#include <errno.h>
+#include <inttypes.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <string.h>
+
+const char *dcp_version(void) { return DCP_VERSION; }
+
+const char *dcp_status_text(int status) {
+#define STATUS_TEXT(name, value, text)                                                             \
+    case name:                                                                                     \
+        return text;
+    switch (status) {
+        DCP_STATUS_LIST(STATUS_TEXT)
+    default:
+        return "unknown status";
+    }
+#undef STATUS_TEXT
+}
+
+static void keep_on_one_line(char *text) {
+    for (; *text; text++)
+        if ((unsigned char)*text < ' ' || *text == 0x7f) *text = '?';
+}
+
+int core_fail(dcp_error *err, int status, const char *fmt, ...) {
+    if (!err) return status;
+    char message[sizeof err->message];
+    va_list args;
+    va_start(args, fmt);
+    vsnprintf(message, sizeof message, fmt, args);
+    va_end(args);
+    keep_on_one_line(message);
+    memcpy(err->message, message, sizeof message);
+    err->status = status;
+    err->rank = -1;
+    return status;
+}
+
+static int status_of_errno(int code) {
+    switch (code) {
+    case ENOSPC:
+    case EDQUOT:
+        return DCP_ERR_NO_SPACE;
+    case ENOENT:
+        return DCP_ERR_NOT_FOUND;
+    case ENOMEM:
+        return DCP_ERR_NO_MEMORY;
+    default:
+        return DCP_ERR_IO;
+    }
+}
+
+/* What to do about it, where the errno's own text leaves that open. */
+static const char *remedy_of_errno(int code) {
+    switch (code) {
+    case ENOSPC:
+        return "; free space there or choose another folder";
+    case EDQUOT:
+        return "; free some of the quota or choose another folder";
+    case EROFS:
+    case EACCES:
+    case EPERM:
+        return "; allow this user to use it or choose another folder";
+    case EMFILE:
+    case ENFILE:
+        return "; raise the limit of open files (ulimit -n)";
+    case EIO:
+        return "; look at the disk and the kernel's log";
+    default:
+        return "";
+    }
+}
+
+int core_fail_errno(dcp_error *err, const char *what, const char *path) {
+    int code = errno;
+    return core_fail(err, status_of_errno(code), "%s %s: %s%s", what, path, strerror(code),
+                     remedy_of_errno(code));
+}
+
+int core_fail_memory(dcp_error *err, uint64_t bytes) {
+    return core_fail(err, DCP_ERR_NO_MEMORY,
+                     "out of memory: %" PRIu64 " bytes are not available; use fewer ranks a host "
+                     "or a host with more memory",
+                     bytes);
+}
