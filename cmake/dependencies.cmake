@@ -1,4 +1,4 @@
-# Imported targets of the libraries we stand on. tests/setup.sh installs Debian's packages of them.
+# Imported targets of the libraries we stand on. cmake/setup.sh installs Debian's packages of them.
 find_package(Threads REQUIRED)
 find_package(MPI REQUIRED COMPONENTS C)
 find_package(PkgConfig REQUIRED)
