@@ -15,6 +15,13 @@ struct dcp_comm {
     int rank, size;
 };
 
+/* The collectives of one rank alone, which every communicator of size 1 uses. */
+extern const dcp_comm_ops comm_alone;
+
+/* A communicator over `ops`, which it copies; NULL where memory is short. */
+dcp_comm *comm_create(const dcp_comm_ops *ops, void *ctx, void (*destroy_ctx)(void *ctx), int rank,
+                      int size);
+
 int comm_broadcast(dcp_comm *comm, void *buf, uint64_t bytes, int root, dcp_error *err);
 int comm_allreduce(dcp_comm *comm, uint64_t *buf, uint64_t count, dcp_reduce op, dcp_error *err);
 int comm_gather(dcp_comm *comm, const void *send, uint64_t bytes, void *recv, int root,
@@ -25,7 +32,8 @@ int comm_barrier(dcp_comm *comm, dcp_error *err);
 
 /* Collective: every rank passes its own status and, where that is a failure, the error it filled.
  * All ranks return the status of the lowest rank that failed, with that rank's message (prefixed
- * "rank R: " where the communicator has several ranks) and err->rank = R. */
+ * "rank R: " where the communicator has several ranks) and err->rank = R. An error that was agreed
+ * on before keeps its rank and prefix. Costs one all-reduce of eight bytes where no rank failed. */
 int comm_agree(dcp_comm *comm, int status, dcp_error *err);
 
 #endif

@@ -37,7 +37,7 @@ int core_fail(dcp_error *err, int status, const char *fmt, ...) {
     vsnprintf(message, sizeof message, fmt, args);
     va_end(args);
     keep_on_one_line(message);
-    memcpy(err->message, message, sizeof message);
+    memcpy(err->message, message, strlen(message) + 1);
     err->status = status;
     err->rank = -1;
     return status;
