@@ -1,0 +1,246 @@
+/* Parsing and formatting of safetensors headers.
+ *
+ * Everything in a header is hostile until checked here: after st_header_parse the tensors' data
+ * covers the file's data exactly, each byte once, and shapes agree with sizes. */
+#include <endian.h>
+#include <jansson.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "core/fail.h"
+#include "safetensors/header.h"
+
+static int parse_size(const json_t *value, uint64_t *out) {
+    if (!json_is_integer(value) || json_integer_value(value) < 0) return -1;
+    *out = (uint64_t)json_integer_value(value);
+    return 0;
+}
+
+static int parse_dtype(const char *path, const char *name, const json_t *value, dcp_dtype *out,
+                       dcp_error *err) {
+    const char *text = json_string_value(value);
+    if (!text) return core_fail(err, DCP_ERR_CORRUPT, "%s: tensor '%s' has no dtype", path, name);
+    if (dcp_dtype_parse(text, out) != DCP_OK)
+        return core_fail(err, DCP_ERR_UNSUPPORTED, "%s: tensor '%s' has the unknown dtype '%s'",
+                         path, name, text);
+    return DCP_OK;
+}
+
+static int parse_shape(const char *path, const char *name, const json_t *value, dcp_tensor *out,
+                       dcp_error *err) {
+    if (!json_is_array(value))
+        return core_fail(err, DCP_ERR_CORRUPT, "%s: tensor '%s' has no shape", path, name);
+    if (json_array_size(value) > DCP_MAX_DIMS)
+        return core_fail(err, DCP_ERR_UNSUPPORTED,
+                         "%s: tensor '%s' has %zu dimensions, more than %d", path, name,
+                         json_array_size(value), DCP_MAX_DIMS);
+    out->ndim = (uint32_t)json_array_size(value);
+    for (uint32_t d = 0; d < out->ndim; d++)
+        if (parse_size(json_array_get(value, d), &out->shape[d]))
+            return core_fail(err, DCP_ERR_CORRUPT,
+                             "%s: tensor '%s': dimension %u of its shape is not a size", path, name,
+                             d);
+    return DCP_OK;
+}
+
+/* A size of 0 anywhere makes the tensor empty, however large the others are. */
+static int shape_bytes(const dcp_tensor *tensor, uint64_t *out) {
+    uint64_t bytes = dcp_dtype_bytes(tensor->dtype);
+    for (uint32_t d = 0; d < tensor->ndim; d++)
+        if (tensor->shape[d] == 0) {
+            *out = 0;
+            return 0;
+        }
+    for (uint32_t d = 0; d < tensor->ndim; d++)
+        if (__builtin_mul_overflow(bytes, tensor->shape[d], &bytes)) return -1;
+    *out = bytes;
+    return bytes > INT64_MAX ? -1 : 0;
+}
+
+static int parse_offsets(const char *path, const char *name, const json_t *value,
+                         uint64_t data_bytes, st_entry *out, dcp_error *err) {
+    if (json_array_size(value) != 2 || parse_size(json_array_get(value, 0), &out->begin) ||
+        parse_size(json_array_get(value, 1), &out->end) || out->begin > out->end)
+        return core_fail(err, DCP_ERR_CORRUPT, "%s: tensor '%s': data_offsets are not [begin, end]",
+                         path, name);
+    if (out->end > data_bytes)
+        return core_fail(err, DCP_ERR_CORRUPT,
+                         "%s: tensor '%s' ends at byte %llu of the data, which has only %llu: "
+                         "truncated?",
+                         path, name, (unsigned long long)out->end, (unsigned long long)data_bytes);
+    uint64_t bytes;
+    if (shape_bytes(&out->tensor, &bytes))
+        return core_fail(err, DCP_ERR_CORRUPT, "%s: tensor '%s': its shape overflows", path, name);
+    if (bytes != out->end - out->begin)
+        return core_fail(err, DCP_ERR_CORRUPT,
+                         "%s: tensor '%s' has %llu bytes by its shape, %llu by its data_offsets",
+                         path, name, (unsigned long long)bytes,
+                         (unsigned long long)(out->end - out->begin));
+    return DCP_OK;
+}
+
+static int parse_entry(const char *path, const char *name, const json_t *value, uint64_t data_bytes,
+                       st_entry *out, dcp_error *err) {
+    if (!json_is_object(value) || json_object_size(value) != 3)
+        return core_fail(err, DCP_ERR_CORRUPT,
+                         "%s: tensor '%s' is not {dtype, shape, data_offsets}", path, name);
+    int status = parse_dtype(path, name, json_object_get(value, "dtype"), &out->tensor.dtype, err);
+    if (status == DCP_OK)
+        status = parse_shape(path, name, json_object_get(value, "shape"), &out->tensor, err);
+    if (status == DCP_OK)
+        status =
+            parse_offsets(path, name, json_object_get(value, "data_offsets"), data_bytes, out, err);
+    if (status != DCP_OK) return status;
+    out->tensor.path = strdup(name);
+    return out->tensor.path ? DCP_OK : core_fail_memory(err, strlen(name) + 1);
+}
+
+static int check_metadata(const char *path, json_t *value, dcp_error *err) {
+    const char *key;
+    json_t *text;
+    if (!json_is_object(value))
+        return core_fail(err, DCP_ERR_CORRUPT, "%s: __metadata__ is not an object", path);
+    json_object_foreach(value, key, text) {
+        if (!json_is_string(text))
+            return core_fail(err, DCP_ERR_CORRUPT, "%s: __metadata__ '%s' is not a string", path,
+                             key);
+    }
+    return DCP_OK;
+}
+
+static int compare_u64(uint64_t a, uint64_t b) { return (a > b) - (a < b); }
+
+static int compare_places(const void *a, const void *b) {
+    const st_entry *x = a, *y = b;
+    int order = compare_u64(x->begin, y->begin);
+    return order ? order : compare_u64(x->end, y->end);
+}
+
+int st_entry_compare_names(const void *a, const void *b) {
+    return strcmp(((const st_entry *)a)->tensor.path, ((const st_entry *)b)->tensor.path);
+}
+
+/* `entries` ascend by place. */
+static int check_cover(const char *path, const st_entry *entries, size_t n, uint64_t data_bytes,
+                       dcp_error *err) {
+    uint64_t covered = 0;
+    for (size_t i = 0; i < n; i++) {
+        if (entries[i].begin < covered)
+            return core_fail(err, DCP_ERR_CORRUPT, "%s: tensors '%s' and '%s' overlap", path,
+                             entries[i - 1].tensor.path, entries[i].tensor.path);
+        if (entries[i].begin > covered)
+            return core_fail(
+                err, DCP_ERR_CORRUPT,
+                "%s: a hole of %llu bytes before tensor '%s', at byte %llu of the data", path,
+                (unsigned long long)(entries[i].begin - covered), entries[i].tensor.path,
+                (unsigned long long)covered);
+        covered = entries[i].end;
+    }
+    if (covered != data_bytes)
+        return core_fail(err, DCP_ERR_CORRUPT, "%s: %llu bytes after the last tensor", path,
+                         (unsigned long long)(data_bytes - covered));
+    return DCP_OK;
+}
+
+void st_entries_free(st_entry *entries, size_t n) {
+    for (size_t i = 0; i < n; i++) free((char *)(uintptr_t)entries[i].tensor.path);
+    free(entries);
+}
+
+static int parse_entries(const char *path, json_t *root, uint64_t data_bytes, st_entry **out,
+                         size_t *n_out, dcp_error *err) {
+    size_t n = 0;
+    st_entry *entries = calloc(json_object_size(root) + 1, sizeof *entries);
+    if (!entries) return core_fail_memory(err, json_object_size(root) * sizeof *entries);
+    int status = DCP_OK;
+    const char *name;
+    json_t *value;
+    json_object_foreach(root, name, value) {
+        if (strcmp(name, "__metadata__") == 0)
+            status = check_metadata(path, value, err);
+        else if ((status = parse_entry(path, name, value, data_bytes, &entries[n], err)) == DCP_OK)
+            n++;
+        if (status != DCP_OK) goto free_entries;
+    }
+    qsort(entries, n, sizeof *entries, compare_places);
+    status = check_cover(path, entries, n, data_bytes, err);
+    if (status != DCP_OK) goto free_entries;
+    qsort(entries, n, sizeof *entries, st_entry_compare_names);
+    *out = entries;
+    *n_out = n;
+    return DCP_OK;
+free_entries:
+    st_entries_free(entries, n);
+    return status;
+}
+
+int st_header_parse(const char *path, const char *json, uint64_t bytes, uint64_t data_bytes,
+                    st_entry **out, size_t *n_out, dcp_error *err) {
+    if (bytes == 0 || json[0] != '{')
+        return core_fail(err, DCP_ERR_CORRUPT, "%s: the header does not begin with '{'", path);
+    json_error_t where;
+    json_t *root = json_loadb(json, bytes, JSON_REJECT_DUPLICATES, &where);
+    if (!root)
+        return core_fail(err, DCP_ERR_CORRUPT, "%s: the header is not JSON: %s (byte %d)", path,
+                         where.text, where.position);
+    int status = parse_entries(path, root, data_bytes, out, n_out, err);
+    json_decref(root);
+    return status;
+}
+
+static json_t *entry_json(const dcp_tensor *tensor, uint64_t begin, uint64_t end) {
+    json_t *shape = json_array();
+    for (uint32_t d = 0; d < tensor->ndim; d++)
+        json_array_append_new(shape, json_integer((json_int_t)tensor->shape[d]));
+    return json_pack("{s:s, s:o, s:[I, I]}", "dtype", dcp_dtype_name(tensor->dtype), "shape", shape,
+                     "data_offsets", (json_int_t)begin, (json_int_t)end);
+}
+
+static int add_tensor(json_t *root, const dcp_tensor *tensor, uint64_t *offset, dcp_error *err) {
+    uint64_t bytes, end;
+    if (!tensor->path || !dcp_dtype_name(tensor->dtype) || tensor->ndim > DCP_MAX_DIMS)
+        return core_fail(err, DCP_ERR_ARG, "safetensors: not a tensor (name, dtype, dimensions)");
+    if (shape_bytes(tensor, &bytes) || __builtin_add_overflow(*offset, bytes, &end) ||
+        end > INT64_MAX)
+        return core_fail(err, DCP_ERR_ARG, "safetensors: the size of '%s' overflows", tensor->path);
+    if (json_object_get(root, tensor->path))
+        return core_fail(err, DCP_ERR_ARG, "safetensors: the name '%s' is used twice or reserved",
+                         tensor->path);
+    if (json_object_set_new(root, tensor->path, entry_json(tensor, *offset, end)))
+        return core_fail(err, DCP_ERR_ARG, "safetensors: the name '%s' is not UTF-8", tensor->path);
+    *offset = end;
+    return DCP_OK;
+}
+
+static int frame(const char *text, char **out, uint64_t *bytes_out, dcp_error *err) {
+    uint64_t length = strlen(text), padded = (length + 7) / 8 * 8, le = htole64(padded);
+    if (padded > ST_MAX_HEADER)
+        return core_fail(err, DCP_ERR_ARG,
+                         "safetensors: the header would have %llu bytes, more than %u: use several "
+                         "files",
+                         (unsigned long long)padded, ST_MAX_HEADER);
+    char *header = malloc(ST_PREFIX_BYTES + padded);
+    if (!header) return core_fail_memory(err, ST_PREFIX_BYTES + padded);
+    memcpy(header, &le, sizeof le);
+    memcpy(header + ST_PREFIX_BYTES, text, length);
+    memset(header + ST_PREFIX_BYTES + length, ' ', padded - length);
+    *out = header;
+    *bytes_out = ST_PREFIX_BYTES + padded;
+    return DCP_OK;
+}
+
+int st_header_format(const dcp_tensor *tensors, size_t n, char **out, uint64_t *bytes_out,
+                     dcp_error *err) {
+    uint64_t offset = 0;
+    int status = DCP_OK;
+    json_t *root = json_pack("{s:{s:s}}", "__metadata__", "format", "pt");
+    for (size_t i = 0; status == DCP_OK && i < n; i++)
+        status = add_tensor(root, &tensors[i], &offset, err);
+    if (status == DCP_OK) {
+        char *text = json_dumps(root, JSON_COMPACT);
+        status = text ? frame(text, out, bytes_out, err) : core_fail_memory(err, n * 100);
+        free(text);
+    }
+    json_decref(root);
+    return status;
+}

@@ -1,0 +1,122 @@
+/* Writing one safetensors file.
+ *
+ * The data goes to `<path>.tmp-<pid>`, which takes the file's name only when it is complete and
+ * durable: what stands under `path` is never half a file. */
+#include <errno.h>
+#include <fcntl.h>
+#include <limits.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "core/fail.h"
+#include "dcp/safetensors.h"
+#include "safetensors/header.h"
+
+struct dcp_st_writer {
+    char path[PATH_MAX], tmp_path[PATH_MAX];
+    int fd;
+    uint64_t written, total; /* bytes of the file */
+};
+
+static int append(dcp_st_writer *writer, const void *data, uint64_t bytes, dcp_error *err) {
+    for (uint64_t done = 0; done < bytes;) {
+        ssize_t put = write(writer->fd, (const char *)data + done, bytes - done);
+        if (put < 0 && errno == EINTR) continue;
+        if (put < 0) return core_fail_errno(err, "cannot write", writer->tmp_path);
+        done += (uint64_t)put;
+    }
+    writer->written += bytes;
+    return DCP_OK;
+}
+
+/* Reserving the space shows a full disk before any data moves. Where the file system cannot do it,
+ * a write will tell. */
+static int reserve(const dcp_st_writer *writer, dcp_error *err) {
+    if (fallocate(writer->fd, 0, 0, (off_t)writer->total) == 0) return DCP_OK;
+    if (errno == EOPNOTSUPP || errno == ENOSYS || errno == EINTR) return DCP_OK;
+    return core_fail_errno(err, "cannot reserve space for", writer->tmp_path);
+}
+
+static int open_file(dcp_st_writer *writer, const char *path, dcp_error *err) {
+    int length = snprintf(writer->tmp_path, PATH_MAX, "%s.tmp-%ld", path, (long)getpid());
+    if (length >= PATH_MAX)
+        return core_fail(err, DCP_ERR_ARG, "%.500s: the path is too long", path);
+    memcpy(writer->path, path, strlen(path) + 1);
+    writer->fd =
+        open(writer->tmp_path, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC | O_NOFOLLOW, 0666);
+    return writer->fd < 0 ? core_fail_errno(err, "cannot create", writer->tmp_path) : DCP_OK;
+}
+
+int dcp_st_create(const char *path, const dcp_tensor *tensors, size_t n, dcp_st_writer **out,
+                  dcp_error *err) {
+    char *header;
+    uint64_t header_bytes;
+    int status = st_header_format(tensors, n, &header, &header_bytes, err);
+    if (status != DCP_OK) return status;
+    dcp_st_writer *writer = calloc(1, sizeof *writer);
+    if (!writer) {
+        status = core_fail_memory(err, sizeof *writer);
+        goto free_header;
+    }
+    writer->fd = -1;
+    writer->total = header_bytes;
+    for (size_t i = 0; i < n; i++) writer->total += dcp_tensor_bytes(&tensors[i]);
+    status = open_file(writer, path, err);
+    if (status == DCP_OK) status = reserve(writer, err);
+    if (status == DCP_OK) status = append(writer, header, header_bytes, err);
+    if (status != DCP_OK)
+        dcp_st_cancel(writer);
+    else
+        *out = writer;
+free_header:
+    free(header);
+    return status;
+}
+
+int dcp_st_write(dcp_st_writer *writer, const void *data, uint64_t bytes, dcp_error *err) {
+    if (bytes > writer->total - writer->written)
+        return core_fail(err, DCP_ERR_STATE, "%s: more data than its tensors have", writer->path);
+    return append(writer, data, bytes, err);
+}
+
+static int sync_folder(const char *path, dcp_error *err) {
+    char dir[PATH_MAX];
+    const char *slash = strrchr(path, '/');
+    int length = slash ? (int)(slash - path) : 0;
+    snprintf(dir, sizeof dir, "%.*s", length ? length : 1, slash ? path : ".");
+    int fd = open(dir, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    if (fd < 0) return core_fail_errno(err, "cannot open", dir);
+    int status = fsync(fd) ? core_fail_errno(err, "cannot sync", dir) : DCP_OK;
+    close(fd);
+    return status;
+}
+
+int dcp_st_finish(dcp_st_writer *writer, dcp_error *err) {
+    int status = DCP_OK;
+    if (writer->written != writer->total)
+        status = core_fail(err, DCP_ERR_STATE, "%s: finished %llu bytes too early", writer->path,
+                           (unsigned long long)(writer->total - writer->written));
+    else if (fsync(writer->fd))
+        status = core_fail_errno(err, "cannot sync", writer->tmp_path);
+    else if (rename(writer->tmp_path, writer->path))
+        status = core_fail_errno(err, "cannot rename to", writer->path);
+    if (status != DCP_OK) {
+        dcp_st_cancel(writer);
+        return status;
+    }
+    status = sync_folder(writer->path, err);
+    close(writer->fd);
+    free(writer);
+    return status;
+}
+
+void dcp_st_cancel(dcp_st_writer *writer) {
+    if (!writer) return;
+    if (writer->fd >= 0) {
+        close(writer->fd);
+        unlink(writer->tmp_path);
+    }
+    free(writer);
+}
