@@ -1,0 +1,157 @@
+/* dcp-train's configuration: defaults, overrides, and one clear message for each mistake. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "config/config.h"
+
+#define MODEL "\"model\": {\"model_type\": \"llama\"}"
+#define MINIMAL "{" MODEL ", \"data\": {\"path\": \"text\"}}"
+
+static int load(const char *text, const char *override, config **out, dcp_error *err) {
+    char path[] = "config-XXXXXX";
+    const int fd = mkstemp(path);
+    assert_true(fd >= 0 && write(fd, text, strlen(text)) == (ssize_t)strlen(text));
+    close(fd);
+    char *overrides[] = {(char *) override};
+    const int status = config_load(path, overrides, override != NULL, out, err);
+    unlink(path);
+    return status;
+}
+
+static void has_the_contracts_defaults(void **state) {
+    (void)state;
+    config *c;
+    dcp_error err;
+    assert_int_equal(load(MINIMAL, NULL, &c, &err), DCP_OK);
+    assert_int_equal(config_leaves(c), 8);
+    assert_int_equal(c->every, 1);
+    assert_int_equal(c->keep, 3);
+    assert_string_equal(c->metrics, "metrics.jsonl");
+    char *text;
+    assert_int_equal(config_pack(c, &text, &err), DCP_OK);
+    config *copy;
+    assert_int_equal(config_unpack(text, &copy, &err), DCP_OK);
+    assert_true(json_equal(c->tree, copy->tree) && copy->lr == 1e-3 && copy->sequence == 256);
+    free(text);
+    config_free(copy);
+    config_free(c);
+}
+
+static void overrides_win(void **state) {
+    (void)state;
+    config *c;
+    dcp_error err;
+    assert_int_equal(load(MINIMAL, "optimizer.params.lr=0.5", &c, &err), DCP_OK);
+    assert_true(c->lr == 0.5);
+    config_free(c);
+    assert_int_equal(load(MINIMAL, "data.path=2024", &c, &err), DCP_OK);
+    assert_string_equal(c->data_path, "2024");
+    config_free(c);
+    assert_int_equal(load(MINIMAL, "metrics=null", &c, &err), DCP_OK);
+    assert_null(c->metrics);
+    config_free(c);
+    assert_int_equal(load(MINIMAL, "model.hidden_size=64", &c, &err), DCP_OK);
+    assert_int_equal(json_integer_value(json_object_get(c->model, "hidden_size")), 64);
+    config_free(c);
+}
+
+/* What is given on the command line, and what the message must hold. */
+static const struct {
+    const char *override;
+    const char *message;
+} wrong[] = {
+    {"max_step=3", "max_step: unknown key; did you mean max_steps?"},
+    {"lr=3", "lr: unknown key; did you mean optimizer.params.lr?"},
+    {"optimiser.params.lr=1", "optimiser: unknown key; did you mean optimizer?"},
+    {"checkpoint.evry=1", "checkpoint.evry: unknown key; did you mean checkpoint.every?"},
+    {"fsdp.every=1", "fsdp.every: unknown key; did you mean checkpoint.every?"},
+    {"max_steps=0", "max_steps: 0 is not an integer from 1 to 2147483647"},
+    {"max_steps=2.5", "max_steps: 2.5 is not an integer"},
+    {"max_steps=ten", "max_steps: \"ten\" is not an integer"},
+    {"optimizer.params.betas=[0.9,1]", "optimizer.params.betas: [0.9,1] is not two numbers"},
+    {"optimizer.params.lr=-1", "optimizer.params.lr: -1 is not a number from 0"},
+    {"optimizer.params.no_decay=[1]", "optimizer.params.no_decay: [1] is not a list of strings"},
+    {"optimizer.type=SGD", "optimizer.type: \"SGD\" is not one of AdamW"},
+    {"scheduler=cosine", "scheduler: an object with keys is asked for"},
+    {"scheduler.type=cos", "scheduler.type: \"cos\" is not one of constant|linear|cosine|wsd"},
+    {"data.type=tokens", "data.type: \"tokens\" is not built yet"},
+    {"data.type=idx", "not built yet"},
+    {"data.eval_path=x", "not built yet"},
+    {"eval_every=3", "not built yet"},
+    {"bf16.enabled=true", "bf16.enabled: true is not built yet"},
+    {"frozen=[\"*\"]", "frozen: [\"*\"] is not built yet"},
+    {"zero_optimization.stage=2", "zero_optimization.stage: 2 is not built yet"},
+    {"zero_optimization.ring=true", "not built yet"},
+    {"fsdp.replicas=2", "fsdp.replicas: 2 is not built yet"},
+    {"fsdp.wrap_policy=size", "not built yet"},
+    {"fsdp.reshard_after_forward=false", "not built yet"},
+    {"fsdp.activation_checkpointing=true", "not built yet"},
+    {"fsdp.cpu_offload=true", "not built yet"},
+    {"checkpoint.async=true", "checkpoint.async: true is not built yet"},
+    {"checkpoint.engine=mpio", "not built yet"},
+    {"checkpoint.layout=sharded", "not built yet"},
+    {"checkpoint.when_busy=skip", "not built yet"},
+    {"checkpoint.stores=[{\"path\":\"/dev/shm/x\"}]", "not built yet"},
+    {"device=cuda", "device: \"cuda\" is not built yet"},
+    {"train_batch_size=10", "train_batch_size: 10 is not a multiple of "
+                            "train_micro_batch_size_per_gpu 4"},
+    {"max_steps", "\"max_steps\" is not of the form key.path=value"},
+    {"max_steps.x=1", "max_steps: {\"x\":1} is not an integer"},
+    {"model=/nowhere/config.json", "model: /nowhere/config.json: cannot read"},
+};
+
+static void names_each_mistake(void **state) {
+    (void)state;
+    for (size_t i = 0; i < sizeof wrong / sizeof *wrong; i++) {
+        config *c;
+        dcp_error err;
+        assert_int_not_equal(load(MINIMAL, wrong[i].override, &c, &err), DCP_OK);
+        if (!strstr(err.message, wrong[i].message))
+            fail_msg("%s: %s", wrong[i].override, err.message);
+    }
+}
+
+static void refuses_broken_files(void **state) {
+    (void)state;
+    static const char *const texts[][2] = {
+        {"{" MODEL "}", "data.path: missing"},
+        {"{\"data\": {\"path\": \"x\"}}", "model: missing"},
+        {"{\"seed\": 1, \"seed\": 2}", "duplicate"},
+        {"{\"seed\": 1", ":1:"},
+        {"[1]", "holds no JSON object"},
+    };
+    for (size_t i = 0; i < sizeof texts / sizeof *texts; i++) {
+        config *c;
+        dcp_error err;
+        assert_int_not_equal(load(texts[i][0], NULL, &c, &err), DCP_OK);
+        if (!strstr(err.message, texts[i][1])) fail_msg("%s: %s", texts[i][0], err.message);
+    }
+}
+
+static void checks_a_given_accumulation(void **state) {
+    (void)state;
+    config *c;
+    dcp_error err;
+    assert_int_equal(load(MINIMAL, "gradient_accumulation_steps=2", &c, &err), DCP_OK);
+    assert_int_equal(config_check_world(c, 4, &err), DCP_OK);
+    assert_int_equal(config_check_world(c, 3, &err), DCP_ERR_ARG);
+    assert_non_null(strstr(err.message, "4 x accumulation 2 x 3 ranks = 24"));
+    config_free(c);
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(has_the_contracts_defaults),  cmocka_unit_test(overrides_win),
+        cmocka_unit_test(names_each_mistake),          cmocka_unit_test(refuses_broken_files),
+        cmocka_unit_test(checks_a_given_accumulation),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

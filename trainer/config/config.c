@@ -1,0 +1,220 @@
+/* From a file and overrides to a checked configuration. The user's tree is walked once, so that
+ * every key in it is known and right; then the effective tree is built from the schema, key by key,
+ * and the struct is filled from that. */
+#include "config.h"
+
+#include <inttypes.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "../fail.h"
+#include "jsonfile.h"
+#include "override.h"
+#include "schema.h"
+
+/* The value at a dotted path; NULL where there is none. */
+static json_t *at(const json_t *tree, const char *path) {
+    char part[CONFIG_PATH_MAX];
+    const json_t *node = tree;
+    for (const char *from = path; node;) {
+        const size_t length = strcspn(from, ".");
+        memcpy(part, from, length);
+        part[length] = '\0';
+        node = json_object_get(node, part);
+        if (from[length] == '\0') return (json_t *)node;
+        from += length + 1;
+    }
+    return NULL;
+}
+
+static int unknown_key(const char *path, dcp_error *err) {
+    char nearest[CONFIG_PATH_MAX];
+    config_key_nearest(path, nearest);
+    return trainer_fail(err, DCP_ERR_ARG, "%.300s: unknown key; did you mean %s?", path, nearest);
+}
+
+static int check_tree(const json_t *tree, const char *prefix, dcp_error *err);
+
+static int check_entry(const char *path, const json_t *value, dcp_error *err) {
+    const config_key *key = config_key_find(path);
+    if (key) return config_key_check(key, value, err);
+    if (!config_key_is_group(path)) return unknown_key(path, err);
+    if (!json_is_object(value))
+        return trainer_fail(err, DCP_ERR_ARG, "%s: an object with keys is asked for", path);
+    return check_tree(value, path, err);
+}
+
+static int check_tree(const json_t *tree, const char *prefix, dcp_error *err) {
+    const char *name;
+    json_t *value;
+    json_object_foreach((json_t *)tree, name, value) {
+        char path[512];
+        const int n = snprintf(path, sizeof path, "%s%s%s", prefix, *prefix ? "." : "", name);
+        if (n < 0 || (size_t)n >= sizeof path || strchr(name, '.'))
+            return trainer_fail(err, DCP_ERR_ARG, "%.300s: unknown key", path);
+        const int status = check_entry(path, value, err);
+        if (status != DCP_OK) return status;
+    }
+    return DCP_OK;
+}
+
+static int effective_tree(const json_t *given, json_t **out, dcp_error *err) {
+    json_t *tree = json_object();
+    int failed = !tree;
+    for (size_t i = 0; i < config_keys_count && !failed; i++) {
+        const config_key *key = &config_keys[i];
+        json_t *value = at(given, key->path);
+        if (!value && !key->fallback) {
+            json_decref(tree);
+            return trainer_fail(err, DCP_ERR_ARG, "%s: missing; it has no default", key->path);
+        }
+        value = value ? json_incref(value) : json_loads(key->fallback, JSON_DECODE_ANY, NULL);
+        failed = config_set(tree, key->path, value) != 0;
+    }
+    if (failed) {
+        json_decref(tree);
+        return trainer_fail_memory(err, 0);
+    }
+    *out = tree;
+    return DCP_OK;
+}
+
+static uint64_t count_at(const json_t *tree, const char *path) {
+    return (uint64_t)json_integer_value(at(tree, path)); /* null: 0 */
+}
+
+static double number_at(const json_t *tree, const char *path) {
+    return json_number_value(at(tree, path));
+}
+
+static const char *text_at(const json_t *tree, const char *path) {
+    return json_string_value(at(tree, path)); /* null: NULL */
+}
+
+static config_schedule schedule_of(const char *name) {
+    if (strcmp(name, "linear") == 0) return SCHEDULE_LINEAR;
+    if (strcmp(name, "cosine") == 0) return SCHEDULE_COSINE;
+    return strcmp(name, "wsd") == 0 ? SCHEDULE_WSD : SCHEDULE_CONSTANT;
+}
+
+static void fill_training(config *c, const json_t *tree) {
+    c->init = text_at(tree, "init");
+    c->data_type = text_at(tree, "data.type");
+    c->data_path = text_at(tree, "data.path");
+    c->sequence = count_at(tree, "data.sequence_length");
+    c->seed = count_at(tree, "seed");
+    c->max_steps = count_at(tree, "max_steps");
+    c->batch = count_at(tree, "train_batch_size");
+    c->micro = count_at(tree, "train_micro_batch_size_per_gpu");
+    c->accumulation = count_at(tree, "gradient_accumulation_steps");
+    c->prefetch = (int)count_at(tree, "fsdp.prefetch");
+}
+
+static void fill_optimizer(config *c, const json_t *tree) {
+    const json_t *betas = at(tree, "optimizer.params.betas");
+    c->clipping = number_at(tree, "gradient_clipping");
+    c->lr = number_at(tree, "optimizer.params.lr");
+    c->beta1 = json_number_value(json_array_get(betas, 0));
+    c->beta2 = json_number_value(json_array_get(betas, 1));
+    c->eps = number_at(tree, "optimizer.params.eps");
+    c->weight_decay = number_at(tree, "optimizer.params.weight_decay");
+    c->no_decay = at(tree, "optimizer.params.no_decay");
+    c->schedule = schedule_of(text_at(tree, "scheduler.type"));
+    c->warmup_steps = count_at(tree, "scheduler.params.warmup_steps");
+    c->min_lr_ratio = number_at(tree, "scheduler.params.min_lr_ratio");
+    c->decay_ratio = number_at(tree, "scheduler.params.decay_ratio");
+}
+
+static void fill_output(config *c, const json_t *tree) {
+    c->dir = text_at(tree, "checkpoint.dir");
+    c->resume = text_at(tree, "checkpoint.resume");
+    c->every = count_at(tree, "checkpoint.every");
+    c->keep = (uint32_t)count_at(tree, "checkpoint.keep");
+    c->overwrite = json_is_true(at(tree, "checkpoint.overwrite"));
+    c->metrics = text_at(tree, "metrics");
+}
+
+/* What no key can be blamed for alone. */
+static int check_together(const config *c, dcp_error *err) {
+    if (c->batch % c->micro != 0)
+        return trainer_fail(err, DCP_ERR_ARG,
+                            "train_batch_size: %" PRIu64
+                            " is not a multiple of train_micro_batch_size_per_gpu %" PRIu64,
+                            c->batch, c->micro);
+    return DCP_OK;
+}
+
+/* Takes `tree` and `model`. */
+static int assemble(json_t *tree, json_t *model, config **out, dcp_error *err) {
+    config *c = calloc(1, sizeof *c);
+    if (!c) {
+        json_decref(tree);
+        json_decref(model);
+        return trainer_fail_memory(err, sizeof *c);
+    }
+    c->tree = tree;
+    c->model = model;
+    fill_training(c, tree);
+    fill_optimizer(c, tree);
+    fill_output(c, tree);
+    const int status = check_together(c, err);
+    if (status == DCP_OK)
+        *out = c;
+    else
+        config_free(c);
+    return status;
+}
+
+int config_load(const char *path, char *const *overrides, int n_overrides, config **out,
+                dcp_error *err) {
+    json_t *given, *tree = NULL, *model = NULL;
+    int status = config_read_object(path, &given, err);
+    if (status != DCP_OK) return status;
+    for (int i = 0; i < n_overrides && status == DCP_OK; i++)
+        status = config_override(given, overrides[i], err);
+    if (status == DCP_OK) status = check_tree(given, "", err);
+    if (status == DCP_OK) status = effective_tree(given, &tree, err);
+    json_decref(given);
+    if (status != DCP_OK) return status;
+    status = config_resolve_model(json_object_get(tree, "model"), &model, err);
+    if (status == DCP_OK) return assemble(tree, model, out, err);
+    json_decref(tree);
+    return status;
+}
+
+void config_free(config *c) {
+    if (!c) return;
+    json_decref(c->tree);
+    json_decref(c->model);
+    free(c);
+}
+
+int config_pack(const config *c, char **text, dcp_error *err) {
+    json_t *both = json_pack("{sOsO}", "tree", c->tree, "model", c->model);
+    *text = both ? json_dumps(both, JSON_COMPACT) : NULL;
+    json_decref(both);
+    return *text ? DCP_OK : trainer_fail_memory(err, 0);
+}
+
+int config_unpack(const char *text, config **out, dcp_error *err) {
+    json_t *both = json_loads(text, 0, NULL);
+    json_t *tree = json_incref(json_object_get(both, "tree"));
+    json_t *model = json_incref(json_object_get(both, "model"));
+    json_decref(both);
+    if (tree && model) return assemble(tree, model, out, err);
+    json_decref(tree);
+    json_decref(model);
+    return trainer_fail_memory(err, strlen(text));
+}
+
+uint64_t config_leaves(const config *c) { return c->batch / c->micro; }
+
+int config_check_world(const config *c, int world, dcp_error *err) {
+    const uint64_t product = c->micro * c->accumulation * (uint64_t)world;
+    if (c->accumulation == 0 || product == c->batch) return DCP_OK;
+    return trainer_fail(err, DCP_ERR_ARG,
+                        "gradient_accumulation_steps: train_batch_size %" PRIu64
+                        " is not micro-batch %" PRIu64 " x accumulation %" PRIu64
+                        " x %d ranks = %" PRIu64 "; leave it out, and it follows",
+                        c->batch, c->micro, c->accumulation, world, product);
+}

@@ -1,0 +1,58 @@
+/* dcp-train's configuration: a JSON file, overrides `key.path=value`, and the defaults. */
+#ifndef TRAINER_CONFIG_CONFIG_H
+#define TRAINER_CONFIG_CONFIG_H
+
+#include <jansson.h>
+#include <stdint.h>
+
+#include "dcp/error.h"
+
+typedef enum config_schedule {
+    SCHEDULE_CONSTANT,
+    SCHEDULE_LINEAR,
+    SCHEDULE_COSINE,
+    SCHEDULE_WSD,
+} config_schedule;
+
+/* Strings are borrowed from `tree`. */
+typedef struct config {
+    json_t *tree;  /* every key with its effective value, in the schema's order */
+    json_t *model; /* the Hugging Face config object, also where the file gave its path */
+    const char *init;
+    const char *data_type, *data_path;
+    uint64_t sequence;
+    uint64_t seed;
+    uint64_t max_steps;
+    uint64_t batch, micro; /* micro divides batch */
+    uint64_t accumulation; /* 0: not given */
+    double clipping;       /* 0: none */
+    double lr, beta1, beta2, eps, weight_decay;
+    const json_t *no_decay; /* list of globs */
+    config_schedule schedule;
+    uint64_t warmup_steps;
+    double min_lr_ratio;
+    double decay_ratio; /* of SCHEDULE_WSD: the share of max_steps that decays */
+    int prefetch;
+    const char *dir, *resume;
+    uint64_t every; /* 0: the last step only */
+    uint32_t keep;
+    int overwrite;
+    const char *metrics; /* NULL: none */
+} config;
+
+/* Reads the file, applies the overrides ("key.path=value": a JSON value, else a string), checks
+ * everything and fills in the defaults. The message names the key's full path. */
+int config_load(const char *path, char *const *overrides, int n_overrides, config **out,
+                dcp_error *err);
+void config_free(config *c);
+
+/* One text for the other ranks, and back. The text is freed with free(). */
+int config_pack(const config *c, char **text, dcp_error *err);
+int config_unpack(const char *text, config **out, dcp_error *err);
+
+/* Micro-batches of a step, whatever the world size. */
+uint64_t config_leaves(const config *c);
+/* DCP_ERR_ARG where an accumulation was given that contradicts batch, micro-batch and `world`. */
+int config_check_world(const config *c, int world, dcp_error *err);
+
+#endif

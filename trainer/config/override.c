@@ -1,0 +1,52 @@
+/* `key.path=value` on the command line. The value is JSON where it parses as such, else a string;
+ * where the key takes a string it is the text itself, so that `data.path=2024` works. */
+#include "override.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "../fail.h"
+#include "schema.h"
+
+int config_set(json_t *tree, const char *path, json_t *value) {
+    const char *dot = strchr(path, '.');
+    if (!dot) return json_object_set_new(tree, path, value);
+    const size_t length = (size_t)(dot - path);
+    json_t *child = json_object_getn(tree, path, length);
+    if (!child) {
+        child = json_object();
+        json_object_setn_new(tree, path, length, child);
+    }
+    if (json_is_object(child)) return config_set(child, dot + 1, value);
+    json_decref(value);
+    return -1;
+}
+
+static json_t *parse_value(const char *path, const char *text) {
+    const config_key *key = config_key_find(path);
+    json_t *value = json_loads(text, JSON_DECODE_ANY | JSON_REJECT_DUPLICATES, NULL);
+    const int text_asked = key && key->type == CONFIG_TEXT;
+    if (value && text_asked && !json_is_string(value) && !json_is_null(value)) {
+        json_decref(value);
+        value = NULL;
+    }
+    return value ? value : json_string(text);
+}
+
+int config_override(json_t *tree, const char *assignment, dcp_error *err) {
+    const char *equals = strchr(assignment, '=');
+    if (!equals || equals == assignment)
+        return trainer_fail(err, DCP_ERR_ARG, "\"%.300s\" is not of the form key.path=value",
+                            assignment);
+    char *path = strndup(assignment, (size_t)(equals - assignment));
+    if (!path) return trainer_fail_memory(err, strlen(assignment));
+    json_t *value = parse_value(path, equals + 1);
+    int status = DCP_OK;
+    if (!value)
+        status = trainer_fail(err, DCP_ERR_ARG, "%.300s: the value is not UTF-8", path);
+    else if (config_set(tree, path, value) != 0)
+        status = trainer_fail(err, DCP_ERR_ARG,
+                              "%.300s: a part of this path is set to a value without keys", path);
+    free(path);
+    return status;
+}

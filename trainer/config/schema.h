@@ -1,0 +1,48 @@
+/* Every key of dcp-train's configuration: its type, default and range. The one list that parsing,
+ * checking and --print-config go by. */
+#ifndef TRAINER_CONFIG_SCHEMA_H
+#define TRAINER_CONFIG_SCHEMA_H
+
+#include <jansson.h>
+#include <stddef.h>
+
+#include "dcp/error.h"
+
+enum { CONFIG_PATH_MAX = 64 }; /* longer than any key's path */
+
+typedef enum config_type {
+    CONFIG_TEXT,
+    CONFIG_CHOICE,  /* one of config_key.choices */
+    CONFIG_INTEGER, /* min <= value <= max */
+    CONFIG_NUMBER,  /* min <= value <= max */
+    CONFIG_BETAS,   /* two numbers of [0, 1) */
+    CONFIG_SWITCH,  /* true or false */
+    CONFIG_NAMES,   /* list of strings */
+    CONFIG_LIST,    /* list of anything */
+    CONFIG_MODEL,   /* path, or an object with keys of its own */
+} config_type;
+
+typedef struct config_key {
+    const char *path; /* "optimizer.params.lr" */
+    config_type type;
+    const char *fallback; /* the default, as JSON; NULL: must be given */
+    const char *choices;  /* of CONFIG_CHOICE: "direct|mpio" */
+    const char *built;    /* JSON list of the values that are built so far; NULL: all */
+    double min, max;
+    int nullable;
+} config_key;
+
+extern const config_key config_keys[];
+extern const size_t config_keys_count;
+
+/* The key of that path; NULL where there is none. */
+const config_key *config_key_find(const char *path);
+/* Whether keys lie below the path: "optimizer", "optimizer.params". */
+int config_key_is_group(const char *path);
+/* The key, or group of keys, that `path` was probably meant to be. */
+void config_key_nearest(const char *path, char best[CONFIG_PATH_MAX]);
+
+/* DCP_OK where `value` is of the key's type, in its range and built. */
+int config_key_check(const config_key *key, const json_t *value, dcp_error *err);
+
+#endif
