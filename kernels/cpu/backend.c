@@ -1,0 +1,79 @@
+/* The CPU backend: the reference that others are compared with, and fast enough to train on. All
+ * its state is whether a product failed. */
+#include <stdlib.h>
+#include <string.h>
+
+#include "cpu.h"
+
+static int cpu_open(kernels *k) {
+    cpu_state *state = calloc(1, sizeof *state);
+    if (!state) return KERNELS_NO_MEMORY;
+    cpu_describe_products(state->description, sizeof state->description);
+    k->state = state;
+    return KERNELS_OK;
+}
+
+static void cpu_close(kernels *k) { free(k->state); }
+
+static const char *cpu_describe(const kernels *k) {
+    return ((const cpu_state *)k->state)->description;
+}
+
+static void *cpu_alloc(kernels *k, size_t bytes) {
+    (void)k;
+    const size_t line = 64;
+    if (bytes > SIZE_MAX - line) return NULL;
+    return aligned_alloc(line, bytes ? (bytes + line - 1) / line * line : line);
+}
+
+static void cpu_free(kernels *k, void *memory) {
+    (void)k;
+    free(memory);
+}
+
+static void cpu_upload(kernels *k, void *memory, const void *host, size_t bytes) {
+    (void)k;
+    memcpy(memory, host, bytes);
+}
+
+static void cpu_download(kernels *k, void *host, const void *memory, size_t bytes) {
+    (void)k;
+    memcpy(host, memory, bytes);
+}
+
+static const char *cpu_sync(kernels *k) {
+    const cpu_state *state = k->state;
+    return state->product_failed ? "oneDNN refused a matrix product (out of memory?)" : NULL;
+}
+
+extern const kernels kernels_cpu;
+const kernels kernels_cpu = {
+    .name = "cpu",
+    .open = cpu_open,
+    .close = cpu_close,
+    .describe = cpu_describe,
+    .alloc = cpu_alloc,
+    .free = cpu_free,
+    .upload = cpu_upload,
+    .download = cpu_download,
+    .sync = cpu_sync,
+    .copy = cpu_copy,
+    .zero = cpu_zero,
+    .scale = cpu_scale,
+    .add = cpu_add,
+    .matmul = cpu_matmul,
+    .embedding_forward = cpu_embedding_forward,
+    .embedding_backward = cpu_embedding_backward,
+    .rmsnorm_forward = cpu_rmsnorm_forward,
+    .rmsnorm_backward = cpu_rmsnorm_backward,
+    .rope = cpu_rope,
+    .attention_scratch = cpu_attention_scratch,
+    .attention_forward = cpu_attention_forward,
+    .attention_backward = cpu_attention_backward,
+    .swiglu_forward = cpu_swiglu_forward,
+    .swiglu_backward = cpu_swiglu_backward,
+    .cross_entropy_forward = cpu_cross_entropy_forward,
+    .cross_entropy_backward = cpu_cross_entropy_backward,
+    .adamw = cpu_adamw,
+    .row_sumsq = cpu_row_sumsq,
+};

@@ -1,0 +1,57 @@
+/* Functions of the CPU backend, one file a group; kernels/kernels.h is their manual. */
+#ifndef KERNELS_CPU_H
+#define KERNELS_CPU_H
+
+#include "kernels/kernels.h"
+
+typedef struct cpu_state {
+    char description[64];
+    int product_failed;
+} cpu_state;
+
+/* c = alpha op(a) op(b) + beta c, row-major with leading dimensions; beta 0 never reads c. */
+typedef struct cpu_product {
+    char transpose_a, transpose_b; /* 'N' or 'T' */
+    size_t m, n, depth;
+    float alpha, beta;
+    size_t lda, ldb, ldc;
+} cpu_product;
+
+void cpu_sgemm(kernels *k, const cpu_product *p, const float *a, const float *b, float *c);
+void cpu_describe_products(char *text, size_t size);
+
+void cpu_copy(kernels *k, float *y, const float *x, size_t n);
+void cpu_zero(kernels *k, float *x, size_t n);
+void cpu_scale(kernels *k, float *x, float a, size_t n);
+void cpu_add(kernels *k, float *y, const float *x, size_t n);
+void cpu_matmul(kernels *k, float *c, const float *a, const float *b, size_t m, size_t n,
+                size_t depth, unsigned flags);
+void cpu_embedding_forward(kernels *k, float *out, const float *table, const int32_t *ids,
+                           size_t rows, size_t dim);
+void cpu_embedding_backward(kernels *k, float *dtable, const float *dout, const int32_t *ids,
+                            size_t rows, size_t vocab, size_t dim);
+void cpu_rmsnorm_forward(kernels *k, float *out, float *rstd, const float *x, const float *weight,
+                         size_t rows, size_t dim, float eps);
+void cpu_rmsnorm_backward(kernels *k, float *dx, float *dweight, const float *dout, const float *x,
+                          const float *weight, const float *rstd, size_t rows, size_t dim,
+                          unsigned flags);
+void cpu_rope(kernels *k, float *x, const float *cosines, const float *sines, size_t batch,
+              size_t sequence, size_t heads, size_t dim, float sign);
+size_t cpu_attention_scratch(const kernels_attention *shape);
+void cpu_attention_forward(kernels *k, const kernels_attention *shape, float *out, float *lse,
+                           const float *q, const float *key, const float *value, float *scratch);
+void cpu_attention_backward(kernels *k, const kernels_attention *shape, float *dq, float *dkey,
+                            float *dvalue, const float *dout, const float *out, const float *lse,
+                            const float *q, const float *key, const float *value, float *scratch);
+void cpu_swiglu_forward(kernels *k, float *out, const float *gate, const float *up, size_t n);
+void cpu_swiglu_backward(kernels *k, float *dgate, float *dup, const float *dout, const float *gate,
+                         const float *up, size_t n);
+void cpu_cross_entropy_forward(kernels *k, double *losses, float *lse, const float *logits,
+                               const int32_t *targets, size_t rows, size_t vocab);
+void cpu_cross_entropy_backward(kernels *k, float *dlogits, const float *logits, const float *lse,
+                                const int32_t *targets, size_t rows, size_t vocab, float scale);
+void cpu_adamw(kernels *k, float *param, float *exp_avg, float *exp_avg_sq, const float *grad,
+               size_t n, const kernels_adamw *options);
+void cpu_row_sumsq(kernels *k, double *out, const float *x, size_t rows, size_t dim);
+
+#endif

@@ -1,0 +1,110 @@
+/* Building blocks of the CPU's loops.
+ *
+ * A sum runs in 16 lanes (element i in lane i % 16), which are then added pairwise: an order that
+ * depends on the length alone, whatever vectors the processor has. CPU_CLONES compiles a function
+ * for three generations of processors and picks one as the program starts; since nothing is
+ * contracted to fused multiply-adds, all give the same bits. */
+#ifndef KERNELS_CPU_LANES_H
+#define KERNELS_CPU_LANES_H
+
+#include <stddef.h>
+#include <stdint.h>
+#include <string.h>
+
+/* AddressSanitizer is not ready yet when the choice is made. */
+#if defined(__x86_64__) && !defined(__SANITIZE_ADDRESS__)
+#define CPU_CLONES __attribute__((target_clones("avx512f", "avx2", "default")))
+#else
+#define CPU_CLONES
+#endif
+#define CPU_INLINE static inline __attribute__((always_inline))
+
+enum { LANES = 16 };
+typedef float lanes __attribute__((vector_size(LANES * sizeof(float))));
+typedef int32_t lane_mask __attribute__((vector_size(LANES * sizeof(int32_t))));
+
+/* The sum of lane[16], pairwise. */
+CPU_INLINE float lanes_fold(float *lane) {
+    for (size_t width = LANES / 2; width; width /= 2)
+        for (size_t l = 0; l < width; l++) lane[l] += lane[l + width];
+    return lane[0];
+}
+
+/* The sum of a[n] * b[n]. */
+CPU_INLINE float lanes_dot(const float *a, const float *b, size_t n) {
+    lanes sum = {0};
+    size_t i = 0;
+    for (; i + LANES <= n; i += LANES) {
+        lanes x, y;
+        memcpy(&x, a + i, sizeof x);
+        memcpy(&y, b + i, sizeof y);
+        sum += x * y;
+    }
+    float lane[LANES];
+    memcpy(lane, &sum, sizeof lane);
+    for (size_t l = 0; i + l < n; l++) lane[l] += a[i + l] * b[i + l];
+    return lanes_fold(lane);
+}
+
+/* The sum of a[n]. */
+CPU_INLINE float lanes_sum(const float *a, size_t n) {
+    lanes sum = {0};
+    size_t i = 0;
+    for (; i + LANES <= n; i += LANES) {
+        lanes x;
+        memcpy(&x, a + i, sizeof x);
+        sum += x;
+    }
+    float lane[LANES];
+    memcpy(lane, &sum, sizeof lane);
+    for (size_t l = 0; i + l < n; l++) lane[l] += a[i + l];
+    return lanes_fold(lane);
+}
+
+/* The largest of a[n], n > 0. */
+CPU_INLINE float lanes_max(const float *a, size_t n) {
+    float most = a[0];
+    size_t i = 0;
+    if (n >= LANES) {
+        lanes top;
+        memcpy(&top, a, sizeof top);
+        for (i = LANES; i + LANES <= n; i += LANES) {
+            lanes x;
+            memcpy(&x, a + i, sizeof x);
+            lane_mask more = x > top;
+            top = (lanes)(((lane_mask)x & more) | ((lane_mask)top & ~more));
+        }
+        for (size_t l = 0; l < LANES; l++) most = top[l] > most ? top[l] : most;
+    }
+    for (; i < n; i++) most = a[i] > most ? a[i] : most;
+    return most;
+}
+
+/* exp(x), within 1 unit in the last place (tests/trainer/kernel_exp.c): 0 below -87.33,
+ * where the result would be denormal; exp(88) above 88; NaN stays. x = n ln 2 + r with |r| <= ln 2
+ * / 2, ln 2 in two parts so that n times the first is exact; the polynomial is Cephes' expf. */
+CPU_INLINE float lanes_exp(float x) {
+    const float magic = 0x1.8p23f; /* adding it rounds to an integer in the low bits */
+    float c = x > 88.0f ? 88.0f : x;
+    c = c < -87.33f ? -87.33f : c;
+    float shifted = c * 1.44269504088896341f + magic;
+    uint32_t bits;
+    memcpy(&bits, &shifted, sizeof bits);
+    float n = shifted - magic;
+    float r = c - n * 0.693359375f;
+    r = r + n * 2.12194440e-4f;
+    float p = 1.9875691500e-4f;
+    p = p * r + 1.3981999507e-3f;
+    p = p * r + 8.3334519073e-3f;
+    p = p * r + 4.1665795894e-2f;
+    p = p * r + 1.6666665459e-1f;
+    p = p * r + 5.0000001201e-1f;
+    p = p * (r * r) + r + 1.0f;
+    uint32_t power_bits = (bits + 127u) << 23;
+    float power;
+    memcpy(&power, &power_bits, sizeof power);
+    float y = p * power;
+    return x < -87.33f ? 0.0f : y;
+}
+
+#endif

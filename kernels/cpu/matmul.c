@@ -1,0 +1,76 @@
+/* Matrix products through oneDNN's dnnl_sgemm. oneDNN rather than OpenBLAS because it picks this
+ * processor's best kernels by itself, while OpenBLAS needs an environment variable set before it
+ * loads and took Haswell's kernels on AVX-512 machines (250 against 470 GFLOP/s).
+ *
+ * Bits: each product runs on one thread, since oneDNN's split of the work, and with it the order of
+ * the sums, follows the number of threads; and ONEDNN_MAX_CPU_ISA is overruled, so that the
+ * environment has no say. */
+#include <math.h>
+#include <omp.h>
+#include <oneapi/dnnl/dnnl.h>
+#include <stdio.h>
+
+#include "cpu.h"
+
+static const char *isa_name(dnnl_cpu_isa_t isa) {
+    switch (isa) {
+    case dnnl_cpu_isa_sse41:
+        return "sse41";
+    case dnnl_cpu_isa_avx:
+        return "avx";
+    case dnnl_cpu_isa_avx2:
+        return "avx2";
+    case dnnl_cpu_isa_avx2_vnni:
+        return "avx2_vnni";
+    case dnnl_cpu_isa_avx512_core:
+        return "avx512_core";
+    case dnnl_cpu_isa_avx512_core_vnni:
+        return "avx512_core_vnni";
+    case dnnl_cpu_isa_avx512_core_bf16:
+        return "avx512_core_bf16";
+    case dnnl_cpu_isa_avx512_core_amx:
+        return "avx512_core_amx";
+    default:
+        return "other";
+    }
+}
+
+void cpu_describe_products(char *text, size_t size) {
+    /* Refused after the first product, when the choice has been made: harmless. */
+    (void)dnnl_set_max_cpu_isa(dnnl_cpu_isa_all);
+    const dnnl_version_t *v = dnnl_version();
+    snprintf(text, size, "oneDNN %d.%d.%d %s", v->major, v->minor, v->patch,
+             isa_name(dnnl_get_effective_cpu_isa()));
+}
+
+static void poison(const cpu_product *p, float *c) {
+    for (size_t row = 0; row < p->m; row++)
+        for (size_t col = 0; col < p->n; col++) c[row * p->ldc + col] = NAN;
+}
+
+void cpu_sgemm(kernels *k, const cpu_product *p, const float *a, const float *b, float *c) {
+    if (!p->m || !p->n) return;
+    omp_set_num_threads(1);
+    dnnl_status_t status = dnnl_sgemm(
+        p->transpose_a, p->transpose_b, (dnnl_dim_t)p->m, (dnnl_dim_t)p->n, (dnnl_dim_t)p->depth,
+        p->alpha, a, (dnnl_dim_t)p->lda, b, (dnnl_dim_t)p->ldb, p->beta, c, (dnnl_dim_t)p->ldc);
+    if (status == dnnl_success) return;
+    poison(p, c);
+    ((cpu_state *)k->state)->product_failed = 1;
+}
+
+void cpu_matmul(kernels *k, float *c, const float *a, const float *b, size_t m, size_t n,
+                size_t depth, unsigned flags) {
+    int ta = (flags & KERNELS_TRANSPOSE_A) != 0, tb = (flags & KERNELS_TRANSPOSE_B) != 0;
+    cpu_product p = {.transpose_a = ta ? 'T' : 'N',
+                     .transpose_b = tb ? 'T' : 'N',
+                     .m = m,
+                     .n = n,
+                     .depth = depth,
+                     .alpha = 1.0f,
+                     .beta = flags & KERNELS_ADD ? 1.0f : 0.0f,
+                     .lda = ta ? m : depth,
+                     .ldb = tb ? depth : n,
+                     .ldc = n};
+    cpu_sgemm(k, &p, a, b, c);
+}

@@ -1,0 +1,53 @@
+/* RMSNorm. A row's sums run in 16 fp32 lanes; the weight's gradient adds rows in order. */
+#include <math.h>
+
+#include "cpu.h"
+#include "lanes.h"
+
+CPU_CLONES void cpu_rmsnorm_forward(kernels *k, float *restrict out, float *restrict rstd,
+                                    const float *restrict x, const float *restrict weight,
+                                    size_t rows, size_t dim, float eps) {
+    (void)k;
+    for (size_t row = 0; row < rows; row++) {
+        const float *in = x + row * dim;
+        float scale = 1.0f / sqrtf(lanes_dot(in, in, dim) / (float)dim + eps);
+        rstd[row] = scale;
+        for (size_t i = 0; i < dim; i++) out[row * dim + i] = weight[i] * (in[i] * scale);
+    }
+}
+
+/* sum of dout * weight * x over a row of dim */
+CPU_INLINE float dot3(const float *dout, const float *weight, const float *x, size_t dim) {
+    lanes sum = {0};
+    size_t i = 0;
+    for (; i + LANES <= dim; i += LANES) {
+        lanes d, w, v;
+        memcpy(&d, dout + i, sizeof d);
+        memcpy(&w, weight + i, sizeof w);
+        memcpy(&v, x + i, sizeof v);
+        sum += d * w * v;
+    }
+    float lane[LANES];
+    memcpy(lane, &sum, sizeof lane);
+    for (size_t l = 0; i + l < dim; l++) lane[l] += dout[i + l] * weight[i + l] * x[i + l];
+    return lanes_fold(lane);
+}
+
+CPU_CLONES void cpu_rmsnorm_backward(kernels *k, float *dx, float *restrict dweight,
+                                     const float *dout, const float *x,
+                                     const float *restrict weight, const float *restrict rstd,
+                                     size_t rows, size_t dim, unsigned flags) {
+    (void)k;
+    for (size_t row = 0; row < rows; row++) {
+        const float *d = dout + row * dim, *in = x + row * dim;
+        float *to = dx + row * dim;
+        float scale = rstd[row];
+        /* mean(g * xhat) * rstd: what x's share is multiplied by */
+        float share = dot3(d, weight, in, dim) / (float)dim * scale * scale;
+        for (size_t i = 0; i < dim; i++) dweight[i] += d[i] * (in[i] * scale);
+        if (flags & KERNELS_ADD)
+            for (size_t i = 0; i < dim; i++) to[i] += scale * (d[i] * weight[i] - in[i] * share);
+        else
+            for (size_t i = 0; i < dim; i++) to[i] = scale * (d[i] * weight[i] - in[i] * share);
+    }
+}

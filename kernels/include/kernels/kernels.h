@@ -1,0 +1,180 @@
+/* Compute for training decoders: one interface, several backends.
+ *
+ * kernels_open("cpu", &k) gives a struct of functions; calls read k->matmul(k, ...). Matrices are
+ * dense and row-major, shapes stand beside their pointers; fp32 unless a line says otherwise.
+ * "=" and "+=" say whether an output is overwritten (its old content is never read) or added to.
+ * Pointers are to the backend's memory (k->alloc), apart from those called host. No two pointers of
+ * a call may overlap unless the line says that they may be equal.
+ *
+ * Promise: a function's bits depend on its arguments alone, not on addresses, on what ran before,
+ * on the environment or on how many processes there are. Each sum has a fixed order, which may
+ * depend on the kind of processor and on the shape. A rank computes with one thread.
+ *
+ * Work may be asynchronous; upload, download and sync wait for all that was asked before. Nothing
+ * returns an error in between: a product that fails fills its output with NaN, and sync tells. */
+#ifndef KERNELS_KERNELS_H
+#define KERNELS_KERNELS_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+typedef struct kernels kernels;
+
+enum {
+    KERNELS_OK = 0,
+    KERNELS_UNKNOWN = 1,   /* no backend of that name was built in */
+    KERNELS_NO_DEVICE = 2, /* it was, but its device is missing */
+    KERNELS_NO_MEMORY = 3,
+};
+
+/* How matmul takes its operands. */
+enum {
+    KERNELS_TRANSPOSE_A = 1, /* a is stored [depth, m] */
+    KERNELS_TRANSPOSE_B = 2, /* b is stored [n, depth] */
+    KERNELS_ADD = 4,         /* c += instead of c = */
+};
+
+/* A place whose target is KERNELS_IGNORE does not count for the loss. */
+enum { KERNELS_IGNORE = -100 };
+
+typedef struct kernels_attention {
+    size_t batch;
+    size_t sequence;
+    size_t heads; /* of queries: a multiple of kv_heads; head h uses key h / (heads / kv_heads) */
+    size_t kv_heads; /* of keys and values */
+    size_t head_dim;
+} kernels_attention;
+
+typedef struct kernels_adamw {
+    double lr;
+    double beta1;
+    double beta2;
+    double eps;
+    double weight_decay;
+    double grad_scale; /* gradients are multiplied by it as they are read (clipping) */
+    uint64_t step;     /* of this update, from 1 */
+} kernels_adamw;
+
+/* All members are required of a backend. */
+struct kernels {
+    const char *name;
+    void *state; /* the backend's own */
+
+    /* KERNELS_OK, or why not. kernels_open calls it. */
+    int (*open)(kernels *k);
+    void (*close)(kernels *k);
+    /* What computes, for people and for about.json: "oneDNN 2.6.3 avx512_core". Valid until the
+     * close. Equal texts promise equal bits. */
+    const char *(*describe)(const kernels *k);
+
+    /* Memory, on 64-byte boundaries; NULL where there is not enough. Its content is undefined. */
+    void *(*alloc)(kernels *k, size_t bytes);
+    void (*free)(kernels *k, void *memory); /* NULL is ignored */
+    void (*upload)(kernels *k, void *memory, const void *host, size_t bytes);
+    void (*download)(kernels *k, void *host, const void *memory, size_t bytes);
+    /* Waits; NULL, or static text that says what failed since the open. */
+    const char *(*sync)(kernels *k);
+
+    /* y[n] = x[n] */
+    void (*copy)(kernels *k, float *y, const float *x, size_t n);
+    /* x[n] = 0 */
+    void (*zero)(kernels *k, float *x, size_t n);
+    /* x[n] = a * x[n] */
+    void (*scale)(kernels *k, float *x, float a, size_t n);
+    /* y[n] += x[n] */
+    void (*add)(kernels *k, float *y, const float *x, size_t n);
+
+    /* c[m,n] = (or +=, with KERNELS_ADD) a[m,depth] b[depth,n]; flags: KERNELS_TRANSPOSE_A and so
+     * on. fp32 sums. */
+    void (*matmul)(kernels *k, float *c, const float *a, const float *b, size_t m, size_t n,
+                   size_t depth, unsigned flags);
+
+    /* out[rows,dim] = table[ids[rows],dim]; ids lie inside the table. */
+    void (*embedding_forward)(kernels *k, float *out, const float *table, const int32_t *ids,
+                              size_t rows, size_t dim);
+    /* dtable[vocab,dim] += for each row in order: dtable[ids[row]] += dout[row,dim] */
+    void (*embedding_backward)(kernels *k, float *dtable, const float *dout, const int32_t *ids,
+                               size_t rows, size_t vocab, size_t dim);
+
+    /* RMSNorm (Zhang and Sennrich 2019, equation 4), as transformers computes it in fp32:
+     * rstd[rows] = (mean(x^2) + eps)^-1/2; out[rows,dim] = weight[dim] * (x[rows,dim] * rstd). */
+    void (*rmsnorm_forward)(kernels *k, float *out, float *rstd, const float *x,
+                            const float *weight, size_t rows, size_t dim, float eps);
+    /* With g = dout * weight and xhat = x * rstd:
+     *   dx[rows,dim] = (or +=, with KERNELS_ADD) rstd * (g - xhat * mean(g * xhat))
+     *   dweight[dim] += sum over rows, in order, of dout * xhat
+     * dx may equal dout or x. */
+    void (*rmsnorm_backward)(kernels *k, float *dx, float *dweight, const float *dout,
+                             const float *x, const float *weight, const float *rstd, size_t rows,
+                             size_t dim, unsigned flags);
+
+    /* Rotary positions (Su et al. 2021), rotate-half form, in place. x[batch*sequence,heads,dim]:
+     * in each head the pair (x[i], x[i + dim/2]) turns by the angle of (position, i). cosines and
+     * sines [sequence,dim/2] are kernels_rope_table's. sign: 1 forward, -1 backward (the gradient
+     * turns back). dim is even. */
+    void (*rope)(kernels *k, float *x, const float *cosines, const float *sines, size_t batch,
+                 size_t sequence, size_t heads, size_t dim, float sign);
+
+    /* Causal grouped-query attention: for each batch, head and position t
+     *   s[j] = q[t] . k[j] / sqrt(head_dim), j <= t;  out[t] = sum of softmax(s)[j] v[j]
+     * q, out [batch,sequence,heads,head_dim]; key, value [batch,sequence,kv_heads,head_dim];
+     * lse [batch,heads,sequence] = log sum exp s: all that the backward needs of the softmax.
+     * scratch: attention_scratch(shape) floats. */
+    size_t (*attention_scratch)(const kernels_attention *shape);
+    void (*attention_forward)(kernels *k, const kernels_attention *shape, float *out, float *lse,
+                              const float *q, const float *key, const float *value, float *scratch);
+    /* The softmax is computed again from lse (Dao et al. 2022, algorithm 4). With p = softmax(s),
+     * delta[t] = dout[t] . out[t] and ds[t,j] = p[t,j] (dout[t] . v[j] - delta[t]):
+     *   dq = ds k / sqrt(head_dim);  dkey = ds^T q / sqrt(head_dim);  dvalue = p^T dout
+     * dq may equal q. dkey and dvalue sum over the heads that share them, in order. */
+    void (*attention_backward)(kernels *k, const kernels_attention *shape, float *dq, float *dkey,
+                               float *dvalue, const float *dout, const float *out, const float *lse,
+                               const float *q, const float *key, const float *value,
+                               float *scratch);
+
+    /* SwiGLU (Shazeer 2020): out[n] = silu(gate[n]) * up[n], silu(x) = x / (1 + exp(-x)) */
+    void (*swiglu_forward)(kernels *k, float *out, const float *gate, const float *up, size_t n);
+    /* dgate[n] = dout * up * sigma (1 + gate (1 - sigma)); dup[n] = dout * silu(gate).
+     * dgate may equal gate, and dup may equal up. */
+    void (*swiglu_backward)(kernels *k, float *dgate, float *dup, const float *dout,
+                            const float *gate, const float *up, size_t n);
+
+    /* Cross-entropy with its softmax. losses[rows] (fp64) = lse - logits[rows,vocab] at the target,
+     * 0 where the target is KERNELS_IGNORE; lse[rows] = log sum exp of the row's logits. */
+    void (*cross_entropy_forward)(kernels *k, double *losses, float *lse, const float *logits,
+                                  const int32_t *targets, size_t rows, size_t vocab);
+    /* dlogits[rows,vocab] = scale * (exp(logits - lse) - [column is the target]); 0 in rows that
+     * are ignored. dlogits may equal logits. */
+    void (*cross_entropy_backward)(kernels *k, float *dlogits, const float *logits,
+                                   const float *lse, const int32_t *targets, size_t rows,
+                                   size_t vocab, float scale);
+
+    /* AdamW (Loshchilov and Hutter 2019) as torch.optim.AdamW computes it in fp32: decoupled decay,
+     * bias correction. Updates param, exp_avg and exp_avg_sq [n]; element by element, so that the
+     * bits do not depend on how a tensor is cut. */
+    void (*adamw)(kernels *k, float *param, float *exp_avg, float *exp_avg_sq, const float *grad,
+                  size_t n, const kernels_adamw *options);
+    /* out[rows] (fp64) = sum of squares of x[rows,dim], added in fp64 in an order that depends on
+     * dim alone. */
+    void (*row_sumsq)(kernels *k, double *out, const float *x, size_t rows, size_t dim);
+};
+
+/* Opens a backend: "cpu", or "cuda" where it was built. KERNELS_OK, or why not. */
+int kernels_open(const char *name, kernels **out);
+/* NULL is ignored. Memory of k->alloc goes first. */
+void kernels_close(kernels *k);
+/* The name of the i-th backend that was built in; NULL past the last. */
+const char *kernels_name(size_t i);
+
+/* host cosines, sines [sequence,dim/2] of position * theta^(-2i/dim): frequency and angle in fp32,
+ * as transformers computes them. */
+void kernels_rope_table(float *cosines, float *sines, size_t sequence, size_t dim, double theta);
+
+#ifdef __cplusplus
+}
+#endif
+#endif

@@ -1,0 +1,50 @@
+/* The list of backends: the only place outside a backend's folder that knows which were built. */
+#include <stdlib.h>
+#include <string.h>
+
+#include "kernels/kernels.h"
+
+extern const kernels kernels_cpu;
+#ifdef KERNELS_CUDA
+extern const kernels kernels_cuda;
+#endif
+
+static const kernels *const backends[] = {
+    &kernels_cpu,
+#ifdef KERNELS_CUDA
+    &kernels_cuda,
+#endif
+    NULL,
+};
+
+const char *kernels_name(size_t i) {
+    size_t n = sizeof backends / sizeof backends[0] - 1;
+    return i < n ? backends[i]->name : NULL;
+}
+
+static const kernels *find(const char *name) {
+    for (size_t i = 0; backends[i]; i++)
+        if (!strcmp(backends[i]->name, name)) return backends[i];
+    return NULL;
+}
+
+int kernels_open(const char *name, kernels **out) {
+    const kernels *backend = find(name);
+    if (!backend) return KERNELS_UNKNOWN;
+    kernels *k = malloc(sizeof *k);
+    if (!k) return KERNELS_NO_MEMORY;
+    *k = *backend;
+    int status = k->open(k);
+    if (status != KERNELS_OK) {
+        free(k);
+        return status;
+    }
+    *out = k;
+    return KERNELS_OK;
+}
+
+void kernels_close(kernels *k) {
+    if (!k) return;
+    k->close(k);
+    free(k);
+}
