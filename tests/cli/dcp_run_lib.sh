@@ -1,0 +1,55 @@
+# To be sourced by the tests of dcp-run: a scratch folder $dir that goes at the end, and waiting for
+# conditions. $DCP_RUN_RANK is the program of dcp_run_rank.c.
+set -euo pipefail
+dir=$(mktemp -d "${TMPDIR:-/tmp}/dcp_run.XXXXXX")
+trap 'rm -rf "$dir"' EXIT
+# where a killed mpirun leaves things
+export OMPI_MCA_orte_tmpdir_base="$dir" OMPI_MCA_btl_vader_backing_directory="$dir"
+
+fail() {
+    echo "FAILED: $*"
+    cat "$dir"/err* 2>/dev/null || true
+    exit 1
+}
+
+# until_true COMMAND...: waits until it holds, at most 60 s.
+until_true() {
+    local deadline=$((SECONDS + 60))
+    until "$@" 2>/dev/null; do
+        [ $SECONDS -lt $deadline ] || fail "waited in vain for: $*"
+        sleep 0.01
+    done
+}
+
+# run ARGS...: dcp-run in the background, its pid in $run, its stderr in $dir/err.
+run() {
+    : >"$dir/err"
+    "$DCP_BIN/dcp-run" "$@" 2>"$dir/err" >"$dir/out" &
+    run=$!
+}
+
+# pids K: the ranks' pids of start K, and fails where there is no such start.
+pids() { sed -n "s/^dcp-run: start $1, [0-9]* ranks, pids //p" "$dir/err" | grep .; }
+
+started() { pids "$1" >/dev/null; }
+
+# up K: all ranks of start K have set themselves up.
+up() {
+    local pid
+    for pid in $(pids "$1"); do [ -e "$dir/up.$pid" ] || return 1; done
+}
+
+gone() { # PIDS...: none of them lives (a zombie does not)
+    local pid
+    for pid; do ! grep -q '^State:[[:space:]]*[^ZX]' "/proc/$pid/status" 2>/dev/null || return 1; done
+}
+
+# ends STATUS: dcp-run ends with it.
+ends() {
+    local status=0
+    wait "$run" || status=$?
+    [ $status -eq "$1" ] || fail "exit $status, expected $1"
+}
+
+says() { grep -q -- "$1" "$dir/err" || fail "not said: $1"; }
+says_not() { ! grep -q -- "$1" "$dir/err" || fail "wrongly said: $1"; }

@@ -1,0 +1,47 @@
+#!/usr/bin/env bash
+# Restarts are counted anew whenever a newer step has appeared, and only then. The directory comes
+# from --watch, or from dcp-train's configuration and overrides.
+. "$(dirname "$0")/dcp_run_lib.sh"
+
+# mpirun waits a second or two for the others after a failure, which none of these needs
+export OMPI_MCA_odls_base_sigkill_timeout=0
+
+starts() { grep -c '^dcp-run: start [0-9]*, ' "$dir/err"; }
+expect_starts() { [ "$(starts)" -eq "$1" ] || fail "$(starts) starts, expected $1"; }
+
+# No step appears: one start and two restarts.
+echo 3 >"$dir/exit"
+run -n 2 --max-restarts 2 --watch "$dir/ckpt" -- "$DCP_RUN_RANK" "$dir"
+ends 3
+expect_starts 3
+says "giving up after 2 restarts without a newer step"
+
+# A step a start: three failures in a row, with one restart allowed.
+mkdir "$dir/ckpt"
+run -n 2 --max-restarts 1 --watch "$dir/ckpt" -- "$DCP_RUN_RANK" "$dir" steps 4
+ends 0
+expect_starts 4
+says "restart 1 of 1, on 2 ranks, newest complete step 3"
+
+# The same, unwatched: the second failure is the last.
+rm -r "$dir/ckpt" && mkdir "$dir/ckpt"
+run -n 1 --max-restarts 1 -- "$DCP_RUN_RANK" "$dir" steps 6
+ends 3
+expect_starts 2
+
+# dcp-train's own directory: from the file, and from an override, which wins.
+cat >"$dir/dcp-train" <<EOF
+#!/bin/sh
+exec "$DCP_RUN_RANK" "$dir" steps 3
+EOF
+chmod +x "$dir/dcp-train"
+expect_watched() { # CONFIGURATION [OVERRIDE]
+    rm -r "$dir/ckpt" && mkdir "$dir/ckpt"
+    echo "$1" >"$dir/config.json"
+    shift
+    run -n 1 --max-restarts 1 -- "$dir/dcp-train" "$dir/config.json" "$@"
+    ends 0
+    expect_starts 3
+}
+expect_watched "{\"checkpoint\": {\"dir\": \"$dir/ckpt\"}}"
+expect_watched "{\"checkpoint\": {\"dir\": \"$dir/other\"}}" max_steps=3 checkpoint.dir="$dir/ckpt"

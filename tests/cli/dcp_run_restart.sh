@@ -1,0 +1,32 @@
+#!/usr/bin/env bash
+# A rank is killed: dcp-run restarts on the numbers of ranks that it was given, the last one again,
+# and nothing of the start before is left by then. The same for a killed mpirun.
+. "$(dirname "$0")/dcp_run_lib.sh"
+
+run -n 3 --restart-ranks 4,2 -- "$DCP_RUN_RANK" "$dir"
+until_true started 1
+until_true up 1
+first=($(pids 1))
+[ ${#first[@]} -eq 3 ] || fail "start 1 has ${#first[@]} ranks"
+kill -KILL "${first[1]}"
+
+until_true started 2
+gone "${first[@]}" || fail "a rank of start 1 lives on"
+says "start 1 failed with status 137 (Killed); rank 1, pid ${first[1]}, ended first"
+says "restart 1 of 3, on 4 ranks"
+second=($(pids 2))
+[ ${#second[@]} -eq 4 ] || fail "start 2 has ${#second[@]} ranks"
+until_true up 2
+kill -KILL "$(awk '/^PPid:/ {print $2}' "/proc/${second[0]}/status")" # mpirun itself
+
+until_true started 3
+gone "${second[@]}" || fail "a rank of start 2 lives on"
+third=($(pids 3))
+[ ${#third[@]} -eq 2 ] || fail "start 3 has ${#third[@]} ranks"
+until_true up 3
+kill -KILL "${third[0]}"
+
+until_true started 4
+[ "$(pids 4 | wc -w)" -eq 2 ] || fail "start 4 does not repeat the last number of ranks"
+echo 0 >"$dir/exit"
+ends 0

@@ -1,0 +1,40 @@
+#!/usr/bin/env bash
+# SIGTERM and SIGINT reach every rank, which may take its time to end; SIGKILL follows after --grace;
+# SIGUSR1 is passed on.
+. "$(dirname "$0")/dcp_run_lib.sh"
+
+for signal in TERM INT; do
+    rm -f "$dir"/up.* "$dir"/usr1.*
+    # a shell that starts something in the background lets it ignore SIGINT: ask for the default
+    run_default=(env --default-signal=INT "$DCP_BIN/dcp-run")
+    "${run_default[@]}" -n 3 -- "$DCP_RUN_RANK" "$dir" 2>"$dir/err" &
+    run=$!
+    until_true started 1
+    until_true up 1
+    kill -USR1 $run
+    until_true test -e "$dir/usr1.0" -a -e "$dir/usr1.1" -a -e "$dir/usr1.2"
+    kill -$signal $run
+    ends 143
+    gone $(pids 1) || fail "a rank outlived SIG$signal"
+    says_not "start 2"
+done
+
+rm -f "$dir"/up.*
+run -n 2 --grace 0.2 -- "$DCP_RUN_RANK" "$dir" stubborn
+until_true started 1
+until_true up 1
+kill -TERM $run
+ends 3
+gone $(pids 1) || fail "a stubborn rank lives on"
+says "killing what is left of start 1"
+says_not "start 2"
+
+# A second signal does not wait for the grace period.
+rm -f "$dir"/up.*
+run -n 2 --grace 1000 -- "$DCP_RUN_RANK" "$dir" stubborn
+until_true started 1
+until_true up 1
+kill -TERM $run
+until_true grep -q 'asking the ranks' "$dir/err"
+kill -TERM $run
+ends 3
