@@ -1,0 +1,170 @@
+/* Files as one string of bytes. One descriptor is open at a time: a folder may hold more files than
+ * a process may open. Sizes are those found at the start; a file that shrinks later is an error,
+ * because the samples would no longer be the same on all ranks and in all runs. */
+#include "files.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <fts.h>
+#include <glob.h>
+#include <inttypes.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "../fail.h"
+
+static int add_file(data_files *files, const char *path, uint64_t bytes, dcp_error *err) {
+    if (access(path, R_OK) != 0)
+        return trainer_fail(err, DCP_ERR_NOT_FOUND, "data.path: cannot read %s: %s", path,
+                            strerror(errno));
+    if (bytes == 0) return DCP_OK;
+    if ((files->n & (files->n - 1)) == 0) { /* full at powers of two */
+        const size_t room = files->n ? 2 * files->n : 1;
+        data_file *grown = realloc(files->list, room * sizeof *grown);
+        if (!grown) return trainer_fail_memory(err, room * sizeof *grown);
+        files->list = grown;
+    }
+    char *copy = strdup(path);
+    if (!copy) return trainer_fail_memory(err, strlen(path));
+    files->list[files->n++] = (data_file){.path = copy, .bytes = bytes};
+    return DCP_OK;
+}
+
+/* What fts found at `entry`. Links below the start are not followed: they may lead in circles. */
+static int add_entry(data_files *files, const FTSENT *entry, dcp_error *err) {
+    if (entry->fts_info == FTS_F && S_ISREG(entry->fts_statp->st_mode))
+        return add_file(files, entry->fts_path, (uint64_t)entry->fts_statp->st_size, err);
+    if (entry->fts_info == FTS_DNR || entry->fts_info == FTS_ERR || entry->fts_info == FTS_NS)
+        return trainer_fail(err, DCP_ERR_NOT_FOUND, "data.path: cannot read %s: %s",
+                            entry->fts_path, strerror(entry->fts_errno));
+    return DCP_OK;
+}
+
+static int add_tree(data_files *files, char *path, dcp_error *err) {
+    char *const roots[] = {path, NULL};
+    FTS *walk = fts_open(roots, FTS_PHYSICAL | FTS_COMFOLLOW | FTS_NOCHDIR, NULL);
+    if (!walk)
+        return trainer_fail(err, DCP_ERR_NOT_FOUND, "data.path: cannot read %s: %s", path,
+                            strerror(errno));
+    int status = DCP_OK;
+    for (const FTSENT *entry; status == DCP_OK && (entry = fts_read(walk));)
+        status = add_entry(files, entry, err);
+    fts_close(walk);
+    return status;
+}
+
+static int add_path(data_files *files, const char *path, dcp_error *err) {
+    struct stat st;
+    if (stat(path, &st) == 0 || !strpbrk(path, "*?[")) {
+        char *copy = strdup(path);
+        if (!copy) return trainer_fail_memory(err, strlen(path));
+        const int status = add_tree(files, copy, err);
+        free(copy);
+        return status;
+    }
+    glob_t found;
+    const int failed = glob(path, GLOB_NOSORT, NULL, &found);
+    if (failed == GLOB_NOMATCH)
+        return trainer_fail(err, DCP_ERR_NOT_FOUND, "data.path: nothing matches %s", path);
+    if (failed) return trainer_fail_memory(err, 0);
+    int status = DCP_OK;
+    for (size_t i = 0; i < found.gl_pathc && status == DCP_OK; i++)
+        status = add_tree(files, found.gl_pathv[i], err);
+    globfree(&found);
+    return status;
+}
+
+static int by_path(const void *a, const void *b) {
+    return strcmp(((const data_file *)a)->path, ((const data_file *)b)->path);
+}
+
+int data_files_find(const char *path, data_files *out, dcp_error *err) {
+    data_files files = {.fd = -1};
+    const int status = add_path(&files, path, err);
+    if (status != DCP_OK) {
+        data_files_close(&files);
+        return status;
+    }
+    if (files.n) qsort(files.list, files.n, sizeof *files.list, by_path);
+    for (size_t i = 0; i < files.n; i++) {
+        files.list[i].begin = files.bytes;
+        files.bytes += files.list[i].bytes;
+    }
+    *out = files;
+    return DCP_OK;
+}
+
+void data_files_close(data_files *files) {
+    for (size_t i = 0; i < files->n; i++) free(files->list[i].path);
+    free(files->list);
+    if (files->fd >= 0) close(files->fd);
+    *files = (data_files){.fd = -1};
+}
+
+uint64_t data_files_fingerprint(const data_files *files) {
+    uint64_t hash = 0xcbf29ce484222325;
+    for (size_t i = 0; i < files->n; i++) {
+        for (const char *c = files->list[i].path; *c; c++)
+            hash = (hash ^ (unsigned char)*c) * 0x100000001b3;
+        hash = (hash ^ files->list[i].bytes) * 0x100000001b3;
+    }
+    return hash;
+}
+
+static size_t file_at(const data_files *files, uint64_t offset) {
+    size_t low = 0, high = files->n;
+    while (high - low > 1) {
+        const size_t middle = low + (high - low) / 2;
+        if (files->list[middle].begin <= offset)
+            low = middle;
+        else
+            high = middle;
+    }
+    return low;
+}
+
+static int open_file(data_files *files, size_t i, dcp_error *err) {
+    if (files->fd >= 0 && files->open == i) return DCP_OK;
+    if (files->fd >= 0) close(files->fd);
+    files->open = i;
+    files->fd = open(files->list[i].path, O_RDONLY | O_CLOEXEC);
+    if (files->fd >= 0) return DCP_OK;
+    return trainer_fail(err, DCP_ERR_IO, "data.path: cannot open %s: %s", files->list[i].path,
+                        strerror(errno));
+}
+
+static int read_piece(const data_files *files, uint64_t offset, uint64_t bytes, char *out,
+                      dcp_error *err) {
+    const char *path = files->list[files->open].path;
+    while (bytes > 0) {
+        const ssize_t n = pread(files->fd, out, bytes, (off_t)offset);
+        if (n < 0 && errno == EINTR) continue;
+        if (n < 0)
+            return trainer_fail(err, DCP_ERR_IO, "data.path: reading %s: %s", path,
+                                strerror(errno));
+        if (n == 0) return trainer_fail(err, DCP_ERR_IO, "data.path: %s has become shorter", path);
+        out += n;
+        offset += (uint64_t)n;
+        bytes -= (uint64_t)n;
+    }
+    return DCP_OK;
+}
+
+int data_files_read(data_files *files, uint64_t offset, uint64_t bytes, void *out, dcp_error *err) {
+    char *to = out;
+    while (bytes > 0) {
+        const size_t i = file_at(files, offset);
+        const uint64_t within = offset - files->list[i].begin;
+        const uint64_t left = files->list[i].bytes - within;
+        const uint64_t piece = left < bytes ? left : bytes;
+        int status = open_file(files, i, err);
+        if (status == DCP_OK) status = read_piece(files, within, piece, to, err);
+        if (status != DCP_OK) return status;
+        to += piece;
+        offset += piece;
+        bytes -= piece;
+    }
+    return DCP_OK;
+}

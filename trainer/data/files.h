@@ -1,0 +1,34 @@
+/* A list of files read as one long string of bytes. */
+#ifndef TRAINER_DATA_FILES_H
+#define TRAINER_DATA_FILES_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+#include "dcp/error.h"
+
+typedef struct data_file {
+    char *path;
+    uint64_t begin, bytes; /* begin: offset of its first byte in the whole */
+} data_file;
+
+typedef struct data_files {
+    data_file *list; /* ascending by path; empty files are left out */
+    size_t n;
+    uint64_t bytes; /* of all */
+    size_t open;    /* which one `fd` is */
+    int fd;         /* -1: none */
+} data_files;
+
+/* Finds the files: `path` is one, a folder (all regular files below it) or a glob pattern of files
+ * and folders. DCP_ERR_NOT_FOUND: there are none, or one cannot be read. */
+int data_files_find(const char *path, data_files *out, dcp_error *err);
+void data_files_close(data_files *files);
+
+/* A number that differs where paths or sizes differ. */
+uint64_t data_files_fingerprint(const data_files *files);
+
+/* Bytes [offset, offset + bytes) of the whole, which must lie inside it. */
+int data_files_read(data_files *files, uint64_t offset, uint64_t bytes, void *out, dcp_error *err);
+
+#endif
