@@ -1,0 +1,218 @@
+/* Llama and Qwen3 compute what transformers computes: logits, loss, every gradient, and the
+ * parameters after five clipped AdamW steps (tests/data/golden). */
+#include <math.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#include "dcp/safetensors.h"
+#include "kernels/kernels.h"
+#include "models/model.h"
+
+enum { MAX_PARAMS = 64, STEPS = 5 };
+
+typedef struct golden {
+    const char *family;
+    json_t *config, *expected;
+    dcp_st_reader *start, *tensors;
+    kernels *k;
+    model *m;
+    model_run *run;
+    size_t params, unit_first[8];
+    const model_param *info[MAX_PARAMS];
+    float *param[MAX_PARAMS], *grad[MAX_PARAMS], *exp_avg[MAX_PARAMS], *exp_avg_sq[MAX_PARAMS];
+    int32_t *ids, *targets;
+} golden;
+
+static const char *path_of(const golden *g, const char *file) {
+    static char path[4096];
+    snprintf(path, sizeof path, TEST_DATA "/golden/%s/%s", g->family, file);
+    return path;
+}
+
+static void *tensor(dcp_st_reader *from, const char *prefix, const char *name, size_t *bytes) {
+    char full[256];
+    snprintf(full, sizeof full, "%s%s", prefix, name);
+    const dcp_tensor *t = dcp_st_find(from, full);
+    if (!t) fail_msg("no tensor %s", full);
+    *bytes = dcp_tensor_bytes(t);
+    void *data = aligned_alloc(64, (*bytes + 63) / 64 * 64);
+    assert_int_equal(dcp_st_read(from, full, 0, *bytes, data, NULL), DCP_OK);
+    return data;
+}
+
+static float *zeros(size_t bytes) {
+    float *memory = aligned_alloc(64, (bytes + 63) / 64 * 64);
+    memset(memory, 0, bytes);
+    return memory;
+}
+
+static size_t elems(const model_param *p) { return p->shape[0] * (p->ndim == 2 ? p->shape[1] : 1); }
+
+static void load_params(golden *g) {
+    for (size_t unit = 0; unit < model_units(g->m); unit++) {
+        g->unit_first[unit] = g->params;
+        for (size_t i = 0; i < model_unit_params(g->m, unit); i++) {
+            size_t n = g->params++, bytes = 0;
+            g->info[n] = model_unit_param(g->m, unit, i);
+            g->param[n] = tensor(g->start, "", g->info[n]->name, &bytes);
+            assert_int_equal(bytes, elems(g->info[n]) * sizeof(float));
+            g->grad[n] = zeros(bytes);
+            g->exp_avg[n] = zeros(bytes);
+            g->exp_avg_sq[n] = zeros(bytes);
+        }
+    }
+    assert_int_equal(g->params, dcp_st_tensors(g->start));
+}
+
+static void load_batch(golden *g) {
+    size_t bytes = 0;
+    const dcp_tensor *t = dcp_st_find(g->tensors, "input_ids");
+    size_t batch = t->shape[0], sequence = t->shape[1], n = batch * sequence, counted = 0;
+    int64_t *ids = tensor(g->tensors, "", "input_ids", &bytes);
+    int64_t *labels = tensor(g->tensors, "", "labels", &bytes);
+    g->ids = calloc(n, sizeof *g->ids);
+    g->targets = calloc(n, sizeof *g->targets);
+    for (size_t i = 0; i < n; i++) {
+        g->ids[i] = (int32_t)ids[i];
+        g->targets[i] = (i + 1) % sequence ? (int32_t)labels[i + 1] : KERNELS_IGNORE;
+        counted += g->targets[i] != KERNELS_IGNORE;
+    }
+    assert_int_equal(model_run_create(g->m, batch, sequence, &g->run, NULL), DCP_OK);
+    assert_int_equal(model_run_set_batch(g->run, g->ids, g->targets, 1.0f / (float)counted, NULL),
+                     DCP_OK);
+    free(ids);
+    free(labels);
+}
+
+static void set_up(golden *g) {
+    g->config = json_load_file(path_of(g, "config.json"), 0, NULL);
+    g->expected = json_load_file(path_of(g, "golden.json"), 0, NULL);
+    assert_int_equal(dcp_st_open(path_of(g, "model.safetensors"), &g->start, NULL), DCP_OK);
+    assert_int_equal(dcp_st_open(path_of(g, "golden.safetensors"), &g->tensors, NULL), DCP_OK);
+    assert_int_equal(kernels_open("cpu", &g->k), KERNELS_OK);
+    assert_int_equal(model_create(g->config, &g->m, NULL), DCP_OK);
+    load_params(g);
+    load_batch(g);
+}
+
+static void tear_down(golden *g) {
+    for (size_t i = 0; i < g->params; i++) {
+        free(g->param[i]);
+        free(g->grad[i]);
+        free(g->exp_avg[i]);
+        free(g->exp_avg_sq[i]);
+    }
+    free(g->ids);
+    free(g->targets);
+    model_run_destroy(g->run);
+    model_destroy(g->m);
+    kernels_close(g->k);
+    dcp_st_close(g->start);
+    dcp_st_close(g->tensors);
+    json_decref(g->config);
+    json_decref(g->expected);
+}
+
+/* Every |got - want| is at most `tolerance` of the largest |want|. */
+static void assert_close(golden *g, const float *got, const char *prefix, const char *name,
+                         double tolerance) {
+    size_t bytes = 0;
+    float *want = tensor(g->tensors, prefix, name, &bytes);
+    double largest = 0.0, worst = 0.0;
+    for (size_t i = 0; i < bytes / sizeof *want; i++) {
+        largest = fmax(largest, fabs((double)want[i]));
+        double off = fabs((double)got[i] - (double)want[i]);
+        worst = off <= worst ? worst : off; /* NaN counts as worst */
+    }
+    if (!(worst <= tolerance * largest))
+        fail_msg("%s %s%s: off by %.3g of its largest value", g->family, prefix, name,
+                 worst / largest);
+    free(want);
+}
+
+static void forward_stage(golden *g, size_t stage) {
+    size_t first = g->unit_first[model_stage_unit(g->m, stage)];
+    model_forward(g->run, stage, (const float *const *)g->param + first);
+}
+
+static void backward_stage(golden *g, size_t stage) {
+    size_t first = g->unit_first[model_stage_unit(g->m, stage)];
+    model_backward(g->run, stage, (const float *const *)g->param + first, g->grad + first);
+}
+
+static double grad_norm(golden *g) {
+    double sum = 0.0;
+    for (size_t i = 0; i < g->params; i++) {
+        double part = 0.0;
+        g->k->row_sumsq(g->k, &part, g->grad[i], 1, elems(g->info[i]));
+        sum += part;
+    }
+    return sqrt(sum);
+}
+
+static void assert_relative(double got, const json_t *list, size_t i, double tolerance) {
+    double want = json_number_value(json_array_get(list, i));
+    if (!(fabs(got - want) <= tolerance * fabs(want)))
+        fail_msg("step %zu: %.9g instead of %.9g", i + 1, got, want);
+}
+
+static void compute_gradients(golden *g, size_t step) {
+    for (size_t i = 0; i < g->params; i++) g->k->zero(g->k, g->grad[i], elems(g->info[i]));
+    size_t stages = model_stages(g->m);
+    for (size_t stage = 0; stage < stages; stage++) forward_stage(g, stage);
+    assert_relative(model_run_loss(g->run), json_object_get(g->expected, "losses"), step, 1e-5);
+    if (step == 0) assert_close(g, model_run_logits(g->run), "", "logits", 2e-5);
+    for (size_t stage = stages; stage-- > 0;) backward_stage(g, stage);
+}
+
+static void update(golden *g, size_t step) {
+    const json_t *o = json_object_get(g->expected, "optimizer");
+    const json_t *betas = json_object_get(o, "betas");
+    double norm = grad_norm(g), clip = json_number_value(json_object_get(g->expected, "clip"));
+    assert_relative(norm, json_object_get(g->expected, "grad_norms"), step, 1e-3);
+    kernels_adamw options = {
+        .lr = json_number_value(json_object_get(o, "lr")),
+        .beta1 = json_number_value(json_array_get(betas, 0)),
+        .beta2 = json_number_value(json_array_get(betas, 1)),
+        .eps = json_number_value(json_object_get(o, "eps")),
+        .weight_decay = json_number_value(json_object_get(o, "weight_decay")),
+        .grad_scale = fmin(1.0, clip / (norm + 1e-6)),
+        .step = step + 1,
+    };
+    for (size_t i = 0; i < g->params; i++)
+        g->k->adamw(g->k, g->param[i], g->exp_avg[i], g->exp_avg_sq[i], g->grad[i],
+                    elems(g->info[i]), &options);
+}
+
+static void check_family(const char *family) {
+    golden g = {.family = family};
+    set_up(&g);
+    for (size_t step = 0; step < STEPS; step++) {
+        compute_gradients(&g, step);
+        for (size_t i = 0; step == 0 && i < g.params; i++)
+            assert_close(&g, g.grad[i], "grad.", g.info[i]->name, 2e-5);
+        update(&g, step);
+    }
+    for (size_t i = 0; i < g.params; i++)
+        assert_close(&g, g.param[i], "step5.", g.info[i]->name, 4e-3);
+    tear_down(&g);
+}
+
+static void llama(void **state) {
+    (void)state;
+    check_family("llama");
+}
+
+static void qwen3(void **state) {
+    (void)state;
+    check_family("qwen3");
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {cmocka_unit_test(llama), cmocka_unit_test(qwen3)};
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
