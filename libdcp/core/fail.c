@@ -68,6 +68,11 @@ static const char *remedy_of_errno(int code) {
     case EACCES:
     case EPERM:
         return "; allow this user to use it or choose another folder";
+    case ENOTDIR:
+        return "; a part of this path is a file: choose another folder";
+    case ENOLCK:
+    case EOPNOTSUPP:
+        return "; this file system cannot do it: choose another folder";
     case EMFILE:
     case ENFILE:
         return "; raise the limit of open files (ulimit -n)";

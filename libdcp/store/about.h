@@ -12,7 +12,8 @@
 int about_write(const char *dir, const char *tool, int ranks, const char *members_json,
                 dcp_error *err);
 
-/* DCP_ERR_CORRUPT where the checksum or the syntax is wrong, DCP_ERR_NOT_FOUND where it is missing. */
+/* DCP_ERR_CORRUPT where the checksum or the syntax is wrong, DCP_ERR_NOT_FOUND where it is missing.
+ */
 int about_check(const char *dir, dcp_error *err);
 
 #endif

@@ -7,13 +7,13 @@
 struct save_layout; /* libdcp/save: the layout of the last file, kept for the next */
 
 struct dcp_store {
-    dcp_comm *comm; /* borrowed */
-    char *dir;
+    dcp_comm *comm;            /* borrowed */
+    char *dir;                 /* absolute, as rank 0 resolved it; leaves room for a step's files */
     dcp_store_options options; /* `tool` is a copy */
-    int lock_fd;               /* -1 on ranks other than 0 */
+    int dir_fd, lock_fd;       /* -1 on ranks other than 0 */
     uint64_t continue_from;    /* steps after it are abandoned before the first publication */
     int abandon_pending;
-    uint64_t newest_intact;
+    uint64_t newest_intact; /* the one loaded or saved last */
     int has_intact;
     struct save_layout *layout;
     void (*layout_free)(struct save_layout *layout);

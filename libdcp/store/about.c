@@ -1,0 +1,169 @@
+/* about.json: written with the digits of its checksum as '0', summed, then written for good. The
+ * checksum stands at a fixed distance from the end, so it is found without trusting the syntax. */
+#include "store/about.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <inttypes.h>
+#include <limits.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "core/crc64.h"
+#include "core/fail.h"
+#include "core/json.h"
+
+#define DIGITS 16
+#define ZEROS "0000000000000000"
+#define TAIL_BEGIN ",\n  \"crc64\": \""
+#define TAIL_END "\"\n}\n"
+#define TAIL_BYTES (sizeof TAIL_BEGIN - 1 + DIGITS + sizeof TAIL_END - 1)
+#define LARGEST ((off_t)16 << 20)
+
+static int path_of(const char *dir, char *path, dcp_error *err) {
+    if (snprintf(path, PATH_MAX, "%s/about.json", dir) < PATH_MAX) return DCP_OK;
+    return core_fail(err, DCP_ERR_ARG, "the path is too long: %s", dir);
+}
+
+/* The library's members, then the caller's, then crc64 with zeros. NULL where memory is short. */
+static json_t *compose(const char *tool, int ranks, json_t *members) {
+    char host[256] = "unknown", when[32];
+    time_t now = time(NULL);
+    struct tm utc;
+    gethostname(host, sizeof host - 1);
+    strftime(when, sizeof when, "%Y-%m-%dT%H:%M:%SZ", gmtime_r(&now, &utc));
+    json_t *about = json_object();
+    int failed = json_object_set_new(about, "tool", json_string(tool)) ||
+                 json_object_set_new(about, "version", json_string(dcp_version())) ||
+                 json_object_set_new(about, "time", json_string(when)) ||
+                 json_object_set_new(about, "host", json_string(host)) ||
+                 json_object_set_new(about, "pid", json_integer(getpid())) ||
+                 json_object_set_new(about, "ranks", json_integer(ranks)) ||
+                 json_object_update_missing(about, members);
+    json_object_del(about, "crc64");
+    failed = failed || json_object_set_new(about, "crc64", json_string(ZEROS));
+    if (!failed) return about;
+    json_decref(about);
+    return NULL;
+}
+
+static char *digits_of(char *text, size_t bytes) {
+    return text + bytes - (sizeof TAIL_END - 1) - DIGITS;
+}
+
+static void write_digits(char *digits, uint64_t crc) {
+    char text[DIGITS + 1];
+    snprintf(text, sizeof text, "%016" PRIx64, crc);
+    memcpy(digits, text, DIGITS);
+}
+
+static int write_file(const char *path, const char *text, size_t bytes, dcp_error *err) {
+    int fd = open(path, O_WRONLY | O_CREAT | O_TRUNC | O_NOFOLLOW | O_CLOEXEC, 0666);
+    if (fd < 0) return core_fail_errno(err, "cannot make", path);
+    int status = DCP_OK;
+    for (size_t done = 0; done < bytes && status == DCP_OK;) {
+        ssize_t n = write(fd, text + done, bytes - done);
+        if (n >= 0)
+            done += (size_t)n;
+        else if (errno != EINTR)
+            status = core_fail_errno(err, "cannot write", path);
+    }
+    if (status == DCP_OK && fsync(fd) != 0) status = core_fail_errno(err, "cannot sync", path);
+    if (close(fd) != 0 && status == DCP_OK) status = core_fail_errno(err, "cannot close", path);
+    return status;
+}
+
+int about_write(const char *dir, const char *tool, int ranks, const char *members_json,
+                dcp_error *err) {
+    char path[PATH_MAX];
+    json_t *members, *about;
+    int status = path_of(dir, path, err);
+    if (status != DCP_OK) return status;
+    status =
+        json_parse_object(members_json, members_json ? strlen(members_json) : 0, &members, err);
+    if (status != DCP_OK) return status;
+    about = compose(tool, ranks, members);
+    char *text = about ? json_dumps(about, JSON_INDENT(2)) : NULL, *file = NULL;
+    int bytes = text ? asprintf(&file, "%s\n", text) : -1;
+    if (bytes < 0) {
+        status = core_fail_memory(err, text ? strlen(text) : 0);
+    } else {
+        write_digits(digits_of(file, (size_t)bytes), crc64(file, (size_t)bytes));
+        status = write_file(path, file, (size_t)bytes, err);
+        free(file);
+    }
+    free(text);
+    json_decref(about);
+    json_decref(members);
+    return status;
+}
+
+/* The whole file, malloc'd. */
+static int read_file(const char *path, char **out, size_t *bytes_out, dcp_error *err) {
+    int fd = open(path, O_RDONLY | O_NONBLOCK | O_CLOEXEC), status;
+    if (fd < 0) return core_fail_errno(err, "cannot open", path);
+    struct stat st;
+    char *text = NULL;
+    if (fstat(fd, &st) != 0) {
+        status = core_fail_errno(err, "cannot look at", path);
+        goto close_file;
+    }
+    if (!S_ISREG(st.st_mode) || st.st_size > LARGEST || st.st_size < (off_t)TAIL_BYTES) {
+        status = core_fail(err, DCP_ERR_CORRUPT, "%s: not a file, or its size is wrong", path);
+        goto close_file;
+    }
+    size_t bytes = (size_t)st.st_size;
+    text = malloc(bytes);
+    if (!text) {
+        status = core_fail_memory(err, bytes);
+        goto close_file;
+    }
+    ssize_t n = pread(fd, text, bytes, 0);
+    if (n < 0) {
+        status = core_fail_errno(err, "cannot read", path);
+    } else if ((size_t)n != bytes) {
+        status = core_fail(err, DCP_ERR_IO, "cannot read %s: it ends early", path);
+    } else {
+        *out = text;
+        *bytes_out = bytes;
+        close(fd);
+        return DCP_OK;
+    }
+    free(text);
+close_file:
+    close(fd);
+    return status;
+}
+
+/* Changes the digits in `text`. */
+static int sum_holds(char *text, size_t bytes) {
+    char stored[DIGITS], computed[DIGITS], *digits = digits_of(text, bytes);
+    const char *begin = digits - (sizeof TAIL_BEGIN - 1), *end = digits + DIGITS;
+    if (memcmp(begin, TAIL_BEGIN, sizeof TAIL_BEGIN - 1) != 0 ||
+        memcmp(end, TAIL_END, sizeof TAIL_END - 1) != 0)
+        return 0;
+    memcpy(stored, digits, DIGITS);
+    memcpy(digits, ZEROS, DIGITS);
+    write_digits(computed, crc64(text, bytes));
+    return memcmp(stored, computed, DIGITS) == 0;
+}
+
+int about_check(const char *dir, dcp_error *err) {
+    char path[PATH_MAX], *text = NULL;
+    size_t bytes = 0;
+    int status = path_of(dir, path, err);
+    if (status == DCP_OK) status = read_file(path, &text, &bytes, err);
+    if (status != DCP_OK) return status;
+    json_t *about = NULL;
+    if (!sum_holds(text, bytes))
+        status = core_fail(err, DCP_ERR_CORRUPT, "%s: the checksum does not match its bytes", path);
+    else if (json_parse_object(text, bytes, &about, NULL) != DCP_OK)
+        status = core_fail(err, DCP_ERR_CORRUPT, "%s: not a JSON object", path);
+    json_decref(about);
+    free(text);
+    return status;
+}

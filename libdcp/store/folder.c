@@ -1,0 +1,124 @@
+/* A store's directory: making it, and removing entries of it.
+ *
+ * What lies in the directory is not trusted: removal goes through open folders, entry by entry, and
+ * unlinks symbolic links instead of following them, so nothing outside is ever touched. */
+#include "store/folder.h"
+
+#include <dirent.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "core/fail.h"
+
+#define DEEPEST 16 /* a step's folder is flat; what lies deeper than this is not ours to remove */
+#define ROOM 256   /* for a step's folder and the longest name of a file in it */
+
+int folder_sync(int dir_fd) {
+    if (fsync(dir_fd) == 0) return 0;
+    return errno == EINVAL ? 0 : -1; /* file systems on which folders cannot be synced */
+}
+
+int folder_has(int dir_fd, const char *name) {
+    struct stat st;
+    return fstatat(dir_fd, name, &st, AT_SYMLINK_NOFOLLOW) == 0;
+}
+
+void folder_free_name(int dir_fd, const char *base, char *name) {
+    snprintf(name, NAME_MAX + 1, "%s", base);
+    for (unsigned k = 1; folder_has(dir_fd, name); k++)
+        snprintf(name, NAME_MAX + 1, "%s.%u", base, k);
+}
+
+static int is_dot(const char *name) { return strcmp(name, ".") == 0 || strcmp(name, "..") == 0; }
+
+static int remove_below(int parent_fd, const char *name, int depth);
+
+static int remove_entries(DIR *folder, int depth) {
+    struct dirent *entry;
+    while ((errno = 0, entry = readdir(folder)))
+        if (!is_dot(entry->d_name) && remove_below(dirfd(folder), entry->d_name, depth) != 0)
+            return -1;
+    return errno ? -1 : 0;
+}
+
+static int remove_below(int parent_fd, const char *name, int depth) {
+    if (unlinkat(parent_fd, name, 0) == 0 || errno == ENOENT) return 0;
+    if (errno != EISDIR && errno != EPERM) return -1;
+    if (depth == DEEPEST) return errno = ENOTEMPTY, -1;
+    int fd = openat(parent_fd, name, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+    if (fd < 0) return -1;
+    DIR *folder = fdopendir(fd);
+    if (!folder) return close(fd), errno = ENOMEM, -1;
+    int result = remove_entries(folder, depth + 1), code = errno;
+    closedir(folder);
+    if (result != 0) return errno = code, -1;
+    return unlinkat(parent_fd, name, AT_REMOVEDIR);
+}
+
+int folder_remove(int dir_fd, const char *name) { return remove_below(dir_fd, name, 0); }
+
+static int is_directory(const char *path) {
+    struct stat st;
+    return stat(path, &st) == 0 && S_ISDIR(st.st_mode);
+}
+
+/* Makes the last component of `path`, and its entry in the parent durable. 0, or -1 with errno. */
+static int make_component(char *path) {
+    if (is_directory(path)) return 0;
+    if (mkdir(path, 0777) != 0) {
+        if (errno == EEXIST) errno = ENOTDIR;
+        return -1;
+    }
+    char *slash = strrchr(path, '/');
+    char parent[PATH_MAX] = ".";
+    if (slash) snprintf(parent, sizeof parent, "%.*s", (int)(slash - path) + 1, path);
+    int fd = open(parent, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    if (fd < 0) return -1;
+    int result = folder_sync(fd), code = errno;
+    close(fd);
+    return errno = code, result;
+}
+
+static int make_with_parents(const char *dir, dcp_error *err) {
+    char path[PATH_MAX];
+    snprintf(path, sizeof path, "%s", dir);
+    for (size_t end = strlen(path); end > 1 && path[end - 1] == '/'; end--) path[end - 1] = '\0';
+    for (char *slash = strchr(path + 1, '/'); slash; slash = strchr(slash + 1, '/')) {
+        *slash = '\0';
+        if (make_component(path) != 0) return core_fail_errno(err, "cannot make directory", path);
+        *slash = '/';
+    }
+    if (make_component(path) != 0) return core_fail_errno(err, "cannot make directory", path);
+    return DCP_OK;
+}
+
+int folder_open(const char *dir, int *dir_fd, char *absolute, dcp_error *err) {
+    if (!*dir || strlen(dir) >= PATH_MAX - ROOM)
+        return core_fail(err, DCP_ERR_ARG,
+                         "the checkpoint directory's path has %zu bytes: 1 to %d work", strlen(dir),
+                         PATH_MAX - ROOM - 1);
+    int status = make_with_parents(dir, err);
+    if (status != DCP_OK) return status;
+    char *resolved = realpath(dir, NULL);
+    if (!resolved) return core_fail_errno(err, "cannot resolve", dir);
+    if (strlen(resolved) >= PATH_MAX - ROOM) {
+        status = core_fail(err, DCP_ERR_ARG, "the checkpoint directory's path is too long: %s",
+                           resolved);
+        goto free_resolved;
+    }
+    int fd = open(resolved, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    if (fd < 0) {
+        status = core_fail_errno(err, "cannot open directory", resolved);
+        goto free_resolved;
+    }
+    memcpy(absolute, resolved, strlen(resolved) + 1);
+    *dir_fd = fd;
+free_resolved:
+    free(resolved);
+    return status;
+}

@@ -1,0 +1,121 @@
+/* The names of steps: made, recognised, listed. A name counts only as it would be made, so that a
+ * step has one name and nothing else in the directory is taken for one. */
+#include <ctype.h>
+#include <dirent.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <inttypes.h>
+#include <limits.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+
+#include "core/fail.h"
+#include "store/store.h"
+
+#define NAME_BYTES sizeof(((dcp_step *)0)->name)
+
+void store_step_name(char *name, const char *prefix, uint64_t step) {
+    snprintf(name, NAME_BYTES, "%sstep-%08" PRIu64, prefix, step);
+}
+
+/* ".1", ".2" and so on: what an abandoned step's name ends with where the plain one was taken. */
+static int is_suffix(const char *text) {
+    if (text[0] != '.' || text[1] < '1' || text[1] > '9') return 0;
+    return text[1 + strspn(text + 1, "0123456789")] == '\0';
+}
+
+static int parse_name(const char *name, dcp_step *out) {
+    static const struct {
+        const char *prefix;
+        dcp_step_kind kind;
+    } kinds[] = {
+        {"", DCP_STEP_COMPLETE}, {".tmp-", DCP_STEP_PARTIAL}, {".abandoned-", DCP_STEP_ABANDONED}};
+    size_t k = name[0] != '.' ? 0 : name[1] == 't' ? 1 : 2;
+    const char *digits = strstr(name, "step-");
+    if (strlen(name) >= NAME_BYTES || !digits || !isdigit((unsigned char)digits[5])) return 0;
+
+    uint64_t step = strtoull(digits + 5, NULL, 10);
+    char made[NAME_BYTES];
+    store_step_name(made, kinds[k].prefix, step);
+    size_t length = strlen(made);
+    if (strncmp(name, made, length) != 0) return 0;
+    if (name[length] && (kinds[k].kind != DCP_STEP_ABANDONED || !is_suffix(name + length)))
+        return 0;
+    out->step = step;
+    out->kind = kinds[k].kind;
+    memcpy(out->name, name, strlen(name) + 1);
+    return 1;
+}
+
+static int is_folder(DIR *dir, const struct dirent *entry) {
+    struct stat st;
+    if (entry->d_type != DT_UNKNOWN) return entry->d_type == DT_DIR;
+    return fstatat(dirfd(dir), entry->d_name, &st, AT_SYMLINK_NOFOLLOW) == 0 && S_ISDIR(st.st_mode);
+}
+
+static int by_step(const void *a, const void *b) {
+    const dcp_step *x = a, *y = b;
+    if (x->step != y->step) return x->step < y->step ? -1 : 1;
+    if (x->kind != y->kind) return x->kind < y->kind ? -1 : 1;
+    return strcmp(x->name, y->name);
+}
+
+/* Adds one step to the list, whose room doubles. */
+static int append(dcp_step **steps, size_t *n, const dcp_step *step) {
+    if ((*n & (*n - 1)) == 0) { /* 0 or a power of two: the room is used up */
+        dcp_step *grown = realloc(*steps, (*n ? 2 * *n : 1) * sizeof *grown);
+        if (!grown) return -1;
+        *steps = grown;
+    }
+    (*steps)[(*n)++] = *step;
+    return 0;
+}
+
+static int read_steps(DIR *dir, dcp_step **steps, size_t *n) {
+    struct dirent *entry;
+    dcp_step step;
+    while ((errno = 0, entry = readdir(dir)))
+        if (parse_name(entry->d_name, &step) && is_folder(dir, entry) && append(steps, n, &step))
+            return -1;
+    return errno ? -1 : 0;
+}
+
+int dcp_steps_list(const char *dir, dcp_step **out, size_t *n_out, dcp_error *err) {
+    if (!dir || !out || !n_out)
+        return core_fail(err, DCP_ERR_ARG, "dcp_steps_list: dir, out or n_out is NULL");
+    dcp_step *steps = NULL;
+    size_t n = 0;
+    DIR *stream = opendir(dir);
+    if (!stream && errno != ENOENT) return core_fail_errno(err, "cannot list", dir);
+    if (stream && read_steps(stream, &steps, &n) != 0) {
+        int status = core_fail_errno(err, "cannot list", dir);
+        closedir(stream);
+        free(steps);
+        return status;
+    }
+    if (stream) closedir(stream);
+    if (n > 1) qsort(steps, n, sizeof *steps, by_step);
+    *out = steps;
+    *n_out = n;
+    return DCP_OK;
+}
+
+int store_newest(const char *dir, char *path, uint64_t *step, dcp_error *err) {
+    dcp_step *steps;
+    size_t n;
+    int status = dcp_steps_list(dir, &steps, &n, err);
+    if (status != DCP_OK) return status;
+    size_t i = n;
+    while (i > 0 && steps[i - 1].kind != DCP_STEP_COMPLETE) i--;
+    if (i == 0) {
+        status = core_fail(err, DCP_ERR_NOT_FOUND, "no complete step (step-...) in %s", dir);
+    } else if (snprintf(path, PATH_MAX, "%s/%s", dir, steps[i - 1].name) >= PATH_MAX) {
+        status = core_fail(err, DCP_ERR_ARG, "the path is too long: %s", dir);
+    } else {
+        *step = steps[i - 1].step;
+    }
+    free(steps);
+    return status;
+}

@@ -1,0 +1,121 @@
+/* The store object: opened by all ranks, its directory touched by rank 0 alone, which holds the
+ * lock for as long as the store is open. Other ranks know the directory's absolute path only. */
+#include "store/store.h"
+
+#include <dirent.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "comm/comm.h"
+#include "core/fail.h"
+#include "store/folder.h"
+
+void store_log(const dcp_store *store, dcp_log_level level, const char *fmt, ...) {
+    if (!store->options.log) return;
+    char line[sizeof((dcp_error *)0)->message];
+    va_list args;
+    va_start(args, fmt);
+    vsnprintf(line, sizeof line, fmt, args);
+    va_end(args);
+    store->options.log(store->options.log_ctx, level, line);
+}
+
+int store_fail_errno(const dcp_store *store, const char *what, const char *name, dcp_error *err) {
+    char path[PATH_MAX];
+    int code = errno;
+    snprintf(path, sizeof path, "%s/%s", store->dir, name);
+    errno = code;
+    return core_fail_errno(err, what, strcmp(name, ".") == 0 ? store->dir : path);
+}
+
+static int is_left_over(const char *name) {
+    return strncmp(name, ".tmp-", 5) == 0 || strncmp(name, ".trash-", 7) == 0;
+}
+
+void store_clean(dcp_store *store) {
+    DIR *stream = opendir(store->dir);
+    if (!stream) return;
+    struct dirent *entry;
+    dcp_error err;
+    while ((entry = readdir(stream))) {
+        if (!is_left_over(entry->d_name)) continue;
+        if (folder_remove(store->dir_fd, entry->d_name) == 0) {
+            store_log(store, DCP_LOG_INFO, "removed %s/%s, which a killed writer left", store->dir,
+                      entry->d_name);
+        } else {
+            store_fail_errno(store, "cannot remove", entry->d_name, &err);
+            store_log(store, DCP_LOG_WARNING, "a killed writer's rest stays: %s", err.message);
+        }
+    }
+    closedir(stream);
+}
+
+static dcp_store *allocate(dcp_comm *comm, const dcp_store_options *options) {
+    dcp_store *store = calloc(1, sizeof *store);
+    if (!store) return NULL;
+    store->comm = comm;
+    store->dir_fd = store->lock_fd = -1;
+    if (options) store->options = *options;
+    store->options.tool = strdup(options && options->tool ? options->tool : "libdcp");
+    store->dir = calloc(1, PATH_MAX);
+    if (store->options.tool && store->dir) return store;
+    dcp_store_close(store);
+    return NULL;
+}
+
+static int take_directory(dcp_store *store, const char *dir, dcp_error *err) {
+    int status = folder_open(dir, &store->dir_fd, store->dir, err);
+    if (status == DCP_OK) status = store_lock(store->dir_fd, store->dir, &store->lock_fd, err);
+    if (status == DCP_OK) store_clean(store);
+    return status;
+}
+
+int dcp_store_open(dcp_comm *comm, const char *dir, const dcp_store_options *options,
+                   dcp_store **out, dcp_error *err) {
+    if (!comm || !out) return core_fail(err, DCP_ERR_ARG, "dcp_store_open: comm or out is NULL");
+    int status = DCP_OK;
+    dcp_store *store = allocate(comm, options);
+    if (!store)
+        status = core_fail_memory(err, PATH_MAX + sizeof *store);
+    else if (comm->rank == 0 && !dir)
+        status = core_fail(err, DCP_ERR_ARG, "dcp_store_open: dir is NULL");
+    else if (comm->rank == 0)
+        status = take_directory(store, dir, err);
+    status = comm_agree(comm, status, err);
+    if (status == DCP_OK) status = comm_broadcast(comm, store->dir, PATH_MAX, 0, err);
+    if (status != DCP_OK) {
+        dcp_store_close(store);
+        return status;
+    }
+    *out = store;
+    return DCP_OK;
+}
+
+void dcp_store_close(dcp_store *store) {
+    if (!store) return;
+    if (store->layout_free) store->layout_free(store->layout);
+    if (store->lock_fd >= 0) close(store->lock_fd);
+    if (store->dir_fd >= 0) close(store->dir_fd);
+    free((char *)store->options.tool);
+    free(store->dir);
+    free(store);
+}
+
+int dcp_store_continue_from(dcp_store *store, uint64_t step, dcp_error *err) {
+    if (!store) return core_fail(err, DCP_ERR_ARG, "dcp_store_continue_from: store is NULL");
+    store->continue_from = step;
+    store->abandon_pending = 1;
+    return DCP_OK;
+}
+
+int dcp_store_mark_intact(dcp_store *store, uint64_t step, dcp_error *err) {
+    if (!store) return core_fail(err, DCP_ERR_ARG, "dcp_store_mark_intact: store is NULL");
+    store->newest_intact = step;
+    store->has_intact = 1;
+    return DCP_OK;
+}
