@@ -1,0 +1,70 @@
+/* A gathered unit holds every rank's slices at their places, for any number of ranks. */
+#include <stdlib.h>
+
+#include "../mpi/check.h"
+#include "fsdp/gather.h"
+
+static const model_param params[] = {
+    {.name = "root.embedding", .ndim = 2, .shape = {10, 3}},
+    {.name = "root.norm", .ndim = 1, .shape = {3}},
+    {.name = "block.matrix", .ndim = 2, .shape = {5, 20}},
+    {.name = "block.scalar", .ndim = 0},
+    {.name = "block.vector", .ndim = 1, .shape = {40}},
+};
+static const size_t n_params[] = {2, 3};
+
+static float value(size_t unit, size_t param, uint64_t i) {
+    return (float)(1000 * (10 * unit + param) + i);
+}
+
+static void fill_shard(const fsdp_layout *layout, float *storage) {
+    for (size_t u = 0; u < layout->n; u++)
+        for (size_t p = 0; p < layout->units[u].n; p++) {
+            const fsdp_param *param = &layout->units[u].params[p];
+            for (uint64_t i = 0; i < param->elems; i++)
+                storage[param->shard_at + i] =
+                    value(u, p, param->box.start[0] * param->row_elems + i);
+        }
+}
+
+static void check_whole(const fsdp_layout *layout, size_t u, const float *whole) {
+    for (size_t p = 0; p < layout->units[u].n; p++) {
+        const fsdp_param *param = &layout->units[u].params[p];
+        const uint64_t rows = param->info.ndim ? param->info.shape[0] : 1;
+        for (uint64_t i = 0; i < rows * param->row_elems; i++)
+            CHECK(whole[param->whole_at + i] == value(u, p, i));
+    }
+}
+
+int main(int argc, char **argv) {
+    MPI_Init(&argc, &argv);
+    int rank, world;
+    MPI_Comm_rank(MPI_COMM_WORLD, &rank);
+    MPI_Comm_size(MPI_COMM_WORLD, &world);
+    fsdp_layout *layout;
+    CHECK(fsdp_layout_create(params, n_params, 2, rank, world, &layout, NULL) == DCP_OK);
+    CHECK(layout->total_params == 10 * 3 + 3 + 5 * 20 + 1 + 40);
+    float *storage = calloc(layout->shard_elems + 1, sizeof *storage);
+    float *staging = calloc(layout->units[1].gathered_elems, sizeof *staging);
+    float *whole = calloc(layout->units[1].whole_elems, sizeof *whole);
+    CHECK(storage && staging && whole);
+    fill_shard(layout, storage);
+    fsdp_gather g = {.layout = layout,
+                     .comm = MPI_COMM_WORLD,
+                     .params = storage,
+                     .staging = staging,
+                     .unit = FSDP_NO_UNIT};
+    fsdp_gather_poll(&g);
+    for (size_t u = layout->n; u-- > 0;) {
+        fsdp_gather_start(&g, u);
+        fsdp_gather_poll(&g);
+        fsdp_gather_finish(&g, whole);
+        check_whole(layout, u, whole);
+    }
+    free(whole);
+    free(staging);
+    free(storage);
+    fsdp_layout_destroy(layout);
+    MPI_Finalize();
+    return 0;
+}

@@ -1,0 +1,102 @@
+/* Sums of gradients have the bits of one serial pairwise sum, on any number of ranks: also where
+ * ranks outnumber leaves or rows, and where they divide nothing. */
+#include <stdlib.h>
+#include <string.h>
+
+#include "../mpi/check.h"
+#include "fsdp/reduce.h"
+
+enum { UNITS = 3, MOST_LEAVES = 13 };
+static const model_param params[] = {
+    {.name = "root.embedding", .ndim = 2, .shape = {11, 5}},
+    {.name = "root.norm", .ndim = 1, .shape = {7}},
+    {.name = "block.1.wide", .ndim = 2, .shape = {2, 33}},
+    {.name = "block.1.cube", .ndim = 3, .shape = {6, 3, 2}},
+    {.name = "block.1.scalar", .ndim = 0},
+    {.name = "block.2.one", .ndim = 1, .shape = {1}},
+    {.name = "block.2.square", .ndim = 2, .shape = {17, 17}},
+};
+static const size_t n_params[UNITS] = {2, 3, 2};
+
+/* A leaf's gradient: of many magnitudes, so that another order of addition gives other bits. */
+static float gradient(uint64_t leaf, size_t unit, size_t i) {
+    const uint64_t h = (leaf * 31 + unit) * 1000003 + i * 7919 + 12345;
+    const uint64_t mixed = (h * 6364136223846793005u) ^ (h >> 7);
+    const float value = (float)(mixed >> 40) / 16777216.0f - 0.5f;
+    return value * (float)(1 << (mixed % 24));
+}
+
+/* Leaves [first, first + n) of one element, n a power of two: halves are summed first. */
+static float tree(uint64_t first, uint64_t n, size_t unit, size_t i) {
+    if (n == 1) return gradient(first, unit, i);
+    return tree(first, n / 2, unit, i) + tree(first + n / 2, n / 2, unit, i);
+}
+
+static float reference(uint64_t leaves, size_t unit, size_t i) {
+    float sum = 0;
+    int empty = 1;
+    uint64_t end = leaves;
+    for (uint64_t n = 1; end > 0; n *= 2) { /* fewest leaves first: they are the last ones */
+        if (!(leaves & n)) continue;
+        const float part = tree(end - n, n, unit, i);
+        sum = empty ? part : sum + part;
+        empty = 0;
+        end -= n;
+    }
+    return sum;
+}
+
+static void check_shards(const fsdp_layout *layout, const float *grads, uint64_t leaves) {
+    for (size_t u = 0; u < layout->n; u++)
+        for (size_t p = 0; p < layout->units[u].n; p++) {
+            const fsdp_param *param = &layout->units[u].params[p];
+            const uint64_t first = param->box.start[0] * param->row_elems;
+            for (uint64_t i = 0; i < param->elems; i++) {
+                const float want = reference(leaves, u, param->whole_at + first + i);
+                CHECK(memcmp(&want, &grads[param->shard_at + i], sizeof want) == 0);
+            }
+        }
+}
+
+static float *zeros(uint64_t n) {
+    float *memory = calloc(n + 1, sizeof *memory);
+    CHECK(memory);
+    return memory;
+}
+
+static void reduce_steps(const fsdp_layout *layout, kernels *k, uint64_t leaves) {
+    float *grads = zeros(layout->shard_elems);
+    fsdp_reduce *r;
+    CHECK(fsdp_reduce_create(layout, k, MPI_COMM_WORLD, leaves, grads, &r, NULL) == DCP_OK);
+    for (int step = 0; step < 2; step++) { /* twice: the counters are empty again after a step */
+        for (uint64_t micro = 0; micro < fsdp_reduce_micro_steps(r); micro++)
+            for (size_t u = 0; u < layout->n; u++) {
+                const uint64_t leaf = micro * (uint64_t)layout->world + (uint64_t)layout->rank;
+                const uint64_t n = layout->units[u].whole_elems;
+                float *whole = zeros(n), *scratch = zeros(layout->units[u].gathered_elems);
+                for (uint64_t i = 0; i < n && leaf < leaves; i++) whole[i] = gradient(leaf, u, i);
+                fsdp_reduce_unit(r, u, micro, whole, scratch);
+                free(whole);
+                free(scratch);
+            }
+        check_shards(layout, grads, leaves);
+    }
+    fsdp_reduce_destroy(r);
+    free(grads);
+}
+
+int main(int argc, char **argv) {
+    MPI_Init(&argc, &argv);
+    int rank, world;
+    MPI_Comm_rank(MPI_COMM_WORLD, &rank);
+    MPI_Comm_size(MPI_COMM_WORLD, &world);
+    kernels *k;
+    fsdp_layout *layout;
+    CHECK(kernels_open("cpu", &k) == KERNELS_OK);
+    CHECK(fsdp_layout_create(params, n_params, UNITS, rank, world, &layout, NULL) == DCP_OK);
+    for (uint64_t leaves = 1; leaves <= MOST_LEAVES; leaves++) reduce_steps(layout, k, leaves);
+    fsdp_layout_destroy(layout);
+    kernels_close(k);
+    MPI_Finalize();
+    return 0;
+}
