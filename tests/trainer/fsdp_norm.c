@@ -1,0 +1,60 @@
+/* The norm over shards has the bits of the norm over the whole. */
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "../mpi/check.h"
+#include "optim/norm.h"
+
+static const model_param params[] = {
+    {.name = "a", .ndim = 2, .shape = {13, 77}},
+    {.name = "b", .ndim = 1, .shape = {1000}},
+    {.name = "c", .ndim = 2, .shape = {3, 5}},
+};
+static const size_t n_params[] = {1, 2};
+
+static float value(size_t p, uint64_t i) {
+    const uint64_t mixed = (p * 1000003 + i) * 6364136223846793005u;
+    return ldexpf((float)(mixed >> 40) / 16777216.0f - 0.5f, (int)(mixed % 40) - 20);
+}
+
+static double norm(kernels *k, MPI_Comm comm, float poison) {
+    int rank, world;
+    MPI_Comm_rank(comm, &rank);
+    MPI_Comm_size(comm, &world);
+    fsdp_layout *layout;
+    CHECK(fsdp_layout_create(params, n_params, 2, rank, world, &layout, NULL) == DCP_OK);
+    float *grads = calloc(layout->shard_elems + 1, sizeof *grads);
+    double *rows = malloc((norm_rows(layout) + 1) * sizeof *rows);
+    CHECK(grads && rows);
+    for (size_t u = 0, p = 0; u < layout->n; u++)
+        for (size_t i = 0; i < layout->units[u].n; i++, p++) {
+            const fsdp_param *param = &layout->units[u].params[i];
+            for (uint64_t e = 0; e < param->elems; e++)
+                grads[param->shard_at + e] = value(p, param->box.start[0] * param->row_elems + e);
+        }
+    const fsdp_param *first = &layout->units[0].params[0];
+    if (first->elems && first->box.start[0] == 0) grads[first->shard_at] += poison;
+    const double result = norm_of_shards(layout, k, comm, grads, rows);
+    free(rows);
+    free(grads);
+    fsdp_layout_destroy(layout);
+    return result;
+}
+
+int main(int argc, char **argv) {
+    MPI_Init(&argc, &argv);
+    kernels *k;
+    CHECK(kernels_open("cpu", &k) == KERNELS_OK);
+    const double whole = norm(k, MPI_COMM_SELF, 0), sharded = norm(k, MPI_COMM_WORLD, 0);
+    CHECK(memcmp(&whole, &sharded, sizeof whole) == 0);
+    double squares = 0;
+    static const uint64_t elems[] = {13 * 77, 1000, 3 * 5};
+    for (size_t p = 0; p < 3; p++)
+        for (uint64_t i = 0; i < elems[p]; i++) squares += (double)value(p, i) * value(p, i);
+    CHECK(fabs(whole - sqrt(squares)) < 1e-12 * whole);
+    CHECK(isnan(norm(k, MPI_COMM_WORLD, INFINITY)));
+    kernels_close(k);
+    MPI_Finalize();
+    return 0;
+}

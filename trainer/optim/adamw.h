@@ -1,0 +1,22 @@
+/* One update of the parameters that this rank holds. */
+#ifndef TRAINER_OPTIM_ADAMW_H
+#define TRAINER_OPTIM_ADAMW_H
+
+#include <jansson.h>
+
+#include "../config/config.h"
+#include "../fsdp/layout.h"
+#include "kernels/kernels.h"
+
+typedef struct adamw adamw;
+
+/* Which parameters decay follows from the configuration's no_decay. Borrows layout and k. */
+int adamw_create(const config *c, const fsdp_layout *layout, kernels *k, adamw **out,
+                 dcp_error *err);
+void adamw_destroy(adamw *a);
+
+/* All four are this rank's storage. Gradients are read times `grad_scale`. step: from 1. */
+void adamw_step(const adamw *a, float *params, const float *grads, float *exp_avg,
+                float *exp_avg_sq, double lr, double grad_scale, uint64_t step);
+
+#endif

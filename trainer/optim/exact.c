@@ -1,0 +1,59 @@
+/* Fixed-point summation (Kulisch). A double's 53 bits touch at most three limbs; each limb has 32
+ * bits of room above its digits, so carries are needed only every 2^31 additions. */
+#include "exact.h"
+
+#include <math.h>
+#include <string.h>
+
+enum { LIMB_BITS = 32, LOWEST = -1074, MANTISSA_BITS = 52 };
+static const uint64_t limb_mask = 0xffffffff;
+
+void exact_carry(exact_sum *sum) {
+    uint64_t carry = 0;
+    for (size_t i = 0; i < EXACT_LIMBS; i++) {
+        const uint64_t limb = sum->limbs[i] + carry;
+        sum->limbs[i] = limb & limb_mask;
+        carry = limb >> LIMB_BITS;
+    }
+    sum->pending = 0;
+}
+
+void exact_add(exact_sum *sum, double x) {
+    if (!isfinite(x)) {
+        sum->not_finite++;
+        return;
+    }
+    uint64_t bits;
+    memcpy(&bits, &x, sizeof bits);
+    const unsigned exponent = (unsigned)(bits >> MANTISSA_BITS) & 0x7ff;
+    const uint64_t fraction = bits & (((uint64_t)1 << MANTISSA_BITS) - 1);
+    const uint64_t mantissa = exponent ? fraction | (uint64_t)1 << MANTISSA_BITS : fraction;
+    const unsigned place = exponent ? exponent - 1 : 0; /* x = mantissa * 2^(place - 1074) */
+    const unsigned limb = place / LIMB_BITS, shift = place % LIMB_BITS;
+    const uint64_t low = mantissa << shift; /* bits 0..63 of the shifted mantissa, */
+    const uint64_t high = shift ? mantissa >> (64 - shift) : 0; /* and what is above them */
+    sum->limbs[limb] += low & limb_mask;
+    sum->limbs[limb + 1] += low >> LIMB_BITS;
+    sum->limbs[limb + 2] += high;
+    if (++sum->pending >> 31) exact_carry(sum);
+}
+
+/* The topmost 64 bits are rounded by the conversion; what is below them only breaks ties. */
+double exact_value(exact_sum *sum) {
+    if (sum->not_finite) return NAN;
+    exact_carry(sum);
+    size_t top = EXACT_LIMBS;
+    while (top > 0 && sum->limbs[top - 1] == 0) top--;
+    if (top == 0) return 0;
+    uint64_t head = sum->limbs[top - 1] << LIMB_BITS;
+    if (top >= 2) head |= sum->limbs[top - 2];
+    const int shift = __builtin_clzll(head);
+    const uint64_t third = top >= 3 ? sum->limbs[top - 3] << LIMB_BITS : 0;
+    uint64_t digits = shift ? head << shift | third >> (64 - shift) : head;
+    int below = (shift ? third << shift : third) != 0;
+    for (size_t i = 0; i + 3 < top; i++) below |= sum->limbs[i] != 0;
+    digits |= (uint64_t)below; /* bit 0 is far below the last one that a double keeps */
+    const int scale = ((int)top - 2) * LIMB_BITS - shift + LOWEST;
+    if (scale >= LOWEST) return ldexp((double)digits, scale);
+    return ldexp((double)(digits >> (LOWEST - scale)), LOWEST); /* subnormal: exact */
+}

@@ -1,0 +1,25 @@
+/* The exact sum of doubles: a fixed-point number wide enough for all of them. Integer addition has
+ * no order, so that a sum over ranks has the same bits however the values are spread. */
+#ifndef TRAINER_OPTIM_EXACT_H
+#define TRAINER_OPTIM_EXACT_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+/* 32 bits a limb, from 2^-1074 (the smallest double) to 2^1024, and room for 2^63 of them. */
+enum { EXACT_LIMBS = 68 };
+
+typedef struct exact_sum {
+    uint64_t limbs[EXACT_LIMBS]; /* value = sum of limbs[i] * 2^(32 i - 1074) */
+    uint64_t pending;            /* additions since the limbs were last made less than 2^32 */
+    uint64_t not_finite;         /* infinities and NaNs that were added */
+} exact_sum;
+
+/* x >= 0, or not finite. A zeroed exact_sum is 0. */
+void exact_add(exact_sum *sum, double x);
+/* Limbs become less than 2^32, so that up to 2^31 sums may be added limb by limb. */
+void exact_carry(exact_sum *sum);
+/* The nearest double, ties to even; NaN where something not finite was added. */
+double exact_value(exact_sum *sum);
+
+#endif

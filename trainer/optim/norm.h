@@ -1,0 +1,19 @@
+/* The norm of a gradient that lies in shards. */
+#ifndef TRAINER_OPTIM_NORM_H
+#define TRAINER_OPTIM_NORM_H
+
+#include <mpi.h>
+
+#include "../fsdp/layout.h"
+#include "kernels/kernels.h"
+
+/* Rows of the longest shard of a parameter: the size of `rows` below. */
+uint64_t norm_rows(const fsdp_layout *layout);
+
+/* The L2 norm over all shards of all ranks: each row's sum of squares in fp64 in an order of its
+ * own, the rows added exactly. Collective; the same bits on every rank and any number of ranks. NaN
+ * where an element is not finite. rows: scratch. */
+double norm_of_shards(const fsdp_layout *layout, kernels *k, MPI_Comm comm, const float *grads,
+                      double *rows);
+
+#endif

@@ -1,0 +1,15 @@
+/* Learning rates over a run. */
+#ifndef TRAINER_OPTIM_SCHEDULE_H
+#define TRAINER_OPTIM_SCHEDULE_H
+
+#include <stdint.h>
+
+#include "../config/config.h"
+
+/* The rate of update `step`, from 1. Warm-up rises linearly and reaches lr at its last step; the
+ * decays reach lr * min_lr_ratio at max_steps and stay there:
+ *   linear, cosine   from the end of the warm-up
+ *   wsd              linear, over the last decay_ratio of max_steps */
+double schedule_lr(const config *c, uint64_t step);
+
+#endif
