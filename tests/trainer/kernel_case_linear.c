@@ -1,0 +1,99 @@
+/* Conformance: copies, sums, matrix products and the embedding. */
+#include <stdio.h>
+
+#include "kernel_cases.h"
+
+static void vectors_of(conform *c, size_t n) {
+    kernels *k = c->k;
+    float *x = conform_random(c, n), *y = conform_random(c, n);
+    double *sum = conform_wide(c, y, n), *scaled = conform_wide(c, x, n), *wide_x = scaled;
+    float *dx = conform_floats(c, x, n), *dy = conform_floats(c, y, n);
+    float *copy = conform_poisoned(c, n, sizeof *copy), *zero = conform_poisoned(c, n, 4);
+    k->copy(k, copy, dx, n);
+    conform_close(c, "copy", conform_fetch_floats(c, copy, n), wide_x, n, 0.0);
+    k->add(k, dy, dx, n);
+    for (size_t i = 0; i < n; i++) sum[i] += wide_x[i];
+    conform_close(c, "add", conform_fetch_floats(c, dy, n), sum, n, 1e-7);
+    k->zero(k, zero, n);
+    conform_close(c, "zero", conform_fetch_floats(c, zero, n), conform_host(c, n, 8), n, 0.0);
+    k->scale(k, copy, 0.3f, n);
+    for (size_t i = 0; i < n; i++) scaled[i] *= (double)0.3f;
+    conform_close(c, "scale", conform_fetch_floats(c, copy, n), scaled, n, 1e-7);
+}
+
+void case_vectors(conform *c) {
+    const size_t sizes[] = {0, 1, 15, 16, 33, 1000, 70001};
+    c->what = "vectors";
+    for (size_t i = 0; i < sizeof sizes / sizeof sizes[0]; i++) vectors_of(c, sizes[i]);
+}
+
+typedef struct product {
+    size_t m, n, depth;
+} product;
+
+static void reference_product(double *c, const float *a, const float *b, product s,
+                              unsigned flags) {
+    for (size_t i = 0; i < s.m; i++)
+        for (size_t j = 0; j < s.n; j++) {
+            double sum = flags & KERNELS_ADD ? c[i * s.n + j] : 0.0;
+            for (size_t d = 0; d < s.depth; d++)
+                sum += (double)a[flags & KERNELS_TRANSPOSE_A ? d * s.m + i : i * s.depth + d] *
+                       (double)b[flags & KERNELS_TRANSPOSE_B ? j * s.depth + d : d * s.n + j];
+            c[i * s.n + j] = sum;
+        }
+}
+
+static void matmul_of(conform *c, product s, unsigned flags) {
+    char what[96];
+    snprintf(what, sizeof what, "matmul %zu x %zu x %zu, flags %u", s.m, s.n, s.depth, flags);
+    c->what = what;
+    size_t out = s.m * s.n;
+    float *a = conform_random(c, s.m * s.depth), *b = conform_random(c, s.depth * s.n);
+    float *start = conform_random(c, out);
+    double *want = conform_wide(c, start, out);
+    reference_product(want, a, b, s, flags);
+    float *dc =
+        flags & KERNELS_ADD ? conform_floats(c, start, out) : conform_poisoned(c, out, sizeof *dc);
+    c->k->matmul(c->k, dc, conform_floats(c, a, s.m * s.depth), conform_floats(c, b, s.depth * s.n),
+                 s.m, s.n, s.depth, flags);
+    conform_close(c, "c", conform_fetch_floats(c, dc, out), want, out, 2e-6);
+    conform_finish(c);
+    c->what = "matmul";
+}
+
+void case_matmul(conform *c) {
+    const product shapes[] = {{1, 1, 1},   {3, 5, 7},    {1, 300, 64},  {257, 1, 33},
+                              {33, 17, 9}, {64, 96, 64}, {130, 65, 600}};
+    for (size_t i = 0; i < sizeof shapes / sizeof shapes[0]; i++)
+        for (unsigned flags = 0; flags < 8; flags++) matmul_of(c, shapes[i], flags);
+}
+
+static void embedding_of(conform *c, size_t rows, size_t vocab, size_t dim) {
+    kernels *k = c->k;
+    float *table = conform_random(c, vocab * dim), *dout = conform_random(c, rows * dim);
+    float *start = conform_random(c, vocab * dim), *place = conform_random(c, rows);
+    double *want = conform_host(c, rows * dim, 8), *dwant = conform_wide(c, start, vocab * dim);
+    int32_t *ids = conform_host(c, rows, sizeof *ids);
+    for (size_t r = 0; r < rows; r++) {
+        ids[r] = (int32_t)((place[r] + 1.0f) * 0.49f * (float)vocab);
+        for (size_t i = 0; i < dim; i++) {
+            want[r * dim + i] = (double)table[(size_t)ids[r] * dim + i];
+            dwant[(size_t)ids[r] * dim + i] += (double)dout[r * dim + i];
+        }
+    }
+    int32_t *dids = conform_given(c, ids, rows, sizeof *ids);
+    float *out = conform_poisoned(c, rows * dim, sizeof *out);
+    float *dtable = conform_floats(c, start, vocab * dim);
+    k->embedding_forward(k, out, conform_floats(c, table, vocab * dim), dids, rows, dim);
+    conform_close(c, "out", conform_fetch_floats(c, out, rows * dim), want, rows * dim, 0.0);
+    k->embedding_backward(k, dtable, conform_floats(c, dout, rows * dim), dids, rows, vocab, dim);
+    conform_close(c, "dtable", conform_fetch_floats(c, dtable, vocab * dim), dwant, vocab * dim,
+                  1e-6);
+}
+
+void case_embedding(conform *c) {
+    c->what = "embedding";
+    embedding_of(c, 1, 1, 1);
+    embedding_of(c, 50, 7, 3);
+    embedding_of(c, 200, 300, 65);
+}

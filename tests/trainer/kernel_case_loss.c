@@ -1,0 +1,151 @@
+/* Conformance: cross-entropy, AdamW, sums of squares. */
+#include <math.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#include "kernel_cases.h"
+
+typedef struct loss_case {
+    const double *logits;
+    const int32_t *targets;
+    size_t rows, vocab;
+    double scale;
+    double *each; /* [rows], written */
+} loss_case;
+
+static double cross_entropy(void *ctx) {
+    loss_case *l = ctx;
+    double total = 0.0;
+    for (size_t r = 0; r < l->rows; r++) {
+        const double *x = l->logits + r * l->vocab;
+        double most = -INFINITY, sum = 0.0;
+        for (size_t i = 0; i < l->vocab; i++) most = fmax(most, x[i]);
+        for (size_t i = 0; i < l->vocab; i++) sum += exp(x[i] - most);
+        int counts = l->targets[r] != KERNELS_IGNORE;
+        l->each[r] = counts ? most + log(sum) - x[l->targets[r]] : 0.0;
+        total += l->each[r] * l->scale;
+    }
+    return total;
+}
+
+static void loss_of(conform *c, size_t rows, size_t vocab, float spread) {
+    kernels *k = c->k;
+    size_t n = rows * vocab;
+    const float scale = 0.25f;
+    float *logits = conform_random(c, n);
+    int32_t *targets = conform_host(c, rows, sizeof *targets);
+    for (size_t i = 0; i < n; i++) logits[i] *= spread;
+    for (size_t r = 0; r < rows; r++)
+        targets[r] = r % 3 == 1 ? KERNELS_IGNORE : (int32_t)(r * 17 % vocab);
+    double *wide = conform_wide(c, logits, n);
+    loss_case l = {wide, targets, rows, vocab, (double)scale, conform_host(c, rows, 8)};
+    cross_entropy(&l);
+    double *want = l.each;
+    l.each = conform_host(c, rows, sizeof *l.each);
+    float *x = conform_floats(c, logits, n), *lse = conform_poisoned(c, rows, 4);
+    float *dx = conform_poisoned(c, n, 4);
+    double *losses = conform_poisoned(c, rows, sizeof *losses);
+    int32_t *t = conform_given(c, targets, rows, sizeof *targets);
+    k->cross_entropy_forward(k, losses, lse, x, t, rows, vocab);
+    double *got = conform_fetch(c, losses, rows, sizeof *got);
+    for (size_t r = 0; r < rows; r++)
+        if (!(fabs(got[r] - want[r]) <= 1e-6 * (1.0 + fabs(want[r]))))
+            fail_msg("loss of row %zu is %.9g instead of %.9g", r, got[r], want[r]);
+    k->cross_entropy_backward(k, dx, x, lse, t, rows, vocab, scale);
+    float *gradient = conform_fetch_floats(c, dx, n);
+    conform_gradient(c, "dlogits", gradient, wide, n, cross_entropy, &l,
+                     1e-5 * (1.0 + (double)spread));
+    k->cross_entropy_backward(k, x, x, lse, t, rows, vocab, scale);
+    conform_close(c, "dlogits over logits", conform_fetch_floats(c, x, n),
+                  conform_wide(c, gradient, n), n, 0.0);
+}
+
+void case_loss(conform *c) {
+    c->what = "cross_entropy";
+    loss_of(c, 1, 1, 1.0f);
+    loss_of(c, 4, 3, 3.0f);
+    loss_of(c, 20, 257, 8.0f);
+    loss_of(c, 5, 4099, 8.0f);
+}
+
+/* Logits at which exp without the largest taken off would overflow. */
+void case_loss_extremes(conform *c) {
+    c->what = "cross_entropy, large logits";
+    loss_of(c, 7, 33, 5000.0f);
+}
+
+static void reference_adamw(double *p, double *m, double *v, double g, const kernels_adamw *o) {
+    double step = (double)o->step;
+    g *= o->grad_scale;
+    *p *= 1.0 - o->lr * o->weight_decay;
+    *m = o->beta1 * *m + (1.0 - o->beta1) * g;
+    *v = o->beta2 * *v + (1.0 - o->beta2) * g * g;
+    double m_hat = *m / (1.0 - pow(o->beta1, step)), v_hat = *v / (1.0 - pow(o->beta2, step));
+    *p -= o->lr * m_hat / (sqrt(v_hat) + o->eps);
+}
+
+static void adamw_of(conform *c, size_t n) {
+    kernels *k = c->k;
+    kernels_adamw o = {.lr = 0.01,
+                       .beta1 = 0.9,
+                       .beta2 = 0.95,
+                       .eps = 1e-8,
+                       .weight_decay = 0.1,
+                       .grad_scale = 0.5,
+                       .step = 1};
+    float *param = conform_random(c, n), *zeros = conform_host(c, n, 4);
+    double *p = conform_wide(c, param, n), *m = conform_wide(c, zeros, n);
+    double *v = conform_wide(c, zeros, n);
+    float *state[3] = {conform_floats(c, param, n), conform_floats(c, zeros, n),
+                       conform_floats(c, zeros, n)};
+    float *cut[3] = {conform_floats(c, param, n), conform_floats(c, zeros, n),
+                     conform_floats(c, zeros, n)};
+    size_t half = n / 3;
+    for (o.step = 1; o.step <= 3; o.step++) {
+        float *grad = conform_random(c, n), *g = conform_floats(c, grad, n);
+        for (size_t i = 0; i < n; i++) reference_adamw(&p[i], &m[i], &v[i], (double)grad[i], &o);
+        k->adamw(k, state[0], state[1], state[2], g, n, &o);
+        k->adamw(k, cut[0], cut[1], cut[2], g, half, &o);
+        k->adamw(k, cut[0] + half, cut[1] + half, cut[2] + half, g + half, n - half, &o);
+    }
+    const double *want[3] = {p, m, v};
+    for (size_t i = 0; i < 3; i++) {
+        float *whole = conform_fetch_floats(c, state[i], n);
+        conform_close(c, "state", whole, want[i], n, 1e-6);
+        assert_memory_equal(whole, conform_fetch_floats(c, cut[i], n), n * sizeof *whole);
+    }
+}
+
+void case_adamw(conform *c) {
+    c->what = "adamw";
+    adamw_of(c, 1);
+    adamw_of(c, 35);
+    adamw_of(c, 2000);
+}
+
+static void sumsq_of(conform *c, size_t rows, size_t dim) {
+    float *x = conform_random(c, rows * dim);
+    double *out = conform_poisoned(c, rows, sizeof *out);
+    c->k->row_sumsq(c->k, out, conform_floats(c, x, rows * dim), rows, dim);
+    double *got = conform_fetch(c, out, rows, sizeof *got);
+    for (size_t r = 0; r < rows; r++) {
+        double sum = 0.0;
+        for (size_t i = 0; i < dim; i++) sum += (double)x[r * dim + i] * (double)x[r * dim + i];
+        if (!(fabs(got[r] - sum) <= 1e-14 * (double)dim * sum))
+            fail_msg("row %zu of %zu: %.17g instead of %.17g", r, dim, got[r], sum);
+    }
+    double *row = conform_poisoned(c, 1, sizeof *row);
+    c->k->row_sumsq(c->k, row, conform_floats(c, x + (rows - 1) * dim, dim), 1, dim);
+    assert_memory_equal(conform_fetch(c, row, 1, sizeof *row), got + rows - 1, sizeof *got);
+}
+
+void case_row_sumsq(conform *c) {
+    c->what = "row_sumsq";
+    sumsq_of(c, 70, 1);
+    sumsq_of(c, 3, 17);
+    sumsq_of(c, 9, 320);
+    sumsq_of(c, 2, 70001);
+}

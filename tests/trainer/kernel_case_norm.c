@@ -1,0 +1,157 @@
+/* Conformance: RMSNorm, rotary positions, SwiGLU. */
+#include <math.h>
+
+#include "kernel_cases.h"
+
+enum { SHAPES = 5 };
+static const size_t norm_rows[SHAPES] = {1, 3, 40, 7, 2}, norm_dim[SHAPES] = {1, 5, 64, 33, 1000};
+static const float eps = 0.02f; /* large enough that a single element has a gradient */
+
+/* What the gradients are taken of: the sum of dout * out. */
+typedef struct norm_loss {
+    const double *x, *weight;
+    const float *dout;
+    size_t rows, dim;
+} norm_loss;
+
+static double norm_scale(const double *x, size_t dim) {
+    double sum = 0.0;
+    for (size_t i = 0; i < dim; i++) sum += x[i] * x[i];
+    return 1.0 / sqrt(sum / (double)dim + (double)eps);
+}
+
+static double loss_of_norm(void *ctx) {
+    const norm_loss *l = ctx;
+    double loss = 0.0;
+    for (size_t r = 0; r < l->rows; r++) {
+        const double *x = l->x + r * l->dim, scale = norm_scale(x, l->dim);
+        for (size_t i = 0; i < l->dim; i++)
+            loss += (double)l->dout[r * l->dim + i] * l->weight[i] * x[i] * scale;
+    }
+    return loss;
+}
+
+static void norm_forward_of(conform *c, size_t rows, size_t dim) {
+    size_t n = rows * dim;
+    float *x = conform_random(c, n), *weight = conform_random(c, dim);
+    double *want = conform_wide(c, x, n), *rstd_want = conform_host(c, rows, sizeof(double));
+    for (size_t r = 0; r < rows; r++) {
+        rstd_want[r] = norm_scale(want + r * dim, dim);
+        for (size_t i = 0; i < dim; i++) want[r * dim + i] *= rstd_want[r] * (double)weight[i];
+    }
+    float *out = conform_poisoned(c, n, 4), *rstd = conform_poisoned(c, rows, 4);
+    c->k->rmsnorm_forward(c->k, out, rstd, conform_floats(c, x, n), conform_floats(c, weight, dim),
+                          rows, dim, eps);
+    conform_close(c, "out", conform_fetch_floats(c, out, n), want, n, 1e-6);
+    conform_close(c, "rstd", conform_fetch_floats(c, rstd, rows), rstd_want, rows, 1e-6);
+}
+
+void case_norm_forward(conform *c) {
+    c->what = "rmsnorm_forward";
+    for (size_t i = 0; i < SHAPES; i++) norm_forward_of(c, norm_rows[i], norm_dim[i]);
+}
+
+static void norm_backward_of(conform *c, size_t rows, size_t dim) {
+    kernels *k = c->k;
+    size_t n = rows * dim;
+    float *x = conform_random(c, n), *weight = conform_random(c, dim), *dout = conform_random(c, n);
+    float *before = conform_random(c, n), *zeros = conform_host(c, n, sizeof *zeros);
+    double *wide = conform_wide(c, x, n), *wide_weight = conform_wide(c, weight, dim);
+    norm_loss loss = {wide, wide_weight, dout, rows, dim};
+    float *dx_x = conform_floats(c, x, n), *w = conform_floats(c, weight, dim);
+    float *d = conform_floats(c, dout, n), *out = conform_poisoned(c, n, 4);
+    float *rstd = conform_poisoned(c, rows, 4), *dx = conform_poisoned(c, n, 4);
+    float *dw = conform_floats(c, zeros, dim), *added = conform_floats(c, before, n);
+    k->rmsnorm_forward(k, out, rstd, dx_x, w, rows, dim, eps);
+    k->rmsnorm_backward(k, dx, dw, d, dx_x, w, rstd, rows, dim, 0);
+    float *got = conform_fetch_floats(c, dx, n);
+    conform_gradient(c, "dx", got, wide, n, loss_of_norm, &loss, 2e-5);
+    conform_gradient(c, "dweight", conform_fetch_floats(c, dw, dim), wide_weight, dim, loss_of_norm,
+                     &loss, 2e-5);
+    double *sum = conform_wide(c, before, n), *same = conform_wide(c, got, n);
+    for (size_t i = 0; i < n; i++) sum[i] += same[i];
+    k->rmsnorm_backward(k, added, dw, d, dx_x, w, rstd, rows, dim, KERNELS_ADD);
+    conform_close(c, "dx added", conform_fetch_floats(c, added, n), sum, n, 1e-6);
+    k->rmsnorm_backward(k, d, dw, d, dx_x, w, rstd, rows, dim, 0);
+    conform_close(c, "dx over dout", conform_fetch_floats(c, d, n), same, n, 0.0);
+}
+
+void case_norm_backward(conform *c) {
+    c->what = "rmsnorm_backward";
+    for (size_t i = 0; i < SHAPES; i++) norm_backward_of(c, norm_rows[i], norm_dim[i]);
+}
+
+static void rope_of(conform *c, size_t batch, size_t sequence, size_t heads, size_t dim) {
+    kernels *k = c->k;
+    const double theta = 10000.0;
+    size_t half = dim / 2, n = batch * sequence * heads * dim;
+    float *x = conform_random(c, n), *cosines = conform_host(c, sequence * half, 4);
+    float *sines = conform_host(c, sequence * half, 4);
+    double *start = conform_wide(c, x, n), *want = conform_host(c, n, sizeof *want);
+    kernels_rope_table(cosines, sines, sequence, dim, theta);
+    for (size_t row = 0; row < n / dim; row++)
+        for (size_t i = 0; i < half; i++) {
+            double position = (double)(row / heads % sequence);
+            double angle = position * pow(theta, -2.0 * (double)i / (double)dim);
+            double low = start[row * dim + i], high = start[row * dim + half + i];
+            want[row * dim + i] = low * cos(angle) - high * sin(angle);
+            want[row * dim + half + i] = high * cos(angle) + low * sin(angle);
+        }
+    float *turned = conform_floats(c, x, n), *co = conform_floats(c, cosines, sequence * half);
+    float *si = conform_floats(c, sines, sequence * half);
+    k->rope(k, turned, co, si, batch, sequence, heads, dim, 1.0f);
+    conform_close(c, "x", conform_fetch_floats(c, turned, n), want, n, 1e-5);
+    k->rope(k, turned, co, si, batch, sequence, heads, dim, -1.0f);
+    conform_close(c, "x turned back", conform_fetch_floats(c, turned, n), start, n, 1e-6);
+}
+
+void case_rope(conform *c) {
+    c->what = "rope";
+    rope_of(c, 1, 1, 1, 2);
+    rope_of(c, 2, 33, 3, 16);
+    rope_of(c, 1, 70, 1, 62);
+}
+
+typedef struct swiglu_loss {
+    const double *gate, *up;
+    const float *dout;
+    size_t n;
+} swiglu_loss;
+
+static double loss_of_swiglu(void *ctx) {
+    const swiglu_loss *l = ctx;
+    double loss = 0.0;
+    for (size_t i = 0; i < l->n; i++)
+        loss += (double)l->dout[i] * l->gate[i] / (1.0 + exp(-l->gate[i])) * l->up[i];
+    return loss;
+}
+
+static void swiglu_of(conform *c, size_t n) {
+    kernels *k = c->k;
+    float *gate = conform_random(c, n), *up = conform_random(c, n), *dout = conform_random(c, n);
+    for (size_t i = 0; i < n; i++)
+        gate[i] *= i % 7 ? 6.0f : 200.0f; /* far outside exp's range too */
+    double *wide_gate = conform_wide(c, gate, n), *wide_up = conform_wide(c, up, n);
+    double *want = conform_host(c, n, sizeof *want);
+    for (size_t i = 0; i < n; i++) want[i] = wide_gate[i] / (1.0 + exp(-wide_gate[i])) * wide_up[i];
+    swiglu_loss loss = {wide_gate, wide_up, dout, n};
+    float *g = conform_floats(c, gate, n), *u = conform_floats(c, up, n);
+    float *d = conform_floats(c, dout, n), *out = conform_poisoned(c, n, 4);
+    float *dg = conform_poisoned(c, n, 4), *du = conform_poisoned(c, n, 4);
+    k->swiglu_forward(k, out, g, u, n);
+    conform_close(c, "out", conform_fetch_floats(c, out, n), want, n, 1e-6);
+    k->swiglu_backward(k, dg, du, d, g, u, n);
+    float *dgate = conform_fetch_floats(c, dg, n), *dup = conform_fetch_floats(c, du, n);
+    conform_gradient(c, "dgate", dgate, wide_gate, n, loss_of_swiglu, &loss, 2e-5);
+    conform_gradient(c, "dup", dup, wide_up, n, loss_of_swiglu, &loss, 2e-5);
+    k->swiglu_backward(k, g, u, d, g, u, n);
+    conform_close(c, "dgate over gate", conform_fetch_floats(c, g, n), conform_wide(c, dgate, n), n,
+                  0.0);
+    conform_close(c, "dup over up", conform_fetch_floats(c, u, n), conform_wide(c, dup, n), n, 0.0);
+}
+
+void case_swiglu(conform *c) {
+    c->what = "swiglu";
+    const size_t sizes[] = {1, 16, 37, 1003};
+    for (size_t i = 0; i < 4; i++) swiglu_of(c, sizes[i]);
+}

@@ -1,0 +1,72 @@
+/* kernel_conformance BACKEND: every function of a backend against fp64 references. Exit 77 where
+ * the backend was not built or has no device. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#include "kernel_cases.h"
+
+typedef struct job {
+    kernels *k;
+    conform_case *run;
+} job;
+
+static uint64_t run_at(const job *j, size_t shift) {
+    static conform c;
+    c = (conform){.k = j->k, .what = "", .random = 1, .shift = shift, .digest = 1};
+    j->run(&c);
+    conform_finish(&c);
+    return c.digest;
+}
+
+/* 16 floats are 64 bytes: what the interface promises. The CPU's bits stand any address. */
+static void conforms(void **state) {
+    const job *j = *state;
+    uint64_t digest = run_at(j, 0);
+    assert_int_equal(run_at(j, 16), digest);
+    if (!strcmp(j->k->name, "cpu"))
+        for (size_t shift = 1; shift < 16; shift += 4) assert_int_equal(run_at(j, shift), digest);
+}
+
+#define CASE(j, name)                                                                              \
+    { #name, conforms, NULL, NULL, ((j) = (job){k, name}, &(j)) }
+
+static int run_all(kernels *k) {
+    job j[13];
+    const struct CMUnitTest tests[] = {
+        CASE(j[0], case_vectors),
+        CASE(j[1], case_matmul),
+        CASE(j[2], case_embedding),
+        CASE(j[3], case_norm_forward),
+        CASE(j[4], case_norm_backward),
+        CASE(j[5], case_rope),
+        CASE(j[6], case_attention_forward),
+        CASE(j[7], case_attention_backward),
+        CASE(j[8], case_swiglu),
+        CASE(j[9], case_loss),
+        CASE(j[10], case_loss_extremes),
+        CASE(j[11], case_adamw),
+        CASE(j[12], case_row_sumsq),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
+
+int main(int argc, char **argv) {
+    const char *name = argc > 1 ? argv[1] : "cpu";
+    kernels *k = NULL;
+    int status = kernels_open(name, &k);
+    if (status == KERNELS_UNKNOWN || status == KERNELS_NO_DEVICE) {
+        fprintf(stderr, "%s: %s\n", name,
+                status == KERNELS_UNKNOWN ? "not built" : "no device here");
+        return 77;
+    }
+    if (status != KERNELS_OK) return 1;
+    printf("%s: %s\n", name, k->describe(k));
+    int failures = run_all(k);
+    kernels_close(k);
+    return failures ? 1 : 0;
+}
