@@ -1,0 +1,242 @@
+/* dcp-bench: how fast a durable save and a cold load of a standard state are.
+ *
+ * Only the library's call is timed, from a barrier to the slowest rank's return. Between repeats
+ * older steps are removed, but only those that this program wrote, whatever else is in DIR. */
+#include <dirent.h>
+#include <fcntl.h>
+#include <inttypes.h>
+#include <jansson.h>
+#include <limits.h>
+#include <mpi.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "bench_work.h"
+#include "cli.h"
+#include "launch.h"
+
+#define TOOL "dcp-bench"
+
+typedef struct bench {
+    launch job;
+    bench_work work;
+    const char *dir;
+    uint64_t repeats;
+} bench;
+
+static double now_s(void) {
+    struct timespec t;
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return (double)t.tv_sec + (double)t.tv_nsec * 1e-9;
+}
+
+static double start_together(const launch *job) {
+    if (job->mpi) MPI_Barrier(MPI_COMM_WORLD);
+    return now_s();
+}
+
+/* One line about one repeat, its times those of the slowest rank. */
+static void print_times(const bench *b, const char *op, double s, const dcp_report *report) {
+    double times[] = {s,
+                      report->plan_s,
+                      report->exchange_s,
+                      report->transfer_s,
+                      report->sync_s,
+                      report->publish_s};
+    if (b->job.mpi)
+        MPI_Allreduce(MPI_IN_PLACE, times, sizeof times / sizeof *times, MPI_DOUBLE, MPI_MAX,
+                      MPI_COMM_WORLD);
+    if (b->job.rank != 0) return;
+    printf("{\"op\":\"%s\",\"engine\":\"direct\",\"ranks\":%d,\"bytes\":%" PRIu64
+           ",\"s\":%.4f,\"gb_per_s\":%.3f,\"stall_s\":0.0,\"plan_s\":%.4f,\"exchange_s\":%.4f,"
+           "\"transfer_s\":%.4f,\"sync_s\":%.4f,\"publish_s\":%.4f}\n",
+           op, b->job.size, b->work.bytes, times[0], (double)b->work.bytes / 1e9 / times[0],
+           times[1], times[2], times[3], times[4], times[5]);
+    fflush(stdout);
+}
+
+static int is_ours(const char *folder) {
+    char path[PATH_MAX];
+    if (snprintf(path, sizeof path, "%s/about.json", folder) >= PATH_MAX) return 0;
+    json_t *about = json_load_file(path, 0, NULL);
+    const char *tool = json_string_value(json_object_get(about, "tool"));
+    int ours = tool && strcmp(tool, TOOL) == 0;
+    json_decref(about);
+    return ours;
+}
+
+/* Out of the way first, as the library does it: what stays is cleaned by the next writer. */
+static void remove_step(const char *dir, const char *name) {
+    char step[PATH_MAX], trash[PATH_MAX], file[PATH_MAX + 16];
+    snprintf(step, sizeof step, "%s/%s", dir, name);
+    snprintf(trash, sizeof trash, "%s/.trash-%s", dir, name);
+    if (!is_ours(step) || rename(step, trash) != 0) return;
+    snprintf(file, sizeof file, "%s/state.h5", trash);
+    unlink(file);
+    snprintf(file, sizeof file, "%s/about.json", trash);
+    unlink(file);
+    rmdir(trash);
+}
+
+static void remove_steps_before(const bench *b, uint64_t step) {
+    dcp_step *steps;
+    size_t n;
+    if (b->job.rank != 0 || dcp_steps_list(b->dir, &steps, &n, NULL) != DCP_OK) return;
+    for (size_t i = 0; i < n; i++)
+        if (steps[i].kind == DCP_STEP_COMPLETE && steps[i].step < step)
+            remove_step(b->dir, steps[i].name);
+    free(steps);
+    int fd = open(b->dir, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    if (fd < 0) return;
+    syncfs(fd); /* so that the next repeat does not pay for the removal */
+    close(fd);
+}
+
+/* The number of the newest complete step; 0 where there is none. Collective. */
+static uint64_t newest_step(const bench *b) {
+    dcp_step *steps;
+    size_t n;
+    uint64_t newest = 0;
+    if (b->job.rank == 0 && dcp_steps_list(b->dir, &steps, &n, NULL) == DCP_OK) {
+        for (size_t i = 0; i < n; i++)
+            if (steps[i].kind == DCP_STEP_COMPLETE) newest = steps[i].step;
+        free(steps);
+    }
+    launch_broadcast(&b->job, &newest, sizeof newest);
+    return newest;
+}
+
+static void print_log(void *ctx, dcp_log_level level, const char *line) {
+    (void)ctx;
+    if (level == DCP_LOG_WARNING) cli_note("%s", line);
+}
+
+static int bench_save(bench *b) {
+    dcp_error err = {0};
+    dcp_store *store;
+    dcp_store_options options = {.tool = TOOL, .log = print_log};
+    if (dcp_store_open(b->job.comm, b->dir, &options, &store, &err)) return cli_report(&err);
+    bench_work_fill(&b->work);
+    uint64_t step = newest_step(b);
+    int status = DCP_OK;
+    for (uint64_t r = 0; r < b->repeats && status == DCP_OK; r++) {
+        dcp_report report = {0};
+        double start_s = start_together(&b->job);
+        status = dcp_save(store, ++step, b->work.state, NULL, NULL, &report, &err);
+        double s = now_s() - start_s;
+        if (status != DCP_OK) break;
+        print_times(b, "save", s, &report);
+        remove_steps_before(b, step);
+    }
+    dcp_store_close(store);
+    return status == DCP_OK ? CLI_DONE : cli_report(&err);
+}
+
+/* The newest step's folder: each rank drops its pages, which are the machine's. */
+static void drop_cache(const bench *b, const char *folder) {
+    DIR *stream = opendir(folder);
+    if (!stream) return;
+    struct dirent *entry;
+    while ((entry = readdir(stream))) {
+        int fd = openat(dirfd(stream), entry->d_name, O_RDONLY | O_CLOEXEC);
+        if (fd < 0) continue;
+        fdatasync(fd);
+        posix_fadvise(fd, 0, 0, POSIX_FADV_DONTNEED);
+        close(fd);
+    }
+    closedir(stream);
+    if (b->job.mpi) MPI_Barrier(MPI_COMM_WORLD);
+}
+
+/* Of DIR's newest complete step, or of DIR where it is a step's folder itself. */
+static int load_once(bench *b, dcp_error *err) {
+    char folder[PATH_MAX];
+    snprintf(folder, sizeof folder, "%s/step-%08" PRIu64, b->dir, newest_step(b));
+    drop_cache(b, access(folder, F_OK) == 0 ? folder : b->dir);
+    bench_work_clear(&b->work);
+
+    dcp_report report = {0};
+    dcp_checkpoint *ckpt;
+    double start_s = start_together(&b->job);
+    int status = dcp_checkpoint_open(b->job.comm, b->dir, &ckpt, err);
+    if (status != DCP_OK) return status;
+    status = dcp_load(ckpt, b->work.state, &report, err);
+    double s = now_s() - start_s;
+    dcp_checkpoint_close(ckpt);
+    if (status == DCP_OK) print_times(b, "load", s, &report);
+    return status;
+}
+
+static int bench_load(bench *b) {
+    for (uint64_t r = 0; r < b->repeats; r++) {
+        dcp_error err = {0};
+        if (load_once(b, &err) != DCP_OK) return cli_report(&err);
+        const char *wrong = bench_work_check(&b->work);
+        if (wrong) cli_note("rank %d: %s holds other values than were saved", b->job.rank, wrong);
+        int worst = launch_worst(&b->job, wrong ? CLI_DIFFERS : CLI_DONE);
+        if (worst != CLI_DONE) return worst;
+    }
+    return CLI_DONE;
+}
+
+typedef struct sizes {
+    uint64_t layers, hidden, vocab;
+} sizes;
+
+static int run(bench *b, const char *op, const sizes *size) {
+    dcp_error err;
+    int result = launch_start(&b->job);
+    if (result != 0) return result;
+    int status = bench_work_create(&b->work, size->layers, size->hidden, size->vocab, b->job.rank,
+                                   b->job.size, &err);
+    if (status != DCP_OK) cli_note("rank %d: %s", b->job.rank, err.message);
+    result = launch_worst(&b->job, status == DCP_OK ? CLI_DONE : CLI_FAILED);
+    if (result == CLI_DONE) result = strcmp(op, "save") == 0 ? bench_save(b) : bench_load(b);
+    bench_work_destroy(&b->work);
+    launch_end(&b->job);
+    return result;
+}
+
+static int check_op(const char *op) {
+    if (strcmp(op, "save") == 0 || strcmp(op, "load") == 0) return 0;
+    if (launch_env_rank() != 0) return CLI_USAGE;
+    if (strcmp(op, "async") == 0)
+        return cli_fail(CLI_USAGE, "async: saves are not asynchronous yet");
+    return cli_fail(CLI_USAGE, "'%s' is not one of save, async, load", op);
+}
+
+int main(int argc, char **argv) {
+    const char *layers = "10", *hidden = "1024", *vocab = "32000", *repeat = "1";
+    const cli_option options[] = {
+        {"layers", "L", "decoder layers (10)", &layers, NULL},
+        {"hidden", "H", "hidden size (1024)", &hidden, NULL},
+        {"vocab", "V", "vocabulary (32000)", &vocab, NULL},
+        {"repeat", "R", "measure R times (1)", &repeat, NULL},
+        {0},
+    };
+    const cli_program program = {
+        .name = TOOL,
+        .usage = "save|async|load DIR [OPTIONS]",
+        .about =
+            "Times durable saves, or loads from a cold page cache, of a decoder's parameters and\n"
+            "moments in fp32; under mpirun -n N by N ranks. Prints one JSON object a repeat. Save\n"
+            "leaves the last step in DIR and removes earlier ones that it wrote itself.",
+        .options = options,
+    };
+    char **args;
+    int n, result = cli_parse(&program, argc, argv, 2, 2, &args, &n);
+    if (result >= 0) return result;
+    sizes size;
+    bench b = {0};
+    if ((result = check_op(args[0])) ||
+        (result = cli_parse_count("--layers", layers, 100000, &size.layers)) ||
+        (result = cli_parse_count("--hidden", hidden, 1 << 20, &size.hidden)) ||
+        (result = cli_parse_count("--vocab", vocab, 1 << 28, &size.vocab)) ||
+        (result = cli_parse_count("--repeat", repeat, 1 << 20, &b.repeats)))
+        return result;
+    b.dir = args[1];
+    return run(&b, args[0], &size);
+}
