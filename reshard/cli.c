@@ -1,0 +1,192 @@
+/* Options by table over getopt_long, messages and exit statuses.
+ *
+ * The program's name for messages is argv[0]'s last part, as glibc keeps it. */
+#include "cli.h"
+
+#include <errno.h>
+#include <getopt.h>
+#include <inttypes.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "launch.h"
+
+#define MAX_OPTIONS 32
+#define OPTION_BASE 256
+
+static void print_help(const cli_program *program) {
+    const char *line = program->usage;
+    const char *lead = "Usage:";
+    while (*line) {
+        int length = (int)strcspn(line, "\n");
+        printf("%s %s %.*s\n", lead, program->name, length, line);
+        line += length + (line[length] == '\n');
+        lead = "      ";
+    }
+    printf("\n%s\n\nOptions:\n", program->about);
+    for (const cli_option *o = program->options; o->name; o++) {
+        char left[64];
+        snprintf(left, sizeof left, "--%s%s%s", o->name, o->argument ? " " : "",
+                 o->argument ? o->argument : "");
+        printf("  %-24s %s\n", left, o->help);
+    }
+    printf("  %-24s %s\n  %-24s %s\n", "--help", "print this and exit", "--version",
+           "print the version and exit");
+    printf("\nExit status: 0 done; 1 differs or corrupt; 2 wrong usage; 3 failure.\n");
+}
+
+static int misuse(const cli_program *program) {
+    if (launch_env_rank() == 0) fprintf(stderr, "Try '%s --help'.\n", program->name);
+    return CLI_USAGE;
+}
+
+static void fill_long_options(const cli_program *program, struct option *out) {
+    int n = 0;
+    for (const cli_option *o = program->options; o->name; o++, n++)
+        out[n] = (struct option){o->name, o->argument ? required_argument : no_argument, NULL,
+                                 OPTION_BASE + n};
+    out[n++] = (struct option){"help", no_argument, NULL, 'h'};
+    out[n++] = (struct option){"version", no_argument, NULL, 'V'};
+    out[n] = (struct option){0};
+}
+
+int cli_parse(const cli_program *program, int argc, char **argv, int min_args, int max_args,
+              char ***args, int *n) {
+    struct option options[MAX_OPTIONS];
+    fill_long_options(program, options);
+    opterr = launch_env_rank() == 0;
+    for (int c; (c = getopt_long(argc, argv, "hV", options, NULL)) != -1;) {
+        if (c == 'h') {
+            print_help(program);
+            return CLI_DONE;
+        }
+        if (c == 'V') {
+            printf("%s %s\n", program->name, dcp_version());
+            return CLI_DONE;
+        }
+        if (c < OPTION_BASE) return misuse(program);
+        const cli_option *o = &program->options[c - OPTION_BASE];
+        if (o->argument)
+            *o->value = optarg;
+        else
+            *o->flag = 1;
+    }
+    *args = argv + optind;
+    *n = argc - optind;
+    if (*n >= min_args && *n <= max_args) return -1;
+    if (launch_env_rank() == 0)
+        cli_fail(CLI_USAGE, "%s", *n < min_args ? "missing argument" : "too many arguments");
+    return misuse(program);
+}
+
+static void print_message(const char *fmt, va_list args) {
+    char message[1200];
+    vsnprintf(message, sizeof message, fmt, args);
+    fprintf(stderr, "%s: %s\n", program_invocation_short_name, message);
+}
+
+int cli_fail(int exit_status, const char *fmt, ...) {
+    va_list args;
+    va_start(args, fmt);
+    print_message(fmt, args);
+    va_end(args);
+    return exit_status;
+}
+
+void cli_note(const char *fmt, ...) {
+    va_list args;
+    va_start(args, fmt);
+    print_message(fmt, args);
+    va_end(args);
+}
+
+int cli_fail_errno(const char *what, const char *path) {
+    int code = errno;
+    return cli_fail(code == ENOENT ? CLI_USAGE : CLI_FAILED, "%s %s: %s", what, path,
+                    strerror(code));
+}
+
+static int exit_status(int status) {
+    switch (status) {
+    case DCP_OK:
+        return CLI_DONE;
+    case DCP_ERR_CORRUPT:
+    case DCP_ERR_MISMATCH:
+        return CLI_DIFFERS;
+    case DCP_ERR_ARG:
+    case DCP_ERR_STATE:
+    case DCP_ERR_BUSY:
+    case DCP_ERR_NOT_FOUND:
+        return CLI_USAGE;
+    default:
+        return CLI_FAILED;
+    }
+}
+
+int cli_report(const dcp_error *err) {
+    if (err->rank < 0 || launch_env_rank() == 0)
+        cli_note("%s", err->message[0] ? err->message : dcp_status_text(err->status));
+    return exit_status(err->status);
+}
+
+int cli_parse_count(const char *option, const char *text, uint64_t max, uint64_t *out) {
+    char *end;
+    errno = 0;
+    uint64_t value = strtoull(text, &end, 10);
+    if (text[0] < '0' || text[0] > '9' || *end || errno || value < 1 || value > max)
+        return cli_fail(CLI_USAGE, "%s: '%s' is not a whole number from 1 to %" PRIu64, option,
+                        text, max);
+    *out = value;
+    return 0;
+}
+
+const char *cli_bytes(uint64_t bytes, char *text) {
+    static const char *const units[] = {"B", "kB", "MB", "GB", "TB", "PB", "EB"};
+    double value = (double)bytes;
+    int unit = 0;
+    while (value >= 999.5 && unit < 6) {
+        value /= 1000;
+        unit++;
+    }
+    snprintf(text, 32, unit ? "%.3g %s" : "%.0f %s", value, units[unit]);
+    return text;
+}
+
+static double now_s(void) {
+    struct timespec t;
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return (double)t.tv_sec + (double)t.tv_nsec * 1e-9;
+}
+
+void cli_progress_start(cli_progress *bar, const char *what) {
+    double now = now_s();
+    *bar = (cli_progress){.what = what,
+                          .start_s = now,
+                          .last_s = now,
+                          .on = isatty(STDERR_FILENO) && launch_env_rank() == 0};
+}
+
+void cli_progress_update(cli_progress *bar, uint64_t done, uint64_t total) {
+    enum { WIDTH = 40 };
+    char speed[32];
+    if (!bar->on) return;
+    double now = now_s(), elapsed = now - bar->start_s;
+    if (elapsed < 2 || now - bar->last_s < 0.2) return;
+    double part = total ? (double)done / (double)total : 1;
+    int full = (int)(part * WIDTH);
+    fprintf(stderr, "\r%s [%.*s%*s] %3.0f%%  %s/s ", bar->what, full,
+            "########################################", WIDTH - full, "", part * 100,
+            cli_bytes((uint64_t)((double)done / elapsed), speed));
+    fflush(stderr);
+    bar->last_s = now;
+    bar->shown = 1;
+}
+
+void cli_progress_end(cli_progress *bar) {
+    if (bar->shown) fputs("\r\033[K", stderr);
+    bar->on = bar->shown = 0;
+}

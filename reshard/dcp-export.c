@@ -1,0 +1,211 @@
+/* dcp-export: the model of a checkpoint as a Hugging Face folder or as one plain HDF5 file. */
+#include <dirent.h>
+#include <inttypes.h>
+#include <limits.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "cli.h"
+#include "export.h"
+#include "launch.h"
+#include "tree.h"
+
+typedef struct settings {
+    const char *ckpt, *format, *dtype_name, *max_shard_size;
+    char out[PATH_MAX];
+    int force, dry_run;
+    int hdf5, cast;
+    dcp_dtype dtype;
+    uint64_t max_file_bytes;
+} settings;
+
+static int parse_dtype(settings *s) {
+    static const struct {
+        const char *name;
+        dcp_dtype dtype;
+    } types[] = {{"f32", DCP_F32}, {"bf16", DCP_BF16}, {"f16", DCP_F16}};
+    if (!s->dtype_name) return 0;
+    for (size_t i = 0; i < sizeof types / sizeof *types; i++)
+        if (strcmp(s->dtype_name, types[i].name) == 0) {
+            s->dtype = types[i].dtype;
+            s->cast = 1;
+            return 0;
+        }
+    return cli_fail(CLI_USAGE, "--dtype: '%s' is none of f32, bf16, f16", s->dtype_name);
+}
+
+/* "5GB", "500MB", "2GiB", "100000". */
+static int parse_size(const char *text, uint64_t *out) {
+    static const struct {
+        const char *unit;
+        uint64_t bytes;
+    } units[] = {{"", 1},           {"B", 1},          {"KB", 1000},
+                 {"kB", 1000},      {"MB", 1000000},   {"GB", 1000000000},
+                 {"KiB", 1u << 10}, {"MiB", 1u << 20}, {"GiB", 1u << 30}};
+    char *unit;
+    uint64_t value = strtoull(text, &unit, 10);
+    for (size_t i = 0; i < sizeof units / sizeof *units; i++)
+        if (text[0] >= '1' && text[0] <= '9' && strcmp(unit, units[i].unit) == 0 &&
+            !__builtin_mul_overflow(value, units[i].bytes, out))
+            return 0;
+    return cli_fail(CLI_USAGE, "--max-shard-size: '%s' is not a size such as 5GB or 500MB", text);
+}
+
+static int parse(settings *s, int argc, char **argv) {
+    const cli_option options[] = {
+        {"format", "safetensors|hdf5", "a Hugging Face folder (the default) or one HDF5 file",
+         &s->format, NULL},
+        {"dtype", "f32|bf16|f16", "round floating tensors to this type; default: as stored",
+         &s->dtype_name, NULL},
+        {"max-shard-size", "SIZE", "start a new safetensors file before this size (5GB)",
+         &s->max_shard_size, NULL},
+        {"force", NULL, "replace OUT, where it is an earlier export", NULL, &s->force},
+        {"dry-run", NULL, "print what would be written", NULL, &s->dry_run},
+        {0}};
+    const cli_program program = {
+        "dcp-export", "CKPT OUT [options]",
+        "Writes the model of a checkpoint (a step's folder, or a checkpoint directory, meaning "
+        "its\n"
+        "newest complete step) as a folder that Hugging Face's transformers loads.",
+        options};
+    char **args;
+    int n, status = cli_parse(&program, argc, argv, 2, 2, &args, &n);
+    if (status >= 0) return status;
+    s->ckpt = args[0];
+    s->hdf5 = strcmp(s->format, "hdf5") == 0;
+    if (!s->hdf5 && strcmp(s->format, "safetensors"))
+        return cli_fail(CLI_USAGE, "--format: '%s' is none of safetensors, hdf5", s->format);
+    if (parse_dtype(s) || parse_size(s->max_shard_size, &s->max_file_bytes)) return CLI_USAGE;
+    size_t length = strlen(args[1]);
+    while (length > 1 && args[1][length - 1] == '/') length--;
+    if (length == 0 || length > PATH_MAX - 100)
+        return cli_fail(CLI_USAGE, "OUT: not a path that can be written");
+    memcpy(s->out, args[1], length);
+    return -1;
+}
+
+static int is_empty_folder(const char *path) {
+    int entries = 0;
+    DIR *dir = opendir(path);
+    if (!dir) return 0;
+    while (entries <= 2 && readdir(dir)) entries++;
+    closedir(dir);
+    return entries <= 2;
+}
+
+static int looks_like_export(const char *path) {
+    char config[PATH_MAX + 16];
+    snprintf(config, sizeof config, "%s/config.json", path);
+    return access(config, F_OK) == 0;
+}
+
+/* --force removes what it replaces, so it must be what this program writes. */
+static int check_out(const settings *s) {
+    struct stat st;
+    if (stat(s->out, &st)) return 0;
+    if (!s->hdf5 && is_empty_folder(s->out)) return 0;
+    if (s->hdf5 == S_ISDIR(st.st_mode))
+        return cli_fail(CLI_USAGE, "%s: is there and not a %s", s->out,
+                        s->hdf5 ? "file" : "folder");
+    if (!s->force) return cli_fail(CLI_USAGE, "%s: is there already; --force replaces it", s->out);
+    if (!s->hdf5 && !looks_like_export(s->out))
+        return cli_fail(CLI_USAGE,
+                        "%s: holds no config.json, so it is no earlier export; remove it "
+                        "yourself or choose another folder",
+                        s->out);
+    return 0;
+}
+
+static void print_plan(const settings *s, const export_plan *plan) {
+    char name[64], text[32];
+    uint64_t bytes = 0;
+    size_t tensors = 0;
+    for (size_t i = 0; i < plan->n; i++) {
+        bytes += dcp_tensor_bytes(&plan->items[i].tensor);
+        tensors++;
+        if (i + 1 < plan->n && (s->hdf5 || plan->items[i + 1].file == plan->items[i].file))
+            continue;
+        printf("%s%s%s: %zu tensors, %s\n", s->out, s->hdf5 ? "" : "/",
+               s->hdf5 ? "" : export_file_name(plan, plan->items[i].file, name), tensors,
+               cli_bytes(bytes, text));
+        bytes = tensors = 0;
+    }
+}
+
+typedef struct bar {
+    cli_progress progress;
+    uint64_t done, total;
+} bar;
+
+static void advance(void *ctx, uint64_t bytes) {
+    bar *b = ctx;
+    b->done += bytes;
+    cli_progress_update(&b->progress, b->done, b->total);
+}
+
+/* `tmp` is this export's own folder, the same on all ranks. */
+static int write_out(const launch *job, dcp_checkpoint *ckpt, const settings *s,
+                     const export_plan *plan, const char *tmp) {
+    char path[PATH_MAX + 16];
+    int status = 0;
+    bar b = {.total = plan->bytes / (uint64_t)job->size};
+    export_meter meter = {advance, &b};
+    cli_progress_start(&b.progress, "exporting");
+    snprintf(path, sizeof path, "%s%s", tmp, s->hdf5 ? "/model.h5" : "");
+    if (!s->hdf5)
+        status = export_folder(job, ckpt, plan, tmp, &meter);
+    else if (job->rank == 0)
+        status = export_hdf5(ckpt, plan, path, &meter);
+    cli_progress_end(&b.progress);
+    if (job->rank == 0 && status == 0) status = tree_sync(tmp);
+    if (job->rank == 0 && status == 0) status = tree_publish(path, s->out, s->force && !s->hdf5);
+    return status;
+}
+
+static int export_checkpoint(const launch *job, dcp_checkpoint *ckpt, const settings *s,
+                             const export_plan *plan) {
+    char tmp[PATH_MAX] = "";
+    char text[32];
+    int status = job->rank == 0 ? tree_make_tmp(s->out, tmp) : 0;
+    launch_broadcast(job, tmp, sizeof tmp);
+    status = launch_worst(job, status);
+    if (status == 0) status = launch_worst(job, write_out(job, ckpt, s, plan, tmp));
+    if (job->rank == 0 && tmp[0]) tree_remove(tmp);
+    if (job->rank == 0 && status == 0)
+        printf("%s: step %" PRIu64 ", %zu tensors, %s\n", s->out, dcp_checkpoint_step(ckpt),
+               plan->n, cli_bytes(plan->bytes, text));
+    return status;
+}
+
+static int run(const launch *job, const settings *s) {
+    dcp_error err = {0};
+    dcp_checkpoint *ckpt;
+    export_plan plan;
+    int status = launch_worst(job, job->rank == 0 ? check_out(s) : 0);
+    if (status) return status;
+    if (dcp_checkpoint_open(job->comm, s->ckpt, &ckpt, &err)) return cli_report(&err);
+    status = launch_worst(job, export_plan_make(ckpt, s->cast, s->dtype, s->max_file_bytes, &plan));
+    if (status) goto close_ckpt;
+    if (!s->dry_run)
+        status = export_checkpoint(job, ckpt, s, &plan);
+    else if (job->rank == 0)
+        print_plan(s, &plan);
+    export_plan_free(&plan);
+close_ckpt:
+    dcp_checkpoint_close(ckpt);
+    return status;
+}
+
+int main(int argc, char **argv) {
+    settings s = {.format = "safetensors", .max_shard_size = "5GB"};
+    launch job;
+    int status = parse(&s, argc, argv);
+    if (status >= 0) return status;
+    status = launch_start(&job);
+    if (status == 0) status = run(&job, &s);
+    launch_end(&job);
+    return status;
+}

@@ -1,0 +1,70 @@
+/* config.json: the model's configuration as the trainer kept it, completed for transformers. */
+#include <jansson.h>
+#include <limits.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "cli.h"
+#include "export.h"
+
+static const char *const architectures[][2] = {
+    {"llama", "LlamaForCausalLM"},
+    {"qwen3", "Qwen3ForCausalLM"},
+    {"gpt2", "GPT2LMHeadModel"},
+    {"vit", "ViTForImageClassification"},
+};
+
+static void add_architecture(json_t *config) {
+    const char *type = json_string_value(json_object_get(config, "model_type"));
+    if (!type || json_object_get(config, "architectures")) return;
+    for (size_t i = 0; i < sizeof architectures / sizeof *architectures; i++)
+        if (strcmp(type, architectures[i][0]) == 0)
+            json_object_set_new(config, "architectures", json_pack("[s]", architectures[i][1]));
+}
+
+static const char *torch_dtype(dcp_dtype dtype) {
+    switch (dtype) {
+    case DCP_F64:
+        return "float64";
+    case DCP_F16:
+        return "float16";
+    case DCP_BF16:
+        return "bfloat16";
+    default:
+        return "float32";
+    }
+}
+
+/* Older versions of transformers read torch_dtype, newer ones dtype (and still torch_dtype). */
+static void set_dtype(json_t *config, dcp_dtype dtype) {
+    const char *key = json_object_get(config, "dtype") ? "dtype" : "torch_dtype";
+    json_object_set_new(config, key, json_string(torch_dtype(dtype)));
+}
+
+/* The type of most bytes: that of the largest tensor. */
+static dcp_dtype main_dtype(const export_plan *plan) {
+    const dcp_tensor *largest = &plan->items[0].tensor;
+    for (size_t i = 1; i < plan->n; i++)
+        if (dcp_tensor_bytes(&plan->items[i].tensor) > dcp_tensor_bytes(largest))
+            largest = &plan->items[i].tensor;
+    return largest->dtype;
+}
+
+int export_config(dcp_checkpoint *ckpt, const export_plan *plan, const char *dir) {
+    char path[PATH_MAX + 16];
+    int status = 0;
+    json_t *meta = json_loads(dcp_checkpoint_json(ckpt), 0, NULL);
+    json_t *config = json_object_get(meta, "model");
+    if (!json_is_object(config)) {
+        cli_note("%s: holds no model configuration: no config.json", dcp_checkpoint_path(ckpt));
+        json_decref(meta);
+        return 0;
+    }
+    add_architecture(config);
+    set_dtype(config, main_dtype(plan));
+    snprintf(path, sizeof path, "%s/config.json", dir);
+    if (json_dump_file(config, path, JSON_INDENT(2) | JSON_SORT_KEYS))
+        status = cli_fail_errno("cannot write", path);
+    json_decref(meta);
+    return status;
+}

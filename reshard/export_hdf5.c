@@ -1,0 +1,109 @@
+/* One plain HDF5 file: a contiguous dataset a tensor, under the tensor's name, and nothing else. */
+#include <hdf5.h>
+
+#include "cli.h"
+#include "export.h"
+
+typedef struct dataset_sink {
+    hid_t dataset, type;
+    uint32_t ndim;
+    const export_meter *meter;
+} dataset_sink;
+
+/* fp32's fields narrowed: sign at bit 15, 8 bits of exponent, 7 of mantissa. */
+static hid_t make_bf16(void) {
+    hid_t type = H5Tcopy(H5T_IEEE_F32LE);
+    H5Tset_fields(type, 15, 7, 8, 0, 7);
+    H5Tset_size(type, 2);
+    H5Tset_ebias(type, 127);
+    return type;
+}
+
+static hid_t make_f16(void) {
+    hid_t type = H5Tcopy(H5T_IEEE_F32LE);
+    H5Tset_fields(type, 15, 10, 5, 0, 10);
+    H5Tset_size(type, 2);
+    H5Tset_ebias(type, 15);
+    return type;
+}
+
+static hid_t make_type(dcp_dtype dtype) {
+    switch (dtype) {
+    case DCP_F64:
+        return H5Tcopy(H5T_IEEE_F64LE);
+    case DCP_F32:
+        return H5Tcopy(H5T_IEEE_F32LE);
+    case DCP_F16:
+        return make_f16();
+    case DCP_BF16:
+        return make_bf16();
+    case DCP_I64:
+        return H5Tcopy(H5T_STD_I64LE);
+    case DCP_I32:
+        return H5Tcopy(H5T_STD_I32LE);
+    case DCP_I16:
+        return H5Tcopy(H5T_STD_I16LE);
+    case DCP_I8:
+        return H5Tcopy(H5T_STD_I8LE);
+    case DCP_U64:
+        return H5Tcopy(H5T_STD_U64LE);
+    case DCP_U32:
+        return H5Tcopy(H5T_STD_U32LE);
+    case DCP_U16:
+        return H5Tcopy(H5T_STD_U16LE);
+    default:
+        return H5Tcopy(H5T_STD_U8LE);
+    }
+}
+
+static int write_piece(void *ctx, const dcp_box *piece, const void *data, uint64_t bytes) {
+    dataset_sink *sink = ctx;
+    hsize_t start[DCP_MAX_DIMS], count[DCP_MAX_DIMS];
+    for (uint32_t d = 0; d < sink->ndim; d++) {
+        start[d] = piece->start[d];
+        count[d] = piece->count[d];
+    }
+    hid_t memory =
+        sink->ndim ? H5Screate_simple((int)sink->ndim, count, NULL) : H5Screate(H5S_SCALAR);
+    hid_t file = H5Dget_space(sink->dataset);
+    if (sink->ndim) H5Sselect_hyperslab(file, H5S_SELECT_SET, start, NULL, count, NULL);
+    herr_t status = H5Dwrite(sink->dataset, sink->type, memory, file, H5P_DEFAULT, data);
+    H5Sclose(file);
+    H5Sclose(memory);
+    if (status < 0) return CLI_FAILED;
+    sink->meter->update(sink->meter->ctx, bytes);
+    return 0;
+}
+
+static int write_dataset(dcp_checkpoint *ckpt, const export_item *item, hid_t file, hid_t links,
+                         const export_meter *meter) {
+    hsize_t dims[DCP_MAX_DIMS];
+    const dcp_tensor *tensor = &item->tensor;
+    for (uint32_t d = 0; d < tensor->ndim; d++) dims[d] = tensor->shape[d];
+    dataset_sink sink = {.type = make_type(tensor->dtype), .ndim = tensor->ndim, .meter = meter};
+    hid_t space =
+        tensor->ndim ? H5Screate_simple((int)tensor->ndim, dims, NULL) : H5Screate(H5S_SCALAR);
+    sink.dataset =
+        H5Dcreate2(file, tensor->path, sink.type, space, links, H5P_DEFAULT, H5P_DEFAULT);
+    int status = sink.dataset < 0 ? CLI_FAILED
+                                  : export_stream(ckpt, item->source, tensor, write_piece, &sink);
+    if (sink.dataset >= 0 && H5Dclose(sink.dataset) < 0 && status == 0) status = CLI_FAILED;
+    H5Sclose(space);
+    H5Tclose(sink.type);
+    return status;
+}
+
+int export_hdf5(dcp_checkpoint *ckpt, const export_plan *plan, const char *path,
+                const export_meter *meter) {
+    int status = 0;
+    H5Eset_auto2(H5E_DEFAULT, NULL, NULL);
+    hid_t file = H5Fcreate(path, H5F_ACC_EXCL, H5P_DEFAULT, H5P_DEFAULT);
+    if (file < 0) return cli_fail_errno("cannot create", path);
+    hid_t links = H5Pcreate(H5P_LINK_CREATE);
+    H5Pset_create_intermediate_group(links, 1);
+    for (size_t i = 0; status == 0 && i < plan->n; i++)
+        status = write_dataset(ckpt, &plan->items[i], file, links, meter);
+    H5Pclose(links);
+    if (H5Fclose(file) < 0 && status == 0) status = CLI_FAILED;
+    return status ? cli_fail(status, "cannot write %s: is the disk full?", path) : 0;
+}

@@ -1,0 +1,56 @@
+/* Finding a step's folder without opening it, so that also a damaged one is found. */
+#include "locate.h"
+
+#include <dirent.h>
+#include <limits.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+
+#include "cli.h"
+#include "dcp/store.h"
+
+static int newest_complete(const char *dir, char *name) {
+    dcp_error err = {0};
+    dcp_step *steps;
+    size_t n;
+    name[0] = 0;
+    if (dcp_steps_list(dir, &steps, &n, &err)) return cli_report(&err);
+    for (size_t i = 0; i < n; i++)
+        if (steps[i].kind == DCP_STEP_COMPLETE) memcpy(name, steps[i].name, sizeof steps[i].name);
+    free(steps);
+    return 0;
+}
+
+static int starts_with(const char *text, const char *start) {
+    return strncmp(text, start, strlen(start)) == 0;
+}
+
+/* By its name or by what is in it. */
+static int is_step(const char *dir) {
+    const char *name = strrchr(dir, '/') + 1;
+    if (starts_with(name, "step-") || starts_with(name, ".tmp-step-") ||
+        starts_with(name, ".abandoned-step-"))
+        return 1;
+    DIR *d = opendir(dir);
+    int found = 0;
+    for (struct dirent *e; d && (e = readdir(d));)
+        if (starts_with(e->d_name, "shard-") || strcmp(e->d_name, "state.h5") == 0) found = 1;
+    if (d) closedir(d);
+    return found;
+}
+
+int locate_step(const char *ckpt, char *step) {
+    char dir[PATH_MAX], name[64];
+    struct stat st;
+    if (!realpath(ckpt, dir) || stat(dir, &st)) return cli_fail_errno("cannot open", ckpt);
+    if (!S_ISDIR(st.st_mode))
+        return cli_fail(CLI_USAGE,
+                        "%s: not a folder; give the step's folder or the directory of steps", ckpt);
+    int status = newest_complete(dir, name);
+    if (status) return status;
+    if (!name[0] && !is_step(dir)) return cli_fail(CLI_USAGE, "%s: holds no complete step", ckpt);
+    int length = snprintf(step, PATH_MAX, "%s%s%s", dir, name[0] ? "/" : "", name);
+    return length < PATH_MAX ? 0 : cli_fail(CLI_USAGE, "%s: the path is too long", ckpt);
+}

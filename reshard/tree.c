@@ -1,0 +1,84 @@
+/* Temporary folders and their publication.
+ *
+ * Whatever stands under the final name is complete: what was there is moved away by a rename and
+ * removed only once the new folder has its place. */
+#include "tree.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <ftw.h>
+#include <limits.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "cli.h"
+
+enum { OPEN_FOLDERS = 16 };
+
+int tree_make_tmp(const char *path, char *tmp) {
+    if (snprintf(tmp, PATH_MAX, "%s.tmp-XXXXXX", path) >= PATH_MAX - 16)
+        return cli_fail(CLI_USAGE, "%.200s...: the path is too long", path);
+    if (!mkdtemp(tmp)) return cli_fail_errno("cannot make a folder for", path);
+    mode_t mask = umask(0);
+    umask(mask);
+    if (chmod(tmp, 0777 & ~mask)) return cli_fail_errno("cannot open to others", tmp);
+    return 0;
+}
+
+static int sync_one(const char *path) {
+    int fd = open(path, O_RDONLY | O_CLOEXEC);
+    if (fd < 0) return cli_fail_errno("cannot open", path);
+    int status = fsync(fd) ? cli_fail_errno("cannot sync", path) : 0;
+    close(fd);
+    return status;
+}
+
+static int sync_visit(const char *path, const struct stat *st, int type, struct FTW *where) {
+    (void)st;
+    (void)where;
+    return type == FTW_F || type == FTW_DP ? sync_one(path) : 0;
+}
+
+int tree_sync(const char *path) {
+    int status = nftw(path, sync_visit, OPEN_FOLDERS, FTW_PHYS | FTW_DEPTH);
+    return status < 0 ? cli_fail_errno("cannot walk", path) : status;
+}
+
+static int remove_visit(const char *path, const struct stat *st, int type, struct FTW *where) {
+    (void)st;
+    (void)type;
+    (void)where;
+    remove(path);
+    return 0;
+}
+
+void tree_remove(const char *path) { nftw(path, remove_visit, OPEN_FOLDERS, FTW_PHYS | FTW_DEPTH); }
+
+static int sync_parent(const char *path) {
+    char parent[PATH_MAX];
+    const char *slash = strrchr(path, '/');
+    if (slash == path)
+        strcpy(parent, "/");
+    else
+        snprintf(parent, sizeof parent, "%.*s", slash ? (int)(slash - path) : 1,
+                 slash ? path : ".");
+    return sync_one(parent);
+}
+
+int tree_publish(const char *tmp, const char *path, int replace) {
+    char old[PATH_MAX + 8];
+    snprintf(old, sizeof old, "%s.old", tmp);
+    int moved = replace && rename(path, old) == 0;
+    if (replace && !moved && errno != ENOENT) return cli_fail_errno("cannot replace", path);
+    if (rename(tmp, path)) {
+        int status = cli_fail_errno("cannot rename to", path);
+        if (moved) rename(old, path);
+        return status;
+    }
+    int status = sync_parent(path);
+    if (moved) tree_remove(old);
+    return status;
+}

@@ -1,0 +1,18 @@
+/* Folders that programs write: under a temporary name beside the final one, durable, then renamed.
+ */
+#ifndef RESHARD_TREE_H
+#define RESHARD_TREE_H
+
+/* Functions return exit statuses, having said what failed. */
+
+/* Makes an empty folder `<path>.tmp-XXXXXX`; its name goes to tmp[PATH_MAX]. */
+int tree_make_tmp(const char *path, char *tmp);
+/* Makes every file and folder below `path` durable, and `path` itself. */
+int tree_sync(const char *path);
+/* Removes `path` and all below it; silent, also where there is nothing. */
+void tree_remove(const char *path);
+/* `tmp` takes the place of `path`, which may be missing, an empty folder or, where `replace` is
+ * set, anything: that is removed. The rename is durable at the return. */
+int tree_publish(const char *tmp, const char *path, int replace);
+
+#endif
