@@ -21,6 +21,7 @@ typedef struct conform {
     const char *what; /* for messages: set by the case */
     uint64_t random;
     size_t shift;    /* elements by which data is moved off its boundary */
+    int again;       /* not the first run: bits are compared, gradients were checked */
     uint64_t digest; /* of everything fetched */
     size_t n_buffers, n_host;
     conform_buffer buffers[CONFORM_BUFFERS];
