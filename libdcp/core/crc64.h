@@ -16,8 +16,8 @@ uint64_t crc64(const void *data, uint64_t bytes);
 /* Raw form of (what gave `raw`, then data). Start with raw = 0. */
 uint64_t crc64_raw(uint64_t raw, const void *data, uint64_t bytes);
 
-/* Raw form of (what gave `raw`, then `zeros` zero bytes). */
-uint64_t crc64_shift(uint64_t raw, uint64_t zeros);
+/* Raw form of (what gave `raw`, then `count` zero bytes). */
+uint64_t crc64_shift(uint64_t raw, uint64_t count);
 
 /* Raw form of a message of `bytes` bytes <-> its CRC-64/XZ. */
 uint64_t crc64_finish(uint64_t raw, uint64_t bytes);

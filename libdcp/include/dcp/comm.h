@@ -13,7 +13,12 @@ extern "C" {
 
 typedef struct dcp_comm dcp_comm;
 
-typedef enum dcp_reduce { DCP_REDUCE_MAX, DCP_REDUCE_MIN, DCP_REDUCE_SUM, DCP_REDUCE_XOR } dcp_reduce;
+typedef enum dcp_reduce {
+    DCP_REDUCE_MAX,
+    DCP_REDUCE_MIN,
+    DCP_REDUCE_SUM,
+    DCP_REDUCE_XOR
+} dcp_reduce;
 
 /* What a launcher without MPI provides. All are required, collective, called from the thread that
  * called libdcp, and return 0 or, on failure, anything else (which becomes DCP_ERR_COMM). */

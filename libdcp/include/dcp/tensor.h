@@ -43,7 +43,8 @@ typedef struct dcp_tensor {
     uint64_t shape[DCP_MAX_DIMS];
 } dcp_tensor;
 
-/* The elements start[d] <= index[d] < start[d] + count[d]; empty where any count is 0. */
+/* The elements start[d] <= index[d] < start[d] + count[d]; empty where any count is 0. A scalar's
+ * box has start[0] = 0, and count[0] = 1 where it is held, 0 where it is not. */
 typedef struct dcp_box {
     uint64_t start[DCP_MAX_DIMS];
     uint64_t count[DCP_MAX_DIMS];
@@ -64,7 +65,7 @@ DCP_API dcp_box dcp_box_whole(const dcp_tensor *tensor);
 /* Rank's box when `tensor` is cut on dimension 0 as FSDP2 and torch.chunk do it: ceil(shape[0] /
  * world) rows a rank; the last ranks may hold fewer or none. A scalar is on rank 0 alone. */
 DCP_API dcp_box dcp_box_chunk(const dcp_tensor *tensor, int rank, int world);
-/* Elements in the first `ndim` dimensions of `box`. */
+/* Elements of a box of a tensor with `ndim` dimensions. */
 DCP_API uint64_t dcp_box_elems(const dcp_box *box, uint32_t ndim);
 
 #ifdef __cplusplus

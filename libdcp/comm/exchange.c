@@ -1,0 +1,41 @@
+/* Lengths travel first, then the messages. A rank that can't receive says so before anybody sends.
+ */
+#include "comm/exchange.h"
+
+#include <stdlib.h>
+
+#include "core/fail.h"
+
+unsigned char *comm_append(comm_message *message, uint64_t bytes) {
+    uint64_t needed = message->bytes + bytes;
+    if (needed > message->capacity || !message->data) {
+        uint64_t capacity = needed + needed / 2 + 4096;
+        unsigned char *data = realloc(message->data, capacity);
+        if (!data) return NULL;
+        message->data = data;
+        message->capacity = capacity;
+    }
+    unsigned char *at = message->data + message->bytes;
+    message->bytes = needed;
+    return at;
+}
+
+int comm_exchange(dcp_comm *comm, const comm_message *send, const uint64_t *send_bytes,
+                  comm_message *receive, uint64_t *receive_bytes, dcp_error *err) {
+    int n = comm->size;
+    uint64_t *eights = malloc((size_t)n * sizeof *eights), total = 0;
+    int status = comm_agree(comm, eights ? DCP_OK : core_fail_memory(err, (uint64_t)n * 8), err);
+    if (status) goto free_eights;
+    for (int r = 0; r < n; r++) eights[r] = sizeof *eights;
+    status = comm_alltoall(comm, send_bytes, eights, receive_bytes, eights, err);
+    if (status) goto free_eights;
+    for (int r = 0; r < n; r++) total += receive_bytes[r];
+    receive->bytes = 0;
+    if (!comm_append(receive, total)) status = core_fail_memory(err, total);
+    status = comm_agree(comm, status, err);
+    if (!status)
+        status = comm_alltoall(comm, send->data, send_bytes, receive->data, receive_bytes, err);
+free_eights:
+    free(eights);
+    return status;
+}

@@ -1,0 +1,22 @@
+/* Messages of any size between all pairs of ranks. */
+#ifndef DCP_COMM_EXCHANGE_H
+#define DCP_COMM_EXCHANGE_H
+
+#include "comm/comm.h"
+
+/* One message a destination rank, appended piece by piece; messages lie in rank order. */
+typedef struct comm_message {
+    unsigned char *data;
+    uint64_t bytes, capacity;
+} comm_message;
+
+/* Makes room for `bytes` more at the end and returns it; NULL: out of memory. Valid until the next
+ * call. */
+unsigned char *comm_append(comm_message *message, uint64_t bytes);
+
+/* Collective. send->data holds send_bytes[r] bytes for each rank r. `receive` is filled likewise,
+ * with receive_bytes[r] from each rank; its memory is reused. */
+int comm_exchange(dcp_comm *comm, const comm_message *send, const uint64_t *send_bytes,
+                  comm_message *receive, uint64_t *receive_bytes, dcp_error *err);
+
+#endif

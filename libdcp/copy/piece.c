@@ -1,0 +1,112 @@
+/* Pieces and their fragments. */
+#include "copy/piece.h"
+
+#include <string.h>
+
+#include "core/crc64.h"
+#include "core/fail.h"
+
+void piece_choose_way(piece *p) {
+    p->direct = p->copy.run_bytes >= DIRECT_BYTES && p->file_offset % PAGE_BYTES == 0;
+}
+
+const unsigned char *piece_memory(const piece *p, uint64_t offset) {
+    if (!p->box) return p->raw + offset;
+    return p->box->data ? (const unsigned char *)p->box->data + offset : NULL;
+}
+
+int piece_fetch(const piece *p, uint64_t offset, uint64_t bytes, void *out, dcp_error *err) {
+    const unsigned char *memory = piece_memory(p, offset);
+    if (!memory) return p->box->source(p->box->ctx, offset, bytes, out, err);
+    memcpy(out, memory, bytes);
+    return DCP_OK;
+}
+
+/* One contiguous range of a tensor of `total` bytes, cut at its blocks. */
+static void sum_range(uint64_t *sums, uint64_t total, uint64_t offset, const unsigned char *data,
+                      uint64_t bytes) {
+    while (bytes) {
+        uint64_t b = offset / BLOCK_BYTES;
+        uint64_t end = b * BLOCK_BYTES + index_block_bytes(total, b);
+        uint64_t part = end - offset < bytes ? end - offset : bytes;
+        sums[b] ^= crc64_shift(crc64_raw(0, data, part), end - offset - part);
+        offset += part;
+        data += part;
+        bytes -= part;
+    }
+}
+
+/* The same for a range of a dataset whose bytes lie in runs in the tensor. */
+static void sum_global(const piece *p, uint64_t offset, const unsigned char *data, uint64_t bytes) {
+    uint64_t run = p->global->run_bytes;
+    while (bytes) {
+        uint64_t i = offset / run, at = offset % run, a, b;
+        uint64_t part = run - at < bytes ? run - at : bytes;
+        box_copy_run(p->global, i, &a, &b);
+        sum_range(p->global_sums, p->global_bytes, a + at, data, part);
+        offset += part;
+        data += part;
+        bytes -= part;
+    }
+}
+
+void piece_sum(const piece *p, uint64_t offset, const unsigned char *data, uint64_t bytes) {
+    if (p->sums) sum_range(p->sums, p->bytes, offset, data, bytes);
+    if (p->global) sum_global(p, offset, data, bytes);
+}
+
+void piece_interior(const piece *p, uint64_t run, uint64_t *from, uint64_t *to) {
+    uint64_t a, b;
+    box_copy_run(&p->copy, run, &a, &b);
+    uint64_t start = p->file_offset + a, end = start + p->copy.run_bytes;
+    *from = (start + PAGE_BYTES - 1) / PAGE_BYTES * PAGE_BYTES;
+    *to = end / PAGE_BYTES * PAGE_BYTES;
+    if (*to < *from) *to = *from;
+}
+
+typedef struct walk {
+    const piece *piece;
+    uint64_t low, high; /* of the file */
+    fragment_fn fn;
+    void *ctx;
+} walk;
+
+/* The part of [start, end) of run's bytes, which begin at run_start in the file, that lies in the
+ * walk's range. */
+static int emit(const walk *w, uint64_t run_start, uint64_t box_offset, uint64_t start,
+                uint64_t end) {
+    if (start < w->low) start = w->low;
+    if (end > w->high) end = w->high;
+    if (start >= end) return 0;
+    fragment f = {w->piece, start, start - w->piece->file_offset, box_offset + (start - run_start),
+                  end - start};
+    return w->fn(w->ctx, &f);
+}
+
+static int walk_piece(const walk *w) {
+    const piece *p = w->piece;
+    uint64_t skip = w->low > p->file_offset ? w->low - p->file_offset : 0;
+    for (uint64_t i = box_copy_find(&p->copy, skip); i < p->copy.runs; i++) {
+        uint64_t a, b;
+        box_copy_run(&p->copy, i, &a, &b);
+        uint64_t start = p->file_offset + a, end = start + p->copy.run_bytes;
+        if (start >= w->high) return 0;
+        uint64_t from = end, to = end; /* of what goes by itself */
+        if (p->direct) piece_interior(p, i, &from, &to);
+        int stop = emit(w, start, b, start, from);
+        if (!stop) stop = emit(w, start, b, to, end);
+        if (stop) return stop;
+    }
+    return 0;
+}
+
+int piece_fragments(const piece *pieces, size_t n, size_t *first, uint64_t low, uint64_t high,
+                    fragment_fn fn, void *ctx) {
+    while (*first < n && pieces[*first].file_offset + pieces[*first].bytes <= low) ++*first;
+    for (size_t i = *first; i < n && pieces[i].file_offset < high; i++) {
+        walk w = {&pieces[i], low, high, fn, ctx};
+        int stop = walk_piece(&w);
+        if (stop) return stop;
+    }
+    return 0;
+}

@@ -1,0 +1,61 @@
+/* A piece: one box of this rank as bytes of one dataset of a file. Saving and loading are loops
+ * over pieces.
+ *
+ * A piece moves in one of two ways. Where its runs are long, the whole pages inside each run are
+ * written or read by this rank itself. The rest, edges and short runs, travels as fragments between
+ * this rank and the ranks that own the file's regions (window.h), so that no page is touched by two
+ * ranks and small pieces become large transfers. */
+#ifndef DCP_COPY_PIECE_H
+#define DCP_COPY_PIECE_H
+
+#include "core/box.h"
+#include "core/index.h"
+#include "core/state.h"
+
+#define DIRECT_BYTES (512u << 10) /* a run of at least that goes by itself */
+
+typedef struct piece {
+    box_copy copy;        /* a: bytes of the dataset, b: bytes of `box`, dense */
+    uint64_t file_offset; /* of the dataset; in several files at once: see load/files.h */
+    uint64_t bytes;       /* of the dataset */
+    const state_box *box; /* memory or source; NULL: `raw` */
+    const unsigned char *raw;
+    int direct;     /* runs are long and the dataset starts on a page */
+    uint64_t *sums; /* raw checksums of the dataset's blocks to add to; NULL: none */
+    /* Where the dataset is a box of a larger tensor, checksums of the tensor's blocks, too. */
+    const box_copy *global; /* a: bytes of the tensor, b: bytes of the dataset; NULL: none */
+    uint64_t global_bytes, *global_sums;
+} piece;
+
+/* Sets `direct` from copy, file_offset. */
+void piece_choose_way(piece *p);
+
+/* Bytes [offset, offset + bytes) of the box, dense, into out. */
+int piece_fetch(const piece *p, uint64_t offset, uint64_t bytes, void *out, dcp_error *err);
+
+/* Memory of the box at that offset; NULL where it has to be fetched. */
+const unsigned char *piece_memory(const piece *p, uint64_t offset);
+
+/* Adds bytes [offset, offset + bytes) of the dataset to the checksums. */
+void piece_sum(const piece *p, uint64_t offset, const unsigned char *data, uint64_t bytes);
+
+/* The whole pages [*from, *to) of the file inside run i of a direct piece; empty: *from = *to. */
+void piece_interior(const piece *p, uint64_t run, uint64_t *from, uint64_t *to);
+
+/* One contiguous part of a piece that travels as a fragment. */
+typedef struct fragment {
+    const piece *piece;
+    uint64_t file_offset; /* absolute */
+    uint64_t dataset_offset, box_offset, bytes;
+} fragment;
+
+/* Called for each fragment, ascending within a piece. Not 0 stops the walk. */
+typedef int (*fragment_fn)(void *ctx, const fragment *f);
+
+/* Walks the fragments of pieces (ascending by file_offset) that lie in [low, high) of the file, cut
+ * to it. *first is where to start looking, and is moved past pieces that end before `low`: start at
+ * 0, then pass ascending ranges. */
+int piece_fragments(const piece *pieces, size_t n, size_t *first, uint64_t low, uint64_t high,
+                    fragment_fn fn, void *ctx);
+
+#endif

@@ -1,0 +1,48 @@
+/* Boxes of tensors, and the runs of bytes that two row-major layouts of one box share. */
+#ifndef DCP_CORE_BOX_H
+#define DCP_CORE_BOX_H
+
+#include <stddef.h>
+
+#include "dcp/tensor.h"
+
+/* One set of elements that lies in two arrays, a and b: as runs that are contiguous in both. */
+typedef struct box_copy {
+    uint64_t run_bytes, runs;
+    uint32_t dims; /* of the loop over runs */
+    uint64_t count[DCP_MAX_DIMS];
+    uint64_t stride_a[DCP_MAX_DIMS], stride_b[DCP_MAX_DIMS]; /* bytes */
+    uint64_t base_a, base_b;
+} box_copy;
+
+/* `count` elements a side, starting at start_a in an array of shape_a and at start_b in one of
+ * shape_b. All within bounds. */
+void box_copy_init(box_copy *copy, uint32_t ndim, uint64_t elem_bytes, const uint64_t *count,
+                   const uint64_t *shape_a, const uint64_t *start_a, const uint64_t *shape_b,
+                   const uint64_t *start_b);
+
+/* Byte offsets of run i in a and b; both ascend with i. */
+void box_copy_run(const box_copy *copy, uint64_t i, uint64_t *offset_a, uint64_t *offset_b);
+
+/* The first run that ends after byte `offset` of a; copy->runs where there is none. */
+uint64_t box_copy_find(const box_copy *copy, uint64_t offset);
+
+/* Dimensions that a box of a tensor has: a scalar's is [0:1] or, where it is not held, [0:0]. */
+static inline uint32_t box_dims(uint32_t ndim) { return ndim ? ndim : 1; }
+
+/* 1 and *out where the boxes share elements, else 0. */
+int box_intersect(uint32_t ndim, const dcp_box *a, const dcp_box *b, dcp_box *out);
+
+int box_equal(uint32_t ndim, const dcp_box *a, const dcp_box *b);
+
+/* Checks dtype, ndim, and that bytes fit in 63 bits; *bytes is the tensor's size. Returns 0 where
+ * they don't. */
+int tensor_size(dcp_dtype dtype, uint32_t ndim, const uint64_t *shape, uint64_t *bytes);
+
+/* "[0:4, 2:3]" into text, for messages. */
+void box_print(uint32_t ndim, const dcp_box *box, char *text, size_t size);
+
+/* "[4, 3]" likewise. */
+void shape_print(uint32_t ndim, const uint64_t *shape, char *text, size_t size);
+
+#endif

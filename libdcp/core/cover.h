@@ -1,0 +1,23 @@
+/* Whether boxes cover a tensor: every element once, replicas aside. */
+#ifndef DCP_CORE_COVER_H
+#define DCP_CORE_COVER_H
+
+#include <stddef.h>
+
+#include "dcp/tensor.h"
+
+typedef struct cover_box {
+    dcp_box box;
+    int rank;   /* its holder */
+    size_t tag; /* the caller's */
+    int keeper; /* out: 1 for one of each set of equal boxes, its lowest holder's */
+} cover_box;
+
+typedef enum cover_result { COVER_EXACT, COVER_MISSING, COVER_OVERLAP } cover_result;
+
+/* Judges n boxes (not empty) of one tensor; reorders them. COVER_MISSING: some elements are in no
+ * box. COVER_OVERLAP: boxes[*first] and boxes[*second] are different and share elements. */
+cover_result cover_check(uint32_t ndim, const uint64_t *shape, cover_box *boxes, size_t n,
+                         size_t *first, size_t *second);
+
+#endif

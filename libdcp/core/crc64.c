@@ -1,0 +1,64 @@
+/* The raw form's shift is a product with x^(8 n) modulo the polynomial, put together from the
+ * powers x^(2^i); the last few bytes are cheaper to push through as zeros. */
+#include "core/crc64.h"
+
+#include <isa-l.h>
+
+#define POLYNOMIAL 0xc96c5795d7870f42ULL /* ECMA-182, reflected: bit 63 is x^0 */
+#define ZEROS 4096
+
+static const unsigned char zeros[ZEROS];
+
+/* x^(2^i) modulo the polynomial; power[i + 1] is power[i] squared. */
+static const uint64_t power[64] = {
+    0x4000000000000000ULL, 0x2000000000000000ULL, 0x0800000000000000ULL, 0x0080000000000000ULL,
+    0x0000800000000000ULL, 0x0000000080000000ULL, 0xc96c5795d7870f42ULL, 0x6d5f4ad7e3c3afa0ULL,
+    0xd49f7e445077d8eaULL, 0x040fb02a53c216faULL, 0x6bec35957b9ef3a0ULL, 0xb0e3bb0658964afeULL,
+    0x218578c7a2dff638ULL, 0x6dbb920f24dd5cf2ULL, 0x7a140cfcdb4d5eb5ULL, 0x41b3705ecbc4057bULL,
+    0xd46ab656accac1eaULL, 0x329beda6fc34fb73ULL, 0x51a4fcd4350b9797ULL, 0x314fa85637efae9dULL,
+    0xacf27e9a1518d512ULL, 0xffe2a3388a4d8ce7ULL, 0x48b9697e60cc2e4eULL, 0xada73cb78dd62460ULL,
+    0x3ea5454d8ce5c1bbULL, 0x5e84e3a6c70feaf1ULL, 0x90fd49b66cbd81d1ULL, 0xe2943e0c1db254e8ULL,
+    0xecfa6adeca8834a1ULL, 0xf513e212593ee321ULL, 0xf36ae57331040916ULL, 0x63fbd333b87b6717ULL,
+    0xbd60f8e152f50b8bULL, 0xa5ce4a8299c1567dULL, 0x0bd445f0cbdb55eeULL, 0xfdd6824e20134285ULL,
+    0xcead8b6ebda2227aULL, 0xe44b17e4f5d4fb5cULL, 0x9b29c81ad01ca7c5ULL, 0x1b4366e40fea4055ULL,
+    0x27bca1551aae167bULL, 0xaa57bcd1b39a5690ULL, 0xd7fce83fa1234db9ULL, 0xcce4986efea3ff8eULL,
+    0x3602a4d9e65341f1ULL, 0x722b1da2df516145ULL, 0xecfc3ddd3a08da83ULL, 0x0fb96dcca83507e6ULL,
+    0x125f2fe78d70f080ULL, 0x842f50b7651aa516ULL, 0x09bc34188cd9836fULL, 0xf43666c84196d909ULL,
+    0xb56feb30c0df6ccbULL, 0xaa66e04ce7f30958ULL, 0xb7b1187e9af29547ULL, 0x113255f8476495deULL,
+    0x8fb19f783095d77eULL, 0xaec4aacc7c82b133ULL, 0xf64e6d09218428cfULL, 0x036a72ea5ac258a0ULL,
+    0x5235ef12eb7aaa6aULL, 0x2fed7b1685657853ULL, 0x8ef8951d46606fb5ULL, 0x9d58c1090f034d14ULL,
+};
+
+static uint64_t multiply(uint64_t a, uint64_t b) {
+    uint64_t product = 0;
+    for (uint64_t bit = 1ULL << 63; a; bit >>= 1) {
+        if (a & bit) {
+            product ^= b;
+            a ^= bit;
+        }
+        b = (b >> 1) ^ (POLYNOMIAL & (0 - (b & 1)));
+    }
+    return product;
+}
+
+uint64_t crc64(const void *data, uint64_t bytes) { return crc64_ecma_refl(0, data, bytes); }
+
+uint64_t crc64_raw(uint64_t raw, const void *data, uint64_t bytes) {
+    return bytes ? ~crc64_ecma_refl(~raw, data, bytes) : raw;
+}
+
+uint64_t crc64_shift(uint64_t raw, uint64_t count) {
+    if (!raw) return 0;
+    raw = crc64_raw(raw, zeros, count % ZEROS);
+    uint64_t rest = count / ZEROS;
+    for (int i = 15; rest; i++, rest >>= 1) /* ZEROS bytes are 2^15 bits */
+        if (rest & 1) raw = multiply(power[i], raw);
+    return raw;
+}
+
+/* The initial ~0 travels through the message, the final ~0 is added after it. */
+static uint64_t inversions(uint64_t bytes) { return ~crc64_shift(~0ULL, bytes); }
+
+uint64_t crc64_finish(uint64_t raw, uint64_t bytes) { return raw ^ inversions(bytes); }
+
+uint64_t crc64_unfinish(uint64_t crc, uint64_t bytes) { return crc ^ inversions(bytes); }

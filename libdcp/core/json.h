@@ -1,0 +1,17 @@
+/* The JSON text of a checkpoint, in one canonical form: equal values give equal bytes. */
+#ifndef DCP_CORE_JSON_H
+#define DCP_CORE_JSON_H
+
+#include <jansson.h>
+
+#include "dcp/error.h"
+
+/* Parses one JSON object (duplicate keys refused); NULL text gives an empty one. The caller
+ * releases *out with json_decref. */
+int json_parse_object(const char *text, size_t bytes, json_t **out, dcp_error *err);
+
+/* Sorted keys, no spaces, reals with the fewest of 15, 16 or 17 digits with which every real of the
+ * text reads back as the same number. malloc'd; NULL: out of memory. */
+char *json_canonical(const json_t *value);
+
+#endif

@@ -1,0 +1,230 @@
+/* Building a state dict. Everything that a single rank can know to be wrong is refused here; what
+ * takes other ranks' knowledge is checked when a save or load starts (libdcp/plan). */
+#include "core/state.h"
+
+#include <search.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "core/box.h"
+#include "core/fail.h"
+
+static int by_path(const void *a, const void *b) {
+    const state_tensor *x = a, *y = b;
+    return strcmp(x->tensor.path, y->tensor.path);
+}
+
+int dcp_state_create(dcp_state **out, dcp_error *err) {
+    dcp_state *state = calloc(1, sizeof *state);
+    if (!state) return core_fail_memory(err, sizeof *state);
+    *out = state;
+    return DCP_OK;
+}
+
+static void tensor_free(state_tensor *t) {
+    if (!t) return;
+    free((char *)t->tensor.path);
+    free(t->boxes);
+    free(t);
+}
+
+void dcp_state_destroy(dcp_state *state) {
+    if (!state) return;
+    for (size_t i = 0; i < state->n; i++) {
+        tdelete(state->tensors[i], &state->by_path, by_path);
+        tensor_free(state->tensors[i]);
+    }
+    free(state->tensors);
+    free(state);
+}
+
+/* One UTF-8 character at s: its length, 0 where it is malformed (RFC 3629). */
+static size_t utf8_length(const unsigned char *s) {
+    if (s[0] < 0x80) return 1;
+    size_t n = s[0] >= 0xf0 && s[0] < 0xf5 ? 4 : s[0] >= 0xe0 ? 3 : s[0] >= 0xc2 ? 2 : 0;
+    if (s[0] >= 0xf5) n = 0;
+    for (size_t i = 1; i < n; i++)
+        if ((s[i] & 0xc0) != 0x80) return 0;
+    int overlong = (s[0] == 0xe0 && s[1] < 0xa0) || (s[0] == 0xf0 && s[1] < 0x90);
+    int beyond = (s[0] == 0xed && s[1] > 0x9f) || (s[0] == 0xf4 && s[1] > 0x8f);
+    return overlong || beyond ? 0 : n;
+}
+
+static int component_valid(const char *s, size_t n) {
+    return n && !(n == 1 && s[0] == '.') && !(n == 2 && s[0] == '.' && s[1] == '.');
+}
+
+int path_valid(const char *path, const char **what) {
+    *what = "it must begin with '/'";
+    if (!path || path[0] != '/') return 0;
+    *what = "it is longer than 1,024 bytes";
+    if (strnlen(path, DCP_MAX_PATH + 1) > DCP_MAX_PATH) return 0;
+    *what = "it is not UTF-8";
+    for (const char *c = path; *c;) {
+        size_t n = utf8_length((const unsigned char *)c);
+        if (!n) return 0;
+        c += n;
+    }
+    *what = "it has an empty, '.' or '..' component";
+    size_t components = 0;
+    for (const char *c = path; *c; components++) {
+        size_t n = strcspn(c + 1, "/");
+        if (!component_valid(c + 1, n)) return 0;
+        c += 1 + n;
+    }
+    *what = "it needs a section: /section/name";
+    if (components < 2) return 0;
+    *what = "/dcp is reserved";
+    return strncmp(path, "/dcp/", 5) != 0;
+}
+
+static state_tensor *find(const dcp_state *state, const char *path) {
+    state_tensor key = {.tensor = {.path = path}};
+    void *node = tfind(&key, (void *const *)&state->by_path, by_path);
+    return node ? *(state_tensor **)node : NULL;
+}
+
+/* A tensor can't be a folder of another one: HDF5 has either a dataset or a group at a path. */
+static int above_another(const dcp_state *state, const char *path, dcp_error *err) {
+    char folder[DCP_MAX_PATH + 1];
+    for (const char *c = strchr(path + 1, '/'); c; c = strchr(c + 1, '/')) {
+        memcpy(folder, path, (size_t)(c - path));
+        folder[c - path] = 0;
+        if (find(state, folder))
+            return core_fail(err, DCP_ERR_ARG, "tensor %s: %s is a tensor, not a folder", path,
+                             folder);
+    }
+    return DCP_OK;
+}
+
+static int tensor_check(const dcp_tensor *t, uint64_t *bytes, dcp_error *err) {
+    const char *what;
+    if (!path_valid(t->path, &what))
+        return core_fail(err, DCP_ERR_ARG, "tensor path \"%.80s\" is refused: %s",
+                         t->path ? t->path : "(null)", what);
+    if (!tensor_size(t->dtype, t->ndim, t->shape, bytes))
+        return core_fail(err, DCP_ERR_ARG,
+                         "tensor %s: needs a known dtype, at most %d dimensions and less than 2^62 "
+                         "bytes (dtype %d, %u dimensions)",
+                         t->path, DCP_MAX_DIMS, (int)t->dtype, t->ndim);
+    return DCP_OK;
+}
+
+static int box_check(const dcp_tensor *t, const dcp_box *box, dcp_error *err) {
+    for (uint32_t d = 0; d < box_dims(t->ndim); d++) {
+        uint64_t size = t->ndim ? t->shape[d] : 1;
+        if (box->start[d] > size || box->count[d] > size - box->start[d]) {
+            char text[256], shape[256];
+            box_print(box_dims(t->ndim), box, text, sizeof text);
+            shape_print(t->ndim, t->shape, shape, sizeof shape);
+            return core_fail(err, DCP_ERR_ARG, "tensor %s of shape %s: box %s lies outside",
+                             t->path, shape, text);
+        }
+    }
+    return DCP_OK;
+}
+
+static int same_tensor(const dcp_tensor *a, const dcp_tensor *b) {
+    return a->dtype == b->dtype && a->ndim == b->ndim &&
+           !memcmp(a->shape, b->shape, a->ndim * sizeof *a->shape);
+}
+
+static int grow(dcp_state *state) {
+    if (state->n < state->capacity) return 1;
+    size_t capacity = state->capacity ? 2 * state->capacity : 64;
+    void *tensors = realloc(state->tensors, capacity * sizeof *state->tensors);
+    if (!tensors) return 0;
+    state->tensors = tensors;
+    state->capacity = capacity;
+    return 1;
+}
+
+static int tensor_insert(dcp_state *state, const dcp_tensor *tensor, uint64_t bytes,
+                         state_tensor **out, dcp_error *err) {
+    int status = above_another(state, tensor->path, err);
+    if (status) return status;
+    state_tensor *t = calloc(1, sizeof *t);
+    char *path = strdup(tensor->path);
+    if (!t || !path || !grow(state)) goto no_memory;
+    t->tensor = *tensor;
+    t->tensor.path = path;
+    if (!tensor->ndim) t->tensor.shape[0] = 1;
+    t->bytes = bytes;
+    if (!tsearch(t, &state->by_path, by_path)) goto no_memory;
+    state->tensors[state->n++] = t;
+    *out = t;
+    return DCP_OK;
+no_memory:
+    free(t);
+    free(path);
+    return core_fail_memory(err, sizeof *t);
+}
+
+static int add(dcp_state *state, const dcp_tensor *tensor, const state_box *box, dcp_error *err) {
+    uint64_t bytes;
+    int status = tensor_check(tensor, &bytes, err);
+    if (!status) status = box_check(tensor, &box->box, err);
+    if (status) return status;
+    int empty = !bytes || !dcp_box_elems(&box->box, tensor->ndim);
+    if (!empty && !box->data && !box->source)
+        return core_fail(err, DCP_ERR_ARG, "tensor %s: a box with elements needs memory",
+                         tensor->path);
+    state_tensor *t = find(state, tensor->path);
+    if (t && !same_tensor(&t->tensor, tensor))
+        return core_fail(err, DCP_ERR_MISMATCH,
+                         "tensor %s was added before with another dtype or shape", tensor->path);
+    if (!t && (status = tensor_insert(state, tensor, bytes, &t, err))) return status;
+    if (empty) return DCP_OK;
+    state_box *boxes = realloc(t->boxes, (t->n_boxes + 1) * sizeof *boxes);
+    if (!boxes) return core_fail_memory(err, (t->n_boxes + 1) * sizeof *boxes);
+    t->boxes = boxes;
+    t->boxes[t->n_boxes++] = *box;
+    return DCP_OK;
+}
+
+int dcp_state_add(dcp_state *state, const dcp_tensor *tensor, const dcp_box *box, void *data,
+                  dcp_error *err) {
+    if (!state || !tensor) return core_fail(err, DCP_ERR_ARG, "a state and a tensor are needed");
+    state_box b = {.data = data, .rank = -1};
+    if (box)
+        b.box = *box;
+    else if (tensor->ndim <= DCP_MAX_DIMS)
+        b.box = dcp_box_whole(tensor);
+    return add(state, tensor, &b, err);
+}
+
+int dcp_state_add_source(dcp_state *state, const dcp_tensor *tensor, const dcp_box *box,
+                         dcp_source_fn source, void *ctx, int rank, dcp_error *err) {
+    if (!state || !tensor || !source)
+        return core_fail(err, DCP_ERR_ARG, "a state, a tensor and a source are needed");
+    state_box b = {.source = source, .ctx = ctx, .rank = rank < 0 ? -1 : rank};
+    if (box)
+        b.box = *box;
+    else if (tensor->ndim <= DCP_MAX_DIMS)
+        b.box = dcp_box_whole(tensor);
+    return add(state, tensor, &b, err);
+}
+
+size_t dcp_state_tensors(const dcp_state *state) { return state->n; }
+
+uint64_t dcp_state_local_bytes(const dcp_state *state) {
+    uint64_t bytes = 0;
+    for (size_t i = 0; i < state->n; i++)
+        for (size_t k = 0; k < state->tensors[i]->n_boxes; k++)
+            bytes +=
+                dcp_box_elems(&state->tensors[i]->boxes[k].box, state->tensors[i]->tensor.ndim) *
+                dcp_dtype_bytes(state->tensors[i]->tensor.dtype);
+    return bytes;
+}
+
+static int by_path_indirect(const void *a, const void *b) {
+    return by_path(*(state_tensor *const *)a, *(state_tensor *const *)b);
+}
+
+state_tensor **state_sorted(const dcp_state *state) {
+    state_tensor **sorted = malloc((state->n + 1) * sizeof(state_tensor *));
+    if (!sorted) return NULL;
+    if (state->n) memcpy(sorted, state->tensors, state->n * sizeof(state_tensor *));
+    qsort(sorted, state->n, sizeof(state_tensor *), by_path_indirect);
+    return sorted;
+}

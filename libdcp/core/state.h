@@ -1,0 +1,34 @@
+/* The state dict from inside. */
+#ifndef DCP_CORE_STATE_H
+#define DCP_CORE_STATE_H
+
+#include "dcp/state.h"
+
+typedef struct state_box {
+    dcp_box box;
+    void *data;           /* or, where it is NULL: */
+    dcp_source_fn source; /* reads pieces of it */
+    void *ctx;
+    int rank; /* whose box it is; -1: the calling rank's */
+} state_box;
+
+typedef struct state_tensor {
+    dcp_tensor tensor; /* owns path; shape[0] is 1 where ndim is 0 */
+    uint64_t bytes;
+    state_box *boxes; /* without empty ones */
+    size_t n_boxes;
+} state_tensor;
+
+struct dcp_state {
+    state_tensor **tensors; /* in the order added */
+    size_t n, capacity;
+    void *by_path; /* tsearch tree of state_tensor */
+};
+
+/* The tensors bytewise ascending by path; the caller frees the array. NULL: out of memory. */
+state_tensor **state_sorted(const dcp_state *state);
+
+/* Checks a tensor's path by itself; `what` is set to the reason it is refused. Returns 0 then. */
+int path_valid(const char *path, const char **what);
+
+#endif

@@ -1,0 +1,97 @@
+/* The user block. Its own checksum comes first in every check: nothing else in it is believed
+ * before. */
+#include "core/userblock.h"
+
+#include <string.h>
+
+#include "core/bytes.h"
+#include "core/crc64.h"
+#include "core/fail.h"
+
+static const unsigned char magic[8] = {0x89, 'D', 'C', 'P', '\r', '\n', 0x1a, '\n'};
+
+enum { /* byte offsets */
+       AT_VERSION = 8,
+       AT_LAYOUT = 12,
+       AT_FILE = 16,
+       AT_ROWS = 24,
+       AT_ROW = 32,
+       AT_INDEX = 40,
+       AT_BLOCKS = 64,
+       AT_META = 88,
+       AT_OUTSIDE = 112,
+       AT_CRC = USERBLOCK_BYTES - 8,
+};
+
+static void put_range(unsigned char *p, const file_range *r) {
+    put_u64(p, r->offset);
+    put_u64(p + 8, r->bytes);
+    put_u64(p + 16, r->crc);
+}
+
+static file_range get_range(const unsigned char *p) {
+    return (file_range){get_u64(p), get_u64(p + 8), get_u64(p + 16)};
+}
+
+void userblock_encode(const userblock *ub, unsigned char *out) {
+    memset(out, 0, USERBLOCK_BYTES);
+    memcpy(out, magic, sizeof magic);
+    put_u32(out + AT_VERSION, FORMAT_VERSION);
+    put_u32(out + AT_LAYOUT, (uint32_t)ub->layout);
+    put_u64(out + AT_FILE, ub->file_bytes);
+    put_u64(out + AT_ROWS, ub->rows);
+    put_u64(out + AT_ROW, ub->row_bytes);
+    put_range(out + AT_INDEX, &ub->index);
+    put_range(out + AT_BLOCKS, &ub->blocks);
+    put_range(out + AT_META, &ub->meta);
+    put_u64(out + AT_OUTSIDE, ub->outside_crc);
+    put_u64(out + AT_CRC, crc64(out, AT_CRC));
+}
+
+static int in_file(const file_range *r, uint64_t file_bytes) {
+    return r->offset >= USERBLOCK_BYTES && r->offset % PAGE_BYTES == 0 && r->offset <= file_bytes &&
+           r->bytes <= file_bytes - r->offset;
+}
+
+static int decode_body(const unsigned char *in, uint64_t file_bytes, const char *path,
+                       userblock *ub, dcp_error *err) {
+    uint32_t layout = get_u32(in + AT_LAYOUT);
+    *ub = (userblock){.layout = layout ? DCP_LAYOUT_SHARDED : DCP_LAYOUT_GLOBAL,
+                      .file_bytes = get_u64(in + AT_FILE),
+                      .rows = get_u64(in + AT_ROWS),
+                      .row_bytes = get_u64(in + AT_ROW),
+                      .index = get_range(in + AT_INDEX),
+                      .blocks = get_range(in + AT_BLOCKS),
+                      .meta = get_range(in + AT_META),
+                      .outside_crc = get_u64(in + AT_OUTSIDE)};
+    if (ub->file_bytes != file_bytes)
+        return core_fail(err, DCP_ERR_CORRUPT,
+                         "%s: size: the file has %llu bytes, its user block says %llu", path,
+                         (unsigned long long)file_bytes, (unsigned long long)ub->file_bytes);
+    uint64_t rows_bytes;
+    if (layout > 1 || file_bytes % PAGE_BYTES || !in_file(&ub->index, file_bytes) ||
+        !in_file(&ub->blocks, file_bytes) || !in_file(&ub->meta, file_bytes) ||
+        ub->blocks.bytes % 8 || __builtin_mul_overflow(ub->rows, ub->row_bytes, &rows_bytes) ||
+        rows_bytes != ub->index.bytes)
+        return core_fail(err, DCP_ERR_CORRUPT, "%s: user block: a table lies outside the file",
+                         path);
+    return DCP_OK;
+}
+
+int userblock_decode(const unsigned char *in, uint64_t file_bytes, const char *path, userblock *out,
+                     dcp_error *err) {
+    if (memcmp(in, magic, sizeof magic))
+        return core_fail(err, DCP_ERR_CORRUPT,
+                         "%s: user block: not a checkpoint's file (wrong magic)", path);
+    if (crc64(in, AT_CRC) != get_u64(in + AT_CRC))
+        return core_fail(err, DCP_ERR_CORRUPT, "%s: user block: its checksum is wrong", path);
+    if (get_u32(in + AT_VERSION) != FORMAT_VERSION)
+        return core_fail(err, DCP_ERR_VERSION,
+                         "%s: format version %u, this library reads version %d: use a newer one",
+                         path, get_u32(in + AT_VERSION), FORMAT_VERSION);
+    userblock ub;
+    int status = decode_body(in, file_bytes, path, &ub, err);
+    if (status) return status;
+    *out = ub;
+    return DCP_OK;
+}

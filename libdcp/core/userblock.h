@@ -1,0 +1,34 @@
+/* The first 4,096 bytes of a checkpoint's file: where its tables are, and the checksums of all that
+ * is not tensor data. docs/format.md has the byte offsets. */
+#ifndef DCP_CORE_USERBLOCK_H
+#define DCP_CORE_USERBLOCK_H
+
+#include "dcp/error.h"
+#include "dcp/save.h"
+
+#define USERBLOCK_BYTES 4096
+#define FORMAT_VERSION 1
+#define BLOCK_BYTES (4u << 20) /* what one entry of /dcp/blocks covers at most */
+#define PAGE_BYTES 4096u       /* datasets, tables and the file end on pages */
+
+typedef struct file_range {
+    uint64_t offset, bytes;
+    uint64_t crc;
+} file_range;
+
+typedef struct userblock {
+    dcp_layout layout;
+    uint64_t file_bytes;
+    uint64_t rows;      /* of the index */
+    uint64_t row_bytes; /* one row of it */
+    file_range index, blocks, meta;
+    uint64_t outside_crc; /* of all bytes that are neither user block nor tensor data, in order */
+} userblock;
+
+void userblock_encode(const userblock *ub, unsigned char *out /* USERBLOCK_BYTES */);
+
+/* Checks magic, checksum, version and that every range lies in the file of `file_bytes` bytes. */
+int userblock_decode(const unsigned char *in, uint64_t file_bytes, const char *path, userblock *out,
+                     dcp_error *err);
+
+#endif

@@ -1,0 +1,13 @@
+/* An HDF5 file driver over a sparse anonymous memory file. */
+#ifndef DCP_H5_MEMORY_H
+#define DCP_H5_MEMORY_H
+
+#include <hdf5.h>
+
+/* Registers the driver; close it with H5FDunregister. Negative on failure. */
+hid_t h5_memory_register(void);
+
+/* Makes `fapl` use the driver on the open file `fd`, which stays the caller's. */
+herr_t h5_memory_use(hid_t fapl, hid_t driver, int fd);
+
+#endif

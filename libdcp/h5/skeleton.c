@@ -1,0 +1,311 @@
+/* Building a file's HDF5 metadata in memory.
+ *
+ * Invariants: object times are off and the format bounds are HDF5's default, so equal arguments
+ * give equal bytes. Datasets of a page or more start on pages; the tables are added after the file
+ * was closed and opened again with page alignment for everything, so no page holds both a table and
+ * tensor data, and tables may be written after the tensors without meeting their pages. */
+#include "h5/skeleton.h"
+
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "core/fail.h"
+#include "h5/memory.h"
+#include "h5/types.h"
+
+typedef struct builder {
+    hid_t file, group; /* group: of the dataset made last */
+    hid_t gcpl, dcpl;
+    char parent[DCP_MAX_PATH + 16]; /* its path */
+} builder;
+
+static herr_t first_error(unsigned depth, const H5E_error2_t *e, void *text) {
+    if (!depth && e->desc) snprintf(text, 256, "%s", e->desc);
+    return 0;
+}
+
+static int fail_hdf5(dcp_error *err, const char *what, const char *path) {
+    char text[256] = "no detail";
+    H5Ewalk2(H5E_DEFAULT, H5E_WALK_UPWARD, first_error, text);
+    return core_fail(err, DCP_ERR_IO, "HDF5 can't %s %s: %s", what, path, text);
+}
+
+static hid_t open_scratch(int fd, int create, hsize_t threshold, hsize_t meta_block) {
+    const char *name = "libdcp-layout"; /* the driver goes by the descriptor */
+    hid_t fapl = H5Pcreate(H5P_FILE_ACCESS), fcpl = H5Pcreate(H5P_FILE_CREATE), file = -1;
+    hid_t driver = h5_memory_register();
+    if (driver >= 0 && h5_memory_use(fapl, driver, fd) >= 0 &&
+        H5Pset_userblock(fcpl, USERBLOCK_BYTES) >= 0 &&
+        H5Pset_alignment(fapl, threshold, PAGE_BYTES) >= 0 &&
+        H5Pset_meta_block_size(fapl, meta_block) >= 0)
+        file =
+            create ? H5Fcreate(name, H5F_ACC_TRUNC, fcpl, fapl) : H5Fopen(name, H5F_ACC_RDWR, fapl);
+    H5Pclose(fapl);
+    H5Pclose(fcpl);
+    if (driver >= 0) H5FDunregister(driver);
+    return file;
+}
+
+static int builder_open(builder *b, int fd, int create, hsize_t threshold, hsize_t meta_block,
+                        dcp_error *err) {
+    *b = (builder){.group = -1};
+    b->file = open_scratch(fd, create, threshold, meta_block);
+    b->gcpl = H5Pcreate(H5P_GROUP_CREATE);
+    b->dcpl = H5Pcreate(H5P_DATASET_CREATE);
+    if (b->file < 0 || H5Pset_obj_track_times(b->gcpl, 0) < 0 ||
+        H5Pset_obj_track_times(b->dcpl, 0) < 0 || H5Pset_layout(b->dcpl, H5D_CONTIGUOUS) < 0 ||
+        H5Pset_alloc_time(b->dcpl, H5D_ALLOC_TIME_EARLY) < 0 ||
+        H5Pset_fill_time(b->dcpl, H5D_FILL_TIME_NEVER) < 0)
+        return fail_hdf5(err, "lay out", "the file");
+    return DCP_OK;
+}
+
+/* Closing writes the metadata to the memory file: a failure here is a failure of the build. */
+static int builder_close(builder *b, dcp_error *err) {
+    if (b->group >= 0) H5Gclose(b->group);
+    H5Pclose(b->gcpl);
+    H5Pclose(b->dcpl);
+    return b->file >= 0 && H5Fclose(b->file) < 0 ? fail_hdf5(err, "close", "the layout") : DCP_OK;
+}
+
+static int make_groups(builder *b, const char *parent, dcp_error *err) {
+    char path[DCP_MAX_PATH + 16];
+    size_t length = strlen(parent);
+    for (size_t i = 1; i <= length; i++) {
+        if (parent[i] != '/' && parent[i]) continue;
+        memcpy(path, parent, i);
+        path[i] = 0;
+        htri_t exists = H5Lexists(b->file, path, H5P_DEFAULT);
+        if (exists > 0) continue;
+        hid_t group = H5Gcreate2(b->file, path, H5P_DEFAULT, b->gcpl, H5P_DEFAULT);
+        if (group < 0) return fail_hdf5(err, "create group", path);
+        H5Gclose(group);
+    }
+    return DCP_OK;
+}
+
+/* Makes b->group the folder of `path`; *name is the rest. */
+static int enter_group(builder *b, const char *path, const char **name, dcp_error *err) {
+    size_t length = (size_t)(strrchr(path, '/') - path);
+    *name = path + length + 1;
+    if (b->group >= 0 && strlen(b->parent) == length && !memcmp(b->parent, path, length))
+        return DCP_OK;
+    memcpy(b->parent, path, length);
+    b->parent[length] = 0;
+    int status = make_groups(b, b->parent, err);
+    if (status) return status;
+    if (b->group >= 0) H5Gclose(b->group);
+    b->group = H5Gopen2(b->file, b->parent, H5P_DEFAULT);
+    return b->group < 0 ? fail_hdf5(err, "open group", b->parent) : DCP_OK;
+}
+
+static int set_attribute(hid_t dataset, const char *value) {
+    hid_t type = h5_string_type(strlen(value), H5T_STR_NULLPAD);
+    hid_t space = H5Screate(H5S_SCALAR);
+    hid_t attribute = H5Acreate2(dataset, "dtype", type, space, H5P_DEFAULT, H5P_DEFAULT);
+    int ok = attribute >= 0 && H5Awrite(attribute, type, value) >= 0;
+    if (attribute >= 0) H5Aclose(attribute);
+    H5Sclose(space);
+    H5Tclose(type);
+    return ok;
+}
+
+/* Creates a dataset and returns where its bytes will be; 0 where it has none. */
+static int make_dataset(builder *b, const char *path, hid_t type, uint32_t ndim,
+                        const uint64_t *dims, const char *attribute, uint64_t *offset,
+                        dcp_error *err) {
+    const char *name;
+    int status = enter_group(b, path, &name, err);
+    if (status) return status;
+    hsize_t size[DCP_MAX_DIMS];
+    for (uint32_t d = 0; d < ndim; d++) size[d] = dims[d];
+    hid_t space = ndim ? H5Screate_simple((int)ndim, size, NULL) : H5Screate(H5S_SCALAR);
+    hid_t dataset = H5Dcreate2(b->group, name, type, space, H5P_DEFAULT, b->dcpl, H5P_DEFAULT);
+    if (space >= 0) H5Sclose(space);
+    if (dataset < 0) return fail_hdf5(err, "create dataset", path);
+    haddr_t at = H5Dget_offset(dataset);
+    *offset = at == HADDR_UNDEF ? 0 : at;
+    if (attribute && !set_attribute(dataset, attribute)) status = fail_hdf5(err, "annotate", path);
+    H5Dclose(dataset);
+    return status;
+}
+
+static int make_row(builder *b, index_row *row, dcp_error *err) {
+    hid_t type = h5_dtype(row->tensor.dtype);
+    if (type < 0) return fail_hdf5(err, "make the type of", row->tensor.path);
+    int status = make_dataset(b, row->tensor.path, type, row->tensor.ndim, row->box.count,
+                              h5_dtype_attribute(row->tensor.dtype), &row->offset, err);
+    H5Tclose(type);
+    if (!row->bytes) row->offset = 0;
+    return status;
+}
+
+static int make_tables(builder *b, const index_row *rows, size_t n, dcp_layout layout,
+                       uint64_t meta_bytes, skeleton *s, dcp_error *err) {
+    uint64_t path_bytes = index_path_bytes(rows, n), blocks = 0, count = n;
+    for (size_t i = 0; i < n; i++) blocks += index_blocks(rows[i].bytes);
+    s->index.bytes = n * index_row_bytes(path_bytes, layout);
+    s->blocks.bytes = 8 * blocks;
+    s->meta.bytes = meta_bytes;
+    hid_t row = h5_index_type(path_bytes, layout);
+    hid_t text = h5_string_type(meta_bytes, H5T_STR_SPACEPAD);
+    int status = row < 0 || text < 0 ? fail_hdf5(err, "make the types of", "/dcp") : DCP_OK;
+    if (!status)
+        status = make_dataset(b, "/dcp/index", row, 1, &count, NULL, &s->index.offset, err);
+    if (!status)
+        status =
+            make_dataset(b, "/dcp/blocks", H5T_STD_U64LE, 1, &blocks, NULL, &s->blocks.offset, err);
+    if (!status) status = make_dataset(b, "/dcp/meta", text, 0, NULL, NULL, &s->meta.offset, err);
+    if (row >= 0) H5Tclose(row);
+    if (text >= 0) H5Tclose(text);
+    return status;
+}
+
+/* Room for the metadata of all datasets in one piece near the file's start: HDF5 spends some 400
+ * bytes and the name on each. A wrong guess costs locality only. */
+static hsize_t metadata_guess(const index_row *rows, size_t n) {
+    hsize_t bytes = 16384;
+    for (size_t i = 0; i < n; i++) bytes += 512 + strlen(rows[i].tensor.path);
+    return (bytes + PAGE_BYTES - 1) / PAGE_BYTES * PAGE_BYTES;
+}
+
+static int lay_out(int fd, index_row *rows, size_t n, dcp_layout layout, uint64_t meta_bytes,
+                   skeleton *s, dcp_error *err) {
+    builder b;
+    int status = builder_open(&b, fd, 1, PAGE_BYTES, metadata_guess(rows, n), err);
+    for (size_t i = 0; i < n && !status; i++) status = make_row(&b, &rows[i], err);
+    int closed = builder_close(&b, status ? NULL : err);
+    if (status || closed) return status ? status : closed;
+    status = builder_open(&b, fd, 0, 1, PAGE_BYTES, err);
+    if (!status) status = make_tables(&b, rows, n, layout, meta_bytes, s, err);
+    closed = builder_close(&b, status ? NULL : err);
+    return status ? status : closed;
+}
+
+static int by_offset(const void *a, const void *b) {
+    const file_range *x = a, *y = b;
+    return (x->offset > y->offset) - (x->offset < y->offset);
+}
+
+static int is_zero(const unsigned char *p, size_t n) {
+    return !n || (!p[0] && !memcmp(p, p + 1, n - 1));
+}
+
+static int add_run(skeleton *s, size_t *capacity, uint64_t offset, uint64_t bytes,
+                   const unsigned char *data) {
+    if (s->n_runs == *capacity) {
+        size_t more = *capacity ? 2 * *capacity : 16;
+        void *runs = realloc(s->runs, more * sizeof *s->runs);
+        if (!runs) return 0;
+        s->runs = runs;
+        *capacity = more;
+    }
+    unsigned char *copy = malloc(bytes);
+    if (!copy) return 0;
+    memcpy(copy, data, bytes);
+    s->runs[s->n_runs++] = (skeleton_run){offset, bytes, copy};
+    return 1;
+}
+
+/* Bytes from `at` to the end of its page or of the gap. */
+static uint64_t page_rest(uint64_t at, uint64_t end) {
+    uint64_t next = (at / PAGE_BYTES + 1) * PAGE_BYTES;
+    return (next < end ? next : end) - at;
+}
+
+/* Cuts the gap's bytes, which begin at `start` in the file, into rows of pages that are not zero.
+ */
+static int keep_pages(skeleton *s, size_t *capacity, uint64_t start, const unsigned char *data,
+                      uint64_t bytes) {
+    uint64_t end = start + bytes;
+    for (uint64_t at = start; at < end;) {
+        uint64_t first = at;
+        while (at < end && !is_zero(data + (at - start), page_rest(at, end)))
+            at += page_rest(at, end);
+        if (at > first && !add_run(s, capacity, first, at - first, data + (first - start)))
+            return 0;
+        if (at < end) at += page_rest(at, end);
+    }
+    return 1;
+}
+
+/* Keeps the bytes [start, end) of the memory file, where they are not zero. */
+static int keep_gap(int fd, uint64_t start, uint64_t end, skeleton *s, size_t *capacity,
+                    dcp_error *err) {
+    if (start >= end) return DCP_OK;
+    unsigned char *data = malloc(end - start);
+    if (!data) return core_fail_memory(err, end - start);
+    int status = DCP_OK;
+    ssize_t got = pread(fd, data, end - start, (off_t)start); /* less at the memory file's end */
+    if (got < 0)
+        status = core_fail_errno(err, "read the layout of", "the file");
+    else if (!keep_pages(s, capacity, start, data, (uint64_t)got))
+        status = core_fail_memory(err, (uint64_t)got);
+    free(data);
+    return status;
+}
+
+/* Collects what lies between datasets. */
+static int collect_runs(int fd, const index_row *rows, size_t n, skeleton *s, dcp_error *err) {
+    file_range *taken = malloc((n + 3) * sizeof *taken);
+    if (!taken) return core_fail_memory(err, (n + 3) * sizeof *taken);
+    size_t used = 0, capacity = 0;
+    for (size_t i = 0; i < n; i++)
+        if (rows[i].bytes) taken[used++] = (file_range){rows[i].offset, rows[i].bytes, 0};
+    taken[used++] = s->index;
+    taken[used++] = s->blocks;
+    taken[used++] = s->meta;
+    qsort(taken, used, sizeof *taken, by_offset);
+    uint64_t at = USERBLOCK_BYTES;
+    int status = DCP_OK;
+    for (size_t i = 0; i < used && !status; i++) {
+        status = keep_gap(fd, at, taken[i].offset, s, &capacity, err);
+        if (taken[i].offset + taken[i].bytes > at) at = taken[i].offset + taken[i].bytes;
+    }
+    if (!status) status = keep_gap(fd, at, s->file_bytes, s, &capacity, err);
+    free(taken);
+    return status;
+}
+
+static int file_size(int fd, skeleton *s, dcp_error *err) {
+    struct stat st;
+    if (fstat(fd, &st)) return core_fail_errno(err, "stat", "the layout");
+    uint64_t end = (uint64_t)st.st_size;
+    const file_range *tables[] = {&s->index, &s->blocks, &s->meta};
+    for (int t = 0; t < 3; t++)
+        if (tables[t]->offset + tables[t]->bytes > end) end = tables[t]->offset + tables[t]->bytes;
+    s->file_bytes = (end + PAGE_BYTES - 1) / PAGE_BYTES * PAGE_BYTES;
+    return DCP_OK;
+}
+
+int skeleton_build(index_row *rows, size_t n, dcp_layout layout, uint64_t meta_bytes, skeleton *out,
+                   dcp_error *err) {
+    skeleton s = {0};
+    int fd = memfd_create("libdcp-layout", MFD_CLOEXEC);
+    if (fd < 0) return core_fail_errno(err, "make a memory file for", "the layout");
+    H5E_auto2_t print;
+    void *print_data;
+    H5Eget_auto2(H5E_DEFAULT, &print, &print_data);
+    H5Eset_auto2(H5E_DEFAULT, NULL, NULL);
+    int status = lay_out(fd, rows, n, layout, meta_bytes, &s, err);
+    H5Eset_auto2(H5E_DEFAULT, print, print_data);
+    if (!status) status = file_size(fd, &s, err);
+    if (!status) status = collect_runs(fd, rows, n, &s, err);
+    close(fd);
+    if (status)
+        skeleton_free(&s);
+    else
+        *out = s;
+    return status;
+}
+
+void skeleton_free(skeleton *s) {
+    for (size_t i = 0; i < s->n_runs; i++) free((void *)s->runs[i].data);
+    free(s->runs);
+    *s = (skeleton){0};
+}

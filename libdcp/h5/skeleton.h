@@ -1,0 +1,29 @@
+/* A file's HDF5 metadata and where its datasets lie, built without touching the file: HDF5 lays the
+ * datasets out in an anonymous sparse memory file, from which the bytes outside them are taken. */
+#ifndef DCP_H5_SKELETON_H
+#define DCP_H5_SKELETON_H
+
+#include <stddef.h>
+
+#include "core/index.h"
+
+/* Bytes that are neither zero nor of a dataset. */
+typedef struct skeleton_run {
+    uint64_t offset, bytes;
+    const unsigned char *data;
+} skeleton_run;
+
+typedef struct skeleton {
+    uint64_t file_bytes;            /* a multiple of PAGE_BYTES */
+    file_range index, blocks, meta; /* without crc; on pages of their own */
+    skeleton_run *runs;             /* ascending */
+    size_t n_runs;
+} skeleton;
+
+/* Lays out one dataset a row (shape: the row's box) and the three tables; sets each row's offset.
+ * Rows ascend by path. meta_bytes: length of /dcp/meta. Equal arguments give equal results. */
+int skeleton_build(index_row *rows, size_t n, dcp_layout layout, uint64_t meta_bytes, skeleton *out,
+                   dcp_error *err);
+void skeleton_free(skeleton *s);
+
+#endif

@@ -1,0 +1,94 @@
+/* Opening files with O_DIRECT where the file system takes it. */
+#include "io/file.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <linux/stat.h> /* not sys/stat.h: glibc 2.36 lacks struct statx's newer members */
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include "core/fail.h"
+#include "core/userblock.h"
+
+static int reserve(int fd, uint64_t bytes) {
+    if (!fallocate(fd, 0, 0, (off_t)bytes)) return 0;
+    if (errno != EOPNOTSUPP && errno != ENOSYS) return -1;
+    return ftruncate(fd, (off_t)bytes);
+}
+
+int io_create(const char *path, uint64_t bytes, dcp_error *err) {
+    int fd = open(path, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
+    if (fd < 0) return core_fail_errno(err, "create", path);
+    int status = DCP_OK;
+    if (bytes && reserve(fd, bytes)) status = core_fail_errno(err, "reserve space for", path);
+    if (close(fd) && !status) status = core_fail_errno(err, "close", path);
+    return status;
+}
+
+/* What memory address O_DIRECT wants, 0 where the offsets it wants are not pages. */
+static uint32_t direct_align(int fd) {
+    uint32_t memory = PAGE_BYTES;
+#ifdef STATX_DIOALIGN
+    struct statx st;
+    if (!syscall(SYS_statx, fd, "", AT_EMPTY_PATH, STATX_DIOALIGN, &st) &&
+        (st.stx_mask & STATX_DIOALIGN)) {
+        if (!st.stx_dio_offset_align || PAGE_BYTES % st.stx_dio_offset_align) return 0;
+        if (st.stx_dio_mem_align && PAGE_BYTES % st.stx_dio_mem_align == 0)
+            memory = st.stx_dio_mem_align;
+    }
+#else
+    (void)fd;
+#endif
+    return memory;
+}
+
+int io_open(const char *path, int writing, io_file *out, dcp_error *err) {
+    int flags = (writing ? O_WRONLY : O_RDONLY) | O_CLOEXEC;
+    io_file file = {.fd = open(path, flags | O_DIRECT), .direct = 1, .path = path};
+    if (file.fd >= 0 && !(file.memory_align = direct_align(file.fd))) {
+        close(file.fd);
+        file.fd = -1;
+        errno = EINVAL;
+    }
+    if (file.fd < 0 && errno == EINVAL) {
+        file = (io_file){.fd = open(path, flags), .memory_align = 1, .path = path};
+    }
+    if (file.fd < 0) return core_fail_errno(err, "open", path);
+    *out = file;
+    return DCP_OK;
+}
+
+int io_sync(const io_file *file, dcp_error *err) {
+    return fsync(file->fd) ? core_fail_errno(err, "sync", file->path) : DCP_OK;
+}
+
+int io_sync_folder(const char *path, dcp_error *err) {
+    int fd = open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    if (fd < 0) return core_fail_errno(err, "open", path);
+    int status = fsync(fd) ? core_fail_errno(err, "sync", path) : DCP_OK;
+    close(fd);
+    return status;
+}
+
+void io_close(io_file *file) {
+    if (file->fd >= 0) close(file->fd);
+    file->fd = -1;
+}
+
+int io_read_plain(int fd, void *buffer, uint64_t bytes, uint64_t offset, const char *path,
+                  dcp_error *err) {
+    char *to = buffer;
+    while (bytes) {
+        size_t want = bytes < (1u << 30) ? (size_t)bytes : 1u << 30;
+        ssize_t got = pread(fd, to, want, (off_t)offset);
+        if (got < 0 && errno == EINTR) continue;
+        if (got < 0) return core_fail_errno(err, "read", path);
+        if (!got)
+            return core_fail(err, DCP_ERR_CORRUPT, "%s: size: the file ends at byte %llu", path,
+                             (unsigned long long)offset);
+        to += got;
+        offset += (uint64_t)got;
+        bytes -= (uint64_t)got;
+    }
+    return DCP_OK;
+}

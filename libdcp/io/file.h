@@ -1,0 +1,35 @@
+/* Files for positioned reads and writes, past the page cache where the file system allows it. */
+#ifndef DCP_IO_FILE_H
+#define DCP_IO_FILE_H
+
+#include <stdint.h>
+
+#include "dcp/error.h"
+
+typedef struct io_file {
+    int fd;
+    int direct; /* O_DIRECT: offsets and sizes are pages, memory is memory_align-ed */
+    uint32_t memory_align;
+    const char *path; /* borrowed, for messages */
+} io_file;
+
+/* Creates `path` (which must not exist) with `bytes` bytes of zeros, space reserved where the file
+ * system can. DCP_ERR_NO_SPACE before any data moves. */
+int io_create(const char *path, uint64_t bytes, dcp_error *err);
+
+/* Opens for writing or for reading. */
+int io_open(const char *path, int writing, io_file *out, dcp_error *err);
+
+/* Makes what was written durable. */
+int io_sync(const io_file *file, dcp_error *err);
+
+/* Syncs a folder: its entries are durable. */
+int io_sync_folder(const char *path, dcp_error *err);
+
+void io_close(io_file *file);
+
+/* Whole reads through the page cache; a file that ends before is DCP_ERR_CORRUPT. */
+int io_read_plain(int fd, void *buffer, uint64_t bytes, uint64_t offset, const char *path,
+                  dcp_error *err);
+
+#endif

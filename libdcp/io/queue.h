@@ -1,0 +1,35 @@
+/* A queue of positioned reads and writes in flight, over io_uring, or done at once where the kernel
+ * refuses io_uring. Each request belongs to one of a few slots, and each slot has a page-aligned
+ * buffer; waiting is by slot. */
+#ifndef DCP_IO_QUEUE_H
+#define DCP_IO_QUEUE_H
+
+#include "io/file.h"
+
+#define IO_SLOTS 4u
+#define IO_SLOT_BYTES (4u << 20)
+
+typedef struct io_queue io_queue;
+
+int io_queue_create(io_queue **out, dcp_error *err);
+/* Waits for what is in flight first. NULL is ignored. */
+void io_queue_destroy(io_queue *queue);
+
+/* The next slot in turn, with nothing in flight any more. */
+unsigned io_queue_next(io_queue *queue);
+unsigned char *io_queue_buffer(const io_queue *queue, unsigned slot);
+
+/* Starts a request; `buffer` stays the caller's until the slot was waited for. Failures show in
+ * io_queue_status; after one, further requests are dropped. */
+void io_queue_write(io_queue *queue, unsigned slot, const io_file *file, const void *buffer,
+                    uint64_t bytes, uint64_t offset);
+void io_queue_read(io_queue *queue, unsigned slot, const io_file *file, void *buffer,
+                   uint64_t bytes, uint64_t offset);
+
+void io_queue_wait(io_queue *queue, unsigned slot);
+void io_queue_drain(io_queue *queue);
+
+/* The first failure of any request so far. */
+int io_queue_status(const io_queue *queue, dcp_error *err);
+
+#endif

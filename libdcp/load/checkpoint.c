@@ -1,0 +1,158 @@
+/* Opening a checkpoint: rank 0 reads tables, all ranks decode the same bytes. */
+#include "load/checkpoint.h"
+
+#include <fcntl.h>
+#include <limits.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+
+#include "core/fail.h"
+#include "store/store.h"
+
+static int is_step_folder(const char *path) {
+    size_t length = strlen(path);
+    while (length > 1 && path[length - 1] == '/') length--;
+    size_t start = length;
+    while (start && path[start - 1] != '/') start--;
+    const char *name = path + start;
+    return strstr(name, "step-") && length - start >= 13;
+}
+
+/* The step's folder that `path` means. */
+static int resolve(const char *path, char *folder, dcp_error *err) {
+    struct stat st;
+    size_t n;
+    dcp_layout layout;
+    if (stat(path, &st)) return core_fail_errno(err, "find", path);
+    if (!S_ISDIR(st.st_mode))
+        return core_fail(err, DCP_ERR_ARG,
+                         "%s: not a folder: give a step's folder or the "
+                         "directory of steps",
+                         path);
+    if (step_files(path, &n, &layout, NULL) && !is_step_folder(path)) {
+        uint64_t step;
+        return store_newest(path, folder, &step, err);
+    }
+    if (strlen(path) >= PATH_MAX) return core_fail(err, DCP_ERR_ARG, "%.80s: too long", path);
+    strcpy(folder, path);
+    return DCP_OK;
+}
+
+/* One file's packed tables from rank 0 to all. */
+static int share_tables(dcp_comm *comm, ckpt_file *file, dcp_error *err) {
+    unsigned char *packed = NULL;
+    uint64_t bytes = 0;
+    int status = DCP_OK;
+    if (comm->rank == 0) status = tables_pack(file->path, &packed, &bytes, err);
+    status = comm_agree(comm, status, err);
+    if (status) return status;
+    status = comm_broadcast(comm, &bytes, sizeof bytes, 0, err);
+    if (status) goto free_packed;
+    if (comm->rank) packed = malloc(bytes);
+    status = comm_agree(comm, packed ? DCP_OK : core_fail_memory(err, bytes), err);
+    if (!status) status = comm_broadcast(comm, packed, bytes, 0, err);
+    if (!status) status = comm_agree(comm, tables_unpack(file, packed, bytes, err), err);
+free_packed:
+    free(packed);
+    return status;
+}
+
+/* Folder and number of files: what rank 0 sees counts. */
+static int share_names(dcp_checkpoint *ckpt, const char *path, dcp_error *err) {
+    char folder[PATH_MAX] = "";
+    uint64_t head[2] = {0, 0};
+    int status = DCP_OK;
+    if (ckpt->comm->rank == 0) {
+        size_t n = 0;
+        status = resolve(path, folder, err);
+        if (!status) status = step_files(folder, &n, &ckpt->layout, err);
+        head[0] = n;
+        head[1] = ckpt->layout;
+    }
+    status = comm_agree(ckpt->comm, status, err);
+    if (!status) status = comm_broadcast(ckpt->comm, head, sizeof head, 0, err);
+    if (!status) status = comm_broadcast(ckpt->comm, folder, sizeof folder, 0, err);
+    if (status) return status;
+    ckpt->layout = (dcp_layout)head[1];
+    ckpt->n_files = head[0];
+    ckpt->path = strdup(folder);
+    ckpt->files = calloc(head[0], sizeof *ckpt->files);
+    for (size_t i = 0; ckpt->files && i < ckpt->n_files; i++)
+        ckpt->files[i].file.fd = ckpt->files[i].plain = -1;
+    return comm_agree(ckpt->comm,
+                      ckpt->path && ckpt->files ? DCP_OK : core_fail_memory(err, PATH_MAX), err);
+}
+
+static int name_files(dcp_checkpoint *ckpt, dcp_error *err) {
+    for (size_t i = 0; i < ckpt->n_files; i++) {
+        ckpt->files[i].path = step_file_path(ckpt->path, ckpt->layout, i, ckpt->n_files);
+        if (!ckpt->files[i].path) return core_fail_memory(err, PATH_MAX);
+    }
+    return DCP_OK;
+}
+
+int dcp_checkpoint_open(dcp_comm *comm, const char *path, dcp_checkpoint **out, dcp_error *err) {
+    if (!comm || !path) return core_fail(err, DCP_ERR_ARG, "a communicator and a path are needed");
+    dcp_checkpoint *ckpt = calloc(1, sizeof *ckpt);
+    int status = comm_agree(comm, ckpt ? DCP_OK : core_fail_memory(err, sizeof *ckpt), err);
+    if (status) goto close_ckpt;
+    ckpt->comm = comm;
+    status = share_names(ckpt, path, err);
+    if (!status) status = comm_agree(comm, name_files(ckpt, err), err);
+    for (size_t i = 0; i < ckpt->n_files && !status; i++)
+        status = share_tables(comm, &ckpt->files[i], err);
+    if (!status) status = comm_agree(comm, checkpoint_join(ckpt, err), err);
+    if (status) goto close_ckpt;
+    *out = ckpt;
+    return DCP_OK;
+close_ckpt:
+    dcp_checkpoint_close(ckpt);
+    return status;
+}
+
+void dcp_checkpoint_close(dcp_checkpoint *ckpt) {
+    if (!ckpt) return;
+    for (size_t i = 0; ckpt->files && i < ckpt->n_files; i++) tables_free(&ckpt->files[i]);
+    free(ckpt->files);
+    free(ckpt->tensors);
+    free(ckpt->tensor_paths);
+    free(ckpt->pieces);
+    free(ckpt->path);
+    free(ckpt->json);
+    free(ckpt->block);
+    free(ckpt);
+}
+
+int checkpoint_file(ckpt_file *file, dcp_error *err) {
+    return file->file.fd >= 0 ? DCP_OK : io_open(file->path, 0, &file->file, err);
+}
+
+int checkpoint_plain(ckpt_file *file, dcp_error *err) {
+    if (file->plain < 0) file->plain = open(file->path, O_RDONLY | O_CLOEXEC);
+    return file->plain < 0 ? core_fail_errno(err, "open", file->path) : DCP_OK;
+}
+
+const char *dcp_checkpoint_path(const dcp_checkpoint *ckpt) { return ckpt->path; }
+uint64_t dcp_checkpoint_step(const dcp_checkpoint *ckpt) { return ckpt->step; }
+dcp_layout dcp_checkpoint_layout(const dcp_checkpoint *ckpt) { return ckpt->layout; }
+int dcp_checkpoint_files(const dcp_checkpoint *ckpt) { return (int)ckpt->n_files; }
+const char *dcp_checkpoint_json(const dcp_checkpoint *ckpt) { return ckpt->json; }
+size_t dcp_checkpoint_tensors(const dcp_checkpoint *ckpt) { return ckpt->n_tensors; }
+
+const dcp_tensor *dcp_checkpoint_tensor(const dcp_checkpoint *ckpt, size_t i) {
+    return i < ckpt->n_tensors ? &ckpt->tensors[i].tensor : NULL;
+}
+
+static int by_path(const void *key, const void *tensor) {
+    return strcmp(key, ((const ckpt_tensor *)tensor)->tensor.path);
+}
+
+const ckpt_tensor *checkpoint_lookup(const dcp_checkpoint *ckpt, const char *path) {
+    return bsearch(path, ckpt->tensors, ckpt->n_tensors, sizeof *ckpt->tensors, by_path);
+}
+
+const dcp_tensor *dcp_checkpoint_find(const dcp_checkpoint *ckpt, const char *path) {
+    const ckpt_tensor *t = checkpoint_lookup(ckpt, path);
+    return t ? &t->tensor : NULL;
+}

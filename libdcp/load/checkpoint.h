@@ -1,0 +1,78 @@
+/* An open checkpoint: the tables of its files, and its tensors with the datasets that hold them. */
+#ifndef DCP_LOAD_CHECKPOINT_H
+#define DCP_LOAD_CHECKPOINT_H
+
+#include "comm/comm.h"
+#include "core/index.h"
+#include "dcp/checkpoint.h"
+#include "io/file.h"
+
+/* Files lie one after the other in one space of addresses, so that a load sees one file. */
+typedef struct ckpt_file {
+    char *path;
+    userblock ub;
+    index_row *rows;
+    uint64_t *crcs;       /* of blocks, all rows' */
+    char *meta;           /* JSON text without its padding */
+    uint64_t base;        /* its first byte's address */
+    uint64_t first_block; /* of all files' blocks */
+    io_file file;         /* for dcp_load; fd -1 until it is needed */
+    int plain;            /* descriptor for reads through the page cache; -1 likewise */
+} ckpt_file;
+
+/* A dataset that holds a box of a tensor. */
+typedef struct ckpt_piece {
+    ckpt_file *file;
+    const index_row *row;
+} ckpt_piece;
+
+typedef struct ckpt_tensor {
+    dcp_tensor tensor;
+    uint64_t bytes;
+    size_t first_piece, n_pieces;
+} ckpt_tensor;
+
+struct dcp_checkpoint {
+    dcp_comm *comm; /* borrowed */
+    char *path;
+    uint64_t step;
+    dcp_layout layout;
+    char *json;
+    ckpt_file *files;
+    size_t n_files;
+    ckpt_tensor *tensors;
+    char *tensor_paths;
+    size_t n_tensors;
+    ckpt_piece *pieces; /* by tensor */
+    uint64_t blocks;    /* of all files */
+    uint64_t address_end;
+    char state_id[17];    /* layout sharded */
+    unsigned char *block; /* the block read last by dcp_checkpoint_read */
+    const index_row *block_row;
+    uint64_t block_number;
+};
+
+/* Reads and checks user block, index, blocks and meta of file->path. */
+int tables_read(ckpt_file *file, dcp_error *err);
+/* The same from what tables_pack put together on another rank. */
+int tables_unpack(ckpt_file *file, const unsigned char *packed, uint64_t bytes, dcp_error *err);
+/* Reads the bytes that tables_unpack takes: user block, index, blocks, meta. */
+int tables_pack(const char *path, unsigned char **packed, uint64_t *bytes, dcp_error *err);
+void tables_free(ckpt_file *file);
+
+/* Layout and number of files of a step's folder. DCP_ERR_CORRUPT: one is missing. */
+int step_files(const char *folder, size_t *n, dcp_layout *layout, dcp_error *err);
+
+/* The path of file i of n, malloc'd; NULL: out of memory. */
+char *step_file_path(const char *folder, dcp_layout layout, size_t i, size_t n);
+
+/* Joins the files' rows into tensors; checks that shards belong together and cover every tensor. */
+int checkpoint_join(dcp_checkpoint *ckpt, dcp_error *err);
+
+const ckpt_tensor *checkpoint_lookup(const dcp_checkpoint *ckpt, const char *path);
+
+/* Opens file->file or file->plain, if it is not open. */
+int checkpoint_file(ckpt_file *file, dcp_error *err);
+int checkpoint_plain(ckpt_file *file, dcp_error *err);
+
+#endif

@@ -1,0 +1,62 @@
+/* Which files make up a step. */
+#include <dirent.h>
+#include <limits.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "core/fail.h"
+#include "load/checkpoint.h"
+
+/* World size from the first shard's name in the folder; 0 where there is none. */
+static int find_world(const char *folder, int *world, dcp_error *err) {
+    DIR *dir = opendir(folder);
+    if (!dir) return core_fail_errno(err, "open", folder);
+    *world = 0;
+    for (struct dirent *e; (e = readdir(dir));) {
+        int rank, n, end = 0;
+        if (sscanf(e->d_name, "shard-%5d-of-%5d.h5%n", &rank, &n, &end) == 2 && end == 23 &&
+            !e->d_name[end] && n > *world)
+            *world = n;
+    }
+    closedir(dir);
+    return DCP_OK;
+}
+
+char *step_file_path(const char *folder, dcp_layout layout, size_t i, size_t n) {
+    size_t bytes = strlen(folder) + 64;
+    char *path = malloc(bytes);
+    if (path && layout == DCP_LAYOUT_SHARDED)
+        snprintf(path, bytes, "%s/shard-%05zu-of-%05zu.h5", folder, i, n);
+    else if (path)
+        snprintf(path, bytes, "%s/state.h5", folder);
+    return path;
+}
+
+static int check_exists(const char *folder, dcp_layout layout, size_t i, size_t n, dcp_error *err) {
+    char *path = step_file_path(folder, layout, i, n);
+    if (!path) return core_fail_memory(err, PATH_MAX);
+    int status =
+        access(path, F_OK) ? core_fail(err, DCP_ERR_CORRUPT, "%s is missing", path) : DCP_OK;
+    free(path);
+    return status;
+}
+
+int step_files(const char *folder, size_t *n, dcp_layout *layout, dcp_error *err) {
+    if (!check_exists(folder, DCP_LAYOUT_GLOBAL, 0, 1, NULL)) {
+        *n = 1;
+        *layout = DCP_LAYOUT_GLOBAL;
+        return DCP_OK;
+    }
+    int world = 0;
+    int status = find_world(folder, &world, err);
+    if (status) return status;
+    if (!world) return core_fail(err, DCP_ERR_CORRUPT, "%s: state.h5 is missing", folder);
+    for (size_t i = 0; i < (size_t)world && !status; i++)
+        status = check_exists(folder, DCP_LAYOUT_SHARDED, i, (size_t)world, err);
+    if (status) return status;
+    *n = (size_t)world;
+    *layout = DCP_LAYOUT_SHARDED;
+    return DCP_OK;
+}

@@ -1,0 +1,167 @@
+/* From rows of files to tensors. In layout global a row is a tensor; shards hold boxes of tensors,
+ * which have to fit together. */
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "core/box.h"
+#include "core/cover.h"
+#include "core/fail.h"
+#include "core/json.h"
+#include "load/checkpoint.h"
+
+static int compare_paths(const char *a, size_t a_bytes, const char *b, size_t b_bytes) {
+    int order = memcmp(a, b, a_bytes < b_bytes ? a_bytes : b_bytes);
+    return order ? order : (a_bytes > b_bytes) - (a_bytes < b_bytes);
+}
+
+static size_t tensor_path_bytes(const ckpt_piece *p) {
+    return p->file->ub.layout == DCP_LAYOUT_SHARDED ? index_tensor_path(p->row->tensor.path)
+                                                    : strlen(p->row->tensor.path);
+}
+
+static int by_tensor(const void *a, const void *b) {
+    const ckpt_piece *x = a, *y = b;
+    int order = compare_paths(x->row->tensor.path, tensor_path_bytes(x), y->row->tensor.path,
+                              tensor_path_bytes(y));
+    if (order) return order;
+    if (x->file != y->file) return x->file < y->file ? -1 : 1;
+    return (x->row > y->row) - (x->row < y->row);
+}
+
+static int collect_pieces(dcp_checkpoint *ckpt, size_t *n_out, dcp_error *err) {
+    size_t n = 0, at = 0;
+    for (size_t f = 0; f < ckpt->n_files; f++) {
+        ckpt_file *file = &ckpt->files[f];
+        file->base = ckpt->address_end;
+        file->first_block = ckpt->blocks;
+        ckpt->address_end += file->ub.file_bytes;
+        ckpt->blocks += file->ub.blocks.bytes / 8;
+        n += file->ub.rows;
+    }
+    ckpt->pieces = malloc((n + 1) * sizeof *ckpt->pieces);
+    if (!ckpt->pieces) return core_fail_memory(err, n * sizeof *ckpt->pieces);
+    for (size_t f = 0; f < ckpt->n_files; f++)
+        for (size_t i = 0; i < ckpt->files[f].ub.rows; i++)
+            ckpt->pieces[at++] = (ckpt_piece){&ckpt->files[f], &ckpt->files[f].rows[i]};
+    qsort(ckpt->pieces, n, sizeof *ckpt->pieces, by_tensor);
+    *n_out = n;
+    return DCP_OK;
+}
+
+static int same_tensor(const dcp_tensor *a, const dcp_tensor *b) {
+    return a->dtype == b->dtype && a->ndim == b->ndim &&
+           !memcmp(a->shape, b->shape, a->ndim * sizeof *a->shape);
+}
+
+/* The pieces of one tensor agree about it and cover it. */
+static int check_tensor(const dcp_checkpoint *ckpt, const ckpt_tensor *t, dcp_error *err) {
+    const ckpt_piece *pieces = ckpt->pieces + t->first_piece;
+    cover_box *boxes = calloc(t->n_pieces + 1, sizeof *boxes);
+    if (!boxes) return core_fail_memory(err, t->n_pieces * sizeof *boxes);
+    int status = DCP_OK;
+    size_t n = 0, first, second;
+    for (size_t i = 0; i < t->n_pieces; i++) {
+        if (!same_tensor(&pieces[i].row->tensor, &t->tensor))
+            status = core_fail(err, DCP_ERR_CORRUPT, "%s: tensor %s: files differ in its shape",
+                               ckpt->path, t->tensor.path);
+        if (pieces[i].row->bytes) boxes[n++].box = pieces[i].row->box;
+    }
+    if (!status && t->bytes &&
+        cover_check(t->tensor.ndim, t->tensor.shape, boxes, n, &first, &second) != COVER_EXACT)
+        status = core_fail(err, DCP_ERR_CORRUPT, "%s: tensor %s: the shards don't cover it once",
+                           ckpt->path, t->tensor.path);
+    free(boxes);
+    return status;
+}
+
+static int name_tensors(dcp_checkpoint *ckpt, size_t n, dcp_error *err) {
+    size_t bytes = 0;
+    for (size_t i = 0; i < n; i++) bytes += strlen(ckpt->pieces[i].row->tensor.path) + 1;
+    ckpt->tensors = calloc(n + 1, sizeof *ckpt->tensors);
+    ckpt->tensor_paths = malloc(bytes + 1);
+    if (!ckpt->tensors || !ckpt->tensor_paths) return core_fail_memory(err, bytes);
+    char *path = ckpt->tensor_paths;
+    for (size_t i = 0; i < n; i++) {
+        const ckpt_piece *p = &ckpt->pieces[i];
+        size_t length = tensor_path_bytes(p);
+        ckpt_tensor *last = ckpt->n_tensors ? &ckpt->tensors[ckpt->n_tensors - 1] : NULL;
+        if (last && strlen(last->tensor.path) == length &&
+            !memcmp(last->tensor.path, p->row->tensor.path, length)) {
+            last->n_pieces++;
+            continue;
+        }
+        ckpt_tensor *t = &ckpt->tensors[ckpt->n_tensors++];
+        *t = (ckpt_tensor){.tensor = p->row->tensor, .first_piece = i, .n_pieces = 1};
+        t->tensor.path = path;
+        memcpy(path, p->row->tensor.path, length);
+        path[length] = 0;
+        path += length + 1;
+        t->bytes = dcp_tensor_bytes(&t->tensor);
+    }
+    return DCP_OK;
+}
+
+/* Takes "shard" out of a shard's JSON and checks it. */
+static int check_shard(const dcp_checkpoint *ckpt, size_t number, json_t *meta, char *id,
+                       dcp_error *err) {
+    const char *path = ckpt->files[number].path, *text = NULL;
+    json_int_t rank = -1, world = -1;
+    json_t *shard = json_object_get(meta, "shard");
+    if (!shard ||
+        json_unpack(shard, "{s:I, s:s, s:I}", "rank", &rank, "state_id", &text, "world", &world) ||
+        rank != (json_int_t)number || world != (json_int_t)ckpt->n_files || strlen(text) != 16)
+        return core_fail(err, DCP_ERR_CORRUPT,
+                         "%s: meta: it is shard %" JSON_INTEGER_FORMAT " of %" JSON_INTEGER_FORMAT
+                         ", not %zu of %zu",
+                         path, rank, world, number, ckpt->n_files);
+    memcpy(id, text, 17);
+    json_object_del(meta, "shard");
+    return DCP_OK;
+}
+
+static int read_meta(dcp_checkpoint *ckpt, size_t number, char **json, char *id, dcp_error *err) {
+    const ckpt_file *file = &ckpt->files[number];
+    json_t *meta;
+    if (json_parse_object(file->meta, strlen(file->meta), &meta, NULL))
+        return core_fail(err, DCP_ERR_CORRUPT, "%s: meta: not a JSON object", file->path);
+    int status = DCP_OK;
+    if (ckpt->layout == DCP_LAYOUT_SHARDED) status = check_shard(ckpt, number, meta, id, err);
+    json_t *step = json_object_get(meta, "step");
+    if (!status && (!json_is_integer(step) || json_integer_value(step) < 0))
+        status = core_fail(err, DCP_ERR_CORRUPT, "%s: meta: no step", file->path);
+    if (!status && number == 0) ckpt->step = (uint64_t)json_integer_value(step);
+    if (!status && !(*json = json_canonical(meta)))
+        status = core_fail_memory(err, strlen(file->meta));
+    json_decref(meta);
+    return status;
+}
+
+/* All shards carry the same JSON and state id. */
+static int check_metas(dcp_checkpoint *ckpt, dcp_error *err) {
+    int status = read_meta(ckpt, 0, &ckpt->json, ckpt->state_id, err);
+    for (size_t f = 1; f < ckpt->n_files && !status; f++) {
+        char *json = NULL, id[17] = "";
+        status = read_meta(ckpt, f, &json, id, err);
+        if (!status && (strcmp(json, ckpt->json) || strcmp(id, ckpt->state_id)))
+            status = core_fail(err, DCP_ERR_CORRUPT, "%s: meta: of another state than %s",
+                               ckpt->files[f].path, ckpt->files[0].path);
+        free(json);
+    }
+    return status;
+}
+
+int checkpoint_join(dcp_checkpoint *ckpt, dcp_error *err) {
+    size_t n = 0;
+    for (size_t f = 0; f < ckpt->n_files; f++)
+        if (ckpt->files[f].ub.layout != ckpt->layout)
+            return core_fail(err, DCP_ERR_CORRUPT, "%s: user block: of the other layout",
+                             ckpt->files[f].path);
+    int status = collect_pieces(ckpt, &n, err);
+    if (!status) status = name_tensors(ckpt, n, err);
+    if (!status) status = check_metas(ckpt, err);
+    for (size_t i = 0; i < ckpt->n_tensors && !status; i++)
+        if (ckpt->layout == DCP_LAYOUT_SHARDED) status = check_tensor(ckpt, &ckpt->tensors[i], err);
+    return status;
+}

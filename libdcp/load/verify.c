@@ -1,0 +1,222 @@
+/* Checking every byte of a step: user block, tables, what lies between tensors, every block of
+ * every tensor, about.json, and for shards that together they are the state they claim to be. Goes
+ * on after a damage, so that all of it is reported. */
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "copy/piece.h"
+#include "core/crc64.h"
+#include "core/fail.h"
+#include "load/checkpoint.h"
+#include "store/about.h"
+
+typedef struct verifier {
+    const dcp_verify_options *options;
+    dcp_checkpoint *ckpt;
+    unsigned char *buffer; /* BLOCK_BYTES */
+    uint64_t done, total, damages;
+    uint64_t *sums; /* of whole tensors' blocks, layout sharded */
+} verifier;
+
+static void damage(verifier *v, const char *what) {
+    v->damages++;
+    if (v->options && v->options->on_damage) v->options->on_damage(v->options->ctx, what);
+}
+
+static void progress(verifier *v, uint64_t bytes) {
+    v->done += bytes;
+    if (v->options && v->options->on_progress)
+        v->options->on_progress(v->options->ctx, v->done, v->total);
+}
+
+/* A failure that is damage is reported, another one ends the check. */
+static int absorb(verifier *v, int status, const dcp_error *e) {
+    if (status != DCP_ERR_CORRUPT && status != DCP_ERR_VERSION) return status;
+    damage(v, e->message);
+    return DCP_OK;
+}
+
+static void report_block(verifier *v, const ckpt_piece *p, uint64_t b, uint64_t bytes) {
+    char line[DCP_MAX_PATH + 4200];
+    snprintf(line, sizeof line, "%s: tensor %s, block %llu (bytes %llu to %llu): damaged",
+             p->file->path, p->row->tensor.path, (unsigned long long)b,
+             (unsigned long long)(b * BLOCK_BYTES), (unsigned long long)(b * BLOCK_BYTES + bytes));
+    damage(v, line);
+}
+
+/* One dataset; `whole` (layout sharded) adds its bytes to the tensor's checksums. */
+static int verify_dataset(verifier *v, const ckpt_piece *p, const piece *whole, dcp_error *err) {
+    const uint64_t *crcs = p->file->crcs + p->row->first_block;
+    for (uint64_t b = 0; b < index_blocks(p->row->bytes); b++) {
+        uint64_t bytes = index_block_bytes(p->row->bytes, b);
+        int status = io_read_plain(p->file->plain, v->buffer, bytes,
+                                   p->row->offset + b * BLOCK_BYTES, p->file->path, err);
+        if (status) return status;
+        if (crc64(v->buffer, bytes) != crcs[b]) report_block(v, p, b, bytes);
+        if (whole) piece_sum(whole, b * BLOCK_BYTES, v->buffer, bytes);
+        progress(v, bytes);
+    }
+    if (index_join_blocks(crcs, p->row->bytes) != p->row->crc) {
+        char line[DCP_MAX_PATH + 4200];
+        snprintf(line, sizeof line, "%s: index: tensor %s: its checksum is not that of its blocks",
+                 p->file->path, p->row->tensor.path);
+        damage(v, line);
+    }
+    return DCP_OK;
+}
+
+static int by_offset(const void *a, const void *b) {
+    const index_row *x = *(const index_row *const *)a, *y = *(const index_row *const *)b;
+    return (x->offset > y->offset) - (x->offset < y->offset);
+}
+
+/* Continues `raw` with bytes [start, end) of the file. */
+static int sum_gap(verifier *v, const ckpt_file *file, uint64_t start, uint64_t end, uint64_t *raw,
+                   dcp_error *err) {
+    for (uint64_t part; start < end; start += part) {
+        part = end - start < BLOCK_BYTES ? end - start : BLOCK_BYTES;
+        int status = io_read_plain(file->plain, v->buffer, part, start, file->path, err);
+        if (status) return status;
+        *raw = crc64_raw(*raw, v->buffer, part);
+        progress(v, part);
+    }
+    return DCP_OK;
+}
+
+/* What is neither user block nor tensor data: HDF5's metadata, the tables, padding. */
+static int verify_outside(verifier *v, const ckpt_file *file, dcp_error *err) {
+    size_t n = file->ub.rows;
+    const index_row **rows = malloc((n + 1) * sizeof *rows);
+    if (!rows) return core_fail_memory(err, n * sizeof *rows);
+    for (size_t i = 0; i < n; i++) rows[i] = &file->rows[i];
+    qsort(rows, n, sizeof *rows, by_offset);
+    uint64_t raw = 0, at = USERBLOCK_BYTES, outside = file->ub.file_bytes - USERBLOCK_BYTES;
+    int status = DCP_OK;
+    for (size_t i = 0; i < n && !status; i++) {
+        if (!rows[i]->bytes) continue;
+        status = sum_gap(v, file, at, rows[i]->offset, &raw, err);
+        at = rows[i]->offset + rows[i]->bytes;
+        outside -= rows[i]->bytes;
+    }
+    if (!status) status = sum_gap(v, file, at, file->ub.file_bytes, &raw, err);
+    free(rows);
+    if (status || crc64_finish(raw, outside) == file->ub.outside_crc) return status;
+    char line[4300];
+    snprintf(line, sizeof line,
+             "%s: HDF5 metadata or padding: bytes outside the tensors and tables are damaged",
+             file->path);
+    damage(v, line);
+    return DCP_OK;
+}
+
+static int verify_tensor(verifier *v, const ckpt_tensor *t, uint64_t *sums, dcp_error *err) {
+    static const uint64_t origin[DCP_MAX_DIMS];
+    int status = DCP_OK;
+    for (size_t k = 0; k < t->n_pieces && !status; k++) {
+        const ckpt_piece *p = &v->ckpt->pieces[t->first_piece + k];
+        box_copy copy;
+        piece whole = {.global = &copy, .global_bytes = t->bytes, .global_sums = sums};
+        box_copy_init(&copy, box_dims(t->tensor.ndim), dcp_dtype_bytes(t->tensor.dtype),
+                      p->row->box.count, t->tensor.shape, p->row->box.start, p->row->box.count,
+                      origin);
+        status = verify_dataset(v, p, sums ? &whole : NULL, err);
+    }
+    return status;
+}
+
+/* All tensors; for shards also the state id, which no single file can prove. */
+static int verify_tensors(verifier *v, dcp_error *err) {
+    const dcp_checkpoint *ckpt = v->ckpt;
+    int sharded = ckpt->layout == DCP_LAYOUT_SHARDED, status = DCP_OK;
+    uint64_t id = ~0ULL, before = v->damages;
+    for (size_t i = 0; i < ckpt->n_tensors && !status; i++) {
+        const ckpt_tensor *t = &ckpt->tensors[i];
+        uint64_t blocks = index_blocks(t->bytes);
+        uint64_t *sums = sharded ? calloc(blocks + 1, sizeof *sums) : NULL;
+        if (sharded && !sums) return core_fail_memory(err, blocks * 8);
+        status = verify_tensor(v, t, sums, err);
+        for (uint64_t b = 0; sharded && b < blocks; b++)
+            sums[b] = crc64_finish(sums[b], index_block_bytes(t->bytes, b));
+        if (sharded) id = index_state_id(id, &t->tensor, index_join_blocks(sums, t->bytes));
+        free(sums);
+    }
+    char text[17];
+    snprintf(text, sizeof text, "%016llx", (unsigned long long)~id);
+    if (!status && sharded && v->damages == before && strcmp(text, ckpt->state_id))
+        damage(v, "meta: the state id is not that of the tensors: shards of different states");
+    return status;
+}
+
+/* Reads all files' tables; the damaged ones are reported. */
+static int read_files(verifier *v, int *usable, dcp_error *err) {
+    dcp_checkpoint *ckpt = v->ckpt;
+    *usable = 1;
+    for (size_t i = 0; i < ckpt->n_files; i++) {
+        dcp_error e;
+        ckpt_file *file = &ckpt->files[i];
+        file->path = step_file_path(ckpt->path, ckpt->layout, i, ckpt->n_files);
+        if (!file->path) return core_fail_memory(err, 4096);
+        int status = tables_read(file, &e);
+        if (!status) status = checkpoint_plain(file, &e);
+        if (status) *usable = 0;
+        status = absorb(v, status, &e);
+        if (status && err) *err = e;
+        if (status) return status;
+        v->total += file->ub.file_bytes;
+    }
+    return DCP_OK;
+}
+
+static int verify_files(verifier *v, dcp_error *err) {
+    int usable;
+    dcp_error e;
+    for (size_t i = 0; i < v->ckpt->n_files; i++)
+        v->ckpt->files[i].file.fd = v->ckpt->files[i].plain = -1;
+    int status = read_files(v, &usable, err);
+    if (status || !usable) return status;
+    status = checkpoint_join(v->ckpt, &e);
+    if (status && status != DCP_ERR_CORRUPT && err) *err = e;
+    if (status) return absorb(v, status, &e);
+    for (size_t i = 0; i < v->ckpt->n_files && !status; i++)
+        status = verify_outside(v, &v->ckpt->files[i], err);
+    return status ? status : verify_tensors(v, err);
+}
+
+static int verify_about(verifier *v, const char *path, dcp_error *err) {
+    dcp_error e;
+    int status = about_check(path, &e);
+    if (status == DCP_ERR_NOT_FOUND) status = DCP_ERR_CORRUPT;
+    if (status && status != DCP_ERR_CORRUPT && err) *err = e;
+    return absorb(v, status, &e);
+}
+
+int dcp_verify(const char *path, const dcp_verify_options *options, dcp_error *err) {
+    dcp_checkpoint *ckpt = calloc(1, sizeof *ckpt);
+    verifier v = {.options = options, .ckpt = ckpt, .buffer = malloc(BLOCK_BYTES)};
+    dcp_error e;
+    int status = DCP_OK;
+    if (!ckpt || !v.buffer || !(ckpt->path = strdup(path))) {
+        status = core_fail_memory(err, BLOCK_BYTES);
+        goto free_all;
+    }
+    status = step_files(path, &ckpt->n_files, &ckpt->layout, &e);
+    if (status) {
+        status = absorb(&v, status, &e);
+        if (status && err) *err = e;
+    } else {
+        ckpt->files = calloc(ckpt->n_files, sizeof *ckpt->files);
+        status = ckpt->files ? verify_files(&v, err)
+                             : core_fail_memory(err, ckpt->n_files * sizeof *ckpt->files);
+    }
+    if (!status) status = verify_about(&v, path, err);
+    if (!status && v.damages)
+        status = core_fail(err, DCP_ERR_CORRUPT, "%s: %llu damages found", path,
+                           (unsigned long long)v.damages);
+free_all:
+    dcp_checkpoint_close(ckpt);
+    free(v.buffer);
+    return status;
+}

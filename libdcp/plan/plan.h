@@ -1,0 +1,36 @@
+/* What ranks must agree on before bytes move: the tensors, and who holds which boxes of them.
+ *
+ * Each tensor has a home rank (its number modulo the world size). Every rank sends its boxes to
+ * their homes, a home judges its tensors alone and answers for each box whether its holder keeps it
+ * (one of each set of replicas does). No rank ever sees more than its share: work and memory are
+ * those of its own boxes and of tensors / ranks whole tensors. */
+#ifndef DCP_PLAN_PLAN_H
+#define DCP_PLAN_PLAN_H
+
+#include "comm/comm.h"
+#include "core/state.h"
+
+/* Collective. All ranks have the same tensors (sorted by path): names, dtypes and shapes.
+ * DCP_ERR_MISMATCH names the first tensor that differs and the ranks. */
+int plan_tensors(dcp_comm *comm, state_tensor *const *sorted, size_t n, dcp_error *err);
+
+typedef struct plan_box {
+    size_t tensor; /* in the sorted array */
+    const state_box *box;
+    int rank;   /* its holder */
+    int keeper; /* this holder writes it and counts it in checksums */
+} plan_box;
+
+typedef struct plan_boxes {
+    plan_box *boxes; /* this rank's, ascending by tensor */
+    size_t n;
+    unsigned char *exact; /* a byte a tensor: 1 where the boxes of all ranks cover it once */
+} plan_boxes;
+
+/* Collective. Where `strict`, a tensor that the boxes don't cover exactly is DCP_ERR_MISMATCH, with
+ * the ranks and boxes; else only `exact` tells. */
+int plan_exchange(dcp_comm *comm, state_tensor *const *sorted, size_t n, int strict,
+                  plan_boxes *out, dcp_error *err);
+void plan_boxes_free(plan_boxes *plan);
+
+#endif

@@ -1,0 +1,35 @@
+/* Layout global: one file, written by all ranks. */
+#include <stdlib.h>
+#include <string.h>
+
+#include "core/fail.h"
+#include "save/save.h"
+
+static void add_boxes(image *im, const save_request *r, const struct save_layout *plan) {
+    static const uint64_t origin[DCP_MAX_DIMS];
+    for (size_t i = 0; i < plan->boxes.n; i++) {
+        const plan_box *b = &plan->boxes.boxes[i];
+        if (!b->keeper) continue;
+        const dcp_tensor *t = &r->sorted[b->tensor]->tensor;
+        const dcp_box *box = &b->box->box;
+        box_copy copy;
+        box_copy_init(&copy, box_dims(t->ndim), dcp_dtype_bytes(t->dtype), box->count, t->shape,
+                      box->start, box->count, origin);
+        image_add(im, b->tensor, b->box, &copy);
+    }
+}
+
+int save_global(dcp_store *store, const save_request *r, const struct save_layout *plan,
+                const char *folder, dcp_report *report, dcp_error *err) {
+    image im;
+    int status =
+        image_prepare(&im, store->comm, &plan->file, folder, "state.h5", plan->boxes.n, err);
+    if (!status) add_boxes(&im, r, plan);
+    if (!status && r->meta && !(im.meta = strdup(r->meta)))
+        status = core_fail_memory(err, strlen(r->meta));
+    status = comm_agree(store->comm, status, err);
+    if (!status) status = image_write(&im, report, err);
+    if (!status) status = image_finish(&im, report, err);
+    image_free(&im);
+    return status;
+}

@@ -1,0 +1,119 @@
+/* Writing one file. Each stage ends with an agreement, so all ranks of the image see one status. */
+#include "save/image.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+#include "core/fail.h"
+
+double save_now(void) {
+    struct timespec t;
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
+}
+
+void save_file_free(save_file *file) {
+    free(file->rows);
+    free(file->paths);
+    skeleton_free(&file->skeleton);
+    *file = (save_file){0};
+}
+
+/* The metadata is a piece of rank 0 like any other, without a checksum of blocks. */
+static void add_metadata(image *im) {
+    for (size_t i = 0; i < im->layout->skeleton.n_runs; i++) {
+        const skeleton_run *run = &im->layout->skeleton.runs[i];
+        im->pieces[im->n_pieces++] = (piece){.copy = {.run_bytes = run->bytes, .runs = 1},
+                                             .file_offset = run->offset,
+                                             .bytes = run->bytes,
+                                             .raw = run->data};
+    }
+}
+
+int image_prepare(image *im, dcp_comm *comm, const save_file *layout, const char *folder,
+                  const char *name, size_t n_pieces, dcp_error *err) {
+    *im = (image){.comm = comm, .layout = layout, .file.fd = -1};
+    if (snprintf(im->path, sizeof im->path, "%s/%s", folder, name) >= (int)sizeof im->path)
+        return core_fail(err, DCP_ERR_ARG, "path of %s is too long", folder);
+    size_t total = n_pieces + layout->skeleton.n_runs;
+    im->pieces = calloc(total + 1, sizeof *im->pieces);
+    im->sums = calloc(layout->blocks + 1, sizeof *im->sums);
+    if (!im->pieces || !im->sums) return core_fail_memory(err, total * sizeof *im->pieces);
+    add_metadata(im);
+    return DCP_OK;
+}
+
+piece *image_add(image *im, size_t row, const state_box *box, const box_copy *copy) {
+    const index_row *r = &im->layout->rows[row];
+    piece *p = &im->pieces[im->n_pieces++];
+    *p = (piece){.copy = *copy,
+                 .file_offset = r->offset,
+                 .bytes = r->bytes,
+                 .box = box,
+                 .sums = im->sums + r->first_block};
+    piece_choose_way(p);
+    return p;
+}
+
+static int by_offset(const void *a, const void *b) {
+    const piece *x = a, *y = b;
+    if (x->file_offset != y->file_offset) return x->file_offset < y->file_offset ? -1 : 1;
+    return (x->copy.base_a > y->copy.base_a) - (x->copy.base_a < y->copy.base_a);
+}
+
+static int open_all(image *im, dcp_error *err) {
+    int status = DCP_OK;
+    if (im->comm->rank == 0) status = io_create(im->path, im->layout->skeleton.file_bytes, err);
+    status = comm_agree(im->comm, status, err);
+    if (status) return status;
+    return comm_agree(im->comm, io_open(im->path, 1, &im->file, err), err);
+}
+
+static int move_data(image *im, io_queue *queue, dcp_report *report, dcp_error *err) {
+    double start = save_now();
+    int status = write_fragments(im->comm, queue, &im->file, im->layout->skeleton.file_bytes,
+                                 im->pieces, im->n_pieces, err);
+    double middle = save_now();
+    if (!status) status = write_direct(queue, &im->file, im->pieces, im->n_pieces, err);
+    report->exchange_s += middle - start;
+    report->transfer_s += save_now() - middle;
+    return status;
+}
+
+int image_write(image *im, dcp_report *report, dcp_error *err) {
+    io_queue *queue = NULL;
+    qsort(im->pieces, im->n_pieces, sizeof *im->pieces, by_offset);
+    int status = open_all(im, err);
+    if (status) return status;
+    status = comm_agree(im->comm, io_queue_create(&queue, err), err);
+    if (!status) status = comm_agree(im->comm, move_data(im, queue, report, err), err);
+    io_queue_destroy(queue);
+    return status ? status
+                  : comm_allreduce(im->comm, im->sums, im->layout->blocks, DCP_REDUCE_XOR, err);
+}
+
+int image_finish(image *im, dcp_report *report, dcp_error *err) {
+    io_queue *queue = NULL;
+    int status = DCP_OK;
+    double start = save_now();
+    if (im->comm->rank == 0) {
+        status = io_queue_create(&queue, err);
+        if (!status) status = tables_write(im, queue, err);
+        io_queue_destroy(queue);
+    }
+    double middle = save_now();
+    if (!status) status = io_sync(&im->file, err);
+    report->publish_s += middle - start;
+    report->sync_s += save_now() - middle;
+    return comm_agree(im->comm, status, err);
+}
+
+void image_free(image *im) {
+    if (im->layout) io_close(&im->file);
+    free(im->pieces);
+    free(im->sums);
+    free(im->meta);
+    *im = (image){.file.fd = -1};
+}

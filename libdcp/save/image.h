@@ -1,0 +1,55 @@
+/* One file of a step while it is written, by one rank or by all of them. */
+#ifndef DCP_SAVE_IMAGE_H
+#define DCP_SAVE_IMAGE_H
+
+#include <limits.h>
+
+#include "dcp/save.h"
+#include "h5/skeleton.h"
+#include "save/write.h"
+
+/* Where everything lies in a file. */
+typedef struct save_file {
+    dcp_layout layout;
+    index_row *rows; /* a dataset each; their paths are `paths` or the state's */
+    size_t n;
+    char *paths;
+    uint64_t blocks;
+    skeleton skeleton; /* runs only on the rank that writes metadata */
+} save_file;
+
+void save_file_free(save_file *file);
+
+typedef struct image {
+    dcp_comm *comm; /* of the ranks that write it */
+    const save_file *layout;
+    char path[PATH_MAX];
+    io_file file;
+    piece *pieces; /* this rank's, and on rank 0 the metadata's; ascending by file_offset */
+    size_t n_pieces;
+    uint64_t *sums; /* a raw checksum a block, this rank's share; all ranks' after image_write */
+    char *meta;     /* rank 0: the JSON text, before padding */
+} image;
+
+/* Memory for n pieces beside the metadata's, and for the checksums. Not collective. */
+int image_prepare(image *im, dcp_comm *comm, const save_file *layout, const char *folder,
+                  const char *name, size_t n_pieces, dcp_error *err);
+/* Adds the piece of dataset `row` that `box` holds. */
+piece *image_add(image *im, size_t row, const state_box *box, const box_copy *copy);
+
+/* Collective over the image's ranks: creates the file, moves the data, joins the checksums. Seconds
+ * go to the report. */
+int image_write(image *im, dcp_report *report, dcp_error *err);
+
+/* Collective: rank 0 writes tables and user block, all make their writes durable. */
+int image_finish(image *im, dcp_report *report, dcp_error *err);
+
+void image_free(image *im);
+
+/* Rank 0: tables and user block into the open file. */
+int tables_write(const image *im, io_queue *queue, dcp_error *err);
+
+/* Seconds of a monotonic clock. */
+double save_now(void);
+
+#endif

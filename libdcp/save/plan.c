@@ -1,0 +1,166 @@
+/* Planning, and not planning again while tensors and boxes stay as they are. */
+#include "save/plan.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "core/crc64.h"
+#include "core/fail.h"
+
+#define META_UNIT (64u << 10)
+
+#define SHARD_MEMBER 128 /* {"rank":99999,"state_id":"...","world":99999} */
+
+uint64_t save_meta_bytes(const char *meta, dcp_layout layout) {
+    uint64_t bytes = strlen(meta) + (layout == DCP_LAYOUT_SHARDED ? SHARD_MEMBER : 0);
+    return (bytes / META_UNIT + 1) * META_UNIT;
+}
+
+static uint64_t hash(uint64_t raw, const void *data, size_t bytes) {
+    return crc64_raw(raw, data, bytes);
+}
+
+static uint64_t local_key(const save_request *request) {
+    uint64_t raw = ~0ULL;
+    for (size_t i = 0; i < request->n; i++) {
+        const state_tensor *t = request->sorted[i];
+        uint64_t head[] = {t->tensor.dtype, t->tensor.ndim, t->n_boxes};
+        size_t dims = box_dims(t->tensor.ndim) * sizeof(uint64_t);
+        raw = hash(raw, head, sizeof head);
+        raw = hash(raw, t->tensor.shape, dims);
+        raw = hash(raw, t->tensor.path, strlen(t->tensor.path) + 1);
+        for (size_t k = 0; k < t->n_boxes; k++) {
+            int64_t rank = t->boxes[k].rank;
+            raw = hash(raw, t->boxes[k].box.start, dims);
+            raw = hash(raw, t->boxes[k].box.count, dims);
+            raw = hash(raw, &rank, sizeof rank);
+        }
+    }
+    return raw;
+}
+
+static void layout_free(struct save_layout *layout) {
+    plan_boxes_free(&layout->boxes);
+    save_file_free(&layout->file);
+    free(layout);
+}
+
+/* One all-reduce tells whether the ranks' arguments agree and whether any rank has to plan. */
+static int agree_request(dcp_comm *comm, const save_request *r, int unchanged, uint64_t *meta_bytes,
+                         int *all_unchanged, dcp_error *err) {
+    uint64_t meta = comm->rank == 0 ? save_meta_bytes(r->meta, r->layout) : 0;
+    uint64_t what[3] = {r->step, r->layout, (uint64_t)r->shards};
+    uint64_t least[8] = {
+        what[0], what[1], what[2], ~what[0], ~what[1], ~what[2], (uint64_t)unchanged, ~meta};
+    int status = comm_allreduce(comm, least, 8, DCP_REDUCE_MIN, err);
+    if (status) return status;
+    static const char *const names[] = {"step", "layout", "number of shards"};
+    for (int i = 0; i < 3; i++)
+        if (least[i] != ~least[3 + i])
+            return core_fail(err, DCP_ERR_MISMATCH,
+                             "ranks passed different values for the %s: from %llu to %llu",
+                             names[i], (unsigned long long)least[i],
+                             (unsigned long long)~least[3 + i]);
+    *all_unchanged = (int)least[6];
+    *meta_bytes = ~least[7];
+    return DCP_OK;
+}
+
+/* The rows of layout global: tensors as they are. Paths are copied, the plan outlives the state. */
+static int make_rows(const save_request *r, save_file *file, dcp_error *err) {
+    size_t bytes = 0;
+    for (size_t i = 0; i < r->n; i++) bytes += strlen(r->sorted[i]->tensor.path) + 1;
+    file->rows = calloc(r->n + 1, sizeof *file->rows);
+    file->paths = malloc(bytes + 1);
+    if (!file->rows || !file->paths) return core_fail_memory(err, bytes);
+    char *path = file->paths;
+    for (size_t i = 0; i < r->n; i++) {
+        const state_tensor *t = r->sorted[i];
+        file->rows[i] = (index_row){.tensor = t->tensor,
+                                    .box = dcp_box_whole(&t->tensor),
+                                    .bytes = t->bytes,
+                                    .first_block = file->blocks};
+        size_t length = strlen(t->tensor.path) + 1;
+        file->rows[i].tensor.path = memcpy(path, t->tensor.path, length);
+        path += length;
+        file->blocks += index_blocks(t->bytes);
+    }
+    file->n = r->n;
+    file->layout = DCP_LAYOUT_GLOBAL;
+    return DCP_OK;
+}
+
+/* Rank 0 knows where everything lies; the others need offsets and the file's size. */
+static int share_offsets(dcp_comm *comm, save_file *file, dcp_error *err) {
+    uint64_t *offsets = malloc((file->n + 1) * sizeof *offsets);
+    int status =
+        comm_agree(comm, offsets ? DCP_OK : core_fail_memory(err, file->n * sizeof *offsets), err);
+    if (status) goto free_offsets;
+    for (size_t i = 0; i < file->n; i++) offsets[i] = file->rows[i].offset;
+    offsets[file->n] = file->skeleton.file_bytes;
+    status = comm_broadcast(comm, offsets, (file->n + 1) * sizeof *offsets, 0, err);
+    for (size_t i = 0; i < file->n && !status; i++) file->rows[i].offset = offsets[i];
+    if (!status) file->skeleton.file_bytes = offsets[file->n];
+free_offsets:
+    free(offsets);
+    return status;
+}
+
+static int lay_out(dcp_comm *comm, const save_request *r, uint64_t meta_bytes, save_file *file,
+                   dcp_error *err) {
+    int status = make_rows(r, file, err);
+    if (!status && comm->rank == 0)
+        status = skeleton_build(file->rows, file->n, DCP_LAYOUT_GLOBAL, meta_bytes, &file->skeleton,
+                                err);
+    status = comm_agree(comm, status, err);
+    return status ? status : share_offsets(comm, file, err);
+}
+
+static int plan_anew(dcp_store *store, const save_request *r, uint64_t key, uint64_t meta_bytes,
+                     dcp_error *err) {
+    struct save_layout *plan = calloc(1, sizeof *plan);
+    int status = comm_agree(store->comm, plan ? DCP_OK : core_fail_memory(err, sizeof *plan), err);
+    if (status) goto free_plan;
+    plan->key = key;
+    plan->layout = r->layout;
+    plan->shards = r->shards;
+    plan->meta_bytes = meta_bytes;
+    status = plan_tensors(store->comm, r->sorted, r->n, err);
+    if (!status) status = plan_exchange(store->comm, r->sorted, r->n, 1, &plan->boxes, err);
+    if (!status && r->layout == DCP_LAYOUT_GLOBAL)
+        status = lay_out(store->comm, r, meta_bytes, &plan->file, err);
+    if (status) goto free_plan;
+    if (store->layout) layout_free(store->layout);
+    store->layout = plan;
+    store->layout_free = layout_free;
+    return DCP_OK;
+free_plan:
+    if (plan) layout_free(plan);
+    return status;
+}
+
+/* A plan made for an equal state has its boxes at the same places of another one. */
+static void repoint(struct save_layout *plan, const save_request *r) {
+    size_t k = 0;
+    for (size_t i = 0; i < r->n; i++)
+        for (size_t b = 0; b < r->sorted[i]->n_boxes; b++)
+            plan->boxes.boxes[k++].box = &r->sorted[i]->boxes[b];
+}
+
+int save_plan(dcp_store *store, const save_request *r, struct save_layout **out, dcp_error *err) {
+    uint64_t key = local_key(r), meta_bytes = 0;
+    const struct save_layout *last = store->layout;
+    int unchanged =
+            last && last->key == key && last->layout == r->layout && last->shards == r->shards,
+        all_unchanged = 0;
+    int status = agree_request(store->comm, r, unchanged, &meta_bytes, &all_unchanged, err);
+    if (status) return status;
+    if (!all_unchanged || last->meta_bytes != meta_bytes) {
+        status = plan_anew(store, r, key, meta_bytes, err);
+        if (status) return status;
+    } else {
+        repoint(store->layout, r);
+    }
+    *out = store->layout;
+    return DCP_OK;
+}

@@ -1,0 +1,108 @@
+/* dcp_save: plan, write, publish. Whatever fails, all ranks leave with the same status and the
+ * temporary folder goes. */
+#include "save/save.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "core/fail.h"
+#include "core/json.h"
+
+/* The checkpoint's JSON: the caller's with the library's members. */
+static int make_meta(const char *json, uint64_t step, char **out, dcp_error *err) {
+    json_t *object;
+    int status = json_parse_object(json, json ? strlen(json) : 0, &object, err);
+    if (status) return status;
+    json_object_del(object, "shard");
+    if (step > INT64_MAX)
+        status = core_fail(err, DCP_ERR_ARG, "step %llu is too large", (unsigned long long)step);
+    else if (json_object_set_new(object, "format", json_integer(FORMAT_VERSION)) ||
+             json_object_set_new(object, "step", json_integer((json_int_t)step)) ||
+             !(*out = json_canonical(object)))
+        status = core_fail_memory(err, json ? strlen(json) : 64);
+    json_decref(object);
+    return status;
+}
+
+static int make_request(const dcp_store *store, uint64_t step, const dcp_state *state,
+                        const char *json, const dcp_save_options *options, save_request *r,
+                        dcp_error *err) {
+    if (options && options->layout == DCP_LAYOUT_SHARDED) {
+        r->layout = DCP_LAYOUT_SHARDED;
+        r->shards = options->shards ? options->shards : store->comm->size;
+        if (r->shards < 0 || r->shards > 99999)
+            return core_fail(err, DCP_ERR_ARG, "%d shards: from 1 to 99999 are possible",
+                             r->shards);
+    }
+    r->step = step;
+    r->n = dcp_state_tensors(state);
+    r->sorted = state_sorted(state);
+    if (!r->sorted) return core_fail_memory(err, r->n * sizeof *r->sorted);
+    return store->comm->rank == 0 ? make_meta(json, step, &r->meta, err) : DCP_OK;
+}
+
+static uint64_t total_bytes(const save_request *r) {
+    uint64_t bytes = 0;
+    for (size_t i = 0; i < r->n; i++) bytes += r->sorted[i]->bytes;
+    return bytes;
+}
+
+/* What about.json gets: figures up to the data's sync, then the caller's members. */
+static char *about_members(const save_request *r, const dcp_report *report, double seconds,
+                           const char *about_json) {
+    json_t *object =
+        json_pack("{s:s, s:I, s:I, s:f, s:f}", "layout", r->layout ? "sharded" : "global",
+                  "tensors", (json_int_t)r->n, "bytes", (json_int_t)report->bytes, "seconds",
+                  seconds, "gb_per_s", seconds > 0 ? (double)report->bytes / 1e9 / seconds : 0.0);
+    json_t *theirs = about_json ? json_loads(about_json, 0, NULL) : NULL;
+    if (object && theirs) json_object_update(object, theirs);
+    char *text = object ? json_dumps(object, JSON_COMPACT | JSON_REAL_PRECISION(6)) : NULL;
+    json_decref(theirs);
+    json_decref(object);
+    return text;
+}
+
+static int publish(dcp_store *store, const save_request *r, const dcp_report *report, double start,
+                   const dcp_save_options *options, dcp_error *err) {
+    char *members =
+        about_members(r, report, save_now() - start, options ? options->about_json : NULL);
+    int status = comm_agree(store->comm, members ? DCP_OK : core_fail_memory(err, 1024), err);
+    if (!status) status = store_publish(store, r->step, members, err);
+    free(members);
+    return status;
+}
+
+static int save(dcp_store *store, const save_request *r, const dcp_save_options *options,
+                dcp_report *report, dcp_error *err) {
+    char folder[PATH_MAX];
+    struct save_layout *plan;
+    double start = save_now();
+    int status = save_plan(store, r, &plan, err);
+    if (status) return status;
+    report->bytes = total_bytes(r);
+    status = store_begin(store, r->step, folder, err);
+    if (status) return status;
+    report->plan_s = save_now() - start;
+    status = (r->layout == DCP_LAYOUT_SHARDED ? save_sharded : save_global)(store, r, plan, folder,
+                                                                            report, err);
+    double written = save_now();
+    if (!status) status = publish(store, r, report, start, options, err);
+    if (status) store_rollback(store, r->step);
+    report->publish_s += save_now() - written;
+    report->total_s = save_now() - start;
+    return status;
+}
+
+int dcp_save(dcp_store *store, uint64_t step, const dcp_state *state, const char *json,
+             const dcp_save_options *options, dcp_report *report, dcp_error *err) {
+    if (!store || !state) return core_fail(err, DCP_ERR_ARG, "a store and a state are needed");
+    save_request r = {0};
+    dcp_report figures = {0};
+    int status =
+        comm_agree(store->comm, make_request(store, step, state, json, options, &r, err), err);
+    if (!status) status = save(store, &r, options, &figures, err);
+    free(r.sorted);
+    free(r.meta);
+    if (!status && report) *report = figures;
+    return status;
+}

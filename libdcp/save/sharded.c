@@ -1,0 +1,242 @@
+/* Layout sharded: a file a rank, each written by one process alone. The files know each other by
+ * the state id, a checksum over the checksums of all whole tensors; so data of all shards is
+ * written first, then their tables. */
+#include <jansson.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "core/bytes.h"
+#include "core/crc64.h"
+#include "core/fail.h"
+#include "core/json.h"
+#include "save/save.h"
+
+typedef struct shard {
+    int number;
+    save_file file;
+    box_copy *global; /* a row: its bytes in the whole tensor */
+    image im;
+} shard;
+
+typedef struct shards {
+    dcp_comm *self;
+    shard *list;
+    size_t n;
+    uint64_t *first_block;  /* a tensor: its first place in `sums` */
+    uint64_t *sums, blocks; /* of whole tensors */
+} shards;
+
+/* A box on its way to a row. */
+typedef struct placed {
+    size_t tensor;
+    dcp_box box;
+    const state_box *source; /* NULL: nothing to write */
+    char *path;              /* the dataset's */
+} placed;
+
+static int by_path(const void *a, const void *b) {
+    return strcmp(((const placed *)a)->path, ((const placed *)b)->path);
+}
+
+/* Names of datasets: the tensor's path, then path@1, path@2 for its further boxes in this shard. */
+static int name_dataset(const char *path, size_t k, char *out, size_t *length, dcp_error *err) {
+    if (index_tensor_path(path) != strlen(path))
+        return core_fail(err, DCP_ERR_UNSUPPORTED,
+                         "tensor %s: layout sharded keeps names that end in @<digits> for the "
+                         "pieces of a tensor: rename it",
+                         path);
+    *length = (size_t)(k ? sprintf(out, "%s@%zu", path, k) : sprintf(out, "%s", path));
+    return DCP_OK;
+}
+
+/* The boxes that this shard keeps; tensors without elements, which nobody holds, are in shard 0. */
+static int collect(const save_request *r, const struct save_layout *plan, int number, placed *out,
+                   size_t *n_out, save_file *file, dcp_error *err) {
+    size_t n = 0, k = 0;
+    for (size_t i = 0; i < plan->boxes.n; i++) {
+        const plan_box *b = &plan->boxes.boxes[i];
+        if (b->keeper && b->rank == number)
+            out[n++] = (placed){b->tensor, b->box->box, b->box, NULL};
+    }
+    for (size_t i = 0; i < r->n && number == 0; i++)
+        if (!r->sorted[i]->bytes)
+            out[n++] = (placed){i, dcp_box_whole(&r->sorted[i]->tensor), NULL, NULL};
+    char *path = file->paths;
+    for (size_t i = 0; i < n; i++) {
+        size_t length = 0;
+        k = i && out[i - 1].tensor == out[i].tensor ? k + 1 : 0;
+        out[i].path = path;
+        int status = name_dataset(r->sorted[out[i].tensor]->tensor.path, k, path, &length, err);
+        if (status) return status;
+        path += length + 1;
+    }
+    qsort(out, n, sizeof *out, by_path);
+    *n_out = n;
+    return DCP_OK;
+}
+
+static void fill_rows(const save_request *r, const placed *boxes, size_t n, shard *s) {
+    static const uint64_t origin[DCP_MAX_DIMS];
+    for (size_t i = 0; i < n; i++) {
+        const dcp_tensor *t = &r->sorted[boxes[i].tensor]->tensor;
+        const dcp_box *box = &boxes[i].box;
+        uint64_t size = dcp_dtype_bytes(t->dtype);
+        s->file.rows[i] = (index_row){.tensor = *t,
+                                      .box = *box,
+                                      .bytes = dcp_box_elems(box, t->ndim) * size,
+                                      .first_block = s->file.blocks};
+        s->file.rows[i].tensor.path = boxes[i].path;
+        s->file.blocks += index_blocks(s->file.rows[i].bytes);
+        box_copy_init(&s->global[i], box_dims(t->ndim), size, box->count, t->shape, box->start,
+                      box->count, origin);
+    }
+    s->file.n = n;
+    s->file.layout = DCP_LAYOUT_SHARDED;
+}
+
+static void add_pieces(const placed *boxes, size_t n, shard *s, const save_request *r,
+                       const shards *all) {
+    for (size_t i = 0; i < n; i++) {
+        size_t tensor = boxes[i].tensor;
+        if (!boxes[i].source) continue;
+        box_copy whole = {.run_bytes = s->file.rows[i].bytes, .runs = 1};
+        piece *p = image_add(&s->im, i, boxes[i].source, &whole);
+        p->global = &s->global[i];
+        p->global_bytes = r->sorted[tensor]->bytes;
+        p->global_sums = all->sums + all->first_block[tensor];
+    }
+}
+
+static int shard_write(shard *s, const shards *all, const save_request *r,
+                       const struct save_layout *plan, const char *folder, dcp_report *report,
+                       dcp_error *err) {
+    size_t n = plan->boxes.n + r->n, bytes = 1;
+    for (size_t i = 0; i < plan->boxes.n; i++)
+        bytes += strlen(r->sorted[plan->boxes.boxes[i].tensor]->tensor.path) + 24;
+    for (size_t i = 0; i < r->n; i++) bytes += strlen(r->sorted[i]->tensor.path) + 24;
+    char name[64];
+    snprintf(name, sizeof name, "shard-%05d-of-%05d.h5", s->number, plan->shards);
+    placed *boxes = calloc(n + 1, sizeof *boxes);
+    s->file.rows = calloc(n + 1, sizeof *s->file.rows);
+    s->file.paths = malloc(bytes);
+    s->global = calloc(n + 1, sizeof *s->global);
+    int status = DCP_OK;
+    if (!boxes || !s->file.rows || !s->file.paths || !s->global)
+        status = core_fail_memory(err, n * sizeof *s->file.rows);
+    if (!status) status = collect(r, plan, s->number, boxes, &n, &s->file, err);
+    if (!status) fill_rows(r, boxes, n, s);
+    if (!status)
+        status = skeleton_build(s->file.rows, n, DCP_LAYOUT_SHARDED, plan->meta_bytes,
+                                &s->file.skeleton, err);
+    if (!status) status = image_prepare(&s->im, all->self, &s->file, folder, name, n, err);
+    if (!status) add_pieces(boxes, n, s, r, all);
+    if (!status) status = image_write(&s->im, report, err);
+    free(boxes);
+    return status;
+}
+
+/* The checksum of path, dtype, shape and checksum of every tensor, in order. */
+static uint64_t state_id(const save_request *r, const shards *all) {
+    uint64_t raw = ~0ULL;
+    for (size_t i = 0; i < r->n; i++) {
+        const state_tensor *t = r->sorted[i];
+        uint64_t *sums = all->sums + all->first_block[i];
+        for (uint64_t b = 0; b < index_blocks(t->bytes); b++)
+            sums[b] = crc64_finish(sums[b], index_block_bytes(t->bytes, b));
+        raw = index_state_id(raw, &t->tensor, index_join_blocks(sums, t->bytes));
+    }
+    return ~raw;
+}
+
+/* The shard's meta: the state's with {"shard": {rank, state_id, world}}. */
+static int shard_meta(shard *s, const char *meta, int world, uint64_t id, dcp_error *err) {
+    json_t *object;
+    int status = json_parse_object(meta, strlen(meta), &object, err);
+    if (status) return status;
+    char text[17];
+    snprintf(text, sizeof text, "%016llx", (unsigned long long)id);
+    json_t *member =
+        json_pack("{s:i, s:s, s:i}", "rank", s->number, "state_id", text, "world", world);
+    if (!member || json_object_set_new(object, "shard", member) ||
+        !(s->im.meta = json_canonical(object)))
+        status = core_fail_memory(err, strlen(meta));
+    json_decref(object);
+    return status;
+}
+
+static int shards_prepare(dcp_store *store, const save_request *r, const struct save_layout *plan,
+                          shards *all, dcp_error *err) {
+    int size = store->comm->size, rank = store->comm->rank;
+    all->list = calloc((size_t)plan->shards / (size_t)size + 1, sizeof *all->list);
+    all->first_block = calloc(r->n + 1, sizeof *all->first_block);
+    if (!all->list || !all->first_block) return core_fail_memory(err, r->n * 8);
+    for (int k = rank; k < plan->shards; k += size)
+        all->list[all->n++] = (shard){.number = k, .im.file.fd = -1};
+    for (size_t i = 0; i < plan->boxes.n; i++) {
+        int owner = plan->boxes.boxes[i].rank;
+        if (owner >= plan->shards || owner % size != rank)
+            return core_fail(err, DCP_ERR_ARG,
+                             "tensor %s: its box of rank %d can't be written by rank %d: of %d "
+                             "shards, rank r writes those with number %% %d = r",
+                             r->sorted[plan->boxes.boxes[i].tensor]->tensor.path, owner, rank,
+                             plan->shards, size);
+    }
+    for (size_t i = 0; i < r->n; i++) {
+        all->first_block[i] = all->blocks;
+        all->blocks += index_blocks(r->sorted[i]->bytes);
+    }
+    all->sums = calloc(all->blocks + 1, sizeof *all->sums);
+    return all->sums ? dcp_comm_self(&all->self, err) : core_fail_memory(err, all->blocks * 8);
+}
+
+/* Rank 0's JSON to all. */
+static int share_meta(dcp_comm *comm, const char *meta, char **out, dcp_error *err) {
+    uint64_t bytes = meta ? strlen(meta) + 1 : 0;
+    int status = comm_broadcast(comm, &bytes, sizeof bytes, 0, err);
+    if (status) return status;
+    char *text = malloc(bytes + 1);
+    if (text && meta) memcpy(text, meta, bytes);
+    status = comm_agree(comm, text ? DCP_OK : core_fail_memory(err, bytes), err);
+    if (!status) status = comm_broadcast(comm, text, bytes, 0, err);
+    if (status)
+        free(text);
+    else
+        *out = text;
+    return status;
+}
+
+static void shards_free(shards *all) {
+    for (size_t i = 0; i < all->n; i++) {
+        image_free(&all->list[i].im);
+        save_file_free(&all->list[i].file);
+        free(all->list[i].global);
+    }
+    free(all->list);
+    free(all->first_block);
+    free(all->sums);
+    dcp_comm_destroy(all->self);
+}
+
+int save_sharded(dcp_store *store, const save_request *r, const struct save_layout *plan,
+                 const char *folder, dcp_report *report, dcp_error *err) {
+    shards all = {0};
+    char *meta = NULL;
+    int status = shards_prepare(store, r, plan, &all, err);
+    for (size_t i = 0; i < all.n && !status; i++)
+        status = shard_write(&all.list[i], &all, r, plan, folder, report, err);
+    status = comm_agree(store->comm, status, err);
+    if (!status) status = comm_allreduce(store->comm, all.sums, all.blocks, DCP_REDUCE_XOR, err);
+    if (!status) status = share_meta(store->comm, r->meta, &meta, err);
+    if (status) goto free_all;
+    uint64_t id = state_id(r, &all);
+    for (size_t i = 0; i < all.n && !status; i++) {
+        status = shard_meta(&all.list[i], meta, plan->shards, id, err);
+        if (!status) status = image_finish(&all.list[i].im, report, err);
+    }
+    status = comm_agree(store->comm, status, err);
+free_all:
+    free(meta);
+    shards_free(&all);
+    return status;
+}

@@ -1,0 +1,148 @@
+/* The tables of a file, written by one rank when all data's checksums are known: index, blocks,
+ * JSON and the user block, each on pages of its own. */
+#include <stdlib.h>
+#include <string.h>
+
+#include "core/bytes.h"
+#include "core/crc64.h"
+#include "core/fail.h"
+#include "save/image.h"
+
+typedef struct segment {
+    uint64_t offset, bytes;
+    const unsigned char *data;
+} segment;
+
+static uint64_t whole_pages(uint64_t bytes) {
+    return (bytes + PAGE_BYTES - 1) / PAGE_BYTES * PAGE_BYTES;
+}
+
+/* Page-aligned and zeroed up to whole pages. */
+static unsigned char *table_memory(uint64_t bytes) {
+    void *memory;
+    uint64_t size = whole_pages(bytes ? bytes : 1);
+    if (posix_memalign(&memory, PAGE_BYTES, size)) return NULL;
+    return memset(memory, 0, size);
+}
+
+/* Raw sums of blocks become checksums of blocks and of rows. */
+static void fill_blocks(const image *im, index_row *rows, unsigned char *blocks) {
+    uint64_t *crcs = im->sums;
+    for (size_t i = 0; i < im->layout->n; i++) {
+        uint64_t *row = crcs + rows[i].first_block;
+        for (uint64_t b = 0; b < index_blocks(rows[i].bytes); b++) {
+            row[b] = crc64_finish(row[b], index_block_bytes(rows[i].bytes, b));
+            put_u64(blocks + 8 * (rows[i].first_block + b), row[b]);
+        }
+        rows[i].crc = index_join_blocks(row, rows[i].bytes);
+    }
+}
+
+static int by_offset(const void *a, const void *b) {
+    const segment *x = a, *y = b;
+    return (x->offset > y->offset) - (x->offset < y->offset);
+}
+
+/* Bytes of datasets in the file before `offset`; *at moves along the ascending list. */
+static uint64_t data_before(const segment *data, size_t n, size_t *at, uint64_t *sum,
+                            uint64_t offset) {
+    while (*at < n && data[*at].offset < offset) *sum += data[(*at)++].bytes;
+    return *sum;
+}
+
+/* The checksum of all bytes outside user block and tensor data, in file order: `known` are those
+ * that are not zero. */
+static uint64_t outside_crc(const segment *known, size_t n_known, const segment *data,
+                            size_t n_data, uint64_t file_bytes) {
+    uint64_t raw = 0, position = 0, sum = 0; /* position: bytes outside seen so far */
+    size_t at = 0;
+    for (size_t i = 0; i < n_known; i++) {
+        uint64_t start = known[i].offset - USERBLOCK_BYTES -
+                         data_before(data, n_data, &at, &sum, known[i].offset);
+        raw = crc64_raw(crc64_shift(raw, start - position), known[i].data, known[i].bytes);
+        position = start + known[i].bytes;
+    }
+    uint64_t end = file_bytes - USERBLOCK_BYTES - data_before(data, n_data, &at, &sum, file_bytes);
+    return crc64_finish(crc64_shift(raw, end - position), end);
+}
+
+static int find_outside(const image *im, const userblock *ub, const unsigned char *const *tables,
+                        uint64_t *crc, dcp_error *err) {
+    const skeleton *s = &im->layout->skeleton;
+    size_t n_known = s->n_runs + 3, n_data = 0;
+    segment *known = malloc((n_known + im->layout->n) * sizeof *known), *data = known + n_known;
+    if (!known) return core_fail_memory(err, (n_known + im->layout->n) * sizeof *known);
+    for (size_t i = 0; i < s->n_runs; i++)
+        known[i] = (segment){s->runs[i].offset, s->runs[i].bytes, s->runs[i].data};
+    known[s->n_runs] = (segment){ub->index.offset, ub->index.bytes, tables[0]};
+    known[s->n_runs + 1] = (segment){ub->blocks.offset, ub->blocks.bytes, tables[1]};
+    known[s->n_runs + 2] = (segment){ub->meta.offset, ub->meta.bytes, tables[2]};
+    size_t kept = 0; /* an empty table has no offset */
+    for (size_t i = 0; i < n_known; i++)
+        if (known[i].bytes) known[kept++] = known[i];
+    for (size_t i = 0; i < im->layout->n; i++)
+        if (im->layout->rows[i].bytes)
+            data[n_data++] = (segment){im->layout->rows[i].offset, im->layout->rows[i].bytes, NULL};
+    qsort(known, kept, sizeof *known, by_offset);
+    qsort(data, n_data, sizeof *data, by_offset);
+    *crc = outside_crc(known, kept, data, n_data, ub->file_bytes);
+    free(known);
+    return DCP_OK;
+}
+
+static void write_table(const image *im, io_queue *queue, const file_range *range,
+                        const unsigned char *data) {
+    uint64_t total = whole_pages(range->bytes);
+    for (uint64_t at = 0; at < total; at += IO_SLOT_BYTES) {
+        uint64_t part = total - at < IO_SLOT_BYTES ? total - at : IO_SLOT_BYTES;
+        io_queue_write(queue, io_queue_next(queue), &im->file, data + at, part, range->offset + at);
+    }
+}
+
+static int build(const image *im, index_row *rows, unsigned char *const *tables,
+                 unsigned char *block, userblock *ub, dcp_error *err) {
+    const save_file *f = im->layout;
+    uint64_t path_bytes = index_path_bytes(rows, f->n);
+    fill_blocks(im, rows, tables[1]);
+    index_encode(rows, f->n, path_bytes, f->layout, tables[0]);
+    memset(tables[2], ' ', ub->meta.bytes);
+    memcpy(tables[2], im->meta, strlen(im->meta));
+    ub->rows = f->n;
+    ub->row_bytes = index_row_bytes(path_bytes, f->layout);
+    file_range *ranges[] = {&ub->index, &ub->blocks, &ub->meta};
+    for (int t = 0; t < 3; t++) {
+        if (!ranges[t]->bytes) ranges[t]->offset = USERBLOCK_BYTES; /* an empty table is nowhere */
+        ranges[t]->crc = crc64(tables[t], ranges[t]->bytes);
+    }
+    int status = find_outside(im, ub, (const unsigned char *const *)tables, &ub->outside_crc, err);
+    if (!status) userblock_encode(ub, block);
+    return status;
+}
+
+int tables_write(const image *im, io_queue *queue, dcp_error *err) {
+    const skeleton *s = &im->layout->skeleton;
+    userblock ub = {.layout = im->layout->layout,
+                    .file_bytes = s->file_bytes,
+                    .index = s->index,
+                    .blocks = s->blocks,
+                    .meta = s->meta};
+    unsigned char *tables[] = {table_memory(ub.index.bytes), table_memory(ub.blocks.bytes),
+                               table_memory(ub.meta.bytes)};
+    unsigned char *block = table_memory(USERBLOCK_BYTES);
+    int status = DCP_OK;
+    if (!tables[0] || !tables[1] || !tables[2] || !block)
+        status = core_fail_memory(err, ub.index.bytes + ub.blocks.bytes + ub.meta.bytes);
+    else
+        status = build(im, im->layout->rows, tables, block, &ub, err);
+    if (!status) {
+        write_table(im, queue, &ub.index, tables[0]);
+        write_table(im, queue, &ub.blocks, tables[1]);
+        write_table(im, queue, &ub.meta, tables[2]);
+        write_table(im, queue, &(file_range){0, USERBLOCK_BYTES, 0}, block);
+        io_queue_drain(queue);
+        status = io_queue_status(queue, err);
+    }
+    for (int t = 0; t < 3; t++) free(tables[t]);
+    free(block);
+    return status;
+}
