@@ -169,7 +169,7 @@ static int digits(dcp_dtype dtype) {
 void convert_print(dcp_dtype dtype, const void *element, char *text) {
     int64_t whole;
     uint64_t natural;
-    double value;
+    double value = 0;
     convert_to_f64(dtype, element, 1, &value);
     switch (dtype) {
     case DCP_I64:

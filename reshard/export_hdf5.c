@@ -10,20 +10,21 @@ typedef struct dataset_sink {
     const export_meter *meter;
 } dataset_sink;
 
-/* fp32's fields narrowed: sign at bit 15, 8 bits of exponent, 7 of mantissa. */
-static hid_t make_bf16(void) {
+/* An IEEE-like float of `bytes` bytes: the sign on top, then exponent, then mantissa. */
+static hid_t make_float(size_t bytes, size_t exponent_bits, size_t bias) {
+    size_t mantissa_bits = 8 * bytes - 1 - exponent_bits;
     hid_t type = H5Tcopy(H5T_IEEE_F32LE);
-    H5Tset_fields(type, 15, 7, 8, 0, 7);
-    H5Tset_size(type, 2);
-    H5Tset_ebias(type, 127);
+    H5Tset_fields(type, 8 * bytes - 1, mantissa_bits, exponent_bits, 0, mantissa_bits);
+    H5Tset_size(type, bytes);
+    H5Tset_ebias(type, bias);
     return type;
 }
 
-static hid_t make_f16(void) {
-    hid_t type = H5Tcopy(H5T_IEEE_F32LE);
-    H5Tset_fields(type, 15, 10, 5, 0, 10);
-    H5Tset_size(type, 2);
-    H5Tset_ebias(type, 15);
+/* As h5py has it. */
+static hid_t make_boolean(void) {
+    hid_t type = H5Tenum_create(H5T_STD_I8LE);
+    H5Tenum_insert(type, "FALSE", &(signed char){0});
+    H5Tenum_insert(type, "TRUE", &(signed char){1});
     return type;
 }
 
@@ -34,9 +35,11 @@ static hid_t make_type(dcp_dtype dtype) {
     case DCP_F32:
         return H5Tcopy(H5T_IEEE_F32LE);
     case DCP_F16:
-        return make_f16();
+        return make_float(2, 5, 15);
     case DCP_BF16:
-        return make_bf16();
+        return make_float(2, 8, 127);
+    case DCP_F8_E5M2:
+        return make_float(1, 5, 15);
     case DCP_I64:
         return H5Tcopy(H5T_STD_I64LE);
     case DCP_I32:
@@ -51,6 +54,8 @@ static hid_t make_type(dcp_dtype dtype) {
         return H5Tcopy(H5T_STD_U32LE);
     case DCP_U16:
         return H5Tcopy(H5T_STD_U16LE);
+    case DCP_BOOL:
+        return make_boolean();
     default:
         return H5Tcopy(H5T_STD_U8LE);
     }

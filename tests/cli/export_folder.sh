@@ -1,0 +1,90 @@
+#!/usr/bin/env bash
+# An exported folder, read by an independent parser, holds what h5py reads from state.h5: bit for bit
+# as stored, rounded to nearest even where a type is asked for.
+. "$(dirname "$0")/tools_lib.sh"
+"$MAKE_CHECKPOINT" "$dir/c" 3
+gives 0 dcp-reshard "$dir/c" "$dir/s" --layout sharded --world 3
+
+gives 0 dcp-export "$dir/c" "$dir/hf"
+gives 0 dcp-export "$dir/s/step-00000003" "$dir/hf-s"
+diff -r "$dir/hf" "$dir/hf-s" || fail "exports of the two layouts differ"
+for dtype in f32 bf16 f16; do gives 0 dcp-export "$dir/c" "$dir/hf-$dtype" --dtype $dtype; done
+gives 0 dcp-export "$dir/c" "$dir/hf-small/" --max-shard-size 20KB
+[ -e "$dir/hf-small/model.safetensors.index.json" ] || fail "no index"
+gives 0 $DCP_MPIRUN -n 2 dcp-export "$dir/c" "$dir/hf-mpi" --max-shard-size 20KB
+diff -r "$dir/hf-small" "$dir/hf-mpi" || fail "exports by one and two ranks differ"
+
+/usr/bin/python3 - "$dir" "$(dirname "$0")" <<'PY'
+import json, sys
+import h5py
+import numpy as np
+sys.dont_write_bytecode = True
+sys.path.insert(0, sys.argv[2])
+import st_read
+d = sys.argv[1]
+stored = {}
+h5py.File(d + "/c/step-00000003/state.h5")["model"].visititems(
+    lambda name, o: stored.__setitem__(name, o[()]) if hasattr(o, "shape") else None)
+plain, small = st_read.read(d + "/hf"), st_read.read(d + "/hf-small")
+assert sorted(plain) == sorted(stored) and len(stored) == 19
+assert plain == small
+
+def bf16(x):  # rounding as arithmetic on fp32's bits
+    b = x.astype(np.float32).view(np.uint32).astype(np.int64)
+    r = ((b + 0x7fff + (b >> 16 & 1)) >> 16).astype(np.uint16)
+    return np.where(np.isnan(x), (b >> 16 & 0x8000 | 0x7fc0).astype(np.uint16), r)
+
+for name, value in stored.items():
+    value = np.asarray(value)
+    dtype, shape, data = plain[name]
+    assert shape == list(value.shape), name
+    if dtype == "BF16":
+        assert np.array_equal(np.frombuffer(data, np.uint16), bf16(value).ravel()), name
+    else:
+        assert data == value.tobytes(), name
+    for to, np_type in (("f32", np.float32), ("f16", np.float16), ("bf16", None)):
+        got_dtype, got_shape, got = st_read.read(d + "/hf-" + to)[name]
+        assert got_shape == shape
+        if dtype not in ("F64", "F32", "F16", "BF16"):
+            assert (got_dtype, got) == (dtype, data), name
+            continue
+        assert got_dtype == to.upper(), name
+        if name == "bits.f64" and to != "f32":
+            continue  # two roundings in numpy; tests/cli/convert_rounding.c has these
+        with np.errstate(all="ignore"):
+            want = bf16(value) if to == "bf16" else value.astype(np_type)
+        if got == want.tobytes():
+            continue
+        got = np.frombuffer(got, want.dtype).reshape(want.shape)  # NaN's bits may differ
+        assert to != "bf16" and np.array_equal(got, want, equal_nan=True), (name, to)
+
+for folder, dtype in (("hf", "float32"), ("hf-bf16", "bfloat16"), ("hf-f16", "float16")):
+    config = json.load(open(f"{d}/{folder}/config.json"))
+    assert config.pop("torch_dtype") == dtype
+    assert config.pop("architectures") == ["Qwen3ForCausalLM"]
+    assert config == {"model_type": "qwen3", "hidden_size": 96, "rms_norm_eps": 1e-6}
+vocab = bytes(3 * i % 100 for i in range(5000))
+assert open(d + "/hf/sub/vocab.txt", "rb").read() == vocab
+assert open(d + "/hf/tokenizer.json", "rb").read() == bytes((5 * i + 1) % 100 for i in range(77))
+PY
+
+# nothing half, nothing overwritten unasked
+gives 2 dcp-export "$dir/c" "$dir/hf"
+says "is there already"
+mkdir "$dir/mine" "$dir/empty"
+touch "$dir/mine/thesis.tex"
+gives 2 dcp-export "$dir/c" "$dir/mine" --force
+[ -e "$dir/mine/thesis.tex" ] || fail "--force removed a folder that is no export"
+gives 0 dcp-export "$dir/c" "$dir/empty"
+gives 0 dcp-export "$dir/c" "$dir/hf" --dtype bf16 --force
+diff -r "$dir/hf" "$dir/hf-bf16" || fail "--force did not replace"
+gives 0 dcp-export "$dir/c" "$dir/plan" --dry-run --max-shard-size 20KB
+prints "$dir/plan/model-00001-of-"
+[ ! -e "$dir/plan" ] || fail "--dry-run wrote"
+gives 2 dcp-export "$dir/c" "$dir/no/such/parent"
+size=$(stat -c %s "$dir/c/step-00000003/state.h5")
+printf '\377' | dd of="$dir/c/step-00000003/state.h5" bs=1 seek=$((size / 2)) conv=notrunc status=none
+gives 1 dcp-export "$dir/c" "$dir/bad"
+says "big.weight"
+[ ! -e "$dir/bad" ] || fail "a failed export appeared"
+no_leftovers "$dir"

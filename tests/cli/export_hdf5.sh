@@ -1,0 +1,27 @@
+#!/usr/bin/env bash
+# --format hdf5: one plain file that h5py reads, with the same values.
+. "$(dirname "$0")/tools_lib.sh"
+"$MAKE_CHECKPOINT" "$dir/c" 3
+gives 0 dcp-export "$dir/c" "$dir/model.h5" --format hdf5
+gives 0 dcp-export "$dir/c" "$dir/bf16.h5" --format hdf5 --dtype bf16
+gives 2 dcp-export "$dir/c" "$dir/model.h5" --format hdf5
+says "is there already"
+gives 0 $DCP_MPIRUN -n 2 dcp-export "$dir/c" "$dir/model.h5" --format hdf5 --force
+/usr/bin/python3 - "$dir" <<'PY'
+import sys
+import h5py
+import numpy as np
+d = sys.argv[1]
+stored, plain, rounded = (h5py.File(d + p) for p in ("/c/step-00000003/state.h5", "/model.h5", "/bf16.h5"))
+names = sorted(stored["model"])
+assert sorted(plain) == names and sorted(rounded) == names
+for name in names:
+    a, b, c = stored["model"][name], plain[name], rounded[name]
+    assert a.shape == b.shape == c.shape and a.dtype == b.dtype, name
+    assert np.asarray(a[()]).tobytes() == np.asarray(b[()]).tobytes(), name
+    with np.errstate(all="ignore"):
+        exact = np.asarray(a[()]).astype(np.float64), np.asarray(c[()]).astype(np.float64)
+    if "bits" not in name and "big" not in name:
+        assert np.array_equal(*exact), name
+PY
+no_leftovers "$dir"

@@ -1,0 +1,58 @@
+#!/usr/bin/env bash
+# global -> 4 -> 8 -> global gives the same bytes, on one rank or several; nothing is overwritten
+# unasked.
+. "$(dirname "$0")/tools_lib.sh"
+"$MAKE_CHECKPOINT" "$dir/g" 3
+step=step-00000003
+
+gives 0 dcp-reshard "$dir/g/$step" "$dir/s4" --layout sharded --world 4
+gives 0 dcp-reshard "$dir/s4" "$dir/s8" --layout sharded --mesh fsdp=8
+[ "$(ls "$dir/s8/$step"/shard-*-of-00008.h5 | wc -l)" -eq 8 ] || fail "not 8 shards"
+gives 0 dcp-inspect verify "$dir/s8"
+gives 0 dcp-reshard "$dir/s8" "$dir/back" --layout global
+same "$dir/g/$step/state.h5" "$dir/back/$step/state.h5"
+gives 0 dcp-reshard "$dir/s4" "$dir/s1" --layout sharded --world 1
+gives 0 dcp-reshard "$dir/s1" "$dir/s4b" --layout sharded --world 4
+for i in 0 1 2 3; do
+    same "$dir/s4/$step/shard-0000$i-of-00004.h5" "$dir/s4b/$step/shard-0000$i-of-00004.h5"
+done
+
+# shared by ranks
+gives 0 $DCP_MPIRUN -n 3 dcp-reshard "$dir/s4" "$dir/m8" --layout sharded --world 8
+for i in 0 1 2 3 4 5 6 7; do
+    same "$dir/s8/$step/shard-0000$i-of-00008.h5" "$dir/m8/$step/shard-0000$i-of-00008.h5"
+done
+gives 0 $DCP_MPIRUN -n 2 dcp-reshard "$dir/m8" "$dir/mg" --layout global
+same "$dir/g/$step/state.h5" "$dir/mg/$step/state.h5"
+gives 0 $DCP_MPIRUN -n 2 dcp-reshard "$dir/g" "$dir/m2" --layout sharded
+[ -e "$dir/m2/$step/shard-00001-of-00002.h5" ] || fail "not a file a rank"
+
+# a plan writes nothing
+gives 0 dcp-reshard "$dir/g" "$dir/plan" --layout sharded --world 2 --dry-run
+prints "shard-00001-of-00002.h5"
+[ ! -e "$dir/plan" ] || fail "--dry-run made $dir/plan"
+
+# what is there stays, unless forced
+gives 2 dcp-reshard "$dir/s4" "$dir/s8" --layout global
+says "is there already"
+gives 2 dcp-reshard "$dir/s4/$step" "$dir/s4" --layout global
+says "same directory"
+gives 2 dcp-reshard "$dir/s4" "$dir/./s4" --layout global
+[ -e "$dir/s4/$step/shard-00000-of-00004.h5" ] || fail "the refused run changed the step"
+gives 0 dcp-reshard "$dir/s4" "$dir/s4" --layout global --force
+same "$dir/g/$step/state.h5" "$dir/s4/$step/state.h5"
+no_leftovers "$dir/s4"
+
+# another writer holds the directory
+"$MAKE_CHECKPOINT" "$dir/g" 5
+coproc holder {
+    /usr/bin/python3 -c 'import fcntl, sys
+lock = open(sys.argv[1], "r+")
+fcntl.lockf(lock, fcntl.LOCK_EX)
+print("held", flush=True)
+sys.stdin.read()' "$dir/s8/.lock"
+}
+read -r _ <&"${holder[0]}"
+gives 2 dcp-reshard "$dir/g" "$dir/s8" --layout global
+kill "$holder_PID"
+[ ! -e "$dir/s8/step-00000005" ] || fail "wrote past another writer"

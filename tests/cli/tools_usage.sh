@@ -1,0 +1,48 @@
+#!/usr/bin/env bash
+# Help and version on stdout with exit 0; misuse on stderr with exit 2.
+. "$(dirname "$0")/tools_lib.sh"
+for program in dcp-export dcp-inspect dcp-reshard; do
+    gives 0 $program --help
+    prints "Usage: $program"
+    prints "Exit status"
+    gives 0 $program --version
+    prints "^$program [0-9]"
+    gives 2 $program
+    says "$program --help"
+    gives 2 $program --no-such-option
+    says "no-such-option"
+done
+for command in ls show verify; do
+    gives 0 dcp-inspect $command --help
+    prints "dcp-inspect $command"
+    gives 2 dcp-inspect $command
+    gives 2 dcp-inspect $command a b c
+    gives 2 dcp-inspect $command "$dir/nowhere"
+    says nowhere
+done
+gives 2 dcp-inspect frob
+says "'frob' is none of"
+
+gives 2 dcp-export "$dir/nowhere" "$dir/out-folder"
+gives 2 dcp-export a b c
+gives 2 dcp-export a b --dtype f31
+says "'f31' is none of"
+gives 2 dcp-export a b --format zip
+gives 2 dcp-export a b --max-shard-size 5XB
+gives 2 dcp-export a b --max-shard-size -1
+
+gives 2 dcp-reshard a b
+says "layout"
+gives 2 dcp-reshard a b --layout round
+gives 2 dcp-reshard a b --layout sharded
+says "needs --world"
+for world in 0 -3 x 4x 100000 99999999999999999999; do
+    gives 2 dcp-reshard a b --layout sharded --world $world
+    says "whole number"
+done
+gives 2 dcp-reshard a b --layout sharded --mesh fsdp=2,tp=2
+says "not built yet"
+gives 2 dcp-reshard a b --layout sharded --mesh fsdp=2 --world 3
+says contradicts
+gives 2 dcp-reshard "$dir/nowhere" "$dir/dst" --layout global
+[ ! -e "$dir/dst" ] || fail "a failed run made a folder"

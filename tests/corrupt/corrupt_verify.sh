@@ -1,0 +1,69 @@
+#!/usr/bin/env bash
+# dcp-inspect verify on damaged steps: exit 1 and the place on stdout; a path that is not there is
+# wrong usage.
+set -euo pipefail
+dir=$(mktemp -d "${TMPDIR:-/tmp}/dcp_verify.XXXXXX")
+trap 'rm -rf "$dir"' EXIT
+"$MAKE_CHECKPOINT" "$dir/c" 7
+step=$dir/c/step-00000007
+cp -r "$step" "$dir/whole"
+
+fail() {
+    echo "FAILED: $*"
+    cat "$dir/out" "$dir/err" 2>/dev/null || true
+    exit 1
+}
+
+# expect STATUS PATTERN PATH: verify PATH exits so and says so on stdout, or stderr where it is 2.
+expect() {
+    local status=0
+    "$DCP_BIN/dcp-inspect" verify "$3" >"$dir/out" 2>"$dir/err" || status=$?
+    [ $status -eq "$1" ] || fail "$3: exit $status, expected $1"
+    if [ "$1" -eq 2 ]; then grep -q -- "$2" "$dir/err"; else grep -q -- "$2" "$dir/out"; fi ||
+        fail "$3: not said: $2"
+}
+
+restore() { rm -rf "$step" && cp -r "$dir/whole" "$step"; }
+
+expect 0 intact "$step"
+expect 0 intact "$dir/c"
+expect 2 "No such file" "$dir/nowhere"
+mkdir "$dir/empty"
+expect 2 "no complete step" "$dir/empty"
+expect 2 "not a folder" "$step/state.h5"
+
+# a few dozen flips through the program
+size=$(stat -c %s "$step/state.h5")
+RANDOM=5
+for i in $(seq 30); do
+    at=$(((RANDOM * 32768 + RANDOM) % size))
+    [ "$i" -le 10 ] && at=$((at % 4096))
+    byte=$(od -An -tu1 -j "$at" -N 1 "$step/state.h5")
+    printf "\\x$(printf %02x $((byte ^ 1 << i % 8)))" |
+        dd of="$step/state.h5" bs=1 seek="$at" conv=notrunc status=none
+    if [ "$i" -le 10 ]; then expect 1 "user block" "$dir/c"; else expect 1 "state.h5" "$dir/c"; fi
+    printf "\\x$(printf %02x "$byte")" |
+        dd of="$step/state.h5" bs=1 seek="$at" conv=notrunc status=none
+done
+expect 0 intact "$step"
+
+# whole files
+truncate -s 0 "$step/state.h5"; expect 1 "state.h5" "$step"; restore
+truncate -s 5000 "$step/state.h5"; expect 1 "state.h5" "$step"; restore
+echo >>"$step/state.h5"; expect 1 "state.h5" "$step"; restore
+rm "$step/state.h5"; expect 1 "state.h5" "$step"; restore
+head -c 100000 /dev/urandom >"$step/state.h5"; expect 1 "state.h5" "$step"; restore
+rm "$step/about.json"; expect 1 "about.json" "$step"; restore
+echo >>"$step/about.json"; expect 1 "about.json" "$step"; restore
+rm "$step"/*; expect 1 "" "$step"; restore
+
+# as JSON
+truncate -s -1 "$step/state.h5"
+"$DCP_BIN/dcp-inspect" verify --json "$step" >"$dir/out" 2>"$dir/err" && fail "exit 0"
+/usr/bin/python3 - "$dir/out" <<'PY'
+import json, sys
+found = json.load(open(sys.argv[1]))
+assert found["intact"] is False and "state.h5" in found["damage"][0], found
+PY
+restore
+"$DCP_BIN/dcp-inspect" verify --json "$step" | grep -q '"intact": true' || fail "not intact"
