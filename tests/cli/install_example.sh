@@ -1,0 +1,30 @@
+#!/usr/bin/env bash
+# The installed package stands alone: the example is built against it, by CMake and by pkg-config,
+# away from the source tree, and gives one checksum and one file on any numbers of ranks.
+#   install_example.sh BUILD_DIR MPIRUN...
+set -euo pipefail
+build=$1
+mpirun=("${@:2}")
+dir=$(mktemp -d "${TMPDIR:-/tmp}/install_example.XXXXXX")
+trap 'rm -rf "$dir"' EXIT
+
+cmake --install "$build" --prefix "$dir/usr" >/dev/null
+cp -r "$DCP_SOURCE/examples/heat2d" "$dir/src"
+for program in run reshard export inspect bench; do
+    "$dir/usr/bin/dcp-$program" --version >/dev/null
+done
+
+cmake -S "$dir/src" -B "$dir/build" -DCMAKE_PREFIX_PATH="$dir/usr" >/dev/null
+cmake --build "$dir/build" >/dev/null
+export PKG_CONFIG_PATH=$(dirname "$(find "$dir/usr" -name dcp.pc)")
+libdir=$(pkg-config --variable=libdir dcp)
+cc -std=c11 -O2 -o "$dir/heat2d" "$dir/src/heat2d.c" $(pkg-config --cflags --libs dcp) \
+    -Wl,-rpath,"$libdir"
+
+# heat2d PROGRAM RANKS CHECKPOINTS STEPS: its checksum
+heat2d() { "${mpirun[@]}" -n "$2" "$1" "$dir/$3" "$4" 20 | sed 's/.*checksum //'; }
+whole=$(heat2d "$dir/build/heat2d" 1 whole 100)
+heat2d "$dir/heat2d" 3 parts 50 >/dev/null
+parts=$(heat2d "$dir/build/heat2d" 4 parts 100)
+[ -n "$whole" ] && [ "$whole" = "$parts" ] || { echo "checksums: $whole and $parts"; exit 1; }
+cmp "$dir/whole/step-00000100/state.h5" "$dir/parts/step-00000100/state.h5"
