@@ -36,7 +36,7 @@ bench() {
 
 row() { # LABEL "GB/s SECONDS" FIO
     awk -v label="$1" -v result="$2" -v fio="$3" 'BEGIN {
-        split(result, r, " "); printf "%-36s %6.2f %9s %8.2f\n", label, r[1], r[2], r[1] / fio }'
+        split(result, r, " "); printf "%-40s %6.2f %9s %8.2f\n", label, r[1], r[2], r[1] / fio }'
 }
 
 work() { # LABEL OPTIONS...
@@ -52,7 +52,7 @@ work() { # LABEL OPTIONS...
 fio_write=$(fio_gb write 48)
 fio_read=$(fio_gb read 7)
 rm -f "$scratch/fio"
-printf '%-36s %6s %9s %8s\n' "" GB/s seconds "of fio"
+printf '%-40s %6s %9s %8s\n' "" GB/s seconds "of fio"
 row "fio write, 4 MiB, O_DIRECT, io_uring" "$fio_write" "$fio_write"
 row "fio read" "$fio_read" "$fio_read"
 work "2.28 GB in 276 tensors" --layers 10 --hidden 1024 --vocab 32000

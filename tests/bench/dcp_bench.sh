@@ -1,0 +1,46 @@
+#!/usr/bin/env bash
+# dcp-bench: one JSON object a repeat; what 2 ranks saved 3 ranks and one without mpirun load; only
+# its own earlier steps go; a wrong use is exit 2.
+set -euo pipefail
+
+bench=$DCP_BIN/dcp-bench
+scratch=$(mktemp -d)
+trap 'rm -rf "$scratch"' EXIT
+cd "$scratch"
+small=(--layers 2 --hidden 24 --vocab 50)
+mpirun=(mpirun --oversubscribe -n)
+
+fail() { echo "dcp_bench.sh: $*" >&2; exit 1; }
+expect_status() { # STATUS COMMAND...
+    local want=$1 got=0
+    shift
+    "$@" >out 2>err || got=$?
+    [ "$got" = "$want" ] || fail "exit $got, expected $want: $* ($(cat err))"
+}
+expect_objects() { # COUNT OP RANKS, in the file out
+    local n
+    n=$(grep -c "^{\"op\":\"$2\",\"engine\":\"direct\",\"ranks\":$3,\"bytes\":223200,\"s\":" out || true)
+    [ "$n $(wc -l <out)" = "$1 $1" ] || fail "not $1 objects: $(cat out)"
+}
+
+mkdir -p dir/step-00000007
+touch dir/step-00000007/state.h5
+expect_status 0 "${mpirun[@]}" 2 "$bench" save dir "${small[@]}" --repeat 3
+expect_objects 3 save 2
+[ "$(cd dir && echo step-*)" = "step-00000007 step-00000010" ] || fail "steps: $(ls dir)"
+expect_status 0 "${mpirun[@]}" 3 "$bench" load dir "${small[@]}" --repeat 2
+expect_objects 2 load 3
+expect_status 0 "$bench" load dir "${small[@]}"
+expect_objects 1 load 1
+
+expect_status 1 "$bench" load dir --layers 2 --hidden 24 --vocab 51
+grep -q 'model.embed_tokens.weight' err || fail "no tensor named: $(cat err)"
+expect_status 2 "$bench" load nowhere "${small[@]}"
+expect_status 2 "$bench" async dir
+grep -q 'not asynchronous yet' err || fail "async: $(cat err)"
+expect_status 2 "$bench" erase dir
+expect_status 2 "$bench" save
+expect_status 2 "$bench" save dir --layers 0
+expect_status 2 "$bench" save dir --frobnicate
+expect_status 0 "$bench" --help
+expect_status 0 "$bench" --version
