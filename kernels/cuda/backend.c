@@ -1,0 +1,133 @@
+/* The CUDA backend: the current device, one stream, cuBLAS in plain fp32. Simple kernels whose sums
+ * have a fixed order, not yet tuned ones. */
+#include <stdio.h>
+#include <stdlib.h>
+
+#include "cuda.h"
+
+enum { WORKSPACE = 32 << 20 }; /* bytes; what cuBLAS asks for on Hopper */
+
+void cuda_check(kernels *k, cudaError_t status) {
+    cuda_state *state = cuda_of(k);
+    if (status != cudaSuccess && !state->failure) state->failure = cudaGetErrorString(status);
+}
+
+static int describe_device(cuda_state *state) {
+    struct cudaDeviceProp device;
+    int number = 0, version = 0;
+    if (cudaGetDevice(&number) || cudaGetDeviceProperties(&device, number) ||
+        state->blas.version(state->blas.handle, &version))
+        return KERNELS_NO_DEVICE;
+    snprintf(state->description, sizeof state->description, "cuBLAS %d sm_%d%d %s", version,
+             device.major, device.minor, device.name);
+    return KERNELS_OK;
+}
+
+static void release(cuda_state *state) {
+    cuda_blas_unload(&state->blas);
+    cudaFree(state->workspace);
+    if (state->stream) cudaStreamDestroy(state->stream);
+    free(state);
+}
+
+static int start(cuda_state *state) {
+    cuda_blas *blas = &state->blas;
+    if (cuda_blas_load(blas)) return KERNELS_NO_DEVICE;
+    if (cudaStreamCreateWithFlags(&state->stream, cudaStreamNonBlocking) ||
+        cudaMalloc(&state->workspace, WORKSPACE) || blas->create(&blas->handle))
+        return KERNELS_NO_MEMORY;
+    /* Pedantic: no TF32 and no emulation, whatever the environment asks of cuBLAS. */
+    if (blas->set_stream(blas->handle, state->stream) ||
+        blas->set_workspace(blas->handle, state->workspace, WORKSPACE) ||
+        blas->set_math_mode(blas->handle, CUBLAS_PEDANTIC_MATH))
+        return KERNELS_NO_DEVICE;
+    return describe_device(state);
+}
+
+static int cuda_open(kernels *k) {
+    int devices = 0;
+    if (cudaGetDeviceCount(&devices) || !devices) return KERNELS_NO_DEVICE;
+    cuda_state *state = calloc(1, sizeof *state);
+    if (!state) return KERNELS_NO_MEMORY;
+    int status = start(state);
+    if (status != KERNELS_OK) {
+        release(state);
+        return status;
+    }
+    k->state = state;
+    return KERNELS_OK;
+}
+
+static void cuda_close(kernels *k) { release(cuda_of(k)); }
+
+static const char *cuda_describe(const kernels *k) {
+    return ((const cuda_state *)k->state)->description;
+}
+
+static void *cuda_alloc(kernels *k, size_t bytes) {
+    (void)k;
+    void *memory = NULL;
+    return cudaMalloc(&memory, bytes ? bytes : 1) ? NULL : memory;
+}
+
+static void cuda_free(kernels *k, void *memory) { cuda_check(k, cudaFree(memory)); }
+
+static const char *cuda_sync(kernels *k) {
+    cuda_check(k, cudaStreamSynchronize(cuda_of(k)->stream));
+    return cuda_of(k)->failure;
+}
+
+static void transfer(kernels *k, void *to, const void *from, size_t bytes,
+                     enum cudaMemcpyKind kind) {
+    cuda_check(k, cudaMemcpyAsync(to, from, bytes, kind, cuda_of(k)->stream));
+    cuda_check(k, cudaStreamSynchronize(cuda_of(k)->stream));
+}
+
+static void cuda_upload(kernels *k, void *memory, const void *host, size_t bytes) {
+    transfer(k, memory, host, bytes, cudaMemcpyHostToDevice);
+}
+
+static void cuda_download(kernels *k, void *host, const void *memory, size_t bytes) {
+    transfer(k, host, memory, bytes, cudaMemcpyDeviceToHost);
+}
+
+void cuda_copy(kernels *k, float *y, const float *x, size_t n) {
+    cuda_check(k,
+               cudaMemcpyAsync(y, x, n * sizeof *y, cudaMemcpyDeviceToDevice, cuda_of(k)->stream));
+}
+
+void cuda_zero(kernels *k, float *x, size_t n) {
+    cuda_check(k, cudaMemsetAsync(x, 0, n * sizeof *x, cuda_of(k)->stream));
+}
+
+extern const kernels kernels_cuda;
+const kernels kernels_cuda = {
+    .name = "cuda",
+    .open = cuda_open,
+    .close = cuda_close,
+    .describe = cuda_describe,
+    .alloc = cuda_alloc,
+    .free = cuda_free,
+    .upload = cuda_upload,
+    .download = cuda_download,
+    .sync = cuda_sync,
+    .copy = cuda_copy,
+    .zero = cuda_zero,
+    .scale = cuda_scale,
+    .add = cuda_add,
+    .matmul = cuda_matmul,
+    .embedding_forward = cuda_embedding_forward,
+    .embedding_backward = cuda_embedding_backward,
+    .rmsnorm_forward = cuda_rmsnorm_forward,
+    .rmsnorm_backward = cuda_rmsnorm_backward,
+    .rope = cuda_rope,
+    .attention_scratch = cuda_attention_scratch,
+    .attention_forward = cuda_attention_forward,
+    .attention_backward = cuda_attention_backward,
+    .swiglu_forward = cuda_swiglu_forward,
+    .swiglu_backward = cuda_swiglu_backward,
+    .cross_entropy_forward = cuda_cross_entropy_forward,
+    .cross_entropy_backward = cuda_cross_entropy_backward,
+    .adamw = cuda_adamw,
+    .row_sumsq = cuda_row_sumsq,
+};

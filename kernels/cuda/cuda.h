@@ -1,0 +1,85 @@
+/* Functions of the CUDA backend, one file a group; kernels/kernels.h is their manual. Device code
+ * is in the .cu files, which export extern "C" launchers; all work of a backend runs in order on
+ * its one stream. */
+#ifndef KERNELS_CUDA_H
+#define KERNELS_CUDA_H
+
+#include <cublas_v2.h>
+#include <cuda_runtime_api.h>
+
+#include "kernels/kernels.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/* cuBLAS, loaded as the backend opens and not with the program: it costs 200 MB of memory and half
+ * a second, which runs on the CPU should not pay. */
+typedef struct cuda_blas {
+    void *library;
+    cublasHandle_t handle;
+    __typeof__(cublasCreate_v2) *create;
+    __typeof__(cublasDestroy_v2) *destroy;
+    __typeof__(cublasGetVersion_v2) *version;
+    __typeof__(cublasSetStream_v2) *set_stream;
+    __typeof__(cublasSetWorkspace_v2) *set_workspace;
+    __typeof__(cublasSetMathMode) *set_math_mode;
+    __typeof__(cublasSgemm_v2_64) *sgemm;
+    __typeof__(cublasGetStatusString) *status_string;
+} cuda_blas;
+
+/* Nonzero where the library or one of its functions is missing. */
+int cuda_blas_load(cuda_blas *blas);
+void cuda_blas_unload(cuda_blas *blas);
+
+typedef struct cuda_state {
+    cudaStream_t stream;
+    cuda_blas blas;
+    void *workspace;     /* cuBLAS': fixed, so that its bits do not change from call to call */
+    const char *failure; /* of the first call that failed */
+    char description[320];
+} cuda_state;
+
+static inline cuda_state *cuda_of(kernels *k) { return (cuda_state *)k->state; }
+
+/* Keeps the first failure. */
+void cuda_check(kernels *k, cudaError_t status);
+
+void cuda_copy(kernels *k, float *y, const float *x, size_t n);
+void cuda_zero(kernels *k, float *x, size_t n);
+void cuda_scale(kernels *k, float *x, float a, size_t n);
+void cuda_add(kernels *k, float *y, const float *x, size_t n);
+void cuda_matmul(kernels *k, float *c, const float *a, const float *b, size_t m, size_t n,
+                 size_t depth, unsigned flags);
+void cuda_embedding_forward(kernels *k, float *out, const float *table, const int32_t *ids,
+                            size_t rows, size_t dim);
+void cuda_embedding_backward(kernels *k, float *dtable, const float *dout, const int32_t *ids,
+                             size_t rows, size_t vocab, size_t dim);
+void cuda_rmsnorm_forward(kernels *k, float *out, float *rstd, const float *x, const float *weight,
+                          size_t rows, size_t dim, float eps);
+void cuda_rmsnorm_backward(kernels *k, float *dx, float *dweight, const float *dout, const float *x,
+                           const float *weight, const float *rstd, size_t rows, size_t dim,
+                           unsigned flags);
+void cuda_rope(kernels *k, float *x, const float *cosines, const float *sines, size_t batch,
+               size_t sequence, size_t heads, size_t dim, float sign);
+size_t cuda_attention_scratch(const kernels_attention *shape);
+void cuda_attention_forward(kernels *k, const kernels_attention *shape, float *out, float *lse,
+                            const float *q, const float *key, const float *value, float *scratch);
+void cuda_attention_backward(kernels *k, const kernels_attention *shape, float *dq, float *dkey,
+                             float *dvalue, const float *dout, const float *out, const float *lse,
+                             const float *q, const float *key, const float *value, float *scratch);
+void cuda_swiglu_forward(kernels *k, float *out, const float *gate, const float *up, size_t n);
+void cuda_swiglu_backward(kernels *k, float *dgate, float *dup, const float *dout,
+                          const float *gate, const float *up, size_t n);
+void cuda_cross_entropy_forward(kernels *k, double *losses, float *lse, const float *logits,
+                                const int32_t *targets, size_t rows, size_t vocab);
+void cuda_cross_entropy_backward(kernels *k, float *dlogits, const float *logits, const float *lse,
+                                 const int32_t *targets, size_t rows, size_t vocab, float scale);
+void cuda_adamw(kernels *k, float *param, float *exp_avg, float *exp_avg_sq, const float *grad,
+                size_t n, const kernels_adamw *options);
+void cuda_row_sumsq(kernels *k, double *out, const float *x, size_t rows, size_t dim);
+
+#ifdef __cplusplus
+}
+#endif
+#endif

@@ -1,0 +1,59 @@
+/* What the .cu files share: launches on the backend's stream, and sums over a block of threads in
+ * an order that depends on nothing but the block's size, which is always THREADS. */
+#ifndef KERNELS_CUDA_DEVICE_CUH
+#define KERNELS_CUDA_DEVICE_CUH
+
+#include "cuda.h"
+
+enum { THREADS = 256 };
+
+/* Nothing to do is no launch: an empty grid would be an error. */
+#define LAUNCH(k, kernel, blocks, shared_bytes, ...)                                               \
+    do {                                                                                           \
+        if ((blocks) > 0) {                                                                        \
+            kernel<<<(unsigned)(blocks), THREADS, (shared_bytes), cuda_of(k)->stream>>>(           \
+                __VA_ARGS__);                                                                      \
+            cuda_check((k), cudaGetLastError());                                                   \
+        }                                                                                          \
+    } while (0)
+
+/* Blocks for n elements; the kernel strides over what is left. */
+static inline size_t blocks_for(size_t n) {
+    size_t blocks = (n + THREADS - 1) / THREADS;
+    return blocks < 1u << 16 ? blocks : 1u << 16;
+}
+
+#define FOR_EACH(i, n)                                                                             \
+    for (size_t i = (size_t)blockIdx.x * THREADS + threadIdx.x; i < (n);                           \
+         i += (size_t)gridDim.x * THREADS)
+
+/* The sum of every thread's value, on every thread. All threads of the block call it. */
+template <typename T> __device__ T block_sum(T value) {
+    __shared__ T part[THREADS];
+    part[threadIdx.x] = value;
+    __syncthreads();
+    for (unsigned width = THREADS / 2; width; width /= 2) {
+        if (threadIdx.x < width) part[threadIdx.x] += part[threadIdx.x + width];
+        __syncthreads();
+    }
+    T sum = part[0];
+    __syncthreads();
+    return sum;
+}
+
+/* The largest likewise; a NaN anywhere shows in what is computed from it, not here. */
+static __device__ float block_max(float value) {
+    __shared__ float part[THREADS];
+    part[threadIdx.x] = value;
+    __syncthreads();
+    for (unsigned width = THREADS / 2; width; width /= 2) {
+        if (threadIdx.x < width)
+            part[threadIdx.x] = fmaxf(part[threadIdx.x], part[threadIdx.x + width]);
+        __syncthreads();
+    }
+    float most = part[0];
+    __syncthreads();
+    return most;
+}
+
+#endif

@@ -1,0 +1,133 @@
+/* What works row by row, a block a row: embedding, RMSNorm, cross-entropy, sums of squares. */
+#include <math.h>
+
+#include "device.cuh"
+
+static __global__ void embedding_forward_kernel(float *out, const float *table, const int32_t *ids,
+                                                size_t dim) {
+    size_t row = blockIdx.x;
+    const float *from = table + (size_t)ids[row] * dim;
+    for (size_t i = threadIdx.x; i < dim; i += THREADS) out[row * dim + i] = from[i];
+}
+
+void cuda_embedding_forward(kernels *k, float *out, const float *table, const int32_t *ids,
+                            size_t rows, size_t dim) {
+    LAUNCH(k, embedding_forward_kernel, rows, 0, out, table, ids, dim);
+}
+
+/* A block owns a row of the table and looks through all tokens in order: no atomic additions, whose
+ * order would change. */
+static __global__ void embedding_backward_kernel(float *dtable, const float *dout,
+                                                 const int32_t *ids, size_t rows, size_t dim) {
+    float *to = dtable + (size_t)blockIdx.x * dim;
+    for (size_t row = 0; row < rows; row++) {
+        if (ids[row] != (int32_t)blockIdx.x) continue;
+        for (size_t i = threadIdx.x; i < dim; i += THREADS) to[i] += dout[row * dim + i];
+    }
+}
+
+void cuda_embedding_backward(kernels *k, float *dtable, const float *dout, const int32_t *ids,
+                             size_t rows, size_t vocab, size_t dim) {
+    LAUNCH(k, embedding_backward_kernel, vocab, 0, dtable, dout, ids, rows, dim);
+}
+
+static __global__ void rmsnorm_forward_kernel(float *out, float *rstd, const float *x,
+                                              const float *weight, size_t dim, float eps) {
+    size_t row = blockIdx.x;
+    const float *in = x + row * dim;
+    float sum = 0.0f;
+    for (size_t i = threadIdx.x; i < dim; i += THREADS) sum += in[i] * in[i];
+    float scale = 1.0f / sqrtf(block_sum(sum) / (float)dim + eps);
+    if (threadIdx.x == 0) rstd[row] = scale;
+    for (size_t i = threadIdx.x; i < dim; i += THREADS)
+        out[row * dim + i] = weight[i] * (in[i] * scale);
+}
+
+void cuda_rmsnorm_forward(kernels *k, float *out, float *rstd, const float *x, const float *weight,
+                          size_t rows, size_t dim, float eps) {
+    LAUNCH(k, rmsnorm_forward_kernel, rows, 0, out, rstd, x, weight, dim, eps);
+}
+
+/* A thread owns a column and adds its rows in order. */
+static __global__ void rmsnorm_dweight_kernel(float *dweight, const float *dout, const float *x,
+                                              const float *rstd, size_t rows, size_t dim) {
+    FOR_EACH(i, dim) {
+        float sum = dweight[i];
+        for (size_t row = 0; row < rows; row++)
+            sum += dout[row * dim + i] * (x[row * dim + i] * rstd[row]);
+        dweight[i] = sum;
+    }
+}
+
+static __global__ void rmsnorm_dx_kernel(float *dx, const float *dout, const float *x,
+                                         const float *weight, const float *rstd, size_t dim,
+                                         bool add) {
+    size_t at = (size_t)blockIdx.x * dim;
+    float scale = rstd[blockIdx.x], sum = 0.0f;
+    for (size_t i = threadIdx.x; i < dim; i += THREADS) sum += dout[at + i] * weight[i] * x[at + i];
+    float share = block_sum(sum) / (float)dim * scale * scale;
+    for (size_t i = threadIdx.x; i < dim; i += THREADS) {
+        float d = scale * (dout[at + i] * weight[i] - x[at + i] * share);
+        dx[at + i] = add ? dx[at + i] + d : d;
+    }
+}
+
+/* The weight's gradient first: dx may take the place of dout or x. */
+void cuda_rmsnorm_backward(kernels *k, float *dx, float *dweight, const float *dout, const float *x,
+                           const float *weight, const float *rstd, size_t rows, size_t dim,
+                           unsigned flags) {
+    LAUNCH(k, rmsnorm_dweight_kernel, blocks_for(dim), 0, dweight, dout, x, rstd, rows, dim);
+    LAUNCH(k, rmsnorm_dx_kernel, rows, 0, dx, dout, x, weight, rstd, dim,
+           (flags & KERNELS_ADD) != 0);
+}
+
+static __global__ void cross_entropy_forward_kernel(double *losses, float *lse, const float *logits,
+                                                    const int32_t *targets, size_t vocab) {
+    size_t row = blockIdx.x;
+    const float *x = logits + row * vocab;
+    float most = -INFINITY, sum = 0.0f;
+    for (size_t i = threadIdx.x; i < vocab; i += THREADS) most = fmaxf(most, x[i]);
+    most = block_max(most);
+    for (size_t i = threadIdx.x; i < vocab; i += THREADS) sum += expf(x[i] - most);
+    sum = block_sum(sum);
+    if (threadIdx.x) return;
+    double log_sum = (double)most + log((double)sum);
+    int32_t target = targets[row];
+    lse[row] = (float)log_sum;
+    losses[row] = target == KERNELS_IGNORE ? 0.0 : log_sum - (double)x[target];
+}
+
+void cuda_cross_entropy_forward(kernels *k, double *losses, float *lse, const float *logits,
+                                const int32_t *targets, size_t rows, size_t vocab) {
+    LAUNCH(k, cross_entropy_forward_kernel, rows, 0, losses, lse, logits, targets, vocab);
+}
+
+static __global__ void cross_entropy_backward_kernel(float *dlogits, const float *logits,
+                                                     const float *lse, const int32_t *targets,
+                                                     size_t vocab, float scale) {
+    size_t row = blockIdx.x, at = row * vocab;
+    int32_t target = targets[row];
+    float log_sum = lse[row];
+    for (size_t i = threadIdx.x; i < vocab; i += THREADS) {
+        float d = scale * expf(logits[at + i] - log_sum);
+        d -= i == (size_t)target ? scale : 0.0f;
+        dlogits[at + i] = target == KERNELS_IGNORE ? 0.0f : d;
+    }
+}
+
+void cuda_cross_entropy_backward(kernels *k, float *dlogits, const float *logits, const float *lse,
+                                 const int32_t *targets, size_t rows, size_t vocab, float scale) {
+    LAUNCH(k, cross_entropy_backward_kernel, rows, 0, dlogits, logits, lse, targets, vocab, scale);
+}
+
+static __global__ void row_sumsq_kernel(double *out, const float *x, size_t dim) {
+    const float *row = x + (size_t)blockIdx.x * dim;
+    double sum = 0.0;
+    for (size_t i = threadIdx.x; i < dim; i += THREADS) sum += (double)row[i] * (double)row[i];
+    sum = block_sum(sum);
+    if (threadIdx.x == 0) out[blockIdx.x] = sum;
+}
+
+void cuda_row_sumsq(kernels *k, double *out, const float *x, size_t rows, size_t dim) {
+    LAUNCH(k, row_sumsq_kernel, rows, 0, out, x, dim);
+}
