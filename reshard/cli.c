@@ -6,6 +6,7 @@
 #include <errno.h>
 #include <getopt.h>
 #include <inttypes.h>
+#include <signal.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -132,6 +133,22 @@ int cli_report(const dcp_error *err) {
         cli_note("%s", err->message[0] ? err->message : dcp_status_text(err->status));
     return exit_status(err->status);
 }
+
+static volatile sig_atomic_t caught; /* a handler has no other way to tell */
+
+static void catch_signal(int number) {
+    (void)number;
+    caught = 1;
+}
+
+void cli_catch_signals(void) {
+    struct sigaction action = {.sa_handler = catch_signal, .sa_flags = (int)SA_RESETHAND};
+    sigaction(SIGINT, &action, NULL);
+    sigaction(SIGTERM, &action, NULL);
+    sigaction(SIGHUP, &action, NULL);
+}
+
+int cli_caught(void) { return caught; }
 
 int cli_parse_count(const char *option, const char *text, uint64_t max, uint64_t *out) {
     char *end;

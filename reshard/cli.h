@@ -43,6 +43,11 @@ int cli_fail_errno(const char *what, const char *path);
 int cli_report(const dcp_error *err);
 void cli_note(const char *fmt, ...) DCP_PRINTF(1, 2);
 
+/* From now on SIGINT, SIGTERM and SIGHUP only make cli_caught true: for programs that have to clean
+ * up what they began. A second signal ends the program. */
+void cli_catch_signals(void);
+int cli_caught(void);
+
 /* A whole number from 1 to max; 0 or CLI_USAGE. */
 int cli_parse_count(const char *option, const char *text, uint64_t max, uint64_t *out);
 /* "1.50 GB" into text[32]. */

@@ -97,9 +97,14 @@ static int is_empty_folder(const char *path) {
 }
 
 static int looks_like_export(const char *path) {
-    char config[PATH_MAX + 16];
-    snprintf(config, sizeof config, "%s/config.json", path);
-    return access(config, F_OK) == 0;
+    static const char *const names[] = {"model.safetensors", "model.safetensors.index.json"};
+    char file[PATH_MAX + 40];
+    int found = 0;
+    for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
+        snprintf(file, sizeof file, "%s/%s", path, names[i]);
+        found |= access(file, F_OK) == 0;
+    }
+    return found;
 }
 
 /* --force removes what it replaces, so it must be what this program writes. */
@@ -113,7 +118,7 @@ static int check_out(const settings *s) {
     if (!s->force) return cli_fail(CLI_USAGE, "%s: is there already; --force replaces it", s->out);
     if (!s->hdf5 && !looks_like_export(s->out))
         return cli_fail(CLI_USAGE,
-                        "%s: holds no config.json, so it is no earlier export; remove it "
+                        "%s: holds no model.safetensors, so it is no earlier export; remove it "
                         "yourself or choose another folder",
                         s->out);
     return 0;
@@ -204,6 +209,7 @@ int main(int argc, char **argv) {
     launch job;
     int status = parse(&s, argc, argv);
     if (status >= 0) return status;
+    cli_catch_signals();
     status = launch_start(&job);
     if (status == 0) status = run(&job, &s);
     launch_end(&job);

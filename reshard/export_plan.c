@@ -70,6 +70,8 @@ static int pass_pieces(const stream *s, uint64_t piece_elems, export_sink sink, 
     uint64_t elems = dcp_box_elems(&whole, s->stored->ndim);
     for (uint64_t first = 0; first < elems;) {
         dcp_error err = {0};
+        if (cli_caught())
+            return cli_fail(CLI_FAILED, "stopped by a signal: nothing is left behind");
         uint64_t n = pieces_next(&whole, s->stored->ndim, first, piece_elems, &piece);
         if (dcp_checkpoint_read(s->ckpt, s->stored->path, &piece, s->in, &err))
             return cli_report(&err);

@@ -82,6 +82,21 @@ gives 0 dcp-export "$dir/c" "$dir/plan" --dry-run --max-shard-size 20KB
 prints "$dir/plan/model-00001-of-"
 [ ! -e "$dir/plan" ] || fail "--dry-run wrote"
 gives 2 dcp-export "$dir/c" "$dir/no/such/parent"
+
+# stopped: all or nothing, and no half folder beside it
+dcp-export "$dir/c" "$dir/stopped" >"$dir/out" 2>"$dir/err" &
+until [ -n "$(find "$dir" -maxdepth 1 -name 'stopped*')" ]; do :; done
+kill -TERM $! 2>/dev/null || true
+status=0
+wait $! || status=$?
+case $status in
+0) [ -e "$dir/stopped/config.json" ] || fail "done, and yet incomplete" ;;
+3) [ ! -e "$dir/stopped" ] || fail "stopped, and yet there" ;;
+*) fail "a stopped export: exit $status" ;;
+esac
+no_leftovers "$dir"
+
+# damage
 size=$(stat -c %s "$dir/c/step-00000003/state.h5")
 printf '\377' | dd of="$dir/c/step-00000003/state.h5" bs=1 seek=$((size / 2)) conv=notrunc status=none
 gives 1 dcp-export "$dir/c" "$dir/bad"
