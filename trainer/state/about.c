@@ -1,0 +1,58 @@
+/* Naming the processor and the kernels, and noticing a change of either. */
+#include "about.h"
+
+#include <jansson.h>
+#include <limits.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "../say.h"
+
+/* "model name" of /proc/cpuinfo, where there is one. */
+static void processor_name(char *out, size_t size) {
+    snprintf(out, size, "unknown");
+    FILE *file = fopen("/proc/cpuinfo", "re");
+    if (!file) return;
+    char line[512];
+    while (fgets(line, sizeof line, file)) {
+        const char *colon = strchr(line, ':');
+        if (strncmp(line, "model name", 10) != 0 || !colon) continue;
+        snprintf(out, size, "%.*s", (int)strcspn(colon + 1, "\n"), colon + 1);
+        memmove(out, out + strspn(out, " "), strlen(out + strspn(out, " ")) + 1);
+        break;
+    }
+    fclose(file);
+}
+
+char *about_members(const char *kernels) {
+    char processor[256];
+    processor_name(processor, sizeof processor);
+    json_t *o = json_pack("{ssss}", "kernels", kernels, "processor", processor);
+    char *text = o ? json_dumps(o, JSON_COMPACT) : NULL;
+    json_decref(o);
+    return text;
+}
+
+static void compare(const json_t *about, const char *key, const char *here) {
+    const char *there = json_string_value(json_object_get(about, key));
+    if (there && strcmp(there, here) != 0)
+        say_warning(0,
+                    "the checkpoint was computed with %s \"%s\", here it is \"%s\": results may "
+                    "differ in their last digits",
+                    key, there, here);
+}
+
+void about_compare_kernels(const char *step_path, const char *kernels) {
+    char path[PATH_MAX], processor[256];
+    const int n = snprintf(path, sizeof path, "%s/about.json", step_path);
+    json_t *about = n > 0 && (size_t)n < sizeof path ? json_load_file(path, 0, NULL) : NULL;
+    if (!about) {
+        say_warning(0, "%s/about.json cannot be read: whether the bits stay the same is unknown",
+                    step_path);
+        return;
+    }
+    processor_name(processor, sizeof processor);
+    compare(about, "kernels", kernels);
+    compare(about, "processor", processor);
+    json_decref(about);
+}

@@ -1,0 +1,15 @@
+/* What about.json says of a run's arithmetic: equal bits are promised only by equal kernels on the
+ * same kind of processor. */
+#ifndef TRAINER_STATE_ABOUT_H
+#define TRAINER_STATE_ABOUT_H
+
+#include "dcp/error.h"
+
+/* Members for dcp_save_options.about_json; freed with free(). NULL: out of memory. kernels: what
+ * kernels.describe says. */
+char *about_members(const char *kernels);
+
+/* Warns where the step's about.json names other kernels or another processor, or cannot be read. */
+void about_compare_kernels(const char *step_path, const char *kernels);
+
+#endif

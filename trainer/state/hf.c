@@ -1,0 +1,52 @@
+/* Parameters from Hugging Face's safetensors. Each rank reads its own rows. */
+#include <stdlib.h>
+#include <string.h>
+
+#include "../fail.h"
+#include "dcp/safetensors.h"
+#include "match.h"
+#include "state.h"
+#include "widen.h"
+
+enum { PIECE_ELEMS = 1 << 18 };
+
+static int read_param(train_state *s, dcp_st_reader *reader, const fsdp_param *param, void *piece,
+                      dcp_error *err) {
+    const dcp_tensor *tensor = dcp_st_find(reader, param->info.name);
+    const uint64_t size = dcp_dtype_bytes(tensor->dtype);
+    const uint64_t first = param->box.start[0] * param->row_elems;
+    int status = DCP_OK;
+    for (uint64_t at = 0; at < param->elems && status == DCP_OK; at += PIECE_ELEMS) {
+        const uint64_t left = param->elems - at, n = left < PIECE_ELEMS ? left : PIECE_ELEMS;
+        status = dcp_st_read(reader, tensor->path, (first + at) * size, n * size, piece, err);
+        if (status == DCP_OK) widen(s->params + param->shard_at + at, piece, n, tensor->dtype);
+    }
+    return status;
+}
+
+static int match(const train_state *s, const dcp_st_reader *reader, const char *path,
+                 dcp_error *err) {
+    const size_t n = dcp_st_tensors(reader);
+    const dcp_tensor **list = calloc(n + 1, sizeof *list);
+    if (!list) return trainer_fail_memory(err, n * sizeof *list);
+    for (size_t i = 0; i < n; i++) list[i] = dcp_st_tensor(reader, i);
+    const found_tensors found = {.where = path, .prefix = "", .list = list, .n = n};
+    const int status = match_model(s->layout, &found, err);
+    free(list);
+    return status;
+}
+
+int state_read_hf(train_state *s, const char *path, dcp_error *err) {
+    dcp_st_reader *reader;
+    int status = dcp_st_open(path, &reader, err);
+    if (status != DCP_OK) return status;
+    void *piece = malloc(PIECE_ELEMS * sizeof(float));
+    if (!piece) status = trainer_fail_memory(err, PIECE_ELEMS * sizeof(float));
+    if (status == DCP_OK) status = match(s, reader, path, err);
+    for (size_t u = 0; u < s->layout->n; u++)
+        for (size_t i = 0; i < s->layout->units[u].n && status == DCP_OK; i++)
+            status = read_param(s, reader, &s->layout->units[u].params[i], piece, err);
+    free(piece);
+    dcp_st_close(reader);
+    return status;
+}

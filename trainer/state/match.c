@@ -1,0 +1,93 @@
+/* The first difference is told in full, the others are counted. */
+#include "match.h"
+
+#include <inttypes.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "../fail.h"
+
+typedef struct differences {
+    size_t n;
+    char first[600];
+} differences;
+
+static void differ(differences *d, const char *fmt, ...) DCP_PRINTF(2, 3);
+static void differ(differences *d, const char *fmt, ...) {
+    va_list args;
+    va_start(args, fmt);
+    if (d->n++ == 0) vsnprintf(d->first, sizeof d->first, fmt, args);
+    va_end(args);
+}
+
+static void shape_text(uint32_t ndim, const uint64_t *shape, char *out, size_t size) {
+    size_t at = (size_t)snprintf(out, size, "[");
+    for (uint32_t d = 0; d < ndim && at < size; d++)
+        at += (size_t)snprintf(out + at, size - at, d ? ",%" PRIu64 : "%" PRIu64, shape[d]);
+    if (at < size) snprintf(out + at, size - at, "]");
+}
+
+static int by_path(const void *key, const void *element) {
+    return strcmp(key, (*(const dcp_tensor *const *)element)->path);
+}
+
+const dcp_tensor *match_find(const found_tensors *found, const char *name) {
+    char path[DCP_MAX_PATH];
+    snprintf(path, sizeof path, "%s%s", found->prefix, name);
+    const dcp_tensor *const *at =
+        found->n ? bsearch(path, found->list, found->n, sizeof *found->list, by_path) : NULL;
+    return at ? *at : NULL;
+}
+
+static void compare_param(const model_param *param, const found_tensors *found, differences *d) {
+    const dcp_tensor *tensor = match_find(found, param->name);
+    char here[160], there[160];
+    shape_text(param->ndim, param->shape, here, sizeof here);
+    if (!tensor) {
+        differ(d, "%s %s is missing there", param->name, here);
+        return;
+    }
+    shape_text(tensor->ndim, tensor->shape, there, sizeof there);
+    if (strcmp(here, there) != 0)
+        differ(d, "%s is %s there, %s here", param->name, there, here);
+    else if (tensor->dtype != DCP_F32 && tensor->dtype != DCP_BF16 && tensor->dtype != DCP_F16)
+        differ(d, "%s is %s there, which is not widened to F32", param->name,
+               dcp_dtype_name(tensor->dtype));
+}
+
+static int may_be_surplus(const char *name) {
+    const char *dot = strrchr(name, '.');
+    return strcmp(name, "lm_head.weight") == 0 || (dot && strcmp(dot, ".inv_freq") == 0);
+}
+
+static int is_param(const fsdp_layout *layout, const char *name) {
+    for (size_t u = 0; u < layout->n; u++)
+        for (size_t i = 0; i < layout->units[u].n; i++)
+            if (strcmp(layout->units[u].params[i].info.name, name) == 0) return 1;
+    return 0;
+}
+
+static void compare_surplus(const fsdp_layout *layout, const found_tensors *found, differences *d) {
+    const size_t prefix = strlen(found->prefix);
+    for (size_t i = 0; i < found->n; i++) {
+        if (strncmp(found->list[i]->path, found->prefix, prefix) != 0) continue;
+        const char *name = found->list[i]->path + prefix;
+        if (!is_param(layout, name) && !may_be_surplus(name))
+            differ(d, "%s is there, and the model here has no such tensor", name);
+    }
+}
+
+int match_model(const fsdp_layout *layout, const found_tensors *found, dcp_error *err) {
+    differences d = {0};
+    for (size_t u = 0; u < layout->n; u++)
+        for (size_t i = 0; i < layout->units[u].n; i++)
+            compare_param(&layout->units[u].params[i].info, found, &d);
+    compare_surplus(layout, found, &d);
+    if (d.n == 0) return DCP_OK;
+    char more[48] = "";
+    if (d.n > 1) snprintf(more, sizeof more, " (and %zu more differences)", d.n - 1);
+    return trainer_fail(err, DCP_ERR_MISMATCH, "%s holds another model: %s%s", found->where,
+                        d.first, more);
+}

@@ -1,0 +1,124 @@
+/* Writing and reading the run's place. A resumed run goes on with the seed that it was started
+ * with, since the order of samples is a function of it; all else follows the configuration at hand,
+ * and differences are told. */
+#include "meta.h"
+
+#include <inttypes.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "../fail.h"
+#include "../say.h"
+
+json_t *meta_model(const json_t *given) {
+    json_t *stored = json_object();
+    const char *key;
+    json_t *value;
+    json_object_foreach((json_t *)given, key, value) {
+        if (key[0] == '_' || strcmp(key, "transformers_version") == 0) continue;
+        if (json_object_set(stored, key, value) != 0) {
+            json_decref(stored);
+            return NULL;
+        }
+    }
+    return stored;
+}
+
+/* What the learning rate is a function of, apart from the step. */
+static json_t *schedule_object(const config *c) {
+    static const char *const names[] = {
+        [SCHEDULE_CONSTANT] = "constant",
+        [SCHEDULE_LINEAR] = "linear",
+        [SCHEDULE_COSINE] = "cosine",
+        [SCHEDULE_WSD] = "wsd",
+    };
+    json_t *o = json_pack("{sssfsI}", "type", names[c->schedule], "lr", c->lr, "warmup_steps",
+                          (json_int_t)c->warmup_steps);
+    if (!o || c->schedule == SCHEDULE_CONSTANT) return o;
+    json_object_set_new(o, "max_steps", json_integer((json_int_t)c->max_steps));
+    json_object_set_new(o, "min_lr_ratio", json_real(c->min_lr_ratio));
+    if (c->schedule == SCHEDULE_WSD)
+        json_object_set_new(o, "decay_ratio", json_real(c->decay_ratio));
+    return o;
+}
+
+static json_t *data_object(const config *c, uint64_t epoch_samples) {
+    return json_pack("{sIsI}", "epoch_samples", (json_int_t)epoch_samples, "sequence_length",
+                     (json_int_t)c->sequence);
+}
+
+static json_t *random_object(const train_state *s) {
+    return json_pack("{sssI}", "generator", "philox4x32-10", "seed", (json_int_t)s->seed);
+}
+
+int meta_write(const train_state *s, const config *c, uint64_t epoch_samples, char **text,
+               dcp_error *err) {
+    json_t *o =
+        json_pack("{sIsIsososososo}", "samples", (json_int_t)s->samples, "tokens",
+                  (json_int_t)s->tokens, "rng", random_object(s), "schedule", schedule_object(c),
+                  "data", data_object(c, epoch_samples), "model", meta_model(c->model));
+    *text = o ? json_dumps(o, JSON_COMPACT | JSON_SORT_KEYS) : NULL;
+    json_decref(o);
+    return *text ? DCP_OK : trainer_fail_memory(err, 4096);
+}
+
+/* Warns of each key of the two objects whose values differ. */
+static void tell_differences(int rank, const char *what, const json_t *there, const json_t *here) {
+    json_t *all = json_copy((json_t *)here);
+    json_object_update_missing(all, (json_t *)there);
+    const char *key;
+    json_t *value;
+    json_object_foreach(all, key, value) {
+        const json_t *a = json_object_get(there, key), *b = json_object_get(here, key);
+        if (json_equal(a, b)) continue;
+        const size_t flags = JSON_ENCODE_ANY | JSON_COMPACT | JSON_REAL_PRECISION(15);
+        char *was = a ? json_dumps(a, flags) : NULL, *is = b ? json_dumps(b, flags) : NULL;
+        say_warning(rank, "the checkpoint was saved with %s.%s %s, the run goes on with %s", what,
+                    key, was ? was : "unset", is ? is : "unset");
+        free(was);
+        free(is);
+    }
+    json_decref(all);
+}
+
+static void tell_object(int rank, const char *what, const json_t *there, json_t *here) {
+    if (there && here) tell_differences(rank, what, there, here);
+    json_decref(here);
+}
+
+static int read_count(const json_t *o, const char *key, uint64_t *out, dcp_error *err) {
+    const json_t *value = json_object_get(o, key);
+    const json_int_t n = json_integer_value(value);
+    if (value && (!json_is_integer(value) || n < 0))
+        return trainer_fail(err, DCP_ERR_CORRUPT, "the checkpoint's \"%s\" is not a count", key);
+    *out = (uint64_t)n;
+    return DCP_OK;
+}
+
+static void read_seed(train_state *s, const config *c, const json_t *rng) {
+    const json_t *seed = json_object_get(rng, "seed");
+    s->seed = json_is_integer(seed) ? (uint64_t)json_integer_value(seed) : c->seed;
+    if (s->seed != c->seed)
+        say_warning(s->layout->rank,
+                    "seed %" PRIu64 " of the checkpoint is kept, not the configuration's %" PRIu64
+                    ": it orders the samples",
+                    s->seed, c->seed);
+}
+
+int meta_read(train_state *s, const config *c, uint64_t epoch_samples, uint64_t step,
+              const char *text, dcp_error *err) {
+    json_t *o = json_loads(text, 0, NULL);
+    if (!o) return trainer_fail(err, DCP_ERR_CORRUPT, "the checkpoint's JSON cannot be parsed");
+    const int rank = s->layout->rank;
+    int status = read_count(o, "samples", &s->samples, err);
+    if (status == DCP_OK) status = read_count(o, "tokens", &s->tokens, err);
+    if (status == DCP_OK) {
+        s->step = step;
+        read_seed(s, c, json_object_get(o, "rng"));
+        tell_object(rank, "model", json_object_get(o, "model"), meta_model(c->model));
+        tell_object(rank, "schedule", json_object_get(o, "schedule"), schedule_object(c));
+        tell_object(rank, "data", json_object_get(o, "data"), data_object(c, epoch_samples));
+    }
+    json_decref(o);
+    return status;
+}

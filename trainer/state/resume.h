@@ -1,0 +1,31 @@
+/* Where a run starts: from a checkpoint, from weights, or from random numbers. */
+#ifndef TRAINER_STATE_RESUME_H
+#define TRAINER_STATE_RESUME_H
+
+#include <mpi.h>
+
+#include "../config/config.h"
+#include "../models/model.h"
+#include "dcp/store.h"
+#include "state.h"
+
+typedef struct resume_from {
+    const config *c;
+    const model *m;
+    uint64_t epoch_samples;
+    const char *kernels; /* what computes, as about.json names it */
+    MPI_Comm comm;
+    dcp_comm *dcp; /* over the same ranks */
+    dcp_store *store;
+} resume_from;
+
+/* checkpoint.resume `never`: DCP_ERR_STATE where the directory holds steps and overwrite is not
+ * set. Not collective; every rank may call it before the store is opened. */
+int resume_check_never(const config *c, dcp_error *err);
+
+/* Collective: fills the state as checkpoint.resume and init say, tells the store where the run
+ * goes on, and says on rank 0 what was done. *resumed: 1 where it was a checkpoint of a run.
+ * DCP_ERR_CORRUPT: nothing intact is left. DCP_ERR_MISMATCH: another model's. */
+int resume(const resume_from *from, train_state *s, int *resumed, dcp_error *err);
+
+#endif

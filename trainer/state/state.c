@@ -1,0 +1,132 @@
+/* Shards in memory, and their registration with libdcp. All ranks register the same tensors in the
+ * same order; boxes of ranks that hold nothing are empty. */
+#include "state.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "../fail.h"
+#include "../random/random.h"
+
+static int take(train_state *s, float **out, dcp_error *err) {
+    const uint64_t elems = s->layout->shard_elems;
+    *out = s->k->alloc(s->k, elems * sizeof(float));
+    if (!*out) return trainer_fail_memory(err, elems * sizeof(float));
+    s->k->zero(s->k, *out, elems);
+    return DCP_OK;
+}
+
+int state_create(const fsdp_layout *layout, kernels *k, train_state **out, dcp_error *err) {
+    train_state *s = calloc(1, sizeof *s);
+    if (!s) return trainer_fail_memory(err, sizeof *s);
+    s->layout = layout;
+    s->k = k;
+    int status = take(s, &s->params, err);
+    if (status == DCP_OK) status = take(s, &s->grads, err);
+    if (status == DCP_OK) status = take(s, &s->exp_avg, err);
+    if (status == DCP_OK) status = take(s, &s->exp_avg_sq, err);
+    if (status == DCP_OK)
+        *out = s;
+    else
+        state_destroy(s);
+    return status;
+}
+
+static void drop_files(train_state *s) {
+    for (size_t i = 0; i < s->n_files; i++) {
+        free((char *)s->files[i].tensor.path);
+        free(s->files[i].data);
+    }
+    free(s->files);
+    s->files = NULL;
+    s->n_files = 0;
+}
+
+void state_destroy(train_state *s) {
+    if (!s) return;
+    drop_files(s);
+    float *const shards[] = {s->params, s->grads, s->exp_avg, s->exp_avg_sq};
+    for (size_t i = 0; i < sizeof shards / sizeof *shards; i++) s->k->free(s->k, shards[i]);
+    free(s);
+}
+
+static void randomize(const train_state *s, const fsdp_param *param, double std) {
+    float *out = s->params + param->shard_at;
+    const float constant = param->info.init == MODEL_INIT_ONES ? 1.0f : 0.0f;
+    if (param->info.init == MODEL_INIT_NORMAL)
+        random_normal(out, s->seed, random_stream(param->info.name),
+                      param->box.start[0] * param->row_elems, param->elems, std);
+    else
+        for (uint64_t i = 0; i < param->elems; i++) out[i] = constant;
+}
+
+void state_randomize(train_state *s, double std) {
+    for (size_t u = 0; u < s->layout->n; u++)
+        for (size_t i = 0; i < s->layout->units[u].n; i++)
+            randomize(s, &s->layout->units[u].params[i], std);
+}
+
+static int add(dcp_state *state, const char *section, const fsdp_param *param, float *storage,
+               dcp_error *err) {
+    char path[DCP_MAX_PATH];
+    snprintf(path, sizeof path, "/%s/%s", section, param->info.name);
+    const dcp_tensor tensor = fsdp_param_tensor(param, path);
+    return dcp_state_add(state, &tensor, &param->box, storage + param->shard_at, err);
+}
+
+static int add_section(const train_state *s, dcp_state *state, const char *section, float *storage,
+                       dcp_error *err) {
+    int status = DCP_OK;
+    for (size_t u = 0; u < s->layout->n; u++)
+        for (size_t i = 0; i < s->layout->units[u].n && status == DCP_OK; i++)
+            status = add(state, section, &s->layout->units[u].params[i], storage, err);
+    return status;
+}
+
+static int add_files(const train_state *s, dcp_state *state, dcp_error *err) {
+    int status = DCP_OK;
+    for (size_t i = 0; i < s->n_files && status == DCP_OK; i++)
+        status = dcp_state_add(state, &s->files[i].tensor, &s->files[i].box, s->files[i].data, err);
+    return status;
+}
+
+int state_register(const train_state *s, unsigned sections, dcp_state **out, dcp_error *err) {
+    dcp_state *state;
+    int status = dcp_state_create(&state, err);
+    if (status != DCP_OK) return status;
+    if (sections & STATE_MODEL) status = add_section(s, state, "model", s->params, err);
+    if (status == DCP_OK && sections & STATE_OPTIMIZER)
+        status = add_section(s, state, "optimizer/exp_avg", s->exp_avg, err);
+    if (status == DCP_OK && sections & STATE_OPTIMIZER)
+        status = add_section(s, state, "optimizer/exp_avg_sq", s->exp_avg_sq, err);
+    if (status == DCP_OK && sections & STATE_FILES) status = add_files(s, state, err);
+    if (status == DCP_OK)
+        *out = state;
+    else
+        dcp_state_destroy(state);
+    return status;
+}
+
+static int take_file(train_state *s, const dcp_tensor *tensor, dcp_error *err) {
+    kept_file *file = &s->files[s->n_files];
+    *file = (kept_file){.tensor = *tensor,
+                        .box = dcp_box_chunk(tensor, s->layout->rank, s->layout->world)};
+    const uint64_t bytes = dcp_box_elems(&file->box, tensor->ndim) * dcp_dtype_bytes(tensor->dtype);
+    file->tensor.path = strdup(tensor->path);
+    file->data = malloc(bytes + 1);
+    s->n_files++;
+    return file->tensor.path && file->data ? DCP_OK : trainer_fail_memory(err, bytes);
+}
+
+int state_take_files(train_state *s, const dcp_checkpoint *ckpt, dcp_error *err) {
+    drop_files(s);
+    s->files = calloc(dcp_checkpoint_tensors(ckpt) + 1, sizeof *s->files);
+    if (!s->files) return trainer_fail_memory(err, sizeof *s->files);
+    int status = DCP_OK;
+    for (size_t i = 0; i < dcp_checkpoint_tensors(ckpt) && status == DCP_OK; i++) {
+        const dcp_tensor *tensor = dcp_checkpoint_tensor(ckpt, i);
+        if (strncmp(tensor->path, "/files/", 7) == 0) status = take_file(s, tensor, err);
+    }
+    return status;
+}

@@ -1,0 +1,58 @@
+/* All that a checkpoint holds: this rank's shards of parameters and moments, what an import keeps
+ * for the export, and the few numbers that say where the run stands. */
+#ifndef TRAINER_STATE_STATE_H
+#define TRAINER_STATE_STATE_H
+
+#include <mpi.h>
+
+#include "../fsdp/layout.h"
+#include "dcp/checkpoint.h"
+#include "dcp/state.h"
+#include "kernels/kernels.h"
+
+/* A tensor of the section /files, cut on dimension 0 like any other. */
+typedef struct kept_file {
+    dcp_tensor tensor; /* its path is ours */
+    dcp_box box;
+    void *data;
+} kept_file;
+
+typedef struct train_state {
+    const fsdp_layout *layout;
+    kernels *k;
+    float *params, *grads, *exp_avg, *exp_avg_sq; /* [layout->shard_elems] each */
+    kept_file *files;
+    size_t n_files;
+    uint64_t step;            /* updates made */
+    uint64_t samples, tokens; /* consumed */
+    uint64_t seed;
+} train_state;
+
+/* Memory of this rank's shards, zeroed. Borrows layout and k. */
+int state_create(const fsdp_layout *layout, kernels *k, train_state **out, dcp_error *err);
+void state_destroy(train_state *s);
+
+/* A random start: each rank fills its own shards, with numbers that depend on the seed, the
+ * parameter's name and the element's index. std: of MODEL_INIT_NORMAL. */
+void state_randomize(train_state *s, double std);
+
+enum { STATE_MODEL = 1, STATE_OPTIMIZER = 2, STATE_FILES = 4, STATE_ALL = 7 };
+
+/* Sections of the state as libdcp sees it; borrows the memory of s. */
+int state_register(const train_state *s, unsigned sections, dcp_state **out, dcp_error *err);
+
+/* Takes over which files the checkpoint holds, with memory for this rank's part. */
+int state_take_files(train_state *s, const dcp_checkpoint *ckpt, dcp_error *err);
+
+/* Parameters from a Hugging Face folder or file, widened to fp32. Not collective. DCP_ERR_MISMATCH
+ * names what is missing, surplus or of another shape. */
+int state_read_hf(train_state *s, const char *path, dcp_error *err);
+
+/* Fills the state from an open checkpoint. Collective over `comm`, of which the
+ * checkpoint has a duplicate. sections: STATE_MODEL alone, or STATE_ALL; then *with_moments says
+ * whether there were moments. DCP_ERR_MISMATCH: it is one of another model, or has only some of the
+ * moments. */
+int state_load(train_state *s, MPI_Comm comm, dcp_checkpoint *ckpt, unsigned sections,
+               int *with_moments, dcp_error *err);
+
+#endif
