@@ -65,7 +65,8 @@ int model_run_set_batch(model_run *run, const int32_t *ids, const int32_t *targe
 /* Runs a stage. params: the unit's parameters, whole, in the unit's order. Stages run in order;
  * the last one also computes the loss. */
 void model_forward(model_run *run, size_t stage, const float *const *params);
-/* Runs a stage backwards, in reverse order. grads: the unit's gradients, +=. */
+/* Runs a stage backwards, in reverse order, once for each forward: gradients take the place of
+ * activations. grads: the unit's gradients, +=. */
 void model_backward(model_run *run, size_t stage, const float *const *params,
                     float *const *grads);
 /* Sum over this leaf's counted tokens of the negative log likelihood, times scale. */

@@ -6,8 +6,8 @@
  * Pointers are to the backend's memory (k->alloc), apart from those called host. No two pointers of
  * a call may overlap unless the line says that they may be equal.
  *
- * Promise: a function's bits depend on its arguments alone, not on addresses, on what ran before,
- * on the environment or on how many processes there are. Each sum has a fixed order, which may
+ * Promise: a function's bits depend on its arguments alone, not on addresses (multiples of 64 bytes;
+ * the CPU takes any), on what ran before, on the environment or on how many processes there are. Each sum has a fixed order, which may
  * depend on the kind of processor and on the shape. A rank computes with one thread.
  *
  * Work may be asynchronous; upload, download and sync wait for all that was asked before. Nothing
@@ -68,7 +68,7 @@ struct kernels {
     int (*open)(kernels *k);
     void (*close)(kernels *k);
     /* What computes, for people and for about.json: "oneDNN 2.6.3 avx512_core". Valid until the
-     * close. Equal texts promise equal bits. */
+     * close. Another text may mean other bits. */
     const char *(*describe)(const kernels *k);
 
     /* Memory, on 64-byte boundaries; NULL where there is not enough. Its content is undefined. */
