@@ -6,9 +6,10 @@
  * Pointers are to the backend's memory (k->alloc), apart from those called host. No two pointers of
  * a call may overlap unless the line says that they may be equal.
  *
- * Promise: a function's bits depend on its arguments alone, not on addresses (multiples of 64 bytes;
- * the CPU takes any), on what ran before, on the environment or on how many processes there are. Each sum has a fixed order, which may
- * depend on the kind of processor and on the shape. A rank computes with one thread.
+ * Promise: a function's bits depend on its arguments alone, not on addresses (multiples of 64
+ * bytes; the CPU takes any), on what ran before, on the environment or on how many processes there
+ * are. Each sum has a fixed order, which may depend on the kind of processor and on the shape. A
+ * rank computes with one thread.
  *
  * Work may be asynchronous; upload, download and sync wait for all that was asked before. Nothing
  * returns an error in between: a product that fails fills its output with NaN, and sync tells. */
