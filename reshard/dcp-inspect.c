@@ -4,6 +4,7 @@
 
 #include "cli.h"
 #include "inspect.h"
+#include "json_text.h"
 
 static const struct command {
     const char *name;
@@ -11,8 +12,7 @@ static const struct command {
 } commands[] = {{"ls", inspect_ls}, {"show", inspect_show}, {"verify", inspect_verify}};
 
 void inspect_print_json(json_t *root) {
-    json_dumpf(root, stdout, JSON_INDENT(2));
-    putchar('\n');
+    json_text_write(root, 0, stdout);
     json_decref(root);
 }
 

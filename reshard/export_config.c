@@ -6,6 +6,7 @@
 
 #include "cli.h"
 #include "export.h"
+#include "json_text.h"
 
 static const char *const architectures[][2] = {
     {"llama", "LlamaForCausalLM"},
@@ -52,7 +53,6 @@ static dcp_dtype main_dtype(const export_plan *plan) {
 
 int export_config(dcp_checkpoint *ckpt, const export_plan *plan, const char *dir) {
     char path[PATH_MAX + 16];
-    int status = 0;
     json_t *meta = json_loads(dcp_checkpoint_json(ckpt), 0, NULL);
     json_t *config = json_object_get(meta, "model");
     if (!json_is_object(config)) {
@@ -63,8 +63,9 @@ int export_config(dcp_checkpoint *ckpt, const export_plan *plan, const char *dir
     add_architecture(config);
     set_dtype(config, main_dtype(plan));
     snprintf(path, sizeof path, "%s/config.json", dir);
-    if (json_dump_file(config, path, JSON_INDENT(2) | JSON_SORT_KEYS))
-        status = cli_fail_errno("cannot write", path);
+    FILE *out = fopen(path, "w");
+    int failed = !out || json_text_write(config, JSON_SORT_KEYS, out);
+    if (out) failed |= fclose(out) != 0;
     json_decref(meta);
-    return status;
+    return failed ? cli_fail_errno("cannot write", path) : 0;
 }

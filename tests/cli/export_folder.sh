@@ -59,7 +59,9 @@ for name, value in stored.items():
         assert to != "bf16" and np.array_equal(got, want, equal_nan=True), (name, to)
 
 for folder, dtype in (("hf", "float32"), ("hf-bf16", "bfloat16"), ("hf-f16", "float16")):
-    config = json.load(open(f"{d}/{folder}/config.json"))
+    text = open(f"{d}/{folder}/config.json").read()
+    assert "1e-06" in text or "1e-6" in text, text
+    config = json.loads(text)
     assert config.pop("torch_dtype") == dtype
     assert config.pop("architectures") == ["Qwen3ForCausalLM"]
     assert config == {"model_type": "qwen3", "hidden_size": 96, "rms_norm_eps": 1e-6}
