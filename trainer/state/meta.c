@@ -54,7 +54,7 @@ static json_t *random_object(const train_state *s) {
 int meta_write(const train_state *s, const config *c, uint64_t epoch_samples, char **text,
                dcp_error *err) {
     json_t *o =
-        json_pack("{sIsIsososososo}", "samples", (json_int_t)s->samples, "tokens",
+        json_pack("{sIsIsosososo}", "samples", (json_int_t)s->samples, "tokens",
                   (json_int_t)s->tokens, "rng", random_object(s), "schedule", schedule_object(c),
                   "data", data_object(c, epoch_samples), "model", meta_model(c->model));
     *text = o ? json_dumps(o, JSON_COMPACT | JSON_SORT_KEYS) : NULL;

@@ -1,0 +1,185 @@
+/* Steps, lines and saves. A step's line is written before the step is saved: what a resumed run
+ * finds saved has its line. A save that fails is tried again after the next step; only the last one
+ * of a run must succeed. */
+#include <inttypes.h>
+#include <stdlib.h>
+
+#include "../agree.h"
+#include "../fail.h"
+#include "../say.h"
+#include "../state/about.h"
+#include "../state/meta.h"
+#include "dcp/save.h"
+#include "metrics.h"
+#include "signals.h"
+#include "step.h"
+#include "trainer.h"
+#include "usage.h"
+
+typedef struct loop {
+    trainer *t;
+    metrics *lines;      /* on rank 0; NULL: none, or given up */
+    uint64_t saved_step; /* that is in the store, or that was loaded */
+    int save_failed;     /* the last save did */
+    double line_at;      /* when the last line was written */
+    double save_s;       /* of saves since then */
+} loop;
+
+static int save(loop *l, dcp_error *err) {
+    trainer *t = l->t;
+    char *json = NULL, *about = NULL;
+    int status = meta_write(t->state, t->c, data_samples(t->samples), &json, err);
+    if (status == DCP_OK) about = about_members(t->k->describe(t->k));
+    if (status == DCP_OK && !about) status = trainer_fail_memory(err, 0);
+    status = agree(t->comm, status, err);
+    const dcp_save_options options = {.layout = DCP_LAYOUT_GLOBAL, .about_json = about};
+    if (status == DCP_OK)
+        status = dcp_save(t->store, t->state->step, t->registered, json, &options, NULL, err);
+    free(about);
+    free(json);
+    return status;
+}
+
+/* Saves the state unless it is saved. */
+static int save_state(loop *l, dcp_error *err) {
+    const uint64_t step = l->t->state->step;
+    if (l->saved_step == step) return DCP_OK;
+    const double start = MPI_Wtime();
+    const int status = save(l, err);
+    l->save_s += MPI_Wtime() - start;
+    l->save_failed = status != DCP_OK;
+    if (status == DCP_OK) l->saved_step = step;
+    return status;
+}
+
+/* A save that the run can do without for now. */
+static int try_to_save(loop *l) {
+    dcp_error err;
+    const int status = save_state(l, &err);
+    if (status != DCP_OK)
+        say_warning(l->t->rank,
+                    "step %" PRIu64 " is not saved: %s; older steps stay, training goes on",
+                    l->t->state->step, err.message);
+    return status == DCP_ERR_COMM ? EXIT_FAILED : EXIT_DONE;
+}
+
+/* The save with which the run ends: `done` where it succeeds. */
+static int save_and_end(loop *l, int done) {
+    const trainer *t = l->t;
+    dcp_error err;
+    if (save_state(l, &err) == DCP_OK) {
+        if (done == EXIT_STOPPED)
+            say(t->rank, "stopped by SIGTERM at step %" PRIu64 ", which is saved in %s",
+                t->state->step, t->c->dir);
+        else
+            say(t->rank, "done: step %" PRIu64 " is saved in %s", t->state->step, t->c->dir);
+        return done;
+    }
+    say(t->rank, "step %" PRIu64 " could not be saved: %s", t->state->step, err.message);
+    return EXIT_FAILED;
+}
+
+/* What rank 0 tells of all ranks: the largest memory, and the slowest rank's compute time over the
+ * mean. */
+static void gather_usage(const trainer *t, const step_result *r, step_metrics *v) {
+    const double compute = r->forward_s + r->backward_s;
+    double most[2] = {(double)usage_peak_bytes(), compute}, sum = compute;
+    const int root = t->rank == 0;
+    MPI_Reduce(root ? MPI_IN_PLACE : most, most, 2, MPI_DOUBLE, MPI_MAX, 0, t->comm);
+    MPI_Reduce(root ? MPI_IN_PLACE : &sum, &sum, 1, MPI_DOUBLE, MPI_SUM, 0, t->comm);
+    v->mem_peak_bytes = (uint64_t)most[0];
+    v->imbalance = sum > 0 ? most[1] * t->world / sum : 1;
+}
+
+static void write_line(loop *l, const step_metrics *v) {
+    dcp_error err;
+    metrics_print(v, l->t->c->max_steps);
+    if (!l->lines || metrics_write(l->lines, v, &err) == DCP_OK) return;
+    say_warning(0, "%s: no more lines are written", err.message);
+    metrics_close(l->lines);
+    l->lines = NULL;
+}
+
+static void report(loop *l, const step_result *r) {
+    const trainer *t = l->t;
+    const double now = MPI_Wtime(), tokens = (double)(t->c->batch * t->c->sequence);
+    step_metrics v = {.step = t->state->step,
+                      .loss = r->loss,
+                      .grad_norm = r->grad_norm,
+                      .lr = r->lr,
+                      .tokens = t->state->tokens,
+                      .step_s = now - l->line_at,
+                      .forward_s = r->forward_s,
+                      .backward_s = r->backward_s,
+                      .comm_s = r->comm_s,
+                      .optimizer_s = r->optimizer_s,
+                      .data_s = r->data_s,
+                      .save_stall_s = l->save_s,
+                      .partial_sums_bytes = fsdp_partial_bytes(t->sharded),
+                      .ranks = t->world};
+    v.tokens_per_s = tokens / v.step_s;
+    if (t->matmul_peak > 0)
+        v.mfu = model_flops_per_token(t->m, t->c->sequence) * v.tokens_per_s / t->matmul_peak;
+    gather_usage(t, r, &v);
+    if (t->rank == 0) write_line(l, &v);
+    l->line_at = now;
+    l->save_s = 0;
+}
+
+static int is_save_due(const loop *l) {
+    const uint64_t step = l->t->state->step, every = l->t->c->every;
+    if (step == l->t->c->max_steps) return 0; /* the run's last save follows */
+    return l->save_failed || (every > 0 && step % every == 0);
+}
+
+/* One step and what follows it; EXIT_DONE: go on. */
+static int advance(loop *l) {
+    step_result r = {0};
+    dcp_error err;
+    if (step_run(l->t, &r, &err) != DCP_OK) {
+        say(l->t->rank, "%s", err.message);
+        return EXIT_FAILED;
+    }
+    report(l, &r);
+    return is_save_due(l) ? try_to_save(l) : EXIT_DONE;
+}
+
+static int answer_save_request(loop *l) {
+    const int failed = try_to_save(l);
+    if (!failed && !l->save_failed)
+        say(l->t->rank, "SIGUSR1: step %" PRIu64 " is saved", l->t->state->step);
+    return failed;
+}
+
+static int run_steps(loop *l) {
+    const trainer *t = l->t;
+    if (t->state->step >= t->c->max_steps) {
+        say(t->rank, "step %" PRIu64 " of max_steps %" PRIu64 " is reached: nothing to do",
+            t->state->step, t->c->max_steps);
+        return EXIT_DONE;
+    }
+    int status = EXIT_DONE;
+    while (status == EXIT_DONE) {
+        const signal_requests asked = signals_take(t->comm);
+        if (asked.stop) return save_and_end(l, EXIT_STOPPED);
+        if (t->state->step == t->c->max_steps) return save_and_end(l, EXIT_DONE);
+        if (asked.save) status = answer_save_request(l);
+        if (status == EXIT_DONE) status = advance(l);
+    }
+    return status;
+}
+
+int trainer_loop(trainer *t) {
+    loop l = {.t = t, .saved_step = t->state->step, .line_at = MPI_Wtime()};
+    dcp_error err;
+    int status = DCP_OK;
+    if (t->rank == 0 && t->c->metrics)
+        status = metrics_open(t->c->metrics, t->state->step, &l.lines, &err);
+    if (agree(t->comm, status, &err) != DCP_OK) {
+        say(t->rank, "%s", err.message);
+        return EXIT_USAGE;
+    }
+    status = run_steps(&l);
+    metrics_close(l.lines);
+    return status;
+}

@@ -1,0 +1,106 @@
+/* Lines of the metrics file. Written with one write call each; a line that is incomplete or does
+ * not parse can only be the last one of a killed run. */
+#include "metrics.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <inttypes.h>
+#include <jansson.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "../fail.h"
+
+struct metrics {
+    int fd;
+    char *path;
+};
+
+static int fail_errno(const char *path, const char *what, dcp_error *err) {
+    return trainer_fail(err, DCP_ERR_IO, "metrics: %s %s: %s", what, path, strerror(errno));
+}
+
+/* Whether the line is one of a step up to `step`. */
+static int stays(const char *line, size_t length, uint64_t step) {
+    if (length == 0 || line[length - 1] != '\n') return 0;
+    json_t *object = json_loadb(line, length, 0, NULL);
+    const json_t *value = json_object_get(object, "step");
+    const int ok = json_is_integer(value) && (uint64_t)json_integer_value(value) <= step;
+    json_decref(object);
+    return ok;
+}
+
+/* Bytes of the lines that stay. */
+static off_t kept_bytes(const char *path, uint64_t step) {
+    FILE *file = fopen(path, "re");
+    if (!file) return 0;
+    char *line = NULL;
+    size_t room = 0;
+    off_t bytes = 0;
+    ssize_t n;
+    while ((n = getline(&line, &room, file)) > 0 && stays(line, (size_t)n, step)) bytes += n;
+    free(line);
+    fclose(file);
+    return bytes;
+}
+
+int metrics_open(const char *path, uint64_t step, metrics **out, dcp_error *err) {
+    metrics *m = calloc(1, sizeof *m);
+    if (m) m->path = strdup(path);
+    if (!m || !m->path) {
+        free(m);
+        return trainer_fail_memory(err, sizeof *m);
+    }
+    struct stat st;
+    m->fd = open(path, O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0666);
+    int status = m->fd >= 0 ? DCP_OK : fail_errno(path, "cannot open", err);
+    if (status == DCP_OK && fstat(m->fd, &st) == 0 && S_ISREG(st.st_mode) &&
+        ftruncate(m->fd, kept_bytes(path, step)) != 0)
+        status = fail_errno(path, "cannot cut", err);
+    if (status == DCP_OK)
+        *out = m;
+    else
+        metrics_close(m);
+    return status;
+}
+
+void metrics_close(metrics *m) {
+    if (!m) return;
+    if (m->fd >= 0) close(m->fd);
+    free(m->path);
+    free(m);
+}
+
+int metrics_write(metrics *m, const step_metrics *v, dcp_error *err) {
+    char line[1024];
+    const int n = snprintf(
+        line, sizeof line,
+        "{\"step\": %" PRIu64 ", \"loss\": %.9g, \"grad_norm\": %.9g, \"lr\": %.9g, "
+        "\"tokens\": %" PRIu64 ", \"tokens_per_s\": %.6g, \"mfu\": %.4g, \"step_s\": %.6g, "
+        "\"forward_s\": %.6g, \"backward_s\": %.6g, \"comm_s\": %.6g, \"optimizer_s\": %.6g, "
+        "\"data_s\": %.6g, \"save_stall_s\": %.6g, \"mem_peak_bytes\": %" PRIu64
+        ", \"partial_sums_bytes\": %" PRIu64 ", \"imbalance\": %.4g, \"ranks\": %d}\n",
+        v->step, v->loss, v->grad_norm, v->lr, v->tokens, v->tokens_per_s, v->mfu, v->step_s,
+        v->forward_s, v->backward_s, v->comm_s, v->optimizer_s, v->data_s, v->save_stall_s,
+        v->mem_peak_bytes, v->partial_sums_bytes, v->imbalance, v->ranks);
+    const ssize_t written = write(m->fd, line, (size_t)n);
+    if (written == n) return DCP_OK;
+    if (written >= 0) errno = ENOSPC; /* a short write to a file: the rest had no room */
+    return fail_errno(m->path, "cannot write", err);
+}
+
+void metrics_print(const step_metrics *v, uint64_t max_steps) {
+    printf("step %" PRIu64 "/%" PRIu64 "  loss %.5f  norm %.4f  lr %.3g  %" PRIu64 " tokens  "
+           "%.0f tok/s  mfu %.0f%%  step %.3f s (forward %.3f, backward %.3f, comm %.3f, "
+           "optimizer %.3f, data %.3f, save %.3f)  memory %.0f MiB",
+           v->step, max_steps, v->loss, v->grad_norm, v->lr, v->tokens, v->tokens_per_s,
+           100 * v->mfu, v->step_s, v->forward_s, v->backward_s, v->comm_s, v->optimizer_s,
+           v->data_s, v->save_stall_s, (double)v->mem_peak_bytes / 1048576);
+    if (v->partial_sums_bytes)
+        printf(" (%.0f of it partial sums)", (double)v->partial_sums_bytes / 1048576);
+    printf("  imbalance %.2f  %d ranks\n", v->imbalance, v->ranks);
+    fflush(stdout);
+}

@@ -1,0 +1,38 @@
+/* The metrics file: one JSON object a step. */
+#ifndef TRAINER_LOOP_METRICS_H
+#define TRAINER_LOOP_METRICS_H
+
+#include <stdint.h>
+
+#include "dcp/error.h"
+
+typedef struct step_metrics {
+    uint64_t step;
+    double loss, grad_norm, lr;
+    uint64_t tokens; /* consumed since the start of the run */
+    double tokens_per_s, mfu;
+    double step_s; /* from the last line to this one: with the save between them */
+    double forward_s, backward_s, comm_s, optimizer_s, data_s;
+    double save_stall_s; /* of the save between the last line and this one */
+    uint64_t mem_peak_bytes;
+    uint64_t partial_sums_bytes;
+    double imbalance;
+    int ranks;
+} step_metrics;
+
+typedef struct metrics metrics;
+
+/* Opens `path`, making it where it is missing, and drops the lines of steps after `step` and what
+ * was cut by a kill. A later write follows the last line that stays. */
+int metrics_open(const char *path, uint64_t step, metrics **out, dcp_error *err);
+/* NULL is ignored. */
+void metrics_close(metrics *m);
+
+/* Adds a line; it is in the file when this returns, so that a step that is saved has its line
+ * whatever happens then. */
+int metrics_write(metrics *m, const step_metrics *values, dcp_error *err);
+
+/* The same for people. */
+void metrics_print(const step_metrics *values, uint64_t max_steps);
+
+#endif

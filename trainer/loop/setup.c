@@ -1,0 +1,175 @@
+/* Preparing a run. The order puts what is cheap and most often wrong first, and touches the
+ * checkpoint directory only when nothing else can fail any more. Ranks agree after each part. */
+#include <inttypes.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "../agree.h"
+#include "../fail.h"
+#include "../optim/norm.h"
+#include "../say.h"
+#include "../state/resume.h"
+#include "dcp/mpi.h"
+#include "trainer.h"
+#include "usage.h"
+
+int trainer_exit_status(int status) {
+    switch (status) {
+    case DCP_OK:
+        return EXIT_DONE;
+    case DCP_ERR_CORRUPT:
+        return EXIT_CORRUPT;
+    case DCP_ERR_IO:
+    case DCP_ERR_NO_SPACE:
+    case DCP_ERR_COMM:
+    case DCP_ERR_NO_MEMORY:
+        return EXIT_FAILED;
+    default:
+        return EXIT_USAGE;
+    }
+}
+
+static int open_model(trainer *t, dcp_error *err) {
+    dcp_error why;
+    const int status = model_create(t->c->model, &t->m, &why);
+    if (status != DCP_OK) return trainer_fail(err, status, "model: %s", why.message);
+    if (t->c->sequence > model_max_sequence(t->m))
+        return trainer_fail(err, DCP_ERR_ARG,
+                            "data.sequence_length: %" PRIu64
+                            " is more than the model's max_position_embeddings %" PRIu64,
+                            t->c->sequence, model_max_sequence(t->m));
+    return DCP_OK;
+}
+
+static int open_data(trainer *t, dcp_error *err) {
+    const data_options options = {.type = t->c->data_type,
+                                  .path = t->c->data_path,
+                                  .sequence = t->c->sequence,
+                                  .batch = t->c->batch,
+                                  .vocab = model_vocab(t->m)};
+    return data_open(&options, &t->samples, err);
+}
+
+/* Ranks of several hosts may see different files under one path. */
+static int compare_data(const trainer *t, dcp_error *err) {
+    const uint64_t own = data_fingerprint(t->samples);
+    uint64_t both[2] = {own, ~own};
+    MPI_Allreduce(MPI_IN_PLACE, both, 2, MPI_UINT64_T, MPI_MIN, t->comm);
+    if (both[0] == own && ~both[1] == own) return DCP_OK;
+    return trainer_fail(err, DCP_ERR_ARG, "data.path: ranks see different files or sizes under %s",
+                        t->c->data_path);
+}
+
+static int make_state(trainer *t, dcp_error *err) {
+    if (kernels_open("cpu", &t->k) != KERNELS_OK) return trainer_fail_memory(err, 0);
+    int status = fsdp_layout_of_model(t->m, t->rank, t->world, &t->layout, err);
+    if (status == DCP_OK) status = adamw_create(t->c, t->layout, t->k, &t->optimizer, err);
+    return status;
+}
+
+static void tell_plan(const trainer *t) {
+    const uint64_t leaves = config_leaves(t->c), world = (uint64_t)t->world;
+    say(t->rank,
+        "%.2f M parameters in %zu units on %d ranks, %.1f MiB of state a rank; "
+        "%" PRIu64 " micro-batches a step, at most %" PRIu64 " a rank; %" PRIu64
+        " samples an epoch; %s",
+        (double)t->layout->total_params * 1e-6, t->layout->n, t->world,
+        16 * (double)t->layout->shard_elems / 1048576, leaves, (leaves + world - 1) / world,
+        data_samples(t->samples), t->k->describe(t->k));
+}
+
+int trainer_plan(trainer *t, const config *c, MPI_Comm comm, dcp_error *err) {
+    *t = (trainer){.c = c, .comm = comm};
+    MPI_Comm_rank(comm, &t->rank);
+    MPI_Comm_size(comm, &t->world);
+    int status = agree(comm, open_model(t, err), err);
+    if (status != DCP_OK) return trainer_exit_status(status);
+    status = agree(comm, open_data(t, err), err);
+    if (status == DCP_OK) status = agree(comm, compare_data(t, err), err);
+    if (status != DCP_OK) return status == DCP_ERR_NO_MEMORY ? EXIT_FAILED : EXIT_USAGE;
+    status = agree(comm, make_state(t, err), err);
+    if (status != DCP_OK) return trainer_exit_status(status);
+    status = agree(comm, resume_check_never(c, err), err);
+    if (status == DCP_OK) tell_plan(t);
+    return trainer_exit_status(status);
+}
+
+static int open_store(trainer *t, dcp_error *err) {
+    const dcp_store_options options = {.keep = t->c->keep, .tool = "dcp-train", .log = say_log};
+    dcp_error why;
+    int status = agree(t->comm, dcp_comm_from_mpi(t->comm, &t->dcp, &why), &why);
+    if (status == DCP_OK) status = dcp_store_open(t->dcp, t->c->dir, &options, &t->store, &why);
+    if (status == DCP_OK) return EXIT_DONE;
+    trainer_fail(err, status, "checkpoint.dir: %s", why.message);
+    /* a directory that cannot be written is a wrong directory */
+    return status == DCP_ERR_IO ? EXIT_USAGE : trainer_exit_status(status);
+}
+
+/* An accumulation that the number of ranks contradicts is a mistake at the start of a run; later it
+ * is what is left of another number of ranks. */
+static int check_accumulation(const trainer *t, dcp_error *err) {
+    const int status = config_check_world(t->c, t->world, err);
+    if (status == DCP_OK || !t->resumed) return status;
+    say_warning(t->rank, "%s; ignored, since the run is resumed", err->message);
+    return DCP_OK;
+}
+
+static int make_leaves(trainer *t, dcp_error *err) {
+    const uint64_t leaf = t->c->micro * t->c->sequence, leaves = config_leaves(t->c);
+    const uint64_t most = fsdp_micro_steps(t->sharded);
+    if (leaf > SIZE_MAX / sizeof *t->ids / most) return trainer_fail_memory(err, SIZE_MAX);
+    t->ids = malloc(most * leaf * sizeof *t->ids);
+    t->targets = malloc(most * leaf * sizeof *t->targets);
+    t->losses = malloc(leaves * sizeof *t->losses);
+    t->rows = malloc((norm_rows(t->layout) + 1) * sizeof *t->rows);
+    if (t->ids && t->targets && t->losses && t->rows) return DCP_OK;
+    return trainer_fail_memory(err, most * leaf * sizeof *t->ids);
+}
+
+static int make_work(trainer *t, dcp_error *err) {
+    const fsdp_options options = {.leaves = config_leaves(t->c), .prefetch = t->c->prefetch};
+    int status = fsdp_create(t->m, t->layout, t->k, t->comm, &options, t->state->params,
+                             t->state->grads, &t->sharded, err);
+    if (status == DCP_OK) status = make_leaves(t, err);
+    if (status == DCP_OK && (uint64_t)t->rank < options.leaves)
+        status = model_run_create(t->m, t->c->micro, t->c->sequence, &t->run, err);
+    if (status == DCP_OK) status = state_register(t->state, STATE_ALL, &t->registered, err);
+    return status;
+}
+
+int trainer_start(trainer *t, dcp_error *err) {
+    int status = agree(t->comm, state_create(t->layout, t->k, &t->state, err), err);
+    if (status != DCP_OK) return trainer_exit_status(status);
+    const int failed = open_store(t, err);
+    if (failed) return failed;
+    const resume_from from = {.c = t->c,
+                              .m = t->m,
+                              .epoch_samples = data_samples(t->samples),
+                              .kernels = t->k->describe(t->k),
+                              .comm = t->comm,
+                              .dcp = t->dcp,
+                              .store = t->store};
+    status = resume(&from, t->state, &t->resumed, err);
+    if (status == DCP_OK) status = agree(t->comm, check_accumulation(t, err), err);
+    if (status == DCP_OK) status = agree(t->comm, make_work(t, err), err);
+    if (status == DCP_OK) t->matmul_peak = usage_matmul_peak(t->k, t->comm);
+    return trainer_exit_status(status);
+}
+
+void trainer_end(trainer *t) {
+    free(t->rows);
+    free(t->losses);
+    free(t->targets);
+    free(t->ids);
+    if (t->registered) dcp_state_destroy(t->registered);
+    model_run_destroy(t->run);
+    fsdp_destroy(t->sharded);
+    dcp_store_close(t->store);
+    dcp_comm_destroy(t->dcp);
+    state_destroy(t->state);
+    adamw_destroy(t->optimizer);
+    fsdp_layout_destroy(t->layout);
+    data_close(t->samples);
+    model_destroy(t->m);
+    kernels_close(t->k);
+}

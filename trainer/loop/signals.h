@@ -1,0 +1,19 @@
+/* Requests from outside: SIGTERM asks to save and end, SIGUSR1 to save now and go on. */
+#ifndef TRAINER_LOOP_SIGNALS_H
+#define TRAINER_LOOP_SIGNALS_H
+
+#include <mpi.h>
+
+typedef struct signal_requests {
+    int stop, save;
+} signal_requests;
+
+/* Takes the signals from now on. Called before anything that takes time: until then SIGUSR1 ends
+ * the process. */
+void signals_install(void);
+
+/* Collective: what any rank was asked since the last call. A request reaches some ranks before
+ * others, or only one; all of them act on it after the same step. */
+signal_requests signals_take(MPI_Comm comm);
+
+#endif

@@ -1,0 +1,117 @@
+/* Reading a step's leaves, computing their gradients, and the update. Every number that leaves this
+ * file is the same on all ranks and for any number of them: losses are one value a leaf, added in
+ * leaf order; the norm is an exact sum. */
+#include "step.h"
+
+#include <inttypes.h>
+#include <math.h>
+#include <string.h>
+
+#include "../agree.h"
+#include "../fail.h"
+#include "../optim/norm.h"
+#include "../optim/schedule.h"
+
+/* This rank's leaf of a micro-step; leaves or more where it has none. */
+static uint64_t leaf_of(const trainer *t, uint64_t micro) {
+    return micro * (uint64_t)t->world + (uint64_t)t->rank;
+}
+
+static int read_leaves(trainer *t, uint64_t *counted, dcp_error *err) {
+    const uint64_t leaves = config_leaves(t->c), size = t->c->micro * t->c->sequence;
+    *counted = 0;
+    for (uint64_t i = 0; leaf_of(t, i) < leaves; i++) {
+        const uint64_t first = t->state->samples + leaf_of(t, i) * t->c->micro;
+        uint64_t n;
+        const int status = data_read(t->samples, t->state->seed, first, t->c->micro,
+                                     t->ids + i * size, t->targets + i * size, &n, err);
+        if (status != DCP_OK) return status;
+        *counted += n;
+    }
+    return DCP_OK;
+}
+
+/* All leaves of this rank; how many tokens count in the whole step. */
+static int read_step(trainer *t, uint64_t *counted, dcp_error *err) {
+    int status = agree(t->comm, read_leaves(t, counted, err), err);
+    if (status != DCP_OK) return status;
+    MPI_Allreduce(MPI_IN_PLACE, counted, 1, MPI_UINT64_T, MPI_SUM, t->comm);
+    if (*counted > 0) return DCP_OK;
+    return trainer_fail(err, DCP_ERR_ARG, "no token of this step's batch counts for the loss");
+}
+
+static int compute_leaf(trainer *t, uint64_t micro, float scale, dcp_error *err) {
+    const uint64_t leaf = leaf_of(t, micro), size = t->c->micro * t->c->sequence;
+    if (leaf >= config_leaves(t->c)) {
+        fsdp_micro_step(t->sharded, micro, NULL);
+        return DCP_OK;
+    }
+    const int status =
+        model_run_set_batch(t->run, t->ids + micro * size, t->targets + micro * size, scale, err);
+    fsdp_micro_step(t->sharded, micro, status == DCP_OK ? t->run : NULL);
+    t->losses[leaf] = model_run_loss(t->run);
+    return status;
+}
+
+/* Gradients of all leaves, in the shards; the step's loss. */
+static int compute(trainer *t, uint64_t counted, step_result *out, dcp_error *err) {
+    const uint64_t leaves = config_leaves(t->c);
+    const float scale = (float)(1.0 / (double)counted);
+    int status = DCP_OK;
+    memset(t->losses, 0, leaves * sizeof *t->losses);
+    fsdp_step_begin(t->sharded);
+    for (uint64_t i = 0; i < fsdp_micro_steps(t->sharded); i++) {
+        dcp_error why;
+        const int failed = compute_leaf(t, i, scale, &why);
+        if (failed && !status) status = trainer_fail(err, failed, "%s", why.message);
+    }
+    status = agree(t->comm, status, err);
+    if (status != DCP_OK) return status;
+    const double start = MPI_Wtime();
+    MPI_Allreduce(MPI_IN_PLACE, t->losses, (int)leaves, MPI_DOUBLE, MPI_SUM, t->comm);
+    out->loss = 0;
+    for (uint64_t leaf = 0; leaf < leaves; leaf++) out->loss += t->losses[leaf];
+    const fsdp_times times = fsdp_step_times(t->sharded);
+    out->forward_s = times.forward;
+    out->backward_s = times.backward;
+    out->comm_s = times.comm + MPI_Wtime() - start;
+    return DCP_OK;
+}
+
+static int check_finite(const trainer *t, const step_result *r, dcp_error *err) {
+    const char *failed = t->k->sync(t->k);
+    if (failed) return trainer_fail(err, DCP_ERR_NO_MEMORY, "%s", failed);
+    if (isfinite(r->loss) && isfinite(r->grad_norm)) return DCP_OK;
+    return trainer_fail(err, DCP_ERR_STATE,
+                        "step %" PRIu64 ": loss %g, gradient norm %g: the run has diverged; lower "
+                        "optimizer.params.lr, or go back to an older step",
+                        t->state->step + 1, r->loss, r->grad_norm);
+}
+
+static void update(trainer *t, const step_result *r) {
+    train_state *s = t->state;
+    const double limit = t->c->clipping;
+    const double scale = limit > 0 ? fmin(1.0, limit / (r->grad_norm + 1e-6)) : 1.0;
+    adamw_step(t->optimizer, s->params, s->grads, s->exp_avg, s->exp_avg_sq, r->lr, scale,
+               s->step + 1);
+    s->step++;
+    s->samples += t->c->batch;
+    s->tokens += t->c->batch * t->c->sequence;
+}
+
+int step_run(trainer *t, step_result *out, dcp_error *err) {
+    uint64_t counted;
+    const double start = MPI_Wtime();
+    int status = read_step(t, &counted, err);
+    out->data_s = MPI_Wtime() - start;
+    if (status == DCP_OK) status = compute(t, counted, out, err);
+    if (status != DCP_OK) return status;
+    const double computed = MPI_Wtime();
+    out->grad_norm = norm_of_shards(t->layout, t->k, t->comm, t->state->grads, t->rows);
+    status = agree(t->comm, check_finite(t, out, err), err);
+    if (status != DCP_OK) return status;
+    out->lr = schedule_lr(t->c, t->state->step + 1);
+    update(t, out);
+    out->optimizer_s = MPI_Wtime() - computed;
+    return DCP_OK;
+}

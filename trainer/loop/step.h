@@ -1,0 +1,17 @@
+/* One optimizer update. */
+#ifndef TRAINER_LOOP_STEP_H
+#define TRAINER_LOOP_STEP_H
+
+#include "trainer.h"
+
+typedef struct step_result {
+    double loss, grad_norm, lr; /* as computed in this step, before its update */
+    double data_s, optimizer_s, comm_s;
+    double forward_s, backward_s;
+} step_result;
+
+/* Collective: trainer->state becomes that of the next step. On failure it stays that of the last
+ * one: parameters and moments are changed by the update alone, which cannot fail. */
+int step_run(trainer *t, step_result *out, dcp_error *err);
+
+#endif

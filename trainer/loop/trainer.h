@@ -1,0 +1,62 @@
+/* A run: everything that a training step works with. */
+#ifndef TRAINER_LOOP_TRAINER_H
+#define TRAINER_LOOP_TRAINER_H
+
+#include <mpi.h>
+
+#include "../config/config.h"
+#include "../data/data.h"
+#include "../fsdp/fsdp.h"
+#include "../models/model.h"
+#include "../optim/adamw.h"
+#include "../state/state.h"
+#include "dcp/store.h"
+#include "kernels/kernels.h"
+
+typedef struct trainer {
+    const config *c;
+    MPI_Comm comm;
+    int rank, world;
+    kernels *k;
+    model *m;
+    data *samples;
+    fsdp_layout *layout;
+    train_state *state;
+    dcp_comm *dcp;
+    dcp_store *store;
+    dcp_state *registered; /* the state as libdcp saves it */
+    fsdp *sharded;
+    adamw *optimizer;
+    model_run *run;         /* activations of one leaf */
+    int32_t *ids, *targets; /* all leaves of this rank in a step */
+    double *losses;         /* [leaves] */
+    double *rows;           /* scratch of the norm */
+    double matmul_peak;     /* of all ranks, operations a second; 0: unknown */
+    int resumed;            /* from a checkpoint of a run */
+} trainer;
+
+/* How main ends. */
+enum {
+    EXIT_DONE = 0,
+    EXIT_CORRUPT = 1,
+    EXIT_USAGE = 2,
+    EXIT_FAILED = 3,
+    EXIT_STOPPED = 143,
+};
+
+/* The exit status of a failure at the start. */
+int trainer_exit_status(int status);
+
+/* Collective: checks what the configuration asks for and prepares everything up to the first
+ * step, in two parts. `plan` reads and writes no checkpoint and makes no file; it also tells what
+ * is going to happen. `start` takes the directory's lock and loads. 0, or an exit status, with
+ * `err` filled. In either case trainer_end frees what was made. */
+int trainer_plan(trainer *t, const config *c, MPI_Comm comm, dcp_error *err);
+int trainer_start(trainer *t, dcp_error *err);
+void trainer_end(trainer *t);
+
+/* Collective: trains until the last step, or until a signal asks to stop. An exit status; failures
+ * have been told. */
+int trainer_loop(trainer *t);
+
+#endif
