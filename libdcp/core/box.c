@@ -32,6 +32,10 @@ dcp_box dcp_box_whole(const dcp_tensor *tensor) {
 
 dcp_box dcp_box_chunk(const dcp_tensor *tensor, int rank, int world) {
     dcp_box box = dcp_box_whole(tensor);
+    if (!tensor->ndim) {
+        box.count[0] = rank == 0;
+        return box;
+    }
     uint64_t rows = box.count[0], n = (uint64_t)world, r = (uint64_t)rank;
     uint64_t chunk = rows / n + (rows % n != 0);
     box.start[0] = chunk && r > rows / chunk ? rows : r * chunk;

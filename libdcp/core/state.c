@@ -3,6 +3,7 @@
 #include "core/state.h"
 
 #include <search.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -84,9 +85,15 @@ static state_tensor *find(const dcp_state *state, const char *path) {
     return node ? *(state_tensor **)node : NULL;
 }
 
+/* key: a folder with its '/'. Equal is what lies in it, which is one range of the order by path. */
+static int by_folder(const void *key, const void *tensor) {
+    const char *folder = key;
+    return strncmp(folder, ((const state_tensor *)tensor)->tensor.path, strlen(folder));
+}
+
 /* A tensor can't be a folder of another one: HDF5 has either a dataset or a group at a path. */
-static int above_another(const dcp_state *state, const char *path, dcp_error *err) {
-    char folder[DCP_MAX_PATH + 1];
+static int check_folders(const dcp_state *state, const char *path, dcp_error *err) {
+    char folder[DCP_MAX_PATH + 2];
     for (const char *c = strchr(path + 1, '/'); c; c = strchr(c + 1, '/')) {
         memcpy(folder, path, (size_t)(c - path));
         folder[c - path] = 0;
@@ -94,6 +101,11 @@ static int above_another(const dcp_state *state, const char *path, dcp_error *er
             return core_fail(err, DCP_ERR_ARG, "tensor %s: %s is a tensor, not a folder", path,
                              folder);
     }
+    snprintf(folder, sizeof folder, "%s/", path);
+    void *node = tfind(folder, (void *const *)&state->by_path, by_folder);
+    if (node)
+        return core_fail(err, DCP_ERR_ARG, "tensor %s: it is the folder of tensor %s", path,
+                         (*(state_tensor **)node)->tensor.path);
     return DCP_OK;
 }
 
@@ -141,7 +153,7 @@ static int grow(dcp_state *state) {
 
 static int tensor_insert(dcp_state *state, const dcp_tensor *tensor, uint64_t bytes,
                          state_tensor **out, dcp_error *err) {
-    int status = above_another(state, tensor->path, err);
+    int status = check_folders(state, tensor->path, err);
     if (status) return status;
     state_tensor *t = calloc(1, sizeof *t);
     char *path = strdup(tensor->path);
