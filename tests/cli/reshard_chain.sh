@@ -7,6 +7,7 @@ step=step-00000003
 
 gives 0 dcp-reshard "$dir/g/$step" "$dir/s4" --layout sharded --world 4
 gives 0 dcp-reshard "$dir/s4" "$dir/s8" --layout sharded --mesh fsdp=8
+[ ! -e "$dir/s8/latest" ] || fail "latest appeared, though no run writes there"
 [ "$(ls "$dir/s8/$step"/shard-*-of-00008.h5 | wc -l)" -eq 8 ] || fail "not 8 shards"
 gives 0 dcp-inspect verify "$dir/s8"
 gives 0 dcp-reshard "$dir/s8" "$dir/back" --layout global
@@ -39,7 +40,9 @@ gives 2 dcp-reshard "$dir/s4/$step" "$dir/s4" --layout global
 says "same directory"
 gives 2 dcp-reshard "$dir/s4" "$dir/./s4" --layout global
 [ -e "$dir/s4/$step/shard-00000-of-00004.h5" ] || fail "the refused run changed the step"
+ln -s step-00000009 "$dir/s4/latest"
 gives 0 dcp-reshard "$dir/s4" "$dir/s4" --layout global --force
+[ "$(readlink "$dir/s4/latest")" = step-00000009 ] || fail "latest was moved"
 same "$dir/g/$step/state.h5" "$dir/s4/$step/state.h5"
 no_leftovers "$dir/s4"
 
