@@ -1,0 +1,154 @@
+"""What the tests of dcp-train share: a scratch folder, a small model, running and killing ranks."""
+import atexit, glob, json, os, shutil, signal, subprocess, sys, tempfile, time
+
+BIN = os.environ["DCP_BIN"]
+SOURCE = os.environ["DCP_SOURCE"]
+TIMEOUT = 120  # of one run: a hang is a failure
+
+scratch = tempfile.mkdtemp(prefix="dcp_train.")
+atexit.register(shutil.rmtree, scratch, True)
+os.chdir(scratch)
+# where a killed mpirun leaves things
+os.environ.update(OMPI_MCA_orte_tmpdir_base=scratch, OMPI_MCA_btl_vader_backing_directory=scratch)
+
+# Leaves (7) and rows of the head norms (4) are fewer than 8 ranks, and nothing divides anything.
+MODEL = {"model_type": "qwen3", "vocab_size": 259, "hidden_size": 64, "intermediate_size": 112,
+         "num_hidden_layers": 3, "num_attention_heads": 4, "num_key_value_heads": 2, "head_dim": 4,
+         "max_position_embeddings": 128, "rms_norm_eps": 1e-6, "rope_theta": 10000.0,
+         "tie_word_embeddings": True, "initializer_range": 0.02}
+
+
+def fail(why):
+    print("FAILED:", why)
+    sys.exit(1)
+
+
+def check(condition, why):
+    if not condition:
+        fail(why)
+
+
+def make_text(name="text"):
+    """Bytes that a model can learn something from."""
+    lines = [f"{i * i % 97} times {i % 13} is {i * i % 97 * (i % 13)};\n" for i in range(4000)]
+    with open(name, "w") as f:
+        f.writelines(lines)
+    return name
+
+
+def config(name="config.json", **over):
+    """Writes a configuration; over: top-level keys, objects are merged into the defaults."""
+    c = {"model": MODEL, "data": {"type": "text", "path": "text", "sequence_length": 128},
+         "seed": 7, "max_steps": 12, "train_batch_size": 14, "train_micro_batch_size_per_gpu": 2,
+         "optimizer": {"params": {"lr": 3e-3, "no_decay": ["*norm*"]}},
+         "scheduler": {"type": "cosine", "params": {"warmup_steps": 3}},
+         "checkpoint": {"dir": "ckpt", "every": 1, "keep": 0}, "metrics": "metrics.jsonl"}
+    for key, value in over.items():
+        merge = isinstance(value, dict) and key in c and key != "model"
+        c[key] = {**c[key], **value} if merge else value
+    with open(name, "w") as f:
+        json.dump(c, f)
+    return name
+
+
+def command(ranks, *args):
+    program = [f"{BIN}/dcp-train", *map(str, args)]
+    return program if ranks == 1 else ["mpirun", "--oversubscribe", "-n", str(ranks), *program]
+
+
+class Run:
+    """dcp-train in the background; its output goes to files, so that it never waits for us."""
+
+    def __init__(self, ranks, *args):
+        self.ranks = ranks
+        self.out, self.err = tempfile.TemporaryFile(), tempfile.TemporaryFile()
+        self.process = subprocess.Popen(command(ranks, *args), stdin=subprocess.DEVNULL,
+                                        stdout=self.out, stderr=self.err)
+
+    def text(self, file):
+        file.seek(0)
+        return file.read().decode(errors="replace")
+
+    def pids(self):
+        """The ranks' processes, once all are there."""
+        if self.ranks == 1:
+            return [self.process.pid]
+        found = []
+        for stat in glob.glob("/proc/[0-9]*/stat"):
+            try:
+                fields = open(stat).read().rpartition(")")[2].split()
+            except OSError:
+                continue
+            if int(fields[1]) == self.process.pid:
+                found.append(int(stat.split("/")[2]))
+        return sorted(found) if len(found) == self.ranks else []
+
+    def wait_for(self, condition, what):
+        """Waits until the condition holds; False where the run has ended before."""
+        deadline = time.monotonic() + TIMEOUT
+        while not condition():
+            if self.process.poll() is not None:
+                return condition()
+            if time.monotonic() > deadline:
+                self.end()
+                fail(f"waited in vain for {what}: {self.text(self.err)}")
+            time.sleep(0.001)
+        return True
+
+    def end(self):
+        self.process.kill()
+        self.process.wait()
+
+    def wait(self):
+        try:
+            self.process.wait(TIMEOUT)
+        except subprocess.TimeoutExpired:
+            self.end()
+            fail(f"hangs: {self.text(self.err)}")
+        return self.process.returncode
+
+
+def train(ranks, *args, expect=0):
+    """Runs to the end; its exit status must be the expected one. Returns stdout and stderr."""
+    run = Run(ranks, *args)
+    status = run.wait()
+    out, err = run.text(run.out), run.text(run.err)
+    check(status == expect, f"{args} on {ranks} ranks: exit {status}, not {expect}: {out}\n{err}")
+    return out, err
+
+
+def messages(err):
+    """Lines of dcp-train itself, without mpirun's."""
+    return [line for line in err.splitlines() if line.startswith("dcp-train: ")]
+
+
+def metrics(path="metrics.jsonl"):
+    return [json.loads(line) for line in open(path)]
+
+
+def losses(path="metrics.jsonl"):
+    """Step, loss and norm of each line as they are written, to the last digit."""
+    return [line.split(", \"lr\"")[0] for line in open(path)]
+
+
+def step_path(step, directory="ckpt"):
+    return f"{directory}/step-{step:08d}"
+
+
+def state(step, directory="ckpt"):
+    with open(step_path(step, directory) + "/state.h5", "rb") as f:
+        return f.read()
+
+
+def steps(directory="ckpt"):
+    return sorted(int(p[-8:]) for p in glob.glob(f"{directory}/step-*"))
+
+
+def tool(*args, expect=0):
+    """Runs a program of the build, or one with a path."""
+    program = args[0] if "/" in args[0] else f"{BIN}/{args[0]}"
+    done = subprocess.run([program, *map(str, args[1:])], capture_output=True, text=True,
+                          timeout=TIMEOUT)
+    check(done.returncode == expect,
+          f"{args}: exit {done.returncode}: {done.stdout}{done.stderr}")
+    return done.stdout
