@@ -171,40 +171,16 @@ static int save(const settings *s, dcp_checkpoint *ckpt, dcp_store *store, shard
     return status;
 }
 
-/* `latest` names the newest step of a run, which a rewritten one is not: it stays as it was, also
- * where there was none. Rank 0, while the store is open. */
-static void keep_latest(const char *dst, const char *was) {
-    char path[PATH_MAX + 16], tmp[PATH_MAX + 32];
-    snprintf(path, sizeof path, "%s/latest", dst);
-    snprintf(tmp, sizeof tmp, "%s/.tmp-latest", dst);
-    if (!was[0])
-        unlink(path);
-    else if (symlink(was, tmp) || rename(tmp, path))
-        cli_note("%s: cannot point it back to %s", path, was);
-}
-
-static void read_latest(const char *dst, char *was) {
-    char path[PATH_MAX + 16];
-    snprintf(path, sizeof path, "%s/latest", dst);
-    ssize_t n = readlink(path, was, PATH_MAX - 1);
-    was[n > 0 ? n : 0] = 0;
-}
-
 static int reshard(const launch *job, const settings *s, dcp_checkpoint *ckpt) {
     dcp_error err = {0};
     dcp_store *store;
     shards *source;
-    char latest[PATH_MAX];
-    dcp_store_options options = {.replace = s->force, .tool = "dcp-reshard"};
+    dcp_store_options options = {.replace = s->force, .keep_latest = 1, .tool = "dcp-reshard"};
     if (dcp_store_open(job->comm, s->dst, &options, &store, &err)) return cli_report(&err);
     int status = shards_make(ckpt, job->rank, job->size, s->world, &source, &err);
     int worst = launch_worst(job, status ? cli_report(&err) : 0);
     if (worst) goto close_store;
-    read_latest(s->dst, latest);
-    if (save(s, ckpt, store, source, &err))
-        worst = cli_report(&err);
-    else if (job->rank == 0)
-        keep_latest(s->dst, latest);
+    if (save(s, ckpt, store, source, &err)) worst = cli_report(&err);
 close_store:
     if (status == DCP_OK) shards_free(source);
     dcp_store_close(store);

@@ -5,6 +5,7 @@
  * replaces keeps its name until the new one takes it. Only rank 0 touches the directory. */
 #include <errno.h>
 #include <fcntl.h>
+#include <limits.h>
 #include <stdio.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -111,8 +112,12 @@ static int make_visible(dcp_store *store, const char *tmp, const char *name, dcp
 }
 
 /* For people; programs look for the newest complete step. So a failure here is only logged. */
-static void point_latest(dcp_store *store, const char *name) {
+static void point_latest(dcp_store *store) {
     dcp_error err;
+    char path[PATH_MAX], name[64];
+    uint64_t newest;
+    if (store->options.keep_latest || store_newest(store->dir, path, &newest, NULL)) return;
+    store_step_name(name, "", newest);
     unlinkat(store->dir_fd, LATEST_TMP, 0);
     if (symlinkat(name, store->dir_fd, LATEST_TMP) == 0 &&
         renameat(store->dir_fd, LATEST_TMP, store->dir_fd, "latest") == 0)
@@ -134,7 +139,7 @@ static int publish_on_rank_0(dcp_store *store, uint64_t step, const char *member
     status = make_visible(store, tmp, name, err);
     if (status != DCP_OK) return status;
     dcp_store_mark_intact(store, step, NULL);
-    point_latest(store, name);
+    point_latest(store);
     store_retain(store);
     return DCP_OK;
 }

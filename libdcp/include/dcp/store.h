@@ -16,6 +16,7 @@ typedef struct dcp_store dcp_store;
 typedef struct dcp_store_options {
     uint32_t keep;    /* complete steps that stay after a save; 0: all */
     int replace;      /* a save of a step that exists replaces it; 0: DCP_ERR_STATE */
+    int keep_latest;  /* leave DIR/latest alone: for tools whose steps are not a run's newest */
     const char *tool; /* the program that writes, for about.json; NULL: "libdcp" */
     dcp_log_fn log;   /* may be NULL */
     void *log_ctx;
