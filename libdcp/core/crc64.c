@@ -9,8 +9,8 @@
 
 static const unsigned char zeros[ZEROS];
 
-/* x^(2^i) modulo the polynomial; power[i + 1] is power[i] squared. */
-static const uint64_t power[64] = {
+/* x^(2^i) modulo the polynomial; power[i + 1] is power[i] squared. 2^64 bytes are 2^67 bits. */
+static const uint64_t power[67] = {
     0x4000000000000000ULL, 0x2000000000000000ULL, 0x0800000000000000ULL, 0x0080000000000000ULL,
     0x0000800000000000ULL, 0x0000000080000000ULL, 0xc96c5795d7870f42ULL, 0x6d5f4ad7e3c3afa0ULL,
     0xd49f7e445077d8eaULL, 0x040fb02a53c216faULL, 0x6bec35957b9ef3a0ULL, 0xb0e3bb0658964afeULL,
@@ -27,6 +27,7 @@ static const uint64_t power[64] = {
     0xb56feb30c0df6ccbULL, 0xaa66e04ce7f30958ULL, 0xb7b1187e9af29547ULL, 0x113255f8476495deULL,
     0x8fb19f783095d77eULL, 0xaec4aacc7c82b133ULL, 0xf64e6d09218428cfULL, 0x036a72ea5ac258a0ULL,
     0x5235ef12eb7aaa6aULL, 0x2fed7b1685657853ULL, 0x8ef8951d46606fb5ULL, 0x9d58c1090f034d14ULL,
+    0x36f6c59a9fdaa97bULL, 0xbe2d517d98682592ULL, 0x7bcd738fef5729f1ULL,
 };
 
 static uint64_t multiply(uint64_t a, uint64_t b) {
