@@ -19,6 +19,7 @@
 #include "h5/types.h"
 
 typedef struct builder {
+    hid_t driver;      /* registered until the file is closed: HDF5 frees its table before use */
     hid_t file, group; /* group: of the dataset made last */
     hid_t gcpl, dcpl;
     char parent[DCP_MAX_PATH + 16]; /* its path */
@@ -35,10 +36,9 @@ static int fail_hdf5(dcp_error *err, const char *what, const char *path) {
     return core_fail(err, DCP_ERR_IO, "HDF5 can't %s %s: %s", what, path, text);
 }
 
-static hid_t open_scratch(int fd, int create, hsize_t threshold, hsize_t meta_block) {
+static hid_t open_scratch(hid_t driver, int fd, int create, hsize_t threshold, hsize_t meta_block) {
     const char *name = "libdcp-layout"; /* the driver goes by the descriptor */
     hid_t fapl = H5Pcreate(H5P_FILE_ACCESS), fcpl = H5Pcreate(H5P_FILE_CREATE), file = -1;
-    hid_t driver = h5_memory_register();
     if (driver >= 0 && h5_memory_use(fapl, driver, fd) >= 0 &&
         H5Pset_userblock(fcpl, USERBLOCK_BYTES) >= 0 &&
         H5Pset_alignment(fapl, threshold, PAGE_BYTES) >= 0 &&
@@ -47,14 +47,13 @@ static hid_t open_scratch(int fd, int create, hsize_t threshold, hsize_t meta_bl
             create ? H5Fcreate(name, H5F_ACC_TRUNC, fcpl, fapl) : H5Fopen(name, H5F_ACC_RDWR, fapl);
     H5Pclose(fapl);
     H5Pclose(fcpl);
-    if (driver >= 0) H5FDunregister(driver);
     return file;
 }
 
 static int builder_open(builder *b, int fd, int create, hsize_t threshold, hsize_t meta_block,
                         dcp_error *err) {
-    *b = (builder){.group = -1};
-    b->file = open_scratch(fd, create, threshold, meta_block);
+    *b = (builder){.driver = h5_memory_register(), .group = -1};
+    b->file = open_scratch(b->driver, fd, create, threshold, meta_block);
     b->gcpl = H5Pcreate(H5P_GROUP_CREATE);
     b->dcpl = H5Pcreate(H5P_DATASET_CREATE);
     if (b->file < 0 || H5Pset_obj_track_times(b->gcpl, 0) < 0 ||
@@ -70,7 +69,10 @@ static int builder_close(builder *b, dcp_error *err) {
     if (b->group >= 0) H5Gclose(b->group);
     H5Pclose(b->gcpl);
     H5Pclose(b->dcpl);
-    return b->file >= 0 && H5Fclose(b->file) < 0 ? fail_hdf5(err, "close", "the layout") : DCP_OK;
+    int status = DCP_OK;
+    if (b->file >= 0 && H5Fclose(b->file) < 0) status = fail_hdf5(err, "close", "the layout");
+    if (b->driver >= 0) H5FDunregister(b->driver);
+    return status;
 }
 
 static int make_groups(builder *b, const char *parent, dcp_error *err) {
@@ -126,8 +128,9 @@ static int make_dataset(builder *b, const char *path, hid_t type, uint32_t ndim,
     for (uint32_t d = 0; d < ndim; d++) size[d] = dims[d];
     hid_t space = ndim ? H5Screate_simple((int)ndim, size, NULL) : H5Screate(H5S_SCALAR);
     hid_t dataset = H5Dcreate2(b->group, name, type, space, H5P_DEFAULT, b->dcpl, H5P_DEFAULT);
+    if (dataset < 0) status = fail_hdf5(err, "create dataset", path); /* before HDF5 forgets why */
     if (space >= 0) H5Sclose(space);
-    if (dataset < 0) return fail_hdf5(err, "create dataset", path);
+    if (status) return status;
     haddr_t at = H5Dget_offset(dataset);
     *offset = at == HADDR_UNDEF ? 0 : at;
     if (attribute && !set_attribute(dataset, attribute)) status = fail_hdf5(err, "annotate", path);
