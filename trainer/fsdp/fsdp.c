@@ -24,9 +24,10 @@ struct fsdp {
     float *root, *block;             /* gathered units; on one rank root is in the storage */
     float *root_grads, *block_grads; /* a leaf's, whole */
     float *staging;
-    long held;            /* the unit in `block`; FSDP_NO_UNIT */
-    const float **places; /* parameters of the unit at work */
-    float **grad_places;  /* and its gradients */
+    long held;             /* the unit in `block`; FSDP_NO_UNIT */
+    const float **places;  /* parameters of the unit at work */
+    float **grad_places;   /* and its gradients */
+    uint64_t buffer_bytes; /* of the five above */
     fsdp_gather gather;
     fsdp_reduce *reduce;
     fsdp_times times;
@@ -67,6 +68,7 @@ static int take(fsdp *f, float **out, uint64_t elems, dcp_error *err) {
     *out = f->k->alloc(f->k, elems * sizeof(float));
     if (!*out) return trainer_fail_memory(err, elems * sizeof(float));
     f->k->zero(f->k, *out, elems);
+    f->buffer_bytes += elems * sizeof(float);
     return DCP_OK;
 }
 
@@ -127,6 +129,9 @@ void fsdp_destroy(fsdp *f) {
 
 uint64_t fsdp_micro_steps(const fsdp *f) { return fsdp_reduce_micro_steps(f->reduce); }
 uint64_t fsdp_partial_bytes(const fsdp *f) { return fsdp_reduce_partial_bytes(f->reduce); }
+uint64_t fsdp_buffer_bytes(const fsdp *f) {
+    return f->buffer_bytes + fsdp_reduce_received_bytes(f->reduce);
+}
 fsdp_times fsdp_step_times(const fsdp *f) { return f->times; }
 
 void fsdp_step_begin(fsdp *f) {

@@ -41,6 +41,8 @@ void fsdp_destroy(fsdp *f);
 uint64_t fsdp_micro_steps(const fsdp *f);
 /* Memory of partial sums, needed where a rank has more than one leaf. */
 uint64_t fsdp_partial_bytes(const fsdp *f);
+/* Memory of all other buffers. */
+uint64_t fsdp_buffer_bytes(const fsdp *f);
 
 /* Collective: gathers the root's parameters, as the storage now holds them. */
 void fsdp_step_begin(fsdp *f);

@@ -14,6 +14,7 @@ struct fsdp_reduce {
     kernels *k;
     MPI_Comm comm;
     uint64_t leaves;
+    uint64_t received_elems;
     float *received; /* shards of all leaves of a micro-step, in leaf order */
     float **slots;   /* the first is the caller's */
     size_t n_slots;
@@ -23,6 +24,7 @@ struct fsdp_reduce {
 
 static uint64_t received_elems(const fsdp_layout *layout, uint64_t leaves) {
     uint64_t most = 0;
+    if (layout->world == 1) return 0;
     for (size_t u = 0; u < layout->n; u++) {
         const uint64_t own = (uint64_t)layout->units[u].counts[layout->rank];
         if (own > most) most = own;
@@ -33,7 +35,7 @@ static uint64_t received_elems(const fsdp_layout *layout, uint64_t leaves) {
 
 static int allocate(fsdp_reduce *r, float *grads, dcp_error *err) {
     const fsdp_layout *layout = r->layout;
-    const uint64_t received = layout->world > 1 ? received_elems(layout, r->leaves) : 0;
+    const uint64_t received = received_elems(layout, r->leaves);
     if (received > INT_MAX)
         return trainer_fail(err, DCP_ERR_UNSUPPORTED,
                             "model: too few rows in a unit of %" PRIu64 " elements", received);
@@ -49,6 +51,7 @@ static int allocate(fsdp_reduce *r, float *grads, dcp_error *err) {
     }
     if (received) r->received = r->k->alloc(r->k, received * sizeof(float));
     if (received && !r->received) return trainer_fail_memory(err, received * sizeof(float));
+    r->received_elems = received;
     return DCP_OK;
 }
 
@@ -93,6 +96,10 @@ uint64_t fsdp_reduce_micro_steps(const fsdp_reduce *r) {
 
 uint64_t fsdp_reduce_partial_bytes(const fsdp_reduce *r) {
     return (r->n_slots - 1) * r->layout->shard_elems * sizeof(float);
+}
+
+uint64_t fsdp_reduce_received_bytes(const fsdp_reduce *r) {
+    return r->received_elems * sizeof(float);
 }
 
 /* Leaves of the micro-step: ranks 0 ... n - 1 have one each. */

@@ -19,6 +19,8 @@ void fsdp_reduce_destroy(fsdp_reduce *r);
 uint64_t fsdp_reduce_micro_steps(const fsdp_reduce *r);
 /* Memory of the partial sums that more than one micro-step needs. */
 uint64_t fsdp_reduce_partial_bytes(const fsdp_reduce *r);
+/* Memory for the shards that one exchange brings. */
+uint64_t fsdp_reduce_received_bytes(const fsdp_reduce *r);
 
 /* Collective: adds a unit's gradients of micro-step `micro` to the sums; after the last one they
  * stand in the shards.

@@ -67,15 +67,26 @@ static int make_state(trainer *t, dcp_error *err) {
     return status;
 }
 
+/* An accumulation that the number of ranks contradicts is a mistake at the start of a run; later it
+ * is what is left of another number of ranks. */
+static int check_start(const trainer *t, dcp_error *err) {
+    int resumes;
+    int status = resume_expected(t->c, &resumes, err);
+    if (status != DCP_OK) return status;
+    status = config_check_world(t->c, t->world, err);
+    if (status == DCP_OK || !resumes) return status;
+    say_warning(t->rank, "%s; ignored, since the run is resumed", err->message);
+    return DCP_OK;
+}
+
 static void tell_plan(const trainer *t) {
     const uint64_t leaves = config_leaves(t->c), world = (uint64_t)t->world;
     say(t->rank,
-        "%.2f M parameters in %zu units on %d ranks, %.1f MiB of state a rank; "
+        "%.2f M parameters in %zu units on %d ranks; "
         "%" PRIu64 " micro-batches a step, at most %" PRIu64 " a rank; %" PRIu64
         " samples an epoch; %s",
-        (double)t->layout->total_params * 1e-6, t->layout->n, t->world,
-        16 * (double)t->layout->shard_elems / 1048576, leaves, (leaves + world - 1) / world,
-        data_samples(t->samples), t->k->describe(t->k));
+        (double)t->layout->total_params * 1e-6, t->layout->n, t->world, leaves,
+        (leaves + world - 1) / world, data_samples(t->samples), t->k->describe(t->k));
 }
 
 int trainer_plan(trainer *t, const config *c, MPI_Comm comm, dcp_error *err) {
@@ -89,7 +100,7 @@ int trainer_plan(trainer *t, const config *c, MPI_Comm comm, dcp_error *err) {
     if (status != DCP_OK) return status == DCP_ERR_NO_MEMORY ? EXIT_FAILED : EXIT_USAGE;
     status = agree(comm, make_state(t, err), err);
     if (status != DCP_OK) return trainer_exit_status(status);
-    status = agree(comm, resume_check_never(c, err), err);
+    status = agree(comm, check_start(t, err), err);
     if (status == DCP_OK) tell_plan(t);
     return trainer_exit_status(status);
 }
@@ -103,15 +114,6 @@ static int open_store(trainer *t, dcp_error *err) {
     trainer_fail(err, status, "checkpoint.dir: %s", why.message);
     /* a directory that cannot be written is a wrong directory */
     return status == DCP_ERR_IO ? EXIT_USAGE : trainer_exit_status(status);
-}
-
-/* An accumulation that the number of ranks contradicts is a mistake at the start of a run; later it
- * is what is left of another number of ranks. */
-static int check_accumulation(const trainer *t, dcp_error *err) {
-    const int status = config_check_world(t->c, t->world, err);
-    if (status == DCP_OK || !t->resumed) return status;
-    say_warning(t->rank, "%s; ignored, since the run is resumed", err->message);
-    return DCP_OK;
 }
 
 static int make_leaves(trainer *t, dcp_error *err) {
@@ -137,6 +139,16 @@ static int make_work(trainer *t, dcp_error *err) {
     return status;
 }
 
+static double mib(uint64_t bytes) { return (double)bytes / 1048576; }
+
+static void tell_memory(const trainer *t) {
+    say(t->rank,
+        "memory a rank, in MiB: %.1f parameters, gradients and moments; %.1f gathered units; %.1f "
+        "activations; %.1f partial sums",
+        mib(4 * sizeof(float) * t->layout->shard_elems), mib(fsdp_buffer_bytes(t->sharded)),
+        mib(t->run ? model_run_bytes(t->run) : 0), mib(fsdp_partial_bytes(t->sharded)));
+}
+
 int trainer_start(trainer *t, dcp_error *err) {
     int status = agree(t->comm, state_create(t->layout, t->k, &t->state, err), err);
     if (status != DCP_OK) return trainer_exit_status(status);
@@ -149,10 +161,12 @@ int trainer_start(trainer *t, dcp_error *err) {
                               .comm = t->comm,
                               .dcp = t->dcp,
                               .store = t->store};
-    status = resume(&from, t->state, &t->resumed, err);
-    if (status == DCP_OK) status = agree(t->comm, check_accumulation(t, err), err);
+    status = resume(&from, t->state, err);
     if (status == DCP_OK) status = agree(t->comm, make_work(t, err), err);
-    if (status == DCP_OK) t->matmul_peak = usage_matmul_peak(t->k, t->comm);
+    if (status == DCP_OK) {
+        tell_memory(t);
+        t->matmul_peak = usage_matmul_peak(t->k, t->comm);
+    }
     return trainer_exit_status(status);
 }
 

@@ -32,7 +32,6 @@ typedef struct trainer {
     double *losses;         /* [leaves] */
     double *rows;           /* scratch of the norm */
     double matmul_peak;     /* of all ranks, operations a second; 0: unknown */
-    int resumed;            /* from a checkpoint of a run */
 } trainer;
 
 /* How main ends. */

@@ -15,15 +15,19 @@
 #include "about.h"
 #include "meta.h"
 
-int resume_check_never(const config *c, dcp_error *err) {
-    if (strcmp(c->resume, "never") != 0 || c->overwrite) return DCP_OK;
+static int is_text(const char *a, const char *b) { return strcmp(a, b) == 0; }
+
+int resume_expected(const config *c, int *expected, dcp_error *err) {
     dcp_step *steps;
     size_t n, complete = 0;
+    *expected = !is_text(c->resume, "never") && !is_text(c->resume, "auto");
+    if (*expected) return DCP_OK;
     const int status = dcp_steps_list(c->dir, &steps, &n, err);
     if (status != DCP_OK) return status;
     for (size_t i = 0; i < n; i++) complete += steps[i].kind == DCP_STEP_COMPLETE;
     free(steps);
-    if (complete == 0) return DCP_OK;
+    *expected = is_text(c->resume, "auto") && complete > 0;
+    if (is_text(c->resume, "auto") || complete == 0 || c->overwrite) return DCP_OK;
     return trainer_fail(err, DCP_ERR_STATE,
                         "checkpoint.resume: never, but %s holds %zu steps; set "
                         "checkpoint.overwrite=true to set them aside, or another checkpoint.dir",
@@ -147,7 +151,7 @@ static int init_from_checkpoint(const resume_from *from, train_state *s, dcp_err
 static int init(const resume_from *from, train_state *s, dcp_error *err) {
     const char *path = from->c->init;
     s->seed = from->c->seed;
-    if (strcmp(path, "random") == 0) {
+    if (is_text(path, "random")) {
         state_randomize(s, model_init_std(from->m));
         say(s->layout->rank, "random start with seed %" PRIu64, s->seed);
         return DCP_OK;
@@ -165,20 +169,18 @@ static int init(const resume_from *from, train_state *s, dcp_error *err) {
     return DCP_OK;
 }
 
-int resume(const resume_from *from, train_state *s, int *resumed, dcp_error *err) {
+int resume(const resume_from *from, train_state *s, dcp_error *err) {
     const char *how = from->c->resume;
     uint64_t *steps = NULL, n = 0;
     int status = DCP_OK;
-    *resumed = 1;
-    if (strcmp(how, "auto") == 0) {
+    if (is_text(how, "auto")) {
         status = list_steps(from, s->layout->rank, &steps, &n, err);
         if (status == DCP_OK && n > 0) status = resume_newest(from, s, steps, n, err);
         free(steps);
         if (status != DCP_OK || n > 0) return status;
-    } else if (strcmp(how, "never") != 0) {
+    } else if (!is_text(how, "never")) {
         return resume_path(from, s, how, err);
     }
-    *resumed = 0;
     status = init(from, s, err);
     if (status == DCP_OK) status = dcp_store_continue_from(from->store, 0, err);
     return status;

@@ -19,13 +19,13 @@ typedef struct resume_from {
     dcp_store *store;
 } resume_from;
 
-/* checkpoint.resume `never`: DCP_ERR_STATE where the directory holds steps and overwrite is not
- * set. Not collective; every rank may call it before the store is opened. */
-int resume_check_never(const config *c, dcp_error *err);
+/* Whether the run is going to resume from a checkpoint. DCP_ERR_STATE: checkpoint.resume is
+ * `never`, the directory holds steps and overwrite is not set. Not collective. */
+int resume_expected(const config *c, int *expected, dcp_error *err);
 
 /* Collective: fills the state as checkpoint.resume and init say, tells the store where the run
- * goes on, and says on rank 0 what was done. *resumed: 1 where it was a checkpoint of a run.
+ * goes on, and says on rank 0 what was done.
  * DCP_ERR_CORRUPT: nothing intact is left. DCP_ERR_MISMATCH: another model's. */
-int resume(const resume_from *from, train_state *s, int *resumed, dcp_error *err);
+int resume(const resume_from *from, train_state *s, dcp_error *err);
 
 #endif

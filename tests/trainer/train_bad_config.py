@@ -1,0 +1,69 @@
+#!/usr/bin/env python3
+"""What is wrong with a configuration, its model or its data is told in one line with exit 2, and
+nothing is made: no directory, no metrics."""
+from train_lib import *
+
+make_text()
+os.mkdir("empty")
+with open("short", "w") as f:
+    f.write("too short")
+with open("garbage.safetensors", "wb") as f:
+    f.write(os.urandom(1000))
+with open("broken.json", "w") as f:
+    f.write('{"model": ')
+config("good.json")
+
+CASES = [  # overrides, and what the line must hold
+    (["checkpoint.evry=1"], "checkpoint.evry: unknown key; did you mean checkpoint.every?"),
+    (["optimizer.lr=1"], "optimizer.lr: unknown key; did you mean optimizer.params.lr?"),
+    (["max_steps=many"], 'max_steps: "many" is not an integer'),
+    (["bf16.enabled=true"], "bf16.enabled: true is not built yet"),
+    (["train_micro_batch_size_per_gpu=4"], "14 is not a multiple of train_micro_batch_size_per_gpu 4"),
+    (["gradient_accumulation_steps=3"], "train_batch_size 14 is not micro-batch 2 x accumulation 3"),
+    (["data.path=nowhere"], "data.path: cannot read nowhere: No such file or directory"),
+    (["data.path=empty"], "data.path: empty holds 0 bytes"),
+    (["data.path=short"], "data.path: short holds 9 bytes"),
+    (["data.path=text/below"], "text/below: Not a directory"),
+    (["data.path=no*match"], "data.path: nothing matches no*match"),
+    (["data.type=safetensors", "data.path=garbage.safetensors"], "data.path: garbage.safetensors"),
+    (["data.sequence_length=129"], "129 is more than the model's max_position_embeddings 128"),
+    (["model=nowhere.json"], "model: nowhere.json: cannot read"),
+    (["model.model_type=gpt5"], "gpt5"),
+    (["model.hidden_size=null"], "hidden_size"),
+    (["init=nowhere"], "init: "),
+    (["checkpoint.resume=nowhere"], "nowhere"),
+    (["optimizer.params.no_decay=[\"bais\"]"], "no_decay: bais matches no parameter"),
+    (["metrics=empty"], "metrics: cannot open empty: Is a directory"),
+]
+made_late = ("init=", "checkpoint.resume=", "metrics=")  # found when the directory is open
+
+for overrides, text in CASES:
+    _, err = train(1, "good.json", *overrides, expect=2)
+    lines = [m for m in messages(err) if text in m]
+    check(len(lines) == 1 and lines[0] == messages(err)[-1], f"{overrides}: {err}")
+    early = not overrides[0].startswith(made_late)
+    check(not early or len(messages(err)) == 1, f"{overrides}: more than one line: {err}")
+    check(not early or not os.path.exists("ckpt"), f"{overrides}: the directory is made")
+    check(not steps() and not os.path.exists("metrics.jsonl"), f"{overrides}: something is made")
+    shutil.rmtree("ckpt", ignore_errors=True)
+
+_, err = train(1, "broken.json", expect=2)
+check("broken.json:1:" in err, err)
+_, err = train(1, "nowhere.json", expect=2)
+check("nowhere.json: cannot read" in err, err)
+_, err = train(1, expect=2)
+check("CONFIG.json is missing" in err, err)
+
+# With several ranks: one line as well, and no rank waits for another.
+for overrides in (["max_step=1"], ["data.path=nowhere"], ["gradient_accumulation_steps=1"]):
+    _, err = train(3, "good.json", *overrides, expect=2)
+    told = [m for m in messages(err) if " ranks" not in m or "accumulation" in m]
+    check(len(told) <= 2 and overrides[0].split("=")[0] in told[-1], f"{overrides}: {err}")
+
+# A run's accumulation binds its first world size only.
+train(1, "good.json", "gradient_accumulation_steps=7", "max_steps=1")
+_, err = train(2, "good.json", "gradient_accumulation_steps=7", "max_steps=2")
+check("ignored, since the run is resumed" in err, err)
+out, _ = train(1, "good.json", "--print-config", "seed=9")
+shown = json.loads(out)
+check(shown["seed"] == 9 and shown["fsdp"]["prefetch"] == 1 and shown["device"] == "auto", out)

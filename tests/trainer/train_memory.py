@@ -1,0 +1,29 @@
+#!/usr/bin/env python3
+"""A rank's peak resident memory, with a save and a load in it: 16 bytes a parameter over the ranks,
+five of the largest unit, the root unit, activations and 96 MiB, at one leaf a rank."""
+import re
+from train_lib import *
+
+HIDDEN, INNER, LAYERS, VOCAB = 512, 1536, 6, 256
+model = {**MODEL, "vocab_size": VOCAB, "hidden_size": HIDDEN, "intermediate_size": INNER,
+         "num_hidden_layers": LAYERS, "num_attention_heads": 8, "num_key_value_heads": 4,
+         "head_dim": 64}
+block = 4 * (2 * HIDDEN * 512 + 2 * HIDDEN * 256 + 3 * HIDDEN * INNER + 2 * HIDDEN + 128)
+root = 4 * (VOCAB * HIDDEN + HIDDEN)
+whole = LAYERS * block + root
+MIB = 1 << 20
+
+make_text()
+for ranks in (1, 2, 4):
+    over = {"model": model, "train_batch_size": ranks, "train_micro_batch_size_per_gpu": 1,
+            "data": {"sequence_length": 32}, "checkpoint": {"dir": f"on{ranks}", "keep": 1}}
+    for last in (1, 3):  # the second run loads what the first one saved, and saves before step 3
+        _, err = train(ranks, config(**over, max_steps=last))
+        activations = float(re.search(r"([0-9.]+) activations", err)[1]) * MIB
+        allowed = 4 * whole / ranks + 5 * block + root + activations + 96 * MIB
+        peak = max(line["mem_peak_bytes"] for line in metrics())
+        print(f"{ranks} ranks, to step {last}: {peak / MIB:.0f} MiB of {allowed / MIB:.0f}")
+        check(peak <= allowed, "too much")
+        check(peak > 4 * whole / ranks, "less than the state itself: not measured")
+        check(metrics()[-1]["partial_sums_bytes"] == 0, "partial sums at one leaf a rank")
+    shutil.rmtree(f"on{ranks}")

@@ -1,0 +1,38 @@
+#!/usr/bin/env python3
+"""SIGUSR1 to any rank saves and goes on; SIGTERM to any rank saves and ends with 143. Nothing else
+is saved where checkpoint.every is 0, and a resumed run goes on from there."""
+from train_lib import *
+
+make_text()
+
+
+def reached(step):
+    try:
+        return metrics()[-1]["step"] >= step
+    except (OSError, IndexError, ValueError):  # not there yet, or half a line
+        return False
+
+
+for ranks in (1, 3):
+    endless = config(checkpoint={"dir": f"on{ranks}", "every": 0}, max_steps=1000000,
+                     scheduler={"type": "constant"})
+    run = Run(ranks, endless)
+    run.wait_for(lambda: run.pids() and reached(3), "step 3")
+    os.kill(run.pids()[-1], signal.SIGUSR1)
+    run.wait_for(lambda: steps(f"on{ranks}"), "the save that SIGUSR1 asks for")
+    first = steps(f"on{ranks}")[0]
+    run.wait_for(lambda: reached(first + 3), "three more steps")
+    check(steps(f"on{ranks}") == [first], f"more is saved: {steps(f'on{ranks}')}")
+    os.kill(run.pids()[-1], signal.SIGTERM)
+    status = run.wait()
+    err = run.text(run.err)
+    check(status == 143, f"exit {status} after SIGTERM: {err}")
+    last = metrics()[-1]["step"]
+    check(steps(f"on{ranks}") == [first, last], f"{steps(f'on{ranks}')}, the last step is {last}")
+    for what in (f"SIGUSR1: step {first} is saved", f"stopped by SIGTERM at step {last}"):
+        check(any(what in line for line in messages(err)), f"{what} is not told: {err}")
+    train(ranks, endless, f"max_steps={last + 2}")
+    lines = [line["step"] for line in metrics()]
+    check(lines == list(range(1, last + 3)), f"metrics hold the steps {lines}")
+    check(steps(f"on{ranks}")[-1] == last + 2, "the last step of a run is not saved")
+    os.remove("metrics.jsonl")
