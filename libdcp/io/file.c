@@ -11,7 +11,10 @@
 #include "core/userblock.h"
 
 static int reserve(int fd, uint64_t bytes) {
-    if (!fallocate(fd, 0, 0, (off_t)bytes)) return 0;
+    int failed;
+    do failed = fallocate(fd, 0, 0, (off_t)bytes);
+    while (failed && errno == EINTR);
+    if (!failed) return 0;
     if (errno != EOPNOTSUPP && errno != ENOSYS) return -1;
     return ftruncate(fd, (off_t)bytes);
 }

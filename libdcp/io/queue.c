@@ -99,6 +99,12 @@ static void start_io(io_queue *q, request *r) {
     int sent;
     do sent = io_uring_submit(&q->ring);
     while (sent == -EINTR || sent == -EAGAIN || sent == -EBUSY);
+    if (sent >= 0) return;
+    /* The entry is in the ring and may still be taken: as a request for nothing. */
+    io_uring_prep_nop(sqe);
+    io_uring_sqe_set_data(sqe, NULL);
+    note_failure(q, r, -sent);
+    retire(q, r);
 }
 
 /* Takes one completion. */
@@ -108,6 +114,7 @@ static void reap(io_queue *q) {
     request *r = io_uring_cqe_get_data(cqe);
     int done = cqe->res;
     io_uring_cqe_seen(&q->ring, cqe);
+    if (!r) return;
     if (done == -EINTR || done == -EAGAIN) {
         start_io(q, r);
         return;
