@@ -110,10 +110,7 @@ static int open_store(trainer *t, dcp_error *err) {
     dcp_error why;
     int status = agree(t->comm, dcp_comm_from_mpi(t->comm, &t->dcp, &why), &why);
     if (status == DCP_OK) status = dcp_store_open(t->dcp, t->c->dir, &options, &t->store, &why);
-    if (status == DCP_OK) return EXIT_DONE;
-    trainer_fail(err, status, "checkpoint.dir: %s", why.message);
-    /* a directory that cannot be written is a wrong directory */
-    return status == DCP_ERR_IO ? EXIT_USAGE : trainer_exit_status(status);
+    return status == DCP_OK ? DCP_OK : resume_fail_directory(status, &why, err);
 }
 
 static int make_leaves(trainer *t, dcp_error *err) {
@@ -152,8 +149,8 @@ static void tell_memory(const trainer *t) {
 int trainer_start(trainer *t, dcp_error *err) {
     int status = agree(t->comm, state_create(t->layout, t->k, &t->state, err), err);
     if (status != DCP_OK) return trainer_exit_status(status);
-    const int failed = open_store(t, err);
-    if (failed) return failed;
+    status = open_store(t, err);
+    if (status != DCP_OK) return trainer_exit_status(status);
     const resume_from from = {.c = t->c,
                               .m = t->m,
                               .epoch_samples = data_samples(t->samples),

@@ -17,13 +17,19 @@
 
 static int is_text(const char *a, const char *b) { return strcmp(a, b) == 0; }
 
+int resume_fail_directory(int status, const dcp_error *why, dcp_error *err) {
+    return trainer_fail(err, status == DCP_ERR_IO ? DCP_ERR_ARG : status, "checkpoint.dir: %s",
+                        why->message);
+}
+
 int resume_expected(const config *c, int *expected, dcp_error *err) {
     dcp_step *steps;
     size_t n, complete = 0;
     *expected = !is_text(c->resume, "never") && !is_text(c->resume, "auto");
     if (*expected) return DCP_OK;
-    const int status = dcp_steps_list(c->dir, &steps, &n, err);
-    if (status != DCP_OK) return status;
+    dcp_error why;
+    const int status = dcp_steps_list(c->dir, &steps, &n, &why);
+    if (status != DCP_OK) return resume_fail_directory(status, &why, err);
     for (size_t i = 0; i < n; i++) complete += steps[i].kind == DCP_STEP_COMPLETE;
     free(steps);
     *expected = is_text(c->resume, "auto") && complete > 0;

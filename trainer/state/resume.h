@@ -19,6 +19,10 @@ typedef struct resume_from {
     dcp_store *store;
 } resume_from;
 
+/* Says that checkpoint.dir cannot be used, for the reason `why`. Returns `status`, and DCP_ERR_ARG
+ * for DCP_ERR_IO: a directory that cannot be read or written is a wrong directory. */
+int resume_fail_directory(int status, const dcp_error *why, dcp_error *err);
+
 /* Whether the run is going to resume from a checkpoint. DCP_ERR_STATE: checkpoint.resume is
  * `never`, the directory holds steps and overwrite is not set. Not collective. */
 int resume_expected(const config *c, int *expected, dcp_error *err);

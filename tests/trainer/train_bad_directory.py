@@ -1,0 +1,74 @@
+#!/usr/bin/env python3
+"""Checkpoint directories that cannot be used, are in use, or run full: one clear line and the right
+exit status; a save that fails leaves older steps, and training goes on."""
+import contextlib
+from train_lib import *
+
+make_text()
+
+
+@contextlib.contextmanager
+def mounted(path, options):
+    """A tmpfs; None where we may not mount."""
+    os.mkdir(path)
+    done = subprocess.run(["mount", "-t", "tmpfs", "-o", options, "tmpfs", path],
+                          capture_output=True)
+    try:
+        yield path if done.returncode == 0 else None
+    finally:
+        if done.returncode == 0:
+            subprocess.run(["umount", path], check=True)
+
+
+def refused(ranks, text, *args, expect=2):
+    _, err = train(ranks, *args, expect=expect)
+    told = [m for m in messages(err) if text in m]
+    check(len(told) == 1 and told[0] == messages(err)[-1], f"\"{text}\" is not told last: {err}")
+
+
+for ranks in (1, 3):
+    refused(ranks, "checkpoint.dir: ", config(checkpoint={"dir": "text/below"}))
+
+# A second trainer names the first, which goes on.
+endless = config("endless.json", max_steps=1000000, scheduler={"type": "constant"},
+                 checkpoint={"dir": "used", "every": 0})
+first = Run(2, endless)
+first.wait_for(lambda: os.path.exists("metrics.jsonl") and len(metrics()) > 0, "a first step")
+holder = open("used/.lock").read().split()[-1]
+check(int(holder) in first.pids(), f"{holder} is not one of {first.pids()}")
+for ranks in (1, 2):
+    refused(ranks, f"process {holder} on host", endless, "metrics=second.jsonl")
+check(first.process.poll() is None, "the first trainer has ended")
+os.kill(first.pids()[0], signal.SIGTERM)
+check(first.wait() == 143, "the first trainer does not end")
+
+mounts = 0
+with mounted("readonly", "ro,size=1m") as path:
+    if path:
+        mounts += 1
+        for ranks in (1, 3):
+            refused(ranks, "checkpoint.dir: ", config(checkpoint={"dir": f"{path}/ckpt"}))
+
+# Room for two steps and a part of the third: it is not saved, and neither are the next ones until
+# there is room again.
+whole = config("whole.json", checkpoint={"dir": "whole"}, metrics="whole.jsonl")
+train(1, whole)
+size = sum(os.path.getsize(f"{step_path(12, 'whole')}/{f}") for f in ("state.h5", "about.json"))
+with mounted("small", f"size={int(2.5 * size) // 4096 * 4}k") as path:
+    if path:
+        mounts += 1
+        full = config("full.json", checkpoint={"dir": f"{path}/ckpt"})
+        _, err = train(3, full, expect=3)
+        check("warning: step 3 is not saved: " in err and "training goes on" in err, err)
+        check("step 12 could not be saved: " in err, err)
+        check([line["step"] for line in metrics()] == list(range(1, 13)), "training did not go on")
+        check(steps(f"{path}/ckpt") == [1, 2], f"steps {steps(path + '/ckpt')}")
+        check(not glob.glob(f"{path}/ckpt/.tmp*"), "a part of a step is left")
+        tool("dcp-inspect", "verify", step_path(2, f"{path}/ckpt"))
+        subprocess.run(["mount", "-o", "remount,size=64m", path], check=True)
+        train(2, full)
+        check(state(12, f"{path}/ckpt") == state(12, "whole"), "the state differs afterwards")
+        check(losses() == losses("whole.jsonl"), "losses differ afterwards")
+if mounts < 2:
+    print("SKIPPED: read-only directory and full disk, as we may not mount")
+    sys.exit(77)

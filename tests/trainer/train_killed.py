@@ -1,0 +1,52 @@
+#!/usr/bin/env python3
+"""A rank killed in training, saving or loading ends the run without a hang; what is published stays
+intact, and the next run ends where an undisturbed one does."""
+import random
+from train_lib import *
+
+make_text()
+random.seed()
+train(1, config(checkpoint={"dir": "whole"}, metrics="whole.jsonl"))
+killed = config(checkpoint={"dir": "killed"}, metrics="killed.jsonl")
+
+
+def lock_holder():
+    try:
+        return open("killed/.lock").read()
+    except OSError:
+        return ""
+
+
+def check_steps():
+    for step in steps("killed"):
+        tool("dcp-inspect", "verify", step_path(step, "killed"))
+
+
+def kill_when(ranks, what, condition):
+    """Kills a random rank as soon as the condition holds; whether the run was still at work."""
+    run = Run(ranks, killed)
+    run.wait_for(lambda: run.pids(), "its ranks")
+    victim = random.choice(run.pids() or [0])
+    run.wait_for(condition, what)
+    if victim and run.process.poll() is None:
+        os.kill(victim, signal.SIGKILL)
+    status = run.wait()
+    check_steps()
+    print(f"{what}: exit {status}, steps {steps('killed')}")
+    return status != 0
+
+
+hits = 0
+for ranks in (3, 4):
+    partial = f"killed/.tmp-step-{max(steps('killed') + [0]) + 3:08d}"
+    hits += kill_when(ranks, "saving", lambda: os.path.exists(partial))
+for ranks in (4, 3):
+    before = lock_holder()
+    hits += kill_when(ranks, "loading", lambda: lock_holder() not in (before, ""))
+newest = max(steps("killed") + [0])
+hits += kill_when(3, "training",
+                  lambda: os.path.exists("killed.jsonl") and len(metrics("killed.jsonl")) > newest)
+check(hits >= 4, f"only {hits} runs of 5 were killed at work")
+train(5, killed)
+check(state(12, "killed") == state(12, "whole"), "the state differs")
+check(losses("killed.jsonl") == losses("whole.jsonl"), "losses differ")
