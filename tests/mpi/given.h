@@ -1,0 +1,63 @@
+/* The given state of the save and load tests: every dtype, scalars, empty and uneven tensors, one
+ * to four dimensions, small ones, several blocks, long rows that begin on no page; and the ways in
+ * which ranks hold it. */
+#ifndef TESTS_MPI_GIVEN_H
+#define TESTS_MPI_GIVEN_H
+
+#include "dcp/dcp.h"
+
+#define GIVEN_TENSORS 96
+#define GIVEN_JSON "{\"tokens\":12,\"lr\":0.1}"
+
+typedef struct given {
+    dcp_tensor tensors[GIVEN_TENSORS];
+    char paths[GIVEN_TENSORS][40];
+    unsigned char *data[GIVEN_TENSORS]; /* each whole */
+} given;
+
+/* Fills it; `salt` 0 is the given state, another salt one of other content. */
+void given_make(given *g, uint64_t salt);
+void given_free(given *g);
+/* The tensor of that name. */
+const dcp_tensor *given_find(const given *g, const char *path);
+
+typedef enum scheme {
+    ROWS,    /* dcp_box_chunk: ranks without rows where there are more ranks than rows */
+    COLUMNS, /* cut on the last dimension */
+    BLOCKS,  /* on the first two */
+    COPIES,  /* all of it on every rank */
+    PAIRS,   /* rows over half of the ranks, which the other half repeats */
+    OWNERS,  /* whole tensors, each on one rank */
+    STRIPES, /* every size-th row: many boxes of a tensor on each rank */
+    SAVE_SCHEMES,
+    HALO = SAVE_SCHEMES, /* rows with one of each neighbour's: for loads only, as those below */
+    CORNERS,             /* an odd part of some tensors */
+    ONE_OF_TWO,          /* rows of every second tensor */
+    LOAD_SCHEMES
+} scheme;
+
+extern const char *const scheme_names[];
+
+typedef struct held_box {
+    size_t tensor;
+    dcp_box box;
+    unsigned char *data;
+} held_box;
+
+/* What one rank of `size` holds. */
+typedef struct held {
+    dcp_state *state;
+    held_box *boxes;
+    size_t n;
+} held;
+
+/* With the given state's content where `filled`, else with none of it, for a load. */
+void held_make(held *h, const given *g, scheme how, int rank, int size, int filled);
+void held_free(held *h);
+/* 1 where all boxes have the given state's content. */
+int held_is_given(const held *h, const given *g);
+
+/* Elements of the box of tensor t, dense; malloc'd. */
+unsigned char *given_cut(const given *g, size_t t, const dcp_box *box, uint64_t *bytes);
+
+#endif
