@@ -134,6 +134,8 @@ uint64_t fsdp_buffer_bytes(const fsdp *f) {
 }
 fsdp_times fsdp_step_times(const fsdp *f) { return f->times; }
 
+void fsdp_poll(void *f) { fsdp_gather_poll(&((fsdp *)f)->gather); }
+
 void fsdp_step_begin(fsdp *f) {
     f->times = (fsdp_times){0};
     f->held = FSDP_NO_UNIT;

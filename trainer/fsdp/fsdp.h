@@ -50,5 +50,7 @@ void fsdp_step_begin(fsdp *f);
  * where the rank has none. After the last micro-step `grads` holds the sums over all leaves. */
 void fsdp_micro_step(fsdp *f, uint64_t micro, model_run *run);
 fsdp_times fsdp_step_times(const fsdp *f);
+/* Lets the unit that is on its way proceed; for model_run_set_poll. f: an fsdp. */
+void fsdp_poll(void *f);
 
 #endif

@@ -19,7 +19,8 @@
 typedef struct loop {
     trainer *t;
     metrics *lines;      /* on rank 0; NULL: none, or given up */
-    uint64_t saved_step; /* that is in the store, or that was loaded */
+    uint64_t saved_step; /* that the state need not be saved at: loaded, or saved by this run */
+    int saved_any;       /* this run saved one */
     int save_failed;     /* the last save did */
     double line_at;      /* when the last line was written */
     double save_s;       /* of saves since then */
@@ -48,7 +49,10 @@ static int save_state(loop *l, dcp_error *err) {
     const int status = save(l, err);
     l->save_s += MPI_Wtime() - start;
     l->save_failed = status != DCP_OK;
-    if (status == DCP_OK) l->saved_step = step;
+    if (status == DCP_OK) {
+        l->saved_step = step;
+        l->saved_any = 1;
+    }
     return status;
 }
 
@@ -66,17 +70,19 @@ static int try_to_save(loop *l) {
 /* The save with which the run ends: `done` where it succeeds. */
 static int save_and_end(loop *l, int done) {
     const trainer *t = l->t;
+    const char *why = done == EXIT_STOPPED ? "stopped by SIGTERM" : "done";
     dcp_error err;
-    if (save_state(l, &err) == DCP_OK) {
-        if (done == EXIT_STOPPED)
-            say(t->rank, "stopped by SIGTERM at step %" PRIu64 ", which is saved in %s",
-                t->state->step, t->c->dir);
-        else
-            say(t->rank, "done: step %" PRIu64 " is saved in %s", t->state->step, t->c->dir);
-        return done;
+    if (save_state(l, &err) != DCP_OK) {
+        say(t->rank, "%s, but step %" PRIu64 " could not be saved: %s", why, t->state->step,
+            err.message);
+        return EXIT_FAILED;
     }
-    say(t->rank, "step %" PRIu64 " could not be saved: %s", t->state->step, err.message);
-    return EXIT_FAILED;
+    if (l->saved_any)
+        say(t->rank, "%s: step %" PRIu64 " is saved in %s", why, t->state->step, t->c->dir);
+    else
+        say(t->rank, "%s at step %" PRIu64 ", before anything was to be saved", why,
+            t->state->step);
+    return done;
 }
 
 /* What rank 0 tells of all ranks: the largest memory, and the slowest rank's compute time over the
@@ -147,7 +153,8 @@ static int advance(loop *l) {
 static int answer_save_request(loop *l) {
     const int failed = try_to_save(l);
     if (!failed && !l->save_failed)
-        say(l->t->rank, "SIGUSR1: step %" PRIu64 " is saved", l->t->state->step);
+        say(l->t->rank, "SIGUSR1: step %" PRIu64 " %s", l->t->state->step,
+            l->saved_any ? "is saved" : "is where the run starts: nothing to save");
     return failed;
 }
 

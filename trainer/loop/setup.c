@@ -132,6 +132,7 @@ static int make_work(trainer *t, dcp_error *err) {
     if (status == DCP_OK) status = make_leaves(t, err);
     if (status == DCP_OK && (uint64_t)t->rank < options.leaves)
         status = model_run_create(t->m, t->c->micro, t->c->sequence, &t->run, err);
+    if (t->run) model_run_set_poll(t->run, fsdp_poll, t->sharded);
     if (status == DCP_OK) status = state_register(t->state, STATE_ALL, &t->registered, err);
     return status;
 }

@@ -6,14 +6,14 @@
 /* dweight[rows,cols] += dy[n,rows]^T x[n,cols] */
 static void weight_gradient(model_run *run, float *dweight, const float *dy, const float *x,
                             size_t rows, size_t cols) {
-    run->k->matmul(run->k, dweight, dy, x, rows, cols, run->tokens,
-                   KERNELS_TRANSPOSE_A | KERNELS_ADD);
+    decoder_product(run, dweight, dy, x, rows, cols, run->tokens,
+                    KERNELS_TRANSPOSE_A | KERNELS_ADD);
 }
 
 /* dx[n,cols] = (or +=) dy[n,rows] weight[rows,cols] */
 static void input_gradient(model_run *run, float *dx, const float *dy, const float *weight,
                            size_t rows, size_t cols, unsigned add) {
-    run->k->matmul(run->k, dx, dy, weight, run->tokens, cols, rows, add);
+    decoder_product(run, dx, dy, weight, run->tokens, cols, rows, add);
 }
 
 /* dx[n,hidden] = (or +=) the gradient of in, from run->dnormed and run->rstd */

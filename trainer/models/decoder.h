@@ -64,6 +64,8 @@ struct model_run {
     const int32_t *ids, *targets;
     float scale;
     double loss;
+    void (*poll)(void *ctx); /* may be NULL */
+    void *poll_ctx;
 
     void *memory;
     uint64_t bytes;
@@ -95,6 +97,9 @@ static inline kernels_attention decoder_attention_shape(const model *m, size_t b
                                .head_dim = m->c.head_dim};
 }
 
+/* A matrix product of run->k, and the poll after it. */
+void decoder_product(model_run *run, float *c, const float *a, const float *b, size_t m, size_t n,
+                     size_t depth, unsigned flags);
 /* out[n,hidden] = RMSNorm of in; fills run->rstd. */
 void decoder_norm(model_run *run, float *out, const float *in, const float *weight);
 /* The block's queries and keys, normed and rotated, into run->attention. */

@@ -2,10 +2,16 @@
  * the following block's. */
 #include "models/decoder.h"
 
+void decoder_product(model_run *run, float *c, const float *a, const float *b, size_t m, size_t n,
+                     size_t depth, unsigned flags) {
+    run->k->matmul(run->k, c, a, b, m, n, depth, flags);
+    if (run->poll) run->poll(run->poll_ctx);
+}
+
 /* y[n,rows] = (or +=) x[n,cols] weight[rows,cols]^T */
 static void project(model_run *run, float *y, const float *x, const float *weight, size_t rows,
                     size_t cols, unsigned add) {
-    run->k->matmul(run->k, y, x, weight, run->tokens, rows, cols, KERNELS_TRANSPOSE_B | add);
+    decoder_product(run, y, x, weight, run->tokens, rows, cols, KERNELS_TRANSPOSE_B | add);
 }
 
 void decoder_norm(model_run *run, float *out, const float *in, const float *weight) {

@@ -62,6 +62,10 @@ uint64_t model_run_bytes(const model_run *run); /* all its activations */
 int model_run_set_batch(model_run *run, const int32_t *ids, const int32_t *targets, float scale,
                         dcp_error *err);
 
+/* poll(ctx) is called after each matrix product, so that transfers that are on their way proceed
+ * meanwhile. NULL: none, as after the creation. */
+void model_run_set_poll(model_run *run, void (*poll)(void *ctx), void *ctx);
+
 /* Runs a stage. params: the unit's parameters, whole, in the unit's order. Stages run in order;
  * the last one also computes the loss. */
 void model_forward(model_run *run, size_t stage, const float *const *params);

@@ -171,5 +171,10 @@ int model_run_set_batch(model_run *run, const int32_t *ids, const int32_t *targe
     return DCP_OK;
 }
 
+void model_run_set_poll(model_run *run, void (*poll)(void *ctx), void *ctx) {
+    run->poll = poll;
+    run->poll_ctx = ctx;
+}
+
 double model_run_loss(const model_run *run) { return run->loss; }
 const float *model_run_logits(const model_run *run) { return run->logits; }
