@@ -4,7 +4,7 @@ include(CMakePackageConfigHelpers)
 
 install(TARGETS dcp EXPORT dcpTargets)
 install(DIRECTORY libdcp/include/ TYPE INCLUDE FILES_MATCHING PATTERN "*.h")
-install(TARGETS dcp-run)
+install(TARGETS dcp-train dcp-run) # reshard/ installs its own
 
 set(dcp_package_dir ${CMAKE_INSTALL_LIBDIR}/cmake/dcp)
 install(EXPORT dcpTargets NAMESPACE dcp:: DESTINATION ${dcp_package_dir})
