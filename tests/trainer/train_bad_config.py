@@ -67,3 +67,12 @@ check("ignored, since the run is resumed" in err, err)
 out, _ = train(1, "good.json", "--print-config", "seed=9")
 shown = json.loads(out)
 check(shown["seed"] == 9 and shown["fsdp"]["prefetch"] == 1 and shown["device"] == "auto", out)
+
+# A dry run makes nothing; a run that diverges ends before it saves what is no number.
+_, err = train(2, "good.json", "--dry-run", "checkpoint.dir=dry", "metrics=dry.jsonl")
+check("7 micro-batches a step, at most 4 a rank" in err, err)
+check(not os.path.exists("dry") and not os.path.exists("dry.jsonl"), "a dry run makes something")
+_, err = train(2, "good.json", "optimizer.params.lr=1e30", "scheduler.type=constant",
+               "scheduler.params.warmup_steps=0", "checkpoint.dir=diverged", expect=3)
+check("the run has diverged" in messages(err)[-1], err)
+check(steps("diverged") == [len(metrics())], "more or less is saved than was computed")

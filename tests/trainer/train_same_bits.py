@@ -6,7 +6,8 @@ from train_lib import *
 make_text()
 reference = None
 for ranks in (1, 2, 3, 4, 5, 8):
-    train(ranks, config(checkpoint={"dir": f"on{ranks}"}, metrics=f"on{ranks}.jsonl"))
+    train(ranks, config(checkpoint={"dir": f"on{ranks}"}, metrics=f"on{ranks}.jsonl",
+                        fsdp={"prefetch": ranks % 2}))
     found = losses(f"on{ranks}.jsonl"), state(12, f"on{ranks}")
     reference = reference or found
     check(len(found[0]) == 12, f"{len(found[0])} lines")

@@ -1,0 +1,99 @@
+#!/usr/bin/env python3
+"""`init` from a Hugging Face folder: any of its types, tied weights saved twice, many files; and what
+is missing, surplus or of another shape is named."""
+import struct
+from train_lib import *
+
+SOURCE_FOLDER = f"{SOURCE}/tests/data/golden/qwen3"
+
+
+def read(path):
+    """Header and data of a safetensors file."""
+    with open(path, "rb") as f:
+        size = struct.unpack("<Q", f.read(8))[0]
+        header = json.loads(f.read(size))
+        data = f.read()
+    header.pop("__metadata__", None)
+    return {name: (t["dtype"], t["shape"], data[slice(*t["data_offsets"])])
+            for name, t in header.items()}
+
+
+def write(path, tensors):
+    header, data = {"__metadata__": {"format": "pt"}}, b""
+    for name, (dtype, shape, content) in tensors.items():
+        header[name] = {"dtype": dtype, "shape": shape,
+                        "data_offsets": [len(data), len(data) + len(content)]}
+        data += content
+    text = json.dumps(header).encode()
+    with open(path, "wb") as f:
+        f.write(struct.pack("<Q", len(text)) + text + data)
+
+
+def folder(name, tensors):
+    os.mkdir(name)
+    shutil.copy(f"{SOURCE_FOLDER}/config.json", name)
+    if isinstance(tensors, dict):
+        write(f"{name}/model.safetensors", tensors)
+    else:
+        files = {f"model-{i:05d}-of-{len(tensors):05d}.safetensors": part
+                 for i, part in enumerate(tensors, 1)}
+        for file, part in files.items():
+            write(f"{name}/{file}", part)
+        with open(f"{name}/model.safetensors.index.json", "w") as f:
+            json.dump({"metadata": {}, "weight_map": {t: file for file, part in files.items()
+                                                      for t in part}}, f)
+    return name
+
+
+def start(ranks, init, expect=0):
+    c = config(model=SOURCE_FOLDER, init=init, max_steps=1, metrics=None,
+               data={"sequence_length": 32}, checkpoint={"dir": f"{init}.{ranks}"})
+    _, err = train(ranks, c, expect=expect)
+    return err if expect else state(1, f"{init}.{ranks}")
+
+
+make_text()
+whole = read(f"{SOURCE_FOLDER}/model.safetensors")
+names = sorted(whole)
+# Rounded to bf16's 8 digits and away from fp16's ends, all types hold the same values.
+coarse = {}
+for name, (dtype, shape, content) in whole.items():
+    upper = [int(b, 16) for b in (content[i + 2:i + 4][::-1].hex() for i in range(0, len(content), 4))]
+    values = [struct.unpack("<f", struct.pack("<I", bits << 16))[0] for bits in upper]
+    values = [v if abs(v) > 1e-4 else 0.0 for v in values]
+    coarse[name] = shape, values
+packed = {
+    "F32": {n: ("F32", s, struct.pack(f"<{len(v)}f", *v)) for n, (s, v) in coarse.items()},
+    "F16": {n: ("F16", s, struct.pack(f"<{len(v)}e", *v)) for n, (s, v) in coarse.items()},
+    "BF16": {n: ("BF16", s, b"".join(struct.pack("<f", x)[2:] for x in v))
+             for n, (s, v) in coarse.items()},
+}
+results = [start(ranks, folder(dtype, tensors))
+           for ranks, (dtype, tensors) in enumerate(packed.items(), 1)]
+check(results[0] == results[1] == results[2], "types that hold the same values give other states")
+
+half = len(names) // 2
+parts = [{n: whole[n] for n in names[:half]}, {n: whole[n] for n in names[half:]}]
+plain = start(1, folder("plain", whole))
+check(start(3, folder("parts", parts)) == plain, "a sharded folder gives another state")
+twice = {**whole, "lm_head.weight": whole["model.embed_tokens.weight"]}
+check(start(2, folder("twice", twice)) == plain, "tied weights saved twice give another state")
+
+NORM = "model.layers.1.self_attn.q_norm.weight"
+MISSING = {n: t for n, t in whole.items() if n != NORM}
+dtype, shape, content = whole["model.norm.weight"]
+CASES = {
+    "missing": (MISSING, [NORM, "[32] is missing there"]),
+    "surplus": ({**whole, "model.extra.weight": ("F32", [1], b"1234")}, ["model.extra.weight is there"]),
+    "shape": ({**whole, "model.norm.weight": (dtype, [32], content[:128])},
+              ["model.norm.weight is [32] there, [64] here"]),
+    "type": ({**whole, "model.norm.weight": ("I32", shape, content)}, ["model.norm.weight is I32"]),
+}
+for name, (tensors, texts) in CASES.items():
+    folder(name, tensors)
+    for ranks in (1, 3):
+        err = start(ranks, name, expect=2)
+        check(all(text in messages(err)[-1] for text in ["init: ", *texts]), f"{name}: {err}")
+folder("cut", whole)
+os.truncate("cut/model.safetensors", 100000)
+check("init: " in messages(start(2, "cut", expect=1))[-1], "a cut file")
