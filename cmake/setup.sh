@@ -5,7 +5,7 @@
 set -euo pipefail
 
 packages=(
-    gcc libc6-dev cmake ninja-build pkg-config git          # build
+    gcc libc6-dev cmake make ninja-build pkg-config git     # build
     libopenmpi-dev openmpi-bin libhdf5-openmpi-dev          # what libdcp stands on
     libisal-dev libjansson-dev liburing-dev libdnnl-dev
     libcmocka-dev hdf5-tools python3 python3-h5py python3-numpy fio # tests, quickstart, benchmark
