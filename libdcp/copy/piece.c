@@ -17,7 +17,11 @@ const unsigned char *piece_memory(const piece *p, uint64_t offset) {
 
 int piece_fetch(const piece *p, uint64_t offset, uint64_t bytes, void *out, dcp_error *err) {
     const unsigned char *memory = piece_memory(p, offset);
-    if (!memory) return p->box->source(p->box->ctx, offset, bytes, out, err);
+    if (!memory) {
+        int status = p->box->source(p->box->ctx, offset, bytes, out, err);
+        if (status && err) err->rank = -1; /* the caller's failure: no rank is named yet */
+        return status;
+    }
     memcpy(out, memory, bytes);
     return DCP_OK;
 }

@@ -15,8 +15,13 @@ static int is_step_folder(const char *path) {
     while (length > 1 && path[length - 1] == '/') length--;
     size_t start = length;
     while (start && path[start - 1] != '/') start--;
-    const char *name = path + start;
-    return strstr(name, "step-") && length - start >= 13;
+    static const char *const kinds[] = {"step-", ".tmp-step-", ".abandoned-step-"};
+    for (size_t k = 0; k < sizeof kinds / sizeof *kinds; k++) {
+        size_t n = strlen(kinds[k]);
+        if (!strncmp(path + start, kinds[k], n) && strspn(path + start + n, "0123456789") >= 8)
+            return 1;
+    }
+    return 0;
 }
 
 /* The step's folder that `path` means. */
@@ -24,6 +29,7 @@ static int resolve(const char *path, char *folder, dcp_error *err) {
     struct stat st;
     size_t n;
     dcp_layout layout;
+    if (!path) return core_fail(err, DCP_ERR_ARG, "dcp_checkpoint_open: a path is needed");
     if (stat(path, &st)) return core_fail_errno(err, "find", path);
     if (!S_ISDIR(st.st_mode))
         return core_fail(err, DCP_ERR_ARG,
@@ -93,7 +99,7 @@ static int name_files(dcp_checkpoint *ckpt, dcp_error *err) {
 }
 
 int dcp_checkpoint_open(dcp_comm *comm, const char *path, dcp_checkpoint **out, dcp_error *err) {
-    if (!comm || !path) return core_fail(err, DCP_ERR_ARG, "a communicator and a path are needed");
+    if (!comm) return core_fail(err, DCP_ERR_ARG, "dcp_checkpoint_open: a communicator is needed");
     dcp_checkpoint *ckpt = calloc(1, sizeof *ckpt);
     int status = comm_agree(comm, ckpt ? DCP_OK : core_fail_memory(err, sizeof *ckpt), err);
     if (status) goto close_ckpt;

@@ -164,7 +164,7 @@ static int move_windows(loader *l, dcp_error *err) {
 
 int load_fragments(dcp_checkpoint *ckpt, io_queue *queue, const piece *pieces, size_t n,
                    dcp_error *err) {
-    dcp_error local = {0};
+    dcp_error local = {.rank = -1}; /* apart from the collectives' */
     loader l = {
         .ckpt = ckpt, .comm = ckpt->comm, .queue = queue, .pieces = pieces, .n = n, .err = &local};
     int status = windows_find(l.comm, pieces, n, ckpt->address_end, &l.windows, err);
@@ -178,8 +178,10 @@ int load_fragments(dcp_checkpoint *ckpt, io_queue *queue, const piece *pieces, s
         l.states[0].question_bytes = counts + 2 * ranks;
         l.states[1].question_bytes = counts + 3 * ranks;
         status = move_windows(&l, err);
-        if (!status) status = comm_agree(l.comm, l.status, &local);
-        if (status && l.status && err) *err = local;
+        if (!status) {
+            status = comm_agree(l.comm, l.status, &local);
+            if (status && err) *err = local;
+        }
     }
     io_queue_drain(queue);
     free(l.send.data);

@@ -46,6 +46,7 @@ static int match_tensor(const dcp_checkpoint *ckpt, const state_tensor *want,
 }
 
 static int match(load *l, const dcp_state *state, dcp_error *err) {
+    if (!state) return core_fail(err, DCP_ERR_ARG, "dcp_load: a state is needed");
     l->n = dcp_state_tensors(state);
     l->sorted = state_sorted(state);
     l->stored = calloc(l->n + 1, sizeof *l->stored);
@@ -181,7 +182,7 @@ static int run(load *l, const dcp_state *state, dcp_report *report, dcp_error *e
 }
 
 int dcp_load(dcp_checkpoint *ckpt, const dcp_state *state, dcp_report *report, dcp_error *err) {
-    if (!ckpt || !state) return core_fail(err, DCP_ERR_ARG, "a checkpoint and a state are needed");
+    if (!ckpt) return core_fail(err, DCP_ERR_ARG, "dcp_load: a checkpoint is needed");
     load l = {.ckpt = ckpt, .comm = ckpt->comm};
     dcp_report figures = {0};
     int status = run(&l, state, &figures, err);

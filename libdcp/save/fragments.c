@@ -122,7 +122,7 @@ static int move_window(transfer *t, uint64_t window, dcp_error *err) {
 int write_fragments(dcp_comm *comm, io_queue *queue, const io_file *file, uint64_t file_bytes,
                     const piece *pieces, size_t n, dcp_error *err) {
     transfer t = {.comm = comm, .queue = queue, .file = file, .pieces = pieces, .n = n};
-    dcp_error local = {0}; /* apart from the collectives' */
+    dcp_error local = {.rank = -1}; /* apart from the collectives' */
     t.sender.own = &t.own;
     t.sender.err = &local;
     int status = windows_find(comm, pieces, n, file_bytes, &t.windows, err);

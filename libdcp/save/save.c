@@ -27,6 +27,7 @@ static int make_meta(const char *json, uint64_t step, char **out, dcp_error *err
 static int make_request(const dcp_store *store, uint64_t step, const dcp_state *state,
                         const char *json, const dcp_save_options *options, save_request *r,
                         dcp_error *err) {
+    if (!state) return core_fail(err, DCP_ERR_ARG, "dcp_save: a state is needed");
     if (options && options->layout == DCP_LAYOUT_SHARDED) {
         r->layout = DCP_LAYOUT_SHARDED;
         r->shards = options->shards ? options->shards : store->comm->size;
@@ -95,7 +96,7 @@ static int save(dcp_store *store, const save_request *r, const dcp_save_options 
 
 int dcp_save(dcp_store *store, uint64_t step, const dcp_state *state, const char *json,
              const dcp_save_options *options, dcp_report *report, dcp_error *err) {
-    if (!store || !state) return core_fail(err, DCP_ERR_ARG, "a store and a state are needed");
+    if (!store) return core_fail(err, DCP_ERR_ARG, "dcp_save: a store is needed");
     save_request r = {0};
     dcp_report figures = {0};
     int status =

@@ -46,6 +46,12 @@ static int name_dataset(const char *path, size_t k, char *out, size_t *length, d
                          "tensor %s: layout sharded keeps names that end in @<digits> for the "
                          "pieces of a tensor: rename it",
                          path);
+    if (k && strlen(path) + 12 > DCP_MAX_PATH)
+        return core_fail(
+            err, DCP_ERR_UNSUPPORTED,
+            "tensor %s: layout sharded needs 12 bytes after its name for the number of "
+            "a piece: shorten it",
+            path);
     *length = (size_t)(k ? sprintf(out, "%s@%zu", path, k) : sprintf(out, "%s", path));
     return DCP_OK;
 }
@@ -206,6 +212,12 @@ static int share_meta(dcp_comm *comm, const char *meta, char **out, dcp_error *e
     return status;
 }
 
+/* The shards' own communicators called this rank 0; now it gets its number among all. */
+static int agree_on_shards(dcp_comm *comm, int status, dcp_error *err) {
+    if (status && err) err->rank = -1;
+    return comm_agree(comm, status, err);
+}
+
 static void shards_free(shards *all) {
     for (size_t i = 0; i < all->n; i++) {
         image_free(&all->list[i].im);
@@ -225,7 +237,7 @@ int save_sharded(dcp_store *store, const save_request *r, const struct save_layo
     int status = shards_prepare(store, r, plan, &all, err);
     for (size_t i = 0; i < all.n && !status; i++)
         status = shard_write(&all.list[i], &all, r, plan, folder, report, err);
-    status = comm_agree(store->comm, status, err);
+    status = agree_on_shards(store->comm, status, err);
     if (!status) status = comm_allreduce(store->comm, all.sums, all.blocks, DCP_REDUCE_XOR, err);
     if (!status) status = share_meta(store->comm, r->meta, &meta, err);
     if (status) goto free_all;
@@ -234,7 +246,7 @@ int save_sharded(dcp_store *store, const save_request *r, const struct save_layo
         status = shard_meta(&all.list[i], meta, plan->shards, id, err);
         if (!status) status = image_finish(&all.list[i].im, report, err);
     }
-    status = comm_agree(store->comm, status, err);
+    status = agree_on_shards(store->comm, status, err);
 free_all:
     free(meta);
     shards_free(&all);

@@ -11,7 +11,7 @@ int main(int argc, char **argv) {
     MPI_Barrier(MPI_COMM_WORLD);
     dcp_store *store = scratch_store(&s, s.comm, "all");
     for (scheme how = ROWS; how < SAVE_SCHEMES; how++)
-        for (int again = 0; again < 2; again++) { /* planned, and with the plan kept */
+        for (int again = 0; again <= (how == BLOCKS); again++) { /* once with the plan kept */
             held h;
             dcp_report report;
             held_make(&h, &g, how, s.rank, s.size, 1);

@@ -1,0 +1,123 @@
+/* Ranks that disagree: each gets the same failure, which names what differs; nothing is written,
+ * and the next save works. The last rank is the one that errs. */
+#include "scratch.h"
+
+typedef enum mischief {
+    NONE,
+    OTHER_NAME,
+    NO_TENSOR,
+    ONE_MORE,
+    OTHER_DTYPE,
+    OTHER_SHAPE,
+    OTHER_NDIM,
+    OVERLAP,
+    HOLE,
+    NOBODY, /* no rank holds the scalar */
+    OTHER_STEP,
+    OTHER_LAYOUT,
+    NO_STATE,
+    BAD_JSON, /* rank 0's */
+    OLD_STEP, /* all ranks */
+    MISCHIEFS
+} mischief;
+
+static const struct {
+    int status;
+    const char *text;
+} expected[MISCHIEFS] = {
+    [OTHER_NAME] = {DCP_ERR_MISMATCH, "/model/b"},
+    [NO_TENSOR] = {DCP_ERR_MISMATCH, "/model/b: only rank 0 has it"},
+    [ONE_MORE] = {DCP_ERR_MISMATCH, "/model/z"},
+    [OTHER_DTYPE] = {DCP_ERR_MISMATCH, "/model/b: U32 [50]"},
+    [OTHER_SHAPE] = {DCP_ERR_MISMATCH, "/model/b: I32 [51]"},
+    [OTHER_NDIM] = {DCP_ERR_MISMATCH, "/model/b: I32 [50, 1]"},
+    [OVERLAP] = {DCP_ERR_MISMATCH, "/model/a: box ["},
+    [HOLE] = {DCP_ERR_MISMATCH, "/model/a of shape [80, 3]"},
+    [NOBODY] = {DCP_ERR_MISMATCH, "/model/scalar of shape []"},
+    [OTHER_STEP] = {DCP_ERR_MISMATCH, "the step: from 9 to 10"},
+    [OTHER_LAYOUT] = {DCP_ERR_MISMATCH, "the layout"},
+    [NO_STATE] = {DCP_ERR_ARG, "a state"},
+    [BAD_JSON] = {DCP_ERR_ARG, "JSON"},
+    [OLD_STEP] = {DCP_ERR_STATE, "step-00000001 exists"},
+};
+
+static unsigned char memory[4096];
+
+static void add(dcp_state *state, dcp_tensor tensor, dcp_box box) {
+    SUCCEEDS(dcp_state_add(state, &tensor, &box, memory, err));
+}
+
+static dcp_state *make_state(const scratch *s, mischief what) {
+    dcp_state *state = NULL;
+    dcp_tensor a = {"/model/a", DCP_F32, 2, {80, 3}}, b = {"/model/b", DCP_I32, 1, {50}},
+               c = {"/model/scalar", DCP_F64, 0, {0}}, z = {"/model/z", DCP_U8, 1, {0}};
+    int errs = s->rank == s->size - 1;
+    SUCCEEDS(dcp_state_create(&state, err));
+    dcp_box box = dcp_box_chunk(&a, s->rank, s->size);
+    if (errs && what == OVERLAP) box.start[0]--, box.count[0]++;
+    if (errs && what == HOLE) box.count[0]--;
+    add(state, a, box);
+    if (errs && what == OTHER_NAME) b.path = "/model/bb";
+    if (errs && what == OTHER_DTYPE) b.dtype = DCP_U32;
+    if (errs && what == OTHER_SHAPE) b.shape[0]++;
+    if (errs && what == OTHER_NDIM) b.ndim = 2, b.shape[1] = 1;
+    if (!errs || what != NO_TENSOR) add(state, b, dcp_box_chunk(&b, s->rank, s->size));
+    box = dcp_box_chunk(&c, s->rank, s->size);
+    if (what == NOBODY) box.count[0] = 0;
+    add(state, c, box);
+    if (errs && what == ONE_MORE) add(state, z, dcp_box_whole(&z));
+    return state;
+}
+
+static int save(const scratch *s, dcp_store *store, uint64_t step, mischief what,
+                dcp_save_options options, dcp_error *err) {
+    dcp_state *state = make_state(s, what);
+    int errs = s->rank == s->size - 1;
+    if (errs && what == OTHER_STEP) step++;
+    if (errs && what == OTHER_LAYOUT) options.layout = !options.layout;
+    const char *json = s->rank == 0 && what == BAD_JSON ? "[1]" : NULL;
+    int status = dcp_save(store, what == OLD_STEP ? 1 : step,
+                          errs && what == NO_STATE ? NULL : state, json, &options, NULL, err);
+    dcp_state_destroy(state);
+    return status;
+}
+
+/* Only complete steps 1 to `last`. */
+static void check_steps(const scratch *s, const char *dir, uint64_t last) {
+    dcp_step *steps;
+    size_t n;
+    MPI_Barrier(MPI_COMM_WORLD);
+    if (s->rank) return;
+    SUCCEEDS(dcp_steps_list(dir, &steps, &n, err));
+    CHECK(n == last);
+    for (size_t i = 0; i < n; i++) CHECK(steps[i].step == i + 1 && steps[i].kind == 0);
+    free(steps);
+}
+
+static void check_layout(const scratch *s, dcp_layout layout) {
+    char dir[PATH_MAX];
+    dcp_store *store;
+    dcp_save_options options = {.layout = layout};
+    snprintf(dir, sizeof dir, "%s/store%d", s->root, (int)layout);
+    SUCCEEDS(dcp_store_open(s->comm, dir, NULL, &store, err));
+    SUCCEEDS(save(s, store, 1, NONE, options, err));
+    uint64_t good = 1;
+    for (mischief what = OTHER_NAME; what < MISCHIEFS; what++) {
+        dcp_error failure = {0};
+        int status = save(s, store, 9, what, options, &failure);
+        check_same_failure(status, expected[what].status, &failure, expected[what].text);
+        check_steps(s, dir, good);
+        if (what % 3) continue; /* failures in a row as well */
+        SUCCEEDS(save(s, store, ++good, NONE, options, err));
+        check_steps(s, dir, good);
+    }
+    dcp_store_close(store);
+}
+
+int main(int argc, char **argv) {
+    scratch s;
+    scratch_begin(&s, &argc, &argv);
+    check_layout(&s, DCP_LAYOUT_GLOBAL);
+    check_layout(&s, DCP_LAYOUT_SHARDED);
+    return scratch_end(&s);
+}
