@@ -7,7 +7,7 @@
 #include "copy/piece.h"
 #include "io/queue.h"
 
-#define WINDOW_BYTES (24u << 20) /* at most, but for a page a rank */
+#define WINDOW_BYTES (16u << 20) /* at most, but for a page a rank */
 
 typedef struct windows {
     uint64_t region_bytes, window_bytes;

@@ -1,0 +1,97 @@
+/* Saving and loading add at most 64 MiB to a rank's resident memory, whatever the boxes. */
+#include "scratch.h"
+
+#define LIMIT_KIB (64 << 10)
+#define ROWS_BYTES ((uint64_t)256 << 20)
+
+#if defined(__SANITIZE_ADDRESS__)
+#define HAS_SHADOW 1
+#else
+#define HAS_SHADOW 0
+#endif
+
+static long status_kib(const char *field) {
+    char line[256];
+    long kib = -1;
+    FILE *file = fopen("/proc/self/status", "r");
+    CHECK(file);
+    while (fgets(line, sizeof line, file))
+        if (strncmp(line, field, strlen(field)) == 0) kib = atol(line + strlen(field));
+    fclose(file);
+    CHECK(kib >= 0);
+    return kib;
+}
+
+static long reset_peak(void) {
+    FILE *file = fopen("/proc/self/clear_refs", "w");
+    CHECK(file && fputs("5", file) >= 0 && fclose(file) == 0);
+    return status_kib("VmRSS:");
+}
+
+static void check_growth(const char *what, long before) {
+    long growth = status_kib("VmHWM:") - before;
+    if (growth > LIMIT_KIB) fprintf(stderr, "%s: %ld KiB more\n", what, growth);
+    CHECK(growth <= LIMIT_KIB);
+}
+
+/* One wide matrix, and many small tensors beside it: its rows, its columns, or copies of small
+ * tensors alone are held. */
+static dcp_state *make_state(const scratch *s, const char *what, unsigned char *data) {
+    static const dcp_tensor big = {"/model/big", DCP_F32, 2, {4001, ROWS_BYTES / 4 / 4001}};
+    dcp_state *state = NULL;
+    dcp_box box = dcp_box_chunk(&big, s->rank, s->size);
+    dcp_tensor turned = {"/model/big", DCP_F32, 1, {big.shape[1]}};
+    CHECK(dcp_state_create(&state, NULL) == DCP_OK);
+    if (what[0] == 'c') { /* columns */
+        dcp_box part = dcp_box_chunk(&turned, s->rank, s->size);
+        box = dcp_box_whole(&big);
+        box.start[1] = part.start[0];
+        box.count[1] = part.count[0];
+    }
+    if (what[0] != 's') SUCCEEDS(dcp_state_add(state, &big, &box, data, err));
+    for (int i = 0; i < (what[0] == 's' ? 8000 : 500); i++) {
+        char path[32];
+        snprintf(path, sizeof path, "/small/%d", i);
+        dcp_tensor small = {path, DCP_U8, 1, {9001}};
+        SUCCEEDS(dcp_state_add(state, &small, NULL, data + 9001 * i, err));
+    }
+    return state;
+}
+
+static void check(const scratch *s, const char *what, unsigned char *data, dcp_layout layout) {
+    char dir[PATH_MAX];
+    dcp_checkpoint *ckpt = NULL;
+    dcp_save_options options = {.layout = layout};
+    dcp_state *state = make_state(s, what, data);
+    dcp_store *store = scratch_store(s, s->comm, "store");
+    long before = reset_peak();
+    SUCCEEDS(dcp_save(store, 1, state, NULL, &options, NULL, err));
+    check_growth(what, before);
+    before = reset_peak();
+    SUCCEEDS(dcp_save(store, 1, state, NULL, &options, NULL, err)); /* with the plan kept */
+    check_growth(what, before);
+    dcp_store_close(store);
+    snprintf(dir, sizeof dir, "%s/store", s->root);
+    before = reset_peak();
+    SUCCEEDS(dcp_checkpoint_open(s->comm, dir, &ckpt, err));
+    SUCCEEDS(dcp_load(ckpt, state, NULL, err));
+    check_growth(what, before);
+    dcp_checkpoint_close(ckpt);
+    dcp_state_destroy(state);
+}
+
+int main(int argc, char **argv) {
+    if (HAS_SHADOW) return 77;
+    scratch s;
+    scratch_begin(&s, &argc, &argv);
+    uint64_t bytes = ROWS_BYTES / (uint64_t)s.size + (100 << 20);
+    unsigned char *data = malloc(bytes);
+    CHECK(data);
+    memset(data, s.rank + 1, bytes);
+    check(&s, "rows", data, DCP_LAYOUT_GLOBAL);
+    check(&s, "columns", data, DCP_LAYOUT_GLOBAL);
+    check(&s, "small", data, DCP_LAYOUT_GLOBAL);
+    check(&s, "rows", data, DCP_LAYOUT_SHARDED);
+    free(data);
+    return scratch_end(&s);
+}
