@@ -36,6 +36,7 @@ started() { pids "$1" >/dev/null; }
 # up K: all ranks of start K have set themselves up.
 up() {
     local pid
+    started "$1" || return 1
     for pid in $(pids "$1"); do [ -e "$dir/up.$pid" ] || return 1; done
 }
 

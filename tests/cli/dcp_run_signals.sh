@@ -5,6 +5,7 @@
 
 for signal in TERM INT; do
     rm -f "$dir"/up.* "$dir"/usr1.*
+    : >"$dir/err" # what the last dcp-run said must not be taken for this one's
     # a shell that starts something in the background lets it ignore SIGINT: ask for the default
     run_default=(env --default-signal=INT "$DCP_BIN/dcp-run")
     "${run_default[@]}" -n 3 -- "$DCP_RUN_RANK" "$dir" 2>"$dir/err" &
