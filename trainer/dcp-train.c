@@ -137,7 +137,7 @@ static int is_first(void) {
 }
 
 int main(int argc, char **argv) {
-    signals_install();
+    signals_hold();
     arguments a;
     const int loud = is_first();
     if (parse(argc, argv, loud, &a) != 0) return EXIT_USAGE;

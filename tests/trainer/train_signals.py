@@ -29,7 +29,7 @@ for ranks in (1, 3):
     check(status == 143, f"exit {status} after SIGTERM: {err}")
     last = metrics()[-1]["step"]
     check(steps(f"on{ranks}") == [first, last], f"{steps(f'on{ranks}')}, the last step is {last}")
-    for what in (f"SIGUSR1: step {first} is saved", f"stopped by SIGTERM at step {last}"):
+    for what in (f"SIGUSR1: step {first} is saved", f"stopped by SIGTERM: step {last} is saved"):
         check(any(what in line for line in messages(err)), f"{what} is not told: {err}")
     train(ranks, endless, f"max_steps={last + 2}")
     lines = [line["step"] for line in metrics()]

@@ -49,8 +49,8 @@ static int allocate(fsdp_reduce *r, float *grads, dcp_error *err) {
         r->slots[s] = r->k->alloc(r->k, shard_bytes);
         if (!r->slots[s]) return trainer_fail_memory(err, shard_bytes);
     }
-    if (received) r->received = r->k->alloc(r->k, received * sizeof(float));
-    if (received && !r->received) return trainer_fail_memory(err, received * sizeof(float));
+    r->received = r->k->alloc(r->k, received * sizeof(float)); /* never NULL, also for nothing */
+    if (!r->received) return trainer_fail_memory(err, received * sizeof(float));
     r->received_elems = received;
     return DCP_OK;
 }

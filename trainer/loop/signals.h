@@ -8,9 +8,9 @@ typedef struct signal_requests {
     int stop, save;
 } signal_requests;
 
-/* Takes the signals from now on. Called before anything that takes time: until then SIGUSR1 ends
- * the process. */
-void signals_install(void);
+/* Holds the signals back from now on. Called before MPI_Init: until then they end the process, and
+ * threads that are made later hold back what this one does. */
+void signals_hold(void);
 
 /* Collective: what any rank was asked since the last call. A request reaches some ranks before
  * others, or only one; all of them act on it after the same step. */
