@@ -107,6 +107,7 @@ int main(int argc, char **argv) {
     kernels_close(k);
     char command[96];
     snprintf(command, sizeof command, "rm -r %s", dir);
+    MPI_Barrier(MPI_COMM_WORLD); /* others still read it */
     CHECK(rank != 0 || system(command) == 0);
     MPI_Finalize();
     return 0;
