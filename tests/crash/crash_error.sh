@@ -1,0 +1,71 @@
+#!/usr/bin/env bash
+# A system call of one rank of a save fails: all ranks say so and end, nothing is published, nothing
+# is left behind, the old step loads, and the next save works. What is not needed may fail.
+. "$(dirname "$0")/crash_lib.sh"
+
+fail_at() { # RANK CALL ERROR N TEXT [LAYOUT]
+    fresh
+    injected "$1" -e "trace=$2" -e "inject=$2:error=$3:when=$4" -- save "$store" 2 ${6:-}
+    was_injected "$*"
+    [ $status -eq 3 ] || fail "$*: exit $status"
+    says "$5"
+    cleaned "$@"
+    loads 1
+}
+
+survives() { # RANK OPTIONS...
+    local rank=$1
+    shift
+    fresh
+    injected "$rank" "$@" -- save "$store" 2
+    was_injected "$*"
+    [ $status -eq 0 ] || fail "$*: exit $status"
+    loads 2
+}
+
+fail_at 0 mkdirat EACCES 1 "status -7: rank 0: cannot make directory .*tmp-step-00000002.* denied"
+fail_at 0 fallocate ENOSPC 1 "status -6: rank 0: reserve space for .*free space there"
+fail_at 0 io_uring_enter EIO 1 "status -7: rank 0: write .*state.h5: Input/output error"
+fail_at 1 io_uring_enter ENOSPC 1 "status -6: rank 1: write .*state.h5: No space left"
+fail_at 0 fsync EIO 1 "status -7: rank 0: sync .*state.h5"
+fail_at 1 fsync EIO 1 "status -7: rank 1: sync .*state.h5"
+fail_at 0 fsync ENOSPC 2 "status -6: rank 0: .*about.json"
+fail_at 0 fsync EIO 3 "status -7: rank 0: cannot sync .*tmp-step-00000002"
+fail_at 0 renameat EIO 1 "status -7: rank 0: cannot rename"
+fail_at 0 fsync EIO 4 "status -7: rank 0: cannot sync"
+fail_at 1 fallocate ENOSPC 1 "status -6: rank 1: reserve space for .*shard-00001-of-00002" sharded
+fail_at 1 fsync EIO 1 "status -7: rank 1: sync .*shard-00001-of-00002" sharded
+
+# Later calls of io_uring_enter send requests or only wait, which may be done again.
+for n in 2 5 7; do
+    fresh
+    injected $((n % 2)) -e trace=io_uring_enter -e "inject=io_uring_enter:error=EIO:when=$n" -- \
+        save "$store" 2
+    was_injected "io_uring_enter $n"
+    if [ $status -eq 0 ]; then
+        loads 2
+    else
+        says "status -7: rank $((n % 2)): write .*state.h5: Input/output error"
+        cleaned "io_uring_enter $n"
+        loads 1
+    fi
+done
+
+# the file itself: opened by each rank; written without io_uring where the kernel has none
+opened() {
+    fresh
+    injected 1 -P "$tmp/state.h5" -e trace=openat -e inject=openat:error=EMFILE:when=1 -- \
+        save "$store" 2
+    was_injected "open"
+    [ $status -eq 3 ] || fail "open: exit $status"
+    says "status -7: rank 1: open .*ulimit"
+    cleaned "open"
+    loads 1
+}
+opened
+survives 1 -P "$tmp/state.h5" -e trace=openat -e inject=openat:error=EINVAL:when=1 # no O_DIRECT
+survives 0 -e trace=fallocate -e inject=fallocate:error=EOPNOTSUPP
+survives 0 -e trace=fallocate -e inject=fallocate:error=EINTR:when=1
+survives 0 -e trace=io_uring_setup -e inject=io_uring_setup:error=EPERM
+survives 1 -e trace=io_uring_enter -e inject=io_uring_enter:error=EINTR:when=3
+survives 0 -e trace=symlinkat -e inject=symlinkat:error=EPERM

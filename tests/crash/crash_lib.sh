@@ -1,0 +1,68 @@
+# To be sourced by the tests of this folder: a scratch folder $dir whose store $store holds step 1,
+# and saves of step 2 by two ranks in which the kernel (through strace) fails a system call of one
+# rank, or kills it there. $CRASH_STATE is the program of crash_state.c.
+set -euo pipefail
+command -v strace >/dev/null || { echo "no strace"; exit 77; }
+strace -o /dev/null true 2>/dev/null || { echo "strace may not trace here"; exit 77; }
+export OMPI_MCA_odls_base_sigkill_timeout=0 # mpirun ends the other ranks at once
+dir=$(mktemp -d "${TMPDIR:-/tmp}/dcp_crash.XXXXXX")
+trap 'rm -rf "$dir"' EXIT
+store=$dir/store
+tmp=$store/.tmp-step-00000002
+
+fail() {
+    echo "FAILED: $*"
+    grep -v '^-*$' "$dir/out" "$dir/err" 2>/dev/null || true
+    ls -AR "$store" || true
+    exit 1
+}
+
+ranks() { # N ARGS...: crash_state on N ranks; nobody may wait for long
+    local n=$1
+    shift
+    timeout 60 $DCP_MPIRUN -n "$n" "$CRASH_STATE" "$@" >"$dir/out" 2>"$dir/err"
+}
+
+# fresh [LAYOUT]: a store with step 1 alone.
+fresh() {
+    if [ ! -d "$dir/first" ]; then
+        ranks 2 save "$dir/first" 1 || fail "the first save"
+    fi
+    rm -rf "$store"
+    cp -a "$dir/first" "$store"
+}
+
+# injected RANK OPTIONS... -- ARGS...: crash_state ARGS on two ranks, one of them under strace with
+# these options. The exit status is in $status. strace sends no signals where it filters by BPF.
+injected() {
+    local rank=$1 options=() traced plain
+    shift
+    while [ "$1" != -- ]; do options+=("$1"); shift; done
+    shift
+    [[ ${options[*]} == *signal=* ]] || options+=(--seccomp-bpf)
+    traced=(-n 1 strace -f -o "$dir/trace" "${options[@]}" "$CRASH_STATE" "$@")
+    plain=(-n 1 "$CRASH_STATE" "$@")
+    status=0
+    if [ "$rank" -eq 0 ]; then
+        timeout 60 $DCP_MPIRUN "${traced[@]}" : "${plain[@]}" >"$dir/out" 2>"$dir/err" || status=$?
+    else
+        timeout 60 $DCP_MPIRUN "${plain[@]}" : "${traced[@]}" >"$dir/out" 2>"$dir/err" || status=$?
+    fi
+    [ $status -ne 124 ] || fail "$*: hangs"
+}
+
+was_injected() { grep -q 'INJECTED\|killed by' "$dir/trace" || fail "$1: nothing was injected"; }
+says() { grep -q -- "$1" "$dir/err" || fail "not on stderr: $1"; }
+
+# loads STEPS: on three ranks the newest step, which is one of STEPS, has its content and nothing
+# else; left-overs go, and the next save works.
+loads() {
+    ranks 3 next "$store" || fail "no good step afterwards"
+    [[ " $1 " == *" $(head -1 "$dir/out") "* ]] || fail "step $(head -1 "$dir/out") loads, not $1"
+    [ -z "$(ls -A "$store" | grep -v '^step-[0-9]*$\|^latest$\|^\.lock$')" ] || fail "left-overs"
+}
+
+# cleaned: the failed save left nothing behind, before anybody opens the store again.
+cleaned() {
+    [ -z "$(ls -A "$store" | grep -v '^step-00000001$\|^latest$\|^\.lock$')" ] || fail "left-overs: $*"
+}
