@@ -4,6 +4,7 @@
 set -euo pipefail
 command -v strace >/dev/null || { echo "no strace"; exit 77; }
 strace -o /dev/null true 2>/dev/null || { echo "strace may not trace here"; exit 77; }
+export ASAN_OPTIONS=${ASAN_OPTIONS:+$ASAN_OPTIONS:}detect_leaks=0 # it can't look under strace
 export OMPI_MCA_odls_base_sigkill_timeout=0 # mpirun ends the other ranks at once
 dir=$(mktemp -d "${TMPDIR:-/tmp}/dcp_crash.XXXXXX")
 trap 'rm -rf "$dir"' EXIT
