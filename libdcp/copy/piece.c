@@ -114,3 +114,28 @@ int piece_fragments(const piece *pieces, size_t n, size_t *first, uint64_t low, 
     }
     return 0;
 }
+
+static int walk_run(const piece *p, uint64_t run, fragment_fn fn, void *ctx) {
+    uint64_t a, b, at, to;
+    box_copy_run(&p->copy, run, &a, &b);
+    piece_interior(p, run, &at, &to);
+    while (at < to) {
+        uint64_t dataset_offset = at - p->file_offset;
+        uint64_t block_end = p->file_offset + (dataset_offset / BLOCK_BYTES + 1) * BLOCK_BYTES;
+        uint64_t end = block_end < to ? block_end : to;
+        fragment part = {p, at, dataset_offset, b + (dataset_offset - a), end - at};
+        int status = fn(ctx, &part);
+        if (status) return status;
+        at = end;
+    }
+    return DCP_OK;
+}
+
+int piece_parts(const piece *pieces, size_t n, fragment_fn fn, void *ctx) {
+    int status = DCP_OK;
+    for (size_t i = 0; i < n && !status; i++)
+        if (pieces[i].direct)
+            for (uint64_t run = 0; run < pieces[i].copy.runs && !status; run++)
+                status = walk_run(&pieces[i], run, fn, ctx);
+    return status;
+}

@@ -42,7 +42,7 @@ void piece_sum(const piece *p, uint64_t offset, const unsigned char *data, uint6
 /* The whole pages [*from, *to) of the file inside run i of a direct piece; empty: *from = *to. */
 void piece_interior(const piece *p, uint64_t run, uint64_t *from, uint64_t *to);
 
-/* One contiguous part of a piece that travels as a fragment. */
+/* One contiguous part of a piece. */
 typedef struct fragment {
     const piece *piece;
     uint64_t file_offset; /* absolute */
@@ -57,5 +57,10 @@ typedef int (*fragment_fn)(void *ctx, const fragment *f);
  * 0, then pass ascending ranges. */
 int piece_fragments(const piece *pieces, size_t n, size_t *first, uint64_t low, uint64_t high,
                     fragment_fn fn, void *ctx);
+
+/* Walks the parts of direct pieces that a rank moves by itself: whole pages of runs, cut at the
+ * ends of the dataset's blocks, so that each part is checksummed in one. Statuses of `fn` but
+ * DCP_OK end the walk. */
+int piece_parts(const piece *pieces, size_t n, fragment_fn fn, void *ctx);
 
 #endif

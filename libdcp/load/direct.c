@@ -37,47 +37,34 @@ static void finish(job *j) {
     j->piece = NULL;
 }
 
-static int read_part(dcp_checkpoint *ckpt, io_queue *queue, job *jobs, const piece *p,
-                     uint64_t address, uint64_t box_offset, uint64_t bytes, dcp_error *err) {
-    unsigned slot = io_queue_next(queue);
-    int status = io_queue_status(queue, err);
-    if (status) return status;
-    finish(&jobs[slot]);
-    unsigned char *to = (unsigned char *)p->box->data + box_offset;
-    int in_place = (uintptr_t)to % load_file(ckpt, address)->file.memory_align == 0;
-    unsigned char *buffer = in_place ? NULL : io_queue_buffer(queue, slot);
-    load_read(ckpt, queue, slot, in_place ? to : buffer, bytes, address);
-    jobs[slot] = (job){p, address - p->file_offset, bytes, to, buffer};
-    return DCP_OK;
-}
+typedef struct reader {
+    dcp_checkpoint *ckpt;
+    io_queue *queue;
+    job jobs[IO_SLOTS];
+    dcp_error *err;
+} reader;
 
-static int read_run(dcp_checkpoint *ckpt, io_queue *queue, job *jobs, const piece *p, uint64_t run,
-                    dcp_error *err) {
-    uint64_t a, b, at, to;
-    box_copy_run(&p->copy, run, &a, &b);
-    piece_interior(p, run, &at, &to);
-    while (at < to) {
-        uint64_t block_end =
-            p->file_offset + ((at - p->file_offset) / BLOCK_BYTES + 1) * BLOCK_BYTES;
-        uint64_t end = block_end < to ? block_end : to;
-        int status =
-            read_part(ckpt, queue, jobs, p, at, b + (at - p->file_offset - a), end - at, err);
-        if (status) return status;
-        at = end;
-    }
+static int read_part(void *ctx, const fragment *part) {
+    reader *r = ctx;
+    unsigned slot = io_queue_next(r->queue);
+    int status = io_queue_status(r->queue, r->err);
+    if (status) return status;
+    finish(&r->jobs[slot]);
+    unsigned char *to = (unsigned char *)part->piece->box->data + part->box_offset;
+    const io_file *file = &load_file(r->ckpt, part->file_offset)->file;
+    int in_place = (uintptr_t)to % file->memory_align == 0;
+    unsigned char *buffer = in_place ? NULL : io_queue_buffer(r->queue, slot);
+    load_read(r->ckpt, r->queue, slot, in_place ? to : buffer, part->bytes, part->file_offset);
+    r->jobs[slot] = (job){part->piece, part->dataset_offset, part->bytes, to, buffer};
     return DCP_OK;
 }
 
 int load_direct(dcp_checkpoint *ckpt, io_queue *queue, const piece *pieces, size_t n,
                 dcp_error *err) {
-    job jobs[IO_SLOTS] = {{0}};
-    int status = DCP_OK;
-    for (size_t i = 0; i < n && !status; i++)
-        if (pieces[i].direct)
-            for (uint64_t run = 0; run < pieces[i].copy.runs && !status; run++)
-                status = read_run(ckpt, queue, jobs, &pieces[i], run, err);
+    reader r = {.ckpt = ckpt, .queue = queue, .err = err};
+    int status = piece_parts(pieces, n, read_part, &r);
     io_queue_drain(queue);
     if (!status) status = io_queue_status(queue, err);
-    for (unsigned slot = 0; slot < IO_SLOTS && !status; slot++) finish(&jobs[slot]);
+    for (unsigned slot = 0; slot < IO_SLOTS && !status; slot++) finish(&r.jobs[slot]);
     return status;
 }

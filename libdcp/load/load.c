@@ -6,11 +6,11 @@
 #include <string.h>
 
 #include "core/box.h"
+#include "core/clock.h"
 #include "core/crc64.h"
 #include "core/fail.h"
 #include "load/transfer.h"
 #include "plan/plan.h"
-#include "save/image.h"
 
 typedef struct load {
     dcp_checkpoint *ckpt;
@@ -118,15 +118,15 @@ static int make_pieces(load *l, dcp_error *err) {
 
 static int move(load *l, dcp_report *report, dcp_error *err) {
     io_queue *queue = NULL;
-    double start = save_now();
+    double start = clock_now();
     int status = comm_agree(l->comm, io_queue_create(&queue, err), err);
     if (!status) status = load_fragments(l->ckpt, queue, l->pieces, l->n_pieces, err);
-    double middle = save_now();
+    double middle = clock_now();
     if (!status)
         status = comm_agree(l->comm, load_direct(l->ckpt, queue, l->pieces, l->n_pieces, err), err);
     io_queue_destroy(queue);
     report->exchange_s = middle - start;
-    report->transfer_s = save_now() - middle;
+    report->transfer_s = clock_now() - middle;
     return status;
 }
 
@@ -165,19 +165,19 @@ static int read_inexact(load *l, dcp_error *err) {
 }
 
 static int run(load *l, const dcp_state *state, dcp_report *report, dcp_error *err) {
-    double start = save_now();
+    double start = clock_now();
     int status = comm_agree(l->comm, match(l, state, err), err);
     if (!status) status = plan_tensors(l->comm, l->sorted, l->n, err);
     if (!status) status = plan_exchange(l->comm, l->sorted, l->n, 0, &l->boxes, err);
     if (!status) status = comm_agree(l->comm, make_pieces(l, err), err);
     for (size_t i = 0; i < l->n; i++) report->bytes += l->sorted[i]->bytes;
-    report->plan_s = save_now() - start;
+    report->plan_s = clock_now() - start;
     if (!status) status = move(l, report, err);
-    double moved = save_now();
+    double moved = clock_now();
     if (!status) status = prove(l, err);
     if (!status) status = read_inexact(l, err);
-    report->sync_s = save_now() - moved;
-    report->total_s = save_now() - start;
+    report->sync_s = clock_now() - moved;
+    report->total_s = clock_now() - start;
     return status;
 }
 

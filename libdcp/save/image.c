@@ -4,15 +4,9 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 
+#include "core/clock.h"
 #include "core/fail.h"
-
-double save_now(void) {
-    struct timespec t;
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
-}
 
 void save_file_free(save_file *file) {
     free(file->rows);
@@ -72,13 +66,13 @@ static int open_all(image *im, dcp_error *err) {
 }
 
 static int move_data(image *im, io_queue *queue, dcp_report *report, dcp_error *err) {
-    double start = save_now();
+    double start = clock_now();
     int status = write_fragments(im->comm, queue, &im->file, im->layout->skeleton.file_bytes,
                                  im->pieces, im->n_pieces, err);
-    double middle = save_now();
+    double middle = clock_now();
     if (!status) status = write_direct(queue, &im->file, im->pieces, im->n_pieces, err);
     report->exchange_s += middle - start;
-    report->transfer_s += save_now() - middle;
+    report->transfer_s += clock_now() - middle;
     return status;
 }
 
@@ -97,16 +91,16 @@ int image_write(image *im, dcp_report *report, dcp_error *err) {
 int image_finish(image *im, dcp_report *report, dcp_error *err) {
     io_queue *queue = NULL;
     int status = DCP_OK;
-    double start = save_now();
+    double start = clock_now();
     if (im->comm->rank == 0) {
         status = io_queue_create(&queue, err);
         if (!status) status = tables_write(im, queue, err);
         io_queue_destroy(queue);
     }
-    double middle = save_now();
+    double middle = clock_now();
     if (!status) status = io_sync(&im->file, err);
     report->publish_s += middle - start;
-    report->sync_s += save_now() - middle;
+    report->sync_s += clock_now() - middle;
     return comm_agree(im->comm, status, err);
 }
 

@@ -49,7 +49,4 @@ void image_free(image *im);
 /* Rank 0: tables and user block into the open file. */
 int tables_write(const image *im, io_queue *queue, dcp_error *err);
 
-/* Seconds of a monotonic clock. */
-double save_now(void);
-
 #endif

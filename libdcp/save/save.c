@@ -5,6 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "core/clock.h"
 #include "core/fail.h"
 #include "core/json.h"
 
@@ -66,7 +67,7 @@ static char *about_members(const save_request *r, const dcp_report *report, doub
 static int publish(dcp_store *store, const save_request *r, const dcp_report *report, double start,
                    const dcp_save_options *options, dcp_error *err) {
     char *members =
-        about_members(r, report, save_now() - start, options ? options->about_json : NULL);
+        about_members(r, report, clock_now() - start, options ? options->about_json : NULL);
     int status = comm_agree(store->comm, members ? DCP_OK : core_fail_memory(err, 1024), err);
     if (!status) status = store_publish(store, r->step, members, err);
     free(members);
@@ -77,20 +78,20 @@ static int save(dcp_store *store, const save_request *r, const dcp_save_options 
                 dcp_report *report, dcp_error *err) {
     char folder[PATH_MAX];
     struct save_layout *plan;
-    double start = save_now();
+    double start = clock_now();
     int status = save_plan(store, r, &plan, err);
     if (status) return status;
     report->bytes = total_bytes(r);
     status = store_begin(store, r->step, folder, err);
     if (status) return status;
-    report->plan_s = save_now() - start;
+    report->plan_s = clock_now() - start;
     status = (r->layout == DCP_LAYOUT_SHARDED ? save_sharded : save_global)(store, r, plan, folder,
                                                                             report, err);
-    double written = save_now();
+    double written = clock_now();
     if (!status) status = publish(store, r, report, start, options, err);
     if (status) store_rollback(store, r->step);
-    report->publish_s += save_now() - written;
-    report->total_s = save_now() - start;
+    report->publish_s += clock_now() - written;
+    report->total_s = clock_now() - start;
     return status;
 }
 
