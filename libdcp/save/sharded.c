@@ -47,11 +47,10 @@ static int name_dataset(const char *path, size_t k, char *out, size_t *length, d
                          "pieces of a tensor: rename it",
                          path);
     if (k && strlen(path) + 12 > DCP_MAX_PATH)
-        return core_fail(
-            err, DCP_ERR_UNSUPPORTED,
-            "tensor %s: layout sharded needs 12 bytes after its name for the number of "
-            "a piece: shorten it",
-            path);
+        return core_fail(err, DCP_ERR_UNSUPPORTED,
+                         "tensor %.80s...: layout sharded needs 12 bytes after its name for the "
+                         "number of a piece: shorten it",
+                         path);
     *length = (size_t)(k ? sprintf(out, "%s@%zu", path, k) : sprintf(out, "%s", path));
     return DCP_OK;
 }
