@@ -2,7 +2,7 @@
 #include "scratch.h"
 
 #define LIMIT_KIB (64 << 10)
-#define ROWS_BYTES ((uint64_t)256 << 20)
+#define ROWS_BYTES ((uint64_t)160 << 20)
 
 #if defined(__SANITIZE_ADDRESS__)
 #define HAS_SHADOW 1
