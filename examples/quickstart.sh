@@ -28,6 +28,8 @@ export PATH="$PWD/build/bin:$PATH"
 train=(dcp-train examples/configs/quickstart.json "data.path=$text")
 run= # dcp-run's pid while it is in the background
 trap '[ -z "$run" ] || kill "$run"' EXIT
+trap 'exit 130' INT
+trap 'exit 143' TERM
 
 kill_at=12
 say "Training on 4 ranks, saving at every step; at step $kill_at one rank will be killed"
