@@ -27,7 +27,9 @@ int launch_start(launch *job) {
     dcp_error err = {0};
     *job = (launch){.size = 1};
     if (!under_launcher()) return dcp_comm_self(&job->comm, &err) ? cli_report(&err) : 0;
-    if (MPI_Init(NULL, NULL) != MPI_SUCCESS) return cli_fail(CLI_FAILED, "MPI_Init failed");
+    int level; /* saves in flight have a thread of their own */
+    if (MPI_Init_thread(NULL, NULL, MPI_THREAD_MULTIPLE, &level) != MPI_SUCCESS)
+        return cli_fail(CLI_FAILED, "MPI_Init failed");
     job->mpi = 1;
     if (dcp_comm_from_mpi(MPI_COMM_WORLD, &job->comm, &err)) return cli_report(&err);
     job->rank = dcp_comm_rank(job->comm);

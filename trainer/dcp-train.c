@@ -147,7 +147,7 @@ int main(int argc, char **argv) {
         return EXIT_DONE;
     }
     int provided;
-    MPI_Init_thread(&argc, &argv, MPI_THREAD_FUNNELED, &provided);
+    MPI_Init_thread(&argc, &argv, MPI_THREAD_MULTIPLE, &provided); /* saves have a thread */
     const int status = run(&a);
     MPI_Finalize();
     return status;

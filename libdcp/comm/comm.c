@@ -9,7 +9,7 @@
 
 dcp_comm *comm_create(const dcp_comm_ops *ops, void *ctx, void (*destroy_ctx)(void *ctx), int rank,
                       int size) {
-    dcp_comm *comm = malloc(sizeof *comm);
+    dcp_comm *comm = calloc(1, sizeof *comm);
     if (!comm) return NULL;
     comm->ops = size == 1 ? comm_alone : *ops;
     comm->ctx = ctx;

@@ -12,13 +12,16 @@ struct dcp_comm {
     dcp_comm_ops ops;
     void *ctx;
     void (*destroy_ctx)(void *ctx); /* NULL where the context is the caller's */
+    /* Collective: a communicator of the same ranks that another thread may use at the same time,
+     * and that sleeps while it waits. NULL: there can be none. */
+    int (*make_twin)(struct dcp_comm *comm, struct dcp_comm **out, dcp_error *err);
     int rank, size;
 };
 
 /* The collectives of one rank alone, which every communicator of size 1 uses. */
 extern const dcp_comm_ops comm_alone;
 
-/* A communicator over `ops`, which it copies; NULL where memory is short. */
+/* A communicator over `ops`, which it copies, without a twin; NULL where memory is short. */
 dcp_comm *comm_create(const dcp_comm_ops *ops, void *ctx, void (*destroy_ctx)(void *ctx), int rank,
                       int size);
 

@@ -8,6 +8,7 @@
 #include <stddef.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 
 #include "comm/comm.h"
 #include "core/fail.h"
@@ -20,17 +21,48 @@
 
 struct mpi_ctx {
     MPI_Comm comm;
+    int sleeps; /* while it waits: beside a thread that computes */
 };
 
 static MPI_Comm comm_of(void *ctx) { return ((struct mpi_ctx *)ctx)->comm; }
 
+/* MPI waits by asking over and over. A thread beside one that computes must leave it the core. */
+static int sleep_until_done(int n, MPI_Request *requests) {
+    struct timespec pause = {.tv_nsec = 20000};
+    for (int done = 0;;) {
+        int code = MPI_Testall(n, requests, &done, MPI_STATUSES_IGNORE);
+        if (code != MPI_SUCCESS || done) return code;
+        nanosleep(&pause, NULL);
+        if (pause.tv_nsec < 500000) pause.tv_nsec += pause.tv_nsec / 2;
+    }
+}
+
+static int sleeps(void *ctx) { return ((struct mpi_ctx *)ctx)->sleeps; }
+
+static int finish(void *ctx, int n, MPI_Request *requests) {
+    return sleeps(ctx) ? sleep_until_done(n, requests)
+                       : MPI_Waitall(n, requests, MPI_STATUSES_IGNORE);
+}
+
+/* The same for one request, where starting it worked. */
+static int finish_one(void *ctx, int code, MPI_Request request) {
+    return code == MPI_SUCCESS ? finish(ctx, 1, &request) : code;
+}
+
 static uint64_t smaller(uint64_t a, uint64_t b) { return a < b ? a : b; }
+
+static int broadcast_piece(void *ctx, void *buf, int count, int root) {
+    MPI_Request request;
+    if (!sleeps(ctx)) return MPI_Bcast(buf, count, MPI_BYTE, root, comm_of(ctx));
+    int code = MPI_Ibcast(buf, count, MPI_BYTE, root, comm_of(ctx), &request);
+    return finish_one(ctx, code, request);
+}
 
 static int mpi_broadcast(void *ctx, void *buf, uint64_t bytes, int root) {
     int code = MPI_SUCCESS;
     for (uint64_t done = 0; done < bytes && code == MPI_SUCCESS; done += PIECE_BYTES) {
         int count = (int)smaller(bytes - done, PIECE_BYTES);
-        code = MPI_Bcast((char *)buf + done, count, MPI_BYTE, root, comm_of(ctx));
+        code = broadcast_piece(ctx, (char *)buf + done, count, root);
     }
     return code;
 }
@@ -49,26 +81,38 @@ static MPI_Op op_of(dcp_reduce op) {
     return MPI_OP_NULL;
 }
 
+static int allreduce_piece(void *ctx, uint64_t *buf, int n, MPI_Op op) {
+    MPI_Request request;
+    MPI_Comm comm = comm_of(ctx);
+    if (!sleeps(ctx)) return MPI_Allreduce(MPI_IN_PLACE, buf, n, MPI_UINT64_T, op, comm);
+    int code = MPI_Iallreduce(MPI_IN_PLACE, buf, n, MPI_UINT64_T, op, comm, &request);
+    return finish_one(ctx, code, request);
+}
+
 static int mpi_allreduce(void *ctx, uint64_t *buf, uint64_t count, dcp_reduce op) {
     const uint64_t piece = PIECE_BYTES / sizeof *buf;
     int code = MPI_SUCCESS;
-    for (uint64_t done = 0; done < count && code == MPI_SUCCESS; done += piece)
-        code = MPI_Allreduce(MPI_IN_PLACE, buf + done, (int)smaller(count - done, piece),
-                             MPI_UINT64_T, op_of(op), comm_of(ctx));
+    for (uint64_t done = 0; done < count && code == MPI_SUCCESS; done += piece) {
+        int n = (int)smaller(count - done, piece);
+        code = allreduce_piece(ctx, buf + done, n, op_of(op));
+    }
     return code;
 }
 
 /* Bytes [0, count) of each rank to recv[rank * stride]. The received type's extent is the stride,
  * so that no product with the number of ranks has to fit into an int. */
-static int gather_piece(MPI_Comm comm, const void *send, int count, void *recv, uint64_t stride,
+static int gather_piece(void *ctx, const void *send, int count, void *recv, uint64_t stride,
                         int root) {
     MPI_Datatype dense, strided;
+    MPI_Request request;
     int code = MPI_Type_contiguous(count, MPI_BYTE, &dense);
     if (code != MPI_SUCCESS) return code;
     code = MPI_Type_create_resized(dense, 0, (MPI_Aint)stride, &strided);
     if (code != MPI_SUCCESS) goto free_dense;
     code = MPI_Type_commit(&strided);
-    if (code == MPI_SUCCESS) code = MPI_Gather(send, count, MPI_BYTE, recv, 1, strided, root, comm);
+    if (code == MPI_SUCCESS)
+        code = MPI_Igather(send, count, MPI_BYTE, recv, 1, strided, root, comm_of(ctx), &request);
+    code = finish_one(ctx, code, request);
     MPI_Type_free(&strided);
 free_dense:
     MPI_Type_free(&dense);
@@ -78,8 +122,7 @@ free_dense:
 static int mpi_gather(void *ctx, const void *send, uint64_t bytes, void *recv, int root) {
     int code = MPI_SUCCESS;
     for (uint64_t done = 0; done < bytes && code == MPI_SUCCESS; done += PIECE_BYTES)
-        code = gather_piece(comm_of(ctx), (const char *)send + done,
-                            (int)smaller(bytes - done, PIECE_BYTES),
+        code = gather_piece(ctx, (const char *)send + done, (int)smaller(bytes - done, PIECE_BYTES),
                             recv ? (char *)recv + done : NULL, bytes, root);
     return code;
 }
@@ -117,8 +160,9 @@ static int piece_bytes(const struct ring *ring, uint64_t piece) {
 /* Piece number `piece` between all pairs of ranks. At distance d each rank sends d up and receives
  * from d below; some distances are under way at once. No deadlock: a rank that is behind all others
  * finds its partners' sends and receives posted. */
-static int alltoall_piece(MPI_Comm comm, uint64_t piece, const char *send, struct ring to,
-                          char *recv, struct ring from) {
+static int alltoall_piece(void *ctx, uint64_t piece, const char *send, struct ring to, char *recv,
+                          struct ring from) {
+    MPI_Comm comm = comm_of(ctx);
     int code = MPI_SUCCESS;
     for (int d = 1; d < to.size && code == MPI_SUCCESS;) {
         MPI_Request requests[2 * PEERS_AT_ONCE];
@@ -134,7 +178,7 @@ static int alltoall_piece(MPI_Comm comm, uint64_t piece, const char *send, struc
                 code = MPI_Isend(send + to.offset + piece * PIECE_BYTES, out, MPI_BYTE, to.peer,
                                  ALLTOALL_TAG, comm, &requests[n++]);
         }
-        if (code == MPI_SUCCESS) code = MPI_Waitall(n, requests, MPI_STATUSES_IGNORE);
+        if (code == MPI_SUCCESS) code = finish(ctx, n, requests);
     }
     return code;
 }
@@ -156,11 +200,16 @@ static int mpi_alltoall(void *ctx, const void *send, const uint64_t *send_bytes,
     }
     int code = MPI_SUCCESS;
     for (uint64_t piece = 0; piece * PIECE_BYTES < largest && code == MPI_SUCCESS; piece++)
-        code = alltoall_piece(comm, piece, send, to, recv, from);
+        code = alltoall_piece(ctx, piece, send, to, recv, from);
     return code;
 }
 
-static int mpi_barrier(void *ctx) { return MPI_Barrier(comm_of(ctx)); }
+static int mpi_barrier(void *ctx) {
+    MPI_Request request;
+    if (!sleeps(ctx)) return MPI_Barrier(comm_of(ctx));
+    int code = MPI_Ibarrier(comm_of(ctx), &request);
+    return finish_one(ctx, code, request);
+}
 
 static const dcp_comm_ops mpi_ops = {
     .broadcast = mpi_broadcast,
@@ -193,11 +242,19 @@ static int check_mpi(MPI_Comm comm, dcp_error *err) {
     return DCP_OK;
 }
 
-int dcp_comm_from_mpi(MPI_Comm comm, dcp_comm **out, dcp_error *err) {
-    if (!out) return core_fail(err, DCP_ERR_ARG, "dcp_comm_from_mpi: out is NULL");
-    int status = check_mpi(comm, err);
-    if (status != DCP_OK) return status;
+static int make_mpi(MPI_Comm comm, int sleeps, dcp_comm **out, dcp_error *err);
 
+static int make_twin(dcp_comm *comm, dcp_comm **out, dcp_error *err) {
+    return make_mpi(comm_of(comm->ctx), 1, out, err);
+}
+
+static int threads_may_call(void) {
+    int level = MPI_THREAD_SINGLE;
+    MPI_Query_thread(&level);
+    return level == MPI_THREAD_MULTIPLE;
+}
+
+static int make_mpi(MPI_Comm comm, int sleeps, dcp_comm **out, dcp_error *err) {
     MPI_Comm own;
     if (MPI_Comm_dup(comm, &own) != MPI_SUCCESS)
         return core_fail(err, DCP_ERR_COMM, "dcp_comm_from_mpi: MPI_Comm_dup failed");
@@ -216,7 +273,14 @@ int dcp_comm_from_mpi(MPI_Comm comm, dcp_comm **out, dcp_error *err) {
         MPI_Comm_free(&own);
         return core_fail_memory(err, sizeof *made + sizeof *ctx);
     }
-    ctx->comm = own;
+    *ctx = (struct mpi_ctx){.comm = own, .sleeps = sleeps};
+    if (threads_may_call()) made->make_twin = make_twin;
     *out = made;
     return DCP_OK;
+}
+
+int dcp_comm_from_mpi(MPI_Comm comm, dcp_comm **out, dcp_error *err) {
+    if (!out) return core_fail(err, DCP_ERR_ARG, "dcp_comm_from_mpi: out is NULL");
+    int status = check_mpi(comm, err);
+    return status == DCP_OK ? make_mpi(comm, 0, out, err) : status;
 }

@@ -24,6 +24,8 @@ int save_global(dcp_store *store, const save_request *r, const struct save_layou
     image im;
     int status =
         image_prepare(&im, store->comm, &plan->file, folder, "state.h5", plan->boxes.n, err);
+    im.released = r->released;
+    im.released_ctx = r->released_ctx;
     if (!status) add_boxes(&im, r, plan);
     if (!status && r->meta && !(im.meta = strdup(r->meta)))
         status = core_fail_memory(err, strlen(r->meta));

@@ -82,7 +82,11 @@ int image_write(image *im, dcp_report *report, dcp_error *err) {
     int status = open_all(im, err);
     if (status) return status;
     status = comm_agree(im->comm, io_queue_create(&queue, err), err);
-    if (!status) status = comm_agree(im->comm, move_data(im, queue, report, err), err);
+    if (!status) {
+        int moved = move_data(im, queue, report, err);
+        if (im->released) im->released(im->released_ctx);
+        status = comm_agree(im->comm, moved, err);
+    }
     io_queue_destroy(queue);
     return status ? status
                   : comm_allreduce(im->comm, im->sums, im->layout->blocks, DCP_REDUCE_XOR, err);

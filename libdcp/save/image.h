@@ -29,6 +29,8 @@ typedef struct image {
     size_t n_pieces;
     uint64_t *sums; /* a raw checksum a block, this rank's share; all ranks' after image_write */
     char *meta;     /* rank 0: the JSON text, before padding */
+    void (*released)(void *ctx); /* called when the pieces' memory has been read; may be NULL */
+    void *released_ctx;
 } image;
 
 /* Memory for n pieces beside the metadata's, and for the checksums. Not collective. */

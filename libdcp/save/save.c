@@ -25,9 +25,9 @@ static int make_meta(const char *json, uint64_t step, char **out, dcp_error *err
     return status;
 }
 
-static int make_request(const dcp_store *store, uint64_t step, const dcp_state *state,
-                        const char *json, const dcp_save_options *options, save_request *r,
-                        dcp_error *err) {
+int save_request_make(const dcp_store *store, uint64_t step, const dcp_state *state,
+                      const char *json, const dcp_save_options *options, save_request *r,
+                      dcp_error *err) {
     if (!state) return core_fail(err, DCP_ERR_ARG, "dcp_save: a state is needed");
     if (options && options->layout == DCP_LAYOUT_SHARDED) {
         r->layout = DCP_LAYOUT_SHARDED;
@@ -40,7 +40,15 @@ static int make_request(const dcp_store *store, uint64_t step, const dcp_state *
     r->n = dcp_state_tensors(state);
     r->sorted = state_sorted(state);
     if (!r->sorted) return core_fail_memory(err, r->n * sizeof *r->sorted);
+    const char *about = options ? options->about_json : NULL;
+    if (about && !(r->about = strdup(about))) return core_fail_memory(err, strlen(about));
     return store->comm->rank == 0 ? make_meta(json, step, &r->meta, err) : DCP_OK;
+}
+
+void save_request_free(save_request *r) {
+    free(r->sorted);
+    free(r->meta);
+    free(r->about);
 }
 
 static uint64_t total_bytes(const save_request *r) {
@@ -50,13 +58,12 @@ static uint64_t total_bytes(const save_request *r) {
 }
 
 /* What about.json gets: figures up to the data's sync, then the caller's members. */
-static char *about_members(const save_request *r, const dcp_report *report, double seconds,
-                           const char *about_json) {
+static char *about_members(const save_request *r, const dcp_report *report, double seconds) {
     json_t *object =
         json_pack("{s:s, s:I, s:I, s:f, s:f}", "layout", r->layout ? "sharded" : "global",
                   "tensors", (json_int_t)r->n, "bytes", (json_int_t)report->bytes, "seconds",
                   seconds, "gb_per_s", seconds > 0 ? (double)report->bytes / 1e9 / seconds : 0.0);
-    json_t *theirs = about_json ? json_loads(about_json, 0, NULL) : NULL;
+    json_t *theirs = r->about ? json_loads(r->about, 0, NULL) : NULL;
     if (object && theirs) json_object_update(object, theirs);
     char *text = object ? json_dumps(object, JSON_COMPACT | JSON_REAL_PRECISION(6)) : NULL;
     json_decref(theirs);
@@ -65,17 +72,15 @@ static char *about_members(const save_request *r, const dcp_report *report, doub
 }
 
 static int publish(dcp_store *store, const save_request *r, const dcp_report *report, double start,
-                   const dcp_save_options *options, dcp_error *err) {
-    char *members =
-        about_members(r, report, clock_now() - start, options ? options->about_json : NULL);
+                   dcp_error *err) {
+    char *members = about_members(r, report, clock_now() - start);
     int status = comm_agree(store->comm, members ? DCP_OK : core_fail_memory(err, 1024), err);
     if (!status) status = store_publish(store, r->step, members, err);
     free(members);
     return status;
 }
 
-static int save(dcp_store *store, const save_request *r, const dcp_save_options *options,
-                dcp_report *report, dcp_error *err) {
+int save_run(dcp_store *store, const save_request *r, dcp_report *report, dcp_error *err) {
     char folder[PATH_MAX];
     struct save_layout *plan;
     double start = clock_now();
@@ -88,7 +93,7 @@ static int save(dcp_store *store, const save_request *r, const dcp_save_options 
     status = (r->layout == DCP_LAYOUT_SHARDED ? save_sharded : save_global)(store, r, plan, folder,
                                                                             report, err);
     double written = clock_now();
-    if (!status) status = publish(store, r, report, start, options, err);
+    if (!status) status = publish(store, r, report, start, err);
     if (status) store_rollback(store, r->step);
     report->publish_s += clock_now() - written;
     report->total_s = clock_now() - start;
@@ -98,13 +103,13 @@ static int save(dcp_store *store, const save_request *r, const dcp_save_options 
 int dcp_save(dcp_store *store, uint64_t step, const dcp_state *state, const char *json,
              const dcp_save_options *options, dcp_report *report, dcp_error *err) {
     if (!store) return core_fail(err, DCP_ERR_ARG, "dcp_save: a store is needed");
+    store_settle(store);
     save_request r = {0};
     dcp_report figures = {0};
     int status =
-        comm_agree(store->comm, make_request(store, step, state, json, options, &r, err), err);
-    if (!status) status = save(store, &r, options, &figures, err);
-    free(r.sorted);
-    free(r.meta);
+        comm_agree(store->comm, save_request_make(store, step, state, json, options, &r, err), err);
+    if (!status) status = save_run(store, &r, &figures, err);
+    save_request_free(&r);
     if (!status && report) *report = figures;
     return status;
 }

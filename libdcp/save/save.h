@@ -4,6 +4,15 @@
 
 #include "save/plan.h"
 
+/* Checks and copies the arguments of a save. Not collective; to be freed in either case. */
+int save_request_make(const dcp_store *store, uint64_t step, const dcp_state *state,
+                      const char *json, const dcp_save_options *options, save_request *r,
+                      dcp_error *err);
+void save_request_free(save_request *r);
+
+/* Collective: the whole save, from planning to publication. */
+int save_run(dcp_store *store, const save_request *r, dcp_report *report, dcp_error *err);
+
 /* Collective: write the files of a step into `folder`. */
 int save_global(dcp_store *store, const save_request *request, const struct save_layout *plan,
                 const char *folder, dcp_report *report, dcp_error *err);

@@ -236,6 +236,7 @@ int save_sharded(dcp_store *store, const save_request *r, const struct save_layo
     int status = shards_prepare(store, r, plan, &all, err);
     for (size_t i = 0; i < all.n && !status; i++)
         status = shard_write(&all.list[i], &all, r, plan, folder, report, err);
+    if (r->released) r->released(r->released_ctx);
     status = agree_on_shards(store->comm, status, err);
     if (!status) status = comm_allreduce(store->comm, all.sums, all.blocks, DCP_REDUCE_XOR, err);
     if (!status) status = share_meta(store->comm, r->meta, &meta, err);

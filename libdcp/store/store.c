@@ -96,8 +96,14 @@ int dcp_store_open(dcp_comm *comm, const char *dir, const dcp_store_options *opt
     return DCP_OK;
 }
 
+void store_settle(dcp_store *store) {
+    if (store->saving) store->settle(store->saving);
+}
+
 void dcp_store_close(dcp_store *store) {
     if (!store) return;
+    store_settle(store);
+    dcp_comm_destroy(store->twin);
     if (store->layout_free) store->layout_free(store->layout);
     if (store->lock_fd >= 0) close(store->lock_fd);
     if (store->dir_fd >= 0) close(store->dir_fd);
@@ -108,6 +114,7 @@ void dcp_store_close(dcp_store *store) {
 
 int dcp_store_continue_from(dcp_store *store, uint64_t step, dcp_error *err) {
     if (!store) return core_fail(err, DCP_ERR_ARG, "dcp_store_continue_from: store is NULL");
+    store_settle(store);
     store->continue_from = step;
     store->abandon_pending = 1;
     return DCP_OK;
@@ -115,6 +122,7 @@ int dcp_store_continue_from(dcp_store *store, uint64_t step, dcp_error *err) {
 
 int dcp_store_mark_intact(dcp_store *store, uint64_t step, dcp_error *err) {
     if (!store) return core_fail(err, DCP_ERR_ARG, "dcp_store_mark_intact: store is NULL");
+    store_settle(store);
     store->newest_intact = step;
     store->has_intact = 1;
     return DCP_OK;

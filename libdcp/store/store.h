@@ -15,9 +15,15 @@ struct dcp_store {
     int abandon_pending;
     uint64_t newest_intact; /* the one loaded or saved last */
     int has_intact;
+    struct dcp_saving *saving;                 /* in flight; NULL: none */
+    void (*settle)(struct dcp_saving *saving); /* waits for it, and takes it off the store */
+    dcp_comm *twin; /* the communicator of the thread that saves; NULL until it is needed */
     struct save_layout *layout;
     void (*layout_free)(struct save_layout *layout);
 };
+
+/* Waits for the save in flight, if there is one. */
+void store_settle(dcp_store *store);
 
 /* Collective. Rank 0 makes an empty `DIR/.tmp-step-N`; all ranks get its path (PATH_MAX bytes).
  * DCP_ERR_STATE where step-N exists, is not about to be abandoned, and options.replace is 0. */

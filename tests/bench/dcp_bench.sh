@@ -36,8 +36,8 @@ expect_objects 1 load 1
 expect_status 1 "$bench" load dir --layers 2 --hidden 24 --vocab 51
 grep -q 'model.embed_tokens.weight' err || fail "no tensor named: $(cat err)"
 expect_status 2 "$bench" load nowhere "${small[@]}"
-expect_status 2 "$bench" async dir
-grep -q 'not asynchronous yet' err || fail "async: $(cat err)"
+expect_status 0 "${mpirun[@]}" 2 "$bench" async dir "${small[@]}" --repeat 2
+expect_objects 2 async 2
 expect_status 2 "$bench" erase dir
 expect_status 2 "$bench" save
 expect_status 2 "$bench" save dir --layers 0

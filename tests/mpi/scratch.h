@@ -21,7 +21,8 @@ typedef struct scratch {
 } scratch;
 
 static inline void scratch_begin(scratch *s, int *argc, char ***argv) {
-    MPI_Init(argc, argv);
+    int level;
+    MPI_Init_thread(argc, argv, MPI_THREAD_MULTIPLE, &level);
     memset(s->root, 0, sizeof s->root);
     snprintf(s->root, sizeof s->root, "/tmp/dcp-mpi-XXXXXX");
     CHECK(dcp_comm_from_mpi(MPI_COMM_WORLD, &s->comm, NULL) == DCP_OK);

@@ -95,10 +95,9 @@ static const struct {
     {"fsdp.reshard_after_forward=false", "not built yet"},
     {"fsdp.activation_checkpointing=true", "not built yet"},
     {"fsdp.cpu_offload=true", "not built yet"},
-    {"checkpoint.async=true", "checkpoint.async: true is not built yet"},
     {"checkpoint.engine=mpio", "not built yet"},
     {"checkpoint.layout=sharded", "not built yet"},
-    {"checkpoint.when_busy=skip", "not built yet"},
+    {"checkpoint.when_busy=no", "checkpoint.when_busy"},
     {"checkpoint.stores=[{\"path\":\"/dev/shm/x\"}]", "not built yet"},
     {"device=cuda", "device: \"cuda\" is not built yet"},
     {"train_batch_size=10", "train_batch_size: 10 is not a multiple of "

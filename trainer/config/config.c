@@ -131,6 +131,8 @@ static void fill_output(config *c, const json_t *tree) {
     c->every = count_at(tree, "checkpoint.every");
     c->keep = (uint32_t)count_at(tree, "checkpoint.keep");
     c->overwrite = json_is_true(at(tree, "checkpoint.overwrite"));
+    c->async = json_is_true(at(tree, "checkpoint.async"));
+    c->skip_when_busy = strcmp(json_string_value(at(tree, "checkpoint.when_busy")), "skip") == 0;
     c->metrics = text_at(tree, "metrics");
 }
 

@@ -37,6 +37,8 @@ typedef struct config {
     uint64_t every; /* 0: the last step only */
     uint32_t keep;
     int overwrite;
+    int async;           /* saves in flight beside the next step */
+    int skip_when_busy;  /* a save that is due while one is in flight is left out */
     const char *metrics; /* NULL: none */
 } config;
 

@@ -1,16 +1,11 @@
 /* Steps, lines and saves. A step's line is written before the step is saved: what a resumed run
- * finds saved has its line. A save that fails is tried again after the next step; only the last one
- * of a run must succeed. */
+ * finds saved has its line. */
 #include <inttypes.h>
-#include <stdlib.h>
 
 #include "../agree.h"
-#include "../fail.h"
 #include "../say.h"
-#include "../state/about.h"
-#include "../state/meta.h"
-#include "dcp/save.h"
 #include "metrics.h"
+#include "saves.h"
 #include "signals.h"
 #include "step.h"
 #include "trainer.h"
@@ -18,66 +13,22 @@
 
 typedef struct loop {
     trainer *t;
-    metrics *lines;      /* on rank 0; NULL: none, or given up */
-    uint64_t saved_step; /* that the state need not be saved at: loaded, or saved by this run */
-    int saved_any;       /* this run saved one */
-    int save_failed;     /* the last save did */
-    double line_at;      /* when the last line was written */
-    double save_s;       /* of saves since then */
+    metrics *lines; /* on rank 0; NULL: none, or given up */
+    saves saves;
+    double line_at; /* when the last line was written */
 } loop;
-
-static int save(loop *l, dcp_error *err) {
-    trainer *t = l->t;
-    char *json = NULL, *about = NULL;
-    int status = meta_write(t->state, t->c, data_samples(t->samples), &json, err);
-    if (status == DCP_OK) about = about_members(t->k->describe(t->k));
-    if (status == DCP_OK && !about) status = trainer_fail_memory(err, 0);
-    status = agree(t->comm, status, err);
-    const dcp_save_options options = {.layout = DCP_LAYOUT_GLOBAL, .about_json = about};
-    if (status == DCP_OK)
-        status = dcp_save(t->store, t->state->step, t->registered, json, &options, NULL, err);
-    free(about);
-    free(json);
-    return status;
-}
-
-/* Saves the state unless it is saved. */
-static int save_state(loop *l, dcp_error *err) {
-    const uint64_t step = l->t->state->step;
-    if (l->saved_step == step) return DCP_OK;
-    const double start = MPI_Wtime();
-    const int status = save(l, err);
-    l->save_s += MPI_Wtime() - start;
-    l->save_failed = status != DCP_OK;
-    if (status == DCP_OK) {
-        l->saved_step = step;
-        l->saved_any = 1;
-    }
-    return status;
-}
-
-/* A save that the run can do without for now. */
-static int try_to_save(loop *l) {
-    dcp_error err;
-    const int status = save_state(l, &err);
-    if (status != DCP_OK)
-        say_warning(l->t->rank,
-                    "step %" PRIu64 " is not saved: %s; older steps stay, training goes on",
-                    l->t->state->step, err.message);
-    return status == DCP_ERR_COMM ? EXIT_FAILED : EXIT_DONE;
-}
 
 /* The save with which the run ends: `done` where it succeeds. */
 static int save_and_end(loop *l, int done) {
     const trainer *t = l->t;
     const char *why = done == EXIT_STOPPED ? "stopped by SIGTERM" : "done";
     dcp_error err;
-    if (save_state(l, &err) != DCP_OK) {
+    if (saves_finish(&l->saves, &err) != DCP_OK) {
         say(t->rank, "%s, but step %" PRIu64 " could not be saved: %s", why, t->state->step,
             err.message);
         return EXIT_FAILED;
     }
-    if (l->saved_any)
+    if (l->saves.saved_any)
         say(t->rank, "%s: step %" PRIu64 " is saved in %s", why, t->state->step, t->c->dir);
     else
         say(t->rank, "%s at step %" PRIu64 ", before anything was to be saved", why,
@@ -120,7 +71,7 @@ static void report(loop *l, const step_result *r) {
                       .comm_s = r->comm_s,
                       .optimizer_s = r->optimizer_s,
                       .data_s = r->data_s,
-                      .save_stall_s = l->save_s,
+                      .save_stall_s = l->saves.stall_s + r->fence_s,
                       .partial_sums_bytes = fsdp_partial_bytes(t->sharded),
                       .ranks = t->world};
     v.tokens_per_s = tokens / v.step_s;
@@ -129,13 +80,13 @@ static void report(loop *l, const step_result *r) {
     gather_usage(t, r, &v);
     if (t->rank == 0) write_line(l, &v);
     l->line_at = now;
-    l->save_s = 0;
+    l->saves.stall_s = 0;
 }
 
 static int is_save_due(const loop *l) {
     const uint64_t step = l->t->state->step, every = l->t->c->every;
     if (step == l->t->c->max_steps) return 0; /* the run's last save follows */
-    return l->save_failed || (every > 0 && step % every == 0);
+    return l->saves.failed || (every > 0 && step % every == 0);
 }
 
 /* One step and what follows it; EXIT_DONE: go on. */
@@ -147,15 +98,19 @@ static int advance(loop *l) {
         return EXIT_FAILED;
     }
     report(l, &r);
-    return is_save_due(l) ? try_to_save(l) : EXIT_DONE;
+    return is_save_due(l) && saves_start(&l->saves) != DCP_OK ? EXIT_FAILED : EXIT_DONE;
 }
 
 static int answer_save_request(loop *l) {
-    const int failed = try_to_save(l);
-    if (!failed && !l->save_failed)
-        say(l->t->rank, "SIGUSR1: step %" PRIu64 " %s", l->t->state->step,
-            l->saved_any ? "is saved" : "is where the run starts: nothing to save");
-    return failed;
+    dcp_error err;
+    const uint64_t step = l->t->state->step;
+    const int status = saves_finish(&l->saves, &err);
+    if (status != DCP_OK)
+        say_warning(l->t->rank, "SIGUSR1: step %" PRIu64 " is not saved: %s", step, err.message);
+    else
+        say(l->t->rank, "SIGUSR1: step %" PRIu64 " %s", step,
+            l->saves.saved_any ? "is saved" : "is where the run starts: nothing to save");
+    return status == DCP_ERR_COMM ? EXIT_FAILED : EXIT_DONE;
 }
 
 static int run_steps(loop *l) {
@@ -177,7 +132,7 @@ static int run_steps(loop *l) {
 }
 
 int trainer_loop(trainer *t) {
-    loop l = {.t = t, .saved_step = t->state->step, .line_at = MPI_Wtime()};
+    loop l = {.t = t, .saves = {.t = t, .saved_step = t->state->step}, .line_at = MPI_Wtime()};
     dcp_error err;
     int status = DCP_OK;
     if (t->rank == 0 && t->c->metrics)
@@ -187,6 +142,7 @@ int trainer_loop(trainer *t) {
         return EXIT_USAGE;
     }
     status = run_steps(&l);
+    saves_settle(&l.saves);
     metrics_close(l.lines);
     return status;
 }

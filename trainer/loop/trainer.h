@@ -10,6 +10,7 @@
 #include "../models/model.h"
 #include "../optim/adamw.h"
 #include "../state/state.h"
+#include "dcp/save.h"
 #include "dcp/store.h"
 #include "kernels/kernels.h"
 
@@ -25,6 +26,7 @@ typedef struct trainer {
     dcp_comm *dcp;
     dcp_store *store;
     dcp_state *registered; /* the state as libdcp saves it */
+    dcp_saving *flight;    /* a save that may still read the shards; NULL: none */
     fsdp *sharded;
     adamw *optimizer;
     model_run *run;         /* activations of one leaf */

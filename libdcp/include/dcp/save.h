@@ -48,6 +48,36 @@ typedef struct dcp_report {
 DCP_API int dcp_save(dcp_store *store, uint64_t step, const dcp_state *state, const char *json,
                      const dcp_save_options *options, dcp_report *report, dcp_error *err);
 
+/* A save in flight. */
+typedef struct dcp_saving dcp_saving;
+
+/* Starts a save and returns at once; arguments as dcp_save's. Collective. `json` and `options` are
+ * copied; `state` and the memory of its boxes are borrowed: the memory must not change until
+ * dcp_save_fence, the state object must stay until dcp_save_wait.
+ *
+ * Where the communicator is MPI's and MPI_Init_thread granted MPI_THREAD_MULTIPLE, or has one rank,
+ * a thread of the library does all the work, publication included, and sleeps while it waits for
+ * other ranks. Else nothing happens before dcp_save_fence or dcp_save_wait, which do it then.
+ *
+ * One save of a store is in flight at a time: another dcp_save_async or dcp_save waits for it first
+ * (its outcome still is for its own dcp_save_wait); so do dcp_store_continue_from,
+ * dcp_store_mark_intact and dcp_store_close. The store's log function is called from the thread.
+ * Failures of the arguments are returned here, all others by dcp_save_wait. */
+DCP_API int dcp_save_async(dcp_store *store, uint64_t step, const dcp_state *state,
+                           const char *json, const dcp_save_options *options, dcp_saving **out,
+                           dcp_error *err);
+
+/* Waits until this rank's memory is not needed any more: it may change afterwards. Every rank calls
+ * it, also where the save has failed. The outcome is for dcp_save_wait. */
+DCP_API void dcp_save_fence(dcp_saving *saving);
+
+/* 1 where dcp_save_wait would return at once on this rank. Not collective. */
+DCP_API int dcp_save_is_done(dcp_saving *saving);
+
+/* Waits for the end and returns the save's outcome, the same on all ranks: DCP_OK, published and
+ * durable; or what dcp_save would have returned. Frees `saving`. */
+DCP_API int dcp_save_wait(dcp_saving *saving, dcp_report *report, dcp_error *err);
+
 #ifdef __cplusplus
 }
 #endif

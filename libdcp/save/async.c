@@ -1,0 +1,144 @@
+/* Saves in flight.
+ *
+ * A thread runs the whole save over a communicator of its own (the store's twin), on a copy of the
+ * store, which goes back into the store when the save is settled: so the caller's thread and the
+ * save's never touch the same object. Where there can be no such thread, the first fence or wait
+ * runs the save. Whoever runs it, every rank's collectives come in the same order. */
+#include <pthread.h>
+#include <stdlib.h>
+
+#include "core/fail.h"
+#include "save/save.h"
+
+struct dcp_saving {
+    dcp_store *store; /* NULL once settled */
+    dcp_store copy;
+    save_request request;
+    dcp_report report;
+    dcp_error error;
+    int status;
+    int has_thread;
+    pthread_t thread;
+    pthread_mutex_t lock; /* of the two below */
+    pthread_cond_t changed;
+    int released, done;
+};
+
+static void note(dcp_saving *s, int *what) {
+    pthread_mutex_lock(&s->lock);
+    *what = 1;
+    pthread_cond_broadcast(&s->changed);
+    pthread_mutex_unlock(&s->lock);
+}
+
+static void await(dcp_saving *s, const int *what) {
+    pthread_mutex_lock(&s->lock);
+    while (!*what) pthread_cond_wait(&s->changed, &s->lock);
+    pthread_mutex_unlock(&s->lock);
+}
+
+static void on_released(void *ctx) {
+    dcp_saving *s = ctx;
+    note(s, &s->released);
+}
+
+static void *run(void *ctx) {
+    dcp_saving *s = ctx;
+    s->status = save_run(&s->copy, &s->request, &s->report, &s->error);
+    note(s, &s->released);
+    note(s, &s->done);
+    return NULL;
+}
+
+/* Ends the save, where it has not ended, and gives the store back what the save changed in it. */
+static void settle(dcp_saving *s) {
+    dcp_store *store = s->store;
+    if (!store) return;
+    if (s->has_thread)
+        pthread_join(s->thread, NULL);
+    else if (!s->done)
+        run(s);
+    s->store = NULL;
+    dcp_comm *comm = store->comm;
+    *store = s->copy;
+    store->comm = comm;
+}
+
+static void destroy(dcp_saving *s) {
+    save_request_free(&s->request);
+    pthread_cond_destroy(&s->changed);
+    pthread_mutex_destroy(&s->lock);
+    free(s);
+}
+
+/* Collective, once a store. */
+static int get_twin(dcp_store *store, dcp_error *err) {
+    if (store->twin) return DCP_OK;
+    if (store->comm->size == 1) return dcp_comm_self(&store->twin, err);
+    if (!store->comm->make_twin) return DCP_OK;
+    return store->comm->make_twin(store->comm, &store->twin, err);
+}
+
+static int make(dcp_store *store, uint64_t step, const dcp_state *state, const char *json,
+                const dcp_save_options *options, dcp_saving **out, dcp_error *err) {
+    dcp_saving *s = calloc(1, sizeof *s);
+    if (!s) return core_fail_memory(err, sizeof *s);
+    pthread_mutex_init(&s->lock, NULL);
+    pthread_cond_init(&s->changed, NULL);
+    *out = s;
+    return save_request_make(store, step, state, json, options, &s->request, err);
+}
+
+static void launch(dcp_store *store, dcp_saving *s) {
+    s->store = store;
+    s->copy = *store;
+    if (store->twin) s->copy.comm = store->twin;
+    s->request.released = on_released;
+    s->request.released_ctx = s;
+    store->saving = s;
+    store->settle = settle;
+    /* without a thread, the fence runs the save over the same communicator */
+    s->has_thread = store->twin && pthread_create(&s->thread, NULL, run, s) == 0;
+}
+
+int dcp_save_async(dcp_store *store, uint64_t step, const dcp_state *state, const char *json,
+                   const dcp_save_options *options, dcp_saving **out, dcp_error *err) {
+    if (!store || !out)
+        return core_fail(err, DCP_ERR_ARG, "dcp_save_async: a store and an output are needed");
+    dcp_saving *s = NULL;
+    store_settle(store);
+    int status = comm_agree(store->comm, make(store, step, state, json, options, &s, err), err);
+    if (!status) status = get_twin(store, err);
+    if (status) {
+        if (s) destroy(s);
+        return status;
+    }
+    launch(store, s);
+    *out = s;
+    return DCP_OK;
+}
+
+void dcp_save_fence(dcp_saving *saving) {
+    if (!saving) return;
+    if (saving->store && !saving->has_thread)
+        settle(saving);
+    else
+        await(saving, &saving->released);
+}
+
+int dcp_save_is_done(dcp_saving *saving) {
+    pthread_mutex_lock(&saving->lock);
+    int done = saving->done;
+    pthread_mutex_unlock(&saving->lock);
+    return done;
+}
+
+int dcp_save_wait(dcp_saving *saving, dcp_report *report, dcp_error *err) {
+    if (!saving) return core_fail(err, DCP_ERR_ARG, "dcp_save_wait: no save");
+    settle(saving);
+    int status = saving->status;
+    if (status && err) *err = saving->error;
+    if (!status && report) *report = saving->report;
+    destroy(saving);
+    return status;
+}
