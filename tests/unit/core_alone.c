@@ -7,8 +7,7 @@
 #include "core/json.h"
 #include "core/state.h"
 
-int main(void)
-{
+int main(void) {
     dcp_state *state = NULL;
     dcp_tensor t = {"/model/w", DCP_F32, 2, {7, 3}};
     cover_box halves[] = {{.box = dcp_box_chunk(&t, 0, 2), .rank = 0},
