@@ -25,6 +25,8 @@ static const char help[] =
     "  --help, --version\n"
     "\n"
     "SIGTERM: save after this step and end. SIGUSR1: save after this step and go on.\n"
+    "DCP_RUN_RESTART=1 in the environment, as dcp-run sets it: like checkpoint.resume=auto\n"
+    "checkpoint.overwrite=false.\n"
     "Exit status: 0 done; 1 no checkpoint in the directory is intact; 2 wrong usage or\n"
     "configuration; 3 failure; 143 stopped by SIGTERM after saving.\n";
 
@@ -60,12 +62,21 @@ static int parse(int argc, char **argv, int loud, arguments *out) {
     return 0;
 }
 
+/* What dcp-run sets when it starts again a run that has published a step: the run goes on from
+ * there, where repeating checkpoint.resume would lose what was done since. */
+static int go_on_after_restart(config *c, dcp_error *err) {
+    const char *set = getenv("DCP_RUN_RESTART");
+    if (!set || strcmp(set, "1") != 0 || strcmp(c->resume, "auto") == 0) return DCP_OK;
+    say(0, "restarted by dcp-run: going on from the newest step, not by checkpoint.resume=%s",
+        c->resume);
+    return config_resume_newest(c, err);
+}
+
 static int read_config(const arguments *a, config **own, char **text, dcp_error *err) {
-    dcp_error why;
-    int status = config_load(a->path, a->overrides, a->n_overrides, own, &why);
-    if (status == DCP_OK) status = config_pack(*own, text, &why);
-    if (status != DCP_OK) return trainer_fail(err, status, "%s: %s", a->path, why.message);
-    return DCP_OK;
+    int status = config_load(a->path, a->overrides, a->n_overrides, own, err);
+    if (status == DCP_OK) status = go_on_after_restart(*own, err);
+    if (status == DCP_OK) status = config_pack(*own, text, err);
+    return status;
 }
 
 /* Rank 0 reads, all ranks get the same. */

@@ -29,7 +29,7 @@ run() {
 }
 
 # pids K: the ranks' pids of start K, and fails where there is no such start.
-pids() { sed -n "s/^dcp-run: start $1, [0-9]* ranks, pids //p" "$dir/err" | grep .; }
+pids() { sed -n "s/^dcp-run: start $1, [0-9]* ranks\{0,1\}, pids //p" "$dir/err" | grep .; }
 
 started() { pids "$1" >/dev/null; }
 

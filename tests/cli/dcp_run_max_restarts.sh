@@ -23,6 +23,17 @@ ends 0
 expect_starts 4
 says "restart 1 of 1, on 2 ranks, newest complete step 3"
 
+[ "$(xargs <"$dir/out")" = "unset 1 1 1" ] || fail "DCP_RUN_RESTART: $(cat "$dir/out")"
+
+# Steps that were there before are no progress, nor are steps that were published before.
+run -n 1 --max-restarts 2 --watch "$dir/ckpt" -- \
+    sh -c "mv '$dir'/ckpt/step-00000002 '$dir/gone'; rm -r '$dir/gone'; mkdir '$dir'/ckpt/step-00000002
+           rm -r '$dir'/ckpt/step-0000000[34]; exit 3"
+ends 3
+expect_starts 3
+says "restart 2 of 2, on 1 rank, newest complete step 2"
+says "giving up after 2 restarts"
+
 # The same, unwatched: the second failure is the last.
 rm -r "$dir/ckpt" && mkdir "$dir/ckpt"
 run -n 1 --max-restarts 1 -- "$DCP_RUN_RANK" "$dir" steps 6

@@ -1,9 +1,11 @@
 /* A rank for the tests of dcp-run: an MPI program that does what files in the folder DIR say. All
  * ranks meet in a collective every few milliseconds, as training ranks do, so that a dead one
- * leaves the others waiting. dcp_run_rank DIR             ends with the status in DIR/exit, as soon
- * as that is there dcp_run_rank DIR steps K     every start publishes one more DIR/ckpt/step-*,
- * then exits 3; with step K there: exits 0 dcp_run_rank DIR stubborn    ignores SIGTERM SIGTERM:
- * all ranks agree, and exit 143. SIGUSR1: DIR/usr1.RANK appears. */
+ * leaves the others waiting.
+ *   dcp_run_rank DIR            ends with the status in DIR/exit, as soon as that is there
+ *   dcp_run_rank DIR steps K    every start publishes one more DIR/ckpt/step-*, prints
+ *                               DCP_RUN_RESTART and exits 3; with step K there: exits 0
+ *   dcp_run_rank DIR stubborn   ignores SIGTERM
+ * SIGTERM: all ranks agree, and exit 143. SIGUSR1: DIR/usr1.RANK appears. */
 #include <mpi.h>
 #include <signal.h>
 #include <stdio.h>
@@ -65,6 +67,8 @@ static int publish_one(const char *dir, int last, int rank) {
         if (stat(path, &st) != 0) break;
     }
     MPI_Barrier(MPI_COMM_WORLD);
+    const char *restart = getenv("DCP_RUN_RESTART");
+    if (rank == 0) puts(restart ? restart : "unset");
     if (rank == 0 && mkdir(path, 0777) != 0) return 2;
     return step >= last ? 0 : 3;
 }

@@ -6,7 +6,7 @@ for status in 0 1 2 143; do
     echo $status >"$dir/exit"
     run -n 2 -- "$DCP_RUN_RANK" "$dir"
     ends $status
-    [ "$(grep -c '^dcp-run: start' "$dir/err")" -eq 1 ] || fail "status $status was restarted"
+    [ "$(grep -c '^dcp-run: start [0-9]*, ' "$dir/err")" -eq 1 ] || fail "status $status was restarted"
 done
 
 misuse() {
@@ -25,6 +25,13 @@ misuse -n 2 --restart-ranks 2, -- true
 misuse -n 2 --max-restarts -1 -- true
 misuse -n 2 --grace soon -- true
 misuse -n 2 --no-such-option -- true
+says 'unknown option: --no-such-option'
+misuse -n 2 -x -- true
+says 'unknown option: -x'
+misuse -n 2 --watch
+says 'this option needs a value: --watch'
+misuse -n
+says 'this option needs a value: -n'
 misuse -n 2 -- "$dir/no-such-program"
 misuse -n 2 -- no-such-program
 
@@ -40,3 +47,15 @@ run -n 1 -- sh -c 'echo data "$@"; echo diagnostics >&2' sh -n 7
 ends 0
 [ "$(cat "$dir/out")" = "data -n 7" ] || fail "stdout: $(cat "$dir/out")"
 says diagnostics
+
+# A program that ends before it can be seen, or at once, is told of all the same.
+run -n 1 -- false
+ends 1
+says '^dcp-run: start 1, 1 rank\(, pids [0-9]*$\| (ended at once)$\)'
+says 'start 1 ended with status 1, which no restart would change'
+
+# DCP_RUN_RESTART is for the ranks of this run alone.
+export DCP_RUN_RESTART=1
+run -n 1 -- sh -c 'echo "${DCP_RUN_RESTART-unset}"'
+ends 0
+[ "$(cat "$dir/out")" = unset ] || fail "the first start has DCP_RUN_RESTART"

@@ -12,6 +12,8 @@
 #include "override.h"
 #include "schema.h"
 
+static const char LINE[] = "command line";
+
 /* The value at a dotted path; NULL where there is none. */
 static json_t *at(const json_t *tree, const char *path) {
     char part[CONFIG_PATH_MAX];
@@ -167,20 +169,56 @@ static int assemble(json_t *tree, json_t *model, config **out, dcp_error *err) {
     return status;
 }
 
+/* Puts what is to blame in front of a message: the file, or the command line. */
+static int blame(const char *source, int status, dcp_error *err) {
+    if (status == DCP_OK) return DCP_OK;
+    const dcp_error why = *err;
+    return trainer_fail(err, status, "%s: %s", source, why.message);
+}
+
+static int apply(json_t *tree, char *const *overrides, int n, dcp_error *err) {
+    int status = DCP_OK;
+    for (int i = 0; i < n && status == DCP_OK; i++)
+        status = config_override(tree, overrides[i], err);
+    return status;
+}
+
+/* A tree of the overrides alone, checked: what is wrong in it is not the file's mistake. */
+static int read_overrides(char *const *overrides, int n, json_t **out, dcp_error *err) {
+    *out = json_object();
+    if (!*out) return trainer_fail_memory(err, 0);
+    const int status = apply(*out, overrides, n, err);
+    return status == DCP_OK ? check_tree(*out, "", err) : status;
+}
+
+/* From the file's tree with the overrides applied to the result; takes neither. */
+static int finish(const char *path, const json_t *given, const json_t *from_line, config **out,
+                  dcp_error *err) {
+    json_t *tree = NULL, *model = NULL;
+    int status = check_tree(given, "", err);
+    if (status == DCP_OK) status = effective_tree(given, &tree, err);
+    if (status != DCP_OK) return blame(path, status, err);
+    status = config_resolve_model(json_object_get(tree, "model"), &model, err);
+    if (status != DCP_OK) {
+        json_decref(tree);
+        return blame(at(from_line, "model") ? LINE : path, status, err);
+    }
+    const int batch =
+        at(from_line, "train_batch_size") || at(from_line, "train_micro_batch_size_per_gpu");
+    return blame(batch ? LINE : path, assemble(tree, model, out, err), err);
+}
+
 int config_load(const char *path, char *const *overrides, int n_overrides, config **out,
                 dcp_error *err) {
-    json_t *given, *tree = NULL, *model = NULL;
+    json_t *given, *from_line = NULL;
     int status = config_read_object(path, &given, err);
     if (status != DCP_OK) return status;
-    for (int i = 0; i < n_overrides && status == DCP_OK; i++)
-        status = config_override(given, overrides[i], err);
-    if (status == DCP_OK) status = check_tree(given, "", err);
-    if (status == DCP_OK) status = effective_tree(given, &tree, err);
+    status = read_overrides(overrides, n_overrides, &from_line, err);
+    if (status == DCP_OK) status = apply(given, overrides, n_overrides, err);
+    status = blame(LINE, status, err);
+    if (status == DCP_OK) status = finish(path, given, from_line, out, err);
+    json_decref(from_line);
     json_decref(given);
-    if (status != DCP_OK) return status;
-    status = config_resolve_model(json_object_get(tree, "model"), &model, err);
-    if (status == DCP_OK) return assemble(tree, model, out, err);
-    json_decref(tree);
     return status;
 }
 
@@ -189,6 +227,14 @@ void config_free(config *c) {
     json_decref(c->tree);
     json_decref(c->model);
     free(c);
+}
+
+int config_resume_newest(config *c, dcp_error *err) {
+    if (config_set(c->tree, "checkpoint.resume", json_string("auto")) != 0 ||
+        config_set(c->tree, "checkpoint.overwrite", json_false()) != 0)
+        return trainer_fail_memory(err, 0);
+    fill_output(c, c->tree);
+    return DCP_OK;
 }
 
 int config_pack(const config *c, char **text, dcp_error *err) {

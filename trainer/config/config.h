@@ -43,10 +43,13 @@ typedef struct config {
 } config;
 
 /* Reads the file, applies the overrides ("key.path=value": a JSON value, else a string), checks
- * everything and fills in the defaults. The message names the key's full path. */
+ * everything and fills in the defaults. The message names the file, or the command line, and the
+ * key's full path. */
 int config_load(const char *path, char *const *overrides, int n_overrides, config **out,
                 dcp_error *err);
 void config_free(config *c);
+/* Sets checkpoint.resume=auto and checkpoint.overwrite=false. */
+int config_resume_newest(config *c, dcp_error *err);
 
 /* One text for the other ranks, and back. The text is freed with free(). */
 int config_pack(const config *c, char **text, dcp_error *err);

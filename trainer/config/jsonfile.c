@@ -21,9 +21,11 @@ int config_read_object(const char *path, json_t **out, dcp_error *err) {
     json_error_t where;
     json_t *object = json_loadf(file, JSON_REJECT_DUPLICATES, &where);
     fclose(file);
-    if (!object)
-        return trainer_fail(err, DCP_ERR_ARG, "%s:%d:%d: not JSON: %s", path, where.line,
-                            where.column, where.text);
+    if (!object) {
+        const int duplicate = json_error_code(&where) == json_error_duplicate_key;
+        return trainer_fail(err, DCP_ERR_ARG, "%s:%d:%d: %s%s", path, where.line, where.column,
+                            duplicate ? "" : "not JSON: ", where.text);
+    }
     if (!json_is_object(object)) {
         json_decref(object);
         return trainer_fail(err, DCP_ERR_ARG, "%s: holds no JSON object", path);

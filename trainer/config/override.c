@@ -22,10 +22,14 @@ int config_set(json_t *tree, const char *path, json_t *value) {
     return -1;
 }
 
-static json_t *parse_value(const char *path, const char *text) {
+/* NULL: not UTF-8, or *duplicate is set. */
+static json_t *parse_value(const char *path, const char *text, int *duplicate) {
     const config_key *key = config_key_find(path);
-    json_t *value = json_loads(text, JSON_DECODE_ANY | JSON_REJECT_DUPLICATES, NULL);
+    json_error_t where;
+    json_t *value = json_loads(text, JSON_DECODE_ANY | JSON_REJECT_DUPLICATES, &where);
     const int text_asked = key && key->type == CONFIG_TEXT;
+    *duplicate = !value && !text_asked && json_error_code(&where) == json_error_duplicate_key;
+    if (*duplicate) return NULL;
     if (value && text_asked && !json_is_string(value) && !json_is_null(value)) {
         json_decref(value);
         value = NULL;
@@ -40,9 +44,11 @@ int config_override(json_t *tree, const char *assignment, dcp_error *err) {
                             assignment);
     char *path = strndup(assignment, (size_t)(equals - assignment));
     if (!path) return trainer_fail_memory(err, strlen(assignment));
-    json_t *value = parse_value(path, equals + 1);
-    int status = DCP_OK;
-    if (!value)
+    int duplicate, status = DCP_OK;
+    json_t *value = parse_value(path, equals + 1, &duplicate);
+    if (duplicate)
+        status = trainer_fail(err, DCP_ERR_ARG, "%.300s: a key in it is given twice", path);
+    else if (!value)
         status = trainer_fail(err, DCP_ERR_ARG, "%.300s: the value is not UTF-8", path);
     else if (config_set(tree, path, value) != 0)
         status = trainer_fail(err, DCP_ERR_ARG,

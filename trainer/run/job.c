@@ -36,29 +36,34 @@ static char **mpirun_argv(int ranks, char *const *program, char *number, size_t 
 }
 
 /* Open MPI refuses root unless told; a thread pool a core in every rank helps nobody. */
-static void set_environment(void) {
+static void set_environment(int go_on) {
     if (geteuid() == 0) {
         setenv("OMPI_ALLOW_RUN_AS_ROOT", "1", 0);
         setenv("OMPI_ALLOW_RUN_AS_ROOT_CONFIRM", "1", 0);
     }
     setenv("OMP_NUM_THREADS", "1", 0);
+    if (go_on)
+        setenv("DCP_RUN_RESTART", "1", 1);
+    else
+        unsetenv("DCP_RUN_RESTART");
 }
 
 /* In the child. Its own session: Ctrl-C reaches dcp-run alone, which passes it on in good order. */
-static _Noreturn void exec_mpirun(char *const *argv, pid_t parent, const sigset_t *mask) {
+static _Noreturn void exec_mpirun(char *const *argv, pid_t parent, const sigset_t *mask,
+                                  int go_on) {
     setsid();
     prctl(PR_SET_PDEATHSIG, SIGTERM); /* mpirun then ends its ranks, with SIGKILL after a second */
     if (getppid() != parent) _exit(EXIT_CANNOT_EXEC);
     const int null = open("/dev/null", O_RDONLY | O_CLOEXEC);
     if (null >= 0) dup2(null, STDIN_FILENO);
-    set_environment();
+    set_environment(go_on);
     sigprocmask(SIG_SETMASK, mask, NULL);
     execvp(argv[0], argv);
     fprintf(stderr, "dcp-run: cannot run mpirun: %s; install openmpi-bin\n", strerror(errno));
     _exit(EXIT_CANNOT_EXEC);
 }
 
-int job_start(run_job *job, int ranks, char *const *program, const sigset_t *mask) {
+int job_start(run_job *job, int ranks, char *const *program, const sigset_t *mask, int go_on) {
     char number[16];
     char **argv = mpirun_argv(ranks, program, number, sizeof number);
     *job = (run_job){.ranks = ranks, .first_gone = -1, .status = EXIT_UNKNOWN};
@@ -69,7 +74,7 @@ int job_start(run_job *job, int ranks, char *const *program, const sigset_t *mas
     prctl(PR_SET_CHILD_SUBREAPER, 1);
     const pid_t parent = getpid(), child = fork();
     if (child < 0) goto fail;
-    if (child == 0) exec_mpirun(argv, parent, mask);
+    if (child == 0) exec_mpirun(argv, parent, mask, go_on);
     job->mpirun = child;
     free(argv);
     return 0;

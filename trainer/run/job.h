@@ -21,8 +21,9 @@ typedef struct run_job {
 } run_job;
 
 /* Starts mpirun for `ranks` ranks of `program`. Signals are unblocked to `mask` in it, and it is
- * told to end the ranks should this process die. 0, or -1 after a message. */
-int job_start(run_job *job, int ranks, char *const *program, const sigset_t *mask);
+ * told to end the ranks should this process die. go_on: DCP_RUN_RESTART=1 is set for the ranks,
+ * else it is unset. 0, or -1 after a message. */
+int job_start(run_job *job, int ranks, char *const *program, const sigset_t *mask, int go_on);
 
 /* Looks for ranks not seen yet; they get `signal_new` at once where it is not 0. */
 void job_find_ranks(run_job *job, int signal_new);

@@ -38,7 +38,8 @@ static void report_failure(const run_job *job, int start) {
 
 static void report_restart(const restart_budget *budget, int ranks) {
     const int64_t newest = restart_newest_step(budget);
-    fprintf(stderr, "dcp-run: restart %d of %d, on %d ranks", budget->used, budget->max, ranks);
+    fprintf(stderr, "dcp-run: restart %d of %d, on %d %s", budget->used, budget->max, ranks,
+            ranks == 1 ? "rank" : "ranks");
     if (newest >= 0) fprintf(stderr, ", newest complete step %lld", (long long)newest);
     fputc('\n', stderr);
 }
@@ -51,14 +52,17 @@ static int is_final(int status) {
 
 /* Start number `start`, from 0, watched to its end and cleared away; sets *stop when a signal asked
  * for the end. */
-static int run_once(const run_options *options, const watch_signals *signals, int start,
+static int run_once(const run_options *options, const watch_signals *signals, int start, int go_on,
                     int *stop) {
     run_job job;
-    if (job_start(&job, options_ranks(options, start), options->program, &signals->before) != 0)
-        return EXIT_FAILED;
+    const int ranks = options_ranks(options, start);
+    if (job_start(&job, ranks, options->program, &signals->before, go_on) != 0) return EXIT_FAILED;
     const watch_result result = watch_job(&job, signals, start + 1, options->grace_s);
     const int status = result.killed ? EXIT_FAILED : job.status;
     if (!is_final(job.status)) report_failure(&job, start + 1);
+    if (job.status == EXIT_DIFFERS || job.status == EXIT_MISUSE)
+        fprintf(stderr, "dcp-run: start %d ended with status %d, which no restart would change\n",
+                start + 1, job.status);
     job_clear(&job);
     *stop = result.stop_asked;
     return status;
@@ -68,14 +72,13 @@ static int supervise(const run_options *options, const watch_signals *signals,
                      restart_budget *budget) {
     for (int start = 0;; start++) {
         int stop = 0;
-        restart_note_start(budget);
-        const int status = run_once(options, signals, start, &stop);
+        const int status = run_once(options, signals, start, restart_goes_on(budget), &stop);
         if (is_final(status)) return status;
         if (stop) return EXIT_FAILED;
         if (watch_stop_pending(signals)) return EXIT_STOPPED;
         if (!restart_allowed(budget)) {
-            fprintf(stderr, "dcp-run: giving up after %d restarts without a newer step\n",
-                    budget->used);
+            fprintf(stderr, "dcp-run: giving up after %d %s without a newer step\n", budget->used,
+                    budget->used == 1 ? "restart" : "restarts");
             return EXIT_FAILED;
         }
         report_restart(budget, options_ranks(options, start + 1));
@@ -100,8 +103,10 @@ int main(int argc, char **argv) {
         goto free_options;
     }
     char *dir = options.watch ? strdup(options.watch) : restart_dir_of(options.program);
-    restart_budget budget = {.dir = dir, .max = options.max_restarts};
+    restart_budget budget;
+    restart_begin(&budget, dir, options.max_restarts);
     status = supervise(&options, &signals, &budget);
+    restart_end(&budget);
     free(dir);
     close(signals.fd);
 free_options:

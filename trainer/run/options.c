@@ -29,6 +29,9 @@ static const char help[] =
     "\n"
     "SIGTERM, SIGINT: the ranks get SIGTERM, to save and end; at the second one, or after the\n"
     "grace period, SIGKILL. SIGUSR1 is passed on. stdin is closed to the ranks.\n"
+    "After a failure, once this run has published a step in DIR, the ranks find DCP_RUN_RESTART=1\n"
+    "in their environment: dcp-train then goes on from the newest step, whatever\n"
+    "checkpoint.resume and checkpoint.overwrite say.\n"
     "Exit status: 0 done; 1, 2, 143 (stopped by SIGTERM) as PROGRAM gave it, without a restart;\n"
     "2 wrong usage; 3 failure with no restart left.\n";
 
@@ -109,8 +112,16 @@ static int parse_one(int opt, const char *value, run_options *out) {
         out->watch = value;
         return 0;
     default:
-        return usage("unknown option, or one without its value", NULL);
+        return -1;
     }
+}
+
+/* What getopt_long stopped at: `missing`, an option without its value, else one that is not known.
+ * A short one is in optopt, a long one is the argument that was read last. */
+static int usage_option(int missing, const char *last) {
+    char option[3] = {'-', (char)optopt, '\0'};
+    const char *name = optopt > 0 && optopt < OPT_RESTART_RANKS ? option : last;
+    return usage(missing ? "this option needs a value" : "unknown option", name);
 }
 
 run_parsed options_parse(int argc, char **argv, run_options *out) {
@@ -118,7 +129,7 @@ run_parsed options_parse(int argc, char **argv, run_options *out) {
     *out = (run_options){.max_restarts = 3, .grace_s = 60};
     int opt;
     opterr = 0;
-    while ((opt = getopt_long(argc, argv, "+n:", table, NULL)) != -1) {
+    while ((opt = getopt_long(argc, argv, "+:n:", table, NULL)) != -1) {
         if (opt == OPT_HELP) {
             fputs(help, stdout);
             return done;
@@ -126,6 +137,10 @@ run_parsed options_parse(int argc, char **argv, run_options *out) {
         if (opt == OPT_VERSION) {
             printf("dcp-run %s\n", dcp_version());
             return done;
+        }
+        if (opt == ':' || opt == '?') {
+            usage_option(opt == ':', argv[optind - 1]);
+            return misuse;
         }
         if (parse_one(opt, optarg, out) != 0) return misuse;
     }

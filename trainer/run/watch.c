@@ -64,9 +64,15 @@ int watch_stop_pending(const watch_signals *signals) {
 
 static void announce(watcher *w) {
     const run_job *job = w->job;
-    fprintf(stderr, "dcp-run: start %d, %d ranks, pids", w->start, job->ranks);
+    fprintf(stderr, "dcp-run: start %d, %d %s", w->start, job->ranks,
+            job->ranks == 1 ? "rank" : "ranks");
+    if (job->seen > 0) fprintf(stderr, ", pids");
     for (int r = 0; r < job->ranks; r++)
         if (job->members[r].pid) fprintf(stderr, " %d", (int)job->members[r].pid);
+    if (job->seen == 0)
+        fprintf(stderr, " (ended at once)");
+    else if (job->seen < job->ranks)
+        fprintf(stderr, " (%d ended at once)", job->ranks - job->seen);
     fputc('\n', stderr);
     w->announced = 1;
 }

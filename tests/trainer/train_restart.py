@@ -1,0 +1,62 @@
+#!/usr/bin/env python3
+"""dcp-run starts a killed run again from the newest step, whatever checkpoint.resume was given for
+the start: where it would start over, refuse, or look for a step that retention has removed."""
+import re
+from train_lib import *
+
+make_text()
+common = config(checkpoint={"keep": 1})
+train(1, config("whole.json", checkpoint={"dir": "whole"}, metrics="whole.jsonl"))
+reference = state(12, "whole"), losses("whole.jsonl")
+
+
+def restarted(name, *overrides, told):
+    """A run under dcp-run that loses a rank once it has published a few steps."""
+    directory = f"checkpoint.dir={name}"
+    with open(f"{name}.err", "w+") as err:
+        run = subprocess.Popen([f"{BIN}/dcp-run", "-n", "2", "--max-restarts", "1", "--",
+                                f"{BIN}/dcp-train", common, directory, f"metrics={name}.jsonl",
+                                *overrides], stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL,
+                               stderr=err)
+        before = {(s, os.stat(step_path(s, name)).st_mtime_ns) for s in steps(name)}
+
+        def text():
+            return open(f"{name}.err").read()
+
+        def published():
+            newest = max(steps(name) + [0])
+            try:
+                return 4 <= newest < 11 and (
+                    newest, os.stat(step_path(newest, name)).st_mtime_ns) not in before
+            except OSError:
+                return False
+
+        deadline = time.monotonic() + TIMEOUT
+        while not published():
+            check(run.poll() is None and time.monotonic() < deadline, f"{name}: {text()}")
+            time.sleep(0.001)
+        pids = re.search(r"start 1, 2 ranks, pids (\d+) (\d+)", text())
+        check(pids, f"{name}: {text()}")
+        os.kill(int(pids[1]), signal.SIGKILL)
+        try:
+            status = run.wait(TIMEOUT)
+        except subprocess.TimeoutExpired:
+            run.kill()
+            fail(f"{name} hangs: {text()}")
+    lines = text()
+    check(status == 0, f"{name}: exit {status}: {lines}")
+    check("restarted by dcp-run: going on from the newest step, not by checkpoint.resume=" + told
+          in lines, f"{name}: {lines}")
+    check(len(re.findall("going on from step [4-9]|going on from step 1[01]", lines)) == 1, lines)
+    check((state(12, name), losses(f"{name}.jsonl")) == reference, f"{name}: another result")
+
+
+# In a directory of steps that are to be set aside, in an empty one, and from a step by its path.
+train(1, common, "checkpoint.dir=anew", "seed=8", "metrics=null")
+restarted("anew", "checkpoint.resume=never", "checkpoint.overwrite=true", told="never")
+restarted("empty", "checkpoint.resume=never", told="never")
+train(1, common, "checkpoint.dir=path", "checkpoint.every=2", "metrics=path.jsonl",
+      "checkpoint.keep=0")
+for step in steps("path")[1:]:
+    shutil.rmtree(step_path(step, "path"))
+restarted("path", f"checkpoint.resume={step_path(2, 'path')}", told="path/step-00000002")
