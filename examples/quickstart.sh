@@ -31,7 +31,7 @@ trap '[ -z "$run" ] || kill "$run"' EXIT
 trap 'exit 130' INT
 trap 'exit 143' TERM
 
-kill_at=12
+kill_at=10
 say "Training on 4 ranks, saving at every step; at step $kill_at one rank will be killed"
 dcp-run -n 4 --restart-ranks 8 -- "${train[@]}" \
     "checkpoint.dir=$work/killed" "metrics=$work/killed.jsonl" >"$work/killed.log" 2>&1 &
@@ -55,9 +55,9 @@ say "What the model learned, and whether the kill left a trace"
 /usr/bin/python3 - "$work/killed.jsonl" "$work/whole.jsonl" <<'PYTHON'
 import json, sys
 killed, whole = ([json.loads(line) for line in open(path)] for path in sys.argv[1:])
-means = [sum(a["loss"] for a in killed[i:i + 6]) / 6 for i in range(0, len(killed), 6)]
+means = [sum(a["loss"] for a in killed[i:i + 5]) / 5 for i in range(0, len(killed), 5)]
 for i, mean in enumerate(means):
-    print(f"steps {6 * i + 1:2} to {6 * i + 6:2}  mean loss {mean:.3f}  " + "#" * round(mean * 10))
+    print(f"steps {5 * i + 1:2} to {5 * i + 5:2}  mean loss {mean:.3f}  " + "#" * round(mean * 10))
 same = [(a["step"], a["loss"], a["grad_norm"]) for a in killed] == \
        [(b["step"], b["loss"], b["grad_norm"]) for b in whole]
 if not same or means[-1] > means[0] - 1:
