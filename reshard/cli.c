@@ -108,7 +108,7 @@ void cli_note(const char *fmt, ...) {
 int cli_fail_errno(const char *what, const char *path) {
     int code = errno;
     return cli_fail(code == ENOENT ? CLI_USAGE : CLI_FAILED, "%s %s: %s", what, path,
-                    strerror(code));
+                    code == ENOENT ? "no such file or folder" : strerror(code));
 }
 
 static int exit_status(int status) {

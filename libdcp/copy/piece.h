@@ -16,7 +16,7 @@
 
 typedef struct piece {
     box_copy copy;        /* a: bytes of the dataset, b: bytes of `box`, dense */
-    uint64_t file_offset; /* of the dataset; in several files at once: see load/files.h */
+    uint64_t file_offset; /* of the dataset; in several files at once: see load/checkpoint.h */
     uint64_t bytes;       /* of the dataset */
     const state_box *box; /* memory or source; NULL: `raw` */
     const unsigned char *raw;

@@ -17,6 +17,7 @@ uint64_t dcp_dtype_bytes(dcp_dtype dtype) {
 }
 
 int dcp_dtype_parse(const char *name, dcp_dtype *out) {
+    if (!name || !out) return DCP_ERR_ARG;
     for (unsigned i = 0; i < DCP_DTYPE_COUNT; i++)
         if (!strcmp(name, names[i])) {
             *out = (dcp_dtype)i;

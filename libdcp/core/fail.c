@@ -1,7 +1,8 @@
 /* Errors: the texts of the statuses, and filling a dcp_error.
  *
  * A message is formatted apart and then copied, so that an error may be rephrased with its own old
- * message as an argument; and it is one line whatever the names in it hold. */
+ * message as an argument; and it is one line whatever the names in it hold. The reason stands at
+ * its end, so a message that is too long, as paths can make it, loses its middle. */
 #include "core/fail.h"
 
 #include <errno.h>
@@ -29,15 +30,32 @@ static void keep_on_one_line(char *text) {
         if ((unsigned char)*text < ' ' || *text == 0x7f) *text = '?';
 }
 
+/* The middle of `text` goes, whole UTF-8 characters of it, until it fits into `size` bytes. */
+static void shorten(char *text, size_t size) {
+    static const char gap[] = "...";
+    size_t length = strlen(text), head = size / 3;
+    if (length < size) return;
+    size_t tail = length - (size - sizeof gap - head);
+    while (head && ((unsigned char)text[head] & 0xc0) == 0x80) head--;
+    while (((unsigned char)text[tail] & 0xc0) == 0x80) tail++;
+    memcpy(text + head, gap, sizeof gap - 1);
+    memmove(text + head + sizeof gap - 1, text + tail, length - tail + 1);
+}
+
+void core_format(char *out, size_t size, const char *fmt, va_list args) {
+    char text[3 * 4096]; /* two paths of files and one of a tensor */
+    vsnprintf(text, sizeof text, fmt, args);
+    keep_on_one_line(text);
+    shorten(text, size);
+    memcpy(out, text, strlen(text) + 1);
+}
+
 int core_fail(dcp_error *err, int status, const char *fmt, ...) {
     if (!err) return status;
-    char message[sizeof err->message];
     va_list args;
     va_start(args, fmt);
-    vsnprintf(message, sizeof message, fmt, args);
+    core_format(err->message, sizeof err->message, fmt, args);
     va_end(args);
-    keep_on_one_line(message);
-    memcpy(err->message, message, strlen(message) + 1);
     err->status = status;
     err->rank = -1;
     return status;
@@ -85,7 +103,8 @@ static const char *remedy_of_errno(int code) {
 
 int core_fail_errno(dcp_error *err, const char *what, const char *path) {
     int code = errno;
-    return core_fail(err, status_of_errno(code), "%s %s: %s%s", what, path, strerror(code),
+    return core_fail(err, status_of_errno(code), "%s %s: %s%s", what, path,
+                     code == ENOENT ? "no such file or folder" : strerror(code),
                      remedy_of_errno(code));
 }
 

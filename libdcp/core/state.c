@@ -16,6 +16,7 @@ static int by_path(const void *a, const void *b) {
 }
 
 int dcp_state_create(dcp_state **out, dcp_error *err) {
+    if (!out) return core_fail(err, DCP_ERR_ARG, "dcp_state_create: out is NULL");
     dcp_state *state = calloc(1, sizeof *state);
     if (!state) return core_fail_memory(err, sizeof *state);
     *out = state;

@@ -56,7 +56,7 @@ int io_open(const char *path, int writing, io_file *out, dcp_error *err) {
     if (file.fd < 0 && errno == EINVAL) {
         file = (io_file){.fd = open(path, flags), .memory_align = 1, .path = path};
     }
-    if (file.fd < 0) return core_fail_errno(err, "open", path);
+    if (file.fd < 0) return core_fail_errno(err, "cannot open", path);
     *out = file;
     return DCP_OK;
 }
@@ -67,7 +67,7 @@ int io_sync(const io_file *file, dcp_error *err) {
 
 int io_sync_folder(const char *path, dcp_error *err) {
     int fd = open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-    if (fd < 0) return core_fail_errno(err, "open", path);
+    if (fd < 0) return core_fail_errno(err, "cannot open", path);
     int status = fsync(fd) ? core_fail_errno(err, "sync", path) : DCP_OK;
     close(fd);
     return status;

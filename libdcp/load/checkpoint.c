@@ -10,36 +10,21 @@
 #include "core/fail.h"
 #include "store/store.h"
 
-static int is_step_folder(const char *path) {
-    size_t length = strlen(path);
-    while (length > 1 && path[length - 1] == '/') length--;
-    size_t start = length;
-    while (start && path[start - 1] != '/') start--;
-    static const char *const kinds[] = {"step-", ".tmp-step-", ".abandoned-step-"};
-    for (size_t k = 0; k < sizeof kinds / sizeof *kinds; k++) {
-        size_t n = strlen(kinds[k]);
-        if (!strncmp(path + start, kinds[k], n) && strspn(path + start + n, "0123456789") >= 8)
-            return 1;
-    }
-    return 0;
-}
-
 /* The step's folder that `path` means. */
 static int resolve(const char *path, char *folder, dcp_error *err) {
     struct stat st;
     size_t n;
     dcp_layout layout;
+    uint64_t step;
     if (!path) return core_fail(err, DCP_ERR_ARG, "dcp_checkpoint_open: a path is needed");
-    if (stat(path, &st)) return core_fail_errno(err, "find", path);
+    if (stat(path, &st)) return core_fail_errno(err, "cannot find", path);
     if (!S_ISDIR(st.st_mode))
         return core_fail(err, DCP_ERR_ARG,
                          "%s: not a folder: give a step's folder or the "
                          "directory of steps",
                          path);
-    if (step_files(path, &n, &layout, NULL) && !is_step_folder(path)) {
-        uint64_t step;
+    if (step_files(path, &n, &layout, NULL) && !step_of_folder(path, &step))
         return store_newest(path, folder, &step, err);
-    }
     if (strlen(path) >= PATH_MAX) return core_fail(err, DCP_ERR_ARG, "%.80s: too long", path);
     strcpy(folder, path);
     return DCP_OK;
@@ -101,7 +86,9 @@ static int name_files(dcp_checkpoint *ckpt, dcp_error *err) {
 int dcp_checkpoint_open(dcp_comm *comm, const char *path, dcp_checkpoint **out, dcp_error *err) {
     if (!comm) return core_fail(err, DCP_ERR_ARG, "dcp_checkpoint_open: a communicator is needed");
     dcp_checkpoint *ckpt = calloc(1, sizeof *ckpt);
-    int status = comm_agree(comm, ckpt ? DCP_OK : core_fail_memory(err, sizeof *ckpt), err);
+    int status = ckpt ? DCP_OK : core_fail_memory(err, sizeof *ckpt);
+    if (!out) status = core_fail(err, DCP_ERR_ARG, "dcp_checkpoint_open: out is NULL");
+    status = comm_agree(comm, status, err);
     if (status) goto close_ckpt;
     ckpt->comm = comm;
     status = share_names(ckpt, path, err);
@@ -136,7 +123,7 @@ int checkpoint_file(ckpt_file *file, dcp_error *err) {
 
 int checkpoint_plain(ckpt_file *file, dcp_error *err) {
     if (file->plain < 0) file->plain = open(file->path, O_RDONLY | O_CLOEXEC);
-    return file->plain < 0 ? core_fail_errno(err, "open", file->path) : DCP_OK;
+    return file->plain < 0 ? core_fail_errno(err, "cannot open", file->path) : DCP_OK;
 }
 
 const char *dcp_checkpoint_path(const dcp_checkpoint *ckpt) { return ckpt->path; }
@@ -159,6 +146,6 @@ const ckpt_tensor *checkpoint_lookup(const dcp_checkpoint *ckpt, const char *pat
 }
 
 const dcp_tensor *dcp_checkpoint_find(const dcp_checkpoint *ckpt, const char *path) {
-    const ckpt_tensor *t = checkpoint_lookup(ckpt, path);
+    const ckpt_tensor *t = path ? checkpoint_lookup(ckpt, path) : NULL;
     return t ? &t->tensor : NULL;
 }

@@ -63,6 +63,9 @@ void tables_free(ckpt_file *file);
 /* Layout and number of files of a step's folder. DCP_ERR_CORRUPT: one is missing. */
 int step_files(const char *folder, size_t *n, dcp_layout *layout, dcp_error *err);
 
+/* 1 where the folder is named as a step is, whatever state it is in, with the step of that name. */
+int step_of_folder(const char *path, uint64_t *step);
+
 /* The path of file i of n, malloc'd; NULL: out of memory. */
 char *step_file_path(const char *folder, dcp_layout layout, size_t i, size_t n);
 

@@ -1,4 +1,4 @@
-/* Which files make up a step. */
+/* Which step a folder claims to be, and which files make up a step. */
 #include <dirent.h>
 #include <limits.h>
 #include <stdio.h>
@@ -9,10 +9,25 @@
 #include "core/fail.h"
 #include "load/checkpoint.h"
 
+int step_of_folder(const char *path, uint64_t *step) {
+    static const char *const kinds[] = {"step-", ".tmp-step-", ".abandoned-step-"};
+    size_t start = strlen(path);
+    while (start > 1 && path[start - 1] == '/') start--;
+    while (start && path[start - 1] != '/') start--;
+    for (size_t k = 0; k < sizeof kinds / sizeof *kinds; k++) {
+        const char *digits = path + start + strlen(kinds[k]);
+        if (strncmp(path + start, kinds[k], strlen(kinds[k])) || strspn(digits, "0123456789") < 8)
+            continue;
+        *step = strtoull(digits, NULL, 10);
+        return 1;
+    }
+    return 0;
+}
+
 /* World size from the first shard's name in the folder; 0 where there is none. */
 static int find_world(const char *folder, int *world, dcp_error *err) {
     DIR *dir = opendir(folder);
-    if (!dir) return core_fail_errno(err, "open", folder);
+    if (!dir) return core_fail_errno(err, "cannot open", folder);
     *world = 0;
     for (struct dirent *e; (e = readdir(dir));) {
         int rank, n, end = 0;

@@ -121,6 +121,16 @@ static int check_shard(const dcp_checkpoint *ckpt, size_t number, json_t *meta, 
     return DCP_OK;
 }
 
+/* A folder that was renamed would pass for another step of the run. */
+static int check_step(dcp_checkpoint *ckpt, json_int_t step, dcp_error *err) {
+    uint64_t named;
+    ckpt->step = (uint64_t)step;
+    if (!step_of_folder(ckpt->path, &named) || named == ckpt->step) return DCP_OK;
+    return core_fail(err, DCP_ERR_CORRUPT,
+                     "%s: meta: the folder says step %" PRIu64 ", meta says %" PRIu64, ckpt->path,
+                     named, ckpt->step);
+}
+
 static int read_meta(dcp_checkpoint *ckpt, size_t number, char **json, char *id, dcp_error *err) {
     const ckpt_file *file = &ckpt->files[number];
     json_t *meta;
@@ -131,7 +141,7 @@ static int read_meta(dcp_checkpoint *ckpt, size_t number, char **json, char *id,
     json_t *step = json_object_get(meta, "step");
     if (!status && (!json_is_integer(step) || json_integer_value(step) < 0))
         status = core_fail(err, DCP_ERR_CORRUPT, "%s: meta: no step", file->path);
-    if (!status && number == 0) ckpt->step = (uint64_t)json_integer_value(step);
+    if (!status && number == 0) status = check_step(ckpt, json_integer_value(step), err);
     if (!status && !(*json = json_canonical(meta)))
         status = core_fail_memory(err, strlen(file->meta));
     json_decref(meta);

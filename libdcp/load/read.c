@@ -76,6 +76,8 @@ int dcp_checkpoint_read(dcp_checkpoint *ckpt, const char *path, const dcp_box *b
             box->count[d] > t->tensor.shape[d] - box->start[d])
             return core_fail(err, DCP_ERR_ARG, "tensor %s: the box lies outside on dimension %u",
                              path, d);
+    if (!data && t->bytes && dcp_box_elems(box, t->tensor.ndim))
+        return core_fail(err, DCP_ERR_ARG, "tensor %s: a box with elements needs memory", path);
     int status = DCP_OK;
     for (size_t k = 0; k < t->n_pieces && !status; k++)
         status = read_piece(ckpt, t, &ckpt->pieces[t->first_piece + k], box, data, err);

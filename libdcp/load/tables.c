@@ -17,8 +17,8 @@ enum { HEAD_BYTES = 8 + USERBLOCK_BYTES }; /* the file's size goes before the us
 static int open_file(const char *path, int *fd, uint64_t *bytes, dcp_error *err) {
     struct stat st;
     *fd = open(path, O_RDONLY | O_CLOEXEC);
-    if (*fd < 0) return core_fail_errno(err, "open", path);
-    if (fstat(*fd, &st)) return core_fail_errno(err, "stat", path);
+    if (*fd < 0) return core_fail_errno(err, "cannot open", path);
+    if (fstat(*fd, &st)) return core_fail_errno(err, "cannot look at", path);
     *bytes = (uint64_t)st.st_size;
     if (!S_ISREG(st.st_mode)) return core_fail(err, DCP_ERR_CORRUPT, "%s: not a file", path);
     if (*bytes < USERBLOCK_BYTES)

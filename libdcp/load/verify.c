@@ -194,6 +194,7 @@ static int verify_about(verifier *v, const char *path, dcp_error *err) {
 }
 
 int dcp_verify(const char *path, const dcp_verify_options *options, dcp_error *err) {
+    if (!path) return core_fail(err, DCP_ERR_ARG, "dcp_verify: a path is needed");
     dcp_checkpoint *ckpt = calloc(1, sizeof *ckpt);
     verifier v = {.options = options, .ckpt = ckpt, .buffer = malloc(BLOCK_BYTES)};
     dcp_error e;

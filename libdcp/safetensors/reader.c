@@ -309,12 +309,14 @@ static const st_entry *find_entry(const dcp_st_reader *reader, const char *name)
 }
 
 const dcp_tensor *dcp_st_find(const dcp_st_reader *reader, const char *name) {
-    const st_entry *entry = find_entry(reader, name);
+    const st_entry *entry = name ? find_entry(reader, name) : NULL;
     return entry ? &entry->tensor : NULL;
 }
 
 int dcp_st_read(dcp_st_reader *reader, const char *name, uint64_t offset, uint64_t bytes, void *out,
                 dcp_error *err) {
+    if (!reader || !name || (!out && bytes))
+        return core_fail(err, DCP_ERR_ARG, "dcp_st_read: reader, name or out is NULL");
     const st_entry *entry = find_entry(reader, name);
     if (!entry) return core_fail(err, DCP_ERR_NOT_FOUND, "safetensors: no tensor '%s'", name);
     uint64_t size = entry->end - entry->begin;

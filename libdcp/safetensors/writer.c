@@ -53,6 +53,8 @@ int dcp_st_create(const char *path, const dcp_tensor *tensors, size_t n, dcp_st_
                   dcp_error *err) {
     char *header;
     uint64_t header_bytes;
+    if (!path || !out || (n && !tensors))
+        return core_fail(err, DCP_ERR_ARG, "dcp_st_create: path, tensors or out is NULL");
     int status = st_header_format(tensors, n, &header, &header_bytes, err);
     if (status != DCP_OK) return status;
     dcp_st_writer *writer = calloc(1, sizeof *writer);
@@ -76,6 +78,8 @@ free_header:
 }
 
 int dcp_st_write(dcp_st_writer *writer, const void *data, uint64_t bytes, dcp_error *err) {
+    if (!writer || (!data && bytes))
+        return core_fail(err, DCP_ERR_ARG, "dcp_st_write: writer or data is NULL");
     if (bytes > writer->total - writer->written)
         return core_fail(err, DCP_ERR_STATE, "%s: more data than its tensors have", writer->path);
     return append(writer, data, bytes, err);
@@ -94,6 +98,7 @@ static int sync_folder(const char *path, dcp_error *err) {
 }
 
 int dcp_st_finish(dcp_st_writer *writer, dcp_error *err) {
+    if (!writer) return core_fail(err, DCP_ERR_ARG, "dcp_st_finish: writer is NULL");
     int status = DCP_OK;
     if (writer->written != writer->total)
         status = core_fail(err, DCP_ERR_STATE, "%s: finished %llu bytes too early", writer->path,

@@ -39,9 +39,19 @@ static int by_path(const void *a, const void *b) {
     return strcmp(((const placed *)a)->path, ((const placed *)b)->path);
 }
 
+/* Whether a component of the path ends in @digits: as a dataset or as a folder it could be in the
+ * way of a piece's name. */
+static int is_like_a_piece(const char *path) {
+    for (const char *at = strchr(path, '@'); at; at = strchr(at + 1, '@')) {
+        size_t digits = strspn(at + 1, "0123456789");
+        if (digits && (!at[1 + digits] || at[1 + digits] == '/')) return 1;
+    }
+    return 0;
+}
+
 /* Names of datasets: the tensor's path, then path@1, path@2 for its further boxes in this shard. */
 static int name_dataset(const char *path, size_t k, char *out, size_t *length, dcp_error *err) {
-    if (index_tensor_path(path) != strlen(path))
+    if (is_like_a_piece(path))
         return core_fail(err, DCP_ERR_UNSUPPORTED,
                          "tensor %s: layout sharded keeps names that end in @<digits> for the "
                          "pieces of a tensor: rename it",

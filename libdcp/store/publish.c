@@ -7,6 +7,7 @@
 #include <fcntl.h>
 #include <limits.h>
 #include <stdio.h>
+#include <string.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -96,13 +97,25 @@ static int take_name(dcp_store *store, const char *tmp, const char *name, char *
     return DCP_OK;
 }
 
+/* After take_name: the name goes back, so that a rollback removes what was to be new. */
+static void return_name(const dcp_store *store, const char *tmp, const char *name,
+                        const char *old) {
+    int fd = store->dir_fd;
+    if (strcmp(old, tmp) == 0) {
+        renameat2(fd, tmp, fd, name, RENAME_EXCHANGE);
+        return;
+    }
+    renameat(fd, name, fd, tmp);
+    if (old[0]) renameat(fd, old, fd, name);
+}
+
 static int make_visible(dcp_store *store, const char *tmp, const char *name, dcp_error *err) {
     char old[NAME_MAX + 1];
     int status = take_name(store, tmp, name, old, err);
     if (status != DCP_OK) return status;
     if (folder_sync(store->dir_fd) != 0) {
         status = store_fail_errno(store, "cannot sync", ".", err);
-        if (!old[0]) renameat(store->dir_fd, name, store->dir_fd, tmp);
+        return_name(store, tmp, name, old);
         return status;
     }
     dcp_error removal;

@@ -20,7 +20,7 @@ void store_log(const dcp_store *store, dcp_log_level level, const char *fmt, ...
     char line[sizeof((dcp_error *)0)->message];
     va_list args;
     va_start(args, fmt);
-    vsnprintf(line, sizeof line, fmt, args);
+    core_format(line, sizeof line, fmt, args);
     va_end(args);
     store->options.log(store->options.log_ctx, level, line);
 }

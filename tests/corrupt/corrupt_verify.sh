@@ -27,7 +27,7 @@ restore() { rm -rf "$step" && cp -r "$dir/whole" "$step"; }
 
 expect 0 intact "$step"
 expect 0 intact "$dir/c"
-expect 2 "No such file" "$dir/nowhere"
+expect 2 "no such file or folder" "$dir/nowhere"
 mkdir "$dir/empty"
 expect 2 "no complete step" "$dir/empty"
 expect 2 "not a folder" "$step/state.h5"
@@ -56,6 +56,14 @@ head -c 100000 /dev/urandom >"$step/state.h5"; expect 1 "state.h5" "$step"; rest
 rm "$step/about.json"; expect 1 "about.json" "$step"; restore
 echo >>"$step/about.json"; expect 1 "about.json" "$step"; restore
 rm "$step"/*; expect 1 "" "$step"; restore
+
+# another step's folder
+for name in step-00000099 .abandoned-step-00000099 .tmp-step-00000099; do
+    mv "$step" "$dir/c/$name"
+    expect 1 "the folder says step 99, meta says 7" "$dir/c/$name/"
+    mv "$dir/c/$name" "$step"
+done
+cp -r "$step" "$dir/step"; expect 0 intact "$dir/step"
 
 # as JSON
 truncate -s -1 "$step/state.h5"

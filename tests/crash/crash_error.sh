@@ -58,7 +58,7 @@ opened() {
         save "$store" 2
     was_injected "open"
     [ $status -eq 3 ] || fail "open: exit $status"
-    says "status -7: rank 1: open .*ulimit"
+    says "status -7: rank 1: cannot open .*ulimit"
     cleaned "open"
     loads 1
 }

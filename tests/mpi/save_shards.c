@@ -67,6 +67,9 @@ static void what_is_refused(const scratch *s) {
     SUCCEEDS(save_one(s, path, 0, -1, err));
     check_same_failure(save_one(s, "/model/w@1", 0, -1, &failure), DCP_ERR_UNSUPPORTED, &failure,
                        "/model/w@1");
+    check_same_failure(save_one(s, "/model/w@12/x", 0, -1, &failure), DCP_ERR_UNSUPPORTED, &failure,
+                       "/model/w@12/x");
+    SUCCEEDS(save_one(s, "/model@a1/w@", 0, -1, err));
     check_same_failure(save_one(s, "/model/w", -1, -1, &failure), DCP_ERR_ARG, &failure, "-1 sha");
     check_same_failure(save_one(s, "/model/w", 100000, -1, &failure), DCP_ERR_ARG, &failure, "100");
     check_same_failure(save_one(s, "/model/w", s->size, s->size, &failure), DCP_ERR_ARG, &failure,

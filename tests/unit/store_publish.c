@@ -2,6 +2,18 @@
 #include "store/about.h"
 #include "store_fixture.h"
 
+#include <errno.h>
+#include <sys/syscall.h>
+
+static int broken_fd = -1; /* cannot be synced */
+
+/* Takes the place of the C library's. */
+int fsync(int fd) {
+    if (fd != broken_fd) return (int)syscall(SYS_fsync, fd);
+    errno = EIO;
+    return -1;
+}
+
 static void a_step_gets_its_name_when_published(void **state) {
     struct scratch *s = *state;
     dcp_store *store = open_store(s, 0, 0);
@@ -76,6 +88,24 @@ static void a_failed_save_leaves_nothing(void **state) {
     dcp_store_close(store);
 }
 
+static void a_name_goes_back_where_it_is_not_durable(void **state) {
+    struct scratch *s = *state;
+    dcp_store *store = open_store(s, 0, 1);
+    dcp_error err = {0};
+    assert_int_equal(publish(store, 7, "old", NULL), DCP_OK);
+    broken_fd = store->dir_fd;
+    for (uint64_t step = 7; step <= 8; step++) {
+        assert_int_equal(publish(store, step, "new", &err), DCP_ERR_IO);
+        store_rollback(store, step);
+        assert_steps(s, "c7");
+        assert_content(s, "step-00000007/state.h5", "old");
+    }
+    broken_fd = -1;
+    assert_int_equal(publish(store, 7, "new", NULL), DCP_OK);
+    assert_content(s, "step-00000007/state.h5", "new");
+    dcp_store_close(store);
+}
+
 static void latest_is_no_reason_to_fail(void **state) {
     struct scratch *s = *state;
     dcp_store *store = open_store(s, 0, 0);
@@ -95,6 +125,7 @@ int main(void) {
         scratch_test(a_step_that_exists_is_refused),
         scratch_test(a_step_is_replaced_where_that_is_allowed),
         scratch_test(a_failed_save_leaves_nothing),
+        scratch_test(a_name_goes_back_where_it_is_not_durable),
         scratch_test(latest_is_no_reason_to_fail),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -15,7 +15,8 @@ typedef struct dcp_checkpoint dcp_checkpoint;
  * layout. Collective over `comm` (which is borrowed until the close): rank 0 reads and checks the
  * tables, all ranks get them. No tensor is read.
  * DCP_ERR_NOT_FOUND: no such folder, or no complete step in it. DCP_ERR_CORRUPT: a table's checksum
- * or bounds are wrong, or the file's size is. DCP_ERR_VERSION: written by a newer format. */
+ * or bounds are wrong, or the file's size is, or the folder is named as another step's.
+ * DCP_ERR_VERSION: written by a newer format. */
 DCP_API int dcp_checkpoint_open(dcp_comm *comm, const char *path, dcp_checkpoint **out,
                                 dcp_error *err);
 DCP_API void dcp_checkpoint_close(dcp_checkpoint *ckpt);
@@ -36,8 +37,11 @@ DCP_API const dcp_tensor *dcp_checkpoint_tensor(const dcp_checkpoint *ckpt, size
 DCP_API const dcp_tensor *dcp_checkpoint_find(const dcp_checkpoint *ckpt, const char *path);
 
 /* Fills the memory of `state`'s boxes. Collective; `state` may name any part of the checkpoint's
- * tensors, and its boxes may differ from those that were saved. What arrived in memory is proven
- * against the stored checksums, on every rank. On failure the memory's content is undefined.
+ * tensors, and its boxes may differ from those that were saved. Where the ranks' boxes of a tensor
+ * cover it once (equal boxes count once), what arrived in memory is proven against the stored
+ * checksums; of equal boxes that is the lowest rank's copy, the others come from the same bytes of
+ * the file. Of other tensors every rank checks each block that it reads. If anything is wrong, all
+ * ranks fail. On failure the memory's content is undefined.
  * DCP_ERR_NOT_FOUND: a tensor that the checkpoint lacks. DCP_ERR_MISMATCH: another dtype or shape
  * (never cast). DCP_ERR_CORRUPT: bytes differ from what was saved; the message names tensor and
  * block. Extra memory: at most 64 MiB a rank. */

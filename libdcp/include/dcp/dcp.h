@@ -6,10 +6,11 @@
  * and dcp_load (dcp/checkpoint.h) read one on any number of ranks.
  *
  * Conventions. Functions return a status of dcp/error.h (DCP_OK is 0) and set outputs only on
- * success. "Collective" functions are called by every rank of the communicator in the same order;
- * they return the same status on all of them, also when only one rank failed, and never leave a
- * rank waiting. The library never prints, exits or aborts and keeps no global state: one object
- * must not be used by two threads at once, different objects may. */
+ * success. A NULL where an object or an output is needed is DCP_ERR_ARG; functions without a status
+ * need theirs. "Collective" functions are called by every rank of the communicator in the same
+ * order; they return the same status on all of them, also when only one rank failed, and never
+ * leave a rank waiting. The library never prints, exits or aborts and keeps no global state: one
+ * object must not be used by two threads at once, different objects may. */
 #ifndef DCP_DCP_H
 #define DCP_DCP_H
 

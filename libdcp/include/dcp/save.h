@@ -10,8 +10,10 @@ extern "C" {
 #endif
 
 typedef enum dcp_layout {
-    DCP_LAYOUT_GLOBAL,  /* one file for all ranks: state.h5 */
-    DCP_LAYOUT_SHARDED, /* a file a rank: shard-00002-of-00008.h5 */
+    DCP_LAYOUT_GLOBAL, /* one file for all ranks: state.h5 */
+    /* A file a rank: shard-00002-of-00008.h5. Paths with a component that ends in @digits are
+     * refused (DCP_ERR_UNSUPPORTED): further boxes of a tensor have such names there. */
+    DCP_LAYOUT_SHARDED,
 } dcp_layout;
 
 typedef struct dcp_save_options {
@@ -36,9 +38,9 @@ typedef struct dcp_report {
 
 /* Writes `state` as `step` of `store`: complete and durable when it returns DCP_OK. Collective.
  *   json     one JSON object, kept in the checkpoint (rank 0's counts, the others' is ignored):
- *            what determines the next step beside the tensors. Keys "format", "step" and "shard"
- *            are the library's. NULL: none. Stored with sorted keys, so that equal states give
- *            equal files.
+ *            what determines the next step beside the tensors. Its keys "format", "step" and
+ *            "shard" are the library's: what is passed under them is replaced. NULL: none. Stored
+ *            with sorted keys, so that equal states give equal files.
  *   options, report, err   may be NULL.
  * On failure every rank gets the same status; nothing is published, older steps stay, and the next
  * save may be tried at once. Extra memory: at most 64 MiB a rank.

@@ -24,6 +24,7 @@ DCP_API void dcp_state_destroy(dcp_state *state);
 /* Adds a tensor, and the box of it that this rank holds.
  *   tensor  copied. Path: "/section/name" of at most 1,024 bytes, UTF-8 without NUL, no empty, "."
  *           or ".." component, not below "/dcp" (reserved) and not a folder of another tensor.
+ *           Layout sharded refuses components that end in @digits (dcp/save.h).
  *   box     copied; NULL means the whole tensor. An empty box says that this rank holds nothing.
  *   data    the box's elements, dense, row-major; borrowed until the state is destroyed. Read by
  *           dcp_save, written by dcp_load. May be NULL for an empty box.

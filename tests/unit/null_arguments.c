@@ -1,0 +1,120 @@
+/* A NULL where an object or an output is needed is DCP_ERR_ARG and one line, not a crash. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <unistd.h>
+
+#include <cmocka.h>
+
+#include "dcp/dcp.h"
+
+#define REFUSES(call)                                                                              \
+    do {                                                                                           \
+        dcp_error err = {0};                                                                       \
+        assert_int_equal(call, DCP_ERR_ARG);                                                       \
+        assert_int_equal(err.status, DCP_ERR_ARG);                                                 \
+        assert_true(err.message[0]);                                                               \
+    } while (0)
+
+static void communicators(void **state) {
+    (void)state;
+    dcp_comm_ops ops = {0};
+    dcp_comm *comm;
+    REFUSES(dcp_comm_self(NULL, &err));
+    REFUSES(dcp_comm_from_ops(NULL, NULL, 0, 1, &comm, &err));
+    REFUSES(dcp_comm_from_ops(&ops, NULL, 0, 1, &comm, &err));
+    REFUSES(dcp_comm_from_ops(&ops, NULL, 0, 1, NULL, &err));
+    dcp_comm_destroy(NULL);
+}
+
+static void states_and_types(void **state) {
+    (void)state;
+    dcp_state *s;
+    dcp_dtype dtype;
+    dcp_tensor tensor = {"/model/w", DCP_F32, 1, {4}};
+    REFUSES(dcp_state_create(NULL, &err));
+    assert_int_equal(dcp_state_create(&s, NULL), DCP_OK);
+    REFUSES(dcp_state_add(NULL, &tensor, NULL, &tensor, &err));
+    REFUSES(dcp_state_add(s, NULL, NULL, &tensor, &err));
+    REFUSES(dcp_state_add(s, &tensor, NULL, NULL, &err));
+    REFUSES(dcp_state_add_source(s, &tensor, NULL, NULL, NULL, -1, &err));
+    dcp_state_destroy(s);
+    dcp_state_destroy(NULL);
+    assert_int_equal(dcp_dtype_parse(NULL, &dtype), DCP_ERR_ARG);
+    assert_int_equal(dcp_dtype_parse("F32", NULL), DCP_ERR_ARG);
+}
+
+static void saves(void **state) {
+    (void)state;
+    char dir[] = "/tmp/dcp-null-XXXXXX", lock[64];
+    dcp_comm *comm;
+    dcp_store *store;
+    dcp_state *s;
+    dcp_saving *saving;
+    size_t n;
+    assert_non_null(mkdtemp(dir));
+    assert_int_equal(dcp_comm_self(&comm, NULL), DCP_OK);
+    assert_int_equal(dcp_state_create(&s, NULL), DCP_OK);
+    REFUSES(dcp_store_open(NULL, dir, NULL, &store, &err));
+    REFUSES(dcp_store_open(comm, NULL, NULL, &store, &err));
+    REFUSES(dcp_store_open(comm, dir, NULL, NULL, &err));
+    REFUSES(dcp_store_continue_from(NULL, 0, &err));
+    REFUSES(dcp_store_mark_intact(NULL, 0, &err));
+    REFUSES(dcp_steps_list(NULL, NULL, &n, &err));
+    REFUSES(dcp_save(NULL, 0, s, NULL, NULL, NULL, &err));
+    assert_int_equal(dcp_store_open(comm, dir, NULL, &store, NULL), DCP_OK);
+    REFUSES(dcp_save(store, 0, NULL, NULL, NULL, NULL, &err));
+    REFUSES(dcp_save_async(store, 0, NULL, NULL, NULL, &saving, &err));
+    REFUSES(dcp_save_async(store, 0, s, NULL, NULL, NULL, &err));
+    REFUSES(dcp_save_wait(NULL, NULL, &err));
+    dcp_save_fence(NULL);
+    dcp_store_close(store);
+    dcp_store_close(NULL);
+    dcp_state_destroy(s);
+    dcp_comm_destroy(comm);
+    assert_true(snprintf(lock, sizeof lock, "%s/.lock", dir) > 0);
+    unlink(lock);
+    rmdir(dir);
+}
+
+static void checkpoints(void **state) {
+    (void)state;
+    dcp_comm *comm;
+    dcp_checkpoint *ckpt;
+    assert_int_equal(dcp_comm_self(&comm, NULL), DCP_OK);
+    REFUSES(dcp_checkpoint_open(NULL, "/", &ckpt, &err));
+    REFUSES(dcp_checkpoint_open(comm, NULL, &ckpt, &err));
+    REFUSES(dcp_checkpoint_open(comm, "/", NULL, &err));
+    REFUSES(dcp_load(NULL, NULL, NULL, &err));
+    REFUSES(dcp_checkpoint_read(NULL, "/model/w", NULL, NULL, &err));
+    REFUSES(dcp_verify(NULL, NULL, &err));
+    dcp_checkpoint_close(NULL);
+    dcp_comm_destroy(comm);
+}
+
+static void safetensors(void **state) {
+    (void)state;
+    dcp_st_reader *reader;
+    dcp_st_writer *writer;
+    REFUSES(dcp_st_open(NULL, &reader, &err));
+    REFUSES(dcp_st_open("/", NULL, &err));
+    REFUSES(dcp_st_read(NULL, "w", 0, 0, NULL, &err));
+    REFUSES(dcp_st_create(NULL, NULL, 0, &writer, &err));
+    REFUSES(dcp_st_create("/x", NULL, 1, &writer, &err));
+    REFUSES(dcp_st_create("/x", NULL, 0, NULL, &err));
+    REFUSES(dcp_st_write(NULL, NULL, 0, &err));
+    REFUSES(dcp_st_finish(NULL, &err));
+    dcp_st_close(NULL);
+    dcp_st_cancel(NULL);
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(communicators), cmocka_unit_test(states_and_types),
+        cmocka_unit_test(saves),         cmocka_unit_test(checkpoints),
+        cmocka_unit_test(safetensors),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
