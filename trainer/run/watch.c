@@ -64,9 +64,8 @@ int watch_stop_pending(const watch_signals *signals) {
 
 static void announce(watcher *w) {
     const run_job *job = w->job;
-    fprintf(stderr, "dcp-run: start %d, %d %s", w->start, job->ranks,
-            job->ranks == 1 ? "rank" : "ranks");
-    if (job->seen > 0) fprintf(stderr, ", pids");
+    /* the line's form is promised to scripts, for one rank too */
+    fprintf(stderr, "dcp-run: start %d, %d ranks, pids", w->start, job->ranks);
     for (int r = 0; r < job->ranks; r++)
         if (job->members[r].pid) fprintf(stderr, " %d", (int)job->members[r].pid);
     if (job->seen == 0)
