@@ -51,7 +51,7 @@ says diagnostics
 # A program that ends before it can be seen, or at once, is told of all the same.
 run -n 1 -- false
 ends 1
-says '^dcp-run: start 1, 1 rank\(, pids [0-9]*$\| (ended at once)$\)'
+says '^dcp-run: start 1, 1 ranks, pids\( [0-9]*\| (ended at once)\)$'
 says 'start 1 ended with status 1, which no restart would change'
 
 # DCP_RUN_RESTART is for the ranks of this run alone.
