@@ -21,7 +21,8 @@ static const char help[] =
     "\n"
     "  key.path=value   overrides the file, as optimizer.params.lr=1e-4\n"
     "  --print-config   show every key with its effective value\n"
-    "  --dry-run        check configuration, model and data, say what would be done\n"
+    "  --dry-run        check configuration, model, data and the checkpoint to go on from, and\n"
+    "                   say what would be done\n"
     "  --help, --version\n"
     "\n"
     "SIGTERM: save after this step and end. SIGUSR1: save after this step and go on.\n"
@@ -112,7 +113,8 @@ static void print_config(const config *c, int rank) {
 static int train(const arguments *a, const config *c, dcp_error *err) {
     trainer t;
     int status = trainer_plan(&t, c, MPI_COMM_WORLD, err);
-    if (status == EXIT_DONE && !a->dry_run) status = trainer_start(&t, err);
+    if (status == EXIT_DONE)
+        status = a->dry_run ? trainer_foretell(&t, err) : trainer_start(&t, err);
     if (status != EXIT_DONE)
         say(t.rank, "%s", err->message);
     else if (!a->dry_run)

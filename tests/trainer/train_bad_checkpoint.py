@@ -30,6 +30,43 @@ _, err = train(1, short, "model.rope_theta=500", "max_steps=5")
 check("warning: the checkpoint was saved with model.rope_theta 10000.0, the run goes on with 500"
       in err, err)
 
+# So is all else that the next step would be another one for.
+fresh_dir = "checkpoint.dir=changed"
+for override, text in (
+        ("train_batch_size=12", "train_batch_size 14, the run goes on with 12"),
+        ("train_micro_batch_size_per_gpu=1", "train_micro_batch_size_per_gpu 2, the run goes on with 1"),
+        ("gradient_clipping=0.5", "gradient_clipping 1.0, the run goes on with 0.5"),
+        ("optimizer.params.betas=[0.8,0.95]", "optimizer.betas [0.9,0.95], the run goes on with [0.8,"),
+        ("optimizer.params.eps=1e-7", "optimizer.eps 1e-8, the run"),
+        ("optimizer.params.weight_decay=0", "optimizer.weight_decay 0.1, the run goes on with 0.0"),
+        ("optimizer.params.no_decay=[]", 'optimizer.no_decay ["*norm*"], the run goes on with []')):
+    _, err = train(1, short, override, "checkpoint.resume=kept", fresh_dir, "max_steps=5",
+                   "metrics=null")
+    check("warning: the checkpoint was saved with " + text in err, f"{override}: {err}")
+    told = [m for m in messages(err) if "was saved with" in m and "max_steps" not in m]
+    check(len(told) == 1, f"{override}: {err}")
+    shutil.rmtree("changed")
+
+
+# What about.json says of the processor counts only where its checksum holds.
+def change_about(old, new):
+    path = f"{step_path(4)}/about.json"
+    text = open(path, "rb").read()
+    check(old in text, f"{old} is not in {text}")
+    open(path, "wb").write(text.replace(old, new, 1))
+
+
+for damage in (lambda: change_about(b'"kernels"', b'"kernals"'), lambda: change_about(b"}", b"]"),
+               lambda: change_about(b'"ranks": 2', b'"ranks": 3'),
+               lambda: os.remove(f"{step_path(4)}/about.json")):
+    fresh()
+    damage()
+    _, err = train(1, short, "max_steps=5", "metrics=null")
+    check("cannot tell whether this processor computes the same bits" in err, err)
+fresh()
+_, err = train(1, short, "metrics=null")
+check("about.json" not in err and "on 1 rank;" in err, err)
+
 # The newest step is damaged: older ones are tried in turn.
 def truncate(path):
     os.truncate(path, os.path.getsize(path) // 2)

@@ -71,6 +71,17 @@ check(shown["seed"] == 9 and shown["fsdp"]["prefetch"] == 1 and shown["device"] 
 # A dry run makes nothing; a run that diverges ends before it saves what is no number.
 _, err = train(2, "good.json", "--dry-run", "checkpoint.dir=dry", "metrics=dry.jsonl")
 check("7 micro-batches a step, at most 4 a rank" in err, err)
+check("would start at random, with seed 7" in messages(err)[-1], err)
+for ranks, override, status, text in (
+        (2, "checkpoint.resume=auto", 0, "would go on from step 2: ckpt/step-00000002"),
+        (1, "checkpoint.resume=ckpt/step-00000001", 0, "would go on from step 1: "),
+        (2, "checkpoint.resume=nowhere", 2, "nowhere"), (1, "init=nowhere", 0, "step 2"),
+        (1, "model.intermediate_size=120", 2, "is [112,64] there, [120,64] here")):
+    _, err = train(ranks, "good.json", "--dry-run", override, expect=status)
+    check(text in messages(err)[-1], f"{override}: {err}")
+for init, status, text in (("nowhere", 2, "init: "), ("ckpt", 0, "weights from ckpt")):
+    _, err = train(1, "good.json", "--dry-run", "checkpoint.dir=dry", f"init={init}", expect=status)
+    check(text in messages(err)[-1], err)
 check(not os.path.exists("dry") and not os.path.exists("dry.jsonl"), "a dry run makes something")
 _, err = train(2, "good.json", "optimizer.params.lr=1e30", "scheduler.type=constant",
                "scheduler.params.warmup_steps=0", "checkpoint.dir=diverged", expect=3)

@@ -61,7 +61,8 @@ static void writes_nine_digits(void **state) {
     unlink(path);
     metrics *m;
     assert_int_equal(metrics_open(path, 0, &m, NULL), DCP_OK);
-    const step_metrics v = {.step = 7, .loss = 1.0 / 3, .grad_norm = 200.0 / 3, .lr = 1e-3};
+    const step_metrics v = {
+        .step = 7, .loss = 1.0 / 3, .grad_norm = 200.0 / 3, .lr = 1e-3, .mfu = 1.5};
     assert_int_equal(metrics_write(m, &v, NULL), DCP_OK);
     metrics_close(m);
     char line[1024];
@@ -71,6 +72,7 @@ static void writes_nine_digits(void **state) {
     fclose(file);
     static const char want[] = "{\"step\": 7, \"loss\": 0.333333333, \"grad_norm\": 66.6666667, ";
     assert_memory_equal(line, want, sizeof want - 1);
+    assert_non_null(strstr(line, "\"mfu\": 1, ")); /* a bad measurement of the peak */
 }
 
 static void says_what_cannot_be_opened(void **state) {

@@ -74,6 +74,9 @@ void metrics_close(metrics *m) {
     free(m);
 }
 
+/* A step that is faster than the fastest products means that these were measured badly. */
+static double utilization(const step_metrics *v) { return v->mfu < 1 ? v->mfu : 1; }
+
 int metrics_write(metrics *m, const step_metrics *v, dcp_error *err) {
     char line[1024];
     const int n = snprintf(
@@ -83,9 +86,9 @@ int metrics_write(metrics *m, const step_metrics *v, dcp_error *err) {
         "\"forward_s\": %.6g, \"backward_s\": %.6g, \"comm_s\": %.6g, \"optimizer_s\": %.6g, "
         "\"data_s\": %.6g, \"save_stall_s\": %.6g, \"mem_peak_bytes\": %" PRIu64
         ", \"partial_sums_bytes\": %" PRIu64 ", \"imbalance\": %.4g, \"ranks\": %d}\n",
-        v->step, v->loss, v->grad_norm, v->lr, v->tokens, v->tokens_per_s, v->mfu, v->step_s,
-        v->forward_s, v->backward_s, v->comm_s, v->optimizer_s, v->data_s, v->save_stall_s,
-        v->mem_peak_bytes, v->partial_sums_bytes, v->imbalance, v->ranks);
+        v->step, v->loss, v->grad_norm, v->lr, v->tokens, v->tokens_per_s, utilization(v),
+        v->step_s, v->forward_s, v->backward_s, v->comm_s, v->optimizer_s, v->data_s,
+        v->save_stall_s, v->mem_peak_bytes, v->partial_sums_bytes, v->imbalance, v->ranks);
     const ssize_t written = write(m->fd, line, (size_t)n);
     if (written == n) return DCP_OK;
     if (written >= 0) errno = ENOSPC; /* a short write to a file: the rest had no room */
@@ -97,10 +100,10 @@ void metrics_print(const step_metrics *v, uint64_t max_steps) {
            "%.0f tok/s  mfu %.0f%%  step %.3f s (forward %.3f, backward %.3f, comm %.3f, "
            "optimizer %.3f, data %.3f, save %.3f)  memory %.0f MiB",
            v->step, max_steps, v->loss, v->grad_norm, v->lr, v->tokens, v->tokens_per_s,
-           100 * v->mfu, v->step_s, v->forward_s, v->backward_s, v->comm_s, v->optimizer_s,
+           100 * utilization(v), v->step_s, v->forward_s, v->backward_s, v->comm_s, v->optimizer_s,
            v->data_s, v->save_stall_s, (double)v->mem_peak_bytes / 1048576);
     if (v->partial_sums_bytes)
         printf(" (%.0f of it partial sums)", (double)v->partial_sums_bytes / 1048576);
-    printf("  imbalance %.2f  %d ranks\n", v->imbalance, v->ranks);
+    printf("  imbalance %.2f  %d %s\n", v->imbalance, v->ranks, v->ranks == 1 ? "rank" : "ranks");
     fflush(stdout);
 }

@@ -82,11 +82,12 @@ static int check_start(const trainer *t, dcp_error *err) {
 static void tell_plan(const trainer *t) {
     const uint64_t leaves = config_leaves(t->c), world = (uint64_t)t->world;
     say(t->rank,
-        "%.2f M parameters in %zu units on %d ranks; "
+        "%.2f M parameters in %zu units on %d %s; "
         "%" PRIu64 " micro-batches a step, at most %" PRIu64 " a rank; %" PRIu64
         " samples an epoch; %s",
-        (double)t->layout->total_params * 1e-6, t->layout->n, t->world, leaves,
-        (leaves + world - 1) / world, data_samples(t->samples), t->k->describe(t->k));
+        (double)t->layout->total_params * 1e-6, t->layout->n, t->world,
+        t->world == 1 ? "rank" : "ranks", leaves, (leaves + world - 1) / world,
+        data_samples(t->samples), t->k->describe(t->k));
 }
 
 int trainer_plan(trainer *t, const config *c, MPI_Comm comm, dcp_error *err) {
@@ -103,6 +104,24 @@ int trainer_plan(trainer *t, const config *c, MPI_Comm comm, dcp_error *err) {
     status = agree(comm, check_start(t, err), err);
     if (status == DCP_OK) tell_plan(t);
     return trainer_exit_status(status);
+}
+
+static resume_from beginning(const trainer *t) {
+    return (resume_from){.c = t->c,
+                         .m = t->m,
+                         .layout = t->layout,
+                         .epoch_samples = data_samples(t->samples),
+                         .kernels = t->k->describe(t->k),
+                         .comm = t->comm,
+                         .dcp = t->dcp,
+                         .store = t->store};
+}
+
+int trainer_foretell(trainer *t, dcp_error *err) {
+    int status = agree(t->comm, dcp_comm_from_mpi(t->comm, &t->dcp, err), err);
+    if (status != DCP_OK) return trainer_exit_status(status);
+    const resume_from from = beginning(t);
+    return trainer_exit_status(resume_foretell(&from, err));
 }
 
 static int open_store(trainer *t, dcp_error *err) {
@@ -152,13 +171,7 @@ int trainer_start(trainer *t, dcp_error *err) {
     if (status != DCP_OK) return trainer_exit_status(status);
     status = open_store(t, err);
     if (status != DCP_OK) return trainer_exit_status(status);
-    const resume_from from = {.c = t->c,
-                              .m = t->m,
-                              .epoch_samples = data_samples(t->samples),
-                              .kernels = t->k->describe(t->k),
-                              .comm = t->comm,
-                              .dcp = t->dcp,
-                              .store = t->store};
+    const resume_from from = beginning(t);
     status = resume(&from, t->state, err);
     if (status == DCP_OK) status = agree(t->comm, make_work(t, err), err);
     if (status == DCP_OK) {

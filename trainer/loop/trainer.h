@@ -54,6 +54,8 @@ int trainer_exit_status(int status);
  * `err` filled. In either case trainer_end frees what was made. */
 int trainer_plan(trainer *t, const config *c, MPI_Comm comm, dcp_error *err);
 int trainer_start(trainer *t, dcp_error *err);
+/* Instead of `start`: says where the run would start, and reads no more than that takes. */
+int trainer_foretell(trainer *t, dcp_error *err);
 void trainer_end(trainer *t);
 
 /* Collective: trains until the last step, or until a signal asks to stop. An exit status; failures

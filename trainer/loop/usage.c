@@ -3,7 +3,7 @@
 
 #include <stdio.h>
 
-enum { SIDE = 512 };
+enum { SIDE = 512, TIMINGS = 5 };
 
 uint64_t usage_peak_bytes(void) {
     FILE *file = fopen("/proc/self/status", "re");
@@ -16,10 +16,9 @@ uint64_t usage_peak_bytes(void) {
     return (uint64_t)kib * 1024;
 }
 
+/* This rank's products a second while all ranks compute them. */
 static double measure(kernels *k, float *a, float *b, float *c, MPI_Comm comm) {
-    const double at_least_s = 0.05, flop = 2.0 * SIDE * SIDE * SIDE;
-    k->matmul(k, c, a, b, SIDE, SIDE, SIDE, 0); /* the first one compiles */
-    k->sync(k);
+    const double at_least_s = 0.02, flop = 2.0 * SIDE * SIDE * SIDE;
     MPI_Barrier(comm);
     const double start = MPI_Wtime();
     int products = 0;
@@ -41,8 +40,14 @@ double usage_matmul_peak(kernels *k, MPI_Comm comm) {
     double rate = 0;
     if (!failed) {
         k->zero(k, memory, 3 * elems);
-        rate = measure(k, memory, memory + elems, memory + 2 * elems, comm);
-        MPI_Allreduce(MPI_IN_PLACE, &rate, 1, MPI_DOUBLE, MPI_SUM, comm);
+        k->matmul(k, memory, memory + elems, memory + 2 * elems, SIDE, SIDE, SIDE,
+                  0); /* compiles */
+        k->sync(k);
+    }
+    for (int i = 0; i < TIMINGS && !failed; i++) {
+        double now = measure(k, memory, memory + elems, memory + 2 * elems, comm);
+        MPI_Allreduce(MPI_IN_PLACE, &now, 1, MPI_DOUBLE, MPI_SUM, comm);
+        if (now > rate) rate = now; /* whatever else the machine did meanwhile only takes away */
     }
     k->free(k, memory);
     return rate;

@@ -9,7 +9,8 @@
  * kernels.describe says. */
 char *about_members(const char *kernels);
 
-/* Warns where the step's about.json names other kernels or another processor, or cannot be read. */
+/* Warns where the step's about.json names other kernels or another processor, or is missing or
+ * damaged. */
 void about_compare_kernels(const char *step_path, const char *kernels);
 
 #endif

@@ -24,15 +24,24 @@ static int read_param(train_state *s, dcp_st_reader *reader, const fsdp_param *p
     return status;
 }
 
-static int match(const train_state *s, const dcp_st_reader *reader, const char *path,
+static int match(const fsdp_layout *layout, const dcp_st_reader *reader, const char *path,
                  dcp_error *err) {
     const size_t n = dcp_st_tensors(reader);
     const dcp_tensor **list = calloc(n + 1, sizeof *list);
     if (!list) return trainer_fail_memory(err, n * sizeof *list);
     for (size_t i = 0; i < n; i++) list[i] = dcp_st_tensor(reader, i);
     const found_tensors found = {.where = path, .prefix = "", .list = list, .n = n};
-    const int status = match_model(s->layout, &found, err);
+    const int status = match_model(layout, &found, err);
     free(list);
+    return status;
+}
+
+int state_match_hf(const fsdp_layout *layout, const char *path, dcp_error *err) {
+    dcp_st_reader *reader;
+    int status = dcp_st_open(path, &reader, err);
+    if (status != DCP_OK) return status;
+    status = match(layout, reader, path, err);
+    dcp_st_close(reader);
     return status;
 }
 
@@ -42,7 +51,7 @@ int state_read_hf(train_state *s, const char *path, dcp_error *err) {
     if (status != DCP_OK) return status;
     void *piece = malloc(PIECE_ELEMS * sizeof(float));
     if (!piece) status = trainer_fail_memory(err, PIECE_ELEMS * sizeof(float));
-    if (status == DCP_OK) status = match(s, reader, path, err);
+    if (status == DCP_OK) status = match(s->layout, reader, path, err);
     for (size_t u = 0; u < s->layout->n; u++)
         for (size_t i = 0; i < s->layout->units[u].n && status == DCP_OK; i++)
             status = read_param(s, reader, &s->layout->units[u].params[i], piece, err);

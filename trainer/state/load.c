@@ -54,14 +54,14 @@ static int match_moments(const train_state *s, const dcp_checkpoint *ckpt, int *
     return DCP_OK;
 }
 
-static int match_checkpoint(const train_state *s, const dcp_checkpoint *ckpt, dcp_error *err) {
+int state_match(const fsdp_layout *layout, const dcp_checkpoint *ckpt, dcp_error *err) {
     const size_t n = dcp_checkpoint_tensors(ckpt);
     const dcp_tensor **list = calloc(n + 1, sizeof *list);
     if (!list) return trainer_fail_memory(err, n * sizeof *list);
     for (size_t i = 0; i < n; i++) list[i] = dcp_checkpoint_tensor(ckpt, i);
     const found_tensors found = {
         .where = dcp_checkpoint_path(ckpt), .prefix = "/model/", .list = list, .n = n};
-    const int status = match_model(s->layout, &found, err);
+    const int status = match_model(layout, &found, err);
     free(list);
     return status;
 }
@@ -100,7 +100,7 @@ static int widen_weights(train_state *s, const fsdp_param *param, const dcp_tens
 /* What is to be loaded, and where to. */
 static int plan(train_state *s, const dcp_checkpoint *ckpt, unsigned sections, int *with_moments,
                 dcp_state **state, dcp_error *err) {
-    int status = match_checkpoint(s, ckpt, err);
+    int status = state_match(s->layout, ckpt, err);
     if (status == DCP_OK && sections & STATE_OPTIMIZER)
         status = match_moments(s, ckpt, with_moments, err);
     if (status == DCP_OK && sections & STATE_FILES) status = state_take_files(s, ckpt, err);

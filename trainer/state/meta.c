@@ -47,23 +47,41 @@ static json_t *data_object(const config *c, uint64_t epoch_samples) {
                      (json_int_t)c->sequence);
 }
 
+/* What the update is a function of, apart from the gradient and the learning rate. */
+static json_t *optimizer_object(const config *c) {
+    return json_pack("{sss[ff]sfsfsO}", "type", "AdamW", "betas", c->beta1, c->beta2, "eps", c->eps,
+                     "weight_decay", c->weight_decay, "no_decay", c->no_decay);
+}
+
+/* Members by themselves: what a step's gradient is a function of, apart from data and model. The
+ * micro-batch is one of them, since it orders the sums. */
+static json_t *batch_members(const config *c) {
+    return json_pack("{sIsIsf}", "train_batch_size", (json_int_t)c->batch,
+                     "train_micro_batch_size_per_gpu", (json_int_t)c->micro, "gradient_clipping",
+                     c->clipping);
+}
+
 static json_t *random_object(const train_state *s) {
     return json_pack("{sssI}", "generator", "philox4x32-10", "seed", (json_int_t)s->seed);
 }
 
 int meta_write(const train_state *s, const config *c, uint64_t epoch_samples, char **text,
                dcp_error *err) {
-    json_t *o =
-        json_pack("{sIsIsosososo}", "samples", (json_int_t)s->samples, "tokens",
-                  (json_int_t)s->tokens, "rng", random_object(s), "schedule", schedule_object(c),
-                  "data", data_object(c, epoch_samples), "model", meta_model(c->model));
-    *text = o ? json_dumps(o, JSON_COMPACT | JSON_SORT_KEYS) : NULL;
+    json_t *o = json_pack("{sIsIsososososo}", "samples", (json_int_t)s->samples, "tokens",
+                          (json_int_t)s->tokens, "rng", random_object(s), "schedule",
+                          schedule_object(c), "optimizer", optimizer_object(c), "data",
+                          data_object(c, epoch_samples), "model", meta_model(c->model));
+    json_t *batch = batch_members(c);
+    const int failed = !o || !batch || json_object_update(o, batch) != 0;
+    *text = failed ? NULL : json_dumps(o, JSON_COMPACT | JSON_SORT_KEYS);
+    json_decref(batch);
     json_decref(o);
     return *text ? DCP_OK : trainer_fail_memory(err, 4096);
 }
 
-/* Warns of each key of the two objects whose values differ. */
-static void tell_differences(int rank, const char *what, const json_t *there, const json_t *here) {
+/* Warns of each key of the two objects whose values differ. prefix: "model.". */
+static void tell_differences(int rank, const char *prefix, const json_t *there,
+                             const json_t *here) {
     json_t *all = json_copy((json_t *)here);
     json_object_update_missing(all, (json_t *)there);
     const char *key;
@@ -73,7 +91,7 @@ static void tell_differences(int rank, const char *what, const json_t *there, co
         if (json_equal(a, b)) continue;
         const size_t flags = JSON_ENCODE_ANY | JSON_COMPACT | JSON_REAL_PRECISION(15);
         char *was = a ? json_dumps(a, flags) : NULL, *is = b ? json_dumps(b, flags) : NULL;
-        say_warning(rank, "the checkpoint was saved with %s.%s %s, the run goes on with %s", what,
+        say_warning(rank, "the checkpoint was saved with %s%s %s, the run goes on with %s", prefix,
                     key, was ? was : "unset", is ? is : "unset");
         free(was);
         free(is);
@@ -81,9 +99,28 @@ static void tell_differences(int rank, const char *what, const json_t *there, co
     json_decref(all);
 }
 
-static void tell_object(int rank, const char *what, const json_t *there, json_t *here) {
-    if (there && here) tell_differences(rank, what, there, here);
+static void tell_object(int rank, const char *prefix, const json_t *there, json_t *here) {
+    if (there && here) tell_differences(rank, prefix, there, here);
     json_decref(here);
+}
+
+/* The members of `all` that have a name in `names`; a checkpoint that lacks one has nothing to
+ * compare. A new reference, or NULL. */
+static json_t *members_named(const json_t *all, const json_t *names) {
+    json_t *found = json_object();
+    const char *key;
+    json_t *value;
+    json_object_foreach((json_t *)names, key, value) {
+        json_t *given = json_object_get(all, key);
+        json_object_set(found, key, given ? given : value);
+    }
+    return found;
+}
+
+static void tell_batch(int rank, const json_t *there, const config *c) {
+    json_t *here = batch_members(c), *members = here ? members_named(there, here) : NULL;
+    tell_object(rank, "", members, here);
+    json_decref(members);
 }
 
 static int read_count(const json_t *o, const char *key, uint64_t *out, dcp_error *err) {
@@ -115,9 +152,11 @@ int meta_read(train_state *s, const config *c, uint64_t epoch_samples, uint64_t 
     if (status == DCP_OK) {
         s->step = step;
         read_seed(s, c, json_object_get(o, "rng"));
-        tell_object(rank, "model", json_object_get(o, "model"), meta_model(c->model));
-        tell_object(rank, "schedule", json_object_get(o, "schedule"), schedule_object(c));
-        tell_object(rank, "data", json_object_get(o, "data"), data_object(c, epoch_samples));
+        tell_object(rank, "model.", json_object_get(o, "model"), meta_model(c->model));
+        tell_object(rank, "schedule.", json_object_get(o, "schedule"), schedule_object(c));
+        tell_object(rank, "optimizer.", json_object_get(o, "optimizer"), optimizer_object(c));
+        tell_batch(rank, o, c);
+        tell_object(rank, "data.", json_object_get(o, "data"), data_object(c, epoch_samples));
     }
     json_decref(o);
     return status;

@@ -90,6 +90,9 @@ static int take_place(const resume_from *from, train_state *s, const dcp_checkpo
     return DCP_OK;
 }
 
+/* What is done with the checkpoint that is to be resumed from. */
+typedef int (*visit_fn)(const resume_from *from, train_state *s, const char *path, dcp_error *err);
+
 /* Opens `path`, loads all of it and takes its place. */
 static int resume_path(const resume_from *from, train_state *s, const char *path, dcp_error *err) {
     dcp_checkpoint *ckpt;
@@ -103,18 +106,33 @@ static int resume_path(const resume_from *from, train_state *s, const char *path
     return status;
 }
 
+/* Opens `path` and says that a run would go on from there. */
+static int foretell_path(const resume_from *from, train_state *s, const char *path,
+                         dcp_error *err) {
+    (void)s;
+    dcp_checkpoint *ckpt;
+    int status = dcp_checkpoint_open(from->dcp, path, &ckpt, err);
+    if (status != DCP_OK) return status;
+    status = agree(from->comm, state_match(from->layout, ckpt, err), err);
+    if (status == DCP_OK)
+        say(from->layout->rank, "would go on from step %" PRIu64 ": %s", dcp_checkpoint_step(ckpt),
+            dcp_checkpoint_path(ckpt));
+    dcp_checkpoint_close(ckpt);
+    return status;
+}
+
 /* A step that was listed and has lost its file is as damaged as one that lost a byte. */
 static int is_damage(int status) {
     return status == DCP_ERR_CORRUPT || status == DCP_ERR_NOT_FOUND;
 }
 
-static int resume_newest(const resume_from *from, train_state *s, const uint64_t *steps, uint64_t n,
-                         dcp_error *err) {
-    const int rank = s->layout->rank;
+static int visit_newest(const resume_from *from, train_state *s, visit_fn visit,
+                        const uint64_t *steps, uint64_t n, dcp_error *err) {
+    const int rank = from->layout->rank;
     for (uint64_t i = 0; i < n; i++) {
         char path[PATH_MAX];
         snprintf(path, sizeof path, "%s/step-%08" PRIu64, from->c->dir, steps[i]);
-        const int status = resume_path(from, s, path, err);
+        const int status = visit(from, s, path, err);
         if (!is_damage(status)) return status;
         if (i + 1 < n)
             say_warning(rank, "step %" PRIu64 " is damaged (%s): falling back to step %" PRIu64,
@@ -175,19 +193,56 @@ static int init(const resume_from *from, train_state *s, dcp_error *err) {
     return DCP_OK;
 }
 
-int resume(const resume_from *from, train_state *s, dcp_error *err) {
+/* Visits the checkpoint that checkpoint.resume means; *found: there is one. */
+static int visit_checkpoint(const resume_from *from, train_state *s, visit_fn visit, int *found,
+                            dcp_error *err) {
     const char *how = from->c->resume;
+    *found = !is_text(how, "never") && !is_text(how, "auto");
+    if (*found) return visit(from, s, how, err);
+    if (is_text(how, "never")) return DCP_OK;
     uint64_t *steps = NULL, n = 0;
-    int status = DCP_OK;
-    if (is_text(how, "auto")) {
-        status = list_steps(from, s->layout->rank, &steps, &n, err);
-        if (status == DCP_OK && n > 0) status = resume_newest(from, s, steps, n, err);
-        free(steps);
-        if (status != DCP_OK || n > 0) return status;
-    } else if (!is_text(how, "never")) {
-        return resume_path(from, s, how, err);
-    }
+    int status = list_steps(from, from->layout->rank, &steps, &n, err);
+    if (status == DCP_OK && n > 0) status = visit_newest(from, s, visit, steps, n, err);
+    free(steps);
+    *found = n > 0;
+    return status;
+}
+
+int resume(const resume_from *from, train_state *s, dcp_error *err) {
+    int found;
+    int status = visit_checkpoint(from, s, resume_path, &found, err);
+    if (status != DCP_OK || found) return status;
     status = init(from, s, err);
     if (status == DCP_OK) status = dcp_store_continue_from(from->store, 0, err);
     return status;
+}
+
+/* Whether the weights to start from are there, and the model's. */
+static int check_init(const resume_from *from, dcp_error *err) {
+    const char *path = from->c->init;
+    int checkpoint = is_checkpoint(path);
+    MPI_Bcast(&checkpoint, 1, MPI_INT, 0, from->comm);
+    if (!checkpoint) return agree(from->comm, state_match_hf(from->layout, path, err), err);
+    dcp_checkpoint *ckpt;
+    int status = dcp_checkpoint_open(from->dcp, path, &ckpt, err);
+    if (status != DCP_OK) return status;
+    status = agree(from->comm, state_match(from->layout, ckpt, err), err);
+    dcp_checkpoint_close(ckpt);
+    return status;
+}
+
+int resume_foretell(const resume_from *from, dcp_error *err) {
+    const config *c = from->c;
+    int found;
+    int status = visit_checkpoint(from, NULL, foretell_path, &found, err);
+    if (status != DCP_OK || found) return status;
+    if (is_text(c->init, "random")) {
+        say(from->layout->rank, "would start at random, with seed %" PRIu64, c->seed);
+        return DCP_OK;
+    }
+    dcp_error why;
+    status = check_init(from, &why);
+    if (status != DCP_OK) return trainer_fail(err, status, "init: %s", why.message);
+    say(from->layout->rank, "would start with weights from %s", c->init);
+    return DCP_OK;
 }

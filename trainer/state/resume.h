@@ -12,11 +12,12 @@
 typedef struct resume_from {
     const config *c;
     const model *m;
+    const fsdp_layout *layout;
     uint64_t epoch_samples;
     const char *kernels; /* what computes, as about.json names it */
     MPI_Comm comm;
-    dcp_comm *dcp; /* over the same ranks */
-    dcp_store *store;
+    dcp_comm *dcp;    /* over the same ranks */
+    dcp_store *store; /* NULL: for resume_foretell */
 } resume_from;
 
 /* Says that checkpoint.dir cannot be used, for the reason `why`. Returns `status`, and DCP_ERR_ARG
@@ -31,5 +32,9 @@ int resume_expected(const config *c, int *expected, dcp_error *err);
  * goes on, and says on rank 0 what was done.
  * DCP_ERR_CORRUPT: nothing intact is left. DCP_ERR_MISMATCH: another model's. */
 int resume(const resume_from *from, train_state *s, dcp_error *err);
+
+/* Collective: says on rank 0 where resume would start, from what can be known without reading
+ * tensors. Errors as resume's. */
+int resume_foretell(const resume_from *from, dcp_error *err);
 
 #endif

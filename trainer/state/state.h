@@ -48,6 +48,11 @@ int state_take_files(train_state *s, const dcp_checkpoint *ckpt, dcp_error *err)
  * names what is missing, surplus or of another shape. */
 int state_read_hf(train_state *s, const char *path, dcp_error *err);
 
+/* Whether the tensors that are there are the model's, without reading them. Not collective. Errors
+ * as state_read_hf's and state_load's. */
+int state_match_hf(const fsdp_layout *layout, const char *path, dcp_error *err);
+int state_match(const fsdp_layout *layout, const dcp_checkpoint *ckpt, dcp_error *err);
+
 /* Fills the state from an open checkpoint. Collective over `comm`, of which the
  * checkpoint has a duplicate. sections: STATE_MODEL alone, or STATE_ALL; then *with_moments says
  * whether there were moments. DCP_ERR_MISMATCH: it is one of another model, or has only some of the
