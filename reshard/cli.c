@@ -40,9 +40,16 @@ static void print_help(const cli_program *program) {
     printf("\nExit status: 0 done; 1 differs or corrupt; 2 wrong usage; 3 failure.\n");
 }
 
-static int misuse(const cli_program *program) {
-    if (launch_env_rank() == 0) fprintf(stderr, "Try '%s --help'.\n", program->name);
-    return CLI_USAGE;
+static int misuse(const cli_program *program, const char *what, const char *which) {
+    if (launch_env_rank() != 0) return CLI_USAGE;
+    return cli_fail(CLI_USAGE, "%s%s; try '%s --help'", what, which, program->name);
+}
+
+/* What getopt_long stopped at; in `text`, where it is one letter. */
+static const char *bad_option(char **argv, char *text) {
+    if (optopt <= 0 || optopt >= OPTION_BASE) return argv[optind - 1];
+    snprintf(text, 3, "-%c", optopt);
+    return text;
 }
 
 static void fill_long_options(const cli_program *program, struct option *out) {
@@ -58,9 +65,10 @@ static void fill_long_options(const cli_program *program, struct option *out) {
 int cli_parse(const cli_program *program, int argc, char **argv, int min_args, int max_args,
               char ***args, int *n) {
     struct option options[MAX_OPTIONS];
+    char letter[3];
     fill_long_options(program, options);
-    opterr = launch_env_rank() == 0;
-    for (int c; (c = getopt_long(argc, argv, "hV", options, NULL)) != -1;) {
+    opterr = 0;
+    for (int c; (c = getopt_long(argc, argv, ":hV", options, NULL)) != -1;) {
         if (c == 'h') {
             print_help(program);
             return CLI_DONE;
@@ -69,7 +77,9 @@ int cli_parse(const cli_program *program, int argc, char **argv, int min_args, i
             printf("%s %s\n", program->name, dcp_version());
             return CLI_DONE;
         }
-        if (c < OPTION_BASE) return misuse(program);
+        if (c < OPTION_BASE)
+            return misuse(program, c == ':' ? "argument missing after " : "unknown option ",
+                          bad_option(argv, letter));
         const cli_option *o = &program->options[c - OPTION_BASE];
         if (o->argument)
             *o->value = optarg;
@@ -79,9 +89,7 @@ int cli_parse(const cli_program *program, int argc, char **argv, int min_args, i
     *args = argv + optind;
     *n = argc - optind;
     if (*n >= min_args && *n <= max_args) return -1;
-    if (launch_env_rank() == 0)
-        cli_fail(CLI_USAGE, "%s", *n < min_args ? "missing argument" : "too many arguments");
-    return misuse(program);
+    return misuse(program, *n < min_args ? "missing argument" : "too many arguments", "");
 }
 
 static void print_message(const char *fmt, va_list args) {

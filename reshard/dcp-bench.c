@@ -25,6 +25,7 @@ typedef struct bench {
     bench_work work;
     const char *dir;
     uint64_t repeats;
+    int dry_run;
 } bench;
 
 static double now_s(void) {
@@ -167,8 +168,28 @@ static void drop_cache(const bench *b, const char *folder) {
     if (b->job.mpi) MPI_Barrier(MPI_COMM_WORLD);
 }
 
+/* Whether the step holds what this run would have saved. */
+static int check_sizes(const bench *b) {
+    dcp_error err = {0};
+    dcp_checkpoint *ckpt;
+    if (dcp_checkpoint_open(b->job.comm, b->dir, &ckpt, &err)) return cli_report(&err);
+    int same = dcp_checkpoint_tensors(ckpt) == b->work.n;
+    for (size_t i = 0; i < b->work.n && same; i++) {
+        const dcp_tensor *want = &b->work.tensors[i].tensor;
+        const dcp_tensor *have = dcp_checkpoint_find(ckpt, want->path);
+        same = have && have->dtype == want->dtype && have->ndim == want->ndim &&
+               memcmp(have->shape, want->shape, want->ndim * sizeof *want->shape) == 0;
+    }
+    if (!same && b->job.rank == 0)
+        cli_note("%s was saved with other sizes: give the save's --layers, --hidden and --vocab",
+                 dcp_checkpoint_path(ckpt));
+    dcp_checkpoint_close(ckpt);
+    return same ? CLI_DONE : CLI_USAGE;
+}
+
 /* Of DIR's newest complete step, or of DIR where it is a step's folder itself. */
-static int load_once(bench *b, dcp_error *err) {
+static int load_once(bench *b) {
+    dcp_error err = {0};
     char folder[PATH_MAX];
     snprintf(folder, sizeof folder, "%s/step-%08" PRIu64, b->dir, newest_step(b));
     drop_cache(b, access(folder, F_OK) == 0 ? folder : b->dir);
@@ -177,19 +198,20 @@ static int load_once(bench *b, dcp_error *err) {
     dcp_report report = {0};
     dcp_checkpoint *ckpt;
     double start_s = start_together(&b->job);
-    int status = dcp_checkpoint_open(b->job.comm, b->dir, &ckpt, err);
-    if (status != DCP_OK) return status;
-    status = dcp_load(ckpt, b->work.state, &report, err);
+    if (dcp_checkpoint_open(b->job.comm, b->dir, &ckpt, &err)) return cli_report(&err);
+    int result = dcp_load(ckpt, b->work.state, &report, &err) ? cli_report(&err) : CLI_DONE;
     double s = now_s() - start_s;
     dcp_checkpoint_close(ckpt);
-    if (status == DCP_OK) print_times(b, "load", s, 0, &report);
-    return status;
+    if (result == CLI_DONE) print_times(b, "load", s, 0, &report);
+    return result;
 }
 
 static int bench_load(bench *b) {
+    int sizes = check_sizes(b);
+    if (sizes != CLI_DONE) return sizes;
     for (uint64_t r = 0; r < b->repeats; r++) {
-        dcp_error err = {0};
-        if (load_once(b, &err) != DCP_OK) return cli_report(&err);
+        int result = load_once(b);
+        if (result != CLI_DONE) return result;
         const char *wrong = bench_work_check(&b->work);
         if (wrong) cli_note("rank %d: %s holds other values than were saved", b->job.rank, wrong);
         int worst = launch_worst(&b->job, wrong ? CLI_DIFFERS : CLI_DONE);
@@ -202,6 +224,17 @@ typedef struct sizes {
     uint64_t layers, hidden, vocab;
 } sizes;
 
+/* Collective. */
+static void print_plan(const bench *b, const char *op) {
+    char text[32];
+    uint64_t newest = newest_step(b);
+    if (b->job.rank != 0) return;
+    int loads = strcmp(op, "load") == 0;
+    printf("%s %s/step-%08" PRIu64 ": %zu tensors, %s, by %d ranks, repeat %" PRIu64 "\n",
+           loads ? "read" : "write", b->dir, loads ? newest : newest + 1, b->work.n,
+           cli_bytes(b->work.bytes, text), b->job.size, b->repeats);
+}
+
 static int run(bench *b, const char *op, const sizes *size) {
     dcp_error err;
     int result = launch_start(&b->job);
@@ -210,7 +243,9 @@ static int run(bench *b, const char *op, const sizes *size) {
                                    b->job.size, &err);
     if (status != DCP_OK) cli_note("rank %d: %s", b->job.rank, err.message);
     result = launch_worst(&b->job, status == DCP_OK ? CLI_DONE : CLI_FAILED);
-    if (result == CLI_DONE)
+    if (result == CLI_DONE && b->dry_run)
+        print_plan(b, op);
+    else if (result == CLI_DONE)
         result = strcmp(op, "load") == 0 ? bench_load(b) : bench_save(b, strcmp(op, "async") == 0);
     bench_work_destroy(&b->work);
     launch_end(&b->job);
@@ -225,28 +260,29 @@ static int check_op(const char *op) {
 
 int main(int argc, char **argv) {
     const char *layers = "10", *hidden = "1024", *vocab = "32000", *repeat = "1";
+    bench b = {0};
     const cli_option options[] = {
         {"layers", "L", "decoder layers (10)", &layers, NULL},
         {"hidden", "H", "hidden size (1024)", &hidden, NULL},
         {"vocab", "V", "vocabulary (32000)", &vocab, NULL},
         {"repeat", "R", "measure R times (1)", &repeat, NULL},
+        {"dry-run", NULL, "print what would be written or read", NULL, &b.dry_run},
         {0},
     };
     const cli_program program = {
         .name = TOOL,
         .usage = "save|async|load DIR [OPTIONS]",
         .about =
-            "Times durable saves, saves in flight, or loads from a cold page cache, of a decoder's "
-            "parameters and\n"
-            "moments in fp32; under mpirun -n N by N ranks. Prints one JSON object a repeat. Save\n"
-            "leaves the last step in DIR and removes earlier ones that it wrote itself.",
+            "Times durable saves, saves in flight (async), or loads from a cold page cache, of a\n"
+            "decoder's parameters and moments in fp32; under mpirun -n N by N ranks. Prints one\n"
+            "JSON object a repeat. Save and async leave the last step in DIR and remove earlier\n"
+            "ones that they wrote themselves. Load wants the sizes that were saved.",
         .options = options,
     };
     char **args;
     int n, result = cli_parse(&program, argc, argv, 2, 2, &args, &n);
     if (result >= 0) return result;
     sizes size;
-    bench b = {0};
     if ((result = check_op(args[0])) ||
         (result = cli_parse_count("--layers", layers, 100000, &size.layers)) ||
         (result = cli_parse_count("--hidden", hidden, 1 << 20, &size.hidden)) ||

@@ -69,7 +69,10 @@ static int parse(settings *s, int argc, char **argv) {
         "dcp-export", "CKPT OUT [options]",
         "Writes the model of a checkpoint (a step's folder, or a checkpoint directory, meaning "
         "its\n"
-        "newest complete step) as a folder that Hugging Face's transformers loads.",
+        "newest complete step) as a folder that Hugging Face's transformers loads. With --format\n"
+        "hdf5 OUT is one file: the tensors' names lie at its root, and its attribute 'config' is "
+        "the\n"
+        "model's configuration as JSON.",
         options};
     char **args;
     int n, status = cli_parse(&program, argc, argv, 2, 2, &args, &n);

@@ -66,7 +66,8 @@ static int parse(settings *s, int argc, char **argv) {
     const cli_program program = {
         "dcp-reshard", "SRC DST --layout global|sharded [--world N] [options]",
         "Rewrites a step of SRC (a step's folder, or a checkpoint directory, meaning its newest\n"
-        "complete step) into the checkpoint directory DST, where it keeps its number.",
+        "complete step) into the checkpoint directory DST, where it keeps its number. DST gets no\n"
+        "'latest': a step that was rewritten is not a run's newest.",
         options};
     char **args;
     int n, status = cli_parse(&program, argc, argv, 2, 2, &args, &n);

@@ -2,6 +2,8 @@
 #ifndef RESHARD_EXPORT_H
 #define RESHARD_EXPORT_H
 
+#include <jansson.h>
+
 #include <stddef.h>
 
 #include "dcp/checkpoint.h"
@@ -47,11 +49,14 @@ typedef struct export_meter {
 int export_folder(const launch *job, dcp_checkpoint *ckpt, const export_plan *plan, const char *dir,
                   const export_meter *meter);
 
-/* config.json from the model's configuration in the checkpoint, with what transformers needs to
- * load it; a note where the checkpoint has none. */
+/* The model's configuration in the checkpoint, with what transformers needs to load it; NULL: the
+ * checkpoint has none. */
+json_t *export_config_make(dcp_checkpoint *ckpt, const export_plan *plan);
+/* config.json from it; a note where the checkpoint has none. */
 int export_config(dcp_checkpoint *ckpt, const export_plan *plan, const char *dir);
 
-/* Writes all tensors to one plain HDF5 file `path`. One rank. */
+/* Writes all tensors to one plain HDF5 file `path`, the configuration as its attribute `config`.
+ * One rank. */
 int export_hdf5(dcp_checkpoint *ckpt, const export_plan *plan, const char *path,
                 const export_meter *meter);
 

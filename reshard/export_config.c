@@ -51,21 +51,30 @@ static dcp_dtype main_dtype(const export_plan *plan) {
     return largest->dtype;
 }
 
-int export_config(dcp_checkpoint *ckpt, const export_plan *plan, const char *dir) {
-    char path[PATH_MAX + 16];
+json_t *export_config_make(dcp_checkpoint *ckpt, const export_plan *plan) {
     json_t *meta = json_loads(dcp_checkpoint_json(ckpt), 0, NULL);
-    json_t *config = json_object_get(meta, "model");
+    json_t *config = json_incref(json_object_get(meta, "model"));
+    json_decref(meta);
     if (!json_is_object(config)) {
-        cli_note("%s: holds no model configuration: no config.json", dcp_checkpoint_path(ckpt));
-        json_decref(meta);
-        return 0;
+        json_decref(config);
+        return NULL;
     }
     add_architecture(config);
     set_dtype(config, main_dtype(plan));
+    return config;
+}
+
+int export_config(dcp_checkpoint *ckpt, const export_plan *plan, const char *dir) {
+    char path[PATH_MAX + 16];
+    json_t *config = export_config_make(ckpt, plan);
+    if (!config) {
+        cli_note("%s: holds no model configuration: no config.json", dcp_checkpoint_path(ckpt));
+        return 0;
+    }
     snprintf(path, sizeof path, "%s/config.json", dir);
     FILE *out = fopen(path, "w");
     int failed = !out || json_text_write(config, JSON_SORT_KEYS, out);
     if (out) failed |= fclose(out) != 0;
-    json_decref(meta);
+    json_decref(config);
     return failed ? cli_fail_errno("cannot write", path) : 0;
 }

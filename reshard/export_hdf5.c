@@ -1,8 +1,12 @@
-/* One plain HDF5 file: a contiguous dataset a tensor, under the tensor's name, and nothing else. */
+/* One plain HDF5 file: a contiguous dataset a tensor, under the tensor's name, at the root, whose
+ * attribute `config` is the model's configuration. */
 #include <hdf5.h>
+#include <stdlib.h>
+#include <string.h>
 
 #include "cli.h"
 #include "export.h"
+#include "json_text.h"
 
 typedef struct dataset_sink {
     hid_t dataset, type;
@@ -98,14 +102,34 @@ static int write_dataset(dcp_checkpoint *ckpt, const export_item *item, hid_t fi
     return status;
 }
 
+/* As a string of fixed length; where the checkpoint has none, there is no attribute. */
+static int write_config(dcp_checkpoint *ckpt, const export_plan *plan, hid_t file) {
+    json_t *config = export_config_make(ckpt, plan);
+    char *text = config ? json_text(config, JSON_SORT_KEYS) : NULL;
+    if (!config) return 0;
+    json_decref(config);
+    if (!text) return CLI_FAILED;
+    hid_t type = H5Tcopy(H5T_C_S1), space = H5Screate(H5S_SCALAR);
+    H5Tset_size(type, strlen(text));
+    H5Tset_strpad(type, H5T_STR_NULLPAD);
+    H5Tset_cset(type, H5T_CSET_UTF8);
+    hid_t attribute = H5Acreate2(file, "config", type, space, H5P_DEFAULT, H5P_DEFAULT);
+    int status = attribute >= 0 && H5Awrite(attribute, type, text) >= 0 ? 0 : CLI_FAILED;
+    if (attribute >= 0) H5Aclose(attribute);
+    H5Sclose(space);
+    H5Tclose(type);
+    free(text);
+    return status;
+}
+
 int export_hdf5(dcp_checkpoint *ckpt, const export_plan *plan, const char *path,
                 const export_meter *meter) {
-    int status = 0;
     H5Eset_auto2(H5E_DEFAULT, NULL, NULL);
     hid_t file = H5Fcreate(path, H5F_ACC_EXCL, H5P_DEFAULT, H5P_DEFAULT);
     if (file < 0) return cli_fail_errno("cannot create", path);
     hid_t links = H5Pcreate(H5P_LINK_CREATE);
     H5Pset_create_intermediate_group(links, 1);
+    int status = write_config(ckpt, plan, file);
     for (size_t i = 0; status == 0 && i < plan->n; i++)
         status = write_dataset(ckpt, &plan->items[i], file, links, meter);
     H5Pclose(links);

@@ -112,6 +112,9 @@ static int read_view(dcp_checkpoint *ckpt, view *v) {
     return status;
 }
 
+/* Infinities cancel to NaN of either sign. */
+static double plain_nan(double value) { return isnan(value) ? (double)NAN : value; }
+
 static void print_view(const view *v) {
     char shape[200], bytes[32], text[CONVERT_TEXT];
     const dcp_tensor *t = v->tensor;
@@ -122,7 +125,7 @@ static void print_view(const view *v) {
            shape_text(v->box.count, t->ndim, shape, sizeof shape), v->elems);
     if (v->elems > v->stats.nan)
         printf("min %.9g  max %.9g  mean %.9g  std %.9g\n", v->stats.min, v->stats.max,
-               v->stats.mean, stats_std(&v->stats));
+               plain_nan(v->stats.mean), plain_nan(stats_std(&v->stats)));
     if (v->stats.nan) printf("not a number: %" PRIu64 "\n", v->stats.nan);
     printf("values:");
     for (size_t i = 0; i < v->values; i++) {
@@ -132,11 +135,8 @@ static void print_view(const view *v) {
     printf("%s\n", v->elems > v->values ? " ..." : "");
 }
 
-/* JSON has no infinities: they and NaN are strings. */
-static json_t *real_json(double value) {
-    if (isfinite(value)) return json_real(value);
-    return json_string(isnan(value) ? "nan" : value > 0 ? "inf" : "-inf");
-}
+/* JSON has no infinities and no NaN. */
+static json_t *real_json(double value) { return isfinite(value) ? json_real(value) : json_null(); }
 
 static json_t *value_json(dcp_dtype dtype, const char *element) {
     char text[CONVERT_TEXT];

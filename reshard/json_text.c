@@ -5,7 +5,7 @@
 #include <errno.h>
 #include <stdlib.h>
 
-int json_text_write(const json_t *value, size_t flags, FILE *out) {
+char *json_text(const json_t *value, size_t flags) {
     char *text = NULL;
     for (size_t digits = 15, same = 0; digits <= 17 && !same; digits++) {
         free(text);
@@ -14,6 +14,11 @@ int json_text_write(const json_t *value, size_t flags, FILE *out) {
         same = (size_t)json_equal(value, again);
         json_decref(again);
     }
+    return text;
+}
+
+int json_text_write(const json_t *value, size_t flags, FILE *out) {
+    char *text = json_text(value, flags);
     if (!text) errno = ENOMEM;
     int status = text && fputs(text, out) >= 0 && fputc('\n', out) != EOF ? 0 : -1;
     free(text);

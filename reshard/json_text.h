@@ -5,6 +5,9 @@
 #include <jansson.h>
 #include <stdio.h>
 
+/* `value` with jansson's `flags` besides; malloc'd, NULL: out of memory. */
+char *json_text(const json_t *value, size_t flags);
+
 /* Writes `value` and a newline, with jansson's `flags` besides. 0, or -1 with errno. */
 int json_text_write(const json_t *value, size_t flags, FILE *out);
 

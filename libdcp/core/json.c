@@ -21,10 +21,9 @@ int json_parse_object(const char *text, size_t bytes, json_t **out, dcp_error *e
     return DCP_OK;
 }
 
-char *json_canonical(const json_t *value) {
+char *json_exact(const json_t *value, size_t flags) {
     for (size_t digits = 15; digits <= 17; digits++) {
-        char *text = json_dumps(value, JSON_SORT_KEYS | JSON_COMPACT | JSON_ENCODE_ANY |
-                                           JSON_REAL_PRECISION(digits));
+        char *text = json_dumps(value, flags | JSON_ENCODE_ANY | JSON_REAL_PRECISION(digits));
         if (!text || digits == 17) return text;
         json_t *back = json_loads(text, JSON_DECODE_ANY, NULL);
         int same = back && json_equal(back, value);
@@ -33,4 +32,8 @@ char *json_canonical(const json_t *value) {
         free(text);
     }
     return NULL;
+}
+
+char *json_canonical(const json_t *value) {
+    return json_exact(value, JSON_SORT_KEYS | JSON_COMPACT);
 }

@@ -10,8 +10,11 @@
  * releases *out with json_decref. */
 int json_parse_object(const char *text, size_t bytes, json_t **out, dcp_error *err);
 
-/* Sorted keys, no spaces, reals with the fewest of 15, 16 or 17 digits with which every real of the
- * text reads back as the same number. malloc'd; NULL: out of memory. */
+/* Reals have the fewest of 15, 16 or 17 digits with which every real of the text reads back as the
+ * same number. `flags` are jansson's. malloc'd; NULL: out of memory. */
+char *json_exact(const json_t *value, size_t flags);
+
+/* The same with sorted keys and no spaces. */
 char *json_canonical(const json_t *value);
 
 #endif

@@ -87,7 +87,7 @@ int about_write(const char *dir, const char *tool, int ranks, const char *member
         json_parse_object(members_json, members_json ? strlen(members_json) : 0, &members, err);
     if (status != DCP_OK) return status;
     about = compose(tool, ranks, members);
-    char *text = about ? json_dumps(about, JSON_INDENT(2)) : NULL, *file = NULL;
+    char *text = about ? json_exact(about, JSON_INDENT(2)) : NULL, *file = NULL;
     int bytes = text ? asprintf(&file, "%s\n", text) : -1;
     if (bytes < 0) {
         status = core_fail_memory(err, text ? strlen(text) : 0);

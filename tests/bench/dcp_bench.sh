@@ -33,8 +33,16 @@ expect_objects 2 load 3
 expect_status 0 "$bench" load dir "${small[@]}"
 expect_objects 1 load 1
 
-expect_status 1 "$bench" load dir --layers 2 --hidden 24 --vocab 51
-grep -q 'model.embed_tokens.weight' err || fail "no tensor named: $(cat err)"
+for other in "--layers 2 --vocab 51" "--layers 3 --vocab 50" "--layers 1 --vocab 50"; do
+    expect_status 2 "${mpirun[@]}" 2 "$bench" load dir --hidden 24 $other
+    [ "$(grep -c 'other sizes: give the' err)" = 1 ] || fail "no hint: $(cat err)"
+done
+for op in save async load; do
+    expect_status 0 "${mpirun[@]}" 2 "$bench" $op dir "${small[@]}" --dry-run
+    grep -q 'dir/step-000000.*: 60 tensors, 223 kB, by 2 ranks, repeat 1' out || fail "plan: $(cat out)"
+done
+expect_status 0 "$bench" save new "${small[@]}" --dry-run
+[ ! -e new ] || fail "a dry run made a folder"
 expect_status 2 "$bench" load nowhere "${small[@]}"
 expect_status 0 "${mpirun[@]}" 2 "$bench" async dir "${small[@]}" --repeat 2
 expect_objects 2 async 2

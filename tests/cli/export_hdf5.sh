@@ -8,12 +8,15 @@ gives 2 dcp-export "$dir/c" "$dir/model.h5" --format hdf5
 says "is there already"
 gives 0 $DCP_MPIRUN -n 2 dcp-export "$dir/c" "$dir/model.h5" --format hdf5 --force
 /usr/bin/python3 - "$dir" <<'PY'
-import sys
+import json, sys
 import h5py
 import numpy as np
 d = sys.argv[1]
 stored, plain, rounded = (h5py.File(d + p) for p in ("/c/step-00000003/state.h5", "/model.h5", "/bf16.h5"))
 names = sorted(stored["model"])
+config = json.loads(plain.attrs["config"])
+assert config["model_type"] == "qwen3" and config["architectures"] == ["Qwen3ForCausalLM"], config
+assert json.loads(rounded.attrs["config"])["torch_dtype"] == "bfloat16"
 assert sorted(plain) == names and sorted(rounded) == names
 for name in names:
     a, b, c = stored["model"][name], plain[name], rounded[name]

@@ -21,6 +21,9 @@ done >"$dir/slices.json"
 dcp-inspect show "$dir/c/step-00000003" model/scalar.bits --json >"$dir/scalar.json"
 dcp-inspect show "$dir/c/step-00000003" bits.f32 --json >"$dir/bits.json"
 dcp-inspect show "$dir/c/step-00000003" whole.u64 --json >"$dir/whole.json"
+gives 0 dcp-inspect show "$dir/c/step-00000003" bits.f64 # squares beyond the largest double
+prints "std nan"
+dcp-inspect show "$dir/c/step-00000003" bits.f64 --json >"$dir/squares.json"
 gives 0 dcp-inspect show "$dir/c/step-00000003" boolean
 prints "false true\|true false"
 gives 0 dcp-inspect show "$dir/c/step-00000003" empty
@@ -36,7 +39,7 @@ mkdir "$dir/empty"
 says "no steps"
 
 /usr/bin/python3 - "$dir" <<'PY'
-import json, sys
+import json, re, sys
 import numpy as np
 d = sys.argv[1]
 rows = {r["name"]: r for r in json.load(open(d + "/ls.json"))["steps"]}
@@ -78,5 +81,12 @@ got = json.load(open(d + "/scalar.json"))
 assert np.float32(got["values"][0]) == np.frombuffer(data, np.float32)[0] and got["count"] == []
 bits = json.load(open(d + "/bits.json"))
 assert bits["nan"] > 0
+squares = json.load(open(d + "/squares.json"))
+assert squares["std"] is None and np.isfinite(squares["mean"]), squares
+for step in ("3", "4"):
+    about = open(d + "/c/step-0000000" + step + "/about.json").read()
+    for key in ("seconds", "gb_per_s"):
+        number = re.search('"%s": ([^,]*),' % key, about).group(1)
+        assert len(number) <= 12, about
 assert json.load(open(d + "/whole.json"))["values"] == [(41 * i + 19) % 100 for i in range(13)]
 PY

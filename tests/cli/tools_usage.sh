@@ -10,8 +10,13 @@ for program in dcp-export dcp-inspect dcp-reshard; do
     gives 2 $program
     says "$program --help"
     gives 2 $program --no-such-option
-    says "no-such-option"
+    says "unknown option --no-such-option; try '$program --help'"
+    [ "$(wc -l <"$dir/err")" = 1 ] || fail "more than one message"
+    gives 2 $program -x
+    says "unknown option -x"
 done
+gives 2 dcp-export a b --dtype
+says "argument missing after --dtype"
 for command in ls show verify; do
     gives 0 dcp-inspect $command --help
     prints "dcp-inspect $command"
@@ -22,6 +27,7 @@ for command in ls show verify; do
 done
 gives 2 dcp-inspect frob
 says "'frob' is none of"
+[ "$(wc -l <"$dir/err")" = 1 ] || fail "more than one message"
 
 gives 2 dcp-export "$dir/nowhere" "$dir/out-folder"
 gives 2 dcp-export a b c

@@ -74,4 +74,30 @@ found = json.load(open(sys.argv[1]))
 assert found["intact"] is False and "state.h5" in found["damage"][0], found
 PY
 restore
+
+# all steps: the damaged one is not the newest; what is no part of a step is only noted
+"$MAKE_CHECKPOINT" "$dir/c" 8
+truncate -s -1 "$step/state.h5"
+expect 0 "step-00000008: intact" "$dir/c"
+status=0
+"$DCP_BIN/dcp-inspect" verify --all "$dir/c" >"$dir/out" 2>"$dir/err" || status=$?
+[ $status -eq 1 ] && grep -q "step-00000007: DAMAGED" "$dir/out" &&
+    grep -q "step-00000008: intact" "$dir/out" || fail "--all: exit $status"
+"$DCP_BIN/dcp-inspect" verify --all --json "$dir/c" >"$dir/out" && fail "exit 0"
+/usr/bin/python3 - "$dir/out" <<'PY'
+import json, sys
+found = json.load(open(sys.argv[1]))
+assert [s["intact"] for s in found["steps"]] == [False, True] and found["intact"] is False, found
+PY
+restore
+touch "$step/shard-00000-of-00002.h5" "$step/notes"
+expect 0 intact "$step"
+for name in notes shard-00000-of-00002.h5; do
+    grep -q "$name: not part of a checkpoint" "$dir/err" || fail "not noted: $name"
+done
+restore
+"$DCP_BIN/dcp-inspect" verify --all "$dir/c" >"$dir/out" || fail "--all: not intact"
+status=0
+"$DCP_BIN/dcp-inspect" verify --all "$dir/empty" >"$dir/out" 2>"$dir/err" || status=$?
+[ $status -eq 2 ] || fail "--all of nothing: exit $status"
 "$DCP_BIN/dcp-inspect" verify --json "$step" | grep -q '"intact": true' || fail "not intact"
