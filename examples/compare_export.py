@@ -32,4 +32,4 @@ if not exported or exported.keys() != model.keys():
 for name, tensor in model.items():
     if tensor.shape != exported[name].shape or tensor.tobytes() != exported[name].tobytes():
         sys.exit(f"{name} differs")
-print(f"{len(model)} tensors, {sum(t.size for t in model.values()):,} parameters: equal")
+print(f"{len(model)} tensors, {sum(t.size for t in model.values()):,} parameters: the export's are the checkpoint's, bit for bit")

@@ -2,8 +2,15 @@
 # The whole way, small and real: train on 4 ranks, lose one to SIGKILL, go on with 8, compare with a
 # run that nothing disturbed, export, read the export back.
 #   examples/quickstart.sh [TEXT]     TEXT: a file or folder to learn from (default: the C headers)
+# All of it goes to build/quickstart, in place of what an earlier quickstart left there.
 set -euo pipefail
+least=4096 # bytes of text; a sample takes 129
 text=$(realpath -e -- "${1:-/usr/include}") || exit 2
+bytes=$(find -L "$text" -type f -printf '%s\n' 2>/dev/null | awk '{n += $1} END {print n + 0}') || true
+if [ "$bytes" -lt $least ]; then
+    echo "quickstart: $text holds $bytes bytes of text; at least $least are needed" >&2
+    exit 2
+fi
 [ $# -gt 0 ] || text='/usr/include/*.h'
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 cmake/setup.sh
@@ -11,17 +18,24 @@ cmake/setup.sh
 
 say() { printf '\n== %s\n' "$*"; }
 give_up() {
-    echo "quickstart: $1; the log is $PWD/$2:" >&2
+    echo "quickstart: $1; the log is $2:" >&2
     tail -n 20 "$2" >&2
     exit 3
 }
 
+# A line every five steps of a run in the background: follow LOG PID
+follow() {
+    tail --pid="$2" -s 0.2 -n +1 -F "$1" 2>/dev/null | while read -r word step _ loss _; do
+        case "$word ${step%/*}" in "step "*[05]) echo "  step $step, loss $loss" ;; esac
+    done
+}
+
 work=build/quickstart
 mkdir -p build
+[ ! -e "$work" ] || printf 'Replacing the results of an earlier quickstart in %s\n' "$work"
 rm -rf "$work" && mkdir "$work"
-say "Building (minutes the first time, nothing the second)"
-{ cmake --preset release && cmake --build --preset release --target \
-    dcp-train dcp-run dcp-export dcp-inspect; } >"$work/build.log" 2>&1 ||
+say "Building into build/ (a minute or two the first time, nothing the second)"
+{ cmake --preset release && cmake --build --preset release; } >"$work/build.log" 2>&1 ||
     give_up "the build failed" "$work/build.log"
 export PATH="$PWD/build/bin:$PATH"
 
@@ -36,6 +50,8 @@ say "Training on 4 ranks, saving at every step; at step $kill_at one rank will b
 dcp-run -n 4 --restart-ranks 8 -- "${train[@]}" \
     "checkpoint.dir=$work/killed" "metrics=$work/killed.jsonl" >"$work/killed.log" 2>&1 &
 run=$!
+follow "$work/killed.log" $run &
+follower=$!
 until [ -d "$work/killed/step-$(printf %08d $kill_at)" ]; do
     kill -0 $run 2>/dev/null || { run= && give_up "training ended early" "$work/killed.log"; }
     sleep 0.02
@@ -45,11 +61,19 @@ kill -KILL "$victim"
 echo "step $kill_at is on disk: killed rank 1 (pid $victim) with SIGKILL"
 wait $run || { run= && give_up "training failed" "$work/killed.log"; }
 run=
-grep '^dcp-run: ' "$work/killed.log"
+wait $follower || true
+echo "what dcp-run did about it:"
+sed -n 's/^dcp-run: /  /p' "$work/killed.log"
 
 say "The same training on 4 ranks, undisturbed"
 dcp-run -n 4 -- "${train[@]}" "checkpoint.dir=$work/whole" "metrics=$work/whole.jsonl" \
-    >"$work/whole.log" 2>&1 || give_up "training failed" "$work/whole.log"
+    >"$work/whole.log" 2>&1 &
+run=$!
+follow "$work/whole.log" $run &
+follower=$!
+wait $run || { run= && give_up "training failed" "$work/whole.log"; }
+run=
+wait $follower || true
 
 say "What the model learned, and whether the kill left a trace"
 /usr/bin/python3 - "$work/killed.jsonl" "$work/whole.jsonl" <<'PYTHON'
@@ -66,12 +90,14 @@ print(f"losses and gradient norms of all {len(killed)} steps are equal in both r
 PYTHON
 last=$(basename "$(ls -d "$work"/whole/step-* | tail -n 1)")
 cmp "$work/killed/$last/state.h5" "$work/whole/$last/state.h5"
-echo "cmp: $last/state.h5 ($(stat -c %s "$work/whole/$last/state.h5") bytes) is the same file in both runs"
-dcp-inspect verify "$work/killed/$last"
+echo "cmp: state.h5 of $last ($(stat -c %s "$work/whole/$last/state.h5") bytes) is the same file in both runs"
+echo "dcp-inspect verify, every byte against its checksum:"
+dcp-inspect verify "$work/killed/$last" | sed "s|$PWD/||"
 
 say "Exporting for other software, and reading that back without this project's code"
 dcp-export "$work/killed" "$work/export"
+echo "numpy on the exported model.safetensors, h5py on the checkpoint's state.h5:"
 /usr/bin/python3 examples/compare_export.py "$work/export" "$work/killed/$last/state.h5"
-ls "$work/export"
+echo "$work/export is a Hugging Face folder:" $(ls "$work/export")
 
-say "Done. Checkpoints, logs and the export are in $PWD/$work"
+say "Done. Checkpoints, logs, metrics and the export are in $work; the programs are in build/bin"
