@@ -1,5 +1,6 @@
-/* Disjoint boxes whose volumes add up to the tensor's cover it. Boxes are swept in the order of
- * their starts, so each is compared only with those that reach into it on dimension 0. */
+/* Disjoint boxes whose volumes add up to the tensor's cover it. Boxes are swept along the dimension
+ * that is cut finest, in the order of their starts there, so each is compared only with those that
+ * reach into it on that dimension. */
 #include "core/cover.h"
 
 #include <stdlib.h>
@@ -20,28 +21,66 @@ static uint64_t mark_keepers(uint32_t dims, cover_box *boxes, size_t n) {
     uint64_t elems = 0;
     for (size_t i = 0; i < n; i++) {
         boxes[i].keeper = !i || !box_equal(dims, &boxes[i].box, &boxes[i - 1].box);
+        boxes[i].keeper_rank = boxes[i].keeper ? boxes[i].rank : boxes[i - 1].keeper_rank;
         if (boxes[i].keeper) elems += dcp_box_elems(&boxes[i].box, dims);
     }
     return elems;
 }
 
-cover_result cover_check(uint32_t ndim, const uint64_t *shape, cover_box *boxes, size_t n,
-                         size_t *first, size_t *second) {
-    uint32_t dims = box_dims(ndim);
-    if (n) qsort(boxes, n, sizeof *boxes, by_box);
-    uint64_t covered = mark_keepers(dims, boxes, n), total = 1;
-    for (uint32_t d = 0; d < dims; d++) total *= ndim ? shape[d] : 1;
+/* The dimension whose longest box is the smallest part of it. */
+static uint32_t finest(uint32_t ndim, const uint64_t *shape, const cover_box *boxes, size_t n) {
+    uint32_t best = 0;
+    double best_cuts = 0;
+    for (uint32_t d = 0; d < ndim; d++) {
+        uint64_t longest = 1;
+        for (size_t i = 0; i < n; i++)
+            if (boxes[i].box.count[d] > longest) longest = boxes[i].box.count[d];
+        double cuts = (double)shape[d] / (double)longest;
+        if (cuts > best_cuts) {
+            best_cuts = cuts;
+            best = d;
+        }
+    }
+    return best;
+}
+
+static void swap_dimensions(cover_box *boxes, size_t n, uint32_t d) {
+    for (size_t i = 0; d && i < n; i++) {
+        dcp_box *b = &boxes[i].box;
+        uint64_t start = b->start[0], count = b->count[0];
+        b->start[0] = b->start[d];
+        b->count[0] = b->count[d];
+        b->start[d] = start;
+        b->count[d] = count;
+    }
+}
+
+/* Boxes ascend by their start on dimension 0. */
+static int find_overlap(uint32_t dims, const cover_box *boxes, size_t n, size_t *first,
+                        size_t *second) {
+    dcp_box shared;
     for (size_t i = 0; i < n; i++) {
         if (!boxes[i].keeper) continue;
         uint64_t end = boxes[i].box.start[0] + boxes[i].box.count[0];
-        for (size_t k = i + 1; k < n && boxes[k].box.start[0] < end; k++) {
-            dcp_box shared;
+        for (size_t k = i + 1; k < n && boxes[k].box.start[0] < end; k++)
             if (boxes[k].keeper && box_intersect(dims, &boxes[i].box, &boxes[k].box, &shared)) {
                 *first = i;
                 *second = k;
-                return COVER_OVERLAP;
+                return 1;
             }
-        }
     }
-    return covered == total ? COVER_EXACT : COVER_MISSING;
+    return 0;
+}
+
+cover_result cover_check(uint32_t ndim, const uint64_t *shape, cover_box *boxes, size_t n,
+                         size_t *first, size_t *second) {
+    uint32_t dims = box_dims(ndim), sweep = finest(ndim, shape, boxes, n);
+    uint64_t total = 1;
+    for (uint32_t d = 0; d < dims; d++) total *= ndim ? shape[d] : 1;
+    swap_dimensions(boxes, n, sweep);
+    if (n) qsort(boxes, n, sizeof *boxes, by_box);
+    uint64_t covered = mark_keepers(dims, boxes, n);
+    int overlap = find_overlap(dims, boxes, n, first, second);
+    swap_dimensions(boxes, n, sweep);
+    return overlap ? COVER_OVERLAP : covered == total ? COVER_EXACT : COVER_MISSING;
 }

@@ -8,9 +8,10 @@
 
 typedef struct cover_box {
     dcp_box box;
-    int rank;   /* its holder */
-    size_t tag; /* the caller's */
-    int keeper; /* out: 1 for one of each set of equal boxes, its lowest holder's */
+    int rank;        /* its holder */
+    size_t tag;      /* the caller's */
+    int keeper_rank; /* out: the lowest holder of this box */
+    int keeper;      /* out: 1 for one of each set of equal boxes, its lowest holder's */
 } cover_box;
 
 typedef enum cover_result { COVER_EXACT, COVER_MISSING, COVER_OVERLAP } cover_result;

@@ -7,6 +7,7 @@
 #include "h5/skeleton.h"
 
 #include <fcntl.h>
+#include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -286,6 +287,9 @@ static int file_size(int fd, skeleton *s, dcp_error *err) {
     return DCP_OK;
 }
 
+/* HDF5 as packaged is not thread-safe, whatever objects its callers have. */
+static pthread_mutex_t hdf5_lock = PTHREAD_MUTEX_INITIALIZER;
+
 int skeleton_build(index_row *rows, size_t n, dcp_layout layout, uint64_t meta_bytes, skeleton *out,
                    dcp_error *err) {
     skeleton s = {0};
@@ -293,10 +297,12 @@ int skeleton_build(index_row *rows, size_t n, dcp_layout layout, uint64_t meta_b
     if (fd < 0) return core_fail_errno(err, "make a memory file for", "the layout");
     H5E_auto2_t print;
     void *print_data;
+    pthread_mutex_lock(&hdf5_lock);
     H5Eget_auto2(H5E_DEFAULT, &print, &print_data);
     H5Eset_auto2(H5E_DEFAULT, NULL, NULL);
     int status = lay_out(fd, rows, n, layout, meta_bytes, &s, err);
     H5Eset_auto2(H5E_DEFAULT, print, print_data);
+    pthread_mutex_unlock(&hdf5_lock);
     if (!status) status = file_size(fd, &s, err);
     if (!status) status = collect_runs(fd, rows, n, &s, err);
     close(fd);

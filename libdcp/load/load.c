@@ -9,6 +9,7 @@
 #include "core/clock.h"
 #include "core/crc64.h"
 #include "core/fail.h"
+#include "load/replicas.h"
 #include "load/transfer.h"
 #include "plan/plan.h"
 
@@ -175,6 +176,7 @@ static int run(load *l, const dcp_state *state, dcp_report *report, dcp_error *e
     if (!status) status = move(l, report, err);
     double moved = clock_now();
     if (!status) status = prove(l, err);
+    if (!status) status = replicas_check(l->comm, l->sorted, &l->boxes, err);
     if (!status) status = read_inexact(l, err);
     report->sync_s = clock_now() - moved;
     report->total_s = clock_now() - start;

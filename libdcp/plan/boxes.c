@@ -6,6 +6,7 @@
 
 #include "comm/exchange.h"
 #include "core/box.h"
+#include "core/bytes.h"
 #include "core/cover.h"
 #include "core/fail.h"
 #include "plan/plan.h"
@@ -19,7 +20,7 @@ typedef struct home_box {
 typedef struct home {
     home_box *boxes;
     size_t n;
-    unsigned char *answers;
+    uint32_t *answers; /* a box: 2 * keeper's rank, + 1 where it is the one kept */
     uint64_t *answer_bytes;
 } home;
 
@@ -35,7 +36,7 @@ static int collect(const dcp_comm *comm, state_tensor *const *sorted, size_t n, 
         for (size_t k = 0; k < sorted[i]->n_boxes; k++) {
             const state_box *box = &sorted[i]->boxes[k];
             int rank = box->rank < 0 ? comm->rank : box->rank;
-            plan->boxes[plan->n++] = (plan_box){i, box, rank, 0};
+            plan->boxes[plan->n++] = (plan_box){.tensor = i, .box = box, .rank = rank};
         }
     return 1;
 }
@@ -86,12 +87,13 @@ static int pack(state_tensor *const *sorted, const plan_boxes *plan, int size, c
 static int unpack(state_tensor *const *sorted, const comm_message *in, const uint64_t *bytes,
                   int size, home *h) {
     h->boxes = calloc(in->bytes / 32 + 1, sizeof *h->boxes); /* a box takes 32 bytes at least */
-    h->answers = calloc(in->bytes / 32 + 1, 1);
+    h->answers = calloc(in->bytes / 32 + 1, sizeof *h->answers);
     h->answer_bytes = calloc((size_t)size, sizeof *h->answer_bytes);
     if (!h->boxes || !h->answers || !h->answer_bytes) return 0;
     const unsigned char *at = in->data;
     for (int r = 0; r < size; r++)
-        for (const unsigned char *end = at + bytes[r]; at < end; h->answer_bytes[r]++) {
+        for (const unsigned char *end = at + bytes[r]; at < end;
+             h->answer_bytes[r] += sizeof *h->answers) {
             uint64_t head[2];
             memcpy(head, at, sizeof head);
             uint32_t dims = box_dims(sorted[head[0]]->tensor.ndim);
@@ -148,10 +150,20 @@ static int judge(const dcp_comm *comm, state_tensor *const *sorted, size_t n, ho
         exact[i] = result == COVER_EXACT;
         if (strict && !exact[i]) status = explain(t, result, &boxes[first], &boxes[second], err);
         for (size_t k = 0; k < count; k++)
-            h->answers[boxes[k].tag] = (unsigned char)boxes[k].keeper;
+            h->answers[boxes[k].tag] =
+                2 * (uint32_t)boxes[k].keeper_rank + (uint32_t)boxes[k].keeper;
     }
     free(boxes);
     return status;
+}
+
+/* Verdicts come back in the order in which boxes went out. */
+static void read_answers(plan_boxes *plan, const size_t *order, const unsigned char *answers) {
+    for (size_t i = 0; i < plan->n; i++) {
+        uint32_t answer = get_u32(answers + i * sizeof answer);
+        plan->boxes[order[i]].keeper = answer & 1;
+        plan->boxes[order[i]].keeper_rank = (int)(answer >> 1);
+    }
 }
 
 /* Each home knows its own tensors' verdicts; XOR joins them. */
@@ -189,11 +201,10 @@ int plan_exchange(dcp_comm *comm, state_tensor *const *sorted, size_t n, int str
         status = judge(comm, sorted, n, &h, strict, plan.exact, err);
     status = comm_agree(comm, status, err);
     if (status) goto free_all;
-    comm_message back = {.data = h.answers};
+    comm_message back = {.data = (unsigned char *)h.answers};
     status = comm_exchange(comm, &back, h.answer_bytes, &answers, received, err);
     if (status) goto free_all;
-    /* verdicts come back in the order in which boxes went out */
-    for (size_t i = 0; i < plan.n; i++) plan.boxes[order[i]].keeper = answers.data[i];
+    read_answers(&plan, order, answers.data);
     status = share_exact(comm, &plan, n, err);
 free_all:
     free(order);

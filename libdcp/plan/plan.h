@@ -17,8 +17,9 @@ int plan_tensors(dcp_comm *comm, state_tensor *const *sorted, size_t n, dcp_erro
 typedef struct plan_box {
     size_t tensor; /* in the sorted array */
     const state_box *box;
-    int rank;   /* its holder */
-    int keeper; /* this holder writes it and counts it in checksums */
+    int rank;        /* its holder */
+    int keeper_rank; /* the lowest holder of this box */
+    int keeper;      /* this holder writes it and counts it in checksums */
 } plan_box;
 
 typedef struct plan_boxes {

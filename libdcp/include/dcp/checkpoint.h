@@ -39,9 +39,9 @@ DCP_API const dcp_tensor *dcp_checkpoint_find(const dcp_checkpoint *ckpt, const 
 /* Fills the memory of `state`'s boxes. Collective; `state` may name any part of the checkpoint's
  * tensors, and its boxes may differ from those that were saved. Where the ranks' boxes of a tensor
  * cover it once (equal boxes count once), what arrived in memory is proven against the stored
- * checksums; of equal boxes that is the lowest rank's copy, the others come from the same bytes of
- * the file. Of other tensors every rank checks each block that it reads. If anything is wrong, all
- * ranks fail. On failure the memory's content is undefined.
+ * checksums, and equal boxes of several ranks against each other. Of other tensors every rank
+ * checks each block that it reads. If anything is wrong, all ranks fail. On failure the memory's
+ * content is undefined.
  * DCP_ERR_NOT_FOUND: a tensor that the checkpoint lacks. DCP_ERR_MISMATCH: another dtype or shape
  * (never cast). DCP_ERR_CORRUPT: bytes differ from what was saved; the message names tensor and
  * block. Extra memory: at most 64 MiB a rank. */

@@ -1,0 +1,61 @@
+/* A tensor that all ranks load whole: a bit that flips on its way to any one of them is found, on
+ * all ranks; also where it is not the lowest holder, whose copy the sum of checksums counts. */
+#include "comm/comm.h"
+#include "scratch.h"
+
+#define ELEMENTS 900
+
+static struct {
+    int (*alltoall)(void *, const void *, const uint64_t *, void *, const uint64_t *);
+    int size, armed;
+} network;
+
+/* Flips a bit of the first large message that arrives. */
+static int flip(void *ctx, const void *send, const uint64_t *send_bytes, void *recv,
+                const uint64_t *recv_bytes) {
+    uint64_t bytes = 0;
+    int code = network.alltoall(ctx, send, send_bytes, recv, recv_bytes);
+    for (int r = 0; r < network.size; r++) bytes += recv_bytes[r];
+    if (network.armed && bytes >= ELEMENTS * sizeof(float)) {
+        ((unsigned char *)recv)[bytes / 2] ^= 4;
+        network.armed = 0;
+    }
+    return code;
+}
+
+static int load(dcp_comm *comm, const char *dir, const dcp_state *state, dcp_error *failure) {
+    dcp_checkpoint *ckpt = NULL;
+    SUCCEEDS(dcp_checkpoint_open(comm, dir, &ckpt, err));
+    int status = dcp_load(ckpt, state, NULL, failure);
+    dcp_checkpoint_close(ckpt);
+    return status;
+}
+
+int main(int argc, char **argv) {
+    scratch s;
+    char dir[PATH_MAX];
+    float data[ELEMENTS];
+    dcp_state *state = NULL;
+    dcp_tensor t = {"/model/norm", DCP_F32, 1, {ELEMENTS}};
+    scratch_begin(&s, &argc, &argv);
+    for (int i = 0; i < ELEMENTS; i++) data[i] = (float)i;
+    SUCCEEDS(dcp_state_create(&state, err));
+    SUCCEEDS(dcp_state_add(state, &t, NULL, data, err));
+    dcp_store *store = scratch_store(&s, s.comm, "store");
+    SUCCEEDS(dcp_save(store, 5, state, NULL, NULL, NULL, err));
+    dcp_store_close(store);
+    snprintf(dir, sizeof dir, "%s/store", s.root);
+    network.alltoall = s.comm->ops.alltoall;
+    network.size = s.size;
+    s.comm->ops.alltoall = flip;
+    for (int victim = 0; victim < s.size; victim++) {
+        dcp_error failure = {0};
+        network.armed = s.rank == victim;
+        int status = load(s.comm, dir, state, &failure);
+        check_same_failure(status, DCP_ERR_CORRUPT, &failure, "/model/norm");
+        CHECK(!network.armed);
+        SUCCEEDS(load(s.comm, dir, state, err));
+    }
+    dcp_state_destroy(state);
+    return scratch_end(&s);
+}
