@@ -20,7 +20,8 @@ int piece_fetch(const piece *p, uint64_t offset, uint64_t bytes, void *out, dcp_
     if (!memory) {
         int status = p->box->source(p->box->ctx, offset, bytes, out, err);
         if (status && err) err->rank = -1; /* the caller's failure: no rank is named yet */
-        return status;
+        if (!status || (status < 0 && status >= DCP_ERR_BUSY)) return status;
+        return core_fail(err, DCP_ERR_IO, "a source returned %d, which is no status", status);
     }
     memcpy(out, memory, bytes);
     return DCP_OK;

@@ -34,7 +34,8 @@ int image_prepare(image *im, dcp_comm *comm, const save_file *layout, const char
     size_t total = n_pieces + layout->skeleton.n_runs;
     im->pieces = calloc(total + 1, sizeof *im->pieces);
     im->sums = calloc(layout->blocks + 1, sizeof *im->sums);
-    if (!im->pieces || !im->sums) return core_fail_memory(err, total * sizeof *im->pieces);
+    if (!im->pieces || !im->sums)
+        return core_fail_memory(err, total * sizeof *im->pieces + layout->blocks * 8);
     add_metadata(im);
     return DCP_OK;
 }

@@ -9,6 +9,8 @@
 #include "core/fail.h"
 #include "core/json.h"
 
+#define ABOUT_BYTES (1 << 20) /* of the caller's members of about.json */
+
 /* The checkpoint's JSON: the caller's with the library's members. */
 static int make_meta(const char *json, uint64_t step, char **out, dcp_error *err) {
     json_t *object;
@@ -23,6 +25,20 @@ static int make_meta(const char *json, uint64_t step, char **out, dcp_error *err
         status = core_fail_memory(err, json ? strlen(json) : 64);
     json_decref(object);
     return status;
+}
+
+static int keep_about(save_request *r, const char *about, dcp_error *err) {
+    json_t *object;
+    if (!about) return DCP_OK;
+    size_t bytes = strlen(about);
+    if (bytes > ABOUT_BYTES)
+        return core_fail(err, DCP_ERR_ARG, "about_json: %zu bytes, at most %d are kept", bytes,
+                         ABOUT_BYTES);
+    if (json_parse_object(about, bytes, &object, err))
+        return core_fail(err, DCP_ERR_ARG, "about_json is not a JSON object");
+    json_decref(object);
+    r->about = strdup(about);
+    return r->about ? DCP_OK : core_fail_memory(err, bytes);
 }
 
 int save_request_make(const dcp_store *store, uint64_t step, const dcp_state *state,
@@ -40,8 +56,8 @@ int save_request_make(const dcp_store *store, uint64_t step, const dcp_state *st
     r->n = dcp_state_tensors(state);
     r->sorted = state_sorted(state);
     if (!r->sorted) return core_fail_memory(err, r->n * sizeof *r->sorted);
-    const char *about = options ? options->about_json : NULL;
-    if (about && !(r->about = strdup(about))) return core_fail_memory(err, strlen(about));
+    int status = keep_about(r, options ? options->about_json : NULL, err);
+    if (status) return status;
     return store->comm->rank == 0 ? make_meta(json, step, &r->meta, err) : DCP_OK;
 }
 
@@ -64,7 +80,7 @@ static char *about_members(const save_request *r, const dcp_report *report, doub
                   "tensors", (json_int_t)r->n, "bytes", (json_int_t)report->bytes, "seconds",
                   seconds, "gb_per_s", seconds > 0 ? (double)report->bytes / 1e9 / seconds : 0.0);
     json_t *theirs = r->about ? json_loads(r->about, 0, NULL) : NULL;
-    if (object && theirs) json_object_update(object, theirs);
+    if (object && theirs) json_object_update_missing(object, theirs);
     char *text = object ? json_dumps(object, JSON_COMPACT | JSON_REAL_PRECISION(6)) : NULL;
     json_decref(theirs);
     json_decref(object);
@@ -88,7 +104,10 @@ int save_run(dcp_store *store, const save_request *r, dcp_report *report, dcp_er
     if (status) return status;
     report->bytes = total_bytes(r);
     status = store_begin(store, r->step, folder, err);
-    if (status) return status;
+    if (status) {
+        if (status != DCP_ERR_STATE) store_rollback(store, r->step);
+        return status;
+    }
     report->plan_s = clock_now() - start;
     status = (r->layout == DCP_LAYOUT_SHARDED ? save_sharded : save_global)(store, r, plan, folder,
                                                                             report, err);

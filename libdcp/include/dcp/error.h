@@ -38,7 +38,7 @@ typedef enum dcp_status { DCP_STATUS_LIST(DCP_STATUS_ENUM) } dcp_status;
  * `dcp_error *err` parameter may be NULL. */
 typedef struct dcp_error {
     int status;         /* the status returned */
-    int rank;           /* first rank that failed; -1 where the call was not collective */
+    int rank;           /* first rank that failed; -1: no rank by itself, or not collective */
     char message[1024]; /* one line: what, where (path, tensor, offset) and how to mend it */
 } dcp_error;
 

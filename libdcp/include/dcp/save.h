@@ -42,9 +42,9 @@ typedef struct dcp_report {
  *            "shard" are the library's: what is passed under them is replaced. NULL: none. Stored
  *            with sorted keys, so that equal states give equal files.
  *   options, report, err   may be NULL.
- * On failure every rank gets the same status; nothing is published, older steps stay, and the next
- * save may be tried at once. Extra memory: at most 64 MiB a rank.
- * DCP_ERR_MISMATCH: ranks disagree about a tensor, or boxes overlap or leave elements out.
+ * On failure every rank gets the same status; nothing is published (after DCP_ERR_COMM it may have
+ * been), older steps stay, and the next save may be tried at once. Extra memory: at most 64 MiB a
+ * rank. DCP_ERR_MISMATCH: ranks disagree about a tensor, or boxes overlap or leave elements out.
  * DCP_ERR_STATE: the step exists. DCP_ERR_NO_SPACE: found before data moves where the file system
  * can tell. */
 DCP_API int dcp_save(dcp_store *store, uint64_t step, const dcp_state *state, const char *json,

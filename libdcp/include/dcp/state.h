@@ -30,8 +30,8 @@ DCP_API void dcp_state_destroy(dcp_state *state);
  *           dcp_save, written by dcp_load. May be NULL for an empty box.
  * Call again with the same tensor for further boxes of it. All ranks add the same tensors (with
  * empty boxes where they hold nothing); over all ranks each element is held at least once, and
- * boxes of different ranks are either equal (replicas) or disjoint. dcp_save and dcp_load check
- * this and name the tensor and the ranks where it does not hold.
+ * boxes of different ranks are either equal (replicas) or disjoint. dcp_save checks this and names
+ * the tensor and the ranks where it does not hold; dcp_load takes any boxes.
  * DCP_ERR_ARG: bad path, dtype, ndim, a size over 2^63, or a box outside the tensor.
  * DCP_ERR_MISMATCH: added before with another dtype or shape. */
 DCP_API int dcp_state_add(dcp_state *state, const dcp_tensor *tensor, const dcp_box *box,

@@ -1,0 +1,68 @@
+/* What a caller adds to about.json: an object of bounded size, which does not replace the library's
+ * members; anything else is refused before anything is written. */
+#include <fcntl.h>
+#include <jansson.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#include "dcp/dcp.h"
+#include "store/folder.h"
+
+static char root[] = "/tmp/dcp-about-XXXXXX";
+
+static int save(uint64_t step, const char *about) {
+    dcp_comm *comm = NULL;
+    dcp_store *store = NULL;
+    dcp_state *state = NULL;
+    dcp_save_options options = {.about_json = about};
+    assert_int_equal(dcp_comm_self(&comm, NULL), DCP_OK);
+    assert_int_equal(dcp_store_open(comm, root, NULL, &store, NULL), DCP_OK);
+    assert_int_equal(dcp_state_create(&state, NULL), DCP_OK);
+    int status = dcp_save(store, step, state, NULL, &options, NULL, NULL);
+    dcp_state_destroy(state);
+    dcp_store_close(store);
+    dcp_comm_destroy(comm);
+    return status;
+}
+
+static void what_is_no_object_is_refused(void **unused) {
+    (void)unused;
+    char *large = malloc(2 << 20);
+    assert_non_null(large);
+    memset(large, ' ', (2 << 20) - 1);
+    memcpy(large, "{}", 2);
+    large[(2 << 20) - 1] = 0;
+    assert_int_equal(save(1, "[1]"), DCP_ERR_ARG);
+    assert_int_equal(save(1, "{\"a\":"), DCP_ERR_ARG);
+    assert_int_equal(save(1, large), DCP_ERR_ARG);
+    free(large);
+}
+
+static void members_stand_beside_ours(void **unused) {
+    (void)unused;
+    char path[128];
+    assert_int_equal(save(2, "{\"kernels\": \"k\", \"layout\": \"theirs\"}"), DCP_OK);
+    snprintf(path, sizeof path, "%s/step-00000002/about.json", root);
+    json_t *about = json_load_file(path, 0, NULL);
+    assert_string_equal(json_string_value(json_object_get(about, "kernels")), "k");
+    assert_string_equal(json_string_value(json_object_get(about, "layout")), "global");
+    json_decref(about);
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(what_is_no_object_is_refused),
+        cmocka_unit_test(members_stand_beside_ours),
+    };
+    if (!mkdtemp(root)) return 1;
+    int failed = cmocka_run_group_tests(tests, NULL, NULL);
+    folder_remove(AT_FDCWD, root);
+    return failed;
+}
