@@ -104,9 +104,19 @@ static void take_rank(void *ctx, pid_t child) {
     if (finder->signal_new) pidfd_send_signal(fd, finder->signal_new, NULL, 0);
 }
 
-void job_find_ranks(run_job *job, int signal_new) {
+/* What a rank left behind is our child now. */
+static void take_orphan(void *ctx, pid_t child) {
+    run_job *job = ctx;
+    if (child != job->mpirun && procs_mpi_rank(child) >= 0) job->launched = 1;
+}
+
+int job_find_ranks(run_job *job, int signal_new) {
     rank_finder finder = {job, signal_new};
+    const int seen = job->seen;
     if (job->mpirun) procs_children(job->mpirun, take_rank, &finder);
+    if (job->seen > 0) job->launched = 1;
+    if (!job->launched) procs_children(getpid(), take_orphan, job);
+    return job->seen - seen;
 }
 
 void job_rank_gone(run_job *job, int rank) {
@@ -129,6 +139,16 @@ void job_signal_ranks(const run_job *job, int signal) {
     for (int r = 0; r < job->ranks; r++)
         if (job->members[r].fd >= 0) pidfd_send_signal(job->members[r].fd, signal, NULL, 0);
 }
+
+/* Its children first: without it they would be ours, and out of sight until the next look. */
+static void kill_tree(void *ctx, pid_t child) {
+    const run_job *job = ctx;
+    if (child == job->mpirun) return;
+    procs_children(child, kill_tree, ctx);
+    kill(child, SIGKILL);
+}
+
+void job_kill_orphans(const run_job *job) { procs_children(getpid(), kill_tree, (void *)job); }
 
 static void kill_child(void *ctx, pid_t child) {
     (void)ctx;

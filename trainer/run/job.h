@@ -16,6 +16,7 @@ typedef struct run_job {
     int ranks;
     int seen;          /* ranks whose process was found */
     int alive;         /* of these, not known to be gone */
+    int launched;      /* mpirun has started ranks, as their processes or their children show */
     int first_gone;    /* the rank that ended first; -1: none yet */
     job_rank *members; /* [ranks] */
 } run_job;
@@ -25,8 +26,9 @@ typedef struct run_job {
  * else it is unset. 0, or -1 after a message. */
 int job_start(run_job *job, int ranks, char *const *program, const sigset_t *mask, int go_on);
 
-/* Looks for ranks not seen yet; they get `signal_new` at once where it is not 0. */
-void job_find_ranks(run_job *job, int signal_new);
+/* Looks for ranks not seen yet; they get `signal_new` at once where it is not 0. The number found.
+ */
+int job_find_ranks(run_job *job, int signal_new);
 
 /* Takes note of a rank whose pidfd became readable: it ended. */
 void job_rank_gone(run_job *job, int rank);
@@ -36,6 +38,10 @@ void job_reap(run_job *job);
 
 /* Sends a signal to every rank that lives. */
 void job_signal_ranks(const run_job *job, int signal);
+
+/* SIGKILL to what ended ranks have left running. mpirun waits for the ends of the ranks' output,
+ * which such processes hold, and ends with the ranks' own status once they are gone. */
+void job_kill_orphans(const run_job *job);
 
 /* SIGKILL to whatever is left of the job, waits until it is gone, and frees. */
 void job_clear(run_job *job);

@@ -1,6 +1,7 @@
 /* The event loop of one job. Events: a signal to us (SIGCHLD among them), a rank's end (its pidfd).
  * mpirun itself notices a rank that died and ends the others; we step in where it does not end
- * after its last rank, or where a stop that was asked for takes too long. */
+ * after its last rank, or where a stop that was asked for takes too long. mpirun's status is the
+ * ranks' own and known from nowhere else, hence it is killed last. */
 #include "watch.h"
 
 #include <errno.h>
@@ -13,6 +14,7 @@
 
 enum {
     FIND_POLL_MS = 5,     /* while ranks are still appearing */
+    SETTLE_MS = 1000,     /* without another rank: those missing have ended; then the poll's pace */
     MPIRUN_LINGER_S = 10, /* mpirun's own end after its last rank's */
 };
 
@@ -21,8 +23,11 @@ typedef struct watcher {
     struct pollfd *polled; /* [0]: signals; [1 + rank]: ranks */
     int start;
     int announced;
+    double settled_at; /* when no more ranks are waited for; 0: mpirun has started none yet */
     double grace_s;
-    double kill_at; /* when what is left gets SIGKILL; 0: never */
+    double kill_at;   /* when the ranks get SIGKILL; 0: never */
+    double linger_at; /* when what has outlived all ranks does; 0: a rank lives */
+    int orphans_killed;
     watch_result result;
 } watcher;
 
@@ -97,10 +102,12 @@ static void take_signals(watcher *w, const watch_signals *signals) {
 
 static void look_for_ranks(watcher *w) {
     run_job *job = w->job;
-    job_find_ranks(job, w->result.stop_asked ? SIGTERM : 0);
+    const int found = job_find_ranks(job, w->result.stop_asked ? SIGTERM : 0);
     for (int r = 0; r < job->ranks; r++)
         w->polled[1 + r] = (struct pollfd){.fd = job->members[r].fd, .events = POLLIN};
-    if (job->seen == job->ranks) announce(w);
+    if (w->announced) return;
+    if (found || (job->launched && w->settled_at == 0)) w->settled_at = now_s() + SETTLE_MS * 1e-3;
+    if (job->seen == job->ranks || (w->settled_at > 0 && now_s() >= w->settled_at)) announce(w);
 }
 
 static void take_ends(watcher *w) {
@@ -109,27 +116,57 @@ static void take_ends(watcher *w) {
         if (w->polled[1 + r].fd < 0 || !(w->polled[1 + r].revents & POLLIN)) continue;
         w->polled[1 + r].fd = -1;
         job_rank_gone(job, r);
-        const double linger = now_s() + MPIRUN_LINGER_S;
-        if (w->announced && job->alive == 0 && (w->kill_at == 0 || linger < w->kill_at))
-            w->kill_at = linger;
     }
 }
 
-/* Past the deadline the ranks get SIGKILL; mpirun, which tidies up after them, only when it does
- * not end by itself then. */
-static void enforce_deadline(watcher *w) {
-    if (w->kill_at == 0 || now_s() < w->kill_at) return;
+/* The ranks did not end in time. mpirun tidies up after them by itself, where it has any. */
+static void kill_ranks(watcher *w) {
     fprintf(stderr, "dcp-run: killing what is left of start %d\n", w->start);
     w->result.killed = 1;
     if (w->job->alive == 0 && w->job->mpirun) kill(w->job->mpirun, SIGKILL);
     job_signal_ranks(w->job, SIGKILL);
-    w->kill_at = now_s() + MPIRUN_LINGER_S;
+}
+
+/* All ranks have ended, mpirun has not. Only it knows their status, so it is killed last. */
+static void kill_lingering(watcher *w) {
+    if (w->orphans_killed) {
+        fprintf(stderr, "dcp-run: killing mpirun, which has outlived all ranks of start %d\n",
+                w->start);
+        kill(w->job->mpirun, SIGKILL);
+    } else {
+        fprintf(stderr, "dcp-run: killing what the ranks of start %d left running\n", w->start);
+        job_kill_orphans(w->job);
+        w->orphans_killed = 1;
+    }
+    w->linger_at = now_s() + MPIRUN_LINGER_S;
+}
+
+/* The earlier of two times, either of which may be 0: never. */
+static double earlier(double a, double b) {
+    if (a == 0 || b == 0) return a + b;
+    return a < b ? a : b;
+}
+
+static void enforce_deadlines(watcher *w) {
+    const int all_ended = w->announced && w->job->alive == 0;
+    if (!all_ended) w->linger_at = 0;
+    if (all_ended && w->linger_at == 0) w->linger_at = now_s() + MPIRUN_LINGER_S;
+    const double deadline = earlier(w->kill_at, w->linger_at);
+    if (deadline == 0 || now_s() < deadline) return;
+    if (all_ended)
+        kill_lingering(w);
+    else
+        kill_ranks(w);
+    if (w->kill_at > 0) w->kill_at = now_s() + MPIRUN_LINGER_S;
 }
 
 static int timeout_ms(const watcher *w) {
     if (!w->announced) return FIND_POLL_MS;
-    if (w->kill_at == 0) return -1;
-    const double left = (w->kill_at - now_s()) * 1e3;
+    const int missing = w->job->seen < w->job->ranks;
+    const double deadline = earlier(w->kill_at, w->linger_at);
+    if (deadline == 0) return missing ? SETTLE_MS : -1;
+    const double left = (deadline - now_s()) * 1e3;
+    if (missing && left > SETTLE_MS) return SETTLE_MS;
     return left < 0 ? 0 : (int)left + 1;
 }
 
@@ -143,12 +180,12 @@ watch_result watch_job(run_job *job, const watch_signals *signals, int start, do
     }
     w.polled[0] = (struct pollfd){.fd = signals->fd, .events = POLLIN};
     while (job->mpirun) {
-        if (!w.announced) look_for_ranks(&w);
+        if (!w.announced || job->seen < job->ranks) look_for_ranks(&w);
         if (poll(w.polled, n, timeout_ms(&w)) < 0 && errno != EINTR) break;
         take_signals(&w, signals);
         take_ends(&w);
-        enforce_deadline(&w);
         job_reap(job);
+        if (job->mpirun) enforce_deadlines(&w);
     }
     if (!w.announced) announce(&w);
     free(w.polled);

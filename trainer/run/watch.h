@@ -20,8 +20,9 @@ typedef struct watch_result {
     int killed;     /* the ranks did not end in time after that, or a second signal came */
 } watch_result;
 
-/* Prints the start's line on stderr as soon as all ranks are there, and returns when mpirun has
- * ended. `start` counts from 1. What is left of the job is for job_clear. */
+/* Prints the start's line on stderr as soon as all ranks are there, or no more of them appear, and
+ * returns when mpirun has ended. `start` counts from 1. What is left of the job is for job_clear.
+ */
 watch_result watch_job(run_job *job, const watch_signals *signals, int start, double grace_s);
 
 /* Whether SIGTERM or SIGINT has come while no job was watched. */
