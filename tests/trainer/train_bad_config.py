@@ -75,7 +75,7 @@ check("would start at random, with seed 7" in messages(err)[-1], err)
 for ranks, override, status, text in (
         (2, "checkpoint.resume=auto", 0, "would go on from step 2: ckpt/step-00000002"),
         (1, "checkpoint.resume=ckpt/step-00000001", 0, "would go on from step 1: "),
-        (2, "checkpoint.resume=nowhere", 2, "nowhere"), (1, "init=nowhere", 0, "step 2"),
+        (1, "checkpoint.resume=nowhere", 2, "checkpoint.resume: cannot find nowhere"), (1, "init=nowhere", 0, "step 2"),
         (1, "model.intermediate_size=120", 2, "is [112,64] there, [120,64] here")):
     _, err = train(ranks, "good.json", "--dry-run", override, expect=status)
     check(text in messages(err)[-1], f"{override}: {err}")

@@ -260,9 +260,9 @@ uint64_t config_leaves(const config *c) { return c->batch / c->micro; }
 int config_check_world(const config *c, int world, dcp_error *err) {
     const uint64_t product = c->micro * c->accumulation * (uint64_t)world;
     if (c->accumulation == 0 || product == c->batch) return DCP_OK;
-    return trainer_fail(err, DCP_ERR_ARG,
-                        "gradient_accumulation_steps: train_batch_size %" PRIu64
-                        " is not micro-batch %" PRIu64 " x accumulation %" PRIu64
-                        " x %d ranks = %" PRIu64 "; leave it out, and it follows",
-                        c->batch, c->micro, c->accumulation, world, product);
+    return trainer_fail(
+        err, DCP_ERR_ARG,
+        "gradient_accumulation_steps: train_batch_size %" PRIu64 " is not micro-batch %" PRIu64
+        " x accumulation %" PRIu64 " x %d %s = %" PRIu64 "; leave it out, and it follows",
+        c->batch, c->micro, c->accumulation, world, world == 1 ? "rank" : "ranks", product);
 }

@@ -198,7 +198,12 @@ static int visit_checkpoint(const resume_from *from, train_state *s, visit_fn vi
                             dcp_error *err) {
     const char *how = from->c->resume;
     *found = !is_text(how, "never") && !is_text(how, "auto");
-    if (*found) return visit(from, s, how, err);
+    if (*found) {
+        dcp_error why;
+        const int status = visit(from, s, how, &why);
+        return status == DCP_OK ? DCP_OK
+                                : trainer_fail(err, status, "checkpoint.resume: %s", why.message);
+    }
     if (is_text(how, "never")) return DCP_OK;
     uint64_t *steps = NULL, n = 0;
     int status = list_steps(from, from->layout->rank, &steps, &n, err);
