@@ -1,6 +1,7 @@
 /* about.json: written with the digits of its checksum as '0', summed, then written for good. The
  * checksum stands at a fixed distance from the end, so it is found without trusting the syntax. */
 #include "store/about.h"
+#include "dcp/checkpoint.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -152,18 +153,40 @@ static int sum_holds(char *text, size_t bytes) {
     return memcmp(stored, computed, DIGITS) == 0;
 }
 
-int about_check(const char *dir, dcp_error *err) {
+static int parse_checked(const char *path, char *text, size_t bytes, json_t **about,
+                         dcp_error *err) {
+    if (!sum_holds(text, bytes))
+        return core_fail(err, DCP_ERR_CORRUPT, "%s: the checksum does not match its bytes", path);
+    if (json_parse_object(text, bytes, about, NULL) != DCP_OK)
+        return core_fail(err, DCP_ERR_CORRUPT, "%s: not a JSON object", path);
+    return DCP_OK;
+}
+
+static int read_checked(const char *dir, json_t **about, dcp_error *err) {
     char path[PATH_MAX], *text = NULL;
     size_t bytes = 0;
     int status = path_of(dir, path, err);
     if (status == DCP_OK) status = read_file(path, &text, &bytes, err);
     if (status != DCP_OK) return status;
-    json_t *about = NULL;
-    if (!sum_holds(text, bytes))
-        status = core_fail(err, DCP_ERR_CORRUPT, "%s: the checksum does not match its bytes", path);
-    else if (json_parse_object(text, bytes, &about, NULL) != DCP_OK)
-        status = core_fail(err, DCP_ERR_CORRUPT, "%s: not a JSON object", path);
-    json_decref(about);
+    status = parse_checked(path, text, bytes, about, err);
     free(text);
     return status;
+}
+
+int about_check(const char *dir, dcp_error *err) {
+    json_t *about = NULL;
+    int status = read_checked(dir, &about, err);
+    json_decref(about);
+    return status;
+}
+
+int dcp_about_read(const char *step_path, char **json, dcp_error *err) {
+    if (!step_path || !json)
+        return core_fail(err, DCP_ERR_ARG, "dcp_about_read: a path and an output are needed");
+    json_t *about = NULL;
+    int status = read_checked(step_path, &about, err);
+    if (status != DCP_OK) return status;
+    *json = json_canonical(about);
+    json_decref(about);
+    return *json ? DCP_OK : core_fail_memory(err, LARGEST);
 }

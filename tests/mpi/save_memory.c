@@ -49,6 +49,7 @@ static dcp_state *make_state(const scratch *s, const char *what, unsigned char *
         box.count[1] = part.count[0];
     }
     if (what[0] != 's') SUCCEEDS(dcp_state_add(state, &big, &box, data, err));
+    data += ROWS_BYTES / (uint64_t)s->size + (1 << 20); /* beyond the matrix' box */
     for (int i = 0; i < (what[0] == 's' ? 8000 : 500); i++) {
         char path[32];
         snprintf(path, sizeof path, "/small/%d", i);

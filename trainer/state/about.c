@@ -1,15 +1,13 @@
 /* Naming the processor and the kernels, and noticing a change of either. */
 #include "about.h"
 
-#include <inttypes.h>
 #include <jansson.h>
-#include <limits.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "../say.h"
-
-enum { ABOUT_MAX = 1 << 16, CRC_DIGITS = 16 };
+#include "dcp/checkpoint.h"
 
 /* "model name" of /proc/cpuinfo, where there is one. */
 static void processor_name(char *out, size_t size) {
@@ -50,52 +48,19 @@ static void compare(const json_t *about, const char *key, const char *here) {
                     key, there, here);
 }
 
-/* The file's bytes; 0: it cannot be read, is empty or larger than any that is written. */
-static size_t read_about(const char *step_path, char text[ABOUT_MAX]) {
-    char path[PATH_MAX];
-    const int n = snprintf(path, sizeof path, "%s/about.json", step_path);
-    FILE *file = n > 0 && (size_t)n < sizeof path ? fopen(path, "re") : NULL;
-    if (!file) return 0;
-    const size_t bytes = fread(text, 1, ABOUT_MAX, file);
-    fclose(file);
-    return bytes;
-}
-
-/* CRC-64/XZ, bit by bit: the file is small. */
-static uint64_t crc64(const char *text, size_t bytes) {
-    uint64_t crc = ~(uint64_t)0;
-    for (size_t i = 0; i < bytes; i++) {
-        crc ^= (unsigned char)text[i];
-        for (int bit = 0; bit < 8; bit++) crc = crc >> 1 ^ (crc & 1 ? 0xc96c5795d7870f42u : 0);
-    }
-    return ~crc;
-}
-
-/* Whether the file's last member is the CRC of the file with that member's digits as zeros. */
-static int is_intact(char *text, size_t bytes) {
-    static const char key[] = "\"crc64\": \"";
-    char *digits = NULL, stored[CRC_DIGITS + 1], computed[CRC_DIGITS + 1];
-    for (size_t i = 0; i + sizeof key - 1 + CRC_DIGITS <= bytes; i++)
-        if (memcmp(text + i, key, sizeof key - 1) == 0) digits = text + i + sizeof key - 1;
-    if (!digits) return 0;
-    snprintf(stored, sizeof stored, "%.*s", CRC_DIGITS, digits);
-    memset(digits, '0', CRC_DIGITS);
-    snprintf(computed, sizeof computed, "%016" PRIx64, crc64(text, bytes));
-    return strcmp(stored, computed) == 0;
-}
-
 void about_compare_kernels(const char *step_path, const char *kernels) {
-    char processor[256], text[ABOUT_MAX];
-    const size_t bytes = read_about(step_path, text);
-    if (bytes == 0 || !is_intact(text, bytes)) {
+    char processor[256], *text;
+    const int status = dcp_about_read(step_path, &text, NULL);
+    if (status != DCP_OK) {
         say_warning(
             0, "%s/about.json is %s: cannot tell whether this processor computes the same bits",
-            step_path, bytes ? "damaged" : "missing");
+            step_path, status == DCP_ERR_NOT_FOUND ? "missing" : "damaged");
         return;
     }
-    json_t *about = json_loadb(text, bytes, 0, NULL);
+    json_t *about = json_loads(text, 0, NULL);
     processor_name(processor, sizeof processor);
     compare(about, "kernels", kernels);
     compare(about, "processor", processor);
     json_decref(about);
+    free(text);
 }

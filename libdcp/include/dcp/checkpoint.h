@@ -53,6 +53,11 @@ DCP_API int dcp_load(dcp_checkpoint *ckpt, const dcp_state *state, dcp_report *r
 DCP_API int dcp_checkpoint_read(dcp_checkpoint *ckpt, const char *path, const dcp_box *box,
                                 void *data, dcp_error *err);
 
+/* What about.json in the step's folder says (who wrote it, when, and what dcp_save was given as
+ * about_json), as one JSON object in *json, freed by the caller with free(). Not collective.
+ * DCP_ERR_NOT_FOUND: it is missing. DCP_ERR_CORRUPT: its checksum is wrong. */
+DCP_API int dcp_about_read(const char *step_path, char **json, dcp_error *err);
+
 typedef struct dcp_verify_options {
     /* Called for each damage found: `what` is one line that names the file and the tensor and
      * block, or the structure (user block, index, blocks, meta, HDF5 metadata, padding, size,
