@@ -1,6 +1,7 @@
 /* Pieces and their fragments. */
 #include "copy/piece.h"
 
+#include <stdlib.h>
 #include <string.h>
 
 #include "core/crc64.h"
@@ -8,6 +9,16 @@
 
 void piece_choose_way(piece *p) {
     p->direct = p->copy.run_bytes >= DIRECT_BYTES && p->file_offset % PAGE_BYTES == 0;
+}
+
+static int by_offset(const void *a, const void *b) {
+    const piece *x = a, *y = b;
+    if (x->file_offset != y->file_offset) return x->file_offset < y->file_offset ? -1 : 1;
+    return (x->copy.base_a > y->copy.base_a) - (x->copy.base_a < y->copy.base_a);
+}
+
+void piece_sort(piece *pieces, size_t n) {
+    if (n) qsort(pieces, n, sizeof *pieces, by_offset);
 }
 
 const unsigned char *piece_memory(const piece *p, uint64_t offset) {

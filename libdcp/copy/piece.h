@@ -30,6 +30,9 @@ typedef struct piece {
 /* Sets `direct` from copy, file_offset. */
 void piece_choose_way(piece *p);
 
+/* Orders pieces by their places in the file, as the walks below want them. */
+void piece_sort(piece *pieces, size_t n);
+
 /* Bytes [offset, offset + bytes) of the box, dense, into out. */
 int piece_fetch(const piece *p, uint64_t offset, uint64_t bytes, void *out, dcp_error *err);
 

@@ -18,6 +18,11 @@ int tensor_size(dcp_dtype dtype, uint32_t ndim, const uint64_t *shape, uint64_t 
     return 1;
 }
 
+int tensor_same(const dcp_tensor *a, const dcp_tensor *b) {
+    return a->dtype == b->dtype && a->ndim == b->ndim &&
+           !memcmp(a->shape, b->shape, a->ndim * sizeof *a->shape);
+}
+
 uint64_t dcp_tensor_bytes(const dcp_tensor *tensor) {
     uint64_t bytes = 0;
     return tensor_size(tensor->dtype, tensor->ndim, tensor->shape, &bytes) ? bytes : 0;
@@ -92,6 +97,23 @@ void box_copy_init(box_copy *copy, uint32_t ndim, uint64_t elem_bytes, const uin
         stride_b *= shape_b[d];
     }
     if (!copy->run_bytes) copy->runs = 0;
+}
+
+int box_copy_between(box_copy *copy, uint32_t ndim, uint64_t elem_bytes, const dcp_box *a,
+                     const dcp_box *b) {
+    uint32_t dims = box_dims(ndim);
+    uint64_t start_a[DCP_MAX_DIMS], start_b[DCP_MAX_DIMS];
+    dcp_box shared;
+    if (!box_intersect(dims, a, b, &shared)) {
+        memset(copy, 0, sizeof *copy);
+        return 0;
+    }
+    for (uint32_t d = 0; d < dims; d++) {
+        start_a[d] = shared.start[d] - a->start[d];
+        start_b[d] = shared.start[d] - b->start[d];
+    }
+    box_copy_init(copy, dims, elem_bytes, shared.count, a->count, start_a, b->count, start_b);
+    return 1;
 }
 
 void box_copy_run(const box_copy *copy, uint64_t i, uint64_t *offset_a, uint64_t *offset_b) {

@@ -21,6 +21,11 @@ void box_copy_init(box_copy *copy, uint32_t ndim, uint64_t elem_bytes, const uin
                    const uint64_t *shape_a, const uint64_t *start_a, const uint64_t *shape_b,
                    const uint64_t *start_b);
 
+/* The elements that boxes a and b of one tensor share, each box laid out densely. A whole tensor is
+ * its whole box. Returns 0, and a copy without runs, where they share none. */
+int box_copy_between(box_copy *copy, uint32_t ndim, uint64_t elem_bytes, const dcp_box *a,
+                     const dcp_box *b);
+
 /* Byte offsets of run i in a and b; both ascend with i. */
 void box_copy_run(const box_copy *copy, uint64_t i, uint64_t *offset_a, uint64_t *offset_b);
 
@@ -34,6 +39,9 @@ static inline uint32_t box_dims(uint32_t ndim) { return ndim ? ndim : 1; }
 int box_intersect(uint32_t ndim, const dcp_box *a, const dcp_box *b, dcp_box *out);
 
 int box_equal(uint32_t ndim, const dcp_box *a, const dcp_box *b);
+
+/* 1 where dtype and shape are the same, whatever the paths. */
+int tensor_same(const dcp_tensor *a, const dcp_tensor *b);
 
 /* Checks dtype, ndim, and that bytes fit in 63 bits; *bytes is the tensor's size. Returns 0 where
  * they don't. */

@@ -137,11 +137,6 @@ static int box_check(const dcp_tensor *t, const dcp_box *box, dcp_error *err) {
     return DCP_OK;
 }
 
-static int same_tensor(const dcp_tensor *a, const dcp_tensor *b) {
-    return a->dtype == b->dtype && a->ndim == b->ndim &&
-           !memcmp(a->shape, b->shape, a->ndim * sizeof *a->shape);
-}
-
 static int grow(dcp_state *state) {
     if (state->n < state->capacity) return 1;
     size_t capacity = state->capacity ? 2 * state->capacity : 64;
@@ -183,7 +178,7 @@ static int add(dcp_state *state, const dcp_tensor *tensor, const state_box *box,
         return core_fail(err, DCP_ERR_ARG, "tensor %s: a box with elements needs memory",
                          tensor->path);
     state_tensor *t = find(state, tensor->path);
-    if (t && !same_tensor(&t->tensor, tensor))
+    if (t && !tensor_same(&t->tensor, tensor))
         return core_fail(err, DCP_ERR_MISMATCH,
                          "tensor %s was added before with another dtype or shape", tensor->path);
     if (!t && (status = tensor_insert(state, tensor, bytes, &t, err))) return status;

@@ -50,11 +50,6 @@ static int collect_pieces(dcp_checkpoint *ckpt, size_t *n_out, dcp_error *err) {
     return DCP_OK;
 }
 
-static int same_tensor(const dcp_tensor *a, const dcp_tensor *b) {
-    return a->dtype == b->dtype && a->ndim == b->ndim &&
-           !memcmp(a->shape, b->shape, a->ndim * sizeof *a->shape);
-}
-
 /* The pieces of one tensor agree about it and cover it. */
 static int check_tensor(const dcp_checkpoint *ckpt, const ckpt_tensor *t, dcp_error *err) {
     const ckpt_piece *pieces = ckpt->pieces + t->first_piece;
@@ -63,7 +58,7 @@ static int check_tensor(const dcp_checkpoint *ckpt, const ckpt_tensor *t, dcp_er
     int status = DCP_OK;
     size_t n = 0, first, second;
     for (size_t i = 0; i < t->n_pieces; i++) {
-        if (!same_tensor(&pieces[i].row->tensor, &t->tensor))
+        if (!tensor_same(&pieces[i].row->tensor, &t->tensor))
             status = core_fail(err, DCP_ERR_CORRUPT, "%s: tensor %s: files differ in its shape",
                                ckpt->path, t->tensor.path);
         if (pieces[i].row->bytes) boxes[n++].box = pieces[i].row->box;

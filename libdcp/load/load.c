@@ -32,8 +32,7 @@ static int match_tensor(const dcp_checkpoint *ckpt, const state_tensor *want,
         return core_fail(err, DCP_ERR_NOT_FOUND, "%s: tensor %s is not in the checkpoint",
                          ckpt->path, want->tensor.path);
     const dcp_tensor *a = &want->tensor, *b = &have->tensor;
-    if (a->dtype != b->dtype || a->ndim != b->ndim ||
-        memcmp(a->shape, b->shape, a->ndim * sizeof *a->shape)) {
+    if (!tensor_same(a, b)) {
         char wanted[200], stored[200];
         shape_print(a->ndim, a->shape, wanted, sizeof wanted);
         shape_print(b->ndim, b->shape, stored, sizeof stored);
@@ -66,23 +65,17 @@ static int match(load *l, const dcp_state *state, dcp_error *err) {
 /* What one dataset holds of one box. */
 static int add_piece(load *l, const plan_box *b, const ckpt_piece *from) {
     const dcp_tensor *t = &l->sorted[b->tensor]->tensor;
-    const dcp_box *have = &from->row->box, *want = &b->box->box;
-    uint32_t dims = box_dims(t->ndim);
-    dcp_box shared = {0};
-    if (!from->row->bytes || !box_intersect(dims, have, want, &shared)) return 0;
-    uint64_t start_a[DCP_MAX_DIMS], start_b[DCP_MAX_DIMS];
-    for (uint32_t d = 0; d < dims; d++) {
-        start_a[d] = shared.start[d] - have->start[d];
-        start_b[d] = shared.start[d] - want->start[d];
-    }
+    box_copy copy;
+    if (!from->row->bytes ||
+        !box_copy_between(&copy, t->ndim, dcp_dtype_bytes(t->dtype), &from->row->box, &b->box->box))
+        return 0;
     if (!l->pieces) return 1; /* counting */
     piece *p = &l->pieces[l->n_pieces++];
-    *p = (piece){.file_offset = from->file->base + from->row->offset,
+    *p = (piece){.copy = copy,
+                 .file_offset = from->file->base + from->row->offset,
                  .bytes = from->row->bytes,
                  .box = b->box};
     if (b->keeper) p->sums = l->sums + from->file->first_block + from->row->first_block;
-    box_copy_init(&p->copy, dims, dcp_dtype_bytes(t->dtype), shared.count, have->count, start_a,
-                  want->count, start_b);
     piece_choose_way(p);
     return 1;
 }
@@ -98,19 +91,13 @@ static size_t add_pieces(load *l) {
     return n;
 }
 
-static int by_offset(const void *a, const void *b) {
-    const piece *x = a, *y = b;
-    if (x->file_offset != y->file_offset) return x->file_offset < y->file_offset ? -1 : 1;
-    return (x->copy.base_a > y->copy.base_a) - (x->copy.base_a < y->copy.base_a);
-}
-
 static int make_pieces(load *l, dcp_error *err) {
     size_t n = add_pieces(l);
     l->sums = calloc(l->ckpt->blocks + 1, sizeof *l->sums);
     l->pieces = calloc(n + 1, sizeof *l->pieces);
     if (!l->sums || !l->pieces) return core_fail_memory(err, n * sizeof *l->pieces);
     add_pieces(l);
-    qsort(l->pieces, l->n_pieces, sizeof *l->pieces, by_offset);
+    piece_sort(l->pieces, l->n_pieces);
     int status = DCP_OK;
     for (size_t f = 0; f < l->ckpt->n_files && !status; f++)
         status = checkpoint_file(&l->ckpt->files[f], err);

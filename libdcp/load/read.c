@@ -45,17 +45,10 @@ static int read_run(dcp_checkpoint *ckpt, const ckpt_piece *p, uint64_t offset, 
 
 static int read_piece(dcp_checkpoint *ckpt, const ckpt_tensor *t, const ckpt_piece *p,
                       const dcp_box *want, unsigned char *data, dcp_error *err) {
-    uint32_t dims = box_dims(t->tensor.ndim);
-    uint64_t start_a[DCP_MAX_DIMS], start_b[DCP_MAX_DIMS];
-    dcp_box shared = {0};
     box_copy copy;
-    if (!p->row->bytes || !box_intersect(dims, &p->row->box, want, &shared)) return DCP_OK;
-    for (uint32_t d = 0; d < dims; d++) {
-        start_a[d] = shared.start[d] - p->row->box.start[d];
-        start_b[d] = shared.start[d] - want->start[d];
-    }
-    box_copy_init(&copy, dims, dcp_dtype_bytes(t->tensor.dtype), shared.count, p->row->box.count,
-                  start_a, want->count, start_b);
+    if (!p->row->bytes || !box_copy_between(&copy, t->tensor.ndim, dcp_dtype_bytes(t->tensor.dtype),
+                                            &p->row->box, want))
+        return DCP_OK;
     int status = DCP_OK;
     for (uint64_t i = 0, a, b; i < copy.runs && !status; i++) {
         box_copy_run(&copy, i, &a, &b);

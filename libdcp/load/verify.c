@@ -113,15 +113,14 @@ static int verify_outside(verifier *v, const ckpt_file *file, dcp_error *err) {
 }
 
 static int verify_tensor(verifier *v, const ckpt_tensor *t, uint64_t *sums, dcp_error *err) {
-    static const uint64_t origin[DCP_MAX_DIMS];
+    const dcp_box all = dcp_box_whole(&t->tensor);
     int status = DCP_OK;
     for (size_t k = 0; k < t->n_pieces && !status; k++) {
         const ckpt_piece *p = &v->ckpt->pieces[t->first_piece + k];
         box_copy copy;
         piece whole = {.global = &copy, .global_bytes = t->bytes, .global_sums = sums};
-        box_copy_init(&copy, box_dims(t->tensor.ndim), dcp_dtype_bytes(t->tensor.dtype),
-                      p->row->box.count, t->tensor.shape, p->row->box.start, p->row->box.count,
-                      origin);
+        box_copy_between(&copy, t->tensor.ndim, dcp_dtype_bytes(t->tensor.dtype), &all,
+                         &p->row->box);
         status = verify_dataset(v, p, sums ? &whole : NULL, err);
     }
     return status;

@@ -6,15 +6,13 @@
 #include "save/save.h"
 
 static void add_boxes(image *im, const save_request *r, const struct save_layout *plan) {
-    static const uint64_t origin[DCP_MAX_DIMS];
     for (size_t i = 0; i < plan->boxes.n; i++) {
         const plan_box *b = &plan->boxes.boxes[i];
         if (!b->keeper) continue;
         const dcp_tensor *t = &r->sorted[b->tensor]->tensor;
-        const dcp_box *box = &b->box->box;
+        const dcp_box all = dcp_box_whole(t);
         box_copy copy;
-        box_copy_init(&copy, box_dims(t->ndim), dcp_dtype_bytes(t->dtype), box->count, t->shape,
-                      box->start, box->count, origin);
+        box_copy_between(&copy, t->ndim, dcp_dtype_bytes(t->dtype), &all, &b->box->box);
         image_add(im, b->tensor, b->box, &copy);
     }
 }

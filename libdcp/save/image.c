@@ -52,12 +52,6 @@ piece *image_add(image *im, size_t row, const state_box *box, const box_copy *co
     return p;
 }
 
-static int by_offset(const void *a, const void *b) {
-    const piece *x = a, *y = b;
-    if (x->file_offset != y->file_offset) return x->file_offset < y->file_offset ? -1 : 1;
-    return (x->copy.base_a > y->copy.base_a) - (x->copy.base_a < y->copy.base_a);
-}
-
 static int open_all(image *im, dcp_error *err) {
     int status = DCP_OK;
     if (im->comm->rank == 0) status = io_create(im->path, im->layout->skeleton.file_bytes, err);
@@ -79,7 +73,7 @@ static int move_data(image *im, io_queue *queue, dcp_report *report, dcp_error *
 
 int image_write(image *im, dcp_report *report, dcp_error *err) {
     io_queue *queue = NULL;
-    qsort(im->pieces, im->n_pieces, sizeof *im->pieces, by_offset);
+    piece_sort(im->pieces, im->n_pieces);
     int status = open_all(im, err);
     if (status) return status;
     status = comm_agree(im->comm, io_queue_create(&queue, err), err);

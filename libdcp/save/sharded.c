@@ -92,7 +92,6 @@ static int collect(const save_request *r, const struct save_layout *plan, int nu
 }
 
 static void fill_rows(const save_request *r, const placed *boxes, size_t n, shard *s) {
-    static const uint64_t origin[DCP_MAX_DIMS];
     for (size_t i = 0; i < n; i++) {
         const dcp_tensor *t = &r->sorted[boxes[i].tensor]->tensor;
         const dcp_box *box = &boxes[i].box;
@@ -103,8 +102,8 @@ static void fill_rows(const save_request *r, const placed *boxes, size_t n, shar
                                       .first_block = s->file.blocks};
         s->file.rows[i].tensor.path = boxes[i].path;
         s->file.blocks += index_blocks(s->file.rows[i].bytes);
-        box_copy_init(&s->global[i], box_dims(t->ndim), size, box->count, t->shape, box->start,
-                      box->count, origin);
+        const dcp_box all = dcp_box_whole(t);
+        box_copy_between(&s->global[i], t->ndim, size, &all, box);
     }
     s->file.n = n;
     s->file.layout = DCP_LAYOUT_SHARDED;
