@@ -19,9 +19,9 @@ struct dcp_saving {
     int status;
     int has_thread;
     pthread_t thread;
-    pthread_mutex_t lock; /* of the two below */
+    pthread_mutex_t lock; /* of what is below */
     pthread_cond_t changed;
-    int released, done;
+    int awaited, released, done;
 };
 
 static void note(dcp_saving *s, int *what) {
@@ -42,9 +42,21 @@ static void on_released(void *ctx) {
     note(s, &s->released);
 }
 
+static int is_awaited(void *ctx) {
+    dcp_saving *s = ctx;
+    pthread_mutex_lock(&s->lock);
+    int awaited = s->awaited;
+    pthread_mutex_unlock(&s->lock);
+    return awaited;
+}
+
 static void *run(void *ctx) {
     dcp_saving *s = ctx;
-    s->status = save_run(&s->copy, &s->request, &s->report, &s->error);
+    save_watch watch = s->request.watch;
+    watch.released = on_released;
+    watch.is_awaited = is_awaited;
+    watch.ctx = s;
+    s->status = save_run(&s->copy, &s->request, &watch, &s->report, &s->error);
     note(s, &s->released);
     note(s, &s->done);
     return NULL;
@@ -93,12 +105,27 @@ static void launch(dcp_store *store, dcp_saving *s) {
     s->store = store;
     s->copy = *store;
     if (store->twin) s->copy.comm = store->twin;
-    s->request.released = on_released;
-    s->request.released_ctx = s;
     store->saving = s;
     store->settle = settle;
     /* without a thread, the fence runs the save over the same communicator */
     s->has_thread = store->twin && pthread_create(&s->thread, NULL, run, s) == 0;
+}
+
+/* Whether any rank's save is still under way: their threads end at different times. */
+static int refuse(dcp_store *store, dcp_error *err) {
+    uint64_t busy = store->saving && !dcp_save_is_done(store->saving);
+    int status = comm_allreduce(store->comm, &busy, 1, DCP_REDUCE_MAX, err);
+    if (status || !busy) return status;
+    return core_fail(err, DCP_ERR_BUSY,
+                     "%s: a save is in flight: wait for it, or let this one wait (when_busy)",
+                     store->dir);
+}
+
+int save_turn(dcp_store *store, const dcp_save_options *options, dcp_error *err) {
+    int status = DCP_OK;
+    if (options && options->when_busy == DCP_BUSY_REFUSE) status = refuse(store, err);
+    if (!status) store_settle(store);
+    return status;
 }
 
 int dcp_save_async(dcp_store *store, uint64_t step, const dcp_state *state, const char *json,
@@ -106,8 +133,9 @@ int dcp_save_async(dcp_store *store, uint64_t step, const dcp_state *state, cons
     if (!store || !out)
         return core_fail(err, DCP_ERR_ARG, "dcp_save_async: a store and an output are needed");
     dcp_saving *s = NULL;
-    store_settle(store);
-    int status = comm_agree(store->comm, make(store, step, state, json, options, &s, err), err);
+    int status = save_turn(store, options, err);
+    if (status) return status;
+    status = comm_agree(store->comm, make(store, step, state, json, options, &s, err), err);
     if (!status) status = get_twin(store, err);
     if (status) {
         if (s) destroy(s);
@@ -120,10 +148,12 @@ int dcp_save_async(dcp_store *store, uint64_t step, const dcp_state *state, cons
 
 void dcp_save_fence(dcp_saving *saving) {
     if (!saving) return;
-    if (saving->store && !saving->has_thread)
+    if (saving->store && !saving->has_thread) {
         settle(saving);
-    else
-        await(saving, &saving->released);
+        return;
+    }
+    note(saving, &saving->awaited);
+    await(saving, &saving->released);
 }
 
 int dcp_save_is_done(dcp_saving *saving) {

@@ -1,34 +1,96 @@
 /* Whole pages of long runs, written by their holder: from the memory itself where its address suits
- * O_DIRECT, else through the queue's buffers. A part is checksummed while it is in flight. */
+ * O_DIRECT, else through the queue's buffers. A part is checksummed while it is in flight.
+ *
+ * Where somebody waits for the memory and little is left, the rest is copied at once, and written
+ * from the copy. */
+#include <stdlib.h>
+
 #include "core/fail.h"
 #include "save/write.h"
 
 typedef struct writer {
     io_queue *queue;
     const io_file *file;
+    save_watch *watch;
+    int may_stage;
+    uint64_t written, left; /* bytes of parts */
+    unsigned char *stage;   /* the copy of what was left; NULL: none */
+    uint64_t staged_at;     /* `written` when it was made */
     dcp_error *err;
 } writer;
 
+static int add_bytes(void *ctx, const fragment *part) {
+    *(uint64_t *)ctx += part->bytes;
+    return DCP_OK;
+}
+
+typedef struct stager {
+    writer *w;
+    uint64_t at; /* bytes of parts before this one */
+    unsigned char *to;
+} stager;
+
+static int copy_part(void *ctx, const fragment *part) {
+    stager *s = ctx;
+    uint64_t at = s->at;
+    s->at += part->bytes;
+    if (at < s->w->written) return DCP_OK;
+    return piece_fetch(part->piece, part->box_offset, part->bytes, s->to + (at - s->w->written),
+                       s->w->err);
+}
+
+/* Copies what is left and releases the memory. Without memory for a copy the save just goes on. */
+static int stage(writer *w, const piece *pieces, size_t n) {
+    void *memory;
+    w->may_stage = 0;
+    if (posix_memalign(&memory, PAGE_BYTES, w->left)) return DCP_OK;
+    stager s = {w, 0, memory};
+    int status = piece_parts(pieces, n, copy_part, &s);
+    w->stage = memory;
+    w->staged_at = w->written;
+    io_queue_drain(w->queue); /* it may still be reading the memory */
+    if (!status) watch_release(w->watch);
+    return status;
+}
+
+typedef struct walk {
+    writer *w;
+    const piece *pieces;
+    size_t n;
+} walk;
+
 static int write_part(void *ctx, const fragment *part) {
-    writer *w = ctx;
+    const walk *all = ctx;
+    writer *w = all->w;
     const piece *p = part->piece;
+    int status = DCP_OK;
+    if (w->may_stage && watch_wants_staging(w->watch, w->left))
+        status = stage(w, all->pieces, all->n);
+    if (status) return status;
     unsigned slot = io_queue_next(w->queue);
-    const unsigned char *data = piece_memory(p, part->box_offset);
+    const unsigned char *data =
+        w->stage ? w->stage + (w->written - w->staged_at) : piece_memory(p, part->box_offset);
     if (!data || (uintptr_t)data % w->file->memory_align) {
         unsigned char *buffer = io_queue_buffer(w->queue, slot);
-        int status = piece_fetch(p, part->box_offset, part->bytes, buffer, w->err);
+        status = piece_fetch(p, part->box_offset, part->bytes, buffer, w->err);
         if (status) return status;
         data = buffer;
     }
     io_queue_write(w->queue, slot, w->file, data, part->bytes, part->file_offset);
     piece_sum(p, part->dataset_offset, data, part->bytes);
+    w->written += part->bytes;
+    w->left -= part->bytes;
+    watch_progress(w->watch, part->bytes);
     return io_queue_status(w->queue, w->err);
 }
 
 int write_direct(io_queue *queue, const io_file *file, const piece *pieces, size_t n,
-                 dcp_error *err) {
-    writer w = {queue, file, err};
-    int status = piece_parts(pieces, n, write_part, &w);
+                 save_watch *watch, int is_last, dcp_error *err) {
+    writer w = {.queue = queue, .file = file, .watch = watch, .may_stage = is_last, .err = err};
+    walk all = {&w, pieces, n};
+    piece_parts(pieces, n, add_bytes, &w.left);
+    int status = piece_parts(pieces, n, write_part, &all);
     io_queue_drain(queue);
+    free(w.stage);
     return status ? status : io_queue_status(queue, err);
 }

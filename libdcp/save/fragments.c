@@ -23,6 +23,7 @@ typedef struct sender {
     comm_message message;
     uint64_t region_start; /* of the region being packed */
     int to_self;
+    save_watch *watch;
     int status;
     dcp_error *err;
 } sender;
@@ -56,6 +57,7 @@ static int pack(void *ctx, const fragment *f) {
     int status = piece_fetch(f->piece, f->box_offset, f->bytes, to, s->status ? NULL : s->err);
     if (status && !s->status) s->status = status;
     if (!status) piece_sum(f->piece, f->dataset_offset, to, f->bytes);
+    if (f->piece->box) watch_progress(s->watch, f->bytes);
     return 0;
 }
 
@@ -120,10 +122,11 @@ static int move_window(transfer *t, uint64_t window, dcp_error *err) {
 }
 
 int write_fragments(dcp_comm *comm, io_queue *queue, const io_file *file, uint64_t file_bytes,
-                    const piece *pieces, size_t n, dcp_error *err) {
+                    const piece *pieces, size_t n, save_watch *watch, dcp_error *err) {
     transfer t = {.comm = comm, .queue = queue, .file = file, .pieces = pieces, .n = n};
     dcp_error local = {.rank = -1}; /* apart from the collectives' */
     t.sender.own = &t.own;
+    t.sender.watch = watch;
     t.sender.err = &local;
     int status = windows_find(comm, pieces, n, file_bytes, &t.windows, err);
     if (status) return status;

@@ -18,12 +18,11 @@ static void add_boxes(image *im, const save_request *r, const struct save_layout
 }
 
 int save_global(dcp_store *store, const save_request *r, const struct save_layout *plan,
-                const char *folder, dcp_report *report, dcp_error *err) {
+                const char *folder, save_watch *watch, dcp_report *report, dcp_error *err) {
     image im;
     int status =
-        image_prepare(&im, store->comm, &plan->file, folder, "state.h5", plan->boxes.n, err);
-    im.released = r->released;
-    im.released_ctx = r->released_ctx;
+        image_prepare(&im, store->comm, &plan->file, folder, "state.h5", plan->boxes.n, watch, err);
+    im.is_last = 1;
     if (!status) add_boxes(&im, r, plan);
     if (!status && r->meta && !(im.meta = strdup(r->meta)))
         status = core_fail_memory(err, strlen(r->meta));

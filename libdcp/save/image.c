@@ -27,8 +27,8 @@ static void add_metadata(image *im) {
 }
 
 int image_prepare(image *im, dcp_comm *comm, const save_file *layout, const char *folder,
-                  const char *name, size_t n_pieces, dcp_error *err) {
-    *im = (image){.comm = comm, .layout = layout, .file.fd = -1};
+                  const char *name, size_t n_pieces, save_watch *watch, dcp_error *err) {
+    *im = (image){.comm = comm, .layout = layout, .file.fd = -1, .watch = watch};
     if (snprintf(im->path, sizeof im->path, "%s/%s", folder, name) >= (int)sizeof im->path)
         return core_fail(err, DCP_ERR_ARG, "path of %s is too long", folder);
     size_t total = n_pieces + layout->skeleton.n_runs;
@@ -63,9 +63,11 @@ static int open_all(image *im, dcp_error *err) {
 static int move_data(image *im, io_queue *queue, dcp_report *report, dcp_error *err) {
     double start = clock_now();
     int status = write_fragments(im->comm, queue, &im->file, im->layout->skeleton.file_bytes,
-                                 im->pieces, im->n_pieces, err);
+                                 im->pieces, im->n_pieces, im->watch, err);
     double middle = clock_now();
-    if (!status) status = write_direct(queue, &im->file, im->pieces, im->n_pieces, err);
+    if (!status)
+        status =
+            write_direct(queue, &im->file, im->pieces, im->n_pieces, im->watch, im->is_last, err);
     report->exchange_s += middle - start;
     report->transfer_s += clock_now() - middle;
     return status;
@@ -79,7 +81,7 @@ int image_write(image *im, dcp_report *report, dcp_error *err) {
     status = comm_agree(im->comm, io_queue_create(&queue, err), err);
     if (!status) {
         int moved = move_data(im, queue, report, err);
-        if (im->released) im->released(im->released_ctx);
+        if (im->is_last) watch_release(im->watch);
         status = comm_agree(im->comm, moved, err);
     }
     io_queue_destroy(queue);

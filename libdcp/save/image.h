@@ -29,13 +29,13 @@ typedef struct image {
     size_t n_pieces;
     uint64_t *sums; /* a raw checksum a block, this rank's share; all ranks' after image_write */
     char *meta;     /* rank 0: the JSON text, before padding */
-    void (*released)(void *ctx); /* called when the pieces' memory has been read; may be NULL */
-    void *released_ctx;
+    save_watch *watch;
+    int is_last; /* of the images that read the caller's memory */
 } image;
 
 /* Memory for n pieces beside the metadata's, and for the checksums. Not collective. */
 int image_prepare(image *im, dcp_comm *comm, const save_file *layout, const char *folder,
-                  const char *name, size_t n_pieces, dcp_error *err);
+                  const char *name, size_t n_pieces, save_watch *watch, dcp_error *err);
 /* Adds the piece of dataset `row` that `box` holds. */
 piece *image_add(image *im, size_t row, const state_box *box, const box_copy *copy);
 

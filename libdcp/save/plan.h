@@ -21,11 +21,10 @@ typedef struct save_request {
     state_tensor **sorted;
     size_t n;
     dcp_layout layout;
-    int shards;                  /* files of layout sharded */
-    char *meta;                  /* rank 0: canonical JSON */
-    char *about;                 /* further members of about.json; NULL: none */
-    void (*released)(void *ctx); /* called once the caller's memory has been read; may be NULL */
-    void *released_ctx;
+    int shards;       /* files of layout sharded */
+    char *meta;       /* rank 0: canonical JSON */
+    char *about;      /* further members of about.json; NULL: none */
+    save_watch watch; /* as the caller's options ask for; each run of the save has its own */
 } save_request;
 
 /* Collective. Checks that all ranks ask for the same, plans where anything changed since the last

@@ -45,7 +45,16 @@ int save_request_make(const dcp_store *store, uint64_t step, const dcp_state *st
                       const char *json, const dcp_save_options *options, save_request *r,
                       dcp_error *err) {
     if (!state) return core_fail(err, DCP_ERR_ARG, "dcp_save: a state is needed");
-    if (options && options->layout == DCP_LAYOUT_SHARDED) {
+    const dcp_save_options plain = {0};
+    if (!options) options = &plain;
+    r->watch = (save_watch){
+        .on_progress = options->on_progress,
+        .progress_ctx = options->progress_ctx,
+        .staging_bytes = !options->staging_bytes                      ? DCP_STAGING_DEFAULT
+                         : options->staging_bytes == DCP_STAGING_NONE ? 0
+                                                                      : options->staging_bytes,
+    };
+    if (options->layout == DCP_LAYOUT_SHARDED) {
         r->layout = DCP_LAYOUT_SHARDED;
         r->shards = options->shards ? options->shards : store->comm->size;
         if (r->shards < 0 || r->shards > 99999)
@@ -56,7 +65,7 @@ int save_request_make(const dcp_store *store, uint64_t step, const dcp_state *st
     r->n = dcp_state_tensors(state);
     r->sorted = state_sorted(state);
     if (!r->sorted) return core_fail_memory(err, r->n * sizeof *r->sorted);
-    int status = keep_about(r, options ? options->about_json : NULL, err);
+    int status = keep_about(r, options->about_json, err);
     if (status) return status;
     return store->comm->rank == 0 ? make_meta(json, step, &r->meta, err) : DCP_OK;
 }
@@ -65,6 +74,17 @@ void save_request_free(save_request *r) {
     free(r->sorted);
     free(r->meta);
     free(r->about);
+}
+
+/* What this rank keeps, and so writes or hands on. */
+static uint64_t kept_bytes(const save_request *r, const struct save_layout *plan) {
+    uint64_t bytes = 0;
+    for (size_t i = 0; i < plan->boxes.n; i++) {
+        const plan_box *b = &plan->boxes.boxes[i];
+        const dcp_tensor *t = &r->sorted[b->tensor]->tensor;
+        if (b->keeper) bytes += dcp_box_elems(&b->box->box, t->ndim) * dcp_dtype_bytes(t->dtype);
+    }
+    return bytes;
 }
 
 static uint64_t total_bytes(const save_request *r) {
@@ -96,13 +116,15 @@ static int publish(dcp_store *store, const save_request *r, const dcp_report *re
     return status;
 }
 
-int save_run(dcp_store *store, const save_request *r, dcp_report *report, dcp_error *err) {
+int save_run(dcp_store *store, const save_request *r, save_watch *watch, dcp_report *report,
+             dcp_error *err) {
     char folder[PATH_MAX];
     struct save_layout *plan;
     double start = clock_now();
     int status = save_plan(store, r, &plan, err);
     if (status) return status;
     report->bytes = total_bytes(r);
+    watch->total = kept_bytes(r, plan);
     status = store_begin(store, r->step, folder, err);
     if (status) {
         if (status != DCP_ERR_STATE) store_rollback(store, r->step);
@@ -110,7 +132,7 @@ int save_run(dcp_store *store, const save_request *r, dcp_report *report, dcp_er
     }
     report->plan_s = clock_now() - start;
     status = (r->layout == DCP_LAYOUT_SHARDED ? save_sharded : save_global)(store, r, plan, folder,
-                                                                            report, err);
+                                                                            watch, report, err);
     double written = clock_now();
     if (!status) status = publish(store, r, report, start, err);
     if (status) store_rollback(store, r->step);
@@ -122,12 +144,14 @@ int save_run(dcp_store *store, const save_request *r, dcp_report *report, dcp_er
 int dcp_save(dcp_store *store, uint64_t step, const dcp_state *state, const char *json,
              const dcp_save_options *options, dcp_report *report, dcp_error *err) {
     if (!store) return core_fail(err, DCP_ERR_ARG, "dcp_save: a store is needed");
-    store_settle(store);
+    int status = save_turn(store, options, err);
+    if (status) return status;
     save_request r = {0};
     dcp_report figures = {0};
-    int status =
+    status =
         comm_agree(store->comm, save_request_make(store, step, state, json, options, &r, err), err);
-    if (!status) status = save_run(store, &r, &figures, err);
+    save_watch watch = r.watch;
+    if (!status) status = save_run(store, &r, &watch, &figures, err);
     save_request_free(&r);
     if (!status && report) *report = figures;
     return status;

@@ -10,13 +10,17 @@ int save_request_make(const dcp_store *store, uint64_t step, const dcp_state *st
                       dcp_error *err);
 void save_request_free(save_request *r);
 
+/* Collective. Waits for the save in flight, or refuses (DCP_ERR_BUSY), as the options say. */
+int save_turn(dcp_store *store, const dcp_save_options *options, dcp_error *err);
+
 /* Collective: the whole save, from planning to publication. */
-int save_run(dcp_store *store, const save_request *r, dcp_report *report, dcp_error *err);
+int save_run(dcp_store *store, const save_request *r, save_watch *watch, dcp_report *report,
+             dcp_error *err);
 
 /* Collective: write the files of a step into `folder`. */
 int save_global(dcp_store *store, const save_request *request, const struct save_layout *plan,
-                const char *folder, dcp_report *report, dcp_error *err);
+                const char *folder, save_watch *watch, dcp_report *report, dcp_error *err);
 int save_sharded(dcp_store *store, const save_request *request, const struct save_layout *plan,
-                 const char *folder, dcp_report *report, dcp_error *err);
+                 const char *folder, save_watch *watch, dcp_report *report, dcp_error *err);
 
 #endif

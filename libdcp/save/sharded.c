@@ -123,8 +123,8 @@ static void add_pieces(const placed *boxes, size_t n, shard *s, const save_reque
 }
 
 static int shard_write(shard *s, const shards *all, const save_request *r,
-                       const struct save_layout *plan, const char *folder, dcp_report *report,
-                       dcp_error *err) {
+                       const struct save_layout *plan, const char *folder, save_watch *watch,
+                       dcp_report *report, dcp_error *err) {
     size_t n = plan->boxes.n + r->n, bytes = 1;
     for (size_t i = 0; i < plan->boxes.n; i++)
         bytes += strlen(r->sorted[plan->boxes.boxes[i].tensor]->tensor.path) + 24;
@@ -143,7 +143,8 @@ static int shard_write(shard *s, const shards *all, const save_request *r,
     if (!status)
         status = skeleton_build(s->file.rows, n, DCP_LAYOUT_SHARDED, plan->meta_bytes,
                                 &s->file.skeleton, err);
-    if (!status) status = image_prepare(&s->im, all->self, &s->file, folder, name, n, err);
+    if (!status) status = image_prepare(&s->im, all->self, &s->file, folder, name, n, watch, err);
+    s->im.is_last = s == &all->list[all->n - 1];
     if (!status) add_pieces(boxes, n, s, r, all);
     if (!status) status = image_write(&s->im, report, err);
     free(boxes);
@@ -239,13 +240,13 @@ static void shards_free(shards *all) {
 }
 
 int save_sharded(dcp_store *store, const save_request *r, const struct save_layout *plan,
-                 const char *folder, dcp_report *report, dcp_error *err) {
+                 const char *folder, save_watch *watch, dcp_report *report, dcp_error *err) {
     shards all = {0};
     char *meta = NULL;
     int status = shards_prepare(store, r, plan, &all, err);
     for (size_t i = 0; i < all.n && !status; i++)
-        status = shard_write(&all.list[i], &all, r, plan, folder, report, err);
-    if (r->released) r->released(r->released_ctx);
+        status = shard_write(&all.list[i], &all, r, plan, folder, watch, report, err);
+    watch_release(watch);
     status = agree_on_shards(store->comm, status, err);
     if (!status) status = comm_allreduce(store->comm, all.sums, all.blocks, DCP_REDUCE_XOR, err);
     if (!status) status = share_meta(store->comm, r->meta, &meta, err);

@@ -1,6 +1,7 @@
 /* Saves in flight: memory may change after the fence, the file is the same as a plain save's, a
- * failure is told at the wait on all ranks, a second save waits for the first, and closing the
- * store ends what is in flight; with a thread of its own and without one. */
+ * failure is told at the wait on all ranks, a second save waits for the first or is refused,
+ * progress adds up, and closing the store ends what is in flight; with a thread of its own and
+ * without. */
 #include "comm/comm.h"
 #include "scratch.h"
 
@@ -59,6 +60,52 @@ static void one_after_the_other(const scratch *s, const given *g) {
     }
 }
 
+/* Refused on all ranks while it is in flight on any, and possible again afterwards. */
+static void refused_when_busy(const scratch *s, const given *g) {
+    held h;
+    dcp_error failure = {0};
+    dcp_saving *saving = NULL;
+    dcp_save_options options = {.when_busy = DCP_BUSY_REFUSE};
+    dcp_store *store = scratch_store(s, s->comm, "busy");
+    held_make(&h, g, ROWS, s->rank, s->size, 1);
+    if (!s->comm->make_twin && s->size > 1) { /* nothing happens before the fence */
+        dcp_saving *first = start(store, 1, &h);
+        int status = dcp_save(store, 2, h.state, NULL, &options, NULL, &failure);
+        check_same_failure(status, DCP_ERR_BUSY, &failure, "in flight");
+        SUCCEEDS(dcp_save_wait(first, NULL, err));
+    }
+    SUCCEEDS(dcp_save_async(store, 3, h.state, NULL, &options, &saving, err));
+    SUCCEEDS(dcp_save_wait(saving, NULL, err));
+    SUCCEEDS(dcp_save(store, 4, h.state, NULL, &options, NULL, err));
+    held_free(&h);
+    dcp_store_close(store);
+}
+
+static void last_progress(void *ctx, uint64_t done, uint64_t total) {
+    uint64_t *seen = ctx;
+    CHECK(done > seen[0] && done <= total);
+    seen[0] = done;
+    seen[1] = total;
+}
+
+static void progress_to_the_end(const scratch *s, const given *g) {
+    held h;
+    dcp_report report;
+    for (int layout = DCP_LAYOUT_GLOBAL; layout <= DCP_LAYOUT_SHARDED; layout++) {
+        uint64_t seen[2] = {0};
+        dcp_save_options options = {
+            .layout = layout, .on_progress = last_progress, .progress_ctx = seen};
+        dcp_store *store = scratch_store(s, s->comm, "progress");
+        held_make(&h, g, COLUMNS, s->rank, s->size, 1);
+        SUCCEEDS(dcp_save(store, 1, h.state, NULL, &options, &report, err));
+        CHECK(seen[0] == seen[1]);
+        MPI_Allreduce(MPI_IN_PLACE, seen, 1, MPI_UINT64_T, MPI_SUM, MPI_COMM_WORLD);
+        CHECK(seen[0] == report.bytes);
+        held_free(&h);
+        dcp_store_close(store);
+    }
+}
+
 /* Every rank leaves one tensor's rows of rank 0 out. */
 static void failure_at_the_wait(const scratch *s, const given *g) {
     held h;
@@ -91,6 +138,8 @@ int main(int argc, char **argv) {
         same_file_though_memory_changes(&s, &g);
         one_after_the_other(&s, &g);
         failure_at_the_wait(&s, &g);
+        refused_when_busy(&s, &g);
+        progress_to_the_end(&s, &g);
     }
     given_free(&g);
     return scratch_end(&s);

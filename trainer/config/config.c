@@ -132,8 +132,10 @@ static void fill_output(config *c, const json_t *tree) {
     c->resume = text_at(tree, "checkpoint.resume");
     c->every = count_at(tree, "checkpoint.every");
     c->keep = (uint32_t)count_at(tree, "checkpoint.keep");
+    c->sharded = strcmp(text_at(tree, "checkpoint.layout"), "sharded") == 0;
     c->overwrite = json_is_true(at(tree, "checkpoint.overwrite"));
     c->async = json_is_true(at(tree, "checkpoint.async"));
+    c->staging_bytes = (uint64_t)json_integer_value(at(tree, "checkpoint.staging_mb")) << 20;
     c->skip_when_busy = strcmp(json_string_value(at(tree, "checkpoint.when_busy")), "skip") == 0;
     c->metrics = text_at(tree, "metrics");
 }

@@ -36,10 +36,12 @@ typedef struct config {
     const char *dir, *resume;
     uint64_t every; /* 0: the last step only */
     uint32_t keep;
+    int sharded; /* a file a rank */
     int overwrite;
-    int async;           /* saves in flight beside the next step */
-    int skip_when_busy;  /* a save that is due while one is in flight is left out */
-    const char *metrics; /* NULL: none */
+    int async;              /* saves in flight beside the next step */
+    uint64_t staging_bytes; /* that a fence may copy */
+    int skip_when_busy;     /* a save that is due while one is in flight is left out */
+    const char *metrics;    /* NULL: none */
 } config;
 
 /* Reads the file, applies the overrides ("key.path=value": a JSON value, else a string), checks

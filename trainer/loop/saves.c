@@ -36,7 +36,10 @@ static int save(saves *s, int flight, dcp_error *err) {
     if (status == DCP_OK) about = about_members(t->k->describe(t->k));
     if (status == DCP_OK && !about) status = trainer_fail_memory(err, 0);
     status = agree(t->comm, status, err);
-    const dcp_save_options options = {.layout = DCP_LAYOUT_GLOBAL, .about_json = about};
+    const dcp_save_options options = {
+        .layout = t->c->sharded ? DCP_LAYOUT_SHARDED : DCP_LAYOUT_GLOBAL,
+        .about_json = about,
+        .staging_bytes = t->c->staging_bytes ? t->c->staging_bytes : DCP_STAGING_NONE};
     const uint64_t step = t->state->step;
     if (status == DCP_OK && flight)
         status = dcp_save_async(t->store, step, t->registered, json, &options, &t->flight, err);

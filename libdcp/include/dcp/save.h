@@ -16,6 +16,14 @@ typedef enum dcp_layout {
     DCP_LAYOUT_SHARDED,
 } dcp_layout;
 
+typedef enum dcp_busy {
+    DCP_BUSY_WAIT,   /* a save waits for the one in flight first */
+    DCP_BUSY_REFUSE, /* a save returns DCP_ERR_BUSY where one is in flight on any rank */
+} dcp_busy;
+
+#define DCP_STAGING_DEFAULT ((uint64_t)64 << 20)
+#define DCP_STAGING_NONE UINT64_MAX
+
 typedef struct dcp_save_options {
     dcp_layout layout;
     /* Files of DCP_LAYOUT_SHARDED; 0: the communicator's size. Shard r is written by the rank r %
@@ -23,6 +31,15 @@ typedef struct dcp_save_options {
     int shards;
     /* Members of one JSON object that about.json gets besides the library's own; NULL: none. */
     const char *about_json;
+    /* Memory of this rank that dcp_save_fence may spend to be done sooner: once somebody waits at
+     * the fence and no more than this is left to write, the rest is copied, and written from the
+     * copy. Nothing is copied before. 0: DCP_STAGING_DEFAULT. DCP_STAGING_NONE: never. */
+    uint64_t staging_bytes;
+    dcp_busy when_busy;
+    /* Called now and then while this rank's bytes are written, from the thread that saves: `done`
+     * of `total` bytes that this rank writes or hands to other ranks. May be NULL. */
+    void (*on_progress)(void *ctx, uint64_t done, uint64_t total);
+    void *progress_ctx;
 } dcp_save_options;
 
 /* Where a save's or load's time went, in seconds of this rank; and its size. */
@@ -44,9 +61,10 @@ typedef struct dcp_report {
  *   options, report, err   may be NULL.
  * On failure every rank gets the same status; nothing is published (after DCP_ERR_COMM it may have
  * been), older steps stay, and the next save may be tried at once. Extra memory: at most 64 MiB a
- * rank. DCP_ERR_MISMATCH: ranks disagree about a tensor, or boxes overlap or leave elements out.
- * DCP_ERR_STATE: the step exists. DCP_ERR_NO_SPACE: found before data moves where the file system
- * can tell. */
+ * rank, with the copy at a fence the greater of that and options->staging_bytes + 16 MiB.
+ * DCP_ERR_MISMATCH: ranks disagree about a tensor, or boxes overlap or leave elements out.
+ * DCP_ERR_STATE: the step exists. DCP_ERR_BUSY: options->when_busy. DCP_ERR_NO_SPACE: found before
+ * data moves where the file system can tell. */
 DCP_API int dcp_save(dcp_store *store, uint64_t step, const dcp_state *state, const char *json,
                      const dcp_save_options *options, dcp_report *report, dcp_error *err);
 
@@ -62,7 +80,8 @@ typedef struct dcp_saving dcp_saving;
  * other ranks. Else nothing happens before dcp_save_fence or dcp_save_wait, which do it then.
  *
  * One save of a store is in flight at a time: another dcp_save_async or dcp_save waits for it first
- * (its outcome still is for its own dcp_save_wait); so do dcp_store_continue_from,
+ * (its outcome still is for its own dcp_save_wait) or is refused, as options->when_busy says; so wait
+ * dcp_store_continue_from,
  * dcp_store_mark_intact and dcp_store_close. The store's log function is called from the thread.
  * Failures of the arguments are returned here, all others by dcp_save_wait. */
 DCP_API int dcp_save_async(dcp_store *store, uint64_t step, const dcp_state *state,

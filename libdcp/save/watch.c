@@ -1,0 +1,22 @@
+/* Progress and release of a save. */
+#include "save/watch.h"
+
+#include <stddef.h>
+
+#define TELL_BYTES ((uint64_t)4 << 20)
+
+void watch_progress(save_watch *watch, uint64_t bytes) {
+    watch->done += bytes;
+    if (!watch->on_progress) return;
+    if (watch->done - watch->told < TELL_BYTES && watch->done < watch->total) return;
+    watch->told = watch->done;
+    watch->on_progress(watch->progress_ctx, watch->done, watch->total);
+}
+
+void watch_release(const save_watch *watch) {
+    if (watch->released) watch->released(watch->ctx);
+}
+
+int watch_wants_staging(const save_watch *watch, uint64_t left) {
+    return watch->is_awaited && left <= watch->staging_bytes && watch->is_awaited(watch->ctx);
+}

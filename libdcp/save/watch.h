@@ -1,0 +1,28 @@
+/* What a save tells its caller while it runs: how far it is, and when the caller's memory is free.
+ */
+#ifndef DCP_SAVE_WATCH_H
+#define DCP_SAVE_WATCH_H
+
+#include <stdint.h>
+
+typedef struct save_watch {
+    void (*on_progress)(void *ctx, uint64_t done, uint64_t total); /* may be NULL */
+    void *progress_ctx;
+    uint64_t done, told, total; /* bytes of this rank */
+    /* Of a save in flight, else NULL: the memory has been read; whether somebody waits for that. */
+    void (*released)(void *ctx);
+    int (*is_awaited)(void *ctx);
+    void *ctx;
+    uint64_t staging_bytes; /* to be copied at most, to release the memory sooner */
+} save_watch;
+
+/* `bytes` more were written or handed on. */
+void watch_progress(save_watch *watch, uint64_t bytes);
+
+/* The caller's memory is not needed any more. */
+void watch_release(const save_watch *watch);
+
+/* Whether it is worth copying the `left` bytes that are still to be read. */
+int watch_wants_staging(const save_watch *watch, uint64_t left);
+
+#endif
