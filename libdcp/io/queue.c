@@ -1,33 +1,37 @@
 /* Requests in flight. A request that was done in part is sent again for the rest, so the caller
  * sees whole requests or a failure. A read that meets the file's end fails: sizes were checked
- * before. */
+ * before.
+ *
+ * Some file systems take O_DIRECT when a file is opened and refuse it later (EINVAL). Then O_DIRECT
+ * is taken off the descriptor, for all that follows, and the request is sent once more. Pages that
+ * went past the page cache before are not met again, so what is in the cache is never stale. */
 #include "io/queue.h"
 
 #include <errno.h>
+#include <fcntl.h>
 #include <liburing.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
-#include <unistd.h>
 
 #include "core/fail.h"
 #include "core/userblock.h"
+#include "io/threads.h"
 
 #define REQUESTS 64u
 #define HUGE_PAGE (2u << 20)
 
 typedef struct request {
+    io_job job; /* must be first; what is left to do */
     const io_file *file;
-    char *buffer;
-    uint64_t bytes, offset;
     unsigned slot;
-    int writing;
+    int without_direct; /* it was sent again because O_DIRECT was refused */
     struct request *next_free;
 } request;
 
 struct io_queue {
     struct io_uring ring;
-    int has_ring;
+    io_threads *threads; /* NULL: the ring is used */
     unsigned char *memory;
     unsigned next, pending[IO_SLOTS], in_flight;
     request requests[REQUESTS], *free;
@@ -36,37 +40,40 @@ struct io_queue {
     const char *failed_path;
 };
 
-int io_queue_create(io_queue **out, dcp_error *err) {
+static int create(int ring, io_queue **out, dcp_error *err) {
     io_queue *q = calloc(1, sizeof *q);
     if (!q) return core_fail_memory(err, sizeof *q);
     size_t bytes = (size_t)IO_SLOTS * IO_SLOT_BYTES;
-    if (posix_memalign((void **)&q->memory, HUGE_PAGE, bytes)) {
-        free(q);
-        return core_fail_memory(err, bytes);
-    }
+    if (posix_memalign((void **)&q->memory, HUGE_PAGE, bytes)) goto free_queue;
     madvise(q->memory, bytes, MADV_HUGEPAGE); /* fewer faults and pins; any answer will do */
     for (unsigned i = 0; i < REQUESTS; i++) {
         q->requests[i].next_free = q->free;
         q->free = &q->requests[i];
     }
-    q->has_ring = io_uring_queue_init(REQUESTS, &q->ring, 0) == 0;
+    if (!ring || io_uring_queue_init(REQUESTS, &q->ring, 0)) {
+        q->threads = io_threads_create(IO_SLOTS);
+        if (!q->threads) goto free_memory;
+    }
     *out = q;
     return DCP_OK;
+free_memory:
+    free(q->memory);
+free_queue:
+    free(q);
+    return core_fail_memory(err, bytes);
 }
+
+int io_queue_create(io_queue **out, dcp_error *err) { return create(1, out, err); }
+
+int io_queue_create_threads(io_queue **out, dcp_error *err) { return create(0, out, err); }
 
 void io_queue_destroy(io_queue *q) {
     if (!q) return;
     io_queue_drain(q);
-    if (q->has_ring) io_uring_queue_exit(&q->ring);
+    if (!q->threads) io_uring_queue_exit(&q->ring);
+    io_threads_destroy(q->threads);
     free(q->memory);
     free(q);
-}
-
-static void note_failure(io_queue *q, const request *r, int error) {
-    if (q->error) return;
-    q->error = error;
-    q->failed_writing = r->writing;
-    q->failed_path = r->file->path;
 }
 
 static void retire(io_queue *q, request *r) {
@@ -76,28 +83,22 @@ static void retire(io_queue *q, request *r) {
     q->free = r;
 }
 
-/* Where io_uring is refused: the whole request now. */
-static void perform(io_queue *q, request *r) {
-    while (r->bytes) {
-        ssize_t n = r->writing ? pwrite(r->file->fd, r->buffer, r->bytes, (off_t)r->offset)
-                               : pread(r->file->fd, r->buffer, r->bytes, (off_t)r->offset);
-        if (n < 0 && errno == EINTR) continue;
-        if (n <= 0) {
-            note_failure(q, r, n ? errno : EIO);
-            return;
-        }
-        r->buffer += n;
-        r->offset += (uint64_t)n;
-        r->bytes -= (uint64_t)n;
+static void fail(io_queue *q, request *r, int error) {
+    if (!q->error) {
+        q->error = error;
+        q->failed_writing = r->job.writing;
+        q->failed_path = r->file->path;
     }
+    retire(q, r);
 }
 
-static void start_io(io_queue *q, request *r) {
+static void send_to_ring(io_queue *q, request *r) {
     struct io_uring_sqe *sqe = io_uring_get_sqe(&q->ring); /* as many as requests: never NULL */
-    if (r->writing)
-        io_uring_prep_write(sqe, r->file->fd, r->buffer, (unsigned)r->bytes, r->offset);
+    const io_job *j = &r->job;
+    if (j->writing)
+        io_uring_prep_write(sqe, j->fd, j->buffer, (unsigned)j->bytes, j->offset);
     else
-        io_uring_prep_read(sqe, r->file->fd, r->buffer, (unsigned)r->bytes, r->offset);
+        io_uring_prep_read(sqe, j->fd, j->buffer, (unsigned)j->bytes, j->offset);
     io_uring_sqe_set_data(sqe, r);
     int sent;
     do sent = io_uring_submit(&q->ring);
@@ -106,59 +107,79 @@ static void start_io(io_queue *q, request *r) {
     /* The entry is in the ring and may still be taken: as a request for nothing. */
     io_uring_prep_nop(sqe);
     io_uring_sqe_set_data(sqe, NULL);
-    note_failure(q, r, -sent);
-    retire(q, r);
+    fail(q, r, -sent);
+}
+
+static void submit(io_queue *q, request *r) {
+    if (q->threads)
+        io_threads_submit(q->threads, &r->job);
+    else
+        send_to_ring(q, r);
+}
+
+/* A request that was done, with its result; NULL where there is none yet: the caller asks again. */
+static request *take(io_queue *q) {
+    if (q->threads) return (request *)io_threads_take(q->threads);
+    struct io_uring_cqe *cqe;
+    if (io_uring_wait_cqe(&q->ring, &cqe)) return NULL; /* interrupted */
+    request *r = io_uring_cqe_get_data(cqe);
+    if (r) r->job.result = cqe->res;
+    io_uring_cqe_seen(&q->ring, cqe);
+    return r;
+}
+
+/* 1 where the failed request may work through the page cache. */
+static int leave_direct(request *r) {
+    if (!r->file->direct || r->without_direct) return 0;
+    int flags = fcntl(r->job.fd, F_GETFL);
+    if (flags < 0 || (flags & O_DIRECT && fcntl(r->job.fd, F_SETFL, flags & ~O_DIRECT))) return 0;
+    r->without_direct = 1;
+    return 1;
 }
 
 /* Takes one completion. */
 static void reap(io_queue *q) {
-    struct io_uring_cqe *cqe;
-    if (io_uring_wait_cqe(&q->ring, &cqe)) return; /* interrupted: the caller asks again */
-    request *r = io_uring_cqe_get_data(cqe);
-    int done = cqe->res;
-    io_uring_cqe_seen(&q->ring, cqe);
+    request *r = take(q);
     if (!r) return;
-    if (done == -EINTR || done == -EAGAIN) {
-        start_io(q, r);
+    int64_t done = r->job.result;
+    if (done == -EINTR || done == -EAGAIN || (done == -EINVAL && leave_direct(r))) {
+        submit(q, r);
         return;
     }
     if (done <= 0) {
-        note_failure(q, r, done ? -done : EIO);
-        retire(q, r);
+        fail(q, r, done ? (int)-done : EIO);
         return;
     }
-    r->buffer += done;
-    r->offset += (uint64_t)done;
-    r->bytes -= (uint64_t)done;
-    if (r->bytes)
-        start_io(q, r);
+    r->job.buffer = (char *)r->job.buffer + done;
+    r->job.offset += (uint64_t)done;
+    r->job.bytes -= (uint64_t)done;
+    if (r->job.bytes)
+        submit(q, r);
     else
         retire(q, r);
 }
 
-static void start(io_queue *q, request wanted) {
-    if (q->error || !wanted.bytes) return;
-    if (!q->has_ring) {
-        perform(q, &wanted);
-        return;
-    }
+static void start(io_queue *q, unsigned slot, const io_file *file, io_job job) {
+    if (q->error || !job.bytes) return;
     while (!q->free) reap(q);
     request *r = q->free;
     q->free = r->next_free;
-    *r = wanted;
-    q->pending[r->slot]++;
+    *r = (request){.job = job, .file = file, .slot = slot};
+    r->job.fd = file->fd;
+    q->pending[slot]++;
     q->in_flight++;
-    start_io(q, r);
+    submit(q, r);
 }
 
 void io_queue_write(io_queue *q, unsigned slot, const io_file *file, const void *buffer,
                     uint64_t bytes, uint64_t offset) {
-    start(q, (request){file, (char *)buffer, bytes, offset, slot, 1, NULL});
+    start(q, slot, file,
+          (io_job){.writing = 1, .buffer = (void *)buffer, .bytes = bytes, .offset = offset});
 }
 
 void io_queue_read(io_queue *q, unsigned slot, const io_file *file, void *buffer, uint64_t bytes,
                    uint64_t offset) {
-    start(q, (request){file, buffer, bytes, offset, slot, 0, NULL});
+    start(q, slot, file, (io_job){.buffer = buffer, .bytes = bytes, .offset = offset});
 }
 
 void io_queue_wait(io_queue *q, unsigned slot) {

@@ -1,6 +1,6 @@
-/* A queue of positioned reads and writes in flight, over io_uring, or done at once where the kernel
- * refuses io_uring. Each request belongs to one of a few slots, and each slot has a page-aligned
- * buffer; waiting is by slot. */
+/* A queue of positioned reads and writes in flight, over io_uring, or by a few threads where the
+ * kernel refuses io_uring. Each request belongs to one of a few slots, and each slot has a
+ * page-aligned buffer; waiting is by slot. */
 #ifndef DCP_IO_QUEUE_H
 #define DCP_IO_QUEUE_H
 
@@ -12,6 +12,8 @@
 typedef struct io_queue io_queue;
 
 int io_queue_create(io_queue **out, dcp_error *err);
+/* The same without io_uring, whatever the kernel says. */
+int io_queue_create_threads(io_queue **out, dcp_error *err);
 /* Waits for what is in flight first. NULL is ignored. */
 void io_queue_destroy(io_queue *queue);
 

@@ -1,0 +1,28 @@
+/* A few threads that do positioned reads and writes: requests in flight without io_uring. */
+#ifndef DCP_IO_THREADS_H
+#define DCP_IO_THREADS_H
+
+#include <stdint.h>
+
+typedef struct io_job {
+    int fd, writing;
+    void *buffer;
+    uint64_t bytes, offset;
+    int64_t result; /* bytes done, maybe fewer; or -errno */
+    struct io_job *next;
+} io_job;
+
+typedef struct io_threads io_threads;
+
+/* NULL where memory is short. Where not one thread can be started, io_threads_submit does the work.
+ */
+io_threads *io_threads_create(unsigned n);
+/* Nothing may be in flight. NULL is ignored. */
+void io_threads_destroy(io_threads *threads);
+
+/* Starts a job; it and its buffer stay the caller's until io_threads_take returned it. */
+void io_threads_submit(io_threads *threads, io_job *job);
+/* Waits for a job that is done. At least one must be in flight. */
+io_job *io_threads_take(io_threads *threads);
+
+#endif
