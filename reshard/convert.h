@@ -1,4 +1,4 @@
-/* Elements as numbers: reading any dtype as fp64, rounding to a narrower float. */
+/* Elements as numbers: reading any dtype as fp64, and as text. */
 #ifndef RESHARD_CONVERT_H
 #define RESHARD_CONVERT_H
 
@@ -9,10 +9,6 @@ int convert_is_float(dcp_dtype dtype);
 
 /* out[n] = in[n] as fp64: exact but for 64-bit integers over 2^53. */
 void convert_to_f64(dcp_dtype dtype, const void *in, uint64_t n, double *out);
-
-/* out[n] of type `to` (F32, F16 or BF16) = in[n] of type `from`, one rounding to nearest even;
- * NaN stays NaN with its sign. */
-void convert_cast(dcp_dtype from, dcp_dtype to, const void *in, uint64_t n, void *out);
 
 /* One element as text: "-1.5", "7", "nan", "true". Reals have the digits that tell them apart. */
 #define CONVERT_TEXT 40

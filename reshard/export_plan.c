@@ -75,7 +75,7 @@ static int pass_pieces(const stream *s, uint64_t piece_elems, export_sink sink, 
         uint64_t n = pieces_next(&whole, s->stored->ndim, first, piece_elems, &piece);
         if (dcp_checkpoint_read(s->ckpt, s->stored->path, &piece, s->in, &err))
             return cli_report(&err);
-        if (s->out != s->in) convert_cast(s->stored->dtype, s->as->dtype, s->in, n, s->out);
+        if (s->out != s->in) dcp_convert(s->stored->dtype, s->in, s->as->dtype, s->out, n);
         int status = sink(ctx, &piece, s->out, n * dcp_dtype_bytes(s->as->dtype));
         if (status) return status;
         first += n;

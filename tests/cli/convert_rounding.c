@@ -19,7 +19,7 @@ static double decode(dcp_dtype dtype, uint16_t bits) {
 
 static uint16_t encode(dcp_dtype dtype, double value) {
     uint16_t bits;
-    convert_cast(DCP_F64, dtype, &value, 1, &bits);
+    dcp_convert(DCP_F64, &value, dtype, &bits, 1);
     return bits;
 }
 
@@ -62,8 +62,8 @@ static void nan_stays_nan(void **state) {
     uint32_t patterns[] = {0x7f800001, 0x7fc00000, 0x7fffffff, 0xff800001, 0xffffffff};
     for (size_t i = 0; i < sizeof patterns / sizeof *patterns; i++) {
         uint16_t bf16, f16, sign = (uint16_t)(patterns[i] >> 16 & 0x8000);
-        convert_cast(DCP_F32, DCP_BF16, &patterns[i], 1, &bf16);
-        convert_cast(DCP_F32, DCP_F16, &patterns[i], 1, &f16);
+        dcp_convert(DCP_F32, &patterns[i], DCP_BF16, &bf16, 1);
+        dcp_convert(DCP_F32, &patterns[i], DCP_F16, &f16, 1);
         assert_int_equal(bf16, 0x7fc0 | sign);
         assert_int_equal(f16, 0x7e00 | sign);
     }

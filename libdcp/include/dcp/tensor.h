@@ -57,6 +57,17 @@ DCP_API uint64_t dcp_dtype_bytes(dcp_dtype dtype);
 /* The type of that name; DCP_ERR_NOT_FOUND where there is none. */
 DCP_API int dcp_dtype_parse(const char *name, dcp_dtype *out);
 
+/* Writes n elements of `src` as type `to` into `dst`; neither has to be aligned. Possible are all
+ * pairs of floats; integers to integers and floats that hold each value of the type (I8 and U8 to
+ * F16, BF16; I16 and U16 to F32; I32 and U32 to F64); and any type to itself, byte by byte.
+ * Floats are rounded once, to nearest even, and keep their sign; NaN stays NaN; what is too large
+ * becomes Inf. F8_E4M3 has no Inf: what would round to more than 448 becomes NaN, as in PyTorch.
+ * The memory may overlap where dst neither begins after src nor ends after it: so src may be the
+ * end of dst's memory, or both begin at one place.
+ * DCP_ERR_UNSUPPORTED: another pair, also where n is 0. DCP_ERR_ARG: no such type; NULL, but with
+ * n = 0. */
+DCP_API int dcp_convert(dcp_dtype from, const void *src, dcp_dtype to, void *dst, uint64_t n);
+
 /* Bytes of the whole tensor. The tensor must be one that libdcp accepted or returned. */
 DCP_API uint64_t dcp_tensor_bytes(const dcp_tensor *tensor);
 
