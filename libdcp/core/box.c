@@ -72,6 +72,25 @@ int box_equal(uint32_t ndim, const dcp_box *a, const dcp_box *b) {
            !memcmp(a->count, b->count, ndim * sizeof *a->count);
 }
 
+uint64_t box_slice(uint32_t ndim, const dcp_box *box, uint64_t first, uint64_t max_elems,
+                   dcp_box *out) {
+    uint64_t inner = dcp_box_elems(box, ndim), rest = first;
+    *out = *box;
+    for (uint32_t d = 0; d < ndim; d++) {
+        inner /= box->count[d];
+        uint64_t index = rest / inner;
+        rest %= inner;
+        out->start[d] += index;
+        if (rest == 0 && inner <= max_elems) {
+            uint64_t rows = box->count[d] - index, most = max_elems / inner;
+            out->count[d] = rows < most ? rows : most;
+            return out->count[d] * inner;
+        }
+        out->count[d] = 1;
+    }
+    return 1;
+}
+
 void box_copy_init(box_copy *copy, uint32_t ndim, uint64_t elem_bytes, const uint64_t *count,
                    const uint64_t *shape_a, const uint64_t *start_a, const uint64_t *shape_b,
                    const uint64_t *start_b) {

@@ -1,126 +1,98 @@
-/* dcp_load: plan, move, prove. Tensors that the ranks' boxes cover exactly are proven by one sum of
- * checksums over what arrived in memory; the others' blocks are checked one by one as they are read
- * (load/read.c). */
-#include <stdio.h>
+/* dcp_load: select, plan, move, prove, cast. Tensors that the ranks' boxes cover exactly are proven
+ * by one sum of checksums over what arrived in memory; the others' blocks are checked one by one as
+ * they are read (load/read.c). */
+#include "load/load.h"
+
 #include <stdlib.h>
-#include <string.h>
 
 #include "core/box.h"
 #include "core/clock.h"
 #include "core/crc64.h"
 #include "core/fail.h"
+#include "load/cast.h"
 #include "load/replicas.h"
-#include "load/transfer.h"
-#include "plan/plan.h"
-
-typedef struct load {
-    dcp_checkpoint *ckpt;
-    dcp_comm *comm;
-    state_tensor **sorted;
-    size_t n;
-    const ckpt_tensor **stored; /* a state tensor's in the checkpoint */
-    plan_boxes boxes;
-    piece *pieces;
-    size_t n_pieces;
-    uint64_t *sums;
-} load;
-
-static int match_tensor(const dcp_checkpoint *ckpt, const state_tensor *want,
-                        const ckpt_tensor **out, dcp_error *err) {
-    const ckpt_tensor *have = checkpoint_lookup(ckpt, want->tensor.path);
-    if (!have)
-        return core_fail(err, DCP_ERR_NOT_FOUND, "%s: tensor %s is not in the checkpoint",
-                         ckpt->path, want->tensor.path);
-    const dcp_tensor *a = &want->tensor, *b = &have->tensor;
-    if (!tensor_same(a, b)) {
-        char wanted[200], stored[200];
-        shape_print(a->ndim, a->shape, wanted, sizeof wanted);
-        shape_print(b->ndim, b->shape, stored, sizeof stored);
-        return core_fail(err, DCP_ERR_MISMATCH,
-                         "%s: tensor %s is %s %s in the checkpoint, %s %s is asked for", ckpt->path,
-                         a->path, dcp_dtype_name(b->dtype), stored, dcp_dtype_name(a->dtype),
-                         wanted);
-    }
-    *out = have;
-    return DCP_OK;
-}
-
-static int match(load *l, const dcp_state *state, dcp_error *err) {
-    if (!state) return core_fail(err, DCP_ERR_ARG, "dcp_load: a state is needed");
-    l->n = dcp_state_tensors(state);
-    l->sorted = state_sorted(state);
-    l->stored = calloc(l->n + 1, sizeof *l->stored);
-    if (!l->sorted || !l->stored) return core_fail_memory(err, l->n * 8);
-    int status = DCP_OK;
-    for (size_t i = 0; i < l->n && !status; i++) {
-        status = match_tensor(l->ckpt, l->sorted[i], &l->stored[i], err);
-        for (size_t k = 0; k < l->sorted[i]->n_boxes && !status; k++)
-            if (!l->sorted[i]->boxes[k].data)
-                status = core_fail(err, DCP_ERR_ARG, "tensor %s: a source can't be loaded into",
-                                   l->sorted[i]->tensor.path);
-    }
-    return status;
-}
 
 /* What one dataset holds of one box. */
-static int add_piece(load *l, const plan_box *b, const ckpt_piece *from) {
-    const dcp_tensor *t = &l->sorted[b->tensor]->tensor;
+static int make_piece(const load *l, const plan_box *b, const state_box *box,
+                      const ckpt_piece *from, uint64_t first_sum, piece *out) {
+    const dcp_tensor *t = &l->chosen.stored[b->tensor]->tensor;
     box_copy copy;
     if (!from->row->bytes ||
-        !box_copy_between(&copy, t->ndim, dcp_dtype_bytes(t->dtype), &from->row->box, &b->box->box))
+        !box_copy_between(&copy, t->ndim, dcp_dtype_bytes(t->dtype), &from->row->box, &box->box))
         return 0;
-    if (!l->pieces) return 1; /* counting */
-    piece *p = &l->pieces[l->n_pieces++];
-    *p = (piece){.copy = copy,
-                 .file_offset = from->file->base + from->row->offset,
-                 .bytes = from->row->bytes,
-                 .box = b->box};
-    if (b->keeper) p->sums = l->sums + from->file->first_block + from->row->first_block;
-    piece_choose_way(p);
+    if (!out) return 1;
+    *out = (piece){.copy = copy,
+                   .file_offset = from->file->base + from->row->offset,
+                   .bytes = from->row->bytes,
+                   .box = box};
+    if (b->keeper) out->sums = l->sums + first_sum;
+    piece_choose_way(out);
     return 1;
 }
 
-static size_t add_pieces(load *l) {
+size_t load_pieces(const load *l, const plan_box *b, const state_box *box, piece *out) {
+    const ckpt_tensor *t = l->chosen.stored[b->tensor];
+    const ckpt_piece *from = &l->ckpt->pieces[t->first_piece];
+    uint64_t sum = l->first_sum[b->tensor];
     size_t n = 0;
-    for (size_t i = 0; i < l->boxes.n; i++) {
-        const plan_box *b = &l->boxes.boxes[i];
-        const ckpt_tensor *t = l->stored[b->tensor];
-        for (size_t k = 0; k < t->n_pieces && l->boxes.exact[b->tensor]; k++)
-            n += (size_t)add_piece(l, b, &l->ckpt->pieces[t->first_piece + k]);
+    for (size_t k = 0; k < t->n_pieces; k++) {
+        n += (size_t)make_piece(l, b, box, &from[k], sum, out ? out + n : NULL);
+        sum += index_blocks(from[k].row->bytes);
     }
     return n;
 }
 
+/* Of boxes that are filled where they are; see cast_narrow. */
+static size_t add_pieces(const load *l, piece *out) {
+    size_t n = 0;
+    for (size_t i = 0; i < l->boxes.n; i++) {
+        const plan_box *b = &l->boxes.boxes[i];
+        if (l->boxes.exact[b->tensor] && !cast_is_narrow(l, b->tensor))
+            n += load_pieces(l, b, b->box, out ? out + n : NULL);
+    }
+    return n;
+}
+
+static int make_sums(load *l, dcp_error *err) {
+    uint64_t blocks = 0;
+    l->first_sum = calloc(l->chosen.n + 1, sizeof *l->first_sum);
+    if (!l->first_sum) return core_fail_memory(err, l->chosen.n * sizeof *l->first_sum);
+    for (size_t i = 0; i < l->chosen.n; i++) {
+        const ckpt_tensor *t = l->chosen.stored[i];
+        l->first_sum[i] = blocks;
+        for (size_t k = 0; k < t->n_pieces; k++)
+            blocks += index_blocks(l->ckpt->pieces[t->first_piece + k].row->bytes);
+    }
+    l->first_sum[l->chosen.n] = blocks;
+    l->sums = calloc(blocks + 1, sizeof *l->sums);
+    return l->sums ? DCP_OK : core_fail_memory(err, blocks * sizeof *l->sums);
+}
+
 static int make_pieces(load *l, dcp_error *err) {
-    size_t n = add_pieces(l);
-    l->sums = calloc(l->ckpt->blocks + 1, sizeof *l->sums);
-    l->pieces = calloc(n + 1, sizeof *l->pieces);
-    if (!l->sums || !l->pieces) return core_fail_memory(err, n * sizeof *l->pieces);
-    add_pieces(l);
-    piece_sort(l->pieces, l->n_pieces);
-    int status = DCP_OK;
+    int status = make_sums(l, err);
+    if (status) return status;
+    l->n_pieces = add_pieces(l, NULL);
+    l->pieces = calloc(l->n_pieces + 1, sizeof *l->pieces);
+    if (!l->pieces) return core_fail_memory(err, l->n_pieces * sizeof *l->pieces);
+    add_pieces(l, l->pieces);
     for (size_t f = 0; f < l->ckpt->n_files && !status; f++)
         status = checkpoint_file(&l->ckpt->files[f], err);
-    return status;
+    return status ? status : io_queue_create(&l->queue, err);
 }
 
-static int move(load *l, dcp_report *report, dcp_error *err) {
-    io_queue *queue = NULL;
+int load_move(load *l, piece *pieces, size_t n, dcp_error *err) {
     double start = clock_now();
-    int status = comm_agree(l->comm, io_queue_create(&queue, err), err);
-    if (!status) status = load_fragments(l->ckpt, queue, l->pieces, l->n_pieces, err);
+    piece_sort(pieces, n);
+    int status = load_fragments(l->ckpt, l->queue, pieces, n, err);
     double middle = clock_now();
-    if (!status)
-        status = comm_agree(l->comm, load_direct(l->ckpt, queue, l->pieces, l->n_pieces, err), err);
-    io_queue_destroy(queue);
-    report->exchange_s = middle - start;
-    report->transfer_s = clock_now() - middle;
+    if (!status) status = comm_agree(l->comm, load_direct(l->ckpt, l->queue, pieces, n, err), err);
+    l->report.exchange_s += middle - start;
+    l->report.transfer_s += clock_now() - middle;
     return status;
 }
 
-static int compare_row(const load *l, const ckpt_piece *p, dcp_error *err) {
+static int compare_row(const ckpt_piece *p, const uint64_t *sums, dcp_error *err) {
     const uint64_t *stored = p->file->crcs + p->row->first_block;
-    const uint64_t *sums = l->sums + p->file->first_block + p->row->first_block;
     for (uint64_t b = 0; b < index_blocks(p->row->bytes); b++)
         if (crc64_finish(sums[b], index_block_bytes(p->row->bytes, b)) != stored[b])
             return core_fail(err, DCP_ERR_CORRUPT,
@@ -131,55 +103,82 @@ static int compare_row(const load *l, const ckpt_piece *p, dcp_error *err) {
 
 /* Ranks share the comparing. */
 static int prove(load *l, dcp_error *err) {
-    int status = comm_allreduce(l->comm, l->sums, l->ckpt->blocks, DCP_REDUCE_XOR, err);
+    int status = comm_allreduce(l->comm, l->sums, l->first_sum[l->chosen.n], DCP_REDUCE_XOR, err);
     if (status) return status;
-    for (size_t i = (size_t)l->comm->rank; i < l->n && !status; i += (size_t)l->comm->size) {
-        const ckpt_tensor *t = l->stored[i];
-        for (size_t k = 0; k < t->n_pieces && !status && l->boxes.exact[i]; k++)
-            status = compare_row(l, &l->ckpt->pieces[t->first_piece + k], err);
+    for (size_t i = (size_t)l->comm->rank; i < l->chosen.n; i += (size_t)l->comm->size) {
+        const ckpt_tensor *t = l->chosen.stored[i];
+        const uint64_t *sums = l->sums + l->first_sum[i];
+        for (size_t k = 0; k < t->n_pieces && !status && l->boxes.exact[i]; k++) {
+            const ckpt_piece *p = &l->ckpt->pieces[t->first_piece + k];
+            status = compare_row(p, sums, err);
+            sums += index_blocks(p->row->bytes);
+        }
     }
     return comm_agree(l->comm, status, err);
 }
 
 static int read_inexact(load *l, dcp_error *err) {
     int status = DCP_OK;
-    for (size_t i = 0; i < l->boxes.n && !status; i++) {
-        const plan_box *b = &l->boxes.boxes[i];
-        if (!l->boxes.exact[b->tensor])
-            status = dcp_checkpoint_read(l->ckpt, l->sorted[b->tensor]->tensor.path, &b->box->box,
-                                         b->box->data, err);
-    }
+    for (size_t i = 0; i < l->boxes.n && !status; i++)
+        if (!l->boxes.exact[l->boxes.boxes[i].tensor])
+            status = cast_read(l, &l->boxes.boxes[i], err);
     return comm_agree(l->comm, status, err);
 }
 
-static int run(load *l, const dcp_state *state, dcp_report *report, dcp_error *err) {
+static int choose(load *l, const dcp_state *state, dcp_error *err) {
+    selection *s = &l->chosen;
+    int status = select_agree(l->comm, l->options, err);
+    if (!status)
+        status = comm_agree(l->comm, select_tensors(l->ckpt, state, l->options, s, err), err);
+    if (!status) status = plan_tensors(l->comm, s->wanted, s->n, err);
+    if (!status) select_drop_missing(s, l->options);
+    return status;
+}
+
+static int plan(load *l, const dcp_state *state, dcp_error *err) {
     double start = clock_now();
-    int status = comm_agree(l->comm, match(l, state, err), err);
-    if (!status) status = plan_tensors(l->comm, l->sorted, l->n, err);
-    if (!status) status = plan_exchange(l->comm, l->sorted, l->n, 0, &l->boxes, err);
+    int status = choose(l, state, err);
+    if (!status) status = comm_agree(l->comm, cast_prepare(l, err), err);
+    if (!status) status = plan_exchange(l->comm, l->cast.tensors, l->chosen.n, 0, &l->boxes, err);
     if (!status) status = comm_agree(l->comm, make_pieces(l, err), err);
-    for (size_t i = 0; i < l->n; i++) report->bytes += l->sorted[i]->bytes;
-    report->plan_s = clock_now() - start;
-    if (!status) status = move(l, report, err);
+    for (size_t i = 0; i < l->chosen.n && !status; i++)
+        l->report.bytes += l->chosen.stored[i]->bytes;
+    l->report.plan_s = clock_now() - start;
+    return status;
+}
+
+static int run(load *l, const dcp_state *state, dcp_error *err) {
+    double start = clock_now();
+    int status = plan(l, state, err);
+    if (!status) status = load_move(l, l->pieces, l->n_pieces, err);
+    if (!status) status = cast_narrow(l, err);
     double moved = clock_now();
     if (!status) status = prove(l, err);
-    if (!status) status = replicas_check(l->comm, l->sorted, &l->boxes, err);
+    if (!status) status = replicas_check(l->comm, l->cast.tensors, &l->boxes, err);
     if (!status) status = read_inexact(l, err);
-    report->sync_s = clock_now() - moved;
-    report->total_s = clock_now() - start;
+    if (!status) cast_in_place(l);
+    l->report.sync_s = clock_now() - moved;
+    l->report.total_s = clock_now() - start;
+    return status;
+}
+
+int dcp_load_with(dcp_checkpoint *ckpt, const dcp_state *state, const dcp_load_options *options,
+                  dcp_report *report, dcp_error *err) {
+    static const dcp_load_options defaults;
+    if (!ckpt) return core_fail(err, DCP_ERR_ARG, "dcp_load: a checkpoint is needed");
+    load l = {.ckpt = ckpt, .comm = ckpt->comm, .options = options ? options : &defaults};
+    int status = run(&l, state, err);
+    io_queue_destroy(l.queue);
+    plan_boxes_free(&l.boxes);
+    cast_free(&l.cast);
+    select_free(&l.chosen);
+    free(l.pieces);
+    free(l.sums);
+    free(l.first_sum);
+    if (!status && report) *report = l.report;
     return status;
 }
 
 int dcp_load(dcp_checkpoint *ckpt, const dcp_state *state, dcp_report *report, dcp_error *err) {
-    if (!ckpt) return core_fail(err, DCP_ERR_ARG, "dcp_load: a checkpoint is needed");
-    load l = {.ckpt = ckpt, .comm = ckpt->comm};
-    dcp_report figures = {0};
-    int status = run(&l, state, &figures, err);
-    plan_boxes_free(&l.boxes);
-    free(l.sorted);
-    free(l.stored);
-    free(l.pieces);
-    free(l.sums);
-    if (!status && report) *report = figures;
-    return status;
+    return dcp_load_with(ckpt, state, NULL, report, err);
 }

@@ -1,5 +1,5 @@
 /* Agreement on the tensors: one checksum a rank where all is well; where not, rank 0's list goes
- * round, so that the difference can be named. */
+ * round, so that the first tensor that differs can be named, with what each rank has there. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -43,38 +43,58 @@ static int serialize(state_tensor *const *sorted, size_t n, comm_message *list) 
     return 1;
 }
 
-static void describe(const unsigned char *head, char *text, size_t size) {
+enum { RECORD = 1 + HEAD }; /* whether a rank has the tensor, and its head */
+
+static void describe(const unsigned char *record, char *text, size_t size) {
+    const unsigned char *head = record + 1;
     uint64_t shape[DCP_MAX_DIMS];
     uint32_t ndim = get_u32(head + 4);
+    if (!record[0]) {
+        snprintf(text, size, "missing");
+        return;
+    }
     for (uint32_t d = 0; d < ndim; d++) shape[d] = get_u64(head + 8 + 8 * d);
-    const char *dtype = dcp_dtype_name((dcp_dtype)get_u32(head));
-    int used = snprintf(text, size, "%s ", dtype);
+    int used = snprintf(text, size, "%s ", dcp_dtype_name((dcp_dtype)get_u32(head)));
     shape_print(ndim, shape, text + used, size - (size_t)used);
 }
 
-/* Both lists ascend by path: the first place where they part names the tensor. */
-static int compare(int rank, state_tensor *const *sorted, size_t n, const comm_message *list,
-                   dcp_error *err) {
+/* Both lists ascend by path: the path at the first place where they part; NULL: nowhere. */
+static const char *first_difference(state_tensor *const *sorted, size_t n,
+                                    const comm_message *list) {
     const unsigned char *at = list->data, *end = at + list->bytes;
     for (size_t i = 0; i < n || at < end; i++) {
         const char *theirs = at < end ? (const char *)at + HEAD : NULL;
         const char *ours = i < n ? sorted[i]->tensor.path : NULL;
         int order = !theirs ? -1 : !ours ? 1 : strcmp(ours, theirs);
-        if (order)
-            return core_fail(err, DCP_ERR_MISMATCH, "tensor %s: only rank %d has it, rank %d not",
-                             order < 0 ? ours : theirs, order < 0 ? rank : 0, order < 0 ? 0 : rank);
+        if (order) return order < 0 ? ours : theirs;
         unsigned char head[HEAD];
         put_head(&sorted[i]->tensor, head);
-        if (memcmp(head, at, HEAD)) {
-            char mine[300], first[300];
-            describe(head, mine, sizeof mine);
-            describe(at, first, sizeof first);
-            return core_fail(err, DCP_ERR_MISMATCH, "tensor %s: %s on rank %d, %s on rank 0", ours,
-                             mine, rank, first);
-        }
+        if (memcmp(head, at, HEAD)) return ours;
         at += HEAD + strlen(theirs) + 1;
     }
-    return DCP_OK;
+    return NULL;
+}
+
+/* What each rank has under the path at which the lowest rank that differs from rank 0 does. */
+static int name_difference(dcp_comm *comm, state_tensor *const *sorted, size_t n, const char *own,
+                           dcp_error *err) {
+    char path[DCP_MAX_PATH + 1] = "", what[DCP_MAX_PATH + 16];
+    unsigned char record[RECORD] = {0};
+    uint64_t lowest = own ? (uint64_t)comm->rank : (uint64_t)comm->size;
+    int status = comm_allreduce(comm, &lowest, 1, DCP_REDUCE_MIN, err);
+    if (status) return status;
+    if (lowest == (uint64_t)comm->size) /* equal lists would have equal checksums */
+        return core_fail(err, DCP_ERR_MISMATCH, "ranks passed different lists of tensors");
+    if (own) snprintf(path, sizeof path, "%s", own);
+    status = comm_broadcast(comm, path, sizeof path, (int)lowest, err);
+    if (status) return status;
+    for (size_t i = 0; i < n && !record[0]; i++)
+        if (!strcmp(sorted[i]->tensor.path, path)) {
+            record[0] = 1;
+            put_head(&sorted[i]->tensor, record + 1);
+        }
+    snprintf(what, sizeof what, "tensor %s", path);
+    return plan_disagree(comm, what, record, sizeof record, describe, err);
 }
 
 static int explain(dcp_comm *comm, state_tensor *const *sorted, size_t n, dcp_error *err) {
@@ -91,10 +111,7 @@ static int explain(dcp_comm *comm, state_tensor *const *sorted, size_t n, dcp_er
     status = comm_agree(comm, list.data || !list.bytes ? DCP_OK : core_fail_memory(err, list.bytes),
                         err);
     if (!status) status = comm_broadcast(comm, list.data, list.bytes, 0, err);
-    if (status) goto free_list;
-    status = comm_agree(comm, compare(comm->rank, sorted, n, &list, err), err);
-    if (!status)
-        status = core_fail(err, DCP_ERR_MISMATCH, "ranks passed different lists of tensors");
+    if (!status) status = name_difference(comm, sorted, n, first_difference(sorted, n, &list), err);
 free_list:
     free(list.data);
     return status;

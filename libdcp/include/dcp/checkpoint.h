@@ -36,15 +36,66 @@ DCP_API const dcp_tensor *dcp_checkpoint_tensor(const dcp_checkpoint *ckpt, size
 /* The tensor of that path; NULL where there is none. */
 DCP_API const dcp_tensor *dcp_checkpoint_find(const dcp_checkpoint *ckpt, const char *path);
 
+/* Another name in the checkpoint: `from` in the state is `to` there. Either no `*` in both, an exact
+ * name; or one in each, which stands for the same text, any bytes with '/': {"/model/backbone.*",
+ * "/model/model.*"}. Nothing else is special. */
+typedef struct dcp_rename {
+    const char *from, *to;
+} dcp_rename;
+
+/* Tensors of the state that the checkpoint lacks (missing), and tensors of the checkpoint that no
+ * tensor of the state is loaded from (unexpected). PyTorch's strict=True refuses both. */
+typedef enum dcp_missing_keys {
+    DCP_MISSING_KEYS_REFUSE, /* DCP_ERR_NOT_FOUND names the first and how many there are */
+    DCP_MISSING_KEYS_KEEP,   /* their memory is left as it is; see on_missing */
+} dcp_missing_keys;
+typedef enum dcp_unexpected_keys {
+    DCP_UNEXPECTED_KEYS_IGNORE,
+    DCP_UNEXPECTED_KEYS_REFUSE, /* DCP_ERR_MISMATCH names the first and how many there are */
+} dcp_unexpected_keys;
+
+/* All ranks pass the same (DCP_ERR_MISMATCH names what differs and the ranks); the functions and
+ * `ctx` may differ. Everything is borrowed during the call. Zero is dcp_load's behaviour. */
+typedef struct dcp_load_options {
+    /* Globs of the state's names: only tensors that one of them matches are loaded, the others'
+     * memory is left as it is. As fnmatch(3) without flags: `*` is any text, also with '/', `?` one
+     * character, [a-z] one of these, a backslash quotes. NULL: all tensors. A glob that matches no
+     * tensor of the state is DCP_ERR_NOT_FOUND. */
+    const char *const *only;
+    size_t n_only;
+    /* The first pair whose `from` matches a tensor's name renames it; others keep their names. Two
+     * tensors may be loaded from one. DCP_ERR_ARG: stars that don't fit, a name that isn't one. */
+    const dcp_rename *renames;
+    size_t n_renames;
+    /* A stored tensor of another dtype and the same shape is converted to the state's, as
+     * dcp_convert does it; DCP_ERR_UNSUPPORTED names a pair of types for which there is none. What
+     * was stored is proven, not what became of it. 0: another dtype is DCP_ERR_MISMATCH. Extra
+     * memory: 32 MiB a rank where the state's elements are smaller, else none. */
+    int cast;
+    dcp_missing_keys missing_keys;
+    /* With `only`, a tensor counts whose name in the state, by `renames`, would match a glob. */
+    dcp_unexpected_keys unexpected_keys;
+    /* Called on every rank for each missing tensor that is kept, ascending by path, before anything
+     * is read. May be NULL. */
+    void (*on_missing)(void *ctx, const char *path);
+    void *ctx;
+} dcp_load_options;
+
 /* Fills the memory of `state`'s boxes. Collective; `state` may name any part of the checkpoint's
  * tensors, and its boxes may differ from those that were saved. Where the ranks' boxes of a tensor
  * cover it once (equal boxes count once), what arrived in memory is proven against the stored
  * checksums, and equal boxes of several ranks against each other. Of other tensors every rank
  * checks each block that it reads. If anything is wrong, all ranks fail. On failure the memory's
  * content is undefined.
- * DCP_ERR_NOT_FOUND: a tensor that the checkpoint lacks. DCP_ERR_MISMATCH: another dtype or shape
- * (never cast). DCP_ERR_CORRUPT: bytes differ from what was saved; the message names tensor and
- * block. Extra memory: at most 64 MiB a rank. */
+ *   options, report, err   may be NULL.
+ * DCP_ERR_NOT_FOUND: a tensor that the checkpoint lacks. DCP_ERR_MISMATCH: another shape, or
+ * another dtype (never cast unasked), or ranks disagree. DCP_ERR_CORRUPT: bytes differ from what
+ * was saved; the message names tensor and block. Extra memory: at most 64 MiB a rank, and what
+ * `cast` takes. */
+DCP_API int dcp_load_with(dcp_checkpoint *ckpt, const dcp_state *state,
+                          const dcp_load_options *options, dcp_report *report, dcp_error *err);
+
+/* dcp_load_with without options. */
 DCP_API int dcp_load(dcp_checkpoint *ckpt, const dcp_state *state, dcp_report *report,
                      dcp_error *err);
 

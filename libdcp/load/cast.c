@@ -1,0 +1,201 @@
+/* Converting from scratch memory goes in groups, on all ranks at once, since moving is collective:
+ * a group is what fits into a rank's scratch memory, boxes or slices of one. Sums of checksums add
+ * up over slices and groups, so the proof at the end is the same as for a load without a cast. */
+#include "load/cast.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "core/box.h"
+#include "core/fail.h"
+
+#define SCRATCH_BYTES (32u << 20)
+#define READ_BYTES BLOCK_BYTES
+
+static int needs_cast(const load *l, size_t i) {
+    return l->chosen.wanted[i]->tensor.dtype != l->chosen.stored[i]->tensor.dtype;
+}
+
+static uint64_t stored_size(const load *l, size_t i) {
+    return dcp_dtype_bytes(l->chosen.stored[i]->tensor.dtype);
+}
+
+static uint64_t wanted_size(const load *l, size_t i) {
+    return dcp_dtype_bytes(l->chosen.wanted[i]->tensor.dtype);
+}
+
+int cast_is_narrow(const load *l, size_t i) { return stored_size(l, i) > wanted_size(l, i); }
+
+/* The tensor with the stored type, its boxes at the ends of their memory. */
+static void make_shadow(const load *l, size_t i, state_tensor *shadow, state_box *boxes) {
+    const state_tensor *t = l->chosen.wanted[i];
+    uint64_t surplus = wanted_size(l, i) - stored_size(l, i);
+    *shadow = *t;
+    shadow->tensor.dtype = l->chosen.stored[i]->tensor.dtype;
+    shadow->bytes = l->chosen.stored[i]->bytes;
+    shadow->boxes = boxes;
+    for (size_t k = 0; k < t->n_boxes; k++) {
+        boxes[k] = t->boxes[k];
+        boxes[k].data = (unsigned char *)t->boxes[k].data +
+                        dcp_box_elems(&t->boxes[k].box, t->tensor.ndim) * surplus;
+    }
+}
+
+int cast_prepare(load *l, dcp_error *err) {
+    casting *cast = &l->cast;
+    size_t n = l->chosen.n, tensors = 0, boxes = 0;
+    for (size_t i = 0; i < n; i++) {
+        if (!needs_cast(l, i)) continue;
+        if (cast_is_narrow(l, i)) {
+            cast->narrows = 1;
+            continue;
+        }
+        tensors++;
+        boxes += l->chosen.wanted[i]->n_boxes;
+    }
+    cast->tensors = calloc(n + 1, sizeof *cast->tensors);
+    cast->shadows = calloc(tensors + 1, sizeof *cast->shadows);
+    cast->boxes = calloc(boxes + 1, sizeof *cast->boxes);
+    if (!cast->tensors || !cast->shadows || !cast->boxes)
+        return core_fail_memory(err, n * 8 + tensors * sizeof *cast->shadows);
+    state_tensor *shadow = cast->shadows;
+    state_box *box = cast->boxes;
+    for (size_t i = 0; i < n; i++) {
+        cast->tensors[i] = l->chosen.wanted[i];
+        if (!needs_cast(l, i) || cast_is_narrow(l, i)) continue;
+        make_shadow(l, i, shadow, box);
+        box += shadow->n_boxes;
+        cast->tensors[i] = shadow++;
+    }
+    return DCP_OK;
+}
+
+void cast_free(casting *cast) {
+    free(cast->tensors);
+    free(cast->shadows);
+    free(cast->boxes);
+    *cast = (casting){0};
+}
+
+/* Some elements of a box, in scratch memory. */
+typedef struct slice {
+    const plan_box *of;
+    state_box box;
+    uint64_t first, elems; /* of the whole box's, row-major */
+} slice;
+
+typedef struct narrowing {
+    load *load;
+    unsigned char *scratch;
+    size_t next;    /* of the plan's boxes */
+    uint64_t first; /* element of it */
+    slice *slices;  /* this group's; room for all boxes */
+    size_t n;
+} narrowing;
+
+static int is_due(const load *l, const plan_box *b) {
+    return l->boxes.exact[b->tensor] && cast_is_narrow(l, b->tensor);
+}
+
+/* Moves on to what is next; 0 where nothing is left. */
+static int skip_others(narrowing *w) {
+    const plan_boxes *boxes = &w->load->boxes;
+    while (w->next < boxes->n && !is_due(w->load, &boxes->boxes[w->next])) w->next++;
+    return w->next < boxes->n;
+}
+
+/* A box that doesn't fit begins a group and is cut; slices of it have groups of their own. */
+static void fill_group(narrowing *w) {
+    const load *l = w->load;
+    uint64_t used = 0;
+    w->n = 0;
+    while (skip_others(w)) {
+        const plan_box *b = &l->boxes.boxes[w->next];
+        uint32_t dims = box_dims(l->chosen.wanted[b->tensor]->tensor.ndim);
+        uint64_t size = stored_size(l, b->tensor), room = (SCRATCH_BYTES - used) / size;
+        uint64_t left = dcp_box_elems(&b->box->box, dims) - w->first;
+        if (used && left > room) return;
+        slice *s = &w->slices[w->n++];
+        *s = (slice){.of = b, .first = w->first, .box = {.data = w->scratch + used, .rank = -1}};
+        s->elems = box_slice(dims, &b->box->box, w->first, room, &s->box.box);
+        used += s->elems * size;
+        used = (used + 7) / 8 * 8;
+        w->first += s->elems;
+        if (s->elems < left) continue;
+        w->first = 0;
+        w->next++;
+    }
+}
+
+static void convert_group(const narrowing *w) {
+    const load *l = w->load;
+    for (size_t i = 0; i < w->n; i++) {
+        const slice *s = &w->slices[i];
+        size_t t = s->of->tensor;
+        unsigned char *to = (unsigned char *)s->of->box->data + s->first * wanted_size(l, t);
+        dcp_convert(l->chosen.stored[t]->tensor.dtype, s->box.data,
+                    l->chosen.wanted[t]->tensor.dtype, to, s->elems);
+    }
+}
+
+static int move_group(narrowing *w, dcp_error *err) {
+    load *l = w->load;
+    size_t n = 0, at = 0;
+    for (size_t i = 0; i < w->n; i++) n += load_pieces(l, w->slices[i].of, &w->slices[i].box, NULL);
+    piece *pieces = calloc(n + 1, sizeof *pieces);
+    int status =
+        comm_agree(l->comm, pieces ? DCP_OK : core_fail_memory(err, n * sizeof *pieces), err);
+    for (size_t i = 0; i < w->n && !status; i++)
+        at += load_pieces(l, w->slices[i].of, &w->slices[i].box, pieces + at);
+    if (!status) status = load_move(l, pieces, n, err);
+    if (!status) convert_group(w);
+    free(pieces);
+    return status;
+}
+
+int cast_narrow(load *l, dcp_error *err) {
+    narrowing w = {.load = l};
+    if (!l->cast.narrows) return DCP_OK;
+    w.slices = calloc(l->boxes.n + 1, sizeof *w.slices);
+    int no_memory = skip_others(&w) && posix_memalign((void **)&w.scratch, 4096, SCRATCH_BYTES);
+    int status = comm_agree(
+        l->comm, no_memory || !w.slices ? core_fail_memory(err, SCRATCH_BYTES) : DCP_OK, err);
+    while (!status) {
+        uint64_t more = (uint64_t)skip_others(&w);
+        status = comm_allreduce(l->comm, &more, 1, DCP_REDUCE_MAX, err);
+        if (status || !more) break;
+        fill_group(&w);
+        status = move_group(&w, err);
+    }
+    free(w.scratch);
+    free(w.slices);
+    return status;
+}
+
+int cast_read(load *l, const plan_box *b, dcp_error *err) {
+    const dcp_tensor *stored = &l->chosen.stored[b->tensor]->tensor;
+    dcp_dtype to = l->chosen.wanted[b->tensor]->tensor.dtype;
+    if (!cast_is_narrow(l, b->tensor))
+        return dcp_checkpoint_read(l->ckpt, stored->path, &b->box->box, b->box->data, err);
+    uint32_t dims = box_dims(stored->ndim);
+    uint64_t size = stored_size(l, b->tensor), elems = dcp_box_elems(&b->box->box, dims), n;
+    unsigned char *scratch = malloc(READ_BYTES), *out = b->box->data;
+    int status = scratch ? DCP_OK : core_fail_memory(err, READ_BYTES);
+    for (uint64_t first = 0; first < elems && !status; first += n) {
+        dcp_box part;
+        n = box_slice(dims, &b->box->box, first, READ_BYTES / size, &part);
+        status = dcp_checkpoint_read(l->ckpt, stored->path, &part, scratch, err);
+        if (!status) dcp_convert(stored->dtype, scratch, to, out + first * dcp_dtype_bytes(to), n);
+    }
+    free(scratch);
+    return status;
+}
+
+void cast_in_place(const load *l) {
+    for (size_t i = 0; i < l->chosen.n; i++) {
+        const state_tensor *want = l->chosen.wanted[i], *shadow = l->cast.tensors[i];
+        for (size_t k = 0; k < want->n_boxes && shadow != want; k++)
+            dcp_convert(shadow->tensor.dtype, shadow->boxes[k].data, want->tensor.dtype,
+                        want->boxes[k].data, dcp_box_elems(&want->boxes[k].box, want->tensor.ndim));
+    }
+}

@@ -1,0 +1,29 @@
+/* Casts on load. Where the state's elements are as large as the stored ones or larger, the stored
+ * bytes arrive at the end of the box's memory, are proven there, and are converted in place. Where
+ * they are smaller, parts of boxes arrive in scratch memory, are summed, and converted from there.
+ */
+#ifndef DCP_LOAD_CAST_H
+#define DCP_LOAD_CAST_H
+
+#include "load/load.h"
+
+/* Not collective. Fills l->cast from l->chosen. */
+int cast_prepare(load *l, dcp_error *err);
+
+/* 1 where the tensor's boxes are filled by cast_narrow. */
+int cast_is_narrow(const load *l, size_t tensor);
+
+/* Collective. Moves and converts the boxes of tensors whose elements become smaller, but those of
+ * tensors that the boxes don't cover exactly. */
+int cast_narrow(load *l, dcp_error *err);
+
+/* Not collective. Reads and checks one box of a tensor that the boxes don't cover exactly, and
+ * converts it where cast_narrow would have done. */
+int cast_read(load *l, const plan_box *b, dcp_error *err);
+
+/* Converts in place what arrived as it was stored. */
+void cast_in_place(const load *l);
+
+void cast_free(casting *cast);
+
+#endif

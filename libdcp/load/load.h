@@ -1,0 +1,39 @@
+/* A load at work: what load.c and cast.c share. */
+#ifndef DCP_LOAD_LOAD_H
+#define DCP_LOAD_LOAD_H
+
+#include "load/select.h"
+#include "load/transfer.h"
+#include "plan/plan.h"
+
+/* The tensors as they lie in memory until everything is proven (cast.h). */
+typedef struct casting {
+    state_tensor **tensors; /* of each selected tensor */
+    state_tensor *shadows;
+    state_box *boxes;
+    int narrows; /* some tensor is converted from scratch memory */
+} casting;
+
+typedef struct load {
+    dcp_checkpoint *ckpt;
+    dcp_comm *comm;
+    const dcp_load_options *options; /* not NULL */
+    selection chosen;
+    casting cast;
+    plan_boxes boxes;
+    io_queue *queue;
+    piece *pieces;
+    size_t n_pieces;
+    uint64_t *sums;      /* of the blocks of each selected tensor's datasets */
+    uint64_t *first_sum; /* where each tensor's begin; of n + 1 tensors */
+    dcp_report report;
+} load;
+
+/* Adds the datasets' pieces of `box`, which is b's box or a part of it, to out; NULL: counts them.
+ * Returns their number. */
+size_t load_pieces(const load *l, const plan_box *b, const state_box *box, piece *out);
+
+/* Collective. Fills the boxes of pieces (sorted here) and adds to their checksums. */
+int load_move(load *l, piece *pieces, size_t n, dcp_error *err);
+
+#endif

@@ -1,0 +1,280 @@
+/* Selecting is local and depends on options and state alone, which all ranks agree on; so all ranks
+ * select the same. */
+#include "load/select.h"
+
+#include <fnmatch.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "core/box.h"
+#include "core/crc64.h"
+#include "core/fail.h"
+#include "plan/plan.h"
+
+static uint64_t hash_text(uint64_t raw, const char *text) {
+    return text ? crc64_raw(raw, text, strlen(text) + 1) : crc64_shift(raw, 7);
+}
+
+static uint64_t hash_globs(const dcp_load_options *o) {
+    uint64_t raw = ~0ULL;
+    for (size_t i = 0; o->only && i < o->n_only; i++) raw = hash_text(raw, o->only[i]);
+    return raw;
+}
+
+static uint64_t hash_renames(const dcp_load_options *o) {
+    uint64_t raw = ~0ULL;
+    for (size_t i = 0; o->renames && i < o->n_renames; i++)
+        raw = hash_text(hash_text(raw, o->renames[i].from), o->renames[i].to);
+    return raw;
+}
+
+int select_agree(dcp_comm *comm, const dcp_load_options *o, dcp_error *err) {
+    const plan_value values[] = {
+        {"the load option only", hash_globs(o), 1},
+        {"the load option renames", hash_renames(o), 1},
+        {"the load option cast", o->cast != 0, 0},
+        {"the load option missing_keys", o->missing_keys, 0},
+        {"the load option unexpected_keys", o->unexpected_keys, 0},
+    };
+    return plan_same(comm, values, sizeof values / sizeof *values, err);
+}
+
+static int bad_rename(const dcp_rename *pair, const char *why, dcp_error *err) {
+    return core_fail(err, DCP_ERR_ARG, "renames: {\"%s\", \"%s\"}: %s",
+                     pair->from ? pair->from : "(null)", pair->to ? pair->to : "(null)", why);
+}
+
+static int stars(const char *pattern) {
+    int n = 0;
+    for (; *pattern; pattern++) n += *pattern == '*';
+    return n;
+}
+
+static int check_options(const dcp_load_options *o, dcp_error *err) {
+    if ((o->n_only && !o->only) || (o->n_renames && !o->renames))
+        return core_fail(err, DCP_ERR_ARG, "dcp_load: only or renames is NULL, its number is not");
+    for (size_t i = 0; i < o->n_only; i++)
+        if (!o->only[i]) return core_fail(err, DCP_ERR_ARG, "dcp_load: only[%zu] is NULL", i);
+    for (size_t i = 0; i < o->n_renames; i++) {
+        const dcp_rename *pair = &o->renames[i];
+        if (!pair->from || !pair->to) return bad_rename(pair, "two names are needed", err);
+        if (stars(pair->from) > 1 || stars(pair->to) > 1)
+            return bad_rename(pair, "there can be one * on a side", err);
+        if (stars(pair->from) != stars(pair->to))
+            return bad_rename(pair, "a * has to be on both sides or on none", err);
+    }
+    if ((unsigned)o->missing_keys > DCP_MISSING_KEYS_KEEP ||
+        (unsigned)o->unexpected_keys > DCP_UNEXPECTED_KEYS_REFUSE)
+        return core_fail(err, DCP_ERR_ARG,
+                         "dcp_load: missing_keys or unexpected_keys has no value "
+                         "of its enum");
+    return DCP_OK;
+}
+
+/* 1 where path is `pattern` with some text, of which *star is the beginning, for its star. */
+static int match(const char *pattern, const char *path, const char **star, size_t *star_bytes) {
+    const char *at = strchr(pattern, '*');
+    *star = path;
+    *star_bytes = 0;
+    if (!at) return !strcmp(pattern, path);
+    size_t before = (size_t)(at - pattern), after = strlen(at + 1), length = strlen(path);
+    if (length < before + after || memcmp(path, pattern, before) ||
+        memcmp(path + length - after, at + 1, after))
+        return 0;
+    *star = path + before;
+    *star_bytes = length - before - after;
+    return 1;
+}
+
+typedef char path_text[DCP_MAX_PATH + 1];
+
+/* `pattern` with that text for its star; 0: longer than a path may be. */
+static int fill(const char *pattern, const char *star, size_t star_bytes, path_text out) {
+    size_t before = strcspn(pattern, "*"), length = strlen(pattern);
+    size_t after = before < length ? length - before - 1 : 0;
+    if (before + star_bytes + after > DCP_MAX_PATH) return 0;
+    memcpy(out, pattern, before);
+    if (before < length)
+        memcpy(out + before, star, star_bytes);
+    else
+        star_bytes = 0;
+    memcpy(out + before + star_bytes, pattern + length - after, after);
+    out[before + star_bytes + after] = 0;
+    return 1;
+}
+
+/* The name in the checkpoint of a tensor of the state. */
+static int stored_name(const dcp_load_options *o, const char *path, path_text out, dcp_error *err) {
+    const char *star, *why = "it is longer than 1,024 bytes";
+    size_t star_bytes;
+    for (size_t i = 0; i < o->n_renames; i++) {
+        if (!match(o->renames[i].from, path, &star, &star_bytes)) continue;
+        if (fill(o->renames[i].to, star, star_bytes, out) && path_valid(out, &why)) return DCP_OK;
+        return core_fail(err, DCP_ERR_ARG,
+                         "renames: {\"%s\", \"%s\"}: tensor %s gets no valid name: %s",
+                         o->renames[i].from, o->renames[i].to, path, why);
+    }
+    strcpy(out, path);
+    return DCP_OK;
+}
+
+/* All globs where `matched` is given, which tells which did; else the first that matches will do.
+ */
+static int glob(const dcp_load_options *o, const char *path, unsigned char *matched) {
+    int any = !o->n_only;
+    for (size_t i = 0; i < o->n_only && (!any || matched); i++)
+        if (!fnmatch(o->only[i], path, 0)) {
+            any = 1;
+            if (matched) matched[i] = 1;
+        }
+    return any;
+}
+
+static int take_matching(const dcp_load_options *o, selection *s, dcp_error *err) {
+    unsigned char *matched = calloc(o->n_only + 1, 1);
+    if (!matched) return core_fail_memory(err, o->n_only);
+    size_t n = 0;
+    for (size_t i = 0; i < s->n; i++)
+        if (glob(o, s->wanted[i]->tensor.path, matched)) s->wanted[n++] = s->wanted[i];
+    s->n = n;
+    int status = DCP_OK;
+    for (size_t i = 0; i < o->n_only && !status; i++)
+        if (!matched[i])
+            status = core_fail(err, DCP_ERR_NOT_FOUND,
+                               "only: no tensor of the state matches the glob %s", o->only[i]);
+    free(matched);
+    return status;
+}
+
+static int describe_mismatch(const dcp_checkpoint *ckpt, int status, const dcp_tensor *want,
+                             const dcp_tensor *have, const char *hint, dcp_error *err) {
+    char wanted[200], stored[200];
+    shape_print(want->ndim, want->shape, wanted, sizeof wanted);
+    shape_print(have->ndim, have->shape, stored, sizeof stored);
+    int renamed = strcmp(want->path, have->path);
+    return core_fail(
+        err, status, "%s: tensor %s%s%s is %s %s in the checkpoint, %s %s is asked for%s",
+        ckpt->path, want->path, renamed ? " from " : "", renamed ? have->path : "",
+        dcp_dtype_name(have->dtype), stored, dcp_dtype_name(want->dtype), wanted, hint);
+}
+
+static int check_types(const dcp_checkpoint *ckpt, const dcp_tensor *want, const dcp_tensor *have,
+                       int cast, dcp_error *err) {
+    dcp_tensor as_stored = *want;
+    as_stored.dtype = have->dtype;
+    if (tensor_same(want, have)) return DCP_OK;
+    if (!tensor_same(&as_stored, have))
+        return describe_mismatch(ckpt, DCP_ERR_MISMATCH, want, have, "", err);
+    if (!cast)
+        return describe_mismatch(ckpt, DCP_ERR_MISMATCH, want, have,
+                                 ": only the load option cast converts", err);
+    if (dcp_convert(have->dtype, NULL, want->dtype, NULL, 0))
+        return describe_mismatch(ckpt, DCP_ERR_UNSUPPORTED, want, have,
+                                 ": there is no cast between these types", err);
+    return DCP_OK;
+}
+
+static int find_stored(const dcp_checkpoint *ckpt, const dcp_load_options *o, selection *s,
+                       dcp_error *err) {
+    size_t missing = 0, first = 0;
+    path_text name;
+    for (size_t i = 0; i < s->n; i++) {
+        int status = stored_name(o, s->wanted[i]->tensor.path, name, err);
+        if (status) return status;
+        s->stored[i] = checkpoint_lookup(ckpt, name);
+        if (!s->stored[i] && !missing++) first = i;
+        if (s->stored[i])
+            status = check_types(ckpt, &s->wanted[i]->tensor, &s->stored[i]->tensor, o->cast, err);
+        if (status) return status;
+    }
+    if (!missing || o->missing_keys == DCP_MISSING_KEYS_KEEP) return DCP_OK;
+    stored_name(o, s->wanted[first]->tensor.path, name, NULL);
+    int renamed = strcmp(name, s->wanted[first]->tensor.path);
+    return core_fail(err, DCP_ERR_NOT_FOUND,
+                     "%s: tensor %s is not in the checkpoint%s%s (%zu of %zu are missing)",
+                     ckpt->path, s->wanted[first]->tensor.path, renamed ? " under " : "",
+                     renamed ? name : "", missing, s->n);
+}
+
+/* 1 where `path`, a name in the state, would be loaded from `stored` and is selected. */
+static int would_load(const dcp_load_options *o, const char *path, const char *stored) {
+    path_text name;
+    return !stored_name(o, path, name, NULL) && !strcmp(name, stored) && glob(o, path, NULL);
+}
+
+/* Whether some name in the state would select the stored tensor. */
+static int counts(const dcp_load_options *o, const char *stored) {
+    const char *star;
+    size_t star_bytes;
+    path_text name;
+    if (!o->n_only || would_load(o, stored, stored)) return 1;
+    for (size_t i = 0; i < o->n_renames; i++)
+        if (match(o->renames[i].to, stored, &star, &star_bytes) &&
+            fill(o->renames[i].from, star, star_bytes, name) && would_load(o, name, stored))
+            return 1;
+    return 0;
+}
+
+static int check_unexpected(const dcp_checkpoint *ckpt, const dcp_load_options *o,
+                            const selection *s, dcp_error *err) {
+    if (o->unexpected_keys == DCP_UNEXPECTED_KEYS_IGNORE) return DCP_OK;
+    unsigned char *used = calloc(ckpt->n_tensors + 1, 1);
+    size_t n = 0, first = 0;
+    if (!used) return core_fail_memory(err, ckpt->n_tensors);
+    for (size_t i = 0; i < s->n; i++)
+        if (s->stored[i]) used[s->stored[i] - ckpt->tensors] = 1;
+    for (size_t i = 0; i < ckpt->n_tensors; i++)
+        if (!used[i] && counts(o, ckpt->tensors[i].tensor.path) && !n++) first = i;
+    free(used);
+    if (!n) return DCP_OK;
+    return core_fail(
+        err, DCP_ERR_MISMATCH,
+        "%s: tensor %s is in the checkpoint, and nothing of the state is loaded from it "
+        "(%zu such tensors)",
+        ckpt->path, ckpt->tensors[first].tensor.path, n);
+}
+
+/* A source has no memory to load into. */
+static int check_boxes(const selection *s, dcp_error *err) {
+    for (size_t i = 0; i < s->n; i++)
+        for (size_t k = 0; k < s->wanted[i]->n_boxes; k++)
+            if (!s->wanted[i]->boxes[k].data)
+                return core_fail(err, DCP_ERR_ARG, "tensor %s: a source can't be loaded into",
+                                 s->wanted[i]->tensor.path);
+    return DCP_OK;
+}
+
+int select_tensors(const dcp_checkpoint *ckpt, const dcp_state *state,
+                   const dcp_load_options *options, selection *out, dcp_error *err) {
+    if (!state) return core_fail(err, DCP_ERR_ARG, "dcp_load: a state is needed");
+    int status = check_options(options, err);
+    if (status) return status;
+    out->n = dcp_state_tensors(state);
+    out->wanted = state_sorted(state);
+    out->stored = calloc(out->n + 1, sizeof *out->stored);
+    if (!out->wanted || !out->stored) return core_fail_memory(err, out->n * 8);
+    status = take_matching(options, out, err);
+    if (!status) status = find_stored(ckpt, options, out, err);
+    if (!status) status = check_unexpected(ckpt, options, out, err);
+    if (!status) status = check_boxes(out, err);
+    return status;
+}
+
+void select_drop_missing(selection *s, const dcp_load_options *options) {
+    size_t n = 0;
+    for (size_t i = 0; i < s->n; i++) {
+        if (!s->stored[i]) {
+            if (options->on_missing) options->on_missing(options->ctx, s->wanted[i]->tensor.path);
+            continue;
+        }
+        s->wanted[n] = s->wanted[i];
+        s->stored[n++] = s->stored[i];
+    }
+    s->n = n;
+}
+
+void select_free(selection *s) {
+    free(s->wanted);
+    free(s->stored);
+    *s = (selection){0};
+}
