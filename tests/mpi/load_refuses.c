@@ -28,7 +28,7 @@ static void what_is_not_there(const scratch *s, dcp_checkpoint *ckpt) {
         {{"/model/uneven", DCP_I32, 2, {13, 7}}, DCP_ERR_MISMATCH, "is F32 [13, 7] in the check"},
         {{"/model/uneven", DCP_F32, 2, {14, 7}}, DCP_ERR_MISMATCH, "F32 [14, 7] is asked for"},
         {{"/model/uneven", DCP_F32, 1, {13}}, DCP_ERR_MISMATCH, "/model/uneven"},
-        {{"/model/scalar", DCP_F32, 0, {0}}, DCP_ERR_MISMATCH, "/model/scalar: only rank"},
+        {{"/model/scalar", DCP_F32, 0, {0}}, DCP_ERR_MISMATCH, "/model/scalar: missing on rank"},
     };
     for (size_t i = 0; i < sizeof wrong / sizeof *wrong; i++) {
         if (s->size == 1 && i == 4) continue; /* nobody to disagree with */
