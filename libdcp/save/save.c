@@ -61,6 +61,11 @@ int save_request_make(const dcp_store *store, uint64_t step, const dcp_state *st
             return core_fail(err, DCP_ERR_ARG, "%d shards: from 1 to 99999 are possible",
                              r->shards);
     }
+    if (store->options.private_dirs && r->layout != DCP_LAYOUT_SHARDED)
+        return core_fail(err, DCP_ERR_UNSUPPORTED,
+                         "%s is a private store: only layout sharded can be saved into it, a file "
+                         "a rank",
+                         store->dir);
     r->step = step;
     r->n = dcp_state_tensors(state);
     r->sorted = state_sorted(state);

@@ -71,8 +71,9 @@ static int is_directory(const char *path) {
 static int make_component(char *path) {
     if (is_directory(path)) return 0;
     if (mkdir(path, 0777) != 0) {
-        if (errno == EEXIST) errno = ENOTDIR;
-        return -1;
+        if (errno != EEXIST) return -1;
+        if (is_directory(path)) return 0; /* another rank of the node was faster */
+        return errno = ENOTDIR, -1;
     }
     char *slash = strrchr(path, '/');
     char parent[PATH_MAX] = ".";

@@ -1,5 +1,5 @@
-/* Inside a store's directory: what rank 0 does there, under the lock. Names are those of entries of
- * the directory; nothing here follows a symbolic link that it finds in it. */
+/* Inside a store's directory: what its leader does there, under the lock. Names are those of
+ * entries of the directory; nothing here follows a symbolic link that it finds in it. */
 #ifndef DCP_STORE_FOLDER_H
 #define DCP_STORE_FOLDER_H
 
@@ -35,8 +35,9 @@ int store_abandon(dcp_store *store, dcp_error *err);
 /* Moves the entry out of the way so that it is no step any more, durably, then removes it. */
 int store_discard(dcp_store *store, const char *name, dcp_error *err);
 
-/* Removes the steps that options.keep does not keep; logs where that fails. */
-void store_retain(dcp_store *store);
+/* Collective: leaders remove the steps that options.keep does not keep, and log where that fails.
+ */
+int store_retain(dcp_store *store, dcp_error *err);
 
 /* core_fail_errno with the path of the entry `name`. */
 int store_fail_errno(const dcp_store *store, const char *what, const char *name, dcp_error *err);

@@ -2,7 +2,9 @@
  *
  * Everything in the folder is durable before the rename, and the rename before the save returns. So
  * at every moment, whatever is killed, what has a step's name is whole; and the step that a save
- * replaces keeps its name until the new one takes it. Only rank 0 touches the directory. */
+ * replaces keeps its name until the new one takes it. Only leaders touch directories. Where there
+ * are several, none renames before all are ready, and where one fails to, all take the name back.
+ */
 #include <errno.h>
 #include <fcntl.h>
 #include <limits.h>
@@ -18,9 +20,21 @@
 
 #define LATEST_TMP ".tmp-latest"
 
-static int is_free(const dcp_store *store, uint64_t step, const char *name, dcp_error *err) {
-    int goes_aside = store->abandon_pending && step > store->continue_from;
-    if (goes_aside || store->options.replace || !folder_has(store->dir_fd, name)) return DCP_OK;
+/* DCP_ERR_STATE where the step stands on every node and must stay. What only some nodes have is the
+ * rest of a publication that was cut off. */
+static int check_free(dcp_store *store, uint64_t step, dcp_error *err) {
+    char name[64];
+    int status = DCP_OK;
+    uint64_t stands = 1;
+    store_step_name(name, "", step);
+    if (store_leads(store)) {
+        int goes_aside = store->abandon_pending && step > store->continue_from;
+        stands = !goes_aside && !store->options.replace && folder_has(store->dir_fd, name);
+    } else if (store->nodes == 1) {
+        return DCP_OK; /* the leader knows */
+    }
+    if (store->nodes > 1) status = comm_allreduce(store->comm, &stands, 1, DCP_REDUCE_MIN, err);
+    if (status != DCP_OK || !stands) return status;
     return core_fail(err, DCP_ERR_STATE,
                      "%s/%s exists already: save another step, remove this one or allow it to be "
                      "replaced",
@@ -28,11 +42,8 @@ static int is_free(const dcp_store *store, uint64_t step, const char *name, dcp_
 }
 
 static int make_tmp(dcp_store *store, uint64_t step, dcp_error *err) {
-    char tmp[64], name[64];
+    char tmp[64];
     store_step_name(tmp, ".tmp-", step);
-    store_step_name(name, "", step);
-    int status = is_free(store, step, name, err);
-    if (status != DCP_OK) return status;
     if (folder_remove(store->dir_fd, tmp) != 0)
         return store_fail_errno(store, "cannot remove", tmp, err);
     if (mkdirat(store->dir_fd, tmp, 0777) != 0)
@@ -47,7 +58,8 @@ static void tmp_path_of(const dcp_store *store, uint64_t step, char *path) {
 }
 
 int store_begin(dcp_store *store, uint64_t step, char *tmp_path, dcp_error *err) {
-    int status = store->comm->rank == 0 ? make_tmp(store, step, err) : DCP_OK;
+    int status = check_free(store, step, err);
+    if (status == DCP_OK && store_leads(store)) status = make_tmp(store, step, err);
     status = comm_agree(store->comm, status, err);
     if (status == DCP_OK) tmp_path_of(store, step, tmp_path);
     return status;
@@ -67,61 +79,59 @@ static int finish_folder(dcp_store *store, uint64_t step, const char *members_js
     return status;
 }
 
-/* The step's name goes to `tmp`'s folder; `old` gets the name of what had it before, or "". */
-static int take_name(dcp_store *store, const char *tmp, const char *name, char *old,
-                     dcp_error *err) {
+/* A step's folder on its way to its name. */
+typedef struct renaming {
+    char tmp[64], name[64];
+    char old[NAME_MAX + 1]; /* the name of what had `name` before; "": nothing */
+    int taken;
+} renaming;
+
+/* Gives the step's name to the temporary folder. */
+static int take_name(const dcp_store *store, renaming *r, dcp_error *err) {
     int fd = store->dir_fd;
-    old[0] = '\0';
-    if (!folder_has(fd, name)) {
-        if (renameat(fd, tmp, fd, name) != 0)
-            return store_fail_errno(store, "cannot rename", tmp, err);
+    if (!folder_has(fd, r->name)) {
+        if (renameat(fd, r->tmp, fd, r->name) != 0)
+            return store_fail_errno(store, "cannot rename", r->tmp, err);
         return DCP_OK;
     }
-    if (renameat2(fd, tmp, fd, name, RENAME_EXCHANGE) == 0) {
-        snprintf(old, NAME_MAX + 1, "%s", tmp);
+    if (renameat2(fd, r->tmp, fd, r->name, RENAME_EXCHANGE) == 0) {
+        snprintf(r->old, sizeof r->old, "%s", r->tmp);
         return DCP_OK;
     }
     if (errno != EINVAL && errno != ENOSYS)
-        return store_fail_errno(store, "cannot replace", name, err);
+        return store_fail_errno(store, "cannot replace", r->name, err);
     /* A file system without exchange: for a moment neither has the name. */
     char base[NAME_MAX + 1];
-    snprintf(base, sizeof base, ".trash-%s", name);
-    folder_free_name(fd, base, old);
-    if (renameat(fd, name, fd, old) != 0)
-        return store_fail_errno(store, "cannot rename", name, err);
-    if (renameat(fd, tmp, fd, name) != 0) {
-        int status = store_fail_errno(store, "cannot rename", tmp, err);
-        renameat(fd, old, fd, name);
+    snprintf(base, sizeof base, ".trash-%s", r->name);
+    folder_free_name(fd, base, r->old);
+    if (renameat(fd, r->name, fd, r->old) != 0)
+        return store_fail_errno(store, "cannot rename", r->name, err);
+    if (renameat(fd, r->tmp, fd, r->name) != 0) {
+        int status = store_fail_errno(store, "cannot rename", r->tmp, err);
+        renameat(fd, r->old, fd, r->name);
         return status;
     }
     return DCP_OK;
 }
 
-/* After take_name: the name goes back, so that a rollback removes what was to be new. */
-static void return_name(const dcp_store *store, const char *tmp, const char *name,
-                        const char *old) {
+static int make_visible(const dcp_store *store, renaming *r, dcp_error *err) {
+    int status = take_name(store, r, err);
+    if (status != DCP_OK) return status;
+    r->taken = 1;
+    if (folder_sync(store->dir_fd) != 0) return store_fail_errno(store, "cannot sync", ".", err);
+    return DCP_OK;
+}
+
+/* The name goes back, where it was taken, so that a rollback removes what was to be new. */
+static void return_name(const dcp_store *store, const renaming *r) {
     int fd = store->dir_fd;
-    if (strcmp(old, tmp) == 0) {
-        renameat2(fd, tmp, fd, name, RENAME_EXCHANGE);
+    if (!r->taken) return;
+    if (strcmp(r->old, r->tmp) == 0) {
+        renameat2(fd, r->tmp, fd, r->name, RENAME_EXCHANGE);
         return;
     }
-    renameat(fd, name, fd, tmp);
-    if (old[0]) renameat(fd, old, fd, name);
-}
-
-static int make_visible(dcp_store *store, const char *tmp, const char *name, dcp_error *err) {
-    char old[NAME_MAX + 1];
-    int status = take_name(store, tmp, name, old, err);
-    if (status != DCP_OK) return status;
-    if (folder_sync(store->dir_fd) != 0) {
-        status = store_fail_errno(store, "cannot sync", ".", err);
-        return_name(store, tmp, name, old);
-        return status;
-    }
-    dcp_error removal;
-    if (old[0] && store_discard(store, old, &removal) != DCP_OK)
-        store_log(store, DCP_LOG_WARNING, "the replaced step stays: %s", removal.message);
-    return DCP_OK;
+    renameat(fd, r->name, fd, r->tmp);
+    if (r->old[0]) renameat(fd, r->old, fd, r->name);
 }
 
 /* For people; programs look for the newest complete step. So a failure here is only logged. */
@@ -140,34 +150,43 @@ static void point_latest(dcp_store *store) {
     store_log(store, DCP_LOG_WARNING, "%s", err.message);
 }
 
-static int publish_on_rank_0(dcp_store *store, uint64_t step, const char *members_json,
-                             dcp_error *err) {
-    char tmp[64], name[64];
-    store_step_name(tmp, ".tmp-", step);
-    store_step_name(name, "", step);
+static int prepare(dcp_store *store, uint64_t step, const char *members_json, dcp_error *err) {
     int status = finish_folder(store, step, members_json, err);
-    if (status != DCP_OK) return status;
-    if (store->abandon_pending && (status = store_abandon(store, err)) != DCP_OK) return status;
-    store->abandon_pending = 0;
-    status = make_visible(store, tmp, name, err);
-    if (status != DCP_OK) return status;
-    dcp_store_mark_intact(store, step, NULL);
+    if (status == DCP_OK && store->abandon_pending) status = store_abandon(store, err);
+    if (status == DCP_OK) store->abandon_pending = 0;
+    return status;
+}
+
+/* After the publication: what fails here is logged. */
+static void tidy(dcp_store *store, const renaming *r) {
+    dcp_error err;
+    if (r->old[0] && store_discard(store, r->old, &err) != DCP_OK)
+        store_log(store, DCP_LOG_WARNING, "the replaced step stays: %s", err.message);
     point_latest(store);
-    store_retain(store);
-    return DCP_OK;
 }
 
 int store_publish(dcp_store *store, uint64_t step, const char *members_json, dcp_error *err) {
-    int status = DCP_OK;
-    if (store->comm->rank == 0) status = publish_on_rank_0(store, step, members_json, err);
-    status = comm_agree(store->comm, status, err);
+    dcp_comm *comm = store->comm;
+    int leads = store_leads(store), status = DCP_OK;
+    renaming r = {0};
+    store_step_name(r.tmp, ".tmp-", step);
+    store_step_name(r.name, "", step);
+    status = comm_agree(comm, leads ? prepare(store, step, members_json, err) : DCP_OK, err);
     if (status != DCP_OK) return status;
+    status = comm_agree(comm, leads ? make_visible(store, &r, err) : DCP_OK, err);
+    if (status != DCP_OK) {
+        return_name(store, &r);
+        return status;
+    }
+    if (leads) tidy(store, &r);
     store->abandon_pending = 0;
-    return dcp_store_mark_intact(store, step, err);
+    store->newest_intact = step;
+    store->has_intact = 1;
+    return store_retain(store, err);
 }
 
 void store_rollback(dcp_store *store, uint64_t step) {
-    if (store->comm->rank != 0) return;
+    if (!store_leads(store)) return;
     char tmp[64];
     dcp_error err;
     store_step_name(tmp, ".tmp-", step);

@@ -10,6 +10,7 @@
 
 #include "core/fail.h"
 #include "store/folder.h"
+#include "store/nodes.h"
 
 int store_discard(dcp_store *store, const char *name, dcp_error *err) {
     char base[NAME_MAX + 1], trash[NAME_MAX + 1];
@@ -23,38 +24,42 @@ int store_discard(dcp_store *store, const char *name, dcp_error *err) {
     return DCP_OK;
 }
 
-/* Complete steps among steps[from, n). */
-static size_t complete_from(const dcp_step *steps, size_t from, size_t n) {
-    size_t complete = 0;
-    for (size_t i = from; i < n; i++) complete += steps[i].kind == DCP_STEP_COMPLETE;
-    return complete;
+/* The oldest of the newest `keep` steps that are complete on every node; *found = 0: there are
+ * fewer. */
+static int find_oldest_kept(dcp_store *store, const dcp_step *steps, size_t n, uint64_t *oldest,
+                            int *found, dcp_error *err) {
+    int status = DCP_OK;
+    *found = 1;
+    *oldest = UINT64_MAX;
+    for (uint32_t i = 0; i < store->options.keep && *found && !status; i++)
+        status = nodes_newest_step(store, steps, n, oldest, found, err);
+    return status;
 }
 
-/* steps[i] of the ascending list has had its time. Complete steps of the same number stand before
- * an abandoned one in the list, but are newer than it. */
-static int is_outlived(const dcp_store *store, const dcp_step *steps, size_t i, size_t n) {
-    if (steps[i].kind == DCP_STEP_PARTIAL) return 0;
-    int is_complete = steps[i].kind == DCP_STEP_COMPLETE;
-    if (is_complete && store->has_intact && steps[i].step == store->newest_intact) return 0;
-    size_t first_newer = i + (size_t)is_complete;
-    while (!is_complete && first_newer > 0 && steps[first_newer - 1].step == steps[i].step)
-        first_newer--;
-    return complete_from(steps, first_newer, n) >= store->options.keep;
+/* Has had its time. An abandoned step is older than a complete one of the same number. */
+static int is_outlived(const dcp_store *store, const dcp_step *step, uint64_t oldest) {
+    if (step->kind == DCP_STEP_PARTIAL) return 0;
+    if (step->kind == DCP_STEP_ABANDONED) return step->step <= oldest;
+    if (store->has_intact && step->step == store->newest_intact) return 0;
+    return step->step < oldest;
 }
 
-void store_retain(dcp_store *store) {
-    if (store->options.keep == 0) return;
-    dcp_step *steps;
-    size_t n;
-    dcp_error err;
-    if (dcp_steps_list(store->dir, &steps, &n, &err) != DCP_OK) {
-        store_log(store, DCP_LOG_WARNING, "old steps stay: %s", err.message);
-        return;
-    }
-    for (size_t i = 0; i < n; i++)
-        if (is_outlived(store, steps, i, n) && store_discard(store, steps[i].name, &err) != DCP_OK)
-            store_log(store, DCP_LOG_WARNING, "an old step stays: %s", err.message);
+int store_retain(dcp_store *store, dcp_error *err) {
+    dcp_step *steps = NULL;
+    size_t n = 0;
+    uint64_t oldest;
+    int found;
+    dcp_error local;
+    if (store->options.keep == 0) return DCP_OK;
+    if (store_leads(store) && dcp_steps_list(store->dir, &steps, &n, &local) != DCP_OK)
+        store_log(store, DCP_LOG_WARNING, "old steps stay: %s", local.message);
+    int status = find_oldest_kept(store, steps, n, &oldest, &found, err);
+    for (size_t i = 0; i < n && !status && found; i++)
+        if (is_outlived(store, &steps[i], oldest) &&
+            store_discard(store, steps[i].name, &local) != DCP_OK)
+            store_log(store, DCP_LOG_WARNING, "an old step stays: %s", local.message);
     free(steps);
+    return status;
 }
 
 int store_abandon(dcp_store *store, dcp_error *err) {

@@ -1,5 +1,6 @@
-/* The store object: opened by all ranks, its directory touched by rank 0 alone, which holds the
- * lock for as long as the store is open. Other ranks know the directory's absolute path only. */
+/* The store object: opened by all ranks, each directory touched by its leader alone, which holds
+ * the lock for as long as the store is open. Other ranks know the directory's absolute path only. A
+ * shared store is a private one with a single node. */
 #include "store/store.h"
 
 #include <dirent.h>
@@ -14,6 +15,7 @@
 #include "comm/comm.h"
 #include "core/fail.h"
 #include "store/folder.h"
+#include "store/nodes.h"
 
 void store_log(const dcp_store *store, dcp_log_level level, const char *fmt, ...) {
     if (!store->options.log) return;
@@ -60,6 +62,7 @@ static dcp_store *allocate(dcp_comm *comm, const dcp_store_options *options) {
     if (!store) return NULL;
     store->comm = comm;
     store->dir_fd = store->lock_fd = -1;
+    store->nodes = 1;
     if (options) store->options = *options;
     store->options.tool = strdup(options && options->tool ? options->tool : "libdcp");
     store->dir = calloc(1, PATH_MAX);
@@ -68,26 +71,68 @@ static dcp_store *allocate(dcp_comm *comm, const dcp_store_options *options) {
     return NULL;
 }
 
-static int take_directory(dcp_store *store, const char *dir, dcp_error *err) {
-    int status = folder_open(dir, &store->dir_fd, store->dir, err);
-    if (status == DCP_OK) status = store_lock(store->dir_fd, store->dir, &store->lock_fd, err);
-    if (status == DCP_OK) store_clean(store);
+int store_leads(const dcp_store *store) { return store->comm->rank == store->leader; }
+
+static int open_directory(dcp_store *store, const char *dir, dcp_error *err) {
+    if (!store->options.private_dirs && store->comm->rank != 0) return DCP_OK;
+    if (!dir) return core_fail(err, DCP_ERR_ARG, "dcp_store_open: dir is NULL");
+    return folder_open(dir, &store->dir_fd, store->dir, err);
+}
+
+/* Leaders of nodes that are one directory after all, seen from several hosts, meet at its lock. */
+static int take_directory(dcp_store *store, dcp_error *err) {
+    if (!store_leads(store)) {
+        if (store->dir_fd >= 0) close(store->dir_fd);
+        store->dir_fd = -1;
+        return DCP_OK;
+    }
+    dcp_error why;
+    int status = store_lock(store->dir_fd, store->dir, &store->lock_fd, &why);
+    if (status == DCP_ERR_BUSY && store->nodes > 1)
+        return core_fail(err, status, "%s; a private store needs a directory of its own a node",
+                         why.message);
+    if (status != DCP_OK) return core_fail(err, status, "%s", why.message);
+    store_clean(store);
+    return DCP_OK;
+}
+
+/* What all ranks of a private store act upon together has to be the same on all of them. */
+static int agree_on_options(dcp_store *store, dcp_error *err) {
+    uint64_t is_private = store->options.private_dirs != 0;
+    uint64_t keep = is_private ? store->options.keep : 0;
+    uint64_t most[4] = {is_private, ~is_private, keep, ~keep};
+    int status = comm_allreduce(store->comm, most, 4, DCP_REDUCE_MAX, err);
+    if (status != DCP_OK) return status;
+    if (most[0] != ~most[1])
+        return core_fail(err, DCP_ERR_MISMATCH,
+                         "dcp_store_open: private_dirs is set on some ranks and not on others");
+    if (most[2] != ~most[3])
+        return core_fail(err, DCP_ERR_MISMATCH,
+                         "dcp_store_open: ranks passed different values for keep: from %llu to "
+                         "%llu",
+                         (unsigned long long)~most[3], (unsigned long long)most[2]);
+    return DCP_OK;
+}
+
+static int open_store(dcp_store *store, const char *dir, dcp_error *err) {
+    dcp_comm *comm = store->comm;
+    int status = agree_on_options(store, err);
+    if (status == DCP_OK) status = comm_agree(comm, open_directory(store, dir, err), err);
+    if (status == DCP_OK && store->options.private_dirs)
+        status = nodes_find(comm, store->dir_fd, store->dir, &store->leader, &store->nodes, err);
+    if (status == DCP_OK) status = comm_agree(comm, take_directory(store, err), err);
+    if (status == DCP_OK && !store->options.private_dirs)
+        status = comm_broadcast(comm, store->dir, PATH_MAX, 0, err);
     return status;
 }
 
 int dcp_store_open(dcp_comm *comm, const char *dir, const dcp_store_options *options,
                    dcp_store **out, dcp_error *err) {
     if (!comm || !out) return core_fail(err, DCP_ERR_ARG, "dcp_store_open: comm or out is NULL");
-    int status = DCP_OK;
     dcp_store *store = allocate(comm, options);
-    if (!store)
-        status = core_fail_memory(err, PATH_MAX + sizeof *store);
-    else if (comm->rank == 0 && !dir)
-        status = core_fail(err, DCP_ERR_ARG, "dcp_store_open: dir is NULL");
-    else if (comm->rank == 0)
-        status = take_directory(store, dir, err);
+    int status = store ? DCP_OK : core_fail_memory(err, PATH_MAX + sizeof *store);
     status = comm_agree(comm, status, err);
-    if (status == DCP_OK) status = comm_broadcast(comm, store->dir, PATH_MAX, 0, err);
+    if (status == DCP_OK) status = open_store(store, dir, err);
     if (status != DCP_OK) {
         dcp_store_close(store);
         return status;

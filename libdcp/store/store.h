@@ -8,9 +8,11 @@ struct save_layout; /* libdcp/save: the layout of the last file, kept for the ne
 
 struct dcp_store {
     dcp_comm *comm;            /* borrowed */
-    char *dir;                 /* absolute, as rank 0 resolved it; leaves room for a step's files */
+    char *dir;                 /* this rank's, absolute; leaves room for a step's files */
     dcp_store_options options; /* `tool` is a copy */
-    int dir_fd, lock_fd;       /* -1 on ranks other than 0 */
+    int leader;                /* the rank that works in this rank's directory; shared: 0 */
+    int nodes;                 /* directories; shared: 1 */
+    int dir_fd, lock_fd;       /* -1 on ranks that don't lead */
     uint64_t continue_from;    /* steps after it are abandoned before the first publication */
     int abandon_pending;
     uint64_t newest_intact; /* the one loaded or saved last */
@@ -22,21 +24,25 @@ struct dcp_store {
     void (*layout_free)(struct save_layout *layout);
 };
 
+/* Whether this rank leads its node. */
+int store_leads(const dcp_store *store);
+
 /* Waits for the save in flight, if there is one. */
 void store_settle(dcp_store *store);
 
-/* Collective. Rank 0 makes an empty `DIR/.tmp-step-N`; all ranks get its path (PATH_MAX bytes).
- * DCP_ERR_STATE where step-N exists, is not about to be abandoned, and options.replace is 0. */
+/* Collective. Leaders make an empty `DIR/.tmp-step-N`; each rank gets its node's (PATH_MAX bytes).
+ * DCP_ERR_STATE where step-N exists on all nodes, is not about to be abandoned, and options.replace
+ * is 0. */
 int store_begin(dcp_store *store, uint64_t step, char *tmp_path, dcp_error *err);
 
-/* Collective. The files in the temporary folder are complete and durable; rank 0 adds about.json
- * (the library's members: see about.h; `members_json`: an object with further ones, or NULL), makes
- * the folder durable, sets later steps aside where a run went back, renames, repoints `latest`,
- * and applies `keep`. The step counts as intact from then on. A failure to remove old steps is
- * logged, not returned. */
+/* Collective. The files in the temporary folders are complete and durable; leaders add about.json
+ * (the library's members: see about.h; `members_json`: an object with further ones, or NULL), make
+ * the folder durable and set later steps aside where a run went back; when all have done so, they
+ * rename; when all have done so, they repoint `latest` and apply `keep`. The step counts as intact
+ * from then on. A failure to remove old steps is logged, not returned. */
 int store_publish(dcp_store *store, uint64_t step, const char *members_json, dcp_error *err);
 
-/* Not collective; rank 0 removes the temporary folder of a save that failed. Never fails. */
+/* Not collective; leaders remove the temporary folder of a save that failed. Never fails. */
 void store_rollback(dcp_store *store, uint64_t step);
 
 /* "step-00000120" with the given prefix ("", ".tmp-", ".abandoned-") into name[64]. */

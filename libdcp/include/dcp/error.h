@@ -49,7 +49,8 @@ DCP_API const char *dcp_status_text(int status);
 DCP_API const char *dcp_version(void);
 
 /* Where messages go that are not failures: a fall-back taken, a step set aside. `line` has no
- * newline and is valid during the call. Called on rank 0 only. */
+ * newline and is valid during the call. Called on rank 0 only, for a private store (dcp/store.h) on
+ * the lowest rank of each node. */
 typedef enum dcp_log_level { DCP_LOG_INFO, DCP_LOG_WARNING } dcp_log_level;
 typedef void (*dcp_log_fn)(void *ctx, dcp_log_level level, const char *line);
 

@@ -1,5 +1,5 @@
-/* A store: a directory of steps, `DIR/step-00000120/`. One writer at a time holds it; readers need
- * no store (dcp/checkpoint.h). */
+/* A store: a directory of steps, `DIR/step-00000120/`, or one on each node. One writer at a time
+ * holds it; readers need no store (dcp/checkpoint.h). */
 #ifndef DCP_STORE_H
 #define DCP_STORE_H
 
@@ -14,9 +14,11 @@ extern "C" {
 typedef struct dcp_store dcp_store;
 
 typedef struct dcp_store_options {
-    uint32_t keep;    /* complete steps that stay after a save; 0: all */
-    int replace;      /* a save of a step that exists replaces it; 0: DCP_ERR_STATE */
-    int keep_latest;  /* leave DIR/latest alone: for tools whose steps are not a run's newest */
+    uint32_t keep;   /* complete steps that stay after a save; 0: all */
+    int replace;     /* a save of a step that exists replaces it; 0: DCP_ERR_STATE */
+    int keep_latest; /* leave DIR/latest alone: for tools whose steps are not a run's newest */
+    /* Each rank passes a directory of its own node: see below. On all ranks or on none. */
+    int private_dirs;
     const char *tool; /* the program that writes, for about.json; NULL: "libdcp" */
     dcp_log_fn log;   /* may be NULL */
     void *log_ctx;
@@ -25,7 +27,18 @@ typedef struct dcp_store_options {
 /* Opens `dir` for writing, making it where it is missing. Collective. Takes the exclusive lock
  * `DIR/.lock` and removes what a killed writer left (.tmp-* and .trash-*). `comm` is borrowed until
  * dcp_store_close; `options` may be NULL for all defaults and is copied.
- * DCP_ERR_BUSY: another writer holds it; the message names its host and pid.
+ *
+ * A shared store is one directory that all ranks see: rank 0's `dir` counts. Of a private store
+ * (options->private_dirs), which may lie on disks or in memory that only one node sees, every rank
+ * passes its own `dir`. The ranks to whom it is the same directory are a node; a node's lowest rank
+ * does there what rank 0 does in a shared store, its log included. Only DCP_LAYOUT_SHARDED can be
+ * saved into it: a rank's shard goes to its own node, and each node has the folder of every step,
+ * with about.json. A step gets its name on all nodes or on none; what a kill in between leaves on
+ * some nodes only is no complete step (dcp_checkpoint_open_private), is replaced by a save of that
+ * step, and goes with the older ones by `keep`.
+ * DCP_ERR_BUSY: another writer holds it; the message names its host and pid. Also where two hosts
+ * pass one shared directory as private.
+ * DCP_ERR_MISMATCH: private_dirs on some ranks only, or different values of `keep` for it.
  * DCP_ERR_IO: not a directory, not writable. */
 DCP_API int dcp_store_open(dcp_comm *comm, const char *dir, const dcp_store_options *options,
                            dcp_store **out, dcp_error *err);
