@@ -37,6 +37,9 @@ int plan_same(dcp_comm *comm, const plan_value *values, size_t n, dcp_error *err
 /* "rank 3" or "ranks 0-2, 5" of the ranks marked in `member`. */
 void plan_ranks_print(const unsigned char *member, int size, char *text, size_t bytes);
 
+/* A checksum of names, dtypes and shapes. Not collective. */
+uint64_t plan_fingerprint(state_tensor *const *sorted, size_t n);
+
 typedef struct plan_box {
     size_t tensor; /* in the sorted array */
     const state_box *box;

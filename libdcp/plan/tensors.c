@@ -21,7 +21,7 @@ static void put_head(const dcp_tensor *t, unsigned char *out) {
     for (uint32_t d = 0; d < t->ndim; d++) put_u64(out + 8 + 8 * d, t->shape[d]);
 }
 
-static uint64_t fingerprint(state_tensor *const *sorted, size_t n) {
+uint64_t plan_fingerprint(state_tensor *const *sorted, size_t n) {
     uint64_t raw = ~0ULL;
     unsigned char head[HEAD];
     for (size_t i = 0; i < n; i++) {
@@ -118,7 +118,7 @@ free_list:
 }
 
 int plan_tensors(dcp_comm *comm, state_tensor *const *sorted, size_t n, dcp_error *err) {
-    uint64_t hash = fingerprint(sorted, n), bounds[2] = {hash, ~hash};
+    uint64_t hash = plan_fingerprint(sorted, n), bounds[2] = {hash, ~hash};
     int status = comm_allreduce(comm, bounds, 2, DCP_REDUCE_MIN, err);
     if (status) return status;
     return bounds[0] == ~bounds[1] ? DCP_OK : explain(comm, sorted, n, err);

@@ -28,6 +28,7 @@ int save_global(dcp_store *store, const save_request *r, const struct save_layou
         status = core_fail_memory(err, strlen(r->meta));
     status = comm_agree(store->comm, status, err);
     if (!status) status = image_write(&im, report, err);
+    if (!status) history_take(store->noted, r, im.sums);
     if (!status) status = image_finish(&im, report, err);
     image_free(&im);
     return status;

@@ -125,6 +125,7 @@ static int plan_anew(dcp_store *store, const save_request *r, uint64_t key, uint
     plan->layout = r->layout;
     plan->shards = r->shards;
     plan->meta_bytes = meta_bytes;
+    plan->tensors = plan_fingerprint(r->sorted, r->n);
     status = plan_tensors(store->comm, r->sorted, r->n, err);
     if (!status) status = plan_exchange(store->comm, r->sorted, r->n, 1, &plan->boxes, err);
     if (!status && r->layout == DCP_LAYOUT_GLOBAL)

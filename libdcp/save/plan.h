@@ -12,6 +12,7 @@ struct save_layout {
     dcp_layout layout;
     int shards;
     uint64_t meta_bytes;
+    uint64_t tensors; /* fingerprint of all tensors, the same on all ranks */
     plan_boxes boxes; /* box pointers are those of the state planned last: see save_plan */
     save_file file;   /* layout global */
 };

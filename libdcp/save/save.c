@@ -121,6 +121,21 @@ static int publish(dcp_store *store, const save_request *r, const dcp_report *re
     return status;
 }
 
+/* Collective: into the folder, and from there under the step's name. */
+static int write_step(dcp_store *store, const save_request *r, const struct save_layout *plan,
+                      const char *folder, save_watch *watch, double start, dcp_report *report,
+                      dcp_error *err) {
+    int status = comm_agree(store->comm, history_make(r, plan, &store->noted, err), err);
+    if (!status)
+        status = (r->layout == DCP_LAYOUT_SHARDED ? save_sharded : save_global)(
+            store, r, plan, folder, watch, report, err);
+    double written = clock_now();
+    if (!status) status = publish(store, r, report, start, err);
+    history_keep(store, status, r, report);
+    report->publish_s += clock_now() - written;
+    return status;
+}
+
 int save_run(dcp_store *store, const save_request *r, save_watch *watch, dcp_report *report,
              dcp_error *err) {
     char folder[PATH_MAX];
@@ -136,12 +151,8 @@ int save_run(dcp_store *store, const save_request *r, save_watch *watch, dcp_rep
         return status;
     }
     report->plan_s = clock_now() - start;
-    status = (r->layout == DCP_LAYOUT_SHARDED ? save_sharded : save_global)(store, r, plan, folder,
-                                                                            watch, report, err);
-    double written = clock_now();
-    if (!status) status = publish(store, r, report, start, err);
+    status = write_step(store, r, plan, folder, watch, start, report, err);
     if (status) store_rollback(store, r->step);
-    report->publish_s += clock_now() - written;
     report->total_s = clock_now() - start;
     return status;
 }

@@ -2,7 +2,7 @@
 #ifndef DCP_SAVE_SAVE_H
 #define DCP_SAVE_SAVE_H
 
-#include "save/plan.h"
+#include "save/history.h"
 
 /* Checks and copies the arguments of a save. Not collective; to be freed in either case. */
 int save_request_make(const dcp_store *store, uint64_t step, const dcp_state *state,
@@ -17,7 +17,7 @@ int save_turn(dcp_store *store, const dcp_save_options *options, dcp_error *err)
 int save_run(dcp_store *store, const save_request *r, save_watch *watch, dcp_report *report,
              dcp_error *err);
 
-/* Collective: write the files of a step into `folder`. */
+/* Collective: write the files of a step into `folder`, and fill store->noted. */
 int save_global(dcp_store *store, const save_request *request, const struct save_layout *plan,
                 const char *folder, save_watch *watch, dcp_report *report, dcp_error *err);
 int save_sharded(dcp_store *store, const save_request *request, const struct save_layout *plan,

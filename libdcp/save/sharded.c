@@ -251,6 +251,7 @@ int save_sharded(dcp_store *store, const save_request *r, const struct save_layo
     if (!status) status = comm_allreduce(store->comm, all.sums, all.blocks, DCP_REDUCE_XOR, err);
     if (!status) status = share_meta(store->comm, r->meta, &meta, err);
     if (status) goto free_all;
+    history_take(store->noted, r, all.sums);
     uint64_t id = state_id(r, &all);
     for (size_t i = 0; i < all.n && !status; i++) {
         status = shard_meta(&all.list[i], meta, plan->shards, id, err);

@@ -150,6 +150,7 @@ void dcp_store_close(dcp_store *store) {
     store_settle(store);
     dcp_comm_destroy(store->twin);
     if (store->layout_free) store->layout_free(store->layout);
+    if (store->history_free) store->history_free(store->history);
     if (store->lock_fd >= 0) close(store->lock_fd);
     if (store->dir_fd >= 0) close(store->dir_fd);
     free((char *)store->options.tool);

@@ -4,7 +4,8 @@
 
 #include "dcp/store.h"
 
-struct save_layout; /* libdcp/save: the layout of the last file, kept for the next */
+struct save_layout;  /* libdcp/save: the layout of the last file, kept for the next */
+struct save_history; /* and what it held */
 
 struct dcp_store {
     dcp_comm *comm;            /* borrowed */
@@ -22,6 +23,9 @@ struct dcp_store {
     dcp_comm *twin; /* the communicator of the thread that saves; NULL until it is needed */
     struct save_layout *layout;
     void (*layout_free)(struct save_layout *layout);
+    struct save_history *history; /* of the save published last; NULL: none yet */
+    struct save_history *noted;   /* of the save under way */
+    void (*history_free)(struct save_history *history);
 };
 
 /* Whether this rank leads its node. */

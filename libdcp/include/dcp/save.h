@@ -44,13 +44,14 @@ typedef struct dcp_save_options {
 
 /* Where a save's or load's time went, in seconds of this rank; and its size. */
 typedef struct dcp_report {
-    uint64_t bytes;    /* tensor bytes of all ranks */
-    double total_s;    /* the whole call */
-    double plan_s;     /* agreeing on tensors and boxes, laying the file out */
-    double exchange_s; /* edge bytes and small pieces travelling between ranks */
-    double transfer_s; /* positioned writes or reads, and the checksums beside them */
-    double sync_s;     /* making the data durable; for a load: comparing checksums */
-    double publish_s;  /* tables, about.json, rename, retention */
+    uint64_t bytes;     /* tensor bytes of all ranks */
+    uint64_t unchanged; /* tensors with the same bytes as in the store's previous save */
+    double total_s;     /* the whole call */
+    double plan_s;      /* agreeing on tensors and boxes, laying the file out */
+    double exchange_s;  /* edge bytes and small pieces travelling between ranks */
+    double transfer_s;  /* positioned writes or reads, and the checksums beside them */
+    double sync_s;      /* making the data durable; for a load: comparing checksums */
+    double publish_s;   /* tables, about.json, rename, retention */
 } dcp_report;
 
 /* Writes `state` as `step` of `store`: complete and durable when it returns DCP_OK. Collective.
@@ -64,7 +65,11 @@ typedef struct dcp_report {
  * rank, with the copy at a fence the greater of that and options->staging_bytes + 16 MiB.
  * DCP_ERR_MISMATCH: ranks disagree about a tensor, or boxes overlap or leave elements out.
  * DCP_ERR_STATE: the step exists. DCP_ERR_BUSY: options->when_busy. DCP_ERR_NO_SPACE: found before
- * data moves where the file system can tell. */
+ * data moves where the file system can tell.
+ * Rank 0 logs a warning (dcp_store_options.log) where an update seems not to have reached what is
+ * saved: the step is later than that of the store's previous save of the same tensors and no byte
+ * outside /files differs from it; or tensors under /optimizer do, but none under /model, or the
+ * other way round. */
 DCP_API int dcp_save(dcp_store *store, uint64_t step, const dcp_state *state, const char *json,
                      const dcp_save_options *options, dcp_report *report, dcp_error *err);
 
@@ -80,10 +85,10 @@ typedef struct dcp_saving dcp_saving;
  * other ranks. Else nothing happens before dcp_save_fence or dcp_save_wait, which do it then.
  *
  * One save of a store is in flight at a time: another dcp_save_async or dcp_save waits for it first
- * (its outcome still is for its own dcp_save_wait) or is refused, as options->when_busy says; so wait
- * dcp_store_continue_from,
- * dcp_store_mark_intact and dcp_store_close. The store's log function is called from the thread.
- * Failures of the arguments are returned here, all others by dcp_save_wait. */
+ * (its outcome still is for its own dcp_save_wait) or is refused, as options->when_busy says; so
+ * wait dcp_store_continue_from, dcp_store_mark_intact and dcp_store_close. The store's log function
+ * is called from the thread. Failures of the arguments are returned here, all others by
+ * dcp_save_wait. */
 DCP_API int dcp_save_async(dcp_store *store, uint64_t step, const dcp_state *state,
                            const char *json, const dcp_save_options *options, dcp_saving **out,
                            dcp_error *err);
