@@ -9,8 +9,9 @@
 
 dcp_comm *comm_create(const dcp_comm_ops *ops, void *ctx, void (*destroy_ctx)(void *ctx), int rank,
                       int size) {
-    dcp_comm *comm = calloc(1, sizeof *comm);
+    dcp_comm *comm = calloc(1, sizeof *comm + (size_t)size * sizeof *comm->eights);
     if (!comm) return NULL;
+    for (int r = 0; r < size; r++) comm->eights[r] = sizeof *comm->eights;
     comm->ops = size == 1 ? comm_alone : *ops;
     comm->ctx = ctx;
     comm->destroy_ctx = destroy_ctx;

@@ -16,6 +16,7 @@ struct dcp_comm {
      * and that sleeps while it waits. NULL: there can be none. */
     int (*make_twin)(struct dcp_comm *comm, struct dcp_comm **out, dcp_error *err);
     int rank, size;
+    uint64_t eights[]; /* an 8 for each rank: the sizes of an all-to-all of one u64 */
 };
 
 /* The collectives of one rank alone, which every communicator of size 1 uses. */

@@ -22,20 +22,13 @@ unsigned char *comm_append(comm_message *message, uint64_t bytes) {
 
 int comm_exchange(dcp_comm *comm, const comm_message *send, const uint64_t *send_bytes,
                   comm_message *receive, uint64_t *receive_bytes, dcp_error *err) {
-    int n = comm->size;
-    uint64_t *eights = malloc((size_t)n * sizeof *eights), total = 0;
-    int status = comm_agree(comm, eights ? DCP_OK : core_fail_memory(err, (uint64_t)n * 8), err);
-    if (status) goto free_eights;
-    for (int r = 0; r < n; r++) eights[r] = sizeof *eights;
-    status = comm_alltoall(comm, send_bytes, eights, receive_bytes, eights, err);
-    if (status) goto free_eights;
-    for (int r = 0; r < n; r++) total += receive_bytes[r];
+    uint64_t total = 0;
+    int status = comm_alltoall(comm, send_bytes, comm->eights, receive_bytes, comm->eights, err);
+    if (status) return status;
+    for (int r = 0; r < comm->size; r++) total += receive_bytes[r];
     receive->bytes = 0;
     if (!comm_append(receive, total)) status = core_fail_memory(err, total);
     status = comm_agree(comm, status, err);
-    if (!status)
-        status = comm_alltoall(comm, send->data, send_bytes, receive->data, receive_bytes, err);
-free_eights:
-    free(eights);
-    return status;
+    if (status) return status;
+    return comm_alltoall(comm, send->data, send_bytes, receive->data, receive_bytes, err);
 }

@@ -11,15 +11,17 @@
 #include "core/fail.h"
 #include "plan/plan.h"
 
+/* A box as it came. */
 typedef struct home_box {
-    size_t tensor;
+    const unsigned char *wire;
     size_t answer; /* its place in the message back */
-    cover_box cover;
 } home_box;
 
 typedef struct home {
-    home_box *boxes;
+    home_box *boxes; /* by tensor; within one as they came */
     size_t n;
+    size_t *starts;    /* of each of this home's tensors in `boxes`, and the end */
+    size_t most;       /* boxes of a tensor */
     uint32_t *answers; /* a box: 2 * keeper's rank, + 1 where it is the one kept */
     uint64_t *answer_bytes;
 } home;
@@ -41,76 +43,79 @@ static int collect(const dcp_comm *comm, state_tensor *const *sorted, size_t n, 
     return 1;
 }
 
-/* The boxes' numbers ordered by home: a counting sort. starts[r] is the first of home r. */
-static size_t *order_by_home(const plan_boxes *plan, int size, size_t *starts) {
-    size_t *order = malloc((plan->n + 1) * sizeof *order), n = (size_t)size;
-    if (!order) return NULL;
-    memset(starts, 0, (n + 1) * sizeof *starts);
-    for (size_t i = 0; i < plan->n; i++) starts[plan->boxes[i].tensor % n + 1]++;
-    for (size_t r = 0; r < n; r++) starts[r + 1] += starts[r];
-    for (size_t i = 0; i < plan->n; i++) order[starts[plan->boxes[i].tensor % n]++] = i;
-    for (size_t r = n; r > 0; r--) starts[r] = starts[r - 1];
-    starts[0] = 0;
+/* The boxes' numbers ordered by home: a counting sort. */
+static size_t *order_by_home(const plan_boxes *plan, int size) {
+    size_t n = (size_t)size, *order = malloc((plan->n + 1) * sizeof *order);
+    size_t *next = calloc(n + 1, sizeof *next);
+    for (size_t i = 0; i < plan->n && next; i++) next[plan->boxes[i].tensor % n + 1]++;
+    for (size_t r = 0; r < n && next; r++) next[r + 1] += next[r];
+    for (size_t i = 0; i < plan->n && order && next; i++)
+        order[next[plan->boxes[i].tensor % n]++] = i;
+    if (!next) {
+        free(order);
+        order = NULL;
+    }
+    free(next);
     return order;
 }
 
-static int pack_box(const state_tensor *t, const plan_box *b, comm_message *out) {
-    uint32_t dims = box_dims(t->tensor.ndim);
-    unsigned char *at = comm_append(out, 8ULL * wire_words(t));
-    if (!at) return 0;
-    uint64_t head[2] = {b->tensor, (uint64_t)b->rank};
-    memcpy(at, head, sizeof head);
-    memcpy(at + 16, b->box->box.start, 8ULL * dims);
-    memcpy(at + 16 + 8ULL * dims, b->box->box.count, 8ULL * dims);
-    return 1;
+/* The next box of a message; *tensor is its number. */
+static const unsigned char *next_box(state_tensor *const *sorted, const unsigned char *at,
+                                     size_t *tensor) {
+    uint64_t head;
+    memcpy(&head, at, sizeof head);
+    *tensor = head;
+    return at + 8ULL * wire_words(sorted[head]);
 }
 
-/* *order_out: the boxes' numbers in the order in which they go out. */
-static int pack(state_tensor *const *sorted, const plan_boxes *plan, int size, comm_message *out,
-                uint64_t *bytes, size_t **order_out) {
-    size_t *starts = malloc(((size_t)size + 1) * sizeof *starts);
-    size_t *order = starts ? order_by_home(plan, size, starts) : NULL;
-    int ok = order != NULL;
-    for (int r = 0; r < size && ok; r++) {
-        uint64_t before = out->bytes;
-        for (size_t i = starts[r]; i < starts[r + 1] && ok; i++) {
-            const plan_box *b = &plan->boxes[order[i]];
-            ok = pack_box(sorted[b->tensor], b, out);
-        }
-        bytes[r] = out->bytes - before;
-    }
-    free(starts);
-    *order_out = order;
-    return ok;
-}
-
-static int unpack(state_tensor *const *sorted, const comm_message *in, const uint64_t *bytes,
-                  int size, home *h) {
-    h->boxes = calloc(in->bytes / 32 + 1, sizeof *h->boxes); /* a box takes 32 bytes at least */
-    h->answers = calloc(in->bytes / 32 + 1, sizeof *h->answers);
+/* Counts the boxes of each of this home's tensors; tensor i is number i / size of them. */
+static int count_boxes(state_tensor *const *sorted, size_t n, const comm_message *in,
+                       const uint64_t *bytes, int size, home *h) {
+    size_t mine = n / (size_t)size + 1, tensor;
+    h->starts = calloc(mine + 1, sizeof *h->starts);
     h->answer_bytes = calloc((size_t)size, sizeof *h->answer_bytes);
-    if (!h->boxes || !h->answers || !h->answer_bytes) return 0;
+    if (!h->starts || !h->answer_bytes) return 0;
     const unsigned char *at = in->data;
     for (int r = 0; r < size; r++)
-        for (const unsigned char *end = at + bytes[r]; at < end;
-             h->answer_bytes[r] += sizeof *h->answers) {
-            uint64_t head[2];
-            memcpy(head, at, sizeof head);
-            uint32_t dims = box_dims(sorted[head[0]]->tensor.ndim);
-            home_box *b = &h->boxes[h->n];
-            *b = (home_box){.tensor = head[0], .answer = h->n, .cover.rank = (int)head[1]};
-            memcpy(b->cover.box.start, at + 16, 8ULL * dims);
-            memcpy(b->cover.box.count, at + 16 + 8ULL * dims, 8ULL * dims);
-            at += 8ULL * wire_words(sorted[head[0]]);
-            h->n++;
+        for (const unsigned char *end = at + bytes[r]; at < end; h->n++) {
+            at = next_box(sorted, at, &tensor);
+            h->starts[tensor / (size_t)size + 1]++;
+            h->answer_bytes[r] += sizeof *h->answers;
         }
+    for (size_t i = 1; i <= mine; i++) {
+        if (h->starts[i] > h->most) h->most = h->starts[i];
+        h->starts[i] += h->starts[i - 1];
+    }
     return 1;
 }
 
-static int by_tensor(const void *a, const void *b) {
-    const home_box *x = a, *y = b;
-    if (x->tensor != y->tensor) return x->tensor < y->tensor ? -1 : 1;
-    return (x->answer > y->answer) - (x->answer < y->answer);
+/* Orders what came by tensor: a counting sort. */
+static int unpack(state_tensor *const *sorted, size_t n, const comm_message *in,
+                  const uint64_t *bytes, int size, home *h) {
+    if (!count_boxes(sorted, n, in, bytes, size, h)) return 0;
+    h->boxes = malloc((h->n + 1) * sizeof *h->boxes);
+    h->answers = calloc(h->n + 1, sizeof *h->answers);
+    if (!h->boxes || !h->answers) return 0;
+    size_t tensor, mine = n / (size_t)size + 1;
+    const unsigned char *at = in->data;
+    for (size_t i = 0; i < h->n; i++) {
+        const unsigned char *after = next_box(sorted, at, &tensor);
+        h->boxes[h->starts[tensor / (size_t)size]++] = (home_box){at, i};
+        at = after;
+    }
+    for (size_t i = mine; i > 0; i--) h->starts[i] = h->starts[i - 1];
+    h->starts[0] = 0;
+    return 1;
+}
+
+static cover_box read_box(const home_box *b, uint32_t dims) {
+    uint64_t head[2];
+    cover_box box = {.tag = b->answer};
+    memcpy(head, b->wire, sizeof head);
+    box.rank = (int)head[1];
+    memcpy(box.box.start, b->wire + 16, 8ULL * dims);
+    memcpy(box.box.count, b->wire + 16 + 8ULL * dims, 8ULL * dims);
+    return box;
 }
 
 static int explain(const dcp_tensor *t, cover_result result, const cover_box *a, const cover_box *b,
@@ -130,20 +135,16 @@ static int explain(const dcp_tensor *t, cover_result result, const cover_box *a,
 }
 
 /* Judges the tensors whose home this rank is. */
-static int judge(const dcp_comm *comm, state_tensor *const *sorted, size_t n, home *h, int strict,
-                 unsigned char *exact, dcp_error *err) {
-    qsort(h->boxes, h->n, sizeof *h->boxes, by_tensor);
-    cover_box *boxes = malloc((h->n + 1) * sizeof *boxes);
-    int status = boxes ? DCP_OK : core_fail_memory(err, h->n * sizeof *boxes);
-    size_t at = 0;
+static int judge(const dcp_comm *comm, state_tensor *const *sorted, size_t n, const home *h,
+                 int strict, unsigned char *exact, dcp_error *err) {
+    cover_box *boxes = malloc((h->most + 1) * sizeof *boxes);
+    int status = boxes ? DCP_OK : core_fail_memory(err, h->most * sizeof *boxes);
     for (size_t i = (size_t)comm->rank; i < n && !status; i += (size_t)comm->size) {
-        size_t count = 0, first = 0, second = 0;
-        for (; at + count < h->n && h->boxes[at + count].tensor == i; count++) {
-            boxes[count] = h->boxes[at + count].cover;
-            boxes[count].tag = h->boxes[at + count].answer;
-        }
-        at += count;
+        const size_t *start = h->starts + i / (size_t)comm->size;
+        size_t count = start[1] - start[0], first = 0, second = 0;
         const dcp_tensor *t = &sorted[i]->tensor;
+        for (size_t k = 0; k < count; k++)
+            boxes[k] = read_box(&h->boxes[start[0] + k], box_dims(t->ndim));
         cover_result result = sorted[i]->bytes
                                   ? cover_check(t->ndim, t->shape, boxes, count, &first, &second)
                                   : COVER_EXACT;
@@ -158,11 +159,10 @@ static int judge(const dcp_comm *comm, state_tensor *const *sorted, size_t n, ho
 }
 
 /* Verdicts come back in the order in which boxes went out. */
-static void read_answers(plan_boxes *plan, const size_t *order, const unsigned char *answers) {
+static void read_answers(plan_boxes *plan, const size_t *order, const uint32_t *answers) {
     for (size_t i = 0; i < plan->n; i++) {
-        uint32_t answer = get_u32(answers + i * sizeof answer);
-        plan->boxes[order[i]].keeper = answer & 1;
-        plan->boxes[order[i]].keeper_rank = (int)(answer >> 1);
+        plan->boxes[order[i]].keeper = answers[i] & 1;
+        plan->boxes[order[i]].keeper_rank = (int)(answers[i] >> 1);
     }
 }
 
@@ -180,41 +180,92 @@ free_all:
     return status;
 }
 
+typedef struct talk {
+    comm_message send, receive;
+    uint64_t *bytes, *received; /* a rank */
+    size_t *order;              /* the boxes' numbers as they went out */
+    uint32_t *answers;          /* to them */
+    uint64_t *answer_bytes;     /* from each rank */
+    home home;
+} talk;
+
+static unsigned char *pack_box(const state_tensor *t, const plan_box *b, unsigned char *at) {
+    uint32_t dims = box_dims(t->tensor.ndim);
+    uint64_t head[2] = {b->tensor, (uint64_t)b->rank};
+    memcpy(at, head, sizeof head);
+    memcpy(at + 16, b->box->box.start, 8ULL * dims);
+    memcpy(at + 16 + 8ULL * dims, b->box->box.count, 8ULL * dims);
+    return at + 8ULL * wire_words(t);
+}
+
+/* The message to the homes, and how much each will answer. */
+static int pack(state_tensor *const *sorted, const plan_boxes *plan, int size, talk *t) {
+    uint64_t total = 0;
+    t->order = order_by_home(plan, size);
+    for (size_t i = 0; i < plan->n; i++) {
+        const plan_box *b = &plan->boxes[i];
+        uint64_t bytes = 8ULL * wire_words(sorted[b->tensor]);
+        t->bytes[b->tensor % (size_t)size] += bytes;
+        t->answer_bytes[b->tensor % (size_t)size] += sizeof *t->answers;
+        total += bytes;
+    }
+    unsigned char *at = comm_append(&t->send, total);
+    for (size_t i = 0; i < plan->n && at && t->order; i++) {
+        const plan_box *b = &plan->boxes[t->order[i]];
+        at = pack_box(sorted[b->tensor], b, at);
+    }
+    return at && t->order;
+}
+
+static int prepare(dcp_comm *comm, state_tensor *const *sorted, size_t n, plan_boxes *plan, talk *t,
+                   dcp_error *err) {
+    size_t size = (size_t)comm->size;
+    t->bytes = calloc(3 * size, sizeof *t->bytes);
+    if (!t->bytes || !collect(comm, sorted, n, plan)) return core_fail_memory(err, n);
+    t->received = t->bytes + size;
+    t->answer_bytes = t->received + size;
+    t->answers = malloc((plan->n + 1) * sizeof *t->answers);
+    if (!t->answers || !pack(sorted, plan, comm->size, t)) return core_fail_memory(err, plan->n);
+    return DCP_OK;
+}
+
+/* Boxes to their homes, verdicts back. */
+static int ask_homes(dcp_comm *comm, state_tensor *const *sorted, size_t n, int strict,
+                     plan_boxes *plan, talk *t, dcp_error *err) {
+    int status = comm_exchange(comm, &t->send, t->bytes, &t->receive, t->received, err);
+    if (status) return status;
+    if (!unpack(sorted, n, &t->receive, t->received, comm->size, &t->home))
+        status = core_fail_memory(err, t->receive.bytes);
+    else
+        status = judge(comm, sorted, n, &t->home, strict, plan->exact, err);
+    status = comm_agree(comm, status, err);
+    if (status) return status;
+    status = comm_alltoall(comm, t->home.answers, t->home.answer_bytes, t->answers, t->answer_bytes,
+                           err);
+    if (!status) read_answers(plan, t->order, t->answers);
+    return status;
+}
+
+static void talk_free(talk *t) {
+    free(t->order);
+    free(t->answers);
+    free(t->receive.data);
+    free(t->send.data);
+    free(t->bytes);
+    free(t->home.boxes);
+    free(t->home.starts);
+    free(t->home.answers);
+    free(t->home.answer_bytes);
+}
+
 int plan_exchange(dcp_comm *comm, state_tensor *const *sorted, size_t n, int strict,
                   plan_boxes *out, dcp_error *err) {
     plan_boxes plan = {0};
-    home h = {0};
-    comm_message send = {0}, receive = {0}, answers = {0};
-    uint64_t *bytes = calloc(2 * (size_t)comm->size, sizeof *bytes);
-    uint64_t *received = bytes ? bytes + comm->size : NULL;
-    size_t *order = NULL;
-    int status = DCP_OK;
-    if (!bytes || !collect(comm, sorted, n, &plan) ||
-        !pack(sorted, &plan, comm->size, &send, bytes, &order))
-        status = core_fail_memory(err, send.bytes + n);
-    status = comm_agree(comm, status, err);
-    if (!status) status = comm_exchange(comm, &send, bytes, &receive, received, err);
-    if (status) goto free_all;
-    if (!unpack(sorted, &receive, received, comm->size, &h))
-        status = core_fail_memory(err, receive.bytes);
-    else
-        status = judge(comm, sorted, n, &h, strict, plan.exact, err);
-    status = comm_agree(comm, status, err);
-    if (status) goto free_all;
-    comm_message back = {.data = (unsigned char *)h.answers};
-    status = comm_exchange(comm, &back, h.answer_bytes, &answers, received, err);
-    if (status) goto free_all;
-    read_answers(&plan, order, answers.data);
-    status = share_exact(comm, &plan, n, err);
-free_all:
-    free(order);
-    free(answers.data);
-    free(receive.data);
-    free(send.data);
-    free(bytes);
-    free(h.boxes);
-    free(h.answers);
-    free(h.answer_bytes);
+    talk t = {0};
+    int status = comm_agree(comm, prepare(comm, sorted, n, &plan, &t, err), err);
+    if (!status) status = ask_homes(comm, sorted, n, strict, &plan, &t, err);
+    if (!status) status = share_exact(comm, &plan, n, err);
+    talk_free(&t);
     if (status)
         plan_boxes_free(&plan);
     else

@@ -1,0 +1,101 @@
+/* The library's functions that touch files are replaced here (--wrap), and choosing the windows,
+ * the last thing that is planned, ends the save or load. */
+#include "planned.h"
+
+#include <time.h>
+
+#include "copy/window.h"
+#include "core/fail.h"
+#include "heap.h"
+#include "world.h"
+
+int __real_windows_find(dcp_comm *comm, const piece *pieces, size_t n, uint64_t file_bytes,
+                        windows *out, dcp_error *err);
+int __real_skeleton_build(index_row *rows, size_t n, dcp_layout layout, uint64_t meta_bytes,
+                          skeleton *out, dcp_error *err);
+int __wrap_windows_find(dcp_comm *comm, const piece *pieces, size_t n, uint64_t file_bytes,
+                        windows *out, dcp_error *err);
+int __wrap_skeleton_build(index_row *rows, size_t n, dcp_layout layout, uint64_t meta_bytes,
+                          skeleton *out, dcp_error *err);
+int __wrap_store_begin(dcp_store *store, uint64_t step, char *folder, dcp_error *err);
+void __wrap_store_rollback(dcp_store *store, uint64_t step);
+int __wrap_io_create(const char *path, uint64_t bytes, dcp_error *err);
+int __wrap_io_open(const char *path, int writing, io_file *out, dcp_error *err);
+int __wrap_io_queue_create(io_queue **out, dcp_error *err);
+void __wrap_io_queue_destroy(io_queue *queue);
+
+static planned *current;
+static double started;
+
+double planned_clock_ms(void) {
+    struct timespec t;
+    clock_gettime(CLOCK_THREAD_CPUTIME_ID, &t);
+    return (double)t.tv_sec * 1e3 + (double)t.tv_nsec / 1e6;
+}
+
+int __wrap_skeleton_build(index_row *rows, size_t n, dcp_layout layout, uint64_t meta_bytes,
+                          skeleton *out, dcp_error *err) {
+    double start = planned_clock_ms();
+    size_t before = heap_now();
+    int status = __real_skeleton_build(rows, n, layout, meta_bytes, out, err);
+    current->layout_ms += planned_clock_ms() - start;
+    current->layout_bytes += heap_now() - before;
+    return status;
+}
+
+int __wrap_windows_find(dcp_comm *comm, const piece *pieces, size_t n, uint64_t file_bytes,
+                        windows *out, dcp_error *err) {
+    int status = __real_windows_find(comm, pieces, n, file_bytes, out, err);
+    current->cpu_ms = planned_clock_ms() - started - current->layout_ms;
+    current->peak_bytes = heap_peak();
+    current->pieces = n;
+    if (status) return status;
+    current->reached = 1;
+    windows_free(out);
+    return core_fail(err, DCP_ERR_STATE, "planned");
+}
+
+int __wrap_store_begin(dcp_store *store, uint64_t step, char *folder, dcp_error *err) {
+    (void)store, (void)step, (void)err;
+    folder[0] = 0;
+    return DCP_OK;
+}
+
+void __wrap_store_rollback(dcp_store *store, uint64_t step) { (void)store, (void)step; }
+
+int __wrap_io_create(const char *path, uint64_t bytes, dcp_error *err) {
+    (void)path, (void)bytes, (void)err;
+    return DCP_OK;
+}
+
+int __wrap_io_open(const char *path, int writing, io_file *out, dcp_error *err) {
+    (void)path, (void)writing, (void)err;
+    *out = (io_file){.fd = -1};
+    return DCP_OK;
+}
+
+int __wrap_io_queue_create(io_queue **out, dcp_error *err) {
+    (void)err;
+    *out = NULL;
+    return DCP_OK;
+}
+
+void __wrap_io_queue_destroy(io_queue *queue) { (void)queue; }
+
+static void start(planned *out) {
+    *out = (planned){0};
+    current = out;
+    heap_start();
+    started = planned_clock_ms();
+}
+
+void planned_save(dcp_store *store, const dcp_state *state, planned *out, dcp_error *err) {
+    start(out);
+    dcp_save(store, 1, state, NULL, NULL, NULL, err);
+    out->kept_bytes = heap_now();
+}
+
+void planned_load(dcp_checkpoint *ckpt, const dcp_state *state, planned *out, dcp_error *err) {
+    start(out);
+    dcp_load(ckpt, state, NULL, err);
+}

@@ -1,0 +1,25 @@
+/* One rank's dcp_save or dcp_load from the call to the point where the first byte would move: there
+ * it is ended. Its files are not touched. */
+#ifndef TESTS_BENCH_SCALE_PLANNED_H
+#define TESTS_BENCH_SCALE_PLANNED_H
+
+#include "load/checkpoint.h"
+#include "save/save.h"
+
+typedef struct planned {
+    double cpu_ms;       /* without `layout_ms` */
+    double layout_ms;    /* HDF5's layout of the file: rank 0's, once */
+    size_t peak_bytes;   /* of the heap */
+    size_t layout_bytes; /* of them taken by HDF5's layout until then */
+    size_t kept_bytes;   /* a save: from save to save */
+    size_t pieces;       /* to move */
+    int reached;         /* the first byte's turn came */
+} planned;
+
+/* CPU time of this thread. */
+double planned_clock_ms(void);
+
+void planned_save(dcp_store *store, const dcp_state *state, planned *out, dcp_error *err);
+void planned_load(dcp_checkpoint *ckpt, const dcp_state *state, planned *out, dcp_error *err);
+
+#endif
