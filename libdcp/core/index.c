@@ -13,6 +13,8 @@
 
 enum { DTYPE_BYTES = 8, FIXED_BYTES = DTYPE_BYTES + 4 + 8 * DCP_MAX_DIMS + 24 };
 #define BOX_BYTES (16 * DCP_MAX_DIMS)
+#define LONGEST_PATH (DCP_MAX_PATH + 16) /* with its NUL, rounded up to 16 */
+#define LONGEST_ROW (LONGEST_PATH + FIXED_BYTES + BOX_BYTES)
 
 uint64_t index_path_bytes(const index_row *rows, size_t n) {
     size_t longest = 0;
@@ -62,42 +64,75 @@ static int decode_dtype(const unsigned char *p, dcp_dtype *out) {
     return dcp_dtype_parse(name, out) == DCP_OK;
 }
 
-/* The box of a row, and the size of the dataset that holds it. */
-static int decode_box(const unsigned char *p, dcp_layout layout, index_row *r) {
+/* The box of a row; what is wrong with it, its size or its place, or NULL. */
+static const char *decode_box(const unsigned char *p, const userblock *ub, index_row *r) {
     uint64_t tensor_bytes;
-    if (!tensor_size(r->tensor.dtype, r->tensor.ndim, r->tensor.shape, &tensor_bytes)) return 0;
+    if (!tensor_size(r->tensor.dtype, r->tensor.ndim, r->tensor.shape, &tensor_bytes))
+        return "its shape overflows";
     if (!r->tensor.ndim) r->tensor.shape[0] = 1;
     r->box = dcp_box_whole(&r->tensor);
-    if (layout == DCP_LAYOUT_SHARDED && r->tensor.ndim) {
+    if (ub->layout == DCP_LAYOUT_SHARDED && r->tensor.ndim) {
         get_dims(p, r->box.start);
         get_dims(p + 8 * DCP_MAX_DIMS, r->box.count);
         for (uint32_t d = 0; d < r->tensor.ndim; d++)
             if (r->box.start[d] > r->tensor.shape[d] ||
                 r->box.count[d] > r->tensor.shape[d] - r->box.start[d])
-                return 0;
+                return "its box lies outside of its tensor";
     }
     uint64_t elems = tensor_bytes ? dcp_box_elems(&r->box, r->tensor.ndim) : 0;
-    return r->bytes == elems * dcp_dtype_bytes(r->tensor.dtype);
+    if (r->bytes != elems * dcp_dtype_bytes(r->tensor.dtype))
+        return "its bytes are not those of its shape";
+    if (!r->bytes) return r->offset ? "it has an offset without bytes" : NULL;
+    if (r->offset < USERBLOCK_BYTES || r->offset > ub->file_bytes ||
+        r->bytes > ub->file_bytes - r->offset)
+        return "its data lies outside the file";
+    return NULL;
 }
 
-static int decode_row(const unsigned char *p, uint64_t path_bytes, const userblock *ub, char *path,
-                      index_row *r) {
-    const char *what;
-    memcpy(path, p, path_bytes);
+/* Decodes a row; what is wrong with it by itself, or NULL. `path` has room for path_bytes + 1. */
+static const char *decode_row(const unsigned char *in, uint64_t path_bytes, const userblock *ub,
+                              char *path, index_row *r) {
+    unsigned char again[LONGEST_ROW];
+    const unsigned char *p = in + path_bytes;
+    const char *wrong;
+    *r = (index_row){.tensor = {.path = path, .ndim = get_u32(p + 8)},
+                     .offset = get_u64(p + 76),
+                     .bytes = get_u64(p + 84),
+                     .crc = get_u64(p + 92)};
+    memcpy(path, in, path_bytes);
     path[path_bytes] = 0;
-    r->tensor.path = path;
-    p += path_bytes;
-    r->tensor.ndim = get_u32(p + 8);
     get_dims(p + 12, r->tensor.shape);
-    r->offset = get_u64(p + 76);
-    r->bytes = get_u64(p + 84);
-    r->crc = get_u64(p + 92);
-    if (!path_valid(path, &what) || r->tensor.ndim > DCP_MAX_DIMS ||
-        !decode_dtype(p, &r->tensor.dtype) || !decode_box(p + FIXED_BYTES, ub->layout, r))
-        return 0;
-    if (!r->bytes) return r->offset == 0;
-    return r->offset >= USERBLOCK_BYTES && r->offset <= ub->file_bytes &&
-           r->bytes <= ub->file_bytes - r->offset;
+    if (!path_valid(path, &wrong)) return wrong;
+    if (r->tensor.ndim > DCP_MAX_DIMS) return "it has more than 8 dimensions";
+    if (!decode_dtype(p, &r->tensor.dtype)) return "its dtype is unknown";
+    wrong = decode_box(p + FIXED_BYTES, ub, r);
+    if (wrong) return wrong;
+    index_encode(r, 1, path_bytes, ub->layout, again);
+    return memcmp(again, in, ub->row_bytes) ? "bytes that should be zero are not" : NULL;
+}
+
+/* Rows begin with their paths, padded with NUL, so bytes compare as paths do. */
+static int check_row(const unsigned char *table, uint64_t i, uint64_t path_bytes,
+                     const userblock *ub, const char *file, char *path, index_row *r,
+                     dcp_error *err) {
+    const unsigned char *row = table + i * ub->row_bytes;
+    const char *wrong = decode_row(row, path_bytes, ub, path, r);
+    if (!wrong && i && memcmp(row - ub->row_bytes, row, path_bytes) >= 0)
+        wrong = "its path does not follow the one before";
+    if (!wrong) return DCP_OK;
+    return core_fail(err, DCP_ERR_CORRUPT, "%s: index: row %llu is not valid: %s", file,
+                     (unsigned long long)i, wrong);
+}
+
+static int check_row_bytes(const userblock *ub, const char *file, uint64_t *path_bytes,
+                           dcp_error *err) {
+    uint64_t fixed = index_row_bytes(0, ub->layout);
+    *path_bytes = ub->row_bytes - fixed;
+    if (ub->row_bytes > fixed && *path_bytes % 16 == 0 && *path_bytes <= LONGEST_PATH &&
+        ub->rows <= ub->index.bytes)
+        return DCP_OK;
+    return core_fail(err, DCP_ERR_CORRUPT, "%s: index: rows of %llu bytes are not ours", file,
+                     (unsigned long long)ub->row_bytes);
 }
 
 static int by_offset(const void *a, const void *b) {
@@ -105,60 +140,91 @@ static int by_offset(const void *a, const void *b) {
     return (x->offset > y->offset) - (x->offset < y->offset);
 }
 
-static int disjoint(const index_row *rows, size_t n, const userblock *ub) {
-    const index_row **order = malloc((n + 1) * sizeof *order);
-    if (!order) return -1;
-    for (size_t i = 0; i < n; i++) order[i] = &rows[i];
-    qsort(order, n, sizeof *order, by_offset);
-    uint64_t end = 0;
-    int ok = 1;
-    for (size_t i = 0; i < n && ok; i++) {
-        if (!order[i]->bytes) continue;
-        ok = order[i]->offset >= end;
-        end = order[i]->offset + order[i]->bytes;
-        const file_range *tables[] = {&ub->index, &ub->blocks, &ub->meta};
-        for (int t = 0; t < 3; t++)
-            ok &= end <= tables[t]->offset ||
-                  order[i]->offset >= tables[t]->offset + tables[t]->bytes;
-    }
-    free(order);
-    return ok;
+static int shares_bytes(const index_row *r, const file_range *table) {
+    return r->offset + r->bytes > table->offset && r->offset < table->offset + table->bytes;
 }
 
-static int check_whole(const index_row *rows, const userblock *ub, uint64_t blocks,
-                       const char *path, dcp_error *err) {
+/* `order`: rows with bytes, ascending by offset. */
+static int check_disjoint(const index_row **order, size_t n, const userblock *ub, const char *file,
+                          dcp_error *err) {
+    for (size_t i = 0; i < n; i++) {
+        const index_row *r = order[i];
+        if (i && order[i - 1]->offset + order[i - 1]->bytes > r->offset)
+            return core_fail(err, DCP_ERR_CORRUPT, "%s: index: datasets %.300s and %.300s overlap",
+                             file, order[i - 1]->tensor.path, r->tensor.path);
+        if (shares_bytes(r, &ub->index) || shares_bytes(r, &ub->blocks) ||
+            shares_bytes(r, &ub->meta))
+            return core_fail(err, DCP_ERR_CORRUPT, "%s: index: dataset %.600s overlaps a table",
+                             file, r->tensor.path);
+    }
+    return DCP_OK;
+}
+
+/* HDF5 has either a dataset or a group at a path. What begins with a row's path follows it. */
+static int check_folders(const index_row *rows, size_t n, const char *file, dcp_error *err) {
+    for (size_t i = 0; i < n; i++) {
+        const char *path = rows[i].tensor.path, *next;
+        size_t bytes = strlen(path);
+        for (size_t k = i + 1; k < n; k++) {
+            next = rows[k].tensor.path;
+            if (strncmp(path, next, bytes)) break;
+            if (next[bytes] == '/')
+                return core_fail(err, DCP_ERR_CORRUPT,
+                                 "%s: index: dataset %.300s is the folder of %.300s", file, path,
+                                 next);
+        }
+    }
+    return DCP_OK;
+}
+
+static int check_whole(const index_row *rows, uint64_t path_bytes, const userblock *ub,
+                       uint64_t blocks, const char *file, dcp_error *err) {
+    if (path_bytes != index_path_bytes(rows, ub->rows))
+        return core_fail(err, DCP_ERR_CORRUPT, "%s: index: paths of %llu bytes, longer than any",
+                         file, (unsigned long long)path_bytes);
     if (blocks != ub->blocks.bytes / 8)
         return core_fail(err, DCP_ERR_CORRUPT,
-                         "%s: index: its tensors have %llu blocks, the blocks table %llu", path,
+                         "%s: index: its tensors have %llu blocks, the blocks table %llu", file,
                          (unsigned long long)blocks, (unsigned long long)ub->blocks.bytes / 8);
-    int ok = disjoint(rows, ub->rows, ub);
-    if (ok < 0) return core_fail_memory(err, ub->rows * sizeof(void *));
-    return ok ? DCP_OK : core_fail(err, DCP_ERR_CORRUPT, "%s: index: datasets overlap", path);
+    int status = check_folders(rows, ub->rows, file, err);
+    if (status) return status;
+    const index_row **order = malloc((ub->rows + 1) * sizeof *order);
+    if (!order) return core_fail_memory(err, ub->rows * sizeof *order);
+    size_t n = 0;
+    for (size_t i = 0; i < ub->rows; i++)
+        if (rows[i].bytes) order[n++] = &rows[i];
+    qsort(order, n, sizeof *order, by_offset);
+    status = check_disjoint(order, n, ub, file, err);
+    free(order);
+    return status;
 }
 
-int index_decode(const unsigned char *table, const userblock *ub, const char *path, index_row **out,
+int index_check_rows(const unsigned char *table, uint64_t first, uint64_t end, const userblock *ub,
+                     const char *file, dcp_error *err) {
+    uint64_t path_bytes;
+    char path[LONGEST_PATH + 1];
+    index_row row;
+    int status = check_row_bytes(ub, file, &path_bytes, err);
+    for (uint64_t i = first; i < end && !status; i++)
+        status = check_row(table, i, path_bytes, ub, file, path, &row, err);
+    return status;
+}
+
+int index_decode(const unsigned char *table, const userblock *ub, const char *file, index_row **out,
                  dcp_error *err) {
-    uint64_t fixed = index_row_bytes(0, ub->layout);
-    uint64_t path_bytes = ub->row_bytes - fixed;
-    if (ub->row_bytes <= fixed || path_bytes % 16 || path_bytes > DCP_MAX_PATH + 16 ||
-        ub->rows > ub->index.bytes)
-        return core_fail(err, DCP_ERR_CORRUPT, "%s: index: rows of %llu bytes are not ours", path,
-                         (unsigned long long)ub->row_bytes);
+    uint64_t path_bytes, blocks = 0;
+    int status = check_row_bytes(ub, file, &path_bytes, err);
+    if (status) return status;
     index_row *rows = calloc(ub->rows + 1, sizeof *rows + path_bytes + 1);
     if (!rows) return core_fail_memory(err, ub->rows * (sizeof *rows + path_bytes + 1));
     char *paths = (char *)(rows + ub->rows + 1);
-    uint64_t blocks = 0;
-    int status = DCP_OK;
     for (uint64_t i = 0; i < ub->rows && !status; i++) {
-        char *row_path = paths + i * (path_bytes + 1);
-        if (!decode_row(table + i * ub->row_bytes, path_bytes, ub, row_path, &rows[i]) ||
-            (i && strcmp(rows[i - 1].tensor.path, row_path) >= 0))
-            status = core_fail(err, DCP_ERR_CORRUPT, "%s: index: row %llu is not valid", path,
-                               (unsigned long long)i);
+        status =
+            check_row(table, i, path_bytes, ub, file, paths + i * (path_bytes + 1), &rows[i], err);
         rows[i].first_block = blocks;
         blocks += index_blocks(rows[i].bytes);
     }
-    if (!status) status = check_whole(rows, ub, blocks, path, err);
+    if (!status) status = check_whole(rows, path_bytes, ub, blocks, file, err);
     if (status)
         free(rows);
     else

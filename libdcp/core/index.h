@@ -24,10 +24,16 @@ void index_encode(const index_row *rows, size_t n, uint64_t path_bytes, dcp_layo
                   unsigned char *out);
 
 /* Decodes and checks a table: names, types, shapes, sizes, order, that datasets lie in the file
- * without overlapping, and that they need blocks_bytes of block checksums. *out is one allocation
- * (rows and their paths), freed with free(). `path` is the file's, for messages. */
-int index_decode(const unsigned char *table, const userblock *ub, const char *path, index_row **out,
+ * without overlapping, that they need blocks_bytes of block checksums, and that index_encode would
+ * give the same bytes. *out is one allocation (rows and their paths), freed with free(). `file` is
+ * the file's path, for messages. */
+int index_decode(const unsigned char *table, const userblock *ub, const char *file, index_row **out,
                  dcp_error *err);
+
+/* Checks rows [first, end) by themselves; those before `first` were checked before. For a large
+ * table, which is read step by step: a false number of rows shows at its first false row. */
+int index_check_rows(const unsigned char *table, uint64_t first, uint64_t end, const userblock *ub,
+                     const char *file, dcp_error *err);
 
 /* Blocks of 4 MiB, the last one shorter, that a dataset of that size has. */
 static inline uint64_t index_blocks(uint64_t bytes) {

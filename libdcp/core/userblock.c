@@ -20,6 +20,7 @@ enum { /* byte offsets */
        AT_BLOCKS = 64,
        AT_META = 88,
        AT_OUTSIDE = 112,
+       AT_UNUSED = 120,
        AT_CRC = USERBLOCK_BYTES - 8,
 };
 
@@ -53,6 +54,31 @@ static int in_file(const file_range *r, uint64_t file_bytes) {
            r->bytes <= file_bytes - r->offset;
 }
 
+static int overlap(const file_range *a, const file_range *b) {
+    return a->offset < b->offset + b->bytes && b->offset < a->offset + a->bytes;
+}
+
+/* What contradicts itself; NULL: nothing. */
+static const char *sizes_wrong(const userblock *ub) {
+    uint64_t rows_bytes, blocks = ub->blocks.bytes / 8;
+    if (ub->file_bytes % PAGE_BYTES) return "the file's size is no multiple of a page";
+    if (ub->file_bytes > MAX_FILE_BYTES) return "no file is that large";
+    if (!in_file(&ub->index, ub->file_bytes)) return "the index lies outside the file";
+    if (!in_file(&ub->blocks, ub->file_bytes)) return "the blocks table lies outside the file";
+    if (!in_file(&ub->meta, ub->file_bytes)) return "meta lies outside the file";
+    if (overlap(&ub->index, &ub->blocks) || overlap(&ub->index, &ub->meta) ||
+        overlap(&ub->blocks, &ub->meta))
+        return "tables overlap";
+    if (__builtin_mul_overflow(ub->rows, ub->row_bytes, &rows_bytes) ||
+        rows_bytes != ub->index.bytes)
+        return "the index has not the size of its rows";
+    if (ub->rows > MAX_ROWS) return "no index has that many rows";
+    if (ub->meta.bytes > MAX_META_BYTES) return "no meta is that large";
+    if (ub->blocks.bytes % 8 || blocks > ub->rows + ub->file_bytes / BLOCK_BYTES)
+        return "the blocks table has not the size of what it covers";
+    return NULL;
+}
+
 static int decode_body(const unsigned char *in, uint64_t file_bytes, const char *path,
                        userblock *ub, dcp_error *err) {
     uint32_t layout = get_u32(in + AT_LAYOUT);
@@ -68,14 +94,10 @@ static int decode_body(const unsigned char *in, uint64_t file_bytes, const char 
         return core_fail(err, DCP_ERR_CORRUPT,
                          "%s: size: the file has %llu bytes, its user block says %llu", path,
                          (unsigned long long)file_bytes, (unsigned long long)ub->file_bytes);
-    uint64_t rows_bytes;
-    if (layout > 1 || file_bytes % PAGE_BYTES || !in_file(&ub->index, file_bytes) ||
-        !in_file(&ub->blocks, file_bytes) || !in_file(&ub->meta, file_bytes) ||
-        ub->blocks.bytes % 8 || __builtin_mul_overflow(ub->rows, ub->row_bytes, &rows_bytes) ||
-        rows_bytes != ub->index.bytes)
-        return core_fail(err, DCP_ERR_CORRUPT, "%s: user block: a table lies outside the file",
-                         path);
-    return DCP_OK;
+    const char *wrong = layout > 1 ? "its layout is unknown" : sizes_wrong(ub);
+    for (size_t i = AT_UNUSED; i < AT_CRC && !wrong; i++)
+        if (in[i]) wrong = "bytes that should be zero are not";
+    return wrong ? core_fail(err, DCP_ERR_CORRUPT, "%s: user block: %s", path, wrong) : DCP_OK;
 }
 
 int userblock_decode(const unsigned char *in, uint64_t file_bytes, const char *path, userblock *out,

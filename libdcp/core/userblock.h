@@ -11,6 +11,13 @@
 #define BLOCK_BYTES (4u << 20) /* what one entry of /dcp/blocks covers at most */
 #define PAGE_BYTES 4096u       /* datasets, tables and the file end on pages */
 
+/* What one file may hold: far beyond any honest one, so that a false number costs little. A writer
+ * refuses what a reader would. */
+#define MAX_ROWS (1u << 24)
+#define MAX_FILE_BYTES (1ULL << 48)
+#define MAX_JSON_BYTES (16u << 20)                   /* of the JSON text */
+#define MAX_META_BYTES (MAX_JSON_BYTES + (1u << 17)) /* with a shard's member and padding */
+
 typedef struct file_range {
     uint64_t offset, bytes;
     uint64_t crc;

@@ -284,6 +284,9 @@ static int file_size(int fd, skeleton *s, dcp_error *err) {
     for (int t = 0; t < 3; t++)
         if (tables[t]->offset + tables[t]->bytes > end) end = tables[t]->offset + tables[t]->bytes;
     s->file_bytes = (end + PAGE_BYTES - 1) / PAGE_BYTES * PAGE_BYTES;
+    if (s->file_bytes > MAX_FILE_BYTES)
+        return core_fail(err, DCP_ERR_ARG, "a file of %llu bytes: at most %llu are possible",
+                         (unsigned long long)s->file_bytes, MAX_FILE_BYTES);
     return DCP_OK;
 }
 
@@ -293,6 +296,8 @@ static pthread_mutex_t hdf5_lock = PTHREAD_MUTEX_INITIALIZER;
 int skeleton_build(index_row *rows, size_t n, dcp_layout layout, uint64_t meta_bytes, skeleton *out,
                    dcp_error *err) {
     skeleton s = {0};
+    if (n > MAX_ROWS)
+        return core_fail(err, DCP_ERR_ARG, "%zu tensors: a file holds at most %u", n, MAX_ROWS);
     int fd = memfd_create("libdcp-layout", MFD_CLOEXEC);
     if (fd < 0) return core_fail_errno(err, "make a memory file for", "the layout");
     H5E_auto2_t print;

@@ -4,6 +4,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <linux/stat.h> /* not sys/stat.h: glibc 2.36 lacks struct statx's newer members */
+#include <sys/stat.h>
 #include <sys/syscall.h>
 #include <unistd.h>
 
@@ -45,18 +46,43 @@ static uint32_t direct_align(int fd) {
     return memory;
 }
 
+static int open_failed(const char *path, dcp_error *err) {
+    if (errno == ELOOP)
+        return core_fail(err, DCP_ERR_CORRUPT,
+                         "%s: a symbolic link: a step's files have to be in its folder", path);
+    return core_fail_errno(err, "cannot open", path);
+}
+
+/* O_NONBLOCK is for the opening alone: io_uring would not wait for data with it. */
+int io_open_regular(const char *path, int access, int *fd, uint64_t *bytes, dcp_error *err) {
+    struct stat st;
+    int opened = open(path, access | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC), status = DCP_OK;
+    if (opened < 0) return open_failed(path, err);
+    if (fstat(opened, &st))
+        status = core_fail_errno(err, "cannot look at", path);
+    else if (!S_ISREG(st.st_mode))
+        status = core_fail(err, DCP_ERR_CORRUPT, "%s: not a regular file", path);
+    else if (fcntl(opened, F_SETFL, 0))
+        status = core_fail_errno(err, "cannot open", path);
+    if (status) {
+        close(opened);
+        return status;
+    }
+    *fd = opened;
+    *bytes = (uint64_t)st.st_size;
+    return DCP_OK;
+}
+
 int io_open(const char *path, int writing, io_file *out, dcp_error *err) {
-    int flags = (writing ? O_WRONLY : O_RDONLY) | O_CLOEXEC;
-    io_file file = {.fd = open(path, flags | O_DIRECT), .direct = 1, .path = path};
-    if (file.fd >= 0 && !(file.memory_align = direct_align(file.fd))) {
-        close(file.fd);
-        file.fd = -1;
-        errno = EINVAL;
+    io_file file = {.fd = -1, .memory_align = 1, .path = path};
+    uint64_t bytes;
+    int status = io_open_regular(path, writing ? O_WRONLY : O_RDONLY, &file.fd, &bytes, err);
+    if (status) return status;
+    uint32_t align = direct_align(file.fd);
+    if (align && !fcntl(file.fd, F_SETFL, O_DIRECT)) {
+        file.direct = 1;
+        file.memory_align = align;
     }
-    if (file.fd < 0 && errno == EINVAL) {
-        file = (io_file){.fd = open(path, flags), .memory_align = 1, .path = path};
-    }
-    if (file.fd < 0) return core_fail_errno(err, "cannot open", path);
     *out = file;
     return DCP_OK;
 }

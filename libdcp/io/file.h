@@ -17,6 +17,10 @@ typedef struct io_file {
  * system can. DCP_ERR_NO_SPACE before any data moves. */
 int io_create(const char *path, uint64_t bytes, dcp_error *err);
 
+/* Opens a regular file (access: O_RDONLY or O_WRONLY). Symbolic links, devices and pipes are
+ * DCP_ERR_CORRUPT: a step's files lie in its folder. Never waits. *bytes: its size. */
+int io_open_regular(const char *path, int access, int *fd, uint64_t *bytes, dcp_error *err);
+
 /* Opens for writing or for reading. */
 int io_open(const char *path, int writing, io_file *out, dcp_error *err);
 

@@ -122,8 +122,9 @@ int checkpoint_file(ckpt_file *file, dcp_error *err) {
 }
 
 int checkpoint_plain(ckpt_file *file, dcp_error *err) {
-    if (file->plain < 0) file->plain = open(file->path, O_RDONLY | O_CLOEXEC);
-    return file->plain < 0 ? core_fail_errno(err, "cannot open", file->path) : DCP_OK;
+    uint64_t bytes;
+    return file->plain >= 0 ? DCP_OK
+                            : io_open_regular(file->path, O_RDONLY, &file->plain, &bytes, err);
 }
 
 const char *dcp_checkpoint_path(const dcp_checkpoint *ckpt) { return ckpt->path; }

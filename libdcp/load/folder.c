@@ -4,7 +4,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
+#include <sys/stat.h>
 
 #include "core/fail.h"
 #include "load/checkpoint.h"
@@ -50,10 +50,10 @@ char *step_file_path(const char *folder, dcp_layout layout, size_t i, size_t n) 
 }
 
 static int check_exists(const char *folder, dcp_layout layout, size_t i, size_t n, dcp_error *err) {
+    struct stat st;
     char *path = step_file_path(folder, layout, i, n);
     if (!path) return core_fail_memory(err, PATH_MAX);
-    int status =
-        access(path, F_OK) ? core_fail(err, DCP_ERR_CORRUPT, "%s is missing", path) : DCP_OK;
+    int status = lstat(path, &st) ? core_fail(err, DCP_ERR_CORRUPT, "%s is missing", path) : DCP_OK;
     free(path);
     return status;
 }

@@ -1,10 +1,8 @@
 /* Reading the tables of one file with plain reads, before HDF5 or anything else sees it. Nothing is
  * used before its checksum was right; sizes were bounded by the file's before that. */
-#include <errno.h>
 #include <fcntl.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/stat.h>
 #include <unistd.h>
 
 #include "core/bytes.h"
@@ -12,50 +10,76 @@
 #include "core/fail.h"
 #include "load/checkpoint.h"
 
-enum { HEAD_BYTES = 8 + USERBLOCK_BYTES }; /* the file's size goes before the user block */
+enum {
+    HEAD_BYTES = 8 + USERBLOCK_BYTES, /* the file's size goes before the user block */
+    INDEX_STEP = 4 << 20,             /* of an index that is larger */
+};
 
 static int open_file(const char *path, int *fd, uint64_t *bytes, dcp_error *err) {
-    struct stat st;
-    *fd = open(path, O_RDONLY | O_CLOEXEC);
-    if (*fd < 0) return core_fail_errno(err, "cannot open", path);
-    if (fstat(*fd, &st)) return core_fail_errno(err, "cannot look at", path);
-    *bytes = (uint64_t)st.st_size;
-    if (!S_ISREG(st.st_mode)) return core_fail(err, DCP_ERR_CORRUPT, "%s: not a file", path);
-    if (*bytes < USERBLOCK_BYTES)
-        return core_fail(err, DCP_ERR_CORRUPT, "%s: size: %llu bytes are less than a user block",
-                         path, (unsigned long long)*bytes);
-    return DCP_OK;
+    int status = io_open_regular(path, O_RDONLY, fd, bytes, err);
+    if (status || *bytes >= USERBLOCK_BYTES) return status;
+    return core_fail(err, DCP_ERR_CORRUPT, "%s: size: %llu bytes are less than a user block", path,
+                     (unsigned long long)*bytes);
+}
+
+/* Bytes being put together; `all` grows with what was read, not with what a file claims. */
+typedef struct packing {
+    const char *path;
+    int fd;
+    unsigned char *all;
+    uint64_t bytes;
+} packing;
+
+static int append(packing *p, uint64_t offset, uint64_t bytes, dcp_error *err) {
+    unsigned char *grown = realloc(p->all, p->bytes + bytes + 1);
+    if (!grown) return core_fail_memory(err, p->bytes + bytes);
+    p->all = grown;
+    int status = io_read_plain(p->fd, grown + p->bytes, bytes, offset, p->path, err);
+    p->bytes += bytes;
+    return status;
+}
+
+/* The first step is believed, as it costs little. What comes after it is read when all rows before
+ * it were right: a hole in the file, which has the size it likes, is no row. */
+static int append_index(packing *p, const userblock *ub, dcp_error *err) {
+    int status = DCP_OK;
+    uint64_t step = ub->row_bytes ? INDEX_STEP / ub->row_bytes + 1 : 1;
+    for (uint64_t i = 0; i < ub->rows && !status; i += step) {
+        uint64_t n = ub->rows - i < step ? ub->rows - i : step;
+        status = append(p, ub->index.offset + i * ub->row_bytes, n * ub->row_bytes, err);
+        if (!status && step < ub->rows)
+            status = index_check_rows(p->all + HEAD_BYTES, i, i + n, ub, p->path, err);
+    }
+    return status;
+}
+
+static int pack_file(packing *p, uint64_t file_bytes, dcp_error *err) {
+    userblock ub;
+    p->all = malloc(HEAD_BYTES);
+    if (!p->all) return core_fail_memory(err, HEAD_BYTES);
+    put_u64(p->all, file_bytes);
+    p->bytes = 8;
+    int status = append(p, 0, USERBLOCK_BYTES, err);
+    if (!status) status = userblock_decode(p->all + 8, file_bytes, p->path, &ub, err);
+    if (!status) status = index_check_rows(NULL, 0, 0, &ub, p->path, err);
+    if (!status) status = append_index(p, &ub, err);
+    if (!status) status = append(p, ub.blocks.offset, ub.blocks.bytes, err);
+    if (!status) status = append(p, ub.meta.offset, ub.meta.bytes, err);
+    return status;
 }
 
 int tables_pack(const char *path, unsigned char **packed, uint64_t *bytes, dcp_error *err) {
-    int fd = -1;
+    packing p = {.path = path, .fd = -1};
     uint64_t file_bytes = 0;
-    unsigned char head[USERBLOCK_BYTES], *all;
-    userblock ub;
-    int status = open_file(path, &fd, &file_bytes, err);
-    if (!status) status = io_read_plain(fd, head, sizeof head, 0, path, err);
-    if (!status) status = userblock_decode(head, file_bytes, path, &ub, err);
-    if (status) goto close_fd;
-    const file_range *tables[] = {&ub.index, &ub.blocks, &ub.meta};
-    uint64_t total = HEAD_BYTES + ub.index.bytes + ub.blocks.bytes + ub.meta.bytes;
-    all = malloc(total);
-    if (!all) {
-        status = core_fail_memory(err, total);
-        goto close_fd;
-    }
-    put_u64(all, file_bytes);
-    memcpy(all + 8, head, sizeof head);
-    unsigned char *at = all + HEAD_BYTES;
-    for (int t = 0; t < 3 && !status; at += tables[t++]->bytes)
-        status = io_read_plain(fd, at, tables[t]->bytes, tables[t]->offset, path, err);
+    int status = open_file(path, &p.fd, &file_bytes, err);
+    if (!status) status = pack_file(&p, file_bytes, err);
+    if (p.fd >= 0) close(p.fd);
     if (status) {
-        free(all);
+        free(p.all);
     } else {
-        *packed = all;
-        *bytes = total;
+        *packed = p.all;
+        *bytes = p.bytes;
     }
-close_fd:
-    if (fd >= 0) close(fd);
     return status;
 }
 
@@ -68,6 +92,8 @@ static int check_table(const char *path, const char *name, const unsigned char *
 static int keep_meta(ckpt_file *file, const unsigned char *data, dcp_error *err) {
     uint64_t bytes = file->ub.meta.bytes;
     while (bytes && data[bytes - 1] == ' ') bytes--;
+    if (memchr(data, 0, bytes))
+        return core_fail(err, DCP_ERR_CORRUPT, "%s: meta: has a NUL in it", file->path);
     file->meta = malloc(bytes + 1);
     if (!file->meta) return core_fail_memory(err, bytes + 1);
     memcpy(file->meta, data, bytes);

@@ -130,8 +130,8 @@ static int alloc_files(dcp_st_reader *reader, size_t n, dcp_error *err) {
 }
 
 static int load_index(const char *path, json_t **out, dcp_error *err) {
-    int fd;
-    uint64_t size;
+    int fd = -1;
+    uint64_t size = 0;
     int status = open_regular(path, &fd, &size, err);
     if (status != DCP_OK) return status;
     char *text = NULL;
@@ -219,12 +219,34 @@ static int join(char *out, const char *dir, const char *name, dcp_error *err) {
     return DCP_OK;
 }
 
+static int lies_in(const char *file, const char *folder) {
+    char *real = realpath(folder, NULL);
+    size_t n = real ? strlen(real) : 0;
+    int in = real && !strncmp(file, real, n) && file[n] == '/';
+    free(real);
+    return in;
+}
+
+/* A file of the folder is in it when links are followed, or in Hugging Face's cache beside it: a
+ * snapshot's files are links to ../../blobs. Nothing else that a link names is read. */
+static int check_inside(const char *path, const char *dir, dcp_error *err) {
+    char blobs[PATH_MAX], *real = realpath(path, NULL);
+    if (!real) return core_fail_errno(err, "cannot open", path);
+    int status = join(blobs, dir, "../../blobs", err);
+    if (!status && !lies_in(real, dir) && !lies_in(real, blobs))
+        status = core_fail(err, DCP_ERR_CORRUPT,
+                           "%s: a link out of its folder: copy the file into the folder", path);
+    free(real);
+    return status;
+}
+
 static int open_listed(dcp_st_reader *reader, const char *dir, const char **names, size_t n,
                        dcp_error *err) {
     char path[PATH_MAX];
     int status = alloc_files(reader, n + 1, err);
     for (size_t i = 0; status == DCP_OK && i < n; i++) {
         status = join(path, dir, names[i], err);
+        if (status == DCP_OK) status = check_inside(path, dir, err);
         if (status == DCP_OK) status = add_file(reader, path, err);
     }
     if (status == DCP_OK && reader->n)
@@ -255,7 +277,8 @@ static int open_folder(dcp_st_reader *reader, const char *dir, dcp_error *err) {
     int status = join(path, dir, "model.safetensors", err);
     if (status != DCP_OK) return status;
     if (access(path, F_OK) == 0) {
-        status = alloc_files(reader, 1, err);
+        status = check_inside(path, dir, err);
+        if (status == DCP_OK) status = alloc_files(reader, 1, err);
         return status == DCP_OK ? add_file(reader, path, err) : status;
     }
     status = join(path, dir, "model.safetensors.index.json", err);
@@ -264,7 +287,8 @@ static int open_folder(dcp_st_reader *reader, const char *dir, dcp_error *err) {
         return core_fail(err, DCP_ERR_NOT_FOUND,
                          "%s: holds neither model.safetensors nor model.safetensors.index.json",
                          dir);
-    return open_index(reader, dir, path, err);
+    status = check_inside(path, dir, err);
+    return status == DCP_OK ? open_index(reader, dir, path, err) : status;
 }
 
 int dcp_st_open(const char *path, dcp_st_reader **out, dcp_error *err) {

@@ -23,6 +23,10 @@ static int make_meta(const char *json, uint64_t step, char **out, dcp_error *err
              json_object_set_new(object, "step", json_integer((json_int_t)step)) ||
              !(*out = json_canonical(object)))
         status = core_fail_memory(err, json ? strlen(json) : 64);
+    else if (strlen(*out) > MAX_JSON_BYTES)
+        status =
+            core_fail(err, DCP_ERR_ARG, "json: %zu bytes, at most %u: keep large data as tensors",
+                      strlen(*out), MAX_JSON_BYTES);
     json_decref(object);
     return status;
 }

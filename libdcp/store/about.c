@@ -10,20 +10,20 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/stat.h>
 #include <time.h>
 #include <unistd.h>
 
 #include "core/crc64.h"
 #include "core/fail.h"
 #include "core/json.h"
+#include "io/file.h"
 
 #define DIGITS 16
 #define ZEROS "0000000000000000"
 #define TAIL_BEGIN ",\n  \"crc64\": \""
 #define TAIL_END "\"\n}\n"
 #define TAIL_BYTES (sizeof TAIL_BEGIN - 1 + DIGITS + sizeof TAIL_END - 1)
-#define LARGEST ((off_t)16 << 20)
+#define LARGEST (16u << 20)
 
 static int path_of(const char *dir, char *path, dcp_error *err) {
     if (snprintf(path, PATH_MAX, "%s/about.json", dir) < PATH_MAX) return DCP_OK;
@@ -105,38 +105,24 @@ int about_write(const char *dir, const char *tool, int ranks, const char *member
 
 /* The whole file, malloc'd. */
 static int read_file(const char *path, char **out, size_t *bytes_out, dcp_error *err) {
-    int fd = open(path, O_RDONLY | O_NONBLOCK | O_CLOEXEC), status;
-    if (fd < 0) return core_fail_errno(err, "cannot open", path);
-    struct stat st;
+    int fd;
+    uint64_t bytes;
     char *text = NULL;
-    if (fstat(fd, &st) != 0) {
-        status = core_fail_errno(err, "cannot look at", path);
-        goto close_file;
-    }
-    if (!S_ISREG(st.st_mode) || st.st_size > LARGEST || st.st_size < (off_t)TAIL_BYTES) {
-        status = core_fail(err, DCP_ERR_CORRUPT, "%s: not a file, or its size is wrong", path);
-        goto close_file;
-    }
-    size_t bytes = (size_t)st.st_size;
-    text = malloc(bytes);
-    if (!text) {
+    int status = io_open_regular(path, O_RDONLY, &fd, &bytes, err);
+    if (status) return status;
+    if (bytes > LARGEST || bytes < TAIL_BYTES)
+        status = core_fail(err, DCP_ERR_CORRUPT, "%s: %llu bytes: its size is wrong", path,
+                           (unsigned long long)bytes);
+    else if (!(text = malloc(bytes)))
         status = core_fail_memory(err, bytes);
-        goto close_file;
-    }
-    ssize_t n = pread(fd, text, bytes, 0);
-    if (n < 0) {
-        status = core_fail_errno(err, "cannot read", path);
-    } else if ((size_t)n != bytes) {
-        status = core_fail(err, DCP_ERR_IO, "cannot read %s: it ends early", path);
+    if (!status) status = io_read_plain(fd, text, bytes, 0, path, err);
+    close(fd);
+    if (status) {
+        free(text);
     } else {
         *out = text;
         *bytes_out = bytes;
-        close(fd);
-        return DCP_OK;
     }
-    free(text);
-close_file:
-    close(fd);
     return status;
 }
 

@@ -96,7 +96,16 @@ static void an_empty_table_is_one(void **state) {
     free(rows);
 }
 
-enum { DTYPE = 0, NDIM = 8, SHAPE = 12, OFFSET = 76, BYTES = 84, START = 100, COUNT = 164 };
+enum {
+    HIDDEN = -8,
+    DTYPE = 0,
+    NDIM = 8,
+    SHAPE = 12,
+    OFFSET = 76,
+    BYTES = 84,
+    START = 100,
+    COUNT = 164
+};
 #define PATH (-1)
 
 /* One field of one row set to what can't be. `text`: of path or dtype. */
@@ -112,6 +121,7 @@ static const struct mutation {
     {1, PATH, 0, "a/bigger", 0},   /* no slash */
     {1, PATH, 0, "/a/d/../e", 0},  /* leaves its folder */
     {1, PATH, 0, "", 0},           /* none */
+    {1, PATH, 0, "/a/big/x", 0},   /* in a tensor */
     {6, PATH, 0, "/dcp/index", 0}, /* reserved */
     {1, PATH, 0, "/a/c\xff", 0},   /* no UTF-8 */
     {1, DTYPE, 0, "BF17", 0},      /* unknown */
@@ -149,6 +159,11 @@ static const struct mutation {
     {3, COUNT, 0, NULL, 1},
     {3, COUNT + 8, UINT64_MAX, NULL, 1},
     {2, COUNT, 1, NULL, 1},
+    {4, HIDDEN, 'x', NULL, 0},                 /* after the path's NUL */
+    {3, DTYPE + 4, 2ULL << 32 | 'x', NULL, 0}, /* after the dtype's */
+    {0, SHAPE + 8, 1, NULL, 0},                /* beyond ndim */
+    {4, START, 1, NULL, 1},
+    {0, COUNT + 56, 1, NULL, 1},
 };
 
 static void mutate(struct table *t, const struct mutation *m) {
@@ -184,7 +199,7 @@ static void each_field_is_checked(void **state) {
 
 static void tables_of_other_sizes(void **state) {
     (void)state;
-    for (int i = 0; i < 7; i++) {
+    for (int i = 0; i < 8; i++) {
         index_row rows[ROWS], *back;
         struct table t = make_table(DCP_LAYOUT_GLOBAL, rows);
         userblock *ub = &t.ub;
@@ -195,6 +210,13 @@ static void tables_of_other_sizes(void **state) {
         if (i == 4) ub->row_bytes = 100 + 2048;
         if (i == 5) ub->blocks.bytes -= 8;
         if (i == 6) ub->blocks.bytes += 8;
+        if (i == 7) { /* paths of 48 bytes, none longer than 32 */
+            ub->row_bytes += 16;
+            ub->index.bytes = ROWS * ub->row_bytes;
+            free(t.bytes);
+            t.bytes = malloc(ub->index.bytes);
+            index_encode(rows, ROWS, t.path_bytes + 16, ub->layout, t.bytes);
+        }
         if (i < 5) ub->rows = ub->row_bytes ? ub->index.bytes / ub->row_bytes : 0;
         assert_int_equal(decode(&t, &back), DCP_ERR_CORRUPT);
         free(t.bytes);
@@ -221,6 +243,22 @@ static void random_damage_does_no_harm(void **state) {
     }
 }
 
+/* As a large table is read: a false row shows in its step, and only there. */
+static void steps_find_the_false_row(void **state) {
+    (void)state;
+    index_row rows[ROWS];
+    struct table t = make_table(DCP_LAYOUT_GLOBAL, rows);
+    assert_int_equal(index_check_rows(t.bytes, 0, ROWS, &t.ub, "file", NULL), DCP_OK);
+    memset(t.bytes + 4 * t.ub.row_bytes, 0, 3 * t.ub.row_bytes); /* a hole */
+    assert_int_equal(index_check_rows(t.bytes, 0, 4, &t.ub, "file", NULL), DCP_OK);
+    for (uint64_t first = 0; first <= 4; first++) {
+        dcp_error err = {0};
+        assert_int_equal(index_check_rows(t.bytes, first, 5, &t.ub, "file", &err), DCP_ERR_CORRUPT);
+        assert_non_null(strstr(err.message, "index: row 4"));
+    }
+    free(t.bytes);
+}
+
 static void further_pieces_are_named_with_an_at(void **state) {
     (void)state;
     assert_int_equal(index_tensor_path("/m/w"), 4);
@@ -239,6 +277,7 @@ int main(void) {
         cmocka_unit_test(each_field_is_checked),
         cmocka_unit_test(tables_of_other_sizes),
         cmocka_unit_test(random_damage_does_no_harm),
+        cmocka_unit_test(steps_find_the_false_row),
         cmocka_unit_test(further_pieces_are_named_with_an_at),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -62,11 +62,13 @@ static void a_file_of_another_size_is_damage(void **state) {
 }
 
 /* With a right checksum: what a hostile writer could make. */
-static int decode_forged(const userblock *ub) {
+static void expect_forged(const userblock *ub, const char *part) {
     unsigned char block[USERBLOCK_BYTES];
     userblock back;
+    dcp_error err = {0};
     userblock_encode(ub, block);
-    return userblock_decode(block, FILE_BYTES, "file", &back, NULL);
+    assert_int_equal(userblock_decode(block, ub->file_bytes, "file", &back, &err), DCP_ERR_CORRUPT);
+    if (!strstr(err.message, part)) fail_msg("'%s' is not in: %s", part, err.message);
 }
 
 static void ranges_outside_the_file_are_damage(void **state) {
@@ -83,7 +85,7 @@ static void ranges_outside_the_file_are_damage(void **state) {
             *(table == 0 ? &ub.index : table == 1 ? &ub.blocks : &ub.meta) = bad[i];
             if (table == 0) ub.rows = 1, ub.row_bytes = bad[i].bytes;
             if (table == 1 && bad[i].bytes == 780) ub.blocks.bytes = 776;
-            assert_int_equal(decode_forged(&ub), DCP_ERR_CORRUPT);
+            expect_forged(&ub, "file: user block: ");
         }
 }
 
@@ -91,17 +93,55 @@ static void sizes_that_contradict_are_damage(void **state) {
     (void)state;
     userblock ub = good;
     ub.rows = 4;
-    assert_int_equal(decode_forged(&ub), DCP_ERR_CORRUPT);
+    expect_forged(&ub, "size of its rows");
     ub = good;
     ub.rows = 780ULL << 56, ub.row_bytes = 1ULL << 56; /* wraps */
     ub.index.bytes = 0;
-    assert_int_equal(decode_forged(&ub), DCP_ERR_CORRUPT);
+    expect_forged(&ub, "size of its rows");
     ub = good;
     ub.blocks.bytes = 23;
-    assert_int_equal(decode_forged(&ub), DCP_ERR_CORRUPT);
+    expect_forged(&ub, "the blocks table has not the size of what it covers");
     ub = good;
     ub.layout = (dcp_layout)2;
-    assert_int_equal(decode_forged(&ub), DCP_ERR_CORRUPT);
+    expect_forged(&ub, "layout");
+    ub = good;
+    ub.blocks.offset = ub.index.offset;
+    expect_forged(&ub, "tables overlap");
+}
+
+/* A sparse file can have any size; what is read of it at once is bounded by what honest files
+ * have. */
+static void sizes_beyond_any_file_are_damage(void **state) {
+    (void)state;
+    userblock ub = good;
+    ub.file_bytes = 1ULL << 62;
+    expect_forged(&ub, "no file is that large");
+    ub.file_bytes = 1ULL << 47;
+    ub.rows = MAX_ROWS + 1;
+    ub.index = (file_range){1ULL << 46, ub.rows * 260, 0};
+    expect_forged(&ub, "no index has that many rows");
+    ub = good;
+    ub.file_bytes = 1ULL << 47;
+    ub.meta.bytes = MAX_META_BYTES + 1;
+    expect_forged(&ub, "no meta is that large");
+    ub = good;
+    ub.file_bytes = 1ULL << 30;
+    ub.blocks = (file_range){1 << 20, 8 * (256 + 3 + 1), 0};
+    expect_forged(&ub, "the blocks table has not the size of what it covers");
+}
+
+static void what_is_not_used_is_zero(void **state) {
+    (void)state;
+    for (size_t at = 120; at < USERBLOCK_BYTES - 8; at += 13) {
+        unsigned char block[USERBLOCK_BYTES];
+        userblock back;
+        dcp_error err = {0};
+        userblock_encode(&good, block);
+        block[at] = 1;
+        put_u64(block + USERBLOCK_BYTES - 8, crc64(block, USERBLOCK_BYTES - 8));
+        assert_int_equal(userblock_decode(block, FILE_BYTES, "file", &back, &err), DCP_ERR_CORRUPT);
+        assert_non_null(strstr(err.message, "should be zero"));
+    }
 }
 
 static void a_newer_format_is_told_apart(void **state) {
@@ -123,6 +163,8 @@ int main(void) {
         cmocka_unit_test(a_file_of_another_size_is_damage),
         cmocka_unit_test(ranges_outside_the_file_are_damage),
         cmocka_unit_test(sizes_that_contradict_are_damage),
+        cmocka_unit_test(sizes_beyond_any_file_are_damage),
+        cmocka_unit_test(what_is_not_used_is_zero),
         cmocka_unit_test(a_newer_format_is_told_apart),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -16,7 +16,8 @@ typedef struct dcp_st_writer dcp_st_writer;
 /* Opens one .safetensors file, or a folder with model.safetensors, or with
  * model.safetensors.index.json and the files that it names. Headers are checked before use: lengths
  * over 100,000,000 bytes or past the end, duplicate names, overlaps, holes, shapes that contradict
- * sizes, and names that leave the folder are DCP_ERR_CORRUPT with what and where. */
+ * sizes, and names or symbolic links that leave the folder are DCP_ERR_CORRUPT with what and where
+ * (links into the blobs of the Hugging Face cache that the folder is in are followed). */
 DCP_API int dcp_st_open(const char *path, dcp_st_reader **out, dcp_error *err);
 DCP_API void dcp_st_close(dcp_st_reader *reader);
 

@@ -58,7 +58,7 @@ typedef struct dcp_report {
  *   json     one JSON object, kept in the checkpoint (rank 0's counts, the others' is ignored):
  *            what determines the next step beside the tensors. Its keys "format", "step" and
  *            "shard" are the library's: what is passed under them is replaced. NULL: none. Stored
- *            with sorted keys, so that equal states give equal files.
+ *            with sorted keys, so that equal states give equal files. At most 16 MiB.
  *   options, report, err   may be NULL.
  * On failure every rank gets the same status; nothing is published (after DCP_ERR_COMM it may have
  * been), older steps stay, and the next save may be tried at once. Extra memory: at most 64 MiB a
