@@ -116,8 +116,8 @@ static void a_full_disk_is_told_apart(void **state) {
     (void)state;
     dcp_error err = {0};
     io_queue *q = make_queue();
-    io_file file;
-    assert_int_equal(io_open("/dev/full", 1, &file, NULL), DCP_OK);
+    io_file file = {.fd = open("/dev/full", O_WRONLY), .memory_align = 1, .path = "/dev/full"};
+    assert_true(file.fd >= 0);
     for (int i = 0; i < 100; i++) {
         unsigned slot = io_queue_next(q);
         io_queue_write(q, slot, &file, io_queue_buffer(q, slot), PAGE_BYTES, 0);
