@@ -121,3 +121,19 @@ int io_read_plain(int fd, void *buffer, uint64_t bytes, uint64_t offset, const c
     }
     return DCP_OK;
 }
+
+int io_write_plain(int fd, const void *buffer, uint64_t bytes, uint64_t offset, const char *path,
+                   dcp_error *err) {
+    const char *from = buffer;
+    while (bytes) {
+        size_t want = bytes < (1u << 30) ? (size_t)bytes : 1u << 30;
+        ssize_t done = pwrite(fd, from, want, (off_t)offset);
+        if (done < 0 && errno == EINTR) continue;
+        if (!done) errno = ENOSPC;
+        if (done <= 0) return core_fail_errno(err, "write", path);
+        from += done;
+        offset += (uint64_t)done;
+        bytes -= (uint64_t)done;
+    }
+    return DCP_OK;
+}

@@ -36,4 +36,8 @@ void io_close(io_file *file);
 int io_read_plain(int fd, void *buffer, uint64_t bytes, uint64_t offset, const char *path,
                   dcp_error *err);
 
+/* Whole writes through the page cache. */
+int io_write_plain(int fd, const void *buffer, uint64_t bytes, uint64_t offset, const char *path,
+                   dcp_error *err);
+
 #endif

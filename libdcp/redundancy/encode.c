@@ -1,0 +1,165 @@
+/* Writing the redundancy files of a step: every member's file is read once, and a window of it at a
+ * time goes to those who keep strips of it. The lengths of a group's files are known before, their
+ * checksums afterwards; so the header comes last. */
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "core/crc64.h"
+#include "core/fail.h"
+#include "core/userblock.h"
+#include "redundancy/output.h"
+
+typedef struct encoder {
+    dcp_comm *comm;
+    const redundancy_groups *groups;
+    int group;
+    parity_header header;
+    char *own_path;
+    strip_file own;   /* the shard */
+    uint64_t own_raw; /* its checksum */
+    output out;
+    stripe *stripes;
+} encoder;
+
+static int rank_of(const encoder *e, int member) {
+    return e->groups->order[member * e->groups->n + e->group];
+}
+
+/* This rank's number of all members: values[member] of each. */
+static int share(const encoder *e, uint64_t value, uint64_t *values, dcp_error *err) {
+    int n = e->comm->size, members = e->header.group.members;
+    uint64_t *bytes = calloc((size_t)n, sizeof *bytes), same[REDUNDANCY_MAX_MEMBERS];
+    uint64_t got[REDUNDANCY_MAX_MEMBERS];
+    int status = comm_agree(e->comm, bytes ? DCP_OK : core_fail_memory(err, (uint64_t)n * 8), err);
+    if (status) goto free_bytes;
+    for (int m = 0; m < members; m++) {
+        bytes[rank_of(e, m)] = sizeof *same;
+        same[m] = value;
+    }
+    status = comm_alltoall(e->comm, same, bytes, got, bytes, err);
+    for (int m = 0; m < members && !status; m++) {
+        int before = 0; /* messages lie in the order of ranks */
+        for (int other = 0; other < members; other++) before += rank_of(e, other) < rank_of(e, m);
+        values[m] = got[before];
+    }
+free_bytes:
+    free(bytes);
+    return status;
+}
+
+static int open_shard(encoder *e, const char *folder, dcp_error *err) {
+    char name[64];
+    struct stat st;
+    parity_shard_name(name, (uint64_t)e->comm->rank, e->comm->size);
+    if (asprintf(&e->own_path, "%s/%s", folder, name) < 0) {
+        e->own_path = NULL;
+        return core_fail_memory(err, strlen(folder) + sizeof name);
+    }
+    e->own = (strip_file){.path = e->own_path, .raws = &e->own_raw, .block_bytes = ONE_BLOCK};
+    e->own.fd = open(e->own_path, O_RDONLY | O_NOFOLLOW | O_CLOEXEC);
+    if (e->own.fd < 0) return core_fail_errno(err, "cannot open", e->own_path);
+    if (fstat(e->own.fd, &st)) return core_fail_errno(err, "cannot look at", e->own_path);
+    e->own.bytes = (uint64_t)st.st_size;
+    return DCP_OK;
+}
+
+static void begin_header(encoder *e, uint64_t step) {
+    parity_header *h = &e->header;
+    *h = (parity_header){.step = step, .world = e->comm->size};
+    e->group = redundancy_group_of(e->groups, e->comm->rank, &h->member);
+    h->group = (code_group){e->groups->spec.kind, redundancy_group_members(e->groups, e->group),
+                            e->groups->spec.lost};
+    for (int m = 0; m < h->group.members; m++) h->members[m].number = (uint64_t)rank_of(e, m);
+}
+
+static strip strip_at(encoder *e, const code_strip *at, uint64_t bytes) {
+    strip s = {rank_of(e, at->member), NULL, (uint64_t)at->index * bytes};
+    if (s.rank == e->comm->rank) s.file = at->redundant ? &e->out.file : &e->own;
+    return s;
+}
+
+/* Data strips in, redundant ones out. */
+static int fill_stripe(encoder *e, int number, dcp_error *err) {
+    const code_group *g = &e->header.group;
+    code_strip rows[REDUNDANCY_MAX_MEMBERS];
+    int data[REDUNDANCY_MAX_MEMBERS], n = code_data_strips(g);
+    stripe *s = &e->stripes[number];
+    if (stripe_allocate(s, n, code_strips(g) - n)) return core_fail_memory(err, sizeof *s);
+    s->bytes = parity_strip_bytes(&e->header, number);
+    code_stripe(g, number, rows);
+    for (int row = 0; row < n; row++) {
+        data[row] = row;
+        s->in[row] = strip_at(e, &rows[row], s->bytes);
+    }
+    for (int o = 0; o < s->n_out; o++) {
+        s->out[o] = strip_at(e, &rows[n + o], s->bytes);
+        if (code_solve(g, data, n + o, s->coeffs + o * n))
+            return core_fail_memory(err, (uint64_t)n * (uint64_t)n);
+    }
+    return DCP_OK;
+}
+
+static int begin_file(encoder *e, const char *folder, dcp_error *err) {
+    const parity_header *h = &e->header;
+    char name[64];
+    parity_file_name(name, h->group.kind, (uint64_t)e->comm->rank, h->world);
+    e->stripes = calloc((size_t)h->group.members, sizeof *e->stripes);
+    if (!e->stripes) return core_fail_memory(err, (uint64_t)h->group.members * sizeof *e->stripes);
+    int status = output_begin(&e->out, folder, name, parity_payload_start(h, h->member),
+                              parity_payload_bytes(h, h->member), BLOCK_BYTES, err);
+    for (int i = 0; i < h->group.members && !status; i++) status = fill_stripe(e, i, err);
+    return status;
+}
+
+/* All ranks know their groups' lengths and have space. */
+static int begin(encoder *e, const char *folder, dcp_error *err) {
+    uint64_t lengths[REDUNDANCY_MAX_MEMBERS];
+    int status = comm_agree(e->comm, open_shard(e, folder, err), err);
+    if (!status) status = share(e, e->own.bytes, lengths, err);
+    if (status) return status;
+    for (int m = 0; m < e->header.group.members; m++) e->header.members[m].bytes = lengths[m];
+    return comm_agree(e->comm, begin_file(e, folder, err), err);
+}
+
+static int finish(encoder *e, dcp_error *err) {
+    parity_header *h = &e->header;
+    uint64_t crcs[REDUNDANCY_MAX_MEMBERS];
+    int status = share(e, crc64_finish(e->own_raw, e->own.bytes), crcs, err);
+    if (status) return status;
+    for (int m = 0; m < h->group.members; m++) h->members[m].crc = crcs[m];
+    h->set = parity_set_part(&h->members[h->member]);
+    status = comm_allreduce(e->comm, &h->set, 1, DCP_REDUCE_XOR, err);
+    if (status) return status;
+    status = output_header(&e->out, h, err);
+    if (!status) status = output_publish(&e->out, err);
+    int agreed = comm_agree(e->comm, status, err);
+    if (agreed) unlink(e->out.path);
+    return agreed;
+}
+
+static int check_arguments(const dcp_comm *comm, const redundancy_groups *groups, dcp_error *err) {
+    if (groups->world == comm->size) return DCP_OK;
+    return core_fail(err, DCP_ERR_ARG, "redundancy: groups of %d ranks for a save of %d",
+                     groups->world, comm->size);
+}
+
+int redundancy_encode(dcp_comm *comm, const redundancy_groups *groups, const char *folder,
+                      uint64_t step, dcp_error *err) {
+    if (groups->spec.kind == REDUNDANCY_NONE) return DCP_OK;
+    encoder e = {.comm = comm, .groups = groups, .own.fd = -1, .out.file.fd = -1};
+    int status = comm_agree(comm, check_arguments(comm, groups, err), err);
+    if (status) return status;
+    begin_header(&e, step);
+    status = begin(&e, folder, err);
+    if (!status) status = stripes_move(comm, e.stripes, (size_t)e.header.group.members, err);
+    if (!status) status = finish(&e, err);
+    output_end(&e.out);
+    stripes_free(e.stripes, (size_t)e.header.group.members);
+    if (e.own.fd >= 0) close(e.own.fd);
+    free(e.own_path);
+    return status;
+}

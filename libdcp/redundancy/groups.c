@@ -1,0 +1,167 @@
+/* Groups whose members are on different nodes: ranks are sorted by node and dealt to the groups in
+ * turn, like cards. Where no node has more ranks than there are groups, it has at most one in each;
+ * and the groups' sizes differ by one at most. */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "comm/comm.h"
+#include "core/fail.h"
+#include "redundancy/redundancy.h"
+
+#define DEFAULT_MEMBERS 8
+
+static int fail_text(const char *text, dcp_error *err) {
+    return core_fail(err, DCP_ERR_ARG,
+                     "redundancy \"%.40s\": it must be \"none\", \"partner\" or \"rs(K)\" with K "
+                     "from 1 to %d, the members of a group that may be lost",
+                     text, REDUNDANCY_MAX_LOST);
+}
+
+int redundancy_parse(const char *text, redundancy_spec *out, dcp_error *err) {
+    if (!text || !*text || !strcmp(text, "none")) {
+        *out = (redundancy_spec){REDUNDANCY_NONE, 0};
+        return DCP_OK;
+    }
+    if (!strcmp(text, "partner")) {
+        *out = (redundancy_spec){REDUNDANCY_PARTNER, 1};
+        return DCP_OK;
+    }
+    if (strncmp(text, "rs(", 3)) return fail_text(text, err);
+    const char *digits = text + 3;
+    size_t n = strspn(digits, "0123456789");
+    int lost = n && n <= 2 ? atoi(digits) : 0;
+    if (strcmp(digits + n, ")") || digits[0] == '0' || lost < 1 || lost > REDUNDANCY_MAX_LOST)
+        return fail_text(text, err);
+    *out = (redundancy_spec){REDUNDANCY_RS, lost};
+    return DCP_OK;
+}
+
+typedef struct placed_rank {
+    uint64_t node;
+    int rank;
+} placed_rank;
+
+static int by_node(const void *a, const void *b) {
+    const placed_rank *x = a, *y = b;
+    if (x->node != y->node) return x->node < y->node ? -1 : 1;
+    return x->rank - y->rank;
+}
+
+/* Different nodes, and the most ranks that one of them has. */
+static int count_nodes(const placed_rank *sorted, int world, int *largest) {
+    int nodes = 0, first = 0;
+    *largest = 0;
+    for (int i = 0; i < world; i++) {
+        if (!i || sorted[i].node != sorted[i - 1].node) {
+            nodes++;
+            first = i;
+        }
+        if (i - first >= *largest) *largest = i - first + 1;
+    }
+    return nodes;
+}
+
+static int up(int a, int b) { return (a + b - 1) / b; }
+
+/* How many groups: few, but no node has two members of one. */
+static int choose_groups(const redundancy_spec *spec, const placed_rank *sorted, int world,
+                         int group_size, int *n, dcp_error *err) {
+    char kind[16];
+    snprintf(kind, sizeof kind, spec->kind == REDUNDANCY_RS ? "rs(%d)" : "partner", spec->lost);
+    int largest, nodes = count_nodes(sorted, world, &largest), least = spec->lost + 1;
+    if (nodes < least)
+        return core_fail(err, DCP_ERR_ARG,
+                         "redundancy %s needs ranks on %d nodes at least, they are on %d: use more "
+                         "nodes or one that survives fewer losses",
+                         kind, least, nodes);
+    if (!group_size)
+        group_size = 2 * spec->lost > DEFAULT_MEMBERS ? 2 * spec->lost : DEFAULT_MEMBERS;
+    if (group_size < least || group_size > REDUNDANCY_MAX_MEMBERS)
+        return core_fail(err, DCP_ERR_ARG, "redundancy: groups of %d members: %d to %d are needed",
+                         group_size, least, REDUNDANCY_MAX_MEMBERS);
+    *n = up(world, group_size);
+    if (world / *n < least) *n = world / least;
+    if (*n < largest) *n = largest;
+    if (world / *n < least)
+        return core_fail(
+            err, DCP_ERR_ARG,
+            "redundancy %s needs groups of %d ranks on different nodes at least, but one "
+            "node has %d of the %d ranks: spread them evenly",
+            kind, least, largest, world);
+    return DCP_OK;
+}
+
+static redundancy_groups *allocate(const redundancy_spec *spec, int world) {
+    redundancy_groups *groups = calloc(1, sizeof *groups);
+    if (!groups) return NULL;
+    groups->spec = *spec;
+    groups->world = world;
+    groups->order = malloc((size_t)world * sizeof *groups->order);
+    groups->place = malloc((size_t)world * sizeof *groups->place);
+    if (groups->order && groups->place) return groups;
+    redundancy_groups_free(groups);
+    return NULL;
+}
+
+int redundancy_groups_make(const redundancy_spec *spec, const uint64_t *nodes, int world,
+                           int group_size, redundancy_groups **out, dcp_error *err) {
+    placed_rank *sorted = malloc((size_t)world * sizeof *sorted);
+    redundancy_groups *groups = allocate(spec, world);
+    int status = DCP_OK;
+    if (!sorted || !groups) {
+        status = core_fail_memory(err, (uint64_t)world * sizeof *sorted);
+        goto free_sorted;
+    }
+    for (int r = 0; r < world; r++) sorted[r] = (placed_rank){nodes[r], r};
+    qsort(sorted, (size_t)world, sizeof *sorted, by_node);
+    for (int i = 0; i < world; i++) {
+        groups->order[i] = sorted[i].rank;
+        groups->place[sorted[i].rank] = i;
+    }
+    if (spec->kind != REDUNDANCY_NONE)
+        status = choose_groups(spec, sorted, world, group_size, &groups->n, err);
+free_sorted:
+    free(sorted);
+    if (status)
+        redundancy_groups_free(groups);
+    else
+        *out = groups;
+    return status;
+}
+
+int redundancy_groups_collect(dcp_comm *comm, const redundancy_spec *spec, uint64_t node,
+                              redundancy_groups **out, dcp_error *err) {
+    size_t world = (size_t)comm->size;
+    redundancy_groups *groups = NULL;
+    uint64_t *nodes = malloc(world * sizeof *nodes);
+    int status = comm_agree(comm, nodes ? DCP_OK : core_fail_memory(err, world * 8), err);
+    if (!status) status = comm_gather(comm, &node, sizeof node, comm->rank ? NULL : nodes, 0, err);
+    if (!status) status = comm_broadcast(comm, nodes, world * sizeof *nodes, 0, err);
+    if (!status) {
+        status = redundancy_groups_make(spec, nodes, comm->size, 0, &groups, err);
+        status = comm_agree(comm, status, err);
+    }
+    free(nodes);
+    if (status)
+        redundancy_groups_free(groups);
+    else
+        *out = groups;
+    return status;
+}
+
+void redundancy_groups_free(redundancy_groups *groups) {
+    if (!groups) return;
+    free(groups->order);
+    free(groups->place);
+    free(groups);
+}
+
+int redundancy_group_members(const redundancy_groups *groups, int g) {
+    return (groups->world - g + groups->n - 1) / groups->n;
+}
+
+int redundancy_group_of(const redundancy_groups *groups, int rank, int *member) {
+    *member = groups->place[rank] / groups->n;
+    return groups->place[rank] % groups->n;
+}

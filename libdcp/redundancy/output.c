@@ -1,0 +1,94 @@
+#include "redundancy/output.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "core/bytes.h"
+#include "core/crc64.h"
+#include "core/fail.h"
+#include "core/userblock.h"
+#include "io/file.h"
+
+static char *join(const char *folder, const char *prefix, const char *name) {
+    char *path = NULL;
+    return asprintf(&path, "%s/%s%s", folder, prefix, name) < 0 ? NULL : path;
+}
+
+static uint64_t count_blocks(const strip_file *file) {
+    return (file->bytes + file->block_bytes - 1) / file->block_bytes;
+}
+
+int output_begin(output *o, const char *folder, const char *name, uint64_t start, uint64_t bytes,
+                 uint64_t block_bytes, dcp_error *err) {
+    *o = (output){.file = {.fd = -1, .start = start, .bytes = bytes, .block_bytes = block_bytes}};
+    uint64_t blocks = count_blocks(&o->file) + 1;
+    int status;
+    o->folder = strdup(folder);
+    o->path = join(folder, "", name);
+    o->tmp = join(folder, ".tmp-", name);
+    o->file.raws = calloc(blocks, sizeof *o->file.raws);
+    if (!o->folder || !o->path || !o->tmp || !o->file.raws) {
+        status = core_fail_memory(err, blocks * sizeof *o->file.raws);
+        goto free_output;
+    }
+    o->file.path = o->tmp;
+    if (unlink(o->tmp) && errno != ENOENT) {
+        status = core_fail_errno(err, "cannot remove", o->tmp);
+        goto free_output;
+    }
+    status = io_create(o->tmp, start + bytes, err);
+    if (!status) {
+        o->file.fd = open(o->tmp, O_WRONLY | O_NOFOLLOW | O_CLOEXEC);
+        if (o->file.fd < 0) status = core_fail_errno(err, "cannot open", o->tmp);
+    }
+    if (status) unlink(o->tmp);
+free_output:
+    if (status) output_end(o);
+    return status;
+}
+
+int output_header(const output *o, parity_header *h, dcp_error *err) {
+    uint64_t bytes = o->file.start;
+    unsigned char *head = calloc(1, bytes);
+    if (!head) return core_fail_memory(err, bytes);
+    unsigned char *table = head + PAGE_BYTES;
+    for (uint64_t b = 0, left = o->file.bytes; left; b++) {
+        uint64_t part = left < BLOCK_BYTES ? left : BLOCK_BYTES;
+        put_u64(table + b * 8, crc64_finish(o->file.raws[b], part));
+        left -= part;
+    }
+    h->table_crc = crc64(table, bytes - PAGE_BYTES);
+    parity_header_encode(h, head);
+    int status = io_write_plain(o->file.fd, head, bytes, 0, o->tmp, err);
+    free(head);
+    return status;
+}
+
+int output_publish(output *o, dcp_error *err) {
+    if (fsync(o->file.fd)) return core_fail_errno(err, "sync", o->tmp);
+    int failed = close(o->file.fd);
+    o->file.fd = -1;
+    if (!failed) failed = rename(o->tmp, o->path);
+    if (failed) {
+        int status = core_fail_errno(err, "cannot finish", o->path);
+        unlink(o->tmp);
+        return status;
+    }
+    return io_sync_folder(o->folder, err);
+}
+
+void output_end(output *o) {
+    if (o->file.fd >= 0 && o->tmp) {
+        close(o->file.fd);
+        unlink(o->tmp);
+    }
+    free(o->file.raws);
+    free(o->folder);
+    free(o->tmp);
+    free(o->path);
+    *o = (output){.file = {.fd = -1}};
+}

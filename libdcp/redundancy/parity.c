@@ -1,0 +1,233 @@
+/* The bytes of a redundancy file: a page of header, the table of its blocks' checksums padded to
+ * whole pages, the strips. Nothing in it is believed before the header's own checksum. */
+#include "redundancy/parity.h"
+
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "core/bytes.h"
+#include "core/crc64.h"
+#include "core/fail.h"
+#include "core/userblock.h"
+#include "io/file.h"
+
+static const unsigned char magic[8] = {0x89, 'D', 'C', 'R', '\r', '\n', 0x1a, '\n'};
+
+#define VERSION 1
+#define LARGEST_WORLD (1 << 20)
+#define LARGEST_FILE ((uint64_t)1 << 56) /* sums of some stay far from overflow */
+
+enum { /* byte offsets */
+       AT_VERSION = 8,
+       AT_KIND = 12,
+       AT_MEMBERS = 16,
+       AT_LOST = 20,
+       AT_MEMBER = 24,
+       AT_WORLD = 28,
+       AT_STEP = 32,
+       AT_SET = 40,
+       AT_PAYLOAD = 48,
+       AT_TABLE_CRC = 56,
+       AT_TABLE = 256,
+       MEMBER_BYTES = 24,
+       AT_CRC = PAGE_BYTES - 8,
+};
+
+static uint64_t pages(uint64_t bytes) { return (bytes + PAGE_BYTES - 1) / PAGE_BYTES * PAGE_BYTES; }
+
+uint64_t parity_strip_bytes(const parity_header *h, int number) {
+    uint64_t longest = 0, segments = (uint64_t)code_data_strips(&h->group);
+    if (h->group.kind != REDUNDANCY_RS) return pages(h->members[number].bytes);
+    for (int m = 0; m < h->group.members; m++)
+        if (h->members[m].bytes > longest) longest = h->members[m].bytes;
+    return pages((longest + segments - 1) / segments);
+}
+
+uint64_t parity_payload_bytes(const parity_header *h, int member) {
+    if (h->group.kind == REDUNDANCY_RS) return (uint64_t)h->group.lost * parity_strip_bytes(h, 0);
+    return parity_strip_bytes(h, (member + h->group.members - 1) % h->group.members);
+}
+
+uint64_t parity_payload_start(const parity_header *h, int member) {
+    uint64_t blocks = (parity_payload_bytes(h, member) + BLOCK_BYTES - 1) / BLOCK_BYTES;
+    return PAGE_BYTES + pages(blocks * 8);
+}
+
+uint64_t parity_file_bytes(const parity_header *h, int member) {
+    return parity_payload_start(h, member) + parity_payload_bytes(h, member);
+}
+
+uint64_t parity_set_part(const parity_member *member) {
+    unsigned char bytes[MEMBER_BYTES];
+    put_u64(bytes, member->number);
+    put_u64(bytes + 8, member->bytes);
+    put_u64(bytes + 16, member->crc);
+    return crc64(bytes, sizeof bytes);
+}
+
+void parity_shard_name(char *name, uint64_t number, int world) {
+    snprintf(name, 64, "shard-%05llu-of-%05d.h5", (unsigned long long)number, world);
+}
+
+void parity_file_name(char *name, redundancy_kind kind, uint64_t number, int world) {
+    snprintf(name, 64, "%s-%05llu-of-%05d.bin", kind == REDUNDANCY_RS ? "parity" : "partner",
+             (unsigned long long)number, world);
+}
+
+int parity_name_read(const char *name, redundancy_kind *kind, uint64_t *number, int *world) {
+    char word[8], again[64];
+    unsigned long long n;
+    if (sscanf(name, "%7[a-z]-%llu-of-%d", word, &n, world) != 3 || *world < 1 ||
+        n >= (unsigned long long)*world)
+        return 0;
+    *number = n;
+    *kind = !strcmp(word, "shard")    ? REDUNDANCY_NONE
+            : !strcmp(word, "parity") ? REDUNDANCY_RS
+                                      : REDUNDANCY_PARTNER;
+    if (*kind == REDUNDANCY_NONE)
+        parity_shard_name(again, n, *world);
+    else
+        parity_file_name(again, *kind, n, *world);
+    return !strcmp(name, again);
+}
+
+void parity_header_encode(const parity_header *h, unsigned char *out) {
+    memset(out, 0, PAGE_BYTES);
+    memcpy(out, magic, sizeof magic);
+    put_u32(out + AT_VERSION, VERSION);
+    put_u32(out + AT_KIND, h->group.kind);
+    put_u32(out + AT_MEMBERS, (uint32_t)h->group.members);
+    put_u32(out + AT_LOST, (uint32_t)h->group.lost);
+    put_u32(out + AT_MEMBER, (uint32_t)h->member);
+    put_u32(out + AT_WORLD, (uint32_t)h->world);
+    put_u64(out + AT_STEP, h->step);
+    put_u64(out + AT_SET, h->set);
+    put_u64(out + AT_PAYLOAD, parity_payload_bytes(h, h->member));
+    put_u64(out + AT_TABLE_CRC, h->table_crc);
+    for (int m = 0; m < h->group.members; m++) {
+        unsigned char *at = out + AT_TABLE + m * MEMBER_BYTES;
+        put_u64(at, h->members[m].number);
+        put_u64(at + 8, h->members[m].bytes);
+        put_u64(at + 16, h->members[m].crc);
+    }
+    put_u64(out + AT_CRC, crc64(out, AT_CRC));
+}
+
+static int is_group(const parity_header *h) {
+    const code_group *g = &h->group;
+    if (g->members < 2 || g->members > REDUNDANCY_MAX_MEMBERS) return 0;
+    if (h->world < g->members || h->world > LARGEST_WORLD) return 0;
+    if (h->member < 0 || h->member >= g->members || g->lost < 1 || g->lost >= g->members) return 0;
+    if (g->kind == REDUNDANCY_RS) return g->lost <= REDUNDANCY_MAX_LOST;
+    return g->kind == REDUNDANCY_PARTNER && g->lost == 1;
+}
+
+static int are_members(const parity_header *h) {
+    for (int m = 0; m < h->group.members; m++) {
+        if (h->members[m].number >= (uint64_t)h->world || h->members[m].bytes > LARGEST_FILE)
+            return 0;
+        for (int other = 0; other < m; other++)
+            if (h->members[other].number == h->members[m].number) return 0;
+    }
+    return 1;
+}
+
+static void read_fields(const unsigned char *in, parity_header *h) {
+    *h = (parity_header){.group = {(redundancy_kind)get_u32(in + AT_KIND),
+                                   (int)get_u32(in + AT_MEMBERS), (int)get_u32(in + AT_LOST)},
+                         .member = (int)get_u32(in + AT_MEMBER),
+                         .world = (int)get_u32(in + AT_WORLD),
+                         .step = get_u64(in + AT_STEP),
+                         .set = get_u64(in + AT_SET),
+                         .table_crc = get_u64(in + AT_TABLE_CRC)};
+}
+
+int parity_header_decode(const unsigned char *in, const char *path, parity_header *out,
+                         dcp_error *err) {
+    parity_header h;
+    if (memcmp(in, magic, sizeof magic))
+        return core_fail(err, DCP_ERR_CORRUPT, "%s: header: not a redundancy file (wrong magic)",
+                         path);
+    if (crc64(in, AT_CRC) != get_u64(in + AT_CRC))
+        return core_fail(err, DCP_ERR_CORRUPT, "%s: header: its checksum is wrong", path);
+    if (get_u32(in + AT_VERSION) != VERSION)
+        return core_fail(err, DCP_ERR_VERSION,
+                         "%s: format version %u, this library reads version %d: use a newer one",
+                         path, get_u32(in + AT_VERSION), VERSION);
+    read_fields(in, &h);
+    if (!is_group(&h))
+        return core_fail(err, DCP_ERR_CORRUPT, "%s: header: there can be no such group", path);
+    for (int m = 0; m < h.group.members; m++) {
+        const unsigned char *at = in + AT_TABLE + m * MEMBER_BYTES;
+        h.members[m] = (parity_member){get_u64(at), get_u64(at + 8), get_u64(at + 16)};
+    }
+    if (!are_members(&h) || get_u64(in + AT_PAYLOAD) != parity_payload_bytes(&h, h.member))
+        return core_fail(err, DCP_ERR_CORRUPT, "%s: header: its members can't be", path);
+    *out = h;
+    return DCP_OK;
+}
+
+/* The header against the file that it is in. */
+static int check_place(const parity_header *h, int fd, const char *path, const char *name,
+                       dcp_error *err) {
+    char right[64];
+    struct stat st;
+    parity_file_name(right, h->group.kind, h->members[h->member].number, h->world);
+    if (strcmp(name, right))
+        return core_fail(err, DCP_ERR_CORRUPT, "%s: header: it is that of %s", path, right);
+    if (fstat(fd, &st)) return core_fail_errno(err, "cannot look at", path);
+    if ((uint64_t)st.st_size != parity_file_bytes(h, h->member))
+        return core_fail(err, DCP_ERR_CORRUPT, "%s: size: the file has %llu bytes, not %llu", path,
+                         (unsigned long long)st.st_size,
+                         (unsigned long long)parity_file_bytes(h, h->member));
+    return DCP_OK;
+}
+
+int parity_open(const char *path, const char *name, parity_header *out, int *fd, dcp_error *err) {
+    unsigned char page[PAGE_BYTES];
+    *fd = open(path, O_RDONLY | O_NONBLOCK | O_NOFOLLOW | O_CLOEXEC);
+    if (*fd < 0) return core_fail_errno(err, "cannot open", path);
+    int status = io_read_plain(*fd, page, sizeof page, 0, path, err);
+    if (!status) status = parity_header_decode(page, path, out, err);
+    if (!status) status = check_place(out, *fd, path, name, err);
+    if (!status) return DCP_OK;
+    close(*fd);
+    *fd = -1;
+    return status;
+}
+
+static void report(void (*on_damage)(void *, const char *), void *ctx, uint64_t *damages,
+                   const char *path, const char *what, uint64_t block) {
+    char line[4300];
+    snprintf(line, sizeof line, "%s: %s %llu: damaged", path, what, (unsigned long long)block);
+    (*damages)++;
+    if (on_damage) on_damage(ctx, line);
+}
+
+int parity_check_payload(const parity_header *h, int fd, const char *path,
+                         void (*on_damage)(void *, const char *), void *ctx, uint64_t *damages,
+                         dcp_error *err) {
+    uint64_t start = parity_payload_start(h, h->member), table_bytes = start - PAGE_BYTES;
+    uint64_t left = parity_payload_bytes(h, h->member);
+    unsigned char *table = malloc(table_bytes + BLOCK_BYTES);
+    if (!table) return core_fail_memory(err, table_bytes + BLOCK_BYTES);
+    unsigned char *block = table + table_bytes;
+    int status = io_read_plain(fd, table, table_bytes, PAGE_BYTES, path, err);
+    if (!status && crc64(table, table_bytes) != h->table_crc) {
+        report(on_damage, ctx, damages, path, "table of blocks", 0);
+        left = 0;
+    }
+    for (uint64_t b = 0; left && !status; b++) {
+        uint64_t bytes = left < BLOCK_BYTES ? left : BLOCK_BYTES;
+        status = io_read_plain(fd, block, bytes, start + b * BLOCK_BYTES, path, err);
+        if (!status && crc64(block, bytes) != get_u64(table + b * 8))
+            report(on_damage, ctx, damages, path, "block", b);
+        left -= bytes;
+    }
+    free(table);
+    return status;
+}

@@ -1,0 +1,225 @@
+/* A window of every strip at a time: its bytes are read where they are, sent to each rank that
+ * needs them, combined there and written. Both ends know the sizes of all messages: strips lie in
+ * them in the order of the list. The window is as large as the busiest rank's memory allows. */
+#include "redundancy/stripes.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "core/crc64.h"
+#include "core/fail.h"
+#include "core/userblock.h"
+#include "io/file.h"
+#include "redundancy/code.h"
+
+#define MEMORY_BYTES ((uint64_t)16 << 20)
+
+typedef struct mover {
+    dcp_comm *comm;
+    const stripe *list;
+    size_t n;
+    uint64_t window, start, longest; /* start: of this window in every strip */
+    unsigned char *send, *receive, *combined;
+    /* [size]: bytes in this window, and where a rank's message is in its buffer */
+    uint64_t *send_bytes, *receive_bytes, *send_at, *receive_at;
+} mover;
+
+static uint64_t smaller(uint64_t a, uint64_t b) { return a < b ? a : b; }
+
+void strip_file_sum(const strip_file *file, const unsigned char *data, uint64_t offset,
+                    uint64_t bytes) {
+    for (uint64_t part; file->raws && bytes; data += part, offset += part, bytes -= part) {
+        uint64_t block = offset / file->block_bytes;
+        uint64_t end = smaller((block + 1) * file->block_bytes, file->bytes);
+        part = smaller(bytes, end - offset);
+        file->raws[block] ^= crc64_shift(crc64_raw(0, data, part), end - offset - part);
+    }
+}
+
+int stripe_allocate(stripe *s, int n_in, int n_out) {
+    *s = (stripe){.n_in = n_in, .n_out = n_out};
+    s->in = calloc((size_t)n_in, sizeof *s->in);
+    s->out = calloc((size_t)n_out, sizeof *s->out);
+    s->coeffs = calloc((size_t)n_in * (size_t)n_out, 1);
+    return s->in && s->out && s->coeffs ? 0 : -1;
+}
+
+void stripes_free(stripe *list, size_t n) {
+    for (size_t i = 0; list && i < n; i++) {
+        free(list[i].in);
+        free(list[i].out);
+        free(list[i].coeffs);
+    }
+    free(list);
+}
+
+/* Several strips of a stripe may be combined on one rank, which gets the others but once. */
+static int is_first_of_rank(const stripe *s, int o) {
+    for (int i = 0; i < o; i++)
+        if (s->out[i].rank == s->out[o].rank) return 0;
+    return 1;
+}
+
+static int outs_of(const stripe *s, int rank) {
+    int n = 0;
+    for (int o = 0; o < s->n_out; o++) n += s->out[o].rank == rank;
+    return n;
+}
+
+/* Adds `bytes` for each strip that the stripe sends from, and brings to, this rank. */
+static void add_messages(const mover *m, const stripe *s, uint64_t bytes) {
+    int me = m->comm->rank, needed = outs_of(s, me);
+    for (int i = 0; i < s->n_in; i++) {
+        if (needed) m->receive_bytes[s->in[i].rank] += bytes;
+        for (int o = 0; o < s->n_out && s->in[i].rank == me; o++)
+            if (is_first_of_rank(s, o)) m->send_bytes[s->out[o].rank] += bytes;
+    }
+}
+
+/* Bytes of the stripe's strips that are in this window. */
+static uint64_t part_of(const mover *m, const stripe *s) {
+    return s->bytes > m->start ? smaller(m->window, s->bytes - m->start) : 0;
+}
+
+static void plan_messages(mover *m) {
+    size_t size = (size_t)m->comm->size;
+    memset(m->send_bytes, 0, 2 * size * sizeof *m->send_bytes);
+    for (size_t i = 0; i < m->n; i++) add_messages(m, &m->list[i], part_of(m, &m->list[i]));
+    m->send_at[0] = m->receive_at[0] = 0;
+    for (size_t r = 1; r < size; r++) {
+        m->send_at[r] = m->send_at[r - 1] + m->send_bytes[r - 1];
+        m->receive_at[r] = m->receive_at[r - 1] + m->receive_bytes[r - 1];
+    }
+}
+
+/* The window of a strip, with zeros where its file has ended. */
+static int read_part(const mover *m, const strip *from, unsigned char *to, uint64_t bytes,
+                     dcp_error *err) {
+    const strip_file *file = from->file;
+    uint64_t offset = from->offset + m->start;
+    uint64_t have = offset < file->bytes ? smaller(bytes, file->bytes - offset) : 0;
+    int status = io_read_plain(file->fd, to, have, file->start + offset, file->path, err);
+    if (status) return status;
+    memset(to + have, 0, bytes - have);
+    strip_file_sum(file, to, offset, have);
+    return DCP_OK;
+}
+
+static int read_stripe(mover *m, const stripe *s, dcp_error *err) {
+    uint64_t bytes = part_of(m, s);
+    for (int i = 0; i < s->n_in && bytes; i++) {
+        unsigned char *first = NULL;
+        if (s->in[i].rank != m->comm->rank) continue;
+        for (int o = 0; o < s->n_out; o++) {
+            if (!is_first_of_rank(s, o)) continue;
+            unsigned char *to = m->send + m->send_at[s->out[o].rank];
+            m->send_at[s->out[o].rank] += bytes;
+            if (first) {
+                memcpy(to, first, bytes);
+                continue;
+            }
+            int status = read_part(m, &s->in[i], to, bytes, err);
+            if (status) return status;
+            first = to;
+        }
+    }
+    return DCP_OK;
+}
+
+static int write_part(const mover *m, const strip *to, const unsigned char *data, uint64_t bytes,
+                      dcp_error *err) {
+    const strip_file *file = to->file;
+    uint64_t offset = to->offset + m->start;
+    uint64_t left = offset < file->bytes ? smaller(bytes, file->bytes - offset) : 0;
+    strip_file_sum(file, data, offset, left);
+    return io_write_plain(file->fd, data, left, file->start + offset, file->path, err);
+}
+
+/* What this rank combines of a stripe. */
+static int combine_stripe(mover *m, const stripe *s, dcp_error *err) {
+    unsigned char *in[REDUNDANCY_MAX_MEMBERS];
+    uint64_t bytes = part_of(m, s);
+    int me = m->comm->rank, status = DCP_OK;
+    if (!bytes || !outs_of(s, me)) return DCP_OK;
+    for (int i = 0; i < s->n_in; i++) {
+        in[i] = m->receive + m->receive_at[s->in[i].rank];
+        m->receive_at[s->in[i].rank] += bytes;
+    }
+    for (int o = 0; o < s->n_out && !status; o++) {
+        if (s->out[o].rank != me) continue;
+        code_combine(bytes, s->n_in, 1, s->coeffs + o * s->n_in, in, &m->combined);
+        status = write_part(m, &s->out[o], m->combined, bytes, err);
+    }
+    return status;
+}
+
+static int move_window(mover *m, int status, dcp_error *err) {
+    plan_messages(m);
+    for (size_t i = 0; i < m->n && !status; i++) status = read_stripe(m, &m->list[i], err);
+    status = comm_agree(m->comm, status, err);
+    if (!status)
+        status = comm_alltoall(m->comm, m->send, m->send_bytes, m->receive, m->receive_bytes, err);
+    return status;
+}
+
+static int move_all(mover *m, dcp_error *err) {
+    int status = DCP_OK;
+    for (m->start = 0; m->start < m->longest; m->start += m->window) {
+        status = move_window(m, status, err);
+        if (status) return status; /* agreed on */
+        for (size_t i = 0; i < m->n && !status; i++) status = combine_stripe(m, &m->list[i], err);
+    }
+    return comm_agree(m->comm, status, err);
+}
+
+/* The window, from how many strips the busiest rank sends and receives at once. */
+static int choose_window(mover *m, uint64_t *sent, uint64_t *received, dcp_error *err) {
+    uint64_t most[2] = {0, 0};
+    *sent = *received = 0;
+    memset(m->send_bytes, 0, 2 * (size_t)m->comm->size * sizeof *m->send_bytes);
+    for (size_t i = 0; i < m->n; i++) {
+        add_messages(m, &m->list[i], 1);
+        if (m->list[i].bytes > most[1]) most[1] = m->list[i].bytes;
+    }
+    for (int r = 0; r < m->comm->size; r++) {
+        *sent += m->send_bytes[r];
+        *received += m->receive_bytes[r];
+    }
+    most[0] = *sent + *received + 1;
+    int status = comm_allreduce(m->comm, most, 2, DCP_REDUCE_MAX, err);
+    if (status) return status;
+    m->longest = most[1];
+    m->window = MEMORY_BYTES / most[0] / PAGE_BYTES * PAGE_BYTES;
+    if (!m->window) m->window = PAGE_BYTES;
+    m->window = smaller(m->window, m->longest);
+    return DCP_OK;
+}
+
+int stripes_move(dcp_comm *comm, const stripe *list, size_t n, dcp_error *err) {
+    size_t size = (size_t)comm->size;
+    uint64_t sent = 0, received = 0, *arrays = malloc(4 * size * sizeof *arrays);
+    mover m = {.comm = comm, .list = list, .n = n};
+    int status = comm_agree(comm, arrays ? DCP_OK : core_fail_memory(err, size * 32), err);
+    if (status) goto free_arrays;
+    m.send_bytes = arrays;
+    m.receive_bytes = arrays + size;
+    m.send_at = arrays + 2 * size;
+    m.receive_at = arrays + 3 * size;
+    status = choose_window(&m, &sent, &received, err);
+    if (status) goto free_arrays;
+    m.send = malloc((sent + received + 1) * m.window + 1);
+    if (m.send) {
+        m.receive = m.send + sent * m.window;
+        m.combined = m.receive + received * m.window;
+    } else {
+        status = core_fail_memory(err, (sent + received + 1) * m.window);
+    }
+    status = comm_agree(comm, status, err);
+    if (!status) status = move_all(&m, err);
+    free(m.send);
+free_arrays:
+    free(arrays);
+    return status;
+}
