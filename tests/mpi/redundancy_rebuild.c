@@ -71,7 +71,7 @@ int main(int argc, char **argv) {
     char text[16];
     for (int k = 1; k <= 3 && k < s.size; k++) {
         snprintf(text, sizeof text, "rs(%d)", k);
-        check_losses(&s, text, k, 1, small);
+        if (s.size < 6 || k == 3) check_losses(&s, text, k, 1, small);
         if (s.size % 2 == 0 && k < s.size / 2) check_losses(&s, text, k, 2, small);
     }
     check_losses(&s, "partner", 0, 1, small);
