@@ -1,16 +1,18 @@
 /* Fragments of a save, window by window: packed for the owners of their regions, exchanged, placed
- * in the owner's region buffer, written. A rank that failed goes on exchanging, so that nobody
- * waits for it; what it sends then is never published. A fragment on the wire: its offset in the
- * region and its length (u32 each), then its bytes. */
+ * in the owner's region buffer, written. The sizes of all messages are known before the first one,
+ * so a window costs one collective. A rank that failed goes on exchanging, so that nobody waits for
+ * it; what it sends then is never published. A fragment on the wire: its offset in the region and
+ * its length (u32 each), then its bytes. */
 #include <stdlib.h>
 #include <string.h>
 
-#include "comm/exchange.h"
+#include "comm/rounds.h"
 #include "core/bytes.h"
 #include "core/fail.h"
 #include "save/write.h"
 
 #define PAGES (IO_SLOT_BYTES / PAGE_BYTES)
+#define HEAD_BYTES 8 /* of a fragment on the wire */
 
 typedef struct region {
     unsigned char *buffer;
@@ -20,7 +22,7 @@ typedef struct region {
 
 typedef struct sender {
     region *own;
-    comm_message message;
+    unsigned char *to;     /* where the next fragment for another rank goes */
     uint64_t region_start; /* of the region being packed */
     int to_self;
     save_watch *watch;
@@ -38,22 +40,20 @@ static unsigned char *touch(region *own, uint64_t offset, uint64_t bytes) {
     return own->buffer + offset;
 }
 
+/* Where the fragment goes: into the own region, or behind its head in the message. */
+static unsigned char *room_for(sender *s, const fragment *f) {
+    uint64_t offset = f->file_offset - s->region_start;
+    if (s->to_self) return touch(s->own, offset, f->bytes);
+    unsigned char *head = s->to;
+    put_u32(head, (uint32_t)offset);
+    put_u32(head + 4, (uint32_t)f->bytes);
+    s->to += HEAD_BYTES + f->bytes;
+    return head + HEAD_BYTES;
+}
+
 static int pack(void *ctx, const fragment *f) {
     sender *s = ctx;
-    uint64_t offset = f->file_offset - s->region_start;
-    unsigned char *to;
-    if (s->to_self) {
-        to = touch(s->own, offset, f->bytes);
-    } else {
-        to = comm_append(&s->message, 8 + f->bytes);
-        if (!to) {
-            s->status = core_fail_memory(s->err, s->message.bytes);
-            return 1;
-        }
-        put_u32(to, (uint32_t)offset);
-        put_u32(to + 4, (uint32_t)f->bytes);
-        to += 8;
-    }
+    unsigned char *to = room_for(s, f);
     int status = piece_fetch(f->piece, f->box_offset, f->bytes, to, s->status ? NULL : s->err);
     if (status && !s->status) s->status = status;
     if (!status) piece_sum(f->piece, f->dataset_offset, to, f->bytes);
@@ -61,12 +61,17 @@ static int pack(void *ctx, const fragment *f) {
     return 0;
 }
 
-static void place(region *own, const comm_message *message) {
-    const unsigned char *at = message->data, *end = at + message->bytes;
+static int count(void *ctx, const fragment *f) {
+    *(uint64_t *)ctx += HEAD_BYTES + f->bytes;
+    return 0;
+}
+
+static void place(region *own, const unsigned char *at, uint64_t message_bytes) {
+    const unsigned char *end = at + message_bytes;
     while (at < end) {
         uint32_t offset = get_u32(at), bytes = get_u32(at + 4);
-        memcpy(touch(own, offset, bytes), at + 8, bytes);
-        at += 8 + (uint64_t)bytes;
+        memcpy(touch(own, offset, bytes), at + HEAD_BYTES, bytes);
+        at += HEAD_BYTES + (uint64_t)bytes;
     }
 }
 
@@ -93,56 +98,74 @@ typedef struct transfer {
     windows windows;
     region own;
     sender sender;
-    comm_message receive;
-    uint64_t *send_bytes, *receive_bytes;
+    comm_rounds rounds;
 } transfer;
 
-static int move_window(transfer *t, uint64_t window, dcp_error *err) {
+/* Walks this rank's fragments in rank's region of the window. */
+static void walk_region(const transfer *t, uint64_t window, int rank, size_t *first, fragment_fn fn,
+                        void *ctx) {
+    uint64_t start = windows_region(&t->windows, window, rank);
+    piece_fragments(t->pieces, t->n, first, start, start + t->windows.region_bytes, fn, ctx);
+}
+
+static int agree_on_sizes(transfer *t, const uint64_t *list, size_t n, dcp_error *err) {
+    int status = comm_rounds_make(&t->rounds, t->comm, n, err);
+    if (status) return status;
+    size_t first = t->first, ranks = (size_t)t->comm->size;
+    for (size_t i = 0; i < n; i++)
+        for (int r = 0; r < t->comm->size; r++)
+            if (r != t->comm->rank)
+                walk_region(t, list[i], r, &first, count, &t->rounds.send[i * ranks + (size_t)r]);
+    return comm_rounds_agree(&t->rounds, err);
+}
+
+static int move_window(transfer *t, size_t round, uint64_t window, dcp_error *err) {
     unsigned slot = io_queue_next(t->queue);
+    size_t ranks = (size_t)t->comm->size;
     t->own.buffer = io_queue_buffer(t->queue, slot);
     t->own.start = windows_region(&t->windows, window, t->comm->rank);
     memset(t->own.touched, 0, sizeof t->own.touched);
-    t->sender.message.bytes = 0;
+    t->sender.to = t->rounds.out;
     for (int r = 0; r < t->comm->size; r++) {
-        uint64_t before = t->sender.message.bytes;
         t->sender.region_start = windows_region(&t->windows, window, r);
         t->sender.to_self = r == t->comm->rank;
-        piece_fragments(t->pieces, t->n, &t->first, t->sender.region_start,
-                        t->sender.region_start + t->windows.region_bytes, pack, &t->sender);
-        t->send_bytes[r] = t->sender.message.bytes - before;
+        walk_region(t, window, r, &t->first, pack, &t->sender);
     }
-    if (t->comm->size > 1) {
-        int status = comm_exchange(t->comm, &t->sender.message, t->send_bytes, &t->receive,
-                                   t->receive_bytes, err);
-        if (status) return status;
-        place(&t->own, &t->receive);
-    }
+    int status = comm_rounds_run(&t->rounds, round, err);
+    if (status) return status;
+    uint64_t bytes = 0;
+    for (size_t r = 0; r < ranks; r++) bytes += t->rounds.receive[round * ranks + r];
+    place(&t->own, t->rounds.in, bytes);
     if (!t->sender.status) flush(t->queue, slot, t->file, &t->own);
     return DCP_OK;
+}
+
+static int move_windows(transfer *t, dcp_error *err) {
+    const size_t most = COMM_ROUNDS_AT_ONCE;
+    int status = DCP_OK;
+    for (size_t done = 0, n; done < t->windows.n && !status; done += n) {
+        const uint64_t *list = t->windows.list + done;
+        n = t->windows.n - done < most ? t->windows.n - done : most;
+        status = agree_on_sizes(t, list, n, err);
+        for (size_t i = 0; i < n && !status; i++) status = move_window(t, i, list[i], err);
+        comm_rounds_free(&t->rounds);
+    }
+    return status;
 }
 
 int write_fragments(dcp_comm *comm, io_queue *queue, const io_file *file, uint64_t file_bytes,
                     const piece *pieces, size_t n, save_watch *watch, dcp_error *err) {
     transfer t = {.comm = comm, .queue = queue, .file = file, .pieces = pieces, .n = n};
     dcp_error local = {.rank = -1}; /* apart from the collectives' */
-    t.sender.own = &t.own;
-    t.sender.watch = watch;
-    t.sender.err = &local;
+    t.sender = (sender){.own = &t.own, .watch = watch, .err = &local};
     int status = windows_find(comm, pieces, n, file_bytes, &t.windows, err);
     if (status) return status;
-    t.send_bytes = calloc(2 * (size_t)comm->size, sizeof *t.send_bytes);
-    t.receive_bytes = t.send_bytes + comm->size;
-    status = comm_agree(comm, t.send_bytes ? DCP_OK : core_fail_memory(err, 16), err);
-    for (size_t i = 0; i < t.windows.n && !status; i++)
-        status = move_window(&t, t.windows.list[i], err);
+    status = move_windows(&t, err);
     if (!status && t.sender.status) {
         status = t.sender.status;
         if (err) *err = local;
     }
     io_queue_drain(queue);
-    free(t.sender.message.data);
-    free(t.receive.data);
-    free(t.send_bytes);
     windows_free(&t.windows);
     return status;
 }

@@ -1,0 +1,31 @@
+/* Many all-to-alls one after the other, whose sizes are agreed on at once: a round then is one
+ * collective, and allocates nothing. */
+#ifndef DCP_COMM_ROUNDS_H
+#define DCP_COMM_ROUNDS_H
+
+#include <stddef.h>
+
+#include "comm/comm.h"
+
+/* So many rounds at a time keep the tables of sizes small, however many ranks there are. */
+#define COMM_ROUNDS_AT_ONCE 16
+
+typedef struct comm_rounds {
+    dcp_comm *comm;
+    size_t n;
+    uint64_t *send, *receive; /* bytes to and from each rank: [round * ranks + rank] */
+    unsigned char *out, *in;  /* room for the largest round's messages, in rank order, no gaps */
+} comm_rounds;
+
+/* Collective: tables for n rounds, all sizes 0. To be freed in either case. */
+int comm_rounds_make(comm_rounds *rounds, dcp_comm *comm, size_t n, dcp_error *err);
+
+/* Collective, once `send` is filled: `receive`, `out` and `in` are ready afterwards. */
+int comm_rounds_agree(comm_rounds *rounds, dcp_error *err);
+
+/* Collective: sends `out`, fills `in`. */
+int comm_rounds_run(const comm_rounds *rounds, size_t round, dcp_error *err);
+
+void comm_rounds_free(comm_rounds *rounds);
+
+#endif
