@@ -6,8 +6,9 @@
 
 #include "check.h"
 
-const char *const scheme_names[] = {"rows",   "columns", "blocks", "copies",  "pairs",
-                                    "owners", "stripes", "halo",   "corners", "one of two"};
+const char *const scheme_names[] = {"rows",  "columns", "blocks",    "copies",
+                                    "pairs", "owners",  "stripes",   "mesh",
+                                    "halo",  "corners", "one of two"};
 
 static const dcp_tensor special[] = {
     {"/files/notes.txt", DCP_U8, 1, {777}},
@@ -24,6 +25,7 @@ static const dcp_tensor special[] = {
     {"/model/uneven", DCP_F32, 2, {13, 7}},
     {"/model/vector", DCP_BF16, 1, {600011}},
     {"/optimizer/step", DCP_I64, 0, {0}},
+    {"/model/eight", DCP_U16, 8, {3, 1, 2, 5, 2, 1, 3, 4}},
 };
 #define SPECIAL (sizeof special / sizeof *special)
 
@@ -109,6 +111,26 @@ static dcp_box blocks(const dcp_tensor *t, int rank, int size) {
     return box;
 }
 
+/* The part of the box; ranks of one row of the mesh hold one tensor in parallel. */
+static void cut_again(dcp_box *box, uint32_t d, int rank, int size) {
+    dcp_tensor line = {"/model/line", DCP_U8, 1, {box->count[d]}};
+    dcp_box part = dcp_box_chunk(&line, rank, size);
+    box->start[d] += part.start[0];
+    box->count[d] = part.count[0];
+}
+
+/* Hybrid sharding: of 8 ranks, 2 replicas of 2 x 2. Tensor parallel cuts the last dimension of some
+ * tensors and the first of others, and leaves vectors whole; FSDP cuts the first of what is left.
+ */
+static dcp_box mesh(const dcp_tensor *t, size_t number, int rank, int size) {
+    dcp_box box = dcp_box_whole(t);
+    int parallel = size % 2 ? 1 : 2, rest = size / parallel;
+    int shards = rest % 2 ? rest : 2;
+    if (t->ndim >= 2) cut_again(&box, number % 2 ? t->ndim - 1 : 0, rank % parallel, parallel);
+    if (t->ndim >= 1) cut_again(&box, 0, rank / parallel % shards, shards);
+    return box;
+}
+
 static dcp_box halo(const dcp_tensor *t, int rank, int size) {
     dcp_box box = dcp_box_chunk(t, rank, size);
     if (!box.count[0] || !t->ndim) return box;
@@ -157,6 +179,8 @@ static dcp_box one_box(const given *g, size_t t, scheme how, int rank, int size)
     case OWNERS:
         if (t % (size_t)size != (size_t)rank) box.count[0] = 0;
         return box;
+    case MESH:
+        return mesh(tensor, t, rank, size);
     case HALO:
         return halo(tensor, rank, size);
     case CORNERS:

@@ -1,5 +1,5 @@
 /* The given state of the save and load tests: every dtype, scalars, empty and uneven tensors, one
- * to four dimensions, small ones, several blocks, long rows that begin on no page; and the ways in
+ * to eight dimensions, small ones, several blocks, long rows that begin on no page; and the ways in
  * which ranks hold it. */
 #ifndef TESTS_MPI_GIVEN_H
 #define TESTS_MPI_GIVEN_H
@@ -29,6 +29,7 @@ typedef enum scheme {
     PAIRS,   /* rows over half of the ranks, which the other half repeats */
     OWNERS,  /* whole tensors, each on one rank */
     STRIPES, /* every size-th row: many boxes of a tensor on each rank */
+    MESH,    /* replicas x FSDP x tensor parallel: two dimensions cut, or one cut twice */
     SAVE_SCHEMES,
     HALO = SAVE_SCHEMES, /* rows with one of each neighbour's: for loads only, as those below */
     CORNERS,             /* an odd part of some tensors */

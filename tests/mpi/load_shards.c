@@ -1,6 +1,16 @@
 /* A file a rank: what some ranks saved under one scheme, all ranks, some and one of them load under
  * others; and every byte of it verifies. */
+#include "load/checkpoint.h"
 #include "scratch.h"
+
+/* Each element is in one file, also where several ranks held it. */
+static void check_written_once(const dcp_checkpoint *ckpt) {
+    uint64_t wanted = 0, written = 0;
+    for (size_t i = 0; i < ckpt->n_tensors; i++) wanted += ckpt->tensors[i].bytes;
+    for (size_t f = 0; f < ckpt->n_files; f++)
+        for (size_t i = 0; i < ckpt->files[f].ub.rows; i++) written += ckpt->files[f].rows[i].bytes;
+    CHECK(written == wanted);
+}
 
 /* The first n ranks; NULL on the others. */
 static dcp_comm *first_ranks(const scratch *s, int n) {
@@ -25,6 +35,7 @@ static void check_saved(const scratch *s, const given *g, int files) {
         const dcp_tensor *have = dcp_checkpoint_find(ckpt, g->tensors[t].path);
         CHECK(have && have->ndim == g->tensors[t].ndim && have->dtype == g->tensors[t].dtype);
     }
+    check_written_once(ckpt);
     SUCCEEDS(dcp_verify(dcp_checkpoint_path(ckpt), NULL, err));
     dcp_checkpoint_close(ckpt);
 }
