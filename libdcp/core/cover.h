@@ -21,4 +21,7 @@ typedef enum cover_result { COVER_EXACT, COVER_MISSING, COVER_OVERLAP } cover_re
 cover_result cover_check(uint32_t ndim, const uint64_t *shape, cover_box *boxes, size_t n,
                          size_t *first, size_t *second);
 
+/* After COVER_MISSING: a box of elements that are in none of the boxes. */
+dcp_box cover_hole(uint32_t ndim, const uint64_t *shape, const cover_box *boxes, size_t n);
+
 #endif

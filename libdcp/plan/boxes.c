@@ -118,15 +118,34 @@ static cover_box read_box(const home_box *b, uint32_t dims) {
     return box;
 }
 
-static int explain(const dcp_tensor *t, cover_result result, const cover_box *a, const cover_box *b,
-                   dcp_error *err) {
+/* "ranks 0-2" that hold boxes. */
+static void print_holders(const cover_box *boxes, size_t n, char *text, size_t size) {
+    int ranks = 0;
+    for (size_t i = 0; i < n; i++)
+        if (boxes[i].rank >= ranks) ranks = boxes[i].rank + 1;
+    unsigned char *member = calloc((size_t)ranks + 1, 1);
+    snprintf(text, size, "no rank");
+    if (!member) return;
+    for (size_t i = 0; i < n; i++) member[boxes[i].rank] = 1;
+    if (n) plan_ranks_print(member, ranks, text, size);
+    free(member);
+}
+
+static int explain_hole(const dcp_tensor *t, const cover_box *boxes, size_t n, dcp_error *err) {
+    char shape[300], elements[300], holders[120];
+    dcp_box hole = cover_hole(t->ndim, t->shape, boxes, n);
+    shape_print(t->ndim, t->shape, shape, sizeof shape);
+    box_print(box_dims(t->ndim), &hole, elements, sizeof elements);
+    print_holders(boxes, n, holders, sizeof holders);
+    return core_fail(err, DCP_ERR_MISMATCH,
+                     "tensor %s of shape %s: its elements %s are in no rank's box; boxes of it are "
+                     "on %s",
+                     t->path, shape, elements, holders);
+}
+
+static int explain_overlap(const dcp_tensor *t, const cover_box *a, const cover_box *b,
+                           dcp_error *err) {
     char first[300], second[300];
-    if (result == COVER_MISSING) {
-        shape_print(t->ndim, t->shape, first, sizeof first);
-        return core_fail(err, DCP_ERR_MISMATCH,
-                         "tensor %s of shape %s: some of its elements are in no rank's box",
-                         t->path, first);
-    }
     box_print(box_dims(t->ndim), &a->box, first, sizeof first);
     box_print(box_dims(t->ndim), &b->box, second, sizeof second);
     return core_fail(err, DCP_ERR_MISMATCH,
@@ -149,7 +168,9 @@ static int judge(const dcp_comm *comm, state_tensor *const *sorted, size_t n, co
                                   ? cover_check(t->ndim, t->shape, boxes, count, &first, &second)
                                   : COVER_EXACT;
         exact[i] = result == COVER_EXACT;
-        if (strict && !exact[i]) status = explain(t, result, &boxes[first], &boxes[second], err);
+        if (strict && result == COVER_MISSING) status = explain_hole(t, boxes, count, err);
+        if (strict && result == COVER_OVERLAP)
+            status = explain_overlap(t, &boxes[first], &boxes[second], err);
         for (size_t k = 0; k < count; k++)
             h->answers[boxes[k].tag] =
                 2 * (uint32_t)boxes[k].keeper_rank + (uint32_t)boxes[k].keeper;

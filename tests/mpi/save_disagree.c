@@ -21,7 +21,7 @@ typedef enum mischief {
     MISCHIEFS
 } mischief;
 
-/* %o: the other ranks, "rank 0" or "ranks 0-6"; %l: the last rank's number. */
+/* %o: the other ranks, "rank 0" or "ranks 0-6"; %l: the last rank's number; %a: all ranks. */
 static const struct {
     int status;
     const char *text;
@@ -32,9 +32,13 @@ static const struct {
     [OTHER_DTYPE] = {DCP_ERR_MISMATCH, "/model/b: I32 [50] on %o, U32 [50] on rank %l"},
     [OTHER_SHAPE] = {DCP_ERR_MISMATCH, "/model/b: I32 [50] on %o, I32 [51] on rank %l"},
     [OTHER_NDIM] = {DCP_ERR_MISMATCH, "/model/b: I32 [50] on %o, I32 [50, 1] on rank %l"},
-    [OVERLAP] = {DCP_ERR_MISMATCH, "/model/a: box ["},
-    [HOLE] = {DCP_ERR_MISMATCH, "/model/a of shape [80, 3]"},
-    [NOBODY] = {DCP_ERR_MISMATCH, "/model/scalar of shape []"},
+    [OVERLAP] = {DCP_ERR_MISMATCH, "of rank %l overlap"},
+    [HOLE] = {DCP_ERR_MISMATCH,
+              "/model/a of shape [80, 3]: its elements [79:80, 0:3] are in no rank's box; "
+              "boxes of it are on %a"},
+    [NOBODY] = {DCP_ERR_MISMATCH,
+                "/model/scalar of shape []: its elements [0:1] are in no rank's box; "
+                "boxes of it are on no rank"},
     [OTHER_STEP] = {DCP_ERR_MISMATCH, "the step: "},
     [OTHER_LAYOUT] = {DCP_ERR_MISMATCH, "the layout: "},
     [NO_STATE] = {DCP_ERR_ARG, "a state"},
@@ -50,6 +54,8 @@ static void expand(const scratch *s, const char *text, char *out, size_t size) {
             used += (size_t)snprintf(out + used, size - used, "%c", *text);
         else if (*++text == 'l')
             used += (size_t)snprintf(out + used, size - used, "%d", s->size - 1);
+        else if (*text == 'a')
+            used += (size_t)snprintf(out + used, size - used, "ranks 0-%d", s->size - 1);
         else if (s->size == 2)
             used += (size_t)snprintf(out + used, size - used, "rank 0");
         else
@@ -121,7 +127,7 @@ static void check_layout(const scratch *s, dcp_layout layout) {
     for (mischief what = OTHER_NAME; what < MISCHIEFS; what++) {
         dcp_error failure = {0};
         int status = save(s, store, 9, what, options, &failure);
-        char text[128];
+        char text[256];
         expand(s, expected[what].text, text, sizeof text);
         check_same_failure(status, expected[what].status, &failure, text);
         if (expected[what].status == DCP_ERR_MISMATCH && what < OVERLAP)

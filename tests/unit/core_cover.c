@@ -62,6 +62,12 @@ static void a_box_less_is_missing(void **state) {
         c.boxes[between(0, c.n - 1)] = c.boxes[c.n - 1];
         c.n--;
         assert_int_equal(check(&c, &first, &second), COVER_MISSING);
+        dcp_box shared, hole = cover_hole(c.ndim, c.shape, c.boxes, c.n);
+        assert_true(dcp_box_elems(&hole, c.ndim) > 0);
+        for (uint32_t d = 0; d < c.ndim; d++)
+            assert_true(hole.start[d] + hole.count[d] <= c.shape[d]);
+        for (size_t i = 0; i < c.n; i++)
+            assert_false(box_intersect(c.ndim, &hole, &c.boxes[i].box, &shared));
     }
 }
 
