@@ -11,6 +11,7 @@
 #include "core/crc64.h"
 #include "core/fail.h"
 #include "load/checkpoint.h"
+#include "redundancy/redundancy.h"
 #include "store/about.h"
 
 typedef struct verifier {
@@ -192,10 +193,22 @@ static int verify_about(verifier *v, const char *path, dcp_error *err) {
     return absorb(v, status, &e);
 }
 
+static void on_redundancy_damage(void *v, const char *line) { damage(v, line); }
+
+static void on_redundancy_read(void *v, uint64_t bytes) { progress(v, bytes); }
+
+static int verify_redundancy(verifier *v, const char *path, dcp_error *err) {
+    const redundancy_reader reader = {v, on_redundancy_damage, on_redundancy_read};
+    return redundancy_verify(path, &reader, err);
+}
+
 int dcp_verify(const char *path, const dcp_verify_options *options, dcp_error *err) {
     if (!path) return core_fail(err, DCP_ERR_ARG, "dcp_verify: a path is needed");
     dcp_checkpoint *ckpt = calloc(1, sizeof *ckpt);
-    verifier v = {.options = options, .ckpt = ckpt, .buffer = malloc(BLOCK_BYTES)};
+    verifier v = {.options = options,
+                  .ckpt = ckpt,
+                  .buffer = malloc(BLOCK_BYTES),
+                  .total = redundancy_bytes(path)};
     dcp_error e;
     int status = DCP_OK;
     if (!ckpt || !v.buffer || !(ckpt->path = strdup(path))) {
@@ -212,6 +225,7 @@ int dcp_verify(const char *path, const dcp_verify_options *options, dcp_error *e
                              : core_fail_memory(err, ckpt->n_files * sizeof *ckpt->files);
     }
     if (!status) status = verify_about(&v, path, err);
+    if (!status) status = verify_redundancy(&v, path, err);
     if (!status && v.damages)
         status = core_fail(err, DCP_ERR_CORRUPT, "%s: %llu damages found", path,
                            (unsigned long long)v.damages);

@@ -5,12 +5,12 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/stat.h>
 #include <unistd.h>
 
 #include "core/crc64.h"
 #include "core/fail.h"
 #include "core/userblock.h"
+#include "io/file.h"
 #include "redundancy/output.h"
 
 typedef struct encoder {
@@ -53,18 +53,14 @@ free_bytes:
 
 static int open_shard(encoder *e, const char *folder, dcp_error *err) {
     char name[64];
-    struct stat st;
     parity_shard_name(name, (uint64_t)e->comm->rank, e->comm->size);
     if (asprintf(&e->own_path, "%s/%s", folder, name) < 0) {
         e->own_path = NULL;
         return core_fail_memory(err, strlen(folder) + sizeof name);
     }
     e->own = (strip_file){.path = e->own_path, .raws = &e->own_raw, .block_bytes = ONE_BLOCK};
-    e->own.fd = open(e->own_path, O_RDONLY | O_NOFOLLOW | O_CLOEXEC);
-    if (e->own.fd < 0) return core_fail_errno(err, "cannot open", e->own_path);
-    if (fstat(e->own.fd, &st)) return core_fail_errno(err, "cannot look at", e->own_path);
-    e->own.bytes = (uint64_t)st.st_size;
-    return DCP_OK;
+    e->own.fd = -1;
+    return io_open_regular(e->own_path, O_RDONLY, &e->own.fd, &e->own.bytes, err);
 }
 
 static void begin_header(encoder *e, uint64_t step) {

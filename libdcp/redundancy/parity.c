@@ -6,7 +6,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/stat.h>
 #include <unistd.h>
 
 #include "core/bytes.h"
@@ -172,60 +171,66 @@ int parity_header_decode(const unsigned char *in, const char *path, parity_heade
 }
 
 /* The header against the file that it is in. */
-static int check_place(const parity_header *h, int fd, const char *path, const char *name,
+static int check_place(const parity_header *h, uint64_t bytes, const char *path, const char *name,
                        dcp_error *err) {
     char right[64];
-    struct stat st;
+    uint64_t right_bytes = parity_file_bytes(h, h->member);
     parity_file_name(right, h->group.kind, h->members[h->member].number, h->world);
     if (strcmp(name, right))
         return core_fail(err, DCP_ERR_CORRUPT, "%s: header: it is that of %s", path, right);
-    if (fstat(fd, &st)) return core_fail_errno(err, "cannot look at", path);
-    if ((uint64_t)st.st_size != parity_file_bytes(h, h->member))
+    if (bytes != right_bytes)
         return core_fail(err, DCP_ERR_CORRUPT, "%s: size: the file has %llu bytes, not %llu", path,
-                         (unsigned long long)st.st_size,
-                         (unsigned long long)parity_file_bytes(h, h->member));
+                         (unsigned long long)bytes, (unsigned long long)right_bytes);
     return DCP_OK;
 }
 
 int parity_open(const char *path, const char *name, parity_header *out, int *fd, dcp_error *err) {
     unsigned char page[PAGE_BYTES];
-    *fd = open(path, O_RDONLY | O_NONBLOCK | O_NOFOLLOW | O_CLOEXEC);
-    if (*fd < 0) return core_fail_errno(err, "cannot open", path);
-    int status = io_read_plain(*fd, page, sizeof page, 0, path, err);
+    uint64_t bytes;
+    int status = io_open_regular(path, O_RDONLY, fd, &bytes, err);
+    if (status) return status;
+    status = io_read_plain(*fd, page, sizeof page, 0, path, err);
     if (!status) status = parity_header_decode(page, path, out, err);
-    if (!status) status = check_place(out, *fd, path, name, err);
+    if (!status) status = check_place(out, bytes, path, name, err);
     if (!status) return DCP_OK;
     close(*fd);
     *fd = -1;
     return status;
 }
 
-static void report(void (*on_damage)(void *, const char *), void *ctx, uint64_t *damages,
-                   const char *path, const char *what, uint64_t block) {
+static void report(const redundancy_reader *reader, const char *path, const char *what) {
     char line[4300];
-    snprintf(line, sizeof line, "%s: %s %llu: damaged", path, what, (unsigned long long)block);
-    (*damages)++;
-    if (on_damage) on_damage(ctx, line);
+    snprintf(line, sizeof line, "%s: %s: damaged", path, what);
+    reader->on_damage(reader->ctx, line);
+}
+
+static int check_block(const redundancy_reader *reader, int fd, const char *path, uint64_t number,
+                       unsigned char *block, uint64_t bytes, uint64_t offset, uint64_t crc,
+                       dcp_error *err) {
+    char what[48];
+    int status = io_read_plain(fd, block, bytes, offset, path, err);
+    if (status) return status;
+    snprintf(what, sizeof what, "block %llu of its strips", (unsigned long long)number);
+    if (crc64(block, bytes) != crc) report(reader, path, what);
+    if (reader->on_read) reader->on_read(reader->ctx, bytes);
+    return DCP_OK;
 }
 
 int parity_check_payload(const parity_header *h, int fd, const char *path,
-                         void (*on_damage)(void *, const char *), void *ctx, uint64_t *damages,
-                         dcp_error *err) {
+                         const redundancy_reader *reader, dcp_error *err) {
     uint64_t start = parity_payload_start(h, h->member), table_bytes = start - PAGE_BYTES;
     uint64_t left = parity_payload_bytes(h, h->member);
     unsigned char *table = malloc(table_bytes + BLOCK_BYTES);
     if (!table) return core_fail_memory(err, table_bytes + BLOCK_BYTES);
-    unsigned char *block = table + table_bytes;
     int status = io_read_plain(fd, table, table_bytes, PAGE_BYTES, path, err);
     if (!status && crc64(table, table_bytes) != h->table_crc) {
-        report(on_damage, ctx, damages, path, "table of blocks", 0);
+        report(reader, path, "table of blocks");
         left = 0;
     }
     for (uint64_t b = 0; left && !status; b++) {
         uint64_t bytes = left < BLOCK_BYTES ? left : BLOCK_BYTES;
-        status = io_read_plain(fd, block, bytes, start + b * BLOCK_BYTES, path, err);
-        if (!status && crc64(block, bytes) != get_u64(table + b * 8))
-            report(on_damage, ctx, damages, path, "block", b);
+        status = check_block(reader, fd, path, b, table + table_bytes, bytes,
+                             start + b * BLOCK_BYTES, get_u64(table + b * 8), err);
         left -= bytes;
     }
     free(table);

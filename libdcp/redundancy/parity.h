@@ -49,9 +49,8 @@ int parity_header_decode(const unsigned char *in, const char *path, parity_heade
  * *fd is open on success. */
 int parity_open(const char *path, const char *name, parity_header *out, int *fd, dcp_error *err);
 
-/* Reads table and payload, calls `on_damage` for each damaged block; *damages is added to. */
+/* Reads table and payload; `reader` hears of each damaged block. */
 int parity_check_payload(const parity_header *h, int fd, const char *path,
-                         void (*on_damage)(void *ctx, const char *line), void *ctx,
-                         uint64_t *damages, dcp_error *err);
+                         const redundancy_reader *reader, dcp_error *err);
 
 #endif

@@ -97,9 +97,9 @@ static void begin_work(const rebuilder *r, group_work *w, int leader) {
 
 static int open_input(strip_file *in, const char *path, uint64_t start, uint64_t bytes,
                       dcp_error *err) {
-    *in = (strip_file){.path = path, .start = start, .bytes = bytes};
-    in->fd = open(path, O_RDONLY | O_NOFOLLOW | O_CLOEXEC);
-    return in->fd < 0 ? core_fail_errno(err, "cannot open", path) : DCP_OK;
+    uint64_t file_bytes;
+    *in = (strip_file){.path = path, .fd = -1, .start = start, .bytes = bytes};
+    return io_open_regular(path, O_RDONLY, &in->fd, &file_bytes, err);
 }
 
 /* Where a damaged file is replaced, else this rank's folder, which is made. */

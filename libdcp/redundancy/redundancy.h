@@ -117,10 +117,18 @@ const char *redundancy_survey_path(const redundancy_survey *survey, int number);
 int redundancy_rebuild(dcp_comm *comm, redundancy_survey *survey, const char *folder,
                        dcp_error *err);
 
-/* Not collective. Checks every byte of the redundancy files in the folder of a step, and that their
- * names, step and headers agree. `on_damage` gets a line for each damage; `damages` is added to. A
- * folder without such files is fine. Returns failures to read. */
-int redundancy_verify(const char *folder, void (*on_damage)(void *ctx, const char *line), void *ctx,
-                      uint64_t *damages, dcp_error *err);
+/* What a check of redundancy files tells while it goes on. */
+typedef struct redundancy_reader {
+    void *ctx;
+    void (*on_damage)(void *ctx, const char *line); /* a line for each */
+    void (*on_read)(void *ctx, uint64_t bytes);     /* so many more were read; may be NULL */
+} redundancy_reader;
+
+/* Not collective. Reads the redundancy files in the folder of a step: every byte of them, and that
+ * names, step and headers agree. A folder without such files is fine. Returns failures to read. */
+int redundancy_verify(const char *folder, const redundancy_reader *reader, dcp_error *err);
+
+/* Bytes of the redundancy files in a folder, 0 where it can't be read. */
+uint64_t redundancy_bytes(const char *folder);
 
 #endif

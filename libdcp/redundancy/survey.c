@@ -200,9 +200,9 @@ static void check_quickly(const redundancy_survey *s, survey_found *f) {
 static int check_shard(const survey_shard *shard, const char *path, int *intact, dcp_error *err) {
     unsigned char *buffer = malloc(BLOCK_BYTES);
     if (!buffer) return core_fail_memory(err, BLOCK_BYTES);
-    int fd = open(path, O_RDONLY | O_NOFOLLOW | O_CLOEXEC);
-    uint64_t raw = 0, at = 0;
-    int failed = fd < 0;
+    int fd = -1;
+    uint64_t raw = 0, at = 0, bytes;
+    int failed = io_open_regular(path, O_RDONLY, &fd, &bytes, NULL) || bytes != shard->bytes;
     for (uint64_t part; at < shard->bytes && !failed; at += part) {
         part = shard->bytes - at < BLOCK_BYTES ? shard->bytes - at : BLOCK_BYTES;
         failed = io_read_plain(fd, buffer, part, at, path, NULL);
@@ -214,24 +214,29 @@ static int check_shard(const survey_shard *shard, const char *path, int *intact,
     return DCP_OK;
 }
 
-/* Reads the file whole. */
+static void withdraw(void *usable, const char *line) {
+    (void)line;
+    *(int *)usable = 0;
+}
+
+/* Reads the file whole. What can't be read is lost. */
 static int check_bytes(const redundancy_survey *s, survey_found *f, dcp_error *err) {
-    uint64_t damages = 0;
     parity_header header;
-    int fd;
+    redundancy_reader reader = {&f->usable, withdraw, NULL};
+    int fd, status;
     f->checked = 1;
     if (f->kind == REDUNDANCY_NONE) {
         if (s->shards[f->number].leader < 0) return DCP_OK;
         return check_shard(&s->shards[f->number], f->path, &f->usable, err);
     }
-    if (parity_open(f->path, strrchr(f->path, '/') + 1, &header, &fd, NULL)) {
-        f->usable = 0;
-        return DCP_OK;
+    status = parity_open(f->path, strrchr(f->path, '/') + 1, &header, &fd, NULL);
+    if (!status) {
+        status = parity_check_payload(&header, fd, f->path, &reader, NULL);
+        close(fd);
     }
-    int status = parity_check_payload(&header, fd, f->path, NULL, NULL, &damages, NULL);
-    close(fd);
-    f->usable = !status && !damages;
-    return status == DCP_ERR_NO_MEMORY ? core_fail_memory(err, BLOCK_BYTES) : DCP_OK;
+    if (status == DCP_ERR_NO_MEMORY) return core_fail_memory(err, BLOCK_BYTES);
+    if (status) f->usable = 0;
+    return DCP_OK;
 }
 
 /* The rank's distance from the one whose turn it is to take the file: lets ranks share the work. */

@@ -12,6 +12,8 @@
 
 #define PRIVATE_STEP 7
 
+static uint64_t private_salt; /* another one: other content */
+
 typedef struct kept_file {
     char path[PATH_MAX];
     unsigned char *data;
@@ -57,7 +59,7 @@ static inline void private_write_shard(const private_files *p, int number, size_
     char path[PATH_MAX];
     unsigned char *data = malloc(bytes + 1);
     CHECK(data);
-    uint64_t z = (uint64_t)number + 1;
+    uint64_t z = private_salt * 1000 + (uint64_t)number + 1;
     for (size_t i = 0; i < bytes; i++) {
         z = z * 6364136223846793005ULL + 1442695040888963407ULL;
         data[i] = (unsigned char)(z >> 56);
