@@ -9,6 +9,7 @@
 #include "core/box.h"
 #include "core/crc64.h"
 #include "core/fail.h"
+#include "load/rename.h"
 #include "plan/plan.h"
 
 static uint64_t hash_text(uint64_t raw, const char *text) {
@@ -39,82 +40,18 @@ int select_agree(dcp_comm *comm, const dcp_load_options *o, dcp_error *err) {
     return plan_same(comm, values, sizeof values / sizeof *values, err);
 }
 
-static int bad_rename(const dcp_rename *pair, const char *why, dcp_error *err) {
-    return core_fail(err, DCP_ERR_ARG, "renames: {\"%s\", \"%s\"}: %s",
-                     pair->from ? pair->from : "(null)", pair->to ? pair->to : "(null)", why);
-}
-
-static int stars(const char *pattern) {
-    int n = 0;
-    for (; *pattern; pattern++) n += *pattern == '*';
-    return n;
-}
-
 static int check_options(const dcp_load_options *o, dcp_error *err) {
     if ((o->n_only && !o->only) || (o->n_renames && !o->renames))
         return core_fail(err, DCP_ERR_ARG, "dcp_load: only or renames is NULL, its number is not");
     for (size_t i = 0; i < o->n_only; i++)
         if (!o->only[i]) return core_fail(err, DCP_ERR_ARG, "dcp_load: only[%zu] is NULL", i);
-    for (size_t i = 0; i < o->n_renames; i++) {
-        const dcp_rename *pair = &o->renames[i];
-        if (!pair->from || !pair->to) return bad_rename(pair, "two names are needed", err);
-        if (stars(pair->from) > 1 || stars(pair->to) > 1)
-            return bad_rename(pair, "there can be one * on a side", err);
-        if (stars(pair->from) != stars(pair->to))
-            return bad_rename(pair, "a * has to be on both sides or on none", err);
-    }
+    int status = rename_check(o->renames, o->n_renames, err);
+    if (status) return status;
     if ((unsigned)o->missing_keys > DCP_MISSING_KEYS_KEEP ||
         (unsigned)o->unexpected_keys > DCP_UNEXPECTED_KEYS_REFUSE)
         return core_fail(err, DCP_ERR_ARG,
                          "dcp_load: missing_keys or unexpected_keys has no value "
                          "of its enum");
-    return DCP_OK;
-}
-
-/* 1 where path is `pattern` with some text, of which *star is the beginning, for its star. */
-static int match(const char *pattern, const char *path, const char **star, size_t *star_bytes) {
-    const char *at = strchr(pattern, '*');
-    *star = path;
-    *star_bytes = 0;
-    if (!at) return !strcmp(pattern, path);
-    size_t before = (size_t)(at - pattern), after = strlen(at + 1), length = strlen(path);
-    if (length < before + after || memcmp(path, pattern, before) ||
-        memcmp(path + length - after, at + 1, after))
-        return 0;
-    *star = path + before;
-    *star_bytes = length - before - after;
-    return 1;
-}
-
-typedef char path_text[DCP_MAX_PATH + 1];
-
-/* `pattern` with that text for its star; 0: longer than a path may be. */
-static int fill(const char *pattern, const char *star, size_t star_bytes, path_text out) {
-    size_t before = strcspn(pattern, "*"), length = strlen(pattern);
-    size_t after = before < length ? length - before - 1 : 0;
-    if (before + star_bytes + after > DCP_MAX_PATH) return 0;
-    memcpy(out, pattern, before);
-    if (before < length)
-        memcpy(out + before, star, star_bytes);
-    else
-        star_bytes = 0;
-    memcpy(out + before + star_bytes, pattern + length - after, after);
-    out[before + star_bytes + after] = 0;
-    return 1;
-}
-
-/* The name in the checkpoint of a tensor of the state. */
-static int stored_name(const dcp_load_options *o, const char *path, path_text out, dcp_error *err) {
-    const char *star, *why = "it is longer than 1,024 bytes";
-    size_t star_bytes;
-    for (size_t i = 0; i < o->n_renames; i++) {
-        if (!match(o->renames[i].from, path, &star, &star_bytes)) continue;
-        if (fill(o->renames[i].to, star, star_bytes, out) && path_valid(out, &why)) return DCP_OK;
-        return core_fail(err, DCP_ERR_ARG,
-                         "renames: {\"%s\", \"%s\"}: tensor %s gets no valid name: %s",
-                         o->renames[i].from, o->renames[i].to, path, why);
-    }
-    strcpy(out, path);
     return DCP_OK;
 }
 
@@ -179,7 +116,8 @@ static int find_stored(const dcp_checkpoint *ckpt, const dcp_load_options *o, se
     size_t missing = 0, first = 0;
     path_text name;
     for (size_t i = 0; i < s->n; i++) {
-        int status = stored_name(o, s->wanted[i]->tensor.path, name, err);
+        int status =
+            rename_to_stored(o->renames, o->n_renames, s->wanted[i]->tensor.path, name, err);
         if (status) return status;
         s->stored[i] = checkpoint_lookup(ckpt, name);
         if (!s->stored[i] && !missing++) first = i;
@@ -188,7 +126,7 @@ static int find_stored(const dcp_checkpoint *ckpt, const dcp_load_options *o, se
         if (status) return status;
     }
     if (!missing || o->missing_keys == DCP_MISSING_KEYS_KEEP) return DCP_OK;
-    stored_name(o, s->wanted[first]->tensor.path, name, NULL);
+    rename_to_stored(o->renames, o->n_renames, s->wanted[first]->tensor.path, name, NULL);
     int renamed = strcmp(name, s->wanted[first]->tensor.path);
     return core_fail(err, DCP_ERR_NOT_FOUND,
                      "%s: tensor %s is not in the checkpoint%s%s (%zu of %zu are missing)",
@@ -199,18 +137,16 @@ static int find_stored(const dcp_checkpoint *ckpt, const dcp_load_options *o, se
 /* 1 where `path`, a name in the state, would be loaded from `stored` and is selected. */
 static int would_load(const dcp_load_options *o, const char *path, const char *stored) {
     path_text name;
-    return !stored_name(o, path, name, NULL) && !strcmp(name, stored) && glob(o, path, NULL);
+    return !rename_to_stored(o->renames, o->n_renames, path, name, NULL) && !strcmp(name, stored) &&
+           glob(o, path, NULL);
 }
 
 /* Whether some name in the state would select the stored tensor. */
 static int counts(const dcp_load_options *o, const char *stored) {
-    const char *star;
-    size_t star_bytes;
     path_text name;
     if (!o->n_only || would_load(o, stored, stored)) return 1;
     for (size_t i = 0; i < o->n_renames; i++)
-        if (match(o->renames[i].to, stored, &star, &star_bytes) &&
-            fill(o->renames[i].from, star, star_bytes, name) && would_load(o, name, stored))
+        if (rename_from_stored(&o->renames[i], stored, name) && would_load(o, name, stored))
             return 1;
     return 0;
 }

@@ -1,5 +1,6 @@
-/* A tensor that all ranks load whole: a bit that flips on its way to any one of them is found, on
- * all ranks; also where it is not the lowest holder, whose copy the sum of checksums counts. */
+/* A tensor that all ranks load whole, as it is and cast: a bit that flips on its way to any one of
+ * them is found, on all ranks; also where it is not the lowest holder, whose copy the sum of
+ * checksums counts. */
 #include "comm/comm.h"
 #include "scratch.h"
 
@@ -26,36 +27,55 @@ static int flip(void *ctx, const void *send, const uint64_t *send_bytes, void *r
 static int load(dcp_comm *comm, const char *dir, const dcp_state *state, dcp_error *failure) {
     dcp_checkpoint *ckpt = NULL;
     SUCCEEDS(dcp_checkpoint_open(comm, dir, &ckpt, err));
-    int status = dcp_load(ckpt, state, NULL, failure);
+    dcp_load_options options = {.cast = 1};
+    int status = dcp_load_with(ckpt, state, &options, NULL, failure);
     dcp_checkpoint_close(ckpt);
     return status;
 }
 
-int main(int argc, char **argv) {
-    scratch s;
-    char dir[PATH_MAX];
+static void save(const scratch *s) {
     float data[ELEMENTS];
     dcp_state *state = NULL;
     dcp_tensor t = {"/model/norm", DCP_F32, 1, {ELEMENTS}};
-    scratch_begin(&s, &argc, &argv);
     for (int i = 0; i < ELEMENTS; i++) data[i] = (float)i;
     SUCCEEDS(dcp_state_create(&state, err));
     SUCCEEDS(dcp_state_add(state, &t, NULL, data, err));
-    dcp_store *store = scratch_store(&s, s.comm, "store");
+    dcp_store *store = scratch_store(s, s->comm, "store");
     SUCCEEDS(dcp_save(store, 5, state, NULL, NULL, NULL, err));
     dcp_store_close(store);
-    snprintf(dir, sizeof dir, "%s/store", s.root);
+    dcp_state_destroy(state);
+}
+
+static void flips_are_found(const scratch *s, dcp_dtype as) {
+    double data[ELEMENTS], want[ELEMENTS];
+    char dir[PATH_MAX];
+    dcp_state *state = NULL;
+    dcp_tensor t = {"/model/norm", as, 1, {ELEMENTS}};
+    for (int i = 0; i < ELEMENTS; i++) want[i] = i;
+    SUCCEEDS(dcp_state_create(&state, err));
+    SUCCEEDS(dcp_state_add(state, &t, NULL, data, err));
+    snprintf(dir, sizeof dir, "%s/store", s->root);
+    for (int victim = 0; victim < s->size; victim++) {
+        dcp_error failure = {0};
+        network.armed = s->rank == victim;
+        int status = load(s->comm, dir, state, &failure);
+        check_same_failure(status, DCP_ERR_CORRUPT, &failure, "/model/norm");
+        CHECK(!network.armed);
+        memset(data, 0, sizeof data);
+        SUCCEEDS(load(s->comm, dir, state, err));
+        CHECK(as != DCP_F64 || !memcmp(data, want, sizeof want));
+    }
+    dcp_state_destroy(state);
+}
+
+int main(int argc, char **argv) {
+    scratch s;
+    scratch_begin(&s, &argc, &argv);
+    save(&s);
     network.alltoall = s.comm->ops.alltoall;
     network.size = s.size;
     s.comm->ops.alltoall = flip;
-    for (int victim = 0; victim < s.size; victim++) {
-        dcp_error failure = {0};
-        network.armed = s.rank == victim;
-        int status = load(s.comm, dir, state, &failure);
-        check_same_failure(status, DCP_ERR_CORRUPT, &failure, "/model/norm");
-        CHECK(!network.armed);
-        SUCCEEDS(load(s.comm, dir, state, err));
-    }
-    dcp_state_destroy(state);
+    flips_are_found(&s, DCP_F32);
+    flips_are_found(&s, DCP_F64);
     return scratch_end(&s);
 }

@@ -88,6 +88,7 @@ static void checkpoints(void **state) {
     REFUSES(dcp_checkpoint_open(comm, NULL, &ckpt, &err));
     REFUSES(dcp_checkpoint_open(comm, "/", NULL, &err));
     REFUSES(dcp_load(NULL, NULL, NULL, &err));
+    REFUSES(dcp_load_with(NULL, NULL, NULL, NULL, &err));
     REFUSES(dcp_checkpoint_read(NULL, "/model/w", NULL, NULL, &err));
     REFUSES(dcp_verify(NULL, NULL, &err));
     dcp_checkpoint_close(NULL);
