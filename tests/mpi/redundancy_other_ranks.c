@@ -12,14 +12,15 @@ static dcp_comm *ranks_below(const scratch *s, int n) {
     return comm;
 }
 
-/* On `comm`, whose ranks see every size-th node's folder, and beyond the nodes that saved one of
- * their own: what they rebuild is found by a second survey. */
+/* On `comm`, whose ranks see every size-th node's folder from the one after their own number, and
+ * beyond the nodes that saved an empty one. A second survey finds what they rebuild. */
 static void rebuild_on(const private_files *p, dcp_comm *comm, int lost) {
     char folders[8][PATH_MAX];
     const char *list[8];
     int rank = dcp_comm_rank(comm), size = dcp_comm_size(comm), n = 0, shards, files;
     redundancy_survey *survey = NULL;
-    for (int node = rank; node < p->nodes || node == rank; node += size, n++) {
+    int first = (rank + 1) % size;
+    for (int node = first; node < p->nodes || node == first; node += size, n++) {
         private_folder(p, node, folders[n]);
         list[n] = folders[n];
         *strrchr(folders[n], '/') = '\0'; /* a new node's directory is there, the step is not */
@@ -48,7 +49,7 @@ static void check(const scratch *s, int saving, int loading, const char *redunda
     if (loaders) rebuild_on(&p, loaders, __builtin_popcount(lost));
     private_compare(&p, 1);
     if (loading > saving) { /* the lost files are on other nodes than the others now */
-        private_lose(&p, 1);
+        private_lose(&p, saving > 2 ? 1 << 2 : 1);
         if (loaders) rebuild_on(&p, loaders, 1);
         private_compare(&p, 1);
     }

@@ -75,6 +75,44 @@ static void the_largest_group_may_lose_its_most(void **state) {
     }
 }
 
+/* Modulo x^8 + x^4 + x^3 + x^2 + 1. */
+static unsigned char multiply(unsigned a, unsigned b) {
+    unsigned product = 0;
+    for (; b; b >>= 1, a = a << 1 ^ (a & 0x80 ? 0x11d : 0))
+        if (b & 1) product ^= a;
+    return (unsigned char)product;
+}
+
+static unsigned char invert(unsigned a) {
+    for (unsigned b = 1; b < 256; b++)
+        if (multiply(a, b) == 1) return (unsigned char)b;
+    fail();
+    return 0;
+}
+
+/* docs/format.md's sum, by arithmetic of its own. */
+static void it_is_the_documented_code(void **state) {
+    (void)state;
+    static encoded e;
+    const int members = 7, lost = 3, data = members - lost;
+    encode(&e, (code_group){REDUNDANCY_RS, members, lost});
+    for (int number = 0; number < members; number++) {
+        code_strip rows[REDUNDANCY_MAX_MEMBERS];
+        code_stripe(&e.group, number, rows);
+        for (int row = 0; row < members; row++) {
+            int d = (rows[row].member - number + members) % members;
+            assert_int_equal(row, d < lost ? data + d : d - lost);
+        }
+        for (int d = 0; d < lost; d++)
+            for (int i = 0; i < STRIP; i++) {
+                unsigned char sum = 0;
+                for (int c = 0; c < data; c++)
+                    sum ^= multiply(invert((unsigned)((data + d) ^ c)), e.strips[number][c][i]);
+                assert_int_equal(e.strips[number][data + d][i], sum);
+            }
+    }
+}
+
 static void a_partner_has_a_copy(void **state) {
     (void)state;
     static encoded e;
@@ -120,6 +158,7 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(any_members_up_to_k_may_be_lost),
         cmocka_unit_test(the_largest_group_may_lose_its_most),
+        cmocka_unit_test(it_is_the_documented_code),
         cmocka_unit_test(a_partner_has_a_copy),
         cmocka_unit_test(every_member_holds_the_same),
     };
