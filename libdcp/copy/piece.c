@@ -71,6 +71,18 @@ void piece_sum(const piece *p, uint64_t offset, const unsigned char *data, uint6
     if (p->global) sum_global(p, offset, data, bytes);
 }
 
+void piece_sum_box(const piece *p, uint64_t offset, const unsigned char *data, uint64_t bytes) {
+    uint64_t run = p->copy.run_bytes;
+    while (bytes) {
+        uint64_t at = offset % run, part = run - at < bytes ? run - at : bytes, a, b;
+        box_copy_run(&p->copy, offset / run, &a, &b);
+        piece_sum(p, a + at, data, part);
+        offset += part;
+        data += part;
+        bytes -= part;
+    }
+}
+
 void piece_interior(const piece *p, uint64_t run, uint64_t *from, uint64_t *to) {
     uint64_t a, b;
     box_copy_run(&p->copy, run, &a, &b);

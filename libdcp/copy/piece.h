@@ -18,6 +18,7 @@ typedef struct piece {
     box_copy copy;        /* a: bytes of the dataset, b: bytes of `box`, dense */
     uint64_t file_offset; /* of the dataset; in several files at once: see load/checkpoint.h */
     uint64_t bytes;       /* of the dataset */
+    const index_row *row; /* the dataset's; NULL: bytes of no dataset */
     const state_box *box; /* memory or source; NULL: `raw` */
     const unsigned char *raw;
     int direct;     /* runs are long and the dataset starts on a page */
@@ -41,6 +42,9 @@ const unsigned char *piece_memory(const piece *p, uint64_t offset);
 
 /* Adds bytes [offset, offset + bytes) of the dataset to the checksums. */
 void piece_sum(const piece *p, uint64_t offset, const unsigned char *data, uint64_t bytes);
+
+/* The same for bytes [offset, offset + bytes) of the box, where all of the box is in the piece. */
+void piece_sum_box(const piece *p, uint64_t offset, const unsigned char *data, uint64_t bytes);
 
 /* The whole pages [*from, *to) of the file inside run i of a direct piece; empty: *from = *to. */
 void piece_interior(const piece *p, uint64_t run, uint64_t *from, uint64_t *to);

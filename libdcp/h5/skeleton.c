@@ -7,7 +7,6 @@
 #include "h5/skeleton.h"
 
 #include <fcntl.h>
-#include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -16,6 +15,7 @@
 #include <unistd.h>
 
 #include "core/fail.h"
+#include "h5/hdf5.h"
 #include "h5/memory.h"
 #include "h5/types.h"
 
@@ -25,17 +25,6 @@ typedef struct builder {
     hid_t gcpl, dcpl;
     char parent[DCP_MAX_PATH + 16]; /* its path */
 } builder;
-
-static herr_t first_error(unsigned depth, const H5E_error2_t *e, void *text) {
-    if (!depth && e->desc) snprintf(text, 256, "%s", e->desc);
-    return 0;
-}
-
-static int fail_hdf5(dcp_error *err, const char *what, const char *path) {
-    char text[256] = "no detail";
-    H5Ewalk2(H5E_DEFAULT, H5E_WALK_UPWARD, first_error, text);
-    return core_fail(err, DCP_ERR_IO, "HDF5 can't %s %s: %s", what, path, text);
-}
 
 static hid_t open_scratch(hid_t driver, int fd, int create, hsize_t threshold, hsize_t meta_block) {
     const char *name = "libdcp-layout"; /* the driver goes by the descriptor */
@@ -61,7 +50,7 @@ static int builder_open(builder *b, int fd, int create, hsize_t threshold, hsize
         H5Pset_obj_track_times(b->dcpl, 0) < 0 || H5Pset_layout(b->dcpl, H5D_CONTIGUOUS) < 0 ||
         H5Pset_alloc_time(b->dcpl, H5D_ALLOC_TIME_EARLY) < 0 ||
         H5Pset_fill_time(b->dcpl, H5D_FILL_TIME_NEVER) < 0)
-        return fail_hdf5(err, "lay out", "the file");
+        return h5_fail(err, "lay out", "the file");
     return DCP_OK;
 }
 
@@ -71,7 +60,7 @@ static int builder_close(builder *b, dcp_error *err) {
     H5Pclose(b->gcpl);
     H5Pclose(b->dcpl);
     int status = DCP_OK;
-    if (b->file >= 0 && H5Fclose(b->file) < 0) status = fail_hdf5(err, "close", "the layout");
+    if (b->file >= 0 && H5Fclose(b->file) < 0) status = h5_fail(err, "close", "the layout");
     if (b->driver >= 0) H5FDunregister(b->driver);
     return status;
 }
@@ -86,7 +75,7 @@ static int make_groups(builder *b, const char *parent, dcp_error *err) {
         htri_t exists = H5Lexists(b->file, path, H5P_DEFAULT);
         if (exists > 0) continue;
         hid_t group = H5Gcreate2(b->file, path, H5P_DEFAULT, b->gcpl, H5P_DEFAULT);
-        if (group < 0) return fail_hdf5(err, "create group", path);
+        if (group < 0) return h5_fail(err, "create group", path);
         H5Gclose(group);
     }
     return DCP_OK;
@@ -104,7 +93,7 @@ static int enter_group(builder *b, const char *path, const char **name, dcp_erro
     if (status) return status;
     if (b->group >= 0) H5Gclose(b->group);
     b->group = H5Gopen2(b->file, b->parent, H5P_DEFAULT);
-    return b->group < 0 ? fail_hdf5(err, "open group", b->parent) : DCP_OK;
+    return b->group < 0 ? h5_fail(err, "open group", b->parent) : DCP_OK;
 }
 
 static int set_attribute(hid_t dataset, const char *value) {
@@ -129,19 +118,19 @@ static int make_dataset(builder *b, const char *path, hid_t type, uint32_t ndim,
     for (uint32_t d = 0; d < ndim; d++) size[d] = dims[d];
     hid_t space = ndim ? H5Screate_simple((int)ndim, size, NULL) : H5Screate(H5S_SCALAR);
     hid_t dataset = H5Dcreate2(b->group, name, type, space, H5P_DEFAULT, b->dcpl, H5P_DEFAULT);
-    if (dataset < 0) status = fail_hdf5(err, "create dataset", path); /* before HDF5 forgets why */
+    if (dataset < 0) status = h5_fail(err, "create dataset", path); /* before HDF5 forgets why */
     if (space >= 0) H5Sclose(space);
     if (status) return status;
     haddr_t at = H5Dget_offset(dataset);
     *offset = at == HADDR_UNDEF ? 0 : at;
-    if (attribute && !set_attribute(dataset, attribute)) status = fail_hdf5(err, "annotate", path);
+    if (attribute && !set_attribute(dataset, attribute)) status = h5_fail(err, "annotate", path);
     H5Dclose(dataset);
     return status;
 }
 
 static int make_row(builder *b, index_row *row, dcp_error *err) {
     hid_t type = h5_dtype(row->tensor.dtype);
-    if (type < 0) return fail_hdf5(err, "make the type of", row->tensor.path);
+    if (type < 0) return h5_fail(err, "make the type of", row->tensor.path);
     int status = make_dataset(b, row->tensor.path, type, row->tensor.ndim, row->box.count,
                               h5_dtype_attribute(row->tensor.dtype), &row->offset, err);
     H5Tclose(type);
@@ -158,7 +147,7 @@ static int make_tables(builder *b, const index_row *rows, size_t n, dcp_layout l
     s->meta.bytes = meta_bytes;
     hid_t row = h5_index_type(path_bytes, layout);
     hid_t text = h5_string_type(meta_bytes, H5T_STR_SPACEPAD);
-    int status = row < 0 || text < 0 ? fail_hdf5(err, "make the types of", "/dcp") : DCP_OK;
+    int status = row < 0 || text < 0 ? h5_fail(err, "make the types of", "/dcp") : DCP_OK;
     if (!status)
         status = make_dataset(b, "/dcp/index", row, 1, &count, NULL, &s->index.offset, err);
     if (!status)
@@ -290,9 +279,6 @@ static int file_size(int fd, skeleton *s, dcp_error *err) {
     return DCP_OK;
 }
 
-/* HDF5 as packaged is not thread-safe, whatever objects its callers have. */
-static pthread_mutex_t hdf5_lock = PTHREAD_MUTEX_INITIALIZER;
-
 int skeleton_build(index_row *rows, size_t n, dcp_layout layout, uint64_t meta_bytes, skeleton *out,
                    dcp_error *err) {
     skeleton s = {0};
@@ -300,14 +286,10 @@ int skeleton_build(index_row *rows, size_t n, dcp_layout layout, uint64_t meta_b
         return core_fail(err, DCP_ERR_ARG, "%zu tensors: a file holds at most %u", n, MAX_ROWS);
     int fd = memfd_create("libdcp-layout", MFD_CLOEXEC);
     if (fd < 0) return core_fail_errno(err, "make a memory file for", "the layout");
-    H5E_auto2_t print;
-    void *print_data;
-    pthread_mutex_lock(&hdf5_lock);
-    H5Eget_auto2(H5E_DEFAULT, &print, &print_data);
-    H5Eset_auto2(H5E_DEFAULT, NULL, NULL);
+    h5_turn turn;
+    h5_enter(&turn);
     int status = lay_out(fd, rows, n, layout, meta_bytes, &s, err);
-    H5Eset_auto2(H5E_DEFAULT, print, print_data);
-    pthread_mutex_unlock(&hdf5_lock);
+    h5_leave(&turn);
     if (!status) status = file_size(fd, &s, err);
     if (!status) status = collect_runs(fd, rows, n, &s, err);
     close(fd);

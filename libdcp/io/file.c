@@ -73,10 +73,17 @@ int io_open_regular(const char *path, int access, int *fd, uint64_t *bytes, dcp_
     return DCP_OK;
 }
 
-int io_open(const char *path, int writing, io_file *out, dcp_error *err) {
+int io_open_buffered(const char *path, int writing, io_file *out, dcp_error *err) {
     io_file file = {.fd = -1, .memory_align = 1, .path = path};
     uint64_t bytes;
     int status = io_open_regular(path, writing ? O_WRONLY : O_RDONLY, &file.fd, &bytes, err);
+    if (!status) *out = file;
+    return status;
+}
+
+int io_open(const char *path, int writing, io_file *out, dcp_error *err) {
+    io_file file;
+    int status = io_open_buffered(path, writing, &file, err);
     if (status) return status;
     uint32_t align = direct_align(file.fd);
     if (align && !fcntl(file.fd, F_SETFL, O_DIRECT)) {
@@ -85,6 +92,11 @@ int io_open(const char *path, int writing, io_file *out, dcp_error *err) {
     }
     *out = file;
     return DCP_OK;
+}
+
+int io_reserve(const io_file *file, uint64_t bytes, dcp_error *err) {
+    if (!reserve(file->fd, bytes)) return DCP_OK;
+    return core_fail_errno(err, "reserve space for", file->path);
 }
 
 int io_sync(const io_file *file, dcp_error *err) {

@@ -23,6 +23,11 @@ int io_open_regular(const char *path, int access, int *fd, uint64_t *bytes, dcp_
 
 /* Opens for writing or for reading. */
 int io_open(const char *path, int writing, io_file *out, dcp_error *err);
+/* The same through the page cache. */
+int io_open_buffered(const char *path, int writing, io_file *out, dcp_error *err);
+
+/* Makes the file `bytes` long, what is added zero and reserved as by io_create. */
+int io_reserve(const io_file *file, uint64_t bytes, dcp_error *err);
 
 /* Makes what was written durable. */
 int io_sync(const io_file *file, dcp_error *err);

@@ -12,12 +12,13 @@ typedef struct ckpt_file {
     char *path;
     userblock ub;
     index_row *rows;
-    uint64_t *crcs;       /* of blocks, all rows' */
-    char *meta;           /* JSON text without its padding */
-    uint64_t base;        /* its first byte's address */
-    uint64_t first_block; /* of all files' blocks */
-    io_file file;         /* for dcp_load; fd -1 until it is needed */
-    int plain;            /* descriptor for reads through the page cache; -1 likewise */
+    uint64_t *crcs;        /* of blocks, all rows' */
+    char *meta;            /* JSON text without its padding */
+    uint64_t base;         /* its first byte's address */
+    uint64_t first_block;  /* of all files' blocks */
+    io_file file;          /* for dcp_load; fd -1 until it is needed */
+    int plain;             /* descriptor for reads through the page cache; -1 likewise */
+    int outside_is_intact; /* outside_check found it so */
 } ckpt_file;
 
 /* A dataset that holds a box of a tensor. */
@@ -73,6 +74,13 @@ char *step_file_path(const char *folder, dcp_layout layout, size_t i, size_t n);
 int checkpoint_join(dcp_checkpoint *ckpt, dcp_error *err);
 
 const ckpt_tensor *checkpoint_lookup(const dcp_checkpoint *ckpt, const char *path);
+
+typedef void (*outside_progress_fn)(void *ctx, uint64_t bytes);
+
+/* Reads all bytes of the file that are neither user block nor tensor data, through file->plain;
+ * *intact: they are what was saved. `buffer` has BLOCK_BYTES; `progress` may be NULL. */
+int outside_check(const ckpt_file *file, unsigned char *buffer, outside_progress_fn progress,
+                  void *ctx, int *intact, dcp_error *err);
 
 /* Opens file->file or file->plain, if it is not open. */
 int checkpoint_file(ckpt_file *file, dcp_error *err);

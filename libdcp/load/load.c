@@ -24,6 +24,7 @@ static int make_piece(const load *l, const plan_box *b, const state_box *box,
     *out = (piece){.copy = copy,
                    .file_offset = from->file->base + from->row->offset,
                    .bytes = from->row->bytes,
+                   .row = from->row,
                    .box = box};
     if (b->keeper) out->sums = l->sums + first_sum;
     piece_choose_way(out);
@@ -75,14 +76,23 @@ static int make_pieces(load *l, dcp_error *err) {
     l->pieces = calloc(l->n_pieces + 1, sizeof *l->pieces);
     if (!l->pieces) return core_fail_memory(err, l->n_pieces * sizeof *l->pieces);
     add_pieces(l, l->pieces);
+    if (l->engine == DCP_ENGINE_MPIO) return DCP_OK;
     for (size_t f = 0; f < l->ckpt->n_files && !status; f++)
         status = checkpoint_file(&l->ckpt->files[f], err);
     return status ? status : io_queue_create(&l->queue, err);
 }
 
+static int move_mpio(load *l, const piece *pieces, size_t n, dcp_error *err) {
+    double start = clock_now();
+    int status = comm_agree(l->comm, load_mpio(l->ckpt, pieces, n, err), err);
+    l->report.transfer_s += clock_now() - start;
+    return status;
+}
+
 int load_move(load *l, piece *pieces, size_t n, dcp_error *err) {
     double start = clock_now();
     piece_sort(pieces, n);
+    if (l->engine == DCP_ENGINE_MPIO) return move_mpio(l, pieces, n, err);
     int status = load_fragments(l->ckpt, l->queue, pieces, n, err);
     double middle = clock_now();
     if (!status) status = comm_agree(l->comm, load_direct(l->ckpt, l->queue, pieces, n, err), err);
@@ -135,9 +145,18 @@ static int choose(load *l, const dcp_state *state, dcp_error *err) {
     return status;
 }
 
+/* All ranks want the same engine; where they leave the choice, rank 0 chooses. */
+static int choose_engine(load *l, dcp_error *err) {
+    uint64_t engine = plan_engine(l->options->engine, l->ckpt->path);
+    int status = comm_broadcast(l->comm, &engine, sizeof engine, 0, err);
+    l->engine = l->report.engine = (dcp_engine)engine;
+    return status;
+}
+
 static int plan(load *l, const dcp_state *state, dcp_error *err) {
     double start = clock_now();
     int status = choose(l, state, err);
+    if (!status) status = choose_engine(l, err);
     if (!status) status = comm_agree(l->comm, cast_prepare(l, err), err);
     if (!status) status = plan_exchange(l->comm, l->cast.tensors, l->chosen.n, 0, &l->boxes, err);
     if (!status) status = comm_agree(l->comm, make_pieces(l, err), err);

@@ -19,6 +19,7 @@ typedef struct load {
     dcp_comm *comm;
     const dcp_load_options *options; /* not NULL */
     selection chosen;
+    dcp_engine engine; /* never DCP_ENGINE_AUTO */
     casting cast;
     plan_boxes boxes;
     io_queue *queue;

@@ -36,6 +36,7 @@ int select_agree(dcp_comm *comm, const dcp_load_options *o, dcp_error *err) {
         {"the load option cast", o->cast != 0, 0},
         {"the load option missing_keys", o->missing_keys, 0},
         {"the load option unexpected_keys", o->unexpected_keys, 0},
+        {"the load option engine", o->engine, 0},
     };
     return plan_same(comm, values, sizeof values / sizeof *values, err);
 }
@@ -52,7 +53,7 @@ static int check_options(const dcp_load_options *o, dcp_error *err) {
         return core_fail(err, DCP_ERR_ARG,
                          "dcp_load: missing_keys or unexpected_keys has no value "
                          "of its enum");
-    return DCP_OK;
+    return plan_check_engine(o->engine, err);
 }
 
 /* All globs where `matched` is given, which tells which did; else the first that matches will do.

@@ -20,4 +20,7 @@ int load_fragments(dcp_checkpoint *ckpt, io_queue *queue, const piece *pieces, s
 int load_direct(dcp_checkpoint *ckpt, io_queue *queue, const piece *pieces, size_t n,
                 dcp_error *err);
 
+/* Engine mpio, not collective: reads all pieces (ascending by address) into their boxes. */
+int load_mpio(dcp_checkpoint *ckpt, const piece *pieces, size_t n, dcp_error *err);
+
 #endif

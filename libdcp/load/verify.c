@@ -69,42 +69,11 @@ static int verify_dataset(verifier *v, const ckpt_piece *p, const piece *whole, 
     return DCP_OK;
 }
 
-static int by_offset(const void *a, const void *b) {
-    const index_row *x = *(const index_row *const *)a, *y = *(const index_row *const *)b;
-    return (x->offset > y->offset) - (x->offset < y->offset);
-}
+static void on_outside(void *ctx, uint64_t bytes) { progress(ctx, bytes); }
 
-/* Continues `raw` with bytes [start, end) of the file. */
-static int sum_gap(verifier *v, const ckpt_file *file, uint64_t start, uint64_t end, uint64_t *raw,
-                   dcp_error *err) {
-    for (uint64_t part; start < end; start += part) {
-        part = end - start < BLOCK_BYTES ? end - start : BLOCK_BYTES;
-        int status = io_read_plain(file->plain, v->buffer, part, start, file->path, err);
-        if (status) return status;
-        *raw = crc64_raw(*raw, v->buffer, part);
-        progress(v, part);
-    }
-    return DCP_OK;
-}
-
-/* What is neither user block nor tensor data: HDF5's metadata, the tables, padding. */
 static int verify_outside(verifier *v, const ckpt_file *file, dcp_error *err) {
-    size_t n = file->ub.rows;
-    const index_row **rows = malloc((n + 1) * sizeof *rows);
-    if (!rows) return core_fail_memory(err, n * sizeof *rows);
-    for (size_t i = 0; i < n; i++) rows[i] = &file->rows[i];
-    qsort(rows, n, sizeof *rows, by_offset);
-    uint64_t raw = 0, at = USERBLOCK_BYTES, outside = file->ub.file_bytes - USERBLOCK_BYTES;
-    int status = DCP_OK;
-    for (size_t i = 0; i < n && !status; i++) {
-        if (!rows[i]->bytes) continue;
-        status = sum_gap(v, file, at, rows[i]->offset, &raw, err);
-        at = rows[i]->offset + rows[i]->bytes;
-        outside -= rows[i]->bytes;
-    }
-    if (!status) status = sum_gap(v, file, at, file->ub.file_bytes, &raw, err);
-    free(rows);
-    if (status || crc64_finish(raw, outside) == file->ub.outside_crc) return status;
+    int intact = 0, status = outside_check(file, v->buffer, on_outside, v, &intact, err);
+    if (status || intact) return status;
     char line[4300];
     snprintf(line, sizeof line,
              "%s: HDF5 metadata or padding: bytes outside the tensors and tables are damaged",

@@ -9,6 +9,7 @@
 
 #include "comm/comm.h"
 #include "core/state.h"
+#include "dcp/save.h"
 
 /* Collective. All ranks have the same tensors (sorted by path): names, dtypes and shapes.
  * DCP_ERR_MISMATCH names the first tensor that differs and the ranks. */
@@ -59,5 +60,10 @@ typedef struct plan_boxes {
 int plan_exchange(dcp_comm *comm, state_tensor *const *sorted, size_t n, int strict,
                   plan_boxes *out, dcp_error *err);
 void plan_boxes_free(plan_boxes *plan);
+
+/* Whether there is such an engine, and it can be used here. Not collective. */
+int plan_check_engine(dcp_engine wanted, dcp_error *err);
+/* That engine, or the one that suits dir's file system as this rank sees it. Not collective. */
+dcp_engine plan_engine(dcp_engine wanted, const char *dir);
 
 #endif

@@ -107,8 +107,11 @@ static void launch(dcp_store *store, dcp_saving *s) {
     if (store->twin) s->copy.comm = store->twin;
     store->saving = s;
     store->settle = settle;
-    /* without a thread, the fence runs the save over the same communicator */
-    s->has_thread = store->twin && pthread_create(&s->thread, NULL, run, s) == 0;
+    /* without a thread, the fence runs the save over the same communicator; HDF5 and MPI-IO are
+     * called where the caller calls them: they are not thread-safe */
+    int may_have_thread =
+        store->twin && plan_engine(s->request.engine, store->dir) != DCP_ENGINE_MPIO;
+    s->has_thread = may_have_thread && pthread_create(&s->thread, NULL, run, s) == 0;
     if (s->has_thread) pthread_setname_np(s->thread, "dcp-save"); /* in top, and in profiles */
 }
 

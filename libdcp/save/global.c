@@ -23,6 +23,7 @@ int save_global(dcp_store *store, const save_request *r, const struct save_layou
     int status =
         image_prepare(&im, store->comm, &plan->file, folder, "state.h5", plan->boxes.n, watch, err);
     im.is_last = 1;
+    im.engine = plan->engine;
     if (!status) add_boxes(&im, r, plan);
     if (!status && r->meta && !(im.meta = strdup(r->meta)))
         status = core_fail_memory(err, strlen(r->meta));

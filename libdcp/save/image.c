@@ -46,18 +46,17 @@ piece *image_add(image *im, size_t row, const state_box *box, const box_copy *co
     *p = (piece){.copy = *copy,
                  .file_offset = r->offset,
                  .bytes = r->bytes,
+                 .row = r,
                  .box = box,
                  .sums = im->sums + r->first_block};
     piece_choose_way(p);
     return p;
 }
 
-static int open_all(image *im, dcp_error *err) {
+static int create(image *im, dcp_error *err) {
     int status = DCP_OK;
     if (im->comm->rank == 0) status = io_create(im->path, im->layout->skeleton.file_bytes, err);
-    status = comm_agree(im->comm, status, err);
-    if (status) return status;
-    return comm_agree(im->comm, io_open(im->path, 1, &im->file, err), err);
+    return comm_agree(im->comm, status, err);
 }
 
 static int move_data(image *im, io_queue *queue, dcp_report *report, dcp_error *err) {
@@ -73,10 +72,9 @@ static int move_data(image *im, io_queue *queue, dcp_report *report, dcp_error *
     return status;
 }
 
-int image_write(image *im, dcp_report *report, dcp_error *err) {
+static int write_by_position(image *im, dcp_report *report, dcp_error *err) {
     io_queue *queue = NULL;
-    piece_sort(im->pieces, im->n_pieces);
-    int status = open_all(im, err);
+    int status = comm_agree(im->comm, io_open(im->path, 1, &im->file, err), err);
     if (status) return status;
     status = comm_agree(im->comm, io_queue_create(&queue, err), err);
     if (!status) {
@@ -85,6 +83,14 @@ int image_write(image *im, dcp_report *report, dcp_error *err) {
         status = comm_agree(im->comm, moved, err);
     }
     io_queue_destroy(queue);
+    return status;
+}
+
+int image_write(image *im, dcp_report *report, dcp_error *err) {
+    piece_sort(im->pieces, im->n_pieces);
+    int status = create(im, err);
+    if (!status)
+        status = (im->engine == DCP_ENGINE_MPIO ? write_mpio : write_by_position)(im, report, err);
     return status ? status
                   : comm_allreduce(im->comm, im->sums, im->layout->blocks, DCP_REDUCE_XOR, err);
 }

@@ -24,6 +24,7 @@ typedef struct image {
     dcp_comm *comm; /* of the ranks that write it */
     const save_file *layout;
     char path[PATH_MAX];
+    dcp_engine engine; /* never DCP_ENGINE_AUTO */
     io_file file;
     piece *pieces; /* this rank's, and on rank 0 the metadata's; ascending by file_offset */
     size_t n_pieces;
@@ -47,6 +48,10 @@ int image_write(image *im, dcp_report *report, dcp_error *err);
 int image_finish(image *im, dcp_report *report, dcp_error *err);
 
 void image_free(image *im);
+
+/* Engine mpio, collective over the image's ranks, of a file that rank 0 has created: moves the data
+ * and adds it to the checksums; leaves the file open for the tables. */
+int write_mpio(image *im, dcp_report *report, dcp_error *err);
 
 /* Rank 0: tables and user block into the open file. */
 int tables_write(const image *im, io_queue *queue, dcp_error *err);

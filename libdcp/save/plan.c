@@ -45,24 +45,36 @@ static void layout_free(struct save_layout *layout) {
     free(layout);
 }
 
+typedef struct agreed {
+    uint64_t meta_bytes;
+    dcp_engine engine;
+    int unchanged;
+} agreed;
+
 /* One all-reduce tells whether the ranks' arguments agree and whether any rank has to plan. */
-static int agree_request(dcp_comm *comm, const save_request *r, int unchanged, uint64_t *meta_bytes,
-                         int *all_unchanged, dcp_error *err) {
-    uint64_t meta = comm->rank == 0 ? save_meta_bytes(r->meta, r->layout) : 0;
-    uint64_t what[3] = {r->step, r->layout, (uint64_t)r->shards};
-    uint64_t least[8] = {
-        what[0], what[1], what[2], ~what[0], ~what[1], ~what[2], (uint64_t)unchanged, ~meta};
-    int status = comm_allreduce(comm, least, 8, DCP_REDUCE_MIN, err);
+static int agree_request(dcp_store *store, const save_request *r, int unchanged, agreed *out,
+                         dcp_error *err) {
+    static const char *const names[] = {"step", "layout", "number of shards", "engine"};
+    enum { N = 4, UNCHANGED = 2 * N, META, ENGINE, ALL };
+    const uint64_t what[N] = {r->step, r->layout, (uint64_t)r->shards, r->engine};
+    uint64_t least[ALL];
+    int is_first = store->comm->rank == 0;
+    for (int i = 0; i < N; i++) {
+        least[i] = what[i];
+        least[N + i] = ~what[i];
+    }
+    least[UNCHANGED] = (uint64_t)unchanged;
+    least[META] = is_first ? ~save_meta_bytes(r->meta, r->layout) : UINT64_MAX;
+    least[ENGINE] = is_first ? plan_engine(r->engine, store->dir) : UINT64_MAX;
+    int status = comm_allreduce(store->comm, least, ALL, DCP_REDUCE_MIN, err);
     if (status) return status;
-    static const char *const names[] = {"step", "layout", "number of shards"};
-    for (int i = 0; i < 3; i++)
-        if (least[i] != ~least[3 + i])
+    for (int i = 0; i < N; i++)
+        if (least[i] != ~least[N + i])
             return core_fail(err, DCP_ERR_MISMATCH,
                              "ranks passed different values for the %s: from %llu to %llu",
                              names[i], (unsigned long long)least[i],
-                             (unsigned long long)~least[3 + i]);
-    *all_unchanged = (int)least[6];
-    *meta_bytes = ~least[7];
+                             (unsigned long long)~least[N + i]);
+    *out = (agreed){~least[META], (dcp_engine)least[ENGINE], (int)least[UNCHANGED]};
     return DCP_OK;
 }
 
@@ -149,19 +161,20 @@ static void repoint(struct save_layout *plan, const save_request *r) {
 }
 
 int save_plan(dcp_store *store, const save_request *r, struct save_layout **out, dcp_error *err) {
-    uint64_t key = local_key(r), meta_bytes = 0;
+    uint64_t key = local_key(r);
     const struct save_layout *last = store->layout;
     int unchanged =
-            last && last->key == key && last->layout == r->layout && last->shards == r->shards,
-        all_unchanged = 0;
-    int status = agree_request(store->comm, r, unchanged, &meta_bytes, &all_unchanged, err);
+        last && last->key == key && last->layout == r->layout && last->shards == r->shards;
+    agreed all = {0};
+    int status = agree_request(store, r, unchanged, &all, err);
     if (status) return status;
-    if (!all_unchanged || last->meta_bytes != meta_bytes) {
-        status = plan_anew(store, r, key, meta_bytes, err);
+    if (!all.unchanged || last->meta_bytes != all.meta_bytes) {
+        status = plan_anew(store, r, key, all.meta_bytes, err);
         if (status) return status;
     } else {
         repoint(store->layout, r);
     }
+    store->layout->engine = all.engine;
     *out = store->layout;
     return DCP_OK;
 }

@@ -11,6 +11,7 @@ struct save_layout {
     uint64_t key; /* checksum of this rank's tensors and boxes */
     dcp_layout layout;
     int shards;
+    dcp_engine engine; /* of this save; never DCP_ENGINE_AUTO */
     uint64_t meta_bytes;
     uint64_t tensors; /* fingerprint of all tensors, the same on all ranks */
     plan_boxes boxes; /* box pointers are those of the state planned last: see save_plan */
@@ -22,6 +23,7 @@ typedef struct save_request {
     state_tensor **sorted;
     size_t n;
     dcp_layout layout;
+    dcp_engine engine;
     int shards;       /* files of layout sharded */
     char *meta;       /* rank 0: canonical JSON */
     char *about;      /* further members of about.json; NULL: none */

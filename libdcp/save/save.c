@@ -58,6 +58,9 @@ int save_request_make(const dcp_store *store, uint64_t step, const dcp_state *st
                          : options->staging_bytes == DCP_STAGING_NONE ? 0
                                                                       : options->staging_bytes,
     };
+    r->engine = options->engine;
+    int status = plan_check_engine(r->engine, err);
+    if (status) return status;
     if (options->layout == DCP_LAYOUT_SHARDED) {
         r->layout = DCP_LAYOUT_SHARDED;
         r->shards = options->shards ? options->shards : store->comm->size;
@@ -74,7 +77,7 @@ int save_request_make(const dcp_store *store, uint64_t step, const dcp_state *st
     r->n = dcp_state_tensors(state);
     r->sorted = state_sorted(state);
     if (!r->sorted) return core_fail_memory(err, r->n * sizeof *r->sorted);
-    int status = keep_about(r, options->about_json, err);
+    status = keep_about(r, options->about_json, err);
     if (status) return status;
     return store->comm->rank == 0 ? make_meta(json, step, &r->meta, err) : DCP_OK;
 }
@@ -105,9 +108,10 @@ static uint64_t total_bytes(const save_request *r) {
 /* What about.json gets: figures up to the data's sync, then the caller's members. */
 static char *about_members(const save_request *r, const dcp_report *report, double seconds) {
     json_t *object =
-        json_pack("{s:s, s:I, s:I, s:f, s:f}", "layout", r->layout ? "sharded" : "global",
-                  "tensors", (json_int_t)r->n, "bytes", (json_int_t)report->bytes, "seconds",
-                  seconds, "gb_per_s", seconds > 0 ? (double)report->bytes / 1e9 / seconds : 0.0);
+        json_pack("{s:s, s:s, s:I, s:I, s:f, s:f}", "layout", r->layout ? "sharded" : "global",
+                  "engine", dcp_engine_name(report->engine), "tensors", (json_int_t)r->n, "bytes",
+                  (json_int_t)report->bytes, "seconds", seconds, "gb_per_s",
+                  seconds > 0 ? (double)report->bytes / 1e9 / seconds : 0.0);
     json_t *theirs = r->about ? json_loads(r->about, 0, NULL) : NULL;
     if (object && theirs) json_object_update_missing(object, theirs);
     char *text = object ? json_dumps(object, JSON_COMPACT | JSON_REAL_PRECISION(6)) : NULL;
@@ -148,6 +152,7 @@ int save_run(dcp_store *store, const save_request *r, save_watch *watch, dcp_rep
     int status = save_plan(store, r, &plan, err);
     if (status) return status;
     report->bytes = total_bytes(r);
+    report->engine = plan->engine;
     watch->total = kept_bytes(r, plan);
     status = store_begin(store, r->step, folder, err);
     if (status) {

@@ -144,6 +144,7 @@ static int shard_write(shard *s, const shards *all, const save_request *r,
         status = skeleton_build(s->file.rows, n, DCP_LAYOUT_SHARDED, plan->meta_bytes,
                                 &s->file.skeleton, err);
     if (!status) status = image_prepare(&s->im, all->self, &s->file, folder, name, n, watch, err);
+    s->im.engine = plan->engine;
     s->im.is_last = s == &all->list[all->n - 1];
     if (!status) add_pieces(boxes, n, s, r, all);
     if (!status) status = image_write(&s->im, report, err);

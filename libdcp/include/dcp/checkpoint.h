@@ -36,8 +36,9 @@ DCP_API const dcp_tensor *dcp_checkpoint_tensor(const dcp_checkpoint *ckpt, size
 /* The tensor of that path; NULL where there is none. */
 DCP_API const dcp_tensor *dcp_checkpoint_find(const dcp_checkpoint *ckpt, const char *path);
 
-/* Another name in the checkpoint: `from` in the state is `to` there. Either no `*` in both, an exact
- * name; or one in each, which stands for the same text, any bytes with '/': {"/model/backbone.*",
+/* Another name in the checkpoint: `from` in the state is `to` there. Either no `*` in both, an
+ * exact name; or one in each, which stands for the same text, any bytes with '/':
+ * {"/model/backbone.*",
  * "/model/model.*"}. Nothing else is special. */
 typedef struct dcp_rename {
     const char *from, *to;
@@ -75,6 +76,11 @@ typedef struct dcp_load_options {
     dcp_missing_keys missing_keys;
     /* With `only`, a tensor counts whose name in the state, by `renames`, would match a glob. */
     dcp_unexpected_keys unexpected_keys;
+    /* Whatever engine wrote. DCP_ENGINE_MPIO lets HDF5 see a file only when the checksum of all its
+     * bytes outside of tensors was found right, and takes only contiguous datasets that lie where
+     * the index says, else DCP_ERR_CORRUPT; tensors that the ranks' boxes do not cover exactly are
+     * read block by block without HDF5. */
+    dcp_engine engine;
     /* Called on every rank for each missing tensor that is kept, ascending by path, before anything
      * is read. May be NULL. */
     void (*on_missing)(void *ctx, const char *path);

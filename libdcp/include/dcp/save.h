@@ -24,8 +24,31 @@ typedef enum dcp_busy {
 #define DCP_STAGING_DEFAULT ((uint64_t)64 << 20)
 #define DCP_STAGING_NONE UINT64_MAX
 
+/* How bytes reach a file and come back. The files are the same, byte for byte, and each engine
+ * loads what any of them wrote. */
+typedef enum dcp_engine {
+    /* As the file system of the directory on rank 0 wants it: mpio for PVFS2 and OrangeFS, whose
+     * clients are only coherent through MPI-IO (if MPI is running), direct for all others. */
+    DCP_ENGINE_AUTO,
+    /* Positioned writes and reads of whole pages past the page cache, many in flight (io_uring, or
+     * a few threads where the kernel refuses it); through the page cache where the file system
+     * refuses O_DIRECT. */
+    DCP_ENGINE_DIRECT,
+    /* H5Dwrite and H5Dread through HDF5's MPI-IO driver, by independent transfers of each rank on
+     * MPI_COMM_SELF. DCP_ERR_UNSUPPORTED where MPI is not running; any communicator will do. HDF5
+     * and MPI-IO are called on the calling thread only, so dcp_save_async does the save at the
+     * fence. Under Open MPI the environment variable OMPI_MCA_io is set to "^ompio" (ROMIO) where
+     * it is not set, before the first file is opened: Open MPI's own MPI-IO loses writes on a full
+     * disk. A program that has opened a file by MPI-IO before has made the choice itself. */
+    DCP_ENGINE_MPIO,
+} dcp_engine;
+
+/* "auto", "direct", "mpio"; NULL for a value outside the enum. Static storage. */
+DCP_API const char *dcp_engine_name(dcp_engine engine);
+
 typedef struct dcp_save_options {
     dcp_layout layout;
+    dcp_engine engine; /* the same on all ranks, else DCP_ERR_MISMATCH */
     /* Files of DCP_LAYOUT_SHARDED; 0: the communicator's size. Shard r is written by the rank r %
      * size, from the boxes that were added for rank r. */
     int shards;
@@ -46,6 +69,7 @@ typedef struct dcp_save_options {
 typedef struct dcp_report {
     uint64_t bytes;     /* tensor bytes of all ranks */
     uint64_t unchanged; /* tensors with the same bytes as in the store's previous save */
+    dcp_engine engine;  /* the one used: never DCP_ENGINE_AUTO */
     double total_s;     /* the whole call */
     double plan_s;      /* agreeing on tensors and boxes, laying the file out */
     double exchange_s;  /* edge bytes and small pieces travelling between ranks */

@@ -1,0 +1,33 @@
+/* One lock for all of the library's calls of HDF5. */
+#include "h5/hdf5.h"
+
+#include <pthread.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "core/fail.h"
+
+static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+
+void h5_enter(h5_turn *turn) {
+    pthread_mutex_lock(&lock);
+    H5Eget_auto2(H5E_DEFAULT, &turn->print, &turn->print_data);
+    H5Eset_auto2(H5E_DEFAULT, NULL, NULL);
+}
+
+void h5_leave(const h5_turn *turn) {
+    H5Eset_auto2(H5E_DEFAULT, turn->print, turn->print_data);
+    pthread_mutex_unlock(&lock);
+}
+
+static herr_t first_error(unsigned depth, const H5E_error2_t *e, void *text) {
+    if (!depth && e->desc) snprintf(text, 256, "%s", e->desc);
+    return 0;
+}
+
+int h5_fail(dcp_error *err, const char *what, const char *path) {
+    char text[256] = "no detail";
+    H5Ewalk2(H5E_DEFAULT, H5E_WALK_UPWARD, first_error, text);
+    int status = strcasestr(text, "no space") ? DCP_ERR_NO_SPACE : DCP_ERR_IO;
+    return core_fail(err, status, "HDF5 can't %s %s: %s", what, path, text);
+}

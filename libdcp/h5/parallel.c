@@ -1,0 +1,233 @@
+/* HDF5 1.10's mpio driver.
+ *
+ * Open MPI's own MPI-IO (ompio) returns success for writes that a full disk refused, so ROMIO is
+ * wanted. Open MPI chooses at the first file that a process opens, by the environment; so the
+ * choice is made right before that, where nobody else has made one. MPI-IO's return codes are
+ * checked at every transfer: H5Fflush and H5Fclose succeed even where data was lost. */
+#include "h5/parallel.h"
+
+#include <mpi.h>
+#include <stdlib.h>
+
+#include "core/box.h"
+#include "core/fail.h"
+#include "h5/hdf5.h"
+#include "h5/types.h"
+
+#define CACHE_BYTES (4u << 20) /* of HDF5's metadata cache, which may grow to 32 MiB by itself */
+
+struct h5_file {
+    hid_t file, dataset, type; /* -1: none */
+    const index_row *row;      /* of `dataset` */
+    const char *path;
+};
+
+int h5_parallel_check(dcp_error *err) {
+    int running = 0, ended = 0;
+#ifdef H5_HAVE_PARALLEL
+    MPI_Initialized(&running);
+    MPI_Finalized(&ended);
+    if (running && !ended) return DCP_OK;
+    return core_fail(err, DCP_ERR_UNSUPPORTED,
+                     "engine mpio: MPI is not running: call MPI_Init first (with mpirun or "
+                     "without), or use engine direct");
+#else
+    (void)running, (void)ended;
+    return core_fail(err, DCP_ERR_UNSUPPORTED,
+                     "engine mpio: this libdcp was built with an HDF5 that lacks MPI-IO; use "
+                     "engine direct");
+#endif
+}
+
+static herr_t use_mpio(hid_t fapl) {
+#ifdef H5_HAVE_PARALLEL
+#ifdef OPEN_MPI
+    setenv("OMPI_MCA_io", "^ompio", 0);
+#endif
+    return H5Pset_fapl_mpio(fapl, MPI_COMM_SELF, MPI_INFO_NULL);
+#else
+    (void)fapl;
+    return -1;
+#endif
+}
+
+static herr_t bound_cache(hid_t fapl) {
+    H5AC_cache_config_t config = {.version = H5AC__CURR_CACHE_CONFIG_VERSION};
+    if (H5Pget_mdc_config(fapl, &config) < 0) return -1;
+    config.set_initial_size = 1;
+    config.initial_size = config.max_size = config.min_size = CACHE_BYTES;
+    config.incr_mode = H5C_incr__off;
+    config.flash_incr_mode = H5C_flash_incr__off;
+    config.decr_mode = H5C_decr__off;
+    return H5Pset_mdc_config(fapl, &config);
+}
+
+static int open_file(h5_file *f, int writing, dcp_error *err) {
+    hid_t fapl = H5Pcreate(H5P_FILE_ACCESS);
+    if (fapl >= 0 && use_mpio(fapl) >= 0 && bound_cache(fapl) >= 0)
+        f->file = H5Fopen(f->path, writing ? H5F_ACC_RDWR : H5F_ACC_RDONLY, fapl);
+    int status = f->file < 0 ? h5_fail(err, "open", f->path) : DCP_OK;
+    H5Pclose(fapl);
+    return status;
+}
+
+int h5_parallel_open(const char *path, int writing, h5_file **out, dcp_error *err) {
+    h5_turn turn;
+    h5_file *f = calloc(1, sizeof *f);
+    if (!f) return core_fail_memory(err, sizeof *f);
+    *f = (h5_file){-1, -1, -1, NULL, path};
+    h5_enter(&turn);
+    int status = open_file(f, writing, err);
+    h5_leave(&turn);
+    if (status)
+        free(f);
+    else
+        *out = f;
+    return status;
+}
+
+static void close_dataset(h5_file *f) {
+    if (f->dataset >= 0) H5Dclose(f->dataset);
+    if (f->type >= 0) H5Tclose(f->type);
+    f->dataset = f->type = -1;
+}
+
+int h5_parallel_close(h5_file *f, dcp_error *err) {
+    h5_turn turn;
+    if (!f) return DCP_OK;
+    h5_enter(&turn);
+    close_dataset(f);
+    int status = H5Fclose(f->file) < 0 ? h5_fail(err, "close", f->path) : DCP_OK;
+    h5_leave(&turn);
+    free(f);
+    return status;
+}
+
+static herr_t follow_nowhere(const char *parent_file, const char *parent_group,
+                             const char *child_file, const char *child_path, unsigned *flags,
+                             hid_t fapl, void *ctx) {
+    (void)parent_file, (void)parent_group, (void)child_file, (void)child_path;
+    (void)flags, (void)fapl, (void)ctx;
+    return -1;
+}
+
+/* Links into other files are not followed. */
+static int open_dataset(h5_file *f, const char *path, dcp_error *err) {
+    hid_t dapl = H5Pcreate(H5P_DATASET_ACCESS);
+    if (dapl >= 0 && H5Pset_elink_cb(dapl, follow_nowhere, NULL) >= 0)
+        f->dataset = H5Dopen2(f->file, path, dapl);
+    int status = f->dataset < 0 ? h5_fail(err, "open dataset", path) : DCP_OK;
+    H5Pclose(dapl);
+    return status;
+}
+
+/* Contiguous, in this file, where and what the row says. */
+static int is_plain(hid_t dataset, uint64_t offset) {
+    hid_t plist = H5Dget_create_plist(dataset);
+    int plain = plist >= 0 && H5Pget_layout(plist) == H5D_CONTIGUOUS &&
+                H5Pget_external_count(plist) == 0 && H5Pget_nfilters(plist) == 0 &&
+                H5Dget_offset(dataset) == offset;
+    if (plist >= 0) H5Pclose(plist);
+    return plain;
+}
+
+static int has_type(hid_t dataset, hid_t wanted) {
+    hid_t type = H5Dget_type(dataset);
+    int same = type >= 0 && wanted >= 0 && H5Tequal(type, wanted) > 0;
+    if (type >= 0) H5Tclose(type);
+    return same;
+}
+
+static int has_shape(hid_t dataset, const index_row *row) {
+    hsize_t dims[H5S_MAX_RANK];
+    hid_t space = H5Dget_space(dataset);
+    int n = space >= 0 ? H5Sget_simple_extent_dims(space, dims, NULL) : -1;
+    int same = n == (int)row->tensor.ndim &&
+               H5Sget_simple_extent_type(space) == (n ? H5S_SIMPLE : H5S_SCALAR);
+    for (int d = 0; d < n && same; d++) same = dims[d] == row->box.count[d];
+    if (space >= 0) H5Sclose(space);
+    return same;
+}
+
+static int turn_to(h5_file *f, const index_row *row, dcp_error *err) {
+    close_dataset(f);
+    f->row = row;
+    int status = open_dataset(f, row->tensor.path, err);
+    if (status) return status;
+    f->type = h5_dtype(row->tensor.dtype);
+    if (is_plain(f->dataset, row->offset) && has_type(f->dataset, f->type) &&
+        has_shape(f->dataset, row))
+        return DCP_OK;
+    return core_fail(err, DCP_ERR_CORRUPT,
+                     "%s: HDF5 metadata: dataset %s is not what the index says: its type, shape, "
+                     "offset or layout is another",
+                     f->path, row->tensor.path);
+}
+
+int h5_parallel_dataset(h5_file *f, const index_row *row, dcp_error *err) {
+    h5_turn turn;
+    if (f->dataset >= 0 && f->row == row) return DCP_OK;
+    h5_enter(&turn);
+    int status = turn_to(f, row, err);
+    if (status) close_dataset(f);
+    h5_leave(&turn);
+    return status;
+}
+
+/* `box` as a selection in an array that holds `within`; a scalar has nothing to select. */
+static hid_t select_box(uint32_t ndim, const dcp_box *within, const dcp_box *box) {
+    hsize_t dims[DCP_MAX_DIMS], start[DCP_MAX_DIMS], count[DCP_MAX_DIMS];
+    if (!ndim) return H5Screate(H5S_SCALAR);
+    for (uint32_t d = 0; d < ndim; d++) {
+        dims[d] = within->count[d];
+        start[d] = box->start[d] - within->start[d];
+        count[d] = box->count[d];
+    }
+    hid_t space = H5Screate_simple((int)ndim, dims, NULL);
+    if (space >= 0 && H5Sselect_hyperslab(space, H5S_SELECT_SET, start, NULL, count, NULL) < 0) {
+        H5Sclose(space);
+        return -1;
+    }
+    return space;
+}
+
+typedef struct spaces {
+    hid_t file, memory;
+} spaces;
+
+static spaces select_both(const h5_file *f, const dcp_box *held, const dcp_box *box) {
+    uint32_t ndim = f->row->tensor.ndim;
+    return (spaces){select_box(ndim, &f->row->box, box), select_box(ndim, held, box)};
+}
+
+static void spaces_close(spaces s) {
+    if (s.file >= 0) H5Sclose(s.file);
+    if (s.memory >= 0) H5Sclose(s.memory);
+}
+
+int h5_parallel_write(h5_file *f, const dcp_box *box, const void *data, dcp_error *err) {
+    h5_turn turn;
+    int status = DCP_OK;
+    h5_enter(&turn);
+    spaces s = select_both(f, box, box);
+    if (s.file < 0 || s.memory < 0 ||
+        H5Dwrite(f->dataset, f->type, s.memory, s.file, H5P_DEFAULT, data) < 0)
+        status = h5_fail(err, "write", f->path);
+    spaces_close(s);
+    h5_leave(&turn);
+    return status;
+}
+
+int h5_parallel_read(h5_file *f, const dcp_box *box, const dcp_box *held, void *memory,
+                     dcp_error *err) {
+    h5_turn turn;
+    int status = DCP_OK;
+    h5_enter(&turn);
+    spaces s = select_both(f, held, box);
+    if (s.file < 0 || s.memory < 0 ||
+        H5Dread(f->dataset, f->type, s.memory, s.file, H5P_DEFAULT, memory) < 0)
+        status = h5_fail(err, "read", f->path);
+    spaces_close(s);
+    h5_leave(&turn);
+    return status;
+}

@@ -1,0 +1,31 @@
+/* Datasets of a checkpoint's file through HDF5's MPI-IO driver, by independent transfers.
+ *
+ * Every rank opens the file by itself, on MPI_COMM_SELF: nothing in here is collective, so a rank
+ * that fails leaves nobody waiting, and the file's metadata is never changed. */
+#ifndef DCP_H5_PARALLEL_H
+#define DCP_H5_PARALLEL_H
+
+#include "core/index.h"
+
+typedef struct h5_file h5_file;
+
+/* DCP_ERR_UNSUPPORTED where HDF5 was built without MPI-IO, or MPI is not running. */
+int h5_parallel_check(dcp_error *err);
+
+/* `path` is borrowed for messages. Closing after writing cuts off what follows HDF5's last byte. */
+int h5_parallel_open(const char *path, int writing, h5_file **out, dcp_error *err);
+/* NULL is ignored. A failure to write shows in h5_parallel_write, not here. */
+int h5_parallel_close(h5_file *file, dcp_error *err);
+
+/* Turns to the dataset of a row, which is borrowed. DCP_ERR_CORRUPT where HDF5 sees another one
+ * than the row describes: another type, size or offset, not contiguous, or in another file. */
+int h5_parallel_dataset(h5_file *file, const index_row *row, dcp_error *err);
+
+/* Writes `box` of the tensor, which lies in the row's box, from dense memory. */
+int h5_parallel_write(h5_file *file, const dcp_box *box, const void *data, dcp_error *err);
+/* Reads `box`, which lies in the row's and in `held`, to its place in the dense memory of `held`.
+ */
+int h5_parallel_read(h5_file *file, const dcp_box *box, const dcp_box *held, void *memory,
+                     dcp_error *err);
+
+#endif

@@ -1,0 +1,77 @@
+/* Engine mpio: a rank reads its boxes out of the datasets, straight into their memory. HDF5 sees a
+ * file only after plain reads have shown that its metadata is what was saved. */
+#include <stdlib.h>
+
+#include "core/fail.h"
+#include "h5/parallel.h"
+#include "load/transfer.h"
+
+#define PART_BYTES ((uint64_t)256 << 20) /* MPI-IO's transfers stay below 2 GiB */
+
+typedef struct reader {
+    const ckpt_file *from; /* of `file` */
+    h5_file *file;
+    const piece *piece;
+    dcp_error *err;
+} reader;
+
+/* Once for each file. */
+static int check_metadata(ckpt_file *file, dcp_error *err) {
+    if (file->outside_is_intact) return DCP_OK;
+    int status = checkpoint_plain(file, err);
+    unsigned char *buffer = status ? NULL : malloc(BLOCK_BYTES);
+    if (!status && !buffer) status = core_fail_memory(err, BLOCK_BYTES);
+    if (!status) status = outside_check(file, buffer, NULL, NULL, &file->outside_is_intact, err);
+    free(buffer);
+    if (status || file->outside_is_intact) return status;
+    return core_fail(err, DCP_ERR_CORRUPT,
+                     "%s: HDF5 metadata or padding: bytes outside the tensors and tables are "
+                     "damaged",
+                     file->path);
+}
+
+static int turn_to(reader *r, ckpt_file *file) {
+    if (r->from == file) return DCP_OK;
+    int status = h5_parallel_close(r->file, r->err);
+    r->file = NULL;
+    if (!status) status = check_metadata(file, r->err);
+    if (!status) status = h5_parallel_open(file->path, 0, &r->file, r->err);
+    r->from = file;
+    return status;
+}
+
+static void sum(const piece *p) {
+    const unsigned char *memory = p->box->data;
+    for (uint64_t i = 0, a, b; i < p->copy.runs; i++) {
+        box_copy_run(&p->copy, i, &a, &b);
+        piece_sum(p, a, memory + b, p->copy.run_bytes);
+    }
+}
+
+static int read_piece(reader *r) {
+    const piece *p = r->piece;
+    const dcp_tensor *t = &p->row->tensor;
+    uint32_t dims = box_dims(t->ndim);
+    dcp_box shared, part;
+    if (!box_intersect(dims, &p->row->box, &p->box->box, &shared)) return DCP_OK;
+    uint64_t most = PART_BYTES / dcp_dtype_bytes(t->dtype), all = dcp_box_elems(&shared, dims);
+    int status = h5_parallel_dataset(r->file, p->row, r->err);
+    for (uint64_t at = 0; at < all && !status;) {
+        at += box_slice(dims, &shared, at, most, &part);
+        status = h5_parallel_read(r->file, &part, &p->box->box, p->box->data, r->err);
+    }
+    if (!status && p->sums) sum(p);
+    return status;
+}
+
+int load_mpio(dcp_checkpoint *ckpt, const piece *pieces, size_t n, dcp_error *err) {
+    reader r = {.err = err};
+    int status = DCP_OK;
+    for (size_t i = 0; i < n && !status; i++) {
+        r.piece = &pieces[i];
+        status = turn_to(&r, load_file(ckpt, pieces[i].file_offset));
+        if (!status) status = read_piece(&r);
+    }
+    int closed = h5_parallel_close(r.file, status ? NULL : err);
+    return status ? status : closed;
+}
