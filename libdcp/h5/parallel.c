@@ -19,6 +19,7 @@
 struct h5_file {
     hid_t file, dataset, type; /* -1: none */
     const index_row *row;      /* of `dataset` */
+    int writing;
     const char *path;
 };
 
@@ -62,10 +63,10 @@ static herr_t bound_cache(hid_t fapl) {
     return H5Pset_mdc_config(fapl, &config);
 }
 
-static int open_file(h5_file *f, int writing, dcp_error *err) {
+static int open_file(h5_file *f, dcp_error *err) {
     hid_t fapl = H5Pcreate(H5P_FILE_ACCESS);
     if (fapl >= 0 && use_mpio(fapl) >= 0 && bound_cache(fapl) >= 0)
-        f->file = H5Fopen(f->path, writing ? H5F_ACC_RDWR : H5F_ACC_RDONLY, fapl);
+        f->file = H5Fopen(f->path, f->writing ? H5F_ACC_RDWR : H5F_ACC_RDONLY, fapl);
     int status = f->file < 0 ? h5_fail(err, "open", f->path) : DCP_OK;
     H5Pclose(fapl);
     return status;
@@ -75,9 +76,9 @@ int h5_parallel_open(const char *path, int writing, h5_file **out, dcp_error *er
     h5_turn turn;
     h5_file *f = calloc(1, sizeof *f);
     if (!f) return core_fail_memory(err, sizeof *f);
-    *f = (h5_file){-1, -1, -1, NULL, path};
+    *f = (h5_file){-1, -1, -1, NULL, writing, path};
     h5_enter(&turn);
-    int status = open_file(f, writing, err);
+    int status = open_file(f, err);
     h5_leave(&turn);
     if (status)
         free(f);
@@ -118,7 +119,9 @@ static int open_dataset(h5_file *f, const char *path, dcp_error *err) {
         f->dataset = H5Dopen2(f->file, path, dapl);
     int status = f->dataset < 0 ? h5_fail(err, "open dataset", path) : DCP_OK;
     H5Pclose(dapl);
-    return status;
+    if (!status || f->writing) return status;
+    return core_fail(err, DCP_ERR_CORRUPT, "%s: HDF5 metadata: dataset %s can't be opened", f->path,
+                     path);
 }
 
 /* Contiguous, in this file, where and what the row says. */

@@ -18,7 +18,8 @@ int h5_parallel_open(const char *path, int writing, h5_file **out, dcp_error *er
 int h5_parallel_close(h5_file *file, dcp_error *err);
 
 /* Turns to the dataset of a row, which is borrowed. DCP_ERR_CORRUPT where HDF5 sees another one
- * than the row describes: another type, size or offset, not contiguous, or in another file. */
+ * than the row describes: another type, size or offset, not contiguous, or in another file; and, in
+ * a file opened for reading, none at all. */
 int h5_parallel_dataset(h5_file *file, const index_row *row, dcp_error *err);
 
 /* Writes `box` of the tensor, which lies in the row's box, from dense memory. */

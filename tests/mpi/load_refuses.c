@@ -44,6 +44,18 @@ static void what_is_not_there(const scratch *s, dcp_checkpoint *ckpt) {
     SUCCEEDS(load_one(ckpt, &right, err));
 }
 
+static void by_different_engines(const scratch *s, dcp_checkpoint *ckpt) {
+    dcp_state *state = NULL;
+    dcp_error failure = {0};
+    dcp_load_options options = {.engine = s->rank ? DCP_ENGINE_MPIO : DCP_ENGINE_DIRECT};
+    CHECK(dcp_state_create(&state, NULL) == DCP_OK);
+    int status = dcp_load_with(ckpt, state, &options, NULL, &failure);
+    if (s->size > 1) check_same_failure(status, DCP_ERR_MISMATCH, &failure, "engine: 1 on rank 0");
+    options.engine = DCP_ENGINE_DIRECT;
+    SUCCEEDS(dcp_load_with(ckpt, state, &options, NULL, err));
+    dcp_state_destroy(state);
+}
+
 static int no_source(void *ctx, uint64_t offset, uint64_t bytes, void *out, dcp_error *err) {
     (void)ctx, (void)offset, (void)bytes, (void)out, (void)err;
     return DCP_OK;
@@ -113,6 +125,7 @@ int main(int argc, char **argv) {
     dcp_checkpoint *ckpt = open_step(&s, "many-step-runs-of-mine");
     what_is_not_there(&s, ckpt);
     into_a_source(ckpt);
+    by_different_engines(&s, ckpt);
     scratch_load(&s, s.comm, "many-step-runs-of-mine", &g, BLOCKS);
     a_read_error(&s, ckpt, &g, ROWS);
     a_read_error(&s, ckpt, &g, COLUMNS);

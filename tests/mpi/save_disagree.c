@@ -15,6 +15,7 @@ typedef enum mischief {
     NOBODY, /* no rank holds the scalar */
     OTHER_STEP,
     OTHER_LAYOUT,
+    OTHER_ENGINE,
     NO_STATE,
     BAD_JSON, /* rank 0's */
     OLD_STEP, /* all ranks */
@@ -41,6 +42,7 @@ static const struct {
                 "boxes of it are on no rank"},
     [OTHER_STEP] = {DCP_ERR_MISMATCH, "the step: "},
     [OTHER_LAYOUT] = {DCP_ERR_MISMATCH, "the layout: "},
+    [OTHER_ENGINE] = {DCP_ERR_MISMATCH, "the engine: "},
     [NO_STATE] = {DCP_ERR_ARG, "a state"},
     [BAD_JSON] = {DCP_ERR_ARG, "JSON"},
     [OLD_STEP] = {DCP_ERR_STATE, "step-00000001 exists"},
@@ -97,6 +99,7 @@ static int save(const scratch *s, dcp_store *store, uint64_t step, mischief what
     int errs = s->rank == s->size - 1;
     if (errs && what == OTHER_STEP) step++;
     if (errs && what == OTHER_LAYOUT) options.layout = !options.layout;
+    if (errs && what == OTHER_ENGINE) options.engine = DCP_ENGINE_MPIO;
     const char *json = s->rank == 0 && what == BAD_JSON ? "[1]" : NULL;
     int status = dcp_save(store, what == OLD_STEP ? 1 : step,
                           errs && what == NO_STATE ? NULL : state, json, &options, NULL, err);

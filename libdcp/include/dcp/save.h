@@ -106,7 +106,8 @@ typedef struct dcp_saving dcp_saving;
  *
  * Where the communicator is MPI's and MPI_Init_thread granted MPI_THREAD_MULTIPLE, or has one rank,
  * a thread of the library does all the work, publication included, and sleeps while it waits for
- * other ranks. Else nothing happens before dcp_save_fence or dcp_save_wait, which do it then.
+ * other ranks. Else, and with DCP_ENGINE_MPIO, nothing happens before dcp_save_fence or
+ * dcp_save_wait, which do it then.
  *
  * One save of a store is in flight at a time: another dcp_save_async or dcp_save waits for it first
  * (its outcome still is for its own dcp_save_wait) or is refused, as options->when_busy says; so
