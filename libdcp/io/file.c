@@ -50,6 +50,8 @@ static int open_failed(const char *path, dcp_error *err) {
     if (errno == ELOOP)
         return core_fail(err, DCP_ERR_CORRUPT,
                          "%s: a symbolic link: a step's files have to be in its folder", path);
+    if (errno == ENXIO || errno == ENODEV) /* a socket, a pipe without a reader, no such device */
+        return core_fail(err, DCP_ERR_CORRUPT, "%s: not a regular file", path);
     return core_fail_errno(err, "cannot open", path);
 }
 

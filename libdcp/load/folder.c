@@ -24,16 +24,23 @@ int step_of_folder(const char *path, uint64_t *step) {
     return 0;
 }
 
+/* The world size in a shard's name; 0: not one as they are made. */
+static int world_of(const char *name) {
+    char made[64];
+    int rank, world;
+    if (sscanf(name, "shard-%5d-of-%5d", &rank, &world) != 2 || rank < 0 || world <= rank) return 0;
+    snprintf(made, sizeof made, "shard-%05d-of-%05d.h5", rank, world);
+    return strcmp(name, made) ? 0 : world;
+}
+
 /* World size from the first shard's name in the folder; 0 where there is none. */
 static int find_world(const char *folder, int *world, dcp_error *err) {
     DIR *dir = opendir(folder);
     if (!dir) return core_fail_errno(err, "cannot open", folder);
     *world = 0;
     for (struct dirent *e; (e = readdir(dir));) {
-        int rank, n, end = 0;
-        if (sscanf(e->d_name, "shard-%5d-of-%5d.h5%n", &rank, &n, &end) == 2 && end == 23 &&
-            !e->d_name[end] && n > *world)
-            *world = n;
+        int world_here = world_of(e->d_name);
+        if (world_here > *world) *world = world_here;
     }
     closedir(dir);
     return DCP_OK;
