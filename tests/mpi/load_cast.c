@@ -244,8 +244,7 @@ int main(int argc, char **argv) {
         save(&s, &g, layout);
         SUCCEEDS(dcp_checkpoint_open(s.comm, dir, &ckpt, err));
         for (int how = 0; how < 4; how++) all_pairs(&s, ckpt, &g, how);
-        large_ones(&s, ckpt, &g, 0);
-        large_ones(&s, ckpt, &g, 1 + (layout != DCP_LAYOUT_GLOBAL) * 2);
+        large_ones(&s, ckpt, &g, layout ? 3 : 1);
         flips_are_found(&s, ckpt, &g, layout ? 3 : 1);
         what_is_refused(&s, ckpt, &g);
         dcp_checkpoint_close(ckpt);
