@@ -86,6 +86,13 @@ static void describe_number(const unsigned char *record, char *text, size_t size
     snprintf(text, size, "%" PRIu64, value);
 }
 
+int plan_value_differs(dcp_comm *comm, const plan_value *v, dcp_error *err) {
+    char what[128];
+    snprintf(what, sizeof what, "ranks passed different values for %s", v->name);
+    return plan_disagree(comm, what, &v->value, sizeof v->value,
+                         v->is_hash ? NULL : describe_number, err);
+}
+
 int plan_same(dcp_comm *comm, const plan_value *values, size_t n, dcp_error *err) {
     uint64_t least[2 * PLAN_VALUES];
     for (size_t i = 0; i < n; i++) {
@@ -93,12 +100,7 @@ int plan_same(dcp_comm *comm, const plan_value *values, size_t n, dcp_error *err
         least[2 * i + 1] = ~values[i].value;
     }
     int status = comm_allreduce(comm, least, 2 * n, DCP_REDUCE_MIN, err);
-    for (size_t i = 0; i < n && !status; i++) {
-        if (least[2 * i] == ~least[2 * i + 1]) continue;
-        char what[128];
-        snprintf(what, sizeof what, "ranks passed different values for %s", values[i].name);
-        return plan_disagree(comm, what, &values[i].value, sizeof values[i].value,
-                             values[i].is_hash ? NULL : describe_number, err);
-    }
+    for (size_t i = 0; i < n && !status; i++)
+        if (least[2 * i] != ~least[2 * i + 1]) return plan_value_differs(comm, &values[i], err);
     return status;
 }

@@ -32,6 +32,9 @@ typedef struct plan_value {
     int is_hash; /* no number that says anything */
 } plan_value;
 
+/* Collective, where ranks are known to have passed different ones: plan_disagree about it. */
+int plan_value_differs(dcp_comm *comm, const plan_value *value, dcp_error *err);
+
 /* Collective; at most PLAN_VALUES. DCP_ERR_MISMATCH names the first that differs and the ranks. */
 int plan_same(dcp_comm *comm, const plan_value *values, size_t n, dcp_error *err);
 

@@ -54,14 +54,16 @@ typedef struct agreed {
 /* One all-reduce tells whether the ranks' arguments agree and whether any rank has to plan. */
 static int agree_request(dcp_store *store, const save_request *r, int unchanged, agreed *out,
                          dcp_error *err) {
-    static const char *const names[] = {"step", "layout", "number of shards", "engine"};
     enum { N = 4, UNCHANGED = 2 * N, META, ENGINE, ALL };
-    const uint64_t what[N] = {r->step, r->layout, (uint64_t)r->shards, r->engine};
+    const plan_value what[N] = {{"the step", r->step, 0},
+                                {"the layout", r->layout, 0},
+                                {"the number of shards", (uint64_t)r->shards, 0},
+                                {"the engine", r->engine, 0}};
     uint64_t least[ALL];
     int is_first = store->comm->rank == 0;
     for (int i = 0; i < N; i++) {
-        least[i] = what[i];
-        least[N + i] = ~what[i];
+        least[i] = what[i].value;
+        least[N + i] = ~what[i].value;
     }
     least[UNCHANGED] = (uint64_t)unchanged;
     least[META] = is_first ? ~save_meta_bytes(r->meta, r->layout) : UINT64_MAX;
@@ -69,11 +71,7 @@ static int agree_request(dcp_store *store, const save_request *r, int unchanged,
     int status = comm_allreduce(store->comm, least, ALL, DCP_REDUCE_MIN, err);
     if (status) return status;
     for (int i = 0; i < N; i++)
-        if (least[i] != ~least[N + i])
-            return core_fail(err, DCP_ERR_MISMATCH,
-                             "ranks passed different values for the %s: from %llu to %llu",
-                             names[i], (unsigned long long)least[i],
-                             (unsigned long long)~least[N + i]);
+        if (least[i] != ~least[N + i]) return plan_value_differs(store->comm, &what[i], err);
     *out = (agreed){~least[META], (dcp_engine)least[ENGINE], (int)least[UNCHANGED]};
     return DCP_OK;
 }

@@ -40,8 +40,8 @@ static const struct {
     [NOBODY] = {DCP_ERR_MISMATCH,
                 "/model/scalar of shape []: its elements [0:1] are in no rank's box; "
                 "boxes of it are on no rank"},
-    [OTHER_STEP] = {DCP_ERR_MISMATCH, "the step: "},
-    [OTHER_LAYOUT] = {DCP_ERR_MISMATCH, "the layout: "},
+    [OTHER_STEP] = {DCP_ERR_MISMATCH, "the step: 9 on %o, 10 on rank %l"},
+    [OTHER_LAYOUT] = {DCP_ERR_MISMATCH, " on rank %l"},
     [OTHER_ENGINE] = {DCP_ERR_MISMATCH, "the engine: "},
     [NO_STATE] = {DCP_ERR_ARG, "a state"},
     [BAD_JSON] = {DCP_ERR_ARG, "JSON"},
