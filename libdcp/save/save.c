@@ -8,6 +8,7 @@
 #include "core/clock.h"
 #include "core/fail.h"
 #include "core/json.h"
+#include "redundancy/redundancy.h"
 
 #define ABOUT_BYTES (1 << 20) /* of the caller's members of about.json */
 
@@ -73,6 +74,10 @@ int save_request_make(const dcp_store *store, uint64_t step, const dcp_state *st
                          "%s is a private store: only layout sharded can be saved into it, a file "
                          "a rank",
                          store->dir);
+    if (store->groups && r->shards != store->comm->size)
+        return core_fail(err, DCP_ERR_ARG,
+                         "%s: a store with redundancy takes as many shards as ranks: %d, not %d",
+                         store->dir, store->comm->size, r->shards);
     r->step = step;
     r->n = dcp_state_tensors(state);
     r->sorted = state_sorted(state);
@@ -138,6 +143,8 @@ static int write_step(dcp_store *store, const save_request *r, const struct save
         status = (r->layout == DCP_LAYOUT_SHARDED ? save_sharded : save_global)(
             store, r, plan, folder, watch, report, err);
     double written = clock_now();
+    if (!status && store->groups)
+        status = redundancy_encode(store->comm, store->groups, folder, r->step, err);
     if (!status) status = publish(store, r, report, start, err);
     history_keep(store, status, r, report);
     report->publish_s += clock_now() - written;

@@ -14,6 +14,7 @@
 
 #include "comm/comm.h"
 #include "core/fail.h"
+#include "redundancy/redundancy.h"
 #include "store/folder.h"
 #include "store/nodes.h"
 
@@ -64,6 +65,7 @@ static dcp_store *allocate(dcp_comm *comm, const dcp_store_options *options) {
     store->dir_fd = store->lock_fd = -1;
     store->nodes = 1;
     if (options) store->options = *options;
+    store->options.redundancy = NULL;
     store->options.tool = strdup(options && options->tool ? options->tool : "libdcp");
     store->dir = calloc(1, PATH_MAX);
     if (store->options.tool && store->dir) return store;
@@ -96,12 +98,24 @@ static int take_directory(dcp_store *store, dcp_error *err) {
     return DCP_OK;
 }
 
+static int read_redundancy(const dcp_store *store, const char *text, redundancy_spec *spec,
+                           dcp_error *err) {
+    int status = redundancy_parse(text, spec, err);
+    if (status == DCP_OK && spec->kind != REDUNDANCY_NONE && !store->options.private_dirs)
+        status = core_fail(err, DCP_ERR_ARG,
+                           "redundancy \"%s\" is for private stores (private_dirs): a shared one "
+                           "is not lost with a node",
+                           text);
+    return status;
+}
+
 /* What all ranks of a private store act upon together has to be the same on all of them. */
-static int agree_on_options(dcp_store *store, dcp_error *err) {
+static int agree_on_options(dcp_store *store, const redundancy_spec *spec, dcp_error *err) {
     uint64_t is_private = store->options.private_dirs != 0;
     uint64_t keep = is_private ? store->options.keep : 0;
-    uint64_t most[4] = {is_private, ~is_private, keep, ~keep};
-    int status = comm_allreduce(store->comm, most, 4, DCP_REDUCE_MAX, err);
+    uint64_t redundancy = (uint64_t)spec->kind << 32 | (uint64_t)spec->lost;
+    uint64_t most[6] = {is_private, ~is_private, keep, ~keep, redundancy, ~redundancy};
+    int status = comm_allreduce(store->comm, most, 6, DCP_REDUCE_MAX, err);
     if (status != DCP_OK) return status;
     if (most[0] != ~most[1])
         return core_fail(err, DCP_ERR_MISMATCH,
@@ -111,15 +125,23 @@ static int agree_on_options(dcp_store *store, dcp_error *err) {
                          "dcp_store_open: ranks passed different values for keep: from %llu to "
                          "%llu",
                          (unsigned long long)~most[3], (unsigned long long)most[2]);
+    if (most[4] != ~most[5])
+        return core_fail(err, DCP_ERR_MISMATCH,
+                         "dcp_store_open: ranks passed different values for redundancy");
     return DCP_OK;
 }
 
-static int open_store(dcp_store *store, const char *dir, dcp_error *err) {
+static int open_store(dcp_store *store, const char *dir, const char *redundancy, dcp_error *err) {
     dcp_comm *comm = store->comm;
-    int status = agree_on_options(store, err);
+    redundancy_spec spec = {REDUNDANCY_NONE, 0};
+    int status = comm_agree(comm, read_redundancy(store, redundancy, &spec, err), err);
+    if (status == DCP_OK) status = agree_on_options(store, &spec, err);
     if (status == DCP_OK) status = comm_agree(comm, open_directory(store, dir, err), err);
     if (status == DCP_OK && store->options.private_dirs)
         status = nodes_find(comm, store->dir_fd, store->dir, &store->leader, &store->nodes, err);
+    if (status == DCP_OK && spec.kind != REDUNDANCY_NONE)
+        status =
+            redundancy_groups_collect(comm, &spec, (uint64_t)store->leader, &store->groups, err);
     if (status == DCP_OK) status = comm_agree(comm, take_directory(store, err), err);
     if (status == DCP_OK && !store->options.private_dirs)
         status = comm_broadcast(comm, store->dir, PATH_MAX, 0, err);
@@ -132,7 +154,8 @@ int dcp_store_open(dcp_comm *comm, const char *dir, const dcp_store_options *opt
     dcp_store *store = allocate(comm, options);
     int status = store ? DCP_OK : core_fail_memory(err, PATH_MAX + sizeof *store);
     status = comm_agree(comm, status, err);
-    if (status == DCP_OK) status = open_store(store, dir, err);
+    if (status == DCP_OK)
+        status = open_store(store, dir, options ? options->redundancy : NULL, err);
     if (status != DCP_OK) {
         dcp_store_close(store);
         return status;
@@ -153,6 +176,7 @@ void dcp_store_close(dcp_store *store) {
     if (store->history_free) store->history_free(store->history);
     if (store->lock_fd >= 0) close(store->lock_fd);
     if (store->dir_fd >= 0) close(store->dir_fd);
+    redundancy_groups_free(store->groups);
     free((char *)store->options.tool);
     free(store->dir);
     free(store);

@@ -8,13 +8,14 @@ struct save_layout;  /* libdcp/save: the layout of the last file, kept for the n
 struct save_history; /* and what it held */
 
 struct dcp_store {
-    dcp_comm *comm;            /* borrowed */
-    char *dir;                 /* this rank's, absolute; leaves room for a step's files */
-    dcp_store_options options; /* `tool` is a copy */
-    int leader;                /* the rank that works in this rank's directory; shared: 0 */
-    int nodes;                 /* directories; shared: 1 */
-    int dir_fd, lock_fd;       /* -1 on ranks that don't lead */
-    uint64_t continue_from;    /* steps after it are abandoned before the first publication */
+    dcp_comm *comm;                   /* borrowed */
+    char *dir;                        /* this rank's, absolute; leaves room for a step's files */
+    dcp_store_options options;        /* `tool` is a copy */
+    int leader;                       /* the rank that works in this rank's directory; shared: 0 */
+    int nodes;                        /* directories; shared: 1 */
+    struct redundancy_groups *groups; /* of a private store; NULL: none */
+    int dir_fd, lock_fd;              /* -1 on ranks that don't lead */
+    uint64_t continue_from; /* steps after it are abandoned before the first publication */
     int abandon_pending;
     uint64_t newest_intact; /* the one loaded or saved last */
     int has_intact;

@@ -78,7 +78,7 @@ static inline void private_make_folder(const private_files *p, int node) {
     CHECK(mkdir(path, 0777) == 0);
 }
 
-/* Rank 0 keeps all files of all nodes in memory. */
+/* Rank 0 keeps all files of all nodes in memory, but for about.json, which is never the same. */
 static inline void private_keep(private_files *p) {
     p->kept = NULL;
     p->n_kept = 0;
@@ -88,7 +88,7 @@ static inline void private_keep(private_files *p) {
         DIR *dir = opendir(folder);
         CHECK(dir);
         for (struct dirent *e; (e = readdir(dir));) {
-            if (e->d_name[0] == '.') continue;
+            if (e->d_name[0] == '.' || !strcmp(e->d_name, "about.json")) continue;
             p->kept = realloc(p->kept, (size_t)(p->n_kept + 1) * sizeof *p->kept);
             CHECK(p->kept);
             kept_file *f = &p->kept[p->n_kept++];

@@ -75,7 +75,7 @@ typedef struct dcp_report {
     double exchange_s;  /* edge bytes and small pieces travelling between ranks */
     double transfer_s;  /* positioned writes or reads, and the checksums beside them */
     double sync_s;      /* making the data durable; for a load: comparing checksums */
-    double publish_s;   /* tables, about.json, rename, retention */
+    double publish_s;   /* tables, redundancy, about.json, rename, retention */
 } dcp_report;
 
 /* Writes `state` as `step` of `store`: complete and durable when it returns DCP_OK. Collective.

@@ -19,6 +19,9 @@ typedef struct dcp_store_options {
     int keep_latest; /* leave DIR/latest alone: for tools whose steps are not a run's newest */
     /* Each rank passes a directory of its own node: see below. On all ranks or on none. */
     int private_dirs;
+    /* "none", "partner" or "rs(K)", of a private store: what its saves add so that steps survive
+     * the loss of nodes (dcp_store_rebuild). The same on all ranks; NULL: none. */
+    const char *redundancy;
     const char *tool; /* the program that writes, for about.json; NULL: "libdcp" */
     dcp_log_fn log;   /* may be NULL */
     void *log_ctx;
@@ -36,12 +39,34 @@ typedef struct dcp_store_options {
  * with about.json. A step gets its name on all nodes or on none; what a kill in between leaves on
  * some nodes only is no complete step (dcp_checkpoint_open_private), is replaced by a save of that
  * step, and goes with the older ones by `keep`.
+ *
+ * With options->redundancy the ranks of a private store form groups of about eight on different
+ * nodes. Each save writes a file more beside every shard: with "rs(K)" strips of a Reed-Solomon
+ * code, K / (members - K) of the group's longest shard, which make good the loss of any K members'
+ * files of each group; with "partner" a copy of the file of the member before, which makes good any
+ * loss without two neighbours of a group. Such saves have as many shards as ranks.
  * DCP_ERR_BUSY: another writer holds it; the message names its host and pid. Also where two hosts
  * pass one shared directory as private.
- * DCP_ERR_MISMATCH: private_dirs on some ranks only, or different values of `keep` for it.
+ * DCP_ERR_MISMATCH: private_dirs on some ranks only, or for it different values of `keep` or
+ * `redundancy`.
+ * DCP_ERR_ARG: `redundancy` is none of these, of a shared store, or needs more nodes or ranks
+ * spread more evenly over them; the message says how many.
  * DCP_ERR_IO: not a directory, not writable. */
 DCP_API int dcp_store_open(dcp_comm *comm, const char *dir, const dcp_store_options *options,
                            dcp_store **out, dcp_error *err);
+
+/* Makes a step of a private store whole that has lost files: the newest of which enough is left.
+ * Collective, on any number of ranks and whatever store->redundancy is now; before a load. Files
+ * are written byte by byte as they were, durably, on nodes that have none of their group, where
+ * there are such; what lies damaged is replaced. Steps that can't be made whole are logged.
+ *   every_byte  1: all files of a step are read, and a damaged one counts as lost; 0: only names,
+ *               lengths and headers are looked at, until something is found lost
+ *   step        the step that is whole now, whether anything had to be written or not
+ *   rebuilt     how many files were written; may be NULL
+ * DCP_ERR_NOT_FOUND: there is none; the message says what the newest lacks. Extra memory: 16 MiB a
+ * rank. */
+DCP_API int dcp_store_rebuild(dcp_store *store, int every_byte, uint64_t *step, int *rebuilt,
+                              dcp_error *err);
 
 /* Releases the lock. Not collective. NULL is ignored. */
 DCP_API void dcp_store_close(dcp_store *store);

@@ -1,0 +1,148 @@
+/* The newest step of a private store that is whole or can be made so. Its lost files are rebuilt in
+ * the steps' folders themselves: a step that lacks files is no worse for having some of them again,
+ * and each appears whole. */
+#include <fcntl.h>
+#include <limits.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <unistd.h>
+
+#include "comm/comm.h"
+#include "core/fail.h"
+#include "redundancy/redundancy.h"
+#include "store/about.h"
+#include "store/folder.h"
+
+typedef struct restoration {
+    dcp_store *store;
+    int every_byte, rebuilt;
+    uint64_t step;
+    char folder[PATH_MAX]; /* of the step, on this rank's node */
+    dcp_error newest;      /* what the newest step lacks */
+} restoration;
+
+static int survey(restoration *r, int every_byte, redundancy_survey **out, dcp_error *err) {
+    const char *const folders[] = {r->folder};
+    int status = redundancy_survey_open(r->store->comm, folders, 1, (uint64_t)r->store->leader,
+                                        every_byte, out, err);
+    if (!status) status = redundancy_survey_check(*out, err);
+    return status;
+}
+
+static int count_lost(const redundancy_survey *s) {
+    int shards, files;
+    redundancy_survey_lost(s, &shards, &files);
+    return shards + files;
+}
+
+/* A node that has lost its folder gets one that says what wrote it. */
+static int add_about(const restoration *r, int ranks, dcp_error *err) {
+    char path[PATH_MAX];
+    if (!store_leads(r->store) || access(r->folder, F_OK)) return DCP_OK;
+    if (snprintf(path, sizeof path, "%s/about.json", r->folder) >= PATH_MAX)
+        return core_fail(err, DCP_ERR_ARG, "the path is too long: %s", r->folder);
+    if (!access(path, F_OK)) return DCP_OK;
+    int status = about_write(r->folder, r->store->options.tool, ranks, "{\"rebuilt\": true}", err);
+    if (status) return status;
+    int fd = open(r->folder, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+    if (fd < 0) return core_fail_errno(err, "cannot open directory", r->folder);
+    if (folder_sync(fd)) status = core_fail_errno(err, "cannot sync", r->folder);
+    close(fd);
+    return status;
+}
+
+static int write_lost(restoration *r, redundancy_survey *s, dcp_error *err) {
+    dcp_comm *comm = r->store->comm;
+    int lost = count_lost(s);
+    int status = redundancy_rebuild(comm, s, r->folder, err);
+    if (!status) status = comm_agree(comm, add_about(r, redundancy_survey_world(s), err), err);
+    if (status) return status;
+    r->rebuilt = lost;
+    if (comm->rank == 0)
+        store_log(r->store, DCP_LOG_WARNING, "step %llu: %d of its files were lost and are rebuilt",
+                  (unsigned long long)r->step, lost);
+    return DCP_OK;
+}
+
+/* DCP_ERR_NOT_FOUND or DCP_ERR_CORRUPT: too much of the step is lost. */
+static int restore_step(restoration *r, dcp_error *err) {
+    redundancy_survey *s = NULL;
+    int status = survey(r, r->every_byte, &s, err);
+    if (!status && !r->every_byte && count_lost(s)) { /* what it is rebuilt from has to be proved */
+        redundancy_survey_close(s);
+        s = NULL;
+        status = survey(r, 1, &s, err);
+    }
+    if (!status && count_lost(s)) status = write_lost(r, s, err);
+    redundancy_survey_close(s);
+    return status;
+}
+
+/* One more than the newest complete step below `limit` that any node has; 0: none. */
+static int next_step(const restoration *r, const dcp_step *steps, size_t n, uint64_t limit,
+                     uint64_t *next, dcp_error *err) {
+    while (n > 0 && (steps[n - 1].kind != DCP_STEP_COMPLETE || steps[n - 1].step >= limit)) n--;
+    *next = n > 0 ? steps[n - 1].step + 1 : 0;
+    return comm_allreduce(r->store->comm, next, 1, DCP_REDUCE_MAX, err);
+}
+
+static int name_folder(restoration *r, dcp_error *err) {
+    char name[64];
+    store_step_name(name, "", r->step);
+    if (snprintf(r->folder, sizeof r->folder, "%s/%s", r->store->dir, name) < PATH_MAX)
+        return DCP_OK;
+    return core_fail(err, DCP_ERR_ARG, "the path is too long: %s", r->store->dir);
+}
+
+static void note_lost(restoration *r, const dcp_error *why) {
+    if (!r->newest.status) r->newest = *why;
+    if (r->store->comm->rank == 0)
+        store_log(r->store, DCP_LOG_WARNING, "step %llu is passed over: %s",
+                  (unsigned long long)r->step, why->message);
+}
+
+static int restore_newest(restoration *r, const dcp_step *steps, size_t n, dcp_error *err) {
+    dcp_comm *comm = r->store->comm;
+    for (uint64_t limit = UINT64_MAX, next;; limit = r->step) {
+        dcp_error why = {0};
+        int status = next_step(r, steps, n, limit, &next, err);
+        if (status) return status;
+        if (!next) break;
+        r->step = next - 1;
+        status = comm_agree(comm, name_folder(r, &why), &why);
+        if (!status) status = restore_step(r, &why);
+        if (status != DCP_ERR_NOT_FOUND && status != DCP_ERR_CORRUPT) {
+            if (status && err) *err = why;
+            return status;
+        }
+        note_lost(r, &why);
+    }
+    if (!r->newest.status) return core_fail(err, DCP_ERR_NOT_FOUND, "no node has a complete step");
+    return core_fail(err, DCP_ERR_NOT_FOUND, "no step can be made whole; of the newest: %s",
+                     r->newest.message);
+}
+
+static int check_arguments(const dcp_store *store, const uint64_t *step, dcp_error *err) {
+    if (!store || !step)
+        return core_fail(err, DCP_ERR_ARG, "dcp_store_rebuild: a store and a step are needed");
+    if (store->options.private_dirs) return DCP_OK;
+    return core_fail(err, DCP_ERR_UNSUPPORTED,
+                     "%s is a shared store: only private ones keep redundancy", store->dir);
+}
+
+int dcp_store_rebuild(dcp_store *store, int every_byte, uint64_t *step, int *rebuilt,
+                      dcp_error *err) {
+    int status = check_arguments(store, step, err);
+    if (status) return status;
+    store_settle(store);
+    restoration r = {.store = store, .every_byte = every_byte};
+    dcp_step *steps = NULL;
+    size_t n = 0;
+    status = comm_agree(store->comm, dcp_steps_list(store->dir, &steps, &n, err), err);
+    if (!status) status = restore_newest(&r, steps, n, err);
+    free(steps);
+    if (status) return status;
+    *step = r.step;
+    if (rebuilt) *rebuilt = r.rebuilt;
+    return DCP_OK;
+}
