@@ -10,6 +10,7 @@ packages=(
     libisal-dev libjansson-dev liburing-dev libdnnl-dev
     libcmocka-dev hdf5-tools python3 python3-h5py python3-numpy fio # tests, quickstart, benchmark
     strace                                                  # fails system calls in tests/crash
+    xfsprogs btrfs-progs                                    # images of file systems for tests/mpi
 )
 
 if ! command -v dpkg-query >/dev/null; then

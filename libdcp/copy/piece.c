@@ -92,6 +92,21 @@ void piece_interior(const piece *p, uint64_t run, uint64_t *from, uint64_t *to) 
     if (*to < *from) *to = *from;
 }
 
+/* Moves *at past what is skipped there, and *end back to where something is skipped next. */
+static void clip(const span_list *skip, uint64_t *at, uint64_t *end) {
+    size_t low = 0, high = skip ? skip->n : 0;
+    while (low < high) { /* the first span that ends after *at */
+        size_t middle = (low + high) / 2;
+        if (skip->list[middle].to > *at)
+            high = middle;
+        else
+            low = middle + 1;
+    }
+    if (!skip || low == skip->n) return;
+    if (skip->list[low].from <= *at) *at = skip->list[low++].to;
+    if (low < skip->n && skip->list[low].from < *end) *end = skip->list[low].from;
+}
+
 typedef struct walk {
     const piece *piece;
     uint64_t low, high; /* of the file */
@@ -105,10 +120,17 @@ static int emit(const walk *w, uint64_t run_start, uint64_t box_offset, uint64_t
                 uint64_t end) {
     if (start < w->low) start = w->low;
     if (end > w->high) end = w->high;
-    if (start >= end) return 0;
-    fragment f = {w->piece, start, start - w->piece->file_offset, box_offset + (start - run_start),
-                  end - start};
-    return w->fn(w->ctx, &f);
+    while (start < end) {
+        uint64_t part_end = end;
+        clip(w->piece->skip, &start, &part_end);
+        if (start >= part_end) break;
+        fragment f = {w->piece, start, start - w->piece->file_offset,
+                      box_offset + (start - run_start), part_end - start};
+        int stop = w->fn(w->ctx, &f);
+        if (stop) return stop;
+        start = part_end;
+    }
+    return 0;
 }
 
 static int walk_piece(const walk *w) {
@@ -144,9 +166,12 @@ static int walk_run(const piece *p, uint64_t run, fragment_fn fn, void *ctx) {
     box_copy_run(&p->copy, run, &a, &b);
     piece_interior(p, run, &at, &to);
     while (at < to) {
+        uint64_t part_end = to;
+        clip(p->skip, &at, &part_end);
+        if (at >= part_end) break;
         uint64_t dataset_offset = at - p->file_offset;
         uint64_t block_end = p->file_offset + (dataset_offset / BLOCK_BYTES + 1) * BLOCK_BYTES;
-        uint64_t end = block_end < to ? block_end : to;
+        uint64_t end = block_end < part_end ? block_end : part_end;
         fragment part = {p, at, dataset_offset, b + (dataset_offset - a), end - at};
         int status = fn(ctx, &part);
         if (status) return status;

@@ -14,6 +14,16 @@
 
 #define DIRECT_BYTES (512u << 10) /* a run of at least that goes by itself */
 
+/* Parts of a file, ascending, with something between them. */
+typedef struct span {
+    uint64_t from, to;
+} span;
+
+typedef struct span_list {
+    span *list;
+    size_t n;
+} span_list;
+
 typedef struct piece {
     box_copy copy;        /* a: bytes of the dataset, b: bytes of `box`, dense */
     uint64_t file_offset; /* of the dataset; in several files at once: see load/checkpoint.h */
@@ -26,6 +36,7 @@ typedef struct piece {
     /* Where the dataset is a box of a larger tensor, checksums of the tensor's blocks, too. */
     const box_copy *global; /* a: bytes of the tensor, b: bytes of the dataset; NULL: none */
     uint64_t global_bytes, *global_sums;
+    const span_list *skip; /* whole pages that are in the file already; NULL: none */
 } piece;
 
 /* Sets `direct` from copy, file_offset. */

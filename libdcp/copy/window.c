@@ -32,6 +32,14 @@ static void mark_edges(const piece *p, uint64_t *marks, uint64_t window_bytes) {
     }
 }
 
+/* Windows inside what all ranks skip. */
+static void unmark(const span_list *skip, uint64_t *marks, uint64_t window_bytes) {
+    for (size_t i = 0; i < skip->n; i++)
+        for (uint64_t w = (skip->list[i].from + window_bytes - 1) / window_bytes;
+             (w + 1) * window_bytes <= skip->list[i].to; w++)
+            marks[w] = 0;
+}
+
 static void choose_sizes(windows *w, int ranks) {
     uint64_t region = WINDOW_BYTES / (uint64_t)ranks / PAGE_BYTES * PAGE_BYTES;
     if (region > IO_SLOT_BYTES) region = IO_SLOT_BYTES;
@@ -50,6 +58,7 @@ int windows_find(dcp_comm *comm, const piece *pieces, size_t n, uint64_t file_by
     if (status) goto free_list;
     for (size_t i = 0; i < n; i++)
         (pieces[i].direct ? mark_edges : mark_short)(&pieces[i], w.list, w.window_bytes);
+    if (n && pieces[0].skip) unmark(pieces[0].skip, w.list, w.window_bytes);
     status = comm_allreduce(comm, w.list, count, DCP_REDUCE_MAX, err);
     if (status) goto free_list;
     for (uint64_t i = 0; i < count; i++)

@@ -3,6 +3,7 @@
 #include <string.h>
 
 #include "core/fail.h"
+#include "save/reuse.h"
 #include "save/save.h"
 
 static void add_boxes(image *im, const save_request *r, const struct save_layout *plan) {
@@ -25,11 +26,13 @@ int save_global(dcp_store *store, const save_request *r, const struct save_layou
     im.is_last = 1;
     im.engine = plan->engine;
     if (!status) add_boxes(&im, r, plan);
+    if (!status) status = reuse_prepare(&im, store, 0, err);
     if (!status && r->meta && !(im.meta = strdup(r->meta)))
         status = core_fail_memory(err, strlen(r->meta));
     status = comm_agree(store->comm, status, err);
     if (!status) status = image_write(&im, report, err);
     if (!status) history_take(store->noted, r, im.sums);
+    if (!status) report->cloned_bytes = im.reuse->bytes;
     if (!status) status = image_finish(&im, report, err);
     image_free(&im);
     return status;

@@ -7,6 +7,7 @@
 
 #include "core/clock.h"
 #include "core/fail.h"
+#include "save/reuse.h"
 
 void save_file_free(save_file *file) {
     free(file->rows);
@@ -55,7 +56,8 @@ piece *image_add(image *im, size_t row, const state_box *box, const box_copy *co
 
 static int create(image *im, dcp_error *err) {
     int status = DCP_OK;
-    if (im->comm->rank == 0) status = io_create(im->path, im->layout->skeleton.file_bytes, err);
+    uint64_t bytes = reuse_may_share(im) ? 0 : im->layout->skeleton.file_bytes;
+    if (im->comm->rank == 0) status = io_create(im->path, bytes, err);
     return comm_agree(im->comm, status, err);
 }
 
@@ -75,6 +77,7 @@ static int move_data(image *im, io_queue *queue, dcp_report *report, dcp_error *
 static int write_by_position(image *im, dcp_report *report, dcp_error *err) {
     io_queue *queue = NULL;
     int status = comm_agree(im->comm, io_open(im->path, 1, &im->file, err), err);
+    if (!status && reuse_may_share(im)) status = reuse_share(im, err);
     if (status) return status;
     status = comm_agree(im->comm, io_queue_create(&queue, err), err);
     if (!status) {
@@ -91,8 +94,10 @@ int image_write(image *im, dcp_report *report, dcp_error *err) {
     int status = create(im, err);
     if (!status)
         status = (im->engine == DCP_ENGINE_MPIO ? write_mpio : write_by_position)(im, report, err);
-    return status ? status
-                  : comm_allreduce(im->comm, im->sums, im->layout->blocks, DCP_REDUCE_XOR, err);
+    if (!status)
+        status = comm_allreduce(im->comm, im->sums, im->layout->blocks, DCP_REDUCE_XOR, err);
+    if (!status) reuse_note(im);
+    return status;
 }
 
 int image_finish(image *im, dcp_report *report, dcp_error *err) {
@@ -106,6 +111,7 @@ int image_finish(image *im, dcp_report *report, dcp_error *err) {
     }
     double middle = clock_now();
     if (!status) status = io_sync(&im->file, err);
+    reuse_close(im);
     report->publish_s += middle - start;
     report->sync_s += clock_now() - middle;
     return comm_agree(im->comm, status, err);
@@ -113,6 +119,7 @@ int image_finish(image *im, dcp_report *report, dcp_error *err) {
 
 void image_free(image *im) {
     if (im->layout) io_close(&im->file);
+    reuse_free(im->reuse);
     free(im->pieces);
     free(im->sums);
     free(im->meta);

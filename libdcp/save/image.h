@@ -31,7 +31,8 @@ typedef struct image {
     uint64_t *sums; /* a raw checksum a block, this rank's share; all ranks' after image_write */
     char *meta;     /* rank 0: the JSON text, before padding */
     save_watch *watch;
-    int is_last; /* of the images that read the caller's memory */
+    int is_last;         /* of the images that read the caller's memory */
+    struct reuse *reuse; /* NULL: every byte is written */
 } image;
 
 /* Memory for n pieces beside the metadata's, and for the checksums. Not collective. */

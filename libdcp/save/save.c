@@ -112,11 +112,11 @@ static uint64_t total_bytes(const save_request *r) {
 
 /* What about.json gets: figures up to the data's sync, then the caller's members. */
 static char *about_members(const save_request *r, const dcp_report *report, double seconds) {
-    json_t *object =
-        json_pack("{s:s, s:s, s:I, s:I, s:f, s:f}", "layout", r->layout ? "sharded" : "global",
-                  "engine", dcp_engine_name(report->engine), "tensors", (json_int_t)r->n, "bytes",
-                  (json_int_t)report->bytes, "seconds", seconds, "gb_per_s",
-                  seconds > 0 ? (double)report->bytes / 1e9 / seconds : 0.0);
+    json_t *object = json_pack(
+        "{s:s, s:s, s:I, s:I, s:f, s:I, s:f}", "layout", r->layout ? "sharded" : "global", "engine",
+        dcp_engine_name(report->engine), "tensors", (json_int_t)r->n, "bytes",
+        (json_int_t)report->bytes, "seconds", seconds, "cloned", (json_int_t)report->cloned_bytes,
+        "gb_per_s", seconds > 0 ? (double)report->bytes / 1e9 / seconds : 0.0);
     json_t *theirs = r->about ? json_loads(r->about, 0, NULL) : NULL;
     if (object && theirs) json_object_update_missing(object, theirs);
     char *text = object ? json_dumps(object, JSON_COMPACT | JSON_REAL_PRECISION(6)) : NULL;
@@ -138,7 +138,7 @@ static int publish(dcp_store *store, const save_request *r, const dcp_report *re
 static int write_step(dcp_store *store, const save_request *r, const struct save_layout *plan,
                       const char *folder, save_watch *watch, double start, dcp_report *report,
                       dcp_error *err) {
-    int status = comm_agree(store->comm, history_make(r, plan, &store->noted, err), err);
+    int status = comm_agree(store->comm, history_make(store, r, plan, &store->noted, err), err);
     if (!status)
         status = (r->layout == DCP_LAYOUT_SHARDED ? save_sharded : save_global)(
             store, r, plan, folder, watch, report, err);

@@ -10,6 +10,7 @@
 #include "core/crc64.h"
 #include "core/fail.h"
 #include "core/json.h"
+#include "save/reuse.h"
 #include "save/save.h"
 
 typedef struct shard {
@@ -20,6 +21,7 @@ typedef struct shard {
 } shard;
 
 typedef struct shards {
+    dcp_store *store;
     dcp_comm *self;
     shard *list;
     size_t n;
@@ -147,7 +149,9 @@ static int shard_write(shard *s, const shards *all, const save_request *r,
     s->im.engine = plan->engine;
     s->im.is_last = s == &all->list[all->n - 1];
     if (!status) add_pieces(boxes, n, s, r, all);
+    if (!status) status = reuse_prepare(&s->im, all->store, (size_t)(s - all->list), err);
     if (!status) status = image_write(&s->im, report, err);
+    if (!status) report->cloned_bytes += s->im.reuse->bytes;
     free(boxes);
     return status;
 }
@@ -242,7 +246,7 @@ static void shards_free(shards *all) {
 
 int save_sharded(dcp_store *store, const save_request *r, const struct save_layout *plan,
                  const char *folder, save_watch *watch, dcp_report *report, dcp_error *err) {
-    shards all = {0};
+    shards all = {.store = store};
     char *meta = NULL;
     int status = shards_prepare(store, r, plan, &all, err);
     for (size_t i = 0; i < all.n && !status; i++)
@@ -250,6 +254,8 @@ int save_sharded(dcp_store *store, const save_request *r, const struct save_layo
     watch_release(watch);
     status = agree_on_shards(store->comm, status, err);
     if (!status) status = comm_allreduce(store->comm, all.sums, all.blocks, DCP_REDUCE_XOR, err);
+    if (!status)
+        status = comm_allreduce(store->comm, &report->cloned_bytes, 1, DCP_REDUCE_SUM, err);
     if (!status) status = share_meta(store->comm, r->meta, &meta, err);
     if (status) goto free_all;
     history_take(store->noted, r, all.sums);

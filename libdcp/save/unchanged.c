@@ -9,13 +9,25 @@
 #include "save/history.h"
 #include "store/folder.h"
 
-int history_make(const save_request *r, const struct save_layout *plan, struct save_history **out,
-                 dcp_error *err) {
+/* Files of a step that this rank has a part in. */
+static size_t count_files(const dcp_comm *comm, const save_request *r) {
+    if (r->layout == DCP_LAYOUT_GLOBAL) return 1;
+    return (size_t)(r->shards / comm->size + (comm->rank < r->shards % comm->size));
+}
+
+int history_make(const dcp_store *store, const save_request *r, const struct save_layout *plan,
+                 struct save_history **out, dcp_error *err) {
     struct save_history *h = calloc(1, sizeof *h);
     if (!h) return core_fail_memory(err, sizeof *h);
-    *h = (struct save_history){.step = r->step, .tensors = plan->tensors, .n = r->n};
+    *h = (struct save_history){.step = r->step,
+                               .tensors = plan->tensors,
+                               .n = r->n,
+                               .layout = r->layout,
+                               .shards = r->shards,
+                               .n_files = count_files(store->comm, r)};
     h->prints = calloc(r->n + 1, sizeof *h->prints);
-    if (!h->prints) {
+    h->files = calloc(h->n_files + 1, sizeof *h->files);
+    if (!h->prints || !h->files) {
         history_free(h);
         return core_fail_memory(err, r->n * sizeof *h->prints);
     }
@@ -25,6 +37,12 @@ int history_make(const save_request *r, const struct save_layout *plan, struct s
 
 void history_free(struct save_history *history) {
     if (!history) return;
+    for (size_t i = 0; history->files && i < history->n_files; i++) {
+        free(history->files[i].age);
+        free(history->files[i].steady);
+        free(history->files[i].sums);
+    }
+    free(history->files);
     free(history->prints);
     free(history);
 }

@@ -67,15 +67,16 @@ typedef struct dcp_save_options {
 
 /* Where a save's or load's time went, in seconds of this rank; and its size. */
 typedef struct dcp_report {
-    uint64_t bytes;     /* tensor bytes of all ranks */
-    uint64_t unchanged; /* tensors with the same bytes as in the store's previous save */
-    dcp_engine engine;  /* the one used: never DCP_ENGINE_AUTO */
-    double total_s;     /* the whole call */
-    double plan_s;      /* agreeing on tensors and boxes, laying the file out */
-    double exchange_s;  /* edge bytes and small pieces travelling between ranks */
-    double transfer_s;  /* positioned writes or reads, and the checksums beside them */
-    double sync_s;      /* making the data durable; for a load: comparing checksums */
-    double publish_s;   /* tables, redundancy, about.json, rename, retention */
+    uint64_t bytes;        /* tensor bytes of all ranks */
+    uint64_t cloned_bytes; /* of them: not written, but shared with the last step's file */
+    uint64_t unchanged;    /* tensors with the same bytes as in the store's previous save */
+    dcp_engine engine;     /* the one used: never DCP_ENGINE_AUTO */
+    double total_s;        /* the whole call */
+    double plan_s;         /* agreeing on tensors and boxes, laying the file out */
+    double exchange_s;     /* edge bytes and small pieces travelling between ranks */
+    double transfer_s;     /* positioned writes or reads, and the checksums beside them */
+    double sync_s;         /* making the data durable; for a load: comparing checksums */
+    double publish_s;      /* tables, redundancy, about.json, rename, retention */
 } dcp_report;
 
 /* Writes `state` as `step` of `store`: complete and durable when it returns DCP_OK. Collective.

@@ -1,0 +1,284 @@
+/* Sharing unchanged bytes with the last step's file.
+ *
+ * Tensors of which a block stayed the same in the save before are looked at first: their checksums
+ * are taken from memory and compared with the last file's. Whole pages of unchanged blocks are then
+ * shared by rank 0, all else is written as ever. All ranks know the same checksums, so each finds
+ * the same ranges alone; what rank 0 could share of them is the start of that list.
+ *
+ * A page is shared only where all its bytes are one tensor's and unchanged, so no page has parts of
+ * both kinds. Checksums are always those of memory: if the shared bytes rotted on the disk, a load
+ * finds it. A row's bytes are written anew after REWRITE_AFTER saves or some more, so that such
+ * damage does not go on for ever; not in the same save for all rows. */
+#include "save/reuse.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "core/crc64.h"
+#include "core/fail.h"
+#include "io/clone.h"
+
+#define REWRITE_AFTER 16
+#define LEAST_BYTES (64u << 10) /* to be worth an extent of its own */
+
+static uint64_t rows_key(const save_file *file) {
+    uint64_t raw = ~0ULL;
+    for (size_t i = 0; i < file->n; i++) {
+        const index_row *row = &file->rows[i];
+        raw = crc64_raw(raw, row->tensor.path, strlen(row->tensor.path) + 1);
+        raw = crc64_raw(raw, (uint64_t[]){row->offset, row->bytes}, 16);
+    }
+    return raw;
+}
+
+/* The record of this file in the store's last step; NULL: none. */
+static const file_record *find_last(const dcp_store *store, size_t i) {
+    const struct save_history *last = store->history, *now = store->noted;
+    if (!last || last->layout != now->layout || last->shards != now->shards) return NULL;
+    return &last->files[i];
+}
+
+int reuse_prepare(image *im, dcp_store *store, size_t i, dcp_error *err) {
+    char step[64];
+    const save_file *file = im->layout;
+    reuse *u = im->reuse = calloc(1, sizeof *u);
+    if (!u) return core_fail_memory(err, sizeof *u);
+    u->now = &store->noted->files[i];
+    u->last = find_last(store, i);
+    u->now->refused = u->last && u->last->refused;
+    if (u->now->refused) return DCP_OK;
+    *u->now = (file_record){.rows = rows_key(file),
+                            .n = file->n,
+                            .age = calloc(file->n + 1, 1),
+                            .steady = calloc(file->n + 1, 1),
+                            .sums = calloc(file->blocks + 1, sizeof *u->now->sums)};
+    if (!u->now->age || !u->now->steady || !u->now->sums)
+        return core_fail_memory(err, file->n * 2 + file->blocks * 8);
+    if (u->last && (u->last->n != file->n || u->last->rows != u->now->rows)) u->last = NULL;
+    if (!u->last) return DCP_OK;
+    store_step_name(step, "", store->history->step);
+    if (snprintf(u->path, sizeof u->path, "%s/%s%s", store->dir, step, strrchr(im->path, '/')) >=
+        (int)sizeof u->path)
+        return core_fail(err, DCP_ERR_ARG, "path of %s is too long", store->dir);
+    return DCP_OK;
+}
+
+int reuse_may_share(const image *im) {
+    return im->engine != DCP_ENGINE_MPIO && im->reuse && im->reuse->last &&
+           !im->reuse->last->refused;
+}
+
+static void identify(int fd, uint64_t *identity) {
+    struct stat st;
+    memset(identity, 0, 4 * sizeof *identity);
+    if (fstat(fd, &st)) return;
+    identity[0] = st.st_dev;
+    identity[1] = st.st_ino;
+    identity[2] = (uint64_t)st.st_mtim.tv_sec;
+    identity[3] = (uint64_t)st.st_mtim.tv_nsec;
+}
+
+/* Opens the last step's file, if it still is what was written, and tries whether it shares: with
+ * the user block, which is written in any case. -1: no. */
+static int open_last(reuse *u, int to, int *refused) {
+    uint64_t identity[4];
+    int fd = open(u->path, O_RDONLY | O_NOFOLLOW | O_CLOEXEC);
+    if (fd < 0) return -1;
+    identify(fd, identity);
+    int usable = memcmp(identity, u->last->identity, sizeof identity) == 0;
+    if (usable && io_clone(fd, to, 0, PAGE_BYTES)) {
+        usable = 0;
+        *refused = io_clone_is_refused(errno);
+    }
+    if (usable) return fd;
+    close(fd);
+    return -1;
+}
+
+static int in_memory(const image *im) {
+    for (size_t i = 0; i < im->n_pieces; i++)
+        if (im->pieces[i].box && !im->pieces[i].box->data) return 0;
+    return 1;
+}
+
+static int is_candidate(const image *im, size_t row) {
+    const file_record *last = im->reuse->last;
+    const index_row *r = &im->layout->rows[row];
+    return last->steady[row] && last->age[row] < REWRITE_AFTER + row % REWRITE_AFTER &&
+           r->bytes >= PAGE_BYTES && r->offset % PAGE_BYTES == 0;
+}
+
+/* Takes the checksums of the candidates; writing does not take them again. */
+static void sum_candidates(image *im) {
+    for (size_t i = 0; i < im->n_pieces; i++) {
+        piece *p = &im->pieces[i];
+        if (!p->row || !is_candidate(im, (size_t)(p->row - im->layout->rows))) continue;
+        for (uint64_t run = 0; run < p->copy.runs; run++) {
+            uint64_t a, b;
+            box_copy_run(&p->copy, run, &a, &b);
+            piece_sum(p, a, piece_memory(p, b), p->copy.run_bytes);
+        }
+        p->sums = NULL;
+        p->global = NULL;
+    }
+}
+
+static int by_place(const void *a, const void *b) {
+    const span *x = a, *y = b;
+    return (x->from > y->from) - (x->from < y->from);
+}
+
+/* Joins what touches, drops what is too short. */
+static void tidy(span_list *s) {
+    size_t kept = 0;
+    qsort(s->list, s->n, sizeof *s->list, by_place);
+    for (size_t i = 0, end; i < s->n; i = end) {
+        span joined = s->list[i];
+        for (end = i + 1; end < s->n && s->list[end].from == joined.to; end++)
+            joined.to = s->list[end].to;
+        if (joined.to - joined.from >= LEAST_BYTES) s->list[kept++] = joined;
+    }
+    s->n = kept;
+}
+
+/* The whole pages of unchanged blocks. `sums` are all ranks'. */
+static void find_unchanged(const image *im, const uint64_t *sums, span_list *out) {
+    for (size_t i = 0; i < im->layout->n; i++) {
+        const index_row *row = &im->layout->rows[i];
+        if (!is_candidate(im, i)) continue;
+        for (uint64_t b = 0; b < index_blocks(row->bytes); b++) {
+            uint64_t k = row->first_block + b, from = row->offset + b * BLOCK_BYTES;
+            uint64_t bytes = index_block_bytes(row->bytes, b) / PAGE_BYTES * PAGE_BYTES;
+            if (sums[k] == im->reuse->last->sums[k] && bytes)
+                out->list[out->n++] = (span){from, from + bytes};
+        }
+    }
+    tidy(out);
+}
+
+/* Collective: what is unchanged, into u->shared. */
+static int look(image *im, dcp_error *err) {
+    reuse *u = im->reuse;
+    uint64_t blocks = im->layout->blocks, *sums = malloc((blocks + 1) * sizeof *sums);
+    u->shared.list = malloc((blocks + 1) * sizeof *u->shared.list);
+    int status = DCP_OK;
+    if (!sums || !u->shared.list) status = core_fail_memory(err, blocks * 24);
+    status = comm_agree(im->comm, status, err);
+    if (!status) {
+        sum_candidates(im);
+        memcpy(sums, im->sums, blocks * sizeof *sums);
+        status = comm_allreduce(im->comm, sums, blocks, DCP_REDUCE_XOR, err);
+    }
+    if (!status) find_unchanged(im, sums, &u->shared);
+    free(sums);
+    return status;
+}
+
+/* How many of the ranges the file shares now. The first that fails, for want of space say, and
+ * those after it are written. */
+static uint64_t share_ranges(const span_list *shared, int from, int to) {
+    uint64_t done = 0;
+    while (done < shared->n && !io_clone(from, to, shared->list[done].from,
+                                         shared->list[done].to - shared->list[done].from))
+        done++;
+    return done;
+}
+
+/* Space for all that is not shared. */
+static int reserve_rest(const image *im, dcp_error *err) {
+    const span_list *shared = &im->reuse->shared;
+    uint64_t at = 0;
+    for (size_t i = 0; i <= shared->n; i++) {
+        uint64_t to = i < shared->n ? shared->list[i].from : im->layout->skeleton.file_bytes;
+        if (to > at && io_reserve_range(im->file.fd, at, to - at))
+            return core_fail_errno(err, "reserve space for", im->path);
+        if (i < shared->n) at = shared->list[i].to;
+    }
+    return DCP_OK;
+}
+
+static int add_bytes(void *ctx, const fragment *f) {
+    *(uint64_t *)ctx += f->piece->box ? f->bytes : 0;
+    return DCP_OK;
+}
+
+/* The pieces do without what is shared, which counts as done. */
+static void skip_shared(image *im) {
+    reuse *u = im->reuse;
+    uint64_t before = 0, left = 0;
+    size_t first = 0;
+    for (size_t i = 0; i < im->n_pieces; i++) {
+        im->pieces[i].skip = &u->shared;
+        if (im->pieces[i].box) before += im->pieces[i].copy.run_bytes * im->pieces[i].copy.runs;
+    }
+    piece_fragments(im->pieces, im->n_pieces, &first, 0, im->layout->skeleton.file_bytes, add_bytes,
+                    &left);
+    piece_parts(im->pieces, im->n_pieces, add_bytes, &left);
+    for (size_t i = 0; i < u->shared.n; i++)
+        u->bytes += u->shared.list[i].to - u->shared.list[i].from;
+    if (before > left) watch_progress(im->watch, before - left);
+}
+
+int reuse_share(image *im, dcp_error *err) {
+    reuse *u = im->reuse;
+    int writes = im->comm->rank == 0, refused = 0, from = -1, status = DCP_OK;
+    uint64_t vote[2] = {(uint64_t)in_memory(im), 1}, done = UINT64_MAX;
+    if (writes && ftruncate(im->file.fd, (off_t)im->layout->skeleton.file_bytes))
+        status = core_fail_errno(err, "set the size of", im->path);
+    if (writes && !status) from = open_last(u, im->file.fd, &refused);
+    status = comm_agree(im->comm, status, err);
+    if (writes) vote[0] = vote[0] && from >= 0;
+    vote[1] = !refused;
+    if (!status) status = comm_allreduce(im->comm, vote, 2, DCP_REDUCE_MIN, err);
+    u->now->refused = !vote[1];
+    if (!status && vote[0]) status = look(im, err);
+    if (!status && vote[0] && writes) done = share_ranges(&u->shared, from, im->file.fd);
+    if (!status && vote[0]) status = comm_allreduce(im->comm, &done, 1, DCP_REDUCE_MIN, err);
+    if (from >= 0) close(from);
+    if (status) return status;
+    u->shared.n = vote[0] ? (size_t)done : 0;
+    if (u->shared.n) skip_shared(im);
+    return comm_agree(im->comm, writes ? reserve_rest(im, err) : DCP_OK, err);
+}
+
+/* Whether any byte of the row is shared. */
+static int is_shared(const reuse *u, const index_row *row) {
+    size_t low = 0, high = u->shared.n;
+    while (low < high) { /* the first span that ends after the row's start */
+        size_t middle = (low + high) / 2;
+        if (u->shared.list[middle].to > row->offset)
+            high = middle;
+        else
+            low = middle + 1;
+    }
+    return low < u->shared.n && u->shared.list[low].from < row->offset + row->bytes;
+}
+
+void reuse_note(image *im) {
+    reuse *u = im->reuse;
+    if (!u || u->now->refused) return;
+    memcpy(u->now->sums, im->sums, im->layout->blocks * sizeof *im->sums);
+    for (size_t i = 0; i < im->layout->n; i++) {
+        const index_row *row = &im->layout->rows[i];
+        if (is_shared(u, row)) u->now->age[i] = (unsigned char)(u->last->age[i] + 1);
+        u->now->steady[i] = !u->last; /* without a step before, nothing is known against it */
+        for (uint64_t b = 0; b < index_blocks(row->bytes) && !u->now->steady[i]; b++)
+            u->now->steady[i] =
+                im->sums[row->first_block + b] == u->last->sums[row->first_block + b];
+    }
+}
+
+void reuse_close(image *im) {
+    if (im->reuse && im->comm->rank == 0) identify(im->file.fd, im->reuse->now->identity);
+}
+
+void reuse_free(reuse *u) {
+    if (!u) return;
+    free(u->shared.list);
+    free(u);
+}
