@@ -10,19 +10,22 @@ typedef enum mischief {
     OTHER_DTYPE,
     OTHER_SHAPE,
     OTHER_NDIM,
+    TWO_ERR, /* the last two ranks, each in its way */
     OVERLAP,
     HOLE,
     NOBODY, /* no rank holds the scalar */
     OTHER_STEP,
     OTHER_LAYOUT,
     OTHER_ENGINE,
+    OTHER_SHARDS, /* of layout sharded */
     NO_STATE,
     BAD_JSON, /* rank 0's */
     OLD_STEP, /* all ranks */
     MISCHIEFS
 } mischief;
 
-/* %o: the other ranks, "rank 0" or "ranks 0-6"; %l: the last rank's number; %a: all ranks. */
+/* %o: the other ranks, "rank 0" or "ranks 0-6"; %a: all ranks; %m, %l: the numbers of
+ * the last two; %n: how many there are. */
 static const struct {
     int status;
     const char *text;
@@ -33,6 +36,7 @@ static const struct {
     [OTHER_DTYPE] = {DCP_ERR_MISMATCH, "/model/b: I32 [50] on %o, U32 [50] on rank %l"},
     [OTHER_SHAPE] = {DCP_ERR_MISMATCH, "/model/b: I32 [50] on %o, I32 [51] on rank %l"},
     [OTHER_NDIM] = {DCP_ERR_MISMATCH, "/model/b: I32 [50] on %o, I32 [50, 1] on rank %l"},
+    [TWO_ERR] = {DCP_ERR_MISMATCH, "missing on rank %m, U32 [50] on rank %l"},
     [OVERLAP] = {DCP_ERR_MISMATCH, "of rank %l overlap"},
     [HOLE] = {DCP_ERR_MISMATCH,
               "/model/a of shape [80, 3]: its elements [79:80, 0:3] are in no rank's box; "
@@ -41,27 +45,32 @@ static const struct {
                 "/model/scalar of shape []: its elements [0:1] are in no rank's box; "
                 "boxes of it are on no rank"},
     [OTHER_STEP] = {DCP_ERR_MISMATCH, "the step: 9 on %o, 10 on rank %l"},
-    [OTHER_LAYOUT] = {DCP_ERR_MISMATCH, " on rank %l"},
-    [OTHER_ENGINE] = {DCP_ERR_MISMATCH, "the engine: "},
+    [OTHER_LAYOUT] = {DCP_ERR_MISMATCH, "the layout: "},
+    [OTHER_ENGINE] = {DCP_ERR_MISMATCH, "the engine: 0 on %o, 2 on rank %l"},
+    [OTHER_SHARDS] = {DCP_ERR_MISMATCH, "the number of shards: %n on %o, 99 on rank %l"},
     [NO_STATE] = {DCP_ERR_ARG, "a state"},
     [BAD_JSON] = {DCP_ERR_ARG, "JSON"},
     [OLD_STEP] = {DCP_ERR_STATE, "step-00000001 exists"},
 };
 
+static void insert(const scratch *s, char what, char *out, size_t size) {
+    if (what == 'o' && s->size == 2)
+        snprintf(out, size, "rank 0");
+    else if (what == 'o')
+        snprintf(out, size, "ranks 0-%d", s->size - 2);
+    else if (what == 'a')
+        snprintf(out, size, "ranks 0-%d", s->size - 1);
+    else
+        snprintf(out, size, "%d", what == 'n' ? s->size : what == 'l' ? s->size - 1 : s->size - 2);
+}
+
 /* The expected text with the ranks' numbers in it. */
 static void expand(const scratch *s, const char *text, char *out, size_t size) {
-    size_t used = 0;
-    for (; *text && used < size; text++) {
-        if (*text != '%')
-            used += (size_t)snprintf(out + used, size - used, "%c", *text);
-        else if (*++text == 'l')
-            used += (size_t)snprintf(out + used, size - used, "%d", s->size - 1);
-        else if (*text == 'a')
-            used += (size_t)snprintf(out + used, size - used, "ranks 0-%d", s->size - 1);
-        else if (s->size == 2)
-            used += (size_t)snprintf(out + used, size - used, "rank 0");
-        else
-            used += (size_t)snprintf(out + used, size - used, "ranks 0-%d", s->size - 2);
+    for (size_t used = 0; used < size; text++) {
+        char piece[32] = {*text};
+        if (*text == '%') insert(s, *++text, piece, sizeof piece);
+        used += (size_t)snprintf(out + used, size - used, "%s", piece);
+        if (!*text) return;
     }
 }
 
@@ -82,10 +91,11 @@ static dcp_state *make_state(const scratch *s, mischief what) {
     if (errs && what == HOLE) box.count[0]--;
     add(state, a, box);
     if (errs && what == OTHER_NAME) b.path = "/model/bb";
-    if (errs && what == OTHER_DTYPE) b.dtype = DCP_U32;
+    if (errs && (what == OTHER_DTYPE || what == TWO_ERR)) b.dtype = DCP_U32;
     if (errs && what == OTHER_SHAPE) b.shape[0]++;
     if (errs && what == OTHER_NDIM) b.ndim = 2, b.shape[1] = 1;
-    if (!errs || what != NO_TENSOR) add(state, b, dcp_box_chunk(&b, s->rank, s->size));
+    int lacks = what == NO_TENSOR ? errs : what == TWO_ERR && s->rank == s->size - 2;
+    if (!lacks) add(state, b, dcp_box_chunk(&b, s->rank, s->size));
     box = dcp_box_chunk(&c, s->rank, s->size);
     if (what == NOBODY) box.count[0] = 0;
     add(state, c, box);
@@ -100,6 +110,7 @@ static int save(const scratch *s, dcp_store *store, uint64_t step, mischief what
     if (errs && what == OTHER_STEP) step++;
     if (errs && what == OTHER_LAYOUT) options.layout = !options.layout;
     if (errs && what == OTHER_ENGINE) options.engine = DCP_ENGINE_MPIO;
+    if (errs && what == OTHER_SHARDS) options.shards = 99;
     const char *json = s->rank == 0 && what == BAD_JSON ? "[1]" : NULL;
     int status = dcp_save(store, what == OLD_STEP ? 1 : step,
                           errs && what == NO_STATE ? NULL : state, json, &options, NULL, err);
@@ -128,12 +139,13 @@ static void check_layout(const scratch *s, dcp_layout layout) {
     SUCCEEDS(save(s, store, 1, NONE, options, err));
     uint64_t good = 1;
     for (mischief what = OTHER_NAME; what < MISCHIEFS; what++) {
+        if (what == OTHER_SHARDS && layout != DCP_LAYOUT_SHARDED) continue;
         dcp_error failure = {0};
         int status = save(s, store, 9, what, options, &failure);
         char text[256];
         expand(s, expected[what].text, text, sizeof text);
         check_same_failure(status, expected[what].status, &failure, text);
-        if (expected[what].status == DCP_ERR_MISMATCH && what < OVERLAP)
+        if (expected[what].status == DCP_ERR_MISMATCH && what < TWO_ERR)
             CHECK(failure.rank == s->size - 1);
         check_steps(s, dir, good);
         if (what % 3) continue; /* failures in a row as well */
