@@ -21,6 +21,18 @@ void piece_sort(piece *pieces, size_t n) {
     if (n) qsort(pieces, n, sizeof *pieces, by_offset);
 }
 
+size_t piece_find(const piece *pieces, size_t n, uint64_t file_offset) {
+    size_t low = 0, high = n;
+    while (low < high) {
+        size_t middle = low + (high - low) / 2;
+        if (pieces[middle].file_offset < file_offset)
+            low = middle + 1;
+        else
+            high = middle;
+    }
+    return low;
+}
+
 const unsigned char *piece_memory(const piece *p, uint64_t offset) {
     if (!p->box) return p->raw + offset;
     return p->box->data ? (const unsigned char *)p->box->data + offset : NULL;

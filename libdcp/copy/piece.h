@@ -45,6 +45,9 @@ void piece_choose_way(piece *p);
 /* Orders pieces by their places in the file, as the walks below want them. */
 void piece_sort(piece *pieces, size_t n);
 
+/* The first of the sorted pieces whose dataset begins at `file_offset` or after it. */
+size_t piece_find(const piece *pieces, size_t n, uint64_t file_offset);
+
 /* Bytes [offset, offset + bytes) of the box, dense, into out. */
 int piece_fetch(const piece *p, uint64_t offset, uint64_t bytes, void *out, dcp_error *err);
 

@@ -94,7 +94,7 @@ typedef struct narrowing {
 } narrowing;
 
 static int is_due(const load *l, const plan_box *b) {
-    return l->boxes.exact[b->tensor] && cast_is_narrow(l, b->tensor);
+    return load_moves(l, b->tensor) && cast_is_narrow(l, b->tensor);
 }
 
 /* Moves on to what is next; 0 where nothing is left. */

@@ -13,8 +13,8 @@ int cast_prepare(load *l, dcp_error *err);
 /* 1 where the tensor's boxes are filled by cast_narrow. */
 int cast_is_narrow(const load *l, size_t tensor);
 
-/* Collective. Moves and converts the boxes of tensors whose elements become smaller, but those of
- * tensors that the boxes don't cover exactly. */
+/* Collective. Moves and converts the boxes of tensors whose elements become smaller, but those that
+ * cast_read reads. */
 int cast_narrow(load *l, dcp_error *err);
 
 /* Not collective. Reads and checks one box of a tensor that the boxes don't cover exactly, and

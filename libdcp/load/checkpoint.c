@@ -1,4 +1,5 @@
-/* Opening a checkpoint: rank 0 reads tables, all ranks decode the same bytes. */
+/* Opening a checkpoint: each file's tables are read by one rank, all ranks decode the same bytes.
+ */
 #include "load/checkpoint.h"
 
 #include <fcntl.h>
@@ -30,19 +31,19 @@ static int resolve(const char *path, char *folder, dcp_error *err) {
     return DCP_OK;
 }
 
-/* One file's packed tables from rank 0 to all. */
+/* One file's packed tables from its reader to all. */
 static int share_tables(dcp_comm *comm, ckpt_file *file, dcp_error *err) {
     unsigned char *packed = NULL;
     uint64_t bytes = 0;
     int status = DCP_OK;
-    if (comm->rank == 0) status = tables_pack(file->path, &packed, &bytes, err);
+    if (comm->rank == file->reader) status = tables_pack(file->path, &packed, &bytes, err);
     status = comm_agree(comm, status, err);
     if (status) return status;
-    status = comm_broadcast(comm, &bytes, sizeof bytes, 0, err);
+    status = comm_broadcast(comm, &bytes, sizeof bytes, file->reader, err);
     if (status) goto free_packed;
-    if (comm->rank) packed = malloc(bytes);
+    if (comm->rank != file->reader) packed = malloc(bytes);
     status = comm_agree(comm, packed ? DCP_OK : core_fail_memory(err, bytes), err);
-    if (!status) status = comm_broadcast(comm, packed, bytes, 0, err);
+    if (!status) status = comm_broadcast(comm, packed, bytes, file->reader, err);
     if (!status) status = comm_agree(comm, tables_unpack(file, packed, bytes, err), err);
 free_packed:
     free(packed);
@@ -83,7 +84,16 @@ static int name_files(dcp_checkpoint *ckpt, dcp_error *err) {
     return DCP_OK;
 }
 
-int dcp_checkpoint_open(dcp_comm *comm, const char *path, dcp_checkpoint **out, dcp_error *err) {
+/* Finds the step's folder and fills path, layout and files, with their paths. */
+typedef int (*find_fn)(dcp_checkpoint *ckpt, const char *path, dcp_error *err);
+
+static int find_shared(dcp_checkpoint *ckpt, const char *path, dcp_error *err) {
+    int status = share_names(ckpt, path, err);
+    return status ? status : comm_agree(ckpt->comm, name_files(ckpt, err), err);
+}
+
+static int open_found(dcp_comm *comm, const char *path, find_fn find, dcp_checkpoint **out,
+                      dcp_error *err) {
     if (!comm) return core_fail(err, DCP_ERR_ARG, "dcp_checkpoint_open: a communicator is needed");
     dcp_checkpoint *ckpt = calloc(1, sizeof *ckpt);
     int status = ckpt ? DCP_OK : core_fail_memory(err, sizeof *ckpt);
@@ -91,8 +101,7 @@ int dcp_checkpoint_open(dcp_comm *comm, const char *path, dcp_checkpoint **out, 
     status = comm_agree(comm, status, err);
     if (status) goto close_ckpt;
     ckpt->comm = comm;
-    status = share_names(ckpt, path, err);
-    if (!status) status = comm_agree(comm, name_files(ckpt, err), err);
+    status = find(ckpt, path, err);
     for (size_t i = 0; i < ckpt->n_files && !status; i++)
         status = share_tables(comm, &ckpt->files[i], err);
     if (!status) status = comm_agree(comm, checkpoint_join(ckpt, err), err);
@@ -104,10 +113,21 @@ close_ckpt:
     return status;
 }
 
+int dcp_checkpoint_open(dcp_comm *comm, const char *path, dcp_checkpoint **out, dcp_error *err) {
+    return open_found(comm, path, find_shared, out, err);
+}
+
+int dcp_checkpoint_open_private(dcp_comm *comm, const char *own_path, dcp_checkpoint **out,
+                                dcp_error *err) {
+    return open_found(comm, own_path, sight_find, out, err);
+}
+
 void dcp_checkpoint_close(dcp_checkpoint *ckpt) {
     if (!ckpt) return;
     for (size_t i = 0; ckpt->files && i < ckpt->n_files; i++) tables_free(&ckpt->files[i]);
     free(ckpt->files);
+    free(ckpt->by_address);
+    free(ckpt->lanes);
     free(ckpt->tensors);
     free(ckpt->tensor_paths);
     free(ckpt->pieces);
@@ -117,14 +137,24 @@ void dcp_checkpoint_close(dcp_checkpoint *ckpt) {
     free(ckpt);
 }
 
+static int check_visible(const ckpt_file *file, dcp_error *err) {
+    if (!file->hidden) return DCP_OK;
+    return core_fail(err, DCP_ERR_UNSUPPORTED,
+                     "%s can be read on rank %d and not here: dcp_load brings its tensors",
+                     file->path, file->reader);
+}
+
 int checkpoint_file(ckpt_file *file, dcp_error *err) {
-    return file->file.fd >= 0 ? DCP_OK : io_open(file->path, 0, &file->file, err);
+    if (file->file.fd >= 0) return DCP_OK;
+    int status = check_visible(file, err);
+    return status ? status : io_open(file->path, 0, &file->file, err);
 }
 
 int checkpoint_plain(ckpt_file *file, dcp_error *err) {
     uint64_t bytes;
-    return file->plain >= 0 ? DCP_OK
-                            : io_open_regular(file->path, O_RDONLY, &file->plain, &bytes, err);
+    if (file->plain >= 0) return DCP_OK;
+    int status = check_visible(file, err);
+    return status ? status : io_open_regular(file->path, O_RDONLY, &file->plain, &bytes, err);
 }
 
 const char *dcp_checkpoint_path(const dcp_checkpoint *ckpt) { return ckpt->path; }

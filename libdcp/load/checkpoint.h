@@ -7,9 +7,13 @@
 #include "dcp/checkpoint.h"
 #include "io/file.h"
 
-/* Files lie one after the other in one space of addresses, so that a load sees one file. */
+/* Files lie one after the other in one space of addresses, so that a load sees one file: in their
+ * order, or, where some are hidden from some ranks, ordered by their readers, so that each reader
+ * has a lane (copy/window.h). */
 typedef struct ckpt_file {
-    char *path;
+    char *path; /* of a hidden one: as its reader sees it */
+    int reader; /* the rank that reads its tables, and its data for ranks that can't */
+    int hidden; /* this rank doesn't see it */
     userblock ub;
     index_row *rows;
     uint64_t *crcs;        /* of blocks, all rows' */
@@ -39,8 +43,10 @@ struct dcp_checkpoint {
     uint64_t step;
     dcp_layout layout;
     char *json;
-    ckpt_file *files;
+    ckpt_file *files, **by_address;
     size_t n_files;
+    int scattered;   /* some file is hidden from some rank */
+    uint64_t *lanes; /* of the readers, where it is scattered */
     ckpt_tensor *tensors;
     char *tensor_paths;
     size_t n_tensors;
@@ -70,8 +76,18 @@ int step_of_folder(const char *path, uint64_t *step);
 /* The path of file i of n, malloc'd; NULL: out of memory. */
 char *step_file_path(const char *folder, dcp_layout layout, size_t i, size_t n);
 
+/* The largest number of shards, but less than `below`, of which the folder has some; 0: none. */
+int step_world(const char *folder, int below, int *world, dcp_error *err);
+
+/* Collective. Finds the step that dcp_checkpoint_open_private means, who sees which file of it, and
+ * fills path, layout and files. */
+int sight_find(dcp_checkpoint *ckpt, const char *own_path, dcp_error *err);
+
 /* Joins the files' rows into tensors; checks that shards belong together and cover every tensor. */
 int checkpoint_join(dcp_checkpoint *ckpt, dcp_error *err);
+
+/* Reads and checks one block of a dataset, into ckpt->block; the one read last is kept. */
+int checkpoint_block(dcp_checkpoint *ckpt, const ckpt_piece *p, uint64_t number, dcp_error *err);
 
 const ckpt_tensor *checkpoint_lookup(const dcp_checkpoint *ckpt, const char *path);
 
@@ -82,7 +98,7 @@ typedef void (*outside_progress_fn)(void *ctx, uint64_t bytes);
 int outside_check(const ckpt_file *file, unsigned char *buffer, outside_progress_fn progress,
                   void *ctx, int *intact, dcp_error *err);
 
-/* Opens file->file or file->plain, if it is not open. */
+/* Opens file->file or file->plain, if it is not open. DCP_ERR_UNSUPPORTED: it is hidden. */
 int checkpoint_file(ckpt_file *file, dcp_error *err);
 int checkpoint_plain(ckpt_file *file, dcp_error *err);
 

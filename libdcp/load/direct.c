@@ -16,12 +16,12 @@ ckpt_file *load_file(const dcp_checkpoint *ckpt, uint64_t address) {
     size_t low = 0, high = ckpt->n_files;
     while (high - low > 1) {
         size_t middle = low + (high - low) / 2;
-        if (ckpt->files[middle].base <= address)
+        if (ckpt->by_address[middle]->base <= address)
             low = middle;
         else
             high = middle;
     }
-    return &ckpt->files[low];
+    return ckpt->by_address[low];
 }
 
 void load_read(dcp_checkpoint *ckpt, io_queue *queue, unsigned slot, void *buffer, uint64_t bytes,

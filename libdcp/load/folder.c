@@ -33,14 +33,13 @@ static int world_of(const char *name) {
     return strcmp(name, made) ? 0 : world;
 }
 
-/* World size from the first shard's name in the folder; 0 where there is none. */
-static int find_world(const char *folder, int *world, dcp_error *err) {
+int step_world(const char *folder, int below, int *world, dcp_error *err) {
     DIR *dir = opendir(folder);
     if (!dir) return core_fail_errno(err, "cannot open", folder);
     *world = 0;
     for (struct dirent *e; (e = readdir(dir));) {
         int world_here = world_of(e->d_name);
-        if (world_here > *world) *world = world_here;
+        if (world_here > *world && world_here < below) *world = world_here;
     }
     closedir(dir);
     return DCP_OK;
@@ -72,7 +71,7 @@ int step_files(const char *folder, size_t *n, dcp_layout *layout, dcp_error *err
         return DCP_OK;
     }
     int world = 0;
-    int status = find_world(folder, &world, err);
+    int status = step_world(folder, INT_MAX, &world, err);
     if (status) return status;
     if (!world) return core_fail(err, DCP_ERR_CORRUPT, "%s: state.h5 is missing", folder);
     for (size_t i = 0; i < (size_t)world && !status; i++)

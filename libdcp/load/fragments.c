@@ -26,7 +26,7 @@ typedef struct loader {
     dcp_comm *comm;
     io_queue *queue;
     const piece *pieces;
-    size_t n, first_ask, first_place;
+    size_t n, *first_ask, *first_place; /* a rank's where there are lanes, else one */
     windows windows;
     window_state states[2];
     comm_message send, receive;
@@ -86,6 +86,17 @@ static void start_reading(loader *l, window_state *s) {
     }
 }
 
+/* Where the walk through rank's regions stands. */
+static size_t *cursor(const loader *l, size_t *cursors, int rank) {
+    return l->windows.lanes ? &cursors[rank] : cursors;
+}
+
+/* Walks start where the lanes do. */
+static void set_cursors(const loader *l) {
+    for (int r = 0; l->windows.lanes && r < l->comm->size; r++)
+        l->first_ask[r] = l->first_place[r] = piece_find(l->pieces, l->n, l->windows.lanes[r]);
+}
+
 static int ask_window(loader *l, window_state *s, uint64_t window, dcp_error *err) {
     s->window = window;
     s->region_start = windows_region(&l->windows, window, l->comm->rank);
@@ -93,8 +104,8 @@ static int ask_window(loader *l, window_state *s, uint64_t window, dcp_error *er
     for (int r = 0; r < l->comm->size; r++) {
         uint64_t before = l->send.bytes;
         l->asking_start = windows_region(&l->windows, window, r);
-        piece_fragments(l->pieces, l->n, &l->first_ask, l->asking_start,
-                        l->asking_start + l->windows.region_bytes, ask, l);
+        piece_fragments(l->pieces, l->n, cursor(l, l->first_ask, r), l->asking_start,
+                        windows_region_end(&l->windows, window, r), ask, l);
         l->send_bytes[r] = l->send.bytes - before;
     }
     int status =
@@ -146,8 +157,8 @@ static int place_window(loader *l, const window_state *s, dcp_error *err) {
     l->arrived_end = l->arrived + l->receive.bytes;
     for (int r = 0; r < l->comm->size; r++) {
         uint64_t start = windows_region(&l->windows, s->window, r);
-        piece_fragments(l->pieces, l->n, &l->first_place, start, start + l->windows.region_bytes,
-                        place, l);
+        piece_fragments(l->pieces, l->n, cursor(l, l->first_place, r), start,
+                        windows_region_end(&l->windows, s->window, r), place, l);
     }
     return DCP_OK;
 }
@@ -162,21 +173,33 @@ static int move_windows(loader *l, dcp_error *err) {
     return status;
 }
 
+static int find_windows(loader *l, dcp_error *err) {
+    const dcp_checkpoint *ckpt = l->ckpt;
+    if (ckpt->lanes)
+        return windows_find_lanes(l->comm, l->pieces, l->n, ckpt->lanes, &l->windows, err);
+    return windows_find(l->comm, l->pieces, l->n, ckpt->address_end, &l->windows, err);
+}
+
 int load_fragments(dcp_checkpoint *ckpt, io_queue *queue, const piece *pieces, size_t n,
                    dcp_error *err) {
     dcp_error local = {.rank = -1}; /* apart from the collectives' */
     loader l = {
         .ckpt = ckpt, .comm = ckpt->comm, .queue = queue, .pieces = pieces, .n = n, .err = &local};
-    int status = windows_find(l.comm, pieces, n, ckpt->address_end, &l.windows, err);
+    int status = find_windows(&l, err);
     if (status) return status;
     size_t ranks = (size_t)l.comm->size;
     uint64_t *counts = calloc(4 * ranks, sizeof *counts);
-    status = comm_agree(l.comm, counts ? DCP_OK : core_fail_memory(err, 32 * ranks), err);
+    size_t *cursors = calloc(2 * ranks, sizeof *cursors);
+    status =
+        comm_agree(l.comm, counts && cursors ? DCP_OK : core_fail_memory(err, 48 * ranks), err);
     if (!status) {
         l.send_bytes = counts;
         l.receive_bytes = counts + ranks;
         l.states[0].question_bytes = counts + 2 * ranks;
         l.states[1].question_bytes = counts + 3 * ranks;
+        l.first_ask = cursors;
+        l.first_place = cursors + ranks;
+        set_cursors(&l);
         status = move_windows(&l, err);
         if (!status) {
             status = comm_agree(l.comm, l.status, &local);
@@ -189,6 +212,7 @@ int load_fragments(dcp_checkpoint *ckpt, io_queue *queue, const piece *pieces, s
     free(l.states[0].questions.data);
     free(l.states[1].questions.data);
     free(counts);
+    free(cursors);
     windows_free(&l.windows);
     return status;
 }

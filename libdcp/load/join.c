@@ -30,13 +30,39 @@ static int by_tensor(const void *a, const void *b) {
     return (x->row > y->row) - (x->row < y->row);
 }
 
+static int by_reader(const void *a, const void *b) {
+    const ckpt_file *x = *(ckpt_file *const *)a, *y = *(ckpt_file *const *)b;
+    if (x->reader != y->reader) return x->reader < y->reader ? -1 : 1;
+    return (x > y) - (x < y);
+}
+
+/* Gives the files their addresses. */
+static int place_files(dcp_checkpoint *ckpt, dcp_error *err) {
+    size_t ranks = ckpt->scattered ? (size_t)ckpt->comm->size : 0, r = 0;
+    ckpt->by_address = calloc(ckpt->n_files, sizeof *ckpt->by_address);
+    if (ckpt->scattered) ckpt->lanes = calloc(ranks + 1, sizeof *ckpt->lanes);
+    if (!ckpt->by_address || (ckpt->scattered && !ckpt->lanes))
+        return core_fail_memory(err, (ckpt->n_files + ranks) * sizeof *ckpt->lanes);
+    for (size_t f = 0; f < ckpt->n_files; f++) ckpt->by_address[f] = &ckpt->files[f];
+    if (ckpt->scattered)
+        qsort(ckpt->by_address, ckpt->n_files, sizeof *ckpt->by_address, by_reader);
+    for (size_t f = 0; f < ckpt->n_files; f++) {
+        ckpt_file *file = ckpt->by_address[f];
+        for (; r < ranks && r <= (size_t)file->reader; r++) ckpt->lanes[r] = ckpt->address_end;
+        file->base = ckpt->address_end;
+        ckpt->address_end += file->ub.file_bytes;
+    }
+    for (; ckpt->lanes && r <= ranks; r++) ckpt->lanes[r] = ckpt->address_end;
+    return DCP_OK;
+}
+
 static int collect_pieces(dcp_checkpoint *ckpt, size_t *n_out, dcp_error *err) {
     size_t n = 0, at = 0;
+    int status = place_files(ckpt, err);
+    if (status) return status;
     for (size_t f = 0; f < ckpt->n_files; f++) {
         ckpt_file *file = &ckpt->files[f];
-        file->base = ckpt->address_end;
         file->first_block = ckpt->blocks;
-        ckpt->address_end += file->ub.file_bytes;
         ckpt->blocks += file->ub.blocks.bytes / 8;
         n += file->ub.rows;
     }

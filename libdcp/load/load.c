@@ -1,6 +1,7 @@
 /* dcp_load: select, plan, move, prove, cast. Tensors that the ranks' boxes cover exactly are proven
  * by one sum of checksums over what arrived in memory; the others' blocks are checked one by one as
- * they are read (load/read.c). */
+ * they are read (load/read.c), or, where not all ranks see all files, by the files' readers
+ * (load/blocks.c). */
 #include "load/load.h"
 
 #include <stdlib.h>
@@ -26,8 +27,9 @@ static int make_piece(const load *l, const plan_box *b, const state_box *box,
                    .bytes = from->row->bytes,
                    .row = from->row,
                    .box = box};
-    if (b->keeper) out->sums = l->sums + first_sum;
+    if (b->keeper && l->boxes.exact[b->tensor]) out->sums = l->sums + first_sum;
     piece_choose_way(out);
+    if (from->file->hidden) out->direct = 0;
     return 1;
 }
 
@@ -48,7 +50,7 @@ static size_t add_pieces(const load *l, piece *out) {
     size_t n = 0;
     for (size_t i = 0; i < l->boxes.n; i++) {
         const plan_box *b = &l->boxes.boxes[i];
-        if (l->boxes.exact[b->tensor] && !cast_is_narrow(l, b->tensor))
+        if (load_moves(l, b->tensor) && !cast_is_narrow(l, b->tensor))
             n += load_pieces(l, b, b->box, out ? out + n : NULL);
     }
     return n;
@@ -78,7 +80,7 @@ static int make_pieces(load *l, dcp_error *err) {
     add_pieces(l, l->pieces);
     if (l->engine == DCP_ENGINE_MPIO) return DCP_OK;
     for (size_t f = 0; f < l->ckpt->n_files && !status; f++)
-        status = checkpoint_file(&l->ckpt->files[f], err);
+        if (!l->ckpt->files[f].hidden) status = checkpoint_file(&l->ckpt->files[f], err);
     return status ? status : io_queue_create(&l->queue, err);
 }
 
@@ -130,7 +132,7 @@ static int prove(load *l, dcp_error *err) {
 static int read_inexact(load *l, dcp_error *err) {
     int status = DCP_OK;
     for (size_t i = 0; i < l->boxes.n && !status; i++)
-        if (!l->boxes.exact[l->boxes.boxes[i].tensor])
+        if (!load_moves(l, l->boxes.boxes[i].tensor))
             status = cast_read(l, &l->boxes.boxes[i], err);
     return comm_agree(l->comm, status, err);
 }
@@ -145,9 +147,11 @@ static int choose(load *l, const dcp_state *state, dcp_error *err) {
     return status;
 }
 
-/* All ranks want the same engine; where they leave the choice, rank 0 chooses. */
+/* All ranks want the same engine; where they leave the choice, rank 0 chooses. HDF5 can only read
+ * what its rank sees. */
 static int choose_engine(load *l, dcp_error *err) {
-    uint64_t engine = plan_engine(l->options->engine, l->ckpt->path);
+    dcp_engine wanted = l->ckpt->scattered ? DCP_ENGINE_DIRECT : l->options->engine;
+    uint64_t engine = plan_engine(wanted, l->ckpt->path);
     int status = comm_broadcast(l->comm, &engine, sizeof engine, 0, err);
     l->engine = l->report.engine = (dcp_engine)engine;
     return status;
@@ -174,7 +178,7 @@ static int run(load *l, const dcp_state *state, dcp_error *err) {
     double moved = clock_now();
     if (!status) status = prove(l, err);
     if (!status) status = replicas_check(l->comm, l->cast.tensors, &l->boxes, err);
-    if (!status) status = read_inexact(l, err);
+    if (!status) status = (l->ckpt->scattered ? load_check_blocks : read_inexact)(l, err);
     if (!status) cast_in_place(l);
     l->report.sync_s = clock_now() - moved;
     l->report.total_s = clock_now() - start;

@@ -34,7 +34,16 @@ typedef struct load {
  * Returns their number. */
 size_t load_pieces(const load *l, const plan_box *b, const state_box *box, piece *out);
 
+/* 1 where the tensor's boxes are filled by load_move. */
+static inline int load_moves(const load *l, size_t tensor) {
+    return l->boxes.exact[tensor] || l->ckpt->scattered;
+}
+
 /* Collective. Fills the boxes of pieces (sorted here) and adds to their checksums. */
 int load_move(load *l, piece *pieces, size_t n, dcp_error *err);
+
+/* Collective, for files that some ranks don't see. Of the tensors that the boxes don't cover
+ * exactly, each file's reader checks the blocks that any rank took something from. */
+int load_check_blocks(load *l, dcp_error *err);
 
 #endif

@@ -8,7 +8,7 @@
 #include "core/fail.h"
 #include "load/checkpoint.h"
 
-static int fetch_block(dcp_checkpoint *ckpt, const ckpt_piece *p, uint64_t number, dcp_error *err) {
+int checkpoint_block(dcp_checkpoint *ckpt, const ckpt_piece *p, uint64_t number, dcp_error *err) {
     if (ckpt->block_row == p->row && ckpt->block_number == number) return DCP_OK;
     if (!ckpt->block && posix_memalign((void **)&ckpt->block, PAGE_BYTES, BLOCK_BYTES))
         return core_fail_memory(err, BLOCK_BYTES);
@@ -32,7 +32,7 @@ static int read_run(dcp_checkpoint *ckpt, const ckpt_piece *p, uint64_t offset, 
                     unsigned char *out, dcp_error *err) {
     while (bytes) {
         uint64_t number = offset / BLOCK_BYTES, at = offset % BLOCK_BYTES;
-        int status = fetch_block(ckpt, p, number, err);
+        int status = checkpoint_block(ckpt, p, number, err);
         if (status) return status;
         uint64_t part = BLOCK_BYTES - at < bytes ? BLOCK_BYTES - at : bytes;
         memcpy(out, ckpt->block + at, part);

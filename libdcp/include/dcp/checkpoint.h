@@ -19,9 +19,22 @@ typedef struct dcp_checkpoint dcp_checkpoint;
  * DCP_ERR_VERSION: written by a newer format. */
 DCP_API int dcp_checkpoint_open(dcp_comm *comm, const char *path, dcp_checkpoint **out,
                                 dcp_error *err);
+/* The same of steps whose files lie on several nodes (private stores, dcp/store.h), each of which
+ * may see only its own. Collective over any number of ranks. Every rank passes its own path: of its
+ * node's directory of steps, or all of them of the step's folder there. A path that doesn't exist
+ * is no failure: its rank sees no file, as with NULL. Of directories, the newest step is opened all
+ * of whose files are seen by some rank. Each file's tables are read by a rank that sees it, the
+ * shard's own number where possible; dcp_load reads a file on any rank that sees it, and brings
+ * what others want of it over the communicator.
+ * DCP_ERR_NOT_FOUND: no step is complete; the message says what the newest lacks. DCP_ERR_CORRUPT:
+ * of the folder that was given, a file is on no node; else as dcp_checkpoint_open.
+ * DCP_ERR_MISMATCH: directories and steps' folders at once. */
+DCP_API int dcp_checkpoint_open_private(dcp_comm *comm, const char *own_path, dcp_checkpoint **out,
+                                        dcp_error *err);
 DCP_API void dcp_checkpoint_close(dcp_checkpoint *ckpt);
 
-/* The step's folder; valid until the close. */
+/* The step's folder, of a private one this rank's, or where it has none another's; valid until the
+ * close. */
 DCP_API const char *dcp_checkpoint_path(const dcp_checkpoint *ckpt);
 DCP_API uint64_t dcp_checkpoint_step(const dcp_checkpoint *ckpt);
 DCP_API dcp_layout dcp_checkpoint_layout(const dcp_checkpoint *ckpt);
@@ -79,7 +92,8 @@ typedef struct dcp_load_options {
     /* Whatever engine wrote. DCP_ENGINE_MPIO lets HDF5 see a file only when the checksum of all its
      * bytes outside of tensors was found right, and takes only contiguous datasets that lie where
      * the index says, else DCP_ERR_CORRUPT; tensors that the ranks' boxes do not cover exactly are
-     * read block by block without HDF5. */
+     * read block by block without HDF5. Steps of which some rank doesn't see some file are read by
+     * DCP_ENGINE_DIRECT. */
     dcp_engine engine;
     /* Called on every rank for each missing tensor that is kept, ascending by path, before anything
      * is read. May be NULL. */
@@ -91,11 +105,11 @@ typedef struct dcp_load_options {
  * tensors, and its boxes may differ from those that were saved. Where the ranks' boxes of a tensor
  * cover it once (equal boxes count once), what arrived in memory is proven against the stored
  * checksums, and equal boxes of several ranks against each other. Of other tensors every rank
- * checks each block that it reads. If anything is wrong, all ranks fail. On failure the memory's
- * content is undefined.
- *   options, report, err   may be NULL.
- * DCP_ERR_NOT_FOUND: a tensor that the checkpoint lacks. DCP_ERR_MISMATCH: another shape, or
- * another dtype (never cast unasked), or ranks disagree. DCP_ERR_CORRUPT: bytes differ from what
+ * checks each block that it reads; where some rank does not see some file, the files' readers check
+ * those blocks in the files, and what then travels between ranks is not checked again. If anything
+ * is wrong, all ranks fail. On failure the memory's content is undefined. options, report, err may
+ * be NULL. DCP_ERR_NOT_FOUND: a tensor that the checkpoint lacks. DCP_ERR_MISMATCH: another shape,
+ * or another dtype (never cast unasked), or ranks disagree. DCP_ERR_CORRUPT: bytes differ from what
  * was saved; the message names tensor and block. Extra memory: at most 64 MiB a rank, and what
  * `cast` takes. */
 DCP_API int dcp_load_with(dcp_checkpoint *ckpt, const dcp_state *state,
@@ -106,7 +120,8 @@ DCP_API int dcp_load(dcp_checkpoint *ckpt, const dcp_state *state, dcp_report *r
                      dcp_error *err);
 
 /* Reads one box of one tensor into data (dense), checking every block it touches. Not collective:
- * for tools. Errors as dcp_load's. */
+ * for tools. Errors as dcp_load's, and DCP_ERR_UNSUPPORTED where the box lies in a file that this
+ * rank doesn't see. */
 DCP_API int dcp_checkpoint_read(dcp_checkpoint *ckpt, const char *path, const dcp_box *box,
                                 void *data, dcp_error *err);
 

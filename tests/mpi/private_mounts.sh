@@ -1,0 +1,22 @@
+#!/usr/bin/env bash
+# Private stores on real mounts: each rank has a mount namespace of its own, with a tmpfs of its own at the same path.
+# And ranks that run as if on several hosts, with one directory that they all see, are told so.
+set -eu
+root=$(mktemp -d)
+trap 'rm -rf "$root"' EXIT
+mkdir "$root/node" "$root/shared"
+if ! unshare -m sh -c 'mount -t tmpfs tmpfs "$1"' - "$root/node" 2> "$root/why"; then
+    echo "no mount namespaces here: $(cat "$root/why")"
+    exit 77
+fi
+# shellcheck disable=SC2086 # words
+run() { $DCP_MPIRUN -n 3 unshare -m "$@"; }
+
+# shellcheck disable=SC2016 # expanded by the inner shell
+run sh -c 'mount -t tmpfs tmpfs "$1" && exec "$2" "$1"' - "$root/node" "$NODE_ALONE"
+[ -z "$(ls "$root/node")" ]
+
+# shellcheck disable=SC2016
+run sh -c 'echo "host-$OMPI_COMM_WORLD_RANK" > "$3.$OMPI_COMM_WORLD_RANK"
+           mount --bind "$3.$OMPI_COMM_WORLD_RANK" /proc/sys/kernel/random/boot_id && exec "$2" "$1" shared' \
+    - "$root/shared" "$NODE_ALONE" "$root/boot"
