@@ -42,6 +42,7 @@ static save_votes most_votes(const save_votes *list, size_t n) {
     save_votes best = {0};
     for (size_t i = 0; i < n; i++) {
         save_votes sum = list[i];
+        if (best.votes && is_same_save(&sum, &best)) continue;
         sum.votes = 0;
         for (size_t j = 0; j < n; j++)
             if (is_same_save(&list[j], &sum)) sum.votes += list[j].votes;

@@ -39,14 +39,14 @@ static void rebuild_on(const private_files *p, dcp_comm *comm, int lost) {
 }
 
 /* `saving` ranks save; nodes are lost; `loading` ranks rebuild. */
-static void check(const scratch *s, int saving, int loading, const char *redundancy,
-                  unsigned lost) {
+static void check(const scratch *s, int saving, int ranks_a_node, int loading,
+                  const char *redundancy, unsigned lost) {
     static const size_t bytes[] = {50001, 3, 8192, 12345, 0, 4097};
     private_files p;
     dcp_comm *savers = ranks_below(s, saving), *loaders = ranks_below(s, loading);
-    private_save(&p, s, savers, saving, 1, redundancy, bytes);
+    private_save(&p, s, savers, saving, ranks_a_node, redundancy, bytes);
     private_lose(&p, lost);
-    if (loaders) rebuild_on(&p, loaders, __builtin_popcount(lost));
+    if (loaders) rebuild_on(&p, loaders, ranks_a_node * __builtin_popcount(lost));
     private_compare(&p, 1);
     if (loading > saving) { /* the lost files are on other nodes than the others now */
         private_lose(&p, saving > 2 ? 1 << 2 : 1);
@@ -63,12 +63,13 @@ int main(int argc, char **argv) {
     scratch_begin(&s, &argc, &argv);
     CHECK(s.size == 5);
     for (int loading = 1; loading <= 4; loading++) {
-        check(&s, 5, loading, "rs(2)", 1 << 1 | 1 << 4);
-        check(&s, 5, loading, "partner", 1 << 0 | 1 << 2);
+        check(&s, 5, 1, loading, "rs(2)", 1 << 1 | 1 << 4);
+        check(&s, 5, 1, loading, "partner", 1 << 0 | 1 << 2);
     }
     for (int saving = 2; saving <= 4; saving++) {
-        check(&s, saving, 5, "rs(1)", 1 << 1);
-        check(&s, saving, 5, "partner", 1 << 1);
+        check(&s, saving, 1, 5, "rs(1)", 1 << 1);
+        check(&s, saving, 1, 5, "partner", 1 << 1);
     }
+    check(&s, 4, 2, 1, "rs(1)", 1 << 1); /* more groups than ranks */
     return scratch_end(&s);
 }
