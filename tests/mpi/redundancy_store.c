@@ -66,6 +66,25 @@ static void check_rebuilt(const private_files *p, int every_byte, uint64_t expec
     CHECK(p->s->rank || !files == !strstr(log_lines, "were lost and are rebuilt"));
 }
 
+/* By ranks that see their own node alone. */
+static void check_loads(const private_files *p) {
+    char dir[PATH_MAX];
+    dcp_checkpoint *ckpt;
+    given g;
+    held h;
+    given_make(&g, 0);
+    held_make(&h, &g, COLUMNS, p->s->rank, p->s->size, 0);
+    private_folder(p, node_of(p), dir);
+    *strrchr(dir, '/') = '\0';
+    SUCCEEDS(dcp_checkpoint_open_private(p->s->comm, dir, &ckpt, err));
+    CHECK(dcp_checkpoint_step(ckpt) == PRIVATE_STEP);
+    SUCCEEDS(dcp_load(ckpt, h.state, NULL, err));
+    CHECK(held_is_given(&h, &g));
+    dcp_checkpoint_close(ckpt);
+    held_free(&h);
+    given_free(&g);
+}
+
 static void a_lost_node_is_rebuilt(const private_files *p) {
     char path[PATH_MAX];
     check_rebuilt(p, 1, PRIVATE_STEP, 0);
@@ -76,6 +95,7 @@ static void a_lost_node_is_rebuilt(const private_files *p) {
         private_folder(p, node, path);
         strcat(path, "/about.json");
         CHECK(access(path, R_OK) == 0);
+        check_loads(p);
     }
 }
 
