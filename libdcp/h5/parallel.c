@@ -7,7 +7,10 @@
 #include "h5/parallel.h"
 
 #include <mpi.h>
+#include <stdio.h>
 #include <stdlib.h>
+#include <sys/mman.h>
+#include <unistd.h>
 
 #include "core/box.h"
 #include "core/fail.h"
@@ -18,6 +21,7 @@
 
 struct h5_file {
     hid_t file, dataset, type; /* -1: none */
+    MPI_File scratch;          /* for the close; MPI_FILE_NULL: only read */
     const index_row *row;      /* of `dataset` */
     int writing;
     const char *path;
@@ -72,16 +76,45 @@ static int open_file(h5_file *f, dcp_error *err) {
     return status;
 }
 
+/* HDF5 1.10 rewrites its superblock whenever it closes a file that it may write. Where that fails,
+ * an id of freed memory stays, at which MPI_Finalize crashes. So before the close a scratch file in
+ * memory takes the place of the file's handle, which is closed here. */
+static int open_scratch(h5_file *f, dcp_error *err) {
+    char path[64];
+    int fd = memfd_create("dcp-mpio", MFD_CLOEXEC);
+    if (fd < 0) return core_fail_errno(err, "make a scratch file in memory for", f->path);
+    snprintf(path, sizeof path, "/proc/self/fd/%d", fd);
+    int code = MPI_File_open(MPI_COMM_SELF, path, MPI_MODE_RDWR, MPI_INFO_NULL, &f->scratch);
+    close(fd);
+    if (code == MPI_SUCCESS) return DCP_OK;
+    return core_fail(err, DCP_ERR_IO, "MPI-IO can't open a scratch file in memory");
+}
+
+static int close_through_scratch(h5_file *f, dcp_error *err) {
+    MPI_File *handle; /* the driver's own variable */
+    if (H5Fget_vfd_handle(f->file, H5P_DEFAULT, (void **)&handle) < 0) {
+        MPI_File_close(&f->scratch);
+        return h5_fail(err, "find the handle of", f->path);
+    }
+    MPI_File file = *handle;
+    *handle = f->scratch;
+    f->scratch = MPI_FILE_NULL;
+    return MPI_File_close(&file) == MPI_SUCCESS
+               ? DCP_OK
+               : core_fail(err, DCP_ERR_IO, "MPI-IO can't close %s", f->path);
+}
+
 int h5_parallel_open(const char *path, int writing, h5_file **out, dcp_error *err) {
     h5_turn turn;
     h5_file *f = calloc(1, sizeof *f);
     if (!f) return core_fail_memory(err, sizeof *f);
-    *f = (h5_file){-1, -1, -1, NULL, writing, path};
+    *f = (h5_file){-1, -1, -1, MPI_FILE_NULL, NULL, writing, path};
     h5_enter(&turn);
     int status = open_file(f, err);
+    if (!status && writing) status = open_scratch(f, err);
     h5_leave(&turn);
     if (status)
-        free(f);
+        h5_parallel_close(f, NULL);
     else
         *out = f;
     return status;
@@ -98,7 +131,8 @@ int h5_parallel_close(h5_file *f, dcp_error *err) {
     if (!f) return DCP_OK;
     h5_enter(&turn);
     close_dataset(f);
-    int status = H5Fclose(f->file) < 0 ? h5_fail(err, "close", f->path) : DCP_OK;
+    int status = f->scratch != MPI_FILE_NULL ? close_through_scratch(f, err) : DCP_OK;
+    if (f->file >= 0 && H5Fclose(f->file) < 0 && !status) status = h5_fail(err, "close", f->path);
     h5_leave(&turn);
     free(f);
     return status;

@@ -12,9 +12,9 @@ typedef struct h5_file h5_file;
 /* DCP_ERR_UNSUPPORTED where HDF5 was built without MPI-IO, or MPI is not running. */
 int h5_parallel_check(dcp_error *err);
 
-/* `path` is borrowed for messages. Closing after writing cuts off what follows HDF5's last byte. */
+/* `path` is borrowed for messages. */
 int h5_parallel_open(const char *path, int writing, h5_file **out, dcp_error *err);
-/* NULL is ignored. A failure to write shows in h5_parallel_write, not here. */
+/* NULL is ignored. Changes nothing in the file. A failure to write shows in h5_parallel_write. */
 int h5_parallel_close(h5_file *file, dcp_error *err);
 
 /* Turns to the dataset of a row, which is borrowed. DCP_ERR_CORRUPT where HDF5 sees another one

@@ -1,7 +1,7 @@
 /* Engine mpio. Rank 0 makes the file a valid HDF5 file; then every rank writes its boxes into the
- * datasets, in parts of a bounded size, independently. HDF5 changes no metadata, but cuts the
- * padding off the file's end when it is closed: rank 0 puts that back, and the metadata's bytes, so
- * that they are right whatever HDF5 wrote. All goes through the page cache. */
+ * datasets, in parts of a bounded size, independently. HDF5 changes no metadata; rank 0 puts its
+ * bytes there once more, so that they are right whatever HDF5 wrote. All goes through the page
+ * cache. */
 #include <stdlib.h>
 
 #include "core/clock.h"
