@@ -25,6 +25,7 @@ typedef struct bench {
     bench_work work;
     const char *dir;
     uint64_t repeats;
+    dcp_engine engine;
     int dry_run;
 } bench;
 
@@ -53,11 +54,12 @@ static void print_times(const bench *b, const char *op, double s, double stall_s
         MPI_Allreduce(MPI_IN_PLACE, times, sizeof times / sizeof *times, MPI_DOUBLE, MPI_MAX,
                       MPI_COMM_WORLD);
     if (b->job.rank != 0) return;
-    printf("{\"op\":\"%s\",\"engine\":\"direct\",\"ranks\":%d,\"bytes\":%" PRIu64
+    printf("{\"op\":\"%s\",\"engine\":\"%s\",\"ranks\":%d,\"bytes\":%" PRIu64
            ",\"s\":%.4f,\"gb_per_s\":%.3f,\"stall_s\":%.4f,\"plan_s\":%.4f,\"exchange_s\":%.4f,"
            "\"transfer_s\":%.4f,\"sync_s\":%.4f,\"publish_s\":%.4f}\n",
-           op, b->job.size, b->work.bytes, times[0], (double)b->work.bytes / 1e9 / times[0],
-           times[1], times[2], times[3], times[4], times[5], times[6]);
+           op, dcp_engine_name(report->engine), b->job.size, b->work.bytes, times[0],
+           (double)b->work.bytes / 1e9 / times[0], times[1], times[2], times[3], times[4], times[5],
+           times[6]);
     fflush(stdout);
 }
 
@@ -120,15 +122,16 @@ static void print_log(void *ctx, dcp_log_level level, const char *line) {
 /* A save by itself, or one in flight, whose stall is the time until the call returns. */
 static int save_once(bench *b, dcp_store *store, uint64_t step, int async, dcp_error *err) {
     dcp_report report = {0};
+    const dcp_save_options options = {.engine = b->engine};
     dcp_saving *saving;
     int status;
     double start_s = start_together(&b->job), stall_s = 0;
     if (async) {
-        status = dcp_save_async(store, step, b->work.state, NULL, NULL, &saving, err);
+        status = dcp_save_async(store, step, b->work.state, NULL, &options, &saving, err);
         stall_s = now_s() - start_s;
         if (status == DCP_OK) status = dcp_save_wait(saving, &report, err);
     } else {
-        status = dcp_save(store, step, b->work.state, NULL, NULL, &report, err);
+        status = dcp_save(store, step, b->work.state, NULL, &options, &report, err);
     }
     double s = now_s() - start_s;
     if (status == DCP_OK) print_times(b, async ? "async" : "save", s, stall_s, &report);
@@ -199,7 +202,9 @@ static int load_once(bench *b) {
     dcp_checkpoint *ckpt;
     double start_s = start_together(&b->job);
     if (dcp_checkpoint_open(b->job.comm, b->dir, &ckpt, &err)) return cli_report(&err);
-    int result = dcp_load(ckpt, b->work.state, &report, &err) ? cli_report(&err) : CLI_DONE;
+    const dcp_load_options options = {.engine = b->engine};
+    int status = dcp_load_with(ckpt, b->work.state, &options, &report, &err);
+    int result = status ? cli_report(&err) : CLI_DONE;
     double s = now_s() - start_s;
     dcp_checkpoint_close(ckpt);
     if (result == CLI_DONE) print_times(b, "load", s, 0, &report);
@@ -258,14 +263,21 @@ static int check_op(const char *op) {
     return cli_fail(CLI_USAGE, "'%s' is not one of save, async, load", op);
 }
 
+static int parse_engine(const char *name, dcp_engine *out) {
+    if (dcp_engine_parse(name, out) == DCP_OK) return 0;
+    if (launch_env_rank() != 0) return CLI_USAGE;
+    return cli_fail(CLI_USAGE, "--engine %s: not one of auto, direct, mpio", name);
+}
+
 int main(int argc, char **argv) {
-    const char *layers = "10", *hidden = "1024", *vocab = "32000", *repeat = "1";
+    const char *layers = "10", *hidden = "1024", *vocab = "32000", *repeat = "1", *engine = "auto";
     bench b = {0};
     const cli_option options[] = {
         {"layers", "L", "decoder layers (10)", &layers, NULL},
         {"hidden", "H", "hidden size (1024)", &hidden, NULL},
         {"vocab", "V", "vocabulary (32000)", &vocab, NULL},
         {"repeat", "R", "measure R times (1)", &repeat, NULL},
+        {"engine", "NAME", "auto, direct or mpio (auto; mpio needs mpirun)", &engine, NULL},
         {"dry-run", NULL, "print what would be written or read", NULL, &b.dry_run},
         {0},
     };
@@ -283,7 +295,7 @@ int main(int argc, char **argv) {
     int n, result = cli_parse(&program, argc, argv, 2, 2, &args, &n);
     if (result >= 0) return result;
     sizes size;
-    if ((result = check_op(args[0])) ||
+    if ((result = check_op(args[0])) || (result = parse_engine(engine, &b.engine)) ||
         (result = cli_parse_count("--layers", layers, 100000, &size.layers)) ||
         (result = cli_parse_count("--hidden", hidden, 1 << 20, &size.hidden)) ||
         (result = cli_parse_count("--vocab", vocab, 1 << 28, &size.vocab)) ||

@@ -34,8 +34,8 @@ int h5_parallel_check(dcp_error *err) {
     MPI_Finalized(&ended);
     if (running && !ended) return DCP_OK;
     return core_fail(err, DCP_ERR_UNSUPPORTED,
-                     "engine mpio: MPI is not running: call MPI_Init first (with mpirun or "
-                     "without), or use engine direct");
+                     "engine mpio: MPI is not running: start under mpirun, or let the program call "
+                     "MPI_Init first, or use engine direct");
 #else
     (void)running, (void)ended;
     return core_fail(err, DCP_ERR_UNSUPPORTED,

@@ -4,6 +4,7 @@
  * this lists only those where they are not. */
 #include "io/engine.h"
 
+#include <string.h>
 #include <sys/vfs.h>
 
 typedef struct exception {
@@ -28,7 +29,18 @@ dcp_engine io_engine_for(const char *path) {
     return statfs(path, &fs) ? DCP_ENGINE_DIRECT : io_engine_of_type((uint64_t)fs.f_type);
 }
 
+static const char *const names[] = {"auto", "direct", "mpio"};
+#define NAMES (sizeof names / sizeof *names)
+
 const char *dcp_engine_name(dcp_engine engine) {
-    static const char *const names[] = {"auto", "direct", "mpio"};
-    return (unsigned)engine < sizeof names / sizeof *names ? names[engine] : NULL;
+    return (unsigned)engine < NAMES ? names[engine] : NULL;
+}
+
+int dcp_engine_parse(const char *name, dcp_engine *out) {
+    for (unsigned i = 0; i < NAMES; i++)
+        if (name && strcmp(name, names[i]) == 0) {
+            *out = (dcp_engine)i;
+            return DCP_OK;
+        }
+    return DCP_ERR_NOT_FOUND;
 }

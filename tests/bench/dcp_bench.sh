@@ -17,9 +17,9 @@ expect_status() { # STATUS COMMAND...
     "$@" >out 2>err || got=$?
     [ "$got" = "$want" ] || fail "exit $got, expected $want: $* ($(cat err))"
 }
-expect_objects() { # COUNT OP RANKS, in the file out
+expect_objects() { # COUNT OP RANKS [ENGINE], in the file out
     local n
-    n=$(grep -c "^{\"op\":\"$2\",\"engine\":\"direct\",\"ranks\":$3,\"bytes\":223200,\"s\":" out || true)
+    n=$(grep -c "^{\"op\":\"$2\",\"engine\":\"${4:-direct}\",\"ranks\":$3,\"bytes\":223200,\"s\":" out || true)
     [ "$n $(wc -l <out)" = "$1 $1" ] || fail "not $1 objects: $(cat out)"
 }
 
@@ -46,6 +46,13 @@ expect_status 0 "$bench" save new "${small[@]}" --dry-run
 expect_status 2 "$bench" load nowhere "${small[@]}"
 expect_status 0 "${mpirun[@]}" 2 "$bench" async dir "${small[@]}" --repeat 2
 expect_objects 2 async 2
+expect_status 0 "${mpirun[@]}" 2 "$bench" save dir "${small[@]}" --engine mpio
+expect_objects 1 save 2 mpio
+expect_status 0 "${mpirun[@]}" 3 "$bench" load dir "${small[@]}" --engine mpio
+expect_objects 1 load 3 mpio
+expect_status 0 "$bench" load dir "${small[@]}" --engine direct
+expect_objects 1 load 1
+expect_status 2 "$bench" save dir --engine fast
 expect_status 2 "$bench" erase dir
 expect_status 2 "$bench" save
 expect_status 2 "$bench" save dir --layers 0

@@ -97,7 +97,7 @@ static const struct {
     {"fsdp.reshard_after_forward=false", "not built yet"},
     {"fsdp.activation_checkpointing=true", "not built yet"},
     {"fsdp.cpu_offload=true", "not built yet"},
-    {"checkpoint.engine=mpio", "not built yet"},
+    {"checkpoint.engine=mpi", "checkpoint.engine: \"mpi\" is not one of auto|direct|mpio"},
     {"checkpoint.layout=split", "checkpoint.layout"},
     {"checkpoint.staging_mb=-1", "checkpoint.staging_mb: -1"},
     {"checkpoint.when_busy=no", "checkpoint.when_busy"},

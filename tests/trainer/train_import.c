@@ -96,7 +96,8 @@ int main(int argc, char **argv) {
     CHECK(state_create(layout, k, &s, NULL) == DCP_OK);
     CHECK(dcp_comm_from_mpi(MPI_COMM_WORLD, &comm, NULL) == DCP_OK);
     CHECK(dcp_checkpoint_open(comm, dir, &ckpt, NULL) == DCP_OK);
-    CHECK(state_load(s, MPI_COMM_WORLD, ckpt, STATE_ALL, &with_moments, NULL) == DCP_OK);
+    CHECK(state_load(s, MPI_COMM_WORLD, ckpt, STATE_ALL, DCP_ENGINE_AUTO, &with_moments, NULL) ==
+          DCP_OK);
     dcp_checkpoint_close(ckpt);
     CHECK(with_moments == 0 && s->n_files == 1);
     check_loaded(s);

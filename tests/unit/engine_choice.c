@@ -55,6 +55,10 @@ static void the_one_used_is_told(void **state) {
     assert_int_equal(report.engine, DCP_ENGINE_DIRECT);
     assert_string_equal(dcp_engine_name(DCP_ENGINE_MPIO), "mpio");
     assert_null(dcp_engine_name((dcp_engine)3));
+    assert_int_equal(dcp_engine_parse("mpio", &report.engine), DCP_OK);
+    assert_int_equal(report.engine, DCP_ENGINE_MPIO);
+    assert_int_equal(dcp_engine_parse("mpi", &report.engine), DCP_ERR_NOT_FOUND);
+    assert_int_equal(dcp_engine_parse(NULL, &report.engine), DCP_ERR_NOT_FOUND);
 }
 
 static void without_mpi_there_is_no_mpio(void **state) {

@@ -133,6 +133,7 @@ static void fill_output(config *c, const json_t *tree) {
     c->every = count_at(tree, "checkpoint.every");
     c->keep = (uint32_t)count_at(tree, "checkpoint.keep");
     c->sharded = strcmp(text_at(tree, "checkpoint.layout"), "sharded") == 0;
+    dcp_engine_parse(text_at(tree, "checkpoint.engine"), &c->engine);
     c->overwrite = json_is_true(at(tree, "checkpoint.overwrite"));
     c->async = json_is_true(at(tree, "checkpoint.async"));
     c->staging_bytes = (uint64_t)json_integer_value(at(tree, "checkpoint.staging_mb")) << 20;

@@ -5,7 +5,7 @@
 #include <jansson.h>
 #include <stdint.h>
 
-#include "dcp/error.h"
+#include "dcp/save.h"
 
 typedef enum config_schedule {
     SCHEDULE_CONSTANT,
@@ -37,6 +37,7 @@ typedef struct config {
     uint64_t every; /* 0: the last step only */
     uint32_t keep;
     int sharded; /* a file a rank */
+    dcp_engine engine;
     int overwrite;
     int async;              /* saves in flight beside the next step */
     uint64_t staging_bytes; /* that a fence may copy */

@@ -38,6 +38,7 @@ static int save(saves *s, int flight, dcp_error *err) {
     status = agree(t->comm, status, err);
     const dcp_save_options options = {
         .layout = t->c->sharded ? DCP_LAYOUT_SHARDED : DCP_LAYOUT_GLOBAL,
+        .engine = t->c->engine,
         .about_json = about,
         .staging_bytes = t->c->staging_bytes ? t->c->staging_bytes : DCP_STAGING_NONE};
     const uint64_t step = t->state->step;

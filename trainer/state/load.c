@@ -111,11 +111,12 @@ static int plan(train_state *s, const dcp_checkpoint *ckpt, unsigned sections, i
 }
 
 int state_load(train_state *s, MPI_Comm comm, dcp_checkpoint *ckpt, unsigned sections,
-               int *with_moments, dcp_error *err) {
+               dcp_engine engine, int *with_moments, dcp_error *err) {
+    const dcp_load_options options = {.engine = engine};
     dcp_state *state = NULL;
     int found = NO_MOMENTS;
     int status = agree(comm, plan(s, ckpt, sections, &found, &state, err), err);
-    if (status == DCP_OK) status = dcp_load(ckpt, state, NULL, err);
+    if (status == DCP_OK) status = dcp_load_with(ckpt, state, &options, NULL, err);
     if (state) dcp_state_destroy(state);
     if (status != DCP_OK) return status;
     if (found == NO_MOMENTS) {

@@ -99,7 +99,7 @@ static int resume_path(const resume_from *from, train_state *s, const char *path
     int with_moments = 0;
     int status = dcp_checkpoint_open(from->dcp, path, &ckpt, err);
     if (status != DCP_OK) return status;
-    status = state_load(s, from->comm, ckpt, STATE_ALL, &with_moments, err);
+    status = state_load(s, from->comm, ckpt, STATE_ALL, from->c->engine, &with_moments, err);
     if (status == DCP_OK)
         status = agree(from->comm, take_place(from, s, ckpt, with_moments, err), err);
     dcp_checkpoint_close(ckpt);
@@ -165,7 +165,7 @@ static int init_from_checkpoint(const resume_from *from, train_state *s, dcp_err
     int with_moments = 0;
     int status = dcp_checkpoint_open(from->dcp, from->c->init, &ckpt, err);
     if (status != DCP_OK) return status;
-    status = state_load(s, from->comm, ckpt, STATE_MODEL, &with_moments, err);
+    status = state_load(s, from->comm, ckpt, STATE_MODEL, from->c->engine, &with_moments, err);
     if (status == DCP_OK)
         say(s->layout->rank, "weights from %s, moments start at zero", dcp_checkpoint_path(ckpt));
     dcp_checkpoint_close(ckpt);

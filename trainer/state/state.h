@@ -58,6 +58,6 @@ int state_match(const fsdp_layout *layout, const dcp_checkpoint *ckpt, dcp_error
  * whether there were moments. DCP_ERR_MISMATCH: it is one of another model, or has only some of the
  * moments. */
 int state_load(train_state *s, MPI_Comm comm, dcp_checkpoint *ckpt, unsigned sections,
-               int *with_moments, dcp_error *err);
+               dcp_engine engine, int *with_moments, dcp_error *err);
 
 #endif

@@ -45,6 +45,8 @@ typedef enum dcp_engine {
 
 /* "auto", "direct", "mpio"; NULL for a value outside the enum. Static storage. */
 DCP_API const char *dcp_engine_name(dcp_engine engine);
+/* The engine of that name; DCP_ERR_NOT_FOUND where there is none. */
+DCP_API int dcp_engine_parse(const char *name, dcp_engine *out);
 
 typedef struct dcp_save_options {
     dcp_layout layout;
