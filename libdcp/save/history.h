@@ -30,6 +30,10 @@ struct save_history {
 /* Not collective. */
 int history_make(const dcp_store *store, const save_request *r, const struct save_layout *plan,
                  struct save_history **out, dcp_error *err);
+/* Collective. Where this store has not saved yet but a step of it was loaded
+ * (dcp_store_mark_intact), store->history is made of that step's files. */
+int history_recall(dcp_store *store, const save_request *r, const struct save_layout *plan,
+                   dcp_error *err);
 void history_free(struct save_history *history);
 
 /* Notes the tensors' fingerprints: `sums` are the raw checksums of the blocks of all tensors, in

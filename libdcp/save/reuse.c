@@ -26,12 +26,11 @@
 #define REWRITE_AFTER 16
 #define LEAST_BYTES (64u << 10) /* to be worth an extent of its own */
 
-static uint64_t rows_key(const save_file *file) {
+uint64_t reuse_rows(const index_row *rows, size_t n) {
     uint64_t raw = ~0ULL;
-    for (size_t i = 0; i < file->n; i++) {
-        const index_row *row = &file->rows[i];
-        raw = crc64_raw(raw, row->tensor.path, strlen(row->tensor.path) + 1);
-        raw = crc64_raw(raw, (uint64_t[]){row->offset, row->bytes}, 16);
+    for (size_t i = 0; i < n; i++) {
+        raw = crc64_raw(raw, rows[i].tensor.path, strlen(rows[i].tensor.path) + 1);
+        raw = crc64_raw(raw, (uint64_t[]){rows[i].offset, rows[i].bytes}, 16);
     }
     return raw;
 }
@@ -52,7 +51,7 @@ int reuse_prepare(image *im, dcp_store *store, size_t i, dcp_error *err) {
     u->last = find_last(store, i);
     u->now->refused = u->last && u->last->refused;
     if (u->now->refused) return DCP_OK;
-    *u->now = (file_record){.rows = rows_key(file),
+    *u->now = (file_record){.rows = reuse_rows(file->rows, file->n),
                             .n = file->n,
                             .age = calloc(file->n + 1, 1),
                             .steady = calloc(file->n + 1, 1),
@@ -73,7 +72,7 @@ int reuse_may_share(const image *im) {
            !im->reuse->last->refused;
 }
 
-static void identify(int fd, uint64_t *identity) {
+void reuse_identify(int fd, uint64_t *identity) {
     struct stat st;
     memset(identity, 0, 4 * sizeof *identity);
     if (fstat(fd, &st)) return;
@@ -89,7 +88,7 @@ static int open_last(reuse *u, int to, int *refused) {
     uint64_t identity[4];
     int fd = open(u->path, O_RDONLY | O_NOFOLLOW | O_CLOEXEC);
     if (fd < 0) return -1;
-    identify(fd, identity);
+    reuse_identify(fd, identity);
     int usable = memcmp(identity, u->last->identity, sizeof identity) == 0;
     if (usable && io_clone(fd, to, 0, PAGE_BYTES)) {
         usable = 0;
@@ -274,7 +273,7 @@ void reuse_note(image *im) {
 }
 
 void reuse_close(image *im) {
-    if (im->reuse && im->comm->rank == 0) identify(im->file.fd, im->reuse->now->identity);
+    if (im->reuse && im->comm->rank == 0) reuse_identify(im->file.fd, im->reuse->now->identity);
 }
 
 void reuse_free(reuse *u) {

@@ -138,7 +138,9 @@ static int publish(dcp_store *store, const save_request *r, const dcp_report *re
 static int write_step(dcp_store *store, const save_request *r, const struct save_layout *plan,
                       const char *folder, save_watch *watch, double start, dcp_report *report,
                       dcp_error *err) {
-    int status = comm_agree(store->comm, history_make(store, r, plan, &store->noted, err), err);
+    int status = history_recall(store, r, plan, err);
+    if (!status)
+        status = comm_agree(store->comm, history_make(store, r, plan, &store->noted, err), err);
     if (!status)
         status = (r->layout == DCP_LAYOUT_SHARDED ? save_sharded : save_global)(
             store, r, plan, folder, watch, report, err);

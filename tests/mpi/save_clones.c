@@ -256,6 +256,25 @@ static int fill(const char *path) {
     return fd;
 }
 
+/* A store that was opened again shares with the step that was loaded. */
+static void shares_after_a_restart(held_state *h, const char *dir, const char *reference) {
+    uint64_t all = whole_pages_in_all();
+    for (int layout = DCP_LAYOUT_GLOBAL; layout <= DCP_LAYOUT_SHARDED; layout++) {
+        uint64_t step = layout ? 95 : 90;
+        dcp_store *store = open_store(h->s, dir, 2);
+        save_both(h, store, dir, reference, step, (dcp_layout)layout);
+        dcp_store_close(store);
+        MPI_Barrier(MPI_COMM_WORLD);
+        store = open_store(h->s, dir, 2);
+        SUCCEEDS(dcp_store_continue_from(store, step, err));
+        SUCCEEDS(dcp_store_mark_intact(store, step, err));
+        change(h, TRAINED, 0);
+        uint64_t cloned = save_both(h, store, dir, reference, step + 1, (dcp_layout)layout);
+        CHECK(layout ? cloned > 16 * MIB : cloned == all - 4 * MIB);
+        dcp_store_close(store);
+    }
+}
+
 /* Space is needed for what changed alone; where that is too little the save fails as ever. */
 static void fits_where_all_would_not(held_state *h, const char *dir, const char *reference) {
     char path[512];
@@ -289,9 +308,10 @@ int main(int argc, char **argv) {
     shares_with_nothing_else(&h, store[1], argv[2]);
     writes_anew_at_times(&h, store[2], argv[2]);
     shares_in_shards(&h, store[3], argv[2]);
-    for (int i = 0; i < 4 && s.rank == 0; i++) CHECK(folder_remove(AT_FDCWD, store[i]) == 0);
+    shares_after_a_restart(&h, store[4], argv[2]);
+    for (int i = 0; i < 5 && s.rank == 0; i++) CHECK(folder_remove(AT_FDCWD, store[i]) == 0);
     MPI_Barrier(MPI_COMM_WORLD);
-    fits_where_all_would_not(&h, store[4], argv[2]);
+    fits_where_all_would_not(&h, store[5], argv[2]);
     let_go(&h);
     return scratch_end(&s);
 }

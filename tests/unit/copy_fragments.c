@@ -118,6 +118,47 @@ static void every_byte_comes_once(void **state) {
     assert_true(direct > 5);
 }
 
+/* Whole pages here and there, which are taken off what is due. */
+static void skip_some(struct file *f, span *spans, span_list *skip) {
+    *skip = (span_list){.list = spans};
+    for (uint64_t at = 4096 * between(0, 40); at < f->bytes && skip->n < MOST;) {
+        uint64_t end = at + 4096 * between(1, any() % 4 ? 5 : 300);
+        spans[skip->n++] = (span){at, end};
+        for (uint64_t i = at; i < end && i < f->bytes; i++) f->due[i] = 0;
+        at = end + 4096 * between(1, 200);
+    }
+    for (size_t i = 0; i < f->n; i++) f->pieces[i].skip = skip;
+}
+
+static int part_comes(void *ctx, const fragment *f) {
+    assert_true(f->bytes > 0 && f->piece->direct);
+    assert_int_equal(f->file_offset % PAGE_BYTES, 0);
+    assert_int_equal(f->dataset_offset, f->file_offset - f->piece->file_offset);
+    assert_true(f->dataset_offset % BLOCK_BYTES + f->bytes <= BLOCK_BYTES);
+    take(ctx, f->piece, f->file_offset, f->box_offset, f->bytes);
+    return DCP_OK;
+}
+
+static void skipped_pages_never_come(void **state) {
+    (void)state;
+    int parts = 0;
+    for (int round = 0; round < 200; round++) {
+        struct file f;
+        span spans[MOST];
+        span_list skip;
+        size_t first = 0;
+        any_file(&f, round % 8 == 0);
+        skip_some(&f, spans, &skip);
+        struct range r = {.file = &f, .high = f.bytes};
+        assert_int_equal(piece_fragments(f.pieces, f.n, &first, 0, f.bytes, fragment_comes, &r), 0);
+        assert_int_equal(piece_parts(f.pieces, f.n, part_comes, &f), DCP_OK);
+        for (uint64_t i = 0; i < f.bytes; i++) assert_int_equal(f.due[i], 0);
+        for (size_t i = 0; i < f.n; i++) parts += f.pieces[i].direct && skip.n > 0;
+        free(f.due);
+    }
+    assert_true(parts > 5);
+}
+
 static int note(void *ctx, const fragment *f) {
     (void)f;
     *(int *)ctx = 1;
@@ -151,6 +192,7 @@ static void windows_are_those_with_fragments(void **state) {
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(every_byte_comes_once),
+        cmocka_unit_test(skipped_pages_never_come),
         cmocka_unit_test(windows_are_those_with_fragments),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
