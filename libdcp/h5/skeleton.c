@@ -26,13 +26,42 @@ typedef struct builder {
     char parent[DCP_MAX_PATH + 16]; /* its path */
 } builder;
 
-static hid_t open_scratch(hid_t driver, int fd, int create, hsize_t threshold, hsize_t meta_block) {
+/* A metadata cache of a fixed size, of which no part has to be clean. A group's names are one entry
+ * of it: where they nearly fill it, HDF5 looks through the whole cache at each further dataset. */
+static int set_cache(hid_t fapl, size_t bytes) {
+    H5AC_cache_config_t config = {.version = H5AC__CURR_CACHE_CONFIG_VERSION};
+    if (H5Pget_mdc_config(fapl, &config) < 0) return 0;
+    config.set_initial_size = 1;
+    config.initial_size = config.min_size = config.max_size = bytes;
+    config.min_clean_fraction = 0;
+    config.incr_mode = H5C_incr__off;
+    config.flash_incr_mode = H5C_flash_incr__off;
+    config.decr_mode = H5C_decr__off;
+    return H5Pset_mdc_config(fapl, &config) >= 0;
+}
+
+/* Beside the names that a group could have as much again; HDF5 takes at most 128 MiB. */
+static size_t cache_guess(const index_row *rows, size_t n) {
+    size_t bytes = 2u << 20, most = 128u << 20;
+    for (size_t i = 0; i < n && bytes < most; i++)
+        bytes += 2 * (strlen(strrchr(rows[i].tensor.path, '/')) + 8);
+    return bytes < most ? bytes : most;
+}
+
+/* How HDF5 lays out and what it keeps in memory meanwhile. */
+typedef struct scratch {
+    hsize_t threshold; /* objects of this size and more start on pages */
+    hsize_t meta_block;
+    size_t cache;
+} scratch;
+
+static hid_t open_scratch(hid_t driver, int fd, int create, const scratch *how) {
     const char *name = "libdcp-layout"; /* the driver goes by the descriptor */
     hid_t fapl = H5Pcreate(H5P_FILE_ACCESS), fcpl = H5Pcreate(H5P_FILE_CREATE), file = -1;
     if (driver >= 0 && h5_memory_use(fapl, driver, fd) >= 0 &&
         H5Pset_userblock(fcpl, USERBLOCK_BYTES) >= 0 &&
-        H5Pset_alignment(fapl, threshold, PAGE_BYTES) >= 0 &&
-        H5Pset_meta_block_size(fapl, meta_block) >= 0)
+        H5Pset_alignment(fapl, how->threshold, PAGE_BYTES) >= 0 &&
+        H5Pset_meta_block_size(fapl, how->meta_block) >= 0 && set_cache(fapl, how->cache))
         file =
             create ? H5Fcreate(name, H5F_ACC_TRUNC, fcpl, fapl) : H5Fopen(name, H5F_ACC_RDWR, fapl);
     H5Pclose(fapl);
@@ -40,10 +69,9 @@ static hid_t open_scratch(hid_t driver, int fd, int create, hsize_t threshold, h
     return file;
 }
 
-static int builder_open(builder *b, int fd, int create, hsize_t threshold, hsize_t meta_block,
-                        dcp_error *err) {
+static int builder_open(builder *b, int fd, int create, const scratch *how, dcp_error *err) {
     *b = (builder){.driver = h5_memory_register(), .group = -1};
-    b->file = open_scratch(b->driver, fd, create, threshold, meta_block);
+    b->file = open_scratch(b->driver, fd, create, how);
     b->gcpl = H5Pcreate(H5P_GROUP_CREATE);
     b->dcpl = H5Pcreate(H5P_DATASET_CREATE);
     if (b->file < 0 || H5Pset_obj_track_times(b->gcpl, 0) < 0 ||
@@ -170,11 +198,14 @@ static hsize_t metadata_guess(const index_row *rows, size_t n) {
 static int lay_out(int fd, index_row *rows, size_t n, dcp_layout layout, uint64_t meta_bytes,
                    skeleton *s, dcp_error *err) {
     builder b;
-    int status = builder_open(&b, fd, 1, PAGE_BYTES, metadata_guess(rows, n), err);
+    scratch how = {PAGE_BYTES, metadata_guess(rows, n), cache_guess(rows, n)};
+    int status = builder_open(&b, fd, 1, &how, err);
     for (size_t i = 0; i < n && !status; i++) status = make_row(&b, &rows[i], err);
     int closed = builder_close(&b, status ? NULL : err);
     if (status || closed) return status ? status : closed;
-    status = builder_open(&b, fd, 0, 1, PAGE_BYTES, err);
+    how.threshold = 1;
+    how.meta_block = PAGE_BYTES;
+    status = builder_open(&b, fd, 0, &how, err);
     if (!status) status = make_tables(&b, rows, n, layout, meta_bytes, s, err);
     closed = builder_close(&b, status ? NULL : err);
     return status ? status : closed;
