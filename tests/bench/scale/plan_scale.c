@@ -30,8 +30,7 @@ typedef struct bench {
     state_tensor **sorted;
     stored stored;
     planned *first, *again, *load; /* a member of the sample */
-    double open_ms;                /* rank 0's, of the checkpoint's tables */
-    size_t open_bytes;
+    planned_cost open;             /* of the checkpoint's tables; what stays in memory */
 } bench;
 
 /* The boxes of a rank that matter to the sample: those whose homes are in it. */
@@ -99,8 +98,7 @@ static void measure_load(bench *b, int s) {
     heap_start();
     double start = planned_clock_ms();
     dcp_checkpoint *ckpt = stored_open(&b->stored, comm);
-    b->open_ms = planned_clock_ms() - start;
-    b->open_bytes = heap_now();
+    b->open = (planned_cost){planned_clock_ms() - start, heap_now()};
     planned_load(ckpt, b->work.state, &b->load[s], &err);
     need_planned(&b->load[s], b->work.n, &err);
     dcp_checkpoint_close(ckpt);
@@ -121,18 +119,23 @@ static int by_size(const void *a, const void *b) {
 
 static double in_mib(size_t bytes) { return (double)bytes / (1 << 20); }
 
+static planned_cost agreed(const planned *p) { return p->agreed; }
+static planned_cost all(const planned *p) { return p->all; }
+
 /* Median and most of all measured ranks but 0. */
-static void row(const bench *b, const char *what, const char *key, const planned *list) {
+static void row(const bench *b, const char *what, const char *key, const planned *list,
+                planned_cost (*cost)(const planned *p)) {
     size_t n = (size_t)b->n_sample - 1;
     double *ms = calloc(n, sizeof *ms), *mib = calloc(n, sizeof *mib);
     NEED(ms && mib);
     for (size_t s = 0; s < n; s++) {
-        ms[s] = list[s + 1].cpu_ms;
-        mib[s] = in_mib(list[s + 1].peak_bytes);
+        planned_cost c = cost(&list[s + 1]);
+        ms[s] = c.cpu_ms;
+        mib[s] = in_mib(c.peak_bytes);
     }
     qsort(ms, n, sizeof *ms, by_size);
     qsort(mib, n, sizeof *mib, by_size);
-    fprintf(stderr, "%-34s %8.2f %8.2f %8.2f %8.2f\n", what, ms[n / 2], ms[n - 1], mib[n / 2],
+    fprintf(stderr, "%-42s %8.2f %8.2f %8.2f %8.2f\n", what, ms[n / 2], ms[n - 1], mib[n / 2],
             mib[n - 1]);
     printf(",\"%s\":{\"ms\":%.3f,\"ms_max\":%.3f,\"mib\":%.3f,\"mib_max\":%.3f}", key, ms[n / 2],
            ms[n - 1], mib[n / 2], mib[n - 1]);
@@ -140,9 +143,9 @@ static void row(const bench *b, const char *what, const char *key, const planned
     free(mib);
 }
 
-static void line(const char *what, const char *key, double ms, size_t bytes) {
-    fprintf(stderr, "%-34s %8.2f %17.2f\n", what, ms, in_mib(bytes));
-    printf(",\"%s\":{\"ms\":%.3f,\"mib\":%.3f}", key, ms, in_mib(bytes));
+static void line(const char *what, const char *key, planned_cost cost) {
+    fprintf(stderr, "%-42s %8.2f %17.2f\n", what, cost.cpu_ms, in_mib(cost.peak_bytes));
+    printf(",\"%s\":{\"ms\":%.3f,\"mib\":%.3f}", key, cost.cpu_ms, in_mib(cost.peak_bytes));
 }
 
 static void report(const bench *b) {
@@ -151,17 +154,19 @@ static void report(const bench *b) {
             b->ranks);
     for (int s = 0; s < b->n_sample && b->n_sample < b->ranks; s++)
         fprintf(stderr, "%d ", b->sample[s]);
-    fprintf(stderr, "%s\n%-34s %8s %8s %8s %8s\n", b->n_sample < b->ranks ? "" : "all",
+    fprintf(stderr, "%s\n%-42s %8s %8s %8s %8s\n", b->n_sample < b->ranks ? "" : "all",
             "a rank's CPU time and heap", "ms", "most", "MiB", "most");
     printf("{\"op\":\"plan\",\"tensors\":%zu,\"ranks\":%d,\"measured\":%d", b->work.n, b->ranks,
            b->n_sample);
-    row(b, "save, the first time", "save", b->first);
-    row(b, "save, the same tensors again", "again", b->again);
-    row(b, "load", "load", b->load);
-    line("rank 0's first save, beside", "rank0", zero->cpu_ms, zero->peak_bytes);
-    line("HDF5's layout of it, once", "layout", zero->layout_ms, zero->layout_bytes);
-    line("tables of an open checkpoint", "open", b->open_ms, b->open_bytes);
-    fprintf(stderr, "%-34s %26.2f\n", "kept from save to save", in_mib(b->first[1].kept_bytes));
+    row(b, "save, the first time: agreed", "save_plan", b->first, agreed);
+    row(b, "                      to the first byte", "save", b->first, all);
+    row(b, "save again, the same tensors: agreed", "again_plan", b->again, agreed);
+    row(b, "                      to the first byte", "again", b->again, all);
+    row(b, "load: to the first byte", "load", b->load, all);
+    line("rank 0, save, the first time, and beside it", "rank0", zero->all);
+    line("    HDF5's layout of the file, once", "layout", zero->layout);
+    line("tables of an open checkpoint", "open", b->open);
+    fprintf(stderr, "%-42s %26.2f\n", "kept from save to save", in_mib(b->first[1].kept_bytes));
     printf(",\"kept_mib\":%.3f}\n", in_mib(b->first[1].kept_bytes));
 }
 

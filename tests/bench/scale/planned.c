@@ -33,21 +33,24 @@ double planned_clock_ms(void) {
     return (double)t.tv_sec * 1e3 + (double)t.tv_nsec / 1e6;
 }
 
+static planned_cost cost_so_far(void) {
+    return (planned_cost){planned_clock_ms() - started - current->layout.cpu_ms, heap_peak()};
+}
+
 int __wrap_skeleton_build(index_row *rows, size_t n, dcp_layout layout, uint64_t meta_bytes,
                           skeleton *out, dcp_error *err) {
     double start = planned_clock_ms();
     size_t before = heap_now();
     int status = __real_skeleton_build(rows, n, layout, meta_bytes, out, err);
-    current->layout_ms += planned_clock_ms() - start;
-    current->layout_bytes += heap_now() - before;
+    current->layout.cpu_ms += planned_clock_ms() - start;
+    current->layout.peak_bytes += heap_now() - before;
     return status;
 }
 
 int __wrap_windows_find(dcp_comm *comm, const piece *pieces, size_t n, uint64_t file_bytes,
                         windows *out, dcp_error *err) {
     int status = __real_windows_find(comm, pieces, n, file_bytes, out, err);
-    current->cpu_ms = planned_clock_ms() - started - current->layout_ms;
-    current->peak_bytes = heap_peak();
+    current->all = cost_so_far();
     current->pieces = n;
     if (status) return status;
     current->reached = 1;
@@ -57,6 +60,7 @@ int __wrap_windows_find(dcp_comm *comm, const piece *pieces, size_t n, uint64_t 
 
 int __wrap_store_begin(dcp_store *store, uint64_t step, char *folder, dcp_error *err) {
     (void)store, (void)step, (void)err;
+    current->agreed = cost_so_far();
     folder[0] = 0;
     return DCP_OK;
 }

@@ -6,11 +6,15 @@
 #include "load/checkpoint.h"
 #include "save/save.h"
 
+typedef struct planned_cost {
+    double cpu_ms;     /* without HDF5's layout */
+    size_t peak_bytes; /* of the heap */
+} planned_cost;
+
 typedef struct planned {
-    double cpu_ms;       /* without `layout_ms` */
-    double layout_ms;    /* HDF5's layout of the file: rank 0's, once */
-    size_t peak_bytes;   /* of the heap */
-    size_t layout_bytes; /* of them taken by HDF5's layout until then */
+    planned_cost agreed; /* a save: when the plan stands, as dcp_report's plan_s */
+    planned_cost all;    /* to the end */
+    planned_cost layout; /* HDF5's layout of the file: rank 0's, once; what it keeps */
     size_t kept_bytes;   /* a save: from save to save */
     size_t pieces;       /* to move */
     int reached;         /* the first byte's turn came */
