@@ -64,10 +64,19 @@ static int write_lost(restoration *r, redundancy_survey *s, dcp_error *err) {
     return DCP_OK;
 }
 
+static int name_folder(restoration *r, dcp_error *err) {
+    char name[64];
+    store_step_name(name, "", r->step);
+    if (snprintf(r->folder, sizeof r->folder, "%s/%s", r->store->dir, name) < PATH_MAX)
+        return DCP_OK;
+    return core_fail(err, DCP_ERR_ARG, "the path is too long: %s", r->store->dir);
+}
+
 /* DCP_ERR_NOT_FOUND or DCP_ERR_CORRUPT: too much of the step is lost. */
 static int restore_step(restoration *r, dcp_error *err) {
     redundancy_survey *s = NULL;
-    int status = survey(r, r->every_byte, &s, err);
+    int status = comm_agree(r->store->comm, name_folder(r, err), err);
+    if (!status) status = survey(r, r->every_byte, &s, err);
     if (!status && !r->every_byte && count_lost(s)) { /* what it is rebuilt from has to be proved */
         redundancy_survey_close(s);
         s = NULL;
@@ -86,14 +95,6 @@ static int next_step(const restoration *r, const dcp_step *steps, size_t n, uint
     return comm_allreduce(r->store->comm, next, 1, DCP_REDUCE_MAX, err);
 }
 
-static int name_folder(restoration *r, dcp_error *err) {
-    char name[64];
-    store_step_name(name, "", r->step);
-    if (snprintf(r->folder, sizeof r->folder, "%s/%s", r->store->dir, name) < PATH_MAX)
-        return DCP_OK;
-    return core_fail(err, DCP_ERR_ARG, "the path is too long: %s", r->store->dir);
-}
-
 static void note_lost(restoration *r, const dcp_error *why) {
     if (!r->newest.status) r->newest = *why;
     if (r->store->comm->rank == 0)
@@ -102,15 +103,13 @@ static void note_lost(restoration *r, const dcp_error *why) {
 }
 
 static int restore_newest(restoration *r, const dcp_step *steps, size_t n, dcp_error *err) {
-    dcp_comm *comm = r->store->comm;
     for (uint64_t limit = UINT64_MAX, next;; limit = r->step) {
         dcp_error why = {0};
         int status = next_step(r, steps, n, limit, &next, err);
         if (status) return status;
         if (!next) break;
         r->step = next - 1;
-        status = comm_agree(comm, name_folder(r, &why), &why);
-        if (!status) status = restore_step(r, &why);
+        status = restore_step(r, &why);
         if (status != DCP_ERR_NOT_FOUND && status != DCP_ERR_CORRUPT) {
             if (status && err) *err = why;
             return status;
@@ -120,6 +119,14 @@ static int restore_newest(restoration *r, const dcp_step *steps, size_t n, dcp_e
     if (!r->newest.status) return core_fail(err, DCP_ERR_NOT_FOUND, "no node has a complete step");
     return core_fail(err, DCP_ERR_NOT_FOUND, "no step can be made whole; of the newest: %s",
                      r->newest.message);
+}
+
+int store_rebuild_step(dcp_store *store, uint64_t step, int every_byte, int *rebuilt,
+                       dcp_error *err) {
+    restoration r = {.store = store, .step = step, .every_byte = every_byte};
+    int status = restore_step(&r, err);
+    if (!status) *rebuilt = r.rebuilt;
+    return status;
 }
 
 static int check_arguments(const dcp_store *store, const uint64_t *step, dcp_error *err) {

@@ -50,6 +50,12 @@ int store_publish(dcp_store *store, uint64_t step, const char *members_json, dcp
 /* Not collective; leaders remove the temporary folder of a save that failed. Never fails. */
 void store_rollback(dcp_store *store, uint64_t step);
 
+/* Collective. dcp_store_rebuild of one step of a private store. DCP_ERR_NOT_FOUND: too many of its
+ * files are lost, or no redundancy file is left; DCP_ERR_CORRUPT: the same, and some are damaged.
+ */
+int store_rebuild_step(dcp_store *store, uint64_t step, int every_byte, int *rebuilt,
+                       dcp_error *err);
+
 /* "step-00000120" with the given prefix ("", ".tmp-", ".abandoned-") into name[64]. */
 void store_step_name(char *name, const char *prefix, uint64_t step);
 

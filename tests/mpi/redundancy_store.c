@@ -2,6 +2,7 @@
  * loss, too much loss falls back to an older step; and what can't be is refused when it is opened.
  */
 #include "private_files.h"
+#include "store/store.h"
 
 static char log_lines[16384];
 
@@ -83,6 +84,30 @@ static void check_loads(const private_files *p) {
     dcp_checkpoint_close(ckpt);
     held_free(&h);
     given_free(&g);
+}
+
+/* An older one, and the newest stays as it is. */
+static void one_step_is_rebuilt(const private_files *p) {
+    char path[PATH_MAX];
+    dcp_store *store;
+    dcp_error failure = {0};
+    int rebuilt = 0;
+    snprintf(path, sizeof path, "%s/node-1/step-00000004", p->s->root);
+    MPI_Barrier(MPI_COMM_WORLD);
+    if (p->s->rank == 0) CHECK(folder_remove(AT_FDCWD, path) == 0);
+    private_lose(p, 1);
+    SUCCEEDS(open_store(p, NULL, &store, err));
+    SUCCEEDS(store_rebuild_step(store, 4, 0, &rebuilt, err));
+    CHECK(rebuilt == 2 * p->ranks_a_node && access(path, R_OK) == 0);
+    SUCCEEDS(store_rebuild_step(store, 4, 0, &rebuilt, err));
+    CHECK(rebuilt == 0);
+    check_same_failure(store_rebuild_step(store, 5, 0, &rebuilt, &failure), DCP_ERR_NOT_FOUND,
+                       &failure, "no rank sees an intact redundancy file");
+    dcp_store_close(store);
+    private_folder(p, 0, path);
+    CHECK(access(path, F_OK));
+    check_rebuilt(p, 0, PRIVATE_STEP, 2 * p->ranks_a_node);
+    private_compare(p, 0);
 }
 
 static void a_lost_node_is_rebuilt(const private_files *p) {
@@ -172,6 +197,7 @@ int main(int argc, char **argv) {
         p.nodes = p.world / p.ranks_a_node;
         save_both(&p, kinds[i]);
         a_lost_node_is_rebuilt(&p);
+        one_step_is_rebuilt(&p);
         damage_counts_as_loss(&p);
         too_much_loss_goes_back(&p);
         what_cannot_be_is_refused(&p);
