@@ -49,22 +49,24 @@ static uint64_t largest(const comm_rounds *r, const uint64_t *sizes) {
 int comm_rounds_agree(comm_rounds *r, dcp_error *err) {
     int status = exchange_sizes(r, err);
     if (status) return status;
-    uint64_t out = largest(r, r->send), in = largest(r, r->receive);
-    r->out = malloc(out + 1);
-    r->in = malloc(in + 1);
-    int ok = r->out && r->in;
-    return comm_agree(r->comm, ok ? DCP_OK : core_fail_memory(err, out + in), err);
+    r->most_out = largest(r, r->send);
+    r->most_in = largest(r, r->receive);
+    return DCP_OK;
 }
 
-int comm_rounds_run(const comm_rounds *r, size_t round, dcp_error *err) {
+int comm_rounds_run(const comm_rounds *r, size_t round, const void *out, void *in, dcp_error *err) {
     size_t at = round * (size_t)r->comm->size;
-    return comm_alltoall(r->comm, r->out, r->send + at, r->in, r->receive + at, err);
+    return comm_alltoall(r->comm, out, r->send + at, in, r->receive + at, err);
+}
+
+int comm_rounds_answer(const comm_rounds *r, size_t round, const void *out, void *in,
+                       dcp_error *err) {
+    size_t at = round * (size_t)r->comm->size;
+    return comm_alltoall(r->comm, out, r->receive + at, in, r->send + at, err);
 }
 
 void comm_rounds_free(comm_rounds *r) {
     free(r->send);
     free(r->receive);
-    free(r->out);
-    free(r->in);
     *r = (comm_rounds){0};
 }

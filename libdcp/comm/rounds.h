@@ -13,18 +13,24 @@
 typedef struct comm_rounds {
     dcp_comm *comm;
     size_t n;
-    uint64_t *send, *receive; /* bytes to and from each rank: [round * ranks + rank] */
-    unsigned char *out, *in;  /* room for the largest round's messages, in rank order, no gaps */
+    uint64_t *send, *receive;   /* bytes to and from each rank: [round * ranks + rank] */
+    uint64_t most_out, most_in; /* of all messages of a round together */
 } comm_rounds;
 
 /* Collective: tables for n rounds, all sizes 0. To be freed in either case. */
 int comm_rounds_make(comm_rounds *rounds, dcp_comm *comm, size_t n, dcp_error *err);
 
-/* Collective, once `send` is filled: `receive`, `out` and `in` are ready afterwards. */
+/* Collective, once `send` is filled: the rest is known afterwards. */
 int comm_rounds_agree(comm_rounds *rounds, dcp_error *err);
 
-/* Collective: sends `out`, fills `in`. */
-int comm_rounds_run(const comm_rounds *rounds, size_t round, dcp_error *err);
+/* Collective: `out` holds the messages to all ranks, in rank order without gaps; `in` is filled
+ * likewise. */
+int comm_rounds_run(const comm_rounds *rounds, size_t round, const void *out, void *in,
+                    dcp_error *err);
+
+/* The same the other way round: `receive` bytes go out, `send` bytes come in. */
+int comm_rounds_answer(const comm_rounds *rounds, size_t round, const void *out, void *in,
+                       dcp_error *err);
 
 void comm_rounds_free(comm_rounds *rounds);
 

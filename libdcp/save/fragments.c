@@ -99,6 +99,7 @@ typedef struct transfer {
     region own;
     sender sender;
     comm_rounds rounds;
+    unsigned char *out, *in; /* messages of a round */
 } transfer;
 
 /* Walks this rank's fragments in rank's region of the window. */
@@ -116,7 +117,13 @@ static int agree_on_sizes(transfer *t, const uint64_t *list, size_t n, dcp_error
         for (int r = 0; r < t->comm->size; r++)
             if (r != t->comm->rank)
                 walk_region(t, list[i], r, &first, count, &t->rounds.send[i * ranks + (size_t)r]);
-    return comm_rounds_agree(&t->rounds, err);
+    status = comm_rounds_agree(&t->rounds, err);
+    if (status) return status;
+    t->out = malloc(t->rounds.most_out + 1);
+    t->in = malloc(t->rounds.most_in + 1);
+    int ok = t->out && t->in;
+    return comm_agree(
+        t->comm, ok ? DCP_OK : core_fail_memory(err, t->rounds.most_out + t->rounds.most_in), err);
 }
 
 static int move_window(transfer *t, size_t round, uint64_t window, dcp_error *err) {
@@ -125,17 +132,17 @@ static int move_window(transfer *t, size_t round, uint64_t window, dcp_error *er
     t->own.buffer = io_queue_buffer(t->queue, slot);
     t->own.start = windows_region(&t->windows, window, t->comm->rank);
     memset(t->own.touched, 0, sizeof t->own.touched);
-    t->sender.to = t->rounds.out;
+    t->sender.to = t->out;
     for (int r = 0; r < t->comm->size; r++) {
         t->sender.region_start = windows_region(&t->windows, window, r);
         t->sender.to_self = r == t->comm->rank;
         walk_region(t, window, r, &t->first, pack, &t->sender);
     }
-    int status = comm_rounds_run(&t->rounds, round, err);
+    int status = comm_rounds_run(&t->rounds, round, t->out, t->in, err);
     if (status) return status;
     uint64_t bytes = 0;
     for (size_t r = 0; r < ranks; r++) bytes += t->rounds.receive[round * ranks + r];
-    place(&t->own, t->rounds.in, bytes);
+    place(&t->own, t->in, bytes);
     if (!t->sender.status) flush(t->queue, slot, t->file, &t->own);
     return DCP_OK;
 }
@@ -149,6 +156,9 @@ static int move_windows(transfer *t, dcp_error *err) {
         status = agree_on_sizes(t, list, n, err);
         for (size_t i = 0; i < n && !status; i++) status = move_window(t, i, list[i], err);
         comm_rounds_free(&t->rounds);
+        free(t->out);
+        free(t->in);
+        t->out = t->in = NULL;
     }
     return status;
 }
