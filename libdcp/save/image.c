@@ -77,7 +77,9 @@ static int move_data(image *im, io_queue *queue, dcp_report *report, dcp_error *
 static int write_by_position(image *im, dcp_report *report, dcp_error *err) {
     io_queue *queue = NULL;
     int status = comm_agree(im->comm, io_open(im->path, 1, &im->file, err), err);
+    double start = clock_now();
     if (!status && reuse_may_share(im)) status = reuse_share(im, err);
+    report->transfer_s += clock_now() - start;
     if (status) return status;
     status = comm_agree(im->comm, io_queue_create(&queue, err), err);
     if (!status) {

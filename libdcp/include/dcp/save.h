@@ -76,7 +76,7 @@ typedef struct dcp_report {
     double total_s;        /* the whole call */
     double plan_s;         /* agreeing on tensors and boxes, laying the file out */
     double exchange_s;     /* edge bytes and small pieces travelling between ranks */
-    double transfer_s;     /* positioned writes or reads, and the checksums beside them */
+    double transfer_s;     /* positioned writes or reads, sharing, and the checksums beside them */
     double sync_s;         /* making the data durable; for a load: comparing checksums */
     double publish_s;      /* tables, redundancy, about.json, rename, retention */
 } dcp_report;
