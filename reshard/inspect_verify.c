@@ -31,6 +31,12 @@ static void on_damage(void *ctx, const char *what) {
     printf("%s\n", what);
 }
 
+static void on_note(void *ctx, const char *what) {
+    verification *v = ctx;
+    cli_progress_end(&v->progress);
+    cli_note("%s", what);
+}
+
 static void on_progress(void *ctx, uint64_t done, uint64_t total) {
     verification *v = ctx;
     v->bytes = total;
@@ -75,7 +81,8 @@ static void note_other_files(const char *step) {
 static int verify_step(const char *step, json_t **json) {
     dcp_error err = {0};
     verification v = {.damage = json ? json_array() : NULL};
-    dcp_verify_options options = {.on_damage = on_damage, .on_progress = on_progress, .ctx = &v};
+    dcp_verify_options options = {
+        .on_damage = on_damage, .on_note = on_note, .on_progress = on_progress, .ctx = &v};
     note_other_files(step);
     cli_progress_start(&v.progress, "checking");
     int status = judge(&v, dcp_verify(step, &options, &err), &err);

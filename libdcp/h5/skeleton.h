@@ -26,4 +26,9 @@ int skeleton_build(index_row *rows, size_t n, dcp_layout layout, uint64_t meta_b
                    dcp_error *err);
 void skeleton_free(skeleton *s);
 
+/* The CRC-64 of all bytes of such a file that are neither user block nor tensor data, in file
+ * order: the skeleton's runs, and index, blocks and meta, whose bytes are tables[0] to [2]. */
+int skeleton_outside_crc(const skeleton *s, const index_row *rows, size_t n,
+                         const unsigned char *const *tables, uint64_t *crc, dcp_error *err);
+
 #endif

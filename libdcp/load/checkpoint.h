@@ -102,4 +102,8 @@ int outside_check(const ckpt_file *file, unsigned char *buffer, outside_progress
 int checkpoint_file(ckpt_file *file, dcp_error *err);
 int checkpoint_plain(ckpt_file *file, dcp_error *err);
 
+/* *ours: 1 where the user block's checksum of what is outside of tensor data is that of a file
+ * that this library, with its HDF5, writes for these rows, checksums and meta. */
+int origin_check(const ckpt_file *file, int *ours, dcp_error *err);
+
 #endif

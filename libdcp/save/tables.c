@@ -8,11 +8,6 @@
 #include "core/fail.h"
 #include "save/image.h"
 
-typedef struct segment {
-    uint64_t offset, bytes;
-    const unsigned char *data;
-} segment;
-
 static uint64_t whole_pages(uint64_t bytes) {
     return (bytes + PAGE_BYTES - 1) / PAGE_BYTES * PAGE_BYTES;
 }
@@ -36,58 +31,6 @@ static void fill_blocks(const image *im, index_row *rows, unsigned char *blocks)
         }
         rows[i].crc = index_join_blocks(row, rows[i].bytes);
     }
-}
-
-static int by_offset(const void *a, const void *b) {
-    const segment *x = a, *y = b;
-    return (x->offset > y->offset) - (x->offset < y->offset);
-}
-
-/* Bytes of datasets in the file before `offset`; *at moves along the ascending list. */
-static uint64_t data_before(const segment *data, size_t n, size_t *at, uint64_t *sum,
-                            uint64_t offset) {
-    while (*at < n && data[*at].offset < offset) *sum += data[(*at)++].bytes;
-    return *sum;
-}
-
-/* The checksum of all bytes outside user block and tensor data, in file order: `known` are those
- * that are not zero. */
-static uint64_t outside_crc(const segment *known, size_t n_known, const segment *data,
-                            size_t n_data, uint64_t file_bytes) {
-    uint64_t raw = 0, position = 0, sum = 0; /* position: bytes outside seen so far */
-    size_t at = 0;
-    for (size_t i = 0; i < n_known; i++) {
-        uint64_t start = known[i].offset - USERBLOCK_BYTES -
-                         data_before(data, n_data, &at, &sum, known[i].offset);
-        raw = crc64_raw(crc64_shift(raw, start - position), known[i].data, known[i].bytes);
-        position = start + known[i].bytes;
-    }
-    uint64_t end = file_bytes - USERBLOCK_BYTES - data_before(data, n_data, &at, &sum, file_bytes);
-    return crc64_finish(crc64_shift(raw, end - position), end);
-}
-
-static int find_outside(const image *im, const userblock *ub, const unsigned char *const *tables,
-                        uint64_t *crc, dcp_error *err) {
-    const skeleton *s = &im->layout->skeleton;
-    size_t n_known = s->n_runs + 3, n_data = 0;
-    segment *known = malloc((n_known + im->layout->n) * sizeof *known), *data = known + n_known;
-    if (!known) return core_fail_memory(err, (n_known + im->layout->n) * sizeof *known);
-    for (size_t i = 0; i < s->n_runs; i++)
-        known[i] = (segment){s->runs[i].offset, s->runs[i].bytes, s->runs[i].data};
-    known[s->n_runs] = (segment){ub->index.offset, ub->index.bytes, tables[0]};
-    known[s->n_runs + 1] = (segment){ub->blocks.offset, ub->blocks.bytes, tables[1]};
-    known[s->n_runs + 2] = (segment){ub->meta.offset, ub->meta.bytes, tables[2]};
-    size_t kept = 0; /* an empty table has no offset */
-    for (size_t i = 0; i < n_known; i++)
-        if (known[i].bytes) known[kept++] = known[i];
-    for (size_t i = 0; i < im->layout->n; i++)
-        if (im->layout->rows[i].bytes)
-            data[n_data++] = (segment){im->layout->rows[i].offset, im->layout->rows[i].bytes, NULL};
-    qsort(known, kept, sizeof *known, by_offset);
-    qsort(data, n_data, sizeof *data, by_offset);
-    *crc = outside_crc(known, kept, data, n_data, ub->file_bytes);
-    free(known);
-    return DCP_OK;
 }
 
 static void write_table(const image *im, io_queue *queue, const file_range *range,
@@ -114,7 +57,8 @@ static int build(const image *im, index_row *rows, unsigned char *const *tables,
         if (!ranges[t]->bytes) ranges[t]->offset = USERBLOCK_BYTES; /* an empty table is nowhere */
         ranges[t]->crc = crc64(tables[t], ranges[t]->bytes);
     }
-    int status = find_outside(im, ub, (const unsigned char *const *)tables, &ub->outside_crc, err);
+    int status = skeleton_outside_crc(&f->skeleton, rows, f->n,
+                                      (const unsigned char *const *)tables, &ub->outside_crc, err);
     if (!status) userblock_encode(ub, block);
     return status;
 }

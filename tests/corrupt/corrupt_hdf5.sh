@@ -38,6 +38,10 @@ real=$dir/real/step-00000007
 dcp-inspect show "$real" /model/norm >"$dir/shown" || fail show
 dcp-export "$real" "$dir/export-real" >"$dir/out" 2>"$dir/err" || fail export
 dcp-reshard "$real" "$dir/sharded-real" --layout sharded --world 2 >"$dir/out" 2>"$dir/err" || fail reshard
+for honest in "$real" "$dir/sharded-real"; do
+    dcp-inspect verify "$honest" >"$dir/out" 2>"$dir/err" || fail "verify $honest"
+    [ ! -s "$dir/err" ] || fail "verify $honest: notes on what is as written"
+done
 
 for kind in soft_cycle hard_cycle external_link external_storage virtual chunked unknown_filter no_hdf5; do
     step=$dir/$kind/step-00000007
@@ -49,6 +53,7 @@ for kind in soft_cycle hard_cycle external_link external_storage virtual chunked
     traced dcp-inspect show "$step" /model/norm
     cmp "$dir/out" "$dir/shown" || fail "show: other values"
     traced dcp-inspect verify "$step"
+    grep -q "state.h5: HDF5 metadata: not what this library writes" "$dir/err" || fail "verify: no note"
     traced dcp-export "$step" "$dir/export-$kind"
     cmp "$dir/export-real/model.safetensors" "$dir/export-$kind/model.safetensors" || fail "export: other values"
     traced dcp-reshard "$step" "$dir/sharded-$kind" --layout sharded --world 2

@@ -135,6 +135,10 @@ typedef struct dcp_verify_options {
      * block, or the structure (user block, index, blocks, meta, HDF5 metadata, padding, size,
      * about.json). */
     void (*on_damage)(void *ctx, const char *what);
+    /* Called for what is odd but no damage: HDF5 metadata under a right checksum that is not what
+     * this library writes for these tensors. A load does not read it, other programs do. May be
+     * NULL. */
+    void (*on_note)(void *ctx, const char *what);
     /* Called every few MiB; may be NULL. */
     void (*on_progress)(void *ctx, uint64_t done_bytes, uint64_t total_bytes);
     void *ctx;
