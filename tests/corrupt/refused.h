@@ -11,8 +11,8 @@
 
 #include <cmocka.h>
 
+#include "bounded.h"
 #include "damage.h"
-#include "limits.h"
 #include "tiny.h"
 
 typedef struct refused {

@@ -1,7 +1,7 @@
 /* What a reader may use on a hostile file: memory and seconds, far more than it needs and far less
  * than a believed number would take. The child that exceeds them dies, which the parent tells. */
-#ifndef TESTS_LIMITS_H
-#define TESTS_LIMITS_H
+#ifndef TESTS_BOUNDED_H
+#define TESTS_BOUNDED_H
 
 #include <stdlib.h>
 #include <sys/resource.h>
