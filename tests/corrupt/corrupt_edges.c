@@ -66,6 +66,7 @@ static int check_cut(const cut_cases *c, uint64_t size, uint64_t *shortest) {
     refused r = {.step = c->step, .part = ": size: ", .status = DCP_ERR_CORRUPT};
     if (size >= *shortest) return 0;
     *shortest = size;
+    alarm(LIMIT_SECONDS); /* each by itself */
     int wrong = ftruncate(f->fd, (off_t)size) != 0;
     if (c->forged && size >= USERBLOCK_BYTES) {
         put_u64(f->bytes + UB_FILE, size);

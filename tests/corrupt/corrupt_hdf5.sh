@@ -16,10 +16,10 @@ fail() {
     exit 1
 }
 
-# traced PROGRAM ARGS: exits 0 within 20 seconds and opens nothing of $dir/outside.
+# traced PROGRAM ARGS: exits 0 within a minute and opens nothing of $dir/outside.
 traced() {
     rm -f "$dir/trace"
-    timeout 20 strace -f -qq -o "$dir/trace" -e trace=openat,open,openat2 "$@" >"$dir/out" 2>"$dir/err" ||
+    timeout 60 strace -f -qq -o "$dir/trace" -e trace=openat,open,openat2 "$@" >"$dir/out" 2>"$dir/err" ||
         fail "$*: exit $?"
     [ -s "$dir/trace" ] || fail "$*: no trace"
     if grep -q "$dir/outside" "$dir/trace"; then fail "$*: opened $(grep "$dir/outside" "$dir/trace")"; fi

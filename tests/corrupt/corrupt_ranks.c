@@ -84,7 +84,7 @@ static void later(void) {
 int main(int argc, char **argv) {
     dcp_error err = {0};
     scratch_begin(&s, &argc, &argv);
-    alarm(60); /* a rank that waits is a failure */
+    alarm(120); /* a rank that waits is a failure */
     snprintf(step, sizeof step, "%s/step-00000003", s.root);
     snprintf(file, sizeof file, "%s/state.h5", step);
     snprintf(real, sizeof real, "%s/real", s.root);
