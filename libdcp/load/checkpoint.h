@@ -79,6 +79,9 @@ char *step_file_path(const char *folder, dcp_layout layout, size_t i, size_t n);
 /* The largest number of shards, but less than `below`, of which the folder has some; 0: none. */
 int step_world(const char *folder, int below, int *world, dcp_error *err);
 
+/* Numbers of the shards of `world` that the folder has; *n of them, ascending, malloc'd. */
+int step_shards(const char *folder, int world, int **out, size_t *n, dcp_error *err);
+
 /* Collective. Finds the step that dcp_checkpoint_open_private means, who sees which file of it, and
  * fills path, layout and files. */
 int sight_find(dcp_checkpoint *ckpt, const char *own_path, dcp_error *err);
@@ -88,6 +91,10 @@ int checkpoint_join(dcp_checkpoint *ckpt, dcp_error *err);
 
 /* Reads and checks one block of a dataset, into ckpt->block; the one read last is kept. */
 int checkpoint_block(dcp_checkpoint *ckpt, const ckpt_piece *p, uint64_t number, dcp_error *err);
+
+/* Reads the metas of the files that have a path: they are of one state, and of the folder's step.
+ */
+int checkpoint_metas(dcp_checkpoint *ckpt, dcp_error *err);
 
 const ckpt_tensor *checkpoint_lookup(const dcp_checkpoint *ckpt, const char *path);
 

@@ -81,3 +81,14 @@ int step_files(const char *folder, size_t *n, dcp_layout *layout, dcp_error *err
     *layout = DCP_LAYOUT_SHARDED;
     return DCP_OK;
 }
+
+int step_shards(const char *folder, int world, int **out, size_t *n, dcp_error *err) {
+    int *numbers = malloc(((size_t)world + 1) * sizeof *numbers);
+    if (!numbers) return core_fail_memory(err, (uint64_t)world * sizeof *numbers);
+    *n = 0;
+    for (int i = 0; i < world; i++)
+        if (!check_exists(folder, DCP_LAYOUT_SHARDED, (size_t)i, (size_t)world, NULL))
+            numbers[(*n)++] = i;
+    *out = numbers;
+    return DCP_OK;
+}

@@ -162,24 +162,30 @@ static int read_meta(dcp_checkpoint *ckpt, size_t number, char **json, char *id,
     json_t *step = json_object_get(meta, "step");
     if (!status && (!json_is_integer(step) || json_integer_value(step) < 0))
         status = core_fail(err, DCP_ERR_CORRUPT, "%s: meta: no step", file->path);
-    if (!status && number == 0) status = check_step(ckpt, json_integer_value(step), err);
+    if (!status && json == &ckpt->json) status = check_step(ckpt, json_integer_value(step), err);
     if (!status && !(*json = json_canonical(meta)))
         status = core_fail_memory(err, strlen(file->meta));
     json_decref(meta);
     return status;
 }
 
-/* All shards carry the same JSON and state id. */
-static int check_metas(dcp_checkpoint *ckpt, dcp_error *err) {
-    int status = read_meta(ckpt, 0, &ckpt->json, ckpt->state_id, err);
-    for (size_t f = 1; f < ckpt->n_files && !status; f++) {
-        char *json = NULL, id[17] = "";
-        status = read_meta(ckpt, f, &json, id, err);
-        if (!status && (strcmp(json, ckpt->json) || strcmp(id, ckpt->state_id)))
-            status = core_fail(err, DCP_ERR_CORRUPT, "%s: meta: of another state than %s",
-                               ckpt->files[f].path, ckpt->files[0].path);
-        free(json);
-    }
+static int check_meta(dcp_checkpoint *ckpt, size_t first, size_t number, dcp_error *err) {
+    char *json = NULL, id[17] = "";
+    int status = read_meta(ckpt, number, &json, id, err);
+    if (!status && (strcmp(json, ckpt->json) || strcmp(id, ckpt->state_id)))
+        status = core_fail(err, DCP_ERR_CORRUPT, "%s: meta: of another state than %s",
+                           ckpt->files[number].path, ckpt->files[first].path);
+    free(json);
+    return status;
+}
+
+int checkpoint_metas(dcp_checkpoint *ckpt, dcp_error *err) {
+    size_t first = 0;
+    while (first < ckpt->n_files && !ckpt->files[first].path) first++;
+    if (first == ckpt->n_files) return DCP_OK;
+    int status = read_meta(ckpt, first, &ckpt->json, ckpt->state_id, err);
+    for (size_t f = first + 1; f < ckpt->n_files && !status; f++)
+        if (ckpt->files[f].path) status = check_meta(ckpt, first, f, err);
     return status;
 }
 
@@ -191,7 +197,7 @@ int checkpoint_join(dcp_checkpoint *ckpt, dcp_error *err) {
                              ckpt->files[f].path);
     int status = collect_pieces(ckpt, &n, err);
     if (!status) status = name_tensors(ckpt, n, err);
-    if (!status) status = check_metas(ckpt, err);
+    if (!status) status = checkpoint_metas(ckpt, err);
     for (size_t i = 0; i < ckpt->n_tensors && !status; i++)
         if (ckpt->layout == DCP_LAYOUT_SHARDED) status = check_tensor(ckpt, &ckpt->tensors[i], err);
     return status;

@@ -2,6 +2,7 @@
  * every tensor, about.json, and for shards that together they are the state they claim to be. Goes
  * on after a damage, so that all of it is reported. */
 #include <fcntl.h>
+#include <limits.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -20,6 +21,7 @@ typedef struct verifier {
     unsigned char *buffer; /* BLOCK_BYTES */
     uint64_t done, total, damages;
     uint64_t *sums; /* of whole tensors' blocks, layout sharded */
+    int is_part;    /* the folder of a private store keeps some of the step's shards */
 } verifier;
 
 static void damage(verifier *v, const char *what) {
@@ -142,6 +144,8 @@ static int read_files(verifier *v, int *usable, dcp_error *err) {
     for (size_t i = 0; i < ckpt->n_files; i++) {
         dcp_error e;
         ckpt_file *file = &ckpt->files[i];
+        if (v->is_part && !file->path) continue;
+        free(file->path);
         file->path = step_file_path(ckpt->path, ckpt->layout, i, ckpt->n_files);
         if (!file->path) return core_fail_memory(err, 4096);
         int status = tables_read(file, &e);
@@ -155,13 +159,28 @@ static int read_files(verifier *v, int *usable, dcp_error *err) {
     return DCP_OK;
 }
 
+/* What can be known of some shards: their own bytes, and that they are of one state. */
+static int verify_alone(verifier *v, dcp_error *err) {
+    dcp_error e;
+    int status = checkpoint_metas(v->ckpt, &e);
+    if (status && status != DCP_ERR_CORRUPT && err) *err = e;
+    if (status) return absorb(v, status, &e);
+    for (size_t f = 0; f < v->ckpt->n_files && !status; f++) {
+        ckpt_file *file = &v->ckpt->files[f];
+        if (!file->path) continue;
+        status = verify_outside(v, file, err);
+        for (size_t i = 0; i < file->ub.rows && !status; i++)
+            status = verify_dataset(v, &(ckpt_piece){file, &file->rows[i]}, NULL, err);
+    }
+    return status;
+}
+
 static int verify_files(verifier *v, dcp_error *err) {
     int usable;
     dcp_error e;
-    for (size_t i = 0; i < v->ckpt->n_files; i++)
-        v->ckpt->files[i].file.fd = v->ckpt->files[i].plain = -1;
     int status = read_files(v, &usable, err);
     if (status || !usable) return status;
+    if (v->is_part) return verify_alone(v, err);
     status = checkpoint_join(v->ckpt, &e);
     if (status && status != DCP_ERR_CORRUPT && err) *err = e;
     if (status) return absorb(v, status, &e);
@@ -187,6 +206,65 @@ static int verify_redundancy(verifier *v, const char *path, dcp_error *err) {
     return redundancy_verify(path, &reader, err);
 }
 
+static int make_files(dcp_checkpoint *ckpt, size_t n, dcp_error *err) {
+    ckpt->files = calloc(n, sizeof *ckpt->files);
+    if (!ckpt->files) return core_fail_memory(err, n * sizeof *ckpt->files);
+    ckpt->n_files = n;
+    for (size_t i = 0; i < n; i++) ckpt->files[i].file.fd = ckpt->files[i].plain = -1;
+    return DCP_OK;
+}
+
+/* Files for the shards that the folder has; it should have those in kept[]. */
+static int take_part(verifier *v, const char *path, int world, unsigned char *kept,
+                     dcp_error *err) {
+    dcp_checkpoint *ckpt = v->ckpt;
+    int *here = NULL;
+    size_t n = 0;
+    int status = step_shards(path, world, &here, &n, err);
+    if (status) return status;
+    ckpt->layout = DCP_LAYOUT_SHARDED;
+    status = make_files(ckpt, (size_t)world, err);
+    for (size_t i = 0; i < n && !status; i++) {
+        char *file = step_file_path(path, ckpt->layout, (size_t)here[i], ckpt->n_files);
+        if (!file) status = core_fail_memory(err, PATH_MAX);
+        ckpt->files[here[i]].path = file;
+        kept[here[i]] = 0;
+    }
+    for (int f = 0; f < world && !status; f++) {
+        char line[PATH_MAX + 64];
+        snprintf(line, sizeof line, "%.4095s/shard-%05d-of-%05d.h5 is missing", path, f, world);
+        if (kept[f]) damage(v, line);
+    }
+    free(here);
+    return status;
+}
+
+/* A folder of a private store, where about.json says that it keeps but a part of the shards. */
+static int find_part(verifier *v, const char *path, dcp_error *err) {
+    int world = 0, status = DCP_OK;
+    if (step_world(path, INT_MAX, &world, NULL) || !world) return DCP_OK;
+    unsigned char *kept = malloc((size_t)world);
+    if (!kept) return core_fail_memory(err, (uint64_t)world);
+    v->is_part = about_is_part(path, world, kept);
+    if (v->is_part) status = take_part(v, path, world, kept, err);
+    free(kept);
+    return status;
+}
+
+/* The step's files; none where it lacks some, which is told. */
+static int find_files(verifier *v, const char *path, dcp_error *err) {
+    dcp_checkpoint *ckpt = v->ckpt;
+    dcp_error e;
+    size_t n;
+    int status = step_files(path, &n, &ckpt->layout, &e);
+    if (status == DCP_ERR_CORRUPT) {
+        int found = find_part(v, path, err);
+        if (found || v->is_part) return found;
+    }
+    if (status && status != DCP_ERR_CORRUPT && err) *err = e;
+    return status ? absorb(v, status, &e) : make_files(ckpt, n, err);
+}
+
 int dcp_verify(const char *path, const dcp_verify_options *options, dcp_error *err) {
     if (!path) return core_fail(err, DCP_ERR_ARG, "dcp_verify: a path is needed");
     dcp_checkpoint *ckpt = calloc(1, sizeof *ckpt);
@@ -194,21 +272,13 @@ int dcp_verify(const char *path, const dcp_verify_options *options, dcp_error *e
                   .ckpt = ckpt,
                   .buffer = malloc(BLOCK_BYTES),
                   .total = redundancy_bytes(path)};
-    dcp_error e;
     int status = DCP_OK;
     if (!ckpt || !v.buffer || !(ckpt->path = strdup(path))) {
         status = core_fail_memory(err, BLOCK_BYTES);
         goto free_all;
     }
-    status = step_files(path, &ckpt->n_files, &ckpt->layout, &e);
-    if (status) {
-        status = absorb(&v, status, &e);
-        if (status && err) *err = e;
-    } else {
-        ckpt->files = calloc(ckpt->n_files, sizeof *ckpt->files);
-        status = ckpt->files ? verify_files(&v, err)
-                             : core_fail_memory(err, ckpt->n_files * sizeof *ckpt->files);
-    }
+    status = find_files(&v, path, err);
+    if (!status && ckpt->files) status = verify_files(&v, err);
     if (!status) status = verify_about(&v, path, err);
     if (!status) status = verify_redundancy(&v, path, err);
     if (!status && v.damages)

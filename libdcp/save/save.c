@@ -9,6 +9,7 @@
 #include "core/fail.h"
 #include "core/json.h"
 #include "redundancy/redundancy.h"
+#include "store/about.h"
 
 #define ABOUT_BYTES (1 << 20) /* of the caller's members of about.json */
 
@@ -111,12 +112,18 @@ static uint64_t total_bytes(const save_request *r) {
 }
 
 /* What about.json gets: figures up to the data's sync, then the caller's members. */
-static char *about_members(const save_request *r, const dcp_report *report, double seconds) {
+static char *about_members(const dcp_store *store, const save_request *r, const char *folder,
+                           const dcp_report *report, double seconds) {
     json_t *object = json_pack(
         "{s:s, s:s, s:I, s:I, s:f, s:I, s:f}", "layout", r->layout ? "sharded" : "global", "engine",
         dcp_engine_name(report->engine), "tensors", (json_int_t)r->n, "bytes",
         (json_int_t)report->bytes, "seconds", seconds, "cloned", (json_int_t)report->cloned_bytes,
         "gb_per_s", seconds > 0 ? (double)report->bytes / 1e9 / seconds : 0.0);
+    if (object && store->options.private_dirs &&
+        json_object_set_new(object, "shards", about_shards(folder, r->shards))) {
+        json_decref(object);
+        object = NULL;
+    }
     json_t *theirs = r->about ? json_loads(r->about, 0, NULL) : NULL;
     if (object && theirs) json_object_update_missing(object, theirs);
     char *text = object ? json_dumps(object, JSON_COMPACT | JSON_REAL_PRECISION(6)) : NULL;
@@ -125,9 +132,9 @@ static char *about_members(const save_request *r, const dcp_report *report, doub
     return text;
 }
 
-static int publish(dcp_store *store, const save_request *r, const dcp_report *report, double start,
-                   dcp_error *err) {
-    char *members = about_members(r, report, clock_now() - start);
+static int publish(dcp_store *store, const save_request *r, const char *folder,
+                   const dcp_report *report, double start, dcp_error *err) {
+    char *members = about_members(store, r, folder, report, clock_now() - start);
     int status = comm_agree(store->comm, members ? DCP_OK : core_fail_memory(err, 1024), err);
     if (!status) status = store_publish(store, r->step, members, err);
     free(members);
@@ -147,7 +154,7 @@ static int write_step(dcp_store *store, const save_request *r, const struct save
     double written = clock_now();
     if (!status && store->groups)
         status = redundancy_encode(store->comm, store->groups, folder, r->step, err);
-    if (!status) status = publish(store, r, report, start, err);
+    if (!status) status = publish(store, r, folder, report, start, err);
     history_keep(store, status, r, report);
     report->publish_s += clock_now() - written;
     return status;

@@ -17,6 +17,7 @@
 #include "core/fail.h"
 #include "core/json.h"
 #include "io/file.h"
+#include "load/checkpoint.h"
 
 #define DIGITS 16
 #define ZEROS "0000000000000000"
@@ -157,6 +158,37 @@ static int read_checked(const char *dir, json_t **about, dcp_error *err) {
     status = parse_checked(path, text, bytes, about, err);
     free(text);
     return status;
+}
+
+json_t *about_shards(const char *folder, int world) {
+    int *numbers = NULL, failed = 0;
+    size_t n = 0;
+    json_t *list = json_array();
+    if (!list || step_shards(folder, world, &numbers, &n, NULL)) {
+        json_decref(list);
+        return NULL;
+    }
+    for (size_t i = 0; i < n && !failed; i++)
+        failed = json_array_append_new(list, json_integer(numbers[i]));
+    free(numbers);
+    if (!failed) return list;
+    json_decref(list);
+    return NULL;
+}
+
+int about_is_part(const char *folder, int world, unsigned char *kept) {
+    json_t *about = NULL, *number;
+    size_t i;
+    if (read_checked(folder, &about, NULL) != DCP_OK) return 0;
+    const json_t *list = json_object_get(about, "shards");
+    int is_part = json_is_array(list);
+    memset(kept, 0, (size_t)world);
+    json_array_foreach(list, i, number) {
+        json_int_t value = json_is_integer(number) ? json_integer_value(number) : -1;
+        if (value >= 0 && value < world) kept[value] = 1;
+    }
+    json_decref(about);
+    return is_part;
 }
 
 int about_check(const char *dir, dcp_error *err) {

@@ -12,6 +12,15 @@
 int about_write(const char *dir, const char *tool, int ranks, const char *members_json,
                 dcp_error *err);
 
+/* The member "shards" that about.json of a private store's step has: the numbers of those shards
+ * that are in the folder. NULL where memory is short. */
+struct json_t;
+struct json_t *about_shards(const char *folder, int world);
+
+/* Whether about.json says that the folder keeps but a part of the step's shards, and which: marks
+ * them in kept[world]. 0 also where about.json can't be read. */
+int about_is_part(const char *folder, int world, unsigned char *kept);
+
 /* DCP_ERR_CORRUPT where the checksum or the syntax is wrong, DCP_ERR_NOT_FOUND where it is missing.
  */
 int about_check(const char *dir, dcp_error *err);

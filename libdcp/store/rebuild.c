@@ -2,6 +2,7 @@
  * the steps' folders themselves: a step that lacks files is no worse for having some of them again,
  * and each appears whole. */
 #include <fcntl.h>
+#include <jansson.h>
 #include <limits.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -35,6 +36,17 @@ static int count_lost(const redundancy_survey *s) {
     return shards + files;
 }
 
+static int write_about(const restoration *r, int ranks, dcp_error *err) {
+    json_t *members =
+        json_pack("{s:b, s:o}", "rebuilt", 1, "shards", about_shards(r->folder, ranks));
+    char *text = members ? json_dumps(members, JSON_COMPACT) : NULL;
+    int status = text ? about_write(r->folder, r->store->options.tool, ranks, text, err)
+                      : core_fail_memory(err, 4096);
+    free(text);
+    json_decref(members);
+    return status;
+}
+
 /* A node that has lost its folder gets one that says what wrote it. */
 static int add_about(const restoration *r, int ranks, dcp_error *err) {
     char path[PATH_MAX];
@@ -42,7 +54,7 @@ static int add_about(const restoration *r, int ranks, dcp_error *err) {
     if (snprintf(path, sizeof path, "%s/about.json", r->folder) >= PATH_MAX)
         return core_fail(err, DCP_ERR_ARG, "the path is too long: %s", r->folder);
     if (!access(path, F_OK)) return DCP_OK;
-    int status = about_write(r->folder, r->store->options.tool, ranks, "{\"rebuilt\": true}", err);
+    int status = write_about(r, ranks, err);
     if (status) return status;
     int fd = open(r->folder, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
     if (fd < 0) return core_fail_errno(err, "cannot open directory", r->folder);

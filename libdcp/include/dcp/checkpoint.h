@@ -144,9 +144,10 @@ typedef struct dcp_verify_options {
     void *ctx;
 } dcp_verify_options;
 
-/* Reads every byte of the step's folder `path` and checks it, with about.json. Not collective.
- * DCP_OK: intact. DCP_ERR_CORRUPT: damage was reported through on_damage. Other statuses: the check
- * itself could not be done. */
+/* Reads every byte of the step's folder `path` and checks it, with about.json and redundancy files.
+ * Of a private store's step: what this node has of it, which can't show that the nodes' shards
+ * together are one state. Not collective. DCP_OK: intact. DCP_ERR_CORRUPT: damage was reported
+ * through on_damage. Other statuses: the check itself could not be done. */
 DCP_API int dcp_verify(const char *path, const dcp_verify_options *options, dcp_error *err);
 
 #ifdef __cplusplus
