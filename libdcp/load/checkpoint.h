@@ -91,6 +91,9 @@ int checkpoint_join(dcp_checkpoint *ckpt, dcp_error *err);
 
 /* Reads and checks one block of a dataset, into ckpt->block; the one read last is kept. */
 int checkpoint_block(dcp_checkpoint *ckpt, const ckpt_piece *p, uint64_t number, dcp_error *err);
+/* Bytes [offset, offset + bytes) of a dataset, out of such blocks. */
+int checkpoint_bytes(dcp_checkpoint *ckpt, const ckpt_piece *p, uint64_t offset, uint64_t bytes,
+                     unsigned char *out, dcp_error *err);
 
 /* Reads the metas of the files that have a path: they are of one state, and of the folder's step.
  */

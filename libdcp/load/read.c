@@ -28,8 +28,8 @@ int checkpoint_block(dcp_checkpoint *ckpt, const ckpt_piece *p, uint64_t number,
     return DCP_OK;
 }
 
-static int read_run(dcp_checkpoint *ckpt, const ckpt_piece *p, uint64_t offset, uint64_t bytes,
-                    unsigned char *out, dcp_error *err) {
+int checkpoint_bytes(dcp_checkpoint *ckpt, const ckpt_piece *p, uint64_t offset, uint64_t bytes,
+                     unsigned char *out, dcp_error *err) {
     while (bytes) {
         uint64_t number = offset / BLOCK_BYTES, at = offset % BLOCK_BYTES;
         int status = checkpoint_block(ckpt, p, number, err);
@@ -52,7 +52,7 @@ static int read_piece(dcp_checkpoint *ckpt, const ckpt_tensor *t, const ckpt_pie
     int status = DCP_OK;
     for (uint64_t i = 0, a, b; i < copy.runs && !status; i++) {
         box_copy_run(&copy, i, &a, &b);
-        status = read_run(ckpt, p, a, copy.run_bytes, data + b, err);
+        status = checkpoint_bytes(ckpt, p, a, copy.run_bytes, data + b, err);
     }
     return status;
 }

@@ -107,11 +107,6 @@ static int look_for_step(dcp_comm *comm, sight *s, dcp_error *err) {
     return status;
 }
 
-static uint64_t newest_below(const dcp_step *steps, size_t n, uint64_t limit) {
-    while (n > 0 && (steps[n - 1].kind != DCP_STEP_COMPLETE || steps[n - 1].step >= limit)) n--;
-    return n > 0 ? steps[n - 1].step + 1 : 0; /* 0: none */
-}
-
 static int name_step(const char *dir, uint64_t step, char *folder, dcp_error *err) {
     char name[64];
     store_step_name(name, "", step);
@@ -126,7 +121,7 @@ static int try_steps(dcp_comm *comm, const char *dir, const dcp_step *steps, siz
                      dcp_error *err) {
     dcp_error newest = {0}, why;
     for (uint64_t limit = UINT64_MAX;;) {
-        uint64_t next = newest_below(steps, n, limit);
+        uint64_t next = store_newest_below(steps, n, limit);
         int status = comm_allreduce(comm, &next, 1, DCP_REDUCE_MAX, err);
         if (status) return status;
         if (!next && newest.status)

@@ -75,21 +75,13 @@ free_all:
     return status;
 }
 
-/* One more than the newest complete step below `limit`; 0: none. */
-static uint64_t newest_below(const dcp_step *steps, size_t n, uint64_t limit) {
-    for (; n > 0; n--)
-        if (steps[n - 1].kind == DCP_STEP_COMPLETE && steps[n - 1].step < limit)
-            return steps[n - 1].step + 1;
-    return 0;
-}
-
 /* What some node lacks can't be the answer: the lowest of the nodes' newest steps is tried next. */
 int nodes_newest_step(dcp_store *store, const dcp_step *steps, size_t n, uint64_t *step, int *found,
                       dcp_error *err) {
     for (uint64_t limit = *step;;) {
         uint64_t least[2] = {UINT64_MAX, UINT64_MAX};
         if (store_leads(store) || store->nodes == 1) {
-            least[0] = newest_below(steps, n, limit);
+            least[0] = store_newest_below(steps, n, limit);
             least[1] = ~least[0];
         }
         int status = DCP_OK;

@@ -102,8 +102,7 @@ static int restore_step(restoration *r, dcp_error *err) {
 /* One more than the newest complete step below `limit` that any node has; 0: none. */
 static int next_step(const restoration *r, const dcp_step *steps, size_t n, uint64_t limit,
                      uint64_t *next, dcp_error *err) {
-    while (n > 0 && (steps[n - 1].kind != DCP_STEP_COMPLETE || steps[n - 1].step >= limit)) n--;
-    *next = n > 0 ? steps[n - 1].step + 1 : 0;
+    *next = store_newest_below(steps, n, limit);
     return comm_allreduce(r->store->comm, next, 1, DCP_REDUCE_MAX, err);
 }
 

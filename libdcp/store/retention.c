@@ -8,6 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "comm/comm.h"
 #include "core/fail.h"
 #include "store/folder.h"
 #include "store/nodes.h"
@@ -36,11 +37,30 @@ static int find_oldest_kept(dcp_store *store, const dcp_step *steps, size_t n, u
     return status;
 }
 
+void store_pin(dcp_store *store, uint64_t step) {
+    if (store->n_pins < STORE_PINS) store->pins[store->n_pins++] = step;
+}
+
+void store_unpin(dcp_store *store, uint64_t step) {
+    for (size_t i = 0; i < store->n_pins; i++)
+        if (store->pins[i] == step) {
+            store->pins[i] = store->pins[--store->n_pins];
+            return;
+        }
+}
+
+static int is_pinned(const dcp_store *store, uint64_t step) {
+    for (size_t i = 0; i < store->n_pins; i++)
+        if (store->pins[i] == step) return 1;
+    return 0;
+}
+
 /* Has had its time. An abandoned step is older than a complete one of the same number. */
 static int is_outlived(const dcp_store *store, const dcp_step *step, uint64_t oldest) {
     if (step->kind == DCP_STEP_PARTIAL) return 0;
     if (step->kind == DCP_STEP_ABANDONED) return step->step <= oldest;
     if (store->has_intact && step->step == store->newest_intact) return 0;
+    if (is_pinned(store, step->step)) return 0;
     return step->step < oldest;
 }
 
@@ -79,5 +99,17 @@ int store_abandon(dcp_store *store, dcp_error *err) {
                       steps[i].name, name);
     }
     free(steps);
+    return status;
+}
+
+int store_set_aside(dcp_store *store, dcp_error *err) {
+    int status = DCP_OK;
+    if (store_leads(store) && store->abandon_pending) {
+        status = store_abandon(store, err);
+        if (status == DCP_OK && folder_sync(store->dir_fd) != 0)
+            status = store_fail_errno(store, "cannot sync", ".", err);
+    }
+    status = comm_agree(store->comm, status, err);
+    if (status == DCP_OK) store->abandon_pending = 0;
     return status;
 }

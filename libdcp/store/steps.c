@@ -102,6 +102,11 @@ int dcp_steps_list(const char *dir, dcp_step **out, size_t *n_out, dcp_error *er
     return DCP_OK;
 }
 
+uint64_t store_newest_below(const dcp_step *steps, size_t n, uint64_t limit) {
+    while (n > 0 && (steps[n - 1].kind != DCP_STEP_COMPLETE || steps[n - 1].step >= limit)) n--;
+    return n > 0 ? steps[n - 1].step + 1 : 0;
+}
+
 int store_newest(const char *dir, char *path, uint64_t *step, dcp_error *err) {
     dcp_step *steps;
     size_t n;

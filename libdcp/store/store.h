@@ -4,6 +4,8 @@
 
 #include "dcp/store.h"
 
+#define STORE_PINS 8
+
 struct save_layout;  /* libdcp/save: the layout of the last file, kept for the next */
 struct save_history; /* and what it held */
 
@@ -19,6 +21,8 @@ struct dcp_store {
     int abandon_pending;
     uint64_t newest_intact; /* the one loaded or saved last */
     int has_intact;
+    uint64_t pins[STORE_PINS]; /* steps that `keep` leaves */
+    size_t n_pins;
     struct dcp_saving *saving;                 /* in flight; NULL: none */
     void (*settle)(struct dcp_saving *saving); /* waits for it, and takes it off the store */
     dcp_comm *twin; /* the communicator of the thread that saves; NULL until it is needed */
@@ -55,6 +59,16 @@ void store_rollback(dcp_store *store, uint64_t step);
  */
 int store_rebuild_step(dcp_store *store, uint64_t step, int every_byte, int *rebuilt,
                        dcp_error *err);
+
+/* Collective: sets the steps after store->continue_from aside now, not at the next publication. */
+int store_set_aside(dcp_store *store, dcp_error *err);
+
+/* While a step is pinned, `keep` leaves it. Only while no save of the store is in flight. */
+void store_pin(dcp_store *store, uint64_t step);
+void store_unpin(dcp_store *store, uint64_t step);
+
+/* One more than the newest complete step below `limit`, of steps in ascending order; 0: none. */
+uint64_t store_newest_below(const dcp_step *steps, size_t n, uint64_t limit);
 
 /* "step-00000120" with the given prefix ("", ".tmp-", ".abandoned-") into name[64]. */
 void store_step_name(char *name, const char *prefix, uint64_t step);

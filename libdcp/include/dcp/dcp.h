@@ -3,7 +3,8 @@
  *
  * A run's state is a set of named global tensors (dcp/state.h) of which each rank holds boxes. A
  * store (dcp/store.h) is a directory of steps; dcp_save (dcp/save.h) adds one; dcp_checkpoint_open
- * and dcp_load (dcp/checkpoint.h) read one on any number of ranks.
+ * and dcp_load (dcp/checkpoint.h) read one on any number of ranks. dcp/tiers.h does both with a
+ * list of stores, from fast to safe.
  *
  * Conventions. Functions return a status of dcp/error.h (DCP_OK is 0) and set outputs only on
  * success. A NULL where an object or an output is needed is DCP_ERR_ARG; functions without a status
@@ -22,5 +23,6 @@
 #include "dcp/state.h"
 #include "dcp/store.h"
 #include "dcp/tensor.h"
+#include "dcp/tiers.h"
 
 #endif

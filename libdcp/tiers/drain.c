@@ -1,0 +1,161 @@
+/* Filling one store from another's files. Each rank reads back the boxes of the shard that it wrote
+ * itself, or of those that fall to it, block by block against their checksums, and a save of them
+ * goes into the other store, all in a thread over that store's communicator. The step that is read
+ * is pinned, so that `keep` leaves it. */
+#include <limits.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "core/fail.h"
+#include "load/checkpoint.h"
+#include "plan/plan.h"
+#include "tiers/tiers.h"
+
+/* A box of this rank as bytes of one dataset. */
+typedef struct source {
+    dcp_checkpoint *ckpt;
+    const ckpt_piece *piece;
+    uint64_t first; /* of the box, in the dataset */
+} source;
+
+static int read_source(void *ctx, uint64_t offset, uint64_t bytes, void *out, dcp_error *err) {
+    const source *s = ctx;
+    return checkpoint_bytes(s->ckpt, s->piece, s->first + offset, bytes, out, err);
+}
+
+/* The box of the dataset that this rank passes on: all of it, or of a whole tensor in one file that
+ * all ranks see, some rows. */
+static int share_of(const dcp_checkpoint *ckpt, const ckpt_tensor *t, const ckpt_piece *p,
+                    dcp_box *box, source *out) {
+    *out = (source){.ckpt = (dcp_checkpoint *)ckpt, .piece = p};
+    if (ckpt->layout == DCP_LAYOUT_SHARDED) {
+        *box = p->row->box;
+        return p->row->bytes && p->file->reader == ckpt->comm->rank;
+    }
+    *box = dcp_box_chunk(&t->tensor, ckpt->comm->rank, ckpt->comm->size);
+    if (t->tensor.ndim && t->tensor.shape[0])
+        out->first = box->start[0] * (t->bytes / t->tensor.shape[0]);
+    return t->bytes != 0;
+}
+
+static int add_tensor(const dcp_checkpoint *ckpt, const ckpt_tensor *t, dcp_state *state,
+                      source **next, dcp_error *err) {
+    const dcp_box nothing = {{0}, {0}};
+    int status = dcp_state_add(state, &t->tensor, &nothing, NULL, err);
+    for (size_t k = 0; k < t->n_pieces && !status; k++) {
+        dcp_box box;
+        if (!share_of(ckpt, t, &ckpt->pieces[t->first_piece + k], &box, *next)) continue;
+        status = dcp_state_add_source(state, &t->tensor, &box, read_source, *next, -1, err);
+        ++*next;
+    }
+    return status;
+}
+
+static int make_state(const dcp_checkpoint *ckpt, dcp_state **state, source **sources,
+                      dcp_error *err) {
+    size_t n = 0;
+    for (size_t i = 0; i < ckpt->n_tensors; i++) n += ckpt->tensors[i].n_pieces;
+    source *next = *sources = calloc(n + 1, sizeof **sources);
+    if (!next) return core_fail_memory(err, n * sizeof *next);
+    int status = dcp_state_create(state, err);
+    for (size_t i = 0; i < ckpt->n_tensors && !status; i++)
+        status = add_tensor(ckpt, &ckpt->tensors[i], *state, &next, err);
+    return status;
+}
+
+static int fill(drain *d, dcp_error *err) {
+    dcp_checkpoint *ckpt = NULL;
+    dcp_state *state = NULL;
+    source *sources = NULL;
+    int status = dcp_checkpoint_open_private(d->comm, d->path, &ckpt, err);
+    if (status) return status;
+    status = comm_agree(d->comm, make_state(ckpt, &state, &sources, err), err);
+    if (!status)
+        status = dcp_save(d->to, d->step, state, dcp_checkpoint_json(ckpt), &d->options, NULL, err);
+    dcp_state_destroy(state);
+    free(sources);
+    dcp_checkpoint_close(ckpt);
+    return status;
+}
+
+static void *run(void *ctx) {
+    drain *d = ctx;
+    d->status = fill(d, &d->error);
+    pthread_mutex_lock(&d->lock);
+    d->done = 1;
+    pthread_mutex_unlock(&d->lock);
+    return NULL;
+}
+
+static void destroy(drain *d) {
+    if (!d) return;
+    pthread_mutex_destroy(&d->lock);
+    free(d->path);
+    free(d->about);
+    free(d);
+}
+
+static int make(const dcp_tiers *tiers, const tier *to, const tier *from, drain **out,
+                dcp_error *err) {
+    char name[64], path[PATH_MAX];
+    const char *about = tiers->given.about_json;
+    drain *d = *out = calloc(1, sizeof *d);
+    if (!d) return core_fail_memory(err, sizeof *d);
+    pthread_mutex_init(&d->lock, NULL);
+    store_step_name(name, "", from->step);
+    if (snprintf(path, sizeof path, "%s/%s", from->store->dir, name) >= (int)sizeof path)
+        return core_fail(err, DCP_ERR_ARG, "the path is too long: %s", from->store->dir);
+    d->path = strdup(path);
+    d->about = about ? strdup(about) : NULL;
+    if (!d->path || (about && !d->about)) return core_fail_memory(err, sizeof path);
+    d->comm = to->comm ? to->comm : tiers->comm;
+    d->to = to->store;
+    d->from = from->store;
+    d->step = from->step;
+    d->options =
+        (dcp_save_options){.layout = to->given.is_private ? DCP_LAYOUT_SHARDED : to->given.layout,
+                           .engine = tiers->given.engine,
+                           .about_json = d->about};
+    return DCP_OK;
+}
+
+void drain_start(const dcp_tiers *tiers, tier *to, tier *from) {
+    drain *d = NULL;
+    dcp_error err;
+    int status = comm_agree(tiers->comm, make(tiers, to, from, &d, &err), &err);
+    if (status) {
+        destroy(d);
+        tier_note(to, from->step, status);
+        tier_warn(tiers, to, from->step, &err);
+        return;
+    }
+    to->drain = d;
+    store_pin(d->from, d->step);
+    /* HDF5 and MPI-IO are called where the caller calls them: see save/async.c */
+    int may_have_thread = to->comm && plan_engine(d->options.engine, d->to->dir) != DCP_ENGINE_MPIO;
+    d->has_thread = may_have_thread && pthread_create(&d->thread, NULL, run, d) == 0;
+    if (d->has_thread)
+        pthread_setname_np(d->thread, "dcp-fill");
+    else
+        run(d);
+}
+
+int drain_is_done(tier *t) {
+    if (!t->drain) return 1;
+    pthread_mutex_lock(&t->drain->lock);
+    int done = t->drain->done;
+    pthread_mutex_unlock(&t->drain->lock);
+    return done;
+}
+
+void drain_finish(const dcp_tiers *tiers, tier *t) {
+    drain *d = t->drain;
+    if (!d) return;
+    if (d->has_thread) pthread_join(d->thread, NULL);
+    t->drain = NULL;
+    store_unpin(d->from, d->step);
+    tier_note(t, d->step, d->status);
+    if (d->status) tier_warn(tiers, t, d->step, &d->error);
+    destroy(d);
+}

@@ -1,0 +1,193 @@
+/* What to load. Every store's steps are candidates, newest first; each is tried until one loads. */
+#include <limits.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "core/fail.h"
+#include "tiers/tiers.h"
+
+typedef struct candidates {
+    dcp_tiers_step *list;
+    size_t n;
+} candidates;
+
+static int append(candidates *c, uint64_t step, size_t of, dcp_error *err) {
+    dcp_tiers_step *grown = realloc(c->list, (c->n + 1) * sizeof *grown);
+    if (!grown) return core_fail_memory(err, (c->n + 1) * sizeof *grown);
+    c->list = grown;
+    grown[c->n++] = (dcp_tiers_step){step, of};
+    return DCP_OK;
+}
+
+/* Of a shared store rank 0's view counts, of a private one everybody's. */
+static int list_tier(dcp_comm *comm, const dcp_tier *given, dcp_step **steps, size_t *n,
+                     dcp_error *err) {
+    char *path = NULL;
+    int status = tiers_path(given, comm->rank, &path, err);
+    if (!status && (given->is_private || comm->rank == 0))
+        status = dcp_steps_list(path, steps, n, err);
+    free(path);
+    return status;
+}
+
+static int add_tier(dcp_comm *comm, const dcp_tier *given, size_t of, candidates *c,
+                    dcp_error *err) {
+    dcp_step *steps = NULL;
+    size_t n = 0;
+    int status = comm_agree(comm, list_tier(comm, given, &steps, &n, err), err), local = DCP_OK;
+    for (uint64_t limit = UINT64_MAX; !status;) {
+        uint64_t next = store_newest_below(steps, n, limit);
+        status = comm_allreduce(comm, &next, 1, DCP_REDUCE_MAX, err);
+        if (status || !next) break;
+        limit = next - 1;
+        if (!local) local = append(c, limit, of, err);
+    }
+    free(steps);
+    return status ? status : comm_agree(comm, local, err);
+}
+
+static int newest_first(const void *a, const void *b) {
+    const dcp_tiers_step *x = a, *y = b;
+    if (x->step != y->step) return x->step > y->step ? -1 : 1;
+    return (x->tier > y->tier) - (x->tier < y->tier);
+}
+
+int dcp_tiers_steps(dcp_comm *comm, const dcp_tier *list, size_t n, dcp_tiers_step **out,
+                    size_t *n_out, dcp_error *err) {
+    candidates c = {0};
+    if (!comm || !list || !out || !n_out)
+        return core_fail(err, DCP_ERR_ARG, "dcp_tiers_steps: comm, list, out or n_out is NULL");
+    int status = DCP_OK;
+    for (size_t i = 0; i < n && !status; i++) status = add_tier(comm, &list[i], i, &c, err);
+    if (status) {
+        free(c.list);
+        return status;
+    }
+    if (c.n) qsort(c.list, c.n, sizeof *c.list, newest_first);
+    *out = c.list;
+    *n_out = c.n;
+    return DCP_OK;
+}
+
+static int name_folder(const dcp_tier *given, int rank, uint64_t step, char *folder,
+                       dcp_error *err) {
+    char name[64], *path = NULL;
+    store_step_name(name, "", step);
+    int status = tiers_path(given, rank, &path, err);
+    if (!status && snprintf(folder, PATH_MAX, "%s/%s", path, name) >= PATH_MAX)
+        status = core_fail(err, DCP_ERR_ARG, "the path is too long: %.80s...", path);
+    free(path);
+    return status;
+}
+
+int dcp_tiers_open_step(dcp_comm *comm, const dcp_tier *list, const dcp_tiers_step *which,
+                        dcp_checkpoint **out, dcp_error *err) {
+    char folder[PATH_MAX];
+    if (!comm || !list || !which)
+        return core_fail(err, DCP_ERR_ARG, "dcp_tiers_open_step: comm, list or which is NULL");
+    const dcp_tier *given = &list[which->tier];
+    int status = comm_agree(comm, name_folder(given, comm->rank, which->step, folder, err), err);
+    if (status) return status;
+    return (given->is_private ? dcp_checkpoint_open_private : dcp_checkpoint_open)(comm, folder,
+                                                                                   out, err);
+}
+
+typedef struct loading {
+    dcp_tiers *tiers;
+    dcp_tier list[DCP_MAX_TIERS];
+    dcp_tiers_load_fn load;
+    void *ctx;
+    int rebuilt; /* files of the step being tried */
+} loading;
+
+/* A step that was listed and has lost its files is as damaged as one that lost a byte. */
+static int is_damage(int status) {
+    return status == DCP_ERR_CORRUPT || status == DCP_ERR_NOT_FOUND;
+}
+
+static int open_and_load(loading *l, const dcp_tiers_step *which, dcp_error *err) {
+    dcp_checkpoint *ckpt = NULL;
+    int status = dcp_tiers_open_step(l->tiers->comm, l->list, which, &ckpt, err);
+    if (status) return status;
+    status = l->load(l->ctx, ckpt, err);
+    dcp_checkpoint_close(ckpt);
+    return status;
+}
+
+/* Redundancy makes good what is missing, and with every_byte what is damaged. */
+static int rebuild(loading *l, const dcp_tiers_step *which, int every_byte, dcp_error *err) {
+    int files = 0;
+    int status =
+        store_rebuild_step(l->tiers->list[which->tier].store, which->step, every_byte, &files, err);
+    l->rebuilt += files;
+    return status;
+}
+
+/* Damage is tried to be rebuilt, once: what then still doesn't load is passed over. */
+static int try_step(loading *l, const dcp_tiers_step *which, dcp_error *err) {
+    const tier *t = &l->tiers->list[which->tier];
+    dcp_error why;
+    l->rebuilt = 0;
+    int status = open_and_load(l, which, err);
+    if (!is_damage(status) || !t->given.is_private) return status;
+    int rebuilt = rebuild(l, which, 1, &why);
+    if (!rebuilt && l->rebuilt) return open_and_load(l, which, err);
+    if (!rebuilt || !t->store->groups) return status; /* the damage itself says more */
+    if (err) *err = why;
+    return rebuilt;
+}
+
+static const char *place(const loading *l, const dcp_tiers_step *which) {
+    return l->tiers->list[which->tier].store->dir;
+}
+
+/* The steps of `step` that were not found damaged are there. */
+static int note_loaded(loading *l, const candidates *c, size_t at, dcp_error *err) {
+    const dcp_tiers_step *which = &c->list[at];
+    for (size_t i = at; i < c->n && c->list[i].step == which->step; i++)
+        tier_note(&l->tiers->list[c->list[i].tier], which->step, DCP_OK);
+    if (l->rebuilt)
+        tiers_log(l->tiers, DCP_LOG_INFO,
+                  "step %llu is loaded from %s, after %d of its files were rebuilt",
+                  (unsigned long long)which->step, place(l, which), l->rebuilt);
+    else
+        tiers_log(l->tiers, DCP_LOG_INFO, "step %llu is loaded from %s",
+                  (unsigned long long)which->step, place(l, which));
+    return dcp_store_mark_intact(l->tiers->list[which->tier].store, which->step, err);
+}
+
+static int try_all(loading *l, const candidates *c, uint64_t *step, dcp_error *err) {
+    dcp_error why = {0};
+    for (size_t i = 0; i < c->n; i++) {
+        const dcp_tiers_step *which = &c->list[i], *next = which + 1;
+        int status = try_step(l, which, &why);
+        if (!status && step) *step = which->step;
+        if (!status) return note_loaded(l, c, i, err);
+        if (!is_damage(status)) {
+            if (err) *err = why;
+            return status;
+        }
+        if (i + 1 < c->n)
+            tiers_log(l->tiers, DCP_LOG_WARNING,
+                      "step %llu is damaged (%s): falling back to step %llu in %s",
+                      (unsigned long long)which->step, why.message, (unsigned long long)next->step,
+                      place(l, next));
+    }
+    if (!c->n) return core_fail(err, DCP_ERR_NOT_FOUND, "the stores hold no step");
+    return core_fail(err, DCP_ERR_CORRUPT, "none of the %zu steps is intact (the oldest: %s)", c->n,
+                     why.message);
+}
+
+int dcp_tiers_load(dcp_tiers *tiers, dcp_tiers_load_fn load, void *ctx, uint64_t *step,
+                   dcp_error *err) {
+    candidates c = {0};
+    if (!tiers || !load)
+        return core_fail(err, DCP_ERR_ARG, "dcp_tiers_load: tiers or load is NULL");
+    loading l = {.tiers = tiers, .load = load, .ctx = ctx};
+    for (size_t i = 0; i < tiers->n; i++) l.list[i] = tiers->list[i].given;
+    int status = dcp_tiers_steps(tiers->comm, l.list, tiers->n, &c.list, &c.n, err);
+    if (!status) status = try_all(&l, &c, step, err);
+    free(c.list);
+    return status;
+}

@@ -1,0 +1,195 @@
+/* Which store gets a save, and when the others are filled. Ranks decide alike: from what they all
+ * know, or by one all-reduce over who is still busy. Stores are filled from the save in flight once
+ * it has been waited for, so a store's own object is changed by the caller's thread only while no
+ * save of it is under way. */
+#include <stdlib.h>
+#include <string.h>
+
+#include "core/fail.h"
+#include "tiers/tiers.h"
+
+static int is_due(const tier *t, uint64_t step) {
+    if ((t->has_step && t->step == step) || (t->drain && t->drain->step == step)) return 0;
+    return t->owed || (t->given.every && step % t->given.every == 0);
+}
+
+int dcp_tiers_is_due(const dcp_tiers *tiers, uint64_t step) {
+    int due = 0;
+    for (size_t i = 0; i < tiers->n; i++) due |= is_due(&tiers->list[i], step);
+    return due;
+}
+
+int dcp_tiers_last_has(const dcp_tiers *tiers, uint64_t step) {
+    const tier *last = &tiers->list[tiers->n - 1];
+    return last->has_step && last->step == step;
+}
+
+void dcp_tiers_fence(dcp_tiers *tiers) {
+    if (tiers) dcp_save_fence(tiers->flight);
+}
+
+int dcp_tiers_is_done(dcp_tiers *tiers) {
+    return !tiers->flight || dcp_save_is_done(tiers->flight);
+}
+
+int dcp_tiers_wait(dcp_tiers *tiers, dcp_report *report, dcp_error *err) {
+    if (!tiers) return core_fail(err, DCP_ERR_ARG, "dcp_tiers_wait: tiers is NULL");
+    if (!tiers->flight) return DCP_OK;
+    int status = dcp_save_wait(tiers->flight, report, err);
+    tiers->flight = NULL;
+    tier_note(tiers->flight_tier, tiers->flight_step, status);
+    for (size_t i = 0; i < tiers->n; i++) {
+        tier *t = &tiers->list[i];
+        if (!t->waiting) continue;
+        t->waiting = 0;
+        if (status)
+            t->owed = 1;
+        else
+            drain_start(tiers, t, tiers->flight_tier);
+    }
+    return status;
+}
+
+/* Ends the save in flight, for a caller who asks for another one. */
+static int settle(dcp_tiers *tiers, dcp_error *err) {
+    dcp_error why;
+    if (!tiers->flight) return DCP_OK;
+    int status = dcp_tiers_wait(tiers, NULL, &why);
+    if (status) tier_warn(tiers, tiers->flight_tier, tiers->flight_step, &why);
+    if (status == DCP_ERR_COMM && err) *err = why;
+    return status == DCP_ERR_COMM ? status : DCP_OK;
+}
+
+/* busy[i]: any rank is still filling store i. */
+static int find_busy(dcp_tiers *tiers, uint64_t *busy, dcp_error *err) {
+    int any = 0;
+    for (size_t i = 0; i < tiers->n; i++) {
+        any |= tiers->list[i].drain != NULL;
+        busy[i] = !drain_is_done(&tiers->list[i]);
+    }
+    return any ? comm_allreduce(tiers->comm, busy, tiers->n, DCP_REDUCE_MAX, err) : DCP_OK;
+}
+
+static int refuse(dcp_tiers *tiers, dcp_error *err) {
+    uint64_t busy = !dcp_tiers_is_done(tiers);
+    int status = comm_allreduce(tiers->comm, &busy, 1, DCP_REDUCE_MAX, err);
+    if (status || !busy) return status;
+    return core_fail(err, DCP_ERR_BUSY,
+                     "a save is in flight: wait for it, or let this one wait (when_busy)");
+}
+
+/* Steps that a run which went back has left behind must not pass for its newest ones in any store,
+ * so they go aside in all of them first. A single store does it at its publication. */
+static int set_aside(dcp_tiers *tiers, dcp_error *err) {
+    int status = DCP_OK;
+    for (size_t i = 0; i < tiers->n && tiers->n > 1 && !tiers->set_aside && !status; i++)
+        if (!tiers->list[i].drain) status = store_set_aside(tiers->list[i].store, err);
+    if (!status) tiers->set_aside = 1;
+    return status;
+}
+
+/* Whether the store is due, and what was being written to it has ended; `busy`: it has not. */
+static int takes_part(dcp_tiers *tiers, tier *t, uint64_t step, int busy, dcp_busy when_busy) {
+    if (!busy) drain_finish(tiers, t);
+    if (!is_due(t, step) || (busy && when_busy == DCP_BUSY_REFUSE)) return 0;
+    drain_finish(tiers, t);
+    return is_due(t, step);
+}
+
+/* Keeps what the save was given, for those that are filled from it. */
+static int keep_options(dcp_tiers *tiers, const dcp_save_options *options, dcp_error *err) {
+    char *about = options->about_json ? strdup(options->about_json) : NULL;
+    int status = DCP_OK;
+    if (options->about_json && !about) status = core_fail_memory(err, strlen(options->about_json));
+    free((char *)tiers->given.about_json);
+    tiers->given = *options;
+    tiers->given.about_json = about;
+    return comm_agree(tiers->comm, status, err);
+}
+
+static dcp_save_options options_of(const tier *t, const dcp_save_options *given) {
+    dcp_save_options own = *given;
+    own.layout = t->given.is_private ? DCP_LAYOUT_SHARDED : t->given.layout;
+    own.shards = 0;
+    own.when_busy = DCP_BUSY_WAIT;
+    return own;
+}
+
+/* Of the waiting ones the fastest that did not fail last time; it waits no more. */
+static tier *take_first(dcp_tiers *tiers) {
+    tier *first = NULL;
+    for (size_t i = 0; i < tiers->n; i++) {
+        tier *t = &tiers->list[i];
+        if (t->waiting && (!first || (first->failed && !t->failed))) first = t;
+    }
+    if (first) first->waiting = 0;
+    return first;
+}
+
+/* Collective: everything that comes before the save itself. *first: the tier that gets it, NULL
+ * where none does; others that are due are waiting for it. */
+static int take_turn(dcp_tiers *tiers, uint64_t step, dcp_busy when_busy, tier **first,
+                     dcp_error *err) {
+    uint64_t busy[DCP_MAX_TIERS];
+    int status = tiers->flight && when_busy == DCP_BUSY_REFUSE ? refuse(tiers, err) : DCP_OK;
+    if (!status) status = settle(tiers, err);
+    if (!status) status = set_aside(tiers, err);
+    if (!status) status = find_busy(tiers, busy, err);
+    for (size_t i = 0; i < tiers->n && !status; i++) {
+        tier *t = &tiers->list[i];
+        t->waiting = takes_part(tiers, t, step, busy[i] != 0, when_busy);
+    }
+    if (!status) *first = take_first(tiers);
+    return status;
+}
+
+int dcp_tiers_save_async(dcp_tiers *tiers, uint64_t step, const dcp_state *state, const char *json,
+                         const dcp_save_options *options, dcp_error *err) {
+    static const dcp_save_options defaults;
+    if (!tiers) return core_fail(err, DCP_ERR_ARG, "dcp_tiers_save_async: tiers is NULL");
+    if (!options) options = &defaults;
+    tier *first = NULL;
+    int status = take_turn(tiers, step, options->when_busy, &first, err);
+    if (status || !first) return status;
+    status = keep_options(tiers, options, err);
+    const dcp_save_options own = options_of(first, options);
+    tiers->flight_tier = first;
+    tiers->flight_step = step;
+    if (!status)
+        status = dcp_save_async(first->store, step, state, json, &own, &tiers->flight, err);
+    for (size_t i = 0; i < tiers->n && status; i++) tiers->list[i].waiting = 0;
+    return status;
+}
+
+int dcp_tiers_save(dcp_tiers *tiers, uint64_t step, const dcp_state *state, const char *json,
+                   const dcp_save_options *options, int also_last, dcp_report *report,
+                   dcp_error *err) {
+    static const dcp_save_options defaults;
+    if (!tiers) return core_fail(err, DCP_ERR_ARG, "dcp_tiers_save: tiers is NULL");
+    if (!options) options = &defaults;
+    dcp_error why;
+    const tier *last = &tiers->list[tiers->n - 1], *failed = NULL;
+    int saved = 0, status = settle(tiers, err), failure = DCP_OK;
+    for (size_t i = 0; i < tiers->n; i++) drain_finish(tiers, &tiers->list[i]);
+    if (!status) status = set_aside(tiers, err);
+    for (size_t i = 0; i < tiers->n && !status; i++) {
+        tier *t = &tiers->list[i];
+        int has = t->has_step && t->step == step;
+        if (has || !(is_due(t, step) || (also_last && t == last))) continue;
+        if (failed) tier_warn(tiers, failed, step, &why);
+        failed = NULL;
+        const dcp_save_options own = options_of(t, options);
+        int outcome = dcp_save(t->store, step, state, json, &own, report, &why);
+        tier_note(t, step, outcome);
+        saved += !outcome;
+        if (outcome) failed = t, failure = outcome;
+        if (outcome == DCP_ERR_COMM) break;
+    }
+    if (!failed) return status;
+    if (failure != DCP_ERR_COMM && saved && !(also_last && failed == last)) {
+        tier_warn(tiers, failed, step, &why);
+        return DCP_OK;
+    }
+    if (err) *err = why;
+    return failure;
+}
