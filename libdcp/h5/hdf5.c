@@ -1,9 +1,9 @@
 /* One lock for all of the library's calls of HDF5. */
 #include "h5/hdf5.h"
 
+#include <errno.h>
 #include <pthread.h>
 #include <stdio.h>
-#include <string.h>
 
 #include "core/fail.h"
 
@@ -13,6 +13,7 @@ void h5_enter(h5_turn *turn) {
     pthread_mutex_lock(&lock);
     H5Eget_auto2(H5E_DEFAULT, &turn->print, &turn->print_data);
     H5Eset_auto2(H5E_DEFAULT, NULL, NULL);
+    errno = 0;
 }
 
 void h5_leave(const h5_turn *turn) {
@@ -27,7 +28,12 @@ static herr_t first_error(unsigned depth, const H5E_error2_t *e, void *text) {
 
 int h5_fail(dcp_error *err, const char *what, const char *path) {
     char text[256] = "no detail";
+    int full = errno == ENOSPC || errno == EDQUOT; /* which MPI-IO calls an I/O error */
     H5Ewalk2(H5E_DEFAULT, H5E_WALK_UPWARD, first_error, text);
-    int status = strcasestr(text, "no space") ? DCP_ERR_NO_SPACE : DCP_ERR_IO;
-    return core_fail(err, status, "HDF5 can't %s %s: %s", what, path, text);
+    if (full)
+        return core_fail(err, DCP_ERR_NO_SPACE,
+                         "HDF5 can't %s %s: no space left on device; free space there or "
+                         "choose another folder (%s)",
+                         what, path, text);
+    return core_fail(err, DCP_ERR_IO, "HDF5 can't %s %s: %s", what, path, text);
 }

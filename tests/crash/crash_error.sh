@@ -3,9 +3,9 @@
 # is left behind, the old step loads, and the next save works. What is not needed may fail.
 . "$(dirname "$0")/crash_lib.sh"
 
-fail_at() { # RANK CALL ERROR N TEXT [LAYOUT]
+fail_at() { # RANK CALL ERROR N TEXT [WORD]; with $below: of its calls on that file
     fresh
-    injected "$1" -e "trace=$2" -e "inject=$2:error=$3:when=$4" -- save "$store" 2 ${6:-}
+    injected "$1" ${below:+-P "$below"} -e "trace=$2" -e "inject=$2:error=$3:when=$4" -- save "$store" 2 ${6:-}
     was_injected "$*"
     [ $status -eq 3 ] || fail "$*: exit $status"
     says "$5"
@@ -35,6 +35,14 @@ fail_at 0 renameat EIO 1 "status -7: rank 0: cannot rename"
 fail_at 0 fsync EIO 4 "status -7: rank 0: cannot sync"
 fail_at 1 fallocate ENOSPC 1 "status -6: rank 1: reserve space for .*shard-00001-of-00002" sharded
 fail_at 1 fsync EIO 1 "status -7: rank 1: sync .*shard-00001-of-00002" sharded
+
+# engine mpio: HDF5 says success when it flushes and closes a file whose data was lost
+below=$tmp/state.h5
+fail_at 1 pwrite64 EIO 1 "status -7: rank 1: HDF5 can't write .*state.h5" mpio
+fail_at 1 pwrite64 ENOSPC 3 "status -6: rank 1: HDF5 can't write .*state.h5" mpio
+fail_at 0 pwrite64 ENOSPC 1 "status -6: rank 0: write .*state.h5" mpio
+fail_at 1 openat EMFILE 2+ "status -7: rank 1: HDF5 can't open .*state.h5" mpio
+below=
 
 # Later calls of io_uring_enter send requests or only wait, which may be done again.
 for n in 2 5 7; do

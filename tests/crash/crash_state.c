@@ -6,6 +6,7 @@
  *                                       step after it and checks that
  * WORDS, in any order:
  *   sharded   the layout
+ *   mpio      the engine
  *   async     beside the caller, whose memory changes after the fence
  *   new       other content for that step; check prints "STEP new" then
  *   replace, keep=N, back=N   options of the store, and dcp_store_continue_from
@@ -192,6 +193,7 @@ static int run(const scratch *s, int argc, char **argv) {
     for (int i = 4; i < argc; i++) {
         const char *word = argv[i];
         if (!strcmp(word, "sharded")) w.how.layout = DCP_LAYOUT_SHARDED;
+        if (!strcmp(word, "mpio")) w.how.engine = DCP_ENGINE_MPIO;
         if (!strcmp(word, "async")) w.async = 1;
         if (!strcmp(word, "again")) w.again = 1;
         if (!strcmp(word, "new")) w.salt = w.step + NEW;
