@@ -61,10 +61,12 @@ static dcp_state *make_state(const scratch *s, const char *what, unsigned char *
     return state;
 }
 
-static void check(const scratch *s, const char *what, unsigned char *data, dcp_layout layout) {
+static void check(const scratch *s, const char *what, unsigned char *data, dcp_layout layout,
+                  dcp_engine engine) {
     char dir[PATH_MAX];
     dcp_checkpoint *ckpt = NULL;
-    dcp_save_options options = {.layout = layout};
+    dcp_save_options options = {.layout = layout, .engine = engine};
+    dcp_load_options how = {.engine = engine};
     dcp_state *state = make_state(s, what, data);
     dcp_store *store = scratch_store(s, s->comm, "store");
     long before = reset_peak();
@@ -77,7 +79,7 @@ static void check(const scratch *s, const char *what, unsigned char *data, dcp_l
     snprintf(dir, sizeof dir, "%s/store", s->root);
     before = reset_peak();
     SUCCEEDS(dcp_checkpoint_open(s->comm, dir, &ckpt, err));
-    SUCCEEDS(dcp_load(ckpt, state, NULL, err));
+    SUCCEEDS(dcp_load_with(ckpt, state, &how, NULL, err));
     check_growth(what, before, LIMIT_KIB);
     dcp_checkpoint_close(ckpt);
     dcp_state_destroy(state);
@@ -110,11 +112,13 @@ int main(int argc, char **argv) {
     unsigned char *data = malloc(bytes);
     CHECK(data);
     memset(data, s.rank + 1, bytes);
-    check(&s, "rows", data, DCP_LAYOUT_GLOBAL);
+    check(&s, "rows", data, DCP_LAYOUT_GLOBAL, DCP_ENGINE_DIRECT);
     check_cast(&s, data);
-    check(&s, "columns", data, DCP_LAYOUT_GLOBAL);
-    check(&s, "small", data, DCP_LAYOUT_GLOBAL);
-    check(&s, "rows", data, DCP_LAYOUT_SHARDED);
+    check(&s, "columns", data, DCP_LAYOUT_GLOBAL, DCP_ENGINE_DIRECT);
+    check(&s, "small", data, DCP_LAYOUT_GLOBAL, DCP_ENGINE_DIRECT);
+    check(&s, "rows", data, DCP_LAYOUT_SHARDED, DCP_ENGINE_DIRECT);
+    check(&s, "columns", data, DCP_LAYOUT_GLOBAL, DCP_ENGINE_MPIO);
+    check(&s, "small", data, DCP_LAYOUT_GLOBAL, DCP_ENGINE_MPIO);
     free(data);
     return scratch_end(&s);
 }
