@@ -46,8 +46,9 @@ static void print_times(const bench *b, const char *op, double s, double stall_s
     double times[] = {s,
                       stall_s,
                       report->plan_s,
-                      report->exchange_s,
-                      report->transfer_s,
+                      report->gather_s,
+                      report->copy_s,
+                      report->write_s,
                       report->sync_s,
                       report->publish_s};
     if (b->job.mpi)
@@ -55,11 +56,11 @@ static void print_times(const bench *b, const char *op, double s, double stall_s
                       MPI_COMM_WORLD);
     if (b->job.rank != 0) return;
     printf("{\"op\":\"%s\",\"engine\":\"%s\",\"ranks\":%d,\"bytes\":%" PRIu64
-           ",\"s\":%.4f,\"gb_per_s\":%.3f,\"stall_s\":%.4f,\"plan_s\":%.4f,\"exchange_s\":%.4f,"
-           "\"transfer_s\":%.4f,\"sync_s\":%.4f,\"publish_s\":%.4f}\n",
+           ",\"s\":%.4f,\"gb_per_s\":%.3f,\"stall_s\":%.4f,\"plan_s\":%.4f,\"gather_s\":%.4f,"
+           "\"copy_s\":%.4f,\"write_s\":%.4f,\"sync_s\":%.4f,\"publish_s\":%.4f}\n",
            op, dcp_engine_name(report->engine), b->job.size, b->work.bytes, times[0],
            (double)b->work.bytes / 1e9 / times[0], times[1], times[2], times[3], times[4], times[5],
-           times[6]);
+           times[6], times[7]);
     fflush(stdout);
 }
 

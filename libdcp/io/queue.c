@@ -14,6 +14,7 @@
 #include <string.h>
 #include <sys/mman.h>
 
+#include "core/clock.h"
 #include "core/fail.h"
 #include "core/userblock.h"
 #include "io/threads.h"
@@ -35,6 +36,7 @@ struct io_queue {
     unsigned char *memory;
     unsigned next, pending[IO_SLOTS], in_flight;
     request requests[REQUESTS], *free;
+    double waited_s;
     int error; /* errno of the first failure */
     int failed_writing;
     const char *failed_path;
@@ -139,7 +141,9 @@ static int leave_direct(request *r) {
 
 /* Takes one completion. */
 static void reap(io_queue *q) {
+    double start = clock_now();
     request *r = take(q);
+    q->waited_s += clock_now() - start;
     if (!r) return;
     int64_t done = r->job.result;
     if (done == -EINTR || done == -EAGAIN || (done == -EINVAL && leave_direct(r))) {
@@ -200,6 +204,8 @@ unsigned io_queue_next(io_queue *q) {
 unsigned char *io_queue_buffer(const io_queue *q, unsigned slot) {
     return q->memory + (size_t)slot * IO_SLOT_BYTES;
 }
+
+double io_queue_waited(const io_queue *q) { return q->waited_s; }
 
 int io_queue_status(const io_queue *q, dcp_error *err) {
     if (!q->error) return DCP_OK;

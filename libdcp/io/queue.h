@@ -31,6 +31,9 @@ void io_queue_read(io_queue *queue, unsigned slot, const io_file *file, void *bu
 void io_queue_wait(io_queue *queue, unsigned slot);
 void io_queue_drain(io_queue *queue);
 
+/* Seconds spent waiting for requests so far. */
+double io_queue_waited(const io_queue *queue);
+
 /* The first failure of any request so far. */
 int io_queue_status(const io_queue *queue, dcp_error *err);
 

@@ -87,7 +87,7 @@ static int make_pieces(load *l, dcp_error *err) {
 static int move_mpio(load *l, const piece *pieces, size_t n, dcp_error *err) {
     double start = clock_now();
     int status = comm_agree(l->comm, load_mpio(l->ckpt, pieces, n, err), err);
-    l->report.transfer_s += clock_now() - start;
+    l->report.write_s += clock_now() - start;
     return status;
 }
 
@@ -95,11 +95,14 @@ int load_move(load *l, piece *pieces, size_t n, dcp_error *err) {
     double start = clock_now();
     piece_sort(pieces, n);
     if (l->engine == DCP_ENGINE_MPIO) return move_mpio(l, pieces, n, err);
+    double waited_before = io_queue_waited(l->queue);
     int status = load_fragments(l->ckpt, l->queue, pieces, n, err);
-    double middle = clock_now();
+    double middle = clock_now(), waited = io_queue_waited(l->queue) - waited_before;
     if (!status) status = comm_agree(l->comm, load_direct(l->ckpt, l->queue, pieces, n, err), err);
-    l->report.exchange_s += middle - start;
-    l->report.transfer_s += clock_now() - middle;
+    double waited_in_all = io_queue_waited(l->queue) - waited_before;
+    l->report.gather_s += middle - start - waited;
+    l->report.copy_s += clock_now() - middle - (waited_in_all - waited);
+    l->report.write_s += waited_in_all;
     return status;
 }
 

@@ -65,12 +65,14 @@ static int move_data(image *im, io_queue *queue, dcp_report *report, dcp_error *
     double start = clock_now();
     int status = write_fragments(im->comm, queue, &im->file, im->layout->skeleton.file_bytes,
                                  im->pieces, im->n_pieces, im->watch, err);
-    double middle = clock_now();
+    double middle = clock_now(), waited = io_queue_waited(queue);
     if (!status)
         status =
             write_direct(queue, &im->file, im->pieces, im->n_pieces, im->watch, im->is_last, err);
-    report->exchange_s += middle - start;
-    report->transfer_s += clock_now() - middle;
+    double end = clock_now(), waited_too = io_queue_waited(queue) - waited;
+    report->gather_s += middle - start - waited;
+    report->copy_s += end - middle - waited_too;
+    report->write_s += waited + waited_too;
     return status;
 }
 
@@ -79,7 +81,7 @@ static int write_by_position(image *im, dcp_report *report, dcp_error *err) {
     int status = comm_agree(im->comm, io_open(im->path, 1, &im->file, err), err);
     double start = clock_now();
     if (!status && reuse_may_share(im)) status = reuse_share(im, err);
-    report->transfer_s += clock_now() - start;
+    report->copy_s += clock_now() - start;
     if (status) return status;
     status = comm_agree(im->comm, io_queue_create(&queue, err), err);
     if (!status) {

@@ -56,10 +56,28 @@ static void members_stand_beside_ours(void **unused) {
     json_decref(about);
 }
 
+static void where_the_time_went(void **unused) {
+    (void)unused;
+    static const char *const parts[] = {"plan_s", "gather_s", "copy_s", "write_s", "sync_s"};
+    char path[128];
+    double sum = 0;
+    assert_int_equal(save(3, NULL), DCP_OK);
+    snprintf(path, sizeof path, "%s/step-00000003/about.json", root);
+    json_t *about = json_load_file(path, 0, NULL);
+    for (size_t i = 0; i < sizeof parts / sizeof *parts; i++) {
+        double part = json_number_value(json_object_get(about, parts[i]));
+        assert_true(json_is_real(json_object_get(about, parts[i])) && part >= 0);
+        sum += part;
+    }
+    assert_true(sum <= json_number_value(json_object_get(about, "seconds")) * 1.001);
+    json_decref(about);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(what_is_no_object_is_refused),
         cmocka_unit_test(members_stand_beside_ours),
+        cmocka_unit_test(where_the_time_went),
     };
     if (!mkdtemp(root)) return 1;
     int failed = cmocka_run_group_tests(tests, NULL, NULL);

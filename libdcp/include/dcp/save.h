@@ -75,8 +75,9 @@ typedef struct dcp_report {
     dcp_engine engine;     /* the one used: never DCP_ENGINE_AUTO */
     double total_s;        /* the whole call */
     double plan_s;         /* agreeing on tensors and boxes, laying the file out */
-    double exchange_s;     /* edge bytes and small pieces travelling between ranks */
-    double transfer_s;     /* positioned writes or reads, sharing, and the checksums beside them */
+    double gather_s;       /* edge bytes and small pieces travelling between ranks */
+    double copy_s;         /* checksums, copies into aligned buffers, sharing extents */
+    double write_s;        /* waiting for the disk: writes, or a load's reads */
     double sync_s;         /* making the data durable; for a load: comparing checksums */
     double publish_s;      /* tables, redundancy, about.json, rename, retention */
 } dcp_report;
