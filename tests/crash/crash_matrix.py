@@ -11,6 +11,8 @@ short write, and a disk that is full or dead from there on. After each case:
   - a failed save left nothing behind, before anybody cleans, and works when asked for again;
   - it loads on another number of ranks, every byte of every step verifies, left-overs are gone at
     the next start, and the next save works (crash_state next).
+Stores with redundancy lose the files of a step, or whole nodes, as well: what the remaining files
+suffice for is rebuilt, bit for bit, else the older step loads, or a clear error names the loss.
 The counting run also shows the order that power failures need: what lies in a step's folder is
 synced after the last change and before the rename, and the directory after it.
 
@@ -38,6 +40,7 @@ ROOT = os.path.dirname(os.path.dirname(HERE))
 WATCHDOG = 60  # seconds; a save takes less than one
 FAULTS = ("kill", "killall", "EIO", "ENOSPC", "short", "full", "dead")
 STICKY = ("full", "dead")
+OUTCOMES = ("old", "new", "refused", "failed")
 PAGES = 8192  # what a short write needs to stay one that a disk may do
 
 
@@ -55,38 +58,62 @@ SCENES = {
     "replace": Scene((("1",), ("2",)), ("2", "new", "replace"), ("2",), "2 new"),
     "keep": Scene((("1",), ("2",), ("3",)), ("4", "keep=2"), ("3",), "4"),
     "back": Scene((("1",), ("2",), ("3",)), ("2", "new", "back=1"), ("3", "1"), "2 new"),
+    "frozen": Scene((("1", "frozen"),), ("4", "frozen", "earlier=2"), ("3",), "4"),
+    "lost": Scene((("1",), ("2",)), (), ("1",), "2"),
 }
+PUBLICATIONS = ("replace", "keep", "back")
+REDUNDANCY = {"partner": "partner", "rs1": "rs(1)", "rs2": "rs(2)"}
+LOSERS = 4  # ranks that save what is lost then, each on a node
 
 
 @dataclass(frozen=True)
 class Config:
     layout: str  # global, sharded
     mode: str    # sync, async
-    engine: str  # uring, pwrite, mpio
-    store: str   # disk, memory
+    engine: str  # uring, pwrite (direct without io_uring), mpio
+    store: str   # disk, memory, xfs, nodes (a directory a rank), or those with redundancy
     scene: str = "plain"
 
     @property
     def name(self):
         return ".".join((self.layout, self.mode, self.engine, self.store, self.scene))
 
+    @property
+    def place(self):
+        return {"memory": "memory", "partner": "memory", "xfs": "xfs"}.get(self.store, "disk")
+
+    def is_private(self):
+        return self.store == "nodes" or self.store in REDUNDANCY
+
+    def is_basic(self):
+        return self.mode == "sync" and self.engine != "pwrite" and self.store == "disk"
+
+    def state_words(self):
+        if self.store in REDUNDANCY:
+            return ["few", f"redundancy={REDUNDANCY[self.store]}"]
+        return ["few", "private"] if self.store == "nodes" else ["few"]
+
     def words(self):
-        words = list(SCENES[self.scene].save)
-        words += ["sharded"] if self.layout == "sharded" else []
-        words += ["async"] if self.mode == "async" else []
-        words += ["mpio"] if self.engine == "mpio" else []
-        return words
+        words = [w for w in (self.layout, self.mode, self.engine)
+                 if w in ("sharded", "async", "mpio")]
+        return [*SCENES[self.scene].save, *words, *self.state_words()]
+
+    def directories(self, store):
+        """Those of steps."""
+        return [os.path.join(store, n) for n in os.listdir(store)] if self.is_private() else [store]
 
 
 def configs():
-    kinds = itertools.product(("global", "sharded"), ("sync", "async"), ("uring", "pwrite"))
-    all_of_them = [Config(*k, "disk") for k in kinds]
-    all_of_them += [Config("global", "sync", "mpio", "disk"),
-                    Config("sharded", "sync", "mpio", "disk")]
-    all_of_them += [Config("global", "async", "uring", "memory"),
-                    Config("sharded", "async", "uring", "memory")]
-    all_of_them += [Config("global", "sync", "uring", "disk", s) for s in SCENES if s != "plain"]
-    return all_of_them
+    kinds = itertools.product(("global", "sharded"), ("sync", "async"), ("uring", "pwrite", "mpio"))
+    found = [Config(*k, "disk") for k in kinds]
+    found += [Config(layout, "async", "uring", "memory") for layout in ("global", "sharded")]
+    found += [Config("sharded", mode, "uring", "nodes") for mode in ("sync", "async")]
+    found += [Config("sharded", "async", "uring", store) for store in ("partner", "rs1")]
+    found += [Config("global", "sync", "uring", "disk", s) for s in PUBLICATIONS]
+    found += [Config("sharded", "sync", "uring", "nodes", s) for s in PUBLICATIONS]
+    found += [Config("sharded", "sync", "uring", store, "lost") for store in REDUNDANCY]
+    found += [Config(layout, "sync", "uring", "xfs", "frozen") for layout in ("global", "sharded")]
+    return found
 
 
 @dataclass(frozen=True)
@@ -119,8 +146,7 @@ class Case:
         return f"{self.config.name}/{self.call.rank}/{self.fault}/{self.call.number}"
 
     def is_of_the_tenth(self):
-        part = 100 if self.config.engine == "mpio" else 10  # a write a tensor: many alike
-        return zlib.crc32(self.name.encode()) % part == 0
+        return zlib.crc32(self.name.encode()) % 10 == 0
 
 
 class Failed(Exception):
@@ -138,7 +164,9 @@ class Programs:
                 sys.exit(f"{program} is not there: build it, or name the build folder with --build")
 
     def ranks(self, n, arguments, env=None):
-        """crash_state on n ranks; one rank needs no launcher. (exit status, output, errors)"""
+        """crash_state on n ranks; one rank needs no launcher. (exit status, output, errors). Where
+        all ranks are gone and the launcher alone hangs, as mpirun does now and then when all are
+        killed, it is killed as well."""
         command = [self.state, *arguments]
         if n > 1:
             preload = ["-x", f"LD_PRELOAD={self.inject}"] if env else []
@@ -149,9 +177,11 @@ class Programs:
         try:
             out, err = child.communicate(timeout=WATCHDOG)
         except subprocess.TimeoutExpired:
+            hangs = not env or any(map(is_running, pids(env["INJECT_CONTROL"])))
             os.killpg(child.pid, signal.SIGKILL)
-            child.communicate()
-            raise Failed(f"hangs: {' '.join(arguments)}") from None
+            out, err = child.communicate()
+            if hangs:
+                raise Failed(f"hangs: {' '.join(arguments)}") from None
         return child.returncode, out, err
 
 
@@ -178,38 +208,72 @@ class Place:
         self.slots = itertools.count()
         self.lock = threading.Lock()
 
-    def before(self, scene):
-        """The scene's directory; made once."""
-        made = os.path.join(self.dir, scene)
+    def before(self, config):
+        """A store as the scene wants it; made once."""
+        words = config.state_words()
+        made = os.path.join(self.dir, "-".join((config.scene, *words)))
+        ranks = LOSERS if config.scene == "lost" else 2
         with self.lock:
-            for arguments in () if os.path.exists(made) else SCENES[scene].before:
-                status, _, err = self.programs.ranks(2, ["save", made, *arguments])
+            for arguments in () if os.path.exists(made) else SCENES[config.scene].before:
+                status, _, err = self.programs.ranks(ranks, ["save", made, *arguments, *words])
                 if status:
                     raise Failed(f"the saves before: {err}")
         return made
 
-    def fresh(self, scene):
-        """(a store as the scene wants it, a folder for what inject.c tells)"""
+    def fresh(self, config):
+        """(a copy of it, a folder for what inject.c tells)"""
         slot = os.path.join(self.dir, f"slot.{next(self.slots)}")
         os.mkdir(slot)
         os.mkdir(os.path.join(slot, "control"))
-        linked_copy(self.before(scene), os.path.join(slot, "store"))
+        linked_copy(self.before(config), os.path.join(slot, "store"))
         return os.path.join(slot, "store"), os.path.join(slot, "control")
+
+
+def enter_namespace():
+    """A mount namespace of our own, so that what is mounted goes with us; or not, without it."""
+    if os.geteuid() == 0 and "DCP_MATRIX_MOUNTS" not in os.environ and \
+            not subprocess.run(["unshare", "-m", "true"], stderr=subprocess.DEVNULL,
+                               check=False).returncode:
+        os.environ["DCP_MATRIX_MOUNTS"] = "1"
+        os.execvp("unshare", ["unshare", "-m", sys.executable, *sys.argv])
+
+
+def mount_xfs(parent):
+    """A folder on an XFS image, whose files can share extents; None where none can be mounted."""
+    image, folder = os.path.join(parent, "image"), os.path.join(parent, "xfs")
+    os.mkdir(folder)
+    steps = (["truncate", "-s", "1G", image], ["mkfs.xfs", "-q", image],
+             ["mount", "-o", "loop", image, folder])
+    try:
+        for step in steps if "DCP_MATRIX_MOUNTS" in os.environ else ():
+            subprocess.run(step, check=True, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    except (OSError, subprocess.CalledProcessError):
+        return None
+    return folder if os.path.ismount(folder) else None
 
 
 class Matrix:
     def __init__(self, programs, scratch):
         self.programs = programs
-        self.places = {"disk": Place(scratch, programs), "memory": Place("/dev/shm", programs)}
+        self.scratch = tempfile.mkdtemp(prefix="dcp_matrix.", dir=scratch)
+        self.places = {"disk": Place(self.scratch, programs), "memory": Place("/dev/shm", programs)}
+        image = mount_xfs(self.scratch)
+        if image:
+            self.places["xfs"] = Place(image, programs)
 
     def close(self):
         for place in self.places.values():
             shutil.rmtree(place.dir, ignore_errors=True)
+        if "xfs" in self.places:
+            quiet(["umount", os.path.dirname(self.places["xfs"].dir)])
+        shutil.rmtree(self.scratch, ignore_errors=True)
 
     def save(self, config, store, control, **settings):
         env = {f"INJECT_{name.upper()}": str(value) for name, value in settings.items()}
         env |= {"INJECT_BELOW": store, "INJECT_CONTROL": control}
         env |= {"INJECT_NO_RING": "1"} if config.engine == "pwrite" else {}
+        if config.scene == "frozen":
+            env |= {"INJECT_FROM": f".tmp-step-{int(SCENES[config.scene].save[0]):08}"}
         words = config.words()
         words += ["again"] if settings.get("fault") not in (None, *STICKY) else []
         try:
@@ -219,7 +283,7 @@ class Matrix:
 
     def calls(self, config):
         """Of both ranks, in a save that nothing happens to."""
-        store, control = self.places[config.store].fresh(config.scene)
+        store, control = self.places[config.place].fresh(config)
         status, _, err = self.save(config, store, control, log=1)
         if status:
             raise Failed(f"{config.name}: {err}")
@@ -231,36 +295,70 @@ class Matrix:
                     found.append(Call(rank, int(number), name, room == "1", int(size),
                                       int(nanoseconds), path))
         check_order(config, store, found)
-        self.look(store, (SCENES[config.scene].new,), 1)
+        self.look(config, store, (SCENES[config.scene].new,), 1)
         return found
 
     def cases(self, config):
+        if config.scene == "lost":
+            return losses(config)
         found = self.calls(config)
-        faults = FAULTS
-        if config.scene != "plain":  # what differs is rank 0's work in the directory
-            found = [c for c in found if c.rank == 0 and c.name != "write"]
-            faults = ("kill", "EIO", "ENOSPC", "dead")
+        faults = FAULTS if config.is_basic() else FAULTS[:-2]
+        if config.scene in PUBLICATIONS:  # what differs is the leaders' work in the directory
+            found = [c for c in found if "/.tmp-step-" not in os.path.dirname(c.path) and
+                     (c.rank == 0 or config.is_private())]
+            faults = ("kill", "EIO", "ENOSPC")
         return [Case(config, c, f) for c in found for f in faults if c.takes(f)]
 
-    def look(self, store, may_load, ranks):
+    def look(self, config, store, may_load, ranks):
         """The step that loads, one of may_load; and that all is well afterwards."""
-        status, out, err = self.programs.ranks(ranks, ["next", store])
+        if config.is_private():  # one rank sees one node only
+            ranks = LOSERS + 1 if config.scene == "lost" else 3
+        status, out, err = self.programs.ranks(ranks, ["next", store, *config.state_words()])
         lines = out.split("\n")
         if status:
             raise Failed(f"no good step afterwards: exit {status}\n{err}")
         if lines[0] not in may_load:
             raise Failed(f"step {lines[0]} loads, not {' or '.join(may_load)}")
-        left = [n for n in os.listdir(store) if n.startswith((".tmp", ".trash"))]
-        if left:
-            raise Failed(f"left after the next start: {' '.join(left)}")
-        if os.readlink(os.path.join(store, "latest")) != f"step-{int(lines[1]):08}":
-            raise Failed("latest does not point to the newest step")
+        for directory in config.directories(store):
+            left = [n for n in os.listdir(directory) if n.startswith((".tmp", ".trash"))]
+            if left:
+                raise Failed(f"left after the next start: {' '.join(left)}")
+            newest = os.path.join(directory, f"step-{int(lines[1]):08}")
+            latest = os.path.realpath(os.path.join(directory, "latest"))
+            # a node may have a newer one that other nodes lack
+            if not os.path.isdir(latest) if config.is_private() else latest != newest:
+                raise Failed("latest does not point to the newest step")
         return lines[0]
+
+    def lose(self, case):
+        """Removes a step's folder, or all, of the case's nodes."""
+        config, lost = case.config, lost_nodes(case.call.number)
+        store, _ = self.places[config.place].fresh(config)
+        try:
+            for n in lost:
+                node = os.path.join(store, f"node-{n}")
+                shutil.rmtree(node if case.fault == "lost node" else
+                              os.path.join(node, "step-00000002"))
+            if can_be_rebuilt(config.store, lost):
+                self.look(config, store, ("2",), 0)
+                return "new"
+            if case.fault == "lost step":
+                self.look(config, store, ("1",), 0)
+                return "old"
+            status, _, err = self.programs.ranks(LOSERS + 1,
+                                                 ["next", store, *config.state_words()])
+            if status != 3 or "status -3: " not in err:
+                raise Failed(f"no clear error: exit {status}\n{err}")
+            return "refused"
+        finally:
+            shutil.rmtree(os.path.dirname(store), ignore_errors=True)
 
     def run(self, case):
         """The step that loaded afterwards; raises Failed."""
+        if case.config.scene == "lost":
+            return self.lose(case)
         scene = SCENES[case.config.scene]
-        store, control = self.places[case.config.store].fresh(case.config.scene)
+        store, control = self.places[case.config.place].fresh(case.config)
         ranks = 3 if zlib.crc32(case.name.encode()) % 8 == 7 else 1
         try:
             status, _, err = self.save(case.config, store, control, rank=case.call.rank,
@@ -278,53 +376,83 @@ class Matrix:
         if status == 0:
             if case.fault.startswith("kill"):
                 raise Failed("a killed save says that it succeeded")
-            self.look(store, (scene.new,), ranks)
+            self.look(case.config, store, (scene.new,), ranks)
             return "new"
         if case.fault.startswith("kill"):
-            loaded = self.look(store, (*scene.old, scene.new), ranks)
+            loaded = self.look(case.config, store, (*scene.old, scene.new), ranks)
             return "new" if loaded == scene.new else "old"
         if case.fault in STICKY:
             if status != 3:
                 raise Failed("neither success nor a failure that the library reports")
-            loaded = self.look(store, (*scene.old, scene.new), ranks)
+            loaded = self.look(case.config, store, (*scene.old, scene.new), ranks)
             return "new" if loaded == scene.new else "old"
         if status != 4:  # crash_state saw the old step before it saved once more
             raise Failed("it failed badly, or did not work when asked for again")
-        self.look(store, (scene.new,), ranks)
+        self.look(case.config, store, (scene.new,), ranks)
         return "old"
 
 
+def lost_nodes(number):
+    return [n for n in range(LOSERS) if number >> n & 1]
+
+
+def losses(config):
+    """Every set of nodes but all; the number has a bit a node."""
+    calls = [Call(0, number, "loss of " + str(len(lost_nodes(number))), False, 0, 0,
+                  "the files of nodes " + str(lost_nodes(number)))
+             for number in range(1, (1 << LOSERS) - 1)]
+    return [Case(config, c, fault) for c in calls for fault in ("lost step", "lost node")]
+
+
+def can_be_rebuilt(store, lost):
+    if store == "partner":
+        return not any((n + 1) % LOSERS in lost for n in lost)
+    return len(lost) <= int(store[2:])
+
+
 def check_order(config, store, calls):
-    """Everything in the new step's folder is durable before the rename, the rename before the end."""
-    final = os.path.join(store, f"step-{int(SCENES[config.scene].save[0]):08}")
-    folder = os.path.join(store, f".tmp-step-{int(SCENES[config.scene].save[0]):08}")
-    renames = [c.time for c in calls if c.name.startswith("rename") and c.path == final]
-    if len(renames) != 1:
-        raise Failed(f"{config.name}: {len(renames)} renames to {final}")
+    """All that lies in the new step's folders is durable before any of them is renamed, and the
+    renames before the end."""
+    step = f"step-{int(SCENES[config.scene].save[0]):08}"
+    roots = config.directories(store)
+    folders = [os.path.join(root, ".tmp-" + step) for root in roots]
+    renames = [c.time for c in calls if c.name.startswith("rename") and
+               os.path.basename(c.path) == step]
+    if len(renames) != len(roots):
+        raise Failed(f"{config.name}: {len(renames)} renames to {step} in {len(roots)} directories")
+
     def synced(path, after, before):
         return any(c.name in ("fsync", "fdatasync") and c.path == path and after < c.time < before
                    for c in calls)
     changes = {}
     for c in calls:
-        if c.path.startswith(folder + "/"):
+        folder = os.path.dirname(c.path)
+        if folder in folders:
             changed = c.name in ("write", "fallocate", "ftruncate", "clone")
             for path in (c.path,) * changed + (folder,) * (c.name == "open" and c.needs_room):
                 changes[path] = max(c.time, changes.get(path, 0))
     for path, last in changes.items():
-        if not synced(path, last, renames[0]):
+        if not synced(path, last, min(renames)):
             raise Failed(f"{config.name}: {path} is not synced before its step has its name")
-    if not synced(store, renames[0], 1 << 63):
-        raise Failed(f"{config.name}: the directory is not synced after the rename")
+    for root in roots:
+        if not synced(root, min(renames), 1 << 63):
+            raise Failed(f"{config.name}: {root} is not synced after the rename")
+
+
+def pids(control):
+    """Of the ranks that were started."""
+    found = []
+    for name in os.listdir(control):
+        if name.startswith("pid."):
+            with open(os.path.join(control, name), encoding="utf-8") as file:
+                found.append(int(file.read()))
+    return found
 
 
 def wait_for_ranks(control):
     """Until the processes of the save are gone; they should be, or are just going."""
     end = time.monotonic() + WATCHDOG
-    for name in os.listdir(control):
-        if not name.startswith("pid."):
-            continue
-        with open(os.path.join(control, name), encoding="utf-8") as file:
-            pid = int(file.read())
+    for pid in pids(control):
         while is_running(pid):
             if time.monotonic() > end:
                 os.kill(pid, signal.SIGKILL)
@@ -348,14 +476,14 @@ class Tally:
     def table(self, title, key):
         rows = {}
         for case in self.cases:
-            row = rows.setdefault(key(case), {"old": 0, "new": 0, "failed": 0})
+            row = rows.setdefault(key(case), dict.fromkeys(OUTCOMES, 0))
             row[self.outcomes[case]] += 1
-        lines = [f"| {title} | cases | old step loads | new step loads | failed |",
-                 "| --- | --- | --- | --- | --- |"]
-        for name, row in [*rows.items(), ("all", {o: sum(r[o] for r in rows.values())
-                                                  for o in ("old", "new", "failed")})]:
-            lines.append(f"| {name} | {sum(row.values())} | {row['old']} | {row['new']} | "
-                         f"{row['failed']} |")
+        total = {o: sum(row[o] for row in rows.values()) for o in OUTCOMES}
+        lines = [f"| {title} | cases | old step loads | new step loads | clear error | failed |",
+                 "| --- | --- | --- | --- | --- | --- |"]
+        for name, row in [*rows.items(), ("all", total)]:
+            counts = " | ".join(str(row[o]) for o in OUTCOMES)
+            lines.append(f"| {name} | {sum(row.values())} | {counts} |")
         return "\n".join(lines)
 
     def text(self):
@@ -370,24 +498,40 @@ def quiet(command):
                           check=False).stdout.strip()
 
 
-def record(path, tally, seconds, scratch):
+RECORD = """# The crash matrix
+
+A save of two ranks with a failure at its operation N, for every N there is. `tests/crash/crash_matrix.py`
+says what a case is and what is checked after it, and runs them all; this is what it wrote when it had
+run to its end.
+
+- {built}
+- `disk`, `nodes`, `rs1` and `rs2` on {system}, `memory` and `partner` on tmpfs, `xfs` on a
+  loop-mounted image
+- {cases} cases in {seconds:.0f} s
+
+Faults: `kill` is SIGKILL of one rank, `killall` of both; `full` and `dead` are ENOSPC and EIO from
+operation N on; `short` is a write that does half. Engine `pwrite` is direct where io_uring is refused.
+Stores: `nodes` has a directory a rank, `partner`, `rs1` and `rs2` (K = 1, 2) have redundancy besides.
+"Old step loads": the save failed, or was killed before it was published. "New": it was done in spite
+of the fault, or killed after that; of lost files: they were rebuilt. "Clear error": nothing is left
+that could be rebuilt.
+
+{tables}
+"""
+
+
+def describe_build():
     commit = quiet(["git", "-C", ROOT, "rev-parse", "--short", "HEAD"])
-    changed = quiet(["git", "-C", ROOT, "status", "--porcelain", "--", "libdcp"])
-    system = quiet(["stat", "-f", "-c", "%T", scratch])
+    changed = quiet(["git", "-C", ROOT, "status", "--porcelain", "--", "libdcp", "tests/crash"])
+    return (f'{time.strftime("%Y-%m-%d", time.gmtime())}, commit {commit}'
+            f'{" with changes" if changed else ""}, Linux {os.uname().release}')
+
+
+def record(path, built, tally, seconds, scratch):
+    system = quiet(["findmnt", "-n", "-o", "FSTYPE", "-T", scratch])
     with open(path, "w", encoding="utf-8") as out:
-        out.write(f"""# The crash matrix
-
-A save of two ranks with a failure at its operation N, for every N there is; `tests/crash/crash_matrix.py` says what a case is, what is
-checked after it, and runs them all. This is what it wrote when it ran to its end.
-
-- {time.strftime("%Y-%m-%d", time.gmtime())}, commit {commit}{" with changes" if changed else ""}
-- Linux {os.uname().release}; stores on disk: {system}; in memory: tmpfs
-- {len(tally.cases)} cases in {seconds:.0f} s
-
-"Old step loads": the save failed or was killed before it was published; "new": it was done in spite of the fault, or killed after that.
-
-{tally.text()}
-""")
+        out.write(RECORD.format(built=built, system=system, cases=len(tally.cases),
+                                seconds=seconds, tables=tally.text()))
 
 
 def in_parallel(jobs, function, items):
@@ -420,6 +564,9 @@ def run_all(matrix, cases, jobs):
 def choose(matrix, options):
     wanted = [c for c in configs() if not options.case or options.case.startswith(c.name + "/")]
     wanted = [c for c in wanted if fnmatch.fnmatch(c.name, options.only)]
+    for config in [c for c in wanted if c.place not in matrix.places]:
+        print(f"left out: {config.name}: no such file system can be mounted here")
+        wanted.remove(config)
     cases = list(itertools.chain(*in_parallel(options.jobs, matrix.cases, wanted)))
     if options.case:
         cases = [c for c in cases if c.name == options.case]
@@ -448,9 +595,11 @@ def main():
     settings = {"OMPI_ALLOW_RUN_AS_ROOT": "1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1",
                 "OMP_NUM_THREADS": "1", "OMPI_MCA_hwloc_base_binding_policy": "none",
                 "OMPI_MCA_odls_base_sigkill_timeout": "0",  # the other ranks end at once
+                "OMPI_MCA_mpi_yield_when_idle": "1",
                 "OMPI_MCA_pml": "ob1", "OMPI_MCA_btl": "self,vader"}  # starts in half the time
     os.environ.update({k: v for k, v in settings.items() if k not in os.environ})
-    start = time.monotonic()
+    enter_namespace()
+    start, built = time.monotonic(), describe_build()
     matrix = Matrix(Programs(options.build), options.scratch)
     try:
         cases = choose(matrix, options)
@@ -458,13 +607,16 @@ def main():
             print("\n".join(f"{c.name} {c.call.name} {c.call.path}" for c in cases))
             return 0
         tally = Tally(cases, run_all(matrix, cases, options.jobs))
+    except Failed as failure:
+        print(f"FAILED before any fault: {failure}")
+        return 1
     finally:
         matrix.close()
     seconds = time.monotonic() - start
     failed = sum(o == "failed" for o in tally.outcomes.values())
     print(f"{tally.text()}\n\n{len(cases)} cases, {failed} failed, {seconds:.0f} s")
     if options.record:
-        record(options.record, tally, seconds, options.scratch)
+        record(options.record, built, tally, seconds, options.scratch)
     return 1 if failed else 0
 
 

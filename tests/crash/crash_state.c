@@ -1,14 +1,18 @@
 /* What the crash tests run, with or without mpirun:
  *   crash_state save DIR STEP [WORDS]   saves a state whose content is a function of STEP
- *   crash_state check DIR               loads the newest step, compares it with what its content
+ *   crash_state check DIR [WORDS]       loads the newest step, compares it with what its content
  *                                       must be, verifies every byte, and prints the step
- *   crash_state next DIR                does that, verifies all other steps as well, then saves the
+ *   crash_state next DIR [WORDS]        does that, verifies all other steps as well, then saves the
  *                                       step after it and checks that
  * WORDS, in any order:
- *   sharded   the layout
- *   mpio      the engine
+ *   sharded, mpio   layout and engine
+ *   few       a dozen tensors, half as large as all
+ *   private   rank R's directory is DIR/node-R; steps are not verified as a whole then
+ *   redundancy=SPEC   private, with that; `next` rebuilds what is lost before it loads
  *   async     beside the caller, whose memory changes after the fence
  *   new       other content for that step; check prints "STEP new" then
+ *   frozen    some tensors always have the same content
+ *   earlier=N the N steps before are saved first
  *   replace, keep=N, back=N   options of the store, and dcp_store_continue_from
  *   again     where the save fails, nothing of it may be left and an older step must load on one
  *             rank; then the save is done again at once, which must work
@@ -18,14 +22,15 @@
 
 #include "scratch.h"
 
-#define NEW 100 /* added to the step: the salt of `new` content */
+#define NEW 100   /* added to the step: the salt of `new` content */
+#define FROZEN 99 /* the salt of what is frozen */
 
 typedef struct wish {
-    const char *dir;
-    uint64_t step, salt, back;
+    char dir[PATH_MAX]; /* this rank's */
+    uint64_t step, salt, back, earlier;
     dcp_store_options store;
     dcp_save_options how;
-    int async, again;
+    int async, again, few, frozen;
 } wish;
 
 static int report(const scratch *s, const dcp_error *err) {
@@ -42,6 +47,19 @@ static void log_line(void *ctx, dcp_log_level level, const char *line) {
 static int agreed(const scratch *s, int value) {
     if (s->size > 1) MPI_Allreduce(MPI_IN_PLACE, &value, 1, MPI_INT, MPI_MAX, MPI_COMM_WORLD);
     return value;
+}
+
+static void make_content(given *g, uint64_t salt, int frozen) {
+    given other;
+    given_make(g, salt);
+    if (!frozen) return;
+    given_make(&other, FROZEN);
+    for (size_t t = 1; t < GIVEN_TENSORS; t += 2) {
+        unsigned char *data = g->data[t];
+        g->data[t] = other.data[t];
+        other.data[t] = data;
+    }
+    given_free(&other);
 }
 
 static void scribble(const held *h, const given *g) {
@@ -66,9 +84,9 @@ static int save_once(const scratch *s, dcp_store *store, const wish *w, dcp_erro
     given g;
     held h;
     char json[64];
-    snprintf(json, sizeof json, "{\"salt\":%d}", (int)w->salt);
-    given_make(&g, w->salt);
-    held_make(&h, &g, ROWS, s->rank, s->size, 1);
+    snprintf(json, sizeof json, "{\"salt\":%d,\"frozen\":%d}", (int)w->salt, w->frozen);
+    make_content(&g, w->salt, w->frozen);
+    held_make(&h, &g, w->few ? FEW_ROWS : ROWS, s->rank, s->size, 1);
     int status = w->async ? save_beside(store, w, &h, &g, json, err)
                           : dcp_save(store, w->step, h.state, json, &w->how, NULL, err);
     held_free(&h);
@@ -80,35 +98,41 @@ typedef struct found {
     uint64_t step, salt;
 } found;
 
-static int load_newest(const scratch *s, const char *dir, found *f) {
+static int open_newest(dcp_comm *comm, const wish *w, dcp_checkpoint **ckpt, dcp_error *err) {
+    return w->store.private_dirs ? dcp_checkpoint_open_private(comm, w->dir, ckpt, err)
+                                 : dcp_checkpoint_open(comm, w->dir, ckpt, err);
+}
+
+static int load_newest(const scratch *s, const wish *w, found *f) {
     given g;
     held h;
     dcp_checkpoint *ckpt;
     dcp_error err = {0};
-    if (dcp_checkpoint_open(s->comm, dir, &ckpt, &err)) return report(s, &err);
+    if (open_newest(s->comm, w, &ckpt, &err)) return report(s, &err);
     const char *salt = strstr(dcp_checkpoint_json(ckpt), "\"salt\":");
     CHECK(salt);
     *f = (found){dcp_checkpoint_step(ckpt), strtoull(salt + 7, NULL, 10)};
-    given_make(&g, f->salt);
-    held_make(&h, &g, COLUMNS, s->rank, s->size, 0);
+    make_content(&g, f->salt, strstr(dcp_checkpoint_json(ckpt), "\"frozen\":1") != NULL);
+    held_make(&h, &g, w->few ? FEW_COLUMNS : COLUMNS, s->rank, s->size, 0);
     if (dcp_load(ckpt, h.state, NULL, &err)) return report(s, &err);
     int bad = !held_is_given(&h, &g);
-    if (s->rank == 0 && dcp_verify(dcp_checkpoint_path(ckpt), NULL, &err)) bad = report(s, &err);
+    if (s->rank == 0 && !w->store.private_dirs && dcp_verify(dcp_checkpoint_path(ckpt), NULL, &err))
+        bad = report(s, &err);
     held_free(&h);
     given_free(&g);
     dcp_checkpoint_close(ckpt);
     return agreed(s, bad);
 }
 
-static int check(const scratch *s, const char *dir, found *f) {
-    int status = load_newest(s, dir, f);
+static int check(const scratch *s, const wish *w, found *f) {
+    int status = load_newest(s, w, f);
     if (!status && s->rank == 0) printf("%d%s\n", (int)f->step, f->salt == f->step ? "" : " new");
     return status;
 }
 
 /* Every complete step in the directory is intact. */
 static int check_steps(const scratch *s, const char *dir) {
-    char path[PATH_MAX];
+    char path[PATH_MAX + sizeof((dcp_step *)0)->name];
     dcp_step *steps = NULL;
     dcp_error err = {0};
     size_t n = 0;
@@ -136,15 +160,20 @@ static int has_left_overs(const char *dir) {
     return left;
 }
 
-/* Rank 0, alone: what a failed save left is an older step and nothing else. */
+/* What a failed save left is an older step and nothing else. It is loaded by one rank, or by those
+ * that saw parts of it. */
 static int check_failed_save(const scratch *s, const wish *w) {
-    found f;
+    found f = {0};
     scratch alone = {.size = 1, .comm = s->self};
-    if (has_left_overs(w->dir)) return 1;
-    if (load_newest(&alone, w->dir, &f)) return 1;
-    if (f.salt != w->salt) return 0;
-    fprintf(stderr, "the save failed, but its step is there\n");
-    return 1;
+    int leads = s->rank == 0 || w->store.private_dirs;
+    int bad = agreed(s, leads && has_left_overs(w->dir));
+    if (!bad && leads) bad = load_newest(w->store.private_dirs ? s : &alone, w, &f);
+    bad = agreed(s, bad);
+    if (!bad && leads && f.salt == w->salt) {
+        fprintf(stderr, "the save failed, but its step is there\n");
+        bad = 1;
+    }
+    return agreed(s, bad);
 }
 
 static int open_store(const scratch *s, const wish *w, dcp_store **store, dcp_error *err) {
@@ -153,14 +182,25 @@ static int open_store(const scratch *s, const wish *w, dcp_store **store, dcp_er
     return status;
 }
 
+static int save_earlier(const scratch *s, dcp_store *store, const wish *w, dcp_error *err) {
+    wish earlier = *w;
+    int status = 0;
+    for (uint64_t step = w->step - w->earlier; step < w->step && !status; step++) {
+        earlier.step = earlier.salt = step;
+        status = save_once(s, store, &earlier, err);
+    }
+    return status;
+}
+
 static int save(const scratch *s, const wish *w) {
     dcp_store *store = NULL;
     dcp_error err = {0};
     int status = open_store(s, w, &store, &err);
+    if (!status && w->earlier) status = save_earlier(s, store, w, &err);
     if (!status) status = save_once(s, store, w, &err);
     if (status) status = report(s, &err);
     if (status && w->again) {
-        status = agreed(s, s->rank == 0 ? check_failed_save(s, w) : 0);
+        status = check_failed_save(s, w) ? 1 : 0;
         if (!status && !store) status = open_store(s, w, &store, &err);
         if (!status) status = save_once(s, store, w, &err) ? report(s, &err) : 4;
     }
@@ -168,14 +208,26 @@ static int save(const scratch *s, const wish *w) {
     return status;
 }
 
-static int next(const scratch *s, const char *dir) {
+static int rebuild(const scratch *s, const wish *w) {
+    dcp_store *store = NULL;
+    dcp_error err = {0};
+    uint64_t step;
+    int status = open_store(s, w, &store, &err);
+    if (!status) status = dcp_store_rebuild(store, 1, &step, NULL, &err);
+    if (status) status = report(s, &err);
+    dcp_store_close(store);
+    return status;
+}
+
+static int next(const scratch *s, wish *w) {
     found f;
-    int status = check(s, dir, &f);
-    if (!status) status = check_steps(s, dir);
+    int status = w->store.redundancy ? rebuild(s, w) : 0;
+    if (!status) status = check(s, w, &f);
+    if (!status && !w->store.private_dirs) status = check_steps(s, w->dir);
     if (status) return status;
-    wish w = {.dir = dir, .step = f.step + 1, .salt = f.step + 1, .store = {.log = log_line}};
-    status = save(s, &w);
-    return status ? status : check(s, dir, &f);
+    w->step = w->salt = f.step + 1;
+    status = save(s, w);
+    return status ? status : check(s, w, &f);
 }
 
 static uint64_t number_in(const char *word, const char *name) {
@@ -183,31 +235,42 @@ static uint64_t number_in(const char *word, const char *name) {
     return strncmp(word, name, n) ? 0 : strtoull(word + n, NULL, 10);
 }
 
+static void take_word(wish *w, const char *word) {
+    if (!strcmp(word, "sharded")) w->how.layout = DCP_LAYOUT_SHARDED;
+    if (!strcmp(word, "mpio")) w->how.engine = DCP_ENGINE_MPIO;
+    if (!strcmp(word, "private")) w->store.private_dirs = 1;
+    if (!strncmp(word, "redundancy=", 11)) w->store.redundancy = word + 11;
+    if (!strcmp(word, "few")) w->few = 1;
+    if (!strcmp(word, "frozen")) w->frozen = 1;
+    if (!strcmp(word, "async")) w->async = 1;
+    if (!strcmp(word, "again")) w->again = 1;
+    if (!strcmp(word, "new")) w->salt = w->step + NEW;
+    if (!strcmp(word, "replace")) w->store.replace = 1;
+    if (number_in(word, "keep=")) w->store.keep = (uint32_t)number_in(word, "keep=");
+    if (number_in(word, "earlier=")) w->earlier = number_in(word, "earlier=");
+    if (number_in(word, "back=")) w->back = number_in(word, "back=");
+}
+
 static int run(const scratch *s, int argc, char **argv) {
     found f;
-    if (!strcmp(argv[1], "check")) return check(s, argv[2], &f);
-    if (!strcmp(argv[1], "next")) return next(s, argv[2]);
-    if (argc < 4) return 2;
-    wish w = {.dir = argv[2], .step = strtoull(argv[3], NULL, 10), .store = {.log = log_line}};
-    w.salt = w.step;
-    for (int i = 4; i < argc; i++) {
-        const char *word = argv[i];
-        if (!strcmp(word, "sharded")) w.how.layout = DCP_LAYOUT_SHARDED;
-        if (!strcmp(word, "mpio")) w.how.engine = DCP_ENGINE_MPIO;
-        if (!strcmp(word, "async")) w.async = 1;
-        if (!strcmp(word, "again")) w.again = 1;
-        if (!strcmp(word, "new")) w.salt = w.step + NEW;
-        if (!strcmp(word, "replace")) w.store.replace = 1;
-        if (number_in(word, "keep=")) w.store.keep = (uint32_t)number_in(word, "keep=");
-        if (number_in(word, "back=")) w.back = number_in(word, "back=");
-    }
-    return save(s, &w);
+    wish w = {.store = {.log = log_line}};
+    int words = 3;
+    if (!strcmp(argv[1], "save")) w.step = w.salt = strtoull(argv[words++], NULL, 10);
+    for (int i = words; i < argc; i++) take_word(&w, argv[i]);
+    if (w.store.redundancy) w.store.private_dirs = 1;
+    if (w.store.private_dirs) w.how.layout = DCP_LAYOUT_SHARDED;
+    if (w.store.private_dirs)
+        snprintf(w.dir, sizeof w.dir, "%s/node-%d", argv[2], s->rank);
+    else
+        snprintf(w.dir, sizeof w.dir, "%s", argv[2]);
+    if (!strcmp(argv[1], "check")) return check(s, &w, &f);
+    return !strcmp(argv[1], "next") ? next(s, &w) : save(s, &w);
 }
 
 int main(int argc, char **argv) {
     int launched = getenv("OMPI_COMM_WORLD_SIZE") != NULL, level;
     scratch s = {.size = 1};
-    if (argc < 3) return 2;
+    if (argc < 3 || (!strcmp(argv[1], "save") && argc < 4)) return 2;
     if (launched) MPI_Init_thread(&argc, &argv, MPI_THREAD_MULTIPLE, &level);
     CHECK(dcp_comm_self(&s.self, NULL) == DCP_OK);
     if (launched)

@@ -12,9 +12,10 @@
  *   INJECT_CONTROL  a folder elsewhere. pid.R: the rank's process; fired: the call was reached;
  *                   calls.R, where INJECT_LOG is set: a line a call: number, name, whether it needs
  *                   room, bytes it writes, nanoseconds, path
- *   INJECT_NO_RING  set: io_uring is refused
- * liburing enters the kernel past libc, so its functions are replaced instead: a request that is to
- * fail goes to a file of the kernel's that fails so by itself. */
+ *   INJECT_FROM     calls count from the first on whose path has this in it; not set: from the
+ * start INJECT_NO_RING  set: io_uring is refused liburing enters the kernel past libc, so its
+ * functions are replaced instead: a request that is to fail goes to a file of the kernel's that
+ * fails so by itself. */
 #include <dlfcn.h>
 #include <errno.h>
 #include <fcntl.h>
@@ -40,7 +41,7 @@ static const char *const fault_names[] = {"",       "kill",  "killall", "EIO",
                                           "ENOSPC", "short", "full",    "dead"};
 
 static struct {
-    char below[PATH_MAX], control[PATH_MAX / 2];
+    char below[PATH_MAX], control[PATH_MAX / 2], from[64];
     size_t below_bytes;
     int rank, log_fd, no_ring;
     fault fault;
@@ -48,6 +49,7 @@ static struct {
 } plan = {.log_fd = -1};
 
 static atomic_long calls;
+static atomic_int counting;
 
 static int control_file(const char *name, int number) {
     char path[PATH_MAX];
@@ -64,6 +66,7 @@ __attribute__((constructor)) static void begin(void) {
     const char *rank = setting("OMPI_COMM_WORLD_RANK");
     if (!*rank || !*setting("INJECT_BELOW")) return; /* a helper of the launcher's */
     snprintf(plan.control, sizeof plan.control, "%s", setting("INJECT_CONTROL"));
+    snprintf(plan.from, sizeof plan.from, "%s", setting("INJECT_FROM"));
     plan.no_ring = *setting("INJECT_NO_RING");
     plan.rank = atoi(rank);
     int fd = control_file("pid", plan.rank);
@@ -125,7 +128,9 @@ static fault count_call(const char *name, int fd, const char *path, int needs_ro
     char where[2 * PATH_MAX];
     int before = errno;
     fault f = NONE;
-    if (locate(fd, path, where)) {
+    int is_below = locate(fd, path, where);
+    if (is_below && strstr(where, plan.from)) counting = 1;
+    if (is_below && counting) {
         long number = ++calls;
         if (plan.log_fd >= 0) note_call(number, name, needs_room, bytes, where);
         if (number == plan.at || (number > plan.at && plan.fault >= FULL)) f = plan.fault;

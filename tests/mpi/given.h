@@ -34,7 +34,9 @@ typedef enum scheme {
     HALO = SAVE_SCHEMES, /* rows with one of each neighbour's: for loads only, as those below */
     CORNERS,             /* an odd part of some tensors */
     ONE_OF_TWO,          /* rows of every second tensor */
-    LOAD_SCHEMES
+    LOAD_SCHEMES,
+    FEW_ROWS = LOAD_SCHEMES, /* of a dozen tensors, as ROWS and COLUMNS */
+    FEW_COLUMNS
 } scheme;
 
 extern const char *const scheme_names[];
