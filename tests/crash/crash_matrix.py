@@ -16,12 +16,14 @@ suffice for is rebuilt, bit for bit, else the older step loads, or a clear error
 The counting run also shows the order that power failures need: what lies in a step's folder is
 synced after the last change and before the rename, and the directory after it.
 
-    crash_matrix.py [--tenth] [--only PATTERN] [--case ID] [--record FILE] [--list] [--jobs N]
+    crash_matrix.py [--tenth] [--only PATTERN] [--case ID] [--list] [--jobs N]
+                    [--journal FILE] [--record FILE]
 
 Exit status: 0 where all cases are as they must be, else 1.
 """
 import argparse
 import concurrent.futures
+import contextlib
 import fnmatch
 import itertools
 import os
@@ -177,8 +179,12 @@ class Programs:
         try:
             out, err = child.communicate(timeout=WATCHDOG)
         except subprocess.TimeoutExpired:
-            hangs = not env or any(map(is_running, pids(env["INJECT_CONTROL"])))
+            left = [p for p in pids(env["INJECT_CONTROL"]) if is_running(p)] if env else []
+            hangs = left or not env
             os.killpg(child.pid, signal.SIGKILL)
+            for pid in left:
+                with contextlib.suppress(ProcessLookupError):
+                    os.kill(pid, signal.SIGKILL)
             out, err = child.communicate()
             if hangs:
                 raise Failed(f"hangs: {' '.join(arguments)}") from None
@@ -337,12 +343,12 @@ class Matrix:
         try:
             for n in lost:
                 node = os.path.join(store, f"node-{n}")
-                shutil.rmtree(node if case.fault == "lost node" else
+                shutil.rmtree(node if case.fault == "lost-node" else
                               os.path.join(node, "step-00000002"))
             if can_be_rebuilt(config.store, lost):
                 self.look(config, store, ("2",), 0)
                 return "new"
-            if case.fault == "lost step":
+            if case.fault == "lost-step":
                 self.look(config, store, ("1",), 0)
                 return "old"
             status, _, err = self.programs.ranks(LOSERS + 1,
@@ -401,7 +407,7 @@ def losses(config):
     calls = [Call(0, number, "loss of " + str(len(lost_nodes(number))), False, 0, 0,
                   "the files of nodes " + str(lost_nodes(number)))
              for number in range(1, (1 << LOSERS) - 1)]
-    return [Case(config, c, fault) for c in calls for fault in ("lost step", "lost node")]
+    return [Case(config, c, fault) for c in calls for fault in ("lost-step", "lost-node")]
 
 
 def can_be_rebuilt(store, lost):
@@ -477,7 +483,7 @@ class Tally:
         rows = {}
         for case in self.cases:
             row = rows.setdefault(key(case), dict.fromkeys(OUTCOMES, 0))
-            row[self.outcomes[case]] += 1
+            row[self.outcomes[case.name]] += 1
         total = {o: sum(row[o] for row in rows.values()) for o in OUTCOMES}
         lines = [f"| {title} | cases | old step loads | new step loads | clear error | failed |",
                  "| --- | --- | --- | --- | --- | --- |"]
@@ -507,7 +513,7 @@ run to its end.
 - {built}
 - `disk`, `nodes`, `rs1` and `rs2` on {system}, `memory` and `partner` on tmpfs, `xfs` on a
   loop-mounted image
-- {cases} cases in {seconds:.0f} s
+- {cases} cases
 
 Faults: `kill` is SIGKILL of one rank, `killall` of both; `full` and `dead` are ENOSPC and EIO from
 operation N on; `short` is a write that does half. Engine `pwrite` is direct where io_uring is refused.
@@ -527,11 +533,11 @@ def describe_build():
             f'{" with changes" if changed else ""}, Linux {os.uname().release}')
 
 
-def record(path, built, tally, seconds, scratch):
+def record(path, builds, tally, scratch):
     system = quiet(["findmnt", "-n", "-o", "FSTYPE", "-T", scratch])
     with open(path, "w", encoding="utf-8") as out:
-        out.write(RECORD.format(built=built, system=system, cases=len(tally.cases),
-                                seconds=seconds, tables=tally.text()))
+        out.write(RECORD.format(built="; ".join(dict.fromkeys(builds)), system=system,
+                                cases=len(tally.cases), tables=tally.text()))
 
 
 def in_parallel(jobs, function, items):
@@ -542,8 +548,33 @@ def in_parallel(jobs, function, items):
         pool.shutdown(cancel_futures=True)
 
 
-def run_all(matrix, cases, jobs):
-    outcomes = {}
+class Journal:
+    """A file of what came out, a line a case, by which an interrupted run goes on."""
+    def __init__(self, path, built):
+        self.builds, self.outcomes, self.file = [built], {}, None
+        if not path:
+            return
+        self.file = open(path, "a+", encoding="utf-8")  # pylint: disable=consider-using-with
+        self.file.seek(0)
+        for line in self.file:
+            if line.startswith("# "):
+                self.builds.insert(-1, line[2:].rstrip("\n"))
+            else:
+                name, outcome = line.split()
+                self.outcomes[name] = outcome
+        self.file.write(f"# {built}\n")
+
+    def note(self, case, outcome):
+        self.outcomes[case.name] = outcome
+        if self.file:
+            self.file.write(f"{case.name} {outcome}\n")
+            self.file.flush()
+
+
+def run_all(matrix, cases, jobs, journal):
+    done = len(cases)
+    cases = [c for c in cases if journal.outcomes.get(c.name, "failed") == "failed"]
+    done -= len(cases)
 
     def one(case):
         try:
@@ -552,13 +583,13 @@ def run_all(matrix, cases, jobs):
             return case, "failed", str(failure)
 
     for case, outcome, why in in_parallel(jobs, one, cases):
-        outcomes[case] = outcome
+        journal.note(case, outcome)
+        done += 1
         if why:
             print(f"FAILED {case.name} ({case.call.name} of {case.call.path}): {why}\n"
                   f"  alone: {sys.argv[0]} --case {case.name}", flush=True)
-        if len(outcomes) % 100 == 0:
-            print(f"{len(outcomes)} of {len(cases)} cases", file=sys.stderr, flush=True)
-    return outcomes
+        if done % 100 == 0:
+            print(f"{done} cases", file=sys.stderr, flush=True)
 
 
 def choose(matrix, options):
@@ -583,6 +614,7 @@ def parse():
     parser.add_argument("--only", default="*", metavar="PATTERN", help="of saves, as in *.mpio.*")
     parser.add_argument("--case", metavar="ID", help="one case alone")
     parser.add_argument("--list", action="store_true", help="names of cases, run nothing")
+    parser.add_argument("--journal", metavar="FILE", help="note outcomes there, and go on from it")
     parser.add_argument("--record", metavar="FILE", help="write the summary there as well")
     parser.add_argument("--jobs", type=int, default=2, help="cases at a time (2)")
     parser.add_argument("--build", default=os.path.join(ROOT, "build"), help="build folder")
@@ -606,17 +638,19 @@ def main():
         if options.list:
             print("\n".join(f"{c.name} {c.call.name} {c.call.path}" for c in cases))
             return 0
-        tally = Tally(cases, run_all(matrix, cases, options.jobs))
+        journal = Journal(options.journal, built)
+        run_all(matrix, cases, options.jobs, journal)
+        tally = Tally(cases, journal.outcomes)
     except Failed as failure:
         print(f"FAILED before any fault: {failure}")
         return 1
     finally:
         matrix.close()
     seconds = time.monotonic() - start
-    failed = sum(o == "failed" for o in tally.outcomes.values())
+    failed = sum(journal.outcomes[c.name] == "failed" for c in cases)
     print(f"{tally.text()}\n\n{len(cases)} cases, {failed} failed, {seconds:.0f} s")
     if options.record:
-        record(options.record, built, tally, seconds, options.scratch)
+        record(options.record, journal.builds, tally, options.scratch)
     return 1 if failed else 0
 
 
