@@ -191,7 +191,7 @@ static int verify_files(verifier *v, dcp_error *err) {
 
 static int verify_about(verifier *v, const char *path, dcp_error *err) {
     dcp_error e;
-    int status = about_check(path, &e);
+    int status = about_check(path, v->ckpt->json ? &v->ckpt->step : NULL, &e);
     if (status == DCP_ERR_NOT_FOUND) status = DCP_ERR_CORRUPT;
     if (status && status != DCP_ERR_CORRUPT && err) *err = e;
     return absorb(v, status, &e);

@@ -114,11 +114,12 @@ static uint64_t total_bytes(const save_request *r) {
 /* What about.json gets: a leader's figures up to the data's sync, then the caller's members. */
 static char *about_members(const dcp_store *store, const save_request *r, const char *folder,
                            const dcp_report *report, double seconds) {
-    json_t *object = json_pack(
-        "{s:s, s:s, s:I, s:I, s:f, s:I, s:f}", "layout", r->layout ? "sharded" : "global", "engine",
-        dcp_engine_name(report->engine), "tensors", (json_int_t)r->n, "bytes",
-        (json_int_t)report->bytes, "seconds", seconds, "cloned", (json_int_t)report->cloned_bytes,
-        "gb_per_s", seconds > 0 ? (double)report->bytes / 1e9 / seconds : 0.0);
+    json_t *object =
+        json_pack("{s:I, s:s, s:s, s:I, s:I, s:f, s:I, s:f}", "step", (json_int_t)r->step, "layout",
+                  r->layout ? "sharded" : "global", "engine", dcp_engine_name(report->engine),
+                  "tensors", (json_int_t)r->n, "bytes", (json_int_t)report->bytes, "seconds",
+                  seconds, "cloned", (json_int_t)report->cloned_bytes, "gb_per_s",
+                  seconds > 0 ? (double)report->bytes / 1e9 / seconds : 0.0);
     json_t *times = json_pack("{s:f, s:f, s:f, s:f, s:f}", "plan_s", report->plan_s, "gather_s",
                               report->gather_s, "copy_s", report->copy_s, "write_s",
                               report->write_s, "sync_s", report->sync_s);

@@ -191,9 +191,19 @@ int about_is_part(const char *folder, int world, unsigned char *kept) {
     return is_part;
 }
 
-int about_check(const char *dir, dcp_error *err) {
+/* That of another step is whole, too. Older versions did not write the step. */
+static int check_step(const char *dir, const json_t *about, uint64_t step, dcp_error *err) {
+    const json_t *said = json_object_get(about, "step");
+    if (!json_is_integer(said) || (uint64_t)json_integer_value(said) == step) return DCP_OK;
+    return core_fail(err, DCP_ERR_CORRUPT,
+                     "%s/about.json: of step %" JSON_INTEGER_FORMAT ", meta says %" PRIu64, dir,
+                     json_integer_value(said), step);
+}
+
+int about_check(const char *dir, const uint64_t *step, dcp_error *err) {
     json_t *about = NULL;
     int status = read_checked(dir, &about, err);
+    if (!status && step) status = check_step(dir, about, *step, err);
     json_decref(about);
     return status;
 }

@@ -5,6 +5,8 @@
 #ifndef DCP_STORE_ABOUT_H
 #define DCP_STORE_ABOUT_H
 
+#include <stdint.h>
+
 #include "dcp/error.h"
 
 /* Writes and fsyncs dir/about.json: tool, version, time (ISO 8601 UTC), host, pid, ranks, then the
@@ -21,8 +23,9 @@ struct json_t *about_shards(const char *folder, int world);
  * them in kept[world]. 0 also where about.json can't be read. */
 int about_is_part(const char *folder, int world, unsigned char *kept);
 
-/* DCP_ERR_CORRUPT where the checksum or the syntax is wrong, DCP_ERR_NOT_FOUND where it is missing.
+/* DCP_ERR_CORRUPT where the checksum or the syntax is wrong, or where it says to be of another step
+ * than `step` (may be NULL), DCP_ERR_NOT_FOUND where it is missing.
  */
-int about_check(const char *dir, dcp_error *err);
+int about_check(const char *dir, const uint64_t *step, dcp_error *err);
 
 #endif

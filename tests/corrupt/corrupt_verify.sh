@@ -65,6 +65,12 @@ for name in step-00000099 .abandoned-step-00000099 .tmp-step-00000099; do
 done
 cp -r "$step" "$dir/step"; expect 0 intact "$dir/step"
 
+# another step's files
+"$MAKE_CHECKPOINT" "$dir/other" 8
+cp "$dir/other/step-00000008/about.json" "$step"; expect 1 "about.json: of step 8, meta says 7" "$step"; restore
+cp "$dir/other/step-00000008/state.h5" "$step"; expect 1 "the folder says step 7, meta says 8" "$step"; restore
+expect 0 intact "$step"
+
 # as JSON
 truncate -s -1 "$step/state.h5"
 "$DCP_BIN/dcp-inspect" verify --json "$step" >"$dir/out" 2>"$dir/err" && fail "exit 0"

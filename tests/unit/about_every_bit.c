@@ -22,14 +22,14 @@ static int check_bytes(const struct scratch *s, const char *text, size_t bytes) 
     assert_non_null(file);
     assert_int_equal(fwrite(text, 1, bytes, file), bytes);
     assert_int_equal(fclose(file), 0);
-    return about_check(s->root, NULL);
+    return about_check(s->root, NULL, NULL);
 }
 
 static void it_says_who_wrote_the_step(void **state) {
     struct scratch *s = *state;
     char text[4096] = "";
     assert_int_equal(about_write(s->root, "tool", 4, "{\"gb_per_s\": 2.5, \"ranks\": 9}", NULL), 0);
-    assert_int_equal(about_check(s->root, NULL), DCP_OK);
+    assert_int_equal(about_check(s->root, NULL, NULL), DCP_OK);
     json_t *about = json_loadb(text, read_about(s, text, sizeof text), 0, NULL);
     assert_non_null(about);
     assert_string_equal(json_string_value(json_object_get(about, "tool")), "tool");
@@ -68,14 +68,14 @@ static void what_is_no_file_is_refused(void **state) {
     struct scratch *s = *state;
     char path[200];
     dcp_error err = {0};
-    assert_int_equal(about_check(s->root, &err), DCP_ERR_NOT_FOUND);
+    assert_int_equal(about_check(s->root, NULL, &err), DCP_ERR_NOT_FOUND);
     assert_non_null(strstr(err.message, "about.json"));
     snprintf(path, sizeof path, "%s/about.json", s->root);
     assert_int_equal(mkfifo(path, 0666), 0);
-    assert_int_equal(about_check(s->root, &err), DCP_ERR_CORRUPT);
+    assert_int_equal(about_check(s->root, NULL, &err), DCP_ERR_CORRUPT);
     assert_int_equal(unlink(path), 0);
     assert_int_equal(mkdir(path, 0777), 0);
-    assert_int_equal(about_check(s->root, &err), DCP_ERR_CORRUPT);
+    assert_int_equal(about_check(s->root, NULL, &err), DCP_ERR_CORRUPT);
     assert_int_not_equal(about_write(s->root, "tool", 1, "[1]", &err), DCP_OK);
     assert_int_not_equal(about_write(s->root, "tool", 1, NULL, &err), DCP_OK);
 }

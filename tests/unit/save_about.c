@@ -1,5 +1,5 @@
-/* What a caller adds to about.json: an object of bounded size, which does not replace the library's
- * members; anything else is refused before anything is written. */
+/* What a caller adds to about.json is an object of bounded size, which does not replace the
+ * library's members; anything else is refused before anything is written. Meta is bounded, too. */
 #include <fcntl.h>
 #include <jansson.h>
 #include <setjmp.h>
@@ -73,9 +73,47 @@ static void where_the_time_went(void **unused) {
     json_decref(about);
 }
 
+static int save_json(uint64_t step, const char *json) {
+    dcp_comm *comm = NULL;
+    dcp_store *store = NULL;
+    dcp_state *state = NULL;
+    assert_int_equal(dcp_comm_self(&comm, NULL), DCP_OK);
+    assert_int_equal(dcp_store_open(comm, root, NULL, &store, NULL), DCP_OK);
+    assert_int_equal(dcp_state_create(&state, NULL), DCP_OK);
+    int status = dcp_save(store, step, state, json, NULL, NULL, NULL);
+    dcp_state_destroy(state);
+    dcp_store_close(store);
+    dcp_comm_destroy(comm);
+    return status;
+}
+
+/* A reader refuses larger meta, so a save does, too; what is just small enough loads. */
+static void json_has_a_ceiling(void **unused) {
+    (void)unused;
+    size_t bytes = 16u << 20;
+    char *json = malloc(bytes + 1), path[128];
+    dcp_comm *comm;
+    dcp_checkpoint *ckpt;
+    assert_non_null(json);
+    memset(json, 'x', bytes);
+    json[bytes] = 0;
+    memcpy(json, "{\"a\":\"", 6);
+    memcpy(json + bytes - 2, "\"}", 2);
+    assert_int_equal(save_json(4, json), DCP_ERR_ARG); /* "format" and "step" come on top */
+    memcpy(json + bytes - 64, "\"}", 3);
+    assert_int_equal(save_json(4, json), DCP_OK);
+    snprintf(path, sizeof path, "%s/step-00000004", root);
+    assert_int_equal(dcp_comm_self(&comm, NULL), DCP_OK);
+    assert_int_equal(dcp_checkpoint_open(comm, path, &ckpt, NULL), DCP_OK);
+    dcp_checkpoint_close(ckpt);
+    dcp_comm_destroy(comm);
+    free(json);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(what_is_no_object_is_refused),
+        cmocka_unit_test(json_has_a_ceiling),
         cmocka_unit_test(members_stand_beside_ours),
         cmocka_unit_test(where_the_time_went),
     };

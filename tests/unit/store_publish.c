@@ -31,7 +31,7 @@ static void a_step_gets_its_name_when_published(void **state) {
     assert_true(readlink(folder, link, sizeof link - 1) > 0);
     assert_string_equal(link, "step-00000120");
     snprintf(folder, sizeof folder, "%s/step-00000120", s->dir);
-    assert_int_equal(about_check(folder, NULL), DCP_OK);
+    assert_int_equal(about_check(folder, NULL, NULL), DCP_OK);
 
     publish_all(store, 121, 121);
     assert_content(s, "latest/state.h5", "state");
