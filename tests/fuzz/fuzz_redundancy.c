@@ -1,0 +1,63 @@
+/* Headers of redundancy files, with their checksum made right, and names of such files. An input:
+ * the bytes of the header as far as they are not zero; read as a name as well. */
+#include "core/bytes.h"
+#include "core/crc64.h"
+#include "core/userblock.h"
+#include "fuzz.h"
+#include "redundancy/code.h"
+#include "redundancy/parity.h"
+
+#define AT_CRC (PAGE_BYTES - 8)
+
+/* Sizes don't overflow, and every strip is one of a member's. */
+static void check_group(const parity_header *h) {
+    const code_group *g = &h->group;
+    code_strip strips[REDUNDANCY_MAX_MEMBERS + 1];
+    int n = code_strips(g);
+    PROMISE(n >= 2 && n <= g->members && code_data_strips(g) >= 1 && code_data_strips(g) < n);
+    for (int m = 0; m < g->members; m++) {
+        PROMISE(parity_strip_bytes(h, m) <= 1ULL << 60);
+        PROMISE(parity_payload_bytes(h, m) < parity_file_bytes(h, m));
+        code_stripe(g, m, strips);
+        for (int s = 0; s < n; s++)
+            PROMISE(strips[s].member >= 0 && strips[s].member < g->members && strips[s].index >= 0);
+    }
+}
+
+static void header(const uint8_t *data, size_t size) {
+    unsigned char page[PAGE_BYTES] = {0};
+    parity_header h;
+    dcp_error err = {0};
+    memcpy(page, data, size < AT_CRC ? size : AT_CRC);
+    memcpy(page,
+           "\x89"
+           "DCR\r\n\x1a\n\1\0\0\0",
+           12);
+    put_u64(page + AT_CRC, crc64(page, AT_CRC));
+    int status = parity_header_decode(page, "file", &h, &err);
+    PROMISE(err.status == status && !*err.message == !status);
+    if (!status) check_group(&h);
+}
+
+static void name(const uint8_t *data, size_t size) {
+    char text[64], again[64];
+    redundancy_kind kind;
+    uint64_t number;
+    int world;
+    if (size >= sizeof text) return;
+    memcpy(text, data, size);
+    text[size] = 0;
+    if (!parity_name_read(text, &kind, &number, &world)) return;
+    PROMISE(world > 0 && number < (uint64_t)world);
+    if (kind == REDUNDANCY_NONE)
+        parity_shard_name(again, number, world);
+    else
+        parity_file_name(again, kind, number, world);
+    PROMISE(!strcmp(text, again));
+}
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
+    header(data, size);
+    name(data, size);
+    return 0;
+}
