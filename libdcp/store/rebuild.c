@@ -37,8 +37,8 @@ static int count_lost(const redundancy_survey *s) {
 }
 
 static int write_about(const restoration *r, int ranks, dcp_error *err) {
-    json_t *members =
-        json_pack("{s:b, s:o}", "rebuilt", 1, "shards", about_shards(r->folder, ranks));
+    json_t *members = json_pack("{s:b, s:I, s:o}", "rebuilt", 1, "step", (json_int_t)r->step,
+                                "shards", about_shards(r->folder, ranks));
     char *text = members ? json_dumps(members, JSON_COMPACT) : NULL;
     int status = text ? about_write(r->folder, r->store->options.tool, ranks, text, err)
                       : core_fail_memory(err, 4096);

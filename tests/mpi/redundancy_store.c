@@ -118,6 +118,7 @@ static void a_lost_node_is_rebuilt(const private_files *p) {
         check_rebuilt(p, node % 2, PRIVATE_STEP, 2 * p->ranks_a_node);
         private_compare(p, 0);
         private_folder(p, node, path);
+        if (p->s->rank == 0) SUCCEEDS(dcp_verify(path, NULL, err));
         strcat(path, "/about.json");
         CHECK(access(path, R_OK) == 0);
         check_loads(p);
