@@ -73,7 +73,8 @@ class Config:
     layout: str  # global, sharded
     mode: str    # sync, async
     engine: str  # uring, pwrite (direct without io_uring), mpio
-    store: str   # disk, memory, xfs, nodes (a directory a rank), or those with redundancy
+    store: str   # disk, memory, xfs, nodes (a directory a rank), those with redundancy, or a
+                 # list of two: tiers
     scene: str = "plain"
 
     @property
@@ -85,19 +86,24 @@ class Config:
         return {"memory": "memory", "partner": "memory", "xfs": "xfs"}.get(self.store, "disk")
 
     def is_private(self):
-        return self.store == "nodes" or self.store in REDUNDANCY
+        return self.store in ("nodes", "tiers") or self.store in REDUNDANCY
+
+    def program(self, programs):
+        return programs.tiers if self.store == "tiers" else programs.state
 
     def is_basic(self):
         return self.mode == "sync" and self.engine != "pwrite" and self.store == "disk"
 
     def state_words(self):
+        if self.store == "tiers":
+            return []
         if self.store in REDUNDANCY:
             return ["few", f"redundancy={REDUNDANCY[self.store]}"]
         return ["few", "private"] if self.store == "nodes" else ["few"]
 
     def words(self):
         words = [w for w in (self.layout, self.mode, self.engine)
-                 if w in ("sharded", "async", "mpio")]
+                 if w in ("sharded", "async", "mpio") and self.store != "tiers"]
         return [*SCENES[self.scene].save, *words, *self.state_words()]
 
     def directories(self, store):
@@ -111,6 +117,7 @@ def configs():
     found += [Config(layout, "async", "uring", "memory") for layout in ("global", "sharded")]
     found += [Config("sharded", mode, "uring", "nodes") for mode in ("sync", "async")]
     found += [Config("sharded", "async", "uring", store) for store in ("partner", "rs1")]
+    found += [Config("sharded", "async", "uring", "tiers")]
     found += [Config("global", "sync", "uring", "disk", s) for s in PUBLICATIONS]
     found += [Config("sharded", "sync", "uring", "nodes", s) for s in PUBLICATIONS]
     found += [Config("sharded", "sync", "uring", store, "lost") for store in REDUNDANCY]
@@ -159,17 +166,19 @@ class Programs:
     def __init__(self, build):
         bin_dir = os.path.join(build, "tests", "bin")
         self.state = os.environ.get("CRASH_STATE", os.path.join(bin_dir, "crash_state"))
+        self.tiers = os.environ.get("CRASH_TIERS", os.path.join(bin_dir, "crash_tiers"))
         self.inject = os.environ.get("CRASH_INJECT", os.path.join(bin_dir, "crash_inject.so"))
         self.mpirun = os.environ.get("DCP_MPIRUN", "mpirun --oversubscribe").split()
-        for program in (self.state, self.inject):
+        for program in (self.state, self.tiers, self.inject):
             if not os.path.exists(program):
                 sys.exit(f"{program} is not there: build it, or name the build folder with --build")
 
-    def ranks(self, n, arguments, env=None):
-        """crash_state on n ranks; one rank needs no launcher. (exit status, output, errors). Where
+    def ranks(self, n, arguments, env=None, program=None):
+        """crash_state, or another program, on n ranks; of crash_state one rank needs no launcher.
+        (exit status, output, errors). Where
         all ranks are gone and the launcher alone hangs, as mpirun does now and then when all are
         killed, it is killed as well."""
-        command = [self.state, *arguments]
+        command = [program or self.state, *arguments]
         if n > 1:
             preload = ["-x", f"LD_PRELOAD={self.inject}"] if env else []
             command = [*self.mpirun, "-n", str(n), *preload, *command]
@@ -217,11 +226,13 @@ class Place:
     def before(self, config):
         """A store as the scene wants it; made once."""
         words = config.state_words()
-        made = os.path.join(self.dir, "-".join((config.scene, *words)))
+        made = os.path.join(self.dir, "-".join((config.scene, config.store, *words)))
+        program = config.program(self.programs)
         ranks = LOSERS if config.scene == "lost" else 2
         with self.lock:
             for arguments in () if os.path.exists(made) else SCENES[config.scene].before:
-                status, _, err = self.programs.ranks(ranks, ["save", made, *arguments, *words])
+                status, _, err = self.programs.ranks(ranks, ["save", made, *arguments, *words],
+                                                     program=program)
                 if status:
                     raise Failed(f"the saves before: {err}")
         return made
@@ -283,7 +294,8 @@ class Matrix:
         words = config.words()
         words += ["again"] if settings.get("fault") not in (None, *STICKY) else []
         try:
-            return self.programs.ranks(2, ["save", store, *words], env)
+            return self.programs.ranks(2, ["save", store, *words], env,
+                                       config.program(self.programs))
         finally:
             wait_for_ranks(control)
 
@@ -319,7 +331,8 @@ class Matrix:
         """The step that loads, one of may_load; and that all is well afterwards."""
         if config.is_private():  # one rank sees one node only
             ranks = LOSERS + 1 if config.scene == "lost" else 3
-        status, out, err = self.programs.ranks(ranks, ["next", store, *config.state_words()])
+        status, out, err = self.programs.ranks(ranks, ["next", store, *config.state_words()],
+                                              program=config.program(self.programs))
         lines = out.split("\n")
         if status:
             raise Failed(f"no good step afterwards: exit {status}\n{err}")
@@ -417,13 +430,20 @@ def can_be_rebuilt(store, lost):
 
 
 def check_order(config, store, calls):
-    """All that lies in the new step's folders is durable before any of them is renamed, and the
-    renames before the end."""
+    """In each store: all that lies in the new step's folders is durable before any of them is
+    renamed, and the renames before the end."""
+    stores = {}
+    for root in config.directories(store):
+        stores.setdefault(os.path.basename(root).split("-")[0], []).append(root)
+    for roots in stores.values():
+        check_order_of_store(config, roots, calls)
+
+
+def check_order_of_store(config, roots, calls):
     step = f"step-{int(SCENES[config.scene].save[0]):08}"
-    roots = config.directories(store)
     folders = [os.path.join(root, ".tmp-" + step) for root in roots]
     renames = [c.time for c in calls if c.name.startswith("rename") and
-               os.path.basename(c.path) == step]
+               c.path in [os.path.join(root, step) for root in roots]]
     if len(renames) != len(roots):
         raise Failed(f"{config.name}: {len(renames)} renames to {step} in {len(roots)} directories")
 
@@ -517,7 +537,8 @@ run to its end.
 
 Faults: `kill` is SIGKILL of one rank, `killall` of both; `full` and `dead` are ENOSPC and EIO from
 operation N on; `short` is a write that does half. Engine `pwrite` is direct where io_uring is refused.
-Stores: `nodes` has a directory a rank, `partner`, `rs1` and `rs2` (K = 1, 2) have redundancy besides.
+Stores: `nodes` has a directory a rank, `partner`, `rs1` and `rs2` (K = 1, 2) have redundancy besides;
+`tiers` is a list of `partner` and a shared store that is filled from it in the background.
 "Old step loads": the save failed, or was killed before it was published. "New": it was done in spite
 of the fault, or killed after that; of lost files: they were rebuilt. "Clear error": nothing is left
 that could be rebuilt.
