@@ -77,13 +77,15 @@ int redundancy_encode(dcp_comm *comm, const redundancy_groups *groups, const cha
 typedef struct redundancy_survey redundancy_survey;
 
 /* Collective. Looks for the files of one step on all ranks, which need not be as many as saved it.
+ *
  *   folders, n  the step's folders that this rank sees, `DIR/step-N`; none where n is 0. One that
- *               does not exist is as one without files. Copied. Ranks of one node may name the
- * same. node        number of this rank's node, as for redundancy_groups_collect: what is rebuilt
- * goes to nodes that hold nothing else of its group, where there are such every_byte  1: files are
- * read and compared with their checksums, each by one rank, and a damaged one counts as lost; 0:
- * only their sizes and headers are, which is quick DCP_ERR_NOT_FOUND: no rank sees an intact
- * redundancy file. Losses are no failure here. */
+ *               does not exist is as one without files. Copied. Ranks of a node may name the same.
+ *   node        number of this rank's node, as for redundancy_groups_collect: what is rebuilt goes
+ *               to nodes that hold nothing else of its group, where there are such
+ *   every_byte  1: files are read and compared with their checksums, each by one rank, and a
+ *               damaged one counts as lost; 0: only sizes and headers are, which is quick
+ *
+ * DCP_ERR_NOT_FOUND: no rank sees an intact redundancy file. Losses are no failure here. */
 int redundancy_survey_open(dcp_comm *comm, const char *const *folders, size_t n, uint64_t node,
                            int every_byte, redundancy_survey **out, dcp_error *err);
 
@@ -109,9 +111,12 @@ int redundancy_survey_rank(const redundancy_survey *survey, int number);
 const char *redundancy_survey_path(const redundancy_survey *survey, int number);
 
 /* Collective. Writes all that is lost, shards and redundancy files, byte by byte as they were
- * saved, durably, each under a temporary name until its checksum is proved. survey  one of every
- * byte. It knows afterwards where the rebuilt files are. folder  where this rank puts what it
- * rebuilds; made where it is missing (its parent is not). A damaged file is replaced where it lies.
+ * saved, durably, each under a temporary name until its checksum is proved.
+ *
+ *   survey  one of every byte. It knows afterwards where the rebuilt files are.
+ *   folder  where this rank puts what it rebuilds; made where it is missing (its parent is not). A
+ *           damaged file is replaced where it lies.
+ *
  * Extra memory: 16 MiB a rank. The failures of redundancy_survey_check, before anything is written;
  * DCP_ERR_NO_SPACE, DCP_ERR_IO: files that were whole by then stay, and it may be tried again. */
 int redundancy_rebuild(dcp_comm *comm, redundancy_survey *survey, const char *folder,

@@ -50,9 +50,8 @@ DCP_API const dcp_tensor *dcp_checkpoint_tensor(const dcp_checkpoint *ckpt, size
 DCP_API const dcp_tensor *dcp_checkpoint_find(const dcp_checkpoint *ckpt, const char *path);
 
 /* Another name in the checkpoint: `from` in the state is `to` there. Either no `*` in both, an
- * exact name; or one in each, which stands for the same text, any bytes with '/':
- * {"/model/backbone.*",
- * "/model/model.*"}. Nothing else is special. */
+ * exact name; or one in each, which stands for the same text, any bytes with '/', for example
+ * {"/model/backbone.*", "/model/model.*"}. Nothing else is special. */
 typedef struct dcp_rename {
     const char *from, *to;
 } dcp_rename;
@@ -107,9 +106,12 @@ typedef struct dcp_load_options {
  * checksums, and equal boxes of several ranks against each other. Of other tensors every rank
  * checks each block that it reads; where some rank does not see some file, the files' readers check
  * those blocks in the files, and what then travels between ranks is not checked again. If anything
- * is wrong, all ranks fail. On failure the memory's content is undefined. options, report, err may
- * be NULL. DCP_ERR_NOT_FOUND: a tensor that the checkpoint lacks. DCP_ERR_MISMATCH: another shape,
- * or another dtype (never cast unasked), or ranks disagree. DCP_ERR_CORRUPT: bytes differ from what
+ * is wrong, all ranks fail. On failure the memory's content is undefined.
+ *
+ *   options, report, err   may be NULL.
+ *
+ * DCP_ERR_NOT_FOUND: a tensor that the checkpoint lacks. DCP_ERR_MISMATCH: another shape, or
+ * another dtype (never cast unasked), or ranks disagree. DCP_ERR_CORRUPT: bytes differ from what
  * was saved; the message names tensor and block. Extra memory: at most 64 MiB a rank, and what
  * `cast` takes. */
 DCP_API int dcp_load_with(dcp_checkpoint *ckpt, const dcp_state *state,
