@@ -135,11 +135,12 @@ static void return_name(const dcp_store *store, const renaming *r) {
 }
 
 /* For people; programs look for the newest complete step. So a failure here is only logged. */
-static void point_latest(dcp_store *store) {
+static void point_latest(dcp_store *store, uint64_t published) {
     dcp_error err;
     char path[PATH_MAX], name[64];
-    uint64_t newest;
-    if (store->options.keep_latest || store_newest(store->dir, path, &newest, NULL)) return;
+    uint64_t newest = published; /* of several nodes one may have a newer step that others lack */
+    if (store->options.keep_latest) return;
+    if (store->nodes == 1 && store_newest(store->dir, path, &newest, NULL)) return;
     store_step_name(name, "", newest);
     unlinkat(store->dir_fd, LATEST_TMP, 0);
     if (symlinkat(name, store->dir_fd, LATEST_TMP) == 0 &&
@@ -158,11 +159,11 @@ static int prepare(dcp_store *store, uint64_t step, const char *members_json, dc
 }
 
 /* After the publication: what fails here is logged. */
-static void tidy(dcp_store *store, const renaming *r) {
+static void tidy(dcp_store *store, uint64_t step, const renaming *r) {
     dcp_error err;
     if (r->old[0] && store_discard(store, r->old, &err) != DCP_OK)
         store_log(store, DCP_LOG_WARNING, "the replaced step stays: %s", err.message);
-    point_latest(store);
+    point_latest(store, step);
 }
 
 int store_publish(dcp_store *store, uint64_t step, const char *members_json, dcp_error *err) {
@@ -178,7 +179,7 @@ int store_publish(dcp_store *store, uint64_t step, const char *members_json, dcp
         return_name(store, &r);
         return status;
     }
-    if (leads) tidy(store, &r);
+    if (leads) tidy(store, step, &r);
     store->abandon_pending = 0;
     store->newest_intact = step;
     store->has_intact = 1;
