@@ -17,7 +17,9 @@ import sys
 import tempfile
 import zlib
 
-from crash_matrix import ROOT, Call, Failed, Programs, wait_for_ranks
+from crash_cases import Call, Failed
+from crash_programs import Programs, wait_for_ranks
+from crash_report import ROOT
 
 FAULTS = ("kill", "killall", "EIO", "ENOSPC", "dead")
 

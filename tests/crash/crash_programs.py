@@ -1,0 +1,151 @@
+"""Runs the programs of the crash tests, and makes the folders that they work in."""
+import contextlib
+import itertools
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+
+from crash_cases import LOSERS, SCENES, Failed
+
+WATCHDOG = 60  # seconds; a save takes less than one
+
+
+class Programs:
+    def __init__(self, build):
+        bin_dir = os.path.join(build, "tests", "bin")
+        self.state = os.environ.get("CRASH_STATE", os.path.join(bin_dir, "crash_state"))
+        self.tiers = os.environ.get("CRASH_TIERS", os.path.join(bin_dir, "crash_tiers"))
+        self.inject = os.environ.get("CRASH_INJECT", os.path.join(bin_dir, "crash_inject.so"))
+        self.mpirun = os.environ.get("DCP_MPIRUN", "mpirun --oversubscribe").split()
+        for program in (self.state, self.tiers, self.inject):
+            if not os.path.exists(program):
+                sys.exit(f"{program} is not there: build it, or name the build folder with --build")
+
+    def ranks(self, n, arguments, env=None, program=None):
+        """crash_state, or another program, on n ranks; of crash_state one rank needs no launcher.
+        (exit status, output, errors). Where
+        all ranks are gone and the launcher alone hangs, as mpirun does now and then when all are
+        killed, it is killed as well."""
+        command = [program or self.state, *arguments]
+        if n > 1:
+            preload = ["-x", f"LD_PRELOAD={self.inject}"] if env else []
+            command = [*self.mpirun, "-n", str(n), *preload, *command]
+        child = subprocess.Popen(command, env={**os.environ, **(env or {})}, text=True,
+                                 stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
+                                 stderr=subprocess.PIPE, start_new_session=True)
+        try:
+            out, err = child.communicate(timeout=WATCHDOG)
+        except subprocess.TimeoutExpired:
+            left = [p for p in pids(env["INJECT_CONTROL"]) if is_running(p)] if env else []
+            hangs = left or not env
+            os.killpg(child.pid, signal.SIGKILL)
+            for pid in left:
+                with contextlib.suppress(ProcessLookupError):
+                    os.kill(pid, signal.SIGKILL)
+            out, err = child.communicate()
+            if hangs:
+                raise Failed(f"hangs: {' '.join(arguments)}") from None
+        return child.returncode, out, err
+
+
+def linked_copy(source, target):
+    """Steps by hard links: nobody may write into a published step."""
+    os.mkdir(target)
+    for entry in os.scandir(source):
+        copy = os.path.join(target, entry.name)
+        if entry.is_symlink():
+            os.symlink(os.readlink(entry.path), copy)
+        elif entry.is_dir():
+            linked_copy(entry.path, copy)
+        elif entry.name == ".lock":
+            shutil.copy(entry.path, copy)
+        else:
+            os.link(entry.path, copy)
+
+
+class Place:
+    """Scratch folders on one file system, with a directory of steps for each scene."""
+    def __init__(self, parent, programs):
+        self.dir = os.path.realpath(tempfile.mkdtemp(prefix="dcp_matrix.", dir=parent))
+        self.programs = programs
+        self.slots = itertools.count()
+        self.lock = threading.Lock()
+
+    def before(self, config):
+        """A store as the scene wants it; made once."""
+        words = config.state_words()
+        made = os.path.join(self.dir, "-".join((config.scene, config.store, *words)))
+        program = config.program(self.programs)
+        ranks = LOSERS if config.scene == "lost" else 2
+        with self.lock:
+            for arguments in () if os.path.exists(made) else SCENES[config.scene].before:
+                status, _, err = self.programs.ranks(ranks, ["save", made, *arguments, *words],
+                                                     program=program)
+                if status:
+                    raise Failed(f"the saves before: {err}")
+        return made
+
+    def fresh(self, config):
+        """(a copy of it, a folder for what inject.c tells)"""
+        slot = os.path.join(self.dir, f"slot.{next(self.slots)}")
+        os.mkdir(slot)
+        os.mkdir(os.path.join(slot, "control"))
+        linked_copy(self.before(config), os.path.join(slot, "store"))
+        return os.path.join(slot, "store"), os.path.join(slot, "control")
+
+
+def enter_namespace():
+    """A mount namespace of our own, so that what is mounted goes with us; or not, without it."""
+    if os.geteuid() == 0 and "DCP_MATRIX_MOUNTS" not in os.environ and \
+            not subprocess.run(["unshare", "-m", "true"], stderr=subprocess.DEVNULL,
+                               check=False).returncode:
+        os.environ["DCP_MATRIX_MOUNTS"] = "1"
+        os.execvp("unshare", ["unshare", "-m", sys.executable, *sys.argv])
+
+
+def mount_xfs(parent):
+    """A folder on an XFS image, whose files can share extents; None where none can be mounted."""
+    image, folder = os.path.join(parent, "image"), os.path.join(parent, "xfs")
+    os.mkdir(folder)
+    steps = (["truncate", "-s", "1G", image], ["mkfs.xfs", "-q", image],
+             ["mount", "-o", "loop", image, folder])
+    try:
+        for step in steps if "DCP_MATRIX_MOUNTS" in os.environ else ():
+            subprocess.run(step, check=True, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    except (OSError, subprocess.CalledProcessError):
+        return None
+    return folder if os.path.ismount(folder) else None
+
+
+def pids(control):
+    """Of the ranks that were started."""
+    found = []
+    for name in os.listdir(control):
+        if name.startswith("pid."):
+            with open(os.path.join(control, name), encoding="utf-8") as file:
+                found.append(int(file.read()))
+    return found
+
+
+def wait_for_ranks(control):
+    """Until the processes of the save are gone; they should be, or are just going."""
+    end = time.monotonic() + WATCHDOG
+    for pid in pids(control):
+        while is_running(pid):
+            if time.monotonic() > end:
+                os.kill(pid, signal.SIGKILL)
+                raise Failed(f"process {pid} of the save is left running")
+            time.sleep(0.005)
+
+
+def is_running(pid):
+    try:
+        with open(f"/proc/{pid}/stat", encoding="utf-8") as file:
+            return file.read().rsplit(")", 1)[1].split()[0] != "Z"
+    except (FileNotFoundError, ProcessLookupError):
+        return False

@@ -1,0 +1,97 @@
+"""What came out of the crash matrix: a journal, tables, the record in docs/."""
+import os
+import subprocess
+import time
+
+ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
+OUTCOMES = ("old", "new", "refused", "failed")
+
+
+class Journal:
+    """A file of what came out, a line a case, by which an interrupted run goes on."""
+    def __init__(self, path, built):
+        self.builds, self.outcomes, self.file = [built], {}, None
+        if not path:
+            return
+        self.file = open(path, "a+", encoding="utf-8")  # pylint: disable=consider-using-with
+        self.file.seek(0)
+        for line in self.file:
+            if line.startswith("# "):
+                self.builds.insert(-1, line[2:].rstrip("\n"))
+            else:
+                name, outcome = line.split()
+                self.outcomes[name] = outcome
+        self.file.write(f"# {built}\n")
+
+    def note(self, case, outcome):
+        self.outcomes[case.name] = outcome
+        if self.file:
+            self.file.write(f"{case.name} {outcome}\n")
+            self.file.flush()
+
+
+class Tally:
+    """Counts of outcomes by a key of the case, and their table."""
+    def __init__(self, cases, outcomes):
+        self.cases, self.outcomes = cases, outcomes
+
+    def table(self, title, key):
+        rows = {}
+        for case in self.cases:
+            row = rows.setdefault(key(case), dict.fromkeys(OUTCOMES, 0))
+            row[self.outcomes[case.name]] += 1
+        total = {o: sum(row[o] for row in rows.values()) for o in OUTCOMES}
+        lines = [f"| {title} | cases | old step loads | new step loads | clear error | failed |",
+                 "| --- | --- | --- | --- | --- | --- |"]
+        for name, row in [*rows.items(), ("all", total)]:
+            counts = " | ".join(str(row[o]) for o in OUTCOMES)
+            lines.append(f"| {name} | {sum(row.values())} | {counts} |")
+        return "\n".join(lines)
+
+    def text(self):
+        return "\n\n".join((
+            self.table("fault", lambda c: c.fault),
+            self.table("operation", lambda c: c.call.name),
+            self.table("save", lambda c: c.config.name.replace(".", ", "))))
+
+
+def quiet(command):
+    return subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True,
+                          check=False).stdout.strip()
+
+
+RECORD = """# The crash matrix
+
+A save of two ranks with a failure at its operation N, for every N there is. `tests/crash/crash_matrix.py`
+says what a case is and what is checked after it, and runs them all; this is what it wrote when it had
+run to its end.
+
+- {built}
+- `disk`, `nodes`, `rs1` and `rs2` on {system}, `memory` and `partner` on tmpfs, `xfs` on a
+  loop-mounted image
+- {cases} cases
+
+Faults: `kill` is SIGKILL of one rank, `killall` of both; `full` and `dead` are ENOSPC and EIO from
+operation N on; `short` is a write that does half. Engine `pwrite` is direct where io_uring is refused.
+Stores: `nodes` has a directory a rank, `partner`, `rs1` and `rs2` (K = 1, 2) have redundancy besides;
+`tiers` is a list of `partner` and a shared store that is filled from it in the background.
+"Old step loads": the save failed, or was killed before it was published. "New": it was done in spite
+of the fault, or killed after that; of lost files: they were rebuilt. "Clear error": nothing is left
+that could be rebuilt.
+
+{tables}
+"""
+
+
+def describe_build():
+    commit = quiet(["git", "-C", ROOT, "rev-parse", "--short", "HEAD"])
+    changed = quiet(["git", "-C", ROOT, "status", "--porcelain", "--", "libdcp", "tests/crash"])
+    return (f'{time.strftime("%Y-%m-%d", time.gmtime())}, commit {commit}'
+            f'{" with changes" if changed else ""}, Linux {os.uname().release}')
+
+
+def record(path, builds, tally, scratch):
+    system = quiet(["findmnt", "-n", "-o", "FSTYPE", "-T", scratch])
+    with open(path, "w", encoding="utf-8") as out:
+        out.write(RECORD.format(built="; ".join(dict.fromkeys(builds)), system=system,
+                                cases=len(tally.cases), tables=tally.text()))
