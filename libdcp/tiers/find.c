@@ -151,7 +151,7 @@ static int note_loaded(loading *l, const candidates *c, size_t at, dcp_error *er
         tiers_log(l->tiers, DCP_LOG_INFO,
                   "step %llu is loaded from %s, after %d of its files were rebuilt",
                   (unsigned long long)which->step, place(l, which), l->rebuilt);
-    else
+    else if (l->tiers->n > 1)
         tiers_log(l->tiers, DCP_LOG_INFO, "step %llu is loaded from %s",
                   (unsigned long long)which->step, place(l, which));
     return dcp_store_mark_intact(l->tiers->list[which->tier].store, which->step, err);

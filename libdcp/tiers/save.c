@@ -19,9 +19,8 @@ int dcp_tiers_is_due(const dcp_tiers *tiers, uint64_t step) {
     return due;
 }
 
-int dcp_tiers_last_has(const dcp_tiers *tiers, uint64_t step) {
-    const tier *last = &tiers->list[tiers->n - 1];
-    return last->has_step && last->step == step;
+int dcp_tiers_has(const dcp_tiers *tiers, size_t i, uint64_t step) {
+    return i < tiers->n && tiers->list[i].has_step && tiers->list[i].step == step;
 }
 
 void dcp_tiers_fence(dcp_tiers *tiers) {

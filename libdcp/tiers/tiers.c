@@ -152,3 +152,10 @@ int dcp_tiers_continue_from(dcp_tiers *tiers, uint64_t step, dcp_error *err) {
     tiers->set_aside = 0;
     return status;
 }
+
+int dcp_tiers_mark_intact(dcp_tiers *tiers, size_t i, uint64_t step, dcp_error *err) {
+    if (!tiers || i >= tiers->n)
+        return core_fail(err, DCP_ERR_ARG, "dcp_tiers_mark_intact: no such store");
+    tier_note(&tiers->list[i], step, DCP_OK);
+    return dcp_store_mark_intact(tiers->list[i].store, step, err);
+}

@@ -1,6 +1,9 @@
 /* Saves at every step go where they are due: into memory from memory, into the others from what
  * lies there already; each store keeps its own steps, and what the shared one has is what a save
  * straight into it would have written, byte for byte. */
+#include <sys/stat.h>
+
+#include "comm/comm.h"
 #include "tiers.h"
 
 /* The memory changes right after the fence, as a training step does it. */
@@ -54,12 +57,12 @@ static void the_last_step(const scratch *s, tiers_under_test *t) {
     dcp_tiers *tiers = tiers_open(t, s);
     dcp_report report = {0};
     tiers_expect(tiers, s, 8);
-    CHECK(dcp_tiers_last_has(tiers, 8) && !dcp_tiers_last_has(tiers, 9));
+    CHECK(dcp_tiers_has(tiers, 2, 8) && !dcp_tiers_has(tiers, 2, 9));
     SUCCEEDS(dcp_tiers_continue_from(tiers, 8, err));
     given_make(&g, 9);
     held_make(&h, &g, ROWS, s->rank, s->size, 1);
     SUCCEEDS(dcp_tiers_save(tiers, 9, h.state, GIVEN_JSON, NULL, 1, &report, err));
-    CHECK(report.bytes > 0 && dcp_tiers_last_has(tiers, 9));
+    CHECK(report.bytes > 0 && dcp_tiers_has(tiers, 2, 9));
     CHECK(!dcp_tiers_is_due(tiers, 9)); /* all that were due have it */
     SUCCEEDS(dcp_tiers_save(tiers, 9, h.state, GIVEN_JSON, NULL, 1, NULL, err));
     held_free(&h);
@@ -86,20 +89,37 @@ static void from_one_file(const scratch *s, given *g) {
     given_free(g);
 }
 
-int main(int argc, char **argv) {
+static void save_at_every_step(const scratch *s) {
     static tiers_under_test t;
-    scratch s;
     given g;
-    scratch_begin(&s, &argc, &argv);
-    tiers_make(&t, &s, NULL);
-    dcp_tiers *tiers = tiers_open(&t, &s);
-    for (uint64_t n = 1; n <= 8; n++) step(&s, tiers, &g, n);
+    tiers_make(&t, s, NULL);
+    dcp_tiers *tiers = tiers_open(&t, s);
+    for (uint64_t n = 1; n <= 8; n++) step(s, tiers, &g, n);
     dcp_tiers_close(tiers);
-    tiers_check_steps(&t, &s, 0, "c7 c8");
-    tiers_check_steps(&t, &s, 1, "c6 c8");
-    tiers_check_steps(&t, &s, 2, "c4 c8");
-    check_each_store(&s, &t);
-    the_last_step(&s, &t);
-    from_one_file(&s, &g);
+    tiers_check_steps(&t, s, 0, "c7 c8");
+    tiers_check_steps(&t, s, 1, "c6 c8");
+    tiers_check_steps(&t, s, 2, "c4 c8");
+    check_each_store(s, &t);
+    the_last_step(s, &t);
+    from_one_file(s, &g);
+}
+
+/* Everything is gone, and ranks can't have a second thread that communicates. */
+static void without_threads(scratch *s) {
+    MPI_Barrier(MPI_COMM_WORLD);
+    if (s->rank == 0) {
+        CHECK(folder_remove(AT_FDCWD, s->root) == 0);
+        CHECK(mkdir(s->root, 0700) == 0);
+    }
+    MPI_Barrier(MPI_COMM_WORLD);
+    s->comm->make_twin = NULL;
+}
+
+int main(int argc, char **argv) {
+    scratch s;
+    scratch_begin(&s, &argc, &argv);
+    save_at_every_step(&s);
+    without_threads(&s);
+    save_at_every_step(&s);
     return scratch_end(&s);
 }

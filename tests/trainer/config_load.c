@@ -32,8 +32,9 @@ static void has_the_contracts_defaults(void **state) {
     dcp_error err;
     assert_int_equal(load(MINIMAL, NULL, &c, &err), DCP_OK);
     assert_int_equal(config_leaves(c), 8);
-    assert_int_equal(c->every, 1);
-    assert_int_equal(c->keep, 3);
+    assert_int_equal(c->n_stores, 1);
+    assert_string_equal(c->stores[0].path, "ckpt");
+    assert_true(c->stores[0].every == 1 && c->stores[0].keep == 3 && !c->stores[0].is_private);
     assert_string_equal(c->metrics, "metrics.jsonl");
     char *text;
     assert_int_equal(config_pack(c, &text, &err), DCP_OK);
@@ -42,6 +43,26 @@ static void has_the_contracts_defaults(void **state) {
     assert_true(json_equal(c->tree, copy->tree) && copy->lr == 1e-3 && copy->sequence == 256);
     free(text);
     config_free(copy);
+    config_free(c);
+}
+
+static void stores_come_before_the_directory(void **state) {
+    (void)state;
+    config *c;
+    dcp_error err;
+    assert_int_equal(load(MINIMAL,
+                          "checkpoint.stores=[{\"path\":\"a\",\"redundancy\":\"rs(2)\"},"
+                          "{\"path\":\"b\",\"every\":5,\"keep\":0}]",
+                          &c, &err),
+                     DCP_OK);
+    assert_int_equal(c->n_stores, 3);
+    const dcp_tier *s = c->stores;
+    assert_string_equal(s[0].path, "a");
+    assert_string_equal(s[0].redundancy, "rs(2)");
+    assert_true(s[0].is_private && s[0].every == 1 && s[0].keep == 2);
+    assert_string_equal(s[1].redundancy, "none");
+    assert_true(s[1].is_private && s[1].every == 5 && s[1].keep == 0);
+    assert_string_equal(s[2].path, "ckpt");
     config_free(c);
 }
 
@@ -101,7 +122,15 @@ static const struct {
     {"checkpoint.layout=split", "checkpoint.layout"},
     {"checkpoint.staging_mb=-1", "checkpoint.staging_mb: -1"},
     {"checkpoint.when_busy=no", "checkpoint.when_busy"},
-    {"checkpoint.stores=[{\"path\":\"/dev/shm/x\"}]", "not built yet"},
+    {"checkpoint.stores={}", "checkpoint.stores: {} is not a list of objects"},
+    {"checkpoint.stores=[1]", "checkpoint.stores[0]: an object"},
+    {"checkpoint.stores=[{\"path\":\"a\"},{}]", "checkpoint.stores[1].path: missing"},
+    {"checkpoint.stores=[{\"path\":\"\"}]", "checkpoint.stores[0].path is not a string"},
+    {"checkpoint.stores=[{\"path\":\"a\",\"ever\":1}]", "[0].ever: unknown key"},
+    {"checkpoint.stores=[{\"path\":\"a\",\"every\":0}]", "[0].every is not an integer from 1"},
+    {"checkpoint.stores=[{\"path\":\"a\",\"keep\":-1}]", "[0].keep is not"},
+    {"checkpoint.stores=[{\"path\":\"a\",\"redundancy\":\"rs(0)\"}]", "none, partner or rs(1)"},
+    {"checkpoint.stores=[{},{},{},{},{},{},{},{}]", "8 stores; at most 7"},
     {"device=cuda", "device: \"cuda\" is not built yet"},
     {"train_batch_size=10", "train_batch_size: 10 is not a multiple of "
                             "train_micro_batch_size_per_gpu 4"},
@@ -157,9 +186,12 @@ static void checks_a_given_accumulation(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(has_the_contracts_defaults),  cmocka_unit_test(overrides_win),
-        cmocka_unit_test(names_each_mistake),          cmocka_unit_test(refuses_broken_files),
+        cmocka_unit_test(has_the_contracts_defaults),
+        cmocka_unit_test(overrides_win),
+        cmocka_unit_test(names_each_mistake),
+        cmocka_unit_test(refuses_broken_files),
         cmocka_unit_test(checks_a_given_accumulation),
+        cmocka_unit_test(stores_come_before_the_directory),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

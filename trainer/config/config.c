@@ -11,6 +11,7 @@
 #include "jsonfile.h"
 #include "override.h"
 #include "schema.h"
+#include "stores.h"
 
 static const char LINE[] = "command line";
 
@@ -71,7 +72,8 @@ static int effective_tree(const json_t *given, json_t **out, dcp_error *err) {
             return trainer_fail(err, DCP_ERR_ARG, "%s: missing; it has no default", key->path);
         }
         value = value ? json_incref(value) : json_loads(key->fallback, JSON_DECODE_ANY, NULL);
-        failed = config_set(tree, key->path, value) != 0;
+        if (key->type == CONFIG_STORES) failed = stores_complete(value) != 0;
+        failed |= config_set(tree, key->path, value) != 0;
     }
     if (failed) {
         json_decref(tree);
@@ -127,12 +129,19 @@ static void fill_optimizer(config *c, const json_t *tree) {
     c->decay_ratio = number_at(tree, "scheduler.params.decay_ratio");
 }
 
+static dcp_tier last_store(const config *c, const json_t *tree) {
+    const int sharded = strcmp(text_at(tree, "checkpoint.layout"), "sharded") == 0;
+    return (dcp_tier){.path = c->dir,
+                      .every = count_at(tree, "checkpoint.every"),
+                      .keep = (uint32_t)count_at(tree, "checkpoint.keep"),
+                      .layout = sharded ? DCP_LAYOUT_SHARDED : DCP_LAYOUT_GLOBAL};
+}
+
 static void fill_output(config *c, const json_t *tree) {
     c->dir = text_at(tree, "checkpoint.dir");
     c->resume = text_at(tree, "checkpoint.resume");
-    c->every = count_at(tree, "checkpoint.every");
-    c->keep = (uint32_t)count_at(tree, "checkpoint.keep");
-    c->sharded = strcmp(text_at(tree, "checkpoint.layout"), "sharded") == 0;
+    c->n_stores = stores_fill(at(tree, "checkpoint.stores"), c->stores);
+    c->stores[c->n_stores++] = last_store(c, tree);
     dcp_engine_parse(text_at(tree, "checkpoint.engine"), &c->engine);
     c->overwrite = json_is_true(at(tree, "checkpoint.overwrite"));
     c->async = json_is_true(at(tree, "checkpoint.async"));

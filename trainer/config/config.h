@@ -5,7 +5,7 @@
 #include <jansson.h>
 #include <stdint.h>
 
-#include "dcp/save.h"
+#include "dcp/tiers.h"
 
 typedef enum config_schedule {
     SCHEDULE_CONSTANT,
@@ -34,9 +34,8 @@ typedef struct config {
     double decay_ratio; /* of SCHEDULE_WSD: the share of max_steps that decays */
     int prefetch;
     const char *dir, *resume;
-    uint64_t every; /* 0: the last step only */
-    uint32_t keep;
-    int sharded; /* a file a rank */
+    dcp_tier stores[DCP_MAX_TIERS]; /* fastest first; `dir` is the last */
+    size_t n_stores;
     dcp_engine engine;
     int overwrite;
     int async;              /* saves in flight beside the next step */

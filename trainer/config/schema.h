@@ -18,7 +18,7 @@ typedef enum config_type {
     CONFIG_BETAS,   /* two numbers of [0, 1) */
     CONFIG_SWITCH,  /* true or false */
     CONFIG_NAMES,   /* list of strings */
-    CONFIG_LIST,    /* list of anything */
+    CONFIG_STORES,  /* list of objects (stores.h) */
     CONFIG_MODEL,   /* path, or an object with keys of its own */
 } config_type;
 

@@ -8,6 +8,7 @@
 #include <string.h>
 
 #include "../fail.h"
+#include "stores.h"
 
 static int integer_fits(const config_key *key, const json_t *value) {
     if (!json_is_integer(value)) return 0;
@@ -67,7 +68,7 @@ static int fits(const config_key *key, const json_t *value) {
         return json_is_boolean(value);
     case CONFIG_NAMES:
         return names_fit(value);
-    case CONFIG_LIST:
+    case CONFIG_STORES:
         return json_is_array(value);
     case CONFIG_MODEL:
         return json_is_object(value) || json_string_length(value) > 0;
@@ -82,7 +83,7 @@ static void expectation(const config_key *key, char *out, size_t size) {
         [CONFIG_BETAS] = "two numbers from 0 to below 1",
         [CONFIG_SWITCH] = "true or false",
         [CONFIG_NAMES] = "a list of strings",
-        [CONFIG_LIST] = "a list",
+        [CONFIG_STORES] = "a list of objects",
         [CONFIG_MODEL] = "the path of a config.json, or an object",
     };
     if (key->type == CONFIG_CHOICE)
@@ -108,6 +109,7 @@ static int is_built(const config_key *key, const json_t *value) {
 
 int config_key_check(const config_key *key, const json_t *value, dcp_error *err) {
     const int fitting = fits(key, value);
+    if (fitting && key->type == CONFIG_STORES) return stores_check(key->path, value, err);
     if (fitting && is_built(key, value)) return DCP_OK;
     char *given = json_dumps(value, JSON_ENCODE_ANY | JSON_COMPACT | JSON_REAL_PRECISION(15));
     char wanted[160];

@@ -84,9 +84,8 @@ static void report(loop *l, const step_result *r) {
 }
 
 static int is_save_due(const loop *l) {
-    const uint64_t step = l->t->state->step, every = l->t->c->every;
-    if (step == l->t->c->max_steps) return 0; /* the run's last save follows */
-    return l->saves.failed || (every > 0 && step % every == 0);
+    if (l->t->state->step == l->t->c->max_steps) return 0; /* the run's last save follows */
+    return saves_are_due(&l->saves);
 }
 
 /* One step and what follows it; EXIT_DONE: go on. */
@@ -115,7 +114,7 @@ static int answer_save_request(loop *l) {
 
 static int run_steps(loop *l) {
     const trainer *t = l->t;
-    if (t->state->step >= t->c->max_steps) {
+    if (t->state->step >= t->c->max_steps && saves_are_complete(&l->saves)) {
         say(t->rank, "step %" PRIu64 " of max_steps %" PRIu64 " is reached: nothing to do",
             t->state->step, t->c->max_steps);
         return EXIT_DONE;
@@ -124,7 +123,7 @@ static int run_steps(loop *l) {
     while (status == EXIT_DONE) {
         const signal_requests asked = signals_take(t->comm);
         if (asked.stop) return save_and_end(l, EXIT_STOPPED);
-        if (t->state->step == t->c->max_steps) return save_and_end(l, EXIT_DONE);
+        if (t->state->step >= t->c->max_steps) return save_and_end(l, EXIT_DONE);
         if (asked.save) status = answer_save_request(l);
         if (status == EXIT_DONE) status = advance(l);
     }
@@ -132,8 +131,9 @@ static int run_steps(loop *l) {
 }
 
 int trainer_loop(trainer *t) {
-    loop l = {.t = t, .saves = {.t = t, .saved_step = t->state->step}, .line_at = MPI_Wtime()};
+    loop l = {.t = t, .line_at = MPI_Wtime()};
     dcp_error err;
+    saves_begin(&l.saves, t);
     int status = DCP_OK;
     if (t->rank == 0 && t->c->metrics)
         status = metrics_open(t->c->metrics, t->state->step, &l.lines, &err);

@@ -11,13 +11,28 @@
 #include "../state/about.h"
 #include "../state/meta.h"
 
-/* Notes how a save of `step` ended. */
-static int note(saves *s, uint64_t step, int status) {
+void saves_begin(saves *s, trainer *t) {
+    const uint64_t step = t->state->step;
+    int loaded_here = 0;
+    *s = (saves){.t = t, .start_step = step};
+    for (size_t i = 0; i < t->c->n_stores; i++) loaded_here |= dcp_tiers_has(t->stores, i, step);
+    if (loaded_here) s->start_step = UINT64_MAX;
+}
+
+int saves_are_due(const saves *s) {
+    return s->failed || dcp_tiers_is_due(s->t->stores, s->t->state->step);
+}
+
+int saves_are_complete(const saves *s) {
+    const uint64_t step = s->t->state->step;
+    return step == s->start_step || dcp_tiers_has(s->t->stores, s->t->c->n_stores - 1, step);
+}
+
+/* Notes how a save ended. */
+static int note(saves *s, int status) {
     s->failed = status != DCP_OK;
-    if (status != DCP_OK) return status;
-    s->saved_step = step;
-    s->saved_any = 1;
-    return DCP_OK;
+    s->saved_any |= status == DCP_OK;
+    return status;
 }
 
 static int tell(const saves *s, uint64_t step, int status, const dcp_error *err) {
@@ -28,8 +43,9 @@ static int tell(const saves *s, uint64_t step, int status, const dcp_error *err)
     return status == DCP_ERR_COMM ? status : DCP_OK;
 }
 
-/* Saves the state as it is; in flight, where `flight`. */
-static int save(saves *s, int flight, dcp_error *err) {
+/* Saves the state as it is: into the stores that are due, in flight, or now, and then `also_last`
+ * into checkpoint.dir. */
+static int save(saves *s, int flight, int also_last, dcp_error *err) {
     trainer *t = s->t;
     char *json = NULL, *about = NULL;
     int status = meta_write(t->state, t->c, data_samples(t->samples), &json, err);
@@ -37,15 +53,17 @@ static int save(saves *s, int flight, dcp_error *err) {
     if (status == DCP_OK && !about) status = trainer_fail_memory(err, 0);
     status = agree(t->comm, status, err);
     const dcp_save_options options = {
-        .layout = t->c->sharded ? DCP_LAYOUT_SHARDED : DCP_LAYOUT_GLOBAL,
         .engine = t->c->engine,
         .about_json = about,
-        .staging_bytes = t->c->staging_bytes ? t->c->staging_bytes : DCP_STAGING_NONE};
+        .staging_bytes = t->c->staging_bytes ? t->c->staging_bytes : DCP_STAGING_NONE,
+        .when_busy = t->c->skip_when_busy ? DCP_BUSY_REFUSE : DCP_BUSY_WAIT};
     const uint64_t step = t->state->step;
     if (status == DCP_OK && flight)
-        status = dcp_save_async(t->store, step, t->registered, json, &options, &t->flight, err);
+        status = dcp_tiers_save_async(t->stores, step, t->registered, json, &options, err);
     else if (status == DCP_OK)
-        status = dcp_save(t->store, step, t->registered, json, &options, NULL, err);
+        status =
+            dcp_tiers_save(t->stores, step, t->registered, json, &options, also_last, NULL, err);
+    s->flying = flight && status == DCP_OK;
     s->flight_step = step;
     free(about);
     free(json);
@@ -53,17 +71,17 @@ static int save(saves *s, int flight, dcp_error *err) {
 }
 
 static int settle(saves *s) {
-    if (!s->t->flight) return DCP_OK;
+    if (!s->flying) return DCP_OK;
     dcp_error err;
-    const int status = dcp_save_wait(s->t->flight, NULL, &err);
-    s->t->flight = NULL;
-    note(s, s->flight_step, status);
+    const int status = dcp_tiers_wait(s->t->stores, NULL, &err);
+    s->flying = 0;
+    note(s, status);
     return tell(s, s->flight_step, status, &err);
 }
 
 /* Whether the save in flight is still under way on any rank. */
 static int is_busy(const saves *s) {
-    int busy = s->t->flight && !dcp_save_is_done(s->t->flight);
+    int busy = s->flying && !dcp_tiers_is_done(s->t->stores);
     MPI_Allreduce(MPI_IN_PLACE, &busy, 1, MPI_INT, MPI_MAX, s->t->comm);
     return busy;
 }
@@ -72,9 +90,9 @@ static int start(saves *s) {
     dcp_error err;
     if (s->t->c->skip_when_busy && is_busy(s)) return DCP_OK;
     int status = settle(s);
-    if (status != DCP_OK || s->saved_step == s->t->state->step) return status;
-    status = save(s, s->t->c->async, &err);
-    if (!s->t->flight) note(s, s->t->state->step, status);
+    if (status != DCP_OK || !saves_are_due(s)) return status;
+    status = save(s, s->t->c->async, 0, &err);
+    if (!s->flying) note(s, status);
     return tell(s, s->t->state->step, status, &err);
 }
 
@@ -93,13 +111,12 @@ int saves_settle(saves *s) {
 }
 
 int saves_finish(saves *s, dcp_error *err) {
-    const uint64_t step = s->t->state->step;
     const double begin = MPI_Wtime();
     int status = settle(s);
     if (status != DCP_OK)
         trainer_fail(err, status, "the save before it failed, and ranks can't talk any more");
-    else if (s->saved_step != step)
-        status = note(s, step, save(s, 0, err));
+    else if (!saves_are_complete(s))
+        status = note(s, save(s, 0, 1, err));
     s->stall_s += MPI_Wtime() - begin;
     return status;
 }

@@ -71,7 +71,7 @@ static int make_state(trainer *t, dcp_error *err) {
  * is what is left of another number of ranks. */
 static int check_start(const trainer *t, dcp_error *err) {
     int resumes;
-    int status = resume_expected(t->c, &resumes, err);
+    int status = resume_expected(t->c, t->dcp, &resumes, err);
     if (status != DCP_OK) return status;
     status = config_check_world(t->c, t->world, err);
     if (status == DCP_OK || !resumes) return status;
@@ -100,6 +100,7 @@ int trainer_plan(trainer *t, const config *c, MPI_Comm comm, dcp_error *err) {
     if (status == DCP_OK) status = agree(comm, compare_data(t, err), err);
     if (status != DCP_OK) return status == DCP_ERR_NO_MEMORY ? EXIT_FAILED : EXIT_USAGE;
     status = agree(comm, make_state(t, err), err);
+    if (status == DCP_OK) status = agree(comm, dcp_comm_from_mpi(comm, &t->dcp, err), err);
     if (status != DCP_OK) return trainer_exit_status(status);
     status = agree(comm, check_start(t, err), err);
     if (status == DCP_OK) tell_plan(t);
@@ -114,22 +115,20 @@ static resume_from beginning(const trainer *t) {
                          .kernels = t->k->describe(t->k),
                          .comm = t->comm,
                          .dcp = t->dcp,
-                         .store = t->store};
+                         .stores = t->stores};
 }
 
 int trainer_foretell(trainer *t, dcp_error *err) {
-    int status = agree(t->comm, dcp_comm_from_mpi(t->comm, &t->dcp, err), err);
-    if (status != DCP_OK) return trainer_exit_status(status);
     const resume_from from = beginning(t);
     return trainer_exit_status(resume_foretell(&from, err));
 }
 
-static int open_store(trainer *t, dcp_error *err) {
-    const dcp_store_options options = {.keep = t->c->keep, .tool = "dcp-train", .log = say_log};
+static int open_stores(trainer *t, dcp_error *err) {
+    const dcp_tiers_options options = {.tool = "dcp-train", .log = say_log};
     dcp_error why;
-    int status = agree(t->comm, dcp_comm_from_mpi(t->comm, &t->dcp, &why), &why);
-    if (status == DCP_OK) status = dcp_store_open(t->dcp, t->c->dir, &options, &t->store, &why);
-    return status == DCP_OK ? DCP_OK : resume_fail_directory(status, &why, err);
+    const int status =
+        dcp_tiers_open(t->dcp, t->c->stores, t->c->n_stores, &options, &t->stores, &why);
+    return status == DCP_OK ? DCP_OK : resume_fail_directory(t->c, status, &why, err);
 }
 
 static int make_leaves(trainer *t, dcp_error *err) {
@@ -169,7 +168,7 @@ static void tell_memory(const trainer *t) {
 int trainer_start(trainer *t, dcp_error *err) {
     int status = agree(t->comm, state_create(t->layout, t->k, &t->state, err), err);
     if (status != DCP_OK) return trainer_exit_status(status);
-    status = open_store(t, err);
+    status = open_stores(t, err);
     if (status != DCP_OK) return trainer_exit_status(status);
     const resume_from from = beginning(t);
     status = resume(&from, t->state, err);
@@ -189,7 +188,7 @@ void trainer_end(trainer *t) {
     if (t->registered) dcp_state_destroy(t->registered);
     model_run_destroy(t->run);
     fsdp_destroy(t->sharded);
-    dcp_store_close(t->store);
+    dcp_tiers_close(t->stores);
     dcp_comm_destroy(t->dcp);
     state_destroy(t->state);
     adamw_destroy(t->optimizer);

@@ -111,7 +111,7 @@ int step_run(trainer *t, step_result *out, dcp_error *err) {
     status = agree(t->comm, check_finite(t, out, err), err);
     if (status != DCP_OK) return status;
     const double fence = MPI_Wtime();
-    dcp_save_fence(t->flight);
+    dcp_tiers_fence(t->stores);
     out->fence_s = MPI_Wtime() - fence;
     out->lr = schedule_lr(t->c, t->state->step + 1);
     update(t, out);

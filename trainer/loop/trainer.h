@@ -10,8 +10,7 @@
 #include "../models/model.h"
 #include "../optim/adamw.h"
 #include "../state/state.h"
-#include "dcp/save.h"
-#include "dcp/store.h"
+#include "dcp/tiers.h"
 #include "kernels/kernels.h"
 
 typedef struct trainer {
@@ -24,9 +23,8 @@ typedef struct trainer {
     fsdp_layout *layout;
     train_state *state;
     dcp_comm *dcp;
-    dcp_store *store;
+    dcp_tiers *stores;
     dcp_state *registered; /* the state as libdcp saves it */
-    dcp_saving *flight;    /* a save that may still read the shards; NULL: none */
     fsdp *sharded;
     adamw *optimizer;
     model_run *run;         /* activations of one leaf */

@@ -1,5 +1,5 @@
-/* Choosing and loading a start. Rank 0 lists the directory, so that all ranks try the same steps;
- * opening and loading are collective, so that all of them see the same outcome of each try. */
+/* Choosing and loading a start. Listing steps, opening and loading are collective, so that all
+ * ranks try the same steps and see the same outcome of each try. */
 #include "resume.h"
 
 #include <inttypes.h>
@@ -17,52 +17,28 @@
 
 static int is_text(const char *a, const char *b) { return strcmp(a, b) == 0; }
 
-int resume_fail_directory(int status, const dcp_error *why, dcp_error *err) {
-    return trainer_fail(err, status == DCP_ERR_IO ? DCP_ERR_ARG : status, "checkpoint.dir: %s",
+int resume_fail_directory(const config *c, int status, const dcp_error *why, dcp_error *err) {
+    return trainer_fail(err, status == DCP_ERR_IO ? DCP_ERR_ARG : status, "%s: %s",
+                        c->n_stores == 1 ? "checkpoint.dir" : "checkpoint.stores or checkpoint.dir",
                         why->message);
 }
 
-int resume_expected(const config *c, int *expected, dcp_error *err) {
-    dcp_step *steps;
-    size_t n, complete = 0;
+int resume_expected(const config *c, dcp_comm *dcp, int *expected, dcp_error *err) {
+    dcp_tiers_step *steps;
+    size_t n;
     *expected = !is_text(c->resume, "never") && !is_text(c->resume, "auto");
     if (*expected) return DCP_OK;
     dcp_error why;
-    const int status = dcp_steps_list(c->dir, &steps, &n, &why);
-    if (status != DCP_OK) return resume_fail_directory(status, &why, err);
-    for (size_t i = 0; i < n; i++) complete += steps[i].kind == DCP_STEP_COMPLETE;
+    const int status = dcp_tiers_steps(dcp, c->stores, c->n_stores, &steps, &n, &why);
+    if (status != DCP_OK) return resume_fail_directory(c, status, &why, err);
+    const char *where = n > 0 ? c->stores[steps[0].tier].path : c->dir;
     free(steps);
-    *expected = is_text(c->resume, "auto") && complete > 0;
-    if (is_text(c->resume, "auto") || complete == 0 || c->overwrite) return DCP_OK;
+    *expected = is_text(c->resume, "auto") && n > 0;
+    if (is_text(c->resume, "auto") || n == 0 || c->overwrite) return DCP_OK;
     return trainer_fail(err, DCP_ERR_STATE,
                         "checkpoint.resume: never, but %s holds %zu steps; set "
                         "checkpoint.overwrite=true to set them aside, or another checkpoint.dir",
-                        c->dir, complete);
-}
-
-/* The complete steps of the directory, newest first, on every rank; freed by the caller. */
-static int list_steps(const resume_from *from, int rank, uint64_t **out, uint64_t *n_out,
-                      dcp_error *err) {
-    dcp_step *steps = NULL;
-    size_t n = 0;
-    uint64_t complete = 0;
-    int status = rank == 0 ? dcp_steps_list(from->c->dir, &steps, &n, err) : DCP_OK;
-    for (size_t i = 0; i < n; i++) complete += steps[i].kind == DCP_STEP_COMPLETE;
-    MPI_Bcast(&complete, 1, MPI_UINT64_T, 0, from->comm);
-    uint64_t *list = calloc(complete + 1, sizeof *list);
-    if (status == DCP_OK && !list) status = trainer_fail_memory(err, complete * sizeof *list);
-    status = agree(from->comm, status, err);
-    if (status == DCP_OK) {
-        for (size_t i = n, at = 0; i-- > 0;)
-            if (steps[i].kind == DCP_STEP_COMPLETE) list[at++] = steps[i].step;
-        MPI_Bcast(list, (int)complete, MPI_UINT64_T, 0, from->comm);
-        *out = list;
-        *n_out = complete;
-    } else {
-        free(list);
-    }
-    free(steps);
-    return status;
+                        c->n_stores == 1 ? where : "the list of stores", n);
 }
 
 /* Whether the step's folder lies in the run's own directory. */
@@ -80,9 +56,9 @@ static int take_place(const resume_from *from, train_state *s, const dcp_checkpo
     const char *path = dcp_checkpoint_path(ckpt);
     int status = meta_read(s, from->c, from->epoch_samples, dcp_checkpoint_step(ckpt),
                            dcp_checkpoint_json(ckpt), err);
-    if (status == DCP_OK) status = dcp_store_continue_from(from->store, s->step, err);
+    if (status == DCP_OK) status = dcp_tiers_continue_from(from->stores, s->step, err);
     if (status == DCP_OK && is_own_step(from->c, path))
-        status = dcp_store_mark_intact(from->store, s->step, err);
+        status = dcp_tiers_mark_intact(from->stores, from->c->n_stores - 1, s->step, err);
     if (status != DCP_OK) return status;
     say(rank, "going on from step %" PRIu64 ": %s", s->step, path);
     if (!with_moments) say(rank, "%s has no optimizer state: the moments start at zero", path);
@@ -90,33 +66,40 @@ static int take_place(const resume_from *from, train_state *s, const dcp_checkpo
     return DCP_OK;
 }
 
-/* What is done with the checkpoint that is to be resumed from. */
-typedef int (*visit_fn)(const resume_from *from, train_state *s, const char *path, dcp_error *err);
+/* Where a checkpoint is loaded to; NULL state: nothing is. */
+typedef struct visit {
+    const resume_from *from;
+    train_state *s;
+} visit;
 
-/* Opens `path`, loads all of it and takes its place. */
-static int resume_path(const resume_from *from, train_state *s, const char *path, dcp_error *err) {
-    dcp_checkpoint *ckpt;
+/* Loads all of an open checkpoint and takes its place. */
+static int load_all(const visit *v, dcp_checkpoint *ckpt, dcp_error *err) {
     int with_moments = 0;
-    int status = dcp_checkpoint_open(from->dcp, path, &ckpt, err);
+    int status =
+        state_load(v->s, v->from->comm, ckpt, STATE_ALL, v->from->c->engine, &with_moments, err);
     if (status != DCP_OK) return status;
-    status = state_load(s, from->comm, ckpt, STATE_ALL, from->c->engine, &with_moments, err);
+    return agree(v->from->comm, take_place(v->from, v->s, ckpt, with_moments, err), err);
+}
+
+/* Says that a run would go on from an open checkpoint. */
+static int foretell(const visit *v, dcp_checkpoint *ckpt, dcp_error *err) {
+    const int status = agree(v->from->comm, state_match(v->from->layout, ckpt, err), err);
     if (status == DCP_OK)
-        status = agree(from->comm, take_place(from, s, ckpt, with_moments, err), err);
-    dcp_checkpoint_close(ckpt);
+        say(v->from->layout->rank, "would go on from step %" PRIu64 ": %s",
+            dcp_checkpoint_step(ckpt), dcp_checkpoint_path(ckpt));
     return status;
 }
 
-/* Opens `path` and says that a run would go on from there. */
-static int foretell_path(const resume_from *from, train_state *s, const char *path,
-                         dcp_error *err) {
-    (void)s;
+static int take(void *ctx, dcp_checkpoint *ckpt, dcp_error *err) {
+    const visit *v = ctx;
+    return v->s ? load_all(v, ckpt, err) : foretell(v, ckpt, err);
+}
+
+static int take_path(const visit *v, const char *path, dcp_error *err) {
     dcp_checkpoint *ckpt;
-    int status = dcp_checkpoint_open(from->dcp, path, &ckpt, err);
+    int status = dcp_checkpoint_open(v->from->dcp, path, &ckpt, err);
     if (status != DCP_OK) return status;
-    status = agree(from->comm, state_match(from->layout, ckpt, err), err);
-    if (status == DCP_OK)
-        say(from->layout->rank, "would go on from step %" PRIu64 ": %s", dcp_checkpoint_step(ckpt),
-            dcp_checkpoint_path(ckpt));
+    status = take((void *)v, ckpt, err);
     dcp_checkpoint_close(ckpt);
     return status;
 }
@@ -126,24 +109,44 @@ static int is_damage(int status) {
     return status == DCP_ERR_CORRUPT || status == DCP_ERR_NOT_FOUND;
 }
 
-static int visit_newest(const resume_from *from, train_state *s, visit_fn visit,
-                        const uint64_t *steps, uint64_t n, dcp_error *err) {
-    const int rank = from->layout->rank;
-    for (uint64_t i = 0; i < n; i++) {
-        char path[PATH_MAX];
-        snprintf(path, sizeof path, "%s/step-%08" PRIu64, from->c->dir, steps[i]);
-        const int status = visit(from, s, path, err);
-        if (!is_damage(status)) return status;
-        if (i + 1 < n)
-            say_warning(rank, "step %" PRIu64 " is damaged (%s): falling back to step %" PRIu64,
-                        steps[i], err->message, steps[i + 1]);
+/* dcp_tiers_load without open stores: nothing is rebuilt. */
+static int foretell_newest(const visit *v, dcp_error *err) {
+    const resume_from *from = v->from;
+    dcp_tiers_step *steps;
+    size_t n;
+    int status = dcp_tiers_steps(from->dcp, from->c->stores, from->c->n_stores, &steps, &n, err);
+    if (status != DCP_OK) return status;
+    status = n > 0 ? DCP_ERR_CORRUPT : trainer_fail(err, DCP_ERR_NOT_FOUND, "no step");
+    for (size_t i = 0; i < n && is_damage(status); i++) {
+        dcp_checkpoint *ckpt;
+        status = dcp_tiers_open_step(from->dcp, from->c->stores, &steps[i], &ckpt, err);
+        if (status == DCP_OK) {
+            status = foretell(v, ckpt, err);
+            dcp_checkpoint_close(ckpt);
+        }
+        if (is_damage(status))
+            say_warning(from->layout->rank, "step %" PRIu64 " is damaged (%s)", steps[i].step,
+                        err->message);
     }
-    char last[sizeof err->message];
-    memcpy(last, err->message, sizeof last);
-    return trainer_fail(err, DCP_ERR_CORRUPT,
-                        "%s: none of the %" PRIu64 " steps is intact (the oldest: %.500s); set "
-                        "checkpoint.resume=never and checkpoint.overwrite=true to start anew",
-                        from->c->dir, n, last);
+    free(steps);
+    return is_damage(status) && n > 0 ? DCP_ERR_CORRUPT : status;
+}
+
+/* *found: there is a step at all. */
+static int take_newest(visit *v, int *found, dcp_error *err) {
+    const config *c = v->from->c;
+    dcp_error why;
+    const int status =
+        v->s ? dcp_tiers_load(v->from->stores, take, v, NULL, &why) : foretell_newest(v, &why);
+    *found = status != DCP_ERR_NOT_FOUND;
+    if (status == DCP_ERR_NOT_FOUND || status == DCP_OK) return DCP_OK;
+    if (status == DCP_ERR_CORRUPT)
+        return trainer_fail(err, status,
+                            "%s: %.700s; set checkpoint.resume=never and "
+                            "checkpoint.overwrite=true to start anew",
+                            c->dir, why.message);
+    *err = why;
+    return status;
 }
 
 /* A checkpoint, or a Hugging Face folder or file. */
@@ -193,32 +196,26 @@ static int init(const resume_from *from, train_state *s, dcp_error *err) {
     return DCP_OK;
 }
 
-/* Visits the checkpoint that checkpoint.resume means; *found: there is one. */
-static int visit_checkpoint(const resume_from *from, train_state *s, visit_fn visit, int *found,
-                            dcp_error *err) {
+/* Takes the checkpoint that checkpoint.resume means; *found: there is one. */
+static int take_checkpoint(const resume_from *from, train_state *s, int *found, dcp_error *err) {
     const char *how = from->c->resume;
-    *found = !is_text(how, "never") && !is_text(how, "auto");
-    if (*found) {
-        dcp_error why;
-        const int status = visit(from, s, how, &why);
-        return status == DCP_OK ? DCP_OK
-                                : trainer_fail(err, status, "checkpoint.resume: %s", why.message);
-    }
+    visit v = {from, s};
+    *found = 0;
     if (is_text(how, "never")) return DCP_OK;
-    uint64_t *steps = NULL, n = 0;
-    int status = list_steps(from, from->layout->rank, &steps, &n, err);
-    if (status == DCP_OK && n > 0) status = visit_newest(from, s, visit, steps, n, err);
-    free(steps);
-    *found = n > 0;
-    return status;
+    if (is_text(how, "auto")) return take_newest(&v, found, err);
+    dcp_error why;
+    *found = 1;
+    const int status = take_path(&v, how, &why);
+    return status == DCP_OK ? DCP_OK
+                            : trainer_fail(err, status, "checkpoint.resume: %s", why.message);
 }
 
 int resume(const resume_from *from, train_state *s, dcp_error *err) {
     int found;
-    int status = visit_checkpoint(from, s, resume_path, &found, err);
+    int status = take_checkpoint(from, s, &found, err);
     if (status != DCP_OK || found) return status;
     status = init(from, s, err);
-    if (status == DCP_OK) status = dcp_store_continue_from(from->store, 0, err);
+    if (status == DCP_OK) status = dcp_tiers_continue_from(from->stores, 0, err);
     return status;
 }
 
@@ -239,7 +236,7 @@ static int check_init(const resume_from *from, dcp_error *err) {
 int resume_foretell(const resume_from *from, dcp_error *err) {
     const config *c = from->c;
     int found;
-    int status = visit_checkpoint(from, NULL, foretell_path, &found, err);
+    int status = take_checkpoint(from, NULL, &found, err);
     if (status != DCP_OK || found) return status;
     if (is_text(c->init, "random")) {
         say(from->layout->rank, "would start at random, with seed %" PRIu64, c->seed);

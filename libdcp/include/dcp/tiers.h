@@ -39,7 +39,7 @@ typedef struct dcp_tier {
 typedef struct dcp_tiers_options {
     int replace;      /* as in dcp_store_options */
     const char *tool; /* as there */
-    dcp_log_fn log;   /* as there; may be NULL */
+    dcp_log_fn log;   /* as there, also called by the threads that fill stores; may be NULL */
     void *log_ctx;
 } dcp_tiers_options;
 
@@ -65,9 +65,13 @@ DCP_API int dcp_tiers_continue_from(dcp_tiers *tiers, uint64_t step, dcp_error *
  * The same on all ranks, without communication. */
 DCP_API int dcp_tiers_is_due(const dcp_tiers *tiers, uint64_t step);
 
-/* Whether the last store of the list has `step`: it was saved into it, or found there by
- * dcp_tiers_load. The same on all ranks, without communication. */
-DCP_API int dcp_tiers_last_has(const dcp_tiers *tiers, uint64_t step);
+/* Whether store `i` of the list has `step`: the one that was saved into it last, or that
+ * dcp_tiers_load found there. The same on all ranks, without communication. */
+DCP_API int dcp_tiers_has(const dcp_tiers *tiers, size_t i, uint64_t step);
+
+/* dcp_store_mark_intact of store `i`, for a step that was loaded without dcp_tiers_load; the store
+ * has it from then on. Not collective; every rank calls it. */
+DCP_API int dcp_tiers_mark_intact(dcp_tiers *tiers, size_t i, uint64_t step, dcp_error *err);
 
 /* Starts a save of `step` into the fastest store that is due; where none is, or all that are have
  * the step, it does nothing. Arguments and what is borrowed as for dcp_save_async, dcp_tiers_fence

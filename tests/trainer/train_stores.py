@@ -1,0 +1,79 @@
+#!/usr/bin/env python3
+"""A list of stores: memory at every step with redundancy, checkpoint.dir at few. Runs go on from the
+newest step that is left anywhere, on other numbers of ranks too, and end with the state of an
+undisturbed run."""
+from train_lib import *
+
+make_text()
+constant = {"type": "constant", "params": {"warmup_steps": 0}}
+
+
+def settings(steps_to, *stores, directory="parts", **checkpoint):
+    return config(max_steps=steps_to, scheduler=constant, metrics=f"{directory}.jsonl",
+                  checkpoint={"dir": directory, "stores": stores, **checkpoint})
+
+
+def store(path, every=1, keep=2, redundancy="none"):
+    return {"path": path, "every": every, "keep": keep, "redundancy": redundancy}
+
+
+memory, disk = store("memory-{rank}", redundancy="partner"), store("disk-{host}-{rank}", 2)
+
+
+def expect(err, *texts):
+    for text in texts:
+        check(text in err, f"{text} is not in {err}")
+
+
+def kill_at(ranks, step, *stores):
+    """Kills all ranks once memory has that step, before checkpoint.dir gets it."""
+    run = Run(ranks, settings(1000, *stores, every=1000))
+    run.wait_for(lambda: all(os.path.isdir(step_path(step, f"memory-{r}")) for r in range(ranks)),
+                 f"step {step} in memory")
+    for pid in run.pids():
+        os.kill(pid, signal.SIGKILL)
+    run.wait()
+    have = min(max(steps(f"memory-{r}")) for r in range(ranks))
+    check(have >= step and not steps("parts"), (have, steps("parts")))
+    return have
+
+
+# Killed with nothing in checkpoint.dir; one node's memory is lost and rebuilt from its partner's.
+killed = kill_at(3, 3, memory, disk)
+shutil.rmtree("memory-1")
+whole = killed + 8
+_, err = train(3, settings(killed + 2, memory, disk, every=1000))
+expect(err, "rebuilt", f"going on from step {killed}", "memory-0")
+check(steps("parts") == [killed + 2], steps("parts"))
+
+# All memory is gone: the disks have an older step, checkpoint.dir the newest.
+for r in range(3):
+    shutil.rmtree(f"memory-{r}")
+_, err = train(3, settings(killed + 4, memory, disk, every=2))
+expect(err, f"going on from step {killed + 2}: ", "parts/step-")
+
+# Fewer ranks, of which none sees the third one's memory: it is rebuilt on those that are there.
+_, err = train(2, settings(killed + 6, memory, disk, every=2))
+expect(err, f"going on from step {killed + 4}: ", "memory-0/step-", "rebuilt")
+
+# More ranks see all that two left, in memory alone: max_steps was reached, so its step is saved.
+shutil.rmtree(step_path(killed + 6, "parts"))
+_, err = train(4, settings(killed + 6, memory, disk, every=2))
+expect(err, f"going on from step {killed + 6}: ", "memory-0/step-", "is saved in parts")
+check(max(steps("parts")) == killed + 6, steps("parts"))
+_, err = train(4, settings(killed + 6, memory, disk, every=2))
+expect(err, "nothing to do")
+
+# never: every store counts.
+_, err = train(4, settings(whole, memory, disk, every=whole), "checkpoint.resume=never", expect=2)
+expect(err, "the list of stores holds")
+# What there is to go on from, without rebuilding anything; and redundancy that one node can't have.
+_, err = train(1, settings(whole, memory, disk, every=whole), "--dry-run")
+expect(err, f"would go on from step {killed + 6}: parts/")
+_, err = train(1, settings(whole, memory, disk, every=whole), expect=2)
+expect(err, "checkpoint.stores or checkpoint.dir", "partner")
+
+train(4, settings(whole, memory, disk, every=whole, **{"async": False}))
+train(1, settings(whole, directory="whole", every=whole))
+check(losses("parts.jsonl") == losses("whole.jsonl"), "losses differ")
+check(state(whole, "parts") == state(whole, "whole"), "the state differs")

@@ -1,0 +1,91 @@
+/* The entries are small objects with keys of their own, so they are checked here and not by the
+ * list of keys. */
+#include "stores.h"
+
+#include <string.h>
+
+#include "../fail.h"
+
+#define MOST (DCP_MAX_TIERS - 1) /* checkpoint.dir is one more */
+#define MOST_LOST 16             /* of rs(K) */
+#define MAX_INT 2147483647
+
+static int is_redundancy(const json_t *value) {
+    const char *text = json_string_value(value);
+    int lost, end = 0;
+    if (!text) return 0;
+    if (strcmp(text, "none") == 0 || strcmp(text, "partner") == 0) return 1;
+    return sscanf(text, "rs(%2d)%n", &lost, &end) == 1 && end > 0 && !text[end] && lost >= 1 &&
+           lost <= MOST_LOST;
+}
+
+static int is_count(const json_t *value, json_int_t least) {
+    return json_is_integer(value) && json_integer_value(value) >= least &&
+           json_integer_value(value) <= MAX_INT;
+}
+
+/* What the key asks for, where the value is not that; NULL: it is. */
+static const char *what_is_wrong(const char *key, const json_t *value) {
+    if (strcmp(key, "path") == 0) return json_string_length(value) > 0 ? NULL : "a string";
+    if (strcmp(key, "every") == 0)
+        return is_count(value, 1) ? NULL : "an integer from 1 to 2147483647";
+    if (strcmp(key, "keep") == 0)
+        return is_count(value, 0) ? NULL : "an integer from 0 to 2147483647";
+    if (strcmp(key, "redundancy") == 0)
+        return is_redundancy(value) ? NULL : "none, partner or rs(1) to rs(16)";
+    return "";
+}
+
+static int check_entry(const char *path, size_t i, const json_t *entry, dcp_error *err) {
+    const char *key;
+    json_t *value;
+    if (!json_is_object(entry))
+        return trainer_fail(err, DCP_ERR_ARG, "%s[%zu]: an object with keys is asked for", path, i);
+    json_object_foreach((json_t *)entry, key, value) {
+        const char *wanted = what_is_wrong(key, value);
+        if (wanted && !*wanted)
+            return trainer_fail(err, DCP_ERR_ARG,
+                                "%s[%zu].%.100s: unknown key; a store has path, every, keep and "
+                                "redundancy",
+                                path, i, key);
+        if (wanted)
+            return trainer_fail(err, DCP_ERR_ARG, "%s[%zu].%s is not %s", path, i, key, wanted);
+    }
+    if (json_object_get(entry, "path")) return DCP_OK;
+    return trainer_fail(err, DCP_ERR_ARG, "%s[%zu].path: missing; it has no default", path, i);
+}
+
+int stores_check(const char *path, const json_t *list, dcp_error *err) {
+    const size_t n = json_array_size(list);
+    if (n > MOST)
+        return trainer_fail(err, DCP_ERR_ARG, "%s: %zu stores; at most %d are possible", path, n,
+                            MOST);
+    int status = DCP_OK;
+    for (size_t i = 0; i < n && status == DCP_OK; i++)
+        status = check_entry(path, i, json_array_get(list, i), err);
+    return status;
+}
+
+int stores_complete(json_t *list) {
+    int failed = 0;
+    for (size_t i = 0; i < json_array_size(list); i++) {
+        json_t *defaults =
+            json_pack("{s:i, s:i, s:s}", "every", 1, "keep", 2, "redundancy", "none");
+        failed |= json_object_update_missing(json_array_get(list, i), defaults);
+        json_decref(defaults);
+    }
+    return failed ? -1 : 0;
+}
+
+size_t stores_fill(const json_t *list, dcp_tier *out) {
+    const size_t n = json_array_size(list);
+    for (size_t i = 0; i < n; i++) {
+        const json_t *entry = json_array_get(list, i);
+        out[i] = (dcp_tier){.path = json_string_value(json_object_get(entry, "path")),
+                            .every = (uint64_t)json_integer_value(json_object_get(entry, "every")),
+                            .keep = (uint32_t)json_integer_value(json_object_get(entry, "keep")),
+                            .is_private = 1,
+                            .redundancy = json_string_value(json_object_get(entry, "redundancy"))};
+    }
+    return n;
+}

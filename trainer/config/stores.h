@@ -1,0 +1,18 @@
+/* checkpoint.stores: private stores that are faster than checkpoint.dir, fastest first. */
+#ifndef TRAINER_CONFIG_STORES_H
+#define TRAINER_CONFIG_STORES_H
+
+#include <jansson.h>
+
+#include "dcp/tiers.h"
+
+/* DCP_OK where every entry of the list has a path and else only what is known, in its range. */
+int stores_check(const char *path, const json_t *list, dcp_error *err);
+
+/* Adds what the entries of a checked list leave out. 0, or -1 where memory is short. */
+int stores_complete(json_t *list);
+
+/* Fills out[] from a completed list and returns the number. Strings are borrowed from it. */
+size_t stores_fill(const json_t *list, dcp_tier *out);
+
+#endif
