@@ -2,9 +2,9 @@
  *
  * Everything in the folder is durable before the rename, and the rename before the save returns. So
  * at every moment, whatever is killed, what has a step's name is whole; and the step that a save
- * replaces keeps its name until the new one takes it. Only leaders touch directories. Where there
- * are several, none renames before all are ready, and where one fails to, all take the name back.
- */
+ * replaces keeps its name until the new one takes it, but on several nodes, where all take the old
+ * one aside first. Only leaders touch directories. Where there are several, none renames before all
+ * are ready, and where one fails to, all take the name back. */
 #include <errno.h>
 #include <fcntl.h>
 #include <limits.h>
@@ -86,6 +86,21 @@ typedef struct renaming {
     int taken;
 } renaming;
 
+/* Of several nodes none may have the old step while another has the new one: both have the name, so
+ * together they would be taken for one step. The old one loses its name on all nodes first. */
+static int set_aside(const dcp_store *store, renaming *r, dcp_error *err) {
+    char base[NAME_MAX + 1];
+    int fd = store->dir_fd;
+    if (!folder_has(fd, r->name)) return DCP_OK;
+    snprintf(base, sizeof base, ".trash-%s", r->name);
+    folder_free_name(fd, base, r->old);
+    if (renameat(fd, r->name, fd, r->old) != 0) {
+        r->old[0] = '\0';
+        return store_fail_errno(store, "cannot rename", r->name, err);
+    }
+    return folder_sync(fd) ? store_fail_errno(store, "cannot sync", ".", err) : DCP_OK;
+}
+
 /* Gives the step's name to the temporary folder. */
 static int take_name(const dcp_store *store, renaming *r, dcp_error *err) {
     int fd = store->dir_fd;
@@ -125,12 +140,11 @@ static int make_visible(const dcp_store *store, renaming *r, dcp_error *err) {
 /* The name goes back, where it was taken, so that a rollback removes what was to be new. */
 static void return_name(const dcp_store *store, const renaming *r) {
     int fd = store->dir_fd;
-    if (!r->taken) return;
     if (strcmp(r->old, r->tmp) == 0) {
         renameat2(fd, r->tmp, fd, r->name, RENAME_EXCHANGE);
         return;
     }
-    renameat(fd, r->name, fd, r->tmp);
+    if (r->taken) renameat(fd, r->name, fd, r->tmp);
     if (r->old[0]) renameat(fd, r->old, fd, r->name);
 }
 
@@ -174,7 +188,10 @@ int store_publish(dcp_store *store, uint64_t step, const char *members_json, dcp
     store_step_name(r.name, "", step);
     status = comm_agree(comm, leads ? prepare(store, step, members_json, err) : DCP_OK, err);
     if (status != DCP_OK) return status;
-    status = comm_agree(comm, leads ? make_visible(store, &r, err) : DCP_OK, err);
+    if (store->nodes > 1)
+        status = comm_agree(comm, leads ? set_aside(store, &r, err) : DCP_OK, err);
+    if (status == DCP_OK)
+        status = comm_agree(comm, leads ? make_visible(store, &r, err) : DCP_OK, err);
     if (status != DCP_OK) {
         return_name(store, &r);
         return status;

@@ -59,6 +59,11 @@ class Config:
     def program(self, programs):
         return programs.tiers if self.store == "tiers" else programs.state
 
+    def old(self):
+        """What may load after a kill, but the new step. Nodes can't replace a step all at once."""
+        older = ("1",) if self.scene == "replace" and self.is_private() else ()
+        return SCENES[self.scene].old + older
+
     def is_basic(self):
         return self.mode == "sync" and self.engine != "pwrite" and self.store == "disk"
 

@@ -164,12 +164,12 @@ class Matrix:
             self.look(case.config, store, (scene.new,), ranks)
             return "new"
         if case.fault.startswith("kill"):
-            loaded = self.look(case.config, store, (*scene.old, scene.new), ranks)
+            loaded = self.look(case.config, store, (*case.config.old(), scene.new), ranks)
             return "new" if loaded == scene.new else "old"
         if case.fault in STICKY:
             if status != 3:
                 raise Failed("neither success nor a failure that the library reports")
-            loaded = self.look(case.config, store, (*scene.old, scene.new), ranks)
+            loaded = self.look(case.config, store, (*case.config.old(), scene.new), ranks)
             return "new" if loaded == scene.new else "old"
         if status != 4:  # crash_state saw the old step before it saved once more
             raise Failed("it failed badly, or did not work when asked for again")

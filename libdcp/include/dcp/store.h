@@ -14,8 +14,10 @@ extern "C" {
 typedef struct dcp_store dcp_store;
 
 typedef struct dcp_store_options {
-    uint32_t keep;   /* complete steps that stay after a save; 0: all */
-    int replace;     /* a save of a step that exists replaces it; 0: DCP_ERR_STATE */
+    uint32_t keep; /* complete steps that stay after a save; 0: all */
+    /* A save of a step that exists replaces it; 0: DCP_ERR_STATE. On several nodes (private_dirs) a
+     * kill at the moment of publication may leave neither of the two, only older steps. */
+    int replace;
     int keep_latest; /* leave DIR/latest alone: for tools whose steps are not a run's newest */
     /* Each rank passes a directory of its own node: see below. On all ranks or on none. */
     int private_dirs;
