@@ -66,7 +66,7 @@ A save of two ranks with a failure at its operation N, for every N there is. `te
 says what a case is and what is checked after it, and runs them all; this is what it wrote when it had
 run to its end.
 
-- {built}
+- Run at: {built}
 - `disk`, `nodes`, `rs1` and `rs2` on {system}, `memory` and `partner` on tmpfs, `xfs` on a
   loop-mounted image
 - {cases} cases
@@ -87,7 +87,7 @@ def describe_build():
     commit = quiet(["git", "-C", ROOT, "rev-parse", "--short", "HEAD"])
     changed = quiet(["git", "-C", ROOT, "status", "--porcelain", "--", "libdcp", "tests/crash"])
     return (f'{time.strftime("%Y-%m-%d", time.gmtime())}, commit {commit}'
-            f'{" with changes" if changed else ""}, Linux {os.uname().release}')
+            f'{" with changes" if changed else ""}, Linux {os.uname().release.split("-")[0]}')
 
 
 def record(path, builds, tally, scratch):
