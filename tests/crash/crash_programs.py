@@ -144,8 +144,17 @@ def wait_for_ranks(control):
 
 
 def is_running(pid):
+    """Whether any thread is left: a process whose first thread has ended may still hold locks."""
     try:
-        with open(f"/proc/{pid}/stat", encoding="utf-8") as file:
-            return file.read().rsplit(")", 1)[1].split()[0] != "Z"
+        tasks = f"/proc/{pid}/task"
+        return any(is_alive(f"{tasks}/{thread}") for thread in os.listdir(tasks))
+    except (FileNotFoundError, ProcessLookupError):
+        return False
+
+
+def is_alive(task):
+    try:
+        with open(f"{task}/stat", encoding="utf-8") as file:
+            return file.read().rsplit(")", 1)[1].split()[0] not in "ZX"
     except (FileNotFoundError, ProcessLookupError):
         return False
