@@ -62,8 +62,10 @@ class Run:
     def __init__(self, ranks, *args):
         self.ranks = ranks
         self.out, self.err = tempfile.TemporaryFile(), tempfile.TemporaryFile()
+        # of its own: what Open MPI left of one run may still be going when the next one starts
+        env = {**os.environ, "OMPI_MCA_orte_tmpdir_base": tempfile.mkdtemp(prefix="o", dir=scratch)}
         self.process = subprocess.Popen(command(ranks, *args), stdin=subprocess.DEVNULL,
-                                        stdout=self.out, stderr=self.err)
+                                        stdout=self.out, stderr=self.err, env=env)
 
     def text(self, file):
         file.seek(0)
