@@ -1,0 +1,46 @@
+# shellcheck shell=bash disable=SC2034 # its variables are for io.sh and peers.sh
+# Shared by io.sh and peers.sh: the scratch folder, fio, and dcp-bench's figures.
+# DCP_BIN says where dcp-bench is (build/bin), REPEAT how often each is measured (3).
+
+big=(--layers 10 --hidden 1024 --vocab 32000) # 2.28 GB in 276 tensors
+small=(--layers 400 --hidden 64 --vocab 1000) # 0.30 GB in 10,806 tensors
+bin=${DCP_BIN:-$(cd "$(dirname "${BASH_SOURCE[0]}")/../.." && pwd)/build/bin}
+repeat=${REPEAT:-3}
+export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1 OMP_NUM_THREADS=1
+
+need() { # PROGRAM...
+    local program
+    for program; do
+        command -v "$program" >/dev/null || { echo "${0##*/}: $program is missing" >&2; exit 2; }
+    done
+}
+
+make_scratch() { # DIR: a folder in it that goes at the end
+    mkdir -p "$1"
+    scratch=$(mktemp -d "$1/bench-XXXXXX")
+    trap 'rm -rf "$scratch"' EXIT
+}
+
+# fio_gb write|read: GB/s, from fio's terse field of KiB/s.
+fio_gb() {
+    local field=7
+    [ "$1" = read ] || field=48
+    fio --name=io --filename="$scratch/fio" --size=2G --bs=4M --rw="$1" --direct=1 \
+        --ioengine=io_uring --iodepth=8 --fallocate=posix --end_fsync=1 \
+        --output-format=terse --terse-version=3 | awk -F';' -v f="$field" '{ print $f * 1024 / 1e9 }'
+}
+
+# figures: from JSON objects, a line each, to lines of "seconds GB/s stall".
+figures() {
+    sed -nE 's/.*"s": ?([0-9.]+),.*"gb_per_s": ?([0-9.]+),.*"stall_s": ?([0-9.]+).*/\1 \2 \3/p'
+}
+
+# ours RANKS OP REPEAT OPTIONS...: figures of dcp-bench in $scratch/ckpt.
+ours() {
+    local ranks=$1 op=$2 times=$3
+    shift 3
+    mpirun --oversubscribe -n "$ranks" "$bin/dcp-bench" "$op" "$scratch/ckpt" --repeat "$times" "$@" |
+        figures
+}
+
+best() { sort -g | head -n 1; } # the figures of the fewest seconds

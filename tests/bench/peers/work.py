@@ -1,0 +1,96 @@
+"""The works that every peer saves and loads: dcp-bench's tensors, a parameter and two moments each, in
+fp32, cut on dimension 0; and what all peers need around them: arguments, durability, cold files, a row.
+"""
+
+import argparse
+import json
+import os
+
+KINDS = ("param", "exp_avg", "exp_avg_sq")
+LAYER = (
+    ("input_layernorm", 1, 0),
+    ("post_attention_layernorm", 1, 0),
+    ("self_attn.q_proj", 2, 1),
+    ("self_attn.k_proj", 1, 1),
+    ("self_attn.v_proj", 1, 1),
+    ("self_attn.o_proj", 1, 2),
+    ("mlp.gate_proj", 3, 1),
+    ("mlp.up_proj", 3, 1),
+    ("mlp.down_proj", 1, 3),
+)
+
+
+def arguments():
+    parser = argparse.ArgumentParser()
+    parser.add_argument("op", choices=("save", "load", "async"))
+    parser.add_argument("dir", help="where the checkpoint is")
+    parser.add_argument("--ranks", type=int, required=True)
+    parser.add_argument("--layers", type=int, required=True)
+    parser.add_argument("--hidden", type=int, required=True)
+    parser.add_argument("--vocab", type=int, required=True)
+    parser.add_argument("--repeat", type=int, default=3)
+    return parser.parse_args()
+
+
+def shapes(args):
+    """{name: shape} of all tensors, of all three kinds."""
+    h = args.hidden
+    model = {"model.embed_tokens.weight": (args.vocab, h), "model.norm.weight": (h,)}
+    for layer in range(args.layers):
+        for name, rows, cols in LAYER:
+            shape = (rows * h, cols * h) if cols else (rows * h,)
+            model[f"model.layers.{layer}.{name}.weight"] = shape
+    return {f"{kind}.{name}": shape for kind in KINDS for name, shape in model.items()}
+
+
+def total_bytes(args):
+    total = 0
+    for shape in shapes(args).values():
+        elements = 1
+        for size in shape:
+            elements *= size
+        total += 4 * elements
+    return total
+
+
+def rows_of(shape, rank, ranks):
+    """The rank's rows, as torch.chunk cuts them: first and end."""
+    chunk = -(-shape[0] // ranks)
+    return min(shape[0], rank * chunk), min(shape[0], (rank + 1) * chunk)
+
+
+def value(name, row):
+    """What each element of a row of a tensor is: exact in fp32, other in other tensors."""
+    return sum(name.encode()) % 1009 + row / 8192
+
+
+def files(folder):
+    for base, _, names in os.walk(folder):
+        yield from (os.path.join(base, name) for name in sorted(names))
+
+
+def make_durable(folder, rank=0, ranks=1):
+    """fsync of this rank's share of the files, and of the folders."""
+    paths = [path for i, path in enumerate(files(folder)) if i % ranks == rank]
+    if rank == 0:
+        paths += [base for base, _, _ in os.walk(folder)] + [os.path.dirname(folder)]
+    for path in paths:
+        descriptor = os.open(path, os.O_RDONLY)
+        os.fsync(descriptor)
+        os.close(descriptor)
+
+
+def make_cold(folder):
+    """Drops the files from the page cache; they must be durable."""
+    make_durable(folder)
+    for path in files(folder):
+        descriptor = os.open(path, os.O_RDONLY)
+        os.posix_fadvise(descriptor, 0, 0, os.POSIX_FADV_DONTNEED)
+        os.close(descriptor)
+
+
+def report(args, seconds, stall=0.0):
+    size = total_bytes(args)
+    row = {"op": args.op, "ranks": args.ranks, "bytes": size, "s": round(seconds, 4)}
+    row |= {"gb_per_s": round(size / seconds / 1e9, 4), "stall_s": round(stall, 4)}
+    print(json.dumps(row), flush=True)
