@@ -7,14 +7,26 @@
 #include "core/crc64.h"
 #include "core/fail.h"
 
-void piece_choose_way(piece *p) {
-    p->direct = p->copy.run_bytes >= DIRECT_BYTES && p->file_offset % PAGE_BYTES == 0;
+void piece_set_copy(piece *p, const box_copy *copy) {
+    p->copy = box_copy_keep(copy);
+    p->direct = copy->run_bytes >= DIRECT_BYTES && p->file_offset % PAGE_BYTES == 0;
+}
+
+int pieces_stand(const piece *pieces, size_t n) {
+    for (size_t i = 0; i < n; i++)
+        if (!pieces[i].copy) return 0;
+    return 1;
+}
+
+void pieces_free(piece *pieces, size_t n) {
+    for (size_t i = 0; i < n && pieces; i++) free((void *)pieces[i].copy);
+    free(pieces);
 }
 
 static int by_offset(const void *a, const void *b) {
     const piece *x = a, *y = b;
     if (x->file_offset != y->file_offset) return x->file_offset < y->file_offset ? -1 : 1;
-    return (x->copy.base_a > y->copy.base_a) - (x->copy.base_a < y->copy.base_a);
+    return (x->copy->base_a > y->copy->base_a) - (x->copy->base_a < y->copy->base_a);
 }
 
 void piece_sort(piece *pieces, size_t n) {
@@ -84,10 +96,10 @@ void piece_sum(const piece *p, uint64_t offset, const unsigned char *data, uint6
 }
 
 void piece_sum_box(const piece *p, uint64_t offset, const unsigned char *data, uint64_t bytes) {
-    uint64_t run = p->copy.run_bytes;
+    uint64_t run = p->copy->run_bytes;
     while (bytes) {
         uint64_t at = offset % run, part = run - at < bytes ? run - at : bytes, a, b;
-        box_copy_run(&p->copy, offset / run, &a, &b);
+        box_copy_run(p->copy, offset / run, &a, &b);
         piece_sum(p, a + at, data, part);
         offset += part;
         data += part;
@@ -97,8 +109,8 @@ void piece_sum_box(const piece *p, uint64_t offset, const unsigned char *data, u
 
 void piece_interior(const piece *p, uint64_t run, uint64_t *from, uint64_t *to) {
     uint64_t a, b;
-    box_copy_run(&p->copy, run, &a, &b);
-    uint64_t start = p->file_offset + a, end = start + p->copy.run_bytes;
+    box_copy_run(p->copy, run, &a, &b);
+    uint64_t start = p->file_offset + a, end = start + p->copy->run_bytes;
     *from = (start + PAGE_BYTES - 1) / PAGE_BYTES * PAGE_BYTES;
     *to = end / PAGE_BYTES * PAGE_BYTES;
     if (*to < *from) *to = *from;
@@ -148,10 +160,10 @@ static int emit(const walk *w, uint64_t run_start, uint64_t box_offset, uint64_t
 static int walk_piece(const walk *w) {
     const piece *p = w->piece;
     uint64_t skip = w->low > p->file_offset ? w->low - p->file_offset : 0;
-    for (uint64_t i = box_copy_find(&p->copy, skip); i < p->copy.runs; i++) {
+    for (uint64_t i = box_copy_find(p->copy, skip); i < p->copy->runs; i++) {
         uint64_t a, b;
-        box_copy_run(&p->copy, i, &a, &b);
-        uint64_t start = p->file_offset + a, end = start + p->copy.run_bytes;
+        box_copy_run(p->copy, i, &a, &b);
+        uint64_t start = p->file_offset + a, end = start + p->copy->run_bytes;
         if (start >= w->high) return 0;
         uint64_t from = end, to = end; /* of what goes by itself */
         if (p->direct) piece_interior(p, i, &from, &to);
@@ -175,7 +187,7 @@ int piece_fragments(const piece *pieces, size_t n, size_t *first, uint64_t low, 
 
 static int walk_run(const piece *p, uint64_t run, fragment_fn fn, void *ctx) {
     uint64_t a, b, at, to;
-    box_copy_run(&p->copy, run, &a, &b);
+    box_copy_run(p->copy, run, &a, &b);
     piece_interior(p, run, &at, &to);
     while (at < to) {
         uint64_t part_end = to;
@@ -196,7 +208,7 @@ int piece_parts(const piece *pieces, size_t n, fragment_fn fn, void *ctx) {
     int status = DCP_OK;
     for (size_t i = 0; i < n && !status; i++)
         if (pieces[i].direct)
-            for (uint64_t run = 0; run < pieces[i].copy.runs && !status; run++)
+            for (uint64_t run = 0; run < pieces[i].copy->runs && !status; run++)
                 status = walk_run(&pieces[i], run, fn, ctx);
     return status;
 }

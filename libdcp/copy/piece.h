@@ -25,7 +25,7 @@ typedef struct span_list {
 } span_list;
 
 typedef struct piece {
-    box_copy copy;        /* a: bytes of the dataset, b: bytes of `box`, dense */
+    const box_copy *copy; /* a: bytes of the dataset, b: bytes of `box`, dense */
     uint64_t file_offset; /* of the dataset; in several files at once: see load/checkpoint.h */
     uint64_t bytes;       /* of the dataset */
     const index_row *row; /* the dataset's; NULL: bytes of no dataset */
@@ -39,8 +39,13 @@ typedef struct piece {
     const span_list *skip; /* whole pages that are in the file already; NULL: none */
 } piece;
 
-/* Sets `direct` from copy, file_offset. */
-void piece_choose_way(piece *p);
+/* Sets `copy` to one of its own and `direct`, from file_offset. Where memory is short `copy` is
+ * NULL: see pieces_stand. */
+void piece_set_copy(piece *p, const box_copy *copy);
+/* 1 where every piece has got its copy. */
+int pieces_stand(const piece *pieces, size_t n);
+/* Frees them with their copies. */
+void pieces_free(piece *pieces, size_t n);
 
 /* Orders pieces by their places in the file, as the walks below want them. */
 void piece_sort(piece *pieces, size_t n);

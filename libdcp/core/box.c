@@ -3,6 +3,7 @@
 #include "core/box.h"
 
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 int tensor_size(dcp_dtype dtype, uint32_t ndim, const uint64_t *shape, uint64_t *bytes) {
@@ -106,10 +107,7 @@ void box_copy_init(box_copy *copy, uint32_t ndim, uint64_t elem_bytes, const uin
             copy->run_bytes *= count[d];
             merging = count[d] == shape_a[d] && count[d] == shape_b[d];
         } else {
-            /* dimensions are kept innermost first */
-            copy->count[copy->dims] = count[d];
-            copy->stride_a[copy->dims] = stride_a;
-            copy->stride_b[copy->dims++] = stride_b;
+            copy->loop[copy->dims++] = (box_loop){count[d], stride_a, stride_b};
             copy->runs *= count[d];
         }
         stride_a *= shape_a[d];
@@ -135,13 +133,20 @@ int box_copy_between(box_copy *copy, uint32_t ndim, uint64_t elem_bytes, const d
     return 1;
 }
 
+const box_copy *box_copy_keep(const box_copy *copy) {
+    size_t bytes = offsetof(box_copy, loop) + copy->dims * sizeof *copy->loop;
+    void *kept = malloc(bytes);
+    return kept ? memcpy(kept, copy, bytes) : NULL;
+}
+
 void box_copy_run(const box_copy *copy, uint64_t i, uint64_t *offset_a, uint64_t *offset_b) {
     uint64_t a = copy->base_a, b = copy->base_b;
     for (uint32_t d = 0; d < copy->dims; d++) {
-        uint64_t at = i % copy->count[d];
-        i /= copy->count[d];
-        a += at * copy->stride_a[d];
-        b += at * copy->stride_b[d];
+        const box_loop *loop = &copy->loop[d];
+        uint64_t at = i % loop->count;
+        i /= loop->count;
+        a += at * loop->stride_a;
+        b += at * loop->stride_b;
     }
     *offset_a = a;
     *offset_b = b;

@@ -6,13 +6,16 @@
 
 #include "dcp/tensor.h"
 
+typedef struct box_loop {
+    uint64_t count, stride_a, stride_b; /* strides in bytes */
+} box_loop;
+
 /* One set of elements that lies in two arrays, a and b: as runs that are contiguous in both. */
 typedef struct box_copy {
     uint64_t run_bytes, runs;
-    uint32_t dims; /* of the loop over runs */
-    uint64_t count[DCP_MAX_DIMS];
-    uint64_t stride_a[DCP_MAX_DIMS], stride_b[DCP_MAX_DIMS]; /* bytes */
     uint64_t base_a, base_b;
+    uint32_t dims; /* loops over runs, innermost first */
+    box_loop loop[DCP_MAX_DIMS - 1];
 } box_copy;
 
 /* `count` elements a side, starting at start_a in an array of shape_a and at start_b in one of
@@ -25,6 +28,10 @@ void box_copy_init(box_copy *copy, uint32_t ndim, uint64_t elem_bytes, const uin
  * its whole box. Returns 0, and a copy without runs, where they share none. */
 int box_copy_between(box_copy *copy, uint32_t ndim, uint64_t elem_bytes, const dcp_box *a,
                      const dcp_box *b);
+
+/* The copy in memory of the size that it needs, which for a single run is a fifth: not to be copied
+ * by value. Freed with free(). NULL: out of memory. */
+const box_copy *box_copy_keep(const box_copy *copy);
 
 /* Byte offsets of run i in a and b; both ascend with i. */
 void box_copy_run(const box_copy *copy, uint64_t i, uint64_t *offset_a, uint64_t *offset_b);

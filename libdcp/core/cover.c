@@ -27,8 +27,7 @@ static uint64_t mark_keepers(uint32_t dims, cover_box *boxes, size_t n) {
     return elems;
 }
 
-/* The dimension whose longest box is the smallest part of it. */
-static uint32_t finest(uint32_t ndim, const uint64_t *shape, const cover_box *boxes, size_t n) {
+uint32_t cover_finest(uint32_t ndim, const uint64_t *shape, const cover_box *boxes, size_t n) {
     uint32_t best = 0;
     double best_cuts = 0;
     for (uint32_t d = 0; d < ndim; d++) {
@@ -74,7 +73,7 @@ static int find_overlap(uint32_t dims, const cover_box *boxes, size_t n, size_t 
 
 cover_result cover_check(uint32_t ndim, const uint64_t *shape, cover_box *boxes, size_t n,
                          size_t *first, size_t *second) {
-    uint32_t dims = box_dims(ndim), sweep = finest(ndim, shape, boxes, n);
+    uint32_t dims = box_dims(ndim), sweep = cover_finest(ndim, shape, boxes, n);
     uint64_t total = 1;
     for (uint32_t d = 0; d < dims; d++) total *= ndim ? shape[d] : 1;
     swap_dimensions(boxes, n, sweep);

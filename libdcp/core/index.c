@@ -53,8 +53,9 @@ void index_encode(const index_row *rows, size_t n, uint64_t path_bytes, dcp_layo
         put_u64(p + 84, r->bytes);
         put_u64(p + 92, r->crc);
         if (layout != DCP_LAYOUT_SHARDED) continue;
-        put_dims(p + FIXED_BYTES, r->box.start, r->tensor.ndim);
-        put_dims(p + FIXED_BYTES + 8 * DCP_MAX_DIMS, r->box.count, r->tensor.ndim);
+        dcp_box box = index_row_box(r);
+        put_dims(p + FIXED_BYTES, box.start, r->tensor.ndim);
+        put_dims(p + FIXED_BYTES + 8 * DCP_MAX_DIMS, box.count, r->tensor.ndim);
     }
 }
 
@@ -64,22 +65,26 @@ static int decode_dtype(const unsigned char *p, dcp_dtype *out) {
     return dcp_dtype_parse(name, out) == DCP_OK;
 }
 
-/* The box of a row; what is wrong with it, its size or its place, or NULL. */
-static const char *decode_box(const unsigned char *p, const userblock *ub, index_row *r) {
+/* The box of a row, into `box` in layout sharded; what is wrong with it, its size or its place, or
+ * NULL. */
+static const char *decode_box(const unsigned char *p, const userblock *ub, dcp_box *box,
+                              index_row *r) {
     uint64_t tensor_bytes;
     if (!tensor_size(r->tensor.dtype, r->tensor.ndim, r->tensor.shape, &tensor_bytes))
         return "its shape overflows";
     if (!r->tensor.ndim) r->tensor.shape[0] = 1;
-    r->box = dcp_box_whole(&r->tensor);
+    dcp_box held = dcp_box_whole(&r->tensor);
     if (ub->layout == DCP_LAYOUT_SHARDED && r->tensor.ndim) {
-        get_dims(p, r->box.start);
-        get_dims(p + 8 * DCP_MAX_DIMS, r->box.count);
+        get_dims(p, box->start);
+        get_dims(p + 8 * DCP_MAX_DIMS, box->count);
         for (uint32_t d = 0; d < r->tensor.ndim; d++)
-            if (r->box.start[d] > r->tensor.shape[d] ||
-                r->box.count[d] > r->tensor.shape[d] - r->box.start[d])
+            if (box->start[d] > r->tensor.shape[d] ||
+                box->count[d] > r->tensor.shape[d] - box->start[d])
                 return "its box lies outside of its tensor";
+        r->box = box;
+        held = *box;
     }
-    uint64_t elems = tensor_bytes ? dcp_box_elems(&r->box, r->tensor.ndim) : 0;
+    uint64_t elems = tensor_bytes ? dcp_box_elems(&held, r->tensor.ndim) : 0;
     if (r->bytes != elems * dcp_dtype_bytes(r->tensor.dtype))
         return "its bytes are not those of its shape";
     if (!r->bytes) return r->offset ? "it has an offset without bytes" : NULL;
@@ -91,7 +96,7 @@ static const char *decode_box(const unsigned char *p, const userblock *ub, index
 
 /* Decodes a row; what is wrong with it by itself, or NULL. `path` has room for path_bytes + 1. */
 static const char *decode_row(const unsigned char *in, uint64_t path_bytes, const userblock *ub,
-                              char *path, index_row *r) {
+                              char *path, dcp_box *box, index_row *r) {
     unsigned char again[LONGEST_ROW];
     const unsigned char *p = in + path_bytes;
     const char *wrong;
@@ -105,7 +110,7 @@ static const char *decode_row(const unsigned char *in, uint64_t path_bytes, cons
     if (!path_valid(path, &wrong)) return wrong;
     if (r->tensor.ndim > DCP_MAX_DIMS) return "it has more than 8 dimensions";
     if (!decode_dtype(p, &r->tensor.dtype)) return "its dtype is unknown";
-    wrong = decode_box(p + FIXED_BYTES, ub, r);
+    wrong = decode_box(p + FIXED_BYTES, ub, box, r);
     if (wrong) return wrong;
     index_encode(r, 1, path_bytes, ub->layout, again);
     return memcmp(again, in, ub->row_bytes) ? "bytes that should be zero are not" : NULL;
@@ -113,10 +118,10 @@ static const char *decode_row(const unsigned char *in, uint64_t path_bytes, cons
 
 /* Rows begin with their paths, padded with NUL, so bytes compare as paths do. */
 static int check_row(const unsigned char *table, uint64_t i, uint64_t path_bytes,
-                     const userblock *ub, const char *file, char *path, index_row *r,
+                     const userblock *ub, const char *file, char *path, dcp_box *box, index_row *r,
                      dcp_error *err) {
     const unsigned char *row = table + i * ub->row_bytes;
-    const char *wrong = decode_row(row, path_bytes, ub, path, r);
+    const char *wrong = decode_row(row, path_bytes, ub, path, box, r);
     if (!wrong && i && memcmp(row - ub->row_bytes, row, path_bytes) >= 0)
         wrong = "its path does not follow the one before";
     if (!wrong) return DCP_OK;
@@ -203,10 +208,11 @@ int index_check_rows(const unsigned char *table, uint64_t first, uint64_t end, c
                      const char *file, dcp_error *err) {
     uint64_t path_bytes;
     char path[LONGEST_PATH + 1];
+    dcp_box box;
     index_row row;
     int status = check_row_bytes(ub, file, &path_bytes, err);
     for (uint64_t i = first; i < end && !status; i++)
-        status = check_row(table, i, path_bytes, ub, file, path, &row, err);
+        status = check_row(table, i, path_bytes, ub, file, path, &box, &row, err);
     return status;
 }
 
@@ -215,12 +221,15 @@ int index_decode(const unsigned char *table, const userblock *ub, const char *fi
     uint64_t path_bytes, blocks = 0;
     int status = check_row_bytes(ub, file, &path_bytes, err);
     if (status) return status;
-    index_row *rows = calloc(ub->rows + 1, sizeof *rows + path_bytes + 1);
-    if (!rows) return core_fail_memory(err, ub->rows * (sizeof *rows + path_bytes + 1));
-    char *paths = (char *)(rows + ub->rows + 1);
+    size_t box_bytes = ub->layout == DCP_LAYOUT_SHARDED ? sizeof(dcp_box) : 0;
+    size_t row_memory = sizeof(index_row) + box_bytes + path_bytes + 1;
+    index_row *rows = calloc(ub->rows + 1, row_memory);
+    if (!rows) return core_fail_memory(err, ub->rows * row_memory);
+    dcp_box *boxes = (dcp_box *)(rows + ub->rows + 1);
+    char *paths = (char *)boxes + (ub->rows + 1) * box_bytes;
     for (uint64_t i = 0; i < ub->rows && !status; i++) {
-        status =
-            check_row(table, i, path_bytes, ub, file, paths + i * (path_bytes + 1), &rows[i], err);
+        status = check_row(table, i, path_bytes, ub, file, paths + i * (path_bytes + 1),
+                           box_bytes ? &boxes[i] : NULL, &rows[i], err);
         rows[i].first_block = blocks;
         blocks += index_blocks(rows[i].bytes);
     }

@@ -9,13 +9,17 @@
 #include "dcp/tensor.h"
 
 typedef struct index_row {
-    dcp_tensor tensor; /* global shape; path: the dataset's, "/model/x" or "/model/x@1" */
-    dcp_box box;       /* what of the tensor the dataset holds; all of it in layout global */
-    uint64_t offset;   /* of its bytes from the file's start; 0 where there are none */
+    dcp_tensor tensor;  /* global shape; path: the dataset's, "/model/x" or "/model/x@1" */
+    const dcp_box *box; /* what of the tensor the dataset holds; NULL: all of it */
+    uint64_t offset;    /* of its bytes from the file's start; 0 where there are none */
     uint64_t bytes;
     uint64_t crc;
     uint64_t first_block; /* its place in the blocks table: the blocks of all rows before it */
 } index_row;
+
+static inline dcp_box index_row_box(const index_row *row) {
+    return row->box ? *row->box : dcp_box_whole(&row->tensor);
+}
 
 /* The longest path (with its NUL) rounded up to 16. */
 uint64_t index_path_bytes(const index_row *rows, size_t n);
@@ -25,8 +29,8 @@ void index_encode(const index_row *rows, size_t n, uint64_t path_bytes, dcp_layo
 
 /* Decodes and checks a table: names, types, shapes, sizes, order, that datasets lie in the file
  * without overlapping, that they need blocks_bytes of block checksums, and that index_encode would
- * give the same bytes. *out is one allocation (rows and their paths), freed with free(). `file` is
- * the file's path, for messages. */
+ * give the same bytes. *out is one allocation (rows, their boxes and paths), freed with free().
+ * `file` is the file's path, for messages. */
 int index_decode(const unsigned char *table, const userblock *ub, const char *file, index_row **out,
                  dcp_error *err);
 

@@ -159,7 +159,8 @@ static int make_dataset(builder *b, const char *path, hid_t type, uint32_t ndim,
 static int make_row(builder *b, index_row *row, dcp_error *err) {
     hid_t type = h5_dtype(row->tensor.dtype);
     if (type < 0) return h5_fail(err, "make the type of", row->tensor.path);
-    int status = make_dataset(b, row->tensor.path, type, row->tensor.ndim, row->box.count,
+    const dcp_box box = index_row_box(row);
+    int status = make_dataset(b, row->tensor.path, type, row->tensor.ndim, box.count,
                               h5_dtype_attribute(row->tensor.dtype), &row->offset, err);
     H5Tclose(type);
     if (!row->bytes) row->offset = 0;

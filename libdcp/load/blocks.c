@@ -19,14 +19,16 @@ static void mark_runs(const box_copy *copy, uint64_t *marks) {
 
 static void mark_box(const load *l, const plan_box *b, uint64_t *marks) {
     const ckpt_tensor *t = l->chosen.stored[b->tensor];
-    marks += l->first_sum[b->tensor];
-    for (size_t k = 0; k < t->n_pieces; k++) {
-        const index_row *row = l->ckpt->pieces[t->first_piece + k].row;
+    const ckpt_piece *pieces = &l->ckpt->pieces[t->first_piece];
+    size_t k, end;
+    checkpoint_near(l->ckpt, t, &b->box->box, &k, &end);
+    for (; k < end; k++) {
+        const dcp_box held = index_row_box(pieces[k].row);
         box_copy copy;
-        if (row->bytes && box_copy_between(&copy, t->tensor.ndim, dcp_dtype_bytes(t->tensor.dtype),
-                                           &row->box, &b->box->box))
-            mark_runs(&copy, marks);
-        marks += index_blocks(row->bytes);
+        if (pieces[k].row->bytes &&
+            box_copy_between(&copy, t->tensor.ndim, dcp_dtype_bytes(t->tensor.dtype), &held,
+                             &b->box->box))
+            mark_runs(&copy, marks + l->first_sum[b->tensor] + pieces[k].first_block);
     }
 }
 

@@ -143,13 +143,14 @@ static int move_group(narrowing *w, dcp_error *err) {
     size_t n = 0, at = 0;
     for (size_t i = 0; i < w->n; i++) n += load_pieces(l, w->slices[i].of, &w->slices[i].box, NULL);
     piece *pieces = calloc(n + 1, sizeof *pieces);
-    int status =
-        comm_agree(l->comm, pieces ? DCP_OK : core_fail_memory(err, n * sizeof *pieces), err);
-    for (size_t i = 0; i < w->n && !status; i++)
+    for (size_t i = 0; i < w->n && pieces; i++)
         at += load_pieces(l, w->slices[i].of, &w->slices[i].box, pieces + at);
+    int stand = pieces && pieces_stand(pieces, n);
+    int status =
+        comm_agree(l->comm, stand ? DCP_OK : core_fail_memory(err, n * sizeof *pieces), err);
     if (!status) status = load_move(l, pieces, n, err);
     if (!status) convert_group(w);
-    free(pieces);
+    pieces_free(pieces, n);
     return status;
 }
 

@@ -29,12 +29,16 @@ typedef struct ckpt_file {
 typedef struct ckpt_piece {
     ckpt_file *file;
     const index_row *row;
+    uint64_t first_block; /* blocks of the tensor's pieces before it */
 } ckpt_piece;
 
 typedef struct ckpt_tensor {
     dcp_tensor tensor;
     uint64_t bytes;
-    size_t first_piece, n_pieces;
+    size_t first_piece, n_pieces; /* ascending by their starts on dimension `sweep` */
+    uint32_t sweep;
+    uint64_t longest; /* piece on that dimension */
+    uint64_t blocks;  /* of all pieces */
 } ckpt_tensor;
 
 struct dcp_checkpoint {
@@ -98,6 +102,10 @@ int checkpoint_bytes(dcp_checkpoint *ckpt, const ckpt_piece *p, uint64_t offset,
 /* Reads the metas of the files that have a path: they are of one state, and of the folder's step.
  */
 int checkpoint_metas(dcp_checkpoint *ckpt, dcp_error *err);
+
+/* The tensor's pieces [*first, *end) are all that can share elements with the box. */
+void checkpoint_near(const dcp_checkpoint *ckpt, const ckpt_tensor *t, const dcp_box *box,
+                     size_t *first, size_t *end);
 
 const ckpt_tensor *checkpoint_lookup(const dcp_checkpoint *ckpt, const char *path);
 

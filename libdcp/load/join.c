@@ -70,14 +70,31 @@ static int collect_pieces(dcp_checkpoint *ckpt, size_t *n_out, dcp_error *err) {
     if (!ckpt->pieces) return core_fail_memory(err, n * sizeof *ckpt->pieces);
     for (size_t f = 0; f < ckpt->n_files; f++)
         for (size_t i = 0; i < ckpt->files[f].ub.rows; i++)
-            ckpt->pieces[at++] = (ckpt_piece){&ckpt->files[f], &ckpt->files[f].rows[i]};
+            ckpt->pieces[at++] = (ckpt_piece){&ckpt->files[f], &ckpt->files[f].rows[i], 0};
     qsort(ckpt->pieces, n, sizeof *ckpt->pieces, by_tensor);
     *n_out = n;
     return DCP_OK;
 }
 
+/* Orders the tensor's pieces as their boxes are; what has no elements goes. */
+static int order_pieces(dcp_checkpoint *ckpt, ckpt_tensor *t, const cover_box *boxes, size_t n,
+                        dcp_error *err) {
+    ckpt_piece *pieces = ckpt->pieces + t->first_piece;
+    ckpt_piece *before = malloc((t->n_pieces + 1) * sizeof *before);
+    if (!before) return core_fail_memory(err, t->n_pieces * sizeof *before);
+    memcpy(before, pieces, t->n_pieces * sizeof *before);
+    t->sweep = cover_finest(t->tensor.ndim, t->tensor.shape, boxes, n);
+    t->n_pieces = n;
+    for (size_t i = 0; i < n; i++) {
+        pieces[i] = before[boxes[i].tag];
+        if (boxes[i].box.count[t->sweep] > t->longest) t->longest = boxes[i].box.count[t->sweep];
+    }
+    free(before);
+    return DCP_OK;
+}
+
 /* The pieces of one tensor agree about it and cover it. */
-static int check_tensor(const dcp_checkpoint *ckpt, const ckpt_tensor *t, dcp_error *err) {
+static int check_tensor(dcp_checkpoint *ckpt, ckpt_tensor *t, dcp_error *err) {
     const ckpt_piece *pieces = ckpt->pieces + t->first_piece;
     cover_box *boxes = calloc(t->n_pieces + 1, sizeof *boxes);
     if (!boxes) return core_fail_memory(err, t->n_pieces * sizeof *boxes);
@@ -87,32 +104,78 @@ static int check_tensor(const dcp_checkpoint *ckpt, const ckpt_tensor *t, dcp_er
         if (!tensor_same(&pieces[i].row->tensor, &t->tensor))
             status = core_fail(err, DCP_ERR_CORRUPT, "%s: tensor %s: files differ in its shape",
                                ckpt->path, t->tensor.path);
-        if (pieces[i].row->bytes) boxes[n++].box = pieces[i].row->box;
+        if (pieces[i].row->bytes)
+            boxes[n++] = (cover_box){.box = index_row_box(pieces[i].row), .tag = i};
     }
     if (!status && t->bytes &&
         cover_check(t->tensor.ndim, t->tensor.shape, boxes, n, &first, &second) != COVER_EXACT)
         status = core_fail(err, DCP_ERR_CORRUPT, "%s: tensor %s: the shards don't cover it once",
                            ckpt->path, t->tensor.path);
+    if (!status && t->bytes) status = order_pieces(ckpt, t, boxes, n, err);
     free(boxes);
     return status;
 }
 
+static void count_blocks(dcp_checkpoint *ckpt, ckpt_tensor *t) {
+    for (size_t k = 0; k < t->n_pieces; k++) {
+        ckpt->pieces[t->first_piece + k].first_block = t->blocks;
+        t->blocks += index_blocks(ckpt->pieces[t->first_piece + k].row->bytes);
+    }
+}
+
+/* The first of the tensor's pieces that starts at `at` or after it on the dimension of the sweep.
+ */
+static size_t first_from(const ckpt_tensor *t, const ckpt_piece *pieces, uint64_t at) {
+    size_t low = 0, high = t->n_pieces;
+    while (low < high) {
+        size_t middle = low + (high - low) / 2;
+        const dcp_box *box = pieces[middle].row->box;
+        if ((box ? box->start[t->sweep] : 0) < at)
+            low = middle + 1;
+        else
+            high = middle;
+    }
+    return low;
+}
+
+void checkpoint_near(const dcp_checkpoint *ckpt, const ckpt_tensor *t, const dcp_box *box,
+                     size_t *first, size_t *end) {
+    const ckpt_piece *pieces = ckpt->pieces + t->first_piece;
+    uint64_t start = box->start[t->sweep];
+    *first = 0;
+    *end = t->n_pieces;
+    if (t->n_pieces < 2 || !t->longest) return;
+    *first = first_from(t, pieces, start < t->longest ? 0 : start - t->longest + 1);
+    *end = first_from(t, pieces, start + box->count[t->sweep]);
+}
+
+/* Whether piece i is of another tensor than the one before. */
+static int begins_tensor(const ckpt_piece *pieces, size_t i) {
+    if (!i) return 1;
+    const ckpt_piece *a = &pieces[i - 1], *b = &pieces[i];
+    return compare_paths(a->row->tensor.path, tensor_path_bytes(a), b->row->tensor.path,
+                         tensor_path_bytes(b)) != 0;
+}
+
+/* A tensor for each group of pieces, with a path of its own. */
 static int name_tensors(dcp_checkpoint *ckpt, size_t n, dcp_error *err) {
-    size_t bytes = 0;
-    for (size_t i = 0; i < n; i++) bytes += strlen(ckpt->pieces[i].row->tensor.path) + 1;
-    ckpt->tensors = calloc(n + 1, sizeof *ckpt->tensors);
+    size_t bytes = 0, tensors = 0;
+    for (size_t i = 0; i < n; i++)
+        if (begins_tensor(ckpt->pieces, i)) {
+            bytes += tensor_path_bytes(&ckpt->pieces[i]) + 1;
+            tensors++;
+        }
+    ckpt->tensors = calloc(tensors + 1, sizeof *ckpt->tensors);
     ckpt->tensor_paths = malloc(bytes + 1);
     if (!ckpt->tensors || !ckpt->tensor_paths) return core_fail_memory(err, bytes);
     char *path = ckpt->tensor_paths;
     for (size_t i = 0; i < n; i++) {
         const ckpt_piece *p = &ckpt->pieces[i];
-        size_t length = tensor_path_bytes(p);
-        ckpt_tensor *last = ckpt->n_tensors ? &ckpt->tensors[ckpt->n_tensors - 1] : NULL;
-        if (last && strlen(last->tensor.path) == length &&
-            !memcmp(last->tensor.path, p->row->tensor.path, length)) {
-            last->n_pieces++;
+        if (!begins_tensor(ckpt->pieces, i)) {
+            ckpt->tensors[ckpt->n_tensors - 1].n_pieces++;
             continue;
         }
+        size_t length = tensor_path_bytes(p);
         ckpt_tensor *t = &ckpt->tensors[ckpt->n_tensors++];
         *t = (ckpt_tensor){.tensor = p->row->tensor, .first_piece = i, .n_pieces = 1};
         t->tensor.path = path;
@@ -200,5 +263,6 @@ int checkpoint_join(dcp_checkpoint *ckpt, dcp_error *err) {
     if (!status) status = checkpoint_metas(ckpt, err);
     for (size_t i = 0; i < ckpt->n_tensors && !status; i++)
         if (ckpt->layout == DCP_LAYOUT_SHARDED) status = check_tensor(ckpt, &ckpt->tensors[i], err);
+    for (size_t i = 0; i < ckpt->n_tensors && !status; i++) count_blocks(ckpt, &ckpt->tensors[i]);
     return status;
 }

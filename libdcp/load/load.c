@@ -15,20 +15,21 @@
 
 /* What one dataset holds of one box. */
 static int make_piece(const load *l, const plan_box *b, const state_box *box,
-                      const ckpt_piece *from, uint64_t first_sum, piece *out) {
+                      const ckpt_piece *from, piece *out) {
     const dcp_tensor *t = &l->chosen.stored[b->tensor]->tensor;
+    const dcp_box held = index_row_box(from->row);
     box_copy copy;
     if (!from->row->bytes ||
-        !box_copy_between(&copy, t->ndim, dcp_dtype_bytes(t->dtype), &from->row->box, &box->box))
+        !box_copy_between(&copy, t->ndim, dcp_dtype_bytes(t->dtype), &held, &box->box))
         return 0;
     if (!out) return 1;
-    *out = (piece){.copy = copy,
-                   .file_offset = from->file->base + from->row->offset,
+    *out = (piece){.file_offset = from->file->base + from->row->offset,
                    .bytes = from->row->bytes,
                    .row = from->row,
                    .box = box};
-    if (b->keeper && l->boxes.exact[b->tensor]) out->sums = l->sums + first_sum;
-    piece_choose_way(out);
+    if (b->keeper && l->boxes.exact[b->tensor])
+        out->sums = l->sums + l->first_sum[b->tensor] + from->first_block;
+    piece_set_copy(out, &copy);
     if (from->file->hidden) out->direct = 0;
     return 1;
 }
@@ -36,12 +37,9 @@ static int make_piece(const load *l, const plan_box *b, const state_box *box,
 size_t load_pieces(const load *l, const plan_box *b, const state_box *box, piece *out) {
     const ckpt_tensor *t = l->chosen.stored[b->tensor];
     const ckpt_piece *from = &l->ckpt->pieces[t->first_piece];
-    uint64_t sum = l->first_sum[b->tensor];
-    size_t n = 0;
-    for (size_t k = 0; k < t->n_pieces; k++) {
-        n += (size_t)make_piece(l, b, box, &from[k], sum, out ? out + n : NULL);
-        sum += index_blocks(from[k].row->bytes);
-    }
+    size_t n = 0, k, end;
+    checkpoint_near(l->ckpt, t, &box->box, &k, &end);
+    for (; k < end; k++) n += (size_t)make_piece(l, b, box, &from[k], out ? out + n : NULL);
     return n;
 }
 
@@ -61,10 +59,8 @@ static int make_sums(load *l, dcp_error *err) {
     l->first_sum = calloc(l->chosen.n + 1, sizeof *l->first_sum);
     if (!l->first_sum) return core_fail_memory(err, l->chosen.n * sizeof *l->first_sum);
     for (size_t i = 0; i < l->chosen.n; i++) {
-        const ckpt_tensor *t = l->chosen.stored[i];
         l->first_sum[i] = blocks;
-        for (size_t k = 0; k < t->n_pieces; k++)
-            blocks += index_blocks(l->ckpt->pieces[t->first_piece + k].row->bytes);
+        blocks += l->chosen.stored[i]->blocks;
     }
     l->first_sum[l->chosen.n] = blocks;
     l->sums = calloc(blocks + 1, sizeof *l->sums);
@@ -78,6 +74,8 @@ static int make_pieces(load *l, dcp_error *err) {
     l->pieces = calloc(l->n_pieces + 1, sizeof *l->pieces);
     if (!l->pieces) return core_fail_memory(err, l->n_pieces * sizeof *l->pieces);
     add_pieces(l, l->pieces);
+    if (!pieces_stand(l->pieces, l->n_pieces))
+        return core_fail_memory(err, l->n_pieces * sizeof *l->pieces);
     if (l->engine == DCP_ENGINE_MPIO) return DCP_OK;
     for (size_t f = 0; f < l->ckpt->n_files && !status; f++)
         if (!l->ckpt->files[f].hidden) status = checkpoint_file(&l->ckpt->files[f], err);
@@ -198,7 +196,7 @@ int dcp_load_with(dcp_checkpoint *ckpt, const dcp_state *state, const dcp_load_o
     plan_boxes_free(&l.boxes);
     cast_free(&l.cast);
     select_free(&l.chosen);
-    free(l.pieces);
+    pieces_free(l.pieces, l.n_pieces);
     free(l.sums);
     free(l.first_sum);
     if (!status && report) *report = l.report;

@@ -42,9 +42,9 @@ static int turn_to(reader *r, ckpt_file *file) {
 
 static void sum(const piece *p) {
     const unsigned char *memory = p->box->data;
-    for (uint64_t i = 0, a, b; i < p->copy.runs; i++) {
-        box_copy_run(&p->copy, i, &a, &b);
-        piece_sum(p, a, memory + b, p->copy.run_bytes);
+    for (uint64_t i = 0, a, b; i < p->copy->runs; i++) {
+        box_copy_run(p->copy, i, &a, &b);
+        piece_sum(p, a, memory + b, p->copy->run_bytes);
     }
 }
 
@@ -52,8 +52,8 @@ static int read_piece(reader *r) {
     const piece *p = r->piece;
     const dcp_tensor *t = &p->row->tensor;
     uint32_t dims = box_dims(t->ndim);
-    dcp_box shared, part;
-    if (!box_intersect(dims, &p->row->box, &p->box->box, &shared)) return DCP_OK;
+    dcp_box held = index_row_box(p->row), shared, part;
+    if (!box_intersect(dims, &held, &p->box->box, &shared)) return DCP_OK;
     uint64_t most = PART_BYTES / dcp_dtype_bytes(t->dtype), all = dcp_box_elems(&shared, dims);
     int status = h5_parallel_dataset(r->file, p->row, r->err);
     for (uint64_t at = 0; at < all && !status;) {

@@ -45,9 +45,10 @@ int checkpoint_bytes(dcp_checkpoint *ckpt, const ckpt_piece *p, uint64_t offset,
 
 static int read_piece(dcp_checkpoint *ckpt, const ckpt_tensor *t, const ckpt_piece *p,
                       const dcp_box *want, unsigned char *data, dcp_error *err) {
+    const dcp_box held = index_row_box(p->row);
     box_copy copy;
-    if (!p->row->bytes || !box_copy_between(&copy, t->tensor.ndim, dcp_dtype_bytes(t->tensor.dtype),
-                                            &p->row->box, want))
+    if (!p->row->bytes ||
+        !box_copy_between(&copy, t->tensor.ndim, dcp_dtype_bytes(t->tensor.dtype), &held, want))
         return DCP_OK;
     int status = DCP_OK;
     for (uint64_t i = 0, a, b; i < copy.runs && !status; i++) {
@@ -72,7 +73,9 @@ int dcp_checkpoint_read(dcp_checkpoint *ckpt, const char *path, const dcp_box *b
     if (!data && t->bytes && dcp_box_elems(box, t->tensor.ndim))
         return core_fail(err, DCP_ERR_ARG, "tensor %s: a box with elements needs memory", path);
     int status = DCP_OK;
-    for (size_t k = 0; k < t->n_pieces && !status; k++)
+    size_t k, end;
+    checkpoint_near(ckpt, t, box, &k, &end);
+    for (; k < end && !status; k++)
         status = read_piece(ckpt, t, &ckpt->pieces[t->first_piece + k], box, data, err);
     return status;
 }

@@ -105,10 +105,10 @@ static int verify_tensor(verifier *v, const ckpt_tensor *t, uint64_t *sums, dcp_
     int status = DCP_OK;
     for (size_t k = 0; k < t->n_pieces && !status; k++) {
         const ckpt_piece *p = &v->ckpt->pieces[t->first_piece + k];
+        const dcp_box held = index_row_box(p->row);
         box_copy copy;
         piece whole = {.global = &copy, .global_bytes = t->bytes, .global_sums = sums};
-        box_copy_between(&copy, t->tensor.ndim, dcp_dtype_bytes(t->tensor.dtype), &all,
-                         &p->row->box);
+        box_copy_between(&copy, t->tensor.ndim, dcp_dtype_bytes(t->tensor.dtype), &all, &held);
         status = verify_dataset(v, p, sums ? &whole : NULL, err);
     }
     return status;
@@ -170,7 +170,7 @@ static int verify_alone(verifier *v, dcp_error *err) {
         if (!file->path) continue;
         status = verify_outside(v, file, err);
         for (size_t i = 0; i < file->ub.rows && !status; i++)
-            status = verify_dataset(v, &(ckpt_piece){file, &file->rows[i]}, NULL, err);
+            status = verify_dataset(v, &(ckpt_piece){file, &file->rows[i], 0}, NULL, err);
     }
     return status;
 }

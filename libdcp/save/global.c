@@ -26,6 +26,8 @@ int save_global(dcp_store *store, const save_request *r, const struct save_layou
     im.is_last = 1;
     im.engine = plan->engine;
     if (!status) add_boxes(&im, r, plan);
+    if (!status && !pieces_stand(im.pieces, im.n_pieces))
+        status = core_fail_memory(err, im.n_pieces * sizeof *im.pieces);
     if (!status) status = reuse_prepare(&im, store, 0, err);
     if (!status && r->meta && !(im.meta = strdup(r->meta)))
         status = core_fail_memory(err, strlen(r->meta));

@@ -20,10 +20,11 @@ void save_file_free(save_file *file) {
 static void add_metadata(image *im) {
     for (size_t i = 0; i < im->layout->skeleton.n_runs; i++) {
         const skeleton_run *run = &im->layout->skeleton.runs[i];
-        im->pieces[im->n_pieces++] = (piece){.copy = {.run_bytes = run->bytes, .runs = 1},
-                                             .file_offset = run->offset,
-                                             .bytes = run->bytes,
-                                             .raw = run->data};
+        const box_copy whole = {.run_bytes = run->bytes, .runs = 1};
+        piece *p = &im->pieces[im->n_pieces++];
+        *p = (piece){.file_offset = run->offset, .bytes = run->bytes, .raw = run->data};
+        piece_set_copy(p, &whole);
+        p->direct = 0;
     }
 }
 
@@ -44,13 +45,12 @@ int image_prepare(image *im, dcp_comm *comm, const save_file *layout, const char
 piece *image_add(image *im, size_t row, const state_box *box, const box_copy *copy) {
     const index_row *r = &im->layout->rows[row];
     piece *p = &im->pieces[im->n_pieces++];
-    *p = (piece){.copy = *copy,
-                 .file_offset = r->offset,
+    *p = (piece){.file_offset = r->offset,
                  .bytes = r->bytes,
                  .row = r,
                  .box = box,
                  .sums = im->sums + r->first_block};
-    piece_choose_way(p);
+    piece_set_copy(p, copy);
     return p;
 }
 
@@ -124,7 +124,7 @@ int image_finish(image *im, dcp_report *report, dcp_error *err) {
 void image_free(image *im) {
     if (im->layout) io_close(&im->file);
     reuse_free(im->reuse);
-    free(im->pieces);
+    pieces_free(im->pieces, im->n_pieces);
     free(im->sums);
     free(im->meta);
     *im = (image){.file.fd = -1};

@@ -86,10 +86,8 @@ static int make_rows(const save_request *r, save_file *file, dcp_error *err) {
     char *path = file->paths;
     for (size_t i = 0; i < r->n; i++) {
         const state_tensor *t = r->sorted[i];
-        file->rows[i] = (index_row){.tensor = t->tensor,
-                                    .box = dcp_box_whole(&t->tensor),
-                                    .bytes = t->bytes,
-                                    .first_block = file->blocks};
+        file->rows[i] =
+            (index_row){.tensor = t->tensor, .bytes = t->bytes, .first_block = file->blocks};
         size_t length = strlen(t->tensor.path) + 1;
         file->rows[i].tensor.path = memcpy(path, t->tensor.path, length);
         path += length;

@@ -117,10 +117,10 @@ static void sum_candidates(image *im) {
     for (size_t i = 0; i < im->n_pieces; i++) {
         piece *p = &im->pieces[i];
         if (!p->row || !is_candidate(im, (size_t)(p->row - im->layout->rows))) continue;
-        for (uint64_t run = 0; run < p->copy.runs; run++) {
+        for (uint64_t run = 0; run < p->copy->runs; run++) {
             uint64_t a, b;
-            box_copy_run(&p->copy, run, &a, &b);
-            piece_sum(p, a, piece_memory(p, b), p->copy.run_bytes);
+            box_copy_run(p->copy, run, &a, &b);
+            piece_sum(p, a, piece_memory(p, b), p->copy->run_bytes);
         }
         p->sums = NULL;
         p->global = NULL;
@@ -213,7 +213,7 @@ static void skip_shared(image *im) {
     size_t first = 0;
     for (size_t i = 0; i < im->n_pieces; i++) {
         im->pieces[i].skip = &u->shared;
-        if (im->pieces[i].box) before += im->pieces[i].copy.run_bytes * im->pieces[i].copy.runs;
+        if (im->pieces[i].box) before += im->pieces[i].copy->run_bytes * im->pieces[i].copy->runs;
     }
     piece_fragments(im->pieces, im->n_pieces, &first, 0, im->layout->skeleton.file_bytes, add_bytes,
                     &left);

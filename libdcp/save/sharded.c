@@ -16,6 +16,7 @@
 typedef struct shard {
     int number;
     save_file file;
+    dcp_box *boxes;   /* a row's */
     box_copy *global; /* a row: its bytes in the whole tensor */
     image im;
 } shard;
@@ -99,10 +100,11 @@ static void fill_rows(const save_request *r, const placed *boxes, size_t n, shar
         const dcp_box *box = &boxes[i].box;
         uint64_t size = dcp_dtype_bytes(t->dtype);
         s->file.rows[i] = (index_row){.tensor = *t,
-                                      .box = *box,
+                                      .box = &s->boxes[i],
                                       .bytes = dcp_box_elems(box, t->ndim) * size,
                                       .first_block = s->file.blocks};
         s->file.rows[i].tensor.path = boxes[i].path;
+        s->boxes[i] = *box;
         s->file.blocks += index_blocks(s->file.rows[i].bytes);
         const dcp_box all = dcp_box_whole(t);
         box_copy_between(&s->global[i], t->ndim, size, &all, box);
@@ -111,8 +113,8 @@ static void fill_rows(const save_request *r, const placed *boxes, size_t n, shar
     s->file.layout = DCP_LAYOUT_SHARDED;
 }
 
-static void add_pieces(const placed *boxes, size_t n, shard *s, const save_request *r,
-                       const shards *all) {
+static int add_pieces(const placed *boxes, size_t n, shard *s, const save_request *r,
+                      const shards *all, dcp_error *err) {
     for (size_t i = 0; i < n; i++) {
         size_t tensor = boxes[i].tensor;
         if (!boxes[i].source) continue;
@@ -122,6 +124,8 @@ static void add_pieces(const placed *boxes, size_t n, shard *s, const save_reque
         p->global_bytes = r->sorted[tensor]->bytes;
         p->global_sums = all->sums + all->first_block[tensor];
     }
+    if (pieces_stand(s->im.pieces, s->im.n_pieces)) return DCP_OK;
+    return core_fail_memory(err, n * sizeof *s->im.pieces);
 }
 
 static int shard_write(shard *s, const shards *all, const save_request *r,
@@ -136,9 +140,10 @@ static int shard_write(shard *s, const shards *all, const save_request *r,
     placed *boxes = calloc(n + 1, sizeof *boxes);
     s->file.rows = calloc(n + 1, sizeof *s->file.rows);
     s->file.paths = malloc(bytes);
+    s->boxes = calloc(n + 1, sizeof *s->boxes);
     s->global = calloc(n + 1, sizeof *s->global);
     int status = DCP_OK;
-    if (!boxes || !s->file.rows || !s->file.paths || !s->global)
+    if (!boxes || !s->file.rows || !s->file.paths || !s->boxes || !s->global)
         status = core_fail_memory(err, n * sizeof *s->file.rows);
     if (!status) status = collect(r, plan, s->number, boxes, &n, &s->file, err);
     if (!status) fill_rows(r, boxes, n, s);
@@ -148,7 +153,7 @@ static int shard_write(shard *s, const shards *all, const save_request *r,
     if (!status) status = image_prepare(&s->im, all->self, &s->file, folder, name, n, watch, err);
     s->im.engine = plan->engine;
     s->im.is_last = s == &all->list[all->n - 1];
-    if (!status) add_pieces(boxes, n, s, r, all);
+    if (!status) status = add_pieces(boxes, n, s, r, all, err);
     if (!status) status = reuse_prepare(&s->im, all->store, (size_t)(s - all->list), err);
     if (!status) status = image_write(&s->im, report, err);
     if (!status) report->cloned_bytes += s->im.reuse->bytes;
@@ -236,6 +241,7 @@ static void shards_free(shards *all) {
     for (size_t i = 0; i < all->n; i++) {
         image_free(&all->list[i].im);
         save_file_free(&all->list[i].file);
+        free(all->list[i].boxes);
         free(all->list[i].global);
     }
     free(all->list);

@@ -30,7 +30,7 @@ static int share_of(const dcp_checkpoint *ckpt, const ckpt_tensor *t, const ckpt
                     dcp_box *box, source *out) {
     *out = (source){.ckpt = (dcp_checkpoint *)ckpt, .piece = p};
     if (ckpt->layout == DCP_LAYOUT_SHARDED) {
-        *box = p->row->box;
+        *box = index_row_box(p->row);
         return p->row->bytes && p->file->reader == ckpt->comm->rank;
     }
     *box = dcp_box_chunk(&t->tensor, ckpt->comm->rank, ckpt->comm->size);

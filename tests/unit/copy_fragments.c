@@ -33,8 +33,10 @@ static void add_piece(struct file *f, uint64_t row_bytes) {
     f->bytes = any() % 3 ? (f->bytes + 4095) / 4096 * 4096 : f->bytes + between(0, 300);
     piece *p = &f->pieces[f->n++];
     *p = (piece){.file_offset = f->bytes, .bytes = size};
-    box_copy_init(&p->copy, ndim, 1, box.count, shape, box.start, box.count, origin);
-    piece_choose_way(p);
+    box_copy copy;
+    box_copy_init(&copy, ndim, 1, box.count, shape, box.start, box.count, origin);
+    piece_set_copy(p, &copy);
+    assert_non_null(p->copy);
     f->bytes += size;
 }
 
@@ -47,12 +49,17 @@ static void any_file(struct file *f, int large) {
     assert_non_null(f->due);
     for (size_t i = 0; i < f->n; i++) {
         const piece *p = &f->pieces[i];
-        for (uint64_t run = 0, a, b; run < p->copy.runs; run++) {
-            box_copy_run(&p->copy, run, &a, &b);
-            for (uint64_t k = 0; k < p->copy.run_bytes; k++)
+        for (uint64_t run = 0, a, b; run < p->copy->runs; run++) {
+            box_copy_run(p->copy, run, &a, &b);
+            for (uint64_t k = 0; k < p->copy->run_bytes; k++)
                 f->due[p->file_offset + a + k] = token(f, p, b + k);
         }
     }
+}
+
+static void file_free(struct file *f) {
+    for (size_t i = 0; i < f->n; i++) free((void *)f->pieces[i].copy);
+    free(f->due);
 }
 
 static void take(struct file *f, const piece *p, uint64_t at, uint64_t box_offset, uint64_t bytes) {
@@ -85,8 +92,8 @@ static int fragment_comes(void *ctx, const fragment *f) {
 static void take_interiors(struct file *f) {
     for (size_t i = 0; i < f->n; i++) {
         const piece *p = &f->pieces[i];
-        for (uint64_t run = 0, a, b, from, to; p->direct && run < p->copy.runs; run++) {
-            box_copy_run(&p->copy, run, &a, &b);
+        for (uint64_t run = 0, a, b, from, to; p->direct && run < p->copy->runs; run++) {
+            box_copy_run(p->copy, run, &a, &b);
             piece_interior(p, run, &from, &to);
             assert_int_equal(from % PAGE_BYTES, 0);
             assert_int_equal(to % PAGE_BYTES, 0);
@@ -113,7 +120,7 @@ static void every_byte_comes_once(void **state) {
         take_interiors(&f);
         for (uint64_t i = 0; i < f.bytes; i++) assert_int_equal(f.due[i], 0);
         for (size_t i = 0; i < f.n; i++) direct += f.pieces[i].direct;
-        free(f.due);
+        file_free(&f);
     }
     assert_true(direct > 5);
 }
@@ -154,7 +161,7 @@ static void skipped_pages_never_come(void **state) {
         assert_int_equal(piece_parts(f.pieces, f.n, part_comes, &f), DCP_OK);
         for (uint64_t i = 0; i < f.bytes; i++) assert_int_equal(f.due[i], 0);
         for (size_t i = 0; i < f.n; i++) parts += f.pieces[i].direct && skip.n > 0;
-        free(f.due);
+        file_free(&f);
     }
     assert_true(parts > 5);
 }
@@ -184,7 +191,7 @@ static void windows_are_those_with_fragments(void **state) {
         }
         assert_int_equal(at, w.n);
         windows_free(&w);
-        free(f.due);
+        file_free(&f);
     }
     dcp_comm_destroy(comm);
 }

@@ -29,7 +29,6 @@ static void any_rows(struct plan *p, size_t n) {
         if (any() % 9 == 0) r->tensor.shape[0] = 0;
         if (any() % 20 == 0) r->tensor.shape[0] *= 5000;
         if (!r->tensor.ndim) r->tensor.shape[0] = 1;
-        r->box = dcp_box_whole(&r->tensor);
         r->bytes = dcp_tensor_bytes(&r->tensor);
         r->first_block = blocks;
         blocks += index_blocks(r->bytes);
@@ -139,7 +138,6 @@ static void what_hdf5_refuses_is_an_error(void **state) {
     for (int i = 0; i < 2; i++) {
         index_row rows[2] = {{.tensor = {"/m/a", DCP_F32, 1, {4}}, .bytes = 16},
                              {.tensor = {second[i], DCP_F32, 1, {4}}, .bytes = 16}};
-        for (int k = 0; k < 2; k++) rows[k].box = dcp_box_whole(&rows[k].tensor);
         skeleton s;
         dcp_error err = {0};
         assert_int_equal(skeleton_build(rows, 2, DCP_LAYOUT_GLOBAL, 65536, &s, &err), DCP_ERR_IO);

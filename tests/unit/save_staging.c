@@ -48,8 +48,9 @@ static void write_it(const struct scratch *s, run *r) {
     assert_int_equal(io_queue_create(&queue, NULL), DCP_OK);
 
     const state_box box = {.data = r->data};
-    piece p = {.copy = {.run_bytes = BYTES, .runs = 1}, .bytes = BYTES, .box = &box, .sums = sums};
-    piece_choose_way(&p);
+    const box_copy whole = {.run_bytes = BYTES, .runs = 1};
+    piece p = {.bytes = BYTES, .box = &box, .sums = sums};
+    piece_set_copy(&p, &whole);
     r->watch = (save_watch){.on_progress = on_progress,
                             .progress_ctx = r,
                             .total = BYTES,
@@ -60,6 +61,7 @@ static void write_it(const struct scratch *s, run *r) {
     assert_int_equal(write_direct(queue, &file, &p, 1, &r->watch, 1, NULL), DCP_OK);
     assert_int_equal(r->progress, BYTES);
 
+    free((void *)p.copy);
     io_queue_destroy(queue);
     io_close(&file);
     FILE *in = fopen(path, "rb");
