@@ -21,9 +21,9 @@ static const char *cpu_describe(const kernels *k) {
 
 static void *cpu_alloc(kernels *k, size_t bytes) {
     (void)k;
-    const size_t line = 64;
-    if (bytes > SIZE_MAX - line) return NULL;
-    return aligned_alloc(line, bytes ? (bytes + line - 1) / line * line : line);
+    const size_t unit = 512; /* cache lines, and what disks want of memory they read */
+    if (bytes > SIZE_MAX - unit) return NULL;
+    return aligned_alloc(unit, bytes ? (bytes + unit - 1) / unit * unit : unit);
 }
 
 static void cpu_free(kernels *k, void *memory) {

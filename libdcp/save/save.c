@@ -47,19 +47,23 @@ static int keep_about(save_request *r, const char *about, dcp_error *err) {
     return r->about ? DCP_OK : core_fail_memory(err, bytes);
 }
 
+/* What may be copied at a fence, beside the queue's buffers. */
+static uint64_t copy_bytes(uint64_t staging_bytes) {
+    const uint64_t buffers = (uint64_t)IO_SLOTS * IO_SLOT_BYTES;
+    if (staging_bytes == DCP_STAGING_NONE) return 0;
+    if (!staging_bytes) staging_bytes = DCP_STAGING_DEFAULT;
+    return staging_bytes > buffers ? staging_bytes - buffers : 0;
+}
+
 int save_request_make(const dcp_store *store, uint64_t step, const dcp_state *state,
                       const char *json, const dcp_save_options *options, save_request *r,
                       dcp_error *err) {
     if (!state) return core_fail(err, DCP_ERR_ARG, "dcp_save: a state is needed");
     const dcp_save_options plain = {0};
     if (!options) options = &plain;
-    r->watch = (save_watch){
-        .on_progress = options->on_progress,
-        .progress_ctx = options->progress_ctx,
-        .staging_bytes = !options->staging_bytes                      ? DCP_STAGING_DEFAULT
-                         : options->staging_bytes == DCP_STAGING_NONE ? 0
-                                                                      : options->staging_bytes,
-    };
+    r->watch = (save_watch){.on_progress = options->on_progress,
+                            .progress_ctx = options->progress_ctx,
+                            .staging_bytes = copy_bytes(options->staging_bytes)};
     r->engine = options->engine;
     int status = plan_check_engine(r->engine, err);
     if (status) return status;

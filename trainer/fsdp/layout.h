@@ -12,7 +12,7 @@
 #include "../models/model.h"
 #include "dcp/tensor.h"
 
-enum { FSDP_ALIGN = 16 }; /* 64 bytes */
+enum { FSDP_ALIGN = 128 }; /* 512 bytes: what disks want of memory that is written in place */
 
 typedef struct fsdp_param {
     model_param info;

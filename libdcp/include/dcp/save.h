@@ -56,9 +56,10 @@ typedef struct dcp_save_options {
     int shards;
     /* Members of one JSON object that about.json gets besides the library's own; NULL: none. */
     const char *about_json;
-    /* Memory of this rank that dcp_save_fence may spend to be done sooner: once somebody waits at
-     * the fence and no more than this is left to write, the rest is copied, and written from the
-     * copy. Nothing is copied before. 0: DCP_STAGING_DEFAULT. DCP_STAGING_NONE: never. */
+    /* Memory of this rank that the save may spend for dcp_save_fence to be done sooner, the 16 MiB
+     * of its buffers included: once somebody waits at the fence and what is left to write fits, it
+     * is copied, and written from the copy. Nothing is copied before. 0: DCP_STAGING_DEFAULT.
+     * DCP_STAGING_NONE: never. */
     uint64_t staging_bytes;
     dcp_busy when_busy;
     /* Called now and then while this rank's bytes are written, from the thread that saves: `done`
@@ -90,7 +91,7 @@ typedef struct dcp_report {
  *   options, report, err   may be NULL.
  * On failure every rank gets the same status; nothing is published (after DCP_ERR_COMM it may have
  * been), older steps stay, and the next save may be tried at once. Extra memory: at most 64 MiB a
- * rank, with the copy at a fence the greater of that and options->staging_bytes + 16 MiB.
+ * rank, or options->staging_bytes where that is more.
  * DCP_ERR_MISMATCH: ranks disagree about a tensor, or boxes overlap or leave elements out.
  * DCP_ERR_STATE: the step exists. DCP_ERR_BUSY: options->when_busy. DCP_ERR_NO_SPACE: found before
  * data moves where the file system can tell.
