@@ -27,6 +27,7 @@ import fnmatch
 import itertools
 import os
 import shutil
+import signal
 import sys
 import tempfile
 import time
@@ -245,6 +246,7 @@ def main():
                 "OMPI_MCA_pml": "ob1", "OMPI_MCA_btl": "self,vader"}  # starts in half the time
     os.environ.update({k: v for k, v in settings.items() if k not in os.environ})
     enter_namespace()
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # the folders go then, too
     start, built = time.monotonic(), describe_build()
     matrix = Matrix(Programs(options.build), options.scratch)
     try:
