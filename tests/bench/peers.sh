@@ -2,7 +2,7 @@
 # libdcp beside its peers on the same tensors, ranks and disk, as one table: PyTorch's distributed
 # checkpoint (dcp), torch_checkpointing and Orbax, from PyPI. Exit status 1 where a peer is faster.
 # Saves are durable when the clock stops: a peer's files are synced within its time. Loads are cold.
-# The target is issue 4's: no benchmark slower than the best peer.
+# The target: no benchmark slower than the best peer.
 #   tests/bench/peers.sh [--only NAME,NAME,...] DIR
 # DIR: a folder on the disk to measure; needs 12 GB there. NAMEs: of systems (fio libdcp dcp
 # torch_checkpointing orbax) and of works (big small); all of a kind where none of it is named.
