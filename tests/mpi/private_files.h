@@ -78,7 +78,8 @@ static inline void private_make_folder(const private_files *p, int node) {
     CHECK(mkdir(path, 0777) == 0);
 }
 
-/* Rank 0 keeps all files of all nodes in memory, but for about.json, which is never the same. */
+/* Rank 0 keeps all files of all nodes in memory, but for about.json, which is never the same. The
+ * others wait until it has: they may change theirs next. */
 static inline void private_keep(private_files *p) {
     p->kept = NULL;
     p->n_kept = 0;
@@ -94,9 +95,11 @@ static inline void private_keep(private_files *p) {
             kept_file *f = &p->kept[p->n_kept++];
             CHECK(snprintf(f->path, sizeof f->path, "%s/%s", folder, e->d_name) < PATH_MAX);
             f->data = private_read(f->path, &f->bytes);
+            CHECK(f->data);
         }
         closedir(dir);
     }
+    MPI_Barrier(MPI_COMM_WORLD);
 }
 
 /* The first `world` ranks save on world / ranks_a_node nodes; their lengths are in `bytes`. */
