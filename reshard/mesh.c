@@ -1,0 +1,179 @@
+/* Meshes: parsing, the rules of tensor parallelism, boxes. */
+#include "mesh.h"
+
+#include <fnmatch.h>
+#include <inttypes.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "cli.h"
+
+static const char *const axis_names[MESH_AXES] = {"fsdp", "tp", "replicate"};
+
+void mesh_flat(int world, mesh *out) {
+    *out = (mesh){
+        .world = world, .size = {world, 1, 1}, .order = {MESH_FSDP, MESH_TP, MESH_REPLICATE}};
+}
+
+static int find_axis(const char *name, mesh_axis *out) {
+    for (int a = 0; a < MESH_AXES; a++)
+        if (strcmp(name, axis_names[a]) == 0) {
+            *out = (mesh_axis)a;
+            return 0;
+        }
+    return cli_fail(CLI_USAGE, "--mesh: '%s' is no axis; fsdp, tp and replicate are", name);
+}
+
+/* One "axis=size". */
+static int parse_axis(char *text, int n, mesh *m) {
+    uint64_t size;
+    mesh_axis axis;
+    char *equals = strchr(text, '=');
+    if (!equals) return cli_fail(CLI_USAGE, "--mesh: '%s' is not axis=size", text);
+    *equals = 0;
+    if (find_axis(text, &axis)) return CLI_USAGE;
+    if (m->size[axis]) return cli_fail(CLI_USAGE, "--mesh: the axis %s is there twice", text);
+    if (cli_parse_count("--mesh", equals + 1, MESH_MAX_WORLD, &size)) return CLI_USAGE;
+    if (size * (uint64_t)m->world > MESH_MAX_WORLD)
+        return cli_fail(CLI_USAGE, "--mesh: more than %d ranks", MESH_MAX_WORLD);
+    m->size[axis] = (int)size;
+    m->order[n] = axis;
+    m->world *= (int)size;
+    return 0;
+}
+
+int mesh_parse(const char *text, mesh *out) {
+    mesh m = {.world = 1};
+    int n = 0, status = 0;
+    char *copy = strdup(text), *save = NULL;
+    if (!copy) return cli_fail(CLI_FAILED, "out of memory");
+    for (char *axis = strtok_r(copy, ",", &save); axis && !status;
+         axis = strtok_r(NULL, ",", &save))
+        status = parse_axis(axis, n++, &m);
+    free(copy);
+    if (!status && n == 0) status = cli_fail(CLI_USAGE, "--mesh: '%s' names no axis", text);
+    for (int a = 0; a < MESH_AXES && !status; a++)
+        if (!m.size[a]) {
+            m.size[a] = 1;
+            m.order[n++] = (mesh_axis)a;
+        }
+    if (!status) *out = m;
+    return status;
+}
+
+/* The dimension in a rule: 0 to 7, or "none". */
+static int is_dim(const char *text) {
+    return strcmp(text, "none") == 0 ||
+           (text[0] >= '0' && text[0] < '0' + DCP_MAX_DIMS && !text[1]);
+}
+
+int mesh_set_rules(mesh *m, const char *text) {
+    char *save = NULL, *copy = strdup(text), *rules = calloc(1, strlen(text) + 3), *to = rules;
+    int status = copy && rules ? 0 : cli_fail(CLI_FAILED, "out of memory");
+    for (char *rule = status ? NULL : strtok_r(copy, ",", &save); rule && !status;
+         rule = strtok_r(NULL, ",", &save)) {
+        char *equals = strrchr(rule, '=');
+        if (!equals || equals == rule || !is_dim(equals + 1)) {
+            status =
+                cli_fail(CLI_USAGE, "--tp-rule: '%s' is not GLOB=DIMENSION or GLOB=none", rule);
+            break;
+        }
+        *equals = 0;
+        to = stpcpy(to, rule) + 1;
+        to = stpcpy(to, equals + 1) + 1;
+    }
+    if (!status && to == rules) status = cli_fail(CLI_USAGE, "--tp-rule: '%s' is no rule", text);
+    free(copy);
+    if (status)
+        free(rules);
+    else
+        m->rules = rules;
+    return status;
+}
+
+void mesh_free(mesh *m) {
+    free(m->rules);
+    m->rules = NULL;
+}
+
+/* The tensor's name without its sections: what follows /model/ or /optimizer/exp_avg/. */
+static const char *name_of(const char *path) {
+    const char *name = strchr(path + 1, '/') + 1;
+    const char *inner = strncmp(path, "/optimizer/", 11) ? NULL : strchr(name, '/');
+    return inner ? inner + 1 : name;
+}
+
+/* A linear layer's weight is [outputs, inputs], GPT-2's Conv1D's [inputs, outputs]. What a row of
+ * the table says of a matrix's outputs holds for its bias; cut by inputs, the bias is whole. The
+ * first that matches counts. */
+static int built_in(const char *name) {
+    static const struct {
+        const char *glob;
+        int dim;
+    } rules[] = {
+        {"*attn.c_attn.weight", 1},
+        {"*mlp.c_fc.weight", 1},
+        {"*attn.c_attn.bias", 0},
+        {"*mlp.c_fc.bias", 0},
+        {"*attn.c_proj.weight", 0},
+        {"*mlp.c_proj.weight", 0},
+        {"*wte.weight", 0},
+        {"*[qkv]_proj.weight", 0},
+        {"*[qkv]_proj.bias", 0},
+        {"*gate_proj.weight", 0},
+        {"*gate_proj.bias", 0},
+        {"*up_proj.weight", 0},
+        {"*up_proj.bias", 0},
+        {"*o_proj.weight", 1},
+        {"*down_proj.weight", 1},
+        {"*embed_tokens.weight", 0},
+        {"*lm_head.weight", 0},
+        {"*lm_head.bias", 0},
+        {"*attention.query.weight", 0},
+        {"*attention.query.bias", 0},
+        {"*attention.key.weight", 0},
+        {"*attention.key.bias", 0},
+        {"*attention.value.weight", 0},
+        {"*attention.value.bias", 0},
+        {"*intermediate.dense.weight", 0},
+        {"*intermediate.dense.bias", 0},
+        {"*output.dense.weight", 1},
+    };
+    for (size_t i = 0; i < sizeof rules / sizeof *rules; i++)
+        if (fnmatch(rules[i].glob, name, 0) == 0) return rules[i].dim;
+    return -1;
+}
+
+int mesh_tp_dim(const mesh *m, const dcp_tensor *tensor) {
+    const char *name = name_of(tensor->path);
+    int dim = -1, found = strncmp(tensor->path, "/files/", 7) == 0;
+    for (const char *rule = m->rules; !found && rule && *rule; rule += strlen(rule) + 1) {
+        const char *value = rule + strlen(rule) + 1;
+        found = fnmatch(rule, name, 0) == 0;
+        if (found && strcmp(value, "none")) dim = value[0] - '0';
+        rule = value;
+    }
+    if (!found) dim = built_in(name);
+    return dim < (int)tensor->ndim ? dim : -1;
+}
+
+/* Keeps part `i` of `size` of the box's dimension d. */
+static void cut(dcp_box *box, int d, int i, int size) {
+    const dcp_tensor row = {.ndim = 1, .shape = {box->count[d]}};
+    dcp_box part = dcp_box_chunk(&row, i, size);
+    box->start[d] += part.start[0];
+    box->count[d] = part.count[0];
+}
+
+dcp_box mesh_box(const mesh *m, const dcp_tensor *tensor, int rank) {
+    int at[MESH_AXES];
+    for (int n = MESH_AXES; n-- > 0; rank /= m->size[m->order[n]])
+        at[m->order[n]] = rank % m->size[m->order[n]];
+    if (tensor->ndim == 0) /* with its first holder; the others' copies are equal boxes */
+        return dcp_box_chunk(tensor, at[MESH_FSDP], m->size[MESH_FSDP]);
+    dcp_box box = dcp_box_whole(tensor);
+    int dim = m->size[MESH_TP] > 1 ? mesh_tp_dim(m, tensor) : -1;
+    if (dim >= 0) cut(&box, dim, at[MESH_TP], m->size[MESH_TP]);
+    cut(&box, 0, at[MESH_FSDP], m->size[MESH_FSDP]);
+    return box;
+}

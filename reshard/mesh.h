@@ -1,0 +1,50 @@
+/* A mesh of ranks with named axes, and which box of a tensor each rank holds.
+ *
+ * Axes, as in PyTorch's device meshes:
+ *   fsdp       cuts every tensor on dimension 0
+ *   tp         cuts the tensors of the rules below on their dimension; the others have copies
+ *   replicate  whole copies (hybrid sharding)
+ * Ranks are numbered row-major in the order in which the axes are given: in fsdp=4,tp=2 the ranks 0
+ * and 1 are neighbours in tp. Where tp and fsdp cut the same dimension, tp cuts first, and fsdp
+ * cuts what it left, as FSDP2 does over tensor-parallel modules. Each cut is torch.chunk's: ceil(n
+ * / size) a rank, the last ones may have fewer or none. */
+#ifndef RESHARD_MESH_H
+#define RESHARD_MESH_H
+
+#include "dcp/tensor.h"
+
+enum {
+    MESH_AXES = 3,
+    MESH_MAX_WORLD = 99999, /* five digits in a shard's file name */
+};
+
+typedef enum mesh_axis { MESH_FSDP, MESH_TP, MESH_REPLICATE } mesh_axis;
+
+typedef struct mesh {
+    int world;
+    int size[MESH_AXES];
+    mesh_axis order[MESH_AXES]; /* slowest first */
+    char *rules; /* of the caller's: GLOB\0DIM\0 ..., then an empty one; NULL: none */
+} mesh;
+
+/* `world` ranks in fsdp alone. */
+void mesh_flat(int world, mesh *out);
+
+/* "fsdp=4,tp=2". 0, or CLI_USAGE: the message was printed. */
+int mesh_parse(const char *text, mesh *out);
+
+/* Rules that go before the built-in ones: "GLOB=DIM,GLOB=none", the first that matches a tensor's
+ * name counts. A glob is fnmatch(3)'s without flags. 0 or CLI_USAGE; mesh_free frees them. */
+int mesh_set_rules(mesh *m, const char *text);
+void mesh_free(mesh *m);
+
+/* The dimension that tp cuts the tensor on; -1: none. Built in are the rules of Megatron for the
+ * names of GPT-2, Llama, Qwen and ViT: attention's queries, keys and values and the first products
+ * of an MLP by their outputs, attention's and the MLP's last product by its inputs, embeddings and
+ * lm_head by the vocabulary. A tensor of the optimizer is cut as its parameter. */
+int mesh_tp_dim(const mesh *m, const dcp_tensor *tensor);
+
+/* The box that `rank` holds; empty where it holds nothing. */
+dcp_box mesh_box(const mesh *m, const dcp_tensor *tensor, int rank);
+
+#endif
