@@ -2,8 +2,11 @@
  * its state is whether a product failed. */
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
 
 #include "cpu.h"
+
+#define HUGE_PAGE ((size_t)2 << 20)
 
 static int cpu_open(kernels *k) {
     cpu_state *state = calloc(1, sizeof *state);
@@ -19,10 +22,20 @@ static const char *cpu_describe(const kernels *k) {
     return ((const cpu_state *)k->state)->description;
 }
 
+/* On pages of 2 MiB, where the system has them: fewer misses in address translation, and a disk
+ * reads them in fewer pieces. */
+static void *alloc_huge(size_t bytes) {
+    const size_t whole = (bytes + HUGE_PAGE - 1) / HUGE_PAGE * HUGE_PAGE;
+    void *memory = aligned_alloc(HUGE_PAGE, whole);
+    if (memory) madvise(memory, whole, MADV_HUGEPAGE); /* any answer will do */
+    return memory;
+}
+
 static void *cpu_alloc(kernels *k, size_t bytes) {
     (void)k;
     const size_t unit = 512; /* cache lines, and what disks want of memory they read */
-    if (bytes > SIZE_MAX - unit) return NULL;
+    if (bytes > SIZE_MAX - HUGE_PAGE) return NULL;
+    if (bytes >= HUGE_PAGE) return alloc_huge(bytes);
     return aligned_alloc(unit, bytes ? (bytes + unit - 1) / unit * unit : unit);
 }
 

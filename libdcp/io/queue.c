@@ -19,14 +19,15 @@
 #include "core/userblock.h"
 #include "io/threads.h"
 
-#define REQUESTS 64u
+#define REQUESTS 128u
 #define HUGE_PAGE (2u << 20)
 
 typedef struct request {
     io_job job; /* must be first; what is left to do */
     const io_file *file;
     unsigned slot;
-    int without_direct; /* it was sent again because O_DIRECT was refused */
+    struct io_uring_sqe *sqe; /* while it is not sent */
+    int without_direct;       /* it was sent again because O_DIRECT was refused */
     struct request *next_free;
 } request;
 
@@ -36,6 +37,8 @@ struct io_queue {
     unsigned char *memory;
     unsigned next, pending[IO_SLOTS], in_flight;
     request requests[REQUESTS], *free;
+    request *unsent[REQUESTS]; /* in the ring, not handed to the kernel yet */
+    unsigned n_unsent;
     double waited_s;
     int error; /* errno of the first failure */
     int failed_writing;
@@ -94,7 +97,7 @@ static void fail(io_queue *q, request *r, int error) {
     retire(q, r);
 }
 
-static void send_to_ring(io_queue *q, request *r) {
+static void put_into_ring(io_queue *q, request *r) {
     struct io_uring_sqe *sqe = io_uring_get_sqe(&q->ring); /* as many as requests: never NULL */
     const io_job *j = &r->job;
     if (j->writing)
@@ -102,21 +105,37 @@ static void send_to_ring(io_queue *q, request *r) {
     else
         io_uring_prep_read(sqe, j->fd, j->buffer, (unsigned)j->bytes, j->offset);
     io_uring_sqe_set_data(sqe, r);
-    int sent;
-    do sent = io_uring_submit(&q->ring);
-    while (sent == -EINTR || sent == -EAGAIN || sent == -EBUSY);
-    if (sent >= 0) return;
-    /* The entry is in the ring and may still be taken: as a request for nothing. */
-    io_uring_prep_nop(sqe);
-    io_uring_sqe_set_data(sqe, NULL);
-    fail(q, r, -sent);
+    r->sqe = sqe;
+    q->unsent[q->n_unsent++] = r;
+}
+
+/* What the kernel does not take, the last in the ring, may still be taken later: as requests for
+ * nothing. */
+static void drop_unsent(io_queue *q, int error) {
+    unsigned left = io_uring_sq_ready(&q->ring);
+    for (unsigned i = q->n_unsent > left ? q->n_unsent - left : 0; i < q->n_unsent; i++) {
+        io_uring_prep_nop(q->unsent[i]->sqe);
+        io_uring_sqe_set_data(q->unsent[i]->sqe, NULL);
+        fail(q, q->unsent[i], error);
+    }
+}
+
+void io_queue_send(io_queue *q) {
+    if (!q->n_unsent) return;
+    int sent = 0;
+    while (io_uring_sq_ready(&q->ring) > 0) {
+        sent = io_uring_submit(&q->ring);
+        if (sent < 0 && sent != -EINTR && sent != -EAGAIN && sent != -EBUSY) break;
+    }
+    if (sent < 0) drop_unsent(q, -sent);
+    q->n_unsent = 0;
 }
 
 static void submit(io_queue *q, request *r) {
     if (q->threads)
         io_threads_submit(q->threads, &r->job);
     else
-        send_to_ring(q, r);
+        put_into_ring(q, r);
 }
 
 /* A request that was done, with its result; NULL where there is none yet: the caller asks again. */
@@ -141,6 +160,8 @@ static int leave_direct(request *r) {
 
 /* Takes one completion. */
 static void reap(io_queue *q) {
+    io_queue_send(q);
+    if (!q->in_flight) return; /* none could be sent */
     double start = clock_now();
     request *r = take(q);
     q->waited_s += clock_now() - start;
@@ -187,6 +208,7 @@ void io_queue_read(io_queue *q, unsigned slot, const io_file *file, void *buffer
 }
 
 void io_queue_wait(io_queue *q, unsigned slot) {
+    io_queue_send(q);
     while (q->pending[slot]) reap(q);
 }
 

@@ -21,13 +21,15 @@ void io_queue_destroy(io_queue *queue);
 unsigned io_queue_next(io_queue *queue);
 unsigned char *io_queue_buffer(const io_queue *queue, unsigned slot);
 
-/* Starts a request; `buffer` stays the caller's until the slot was waited for. Failures show in
- * io_queue_status; after one, further requests are dropped. */
+/* Queues a request; `buffer` stays the caller's until the slot was waited for. Failures show in
+ * io_queue_status; after one, further requests are dropped. Requests are sent by io_queue_send,
+ * io_queue_next and whatever waits, so those of a slot go to the disk together. */
 void io_queue_write(io_queue *queue, unsigned slot, const io_file *file, const void *buffer,
                     uint64_t bytes, uint64_t offset);
 void io_queue_read(io_queue *queue, unsigned slot, const io_file *file, void *buffer,
                    uint64_t bytes, uint64_t offset);
 
+void io_queue_send(io_queue *queue);
 void io_queue_wait(io_queue *queue, unsigned slot);
 void io_queue_drain(io_queue *queue);
 

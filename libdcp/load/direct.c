@@ -55,6 +55,7 @@ static int read_part(void *ctx, const fragment *part) {
     int in_place = (uintptr_t)to % file->memory_align == 0;
     unsigned char *buffer = in_place ? NULL : io_queue_buffer(r->queue, slot);
     load_read(r->ckpt, r->queue, slot, in_place ? to : buffer, part->bytes, part->file_offset);
+    io_queue_send(r->queue);
     r->jobs[slot] = (job){part->piece, part->dataset_offset, part->bytes, to, buffer};
     return DCP_OK;
 }

@@ -154,6 +154,7 @@ static void start_reading(loader *l, window_state *s) {
         read_pages(l, s, first, last + 1);
         page = last + 1;
     }
+    io_queue_send(l->queue);
 }
 
 static int ask_window(loader *l, window_state *s, size_t round, uint64_t window, dcp_error *err) {

@@ -87,6 +87,7 @@ static void flush(io_queue *queue, unsigned slot, const io_file *file, const reg
         io_queue_write(queue, slot, file, own->buffer + first * PAGE_BYTES,
                        (page - first) * PAGE_BYTES, own->start + first * PAGE_BYTES);
     }
+    io_queue_send(queue);
 }
 
 typedef struct transfer {
