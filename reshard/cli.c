@@ -169,6 +169,22 @@ int cli_parse_count(const char *option, const char *text, uint64_t max, uint64_t
     return 0;
 }
 
+int cli_parse_size(const char *option, const char *text, uint64_t *out) {
+    static const struct {
+        const char *unit;
+        uint64_t bytes;
+    } units[] = {{"", 1},           {"B", 1},          {"KB", 1000},
+                 {"kB", 1000},      {"MB", 1000000},   {"GB", 1000000000},
+                 {"KiB", 1u << 10}, {"MiB", 1u << 20}, {"GiB", 1u << 30}};
+    char *unit;
+    uint64_t value = strtoull(text, &unit, 10);
+    for (size_t i = 0; i < sizeof units / sizeof *units; i++)
+        if (text[0] >= '1' && text[0] <= '9' && strcmp(unit, units[i].unit) == 0 &&
+            !__builtin_mul_overflow(value, units[i].bytes, out))
+            return 0;
+    return cli_fail(CLI_USAGE, "%s: '%s' is not a size such as 5GB or 500MB", option, text);
+}
+
 const char *cli_bytes(uint64_t bytes, char *text) {
     static const char *const units[] = {"B", "kB", "MB", "GB", "TB", "PB", "EB"};
     double value = (double)bytes;

@@ -50,6 +50,8 @@ int cli_caught(void);
 
 /* A whole number from 1 to max; 0 or CLI_USAGE. */
 int cli_parse_count(const char *option, const char *text, uint64_t max, uint64_t *out);
+/* "5GB", "500MB", "2GiB", "100000": at least 1; 0 or CLI_USAGE. */
+int cli_parse_size(const char *option, const char *text, uint64_t *out);
 /* "1.50 GB" into text[32]. */
 const char *cli_bytes(uint64_t bytes, char *text);
 

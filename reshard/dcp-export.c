@@ -37,23 +37,6 @@ static int parse_dtype(settings *s) {
     return cli_fail(CLI_USAGE, "--dtype: '%s' is none of f32, bf16, f16", s->dtype_name);
 }
 
-/* "5GB", "500MB", "2GiB", "100000". */
-static int parse_size(const char *text, uint64_t *out) {
-    static const struct {
-        const char *unit;
-        uint64_t bytes;
-    } units[] = {{"", 1},           {"B", 1},          {"KB", 1000},
-                 {"kB", 1000},      {"MB", 1000000},   {"GB", 1000000000},
-                 {"KiB", 1u << 10}, {"MiB", 1u << 20}, {"GiB", 1u << 30}};
-    char *unit;
-    uint64_t value = strtoull(text, &unit, 10);
-    for (size_t i = 0; i < sizeof units / sizeof *units; i++)
-        if (text[0] >= '1' && text[0] <= '9' && strcmp(unit, units[i].unit) == 0 &&
-            !__builtin_mul_overflow(value, units[i].bytes, out))
-            return 0;
-    return cli_fail(CLI_USAGE, "--max-shard-size: '%s' is not a size such as 5GB or 500MB", text);
-}
-
 static int parse(settings *s, int argc, char **argv) {
     const cli_option options[] = {
         {"format", "safetensors|hdf5", "a Hugging Face folder (the default) or one HDF5 file",
@@ -81,7 +64,8 @@ static int parse(settings *s, int argc, char **argv) {
     s->hdf5 = strcmp(s->format, "hdf5") == 0;
     if (!s->hdf5 && strcmp(s->format, "safetensors"))
         return cli_fail(CLI_USAGE, "--format: '%s' is none of safetensors, hdf5", s->format);
-    if (parse_dtype(s) || parse_size(s->max_shard_size, &s->max_file_bytes)) return CLI_USAGE;
+    if (parse_dtype(s) || cli_parse_size("--max-shard-size", s->max_shard_size, &s->max_file_bytes))
+        return CLI_USAGE;
     size_t length = strlen(args[1]);
     while (length > 1 && args[1][length - 1] == '/') length--;
     if (length == 0 || length > PATH_MAX - 100)

@@ -1,56 +1,54 @@
-/* dcp-reshard: rewrites a checkpoint's step for another layout or number of ranks. */
+/* dcp-reshard: rewrites a checkpoint's step for another layout, mesh or number of ranks. */
+#include <errno.h>
 #include <inttypes.h>
 #include <jansson.h>
 #include <limits.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/resource.h>
 #include <unistd.h>
 
 #include "cli.h"
 #include "dcp/dcp.h"
+#include "flows.h"
+#include "json_text.h"
 #include "launch.h"
-#include "shards.h"
 
-enum { MAX_WORLD = 99999 }; /* five digits in a shard's file name */
+#define MIB ((uint64_t)1 << 20)
 
 typedef struct settings {
-    const char *src, *dst, *layout_name, *world_text, *mesh;
-    int force, dry_run;
+    const char *src, *dst, *layout_name, *world_text, *mesh_text, *tp_rules, *svg, *memory_text;
+    int force, dry_run, json;
     dcp_layout layout;
-    int world; /* files of the sharded layout; 0: as many as ranks, or global */
+    mesh mesh;       /* of the files that are written */
+    uint64_t memory; /* of the process, in bytes */
 } settings;
 
-/* "fsdp=4", perhaps with axes of 1. */
-static int parse_mesh(const char *mesh, uint64_t *world) {
-    char text[256];
-    int fsdp = 0;
-    snprintf(text, sizeof text, "%s", mesh);
-    for (char *save, *axis = strtok_r(text, ",", &save); axis; axis = strtok_r(NULL, ",", &save)) {
-        uint64_t size;
-        char *equals = strchr(axis, '=');
-        if (!equals) return cli_fail(CLI_USAGE, "--mesh: '%s' is not axis=size", axis);
-        *equals = 0;
-        if (cli_parse_count("--mesh", equals + 1, MAX_WORLD, &size)) return CLI_USAGE;
-        if (strcmp(axis, "fsdp") == 0) {
-            *world = size;
-            fsdp = 1;
-        } else if (size != 1) {
-            return cli_fail(CLI_USAGE, "--mesh: the axis '%s' is not built yet; fsdp=N is", axis);
-        }
-    }
-    return fsdp ? 0 : cli_fail(CLI_USAGE, "--mesh: '%s' names no fsdp=N", mesh);
+/* The mesh of layout sharded; world 0: as many as ranks. */
+static int parse_mesh(settings *s) {
+    uint64_t world = 0;
+    if (s->world_text && cli_parse_count("--world", s->world_text, MESH_MAX_WORLD, &world))
+        return CLI_USAGE;
+    mesh_flat((int)world, &s->mesh);
+    if (s->mesh_text && mesh_parse(s->mesh_text, &s->mesh)) return CLI_USAGE;
+    if (world && (uint64_t)s->mesh.world != world)
+        return cli_fail(CLI_USAGE, "--world %" PRIu64 " contradicts --mesh %s, which has %d ranks",
+                        world, s->mesh_text, s->mesh.world);
+    return s->tp_rules ? mesh_set_rules(&s->mesh, s->tp_rules) : 0;
 }
 
-static int parse_world(settings *s) {
-    uint64_t world = 0, mesh_world = 0;
-    if (s->world_text && cli_parse_count("--world", s->world_text, MAX_WORLD, &world))
-        return CLI_USAGE;
-    if (s->mesh && parse_mesh(s->mesh, &mesh_world)) return CLI_USAGE;
-    if (world && mesh_world && world != mesh_world)
-        return cli_fail(CLI_USAGE, "--world %" PRIu64 " contradicts --mesh %s", world, s->mesh);
-    if (s->layout == DCP_LAYOUT_SHARDED) s->world = (int)(world ? world : mesh_world);
-    return 0;
+static int parse_values(settings *s) {
+    if (!s->layout_name)
+        return cli_fail(CLI_USAGE, "--layout global or --layout sharded is needed");
+    s->layout = strcmp(s->layout_name, "sharded") == 0 ? DCP_LAYOUT_SHARDED : DCP_LAYOUT_GLOBAL;
+    if (s->layout == DCP_LAYOUT_GLOBAL && strcmp(s->layout_name, "global"))
+        return cli_fail(CLI_USAGE, "--layout: '%s' is none of global, sharded", s->layout_name);
+    if ((s->json || s->svg) && !s->dry_run)
+        return cli_fail(CLI_USAGE, "%s is how --dry-run prints the plan: give both",
+                        s->json ? "--json" : "--svg");
+    if (s->memory_text && cli_parse_size("--memory", s->memory_text, &s->memory)) return CLI_USAGE;
+    return parse_mesh(s);
 }
 
 static int parse(settings *s, int argc, char **argv) {
@@ -59,38 +57,33 @@ static int parse(settings *s, int argc, char **argv) {
          &s->layout_name, NULL},
         {"world", "N", "ranks to cut for (sharded; a global file serves any)", &s->world_text,
          NULL},
-        {"mesh", "fsdp=N", "the same as --world N", &s->mesh, NULL},
+        {"mesh", "AXES", "the same with axes: fsdp=4,tp=2 or fsdp=4,replicate=2", &s->mesh_text,
+         NULL},
+        {"tp-rule", "GLOB=DIM", "tensors that tp cuts on DIM (or none); before the built-in rules",
+         &s->tp_rules, NULL},
+        {"memory", "SIZE", "the most memory that a process takes (256MiB)", &s->memory_text, NULL},
         {"force", NULL, "replace the step in DST", NULL, &s->force},
-        {"dry-run", NULL, "print what would be read and written", NULL, &s->dry_run},
+        {"dry-run", NULL, "print who reads, writes and moves how much", NULL, &s->dry_run},
+        {"json", NULL, "print that as JSON", NULL, &s->json},
+        {"svg", "FILE", "draw it as well: which old rank's bytes go to which new one", &s->svg,
+         NULL},
         {0}};
     const cli_program program = {
-        "dcp-reshard", "SRC DST --layout global|sharded [--world N] [options]",
+        "dcp-reshard", "SRC DST --layout global|sharded [--world N | --mesh AXES] [options]",
         "Rewrites a step of SRC (a step's folder, or a checkpoint directory, meaning its newest\n"
         "complete step) into the checkpoint directory DST, where it keeps its number. DST gets no\n"
-        "'latest': a step that was rewritten is not a run's newest.",
+        "'latest': a step that was rewritten is not a run's newest. Under mpirun the ranks share\n"
+        "the work. Nothing is published before the checksums of all tensors were found equal.\n"
+        "\n"
+        "Axes of a mesh, the first the slowest: fsdp cuts tensors on dimension 0, tp as Megatron\n"
+        "does (q, k, v, gate, up, embeddings by outputs; o, down by inputs), replicate copies.",
         options};
     char **args;
     int n, status = cli_parse(&program, argc, argv, 2, 2, &args, &n);
     if (status >= 0) return status;
     s->src = args[0];
     s->dst = args[1];
-    if (!s->layout_name)
-        return cli_fail(CLI_USAGE, "--layout global or --layout sharded is needed");
-    s->layout = strcmp(s->layout_name, "sharded") == 0 ? DCP_LAYOUT_SHARDED : DCP_LAYOUT_GLOBAL;
-    if (s->layout == DCP_LAYOUT_GLOBAL && strcmp(s->layout_name, "global"))
-        return cli_fail(CLI_USAGE, "--layout: '%s' is none of global, sharded", s->layout_name);
-    return parse_world(s) ? CLI_USAGE : -1;
-}
-
-/* The library writes these members itself. NULL: out of memory. */
-static char *strip_json(const char *json) {
-    json_t *meta = json_loads(json, 0, NULL);
-    json_object_del(meta, "format");
-    json_object_del(meta, "step");
-    json_object_del(meta, "shard");
-    char *text = json_dumps(meta, JSON_COMPACT | JSON_SORT_KEYS);
-    json_decref(meta);
-    return text;
+    return parse_values(s) ? CLI_USAGE : -1;
 }
 
 /* Rank 0: SRC's directory must not be DST, nor DST hold the step. */
@@ -119,101 +112,149 @@ static int check_dst(const settings *s, const dcp_checkpoint *ckpt) {
     return status;
 }
 
-/* Bytes of shard `rank` of `world`. */
-static uint64_t shard_bytes(const dcp_checkpoint *ckpt, int rank, int world) {
-    uint64_t bytes = 0;
-    for (size_t i = 0; i < dcp_checkpoint_tensors(ckpt); i++) {
-        const dcp_tensor *t = dcp_checkpoint_tensor(ckpt, i);
-        dcp_box box = dcp_box_chunk(t, rank, world);
-        bytes += dcp_box_elems(&box, t->ndim) * dcp_dtype_bytes(t->dtype);
+static int print_json(const flows *f, const flows_labels *labels) {
+    json_t *plan = flows_json(f, labels);
+    if (!plan) return cli_fail(CLI_FAILED, "out of memory");
+    int failed = json_text_write(plan, 0, stdout);
+    json_decref(plan);
+    return failed ? cli_fail_errno("write", "stdout") : 0;
+}
+
+static int print_plan(const settings *s, const dcp_checkpoint *ckpt, int size) {
+    char dst[PATH_MAX], axes[MESH_TEXT];
+    int has_mesh = s->layout == DCP_LAYOUT_SHARDED && s->mesh_text;
+    snprintf(dst, sizeof dst, "%s/step-%08" PRIu64, s->dst, dcp_checkpoint_step(ckpt));
+    const flows_labels labels = {.src = dcp_checkpoint_path(ckpt),
+                                 .dst = dst,
+                                 .step = dcp_checkpoint_step(ckpt),
+                                 .old_layout = dcp_checkpoint_layout(ckpt),
+                                 .new_layout = s->layout,
+                                 .mesh = has_mesh ? mesh_print(&s->mesh, axes) : NULL,
+                                 .processes = size};
+    mesh one;
+    flows f;
+    mesh_flat(size, &one); /* the parts of a global file that each process writes */
+    int status = flows_make(ckpt, s->layout == DCP_LAYOUT_SHARDED ? &s->mesh : &one, &f);
+    if (status) return status;
+    if (s->svg) {
+        errno = flows_draw(&f, s->svg);
+        if (errno) status = cli_fail_errno("write", s->svg);
     }
-    return bytes;
-}
-
-static void print_plan(const settings *s, const dcp_checkpoint *ckpt, int size) {
-    char text[32];
-    uint64_t step = dcp_checkpoint_step(ckpt);
-    int files = dcp_checkpoint_files(ckpt);
-    printf("read %s: %s in %d file%s, %s\n", dcp_checkpoint_path(ckpt),
-           dcp_checkpoint_layout(ckpt) == DCP_LAYOUT_GLOBAL ? "global" : "sharded", files,
-           files == 1 ? "" : "s", cli_bytes(shard_bytes(ckpt, 0, 1), text));
-    if (s->world == 0)
-        for (int r = 0; r < size; r++)
-            printf("write %s/step-%08" PRIu64 "/state.h5: rank %d, %s\n", s->dst, step, r,
-                   cli_bytes(shard_bytes(ckpt, r, size), text));
-    for (int r = 0; r < s->world; r++)
-        printf("write %s/step-%08" PRIu64 "/shard-%05d-of-%05d.h5: rank %d, %s\n", s->dst, step, r,
-               s->world, r % size, cli_bytes(shard_bytes(ckpt, r, s->world), text));
-}
-
-typedef struct bar {
-    cli_progress progress;
-    uint64_t done, total;
-} bar;
-
-/* The save may ask for a byte more than once. */
-static void advance(void *ctx, uint64_t bytes) {
-    bar *b = ctx;
-    b->done = b->done + bytes < b->total ? b->done + bytes : b->total;
-    cli_progress_update(&b->progress, b->done, b->total);
-}
-
-static int save(const settings *s, dcp_checkpoint *ckpt, dcp_store *store, shards *source,
-                dcp_error *err) {
-    char *json = strip_json(dcp_checkpoint_json(ckpt));
-    bar b = {.total = dcp_state_local_bytes(shards_state(source))};
-    dcp_save_options options = {.layout = s->layout, .shards = s->world};
-    cli_progress_start(&b.progress, "resharding");
-    shards_on_read(source, advance, &b);
-    int status =
-        dcp_save(store, dcp_checkpoint_step(ckpt), shards_state(source), json, &options, NULL, err);
-    cli_progress_end(&b.progress);
-    free(json);
+    if (!status && s->json)
+        status = print_json(&f, &labels);
+    else if (!status)
+        flows_print(&f, &labels);
+    flows_free(&f);
     return status;
+}
+
+static dcp_box cut(void *ctx, const dcp_tensor *tensor, int shard) {
+    return mesh_box(ctx, tensor, shard);
+}
+
+/* Bytes of memory that the process has now. */
+static uint64_t memory_now(void) {
+    unsigned long long total = 0, resident = 0;
+    FILE *file = fopen("/proc/self/statm", "re");
+    if (file && fscanf(file, "%llu %llu", &total, &resident) != 2) resident = 0;
+    if (file) fclose(file);
+    return resident * (uint64_t)sysconf(_SC_PAGESIZE);
+}
+
+/* What is left for tensor data beside the descriptions of the boxes that this process writes. */
+static int divide_memory(const settings *s, const dcp_checkpoint *ckpt, int size, uint64_t *out) {
+    enum { BOX_BYTES = 1536, REST = 24 << 20, MOST = 128 << 20 };
+    char needed[32];
+    uint64_t tensors = dcp_checkpoint_tensors(ckpt), shards = 1;
+    if (s->layout == DCP_LAYOUT_SHARDED) shards += (uint64_t)(s->mesh.world / size);
+    uint64_t fixed = memory_now() + tensors * shards * BOX_BYTES + REST;
+    if (fixed + DCP_REWRITE_LEAST > s->memory)
+        return cli_fail(CLI_USAGE,
+                        "--memory: %" PRIu64 " MiB are too little: the tables of this checkpoint "
+                        "and the least buffers take %s",
+                        s->memory / MIB, cli_bytes(fixed + DCP_REWRITE_LEAST, needed));
+    *out = s->memory - fixed < MOST ? s->memory - fixed : MOST;
+    return 0;
+}
+
+static void advance(void *ctx, uint64_t done, uint64_t total) {
+    cli_progress_update(ctx, done, total);
+}
+
+static int rewrite(const settings *s, dcp_checkpoint *ckpt, dcp_store *store, uint64_t memory) {
+    dcp_error err = {0};
+    char about[MESH_TEXT + 16], axes[MESH_TEXT];
+    cli_progress bar;
+    dcp_rewrite_options options = {.layout = s->layout,
+                                   .shards = s->layout == DCP_LAYOUT_SHARDED ? s->mesh.world : 0,
+                                   .cut = cut,
+                                   .cut_ctx = (void *)&s->mesh,
+                                   .memory_bytes = memory,
+                                   .on_progress = advance,
+                                   .progress_ctx = &bar};
+    if (s->layout == DCP_LAYOUT_SHARDED && s->mesh_text) {
+        snprintf(about, sizeof about, "{\"mesh\": \"%s\"}", mesh_print(&s->mesh, axes));
+        options.about_json = about;
+    }
+    cli_progress_start(&bar, "resharding");
+    int status = dcp_rewrite(ckpt, store, &options, NULL, &err);
+    cli_progress_end(&bar);
+    return status ? cli_report(&err) : 0;
 }
 
 static int reshard(const launch *job, const settings *s, dcp_checkpoint *ckpt) {
     dcp_error err = {0};
     dcp_store *store;
-    shards *source;
+    uint64_t memory = 0;
     dcp_store_options options = {.replace = s->force, .keep_latest = 1, .tool = "dcp-reshard"};
+    int status = launch_worst(job, divide_memory(s, ckpt, job->size, &memory));
+    if (status) return status;
     if (dcp_store_open(job->comm, s->dst, &options, &store, &err)) return cli_report(&err);
-    int status = shards_make(ckpt, job->rank, job->size, s->world, &source, &err);
-    int worst = launch_worst(job, status ? cli_report(&err) : 0);
-    if (worst) goto close_store;
-    if (save(s, ckpt, store, source, &err)) worst = cli_report(&err);
-close_store:
-    if (status == DCP_OK) shards_free(source);
+    status = rewrite(s, ckpt, store, memory);
     dcp_store_close(store);
-    if (worst == 0 && job->rank == 0)
+    if (status == 0 && job->rank == 0)
         printf("%s/step-%08" PRIu64 ": %s, %d file%s\n", s->dst, dcp_checkpoint_step(ckpt),
-               s->layout_name, s->world ? s->world : 1, s->world > 1 ? "s" : "");
-    return worst;
+               s->layout_name, s->layout == DCP_LAYOUT_SHARDED ? s->mesh.world : 1,
+               s->layout == DCP_LAYOUT_SHARDED && s->mesh.world > 1 ? "s" : "");
+    return status;
+}
+
+/* Each shard is a file that is open. */
+static void allow_files(void) {
+    struct rlimit limit;
+    if (getrlimit(RLIMIT_NOFILE, &limit)) return;
+    limit.rlim_cur = limit.rlim_max;
+    setrlimit(RLIMIT_NOFILE, &limit);
 }
 
 static int run(const launch *job, settings *s) {
     dcp_error err = {0};
     dcp_checkpoint *ckpt;
-    if (s->layout == DCP_LAYOUT_SHARDED && s->world == 0) s->world = job->size > 1 ? job->size : 0;
-    if (s->layout == DCP_LAYOUT_SHARDED && s->world == 0)
-        return cli_fail(CLI_USAGE, "--layout sharded needs --world N");
+    if (s->layout == DCP_LAYOUT_SHARDED && !s->mesh.world) {
+        if (job->size == 1)
+            return cli_fail(CLI_USAGE, "--layout sharded needs --world N or --mesh AXES");
+        mesh_free(&s->mesh);
+        mesh_flat(job->size, &s->mesh);
+    }
+    allow_files();
     if (dcp_checkpoint_open(job->comm, s->src, &ckpt, &err)) return cli_report(&err);
     int status = launch_worst(job, job->rank == 0 ? check_dst(s, ckpt) : 0);
     if (status == 0 && !s->dry_run)
         status = reshard(job, s, ckpt);
-    else if (status == 0 && job->rank == 0)
-        print_plan(s, ckpt, job->size);
+    else if (status == 0)
+        status = launch_worst(job, job->rank == 0 ? print_plan(s, ckpt, job->size) : 0);
     dcp_checkpoint_close(ckpt);
     return status;
 }
 
 int main(int argc, char **argv) {
-    settings s = {0};
+    settings s = {.memory = 256 * MIB};
     launch job;
     int status = parse(&s, argc, argv);
     if (status >= 0) return status;
     status = launch_start(&job);
     if (status == 0) status = run(&job, &s);
     launch_end(&job);
+    mesh_free(&s.mesh);
     return status;
 }

@@ -2,7 +2,7 @@
 #include "mesh.h"
 
 #include <fnmatch.h>
-#include <inttypes.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -59,6 +59,15 @@ int mesh_parse(const char *text, mesh *out) {
         }
     if (!status) *out = m;
     return status;
+}
+
+const char *mesh_print(const mesh *m, char text[MESH_TEXT]) {
+    int used = 0;
+    for (int n = 0; n < MESH_AXES; n++)
+        if (m->size[m->order[n]] > 1 || (n == 0 && m->world == 1))
+            used += snprintf(text + used, (size_t)(MESH_TEXT - used), "%s%s=%d", used ? "," : "",
+                             axis_names[m->order[n]], m->size[m->order[n]]);
+    return text;
 }
 
 /* The dimension in a rule: 0 to 7, or "none". */
@@ -165,15 +174,29 @@ static void cut(dcp_box *box, int d, int i, int size) {
     box->count[d] = part.count[0];
 }
 
-dcp_box mesh_box(const mesh *m, const dcp_tensor *tensor, int rank) {
-    int at[MESH_AXES];
+/* The rank's place on each axis. */
+static void find_place(const mesh *m, int rank, int at[MESH_AXES]) {
     for (int n = MESH_AXES; n-- > 0; rank /= m->size[m->order[n]])
         at[m->order[n]] = rank % m->size[m->order[n]];
-    if (tensor->ndim == 0) /* with its first holder; the others' copies are equal boxes */
-        return dcp_box_chunk(tensor, at[MESH_FSDP], m->size[MESH_FSDP]);
+}
+
+/* The dimension that tp cuts in this mesh. */
+static int cut_dim(const mesh *m, const dcp_tensor *tensor) {
+    return m->size[MESH_TP] > 1 ? mesh_tp_dim(m, tensor) : -1;
+}
+
+dcp_box mesh_box(const mesh *m, const dcp_tensor *tensor, int rank) {
+    int at[MESH_AXES], dim = cut_dim(m, tensor);
+    find_place(m, rank, at);
+    if (tensor->ndim == 0) return dcp_box_chunk(tensor, at[MESH_FSDP], m->size[MESH_FSDP]);
     dcp_box box = dcp_box_whole(tensor);
-    int dim = m->size[MESH_TP] > 1 ? mesh_tp_dim(m, tensor) : -1;
     if (dim >= 0) cut(&box, dim, at[MESH_TP], m->size[MESH_TP]);
     cut(&box, 0, at[MESH_FSDP], m->size[MESH_FSDP]);
     return box;
+}
+
+int mesh_keeps(const mesh *m, const dcp_tensor *tensor, int rank) {
+    int at[MESH_AXES];
+    find_place(m, rank, at);
+    return at[MESH_REPLICATE] == 0 && (at[MESH_TP] == 0 || cut_dim(m, tensor) >= 0);
 }

@@ -33,6 +33,10 @@ void mesh_flat(int world, mesh *out);
 /* "fsdp=4,tp=2". 0, or CLI_USAGE: the message was printed. */
 int mesh_parse(const char *text, mesh *out);
 
+/* The mesh's axes as mesh_parse takes them, in text. */
+enum { MESH_TEXT = 64 };
+const char *mesh_print(const mesh *m, char text[MESH_TEXT]);
+
 /* Rules that go before the built-in ones: "GLOB=DIM,GLOB=none", the first that matches a tensor's
  * name counts. A glob is fnmatch(3)'s without flags. 0 or CLI_USAGE; mesh_free frees them. */
 int mesh_set_rules(mesh *m, const char *text);
@@ -46,5 +50,8 @@ int mesh_tp_dim(const mesh *m, const dcp_tensor *tensor);
 
 /* The box that `rank` holds; empty where it holds nothing. */
 dcp_box mesh_box(const mesh *m, const dcp_tensor *tensor, int rank);
+
+/* Whether the rank's file gets its box: of ranks with equal boxes the lowest one's does. */
+int mesh_keeps(const mesh *m, const dcp_tensor *tensor, int rank);
 
 #endif

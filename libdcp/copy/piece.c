@@ -62,37 +62,39 @@ int piece_fetch(const piece *p, uint64_t offset, uint64_t bytes, void *out, dcp_
     return DCP_OK;
 }
 
-/* One contiguous range of a tensor of `total` bytes, cut at its blocks. */
-static void sum_range(uint64_t *sums, uint64_t total, uint64_t offset, const unsigned char *data,
-                      uint64_t bytes) {
-    while (bytes) {
-        uint64_t b = offset / BLOCK_BYTES;
-        uint64_t end = b * BLOCK_BYTES + index_block_bytes(total, b);
-        uint64_t part = end - offset < bytes ? end - offset : bytes;
-        sums[b] ^= crc64_shift(crc64_raw(0, data, part), end - offset - part);
-        offset += part;
-        data += part;
-        bytes -= part;
-    }
+/* To the end of the block of a dataset of `total` bytes that `offset` is in. */
+static uint64_t block_left(uint64_t total, uint64_t offset) {
+    uint64_t b = offset / BLOCK_BYTES;
+    return b * BLOCK_BYTES + index_block_bytes(total, b) - offset;
 }
 
-/* The same for a range of a dataset whose bytes lie in runs in the tensor. */
-static void sum_global(const piece *p, uint64_t offset, const unsigned char *data, uint64_t bytes) {
-    uint64_t run = p->global->run_bytes;
-    while (bytes) {
-        uint64_t i = offset / run, at = offset % run, a, b;
-        uint64_t part = run - at < bytes ? run - at : bytes;
-        box_copy_run(p->global, i, &a, &b);
-        sum_range(p->global_sums, p->global_bytes, a + at, data, part);
-        offset += part;
-        data += part;
-        bytes -= part;
-    }
+/* The raw checksum of bytes that lie in one block. */
+static void add_sum(uint64_t *sums, uint64_t total, uint64_t offset, uint64_t bytes, uint64_t raw) {
+    sums[offset / BLOCK_BYTES] ^= crc64_shift(raw, block_left(total, offset) - bytes);
 }
 
+static uint64_t lesser(uint64_t a, uint64_t b) { return a < b ? a : b; }
+
+/* Cut at the blocks of both, so that each byte is read once. */
 void piece_sum(const piece *p, uint64_t offset, const unsigned char *data, uint64_t bytes) {
-    if (p->sums) sum_range(p->sums, p->bytes, offset, data, bytes);
-    if (p->global) sum_global(p, offset, data, bytes);
+    if (!p->sums && !p->global) return;
+    while (bytes) {
+        uint64_t part = bytes, in_tensor = 0, b;
+        if (p->sums) part = lesser(part, block_left(p->bytes, offset));
+        if (p->global) {
+            uint64_t run = p->global->run_bytes, at = offset % run;
+            box_copy_run(p->global, offset / run, &in_tensor, &b);
+            in_tensor += at;
+            part = lesser(part, run - at);
+            part = lesser(part, block_left(p->global_bytes, in_tensor));
+        }
+        uint64_t raw = crc64_raw(0, data, part);
+        if (p->sums) add_sum(p->sums, p->bytes, offset, part, raw);
+        if (p->global) add_sum(p->global_sums, p->global_bytes, in_tensor, part, raw);
+        offset += part;
+        data += part;
+        bytes -= part;
+    }
 }
 
 void piece_sum_box(const piece *p, uint64_t offset, const unsigned char *data, uint64_t bytes) {

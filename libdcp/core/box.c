@@ -73,8 +73,8 @@ int box_equal(uint32_t ndim, const dcp_box *a, const dcp_box *b) {
            !memcmp(a->count, b->count, ndim * sizeof *a->count);
 }
 
-uint64_t box_slice(uint32_t ndim, const dcp_box *box, uint64_t first, uint64_t max_elems,
-                   dcp_box *out) {
+uint64_t dcp_box_slice(uint32_t ndim, const dcp_box *box, uint64_t first, uint64_t max_elems,
+                       dcp_box *out) {
     uint64_t inner = dcp_box_elems(box, ndim), rest = first;
     *out = *box;
     for (uint32_t d = 0; d < ndim; d++) {

@@ -47,13 +47,6 @@ int box_intersect(uint32_t ndim, const dcp_box *a, const dcp_box *b, dcp_box *ou
 
 int box_equal(uint32_t ndim, const dcp_box *a, const dcp_box *b);
 
-/* The longest box that begins at element `first` of `box` (row-major), holds at most `max_elems` (1
- * at least), and whose elements follow each other in that order: a run that begins at a boundary of
- * dimension d and stays within one index of those before. `first` is less than the box's elements.
- * Returns the elements of *out. */
-uint64_t box_slice(uint32_t ndim, const dcp_box *box, uint64_t first, uint64_t max_elems,
-                   dcp_box *out);
-
 /* 1 where dtype and shape are the same, whatever the paths. */
 int tensor_same(const dcp_tensor *a, const dcp_tensor *b);
 

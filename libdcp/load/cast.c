@@ -117,7 +117,7 @@ static void fill_group(narrowing *w) {
         if (used && left > room) return;
         slice *s = &w->slices[w->n++];
         *s = (slice){.of = b, .first = w->first, .box = {.data = w->scratch + used, .rank = -1}};
-        s->elems = box_slice(dims, &b->box->box, w->first, room, &s->box.box);
+        s->elems = dcp_box_slice(dims, &b->box->box, w->first, room, &s->box.box);
         used += s->elems * size;
         used = (used + 7) / 8 * 8;
         w->first += s->elems;
@@ -184,7 +184,7 @@ int cast_read(load *l, const plan_box *b, dcp_error *err) {
     int status = scratch ? DCP_OK : core_fail_memory(err, READ_BYTES);
     for (uint64_t first = 0; first < elems && !status; first += n) {
         dcp_box part;
-        n = box_slice(dims, &b->box->box, first, READ_BYTES / size, &part);
+        n = dcp_box_slice(dims, &b->box->box, first, READ_BYTES / size, &part);
         status = dcp_checkpoint_read(l->ckpt, stored->path, &part, scratch, err);
         if (!status) dcp_convert(stored->dtype, scratch, to, out + first * dcp_dtype_bytes(to), n);
     }

@@ -176,6 +176,17 @@ const ckpt_tensor *checkpoint_lookup(const dcp_checkpoint *ckpt, const char *pat
     return bsearch(path, ckpt->tensors, ckpt->n_tensors, sizeof *ckpt->tensors, by_path);
 }
 
+size_t dcp_checkpoint_boxes(const dcp_checkpoint *ckpt, size_t i) {
+    return i < ckpt->n_tensors ? ckpt->tensors[i].n_pieces : 0;
+}
+
+int dcp_checkpoint_box(const dcp_checkpoint *ckpt, size_t i, size_t k, dcp_box *box) {
+    if (k >= dcp_checkpoint_boxes(ckpt, i)) return -1;
+    const ckpt_piece *p = &ckpt->pieces[ckpt->tensors[i].first_piece + k];
+    *box = index_row_box(p->row);
+    return (int)(p->file - ckpt->files);
+}
+
 const dcp_tensor *dcp_checkpoint_find(const dcp_checkpoint *ckpt, const char *path) {
     const ckpt_tensor *t = path ? checkpoint_lookup(ckpt, path) : NULL;
     return t ? &t->tensor : NULL;

@@ -57,7 +57,7 @@ static int read_piece(reader *r) {
     uint64_t most = PART_BYTES / dcp_dtype_bytes(t->dtype), all = dcp_box_elems(&shared, dims);
     int status = h5_parallel_dataset(r->file, p->row, r->err);
     for (uint64_t at = 0; at < all && !status;) {
-        at += box_slice(dims, &shared, at, most, &part);
+        at += dcp_box_slice(dims, &shared, at, most, &part);
         status = h5_parallel_read(r->file, &part, &p->box->box, p->box->data, r->err);
     }
     if (!status && p->sums) sum(p);

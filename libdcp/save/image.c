@@ -66,7 +66,7 @@ static int move_data(image *im, io_queue *queue, dcp_report *report, dcp_error *
     int status = write_fragments(im->comm, queue, &im->file, im->layout->skeleton.file_bytes,
                                  im->pieces, im->n_pieces, im->watch, err);
     double middle = clock_now(), waited = io_queue_waited(queue);
-    if (!status)
+    if (!status && !im->leaves_direct)
         status =
             write_direct(queue, &im->file, im->pieces, im->n_pieces, im->watch, im->is_last, err);
     double end = clock_now(), waited_too = io_queue_waited(queue) - waited;
@@ -98,8 +98,11 @@ int image_write(image *im, dcp_report *report, dcp_error *err) {
     int status = create(im, err);
     if (!status)
         status = (im->engine == DCP_ENGINE_MPIO ? write_mpio : write_by_position)(im, report, err);
-    if (!status)
-        status = comm_allreduce(im->comm, im->sums, im->layout->blocks, DCP_REDUCE_XOR, err);
+    return status;
+}
+
+int image_join_sums(image *im, dcp_error *err) {
+    int status = comm_allreduce(im->comm, im->sums, im->layout->blocks, DCP_REDUCE_XOR, err);
     if (!status) reuse_note(im);
     return status;
 }

@@ -28,9 +28,10 @@ typedef struct image {
     io_file file;
     piece *pieces; /* this rank's, and on rank 0 the metadata's; ascending by file_offset */
     size_t n_pieces;
-    uint64_t *sums; /* a raw checksum a block, this rank's share; all ranks' after image_write */
+    uint64_t *sums; /* a raw checksum a block, this rank's share; then all ranks' */
     char *meta;     /* rank 0: the JSON text, before padding */
     save_watch *watch;
+    int leaves_direct;   /* direct pieces are moved by somebody else, after image_write */
     int is_last;         /* of the images that read the caller's memory */
     struct reuse *reuse; /* NULL: every byte is written */
 } image;
@@ -41,9 +42,11 @@ int image_prepare(image *im, dcp_comm *comm, const save_file *layout, const char
 /* Adds the piece of dataset `row` that `box` holds. */
 piece *image_add(image *im, size_t row, const state_box *box, const box_copy *copy);
 
-/* Collective over the image's ranks: creates the file, moves the data, joins the checksums. Seconds
- * go to the report. */
+/* Collective over the image's ranks: creates the file and moves the data. Seconds go to the report.
+ */
 int image_write(image *im, dcp_report *report, dcp_error *err);
+/* Collective: the checksums of what all ranks have moved, on all of them. */
+int image_join_sums(image *im, dcp_error *err);
 
 /* Collective: rank 0 writes tables and user block, all make their writes durable. */
 int image_finish(image *im, dcp_report *report, dcp_error *err);

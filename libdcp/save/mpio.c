@@ -55,7 +55,7 @@ static int write_piece(writer *w) {
     int status = h5_parallel_dataset(w->file, w->piece->row, w->err);
     for (uint64_t at = 0, n; at < all && !status; at += n) {
         dcp_box part;
-        n = box_slice(dims, box, at, PART_BYTES / size, &part);
+        n = dcp_box_slice(dims, box, at, PART_BYTES / size, &part);
         status = write_part(w, &part, at * size, n * size);
     }
     return status;

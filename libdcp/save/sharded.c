@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "core/bytes.h"
+#include "core/clock.h"
 #include "core/crc64.h"
 #include "core/fail.h"
 #include "core/json.h"
@@ -128,13 +129,26 @@ static int add_pieces(const placed *boxes, size_t n, shard *s, const save_reques
     return core_fail_memory(err, n * sizeof *s->im.pieces);
 }
 
+/* At least the rows that the shard gets, and the bytes of their paths. */
+static size_t measure(const save_request *r, const struct save_layout *plan, int number,
+                      size_t *bytes) {
+    size_t n = 0;
+    for (size_t i = 0; i < plan->boxes.n; i++)
+        if (plan->boxes.boxes[i].rank == number) {
+            *bytes += strlen(r->sorted[plan->boxes.boxes[i].tensor]->tensor.path) + 24;
+            n++;
+        }
+    for (size_t i = 0; i < r->n && number == 0; i++) {
+        *bytes += strlen(r->sorted[i]->tensor.path) + 24;
+        n++;
+    }
+    return n;
+}
+
 static int shard_write(shard *s, const shards *all, const save_request *r,
                        const struct save_layout *plan, const char *folder, save_watch *watch,
                        dcp_report *report, dcp_error *err) {
-    size_t n = plan->boxes.n + r->n, bytes = 1;
-    for (size_t i = 0; i < plan->boxes.n; i++)
-        bytes += strlen(r->sorted[plan->boxes.boxes[i].tensor]->tensor.path) + 24;
-    for (size_t i = 0; i < r->n; i++) bytes += strlen(r->sorted[i]->tensor.path) + 24;
+    size_t bytes = 1, n = measure(r, plan, s->number, &bytes);
     char name[64];
     snprintf(name, sizeof name, "shard-%05d-of-%05d.h5", s->number, plan->shards);
     placed *boxes = calloc(n + 1, sizeof *boxes);
@@ -152,12 +166,29 @@ static int shard_write(shard *s, const shards *all, const save_request *r,
                                 &s->file.skeleton, err);
     if (!status) status = image_prepare(&s->im, all->self, &s->file, folder, name, n, watch, err);
     s->im.engine = plan->engine;
+    s->im.leaves_direct = r->mover && plan->engine == DCP_ENGINE_DIRECT;
     s->im.is_last = s == &all->list[all->n - 1];
     if (!status) status = add_pieces(boxes, n, s, r, all, err);
     if (!status) status = reuse_prepare(&s->im, all->store, (size_t)(s - all->list), err);
     if (!status) status = image_write(&s->im, report, err);
+    if (!status && !s->im.leaves_direct) status = image_join_sums(&s->im, err);
     if (!status) report->cloned_bytes += s->im.reuse->bytes;
     free(boxes);
+    return status;
+}
+
+/* What the shards left to the mover: all at once, as they have rows of the same old files. */
+static int move_direct(const shards *all, const save_mover *mover, dcp_report *report,
+                       dcp_error *err) {
+    double start = clock_now();
+    if (!all->n || !all->list[0].im.leaves_direct) return DCP_OK;
+    image **images = malloc(all->n * sizeof *images);
+    if (!images) return core_fail_memory(err, all->n * sizeof *images);
+    for (size_t i = 0; i < all->n; i++) images[i] = &all->list[i].im;
+    int status = mover->move(mover->ctx, images, all->n, err);
+    free(images);
+    for (size_t i = 0; i < all->n && !status; i++) status = image_join_sums(&all->list[i].im, err);
+    report->write_s += clock_now() - start;
     return status;
 }
 
@@ -257,11 +288,14 @@ int save_sharded(dcp_store *store, const save_request *r, const struct save_layo
     int status = shards_prepare(store, r, plan, &all, err);
     for (size_t i = 0; i < all.n && !status; i++)
         status = shard_write(&all.list[i], &all, r, plan, folder, watch, report, err);
+    if (!status) status = move_direct(&all, r->mover, report, err);
     watch_release(watch);
     status = agree_on_shards(store->comm, status, err);
     if (!status) status = comm_allreduce(store->comm, all.sums, all.blocks, DCP_REDUCE_XOR, err);
     if (!status)
         status = comm_allreduce(store->comm, &report->cloned_bytes, 1, DCP_REDUCE_SUM, err);
+    if (!status && r->mover)
+        status = comm_agree(store->comm, r->mover->prove(r->mover->ctx, all.sums, err), err);
     if (!status) status = share_meta(store->comm, r->meta, &meta, err);
     if (status) goto free_all;
     history_take(store->noted, r, all.sums);

@@ -46,9 +46,15 @@ for world in 0 -3 x 4x 100000 99999999999999999999; do
     gives 2 dcp-reshard a b --layout sharded --world $world
     says "whole number"
 done
-gives 2 dcp-reshard a b --layout sharded --mesh fsdp=2,tp=2
-says "not built yet"
 gives 2 dcp-reshard a b --layout sharded --mesh fsdp=2 --world 3
 says contradicts
+for mesh in "" fsdp fsdp=0 fsdp=2,fsdp=2 pp=2 fsdp=99999,tp=2; do
+    gives 2 dcp-reshard a b --layout sharded --mesh "$mesh"
+    says "--mesh"
+done
+for rule in "" x x=8 =1; do
+    gives 2 dcp-reshard a b --layout sharded --mesh tp=2 --tp-rule "$rule"
+    says "--tp-rule"
+done
 gives 2 dcp-reshard "$dir/nowhere" "$dir/dst" --layout global
 [ ! -e "$dir/dst" ] || fail "a failed run made a folder"

@@ -162,7 +162,7 @@ static void stripes(held *h, const given *g, size_t t, int rank, int size, int f
     }
 }
 
-static dcp_box one_box(const given *g, size_t t, scheme how, int rank, int size) {
+dcp_box given_box(const given *g, size_t t, scheme how, int rank, int size) {
     const dcp_tensor *tensor = &g->tensors[t];
     dcp_box box = dcp_box_whole(tensor);
     int half = size > 1 ? size / 2 : 1;
@@ -209,7 +209,7 @@ void held_make(held *h, const given *g, scheme how, int rank, int size, int fill
         if (how == STRIPES)
             stripes(h, g, t, rank, size, filled);
         else
-            hold(h, g, t, one_box(g, t, how, rank, size), filled);
+            hold(h, g, t, given_box(g, t, how, rank, size), filled);
     }
 }
 

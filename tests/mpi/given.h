@@ -54,6 +54,9 @@ typedef struct held {
     size_t n;
 } held;
 
+/* The one box of tensor t that a rank of `size` holds; not of STRIPES. */
+dcp_box given_box(const given *g, size_t t, scheme how, int rank, int size);
+
 /* With the given state's content where `filled`, else with none of it, for a load. */
 void held_make(held *h, const given *g, scheme how, int rank, int size, int filled);
 void held_free(held *h);

@@ -23,7 +23,7 @@ static void slices_follow_each_other(void **state) {
         dcp_box box = any_box(ndim, shape, 1), slice;
         uint64_t elems = dcp_box_elems(&box, ndim);
         for (uint64_t first = 0; first < elems; first += n) {
-            n = box_slice(ndim, &box, first, most, &slice);
+            n = dcp_box_slice(ndim, &box, first, most, &slice);
             assert_true(n > 0 && n <= most);
             assert_int_equal(n, dcp_box_elems(&slice, ndim));
             assert_int_equal(place(ndim, &box, slice.start), first);
@@ -35,15 +35,15 @@ static void slices_follow_each_other(void **state) {
 static void rows_are_kept_whole_where_they_fit(void **state) {
     (void)state;
     dcp_box box = {{4, 2, 0}, {5, 3, 7}}, slice;
-    assert_int_equal(box_slice(3, &box, 0, 1000, &slice), 105);
+    assert_int_equal(dcp_box_slice(3, &box, 0, 1000, &slice), 105);
     assert_true(box_equal(3, &box, &slice));
-    assert_int_equal(box_slice(3, &box, 21, 62, &slice), 42);
+    assert_int_equal(dcp_box_slice(3, &box, 21, 62, &slice), 42);
     assert_int_equal(slice.start[0], 5);
-    assert_int_equal(box_slice(3, &box, 21, 20, &slice), 14);
-    assert_int_equal(box_slice(3, &box, 35, 20, &slice), 7);
-    assert_int_equal(box_slice(3, &box, 40, 20, &slice), 2);
+    assert_int_equal(dcp_box_slice(3, &box, 21, 20, &slice), 14);
+    assert_int_equal(dcp_box_slice(3, &box, 35, 20, &slice), 7);
+    assert_int_equal(dcp_box_slice(3, &box, 40, 20, &slice), 2);
     dcp_box scalar = {{0}, {1}};
-    assert_int_equal(box_slice(1, &scalar, 0, 1, &slice), 1);
+    assert_int_equal(dcp_box_slice(1, &scalar, 0, 1, &slice), 1);
 }
 
 int main(void) {

@@ -49,6 +49,12 @@ DCP_API const dcp_tensor *dcp_checkpoint_tensor(const dcp_checkpoint *ckpt, size
 /* The tensor of that path; NULL where there is none. */
 DCP_API const dcp_tensor *dcp_checkpoint_find(const dcp_checkpoint *ckpt, const char *path);
 
+/* In how many boxes tensor i lies in the files: 1 for DCP_LAYOUT_GLOBAL, else as many as the shards
+ * have of it; 0 for an empty tensor of shards. Box k, and which file it is in (from 0); -1 where
+ * there is no such box. */
+DCP_API size_t dcp_checkpoint_boxes(const dcp_checkpoint *ckpt, size_t i);
+DCP_API int dcp_checkpoint_box(const dcp_checkpoint *ckpt, size_t i, size_t k, dcp_box *box);
+
 /* Another name in the checkpoint: `from` in the state is `to` there. Either no `*` in both, an
  * exact name; or one in each, which stands for the same text, any bytes with '/', for example
  * {"/model/backbone.*", "/model/model.*"}. Nothing else is special. */

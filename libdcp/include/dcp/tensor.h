@@ -78,6 +78,12 @@ DCP_API dcp_box dcp_box_whole(const dcp_tensor *tensor);
 DCP_API dcp_box dcp_box_chunk(const dcp_tensor *tensor, int rank, int world);
 /* Elements of a box of a tensor with `ndim` dimensions. */
 DCP_API uint64_t dcp_box_elems(const dcp_box *box, uint32_t ndim);
+/* For work in bounded memory: the longest box that begins at element `first` of `box` (row-major),
+ * holds at most `max_elems` (1 at least), and whose elements follow each other in that order: a run
+ * that begins at a boundary of dimension d and stays within one index of those before. `first` is
+ * less than the box's elements. Returns the elements of *out. A scalar's box has 1 dimension. */
+DCP_API uint64_t dcp_box_slice(uint32_t ndim, const dcp_box *box, uint64_t first,
+                               uint64_t max_elems, dcp_box *out);
 
 #ifdef __cplusplus
 }
