@@ -27,7 +27,7 @@ static int find_axis(const char *name, mesh_axis *out) {
 /* One "axis=size". */
 static int parse_axis(char *text, int n, mesh *m) {
     uint64_t size;
-    mesh_axis axis;
+    mesh_axis axis = MESH_FSDP;
     char *equals = strchr(text, '=');
     if (!equals) return cli_fail(CLI_USAGE, "--mesh: '%s' is not axis=size", text);
     *equals = 0;
