@@ -46,7 +46,8 @@ static int remove_folder(void **state) {
 }
 
 static data_options options(const char *path) {
-    return (data_options){"text", path, SEQUENCE, 4, 256};
+    return (data_options){
+        "text", path, 4, {.tokens = SEQUENCE, .targets = SEQUENCE, .classes = 256}};
 }
 
 static void windows_cover_the_bytes(void **state) {
@@ -62,7 +63,8 @@ static void windows_cover_the_bytes(void **state) {
         for (uint64_t g = 0; g < 6; g++) {
             int32_t ids[SEQUENCE], targets[SEQUENCE];
             uint64_t counted;
-            assert_int_equal(data_read(d, 3, g, 1, ids, targets, &counted, NULL), DCP_OK);
+            assert_int_equal(
+                data_read(d, 3, g, 1, &(sample_batch){ids, NULL, targets}, &counted, NULL), DCP_OK);
             assert_int_equal(counted, SEQUENCE);
             const char *at = strchr(all, ids[0]);
             for (int i = 0; i < SEQUENCE; i++) {
@@ -85,10 +87,12 @@ static void a_sample_is_a_function_of_its_number(void **state) {
     assert_int_equal(data_open(&o, &d, NULL), DCP_OK);
     int32_t ids[20][SEQUENCE], targets[20][SEQUENCE], again[SEQUENCE], next[SEQUENCE];
     uint64_t counted;
-    assert_int_equal(data_read(d, 3, 0, 20, ids[0], targets[0], &counted, NULL), DCP_OK);
+    assert_int_equal(
+        data_read(d, 3, 0, 20, &(sample_batch){ids[0], NULL, targets[0]}, &counted, NULL), DCP_OK);
     assert_int_equal(counted, 100);
     for (uint64_t g = 20; g-- > 0;) {
-        assert_int_equal(data_read(d, 3, g, 1, again, next, &counted, NULL), DCP_OK);
+        assert_int_equal(data_read(d, 3, g, 1, &(sample_batch){again, NULL, next}, &counted, NULL),
+                         DCP_OK);
         assert_memory_equal(again, ids[g], sizeof again);
         assert_memory_equal(next, targets[g], sizeof next);
     }
@@ -111,7 +115,7 @@ static void says_what_is_wrong(void **state) {
         if (!strstr(err.message, cases[i][1])) fail_msg("%s: %s", cases[i][0], err.message);
     }
     data_options small = options("whole");
-    small.vocab = 255;
+    small.shape.classes = 255;
     data *d;
     assert_int_equal(data_open(&small, &d, NULL), DCP_ERR_ARG);
 }
@@ -125,7 +129,8 @@ static void notices_a_file_that_shrinks(void **state) {
     assert_int_equal(truncate("shrinks", 3), 0);
     int32_t ids[6 * SEQUENCE], targets[6 * SEQUENCE];
     uint64_t counted;
-    assert_int_equal(data_read(d, 3, 0, 6, ids, targets, &counted, NULL), DCP_ERR_IO);
+    assert_int_equal(data_read(d, 3, 0, 6, &(sample_batch){ids, NULL, targets}, &counted, NULL),
+                     DCP_ERR_IO);
     data_close(d);
 }
 

@@ -24,7 +24,7 @@ typedef struct golden {
     size_t params, unit_first[8];
     const model_param *info[MAX_PARAMS];
     float *param[MAX_PARAMS], *grad[MAX_PARAMS], *exp_avg[MAX_PARAMS], *exp_avg_sq[MAX_PARAMS];
-    int32_t *ids, *targets;
+    sample_batch batch;
 } golden;
 
 static const char *path_of(const golden *g, const char *file) {
@@ -74,16 +74,15 @@ static void load_batch(golden *g) {
     size_t batch = t->shape[0], sequence = t->shape[1], n = batch * sequence, counted = 0;
     int64_t *ids = tensor(g->tensors, "", "input_ids", &bytes);
     int64_t *labels = tensor(g->tensors, "", "labels", &bytes);
-    g->ids = calloc(n, sizeof *g->ids);
-    g->targets = calloc(n, sizeof *g->targets);
+    g->batch.ids = calloc(n, sizeof *g->batch.ids);
+    g->batch.targets = calloc(n, sizeof *g->batch.targets);
     for (size_t i = 0; i < n; i++) {
-        g->ids[i] = (int32_t)ids[i];
-        g->targets[i] = (i + 1) % sequence ? (int32_t)labels[i + 1] : KERNELS_IGNORE;
-        counted += g->targets[i] != KERNELS_IGNORE;
+        g->batch.ids[i] = (int32_t)ids[i];
+        g->batch.targets[i] = (i + 1) % sequence ? (int32_t)labels[i + 1] : KERNELS_IGNORE;
+        counted += g->batch.targets[i] != KERNELS_IGNORE;
     }
     assert_int_equal(model_run_create(g->m, batch, sequence, &g->run, NULL), DCP_OK);
-    assert_int_equal(model_run_set_batch(g->run, g->ids, g->targets, 1.0f / (float)counted, NULL),
-                     DCP_OK);
+    assert_int_equal(model_run_set_batch(g->run, &g->batch, 1.0f / (float)counted, NULL), DCP_OK);
     free(ids);
     free(labels);
 }
@@ -106,8 +105,8 @@ static void tear_down(golden *g) {
         free(g->exp_avg[i]);
         free(g->exp_avg_sq[i]);
     }
-    free(g->ids);
-    free(g->targets);
+    free(g->batch.ids);
+    free(g->batch.targets);
     model_run_destroy(g->run);
     model_destroy(g->m);
     kernels_close(g->k);

@@ -25,6 +25,7 @@ typedef struct leaf {
     float *params, *grads; /* all of the model's, back to back */
     float *param[MAX_PARAMS], *grad[MAX_PARAMS];
     int32_t ids[TOKENS], targets[TOKENS];
+    sample_batch batch;
 } leaf;
 
 static size_t place_params(leaf *l, float *params, float *grads) {
@@ -45,6 +46,7 @@ static void set_up(leaf *l) {
     json_decref(config);
     assert_int_equal(model_run_create(l->m, BATCH, SEQUENCE, &l->run, NULL), DCP_OK);
     l->root = model_unit_params(l->m, 0);
+    l->batch = (sample_batch){l->ids, NULL, l->targets};
     l->elems = place_params(l, NULL, NULL);
     l->params = calloc(l->elems + 1, sizeof *l->params);
     l->grads = calloc(l->elems + 1, sizeof *l->grads);
@@ -82,15 +84,16 @@ static void same_bits(void **state) {
     leaf l = {0};
     set_up(&l);
     place_params(&l, l.params, l.grads);
-    assert_int_equal(model_run_set_batch(l.run, l.ids, l.targets, 0.01f, NULL), DCP_OK);
+    assert_int_equal(model_run_set_batch(l.run, &l.batch, 0.01f, NULL), DCP_OK);
     double loss = compute(&l);
     float *first = malloc(l.elems * sizeof *first);
     memcpy(first, l.grads, l.elems * sizeof *first);
-    assert_int_equal(model_run_set_batch(l.run, l.ids, l.ids, 3.0f, NULL), DCP_OK);
+    assert_int_equal(model_run_set_batch(l.run, &(sample_batch){l.ids, NULL, l.ids}, 3.0f, NULL),
+                     DCP_OK);
     assert_true(compute(&l) != loss);
     memmove(l.params + 1, l.params, l.elems * sizeof *l.params);
     place_params(&l, l.params + 1, l.grads + 1);
-    assert_int_equal(model_run_set_batch(l.run, l.ids, l.targets, 0.01f, NULL), DCP_OK);
+    assert_int_equal(model_run_set_batch(l.run, &l.batch, 0.01f, NULL), DCP_OK);
     assert_true(compute(&l) == loss);
     assert_memory_equal(first, l.grads + 1, l.elems * sizeof *first);
     free(first);
@@ -103,10 +106,10 @@ static void refusals(void **state) {
     model_run *run = NULL;
     set_up(&l);
     l.ids[9] = 50;
-    assert_int_equal(model_run_set_batch(l.run, l.ids, l.targets, 1.0f, NULL), DCP_ERR_ARG);
+    assert_int_equal(model_run_set_batch(l.run, &l.batch, 1.0f, NULL), DCP_ERR_ARG);
     l.ids[9] = 0;
     l.targets[3] = -1;
-    assert_int_equal(model_run_set_batch(l.run, l.ids, l.targets, 1.0f, NULL), DCP_ERR_ARG);
+    assert_int_equal(model_run_set_batch(l.run, &l.batch, 1.0f, NULL), DCP_ERR_ARG);
     assert_int_equal(model_run_create(l.m, 1, 129, &run, NULL), DCP_ERR_ARG);
     assert_int_equal(model_run_create(l.m, 0, 8, &run, NULL), DCP_ERR_ARG);
     assert_int_equal(model_run_create(l.m, UINT64_MAX, 8, &run, NULL), DCP_ERR_ARG);

@@ -5,21 +5,20 @@
 
 #include <stdint.h>
 
+#include "../models/sample.h"
 #include "dcp/error.h"
-
-enum { DATA_IGNORE = -100 }; /* a target that does not count */
 
 typedef struct data data;
 
 typedef struct data_options {
     const char *type; /* "text" or "safetensors" */
     const char *path;
-    uint64_t sequence; /* tokens of a sample */
-    uint64_t batch;    /* samples of a step */
-    uint64_t vocab;    /* ids and targets are checked to lie below it */
+    uint64_t batch; /* samples of a step */
+    sample_shape shape;
 } data_options;
 
-/* Not collective. DCP_ERR_NOT_FOUND, DCP_ERR_ARG: what is wrong with path or content. */
+/* Not collective. DCP_ERR_NOT_FOUND, DCP_ERR_ARG: what is wrong with path or content, or the data
+ * is of another kind than the model takes. */
 int data_open(const data_options *options, data **out, dcp_error *err);
 void data_close(data *d);
 
@@ -28,8 +27,9 @@ uint64_t data_samples(const data *d);
 /* A number that differs where ranks found different data. */
 uint64_t data_fingerprint(const data *d);
 
-/* Samples first ... first + n - 1: ids and targets [n, sequence], and how many targets count. */
-int data_read(data *d, uint64_t seed, uint64_t first, uint64_t n, int32_t *ids, int32_t *targets,
+/* Samples first ... first + n - 1 into the memory that `out` points to, and how many of their
+ * targets count. */
+int data_read(data *d, uint64_t seed, uint64_t first, uint64_t n, const sample_batch *out,
               uint64_t *counted, dcp_error *err);
 
 #endif

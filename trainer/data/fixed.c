@@ -1,6 +1,8 @@
-/* One batch from a safetensors file, the same at every step: input_ids and labels, I64 [batch,
- * sequence]. As in transformers, position t is to predict label t + 1; -100 is ignored. */
+/* One batch from a safetensors file, the same at every step. Tokens: input_ids and labels, I64
+ * [batch, sequence]; as in transformers, position t is to predict label t + 1. Images and vectors:
+ * pixel_values, F32 [batch, ...], and labels, I64 [batch]. Label -100 is ignored. */
 #include <inttypes.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -9,57 +11,108 @@
 #include "source.h"
 
 typedef struct fixed {
-    uint64_t rows, sequence;
-    int64_t *ids, *labels; /* [rows, sequence] */
+    sample_shape shape;
+    uint64_t rows;
+    int64_t *ids;    /* [rows, tokens], or NULL */
+    float *values;   /* [rows, numbers of a sample], or NULL */
+    int64_t *labels; /* [rows, targets] */
 } fixed;
+
+/* What a tensor of the file should be. */
+typedef struct asked {
+    const char *name;
+    dcp_dtype dtype;
+    uint32_t ndim; /* without the rows */
+    const uint64_t *dims;
+} asked;
 
 static void fixed_close(void *state) {
     fixed *f = state;
     free(f->ids);
+    free(f->values);
     free(f->labels);
     free(f);
 }
 
-static int check_shape(const dcp_tensor *tensor, const data_options *o, dcp_error *err) {
-    if (tensor->dtype != DCP_I64 || tensor->ndim != 2)
-        return trainer_fail(err, DCP_ERR_ARG, "data.path: %s: %s is not I64 with two dimensions",
-                            o->path, tensor->path);
+static void shape_text(char *text, size_t size, uint64_t rows, uint32_t ndim,
+                       const uint64_t *dims) {
+    size_t at = (size_t)snprintf(text, size, "[%" PRIu64, rows);
+    for (uint32_t d = 0; d < ndim && at < size; d++)
+        at += (size_t)snprintf(text + at, size - at, ",%" PRIu64, dims[d]);
+    if (at < size) snprintf(text + at, size - at, "]");
+}
+
+/* A vector may have any shape in the file: it is flattened. */
+static int same_row(const dcp_tensor *tensor, const asked *a) {
+    if (a->dtype == DCP_F32 && a->ndim == 1) {
+        uint64_t n = 1;
+        for (uint32_t d = 1; d < tensor->ndim; d++) n *= tensor->shape[d];
+        return tensor->ndim > 1 && n == a->dims[0];
+    }
+    return tensor->ndim == a->ndim + 1 &&
+           (!a->ndim || memcmp(tensor->shape + 1, a->dims, a->ndim * sizeof *a->dims) == 0);
+}
+
+static int check_shape(const dcp_tensor *tensor, const data_options *o, const asked *a,
+                       dcp_error *err) {
+    if (tensor->dtype != a->dtype || tensor->ndim == 0)
+        return trainer_fail(err, DCP_ERR_ARG, "data.path: %s: %s is %s, not %s with rows", o->path,
+                            a->name, dcp_dtype_name(tensor->dtype), dcp_dtype_name(a->dtype));
     if (tensor->shape[0] != o->batch)
         return trainer_fail(err, DCP_ERR_ARG,
                             "data.path: %s has %" PRIu64 " rows, train_batch_size is %" PRIu64,
-                            tensor->path, tensor->shape[0], o->batch);
-    if (tensor->shape[1] != o->sequence)
-        return trainer_fail(err, DCP_ERR_ARG,
-                            "data.path: %s has %" PRIu64
-                            " tokens a row, data.sequence_length is %" PRIu64,
-                            tensor->path, tensor->shape[1], o->sequence);
-    return DCP_OK;
+                            a->name, tensor->shape[0], o->batch);
+    if (same_row(tensor, a)) return DCP_OK;
+    char there[200], here[200];
+    shape_text(there, sizeof there, tensor->shape[0], tensor->ndim - 1, tensor->shape + 1);
+    shape_text(here, sizeof here, o->batch, a->ndim, a->dims);
+    return trainer_fail(err, DCP_ERR_ARG, "data.path: %s is %s; %s asks for %s", a->name, there,
+                        o->shape.tokens ? "data.sequence_length" : "the model", here);
 }
 
-static int check_ids(const int64_t *ids, uint64_t n, const char *name, const data_options *o,
-                     int64_t ignored, dcp_error *err) {
-    for (uint64_t i = 0; i < n; i++)
-        if (ids[i] != ignored && (ids[i] < 0 || (uint64_t)ids[i] >= o->vocab))
-            return trainer_fail(err, DCP_ERR_ARG,
-                                "data.path: %s holds %" PRId64 " in row %" PRIu64
-                                "; the vocabulary has %" PRIu64,
-                                name, ids[i], i / o->sequence, o->vocab);
-    return DCP_OK;
-}
-
-/* `ignored`: a value that may stand there although it is no token; 0: none. */
-static int read_tensor(dcp_st_reader *reader, const char *name, const data_options *o,
-                       int64_t ignored, int64_t **out, dcp_error *err) {
-    const dcp_tensor *tensor = dcp_st_find(reader, name);
-    if (!tensor) return trainer_fail(err, DCP_ERR_ARG, "data.path: %s holds no %s", o->path, name);
-    int status = check_shape(tensor, o, err);
+static int read_tensor(dcp_st_reader *reader, const data_options *o, const asked *a, void **out,
+                       dcp_error *err) {
+    const dcp_tensor *tensor = dcp_st_find(reader, a->name);
+    if (!tensor)
+        return trainer_fail(err, DCP_ERR_ARG, "data.path: %s holds no %s", o->path, a->name);
+    const int status = check_shape(tensor, o, a, err);
     if (status != DCP_OK) return status;
     const uint64_t bytes = dcp_tensor_bytes(tensor);
-    *out = malloc(bytes);
+    *out = malloc(bytes + 1);
     if (!*out) return trainer_fail_memory(err, bytes);
-    status = dcp_st_read(reader, name, 0, bytes, *out, err);
+    return dcp_st_read(reader, a->name, 0, bytes, *out, err);
+}
+
+/* `ignored`: a value that may stand there although it is no class; 0: none. */
+static int check_ids(const int64_t *ids, uint64_t per_row, const char *name, const data_options *o,
+                     int64_t ignored, dcp_error *err) {
+    for (uint64_t i = 0; i < o->batch * per_row; i++)
+        if (ids[i] != ignored && (ids[i] < 0 || (uint64_t)ids[i] >= o->shape.classes))
+            return trainer_fail(err, DCP_ERR_ARG,
+                                "data.path: %s holds %" PRId64 " in row %" PRIu64
+                                "; the model has %" PRIu64 " %s",
+                                name, ids[i], i / per_row, o->shape.classes,
+                                o->shape.tokens ? "tokens" : "classes");
+    return DCP_OK;
+}
+
+static int read_input(fixed *f, dcp_st_reader *reader, const data_options *o, dcp_error *err) {
+    const sample_shape *s = &o->shape;
+    if (!s->tokens) {
+        const asked numbers = {"pixel_values", DCP_F32, s->ndim, s->dims};
+        return read_tensor(reader, o, &numbers, (void **)&f->values, err);
+    }
+    const asked ids = {"input_ids", DCP_I64, 1, &s->tokens};
+    const int status = read_tensor(reader, o, &ids, (void **)&f->ids, err);
+    return status == DCP_OK ? check_ids(f->ids, s->tokens, ids.name, o, 0, err) : status;
+}
+
+static int read_labels(fixed *f, dcp_st_reader *reader, const data_options *o, dcp_error *err) {
+    const sample_shape *s = &o->shape;
+    const asked labels = {"labels", DCP_I64, s->tokens > 0, &s->targets};
+    const int status = read_tensor(reader, o, &labels, (void **)&f->labels, err);
     if (status != DCP_OK) return status;
-    return check_ids(*out, bytes / sizeof **out, name, o, ignored, err);
+    return check_ids(f->labels, s->targets, labels.name, o, SAMPLE_IGNORE, err);
 }
 
 static int fixed_open(const data_options *options, void **state, dcp_error *err) {
@@ -69,11 +122,10 @@ static int fixed_open(const data_options *options, void **state, dcp_error *err)
     if (status != DCP_OK) return trainer_fail(err, status, "data.path: %s", why.message);
     fixed *f = calloc(1, sizeof *f);
     if (f) {
+        f->shape = options->shape;
         f->rows = options->batch;
-        f->sequence = options->sequence;
-        status = read_tensor(reader, "input_ids", options, 0, &f->ids, err);
-        if (status == DCP_OK)
-            status = read_tensor(reader, "labels", options, DATA_IGNORE, &f->labels, err);
+        status = read_input(f, reader, options, err);
+        if (status == DCP_OK) status = read_labels(f, reader, options, err);
     } else {
         status = trainer_fail_memory(err, sizeof *f);
     }
@@ -87,30 +139,43 @@ static int fixed_open(const data_options *options, void **state, dcp_error *err)
 
 static uint64_t fixed_samples(const void *state) { return ((const fixed *)state)->rows; }
 
-static uint64_t fixed_fingerprint(const void *state) {
-    const fixed *f = state;
-    uint64_t hash = 0xcbf29ce484222325;
-    for (uint64_t i = 0; i < f->rows * f->sequence; i++) {
-        hash = (hash ^ (uint64_t)f->ids[i]) * 0x100000001b3;
-        hash = (hash ^ (uint64_t)f->labels[i]) * 0x100000001b3;
-    }
+static uint64_t hash_bytes(uint64_t hash, const void *memory, uint64_t bytes) {
+    const unsigned char *at = memory;
+    for (uint64_t i = 0; at && i < bytes; i++) hash = (hash ^ at[i]) * 0x100000001b3;
     return hash;
 }
 
-static int fixed_read(void *state, uint64_t seed, uint64_t epoch, uint64_t index, int32_t *ids,
-                      int32_t *targets, dcp_error *err) {
+static uint64_t fixed_fingerprint(const void *state) {
+    const fixed *f = state;
+    const uint64_t values = f->rows * sample_values(&f->shape);
+    uint64_t hash = 0xcbf29ce484222325;
+    hash = hash_bytes(hash, f->ids, f->rows * f->shape.tokens * sizeof *f->ids);
+    hash = hash_bytes(hash, f->values, values * sizeof *f->values);
+    return hash_bytes(hash, f->labels, f->rows * f->shape.targets * sizeof *f->labels);
+}
+
+static int fixed_read(void *state, uint64_t seed, uint64_t epoch, uint64_t index,
+                      const sample_batch *out, dcp_error *err) {
     (void)seed, (void)epoch, (void)err;
     const fixed *f = state;
-    const int64_t *row = f->ids + index * f->sequence, *labels = f->labels + index * f->sequence;
-    for (uint64_t i = 0; i < f->sequence; i++) {
-        ids[i] = (int32_t)row[i];
-        targets[i] = i + 1 < f->sequence ? (int32_t)labels[i + 1] : DATA_IGNORE;
+    const uint64_t tokens = f->shape.tokens, values = sample_values(&f->shape);
+    const int64_t *labels = f->labels + index * f->shape.targets;
+    if (!tokens) {
+        memcpy(out->values, f->values + index * values, values * sizeof *f->values);
+        out->targets[0] = (int32_t)labels[0];
+        return DCP_OK;
+    }
+    for (uint64_t i = 0; i < tokens; i++) {
+        out->ids[i] = (int32_t)f->ids[index * tokens + i];
+        out->targets[i] = i + 1 < tokens ? (int32_t)labels[i + 1] : SAMPLE_IGNORE;
     }
     return DCP_OK;
 }
 
 const data_source data_fixed = {
     .type = "safetensors",
+    .tokens = 1,
+    .numbers = 1,
     .open = fixed_open,
     .close = fixed_close,
     .samples = fixed_samples,

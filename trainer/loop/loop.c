@@ -59,7 +59,7 @@ static void write_line(loop *l, const step_metrics *v) {
 
 static void report(loop *l, const step_result *r) {
     const trainer *t = l->t;
-    const double now = MPI_Wtime(), tokens = (double)(t->c->batch * t->c->sequence);
+    const double now = MPI_Wtime(), samples = (double)t->c->batch;
     step_metrics v = {.step = t->state->step,
                       .loss = r->loss,
                       .grad_norm = r->grad_norm,
@@ -74,9 +74,9 @@ static void report(loop *l, const step_result *r) {
                       .save_stall_s = l->saves.stall_s + r->fence_s,
                       .partial_sums_bytes = fsdp_partial_bytes(t->sharded),
                       .ranks = t->world};
-    v.tokens_per_s = tokens / v.step_s;
+    v.tokens_per_s = samples * (double)t->shape.targets / v.step_s;
     if (t->matmul_peak > 0)
-        v.mfu = model_flops_per_token(t->m, t->c->sequence) * v.tokens_per_s / t->matmul_peak;
+        v.mfu = model_flops_per_sample(t->m, t->c->sequence) * samples / v.step_s / t->matmul_peak;
     gather_usage(t, r, &v);
     if (t->rank == 0) write_line(l, &v);
     l->line_at = now;

@@ -33,7 +33,8 @@ static int open_model(trainer *t, dcp_error *err) {
     dcp_error why;
     const int status = model_create(t->c->model, &t->m, &why);
     if (status != DCP_OK) return trainer_fail(err, status, "model: %s", why.message);
-    if (t->c->sequence > model_max_sequence(t->m))
+    t->shape = model_sample(t->m, t->c->sequence);
+    if (t->shape.tokens > model_max_sequence(t->m))
         return trainer_fail(err, DCP_ERR_ARG,
                             "data.sequence_length: %" PRIu64
                             " is more than the model's max_position_embeddings %" PRIu64,
@@ -42,11 +43,8 @@ static int open_model(trainer *t, dcp_error *err) {
 }
 
 static int open_data(trainer *t, dcp_error *err) {
-    const data_options options = {.type = t->c->data_type,
-                                  .path = t->c->data_path,
-                                  .sequence = t->c->sequence,
-                                  .batch = t->c->batch,
-                                  .vocab = model_vocab(t->m)};
+    const data_options options = {
+        .type = t->c->data_type, .path = t->c->data_path, .batch = t->c->batch, .shape = t->shape};
     return data_open(&options, &t->samples, err);
 }
 
@@ -131,16 +129,24 @@ static int open_stores(trainer *t, dcp_error *err) {
     return status == DCP_OK ? DCP_OK : resume_fail_directory(t->c, status, &why, err);
 }
 
+/* Memory of n samples, of 4 bytes a token, number and target. */
+static int make_samples(trainer *t, uint64_t n, dcp_error *err) {
+    const sample_shape *s = &t->shape;
+    const uint64_t values = sample_values(s), most = s->tokens > values ? s->tokens : values;
+    if (most > SIZE_MAX / 4 / n) return trainer_fail_memory(err, SIZE_MAX);
+    if (s->tokens) t->leaves.ids = malloc(n * s->tokens * sizeof *t->leaves.ids);
+    if (values) t->leaves.values = malloc(n * values * sizeof *t->leaves.values);
+    t->leaves.targets = malloc(n * s->targets * sizeof *t->leaves.targets);
+    if ((t->leaves.ids || t->leaves.values) && t->leaves.targets) return DCP_OK;
+    return trainer_fail_memory(err, n * most * 4);
+}
+
 static int make_leaves(trainer *t, dcp_error *err) {
-    const uint64_t leaf = t->c->micro * t->c->sequence, leaves = config_leaves(t->c);
-    const uint64_t most = fsdp_micro_steps(t->sharded);
-    if (leaf > SIZE_MAX / sizeof *t->ids / most) return trainer_fail_memory(err, SIZE_MAX);
-    t->ids = malloc(most * leaf * sizeof *t->ids);
-    t->targets = malloc(most * leaf * sizeof *t->targets);
+    const uint64_t leaves = config_leaves(t->c), rows = norm_rows(t->layout);
     t->losses = malloc(leaves * sizeof *t->losses);
-    t->rows = malloc((norm_rows(t->layout) + 1) * sizeof *t->rows);
-    if (t->ids && t->targets && t->losses && t->rows) return DCP_OK;
-    return trainer_fail_memory(err, most * leaf * sizeof *t->ids);
+    t->rows = malloc((rows + 1) * sizeof *t->rows);
+    if (!t->losses || !t->rows) return trainer_fail_memory(err, (leaves + rows) * sizeof *t->rows);
+    return make_samples(t, fsdp_micro_steps(t->sharded) * t->c->micro, err);
 }
 
 static int make_work(trainer *t, dcp_error *err) {
@@ -183,8 +189,9 @@ int trainer_start(trainer *t, dcp_error *err) {
 void trainer_end(trainer *t) {
     free(t->rows);
     free(t->losses);
-    free(t->targets);
-    free(t->ids);
+    free(t->leaves.targets);
+    free(t->leaves.values);
+    free(t->leaves.ids);
     if (t->registered) dcp_state_destroy(t->registered);
     model_run_destroy(t->run);
     fsdp_destroy(t->sharded);

@@ -18,36 +18,38 @@ static uint64_t leaf_of(const trainer *t, uint64_t micro) {
 }
 
 static int read_leaves(trainer *t, uint64_t *counted, dcp_error *err) {
-    const uint64_t leaves = config_leaves(t->c), size = t->c->micro * t->c->sequence;
+    const uint64_t leaves = config_leaves(t->c);
     *counted = 0;
     for (uint64_t i = 0; leaf_of(t, i) < leaves; i++) {
         const uint64_t first = t->state->samples + leaf_of(t, i) * t->c->micro;
+        const sample_batch leaf = sample_batch_at(&t->leaves, &t->shape, i * t->c->micro);
         uint64_t n;
-        const int status = data_read(t->samples, t->state->seed, first, t->c->micro,
-                                     t->ids + i * size, t->targets + i * size, &n, err);
+        const int status =
+            data_read(t->samples, t->state->seed, first, t->c->micro, &leaf, &n, err);
         if (status != DCP_OK) return status;
         *counted += n;
     }
     return DCP_OK;
 }
 
-/* All leaves of this rank; how many tokens count in the whole step. */
+/* All leaves of this rank; how many targets count in the whole step. */
 static int read_step(trainer *t, uint64_t *counted, dcp_error *err) {
     int status = agree(t->comm, read_leaves(t, counted, err), err);
     if (status != DCP_OK) return status;
     MPI_Allreduce(MPI_IN_PLACE, counted, 1, MPI_UINT64_T, MPI_SUM, t->comm);
     if (*counted > 0) return DCP_OK;
-    return trainer_fail(err, DCP_ERR_ARG, "no token of this step's batch counts for the loss");
+    return trainer_fail(err, DCP_ERR_ARG, "no %s of this step's batch counts for the loss",
+                        t->shape.tokens ? "token" : "label");
 }
 
 static int compute_leaf(trainer *t, uint64_t micro, float scale, dcp_error *err) {
-    const uint64_t leaf = leaf_of(t, micro), size = t->c->micro * t->c->sequence;
+    const uint64_t leaf = leaf_of(t, micro);
     if (leaf >= config_leaves(t->c)) {
         fsdp_micro_step(t->sharded, micro, NULL);
         return DCP_OK;
     }
-    const int status =
-        model_run_set_batch(t->run, t->ids + micro * size, t->targets + micro * size, scale, err);
+    const sample_batch batch = sample_batch_at(&t->leaves, &t->shape, micro * t->c->micro);
+    const int status = model_run_set_batch(t->run, &batch, scale, err);
     fsdp_micro_step(t->sharded, micro, status == DCP_OK ? t->run : NULL);
     t->losses[leaf] = model_run_loss(t->run);
     return status;
@@ -96,7 +98,7 @@ static void update(trainer *t, const step_result *r) {
                s->step + 1);
     s->step++;
     s->samples += t->c->batch;
-    s->tokens += t->c->batch * t->c->sequence;
+    s->tokens += t->c->batch * t->shape.targets;
 }
 
 int step_run(trainer *t, step_result *out, dcp_error *err) {

@@ -27,11 +27,12 @@ typedef struct trainer {
     dcp_state *registered; /* the state as libdcp saves it */
     fsdp *sharded;
     adamw *optimizer;
-    model_run *run;         /* activations of one leaf */
-    int32_t *ids, *targets; /* all leaves of this rank in a step */
-    double *losses;         /* [leaves] */
-    double *rows;           /* scratch of the norm */
-    double matmul_peak;     /* of all ranks, operations a second; 0: unknown */
+    model_run *run; /* activations of one leaf */
+    sample_shape shape;
+    sample_batch leaves; /* all of this rank in a step */
+    double *losses;      /* [leaves] */
+    double *rows;        /* scratch of the norm */
+    double matmul_peak;  /* of all ranks, operations a second; 0: unknown */
 } trainer;
 
 /* How main ends. */

@@ -86,7 +86,6 @@ size_t model_stages(const model *m) { return m->c.layers + 2; }
 size_t model_stage_unit(const model *m, size_t stage) { return stage <= m->c.layers ? stage : 0; }
 
 double model_init_std(const model *m) { return m->c.init_std; }
-uint64_t model_vocab(const model *m) { return m->c.vocab; }
 uint64_t model_max_sequence(const model *m) { return m->c.max_positions; }
 
 static double unit_elems(const model *m, size_t unit) {
@@ -98,7 +97,12 @@ static double unit_elems(const model *m, size_t unit) {
     return elems;
 }
 
-double model_flops_per_token(const model *m, uint64_t sequence) {
+sample_shape model_sample(const model *m, uint64_t sequence) {
+    return (sample_shape){.tokens = sequence, .targets = sequence, .classes = m->c.vocab};
+}
+
+double model_flops_per_sample(const model *m, uint64_t sequence) {
     double params = unit_elems(m, 0) + (double)m->c.layers * unit_elems(m, 1);
-    return 6.0 * params + 12.0 * (double)m->c.layers * (double)decoder_q_dim(m) * (double)sequence;
+    double attention = (double)m->c.layers * (double)decoder_q_dim(m) * (double)sequence;
+    return (6.0 * params + 12.0 * attention) * (double)sequence;
 }

@@ -17,6 +17,7 @@
 
 #include "dcp/error.h"
 #include "dcp/tensor.h"
+#include "models/sample.h"
 
 typedef struct model model;
 typedef struct model_run model_run;
@@ -37,30 +38,30 @@ typedef struct model_param {
 int model_create(const json_t *config, model **out, dcp_error *err);
 void model_destroy(model *m);
 
-size_t model_units(const model *m);                              /* L + 1 */
-size_t model_unit_params(const model *m, size_t unit);           /* parameters in that unit */
+size_t model_units(const model *m);                    /* L + 1 */
+size_t model_unit_params(const model *m, size_t unit); /* parameters in that unit */
 const model_param *model_unit_param(const model *m, size_t unit, size_t i);
-size_t model_stages(const model *m);                             /* L + 2 */
+size_t model_stages(const model *m); /* L + 2 */
 size_t model_stage_unit(const model *m, size_t stage);
-double model_init_std(const model *m);                           /* initializer_range */
-uint64_t model_vocab(const model *m);
-uint64_t model_max_sequence(const model *m);                     /* max_position_embeddings */
-/* Floating-point operations of forward and backward for one token at this sequence length: 6 per
- * parameter plus 12 * layers * heads * head_dim * sequence (attention). */
-double model_flops_per_token(const model *m, uint64_t sequence);
+double model_init_std(const model *m);       /* initializer_range */
+uint64_t model_max_sequence(const model *m); /* max_position_embeddings; 0: no tokens */
+/* What a sample of this model is; `sequence`: tokens of a sample. */
+sample_shape model_sample(const model *m, uint64_t sequence);
+/* Floating-point operations of forward and backward for one sample: for each token 6 per parameter
+ * plus 12 * layers * heads * head_dim * sequence (attention). */
+double model_flops_per_sample(const model *m, uint64_t sequence);
 
-/* Memory for one leaf of batch x sequence tokens: every allocation is made here. */
+/* Memory for one leaf of `batch` samples: every allocation is made here. */
 int model_run_create(const model *m, uint64_t batch, uint64_t sequence, model_run **out,
                      dcp_error *err);
 void model_run_destroy(model_run *run);
 uint64_t model_run_bytes(const model_run *run); /* all its activations */
 
-/* Sets the leaf: ids[batch*sequence] and targets[batch*sequence] (what the token at that place
- * should predict; -100: not counted), both borrowed until the next call. Gradients and loss are
- * multiplied by `scale` (1 / tokens counted in the whole step). DCP_ERR_ARG: an id or target
+/* Sets the leaf: `batch` samples, borrowed until the next call. A target is what the token at that
+ * place should predict, or the sample's class; SAMPLE_IGNORE: not counted. Gradients and loss are
+ * multiplied by `scale` (1 / targets counted in the whole step). DCP_ERR_ARG: an id or target
  * outside the vocabulary. */
-int model_run_set_batch(model_run *run, const int32_t *ids, const int32_t *targets, float scale,
-                        dcp_error *err);
+int model_run_set_batch(model_run *run, const sample_batch *batch, float scale, dcp_error *err);
 
 /* poll(ctx) is called after each matrix product, so that transfers that are on their way proceed
  * meanwhile. NULL: none, as after the creation. */
@@ -71,8 +72,7 @@ void model_run_set_poll(model_run *run, void (*poll)(void *ctx), void *ctx);
 void model_forward(model_run *run, size_t stage, const float *const *params);
 /* Runs a stage backwards, in reverse order, once for each forward: gradients take the place of
  * activations. grads: the unit's gradients, +=. */
-void model_backward(model_run *run, size_t stage, const float *const *params,
-                    float *const *grads);
+void model_backward(model_run *run, size_t stage, const float *const *params, float *const *grads);
 /* Sum over this leaf's counted tokens of the negative log likelihood, times scale. */
 double model_run_loss(const model_run *run);
 /* Logits of the last forward [batch*sequence, vocab], for tests; valid until the backward. */

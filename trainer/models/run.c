@@ -157,16 +157,15 @@ static int check_token(const model_run *run, const char *what, size_t at, int32_
                         what, token, at, run->m->c.vocab);
 }
 
-int model_run_set_batch(model_run *run, const int32_t *ids, const int32_t *targets, float scale,
-                        dcp_error *err) {
+int model_run_set_batch(model_run *run, const sample_batch *batch, float scale, dcp_error *err) {
     for (size_t i = 0; i < run->tokens; i++) {
-        int status = check_token(run, "token", i, ids[i], err);
-        if (!status && targets[i] != KERNELS_IGNORE)
-            status = check_token(run, "target", i, targets[i], err);
+        int status = check_token(run, "token", i, batch->ids[i], err);
+        if (!status && batch->targets[i] != SAMPLE_IGNORE)
+            status = check_token(run, "target", i, batch->targets[i], err);
         if (status) return status;
     }
-    run->ids = ids;
-    run->targets = targets;
+    run->ids = batch->ids;
+    run->targets = batch->targets;
     run->scale = scale;
     return DCP_OK;
 }
