@@ -16,8 +16,8 @@
 static const char help[] =
     "Usage: dcp-train CONFIG.json [key.path=value ...]\n"
     "       mpirun -n N dcp-train CONFIG.json [key.path=value ...]\n"
-    "Trains a decoder language model, fully sharded over N ranks, and saves its state. Goes on by\n"
-    "itself from the newest complete checkpoint, whatever number of ranks wrote it.\n"
+    "Trains a language model or a classifier, fully sharded over N ranks, and saves its state. Goes\n"
+    "on by itself from the newest complete checkpoint, whatever number of ranks wrote it.\n"
     "\n"
     "  key.path=value   overrides the file, as optimizer.params.lr=1e-4\n"
     "  --print-config   show every key with its effective value\n"

@@ -1,22 +1,100 @@
-/* SwiGLU. */
+/* Activations, alone and as gates. Each loop is compiled for one activation, chosen outside it. */
 #include "cpu.h"
 #include "lanes.h"
 
-CPU_CLONES void cpu_swiglu_forward(kernels *k, float *restrict out, const float *restrict gate,
-                                   const float *restrict up, size_t n) {
-    (void)k;
-    for (size_t i = 0; i < n; i++) out[i] = gate[i] / (1.0f + lanes_exp(-gate[i])) * up[i];
+/* An activation's value and slope at one place. */
+typedef struct point {
+    float value, slope;
+} point;
+
+/* NaN stays. */
+CPU_INLINE point relu_at(float x) { return (point){x < 0.0f ? 0.0f : x, x > 0.0f ? 1.0f : 0.0f}; }
+
+CPU_INLINE point gelu_at(float x) {
+    float cdf = 0.5f + 0.5f * lanes_erf(x * 0.70710678f);
+    return (point){x * cdf, cdf + x * (0.39894228f * lanes_exp(-0.5f * x * x))};
 }
 
-/* dgate may be gate and dup may be up: each element is read before it is written. */
-CPU_CLONES void cpu_swiglu_backward(kernels *k, float *dgate, float *dup, const float *dout,
-                                    const float *gate, const float *up, size_t n) {
-    (void)k;
+/* 1 / 2 + tanh(u) / 2 is the logistic function of 2 u. */
+CPU_INLINE point gelu_tanh_at(float x) {
+    const float a = 0.79788456f, b = 0.044715f;
+    float sigma = 1.0f / (1.0f + lanes_exp(-2.0f * a * (x + b * x * x * x)));
+    float inner = 2.0f * a * (1.0f + 3.0f * b * x * x);
+    return (point){x * sigma, sigma + x * sigma * (1.0f - sigma) * inner};
+}
+
+CPU_INLINE point silu_at(float x) {
+    float sigma = 1.0f / (1.0f + lanes_exp(-x));
+    return (point){x * sigma, sigma * (1.0f + x * (1.0f - sigma))};
+}
+
+/* CHOOSE(f, loop, arguments of the loop after its first, which is the activation's function) */
+typedef point activation(float x);
+#define CHOOSE(f, loop, ...)                                                                       \
+    switch (f) {                                                                                   \
+    case KERNELS_RELU:                                                                             \
+        loop(relu_at, __VA_ARGS__);                                                                \
+        break;                                                                                     \
+    case KERNELS_GELU:                                                                             \
+        loop(gelu_at, __VA_ARGS__);                                                                \
+        break;                                                                                     \
+    case KERNELS_GELU_TANH:                                                                        \
+        loop(gelu_tanh_at, __VA_ARGS__);                                                           \
+        break;                                                                                     \
+    case KERNELS_SILU:                                                                             \
+        loop(silu_at, __VA_ARGS__);                                                                \
+        break;                                                                                     \
+    }
+
+/* out may be x, and in the loops below dx and dgate may be what they are computed from: each
+ * element is read before it is written. */
+CPU_INLINE void forward(activation *at, float *out, const float *x, size_t n) {
+#pragma GCC ivdep
+    for (size_t i = 0; i < n; i++) out[i] = at(x[i]).value;
+}
+
+CPU_INLINE void backward(activation *at, float *dx, const float *dout, const float *x, size_t n) {
+#pragma GCC ivdep
+    for (size_t i = 0; i < n; i++) dx[i] = dout[i] * at(x[i]).slope;
+}
+
+CPU_INLINE void gate_forward(activation *at, float *restrict out, const float *restrict gate,
+                             const float *restrict up, size_t n) {
+    for (size_t i = 0; i < n; i++) out[i] = at(gate[i]).value * up[i];
+}
+
+CPU_INLINE void gate_backward(activation *at, float *dgate, float *dup, const float *dout,
+                              const float *gate, const float *up, size_t n) {
 #pragma GCC ivdep
     for (size_t i = 0; i < n; i++) {
-        float g = gate[i], u = up[i], d = dout[i];
-        float sigma = 1.0f / (1.0f + lanes_exp(-g));
-        dgate[i] = d * u * (sigma * (1.0f + g * (1.0f - sigma)));
-        dup[i] = d * (g * sigma);
+        point p = at(gate[i]);
+        float d = dout[i], u = up[i];
+        dgate[i] = d * u * p.slope;
+        dup[i] = d * p.value;
     }
+}
+
+CPU_CLONES void cpu_activation_forward(kernels *k, float *out, const float *x, size_t n,
+                                       kernels_activation f) {
+    (void)k;
+    CHOOSE(f, forward, out, x, n)
+}
+
+CPU_CLONES void cpu_activation_backward(kernels *k, float *dx, const float *dout, const float *x,
+                                        size_t n, kernels_activation f) {
+    (void)k;
+    CHOOSE(f, backward, dx, dout, x, n)
+}
+
+CPU_CLONES void cpu_gated_forward(kernels *k, float *out, const float *gate, const float *up,
+                                  size_t n, kernels_activation f) {
+    (void)k;
+    CHOOSE(f, gate_forward, out, gate, up, n)
+}
+
+CPU_CLONES void cpu_gated_backward(kernels *k, float *dgate, float *dup, const float *dout,
+                                   const float *gate, const float *up, size_t n,
+                                   kernels_activation f) {
+    (void)k;
+    CHOOSE(f, gate_backward, dgate, dup, dout, gate, up, n)
 }

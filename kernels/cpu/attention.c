@@ -1,4 +1,4 @@
-/* Causal attention, a head and a block of QUERIES query rows at a time, by matrix products: the
+/* Attention, a head and a block of QUERIES query rows at a time, by matrix products: the
  * scores of a block exist only in scratch, [QUERIES, keys up to the block's end]. The order of
  * every sum follows the shape: blocks ascending, heads ascending. */
 #include <math.h>
@@ -8,12 +8,14 @@
 
 enum { QUERIES = 64 };
 
-/* One head's view of a block of queries: rows [first, first + rows) see keys [0, keys). */
+/* One head's view of a block of queries: rows [first, first + rows) see keys [0, keys), or with
+ * `causal` those up to themselves. */
 typedef struct block {
     size_t first, rows, keys;
     size_t dim;
     size_t q_stride, kv_stride; /* floats from one token to the next */
     float inv_root;             /* head_dim^-1/2 */
+    int causal;
 } block;
 
 size_t cpu_attention_scratch(const kernels_attention *shape) {
@@ -25,11 +27,12 @@ static block block_at(const kernels_attention *s, size_t first) {
     size_t rows = s->sequence - first < QUERIES ? s->sequence - first : QUERIES;
     return (block){.first = first,
                    .rows = rows,
-                   .keys = first + rows,
+                   .keys = s->causal ? first + rows : s->sequence,
                    .dim = s->head_dim,
                    .q_stride = s->heads * s->head_dim,
                    .kv_stride = s->kv_heads * s->head_dim,
-                   .inv_root = 1.0f / sqrtf((float)s->head_dim)};
+                   .inv_root = 1.0f / sqrtf((float)s->head_dim),
+                   .causal = s->causal};
 }
 
 /* Offset of a head's first token in [batch,sequence,heads,head_dim]. */
@@ -86,11 +89,11 @@ static void add_to_keys(kernels *k, const block *b, float alpha, float *out, con
 }
 
 /* Scores [rows,keys] become the softmax over each row's visible keys, the rest 0; lse [rows]. */
-CPU_CLONES static void softmax_rows(float *scores, float *lse, size_t first, size_t rows,
-                                    size_t keys) {
-    for (size_t row = 0; row < rows; row++) {
+CPU_CLONES static void softmax_rows(const block *b, float *scores, float *lse) {
+    size_t keys = b->keys;
+    for (size_t row = 0; row < b->rows; row++) {
         float *s = scores + row * keys;
-        size_t visible = first + row + 1;
+        size_t visible = b->causal ? b->first + row + 1 : keys;
         float most = lanes_max(s, visible);
         for (size_t j = 0; j < visible; j++) s[j] = lanes_exp(s[j] - most);
         float sum = lanes_sum(s, visible), inverse = 1.0f / sum;
@@ -102,13 +105,14 @@ CPU_CLONES static void softmax_rows(float *scores, float *lse, size_t first, siz
 
 /* Scores [rows,keys] become the softmax p, from lse [rows]; dp [rows,keys], the gradient of p,
  * becomes that of the scores, p (dp - delta[rows]). Both are 0 at keys that a row does not see. */
-CPU_CLONES static void softmax_rows_backward(float *restrict scores, float *restrict dp,
-                                             const float *restrict lse, const float *restrict delta,
-                                             size_t first, size_t rows, size_t keys) {
-    for (size_t row = 0; row < rows; row++) {
+CPU_CLONES static void softmax_rows_backward(const block *b, float *restrict scores,
+                                             float *restrict dp, const float *restrict lse,
+                                             const float *restrict delta) {
+    size_t keys = b->keys;
+    for (size_t row = 0; row < b->rows; row++) {
         float *p = scores + row * keys, *d = dp + row * keys;
         float log_sum = lse[row], minus = delta[row];
-        size_t visible = first + row + 1;
+        size_t visible = b->causal ? b->first + row + 1 : keys;
         for (size_t j = 0; j < visible; j++) {
             p[j] = lanes_exp(p[j] - log_sum);
             d[j] = p[j] * (d[j] - minus);
@@ -130,7 +134,7 @@ static void head_forward(kernels *k, const kernels_attention *s, float *out, flo
         block b = block_at(s, first);
         size_t at = first * b.q_stride;
         rows_by_keys(k, &b, b.inv_root, scratch, q + at, key);
-        softmax_rows(scratch, lse + first, first, b.rows, b.keys);
+        softmax_rows(&b, scratch, lse + first);
         weigh_keys(k, &b, 1.0f, out + at, scratch, value);
     }
 }
@@ -161,7 +165,7 @@ static void head_backward(kernels *k, const kernels_attention *s, const head_gra
         row_dots(delta, h->dout + at, h->out + at, b.rows, b.q_stride, b.dim);
         rows_by_keys(k, &b, b.inv_root, p, h->q + at, h->key);
         rows_by_keys(k, &b, 1.0f, dp, h->dout + at, h->value);
-        softmax_rows_backward(p, dp, h->lse + first, delta, first, b.rows, b.keys);
+        softmax_rows_backward(&b, p, dp, h->lse + first, delta);
         add_to_keys(k, &b, 1.0f, h->dvalue, p, h->dout + at);
         add_to_keys(k, &b, b.inv_root, h->dkey, dp, h->q + at);
         weigh_keys(k, &b, b.inv_root, h->dq + at, dp, h->key); /* last: dq may be q */

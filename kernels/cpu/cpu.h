@@ -24,17 +24,27 @@ void cpu_copy(kernels *k, float *y, const float *x, size_t n);
 void cpu_zero(kernels *k, float *x, size_t n);
 void cpu_scale(kernels *k, float *x, float a, size_t n);
 void cpu_add(kernels *k, float *y, const float *x, size_t n);
+void cpu_copy_rows(kernels *k, float *y, size_t y_stride, const float *x, size_t x_stride,
+                   size_t rows, size_t dim, unsigned flags);
+void cpu_sum_rows(kernels *k, float *sum, const float *x, size_t x_stride, size_t rows, size_t dim);
 void cpu_matmul(kernels *k, float *c, const float *a, const float *b, size_t m, size_t n,
                 size_t depth, unsigned flags);
 void cpu_embedding_forward(kernels *k, float *out, const float *table, const int32_t *ids,
                            size_t rows, size_t dim);
 void cpu_embedding_backward(kernels *k, float *dtable, const float *dout, const int32_t *ids,
                             size_t rows, size_t vocab, size_t dim);
+void cpu_patches(kernels *k, float *out, const float *images, const kernels_patches *shape);
 void cpu_rmsnorm_forward(kernels *k, float *out, float *rstd, const float *x, const float *weight,
                          size_t rows, size_t dim, float eps);
 void cpu_rmsnorm_backward(kernels *k, float *dx, float *dweight, const float *dout, const float *x,
                           const float *weight, const float *rstd, size_t rows, size_t dim,
                           unsigned flags);
+void cpu_layernorm_forward(kernels *k, float *out, float *mean, float *rstd, const float *x,
+                           const float *weight, const float *bias, size_t rows, size_t dim,
+                           float eps);
+void cpu_layernorm_backward(kernels *k, float *dx, float *dweight, float *dbias, const float *dout,
+                            const float *x, const float *weight, const float *mean,
+                            const float *rstd, size_t rows, size_t dim, unsigned flags);
 void cpu_rope(kernels *k, float *x, const float *cosines, const float *sines, size_t batch,
               size_t sequence, size_t heads, size_t dim, float sign);
 size_t cpu_attention_scratch(const kernels_attention *shape);
@@ -43,9 +53,13 @@ void cpu_attention_forward(kernels *k, const kernels_attention *shape, float *ou
 void cpu_attention_backward(kernels *k, const kernels_attention *shape, float *dq, float *dkey,
                             float *dvalue, const float *dout, const float *out, const float *lse,
                             const float *q, const float *key, const float *value, float *scratch);
-void cpu_swiglu_forward(kernels *k, float *out, const float *gate, const float *up, size_t n);
-void cpu_swiglu_backward(kernels *k, float *dgate, float *dup, const float *dout, const float *gate,
-                         const float *up, size_t n);
+void cpu_activation_forward(kernels *k, float *out, const float *x, size_t n, kernels_activation f);
+void cpu_activation_backward(kernels *k, float *dx, const float *dout, const float *x, size_t n,
+                             kernels_activation f);
+void cpu_gated_forward(kernels *k, float *out, const float *gate, const float *up, size_t n,
+                       kernels_activation f);
+void cpu_gated_backward(kernels *k, float *dgate, float *dup, const float *dout, const float *gate,
+                        const float *up, size_t n, kernels_activation f);
 void cpu_cross_entropy_forward(kernels *k, double *losses, float *lse, const float *logits,
                                const int32_t *targets, size_t rows, size_t vocab);
 void cpu_cross_entropy_backward(kernels *k, float *dlogits, const float *logits, const float *lse,

@@ -107,4 +107,28 @@ CPU_INLINE float lanes_exp(float x) {
     return x < -87.33f ? 0.0f : y;
 }
 
+/* erf(x), within 2 units in the last place (tests/trainer/kernel_exp.c); NaN stays. Two minimax
+ * polynomials meet at 0.9277: x + x P(x^2) below, 1 - exp(-|x| - |x| Q(|x|)) above. */
+CPU_INLINE float lanes_erf(float x) {
+    float s = x * x, t = x < 0.0f ? -x : x;
+    float low = -5.96761703e-4f;
+    low = low * s + 4.99119423e-3f;
+    low = low * s - 2.67681349e-2f;
+    low = low * s + 1.12819925e-1f;
+    low = low * s - 3.76125336e-1f;
+    low = low * s + 1.28379166e-1f;
+    low = low * x + x;
+    t = t > 4.0f ? 4.0f : t; /* 1, rounded */
+    float high = -1.72853470e-5f;
+    high = high * t + 3.83197126e-4f;
+    high = high * t - 3.88396438e-3f;
+    high = high * t + 2.42546219e-2f;
+    high = high * t - 1.06777877e-1f;
+    high = high * t - 6.34846687e-1f;
+    high = high * t - 1.28717512e-1f;
+    high = 1.0f - lanes_exp(high * t - t);
+    high = x < 0.0f ? -high : high;
+    return t > 0.927734375f ? high : low;
+}
+
 #endif

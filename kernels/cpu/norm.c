@@ -1,4 +1,5 @@
-/* RMSNorm. A row's sums run in 16 fp32 lanes; the weight's gradient adds rows in order. */
+/* RMSNorm and LayerNorm. A row's sums run in 16 fp32 lanes; the weight's gradient adds rows in
+ * order. */
 #include <math.h>
 
 #include "cpu.h"
@@ -49,5 +50,82 @@ CPU_CLONES void cpu_rmsnorm_backward(kernels *k, float *dx, float *restrict dwei
             for (size_t i = 0; i < dim; i++) to[i] += scale * (d[i] * weight[i] - in[i] * share);
         else
             for (size_t i = 0; i < dim; i++) to[i] = scale * (d[i] * weight[i] - in[i] * share);
+    }
+}
+
+/* sum of (x - mean)^2 over a row of dim */
+CPU_INLINE float squares_around(const float *x, float mean, size_t dim) {
+    lanes sum = {0};
+    size_t i = 0;
+    for (; i + LANES <= dim; i += LANES) {
+        lanes v;
+        memcpy(&v, x + i, sizeof v);
+        v -= mean;
+        sum += v * v;
+    }
+    float lane[LANES];
+    memcpy(lane, &sum, sizeof lane);
+    for (size_t l = 0; i + l < dim; l++) lane[l] += (x[i + l] - mean) * (x[i + l] - mean);
+    return lanes_fold(lane);
+}
+
+/* The mean first, then the squares around it: one pass would cancel. */
+CPU_CLONES void cpu_layernorm_forward(kernels *k, float *restrict out, float *restrict mean,
+                                      float *restrict rstd, const float *restrict x,
+                                      const float *restrict weight, const float *restrict bias,
+                                      size_t rows, size_t dim, float eps) {
+    (void)k;
+    for (size_t row = 0; row < rows; row++) {
+        const float *in = x + row * dim;
+        float middle = lanes_sum(in, dim) / (float)dim;
+        float scale = 1.0f / sqrtf(squares_around(in, middle, dim) / (float)dim + eps);
+        mean[row] = middle;
+        rstd[row] = scale;
+        for (size_t i = 0; i < dim; i++)
+            out[row * dim + i] = (in[i] - middle) * scale * weight[i] + bias[i];
+    }
+}
+
+/* sum of dout * weight * (x - mean) over a row of dim */
+CPU_INLINE float dot3_around(const float *dout, const float *weight, const float *x, float mean,
+                             size_t dim) {
+    lanes sum = {0};
+    size_t i = 0;
+    for (; i + LANES <= dim; i += LANES) {
+        lanes d, w, v;
+        memcpy(&d, dout + i, sizeof d);
+        memcpy(&w, weight + i, sizeof w);
+        memcpy(&v, x + i, sizeof v);
+        sum += d * w * (v - mean);
+    }
+    float lane[LANES];
+    memcpy(lane, &sum, sizeof lane);
+    for (size_t l = 0; i + l < dim; l++) lane[l] += dout[i + l] * weight[i + l] * (x[i + l] - mean);
+    return lanes_fold(lane);
+}
+
+CPU_CLONES void cpu_layernorm_backward(kernels *k, float *dx, float *restrict dweight,
+                                       float *restrict dbias, const float *dout, const float *x,
+                                       const float *restrict weight, const float *restrict mean,
+                                       const float *restrict rstd, size_t rows, size_t dim,
+                                       unsigned flags) {
+    (void)k;
+    for (size_t row = 0; row < rows; row++) {
+        const float *d = dout + row * dim, *in = x + row * dim;
+        float *to = dx + row * dim;
+        float scale = rstd[row], middle = mean[row];
+        float sum = lanes_dot(d, weight, dim) / (float)dim;
+        /* mean(g * xhat) * rstd: what the share of x - mean is multiplied by */
+        float share = dot3_around(d, weight, in, middle, dim) / (float)dim * scale * scale;
+        for (size_t i = 0; i < dim; i++) {
+            dweight[i] += d[i] * ((in[i] - middle) * scale);
+            dbias[i] += d[i];
+        }
+        if (flags & KERNELS_ADD)
+            for (size_t i = 0; i < dim; i++)
+                to[i] += scale * (d[i] * weight[i] - sum - (in[i] - middle) * share);
+        else
+            for (size_t i = 0; i < dim; i++)
+                to[i] = scale * (d[i] * weight[i] - sum - (in[i] - middle) * share);
     }
 }

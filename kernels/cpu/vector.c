@@ -1,4 +1,4 @@
-/* Element-wise helpers. */
+/* Vectors and rows. */
 #include <string.h>
 
 #include "cpu.h"
@@ -22,4 +22,22 @@ CPU_CLONES void cpu_scale(kernels *k, float *x, float a, size_t n) {
 CPU_CLONES void cpu_add(kernels *k, float *restrict y, const float *restrict x, size_t n) {
     (void)k;
     for (size_t i = 0; i < n; i++) y[i] += x[i];
+}
+
+CPU_CLONES void cpu_copy_rows(kernels *k, float *restrict y, size_t y_stride,
+                              const float *restrict x, size_t x_stride, size_t rows, size_t dim,
+                              unsigned flags) {
+    (void)k;
+    for (size_t row = 0; row < rows; row++, y += y_stride, x += x_stride)
+        if (flags & KERNELS_ADD)
+            for (size_t i = 0; i < dim; i++) y[i] += x[i];
+        else
+            memcpy(y, x, dim * sizeof *y);
+}
+
+CPU_CLONES void cpu_sum_rows(kernels *k, float *restrict sum, const float *restrict x,
+                             size_t x_stride, size_t rows, size_t dim) {
+    (void)k;
+    for (size_t row = 0; row < rows; row++, x += x_stride)
+        for (size_t i = 0; i < dim; i++) sum[i] += x[i];
 }

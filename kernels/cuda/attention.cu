@@ -1,4 +1,4 @@
-/* Causal attention. A block of threads works for one row of queries (or of keys), over chunks of
+/* Attention. A block of threads works for one row of queries (or of keys), over chunks of
  * THREADS keys (or queries) in ascending order: a thread first forms the chunk's weight at its
  * place, then sums the weighted rows of its dimensions. Nothing of the softmax is kept but the log
  * of its sum. */
@@ -10,6 +10,7 @@
 typedef struct view {
     size_t batch, sequence, heads, kv_heads, dim, group;
     float inv_root;
+    bool causal;
 } view;
 
 static view view_of(const kernels_attention *s) {
@@ -21,6 +22,7 @@ static view view_of(const kernels_attention *s) {
     v.dim = s->head_dim;
     v.group = s->heads / s->kv_heads;
     v.inv_root = 1.0f / sqrtf((float)s->head_dim);
+    v.causal = s->causal != 0;
     return v;
 }
 
@@ -45,6 +47,11 @@ static __device__ size_t kv_at(const view &v, size_t batch, size_t token, size_t
     return ((batch * v.sequence + token) * v.kv_heads + kv_head) * v.dim;
 }
 
+/* How many keys a position sees. */
+static __device__ size_t visible_from(const view &v, size_t token) {
+    return v.causal ? token + 1 : v.sequence;
+}
+
 static __device__ float dot(const float *a, const float *b, size_t n) {
     float sum = 0.0f;
     for (size_t i = 0; i < n; i++) sum += a[i] * b[i];
@@ -59,11 +66,12 @@ static __global__ void forward_kernel(view v, float *out, float *lse, const floa
     float *acc = shared, *weight = shared + v.dim;
     place p = place_of(blockIdx.x, v.heads, v.sequence);
     size_t at = q_at(v, p.batch, p.token, p.head), kv_head = p.head / v.group;
+    size_t visible = visible_from(v, p.token);
     float most = -INFINITY, sum = 0.0f;
     for (size_t i = threadIdx.x; i < v.dim; i += THREADS) acc[i] = 0.0f;
-    for (size_t first = 0; first <= p.token; first += THREADS) {
-        size_t j = first + threadIdx.x, here = min((size_t)THREADS, p.token + 1 - first);
-        float score = j > p.token
+    for (size_t first = 0; first < visible; first += THREADS) {
+        size_t j = first + threadIdx.x, here = min((size_t)THREADS, visible - first);
+        float score = j >= visible
                           ? -INFINITY
                           : v.inv_root * dot(q + at, key + kv_at(v, p.batch, j, kv_head), v.dim);
         float above = fmaxf(most, block_max(score)), shrink = expf(most - above);
@@ -117,7 +125,7 @@ static __global__ void key_kernel(view v, float *dkey, float *dvalue, const floa
     for (size_t i = threadIdx.x; i < v.dim; i += THREADS) dk[i] = dv[i] = 0.0f;
     for (size_t head = own.head * v.group; head < (own.head + 1) * v.group; head++) {
         size_t row = (own.batch * v.heads + head) * v.sequence;
-        for (size_t first = own.token; first < v.sequence; first += THREADS) {
+        for (size_t first = v.causal ? own.token : 0; first < v.sequence; first += THREADS) {
             size_t t = first + threadIdx.x, here = min((size_t)THREADS, v.sequence - first);
             if (t < v.sequence) {
                 size_t from = q_at(v, own.batch, t, head);
@@ -150,10 +158,11 @@ static __global__ void query_kernel(view v, float *dq, const float *delta, const
     float *acc = shared, *ds = shared + v.dim;
     place p = place_of(blockIdx.x, v.heads, v.sequence);
     size_t at = q_at(v, p.batch, p.token, p.head), kv_head = p.head / v.group;
+    size_t visible = visible_from(v, p.token);
     for (size_t i = threadIdx.x; i < v.dim; i += THREADS) acc[i] = 0.0f;
-    for (size_t first = 0; first <= p.token; first += THREADS) {
-        size_t j = first + threadIdx.x, here = min((size_t)THREADS, p.token + 1 - first);
-        if (j <= p.token) {
+    for (size_t first = 0; first < visible; first += THREADS) {
+        size_t j = first + threadIdx.x, here = min((size_t)THREADS, visible - first);
+        if (j < visible) {
             size_t from = kv_at(v, p.batch, j, kv_head);
             float score = v.inv_root * dot(q + at, key + from, v.dim);
             ds[threadIdx.x] = expf(score - lse[blockIdx.x]) *

@@ -49,17 +49,28 @@ void cuda_copy(kernels *k, float *y, const float *x, size_t n);
 void cuda_zero(kernels *k, float *x, size_t n);
 void cuda_scale(kernels *k, float *x, float a, size_t n);
 void cuda_add(kernels *k, float *y, const float *x, size_t n);
+void cuda_copy_rows(kernels *k, float *y, size_t y_stride, const float *x, size_t x_stride,
+                    size_t rows, size_t dim, unsigned flags);
+void cuda_sum_rows(kernels *k, float *sum, const float *x, size_t x_stride, size_t rows,
+                   size_t dim);
 void cuda_matmul(kernels *k, float *c, const float *a, const float *b, size_t m, size_t n,
                  size_t depth, unsigned flags);
 void cuda_embedding_forward(kernels *k, float *out, const float *table, const int32_t *ids,
                             size_t rows, size_t dim);
 void cuda_embedding_backward(kernels *k, float *dtable, const float *dout, const int32_t *ids,
                              size_t rows, size_t vocab, size_t dim);
+void cuda_patches(kernels *k, float *out, const float *images, const kernels_patches *shape);
 void cuda_rmsnorm_forward(kernels *k, float *out, float *rstd, const float *x, const float *weight,
                           size_t rows, size_t dim, float eps);
 void cuda_rmsnorm_backward(kernels *k, float *dx, float *dweight, const float *dout, const float *x,
                            const float *weight, const float *rstd, size_t rows, size_t dim,
                            unsigned flags);
+void cuda_layernorm_forward(kernels *k, float *out, float *mean, float *rstd, const float *x,
+                            const float *weight, const float *bias, size_t rows, size_t dim,
+                            float eps);
+void cuda_layernorm_backward(kernels *k, float *dx, float *dweight, float *dbias, const float *dout,
+                             const float *x, const float *weight, const float *mean,
+                             const float *rstd, size_t rows, size_t dim, unsigned flags);
 void cuda_rope(kernels *k, float *x, const float *cosines, const float *sines, size_t batch,
                size_t sequence, size_t heads, size_t dim, float sign);
 size_t cuda_attention_scratch(const kernels_attention *shape);
@@ -68,9 +79,14 @@ void cuda_attention_forward(kernels *k, const kernels_attention *shape, float *o
 void cuda_attention_backward(kernels *k, const kernels_attention *shape, float *dq, float *dkey,
                              float *dvalue, const float *dout, const float *out, const float *lse,
                              const float *q, const float *key, const float *value, float *scratch);
-void cuda_swiglu_forward(kernels *k, float *out, const float *gate, const float *up, size_t n);
-void cuda_swiglu_backward(kernels *k, float *dgate, float *dup, const float *dout,
-                          const float *gate, const float *up, size_t n);
+void cuda_activation_forward(kernels *k, float *out, const float *x, size_t n,
+                             kernels_activation f);
+void cuda_activation_backward(kernels *k, float *dx, const float *dout, const float *x, size_t n,
+                              kernels_activation f);
+void cuda_gated_forward(kernels *k, float *out, const float *gate, const float *up, size_t n,
+                        kernels_activation f);
+void cuda_gated_backward(kernels *k, float *dgate, float *dup, const float *dout, const float *gate,
+                         const float *up, size_t n, kernels_activation f);
 void cuda_cross_entropy_forward(kernels *k, double *losses, float *lse, const float *logits,
                                 const int32_t *targets, size_t rows, size_t vocab);
 void cuda_cross_entropy_backward(kernels *k, float *dlogits, const float *logits, const float *lse,

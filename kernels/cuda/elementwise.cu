@@ -1,4 +1,4 @@
-/* What needs no sums: vectors, SwiGLU, rotary positions, AdamW. */
+/* What needs no sums: vectors, rows, patches, activations, rotary positions, AdamW. */
 #include <math.h>
 
 #include "device.cuh"
@@ -17,28 +17,126 @@ void cuda_add(kernels *k, float *y, const float *x, size_t n) {
     LAUNCH(k, add_kernel, blocks_for(n), 0, y, x, n);
 }
 
-static __global__ void swiglu_forward_kernel(float *out, const float *gate, const float *up,
-                                             size_t n) {
-    FOR_EACH(i, n) out[i] = gate[i] / (1.0f + expf(-gate[i])) * up[i];
-}
-
-void cuda_swiglu_forward(kernels *k, float *out, const float *gate, const float *up, size_t n) {
-    LAUNCH(k, swiglu_forward_kernel, blocks_for(n), 0, out, gate, up, n);
-}
-
-static __global__ void swiglu_backward_kernel(float *dgate, float *dup, const float *dout,
-                                              const float *gate, const float *up, size_t n) {
+static __global__ void copy_rows_kernel(float *y, size_t y_stride, const float *x, size_t x_stride,
+                                        size_t n, size_t dim, bool add) {
     FOR_EACH(i, n) {
-        float g = gate[i], u = up[i], d = dout[i];
-        float sigma = 1.0f / (1.0f + expf(-g));
-        dgate[i] = d * u * (sigma * (1.0f + g * (1.0f - sigma)));
-        dup[i] = d * (g * sigma);
+        size_t row = i / dim, col = i % dim;
+        float *to = y + row * y_stride + col, from = x[row * x_stride + col];
+        *to = add ? *to + from : from;
     }
 }
 
-void cuda_swiglu_backward(kernels *k, float *dgate, float *dup, const float *dout,
-                          const float *gate, const float *up, size_t n) {
-    LAUNCH(k, swiglu_backward_kernel, blocks_for(n), 0, dgate, dup, dout, gate, up, n);
+void cuda_copy_rows(kernels *k, float *y, size_t y_stride, const float *x, size_t x_stride,
+                    size_t rows, size_t dim, unsigned flags) {
+    size_t n = rows * dim;
+    LAUNCH(k, copy_rows_kernel, blocks_for(n), 0, y, y_stride, x, x_stride, n, dim,
+           (flags & KERNELS_ADD) != 0);
+}
+
+/* A thread copies one element: from where it stands in its patch to where in its image. */
+static __global__ void patches_kernel(float *out, const float *images, kernels_patches s, size_t n,
+                                      size_t across, size_t down) {
+    FOR_EACH(i, n) {
+        size_t x = i % s.patch_width, y = i / s.patch_width % s.patch_height;
+        size_t channel = i / (s.patch_width * s.patch_height) % s.channels;
+        size_t patch = i / (s.patch_width * s.patch_height * s.channels);
+        size_t row = patch / across % down * s.patch_height + y;
+        size_t column = patch % across * s.patch_width + x;
+        size_t plane = patch / (across * down) * s.channels + channel;
+        out[i] = images[(plane * s.height + row) * s.width + column];
+    }
+}
+
+void cuda_patches(kernels *k, float *out, const float *images, const kernels_patches *shape) {
+    size_t across = shape->width / shape->patch_width, down = shape->height / shape->patch_height;
+    size_t patch = shape->channels * shape->patch_height * shape->patch_width;
+    size_t n = shape->batch * across * down * patch;
+    LAUNCH(k, patches_kernel, blocks_for(n), 0, out, images, *shape, n, across, down);
+}
+
+/* An activation's value and slope at one place. */
+typedef struct point {
+    float value, slope;
+} point;
+
+static __device__ point gelu_at(float x) {
+    float cdf = 0.5f + 0.5f * erff(x * 0.70710678f);
+    return {x * cdf, cdf + x * (0.39894228f * expf(-0.5f * x * x))};
+}
+
+/* 1 / 2 + tanh(u) / 2 is the logistic function of 2 u. */
+static __device__ point gelu_tanh_at(float x) {
+    const float a = 0.79788456f, b = 0.044715f;
+    float sigma = 1.0f / (1.0f + expf(-2.0f * a * (x + b * x * x * x)));
+    float inner = 2.0f * a * (1.0f + 3.0f * b * x * x);
+    return {x * sigma, sigma + x * sigma * (1.0f - sigma) * inner};
+}
+
+static __device__ point silu_at(float x) {
+    float sigma = 1.0f / (1.0f + expf(-x));
+    return {x * sigma, sigma * (1.0f + x * (1.0f - sigma))};
+}
+
+/* NaN stays. */
+static __device__ point relu_at(float x) { return {x < 0.0f ? 0.0f : x, x > 0.0f ? 1.0f : 0.0f}; }
+
+static __device__ point activation_at(kernels_activation f, float x) {
+    switch (f) {
+    case KERNELS_RELU:
+        return relu_at(x);
+    case KERNELS_GELU:
+        return gelu_at(x);
+    case KERNELS_GELU_TANH:
+        return gelu_tanh_at(x);
+    default:
+        return silu_at(x);
+    }
+}
+
+static __global__ void activation_forward_kernel(float *out, const float *x, size_t n,
+                                                 kernels_activation f) {
+    FOR_EACH(i, n) out[i] = activation_at(f, x[i]).value;
+}
+
+void cuda_activation_forward(kernels *k, float *out, const float *x, size_t n,
+                             kernels_activation f) {
+    LAUNCH(k, activation_forward_kernel, blocks_for(n), 0, out, x, n, f);
+}
+
+static __global__ void activation_backward_kernel(float *dx, const float *dout, const float *x,
+                                                  size_t n, kernels_activation f) {
+    FOR_EACH(i, n) dx[i] = dout[i] * activation_at(f, x[i]).slope;
+}
+
+void cuda_activation_backward(kernels *k, float *dx, const float *dout, const float *x, size_t n,
+                              kernels_activation f) {
+    LAUNCH(k, activation_backward_kernel, blocks_for(n), 0, dx, dout, x, n, f);
+}
+
+static __global__ void gated_forward_kernel(float *out, const float *gate, const float *up,
+                                            size_t n, kernels_activation f) {
+    FOR_EACH(i, n) out[i] = activation_at(f, gate[i]).value * up[i];
+}
+
+void cuda_gated_forward(kernels *k, float *out, const float *gate, const float *up, size_t n,
+                        kernels_activation f) {
+    LAUNCH(k, gated_forward_kernel, blocks_for(n), 0, out, gate, up, n, f);
+}
+
+static __global__ void gated_backward_kernel(float *dgate, float *dup, const float *dout,
+                                             const float *gate, const float *up, size_t n,
+                                             kernels_activation f) {
+    FOR_EACH(i, n) {
+        point at = activation_at(f, gate[i]);
+        float d = dout[i];
+        dgate[i] = d * up[i] * at.slope;
+        dup[i] = d * at.value;
+    }
+}
+
+void cuda_gated_backward(kernels *k, float *dgate, float *dup, const float *dout, const float *gate,
+                         const float *up, size_t n, kernels_activation f) {
+    LAUNCH(k, gated_backward_kernel, blocks_for(n), 0, dgate, dup, dout, gate, up, n, f);
 }
 
 /* A thread turns one pair. */

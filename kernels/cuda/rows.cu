@@ -1,4 +1,4 @@
-/* What works row by row, a block a row: embedding, RMSNorm, cross-entropy, sums of squares. */
+/* What works row by row, a block a row: embedding, norms, cross-entropy, sums of squares. */
 #include <math.h>
 
 #include "device.cuh"
@@ -79,6 +79,92 @@ void cuda_rmsnorm_backward(kernels *k, float *dx, float *dweight, const float *d
     LAUNCH(k, rmsnorm_dweight_kernel, blocks_for(dim), 0, dweight, dout, x, rstd, rows, dim);
     LAUNCH(k, rmsnorm_dx_kernel, rows, 0, dx, dout, x, weight, rstd, dim,
            (flags & KERNELS_ADD) != 0);
+}
+
+/* The mean first, then the squares around it: one pass would cancel. */
+static __global__ void layernorm_forward_kernel(float *out, float *mean, float *rstd,
+                                                const float *x, const float *weight,
+                                                const float *bias, size_t dim, float eps) {
+    size_t row = blockIdx.x;
+    const float *in = x + row * dim;
+    float sum = 0.0f, squares = 0.0f;
+    for (size_t i = threadIdx.x; i < dim; i += THREADS) sum += in[i];
+    float middle = block_sum(sum) / (float)dim;
+    for (size_t i = threadIdx.x; i < dim; i += THREADS)
+        squares += (in[i] - middle) * (in[i] - middle);
+    float scale = 1.0f / sqrtf(block_sum(squares) / (float)dim + eps);
+    if (threadIdx.x == 0) {
+        mean[row] = middle;
+        rstd[row] = scale;
+    }
+    for (size_t i = threadIdx.x; i < dim; i += THREADS)
+        out[row * dim + i] = (in[i] - middle) * scale * weight[i] + bias[i];
+}
+
+void cuda_layernorm_forward(kernels *k, float *out, float *mean, float *rstd, const float *x,
+                            const float *weight, const float *bias, size_t rows, size_t dim,
+                            float eps) {
+    LAUNCH(k, layernorm_forward_kernel, rows, 0, out, mean, rstd, x, weight, bias, dim, eps);
+}
+
+/* A thread owns a column and adds its rows in order. */
+static __global__ void layernorm_dweight_kernel(float *dweight, float *dbias, const float *dout,
+                                                const float *x, const float *mean,
+                                                const float *rstd, size_t rows, size_t dim) {
+    FOR_EACH(i, dim) {
+        float weight = dweight[i], bias = dbias[i];
+        for (size_t row = 0; row < rows; row++) {
+            float d = dout[row * dim + i];
+            weight += d * ((x[row * dim + i] - mean[row]) * rstd[row]);
+            bias += d;
+        }
+        dweight[i] = weight;
+        dbias[i] = bias;
+    }
+}
+
+static __global__ void layernorm_dx_kernel(float *dx, const float *dout, const float *x,
+                                           const float *weight, const float *mean,
+                                           const float *rstd, size_t dim, bool add) {
+    size_t at = (size_t)blockIdx.x * dim;
+    float middle = mean[blockIdx.x], scale = rstd[blockIdx.x], sum = 0.0f, along = 0.0f;
+    for (size_t i = threadIdx.x; i < dim; i += THREADS) {
+        float g = dout[at + i] * weight[i];
+        sum += g;
+        along += g * ((x[at + i] - middle) * scale);
+    }
+    sum = block_sum(sum) / (float)dim;
+    along = block_sum(along) / (float)dim;
+    for (size_t i = threadIdx.x; i < dim; i += THREADS) {
+        float xhat = (x[at + i] - middle) * scale;
+        float d = scale * (dout[at + i] * weight[i] - sum - xhat * along);
+        dx[at + i] = add ? dx[at + i] + d : d;
+    }
+}
+
+/* The weight's gradient first: dx may take the place of dout or x. */
+void cuda_layernorm_backward(kernels *k, float *dx, float *dweight, float *dbias, const float *dout,
+                             const float *x, const float *weight, const float *mean,
+                             const float *rstd, size_t rows, size_t dim, unsigned flags) {
+    LAUNCH(k, layernorm_dweight_kernel, blocks_for(dim), 0, dweight, dbias, dout, x, mean, rstd,
+           rows, dim);
+    LAUNCH(k, layernorm_dx_kernel, rows, 0, dx, dout, x, weight, mean, rstd, dim,
+           (flags & KERNELS_ADD) != 0);
+}
+
+/* A thread owns a column and adds its rows in order. */
+static __global__ void sum_rows_kernel(float *sum, const float *x, size_t x_stride, size_t rows,
+                                       size_t dim) {
+    FOR_EACH(i, dim) {
+        float total = sum[i];
+        for (size_t row = 0; row < rows; row++) total += x[row * x_stride + i];
+        sum[i] = total;
+    }
+}
+
+void cuda_sum_rows(kernels *k, float *sum, const float *x, size_t x_stride, size_t rows,
+                   size_t dim) {
+    LAUNCH(k, sum_rows_kernel, blocks_for(dim), 0, sum, x, x_stride, rows, dim);
 }
 
 static __global__ void cross_entropy_forward_kernel(double *losses, float *lse, const float *logits,

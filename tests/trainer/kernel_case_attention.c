@@ -1,4 +1,5 @@
-/* Conformance: causal grouped-query attention. The reference keeps the whole softmax, in fp64. */
+/* Conformance: grouped-query attention, causal and full. The reference keeps the whole softmax, in
+ * fp64. */
 #include <math.h>
 #include <stdio.h>
 
@@ -23,8 +24,9 @@ static void attend_row(heads *h, size_t batch, size_t head, size_t t) {
     size_t d = s->head_dim, kv_row = s->kv_heads * d;
     size_t at = ((batch * s->sequence + t) * s->heads + head) * d;
     size_t kv = batch * s->sequence * kv_row + head / (s->heads / s->kv_heads) * d;
+    size_t visible = s->causal ? t + 1 : s->sequence;
     double sum = 0.0;
-    for (size_t j = 0; j <= t; j++) {
+    for (size_t j = 0; j < visible; j++) {
         double dot = 0.0;
         for (size_t i = 0; i < d; i++) dot += h->q[at + i] * h->key[kv + j * kv_row + i];
         h->scores[j] = exp(dot / sqrt((double)d));
@@ -33,7 +35,8 @@ static void attend_row(heads *h, size_t batch, size_t head, size_t t) {
     h->lse[(batch * s->heads + head) * s->sequence + t] = log(sum);
     for (size_t i = 0; i < d; i++) {
         double out = 0.0;
-        for (size_t j = 0; j <= t; j++) out += h->scores[j] / sum * h->value[kv + j * kv_row + i];
+        for (size_t j = 0; j < visible; j++)
+            out += h->scores[j] / sum * h->value[kv + j * kv_row + i];
         h->out[at + i] = out;
     }
 }
@@ -123,11 +126,22 @@ static const kernels_attention shapes[] = {
 
 void case_attention_forward(conform *c) {
     c->what = "attention_forward";
-    for (size_t i = 0; i < sizeof shapes / sizeof shapes[0]; i++) forward_of(c, &shapes[i]);
-    forward_of(c, &(kernels_attention){1, 300, 2, 1, 64});
+    for (int causal = 0; causal < 2; causal++) {
+        for (size_t i = 0; i < sizeof shapes / sizeof shapes[0]; i++) {
+            kernels_attention shape = shapes[i];
+            shape.causal = causal;
+            forward_of(c, &shape);
+        }
+        forward_of(c, &(kernels_attention){1, 300, 2, 1, 64, causal});
+    }
 }
 
 void case_attention_backward(conform *c) {
     c->what = "attention_backward";
-    for (size_t i = 0; i < sizeof shapes / sizeof shapes[0]; i++) backward_of(c, &shapes[i]);
+    for (int causal = 0; causal < 2; causal++)
+        for (size_t i = 0; i < sizeof shapes / sizeof shapes[0]; i++) {
+            kernels_attention shape = shapes[i];
+            shape.causal = causal;
+            backward_of(c, &shape);
+        }
 }

@@ -1,4 +1,4 @@
-/* Conformance: RMSNorm, rotary positions, SwiGLU. */
+/* Conformance: RMSNorm, rotary positions. */
 #include <math.h>
 
 #include "kernel_cases.h"
@@ -110,48 +110,4 @@ void case_rope(conform *c) {
     rope_of(c, 1, 1, 1, 2);
     rope_of(c, 2, 33, 3, 16);
     rope_of(c, 1, 70, 1, 62);
-}
-
-typedef struct swiglu_loss {
-    const double *gate, *up;
-    const float *dout;
-    size_t n;
-} swiglu_loss;
-
-static double loss_of_swiglu(void *ctx) {
-    const swiglu_loss *l = ctx;
-    double loss = 0.0;
-    for (size_t i = 0; i < l->n; i++)
-        loss += (double)l->dout[i] * l->gate[i] / (1.0 + exp(-l->gate[i])) * l->up[i];
-    return loss;
-}
-
-static void swiglu_of(conform *c, size_t n) {
-    kernels *k = c->k;
-    float *gate = conform_random(c, n), *up = conform_random(c, n), *dout = conform_random(c, n);
-    for (size_t i = 0; i < n; i++)
-        gate[i] *= i % 7 ? 6.0f : 200.0f; /* far outside exp's range too */
-    double *wide_gate = conform_wide(c, gate, n), *wide_up = conform_wide(c, up, n);
-    double *want = conform_host(c, n, sizeof *want);
-    for (size_t i = 0; i < n; i++) want[i] = wide_gate[i] / (1.0 + exp(-wide_gate[i])) * wide_up[i];
-    swiglu_loss loss = {wide_gate, wide_up, dout, n};
-    float *g = conform_floats(c, gate, n), *u = conform_floats(c, up, n);
-    float *d = conform_floats(c, dout, n), *out = conform_poisoned(c, n, 4);
-    float *dg = conform_poisoned(c, n, 4), *du = conform_poisoned(c, n, 4);
-    k->swiglu_forward(k, out, g, u, n);
-    conform_close(c, "out", conform_fetch_floats(c, out, n), want, n, 1e-6);
-    k->swiglu_backward(k, dg, du, d, g, u, n);
-    float *dgate = conform_fetch_floats(c, dg, n), *dup = conform_fetch_floats(c, du, n);
-    conform_gradient(c, "dgate", dgate, wide_gate, n, loss_of_swiglu, &loss, 2e-5);
-    conform_gradient(c, "dup", dup, wide_up, n, loss_of_swiglu, &loss, 2e-5);
-    k->swiglu_backward(k, g, u, d, g, u, n);
-    conform_close(c, "dgate over gate", conform_fetch_floats(c, g, n), conform_wide(c, dgate, n), n,
-                  0.0);
-    conform_close(c, "dup over up", conform_fetch_floats(c, u, n), conform_wide(c, dup, n), n, 0.0);
-}
-
-void case_swiglu(conform *c) {
-    c->what = "swiglu";
-    const size_t sizes[] = {1, 16, 37, 1003};
-    for (size_t i = 0; i < 4; i++) swiglu_of(c, sizes[i]);
 }

@@ -29,8 +29,9 @@ typedef struct conform {
 } conform;
 
 typedef void conform_case(conform *c);
-conform_case case_vectors, case_matmul, case_embedding, case_norm_forward, case_norm_backward,
-    case_rope, case_attention_forward, case_attention_backward, case_swiglu, case_loss,
+conform_case case_vectors, case_rows, case_patches, case_matmul, case_embedding, case_norm_forward,
+    case_norm_backward, case_layernorm_forward, case_layernorm_backward, case_rope,
+    case_attention_forward, case_attention_backward, case_activation, case_gated, case_loss,
     case_loss_extremes, case_adamw, case_row_sumsq;
 
 /* Host memory that lives until the case ends: zeros, random values in [-1,1), a copy in fp64. */

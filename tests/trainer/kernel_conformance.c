@@ -37,21 +37,26 @@ static void conforms(void **state) {
     { #name, conforms, NULL, NULL, ((j) = (job){k, name}, &(j)) }
 
 static int run_all(kernels *k) {
-    job j[13];
+    job j[18];
     const struct CMUnitTest tests[] = {
         CASE(j[0], case_vectors),
-        CASE(j[1], case_matmul),
-        CASE(j[2], case_embedding),
-        CASE(j[3], case_norm_forward),
-        CASE(j[4], case_norm_backward),
-        CASE(j[5], case_rope),
-        CASE(j[6], case_attention_forward),
-        CASE(j[7], case_attention_backward),
-        CASE(j[8], case_swiglu),
-        CASE(j[9], case_loss),
-        CASE(j[10], case_loss_extremes),
-        CASE(j[11], case_adamw),
-        CASE(j[12], case_row_sumsq),
+        CASE(j[1], case_rows),
+        CASE(j[2], case_patches),
+        CASE(j[3], case_matmul),
+        CASE(j[4], case_embedding),
+        CASE(j[5], case_norm_forward),
+        CASE(j[6], case_norm_backward),
+        CASE(j[7], case_layernorm_forward),
+        CASE(j[8], case_layernorm_backward),
+        CASE(j[9], case_rope),
+        CASE(j[10], case_attention_forward),
+        CASE(j[11], case_attention_backward),
+        CASE(j[12], case_activation),
+        CASE(j[13], case_gated),
+        CASE(j[14], case_loss),
+        CASE(j[15], case_loss_extremes),
+        CASE(j[16], case_adamw),
+        CASE(j[17], case_row_sumsq),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -80,11 +80,9 @@ static void unsupported(void **state) {
     const struct {
         const char *member, *named;
     } cases[] = {
-        {"\"attention_bias\":true", "attention_bias"},
-        {"\"mlp_bias\":true", "mlp_bias"},
         {"\"use_sliding_window\":true", "use_sliding_window"},
-        {"\"attention_dropout\":0.1", "attention_dropout"},
-        {"\"hidden_act\":\"gelu\"", "hidden_act"},
+        {"\"attention_dropout\":0.1", "attention_dropout 0.1"},
+        {"\"hidden_act\":\"quick_gelu\"", "hidden_act \"quick_gelu\""},
         {"\"layer_types\":[\"full_attention\",\"sliding_attention\"]", "layer_types"},
         {"\"rope_scaling\":{\"type\":\"linear\",\"factor\":2.0}", "rope_scaling"},
         {"\"rope_parameters\":{\"rope_type\":\"llama3\",\"rope_theta\":1e4}", "rope_parameters"},
@@ -97,7 +95,132 @@ static void unsupported(void **state) {
         snprintf(text, sizeof text, "{\"model_type\":\"llama\"," SIZES ",%s}", cases[i].member);
         assert_refused(text, DCP_ERR_UNSUPPORTED, cases[i].named);
     }
-    assert_refused("{\"model_type\":\"gpt2\"}", DCP_ERR_UNSUPPORTED, "gpt2");
+    assert_refused("{\"model_type\":\"gpt5\"}", DCP_ERR_UNSUPPORTED, "gpt5");
+    assert_refused("{\"model_type\":\"qwen3\"," SIZES ",\"mlp_bias\":true}", DCP_ERR_UNSUPPORTED,
+                   "mlp_bias");
+}
+
+static void biased_llama(void **state) {
+    (void)state;
+    model *m = NULL;
+    const char *text = "{\"model_type\":\"llama\"," SIZES
+                       ",\"attention_bias\":true,\"mlp_bias\":true,\"hidden_act\":\"gelu\","
+                       "\"num_key_value_heads\":1}";
+    assert_int_equal(create(text, &m, NULL), DCP_OK);
+    assert_int_equal(model_unit_params(m, 1), 16);
+    assert_int_equal(param(m, "model.layers.0.self_attn.o_proj.bias")->shape[0], 64);
+    assert_int_equal(param(m, "model.layers.0.self_attn.k_proj.bias")->shape[0], 16);
+    assert_int_equal(param(m, "model.layers.0.mlp.gate_proj.bias")->init, MODEL_INIT_ZEROS);
+    assert_null(param(m, "lm_head.bias"));
+    model_destroy(m);
+}
+
+/* GPT-2's own spelling, that of newer families and both give the same model. */
+static void spellings_of_gpt2(void **state) {
+    (void)state;
+    static const char *const texts[] = {
+        "{\"model_type\":\"gpt2\",\"vocab_size\":300,\"n_embd\":64,\"n_layer\":2,\"n_head\":4,"
+        "\"n_positions\":96,\"n_ctx\":96,\"n_inner\":null,\"resid_pdrop\":0.0,\"attn_pdrop\":0,"
+        "\"activation_function\":\"gelu_new\",\"summary_first_dropout\":0.1}",
+        "{\"model_type\":\"gpt2\",\"vocab_size\":300,\"hidden_size\":64,\"num_hidden_layers\":2,"
+        "\"num_attention_heads\":4,\"max_position_embeddings\":96,\"n_inner\":256}",
+        "{\"model_type\":\"gpt2\",\"vocab_size\":300,\"n_embd\":64,\"n_layer\":2,\"n_head\":4,"
+        "\"hidden_size\":64,\"n_ctx\":7,\"n_positions\":96}",
+    };
+    for (size_t i = 0; i < sizeof texts / sizeof *texts; i++) {
+        model *m = NULL;
+        assert_int_equal(create(texts[i], &m, NULL), DCP_OK);
+        assert_int_equal(model_units(m), 3);
+        assert_int_equal(model_unit_params(m, 0), 4); /* tied */
+        assert_int_equal(model_unit_params(m, 2), 12);
+        assert_int_equal(model_max_sequence(m), 96);
+        assert_int_equal(param(m, "transformer.wpe.weight")->shape[0], 96);
+        assert_int_equal(param(m, "transformer.h.1.attn.c_attn.weight")->shape[1], 192);
+        assert_int_equal(param(m, "transformer.h.1.mlp.c_fc.weight")->shape[1], 256);
+        const model_param *p = param(m, "transformer.h.0.mlp.c_proj.weight");
+        assert_true(p->std > 0.0099 && p->std < 0.0101); /* 0.02 / sqrt(2 * 2) */
+        assert_string_equal(p->name + p->base, "h.0.mlp.c_proj.weight");
+        model_destroy(m);
+    }
+}
+
+#define GPT2 "\"model_type\":\"gpt2\",\"vocab_size\":300,\"n_embd\":64,\"n_layer\":2,\"n_head\":4"
+#define VIT                                                                                        \
+    "\"model_type\":\"vit\",\"hidden_size\":48,\"intermediate_size\":80,\"num_hidden_layers\":2,"  \
+    "\"num_attention_heads\":4"
+
+static void images(void **state) {
+    (void)state;
+    static const struct {
+        const char *members;
+        uint64_t classes, height, width, positions;
+    } cases[] = {
+        {"\"image_size\":16,\"patch_size\":4,\"id2label\":{\"0\":\"a\",\"1\":\"b\",\"2\":\"c\"}", 3,
+         16, 16, 17},
+        {"\"image_size\":[16,24],\"patch_size\":[4,8],\"num_labels\":7", 7, 16, 24, 13},
+        {"\"image_size\":30,\"patch_size\":7", 2, 30, 30, 17},
+        {"\"problem_type\":\"single_label_classification\",\"qkv_bias\":false", 2, 224, 224, 197},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        char text[512];
+        model *m = NULL;
+        snprintf(text, sizeof text, "{" VIT ",%s}", cases[i].members);
+        assert_int_equal(create(text, &m, NULL), DCP_OK);
+        const sample_shape s = model_sample(m, 256);
+        assert_int_equal(s.tokens, 0);
+        assert_int_equal(s.ndim, 3);
+        assert_int_equal(s.dims[1], cases[i].height);
+        assert_int_equal(s.dims[2], cases[i].width);
+        assert_int_equal(s.classes, cases[i].classes);
+        assert_int_equal(param(m, "vit.embeddings.position_embeddings")->shape[1],
+                         cases[i].positions);
+        assert_int_equal(param(m, "classifier.bias")->shape[0], cases[i].classes);
+        assert_int_equal(!param(m, "vit.encoder.layer.0.attention.attention.key.bias"), i == 3);
+        model_destroy(m);
+    }
+}
+
+static void other_families_refuse(void **state) {
+    (void)state;
+    const struct {
+        const char *text;
+        int status;
+        const char *named;
+    } cases[] = {
+        {GPT2 ",\"resid_pdrop\":0.1", DCP_ERR_UNSUPPORTED, "resid_pdrop 0.1"},
+        {GPT2 ",\"attn_pdrop\":1e-3", DCP_ERR_UNSUPPORTED, "attn_pdrop 0.001"},
+        {GPT2 ",\"embd_pdrop\":\"0\"", DCP_ERR_ARG, "embd_pdrop"},
+        {GPT2 ",\"scale_attn_weights\":false", DCP_ERR_UNSUPPORTED, "scale_attn_weights false"},
+        {GPT2 ",\"scale_attn_by_inverse_layer_idx\":true", DCP_ERR_UNSUPPORTED,
+         "scale_attn_by_inverse_layer_idx true"},
+        {GPT2 ",\"add_cross_attention\":true", DCP_ERR_UNSUPPORTED, "add_cross_attention true"},
+        {GPT2 ",\"activation_function\":\"mish\"", DCP_ERR_UNSUPPORTED,
+         "activation_function \"mish\""},
+        {GPT2 ",\"n_embd\":66", DCP_ERR_ARG, "n_embd 66"},
+        {GPT2 ",\"hidden_size\":65", DCP_ERR_ARG, "n_embd and hidden_size"},
+        {GPT2 ",\"n_inner\":0", DCP_ERR_ARG, "n_inner"},
+        {"\"model_type\":\"gpt2\",\"vocab_size\":300", DCP_ERR_ARG, "n_embd is missing"},
+        {VIT ",\"hidden_dropout_prob\":0.2", DCP_ERR_UNSUPPORTED, "hidden_dropout_prob 0.2"},
+        {VIT ",\"problem_type\":\"regression\"", DCP_ERR_UNSUPPORTED,
+         "problem_type \"regression\""},
+        {VIT ",\"num_labels\":1", DCP_ERR_UNSUPPORTED, "num_labels"},
+        {VIT ",\"num_labels\":3,\"id2label\":{\"0\":\"a\",\"1\":\"b\"}", DCP_ERR_ARG,
+         "num_labels is 3"},
+        {VIT ",\"image_size\":[8]", DCP_ERR_ARG, "image_size"},
+        {VIT ",\"image_size\":[8,8,8]", DCP_ERR_ARG, "image_size"},
+        {VIT ",\"image_size\":8", DCP_ERR_ARG, "patch_size 16 is more than image_size 8"},
+        {VIT ",\"image_size\":200000000", DCP_ERR_ARG, "image_size"},
+        {VIT ",\"hidden_act\":7", DCP_ERR_ARG, "hidden_act"},
+        {"\"model_type\":\"mlp\"", DCP_ERR_ARG, "sizes"},
+        {"\"model_type\":\"mlp\",\"sizes\":[4]", DCP_ERR_ARG, "sizes"},
+        {"\"model_type\":\"mlp\",\"sizes\":[4,0]", DCP_ERR_ARG, "sizes[1]"},
+        {"\"model_type\":\"mlp\",\"sizes\":[4,2],\"bias\":false", DCP_ERR_UNSUPPORTED, "bias"},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        char text[512];
+        snprintf(text, sizeof text, "{%s}", cases[i].text);
+        assert_refused(text, cases[i].status, cases[i].named);
+    }
 }
 
 static void wrong(void **state) {
@@ -132,10 +255,10 @@ static void wrong(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(older_llama),
-        cmocka_unit_test(newer_qwen3),
-        cmocka_unit_test(unsupported),
-        cmocka_unit_test(wrong),
+        cmocka_unit_test(older_llama),  cmocka_unit_test(newer_qwen3),
+        cmocka_unit_test(unsupported),  cmocka_unit_test(wrong),
+        cmocka_unit_test(biased_llama), cmocka_unit_test(spellings_of_gpt2),
+        cmocka_unit_test(images),       cmocka_unit_test(other_families_refuse),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,4 +1,5 @@
-/* What a decoder's Hugging Face config.json says, checked and with defaults filled in. */
+/* What a model's config.json says, checked and with defaults filled in, in terms that all families
+ * share. */
 #ifndef TRAINER_MODELS_CONFIG_H
 #define TRAINER_MODELS_CONFIG_H
 
@@ -6,26 +7,58 @@
 #include <stdint.h>
 
 #include "dcp/error.h"
+#include "kernels/kernels.h"
 
-typedef struct decoder_config {
-    uint64_t vocab;
-    uint64_t hidden;
-    uint64_t intermediate;
-    uint64_t layers;
-    uint64_t heads;
-    uint64_t kv_heads;
-    uint64_t head_dim;
-    uint64_t max_positions;
-    double rope_theta;
+typedef enum model_input { INPUT_TOKENS, INPUT_IMAGE, INPUT_VECTOR } model_input;
+
+/* Hugging Face's names of a family's parts, without ".weight" and ".bias"; the two that are one
+ * tensor are named in full. NULL: the family has no such part. */
+typedef struct family_names {
+    const char *base; /* prefix of the names, which files of a base model leave away */
+    const char *embed, *patches, *final_norm, *head;
+    const char *positions, *class_token; /* in full */
+    const char *block, *after;           /* a block's names begin with these around its number */
+    const char *attention_norm, *q, *k, *v, *o;
+    const char *qkv; /* in place of q, k and v: all three in one */
+    const char *q_norm, *k_norm;
+    const char *mlp_norm, *up, *down;
+    const char *gate; /* with it: down(f(gate) * up), else down(f(up)) */
+} family_names;
+
+typedef struct model_config {
+    const family_names *names; /* static */
+    model_input input;
+    uint64_t classes; /* what is told apart at the end: the vocabulary, or classes */
+    uint64_t hidden, intermediate, layers;
+    uint64_t heads, kv_heads, head_dim;
+    uint64_t max_positions;                /* of tokens; 0 for other inputs */
+    uint64_t channels, image[2], patch[2]; /* of images; height, width */
+    kernels_activation activation;
+    double rope_theta; /* 0: no rotary positions */
     double norm_eps;
     double init_std;
-    int tied;    /* lm_head is embed_tokens */
-    int qk_norm; /* Qwen3: RMSNorm of each head's query and key before their rotation */
-} decoder_config;
+    int causal;
+    int tied;       /* the head's weight is the embedding's */
+    int layer_norm; /* LayerNorm with biases, not RMSNorm */
+    int in_first;   /* linear weights are stored [in,out] */
+    int qkv_bias, o_bias, mlp_bias, head_bias;
+    uint64_t *sizes; /* [layers + 2] of a plain MLP, allocated; NULL for transformers */
+} model_config;
 
-/* DCP_ERR_UNSUPPORTED: the config asks for what we don't have. DCP_ERR_ARG: a key is missing, or
- * its value is of the wrong type or size. Both name the key. After success every product of two of
- * the sizes fits in 63 bits. */
-int decoder_config_read(const json_t *config, decoder_config *out, dcp_error *err);
+/* Fills `out`, which the caller has zeroed. DCP_ERR_UNSUPPORTED: the config asks for what we don't
+ * have. DCP_ERR_ARG: a key is missing, or its value is of the wrong type or size. Both name the
+ * key. After success every product of two of the sizes fits in 63 bits. */
+int model_config_read(const json_t *config, model_config *out, dcp_error *err);
+void model_config_free(model_config *c);
+
+/* The families' own readers, for model_config_read. */
+int model_config_llama(const json_t *config, model_config *c, dcp_error *err);
+int model_config_qwen3(const json_t *config, model_config *c, dcp_error *err);
+int model_config_gpt2(const json_t *config, model_config *c, dcp_error *err);
+int model_config_vit(const json_t *config, model_config *c, dcp_error *err);
+int model_config_mlp(const json_t *config, model_config *c, dcp_error *err);
+
+/* heads and head_dim where the config gives hidden_size / heads: for the readers. */
+int model_config_head_dim(model_config *c, const char *hidden, const char *heads, dcp_error *err);
 
 #endif

@@ -2,9 +2,9 @@
  *
  * A unit is what FSDP gathers and reduces at once; unit 0 is the root (embedding, final norm,
  * lm_head), which stays gathered during a step; units 1..L are the transformer blocks. A stage is
- * one piece of the computation and uses the parameters of one unit. For a decoder of L blocks the
- * stages are: 0 embedding (unit 0), 1..L blocks (units 1..L), L+1 final norm, head and loss (unit
- * 0). Tied weights are one parameter of one unit.
+ * one piece of the computation and uses the parameters of one unit. For L blocks the stages are: 0
+ * embedding (unit 0), 1..L blocks (units 1..L), L+1 final norm, head and loss (unit 0). Tied
+ * weights are one parameter of one unit. A plain MLP's blocks are its hidden layers.
  *
  * A model_run holds the activations of one leaf (micro-batch). The computation of a leaf depends on
  * nothing but its samples and the parameters: same bits on any rank. fp32 throughout. */
@@ -28,13 +28,16 @@ typedef struct model_param {
     char name[128]; /* Hugging Face's: "model.layers.0.mlp.up_proj.weight" */
     uint32_t ndim;
     uint64_t shape[DCP_MAX_DIMS];
-    model_init init; /* how a random start fills it; NORMAL: with the model's initializer_range */
+    size_t base;     /* files of the base model have the name from here on: "layers.0.mlp..." */
+    model_init init; /* how a random start fills it */
+    double std;      /* of MODEL_INIT_NORMAL */
 } model_param;
 
-/* Makes a model from a Hugging Face config object (model_type "llama" or "qwen3"). A key whose
- * value asks for what we don't have (rope scaling, another activation, sliding windows, dropout,
- * biases) is DCP_ERR_UNSUPPORTED and named; a missing or wrong-typed key is DCP_ERR_ARG. Needs no
- * memory for parameters: those are the caller's. */
+/* Makes a model from a Hugging Face config object: model_type "gpt2", "llama", "qwen3" or "vit"
+ * (for image classification); or "mlp", our own. A key whose value asks for what we don't have
+ * (rope scaling, another activation, sliding windows, dropout) is DCP_ERR_UNSUPPORTED and named; a
+ * missing or wrong-typed key is DCP_ERR_ARG. Needs no memory for parameters: those are the
+ * caller's. */
 int model_create(const json_t *config, model **out, dcp_error *err);
 void model_destroy(model *m);
 
@@ -43,7 +46,6 @@ size_t model_unit_params(const model *m, size_t unit); /* parameters in that uni
 const model_param *model_unit_param(const model *m, size_t unit, size_t i);
 size_t model_stages(const model *m); /* L + 2 */
 size_t model_stage_unit(const model *m, size_t stage);
-double model_init_std(const model *m);       /* initializer_range */
 uint64_t model_max_sequence(const model *m); /* max_position_embeddings; 0: no tokens */
 /* What a sample of this model is; `sequence`: tokens of a sample. */
 sample_shape model_sample(const model *m, uint64_t sequence);

@@ -12,7 +12,9 @@ enum { PIECE_ELEMS = 1 << 18 };
 
 static int read_param(train_state *s, dcp_st_reader *reader, const fsdp_param *param, void *piece,
                       dcp_error *err) {
-    const dcp_tensor *tensor = dcp_st_find(reader, param->info.name);
+    const model_param *info = &param->info;
+    const dcp_tensor *tensor = dcp_st_find(reader, info->name);
+    if (!tensor) tensor = dcp_st_find(reader, info->name + info->base);
     const uint64_t size = dcp_dtype_bytes(tensor->dtype);
     const uint64_t first = param->box.start[0] * param->row_elems;
     int status = DCP_OK;

@@ -69,6 +69,16 @@ int state_match(const fsdp_layout *layout, const dcp_checkpoint *ckpt, dcp_error
 typedef int (*param_fn)(train_state *s, const fsdp_param *param, const dcp_tensor *tensor,
                         dcp_state *state, dcp_error *err);
 
+/* By its name, or without the family's prefix. */
+static const dcp_tensor *find_weights(const dcp_checkpoint *ckpt, const model_param *param) {
+    char path[DCP_MAX_PATH];
+    snprintf(path, sizeof path, "/model/%s", param->name);
+    const dcp_tensor *tensor = dcp_checkpoint_find(ckpt, path);
+    if (tensor) return tensor;
+    snprintf(path, sizeof path, "/model/%s", param->name + param->base);
+    return dcp_checkpoint_find(ckpt, path);
+}
+
 /* Calls `visit` with each parameter and its tensor in the checkpoint. */
 static int each_param(train_state *s, const dcp_checkpoint *ckpt, dcp_state *state, param_fn visit,
                       dcp_error *err) {
@@ -76,9 +86,7 @@ static int each_param(train_state *s, const dcp_checkpoint *ckpt, dcp_state *sta
     for (size_t u = 0; u < s->layout->n; u++)
         for (size_t i = 0; i < s->layout->units[u].n && status == DCP_OK; i++) {
             const fsdp_param *param = &s->layout->units[u].params[i];
-            char path[DCP_MAX_PATH];
-            snprintf(path, sizeof path, "/model/%s", param->info.name);
-            status = visit(s, param, dcp_checkpoint_find(ckpt, path), state, err);
+            status = visit(s, param, find_weights(ckpt, &param->info), state, err);
         }
     return status;
 }

@@ -33,7 +33,7 @@ static int by_path(const void *key, const void *element) {
     return strcmp(key, (*(const dcp_tensor *const *)element)->path);
 }
 
-const dcp_tensor *match_find(const found_tensors *found, const char *name) {
+static const dcp_tensor *find(const found_tensors *found, const char *name) {
     char path[DCP_MAX_PATH];
     snprintf(path, sizeof path, "%s%s", found->prefix, name);
     const dcp_tensor *const *at =
@@ -41,8 +41,13 @@ const dcp_tensor *match_find(const found_tensors *found, const char *name) {
     return at ? *at : NULL;
 }
 
+const dcp_tensor *match_find(const found_tensors *found, const model_param *param) {
+    const dcp_tensor *tensor = find(found, param->name);
+    return tensor || !param->base ? tensor : find(found, param->name + param->base);
+}
+
 static void compare_param(const model_param *param, const found_tensors *found, differences *d) {
-    const dcp_tensor *tensor = match_find(found, param->name);
+    const dcp_tensor *tensor = match_find(found, param);
     char here[160], there[160];
     shape_text(param->ndim, param->shape, here, sizeof here);
     if (!tensor) {
@@ -57,15 +62,28 @@ static void compare_param(const model_param *param, const found_tensors *found, 
                dcp_dtype_name(tensor->dtype));
 }
 
+/* Whether `name`, with a dot before it, ends in `end`, which begins with one. */
+static int ends_in(const char *name, const char *end) {
+    const size_t n = strlen(name), m = strlen(end);
+    return (n >= m && strcmp(name + n - m, end) == 0) || strcmp(name, end + 1) == 0;
+}
+
 static int may_be_surplus(const char *name) {
-    const char *dot = strrchr(name, '.');
-    return strcmp(name, "lm_head.weight") == 0 || (dot && strcmp(dot, ".inv_freq") == 0);
+    static const char *const ends[] = {".inv_freq",          ".attn.bias",
+                                       ".attn.masked_bias",  ".pooler.dense.weight",
+                                       ".pooler.dense.bias", ".embeddings.mask_token"};
+    for (size_t i = 0; i < sizeof ends / sizeof *ends; i++)
+        if (ends_in(name, ends[i])) return 1;
+    return strcmp(name, "lm_head.weight") == 0;
 }
 
 static int is_param(const fsdp_layout *layout, const char *name) {
     for (size_t u = 0; u < layout->n; u++)
-        for (size_t i = 0; i < layout->units[u].n; i++)
-            if (strcmp(layout->units[u].params[i].info.name, name) == 0) return 1;
+        for (size_t i = 0; i < layout->units[u].n; i++) {
+            const model_param *param = &layout->units[u].params[i].info;
+            if (strcmp(param->name, name) == 0 || strcmp(param->name + param->base, name) == 0)
+                return 1;
+        }
     return 0;
 }
 

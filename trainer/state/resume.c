@@ -179,7 +179,7 @@ static int init(const resume_from *from, train_state *s, dcp_error *err) {
     const char *path = from->c->init;
     s->seed = from->c->seed;
     if (is_text(path, "random")) {
-        state_randomize(s, model_init_std(from->m));
+        state_randomize(s);
         say(s->layout->rank, "random start with seed %" PRIu64, s->seed);
         return DCP_OK;
     }

@@ -51,20 +51,20 @@ void state_destroy(train_state *s) {
     free(s);
 }
 
-static void randomize(const train_state *s, const fsdp_param *param, double std) {
+static void randomize(const train_state *s, const fsdp_param *param) {
     float *out = s->params + param->shard_at;
     const float constant = param->info.init == MODEL_INIT_ONES ? 1.0f : 0.0f;
     if (param->info.init == MODEL_INIT_NORMAL)
         random_normal(out, s->seed, random_stream(param->info.name),
-                      param->box.start[0] * param->row_elems, param->elems, std);
+                      param->box.start[0] * param->row_elems, param->elems, param->info.std);
     else
         for (uint64_t i = 0; i < param->elems; i++) out[i] = constant;
 }
 
-void state_randomize(train_state *s, double std) {
+void state_randomize(train_state *s) {
     for (size_t u = 0; u < s->layout->n; u++)
         for (size_t i = 0; i < s->layout->units[u].n; i++)
-            randomize(s, &s->layout->units[u].params[i], std);
+            randomize(s, &s->layout->units[u].params[i]);
 }
 
 static int add(dcp_state *state, const char *section, const fsdp_param *param, float *storage,

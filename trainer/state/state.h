@@ -33,8 +33,8 @@ int state_create(const fsdp_layout *layout, kernels *k, train_state **out, dcp_e
 void state_destroy(train_state *s);
 
 /* A random start: each rank fills its own shards, with numbers that depend on the seed, the
- * parameter's name and the element's index. std: of MODEL_INIT_NORMAL. */
-void state_randomize(train_state *s, double std);
+ * parameter's name and the element's index. */
+void state_randomize(train_state *s);
 
 enum { STATE_MODEL = 1, STATE_OPTIMIZER = 2, STATE_FILES = 4, STATE_ALL = 7 };
 

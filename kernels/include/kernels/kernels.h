@@ -42,13 +42,27 @@ enum {
 /* A place whose target is KERNELS_IGNORE does not count for the loss. */
 enum { KERNELS_IGNORE = -100 };
 
+typedef enum kernels_activation {
+    KERNELS_RELU,
+    KERNELS_GELU,      /* x Phi(x), by the error function */
+    KERNELS_GELU_TANH, /* its approximation by tanh (Hendrycks and Gimpel 2016) */
+    KERNELS_SILU,      /* x / (1 + exp(-x)) */
+} kernels_activation;
+
 typedef struct kernels_attention {
     size_t batch;
     size_t sequence;
     size_t heads; /* of queries: a multiple of kv_heads; head h uses key h / (heads / kv_heads) */
     size_t kv_heads; /* of keys and values */
     size_t head_dim;
+    int causal; /* 1: position t sees keys 0 ... t; 0: all */
 } kernels_attention;
+
+/* Images cut into patches; what is left over at the right and the bottom belongs to none. */
+typedef struct kernels_patches {
+    size_t batch, channels, height, width;
+    size_t patch_height, patch_width;
+} kernels_patches;
 
 typedef struct kernels_adamw {
     double lr;
@@ -89,6 +103,14 @@ struct kernels {
     /* y[n] += x[n] */
     void (*add)(kernels *k, float *y, const float *x, size_t n);
 
+    /* y[rows,dim] = (or +=, with KERNELS_ADD) x[rows,dim]; rows begin y_stride and x_stride floats
+     * apart. x_stride 0: every row of y gets x[dim]. */
+    void (*copy_rows)(kernels *k, float *y, size_t y_stride, const float *x, size_t x_stride,
+                      size_t rows, size_t dim, unsigned flags);
+    /* sum[dim] += the rows of x[rows,dim], in order; they begin x_stride floats apart. */
+    void (*sum_rows)(kernels *k, float *sum, const float *x, size_t x_stride, size_t rows,
+                     size_t dim);
+
     /* c[m,n] = (or +=, with KERNELS_ADD) a[m,depth] b[depth,n]; flags: KERNELS_TRANSPOSE_A and so
      * on. fp32 sums. */
     void (*matmul)(kernels *k, float *c, const float *a, const float *b, size_t m, size_t n,
@@ -100,6 +122,11 @@ struct kernels {
     /* dtable[vocab,dim] += for each row in order: dtable[ids[row]] += dout[row,dim] */
     void (*embedding_backward)(kernels *k, float *dtable, const float *dout, const int32_t *ids,
                                size_t rows, size_t vocab, size_t dim);
+
+    /* out[batch * patches, channels * patch_height * patch_width] from
+     * images[batch,channels,height,width]: patches in reading order, each laid out as the kernel of
+     * a convolution is, so that the convolution is a matrix product. */
+    void (*patches)(kernels *k, float *out, const float *images, const kernels_patches *shape);
 
     /* RMSNorm (Zhang and Sennrich 2019, equation 4), as transformers computes it in fp32:
      * rstd[rows] = (mean(x^2) + eps)^-1/2; out[rows,dim] = weight[dim] * (x[rows,dim] * rstd). */
@@ -113,6 +140,20 @@ struct kernels {
                              const float *x, const float *weight, const float *rstd, size_t rows,
                              size_t dim, unsigned flags);
 
+    /* LayerNorm (Ba et al. 2016): mean[rows], rstd[rows] = (mean((x - mean)^2) + eps)^-1/2;
+     * out[rows,dim] = (x - mean) * rstd * weight[dim] + bias[dim]. */
+    void (*layernorm_forward)(kernels *k, float *out, float *mean, float *rstd, const float *x,
+                              const float *weight, const float *bias, size_t rows, size_t dim,
+                              float eps);
+    /* With g = dout * weight and xhat = (x - mean) * rstd:
+     *   dx[rows,dim] = (or +=, with KERNELS_ADD) rstd * (g - mean(g) - xhat * mean(g * xhat))
+     *   dweight[dim] += sum over rows, in order, of dout * xhat;  dbias[dim] += that of dout
+     * dx may equal dout or x. */
+    void (*layernorm_backward)(kernels *k, float *dx, float *dweight, float *dbias,
+                               const float *dout, const float *x, const float *weight,
+                               const float *mean, const float *rstd, size_t rows, size_t dim,
+                               unsigned flags);
+
     /* Rotary positions (Su et al. 2021), rotate-half form, in place. x[batch*sequence,heads,dim]:
      * in each head the pair (x[i], x[i + dim/2]) turns by the angle of (position, i). cosines and
      * sines [sequence,dim/2] are kernels_rope_table's. sign: 1 forward, -1 backward (the gradient
@@ -120,8 +161,8 @@ struct kernels {
     void (*rope)(kernels *k, float *x, const float *cosines, const float *sines, size_t batch,
                  size_t sequence, size_t heads, size_t dim, float sign);
 
-    /* Causal grouped-query attention: for each batch, head and position t
-     *   s[j] = q[t] . k[j] / sqrt(head_dim), j <= t;  out[t] = sum of softmax(s)[j] v[j]
+    /* Grouped-query attention: for each batch, head, position t, and all j that t sees
+     *   s[j] = q[t] . k[j] / sqrt(head_dim);  out[t] = sum of softmax(s)[j] v[j]
      * q, out [batch,sequence,heads,head_dim]; key, value [batch,sequence,kv_heads,head_dim];
      * lse [batch,heads,sequence] = log sum exp s: all that the backward needs of the softmax.
      * scratch: attention_scratch(shape) floats. */
@@ -137,12 +178,19 @@ struct kernels {
                                const float *q, const float *key, const float *value,
                                float *scratch);
 
-    /* SwiGLU (Shazeer 2020): out[n] = silu(gate[n]) * up[n], silu(x) = x / (1 + exp(-x)) */
-    void (*swiglu_forward)(kernels *k, float *out, const float *gate, const float *up, size_t n);
-    /* dgate[n] = dout * up * sigma (1 + gate (1 - sigma)); dup[n] = dout * silu(gate).
-     * dgate may equal gate, and dup may equal up. */
-    void (*swiglu_backward)(kernels *k, float *dgate, float *dup, const float *dout,
-                            const float *gate, const float *up, size_t n);
+    /* out[n] = f(x[n]); out may equal x. */
+    void (*activation_forward)(kernels *k, float *out, const float *x, size_t n,
+                               kernels_activation f);
+    /* dx[n] = dout[n] * f'(x[n]); dx may equal dout or x. */
+    void (*activation_backward)(kernels *k, float *dx, const float *dout, const float *x, size_t n,
+                                kernels_activation f);
+    /* Gated units (Shazeer 2020; SwiGLU with f = silu): out[n] = f(gate[n]) * up[n] */
+    void (*gated_forward)(kernels *k, float *out, const float *gate, const float *up, size_t n,
+                          kernels_activation f);
+    /* dgate[n] = dout * up * f'(gate); dup[n] = dout * f(gate). dgate may equal gate, and dup may
+     * equal up. */
+    void (*gated_backward)(kernels *k, float *dgate, float *dup, const float *dout,
+                           const float *gate, const float *up, size_t n, kernels_activation f);
 
     /* Cross-entropy with its softmax. losses[rows] (fp64) = lse - logits[rows,vocab] at the target,
      * 0 where the target is KERNELS_IGNORE; lse[rows] = log sum exp of the row's logits. */

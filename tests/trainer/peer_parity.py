@@ -1,0 +1,272 @@
+#!/usr/bin/env python3
+"""dcp-train beside transformers on random configurations of all families, by hand:
+
+    peer_parity.py BUILD [--configs 100] [--seed 1] [--family gpt2]
+
+BUILD is a build folder with its tests built; Python needs torch, transformers and safetensors. Each
+configuration is written as transformers writes it, or in older spellings, with random weights; five
+AdamW steps on one batch must give the losses (1e-5), gradient norms (1e-3), gradients of the first
+step (2e-5 of a tensor's largest value) and parameters (4e-3) that transformers has, on 1 to 4 ranks,
+and transformers must load what dcp-export writes of the end."""
+import argparse, collections, json, os, pathlib, random, re, shutil, subprocess, tempfile
+
+os.environ.update(HF_HUB_OFFLINE="1", TRANSFORMERS_VERBOSITY="error", TQDM_DISABLE="1",
+                  OMPI_ALLOW_RUN_AS_ROOT="1", OMPI_ALLOW_RUN_AS_ROOT_CONFIRM="1", OMP_NUM_THREADS="1")
+import torch
+from safetensors.torch import load_file, save_file
+from transformers import (GPT2Config, GPT2LMHeadModel, LlamaConfig, LlamaForCausalLM, Qwen3Config,
+                          Qwen3ForCausalLM, ViTConfig, ViTForImageClassification)
+
+STEPS, CLIP = 5, 1.0
+ADAMW = {"lr": 0.01, "betas": (0.9, 0.95), "eps": 1e-8, "weight_decay": 0.1}
+choose = random.choice
+activations = ["gelu", "gelu_new", "relu", "silu", "gelu_pytorch_tanh", "gelu_fast"]
+
+
+def heads():
+    """Heads, heads of keys, and their dimension."""
+    kv = choose([1, 1, 2, 3, 4])
+    return kv * choose([1, 2, 3]), kv, choose([2, 4, 6, 8, 14, 16, 32])
+
+
+def gpt2():
+    n, _, dim = heads()
+    return GPT2LMHeadModel, GPT2Config(
+        vocab_size=choose([50, 97, 257, 1000]), n_embd=n * dim, n_head=n, n_layer=choose([1, 2, 3, 5]),
+        n_positions=choose([32, 40, 100]), n_inner=choose([None, 33, 64]), resid_pdrop=0, attn_pdrop=0,
+        embd_pdrop=0, activation_function=choose(activations),
+        layer_norm_epsilon=choose([1e-5, 1e-6, 1e-3]), tie_word_embeddings=choose([True, True, False]))
+
+
+def decoder(kind, make, **more):
+    n, kv, dim = heads()
+    hidden = n * choose([4, 8, 10, 16])
+    head_dim = {"head_dim": choose([None, dim])} if kind is LlamaForCausalLM else {"head_dim": dim}
+    if not head_dim["head_dim"] and hidden // n % 2:
+        head_dim = {"head_dim": dim}
+    return kind, make(
+        vocab_size=choose([50, 97, 256, 1000]), hidden_size=hidden, intermediate_size=choose([24, 50, 112]),
+        num_hidden_layers=choose([1, 2, 3, 4]), num_attention_heads=n, num_key_value_heads=kv,
+        max_position_embeddings=choose([32, 64]), rms_norm_eps=choose([1e-5, 1e-6, 1e-3]),
+        rope_parameters={"rope_type": "default", "rope_theta": choose([10000.0, 500000.0, 1e6, 100.0])},
+        attention_bias=choose([True, False]), tie_word_embeddings=choose([True, False]),
+        hidden_act=choose(["silu", "silu", "gelu", "relu", "gelu_pytorch_tanh"]), **head_dim, **more)
+
+
+def llama():
+    return decoder(LlamaForCausalLM, LlamaConfig, mlp_bias=choose([True, False]))
+
+
+def qwen3():
+    return decoder(Qwen3ForCausalLM, Qwen3Config)
+
+
+def vit():
+    n, _, dim = heads()
+    patch = choose([2, 3, 4, [4, 2], [2, 5]])
+    image = choose([8, 12, 15, 16, [8, 12], [16, 10]])
+    return ViTForImageClassification, ViTConfig(
+        hidden_size=n * dim, num_attention_heads=n, num_hidden_layers=choose([1, 2, 3]),
+        intermediate_size=choose([20, 33, 80]), image_size=image, patch_size=patch,
+        num_channels=choose([1, 3, 4]), qkv_bias=choose([True, False]), hidden_act=choose(activations),
+        layer_norm_eps=choose([1e-12, 1e-6, 1e-5]), num_labels=choose([2, 3, 10, 37]))
+
+
+class Mlp(torch.nn.Module):
+    def __init__(self, config):
+        super().__init__()
+        self.config = config
+        sizes = config["sizes"]
+        self.layers = torch.nn.ModuleList(map(torch.nn.Linear, sizes, sizes[1:]))
+        act = {"relu": torch.relu, "silu": torch.nn.functional.silu, "gelu": torch.nn.functional.gelu}
+        self.act = act[config.get("activation", "relu")]
+
+    def forward(self, pixel_values, labels):
+        x = pixel_values.flatten(1)
+        for layer in self.layers[:-1]:
+            x = self.act(layer(x))
+        x = self.layers[-1](x)
+        out = collections.namedtuple("Out", "loss logits")
+        return out(torch.nn.functional.cross_entropy(x, labels), x)
+
+    def save_pretrained(self, folder):
+        os.makedirs(folder)
+        save_file(self.state_dict(), f"{folder}/model.safetensors")
+        json.dump(self.config, open(f"{folder}/config.json", "w"))
+
+
+def mlp():
+    config = {"model_type": "mlp", "sizes": [choose([12, 48, 27])] + random.choices([5, 16, 33, 64], k=choose(
+        [0, 1, 2, 4])) + [choose([2, 3, 10])]}
+    if choose([True, False]):
+        config["activation"] = choose(["relu", "silu", "gelu"])
+    return Mlp, config
+
+
+def make_batch(model, rows):
+    c = model.config
+    if isinstance(c, dict):
+        return {"pixel_values": torch.randn(rows, c["sizes"][0]),
+                "labels": torch.randint(c["sizes"][-1], (rows,))}
+    if isinstance(c, ViTConfig):
+        pair = c.image_size if isinstance(c.image_size, (list, tuple)) else [c.image_size] * 2
+        return {"pixel_values": torch.randn(rows, c.num_channels, *pair),
+                "labels": torch.randint(c.num_labels, (rows,))}
+    length = choose([2, 7, 16, 32])
+    ids = torch.randint(c.vocab_size, (rows, length))
+    labels = ids.clone()
+    labels[torch.rand(labels.shape) < 0.2] = -100
+    labels[0, 1] = ids[0, 1]
+    return {"input_ids": ids, "labels": labels}
+
+
+def tensors_as_saved(model, values, prefix):
+    """Values of the parameters under the names that transformers gives them in files."""
+    kept = {name: p.detach().clone() for name, p in model.named_parameters()}
+    with tempfile.TemporaryDirectory() as folder, torch.no_grad():
+        for name, p in model.named_parameters():
+            p.copy_(values[name])
+        model.save_pretrained(f"{folder}/m")
+        saved = load_file(f"{folder}/m/model.safetensors")
+        for name, p in model.named_parameters():
+            p.copy_(kept[name])
+    return {prefix + name: t for name, t in saved.items()}
+
+
+def reference(model, batch, golden):
+    """Five steps; golden gets the tensors. Losses and norms."""
+    optimizer = torch.optim.AdamW(model.parameters(), **ADAMW)
+    losses, norms = [], []
+    for step in range(STEPS):
+        optimizer.zero_grad()
+        loss = model(**batch).loss
+        loss.backward()
+        if step == 0:
+            grads = {n: p.grad for n, p in model.named_parameters()}
+            golden.update(tensors_as_saved(model, grads, "grad."))
+        norms.append(torch.nn.utils.clip_grad_norm_(model.parameters(), CLIP).item())
+        losses.append(loss.item())
+        optimizer.step()
+    golden.update(tensors_as_saved(model, dict(model.named_parameters()), "step5."))
+    return losses, norms
+
+
+def respell(folder):
+    """Now and then an older file: other spellings of keys, names without the base's prefix."""
+    config = json.load(open(f"{folder}/config.json"))
+    tensors = load_file(f"{folder}/model.safetensors")
+    kind, tied = config["model_type"], config.get("tie_word_embeddings")
+    if kind in ("llama", "qwen3") and choose([True, False]):
+        config["rope_theta"] = config.pop("rope_parameters")["rope_theta"]
+        config["rope_scaling"] = None
+    if kind == "gpt2" and choose([True, False]):
+        for new, old in (("hidden_size", "n_embd"), ("num_hidden_layers", "n_layer"),
+                         ("num_attention_heads", "n_head"), ("max_position_embeddings", "n_positions")):
+            config[new] = config.pop(old)
+    if kind == "vit" and choose([True, False]):
+        config["num_labels"] = len(config.pop("id2label", [0, 1]))
+        config.pop("label2id", None)
+    prefix = {"gpt2": "transformer.", "llama": "model.", "qwen3": "model."}.get(kind)
+    if prefix and tied and choose([True, False]):
+        tensors = {name.removeprefix(prefix): t for name, t in tensors.items()}
+        if kind == "gpt2":
+            tensors["h.0.attn.bias"] = torch.ones(1, 1, 32, 32)
+            tensors["h.0.attn.masked_bias"] = torch.tensor(-1e4)
+    json.dump(config, open(f"{folder}/config.json", "w"))
+    save_file(tensors, f"{folder}/model.safetensors", {"format": "pt"})
+
+
+def run(*args):
+    done = subprocess.run([str(a) for a in args], capture_output=True, text=True)
+    if done.returncode:
+        raise AssertionError(f"{args}: exit {done.returncode}: {done.stdout}{done.stderr}")
+    return done.stdout
+
+
+def train(build, folder, batch, rows):
+    ranks, micro = choose([1, 2, 3, 4]), choose([m for m in (1, 2, 4) if rows % m == 0])
+    config = {"model": f"{folder}/m", "init": f"{folder}/m", "max_steps": STEPS, "seed": 1,
+              "data": {"type": "safetensors", "path": f"{folder}/golden.safetensors",
+                       "sequence_length": batch["input_ids"].shape[1] if "input_ids" in batch else 9},
+              "train_batch_size": rows, "train_micro_batch_size_per_gpu": micro,
+              "gradient_clipping": CLIP, "optimizer": {"type": "AdamW", "params": ADAMW},
+              "scheduler": {"type": "constant", "params": {}}, "metrics": f"{folder}/metrics.jsonl",
+              "checkpoint": {"dir": f"{folder}/ckpt", "every": 1, "keep": 0}}
+    json.dump(config, open(f"{folder}/train.json", "w"))
+    run("mpirun", "--oversubscribe", "-n", ranks, build / "bin/dcp-train", f"{folder}/train.json")
+    return [json.loads(line) for line in open(f"{folder}/metrics.jsonl")]
+
+
+def compare(build, folder, what, step, scale):
+    """The largest deviation; fails where one is too large."""
+    path = f"{folder}/ckpt/step-{step:08d}"
+    out = run(build / "tests/bin/train_compare", what, path, f"{folder}/golden.safetensors", scale)
+    return float(re.search(r"largest deviation (\S+)", out)[1])
+
+
+def check_export(build, folder, kind):
+    """transformers takes every tensor of the export and misses none."""
+    run(build / "bin/dcp-export", f"{folder}/ckpt", f"{folder}/export")
+    if kind is Mlp:
+        return
+    _, info = kind.from_pretrained(f"{folder}/export", output_loading_info=True)
+    wrong = {k: v for k, v in info.items() if v}
+    assert not wrong, f"export: {wrong}"
+
+
+def check(build, folder, family):
+    kind, config = family()
+    model = kind(config).float()
+    with torch.no_grad():  # biases and norms as if they had been trained
+        for p in model.parameters():
+            p.add_(0.05 * torch.randn_like(p))
+    rows = choose([2, 4, 6])
+    batch = make_batch(model, rows)
+    model.save_pretrained(f"{folder}/m")
+    respell(f"{folder}/m")
+    golden = dict(batch)
+    losses, norms = reference(model, batch, golden)
+    save_file({n: t.contiguous().clone() for n, t in golden.items()}, f"{folder}/golden.safetensors")
+    lines = train(build, folder, batch, rows)
+    worst = {
+        "loss": max(abs(line["loss"] / l - 1) for line, l in zip(lines, losses, strict=True)),
+        "norm": max(abs(line["grad_norm"] / n - 1) for line, n in zip(lines, norms, strict=True))}
+    scale = 1 / (0.1 * min(1, CLIP / (lines[0]["grad_norm"] + 1e-6)))
+    worst["gradients"] = compare(build, folder, "gradients", 1, scale)
+    worst["parameters"] = compare(build, folder, "parameters", 5, 1)
+    assert worst["loss"] < 1e-5, f"loss: {worst}"
+    assert worst["norm"] < 1e-3, f"norm: {worst}"
+    check_export(build, folder, kind)
+    return worst
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("build", type=pathlib.Path)
+    parser.add_argument("--configs", type=int, default=100)
+    parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--family", choices=["gpt2", "llama", "qwen3", "vit", "mlp"])
+    a = parser.parse_args()
+    families = [f for f in (gpt2, llama, qwen3, vit, mlp) if a.family in (None, f.__name__)]
+    torch.set_num_threads(1)
+    worst, failed = collections.defaultdict(lambda: collections.defaultdict(float)), 0
+    for i in range(a.configs):
+        seed, family = a.seed * 100000 + i, families[i % len(families)]
+        random.seed(seed)
+        torch.manual_seed(seed)
+        folder = tempfile.mkdtemp(prefix="peer.")
+        try:
+            for key, value in check(a.build, folder, family).items():
+                worst[family.__name__][key] = max(worst[family.__name__][key], value)
+        except AssertionError as why:
+            failed += 1
+            config = open(f"{folder}/m/config.json").read()
+            print(f"FAILED: {family.__name__} {seed} (--seed {a.seed}, number {i}): {why}\n{config}")
+        shutil.rmtree(folder)
+    for family, found in worst.items():
+        print(family, ", ".join(f"{key} {value:.2g}" for key, value in found.items()))
+    print(f"{a.configs} configurations, {failed} failed")
+    raise SystemExit(failed > 0)
+
+
+main()

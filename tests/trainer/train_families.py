@@ -1,0 +1,91 @@
+#!/usr/bin/env python3
+"""Images and vectors train like tokens: from a random start, with the same bits on any number of
+ranks and through a resume. Files of base models, without the family's prefix and with what old
+versions saved beside the weights, start the same run as those of whole models."""
+import struct
+from train_lib import *
+
+GOLDEN = f"{SOURCE}/tests/data/golden"
+
+
+def read(path):
+    """Name to (dtype, shape, bytes) of a safetensors file."""
+    with open(path, "rb") as f:
+        header = json.loads(f.read(struct.unpack("<Q", f.read(8))[0]))
+        data = f.read()
+    header.pop("__metadata__", None)
+    return {n: (t["dtype"], t["shape"], data[slice(*t["data_offsets"])]) for n, t in header.items()}
+
+
+def write(path, tensors):
+    header, data = {}, b""
+    for name, (dtype, shape, content) in tensors.items():
+        header[name] = {"dtype": dtype, "shape": shape,
+                        "data_offsets": [len(data), len(data) + len(content)]}
+        data += content
+    text = json.dumps(header).encode()
+    with open(path, "wb") as f:
+        f.write(struct.pack("<Q", len(text)) + text + data)
+
+
+def start(ranks, name, **over):
+    c = config(checkpoint={"dir": name}, metrics=f"{name}.jsonl", scheduler={"type": "constant"},
+               optimizer={"params": {"lr": 3e-3}}, train_batch_size=4,
+               train_micro_batch_size_per_gpu=1, **over)
+    train(ranks, c)
+    return losses(f"{name}.jsonl"), state(over["max_steps"], name)
+
+
+BATCH = {"type": "safetensors", "path": f"{GOLDEN}/vit/golden.safetensors"}
+VIT = json.load(open(f"{GOLDEN}/vit/config.json"))
+MODELS = {"vit": {**VIT, "qkv_bias": False, "num_hidden_layers": 1},
+          "mlp": {"model_type": "mlp", "sizes": [768, 33, 20, 10]},
+          "linear": {"model_type": "mlp", "sizes": [768, 10]}}
+
+for name, model in MODELS.items():
+    results = [start(ranks, f"{name}{ranks}", model=model, data=BATCH, max_steps=4)
+               for ranks in (1, 2, 3, 5)]
+    check(all(r == results[0] for r in results), f"{name}: ranks leave a trace: {results[0][0]}")
+    start(3, f"{name}cut", model=model, data=BATCH, max_steps=2)
+    check(start(2, f"{name}cut", model=model, data=BATCH, max_steps=4) == results[0],
+          f"{name}: a resume leaves a trace")
+    lines = metrics(f"{name}1.jsonl")
+    check(lines[-1]["loss"] < lines[0]["loss"], f"{name}: nothing learned: {lines}")
+    check(lines[-1]["tokens"] == 16, f"{name}: an image counts as one: {lines[-1]}")
+
+# Files of base models.
+MASK = ("F32", [1, 1, 2, 2], bytes(16))
+SURPLUS = {
+    "gpt2": ("transformer.", {"h.0.attn.bias": MASK, "h.1.attn.masked_bias": ("F32", [], bytes(4)),
+                              "lm_head.weight": None}),
+    "vit": ("vit.", {"pooler.dense.weight": MASK, "pooler.dense.bias": MASK,
+                     "embeddings.mask_token": MASK}),
+    "qwen3": ("model.", {"layers.0.self_attn.rotary_emb.inv_freq": MASK})}
+for family, (prefix, surplus) in SURPLUS.items():
+    whole = read(f"{GOLDEN}/{family}/model.safetensors")
+    base = {name.removeprefix(prefix): t for name, t in whole.items()}
+    check(len(set(base) - set(whole)) > 10, f"{family}: no prefix in {list(whole)}")
+    surplus = {name: t or whole["transformer.wte.weight"] for name, t in surplus.items()}
+    os.mkdir(family)
+    shutil.copy(f"{GOLDEN}/{family}/config.json", family)
+    write(f"{family}/model.safetensors", {**base, **surplus})
+    data = {"type": "safetensors", "path": f"{GOLDEN}/{family}/golden.safetensors",
+            "sequence_length": 32}
+    results = [start(ranks, f"{family}from{ranks}", model=family, init=init, data=data, max_steps=1)
+               for ranks, init in ((1, f"{GOLDEN}/{family}"), (2, family))]
+    check(results[0] == results[1], f"{family}: names without {prefix} start another run")
+
+# What the model does not take is told before anything is made.
+make_text()
+c = config(model=MODELS["mlp"], checkpoint={"dir": "none"}, optimizer={})
+for overrides, text in (
+        ([], "data.type: text gives tokens, the model takes images or vectors"),
+        (["data.type=safetensors", f"data.path={GOLDEN}/gpt2/golden.safetensors"],
+         "holds no pixel_values"),
+        (["model.sizes=[767,10]", "data.type=safetensors", f"data.path={BATCH['path']}",
+          "train_batch_size=4"], "pixel_values is [4,3,16,16]; the model asks for [4,767]"),
+        (["model.sizes=[768,7]", "data.type=safetensors", f"data.path={BATCH['path']}",
+          "train_batch_size=4"], "labels holds 7")):
+    _, err = train(2, c, *overrides, expect=2)
+    check(text in messages(err)[-1], f"{overrides}: {err}")
+check(not os.path.exists("none"), "something is made")

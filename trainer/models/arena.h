@@ -1,0 +1,21 @@
+/* One stretch of memory, laid out twice by the same functions: first to learn its size, then for
+ * its addresses. Everything lies on 64-byte boundaries. */
+#ifndef TRAINER_MODELS_ARENA_H
+#define TRAINER_MODELS_ARENA_H
+
+#include <stddef.h>
+
+typedef struct arena {
+    char *base; /* NULL while only the size is asked for */
+    size_t used;
+    int overflow;
+} arena;
+
+/* NULL while only the size is asked for. */
+void *arena_take(arena *a, size_t rows, size_t bytes_a_row);
+float *arena_floats(arena *a, size_t rows, size_t cols);
+
+/* `part` began as a copy of `a` and shares its place with others that did. */
+void arena_cover(arena *a, const arena *part);
+
+#endif

@@ -1,0 +1,220 @@
+/* The transformer block, norms first: x + attention(norm(x)), then x + mlp(norm(x)). It reads its
+ * stream and leaves the next block's. Backwards, run->dstream carries the gradient of the stream;
+ * what the forward did not keep is computed again, and gradients take the place of activations that
+ * are no longer needed, so a block runs backwards once for each forward. */
+#include "models/parts.h"
+
+static kernels_attention shape_of(const model_run *run) {
+    const model_config *c = &run->m->c;
+    return (kernels_attention){.batch = run->batch,
+                               .sequence = run->length,
+                               .heads = c->heads,
+                               .kv_heads = c->kv_heads,
+                               .head_dim = c->head_dim,
+                               .causal = c->causal};
+}
+
+static int is_fused(const model_run *run) { return run->m->block.qkv.out > 0; }
+static int is_gated(const model_run *run) { return run->m->block.gate.out > 0; }
+
+static void block_keep(model_run *run, arena *a, size_t layer) {
+    const model *m = run->m;
+    const size_t n = run->rows, q = model_q_dim(m), kv = model_kv_dim(m);
+    const size_t inner = m->c.intermediate;
+    run->blocks[layer] = (block_run){.q = arena_floats(a, n, q),
+                                     .key = arena_floats(a, n, kv),
+                                     .value = arena_floats(a, n, kv),
+                                     .attended = arena_floats(a, n, q),
+                                     .lse = arena_floats(a, n, m->c.heads),
+                                     .middle = arena_floats(a, n, m->c.hidden),
+                                     .gate = arena_floats(a, is_gated(run) ? n : 0, inner),
+                                     .up = arena_floats(a, n, inner)};
+}
+
+/* Attention and MLP never work at the same time: both begin at the same place. */
+static void block_work(model_run *run, arena *a) {
+    const model *m = run->m;
+    const size_t n = run->rows, q = model_q_dim(m), kv = model_kv_dim(m);
+    const kernels_attention shape = shape_of(run);
+    arena attention = *a, mlp = *a;
+    run->attention =
+        (attention_work){.fused = arena_floats(&attention, is_fused(run) ? n : 0, q + 2 * kv),
+                         .q = arena_floats(&attention, n, q),
+                         .key = arena_floats(&attention, n, kv),
+                         .dkey = arena_floats(&attention, n, kv),
+                         .dvalue = arena_floats(&attention, n, kv),
+                         .dattended = arena_floats(&attention, n, q),
+                         .scratch = arena_floats(&attention, run->k->attention_scratch(&shape), 1)};
+    run->mlp = arena_floats(&mlp, n, m->c.intermediate);
+    arena_cover(a, &attention);
+    arena_cover(a, &mlp);
+}
+
+/* out[rows,dim] = columns [at, at + dim) of fused. */
+static void take_columns(model_run *run, float *out, size_t at, size_t dim) {
+    run->k->copy_rows(run->k, out, dim, run->attention.fused + at, run->m->block.qkv.out, run->rows,
+                      dim, 0);
+}
+
+static void put_columns(model_run *run, const float *in, size_t at, size_t dim) {
+    run->k->copy_rows(run->k, run->attention.fused + at, run->m->block.qkv.out, in, dim, run->rows,
+                      dim, 0);
+}
+
+/* Queries, keys and values from run->normed. */
+static void project(model_run *run, block_run *b, const float *const *params) {
+    const block_parts *p = &run->m->block;
+    const size_t q = model_q_dim(run->m), kv = model_kv_dim(run->m);
+    if (!is_fused(run)) {
+        linear_forward(run, &p->q, b->q, run->normed, run->rows, params, 0);
+        linear_forward(run, &p->k, b->key, run->normed, run->rows, params, 0);
+        linear_forward(run, &p->v, b->value, run->normed, run->rows, params, 0);
+        return;
+    }
+    linear_forward(run, &p->qkv, run->attention.fused, run->normed, run->rows, params, 0);
+    take_columns(run, b->q, 0, q);
+    take_columns(run, b->key, q, kv);
+    take_columns(run, b->value, q + kv, kv);
+}
+
+/* From the gradients in run->attention to run->dnormed. */
+static void project_backward(model_run *run, const float *const *params, float *const *grads) {
+    const block_parts *p = &run->m->block;
+    const attention_work *w = &run->attention;
+    const size_t n = run->rows, q = model_q_dim(run->m), kv = model_kv_dim(run->m);
+    if (!is_fused(run)) {
+        linear_backward(run, &p->q, run->dnormed, w->q, run->normed, n, params, grads, 0);
+        linear_backward(run, &p->k, run->dnormed, w->dkey, run->normed, n, params, grads,
+                        KERNELS_ADD);
+        linear_backward(run, &p->v, run->dnormed, w->dvalue, run->normed, n, params, grads,
+                        KERNELS_ADD);
+        return;
+    }
+    put_columns(run, w->q, 0, q);
+    put_columns(run, w->dkey, q, kv);
+    put_columns(run, w->dvalue, q + kv, kv);
+    linear_backward(run, &p->qkv, run->dnormed, w->fused, run->normed, n, params, grads, 0);
+}
+
+/* out = the heads of `in`, normed and rotated where the family does that. */
+static void rotate(model_run *run, const norm *n, const norm_stats *stats, float *out,
+                   const float *in, size_t heads, const float *const *params) {
+    const model_config *c = &run->m->c;
+    kernels *k = run->k;
+    if (n->dim)
+        norm_forward(run, n, out, in, run->rows * heads, params, stats);
+    else
+        k->copy(k, out, in, run->rows * heads * c->head_dim);
+    if (c->rope_theta > 0.0)
+        k->rope(k, out, run->cosines, run->sines, run->batch, run->length, heads, c->head_dim,
+                1.0f);
+}
+
+/* d, the gradient of rotated (and normed) heads, becomes that of the projection `in`. */
+static void rotate_backward(model_run *run, const norm *n, const norm_stats *stats, float *d,
+                            const float *in, size_t heads, const float *const *params,
+                            float *const *grads) {
+    const model_config *c = &run->m->c;
+    kernels *k = run->k;
+    if (c->rope_theta > 0.0)
+        k->rope(k, d, run->cosines, run->sines, run->batch, run->length, heads, c->head_dim, -1.0f);
+    if (n->dim) norm_backward(run, n, d, d, in, run->rows * heads, params, grads, stats, 0);
+}
+
+static void rotate_both(model_run *run, const block_run *b, const float *const *params) {
+    const block_parts *p = &run->m->block;
+    const model_config *c = &run->m->c;
+    rotate(run, &p->q_norm, &run->q_stats, run->attention.q, b->q, c->heads, params);
+    rotate(run, &p->k_norm, &run->k_stats, run->attention.key, b->key, c->kv_heads, params);
+}
+
+static void attend(model_run *run, block_run *b, const float *in, const float *const *params) {
+    const block_parts *p = &run->m->block;
+    const kernels_attention shape = shape_of(run);
+    kernels *k = run->k;
+    norm_forward(run, &p->attention_norm, run->normed, in, run->rows, params, &run->stats);
+    project(run, b, params);
+    rotate_both(run, b, params);
+    k->attention_forward(k, &shape, b->attended, b->lse, run->attention.q, run->attention.key,
+                         b->value, run->attention.scratch);
+    k->copy(k, b->middle, in, run->rows * run->m->c.hidden);
+    linear_forward(run, &p->o, b->middle, b->attended, run->rows, params, KERNELS_ADD);
+}
+
+static void attend_backward(model_run *run, block_run *b, const float *in,
+                            const float *const *params, float *const *grads) {
+    const block_parts *p = &run->m->block;
+    const model_config *c = &run->m->c;
+    const kernels_attention shape = shape_of(run);
+    attention_work *w = &run->attention;
+    linear_backward(run, &p->o, w->dattended, run->dstream, b->attended, run->rows, params, grads,
+                    0);
+    rotate_both(run, b, params);
+    run->k->attention_backward(run->k, &shape, w->q, w->dkey, w->dvalue, w->dattended, b->attended,
+                               b->lse, w->q, w->key, b->value, w->scratch);
+    rotate_backward(run, &p->q_norm, &run->q_stats, w->q, b->q, c->heads, params, grads);
+    rotate_backward(run, &p->k_norm, &run->k_stats, w->dkey, b->key, c->kv_heads, params, grads);
+    norm_forward(run, &p->attention_norm, run->normed, in, run->rows, params, &run->stats);
+    project_backward(run, params, grads);
+    norm_backward(run, &p->attention_norm, run->dstream, run->dnormed, in, run->rows, params, grads,
+                  &run->stats, KERNELS_ADD);
+}
+
+/* run->mlp = f(gate) * up, or f(up) */
+static void activate(model_run *run, const block_run *b) {
+    const model_config *c = &run->m->c;
+    const size_t n = run->rows * c->intermediate;
+    kernels *k = run->k;
+    if (is_gated(run))
+        k->gated_forward(k, run->mlp, b->gate, b->up, n, c->activation);
+    else
+        k->activation_forward(k, run->mlp, b->up, n, c->activation);
+}
+
+static void feed_forward(model_run *run, block_run *b, float *out, const float *const *params) {
+    const block_parts *p = &run->m->block;
+    const size_t n = run->rows;
+    norm_forward(run, &p->mlp_norm, run->normed, b->middle, n, params, &run->stats);
+    if (is_gated(run)) linear_forward(run, &p->gate, b->gate, run->normed, n, params, 0);
+    linear_forward(run, &p->up, b->up, run->normed, n, params, 0);
+    activate(run, b);
+    run->k->copy(run->k, out, b->middle, n * run->m->c.hidden);
+    linear_forward(run, &p->down, out, run->mlp, n, params, KERNELS_ADD);
+}
+
+static void feed_forward_backward(model_run *run, block_run *b, const float *const *params,
+                                  float *const *grads) {
+    const block_parts *p = &run->m->block;
+    const model_config *c = &run->m->c;
+    const size_t n = run->rows, inner = n * c->intermediate;
+    kernels *k = run->k;
+    activate(run, b);
+    linear_backward(run, &p->down, run->mlp, run->dstream, run->mlp, n, params, grads, 0);
+    if (is_gated(run))
+        k->gated_backward(k, b->gate, b->up, run->mlp, b->gate, b->up, inner, c->activation);
+    else
+        k->activation_backward(k, b->up, run->mlp, b->up, inner, c->activation);
+    norm_forward(run, &p->mlp_norm, run->normed, b->middle, n, params, &run->stats);
+    if (is_gated(run))
+        linear_backward(run, &p->gate, run->dnormed, b->gate, run->normed, n, params, grads, 0);
+    linear_backward(run, &p->up, run->dnormed, b->up, run->normed, n, params, grads,
+                    is_gated(run) ? KERNELS_ADD : 0);
+    norm_backward(run, &p->mlp_norm, run->dstream, run->dnormed, b->middle, n, params, grads,
+                  &run->stats, KERNELS_ADD);
+}
+
+static void block_forward(model_run *run, size_t layer, const float *const *params) {
+    block_run *b = &run->blocks[layer];
+    attend(run, b, run->stream[layer], params);
+    feed_forward(run, b, run->stream[layer + 1], params);
+}
+
+static void block_backward(model_run *run, size_t layer, const float *const *params,
+                           float *const *grads) {
+    block_run *b = &run->blocks[layer];
+    feed_forward_backward(run, b, params, grads);
+    attend_backward(run, b, run->stream[layer], params, grads);
+}
+
+const stage_kind stage_transformer = {
+    .keep = block_keep, .work = block_work, .forward = block_forward, .backward = block_backward};

@@ -1,0 +1,32 @@
+/* The hidden layer of a plain MLP: linear, then its activation. */
+#include "models/parts.h"
+
+static linear part_of(const model *m, size_t layer) {
+    return (linear){
+        .weight = 0, .bias = 1, .in = model_width(m, layer), .out = model_width(m, layer + 1)};
+}
+
+static void dense_keep(model_run *run, arena *a, size_t layer) {
+    run->blocks[layer].up = arena_floats(a, run->rows, model_width(run->m, layer + 1));
+}
+
+static void dense_forward(model_run *run, size_t layer, const float *const *params) {
+    const linear l = part_of(run->m, layer);
+    float *up = run->blocks[layer].up;
+    linear_forward(run, &l, up, run->stream[layer], run->rows, params, 0);
+    run->k->activation_forward(run->k, run->stream[layer + 1], up, run->rows * l.out,
+                               run->m->c.activation);
+}
+
+static void dense_backward(model_run *run, size_t layer, const float *const *params,
+                           float *const *grads) {
+    const linear l = part_of(run->m, layer);
+    float *up = run->blocks[layer].up;
+    run->k->activation_backward(run->k, up, run->dstream, up, run->rows * l.out,
+                                run->m->c.activation);
+    linear_backward(run, &l, layer ? run->dstream : NULL, up, run->stream[layer], run->rows, params,
+                    grads, 0);
+}
+
+const stage_kind stage_dense = {
+    .keep = dense_keep, .forward = dense_forward, .backward = dense_backward};

@@ -1,0 +1,73 @@
+/* How the loss comes about: what leaves the last block, normed where the family does that, through
+ * a linear layer into cross-entropy. A classifier of images looks at the class token alone. */
+#include "models/parts.h"
+
+static float *last(const model_run *run) { return run->stream[run->m->c.layers]; }
+
+static void head_keep(model_run *run, arena *a, size_t layer) {
+    (void)layer;
+    const int all = run->counted == run->rows;
+    run->picked = arena_floats(a, all ? 0 : run->counted, run->m->c.hidden);
+    run->lse = arena_floats(a, run->counted, 1);
+    run->losses = arena_take(a, run->counted, sizeof(double));
+}
+
+static void head_work(model_run *run, arena *a) {
+    run->logits = arena_floats(a, run->counted, run->m->c.classes);
+}
+
+/* The rows that count: each sample's first, or all. */
+static const float *pick(model_run *run) {
+    const size_t hidden = run->m->c.hidden;
+    if (run->counted == run->rows) return last(run);
+    run->k->copy_rows(run->k, run->picked, hidden, last(run), run->length * hidden, run->counted,
+                      hidden, 0);
+    return run->picked;
+}
+
+/* What the linear layer reads, from what was picked. */
+static const float *normed_of(model_run *run, const float *rows, const float *const *params) {
+    if (!run->m->root.final.dim) return rows;
+    norm_forward(run, &run->m->root.final, run->normed, rows, run->counted, params, &run->stats);
+    return run->normed;
+}
+
+static void head_forward(model_run *run, size_t layer, const float *const *params) {
+    (void)layer;
+    const float *in = normed_of(run, pick(run), params);
+    linear_forward(run, &run->m->root.head, run->logits, in, run->counted, params, 0);
+    run->k->cross_entropy_forward(run->k, run->losses, run->lse, run->logits, run->samples.targets,
+                                  run->counted, run->m->c.classes);
+    double sum = 0.0;
+    for (size_t i = 0; i < run->counted; i++) sum += run->losses[i];
+    run->loss = sum * (double)run->scale;
+}
+
+/* The gradient of the picked rows goes back to where they stand; the others have none. */
+static void put_back(model_run *run) {
+    const size_t hidden = run->m->c.hidden;
+    run->k->zero(run->k, run->dstream, run->rows * hidden);
+    run->k->copy_rows(run->k, run->dstream, run->length * hidden, run->dnormed, hidden,
+                      run->counted, hidden, 0);
+}
+
+static void head_backward(model_run *run, size_t layer, const float *const *params,
+                          float *const *grads) {
+    (void)layer;
+    const root_parts *root = &run->m->root;
+    const int all = run->counted == run->rows, has_norm = root->final.dim > 0;
+    const float *rows = all ? last(run) : run->picked;
+    float *drows = all ? run->dstream : run->dnormed;
+    run->k->cross_entropy_backward(run->k, run->logits, run->logits, run->lse, run->samples.targets,
+                                   run->counted, run->m->c.classes, run->scale);
+    const float *in = normed_of(run, rows, params);
+    linear_backward(run, &root->head, has_norm ? run->dnormed : drows, run->logits, in,
+                    run->counted, params, grads, 0);
+    if (has_norm)
+        norm_backward(run, &root->final, drows, run->dnormed, rows, run->counted, params, grads,
+                      &run->stats, 0);
+    if (!all) put_back(run);
+}
+
+const stage_kind stage_head = {
+    .keep = head_keep, .work = head_work, .forward = head_forward, .backward = head_backward};

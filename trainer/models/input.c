@@ -1,0 +1,98 @@
+/* How samples enter the stream: tokens through an embedding, images as projected patches behind a
+ * class token, vectors as they are. Positions that are learned are added. */
+#include "models/parts.h"
+
+/* Every sample gets the same positions, [length,hidden]. */
+static void add_positions(model_run *run, const float *const *params) {
+    const size_t place = run->m->root.positions, sample = run->length * run->m->c.hidden;
+    if (place != NO_PLACE)
+        run->k->copy_rows(run->k, run->stream[0], sample, params[place], 0, run->batch, sample,
+                          KERNELS_ADD);
+}
+
+static void add_positions_backward(model_run *run, float *const *grads) {
+    const size_t place = run->m->root.positions, sample = run->length * run->m->c.hidden;
+    if (place != NO_PLACE)
+        run->k->sum_rows(run->k, grads[place], run->dstream, sample, run->batch, sample);
+}
+
+static void tokens_forward(model_run *run, size_t layer, const float *const *params) {
+    (void)layer;
+    run->k->embedding_forward(run->k, run->stream[0], params[run->m->root.embed], run->samples.ids,
+                              run->rows, run->m->c.hidden);
+    add_positions(run, params);
+}
+
+static void tokens_backward(model_run *run, size_t layer, const float *const *params,
+                            float *const *grads) {
+    (void)layer, (void)params;
+    add_positions_backward(run, grads);
+    run->k->embedding_backward(run->k, grads[run->m->root.embed], run->dstream, run->samples.ids,
+                               run->rows, run->m->c.classes, run->m->c.hidden);
+}
+
+const stage_kind stage_tokens = {.forward = tokens_forward, .backward = tokens_backward};
+
+static void image_work(model_run *run, arena *a) {
+    const size_t rows = run->batch * model_patches(run->m);
+    run->patches = arena_floats(a, rows, model_patch_dim(run->m));
+    run->projected = arena_floats(a, rows, run->m->c.hidden);
+}
+
+static void cut_patches(model_run *run) {
+    const model_config *c = &run->m->c;
+    const kernels_patches shape = {.batch = run->batch,
+                                   .channels = c->channels,
+                                   .height = c->image[0],
+                                   .width = c->image[1],
+                                   .patch_height = c->patch[0],
+                                   .patch_width = c->patch[1]};
+    run->k->patches(run->k, run->patches, run->samples.values, &shape);
+}
+
+static void image_forward(model_run *run, size_t layer, const float *const *params) {
+    (void)layer;
+    kernels *k = run->k;
+    const root_parts *root = &run->m->root;
+    const size_t hidden = run->m->c.hidden, patches = model_patches(run->m);
+    const size_t sample = run->length * hidden;
+    float *stream = run->stream[0];
+    cut_patches(run);
+    linear_forward(run, &root->patches, run->projected, run->patches, run->batch * patches, params,
+                   0);
+    k->copy_rows(k, stream, sample, params[root->class_token], 0, run->batch, hidden, 0);
+    k->copy_rows(k, stream + hidden, sample, run->projected, patches * hidden, run->batch,
+                 patches * hidden, 0);
+    add_positions(run, params);
+}
+
+static void image_backward(model_run *run, size_t layer, const float *const *params,
+                           float *const *grads) {
+    (void)layer;
+    kernels *k = run->k;
+    const root_parts *root = &run->m->root;
+    const size_t hidden = run->m->c.hidden, patches = model_patches(run->m);
+    const size_t sample = run->length * hidden;
+    add_positions_backward(run, grads);
+    k->sum_rows(k, grads[root->class_token], run->dstream, sample, run->batch, hidden);
+    k->copy_rows(k, run->projected, patches * hidden, run->dstream + hidden, sample, run->batch,
+                 patches * hidden, 0);
+    cut_patches(run);
+    linear_backward(run, &root->patches, NULL, run->projected, run->patches, run->batch * patches,
+                    params, grads, 0);
+}
+
+const stage_kind stage_image = {
+    .work = image_work, .forward = image_forward, .backward = image_backward};
+
+static void vector_forward(model_run *run, size_t layer, const float *const *params) {
+    (void)layer, (void)params;
+    run->k->copy(run->k, run->stream[0], run->samples.values, run->rows * model_width(run->m, 0));
+}
+
+static void vector_backward(model_run *run, size_t layer, const float *const *params,
+                            float *const *grads) {
+    (void)run, (void)layer, (void)params, (void)grads;
+}
+
+const stage_kind stage_vector = {.forward = vector_forward, .backward = vector_backward};

@@ -1,0 +1,50 @@
+/* Reading the keys of a model's config.json. A key that is null counts as absent; messages name the
+ * key and its value. DCP_ERR_ARG: a value is missing, or of the wrong type or size.
+ * DCP_ERR_UNSUPPORTED: it asks for what we don't have. */
+#ifndef TRAINER_MODELS_KEYS_H
+#define TRAINER_MODELS_KEYS_H
+
+#include <jansson.h>
+#include <stdint.h>
+
+#include "dcp/error.h"
+#include "kernels/kernels.h"
+
+/* Largest size taken: products of two stay far from overflow, and no model comes near it. */
+#define KEYS_MAX_SIZE (UINT64_C(1) << 28)
+#define KEYS_MAX_LAYERS (UINT64_C(1) << 14)
+enum { KEYS_REQUIRED = 0 };
+
+/* A size and where it goes. */
+typedef struct keys_entry {
+    const char *key;
+    const char *other; /* another spelling, or NULL */
+    uint64_t absent;   /* its value where the key is missing, or KEYS_REQUIRED */
+    uint64_t *out;
+    uint64_t most; /* 0: KEYS_MAX_SIZE */
+} keys_entry;
+
+/* The value of a key; NULL where it is absent or null. */
+const json_t *keys_value(const json_t *object, const char *key);
+
+/* A size of at least 1. Two spellings that differ are an error. */
+int keys_size(const json_t *config, const keys_entry *entry, dcp_error *err);
+int keys_sizes(const json_t *config, const keys_entry *entries, size_t n, dcp_error *err);
+/* [height, width], or one number for both. */
+int keys_pair(const json_t *config, const char *key, uint64_t absent, uint64_t out[2],
+              dcp_error *err);
+/* A finite number that is at least `least`. */
+int keys_number(const json_t *object, const char *key, double absent, double least, double *out,
+                dcp_error *err);
+int keys_flag(const json_t *config, const char *key, int absent, int *out, dcp_error *err);
+int keys_activation(const json_t *config, const char *key, const char *absent,
+                    kernels_activation *out, dcp_error *err);
+
+/* What a key must be where it is given. */
+int keys_only_flag(const json_t *config, const char *key, int only, dcp_error *err);
+int keys_only_number(const json_t *object, const char *key, double only, dcp_error *err);
+/* For each: dropout is not computed, so a config that asks for it must say that it shall not be. */
+int keys_no_dropout(const json_t *config, const char *const *keys, size_t n, dcp_error *err);
+int keys_no_quantization(const json_t *config, dcp_error *err);
+
+#endif

@@ -1,0 +1,30 @@
+/* RMSNorm and LayerNorm: which of them, the bias tells. */
+#include "models/parts.h"
+
+void norm_lay_out(const norm *n, arena *a, size_t rows, norm_stats *out) {
+    const int used = n->dim > 0;
+    out->mean = arena_floats(a, used && n->bias != NO_PLACE ? rows : 0, 1);
+    out->rstd = arena_floats(a, used ? rows : 0, 1);
+}
+
+void norm_forward(model_run *run, const norm *n, float *out, const float *in, size_t rows,
+                  const float *const *params, const norm_stats *stats) {
+    kernels *k = run->k;
+    if (n->bias == NO_PLACE)
+        k->rmsnorm_forward(k, out, stats->rstd, in, params[n->weight], rows, n->dim, n->eps);
+    else
+        k->layernorm_forward(k, out, stats->mean, stats->rstd, in, params[n->weight],
+                             params[n->bias], rows, n->dim, n->eps);
+}
+
+void norm_backward(model_run *run, const norm *n, float *dx, const float *dout, const float *in,
+                   size_t rows, const float *const *params, float *const *grads,
+                   const norm_stats *stats, unsigned add) {
+    kernels *k = run->k;
+    if (n->bias == NO_PLACE)
+        k->rmsnorm_backward(k, dx, grads[n->weight], dout, in, params[n->weight], stats->rstd, rows,
+                            n->dim, add);
+    else
+        k->layernorm_backward(k, dx, grads[n->weight], grads[n->bias], dout, in, params[n->weight],
+                              stats->mean, stats->rstd, rows, n->dim, add);
+}

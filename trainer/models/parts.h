@@ -1,0 +1,161 @@
+/* Inside a model: what it is made of, and the memory of a run.
+ *
+ * A family is its config (names, sizes, flags) and three kinds of stages, chosen from those here:
+ * how samples enter, the block, how the loss comes about. Stages are made of parts, which know
+ * where their parameters stand in their unit and compute forwards and backwards. */
+#ifndef TRAINER_MODELS_PARTS_H
+#define TRAINER_MODELS_PARTS_H
+
+#include "kernels/kernels.h"
+#include "models/arena.h"
+#include "models/config.h"
+#include "models/model.h"
+
+#define NO_PLACE SIZE_MAX
+
+typedef struct linear {
+    size_t weight, bias; /* places in the unit; bias may be NO_PLACE */
+    size_t in, out;
+    int in_first; /* the weight is stored [in,out], not [out,in] */
+} linear;
+
+typedef struct norm {
+    size_t weight, bias; /* places; NO_PLACE for the bias: an RMSNorm, else a LayerNorm */
+    size_t dim;
+    float eps;
+} norm;
+
+typedef struct root_parts {
+    size_t embed, positions, class_token; /* places, or NO_PLACE */
+    linear patches;
+    norm final;
+    linear head;
+} root_parts;
+
+typedef struct block_parts {
+    norm attention_norm, q_norm, k_norm, mlp_norm;
+    linear q, k, v, qkv, o, gate, up, down;
+} block_parts;
+
+/* One kind of stage. `layer` counts blocks; elsewhere it is 0. */
+typedef struct stage_kind {
+    void (*keep)(model_run *run, arena *a, size_t layer); /* lays out what the backward needs */
+    void (*work)(model_run *run, arena *a); /* and what no other kind uses at the same time */
+    void (*forward)(model_run *run, size_t layer, const float *const *params);
+    void (*backward)(model_run *run, size_t layer, const float *const *params, float *const *grads);
+} stage_kind;
+
+extern const stage_kind stage_tokens, stage_image, stage_vector; /* how samples enter */
+extern const stage_kind stage_transformer, stage_dense;          /* blocks */
+extern const stage_kind stage_head;                              /* norm, linear, cross-entropy */
+
+typedef struct model_unit {
+    model_param *params;
+    size_t n;
+} model_unit;
+
+struct model {
+    model_config c;
+    kernels *k;
+    model_unit *units; /* [layers + 1] */
+    root_parts root;
+    block_parts block;
+    const stage_kind *input, *body;
+};
+
+/* What a block keeps for its backward, n rows. Cheap things (normed inputs, rotated queries and
+ * keys, activations) are computed again. */
+typedef struct block_run {
+    float *q;        /* [n,heads,head_dim] as projected */
+    float *key;      /* [n,kv_heads,head_dim] as projected */
+    float *value;    /* [n,kv_heads,head_dim] */
+    float *attended; /* [n,heads,head_dim] */
+    float *lse;      /* [batch,heads,length] */
+    float *middle;   /* [n,hidden] the residual stream between attention and MLP */
+    float *gate;     /* [n,intermediate], of gated MLPs; its own gradient after the backward */
+    float *up;       /* [n,intermediate], or of a dense block [n,out]; likewise */
+} block_run;
+
+/* Attention's working memory. */
+typedef struct attention_work {
+    float *fused;     /* [n,(heads + 2 kv_heads) head_dim] where q, k and v are one part */
+    float *q;         /* [n,heads,head_dim] normed and rotated; in the backward its gradient */
+    float *key;       /* [n,kv_heads,head_dim] normed and rotated */
+    float *dkey;      /* [n,kv_heads,head_dim] */
+    float *dvalue;    /* [n,kv_heads,head_dim] */
+    float *dattended; /* [n,heads,head_dim] */
+    float *scratch;
+} attention_work;
+
+/* What a norm's backward needs of its forward. */
+typedef struct norm_stats {
+    float *mean; /* [rows], of LayerNorm */
+    float *rstd; /* [rows] */
+} norm_stats;
+
+struct model_run {
+    const model *m;
+    kernels *k;
+    size_t batch;
+    size_t length; /* rows of a sample in the stream: tokens, patches and the class token, or 1 */
+    size_t rows;   /* batch * length */
+    sample_shape shape;
+    sample_batch samples;
+    float scale;
+    double loss;
+    void (*poll)(void *ctx); /* may be NULL */
+    void *poll_ctx;
+
+    void *memory;
+    uint64_t bytes;
+    float **stream; /* [layers + 1]: [rows,hidden] what enters each block, and what leaves the last;
+                       of an MLP [rows,sizes] */
+    float *dstream; /* [rows,hidden] its gradient */
+    float *normed;  /* [rows,hidden] */
+    float *dnormed; /* [rows,hidden] */
+    norm_stats stats, q_stats, k_stats; /* [rows], [rows,heads], [rows,kv_heads] */
+    float *cosines, *sines;             /* [length,head_dim/2] */
+    block_run *blocks;                  /* [layers] */
+    attention_work attention;
+    float *mlp;       /* [rows,intermediate] */
+    float *patches;   /* [batch * patches, channels * patch] */
+    float *projected; /* [batch * patches, hidden] */
+    size_t counted;   /* rows that the head sees: all, or one a sample */
+    float *picked;    /* [counted,hidden] those rows, where they are not all */
+    float *logits;    /* [counted,classes]; their gradient after the backward */
+    float *lse;       /* [counted] */
+    double *losses;   /* [counted] */
+};
+
+static inline size_t model_q_dim(const model *m) { return m->c.heads * m->c.head_dim; }
+static inline size_t model_kv_dim(const model *m) { return m->c.kv_heads * m->c.head_dim; }
+/* Width of the stream where it enters block `layer`. */
+static inline size_t model_width(const model *m, size_t layer) {
+    return m->c.sizes ? m->c.sizes[layer] : m->c.hidden;
+}
+static inline size_t model_patches(const model *m) {
+    return (m->c.image[0] / m->c.patch[0]) * (m->c.image[1] / m->c.patch[1]);
+}
+static inline size_t model_patch_dim(const model *m) {
+    return m->c.channels * m->c.patch[0] * m->c.patch[1];
+}
+/* Rows of a sample in the stream; `sequence`: tokens of a sample. */
+size_t model_length(const model *m, size_t sequence);
+
+/* y[rows,out] = (or +=, with KERNELS_ADD) x[rows,in] weight + bias */
+void linear_forward(model_run *run, const linear *l, float *y, const float *x, size_t rows,
+                    const float *const *params, unsigned add);
+/* The parameters' gradients, and dx[rows,in] = (or +=) that of x; dx may be NULL, and may be x. */
+void linear_backward(model_run *run, const linear *l, float *dx, const float *dy, const float *x,
+                     size_t rows, const float *const *params, float *const *grads, unsigned add);
+
+/* out[rows,dim] = the norm of in; fills stats. */
+void norm_forward(model_run *run, const norm *n, float *out, const float *in, size_t rows,
+                  const float *const *params, const norm_stats *stats);
+/* The parameters' gradients, and dx[rows,dim] = (or +=) that of in; dx may be dout. */
+void norm_backward(model_run *run, const norm *n, float *dx, const float *dout, const float *in,
+                   size_t rows, const float *const *params, float *const *grads,
+                   const norm_stats *stats, unsigned add);
+void norm_lay_out(const norm *n, arena *a, size_t rows, norm_stats *out);
+
+#endif
