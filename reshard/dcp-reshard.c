@@ -170,9 +170,11 @@ static int divide_memory(const settings *s, const dcp_checkpoint *ckpt, int size
     uint64_t fixed = memory_now() + tensors * shards * BOX_BYTES + REST;
     if (fixed + DCP_REWRITE_LEAST > s->memory)
         return cli_fail(CLI_USAGE,
-                        "--memory: %" PRIu64 " MiB are too little: the tables of this checkpoint "
-                        "and the least buffers take %s",
-                        s->memory / MIB, cli_bytes(fixed + DCP_REWRITE_LEAST, needed));
+                        "--memory: %" PRIu64 " MiB are too little: the tables of these %" PRIu64
+                        " boxes and the least buffers take %s: allow more, or share the work "
+                        "among more processes by mpirun",
+                        s->memory / MIB, tensors * shards,
+                        cli_bytes(fixed + DCP_REWRITE_LEAST, needed));
     *out = s->memory - fixed < MOST ? s->memory - fixed : MOST;
     return 0;
 }

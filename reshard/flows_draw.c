@@ -56,7 +56,7 @@ static void draw_bars(const sankey *k, int is_old, double height, bars *b) {
         snprintf(text, sizeof text, "%s rank %d: %s", is_old ? "old" : "new", r,
                  cli_bytes(has, bytes));
         svg_rect(k->s, x, at, BAR, tall, is_old ? svg_color((size_t)r) : "#555555", text);
-        snprintf(text, sizeof text, "%d  %s", r, cli_bytes(has, bytes));
+        snprintf(text, sizeof text, "%d: %s", r, cli_bytes(has, bytes));
         svg_text(k->s, is_old ? x - 8 : x + BAR + 8, at + tall / 2 + 4, 12,
                  is_old ? SVG_END : SVG_START, text);
         at += tall + GAP;

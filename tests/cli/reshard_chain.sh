@@ -57,5 +57,6 @@ sys.stdin.read()' "$dir/s8/.lock"
 }
 read -r _ <&"${holder[0]}"
 gives 2 dcp-reshard "$dir/g" "$dir/s8" --layout global
+says "in use by another writer, process [0-9]* on host"
 kill "$holder_PID"
 [ ! -e "$dir/s8/step-00000005" ] || fail "wrote past another writer"
