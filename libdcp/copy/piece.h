@@ -12,7 +12,7 @@
 #include "core/index.h"
 #include "core/state.h"
 
-#define DIRECT_BYTES (128u << 10) /* a run of at least that goes by itself */
+#define DIRECT_BYTES (512u << 10) /* a run of at least that goes by itself */
 
 /* Parts of a file, ascending, with something between them. */
 typedef struct span {
