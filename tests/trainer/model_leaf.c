@@ -1,6 +1,6 @@
-/* A leaf's bits depend on its samples and the parameters alone: not on what ran before in the same
- * memory, nor on where the parameters lie. Tokens outside the vocabulary and shapes that the model
- * cannot take are refused. */
+/* A leaf's bits depend on its samples and the parameters alone, in every family: not on what ran
+ * before in the same memory, nor on where the parameters lie. Tokens outside the vocabulary and
+ * shapes that the model cannot take are refused. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -11,12 +11,25 @@
 
 #include "models/model.h"
 
-enum { BATCH = 2, SEQUENCE = 70, TOKENS = BATCH * SEQUENCE, MAX_PARAMS = 16 };
+enum { BATCH = 2, SEQUENCE = 70, TOKENS = BATCH * SEQUENCE, MAX_PARAMS = 32, VALUES = 2 * 10 * 9 };
 
-static const char *const config_text =
-    "{\"model_type\":\"qwen3\",\"vocab_size\":50,\"hidden_size\":24,\"intermediate_size\":40,"
-    "\"num_hidden_layers\":1,\"num_attention_heads\":4,\"num_key_value_heads\":2,\"head_dim\":6,"
-    "\"tie_word_embeddings\":true,\"max_position_embeddings\":128}";
+#define DECODER                                                                                    \
+    "\"vocab_size\":50,\"hidden_size\":24,\"num_hidden_layers\":1,\"num_attention_heads\":4,"      \
+    "\"max_position_embeddings\":128"
+#define GATED                                                                                      \
+    ",\"intermediate_size\":40,\"num_key_value_heads\":2,\"head_dim\":6,\"attention_bias\":true"
+
+static const char qwen3[] =
+    "{\"model_type\":\"qwen3\"," DECODER GATED ",\"tie_word_embeddings\":true}";
+static const char *const configs[] = {
+    qwen3,
+    "{\"model_type\":\"llama\"," DECODER GATED ",\"mlp_bias\":true}",
+    "{\"model_type\":\"gpt2\"," DECODER "}",
+    "{\"model_type\":\"vit\",\"hidden_size\":24,\"intermediate_size\":40,\"num_hidden_layers\":1,"
+    "\"num_attention_heads\":4,\"num_channels\":2,\"image_size\":[10,9],\"patch_size\":2,"
+    "\"num_labels\":50}",
+    "{\"model_type\":\"mlp\",\"sizes\":[180,33,50]}",
+};
 
 typedef struct leaf {
     model *m;
@@ -25,6 +38,7 @@ typedef struct leaf {
     float *params, *grads; /* all of the model's, back to back */
     float *param[MAX_PARAMS], *grad[MAX_PARAMS];
     int32_t ids[TOKENS], targets[TOKENS];
+    float values[BATCH * VALUES];
     sample_batch batch;
 } leaf;
 
@@ -35,18 +49,20 @@ static size_t place_params(leaf *l, float *params, float *grads) {
             const model_param *p = model_unit_param(l->m, unit, i);
             l->param[n] = params ? params + at : NULL;
             l->grad[n] = grads ? grads + at : NULL;
-            at += p->shape[0] * (p->ndim == 2 ? p->shape[1] : 1);
+            size_t elems = 1;
+            for (uint32_t d = 0; d < p->ndim; d++) elems *= p->shape[d];
+            at += elems;
         }
     return at;
 }
 
-static void set_up(leaf *l) {
+static void set_up(leaf *l, const char *config_text) {
     json_t *config = json_loads(config_text, 0, NULL);
     assert_int_equal(model_create(config, &l->m, NULL), DCP_OK);
     json_decref(config);
     assert_int_equal(model_run_create(l->m, BATCH, SEQUENCE, &l->run, NULL), DCP_OK);
     l->root = model_unit_params(l->m, 0);
-    l->batch = (sample_batch){l->ids, NULL, l->targets};
+    l->batch = (sample_batch){l->ids, l->values, l->targets};
     l->elems = place_params(l, NULL, NULL);
     l->params = calloc(l->elems + 1, sizeof *l->params);
     l->grads = calloc(l->elems + 1, sizeof *l->grads);
@@ -56,6 +72,8 @@ static void set_up(leaf *l) {
         l->ids[i] = (int32_t)(i * 7 % 50);
         l->targets[i] = i % 5 ? (int32_t)(i * 11 % 50) : -100;
     }
+    for (size_t i = 0; i < (size_t)BATCH * VALUES; i++)
+        l->values[i] = (float)(i * 40503u % 1000u) * 0.002f - 1.0f;
 }
 
 static void tear_down(leaf *l) {
@@ -79,17 +97,16 @@ static double compute(leaf *l) {
     return loss;
 }
 
-static void same_bits(void **state) {
-    (void)state;
+static void check_family(const char *config_text) {
     leaf l = {0};
-    set_up(&l);
+    set_up(&l, config_text);
     place_params(&l, l.params, l.grads);
     assert_int_equal(model_run_set_batch(l.run, &l.batch, 0.01f, NULL), DCP_OK);
     double loss = compute(&l);
     float *first = malloc(l.elems * sizeof *first);
     memcpy(first, l.grads, l.elems * sizeof *first);
-    assert_int_equal(model_run_set_batch(l.run, &(sample_batch){l.ids, NULL, l.ids}, 3.0f, NULL),
-                     DCP_OK);
+    assert_int_equal(
+        model_run_set_batch(l.run, &(sample_batch){l.ids, l.values, l.ids}, 3.0f, NULL), DCP_OK);
     assert_true(compute(&l) != loss);
     memmove(l.params + 1, l.params, l.elems * sizeof *l.params);
     place_params(&l, l.params + 1, l.grads + 1);
@@ -100,11 +117,16 @@ static void same_bits(void **state) {
     tear_down(&l);
 }
 
+static void same_bits(void **state) {
+    (void)state;
+    for (size_t i = 0; i < sizeof configs / sizeof *configs; i++) check_family(configs[i]);
+}
+
 static void refusals(void **state) {
     (void)state;
     leaf l = {0};
     model_run *run = NULL;
-    set_up(&l);
+    set_up(&l, qwen3);
     l.ids[9] = 50;
     assert_int_equal(model_run_set_batch(l.run, &l.batch, 1.0f, NULL), DCP_ERR_ARG);
     l.ids[9] = 0;

@@ -7,8 +7,11 @@ BUILD is a build folder with its tests built; Python needs torch, transformers a
 configuration is written as transformers writes it, or in older spellings, with random weights; five
 AdamW steps on one batch must give the losses (1e-5), gradient norms (1e-3), gradients of the first
 step (2e-5 of a tensor's largest value) and parameters (4e-3) that transformers has, on 1 to 4 ranks,
-and transformers must load what dcp-export writes of the end."""
-import argparse, collections, json, os, pathlib, random, re, shutil, subprocess, tempfile
+and transformers must load what dcp-export writes of the end. Rounding alone moves some of these runs
+further than that: so the same is computed in fp64, and where a limit is passed, we must be no
+further from fp64 than four times what transformers itself is; how many such there are is told, and
+how far we are from fp64 as a share of transformers' distance, in the geometric mean."""
+import argparse, collections, copy, json, math, os, pathlib, random, re, shutil, subprocess, tempfile
 
 os.environ.update(HF_HUB_OFFLINE="1", TRANSFORMERS_VERBOSITY="error", TQDM_DISABLE="1",
                   OMPI_ALLOW_RUN_AS_ROOT="1", OMPI_ALLOW_RUN_AS_ROOT_CONFIRM="1", OMP_NUM_THREADS="1")
@@ -18,6 +21,7 @@ from transformers import (GPT2Config, GPT2LMHeadModel, LlamaConfig, LlamaForCaus
                           Qwen3ForCausalLM, ViTConfig, ViTForImageClassification)
 
 STEPS, CLIP = 5, 1.0
+WHAT, LIMITS = ("losses", "norms", "gradients", "parameters"), (1e-5, 1e-3, 2e-5, 4e-3)
 ADAMW = {"lr": 0.01, "betas": (0.9, 0.95), "eps": 1e-8, "weight_decay": 0.1}
 choose = random.choice
 activations = ["gelu", "gelu_new", "relu", "silu", "gelu_pytorch_tanh", "gelu_fast"]
@@ -136,7 +140,9 @@ def tensors_as_saved(model, values, prefix):
 def reference(model, batch, golden):
     """Five steps; golden gets the tensors. Losses and norms."""
     optimizer = torch.optim.AdamW(model.parameters(), **ADAMW)
-    losses, norms = [], []
+    losses, norms, batch = [], [], dict(batch)
+    if "pixel_values" in batch:
+        batch["pixel_values"] = batch["pixel_values"].to(next(model.parameters()).dtype)
     for step in range(STEPS):
         optimizer.zero_grad()
         loss = model(**batch).loss
@@ -186,7 +192,7 @@ def run(*args):
 def train(build, folder, batch, rows):
     ranks, micro = choose([1, 2, 3, 4]), choose([m for m in (1, 2, 4) if rows % m == 0])
     config = {"model": f"{folder}/m", "init": f"{folder}/m", "max_steps": STEPS, "seed": 1,
-              "data": {"type": "safetensors", "path": f"{folder}/golden.safetensors",
+              "data": {"type": "safetensors", "path": f"{folder}/batch.safetensors",
                        "sequence_length": batch["input_ids"].shape[1] if "input_ids" in batch else 9},
               "train_batch_size": rows, "train_micro_batch_size_per_gpu": micro,
               "gradient_clipping": CLIP, "optimizer": {"type": "AdamW", "params": ADAMW},
@@ -197,11 +203,43 @@ def train(build, folder, batch, rows):
     return [json.loads(line) for line in open(f"{folder}/metrics.jsonl")]
 
 
-def compare(build, folder, what, step, scale):
-    """The largest deviation; fails where one is too large."""
-    path = f"{folder}/ckpt/step-{step:08d}"
-    out = run(build / "tests/bin/train_compare", what, path, f"{folder}/golden.safetensors", scale)
-    return float(re.search(r"largest deviation (\S+)", out)[1])
+def compare(build, folder, golden, lines):
+    """Ours beside golden values: the largest deviations of losses, norms, gradients, parameters."""
+    tensors, losses, norms = golden
+    path = f"{folder}/golden.safetensors"
+    save_file({n: t.contiguous().float().clone() if t.is_floating_point() else t
+               for n, t in tensors.items()}, path)
+    scale = 1 / (0.1 * min(1, CLIP / (lines[0]["grad_norm"] + 1e-6)))
+    found = [max(abs(line[key] / value - 1) for line, value in zip(lines, values, strict=True))
+             for key, values in (("loss", losses), ("grad_norm", norms))]
+    for what, step, by in (("gradients", 1, scale), ("parameters", 5, 1)):
+        tool = [build / "tests/bin/train_compare", what, f"{folder}/ckpt/step-{step:08d}", path, by]
+        done = subprocess.run([str(a) for a in tool], capture_output=True, text=True)
+        found.append(float(re.search(r"largest deviation (\S+)", done.stdout)[1]))
+    return found
+
+
+def is_key_bias(name, t):
+    """Entries that are noise, as train_compare leaves them out."""
+    mask = torch.zeros_like(t, dtype=torch.bool)
+    if name.endswith(".attention.key.bias"):
+        mask[:] = True
+    if name.endswith(".attn.c_attn.bias"):
+        mask[len(t) // 3:len(t) // 3 * 2] = True
+    return mask
+
+
+def between(one, other):
+    """The same between two golden computations."""
+    found = [max(abs(x / y - 1) for x, y in zip(a, b)) for a, b in zip(one[1:], other[1:])]
+    for prefix in ("grad.", "step5."):
+        off = [0.0]
+        for name, t in one[0].items():
+            if name.startswith(prefix):
+                d = (t.double() - other[0][name].double()).abs().masked_fill(is_key_bias(name, t), 0)
+                off.append((d.max() / t.abs().max()).item() if d.max() > 0 else 0.0)
+        found.append(max(off))
+    return found
 
 
 def check_export(build, folder, kind):
@@ -214,30 +252,40 @@ def check_export(build, folder, kind):
     assert not wrong, f"export: {wrong}"
 
 
+def drop_noise(golden, exact):
+    """Leaves out tensors whose gradient is zero but for rounding: those of queries and keys where no
+    position that counts sees a second one."""
+    most = max(t.abs().max() for name, t in exact.items() if name.startswith("grad."))
+    for name, t in list(exact.items()):
+        if name.startswith("grad.") and t.abs().max() < 1e-7 * most:
+            for d in (golden, exact):
+                del d[name], d["step5." + name.removeprefix("grad.")]
+
+
 def check(build, folder, family):
     kind, config = family()
     model = kind(config).float()
     with torch.no_grad():  # biases and norms as if they had been trained
         for p in model.parameters():
-            p.add_(0.05 * torch.randn_like(p))
+            p.add_((0.01 if p.ndim > 1 else 0.1) * torch.randn_like(p))
     rows = choose([2, 4, 6])
     batch = make_batch(model, rows)
     model.save_pretrained(f"{folder}/m")
     respell(f"{folder}/m")
-    golden = dict(batch)
-    losses, norms = reference(model, batch, golden)
-    save_file({n: t.contiguous().clone() for n, t in golden.items()}, f"{folder}/golden.safetensors")
+    golden, exact = ({}, None, None), ({}, None, None)
+    golden = (golden[0], *reference(copy.deepcopy(model), batch, golden[0]))
+    exact = (exact[0], *reference(model.double(), batch, exact[0]))
+    drop_noise(golden[0], exact[0])
+    save_file(batch, f"{folder}/batch.safetensors")
     lines = train(build, folder, batch, rows)
-    worst = {
-        "loss": max(abs(line["loss"] / l - 1) for line, l in zip(lines, losses, strict=True)),
-        "norm": max(abs(line["grad_norm"] / n - 1) for line, n in zip(lines, norms, strict=True))}
-    scale = 1 / (0.1 * min(1, CLIP / (lines[0]["grad_norm"] + 1e-6)))
-    worst["gradients"] = compare(build, folder, "gradients", 1, scale)
-    worst["parameters"] = compare(build, folder, "parameters", 5, 1)
-    assert worst["loss"] < 1e-5, f"loss: {worst}"
-    assert worst["norm"] < 1e-3, f"norm: {worst}"
+    ours, to_exact = (compare(build, folder, g, lines) for g in (golden, exact))
+    theirs = between(exact, golden)
+    beyond = [o > limit for o, limit in zip(ours, LIMITS)]
+    for what, over, far, peer in zip(WHAT, beyond, to_exact, theirs):
+        assert not over or far < 4 * peer, f"{what}: {ours}, to fp64 {to_exact}, theirs {theirs}"
     check_export(build, folder, kind)
-    return worst
+    ratios = [math.log(far / peer) if far > 0 and peer > 0 else 0 for far, peer in zip(to_exact, theirs)]
+    return ours, any(beyond), ratios
 
 
 def main():
@@ -249,23 +297,31 @@ def main():
     a = parser.parse_args()
     families = [f for f in (gpt2, llama, qwen3, vit, mlp) if a.family in (None, f.__name__)]
     torch.set_num_threads(1)
-    worst, failed = collections.defaultdict(lambda: collections.defaultdict(float)), 0
+    worst, ratios = (collections.defaultdict(lambda: [0.0] * 4) for _ in range(2))
+    runs, failed, excused = collections.Counter(), 0, 0
     for i in range(a.configs):
         seed, family = a.seed * 100000 + i, families[i % len(families)]
         random.seed(seed)
         torch.manual_seed(seed)
         folder = tempfile.mkdtemp(prefix="peer.")
         try:
-            for key, value in check(a.build, folder, family).items():
-                worst[family.__name__][key] = max(worst[family.__name__][key], value)
+            name = family.__name__
+            found, beyond, ratio = check(a.build, folder, family)
+            excused += beyond
+            runs[name] += 1
+            ratios[name] = [a + b for a, b in zip(ratios[name], ratio)]
+            if not beyond:
+                worst[name] = list(map(max, worst[name], found))
         except AssertionError as why:
             failed += 1
             config = open(f"{folder}/m/config.json").read()
             print(f"FAILED: {family.__name__} {seed} (--seed {a.seed}, number {i}): {why}\n{config}")
         shutil.rmtree(folder)
-    for family, found in worst.items():
-        print(family, ", ".join(f"{key} {value:.2g}" for key, value in found.items()))
-    print(f"{a.configs} configurations, {failed} failed")
+    for name, found in worst.items():
+        shares = [math.exp(ratio / runs[name]) for ratio in ratios[name]]
+        print(f"{name}, {runs[name]} runs:", ", ".join(
+            f"{what} {value:.2g} ({share:.2f})" for what, value, share in zip(WHAT, found, shares)))
+    print(f"{a.configs} configurations, {failed} failed, {excused} passed a limit as rounding does")
     raise SystemExit(failed > 0)
 
 
