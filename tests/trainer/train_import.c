@@ -1,5 +1,6 @@
-/* A state with bf16 weights, no moments and files, as an import makes it: a run starts from it with
- * zero moments, and carries the files on; on any number of ranks. */
+/* A state with bf16 weights, no moments and files, as an import makes it, and a name without its
+ * family's prefix: a run starts from it with zero moments and its own names, and carries the files
+ * on; on any number of ranks. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -13,7 +14,7 @@
 enum { ROWS = 7, COLS = 9, FILE_BYTES = 29 };
 static const model_param params[] = {
     {.name = "embed.weight", .ndim = 2, .shape = {ROWS, COLS}},
-    {.name = "norm.weight", .ndim = 1, .shape = {3}},
+    {.name = "model.norm.weight", .base = 6, .ndim = 1, .shape = {3}},
 };
 static const size_t n_params[] = {2};
 static const char vocabulary[FILE_BYTES + 1] = "{\"a\": 0, \"b\": 1, \"c\": 2}     ";
@@ -71,7 +72,7 @@ static void check_carried(const train_state *s, dcp_comm *comm, const char *dir)
     const dcp_box all = dcp_box_whole(dcp_checkpoint_find(ckpt, "/files/vocab.json"));
     CHECK(dcp_checkpoint_read(ckpt, "/files/vocab.json", &all, found, NULL) == DCP_OK);
     CHECK(memcmp(found, vocabulary, FILE_BYTES) == 0);
-    CHECK(dcp_checkpoint_find(ckpt, "/model/norm.weight")->dtype == DCP_F32);
+    CHECK(dcp_checkpoint_find(ckpt, "/model/model.norm.weight")->dtype == DCP_F32);
     dcp_checkpoint_close(ckpt);
     dcp_state_destroy(state);
     dcp_store_close(store);
