@@ -47,7 +47,11 @@ static int remove_folder(void **state) {
 
 static data_options options(const char *path) {
     return (data_options){
-        "text", path, 4, {.tokens = SEQUENCE, .targets = SEQUENCE, .classes = 256}};
+        .type = "text",
+        .path = path,
+        .batch = 4,
+        .shape = {.tokens = SEQUENCE, .targets = SEQUENCE, .classes = 256},
+    };
 }
 
 static void windows_cover_the_bytes(void **state) {

@@ -105,6 +105,7 @@ static void fill_training(config *c, const json_t *tree) {
     c->init = text_at(tree, "init");
     c->data_type = text_at(tree, "data.type");
     c->data_path = text_at(tree, "data.path");
+    c->data_dtype = text_at(tree, "data.dtype"); /* null: by the vocabulary */
     c->sequence = count_at(tree, "data.sequence_length");
     c->seed = count_at(tree, "seed");
     c->max_steps = count_at(tree, "max_steps");

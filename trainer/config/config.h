@@ -19,7 +19,7 @@ typedef struct config {
     json_t *tree;  /* every key with its effective value, in the schema's order */
     json_t *model; /* the Hugging Face config object, also where the file gave its path */
     const char *init;
-    const char *data_type, *data_path;
+    const char *data_type, *data_path, *data_dtype;
     uint64_t sequence;
     uint64_t seed;
     uint64_t max_steps;

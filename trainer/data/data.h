@@ -11,9 +11,10 @@
 typedef struct data data;
 
 typedef struct data_options {
-    const char *type; /* "text" or "safetensors" */
+    const char *type; /* "text", "tokens" or "safetensors" */
     const char *path;
-    uint64_t batch; /* samples of a step */
+    const char *dtype; /* of tokens: "uint16" or "uint32"; NULL: uint16 where the vocabulary fits */
+    uint64_t batch;    /* samples of a step */
     sample_shape shape;
 } data_options;
 

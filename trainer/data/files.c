@@ -80,6 +80,14 @@ static int by_path(const void *a, const void *b) {
     return strcmp(((const data_file *)a)->path, ((const data_file *)b)->path);
 }
 
+static void find_begins(data_files *files) {
+    files->bytes = 0;
+    for (size_t i = 0; i < files->n; i++) {
+        files->list[i].begin = files->bytes;
+        files->bytes += files->list[i].bytes;
+    }
+}
+
 int data_files_find(const char *path, data_files *out, dcp_error *err) {
     data_files files = {.fd = -1};
     const int status = add_path(&files, path, err);
@@ -88,12 +96,30 @@ int data_files_find(const char *path, data_files *out, dcp_error *err) {
         return status;
     }
     if (files.n) qsort(files.list, files.n, sizeof *files.list, by_path);
-    for (size_t i = 0; i < files.n; i++) {
-        files.list[i].begin = files.bytes;
-        files.bytes += files.list[i].bytes;
-    }
+    find_begins(&files);
     *out = files;
     return DCP_OK;
+}
+
+int data_files_append(data_files *files, const char *path, dcp_error *err) {
+    struct stat st;
+    if (stat(path, &st) != 0 || !S_ISREG(st.st_mode))
+        return trainer_fail(err, DCP_ERR_NOT_FOUND, "data.path: %s is no file that can be read",
+                            path);
+    const int status = add_file(files, path, (uint64_t)st.st_size, err);
+    find_begins(files);
+    return status;
+}
+
+void data_files_keep(data_files *files, int (*keep)(const char *path)) {
+    size_t kept = 0;
+    for (size_t i = 0; i < files->n; i++)
+        if (keep(files->list[i].path))
+            files->list[kept++] = files->list[i];
+        else
+            free(files->list[i].path);
+    files->n = kept;
+    find_begins(files);
 }
 
 void data_files_close(data_files *files) {
@@ -123,6 +149,12 @@ static size_t file_at(const data_files *files, uint64_t offset) {
             high = middle;
     }
     return low;
+}
+
+const char *data_files_at(const data_files *files, uint64_t offset, uint64_t *within) {
+    const data_file *file = &files->list[file_at(files, offset)];
+    *within = offset - file->begin;
+    return file->path;
 }
 
 static int open_file(data_files *files, size_t i, dcp_error *err) {

@@ -23,10 +23,17 @@ typedef struct data_files {
 /* Finds the files: `path` is one, a folder (all regular files below it) or a glob pattern of files
  * and folders. DCP_ERR_NOT_FOUND: there are none, or one cannot be read. */
 int data_files_find(const char *path, data_files *out, dcp_error *err);
+/* One more file, behind the others; an empty one is left out. */
+int data_files_append(data_files *files, const char *path, dcp_error *err);
+/* Drops the files whose path is not to be kept. */
+void data_files_keep(data_files *files, int (*keep)(const char *path));
 void data_files_close(data_files *files);
 
 /* A number that differs where paths or sizes differ. */
 uint64_t data_files_fingerprint(const data_files *files);
+
+/* The path of the file that byte `offset` of the whole lies in, and in *within its offset there. */
+const char *data_files_at(const data_files *files, uint64_t offset, uint64_t *within);
 
 /* Bytes [offset, offset + bytes) of the whole, which must lie inside it. */
 int data_files_read(data_files *files, uint64_t offset, uint64_t bytes, void *out, dcp_error *err);

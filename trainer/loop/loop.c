@@ -92,9 +92,10 @@ static int is_save_due(const loop *l) {
 static int advance(loop *l) {
     step_result r = {0};
     dcp_error err;
-    if (step_run(l->t, &r, &err) != DCP_OK) {
+    const int status = step_run(l->t, &r, &err);
+    if (status != DCP_OK) {
         say(l->t->rank, "%s", err.message);
-        return EXIT_FAILED;
+        return status == DCP_ERR_ARG ? EXIT_USAGE : EXIT_FAILED; /* data that no restart mends */
     }
     report(l, &r);
     return is_save_due(l) && saves_start(&l->saves) != DCP_OK ? EXIT_FAILED : EXIT_DONE;

@@ -43,8 +43,11 @@ static int open_model(trainer *t, dcp_error *err) {
 }
 
 static int open_data(trainer *t, dcp_error *err) {
-    const data_options options = {
-        .type = t->c->data_type, .path = t->c->data_path, .batch = t->c->batch, .shape = t->shape};
+    const data_options options = {.type = t->c->data_type,
+                                  .path = t->c->data_path,
+                                  .dtype = t->c->data_dtype,
+                                  .batch = t->c->batch,
+                                  .shape = t->shape};
     return data_open(&options, &t->samples, err);
 }
 
