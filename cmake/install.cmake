@@ -1,10 +1,19 @@
-# What `cmake --install` gives: headers, libdcp, programs, a CMake package (find_package(dcp),
-# target dcp::dcp) and dcp.pc.
+# What `cmake --install` gives: headers, libdcp, programs, their man pages and bash completion, a
+# CMake package (find_package(dcp), target dcp::dcp) and dcp.pc.
 include(CMakePackageConfigHelpers)
 
 install(TARGETS dcp EXPORT dcpTargets)
 install(DIRECTORY libdcp/include/ TYPE INCLUDE FILES_MATCHING PATTERN "*.h")
 install(TARGETS dcp-train dcp-run) # reshard/ installs its own
+
+install(DIRECTORY docs/man/ DESTINATION ${CMAKE_INSTALL_MANDIR}/man1 FILES_MATCHING PATTERN "*.1")
+install(DIRECTORY docs/man/ DESTINATION ${CMAKE_INSTALL_MANDIR}/man5 FILES_MATCHING PATTERN "*.5")
+file(GLOB dcp_man_pages CONFIGURE_DEPENDS RELATIVE ${PROJECT_SOURCE_DIR}/docs/man docs/man/*.1)
+foreach(page ${dcp_man_pages}) # a page for each program, and bash looks for completions by program
+  string(REPLACE ".1" "" program ${page})
+  install(FILES docs/completion/dcp.bash RENAME ${program}
+    DESTINATION ${CMAKE_INSTALL_DATADIR}/bash-completion/completions)
+endforeach()
 
 set(dcp_package_dir ${CMAKE_INSTALL_LIBDIR}/cmake/dcp)
 install(EXPORT dcpTargets NAMESPACE dcp:: DESTINATION ${dcp_package_dir})

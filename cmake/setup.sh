@@ -9,6 +9,7 @@ packages=(
     libopenmpi-dev openmpi-bin libhdf5-openmpi-dev          # what libdcp stands on
     libisal-dev libjansson-dev liburing-dev libdnnl-dev
     libcmocka-dev hdf5-tools python3 python3-h5py python3-numpy fio # tests, quickstart, benchmark
+    mandoc                                                  # checks the man pages in tests/cli
     strace                                                  # fails system calls in tests/crash
     xfsprogs btrfs-progs                                    # images of file systems for tests/mpi
 )

@@ -40,6 +40,14 @@ static void print_help(const cli_program *program) {
     printf("\nExit status: 0 done; 1 differs or corrupt; 2 wrong usage; 3 failure.\n");
 }
 
+/* What was printed is the program's result: that it could not be written is a failure. */
+static void close_stdout(void) {
+    const int failed = ferror(stdout) != 0;
+    if (fclose(stdout) == 0 && !failed) return;
+    cli_note("cannot write to stdout: %s", strerror(errno));
+    _exit(CLI_FAILED);
+}
+
 static int misuse(const cli_program *program, const char *what, const char *which) {
     if (launch_env_rank() != 0) return CLI_USAGE;
     return cli_fail(CLI_USAGE, "%s%s; try '%s --help'", what, which, program->name);
@@ -67,6 +75,7 @@ int cli_parse(const cli_program *program, int argc, char **argv, int min_args, i
     struct option options[MAX_OPTIONS];
     char letter[3];
     fill_long_options(program, options);
+    atexit(close_stdout);
     opterr = 0;
     for (int c; (c = getopt_long(argc, argv, ":hV", options, NULL)) != -1;) {
         if (c == 'h') {

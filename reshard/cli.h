@@ -30,7 +30,8 @@ typedef struct cli_program {
 
 /* Parses argv[1...] by the table; options and arguments may be mixed. Returns -1 to go on, with
  * the arguments in *args (n of them, min to max), or the status to exit with: --help and --version
- * have been printed, or what is wrong has. */
+ * have been printed, or what is wrong has. From then on the program ends with CLI_FAILED where its
+ * stdout cannot be written. */
 int cli_parse(const cli_program *program, int argc, char **argv, int min_args, int max_args,
               char ***args, int *n);
 

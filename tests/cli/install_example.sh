@@ -12,7 +12,11 @@ cmake --install "$build" --prefix "$dir/usr" >/dev/null
 cp -r "$DCP_SOURCE/examples/heat2d" "$dir/src"
 for program in train run reshard export inspect bench; do
     "$dir/usr/bin/dcp-$program" --version >/dev/null
+    [ -e "$dir/usr/share/man/man1/dcp-$program.1" ]
+    bash -c '. "$1" && complete -p "$2"' bash "$dir/usr/share/bash-completion/completions/dcp-$program" \
+        "dcp-$program" >/dev/null
 done
+[ -e "$dir/usr/share/man/man5/dcp-train.json.5" ]
 
 cmake -S "$dir/src" -B "$dir/build" -DCMAKE_PREFIX_PATH="$dir/usr" >/dev/null
 cmake --build "$dir/build" >/dev/null

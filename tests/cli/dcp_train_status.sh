@@ -1,0 +1,55 @@
+#!/usr/bin/env bash
+# Each exit status and option of dcp-train, by what its man page says that it means.
+. "$(dirname "$0")/tools_lib.sh"
+cd "$dir"
+for i in {1..400}; do echo "$i times $((i % 13)) is $((i * (i % 13)))"; done >text
+cat >config.json <<'JSON'
+{"model": {"model_type": "qwen3", "vocab_size": 256, "hidden_size": 16, "intermediate_size": 24,
+           "num_hidden_layers": 1, "num_attention_heads": 2, "num_key_value_heads": 1, "head_dim": 4,
+           "max_position_embeddings": 32, "rms_norm_eps": 1e-6, "rope_theta": 10000.0,
+           "tie_word_embeddings": true},
+ "data": {"path": "text", "sequence_length": 32}, "max_steps": 2, "train_batch_size": 4}
+JSON
+
+# gives, for a program that reports on stderr whether or not it succeeds
+ends() {
+    local expected=$1 status=0
+    shift
+    "$@" >out 2>err || status=$?
+    [ $status -eq "$expected" ] || fail "$*: exit $status, expected $expected"
+}
+
+ends 0 dcp-train --help
+prints "^Usage: dcp-train CONFIG.json"
+ends 0 dcp-train --version
+prints "^dcp-train [0-9]"
+ends 0 dcp-train config.json --print-config seed=9
+prints '"seed": 9'
+ends 0 dcp-train config.json --dry-run
+says "would start at random"
+[ ! -e ckpt ] || fail "--dry-run made the directory"
+
+ends 0 dcp-train config.json
+[ -e ckpt/step-00000002/state.h5 ] || fail "the last step is not saved"
+ends 2 dcp-train config.json max_step=3
+says "unknown key; did you mean max_steps"
+ends 2 dcp-train config.json --no-such-option
+ends 3 dcp-train config.json optimizer.params.lr=1e30 checkpoint.dir=diverged max_steps=20
+says "diverged"
+for file in ckpt/step-*/state.h5; do # all but the user block
+    dd if=/dev/urandom of="$file" bs=4096 seek=1 count=$(($(stat -c %s "$file") / 4096 - 1)) \
+        conv=notrunc status=none
+done
+ends 1 dcp-train config.json max_steps=3
+says "is damaged"
+
+# SIGTERM, once a step is done: dcp-train is told to end by the line of that step.
+mkfifo lines
+dcp-train config.json checkpoint.dir=stopped checkpoint.every=0 max_steps=1000000 metrics=null \
+    >lines 2>stopped.err &
+train=$!
+exec 3<lines
+read -r _ <&3
+kill -TERM $train
+ends 143 wait $train
+ls stopped/step-*/state.h5 >/dev/null || fail "SIGTERM: nothing is saved"

@@ -1,0 +1,64 @@
+#!/usr/bin/env bash
+# Each exit status of each tool, by what the man pages say that it means.
+. "$(dirname "$0")/tools_lib.sh"
+step=step-00000003
+"$MAKE_CHECKPOINT" "$dir/c" 3
+cp -r "$dir/c" "$dir/damaged"
+printf x | dd of="$dir/damaged/$step/state.h5" bs=1 seek=100000 conv=notrunc status=none
+
+# limited COMMAND...: its files end at 100 KiB, as on a full disk: no write goes beyond.
+limited() { (
+    trap '' XFSZ
+    ulimit -f 100
+    "$@"
+); }
+# full COMMAND...: nothing can be written to its stdout.
+full() { "$@" >/dev/full; }
+
+gives 0 dcp-reshard "$dir/c" "$dir/s" --layout sharded --world 2
+gives 1 dcp-reshard "$dir/damaged" "$dir/none" --layout sharded --world 2
+gives 2 dcp-reshard "$dir/c" "$dir/s" --layout sharded --world 2
+gives 3 limited dcp-reshard "$dir/c" "$dir/none" --layout global
+no_leftovers "$dir"
+[ ! -e "$dir/none/$step" ] || fail "a failed dcp-reshard left a step"
+
+gives 0 dcp-export "$dir/c" "$dir/hf"
+gives 1 dcp-export "$dir/damaged" "$dir/no-hf"
+gives 2 dcp-export "$dir/c" "$dir/hf"
+gives 3 limited dcp-export "$dir/c" "$dir/no-hf"
+gives 3 full dcp-export "$dir/c" "$dir/hf2" --dry-run
+says "cannot write to stdout: No space left on device"
+[ ! -e "$dir/no-hf" ] || fail "a failed dcp-export left a folder"
+no_leftovers "$dir"
+
+gives 0 dcp-inspect ls "$dir/c"
+gives 2 dcp-inspect ls "$dir/nowhere"
+gives 3 full dcp-inspect ls "$dir/c"
+gives 0 dcp-inspect show "$dir/c"
+gives 1 dcp-inspect show "$dir/damaged" big.weight
+gives 2 dcp-inspect show "$dir/c" no.such.tensor
+gives 3 full dcp-inspect show "$dir/c"
+gives 0 dcp-inspect verify "$dir/c"
+gives 2 dcp-inspect verify "$dir/nowhere"
+gives 3 full dcp-inspect verify "$dir/c"
+status=0
+dcp-inspect verify "$dir/damaged" >"$dir/out" 2>"$dir/err" || status=$?
+[ $status -eq 1 ] || fail "verify of a damaged step: exit $status"
+
+size=(--layers 1 --hidden 64 --vocab 100)
+gives 0 dcp-bench save "$dir/b" "${size[@]}"
+gives 0 dcp-bench load "$dir/b" "${size[@]}" --repeat 2
+gives 2 dcp-bench load "$dir/b" --layers 2 --hidden 64 --vocab 100
+gives 3 limited dcp-bench save "$dir/b2" "${size[@]}"
+printf x | dd of="$(echo "$dir"/b/step-*/state.h5)" bs=1 seek=300000 conv=notrunc status=none
+gives 1 dcp-bench load "$dir/b" "${size[@]}"
+
+# the rest of dcp-bench
+gives 0 dcp-bench --help
+prints "^Usage: dcp-bench save|async|load DIR"
+gives 0 dcp-bench --version
+gives 0 dcp-bench async "$dir/b3" "${size[@]}" --engine direct
+prints '"op":"async","engine":"direct","ranks":1'
+gives 0 dcp-bench save "$dir/b4" "${size[@]}" --dry-run
+prints "^write $dir/b4/step-"
+[ ! -e "$dir/b4" ] || fail "--dry-run made a directory"
