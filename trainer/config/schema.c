@@ -11,8 +11,7 @@
 const config_key config_keys[] = {
     {KEY("model", CONFIG_MODEL, NULL)},
     {KEY("init", CONFIG_TEXT, "\"random\"")},
-    {KEY("data.type", CONFIG_CHOICE, "\"text\""), .choices = "text|tokens|idx|safetensors",
-     .built = "[\"text\",\"tokens\",\"safetensors\"]"},
+    {KEY("data.type", CONFIG_CHOICE, "\"text\""), .choices = "text|tokens|idx|safetensors"},
     {KEY("data.path", CONFIG_TEXT, NULL)},
     {KEY("data.sequence_length", CONFIG_INTEGER, "256"), .min = 1, .max = MAX_INT},
     {KEY("data.dtype", CONFIG_CHOICE, "null"), .choices = "uint16|uint32", .nullable = 1},

@@ -14,7 +14,7 @@ struct data {
 };
 
 static int find_source(const data_options *options, const data_source **out, dcp_error *err) {
-    static const data_source *const sources[] = {&data_text, &data_tokens, &data_fixed};
+    static const data_source *const sources[] = {&data_text, &data_tokens, &data_idx, &data_fixed};
     const int tokens = options->shape.tokens > 0;
     for (size_t i = 0; i < sizeof sources / sizeof *sources; i++) {
         if (strcmp(sources[i]->type, options->type) != 0) continue;

@@ -11,7 +11,7 @@
 typedef struct data data;
 
 typedef struct data_options {
-    const char *type; /* "text", "tokens" or "safetensors" */
+    const char *type; /* "text", "tokens", "idx" or "safetensors" */
     const char *path;
     const char *dtype; /* of tokens: "uint16" or "uint32"; NULL: uint16 where the vocabulary fits */
     uint64_t batch;    /* samples of a step */

@@ -16,6 +16,6 @@ typedef struct data_source {
                 dcp_error *err);
 } data_source;
 
-extern const data_source data_text, data_tokens, data_fixed;
+extern const data_source data_text, data_tokens, data_idx, data_fixed;
 
 #endif
