@@ -1,8 +1,13 @@
 /* HDF5 opens files by name and resolves symbolic links, so a memory file can't be given to its own
  * drivers through /proc. This one takes a descriptor: datasets that are allocated but never
- * written cost nothing, and no file system is needed. */
+ * written cost nothing, and no file system is needed.
+ *
+ * A write that fails (a limit of file sizes holds for memory files, too) is told through *error,
+ * not to HDF5: a file that HDF5 could not close is closed again at the program's end, without its
+ * driver. */
 #include "h5/memory.h"
 
+#include <errno.h>
 #include <stdlib.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -10,19 +15,23 @@
 typedef struct memory_file {
     H5FD_t public; /* must be first */
     int fd;
+    int *error;
     haddr_t eoa;
 } memory_file;
 
 typedef struct memory_info {
     int fd;
+    int *error;
 } memory_info;
 
 static H5FD_t *memory_open(const char *name, unsigned flags, hid_t fapl, haddr_t max_address) {
     (void)name, (void)flags, (void)max_address;
     const memory_info *info = H5Pget_driver_info(fapl);
     memory_file *file = info ? calloc(1, sizeof *file) : NULL;
-    if (file) file->fd = info->fd;
-    return (H5FD_t *)file;
+    if (!file) return NULL;
+    file->fd = info->fd;
+    file->error = info->error;
+    return &file->public;
 }
 
 static herr_t memory_close(H5FD_t *file) {
@@ -70,7 +79,10 @@ static herr_t memory_write(H5FD_t *file, H5FD_mem_t type, hid_t dxpl, haddr_t ad
     const char *from = buffer;
     while (bytes) {
         ssize_t put = pwrite(((memory_file *)file)->fd, from, bytes, (off_t)address);
-        if (put < 0) return -1;
+        if (put < 0) {
+            *((memory_file *)file)->error = errno;
+            return 0;
+        }
         from += put;
         address += (haddr_t)put;
         bytes -= (size_t)put;
@@ -81,7 +93,8 @@ static herr_t memory_write(H5FD_t *file, H5FD_mem_t type, hid_t dxpl, haddr_t ad
 static herr_t memory_truncate(H5FD_t *file, hid_t dxpl, hbool_t closing) {
     (void)dxpl, (void)closing;
     memory_file *f = (memory_file *)file;
-    return ftruncate(f->fd, (off_t)f->eoa);
+    if (ftruncate(f->fd, (off_t)f->eoa)) *f->error = errno;
+    return 0;
 }
 
 static herr_t memory_query(const H5FD_t *file, unsigned long *flags) {
@@ -114,7 +127,7 @@ static const H5FD_class_t memory_class = {
 
 hid_t h5_memory_register(void) { return H5FDregister(&memory_class); }
 
-herr_t h5_memory_use(hid_t fapl, hid_t driver, int fd) {
-    memory_info info = {fd};
+herr_t h5_memory_use(hid_t fapl, hid_t driver, int fd, int *error) {
+    memory_info info = {fd, error};
     return H5Pset_driver(fapl, driver, &info);
 }

@@ -6,6 +6,7 @@
  * tensor data, and tables may be written after the tensors without meeting their pages. */
 #include "h5/skeleton.h"
 
+#include <errno.h>
 #include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -24,6 +25,7 @@ typedef struct builder {
     hid_t file, group; /* group: of the dataset made last */
     hid_t gcpl, dcpl;
     char parent[DCP_MAX_PATH + 16]; /* its path */
+    int error;                      /* errno of the memory file */
 } builder;
 
 /* A metadata cache of a fixed size, of which no part has to be clean. A group's names are one entry
@@ -55,10 +57,10 @@ typedef struct scratch {
     size_t cache;
 } scratch;
 
-static hid_t open_scratch(hid_t driver, int fd, int create, const scratch *how) {
+static hid_t open_scratch(builder *b, int fd, int create, const scratch *how) {
     const char *name = "libdcp-layout"; /* the driver goes by the descriptor */
     hid_t fapl = H5Pcreate(H5P_FILE_ACCESS), fcpl = H5Pcreate(H5P_FILE_CREATE), file = -1;
-    if (driver >= 0 && h5_memory_use(fapl, driver, fd) >= 0 &&
+    if (b->driver >= 0 && h5_memory_use(fapl, b->driver, fd, &b->error) >= 0 &&
         H5Pset_userblock(fcpl, USERBLOCK_BYTES) >= 0 &&
         H5Pset_alignment(fapl, how->threshold, PAGE_BYTES) >= 0 &&
         H5Pset_meta_block_size(fapl, how->meta_block) >= 0 && set_cache(fapl, how->cache))
@@ -71,7 +73,7 @@ static hid_t open_scratch(hid_t driver, int fd, int create, const scratch *how) 
 
 static int builder_open(builder *b, int fd, int create, const scratch *how, dcp_error *err) {
     *b = (builder){.driver = h5_memory_register(), .group = -1};
-    b->file = open_scratch(b->driver, fd, create, how);
+    b->file = open_scratch(b, fd, create, how);
     b->gcpl = H5Pcreate(H5P_GROUP_CREATE);
     b->dcpl = H5Pcreate(H5P_DATASET_CREATE);
     if (b->file < 0 || H5Pset_obj_track_times(b->gcpl, 0) < 0 ||
@@ -90,7 +92,9 @@ static int builder_close(builder *b, dcp_error *err) {
     int status = DCP_OK;
     if (b->file >= 0 && H5Fclose(b->file) < 0) status = h5_fail(err, "close", "the layout");
     if (b->driver >= 0) H5FDunregister(b->driver);
-    return status;
+    if (status || !b->error) return status;
+    errno = b->error;
+    return core_fail_errno(err, "write the layout to", "a memory file");
 }
 
 static int make_groups(builder *b, const char *parent, dcp_error *err) {
