@@ -44,7 +44,7 @@ static void put_images(const char *shape, const int64_t *labels) {
 static const int64_t good[ROWS] = {7, -100, 0};
 
 static void check_batch(const sample_shape *shape) {
-    const data_options o = {"safetensors", path, ROWS, *shape};
+    const data_options o = {.type = "safetensors", .path = path, .batch = ROWS, .shape = *shape};
     data *d;
     dcp_error err = {0};
     if (data_open(&o, &d, &err) != DCP_OK) fail_msg("%s", err.message);
@@ -71,7 +71,7 @@ static void gives_images_and_vectors(void **state) {
 }
 
 static void refuses(const sample_shape *shape, const char *named) {
-    const data_options o = {"safetensors", path, ROWS, *shape};
+    const data_options o = {.type = "safetensors", .path = path, .batch = ROWS, .shape = *shape};
     data *d = NULL;
     dcp_error err = {0};
     assert_int_equal(data_open(&o, &d, &err), DCP_ERR_ARG);
@@ -98,7 +98,7 @@ static void says_what_is_wrong(void **state) {
 
 static void tells_kinds_apart(void **state) {
     (void)state;
-    const data_options o = {"text", path, ROWS, image};
+    const data_options o = {.type = "text", .path = path, .batch = ROWS, .shape = image};
     data *d = NULL;
     dcp_error err = {0};
     assert_int_equal(data_open(&o, &d, &err), DCP_ERR_ARG);

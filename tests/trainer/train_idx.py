@@ -1,0 +1,55 @@
+#!/usr/bin/env python3
+"""ViT and MLP learn from idx files, with the same bits on any number of ranks; wrong files end with
+exit 2 and one line."""
+from train_lib import *
+import random, struct
+
+SIDE, CLASSES = 8, 4
+rng = random.Random(5)
+
+
+def put(path, dims, elements):
+    with open(path, "wb") as f:
+        f.write(struct.pack(f">HBB{len(dims)}I", 0, 8, len(dims), *dims) + bytes(elements))
+
+
+def image(label):
+    """A bright quarter, which one is the class."""
+    return [rng.randrange(160, 256) if (y >= SIDE // 2) * 2 + (x >= SIDE // 2) == label else rng.randrange(96)
+            for y in range(SIDE) for x in range(SIDE)]
+
+
+labels = [rng.randrange(CLASSES) for _ in range(200)]
+os.mkdir("images")
+put("images/train-images-idx3-ubyte", [200, SIDE, SIDE], sum(map(image, labels), []))
+put("images/train-labels-idx1-ubyte", [200], labels)
+
+MODELS = {
+    "vit": {"model_type": "vit", "image_size": SIDE, "patch_size": 4, "num_channels": 1, "hidden_size": 32,
+            "intermediate_size": 64, "num_hidden_layers": 2, "num_attention_heads": 2, "num_labels": CLASSES,
+            "hidden_dropout_prob": 0.0, "attention_probs_dropout_prob": 0.0},
+    "mlp": {"model_type": "mlp", "sizes": [SIDE * SIDE, 24, CLASSES]},
+}
+for name, model in MODELS.items():
+    config(f"{name}.json", model=model, max_steps=150, metrics=None,
+           data={"type": "idx", "path": "images", "sequence_length": 128},
+           optimizer={"params": {"lr": 3e-3}}, checkpoint={"every": 0, "keep": 0})
+    for ranks in (1, 3):
+        train(ranks, f"{name}.json", f"checkpoint.dir={name}{ranks}", f"metrics={name}{ranks}.jsonl")
+    check(losses(f"{name}1.jsonl") == losses(f"{name}3.jsonl"), f"{name}: losses depend on the ranks")
+    check(state(150, f"{name}1") == state(150, f"{name}3"), f"{name}: the state depends on the ranks")
+    first, last = (metrics(f"{name}1.jsonl")[i]["loss"] for i in (0, -1))
+    check(last < first / 2, f"{name} does not learn: loss {first} to {last}")
+
+CASES = [
+    ("vit.json", ["data.path=nowhere"], "data.path: cannot read nowhere"),
+    ("vit.json", ["data.path=images/train-labels-idx1-ubyte"], "data.path: "),
+    ("vit.json", ["model.image_size=16"], "is 8 x 8; the model takes 1 x 16 x 16 (channels, height, width)"),
+    ("vit.json", ["model.num_channels=3"], "the model takes 3 x 8 x 8"),
+    ("vit.json", ["model.num_labels=2"], "; the model has 2 classes"),
+    ("mlp.json", ["model.sizes=[63,4]"], "is 8 x 8; the model takes 63"),
+    ("mlp.json", ["data.type=text"], "data.type: text gives"),
+]
+for file, overrides, says in CASES:
+    _, err = train(2, file, *overrides, "--dry-run", expect=2)
+    check(says in messages(err)[-1] and len(messages(err)) == 1, f"{overrides}: {err}")
