@@ -7,6 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
+#include <unistd.h>
 
 #include "core/fail.h"
 #include "store/store.h"
@@ -133,7 +134,7 @@ void dcp_checkpoint_close(dcp_checkpoint *ckpt) {
     free(ckpt->pieces);
     free(ckpt->path);
     free(ckpt->json);
-    free(ckpt->block);
+    free(ckpt->cache.data);
     free(ckpt);
 }
 
@@ -152,9 +153,15 @@ int checkpoint_file(ckpt_file *file, dcp_error *err) {
 
 int checkpoint_plain(ckpt_file *file, dcp_error *err) {
     uint64_t bytes;
-    if (file->plain >= 0) return DCP_OK;
+    int fd, none = -1;
+    if (__atomic_load_n(&file->plain, __ATOMIC_ACQUIRE) >= 0) return DCP_OK;
     int status = check_visible(file, err);
-    return status ? status : io_open_regular(file->path, O_RDONLY, &file->plain, &bytes, err);
+    if (!status) status = io_open_regular(file->path, O_RDONLY, &fd, &bytes, err);
+    if (status) return status;
+    if (!__atomic_compare_exchange_n(&file->plain, &none, fd, 0, __ATOMIC_ACQ_REL,
+                                     __ATOMIC_ACQUIRE))
+        close(fd); /* another thread was faster */
+    return DCP_OK;
 }
 
 const char *dcp_checkpoint_path(const dcp_checkpoint *ckpt) { return ckpt->path; }

@@ -41,6 +41,13 @@ typedef struct ckpt_tensor {
     uint64_t blocks;  /* of all pieces */
 } ckpt_tensor;
 
+/* The block of a dataset that was read last. */
+typedef struct block_cache {
+    unsigned char *data;
+    const index_row *row; /* NULL: none */
+    uint64_t number;
+} block_cache;
+
 struct dcp_checkpoint {
     dcp_comm *comm; /* borrowed */
     char *path;
@@ -57,10 +64,8 @@ struct dcp_checkpoint {
     ckpt_piece *pieces; /* by tensor */
     uint64_t blocks;    /* of all files */
     uint64_t address_end;
-    char state_id[17];    /* layout sharded */
-    unsigned char *block; /* the block read last by dcp_checkpoint_read */
-    const index_row *block_row;
-    uint64_t block_number;
+    char state_id[17]; /* layout sharded */
+    block_cache cache; /* of the calls below that read blocks */
 };
 
 /* Reads and checks user block, index, blocks and meta of file->path. */
@@ -93,7 +98,7 @@ int sight_find(dcp_checkpoint *ckpt, const char *own_path, dcp_error *err);
 /* Joins the files' rows into tensors; checks that shards belong together and cover every tensor. */
 int checkpoint_join(dcp_checkpoint *ckpt, dcp_error *err);
 
-/* Reads and checks one block of a dataset, into ckpt->block; the one read last is kept. */
+/* Reads and checks one block of a dataset, into ckpt->cache. */
 int checkpoint_block(dcp_checkpoint *ckpt, const ckpt_piece *p, uint64_t number, dcp_error *err);
 /* Bytes [offset, offset + bytes) of a dataset, out of such blocks. */
 int checkpoint_bytes(dcp_checkpoint *ckpt, const ckpt_piece *p, uint64_t offset, uint64_t bytes,
@@ -116,7 +121,8 @@ typedef void (*outside_progress_fn)(void *ctx, uint64_t bytes);
 int outside_check(const ckpt_file *file, unsigned char *buffer, outside_progress_fn progress,
                   void *ctx, int *intact, dcp_error *err);
 
-/* Opens file->file or file->plain, if it is not open. DCP_ERR_UNSUPPORTED: it is hidden. */
+/* Opens file->file or file->plain, if it is not open. DCP_ERR_UNSUPPORTED: it is hidden. The latter
+ * may be called by several threads at once. */
 int checkpoint_file(ckpt_file *file, dcp_error *err);
 int checkpoint_plain(ckpt_file *file, dcp_error *err);
 

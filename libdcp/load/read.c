@@ -1,41 +1,47 @@
 /* Reading a box by whole blocks, each checked in the buffer it was read into. The block read last
- * is kept: a walk along a tensor reads each block once. */
+ * is kept: a walk along a tensor reads each block once. Readers have buffers of their own and share
+ * the rest, which no read changes but for opening files. */
 #include <stdlib.h>
 #include <string.h>
 
 #include "core/box.h"
 #include "core/crc64.h"
 #include "core/fail.h"
+#include "dcp/inspect.h"
 #include "load/checkpoint.h"
 
-int checkpoint_block(dcp_checkpoint *ckpt, const ckpt_piece *p, uint64_t number, dcp_error *err) {
-    if (ckpt->block_row == p->row && ckpt->block_number == number) return DCP_OK;
-    if (!ckpt->block && posix_memalign((void **)&ckpt->block, PAGE_BYTES, BLOCK_BYTES))
+static int cache_block(block_cache *c, const ckpt_piece *p, uint64_t number, dcp_error *err) {
+    if (c->row == p->row && c->number == number) return DCP_OK;
+    if (!c->data && posix_memalign((void **)&c->data, PAGE_BYTES, BLOCK_BYTES))
         return core_fail_memory(err, BLOCK_BYTES);
-    ckpt->block_row = NULL;
+    c->row = NULL;
     int status = checkpoint_plain(p->file, err);
     if (status) return status;
     uint64_t bytes = index_block_bytes(p->row->bytes, number);
-    status = io_read_plain(p->file->plain, ckpt->block, bytes,
-                           p->row->offset + number * BLOCK_BYTES, p->file->path, err);
+    status = io_read_plain(p->file->plain, c->data, bytes, p->row->offset + number * BLOCK_BYTES,
+                           p->file->path, err);
     if (status) return status;
-    if (crc64(ckpt->block, bytes) != p->file->crcs[p->row->first_block + number])
+    if (crc64(c->data, bytes) != p->file->crcs[p->row->first_block + number])
         return core_fail(err, DCP_ERR_CORRUPT,
                          "%s: tensor %s, block %llu: what was read differs from what was saved",
                          p->file->path, p->row->tensor.path, (unsigned long long)number);
-    ckpt->block_row = p->row;
-    ckpt->block_number = number;
+    c->row = p->row;
+    c->number = number;
     return DCP_OK;
 }
 
-int checkpoint_bytes(dcp_checkpoint *ckpt, const ckpt_piece *p, uint64_t offset, uint64_t bytes,
-                     unsigned char *out, dcp_error *err) {
+int checkpoint_block(dcp_checkpoint *ckpt, const ckpt_piece *p, uint64_t number, dcp_error *err) {
+    return cache_block(&ckpt->cache, p, number, err);
+}
+
+static int cache_bytes(block_cache *c, const ckpt_piece *p, uint64_t offset, uint64_t bytes,
+                       unsigned char *out, dcp_error *err) {
     while (bytes) {
         uint64_t number = offset / BLOCK_BYTES, at = offset % BLOCK_BYTES;
-        int status = checkpoint_block(ckpt, p, number, err);
+        int status = cache_block(c, p, number, err);
         if (status) return status;
         uint64_t part = BLOCK_BYTES - at < bytes ? BLOCK_BYTES - at : bytes;
-        memcpy(out, ckpt->block + at, part);
+        memcpy(out, c->data + at, part);
         out += part;
         offset += part;
         bytes -= part;
@@ -43,7 +49,12 @@ int checkpoint_bytes(dcp_checkpoint *ckpt, const ckpt_piece *p, uint64_t offset,
     return DCP_OK;
 }
 
-static int read_piece(dcp_checkpoint *ckpt, const ckpt_tensor *t, const ckpt_piece *p,
+int checkpoint_bytes(dcp_checkpoint *ckpt, const ckpt_piece *p, uint64_t offset, uint64_t bytes,
+                     unsigned char *out, dcp_error *err) {
+    return cache_bytes(&ckpt->cache, p, offset, bytes, out, err);
+}
+
+static int read_piece(block_cache *c, const ckpt_tensor *t, const ckpt_piece *p,
                       const dcp_box *want, unsigned char *data, dcp_error *err) {
     const dcp_box held = index_row_box(p->row);
     box_copy copy;
@@ -53,14 +64,13 @@ static int read_piece(dcp_checkpoint *ckpt, const ckpt_tensor *t, const ckpt_pie
     int status = DCP_OK;
     for (uint64_t i = 0, a, b; i < copy.runs && !status; i++) {
         box_copy_run(&copy, i, &a, &b);
-        status = checkpoint_bytes(ckpt, p, a, copy.run_bytes, data + b, err);
+        status = cache_bytes(c, p, a, copy.run_bytes, data + b, err);
     }
     return status;
 }
 
-int dcp_checkpoint_read(dcp_checkpoint *ckpt, const char *path, const dcp_box *box, void *data,
-                        dcp_error *err) {
-    if (!ckpt || !path || !box) return core_fail(err, DCP_ERR_ARG, "a path and a box are needed");
+static int read_box(const dcp_checkpoint *ckpt, block_cache *c, const char *path,
+                    const dcp_box *box, void *data, dcp_error *err) {
     const ckpt_tensor *t = checkpoint_lookup(ckpt, path);
     if (!t)
         return core_fail(err, DCP_ERR_NOT_FOUND, "%s: tensor %s is not in the checkpoint",
@@ -76,6 +86,42 @@ int dcp_checkpoint_read(dcp_checkpoint *ckpt, const char *path, const dcp_box *b
     size_t k, end;
     checkpoint_near(ckpt, t, box, &k, &end);
     for (; k < end && !status; k++)
-        status = read_piece(ckpt, t, &ckpt->pieces[t->first_piece + k], box, data, err);
+        status = read_piece(c, t, &ckpt->pieces[t->first_piece + k], box, data, err);
     return status;
+}
+
+int dcp_checkpoint_read(dcp_checkpoint *ckpt, const char *path, const dcp_box *box, void *data,
+                        dcp_error *err) {
+    if (!ckpt || !path || !box) return core_fail(err, DCP_ERR_ARG, "a path and a box are needed");
+    return read_box(ckpt, &ckpt->cache, path, box, data, err);
+}
+
+struct dcp_reader {
+    const dcp_checkpoint *ckpt;
+    block_cache cache;
+};
+
+int dcp_reader_create(dcp_checkpoint *ckpt, dcp_reader **out, dcp_error *err) {
+    if (!ckpt || !out)
+        return core_fail(err, DCP_ERR_ARG,
+                         "dcp_reader_create: a checkpoint and an output are "
+                         "needed");
+    dcp_reader *reader = calloc(1, sizeof *reader);
+    if (!reader) return core_fail_memory(err, sizeof *reader);
+    reader->ckpt = ckpt;
+    *out = reader;
+    return DCP_OK;
+}
+
+void dcp_reader_destroy(dcp_reader *reader) {
+    if (!reader) return;
+    free(reader->cache.data);
+    free(reader);
+}
+
+int dcp_reader_read(dcp_reader *reader, const char *path, const dcp_box *box, void *data,
+                    dcp_error *err) {
+    if (!reader || !path || !box)
+        return core_fail(err, DCP_ERR_ARG, "dcp_reader_read: a reader, path and box are needed");
+    return read_box(reader->ckpt, &reader->cache, path, box, data, err);
 }

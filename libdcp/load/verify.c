@@ -1,6 +1,9 @@
 /* Checking every byte of a step: user block, tables, what lies between tensors, every block of
  * every tensor, about.json, and for shards that together they are the state they claim to be. Goes
- * on after a damage, so that all of it is reported. */
+ * on after a damage, so that all of it is reported.
+ *
+ * Every rank reads all tables and a part of the files, on several threads. The sums of all ranks
+ * are joined; rank 0 judges them, and it alone speaks. */
 #include <fcntl.h>
 #include <limits.h>
 #include <stdio.h>
@@ -8,31 +11,34 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "copy/piece.h"
 #include "core/crc64.h"
 #include "core/fail.h"
+#include "io/sweep.h"
 #include "load/checkpoint.h"
+#include "load/tally.h"
+#include "plan/plan.h"
 #include "redundancy/redundancy.h"
 #include "store/about.h"
 
 typedef struct verifier {
+    dcp_comm *comm;
     const dcp_verify_options *options;
     dcp_checkpoint *ckpt;
-    unsigned char *buffer; /* BLOCK_BYTES */
-    uint64_t done, total, damages;
-    uint64_t *sums; /* of whole tensors' blocks, layout sharded */
-    int is_part;    /* the folder of a private store keeps some of the step's shards */
+    tally *sums;
+    uint64_t file_bytes, redundancy_bytes, done, damages;
+    int usable;  /* the tables are right and fit together */
+    int is_part; /* the folder of a private store keeps some of the step's shards */
 } verifier;
 
 static void damage(verifier *v, const char *what) {
     v->damages++;
-    if (v->options && v->options->on_damage) v->options->on_damage(v->options->ctx, what);
+    if (v->comm->rank == 0 && v->options->on_damage) v->options->on_damage(v->options->ctx, what);
 }
 
 static void progress(verifier *v, uint64_t bytes) {
     v->done += bytes;
-    if (v->options && v->options->on_progress)
-        v->options->on_progress(v->options->ctx, v->done, v->total);
+    if (v->comm->rank == 0 && v->options->on_progress)
+        v->options->on_progress(v->options->ctx, v->done, v->file_bytes + v->redundancy_bytes);
 }
 
 /* A failure that is damage is reported, another one ends the check. */
@@ -40,101 +46,6 @@ static int absorb(verifier *v, int status, const dcp_error *e) {
     if (status != DCP_ERR_CORRUPT && status != DCP_ERR_VERSION) return status;
     damage(v, e->message);
     return DCP_OK;
-}
-
-static void report_block(verifier *v, const ckpt_piece *p, uint64_t b, uint64_t bytes) {
-    char line[DCP_MAX_PATH + 4200];
-    snprintf(line, sizeof line, "%s: tensor %s, block %llu (bytes %llu to %llu): damaged",
-             p->file->path, p->row->tensor.path, (unsigned long long)b,
-             (unsigned long long)(b * BLOCK_BYTES), (unsigned long long)(b * BLOCK_BYTES + bytes));
-    damage(v, line);
-}
-
-/* One dataset; `whole` (layout sharded) adds its bytes to the tensor's checksums. */
-static int verify_dataset(verifier *v, const ckpt_piece *p, const piece *whole, dcp_error *err) {
-    const uint64_t *crcs = p->file->crcs + p->row->first_block;
-    for (uint64_t b = 0; b < index_blocks(p->row->bytes); b++) {
-        uint64_t bytes = index_block_bytes(p->row->bytes, b);
-        int status = io_read_plain(p->file->plain, v->buffer, bytes,
-                                   p->row->offset + b * BLOCK_BYTES, p->file->path, err);
-        if (status) return status;
-        if (crc64(v->buffer, bytes) != crcs[b]) report_block(v, p, b, bytes);
-        if (whole) piece_sum(whole, b * BLOCK_BYTES, v->buffer, bytes);
-        progress(v, bytes);
-    }
-    if (index_join_blocks(crcs, p->row->bytes) != p->row->crc) {
-        char line[DCP_MAX_PATH + 4200];
-        snprintf(line, sizeof line, "%s: index: tensor %s: its checksum is not that of its blocks",
-                 p->file->path, p->row->tensor.path);
-        damage(v, line);
-    }
-    return DCP_OK;
-}
-
-static void on_outside(void *ctx, uint64_t bytes) { progress(ctx, bytes); }
-
-/* Another version of HDF5 may have written it, so this is no damage. */
-static int verify_origin(verifier *v, const ckpt_file *file, dcp_error *err) {
-    char line[4300];
-    int ours = 1;
-    if (!v->options || !v->options->on_note) return DCP_OK;
-    int status = origin_check(file, &ours, err);
-    if (status || ours) return status;
-    snprintf(line, sizeof line,
-             "%s: HDF5 metadata: not what this library writes for these tensors: another version "
-             "of HDF5 wrote it, or it was changed on purpose; other programs may read other data",
-             file->path);
-    v->options->on_note(v->options->ctx, line);
-    return DCP_OK;
-}
-
-static int verify_outside(verifier *v, const ckpt_file *file, dcp_error *err) {
-    int intact = 0, status = outside_check(file, v->buffer, on_outside, v, &intact, err);
-    if (status) return status;
-    if (intact) return verify_origin(v, file, err);
-    char line[4300];
-    snprintf(line, sizeof line,
-             "%s: HDF5 metadata or padding: bytes outside the tensors and tables are damaged",
-             file->path);
-    damage(v, line);
-    return DCP_OK;
-}
-
-static int verify_tensor(verifier *v, const ckpt_tensor *t, uint64_t *sums, dcp_error *err) {
-    const dcp_box all = dcp_box_whole(&t->tensor);
-    int status = DCP_OK;
-    for (size_t k = 0; k < t->n_pieces && !status; k++) {
-        const ckpt_piece *p = &v->ckpt->pieces[t->first_piece + k];
-        const dcp_box held = index_row_box(p->row);
-        box_copy copy;
-        piece whole = {.global = &copy, .global_bytes = t->bytes, .global_sums = sums};
-        box_copy_between(&copy, t->tensor.ndim, dcp_dtype_bytes(t->tensor.dtype), &all, &held);
-        status = verify_dataset(v, p, sums ? &whole : NULL, err);
-    }
-    return status;
-}
-
-/* All tensors; for shards also the state id, which no single file can prove. */
-static int verify_tensors(verifier *v, dcp_error *err) {
-    const dcp_checkpoint *ckpt = v->ckpt;
-    int sharded = ckpt->layout == DCP_LAYOUT_SHARDED, status = DCP_OK;
-    uint64_t id = ~0ULL, before = v->damages;
-    for (size_t i = 0; i < ckpt->n_tensors && !status; i++) {
-        const ckpt_tensor *t = &ckpt->tensors[i];
-        uint64_t blocks = index_blocks(t->bytes);
-        uint64_t *sums = sharded ? calloc(blocks + 1, sizeof *sums) : NULL;
-        if (sharded && !sums) return core_fail_memory(err, blocks * 8);
-        status = verify_tensor(v, t, sums, err);
-        for (uint64_t b = 0; sharded && b < blocks; b++)
-            sums[b] = crc64_finish(sums[b], index_block_bytes(t->bytes, b));
-        if (sharded) id = index_state_id(id, &t->tensor, index_join_blocks(sums, t->bytes));
-        free(sums);
-    }
-    char text[17];
-    snprintf(text, sizeof text, "%016llx", (unsigned long long)~id);
-    if (!status && sharded && v->damages == before && strcmp(text, ckpt->state_id))
-        damage(v, "meta: the state id is not that of the tensors: shards of different states");
-    return status;
 }
 
 /* Reads all files' tables; the damaged ones are reported. */
@@ -149,61 +60,13 @@ static int read_files(verifier *v, int *usable, dcp_error *err) {
         file->path = step_file_path(ckpt->path, ckpt->layout, i, ckpt->n_files);
         if (!file->path) return core_fail_memory(err, 4096);
         int status = tables_read(file, &e);
-        if (!status) status = checkpoint_plain(file, &e);
         if (status) *usable = 0;
         status = absorb(v, status, &e);
         if (status && err) *err = e;
         if (status) return status;
-        v->total += file->ub.file_bytes;
+        v->file_bytes += file->ub.file_bytes;
     }
     return DCP_OK;
-}
-
-/* What can be known of some shards: their own bytes, and that they are of one state. */
-static int verify_alone(verifier *v, dcp_error *err) {
-    dcp_error e;
-    int status = checkpoint_metas(v->ckpt, &e);
-    if (status && status != DCP_ERR_CORRUPT && err) *err = e;
-    if (status) return absorb(v, status, &e);
-    for (size_t f = 0; f < v->ckpt->n_files && !status; f++) {
-        ckpt_file *file = &v->ckpt->files[f];
-        if (!file->path) continue;
-        status = verify_outside(v, file, err);
-        for (size_t i = 0; i < file->ub.rows && !status; i++)
-            status = verify_dataset(v, &(ckpt_piece){file, &file->rows[i], 0}, NULL, err);
-    }
-    return status;
-}
-
-static int verify_files(verifier *v, dcp_error *err) {
-    int usable;
-    dcp_error e;
-    int status = read_files(v, &usable, err);
-    if (status || !usable) return status;
-    if (v->is_part) return verify_alone(v, err);
-    status = checkpoint_join(v->ckpt, &e);
-    if (status && status != DCP_ERR_CORRUPT && err) *err = e;
-    if (status) return absorb(v, status, &e);
-    for (size_t i = 0; i < v->ckpt->n_files && !status; i++)
-        status = verify_outside(v, &v->ckpt->files[i], err);
-    return status ? status : verify_tensors(v, err);
-}
-
-static int verify_about(verifier *v, const char *path, dcp_error *err) {
-    dcp_error e;
-    int status = about_check(path, v->ckpt->json ? &v->ckpt->step : NULL, &e);
-    if (status == DCP_ERR_NOT_FOUND) status = DCP_ERR_CORRUPT;
-    if (status && status != DCP_ERR_CORRUPT && err) *err = e;
-    return absorb(v, status, &e);
-}
-
-static void on_redundancy_damage(void *v, const char *line) { damage(v, line); }
-
-static void on_redundancy_read(void *v, uint64_t bytes) { progress(v, bytes); }
-
-static int verify_redundancy(verifier *v, const char *path, dcp_error *err) {
-    const redundancy_reader reader = {v, on_redundancy_damage, on_redundancy_read};
-    return redundancy_verify(path, &reader, err);
 }
 
 static int make_files(dcp_checkpoint *ckpt, size_t n, dcp_error *err) {
@@ -265,27 +128,227 @@ static int find_files(verifier *v, const char *path, dcp_error *err) {
     return status ? absorb(v, status, &e) : make_files(ckpt, n, err);
 }
 
-int dcp_verify(const char *path, const dcp_verify_options *options, dcp_error *err) {
-    if (!path) return core_fail(err, DCP_ERR_ARG, "dcp_verify: a path is needed");
-    dcp_checkpoint *ckpt = calloc(1, sizeof *ckpt);
-    verifier v = {.options = options,
-                  .ckpt = ckpt,
-                  .buffer = malloc(BLOCK_BYTES),
-                  .total = redundancy_bytes(path)};
-    int status = DCP_OK;
-    if (!ckpt || !v.buffer || !(ckpt->path = strdup(path))) {
-        status = core_fail_memory(err, BLOCK_BYTES);
-        goto free_all;
+/* The blocks of files that are not joined to a step. */
+static void number_blocks(dcp_checkpoint *ckpt) {
+    for (size_t f = 0; f < ckpt->n_files; f++) {
+        ckpt->files[f].first_block = ckpt->blocks;
+        if (ckpt->files[f].path) ckpt->blocks += ckpt->files[f].ub.blocks.bytes / 8;
     }
-    status = find_files(&v, path, err);
-    if (!status && ckpt->files) status = verify_files(&v, err);
-    if (!status) status = verify_about(&v, path, err);
-    if (!status) status = verify_redundancy(&v, path, err);
-    if (!status && v.damages)
+}
+
+/* The files' tables, and whether they fit together. */
+static int read_step(verifier *v, const char *path, dcp_error *err) {
+    dcp_error e;
+    int status = find_files(v, path, err);
+    if (status || !v->ckpt->files) return status;
+    status = read_files(v, &v->usable, err);
+    if (status || !v->usable) return status;
+    status = v->is_part ? checkpoint_metas(v->ckpt, &e) : checkpoint_join(v->ckpt, &e);
+    v->usable = !status;
+    if (status && status != DCP_ERR_CORRUPT && err) *err = e;
+    if (status) return absorb(v, status, &e);
+    if (v->is_part) number_blocks(v->ckpt);
+    return tally_create(v->ckpt, &v->sums, err);
+}
+
+static void on_swept(void *ctx, uint64_t done) {
+    verifier *v = ctx;
+    uint64_t all = done * (uint64_t)v->comm->size; /* the others are about as far */
+    if (all > v->file_bytes) all = v->file_bytes;
+    if (all > v->done) progress(v, all - v->done);
+}
+
+static void add_chunk(void *ctx, size_t file, uint64_t offset, const unsigned char *data,
+                      uint64_t bytes) {
+    tally_add(((verifier *)ctx)->sums, file, offset, data, bytes);
+}
+
+/* Reads this rank's part of all files. */
+static int read_part(verifier *v, dcp_error *err) {
+    const dcp_checkpoint *ckpt = v->ckpt;
+    sweep_file *files = calloc(ckpt->n_files + 1, sizeof *files);
+    if (!files) return core_fail_memory(err, ckpt->n_files * sizeof *files);
+    for (size_t f = 0; f < ckpt->n_files; f++)
+        if (ckpt->files[f].path)
+            files[f] = (sweep_file){ckpt->files[f].path, ckpt->files[f].ub.file_bytes};
+    const sweep s = {.files = files,
+                     .n = ckpt->n_files,
+                     .rank = v->comm->rank,
+                     .size = v->comm->size,
+                     .threads = sweep_cores(v->comm->size),
+                     .fn = add_chunk,
+                     .on_read = on_swept,
+                     .ctx = v};
+    int status = sweep_run(&s, err);
+    free(files);
+    return status;
+}
+
+/* Sums are only joined of the same files. */
+static int agree_on_files(verifier *v, dcp_error *err) {
+    uint64_t tables = ~0ULL;
+    for (size_t f = 0; f < v->ckpt->n_files; f++) {
+        const userblock *ub = &v->ckpt->files[f].ub;
+        const uint64_t said[] = {ub->file_bytes, ub->index.crc, ub->blocks.crc, ub->meta.crc};
+        tables = crc64_raw(tables, said, sizeof said);
+    }
+    const plan_value values[] = {{"the number of the step's files", v->ckpt->n_files, 0},
+                                 {"whether the tables are right", (uint64_t)v->usable, 0},
+                                 {"the files' tables", v->usable ? tables : 0, 1}};
+    return plan_same(v->comm, values, sizeof values / sizeof *values, err);
+}
+
+/* Collective. */
+static int sum_files(verifier *v, dcp_error *err) {
+    uint64_t n;
+    int status = agree_on_files(v, err);
+    if (status || !v->usable) return status;
+    status = comm_agree(v->comm, read_part(v, err), err);
+    if (status) return status;
+    uint64_t *sums = tally_sums(v->sums, &n);
+    return comm_allreduce(v->comm, sums, n, DCP_REDUCE_XOR, err);
+}
+
+static void report_block(verifier *v, const ckpt_piece *p, uint64_t b, uint64_t bytes) {
+    char line[DCP_MAX_PATH + 4200];
+    snprintf(line, sizeof line, "%s: tensor %s, block %llu (bytes %llu to %llu): damaged",
+             p->file->path, p->row->tensor.path, (unsigned long long)b,
+             (unsigned long long)(b * BLOCK_BYTES), (unsigned long long)(b * BLOCK_BYTES + bytes));
+    damage(v, line);
+}
+
+/* One dataset, whose bytes were summed. */
+static void judge_dataset(verifier *v, const ckpt_piece *p) {
+    const uint64_t *crcs = p->file->crcs + p->row->first_block;
+    for (uint64_t b = 0; b < index_blocks(p->row->bytes); b++)
+        if (tally_block(v->sums, p->file, p->row, b) != crcs[b])
+            report_block(v, p, b, index_block_bytes(p->row->bytes, b));
+    if (index_join_blocks(crcs, p->row->bytes) != p->row->crc) {
+        char line[DCP_MAX_PATH + 4200];
+        snprintf(line, sizeof line, "%s: index: tensor %s: its checksum is not that of its blocks",
+                 p->file->path, p->row->tensor.path);
+        damage(v, line);
+    }
+}
+
+/* Another version of HDF5 may have written it, so this is no damage. */
+static int verify_origin(verifier *v, const ckpt_file *file, dcp_error *err) {
+    char line[4300];
+    int ours = 1;
+    if (!v->options->on_note) return DCP_OK;
+    int status = origin_check(file, &ours, err);
+    if (status || ours) return status;
+    snprintf(line, sizeof line,
+             "%s: HDF5 metadata: not what this library writes for these tensors: another version "
+             "of HDF5 wrote it, or it was changed on purpose; other programs may read other data",
+             file->path);
+    v->options->on_note(v->options->ctx, line);
+    return DCP_OK;
+}
+
+static int judge_outside(verifier *v, const ckpt_file *file, dcp_error *err) {
+    if (tally_outside(v->sums, file) == file->ub.outside_crc) return verify_origin(v, file, err);
+    char line[4300];
+    snprintf(line, sizeof line,
+             "%s: HDF5 metadata or padding: bytes outside the tensors and tables are damaged",
+             file->path);
+    damage(v, line);
+    return DCP_OK;
+}
+
+/* All tensors; for shards also the state id, which no single file can prove. */
+static void judge_tensors(verifier *v) {
+    const dcp_checkpoint *ckpt = v->ckpt;
+    uint64_t id = ~0ULL, before = v->damages;
+    for (size_t i = 0; i < ckpt->n_tensors; i++) {
+        const ckpt_tensor *t = &ckpt->tensors[i];
+        for (size_t k = 0; k < t->n_pieces; k++)
+            judge_dataset(v, &ckpt->pieces[t->first_piece + k]);
+        if (ckpt->layout == DCP_LAYOUT_SHARDED)
+            id = index_state_id(id, &t->tensor, tally_tensor(v->sums, i));
+    }
+    char text[17];
+    snprintf(text, sizeof text, "%016llx", (unsigned long long)~id);
+    if (ckpt->layout == DCP_LAYOUT_SHARDED && v->damages == before && strcmp(text, ckpt->state_id))
+        damage(v, "meta: the state id is not that of the tensors: shards of different states");
+}
+
+static int judge_files(verifier *v, dcp_error *err) {
+    const dcp_checkpoint *ckpt = v->ckpt;
+    int status = DCP_OK;
+    for (size_t f = 0; f < ckpt->n_files && !status; f++)
+        if (ckpt->files[f].path) status = judge_outside(v, &ckpt->files[f], err);
+    if (status) return status;
+    if (!v->is_part) judge_tensors(v);
+    for (size_t f = 0; f < ckpt->n_files && v->is_part; f++)
+        for (size_t i = 0; ckpt->files[f].path && i < ckpt->files[f].ub.rows; i++)
+            judge_dataset(v, &(ckpt_piece){&ckpt->files[f], &ckpt->files[f].rows[i], 0});
+    return DCP_OK;
+}
+
+static int verify_about(verifier *v, const char *path, dcp_error *err) {
+    dcp_error e;
+    int status = about_check(path, v->ckpt->json ? &v->ckpt->step : NULL, &e);
+    if (status == DCP_ERR_NOT_FOUND) status = DCP_ERR_CORRUPT;
+    if (status && status != DCP_ERR_CORRUPT && err) *err = e;
+    return absorb(v, status, &e);
+}
+
+static void on_redundancy_damage(void *v, const char *line) { damage(v, line); }
+
+static void on_redundancy_read(void *v, uint64_t bytes) { progress(v, bytes); }
+
+static int verify_redundancy(verifier *v, const char *path, dcp_error *err) {
+    const redundancy_reader reader = {v, on_redundancy_damage, on_redundancy_read};
+    return redundancy_verify(path, &reader, err);
+}
+
+/* Rank 0's part: what the sums say, and the small files. */
+static int judge(verifier *v, const char *path, dcp_error *err) {
+    if (v->comm->rank != 0) return DCP_OK;
+    int status = v->usable ? judge_files(v, err) : DCP_OK;
+    if (!status) status = verify_about(v, path, err);
+    if (!status) status = verify_redundancy(v, path, err);
+    return status;
+}
+
+static int check_step(verifier *v, const char *path, dcp_error *err) {
+    int status = comm_agree(v->comm, read_step(v, path, err), err);
+    if (!status) status = sum_files(v, err);
+    if (!status) status = comm_agree(v->comm, judge(v, path, err), err);
+    if (!status) status = comm_broadcast(v->comm, &v->damages, sizeof v->damages, 0, err);
+    if (!status && v->damages)
         status = core_fail(err, DCP_ERR_CORRUPT, "%s: %llu damages found", path,
-                           (unsigned long long)v.damages);
-free_all:
-    dcp_checkpoint_close(ckpt);
-    free(v.buffer);
+                           (unsigned long long)v->damages);
+    return status;
+}
+
+int dcp_verify_with(dcp_comm *comm, const char *path, const dcp_verify_options *options,
+                    dcp_error *err) {
+    static const dcp_verify_options none;
+    if (!comm) return core_fail(err, DCP_ERR_ARG, "dcp_verify_with: a communicator is needed");
+    verifier v = {
+        .comm = comm, .options = options ? options : &none, .ckpt = calloc(1, sizeof *v.ckpt)};
+    int status = DCP_OK;
+    if (!path)
+        status = core_fail(err, DCP_ERR_ARG, "dcp_verify: a path is needed");
+    else if (!v.ckpt || !(v.ckpt->path = strdup(path)))
+        status = core_fail_memory(err, PATH_MAX);
+    status = comm_agree(comm, status, err);
+    if (!status) {
+        v.redundancy_bytes = redundancy_bytes(path);
+        status = check_step(&v, path, err);
+    }
+    tally_destroy(v.sums);
+    dcp_checkpoint_close(v.ckpt);
+    return status;
+}
+
+int dcp_verify(const char *path, const dcp_verify_options *options, dcp_error *err) {
+    dcp_comm *self;
+    int status = dcp_comm_self(&self, err);
+    if (status) return status;
+    status = dcp_verify_with(self, path, options, err);
+    dcp_comm_destroy(self);
     return status;
 }

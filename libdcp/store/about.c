@@ -149,7 +149,7 @@ static int parse_checked(const char *path, char *text, size_t bytes, json_t **ab
     return DCP_OK;
 }
 
-static int read_checked(const char *dir, json_t **about, dcp_error *err) {
+int about_parse(const char *dir, json_t **about, dcp_error *err) {
     char path[PATH_MAX], *text = NULL;
     size_t bytes = 0;
     int status = path_of(dir, path, err);
@@ -179,7 +179,7 @@ json_t *about_shards(const char *folder, int world) {
 int about_is_part(const char *folder, int world, unsigned char *kept) {
     json_t *about = NULL, *number;
     size_t i;
-    if (read_checked(folder, &about, NULL) != DCP_OK) return 0;
+    if (about_parse(folder, &about, NULL) != DCP_OK) return 0;
     const json_t *list = json_object_get(about, "shards");
     int is_part = json_is_array(list);
     memset(kept, 0, (size_t)world);
@@ -192,18 +192,18 @@ int about_is_part(const char *folder, int world, unsigned char *kept) {
 }
 
 /* That of another step is whole, too. Older versions did not write the step. */
-static int check_step(const char *dir, const json_t *about, uint64_t step, dcp_error *err) {
+int about_check_step(const char *dir, const json_t *about, uint64_t step, dcp_error *err) {
     const json_t *said = json_object_get(about, "step");
     if (!json_is_integer(said) || (uint64_t)json_integer_value(said) == step) return DCP_OK;
     return core_fail(err, DCP_ERR_CORRUPT,
-                     "%s/about.json: of step %" JSON_INTEGER_FORMAT ", meta says %" PRIu64, dir,
+                     "%s/about.json: of step %" JSON_INTEGER_FORMAT ", not %" PRIu64, dir,
                      json_integer_value(said), step);
 }
 
 int about_check(const char *dir, const uint64_t *step, dcp_error *err) {
     json_t *about = NULL;
-    int status = read_checked(dir, &about, err);
-    if (!status && step) status = check_step(dir, about, *step, err);
+    int status = about_parse(dir, &about, err);
+    if (!status && step) status = about_check_step(dir, about, *step, err);
     json_decref(about);
     return status;
 }
@@ -212,7 +212,7 @@ int dcp_about_read(const char *step_path, char **json, dcp_error *err) {
     if (!step_path || !json)
         return core_fail(err, DCP_ERR_ARG, "dcp_about_read: a path and an output are needed");
     json_t *about = NULL;
-    int status = read_checked(step_path, &about, err);
+    int status = about_parse(step_path, &about, err);
     if (status != DCP_OK) return status;
     *json = json_canonical(about);
     json_decref(about);

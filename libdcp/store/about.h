@@ -14,9 +14,15 @@
 int about_write(const char *dir, const char *tool, int ranks, const char *members_json,
                 dcp_error *err);
 
+struct json_t;
+
+/* Reads and checks the file; the caller releases *about. Statuses as about_check's. */
+int about_parse(const char *dir, struct json_t **about, dcp_error *err);
+/* DCP_ERR_CORRUPT where it says to be of another step. */
+int about_check_step(const char *dir, const struct json_t *about, uint64_t step, dcp_error *err);
+
 /* The member "shards" that about.json of a private store's step has: the numbers of those shards
  * that are in the folder. NULL where memory is short. */
-struct json_t;
 struct json_t *about_shards(const char *folder, int world);
 
 /* Whether about.json says that the folder keeps but a part of the step's shards, and which: marks

@@ -147,7 +147,7 @@ typedef struct dcp_verify_options {
      * this library writes for these tensors. A load does not read it, other programs do. May be
      * NULL. */
     void (*on_note)(void *ctx, const char *what);
-    /* Called every few MiB; may be NULL. */
+    /* Called every few MiB, as all others on the calling thread; may be NULL. */
     void (*on_progress)(void *ctx, uint64_t done_bytes, uint64_t total_bytes);
     void *ctx;
 } dcp_verify_options;
@@ -155,8 +155,13 @@ typedef struct dcp_verify_options {
 /* Reads every byte of the step's folder `path` and checks it, with about.json and redundancy files.
  * Of a private store's step: what this node has of it, which can't show that the nodes' shards
  * together are one state. Not collective. DCP_OK: intact. DCP_ERR_CORRUPT: damage was reported
- * through on_damage. Other statuses: the check itself could not be done. */
+ * through on_damage. Other statuses: the check itself could not be done. A thread for each core
+ * that the process may use, 32 at most, with 16 MiB of memory each, reads past the page cache. */
 DCP_API int dcp_verify(const char *path, const dcp_verify_options *options, dcp_error *err);
+/* The same, where several ranks that see the same files share the reading. Collective; the
+ * functions of `options` are called on rank 0 alone, and all ranks return the same status. */
+DCP_API int dcp_verify_with(dcp_comm *comm, const char *path, const dcp_verify_options *options,
+                            dcp_error *err);
 
 #ifdef __cplusplus
 }

@@ -18,6 +18,7 @@
 #include "dcp/checkpoint.h"
 #include "dcp/comm.h"
 #include "dcp/error.h"
+#include "dcp/inspect.h"
 #include "dcp/rewrite.h"
 #include "dcp/safetensors.h"
 #include "dcp/save.h"

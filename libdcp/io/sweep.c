@@ -1,0 +1,195 @@
+/* The files' chunks are numbered through. A rank has a range of numbers, and its threads take the
+ * next one of it whenever a slot of their queue is free, so the disk sees one long read from front
+ * to back whatever the number of threads. A chunk is summed or looked at by the thread that asked
+ * for it, while the reads of its other slots go on. */
+#include "io/sweep.h"
+
+#include <pthread.h>
+#include <sched.h>
+#include <signal.h>
+#include <stdlib.h>
+
+#include "core/fail.h"
+#include "io/queue.h"
+
+#define CHUNK IO_SLOT_BYTES
+#define STACK_BYTES (256u << 10)
+
+typedef struct run {
+    const sweep *what;
+    uint64_t *first_chunk; /* [n + 1] of each file */
+    uint64_t next, end;    /* chunks of this rank; `next` is shared by the threads */
+    uint64_t done;         /* bytes, of all threads */
+    int failed;            /* some thread has: all end */
+    pthread_mutex_t lock;  /* for the two below */
+    int status;
+    dcp_error error;
+} run;
+
+/* What a slot of a thread's queue is reading. */
+typedef struct reading {
+    io_file file; /* fd -1: none is open */
+    size_t number;
+    uint64_t offset, bytes; /* bytes 0: nothing */
+} reading;
+
+typedef struct worker {
+    run *run;
+    io_queue *queue;
+    reading slots[IO_SLOTS];
+    int is_caller;
+} worker;
+
+static void keep_failure(run *r, int status, const dcp_error *e) {
+    pthread_mutex_lock(&r->lock);
+    if (!r->status) {
+        r->status = status;
+        r->error = *e;
+    }
+    pthread_mutex_unlock(&r->lock);
+    __atomic_store_n(&r->failed, 1, __ATOMIC_RELAXED);
+}
+
+/* The file of a chunk. */
+static size_t file_of(const run *r, uint64_t chunk) {
+    size_t low = 0, high = r->what->n;
+    while (high - low > 1) {
+        size_t middle = low + (high - low) / 2;
+        if (r->first_chunk[middle] <= chunk)
+            low = middle;
+        else
+            high = middle;
+    }
+    return low;
+}
+
+static int open_for(reading *slot, const sweep_file *file, size_t number, dcp_error *err) {
+    if (slot->file.fd >= 0 && slot->number == number) return DCP_OK;
+    io_close(&slot->file);
+    slot->number = number;
+    return io_open(file->path, 0, &slot->file, err);
+}
+
+/* Asks for the next chunk; 0 where there is none. */
+static int ask(worker *w, unsigned s) {
+    run *r = w->run;
+    reading *slot = &w->slots[s];
+    dcp_error e;
+    slot->bytes = 0;
+    if (__atomic_load_n(&r->failed, __ATOMIC_RELAXED)) return 0;
+    uint64_t chunk = __atomic_fetch_add(&r->next, 1, __ATOMIC_RELAXED);
+    if (chunk >= r->end) return 0;
+    size_t number = file_of(r, chunk);
+    const sweep_file *file = &r->what->files[number];
+    int status = open_for(slot, file, number, &e);
+    if (status) {
+        keep_failure(r, status, &e);
+        return 0;
+    }
+    slot->offset = (chunk - r->first_chunk[number]) * CHUNK;
+    slot->bytes = file->bytes - slot->offset < CHUNK ? file->bytes - slot->offset : CHUNK;
+    io_queue_read(w->queue, s, &slot->file, io_queue_buffer(w->queue, s), slot->bytes,
+                  slot->offset);
+    return 1;
+}
+
+static void pass_on(worker *w, unsigned s) {
+    run *r = w->run;
+    const reading *slot = &w->slots[s];
+    dcp_error e;
+    int status = io_queue_status(w->queue, &e);
+    if (status) {
+        keep_failure(r, status, &e);
+        return;
+    }
+    r->what->fn(r->what->ctx, slot->number, slot->offset, io_queue_buffer(w->queue, s),
+                slot->bytes);
+    uint64_t done = __atomic_add_fetch(&r->done, slot->bytes, __ATOMIC_RELAXED);
+    if (w->is_caller && r->what->on_read) r->what->on_read(r->what->ctx, done);
+}
+
+/* Slots in turn, so that their chunks are passed on in the order they were asked for. */
+static void work(worker *w) {
+    unsigned in_flight = 0, s = 0;
+    for (unsigned i = 0; i < IO_SLOTS; i++) w->slots[i].file.fd = -1;
+    while (in_flight < IO_SLOTS && ask(w, in_flight)) in_flight++;
+    while (in_flight) {
+        io_queue_wait(w->queue, s);
+        pass_on(w, s);
+        if (!ask(w, s)) in_flight--;
+        s = (s + 1) % IO_SLOTS;
+        while (in_flight && !w->slots[s].bytes) s = (s + 1) % IO_SLOTS;
+    }
+    for (unsigned i = 0; i < IO_SLOTS; i++) io_close(&w->slots[i].file);
+}
+
+/* A thread that finds no memory for its queue leaves its work to the others. */
+static void *work_aside(void *ctx) {
+    worker w = {.run = ctx};
+    if (io_queue_create(&w.queue, NULL)) return NULL;
+    work(&w);
+    io_queue_destroy(w.queue);
+    return NULL;
+}
+
+static unsigned start_threads(run *r, unsigned n, pthread_t *ids) {
+    pthread_attr_t attributes;
+    sigset_t all, before; /* signals are for the program's own threads */
+    unsigned started = 0;
+    if (pthread_attr_init(&attributes)) return 0;
+    pthread_attr_setstacksize(&attributes, STACK_BYTES);
+    sigfillset(&all);
+    pthread_sigmask(SIG_SETMASK, &all, &before);
+    while (started < n && !pthread_create(&ids[started], &attributes, work_aside, r)) started++;
+    pthread_sigmask(SIG_SETMASK, &before, NULL);
+    pthread_attr_destroy(&attributes);
+    return started;
+}
+
+static int count_chunks(run *r, dcp_error *err) {
+    const sweep *s = r->what;
+    uint64_t chunks = 0;
+    r->first_chunk = malloc((s->n + 1) * sizeof *r->first_chunk);
+    if (!r->first_chunk) return core_fail_memory(err, (s->n + 1) * sizeof *r->first_chunk);
+    for (size_t i = 0; i < s->n; i++) {
+        r->first_chunk[i] = chunks;
+        chunks += s->files[i].bytes / CHUNK + (s->files[i].bytes % CHUNK != 0);
+    }
+    r->first_chunk[s->n] = chunks;
+    r->next = chunks * (uint64_t)s->rank / (uint64_t)s->size;
+    r->end = chunks * ((uint64_t)s->rank + 1) / (uint64_t)s->size;
+    return DCP_OK;
+}
+
+static void read_all(run *r, io_queue *queue) {
+    pthread_t ids[SWEEP_THREADS];
+    uint64_t chunks = r->end - r->next;
+    unsigned others = r->what->threads > SWEEP_THREADS ? SWEEP_THREADS : r->what->threads;
+    if (others > chunks) others = (unsigned)chunks;
+    unsigned started = others > 1 ? start_threads(r, others - 1, ids) : 0;
+    work(&(worker){.run = r, .queue = queue, .is_caller = 1});
+    for (unsigned i = 0; i < started; i++) pthread_join(ids[i], NULL);
+}
+
+int sweep_run(const sweep *s, dcp_error *err) {
+    run r = {.what = s, .lock = PTHREAD_MUTEX_INITIALIZER};
+    io_queue *queue = NULL;
+    int status = count_chunks(&r, err);
+    if (!status && r.next < r.end) status = io_queue_create(&queue, err);
+    if (queue) read_all(&r, queue);
+    io_queue_destroy(queue);
+    free(r.first_chunk);
+    pthread_mutex_destroy(&r.lock);
+    if (status) return status;
+    if (r.status && err) *err = r.error;
+    if (!r.status && r.done && s->on_read) s->on_read(s->ctx, r.done);
+    return r.status;
+}
+
+unsigned sweep_cores(int ranks) {
+    cpu_set_t set;
+    int cores = sched_getaffinity(0, sizeof set, &set) ? 1 : CPU_COUNT(&set);
+    cores /= ranks > 0 ? ranks : 1;
+    if (cores < 1) return 1;
+    return (unsigned)cores < SWEEP_THREADS ? (unsigned)cores : SWEEP_THREADS;
+}

@@ -1,0 +1,40 @@
+/* Reading files from end to end, past the page cache, at the disk's speed: in chunks, by several
+ * threads with several reads in flight each. */
+#ifndef DCP_IO_SWEEP_H
+#define DCP_IO_SWEEP_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+#include "dcp/error.h"
+
+#define SWEEP_THREADS 32u /* at most; each has a queue's buffers, 16 MiB */
+
+typedef struct sweep_file {
+    const char *path;
+    uint64_t bytes; /* as its tables say: whole pages */
+} sweep_file;
+
+/* Takes bytes [offset, offset + bytes) of a file. Called from several threads at once, for chunks
+ * in any order. */
+typedef void (*sweep_fn)(void *ctx, size_t file, uint64_t offset, const unsigned char *data,
+                         uint64_t bytes);
+
+typedef struct sweep {
+    const sweep_file *files;
+    size_t n;
+    int rank, size; /* of so many ranks, which share the chunks, this is one; size is 1 at least */
+    unsigned threads; /* 1 to SWEEP_THREADS; fewer run where they can't be started */
+    sweep_fn fn;
+    /* Called from the calling thread alone, with all bytes read by this rank; may be NULL. */
+    void (*on_read)(void *ctx, uint64_t done);
+    void *ctx;
+} sweep;
+
+/* Reads this rank's share. A failure ends it on all threads. */
+int sweep_run(const sweep *s, dcp_error *err);
+
+/* The cores that this process may use, at most SWEEP_THREADS; shared by `ranks` of them. */
+unsigned sweep_cores(int ranks);
+
+#endif

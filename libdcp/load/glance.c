@@ -1,0 +1,145 @@
+/* What a step's folder tells at a glance: a directory of a thousand steps is listed in the time
+ * that a few tables take to read. */
+#include <dirent.h>
+#include <fcntl.h>
+#include <limits.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "core/fail.h"
+#include "core/json.h"
+#include "dcp/inspect.h"
+#include "load/checkpoint.h"
+#include "store/about.h"
+
+/* Sizes and the newest time of all files in the folder. */
+static int scan(const char *folder, dcp_glance *out, dcp_error *err) {
+    struct stat st;
+    DIR *dir = opendir(folder);
+    if (!dir) return core_fail_errno(err, "cannot open", folder);
+    for (struct dirent *e; (e = readdir(dir));) {
+        if (e->d_type == DT_DIR || fstatat(dirfd(dir), e->d_name, &st, AT_SYMLINK_NOFOLLOW) ||
+            !S_ISREG(st.st_mode))
+            continue;
+        out->bytes += (uint64_t)st.st_size;
+        if (st.st_mtime > out->written) out->written = st.st_mtime;
+    }
+    closedir(dir);
+    return DCP_OK;
+}
+
+static void take_about(const json_t *about, dcp_glance *out) {
+    struct tm tm = {0};
+    const json_t *ranks = json_object_get(about, "ranks");
+    const json_t *tensors = json_object_get(about, "tensors");
+    const char *when = json_string_value(json_object_get(about, "time"));
+    json_int_t n = json_is_integer(ranks) ? json_integer_value(ranks) : 0;
+    if (n > 0 && n <= INT_MAX) out->ranks = (int)n;
+    n = json_is_integer(tensors) ? json_integer_value(tensors) : 0;
+    if (n > 0) out->tensors = (uint64_t)n;
+    if (when && strptime(when, "%Y-%m-%dT%H:%M:%SZ", &tm)) out->written = timegm(&tm);
+}
+
+static int read_about(const char *folder, dcp_glance *out, dcp_error *err) {
+    json_t *about = NULL;
+    uint64_t named;
+    int status = about_parse(folder, &about, err);
+    if (status == DCP_ERR_NOT_FOUND)
+        return core_fail(err, DCP_ERR_CORRUPT, "%s/about.json is missing", folder);
+    if (status) return status;
+    take_about(about, out);
+    if (step_of_folder(folder, &named)) status = about_check_step(folder, about, named, err);
+    json_decref(about);
+    return status;
+}
+
+static int look_at_file(const char *path, dcp_layout layout, userblock *ub, dcp_error *err) {
+    unsigned char head[USERBLOCK_BYTES];
+    uint64_t bytes;
+    int fd, status = io_open_regular(path, O_RDONLY, &fd, &bytes, err);
+    if (status) return status;
+    if (bytes < USERBLOCK_BYTES)
+        status = core_fail(err, DCP_ERR_CORRUPT, "%s: size: %llu bytes are less than a user block",
+                           path, (unsigned long long)bytes);
+    if (!status) status = io_read_plain(fd, head, sizeof head, 0, path, err);
+    close(fd);
+    if (!status) status = userblock_decode(head, bytes, path, ub, err);
+    if (!status && ub->layout != layout)
+        status = core_fail(err, DCP_ERR_CORRUPT, "%s: user block: of the other layout", path);
+    return status;
+}
+
+/* Files `numbers`, n of them, or all where it is NULL. */
+static int look_at_files(const char *folder, const int *numbers, size_t n, dcp_glance *out,
+                         dcp_error *err) {
+    userblock ub;
+    int status = DCP_OK;
+    out->files_here = (int)n;
+    for (size_t i = 0; i < n && !status; i++) {
+        size_t number = numbers ? (size_t)numbers[i] : i;
+        char *path = step_file_path(folder, out->layout, number, (size_t)out->files);
+        if (!path) return core_fail_memory(err, PATH_MAX);
+        status = look_at_file(path, out->layout, &ub, err);
+        free(path);
+    }
+    if (!status && out->layout == DCP_LAYOUT_GLOBAL) out->tensors = ub.rows;
+    return status;
+}
+
+/* Of `missing` the failure to find all files: none where the folder is a private store's, and has
+ * the shards that its about.json lists. */
+static int look_at_part(const char *folder, dcp_glance *out, const dcp_error *missing,
+                        dcp_error *err) {
+    int *here = NULL, lacks = 0;
+    size_t n = 0;
+    unsigned char *kept = calloc((size_t)out->files, 1);
+    if (!kept) return core_fail_memory(err, (uint64_t)out->files);
+    int is_part = about_is_part(folder, out->files, kept);
+    int status = step_shards(folder, out->files, &here, &n, err);
+    for (size_t i = 0; i < n && !status; i++) kept[here[i]] = 0;
+    for (int f = 0; f < out->files && !lacks; f++) lacks = kept[f];
+    out->files_here = (int)n;
+    if (!status && is_part && !lacks) {
+        status = look_at_files(folder, here, n, out, err);
+    } else if (!status) {
+        if (err) *err = *missing;
+        status = missing->status;
+    }
+    free(here);
+    free(kept);
+    return status;
+}
+
+static int look_at_step(const char *folder, dcp_glance *out, dcp_error *err) {
+    size_t n;
+    dcp_error e;
+    int status = step_files(folder, &n, &out->layout, &e);
+    if (!status) {
+        out->files = (int)n;
+        return look_at_files(folder, NULL, n, out, err);
+    }
+    if (status == DCP_ERR_CORRUPT && !step_world(folder, INT_MAX, &out->files, NULL) &&
+        out->files) {
+        out->layout = DCP_LAYOUT_SHARDED;
+        return look_at_part(folder, out, &e, err);
+    }
+    if (err) *err = e;
+    return status;
+}
+
+int dcp_step_glance(const char *step_path, dcp_glance *out, dcp_error *err) {
+    dcp_error about;
+    if (!step_path || !out)
+        return core_fail(err, DCP_ERR_ARG, "dcp_step_glance: a path and an output are needed");
+    *out = (dcp_glance){.written = -1};
+    int status = scan(step_path, out, err);
+    if (status) return status;
+    int about_status = read_about(step_path, out, &about);
+    status = look_at_step(step_path, out, err);
+    if (status || !about_status) return status;
+    if (err) *err = about;
+    return about_status;
+}

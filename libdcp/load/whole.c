@@ -1,0 +1,91 @@
+/* Each piece's raw checksum, carried past what follows it in the tensor, joined by XOR. */
+#include "load/whole.h"
+
+#include <stdlib.h>
+
+#include "core/box.h"
+#include "core/crc64.h"
+#include "core/fail.h"
+#include "dcp/inspect.h"
+
+/* The piece's bytes (a) in the tensor (b). */
+static void runs_of(const ckpt_tensor *t, const ckpt_piece *p, box_copy *copy) {
+    const dcp_box all = dcp_box_whole(&t->tensor), held = index_row_box(p->row);
+    box_copy_between(copy, t->tensor.ndim, dcp_dtype_bytes(t->tensor.dtype), &held, &all);
+}
+
+int whole_is_runs(const dcp_checkpoint *ckpt, const ckpt_tensor *t) {
+    const ckpt_piece *pieces = &ckpt->pieces[t->first_piece];
+    for (size_t k = 0; k < t->n_pieces && t->bytes; k++) {
+        box_copy copy;
+        if (pieces[k].row->bytes == t->bytes) return 1;
+        runs_of(t, &pieces[k], &copy);
+        if (copy.runs > 1) return 0;
+    }
+    return 1;
+}
+
+uint64_t whole_crc(const dcp_checkpoint *ckpt, const ckpt_tensor *t) {
+    const ckpt_piece *pieces = &ckpt->pieces[t->first_piece];
+    uint64_t raw = 0;
+    for (size_t k = 0; k < t->n_pieces && t->bytes; k++) {
+        const index_row *row = pieces[k].row;
+        box_copy copy;
+        uint64_t a, b;
+        if (row->bytes == t->bytes) return row->crc;
+        runs_of(t, &pieces[k], &copy);
+        box_copy_run(&copy, 0, &a, &b);
+        raw ^= crc64_shift(crc64_unfinish(row->crc, row->bytes), t->bytes - b - row->bytes);
+    }
+    return t->bytes ? crc64_finish(raw, t->bytes) : 0;
+}
+
+int dcp_checkpoint_crc(const dcp_checkpoint *ckpt, size_t i, uint64_t *crc, dcp_error *err) {
+    if (!ckpt || !crc || i >= ckpt->n_tensors)
+        return core_fail(err, DCP_ERR_ARG, "dcp_checkpoint_crc: a tensor and an output are needed");
+    const ckpt_tensor *t = &ckpt->tensors[i];
+    if (!whole_is_runs(ckpt, t))
+        return core_fail(
+            err, DCP_ERR_UNSUPPORTED,
+            "tensor %s: its shards are no runs of it, so their checksums don't give its",
+            t->tensor.path);
+    *crc = whole_crc(ckpt, t);
+    return DCP_OK;
+}
+
+size_t dcp_checkpoint_pieces(const dcp_checkpoint *ckpt, size_t i) {
+    return ckpt && i < ckpt->n_tensors && ckpt->tensors[i].bytes ? ckpt->tensors[i].n_pieces : 0;
+}
+
+int dcp_checkpoint_piece(const dcp_checkpoint *ckpt, size_t i, size_t k, dcp_piece *out) {
+    if (!out || k >= dcp_checkpoint_pieces(ckpt, i)) return DCP_ERR_ARG;
+    const ckpt_piece *p = &ckpt->pieces[ckpt->tensors[i].first_piece + k];
+    *out = (dcp_piece){.box = index_row_box(p->row),
+                       .file = (int)(p->file - ckpt->files),
+                       .bytes = p->row->bytes,
+                       .crc = p->row->crc,
+                       .block_crcs = p->file->crcs + p->row->first_block};
+    return DCP_OK;
+}
+
+int dcp_checkpoint_state_id(const dcp_checkpoint *ckpt, uint64_t *id) {
+    if (!ckpt || !id) return 0;
+    if (ckpt->layout == DCP_LAYOUT_SHARDED) {
+        char *end;
+        *id = strtoull(ckpt->state_id, &end, 16);
+        return end == ckpt->state_id + 16;
+    }
+    uint64_t raw = ~0ULL;
+    for (size_t i = 0; i < ckpt->n_tensors; i++) {
+        const ckpt_tensor *t = &ckpt->tensors[i];
+        raw = index_state_id(raw, &t->tensor, whole_crc(ckpt, t));
+    }
+    *id = ~raw;
+    return 1;
+}
+
+uint64_t dcp_checkpoint_file_bytes(const dcp_checkpoint *ckpt) {
+    uint64_t bytes = 0;
+    for (size_t f = 0; f < ckpt->n_files; f++) bytes += ckpt->files[f].ub.file_bytes;
+    return bytes;
+}
