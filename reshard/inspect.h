@@ -8,6 +8,9 @@
 int inspect_ls(int argc, char **argv);
 int inspect_show(int argc, char **argv);
 int inspect_verify(int argc, char **argv);
+int inspect_diff(int argc, char **argv);
+int inspect_stat(int argc, char **argv);
+int inspect_layout(int argc, char **argv);
 
 /* Prints `root` on stdout and frees it. */
 void inspect_print_json(json_t *root);

@@ -1,5 +1,4 @@
 /* dcp-inspect ls: the steps of a directory, whatever state they are in. */
-#include <dirent.h>
 #include <inttypes.h>
 #include <limits.h>
 #include <stdio.h>
@@ -9,114 +8,135 @@
 #include <time.h>
 
 #include "cli.h"
-#include "dcp/checkpoint.h"
 #include "inspect.h"
+#include "inspect_text.h"
 
 typedef struct row {
     const dcp_step *step;
-    const char *state;  /* complete, partial, abandoned, damaged */
-    const char *layout; /* global, sharded; NULL: not known */
-    uint64_t bytes;     /* of its files */
-    int64_t tensors, ranks;
-    time_t written; /* these four -1: not known */
+    const char *state; /* complete, damaged, partial, abandoned */
+    dcp_glance seen;
+    char damage[1024]; /* the first; empty: none was seen */
+    cli_progress bar;
 } row;
 
-static void scan_files(const char *folder, row *out) {
-    struct stat st;
-    DIR *dir = opendir(folder);
-    for (struct dirent *e; dir && (e = readdir(dir));) {
-        if (fstatat(dirfd(dir), e->d_name, &st, 0) || !S_ISREG(st.st_mode)) continue;
-        out->bytes += (uint64_t)st.st_size;
-        if (st.st_mtime > out->written) out->written = st.st_mtime;
-        if (strcmp(e->d_name, "state.h5") == 0) out->layout = "global";
-        if (strncmp(e->d_name, "shard-", 6) == 0) out->layout = "sharded";
+static void on_damage(void *ctx, const char *what) {
+    row *r = ctx;
+    if (!r->damage[0]) snprintf(r->damage, sizeof r->damage, "%s", what);
+}
+
+static void on_progress(void *ctx, uint64_t done, uint64_t total) {
+    cli_progress_update(&((row *)ctx)->bar, done, total);
+}
+
+/* Every byte of the step. A check that could not be done is told; its exit status. */
+static int check(const char *folder, row *r) {
+    const dcp_verify_options options = {
+        .on_damage = on_damage, .on_progress = on_progress, .ctx = r};
+    dcp_error err = {0};
+    cli_progress_start(&r->bar, r->step->name);
+    int status = dcp_verify(folder, &options, &err);
+    cli_progress_end(&r->bar);
+    if (status == DCP_ERR_CORRUPT || status == DCP_ERR_NOT_FOUND) {
+        on_damage(r, err.message);
+        return CLI_DIFFERS;
     }
-    if (dir) closedir(dir);
+    return status ? cli_report(&err) : 0;
 }
 
-static void read_about(const char *folder, row *out) {
-    char path[PATH_MAX + 100];
-    struct tm tm = {0};
-    snprintf(path, sizeof path, "%s/about.json", folder);
-    json_t *about = json_load_file(path, 0, NULL);
-    json_t *ranks = json_object_get(about, "ranks");
-    const char *when = json_string_value(json_object_get(about, "time"));
-    if (json_is_integer(ranks)) out->ranks = json_integer_value(ranks);
-    if (when && strptime(when, "%Y-%m-%dT%H:%M:%S", &tm)) out->written = timegm(&tm);
-    json_decref(about);
-}
-
-/* Opening checks the tables: a step that has its final name and does not open is damaged. */
-static void read_tables(dcp_comm *self, const char *folder, row *out) {
-    dcp_checkpoint *ckpt;
-    if (dcp_checkpoint_open(self, folder, &ckpt, NULL)) {
-        if (out->step->kind == DCP_STEP_COMPLETE) out->state = "damaged";
-        return;
-    }
-    out->tensors = (int64_t)dcp_checkpoint_tensors(ckpt);
-    dcp_checkpoint_close(ckpt);
-}
-
-static row describe(dcp_comm *self, const char *dir, const dcp_step *step) {
+/* A step that is being written has no end that could be missing. */
+static int describe(const char *dir, const dcp_step *step, int every_byte, row *r) {
     static const char *const states[] = {"complete", "partial", "abandoned"};
     char folder[PATH_MAX + 80];
-    row r = {.step = step, .state = states[step->kind], .tensors = -1, .ranks = -1, .written = -1};
+    dcp_error err = {0};
+    int status = 0;
+    *r = (row){.step = step, .state = states[step->kind]};
     snprintf(folder, sizeof folder, "%s/%s", dir, step->name);
-    scan_files(folder, &r);
-    read_about(folder, &r);
-    if (step->kind != DCP_STEP_PARTIAL) read_tables(self, folder, &r);
-    return r;
+    int glance = dcp_step_glance(folder, &r->seen, &err);
+    if (step->kind == DCP_STEP_PARTIAL) return 0;
+    if (glance)
+        on_damage(r, err.message);
+    else if (every_byte)
+        status = check(folder, r);
+    if (r->damage[0] && step->kind == DCP_STEP_COMPLETE) r->state = "damaged";
+    return glance && every_byte ? CLI_DIFFERS : status;
 }
 
-static const char *age_text(time_t written, char *text) {
-    double age = difftime(time(NULL), written);
-    if (written < 0)
+static const char *age_text(int64_t age, char *text) {
+    if (age < 0)
         strcpy(text, "-");
     else if (age < 120)
-        snprintf(text, 32, "%.0f s", age > 0 ? age : 0);
+        snprintf(text, 32, "%" PRId64 " s", age);
     else if (age < 7200)
-        snprintf(text, 32, "%.0f min", age / 60);
+        snprintf(text, 32, "%" PRId64 " min", age / 60);
     else if (age < 172800)
-        snprintf(text, 32, "%.0f h", age / 3600);
+        snprintf(text, 32, "%" PRId64 " h", age / 3600);
     else
-        snprintf(text, 32, "%.0f d", age / 86400);
+        snprintf(text, 32, "%" PRId64 " d", age / 86400);
     return text;
 }
 
-static const char *number_text(int64_t value, char *text) {
-    if (value < 0)
+static int64_t age_of(const row *r) {
+    if (r->seen.written < 0) return -1;
+    double age = difftime(time(NULL), (time_t)r->seen.written);
+    return age > 0 ? (int64_t)age : 0;
+}
+
+static const char *number_text(uint64_t value, char *text) {
+    if (!value)
         strcpy(text, "-");
     else
-        snprintf(text, 32, "%" PRId64, value);
+        snprintf(text, 32, "%" PRIu64, value);
+    return text;
+}
+
+static const char *layout_text(const row *r, char *text) {
+    if (!r->seen.files)
+        strcpy(text, "-");
+    else if (r->seen.layout == DCP_LAYOUT_GLOBAL)
+        strcpy(text, "global");
+    else if (r->seen.files_here == r->seen.files)
+        strcpy(text, "sharded");
+    else
+        snprintf(text, 32, "%d of %d", r->seen.files_here, r->seen.files);
     return text;
 }
 
 static void print_row(const row *r) {
-    char bytes[32], tensors[32], ranks[32], age[32];
-    printf("%-30s %-10s %-8s %10s %8s %6s %8s\n", r->step->name, r->state,
-           r->layout ? r->layout : "-", cli_bytes(r->bytes, bytes),
-           number_text(r->tensors, tensors), number_text(r->ranks, ranks),
-           age_text(r->written, age));
+    char bytes[32], tensors[32], ranks[32], age[32], layout[32];
+    printf("%-30s %-10s %-8s %10s %8s %6s %8s%s%s\n", r->step->name, r->state,
+           layout_text(r, layout), cli_bytes(r->seen.bytes, bytes),
+           number_text(r->seen.tensors, tensors), number_text((uint64_t)r->seen.ranks, ranks),
+           age_text(age_of(r), age), r->damage[0] ? "  " : "", r->damage);
 }
 
-static json_t *number_json(int64_t value) { return value < 0 ? json_null() : json_integer(value); }
+static json_t *known_json(int known, int64_t value) {
+    return known ? json_integer(value) : json_null();
+}
 
 static json_t *row_json(const row *r) {
-    int64_t age = r->written < 0 ? -1 : (int64_t)difftime(time(NULL), r->written);
-    if (r->written >= 0 && age < 0) age = 0;
-    return json_pack("{s:s, s:I, s:s, s:s?, s:I, s:o, s:o, s:o}", "name", r->step->name, "step",
-                     (json_int_t)r->step->step, "state", r->state, "layout", r->layout, "bytes",
-                     (json_int_t)r->bytes, "tensors", number_json(r->tensors), "ranks",
-                     number_json(r->ranks), "age_s", number_json(age));
+    int64_t age = age_of(r);
+    const char *layout = r->seen.layout == DCP_LAYOUT_GLOBAL ? "global" : "sharded";
+    return json_pack("{s:s, s:o, s:s, s:s?, s:o, s:o, s:o, s:o, s:o, s:s?}", "name", r->step->name,
+                     "step", text_count_json(r->step->step), "state", r->state, "layout",
+                     r->seen.files ? layout : NULL, "files",
+                     known_json(r->seen.files > 0, r->seen.files), "bytes",
+                     text_count_json(r->seen.bytes), "tensors",
+                     known_json(r->seen.tensors > 0, (int64_t)r->seen.tensors), "ranks",
+                     known_json(r->seen.ranks > 0, r->seen.ranks), "age_s",
+                     known_json(age >= 0, age), "damage", r->damage[0] ? r->damage : NULL);
 }
 
-static void list(dcp_comm *self, const char *dir, const dcp_step *steps, size_t n, int json) {
+/* The worst of the steps' statuses. */
+static int list(const char *dir, const dcp_step *steps, size_t n, int every_byte, int json) {
     json_t *rows = json_array();
+    row r;
+    int worst = 0;
     if (!json && n)
         printf("%-30s %-10s %-8s %10s %8s %6s %8s\n", "step", "state", "layout", "size", "tensors",
                "ranks", "age");
     for (size_t i = 0; i < n; i++) {
-        row r = describe(self, dir, &steps[i]);
+        int status = describe(dir, &steps[i], every_byte, &r);
+        if (status > worst) worst = status;
         if (json)
             json_array_append_new(rows, row_json(&r));
         else
@@ -127,17 +147,32 @@ static void list(dcp_comm *self, const char *dir, const dcp_step *steps, size_t 
     else if (n == 0)
         cli_note("%s: holds no steps", dir);
     json_decref(rows);
+    return worst;
 }
 
+static const char about[] =
+    "Common use:\n"
+    "  dcp-inspect ls ckpt             what is there\n"
+    "  dcp-inspect ls ckpt --verify    and whether every byte of it is right\n"
+    "\n"
+    "Lists the steps of a checkpoint directory, with size, tensors, the number of ranks that "
+    "wrote\n"
+    "them, and age. State is complete; damaged: a file is missing or its size or user block is\n"
+    "wrong, or about.json is, with the reason at the end; partial: being written, or left by a\n"
+    "killed writer; abandoned: set aside by a run that went back. Exit status 1 where --verify\n"
+    "finds damage.\n"
+    "\n"
+    "JSON: dir, steps (name, step, state, layout, files, bytes, tensors, ranks, age_s, damage; "
+    "null\n"
+    "where it is not known).";
+
 int inspect_ls(int argc, char **argv) {
-    int json = 0;
-    const cli_option options[] = {{"json", NULL, "print one JSON object", NULL, &json}, {0}};
-    const cli_program program = {
-        "dcp-inspect", "ls DIR [--json]",
-        "Lists the steps of a checkpoint directory: complete ones, partial ones (being written, "
-        "or\n"
-        "left by a killed writer), abandoned ones (set aside by a run that went back).",
-        options};
+    int json = 0, every_byte = 0;
+    const cli_option options[] = {
+        {"verify", NULL, "check every byte of every step", NULL, &every_byte},
+        {"json", NULL, "print one JSON object", NULL, &json},
+        {0}};
+    const cli_program program = {"dcp-inspect", "ls DIR [--verify] [--json]", about, options};
     char **args;
     int n, status = cli_parse(&program, argc, argv, 1, 1, &args, &n);
     if (status >= 0) return status;
@@ -146,15 +181,10 @@ int inspect_ls(int argc, char **argv) {
     if (!S_ISDIR(st.st_mode) || strlen(args[0]) >= PATH_MAX)
         return cli_fail(CLI_USAGE, "%.200s: not a folder", args[0]);
     dcp_error err = {0};
-    dcp_comm *self;
     dcp_step *steps;
     size_t count;
-    if (dcp_comm_self(&self, &err)) return cli_report(&err);
-    status = dcp_steps_list(args[0], &steps, &count, &err) ? cli_report(&err) : 0;
-    if (status == 0) {
-        list(self, args[0], steps, count, json);
-        free(steps);
-    }
-    dcp_comm_destroy(self);
+    if (dcp_steps_list(args[0], &steps, &count, &err)) return cli_report(&err);
+    status = list(args[0], steps, count, every_byte, json);
+    free(steps);
     return status;
 }

@@ -7,176 +7,193 @@
 
 #include "cli.h"
 #include "convert.h"
-#include "dcp/checkpoint.h"
 #include "inspect.h"
-#include "pieces.h"
+#include "inspect_text.h"
 #include "slice.h"
 #include "stats.h"
 
-enum { PIECE_BYTES = 16 << 20, BATCH = 4096, VALUES = 16 };
-
-static const char *shape_text(const uint64_t *shape, uint32_t ndim, char *text, size_t size) {
-    size_t used = (size_t)snprintf(text, size, "[");
-    for (uint32_t d = 0; d < ndim; d++)
-        used += (size_t)snprintf(text + used, size - used, "%s%" PRIu64, d ? ", " : "", shape[d]);
-    snprintf(text + used, size - used, "]");
-    return text;
-}
-
-static json_t *shape_json(const uint64_t *shape, uint32_t ndim) {
-    json_t *array = json_array();
-    for (uint32_t d = 0; d < ndim; d++)
-        json_array_append_new(array, json_integer((json_int_t)shape[d]));
-    return array;
-}
-
-static const char *layout_text(const dcp_checkpoint *ckpt) {
-    return dcp_checkpoint_layout(ckpt) == DCP_LAYOUT_GLOBAL ? "global" : "sharded";
-}
-
-static json_t *tensor_json(const dcp_tensor *t) {
-    return json_pack("{s:s, s:s, s:o, s:I}", "path", t->path, "dtype", dcp_dtype_name(t->dtype),
-                     "shape", shape_json(t->shape, t->ndim), "bytes",
-                     (json_int_t)dcp_tensor_bytes(t));
-}
+enum { BATCH = 2048, VALUES = 64, MOST_VALUES = 10000000, EDGE = 3 };
 
 static void print_table_json(const dcp_checkpoint *ckpt) {
-    json_t *tensors = json_array();
+    json_t *tensors = json_array(), *root = text_checkpoint_json(ckpt);
     for (size_t i = 0; i < dcp_checkpoint_tensors(ckpt); i++)
-        json_array_append_new(tensors, tensor_json(dcp_checkpoint_tensor(ckpt, i)));
-    inspect_print_json(json_pack("{s:s, s:I, s:s, s:i, s:o, s:o*}", "path",
-                                 dcp_checkpoint_path(ckpt), "step",
-                                 (json_int_t)dcp_checkpoint_step(ckpt), "layout", layout_text(ckpt),
-                                 "files", dcp_checkpoint_files(ckpt), "tensors", tensors, "meta",
-                                 json_loads(dcp_checkpoint_json(ckpt), 0, NULL)));
+        json_array_append_new(tensors, text_tensor_json(dcp_checkpoint_tensor(ckpt, i)));
+    json_object_set_new(root, "tensors", tensors);
+    json_object_set_new(root, "meta", json_loads(dcp_checkpoint_json(ckpt), 0, NULL));
+    inspect_print_json(root);
 }
 
 static void print_table(const dcp_checkpoint *ckpt) {
-    char shape[200], bytes[32];
+    char shape[TEXT_SHAPE], bytes[32], name[TEXT_PATH];
     uint64_t total = 0;
     for (size_t i = 0; i < dcp_checkpoint_tensors(ckpt); i++) {
         const dcp_tensor *t = dcp_checkpoint_tensor(ckpt, i);
         printf("%-7s %-18s %9s  %s\n", dcp_dtype_name(t->dtype),
-               shape_text(t->shape, t->ndim, shape, sizeof shape),
-               cli_bytes(dcp_tensor_bytes(t), bytes), t->path);
+               text_shape(t->shape, t->ndim, shape), cli_bytes(dcp_tensor_bytes(t), bytes),
+               text_name(t->path, name));
         total += dcp_tensor_bytes(t);
     }
     printf("step %" PRIu64 ", %s in %d file%s: %zu tensors, %s\n", dcp_checkpoint_step(ckpt),
-           layout_text(ckpt), dcp_checkpoint_files(ckpt),
+           text_layout(ckpt), dcp_checkpoint_files(ckpt),
            dcp_checkpoint_files(ckpt) == 1 ? "" : "s", dcp_checkpoint_tensors(ckpt),
            cli_bytes(total, bytes));
 }
 
 typedef struct view {
-    const dcp_tensor *tensor;
-    dcp_box box;
-    uint64_t elems;
+    dcp_checkpoint *ckpt;
+    slice slice;
     stats stats;
-    size_t values; /* first elements in `first` */
-    char first[VALUES * 8];
+    uint64_t values; /* to be printed at most */
+    cli_progress bar;
 } view;
 
-static void add_piece(view *v, const char *data, uint64_t n) {
+static void add_elements(void *ctx, const void *data, uint64_t n) {
+    view *v = ctx;
     double batch[BATCH];
+    dcp_dtype dtype = v->slice.tensor->dtype;
     for (uint64_t i = 0, m; i < n; i += m) {
         m = n - i < BATCH ? n - i : BATCH;
-        convert_to_f64(v->tensor->dtype, data + i * dcp_dtype_bytes(v->tensor->dtype), m, batch);
+        convert_to_f64(dtype, (const char *)data + i * dcp_dtype_bytes(dtype), m, batch);
         stats_add(&v->stats, batch, m);
     }
 }
 
-static int read_view(dcp_checkpoint *ckpt, view *v) {
+static void on_read(void *ctx, uint64_t done, uint64_t total) {
+    const view *v = ctx;
+    uint64_t size = dcp_dtype_bytes(v->slice.tensor->dtype);
+    cli_progress_update(&((view *)ctx)->bar, done * size, total * size);
+}
+
+static int read_view(view *v) {
     dcp_error err = {0};
-    dcp_box piece;
-    uint64_t size = dcp_dtype_bytes(v->tensor->dtype);
-    char *data = malloc(PIECE_BYTES);
-    if (!data) return cli_fail(CLI_FAILED, "out of memory");
+    cli_progress_start(&v->bar, "reading");
+    int status = slice_read(v->ckpt, &v->slice, add_elements, on_read, v, &err);
+    cli_progress_end(&v->bar);
+    return status ? cli_report(&err) : 0;
+}
+
+/* The element as text; blocks were checked a moment ago, so a failure is rare. */
+static int element_text(const view *v, const uint64_t *index, char *text) {
+    char element[8];
+    dcp_error err = {0};
+    if (slice_element(v->ckpt, &v->slice, index, element, &err)) return cli_report(&err);
+    convert_print(v->slice.tensor->dtype, element, text);
+    return 0;
+}
+
+/* Dimension d of the slice as numpy prints it: `edge` elements at both ends where that is less. */
+static int print_dimension(const view *v, uint32_t d, uint64_t *index, uint64_t edge) {
+    char text[CONVERT_TEXT];
+    const slice *s = &v->slice;
     int status = 0;
-    v->elems = dcp_box_elems(&v->box, v->tensor->ndim);
-    v->values = v->elems < VALUES ? v->elems : VALUES;
-    cli_progress bar;
-    cli_progress_start(&bar, "reading");
-    for (uint64_t first = 0, n; status == 0 && first < v->elems; first += n) {
-        n = pieces_next(&v->box, v->tensor->ndim, first, PIECE_BYTES / size, &piece);
-        if (dcp_checkpoint_read(ckpt, v->tensor->path, &piece, data, &err)) {
-            status = cli_report(&err);
-            break;
-        }
-        for (uint64_t i = first; i < v->values && i < first + n; i++)
-            memcpy(v->first + i * size, data + (i - first) * size, size);
-        add_piece(v, data, n);
-        cli_progress_update(&bar, first + n, v->elems);
+    if (d == s->tensor->ndim) {
+        status = element_text(v, index, text);
+        if (!status) fputs(text, stdout);
+        return status;
     }
-    cli_progress_end(&bar);
-    free(data);
+    if (s->is_index[d]) {
+        index[d] = 0;
+        return print_dimension(v, d + 1, index, edge);
+    }
+    putchar('[');
+    for (uint64_t i = 0; i < s->count[d] && !status; i++) {
+        if (i) fputs(", ", stdout);
+        if (i == edge && s->count[d] > 2 * edge) {
+            fputs("..., ", stdout);
+            i = s->count[d] - edge;
+        }
+        index[d] = i;
+        status = print_dimension(v, d + 1, index, edge);
+    }
+    putchar(']');
     return status;
 }
 
-/* Infinities cancel to NaN of either sign. */
-static double plain_nan(double value) { return isnan(value) ? (double)NAN : value; }
-
-static void print_view(const view *v) {
-    char shape[200], bytes[32], text[CONVERT_TEXT];
-    const dcp_tensor *t = v->tensor;
-    printf("%s: %s %s, %s\n", t->path, dcp_dtype_name(t->dtype),
-           shape_text(t->shape, t->ndim, shape, sizeof shape),
-           cli_bytes(dcp_tensor_bytes(t), bytes));
-    printf("shown: %s, %" PRIu64 " elements\n",
-           shape_text(v->box.count, t->ndim, shape, sizeof shape), v->elems);
-    if (v->elems > v->stats.nan)
-        printf("min %.9g  max %.9g  mean %.9g  std %.9g\n", v->stats.min, v->stats.max,
-               plain_nan(v->stats.mean), plain_nan(stats_std(&v->stats)));
-    if (v->stats.nan) printf("not a number: %" PRIu64 "\n", v->stats.nan);
-    printf("values:");
-    for (size_t i = 0; i < v->values; i++) {
-        convert_print(t->dtype, v->first + i * dcp_dtype_bytes(t->dtype), text);
-        printf(" %s", text);
-    }
-    printf("%s\n", v->elems > v->values ? " ..." : "");
+static int print_view(const view *v) {
+    char shape[TEXT_SHAPE], bytes[32], name[TEXT_PATH], zeros[32];
+    uint64_t kept[DCP_MAX_DIMS], index[DCP_MAX_DIMS] = {0};
+    const dcp_tensor *t = v->slice.tensor;
+    const stats *s = &v->stats;
+    uint32_t ndim = slice_shape(&v->slice, kept);
+    printf("%s: %s %s, %s\n", text_name(t->path, name), dcp_dtype_name(t->dtype),
+           text_shape(t->shape, t->ndim, shape), cli_bytes(dcp_tensor_bytes(t), bytes));
+    printf("shown: %s, %" PRIu64 " elements\n", text_shape(kept, ndim, shape), s->n);
+    if (stats_finite(s))
+        printf("min %.9g  max %.9g  mean %.9g  std %.9g\n", s->min, s->max, s->mean, stats_std(s));
+    printf("zeros %s", text_count(s->zeros, zeros));
+    printf("  NaN %s", text_count(s->nan, zeros));
+    printf("  Inf %s\n", text_count(s->inf, zeros));
+    int status = print_dimension(v, 0, index,
+                                 s->n <= v->values ? UINT64_MAX / 2
+                                 : ndim > 3        ? 1
+                                                   : EDGE);
+    putchar('\n');
+    return status;
 }
 
-/* JSON has no infinities and no NaN. */
-static json_t *real_json(double value) { return isfinite(value) ? json_real(value) : json_null(); }
-
-static json_t *value_json(dcp_dtype dtype, const char *element) {
-    char text[CONVERT_TEXT];
-    convert_print(dtype, element, text);
+static json_t *value_json(const char *text) {
     json_t *value = json_loads(text, JSON_DECODE_ANY, NULL);
     return value ? value : json_string(text);
 }
 
-static void print_view_json(const view *v) {
-    json_t *values = json_array(), *root = tensor_json(v->tensor);
-    uint64_t size = dcp_dtype_bytes(v->tensor->dtype);
-    for (size_t i = 0; i < v->values; i++)
-        json_array_append_new(values, value_json(v->tensor->dtype, v->first + i * size));
-    json_object_set_new(root, "start", shape_json(v->box.start, v->tensor->ndim));
-    json_object_set_new(root, "count", shape_json(v->box.count, v->tensor->ndim));
-    json_object_set_new(root, "nan", json_integer((json_int_t)v->stats.nan));
-    if (v->elems > v->stats.nan) {
-        json_object_set_new(root, "min", real_json(v->stats.min));
-        json_object_set_new(root, "max", real_json(v->stats.max));
-        json_object_set_new(root, "mean", real_json(v->stats.mean));
-        json_object_set_new(root, "std", real_json(stats_std(&v->stats)));
+/* The first values in row-major order. */
+static int values_json(const view *v, json_t *values) {
+    uint64_t index[DCP_MAX_DIMS] = {0};
+    char text[CONVERT_TEXT];
+    int status = 0;
+    for (uint64_t i = 0; i < v->stats.n && i < v->values && !status; i++) {
+        status = element_text(v, index, text);
+        if (!status) json_array_append_new(values, value_json(text));
+        for (uint32_t d = v->slice.tensor->ndim; d-- && ++index[d] == v->slice.count[d];)
+            index[d] = 0;
     }
+    return status;
+}
+
+static json_t *steps_json(const slice *s) {
+    json_t *array = json_array();
+    for (uint32_t d = 0; d < s->tensor->ndim; d++)
+        json_array_append_new(array, json_integer((json_int_t)s->step[d]));
+    return array;
+}
+
+static int print_view_json(const view *v) {
+    const slice *s = &v->slice;
+    uint64_t kept[DCP_MAX_DIMS];
+    uint32_t ndim = slice_shape(s, kept);
+    json_t *values = json_array(), *root = text_tensor_json(s->tensor);
+    json_object_set_new(root, "start", text_shape_json(s->start, s->tensor->ndim));
+    json_object_set_new(root, "count", text_shape_json(s->count, s->tensor->ndim));
+    json_object_set_new(root, "step", steps_json(s));
+    json_object_set_new(root, "shown", text_shape_json(kept, ndim));
+    json_object_set_new(root, "zeros", text_count_json(v->stats.zeros));
+    json_object_set_new(root, "nan", text_count_json(v->stats.nan));
+    json_object_set_new(root, "inf", text_count_json(v->stats.inf));
+    if (stats_finite(&v->stats)) {
+        json_object_set_new(root, "min", text_real_json(v->stats.min));
+        json_object_set_new(root, "max", text_real_json(v->stats.max));
+        json_object_set_new(root, "mean", text_real_json(v->stats.mean));
+        json_object_set_new(root, "std", text_real_json(stats_std(&v->stats)));
+    }
+    int status = values_json(v, values);
     json_object_set_new(root, "values", values);
-    inspect_print_json(root);
-}
-
-static int show_tensor(dcp_checkpoint *ckpt, const char *name, int json) {
-    view v = {0};
-    int status = slice_parse(ckpt, name, &v.tensor, &v.box);
-    if (status == 0) status = read_view(ckpt, &v);
-    if (status) return status;
-    if (json)
-        print_view_json(&v);
+    if (status)
+        json_decref(root);
     else
-        print_view(&v);
-    return 0;
+        inspect_print_json(root);
+    return status;
 }
 
-static int show(dcp_checkpoint *ckpt, const char *name, int json) {
-    if (name) return show_tensor(ckpt, name, json);
+static int show_tensor(dcp_checkpoint *ckpt, const char *name, uint64_t values, int json) {
+    view v = {.ckpt = ckpt, .values = values};
+    int status = slice_parse(ckpt, name, &v.slice);
+    if (!status) status = read_view(&v);
+    if (status) return status;
+    return json ? print_view_json(&v) : print_view(&v);
+}
+
+static int show(dcp_checkpoint *ckpt, const char *name, uint64_t values, int json) {
+    if (name) return show_tensor(ckpt, name, values, json);
     if (json)
         print_table_json(ckpt);
     else
@@ -184,18 +201,42 @@ static int show(dcp_checkpoint *ckpt, const char *name, int json) {
     return 0;
 }
 
+static const char about[] =
+    "Common use:\n"
+    "  dcp-inspect show ckpt                                 the tensors of the newest step\n"
+    "  dcp-inspect show ckpt model.norm.weight               a tensor's numbers\n"
+    "  dcp-inspect show ckpt 'lm_head.weight[0:2,:]'         a slice of it\n"
+    "  dcp-inspect show ckpt 'lm_head.weight[-1,::2]'        as Python's: -1 is the last\n"
+    "\n"
+    "Without NAME: path, type, shape and size of each tensor. With it: of the elements that are "
+    "meant\n"
+    "the smallest, largest, mean and standard deviation (of what is finite), how many are zero, "
+    "NaN\n"
+    "or infinite, and the values. SLICE is numpy's basic slicing: start:stop:step of either sign "
+    "in\n"
+    "each dimension, plain indices, and '...'. Where there are more values than --values, the ends "
+    "of\n"
+    "each dimension are printed.\n"
+    "\n"
+    "JSON: path, step, layout, files, tensors (path, dtype, shape, bytes), meta; with NAME path, "
+    "dtype,\n"
+    "shape, bytes, start, count, step (of each dimension), shown (the slice's shape), zeros, nan, "
+    "inf,\n"
+    "min, max, mean, std (where some are finite), values (the first ones, row by row).";
+
 int inspect_show(int argc, char **argv) {
     int json = 0;
-    const cli_option options[] = {{"json", NULL, "print one JSON object", NULL, &json}, {0}};
-    const cli_program program = {
-        "dcp-inspect", "show CKPT [NAME[SLICE]] [--json]",
-        "Without NAME: the tensors of a step. With it: its shape, smallest, largest, mean, "
-        "standard\n"
-        "deviation and first values, or those of a slice: 'model.norm.weight[0:8]', 'NAME[-1,:]'.",
-        options};
+    const char *text = NULL;
+    uint64_t values = VALUES;
+    const cli_option options[] = {{"values", "N", "print so many values at most (64)", &text, NULL},
+                                  {"json", NULL, "print one JSON object", NULL, &json},
+                                  {0}};
+    const cli_program program = {"dcp-inspect", "show CKPT [NAME[SLICE]] [--values N] [--json]",
+                                 about, options};
     char **args;
     int n, status = cli_parse(&program, argc, argv, 1, 2, &args, &n);
     if (status >= 0) return status;
+    if (text && cli_parse_count("--values", text, MOST_VALUES, &values)) return CLI_USAGE;
     dcp_error err = {0};
     dcp_comm *self;
     dcp_checkpoint *ckpt;
@@ -203,7 +244,7 @@ int inspect_show(int argc, char **argv) {
     if (dcp_checkpoint_open(self, args[0], &ckpt, &err)) {
         status = cli_report(&err);
     } else {
-        status = show(ckpt, n > 1 ? args[1] : NULL, json);
+        status = show(ckpt, n > 1 ? args[1] : NULL, values, json);
         dcp_checkpoint_close(ckpt);
     }
     dcp_comm_destroy(self);

@@ -10,9 +10,12 @@
 #include "cli.h"
 #include "dcp/checkpoint.h"
 #include "inspect.h"
+#include "inspect_text.h"
+#include "launch.h"
 #include "locate.h"
 
 typedef struct verification {
+    const launch *job;
     cli_progress progress;
     uint64_t bytes;
     json_t *damage; /* NULL: as text */
@@ -28,7 +31,7 @@ static void on_damage(void *ctx, const char *what) {
         return;
     }
     cli_progress_end(&v->progress);
-    printf("%s\n", what);
+    text_print(what);
 }
 
 static void on_note(void *ctx, const char *what) {
@@ -45,10 +48,11 @@ static void on_progress(void *ctx, uint64_t done, uint64_t total) {
 
 /* The folder is there, so whatever is missing in it is damage. */
 static int judge(verification *v, int status, const dcp_error *err) {
-    if ((status == DCP_ERR_NOT_FOUND || status == DCP_ERR_CORRUPT) && v->damages == 0)
-        on_damage(v, err->message);
-    if (v->damages) return CLI_DIFFERS;
-    return status ? cli_report(err) : CLI_DONE;
+    int is_damage = status == DCP_ERR_NOT_FOUND || status == DCP_ERR_CORRUPT;
+    if (is_damage && !v->damages && !v->job->rank) on_damage(v, err->message);
+    if (is_damage) return CLI_DIFFERS;
+    if (status) status = cli_report(err);
+    return v->damages ? CLI_DIFFERS : status;
 }
 
 static void print_verdict(const char *step, const verification *v) {
@@ -60,7 +64,8 @@ static void print_verdict(const char *step, const verification *v) {
 }
 
 static int is_part_of_a_step(const char *name, int has_state) {
-    if (strcmp(name, ".") == 0 || strcmp(name, "..") == 0 || strcmp(name, "about.json") == 0)
+    if (strcmp(name, ".") == 0 || strcmp(name, "..") == 0 || strcmp(name, "about.json") == 0 ||
+        strncmp(name, "parity-", 7) == 0 || strncmp(name, "partner-", 8) == 0)
         return 1;
     return has_state ? strcmp(name, "state.h5") == 0 : strncmp(name, "shard-", 6) == 0;
 }
@@ -77,17 +82,19 @@ static void note_other_files(const char *step) {
     if (dir) closedir(dir);
 }
 
-/* One step; as JSON it becomes *json. */
-static int verify_step(const char *step, json_t **json) {
+/* Collective. One step; as JSON it becomes *json, on rank 0. */
+static int verify_step(const launch *job, const char *step, json_t **json) {
     dcp_error err = {0};
-    verification v = {.damage = json ? json_array() : NULL};
+    verification v = {.job = job, .damage = json ? json_array() : NULL};
     dcp_verify_options options = {
         .on_damage = on_damage, .on_note = on_note, .on_progress = on_progress, .ctx = &v};
-    note_other_files(step);
+    if (!job->rank) note_other_files(step);
     cli_progress_start(&v.progress, "checking");
-    int status = judge(&v, dcp_verify(step, &options, &err), &err);
+    int status = judge(&v, dcp_verify_with(job->comm, step, &options, &err), &err);
     cli_progress_end(&v.progress);
-    if (json)
+    if (job->rank)
+        json_decref(v.damage);
+    else if (json)
         *json = json_pack("{s:s, s:b, s:I, s:o}", "path", step, "intact", status == 0, "bytes",
                           (json_int_t)v.bytes, "damage", v.damage);
     else if (status <= CLI_DIFFERS)
@@ -95,44 +102,88 @@ static int verify_step(const char *step, json_t **json) {
     return status;
 }
 
-static int verify_newest(const char *ckpt, int as_json) {
-    char step[PATH_MAX];
-    json_t *json = NULL;
-    int status = locate_step(ckpt, step);
-    if (status) return status;
-    status = verify_step(step, as_json ? &json : NULL);
-    if (as_json) inspect_print_json(json);
+/* What rank 0 finds counts for all. */
+static int find_step(const launch *job, const char *ckpt, char *step) {
+    int status = job->rank ? 0 : locate_step(ckpt, step);
+    launch_broadcast(job, &status, sizeof status);
+    if (!status) launch_broadcast(job, step, PATH_MAX);
     return status;
 }
 
-/* The worst status of all complete steps. */
-static int verify_all(const char *dir, int as_json) {
+static int verify_newest(const launch *job, const char *ckpt, int as_json) {
+    char step[PATH_MAX] = "";
+    json_t *json = NULL;
+    int status = find_step(job, ckpt, step);
+    if (status) return status;
+    status = verify_step(job, step, as_json ? &json : NULL);
+    if (json) inspect_print_json(json);
+    return status;
+}
+
+/* The worst status of the complete steps. */
+static int verify_each(const launch *job, const char *dir, const dcp_step *steps, size_t n,
+                       json_t *list) {
     char path[PATH_MAX + 80];
-    dcp_error err = {0};
-    dcp_step *steps;
-    size_t n, complete = 0;
     int worst = 0;
-    if (dcp_steps_list(dir, &steps, &n, &err)) return cli_report(&err);
-    json_t *list = as_json ? json_array() : NULL;
     for (size_t i = 0; i < n; i++) {
-        if (steps[i].kind != DCP_STEP_COMPLETE) continue;
         json_t *json = NULL;
         snprintf(path, sizeof path, "%s/%s", dir, steps[i].name);
-        int status = verify_step(path, as_json ? &json : NULL);
+        int status = verify_step(job, path, list ? &json : NULL);
         if (status > worst) worst = status;
-        json_array_append_new(list, json);
-        complete++;
+        if (json) json_array_append_new(list, json);
     }
-    free(steps);
-    if (!complete) {
-        json_decref(list);
-        return cli_fail(CLI_USAGE, "%s: holds no complete step", dir);
-    }
-    if (as_json)
-        inspect_print_json(
-            json_pack("{s:s, s:b, s:o}", "dir", dir, "intact", worst == 0, "steps", list));
     return worst;
 }
+
+/* The complete steps as rank 0 lists them, *n of them; an exit status. */
+static int list_complete(const launch *job, const char *dir, dcp_step **steps, size_t *n) {
+    dcp_error err = {0};
+    uint64_t head[2] = {0, 0};
+    size_t all = 0;
+    if (!job->rank && dcp_steps_list(dir, steps, &all, &err)) head[0] = (uint64_t)cli_report(&err);
+    for (size_t i = 0; i < all; i++)
+        if ((*steps)[i].kind == DCP_STEP_COMPLETE) (*steps)[head[1]++] = (*steps)[i];
+    if (!job->rank && !head[0] && !head[1])
+        head[0] = (uint64_t)cli_fail(CLI_USAGE, "%s: holds no complete step", dir);
+    launch_broadcast(job, head, sizeof head);
+    *n = (size_t)head[1];
+    if (head[0]) return (int)head[0];
+    if (job->rank) *steps = calloc(*n, sizeof **steps);
+    if (launch_worst(job, *steps ? 0 : CLI_FAILED)) return CLI_FAILED;
+    for (size_t i = 0; i < *n; i++) launch_broadcast(job, &(*steps)[i], sizeof **steps);
+    return 0;
+}
+
+static int verify_all(const launch *job, const char *dir, int as_json) {
+    dcp_step *steps = NULL;
+    size_t n;
+    int status = list_complete(job, dir, &steps, &n);
+    if (!status) {
+        json_t *list = as_json ? json_array() : NULL;
+        status = verify_each(job, dir, steps, n, list);
+        if (as_json && !job->rank)
+            inspect_print_json(
+                json_pack("{s:s, s:b, s:O}", "dir", dir, "intact", status == 0, "steps", list));
+        json_decref(list);
+    }
+    free(steps);
+    return status;
+}
+
+static const char about[] =
+    "Common use:\n"
+    "  dcp-inspect verify ckpt                      the newest complete step\n"
+    "  dcp-inspect verify ckpt/step-00000120        this one\n"
+    "  dcp-inspect verify ckpt --all                all complete steps\n"
+    "  mpirun -n 4 dcp-inspect verify ckpt          several ranks share the reading\n"
+    "\n"
+    "Reads every byte of a step, past the page cache and on all cores, and checks it. Exit status "
+    "1\n"
+    "where there is damage; each has a line that names the file and the tensor, block and bytes, "
+    "or\n"
+    "the structure.\n"
+    "\n"
+    "JSON: path, intact, bytes, damage (lines); with --all dir, intact, steps (of these).";
 
 int inspect_verify(int argc, char **argv) {
     int json = 0, all = 0;
@@ -140,14 +191,15 @@ int inspect_verify(int argc, char **argv) {
         {"all", NULL, "check every complete step of the directory CKPT", NULL, &all},
         {"json", NULL, "print one JSON object", NULL, &json},
         {0}};
-    const cli_program program = {
-        "dcp-inspect", "verify CKPT [--all] [--json]",
-        "Reads every byte of a step and checks it. CKPT is a step's folder, or a directory of "
-        "steps,\n"
-        "meaning its newest complete one. Exit status 1 where there is damage, each on a line.",
-        options};
+    const cli_program program = {"dcp-inspect", "verify CKPT [--all] [--json]", about, options};
     char **args;
+    launch job;
     int n, status = cli_parse(&program, argc, argv, 1, 1, &args, &n);
     if (status >= 0) return status;
-    return all ? verify_all(args[0], json) : verify_newest(args[0], json);
+    status = launch_start(&job);
+    if (!status)
+        status = launch_worst(&job, all ? verify_all(&job, args[0], json)
+                                        : verify_newest(&job, args[0], json));
+    launch_end(&job);
+    return status;
 }

@@ -10,7 +10,7 @@ char *json_text(const json_t *value, size_t flags) {
     for (size_t digits = 15, same = 0; digits <= 17 && !same; digits++) {
         free(text);
         text = json_dumps(value, flags | JSON_INDENT(2) | JSON_REAL_PRECISION(digits));
-        json_t *again = text ? json_loads(text, 0, NULL) : NULL;
+        json_t *again = text ? json_loads(text, JSON_DECODE_ANY, NULL) : NULL;
         same = (size_t)json_equal(value, again);
         json_decref(again);
     }

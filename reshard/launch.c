@@ -50,3 +50,17 @@ int launch_worst(const launch *job, int exit_status) {
 void launch_broadcast(const launch *job, void *buf, int bytes) {
     if (job->mpi) MPI_Bcast(buf, bytes, MPI_BYTE, 0, MPI_COMM_WORLD);
 }
+
+void launch_collect(const launch *job, void *buf, uint64_t bytes) {
+    enum { PART = 1 << 26 };
+    char *at = buf;
+    for (uint64_t n; job->mpi && bytes; bytes -= n, at += n) {
+        n = bytes < PART ? bytes : PART;
+        MPI_Reduce(job->rank ? at : MPI_IN_PLACE, at, (int)n, MPI_BYTE, MPI_BOR, 0, MPI_COMM_WORLD);
+    }
+}
+
+void launch_sum(const launch *job, uint64_t *buf, int n) {
+    if (!job->mpi) return;
+    MPI_Reduce(job->rank ? buf : MPI_IN_PLACE, buf, n, MPI_UINT64_T, MPI_SUM, 0, MPI_COMM_WORLD);
+}

@@ -186,11 +186,15 @@ static int cut_dim(const mesh *m, const dcp_tensor *tensor) {
 }
 
 dcp_box mesh_box(const mesh *m, const dcp_tensor *tensor, int rank) {
-    int at[MESH_AXES], dim = cut_dim(m, tensor);
+    return mesh_box_at(m, tensor, cut_dim(m, tensor), rank);
+}
+
+dcp_box mesh_box_at(const mesh *m, const dcp_tensor *tensor, int tp_dim, int rank) {
+    int at[MESH_AXES];
     find_place(m, rank, at);
     if (tensor->ndim == 0) return dcp_box_chunk(tensor, at[MESH_FSDP], m->size[MESH_FSDP]);
     dcp_box box = dcp_box_whole(tensor);
-    if (dim >= 0) cut(&box, dim, at[MESH_TP], m->size[MESH_TP]);
+    if (tp_dim >= 0) cut(&box, tp_dim, at[MESH_TP], m->size[MESH_TP]);
     cut(&box, 0, at[MESH_FSDP], m->size[MESH_FSDP]);
     return box;
 }

@@ -50,6 +50,8 @@ int mesh_tp_dim(const mesh *m, const dcp_tensor *tensor);
 
 /* The box that `rank` holds; empty where it holds nothing. */
 dcp_box mesh_box(const mesh *m, const dcp_tensor *tensor, int rank);
+/* The same where mesh_tp_dim is known, which takes longer to find than all else. */
+dcp_box mesh_box_at(const mesh *m, const dcp_tensor *tensor, int tp_dim, int rank);
 
 /* Whether the rank's file gets its box: of ranks with equal boxes the lowest one's does. */
 int mesh_keeps(const mesh *m, const dcp_tensor *tensor, int rank);

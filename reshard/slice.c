@@ -1,5 +1,5 @@
-/* Slices as Python has them: bounds may be left out, negative ones count from the end, and what
- * goes over the end is cut. A plain index must exist. */
+/* Python's rules: a bound is moved on by the size where it is negative, then cut to what the step's
+ * direction can reach. */
 #include "slice.h"
 
 #include <errno.h>
@@ -21,60 +21,120 @@ static const dcp_tensor *find(const dcp_checkpoint *ckpt, const char *name, size
     return tensor;
 }
 
-/* A whole number, moved on by `size` where it is negative; -1 where there is none. */
-static int parse_bound(const char **text, uint64_t size, int64_t *out) {
+/* A whole number into *out, where there is one; -1 where there is something else. */
+static int parse_number(const char **text, int64_t *out, int *given) {
     char *end;
+    *given = !strchr(":,]", **text);
+    if (!*given) return 0;
     errno = 0;
-    long long value = strtoll(*text, &end, 10);
-    if (end == *text || errno || size > INT64_MAX) return -1;
+    *out = strtoll(*text, &end, 10);
+    if (end == *text || errno || *out == INT64_MIN) return -1;
     *text = end;
-    *out = value < 0 ? value + (int64_t)size : value;
     return 0;
 }
 
-static uint64_t clamp(int64_t value, uint64_t size) {
-    if (value < 0) return 0;
-    return (uint64_t)value < size ? (uint64_t)value : size;
+static int64_t cut(int64_t value, int64_t size, int64_t low, int64_t high) {
+    if (value < 0) value += size;
+    return value < low ? low : value > high ? high : value;
 }
 
-static int parse_dimension(const char **text, uint64_t size, uint64_t *start, uint64_t *count) {
-    int64_t from = 0, to = (int64_t)size;
-    if (**text != ':' && parse_bound(text, size, &from)) return -1;
-    if (**text != ':') {
-        if (from < 0 || (uint64_t)from >= size) return -1;
-        *start = (uint64_t)from;
-        *count = 1;
-        return 0;
-    }
+static int set_index(slice *s, uint32_t d, int64_t index, int64_t size) {
+    if (index < 0) index += size;
+    if (index < 0 || index >= size) return -1;
+    s->start[d] = (uint64_t)index;
+    s->count[d] = 1;
+    s->step[d] = s->is_index[d] = 1;
+    return 0;
+}
+
+static void set_range(slice *s, uint32_t d, int64_t size, int64_t from, int64_t to, int64_t step) {
+    int64_t distance = step > 0 ? to - from : from - to, stride = step > 0 ? step : -step;
+    s->step[d] = step;
+    s->count[d] = distance > 0 ? (uint64_t)((distance - 1) / stride) + 1 : 0;
+    s->start[d] = s->count[d] && size ? (uint64_t)from : 0;
+}
+
+static int parse_dimension(const char **text, slice *s, uint32_t d) {
+    int64_t size = (int64_t)s->tensor->shape[d], from = 0, to = 0, step = 1;
+    int has_from, has_to = 0, has_step = 0;
+    if (parse_number(text, &from, &has_from)) return -1;
+    if (**text != ':') return has_from ? set_index(s, d, from, size) : -1;
     ++*text;
-    if (**text != ',' && **text != ']' && parse_bound(text, size, &to)) return -1;
-    uint64_t first = clamp(from, size), last = clamp(to, size);
-    *start = first;
-    *count = last > first ? last - first : 0;
+    if (parse_number(text, &to, &has_to)) return -1;
+    if (**text == ':') {
+        ++*text;
+        if (parse_number(text, &step, &has_step)) return -1;
+    }
+    if (step == 0) return -1;
+    int64_t low = step > 0 ? 0 : -1, high = step > 0 ? size : size - 1;
+    from = has_from ? cut(from, size, low, high) : step > 0 ? 0 : size - 1;
+    to = has_to ? cut(to, size, low, high) : step > 0 ? size : -1;
+    set_range(s, d, size, from, to, step);
     return 0;
 }
 
-static int parse_box(const char *text, const dcp_tensor *tensor, dcp_box *box) {
-    for (uint32_t d = 0; d < tensor->ndim; d++) {
-        if (parse_dimension(&text, tensor->shape[d], &box->start[d], &box->count[d])) return -1;
+static uint32_t count_parts(const char *text) {
+    uint32_t n = 1;
+    for (; *text; text++) n += *text == ',';
+    return n;
+}
+
+static int parse_parts(const char *text, slice *s) {
+    uint32_t ndim = s->tensor->ndim, parts = count_parts(text), skipped = 0;
+    for (uint32_t d = 0; d <= ndim; d++) {
+        if (strncmp(text, "...", 3) == 0 && !skipped) {
+            if (parts - 1 > ndim) return -1;
+            skipped = 1;
+            d += ndim - (parts - 1); /* d++ is for the dots themselves */
+            text += 3;
+            d--;
+        } else if (d == ndim || parse_dimension(&text, s, d)) {
+            return -1;
+        }
         if (*text != ',') break;
         text++;
     }
     return strcmp(text, "]") ? -1 : 0;
 }
 
-int slice_parse(const dcp_checkpoint *ckpt, const char *text, const dcp_tensor **tensor,
-                dcp_box *box) {
+int slice_parse(const dcp_checkpoint *ckpt, const char *text, slice *out) {
     const char *bracket = NULL;
-    *tensor = find(ckpt, text, strlen(text));
-    if (!*tensor && (bracket = strrchr(text, '[')))
-        *tensor = find(ckpt, text, (size_t)(bracket - text));
-    if (!*tensor)
+    *out = (slice){.tensor = find(ckpt, text, strlen(text))};
+    if (!out->tensor && (bracket = strrchr(text, '[')))
+        out->tensor = find(ckpt, text, (size_t)(bracket - text));
+    if (!out->tensor)
         return cli_fail(CLI_USAGE, "%s: has no tensor '%s'", dcp_checkpoint_path(ckpt), text);
-    *box = dcp_box_whole(*tensor);
-    if (bracket && parse_box(bracket + 1, *tensor, box))
+    for (uint32_t d = 0; d < out->tensor->ndim; d++) {
+        out->count[d] = out->tensor->shape[d];
+        out->step[d] = 1;
+    }
+    if (bracket && parse_parts(bracket + 1, out))
         return cli_fail(CLI_USAGE,
-                        "'%s' is no slice of %s: write [0:2,:], one part a dimension of %u",
-                        bracket, (*tensor)->path, (*tensor)->ndim);
+                        "'%s' is no slice of %s: write [0:2,:], one part a dimension of %u, as in "
+                        "Python",
+                        bracket, out->tensor->path, out->tensor->ndim);
     return 0;
+}
+
+uint64_t slice_elems(const slice *s) {
+    uint64_t n = 1;
+    for (uint32_t d = 0; d < s->tensor->ndim; d++) n *= s->count[d];
+    return n;
+}
+
+uint32_t slice_shape(const slice *s, uint64_t *shape) {
+    uint32_t n = 0;
+    for (uint32_t d = 0; d < s->tensor->ndim; d++)
+        if (!s->is_index[d]) shape[n++] = s->count[d];
+    return n;
+}
+
+int slice_element(dcp_checkpoint *ckpt, const slice *s, const uint64_t *index, void *out,
+                  dcp_error *err) {
+    dcp_box box = {.count = {1}};
+    for (uint32_t d = 0; d < s->tensor->ndim; d++) {
+        box.start[d] = (uint64_t)((int64_t)s->start[d] + (int64_t)index[d] * s->step[d]);
+        box.count[d] = 1;
+    }
+    return dcp_checkpoint_read(ckpt, s->tensor->path, &box, out, err);
 }

@@ -4,38 +4,92 @@
 
 #include <math.h>
 
-static void measure(stats *s, const double *values, uint64_t n) {
-    double sum = 0;
+uint64_t stats_finite(const stats *s) { return s->n - s->nan - s->inf; }
+
+static void count(stats *s, const double *values, uint64_t n) {
+    uint64_t zeros = 0, nan = 0, inf = 0;
     for (uint64_t i = 0; i < n; i++) {
-        if (isnan(values[i])) {
-            s->nan++;
-            continue;
-        }
-        if (s->n++ == 0) s->min = s->max = values[i];
-        if (values[i] < s->min) s->min = values[i];
-        if (values[i] > s->max) s->max = values[i];
-        sum += values[i];
+        zeros += values[i] == 0;
+        nan += values[i] != values[i];
+        inf += fabs(values[i]) == (double)INFINITY;
     }
-    s->mean = s->n ? sum / (double)s->n : 0;
-    for (uint64_t i = 0; i < n; i++)
-        if (!isnan(values[i])) s->squares += (values[i] - s->mean) * (values[i] - s->mean);
+    s->n = n;
+    s->zeros = zeros;
+    s->nan = nan;
+    s->inf = inf;
+}
+
+static double smaller(double a, double b) { return a < b ? a : b; }
+static double larger(double a, double b) { return a > b ? a : b; }
+
+/* Four sums side by side, which processors add at once. */
+static void measure(stats *s, const double *values, uint64_t n) {
+    enum { LANES = 4 };
+    double min[LANES], max[LANES], sum[LANES] = {0}, squares[LANES] = {0};
+    for (int l = 0; l < LANES; l++) min[l] = max[l] = values[0];
+    for (uint64_t i = 0; i < n; i += LANES)
+        for (uint64_t l = 0; l < LANES && i + l < n; l++) {
+            sum[l] += values[i + l];
+            min[l] = smaller(values[i + l], min[l]);
+            max[l] = larger(values[i + l], max[l]);
+        }
+    double mean = (sum[0] + sum[1] + (sum[2] + sum[3])) / (double)n;
+    for (uint64_t i = 0; i < n; i += LANES)
+        for (uint64_t l = 0; l < LANES && i + l < n; l++)
+            squares[l] += (values[i + l] - mean) * (values[i + l] - mean);
+    s->min = smaller(smaller(min[0], min[1]), smaller(min[2], min[3]));
+    s->max = larger(larger(max[0], max[1]), larger(max[2], max[3]));
+    s->mean = mean;
+    s->squares = squares[0] + squares[1] + (squares[2] + squares[3]);
+}
+
+/* The same where some are to be left out. */
+static void measure_finite(stats *s, const double *values, uint64_t n) {
+    double kept[256];
+    stats all = {0};
+    for (uint64_t i = 0, m = 0; i < n; i++) {
+        if (isfinite(values[i])) kept[m++] = values[i];
+        if (m == sizeof kept / sizeof *kept || (i + 1 == n && m)) {
+            stats part = {.n = m};
+            measure(&part, kept, m);
+            stats_join(&all, &part);
+            m = 0;
+        }
+    }
+    s->min = all.min;
+    s->max = all.max;
+    s->mean = all.mean;
+    s->squares = all.squares;
+}
+
+void stats_join(stats *s, const stats *more) {
+    uint64_t seen = stats_finite(s), added = stats_finite(more);
+    if (added) {
+        double total = (double)(seen + added), apart = more->mean - s->mean;
+        s->min = seen && s->min < more->min ? s->min : more->min;
+        s->max = seen && s->max > more->max ? s->max : more->max;
+        s->squares += more->squares + apart * apart * (double)seen * (double)added / total;
+        s->mean += apart * (double)added / total;
+    }
+    s->n += more->n;
+    s->zeros += more->zeros;
+    s->nan += more->nan;
+    s->inf += more->inf;
 }
 
 void stats_add(stats *s, const double *values, uint64_t n) {
     stats batch = {0};
-    measure(&batch, values, n);
-    uint64_t seen = s->n - s->nan;
-    if (batch.n) {
-        double total = (double)(seen + batch.n), apart = batch.mean - s->mean;
-        s->min = seen && s->min < batch.min ? s->min : batch.min;
-        s->max = seen && s->max > batch.max ? s->max : batch.max;
-        s->mean += apart * (double)batch.n / total;
-        s->squares += batch.squares + apart * apart * (double)seen * (double)batch.n / total;
-    }
-    s->n += n;
-    s->nan += batch.nan;
+    if (!n) return;
+    count(&batch, values, n);
+    if (batch.nan || batch.inf)
+        measure_finite(&batch, values, n);
+    else
+        measure(&batch, values, n);
+    stats_join(s, &batch);
 }
 
 double stats_std(const stats *s) {
-    return s->n > s->nan ? sqrt(s->squares / (double)(s->n - s->nan)) : 0;
+    uint64_t finite = stats_finite(s);
+    if (!isfinite(s->squares)) return (double)NAN; /* of either sign, where squares overflowed */
+    return finite ? sqrt(s->squares / (double)finite) : 0;
 }

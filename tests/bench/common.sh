@@ -1,5 +1,5 @@
-# shellcheck shell=bash disable=SC2034 # its variables are for io.sh and peers.sh
-# Shared by io.sh and peers.sh: the scratch folder, fio, and dcp-bench's figures.
+# shellcheck shell=bash disable=SC2034 # its variables are for the scripts beside it
+# Shared by io.sh, peers.sh and inspect.sh: the scratch folder, fio, and dcp-bench's figures.
 # DCP_BIN says where dcp-bench is (build/bin), REPEAT how often each is measured (3).
 
 big=(--layers 10 --hidden 1024 --vocab 32000) # 2.28 GB in 276 tensors

@@ -39,6 +39,41 @@ static inline int refused_load(dcp_comm *comm, const char *step, dcp_error *err)
     return status;
 }
 
+/* dcp-inspect's commands end with 1, and say what is wrong, where the step can't be opened; else
+ * with 0 or 1: by no signal, and in time. */
+static inline int refused_command(const refused *r, int opens, const char *form) {
+    char command[1200], said[4096];
+    snprintf(command, sizeof command, form, r->step, r->step);
+    FILE *out = popen(command, "r");
+    if (!out) return 1;
+    said[fread(said, 1, sizeof said - 1, out)] = '\0';
+    while (fgetc(out) != EOF) continue;
+    int ended = pclose(out), status = WIFEXITED(ended) ? WEXITSTATUS(ended) : 128;
+    if (status == 1 || (opens && status == 0))
+        return opens ? 0 : refused_message(command, said, r->part);
+    fprintf(stderr, "%s: exit status %d: %s\n", command, status, said);
+    return 1;
+}
+
+static inline int refused_commands(void *ctx) {
+    static const char *const forms[] = {
+        "timeout 20 $DCP_BIN/dcp-inspect stat %s 2>&1",
+        "timeout 20 $DCP_BIN/dcp-inspect diff %s %s 2>&1",
+        "timeout 20 $DCP_BIN/dcp-inspect layout --world 4 %s 2>&1",
+    };
+    const refused *r = ctx;
+    dcp_comm *comm;
+    dcp_checkpoint *ckpt;
+    int wrong = 0;
+    if (dcp_comm_self(&comm, NULL)) return 2;
+    int opens = dcp_checkpoint_open(comm, r->step, &ckpt, NULL) == DCP_OK;
+    if (opens) dcp_checkpoint_close(ckpt);
+    for (size_t i = 0; i < sizeof forms / sizeof *forms; i++)
+        wrong |= refused_command(r, opens, forms[i]);
+    dcp_comm_destroy(comm);
+    return wrong;
+}
+
 static inline int refused_check(void *ctx) {
     const refused *r = ctx;
     findings f;
@@ -63,6 +98,7 @@ static inline void expect_refused(const char *what, const char *step, int status
                                   const char *part) {
     refused r = {.step = step, .part = part, .status = status};
     int result = under_limits(refused_check, &r);
+    if (!result) result = under_limits(refused_commands, &r);
     if (result) fail_msg("%s: %d (above 128: ended by a signal, of time or memory)", what, result);
 }
 

@@ -1,0 +1,280 @@
+/* dcp-inspect layout: who holds what, of a step as it was written or as so many ranks would. */
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "choose.h"
+#include "cli.h"
+#include "holders.h"
+#include "inspect.h"
+#include "inspect_text.h"
+
+enum { MOST_BOXES = 1000000 };
+
+typedef struct request {
+    const char *ckpt, *world, *mesh, *rules, *svg;
+    int json;
+    char **globs;
+    size_t n_globs;
+} request;
+
+static const char *cut_text(const holders *h, char *text, size_t size) {
+    char axes[MESH_TEXT];
+    if (h->mesh)
+        snprintf(text, size, "on %d ranks, %s", h->world, mesh_print(h->mesh, axes));
+    else
+        snprintf(text, size, "as %d ranks wrote it", h->world);
+    return text;
+}
+
+static void print_ranks(const holders *h) {
+    char range[32], bytes[32];
+    uint64_t all = 0;
+    for (int r = 0; r < h->world; r++) all += h->bytes[r];
+    printf("%-16s %10s %9s %9s\n", "ranks", "bytes", "of mean", "tensors");
+    for (int first = 0, last; first < h->world; first = last + 1) {
+        last = holders_run(h, first);
+        snprintf(range, sizeof range, first == last ? "%d" : "%d-%d", first, last);
+        printf("%-16s %10s %9.3f %9" PRIu64 "\n", range, cli_bytes(h->bytes[first], bytes),
+               all ? (double)h->bytes[first] * h->world / (double)all : 0, h->tensors[first]);
+    }
+}
+
+/* A group's smallest and largest share, and how many ranks have any. */
+static void print_groups(const holders *h) {
+    char bytes[32], least[32], most[32];
+    printf("\n%-40s %10s %8s %10s %10s\n", "group", "bytes", "holders", "smallest", "largest");
+    for (size_t i = 0; i < h->n; i++) {
+        const holders_group *g = &h->groups[i];
+        uint64_t low = UINT64_MAX, high = 0;
+        int n = 0;
+        for (int r = 0; r < h->world; r++) {
+            if (g->held[r] < low) low = g->held[r];
+            if (g->held[r] > high) high = g->held[r];
+            n += g->held[r] > 0;
+        }
+        printf("%-40s %10s %8d %10s %10s\n", g->name, cli_bytes(g->bytes, bytes), n,
+               cli_bytes(low, least), cli_bytes(high, most));
+    }
+}
+
+typedef struct boxes {
+    const dcp_tensor *tensor;
+    json_t *list; /* NULL: as text */
+    uint64_t n;
+} boxes;
+
+static int add_box(void *ctx, int rank, const dcp_box *box) {
+    boxes *b = ctx;
+    const dcp_tensor *t = b->tensor;
+    b->n++;
+    if (b->list) {
+        json_array_append_new(b->list, json_pack("{s:i, s:o, s:o}", "rank", rank, "start",
+                                                 text_shape_json(box->start, t->ndim), "count",
+                                                 text_shape_json(box->count, t->ndim)));
+        return b->n > MOST_BOXES;
+    }
+    printf("  rank %-6d [", rank);
+    for (uint32_t d = 0; d < t->ndim; d++)
+        printf("%s%" PRIu64 ":%" PRIu64, d ? ", " : "", box->start[d],
+               box->start[d] + box->count[d]);
+    printf("]\n");
+    return 0;
+}
+
+static void print_boxes(const holders *h, const unsigned char *take) {
+    char name[TEXT_PATH], shape[TEXT_SHAPE];
+    for (size_t i = 0; i < dcp_checkpoint_tensors(h->ckpt); i++) {
+        boxes b = {.tensor = dcp_checkpoint_tensor(h->ckpt, i)};
+        if (!take[i]) continue;
+        printf("\n%s %s %s\n", text_name(b.tensor->path, name), dcp_dtype_name(b.tensor->dtype),
+               text_shape(b.tensor->shape, b.tensor->ndim, shape));
+        holders_each(h, i, add_box, &b);
+    }
+}
+
+static json_t *ranks_json(const holders *h) {
+    json_t *list = json_array();
+    for (int r = 0; r < h->world; r++)
+        json_array_append_new(list, json_pack("{s:i, s:o, s:o}", "rank", r, "bytes",
+                                              text_count_json(h->bytes[r]), "tensors",
+                                              text_count_json(h->tensors[r])));
+    return list;
+}
+
+static json_t *groups_json(const holders *h) {
+    json_t *list = json_array();
+    for (size_t i = 0; i < h->n; i++) {
+        const holders_group *g = &h->groups[i];
+        json_t *held = json_array(), *name = json_string(g->name);
+        for (int r = 0; r < h->world; r++) json_array_append_new(held, text_count_json(g->held[r]));
+        json_array_append_new(list,
+                              json_pack("{s:o, s:o, s:o}", "group", name ? name : json_string("?"),
+                                        "bytes", text_count_json(g->bytes), "held", held));
+    }
+    return list;
+}
+
+/* NULL: they are too many. */
+static json_t *tensors_json(const holders *h, const unsigned char *take) {
+    json_t *list = json_array();
+    uint64_t n = 0;
+    for (size_t i = 0; i < dcp_checkpoint_tensors(h->ckpt); i++) {
+        boxes b = {dcp_checkpoint_tensor(h->ckpt, i), json_array(), n};
+        if (!take[i]) {
+            json_decref(b.list);
+            continue;
+        }
+        int stopped = holders_each(h, i, add_box, &b);
+        n = b.n;
+        json_t *tensor = text_tensor_json(b.tensor);
+        json_object_set_new(tensor, "boxes", b.list);
+        json_array_append_new(list, tensor);
+        if (!stopped) continue;
+        json_decref(list);
+        return NULL;
+    }
+    return list;
+}
+
+static int print_json(const holders *h, const unsigned char *take, const request *q) {
+    char axes[MESH_TEXT];
+    json_t *root = text_checkpoint_json(h->ckpt);
+    json_t *tensors = q->n_globs ? tensors_json(h, take) : NULL;
+    if (q->n_globs && !tensors) {
+        json_decref(root);
+        return cli_fail(CLI_USAGE, "more than %d boxes: give a narrower GLOB", MOST_BOXES);
+    }
+    json_object_set_new(root, "world", json_integer(h->world));
+    json_object_set_new(root, "mesh",
+                        h->mesh ? json_string(mesh_print(h->mesh, axes)) : json_null());
+    json_object_set_new(root, "ranks", ranks_json(h));
+    json_object_set_new(root, "groups", groups_json(h));
+    if (tensors) json_object_set_new(root, "tensors", tensors);
+    inspect_print_json(root);
+    return 0;
+}
+
+static int print_text(const holders *h, const unsigned char *take, const request *q) {
+    char cut[MESH_TEXT + 64];
+    printf("%s: step %" PRIu64 ", %s\n\n", dcp_checkpoint_path(h->ckpt),
+           dcp_checkpoint_step(h->ckpt), cut_text(h, cut, sizeof cut));
+    print_ranks(h);
+    print_groups(h);
+    if (q->n_globs) print_boxes(h, take);
+    return 0;
+}
+
+/* Marks what the globs name. */
+static int choose(const dcp_checkpoint *ckpt, const request *q, unsigned char *take) {
+    unsigned char *matched = calloc(q->n_globs + 1, 1);
+    int status = matched ? 0 : cli_fail(CLI_FAILED, "out of memory");
+    for (size_t i = 0; i < dcp_checkpoint_tensors(ckpt) && matched; i++)
+        take[i] = (unsigned char)choose_matches(q->globs, q->n_globs,
+                                                dcp_checkpoint_tensor(ckpt, i)->path, matched);
+    for (size_t i = 0; i < q->n_globs && !status; i++)
+        if (!matched[i]) status = cli_fail(CLI_USAGE, "no tensor matches '%s'", q->globs[i]);
+    free(matched);
+    return status;
+}
+
+static int draw(const holders *h, const request *q) {
+    char title[DCP_MAX_PATH], cut[MESH_TEXT + 64];
+    const char *name = strrchr(dcp_checkpoint_path(h->ckpt), '/');
+    snprintf(title, sizeof title, "%.200s %s", name ? name + 1 : dcp_checkpoint_path(h->ckpt),
+             cut_text(h, cut, sizeof cut));
+    return holders_draw(h, title, q->svg);
+}
+
+static int lay_out(const dcp_checkpoint *ckpt, const mesh *m, const request *q) {
+    holders *h = calloc(1, sizeof *h);
+    unsigned char *take = calloc(dcp_checkpoint_tensors(ckpt) + 1, 1);
+    int status = h && take ? choose(ckpt, q, take) : cli_fail(CLI_FAILED, "out of memory");
+    if (!status) status = holders_make(ckpt, m, h);
+    if (!status && q->svg) status = draw(h, q);
+    if (!status) status = q->json ? print_json(h, take, q) : print_text(h, take, q);
+    if (h) holders_free(h);
+    free(h);
+    free(take);
+    return status;
+}
+
+/* The mesh that was asked for; *asked is 0 for none. */
+static int parse_mesh(const request *q, mesh *m, int *asked) {
+    uint64_t world = 0;
+    *asked = q->world || q->mesh;
+    if (q->world && cli_parse_count("--world", q->world, MESH_MAX_WORLD, &world)) return CLI_USAGE;
+    if (world) mesh_flat((int)world, m);
+    if (q->mesh && mesh_parse(q->mesh, m)) return CLI_USAGE;
+    if (world && (uint64_t)m->world != world)
+        return cli_fail(CLI_USAGE, "--world %" PRIu64 " contradicts --mesh %s, which has %d ranks",
+                        world, q->mesh, m->world);
+    if (q->rules && !q->mesh) return cli_fail(CLI_USAGE, "--tp-rule needs a --mesh with tp");
+    return q->rules ? mesh_set_rules(m, q->rules) : 0;
+}
+
+static int open_and_lay_out(const request *q) {
+    mesh m = {0};
+    int asked, status = parse_mesh(q, &m, &asked);
+    dcp_error err = {0};
+    dcp_comm *self;
+    dcp_checkpoint *ckpt;
+    if (status) return status;
+    if (dcp_comm_self(&self, &err)) return cli_report(&err);
+    if (dcp_checkpoint_open(self, q->ckpt, &ckpt, &err)) {
+        status = cli_report(&err);
+    } else {
+        if (!asked && dcp_checkpoint_layout(ckpt) == DCP_LAYOUT_GLOBAL)
+            status = cli_fail(CLI_USAGE, "%s: a global file is of no ranks: --world N is needed",
+                              dcp_checkpoint_path(ckpt));
+        else
+            status = lay_out(ckpt, asked ? &m : NULL, q);
+        dcp_checkpoint_close(ckpt);
+    }
+    dcp_comm_destroy(self);
+    mesh_free(&m);
+    return status;
+}
+
+static const char about[] =
+    "Common use:\n"
+    "  dcp-inspect layout ckpt --world 8 --svg who.svg        a table, and a drawing\n"
+    "  dcp-inspect layout ckpt --mesh fsdp=4,tp=2             with tensor parallelism\n"
+    "  dcp-inspect layout ckpt --world 8 'lm_head.weight'     each rank's box of a tensor\n"
+    "  dcp-inspect layout sharded-ckpt                        as its ranks wrote it\n"
+    "\n"
+    "Prints who holds what: with --world N as dcp-train on N ranks holds it, and dcp-reshard "
+    "--world N\n"
+    "writes it: each tensor is cut on dimension 0 into N parts, of which the last may be smaller "
+    "or\n"
+    "empty. --mesh is dcp-reshard's. Without either, of a step of layout sharded: its files. GLOBs "
+    "name\n"
+    "tensors, by path or without /model/, whose boxes are printed.\n"
+    "\n"
+    "JSON: path, step, layout, files, world, mesh (null: as written), ranks (rank, bytes, "
+    "tensors),\n"
+    "groups (group, bytes, held: bytes of each rank); with GLOBs tensors (path, dtype, shape, "
+    "bytes,\n"
+    "boxes: rank, start, count).";
+
+int inspect_layout(int argc, char **argv) {
+    request q = {0};
+    const cli_option options[] = {
+        {"world", "N", "as N ranks hold it", &q.world, NULL},
+        {"mesh", "AXES", "as ranks of a mesh do: fsdp=4,tp=2", &q.mesh, NULL},
+        {"tp-rule", "GLOB=DIM", "tensors that tp cuts on DIM (or none); before the built-in rules",
+         &q.rules, NULL},
+        {"svg", "FILE", "draw it, too", &q.svg, NULL},
+        {"json", NULL, "print one JSON object", NULL, &q.json},
+        {0}};
+    const cli_program program = {"dcp-inspect", "layout CKPT [GLOB...] [--world N] [options]",
+                                 about, options};
+    char **args;
+    int n, status = cli_parse(&program, argc, argv, 1, 1 << 20, &args, &n);
+    if (status >= 0) return status;
+    q.ckpt = args[0];
+    q.globs = args + 1;
+    q.n_globs = (size_t)n - 1;
+    return open_and_lay_out(&q);
+}

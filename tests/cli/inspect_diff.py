@@ -1,0 +1,157 @@
+#!/usr/bin/python3 -B
+"""dcp-inspect diff: what numpy finds between two states, whatever their layouts and the ranks that
+look; what is equal is so by the tables' checksums alone."""
+import os
+import re
+import sys
+import tempfile
+
+import h5py
+import numpy as np
+
+sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
+from states import flip, inspect, run, save  # noqa: E402
+
+rng = np.random.default_rng(3)
+scratch = tempfile.TemporaryDirectory(prefix="dcp_diff.")
+tmp = scratch.name
+LAYOUTS = ("global", "sharded:3:0", "sharded:4:1")
+META = {"lr": 0.1, "model": {"layers": 2, "name": "m"}}
+
+
+def f32(*shape):
+    return rng.standard_normal(shape, dtype=np.float32)
+
+
+a = {"/model/big": f32(1500, 1000), "/model/bits": rng.integers(0, 2**16, (40, 8)).astype(np.uint16),
+     "/model/dtype": f32(6, 8), "/model/empty": np.zeros((0, 4), np.float32), "/model/gone": f32(3, 4),
+     "/model/half": f32(9, 12).astype(np.float16), "/model/many": f32(70, 100),
+     "/model/nan": f32(5, 8), "/model/same": f32(100, 130), "/model/scalar": np.float32(1.5),
+     "/model/shape": f32(4, 6), "/model/whole": rng.integers(-9, 9, (7, 11)),
+     "/model/zeros": np.zeros((6, 6), np.float32), "/files/text": np.frombuffer(b"hello", np.uint8)}
+a["/model/nan"][0, :4] = np.nan, np.inf, -np.inf, np.nan
+b = {path: array.copy() for path, array in a.items()}
+b["/model/big"][1400, 7] += 0.5  # in its second block
+b["/model/dtype"] = a["/model/dtype"].astype(np.float64)
+b["/model/dtype"][2, 3] += 1
+del b["/model/gone"]
+b["/model/new"] = f32(2, 4)
+b["/model/half"][3] *= np.float16(1.25)
+b["/model/many"] *= np.float32(1 + 1e-3)
+b["/model/nan"][0, :5] = np.nan, np.inf, np.inf, 1, np.nan  # three differ by more than a number
+b["/model/scalar"] = np.float32(2)
+b["/model/shape"] = f32(6, 4)
+b["/model/whole"][6, 10] += 3
+b["/model/zeros"][1, 1] = -0.0
+b["/model/zeros"][2, 2] = 1e-3
+b["/files/text"][4] = ord("p")
+META_B = {"lr": 0.2, "model": {"layers": 2, "name": "m", "act": "silu"}}
+
+steps = {}
+for layout in LAYOUTS:
+    for name, state, meta in ("a", a, META), ("b", b, META_B), ("again", a, META):
+        steps[name, layout] = save(f"{tmp}/{name}-{layout}", 7, state, meta, layout)
+STATUS = {"/model/big": "changed", "/model/bits": "same", "/model/dtype": "dtype",
+          "/model/empty": "same", "/model/gone": "only_a", "/model/half": "changed",
+          "/model/many": "changed", "/model/nan": "changed", "/model/new": "only_b",
+          "/model/same": "same", "/model/scalar": "changed", "/model/shape": "shape",
+          "/model/whole": "changed", "/model/zeros": "changed", "/files/text": "changed"}
+
+
+def check_amounts(t):
+    x, y = a[t["path"]].astype(np.float64), b[t["path"]].astype(np.float64)
+    bits = a[t["path"]].dtype == b[t["path"]].dtype and a[t["path"]].dtype.kind == "f"
+    kind = f"u{a[t['path']].itemsize}"
+    differs = a[t["path"]].view(kind) != b[t["path"]].view(kind) if bits else x != y
+    assert t["differing"] == np.count_nonzero(differs), t
+    finite = np.isfinite(x) & np.isfinite(y)
+    odd = ~finite & ~((x == y) | (np.isnan(x) & np.isnan(y)))
+    assert t["nonfinite"] == np.count_nonzero(odd), t
+    d = np.abs(y[finite] - x[finite])
+    assert t["max"] == d.max() and np.isclose(t["mean"], d.mean(), rtol=1e-12), t
+    norm = np.linalg.norm(x[finite])
+    if norm:
+        assert np.isclose(t["relative"], np.linalg.norm(d) / norm, rtol=1e-12), t
+    else:
+        assert t["relative"] is None, t
+
+
+def check(found):
+    assert not found["same"]
+    assert {t["path"]: t["status"] for t in found["tensors"]} == STATUS
+    for t in found["tensors"]:
+        assert ("max" in t) == (t["status"] in ("changed", "dtype")), t
+        if "max" in t:
+            check_amounts(t)
+    by_path = {t["path"]: t for t in found["tensors"]}
+    assert by_path["/model/shape"]["shape_b"] == [6, 4] and by_path["/model/dtype"]["dtype_b"] == "F64"
+    assert found["counts"] == {k: list(STATUS.values()).count(k) for k in
+                               ("same", "close", "changed", "dtype", "shape", "only_a", "only_b")}
+    assert sorted(found["meta"], key=lambda m: m["key"]) == [
+        {"key": "lr", "a": 0.1, "b": 0.2}, {"key": "model.act", "b": "silu"}]
+    return found
+
+
+first = check(inspect("diff", steps["a", "global"], steps["b", "global"], status=1))
+for of_a in LAYOUTS:
+    for of_b in LAYOUTS:
+        found = check(inspect("diff", steps["a", of_a], steps["b", of_b], status=1))
+        assert found["a"]["layout"] == of_a.split(":")[0] and found["a"]["step"] == 7
+        assert inspect("diff", steps["a", of_a], steps["again", of_b])["same"]
+
+# the same text whatever the ranks, to the last digit
+pair = steps["a", "global"], steps["b", "sharded:4:1"]
+text = run("diff", *pair, status=1)
+assert run("diff", *pair, status=1, ranks=3) == text
+assert "same" not in re.sub("[0-9]+ same", "", text), text
+for words in ("changed       /model/big F32 [1500, 1000]: 1 of 1,500,000 elements, max 0.5",
+              "dtype differs /model/dtype F32 [6, 8] against F64 [6, 8]",
+              "shape differs /model/shape F32 [4, 6] against F32 [6, 4]", "only in A     /model/gone",
+              "only in B     /model/new", "3 to or from NaN or infinity",
+              "meta          lr: 0.1 against 0.2", "meta          model.act: nothing against",
+              "15 tensors: 3 same, 8 changed, 1 dtype differs", "meta differs"):
+    assert words in text, (words, text)
+assert "same          /model/same F32" in run("diff", *pair, "--all", status=1)
+assert run("diff", steps["a", "global"], steps["again", "sharded:4:1"]) == \
+    "14 tensors: 14 same; meta the same\n"
+
+# a part of them; without values
+assert inspect("diff", *pair, "same", "/model/b[i]ts")["counts"]["same"] == 2
+assert inspect("diff", *pair, "/model/many", status=1)["meta"] is None
+run("diff", *pair, "nothing*", status=2)
+quick = inspect("diff", steps["a", "global"], steps["b", "global"], "--quick", status=1)
+assert {t["path"]: t["status"] for t in quick["tensors"]} == STATUS
+assert not any("max" in t for t in quick["tensors"])
+
+# tolerances as numpy's
+for rtol, atol in (1.1e-3, 0), (0, 1e-2), (1e-3, 1e-4), (0, 0), (0.9e-3, 1e-9):
+    args = ["--rtol", str(rtol), "--atol", str(atol)]
+    close = np.allclose(a["/model/many"].astype(float), b["/model/many"].astype(float), rtol, atol)
+    t = inspect("diff", *pair, "many", *args, status=0 if close else 1)["tensors"][0]
+    assert t["status"] == ("close" if close else "changed") and (t["beyond"] == 0) == close, t
+assert inspect("diff", *pair, "nan", "--atol", "100", status=1)["tensors"][0]["beyond"] == 3
+for args in (["--rtol", "x"], ["--atol", "-1"], ["--rtol", "nan"], ["--rtol"],
+             ["--quick", "--rtol", "1"], ["--frob"]):
+    run("diff", *pair, *args, status=2)
+run("diff", pair[0], status=2)
+run("diff", pair[0], f"{tmp}/nowhere", status=2)
+assert "nowhere" in run.said
+
+# meta alone
+other = save(f"{tmp}/meta", 8, a, META)
+found = inspect("diff", steps["a", "global"], other, status=1)
+assert found["meta"] == [{"key": "step", "a": 7, "b": 8}] and found["counts"]["same"] == 14
+assert inspect("diff", steps["a", "global"], other, "--ignore-meta")["meta"] is None
+assert inspect("diff", f"{tmp}/a-global", f"{tmp}/meta", "model/*")["same"]  # directories of steps
+
+# the tables decide what is equal; what is read is checked
+at = {}
+for name in "a", "b":
+    with h5py.File(f"{steps[name, 'global']}/state.h5") as f:
+        at[name] = {row["path"].decode(): int(row["offset"]) for row in f["dcp/index"][:]}
+flip(f"{steps['b', 'global']}/state.h5", at["b"]["/model/same"])
+check(inspect("diff", steps["a", "global"], steps["b", "global"], status=1))
+flip(f"{steps['b', 'global']}/state.h5", at["b"]["/model/many"])
+assert run("diff", steps["a", "global"], steps["b", "global"], status=1) == ""
+assert "/model/many, block 0" in run.said, run.said
+scratch.cleanup()

@@ -1,0 +1,51 @@
+"""States made by numpy and saved by make_state, for the tests of dcp-inspect: save() and inspect()."""
+import json
+import os
+import subprocess
+
+import numpy as np
+
+NAMES = {"float64": "F64", "float32": "F32", "float16": "F16", "int64": "I64", "int32": "I32",
+         "uint8": "U8", "bool": "BOOL", "uint16": "BF16"}  # BF16 as its bits
+
+
+def save(directory, step, tensors, meta, layout="global"):
+    """tensors: {path: array}. layout: "global" or "sharded:N:DIMENSION". The step's folder."""
+    lines = []
+    os.makedirs(directory, exist_ok=True)
+    for i, (path, array) in enumerate(tensors.items()):
+        array = np.asarray(array)
+        file = os.path.join(directory, f".data-{i}")
+        array.tofile(file)
+        shape = ",".join(map(str, array.shape)) or "-"
+        lines.append(f"{path} {NAMES[array.dtype.name]} {shape} {file}\n")
+    subprocess.run([os.environ["MAKE_STATE"], directory, str(step), layout, json.dumps(meta)],
+                   input="".join(lines), text=True, check=True)
+    for i in range(len(tensors)):
+        os.remove(os.path.join(directory, f".data-{i}"))
+    return os.path.join(directory, f"step-{step:08d}")
+
+
+def run(*args, status=0, ranks=0):
+    """stdout of dcp-inspect, which has to end with `status`; on so many ranks where not 0."""
+    command = os.environ["DCP_MPIRUN"].split() + ["-n", str(ranks)] if ranks else []
+    done = subprocess.run(command + ["dcp-inspect", *args], stdout=subprocess.PIPE,
+                          stderr=subprocess.PIPE, text=True, errors="replace")
+    assert done.returncode == status, (args, done.returncode, done.stdout[-2000:], done.stderr)
+    assert status < 2 or (done.stderr and not done.stdout), (args, done.stdout, done.stderr)
+    run.said = done.stderr
+    return done.stdout
+
+
+def inspect(*args, status=0, ranks=0):
+    """The same as JSON."""
+    return json.loads(run(*args, "--json", status=status, ranks=ranks))
+
+
+def flip(path, at):
+    """Flips a bit of the byte at `at`."""
+    with open(path, "r+b") as f:
+        f.seek(at)
+        byte = f.read(1)[0]
+        f.seek(at)
+        f.write(bytes([byte ^ 16]))
