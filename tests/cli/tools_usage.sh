@@ -17,7 +17,7 @@ for program in dcp-export dcp-inspect dcp-reshard; do
 done
 gives 2 dcp-export a b --dtype
 says "argument missing after --dtype"
-for command in ls show verify diff stat layout; do
+for command in ls show verify stat layout; do
     gives 0 dcp-inspect $command --help
     prints "dcp-inspect $command"
     gives 2 dcp-inspect $command
