@@ -85,7 +85,7 @@ int dcp_rewrite(dcp_checkpoint *from, dcp_store *to, const dcp_rewrite_options *
     status = make_state(&w, o, err);
     if (!status) status = save_request_make(to, from->step, w.state, from->json, &save, &r, err);
     status = comm_agree(to->comm, status, err);
-    const save_mover mover = {rewrite_move, rewrite_prove, &w};
+    const save_mover mover = {rewrite_announce, rewrite_move, rewrite_prove, &w};
     save_watch watch = r.watch;
     r.mover = &mover;
     w.watch = &watch;

@@ -47,6 +47,9 @@ int rewrite_runs(const rewrite_box *box, uint64_t offset, uint64_t bytes, rewrit
 /* dcp_source_fn of a rewrite_box: reads them through the page cache. */
 int rewrite_fetch(void *box, uint64_t offset, uint64_t bytes, void *out, dcp_error *err);
 
+/* save_mover: has the kernel read ahead what the image's fragments need. */
+void rewrite_announce(void *rewrite, const image *im);
+
 /* save_mover: moves the images' direct pieces. */
 int rewrite_move(void *rewrite, image *const *images, size_t n, dcp_error *err);
 

@@ -19,9 +19,9 @@ static void add_boxes(image *im, const save_request *r, const struct save_layout
     }
 }
 
-static int move_direct(image *im, const save_mover *mover, dcp_report *report, dcp_error *err) {
+static int move_direct(image *im, dcp_report *report, dcp_error *err) {
     double start = clock_now();
-    int status = comm_agree(im->comm, mover->move(mover->ctx, &im, 1, err), err);
+    int status = comm_agree(im->comm, im->mover->move(im->mover->ctx, &im, 1, err), err);
     report->write_s += clock_now() - start;
     return status;
 }
@@ -33,7 +33,7 @@ int save_global(dcp_store *store, const save_request *r, const struct save_layou
         image_prepare(&im, store->comm, &plan->file, folder, "state.h5", plan->boxes.n, watch, err);
     im.is_last = 1;
     im.engine = plan->engine;
-    im.leaves_direct = r->mover && plan->engine == DCP_ENGINE_DIRECT;
+    im.mover = plan->engine == DCP_ENGINE_DIRECT ? r->mover : NULL;
     if (!status) add_boxes(&im, r, plan);
     if (!status && !pieces_stand(im.pieces, im.n_pieces))
         status = core_fail_memory(err, im.n_pieces * sizeof *im.pieces);
@@ -42,7 +42,7 @@ int save_global(dcp_store *store, const save_request *r, const struct save_layou
         status = core_fail_memory(err, strlen(r->meta));
     status = comm_agree(store->comm, status, err);
     if (!status) status = image_write(&im, report, err);
-    if (!status && im.leaves_direct) status = move_direct(&im, r->mover, report, err);
+    if (!status && im.mover) status = move_direct(&im, report, err);
     if (!status) status = image_join_sums(&im, err);
     if (!status && r->mover)
         status = comm_agree(store->comm, r->mover->prove(r->mover->ctx, im.sums, err), err);

@@ -66,7 +66,7 @@ static int move_data(image *im, io_queue *queue, dcp_report *report, dcp_error *
     int status = write_fragments(im->comm, queue, &im->file, im->layout->skeleton.file_bytes,
                                  im->pieces, im->n_pieces, im->watch, err);
     double middle = clock_now(), waited = io_queue_waited(queue);
-    if (!status && !im->leaves_direct)
+    if (!status && !im->mover)
         status =
             write_direct(queue, &im->file, im->pieces, im->n_pieces, im->watch, im->is_last, err);
     double end = clock_now(), waited_too = io_queue_waited(queue) - waited;
@@ -95,6 +95,7 @@ static int write_by_position(image *im, dcp_report *report, dcp_error *err) {
 
 int image_write(image *im, dcp_report *report, dcp_error *err) {
     piece_sort(im->pieces, im->n_pieces);
+    if (im->mover) im->mover->announce(im->mover->ctx, im);
     int status = create(im, err);
     if (!status)
         status = (im->engine == DCP_ENGINE_MPIO ? write_mpio : write_by_position)(im, report, err);

@@ -20,6 +20,21 @@ typedef struct save_file {
 
 void save_file_free(save_file *file);
 
+struct image;
+
+/* For a save whose boxes are in files: what moves their long runs, and has a last look. Not
+ * collective. */
+typedef struct save_mover {
+    /* The fragments of the image will be read soon. */
+    void (*announce)(void *ctx, const struct image *im);
+    /* Moves the direct pieces of the images, which are open, and adds them to their checksums. */
+    int (*move)(void *ctx, struct image *const *images, size_t n, dcp_error *err);
+    /* `sums`: raw checksums of the blocks of all tensors, in their order, of all ranks. A failure
+     * leaves the step unpublished. */
+    int (*prove)(void *ctx, const uint64_t *sums, dcp_error *err);
+    void *ctx;
+} save_mover;
+
 typedef struct image {
     dcp_comm *comm; /* of the ranks that write it */
     const save_file *layout;
@@ -31,9 +46,9 @@ typedef struct image {
     uint64_t *sums; /* a raw checksum a block, this rank's share; then all ranks' */
     char *meta;     /* rank 0: the JSON text, before padding */
     save_watch *watch;
-    int leaves_direct;   /* direct pieces are moved by somebody else, after image_write */
-    int is_last;         /* of the images that read the caller's memory */
-    struct reuse *reuse; /* NULL: every byte is written */
+    const save_mover *mover; /* moves direct pieces, after image_write; NULL: image_write does */
+    int is_last;             /* of the images that read the caller's memory */
+    struct reuse *reuse;     /* NULL: every byte is written */
 } image;
 
 /* Memory for n pieces beside the metadata's, and for the checksums. Not collective. */

@@ -18,17 +18,6 @@ struct save_layout {
     save_file file;   /* layout global */
 };
 
-/* A save whose boxes are no memory: what moves their long runs, and has a last look. Not
- * collective. */
-typedef struct save_mover {
-    /* Moves the direct pieces of the images, which are open, and adds them to their checksums. */
-    int (*move)(void *ctx, image *const *images, size_t n, dcp_error *err);
-    /* `sums`: raw checksums of the blocks of all tensors, in their order, of all ranks. A failure
-     * leaves the step unpublished. */
-    int (*prove)(void *ctx, const uint64_t *sums, dcp_error *err);
-    void *ctx;
-} save_mover;
-
 typedef struct save_request {
     uint64_t step;
     state_tensor **sorted;
@@ -38,7 +27,7 @@ typedef struct save_request {
     int shards;              /* files of layout sharded */
     char *meta;              /* rank 0: canonical JSON */
     char *about;             /* further members of about.json; NULL: none */
-    const save_mover *mover; /* NULL: boxes are read by write_direct */
+    const save_mover *mover; /* NULL: the boxes are memory or plain sources */
     save_watch watch;        /* as the caller's options ask for; each run of the save has its own */
 } save_request;
 

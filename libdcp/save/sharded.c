@@ -166,12 +166,12 @@ static int shard_write(shard *s, const shards *all, const save_request *r,
                                 &s->file.skeleton, err);
     if (!status) status = image_prepare(&s->im, all->self, &s->file, folder, name, n, watch, err);
     s->im.engine = plan->engine;
-    s->im.leaves_direct = r->mover && plan->engine == DCP_ENGINE_DIRECT;
+    s->im.mover = plan->engine == DCP_ENGINE_DIRECT ? r->mover : NULL;
     s->im.is_last = s == &all->list[all->n - 1];
     if (!status) status = add_pieces(boxes, n, s, r, all, err);
     if (!status) status = reuse_prepare(&s->im, all->store, (size_t)(s - all->list), err);
     if (!status) status = image_write(&s->im, report, err);
-    if (!status && !s->im.leaves_direct) status = image_join_sums(&s->im, err);
+    if (!status && !s->im.mover) status = image_join_sums(&s->im, err);
     if (!status) report->cloned_bytes += s->im.reuse->bytes;
     free(boxes);
     return status;
@@ -181,7 +181,7 @@ static int shard_write(shard *s, const shards *all, const save_request *r,
 static int move_direct(const shards *all, const save_mover *mover, dcp_report *report,
                        dcp_error *err) {
     double start = clock_now();
-    if (!all->n || !all->list[0].im.leaves_direct) return DCP_OK;
+    if (!all->n || !all->list[0].im.mover) return DCP_OK;
     image **images = malloc(all->n * sizeof *images);
     if (!images) return core_fail_memory(err, all->n * sizeof *images);
     for (size_t i = 0; i < all->n; i++) images[i] = &all->list[i].im;
