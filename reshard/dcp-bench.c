@@ -286,6 +286,11 @@ int main(int argc, char **argv) {
         .name = TOOL,
         .usage = "save|async|load DIR [OPTIONS]",
         .about =
+            "Common use:\n"
+            "  mpirun -n 4 dcp-bench save DIR --repeat 3             2.28 GB in 276 tensors\n"
+            "  mpirun -n 4 dcp-bench load DIR\n"
+            "  mpirun -n 4 dcp-bench save DIR --layers 400 --hidden 64 --vocab 1000\n"
+            "\n"
             "Times durable saves, saves in flight (async), or loads from a cold page cache, of a\n"
             "decoder's parameters and moments in fp32; under mpirun -n N by N ranks. Prints one\n"
             "JSON object a repeat. Save and async leave the last step in DIR and remove earlier\n"

@@ -70,6 +70,11 @@ static int parse(settings *s, int argc, char **argv) {
         {0}};
     const cli_program program = {
         "dcp-reshard", "SRC DST --layout global|sharded [--world N | --mesh AXES] [options]",
+        "Common use:\n"
+        "  dcp-reshard ckpt ckpt-8 --layout sharded --world 8    a file for each of eight ranks\n"
+        "  dcp-reshard ckpt-8 ckpt-one --layout global           one file again\n"
+        "  mpirun -n 4 dcp-reshard ...                           four ranks share the work\n"
+        "\n"
         "Rewrites a step of SRC (a step's folder, or a checkpoint directory, meaning its newest\n"
         "complete step) into the checkpoint directory DST, where it keeps its number. DST gets no\n"
         "'latest': a step that was rewritten is not a run's newest. Under mpirun the ranks share\n"

@@ -1,33 +1,45 @@
 #!/usr/bin/env python3
 """Every command, option and exit status of the man pages is exercised by a test of this folder: a line
-of it runs the command with the option, or expects the status of it. In files named after dcp-run and
-dcp-train lines need not name the program."""
+of it runs the command with the option, or expects the status of it. In shell tests named after dcp-run
+and dcp-train lines need not name the program; Python tests call run("dcp-x", ...), or inspect("ls", ...)
+for dcp-inspect ls --json."""
 import glob, os, re, sys
 
 SOURCE = os.environ["DCP_SOURCE"]
 missing = []
 
 
-def test_lines():
-    """Each line of the tests, continued ones joined and loops over words unrolled; in front of it the
-    program that its file is named after."""
-    for path in sorted(glob.glob(f"{SOURCE}/tests/cli/*.sh")):
-        about = re.match(r"dcp_(run|train)_", os.path.basename(path))
-        words = {}
-        with open(path) as f:
-            lines = f.read().replace("\\\n", " ").splitlines()
-        for line in lines:
-            loop = re.match(r"\s*for (\w+) in ([^$]*?); do", line)
-            if loop:
-                words[loop[1]] = loop[2].split()
-            unrolled = [line]
-            for name, values in words.items():
-                unrolled = [one.replace(f"${name}", value) for one in unrolled for value in values]
-            if not line.lstrip().startswith("#"):
-                yield from ((f"dcp-{about[1]} " if about else "") + one for one in unrolled)
+def shell_lines(path):
+    """Continued lines joined, loops over words unrolled; in front the program the file is named after."""
+    about = re.match(r"dcp_(run|train)_", os.path.basename(path))
+    words = {}
+    with open(path) as f:
+        lines = f.read().replace("\\\n", " ").splitlines()
+    for line in lines:
+        loop = re.match(r"\s*for (\w+) in ([^$]*?); do", line)
+        if loop:
+            words[loop[1]] = loop[2].split()
+        unrolled = [line]
+        for name, values in words.items():
+            unrolled = [one.replace(f"${name}", value) for one in unrolled for value in values]
+        if not line.lstrip().startswith("#"):
+            yield from ((f"dcp-{about[1]} " if about else "") + one for one in unrolled)
 
 
-LINES = list(test_lines())
+def python_lines(path):
+    """Calls, written as the shell tests have them."""
+    with open(path) as f:
+        for line in f:
+            call = re.search(r'\b(inspect|run)\("([a-z-]+)"', line)
+            if call:
+                status = re.search(r"\b(?:status|expect)=(\d+)", line)
+                program = call[2] if call[2].startswith("dcp-") else f"dcp-inspect {call[2]}"
+                yield (f"gives {status[1] if status else 0} {program} {'--json' if call[1] == 'inspect' else ''} "
+                       + line.replace('"', " "))
+
+
+LINES = [line for path in sorted(glob.glob(f"{SOURCE}/tests/cli/*.sh")) for line in shell_lines(path)]
+LINES += [line for path in sorted(glob.glob(f"{SOURCE}/tests/cli/*.py")) for line in python_lines(path)]
 
 
 def exercised(*patterns):

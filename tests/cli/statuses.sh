@@ -44,6 +44,11 @@ gives 3 full dcp-inspect verify "$dir/c"
 status=0
 dcp-inspect verify "$dir/damaged" >"$dir/out" 2>"$dir/err" || status=$?
 [ $status -eq 1 ] || fail "verify of a damaged step: exit $status"
+gives 0 dcp-inspect diff "$dir/c" "$dir/c" --rtol 1e-5 --atol 0
+gives 2 dcp-inspect diff "$dir/c" "$dir/nowhere"
+gives 3 full dcp-inspect diff "$dir/c" "$dir/s" --all
+gives 0 dcp-inspect stat "$dir/c"
+gives 3 full dcp-inspect layout "$dir/c" --world 2
 
 size=(--layers 1 --hidden 64 --vocab 100)
 gives 0 dcp-bench save "$dir/b" "${size[@]}"

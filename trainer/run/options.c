@@ -15,6 +15,11 @@ enum { EXIT_OK = 0, EXIT_USAGE = 2, MAX_RANKS = 4096, MAX_RESTARTS = 1000000 };
 
 static const char help[] =
     "Usage: dcp-run -n N [options] -- PROGRAM ARGS\n"
+    "\n"
+    "Common use:\n"
+    "  dcp-run -n 4 -- dcp-train llama.json                            four ranks\n"
+    "  dcp-run -n 4 --restart-ranks 8,4 -- dcp-train llama.json        after a failure eight\n"
+    "\n"
     "Starts N ranks of PROGRAM through mpirun on this host, watches them, and starts them again\n"
     "when one fails.\n"
     "\n"
