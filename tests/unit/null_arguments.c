@@ -69,6 +69,7 @@ static void saves(void **state) {
     REFUSES(dcp_save_async(store, 0, NULL, NULL, NULL, &saving, &err));
     REFUSES(dcp_save_async(store, 0, s, NULL, NULL, NULL, &err));
     REFUSES(dcp_save_wait(NULL, NULL, &err));
+    REFUSES(dcp_rewrite(NULL, store, NULL, NULL, &err));
     dcp_save_fence(NULL);
     dcp_store_close(store);
     dcp_store_close(NULL);

@@ -4,7 +4,7 @@
  * A run's state is a set of named global tensors (dcp/state.h) of which each rank holds boxes. A
  * store (dcp/store.h) is a directory of steps; dcp_save (dcp/save.h) adds one; dcp_checkpoint_open
  * and dcp_load (dcp/checkpoint.h) read one on any number of ranks. dcp/tiers.h does both with a
- * list of stores, from fast to safe.
+ * list of stores, from fast to safe; dcp/rewrite.h makes a step of another one, from disk to disk.
  *
  * Conventions. Functions return a status of dcp/error.h (DCP_OK is 0) and set outputs only on
  * success. A NULL where an object or an output is needed is DCP_ERR_ARG; functions without a status
