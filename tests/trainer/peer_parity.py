@@ -283,6 +283,8 @@ def check(build, folder, family):
     beyond = [o > limit for o, limit in zip(ours, LIMITS)]
     for what, over, far, peer in zip(WHAT, beyond, to_exact, theirs):
         assert not over or far < 4 * peer, f"{what}: {ours}, to fp64 {to_exact}, theirs {theirs}"
+        if over:
+            print(f"{family.__name__}: {what} {far:.2g} from fp64, transformers {peer:.2g}", flush=True)
     check_export(build, folder, kind)
     ratios = [math.log(far / peer) if far > 0 and peer > 0 else 0 for far, peer in zip(to_exact, theirs)]
     return ours, any(beyond), ratios
