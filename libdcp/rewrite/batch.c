@@ -109,6 +109,7 @@ void batch_read(batch *b, io_queue *queue, unsigned slot) {
             io_queue_read(queue, slot, &e->file->file, e->memory + (at - e->from), bytes, at);
         }
     }
+    io_queue_send(queue);
 }
 
 static const unsigned char *find_bytes(const batch *b, size_t *hint, const ckpt_file *file,
@@ -165,6 +166,7 @@ int batch_write(batch *b, io_queue *queue, unsigned slot, dcp_error *err) {
         status = make_part(b, part, &room, &data, err);
         if (status) break;
         io_queue_write(queue, slot, part->file, data, f->bytes, f->file_offset);
+        io_queue_send(queue);
         piece_sum(f->piece, f->dataset_offset, data, f->bytes);
         watch_progress(b->owner->watch, f->bytes);
         status = io_queue_status(queue, err);

@@ -51,6 +51,7 @@ piece *image_add(image *im, size_t row, const state_box *box, const box_copy *co
                  .box = box,
                  .sums = im->sums + r->first_block};
     piece_set_copy(p, copy);
+    if (im->mover && copy->run_bytes >= MOVED_BYTES) p->direct = p->file_offset % PAGE_BYTES == 0;
     return p;
 }
 
@@ -66,7 +67,9 @@ static int move_data(image *im, io_queue *queue, dcp_report *report, dcp_error *
     int status = write_fragments(im->comm, queue, &im->file, im->layout->skeleton.file_bytes,
                                  im->pieces, im->n_pieces, im->watch, err);
     double middle = clock_now(), waited = io_queue_waited(queue);
-    if (!status && !im->mover)
+    if (!status && im->mover)
+        status = io_queue_status(queue, err);
+    else if (!status)
         status =
             write_direct(queue, &im->file, im->pieces, im->n_pieces, im->watch, im->is_last, err);
     double end = clock_now(), waited_too = io_queue_waited(queue) - waited;

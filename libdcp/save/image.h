@@ -22,6 +22,8 @@ void save_file_free(save_file *file);
 
 struct image;
 
+#define MOVED_BYTES (128u << 10) /* a run of at least that is the mover's */
+
 /* For a save whose boxes are in files: what moves their long runs, and has a last look. Not
  * collective. */
 typedef struct save_mover {
