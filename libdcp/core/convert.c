@@ -1,6 +1,7 @@
-/* Elements of one type as another. Everything goes through fp64, which holds every value of the
- * types that may be converted exactly; so there is one rounding, whatever the pair. A batch is read
- * before any of it is written, which is what makes overlapping memory safe (dcp/tensor.h). */
+/* Elements of one type as another. Everything goes through fp64 (or as if), which holds every value
+ * of the types that may be converted exactly; so there is one rounding, whatever the pair. A batch
+ * is read before any of it is written, which is what makes overlapping memory safe (dcp/tensor.h).
+ */
 #include <string.h>
 
 #include "dcp/tensor.h"
@@ -162,6 +163,44 @@ static void write_batch(dcp_dtype to, const double *in, uint64_t n, unsigned cha
     }
 }
 
+/* The pair that training and inference exchange most goes through its bits: the same results as
+ * through fp64, some ten times as fast. A NaN becomes quiet. */
+static void narrow_to_bf16(const unsigned char *in, uint64_t n, unsigned char *out) {
+    uint32_t wide[BATCH];
+    uint16_t narrow[BATCH];
+    memcpy(wide, in, n * sizeof *wide);
+    for (uint64_t i = 0; i < n; i++) {
+        uint32_t x = wide[i], rounded = (x + 0x7fff + (x >> 16 & 1)) >> 16;
+        uint32_t nan = (x >> 16 & 0x8000) | 0x7fc0;
+        narrow[i] = (uint16_t)((x & INT32_MAX) > 0x7f800000 ? nan : rounded);
+    }
+    memcpy(out, narrow, n * sizeof *narrow);
+}
+
+static void widen_bf16(const unsigned char *in, uint64_t n, unsigned char *out) {
+    uint16_t narrow[BATCH];
+    uint32_t wide[BATCH];
+    memcpy(narrow, in, n * sizeof *narrow);
+    for (uint64_t i = 0; i < n; i++) {
+        uint32_t x = narrow[i], nan = (x & INT16_MAX) > 0x7f80;
+        wide[i] = x << 16 | nan << 22;
+    }
+    memcpy(out, wide, n * sizeof *wide);
+}
+
+static void convert_batch(dcp_dtype from, const unsigned char *in, dcp_dtype to, unsigned char *out,
+                          uint64_t n) {
+    double batch[BATCH];
+    if (from == DCP_F32 && to == DCP_BF16) {
+        narrow_to_bf16(in, n, out);
+    } else if (from == DCP_BF16 && to == DCP_F32) {
+        widen_bf16(in, n, out);
+    } else {
+        read_batch(from, in, n, batch);
+        write_batch(to, batch, n, out);
+    }
+}
+
 int dcp_convert(dcp_dtype from, const void *src, dcp_dtype to, void *dst, uint64_t n) {
     uint64_t from_bytes = dcp_dtype_bytes(from), to_bytes = dcp_dtype_bytes(to);
     if (!from_bytes || !to_bytes || (n && (!src || !dst))) return DCP_ERR_ARG;
@@ -170,11 +209,8 @@ int dcp_convert(dcp_dtype from, const void *src, dcp_dtype to, void *dst, uint64
         return DCP_OK;
     }
     if (!possible(from, to)) return DCP_ERR_UNSUPPORTED;
-    double batch[BATCH];
-    for (uint64_t i = 0; i < n; i += BATCH) {
-        uint64_t m = n - i < BATCH ? n - i : BATCH;
-        read_batch(from, (const unsigned char *)src + i * from_bytes, m, batch);
-        write_batch(to, batch, m, (unsigned char *)dst + i * to_bytes);
-    }
+    for (uint64_t i = 0; i < n; i += BATCH)
+        convert_batch(from, (const unsigned char *)src + i * from_bytes, to,
+                      (unsigned char *)dst + i * to_bytes, n - i < BATCH ? n - i : BATCH);
     return DCP_OK;
 }
