@@ -1,14 +1,21 @@
 /* Parsing and formatting of safetensors headers.
  *
  * Everything in a header is hostile until checked here: after st_header_parse the tensors' data
- * covers the file's data exactly, each byte once, and shapes agree with sizes. */
+ * covers the file's data exactly, each byte once, shapes agree with sizes, and names are such as a
+ * checkpoint has. */
 #include <endian.h>
 #include <jansson.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "core/fail.h"
+#include "dcp/safetensors.h"
 #include "safetensors/header.h"
+#include "safetensors/members.h"
+
+#define MAX_ENTRY_BYTES (4u << 10)    /* of JSON: a tensor's dtype, shape and offsets */
+#define MAX_METADATA_BYTES (4u << 20) /* of JSON, which jansson makes into 160 MB at most */
 
 static int parse_size(const json_t *value, uint64_t *out) {
     if (!json_is_integer(value) || json_integer_value(value) < 0) return -1;
@@ -79,6 +86,22 @@ static int parse_offsets(const char *path, const char *name, const json_t *value
     return DCP_OK;
 }
 
+/* A name becomes a component of a tensor's path in a checkpoint, and one of HDF5. */
+static int check_name(const char *path, const char *name, dcp_error *err) {
+    const char *why = NULL;
+    if (!*name)
+        why = "is empty";
+    else if (strchr(name, '/'))
+        why = "holds a '/'";
+    else if (!strcmp(name, ".") || !strcmp(name, ".."))
+        why = "stands for a folder";
+    else if (strlen(name) > DCP_MAX_PATH)
+        why = "is too long";
+    if (!why) return DCP_OK;
+    return core_fail(err, DCP_ERR_CORRUPT, "%s: the tensor name '%.100s' of %zu bytes %s", path,
+                     name, strlen(name), why);
+}
+
 static int parse_entry(const char *path, const char *name, const json_t *value, uint64_t data_bytes,
                        st_entry *out, dcp_error *err) {
     if (!json_is_object(value) || json_object_size(value) != 3)
@@ -147,45 +170,96 @@ void st_entries_free(st_entry *entries, size_t n) {
     free(entries);
 }
 
-static int parse_entries(const char *path, json_t *root, uint64_t data_bytes, st_entry **out,
-                         size_t *n_out, dcp_error *err) {
-    size_t n = 0;
-    st_entry *entries = calloc(json_object_size(root) + 1, sizeof *entries);
-    if (!entries) return core_fail_memory(err, json_object_size(root) * sizeof *entries);
-    int status = DCP_OK;
-    const char *name;
-    json_t *value;
-    json_object_foreach(root, name, value) {
-        if (strcmp(name, "__metadata__") == 0)
-            status = check_metadata(path, value, err);
-        else if ((status = parse_entry(path, name, value, data_bytes, &entries[n], err)) == DCP_OK)
-            n++;
-        if (status != DCP_OK) goto free_entries;
-    }
-    qsort(entries, n, sizeof *entries, compare_places);
-    status = check_cover(path, entries, n, data_bytes, err);
-    if (status != DCP_OK) goto free_entries;
-    qsort(entries, n, sizeof *entries, st_entry_compare_names);
-    *out = entries;
-    *n_out = n;
+typedef struct parsing {
+    const char *path;
+    uint64_t data_bytes;
+    st_entry *entries;
+    size_t n, room;
+    int has_metadata;
+} parsing;
+
+static int grow(parsing *p, dcp_error *err) {
+    if (p->n == ST_MAX_TENSORS)
+        return core_fail(err, DCP_ERR_UNSUPPORTED, "%s: more than %u tensors", p->path,
+                         ST_MAX_TENSORS);
+    if (p->n < p->room) return DCP_OK;
+    size_t room = p->room ? 2 * p->room : 64;
+    st_entry *grown = realloc(p->entries, room * sizeof *grown);
+    if (!grown) return core_fail_memory(err, room * sizeof *grown);
+    p->entries = grown;
+    p->room = room;
     return DCP_OK;
-free_entries:
-    st_entries_free(entries, n);
+}
+
+static int take_metadata(parsing *p, st_value value, dcp_error *err) {
+    char what[ST_WHAT];
+    json_t *json;
+    if (p->has_metadata)
+        return core_fail(err, DCP_ERR_CORRUPT, "%s: duplicate __metadata__", p->path);
+    p->has_metadata = 1;
+    snprintf(what, sizeof what, "%s: __metadata__", p->path);
+    int status = st_value_parse(what, value, MAX_METADATA_BYTES, &json, err);
+    if (status != DCP_OK) return status;
+    status = check_metadata(p->path, json, err);
+    json_decref(json);
+    return status;
+}
+
+static int take_member(void *ctx, const char *name, st_value value, dcp_error *err) {
+    parsing *p = ctx;
+    char what[ST_WHAT];
+    json_t *json;
+    if (strcmp(name, "__metadata__") == 0) return take_metadata(p, value, err);
+    int status = check_name(p->path, name, err);
+    if (status == DCP_OK) status = grow(p, err);
+    if (status != DCP_OK) return status;
+    snprintf(what, sizeof what, "%s: tensor '%s'", p->path, name);
+    status = st_value_parse(what, value, MAX_ENTRY_BYTES, &json, err);
+    if (status != DCP_OK) return status;
+    memset(&p->entries[p->n], 0, sizeof *p->entries);
+    status = parse_entry(p->path, name, json, p->data_bytes, &p->entries[p->n], err);
+    if (status == DCP_OK) p->n++;
+    json_decref(json);
+    return status;
+}
+
+/* `entries` ascend by name. */
+static int check_names(const char *path, const st_entry *entries, size_t n, dcp_error *err) {
+    for (size_t i = 1; i < n; i++)
+        if (strcmp(entries[i - 1].tensor.path, entries[i].tensor.path) == 0)
+            return core_fail(err, DCP_ERR_CORRUPT, "%s: duplicate tensor '%s'", path,
+                             entries[i].tensor.path);
+    return DCP_OK;
+}
+
+/* A name that comes twice is told before the places, which then cannot be right either. */
+static int check_entries(const parsing *p, dcp_error *err) {
+    if (!p->n) return check_cover(p->path, p->entries, 0, p->data_bytes, err);
+    qsort(p->entries, p->n, sizeof *p->entries, st_entry_compare_names);
+    int status = check_names(p->path, p->entries, p->n, err);
+    if (status != DCP_OK) return status;
+    qsort(p->entries, p->n, sizeof *p->entries, compare_places);
+    status = check_cover(p->path, p->entries, p->n, p->data_bytes, err);
+    qsort(p->entries, p->n, sizeof *p->entries, st_entry_compare_names);
     return status;
 }
 
 int st_header_parse(const char *path, const char *json, uint64_t bytes, uint64_t data_bytes,
                     st_entry **out, size_t *n_out, dcp_error *err) {
+    char what[ST_WHAT];
+    parsing p = {.path = path, .data_bytes = data_bytes};
     if (bytes == 0 || json[0] != '{')
         return core_fail(err, DCP_ERR_CORRUPT, "%s: the header does not begin with '{'", path);
-    json_error_t where;
-    json_t *root = json_loadb(json, bytes, JSON_REJECT_DUPLICATES, &where);
-    if (!root)
-        return core_fail(err, DCP_ERR_CORRUPT, "%s: the header is not JSON: %s (byte %d)", path,
-                         where.text, where.position);
-    int status = parse_entries(path, root, data_bytes, out, n_out, err);
-    json_decref(root);
-    return status;
+    snprintf(what, sizeof what, "%s: the header", path);
+    int status = st_members(what, (st_value){json, bytes}, take_member, &p, err);
+    if (status == DCP_OK) status = check_entries(&p, err);
+    if (status != DCP_OK) {
+        st_entries_free(p.entries, p.n);
+        return status;
+    }
+    *out = p.entries;
+    *n_out = p.n;
+    return DCP_OK;
 }
 
 static json_t *entry_json(const dcp_tensor *tensor, uint64_t begin, uint64_t end) {
@@ -243,4 +317,11 @@ int st_header_format(const dcp_tensor *tensors, size_t n, char **out, uint64_t *
     }
     json_decref(root);
     return status;
+}
+
+int dcp_st_header(const dcp_tensor *tensors, size_t n, char **out, uint64_t *bytes,
+                  dcp_error *err) {
+    if (!out || !bytes || (n && !tensors))
+        return core_fail(err, DCP_ERR_ARG, "dcp_st_header: tensors, out or bytes is NULL");
+    return st_header_format(tensors, n, out, bytes, err);
 }

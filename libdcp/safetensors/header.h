@@ -6,8 +6,9 @@
 
 #include "dcp/tensor.h"
 
-#define ST_MAX_HEADER 100000000u /* the cap of the reference implementation */
-#define ST_PREFIX_BYTES 8u       /* the length before the header */
+#define ST_MAX_HEADER 100000000u  /* the cap of the reference implementation */
+#define ST_PREFIX_BYTES 8u        /* the length before the header */
+#define ST_MAX_TENSORS (1u << 20) /* of one file, and of one folder's index */
 
 typedef struct st_entry {
     dcp_tensor tensor;   /* path: the plain name, owned */

@@ -19,11 +19,13 @@ static void write_file(const uint8_t *data, size_t size) {
     free(file);
 }
 
-/* All of a tensor can be read, and not a byte beyond. Files are at most 64 KiB and the header. */
+/* Names are such as a checkpoint takes. All of a tensor can be read, and not a byte beyond. Files
+ * are at most 64 KiB and the header. */
 static uint64_t read_tensor(dcp_st_reader *reader, const dcp_tensor *t) {
     static unsigned char buffer[1 << 20];
     uint64_t bytes = dcp_tensor_bytes(t);
     PROMISE(bytes <= sizeof buffer && dcp_st_find(reader, t->path));
+    PROMISE(*t->path && !strchr(t->path, '/') && strcmp(t->path, ".") && strcmp(t->path, ".."));
     PROMISE(!dcp_st_read(reader, t->path, 0, bytes, buffer, NULL));
     PROMISE(dcp_st_read(reader, t->path, bytes, 1, buffer, NULL) == DCP_ERR_ARG);
     PROMISE(dcp_st_read(reader, t->path, UINT64_MAX, 2, buffer, NULL) == DCP_ERR_ARG);

@@ -16,8 +16,12 @@ typedef struct dcp_st_writer dcp_st_writer;
 /* Opens one .safetensors file, or a folder with model.safetensors, or with
  * model.safetensors.index.json and the files that it names. Headers are checked before use: lengths
  * over 100,000,000 bytes or past the end, duplicate names, overlaps, holes, shapes that contradict
- * sizes, and names or symbolic links that leave the folder are DCP_ERR_CORRUPT with what and where
- * (links into the blobs of the Hugging Face cache that the folder is in are followed). */
+ * sizes, names of tensors that no checkpoint takes (empty, `.`, `..`, with a slash or over 1,024
+ * bytes), tensors that the index omits or that a file lacks, and names or symbolic links that leave
+ * the folder are DCP_ERR_CORRUPT with what and where (links into the blobs of the Hugging Face
+ * cache that the folder is in are followed). DCP_ERR_UNSUPPORTED: another element type, more than 8
+ * dimensions, 1,048,576 tensors or 65,536 files. Memory: a header's bytes, and some 150 a tensor.
+ */
 DCP_API int dcp_st_open(const char *path, dcp_st_reader **out, dcp_error *err);
 DCP_API void dcp_st_close(dcp_st_reader *reader);
 
@@ -30,6 +34,18 @@ DCP_API const dcp_tensor *dcp_st_find(const dcp_st_reader *reader, const char *n
 /* Bytes [offset, offset + bytes) of the tensor's data into out. */
 DCP_API int dcp_st_read(dcp_st_reader *reader, const char *name, uint64_t offset, uint64_t bytes,
                         void *out, dcp_error *err);
+
+/* Opens another file of the model's folder for reading, by the same rules: a regular file, and no
+ * link out of the folder. *fd is the caller's to close. DCP_ERR_NOT_FOUND: there is none. */
+DCP_API int dcp_st_open_file(const char *folder, const char *name, int *fd, uint64_t *bytes,
+                             dcp_error *err);
+
+/* What such a file begins with, for programs whose processes write its data side by side: length
+ * and header, with __metadata__ {"format":"pt"}, a multiple of 8 bytes. The tensors' data follows,
+ * in this order and without gaps. *out is the caller's to free. DCP_ERR_ARG: a name that is no
+ * UTF-8, comes twice or is __metadata__; a size over 2^63. */
+DCP_API int dcp_st_header(const dcp_tensor *tensors, size_t n, char **out, uint64_t *bytes,
+                          dcp_error *err);
 
 /* Creates `path` for exactly these tensors (path: the plain name) in this order, with __metadata__
  * {"format":"pt"}. The file appears under its name, durable, at dcp_st_finish. */
