@@ -139,6 +139,7 @@ static int exit_status(int status) {
     case DCP_ERR_STATE:
     case DCP_ERR_BUSY:
     case DCP_ERR_NOT_FOUND:
+    case DCP_ERR_UNSUPPORTED:
         return CLI_USAGE;
     default:
         return CLI_FAILED;

@@ -17,9 +17,7 @@ typedef struct settings {
     const char *ckpt, *format, *dtype_name, *max_shard_size;
     char out[PATH_MAX];
     int force, dry_run;
-    int hdf5, cast;
-    dcp_dtype dtype;
-    uint64_t max_file_bytes;
+    export_settings what;
 } settings;
 
 static int parse_dtype(settings *s) {
@@ -30,21 +28,35 @@ static int parse_dtype(settings *s) {
     if (!s->dtype_name) return 0;
     for (size_t i = 0; i < sizeof types / sizeof *types; i++)
         if (strcmp(s->dtype_name, types[i].name) == 0) {
-            s->dtype = types[i].dtype;
-            s->cast = 1;
+            s->what.dtype = types[i].dtype;
+            s->what.cast = 1;
             return 0;
         }
     return cli_fail(CLI_USAGE, "--dtype: '%s' is none of f32, bf16, f16", s->dtype_name);
+}
+
+static int check_settings(settings *s) {
+    s->what.hdf5 = strcmp(s->format, "hdf5") == 0;
+    if (!s->what.hdf5 && strcmp(s->format, "safetensors"))
+        return cli_fail(CLI_USAGE, "--format: '%s' is none of safetensors, hdf5", s->format);
+    if (s->what.hdf5 && s->max_shard_size)
+        return cli_fail(CLI_USAGE, "--max-shard-size cuts safetensors; --format hdf5 is one file");
+    const char *size = s->max_shard_size ? s->max_shard_size : "5GB";
+    return parse_dtype(s) || cli_parse_size("--max-shard-size", size, &s->what.max_file_bytes)
+               ? CLI_USAGE
+               : 0;
 }
 
 static int parse(settings *s, int argc, char **argv) {
     const cli_option options[] = {
         {"format", "safetensors|hdf5", "a Hugging Face folder (the default) or one HDF5 file",
          &s->format, NULL},
-        {"dtype", "f32|bf16|f16", "round floating tensors to this type; default: as stored",
+        {"dtype", "f32|bf16|f16", "round the model's floats to this type; default: as stored",
          &s->dtype_name, NULL},
         {"max-shard-size", "SIZE", "start a new safetensors file before this size (5GB)",
          &s->max_shard_size, NULL},
+        {"with-optimizer", NULL, "the optimizer's state too, as stored: see below", NULL,
+         &s->what.with_optimizer},
         {"force", NULL, "replace OUT, where it is an earlier export", NULL, &s->force},
         {"dry-run", NULL, "print what would be written", NULL, &s->dry_run},
         {0}};
@@ -55,17 +67,15 @@ static int parse(settings *s, int argc, char **argv) {
         "newest complete step) as a folder that Hugging Face's transformers loads. With --format\n"
         "hdf5 OUT is one file: the tensors' names lie at its root, and its attribute 'config' is "
         "the\n"
-        "model's configuration as JSON.",
+        "model's configuration as JSON. --with-optimizer adds optimizer.safetensors, with names "
+        "such\n"
+        "as exp_avg.lm_head.weight, or in HDF5 the folder /optimizer.",
         options};
     char **args;
     int n, status = cli_parse(&program, argc, argv, 2, 2, &args, &n);
     if (status >= 0) return status;
+    if (check_settings(s)) return CLI_USAGE;
     s->ckpt = args[0];
-    s->hdf5 = strcmp(s->format, "hdf5") == 0;
-    if (!s->hdf5 && strcmp(s->format, "safetensors"))
-        return cli_fail(CLI_USAGE, "--format: '%s' is none of safetensors, hdf5", s->format);
-    if (parse_dtype(s) || cli_parse_size("--max-shard-size", s->max_shard_size, &s->max_file_bytes))
-        return CLI_USAGE;
     size_t length = strlen(args[1]);
     while (length > 1 && args[1][length - 1] == '/') length--;
     if (length == 0 || length > PATH_MAX - 100)
@@ -98,12 +108,12 @@ static int looks_like_export(const char *path) {
 static int check_out(const settings *s) {
     struct stat st;
     if (stat(s->out, &st)) return 0;
-    if (!s->hdf5 && is_empty_folder(s->out)) return 0;
-    if (s->hdf5 == S_ISDIR(st.st_mode))
+    if (!s->what.hdf5 && is_empty_folder(s->out)) return 0;
+    if (s->what.hdf5 == S_ISDIR(st.st_mode))
         return cli_fail(CLI_USAGE, "%s: is there and not a %s", s->out,
-                        s->hdf5 ? "file" : "folder");
+                        s->what.hdf5 ? "file" : "folder");
     if (!s->force) return cli_fail(CLI_USAGE, "%s: is there already; --force replaces it", s->out);
-    if (!s->hdf5 && !looks_like_export(s->out))
+    if (!s->what.hdf5 && !looks_like_export(s->out))
         return cli_fail(CLI_USAGE,
                         "%s: holds no model.safetensors, so it is no earlier export; remove it "
                         "yourself or choose another folder",
@@ -112,18 +122,14 @@ static int check_out(const settings *s) {
 }
 
 static void print_plan(const settings *s, const export_plan *plan) {
-    char name[64], text[32];
-    uint64_t bytes = 0;
-    size_t tensors = 0;
-    for (size_t i = 0; i < plan->n; i++) {
-        bytes += dcp_tensor_bytes(&plan->items[i].tensor);
-        tensors++;
-        if (i + 1 < plan->n && (s->hdf5 || plan->items[i + 1].file == plan->items[i].file))
-            continue;
-        printf("%s%s%s: %zu tensors, %s\n", s->out, s->hdf5 ? "" : "/",
-               s->hdf5 ? "" : export_file_name(plan, plan->items[i].file, name), tensors,
-               cli_bytes(bytes, text));
-        bytes = tensors = 0;
+    char text[32];
+    for (size_t i = 0; i < plan->n_files; i++) {
+        const export_file *file = &plan->files[i];
+        uint64_t bytes = 0;
+        for (size_t k = file->first; k < file->first + file->n; k++)
+            bytes += dcp_tensor_bytes(&plan->items[k].tensor);
+        printf("%s%s%s: %zu tensors, %s\n", s->out, s->what.hdf5 ? "" : "/",
+               s->what.hdf5 ? "" : file->name, file->n, cli_bytes(bytes, text));
     }
 }
 
@@ -138,27 +144,38 @@ static void advance(void *ctx, uint64_t bytes) {
     cli_progress_update(&b->progress, b->done, b->total);
 }
 
-/* `tmp` is this export's own folder, the same on all ranks. */
-static int write_out(const launch *job, dcp_checkpoint *ckpt, const settings *s,
-                     const export_plan *plan, const char *tmp) {
-    char path[PATH_MAX + 16];
+/* Rank 0 makes the files, and all fill them. Collective. */
+static int write_files(const launch *job, dcp_checkpoint *ckpt, const settings *s,
+                       export_plan *plan, const char *tmp) {
     int status = 0;
     bar b = {.total = plan->bytes / (uint64_t)job->size};
-    export_meter meter = {advance, &b};
+    const export_meter meter = {advance, &b};
+    if (job->rank == 0)
+        status = s->what.hdf5 ? export_hdf5(ckpt, plan, tmp) : export_folder(ckpt, plan, tmp);
+    status = launch_worst(job, status);
+    if (status) return status;
+    for (size_t i = 0; s->what.hdf5 && i < plan->n; i++)
+        launch_broadcast(job, &plan->items[i].offset, sizeof plan->items[i].offset);
     cli_progress_start(&b.progress, "exporting");
-    snprintf(path, sizeof path, "%s%s", tmp, s->hdf5 ? "/model.h5" : "");
-    if (!s->hdf5)
-        status = export_folder(job, ckpt, plan, tmp, &meter);
-    else if (job->rank == 0)
-        status = export_hdf5(ckpt, plan, path, &meter);
+    status = export_move(job, ckpt, plan, tmp, &meter);
     cli_progress_end(&b.progress);
-    if (job->rank == 0 && status == 0) status = tree_sync(tmp);
-    if (job->rank == 0 && status == 0) status = tree_publish(path, s->out, s->force && !s->hdf5);
-    return status;
+    return launch_worst(job, status);
+}
+
+/* `tmp` is this export's own folder, the same on all ranks. */
+static int write_out(const launch *job, dcp_checkpoint *ckpt, const settings *s, export_plan *plan,
+                     const char *tmp) {
+    char path[PATH_MAX + 80];
+    int status = write_files(job, ckpt, s, plan, tmp);
+    if (job->rank || status) return status;
+    snprintf(path, sizeof path, "%s%s%s", tmp, s->what.hdf5 ? "/" : "",
+             s->what.hdf5 ? plan->files[0].name : "");
+    status = tree_sync(tmp);
+    return status ? status : tree_publish(path, s->out, s->force && !s->what.hdf5);
 }
 
 static int export_checkpoint(const launch *job, dcp_checkpoint *ckpt, const settings *s,
-                             const export_plan *plan) {
+                             export_plan *plan) {
     char tmp[PATH_MAX] = "";
     char text[32];
     int status = job->rank == 0 ? tree_make_tmp(s->out, tmp) : 0;
@@ -172,27 +189,36 @@ static int export_checkpoint(const launch *job, dcp_checkpoint *ckpt, const sett
     return status;
 }
 
+static int make_plan(const launch *job, dcp_checkpoint *ckpt, const settings *s,
+                     export_plan *plan) {
+    const char *left_out = NULL;
+    int status = s->what.hdf5 ? 0 : export_tied_copy(job, ckpt, &left_out);
+    if (status) return status;
+    status =
+        launch_worst(job, job->rank == 0 ? export_plan_make(ckpt, &s->what, left_out, plan) : 0);
+    if (status || job->rank == 0) return status;
+    return export_plan_make(ckpt, &s->what, left_out, plan);
+}
+
 static int run(const launch *job, const settings *s) {
     dcp_error err = {0};
     dcp_checkpoint *ckpt;
-    export_plan plan;
+    export_plan plan = {0};
     int status = launch_worst(job, job->rank == 0 ? check_out(s) : 0);
     if (status) return status;
     if (dcp_checkpoint_open(job->comm, s->ckpt, &ckpt, &err)) return cli_report(&err);
-    status = launch_worst(job, export_plan_make(ckpt, s->cast, s->dtype, s->max_file_bytes, &plan));
-    if (status) goto close_ckpt;
-    if (!s->dry_run)
+    status = launch_worst(job, make_plan(job, ckpt, s, &plan));
+    if (status == 0 && !s->dry_run)
         status = export_checkpoint(job, ckpt, s, &plan);
-    else if (job->rank == 0)
+    else if (status == 0 && job->rank == 0)
         print_plan(s, &plan);
     export_plan_free(&plan);
-close_ckpt:
     dcp_checkpoint_close(ckpt);
     return status;
 }
 
 int main(int argc, char **argv) {
-    settings s = {.format = "safetensors", .max_shard_size = "5GB"};
+    settings s = {.format = "safetensors"};
     launch job;
     int status = parse(&s, argc, argv);
     if (status >= 0) return status;

@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "cli.h"
+#include "convert.h"
 #include "export.h"
 #include "json_text.h"
 
@@ -38,33 +39,48 @@ static const char *torch_dtype(dcp_dtype dtype) {
 
 /* Older versions of transformers read torch_dtype, newer ones dtype (and still torch_dtype). */
 static void set_dtype(json_t *config, dcp_dtype dtype) {
-    const char *key = json_object_get(config, "dtype") ? "dtype" : "torch_dtype";
-    json_object_set_new(config, key, json_string(torch_dtype(dtype)));
+    static const char *const keys[] = {"dtype", "torch_dtype"};
+    int found = 0;
+    for (size_t i = 0; i < 2; i++) {
+        if (!json_object_get(config, keys[i])) continue;
+        json_object_set_new(config, keys[i], json_string(torch_dtype(dtype)));
+        found = 1;
+    }
+    if (!found) json_object_set_new(config, keys[1], json_string(torch_dtype(dtype)));
 }
 
-/* The type of most bytes: that of the largest tensor. */
+/* The type of most of the model's bytes: that of its largest floating tensor. */
 static dcp_dtype main_dtype(const export_plan *plan) {
-    const dcp_tensor *largest = &plan->items[0].tensor;
-    for (size_t i = 1; i < plan->n; i++)
-        if (dcp_tensor_bytes(&plan->items[i].tensor) > dcp_tensor_bytes(largest))
-            largest = &plan->items[i].tensor;
-    return largest->dtype;
+    const export_part *model = &plan->parts[0];
+    dcp_dtype dtype = DCP_F32;
+    uint64_t most = 0;
+    for (size_t i = model->first; i < model->first + model->n; i++) {
+        const dcp_tensor *tensor = &plan->items[i].tensor;
+        if (!convert_is_float(tensor->dtype) || dcp_tensor_bytes(tensor) <= most) continue;
+        most = dcp_tensor_bytes(tensor);
+        dtype = tensor->dtype;
+    }
+    return dtype;
 }
 
-json_t *export_config_make(dcp_checkpoint *ckpt, const export_plan *plan) {
+json_t *export_config_stored(const dcp_checkpoint *ckpt) {
     json_t *meta = json_loads(dcp_checkpoint_json(ckpt), 0, NULL);
     json_t *config = json_incref(json_object_get(meta, "model"));
     json_decref(meta);
-    if (!json_is_object(config)) {
-        json_decref(config);
-        return NULL;
-    }
+    if (json_is_object(config)) return config;
+    json_decref(config);
+    return NULL;
+}
+
+json_t *export_config_make(const dcp_checkpoint *ckpt, const export_plan *plan) {
+    json_t *config = export_config_stored(ckpt);
+    if (!config) return NULL;
     add_architecture(config);
     set_dtype(config, main_dtype(plan));
     return config;
 }
 
-int export_config(dcp_checkpoint *ckpt, const export_plan *plan, const char *dir) {
+int export_config(const dcp_checkpoint *ckpt, const export_plan *plan, const char *dir) {
     char path[PATH_MAX + 16];
     json_t *config = export_config_make(ckpt, plan);
     if (!config) {
@@ -72,7 +88,7 @@ int export_config(dcp_checkpoint *ckpt, const export_plan *plan, const char *dir
         return 0;
     }
     snprintf(path, sizeof path, "%s/config.json", dir);
-    FILE *out = fopen(path, "w");
+    FILE *out = fopen(path, "wx");
     int failed = !out || json_text_write(config, JSON_SORT_KEYS, out);
     if (out) failed |= fclose(out) != 0;
     json_decref(config);

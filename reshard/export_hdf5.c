@@ -1,18 +1,16 @@
 /* One plain HDF5 file: a contiguous dataset a tensor, under the tensor's name, at the root, whose
- * attribute `config` is the model's configuration. */
+ * attribute `config` is the model's configuration. HDF5 only lays it out; ranks then write the data
+ * to the places that it gave. */
 #include <hdf5.h>
+#include <limits.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 
 #include "cli.h"
 #include "export.h"
 #include "json_text.h"
-
-typedef struct dataset_sink {
-    hid_t dataset, type;
-    uint32_t ndim;
-    const export_meter *meter;
-} dataset_sink;
 
 /* An IEEE-like float of `bytes` bytes: the sign on top, then exponent, then mantissa. */
 static hid_t make_float(size_t bytes, size_t exponent_bits, size_t bias) {
@@ -65,45 +63,26 @@ static hid_t make_type(dcp_dtype dtype) {
     }
 }
 
-static int write_piece(void *ctx, const dcp_box *piece, const void *data, uint64_t bytes) {
-    dataset_sink *sink = ctx;
-    hsize_t start[DCP_MAX_DIMS], count[DCP_MAX_DIMS];
-    for (uint32_t d = 0; d < sink->ndim; d++) {
-        start[d] = piece->start[d];
-        count[d] = piece->count[d];
-    }
-    hid_t memory =
-        sink->ndim ? H5Screate_simple((int)sink->ndim, count, NULL) : H5Screate(H5S_SCALAR);
-    hid_t file = H5Dget_space(sink->dataset);
-    if (sink->ndim) H5Sselect_hyperslab(file, H5S_SELECT_SET, start, NULL, count, NULL);
-    herr_t status = H5Dwrite(sink->dataset, sink->type, memory, file, H5P_DEFAULT, data);
-    H5Sclose(file);
-    H5Sclose(memory);
-    if (status < 0) return CLI_FAILED;
-    sink->meter->update(sink->meter->ctx, bytes);
-    return 0;
-}
-
-static int write_dataset(dcp_checkpoint *ckpt, const export_item *item, hid_t file, hid_t links,
-                         const export_meter *meter) {
+/* Allocated at once and never filled, so that it has a place; a tensor without bytes needs none. */
+static int create_dataset(export_item *item, hid_t file, hid_t links, hid_t storage) {
     hsize_t dims[DCP_MAX_DIMS];
     const dcp_tensor *tensor = &item->tensor;
     for (uint32_t d = 0; d < tensor->ndim; d++) dims[d] = tensor->shape[d];
-    dataset_sink sink = {.type = make_type(tensor->dtype), .ndim = tensor->ndim, .meter = meter};
+    hid_t type = make_type(tensor->dtype);
     hid_t space =
         tensor->ndim ? H5Screate_simple((int)tensor->ndim, dims, NULL) : H5Screate(H5S_SCALAR);
-    sink.dataset =
-        H5Dcreate2(file, tensor->path, sink.type, space, links, H5P_DEFAULT, H5P_DEFAULT);
-    int status = sink.dataset < 0 ? CLI_FAILED
-                                  : export_stream(ckpt, item->source, tensor, write_piece, &sink);
-    if (sink.dataset >= 0 && H5Dclose(sink.dataset) < 0 && status == 0) status = CLI_FAILED;
+    hid_t dataset = H5Dcreate2(file, tensor->path, type, space, links, storage, H5P_DEFAULT);
+    haddr_t at = dataset < 0 ? HADDR_UNDEF : H5Dget_offset(dataset);
+    int status = dataset < 0 || (at == HADDR_UNDEF && dcp_tensor_bytes(tensor)) ? CLI_FAILED : 0;
+    item->offset = at == HADDR_UNDEF ? 0 : at;
+    if (dataset >= 0 && H5Dclose(dataset) < 0) status = CLI_FAILED;
     H5Sclose(space);
-    H5Tclose(sink.type);
+    H5Tclose(type);
     return status;
 }
 
 /* As a string of fixed length; where the checkpoint has none, there is no attribute. */
-static int write_config(dcp_checkpoint *ckpt, const export_plan *plan, hid_t file) {
+static int write_config(const dcp_checkpoint *ckpt, const export_plan *plan, hid_t file) {
     json_t *config = export_config_make(ckpt, plan);
     char *text = config ? json_text(config, JSON_SORT_KEYS) : NULL;
     if (!config) return 0;
@@ -122,17 +101,30 @@ static int write_config(dcp_checkpoint *ckpt, const export_plan *plan, hid_t fil
     return status;
 }
 
-int export_hdf5(dcp_checkpoint *ckpt, const export_plan *plan, const char *path,
-                const export_meter *meter) {
+static int create_datasets(export_plan *plan, hid_t file) {
+    hid_t links = H5Pcreate(H5P_LINK_CREATE), storage = H5Pcreate(H5P_DATASET_CREATE);
+    H5Pset_create_intermediate_group(links, 1);
+    H5Pset_alloc_time(storage, H5D_ALLOC_TIME_EARLY);
+    H5Pset_fill_time(storage, H5D_FILL_TIME_NEVER);
+    int status = 0;
+    for (size_t i = 0; status == 0 && i < plan->n; i++)
+        status = create_dataset(&plan->items[i], file, links, storage);
+    H5Pclose(storage);
+    H5Pclose(links);
+    return status;
+}
+
+int export_hdf5(const dcp_checkpoint *ckpt, export_plan *plan, const char *dir) {
+    char path[PATH_MAX + 80];
+    struct stat st;
+    snprintf(path, sizeof path, "%s/%s", dir, plan->files[0].name);
     H5Eset_auto2(H5E_DEFAULT, NULL, NULL);
     hid_t file = H5Fcreate(path, H5F_ACC_EXCL, H5P_DEFAULT, H5P_DEFAULT);
     if (file < 0) return cli_fail_errno("cannot create", path);
-    hid_t links = H5Pcreate(H5P_LINK_CREATE);
-    H5Pset_create_intermediate_group(links, 1);
     int status = write_config(ckpt, plan, file);
-    for (size_t i = 0; status == 0 && i < plan->n; i++)
-        status = write_dataset(ckpt, &plan->items[i], file, links, meter);
-    H5Pclose(links);
+    if (status == 0) status = create_datasets(plan, file);
     if (H5Fclose(file) < 0 && status == 0) status = CLI_FAILED;
-    return status ? cli_fail(status, "cannot write %s: is the disk full?", path) : 0;
+    if (status) return cli_fail(status, "cannot write %s: is the disk full?", path);
+    if (stat(path, &st)) return cli_fail_errno("cannot stat", path);
+    return export_reserve(path, "", 0, (uint64_t)st.st_size);
 }

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Help and version on stdout with exit 0; misuse on stderr with exit 2.
 . "$(dirname "$0")/tools_lib.sh"
-for program in dcp-export dcp-inspect dcp-reshard; do
+for program in dcp-export dcp-import dcp-inspect dcp-reshard; do
     gives 0 $program --help
     prints "Usage: $program"
     prints "Exit status"
@@ -36,6 +36,14 @@ says "'f31' is none of"
 gives 2 dcp-export a b --format zip
 gives 2 dcp-export a b --max-shard-size 5XB
 gives 2 dcp-export a b --max-shard-size -1
+
+gives 2 dcp-import "$dir/nowhere" "$dir/dst"
+says nowhere
+gives 2 dcp-import a b c
+touch "$dir/file"
+gives 2 dcp-import "$dir/file" "$dir/dst"
+says "not a folder"
+[ ! -e "$dir/dst" ] || fail "a failed import made a folder"
 
 gives 2 dcp-reshard a b
 says "layout"

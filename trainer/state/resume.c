@@ -62,7 +62,7 @@ static int take_place(const resume_from *from, train_state *s, const dcp_checkpo
     if (status != DCP_OK) return status;
     say(rank, "going on from step %" PRIu64 ": %s", s->step, path);
     if (!with_moments) say(rank, "%s has no optimizer state: the moments start at zero", path);
-    if (rank == 0) about_compare_kernels(path, from->kernels);
+    if (rank == 0 && with_moments) about_compare_kernels(path, from->kernels);
     return DCP_OK;
 }
 

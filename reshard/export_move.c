@@ -1,0 +1,161 @@
+/* The data's way out, in bounded memory.
+ *
+ * The bytes of all tensors, as stored and in the plan's order, are cut into one stretch a rank; a
+ * piece goes with its first byte. Each rank writes its pieces to their places, which it shares with
+ * nobody. */
+#include <errno.h>
+#include <fcntl.h>
+#include <limits.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "cli.h"
+#include "export.h"
+#include "pieces.h"
+
+#define PIECE_BYTES (16u << 20) /* several of the checkpoint's 4 MiB blocks */
+
+typedef struct stream {
+    dcp_checkpoint *ckpt;
+    const dcp_tensor *stored;
+    dcp_dtype as;
+    uint64_t begin, end; /* of the stored bytes */
+    void *in, *out;      /* equal where nothing is converted */
+} stream;
+
+static int pass_piece(const stream *s, const dcp_box *piece, uint64_t first, uint64_t n,
+                      export_sink sink, void *ctx) {
+    dcp_error err = {0};
+    uint64_t size = dcp_dtype_bytes(s->as);
+    if (cli_caught()) return cli_fail(CLI_FAILED, "stopped by a signal: nothing is left behind");
+    if (dcp_checkpoint_read(s->ckpt, s->stored->path, piece, s->in, &err)) return cli_report(&err);
+    if (s->out != s->in) dcp_convert(s->stored->dtype, s->in, s->as, s->out, n);
+    return sink(ctx, first * size, s->out, n * size);
+}
+
+static int pass_pieces(const stream *s, export_sink sink, void *ctx) {
+    const dcp_box whole = dcp_box_whole(s->stored);
+    const uint64_t size = dcp_dtype_bytes(s->stored->dtype);
+    uint64_t elems = dcp_box_elems(&whole, s->stored->ndim);
+    for (uint64_t first = 0; first < elems && first * size < s->end;) {
+        dcp_box piece;
+        uint64_t n = pieces_next(&whole, s->stored->ndim, first, PIECE_BYTES / size, &piece);
+        int status = first * size < s->begin ? 0 : pass_piece(s, &piece, first, n, sink, ctx);
+        if (status) return status;
+        first += n;
+    }
+    return 0;
+}
+
+int export_stream(dcp_checkpoint *ckpt, const char *source, dcp_dtype as, uint64_t begin,
+                  uint64_t end, export_sink sink, void *ctx) {
+    const dcp_tensor *stored = dcp_checkpoint_find(ckpt, source);
+    stream s = {.ckpt = ckpt, .stored = stored, .as = as, .begin = begin, .end = end};
+    int status = 0;
+    s.in = malloc(PIECE_BYTES);
+    s.out = as == stored->dtype
+                ? s.in
+                : malloc(PIECE_BYTES / dcp_dtype_bytes(stored->dtype) * dcp_dtype_bytes(as));
+    if (s.in && s.out)
+        status = pass_pieces(&s, sink, ctx);
+    else
+        status = cli_fail(CLI_FAILED, "out of memory");
+    if (s.out != s.in) free(s.out);
+    free(s.in);
+    return status;
+}
+
+/* The file that is being written. */
+typedef struct output {
+    int fd;
+    size_t file;
+    char path[PATH_MAX + 80];
+    uint64_t offset; /* of the tensor in it */
+    const export_meter *meter;
+} output;
+
+static int write_at(int fd, const char *path, const void *data, uint64_t bytes, uint64_t offset) {
+    for (uint64_t done = 0; done < bytes;) {
+        ssize_t put = pwrite(fd, (const char *)data + done, bytes - done, (off_t)(offset + done));
+        if (put < 0 && errno == EINTR) continue;
+        if (put < 0) return cli_fail_errno("cannot write", path);
+        done += (uint64_t)put;
+    }
+    return 0;
+}
+
+/* The kernel begins to write at once, not when memory is full of what has to be. */
+static int write_piece(void *ctx, uint64_t offset, const void *data, uint64_t bytes) {
+    const output *out = ctx;
+    uint64_t at = out->offset + offset;
+    int status = write_at(out->fd, out->path, data, bytes, at);
+    if (status) return status;
+    sync_file_range(out->fd, (off_t)at, (off_t)bytes, SYNC_FILE_RANGE_WRITE);
+    out->meter->update(out->meter->ctx, bytes);
+    return 0;
+}
+
+static int close_output(output *out, int status) {
+    if (out->fd < 0) return status;
+    if (status == 0 && fsync(out->fd)) status = cli_fail_errno("cannot sync", out->path);
+    close(out->fd);
+    out->fd = -1;
+    return status;
+}
+
+static int open_output(output *out, const export_plan *plan, const char *dir, size_t file) {
+    if (out->fd >= 0 && out->file == file) return 0;
+    int status = close_output(out, 0);
+    if (status) return status;
+    snprintf(out->path, sizeof out->path, "%s/%s", dir, plan->files[file].name);
+    out->file = file;
+    out->fd = open(out->path, O_WRONLY | O_CLOEXEC | O_NOFOLLOW);
+    return out->fd < 0 ? cli_fail_errno("cannot open", out->path) : 0;
+}
+
+static uint64_t stored_bytes(const export_item *item) {
+    return dcp_tensor_bytes(&item->tensor) / dcp_dtype_bytes(item->tensor.dtype) *
+           dcp_dtype_bytes(item->stored);
+}
+
+int export_move(const launch *job, dcp_checkpoint *ckpt, const export_plan *plan, const char *dir,
+                const export_meter *meter) {
+    output out = {.fd = -1, .meter = meter};
+    uint64_t total = 0, at = 0;
+    int status = 0;
+    for (size_t i = 0; i < plan->n; i++) total += stored_bytes(&plan->items[i]);
+    const uint64_t share = total / (uint64_t)job->size + 1;
+    const uint64_t begin = share * (uint64_t)job->rank, end = begin + share;
+    for (size_t i = 0; status == 0 && i < plan->n; i++) {
+        const export_item *item = &plan->items[i];
+        uint64_t bytes = stored_bytes(item), start = at;
+        at += bytes;
+        if (!bytes || at <= begin || start >= end) continue;
+        status = open_output(&out, plan, dir, item->file);
+        out.offset = item->offset;
+        if (status == 0)
+            status =
+                export_stream(ckpt, item->source, item->tensor.dtype,
+                              begin > start ? begin - start : 0, end - start, write_piece, &out);
+    }
+    return close_output(&out, status);
+}
+
+/* Reserving the room shows a full disk before any data moves. */
+static int reserve(int fd, const char *path, uint64_t bytes) {
+    if (bytes == 0 || fallocate(fd, 0, 0, (off_t)bytes) == 0) return 0;
+    if (errno != EOPNOTSUPP && errno != ENOSYS && errno != EINTR)
+        return cli_fail_errno("cannot reserve space for", path);
+    return ftruncate(fd, (off_t)bytes) ? cli_fail_errno("cannot write", path) : 0;
+}
+
+int export_reserve(const char *path, const void *head, uint64_t head_bytes, uint64_t bytes) {
+    int fd = open(path, O_WRONLY | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0666);
+    if (fd < 0) return cli_fail_errno("cannot create", path);
+    int status = reserve(fd, path, bytes);
+    if (status == 0) status = write_at(fd, path, head, head_bytes, 0);
+    if (close(fd) && status == 0) status = cli_fail_errno("cannot write", path);
+    return status;
+}

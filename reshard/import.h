@@ -1,0 +1,40 @@
+/* dcp-import in parts: a Hugging Face folder as the source of a save. */
+#ifndef RESHARD_IMPORT_H
+#define RESHARD_IMPORT_H
+
+#include <jansson.h>
+
+#include "dcp/safetensors.h"
+#include "dcp/state.h"
+
+typedef struct import_file {
+    char *name;
+    int fd;
+    uint64_t bytes;
+} import_file;
+
+/* The files beside the tensors that an export gives back: tokenizer, generation, preprocessing. */
+typedef struct import_files {
+    import_file *list; /* ascending by name */
+    size_t n;
+    uint64_t bytes;
+} import_files;
+
+/* Functions return exit statuses, having said what failed. */
+
+int import_files_open(const char *folder, import_files *out);
+void import_files_close(import_files *files);
+
+/* What the checkpoint keeps of the folder's config.json: all but transformers_version and keys that
+ * begin with `_`. *out is released with json_decref. */
+int import_config_read(const char *folder, json_t **out);
+
+/* The state that rank `rank` of `size` contributes: its rows of every tensor and file, read when
+ * the save asks for them. */
+typedef struct import_source import_source;
+int import_source_make(dcp_st_reader *reader, const import_files *files, int rank, int size,
+                       import_source **out);
+const dcp_state *import_source_state(const import_source *source);
+void import_source_free(import_source *source);
+
+#endif

@@ -1,0 +1,83 @@
+#!/usr/bin/python3
+"""dcp-export's options: optimizer state, files of a size, types, tied weights, one HDF5 file; by one rank
+and by several; and what can't be combined."""
+from hf_folder import *
+import st_read
+
+make = os.environ["MAKE_CHECKPOINT"]
+subprocess.run([make, "c", "3"], check=True)
+state = stored("c/step-00000003/state.h5")
+moments = {name[len("/optimizer/"):].replace("/", "."): data for name, (_, data) in state.items()
+           if name.startswith("/optimizer/")}
+check(moments and all(n.startswith("exp_avg") for n in moments), sorted(moments))
+
+# optimizer state: as stored, whatever the model's type
+run("dcp-export", "c", "opt", "--with-optimizer", "--dtype", "bf16")
+run("dcp-export", "c", "opt-small", "--with-optimizer", "--dtype", "bf16", "--max-shard-size", "1KB", ranks=3)
+got = {n: b for n, (_, _, b) in st_read.read("opt/optimizer.safetensors").items()}
+check(got == moments, sorted(got))
+index = json.load(open("opt-small/optimizer.safetensors.index.json"))
+small = {}
+for file in set(index["weight_map"].values()):
+    small.update({n: b for n, (_, _, b) in st_read.read(f"opt-small/{file}").items()})
+check(small == moments, "the optimizer in parts")
+check(st_read.read("opt") == st_read.read("opt-small"), "the model in parts")
+check(not os.path.exists("opt-small/optimizer.safetensors"), "both forms")
+
+# files of a size, in transformers' form
+index = json.load(open("opt-small/model.safetensors.index.json"))
+check(list(index["weight_map"]) == sorted(index["weight_map"]), "order")
+total = sum(len(b) for _, _, b in st_read.read("opt").values())
+check(index["metadata"]["total_size"] == total, index["metadata"])
+for file in set(index["weight_map"].values()):
+    part = st_read.read(f"opt-small/{file}")
+    check(len(part) == 1 or sum(len(b) for _, _, b in part.values()) <= 1000, f"{file} is too large")
+
+# one HDF5 file, by one rank and three
+run("dcp-export", "c", "one.h5", "--format", "hdf5", "--with-optimizer")
+run("dcp-export", "c", "three.h5", "--format", "hdf5", "--with-optimizer", ranks=3)
+want = {name[len("/model/"):] if name.startswith("/model/") else name[1:]: data
+        for name, (_, data) in state.items() if name.startswith(("/model/", "/optimizer/"))}
+for path in "one.h5", "three.h5":
+    check(datasets(path) == want, path)
+
+# tied weights: a copy is left out, what differs is not
+E, H = values("F32", (6, 4)), values("F32", (6, 4), seed=1)
+CASES = {
+    "copy": ({"model.embed_tokens.weight": E, "lm_head.weight": E}, {"tie_word_embeddings": True}, 1),
+    "other": ({"model.embed_tokens.weight": E, "lm_head.weight": H}, {"tie_word_embeddings": True}, 2),
+    "untied": ({"model.embed_tokens.weight": E, "lm_head.weight": E}, {"tie_word_embeddings": False}, 2),
+    "gpt2": ({"transformer.wte.weight": E, "lm_head.weight": E}, {"model_type": "gpt2"}, 1),
+    "silent": ({"model.embed_tokens.weight": E, "lm_head.weight": E}, {}, 2),
+}
+for name, (tensors, config, n) in CASES.items():
+    folder(name, tensors, {"model_type": "llama", **config})
+    run("dcp-import", name, f"{name}-ckpt")
+    run("dcp-export", f"{name}-ckpt", f"{name}-hf", ranks=2 if name == "copy" else 0)
+    found = st_read.read(f"{name}-hf")
+    check(len(found) == n and all(found[t] == tensors[t] for t in found), f"{name}: {sorted(found)}")
+    run("dcp-export", f"{name}-ckpt", f"{name}.h5", "--format", "hdf5")
+    check(len(datasets(f"{name}.h5")) == 2, f"{name}: HDF5 is whole")
+
+# the type in config.json is the tensors', under the key that it came with
+for key in "dtype", "torch_dtype", None:
+    name = f"key-{key}"
+    folder(name, {"w": values("BF16", (3,)), "ids": values("I64", (9,))},
+           {"model_type": "llama", **({key: "float16"} if key else {})})
+    run("dcp-import", name, f"{name}-ckpt")
+    for option, text in (None, "bfloat16"), ("f32", "float32"), ("f16", "float16"):
+        run("dcp-export", f"{name}-ckpt", f"{name}-{option}", *(["--dtype", option] if option else []))
+        config = json.load(open(f"{name}-{option}/config.json"))
+        check(config[key or "torch_dtype"] == text, config)
+
+# what can't be
+for args, said in ((["--format", "hdf5", "--max-shard-size", "1GB"], "--format hdf5 is one file"),
+                   (["--max-shard-size", "0"], "is not a size"), (["--dtype", "f64"], "is none of"),
+                   (["--format", "zip"], "is none of")):
+    err = run("dcp-export", "c", "bad", *args, expect=2)
+    check(said in err, err)
+err = run("dcp-export", "copy-ckpt", "bad", "--with-optimizer", expect=2)
+check("/optimizer/" in err and not os.path.exists("bad"), err)
+err = run("dcp-export", "copy-ckpt", "bad", "--with-optimizer", expect=2, ranks=2)
+check(err.count("nothing to export") == 1, err)
+check(not [n for n in os.listdir(".") if "tmp" in n], os.listdir("."))

@@ -1,0 +1,159 @@
+#!/usr/bin/env python3
+"""Models as transformers saves them, imported and exported: equal bytes of every tensor, read by
+safetensors' own reader; transformers loads the export without a warning and computes the same logits.
+Skipped where the Python environment PEERS_VENV (as tests/bench/peers.sh makes it) has no transformers.
+
+hf_transformers.py --big [GB]: a random Qwen3 model of 0.3 GB, or about so many, in bf16 and several
+files instead; prints times and peak memory of import and export, alone and by two ranks."""
+import os, sys
+
+venv = os.environ.get("PEERS_VENV") or os.path.expanduser(
+    os.environ.get("XDG_CACHE_HOME", "~/.cache") + "/libdcp-peers")
+if os.path.exists(f"{venv}/bin/python") and sys.prefix != os.path.realpath(venv) and "HF_CHILD" not in os.environ:
+    os.environ["HF_CHILD"] = "1"
+    os.execv(f"{venv}/bin/python", [f"{venv}/bin/python", *sys.argv])
+os.environ.update(HF_HUB_OFFLINE="1", TRANSFORMERS_VERBOSITY="warning")
+try:
+    import torch, transformers, safetensors
+except ImportError as e:
+    print(e)
+    sys.exit(77)
+import glob, logging, time, warnings
+from hf_folder import *
+from transformers import (GPT2Config, GPT2LMHeadModel, LlamaConfig, LlamaForCausalLM, Qwen3Config,
+                          Qwen3ForCausalLM, ViTConfig, ViTForImageClassification)
+
+TEXT = dict(vocab_size=99, hidden_size=32, intermediate_size=56, num_hidden_layers=2, num_attention_heads=4)
+MODELS = {
+    "gpt2": (GPT2LMHeadModel, GPT2Config(vocab_size=99, n_positions=40, n_embd=24, n_layer=2, n_head=3)),
+    "llama": (LlamaForCausalLM, LlamaConfig(**TEXT, num_key_value_heads=2, attention_bias=True)),
+    "llama-tied": (LlamaForCausalLM, LlamaConfig(**TEXT, num_key_value_heads=1, tie_word_embeddings=True)),
+    "qwen3": (Qwen3ForCausalLM, Qwen3Config(**TEXT, num_key_value_heads=2, head_dim=24)),
+    "qwen3-tied": (Qwen3ForCausalLM, Qwen3Config(**TEXT, num_key_value_heads=4, head_dim=8,
+                                                 tie_word_embeddings=True)),
+    "vit": (ViTForImageClassification, ViTConfig(hidden_size=24, num_hidden_layers=2, num_attention_heads=3,
+                                                 intermediate_size=40, image_size=12, patch_size=4,
+                                                 num_labels=5)),
+}
+
+
+class Heard(logging.Handler):
+    """What transformers and Python warn of."""
+
+    def __init__(self):
+        super().__init__(logging.WARNING)
+        self.lines = []
+        transformers.logging.get_logger("transformers").addHandler(self)
+        warnings.showwarning = lambda message, *rest: self.lines.append(str(message))
+        warnings.simplefilter("always")
+
+    def emit(self, record):
+        self.lines.append(record.getMessage())
+
+
+def tensors(path):
+    """By safetensors' own reader: name to dtype, shape and bytes."""
+    found = {}
+    for file in sorted(glob.glob(f"{path}/model*.safetensors")):
+        with safetensors.safe_open(file, "pt") as f:
+            for name in f.keys():
+                t = f.get_tensor(name)
+                check(name not in found, f"{name} twice")
+                found[name] = t.dtype, t.shape, t.contiguous().view(torch.uint8).numpy().tobytes() if t.ndim else t
+    return found
+
+
+def logits(model, family):
+    with torch.no_grad():
+        if family == "vit":
+            image = torch.linspace(-1, 1, 2 * 3 * 12 * 12).reshape(2, 3, 12, 12)
+            return model.eval()(pixel_values=image.to(model.dtype)).logits
+        return model.eval()(input_ids=torch.arange(30).reshape(2, 15)).logits
+
+
+def load(cls, path, heard):
+    heard.lines.clear()
+    model, info = cls.from_pretrained(path, output_loading_info=True)
+    check(not heard.lines, f"{path}: {heard.lines}")
+    check(not any(info.values()), f"{path}: {info}")
+    return model
+
+
+def round_trip(name, cls, config, dtype, heard):
+    path = f"{name}-{str(dtype).split('.')[1]}"
+    torch.manual_seed(1)
+    model = cls(config).to(dtype)
+    model.save_pretrained(path, max_shard_size="20KB" if dtype == torch.bfloat16 else "5GB")
+    run("dcp-import", path, f"{path}.ckpt", ranks=2 if dtype == torch.float16 else 0)
+    run("dcp-export", f"{path}.ckpt", f"{path}.out")
+    run("dcp-export", f"{path}.ckpt", f"{path}.parts", "--max-shard-size", "10KB", ranks=3)
+    before = tensors(path)
+    want = logits(load(cls, path, heard), name)
+    for out in "out", "parts":
+        check(tensors(f"{path}.{out}") == before, f"{path}.{out}: other bytes")
+        loaded = load(cls, f"{path}.{out}", heard)
+        check(loaded.dtype == dtype, f"{path}.{out}: {loaded.dtype}")
+        check(torch.equal(logits(loaded, name), want), f"{path}.{out}: other logits")
+    if dtype == torch.float32:  # in which a file of transformers is the same file again
+        check(content(f"{path}.out/model.safetensors") == content(f"{path}/model.safetensors"), path)
+    if dtype != torch.bfloat16:
+        run("dcp-export", f"{path}.ckpt", f"{path}.bf16", "--dtype", "bf16")
+        rounded = load(cls, f"{path}.bf16", heard)
+        check(rounded.dtype == torch.bfloat16, rounded.dtype)
+        for key, value in model.to(torch.bfloat16).state_dict().items():
+            check(torch.equal(rounded.state_dict()[key], value), f"{path}: {key} rounds to something else")
+
+
+def tokenizer():
+    """A tokenizer comes back whole."""
+    from tokenizers import Tokenizer, models
+    words = Tokenizer(models.WordLevel({"a": 0, "b": 1, "?": 2}, "?"))
+    made = transformers.PreTrainedTokenizerFast(tokenizer_object=words, unk_token="?")
+    made.save_pretrained("gpt2-float32")
+    run("dcp-import", "gpt2-float32", "tokenizer.ckpt")
+    run("dcp-export", "tokenizer.ckpt", "tokenizer.out")
+    back = transformers.AutoTokenizer.from_pretrained("tokenizer.out")
+    check(back.get_vocab() == made.get_vocab(), back.get_vocab())
+
+
+def timed(what, out, bytes, *command):
+    start, pid = time.monotonic(), os.spawnv(os.P_NOWAIT, command[0], command)
+    _, status, usage = os.wait4(pid, 0)
+    seconds = time.monotonic() - start
+    check(status == 0, command)
+    print(f"{what}: {seconds:.2f} s, {bytes / seconds / 1e9:.2f} GB/s, "
+          f"peak {usage.ru_maxrss / 1024:.0f} MiB", flush=True)
+
+
+def big(gigabytes):
+    config = Qwen3Config(vocab_size=32000, hidden_size=1024, intermediate_size=3072, head_dim=128,
+                         num_hidden_layers=max(1, round((gigabytes * 1e9 - 65e6) / 31.5e6)),
+                         num_attention_heads=16, num_key_value_heads=8, tie_word_embeddings=True)
+    with torch.device("meta"):
+        model = Qwen3ForCausalLM(config)
+    model = model.to(torch.bfloat16).to_empty(device="cpu")
+    for p in model.parameters():
+        p.data.normal_(0, 0.02)
+    model.save_pretrained("big", max_shard_size="100MB" if gigabytes < 2 else "1GB")
+    n = sum(p.numel() for p in model.parameters())
+    print(f"{n / 1e6:.0f} million parameters in {len(glob.glob('big/*.safetensors'))} files")
+    del model
+    mpirun = [shutil.which(MPIRUN[0]), *MPIRUN[1:], "-n", "2"]
+    for what, before in ("alone", []), ("2 ranks", mpirun):
+        for args in ("import", "big", "big.ckpt", "--force"), ("export", "big.ckpt", f"big.{len(before)}"), (
+                "export", "big.ckpt", f"big.f32.{len(before)}", "--dtype", "f32"):
+            os.sync()
+            timed(f"{' '.join([args[0], *args[3:]])}, {what}", args[2], 2 * n,
+                  *before, f"{BIN}/dcp-{args[0]}", *args[1:])
+    before = tensors("big")
+    check(all(tensors(f"big.{k}") == before for k in (0, len(mpirun))), "other bytes")
+
+
+if len(sys.argv) > 1:
+    big(float(sys.argv[2]) if len(sys.argv) > 2 else 0.3)
+    sys.exit(0)
+heard = Heard()
+for name, (cls, config) in MODELS.items():
+    for dtype in torch.float32, torch.bfloat16, torch.float16:
+        round_trip(name, cls, config, dtype, heard)
+tokenizer()

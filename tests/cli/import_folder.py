@@ -1,0 +1,83 @@
+#!/usr/bin/python3
+"""dcp-import: the checkpoint holds the folder's tensors byte by byte in their types, its files and its
+configuration, whatever the number of files and ranks; an export gives all of it back."""
+from hf_folder import *
+import st_read
+
+TENSORS = {f"layer.{i}.{dtype.lower()}": values(dtype, shape)
+           for i, shape in enumerate([(7, 5), (3,), (), (0, 4), (2, 1, 3)]) for dtype in SIZES}
+TENSORS["big.weight"] = values("BF16", (1500, 4099))  # several blocks of 4 MiB, and rows odd
+VOCAB = "{\"é\": 0}\n".encode() * 1000
+FILES = {"tokenizer__json": VOCAB, "merges__txt": b"", "generation_config__json": b"{}\n",
+         "chat_template__jinja": b"{{ x }}", "notes__txt": b"not kept", "pytorch_model__bin": b"neither"}
+KEPT = ["chat_template.jinja", "generation_config.json", "merges.txt", "tokenizer.json"]
+
+folder("one", TENSORS, **FILES)
+folder("many", TENSORS, parts=4, **FILES)
+
+out = run("dcp-import", "one", "plan", "--dry-run")
+check(out.startswith("write plan/step-00000000: 46 tensors, 12.3 MB; with " + ", ".join(KEPT)), out)
+check(not os.path.exists("plan"), "--dry-run wrote")
+out = run("dcp-import", "one", "ckpt")
+check(out.startswith("ckpt/step-00000000: 46 tensors") and "zero moments" in out, out)
+check(sorted(os.listdir("ckpt")) == [".lock", "latest", "step-00000000"], os.listdir("ckpt"))
+run("dcp-import", "many", "new/ckpt3/", ranks=3)
+state = content("ckpt/step-00000000/state.h5")
+check(state == content("new/ckpt3/step-00000000/state.h5"), "other files and ranks give another state.h5")
+run("dcp-inspect", "verify", "ckpt")
+
+want = {f"/model/{name}": (dtype, data) for name, (dtype, _, data) in TENSORS.items()}
+want.update({f"/files/{name}": ("U8", FILES[name.replace(".", "__")]) for name in KEPT})
+found = stored("ckpt/step-00000000/state.h5")
+check(found == want, [name for name in {*want, *found} if found.get(name) != want.get(name)])
+import h5py  # noqa: E402
+with h5py.File("ckpt/step-00000000/state.h5") as f:
+    meta = json.loads(f["dcp/meta"][()])
+    check(all(list(f["model"][name].shape) == TENSORS[name][1] for name in TENSORS), "shapes")
+model = {k: v for k, v in CONFIG.items() if k[0] != "_" and k != "transformers_version"}
+check(meta["model"] == model and meta["step"] == meta["samples"] == meta["tokens"] == 0, meta)
+
+# and back
+run("dcp-export", "ckpt", "back")
+run("dcp-export", "new/ckpt3", "back3", ranks=3)
+for back in "back", "back3":
+    check(content(f"{back}/model.safetensors") == content("one/model.safetensors"), f"{back} differs")
+    check(sorted(os.listdir(back)) == sorted(["config.json", "model.safetensors", *KEPT]), os.listdir(back))
+    for name in KEPT:
+        check(content(f"{back}/{name}") == content(f"one/{name}"), name)
+    exported = json.load(open(f"{back}/config.json"))
+    check(exported == {**model, "architectures": ["LlamaForCausalLM"]}, exported)
+run("dcp-export", "ckpt", "parts", "--max-shard-size", "10KB")
+check(st_read.read("parts") == TENSORS, "an export in parts differs")
+run("dcp-import", "parts", "again")
+run("dcp-import", "back", "again-one")
+check(content("again/step-00000000/state.h5") == content("again-one/step-00000000/state.h5"), "not the same again")
+
+# what is there already
+err = run("dcp-import", "one", "ckpt", expect=2)
+check("ckpt/step-00000000: is there already; --force replaces it" in err, err)
+folder("other", {"w": values("F32", (3,))})
+run("dcp-import", "other", "ckpt", "--force", ranks=2)
+run("dcp-export", "ckpt", "other-back")
+check(content("other-back/model.safetensors") == content("other/model.safetensors"), "--force did not replace")
+err = run("dcp-import", "other", "other", expect=2)
+check("are the same folder" in err and os.listdir("other").count("step-00000000") == 0, err)
+run("dcp-import", "other", "other", "--force")
+check(os.path.exists("other/step-00000000/state.h5"), "--force into the folder itself")
+
+# other writers, and steps that come later
+holder = subprocess.Popen(["/usr/bin/python3", "-c", """
+import fcntl, os, struct, sys
+fd = os.open("again/.lock", os.O_RDWR)
+fcntl.fcntl(fd, 37, struct.pack("hhqqi4x", fcntl.F_WRLCK, 0, 0, 0, 0))  # F_OFD_SETLK
+print("held", flush=True)
+sys.stdin.read()
+"""], stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+check(holder.stdout.readline() == b"held\n", "no lock")
+err = run("dcp-import", "one", "again", "--force", expect=2)
+check("is in use by another writer" in err, err)
+holder.communicate()
+os.rename("again/step-00000000", "again/step-00000007")
+done = subprocess.run([f"{BIN}/dcp-import", "one", "again"], capture_output=True, text=True)
+check(done.returncode == 0 and "holds steps up to 7" in done.stderr, done.stderr)
+check(os.readlink("again/latest") == "step-00000007", os.readlink("again/latest"))

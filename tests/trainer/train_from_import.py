@@ -1,0 +1,55 @@
+#!/usr/bin/env python3
+"""A run that starts from what dcp-import wrote: with zero moments, which it says, on any number of ranks,
+and as from `init` of the same folder; files of the import are in every later step and in its export."""
+import struct
+from train_lib import *
+
+SOURCE_FOLDER = f"{SOURCE}/tests/data/golden/qwen3"
+VOCAB = b"{\"a\": 0}\n"
+
+
+def as_bf16():
+    """The golden model with its values cut to bf16."""
+    os.mkdir("hf")
+    shutil.copy(f"{SOURCE_FOLDER}/config.json", "hf")
+    with open(f"{SOURCE_FOLDER}/model.safetensors", "rb") as f:
+        header = json.loads(f.read(struct.unpack("<Q", f.read(8))[0]))
+        data = f.read()
+    out = b"".join(data[i + 2:i + 4] for i in range(0, len(data), 4))
+    for name, t in header.items():
+        if name != "__metadata__":
+            t["dtype"], t["data_offsets"] = "BF16", [at // 2 for at in t["data_offsets"]]
+    text = json.dumps(header).encode()
+    with open("hf/model.safetensors", "wb") as f:
+        f.write(struct.pack("<Q", len(text)) + text + out)
+    with open("hf/vocab.json", "wb") as f:
+        f.write(VOCAB)
+
+
+def run_from(ranks, directory, **over):
+    c = config(model="hf", max_steps=2, metrics=None, data={"sequence_length": 32},
+               checkpoint={"dir": directory, "keep": 0}, **over)
+    return train(ranks, c)[1]
+
+
+make_text()
+as_bf16()
+tool("dcp-import", "hf", "ckpt")
+shutil.copytree("ckpt", "ckpt3", symlinks=True)
+for ranks, directory in (1, "ckpt"), (3, "ckpt3"):
+    err = run_from(ranks, directory)
+    check("going on from step 0" in err and "the moments start at zero" in err, err)
+    check("warning" not in err, err)
+check(state(2, "ckpt") == state(2, "ckpt3"), "other ranks, another state")
+check(steps("ckpt") == [0, 1, 2], steps("ckpt"))
+
+# from the folder itself: the same parameters, without the files
+run_from(2, "from-folder", init="hf")
+for directory in "ckpt", "from-folder":
+    tool("dcp-export", directory, f"{directory}.hf")
+with open("ckpt.hf/model.safetensors", "rb") as a, open("from-folder.hf/model.safetensors", "rb") as b:
+    check(a.read() == b.read(), "other parameters than from the folder")
+with open("ckpt.hf/vocab.json", "rb") as f:
+    check(f.read() == VOCAB, "the vocabulary is lost")
+check(json.load(open("ckpt.hf/config.json"))["dtype"] == "float32", "the type in config.json")
+check(not os.path.exists("from-folder.hf/vocab.json"), "a file out of nowhere")
