@@ -31,6 +31,21 @@ says "cannot write to stdout: No space left on device"
 [ ! -e "$dir/no-hf" ] || fail "a failed dcp-export left a folder"
 no_leftovers "$dir"
 
+gives 0 dcp-export "$dir/c" "$dir/hf-opt" --with-optimizer
+[ -e "$dir/hf-opt/optimizer.safetensors" ] || fail "no optimizer state"
+
+gives 0 dcp-import "$dir/hf" "$dir/i" --dry-run
+gives 0 dcp-import "$dir/hf" "$dir/i"
+gives 2 dcp-import "$dir/hf" "$dir/i"
+gives 0 dcp-import "$dir/hf" "$dir/i" --force
+gives 3 limited dcp-import "$dir/hf" "$dir/no-i"
+cp -r "$dir/hf" "$dir/hf-cut"
+truncate -s -1 "$dir/hf-cut/model.safetensors"
+gives 1 dcp-import "$dir/hf-cut" "$dir/no-i"
+gives 3 full dcp-import "$dir/hf" "$dir/i2" --dry-run
+[ ! -e "$dir/no-i/step-00000000" ] || fail "a failed dcp-import left a step"
+no_leftovers "$dir"
+
 gives 0 dcp-inspect ls "$dir/c"
 gives 2 dcp-inspect ls "$dir/nowhere"
 gives 3 full dcp-inspect ls "$dir/c"
