@@ -62,14 +62,16 @@ static int parse(settings *s, int argc, char **argv) {
         {0}};
     const cli_program program = {
         "dcp-export", "CKPT OUT [options]",
-        "Writes the model of a checkpoint (a step's folder, or a checkpoint directory, meaning "
-        "its\n"
-        "newest complete step) as a folder that Hugging Face's transformers loads. With --format\n"
-        "hdf5 OUT is one file: the tensors' names lie at its root, and its attribute 'config' is "
-        "the\n"
-        "model's configuration as JSON. --with-optimizer adds optimizer.safetensors, with names "
-        "such\n"
-        "as exp_avg.lm_head.weight, or in HDF5 the folder /optimizer.",
+        "Common use:\n"
+        "  dcp-export ckpt my-model                  the newest step as a Hugging Face folder\n"
+        "  dcp-export ckpt my-model --dtype bf16     the same in bf16, for inference\n"
+        "\n"
+        "Writes the model of a checkpoint (a step's folder, or a checkpoint directory, meaning\n"
+        "its newest complete step) as a folder that Hugging Face's transformers loads; with "
+        "--format\n"
+        "hdf5 as one file: the tensors' names lie at its root, and its attribute 'config' is the\n"
+        "model's configuration as JSON. The option --with-optimizer adds optimizer.safetensors,\n"
+        "with names such as exp_avg.lm_head.weight, or in HDF5 the folder /optimizer.",
         options};
     char **args;
     int n, status = cli_parse(&program, argc, argv, 2, 2, &args, &n);

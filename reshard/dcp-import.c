@@ -36,12 +36,13 @@ static int parse(settings *s, int argc, char **argv) {
         {0}};
     const cli_program program = {
         "dcp-import", "HF_DIR CKPT_DIR [options]",
-        "Makes the model of a Hugging Face folder (config.json, one or many safetensors files) "
-        "step "
-        "0 of\n"
-        "the checkpoint directory CKPT_DIR, with the files of its tokenizer. Types stay as they "
-        "are;\n"
-        "dcp-train widens them, and starts with zero moments. Under mpirun ranks share the work.",
+        "Common use:\n"
+        "  dcp-import Qwen3-0.6B ckpt    the folder becomes ckpt/step-00000000\n"
+        "  mpirun -n 4 dcp-import ...    four ranks share the work\n"
+        "\n"
+        "Makes the model of a Hugging Face folder (config.json, one or many safetensors files)\n"
+        "step 0 of the checkpoint directory CKPT_DIR, with the files of its tokenizer. Types stay\n"
+        "as they are; dcp-train widens them, and starts with zero moments.",
         options};
     char **args;
     int n, status = cli_parse(&program, argc, argv, 2, 2, &args, &n);
