@@ -9,7 +9,7 @@
 #include "holders.h"
 #include "svg.h"
 
-enum { LEFT = 190, PLOT = 1000, RIGHT = 90, TOP = 64, BARS = 170, GAP = 54, ROW = 20, FOOT = 64 };
+enum { LEFT = 250, PLOT = 1000, RIGHT = 90, TOP = 64, BARS = 170, GAP = 54, ROW = 20, FOOT = 64 };
 
 typedef struct drawing {
     svg *svg;
@@ -108,7 +108,7 @@ static void draw_cells(const drawing *d, const holders_group *g, double y, uint6
         snprintf(hint, sizeof hint, "%s, %s: %s%s", g->name,
                  ranks_text(first, last, ranks, sizeof ranks), cli_bytes(held, bytes),
                  first == last ? "" : " each");
-        svg_heat(0.15 + 0.6 * (double)held / (double)most, color);
+        svg_heat(0.05 + 0.4 * (double)held / (double)most, color); /* text stays readable */
         svg_rect(d->svg, x, y, width, ROW - 2, held ? color : "#f4f4f4", hint);
         for (int r = first; r <= last && d->column >= 60 && held; r++)
             svg_text(d->svg, x_of(d, r) + d->column / 2, y + ROW - 7, 10, SVG_MIDDLE, bytes);
@@ -124,8 +124,8 @@ static void draw_matrix(const drawing *d) {
         for (int r = 0; r < d->h->world; r++)
             if (g->held[r] > most) most = g->held[r];
         size_t length = strlen(g->name);
-        snprintf(name, sizeof name, "%s%s", length > 26 ? "..." : "",
-                 length > 26 ? g->name + length - 23 : g->name);
+        snprintf(name, sizeof name, "%s%s", length > 36 ? "..." : "",
+                 length > 36 ? g->name + length - 33 : g->name);
         svg_text(d->svg, LEFT - 8, y + ROW - 6, 12, SVG_END, name);
         svg_text(d->svg, LEFT + PLOT + 8, y + ROW - 6, 12, SVG_START, cli_bytes(g->bytes, bytes));
         draw_cells(d, g, y, most);

@@ -4,7 +4,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "pieces.h"
 #include "slice.h"
 
 enum { PIECE_BYTES = 16 << 20, LONG_ROW = 1 << 20 };
@@ -58,8 +57,8 @@ static int read_box(reading *r, const dcp_box *box, dcp_error *err) {
     uint32_t ndim = r->s->tensor->ndim;
     uint64_t elems = dcp_box_elems(box, ndim);
     for (uint64_t first = 0, n; first < elems; first += n) {
-        dcp_box piece = *box;
-        n = ndim ? pieces_next(box, ndim, first, PIECE_BYTES / r->size, &piece) : 1;
+        dcp_box piece;
+        n = dcp_box_slice(ndim, box, first, PIECE_BYTES / r->size, &piece);
         int status = dcp_checkpoint_read(r->ckpt, r->s->tensor->path, &piece, r->data, err);
         if (status) return status;
         uint64_t kept = pick(r, &piece, n);

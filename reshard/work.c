@@ -7,7 +7,6 @@
 #include <stdlib.h>
 
 #include "cli.h"
-#include "pieces.h"
 
 #define MOST_WINDOWS 65536u
 #define STACK_BYTES (512u << 10)
@@ -135,8 +134,8 @@ int work_read(dcp_reader *reader, const dcp_tensor *tensor, uint64_t first, uint
     const dcp_box whole = dcp_box_whole(tensor);
     uint64_t size = dcp_dtype_bytes(tensor->dtype);
     for (uint64_t done = 0, part; done < n; done += part) {
-        dcp_box piece = whole;
-        part = tensor->ndim ? pieces_next(&whole, tensor->ndim, first + done, n - done, &piece) : 1;
+        dcp_box piece;
+        part = dcp_box_slice(tensor->ndim, &whole, first + done, n - done, &piece);
         int status = dcp_reader_read(reader, tensor->path, &piece, (char *)out + done * size, err);
         if (status) return status;
     }

@@ -84,6 +84,9 @@ static void checkpoints(void **state) {
     (void)state;
     dcp_comm *comm;
     dcp_checkpoint *ckpt;
+    dcp_glance glance;
+    dcp_reader *reader;
+    uint64_t crc;
     assert_int_equal(dcp_comm_self(&comm, NULL), DCP_OK);
     REFUSES(dcp_checkpoint_open(NULL, "/", &ckpt, &err));
     REFUSES(dcp_checkpoint_open(comm, NULL, &ckpt, &err));
@@ -92,6 +95,14 @@ static void checkpoints(void **state) {
     REFUSES(dcp_load_with(NULL, NULL, NULL, NULL, &err));
     REFUSES(dcp_checkpoint_read(NULL, "/model/w", NULL, NULL, &err));
     REFUSES(dcp_verify(NULL, NULL, &err));
+    REFUSES(dcp_verify_with(NULL, "/", NULL, &err));
+    REFUSES(dcp_verify_with(comm, NULL, NULL, &err));
+    REFUSES(dcp_step_glance(NULL, &glance, &err));
+    REFUSES(dcp_step_glance("/", NULL, &err));
+    REFUSES(dcp_checkpoint_crc(NULL, 0, &crc, &err));
+    REFUSES(dcp_reader_create(NULL, &reader, &err));
+    REFUSES(dcp_reader_read(NULL, "/model/w", NULL, NULL, &err));
+    dcp_reader_destroy(NULL);
     dcp_checkpoint_close(NULL);
     dcp_comm_destroy(comm);
 }
