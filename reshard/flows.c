@@ -65,11 +65,12 @@ static int add_flow(counter *c, flow f) {
 
 /* The boxes that new ranks write: of equal ones, the lowest rank's. */
 static void find_targets(counter *c, const dcp_tensor *t) {
+    int dim = mesh_tp_dim(c->m, t);
     c->n_targets = 0;
     c->longest = 0;
     for (int r = 0; r < c->m->world; r++) {
-        const dcp_box box = mesh_box(c->m, t, r);
-        if (!mesh_keeps(c->m, t, r) || !dcp_box_elems(&box, t->ndim)) continue;
+        const dcp_box box = mesh_box_at(c->m, t, dim, r);
+        if (!mesh_keeps(c->m, dim, r) || !dcp_box_elems(&box, t->ndim)) continue;
         if (box.count[0] > c->longest) c->longest = box.count[0];
         c->targets[c->n_targets++] = (target){box, r};
     }

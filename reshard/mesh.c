@@ -199,8 +199,8 @@ dcp_box mesh_box_at(const mesh *m, const dcp_tensor *tensor, int tp_dim, int ran
     return box;
 }
 
-int mesh_keeps(const mesh *m, const dcp_tensor *tensor, int rank) {
+int mesh_keeps(const mesh *m, int tp_dim, int rank) {
     int at[MESH_AXES];
     find_place(m, rank, at);
-    return at[MESH_REPLICATE] == 0 && (at[MESH_TP] == 0 || cut_dim(m, tensor) >= 0);
+    return at[MESH_REPLICATE] == 0 && (at[MESH_TP] == 0 || tp_dim >= 0);
 }

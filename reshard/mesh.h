@@ -54,6 +54,6 @@ dcp_box mesh_box(const mesh *m, const dcp_tensor *tensor, int rank);
 dcp_box mesh_box_at(const mesh *m, const dcp_tensor *tensor, int tp_dim, int rank);
 
 /* Whether the rank's file gets its box: of ranks with equal boxes the lowest one's does. */
-int mesh_keeps(const mesh *m, const dcp_tensor *tensor, int rank);
+int mesh_keeps(const mesh *m, int tp_dim, int rank);
 
 #endif
