@@ -10,7 +10,7 @@ trap 'rm -rf "$dir"' EXIT
 
 cmake --install "$build" --prefix "$dir/usr" >/dev/null
 cp -r "$DCP_SOURCE/examples/heat2d" "$dir/src"
-for program in train run reshard export inspect bench; do
+for program in train run reshard export import inspect bench; do
     "$dir/usr/bin/dcp-$program" --version >/dev/null
     [ -e "$dir/usr/share/man/man1/dcp-$program.1" ]
     bash -c '. "$1" && complete -p "$2"' bash "$dir/usr/share/bash-completion/completions/dcp-$program" \

@@ -1,6 +1,7 @@
 #!/usr/bin/env python3
-"""--help, man page and completion of each program have the same options, and its man page the exit
-statuses that --help has; dcp-train.json(5), completion and --print-config have the same keys. Man pages are free of errors."""
+"""--help, which shows the common use first, man page and completion of each program have the same options;
+the man page has the exit statuses that --help has. dcp-train.json(5), completion and --print-config
+have the same keys. Man pages are free of errors."""
 import json, os, re, shutil, subprocess, sys, tempfile
 
 SOURCE, BIN = os.environ["DCP_SOURCE"], os.environ["DCP_BIN"]
@@ -86,6 +87,8 @@ for program in PROGRAMS:
     for command in [(program, s) for s in sorted(subcommands)] or [(program,)]:
         compare(" ".join(command), help=help_options(*command), man=man_options(text, *command[1:]),
                 completion=completed(*command, "-"))
+        if not re.match(r"Usage: dcp-[^\[]*(\[.*)?\n(       .*\n)*\nCommon use:\n", run(f"{BIN}/{program}", *command[1:], "--help")):
+            wrong(f"{' '.join(command)} --help does not show the common use first")
     statuses = re.search(r"^\.Sh EXIT STATUS$(.*?)^\.Sh ", text, re.M | re.S)
     given = set(re.findall(r"^\.It (\d+)$", statuses[1], re.M)) if statuses else set()
     said = run(f"{BIN}/{program}", "--help").partition("Exit status")[2]
