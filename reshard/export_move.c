@@ -13,7 +13,6 @@
 
 #include "cli.h"
 #include "export.h"
-#include "pieces.h"
 
 #define PIECE_BYTES (16u << 20) /* several of the checkpoint's 4 MiB blocks */
 
@@ -41,7 +40,7 @@ static int pass_pieces(const stream *s, export_sink sink, void *ctx) {
     uint64_t elems = dcp_box_elems(&whole, s->stored->ndim);
     for (uint64_t first = 0; first < elems && first * size < s->end;) {
         dcp_box piece;
-        uint64_t n = pieces_next(&whole, s->stored->ndim, first, PIECE_BYTES / size, &piece);
+        uint64_t n = dcp_box_slice(s->stored->ndim, &whole, first, PIECE_BYTES / size, &piece);
         int status = first * size < s->begin ? 0 : pass_piece(s, &piece, first, n, sink, ctx);
         if (status) return status;
         first += n;

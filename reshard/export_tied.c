@@ -5,7 +5,6 @@
 
 #include "cli.h"
 #include "export.h"
-#include "pieces.h"
 
 #define COPY "/model/lm_head.weight"
 #define PIECE_BYTES (8u << 20)
@@ -40,7 +39,7 @@ static int compare(dcp_checkpoint *ckpt, const dcp_tensor *a, const dcp_tensor *
     for (uint64_t first = 0, n; *same && first < elems; first += n) {
         dcp_error err = {0};
         dcp_box piece;
-        n = pieces_next(&whole, a->ndim, first, PIECE_BYTES / size, &piece);
+        n = dcp_box_slice(a->ndim, &whole, first, PIECE_BYTES / size, &piece);
         if (dcp_checkpoint_read(ckpt, a->path, &piece, memory, &err) ||
             dcp_checkpoint_read(ckpt, b->path, &piece, memory + PIECE_BYTES, &err))
             return cli_report(&err);
