@@ -19,28 +19,43 @@ static void count(stats *s, const double *values, uint64_t n) {
     s->inf = inf;
 }
 
-static double smaller(double a, double b) { return a < b ? a : b; }
-static double larger(double a, double b) { return a > b ? a : b; }
+enum { LANES = 8 };
 
-/* Four sums side by side, which processors add at once. */
+typedef struct lanes {
+    double min[LANES], max[LANES], sum[LANES], squares[LANES];
+} lanes;
+
+/* n values, a lane each. */
+static void add_row(lanes *l, const double *values, uint64_t n) {
+    for (uint64_t i = 0; i < n; i++) {
+        l->sum[i] += values[i];
+        l->min[i] = values[i] < l->min[i] ? values[i] : l->min[i];
+        l->max[i] = values[i] > l->max[i] ? values[i] : l->max[i];
+    }
+}
+
+static void add_squares(lanes *l, const double *values, uint64_t n, double mean) {
+    for (uint64_t i = 0; i < n; i++) l->squares[i] += (values[i] - mean) * (values[i] - mean);
+}
+
+/* Sums side by side, which processors add at once. */
 static void measure(stats *s, const double *values, uint64_t n) {
-    enum { LANES = 4 };
-    double min[LANES], max[LANES], sum[LANES] = {0}, squares[LANES] = {0};
-    for (int l = 0; l < LANES; l++) min[l] = max[l] = values[0];
-    for (uint64_t i = 0; i < n; i += LANES)
-        for (uint64_t l = 0; l < LANES && i + l < n; l++) {
-            sum[l] += values[i + l];
-            min[l] = smaller(values[i + l], min[l]);
-            max[l] = larger(values[i + l], max[l]);
-        }
-    double mean = (sum[0] + sum[1] + (sum[2] + sum[3])) / (double)n;
-    for (uint64_t i = 0; i < n; i += LANES)
-        for (uint64_t l = 0; l < LANES && i + l < n; l++)
-            squares[l] += (values[i + l] - mean) * (values[i + l] - mean);
-    s->min = smaller(smaller(min[0], min[1]), smaller(min[2], min[3]));
-    s->max = larger(larger(max[0], max[1]), larger(max[2], max[3]));
-    s->mean = mean;
-    s->squares = squares[0] + squares[1] + (squares[2] + squares[3]);
+    lanes l = {0};
+    uint64_t whole = n - n % LANES;
+    for (int i = 0; i < LANES; i++) l.min[i] = l.max[i] = values[0];
+    for (uint64_t i = 0; i < whole; i += LANES) add_row(&l, values + i, LANES);
+    add_row(&l, values + whole, n - whole);
+    for (int i = 0; i < LANES; i++) s->mean += l.sum[i];
+    s->mean /= (double)n;
+    for (uint64_t i = 0; i < whole; i += LANES) add_squares(&l, values + i, LANES, s->mean);
+    add_squares(&l, values + whole, n - whole, s->mean);
+    s->min = l.min[0];
+    s->max = l.max[0];
+    for (int i = 0; i < LANES; i++) {
+        s->min = l.min[i] < s->min ? l.min[i] : s->min;
+        s->max = l.max[i] > s->max ? l.max[i] : s->max;
+        s->squares += l.squares[i];
+    }
 }
 
 /* The same where some are to be left out. */

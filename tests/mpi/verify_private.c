@@ -1,5 +1,6 @@
 /* dcp_verify of a node's folder of a private store: it keeps but some of the step's shards, which
  * about.json says; those that should be there are, and each of their bytes counts. */
+#include "dcp/inspect.h"
 #include "private_files.h"
 
 typedef struct heard {
@@ -62,12 +63,21 @@ static void check_flips(const char *folder, const char *path, const char *name) 
     free(data);
 }
 
+/* A glance knows as well which shards should be there. */
+static void check_glance(const char *folder, int status, int here) {
+    dcp_glance seen;
+    CHECK(dcp_step_glance(folder, &seen, NULL) == status);
+    CHECK(seen.layout == DCP_LAYOUT_SHARDED && seen.files == 4 && seen.files_here == here);
+    CHECK(seen.ranks == 4 && seen.written > 0);
+}
+
 /* Rank 0, with the folder of node 0, which has the shards of ranks 0 and 1. */
 static void check_node(const private_files *p) {
     char folder[PATH_MAX], path[PATH_MAX], other[PATH_MAX];
     size_t bytes;
     private_folder(p, 0, folder);
     check_damages(folder, 0, "");
+    check_glance(folder, DCP_OK, 2);
     private_path(p, 1, "shard", path);
     check_flips(folder, path, "shard-00001-of-00004.h5");
     private_path(p, 1, "partner", path);
@@ -77,6 +87,7 @@ static void check_node(const private_files *p) {
     unsigned char *data = private_read(path, &bytes);
     CHECK(unlink(path) == 0);
     check_damages(folder, 1, "shard-00001-of-00004.h5 is missing");
+    check_glance(folder, DCP_ERR_CORRUPT, 1);
     snprintf(other, sizeof other, "%s/node-0/step-00000004/shard-00001-of-00004.h5", p->s->root);
     size_t other_bytes;
     unsigned char *older = private_read(other, &other_bytes);
