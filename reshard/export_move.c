@@ -13,6 +13,7 @@
 
 #include "cli.h"
 #include "export.h"
+#include "output.h"
 
 #define PIECE_BYTES (16u << 20) /* several of the checkpoint's 4 MiB blocks */
 
@@ -67,51 +68,28 @@ int export_stream(dcp_checkpoint *ckpt, const char *source, dcp_dtype as, uint64
 }
 
 /* The file that is being written. */
-typedef struct output {
-    int fd;
+typedef struct target {
+    output out;
     size_t file;
-    char path[PATH_MAX + 80];
     uint64_t offset; /* of the tensor in it */
     const export_meter *meter;
-} output;
+} target;
 
-static int write_at(int fd, const char *path, const void *data, uint64_t bytes, uint64_t offset) {
-    for (uint64_t done = 0; done < bytes;) {
-        ssize_t put = pwrite(fd, (const char *)data + done, bytes - done, (off_t)(offset + done));
-        if (put < 0 && errno == EINTR) continue;
-        if (put < 0) return cli_fail_errno("cannot write", path);
-        done += (uint64_t)put;
-    }
-    return 0;
-}
-
-/* The kernel begins to write at once, not when memory is full of what has to be. */
 static int write_piece(void *ctx, uint64_t offset, const void *data, uint64_t bytes) {
-    const output *out = ctx;
-    uint64_t at = out->offset + offset;
-    int status = write_at(out->fd, out->path, data, bytes, at);
-    if (status) return status;
-    sync_file_range(out->fd, (off_t)at, (off_t)bytes, SYNC_FILE_RANGE_WRITE);
-    out->meter->update(out->meter->ctx, bytes);
-    return 0;
-}
-
-static int close_output(output *out, int status) {
-    if (out->fd < 0) return status;
-    if (status == 0 && fsync(out->fd)) status = cli_fail_errno("cannot sync", out->path);
-    close(out->fd);
-    out->fd = -1;
+    target *t = ctx;
+    int status = output_write(&t->out, t->offset + offset, data, bytes);
+    if (status == 0) t->meter->update(t->meter->ctx, bytes);
     return status;
 }
 
-static int open_output(output *out, const export_plan *plan, const char *dir, size_t file) {
-    if (out->fd >= 0 && out->file == file) return 0;
-    int status = close_output(out, 0);
+static int open_target(target *t, const export_plan *plan, const char *dir, size_t file) {
+    char path[PATH_MAX + 80];
+    if (t->out.fd >= 0 && t->file == file) return 0;
+    int status = output_close(&t->out, 0);
     if (status) return status;
-    snprintf(out->path, sizeof out->path, "%s/%s", dir, plan->files[file].name);
-    out->file = file;
-    out->fd = open(out->path, O_WRONLY | O_CLOEXEC | O_NOFOLLOW);
-    return out->fd < 0 ? cli_fail_errno("cannot open", out->path) : 0;
+    t->file = file;
+    snprintf(path, sizeof path, "%s/%s", dir, plan->files[file].name);
+    return output_open(&t->out, path);
 }
 
 static uint64_t stored_bytes(const export_item *item) {
@@ -121,7 +99,7 @@ static uint64_t stored_bytes(const export_item *item) {
 
 int export_move(const launch *job, dcp_checkpoint *ckpt, const export_plan *plan, const char *dir,
                 const export_meter *meter) {
-    output out = {.fd = -1, .meter = meter};
+    target t = {.out = {.fd = -1}, .meter = meter};
     uint64_t total = 0, at = 0;
     int status = 0;
     for (size_t i = 0; i < plan->n; i++) total += stored_bytes(&plan->items[i]);
@@ -132,14 +110,13 @@ int export_move(const launch *job, dcp_checkpoint *ckpt, const export_plan *plan
         uint64_t bytes = stored_bytes(item), start = at;
         at += bytes;
         if (!bytes || at <= begin || start >= end) continue;
-        status = open_output(&out, plan, dir, item->file);
-        out.offset = item->offset;
+        status = open_target(&t, plan, dir, item->file);
+        t.offset = item->offset;
         if (status == 0)
-            status =
-                export_stream(ckpt, item->source, item->tensor.dtype,
-                              begin > start ? begin - start : 0, end - start, write_piece, &out);
+            status = export_stream(ckpt, item->source, item->tensor.dtype,
+                                   begin > start ? begin - start : 0, end - start, write_piece, &t);
     }
-    return close_output(&out, status);
+    return output_close(&t.out, status);
 }
 
 /* Reserving the room shows a full disk before any data moves. */
@@ -154,7 +131,13 @@ int export_reserve(const char *path, const void *head, uint64_t head_bytes, uint
     int fd = open(path, O_WRONLY | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0666);
     if (fd < 0) return cli_fail_errno("cannot create", path);
     int status = reserve(fd, path, bytes);
-    if (status == 0) status = write_at(fd, path, head, head_bytes, 0);
+    for (uint64_t done = 0; status == 0 && done < head_bytes;) {
+        ssize_t put = pwrite(fd, (const char *)head + done, head_bytes - done, (off_t)done);
+        if (put >= 0)
+            done += (uint64_t)put;
+        else if (errno != EINTR)
+            status = cli_fail_errno("cannot write", path);
+    }
     if (close(fd) && status == 0) status = cli_fail_errno("cannot write", path);
     return status;
 }
