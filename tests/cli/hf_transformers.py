@@ -116,13 +116,21 @@ def tokenizer():
     check(back.get_vocab() == made.get_vocab(), back.get_vocab())
 
 
-def timed(what, out, bytes, *command):
-    start, pid = time.monotonic(), os.spawnv(os.P_NOWAIT, command[0], command)
-    _, status, usage = os.wait4(pid, 0)
-    seconds = time.monotonic() - start
-    check(status == 0, command)
-    print(f"{what}: {seconds:.2f} s, {bytes / seconds / 1e9:.2f} GB/s, "
-          f"peak {usage.ru_maxrss / 1024:.0f} MiB", flush=True)
+# The peak of a process counts from before its exec, so a small one has to start it.
+WATCH = """
+import os, sys, time
+start, pid = time.monotonic(), os.spawnv(os.P_NOWAIT, sys.argv[1], sys.argv[1:])
+_, status, usage = os.wait4(pid, 0)
+print(status, time.monotonic() - start, usage.ru_maxrss / 1024, file=sys.stderr)
+"""
+
+
+def timed(what, bytes, *command):
+    done = subprocess.run([sys.executable, "-c", WATCH, *command], capture_output=True, text=True)
+    status, seconds, peak = done.stderr.split("\n")[-2].split()
+    check(status == "0", done.stderr)
+    print(f"{what}: {float(seconds):.2f} s, {bytes / float(seconds) / 1e9:.2f} GB/s, "
+          f"peak {float(peak):.0f} MiB", flush=True)
 
 
 def big(gigabytes):
@@ -143,8 +151,8 @@ def big(gigabytes):
         for args in ("import", "big", "big.ckpt", "--force"), ("export", "big.ckpt", f"big.{len(before)}"), (
                 "export", "big.ckpt", f"big.f32.{len(before)}", "--dtype", "f32"):
             os.sync()
-            timed(f"{' '.join([args[0], *args[3:]])}, {what}", args[2], 2 * n,
-                  *before, f"{BIN}/dcp-{args[0]}", *args[1:])
+            timed(f"{' '.join([args[0], *args[3:]])}, {what}", 2 * n, *before, f"{BIN}/dcp-{args[0]}",
+                  *args[1:])
     before = tensors("big")
     check(all(tensors(f"big.{k}") == before for k in (0, len(mpirun))), "other bytes")
 
