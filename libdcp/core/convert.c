@@ -164,7 +164,7 @@ static void write_batch(dcp_dtype to, const double *in, uint64_t n, unsigned cha
 }
 
 /* The pair that training and inference exchange most goes through its bits: the same results as
- * through fp64, some ten times as fast. A NaN becomes quiet. */
+ * through fp64, in vectors. A NaN becomes quiet. */
 static void narrow_to_bf16(const unsigned char *in, uint64_t n, unsigned char *out) {
     uint32_t wide[BATCH];
     uint16_t narrow[BATCH];

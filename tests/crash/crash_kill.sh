@@ -15,8 +15,8 @@ kill_at 0 mkdirat 1 1
 kill_at 0 fallocate 1 1
 kill_at 1 io_uring_enter 1 1
 kill_at 0 io_uring_enter 2 1
-kill_at 1 io_uring_enter 6 1
-kill_at 0 io_uring_enter 14 1 # the tables
+kill_at 1 io_uring_enter 3 1
+kill_at 0 io_uring_enter 8 1 # the tables
 kill_at 1 fsync 1 1
 kill_at 0 fsync 1 1
 kill_at 0 fsync 2 1 # about.json
@@ -26,5 +26,5 @@ kill_at 0 fsync 4 "1 2" # the directory
 kill_at 0 symlinkat 1 2 # latest
 kill_at 0 renameat 2 2
 kill_at 1 fsync 1 1 sharded
-kill_at 0 io_uring_enter 12 1 sharded
+kill_at 0 io_uring_enter 8 1 sharded
 kill_at 0 renameat 1 "1 2" sharded

@@ -17,7 +17,7 @@ refused() { # RANK CALL ERROR N TEXT
 }
 
 killed 0 io_uring_enter 1
-killed 1 io_uring_enter 7
+killed 1 io_uring_enter 5
 refused 0 io_uring_enter EIO 1 "status -7: rank 0: read .*state.h5: Input/output error"
 refused 1 io_uring_enter EIO 5 "status -7: rank 1: read .*state.h5: Input/output error"
 ranks 2 check "$store" || fail "the step no longer loads"
