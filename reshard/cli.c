@@ -124,8 +124,10 @@ void cli_note(const char *fmt, ...) {
 
 int cli_fail_errno(const char *what, const char *path) {
     int code = errno;
-    return cli_fail(code == ENOENT ? CLI_USAGE : CLI_FAILED, "%s %s: %s", what, path,
-                    code == ENOENT ? "no such file or folder" : strerror(code));
+    if (code == ENOENT) return cli_fail(CLI_USAGE, "%s %s: no such file or folder", what, path);
+    if (code == EEXIST)
+        return cli_fail(CLI_USAGE, "%s %s: another file is there; choose another name", what, path);
+    return cli_fail(CLI_FAILED, "%s %s: %s", what, path, strerror(code));
 }
 
 static int exit_status(int status) {

@@ -64,14 +64,15 @@ static void print_times(const bench *b, const char *op, double s, double stall_s
     fflush(stdout);
 }
 
-static int is_ours(const char *folder) {
+/* Whether about.json names this program; or another one, where `by_other`. */
+static int is_by(const char *folder, int by_other) {
     char path[PATH_MAX];
     if (snprintf(path, sizeof path, "%s/about.json", folder) >= PATH_MAX) return 0;
     json_t *about = json_load_file(path, 0, NULL);
     const char *tool = json_string_value(json_object_get(about, "tool"));
-    int ours = tool && strcmp(tool, TOOL) == 0;
+    int is = tool && (strcmp(tool, TOOL) != 0) == by_other;
     json_decref(about);
-    return ours;
+    return is;
 }
 
 /* Out of the way first, as the library does it: what stays is cleaned by the next writer. */
@@ -79,7 +80,7 @@ static void remove_step(const char *dir, const char *name) {
     char step[PATH_MAX], trash[PATH_MAX], file[PATH_MAX + 16];
     snprintf(step, sizeof step, "%s/%s", dir, name);
     snprintf(trash, sizeof trash, "%s/.trash-%s", dir, name);
-    if (!is_ours(step) || rename(step, trash) != 0) return;
+    if (!is_by(step, 0) || rename(step, trash) != 0) return;
     snprintf(file, sizeof file, "%s/state.h5", trash);
     unlink(file);
     snprintf(file, sizeof file, "%s/about.json", trash);
@@ -139,9 +140,28 @@ static int save_once(bench *b, dcp_store *store, uint64_t step, int async, dcp_e
     return status;
 }
 
+/* Steps of a training run are not to be hidden behind newer ones. Collective. */
+static int check_steps(const bench *b) {
+    dcp_step *steps;
+    size_t n;
+    int status = CLI_DONE;
+    if (b->job.rank == 0 && dcp_steps_list(b->dir, &steps, &n, NULL) == DCP_OK) {
+        for (size_t i = 0; i < n && status == CLI_DONE; i++) {
+            char step[PATH_MAX];
+            snprintf(step, sizeof step, "%s/%s", b->dir, steps[i].name);
+            if (steps[i].kind == DCP_STEP_COMPLETE && is_by(step, 1))
+                status = cli_fail(CLI_USAGE, "%s: another program's; choose another folder", step);
+        }
+        free(steps);
+    }
+    return launch_worst(&b->job, status);
+}
+
 static int bench_save(bench *b, int async) {
     dcp_error err = {0};
     dcp_store *store;
+    int steps = check_steps(b);
+    if (steps != CLI_DONE) return steps;
     dcp_store_options options = {.tool = TOOL, .log = print_log};
     if (dcp_store_open(b->job.comm, b->dir, &options, &store, &err)) return cli_report(&err);
     bench_work_fill(&b->work);

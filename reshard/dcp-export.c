@@ -1,6 +1,7 @@
 /* dcp-export: the model of a checkpoint as a Hugging Face folder or as one plain HDF5 file. */
 #include <dirent.h>
 #include <inttypes.h>
+#include <libgen.h>
 #include <limits.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -10,6 +11,7 @@
 
 #include "cli.h"
 #include "export.h"
+#include "kept.h"
 #include "launch.h"
 #include "tree.h"
 
@@ -107,6 +109,15 @@ static int looks_like_export(const char *path) {
 }
 
 /* --force removes what it replaces, so it must be what this program writes. */
+static int check_folder(const char *path) {
+    if (!looks_like_export(path))
+        return cli_fail(CLI_USAGE,
+                        "%s: holds no model.safetensors, so it is no earlier export; remove it "
+                        "yourself or choose another folder",
+                        path);
+    return 0;
+}
+
 static int check_out(const settings *s) {
     struct stat st;
     if (stat(s->out, &st)) return 0;
@@ -115,12 +126,50 @@ static int check_out(const settings *s) {
         return cli_fail(CLI_USAGE, "%s: is there and not a %s", s->out,
                         s->what.hdf5 ? "file" : "folder");
     if (!s->force) return cli_fail(CLI_USAGE, "%s: is there already; --force replaces it", s->out);
-    if (!s->what.hdf5 && !looks_like_export(s->out))
+    if (s->what.hdf5 && !export_hdf5_is_ours(s->out))
         return cli_fail(CLI_USAGE,
-                        "%s: holds no model.safetensors, so it is no earlier export; remove it "
-                        "yourself or choose another folder",
+                        "%s: is no earlier export to HDF5; remove it yourself or choose another "
+                        "name",
                         s->out);
-    return 0;
+    return s->what.hdf5 ? 0 : check_folder(s->out);
+}
+
+/* Whether an export of this checkpoint or another one may have made that entry. */
+static int may_be_exported(const dcp_checkpoint *ckpt, const char *name) {
+    size_t length = strlen(name);
+    for (size_t i = 0; i < dcp_checkpoint_tensors(ckpt); i++) {
+        const char *path = dcp_checkpoint_tensor(ckpt, i)->path;
+        if (strncmp(path, "/files/", 7) || strncmp(path + 7, name, length)) continue;
+        if (!path[7 + length] || path[7 + length] == '/') return 1;
+    }
+    return exported_name(name);
+}
+
+/* What is to be replaced holds nobody else's files. */
+static int check_entries(const dcp_checkpoint *ckpt, const char *out) {
+    int status = 0;
+    DIR *dir = opendir(out);
+    for (struct dirent *e; dir && !status && (e = readdir(dir));)
+        if (strcmp(e->d_name, ".") && strcmp(e->d_name, "..") && !may_be_exported(ckpt, e->d_name))
+            status = cli_fail(CLI_USAGE,
+                              "%s: holds %s, which is no part of an export; move it away, or "
+                              "choose another folder",
+                              out, e->d_name);
+    if (dir) closedir(dir);
+    return status;
+}
+
+/* A step holds nothing else, and what is named like one is one. */
+static int check_place(const dcp_checkpoint *ckpt, const char *out) {
+    char step[PATH_MAX], parent[PATH_MAX], copy[PATH_MAX], name[PATH_MAX];
+    snprintf(copy, sizeof copy, "%s", out);
+    snprintf(name, sizeof name, "%s", out);
+    if (!realpath(dcp_checkpoint_path(ckpt), step) || !realpath(dirname(copy), parent)) return 0;
+    size_t length = strlen(step);
+    int in_step = strncmp(parent, step, length) == 0 && (!parent[length] || parent[length] == '/');
+    int like_step = strcmp(dirname(step), parent) == 0 && !strncmp(basename(name), "step-", 5);
+    if (!in_step && !like_step) return check_entries(ckpt, out);
+    return cli_fail(CLI_USAGE, "%s: is in the checkpoint itself; choose a path outside of it", out);
 }
 
 static void print_plan(const settings *s, const export_plan *plan) {
@@ -209,7 +258,8 @@ static int run(const launch *job, const settings *s) {
     int status = launch_worst(job, job->rank == 0 ? check_out(s) : 0);
     if (status) return status;
     if (dcp_checkpoint_open(job->comm, s->ckpt, &ckpt, &err)) return cli_report(&err);
-    status = launch_worst(job, make_plan(job, ckpt, s, &plan));
+    status = launch_worst(job, job->rank == 0 ? check_place(ckpt, s->out) : 0);
+    if (!status) status = launch_worst(job, make_plan(job, ckpt, s, &plan));
     if (status == 0 && !s->dry_run)
         status = export_checkpoint(job, ckpt, s, &plan);
     else if (status == 0 && job->rank == 0)

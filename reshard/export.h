@@ -89,6 +89,8 @@ int export_folder(dcp_checkpoint *ckpt, const export_plan *plan, const char *dir
 /* Rank 0: one plain HDF5 file of all tensors in `dir`, without data, and the configuration as its
  * attribute `config`. Sets the items' offsets. */
 int export_hdf5(const dcp_checkpoint *ckpt, export_plan *plan, const char *dir);
+/* Whether the file is one that export_hdf5 may have made: HDF5 with that attribute. */
+int export_hdf5_is_ours(const char *path);
 
 /* The model's configuration in the checkpoint; NULL: it has none. The caller's. */
 json_t *export_config_stored(const dcp_checkpoint *ckpt);

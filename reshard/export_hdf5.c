@@ -114,6 +114,15 @@ static int create_datasets(export_plan *plan, hid_t file) {
     return status;
 }
 
+int export_hdf5_is_ours(const char *path) {
+    H5Eset_auto2(H5E_DEFAULT, NULL, NULL);
+    hid_t file = H5Fopen(path, H5F_ACC_RDONLY, H5P_DEFAULT);
+    if (file < 0) return 0;
+    int ours = H5Aexists(file, "config") > 0;
+    H5Fclose(file);
+    return ours;
+}
+
 int export_hdf5(const dcp_checkpoint *ckpt, export_plan *plan, const char *dir) {
     char path[PATH_MAX + 80];
     struct stat st;

@@ -2,6 +2,7 @@
  * tensors and a column for each rank, the darker the more of the group it holds, compared with the
  * rank that holds most. Ranks that hold the same are drawn as one, so a thousand ranks take little
  * more than eight, and numbers are written where there is room. */
+#include <errno.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -139,7 +140,8 @@ int holders_draw(const holders *h, const char *title, const char *path) {
     drawing d = {.h = h, .column = (double)PLOT / h->world, .matrix = TOP + BARS + GAP};
     double height = d.matrix + ROW * (double)h->n + FOOT;
     int failed = svg_open(path, LEFT + PLOT + RIGHT, height, title, &d.svg);
-    if (failed) return cli_fail(CLI_FAILED, "cannot make %s: %s", path, strerror(failed));
+    errno = failed;
+    if (failed) return cli_fail_errno("cannot make", path);
     svg_text(d.svg, 16, 28, 17, SVG_START, title);
     draw_bars(&d);
     draw_ranks(&d, TOP + BARS + 16);

@@ -1,7 +1,6 @@
 /* config.json and the files that are kept as they are. Both are hostile until read: they are
  * opened by the rules of the reader of safetensors, and bounded. */
 #include <dirent.h>
-#include <fnmatch.h>
 #include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
@@ -9,32 +8,12 @@
 
 #include "cli.h"
 #include "import.h"
+#include "kept.h"
 
 #define MAX_CONFIG_BYTES (2u << 20) /* what jansson makes of it then stays below 80 MB */
 #define MAX_KEPT_BYTES ((uint64_t)256 << 20)
 
-static const char *const kept[] = {
-    "generation_config.json",
-    "tokenizer.json",
-    "tokenizer_config.json",
-    "special_tokens_map.json",
-    "added_tokens.json",
-    "vocab.json",
-    "vocab.txt",
-    "merges.txt",
-    "*.model", /* SentencePiece */
-    "*.tiktoken",
-    "chat_template.json",
-    "chat_template.jinja",
-    "*preprocessor_config.json",
-    "processor_config.json",
-};
-
-static int is_kept(const struct dirent *entry) {
-    for (size_t i = 0; i < sizeof kept / sizeof *kept; i++)
-        if (fnmatch(kept[i], entry->d_name, FNM_PERIOD) == 0) return 1;
-    return 0;
-}
+static int is_kept(const struct dirent *entry) { return kept_name(entry->d_name); }
 
 static int by_name(const struct dirent **a, const struct dirent **b) {
     return strcmp((*a)->d_name, (*b)->d_name);

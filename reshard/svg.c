@@ -63,7 +63,23 @@ static void end_shape(svg *s, const char *name, const char *hint) {
     fprintf(s->file, "</title></%s>\n", name);
 }
 
+/* What is there must be a drawing, or no file: a mistyped name must not cost a checkpoint. */
+static int check_target(const char *path) {
+    char start[5] = "";
+    struct stat st;
+    if (stat(path, &st) || !S_ISREG(st.st_mode) || st.st_size == 0) return 0;
+    FILE *file = fopen(path, "re");
+    if (!file) return errno;
+    size_t n = fread(start, 1, sizeof start, file);
+    fclose(file);
+    int is_drawing =
+        n == sizeof start && (!memcmp(start, "<?xml", 5) || !memcmp(start, "<svg ", 5));
+    return is_drawing ? 0 : EEXIST;
+}
+
 int svg_open(const char *path, double width, double height, const char *title, svg **out) {
+    int refused = check_target(path);
+    if (refused) return refused;
     svg *s = malloc(sizeof *s + strlen(path) + 1);
     if (!s) return ENOMEM;
     strcpy(s->path, path);

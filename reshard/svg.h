@@ -11,8 +11,9 @@ typedef struct svg svg;
 
 typedef enum svg_anchor { SVG_START, SVG_MIDDLE, SVG_END } svg_anchor;
 
-/* Begins a drawing of width x height on white in a file that is made or emptied; `title` is what a
- * browser's tab shows. Returns 0, or errno's code. */
+/* Begins a drawing of width x height on white in a file that is made, or is a drawing that is
+ * replaced; `title` is what a browser's tab shows. Returns 0, or errno's code (EEXIST: another file
+ * is there). */
 int svg_open(const char *path, double width, double height, const char *title, svg **out);
 
 /* Ends and frees it. Returns 0, or errno's code of the first write that failed; then the file is

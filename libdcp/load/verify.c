@@ -317,6 +317,7 @@ static int check_step(verifier *v, const char *path, dcp_error *err) {
     if (!status) status = sum_files(v, err);
     if (!status) status = comm_agree(v->comm, judge(v, path, err), err);
     if (!status) status = comm_broadcast(v->comm, &v->damages, sizeof v->damages, 0, err);
+    if (!status) progress(v, v->file_bytes + v->redundancy_bytes - v->done); /* others' as well */
     if (!status && v->damages)
         status = core_fail(err, DCP_ERR_CORRUPT, "%s: %llu damages found", path,
                            (unsigned long long)v->damages);

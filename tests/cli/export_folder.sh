@@ -77,6 +77,13 @@ mkdir "$dir/mine" "$dir/empty"
 touch "$dir/mine/thesis.tex"
 gives 2 dcp-export "$dir/c" "$dir/mine" --force
 [ -e "$dir/mine/thesis.tex" ] || fail "--force removed a folder that is no export"
+cp -r "$dir/hf" "$dir/hf-and-more"
+touch "$dir/hf-and-more/README.md"
+gives 2 dcp-export "$dir/c" "$dir/hf-and-more" --force
+says "README.md"
+[ -e "$dir/hf-and-more/README.md" ] || fail "--force removed what is no part of an export"
+gives 2 dcp-export "$dir/c" "$dir/c/step-00000099"
+says "in the checkpoint itself"
 gives 0 dcp-export "$dir/c" "$dir/empty"
 gives 0 dcp-export "$dir/c" "$dir/hf" --dtype bf16 --force
 diff -r "$dir/hf" "$dir/hf-bf16" || fail "--force did not replace"

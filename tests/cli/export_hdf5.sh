@@ -7,6 +7,13 @@ gives 0 dcp-export "$dir/c" "$dir/bf16.h5" --format hdf5 --dtype bf16
 gives 2 dcp-export "$dir/c" "$dir/model.h5" --format hdf5
 says "is there already"
 gives 0 $DCP_MPIRUN -n 2 dcp-export "$dir/c" "$dir/model.h5" --format hdf5 --force
+state=$(echo "$dir"/c/step-*/state.h5)
+cp "$state" "$dir/before.h5"
+echo mine >"$dir/mine.txt"
+gives 2 dcp-export "$dir/c" "$dir/mine.txt" --format hdf5 --force
+gives 2 dcp-export "$dir/c" "$state" --format hdf5 --force
+gives 2 dcp-inspect layout "$dir/c" --world 2 --svg "$state"
+cmp "$state" "$dir/before.h5" || fail "the checkpoint was replaced"
 /usr/bin/python3 - "$dir" <<'PY'
 import json, sys
 import h5py

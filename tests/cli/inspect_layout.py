@@ -126,7 +126,7 @@ with open(f"{tmp}/4.svg") as f:
 assert inspect("layout", step, "--world", "4", "--svg", f"{tmp}/4.svg")["world"] == 4
 with open(f"{tmp}/4.svg") as f:
     assert f.read() == before
-run("layout", step, "--world", "4", "--svg", f"{tmp}/no/such/folder.svg", status=3)
+run("layout", step, "--world", "4", "--svg", f"{tmp}/no/such/folder.svg", status=2)
 
 run("layout", step, status=2)
 assert "--world N is needed" in run.said

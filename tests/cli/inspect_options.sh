@@ -72,7 +72,7 @@ gives 0 dcp-inspect layout "$dir/c" --world 4 --json
 prints '"mesh": "fsdp=4"'
 gives 2 dcp-inspect layout "$dir/c"
 gives 2 dcp-inspect layout "$dir/nowhere" --world 4
-gives 3 dcp-inspect layout "$dir/c" --world 4 --svg "$dir/no/folder.svg"
+gives 3 dcp-inspect layout "$dir/c" --world 4 --svg /dev/full
 gives 3 full dcp-inspect layout "$dir/c" --world 4
 for command in ls show verify diff stat layout; do
     gives 0 dcp-inspect $command --help

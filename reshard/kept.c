@@ -1,0 +1,40 @@
+#include "kept.h"
+
+#include <fnmatch.h>
+#include <stddef.h>
+
+static const char *const kept[] = {
+    "generation_config.json",
+    "tokenizer.json",
+    "tokenizer_config.json",
+    "special_tokens_map.json",
+    "added_tokens.json",
+    "vocab.json",
+    "vocab.txt",
+    "merges.txt",
+    "*.model", /* SentencePiece */
+    "*.tiktoken",
+    "chat_template.json",
+    "chat_template.jinja",
+    "*preprocessor_config.json",
+    "processor_config.json",
+};
+
+static const char *const written[] = {
+    "config.json",
+    "model*.safetensors",
+    "optimizer*.safetensors",
+    "*.safetensors.index.json",
+};
+
+static int is_in(const char *name, const char *const *patterns, size_t n) {
+    for (size_t i = 0; i < n; i++)
+        if (fnmatch(patterns[i], name, FNM_PERIOD) == 0) return 1;
+    return 0;
+}
+
+int kept_name(const char *name) { return is_in(name, kept, sizeof kept / sizeof *kept); }
+
+int exported_name(const char *name) {
+    return kept_name(name) || is_in(name, written, sizeof written / sizeof *written);
+}
