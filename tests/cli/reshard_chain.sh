@@ -18,6 +18,12 @@ for i in 0 1 2 3; do
     same "$dir/s4/$step/shard-0000$i-of-00004.h5" "$dir/s4b/$step/shard-0000$i-of-00004.h5"
 done
 
+# a file of the other layout beside shards is damage, not another step
+cp -r "$dir/s4" "$dir/both"
+cp "$dir/g/$step/state.h5" "$dir/both/$step/"
+gives 1 dcp-inspect verify "$dir/both"
+prints "holds both state.h5 and shards of 4 ranks"
+
 # shared by ranks
 gives 0 $DCP_MPIRUN -n 3 dcp-reshard "$dir/s4" "$dir/m8" --layout sharded --world 8
 for i in 0 1 2 3 4 5 6 7; do
