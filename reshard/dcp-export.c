@@ -109,15 +109,6 @@ static int looks_like_export(const char *path) {
 }
 
 /* --force removes what it replaces, so it must be what this program writes. */
-static int check_folder(const char *path) {
-    if (!looks_like_export(path))
-        return cli_fail(CLI_USAGE,
-                        "%s: holds no model.safetensors, so it is no earlier export; remove it "
-                        "yourself or choose another folder",
-                        path);
-    return 0;
-}
-
 static int check_out(const settings *s) {
     struct stat st;
     if (stat(s->out, &st)) return 0;
@@ -131,7 +122,12 @@ static int check_out(const settings *s) {
                         "%s: is no earlier export to HDF5; remove it yourself or choose another "
                         "name",
                         s->out);
-    return s->what.hdf5 ? 0 : check_folder(s->out);
+    if (!s->what.hdf5 && !looks_like_export(s->out))
+        return cli_fail(CLI_USAGE,
+                        "%s: holds no model.safetensors, so it is no earlier export; remove it "
+                        "yourself or choose another folder",
+                        s->out);
+    return 0;
 }
 
 /* Whether an export of this checkpoint or another one may have made that entry. */
@@ -145,7 +141,7 @@ static int may_be_exported(const dcp_checkpoint *ckpt, const char *name) {
     return exported_name(name);
 }
 
-/* What is to be replaced holds nobody else's files. */
+/* What is to be replaced, where that is a folder, holds nobody else's files. */
 static int check_entries(const dcp_checkpoint *ckpt, const char *out) {
     int status = 0;
     DIR *dir = opendir(out);
@@ -168,7 +164,7 @@ static int check_place(const dcp_checkpoint *ckpt, const char *out) {
     size_t length = strlen(step);
     int in_step = strncmp(parent, step, length) == 0 && (!parent[length] || parent[length] == '/');
     int like_step = strcmp(dirname(step), parent) == 0 && !strncmp(basename(name), "step-", 5);
-    if (!in_step && !like_step) return check_entries(ckpt, out);
+    if (!in_step && !like_step) return 0;
     return cli_fail(CLI_USAGE, "%s: is in the checkpoint itself; choose a path outside of it", out);
 }
 
@@ -251,6 +247,12 @@ static int make_plan(const launch *job, dcp_checkpoint *ckpt, const settings *s,
     return export_plan_make(ckpt, &s->what, left_out, plan);
 }
 
+/* What check_out could not judge without the checkpoint. */
+static int check_against(const dcp_checkpoint *ckpt, const char *out) {
+    int status = check_place(ckpt, out);
+    return status ? status : check_entries(ckpt, out);
+}
+
 static int run(const launch *job, const settings *s) {
     dcp_error err = {0};
     dcp_checkpoint *ckpt;
@@ -258,7 +260,7 @@ static int run(const launch *job, const settings *s) {
     int status = launch_worst(job, job->rank == 0 ? check_out(s) : 0);
     if (status) return status;
     if (dcp_checkpoint_open(job->comm, s->ckpt, &ckpt, &err)) return cli_report(&err);
-    status = launch_worst(job, job->rank == 0 ? check_place(ckpt, s->out) : 0);
+    status = launch_worst(job, job->rank == 0 ? check_against(ckpt, s->out) : 0);
     if (!status) status = launch_worst(job, make_plan(job, ckpt, s, &plan));
     if (status == 0 && !s->dry_run)
         status = export_checkpoint(job, ckpt, s, &plan);

@@ -17,8 +17,9 @@ CPU_CLONES void cpu_rmsnorm_forward(kernels *k, float *restrict out, float *rest
     }
 }
 
-/* sum of dout * weight * x over a row of dim */
-CPU_INLINE float dot3(const float *dout, const float *weight, const float *x, size_t dim) {
+/* sum of dout * weight * (x - mean) over a row of dim */
+CPU_INLINE float dot3_around(const float *dout, const float *weight, const float *x, float mean,
+                             size_t dim) {
     lanes sum = {0};
     size_t i = 0;
     for (; i + LANES <= dim; i += LANES) {
@@ -26,11 +27,11 @@ CPU_INLINE float dot3(const float *dout, const float *weight, const float *x, si
         memcpy(&d, dout + i, sizeof d);
         memcpy(&w, weight + i, sizeof w);
         memcpy(&v, x + i, sizeof v);
-        sum += d * w * v;
+        sum += d * w * (v - mean);
     }
     float lane[LANES];
     memcpy(lane, &sum, sizeof lane);
-    for (size_t l = 0; i + l < dim; l++) lane[l] += dout[i + l] * weight[i + l] * x[i + l];
+    for (size_t l = 0; i + l < dim; l++) lane[l] += dout[i + l] * weight[i + l] * (x[i + l] - mean);
     return lanes_fold(lane);
 }
 
@@ -44,7 +45,7 @@ CPU_CLONES void cpu_rmsnorm_backward(kernels *k, float *dx, float *restrict dwei
         float *to = dx + row * dim;
         float scale = rstd[row];
         /* mean(g * xhat) * rstd: what x's share is multiplied by */
-        float share = dot3(d, weight, in, dim) / (float)dim * scale * scale;
+        float share = dot3_around(d, weight, in, 0, dim) / (float)dim * scale * scale;
         for (size_t i = 0; i < dim; i++) dweight[i] += d[i] * (in[i] * scale);
         if (flags & KERNELS_ADD)
             for (size_t i = 0; i < dim; i++) to[i] += scale * (d[i] * weight[i] - in[i] * share);
@@ -84,24 +85,6 @@ CPU_CLONES void cpu_layernorm_forward(kernels *k, float *restrict out, float *re
         for (size_t i = 0; i < dim; i++)
             out[row * dim + i] = (in[i] - middle) * scale * weight[i] + bias[i];
     }
-}
-
-/* sum of dout * weight * (x - mean) over a row of dim */
-CPU_INLINE float dot3_around(const float *dout, const float *weight, const float *x, float mean,
-                             size_t dim) {
-    lanes sum = {0};
-    size_t i = 0;
-    for (; i + LANES <= dim; i += LANES) {
-        lanes d, w, v;
-        memcpy(&d, dout + i, sizeof d);
-        memcpy(&w, weight + i, sizeof w);
-        memcpy(&v, x + i, sizeof v);
-        sum += d * w * (v - mean);
-    }
-    float lane[LANES];
-    memcpy(lane, &sum, sizeof lane);
-    for (size_t l = 0; i + l < dim; l++) lane[l] += dout[i + l] * weight[i + l] * (x[i + l] - mean);
-    return lanes_fold(lane);
 }
 
 CPU_CLONES void cpu_layernorm_backward(kernels *k, float *dx, float *restrict dweight,
