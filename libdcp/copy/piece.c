@@ -113,7 +113,7 @@ void piece_interior(const piece *p, uint64_t run, uint64_t *from, uint64_t *to) 
     uint64_t a, b;
     box_copy_run(p->copy, run, &a, &b);
     uint64_t start = p->file_offset + a, end = start + p->copy->run_bytes;
-    *from = (start + PAGE_BYTES - 1) / PAGE_BYTES * PAGE_BYTES;
+    *from = whole_pages(start);
     *to = end / PAGE_BYTES * PAGE_BYTES;
     if (*to < *from) *to = *from;
 }

@@ -3,6 +3,8 @@
 #ifndef DCP_CORE_USERBLOCK_H
 #define DCP_CORE_USERBLOCK_H
 
+#include <stdint.h>
+
 #include "dcp/error.h"
 #include "dcp/save.h"
 
@@ -10,6 +12,10 @@
 #define FORMAT_VERSION 1
 #define BLOCK_BYTES (4u << 20) /* what one entry of /dcp/blocks covers at most */
 #define PAGE_BYTES 4096u       /* datasets, tables and the file end on pages */
+
+static inline uint64_t whole_pages(uint64_t bytes) {
+    return (bytes + PAGE_BYTES - 1) / PAGE_BYTES * PAGE_BYTES;
+}
 
 /* What one file may hold: far beyond any honest one, so that a false number costs little. A writer
  * refuses what a reader would. */

@@ -197,7 +197,7 @@ static int make_tables(builder *b, const index_row *rows, size_t n, dcp_layout l
 static hsize_t metadata_guess(const index_row *rows, size_t n) {
     hsize_t bytes = 16384;
     for (size_t i = 0; i < n; i++) bytes += 512 + strlen(rows[i].tensor.path);
-    return (bytes + PAGE_BYTES - 1) / PAGE_BYTES * PAGE_BYTES;
+    return whole_pages(bytes);
 }
 
 static int lay_out(int fd, index_row *rows, size_t n, dcp_layout layout, uint64_t meta_bytes,
@@ -308,7 +308,7 @@ static int file_size(int fd, skeleton *s, dcp_error *err) {
     const file_range *tables[] = {&s->index, &s->blocks, &s->meta};
     for (int t = 0; t < 3; t++)
         if (tables[t]->offset + tables[t]->bytes > end) end = tables[t]->offset + tables[t]->bytes;
-    s->file_bytes = (end + PAGE_BYTES - 1) / PAGE_BYTES * PAGE_BYTES;
+    s->file_bytes = whole_pages(end);
     if (s->file_bytes > MAX_FILE_BYTES)
         return core_fail(err, DCP_ERR_ARG, "a file of %llu bytes: at most %llu are possible",
                          (unsigned long long)s->file_bytes, MAX_FILE_BYTES);

@@ -36,14 +36,12 @@ enum { /* byte offsets */
        AT_CRC = PAGE_BYTES - 8,
 };
 
-static uint64_t pages(uint64_t bytes) { return (bytes + PAGE_BYTES - 1) / PAGE_BYTES * PAGE_BYTES; }
-
 uint64_t parity_strip_bytes(const parity_header *h, int number) {
     uint64_t longest = 0, segments = (uint64_t)code_data_strips(&h->group);
-    if (h->group.kind != REDUNDANCY_RS) return pages(h->members[number].bytes);
+    if (h->group.kind != REDUNDANCY_RS) return whole_pages(h->members[number].bytes);
     for (int m = 0; m < h->group.members; m++)
         if (h->members[m].bytes > longest) longest = h->members[m].bytes;
-    return pages((longest + segments - 1) / segments);
+    return whole_pages((longest + segments - 1) / segments);
 }
 
 uint64_t parity_payload_bytes(const parity_header *h, int member) {
@@ -53,7 +51,7 @@ uint64_t parity_payload_bytes(const parity_header *h, int member) {
 
 uint64_t parity_payload_start(const parity_header *h, int member) {
     uint64_t blocks = (parity_payload_bytes(h, member) + BLOCK_BYTES - 1) / BLOCK_BYTES;
-    return PAGE_BYTES + pages(blocks * 8);
+    return PAGE_BYTES + whole_pages(blocks * 8);
 }
 
 uint64_t parity_file_bytes(const parity_header *h, int member) {

@@ -50,15 +50,11 @@ static int add_pages(trial *t, const extent *pages) {
     return 0;
 }
 
-static uint64_t page_end(uint64_t offset) {
-    return (offset + PAGE_BYTES - 1) / PAGE_BYTES * PAGE_BYTES;
-}
-
 static int plan_run(void *ctx, const rewrite_run *run) {
     trial *t = ctx;
     ckpt_file *file = run->piece->file;
     uint64_t from = run->piece->row->offset + run->dataset_offset, to = from + run->bytes;
-    const extent pages = {file, from / PAGE_BYTES * PAGE_BYTES, page_end(to), NULL};
+    const extent pages = {file, from / PAGE_BYTES * PAGE_BYTES, whole_pages(to), NULL};
     if (!t->all.file)
         t->all = (extent){file, from, to, NULL};
     else if (t->is_one && t->all.file == file && t->all.to == from)

@@ -8,10 +8,6 @@
 #include "core/fail.h"
 #include "save/image.h"
 
-static uint64_t whole_pages(uint64_t bytes) {
-    return (bytes + PAGE_BYTES - 1) / PAGE_BYTES * PAGE_BYTES;
-}
-
 /* Page-aligned and zeroed up to whole pages. */
 static unsigned char *table_memory(uint64_t bytes) {
     void *memory;
