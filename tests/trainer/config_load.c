@@ -109,7 +109,7 @@ static const struct {
     {"data.eval_path=x", "not built yet"},
     {"eval_every=3", "not built yet"},
     {"bf16.enabled=true", "bf16.enabled: true is not built yet"},
-    {"frozen=[\"*\"]", "frozen: [\"*\"] is not built yet"},
+    {"frozen=*", "frozen: \"*\" is not a list of strings"},
     {"zero_optimization.stage=2", "zero_optimization.stage: 2 is not built yet"},
     {"zero_optimization.ring=true", "not built yet"},
     {"fsdp.replicas=2", "fsdp.replicas: 2 is not built yet"},

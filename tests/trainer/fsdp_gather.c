@@ -7,7 +7,7 @@
 static const model_param params[] = {
     {.name = "root.embedding", .ndim = 2, .shape = {10, 3}},
     {.name = "root.norm", .ndim = 1, .shape = {3}},
-    {.name = "block.matrix", .ndim = 2, .shape = {5, 20}},
+    {.name = "block.matrix", .ndim = 2, .shape = {5, 20}, .frozen = 1},
     {.name = "block.scalar", .ndim = 0},
     {.name = "block.vector", .ndim = 1, .shape = {40}},
 };

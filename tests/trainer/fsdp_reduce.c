@@ -1,22 +1,24 @@
 /* Sums of gradients have the bits of one serial pairwise sum, on any number of ranks: also where
- * ranks outnumber leaves or rows, and where they divide nothing. */
+ * ranks outnumber leaves or rows, and where they divide nothing. Frozen parameters take no room. */
 #include <stdlib.h>
 #include <string.h>
 
 #include "../mpi/check.h"
 #include "fsdp/reduce.h"
 
-enum { UNITS = 3, MOST_LEAVES = 13 };
+enum { UNITS = 4, MOST_LEAVES = 13 };
 static const model_param params[] = {
     {.name = "root.embedding", .ndim = 2, .shape = {11, 5}},
     {.name = "root.norm", .ndim = 1, .shape = {7}},
     {.name = "block.1.wide", .ndim = 2, .shape = {2, 33}},
+    {.name = "block.1.frozen", .ndim = 2, .shape = {9, 4}, .frozen = 1},
     {.name = "block.1.cube", .ndim = 3, .shape = {6, 3, 2}},
     {.name = "block.1.scalar", .ndim = 0},
-    {.name = "block.2.one", .ndim = 1, .shape = {1}},
-    {.name = "block.2.square", .ndim = 2, .shape = {17, 17}},
+    {.name = "block.2.frozen", .ndim = 2, .shape = {300, 3}, .frozen = 1},
+    {.name = "block.3.one", .ndim = 1, .shape = {1}},
+    {.name = "block.3.square", .ndim = 2, .shape = {17, 17}},
 };
-static const size_t n_params[UNITS] = {2, 3, 2};
+static const size_t n_params[UNITS] = {2, 4, 1, 2};
 
 /* A leaf's gradient: of many magnitudes, so that another order of addition gives other bits. */
 static float gradient(uint64_t leaf, size_t unit, size_t i) {
@@ -51,9 +53,9 @@ static void check_shards(const fsdp_layout *layout, const float *grads, uint64_t
         for (size_t p = 0; p < layout->units[u].n; p++) {
             const fsdp_param *param = &layout->units[u].params[p];
             const uint64_t first = param->box.start[0] * param->row_elems;
-            for (uint64_t i = 0; i < param->elems; i++) {
+            for (uint64_t i = 0; i < param->elems && !param->info.frozen; i++) {
                 const float want = reference(leaves, u, param->whole_at + first + i);
-                CHECK(memcmp(&want, &grads[param->shard_at + i], sizeof want) == 0);
+                CHECK(memcmp(&want, &grads[param->grad_at + i], sizeof want) == 0);
             }
         }
 }
@@ -65,15 +67,15 @@ static float *zeros(uint64_t n) {
 }
 
 static void reduce_steps(const fsdp_layout *layout, kernels *k, uint64_t leaves) {
-    float *grads = zeros(layout->shard_elems);
+    float *grads = zeros(layout->grad_elems);
     fsdp_reduce *r;
     CHECK(fsdp_reduce_create(layout, k, MPI_COMM_WORLD, leaves, grads, &r, NULL) == DCP_OK);
     for (int step = 0; step < 2; step++) { /* twice: the counters are empty again after a step */
         for (uint64_t micro = 0; micro < fsdp_reduce_micro_steps(r); micro++)
             for (size_t u = 0; u < layout->n; u++) {
                 const uint64_t leaf = micro * (uint64_t)layout->world + (uint64_t)layout->rank;
-                const uint64_t n = layout->units[u].whole_elems;
-                float *whole = zeros(n), *scratch = zeros(layout->units[u].gathered_elems);
+                const uint64_t n = layout->units[u].whole_grad_elems;
+                float *whole = zeros(n), *scratch = zeros(layout->units[u].gathered_grad_elems);
                 for (uint64_t i = 0; i < n && leaf < leaves; i++) whole[i] = gradient(leaf, u, i);
                 fsdp_reduce_unit(r, u, micro, whole, scratch);
                 free(whole);

@@ -35,6 +35,9 @@ CASES = [  # overrides, and what the line must hold
     (["init=nowhere"], "init: "),
     (["checkpoint.resume=nowhere"], "nowhere"),
     (["optimizer.params.no_decay=[\"bais\"]"], "no_decay: bais matches no parameter"),
+    (["frozen=[\"*\", \"lm_haed.*\"]"], "frozen: lm_haed.* matches no parameter"),
+    (["frozen=[\"*bias*\", \"model.*\"]"], "frozen: *bias* matches no parameter"),
+    (["frozen=[\"model.*\"]"], "frozen: matches every parameter of the model"),
     (["metrics=empty"], "metrics: cannot open empty: Is a directory"),
 ]
 made_late = ("init=", "checkpoint.resume=", "metrics=")  # found when the directory is open

@@ -112,6 +112,7 @@ static void fill_training(config *c, const json_t *tree) {
     c->batch = count_at(tree, "train_batch_size");
     c->micro = count_at(tree, "train_micro_batch_size_per_gpu");
     c->accumulation = count_at(tree, "gradient_accumulation_steps");
+    c->frozen = at(tree, "frozen");
     c->prefetch = (int)count_at(tree, "fsdp.prefetch");
 }
 

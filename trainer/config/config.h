@@ -28,6 +28,7 @@ typedef struct config {
     double clipping;       /* 0: none */
     double lr, beta1, beta2, eps, weight_decay;
     const json_t *no_decay; /* list of globs */
+    const json_t *frozen;   /* likewise */
     config_schedule schedule;
     uint64_t warmup_steps;
     double min_lr_ratio;

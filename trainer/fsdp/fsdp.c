@@ -11,6 +11,7 @@
 
 #include "../fail.h"
 #include "gather.h"
+#include "globs.h"
 #include "reduce.h"
 
 enum { ROOT = 0 };
@@ -33,7 +34,15 @@ struct fsdp {
     fsdp_times times;
 };
 
-int fsdp_layout_of_model(const model *m, int rank, int world, fsdp_layout **out, dcp_error *err) {
+static int check_frozen(const json_t *frozen, const fsdp_layout *layout, dcp_error *err) {
+    const int status = globs_check(layout, "frozen", frozen, err);
+    if (status != DCP_OK || layout->trained_params > 0) return status;
+    return trainer_fail(err, DCP_ERR_ARG,
+                        "frozen: matches every parameter of the model; nothing is left to train");
+}
+
+int fsdp_layout_of_model(const model *m, const json_t *frozen, int rank, int world,
+                         fsdp_layout **out, dcp_error *err) {
     const size_t n_units = model_units(m);
     size_t n = 0;
     for (size_t u = 0; u < n_units; u++) n += model_unit_params(m, u);
@@ -42,23 +51,38 @@ int fsdp_layout_of_model(const model *m, int rank, int world, fsdp_layout **out,
     int status = params && counts ? DCP_OK : trainer_fail_memory(err, n * sizeof *params);
     for (size_t u = 0, at = 0; u < n_units && status == DCP_OK; u++) {
         counts[u] = model_unit_params(m, u);
-        for (size_t i = 0; i < counts[u]; i++) params[at++] = *model_unit_param(m, u, i);
+        for (size_t i = 0; i < counts[u]; i++, at++) {
+            params[at] = *model_unit_param(m, u, i);
+            params[at].frozen = globs_match(frozen, params[at].name);
+        }
     }
     if (status == DCP_OK)
         status = fsdp_layout_create(params, counts, n_units, rank, world, out, err);
     free(params);
     free(counts);
+    if (status != DCP_OK) return status;
+    status = check_frozen(frozen, *out, err);
+    if (status == DCP_OK) return DCP_OK;
+    fsdp_layout_destroy(*out);
+    *out = NULL;
     return status;
 }
 
-/* The largest of the units first ... n - 1: whole, or with every rank's gaps. */
-static uint64_t largest(const fsdp_layout *layout, size_t first, int gathered) {
+/* The largest gradient of the units first ... n - 1. */
+static uint64_t largest_grads(const fsdp_layout *layout, size_t first) {
+    uint64_t most = 0;
+    for (size_t u = first; u < layout->n; u++)
+        if (layout->units[u].whole_grad_elems > most) most = layout->units[u].whole_grad_elems;
+    return most;
+}
+
+/* The largest of the units first ... n - 1, with every rank's gaps. */
+static uint64_t largest(const fsdp_layout *layout, size_t first) {
     uint64_t most = 0;
     for (size_t u = first; u < layout->n; u++) {
         const fsdp_unit *unit = &layout->units[u];
-        const uint64_t n = unit->whole_elems > unit->gathered_elems || !gathered
-                               ? unit->whole_elems
-                               : unit->gathered_elems;
+        const uint64_t n =
+            unit->whole_elems > unit->gathered_elems ? unit->whole_elems : unit->gathered_elems;
         if (n > most) most = n;
     }
     return most;
@@ -85,11 +109,11 @@ static int take_buffers(fsdp *f, dcp_error *err) {
     const fsdp_layout *layout = f->layout;
     const int sharded = layout->world > 1;
     int status = take_places(f, err);
-    if (!status) status = take(f, &f->root_grads, layout->units[ROOT].whole_elems, err);
-    if (!status) status = take(f, &f->block_grads, largest(layout, 1, 0), err);
+    if (!status) status = take(f, &f->root_grads, layout->units[ROOT].whole_grad_elems, err);
+    if (!status) status = take(f, &f->block_grads, largest_grads(layout, 1), err);
     if (!status && sharded) status = take(f, &f->root, layout->units[ROOT].whole_elems, err);
-    if (!status && sharded) status = take(f, &f->block, largest(layout, 1, 1), err);
-    if (!status && sharded) status = take(f, &f->staging, largest(layout, 0, 1), err);
+    if (!status && sharded) status = take(f, &f->block, largest(layout, 1), err);
+    if (!status && sharded) status = take(f, &f->staging, largest(layout, 0), err);
     return status;
 }
 
@@ -171,8 +195,9 @@ static void point_at(fsdp *f, size_t unit) {
     const float *whole = whole_unit(f, unit);
     float *grads = unit_grads(f, unit);
     for (size_t i = 0; i < f->layout->units[unit].n; i++) {
-        f->places[i] = whole + f->layout->units[unit].params[i].whole_at;
-        f->grad_places[i] = grads + f->layout->units[unit].params[i].whole_at;
+        const fsdp_param *param = &f->layout->units[unit].params[i];
+        f->places[i] = whole + param->whole_at;
+        f->grad_places[i] = param->info.frozen ? NULL : grads + param->whole_at;
     }
 }
 
@@ -199,13 +224,13 @@ static void reduce(fsdp *f, size_t unit, uint64_t micro) {
 
 static void backward_stage(fsdp *f, model_run *run, size_t stage, size_t unit) {
     if (!run) return;
-    if (unit != ROOT) f->k->zero(f->k, f->block_grads, f->layout->units[unit].whole_elems);
+    if (unit != ROOT) f->k->zero(f->k, f->block_grads, f->layout->units[unit].whole_grad_elems);
     point_at(f, unit);
     model_backward(run, stage, f->places, f->grad_places);
 }
 
 static void backward(fsdp *f, model_run *run, uint64_t micro) {
-    f->k->zero(f->k, f->root_grads, f->layout->units[ROOT].whole_elems);
+    f->k->zero(f->k, f->root_grads, f->layout->units[ROOT].whole_grad_elems);
     for (size_t stage = model_stages(f->m); stage-- > 0;) {
         const size_t unit = model_stage_unit(f->m, stage);
         const double start = MPI_Wtime();

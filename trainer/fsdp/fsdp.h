@@ -28,11 +28,13 @@ typedef struct fsdp_times {
     double comm; /* gathering, summing, and waiting for others */
 } fsdp_times;
 
-/* Which parameters of the model this rank holds. */
-int fsdp_layout_of_model(const model *m, int rank, int world, fsdp_layout **out, dcp_error *err);
+/* Which parameters of the model this rank holds. frozen: list of globs of names. DCP_ERR_ARG: one
+ * of them matches no parameter, or together they match all. */
+int fsdp_layout_of_model(const model *m, const json_t *frozen, int rank, int world,
+                         fsdp_layout **out, dcp_error *err);
 
-/* params, grads: this rank's storage, [layout->shard_elems] each. All pointers are borrowed. Not
- * collective. */
+/* params, grads: this rank's storage, [layout->shard_elems] and [layout->grad_elems]. All pointers
+ * are borrowed. Not collective. */
 int fsdp_create(const model *m, const fsdp_layout *layout, kernels *k, MPI_Comm comm,
                 const fsdp_options *options, float *params, float *grads, fsdp **out,
                 dcp_error *err);

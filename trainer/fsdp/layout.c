@@ -28,37 +28,57 @@ static uint64_t elems_of(const fsdp_param *param, const dcp_box *box) {
     return dcp_box_elems(box, param->info.ndim);
 }
 
-/* Places the unit's parameters and this rank's slices. */
-static void place_params(fsdp_unit *unit, int rank, int world) {
-    uint64_t whole_at = 0, shard_at = unit->shard_at;
+static uint64_t whole_elems(const fsdp_param *param) {
+    uint64_t elems = 1;
+    for (uint32_t d = 0; d < param->info.ndim; d++) elems *= param->info.shape[d];
+    return elems;
+}
+
+/* Places the unit's trained, or its frozen, parameters and this rank's slices behind what stands
+ * there; `held` elements of this rank's shard do. */
+static void place_params(fsdp_unit *unit, int rank, int world, int frozen, uint64_t *held) {
     for (size_t i = 0; i < unit->n; i++) {
         fsdp_param *param = &unit->params[i];
-        uint64_t elems = 1;
-        for (uint32_t d = 0; d < param->info.ndim; d++) elems *= param->info.shape[d];
+        if (param->info.frozen != frozen) continue;
+        const uint64_t elems = whole_elems(param);
         param->row_elems = param->info.ndim ? elems / param->info.shape[0] : 1;
         param->box = box_of(param, rank, world);
         param->elems = elems_of(param, &param->box);
-        param->whole_at = whole_at;
-        param->shard_at = shard_at;
-        whole_at += padded(elems);
-        shard_at += padded(param->elems);
+        param->whole_at = unit->whole_elems;
+        param->shard_at = unit->shard_at + *held;
+        param->grad_at = frozen ? 0 : unit->grad_at + *held;
+        unit->whole_elems += padded(elems);
+        *held += padded(param->elems);
     }
-    unit->whole_elems = whole_at;
 }
 
-static void count_shards(fsdp_unit *unit, int world) {
+static void place_unit(fsdp_unit *unit, int rank, int world) {
+    uint64_t held = 0;
+    place_params(unit, rank, world, 0, &held);
+    unit->whole_grad_elems = unit->whole_elems;
+    place_params(unit, rank, world, 1, &held);
+}
+
+static uint64_t shard_of(const fsdp_unit *unit, int rank, int world, int with_frozen) {
+    uint64_t count = 0;
+    for (size_t i = 0; i < unit->n; i++) {
+        if (unit->params[i].info.frozen && !with_frozen) continue;
+        const dcp_box box = box_of(&unit->params[i], rank, world);
+        count += padded(elems_of(&unit->params[i], &box));
+    }
+    return count;
+}
+
+static uint64_t count_shards(const fsdp_unit *unit, int world, int with_frozen, int *counts,
+                             int *starts) {
     uint64_t start = 0;
     for (int r = 0; r < world; r++) {
-        uint64_t count = 0;
-        for (size_t i = 0; i < unit->n; i++) {
-            const dcp_box box = box_of(&unit->params[i], r, world);
-            count += padded(elems_of(&unit->params[i], &box));
-        }
-        unit->counts[r] = (int)count;
-        unit->starts[r] = (int)start;
+        const uint64_t count = shard_of(unit, r, world, with_frozen);
+        counts[r] = (int)count;
+        starts[r] = (int)start;
         start += count;
     }
-    unit->gathered_elems = start;
+    return start;
 }
 
 /* An upper bound of what count_shards adds up: each slice's padding included. */
@@ -73,29 +93,34 @@ static int build_unit(fsdp_layout *layout, size_t u, const model_param *params, 
     unit->params = calloc(unit->n + 1, sizeof *unit->params);
     unit->counts = calloc(world, sizeof *unit->counts);
     unit->starts = calloc(world, sizeof *unit->starts);
-    if (!unit->params || !unit->counts || !unit->starts)
+    unit->grad_counts = calloc(world, sizeof *unit->grad_counts);
+    unit->grad_starts = calloc(world, sizeof *unit->grad_starts);
+    if (!unit->params || !unit->counts || !unit->starts || !unit->grad_counts || !unit->grad_starts)
         return trainer_fail_memory(err, unit->n * sizeof *unit->params);
     for (size_t i = 0; i < unit->n; i++) unit->params[i].info = params[i];
     unit->shard_at = layout->shard_elems;
-    place_params(unit, layout->rank, layout->world);
+    unit->grad_at = layout->grad_elems;
+    place_unit(unit, layout->rank, layout->world);
     if (!unit_fits(unit, layout->world))
         return trainer_fail(err, DCP_ERR_UNSUPPORTED,
                             "model: the unit of %s has %" PRIu64
                             " parameters; at most 2^31 fit in one",
                             unit->params[0].info.name, unit->whole_elems);
-    count_shards(unit, layout->world);
+    unit->gathered_elems = count_shards(unit, layout->world, 1, unit->counts, unit->starts);
+    unit->gathered_grad_elems =
+        count_shards(unit, layout->world, 0, unit->grad_counts, unit->grad_starts);
     layout->shard_elems += (uint64_t)unit->counts[layout->rank];
+    layout->grad_elems += (uint64_t)unit->grad_counts[layout->rank];
     return DCP_OK;
 }
 
-static uint64_t count_params(const fsdp_layout *layout) {
-    uint64_t total = 0;
+static void count_params(fsdp_layout *layout) {
     for (size_t u = 0; u < layout->n; u++)
         for (size_t i = 0; i < layout->units[u].n; i++) {
             const fsdp_param *param = &layout->units[u].params[i];
-            total += param->row_elems * (param->info.ndim ? param->info.shape[0] : 1);
+            layout->total_params += whole_elems(param);
+            if (!param->info.frozen) layout->trained_params += whole_elems(param);
         }
-    return total;
 }
 
 int fsdp_layout_create(const model_param *params, const size_t *n_params, size_t n_units, int rank,
@@ -115,7 +140,7 @@ int fsdp_layout_create(const model_param *params, const size_t *n_params, size_t
         status = build_unit(layout, u, params, err);
         params += n_params[u];
     }
-    layout->total_params = count_params(layout);
+    count_params(layout);
     if (status == DCP_OK)
         *out = layout;
     else
@@ -129,26 +154,30 @@ void fsdp_layout_destroy(fsdp_layout *layout) {
         free(layout->units[u].params);
         free(layout->units[u].counts);
         free(layout->units[u].starts);
+        free(layout->units[u].grad_counts);
+        free(layout->units[u].grad_starts);
     }
     free(layout->units);
     free(layout);
 }
 
-/* Calls `copy` for each slice of each rank: where it stands in the whole unit and in rank order. */
-static void each_slice(const fsdp_layout *layout, const fsdp_unit *unit,
-                       void (*copy)(void *whole, void *ranked, size_t bytes), float *whole,
-                       float *ranked) {
-    for (int r = 0; r < layout->world; r++) {
-        float *at = ranked + unit->starts[r];
-        for (size_t i = 0; i < unit->n; i++) {
-            const fsdp_param *param = &unit->params[i];
-            const dcp_box box = box_of(param, r, layout->world);
-            const uint64_t elems = elems_of(param, &box);
-            const uint64_t first = box.start[0] * param->row_elems;
-            if (elems) copy(whole + param->whole_at + first, at, elems * sizeof(float));
-            at += padded(elems);
-        }
+typedef void copy_fn(void *whole, void *ranked, size_t bytes);
+
+/* Calls `copy` for the slices that rank r has of the unit's trained, or of its frozen, parameters:
+ * where each stands in the whole unit, and in rank order from `ranked` on. Returns where the next
+ * would stand. */
+static float *slices_of(const fsdp_layout *layout, const fsdp_unit *unit, int r, int frozen,
+                        copy_fn *copy, float *whole, float *ranked) {
+    for (size_t i = 0; i < unit->n; i++) {
+        const fsdp_param *param = &unit->params[i];
+        if (param->info.frozen != frozen) continue;
+        const dcp_box box = box_of(param, r, layout->world);
+        const uint64_t elems = elems_of(param, &box);
+        const uint64_t first = box.start[0] * param->row_elems;
+        if (elems) copy(whole + param->whole_at + first, ranked, elems * sizeof(float));
+        ranked += padded(elems);
     }
+    return ranked;
 }
 
 static void copy_to_whole(void *whole, void *ranked, size_t bytes) { memcpy(whole, ranked, bytes); }
@@ -158,9 +187,16 @@ static void copy_to_ranked(void *whole, void *ranked, size_t bytes) {
 }
 
 void fsdp_join(const fsdp_layout *layout, size_t unit, float *whole, const float *ranked) {
-    each_slice(layout, &layout->units[unit], copy_to_whole, whole, (float *)ranked);
+    const fsdp_unit *u = &layout->units[unit];
+    for (int r = 0; r < layout->world; r++) {
+        float *from = (float *)ranked + u->starts[r];
+        from = slices_of(layout, u, r, 0, copy_to_whole, whole, from);
+        slices_of(layout, u, r, 1, copy_to_whole, whole, from);
+    }
 }
 
 void fsdp_split(const fsdp_layout *layout, size_t unit, const float *whole, float *ranked) {
-    each_slice(layout, &layout->units[unit], copy_to_ranked, (float *)whole, ranked);
+    const fsdp_unit *u = &layout->units[unit];
+    for (int r = 0; r < layout->world; r++)
+        slices_of(layout, u, r, 0, copy_to_ranked, (float *)whole, ranked + u->grad_starts[r]);
 }

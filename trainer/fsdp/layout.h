@@ -2,7 +2,10 @@
  * a rank's slices of a unit stand side by side: its shard. All sizes are in elements of fp32.
  *
  * Slices and whole parameters start on multiples of FSDP_ALIGN elements; the gaps between hold
- * nothing that matters. On one rank a unit's shard is laid out as the whole unit is. */
+ * nothing that matters. On one rank a unit's shard is laid out as the whole unit is.
+ *
+ * In a unit, whole or sharded, frozen parameters come last. What only trained parameters have,
+ * gradients and moments, is laid out as the part before them. */
 #ifndef TRAINER_FSDP_LAYOUT_H
 #define TRAINER_FSDP_LAYOUT_H
 
@@ -19,8 +22,9 @@ typedef struct fsdp_param {
     dcp_box box;        /* what this rank holds of it */
     uint64_t row_elems; /* of one index of dimension 0 */
     uint64_t elems;     /* held by this rank */
-    uint64_t whole_at;  /* in the whole unit */
+    uint64_t whole_at;  /* in the whole unit, and in the unit's whole gradient */
     uint64_t shard_at;  /* in this rank's storage, all units */
+    uint64_t grad_at;   /* in this rank's gradients and moments; 0 where it is frozen */
 } fsdp_param;
 
 typedef struct fsdp_unit {
@@ -31,14 +35,20 @@ typedef struct fsdp_unit {
     int *counts;       /* [world] elements of each rank's shard */
     int *starts;       /* [world] where it begins when all stand in rank order; gathered_elems */
     uint64_t gathered_elems;
+    uint64_t whole_grad_elems; /* the same, of gradients; all 0 where the whole unit is frozen */
+    uint64_t grad_at;
+    int *grad_counts, *grad_starts;
+    uint64_t gathered_grad_elems;
 } fsdp_unit;
 
 typedef struct fsdp_layout {
     fsdp_unit *units;
     size_t n;
     int rank, world;
-    uint64_t shard_elems;  /* of this rank, all units */
-    uint64_t total_params; /* of the model, without gaps */
+    uint64_t shard_elems;    /* of this rank, all units */
+    uint64_t grad_elems;     /* of this rank's gradients, and of each of its moments */
+    uint64_t total_params;   /* of the model, without gaps */
+    uint64_t trained_params; /* those that are not frozen */
 } fsdp_layout;
 
 /* n_params[u] parameters in unit u; `params` holds those of all units in order and is copied. */
@@ -49,8 +59,9 @@ void fsdp_layout_destroy(fsdp_layout *layout);
 /* The parameter as a tensor of that path. */
 dcp_tensor fsdp_param_tensor(const fsdp_param *param, const char *path);
 
-/* Between a whole unit and the shards of all ranks in rank order. */
+/* A whole unit from the shards of all ranks in rank order. */
 void fsdp_join(const fsdp_layout *layout, size_t unit, float *whole, const float *ranked);
+/* The shards of a unit's gradient, in rank order, from the whole. */
 void fsdp_split(const fsdp_layout *layout, size_t unit, const float *whole, float *ranked);
 
 #endif

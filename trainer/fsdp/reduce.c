@@ -26,7 +26,7 @@ static uint64_t received_elems(const fsdp_layout *layout, uint64_t leaves) {
     uint64_t most = 0;
     if (layout->world == 1) return 0;
     for (size_t u = 0; u < layout->n; u++) {
-        const uint64_t own = (uint64_t)layout->units[u].counts[layout->rank];
+        const uint64_t own = (uint64_t)layout->units[u].grad_counts[layout->rank];
         if (own > most) most = own;
     }
     const uint64_t world = (uint64_t)layout->world;
@@ -39,7 +39,7 @@ static int allocate(fsdp_reduce *r, float *grads, dcp_error *err) {
     if (received > INT_MAX)
         return trainer_fail(err, DCP_ERR_UNSUPPORTED,
                             "model: too few rows in a unit of %" PRIu64 " elements", received);
-    const uint64_t shard_bytes = layout->shard_elems * sizeof(float);
+    const uint64_t shard_bytes = layout->grad_elems * sizeof(float);
     r->counts = calloc(4 * (size_t)layout->world, sizeof *r->counts);
     r->sums = calloc(layout->n, sizeof *r->sums);
     r->slots = calloc(r->n_slots, sizeof *r->slots);
@@ -73,8 +73,8 @@ int fsdp_reduce_create(const fsdp_layout *layout, kernels *k, MPI_Comm comm, uin
         r->sums[u] = (partial_sums){.k = k,
                                     .slots = r->slots,
                                     .n_slots = r->n_slots,
-                                    .offset = layout->units[u].shard_at,
-                                    .elems = (uint64_t)layout->units[u].counts[layout->rank]};
+                                    .offset = layout->units[u].grad_at,
+                                    .elems = (uint64_t)layout->units[u].grad_counts[layout->rank]};
     *out = r;
     return DCP_OK;
 }
@@ -95,7 +95,7 @@ uint64_t fsdp_reduce_micro_steps(const fsdp_reduce *r) {
 }
 
 uint64_t fsdp_reduce_partial_bytes(const fsdp_reduce *r) {
-    return (r->n_slots - 1) * r->layout->shard_elems * sizeof(float);
+    return (r->n_slots - 1) * r->layout->grad_elems * sizeof(float);
 }
 
 uint64_t fsdp_reduce_received_bytes(const fsdp_reduce *r) {
@@ -109,13 +109,13 @@ static int leaves_in(const fsdp_reduce *r, uint64_t micro) {
 }
 
 static void exchange(fsdp_reduce *r, const fsdp_unit *unit, int n_leaves, const float *send) {
-    const int world = r->layout->world, own = unit->counts[r->layout->rank];
+    const int world = r->layout->world, own = unit->grad_counts[r->layout->rank];
     int *send_counts = r->counts, *send_starts = send_counts + world;
     int *counts = send_starts + world, *starts = counts + world;
     const int sends = r->layout->rank < n_leaves;
     for (int i = 0; i < world; i++) {
-        send_counts[i] = sends ? unit->counts[i] : 0;
-        send_starts[i] = unit->starts[i];
+        send_counts[i] = sends ? unit->grad_counts[i] : 0;
+        send_starts[i] = unit->grad_starts[i];
         counts[i] = i < n_leaves ? own : 0;
         starts[i] = i < n_leaves ? i * own : 0;
     }
@@ -125,8 +125,9 @@ static void exchange(fsdp_reduce *r, const fsdp_unit *unit, int n_leaves, const 
 
 void fsdp_reduce_unit(fsdp_reduce *r, size_t unit, uint64_t micro, float *whole, float *scratch) {
     const fsdp_unit *u = &r->layout->units[unit];
-    const int n_leaves = leaves_in(r, micro), own = u->counts[r->layout->rank];
+    const int n_leaves = leaves_in(r, micro), own = u->grad_counts[r->layout->rank];
     float *leaves = whole;
+    if (u->whole_grad_elems == 0) return;
     if (r->layout->world > 1) {
         if (r->layout->rank < n_leaves) fsdp_split(r->layout, unit, whole, scratch);
         exchange(r, u, n_leaves, scratch);

@@ -63,7 +63,7 @@ static int compare_data(const trainer *t, dcp_error *err) {
 
 static int make_state(trainer *t, dcp_error *err) {
     if (kernels_open("cpu", &t->k) != KERNELS_OK) return trainer_fail_memory(err, 0);
-    int status = fsdp_layout_of_model(t->m, t->rank, t->world, &t->layout, err);
+    int status = fsdp_layout_of_model(t->m, t->c->frozen, t->rank, t->world, &t->layout, err);
     if (status == DCP_OK) status = adamw_create(t->c, t->layout, t->k, &t->optimizer, err);
     return status;
 }
@@ -170,8 +170,9 @@ static void tell_memory(const trainer *t) {
     say(t->rank,
         "memory a rank, in MiB: %.1f parameters, gradients and moments; %.1f gathered units; %.1f "
         "activations; %.1f partial sums",
-        mib(4 * sizeof(float) * t->layout->shard_elems), mib(fsdp_buffer_bytes(t->sharded)),
-        mib(t->run ? model_run_bytes(t->run) : 0), mib(fsdp_partial_bytes(t->sharded)));
+        mib(sizeof(float) * (t->layout->shard_elems + 3 * t->layout->grad_elems)),
+        mib(fsdp_buffer_bytes(t->sharded)), mib(t->run ? model_run_bytes(t->run) : 0),
+        mib(fsdp_partial_bytes(t->sharded)));
 }
 
 int trainer_start(trainer *t, dcp_error *err) {

@@ -12,7 +12,7 @@ static void add_positions(model_run *run, const float *const *params) {
 
 static void add_positions_backward(model_run *run, float *const *grads) {
     const size_t place = run->m->root.positions, sample = run->length * run->m->c.hidden;
-    if (place != NO_PLACE)
+    if (place != NO_PLACE && grads[place])
         run->k->sum_rows(run->k, grads[place], run->dstream, sample, run->batch, sample);
 }
 
@@ -27,8 +27,10 @@ static void tokens_backward(model_run *run, size_t layer, const float *const *pa
                             float *const *grads) {
     (void)layer, (void)params;
     add_positions_backward(run, grads);
-    run->k->embedding_backward(run->k, grads[run->m->root.embed], run->dstream, run->samples.ids,
-                               run->rows, run->m->c.classes, run->m->c.hidden);
+    float *dtable = grads[run->m->root.embed];
+    if (dtable)
+        run->k->embedding_backward(run->k, dtable, run->dstream, run->samples.ids, run->rows,
+                                   run->m->c.classes, run->m->c.hidden);
 }
 
 const stage_kind stage_tokens = {.forward = tokens_forward, .backward = tokens_backward};
@@ -74,7 +76,8 @@ static void image_backward(model_run *run, size_t layer, const float *const *par
     const size_t hidden = run->m->c.hidden, patches = model_patches(run->m);
     const size_t sample = run->length * hidden;
     add_positions_backward(run, grads);
-    k->sum_rows(k, grads[root->class_token], run->dstream, sample, run->batch, hidden);
+    if (grads[root->class_token])
+        k->sum_rows(k, grads[root->class_token], run->dstream, sample, run->batch, hidden);
     k->copy_rows(k, run->projected, patches * hidden, run->dstream + hidden, sample, run->batch,
                  patches * hidden, 0);
     cut_patches(run);

@@ -17,13 +17,13 @@ void linear_forward(model_run *run, const linear *l, float *y, const float *x, s
 
 void linear_backward(model_run *run, const linear *l, float *dx, const float *dy, const float *x,
                      size_t rows, const float *const *params, float *const *grads, unsigned add) {
-    if (l->in_first)
-        product(run, grads[l->weight], x, dy, l->in, l->out, rows,
-                KERNELS_TRANSPOSE_A | KERNELS_ADD);
-    else
-        product(run, grads[l->weight], dy, x, l->out, l->in, rows,
-                KERNELS_TRANSPOSE_A | KERNELS_ADD);
-    if (l->bias != NO_PLACE) run->k->sum_rows(run->k, grads[l->bias], dy, l->out, rows, l->out);
+    float *dweight = grads[l->weight];
+    if (dweight && l->in_first)
+        product(run, dweight, x, dy, l->in, l->out, rows, KERNELS_TRANSPOSE_A | KERNELS_ADD);
+    else if (dweight)
+        product(run, dweight, dy, x, l->out, l->in, rows, KERNELS_TRANSPOSE_A | KERNELS_ADD);
+    if (l->bias != NO_PLACE && grads[l->bias])
+        run->k->sum_rows(run->k, grads[l->bias], dy, l->out, rows, l->out);
     if (dx)
         product(run, dx, dy, params[l->weight], rows, l->in, l->out,
                 (l->in_first ? KERNELS_TRANSPOSE_B : 0) | add);

@@ -31,6 +31,7 @@ typedef struct model_param {
     size_t base;     /* files of the base model have the name from here on: "layers.0.mlp..." */
     model_init init; /* how a random start fills it */
     double std;      /* of MODEL_INIT_NORMAL */
+    int frozen;      /* 0; whoever trains the model may set it in a copy */
 } model_param;
 
 /* Makes a model from a Hugging Face config object: model_type "gpt2", "llama", "qwen3" or "vit"
@@ -73,7 +74,8 @@ void model_run_set_poll(model_run *run, void (*poll)(void *ctx), void *ctx);
  * the last one also computes the loss. */
 void model_forward(model_run *run, size_t stage, const float *const *params);
 /* Runs a stage backwards, in reverse order, once for each forward: gradients take the place of
- * activations. grads: the unit's gradients, +=. */
+ * activations. grads: the unit's gradients, +=; NULL for a parameter whose gradient nobody asks
+ * for. */
 void model_backward(model_run *run, size_t stage, const float *const *params, float *const *grads);
 /* Sum over this leaf's counted tokens of the negative log likelihood, times scale. */
 double model_run_loss(const model_run *run);

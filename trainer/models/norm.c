@@ -21,10 +21,11 @@ void norm_backward(model_run *run, const norm *n, float *dx, const float *dout, 
                    size_t rows, const float *const *params, float *const *grads,
                    const norm_stats *stats, unsigned add) {
     kernels *k = run->k;
+    float *dweight = grads[n->weight] ? grads[n->weight] : run->unwanted;
     if (n->bias == NO_PLACE)
-        k->rmsnorm_backward(k, dx, grads[n->weight], dout, in, params[n->weight], stats->rstd, rows,
-                            n->dim, add);
+        k->rmsnorm_backward(k, dx, dweight, dout, in, params[n->weight], stats->rstd, rows, n->dim,
+                            add);
     else
-        k->layernorm_backward(k, dx, grads[n->weight], grads[n->bias], dout, in, params[n->weight],
-                              stats->mean, stats->rstd, rows, n->dim, add);
+        k->layernorm_backward(k, dx, dweight, grads[n->bias] ? grads[n->bias] : run->unwanted, dout,
+                              in, params[n->weight], stats->mean, stats->rstd, rows, n->dim, add);
 }

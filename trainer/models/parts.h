@@ -114,6 +114,7 @@ struct model_run {
     float *normed;  /* [rows,hidden] */
     float *dnormed; /* [rows,hidden] */
     norm_stats stats, q_stats, k_stats; /* [rows], [rows,heads], [rows,kv_heads] */
+    float *unwanted;                    /* [hidden] gradients of norms that are frozen */
     float *cosines, *sines;             /* [length,head_dim/2] */
     block_run *blocks;                  /* [layers] */
     attention_work attention;

@@ -20,6 +20,7 @@ static void lay_out_norms(model_run *run, arena *a) {
     norm_lay_out(&m->root.final, a, run->rows, &run->stats);
     norm_lay_out(&m->block.q_norm, a, run->rows * m->c.heads, &run->q_stats);
     norm_lay_out(&m->block.k_norm, a, run->rows * m->c.kv_heads, &run->k_stats);
+    run->unwanted = arena_floats(a, 1, m->c.hidden > m->c.head_dim ? m->c.hidden : m->c.head_dim);
     run->cosines = arena_floats(a, run->length, half);
     run->sines = arena_floats(a, run->length, half);
 }

@@ -1,10 +1,10 @@
 /* PyTorch's AdamW over shards: element by element, so that cuts change no bit. */
 #include "adamw.h"
 
-#include <fnmatch.h>
 #include <stdlib.h>
 
 #include "../fail.h"
+#include "../fsdp/globs.h"
 
 struct adamw {
     const fsdp_layout *layout;
@@ -13,30 +13,9 @@ struct adamw {
     unsigned char *decays; /* a flag a parameter, in layout order */
 };
 
-static int matches_any(const json_t *globs, const char *name) {
-    for (size_t i = 0; i < json_array_size(globs); i++)
-        if (fnmatch(json_string_value(json_array_get(globs, i)), name, 0) == 0) return 1;
-    return 0;
-}
-
-/* A pattern that matches nothing is a slip that would go unnoticed for a whole run. */
-static int check_globs(const config *c, const fsdp_layout *layout, dcp_error *err) {
-    for (size_t g = 0; g < json_array_size(c->no_decay); g++) {
-        const char *glob = json_string_value(json_array_get(c->no_decay, g));
-        int found = 0;
-        for (size_t u = 0; u < layout->n; u++)
-            for (size_t i = 0; i < layout->units[u].n; i++)
-                found |= fnmatch(glob, layout->units[u].params[i].info.name, 0) == 0;
-        if (!found)
-            return trainer_fail(err, DCP_ERR_ARG,
-                                "optimizer.params.no_decay: %.200s matches no parameter", glob);
-    }
-    return DCP_OK;
-}
-
 int adamw_create(const config *c, const fsdp_layout *layout, kernels *k, adamw **out,
                  dcp_error *err) {
-    const int status = check_globs(c, layout, err);
+    const int status = globs_check(layout, "optimizer.params.no_decay", c->no_decay, err);
     if (status != DCP_OK) return status;
     size_t n = 0;
     for (size_t u = 0; u < layout->n; u++) n += layout->units[u].n;
@@ -49,7 +28,7 @@ int adamw_create(const config *c, const fsdp_layout *layout, kernels *k, adamw *
     }
     for (size_t u = 0, at = 0; u < layout->n; u++)
         for (size_t i = 0; i < layout->units[u].n; i++)
-            decays[at++] = !matches_any(c->no_decay, layout->units[u].params[i].info.name);
+            decays[at++] = !globs_match(c->no_decay, layout->units[u].params[i].info.name);
     *a = (adamw){.layout = layout, .k = k, .decays = decays};
     a->options = (kernels_adamw){
         .beta1 = c->beta1, .beta2 = c->beta2, .eps = c->eps, .weight_decay = c->weight_decay};
@@ -73,9 +52,10 @@ void adamw_step(const adamw *a, float *params, const float *grads, float *exp_av
     for (size_t u = 0; u < a->layout->n; u++)
         for (size_t i = 0; i < a->layout->units[u].n; i++) {
             const fsdp_param *param = &a->layout->units[u].params[i];
-            const uint64_t at = param->shard_at;
+            const uint64_t at = param->grad_at;
             options.weight_decay = *decays++ ? a->options.weight_decay : 0;
-            a->k->adamw(a->k, params + at, exp_avg + at, exp_avg_sq + at, grads + at, param->elems,
-                        &options);
+            if (param->info.frozen) continue;
+            a->k->adamw(a->k, params + param->shard_at, exp_avg + at, exp_avg_sq + at, grads + at,
+                        param->elems, &options);
         }
 }

@@ -15,7 +15,8 @@ int adamw_create(const config *c, const fsdp_layout *layout, kernels *k, adamw *
                  dcp_error *err);
 void adamw_destroy(adamw *a);
 
-/* All four are this rank's storage. Gradients are read times `grad_scale`. step: from 1. */
+/* All four are this rank's storage. Frozen parameters are left alone. Gradients are read times
+ * `grad_scale`. step: from 1. */
 void adamw_step(const adamw *a, float *params, const float *grads, float *exp_avg,
                 float *exp_avg_sq, double lr, double grad_scale, uint64_t step);
 

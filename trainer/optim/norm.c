@@ -22,8 +22,8 @@ uint64_t norm_rows(const fsdp_layout *layout) {
 static void add_param(exact_sum *sum, const fsdp_param *param, kernels *k, const float *grads,
                       double *rows) {
     const uint64_t n = rows_of(param);
-    if (n == 0) return;
-    k->row_sumsq(k, rows, grads + param->shard_at, n, param->row_elems);
+    if (n == 0 || param->info.frozen) return;
+    k->row_sumsq(k, rows, grads + param->grad_at, n, param->row_elems);
     for (uint64_t i = 0; i < n; i++) exact_add(sum, rows[i]);
 }
 

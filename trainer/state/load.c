@@ -1,17 +1,15 @@
 /* Filling the state from a checkpoint. Tables are the same on all ranks, so what is decided from
- * them is too. Weights of two bytes are loaded, as they are, into the memory of the first moment,
- * which a checkpoint with such weights has no use for, and widened from there. */
+ * them is too. Weights of two bytes are widened by the load, where no moments come with them. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "../agree.h"
 #include "../fail.h"
+#include "../fsdp/globs.h"
+#include "../say.h"
 #include "match.h"
 #include "state.h"
-#include "widen.h"
-
-enum { NO_MOMENTS, ALL_MOMENTS };
 
 static const char *const moments[] = {"/optimizer/exp_avg/", "/optimizer/exp_avg_sq/"};
 
@@ -20,38 +18,62 @@ static int same_shape(const dcp_tensor *tensor, const model_param *param) {
            memcmp(tensor->shape, param->shape, param->ndim * sizeof *param->shape) == 0;
 }
 
+static const dcp_tensor *find_moment(const dcp_checkpoint *ckpt, const fsdp_param *param,
+                                     size_t i) {
+    char path[DCP_MAX_PATH];
+    snprintf(path, sizeof path, "%s%s", moments[i], param->info.name);
+    return dcp_checkpoint_find(ckpt, path);
+}
+
 /* How many of the two moments of a parameter the checkpoint has; -1 where one has another type or
  * shape. */
 static int count_moments(const dcp_checkpoint *ckpt, const fsdp_param *param) {
     int n = 0;
     for (size_t i = 0; i < 2; i++) {
-        char path[DCP_MAX_PATH];
-        snprintf(path, sizeof path, "%s%s", moments[i], param->info.name);
-        const dcp_tensor *tensor = dcp_checkpoint_find(ckpt, path);
+        const dcp_tensor *tensor = find_moment(ckpt, param, i);
         if (tensor && (tensor->dtype != DCP_F32 || !same_shape(tensor, &param->info))) return -1;
         n += tensor != NULL;
     }
     return n;
 }
 
-static int match_moments(const train_state *s, const dcp_checkpoint *ckpt, int *out,
+/* Trained parameters by what the checkpoint has of their moments, and the first of each kind. */
+typedef struct moments_found {
+    size_t with, thawed; /* thawed: none, since they were frozen there */
+    const char *without, *first_thawed, *broken;
+} moments_found;
+
+static void look_at_moments(const dcp_checkpoint *ckpt, const fsdp_param *param,
+                            const json_t *frozen, moments_found *found) {
+    const char *name = param->info.name;
+    const int n = count_moments(ckpt, param);
+    if (n == 2) {
+        found->with++;
+    } else if (n != 0) {
+        if (!found->broken) found->broken = name;
+    } else if (globs_match(frozen, name)) {
+        if (found->thawed++ == 0) found->first_thawed = name;
+    } else if (!found->without) {
+        found->without = name;
+    }
+}
+
+static int match_moments(const train_state *s, const dcp_checkpoint *ckpt, moments_found *found,
                          dcp_error *err) {
-    const char *without = NULL, *with = NULL;
+    json_t *meta = json_loads(dcp_checkpoint_json(ckpt), 0, NULL);
     for (size_t u = 0; u < s->layout->n; u++)
         for (size_t i = 0; i < s->layout->units[u].n; i++) {
             const fsdp_param *param = &s->layout->units[u].params[i];
-            const int n = count_moments(ckpt, param);
-            if (n == 2 && !with) with = param->info.name;
-            if (n != 2 && !without) without = param->info.name;
-            if (n == 1 || n < 0) with = without = param->info.name;
+            if (!param->info.frozen)
+                look_at_moments(ckpt, param, json_object_get(meta, "frozen"), found);
         }
-    if (with && without)
-        return trainer_fail(err, DCP_ERR_MISMATCH,
-                            "%s: the optimizer's moments of %s are missing, or not F32 in its "
-                            "shape, while others are there",
-                            dcp_checkpoint_path(ckpt), without);
-    *out = with ? ALL_MOMENTS : NO_MOMENTS;
-    return DCP_OK;
+    json_decref(meta);
+    if (!found->broken && found->with > 0) found->broken = found->without;
+    if (!found->broken) return DCP_OK;
+    return trainer_fail(err, DCP_ERR_MISMATCH,
+                        "%s: the optimizer's moments of %s are missing, or not F32 in its "
+                        "shape, while others are there",
+                        dcp_checkpoint_path(ckpt), found->broken);
 }
 
 int state_match(const fsdp_layout *layout, const dcp_checkpoint *ckpt, dcp_error *err) {
@@ -66,9 +88,6 @@ int state_match(const fsdp_layout *layout, const dcp_checkpoint *ckpt, dcp_error
     return status;
 }
 
-typedef int (*param_fn)(train_state *s, const fsdp_param *param, const dcp_tensor *tensor,
-                        dcp_state *state, dcp_error *err);
-
 /* By its name, or without the family's prefix. */
 static const dcp_tensor *find_weights(const dcp_checkpoint *ckpt, const model_param *param) {
     char path[DCP_MAX_PATH];
@@ -79,59 +98,64 @@ static const dcp_tensor *find_weights(const dcp_checkpoint *ckpt, const model_pa
     return dcp_checkpoint_find(ckpt, path);
 }
 
-/* Calls `visit` with each parameter and its tensor in the checkpoint. */
-static int each_param(train_state *s, const dcp_checkpoint *ckpt, dcp_state *state, param_fn visit,
-                      dcp_error *err) {
+static int add_weights(const train_state *s, const dcp_checkpoint *ckpt, const fsdp_param *param,
+                       dcp_state *state, dcp_error *err) {
+    dcp_tensor tensor = *find_weights(ckpt, &param->info);
+    tensor.dtype = DCP_F32;
+    return dcp_state_add(state, &tensor, &param->box, s->params + param->shard_at, err);
+}
+
+/* The moments that are there. */
+static int add_moments(const train_state *s, const dcp_checkpoint *ckpt, const fsdp_param *param,
+                       dcp_state *state, dcp_error *err) {
+    float *const storage[] = {s->exp_avg, s->exp_avg_sq};
+    int status = DCP_OK;
+    for (size_t i = 0; i < 2 && status == DCP_OK && !param->info.frozen; i++) {
+        const dcp_tensor *tensor = find_moment(ckpt, param, i);
+        if (tensor)
+            status = dcp_state_add(state, tensor, &param->box, storage[i] + param->grad_at, err);
+    }
+    return status;
+}
+
+static int add_params(const train_state *s, const dcp_checkpoint *ckpt, int with_moments,
+                      dcp_state *state, dcp_error *err) {
     int status = DCP_OK;
     for (size_t u = 0; u < s->layout->n; u++)
         for (size_t i = 0; i < s->layout->units[u].n && status == DCP_OK; i++) {
             const fsdp_param *param = &s->layout->units[u].params[i];
-            status = visit(s, param, find_weights(ckpt, &param->info), state, err);
+            status = add_weights(s, ckpt, param, state, err);
+            if (status == DCP_OK && with_moments) status = add_moments(s, ckpt, param, state, err);
         }
     return status;
 }
 
-static int add_weights(train_state *s, const fsdp_param *param, const dcp_tensor *tensor,
-                       dcp_state *state, dcp_error *err) {
-    float *memory = tensor->dtype == DCP_F32 ? s->params : s->exp_avg;
-    return dcp_state_add(state, tensor, &param->box, memory + param->shard_at, err);
-}
-
-static int widen_weights(train_state *s, const fsdp_param *param, const dcp_tensor *tensor,
-                         dcp_state *state, dcp_error *err) {
-    (void)state, (void)err;
-    if (tensor->dtype == DCP_F32) return DCP_OK;
-    widen(s->params + param->shard_at, s->exp_avg + param->shard_at, param->elems, tensor->dtype);
-    return DCP_OK;
-}
-
 /* What is to be loaded, and where to. */
-static int plan(train_state *s, const dcp_checkpoint *ckpt, unsigned sections, int *with_moments,
+static int plan(train_state *s, const dcp_checkpoint *ckpt, unsigned sections, moments_found *found,
                 dcp_state **state, dcp_error *err) {
     int status = state_match(s->layout, ckpt, err);
-    if (status == DCP_OK && sections & STATE_OPTIMIZER)
-        status = match_moments(s, ckpt, with_moments, err);
+    if (status == DCP_OK && sections & STATE_OPTIMIZER) status = match_moments(s, ckpt, found, err);
     if (status == DCP_OK && sections & STATE_FILES) status = state_take_files(s, ckpt, err);
-    if (status != DCP_OK) return status;
-    if (*with_moments) return state_register(s, sections, state, err);
-    status = state_register(s, sections & STATE_FILES, state, err);
-    return status == DCP_OK ? each_param(s, ckpt, *state, add_weights, err) : status;
+    if (status == DCP_OK) status = state_register(s, sections & STATE_FILES, state, err);
+    return status == DCP_OK ? add_params(s, ckpt, found->with > 0, *state, err) : status;
 }
 
 int state_load(train_state *s, MPI_Comm comm, dcp_checkpoint *ckpt, unsigned sections,
                dcp_engine engine, int *with_moments, dcp_error *err) {
-    const dcp_load_options options = {.engine = engine};
     dcp_state *state = NULL;
-    int found = NO_MOMENTS;
+    moments_found found = {0};
+    s->k->zero(s->k, s->exp_avg, s->layout->grad_elems);
+    s->k->zero(s->k, s->exp_avg_sq, s->layout->grad_elems);
     int status = agree(comm, plan(s, ckpt, sections, &found, &state, err), err);
+    const dcp_load_options options = {.engine = engine, .cast = found.with == 0};
     if (status == DCP_OK) status = dcp_load_with(ckpt, state, &options, NULL, err);
     if (state) dcp_state_destroy(state);
     if (status != DCP_OK) return status;
-    if (found == NO_MOMENTS) {
-        status = each_param(s, ckpt, NULL, widen_weights, err);
-        s->k->zero(s->k, s->exp_avg, s->layout->shard_elems);
-        s->k->zero(s->k, s->exp_avg_sq, s->layout->shard_elems);
-    }
-    *with_moments = found;
-    return status;
+    if (found.with > 0 && found.thawed > 0)
+        say_warning(s->layout->rank,
+                    "%zu parameters, the first of them %s, were frozen when %s was saved: their "
+                    "moments start at zero",
+                    found.thawed, found.first_thawed, dcp_checkpoint_path(ckpt));
+    *with_moments = found.with > 0;
+    return DCP_OK;
 }

@@ -9,8 +9,7 @@
 #include "../fail.h"
 #include "../random/random.h"
 
-static int take(train_state *s, float **out, dcp_error *err) {
-    const uint64_t elems = s->layout->shard_elems;
+static int take(train_state *s, float **out, uint64_t elems, dcp_error *err) {
     *out = s->k->alloc(s->k, elems * sizeof(float));
     if (!*out) return trainer_fail_memory(err, elems * sizeof(float));
     s->k->zero(s->k, *out, elems);
@@ -22,10 +21,10 @@ int state_create(const fsdp_layout *layout, kernels *k, train_state **out, dcp_e
     if (!s) return trainer_fail_memory(err, sizeof *s);
     s->layout = layout;
     s->k = k;
-    int status = take(s, &s->params, err);
-    if (status == DCP_OK) status = take(s, &s->grads, err);
-    if (status == DCP_OK) status = take(s, &s->exp_avg, err);
-    if (status == DCP_OK) status = take(s, &s->exp_avg_sq, err);
+    int status = take(s, &s->params, layout->shard_elems, err);
+    if (status == DCP_OK) status = take(s, &s->grads, layout->grad_elems, err);
+    if (status == DCP_OK) status = take(s, &s->exp_avg, layout->grad_elems, err);
+    if (status == DCP_OK) status = take(s, &s->exp_avg_sq, layout->grad_elems, err);
     if (status == DCP_OK)
         *out = s;
     else
@@ -67,20 +66,33 @@ void state_randomize(train_state *s) {
             randomize(s, &s->layout->units[u].params[i]);
 }
 
-static int add(dcp_state *state, const char *section, const fsdp_param *param, float *storage,
+static int add(dcp_state *state, const char *section, const fsdp_param *param, float *data,
                dcp_error *err) {
     char path[DCP_MAX_PATH];
     snprintf(path, sizeof path, "/%s/%s", section, param->info.name);
     const dcp_tensor tensor = fsdp_param_tensor(param, path);
-    return dcp_state_add(state, &tensor, &param->box, storage + param->shard_at, err);
+    return dcp_state_add(state, &tensor, &param->box, data, err);
 }
 
-static int add_section(const train_state *s, dcp_state *state, const char *section, float *storage,
-                       dcp_error *err) {
+static int add_model(const train_state *s, dcp_state *state, dcp_error *err) {
     int status = DCP_OK;
     for (size_t u = 0; u < s->layout->n; u++)
-        for (size_t i = 0; i < s->layout->units[u].n && status == DCP_OK; i++)
-            status = add(state, section, &s->layout->units[u].params[i], storage, err);
+        for (size_t i = 0; i < s->layout->units[u].n && status == DCP_OK; i++) {
+            const fsdp_param *param = &s->layout->units[u].params[i];
+            status = add(state, "model", param, s->params + param->shard_at, err);
+        }
+    return status;
+}
+
+static int add_moment(const train_state *s, dcp_state *state, const char *section, float *storage,
+                      dcp_error *err) {
+    int status = DCP_OK;
+    for (size_t u = 0; u < s->layout->n; u++)
+        for (size_t i = 0; i < s->layout->units[u].n && status == DCP_OK; i++) {
+            const fsdp_param *param = &s->layout->units[u].params[i];
+            if (!param->info.frozen)
+                status = add(state, section, param, storage + param->grad_at, err);
+        }
     return status;
 }
 
@@ -95,11 +107,11 @@ int state_register(const train_state *s, unsigned sections, dcp_state **out, dcp
     dcp_state *state;
     int status = dcp_state_create(&state, err);
     if (status != DCP_OK) return status;
-    if (sections & STATE_MODEL) status = add_section(s, state, "model", s->params, err);
+    if (sections & STATE_MODEL) status = add_model(s, state, err);
     if (status == DCP_OK && sections & STATE_OPTIMIZER)
-        status = add_section(s, state, "optimizer/exp_avg", s->exp_avg, err);
+        status = add_moment(s, state, "optimizer/exp_avg", s->exp_avg, err);
     if (status == DCP_OK && sections & STATE_OPTIMIZER)
-        status = add_section(s, state, "optimizer/exp_avg_sq", s->exp_avg_sq, err);
+        status = add_moment(s, state, "optimizer/exp_avg_sq", s->exp_avg_sq, err);
     if (status == DCP_OK && sections & STATE_FILES) status = add_files(s, state, err);
     if (status == DCP_OK)
         *out = state;

@@ -20,7 +20,8 @@ typedef struct kept_file {
 typedef struct train_state {
     const fsdp_layout *layout;
     kernels *k;
-    float *params, *grads, *exp_avg, *exp_avg_sq; /* [layout->shard_elems] each */
+    float *params;                       /* [layout->shard_elems] */
+    float *grads, *exp_avg, *exp_avg_sq; /* [layout->grad_elems] each */
     kept_file *files;
     size_t n_files;
     uint64_t step;            /* updates made */

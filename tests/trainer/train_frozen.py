@@ -1,0 +1,64 @@
+#!/usr/bin/env python3
+"""Frozen parameters keep their bytes and have no gradient, moments or share in the norm; the others
+are trained as ever. A resumed run may thaw and freeze, and says what starts at zero."""
+import fnmatch
+from train_lib import *
+
+FROZEN = ["model.embed*", "model.layers.1.*", "*.input_layernorm.weight", "*.down_proj.weight"]
+MODEL1 = {**MODEL, "hidden_size": 32, "intermediate_size": 48, "num_hidden_layers": 2,
+          "tie_word_embeddings": False}
+make_text()
+
+
+def over(name, **more):
+    return config(model=MODEL1, checkpoint={"dir": name}, metrics=f"{name}.jsonl",
+                  data={"sequence_length": 16}, **more)
+
+
+def tensors(a, b):
+    """Status of each tensor's comparison."""
+    done = subprocess.run([f"{BIN}/dcp-inspect", "diff", a, b, "--json", "--all", "--ignore-meta"],
+                          capture_output=True, text=True)
+    check(done.returncode in (0, 1), done.stderr)
+    return {t["path"]: t["status"] for t in json.loads(done.stdout)["tensors"]}
+
+
+def is_frozen(path, globs=FROZEN):
+    return any(fnmatch.fnmatch(path.split("/")[-1], glob) for glob in globs)
+
+
+# One update without clipping: what is trained becomes what it becomes where nothing is frozen.
+once = {"max_steps": 1, "gradient_clipping": 0.0, "scheduler": {"params": {"warmup_steps": 0}}}
+train(1, over("all", **once))
+train(1, over("some", frozen=FROZEN, **once))
+found = tensors(step_path(1, "all"), step_path(1, "some"))
+for path, status in found.items():
+    moment = path.startswith("/optimizer")
+    want = ("only_a" if moment else "changed") if is_frozen(path) else "same"
+    check(status == want, f"{path}: {status}, not {want}")
+trained = [p.split("/")[-1] for p in found if p.startswith("/model/") and not is_frozen(p)]
+train(1, over("rest", frozen=trained, **once))
+norms = [metrics(f"{name}.jsonl")[0]["grad_norm"] for name in ("all", "some", "rest")]
+check(abs(norms[0] ** 2 - norms[1] ** 2 - norms[2] ** 2) < 1e-6 * norms[0] ** 2, f"norms {norms}")
+
+# Many updates on several ranks: the same bits, and the frozen bytes of the start.
+for ranks in (1, 3):
+    train(ranks, over(f"on{ranks}", frozen=FROZEN, max_steps=4))
+    check(losses(f"on{ranks}.jsonl") == losses("on1.jsonl"), f"losses on {ranks} ranks")
+    check(state(4, f"on{ranks}") == state(4, "on1"), f"state.h5 on {ranks} ranks differs")
+for path, status in tensors(step_path(1, "on1"), step_path(4, "on1")).items():
+    check((status == "same") == is_frozen(path), f"{path}: {status} in steps 1 and 4")
+
+# Other globs on a resume: thawed moments start at zero, those of the newly frozen go.
+THAWED = FROZEN[:1] + ["model.norm.weight"]
+_, err = train(2, over("on3", frozen=THAWED, max_steps=5))
+check("were frozen when on3/step-00000004 was saved: their moments start at zero" in err, err)
+check('with frozen ["model.embed*"' in err and ', the run goes on with ["model.embed*"' in err, err)
+for path, status in tensors(step_path(4, "on3"), step_path(5, "on3")).items():
+    thawed, frozen = is_frozen(path), is_frozen(path, THAWED)
+    want = "same" if frozen else "changed"
+    if path.startswith("/optimizer"):
+        want = "only_a" if frozen else "only_b" if thawed else "changed"
+    check(status == want, f"{path}: {status}, not {want}")
+train(1, over("on1", frozen=THAWED, max_steps=5))
+check(state(5, "on1") == state(5, "on3"), "state.h5 after thawing differs with the ranks")
