@@ -12,6 +12,7 @@
 #include "loop/signals.h"
 #include "loop/trainer.h"
 #include "say.h"
+#include "stdout.h"
 
 static const char help[] =
     "Usage: dcp-train CONFIG.json [key.path=value ...]\n"
@@ -162,11 +163,11 @@ int main(int argc, char **argv) {
     if (a.print_help || a.print_version) {
         if (loud && a.print_help) fputs(help, stdout);
         if (loud && a.print_version) printf("dcp-train %s\n", dcp_version());
-        return EXIT_DONE;
+        return stdout_end("dcp-train", EXIT_DONE);
     }
     int provided;
     MPI_Init_thread(&argc, &argv, MPI_THREAD_MULTIPLE, &provided); /* saves have a thread */
     const int status = run(&a);
     MPI_Finalize();
-    return status;
+    return stdout_end("dcp-train", status);
 }

@@ -38,6 +38,8 @@ misuse -n 2 -- no-such-program
 run --help
 ends 0
 grep -q '^Usage: dcp-run' "$dir/out" || fail "no help on stdout"
+"$DCP_BIN/dcp-run" --version >/dev/full 2>"$dir/err" && fail "a full stdout passes"
+says 'dcp-run: cannot write to stdout'
 run --version
 ends 0
 grep -q '^dcp-run [0-9]' "$dir/out" || fail "no version on stdout"

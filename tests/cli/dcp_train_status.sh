@@ -31,9 +31,19 @@ says "would start at random"
 
 ends 0 dcp-train config.json
 [ -e ckpt/step-00000002/state.h5 ] || fail "the last step is not saved"
+says "2 steps in .* where the time of 1 rank went"
+says "reductions"
 ends 2 dcp-train config.json max_step=3
 says "unknown key; did you mean max_steps"
 ends 2 dcp-train config.json --no-such-option
+to_full() { "$@" >/dev/full; }
+ends 3 to_full dcp-train config.json checkpoint.dir=mute
+says "warning: stdout: No space left on device: no more lines are shown; training goes on"
+[ "$(grep -c stdout err)" -eq 1 ] || fail "that stdout is full is not said once"
+[ -e mute/step-00000002/state.h5 ] || fail "a full stdout lost the training"
+ends 3 to_full dcp-train config.json --print-config
+says "cannot write to stdout"
+ends 3 to_full dcp-train --help
 ends 3 dcp-train config.json optimizer.params.lr=1e30 checkpoint.dir=diverged max_steps=20
 says "diverged"
 for file in ckpt/step-*/state.h5; do # all but the user block

@@ -31,7 +31,7 @@ struct fsdp {
     uint64_t buffer_bytes; /* of the five above */
     fsdp_gather gather;
     fsdp_reduce *reduce;
-    fsdp_times times;
+    timeline *tl;
 };
 
 static int check_frozen(const json_t *frozen, const fsdp_layout *layout, dcp_error *err) {
@@ -122,7 +122,12 @@ int fsdp_create(const model *m, const fsdp_layout *layout, kernels *k, MPI_Comm 
                 dcp_error *err) {
     fsdp *f = calloc(1, sizeof *f);
     if (!f) return trainer_fail_memory(err, sizeof *f);
-    *f = (fsdp){.m = m, .layout = layout, .k = k, .prefetch = options->prefetch, .params = params};
+    *f = (fsdp){.m = m,
+                .layout = layout,
+                .k = k,
+                .prefetch = options->prefetch,
+                .params = params,
+                .tl = options->tl};
     int status = take_buffers(f, err);
     if (status == DCP_OK)
         status = fsdp_reduce_create(layout, k, comm, options->leaves, grads, &f->reduce, err);
@@ -136,6 +141,7 @@ int fsdp_create(const model *m, const fsdp_layout *layout, kernels *k, MPI_Comm 
                               .params = params,
                               .staging = f->staging,
                               .request = MPI_REQUEST_NULL,
+                              .tl = options->tl,
                               .unit = FSDP_NO_UNIT};
     *out = f;
     return DCP_OK;
@@ -156,18 +162,16 @@ uint64_t fsdp_partial_bytes(const fsdp *f) { return fsdp_reduce_partial_bytes(f-
 uint64_t fsdp_buffer_bytes(const fsdp *f) {
     return f->buffer_bytes + fsdp_reduce_received_bytes(f->reduce);
 }
-fsdp_times fsdp_step_times(const fsdp *f) { return f->times; }
 
 void fsdp_poll(void *f) { fsdp_gather_poll(&((fsdp *)f)->gather); }
 
 void fsdp_step_begin(fsdp *f) {
-    f->times = (fsdp_times){0};
     f->held = FSDP_NO_UNIT;
     if (f->layout->world == 1) return;
     const double start = MPI_Wtime();
     fsdp_gather_start(&f->gather, ROOT);
     fsdp_gather_finish(&f->gather, f->root);
-    f->times.comm += MPI_Wtime() - start;
+    timeline_add(f->tl, TIMELINE_WAIT, ROOT, start, MPI_Wtime());
 }
 
 /* Makes the unit's parameters whole, and sends for the block that comes `next`. */
@@ -210,16 +214,18 @@ static void forward(fsdp *f, model_run *run) {
         const double held = MPI_Wtime();
         point_at(f, unit);
         if (run) model_forward(run, stage, f->places);
-        f->times.comm += held - start;
-        f->times.forward += MPI_Wtime() - held;
+        timeline_add(f->tl, TIMELINE_WAIT, (long)unit, start, held);
+        timeline_add(f->tl, TIMELINE_FORWARD, (long)unit, held, MPI_Wtime());
     }
 }
 
 /* The leaf's gradients of a unit go to their owners; the scratch's parameters are gone after it. */
 static void reduce(fsdp *f, size_t unit, uint64_t micro) {
+    const double start = MPI_Wtime();
     float *scratch = unit == ROOT ? f->staging : f->block;
     fsdp_reduce_unit(f->reduce, unit, micro, unit_grads(f, unit), scratch);
     if (unit != ROOT) f->held = FSDP_NO_UNIT;
+    timeline_add(f->tl, TIMELINE_REDUCE, (long)unit, start, MPI_Wtime());
 }
 
 static void backward_stage(fsdp *f, model_run *run, size_t stage, size_t unit) {
@@ -237,10 +243,9 @@ static void backward(fsdp *f, model_run *run, uint64_t micro) {
         hold(f, unit, stage > 0 ? model_stage_unit(f->m, stage - 1) : ROOT);
         const double held = MPI_Wtime();
         backward_stage(f, run, stage, unit);
-        const double computed = MPI_Wtime();
+        timeline_add(f->tl, TIMELINE_WAIT, (long)unit, start, held);
+        timeline_add(f->tl, TIMELINE_BACKWARD, (long)unit, held, MPI_Wtime());
         if (unit != ROOT || stage == 0) reduce(f, unit, micro);
-        f->times.comm += held - start + (MPI_Wtime() - computed);
-        f->times.backward += computed - held;
     }
 }
 

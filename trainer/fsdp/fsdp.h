@@ -12,6 +12,7 @@
 #include <mpi.h>
 
 #include "../models/model.h"
+#include "../timeline/timeline.h"
 #include "kernels/kernels.h"
 #include "layout.h"
 
@@ -20,13 +21,8 @@ typedef struct fsdp fsdp;
 typedef struct fsdp_options {
     uint64_t leaves; /* of a step, all ranks together */
     int prefetch;    /* 0: gather a unit only when it is needed */
+    timeline *tl;    /* is told of all work; borrowed; may be NULL */
 } fsdp_options;
-
-/* Seconds of this rank since the last fsdp_step_begin. */
-typedef struct fsdp_times {
-    double forward, backward;
-    double comm; /* gathering, summing, and waiting for others */
-} fsdp_times;
 
 /* Which parameters of the model this rank holds. frozen: list of globs of names. DCP_ERR_ARG: one
  * of them matches no parameter, or together they match all. */
@@ -51,7 +47,6 @@ void fsdp_step_begin(fsdp *f);
 /* Collective: computes this rank's leaf of micro-step `micro`, whose batch is set in `run`; NULL
  * where the rank has none. After the last micro-step `grads` holds the sums over all leaves. */
 void fsdp_micro_step(fsdp *f, uint64_t micro, model_run *run);
-fsdp_times fsdp_step_times(const fsdp *f);
 /* Lets the unit that is on its way proceed; for model_run_set_poll. f: an fsdp. */
 void fsdp_poll(void *f);
 

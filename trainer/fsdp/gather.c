@@ -3,6 +3,7 @@
 #include "gather.h"
 
 void fsdp_gather_start(fsdp_gather *g, size_t unit) {
+    g->started = MPI_Wtime();
     const fsdp_unit *u = &g->layout->units[unit];
     MPI_Iallgatherv(g->params + u->shard_at, u->counts[g->layout->rank], MPI_FLOAT, g->staging,
                     u->counts, u->starts, MPI_FLOAT, g->comm, &g->request);
@@ -17,5 +18,6 @@ void fsdp_gather_poll(fsdp_gather *g) {
 void fsdp_gather_finish(fsdp_gather *g, float *whole) {
     MPI_Wait(&g->request, MPI_STATUS_IGNORE);
     fsdp_join(g->layout, (size_t)g->unit, whole, g->staging);
+    timeline_add(g->tl, TIMELINE_GATHER, g->unit, g->started, MPI_Wtime());
     g->unit = FSDP_NO_UNIT;
 }

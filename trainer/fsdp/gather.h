@@ -4,6 +4,7 @@
 
 #include <mpi.h>
 
+#include "../timeline/timeline.h"
 #include "layout.h"
 
 enum { FSDP_NO_UNIT = -1 };
@@ -14,7 +15,9 @@ typedef struct fsdp_gather {
     const float *params; /* this rank's storage */
     float *staging;      /* [gathered_elems of the largest unit] */
     MPI_Request request;
-    long unit; /* that is on its way; FSDP_NO_UNIT */
+    long unit;      /* that is on its way; FSDP_NO_UNIT */
+    double started; /* when it set out */
+    timeline *tl;   /* is told of gathers; may be NULL */
 } fsdp_gather;
 
 /* Collective. Nothing is on its way. The storage must not change before the finish. */

@@ -2,20 +2,17 @@
  * finds saved has its line. */
 #include <inttypes.h>
 
-#include "../agree.h"
 #include "../say.h"
-#include "metrics.h"
+#include "report.h"
 #include "saves.h"
 #include "signals.h"
 #include "step.h"
 #include "trainer.h"
-#include "usage.h"
 
 typedef struct loop {
     trainer *t;
-    metrics *lines; /* on rank 0; NULL: none, or given up */
+    report report;
     saves saves;
-    double line_at; /* when the last line was written */
 } loop;
 
 /* The save with which the run ends: `done` where it succeeds. */
@@ -36,53 +33,6 @@ static int save_and_end(loop *l, int done) {
     return done;
 }
 
-/* What rank 0 tells of all ranks: the largest memory, and the slowest rank's compute time over the
- * mean. */
-static void gather_usage(const trainer *t, const step_result *r, step_metrics *v) {
-    const double compute = r->forward_s + r->backward_s;
-    double most[2] = {(double)usage_peak_bytes(), compute}, sum = compute;
-    const int root = t->rank == 0;
-    MPI_Reduce(root ? MPI_IN_PLACE : most, most, 2, MPI_DOUBLE, MPI_MAX, 0, t->comm);
-    MPI_Reduce(root ? MPI_IN_PLACE : &sum, &sum, 1, MPI_DOUBLE, MPI_SUM, 0, t->comm);
-    v->mem_peak_bytes = (uint64_t)most[0];
-    v->imbalance = sum > 0 ? most[1] * t->world / sum : 1;
-}
-
-static void write_line(loop *l, const step_metrics *v) {
-    dcp_error err;
-    metrics_print(v, l->t->c->max_steps);
-    if (!l->lines || metrics_write(l->lines, v, &err) == DCP_OK) return;
-    say_warning(0, "%s: no more lines are written", err.message);
-    metrics_close(l->lines);
-    l->lines = NULL;
-}
-
-static void report(loop *l, const step_result *r) {
-    const trainer *t = l->t;
-    const double now = MPI_Wtime(), samples = (double)t->c->batch;
-    step_metrics v = {.step = t->state->step,
-                      .loss = r->loss,
-                      .grad_norm = r->grad_norm,
-                      .lr = r->lr,
-                      .tokens = t->state->tokens,
-                      .step_s = now - l->line_at,
-                      .forward_s = r->forward_s,
-                      .backward_s = r->backward_s,
-                      .comm_s = r->comm_s,
-                      .optimizer_s = r->optimizer_s,
-                      .data_s = r->data_s,
-                      .save_stall_s = l->saves.stall_s + r->fence_s,
-                      .partial_sums_bytes = fsdp_partial_bytes(t->sharded),
-                      .ranks = t->world};
-    v.tokens_per_s = samples * (double)t->shape.targets / v.step_s;
-    if (t->matmul_peak > 0)
-        v.mfu = model_flops_per_sample(t->m, t->c->sequence) * samples / v.step_s / t->matmul_peak;
-    gather_usage(t, r, &v);
-    if (t->rank == 0) write_line(l, &v);
-    l->line_at = now;
-    l->saves.stall_s = 0;
-}
-
 static int is_save_due(const loop *l) {
     if (l->t->state->step == l->t->c->max_steps) return 0; /* the run's last save follows */
     return saves_are_due(&l->saves);
@@ -97,7 +47,7 @@ static int advance(loop *l) {
         say(l->t->rank, "%s", err.message);
         return status == DCP_ERR_ARG ? EXIT_USAGE : EXIT_FAILED; /* data that no restart mends */
     }
-    report(l, &r);
+    report_step(&l->report, &r);
     return is_save_due(l) && saves_start(&l->saves) != DCP_OK ? EXIT_FAILED : EXIT_DONE;
 }
 
@@ -132,18 +82,15 @@ static int run_steps(loop *l) {
 }
 
 int trainer_loop(trainer *t) {
-    loop l = {.t = t, .line_at = MPI_Wtime()};
+    loop l = {.t = t};
     dcp_error err;
     saves_begin(&l.saves, t);
-    int status = DCP_OK;
-    if (t->rank == 0 && t->c->metrics)
-        status = metrics_open(t->c->metrics, t->state->step, &l.lines, &err);
-    if (agree(t->comm, status, &err) != DCP_OK) {
+    const int status = report_begin(&l.report, t, &err);
+    if (status != DCP_OK) {
         say(t->rank, "%s", err.message);
-        return EXIT_USAGE;
+        return report_end(&l.report, status == DCP_ERR_NO_MEMORY ? EXIT_FAILED : EXIT_USAGE);
     }
-    status = run_steps(&l);
+    const int end = run_steps(&l);
     saves_settle(&l.saves);
-    metrics_close(l.lines);
-    return status;
+    return report_end(&l.report, end);
 }

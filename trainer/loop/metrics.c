@@ -95,15 +95,18 @@ int metrics_write(metrics *m, const step_metrics *v, dcp_error *err) {
     return fail_errno(m->path, "cannot write", err);
 }
 
-void metrics_print(const step_metrics *v, uint64_t max_steps) {
-    printf("step %" PRIu64 "/%" PRIu64 "  loss %.5f  norm %.4f  lr %.3g  %" PRIu64 " tokens  "
-           "%.0f tok/s  mfu %.0f%%  step %.3f s (forward %.3f, backward %.3f, comm %.3f, "
+int metrics_print(const step_metrics *v, uint64_t max_steps, int are_tokens) {
+    printf("step %" PRIu64 "/%" PRIu64 "  loss %.5f  norm %.4f  lr %.3g  %" PRIu64 " %s  "
+           "%.0f %s/s  mfu %.0f%%  step %.3f s (forward %.3f, backward %.3f, comm %.3f, "
            "optimizer %.3f, data %.3f, save %.3f)  memory %.0f MiB",
-           v->step, max_steps, v->loss, v->grad_norm, v->lr, v->tokens, v->tokens_per_s,
+           v->step, max_steps, v->loss, v->grad_norm, v->lr, v->tokens,
+           are_tokens ? "tokens" : "samples", v->tokens_per_s, are_tokens ? "tok" : "samples",
            100 * utilization(v), v->step_s, v->forward_s, v->backward_s, v->comm_s, v->optimizer_s,
            v->data_s, v->save_stall_s, (double)v->mem_peak_bytes / 1048576);
     if (v->partial_sums_bytes)
         printf(" (%.0f of it partial sums)", (double)v->partial_sums_bytes / 1048576);
     printf("  imbalance %.2f  %d %s\n", v->imbalance, v->ranks, v->ranks == 1 ? "rank" : "ranks");
-    fflush(stdout);
+    const int failed = fflush(stdout) != 0 || ferror(stdout);
+    clearerr(stdout);
+    return failed ? -1 : 0;
 }

@@ -32,7 +32,8 @@ void metrics_close(metrics *m);
  * whatever happens then. */
 int metrics_write(metrics *m, const step_metrics *values, dcp_error *err);
 
-/* The same for people. */
-void metrics_print(const step_metrics *values, uint64_t max_steps);
+/* The same for people, on stdout; what `tokens` counts are tokens, or samples. 0, or -1 with errno
+ * where it could not be written. */
+int metrics_print(const step_metrics *values, uint64_t max_steps, int are_tokens);
 
 #endif

@@ -99,14 +99,14 @@ static int start(saves *s) {
 int saves_start(saves *s) {
     const double begin = MPI_Wtime();
     const int status = start(s);
-    s->stall_s += MPI_Wtime() - begin;
+    timeline_add(&s->t->tl, TIMELINE_STALL, -1, begin, MPI_Wtime());
     return status;
 }
 
 int saves_settle(saves *s) {
     const double begin = MPI_Wtime();
     const int status = settle(s);
-    s->stall_s += MPI_Wtime() - begin;
+    timeline_add(&s->t->tl, TIMELINE_STALL, -1, begin, MPI_Wtime());
     return status;
 }
 
@@ -117,6 +117,6 @@ int saves_finish(saves *s, dcp_error *err) {
         trainer_fail(err, status, "the save before it failed, and ranks can't talk any more");
     else if (!saves_are_complete(s))
         status = note(s, save(s, 0, 1, err));
-    s->stall_s += MPI_Wtime() - begin;
+    timeline_add(&s->t->tl, TIMELINE_STALL, -1, begin, MPI_Wtime());
     return status;
 }

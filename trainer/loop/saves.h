@@ -12,7 +12,6 @@ typedef struct saves {
     int failed;          /* the last save did */
     int flying;          /* one is in flight, of */
     uint64_t flight_step;
-    double stall_s; /* that training waited for saves, since it was last set to 0 */
 } saves;
 
 /* For a run that begins at the trainer's state. What was loaded from elsewhere need not be saved as

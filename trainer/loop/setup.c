@@ -153,7 +153,8 @@ static int make_leaves(trainer *t, dcp_error *err) {
 }
 
 static int make_work(trainer *t, dcp_error *err) {
-    const fsdp_options options = {.leaves = config_leaves(t->c), .prefetch = t->c->prefetch};
+    const fsdp_options options = {
+        .leaves = config_leaves(t->c), .prefetch = t->c->prefetch, .tl = &t->tl};
     int status = fsdp_create(t->m, t->layout, t->k, t->comm, &options, t->state->params,
                              t->state->grads, &t->sharded, err);
     if (status == DCP_OK) status = make_leaves(t, err);

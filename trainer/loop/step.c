@@ -67,16 +67,13 @@ static int compute(trainer *t, uint64_t counted, step_result *out, dcp_error *er
         const int failed = compute_leaf(t, i, scale, &why);
         if (failed && !status) status = trainer_fail(err, failed, "%s", why.message);
     }
+    const double computed = MPI_Wtime();
     status = agree(t->comm, status, err);
     if (status != DCP_OK) return status;
-    const double start = MPI_Wtime();
     MPI_Allreduce(MPI_IN_PLACE, t->losses, (int)leaves, MPI_DOUBLE, MPI_SUM, t->comm);
     out->loss = 0;
     for (uint64_t leaf = 0; leaf < leaves; leaf++) out->loss += t->losses[leaf];
-    const fsdp_times times = fsdp_step_times(t->sharded);
-    out->forward_s = times.forward;
-    out->backward_s = times.backward;
-    out->comm_s = times.comm + MPI_Wtime() - start;
+    timeline_add(&t->tl, TIMELINE_REDUCE, -1, computed, MPI_Wtime());
     return DCP_OK;
 }
 
@@ -105,7 +102,7 @@ int step_run(trainer *t, step_result *out, dcp_error *err) {
     uint64_t counted;
     const double start = MPI_Wtime();
     int status = read_step(t, &counted, err);
-    out->data_s = MPI_Wtime() - start;
+    timeline_add(&t->tl, TIMELINE_DATA, -1, start, MPI_Wtime());
     if (status == DCP_OK) status = compute(t, counted, out, err);
     if (status != DCP_OK) return status;
     const double computed = MPI_Wtime();
@@ -114,9 +111,11 @@ int step_run(trainer *t, step_result *out, dcp_error *err) {
     if (status != DCP_OK) return status;
     const double fence = MPI_Wtime();
     dcp_tiers_fence(t->stores);
-    out->fence_s = MPI_Wtime() - fence;
+    const double free_again = MPI_Wtime();
     out->lr = schedule_lr(t->c, t->state->step + 1);
     update(t, out);
-    out->optimizer_s = MPI_Wtime() - computed - out->fence_s;
+    timeline_add(&t->tl, TIMELINE_OPTIMIZER, -1, computed, fence);
+    timeline_add(&t->tl, TIMELINE_STALL, -1, fence, free_again);
+    timeline_add(&t->tl, TIMELINE_OPTIMIZER, -1, free_again, MPI_Wtime());
     return DCP_OK;
 }

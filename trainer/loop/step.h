@@ -6,9 +6,6 @@
 
 typedef struct step_result {
     double loss, grad_norm, lr; /* as computed in this step, before its update */
-    double data_s, optimizer_s, comm_s;
-    double forward_s, backward_s;
-    double fence_s; /* waiting for a save in flight to be done with the shards */
 } step_result;
 
 /* Collective: trainer->state becomes that of the next step. On failure it stays that of the last

@@ -10,6 +10,7 @@
 #include "../models/model.h"
 #include "../optim/adamw.h"
 #include "../state/state.h"
+#include "../timeline/timeline.h"
 #include "dcp/tiers.h"
 #include "kernels/kernels.h"
 
@@ -33,6 +34,7 @@ typedef struct trainer {
     double *losses;      /* [leaves] */
     double *rows;        /* scratch of the norm */
     double matmul_peak;  /* of all ranks, operations a second; 0: unknown */
+    timeline tl;         /* of this rank since the start of its loop */
 } trainer;
 
 /* How main ends. */

@@ -6,6 +6,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "../stdout.h"
 #include "job.h"
 #include "options.h"
 #include "restart.h"
@@ -111,5 +112,5 @@ int main(int argc, char **argv) {
     close(signals.fd);
 free_options:
     options_free(&options);
-    return status;
+    return stdout_end("dcp-run", status);
 }

@@ -1,0 +1,114 @@
+#include "report.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "../agree.h"
+#include "../fail.h"
+#include "../say.h"
+#include "spent.h"
+#include "usage.h"
+
+static void tell_unbalanced(void *ctx, int rank, balance_kind kind, int is, double ratio) {
+    const report *r = ctx;
+    if (!is)
+        say(0, "rank %d is %s the others again", rank,
+            kind == BALANCE_SLOW ? "as fast as" : "no larger than");
+    else if (kind == BALANCE_SLOW)
+        say_warning(0,
+                    "rank %d is slow: over the last %d steps it took %.2f times the other ranks' "
+                    "mean to compute a micro-batch",
+                    rank, BALANCE_STEPS, ratio);
+    else
+        say_warning(0,
+                    "rank %d is large: its memory peaked at %.0f MiB, %.2f times the others' mean",
+                    rank, r->usage[r->t->world + rank] / 1048576, ratio);
+}
+
+static int prepare(report *r, dcp_error *err) {
+    const trainer *t = r->t;
+    if (t->rank != 0) return DCP_OK;
+    r->usage = calloc(2 * (size_t)t->world, sizeof *r->usage);
+    r->ranks = balance_create(t->world, config_leaves(t->c), tell_unbalanced, r);
+    if (!r->usage || !r->ranks) return trainer_fail_memory(err, 0);
+    return t->c->metrics ? metrics_open(t->c->metrics, t->state->step, &r->lines, err) : DCP_OK;
+}
+
+int report_begin(report *r, trainer *t, dcp_error *err) {
+    *r = (report){.t = t, .begin = MPI_Wtime()};
+    r->line_at = r->begin;
+    return agree(t->comm, prepare(r, err), err);
+}
+
+/* What rank 0 tells of all ranks: the largest memory, and the slowest rank's compute time over the
+ * mean. */
+static void gather_usage(report *r, double compute_s, step_metrics *v) {
+    const int world = r->t->world;
+    const double bytes = (double)usage_peak_bytes();
+    double *times = r->usage, *memory = r->usage ? r->usage + world : NULL;
+    MPI_Gather(&compute_s, 1, MPI_DOUBLE, times, 1, MPI_DOUBLE, 0, r->t->comm);
+    MPI_Gather(&bytes, 1, MPI_DOUBLE, memory, 1, MPI_DOUBLE, 0, r->t->comm);
+    if (!r->usage) return;
+    double sum = 0, slowest = 0, largest = 0;
+    for (int i = 0; i < world; i++) {
+        sum += times[i];
+        if (times[i] > slowest) slowest = times[i];
+        if (memory[i] > largest) largest = memory[i];
+    }
+    v->mem_peak_bytes = (uint64_t)largest;
+    v->imbalance = sum > 0 ? slowest * world / sum : 1;
+    balance_step(r->ranks, times, memory);
+}
+
+static void write_line(report *r, const step_metrics *v) {
+    dcp_error err;
+    if (!r->is_mute && metrics_print(v, r->t->c->max_steps, r->t->shape.tokens > 0) != 0 &&
+        errno != EPIPE) { /* a reader that has seen enough */
+        say_warning(0, "stdout: %s: no more lines are shown; training goes on", strerror(errno));
+        r->is_mute = 1;
+    }
+    if (!r->lines || metrics_write(r->lines, v, &err) == DCP_OK) return;
+    say_warning(0, "%s: no more lines are written", err.message);
+    metrics_close(r->lines);
+    r->lines = NULL;
+}
+
+void report_step(report *r, const step_result *result) {
+    const trainer *t = r->t;
+    double now[TIMELINE_SPENT], spent[TIMELINE_SPENT];
+    memcpy(now, t->tl.spent, sizeof now);
+    for (int i = 0; i < TIMELINE_SPENT; i++) spent[i] = now[i] - r->spent[i];
+    const double at = MPI_Wtime(), samples = (double)t->c->batch;
+    step_metrics v = {.step = t->state->step,
+                      .loss = result->loss,
+                      .grad_norm = result->grad_norm,
+                      .lr = result->lr,
+                      .tokens = t->state->tokens,
+                      .step_s = at - r->line_at,
+                      .forward_s = spent[TIMELINE_FORWARD],
+                      .backward_s = spent[TIMELINE_BACKWARD],
+                      .comm_s = spent[TIMELINE_WAIT] + spent[TIMELINE_REDUCE],
+                      .optimizer_s = spent[TIMELINE_OPTIMIZER],
+                      .data_s = spent[TIMELINE_DATA],
+                      .save_stall_s = spent[TIMELINE_STALL],
+                      .partial_sums_bytes = fsdp_partial_bytes(t->sharded),
+                      .ranks = t->world};
+    v.tokens_per_s = samples * (double)t->shape.targets / v.step_s;
+    if (t->matmul_peak > 0)
+        v.mfu = model_flops_per_sample(t->m, t->c->sequence) * samples / v.step_s / t->matmul_peak;
+    gather_usage(r, v.forward_s + v.backward_s, &v);
+    if (t->rank == 0) write_line(r, &v);
+    memcpy(r->spent, now, sizeof now);
+    r->line_at = at;
+    r->steps++;
+}
+
+int report_end(report *r, int status) {
+    if (status == EXIT_DONE || status == EXIT_STOPPED)
+        spent_tell(r->t, r->steps, MPI_Wtime() - r->begin);
+    metrics_close(r->lines);
+    balance_destroy(r->ranks);
+    free(r->usage);
+    return status == EXIT_DONE && r->is_mute ? EXIT_FAILED : status;
+}

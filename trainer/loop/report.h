@@ -1,0 +1,29 @@
+/* What a run tells while it goes on: a line a step, warnings of ranks that differ, and a table at
+ * the end. */
+#ifndef TRAINER_LOOP_REPORT_H
+#define TRAINER_LOOP_REPORT_H
+
+#include "balance.h"
+#include "metrics.h"
+#include "step.h"
+#include "trainer.h"
+
+typedef struct report {
+    trainer *t;
+    metrics *lines; /* on rank 0; NULL: none, or given up */
+    balance *ranks; /* on rank 0 */
+    double *usage;  /* [2 * world] on rank 0: compute times, then memory; room for one's own */
+    int is_mute;    /* stdout has failed */
+    uint64_t steps; /* told of */
+    double begin, line_at;        /* of the run; when the last line was written */
+    double spent[TIMELINE_SPENT]; /* as it was then */
+} report;
+
+/* Collective, as all below. Opens the metrics file. */
+int report_begin(report *r, trainer *t, dcp_error *err);
+void report_step(report *r, const step_result *result);
+/* Returns the run's exit status: EXIT_FAILED where it was `status` EXIT_DONE and lines for stdout
+ * were lost. */
+int report_end(report *r, int status);
+
+#endif

@@ -1,0 +1,56 @@
+/* What a rank does, when, and for how long: seconds of each kind of work, and, where a trace is
+ * asked for, every piece of it. Costs an addition a piece where none is. Times are MPI_Wtime's of
+ * this rank. Used by one thread. */
+#ifndef TRAINER_TIMELINE_TIMELINE_H
+#define TRAINER_TIMELINE_TIMELINE_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+#include "dcp/error.h"
+
+typedef enum timeline_kind {
+    /* Of the training thread: no two of them at once. */
+    TIMELINE_DATA,
+    TIMELINE_FORWARD,
+    TIMELINE_BACKWARD,
+    TIMELINE_WAIT,   /* for the gather of a unit that is needed now */
+    TIMELINE_REDUCE, /* a unit's gradients, as far as the thread is kept from computing */
+    TIMELINE_OPTIMIZER,
+    TIMELINE_STALL, /* waiting for a save */
+    TIMELINE_SPENT, /* how many the above are */
+    /* Beside it. */
+    TIMELINE_GATHER = TIMELINE_SPENT, /* of a unit, from its start to its end */
+    TIMELINE_SAVE,                    /* of a step, by the thread that saves; then its pieces */
+    TIMELINE_SAVE_PLAN,
+    TIMELINE_SAVE_GATHER,
+    TIMELINE_SAVE_COPY,
+    TIMELINE_SAVE_WRITE,
+    TIMELINE_SAVE_SYNC,
+    TIMELINE_SAVE_PUBLISH,
+    TIMELINE_KINDS,
+} timeline_kind;
+
+typedef struct timeline_event {
+    double begin, end;
+    uint32_t kind;
+    int32_t which; /* the unit; of a save its step; -1: none */
+} timeline_event;
+
+typedef struct timeline {
+    double spent[TIMELINE_SPENT]; /* seconds since the start of the run */
+    timeline_event *events;       /* NULL: no trace is asked for */
+    size_t n, room;
+    uint64_t dropped; /* that found no room */
+} timeline;
+
+/* Room for `room` events from one timeline_clear to the next; 0: only seconds are kept. */
+int timeline_init(timeline *tl, size_t room, dcp_error *err);
+void timeline_free(timeline *tl);
+
+/* Notes a piece of work that is over. tl may be NULL. */
+void timeline_add(timeline *tl, timeline_kind kind, long which, double begin, double end);
+/* Forgets the events, once they are written. */
+void timeline_clear(timeline *tl);
+
+#endif
