@@ -86,6 +86,39 @@ static void overrides_win(void **state) {
     config_free(c);
 }
 
+/* As the file has it, and as a path that is given before it. */
+static void overrides_reach_into_the_models_file(void **state) {
+    (void)state;
+    FILE *file = fopen("model-override.json", "w");
+    assert_non_null(file);
+    fputs("{\"model_type\": \"gpt2\", \"n_layer\": 12}", file);
+    assert_int_equal(fclose(file), 0);
+    const char *text = "{\"model\": \"model-override.json\", \"data\": {\"path\": \"x\"}}";
+    config *c;
+    dcp_error err;
+    assert_int_equal(load(text, "model.n_layer=2", &c, &err), DCP_OK);
+    unlink("model-override.json");
+    assert_int_equal(json_integer_value(json_object_get(c->model, "n_layer")), 2);
+    assert_string_equal(json_string_value(json_object_get(c->model, "model_type")), "gpt2");
+    assert_true(json_equal(json_object_get(c->tree, "model"), c->model));
+    config_free(c);
+    assert_int_equal(load(text, "model.n_layer=2", &c, &err), DCP_ERR_NOT_FOUND);
+    assert_non_null(strstr(err.message, "model: model-override.json: cannot read"));
+}
+
+static void a_stored_batch_has_its_length(void **state) {
+    (void)state;
+    const char *text = "{" MODEL ", \"data\": {\"path\": \"x\", \"type\": \"safetensors\"}}";
+    config *c;
+    dcp_error err;
+    assert_int_equal(load(text, NULL, &c, &err), DCP_OK);
+    assert_int_equal(c->sequence, 0);
+    config_free(c);
+    assert_int_equal(load(text, "data.sequence_length=32", &c, &err), DCP_OK);
+    assert_int_equal(c->sequence, 32);
+    config_free(c);
+}
+
 /* What is given on the command line, and what the message must hold. */
 static const struct {
     const char *override;
@@ -140,6 +173,7 @@ static const struct {
     {"max_steps", "\"max_steps\" is not of the form key.path=value"},
     {"max_steps.x=1", "max_steps: {\"x\":1} is not an integer"},
     {"model=/nowhere/config.json", "model: /nowhere/config.json: cannot read"},
+    {"data.sequence_length=null", "data.sequence_length: null is for a batch in safetensors"},
 };
 
 static void names_each_mistake(void **state) {
@@ -187,6 +221,8 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(has_the_contracts_defaults),
         cmocka_unit_test(overrides_win),
+        cmocka_unit_test(overrides_reach_into_the_models_file),
+        cmocka_unit_test(a_stored_batch_has_its_length),
         cmocka_unit_test(names_each_mistake),
         cmocka_unit_test(refuses_broken_files),
         cmocka_unit_test(checks_a_given_accumulation),

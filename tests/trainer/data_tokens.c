@@ -33,6 +33,9 @@ static int make_folder(void **state) {
     if (!mkdtemp(dir) || chdir(dir) != 0) return -1;
     mkdir("two", 0777);
     mkdir("four", 0777);
+    mkdir("two/.hidden", 0777);
+    put("two/.hidden/c", 40, 23, 2);
+    put("two/.a", 40, 23, 2);
     put("two/b", 10, 23, 2);
     put("two/a", 0, 10, 2);
     put("two/empty", 0, 0, 2);
@@ -65,7 +68,8 @@ static data *open_tokens(const char *path, const char *dtype, uint64_t vocab) {
     return d;
 }
 
-/* The ids of two files in a folder, cut anywhere, are those of one file of the other width. */
+/* The ids of two files in a folder, beside hidden ones that do not count, cut anywhere, are those
+ * of one file of the other width. */
 static void both_widths_give_the_same_samples(void **state) {
     (void)state;
     data *two = open_tokens("two", NULL, 65536), *four = open_tokens("four/*", NULL, 65537);

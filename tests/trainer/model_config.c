@@ -89,6 +89,8 @@ static void unsupported(void **state) {
         {"\"rope_parameters\":{\"full_attention\":{\"rope_theta\":1e4}}", "rope_parameters"},
         {"\"partial_rotary_factor\":0.5", "partial_rotary_factor"},
         {"\"quantization_config\":{}", "quantization_config"},
+        {"\"sliding_window\":4096", "sliding_window 4096"},
+        {"\"sliding_window\":\"4096\",\"use_sliding_window\":null", "sliding_window"},
     };
     for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
         char text[512];
@@ -103,9 +105,10 @@ static void unsupported(void **state) {
 static void biased_llama(void **state) {
     (void)state;
     model *m = NULL;
-    const char *text = "{\"model_type\":\"llama\"," SIZES
-                       ",\"attention_bias\":true,\"mlp_bias\":true,\"hidden_act\":\"gelu\","
-                       "\"num_key_value_heads\":1}";
+    const char *text =
+        "{\"model_type\":\"llama\"," SIZES
+        ",\"attention_bias\":true,\"mlp_bias\":true,\"hidden_act\":\"gelu\","
+        "\"num_key_value_heads\":1,\"sliding_window\":64,\"use_sliding_window\":false}";
     assert_int_equal(create(text, &m, NULL), DCP_OK);
     assert_int_equal(model_unit_params(m, 1), 16);
     assert_int_equal(param(m, "model.layers.0.self_attn.o_proj.bias")->shape[0], 64);
@@ -242,6 +245,9 @@ static void wrong(void **state) {
         {"\"rms_norm_eps\":-1", "rms_norm_eps"},
         {"\"rope_theta\":0", "rope_theta"},
         {"\"rope_parameters\":7", "rope_parameters"},
+        {"\"layer_types\":\"sliding_attention\"", "layer_types is not a list"},
+        {"\"layer_types\":[\"full_attention\"]", "layer_types names 1 layers"},
+        {"\"layer_types\":[]", "layer_types names 0 layers, num_hidden_layers is 2"},
     };
     for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
         char text[512];

@@ -70,10 +70,26 @@ for family, (prefix, surplus) in SURPLUS.items():
     shutil.copy(f"{GOLDEN}/{family}/config.json", family)
     write(f"{family}/model.safetensors", {**base, **surplus})
     data = {"type": "safetensors", "path": f"{GOLDEN}/{family}/golden.safetensors",
-            "sequence_length": 32}
+            "sequence_length": None}  # the file's
     results = [start(ranks, f"{family}from{ranks}", model=family, init=init, data=data, max_steps=1)
                for ranks, init in ((1, f"{GOLDEN}/{family}"), (2, family))]
     check(results[0] == results[1], f"{family}: names without {prefix} start another run")
+
+# A base model's file has no classifier: it starts as at random, by the same numbers from a folder
+# and from its import.
+whole = read(f"{GOLDEN}/vit/model.safetensors")
+write("vit/model.safetensors", {n: t for n, t in whole.items() if not n.startswith("classifier")})
+tool("dcp-import", "vit", "vitckpt2")
+fresh = []
+for ranks, init in (1, "vit"), (2, "random"):
+    c = config(model="vit", init=init, data=BATCH, max_steps=1, metrics=None, train_batch_size=4,
+               checkpoint={"dir": f"vitckpt{ranks}"}, optimizer={})
+    _, err = train(ranks, c)
+    check(err.count("newly initialized") == 2 and "has no classifier.weight" in err, err)
+    fresh.append(state(1, f"vitckpt{ranks}"))
+check(fresh[0] == fresh[1], "a fresh classifier differs")
+with open(f"{step_path(1, 'vitckpt1')}/state.h5", "rb") as f:
+    check(b"sequence_length" not in f.read(), "an image has no sequence")
 
 # What the model does not take is told before anything is made.
 make_text()

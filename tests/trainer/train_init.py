@@ -79,6 +79,17 @@ check(start(3, folder("parts", parts)) == plain, "a sharded folder gives another
 twice = {**whole, "lm_head.weight": whole["model.embed_tokens.weight"]}
 check(start(2, folder("twice", twice)) == plain, "tied weights saved twice give another state")
 
+dtype, shape, content = whole["model.embed_tokens.weight"]
+folder("untied", {**twice, "lm_head.weight": (dtype, shape, content[:-4] + b"abcd")})
+for ranks in 1, 3:
+    err = start(ranks, "untied", expect=2)
+    check("lm_head.weight is not model.embed_tokens.weight" in messages(err)[-1], err)
+tool("dcp-import", "untied", "untied.ckpt")
+for more in [], ["--dry-run"], ["init=untied.ckpt/step-00000000"]:
+    _, err = train(1, config(model=SOURCE_FOLDER, data={"sequence_length": 32},
+                             checkpoint={"dir": "untied.ckpt"}), *more, expect=2)
+    check("set model.tie_word_embeddings=false" in messages(err)[-1], err)
+
 NORM = "model.layers.1.self_attn.q_norm.weight"
 MISSING = {n: t for n, t in whole.items() if n != NORM}
 dtype, shape, content = whole["model.norm.weight"]

@@ -61,6 +61,14 @@ static int check_tree(const json_t *tree, const char *prefix, dcp_error *err) {
     return DCP_OK;
 }
 
+/* Its default, or null. A batch that is stored has a length of its own. */
+static json_t *fallback(const config_key *key, const json_t *given) {
+    const char *type = json_string_value(at(given, "data.type"));
+    if (strcmp(key->path, "data.sequence_length") == 0 && type && strcmp(type, "safetensors") == 0)
+        return json_null();
+    return json_loads(key->fallback, JSON_DECODE_ANY, NULL);
+}
+
 static int effective_tree(const json_t *given, json_t **out, dcp_error *err) {
     json_t *tree = json_object();
     int failed = !tree;
@@ -71,7 +79,7 @@ static int effective_tree(const json_t *given, json_t **out, dcp_error *err) {
             json_decref(tree);
             return trainer_fail(err, DCP_ERR_ARG, "%s: missing; it has no default", key->path);
         }
-        value = value ? json_incref(value) : json_loads(key->fallback, JSON_DECODE_ANY, NULL);
+        value = value ? json_incref(value) : fallback(key, given);
         if (key->type == CONFIG_STORES) failed = stores_complete(value) != 0;
         failed |= config_set(tree, key->path, value) != 0;
     }
@@ -152,6 +160,17 @@ static void fill_output(config *c, const json_t *tree) {
     c->metrics = text_at(tree, "metrics");
 }
 
+static int check_sequence(const json_t *tree, dcp_error *err) {
+    const char *type = text_at(tree, "data.type");
+    if (count_at(tree, "data.sequence_length") || strcmp(type, "idx") == 0 ||
+        strcmp(type, "safetensors") == 0)
+        return DCP_OK;
+    return trainer_fail(err, DCP_ERR_ARG,
+                        "data.sequence_length: null is for a batch in safetensors, which has a "
+                        "length; data.type %s needs a number",
+                        type);
+}
+
 /* What no key can be blamed for alone. */
 static int check_together(const config *c, dcp_error *err) {
     if (c->batch % c->micro != 0)
@@ -212,10 +231,15 @@ static int finish(const char *path, const json_t *given, const json_t *from_line
     int status = check_tree(given, "", err);
     if (status == DCP_OK) status = effective_tree(given, &tree, err);
     if (status != DCP_OK) return blame(path, status, err);
-    status = config_resolve_model(json_object_get(tree, "model"), &model, err);
+    const char *to_blame = at(from_line, "data") ? LINE : path;
+    status = check_sequence(tree, err);
+    if (status == DCP_OK) {
+        to_blame = at(from_line, "model") ? LINE : path;
+        status = config_resolve_model(json_object_get(tree, "model"), &model, err);
+    }
     if (status != DCP_OK) {
         json_decref(tree);
-        return blame(at(from_line, "model") ? LINE : path, status, err);
+        return blame(to_blame, status, err);
     }
     const int batch =
         at(from_line, "train_batch_size") || at(from_line, "train_micro_batch_size_per_gpu");

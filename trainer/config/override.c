@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "../fail.h"
+#include "jsonfile.h"
 #include "schema.h"
 
 int config_set(json_t *tree, const char *path, json_t *value) {
@@ -37,7 +38,20 @@ static json_t *parse_value(const char *path, const char *text, int *duplicate) {
     return value ? value : json_string(text);
 }
 
+/* What an override of a key of the model changes: the object behind the path. */
+static int open_model(json_t *tree, dcp_error *err) {
+    json_t *model = json_object_get(tree, "model");
+    if (!json_is_string(model)) return DCP_OK;
+    const int status = config_resolve_model(model, &model, err);
+    if (status == DCP_OK) json_object_set_new(tree, "model", model);
+    return status;
+}
+
 int config_override(json_t *tree, const char *assignment, dcp_error *err) {
+    if (strncmp(assignment, "model.", 6) == 0) {
+        const int status = open_model(tree, err);
+        if (status != DCP_OK) return status;
+    }
     const char *equals = strchr(assignment, '=');
     if (!equals || equals == assignment)
         return trainer_fail(err, DCP_ERR_ARG, "\"%.300s\" is not of the form key.path=value",

@@ -13,7 +13,7 @@ const config_key config_keys[] = {
     {KEY("init", CONFIG_TEXT, "\"random\"")},
     {KEY("data.type", CONFIG_CHOICE, "\"text\""), .choices = "text|tokens|idx|safetensors"},
     {KEY("data.path", CONFIG_TEXT, NULL)},
-    {KEY("data.sequence_length", CONFIG_INTEGER, "256"), .min = 1, .max = MAX_INT},
+    {KEY("data.sequence_length", CONFIG_INTEGER, "256"), .min = 1, .max = MAX_INT, .nullable = 1},
     {KEY("data.dtype", CONFIG_CHOICE, "null"), .choices = "uint16|uint32", .nullable = 1},
     {KEY("data.eval_path", CONFIG_TEXT, "null"), .built = "[null]", .nullable = 1},
     {KEY("eval_every", CONFIG_INTEGER, "0"), .max = MAX_INT, .built = "[0]"},

@@ -18,6 +18,9 @@ typedef struct data_options {
     sample_shape shape;
 } data_options;
 
+/* Tokens of a row of the fixed batch, a safetensors file. Errors as data_open's. */
+int data_fixed_sequence(const char *path, uint64_t *out, dcp_error *err);
+
 /* Not collective. DCP_ERR_NOT_FOUND, DCP_ERR_ARG: what is wrong with path or content, or the data
  * is of another kind than the model takes. */
 int data_open(const data_options *options, data **out, dcp_error *err);

@@ -42,6 +42,12 @@ static int add_entry(data_files *files, const FTSENT *entry, dcp_error *err) {
     return DCP_OK;
 }
 
+/* What lies below the start and begins with a dot (.git, an editor's copies) is no data, as in a
+ * glob. */
+static int is_hidden(const FTSENT *entry) {
+    return entry->fts_level > FTS_ROOTLEVEL && entry->fts_name[0] == '.';
+}
+
 static int add_tree(data_files *files, char *path, dcp_error *err) {
     char *const roots[] = {path, NULL};
     FTS *walk = fts_open(roots, FTS_PHYSICAL | FTS_COMFOLLOW | FTS_NOCHDIR, NULL);
@@ -49,8 +55,11 @@ static int add_tree(data_files *files, char *path, dcp_error *err) {
         return trainer_fail(err, DCP_ERR_NOT_FOUND, "data.path: cannot read %s: %s", path,
                             strerror(errno));
     int status = DCP_OK;
-    for (const FTSENT *entry; status == DCP_OK && (entry = fts_read(walk));)
-        status = add_entry(files, entry, err);
+    for (FTSENT *entry; status == DCP_OK && (entry = fts_read(walk));)
+        if (is_hidden(entry))
+            fts_set(walk, entry, FTS_SKIP);
+        else
+            status = add_entry(files, entry, err);
     fts_close(walk);
     return status;
 }

@@ -20,8 +20,8 @@ typedef struct data_files {
     int fd;         /* -1: none */
 } data_files;
 
-/* Finds the files: `path` is one, a folder (all regular files below it) or a glob pattern of files
- * and folders. DCP_ERR_NOT_FOUND: there are none, or one cannot be read. */
+/* Finds the files: `path` is one, a folder (all regular files below it but hidden ones) or a glob
+ * pattern of files and folders. DCP_ERR_NOT_FOUND: there are none, or one cannot be read. */
 int data_files_find(const char *path, data_files *out, dcp_error *err);
 /* One more file, behind the others; an empty one is left out. */
 int data_files_append(data_files *files, const char *path, dcp_error *err);

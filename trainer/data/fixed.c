@@ -115,6 +115,23 @@ static int read_labels(fixed *f, dcp_st_reader *reader, const data_options *o, d
     return check_ids(f->labels, s->targets, labels.name, o, SAMPLE_IGNORE, err);
 }
 
+int data_fixed_sequence(const char *path, uint64_t *out, dcp_error *err) {
+    dcp_st_reader *reader;
+    dcp_error why;
+    int status = dcp_st_open(path, &reader, &why);
+    if (status != DCP_OK) return trainer_fail(err, status, "data.path: %s", why.message);
+    const dcp_tensor *ids = dcp_st_find(reader, "input_ids");
+    if (!ids)
+        status = trainer_fail(err, DCP_ERR_ARG, "data.path: %s holds no input_ids", path);
+    else if (ids->ndim != 2 || ids->shape[1] == 0)
+        status = trainer_fail(err, DCP_ERR_ARG,
+                              "data.path: input_ids of %s is not [batch, sequence]", path);
+    else
+        *out = ids->shape[1];
+    dcp_st_close(reader);
+    return status;
+}
+
 static int fixed_open(const data_options *options, void **state, dcp_error *err) {
     dcp_st_reader *reader;
     dcp_error why;

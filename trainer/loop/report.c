@@ -96,7 +96,7 @@ void report_step(report *r, const step_result *result) {
                       .ranks = t->world};
     v.tokens_per_s = samples * (double)t->shape.targets / v.step_s;
     if (t->matmul_peak > 0)
-        v.mfu = model_flops_per_sample(t->m, t->c->sequence) * samples / v.step_s / t->matmul_peak;
+        v.mfu = model_flops_per_sample(t->m, t->sequence) * samples / v.step_s / t->matmul_peak;
     gather_usage(r, v.forward_s + v.backward_s, &v);
     if (t->rank == 0) write_line(r, &v);
     memcpy(r->spent, now, sizeof now);

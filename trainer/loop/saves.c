@@ -48,7 +48,7 @@ static int tell(const saves *s, uint64_t step, int status, const dcp_error *err)
 static int save(saves *s, int flight, int also_last, dcp_error *err) {
     trainer *t = s->t;
     char *json = NULL, *about = NULL;
-    int status = meta_write(t->state, t->c, data_samples(t->samples), &json, err);
+    int status = meta_write(t->state, t->c, data_samples(t->samples), t->sequence, &json, err);
     if (status == DCP_OK) about = about_members(t->k->describe(t->k));
     if (status == DCP_OK && !about) status = trainer_fail_memory(err, 0);
     status = agree(t->comm, status, err);

@@ -29,20 +29,30 @@ int trainer_exit_status(int status) {
     }
 }
 
+static int find_sequence(trainer *t, dcp_error *err) {
+    const uint64_t most = model_max_sequence(t->m);
+    if (most == 0) return DCP_OK;
+    t->sequence = t->c->sequence;
+    const int status =
+        t->sequence ? DCP_OK : data_fixed_sequence(t->c->data_path, &t->sequence, err);
+    if (status != DCP_OK || t->sequence <= most) return status;
+    return trainer_fail(err, DCP_ERR_ARG,
+                        "data.sequence_length: %" PRIu64
+                        " is more than the model's max_position_embeddings %" PRIu64,
+                        t->sequence, most);
+}
+
 static int open_model(trainer *t, dcp_error *err) {
     dcp_error why;
     const int status = model_create(t->c->model, &t->m, &why);
     if (status != DCP_OK) return trainer_fail(err, status, "model: %s", why.message);
-    t->shape = model_sample(t->m, t->c->sequence);
-    if (t->shape.tokens > model_max_sequence(t->m))
-        return trainer_fail(err, DCP_ERR_ARG,
-                            "data.sequence_length: %" PRIu64
-                            " is more than the model's max_position_embeddings %" PRIu64,
-                            t->c->sequence, model_max_sequence(t->m));
     return DCP_OK;
 }
 
 static int open_data(trainer *t, dcp_error *err) {
+    const int status = find_sequence(t, err);
+    if (status != DCP_OK) return status;
+    t->shape = model_sample(t->m, t->sequence);
     const data_options options = {.type = t->c->data_type,
                                   .path = t->c->data_path,
                                   .dtype = t->c->data_dtype,
@@ -113,6 +123,7 @@ static resume_from beginning(const trainer *t) {
                          .m = t->m,
                          .layout = t->layout,
                          .epoch_samples = data_samples(t->samples),
+                         .sequence = t->sequence,
                          .kernels = t->k->describe(t->k),
                          .comm = t->comm,
                          .dcp = t->dcp,
@@ -159,7 +170,7 @@ static int make_work(trainer *t, dcp_error *err) {
                              t->state->grads, &t->sharded, err);
     if (status == DCP_OK) status = make_leaves(t, err);
     if (status == DCP_OK && (uint64_t)t->rank < options.leaves)
-        status = model_run_create(t->m, t->c->micro, t->c->sequence, &t->run, err);
+        status = model_run_create(t->m, t->c->micro, t->sequence, &t->run, err);
     if (t->run) model_run_set_poll(t->run, fsdp_poll, t->sharded);
     if (status == DCP_OK) status = state_register(t->state, STATE_ALL, &t->registered, err);
     return status;

@@ -28,7 +28,8 @@ typedef struct trainer {
     dcp_state *registered; /* the state as libdcp saves it */
     fsdp *sharded;
     adamw *optimizer;
-    model_run *run; /* activations of one leaf */
+    model_run *run;    /* activations of one leaf */
+    uint64_t sequence; /* tokens of a sample; 0: the model takes none */
     sample_shape shape;
     sample_batch leaves; /* all of this rank in a step */
     double *losses;      /* [leaves] */

@@ -19,9 +19,16 @@ static const family_names llama = {NAMES};
 static const family_names qwen3 = {NAMES, .q_norm = "self_attn.q_norm",
                                    .k_norm = "self_attn.k_norm"};
 
-static int refuse_layer_types(const json_t *config, dcp_error *err) {
+static int check_layer_types(const json_t *config, const model_config *c, dcp_error *err) {
     const json_t *types = keys_value(config, "layer_types"), *type;
     size_t i;
+    if (!types) return DCP_OK;
+    if (!json_is_array(types))
+        return trainer_fail(err, DCP_ERR_ARG, "model config: layer_types is not a list");
+    if (json_array_size(types) != c->layers)
+        return trainer_fail(err, DCP_ERR_ARG,
+                            "model config: layer_types names %zu layers, num_hidden_layers is %llu",
+                            json_array_size(types), (unsigned long long)c->layers);
     json_array_foreach(types, i, type) {
         const char *name = json_string_value(type);
         if (!name || strcmp(name, "full_attention"))
@@ -102,7 +109,7 @@ static int read_rest(const json_t *config, model_config *c, dcp_error *err) {
     if (!status) status = keys_only_flag(config, "use_sliding_window", 0, err);
     if (!status) status = keys_no_dropout(config, dropout, 1, err);
     c->o_bias = c->qkv_bias;
-    return status ? status : refuse_layer_types(config, err);
+    return status ? status : check_layer_types(config, c, err);
 }
 
 static int read_decoder(const json_t *config, model_config *c, dcp_error *err) {
@@ -112,10 +119,22 @@ static int read_decoder(const json_t *config, model_config *c, dcp_error *err) {
     return status ? status : read_rest(config, c, err);
 }
 
+/* The key is none of Llama's: transformers ignores it there, and whoever set it expects something
+ * else. Qwen3 asks for windows by use_sliding_window. */
+static int refuse_window(const json_t *config, dcp_error *err) {
+    const json_t *window = keys_value(config, "sliding_window");
+    if (!window || json_is_false(keys_value(config, "use_sliding_window"))) return DCP_OK;
+    return trainer_fail(err, DCP_ERR_UNSUPPORTED,
+                        "model config: sliding_window %" JSON_INTEGER_FORMAT
+                        ": sliding windows are not supported; set it to null for full attention",
+                        json_integer_value(window));
+}
+
 int model_config_llama(const json_t *config, model_config *c, dcp_error *err) {
     c->names = &llama;
     c->max_positions = 2048;
-    const int status = read_decoder(config, c, err);
+    int status = read_decoder(config, c, err);
+    if (!status) status = refuse_window(config, err);
     return status ? status : keys_flag(config, "mlp_bias", 0, &c->mlp_bias, err);
 }
 

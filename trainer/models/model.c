@@ -117,6 +117,7 @@ static void add_embeddings(builder *b, root_parts *root) {
     if (names->embed)
         root->embed =
             add_tensor(b, names->embed, ".weight", 2, vocab, MODEL_INIT_NORMAL, c->init_std);
+    if (root->embed != NO_PLACE) b->m->units[ROOT].params[root->embed].tied = c->tied;
     if (names->class_token)
         root->class_token =
             add_tensor(b, names->class_token, "", 3, class_token, MODEL_INIT_NORMAL, c->init_std);
@@ -155,12 +156,21 @@ static linear add_head(builder *b, const root_parts *root) {
                       c->sizes ? dense_std(in) : c->init_std);
 }
 
+/* A classifier is not part of the base model, whose weights are what one usually has. */
+static void mark_classifier(model *m) {
+    const linear *head = &m->root.head;
+    if (m->c.input != INPUT_IMAGE || head->weight == NO_PLACE || head->bias == NO_PLACE) return;
+    m->units[ROOT].params[head->weight].fresh = 1;
+    m->units[ROOT].params[head->bias].fresh = 1;
+}
+
 static int add_parts(model *m) {
     builder b = {.m = m, .unit = ROOT};
     add_embeddings(&b, &m->root);
     m->root.patches = add_patches(&b);
     m->root.final = add_norm(&b, m->c.names->final_norm, m->c.hidden);
     m->root.head = add_head(&b, &m->root);
+    mark_classifier(m);
     b.in_first = m->c.in_first;
     for (size_t layer = 0; layer < m->c.layers; layer++) {
         b.unit = layer + 1;

@@ -32,6 +32,8 @@ typedef struct model_param {
     model_init init; /* how a random start fills it */
     double std;      /* of MODEL_INIT_NORMAL */
     int frozen;      /* 0; whoever trains the model may set it in a copy */
+    int fresh; /* files of weights may lack it: a classifier, which starts as at random then */
+    int tied;  /* files may hold it a second time, as lm_head.weight */
 } model_param;
 
 /* Makes a model from a Hugging Face config object: model_type "gpt2", "llama", "qwen3" or "vit"

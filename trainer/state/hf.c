@@ -15,6 +15,8 @@ static int read_param(train_state *s, dcp_st_reader *reader, const fsdp_param *p
     const model_param *info = &param->info;
     const dcp_tensor *tensor = dcp_st_find(reader, info->name);
     if (!tensor) tensor = dcp_st_find(reader, info->name + info->base);
+    if (!tensor) state_randomize_param(s, param);
+    if (!tensor) return DCP_OK;
     const uint64_t size = dcp_dtype_bytes(tensor->dtype);
     const uint64_t first = param->box.start[0] * param->row_elems;
     int status = DCP_OK;
@@ -26,14 +28,25 @@ static int read_param(train_state *s, dcp_st_reader *reader, const fsdp_param *p
     return status;
 }
 
-static int match(const fsdp_layout *layout, const dcp_st_reader *reader, const char *path,
+/* Of a matrix, and so whole rows or a part of one. */
+static int read_box(void *reader, const dcp_tensor *tensor, const dcp_box *box, void *out,
+                    dcp_error *err) {
+    const uint64_t size = dcp_dtype_bytes(tensor->dtype);
+    const uint64_t first = box->start[0] * tensor->shape[1] + box->start[1];
+    const uint64_t n = dcp_box_elems(box, tensor->ndim);
+    return dcp_st_read(reader, tensor->path, first * size, n * size, out, err);
+}
+
+static int match(const fsdp_layout *layout, dcp_st_reader *reader, const char *path,
                  dcp_error *err) {
     const size_t n = dcp_st_tensors(reader);
     const dcp_tensor **list = calloc(n + 1, sizeof *list);
     if (!list) return trainer_fail_memory(err, n * sizeof *list);
     for (size_t i = 0; i < n; i++) list[i] = dcp_st_tensor(reader, i);
-    const found_tensors found = {.where = path, .prefix = "", .list = list, .n = n};
-    const int status = match_model(layout, &found, err);
+    const found_tensors found = {
+        .where = path, .prefix = "", .list = list, .n = n, .weights_only = 1};
+    int status = match_model(layout, &found, err);
+    if (status == DCP_OK) status = match_tied(layout, &found, read_box, reader, err);
     free(list);
     return status;
 }

@@ -76,14 +76,29 @@ static int match_moments(const train_state *s, const dcp_checkpoint *ckpt, momen
                         dcp_checkpoint_path(ckpt), found->broken);
 }
 
-int state_match(const fsdp_layout *layout, const dcp_checkpoint *ckpt, dcp_error *err) {
+static int has_moments(const dcp_checkpoint *ckpt) {
+    for (size_t i = 0; i < dcp_checkpoint_tensors(ckpt); i++)
+        if (strncmp(dcp_checkpoint_tensor(ckpt, i)->path, "/optimizer/", 11) == 0) return 1;
+    return 0;
+}
+
+static int read_box(void *ckpt, const dcp_tensor *tensor, const dcp_box *box, void *out,
+                    dcp_error *err) {
+    return dcp_checkpoint_read(ckpt, tensor->path, box, out, err);
+}
+
+int state_match(const fsdp_layout *layout, dcp_checkpoint *ckpt, dcp_error *err) {
     const size_t n = dcp_checkpoint_tensors(ckpt);
     const dcp_tensor **list = calloc(n + 1, sizeof *list);
     if (!list) return trainer_fail_memory(err, n * sizeof *list);
     for (size_t i = 0; i < n; i++) list[i] = dcp_checkpoint_tensor(ckpt, i);
-    const found_tensors found = {
-        .where = dcp_checkpoint_path(ckpt), .prefix = "/model/", .list = list, .n = n};
-    const int status = match_model(layout, &found, err);
+    const found_tensors found = {.where = dcp_checkpoint_path(ckpt),
+                                 .prefix = "/model/",
+                                 .list = list,
+                                 .n = n,
+                                 .weights_only = !has_moments(ckpt)};
+    int status = match_model(layout, &found, err);
+    if (status == DCP_OK) status = match_tied(layout, &found, read_box, ckpt, err);
     free(list);
     return status;
 }
@@ -98,9 +113,15 @@ static const dcp_tensor *find_weights(const dcp_checkpoint *ckpt, const model_pa
     return dcp_checkpoint_find(ckpt, path);
 }
 
-static int add_weights(const train_state *s, const dcp_checkpoint *ckpt, const fsdp_param *param,
+/* What is to be loaded; a classifier that is not there starts as at random. */
+static int add_weights(train_state *s, const dcp_checkpoint *ckpt, const fsdp_param *param,
                        dcp_state *state, dcp_error *err) {
-    dcp_tensor tensor = *find_weights(ckpt, &param->info);
+    const dcp_tensor *there = find_weights(ckpt, &param->info);
+    if (!there) {
+        state_randomize_param(s, param);
+        return DCP_OK;
+    }
+    dcp_tensor tensor = *there;
     tensor.dtype = DCP_F32;
     return dcp_state_add(state, &tensor, &param->box, s->params + param->shard_at, err);
 }
@@ -118,7 +139,7 @@ static int add_moments(const train_state *s, const dcp_checkpoint *ckpt, const f
     return status;
 }
 
-static int add_params(const train_state *s, const dcp_checkpoint *ckpt, int with_moments,
+static int add_params(train_state *s, const dcp_checkpoint *ckpt, int with_moments,
                       dcp_state *state, dcp_error *err) {
     int status = DCP_OK;
     for (size_t u = 0; u < s->layout->n; u++)
@@ -131,7 +152,7 @@ static int add_params(const train_state *s, const dcp_checkpoint *ckpt, int with
 }
 
 /* What is to be loaded, and where to. */
-static int plan(train_state *s, const dcp_checkpoint *ckpt, unsigned sections, moments_found *found,
+static int plan(train_state *s, dcp_checkpoint *ckpt, unsigned sections, moments_found *found,
                 dcp_state **state, dcp_error *err) {
     int status = state_match(s->layout, ckpt, err);
     if (status == DCP_OK && sections & STATE_OPTIMIZER) status = match_moments(s, ckpt, found, err);

@@ -10,6 +10,7 @@ typedef struct found_tensors {
     const char *prefix; /* "/model/", or "" */
     const dcp_tensor *const *list;
     size_t n;
+    int weights_only; /* a start, not a step of a run: a classifier may be missing */
 } found_tensors;
 
 /* The parameter's tensor among those found, by its name or, as files of a base model have it,
@@ -17,10 +18,20 @@ typedef struct found_tensors {
 const dcp_tensor *match_find(const found_tensors *found, const model_param *param);
 
 /* DCP_OK where there is exactly one tensor of the right shape for each parameter, and its type can
- * be widened to fp32. A surplus lm_head.weight (tied weights, saved twice), what a classifier
+ * be widened to fp32. Of weights only a classifier may be missing, which is told in a warning on
+ * rank 0. A surplus lm_head.weight (tied weights, saved twice: match_tied), what a classifier
  * does not use (pooler, mask token) and old files' constants (rotary frequencies, GPT-2's masks)
  * are let pass. Else DCP_ERR_MISMATCH: the first tensor that differs and how, and how many others
  * do. */
 int match_model(const fsdp_layout *layout, const found_tensors *found, dcp_error *err);
+
+/* Reads a box of a tensor that was found, whose elements follow each other, into `out`. */
+typedef int (*match_read)(void *from, const dcp_tensor *tensor, const dcp_box *box, void *out,
+                          dcp_error *err);
+
+/* Where the embedding was found a second time, as lm_head.weight: compares this rank's rows.
+ * DCP_ERR_MISMATCH: they differ, so the weights are not tied as the model's are. Not collective. */
+int match_tied(const fsdp_layout *layout, const found_tensors *found, match_read read, void *from,
+               dcp_error *err);
 
 #endif

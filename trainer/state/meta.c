@@ -42,9 +42,11 @@ static json_t *schedule_object(const config *c) {
     return o;
 }
 
-static json_t *data_object(const config *c, uint64_t epoch_samples) {
-    return json_pack("{sIsI}", "epoch_samples", (json_int_t)epoch_samples, "sequence_length",
-                     (json_int_t)c->sequence);
+static json_t *data_object(uint64_t epoch_samples, uint64_t sequence) {
+    json_t *o = json_pack("{sI}", "epoch_samples", (json_int_t)epoch_samples);
+    if (o && sequence)
+        json_object_set_new(o, "sequence_length", json_integer((json_int_t)sequence));
+    return o;
 }
 
 /* What the update is a function of, apart from the gradient and the learning rate. */
@@ -65,12 +67,12 @@ static json_t *random_object(const train_state *s) {
     return json_pack("{sssI}", "generator", "philox4x32-10", "seed", (json_int_t)s->seed);
 }
 
-int meta_write(const train_state *s, const config *c, uint64_t epoch_samples, char **text,
-               dcp_error *err) {
+int meta_write(const train_state *s, const config *c, uint64_t epoch_samples, uint64_t sequence,
+               char **text, dcp_error *err) {
     json_t *o = json_pack("{sIsIsososososo}", "samples", (json_int_t)s->samples, "tokens",
                           (json_int_t)s->tokens, "rng", random_object(s), "schedule",
                           schedule_object(c), "optimizer", optimizer_object(c), "data",
-                          data_object(c, epoch_samples), "model", meta_model(c->model));
+                          data_object(epoch_samples, sequence), "model", meta_model(c->model));
     json_t *batch = batch_members(c);
     const int failed = !o || !batch || json_object_update(o, batch) != 0;
     *text = failed ? NULL : json_dumps(o, JSON_COMPACT | JSON_SORT_KEYS);
@@ -142,8 +144,8 @@ static void read_seed(train_state *s, const config *c, const json_t *rng) {
                     s->seed, c->seed);
 }
 
-int meta_read(train_state *s, const config *c, uint64_t epoch_samples, uint64_t step,
-              const char *text, dcp_error *err) {
+int meta_read(train_state *s, const config *c, uint64_t epoch_samples, uint64_t sequence,
+              uint64_t step, const char *text, dcp_error *err) {
     json_t *o = json_loads(text, 0, NULL);
     if (!o) return trainer_fail(err, DCP_ERR_CORRUPT, "the checkpoint's JSON cannot be parsed");
     const int rank = s->layout->rank;
@@ -156,7 +158,8 @@ int meta_read(train_state *s, const config *c, uint64_t epoch_samples, uint64_t 
         tell_object(rank, "schedule.", json_object_get(o, "schedule"), schedule_object(c));
         tell_object(rank, "optimizer.", json_object_get(o, "optimizer"), optimizer_object(c));
         tell_batch(rank, o, c);
-        tell_object(rank, "data.", json_object_get(o, "data"), data_object(c, epoch_samples));
+        tell_object(rank, "data.", json_object_get(o, "data"),
+                    data_object(epoch_samples, sequence));
     }
     json_decref(o);
     return status;

@@ -6,15 +6,16 @@
 #include "../config/config.h"
 #include "state.h"
 
-/* Text for dcp_save, freed with free(). epoch_samples: samples of an epoch. */
-int meta_write(const train_state *s, const config *c, uint64_t epoch_samples, char **text,
-               dcp_error *err);
+/* Text for dcp_save, freed with free(). epoch_samples: samples of an epoch. sequence: tokens of a
+ * sample, or 0 where the model takes none. */
+int meta_write(const train_state *s, const config *c, uint64_t epoch_samples, uint64_t sequence,
+               char **text, dcp_error *err);
 
 /* Takes step, samples, tokens and seed from a checkpoint's JSON. What the run would do differently
  * from the one that saved it is told in warnings on rank 0. A checkpoint without counts (an import)
  * starts at sample 0 with the configuration's seed. */
-int meta_read(train_state *s, const config *c, uint64_t epoch_samples, uint64_t step,
-              const char *text, dcp_error *err);
+int meta_read(train_state *s, const config *c, uint64_t epoch_samples, uint64_t sequence,
+              uint64_t step, const char *text, dcp_error *err);
 
 /* The model's object as it is stored: without keys that begin with _ and transformers_version. A
  * new reference, or NULL. */

@@ -54,8 +54,8 @@ static int take_place(const resume_from *from, train_state *s, const dcp_checkpo
                       int with_moments, dcp_error *err) {
     const int rank = s->layout->rank;
     const char *path = dcp_checkpoint_path(ckpt);
-    int status = meta_read(s, from->c, from->epoch_samples, dcp_checkpoint_step(ckpt),
-                           dcp_checkpoint_json(ckpt), err);
+    int status = meta_read(s, from->c, from->epoch_samples, from->sequence,
+                           dcp_checkpoint_step(ckpt), dcp_checkpoint_json(ckpt), err);
     if (status == DCP_OK) status = dcp_tiers_continue_from(from->stores, s->step, err);
     if (status == DCP_OK && is_own_step(from->c, path))
         status = dcp_tiers_mark_intact(from->stores, from->c->n_stores - 1, s->step, err);
@@ -75,6 +75,7 @@ typedef struct visit {
 /* Loads all of an open checkpoint and takes its place. */
 static int load_all(const visit *v, dcp_checkpoint *ckpt, dcp_error *err) {
     int with_moments = 0;
+    v->s->seed = v->from->c->seed; /* of what the checkpoint lacks */
     int status =
         state_load(v->s, v->from->comm, ckpt, STATE_ALL, v->from->c->engine, &with_moments, err);
     if (status != DCP_OK) return status;

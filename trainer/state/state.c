@@ -50,7 +50,7 @@ void state_destroy(train_state *s) {
     free(s);
 }
 
-static void randomize(const train_state *s, const fsdp_param *param) {
+void state_randomize_param(train_state *s, const fsdp_param *param) {
     float *out = s->params + param->shard_at;
     const float constant = param->info.init == MODEL_INIT_ONES ? 1.0f : 0.0f;
     if (param->info.init == MODEL_INIT_NORMAL)
@@ -63,7 +63,7 @@ static void randomize(const train_state *s, const fsdp_param *param) {
 void state_randomize(train_state *s) {
     for (size_t u = 0; u < s->layout->n; u++)
         for (size_t i = 0; i < s->layout->units[u].n; i++)
-            randomize(s, &s->layout->units[u].params[i]);
+            state_randomize_param(s, &s->layout->units[u].params[i]);
 }
 
 static int add(dcp_state *state, const char *section, const fsdp_param *param, float *data,

@@ -36,6 +36,8 @@ void state_destroy(train_state *s);
 /* A random start: each rank fills its own shards, with numbers that depend on the seed, the
  * parameter's name and the element's index. */
 void state_randomize(train_state *s);
+/* The same for one parameter. */
+void state_randomize_param(train_state *s, const fsdp_param *param);
 
 enum { STATE_MODEL = 1, STATE_OPTIMIZER = 2, STATE_FILES = 4, STATE_ALL = 7 };
 
@@ -45,19 +47,21 @@ int state_register(const train_state *s, unsigned sections, dcp_state **out, dcp
 /* Takes over which files the checkpoint holds, with memory for this rank's part. */
 int state_take_files(train_state *s, const dcp_checkpoint *ckpt, dcp_error *err);
 
-/* Parameters from a Hugging Face folder or file, widened to fp32. Not collective. DCP_ERR_MISMATCH
+/* Parameters from a Hugging Face folder or file, widened to fp32; a classifier that it lacks starts
+ * as at random, which is told. Not collective. DCP_ERR_MISMATCH
  * names what is missing, surplus or of another shape. */
 int state_read_hf(train_state *s, const char *path, dcp_error *err);
 
-/* Whether the tensors that are there are the model's, without reading them. Not collective. Errors
+/* Whether the tensors that are there are the model's; of them only a copy of a tied embedding is
+ * read. Not collective. Errors
  * as state_read_hf's and state_load's. */
 int state_match_hf(const fsdp_layout *layout, const char *path, dcp_error *err);
-int state_match(const fsdp_layout *layout, const dcp_checkpoint *ckpt, dcp_error *err);
+int state_match(const fsdp_layout *layout, dcp_checkpoint *ckpt, dcp_error *err);
 
-/* Fills the state from an open checkpoint. Collective over `comm`, of which the
- * checkpoint has a duplicate. sections: STATE_MODEL alone, or STATE_ALL; then *with_moments says
- * whether there were moments. DCP_ERR_MISMATCH: it is one of another model, or has only some of the
- * moments. */
+/* Fills the state from an open checkpoint, of which one without moments may lack a classifier.
+ * Collective over `comm`, of which the checkpoint has a duplicate. sections: STATE_MODEL alone, or
+ * STATE_ALL; then *with_moments says whether there were moments. DCP_ERR_MISMATCH: it is one of
+ * another model, or has only some of the moments. */
 int state_load(train_state *s, MPI_Comm comm, dcp_checkpoint *ckpt, unsigned sections,
                dcp_engine engine, int *with_moments, dcp_error *err);
 
