@@ -24,6 +24,10 @@ os.mkdir("images")
 put("images/train-images-idx3-ubyte", [200, SIDE, SIDE], sum(map(image, labels), []))
 put("images/train-labels-idx1-ubyte", [200], labels)
 
+labels = [rng.randrange(CLASSES) for _ in range(31)]  # no multiple of a micro-batch
+put("t10k-images-idx3-ubyte", [31, SIDE, SIDE], sum(map(image, labels), []))
+put("t10k-labels-idx1-ubyte", [31], labels)
+
 MODELS = {
     "vit": {"model_type": "vit", "image_size": SIDE, "patch_size": 4, "num_channels": 1, "hidden_size": 32,
             "intermediate_size": 64, "num_hidden_layers": 2, "num_attention_heads": 2, "num_labels": CLASSES,
@@ -32,7 +36,7 @@ MODELS = {
 }
 for name, model in MODELS.items():
     config(f"{name}.json", model=model, max_steps=150, metrics=None,
-           data={"type": "idx", "path": "images", "sequence_length": 128},
+           data={"type": "idx", "path": "images", "eval_path": "t10k-images-idx3-ubyte"},
            optimizer={"params": {"lr": 3e-3}}, checkpoint={"every": 0, "keep": 0})
     for ranks in (1, 3):
         train(ranks, f"{name}.json", f"checkpoint.dir={name}{ranks}", f"metrics={name}{ranks}.jsonl")
@@ -40,6 +44,9 @@ for name, model in MODELS.items():
     check(state(150, f"{name}1") == state(150, f"{name}3"), f"{name}: the state depends on the ranks")
     first, last = (metrics(f"{name}1.jsonl")[i]["loss"] for i in (0, -1))
     check(last < first / 2, f"{name} does not learn: loss {first} to {last}")
+    found = [metrics(f"{name}{ranks}.jsonl")[-1] for ranks in (1, 3)]
+    check(found[0]["eval_loss"] == found[1]["eval_loss"], f"{name}: evaluations differ: {found}")
+    check(found[0]["eval_accuracy"] > 0.9 and "eval_loss" not in metrics(f"{name}1.jsonl")[0], f"{found}")
 
 CASES = [
     ("vit.json", ["data.path=nowhere"], "data.path: cannot read nowhere"),
@@ -48,6 +55,7 @@ CASES = [
     ("vit.json", ["model.num_channels=3"], "the model takes 3 x 8 x 8"),
     ("vit.json", ["model.num_labels=2"], "; the model has 2 classes"),
     ("mlp.json", ["model.sizes=[63,4]"], "is 8 x 8; the model takes 63"),
+    ("mlp.json", ["data.eval_path=nowhere"], "data.eval_path: cannot read nowhere"),
     ("mlp.json", ["data.type=text"], "data.type: text gives"),
 ]
 for file, overrides, says in CASES:

@@ -64,12 +64,20 @@ static void writes_nine_digits(void **state) {
     const step_metrics v = {
         .step = 7, .loss = 1.0 / 3, .grad_norm = 200.0 / 3, .lr = 1e-3, .mfu = 1.5};
     assert_int_equal(metrics_write(m, &v, NULL), DCP_OK);
+    const step_metrics evaluated = {
+        .step = 8, .evaluated = 1, .eval_loss = 1.0 / 3, .eval_accuracy = 0.75, .eval_s = 2};
+    assert_int_equal(metrics_write(m, &evaluated, NULL), DCP_OK);
     metrics_close(m);
     char line[1024];
     FILE *file = fopen(path, "r");
     assert_non_null(file);
     assert_non_null(fgets(line, sizeof line, file));
+    assert_null(strstr(line, "eval"));
+    char second[1024];
+    assert_non_null(fgets(second, sizeof second, file));
     fclose(file);
+    assert_non_null(
+        strstr(second, ", \"eval_loss\": 0.333333333, \"eval_s\": 2, \"eval_accuracy\": 0.75}\n"));
     static const char want[] = "{\"step\": 7, \"loss\": 0.333333333, \"grad_norm\": 66.6666667, ";
     assert_memory_equal(line, want, sizeof want - 1);
     assert_non_null(strstr(line, "\"mfu\": 1, ")); /* a bad measurement of the peak */

@@ -114,6 +114,8 @@ static void fill_training(config *c, const json_t *tree) {
     c->data_type = text_at(tree, "data.type");
     c->data_path = text_at(tree, "data.path");
     c->data_dtype = text_at(tree, "data.dtype"); /* null: by the vocabulary */
+    c->eval_path = text_at(tree, "data.eval_path");
+    c->eval_every = count_at(tree, "eval_every");
     c->sequence = count_at(tree, "data.sequence_length");
     c->seed = count_at(tree, "seed");
     c->max_steps = count_at(tree, "max_steps");
@@ -178,6 +180,10 @@ static int check_together(const config *c, dcp_error *err) {
                             "train_batch_size: %" PRIu64
                             " is not a multiple of train_micro_batch_size_per_gpu %" PRIu64,
                             c->batch, c->micro);
+    if (c->eval_every > 0 && !c->eval_path)
+        return trainer_fail(err, DCP_ERR_ARG,
+                            "eval_every: %" PRIu64 ", but there is no data.eval_path",
+                            c->eval_every);
     return DCP_OK;
 }
 
@@ -241,9 +247,9 @@ static int finish(const char *path, const json_t *given, const json_t *from_line
         json_decref(tree);
         return blame(to_blame, status, err);
     }
-    const int batch =
-        at(from_line, "train_batch_size") || at(from_line, "train_micro_batch_size_per_gpu");
-    return blame(batch ? LINE : path, assemble(tree, model, out, err), err);
+    const int by_line = at(from_line, "train_batch_size") || at(from_line, "eval_every") ||
+                        at(from_line, "train_micro_batch_size_per_gpu");
+    return blame(by_line ? LINE : path, assemble(tree, model, out, err), err);
 }
 
 int config_load(const char *path, char *const *overrides, int n_overrides, config **out,

@@ -20,7 +20,9 @@ typedef struct config {
     json_t *model; /* the Hugging Face config object, also where the file gave its path */
     const char *init;
     const char *data_type, *data_path, *data_dtype;
-    uint64_t sequence; /* 0: what the file of data_path has */
+    const char *eval_path; /* NULL: none */
+    uint64_t eval_every;   /* 0: at the last step alone */
+    uint64_t sequence;     /* 0: what the file of data_path has */
     uint64_t seed;
     uint64_t max_steps;
     uint64_t batch, micro; /* micro divides batch */

@@ -132,17 +132,26 @@ int data_fixed_sequence(const char *path, uint64_t *out, dcp_error *err) {
     return status;
 }
 
+/* The options with the file's own number of rows, where any will do. */
+static data_options with_rows(const data_options *options, dcp_st_reader *reader) {
+    data_options own = *options;
+    const dcp_tensor *labels = dcp_st_find(reader, "labels");
+    if (own.batch == DATA_ANY_BATCH) own.batch = labels && labels->ndim ? labels->shape[0] : 1;
+    return own;
+}
+
 static int fixed_open(const data_options *options, void **state, dcp_error *err) {
     dcp_st_reader *reader;
     dcp_error why;
     int status = dcp_st_open(options->path, &reader, &why);
     if (status != DCP_OK) return trainer_fail(err, status, "data.path: %s", why.message);
+    const data_options own = with_rows(options, reader);
     fixed *f = calloc(1, sizeof *f);
     if (f) {
-        f->shape = options->shape;
-        f->rows = options->batch;
-        status = read_input(f, reader, options, err);
-        if (status == DCP_OK) status = read_labels(f, reader, options, err);
+        f->shape = own.shape;
+        f->rows = own.batch;
+        status = read_input(f, reader, &own, err);
+        if (status == DCP_OK) status = read_labels(f, reader, &own, err);
     } else {
         status = trainer_fail_memory(err, sizeof *f);
     }

@@ -249,6 +249,8 @@ static void backward(fsdp *f, model_run *run, uint64_t micro) {
     }
 }
 
+void fsdp_evaluate(fsdp *f, model_run *run) { forward(f, run); }
+
 void fsdp_micro_step(fsdp *f, uint64_t micro, model_run *run) {
     forward(f, run);
     backward(f, run, micro);

@@ -47,6 +47,9 @@ void fsdp_step_begin(fsdp *f);
 /* Collective: computes this rank's leaf of micro-step `micro`, whose batch is set in `run`; NULL
  * where the rank has none. After the last micro-step `grads` holds the sums over all leaves. */
 void fsdp_micro_step(fsdp *f, uint64_t micro, model_run *run);
+/* Collective, after fsdp_step_begin: this rank's leaf forwards alone, in `run`; NULL where it has
+ * none. */
+void fsdp_evaluate(fsdp *f, model_run *run);
 /* Lets the unit that is on its way proceed; for model_run_set_poll. f: an fsdp. */
 void fsdp_poll(void *f);
 

@@ -3,6 +3,7 @@
 #include <inttypes.h>
 
 #include "../say.h"
+#include "evaluate.h"
 #include "report.h"
 #include "saves.h"
 #include "signals.h"
@@ -41,13 +42,15 @@ static int is_save_due(const loop *l) {
 /* One step and what follows it; EXIT_DONE: go on. */
 static int advance(loop *l) {
     step_result r = {0};
+    evaluation e = {0};
     dcp_error err;
-    const int status = step_run(l->t, &r, &err);
+    int status = step_run(l->t, &r, &err);
+    if (status == DCP_OK && evaluate_is_due(l->t)) status = evaluate(l->t, &e, &err);
     if (status != DCP_OK) {
         say(l->t->rank, "%s", err.message);
         return status == DCP_ERR_ARG ? EXIT_USAGE : EXIT_FAILED; /* data that no restart mends */
     }
-    report_step(&l->report, &r);
+    report_step(&l->report, &r, &e);
     return is_save_due(l) && saves_start(&l->saves) != DCP_OK ? EXIT_FAILED : EXIT_DONE;
 }
 

@@ -77,18 +77,28 @@ void metrics_close(metrics *m) {
 /* A step that is faster than the fastest products means that these were measured badly. */
 static double utilization(const step_metrics *v) { return v->mfu < 1 ? v->mfu : 1; }
 
+static void evaluation_members(const step_metrics *v, char *out, size_t size) {
+    *out = '\0';
+    if (!v->evaluated) return;
+    const int n =
+        snprintf(out, size, ", \"eval_loss\": %.9g, \"eval_s\": %.6g", v->eval_loss, v->eval_s);
+    if (v->eval_accuracy >= 0)
+        snprintf(out + n, size - (size_t)n, ", \"eval_accuracy\": %.6g", v->eval_accuracy);
+}
+
 int metrics_write(metrics *m, const step_metrics *v, dcp_error *err) {
-    char line[1024];
+    char line[1024], eval[128];
+    evaluation_members(v, eval, sizeof eval);
     const int n = snprintf(
         line, sizeof line,
         "{\"step\": %" PRIu64 ", \"loss\": %.9g, \"grad_norm\": %.9g, \"lr\": %.9g, "
         "\"tokens\": %" PRIu64 ", \"tokens_per_s\": %.6g, \"mfu\": %.4g, \"step_s\": %.6g, "
         "\"forward_s\": %.6g, \"backward_s\": %.6g, \"comm_s\": %.6g, \"optimizer_s\": %.6g, "
         "\"data_s\": %.6g, \"save_stall_s\": %.6g, \"mem_peak_bytes\": %" PRIu64
-        ", \"partial_sums_bytes\": %" PRIu64 ", \"imbalance\": %.4g, \"ranks\": %d}\n",
+        ", \"partial_sums_bytes\": %" PRIu64 ", \"imbalance\": %.4g, \"ranks\": %d%s}\n",
         v->step, v->loss, v->grad_norm, v->lr, v->tokens, v->tokens_per_s, utilization(v),
         v->step_s, v->forward_s, v->backward_s, v->comm_s, v->optimizer_s, v->data_s,
-        v->save_stall_s, v->mem_peak_bytes, v->partial_sums_bytes, v->imbalance, v->ranks);
+        v->save_stall_s, v->mem_peak_bytes, v->partial_sums_bytes, v->imbalance, v->ranks, eval);
     const ssize_t written = write(m->fd, line, (size_t)n);
     if (written == n) return DCP_OK;
     if (written >= 0) errno = ENOSPC; /* a short write to a file: the rest had no room */
@@ -106,6 +116,11 @@ int metrics_print(const step_metrics *v, uint64_t max_steps, int are_tokens) {
     if (v->partial_sums_bytes)
         printf(" (%.0f of it partial sums)", (double)v->partial_sums_bytes / 1048576);
     printf("  imbalance %.2f  %d %s\n", v->imbalance, v->ranks, v->ranks == 1 ? "rank" : "ranks");
+    if (v->evaluated) {
+        printf("evaluation after step %" PRIu64 "  loss %.5f", v->step, v->eval_loss);
+        if (v->eval_accuracy >= 0) printf("  accuracy %.2f%%", 100 * v->eval_accuracy);
+        printf("  (%.3f s)\n", v->eval_s);
+    }
     const int failed = fflush(stdout) != 0 || ferror(stdout);
     clearerr(stdout);
     return failed ? -1 : 0;

@@ -18,6 +18,9 @@ typedef struct step_metrics {
     uint64_t partial_sums_bytes;
     double imbalance;
     int ranks;
+    int evaluated; /* whether the next three are there */
+    double eval_loss, eval_s;
+    double eval_accuracy; /* below 0: the model is no classifier */
 } step_metrics;
 
 typedef struct metrics metrics;

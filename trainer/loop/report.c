@@ -74,7 +74,7 @@ static void write_line(report *r, const step_metrics *v) {
     r->lines = NULL;
 }
 
-void report_step(report *r, const step_result *result) {
+void report_step(report *r, const step_result *result, const evaluation *evaluated) {
     const trainer *t = r->t;
     double now[TIMELINE_SPENT], spent[TIMELINE_SPENT];
     memcpy(now, t->tl.spent, sizeof now);
@@ -93,10 +93,15 @@ void report_step(report *r, const step_result *result) {
                       .data_s = spent[TIMELINE_DATA],
                       .save_stall_s = spent[TIMELINE_STALL],
                       .partial_sums_bytes = fsdp_partial_bytes(t->sharded),
-                      .ranks = t->world};
-    v.tokens_per_s = samples * (double)t->shape.targets / v.step_s;
+                      .ranks = t->world,
+                      .evaluated = evaluated->done,
+                      .eval_loss = evaluated->loss,
+                      .eval_accuracy = t->shape.tokens ? -1 : evaluated->accuracy,
+                      .eval_s = spent[TIMELINE_EVALUATE]};
+    const double training_s = v.step_s - v.eval_s;
+    v.tokens_per_s = samples * (double)t->shape.targets / training_s;
     if (t->matmul_peak > 0)
-        v.mfu = model_flops_per_sample(t->m, t->sequence) * samples / v.step_s / t->matmul_peak;
+        v.mfu = model_flops_per_sample(t->m, t->sequence) * samples / training_s / t->matmul_peak;
     gather_usage(r, v.forward_s + v.backward_s, &v);
     if (t->rank == 0) write_line(r, &v);
     memcpy(r->spent, now, sizeof now);

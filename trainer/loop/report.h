@@ -4,6 +4,7 @@
 #define TRAINER_LOOP_REPORT_H
 
 #include "balance.h"
+#include "evaluate.h"
 #include "metrics.h"
 #include "step.h"
 #include "trainer.h"
@@ -21,7 +22,8 @@ typedef struct report {
 
 /* Collective, as all below. Opens the metrics file. */
 int report_begin(report *r, trainer *t, dcp_error *err);
-void report_step(report *r, const step_result *result);
+/* evaluated: of the evaluation that the step ended with, if one is done. */
+void report_step(report *r, const step_result *result, const evaluation *evaluated);
 /* Returns the run's exit status: EXIT_FAILED where it was `status` EXIT_DONE and lines for stdout
  * were lost. */
 int report_end(report *r, int status);

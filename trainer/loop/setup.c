@@ -10,6 +10,7 @@
 #include "../say.h"
 #include "../state/resume.h"
 #include "dcp/mpi.h"
+#include "evaluate.h"
 #include "trainer.h"
 #include "usage.h"
 
@@ -62,13 +63,27 @@ static int open_data(trainer *t, dcp_error *err) {
 }
 
 /* Ranks of several hosts may see different files under one path. */
-static int compare_data(const trainer *t, dcp_error *err) {
-    const uint64_t own = data_fingerprint(t->samples);
+static int compare_data(const trainer *t, const data *samples, const char *key, const char *path,
+                        dcp_error *err) {
+    const uint64_t own = data_fingerprint(samples);
     uint64_t both[2] = {own, ~own};
     MPI_Allreduce(MPI_IN_PLACE, both, 2, MPI_UINT64_T, MPI_MIN, t->comm);
     if (both[0] == own && ~both[1] == own) return DCP_OK;
-    return trainer_fail(err, DCP_ERR_ARG, "data.path: ranks see different files or sizes under %s",
-                        t->c->data_path);
+    return trainer_fail(err, DCP_ERR_ARG, "%s: ranks see different files or sizes under %s", key,
+                        path);
+}
+
+/* Collective. */
+static int open_all_data(trainer *t, dcp_error *err) {
+    const config *c = t->c;
+    int status = agree(t->comm, open_data(t, err), err);
+    if (status == DCP_OK) status = agree(t->comm, evaluate_open(t, err), err);
+    if (status == DCP_OK)
+        status = agree(t->comm, compare_data(t, t->samples, "data.path", c->data_path, err), err);
+    if (status == DCP_OK && c->eval_path)
+        status = agree(t->comm,
+                       compare_data(t, t->eval_samples, "data.eval_path", c->eval_path, err), err);
+    return status;
 }
 
 static int make_state(trainer *t, dcp_error *err) {
@@ -99,6 +114,10 @@ static void tell_plan(const trainer *t) {
         (double)t->layout->total_params * 1e-6, t->layout->n, t->world,
         t->world == 1 ? "rank" : "ranks", leaves, (leaves + world - 1) / world,
         data_samples(t->samples), t->k->describe(t->k));
+    if (t->eval_samples)
+        say(t->rank, "%" PRIu64 " samples of %s are evaluated after the last step%s",
+            data_samples(t->eval_samples), t->c->eval_path,
+            t->c->eval_every ? ", and every eval_every steps" : "");
 }
 
 int trainer_plan(trainer *t, const config *c, MPI_Comm comm, dcp_error *err) {
@@ -107,8 +126,7 @@ int trainer_plan(trainer *t, const config *c, MPI_Comm comm, dcp_error *err) {
     MPI_Comm_size(comm, &t->world);
     int status = agree(comm, open_model(t, err), err);
     if (status != DCP_OK) return trainer_exit_status(status);
-    status = agree(comm, open_data(t, err), err);
-    if (status == DCP_OK) status = agree(comm, compare_data(t, err), err);
+    status = open_all_data(t, err);
     if (status != DCP_OK) return status == DCP_ERR_NO_MEMORY ? EXIT_FAILED : EXIT_USAGE;
     status = agree(comm, make_state(t, err), err);
     if (status == DCP_OK) status = agree(comm, dcp_comm_from_mpi(comm, &t->dcp, err), err);
@@ -169,7 +187,9 @@ static int make_work(trainer *t, dcp_error *err) {
     int status = fsdp_create(t->m, t->layout, t->k, t->comm, &options, t->state->params,
                              t->state->grads, &t->sharded, err);
     if (status == DCP_OK) status = make_leaves(t, err);
-    if (status == DCP_OK && (uint64_t)t->rank < options.leaves)
+    const uint64_t eval_leaves = evaluate_leaves(t);
+    const uint64_t most = options.leaves > eval_leaves ? options.leaves : eval_leaves;
+    if (status == DCP_OK && (uint64_t)t->rank < most)
         status = model_run_create(t->m, t->c->micro, t->sequence, &t->run, err);
     if (t->run) model_run_set_poll(t->run, fsdp_poll, t->sharded);
     if (status == DCP_OK) status = state_register(t->state, STATE_ALL, &t->registered, err);
@@ -216,6 +236,7 @@ void trainer_end(trainer *t) {
     state_destroy(t->state);
     adamw_destroy(t->optimizer);
     fsdp_layout_destroy(t->layout);
+    if (t->eval_samples) data_close(t->eval_samples);
     data_close(t->samples);
     model_destroy(t->m);
     kernels_close(t->k);

@@ -30,3 +30,10 @@ signal_requests signals_take(MPI_Comm comm) {
     MPI_Allreduce(MPI_IN_PLACE, asked, 2, MPI_INT, MPI_MAX, comm);
     return (signal_requests){.stop = asked[0], .save = asked[1]};
 }
+
+int signals_ask_to_stop(MPI_Comm comm) {
+    sigset_t set;
+    int asked = sigpending(&set) == 0 && sigismember(&set, SIGTERM) == 1;
+    MPI_Allreduce(MPI_IN_PLACE, &asked, 1, MPI_INT, MPI_MAX, comm);
+    return asked;
+}

@@ -16,4 +16,7 @@ void signals_hold(void);
  * others, or only one; all of them act on it after the same step. */
 signal_requests signals_take(MPI_Comm comm);
 
+/* Collective: whether any rank is asked to stop; signals_take still finds it. */
+int signals_ask_to_stop(MPI_Comm comm);
+
 #endif

@@ -14,11 +14,12 @@ static const char *const names[ROWS] = {
     [TIMELINE_OPTIMIZER] = "norm and optimizer",
     [TIMELINE_STALL] = "waiting for saves",
     [TIMELINE_DATA] = "data",
+    [TIMELINE_EVALUATE] = "evaluation",
     [OTHER] = "other",
 };
-static const int order[ROWS] = {
-    TIMELINE_FORWARD,   TIMELINE_BACKWARD, TIMELINE_WAIT, TIMELINE_REDUCE,
-    TIMELINE_OPTIMIZER, TIMELINE_STALL,    TIMELINE_DATA, OTHER};
+static const int order[ROWS] = {TIMELINE_FORWARD, TIMELINE_BACKWARD,  TIMELINE_WAIT,
+                                TIMELINE_REDUCE,  TIMELINE_OPTIMIZER, TIMELINE_STALL,
+                                TIMELINE_DATA,    TIMELINE_EVALUATE,  OTHER};
 
 typedef struct most { /* MPI_DOUBLE_INT */
     double seconds;

@@ -20,7 +20,7 @@ typedef struct trainer {
     int rank, world;
     kernels *k;
     model *m;
-    data *samples;
+    data *samples, *eval_samples; /* the latter NULL: none */
     fsdp_layout *layout;
     train_state *state;
     dcp_comm *dcp;

@@ -57,3 +57,14 @@ double exact_value(exact_sum *sum) {
     if (scale >= LOWEST) return ldexp((double)digits, scale);
     return ldexp((double)(digits >> (LOWEST - scale)), LOWEST); /* subnormal: exact */
 }
+
+double exact_sum_of_ranks(exact_sum *sum, MPI_Comm comm) {
+    exact_carry(sum);
+    uint64_t all[EXACT_LIMBS + 1];
+    memcpy(all, sum->limbs, sizeof sum->limbs);
+    all[EXACT_LIMBS] = sum->not_finite;
+    MPI_Allreduce(MPI_IN_PLACE, all, EXACT_LIMBS + 1, MPI_UINT64_T, MPI_SUM, comm);
+    memcpy(sum->limbs, all, sizeof sum->limbs);
+    sum->not_finite = all[EXACT_LIMBS];
+    return exact_value(sum);
+}

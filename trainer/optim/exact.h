@@ -3,6 +3,7 @@
 #ifndef TRAINER_OPTIM_EXACT_H
 #define TRAINER_OPTIM_EXACT_H
 
+#include <mpi.h>
 #include <stddef.h>
 #include <stdint.h>
 
@@ -21,5 +22,7 @@ void exact_add(exact_sum *sum, double x);
 void exact_carry(exact_sum *sum);
 /* The nearest double, ties to even; NaN where something not finite was added. */
 double exact_value(exact_sum *sum);
+/* Collective: the value of all ranks' sums together, the same on each. */
+double exact_sum_of_ranks(exact_sum *sum, MPI_Comm comm);
 
 #endif

@@ -33,12 +33,5 @@ double norm_of_shards(const fsdp_layout *layout, kernels *k, MPI_Comm comm, cons
     for (size_t u = 0; u < layout->n; u++)
         for (size_t i = 0; i < layout->units[u].n; i++)
             add_param(&sum, &layout->units[u].params[i], k, grads, rows);
-    exact_carry(&sum);
-    uint64_t all[EXACT_LIMBS + 1];
-    for (size_t i = 0; i < EXACT_LIMBS; i++) all[i] = sum.limbs[i];
-    all[EXACT_LIMBS] = sum.not_finite;
-    MPI_Allreduce(MPI_IN_PLACE, all, EXACT_LIMBS + 1, MPI_UINT64_T, MPI_SUM, comm);
-    for (size_t i = 0; i < EXACT_LIMBS; i++) sum.limbs[i] = all[i];
-    sum.not_finite = all[EXACT_LIMBS];
-    return sqrt(exact_value(&sum));
+    return sqrt(exact_sum_of_ranks(&sum, comm));
 }

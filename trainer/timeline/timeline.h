@@ -17,8 +17,9 @@ typedef enum timeline_kind {
     TIMELINE_WAIT,   /* for the gather of a unit that is needed now */
     TIMELINE_REDUCE, /* a unit's gradients, as far as the thread is kept from computing */
     TIMELINE_OPTIMIZER,
-    TIMELINE_STALL, /* waiting for a save */
-    TIMELINE_SPENT, /* how many the above are */
+    TIMELINE_STALL,    /* waiting for a save */
+    TIMELINE_EVALUATE, /* with all that it waits for and reads */
+    TIMELINE_SPENT,    /* how many the above are */
     /* Beside it. */
     TIMELINE_GATHER = TIMELINE_SPENT, /* of a unit, from its start to its end */
     TIMELINE_SAVE,                    /* of a step, by the thread that saves; then its pieces */

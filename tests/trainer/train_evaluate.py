@@ -1,0 +1,41 @@
+#!/usr/bin/env python3
+"""Evaluations: the mean loss over all samples of the file, the same on any number of ranks and after a
+resume, and without a trace in training."""
+from train_lib import *
+
+make_text()
+with open("text") as f, open("other", "w") as out:
+    out.write(f.read()[5000:7500])  # 19 samples of 128 bytes
+over = {"data": {"eval_path": "other"}, "eval_every": 2, "max_steps": 5, "train_batch_size": 6,
+        "scheduler": {"type": "constant", "params": {"warmup_steps": 3}}}
+
+
+def evaluations(name):
+    return {line["step"]: line["eval_loss"] for line in metrics(name) if "eval_loss" in line}
+
+
+train(1, config(**{**over, "data": {}, "eval_every": 0}, checkpoint={"dir": "without"}, metrics="without.jsonl"))
+out, err = train(1, config(**over))
+check("19 samples of other are evaluated after the last step, and every eval_every steps" in err, err)
+check(losses() == losses("without.jsonl"), "evaluations change losses")
+check(state(5) == state(5, "without"), "evaluations change the state")
+found = evaluations("metrics.jsonl")
+check(list(found) == [2, 4, 5], f"evaluated after steps {list(found)}")
+check(found[5] < found[2] and f"evaluation after step 5  loss {found[5]:.5f}" in out, f"{found} {out}")
+
+# More ranks than micro-batches of a step (3), and a resume by others between two evaluations.
+for ranks, stop in ((5, 3), (4, 5)):
+    train(ranks, config(**{**over, "max_steps": stop}, checkpoint={"dir": "resumed"}, metrics="resumed.jsonl"))
+check(evaluations("resumed.jsonl").keys() == {2, 3, 4, 5}, f"{evaluations('resumed.jsonl')}")
+for step in found:
+    check(evaluations("resumed.jsonl")[step] == found[step], f"after a resume it is another loss in step {step}")
+check(state(5, "resumed") == state(5), "after a resume the state differs")
+
+# By hand: an evaluation on the very batch of a step that changes nothing gives that step's loss.
+with open("text") as f, open("batch", "w") as out:
+    out.write(f.read()[:6 * 128 + 1])
+same = {**over, "data": {"path": "batch", "eval_path": "batch"}, "eval_every": 1, "max_steps": 2,
+        "optimizer": {"params": {"lr": 0.0}}}
+train(2, config(**same, checkpoint={"dir": "same"}, metrics="same.jsonl"))
+for line in metrics("same.jsonl"):
+    check(abs(line["loss"] - line["eval_loss"]) < 1e-6 * line["loss"], f"{line}")
