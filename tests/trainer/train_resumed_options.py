@@ -1,0 +1,53 @@
+#!/usr/bin/env python3
+"""Every option with state: a run that others resume in the middle of warm-up, epoch and decay ends with
+the bits of the run that never stopped. Each row differs from the first one, so that its option is felt."""
+from train_lib import *
+
+with open("text", "w") as f:
+    f.write("".join(f"{i} squared is {i * i}. " for i in range(30))[:13 * 16 + 1])  # 13 samples an epoch
+tiny = {**MODEL, "hidden_size": 16, "intermediate_size": 24, "num_hidden_layers": 2, "head_dim": 4}
+base = {"model": tiny, "data": {"sequence_length": 16}, "max_steps": 7, "train_batch_size": 5,
+        "train_micro_batch_size_per_gpu": 1, "optimizer": {"params": {"lr": 1e-2}},
+        "scheduler": {"type": "constant", "params": {"warmup_steps": 3}}}
+
+
+def schedule(kind, **params):
+    return {"scheduler": {"type": kind, "params": {"warmup_steps": 3, "min_lr_ratio": 0.2, **params}}}
+
+
+ROWS = [  # name, options, whether losses are those of the first row
+    ("constant", {}, True),
+    ("linear", schedule("linear"), False),
+    ("cosine", schedule("cosine"), False),
+    ("wsd", schedule("wsd", decay_ratio=0.5), False),
+    ("accumulation", {"train_batch_size": 6, "train_micro_batch_size_per_gpu": 2}, False),
+    ("clipping", {"gradient_clipping": 0.05}, False),
+    ("no_decay", {"optimizer": {"params": {"lr": 1e-2, "no_decay": ["*proj*"]}}}, False),
+    ("frozen", {"frozen": ["*.mlp.*", "model.embed*"]}, False),
+    ("evaluation", {"data": {"sequence_length": 16, "eval_path": "text"}, "eval_every": 2}, True),
+]
+
+
+def progress(path):
+    """What does not depend on the clock or the number of ranks."""
+    keys = ("step", "loss", "grad_norm", "lr", "tokens", "eval_loss")
+    return [{key: line[key] for key in keys if key in line} for line in metrics(path)]
+
+
+first = None
+for i, (name, options, same) in enumerate(ROWS):
+    run = {**base, **options, "checkpoint": {"dir": name, "async": False}, "metrics": f"{name}.jsonl"}
+    train(1, config(**run))
+    whole = progress(f"{name}.jsonl")
+    first = first or whole
+    seen = [{**line} for line in whole]
+    for line in seen:
+        line.pop("eval_loss", None)
+    check((seen == first) == same, f"{name}: the option changes nothing, or too much")
+    stop = 2 if i % 2 == 0 else 5  # in the warm-up and in the first epoch, or after both
+    other = f"{name}-resumed"
+    run = {**run, "checkpoint": {"dir": other, "every": 0, "resume": step_path(stop, name)},
+           "metrics": f"{other}.jsonl"}
+    train(2 + i % 2, config(**run))
+    check(progress(f"{other}.jsonl") == whole[stop:], f"{name}: resumed, lines differ")
+    check(state(7, other) == state(7, name), f"{name}: resumed from step {stop}, state.h5 differs")
