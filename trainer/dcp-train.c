@@ -29,6 +29,7 @@ static const char help[] =
     "  --print-config   show every key with its effective value\n"
     "  --dry-run        check configuration, model, data and the checkpoint to go on from, and\n"
     "                   say what would be done\n"
+    "  --trace FILE     write what each rank did when, for ui.perfetto.dev or chrome://tracing\n"
     "  --help, --version\n"
     "\n"
     "SIGTERM: save after this step and end. SIGUSR1: save after this step and go on.\n"
@@ -39,6 +40,7 @@ static const char help[] =
 
 typedef struct arguments {
     const char *path;
+    const char *trace;
     char *const *overrides;
     int n_overrides;
     int print_config, dry_run, print_help, print_version;
@@ -50,6 +52,7 @@ static int parse(int argc, char **argv, int loud, arguments *out) {
     const struct option table[] = {
         {"print-config", no_argument, &out->print_config, 1},
         {"dry-run", no_argument, &out->dry_run, 1},
+        {"trace", required_argument, NULL, 't'},
         {"help", no_argument, &out->print_help, 1},
         {"version", no_argument, &out->print_version, 1},
         {NULL, 0, NULL, 0},
@@ -57,7 +60,10 @@ static int parse(int argc, char **argv, int loud, arguments *out) {
     opterr = loud;
     optind = 1;
     for (int found; (found = getopt_long(argc, argv, "", table, NULL)) != -1;)
-        if (found == '?') return -1;
+        if (found == '?')
+            return -1;
+        else if (found == 't')
+            out->trace = optarg;
     if (out->print_help || out->print_version) return 0;
     if (optind >= argc) {
         if (loud) fprintf(stderr, "dcp-train: CONFIG.json is missing; see dcp-train --help\n");
@@ -119,6 +125,7 @@ static void print_config(const config *c, int rank) {
 static int train(const arguments *a, const config *c, dcp_error *err) {
     trainer t;
     int status = trainer_plan(&t, c, MPI_COMM_WORLD, err);
+    t.trace = a->trace;
     if (status == EXIT_DONE)
         status = a->dry_run ? trainer_foretell(&t, err) : trainer_start(&t, err);
     if (status != EXIT_DONE)

@@ -33,6 +33,8 @@ ends 0 dcp-train config.json
 [ -e ckpt/step-00000002/state.h5 ] || fail "the last step is not saved"
 says "2 steps in .* where the time of 1 rank went"
 says "reductions"
+ends 0 dcp-train config.json checkpoint.dir=traced --trace trace.json
+grep -q '"name": "forward unit 1"' trace.json || fail "--trace: no work in it"
 ends 2 dcp-train config.json max_step=3
 says "unknown key; did you mean max_steps"
 ends 2 dcp-train config.json --no-such-option

@@ -1,6 +1,7 @@
 #include "report.h"
 
 #include <errno.h>
+#include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -35,10 +36,39 @@ static int prepare(report *r, dcp_error *err) {
     return t->c->metrics ? metrics_open(t->c->metrics, t->state->step, &r->lines, err) : DCP_OK;
 }
 
+/* Events of a step: six a stage of a leaf, and room for what comes once. */
+static int begin_trace(report *r, dcp_error *err) {
+    trainer *t = r->t;
+    const uint64_t most = 1 << 20;
+    const uint64_t passes = fsdp_micro_steps(t->sharded) + evaluate_leaves(t) / (uint64_t)t->world;
+    const uint64_t step = 1024 + 6 * passes * model_stages(t->m);
+    const size_t room = step < most ? step : most;
+    const int status = agree(t->comm, timeline_init(&t->tl, room, err), err);
+    return status == DCP_OK ? trace_open(t->trace, t->comm, room, &r->trace, err) : status;
+}
+
+/* Collective. */
+static void flush_trace(report *r) {
+    dcp_error err;
+    if (r->trace && trace_flush(r->trace, &r->t->tl, &err) != DCP_OK)
+        say_warning(0, "%s: the trace ends here; training goes on", err.message);
+}
+
+static void end_trace(report *r) {
+    if (!r->trace) return;
+    flush_trace(r);
+    const uint64_t dropped = trace_dropped(r->trace, &r->t->tl);
+    if (dropped)
+        say_warning(r->t->rank, "%s: %" PRIu64 " events found no room and are left out",
+                    r->t->trace, dropped);
+}
+
 int report_begin(report *r, trainer *t, dcp_error *err) {
     *r = (report){.t = t, .begin = MPI_Wtime()};
     r->line_at = r->begin;
-    return agree(t->comm, prepare(r, err), err);
+    int status = agree(t->comm, prepare(r, err), err);
+    if (status == DCP_OK && t->trace) status = begin_trace(r, err);
+    return status;
 }
 
 /* What rank 0 tells of all ranks: the largest memory, and the slowest rank's compute time over the
@@ -105,15 +135,20 @@ void report_step(report *r, const step_result *result, const evaluation *evaluat
     gather_usage(r, v.forward_s + v.backward_s, &v);
     if (t->rank == 0) write_line(r, &v);
     memcpy(r->spent, now, sizeof now);
+    flush_trace(r);
     r->line_at = at;
     r->steps++;
 }
 
 int report_end(report *r, int status) {
-    if (status == EXIT_DONE || status == EXIT_STOPPED)
+    if (status == EXIT_DONE || status == EXIT_STOPPED) {
         spent_tell(r->t, r->steps, MPI_Wtime() - r->begin);
+        end_trace(r);
+    }
+    const int lost = r->is_mute || !trace_is_whole(r->trace);
+    trace_close(r->trace);
     metrics_close(r->lines);
     balance_destroy(r->ranks);
     free(r->usage);
-    return status == EXIT_DONE && r->is_mute ? EXIT_FAILED : status;
+    return status == EXIT_DONE && lost ? EXIT_FAILED : status;
 }

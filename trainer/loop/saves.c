@@ -43,6 +43,24 @@ static int tell(const saves *s, uint64_t step, int status, const dcp_error *err)
     return status == DCP_ERR_COMM ? status : DCP_OK;
 }
 
+/* A save that began at `begin`, for the trace. Its pieces alternate; they are drawn one after the
+ * other, as long as they took together. The engine that saves where it is waited for began late. */
+static void note_pieces(saves *s, uint64_t step, double begin, const dcp_report *report) {
+    timeline *tl = &s->t->tl;
+    if (report->total_s <= 0) return; /* there was nothing to save */
+    const double pieces[] = {report->plan_s,  report->gather_s, report->copy_s,
+                             report->write_s, report->sync_s,   report->publish_s};
+    const int late = report->engine == DCP_ENGINE_MPIO || !s->flying;
+    double at = late ? MPI_Wtime() - report->total_s : begin;
+    const double end = at + report->total_s;
+    timeline_add(tl, TIMELINE_SAVE, (long)step, at, end);
+    for (int i = 0; i < (int)(sizeof pieces / sizeof *pieces); i++) {
+        const double next = at + pieces[i] < end ? at + pieces[i] : end;
+        timeline_add(tl, (timeline_kind)(TIMELINE_SAVE_PLAN + i), -1, at, next);
+        at = next;
+    }
+}
+
 /* Saves the state as it is: into the stores that are due, in flight, or now, and then `also_last`
  * into checkpoint.dir. */
 static int save(saves *s, int flight, int also_last, dcp_error *err) {
@@ -58,12 +76,15 @@ static int save(saves *s, int flight, int also_last, dcp_error *err) {
         .staging_bytes = t->c->staging_bytes ? t->c->staging_bytes : DCP_STAGING_NONE,
         .when_busy = t->c->skip_when_busy ? DCP_BUSY_REFUSE : DCP_BUSY_WAIT};
     const uint64_t step = t->state->step;
+    dcp_report report = {0};
+    s->flight_begin = MPI_Wtime();
     if (status == DCP_OK && flight)
         status = dcp_tiers_save_async(t->stores, step, t->registered, json, &options, err);
     else if (status == DCP_OK)
         status =
-            dcp_tiers_save(t->stores, step, t->registered, json, &options, also_last, NULL, err);
+            dcp_tiers_save(t->stores, step, t->registered, json, &options, also_last, &report, err);
     s->flying = flight && status == DCP_OK;
+    if (!flight && status == DCP_OK) note_pieces(s, step, s->flight_begin, &report);
     s->flight_step = step;
     free(about);
     free(json);
@@ -73,7 +94,9 @@ static int save(saves *s, int flight, int also_last, dcp_error *err) {
 static int settle(saves *s) {
     if (!s->flying) return DCP_OK;
     dcp_error err;
-    const int status = dcp_tiers_wait(s->t->stores, NULL, &err);
+    dcp_report report = {0};
+    const int status = dcp_tiers_wait(s->t->stores, &report, &err);
+    if (status == DCP_OK) note_pieces(s, s->flight_step, s->flight_begin, &report);
     s->flying = 0;
     note(s, status);
     return tell(s, s->flight_step, status, &err);

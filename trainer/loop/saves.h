@@ -12,6 +12,7 @@ typedef struct saves {
     int failed;          /* the last save did */
     int flying;          /* one is in flight, of */
     uint64_t flight_step;
+    double flight_begin;
 } saves;
 
 /* For a run that begins at the trainer's state. What was loaded from elsewhere need not be saved as

@@ -223,6 +223,7 @@ int trainer_start(trainer *t, dcp_error *err) {
 }
 
 void trainer_end(trainer *t) {
+    timeline_free(&t->tl);
     free(t->rows);
     free(t->losses);
     free(t->leaves.targets);

@@ -36,6 +36,7 @@ typedef struct trainer {
     double *rows;        /* scratch of the norm */
     double matmul_peak;  /* of all ranks, operations a second; 0: unknown */
     timeline tl;         /* of this rank since the start of its loop */
+    const char *trace;   /* file of --trace; NULL: none */
 } trainer;
 
 /* How main ends. */

@@ -34,15 +34,18 @@ typedef enum timeline_kind {
 
 typedef struct timeline_event {
     double begin, end;
-    uint32_t kind;
-    int32_t which; /* the unit; of a save its step; -1: none */
+    uint16_t kind, lane; /* lane: of gathers, which may overlap; those of a lane do not */
+    int32_t which;       /* the unit; of a save its step; -1: none */
 } timeline_event;
+
+enum { TIMELINE_LANES = 16 }; /* more gathers at once share the last one */
 
 typedef struct timeline {
     double spent[TIMELINE_SPENT]; /* seconds since the start of the run */
     timeline_event *events;       /* NULL: no trace is asked for */
     size_t n, room;
     uint64_t dropped; /* that found no room */
+    double lane_end[TIMELINE_LANES];
 } timeline;
 
 /* Room for `room` events from one timeline_clear to the next; 0: only seconds are kept. */

@@ -1,0 +1,84 @@
+#!/usr/bin/env python3
+"""--trace: one file of all ranks, whole JSON also where SIGTERM ends the run, in which the pieces of
+work nest, every unit is computed, gathered and reduced on every rank, and saves have their pieces."""
+from collections import defaultdict
+from train_lib import *
+
+RANKS, EPSILON = 3, 0.01  # microseconds: what rounding does
+UNITS = MODEL["num_hidden_layers"] + 1
+
+
+def events(path):
+    with open(path) as f:
+        found = json.load(f)["traceEvents"]
+    names = {(e["pid"], e.get("tid")): e["args"]["name"] for e in found if e["ph"] == "M"}
+    threads = defaultdict(list)
+    for e in found:
+        if e["ph"] == "X":
+            threads[e["pid"], e["tid"]].append(e)
+    return names, threads
+
+
+def nests(timeline):
+    """Of one thread: a piece ends before the next one begins, or lies within it."""
+    open_ends = []
+    for e in sorted(timeline, key=lambda e: (e["ts"], -e["dur"])):
+        while open_ends and open_ends[-1] <= e["ts"] + EPSILON:
+            open_ends.pop()
+        end = e["ts"] + e["dur"]
+        check(not open_ends or end <= open_ends[-1] + EPSILON, f"{e} overlaps what ends at {open_ends}")
+        open_ends.append(end)
+
+
+def check_trace(path, steps, leaves):
+    names, threads = events(path)
+    check({pid for pid, _ in threads} == set(range(RANKS)), "not all ranks are there")
+    for (pid, tid), timeline in threads.items():
+        nests(timeline)
+        check(all(e["ts"] > -1e5 and e["ts"] + e["dur"] < 1e9 for e in timeline), "a clock is off")
+    for rank in range(RANKS):
+        check(names[rank, None] == f"rank {rank}", "a rank has no name")
+        own = [e for (pid, _), timeline in threads.items() for e in timeline if pid == rank]
+        count = defaultdict(int)
+        for e in own:
+            count[e["name"]] += 1
+        for unit in range(UNITS):
+            stages = 2 if unit == 0 else 1  # the root has the embedding and the head
+            micro_steps = -(-leaves // RANKS)
+            for work, times in (("forward", stages * micro_steps), ("backward", stages * micro_steps),
+                                ("reduce", micro_steps)):
+                check(count[f"{work} unit {unit}"] == times * steps,
+                      f"rank {rank}: {count[f'{work} unit {unit}']} times {work} unit {unit}")
+            check(count[f"gather unit {unit}"] >= steps, f"rank {rank}: unit {unit} is not gathered")
+        check(count["read data"] == steps and count["optimizer"] >= steps, f"rank {rank}: {dict(count)}")
+        for piece in ("plan", "gather pieces", "copy", "write", "sync", "publish"):
+            check(count[piece] == steps, f"rank {rank}: {count[piece]} times {piece} of a save")
+        for step in range(1, steps + 1):
+            check(count[f"save step {step}"] == 1, f"rank {rank}: step {step} is not saved")
+    return threads
+
+
+make_text()
+config(max_steps=4, data={"sequence_length": 32})
+train(RANKS, "config.json", "--trace", "trace.json")
+threads = check_trace("trace.json", 4, 7)
+# one clock: the ranks go through a step's last reduction together, so it overlaps on any two of them
+last = [max((e for e in threads[r, 1] if e["name"] == "sum losses"), key=lambda e: e["ts"]) for r in range(RANKS)]
+check(max(e["ts"] for e in last) <= min(e["ts"] + e["dur"] for e in last) + 20000, f"clocks differ: {last}")
+
+# SIGTERM; a trace is replaced by the next one
+config(max_steps=100000, data={"sequence_length": 32}, checkpoint={"dir": "stopped", "keep": 1})
+run = Run(RANKS, "config.json", "--trace", "trace.json")
+pids = []
+run.wait_for(lambda: pids or pids.extend(run.pids()), "its ranks")
+run.wait_for(lambda: glob.glob("stopped/step-*3"), "a step")
+os.kill(pids[1], signal.SIGTERM)
+check(run.wait() == 143, "SIGTERM does not end it")
+done = len(metrics())
+check_trace("trace.json", done, 7)
+
+# what is no trace stays
+before = open("text").read()
+_, err = train(1, "config.json", "--trace", "text", "checkpoint.dir=other", expect=2)
+check("text is there, and no trace" in err and open("text").read() == before, err)
+train(1, "config.json", "--trace", "no/such/folder/t.json", "checkpoint.dir=other", expect=2)
