@@ -147,7 +147,7 @@ static const struct {
     {"fsdp.replicas=2", "fsdp.replicas: 2 is not built yet"},
     {"fsdp.wrap_policy=size", "not built yet"},
     {"fsdp.reshard_after_forward=false", "not built yet"},
-    {"fsdp.activation_checkpointing=true", "not built yet"},
+    {"fsdp.activation_checkpointing=1", "activation_checkpointing: 1 is not true or false"},
     {"fsdp.cpu_offload=true", "not built yet"},
     {"checkpoint.engine=mpi", "checkpoint.engine: \"mpi\" is not one of auto|direct|mpio"},
     {"checkpoint.layout=split", "checkpoint.layout"},

@@ -43,7 +43,8 @@ MODELS = {"vit": {**VIT, "qkv_bias": False, "num_hidden_layers": 1},
           "linear": {"model_type": "mlp", "sizes": [768, 10]}}
 
 for name, model in MODELS.items():
-    results = [start(ranks, f"{name}{ranks}", model=model, data=BATCH, max_steps=4)
+    results = [start(ranks, f"{name}{ranks}", model=model, data=BATCH, max_steps=4,
+                     fsdp={"activation_checkpointing": ranks in (2, 5)})
                for ranks in (1, 2, 3, 5)]
     check(all(r == results[0] for r in results), f"{name}: ranks leave a trace: {results[0][0]}")
     start(3, f"{name}cut", model=model, data=BATCH, max_steps=2)
@@ -71,7 +72,8 @@ for family, (prefix, surplus) in SURPLUS.items():
     write(f"{family}/model.safetensors", {**base, **surplus})
     data = {"type": "safetensors", "path": f"{GOLDEN}/{family}/golden.safetensors",
             "sequence_length": None}  # the file's
-    results = [start(ranks, f"{family}from{ranks}", model=family, init=init, data=data, max_steps=1)
+    results = [start(ranks, f"{family}from{ranks}", model=family, init=init, data=data, max_steps=1,
+                     fsdp={"activation_checkpointing": ranks == 2})
                for ranks, init in ((1, f"{GOLDEN}/{family}"), (2, family))]
     check(results[0] == results[1], f"{family}: names without {prefix} start another run")
 

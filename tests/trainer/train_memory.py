@@ -1,6 +1,7 @@
 #!/usr/bin/env python3
 """A rank's peak resident memory, with a save and a load in it: 16 bytes a parameter over the ranks,
-five of the largest unit, the root unit, activations and 96 MiB, at one leaf a rank."""
+five of the largest unit, the root unit, activations and 96 MiB, at one leaf a rank. Checkpointing of
+activations keeps those of one block only."""
 import re
 from train_lib import *
 
@@ -19,10 +20,16 @@ if "libasan" in subprocess.run(["ldd", f"{BIN}/dcp-train"], capture_output=True,
 make_text()
 for ranks in (1, 2, 4):
     over = {"model": model, "train_batch_size": ranks, "train_micro_batch_size_per_gpu": 1,
-            "data": {"sequence_length": 32}, "checkpoint": {"dir": f"on{ranks}", "keep": 1}}
+            "data": {"sequence_length": 32}, "fsdp": {"activation_checkpointing": ranks == 4},
+            "checkpoint": {"dir": f"on{ranks}", "keep": 1}}
     for last in (1, 3):  # the second run loads what the first one saved, and saves before step 3
         _, err = train(ranks, config(**over, max_steps=last))
         activations = float(re.search(r"([0-9.]+) activations", err)[1]) * MIB
+        kept = LAYERS * 32 * 4 * (2 * 512 + 2 * 256 + HIDDEN + 2 * INNER)  # of the blocks, at least
+        if ranks < 4:
+            plain = activations
+        check(plain > kept, f"{plain} bytes of activations")
+        check(ranks < 4 or activations < plain - 0.8 * kept, f"{activations} of {plain} bytes with checkpointing")
         allowed = 4 * whole / ranks + 5 * block + root + activations + 96 * MIB
         peak = max(line["mem_peak_bytes"] for line in metrics())
         print(f"{ranks} ranks, to step {last}: {peak / MIB:.0f} MiB of {allowed / MIB:.0f}")

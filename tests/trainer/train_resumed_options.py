@@ -24,6 +24,7 @@ ROWS = [  # name, options, whether losses are those of the first row
     ("clipping", {"gradient_clipping": 0.05}, False),
     ("no_decay", {"optimizer": {"params": {"lr": 1e-2, "no_decay": ["*proj*"]}}}, False),
     ("frozen", {"frozen": ["*.mlp.*", "model.embed*"]}, False),
+    ("checkpointing", {"fsdp": {"activation_checkpointing": True}}, True),
     ("evaluation", {"data": {"sequence_length": 16, "eval_path": "text"}, "eval_every": 2}, True),
 ]
 

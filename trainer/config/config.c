@@ -123,6 +123,7 @@ static void fill_training(config *c, const json_t *tree) {
     c->micro = count_at(tree, "train_micro_batch_size_per_gpu");
     c->accumulation = count_at(tree, "gradient_accumulation_steps");
     c->frozen = at(tree, "frozen");
+    c->checkpointing = json_is_true(at(tree, "fsdp.activation_checkpointing"));
     c->prefetch = (int)count_at(tree, "fsdp.prefetch");
 }
 

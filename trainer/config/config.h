@@ -36,6 +36,7 @@ typedef struct config {
     double min_lr_ratio;
     double decay_ratio; /* of SCHEDULE_WSD: the share of max_steps that decays */
     int prefetch;
+    int checkpointing; /* of activations */
     const char *dir, *resume;
     dcp_tier stores[DCP_MAX_TIERS]; /* fastest first; `dir` is the last */
     size_t n_stores;

@@ -45,7 +45,7 @@ const config_key config_keys[] = {
     {KEY("fsdp.reshard_after_forward", CONFIG_SWITCH, "true"), .built = "[true]"},
     {KEY("fsdp.replicas", CONFIG_INTEGER, "1"), .min = 1, .max = MAX_INT, .built = "[1]"},
     {KEY("fsdp.prefetch", CONFIG_INTEGER, "1"), .max = MAX_INT, .built = "[0, 1]"},
-    {KEY("fsdp.activation_checkpointing", CONFIG_SWITCH, "false"), .built = "[false]"},
+    {KEY("fsdp.activation_checkpointing", CONFIG_SWITCH, "false")},
     {KEY("fsdp.cpu_offload", CONFIG_SWITCH, "false"), .built = "[false]"},
     {KEY("fsdp.offload_path", CONFIG_TEXT, "null"), .built = "[null]", .nullable = 1},
     {KEY("checkpoint.dir", CONFIG_TEXT, "\"ckpt\"")},

@@ -53,6 +53,7 @@ static int open_model(trainer *t, dcp_error *err) {
 static int open_data(trainer *t, dcp_error *err) {
     const int status = find_sequence(t, err);
     if (status != DCP_OK) return status;
+    model_set_checkpointing(t->m, t->c->checkpointing);
     t->shape = model_sample(t->m, t->sequence);
     const data_options options = {.type = t->c->data_type,
                                   .path = t->c->data_path,

@@ -177,6 +177,7 @@ static void feed_forward(model_run *run, block_run *b, float *out, const float *
     norm_forward(run, &p->mlp_norm, run->normed, b->middle, n, params, &run->stats);
     if (is_gated(run)) linear_forward(run, &p->gate, b->gate, run->normed, n, params, 0);
     linear_forward(run, &p->up, b->up, run->normed, n, params, 0);
+    if (run->again) return;
     activate(run, b);
     run->k->copy(run->k, out, b->middle, n * run->m->c.hidden);
     linear_forward(run, &p->down, out, run->mlp, n, params, KERNELS_ADD);

@@ -14,6 +14,7 @@ static void dense_forward(model_run *run, size_t layer, const float *const *para
     const linear l = part_of(run->m, layer);
     float *up = run->blocks[layer].up;
     linear_forward(run, &l, up, run->stream[layer], run->rows, params, 0);
+    if (run->again) return;
     run->k->activation_forward(run->k, run->stream[layer + 1], up, run->rows * l.out,
                                run->m->c.activation);
 }

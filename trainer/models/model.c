@@ -219,6 +219,8 @@ void model_destroy(model *m) {
     free(m);
 }
 
+void model_set_checkpointing(model *m, int on) { m->checkpointing = on; }
+
 size_t model_units(const model *m) { return m->c.layers + 1; }
 
 size_t model_unit_params(const model *m, size_t unit) { return m->units[unit].n; }

@@ -43,6 +43,9 @@ typedef struct model_param {
  * caller's. */
 int model_create(const json_t *config, model **out, dcp_error *err);
 void model_destroy(model *m);
+/* Activation checkpointing (Chen et al. 2016): runs that are created afterwards keep what enters
+ * each block alone, and compute its forward again before its backward. Same bits. */
+void model_set_checkpointing(model *m, int on);
 
 size_t model_units(const model *m);                    /* L + 1 */
 size_t model_unit_params(const model *m, size_t unit); /* parameters in that unit */

@@ -61,6 +61,7 @@ struct model {
     root_parts root;
     block_parts block;
     const stage_kind *input, *body;
+    int checkpointing; /* one block's keep serves all of them */
 };
 
 /* What a block keeps for its backward, n rows. Cheap things (normed inputs, rotated queries and
@@ -103,6 +104,8 @@ struct model_run {
     sample_batch samples;
     float scale;
     double loss;
+    size_t kept;             /* with checkpointing: the stage whose keep is there */
+    int again;               /* a forward that only fills its keep */
     void (*poll)(void *ctx); /* may be NULL */
     void *poll_ctx;
 

@@ -25,12 +25,22 @@ static void lay_out_norms(model_run *run, arena *a) {
     run->sines = arena_floats(a, run->length, half);
 }
 
+static void lay_out_keeps(model_run *run, arena *a) {
+    const model *m = run->m;
+    const arena first = *a;
+    for (size_t layer = 0; layer < m->c.layers; layer++) {
+        arena keep = m->checkpointing ? first : *a;
+        m->body->keep(run, &keep, layer);
+        arena_cover(a, &keep);
+    }
+}
+
 static void lay_out(model_run *run, arena *a) {
     const model *m = run->m;
     const stage_kind *const kinds[] = {m->input, m->body, &stage_head};
     lay_out_stream(run, a);
     lay_out_norms(run, a);
-    for (size_t layer = 0; layer < m->c.layers; layer++) m->body->keep(run, a, layer);
+    lay_out_keeps(run, a);
     stage_head.keep(run, a, 0);
     const arena before = *a;
     for (size_t i = 0; i < sizeof kinds / sizeof *kinds; i++) {
@@ -138,20 +148,30 @@ void model_run_set_poll(model_run *run, void (*poll)(void *ctx), void *ctx) {
     run->poll_ctx = ctx;
 }
 
+static int is_block(const model *m, size_t stage) { return stage > 0 && stage <= m->c.layers; }
+
 static const stage_kind *kind_of(const model *m, size_t stage) {
     if (stage == 0) return m->input;
     return stage <= m->c.layers ? m->body : &stage_head;
 }
 
-static size_t layer_of(const model *m, size_t stage) {
-    return stage > 0 && stage <= m->c.layers ? stage - 1 : 0;
-}
+static size_t layer_of(const model *m, size_t stage) { return is_block(m, stage) ? stage - 1 : 0; }
 
 void model_forward(model_run *run, size_t stage, const float *const *params) {
     kind_of(run->m, stage)->forward(run, layer_of(run->m, stage), params);
+    if (is_block(run->m, stage)) run->kept = stage;
+}
+
+/* The block's keep, where another block's has taken its place; the last block's is still there. */
+static void keep_again(model_run *run, size_t stage, const float *const *params) {
+    if (!run->m->checkpointing || !is_block(run->m, stage) || run->kept == stage) return;
+    run->again = 1;
+    model_forward(run, stage, params);
+    run->again = 0;
 }
 
 void model_backward(model_run *run, size_t stage, const float *const *params, float *const *grads) {
+    keep_again(run, stage, params);
     kind_of(run->m, stage)->backward(run, layer_of(run->m, stage), params, grads);
 }
 
