@@ -74,27 +74,115 @@ CPU_INLINE void gate_backward(activation *at, float *dgate, float *dup, const fl
     }
 }
 
-CPU_CLONES void cpu_activation_forward(kernels *k, float *out, const float *x, size_t n,
-                                       kernels_activation f) {
-    (void)k;
-    CHOOSE(f, forward, out, x, n)
+/* bf16 goes through fp32 a stretch at a time, which stays in the nearest cache. */
+enum { STRETCH = 1024 };
+
+CPU_INLINE size_t stretch(size_t left) { return left < STRETCH ? left : STRETCH; }
+
+CPU_INLINE void widen(float *restrict y, const uint16_t *restrict x, size_t n) {
+    for (size_t i = 0; i < n; i++) y[i] = bf16_wide(x[i]);
 }
 
-CPU_CLONES void cpu_activation_backward(kernels *k, float *dx, const float *dout, const float *x,
-                                        size_t n, kernels_activation f) {
-    (void)k;
-    CHOOSE(f, backward, dx, dout, x, n)
+CPU_INLINE void narrow(uint16_t *restrict y, const float *restrict x, size_t n) {
+    for (size_t i = 0; i < n; i++) y[i] = bf16_of(x[i]);
 }
 
-CPU_CLONES void cpu_gated_forward(kernels *k, float *out, const float *gate, const float *up,
-                                  size_t n, kernels_activation f) {
-    (void)k;
-    CHOOSE(f, gate_forward, out, gate, up, n)
+CPU_CLONES static void forward_f32(float *out, const float *x, size_t n,
+                                   kernels_activation f){CHOOSE(f, forward, out, x, n)}
+
+CPU_CLONES
+    static void forward_bf16(uint16_t *out, const uint16_t *x, size_t n, kernels_activation f) {
+    float wide[STRETCH];
+    for (size_t at = 0; at < n; at += STRETCH) {
+        const size_t here = stretch(n - at);
+        widen(wide, x + at, here);
+        CHOOSE(f, forward, wide, wide, here)
+        narrow(out + at, wide, here);
+    }
 }
 
-CPU_CLONES void cpu_gated_backward(kernels *k, float *dgate, float *dup, const float *dout,
-                                   const float *gate, const float *up, size_t n,
-                                   kernels_activation f) {
+void cpu_activation_forward(kernels *k, void *out, const void *x, size_t n, kernels_activation f,
+                            kernels_type type) {
     (void)k;
-    CHOOSE(f, gate_backward, dgate, dup, dout, gate, up, n)
+    if (type == KERNELS_BF16)
+        forward_bf16(out, x, n, f);
+    else
+        forward_f32(out, x, n, f);
+}
+
+CPU_CLONES static void backward_f32(float *dx, const float *dout, const float *x, size_t n,
+                                    kernels_activation f){CHOOSE(f, backward, dx, dout, x, n)}
+
+CPU_CLONES static void backward_bf16(uint16_t *dx, const uint16_t *dout, const uint16_t *x,
+                                     size_t n, kernels_activation f) {
+    float wide[STRETCH], d[STRETCH];
+    for (size_t at = 0; at < n; at += STRETCH) {
+        const size_t here = stretch(n - at);
+        widen(wide, x + at, here);
+        widen(d, dout + at, here);
+        CHOOSE(f, backward, d, d, wide, here)
+        narrow(dx + at, d, here);
+    }
+}
+
+void cpu_activation_backward(kernels *k, void *dx, const void *dout, const void *x, size_t n,
+                             kernels_activation f, kernels_type type) {
+    (void)k;
+    if (type == KERNELS_BF16)
+        backward_bf16(dx, dout, x, n, f);
+    else
+        backward_f32(dx, dout, x, n, f);
+}
+
+CPU_CLONES static void gated_f32(float *out, const float *gate, const float *up, size_t n,
+                                 kernels_activation f){CHOOSE(f, gate_forward, out, gate, up, n)}
+
+CPU_CLONES static void gated_bf16(uint16_t *out, const uint16_t *gate, const uint16_t *up, size_t n,
+                                  kernels_activation f) {
+    float g[STRETCH], u[STRETCH], wide[STRETCH];
+    for (size_t at = 0; at < n; at += STRETCH) {
+        const size_t here = stretch(n - at);
+        widen(g, gate + at, here);
+        widen(u, up + at, here);
+        CHOOSE(f, gate_forward, wide, g, u, here)
+        narrow(out + at, wide, here);
+    }
+}
+
+void cpu_gated_forward(kernels *k, void *out, const void *gate, const void *up, size_t n,
+                       kernels_activation f, kernels_type type) {
+    (void)k;
+    if (type == KERNELS_BF16)
+        gated_bf16(out, gate, up, n, f);
+    else
+        gated_f32(out, gate, up, n, f);
+}
+
+CPU_CLONES static void gated_backward_f32(float *dgate, float *dup, const float *dout,
+                                          const float *gate, const float *up, size_t n,
+                                          kernels_activation f){
+    CHOOSE(f, gate_backward, dgate, dup, dout, gate, up, n)}
+
+CPU_CLONES static void gated_backward_bf16(uint16_t *dgate, uint16_t *dup, const uint16_t *dout,
+                                           const uint16_t *gate, const uint16_t *up, size_t n,
+                                           kernels_activation f) {
+    float g[STRETCH], u[STRETCH], d[STRETCH];
+    for (size_t at = 0; at < n; at += STRETCH) {
+        const size_t here = stretch(n - at);
+        widen(g, gate + at, here);
+        widen(u, up + at, here);
+        widen(d, dout + at, here);
+        CHOOSE(f, gate_backward, g, u, d, g, u, here)
+        narrow(dgate + at, g, here);
+        narrow(dup + at, u, here);
+    }
+}
+
+void cpu_gated_backward(kernels *k, void *dgate, void *dup, const void *dout, const void *gate,
+                        const void *up, size_t n, kernels_activation f, kernels_type type) {
+    (void)k;
+    if (type == KERNELS_BF16)
+        gated_backward_bf16(dgate, dup, dout, gate, up, n, f);
+    else
+        gated_backward_f32(dgate, dup, dout, gate, up, n, f);
 }

@@ -1,5 +1,5 @@
 /* The CPU backend: the reference that others are compared with, and fast enough to train on. All
- * its state is whether a product failed. */
+ * its state is whether a product failed, and what products of bf16 need. */
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
@@ -12,18 +12,24 @@ static int cpu_open(kernels *k) {
     cpu_state *state = calloc(1, sizeof *state);
     if (!state) return KERNELS_NO_MEMORY;
     cpu_describe_products(state->description, sizeof state->description);
+    state->bf16 = cpu_bf16_open();
     k->state = state;
     return KERNELS_OK;
 }
 
-static void cpu_close(kernels *k) { free(k->state); }
+static void cpu_close(kernels *k) {
+    cpu_state *state = k->state;
+    cpu_bf16_close(state->bf16);
+    free(state->wide);
+    free(state);
+}
 
 static const char *cpu_describe(const kernels *k) {
     return ((const cpu_state *)k->state)->description;
 }
 
-/* On pages of 2 MiB, where the system has them, but for the end: fewer misses in address translation,
- * and a disk reads them in fewer pieces. */
+/* On pages of 2 MiB, where the system has them, but for the end: fewer misses in address
+ * translation, and a disk reads them in fewer pieces. */
 static void *alloc_huge(size_t bytes) {
     void *memory = aligned_alloc(HUGE_PAGE, (bytes + 511) / 512 * 512);
     if (memory) madvise(memory, bytes / HUGE_PAGE * HUGE_PAGE, MADV_HUGEPAGE); /* if it can */
@@ -76,6 +82,9 @@ const kernels kernels_cpu = {
     .copy_rows = cpu_copy_rows,
     .sum_rows = cpu_sum_rows,
     .matmul = cpu_matmul,
+    .narrow = cpu_narrow,
+    .widen = cpu_widen,
+    .matmul_bf16 = cpu_matmul_bf16,
     .embedding_forward = cpu_embedding_forward,
     .embedding_backward = cpu_embedding_backward,
     .patches = cpu_patches,

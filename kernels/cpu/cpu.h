@@ -4,9 +4,14 @@
 
 #include "kernels/kernels.h"
 
+typedef struct cpu_bf16 cpu_bf16;
+
 typedef struct cpu_state {
     char description[64];
     int product_failed;
+    cpu_bf16 *bf16; /* of processors with such products; else NULL */
+    float *wide;    /* operands of products in bf16, widened, where it is NULL */
+    size_t wide_elems;
 } cpu_state;
 
 /* c = alpha op(a) op(b) + beta c, row-major with leading dimensions; beta 0 never reads c. */
@@ -19,6 +24,14 @@ typedef struct cpu_product {
 
 void cpu_sgemm(kernels *k, const cpu_product *p, const float *a, const float *b, float *c);
 void cpu_describe_products(char *text, size_t size);
+void cpu_product_failed(kernels *k);
+
+/* NULL where the processor has no products of bf16 of its own, or memory is short. */
+cpu_bf16 *cpu_bf16_open(void);
+void cpu_bf16_close(cpu_bf16 *b);
+/* matmul_bf16 by the processor's own products. Nonzero where it failed. */
+int cpu_bf16_matmul(const cpu_bf16 *on, void *c, const uint16_t *a, const uint16_t *b, size_t m,
+                    size_t n, size_t depth, unsigned flags);
 
 void cpu_copy(kernels *k, float *y, const float *x, size_t n);
 void cpu_zero(kernels *k, float *x, size_t n);
@@ -29,6 +42,10 @@ void cpu_copy_rows(kernels *k, float *y, size_t y_stride, const float *x, size_t
 void cpu_sum_rows(kernels *k, float *sum, const float *x, size_t x_stride, size_t rows, size_t dim);
 void cpu_matmul(kernels *k, float *c, const float *a, const float *b, size_t m, size_t n,
                 size_t depth, unsigned flags);
+void cpu_narrow(kernels *k, uint16_t *y, const float *x, size_t n);
+void cpu_widen(kernels *k, float *y, const uint16_t *x, size_t n);
+void cpu_matmul_bf16(kernels *k, void *c, const uint16_t *a, const uint16_t *b, size_t m, size_t n,
+                     size_t depth, unsigned flags);
 void cpu_embedding_forward(kernels *k, float *out, const float *table, const int32_t *ids,
                            size_t rows, size_t dim);
 void cpu_embedding_backward(kernels *k, float *dtable, const float *dout, const int32_t *ids,
@@ -53,13 +70,14 @@ void cpu_attention_forward(kernels *k, const kernels_attention *shape, float *ou
 void cpu_attention_backward(kernels *k, const kernels_attention *shape, float *dq, float *dkey,
                             float *dvalue, const float *dout, const float *out, const float *lse,
                             const float *q, const float *key, const float *value, float *scratch);
-void cpu_activation_forward(kernels *k, float *out, const float *x, size_t n, kernels_activation f);
-void cpu_activation_backward(kernels *k, float *dx, const float *dout, const float *x, size_t n,
-                             kernels_activation f);
-void cpu_gated_forward(kernels *k, float *out, const float *gate, const float *up, size_t n,
-                       kernels_activation f);
-void cpu_gated_backward(kernels *k, float *dgate, float *dup, const float *dout, const float *gate,
-                        const float *up, size_t n, kernels_activation f);
+void cpu_activation_forward(kernels *k, void *out, const void *x, size_t n, kernels_activation f,
+                            kernels_type type);
+void cpu_activation_backward(kernels *k, void *dx, const void *dout, const void *x, size_t n,
+                             kernels_activation f, kernels_type type);
+void cpu_gated_forward(kernels *k, void *out, const void *gate, const void *up, size_t n,
+                       kernels_activation f, kernels_type type);
+void cpu_gated_backward(kernels *k, void *dgate, void *dup, const void *dout, const void *gate,
+                        const void *up, size_t n, kernels_activation f, kernels_type type);
 void cpu_cross_entropy_forward(kernels *k, double *losses, float *lse, const float *logits,
                                const int32_t *targets, size_t rows, size_t vocab);
 void cpu_cross_entropy_backward(kernels *k, float *dlogits, const float *logits, const float *lse,

@@ -23,6 +23,21 @@ enum { LANES = 16 };
 typedef float lanes __attribute__((vector_size(LANES * sizeof(float))));
 typedef int32_t lane_mask __attribute__((vector_size(LANES * sizeof(int32_t))));
 
+/* The upper half of an fp32, rounded to nearest even; NaN stays NaN. */
+CPU_INLINE uint16_t bf16_of(float x) {
+    uint32_t bits;
+    memcpy(&bits, &x, sizeof bits);
+    const uint32_t rounded = bits + 0x7fff + (bits >> 16 & 1);
+    return (uint16_t)((x == x ? rounded : bits | 0x400000) >> 16);
+}
+
+CPU_INLINE float bf16_wide(uint16_t x) {
+    const uint32_t bits = (uint32_t)x << 16;
+    float y;
+    memcpy(&y, &bits, sizeof y);
+    return y;
+}
+
 /* The sum of lane[16], pairwise. */
 CPU_INLINE float lanes_fold(float *lane) {
     for (size_t width = LANES / 2; width; width /= 2)

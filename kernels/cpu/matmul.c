@@ -48,6 +48,8 @@ static void poison(const cpu_product *p, float *c) {
         for (size_t col = 0; col < p->n; col++) c[row * p->ldc + col] = NAN;
 }
 
+void cpu_product_failed(kernels *k) { ((cpu_state *)k->state)->product_failed = 1; }
+
 void cpu_sgemm(kernels *k, const cpu_product *p, const float *a, const float *b, float *c) {
     if (!p->m || !p->n) return;
     omp_set_num_threads(1);
@@ -56,7 +58,7 @@ void cpu_sgemm(kernels *k, const cpu_product *p, const float *a, const float *b,
         p->alpha, a, (dnnl_dim_t)p->lda, b, (dnnl_dim_t)p->ldb, p->beta, c, (dnnl_dim_t)p->ldc);
     if (status == dnnl_success) return;
     poison(p, c);
-    ((cpu_state *)k->state)->product_failed = 1;
+    cpu_product_failed(k);
 }
 
 void cpu_matmul(kernels *k, float *c, const float *a, const float *b, size_t m, size_t n,

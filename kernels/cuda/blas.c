@@ -23,6 +23,7 @@ int cuda_blas_load(cuda_blas *blas) {
         {"cublasSetWorkspace_v2", &blas->set_workspace},
         {"cublasSetMathMode", &blas->set_math_mode},
         {"cublasSgemm_v2_64", &blas->sgemm},
+        {"cublasGemmEx_64", &blas->gemm},
         {"cublasGetStatusString", &blas->status_string},
     };
     for (size_t i = 0; i < sizeof list / sizeof list[0]; i++) {

@@ -25,6 +25,7 @@ typedef struct cuda_blas {
     __typeof__(cublasSetWorkspace_v2) *set_workspace;
     __typeof__(cublasSetMathMode) *set_math_mode;
     __typeof__(cublasSgemm_v2_64) *sgemm;
+    __typeof__(cublasGemmEx_64) *gemm;
     __typeof__(cublasGetStatusString) *status_string;
 } cuda_blas;
 
@@ -55,6 +56,10 @@ void cuda_sum_rows(kernels *k, float *sum, const float *x, size_t x_stride, size
                    size_t dim);
 void cuda_matmul(kernels *k, float *c, const float *a, const float *b, size_t m, size_t n,
                  size_t depth, unsigned flags);
+void cuda_narrow(kernels *k, uint16_t *y, const float *x, size_t n);
+void cuda_widen(kernels *k, float *y, const uint16_t *x, size_t n);
+void cuda_matmul_bf16(kernels *k, void *c, const uint16_t *a, const uint16_t *b, size_t m, size_t n,
+                      size_t depth, unsigned flags);
 void cuda_embedding_forward(kernels *k, float *out, const float *table, const int32_t *ids,
                             size_t rows, size_t dim);
 void cuda_embedding_backward(kernels *k, float *dtable, const float *dout, const int32_t *ids,
@@ -79,14 +84,14 @@ void cuda_attention_forward(kernels *k, const kernels_attention *shape, float *o
 void cuda_attention_backward(kernels *k, const kernels_attention *shape, float *dq, float *dkey,
                              float *dvalue, const float *dout, const float *out, const float *lse,
                              const float *q, const float *key, const float *value, float *scratch);
-void cuda_activation_forward(kernels *k, float *out, const float *x, size_t n,
-                             kernels_activation f);
-void cuda_activation_backward(kernels *k, float *dx, const float *dout, const float *x, size_t n,
-                              kernels_activation f);
-void cuda_gated_forward(kernels *k, float *out, const float *gate, const float *up, size_t n,
-                        kernels_activation f);
-void cuda_gated_backward(kernels *k, float *dgate, float *dup, const float *dout, const float *gate,
-                         const float *up, size_t n, kernels_activation f);
+void cuda_activation_forward(kernels *k, void *out, const void *x, size_t n, kernels_activation f,
+                             kernels_type type);
+void cuda_activation_backward(kernels *k, void *dx, const void *dout, const void *x, size_t n,
+                              kernels_activation f, kernels_type type);
+void cuda_gated_forward(kernels *k, void *out, const void *gate, const void *up, size_t n,
+                        kernels_activation f, kernels_type type);
+void cuda_gated_backward(kernels *k, void *dgate, void *dup, const void *dout, const void *gate,
+                         const void *up, size_t n, kernels_activation f, kernels_type type);
 void cuda_cross_entropy_forward(kernels *k, double *losses, float *lse, const float *logits,
                                 const int32_t *targets, size_t rows, size_t vocab);
 void cuda_cross_entropy_backward(kernels *k, float *dlogits, const float *logits, const float *lse,

@@ -27,6 +27,19 @@ static inline size_t blocks_for(size_t n) {
     for (size_t i = (size_t)blockIdx.x * THREADS + threadIdx.x; i < (n);                           \
          i += (size_t)gridDim.x * THREADS)
 
+/* The upper half of an fp32, rounded to nearest even; NaN stays NaN. */
+static __device__ uint16_t bf16_of(float x) {
+    uint32_t bits = __float_as_uint(x);
+    uint32_t rounded = bits + 0x7fff + (bits >> 16 & 1);
+    return (uint16_t)((x == x ? rounded : bits | 0x400000) >> 16);
+}
+
+/* Elements of either type, computed with as fp32. */
+static __device__ float load(const float *x) { return *x; }
+static __device__ float load(const uint16_t *x) { return __uint_as_float((uint32_t)*x << 16); }
+static __device__ void store(float *y, float x) { *y = x; }
+static __device__ void store(uint16_t *y, float x) { *y = bf16_of(x); }
+
 /* The sum of every thread's value, on every thread. All threads of the block call it. */
 template <typename T> __device__ T block_sum(T value) {
     __shared__ T part[THREADS];

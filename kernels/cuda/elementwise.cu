@@ -1,4 +1,4 @@
-/* What needs no sums: vectors, rows, patches, activations, rotary positions, AdamW. */
+/* What needs no sums: vectors, conversions, rows, patches, activations, rotary positions, AdamW. */
 #include <math.h>
 
 #include "device.cuh"
@@ -15,6 +15,19 @@ static __global__ void add_kernel(float *y, const float *x, size_t n) {
 
 void cuda_add(kernels *k, float *y, const float *x, size_t n) {
     LAUNCH(k, add_kernel, blocks_for(n), 0, y, x, n);
+}
+
+template <typename To, typename From>
+static __global__ void convert_kernel(To *y, const From *x, size_t n) {
+    FOR_EACH(i, n) store(y + i, load(x + i));
+}
+
+void cuda_narrow(kernels *k, uint16_t *y, const float *x, size_t n) {
+    LAUNCH(k, convert_kernel, blocks_for(n), 0, y, x, n);
+}
+
+void cuda_widen(kernels *k, float *y, const uint16_t *x, size_t n) {
+    LAUNCH(k, convert_kernel, blocks_for(n), 0, y, x, n);
 }
 
 static __global__ void copy_rows_kernel(float *y, size_t y_stride, const float *x, size_t x_stride,
@@ -93,50 +106,69 @@ static __device__ point activation_at(kernels_activation f, float x) {
     }
 }
 
-static __global__ void activation_forward_kernel(float *out, const float *x, size_t n,
+/* Arrays of T, which are passed as void: one launcher for both types. */
+#define LAUNCH_TYPED(k, type, kernel, n, CALL)                                                     \
+    do {                                                                                           \
+        if ((type) == KERNELS_BF16) {                                                              \
+            typedef uint16_t T;                                                                    \
+            LAUNCH(k, kernel<T>, blocks_for(n), 0, CALL);                                          \
+        } else {                                                                                   \
+            typedef float T;                                                                       \
+            LAUNCH(k, kernel<T>, blocks_for(n), 0, CALL);                                          \
+        }                                                                                          \
+    } while (0)
+#define ARGS(...) __VA_ARGS__
+
+template <typename T>
+static __global__ void activation_forward_kernel(T *out, const T *x, size_t n,
                                                  kernels_activation f) {
-    FOR_EACH(i, n) out[i] = activation_at(f, x[i]).value;
+    FOR_EACH(i, n) store(out + i, activation_at(f, load(x + i)).value);
 }
 
-void cuda_activation_forward(kernels *k, float *out, const float *x, size_t n,
-                             kernels_activation f) {
-    LAUNCH(k, activation_forward_kernel, blocks_for(n), 0, out, x, n, f);
+void cuda_activation_forward(kernels *k, void *out, const void *x, size_t n, kernels_activation f,
+                             kernels_type type) {
+    LAUNCH_TYPED(k, type, activation_forward_kernel, n, ARGS((T *)out, (const T *)x, n, f));
 }
 
-static __global__ void activation_backward_kernel(float *dx, const float *dout, const float *x,
-                                                  size_t n, kernels_activation f) {
-    FOR_EACH(i, n) dx[i] = dout[i] * activation_at(f, x[i]).slope;
+template <typename T>
+static __global__ void activation_backward_kernel(T *dx, const T *dout, const T *x, size_t n,
+                                                  kernels_activation f) {
+    FOR_EACH(i, n) store(dx + i, load(dout + i) * activation_at(f, load(x + i)).slope);
 }
 
-void cuda_activation_backward(kernels *k, float *dx, const float *dout, const float *x, size_t n,
-                              kernels_activation f) {
-    LAUNCH(k, activation_backward_kernel, blocks_for(n), 0, dx, dout, x, n, f);
+void cuda_activation_backward(kernels *k, void *dx, const void *dout, const void *x, size_t n,
+                              kernels_activation f, kernels_type type) {
+    LAUNCH_TYPED(k, type, activation_backward_kernel, n,
+                 ARGS((T *)dx, (const T *)dout, (const T *)x, n, f));
 }
 
-static __global__ void gated_forward_kernel(float *out, const float *gate, const float *up,
-                                            size_t n, kernels_activation f) {
-    FOR_EACH(i, n) out[i] = activation_at(f, gate[i]).value * up[i];
+template <typename T>
+static __global__ void gated_forward_kernel(T *out, const T *gate, const T *up, size_t n,
+                                            kernels_activation f) {
+    FOR_EACH(i, n) store(out + i, activation_at(f, load(gate + i)).value * load(up + i));
 }
 
-void cuda_gated_forward(kernels *k, float *out, const float *gate, const float *up, size_t n,
-                        kernels_activation f) {
-    LAUNCH(k, gated_forward_kernel, blocks_for(n), 0, out, gate, up, n, f);
+void cuda_gated_forward(kernels *k, void *out, const void *gate, const void *up, size_t n,
+                        kernels_activation f, kernels_type type) {
+    LAUNCH_TYPED(k, type, gated_forward_kernel, n,
+                 ARGS((T *)out, (const T *)gate, (const T *)up, n, f));
 }
 
-static __global__ void gated_backward_kernel(float *dgate, float *dup, const float *dout,
-                                             const float *gate, const float *up, size_t n,
-                                             kernels_activation f) {
+template <typename T>
+static __global__ void gated_backward_kernel(T *dgate, T *dup, const T *dout, const T *gate,
+                                             const T *up, size_t n, kernels_activation f) {
     FOR_EACH(i, n) {
-        point at = activation_at(f, gate[i]);
-        float d = dout[i];
-        dgate[i] = d * up[i] * at.slope;
-        dup[i] = d * at.value;
+        point at = activation_at(f, load(gate + i));
+        float d = load(dout + i), u = load(up + i);
+        store(dgate + i, d * u * at.slope);
+        store(dup + i, d * at.value);
     }
 }
 
-void cuda_gated_backward(kernels *k, float *dgate, float *dup, const float *dout, const float *gate,
-                         const float *up, size_t n, kernels_activation f) {
-    LAUNCH(k, gated_backward_kernel, blocks_for(n), 0, dgate, dup, dout, gate, up, n, f);
+void cuda_gated_backward(kernels *k, void *dgate, void *dup, const void *dout, const void *gate,
+                         const void *up, size_t n, kernels_activation f, kernels_type type) {
+    LAUNCH_TYPED(k, type, gated_backward_kernel, n,
+                 ARGS((T *)dgate, (T *)dup, (const T *)dout, (const T *)gate, (const T *)up, n, f));
 }
 
 /* A thread turns one pair. */

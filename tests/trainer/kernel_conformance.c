@@ -37,7 +37,7 @@ static void conforms(void **state) {
     { #name, conforms, NULL, NULL, ((j) = (job){k, name}, &(j)) }
 
 static int run_all(kernels *k) {
-    job j[18];
+    job j[21];
     const struct CMUnitTest tests[] = {
         CASE(j[0], case_vectors),
         CASE(j[1], case_rows),
@@ -57,6 +57,9 @@ static int run_all(kernels *k) {
         CASE(j[15], case_loss_extremes),
         CASE(j[16], case_adamw),
         CASE(j[17], case_row_sumsq),
+        CASE(j[18], case_bf16),
+        CASE(j[19], case_matmul_bf16),
+        CASE(j[20], case_activations_bf16),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -20,6 +20,11 @@ float *arena_floats(arena *a, size_t rows, size_t cols) {
     return arena_take(a, rows, product(a, cols, sizeof(float)));
 }
 
+void *arena_typed(arena *a, size_t rows, size_t cols, kernels_type type) {
+    const size_t bytes = type == KERNELS_BF16 ? sizeof(uint16_t) : sizeof(float);
+    return arena_take(a, rows, product(a, cols, bytes));
+}
+
 void arena_cover(arena *a, const arena *part) {
     a->used = part->used > a->used ? part->used : a->used;
     a->overflow |= part->overflow;

@@ -5,6 +5,8 @@
 
 #include <stddef.h>
 
+#include "kernels/kernels.h"
+
 typedef struct arena {
     char *base; /* NULL while only the size is asked for */
     size_t used;
@@ -14,6 +16,7 @@ typedef struct arena {
 /* NULL while only the size is asked for. */
 void *arena_take(arena *a, size_t rows, size_t bytes_a_row);
 float *arena_floats(arena *a, size_t rows, size_t cols);
+void *arena_typed(arena *a, size_t rows, size_t cols, kernels_type type);
 
 /* `part` began as a copy of `a` and shares its place with others that did. */
 void arena_cover(arena *a, const arena *part);

@@ -21,14 +21,15 @@ static void block_keep(model_run *run, arena *a, size_t layer) {
     const model *m = run->m;
     const size_t n = run->rows, q = model_q_dim(m), kv = model_kv_dim(m);
     const size_t inner = m->c.intermediate;
+    const kernels_type type = model_inner_type(m);
     run->blocks[layer] = (block_run){.q = arena_floats(a, n, q),
                                      .key = arena_floats(a, n, kv),
                                      .value = arena_floats(a, n, kv),
                                      .attended = arena_floats(a, n, q),
                                      .lse = arena_floats(a, n, m->c.heads),
                                      .middle = arena_floats(a, n, m->c.hidden),
-                                     .gate = arena_floats(a, is_gated(run) ? n : 0, inner),
-                                     .up = arena_floats(a, n, inner)};
+                                     .gate = arena_typed(a, is_gated(run) ? n : 0, inner, type),
+                                     .up = arena_typed(a, n, inner, type)};
 }
 
 /* Attention and MLP never work at the same time: both begin at the same place. */
@@ -45,7 +46,7 @@ static void block_work(model_run *run, arena *a) {
                          .dvalue = arena_floats(&attention, n, kv),
                          .dattended = arena_floats(&attention, n, q),
                          .scratch = arena_floats(&attention, run->k->attention_scratch(&shape), 1)};
-    run->mlp = arena_floats(&mlp, n, m->c.intermediate);
+    run->mlp = arena_typed(&mlp, n, m->c.intermediate, model_inner_type(m));
     arena_cover(a, &attention);
     arena_cover(a, &mlp);
 }
@@ -61,17 +62,33 @@ static void put_columns(model_run *run, const float *in, size_t at, size_t dim) 
                       dim, 0);
 }
 
+static operand normed_operand(model_run *run) {
+    return operand_of(run, run->in, run->normed, run->rows * run->m->c.hidden);
+}
+
+/* An array between the MLP's products; in fp32 it is rounded into `to` where they are in bf16. */
+static operand inner_operand(model_run *run, uint16_t *to, const void *x) {
+    if (model_inner_type(run->m) == KERNELS_BF16) return (operand){.narrow = x};
+    return operand_of(run, to, x, run->rows * run->m->c.intermediate);
+}
+
+/* What a product needs to be told that leaves such an array. */
+static unsigned inner_flags(const model_run *run) {
+    return model_inner_type(run->m) == KERNELS_BF16 ? KERNELS_NARROW : 0;
+}
+
 /* Queries, keys and values from run->normed. */
 static void project(model_run *run, block_run *b, const float *const *params) {
     const block_parts *p = &run->m->block;
     const size_t q = model_q_dim(run->m), kv = model_kv_dim(run->m);
+    const operand in = normed_operand(run);
     if (!is_fused(run)) {
-        linear_forward(run, &p->q, b->q, run->normed, run->rows, params, 0);
-        linear_forward(run, &p->k, b->key, run->normed, run->rows, params, 0);
-        linear_forward(run, &p->v, b->value, run->normed, run->rows, params, 0);
+        linear_forward(run, &p->q, b->q, in, run->rows, params, 0);
+        linear_forward(run, &p->k, b->key, in, run->rows, params, 0);
+        linear_forward(run, &p->v, b->value, in, run->rows, params, 0);
         return;
     }
-    linear_forward(run, &p->qkv, run->attention.fused, run->normed, run->rows, params, 0);
+    linear_forward(run, &p->qkv, run->attention.fused, in, run->rows, params, 0);
     take_columns(run, b->q, 0, q);
     take_columns(run, b->key, q, kv);
     take_columns(run, b->value, q + kv, kv);
@@ -82,18 +99,31 @@ static void project_backward(model_run *run, const float *const *params, float *
     const block_parts *p = &run->m->block;
     const attention_work *w = &run->attention;
     const size_t n = run->rows, q = model_q_dim(run->m), kv = model_kv_dim(run->m);
+    const operand in = normed_operand(run);
     if (!is_fused(run)) {
-        linear_backward(run, &p->q, run->dnormed, w->q, run->normed, n, params, grads, 0);
-        linear_backward(run, &p->k, run->dnormed, w->dkey, run->normed, n, params, grads,
-                        KERNELS_ADD);
-        linear_backward(run, &p->v, run->dnormed, w->dvalue, run->normed, n, params, grads,
-                        KERNELS_ADD);
+        linear_backward(run, &p->q, run->dnormed, operand_of(run, run->dout, w->q, n * q), in, n,
+                        params, grads, 0);
+        linear_backward(run, &p->k, run->dnormed, operand_of(run, run->dout, w->dkey, n * kv), in,
+                        n, params, grads, KERNELS_ADD);
+        linear_backward(run, &p->v, run->dnormed, operand_of(run, run->dout, w->dvalue, n * kv), in,
+                        n, params, grads, KERNELS_ADD);
         return;
     }
     put_columns(run, w->q, 0, q);
     put_columns(run, w->dkey, q, kv);
     put_columns(run, w->dvalue, q + kv, kv);
-    linear_backward(run, &p->qkv, run->dnormed, w->fused, run->normed, n, params, grads, 0);
+    linear_backward(run, &p->qkv, run->dnormed,
+                    operand_of(run, run->dout, w->fused, n * (q + 2 * kv)), in, n, params, grads,
+                    0);
+}
+
+static operand attended_operand(model_run *run, const block_run *b) {
+    return operand_of(run, run->in, b->attended, run->rows * model_q_dim(run->m));
+}
+
+/* The gradient of what a layer added to the stream. */
+static operand dstream_operand(model_run *run) {
+    return operand_of(run, run->dout, run->dstream, run->rows * run->m->c.hidden);
 }
 
 /* out = the heads of `in`, normed and rotated where the family does that. */
@@ -138,7 +168,7 @@ static void attend(model_run *run, block_run *b, const float *in, const float *c
     k->attention_forward(k, &shape, b->attended, b->lse, run->attention.q, run->attention.key,
                          b->value, run->attention.scratch);
     k->copy(k, b->middle, in, run->rows * run->m->c.hidden);
-    linear_forward(run, &p->o, b->middle, b->attended, run->rows, params, KERNELS_ADD);
+    linear_forward(run, &p->o, b->middle, attended_operand(run, b), run->rows, params, KERNELS_ADD);
 }
 
 static void attend_backward(model_run *run, block_run *b, const float *in,
@@ -147,8 +177,8 @@ static void attend_backward(model_run *run, block_run *b, const float *in,
     const model_config *c = &run->m->c;
     const kernels_attention shape = shape_of(run);
     attention_work *w = &run->attention;
-    linear_backward(run, &p->o, w->dattended, run->dstream, b->attended, run->rows, params, grads,
-                    0);
+    linear_backward(run, &p->o, w->dattended, dstream_operand(run), attended_operand(run, b),
+                    run->rows, params, grads, 0);
     rotate_both(run, b, params);
     run->k->attention_backward(run->k, &shape, w->q, w->dkey, w->dvalue, w->dattended, b->attended,
                                b->lse, w->q, w->key, b->value, w->scratch);
@@ -164,23 +194,26 @@ static void attend_backward(model_run *run, block_run *b, const float *in,
 static void activate(model_run *run, const block_run *b) {
     const model_config *c = &run->m->c;
     const size_t n = run->rows * c->intermediate;
+    const kernels_type type = model_inner_type(run->m);
     kernels *k = run->k;
     if (is_gated(run))
-        k->gated_forward(k, run->mlp, b->gate, b->up, n, c->activation);
+        k->gated_forward(k, run->mlp, b->gate, b->up, n, c->activation, type);
     else
-        k->activation_forward(k, run->mlp, b->up, n, c->activation);
+        k->activation_forward(k, run->mlp, b->up, n, c->activation, type);
 }
 
 static void feed_forward(model_run *run, block_run *b, float *out, const float *const *params) {
     const block_parts *p = &run->m->block;
     const size_t n = run->rows;
     norm_forward(run, &p->mlp_norm, run->normed, b->middle, n, params, &run->stats);
-    if (is_gated(run)) linear_forward(run, &p->gate, b->gate, run->normed, n, params, 0);
-    linear_forward(run, &p->up, b->up, run->normed, n, params, 0);
+    const operand in = normed_operand(run);
+    if (is_gated(run)) linear_forward(run, &p->gate, b->gate, in, n, params, inner_flags(run));
+    linear_forward(run, &p->up, b->up, in, n, params, inner_flags(run));
     if (run->again) return;
     activate(run, b);
     run->k->copy(run->k, out, b->middle, n * run->m->c.hidden);
-    linear_forward(run, &p->down, out, run->mlp, n, params, KERNELS_ADD);
+    linear_forward(run, &p->down, out, inner_operand(run, run->in, run->mlp), n, params,
+                   KERNELS_ADD);
 }
 
 static void feed_forward_backward(model_run *run, block_run *b, const float *const *params,
@@ -188,18 +221,22 @@ static void feed_forward_backward(model_run *run, block_run *b, const float *con
     const block_parts *p = &run->m->block;
     const model_config *c = &run->m->c;
     const size_t n = run->rows, inner = n * c->intermediate;
+    const kernels_type type = model_inner_type(run->m);
     kernels *k = run->k;
     activate(run, b);
-    linear_backward(run, &p->down, run->mlp, run->dstream, run->mlp, n, params, grads, 0);
+    linear_backward(run, &p->down, run->mlp, dstream_operand(run),
+                    inner_operand(run, run->in, run->mlp), n, params, grads, inner_flags(run));
     if (is_gated(run))
-        k->gated_backward(k, b->gate, b->up, run->mlp, b->gate, b->up, inner, c->activation);
+        k->gated_backward(k, b->gate, b->up, run->mlp, b->gate, b->up, inner, c->activation, type);
     else
-        k->activation_backward(k, b->up, run->mlp, b->up, inner, c->activation);
+        k->activation_backward(k, b->up, run->mlp, b->up, inner, c->activation, type);
     norm_forward(run, &p->mlp_norm, run->normed, b->middle, n, params, &run->stats);
+    const operand in = normed_operand(run);
     if (is_gated(run))
-        linear_backward(run, &p->gate, run->dnormed, b->gate, run->normed, n, params, grads, 0);
-    linear_backward(run, &p->up, run->dnormed, b->up, run->normed, n, params, grads,
-                    is_gated(run) ? KERNELS_ADD : 0);
+        linear_backward(run, &p->gate, run->dnormed, inner_operand(run, run->dout, b->gate), in, n,
+                        params, grads, 0);
+    linear_backward(run, &p->up, run->dnormed, inner_operand(run, run->dout, b->up), in, n, params,
+                    grads, is_gated(run) ? KERNELS_ADD : 0);
     norm_backward(run, &p->mlp_norm, run->dstream, run->dnormed, b->middle, n, params, grads,
                   &run->stats, KERNELS_ADD);
 }

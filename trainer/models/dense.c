@@ -10,13 +10,17 @@ static void dense_keep(model_run *run, arena *a, size_t layer) {
     run->blocks[layer].up = arena_floats(a, run->rows, model_width(run->m, layer + 1));
 }
 
+static operand input_of(model_run *run, const linear *l, size_t layer) {
+    return operand_of(run, run->in, run->stream[layer], run->rows * l->in);
+}
+
 static void dense_forward(model_run *run, size_t layer, const float *const *params) {
     const linear l = part_of(run->m, layer);
     float *up = run->blocks[layer].up;
-    linear_forward(run, &l, up, run->stream[layer], run->rows, params, 0);
+    linear_forward(run, &l, up, input_of(run, &l, layer), run->rows, params, 0);
     if (run->again) return;
     run->k->activation_forward(run->k, run->stream[layer + 1], up, run->rows * l.out,
-                               run->m->c.activation);
+                               run->m->c.activation, KERNELS_F32);
 }
 
 static void dense_backward(model_run *run, size_t layer, const float *const *params,
@@ -24,9 +28,10 @@ static void dense_backward(model_run *run, size_t layer, const float *const *par
     const linear l = part_of(run->m, layer);
     float *up = run->blocks[layer].up;
     run->k->activation_backward(run->k, up, run->dstream, up, run->rows * l.out,
-                                run->m->c.activation);
-    linear_backward(run, &l, layer ? run->dstream : NULL, up, run->stream[layer], run->rows, params,
-                    grads, 0);
+                                run->m->c.activation, KERNELS_F32);
+    linear_backward(run, &l, layer ? run->dstream : NULL,
+                    operand_of(run, run->dout, up, run->rows * l.out), input_of(run, &l, layer),
+                    run->rows, params, grads, 0);
 }
 
 const stage_kind stage_dense = {

@@ -26,15 +26,19 @@ static const float *pick(model_run *run) {
 }
 
 /* What the linear layer reads, from what was picked. */
-static const float *normed_of(model_run *run, const float *rows, const float *const *params) {
-    if (!run->m->root.final.dim) return rows;
-    norm_forward(run, &run->m->root.final, run->normed, rows, run->counted, params, &run->stats);
-    return run->normed;
+static operand normed_of(model_run *run, const float *rows, const float *const *params) {
+    const float *in = rows;
+    if (run->m->root.final.dim) {
+        norm_forward(run, &run->m->root.final, run->normed, rows, run->counted, params,
+                     &run->stats);
+        in = run->normed;
+    }
+    return operand_of(run, run->in, in, run->counted * run->m->root.head.in);
 }
 
 static void head_forward(model_run *run, size_t layer, const float *const *params) {
     (void)layer;
-    const float *in = normed_of(run, pick(run), params);
+    const operand in = normed_of(run, pick(run), params);
     linear_forward(run, &run->m->root.head, run->logits, in, run->counted, params, 0);
     run->k->cross_entropy_forward(run->k, run->losses, run->lse, run->logits, run->samples.targets,
                                   run->counted, run->m->c.classes);
@@ -60,9 +64,11 @@ static void head_backward(model_run *run, size_t layer, const float *const *para
     float *drows = all ? run->dstream : run->dnormed;
     run->k->cross_entropy_backward(run->k, run->logits, run->logits, run->lse, run->samples.targets,
                                    run->counted, run->m->c.classes, run->scale);
-    const float *in = normed_of(run, rows, params);
-    linear_backward(run, &root->head, has_norm ? run->dnormed : drows, run->logits, in,
-                    run->counted, params, grads, 0);
+    const operand in = normed_of(run, rows, params);
+    const operand dlogits =
+        operand_of(run, run->dout, run->logits, run->counted * run->m->c.classes);
+    linear_backward(run, &root->head, has_norm ? run->dnormed : drows, dlogits, in, run->counted,
+                    params, grads, 0);
     if (has_norm)
         norm_backward(run, &root->final, drows, run->dnormed, rows, run->counted, params, grads,
                       &run->stats, 0);

@@ -6,7 +6,8 @@
 static void add_positions(model_run *run, const float *const *params) {
     const size_t place = run->m->root.positions, sample = run->length * run->m->c.hidden;
     if (place != NO_PLACE)
-        run->k->copy_rows(run->k, run->stream[0], sample, params[place], 0, run->batch, sample,
+        run->k->copy_rows(run->k, run->stream[0], sample,
+                          operand_rounded(run, 0, params[place], sample), 0, run->batch, sample,
                           KERNELS_ADD);
 }
 
@@ -16,10 +17,19 @@ static void add_positions_backward(model_run *run, float *const *grads) {
         run->k->sum_rows(run->k, grads[place], run->dstream, sample, run->batch, sample);
 }
 
+/* Rows of the table, as parameters are used. */
+static void round_embedded(model_run *run) {
+    const size_t n = run->rows * run->m->c.hidden;
+    if (run->m->type != KERNELS_BF16) return;
+    run->k->narrow(run->k, run->in, run->stream[0], n);
+    run->k->widen(run->k, run->stream[0], run->in, n);
+}
+
 static void tokens_forward(model_run *run, size_t layer, const float *const *params) {
     (void)layer;
     run->k->embedding_forward(run->k, run->stream[0], params[run->m->root.embed], run->samples.ids,
                               run->rows, run->m->c.hidden);
+    round_embedded(run);
     add_positions(run, params);
 }
 
@@ -52,6 +62,11 @@ static void cut_patches(model_run *run) {
     run->k->patches(run->k, run->patches, run->samples.values, &shape);
 }
 
+static operand patches_operand(model_run *run) {
+    const size_t rows = run->batch * model_patches(run->m);
+    return operand_of(run, run->in, run->patches, rows * model_patch_dim(run->m));
+}
+
 static void image_forward(model_run *run, size_t layer, const float *const *params) {
     (void)layer;
     kernels *k = run->k;
@@ -60,9 +75,10 @@ static void image_forward(model_run *run, size_t layer, const float *const *para
     const size_t sample = run->length * hidden;
     float *stream = run->stream[0];
     cut_patches(run);
-    linear_forward(run, &root->patches, run->projected, run->patches, run->batch * patches, params,
-                   0);
-    k->copy_rows(k, stream, sample, params[root->class_token], 0, run->batch, hidden, 0);
+    linear_forward(run, &root->patches, run->projected, patches_operand(run), run->batch * patches,
+                   params, 0);
+    k->copy_rows(k, stream, sample, operand_rounded(run, 0, params[root->class_token], hidden), 0,
+                 run->batch, hidden, 0);
     k->copy_rows(k, stream + hidden, sample, run->projected, patches * hidden, run->batch,
                  patches * hidden, 0);
     add_positions(run, params);
@@ -81,8 +97,9 @@ static void image_backward(model_run *run, size_t layer, const float *const *par
     k->copy_rows(k, run->projected, patches * hidden, run->dstream + hidden, sample, run->batch,
                  patches * hidden, 0);
     cut_patches(run);
-    linear_backward(run, &root->patches, NULL, run->projected, run->patches, run->batch * patches,
-                    params, grads, 0);
+    linear_backward(run, &root->patches, NULL,
+                    operand_of(run, run->dout, run->projected, run->batch * patches * hidden),
+                    patches_operand(run), run->batch * patches, params, grads, 0);
 }
 
 const stage_kind stage_image = {

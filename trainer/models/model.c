@@ -220,6 +220,8 @@ void model_destroy(model *m) {
 }
 
 void model_set_checkpointing(model *m, int on) { m->checkpointing = on; }
+void model_set_type(model *m, kernels_type type) { m->type = type; }
+kernels_type model_type(const model *m) { return m->type; }
 
 size_t model_units(const model *m) { return m->c.layers + 1; }
 

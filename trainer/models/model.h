@@ -7,7 +7,12 @@
  * weights are one parameter of one unit. A plain MLP's blocks are its hidden layers.
  *
  * A model_run holds the activations of one leaf (micro-batch). The computation of a leaf depends on
- * nothing but its samples and the parameters: same bits on any rank. fp32 throughout. */
+ * nothing but its samples and the parameters: same bits on any rank.
+ *
+ * It computes in fp32, or in bf16: then parameters are used as rounded to bf16, whether or not the
+ * caller rounded them before, and so are the operands of all matrix products but attention's, whose
+ * sums are fp32. What lies between the gated MLP's products is bf16. The residual stream, norms,
+ * attention, loss and gradients of parameters stay fp32. */
 #ifndef TRAINER_MODELS_MODEL_H
 #define TRAINER_MODELS_MODEL_H
 
@@ -17,6 +22,7 @@
 
 #include "dcp/error.h"
 #include "dcp/tensor.h"
+#include "kernels/kernels.h"
 #include "models/sample.h"
 
 typedef struct model model;
@@ -46,6 +52,9 @@ void model_destroy(model *m);
 /* Activation checkpointing (Chen et al. 2016): runs that are created afterwards keep what enters
  * each block alone, and compute its forward again before its backward. Same bits. */
 void model_set_checkpointing(model *m, int on);
+/* What it computes in; fp32 unless this is called, before any run is created. */
+void model_set_type(model *m, kernels_type type);
+kernels_type model_type(const model *m);
 
 size_t model_units(const model *m);                    /* L + 1 */
 size_t model_unit_params(const model *m, size_t unit); /* parameters in that unit */

@@ -10,22 +10,24 @@ void norm_lay_out(const norm *n, arena *a, size_t rows, norm_stats *out) {
 void norm_forward(model_run *run, const norm *n, float *out, const float *in, size_t rows,
                   const float *const *params, const norm_stats *stats) {
     kernels *k = run->k;
+    const float *weight = operand_rounded(run, 0, params[n->weight], n->dim);
     if (n->bias == NO_PLACE)
-        k->rmsnorm_forward(k, out, stats->rstd, in, params[n->weight], rows, n->dim, n->eps);
+        k->rmsnorm_forward(k, out, stats->rstd, in, weight, rows, n->dim, n->eps);
     else
-        k->layernorm_forward(k, out, stats->mean, stats->rstd, in, params[n->weight],
-                             params[n->bias], rows, n->dim, n->eps);
+        k->layernorm_forward(k, out, stats->mean, stats->rstd, in, weight,
+                             operand_rounded(run, 1, params[n->bias], n->dim), rows, n->dim,
+                             n->eps);
 }
 
 void norm_backward(model_run *run, const norm *n, float *dx, const float *dout, const float *in,
                    size_t rows, const float *const *params, float *const *grads,
                    const norm_stats *stats, unsigned add) {
     kernels *k = run->k;
+    const float *weight = operand_rounded(run, 0, params[n->weight], n->dim);
     float *dweight = grads[n->weight] ? grads[n->weight] : run->unwanted;
     if (n->bias == NO_PLACE)
-        k->rmsnorm_backward(k, dx, dweight, dout, in, params[n->weight], stats->rstd, rows, n->dim,
-                            add);
+        k->rmsnorm_backward(k, dx, dweight, dout, in, weight, stats->rstd, rows, n->dim, add);
     else
         k->layernorm_backward(k, dx, dweight, grads[n->bias] ? grads[n->bias] : run->unwanted, dout,
-                              in, params[n->weight], stats->mean, stats->rstd, rows, n->dim, add);
+                              in, weight, stats->mean, stats->rstd, rows, n->dim, add);
 }

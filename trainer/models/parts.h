@@ -57,6 +57,7 @@ typedef struct model_unit {
 struct model {
     model_config c;
     kernels *k;
+    kernels_type type; /* that it computes in */
     model_unit *units; /* [layers + 1] */
     root_parts root;
     block_parts block;
@@ -73,8 +74,8 @@ typedef struct block_run {
     float *attended; /* [n,heads,head_dim] */
     float *lse;      /* [batch,heads,length] */
     float *middle;   /* [n,hidden] the residual stream between attention and MLP */
-    float *gate;     /* [n,intermediate], of gated MLPs; its own gradient after the backward */
-    float *up;       /* [n,intermediate], or of a dense block [n,out]; likewise */
+    void *gate;      /* [n,intermediate], of gated MLPs; its own gradient after the backward */
+    void *up;        /* [n,intermediate], or of a dense block [n,out] in fp32; likewise */
 } block_run;
 
 /* Attention's working memory. */
@@ -121,7 +122,7 @@ struct model_run {
     float *cosines, *sines;             /* [length,head_dim/2] */
     block_run *blocks;                  /* [layers] */
     attention_work attention;
-    float *mlp;       /* [rows,intermediate] */
+    void *mlp;        /* [rows,intermediate] */
     float *patches;   /* [batch * patches, channels * patch] */
     float *projected; /* [batch * patches, hidden] */
     size_t counted;   /* rows that the head sees: all, or one a sample */
@@ -129,6 +130,11 @@ struct model_run {
     float *logits;    /* [counted,classes]; their gradient after the backward */
     float *lse;       /* [counted] */
     double *losses;   /* [counted] */
+
+    /* In bf16; [0,...] in fp32: */
+    uint16_t *in, *dout; /* a linear layer's input, and its output's gradient */
+    uint16_t *weight;    /* the parameter at work */
+    float *rounded[2];   /* parameters that are not multiplied by matrices */
 };
 
 static inline size_t model_q_dim(const model *m) { return m->c.heads * m->c.head_dim; }
@@ -146,12 +152,33 @@ static inline size_t model_patch_dim(const model *m) {
 /* Rows of a sample in the stream; `sequence`: tokens of a sample. */
 size_t model_length(const model *m, size_t sequence);
 
-/* y[rows,out] = (or +=, with KERNELS_ADD) x[rows,in] weight + bias */
-void linear_forward(model_run *run, const linear *l, float *y, const float *x, size_t rows,
-                    const float *const *params, unsigned add);
-/* The parameters' gradients, and dx[rows,in] = (or +=) that of x; dx may be NULL, and may be x. */
-void linear_backward(model_run *run, const linear *l, float *dx, const float *dy, const float *x,
-                     size_t rows, const float *const *params, float *const *grads, unsigned add);
+/* What a matrix product reads: `narrow` where the model computes in bf16, else `wide`. */
+typedef struct operand {
+    const float *wide;
+    const uint16_t *narrow;
+} operand;
+
+/* x[n] as an operand; in bf16 it is rounded into `to`. */
+operand operand_of(model_run *run, uint16_t *to, const float *x, size_t n);
+/* A linear layer's weight likewise, until the next call. */
+operand operand_weight(model_run *run, const linear *l, const float *const *params);
+/* A parameter that is not multiplied by a matrix, as it is used: itself, or rounded into `slot` of
+ * run->rounded, until the slot's next use. */
+const float *operand_rounded(model_run *run, size_t slot, const float *param, size_t n);
+void operand_lay_out(model_run *run, arena *a);
+/* What the arrays between the MLP's products hold: fp32 where a bias is added to them. */
+static inline kernels_type model_inner_type(const model *m) {
+    return m->c.mlp_bias || m->c.sizes ? KERNELS_F32 : m->type;
+}
+
+/* y[rows,out] = (or +=, with KERNELS_ADD) x[rows,in] weight + bias. flags: KERNELS_NARROW where y
+ * is bf16; then there is no bias. */
+void linear_forward(model_run *run, const linear *l, void *y, operand x, size_t rows,
+                    const float *const *params, unsigned flags);
+/* The parameters' gradients, and dx[rows,in] = (or +=) that of x; dx may be NULL, and may be x.
+ * dy.wide is needed where the layer has a bias. */
+void linear_backward(model_run *run, const linear *l, void *dx, operand dy, operand x, size_t rows,
+                     const float *const *params, float *const *grads, unsigned flags);
 
 /* out[rows,dim] = the norm of in; fills stats. */
 void norm_forward(model_run *run, const norm *n, float *out, const float *in, size_t rows,

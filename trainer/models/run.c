@@ -42,6 +42,7 @@ static void lay_out(model_run *run, arena *a) {
     lay_out_norms(run, a);
     lay_out_keeps(run, a);
     stage_head.keep(run, a, 0);
+    operand_lay_out(run, a);
     const arena before = *a;
     for (size_t i = 0; i < sizeof kinds / sizeof *kinds; i++) {
         arena work = before;

@@ -37,7 +37,11 @@ enum {
     KERNELS_TRANSPOSE_A = 1, /* a is stored [depth, m] */
     KERNELS_TRANSPOSE_B = 2, /* b is stored [n, depth] */
     KERNELS_ADD = 4,         /* c += instead of c = */
+    KERNELS_NARROW = 8,      /* matmul_bf16: c is bf16; not with KERNELS_ADD */
 };
+
+/* What the elements of an array are. bf16 is the upper half of an fp32, in a uint16_t. */
+typedef enum kernels_type { KERNELS_F32, KERNELS_BF16 } kernels_type;
 
 /* A place whose target is KERNELS_IGNORE does not count for the loss. */
 enum { KERNELS_IGNORE = -100 };
@@ -116,6 +120,15 @@ struct kernels {
     void (*matmul)(kernels *k, float *c, const float *a, const float *b, size_t m, size_t n,
                    size_t depth, unsigned flags);
 
+    /* y[n] = x[n] rounded to bf16, to nearest even; NaN stays NaN. */
+    void (*narrow)(kernels *k, uint16_t *y, const float *x, size_t n);
+    /* y[n] = x[n], exactly. */
+    void (*widen)(kernels *k, float *y, const uint16_t *x, size_t n);
+    /* As matmul, of bf16 a[m,depth] and b[depth,n]: products are exact and added in fp32. c is
+     * fp32, or with KERNELS_NARROW bf16, rounded once. */
+    void (*matmul_bf16)(kernels *k, void *c, const uint16_t *a, const uint16_t *b, size_t m,
+                        size_t n, size_t depth, unsigned flags);
+
     /* out[rows,dim] = table[ids[rows],dim]; ids lie inside the table. */
     void (*embedding_forward)(kernels *k, float *out, const float *table, const int32_t *ids,
                               size_t rows, size_t dim);
@@ -178,19 +191,20 @@ struct kernels {
                                const float *q, const float *key, const float *value,
                                float *scratch);
 
-    /* out[n] = f(x[n]); out may equal x. */
-    void (*activation_forward)(kernels *k, float *out, const float *x, size_t n,
-                               kernels_activation f);
+    /* Activations and gates; all arrays are of `type`. bf16 is computed in fp32 and rounded once.
+     * out[n] = f(x[n]); out may equal x. */
+    void (*activation_forward)(kernels *k, void *out, const void *x, size_t n, kernels_activation f,
+                               kernels_type type);
     /* dx[n] = dout[n] * f'(x[n]); dx may equal dout or x. */
-    void (*activation_backward)(kernels *k, float *dx, const float *dout, const float *x, size_t n,
-                                kernels_activation f);
+    void (*activation_backward)(kernels *k, void *dx, const void *dout, const void *x, size_t n,
+                                kernels_activation f, kernels_type type);
     /* Gated units (Shazeer 2020; SwiGLU with f = silu): out[n] = f(gate[n]) * up[n] */
-    void (*gated_forward)(kernels *k, float *out, const float *gate, const float *up, size_t n,
-                          kernels_activation f);
+    void (*gated_forward)(kernels *k, void *out, const void *gate, const void *up, size_t n,
+                          kernels_activation f, kernels_type type);
     /* dgate[n] = dout * up * f'(gate); dup[n] = dout * f(gate). dgate may equal gate, and dup may
      * equal up. */
-    void (*gated_backward)(kernels *k, float *dgate, float *dup, const float *dout,
-                           const float *gate, const float *up, size_t n, kernels_activation f);
+    void (*gated_backward)(kernels *k, void *dgate, void *dup, const void *dout, const void *gate,
+                           const void *up, size_t n, kernels_activation f, kernels_type type);
 
     /* Cross-entropy with its softmax. losses[rows] (fp64) = lse - logits[rows,vocab] at the target,
      * 0 where the target is KERNELS_IGNORE; lse[rows] = log sum exp of the row's logits. */
