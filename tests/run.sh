@@ -13,5 +13,5 @@ build() {
 }
 build release
 build asan
-ctest --preset release --no-tests=error -j3
-ctest --preset asan --no-tests=error -j3 -L '^(unit|mpi)$'
+ctest --preset release --no-tests=error -j4
+ctest --preset asan --no-tests=error -j4 -L '^(unit|mpi)$'
