@@ -1,6 +1,5 @@
-/* dcp-train: command line, configuration, and the exit status. Rank 0 reads the configuration, so
+/* dcp-train: configuration, and the exit status. Rank 0 reads the configuration, so
  * that all ranks have the same; failures are told by rank 0 alone, in one line. */
-#include <getopt.h>
 #include <mpi.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -11,69 +10,10 @@
 #include "fail.h"
 #include "loop/signals.h"
 #include "loop/trainer.h"
+#include "options.h"
+#include "plot/plot.h"
 #include "say.h"
 #include "stdout.h"
-
-static const char help[] =
-    "Usage: dcp-train CONFIG.json [key.path=value ...]\n"
-    "       mpirun -n N dcp-train CONFIG.json [key.path=value ...]\n"
-    "\n"
-    "Common use:\n"
-    "  dcp-train llama.json data.path=corpus --dry-run      what would be done\n"
-    "  dcp-run -n 4 -- dcp-train llama.json data.path=corpus\n"
-    "\n"
-    "Trains a language model or a classifier, fully sharded over N ranks, and saves its state.\n"
-    "Goes on by itself from the newest complete checkpoint, whatever number of ranks wrote it.\n"
-    "\n"
-    "  key.path=value   overrides the file, as optimizer.params.lr=1e-4\n"
-    "  --print-config   show every key with its effective value\n"
-    "  --dry-run        check configuration, model, data and the checkpoint to go on from, and\n"
-    "                   say what would be done\n"
-    "  --trace FILE     write what each rank did when, for ui.perfetto.dev or chrome://tracing\n"
-    "  --help, --version\n"
-    "\n"
-    "SIGTERM: save after this step and end. SIGUSR1: save after this step and go on.\n"
-    "DCP_RUN_RESTART=1 in the environment, as dcp-run sets it: like checkpoint.resume=auto\n"
-    "checkpoint.overwrite=false.\n"
-    "Exit status: 0 done; 1 no checkpoint in the directory is intact; 2 wrong usage or\n"
-    "configuration; 3 failure; 143 stopped by SIGTERM after saving.\n";
-
-typedef struct arguments {
-    const char *path;
-    const char *trace;
-    char *const *overrides;
-    int n_overrides;
-    int print_config, dry_run, print_help, print_version;
-} arguments;
-
-/* 0, or -1 after a message. Only `loud` prints. */
-static int parse(int argc, char **argv, int loud, arguments *out) {
-    *out = (arguments){0};
-    const struct option table[] = {
-        {"print-config", no_argument, &out->print_config, 1},
-        {"dry-run", no_argument, &out->dry_run, 1},
-        {"trace", required_argument, NULL, 't'},
-        {"help", no_argument, &out->print_help, 1},
-        {"version", no_argument, &out->print_version, 1},
-        {NULL, 0, NULL, 0},
-    };
-    opterr = loud;
-    optind = 1;
-    for (int found; (found = getopt_long(argc, argv, "", table, NULL)) != -1;)
-        if (found == '?')
-            return -1;
-        else if (found == 't')
-            out->trace = optarg;
-    if (out->print_help || out->print_version) return 0;
-    if (optind >= argc) {
-        if (loud) fprintf(stderr, "dcp-train: CONFIG.json is missing; see dcp-train --help\n");
-        return -1;
-    }
-    out->path = argv[optind];
-    out->overrides = argv + optind + 1;
-    out->n_overrides = argc - optind - 1;
-    return 0;
-}
 
 /* What dcp-run sets when it starts again a run that has published a step: the run goes on from
  * there, where repeating checkpoint.resume would lose what was done since. */
@@ -85,7 +25,7 @@ static int go_on_after_restart(config *c, dcp_error *err) {
     return config_resume_newest(c, err);
 }
 
-static int read_config(const arguments *a, config **own, char **text, dcp_error *err) {
+static int read_config(const options *a, config **own, char **text, dcp_error *err) {
     int status = config_load(a->path, a->overrides, a->n_overrides, own, err);
     if (status == DCP_OK) status = go_on_after_restart(*own, err);
     if (status == DCP_OK) status = config_pack(*own, text, err);
@@ -93,7 +33,7 @@ static int read_config(const arguments *a, config **own, char **text, dcp_error 
 }
 
 /* Rank 0 reads, all ranks get the same. */
-static int share_config(const arguments *a, int rank, config **out, dcp_error *err) {
+static int share_config(const options *a, int rank, config **out, dcp_error *err) {
     char *text = NULL;
     config *own = NULL;
     int status = agree(MPI_COMM_WORLD, rank == 0 ? read_config(a, &own, &text, err) : DCP_OK, err);
@@ -122,7 +62,7 @@ static void print_config(const config *c, int rank) {
     free(text);
 }
 
-static int train(const arguments *a, const config *c, dcp_error *err) {
+static int train(const options *a, const config *c, dcp_error *err) {
     trainer t;
     int status = trainer_plan(&t, c, MPI_COMM_WORLD, err);
     t.trace = a->trace;
@@ -136,7 +76,7 @@ static int train(const arguments *a, const config *c, dcp_error *err) {
     return status;
 }
 
-static int run(const arguments *a) {
+static int run(const options *a) {
     int rank;
     MPI_Comm_rank(MPI_COMM_WORLD, &rank);
     config *c;
@@ -155,6 +95,20 @@ static int run(const arguments *a) {
     return status;
 }
 
+static int draw(const options *a) {
+    dcp_error err;
+    const int status = plot_metrics(a->path, a->plot, &err);
+    if (status != DCP_OK) say(0, "%s", err.message);
+    return status == DCP_OK ? EXIT_DONE : status == DCP_ERR_ARG ? EXIT_USAGE : EXIT_FAILED;
+}
+
+/* What one process does alone. */
+static int run_alone(const options *a) {
+    if (a->print_help) fputs(options_help, stdout);
+    if (a->print_version) printf("dcp-train %s\n", dcp_version());
+    return stdout_end("dcp-train", a->plot ? draw(a) : EXIT_DONE);
+}
+
 /* Set by launchers: whether this is the process that tells of misuse. */
 static int is_first(void) {
     const char *rank = getenv("OMPI_COMM_WORLD_RANK");
@@ -164,14 +118,10 @@ static int is_first(void) {
 
 int main(int argc, char **argv) {
     signals_hold();
-    arguments a;
-    const int loud = is_first();
-    if (parse(argc, argv, loud, &a) != 0) return EXIT_USAGE;
-    if (a.print_help || a.print_version) {
-        if (loud && a.print_help) fputs(help, stdout);
-        if (loud && a.print_version) printf("dcp-train %s\n", dcp_version());
-        return stdout_end("dcp-train", EXIT_DONE);
-    }
+    options a;
+    const int is_loud = is_first();
+    if (options_parse(argc, argv, is_loud, &a) != 0) return EXIT_USAGE;
+    if (a.print_help || a.print_version || a.plot) return is_loud ? run_alone(&a) : EXIT_DONE;
     int provided;
     MPI_Init_thread(&argc, &argv, MPI_THREAD_MULTIPLE, &provided); /* saves have a thread */
     const int status = run(&a);

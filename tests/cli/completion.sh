@@ -33,7 +33,7 @@ offers "hdf5 safetensors" dcp-export --format =
 offers "--dry-run" dcp-export a b --dr
 
 offers "" dcp-train ""
-offers "--dry-run --help --print-config --version" dcp-train -
+offers "--dry-run --help --plot --print-config --trace --version" dcp-train -
 offers "data.dtype= data.eval_path= data.path= data.sequence_length= data.type=" dcp-train config.json data.
 offers "text tokens" dcp-train config.json data.type = t
 offers "idx safetensors text tokens" dcp-train config.json data.type =
@@ -44,6 +44,6 @@ offers "never" dcp-train config.json checkpoint.resume = n
 offers "--max-restarts" dcp-run --max
 offers "--ranks --restart-ranks" dcp-run -n 4 --r
 offers "seed=" dcp-run -n 4 -- dcp-train config.json se
-offers "--print-config" dcp-run -n 4 -- dcp-train config.json --p
+offers "--print-config" dcp-run -n 4 -- dcp-train config.json --pr
 offers "cosine" dcp-run -n 4 -- dcp-train config.json scheduler.type = cos
 offers "" dcp-run -n 4 --watch d # files

@@ -127,6 +127,18 @@ void svg_line(svg *s, double x1, double y1, double x2, double y2, const char *st
             y1, x2, y2, stroke);
 }
 
+void svg_path(svg *s, const double *x, const double *y, size_t n, const char *stroke) {
+    fprintf(s->file, "<polyline fill=\"none\" stroke=\"%s\" stroke-width=\"1.5\" points=\"",
+            stroke);
+    for (size_t i = 0; i < n; i++) fprintf(s->file, "%s%.2f,%.2f", i ? " " : "", x[i], y[i]);
+    fputs("\"/>\n", s->file);
+}
+
+void svg_dot(svg *s, double x, double y, double radius, const char *fill, const char *hint) {
+    fprintf(s->file, "<circle cx=\"%.2f\" cy=\"%.2f\" r=\"%.2f\" fill=\"%s\"", x, y, radius, fill);
+    end_shape(s, "circle", hint);
+}
+
 void svg_band(svg *s, double x1, double y1, double x2, double y2, double height, const char *fill,
               const char *hint) {
     double middle = (x1 + x2) / 2;

@@ -2,8 +2,8 @@
  *
  * The file is self-contained (no script, no font, no link) and valid XML whatever text it is given:
  * text is escaped, and what is no UTF-8 or no character of XML becomes U+FFFD. */
-#ifndef RESHARD_SVG_H
-#define RESHARD_SVG_H
+#ifndef DRAWING_SVG_H
+#define DRAWING_SVG_H
 
 #include <stddef.h>
 
@@ -24,6 +24,9 @@ int svg_close(svg *s);
 void svg_rect(svg *s, double x, double y, double width, double height, const char *fill,
               const char *hint);
 void svg_line(svg *s, double x1, double y1, double x2, double y2, const char *stroke);
+/* A line through n points. */
+void svg_path(svg *s, const double *x, const double *y, size_t n, const char *stroke);
+void svg_dot(svg *s, double x, double y, double radius, const char *fill, const char *hint);
 /* A translucent band `height` thick, from (x1, y1) to (x2, y2), which are its upper corners. */
 void svg_band(svg *s, double x1, double y1, double x2, double y2, double height, const char *fill,
               const char *hint);
