@@ -60,6 +60,9 @@ static void print_config(const config *c, int rank) {
     char *text = json_dumps(c->tree, JSON_INDENT(2) | JSON_REAL_PRECISION(15));
     if (text) puts(text);
     free(text);
+    if (c->ring)
+        say(rank, "zero_optimization.ring: gradients are added in an order that depends on the "
+                  "number of ranks, so losses and checkpoints do too");
 }
 
 static int train(const options *a, const config *c, dcp_error *err) {

@@ -1,8 +1,10 @@
-/* A gathered unit holds every rank's slices at their places, for any number of ranks. */
+/* A gathered unit holds every rank's slices at their places, for any number of ranks, also with
+ * several units on their way. */
 #include <stdlib.h>
 
 #include "../mpi/check.h"
 #include "fsdp/gather.h"
+#include "fsdp/plan.h"
 
 static const model_param params[] = {
     {.name = "root.embedding", .ndim = 2, .shape = {10, 3}},
@@ -42,25 +44,33 @@ int main(int argc, char **argv) {
     MPI_Comm_rank(MPI_COMM_WORLD, &rank);
     MPI_Comm_size(MPI_COMM_WORLD, &world);
     fsdp_layout *layout;
-    CHECK(fsdp_layout_create(params, n_params, 2, rank, world, &layout, NULL) == DCP_OK);
+    CHECK(fsdp_layout_create(params, n_params, 2, rank, world, 1, &layout, NULL) == DCP_OK);
     CHECK(layout->total_params == 10 * 3 + 3 + 5 * 20 + 1 + 40);
     float *storage = calloc(layout->shard_elems + 1, sizeof *storage);
-    float *staging = calloc(layout->units[1].gathered_elems, sizeof *staging);
+    const uint64_t most = layout->units[1].gathered_elems;
+    float *staging = calloc(2 * most, sizeof *staging);
     float *whole = calloc(layout->units[1].whole_elems, sizeof *whole);
     CHECK(storage && staging && whole);
     fill_shard(layout, storage);
+    fsdp_flight flights[2] = {{.staging = staging}, {.staging = staging + most}};
     fsdp_gather g = {.layout = layout,
                      .comm = MPI_COMM_WORLD,
                      .params = storage,
-                     .staging = staging,
-                     .unit = FSDP_NO_UNIT};
+                     .flights = flights,
+                     .n_flights = 2};
     fsdp_gather_poll(&g);
-    for (size_t u = layout->n; u-- > 0;) {
-        fsdp_gather_start(&g, u);
+    fsdp_gather_start(&g, 1);
+    for (size_t next = 0; next < 6; next++) { /* 1, 0, 1 ...: two at once */
+        fsdp_gather_start(&g, next % 2);
         fsdp_gather_poll(&g);
         fsdp_gather_finish(&g, whole);
-        check_whole(layout, u, whole);
+        check_whole(layout, (next + 1) % 2, whole);
     }
+    fsdp_gather_finish(&g, whole);
+    check_whole(layout, 1, whole);
+    CHECK(g.flying == 0);
+    const uint64_t sent = 4 * fsdp_gather_sends(layout, 1) + 3 * fsdp_gather_sends(layout, 0);
+    CHECK(g.sent == sent);
     free(whole);
     free(staging);
     free(storage);

@@ -23,7 +23,7 @@ static double norm(kernels *k, MPI_Comm comm, float poison) {
     MPI_Comm_rank(comm, &rank);
     MPI_Comm_size(comm, &world);
     fsdp_layout *layout;
-    CHECK(fsdp_layout_create(params, n_params, 2, rank, world, &layout, NULL) == DCP_OK);
+    CHECK(fsdp_layout_create(params, n_params, 2, rank, world, 1, &layout, NULL) == DCP_OK);
     float *grads = calloc(layout->shard_elems + 1, sizeof *grads);
     double *rows = malloc((norm_rows(layout) + 1) * sizeof *rows);
     CHECK(grads && rows);

@@ -1,5 +1,7 @@
-/* Sums of gradients have the bits of one serial pairwise sum, on any number of ranks: also where
- * ranks outnumber leaves or rows, and where they divide nothing. Frozen parameters take no room. */
+/* Sums of gradients have the bits of one serial pairwise sum, on any number of ranks and by any
+ * strategy but the ring: also where ranks outnumber leaves or rows, and where they divide nothing.
+ * What is sent is what was planned. Frozen parameters take no room. */
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -48,15 +50,20 @@ static float reference(uint64_t leaves, size_t unit, size_t i) {
     return sum;
 }
 
-static void check_shards(const fsdp_layout *layout, const float *grads, uint64_t leaves) {
+static void check_sum(float sum, uint64_t leaves, size_t unit, uint64_t i, int ring) {
+    const float want = reference(leaves, unit, i);
+    float size = 0;
+    for (uint64_t leaf = 0; leaf < leaves; leaf++) size += fabsf(gradient(leaf, unit, i));
+    CHECK(ring ? fabsf(sum - want) <= 1e-5f * size : memcmp(&want, &sum, sizeof want) == 0);
+}
+
+static void check_shards(const fsdp_layout *layout, const float *grads, uint64_t leaves, int ring) {
     for (size_t u = 0; u < layout->n; u++)
         for (size_t p = 0; p < layout->units[u].n; p++) {
             const fsdp_param *param = &layout->units[u].params[p];
             const uint64_t first = param->box.start[0] * param->row_elems;
-            for (uint64_t i = 0; i < param->elems && !param->info.frozen; i++) {
-                const float want = reference(leaves, u, param->whole_at + first + i);
-                CHECK(memcmp(&want, &grads[param->grad_at + i], sizeof want) == 0);
-            }
+            for (uint64_t i = 0; i < param->elems && !param->info.frozen; i++)
+                check_sum(grads[param->grad_at + i], leaves, u, param->whole_at + first + i, ring);
         }
 }
 
@@ -66,25 +73,49 @@ static float *zeros(uint64_t n) {
     return memory;
 }
 
-static void reduce_steps(const fsdp_layout *layout, kernels *k, uint64_t leaves) {
+static void reduce_steps(const fsdp_plan *plan, const fsdp_mesh *mesh, kernels *k) {
+    const fsdp_layout *layout = plan->layout;
+    const fsdp_leaves leaves = fsdp_plan_leaves(plan);
     float *grads = zeros(layout->grad_elems);
     fsdp_reduce *r;
-    CHECK(fsdp_reduce_create(layout, k, MPI_COMM_WORLD, leaves, grads, &r, NULL) == DCP_OK);
+    CHECK(fsdp_reduce_create(plan, mesh, k, grads, &r, NULL) == DCP_OK);
     for (int step = 0; step < 2; step++) { /* twice: the counters are empty again after a step */
-        for (uint64_t micro = 0; micro < fsdp_reduce_micro_steps(r); micro++)
+        for (uint64_t micro = 0; micro < fsdp_leaves_micro_steps(&leaves); micro++)
             for (size_t u = 0; u < layout->n; u++) {
-                const uint64_t leaf = micro * (uint64_t)layout->world + (uint64_t)layout->rank;
-                const uint64_t n = layout->units[u].whole_grad_elems;
-                float *whole = zeros(n), *scratch = zeros(layout->units[u].gathered_grad_elems);
-                for (uint64_t i = 0; i < n && leaf < leaves; i++) whole[i] = gradient(leaf, u, i);
+                const uint64_t leaf = fsdp_leaf(&leaves, layout->rank, micro);
+                const uint64_t n = layout->units[u].whole_elems;
+                float *whole = zeros(n), *scratch = zeros(layout->units[u].gathered_elems);
+                for (uint64_t i = 0; i < n; i++)
+                    whole[i] = leaf < leaves.n ? gradient(leaf, u, i) : NAN;
                 fsdp_reduce_unit(r, u, micro, whole, scratch);
                 free(whole);
                 free(scratch);
             }
-        check_shards(layout, grads, leaves);
+        check_shards(layout, grads, leaves.n, plan->strategy.ring);
     }
+    CHECK(fsdp_reduce_sent_bytes(r) == 2 * fsdp_plan_traffic(plan).reductions);
     fsdp_reduce_destroy(r);
     free(grads);
+}
+
+/* All ways to add up, in groups of world / replicas ranks. */
+static void reduce_in_groups(int rank, int world, int replicas, kernels *k) {
+    fsdp_mesh mesh;
+    fsdp_layout *layout;
+    fsdp_mesh_create(MPI_COMM_WORLD, replicas, &mesh);
+    CHECK(fsdp_layout_create(params, n_params, UNITS, rank, world, replicas, &layout, NULL) ==
+          DCP_OK);
+    for (int way = 0; way < 4; way++) {
+        const uint64_t by = way == 0 && replicas == 1 ? 1 : 4;
+        for (uint64_t leaves = 1; leaves <= MOST_LEAVES; leaves += by) {
+            const fsdp_strategy strategy = {
+                .replicas = replicas, .local_sums = way & 1, .ring = way >> 1};
+            const fsdp_plan plan = {.layout = layout, .strategy = strategy, .leaves = leaves};
+            reduce_steps(&plan, &mesh, k);
+        }
+    }
+    fsdp_layout_destroy(layout);
+    fsdp_mesh_free(&mesh);
 }
 
 int main(int argc, char **argv) {
@@ -93,11 +124,9 @@ int main(int argc, char **argv) {
     MPI_Comm_rank(MPI_COMM_WORLD, &rank);
     MPI_Comm_size(MPI_COMM_WORLD, &world);
     kernels *k;
-    fsdp_layout *layout;
     CHECK(kernels_open("cpu", &k) == KERNELS_OK);
-    CHECK(fsdp_layout_create(params, n_params, UNITS, rank, world, &layout, NULL) == DCP_OK);
-    for (uint64_t leaves = 1; leaves <= MOST_LEAVES; leaves++) reduce_steps(layout, k, leaves);
-    fsdp_layout_destroy(layout);
+    for (int replicas = 1; replicas <= world; replicas++)
+        if (world % replicas == 0) reduce_in_groups(rank, world, replicas, k);
     kernels_close(k);
     MPI_Finalize();
     return 0;

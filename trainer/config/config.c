@@ -123,8 +123,18 @@ static void fill_training(config *c, const json_t *tree) {
     c->micro = count_at(tree, "train_micro_batch_size_per_gpu");
     c->accumulation = count_at(tree, "gradient_accumulation_steps");
     c->frozen = at(tree, "frozen");
+}
+
+static void fill_sharding(config *c, const json_t *tree) {
+    c->stage = (int)count_at(tree, "zero_optimization.stage");
+    c->ring = json_is_true(at(tree, "zero_optimization.ring"));
+    c->reshard = json_is_true(at(tree, "fsdp.reshard_after_forward"));
+    c->accumulate_local = strcmp(text_at(tree, "fsdp.accumulate"), "local") == 0;
+    c->replicas = (int)count_at(tree, "fsdp.replicas");
+    c->wrap_by_size = strcmp(text_at(tree, "fsdp.wrap_policy"), "size") == 0;
+    c->min_num_params = count_at(tree, "fsdp.min_num_params");
+    c->prefetch = count_at(tree, "fsdp.prefetch");
     c->checkpointing = json_is_true(at(tree, "fsdp.activation_checkpointing"));
-    c->prefetch = (int)count_at(tree, "fsdp.prefetch");
 }
 
 static void fill_optimizer(config *c, const json_t *tree) {
@@ -199,6 +209,7 @@ static int assemble(json_t *tree, json_t *model, config **out, dcp_error *err) {
     c->tree = tree;
     c->model = model;
     fill_training(c, tree);
+    fill_sharding(c, tree);
     fill_optimizer(c, tree);
     fill_output(c, tree);
     const int status = check_together(c, err);

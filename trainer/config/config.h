@@ -35,7 +35,12 @@ typedef struct config {
     uint64_t warmup_steps;
     double min_lr_ratio;
     double decay_ratio; /* of SCHEDULE_WSD: the share of max_steps that decays */
-    int prefetch;
+    int stage;          /* of ZeRO */
+    int ring, reshard, accumulate_local;
+    int replicas;
+    int wrap_by_size;
+    uint64_t min_num_params; /* of a unit, where wrap_by_size */
+    uint64_t prefetch;
     int checkpointing; /* of activations */
     const char *dir, *resume;
     dcp_tier stores[DCP_MAX_TIERS]; /* fastest first; `dir` is the last */

@@ -1,11 +1,8 @@
-/* Fully sharded computation of a model: a unit's parameters are gathered right before a stage needs
- * them, the next unit's while this one computes, and its gradients are summed into their owners'
- * shards right after its backward. The root unit stays gathered during a step.
- *
- * Memory of a rank beside the storage, in units (B the largest block, R the root, M the larger of
- * both): 2 R for the root and its gradients, 2 B for a block and its gradients, M for the unit on
- * its way, M for the shards that a reduction receives. On one rank the storage itself is the
- * gathered model, and only R + B for gradients are needed. */
+/* Sharded computation of a model: a unit's parameters are gathered before a stage needs them,
+ * others while one computes, and its gradients are summed into their owners' shards right after its
+ * backward. How, fsdp_strategy says; which buffers that takes, fsdp_plan_sizes. The root unit stays
+ * gathered during a step. Where one rank's shard is all of the state, the storage itself is the
+ * gathered model. */
 #ifndef TRAINER_FSDP_FSDP_H
 #define TRAINER_FSDP_FSDP_H
 
@@ -15,32 +12,25 @@
 #include "../timeline/timeline.h"
 #include "kernels/kernels.h"
 #include "layout.h"
+#include "mesh.h"
+#include "plan.h"
+#include "strategy.h"
+#include "wrap.h"
 
 typedef struct fsdp fsdp;
 
-typedef struct fsdp_options {
-    uint64_t leaves; /* of a step, all ranks together */
-    int prefetch;    /* 0: gather a unit only when it is needed */
-    timeline *tl;    /* is told of all work; borrowed; may be NULL */
-} fsdp_options;
-
-/* Which parameters of the model this rank holds. frozen: list of globs of names. DCP_ERR_ARG: one
- * of them matches no parameter, or together they match all. */
-int fsdp_layout_of_model(const model *m, const json_t *frozen, int rank, int world,
-                         fsdp_layout **out, dcp_error *err);
-
-/* params, grads: this rank's storage, [layout->shard_elems] and [layout->grad_elems]. All pointers
- * are borrowed. Not collective. */
-int fsdp_create(const model *m, const fsdp_layout *layout, kernels *k, MPI_Comm comm,
-                const fsdp_options *options, float *params, float *grads, fsdp **out,
-                dcp_error *err);
+/* plan: of a layout of the model; copied. params, grads: this rank's storage, [layout->shard_elems]
+ * and [layout->grad_elems]. tl: is told of all work; may be NULL. All pointers are borrowed. Not
+ * collective. */
+int fsdp_create(const model *m, const fsdp_plan *plan, const fsdp_mesh *mesh, kernels *k,
+                timeline *tl, float *params, float *grads, fsdp **out, dcp_error *err);
 void fsdp_destroy(fsdp *f);
 
 uint64_t fsdp_micro_steps(const fsdp *f);
-/* Memory of partial sums, needed where a rank has more than one leaf. */
-uint64_t fsdp_partial_bytes(const fsdp *f);
-/* Memory of all other buffers. */
-uint64_t fsdp_buffer_bytes(const fsdp *f);
+/* The leaf that this rank computes in a micro-step; plan->leaves or more where it has none. */
+uint64_t fsdp_own_leaf(const fsdp *f, uint64_t micro);
+/* Bytes that this rank has sent for gathers and reductions since the creation. */
+uint64_t fsdp_sent_bytes(const fsdp *f);
 
 /* Collective: gathers the root's parameters, as the storage now holds them. */
 void fsdp_step_begin(fsdp *f);
@@ -50,7 +40,7 @@ void fsdp_micro_step(fsdp *f, uint64_t micro, model_run *run);
 /* Collective, after fsdp_step_begin: this rank's leaf forwards alone, in `run`; NULL where it has
  * none. */
 void fsdp_evaluate(fsdp *f, model_run *run);
-/* Lets the unit that is on its way proceed; for model_run_set_poll. f: an fsdp. */
+/* Lets units that are on their way proceed; for model_run_set_poll. f: an fsdp. */
 void fsdp_poll(void *f);
 
 #endif

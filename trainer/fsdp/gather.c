@@ -1,23 +1,29 @@
-/* One all-gather a unit. Shards arrive in rank order in the staging buffer, and go from there to
- * the places of whole parameters, which frees the buffer for the next unit. */
+/* One all-gather a unit. Shards arrive in rank order in a staging buffer, and go from there to the
+ * places of whole parameters, which frees the buffer for another unit. */
 #include "gather.h"
 
+#include "plan.h"
+
 void fsdp_gather_start(fsdp_gather *g, size_t unit) {
-    g->started = MPI_Wtime();
     const fsdp_unit *u = &g->layout->units[unit];
-    MPI_Iallgatherv(g->params + u->shard_at, u->counts[g->layout->rank], MPI_FLOAT, g->staging,
-                    u->counts, u->starts, MPI_FLOAT, g->comm, &g->request);
-    g->unit = (long)unit;
+    fsdp_flight *flight = &g->flights[(g->oldest + g->flying++) % g->n_flights];
+    flight->unit = unit;
+    flight->started = MPI_Wtime();
+    g->sent += fsdp_gather_sends(g->layout, unit);
+    MPI_Iallgatherv(g->params + u->shard_at, u->counts[g->layout->shard], MPI_FLOAT,
+                    flight->staging, u->counts, u->starts, MPI_FLOAT, g->comm, &flight->request);
 }
 
 void fsdp_gather_poll(fsdp_gather *g) {
     int done;
-    if (g->unit != FSDP_NO_UNIT) MPI_Test(&g->request, &done, MPI_STATUS_IGNORE);
+    if (g->flying) MPI_Test(&g->flights[g->oldest].request, &done, MPI_STATUS_IGNORE);
 }
 
 void fsdp_gather_finish(fsdp_gather *g, float *whole) {
-    MPI_Wait(&g->request, MPI_STATUS_IGNORE);
-    fsdp_join(g->layout, (size_t)g->unit, whole, g->staging);
-    timeline_add(g->tl, TIMELINE_GATHER, g->unit, g->started, MPI_Wtime());
-    g->unit = FSDP_NO_UNIT;
+    fsdp_flight *flight = &g->flights[g->oldest];
+    MPI_Wait(&flight->request, MPI_STATUS_IGNORE);
+    fsdp_join(g->layout, flight->unit, whole, flight->staging);
+    timeline_add(g->tl, TIMELINE_GATHER, (long)flight->unit, flight->started, MPI_Wtime());
+    g->oldest = (g->oldest + 1) % g->n_flights;
+    g->flying--;
 }

@@ -1,4 +1,5 @@
-/* Gathering a unit's parameters from the shards of all ranks, while something else computes. */
+/* Gathering units' parameters from the shards of all ranks of a group, while something else
+ * computes. */
 #ifndef TRAINER_FSDP_GATHER_H
 #define TRAINER_FSDP_GATHER_H
 
@@ -7,24 +8,32 @@
 #include "../timeline/timeline.h"
 #include "layout.h"
 
-enum { FSDP_NO_UNIT = -1 };
+/* A unit on its way. */
+typedef struct fsdp_flight {
+    float *staging; /* [gathered_elems] of the units that may use it */
+    MPI_Request request;
+    size_t unit;
+    double started;
+} fsdp_flight;
 
 typedef struct fsdp_gather {
     const fsdp_layout *layout;
-    MPI_Comm comm;
+    MPI_Comm comm;       /* of the ranks of the group */
     const float *params; /* this rank's storage */
-    float *staging;      /* [gathered_elems of the largest unit] */
-    MPI_Request request;
-    long unit;      /* that is on its way; FSDP_NO_UNIT */
-    double started; /* when it set out */
-    timeline *tl;   /* is told of gathers; may be NULL */
+    fsdp_flight *flights;
+    size_t n_flights;
+    size_t oldest, flying; /* those from `oldest` on, around the end */
+    uint64_t sent;         /* elements */
+    timeline *tl;          /* is told of gathers; may be NULL */
 } fsdp_gather;
 
-/* Collective. Nothing is on its way. The storage must not change before the finish. */
+/* Collective. Fewer than n_flights units are on their way. The storage must not change before the
+ * finish. */
 void fsdp_gather_start(fsdp_gather *g, size_t unit);
-/* Lets the transfer proceed; cheap. */
+/* Lets transfers proceed; cheap. */
 void fsdp_gather_poll(fsdp_gather *g);
-/* Waits for the unit that is on its way; whole[whole_elems] becomes its parameters. */
+/* Waits for the unit that has been on its way for longest; whole[whole_elems] becomes its
+ * parameters. */
 void fsdp_gather_finish(fsdp_gather *g, float *whole);
 
 #endif

@@ -36,13 +36,13 @@ static uint64_t whole_elems(const fsdp_param *param) {
 
 /* Places the unit's trained, or its frozen, parameters and this rank's slices behind what stands
  * there; `held` elements of this rank's shard do. */
-static void place_params(fsdp_unit *unit, int rank, int world, int frozen, uint64_t *held) {
+static void place_params(fsdp_unit *unit, int shard, int shards, int frozen, uint64_t *held) {
     for (size_t i = 0; i < unit->n; i++) {
         fsdp_param *param = &unit->params[i];
         if (param->info.frozen != frozen) continue;
         const uint64_t elems = whole_elems(param);
         param->row_elems = param->info.ndim ? elems / param->info.shape[0] : 1;
-        param->box = box_of(param, rank, world);
+        param->box = box_of(param, shard, shards);
         param->elems = elems_of(param, &param->box);
         param->whole_at = unit->whole_elems;
         param->shard_at = unit->shard_at + *held;
@@ -52,28 +52,28 @@ static void place_params(fsdp_unit *unit, int rank, int world, int frozen, uint6
     }
 }
 
-static void place_unit(fsdp_unit *unit, int rank, int world) {
+static void place_unit(fsdp_unit *unit, int shard, int shards) {
     uint64_t held = 0;
-    place_params(unit, rank, world, 0, &held);
+    place_params(unit, shard, shards, 0, &held);
     unit->whole_grad_elems = unit->whole_elems;
-    place_params(unit, rank, world, 1, &held);
+    place_params(unit, shard, shards, 1, &held);
 }
 
-static uint64_t shard_of(const fsdp_unit *unit, int rank, int world, int with_frozen) {
+static uint64_t shard_of(const fsdp_unit *unit, int shard, int shards, int with_frozen) {
     uint64_t count = 0;
     for (size_t i = 0; i < unit->n; i++) {
         if (unit->params[i].info.frozen && !with_frozen) continue;
-        const dcp_box box = box_of(&unit->params[i], rank, world);
+        const dcp_box box = box_of(&unit->params[i], shard, shards);
         count += padded(elems_of(&unit->params[i], &box));
     }
     return count;
 }
 
-static uint64_t count_shards(const fsdp_unit *unit, int world, int with_frozen, int *counts,
+static uint64_t count_shards(const fsdp_unit *unit, int shards, int with_frozen, int *counts,
                              int *starts) {
     uint64_t start = 0;
-    for (int r = 0; r < world; r++) {
-        const uint64_t count = shard_of(unit, r, world, with_frozen);
+    for (int r = 0; r < shards; r++) {
+        const uint64_t count = shard_of(unit, r, shards, with_frozen);
         counts[r] = (int)count;
         starts[r] = (int)start;
         start += count;
@@ -82,35 +82,35 @@ static uint64_t count_shards(const fsdp_unit *unit, int world, int with_frozen, 
 }
 
 /* An upper bound of what count_shards adds up: each slice's padding included. */
-static int unit_fits(const fsdp_unit *unit, int world) {
-    const uint64_t padding = (uint64_t)unit->n * (uint64_t)world * FSDP_ALIGN;
+static int unit_fits(const fsdp_unit *unit, int shards) {
+    const uint64_t padding = (uint64_t)unit->n * (uint64_t)shards * FSDP_ALIGN;
     return unit->whole_elems <= INT_MAX && padding <= INT_MAX - unit->whole_elems;
 }
 
 static int build_unit(fsdp_layout *layout, size_t u, const model_param *params, dcp_error *err) {
     fsdp_unit *unit = &layout->units[u];
-    const size_t world = (size_t)layout->world;
+    const size_t shards = (size_t)layout->shards;
     unit->params = calloc(unit->n + 1, sizeof *unit->params);
-    unit->counts = calloc(world, sizeof *unit->counts);
-    unit->starts = calloc(world, sizeof *unit->starts);
-    unit->grad_counts = calloc(world, sizeof *unit->grad_counts);
-    unit->grad_starts = calloc(world, sizeof *unit->grad_starts);
+    unit->counts = calloc(shards, sizeof *unit->counts);
+    unit->starts = calloc(shards, sizeof *unit->starts);
+    unit->grad_counts = calloc(shards, sizeof *unit->grad_counts);
+    unit->grad_starts = calloc(shards, sizeof *unit->grad_starts);
     if (!unit->params || !unit->counts || !unit->starts || !unit->grad_counts || !unit->grad_starts)
         return trainer_fail_memory(err, unit->n * sizeof *unit->params);
     for (size_t i = 0; i < unit->n; i++) unit->params[i].info = params[i];
     unit->shard_at = layout->shard_elems;
     unit->grad_at = layout->grad_elems;
-    place_unit(unit, layout->rank, layout->world);
-    if (!unit_fits(unit, layout->world))
+    place_unit(unit, layout->shard, layout->shards);
+    if (!unit_fits(unit, layout->shards))
         return trainer_fail(err, DCP_ERR_UNSUPPORTED,
                             "model: the unit of %s has %" PRIu64
                             " parameters; at most 2^31 fit in one",
                             unit->params[0].info.name, unit->whole_elems);
-    unit->gathered_elems = count_shards(unit, layout->world, 1, unit->counts, unit->starts);
+    unit->gathered_elems = count_shards(unit, layout->shards, 1, unit->counts, unit->starts);
     unit->gathered_grad_elems =
-        count_shards(unit, layout->world, 0, unit->grad_counts, unit->grad_starts);
-    layout->shard_elems += (uint64_t)unit->counts[layout->rank];
-    layout->grad_elems += (uint64_t)unit->grad_counts[layout->rank];
+        count_shards(unit, layout->shards, 0, unit->grad_counts, unit->grad_starts);
+    layout->shard_elems += (uint64_t)unit->counts[layout->shard];
+    layout->grad_elems += (uint64_t)unit->grad_counts[layout->shard];
     return DCP_OK;
 }
 
@@ -124,7 +124,7 @@ static void count_params(fsdp_layout *layout) {
 }
 
 int fsdp_layout_create(const model_param *params, const size_t *n_params, size_t n_units, int rank,
-                       int world, fsdp_layout **out, dcp_error *err) {
+                       int world, int replicas, fsdp_layout **out, dcp_error *err) {
     fsdp_layout *layout = calloc(1, sizeof *layout);
     if (layout) layout->units = calloc(n_units, sizeof *layout->units);
     if (!layout || !layout->units) {
@@ -134,6 +134,8 @@ int fsdp_layout_create(const model_param *params, const size_t *n_params, size_t
     layout->n = n_units;
     layout->rank = rank;
     layout->world = world;
+    layout->shards = world / replicas;
+    layout->shard = rank % layout->shards;
     int status = DCP_OK;
     for (size_t u = 0; u < n_units && status == DCP_OK; u++) {
         layout->units[u].n = n_params[u];
@@ -158,7 +160,19 @@ void fsdp_layout_destroy(fsdp_layout *layout) {
         free(layout->units[u].grad_starts);
     }
     free(layout->units);
+    free(layout->unit_of);
+    free(layout->first_of);
     free(layout);
+}
+
+fsdp_piece fsdp_grad_piece(const fsdp_layout *layout, size_t unit, int rank) {
+    const fsdp_unit *u = &layout->units[unit];
+    const int shard = rank % layout->shards, replicas = layout->world / layout->shards;
+    const uint64_t own = (uint64_t)u->grad_counts[shard], row = (uint64_t)(rank / layout->shards);
+    const uint64_t most = padded((own + (uint64_t)replicas - 1) / (uint64_t)replicas);
+    const uint64_t from = row * most < own ? row * most : own;
+    return (fsdp_piece){.start = (int)((uint64_t)u->grad_starts[shard] + from),
+                        .count = (int)(own - from < most ? own - from : most)};
 }
 
 typedef void copy_fn(void *whole, void *ranked, size_t bytes);
@@ -171,7 +185,7 @@ static float *slices_of(const fsdp_layout *layout, const fsdp_unit *unit, int r,
     for (size_t i = 0; i < unit->n; i++) {
         const fsdp_param *param = &unit->params[i];
         if (param->info.frozen != frozen) continue;
-        const dcp_box box = box_of(param, r, layout->world);
+        const dcp_box box = box_of(param, r, layout->shards);
         const uint64_t elems = elems_of(param, &box);
         const uint64_t first = box.start[0] * param->row_elems;
         if (elems) copy(whole + param->whole_at + first, ranked, elems * sizeof(float));
@@ -188,7 +202,7 @@ static void copy_to_ranked(void *whole, void *ranked, size_t bytes) {
 
 void fsdp_join(const fsdp_layout *layout, size_t unit, float *whole, const float *ranked) {
     const fsdp_unit *u = &layout->units[unit];
-    for (int r = 0; r < layout->world; r++) {
+    for (int r = 0; r < layout->shards; r++) {
         float *from = (float *)ranked + u->starts[r];
         from = slices_of(layout, u, r, 0, copy_to_whole, whole, from);
         slices_of(layout, u, r, 1, copy_to_whole, whole, from);
@@ -197,6 +211,6 @@ void fsdp_join(const fsdp_layout *layout, size_t unit, float *whole, const float
 
 void fsdp_split(const fsdp_layout *layout, size_t unit, const float *whole, float *ranked) {
     const fsdp_unit *u = &layout->units[unit];
-    for (int r = 0; r < layout->world; r++)
+    for (int r = 0; r < layout->shards; r++)
         slices_of(layout, u, r, 0, copy_to_ranked, (float *)whole, ranked + u->grad_starts[r]);
 }

@@ -1,6 +1,9 @@
 /* Who holds what. Parameters are grouped in units; each is cut on dimension 0 by dcp_box_chunk, and
  * a rank's slices of a unit stand side by side: its shard. All sizes are in elements of fp32.
  *
+ * Ranks form groups of `shards` consecutive ones; each group holds the state once. "Rank order" is
+ * that of the ranks of a group.
+ *
  * Slices and whole parameters start on multiples of FSDP_ALIGN elements; the gaps between hold
  * nothing that matters. On one rank a unit's shard is laid out as the whole unit is.
  *
@@ -45,16 +48,30 @@ typedef struct fsdp_layout {
     fsdp_unit *units;
     size_t n;
     int rank, world;
+    int shard, shards;       /* this rank holds this one of that many: its place in its group */
     uint64_t shard_elems;    /* of this rank, all units */
     uint64_t grad_elems;     /* of this rank's gradients, and of each of its moments */
     uint64_t total_params;   /* of the model, without gaps */
     uint64_t trained_params; /* those that are not frozen */
+    /* Of a layout of a model: */
+    size_t *unit_of;  /* [model units] where a unit of the model is */
+    size_t *first_of; /* [model units] its first parameter there */
 } fsdp_layout;
 
-/* n_params[u] parameters in unit u; `params` holds those of all units in order and is copied. */
+/* n_params[u] parameters in unit u; `params` holds those of all units in order and is copied.
+ * replicas: how many groups the `world` ranks form; divides it. */
 int fsdp_layout_create(const model_param *params, const size_t *n_params, size_t n_units, int rank,
-                       int world, fsdp_layout **out, dcp_error *err);
+                       int world, int replicas, fsdp_layout **out, dcp_error *err);
 void fsdp_layout_destroy(fsdp_layout *layout);
+
+/* A stretch of a unit's gradient in rank order. */
+typedef struct fsdp_piece {
+    int start, count;
+} fsdp_piece;
+
+/* What a rank adds up of a unit's gradient, for all that hold the same shard: each of them has an
+ * equal part of it. */
+fsdp_piece fsdp_grad_piece(const fsdp_layout *layout, size_t unit, int rank);
 
 /* The parameter as a tensor of that path. */
 dcp_tensor fsdp_param_tensor(const fsdp_param *param, const char *path);

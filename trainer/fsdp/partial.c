@@ -19,18 +19,25 @@ size_t partial_slots(uint64_t leaves, uint64_t together) {
 static void merge(partial_sums *p) {
     const size_t newest = p->depth - 1, older = p->depth - 2;
     p->k->add(p->k, p->sums[older].at, p->sums[newest].at, p->elems);
-    p->sums[older].leaves += p->sums[newest].leaves;
+    p->sums[older].part.leaves += p->sums[newest].part.leaves;
     if (p->sums[newest].slot >= 0) p->used &= ~((uint64_t)1 << p->sums[newest].slot);
     p->depth--;
 }
 
-void partial_push(partial_sums *p, float *leaf) {
+/* Whether the two newest sums are the halves of a subtree. */
+static int are_halves(const partial_sums *p) {
+    if (p->depth < 2) return 0;
+    const fsdp_part newest = p->sums[p->depth - 1].part, older = p->sums[p->depth - 2].part;
+    return newest.leaves == older.leaves && older.first % (2 * older.leaves) == 0;
+}
+
+void partial_push(partial_sums *p, fsdp_part part, float *leaf) {
     assert(p->depth < PARTIAL_DEPTH);
-    p->sums[p->depth].leaves = 1;
+    p->sums[p->depth].part = part;
     p->sums[p->depth].at = leaf;
     p->sums[p->depth].slot = -1;
     p->depth++;
-    while (p->depth >= 2 && p->sums[p->depth - 1].leaves == p->sums[p->depth - 2].leaves) merge(p);
+    while (are_halves(p)) merge(p);
 }
 
 static int free_slot(const partial_sums *p) {
@@ -44,7 +51,7 @@ void partial_settle(partial_sums *p) {
     for (size_t i = 0; i < p->depth; i++) {
         if (p->sums[i].slot >= 0) continue;
         const int slot = free_slot(p);
-        float *to = p->slots[slot] + p->offset;
+        float *to = slot ? p->slots[slot - 1] + p->offset : p->home;
         p->k->copy(p->k, to, p->sums[i].at, p->elems);
         p->sums[i].at = to;
         p->sums[i].slot = slot;
@@ -52,11 +59,20 @@ void partial_settle(partial_sums *p) {
     }
 }
 
-void partial_fold(partial_sums *p) {
-    assert(p->depth > 0);
-    while (p->depth >= 2) merge(p);
-    float *sum = p->slots[0] + p->offset;
-    if (p->sums[0].at != sum) p->k->copy(p->k, sum, p->sums[0].at, p->elems);
+void partial_clear(partial_sums *p) {
     p->used = 0;
     p->depth = 0;
+}
+
+float *partial_join(partial_sums *p) {
+    assert(p->depth > 0);
+    while (p->depth >= 2) merge(p);
+    float *sum = p->sums[0].at;
+    partial_clear(p);
+    return sum;
+}
+
+void partial_fold(partial_sums *p) {
+    const float *sum = partial_join(p);
+    if (sum != p->home) p->k->copy(p->k, p->home, sum, p->elems);
 }

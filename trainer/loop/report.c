@@ -30,8 +30,9 @@ static void tell_unbalanced(void *ctx, int rank, balance_kind kind, int is, doub
 static int prepare(report *r, dcp_error *err) {
     const trainer *t = r->t;
     if (t->rank != 0) return DCP_OK;
+    const fsdp_leaves leaves = fsdp_plan_leaves(&t->plan);
     r->usage = calloc(2 * (size_t)t->world, sizeof *r->usage);
-    r->ranks = balance_create(t->world, config_leaves(t->c), tell_unbalanced, r);
+    r->ranks = balance_create(&leaves, tell_unbalanced, r);
     if (!r->usage || !r->ranks) return trainer_fail_memory(err, 0);
     return t->c->metrics ? metrics_open(t->c->metrics, t->state->step, &r->lines, err) : DCP_OK;
 }
@@ -110,6 +111,8 @@ void report_step(report *r, const step_result *result, const evaluation *evaluat
     memcpy(now, t->tl.spent, sizeof now);
     for (int i = 0; i < TIMELINE_SPENT; i++) spent[i] = now[i] - r->spent[i];
     const double at = MPI_Wtime(), samples = (double)t->c->batch;
+    const fsdp_memory memory = fsdp_plan_memory(&t->plan);
+    const uint64_t sent = fsdp_sent_bytes(t->sharded);
     step_metrics v = {.step = t->state->step,
                       .loss = result->loss,
                       .grad_norm = result->grad_norm,
@@ -122,7 +125,9 @@ void report_step(report *r, const step_result *result, const evaluation *evaluat
                       .optimizer_s = spent[TIMELINE_OPTIMIZER],
                       .data_s = spent[TIMELINE_DATA],
                       .save_stall_s = spent[TIMELINE_STALL],
-                      .partial_sums_bytes = fsdp_partial_bytes(t->sharded),
+                      .partial_sums_bytes = memory.partial,
+                      .state_bytes = memory.state,
+                      .sent_bytes = sent - r->sent,
                       .ranks = t->world,
                       .evaluated = evaluated->done,
                       .eval_loss = evaluated->loss,
@@ -137,6 +142,7 @@ void report_step(report *r, const step_result *result, const evaluation *evaluat
     memcpy(r->spent, now, sizeof now);
     flush_trace(r);
     r->line_at = at;
+    r->sent = sent;
     r->steps++;
 }
 

@@ -20,6 +20,7 @@ typedef struct report {
     uint64_t steps; /* told of */
     double begin, line_at;        /* of the run; when the last line was written */
     double spent[TIMELINE_SPENT]; /* as it was then */
+    uint64_t sent;                /* bytes, likewise */
 } report;
 
 /* Collective, as all below. Opens the metrics file, and the trace's. */

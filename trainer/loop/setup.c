@@ -89,7 +89,10 @@ static int open_all_data(trainer *t, dcp_error *err) {
 
 static int make_state(trainer *t, dcp_error *err) {
     if (kernels_open("cpu", &t->k) != KERNELS_OK) return trainer_fail_memory(err, 0);
-    int status = fsdp_layout_of_model(t->m, t->c->frozen, t->rank, t->world, &t->layout, err);
+    int status = fsdp_layout_of_model(t->m, t->c->frozen, &t->plan.strategy, t->rank, t->world,
+                                      &t->layout, err);
+    t->plan.layout = t->layout;
+    t->plan.leaves = config_leaves(t->c);
     if (status == DCP_OK) status = adamw_create(t->c, t->layout, t->k, &t->optimizer, err);
     return status;
 }
@@ -129,6 +132,9 @@ int trainer_plan(trainer *t, const config *c, MPI_Comm comm, dcp_error *err) {
     if (status != DCP_OK) return trainer_exit_status(status);
     status = open_all_data(t, err);
     if (status != DCP_OK) return status == DCP_ERR_NO_MEMORY ? EXIT_FAILED : EXIT_USAGE;
+    status = fsdp_strategy_of(c, t->world, &t->plan.strategy, err);
+    if (status != DCP_OK) return EXIT_USAGE;
+    fsdp_mesh_create(comm, t->plan.strategy.replicas, &t->mesh);
     status = agree(comm, make_state(t, err), err);
     if (status == DCP_OK) status = agree(comm, dcp_comm_from_mpi(comm, &t->dcp, err), err);
     if (status != DCP_OK) return trainer_exit_status(status);
@@ -183,14 +189,11 @@ static int make_leaves(trainer *t, dcp_error *err) {
 }
 
 static int make_work(trainer *t, dcp_error *err) {
-    const fsdp_options options = {
-        .leaves = config_leaves(t->c), .prefetch = t->c->prefetch, .tl = &t->tl};
-    int status = fsdp_create(t->m, t->layout, t->k, t->comm, &options, t->state->params,
+    int status = fsdp_create(t->m, &t->plan, &t->mesh, t->k, &t->tl, t->state->params,
                              t->state->grads, &t->sharded, err);
     if (status == DCP_OK) status = make_leaves(t, err);
-    const uint64_t eval_leaves = evaluate_leaves(t);
-    const uint64_t most = options.leaves > eval_leaves ? options.leaves : eval_leaves;
-    if (status == DCP_OK && (uint64_t)t->rank < most)
+    const int trains = status == DCP_OK && fsdp_own_leaf(t->sharded, 0) < t->plan.leaves;
+    if (status == DCP_OK && (trains || (uint64_t)t->rank < evaluate_leaves(t)))
         status = model_run_create(t->m, t->c->micro, t->sequence, &t->run, err);
     if (t->run) model_run_set_poll(t->run, fsdp_poll, t->sharded);
     if (status == DCP_OK) status = state_register(t->state, STATE_ALL, &t->registered, err);
@@ -200,12 +203,11 @@ static int make_work(trainer *t, dcp_error *err) {
 static double mib(uint64_t bytes) { return (double)bytes / 1048576; }
 
 static void tell_memory(const trainer *t) {
+    const fsdp_memory m = fsdp_plan_memory(&t->plan);
     say(t->rank,
         "memory a rank, in MiB: %.1f parameters, gradients and moments; %.1f gathered units; %.1f "
         "activations; %.1f partial sums",
-        mib(sizeof(float) * (t->layout->shard_elems + 3 * t->layout->grad_elems)),
-        mib(fsdp_buffer_bytes(t->sharded)), mib(t->run ? model_run_bytes(t->run) : 0),
-        mib(fsdp_partial_bytes(t->sharded)));
+        mib(m.state), mib(m.units), mib(t->run ? model_run_bytes(t->run) : 0), mib(m.partial));
 }
 
 int trainer_start(trainer *t, dcp_error *err) {
@@ -238,6 +240,7 @@ void trainer_end(trainer *t) {
     state_destroy(t->state);
     adamw_destroy(t->optimizer);
     fsdp_layout_destroy(t->layout);
+    fsdp_mesh_free(&t->mesh);
     if (t->eval_samples) data_close(t->eval_samples);
     data_close(t->samples);
     model_destroy(t->m);

@@ -14,7 +14,7 @@
 
 /* This rank's leaf of a micro-step; leaves or more where it has none. */
 static uint64_t leaf_of(const trainer *t, uint64_t micro) {
-    return micro * (uint64_t)t->world + (uint64_t)t->rank;
+    return fsdp_own_leaf(t->sharded, micro);
 }
 
 static int read_leaves(trainer *t, uint64_t *counted, dcp_error *err) {
@@ -106,7 +106,7 @@ int step_run(trainer *t, step_result *out, dcp_error *err) {
     if (status == DCP_OK) status = compute(t, counted, out, err);
     if (status != DCP_OK) return status;
     const double computed = MPI_Wtime();
-    out->grad_norm = norm_of_shards(t->layout, t->k, t->comm, t->state->grads, t->rows);
+    out->grad_norm = norm_of_shards(t->layout, t->k, t->mesh.shards, t->state->grads, t->rows);
     status = agree(t->comm, check_finite(t, out, err), err);
     if (status != DCP_OK) return status;
     const double fence = MPI_Wtime();

@@ -21,7 +21,9 @@ typedef struct trainer {
     kernels *k;
     model *m;
     data *samples, *eval_samples; /* the latter NULL: none */
+    fsdp_mesh mesh;
     fsdp_layout *layout;
+    fsdp_plan plan;
     train_state *state;
     dcp_comm *dcp;
     dcp_tiers *stores;

@@ -1,0 +1,35 @@
+/* Which rank computes which leaf of a step, and which sums of leaves it sends when. A sum stands
+ * for 2^k leaves and begins at a multiple of 2^k: a whole subtree of the pairwise sum over all
+ * leaves, so that the bits are those of one rank that adds them all. */
+#ifndef TRAINER_FSDP_LEAVES_H
+#define TRAINER_FSDP_LEAVES_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+enum { FSDP_MOST_PARTS = 128 };
+
+typedef struct fsdp_leaves {
+    uint64_t n; /* of a step */
+    int world;
+    int local; /* 0: rank r computes leaves r, world + r ... and sends each by itself; 1: it
+                  computes consecutive ones, and sends sums of them after the last micro-step */
+} fsdp_leaves;
+
+typedef struct fsdp_part {
+    uint64_t first, leaves;
+} fsdp_part;
+
+uint64_t fsdp_leaves_micro_steps(const fsdp_leaves *l);
+/* The leaf that a rank computes in a micro-step; l->n where it has none. */
+uint64_t fsdp_leaf(const fsdp_leaves *l, int rank, uint64_t micro);
+/* The sums that a rank sends after a micro-step, in order; returns how many. All of a rank's come
+ * before those of the next rank. */
+size_t fsdp_leaves_parts(const fsdp_leaves *l, int rank, uint64_t micro,
+                         fsdp_part parts[FSDP_MOST_PARTS]);
+/* Those of all ranks together. */
+size_t fsdp_leaves_all_parts(const fsdp_leaves *l, uint64_t micro);
+/* Sums that a rank keeps from one micro-step to the next, at most; 0 where it sends each leaf. */
+size_t fsdp_leaves_kept(const fsdp_leaves *l, int rank);
+
+#endif

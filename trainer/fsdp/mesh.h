@@ -1,0 +1,19 @@
+/* The ranks as a matrix: a row is a group that holds the state once, a column the ranks that hold
+ * the same of it. Rank = row * (ranks of a row) + column. */
+#ifndef TRAINER_FSDP_MESH_H
+#define TRAINER_FSDP_MESH_H
+
+#include <mpi.h>
+
+typedef struct fsdp_mesh {
+    MPI_Comm world;    /* borrowed */
+    MPI_Comm shards;   /* this rank's row, by shard */
+    MPI_Comm replicas; /* its column */
+} fsdp_mesh;
+
+/* Collective. n_replicas divides the size of `world`. */
+void fsdp_mesh_create(MPI_Comm world, int n_replicas, fsdp_mesh *out);
+/* Collective; a zeroed mesh is ignored. */
+void fsdp_mesh_free(fsdp_mesh *mesh);
+
+#endif

@@ -1,0 +1,164 @@
+#include "plan.h"
+
+#include "partial.h"
+
+enum { ROOT = 0 };
+
+static uint64_t most(uint64_t a, uint64_t b) { return a > b ? a : b; }
+
+static int is_cut(const fsdp_plan *plan) { return plan->layout->shards > 1; }
+
+/* A single rank adds its leaves up in its own shard whatever the strategy says. */
+fsdp_leaves fsdp_plan_leaves(const fsdp_plan *plan) {
+    return (fsdp_leaves){.n = plan->leaves,
+                         .world = plan->layout->world,
+                         .local = plan->strategy.local_sums && plan->layout->world > 1};
+}
+
+size_t fsdp_plan_gathers(const fsdp_plan *plan, uint64_t micro) {
+    const size_t blocks = plan->layout->n - 1;
+    if (!is_cut(plan) || blocks == 0) return 0;
+    if (plan->strategy.keep_params) return micro == 0 ? blocks : 0;
+    return 2 * blocks - 1;
+}
+
+size_t fsdp_plan_gather(const fsdp_plan *plan, size_t i) {
+    const size_t blocks = plan->layout->n - 1;
+    return i < blocks ? 1 + i : 2 * blocks - 1 - i;
+}
+
+static void size_gradients(const fsdp_layout *layout, fsdp_sizes *s) {
+    for (size_t u = 0; u < layout->n; u++) {
+        const uint64_t whole = layout->units[u].whole_grad_elems;
+        if (u == ROOT)
+            s->root_grads = whole;
+        else
+            s->block_grads = most(s->block_grads, whole);
+    }
+}
+
+static void size_gathers(const fsdp_plan *plan, fsdp_sizes *s) {
+    const fsdp_layout *layout = plan->layout;
+    const int keep = plan->strategy.keep_params;
+    const uint64_t blocks = layout->n - 1;
+    const uint64_t ahead = plan->strategy.prefetch < blocks ? plan->strategy.prefetch : blocks;
+    s->n_staging = ahead ? ahead : 1;
+    for (size_t u = 0; u < layout->n; u++) {
+        const fsdp_unit *unit = &layout->units[u];
+        s->first_staging = most(s->first_staging, unit->gathered_elems);
+        if (keep) s->outgoing = most(s->outgoing, unit->gathered_grad_elems);
+        if (u == ROOT) {
+            s->root = unit->whole_elems;
+        } else {
+            s->staging = most(s->staging, unit->gathered_elems);
+            s->block = most(s->block, most(unit->whole_elems, unit->gathered_grad_elems));
+            s->kept_blocks += unit->whole_elems;
+        }
+    }
+    *(keep ? &s->block : &s->kept_blocks) = 0;
+}
+
+/* The largest of what one reduction brings to this rank. */
+static void size_received(const fsdp_plan *plan, fsdp_sizes *s) {
+    const fsdp_layout *layout = plan->layout;
+    const fsdp_leaves leaves = fsdp_plan_leaves(plan);
+    const uint64_t last = fsdp_leaves_micro_steps(&leaves) - 1;
+    const uint64_t first = fsdp_leaves_all_parts(&leaves, 0);
+    const uint64_t parts = most(first, fsdp_leaves_all_parts(&leaves, last));
+    const int in_place = plan->strategy.ring && !is_cut(plan);
+    for (size_t u = 0; u < layout->n; u++) {
+        const uint64_t piece = (uint64_t)fsdp_grad_piece(layout, u, layout->rank).count;
+        const uint64_t shard = (uint64_t)layout->units[u].grad_counts[layout->shard];
+        const uint64_t n = plan->strategy.ring ? shard : parts * piece;
+        if (!in_place) s->received = most(s->received, n);
+    }
+}
+
+/* Where a shard is all of the state, the first whole sum lies in its gradients. */
+static void size_sums(const fsdp_plan *plan, fsdp_sizes *s) {
+    const fsdp_layout *layout = plan->layout;
+    const fsdp_leaves leaves = fsdp_plan_leaves(plan);
+    for (size_t u = 0; u < layout->n; u++) {
+        s->own_sum += (uint64_t)fsdp_grad_piece(layout, u, layout->rank).count;
+        s->local_sum += layout->units[u].whole_grad_elems;
+    }
+    s->n_local_sums = fsdp_leaves_kept(&leaves, layout->rank);
+    if (s->n_local_sums > 0 && !is_cut(plan)) s->n_local_sums--;
+    const int adds_often = !leaves.local && (!plan->strategy.ring || layout->world == 1);
+    if (adds_often) s->n_own_sums = partial_slots(leaves.n, (uint64_t)leaves.world) - 1;
+}
+
+fsdp_sizes fsdp_plan_sizes(const fsdp_plan *plan) {
+    fsdp_sizes s = {0};
+    size_gradients(plan->layout, &s);
+    if (is_cut(plan)) size_gathers(plan, &s);
+    if (plan->layout->world > 1) size_received(plan, &s);
+    size_sums(plan, &s);
+    return s;
+}
+
+fsdp_memory fsdp_plan_memory(const fsdp_plan *plan) {
+    const fsdp_layout *layout = plan->layout;
+    const fsdp_sizes s = fsdp_plan_sizes(plan);
+    const uint64_t staging = s.n_staging ? s.first_staging + (s.n_staging - 1) * s.staging : 0;
+    const uint64_t units = s.root_grads + s.block_grads + s.root + s.block + s.kept_blocks +
+                           staging + s.outgoing + s.received;
+    const uint64_t partial = s.n_own_sums * s.own_sum + s.n_local_sums * s.local_sum;
+    return (fsdp_memory){.state = (layout->shard_elems + 3 * layout->grad_elems) * sizeof(float),
+                         .units = units * sizeof(float),
+                         .partial = partial * sizeof(float)};
+}
+
+uint64_t fsdp_gather_sends(const fsdp_layout *layout, size_t unit) {
+    return (uint64_t)layout->units[unit].counts[layout->shard] * (uint64_t)(layout->shards - 1);
+}
+
+uint64_t fsdp_reduce_sends(const fsdp_layout *layout, size_t unit) {
+    const uint64_t own = (uint64_t)fsdp_grad_piece(layout, unit, layout->rank).count;
+    return layout->units[unit].gathered_grad_elems - own;
+}
+
+uint64_t fsdp_ring_sends(const fsdp_layout *layout, size_t unit) {
+    const fsdp_unit *u = &layout->units[unit];
+    return u->gathered_grad_elems - (uint64_t)u->grad_counts[layout->shard];
+}
+
+uint64_t fsdp_spread_sends(const fsdp_layout *layout, size_t unit) {
+    const uint64_t own = (uint64_t)fsdp_grad_piece(layout, unit, layout->rank).count;
+    return own * (uint64_t)(layout->world / layout->shards - 1);
+}
+
+static uint64_t all_units(const fsdp_layout *layout,
+                          uint64_t (*sends)(const fsdp_layout *, size_t)) {
+    uint64_t elems = 0;
+    for (size_t u = 0; u < layout->n; u++) elems += sends(layout, u);
+    return elems;
+}
+
+static uint64_t reduced(const fsdp_plan *plan) {
+    const fsdp_layout *layout = plan->layout;
+    const fsdp_leaves leaves = fsdp_plan_leaves(plan);
+    const uint64_t micro_steps = fsdp_leaves_micro_steps(&leaves);
+    const uint64_t spread = all_units(layout, fsdp_spread_sends);
+    if (plan->strategy.ring)
+        return all_units(layout, fsdp_ring_sends) * (leaves.local ? 1 : micro_steps) + 2 * spread;
+    uint64_t parts = 0;
+    fsdp_part list[FSDP_MOST_PARTS];
+    for (uint64_t micro = 0; micro < micro_steps; micro++)
+        parts += fsdp_leaves_parts(&leaves, layout->rank, micro, list);
+    return parts * all_units(layout, fsdp_reduce_sends) + spread;
+}
+
+fsdp_traffic fsdp_plan_traffic(const fsdp_plan *plan) {
+    const fsdp_layout *layout = plan->layout;
+    const fsdp_leaves leaves = fsdp_plan_leaves(plan);
+    fsdp_traffic t = {0};
+    if (layout->world == 1) return t;
+    uint64_t gathered = fsdp_gather_sends(layout, ROOT);
+    for (uint64_t micro = 0; micro < fsdp_leaves_micro_steps(&leaves); micro++)
+        for (size_t i = 0; i < fsdp_plan_gathers(plan, micro); i++)
+            gathered += fsdp_gather_sends(layout, fsdp_plan_gather(plan, i));
+    t.gathers = gathered * sizeof(float);
+    t.reductions = reduced(plan) * sizeof(float);
+    return t;
+}

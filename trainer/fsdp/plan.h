@@ -1,0 +1,68 @@
+/* What a rank needs and sends, as a function of layout and strategy: for the buffers themselves,
+ * and for predictions without a single rank started. */
+#ifndef TRAINER_FSDP_PLAN_H
+#define TRAINER_FSDP_PLAN_H
+
+#include "layout.h"
+#include "leaves.h"
+#include "strategy.h"
+
+/* All that the computation of a step depends on, apart from the model. `layout` is of the rank that
+ * is asked about. */
+typedef struct fsdp_plan {
+    const fsdp_layout *layout;
+    fsdp_strategy strategy;
+    uint64_t leaves; /* of a step, all ranks together */
+} fsdp_plan;
+
+/* Buffers, in elements of fp32; 0: none. */
+typedef struct fsdp_sizes {
+    uint64_t root_grads, block_grads; /* a leaf's gradient of the root, of the largest block */
+    uint64_t root;                    /* the root, gathered */
+    uint64_t block;                   /* a block, gathered, and another one's gradient on its way */
+    uint64_t kept_blocks;             /* or instead all blocks, gathered */
+    size_t n_staging;                 /* units on their way: */
+    uint64_t first_staging;           /* the first one's; also the root's gradient on its way */
+    uint64_t staging;                 /* of each other */
+    uint64_t outgoing;                /* a unit's gradient on its way, where blocks are kept */
+    uint64_t received;                /* what a reduction brings */
+    size_t n_own_sums, n_local_sums;  /* partial sums that have memory of their own: */
+    uint64_t own_sum;                 /* of the gradients that this rank adds up, all units */
+    uint64_t local_sum;               /* of a whole gradient of the model */
+} fsdp_sizes;
+
+fsdp_sizes fsdp_plan_sizes(const fsdp_plan *plan);
+
+/* Memory of the rank, in bytes. */
+typedef struct fsdp_memory {
+    uint64_t state;   /* parameters, gradients and two moments, of its shard */
+    uint64_t units;   /* gathered units, a leaf's gradients, and both on their way */
+    uint64_t partial; /* partial sums of gradients */
+} fsdp_memory;
+
+fsdp_memory fsdp_plan_memory(const fsdp_plan *plan);
+
+/* Bytes that the rank sends in a step: its part of each gather goes to every other rank of its
+ * group, pieces of a gradient go to those that add them up. What MPI forwards for others is not
+ * counted twice. */
+typedef struct fsdp_traffic {
+    uint64_t gathers, reductions;
+} fsdp_traffic;
+
+fsdp_traffic fsdp_plan_traffic(const fsdp_plan *plan);
+
+fsdp_leaves fsdp_plan_leaves(const fsdp_plan *plan);
+
+/* The order in which a micro-step gathers blocks: forwards, and, where they do not stay, back again
+ * but for the last, which is still there. */
+size_t fsdp_plan_gathers(const fsdp_plan *plan, uint64_t micro);
+size_t fsdp_plan_gather(const fsdp_plan *plan, size_t i); /* the unit of the i-th */
+
+/* Elements that the rank sends for one gather of a unit; for one reduction of it (a sum of leaves,
+ * or the ring's one); and for spreading its sums to those that hold the same shard. */
+uint64_t fsdp_gather_sends(const fsdp_layout *layout, size_t unit);
+uint64_t fsdp_reduce_sends(const fsdp_layout *layout, size_t unit);
+uint64_t fsdp_ring_sends(const fsdp_layout *layout, size_t unit);
+uint64_t fsdp_spread_sends(const fsdp_layout *layout, size_t unit);
+
+#endif

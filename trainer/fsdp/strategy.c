@@ -1,0 +1,23 @@
+/* From keys of DeepSpeed and FSDP to one description. */
+#include "strategy.h"
+
+#include "../fail.h"
+
+int fsdp_strategy_of(const config *c, int world, fsdp_strategy *out, dcp_error *err) {
+    if (c->stage == 0 && c->replicas != 1)
+        return trainer_fail(err, DCP_ERR_ARG,
+                            "fsdp.replicas: %d, but at zero_optimization.stage 0 every rank holds "
+                            "all of the state; leave it out, or set a stage from 1 to 3",
+                            c->replicas);
+    if (world % c->replicas != 0)
+        return trainer_fail(err, DCP_ERR_ARG,
+                            "fsdp.replicas: %d does not divide the number of ranks, %d",
+                            c->replicas, world);
+    *out = (fsdp_strategy){.replicas = c->stage == 0 ? world : c->replicas,
+                           .keep_params = c->stage < 3 || !c->reshard,
+                           .local_sums = c->stage < 2 || c->accumulate_local,
+                           .ring = c->ring,
+                           .prefetch = c->prefetch,
+                           .min_params = c->wrap_by_size ? c->min_num_params : 0};
+    return DCP_OK;
+}

@@ -1,0 +1,32 @@
+/* How a run spreads its state over ranks: the one description that all of this folder reads. All
+ * strategies give the same bits, but for `ring`.
+ *
+ *   stage  parameters                 gradients                        moments
+ *   3      a unit at a time           reduced after each micro-step    of a shard
+ *   2      whole during a step        reduced after each micro-step    of a shard
+ *   1      whole during a step        kept whole, reduced once a step  of a shard
+ *   0      whole                      kept whole, reduced once a step  whole
+ *
+ * At stages 1 to 3 parameters, and at all stages sums of gradients, end in shards of the
+ * optimizer's state. Ranks are cut in `replicas` groups of consecutive ranks; each group holds the
+ * state once. Stage 0 is as many replicas as ranks. */
+#ifndef TRAINER_FSDP_STRATEGY_H
+#define TRAINER_FSDP_STRATEGY_H
+
+#include "../config/config.h"
+
+typedef struct fsdp_strategy {
+    int replicas;        /* divides the number of ranks */
+    int keep_params;     /* a block that was gathered stays until the update */
+    int local_sums;      /* a rank adds up its own leaves, and reduces once a step */
+    int ring;            /* reductions by MPI's order of additions, which depends on the ranks */
+    uint64_t prefetch;   /* units that are gathered ahead */
+    uint64_t min_params; /* units are blocks joined until they have as many parameters; 0: a block
+                            is a unit */
+} fsdp_strategy;
+
+/* What the configuration asks for on `world` ranks. DCP_ERR_ARG: fsdp.replicas does not divide
+ * them, or contradicts the stage. */
+int fsdp_strategy_of(const config *c, int world, fsdp_strategy *out, dcp_error *err);
+
+#endif
