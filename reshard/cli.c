@@ -70,6 +70,22 @@ static void fill_long_options(const cli_program *program, struct option *out) {
     out[n] = (struct option){0};
 }
 
+/* What argument number n of the `needed` ones is called: the last words of the usage before what
+ * may be left out. */
+static const char *missing_name(const cli_program *program, int needed, int n, char *name) {
+    const char *words[16], *word = program->usage;
+    int found = 0;
+    while (*word && *word != '[' && *word != '\n' && found < 16) {
+        words[found++] = word;
+        word += strcspn(word, " \n");
+        word += *word == ' ';
+    }
+    if (found < needed) return "";
+    word = words[found - needed + n];
+    snprintf(name, 64, "%.*s", (int)strcspn(word, " \n"), word);
+    return name;
+}
+
 int cli_parse(const cli_program *program, int argc, char **argv, int min_args, int max_args,
               char ***args, int *n) {
     struct option options[MAX_OPTIONS];
@@ -98,7 +114,9 @@ int cli_parse(const cli_program *program, int argc, char **argv, int min_args, i
     *args = argv + optind;
     *n = argc - optind;
     if (*n >= min_args && *n <= max_args) return -1;
-    return misuse(program, *n < min_args ? "missing argument" : "too many arguments", "");
+    if (*n > max_args) return misuse(program, "too many arguments: ", (*args)[max_args]);
+    char name[64];
+    return misuse(program, "missing argument ", missing_name(program, min_args, *n, name));
 }
 
 static void print_message(const char *fmt, va_list args) {
@@ -125,7 +143,9 @@ void cli_note(const char *fmt, ...) {
 int cli_fail_errno(const char *what, const char *path) {
     int code = errno;
     if (code == ENOENT) return cli_fail(CLI_USAGE, "%s %s: no such file or folder", what, path);
-    if (code == EEXIST)
+    if (code == ENOTDIR || code == EISDIR || code == ENAMETOOLONG)
+        return cli_fail(CLI_USAGE, "%s %s: %s", what, path, strerror(code));
+    if (code == EEXIST || code == ENOTEMPTY)
         return cli_fail(CLI_USAGE, "%s %s: another file is there; choose another name", what, path);
     return cli_fail(CLI_FAILED, "%s %s: %s", what, path, strerror(code));
 }
@@ -181,20 +201,47 @@ int cli_parse_count(const char *option, const char *text, uint64_t max, uint64_t
     return 0;
 }
 
+/* The unit that `text` is: a decimal or binary prefix and a B, which may be missing after none;
+ * 0: none. */
+static uint64_t unit_bytes(const char *text) {
+    static const char prefixes[] = "KMGTPE";
+    const char *at = *text == 'k' ? prefixes : *text ? strchr(prefixes, *text) : NULL;
+    if (strcmp(text, "") == 0 || strcmp(text, "B") == 0) return 1;
+    if (!at || (strcmp(text + 1, "B") != 0 && strcmp(text + 1, "iB") != 0)) return 0;
+    uint64_t bytes = 1;
+    for (const char *p = prefixes; p <= at; p++) bytes *= text[1] == 'i' ? 1024 : 1000;
+    return bytes;
+}
+
+/* Digits [text, end) with one point at most, times `unit`, rounded down; -1: over 2^63 - 1. */
+static int64_t scaled(const char *text, const char *end, uint64_t unit) {
+    const char *point = memchr(text, '.', (size_t)(end - text));
+    __int128 whole = 0, part = 0, tenths = 1;
+    for (const char *c = text; c < (point ? point : end); c++) {
+        whole = whole * 10 + (*c - '0');
+        if (whole > INT64_MAX) return -1;
+    }
+    for (const char *c = point ? point + 1 : end; c < end && tenths < 1000000000000000000; c++) {
+        part = part * 10 + (*c - '0');
+        tenths *= 10;
+    }
+    const __int128 bytes = whole * unit + part * unit / tenths;
+    return bytes > INT64_MAX ? -1 : (int64_t)bytes;
+}
+
 int cli_parse_size(const char *option, const char *text, uint64_t *out) {
-    static const struct {
-        const char *unit;
-        uint64_t bytes;
-    } units[] = {{"", 1},           {"B", 1},          {"KB", 1000},
-                 {"kB", 1000},      {"MB", 1000000},   {"GB", 1000000000},
-                 {"KiB", 1u << 10}, {"MiB", 1u << 20}, {"GiB", 1u << 30}};
-    char *unit;
-    uint64_t value = strtoull(text, &unit, 10);
-    for (size_t i = 0; i < sizeof units / sizeof *units; i++)
-        if (text[0] >= '1' && text[0] <= '9' && strcmp(unit, units[i].unit) == 0 &&
-            !__builtin_mul_overflow(value, units[i].bytes, out))
-            return 0;
-    return cli_fail(CLI_USAGE, "%s: '%s' is not a size such as 5GB or 500MB", option, text);
+    const char *end = text + strspn(text, "0123456789");
+    if (*end == '.') end += 1 + strspn(end + 1, "0123456789");
+    const uint64_t unit = unit_bytes(end);
+    const int64_t bytes = text[0] >= '0' && text[0] <= '9' && unit ? scaled(text, end, unit) : 0;
+    if (bytes < 0)
+        return cli_fail(CLI_USAGE, "%s: '%s' is more than 9.2EB (2^63 - 1 bytes)", option, text);
+    if (bytes == 0)
+        return cli_fail(CLI_USAGE,
+                        "%s: '%s' is not a size such as 5GB, 1.5TB or 512KiB: at least a byte",
+                        option, text);
+    *out = (uint64_t)bytes;
+    return 0;
 }
 
 const char *cli_bytes(uint64_t bytes, char *text) {

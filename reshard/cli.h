@@ -37,7 +37,8 @@ int cli_parse(const cli_program *program, int argc, char **argv, int min_args, i
 
 /* Print "<program>: <message>" on stderr and return `exit_status`. */
 int cli_fail(int exit_status, const char *fmt, ...) DCP_PRINTF(2, 3);
-/* From errno: "<what> <path>: <errno's text>"; CLI_USAGE for a path that is not there. */
+/* From errno: "<what> <path>: <errno's text>"; CLI_USAGE for a path that is not there,
+ * leads through a file, or is taken. */
 int cli_fail_errno(const char *what, const char *path);
 /* The message of a libdcp function that failed, and its exit status; *err is its error. Of a
  * collective one rank 0 alone prints. */
@@ -51,7 +52,7 @@ int cli_caught(void);
 
 /* A whole number from 1 to max; 0 or CLI_USAGE. */
 int cli_parse_count(const char *option, const char *text, uint64_t max, uint64_t *out);
-/* "5GB", "500MB", "2GiB", "100000": at least 1; 0 or CLI_USAGE. */
+/* "5GB", "1.5TB", "512KiB", "100000": from 1 to 2^63 - 1 bytes, rounded down; 0 or CLI_USAGE. */
 int cli_parse_size(const char *option, const char *text, uint64_t *out);
 /* "1.50 GB" into text[32]. */
 const char *cli_bytes(uint64_t bytes, char *text);

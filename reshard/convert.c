@@ -30,6 +30,21 @@ void convert_to_f64(dcp_dtype dtype, const void *in, uint64_t n, double *out) {
     }
 }
 
+int convert_is_integer(dcp_dtype dtype) {
+    return !convert_is_float(dtype) && dtype != DCP_F8_E4M3 && dtype != DCP_F8_E5M2;
+}
+
+__int128 convert_integer(dcp_dtype dtype, const void *element) {
+    uint64_t natural = 0;
+    double small = 0;
+    if (dtype == DCP_I64 || dtype == DCP_U64) {
+        memcpy(&natural, element, sizeof natural);
+        return dtype == DCP_U64 ? (__int128)natural : (__int128)(int64_t)natural;
+    }
+    convert_to_f64(dtype, element, 1, &small); /* exact */
+    return (__int128)small;
+}
+
 static int digits(dcp_dtype dtype) {
     if (dtype == DCP_F64) return 17;
     if (dtype == DCP_F32) return 9;

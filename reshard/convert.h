@@ -10,6 +10,10 @@ int convert_is_float(dcp_dtype dtype);
 /* out[n] = in[n] as fp64: exact but for 64-bit integers over 2^53. */
 void convert_to_f64(dcp_dtype dtype, const void *in, uint64_t n, double *out);
 
+/* Whether it is an integer or a boolean, and one of these exactly. */
+int convert_is_integer(dcp_dtype dtype);
+__int128 convert_integer(dcp_dtype dtype, const void *element);
+
 /* One element as text: "-1.5", "7", "nan", "true". Reals have the digits that tell them apart. */
 #define CONVERT_TEXT 40
 void convert_print(dcp_dtype dtype, const void *element, char *text);

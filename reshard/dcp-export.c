@@ -206,7 +206,8 @@ static int write_files(const launch *job, dcp_checkpoint *ckpt, const settings *
     cli_progress_start(&b.progress, "exporting");
     status = export_move(job, ckpt, plan, tmp, &meter);
     cli_progress_end(&b.progress);
-    return launch_worst(job, status);
+    status = launch_worst(job, status);
+    return status ? status : export_tell_overflows(job, plan);
 }
 
 /* `tmp` is this export's own folder, the same on all ranks. */
@@ -218,7 +219,7 @@ static int write_out(const launch *job, dcp_checkpoint *ckpt, const settings *s,
     snprintf(path, sizeof path, "%s%s%s", tmp, s->what.hdf5 ? "/" : "",
              s->what.hdf5 ? plan->files[0].name : "");
     status = tree_sync(tmp);
-    return status ? status : tree_publish(path, s->out, s->force && !s->what.hdf5);
+    return status ? status : tree_publish(path, s->out, s->force);
 }
 
 static int export_checkpoint(const launch *job, dcp_checkpoint *ckpt, const settings *s,

@@ -54,6 +54,8 @@ int main(int argc, char **argv) {
     if (argc > 1 && argv[1][0] != '-')
         return cli_fail(CLI_USAGE, "'%s' is none of ls, show, verify, diff, stat, layout", argv[1]);
     char **args;
-    int n, status = cli_parse(&program, argc, argv, 1, 1, &args, &n);
-    return status < 0 ? CLI_USAGE : status;
+    int n, status = cli_parse(&program, argc, argv, 0, 0, &args, &n);
+    if (status >= 0) return status;
+    return cli_fail(CLI_USAGE, "missing command: ls, show, verify, diff, stat or layout; try "
+                               "'dcp-inspect --help'");
 }

@@ -23,6 +23,7 @@ typedef enum diff_kind {
  * counts as equal; where only one is, or they are otherwise so, it is in `nonfinite` alone. */
 typedef struct diff_sums {
     uint64_t differing; /* elements whose bits differ, of different dtypes: whose values do */
+    uint64_t bits_only; /* of these, of one dtype: whose values are equal (0 and -0, NaNs) */
     uint64_t nonfinite; /* elements that differ by more than a number */
     uint64_t finite;    /* elements in the sums below */
     uint64_t beyond;    /* elements outside of the tolerance */

@@ -26,9 +26,8 @@ typedef struct measuring {
     side sides[WORK_THREADS][2];
 } measuring;
 
-/* One element of each. */
-static void add_pair(diff_sums *s, const diff_options *o, double a, double b) {
-    double d = fabs(b - a);
+/* One element of each, and their distance where both are finite. */
+static void add_pair(diff_sums *s, const diff_options *o, double a, double b, double d) {
     if (!isfinite(a) || !isfinite(b)) {
         if (a == b || (isnan(a) && isnan(b))) return;
         s->nonfinite++;
@@ -57,6 +56,22 @@ static uint64_t count_differing(const char *a, const char *b, uint64_t n, uint64
     return differing;
 }
 
+/* The distance of two integers, which may be more than fp64 holds of either. */
+static double distance(dcp_dtype a_type, const char *a, dcp_dtype b_type, const char *b) {
+    __int128 x = convert_integer(a_type, a), y = convert_integer(b_type, b);
+    return (double)(y > x ? y - x : x - y);
+}
+
+/* Elements of equal value whose bits differ: zeros of either sign, NaNs of other payloads. */
+static uint64_t count_bits_only(const char *a, const char *b, uint64_t n, uint64_t size,
+                                const double *x, const double *y) {
+    uint64_t bits = 0;
+    for (uint64_t i = 0; i < n; i++)
+        if (x[i] == y[i] || (isnan(x[i]) && isnan(y[i])))
+            bits += memcmp(a + i * size, b + i * size, size) != 0;
+    return bits;
+}
+
 /* n elements of each side; b is NULL where it is known to be as a. */
 static void add_elements(diff_sums *s, const diff_options *o, dcp_dtype a_type, const char *a,
                          dcp_dtype b_type, const char *b, uint64_t n) {
@@ -71,10 +86,15 @@ static void add_elements(diff_sums *s, const diff_options *o, dcp_dtype a_type, 
             continue;
         }
         convert_to_f64(b_type, to, m, y);
+        const int whole = convert_is_integer(a_type) && convert_is_integer(b_type);
         if (a_type == b_type) s->differing += count_differing(from, to, m, a_size);
+        if (a_type == b_type && !whole) s->bits_only += count_bits_only(from, to, m, a_size, x, y);
         for (uint64_t k = 0; k < m; k++) {
-            if (a_type != b_type && x[k] != y[k] && !(isnan(x[k]) && isnan(y[k]))) s->differing++;
-            add_pair(s, o, x[k], y[k]);
+            const double d = whole ? distance(a_type, from + k * a_size, b_type, to + k * b_size)
+                                   : fabs(y[k] - x[k]);
+            if (a_type != b_type && !(d == 0 || x[k] == y[k] || (isnan(x[k]) && isnan(y[k]))))
+                s->differing++;
+            add_pair(s, o, x[k], y[k], d);
         }
     }
 }
@@ -122,6 +142,7 @@ static int measure_window(void *ctx, unsigned thread, size_t i, dcp_error *err) 
 
 static void add_sums(diff_sums *to, const diff_sums *s) {
     to->differing += s->differing;
+    to->bits_only += s->bits_only;
     to->nonfinite += s->nonfinite;
     to->finite += s->finite;
     to->beyond += s->beyond;

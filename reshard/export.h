@@ -17,9 +17,10 @@
 typedef struct export_item {
     const char *source; /* path in the checkpoint; valid until its close */
     dcp_dtype stored;
-    dcp_tensor tensor; /* as it is exported: its name there, in the type asked for */
-    size_t file;       /* of the plan's files */
-    uint64_t offset;   /* of its data in that file */
+    dcp_tensor tensor;  /* as it is exported: its name there, in the type asked for */
+    size_t file;        /* of the plan's files */
+    uint64_t offset;    /* of its data in that file */
+    uint64_t overflows; /* finite elements that the type made infinite; export_move counts them */
 } export_item;
 
 typedef struct export_file {
@@ -66,9 +67,10 @@ int export_tied_copy(const launch *job, dcp_checkpoint *ckpt, const char **out);
 /* Takes bytes [offset, offset + bytes) of a tensor as exported. */
 typedef int (*export_sink)(void *ctx, uint64_t offset, const void *data, uint64_t bytes);
 /* Reads, converts and hands over a tensor in pieces of a few MiB: those that begin with a byte of
- * [begin, end), as stored. */
+ * [begin, end), as stored. *overflows, where it is not NULL, grows by the finite elements that
+ * became infinite. */
 int export_stream(dcp_checkpoint *ckpt, const char *source, dcp_dtype as, uint64_t begin,
-                  uint64_t end, export_sink sink, void *ctx);
+                  uint64_t end, uint64_t *overflows, export_sink sink, void *ctx);
 
 /* What moves, for the progress bar. */
 typedef struct export_meter {
@@ -77,9 +79,11 @@ typedef struct export_meter {
 } export_meter;
 
 /* Moves this rank's share of the plan's data into the files in `dir`, which are there with their
- * full length, and makes it durable. */
-int export_move(const launch *job, dcp_checkpoint *ckpt, const export_plan *plan, const char *dir,
+ * full length, and makes it durable. Counts this rank's overflows. */
+int export_move(const launch *job, dcp_checkpoint *ckpt, export_plan *plan, const char *dir,
                 const export_meter *meter);
+/* Collective: says how many elements became infinite, and in which tensors. */
+int export_tell_overflows(const launch *job, const export_plan *plan);
 /* Creates a file with `head`, of `bytes` bytes altogether, the room reserved. */
 int export_reserve(const char *path, const void *head, uint64_t head_bytes, uint64_t bytes);
 

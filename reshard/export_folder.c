@@ -66,7 +66,7 @@ static int write_kept_file(dcp_checkpoint *ckpt, const dcp_tensor *tensor, const
         return cli_fail(CLI_DIFFERS, "%s: %s has the name of a file that an export makes itself",
                         dcp_checkpoint_path(ckpt), tensor->path);
     if (!f) return cli_fail_errno("cannot create", path);
-    status = export_stream(ckpt, tensor->path, tensor->dtype, 0, UINT64_MAX, write_bytes, f);
+    status = export_stream(ckpt, tensor->path, tensor->dtype, 0, UINT64_MAX, NULL, write_bytes, f);
     if (fclose(f) && status == 0) status = cli_fail_errno("cannot write", path);
     return status;
 }

@@ -5,7 +5,9 @@
  * nobody. */
 #include <errno.h>
 #include <fcntl.h>
+#include <inttypes.h>
 #include <limits.h>
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -23,7 +25,29 @@ typedef struct stream {
     dcp_dtype as;
     uint64_t begin, end; /* of the stored bytes */
     void *in, *out;      /* equal where nothing is converted */
+    uint64_t *overflows; /* may be NULL */
 } stream;
+
+/* Of what a cast makes: F32, F16 or BF16. */
+static int is_infinite(dcp_dtype dtype, const void *elements, uint64_t i) {
+    if (dtype == DCP_F32) return (((const uint32_t *)elements)[i] & 0x7fffffff) == 0x7f800000;
+    return (((const uint16_t *)elements)[i] & 0x7fff) == (dtype == DCP_F16 ? 0x7c00 : 0x7f80);
+}
+
+/* Of n elements that were converted: what is infinite now and was finite before. */
+static uint64_t count_overflows(const stream *s, uint64_t n) {
+    const uint64_t size = dcp_dtype_bytes(s->stored->dtype);
+    uint64_t found = 0, overflows = 0;
+    for (uint64_t i = 0; i < n; i++) found += (uint64_t)is_infinite(s->as, s->out, i);
+    for (uint64_t i = 0; found && i < n; i++) {
+        double value = 0;
+        if (!is_infinite(s->as, s->out, i)) continue;
+        found--;
+        dcp_convert(s->stored->dtype, (const char *)s->in + i * size, DCP_F64, &value, 1);
+        overflows += isfinite(value) != 0;
+    }
+    return overflows;
+}
 
 static int pass_piece(const stream *s, const dcp_box *piece, uint64_t first, uint64_t n,
                       export_sink sink, void *ctx) {
@@ -32,6 +56,7 @@ static int pass_piece(const stream *s, const dcp_box *piece, uint64_t first, uin
     if (cli_caught()) return cli_fail(CLI_FAILED, "stopped by a signal: nothing is left behind");
     if (dcp_checkpoint_read(s->ckpt, s->stored->path, piece, s->in, &err)) return cli_report(&err);
     if (s->out != s->in) dcp_convert(s->stored->dtype, s->in, s->as, s->out, n);
+    if (s->out != s->in && s->overflows) *s->overflows += count_overflows(s, n);
     return sink(ctx, first * size, s->out, n * size);
 }
 
@@ -50,9 +75,14 @@ static int pass_pieces(const stream *s, export_sink sink, void *ctx) {
 }
 
 int export_stream(dcp_checkpoint *ckpt, const char *source, dcp_dtype as, uint64_t begin,
-                  uint64_t end, export_sink sink, void *ctx) {
+                  uint64_t end, uint64_t *overflows, export_sink sink, void *ctx) {
     const dcp_tensor *stored = dcp_checkpoint_find(ckpt, source);
-    stream s = {.ckpt = ckpt, .stored = stored, .as = as, .begin = begin, .end = end};
+    stream s = {.ckpt = ckpt,
+                .stored = stored,
+                .as = as,
+                .begin = begin,
+                .end = end,
+                .overflows = overflows};
     int status = 0;
     s.in = malloc(PIECE_BYTES);
     s.out = as == stored->dtype
@@ -97,7 +127,7 @@ static uint64_t stored_bytes(const export_item *item) {
            dcp_dtype_bytes(item->stored);
 }
 
-int export_move(const launch *job, dcp_checkpoint *ckpt, const export_plan *plan, const char *dir,
+int export_move(const launch *job, dcp_checkpoint *ckpt, export_plan *plan, const char *dir,
                 const export_meter *meter) {
     target t = {.out = {.fd = -1}, .meter = meter};
     uint64_t total = 0, at = 0;
@@ -106,7 +136,7 @@ int export_move(const launch *job, dcp_checkpoint *ckpt, const export_plan *plan
     const uint64_t share = total / (uint64_t)job->size + 1;
     const uint64_t begin = share * (uint64_t)job->rank, end = begin + share;
     for (size_t i = 0; status == 0 && i < plan->n; i++) {
-        const export_item *item = &plan->items[i];
+        export_item *item = &plan->items[i];
         uint64_t bytes = stored_bytes(item), start = at;
         at += bytes;
         if (!bytes || at <= begin || start >= end) continue;
@@ -114,9 +144,32 @@ int export_move(const launch *job, dcp_checkpoint *ckpt, const export_plan *plan
         t.offset = item->offset;
         if (status == 0)
             status = export_stream(ckpt, item->source, item->tensor.dtype,
-                                   begin > start ? begin - start : 0, end - start, write_piece, &t);
+                                   begin > start ? begin - start : 0, end - start, &item->overflows,
+                                   write_piece, &t);
     }
     return output_close(&t.out, status);
+}
+
+int export_tell_overflows(const launch *job, const export_plan *plan) {
+    enum { NAMED = 5 };
+    uint64_t *counts = calloc(plan->n + 1, sizeof *counts), total = 0;
+    size_t tensors = 0, named = 0;
+    int status = launch_worst(job, counts ? 0 : cli_fail(CLI_FAILED, "out of memory"));
+    for (size_t i = 0; status == 0 && i < plan->n; i++) counts[i] = plan->items[i].overflows;
+    if (status == 0) launch_sum(job, counts, (int)plan->n);
+    for (size_t i = 0; status == 0 && job->rank == 0 && i < plan->n; i++) {
+        total += counts[i];
+        tensors += counts[i] != 0;
+    }
+    if (total)
+        cli_note("%" PRIu64 " elements of %zu tensors are too large for the type and became "
+                 "infinite:",
+                 total, tensors);
+    for (size_t i = 0; total && i < plan->n && named < NAMED; i++)
+        if (counts[i] && ++named) cli_note("  %s: %" PRIu64, plan->items[i].tensor.path, counts[i]);
+    if (tensors > NAMED) cli_note("  and %zu more tensors", tensors - NAMED);
+    free(counts);
+    return status;
 }
 
 /* Reserving the room shows a full disk before any data moves. */

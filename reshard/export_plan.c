@@ -69,8 +69,11 @@ static int add_part(const dcp_checkpoint *ckpt, const export_settings *s, const 
     }
     part->n = plan->n - part->first;
     if (part->n == 0)
-        return cli_fail(CLI_USAGE, "%s: has no tensor under %s: nothing to export",
-                        dcp_checkpoint_path(ckpt), section);
+        return cli_fail(CLI_USAGE, "%s: has no tensor under %s: nothing to export%s",
+                        dcp_checkpoint_path(ckpt), section,
+                        optimizer ? "; an import has no moments until it is trained, so leave out "
+                                    "--with-optimizer"
+                                  : "");
     qsort(&plan->items[part->first], part->n, sizeof *plan->items, by_name);
     for (size_t i = part->first; i < plan->n; i++) {
         const dcp_tensor *tensor = &plan->items[i].tensor;

@@ -41,6 +41,8 @@ static void print_amounts(const diff_row *r) {
            diff_mean(s), diff_relative(s));
     if (s->nonfinite)
         printf(", %s to or from NaN or infinity", text_count(s->nonfinite, differing));
+    if (s->bits_only)
+        printf(", %s in their bits alone (0 and -0, or NaNs)", text_count(s->bits_only, differing));
 }
 
 static void print_row(const diff_row *r) {
@@ -103,6 +105,7 @@ static json_t *row_json(const diff_row *r) {
     }
     if (!r->measured) return root;
     json_object_set_new(root, "differing", text_count_json(r->sums.differing));
+    json_object_set_new(root, "bits_only", text_count_json(r->sums.bits_only));
     json_object_set_new(root, "max", text_real_json(r->sums.max));
     json_object_set_new(root, "mean", text_real_json(diff_mean(&r->sums)));
     json_object_set_new(root, "relative", text_real_json(diff_relative(&r->sums)));
@@ -180,7 +183,8 @@ static const char about[] =
     "JSON: a, b (path, step, layout, files), same, counts (of each status), tensors (path, dtype,\n"
     "shape, bytes, status: same, close, changed, dtype, shape, only_a or only_b; dtype_b, "
     "shape_b;\n"
-    "where it was read differing, max, mean, relative, nonfinite, beyond), meta (key, a, b).";
+    "where it was read differing, bits_only, max, mean, relative, nonfinite, beyond), meta (key, "
+    "a, b).";
 
 int inspect_diff(int argc, char **argv) {
     int json = 0, quick = 0, all = 0, ignore_meta = 0, n;

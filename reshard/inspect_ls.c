@@ -10,6 +10,7 @@
 #include "cli.h"
 #include "inspect.h"
 #include "inspect_text.h"
+#include "locate.h"
 
 typedef struct row {
     const dcp_step *step;
@@ -145,7 +146,7 @@ static int list(const char *dir, const dcp_step *steps, size_t n, int every_byte
     if (json)
         inspect_print_json(json_pack("{s:s, s:O}", "dir", dir, "steps", rows));
     else if (n == 0)
-        cli_note("%s: holds no steps", dir);
+        cli_note("%s: holds no steps, which are folders with names such as step-00000120", dir);
     json_decref(rows);
     return worst;
 }
@@ -184,7 +185,13 @@ int inspect_ls(int argc, char **argv) {
     dcp_step *steps;
     size_t count;
     if (dcp_steps_list(args[0], &steps, &count, &err)) return cli_report(&err);
-    status = list(args[0], steps, count, every_byte, json);
+    if (count == 0 && locate_is_step(args[0]))
+        status = cli_fail(CLI_USAGE,
+                          "%s: is a step's folder; give the directory that it lies in, or try "
+                          "'dcp-inspect show'",
+                          args[0]);
+    else
+        status = list(args[0], steps, count, every_byte, json);
     free(steps);
     return status;
 }

@@ -27,8 +27,9 @@ static int starts_with(const char *text, const char *start) {
     return strncmp(text, start, strlen(start)) == 0;
 }
 
-/* By its name or by what is in it. */
-static int is_step(const char *dir) {
+int locate_is_step(const char *folder) {
+    char dir[PATH_MAX];
+    if (!realpath(folder, dir)) return 0;
     const char *name = strrchr(dir, '/') + 1;
     if (starts_with(name, "step-") || starts_with(name, ".tmp-step-") ||
         starts_with(name, ".abandoned-step-"))
@@ -50,7 +51,10 @@ int locate_step(const char *ckpt, char *step) {
                         "%s: not a folder; give the step's folder or the directory of steps", ckpt);
     int status = newest_complete(dir, name);
     if (status) return status;
-    if (!name[0] && !is_step(dir)) return cli_fail(CLI_USAGE, "%s: holds no complete step", ckpt);
-    int length = snprintf(step, PATH_MAX, "%s%s%s", dir, name[0] ? "/" : "", name);
+    if (!name[0] && !locate_is_step(dir))
+        return cli_fail(CLI_USAGE, "%s: holds no complete step", ckpt);
+    int given = (int)strlen(ckpt);
+    while (given > 1 && ckpt[given - 1] == '/') given--;
+    int length = snprintf(step, PATH_MAX, "%.*s%s%s", given, ckpt, name[0] ? "/" : "", name);
     return length < PATH_MAX ? 0 : cli_fail(CLI_USAGE, "%s: the path is too long", ckpt);
 }

@@ -2,8 +2,11 @@
 #ifndef RESHARD_LOCATE_H
 #define RESHARD_LOCATE_H
 
-/* The absolute path of the step's folder into step[PATH_MAX], or the status to exit with. The
- * folder may be damaged in any way. */
+/* The path of the step's folder, as it was given or below that, into step[PATH_MAX], or the status
+ * to exit with. The folder may be damaged in any way. */
 int locate_step(const char *ckpt, char *step);
+
+/* Whether a folder is a step's, by its name or by what is in it. */
+int locate_is_step(const char *folder);
 
 #endif

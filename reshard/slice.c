@@ -39,8 +39,13 @@ static int64_t cut(int64_t value, int64_t size, int64_t low, int64_t high) {
 }
 
 static int set_index(slice *s, uint32_t d, int64_t index, int64_t size) {
-    if (index < 0) index += size;
-    if (index < 0 || index >= size) return -1;
+    const int64_t from = index < 0 ? index + size : index;
+    if (from < 0 || from >= size)
+        return cli_fail(CLI_USAGE,
+                        "index %" PRId64 " of dimension %u is out of range: %s has %" PRId64
+                        " there (%" PRId64 " to %" PRId64 ")",
+                        index, d, s->tensor->path, size, -size, size - 1);
+    index = from;
     s->start[d] = (uint64_t)index;
     s->count[d] = 1;
     s->step[d] = s->is_index[d] = 1;
@@ -54,6 +59,7 @@ static void set_range(slice *s, uint32_t d, int64_t size, int64_t from, int64_t 
     s->start[d] = s->count[d] && size ? (uint64_t)from : 0;
 }
 
+/* 0; -1: no slice; or an exit status, what is wrong being told. */
 static int parse_dimension(const char **text, slice *s, uint32_t d) {
     int64_t size = (int64_t)s->tensor->shape[d], from = 0, to = 0, step = 1;
     int has_from, has_to = 0, has_step = 0;
@@ -88,8 +94,9 @@ static int parse_parts(const char *text, slice *s) {
             d += ndim - (parts - 1); /* d++ is for the dots themselves */
             text += 3;
             d--;
-        } else if (d == ndim || parse_dimension(&text, s, d)) {
-            return -1;
+        } else {
+            int status = d == ndim ? -1 : parse_dimension(&text, s, d);
+            if (status) return status;
         }
         if (*text != ',') break;
         text++;
@@ -108,12 +115,13 @@ int slice_parse(const dcp_checkpoint *ckpt, const char *text, slice *out) {
         out->count[d] = out->tensor->shape[d];
         out->step[d] = 1;
     }
-    if (bracket && parse_parts(bracket + 1, out))
+    int status = bracket ? parse_parts(bracket + 1, out) : 0;
+    if (status < 0)
         return cli_fail(CLI_USAGE,
                         "'%s' is no slice of %s: write [0:2,:], one part a dimension of %u, as in "
                         "Python",
                         bracket, out->tensor->path, out->tensor->ndim);
-    return 0;
+    return status;
 }
 
 uint64_t slice_elems(const slice *s) {

@@ -68,14 +68,24 @@ static int sync_parent(const char *path) {
     return sync_one(parent);
 }
 
+/* rename would let a file take another's place without a word. */
+static int rename_to_free(const char *tmp, const char *path) {
+    if (renameat2(AT_FDCWD, tmp, AT_FDCWD, path, RENAME_NOREPLACE) == 0) return 0;
+    if (errno != EINVAL && errno != ENOSYS) return -1;
+    return link(tmp, path) || unlink(tmp) ? -1 : 0; /* a file system without the flag */
+}
+
 int tree_publish(const char *tmp, const char *path, int replace) {
     char old[PATH_MAX + 8];
+    struct stat st;
+    const int folder = stat(tmp, &st) == 0 && S_ISDIR(st.st_mode);
     snprintf(old, sizeof old, "%s.old", tmp);
-    int moved = replace && rename(path, old) == 0;
-    if (replace && !moved && errno != ENOENT) return cli_fail_errno("cannot replace", path);
-    if (rename(tmp, path)) {
+    int moved = folder && replace && rename(path, old) == 0;
+    if (folder && replace && !moved && errno != ENOENT)
+        return cli_fail_errno("cannot replace", path);
+    if (folder || replace ? rename(tmp, path) : rename_to_free(tmp, path)) {
         int status = cli_fail_errno("cannot rename to", path);
-        if (moved) rename(old, path);
+        if (moved && rename(old, path)) tree_remove(old); /* another program's is there */
         return status;
     }
     int status = sync_parent(path);

@@ -11,8 +11,9 @@ int tree_make_tmp(const char *path, char *tmp);
 int tree_sync(const char *path);
 /* Removes `path` and all below it; silent, also where there is nothing. */
 void tree_remove(const char *path);
-/* `tmp` takes the place of `path`, which may be missing, an empty folder or, where `replace` is
- * set, anything: that is removed. The rename is durable at the return. */
+/* `tmp`, a file or a folder, takes the place of `path`, which may be missing, an empty folder (of a
+ * folder) or, where `replace` is set, anything: that is removed. CLI_USAGE where another program
+ * was there first. The rename is durable at the return. */
 int tree_publish(const char *tmp, const char *path, int replace);
 
 #endif

@@ -68,6 +68,9 @@ static int status_of_errno(int code) {
         return DCP_ERR_NO_SPACE;
     case ENOENT:
         return DCP_ERR_NOT_FOUND;
+    case ENOTDIR:
+    case ENAMETOOLONG:
+        return DCP_ERR_ARG; /* no path at all */
     case ENOMEM:
         return DCP_ERR_NO_MEMORY;
     default:

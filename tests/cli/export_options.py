@@ -13,7 +13,7 @@ check(moments and all(n.startswith("exp_avg") for n in moments), sorted(moments)
 
 # optimizer state: as stored, whatever the model's type
 run("dcp-export", "c", "opt", "--with-optimizer", "--dtype", "bf16")
-run("dcp-export", "c", "opt-small", "--with-optimizer", "--dtype", "bf16", "--max-shard-size", "1KB", ranks=3)
+run("dcp-export", "c", "opt-small", "--with-optimizer", "--dtype", "bf16", "--max-shard-size", "0.9765625KiB", ranks=3)
 got = {n: b for n, (_, _, b) in st_read.read("opt/optimizer.safetensors").items()}
 check(got == moments, sorted(got))
 index = json.load(open("opt-small/optimizer.safetensors.index.json"))
@@ -59,6 +59,18 @@ for name, (tensors, config, n) in CASES.items():
     run("dcp-export", f"{name}-ckpt", f"{name}.h5", "--format", "hdf5")
     check(len(datasets(f"{name}.h5")) == 2, f"{name}: HDF5 is whole")
 
+# what is too large for a type is counted
+folder("large", {"a": ("F32", [4], struct.pack("<4f", 65519, 65520, -1e38, float("inf"))),
+                 "b": ("F32", [1], struct.pack("<f", 3.4e38)), "c": values("I64", (9,)),
+                 "d": ("BF16", [1], b"\x00\x60"), "e": ("F64", [1], struct.pack("<d", 1e300))}, {"model_type": "llama"})
+run("dcp-import", "large", "large-ckpt")
+for ranks in 0, 3:
+    for dtype, lines in ("f16", ["5 elements of 4 tensors are too large", "  a: 2", "  b: 1", "  d: 1", "  e: 1"]), \
+            ("bf16", ["2 elements of 2 tensors", "  b: 1", "  e: 1"]), ("f32", ["1 elements of 1 ", "  e: 1"]):
+        said = run("dcp-export", "large-ckpt", f"large{ranks}-{dtype}", "--dtype", dtype, ranks=ranks, err=True)
+        said = [line for line in said.splitlines() if line.startswith("dcp-export: ")]
+        check(len(said) == len(lines) and all(map(lambda a, b: a.startswith("dcp-export: " + b), said, lines)), said)
+
 # the type in config.json is the tensors', under the key that it came with
 for key in "dtype", "torch_dtype", None:
     name = f"key-{key}"
@@ -77,7 +89,7 @@ for args, said in ((["--format", "hdf5", "--max-shard-size", "1GB"], "--format h
     err = run("dcp-export", "c", "bad", *args, expect=2)
     check(said in err, err)
 err = run("dcp-export", "copy-ckpt", "bad", "--with-optimizer", expect=2)
-check("/optimizer/" in err and not os.path.exists("bad"), err)
+check("/optimizer/" in err and "leave out --with-optimizer" in err and not os.path.exists("bad"), err)
 err = run("dcp-export", "copy-ckpt", "bad", "--with-optimizer", expect=2, ranks=2)
 check(err.count("nothing to export") == 1, err)
 check(not [n for n in os.listdir(".") if "tmp" in n], os.listdir("."))

@@ -25,9 +25,9 @@ def check(condition, why):
         fail(why)
 
 
-def run(*command, expect=0, ranks=0, limit=None):
-    """A program of the build; its stdout, or stderr where it is expected to fail. `limit`: bytes of
-    address space."""
+def run(*command, expect=0, ranks=0, limit=None, err=False):
+    """A program of the build; its stdout, or stderr where it is expected to fail or `err` is set.
+    `limit`: bytes of address space."""
     command = [f"{BIN}/{command[0]}", *map(str, command[1:])]
     if ranks:
         command = [*MPIRUN, "-n", str(ranks), *command]
@@ -36,7 +36,7 @@ def run(*command, expect=0, ranks=0, limit=None):
     done = subprocess.run(command, capture_output=True, text=True, errors="replace", timeout=120)
     check(done.returncode == expect,
           f"{command}: exit {done.returncode}, not {expect}: {done.stdout}{done.stderr}")
-    return done.stderr if expect else done.stdout
+    return done.stderr if expect or err else done.stdout
 
 
 def values(dtype, shape, seed=0):

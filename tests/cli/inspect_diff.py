@@ -42,6 +42,8 @@ b["/model/nan"][0, :5] = np.nan, np.inf, np.inf, 1, np.nan  # three differ by mo
 b["/model/scalar"] = np.float32(2)
 b["/model/shape"] = f32(6, 4)
 b["/model/whole"][6, 10] += 3
+a["/model/whole"][0, :2] = 2**53, -2**63
+b["/model/whole"][0, :2] = 2**53 + 1, -2**63  # fp64 holds no difference
 b["/model/zeros"][1, 1] = -0.0
 b["/model/zeros"][2, 2] = 1e-3
 b["/files/text"][4] = ord("p")
@@ -62,13 +64,17 @@ def check_amounts(t):
     x, y = a[t["path"]].astype(np.float64), b[t["path"]].astype(np.float64)
     bits = a[t["path"]].dtype == b[t["path"]].dtype and a[t["path"]].dtype.kind == "f"
     kind = f"u{a[t['path']].itemsize}"
-    differs = a[t["path"]].view(kind) != b[t["path"]].view(kind) if bits else x != y
+    whole = a[t["path"]].dtype.kind in "iu"
+    differs = a[t["path"]].view(kind) != b[t["path"]].view(kind) if bits else a[t["path"]] != b[t["path"]]
     assert t["differing"] == np.count_nonzero(differs), t
     finite = np.isfinite(x) & np.isfinite(y)
     odd = ~finite & ~((x == y) | (np.isnan(x) & np.isnan(y)))
     assert t["nonfinite"] == np.count_nonzero(odd), t
     d = np.abs(y[finite] - x[finite])
+    if whole:  # Python's are exact
+        d = np.array([abs(int(q) - int(p)) for p, q in zip(a[t["path"]].flat, b[t["path"]].flat)], float)
     assert t["max"] == d.max() and np.isclose(t["mean"], d.mean(), rtol=1e-12), t
+    assert t.get("bits_only") == {"/model/zeros": 1}.get(t["path"], 0), t
     norm = np.linalg.norm(x[finite])
     if norm:
         assert np.isclose(t["relative"], np.linalg.norm(d) / norm, rtol=1e-12), t
@@ -108,6 +114,8 @@ for words in ("changed       /model/big F32 [1500, 1000]: 1 of 1,500,000 element
               "dtype differs /model/dtype F32 [6, 8] against F64 [6, 8]",
               "shape differs /model/shape F32 [4, 6] against F32 [6, 4]", "only in A     /model/gone",
               "only in B     /model/new", "3 to or from NaN or infinity",
+              "/model/zeros F32 [6, 6]: 2 of 36 elements, max 0.001",
+              "1 in their bits alone (0 and -0, or NaNs)", "/model/whole I64 [7, 11]: 2 of 77",
               "meta          lr: 0.1 against 0.2", "meta          model.act: nothing against",
               "15 tensors: 3 same, 8 changed, 1 dtype differs", "meta differs"):
     assert words in text, (words, text)

@@ -29,7 +29,7 @@ prints "false, true"
 gives 0 dcp-inspect show "$dir/c/step-00000003" empty
 gives 2 dcp-inspect show "$dir/c/step-00000003" nothing
 says "has no tensor 'nothing'"
-for slice in "[5]" "[" "[]" "[0:1" "[0,0,0,0,0]" "[x]" "[::0]" "[0:1:2:3]" "[...,...]" "[99999999999999999999]"; do
+for slice in "[" "[]" "[0:1" "[0,0,0,0,0]" "[x]" "[::0]" "[0:1:2:3]" "[...,...]" "[99999999999999999999]"; do
     gives 2 dcp-inspect show "$dir/c/step-00000003" "layer.0.f32$slice"
     says "is no slice"
 done

@@ -31,8 +31,20 @@ says "cannot write to stdout: No space left on device"
 [ ! -e "$dir/no-hf" ] || fail "a failed dcp-export left a folder"
 no_leftovers "$dir"
 
-gives 0 dcp-export "$dir/c" "$dir/hf-opt" --with-optimizer
+gives 0 dcp-export "$dir/c" "$dir/hf-opt" --with-optimizer --max-shard-size 10TB
 [ -e "$dir/hf-opt/optimizer.safetensors" ] || fail "no optimizer state"
+
+# of two that race for one OUT, one has it
+for format in hdf5 safetensors; do
+    for try in 1 2 3; do
+        status=(0 0) said=$dir/race-$format$try
+        dcp-export "$dir/c" "$said" --format $format >/dev/null 2>"$dir/err" & first=$!
+        dcp-export "$dir/c" "$said" --format $format >/dev/null 2>>"$dir/err" || status[0]=$?
+        wait $first || status[1]=$?
+        [ $((status[0] + status[1])) = 2 ] || fail "$format: statuses ${status[*]} of two exports"
+    done
+done
+no_leftovers "$dir"
 
 gives 0 dcp-import "$dir/hf" "$dir/i" --dry-run
 gives 0 dcp-import "$dir/hf" "$dir/i"
@@ -48,12 +60,17 @@ no_leftovers "$dir"
 
 gives 0 dcp-inspect ls "$dir/c"
 gives 2 dcp-inspect ls "$dir/nowhere"
+gives 2 dcp-inspect ls "$dir/c/$step"
+says "is a step's folder; give the directory"
 gives 3 full dcp-inspect ls "$dir/c"
 gives 0 dcp-inspect show "$dir/c"
 gives 1 dcp-inspect show "$dir/damaged" big.weight
 gives 2 dcp-inspect show "$dir/c" no.such.tensor
+gives 2 dcp-inspect show "$dir/c" 'big.weight[0,-8000]'
+says "index -8000 of dimension 1 is out of range: /model/big.weight has [0-9]* there (-"
 gives 3 full dcp-inspect show "$dir/c"
-gives 0 dcp-inspect verify "$dir/c"
+gives 0 env -C "$dir" dcp-inspect verify ./c/
+prints "^./c/$step: intact"
 gives 2 dcp-inspect verify "$dir/nowhere"
 gives 3 full dcp-inspect verify "$dir/c"
 status=0

@@ -25,6 +25,12 @@ gives() {
     fi
 }
 
+# notes COMMAND...: it ends with 0, and has something to tell on stderr.
+notes() {
+    "$@" >"$dir/out" 2>"$dir/err" || fail "$*: exit $?"
+    [ -s "$dir/err" ] || fail "$*: says nothing on stderr"
+}
+
 prints() { grep -q -- "$1" "$dir/out" || fail "not on stdout: $1"; }
 says() { grep -q -- "$1" "$dir/err" || fail "not on stderr: $1"; }
 same() { cmp "$1" "$2" || fail "$1 and $2 differ"; }

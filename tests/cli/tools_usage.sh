@@ -21,6 +21,7 @@ for command in ls show verify stat layout; do
     gives 0 dcp-inspect $command --help
     prints "dcp-inspect $command"
     gives 2 dcp-inspect $command
+    says "missing argument \(CKPT\|DIR\); try"
     gives 2 dcp-inspect $command a b c
     gives 2 dcp-inspect $command "$dir/nowhere"
     says nowhere
@@ -35,7 +36,20 @@ gives 2 dcp-export a b --dtype f31
 says "'f31' is none of"
 gives 2 dcp-export a b --format zip
 gives 2 dcp-export a b --max-shard-size 5XB
-gives 2 dcp-export a b --max-shard-size -1
+for size in -1 0 0.5 KB .5GB 1.5.5GB 1e3 5gb 5GBB "5 GB" 1KIB ""; do
+    gives 2 dcp-export a b --max-shard-size "$size"
+    says "is not a size such as 5GB"
+done
+for size in 10EB 9223372036854775808 99999999999999999999TB 8EiB; do
+    gives 2 dcp-export a b --max-shard-size $size
+    says "'$size' is more than 9.2EB"
+done
+for size in 7.999EiB 1.5KiB 10TB 2.50kB 9223372036854775807; do
+    gives 2 dcp-export "$dir/nowhere" b --max-shard-size $size
+    says nowhere
+done
+gives 2 dcp-export a
+says "missing argument OUT; try 'dcp-export --help'"
 
 gives 2 dcp-import "$dir/nowhere" "$dir/dst"
 says nowhere
@@ -64,5 +78,16 @@ for rule in "" x x=8 =1; do
     gives 2 dcp-reshard a b --layout sharded --mesh tp=2 --tp-rule "$rule"
     says "--tp-rule"
 done
+# A path that leads through a file is a wrong one, for all tools.
+through=$dir/file/x
+for command in ls show verify stat layout diff; do
+    gives 2 dcp-inspect $command "$through" $([ $command != diff ] || echo "$dir")
+    says "$through"
+done
+for command in "dcp-export $through $dir/out" "dcp-import $through $dir/out" \
+    "dcp-reshard $through $dir/out --layout global" "dcp-bench save $through" "dcp-bench load $through"; do
+    gives 2 $command
+done
+
 gives 2 dcp-reshard "$dir/nowhere" "$dir/dst" --layout global
 [ ! -e "$dir/dst" ] || fail "a failed run made a folder"
