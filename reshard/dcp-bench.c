@@ -256,9 +256,10 @@ static void print_plan(const bench *b, const char *op) {
     uint64_t newest = newest_step(b);
     if (b->job.rank != 0) return;
     int loads = strcmp(op, "load") == 0;
-    printf("%s %s/step-%08" PRIu64 ": %zu tensors, %s, by %d ranks, repeat %" PRIu64 "\n",
+    printf("%s %s/step-%08" PRIu64 ": %zu tensors, %s, by %d %s, repeat %" PRIu64 "\n",
            loads ? "read" : "write", b->dir, loads ? newest : newest + 1, b->work.n,
-           cli_bytes(b->work.bytes, text), b->job.size, b->repeats);
+           cli_bytes(b->work.bytes, text), b->job.size, b->job.size == 1 ? "rank" : "ranks",
+           b->repeats);
 }
 
 static int run(bench *b, const char *op, const sizes *size) {

@@ -22,9 +22,10 @@ typedef struct request {
 static const char *cut_text(const holders *h, char *text, size_t size) {
     char axes[MESH_TEXT];
     if (h->mesh)
-        snprintf(text, size, "on %d ranks, %s", h->world, mesh_print(h->mesh, axes));
+        snprintf(text, size, "on %d %s, %s", h->world, h->world == 1 ? "rank" : "ranks",
+                 mesh_print(h->mesh, axes));
     else
-        snprintf(text, size, "as %d ranks wrote it", h->world);
+        snprintf(text, size, "as %d %s wrote it", h->world, h->world == 1 ? "rank" : "ranks");
     return text;
 }
 

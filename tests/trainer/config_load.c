@@ -172,6 +172,21 @@ static const struct {
     {"max_steps.x=1", "max_steps: {\"x\":1} is not an integer"},
     {"model=/nowhere/config.json", "model: /nowhere/config.json: cannot read"},
     {"data.sequence_length=null", "data.sequence_length: null is for a batch in safetensors"},
+    {"checkpoint.resume=autoo", "checkpoint.resume: there is no autoo; did you mean auto?"},
+    {"checkpoint.stores=[{\"path\":\"ckpt/.\"}]",
+     "command line: checkpoint.stores[0].path: ckpt/. is checkpoint.dir, too"},
+    {"checkpoint.stores=[{\"path\":\"a\"},{\"path\":\"./a//\"}]",
+     "checkpoint.stores[0].path: a is checkpoint.stores[1].path, too"},
+    /* DeepSpeed's */
+    {"fp16.enabled=true", "fp16: a key of DeepSpeed's that is not here; use bf16.enabled"},
+    {"zero_optimization.overlap_comm=true", "that is not here; drop it: transfers run beside"},
+    {"zero_optimization.offload_optimizer={\"device\":\"cpu\"}", "use fsdp.cpu_offload"},
+    {"zero_optimization.allgather_bucket_size=5e8", "a key of DeepSpeed's that is not here; drop"},
+    {"zero_optimization.overlap_com=true", "zero_optimization.overlap_com: unknown key; did you"},
+    {"activation_checkpointing.partition_activations=true", "use fsdp.activation_checkpointing"},
+    {"steps_per_print=10", "steps_per_print: a key of DeepSpeed's that is not here; drop it"},
+    {"scheduler.type=WarmupCosineLR", "wsd; DeepSpeed's name for cosine"},
+    {"scheduler.params.warmup_num_steps=5", "use scheduler.params.warmup_steps"},
 };
 
 static void names_each_mistake(void **state) {
@@ -193,6 +208,7 @@ static void refuses_broken_files(void **state) {
         {"{\"seed\": 1, \"seed\": 2}", ":1:18: duplicate object key"},
         {"{\"seed\": 1", ":1:"},
         {"[1]", "holds no JSON object"},
+        {"{\"model_type\": \"llama\"}", "describes a model, not a training"},
     };
     for (size_t i = 0; i < sizeof texts / sizeof *texts; i++) {
         config *c;

@@ -40,6 +40,13 @@ CASES = [  # overrides, and what the line must hold
     (["frozen=[\"model.*\"]"], "frozen: matches every parameter of the model"),
     (["metrics=empty"], "metrics: cannot open empty: Is a directory"),
 ]
+# what a start would stumble over; a dry run makes nothing
+DRY = [
+    (["metrics=empty"], "metrics: cannot open empty: Is a directory"),
+    (["metrics=no/folder/m.jsonl"], "metrics: cannot open no/folder/m.jsonl: No such file"),
+    (['checkpoint.stores=[{"path": "a", "redundancy": "partner"}]'],
+     "checkpoint.stores[0].redundancy: partner needs ranks on 2 nodes at least, they are on 1"),
+]
 made_late = ("init=", "checkpoint.resume=", "metrics=")  # found when the directory is open
 
 for overrides, text in CASES:
@@ -52,6 +59,13 @@ for overrides, text in CASES:
     check(not steps() and not os.path.exists("metrics.jsonl"), f"{overrides}: something is made")
     shutil.rmtree("ckpt", ignore_errors=True)
 
+for overrides, text in DRY:
+    _, err = train(1, "good.json", "--dry-run", *overrides, expect=2)
+    check(text in messages(err)[-1] and not os.path.exists("ckpt"), f"{overrides}: {err}")
+with open("model.json", "w") as f:
+    json.dump(MODEL, f)
+_, err = train(1, "model.json", "data.path=text", expect=2)
+check("model.json: describes a model, not a training" in err, err)
 _, err = train(1, "broken.json", expect=2)
 check("broken.json:1:" in err, err)
 _, err = train(1, "nowhere.json", expect=2)

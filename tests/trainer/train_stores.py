@@ -68,8 +68,8 @@ expect(err, "nothing to do")
 _, err = train(4, settings(whole, memory, disk, every=whole), "checkpoint.resume=never", expect=2)
 expect(err, "the list of stores holds")
 # What there is to go on from, without rebuilding anything; and redundancy that one node can't have.
-_, err = train(1, settings(whole, memory, disk, every=whole), "--dry-run")
-expect(err, f"would go on from step {killed + 6}: parts/")
+_, err = train(1, settings(whole, memory, disk, every=whole), "--dry-run", expect=2)
+expect(err, f"would go on from step {killed + 6}: parts/", "partner needs ranks on 2 nodes")
 _, err = train(1, settings(whole, memory, disk, every=whole), expect=2)
 expect(err, "checkpoint.stores or checkpoint.dir", "partner")
 

@@ -8,8 +8,10 @@
 #include <string.h>
 
 #include "../fail.h"
+#include "deepspeed.h"
 #include "jsonfile.h"
 #include "override.h"
+#include "places.h"
 #include "schema.h"
 #include "stores.h"
 
@@ -32,6 +34,10 @@ static json_t *at(const json_t *tree, const char *path) {
 
 static int unknown_key(const char *path, dcp_error *err) {
     char nearest[CONFIG_PATH_MAX];
+    const char *instead = deepspeed_instead(path);
+    if (instead)
+        return trainer_fail(err, DCP_ERR_ARG, "%.300s: a key of DeepSpeed's that is not here; %s",
+                            path, instead);
     config_key_nearest(path, nearest);
     return trainer_fail(err, DCP_ERR_ARG, "%.300s: unknown key; did you mean %s?", path, nearest);
 }
@@ -212,7 +218,8 @@ static int assemble(json_t *tree, json_t *model, config **out, dcp_error *err) {
     fill_sharding(c, tree);
     fill_optimizer(c, tree);
     fill_output(c, tree);
-    const int status = check_together(c, err);
+    int status = check_together(c, err);
+    if (status == DCP_OK) status = places_check(c, err);
     if (status == DCP_OK)
         *out = c;
     else
@@ -242,11 +249,20 @@ static int read_overrides(char *const *overrides, int n, json_t **out, dcp_error
     return status == DCP_OK ? check_tree(*out, "", err) : status;
 }
 
+/* Not the model's own file. */
+static int check_kind(const json_t *given, dcp_error *err) {
+    if (json_object_get(given, "model") || !json_object_get(given, "model_type")) return DCP_OK;
+    return trainer_fail(err, DCP_ERR_ARG,
+                        "describes a model, not a training; name it in a file such as {\"model\": "
+                        "\"config.json\", \"data\": {\"path\": \"corpus\"}}");
+}
+
 /* From the file's tree with the overrides applied to the result; takes neither. */
 static int finish(const char *path, const json_t *given, const json_t *from_line, config **out,
                   dcp_error *err) {
     json_t *tree = NULL, *model = NULL;
-    int status = check_tree(given, "", err);
+    int status = check_kind(given, err);
+    if (status == DCP_OK) status = check_tree(given, "", err);
     if (status == DCP_OK) status = effective_tree(given, &tree, err);
     if (status != DCP_OK) return blame(path, status, err);
     const char *to_blame = at(from_line, "data") ? LINE : path;
@@ -259,7 +275,8 @@ static int finish(const char *path, const json_t *given, const json_t *from_line
         json_decref(tree);
         return blame(to_blame, status, err);
     }
-    const int by_line = at(from_line, "train_batch_size") || at(from_line, "eval_every") ||
+    const int by_line = at(from_line, "checkpoint") || at(from_line, "train_batch_size") ||
+                        at(from_line, "eval_every") ||
                         at(from_line, "train_micro_batch_size_per_gpu");
     return blame(by_line ? LINE : path, assemble(tree, model, out, err), err);
 }

@@ -11,8 +11,8 @@ static size_t min3(size_t a, size_t b, size_t c) {
     return ab < c ? ab : c;
 }
 
-/* Levenshtein's distance, one row of the table at a time. */
-static size_t distance(const char *a, const char *b) {
+/* One row of the table at a time. */
+size_t config_distance(const char *a, const char *b) {
     size_t row[LONGEST + 1];
     const size_t n = strnlen(b, LONGEST);
     for (size_t j = 0; j <= n; j++) row[j] = j;
@@ -43,8 +43,8 @@ static void consider(search *s, const char *candidate, size_t length) {
     char name[CONFIG_PATH_MAX];
     memcpy(name, candidate, length);
     name[length] = '\0';
-    const size_t whole = distance(s->path, name);
-    const size_t moved = distance(last_part(s->path), last_part(name)) + 1;
+    const size_t whole = config_distance(s->path, name);
+    const size_t moved = config_distance(last_part(s->path), last_part(name)) + 1;
     const size_t d = whole < moved ? whole : moved;
     if (d >= s->least) return;
     s->least = d;

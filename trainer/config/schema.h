@@ -42,6 +42,9 @@ int config_key_is_group(const char *path);
 /* The key, or group of keys, that `path` was probably meant to be. */
 void config_key_nearest(const char *path, char best[CONFIG_PATH_MAX]);
 
+/* Levenshtein's distance of two words. */
+size_t config_distance(const char *a, const char *b);
+
 /* DCP_OK where `value` is of the key's type, in its range and built. */
 int config_key_check(const config_key *key, const json_t *value, dcp_error *err);
 

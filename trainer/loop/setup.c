@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "../agree.h"
+#include "../config/places.h"
 #include "../fail.h"
 #include "../optim/norm.h"
 #include "../say.h"
@@ -155,9 +156,33 @@ static resume_from beginning(const trainer *t) {
                          .stores = t->stores};
 }
 
+/* Hosts of the ranks. */
+static int count_hosts(MPI_Comm comm) {
+    MPI_Comm host;
+    int rank, is_first, hosts;
+    MPI_Comm_split_type(comm, MPI_COMM_TYPE_SHARED, 0, MPI_INFO_NULL, &host);
+    MPI_Comm_rank(host, &rank);
+    is_first = rank == 0;
+    MPI_Comm_free(&host);
+    MPI_Allreduce(&is_first, &hosts, 1, MPI_INT, MPI_SUM, comm);
+    return hosts;
+}
+
+/* What a start would stumble over where it opens stores and files. */
+static int check_places(const trainer *t, dcp_error *err) {
+    int status = places_check_hosts(t->c, count_hosts(t->comm), t->world, err);
+    if (status == DCP_OK && t->rank == 0 && t->c->metrics)
+        status = places_check_writable("metrics", t->c->metrics, err);
+    if (status == DCP_OK && t->rank == 0 && t->trace)
+        status = places_check_writable("--trace", t->trace, err);
+    return agree(t->comm, status, err);
+}
+
 int trainer_foretell(trainer *t, dcp_error *err) {
     const resume_from from = beginning(t);
-    return trainer_exit_status(resume_foretell(&from, err));
+    int status = resume_foretell(&from, err);
+    if (status == DCP_OK) status = check_places(t, err);
+    return trainer_exit_status(status);
 }
 
 static int open_stores(trainer *t, dcp_error *err) {

@@ -108,7 +108,7 @@ static void draw_ranks(plot *p, double top, int is_named) {
         if (!isfinite(ranks[i]) || !isfinite(ranks[i - 1]) || ranks[i] == ranks[i - 1]) continue;
         const double x = axis_place(&p->steps, p->data->columns[SERIES_STEP][i]);
         svg_line(p->s, x, top, x, top + TALL, "#999999");
-        snprintf(text, sizeof text, "%.0f ranks", ranks[i]);
+        snprintf(text, sizeof text, "%.0f %s", ranks[i], ranks[i] == 1 ? "rank" : "ranks");
         if (is_named) svg_text(p->s, x + 3, top + TALL - 5, 10, SVG_START, text);
     }
 }

@@ -1,0 +1,110 @@
+#include "places.h"
+
+#include <errno.h>
+#include <limits.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "../fail.h"
+#include "schema.h"
+
+enum { SLIP = 2 }; /* edits that make a word another's misspelling */
+
+/* The next part of a path: what begins at *at, without slashes and dots that mean nothing. */
+static size_t next_part(const char **at) {
+    size_t n = 1;
+    do {
+        *at += strspn(*at, "/");
+        n = strcspn(*at, "/");
+        if (n != 1 || **at != '.') return n;
+        *at += n;
+    } while (1);
+}
+
+static int same_text(const char *a, const char *b) {
+    if ((*a == '/') != (*b == '/')) return 0;
+    size_t n;
+    do {
+        n = next_part(&a);
+        if (n != next_part(&b) || strncmp(a, b, n) != 0) return 0;
+        a += n;
+        b += n;
+    } while (n);
+    return 1;
+}
+
+static int same_place(const char *a, const char *b) {
+    struct stat x, y;
+    if (same_text(a, b)) return 1;
+    return stat(a, &x) == 0 && stat(b, &y) == 0 && x.st_dev == y.st_dev && x.st_ino == y.st_ino;
+}
+
+static int check_apart(const config *c, dcp_error *err) {
+    for (size_t j = 1; j < c->n_stores; j++)
+        for (size_t i = 0; i < j; i++) {
+            if (!same_place(c->stores[i].path, c->stores[j].path)) continue;
+            char other[64] = "checkpoint.dir";
+            if (j + 1 < c->n_stores)
+                snprintf(other, sizeof other, "checkpoint.stores[%zu].path", j);
+            return trainer_fail(err, DCP_ERR_ARG,
+                                "checkpoint.stores[%zu].path: %.300s is %s, too; each store needs "
+                                "a directory of its own",
+                                i, c->stores[i].path, other);
+        }
+    return DCP_OK;
+}
+
+static int check_resume(const config *c, dcp_error *err) {
+    static const char *const words[] = {"auto", "never"};
+    if (access(c->resume, F_OK) == 0) return DCP_OK;
+    for (size_t i = 0; i < sizeof words / sizeof *words; i++) {
+        const size_t edits = config_distance(c->resume, words[i]);
+        if (edits > 0 && edits <= SLIP)
+            return trainer_fail(err, DCP_ERR_ARG,
+                                "checkpoint.resume: there is no %.300s; did you mean %s?",
+                                c->resume, words[i]);
+    }
+    return DCP_OK;
+}
+
+int places_check(const config *c, dcp_error *err) {
+    const int status = check_apart(c, err);
+    return status == DCP_OK ? check_resume(c, err) : status;
+}
+
+int places_check_writable(const char *what, const char *path, dcp_error *err) {
+    char folder[PATH_MAX];
+    struct stat st;
+    const char *slash = strrchr(path, '/');
+    const int n = snprintf(folder, sizeof folder, "%.*s", slash ? (int)(slash - path) + 1 : 1,
+                           slash ? path : ".");
+    int code = n > 0 && (size_t)n < sizeof folder ? 0 : ENAMETOOLONG;
+    const int is_there = !code && stat(path, &st) == 0;
+    if (is_there && S_ISDIR(st.st_mode)) code = EISDIR;
+    if (!code && access(is_there ? path : folder, W_OK) != 0) code = errno;
+    if (!code) return DCP_OK;
+    return trainer_fail(err, DCP_ERR_ARG, "%s: cannot open %.300s: %s", what, path, strerror(code));
+}
+
+/* Nodes that a redundancy needs: one more than may be lost. */
+static int nodes_needed(const char *redundancy) {
+    int lost = 0;
+    if (redundancy && strcmp(redundancy, "partner") == 0) return 2;
+    return redundancy && sscanf(redundancy, "rs(%d)", &lost) == 1 ? lost + 1 : 1;
+}
+
+int places_check_hosts(const config *c, int hosts, int world, dcp_error *err) {
+    for (size_t i = 0; i + 1 < c->n_stores; i++) {
+        const char *path = c->stores[i].path, *redundancy = c->stores[i].redundancy;
+        const int needed = nodes_needed(redundancy);
+        const int nodes = strstr(path, "{rank}") ? world : hosts; /* a node is a directory */
+        if (nodes < needed)
+            return trainer_fail(err, DCP_ERR_ARG,
+                                "checkpoint.stores[%zu].redundancy: %s needs ranks on %d nodes at "
+                                "least, they are on %d",
+                                i, redundancy, needed, nodes);
+    }
+    return DCP_OK;
+}
