@@ -69,6 +69,17 @@ with mounted("small", f"size={int(2.5 * size) // 4096 * 4}k") as path:
         train(2, full)
         check(state(12, f"{path}/ckpt") == state(12, "whole"), "the state differs afterwards")
         check(losses() == losses("whole.jsonl"), "losses differ afterwards")
+
+# Offload takes all of its room at the start, and leaves nothing behind.
+offload = ["fsdp.cpu_offload=true", "checkpoint.dir=offloaded", "max_steps=1"]
+_, err = train(2, whole, *offload, "fsdp.offload_path=nowhere", expect=2)
+check("fsdp.offload_path: cannot make a file in nowhere: No such file" in err, err)
+with mounted("tiny", "size=64k") as path:
+    if path:
+        _, err = train(3, whole, *offload, f"fsdp.offload_path={path}", expect=3)
+        check(f"bytes of a rank in {path}: No space left on device" in messages(err)[-1], err)
+        check(not os.listdir(path), f"left behind: {os.listdir(path)}")
+        check(not os.path.exists("offloaded"), "a directory of checkpoints is made")
 if mounts < 2:
     print("SKIPPED: read-only directory and full disk, as we may not mount")
     sys.exit(77)

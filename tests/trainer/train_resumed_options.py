@@ -25,6 +25,7 @@ ROWS = [  # name, options, whether losses are those of the first row
     ("no_decay", {"optimizer": {"params": {"lr": 1e-2, "no_decay": ["*proj*"]}}}, False),
     ("frozen", {"frozen": ["*.mlp.*", "model.embed*"]}, False),
     ("checkpointing", {"fsdp": {"activation_checkpointing": True}}, True),
+    ("offload", {"fsdp": {"cpu_offload": True, "offload_path": "."}}, True),
     ("evaluation", {"data": {"sequence_length": 16, "eval_path": "text"}, "eval_every": 2}, True),
 ]
 

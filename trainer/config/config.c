@@ -141,6 +141,7 @@ static void fill_sharding(config *c, const json_t *tree) {
     c->min_num_params = count_at(tree, "fsdp.min_num_params");
     c->prefetch = count_at(tree, "fsdp.prefetch");
     c->checkpointing = json_is_true(at(tree, "fsdp.activation_checkpointing"));
+    c->offload_path = text_at(tree, "fsdp.offload_path");
 }
 
 static void fill_optimizer(config *c, const json_t *tree) {
@@ -201,6 +202,15 @@ static int check_together(const config *c, dcp_error *err) {
         return trainer_fail(err, DCP_ERR_ARG,
                             "eval_every: %" PRIu64 ", but there is no data.eval_path",
                             c->eval_every);
+    const int offloads = json_is_true(at(c->tree, "fsdp.cpu_offload"));
+    if (offloads && !c->offload_path)
+        return trainer_fail(err, DCP_ERR_ARG,
+                            "fsdp.cpu_offload: on the CPU all is in the host's memory anyhow; "
+                            "fsdp.offload_path, a folder of a disk, says where else to put it");
+    if (!offloads && c->offload_path)
+        return trainer_fail(err, DCP_ERR_ARG,
+                            "fsdp.offload_path: %.300s, but fsdp.cpu_offload is false",
+                            c->offload_path);
     return DCP_OK;
 }
 
@@ -276,7 +286,7 @@ static int finish(const char *path, const json_t *given, const json_t *from_line
         return blame(to_blame, status, err);
     }
     const int by_line = at(from_line, "checkpoint") || at(from_line, "train_batch_size") ||
-                        at(from_line, "eval_every") ||
+                        at(from_line, "eval_every") || at(from_line, "fsdp") ||
                         at(from_line, "train_micro_batch_size_per_gpu");
     return blame(by_line ? LINE : path, assemble(tree, model, out, err), err);
 }

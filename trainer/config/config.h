@@ -41,7 +41,8 @@ typedef struct config {
     int wrap_by_size;
     uint64_t min_num_params; /* of a unit, where wrap_by_size */
     uint64_t prefetch;
-    int checkpointing; /* of activations */
+    int checkpointing;        /* of activations */
+    const char *offload_path; /* NULL: nothing is offloaded */
     const char *dir, *resume;
     dcp_tier stores[DCP_MAX_TIERS]; /* fastest first; `dir` is the last */
     size_t n_stores;

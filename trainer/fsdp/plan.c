@@ -104,7 +104,10 @@ fsdp_memory fsdp_plan_memory(const fsdp_plan *plan) {
     const uint64_t units = s.root_grads + s.block_grads + s.root + s.block + s.kept_blocks +
                            staging + s.outgoing + s.received;
     const uint64_t partial = s.n_own_sums * s.own_sum + s.n_local_sums * s.local_sum;
-    return (fsdp_memory){.state = (layout->shard_elems + 3 * layout->grad_elems) * sizeof(float),
+    const uint64_t grads = layout->grad_elems * sizeof(float);
+    const uint64_t others = layout->shard_elems * sizeof(float) + 2 * grads;
+    return (fsdp_memory){.state = plan->offloads ? grads : grads + others,
+                         .offloaded = plan->offloads ? others : 0,
                          .units = units * sizeof(float),
                          .partial = partial * sizeof(float)};
 }

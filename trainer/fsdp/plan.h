@@ -13,6 +13,7 @@ typedef struct fsdp_plan {
     const fsdp_layout *layout;
     fsdp_strategy strategy;
     uint64_t leaves; /* of a step, all ranks together */
+    int offloads;    /* parameters and moments lie in a file */
 } fsdp_plan;
 
 /* Buffers, in elements of fp32; 0: none. */
@@ -35,7 +36,8 @@ fsdp_sizes fsdp_plan_sizes(const fsdp_plan *plan);
 
 /* Memory of the rank, in bytes. */
 typedef struct fsdp_memory {
-    uint64_t state;   /* parameters, gradients and two moments, of its shard */
+    uint64_t state; /* parameters, gradients and two moments, of its shard; but what is */
+    uint64_t offloaded;
     uint64_t units;   /* gathered units, a leaf's gradients, and both on their way */
     uint64_t partial; /* partial sums of gradients */
 } fsdp_memory;

@@ -16,7 +16,7 @@ typedef struct step_metrics {
     double save_stall_s; /* of the save between the last line and this one */
     uint64_t mem_peak_bytes;
     uint64_t partial_sums_bytes;
-    uint64_t state_bytes; /* parameters, gradients and moments of rank 0 */
+    uint64_t state_bytes; /* parameters, gradients and moments of rank 0 in memory */
     uint64_t sent_bytes;  /* by rank 0 in this step, for gathers and reductions */
     double imbalance;
     int ranks;

@@ -61,6 +61,12 @@ static void note_pieces(saves *s, uint64_t step, double begin, const dcp_report 
     }
 }
 
+/* A save reads all of the state: what is offloaded need not stay for that. */
+static void let_go(void *state, uint64_t done, uint64_t total) {
+    (void)done, (void)total;
+    state_release_all(state);
+}
+
 /* Saves the state as it is: into the stores that are due, in flight, or now, and then `also_last`
  * into checkpoint.dir. */
 static int save(saves *s, int flight, int also_last, dcp_error *err) {
@@ -74,7 +80,9 @@ static int save(saves *s, int flight, int also_last, dcp_error *err) {
         .engine = t->c->engine,
         .about_json = about,
         .staging_bytes = t->c->staging_bytes ? t->c->staging_bytes : DCP_STAGING_NONE,
-        .when_busy = t->c->skip_when_busy ? DCP_BUSY_REFUSE : DCP_BUSY_WAIT};
+        .when_busy = t->c->skip_when_busy ? DCP_BUSY_REFUSE : DCP_BUSY_WAIT,
+        .on_progress = t->state->offloaded ? let_go : NULL,
+        .progress_ctx = t->state};
     const uint64_t step = t->state->step;
     dcp_report report = {0};
     s->flight_begin = MPI_Wtime();

@@ -94,6 +94,7 @@ static int make_state(trainer *t, dcp_error *err) {
                                       &t->layout, err);
     t->plan.layout = t->layout;
     t->plan.leaves = config_leaves(t->c);
+    t->plan.offloads = t->c->offload_path != NULL;
     if (status == DCP_OK) status = adamw_create(t->c, t->layout, t->k, &t->optimizer, err);
     return status;
 }
@@ -235,11 +236,19 @@ static void tell_memory(const trainer *t) {
         mib(m.state), mib(m.units), mib(t->run ? model_run_bytes(t->run) : 0), mib(m.partial));
 }
 
+static void tell_offload(const trainer *t) {
+    if (t->c->offload_path)
+        say(t->rank, "%.1f MiB of parameters and moments a rank lie in a file in %s",
+            mib(fsdp_plan_memory(&t->plan).offloaded), t->c->offload_path);
+}
+
 int trainer_start(trainer *t, dcp_error *err) {
-    int status = agree(t->comm, state_create(t->layout, t->k, &t->state, err), err);
+    int status =
+        agree(t->comm, state_create(t->layout, t->k, t->c->offload_path, &t->state, err), err);
     if (status != DCP_OK) return trainer_exit_status(status);
     status = open_stores(t, err);
     if (status != DCP_OK) return trainer_exit_status(status);
+    tell_offload(t);
     const resume_from from = beginning(t);
     status = resume(&from, t->state, err);
     if (status == DCP_OK) status = agree(t->comm, make_work(t, err), err);

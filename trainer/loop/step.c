@@ -91,8 +91,7 @@ static void update(trainer *t, const step_result *r) {
     train_state *s = t->state;
     const double limit = t->c->clipping;
     const double scale = limit > 0 ? fmin(1.0, limit / (r->grad_norm + 1e-6)) : 1.0;
-    adamw_step(t->optimizer, s->params, s->grads, s->exp_avg, s->exp_avg_sq, r->lr, scale,
-               s->step + 1);
+    adamw_step(t->optimizer, s, r->lr, scale);
     s->step++;
     s->samples += t->c->batch;
     s->tokens += t->c->batch * t->shape.targets;

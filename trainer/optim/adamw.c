@@ -6,6 +6,8 @@
 #include "../fail.h"
 #include "../fsdp/globs.h"
 
+enum { PIECE_ELEMS = 1 << 20 };
+
 struct adamw {
     const fsdp_layout *layout;
     kernels *k;
@@ -42,20 +44,32 @@ void adamw_destroy(adamw *a) {
     free(a);
 }
 
-void adamw_step(const adamw *a, float *params, const float *grads, float *exp_avg,
-                float *exp_avg_sq, double lr, double grad_scale, uint64_t step) {
+/* Offloaded memory is worked on in pieces, and let go of after each. */
+static void update(const adamw *a, const train_state *s, const fsdp_param *param,
+                   const kernels_adamw *options) {
+    const uint64_t most = s->offloaded ? PIECE_ELEMS : param->elems;
+    for (uint64_t first = 0; first < param->elems; first += most) {
+        const uint64_t left = param->elems - first, n = left < most ? left : most;
+        const uint64_t at = param->grad_at + first, bytes = n * sizeof(float);
+        float *params = s->params + param->shard_at + first;
+        a->k->adamw(a->k, params, s->exp_avg + at, s->exp_avg_sq + at, s->grads + at, n, options);
+        if (!s->offloaded) continue;
+        offload_release(s->offloaded, params, bytes);
+        offload_release(s->offloaded, s->exp_avg + at, bytes);
+        offload_release(s->offloaded, s->exp_avg_sq + at, bytes);
+    }
+}
+
+void adamw_step(const adamw *a, const train_state *s, double lr, double grad_scale) {
     kernels_adamw options = a->options;
     options.lr = lr;
     options.grad_scale = grad_scale;
-    options.step = step;
+    options.step = s->step + 1;
     const unsigned char *decays = a->decays;
     for (size_t u = 0; u < a->layout->n; u++)
         for (size_t i = 0; i < a->layout->units[u].n; i++) {
             const fsdp_param *param = &a->layout->units[u].params[i];
-            const uint64_t at = param->grad_at;
             options.weight_decay = *decays++ ? a->options.weight_decay : 0;
-            if (param->info.frozen) continue;
-            a->k->adamw(a->k, params + param->shard_at, exp_avg + at, exp_avg_sq + at, grads + at,
-                        param->elems, &options);
+            if (!param->info.frozen) update(a, s, param, &options);
         }
 }

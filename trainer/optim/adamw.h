@@ -6,6 +6,7 @@
 
 #include "../config/config.h"
 #include "../fsdp/layout.h"
+#include "../state/state.h"
 #include "kernels/kernels.h"
 
 typedef struct adamw adamw;
@@ -15,9 +16,8 @@ int adamw_create(const config *c, const fsdp_layout *layout, kernels *k, adamw *
                  dcp_error *err);
 void adamw_destroy(adamw *a);
 
-/* All four are this rank's storage. Frozen parameters are left alone. Gradients are read times
- * `grad_scale`. step: from 1. */
-void adamw_step(const adamw *a, float *params, const float *grads, float *exp_avg,
-                float *exp_avg_sq, double lr, double grad_scale, uint64_t step);
+/* The update that makes step s->step + 1 of the state's parameters and moments. Frozen parameters
+ * are left alone. Gradients are read times `grad_scale`. */
+void adamw_step(const adamw *a, const train_state *s, double lr, double grad_scale);
 
 #endif

@@ -25,6 +25,7 @@ static int read_param(train_state *s, dcp_st_reader *reader, const fsdp_param *p
         status = dcp_st_read(reader, tensor->path, (first + at) * size, n * size, piece, err);
         if (status == DCP_OK) widen(s->params + param->shard_at + at, piece, n, tensor->dtype);
     }
+    state_release(s, param);
     return status;
 }
 

@@ -139,38 +139,60 @@ static int add_moments(const train_state *s, const dcp_checkpoint *ckpt, const f
     return status;
 }
 
-static int add_params(train_state *s, const dcp_checkpoint *ckpt, int with_moments,
-                      dcp_state *state, dcp_error *err) {
+static int add_unit(train_state *s, const dcp_checkpoint *ckpt, size_t unit, int with_moments,
+                    dcp_state *state, dcp_error *err) {
     int status = DCP_OK;
-    for (size_t u = 0; u < s->layout->n; u++)
-        for (size_t i = 0; i < s->layout->units[u].n && status == DCP_OK; i++) {
-            const fsdp_param *param = &s->layout->units[u].params[i];
-            status = add_weights(s, ckpt, param, state, err);
-            if (status == DCP_OK && with_moments) status = add_moments(s, ckpt, param, state, err);
-        }
+    for (size_t i = 0; i < s->layout->units[unit].n && status == DCP_OK; i++) {
+        const fsdp_param *param = &s->layout->units[unit].params[i];
+        status = add_weights(s, ckpt, param, state, err);
+        if (status == DCP_OK && with_moments) status = add_moments(s, ckpt, param, state, err);
+    }
     return status;
 }
 
-/* What is to be loaded, and where to. */
-static int plan(train_state *s, dcp_checkpoint *ckpt, unsigned sections, moments_found *found,
-                dcp_state **state, dcp_error *err) {
+static int check(train_state *s, dcp_checkpoint *ckpt, unsigned sections, moments_found *found,
+                 dcp_error *err) {
     int status = state_match(s->layout, ckpt, err);
     if (status == DCP_OK && sections & STATE_OPTIMIZER) status = match_moments(s, ckpt, found, err);
     if (status == DCP_OK && sections & STATE_FILES) status = state_take_files(s, ckpt, err);
-    if (status == DCP_OK) status = state_register(s, sections & STATE_FILES, state, err);
-    return status == DCP_OK ? add_params(s, ckpt, found->with > 0, *state, err) : status;
+    return status;
+}
+
+/* The units from *next on that are loaded at once: all, or where they are offloaded one, so that no
+ * more of them is in memory. What an import kept comes with the first. */
+static int plan(train_state *s, const dcp_checkpoint *ckpt, unsigned sections, int with_moments,
+                size_t *next, dcp_state **state, dcp_error *err) {
+    const size_t first = *next, end = s->offloaded ? first + 1 : s->layout->n;
+    int status = state_register(s, first == 0 ? sections & STATE_FILES : 0, state, err);
+    for (; *next < end && status == DCP_OK; ++*next)
+        status = add_unit(s, ckpt, *next, with_moments, *state, err);
+    return status;
+}
+
+static int load_units(train_state *s, MPI_Comm comm, dcp_checkpoint *ckpt, unsigned sections,
+                      dcp_engine engine, int with_moments, dcp_error *err) {
+    const dcp_load_options options = {.engine = engine, .cast = !with_moments};
+    int status = DCP_OK;
+    for (size_t next = 0; next < s->layout->n && status == DCP_OK;) {
+        dcp_state *state = NULL;
+        status = agree(comm, plan(s, ckpt, sections, with_moments, &next, &state, err), err);
+        if (status == DCP_OK) status = dcp_load_with(ckpt, state, &options, NULL, err);
+        if (state) dcp_state_destroy(state);
+        state_release_all(s);
+    }
+    return status;
 }
 
 int state_load(train_state *s, MPI_Comm comm, dcp_checkpoint *ckpt, unsigned sections,
                dcp_engine engine, int *with_moments, dcp_error *err) {
-    dcp_state *state = NULL;
     moments_found found = {0};
-    s->k->zero(s->k, s->exp_avg, s->layout->grad_elems);
-    s->k->zero(s->k, s->exp_avg_sq, s->layout->grad_elems);
-    int status = agree(comm, plan(s, ckpt, sections, &found, &state, err), err);
-    const dcp_load_options options = {.engine = engine, .cast = found.with == 0};
-    if (status == DCP_OK) status = dcp_load_with(ckpt, state, &options, NULL, err);
-    if (state) dcp_state_destroy(state);
+    int status = agree(comm, check(s, ckpt, sections, &found, err), err);
+    if (status == DCP_OK && (found.with == 0 || found.thawed > 0)) {
+        s->k->zero(s->k, s->exp_avg, s->layout->grad_elems);
+        s->k->zero(s->k, s->exp_avg_sq, s->layout->grad_elems);
+        state_release_all(s);
+    }
+    if (status == DCP_OK) status = load_units(s, comm, ckpt, sections, engine, found.with > 0, err);
     if (status != DCP_OK) return status;
     if (found.with > 0 && found.thawed > 0)
         say_warning(s->layout->rank,

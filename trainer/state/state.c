@@ -16,20 +16,57 @@ static int take(train_state *s, float **out, uint64_t elems, dcp_error *err) {
     return DCP_OK;
 }
 
-int state_create(const fsdp_layout *layout, kernels *k, train_state **out, dcp_error *err) {
+/* So that each begins on a page, which disks want of what they write from where it lies. */
+static uint64_t in_pages(uint64_t elems) { return (elems + 1023) / 1024 * 1024; }
+
+/* Parameters, then the moments, in one file. */
+static int take_offloaded(train_state *s, const char *folder, dcp_error *err) {
+    const uint64_t shard = in_pages(s->layout->shard_elems);
+    const uint64_t grads = in_pages(s->layout->grad_elems);
+    const int status =
+        offload_create(folder, (shard + 2 * grads) * sizeof(float), &s->offloaded, err);
+    if (status != DCP_OK) return status;
+    s->params = offload_memory(s->offloaded);
+    s->exp_avg = s->params + shard;
+    s->exp_avg_sq = s->exp_avg + grads;
+    return DCP_OK;
+}
+
+static int take_shards(train_state *s, dcp_error *err) {
+    const fsdp_layout *layout = s->layout;
+    int status = take(s, &s->params, layout->shard_elems, err);
+    if (status == DCP_OK) status = take(s, &s->exp_avg, layout->grad_elems, err);
+    if (status == DCP_OK) status = take(s, &s->exp_avg_sq, layout->grad_elems, err);
+    return status;
+}
+
+int state_create(const fsdp_layout *layout, kernels *k, const char *offload_path, train_state **out,
+                 dcp_error *err) {
     train_state *s = calloc(1, sizeof *s);
     if (!s) return trainer_fail_memory(err, sizeof *s);
     s->layout = layout;
     s->k = k;
-    int status = take(s, &s->params, layout->shard_elems, err);
-    if (status == DCP_OK) status = take(s, &s->grads, layout->grad_elems, err);
-    if (status == DCP_OK) status = take(s, &s->exp_avg, layout->grad_elems, err);
-    if (status == DCP_OK) status = take(s, &s->exp_avg_sq, layout->grad_elems, err);
+    int status = take(s, &s->grads, layout->grad_elems, err);
+    if (status == DCP_OK)
+        status = offload_path ? take_offloaded(s, offload_path, err) : take_shards(s, err);
     if (status == DCP_OK)
         *out = s;
     else
         state_destroy(s);
     return status;
+}
+
+void state_release(const train_state *s, const fsdp_param *param) {
+    if (!s->offloaded) return;
+    const uint64_t bytes = param->elems * sizeof(float);
+    offload_release(s->offloaded, s->params + param->shard_at, bytes);
+    if (param->info.frozen) return;
+    offload_release(s->offloaded, s->exp_avg + param->grad_at, bytes);
+    offload_release(s->offloaded, s->exp_avg_sq + param->grad_at, bytes);
+}
+
+void state_release_all(const train_state *s) {
+    if (s->offloaded) offload_release_all(s->offloaded);
 }
 
 static void drop_files(train_state *s) {
@@ -45,8 +82,11 @@ static void drop_files(train_state *s) {
 void state_destroy(train_state *s) {
     if (!s) return;
     drop_files(s);
-    float *const shards[] = {s->params, s->grads, s->exp_avg, s->exp_avg_sq};
-    for (size_t i = 0; i < sizeof shards / sizeof *shards; i++) s->k->free(s->k, shards[i]);
+    float *const shards[] = {s->params, s->exp_avg, s->exp_avg_sq};
+    for (size_t i = 0; i < sizeof shards / sizeof *shards && !s->offloaded; i++)
+        s->k->free(s->k, shards[i]);
+    s->k->free(s->k, s->grads);
+    offload_destroy(s->offloaded);
     free(s);
 }
 
@@ -58,6 +98,7 @@ void state_randomize_param(train_state *s, const fsdp_param *param) {
                       param->box.start[0] * param->row_elems, param->elems, param->info.std);
     else
         for (uint64_t i = 0; i < param->elems; i++) out[i] = constant;
+    state_release(s, param);
 }
 
 void state_randomize(train_state *s) {

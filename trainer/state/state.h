@@ -9,6 +9,7 @@
 #include "dcp/checkpoint.h"
 #include "dcp/state.h"
 #include "kernels/kernels.h"
+#include "offload.h"
 
 /* A tensor of the section /files, cut on dimension 0 like any other. */
 typedef struct kept_file {
@@ -22,6 +23,7 @@ typedef struct train_state {
     kernels *k;
     float *params;                       /* [layout->shard_elems] */
     float *grads, *exp_avg, *exp_avg_sq; /* [layout->grad_elems] each */
+    offload *offloaded; /* where params and moments lie; NULL: in memory, as the gradients */
     kept_file *files;
     size_t n_files;
     uint64_t step;            /* updates made */
@@ -29,9 +31,16 @@ typedef struct train_state {
     uint64_t seed;
 } train_state;
 
-/* Memory of this rank's shards, zeroed. Borrows layout and k. */
-int state_create(const fsdp_layout *layout, kernels *k, train_state **out, dcp_error *err);
+/* Memory of this rank's shards, zeroed. Borrows layout and k. offload_path: a folder, or NULL; see
+ * offload_create. */
+int state_create(const fsdp_layout *layout, kernels *k, const char *offload_path, train_state **out,
+                 dcp_error *err);
 void state_destroy(train_state *s);
+
+/* Lets go of the pages of this parameter and its moments, or of all; nothing where they are not
+ * offloaded. */
+void state_release(const train_state *s, const fsdp_param *param);
+void state_release_all(const train_state *s);
 
 /* A random start: each rank fills its own shards, with numbers that depend on the seed, the
  * parameter's name and the element's index. */
