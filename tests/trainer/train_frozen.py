@@ -41,6 +41,11 @@ train(1, over("rest", frozen=trained, **once))
 norms = [metrics(f"{name}.jsonl")[0]["grad_norm"] for name in ("all", "some", "rest")]
 check(abs(norms[0] ** 2 - norms[1] ** 2 - norms[2] ** 2) < 1e-6 * norms[0] ** 2, f"norms {norms}")
 
+# A head alone: the backward pass ends where nothing below is trained.
+train(2, over("head", frozen=["model.*"], **once))
+for path, status in tensors(step_path(1, "all"), step_path(1, "head")).items():
+    check((status == "same") == path.endswith("/lm_head.weight"), f"{path}: {status}")
+
 # Many updates on several ranks: the same bits, and the frozen bytes of the start.
 for ranks in (1, 3):
     train(ranks, over(f"on{ranks}", frozen=FROZEN, max_steps=4))

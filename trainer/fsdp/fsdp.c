@@ -26,6 +26,7 @@ struct fsdp {
     float *root_grads, *block_grads;
     float **whole;             /* [units] where a unit's parameters stand once it is gathered */
     unsigned char *gathered;   /* [units] whether they do */
+    size_t last_backward;      /* the stage; nothing that those before it use is trained */
     long in_block;             /* the unit that `block` holds; NO_UNIT */
     size_t to_gather, started; /* blocks of this micro-step, and how far that is */
     const float **places;      /* parameters of the stage at work */
@@ -94,6 +95,23 @@ static void place_units(fsdp *f, float *params) {
     }
 }
 
+static size_t stage_unit(const fsdp *f, size_t stage) {
+    return f->layout->unit_of[model_stage_unit(f->m, stage)];
+}
+
+static const fsdp_param *stage_params(const fsdp *f, size_t stage) {
+    const size_t first = f->layout->first_of[model_stage_unit(f->m, stage)];
+    return f->layout->units[stage_unit(f, stage)].params + first;
+}
+
+static int is_trained(const fsdp *f, size_t stage) {
+    const fsdp_param *params = stage_params(f, stage);
+    const size_t n = model_unit_params(f->m, model_stage_unit(f->m, stage));
+    for (size_t i = 0; i < n; i++)
+        if (!params[i].info.frozen && model_stage_uses(f->m, stage, i)) return 1;
+    return 0;
+}
+
 int fsdp_create(const model *m, const fsdp_plan *plan, const fsdp_mesh *mesh, kernels *k,
                 timeline *tl, float *params, float *grads, fsdp **out, dcp_error *err) {
     fsdp *f = calloc(1, sizeof *f);
@@ -114,6 +132,7 @@ int fsdp_create(const model *m, const fsdp_plan *plan, const fsdp_mesh *mesh, ke
         return status;
     }
     place_units(f, params);
+    while (!is_trained(f, f->last_backward)) f->last_backward++;
     *out = f;
     return DCP_OK;
 }
@@ -185,10 +204,6 @@ static void hold(fsdp *f, size_t unit) {
         start_next(f);
 }
 
-static size_t stage_unit(const fsdp *f, size_t stage) {
-    return f->layout->unit_of[model_stage_unit(f->m, stage)];
-}
-
 static float *unit_grads(const fsdp *f, size_t unit) {
     return unit == ROOT ? f->root_grads : f->block_grads;
 }
@@ -196,7 +211,7 @@ static float *unit_grads(const fsdp *f, size_t unit) {
 /* The places of a stage's parameters and gradients, which are part of a unit's. */
 static void point_at(fsdp *f, size_t stage) {
     const size_t part = model_stage_unit(f->m, stage), unit = stage_unit(f, stage);
-    const fsdp_param *params = f->layout->units[unit].params + f->layout->first_of[part];
+    const fsdp_param *params = stage_params(f, stage);
     float *grads = unit_grads(f, unit);
     for (size_t i = 0; i < model_unit_params(f->m, part); i++) {
         f->places[i] = f->whole[unit] + params[i].whole_at;
@@ -259,7 +274,7 @@ static void backward(fsdp *f, model_run *run, uint64_t micro) {
         const double held = MPI_Wtime();
         if (run && begins_unit(f, stage)) zero_grads(f, unit);
         point_at(f, stage);
-        if (run) model_backward(run, stage, f->places, f->grad_places);
+        if (run && stage >= f->last_backward) model_backward(run, stage, f->places, f->grad_places);
         timeline_add(f->tl, TIMELINE_WAIT, (long)unit, start, held);
         timeline_add(f->tl, TIMELINE_BACKWARD, (long)unit, held, MPI_Wtime());
         if (ends_unit(f, stage)) reduce(f, unit, micro);

@@ -235,6 +235,20 @@ size_t model_stages(const model *m) { return m->c.layers + 2; }
 
 size_t model_stage_unit(const model *m, size_t stage) { return stage <= m->c.layers ? stage : 0; }
 
+static int is_input(const root_parts *r, size_t i) {
+    return i == r->embed || i == r->positions || i == r->class_token || i == r->patches.weight ||
+           i == r->patches.bias;
+}
+
+static int is_output(const root_parts *r, size_t i) {
+    return i == r->final.weight || i == r->final.bias || i == r->head.weight || i == r->head.bias;
+}
+
+int model_stage_uses(const model *m, size_t stage, size_t i) {
+    if (stage == 0) return is_input(&m->root, i);
+    return stage <= m->c.layers || is_output(&m->root, i);
+}
+
 uint64_t model_max_sequence(const model *m) { return m->c.max_positions; }
 
 size_t model_length(const model *m, size_t sequence) {

@@ -61,6 +61,8 @@ size_t model_unit_params(const model *m, size_t unit); /* parameters in that uni
 const model_param *model_unit_param(const model *m, size_t unit, size_t i);
 size_t model_stages(const model *m); /* L + 2 */
 size_t model_stage_unit(const model *m, size_t stage);
+/* Whether the stage uses parameter i of its unit. Tied weights are used by two stages. */
+int model_stage_uses(const model *m, size_t stage, size_t i);
 uint64_t model_max_sequence(const model *m); /* max_position_embeddings; 0: no tokens */
 /* What a sample of this model is; `sequence`: tokens of a sample. */
 sample_shape model_sample(const model *m, uint64_t sequence);
