@@ -5,8 +5,12 @@ import json
 import struct
 import sys
 
-import h5py
-import numpy as np
+try:
+    import h5py
+    import numpy as np
+except ImportError as e:
+    print(f"compare_export.py: {e}; Debian: python3-h5py", file=sys.stderr)
+    sys.exit(3)
 
 
 def safetensors(path):
@@ -17,19 +21,38 @@ def safetensors(path):
     for name, entry in header.items():
         if name != "__metadata__":
             begin, end = entry["data_offsets"]
-            assert entry["dtype"] == "F32", f"{name} is {entry['dtype']}"
+            if entry["dtype"] != "F32":
+                fail(2, f"{name} is {entry['dtype']}; only F32 is compared here")
             yield name, np.frombuffer(data[begin:end], "<f4").reshape(entry["shape"])
 
 
-exported = dict(t for path in glob.glob(sys.argv[1] + "/*.safetensors") for t in safetensors(path))
-model = {}
-with h5py.File(sys.argv[2]) as file:
-    file["model"].visititems(
-        lambda name, item: model.update({name: item[()]}) if isinstance(item, h5py.Dataset) else None)
+def fail(status, why):
+    print(f"compare_export.py: {why}", file=sys.stderr)
+    sys.exit(status)
 
-if not exported or exported.keys() != model.keys():
-    sys.exit(f"names differ: {sorted(exported.keys() ^ model.keys())}")
-for name, tensor in model.items():
-    if tensor.shape != exported[name].shape or tensor.tobytes() != exported[name].tobytes():
-        sys.exit(f"{name} differs")
-print(f"{len(model)} tensors, {sum(t.size for t in model.values()):,} parameters: the export's are the checkpoint's, bit for bit")
+
+def main():
+    if len(sys.argv) != 3:
+        fail(2, __doc__)
+    exported = dict(t for path in glob.glob(glob.escape(sys.argv[1]) + "/*.safetensors")
+                    for t in safetensors(path))
+    if not exported:
+        fail(2, f"{sys.argv[1]}: holds no safetensors")
+    model = {}
+    with h5py.File(sys.argv[2]) as file:
+        file["model"].visititems(
+            lambda name, item: model.update({name: item[()]}) if isinstance(item, h5py.Dataset) else None)
+    if exported.keys() != model.keys():
+        fail(1, f"names differ: {sorted(exported.keys() ^ model.keys())}")
+    for name, tensor in model.items():
+        if tensor.shape != exported[name].shape or tensor.tobytes() != exported[name].tobytes():
+            fail(1, f"{name} differs")
+    print(f"{len(model)} tensors, {sum(t.size for t in model.values()):,} parameters: the export's are "
+          "the checkpoint's, bit for bit")
+
+
+if __name__ == "__main__":
+    try:
+        main()
+    except (OSError, ValueError, KeyError, struct.error) as e:
+        fail(2, f"{type(e).__name__}: {e}")

@@ -15,8 +15,9 @@ import sys
 import unicodedata
 
 
-def fail(why):
-    sys.exit(f"tokenize_text.py: {why}")
+def fail(why, status=2):
+    print(f"tokenize_text.py: {why}", file=sys.stderr)
+    sys.exit(status)
 
 
 @functools.lru_cache(None)
@@ -167,5 +168,9 @@ def main():
 if __name__ == "__main__":
     try:
         main()
-    except (OSError, UnicodeDecodeError, json.JSONDecodeError, KeyError) as e:
+    except (FileNotFoundError, IsADirectoryError, NotADirectoryError, PermissionError) as e:
+        fail(e)
+    except OSError as e:
+        fail(e, 3)
+    except (ValueError, KeyError, TypeError, AttributeError, re.error) as e:  # not what it should hold
         fail(f"{type(e).__name__}: {e}")

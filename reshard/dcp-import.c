@@ -72,6 +72,8 @@ static int open_folder(const launch *job, const char *path, folder *f) {
     int status = check_folder(path);
     if (status == 0) status = import_config_read(path, &f->config);
     if (status == 0 && dcp_st_open(path, &f->reader, &err)) status = cli_report(&err);
+    if (status == 0 && dcp_st_tensors(f->reader) == 0)
+        status = cli_fail(CLI_DIFFERS, "%s: names no tensors at all: nothing to import", path);
     if (status == 0) status = import_files_open(path, &f->files);
     if (status == 0)
         status = import_source_make(f->reader, &f->files, job->rank, job->size, &f->source);
@@ -83,6 +85,7 @@ static int open_folder(const launch *job, const char *path, folder *f) {
 /* Rank 0 first: what it refuses is said once. */
 static int open_folder_everywhere(const launch *job, const char *path, folder *f) {
     int status = launch_worst(job, job->rank == 0 ? open_folder(job, path, f) : 0);
+    if (status == 0 && job->rank == 0) import_note_unnamed(path, f->reader);
     if (status == 0) status = launch_worst(job, job->rank == 0 ? 0 : open_folder(job, path, f));
     return status;
 }

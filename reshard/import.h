@@ -25,6 +25,10 @@ typedef struct import_files {
 int import_files_open(const char *folder, import_files *out);
 void import_files_close(import_files *files);
 
+/* Notes the folder's safetensors files that the index does not name, so that nothing is taken from
+ * them. */
+void import_note_unnamed(const char *folder, const dcp_st_reader *reader);
+
 /* What the checkpoint keeps of the folder's config.json: all but transformers_version and keys that
  * begin with `_`. *out is released with json_decref. */
 int import_config_read(const char *folder, json_t **out);

@@ -58,6 +58,31 @@ void import_files_close(import_files *files) {
     *files = (import_files){0};
 }
 
+static int is_safetensors(const struct dirent *entry) {
+    const char *end = strstr(entry->d_name, ".safetensors");
+    return entry->d_name[0] != '.' && end && !end[strlen(".safetensors")];
+}
+
+static int is_read(const dcp_st_reader *reader, const char *name) {
+    for (size_t i = 0; i < dcp_st_files(reader); i++) {
+        const char *path = dcp_st_file(reader, i), *slash = strrchr(path, '/');
+        if (strcmp(slash ? slash + 1 : path, name) == 0) return 1;
+    }
+    return 0;
+}
+
+void import_note_unnamed(const char *folder, const dcp_st_reader *reader) {
+    struct dirent **entries;
+    int n = scandir(folder, &entries, is_safetensors, by_name);
+    for (int i = 0; i < n; i++) {
+        if (!is_read(reader, entries[i]->d_name))
+            cli_note("%s/%s: not a file of the model, by its index: not imported", folder,
+                     entries[i]->d_name);
+        free(entries[i]);
+    }
+    if (n >= 0) free(entries);
+}
+
 /* All of an open file of `bytes` bytes. */
 static int read_text(const char *folder, int fd, uint64_t bytes, char *text) {
     for (uint64_t done = 0; done < bytes;) {

@@ -212,6 +212,12 @@ void dcp_st_close(dcp_st_reader *reader) {
     free(reader);
 }
 
+size_t dcp_st_files(const dcp_st_reader *reader) { return reader ? reader->n_files : 0; }
+
+const char *dcp_st_file(const dcp_st_reader *reader, size_t i) {
+    return i < dcp_st_files(reader) ? reader->files[i].path : NULL;
+}
+
 size_t dcp_st_tensors(const dcp_st_reader *reader) { return reader->n; }
 
 const dcp_tensor *dcp_st_tensor(const dcp_st_reader *reader, size_t i) {

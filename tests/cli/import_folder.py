@@ -37,6 +37,18 @@ with h5py.File("ckpt/step-00000000/state.h5") as f:
 model = {k: v for k, v in CONFIG.items() if k[0] != "_" and k != "transformers_version"}
 check(meta["model"] == model and meta["step"] == meta["samples"] == meta["tokens"] == 0, meta)
 
+# files that the index does not name are told, and an index that names nothing is none
+shutil.copytree("many", "surplus")
+shutil.copy("one/model.safetensors", "surplus/model-00005-of-00005.safetensors")
+said = run("dcp-import", "surplus", "surplus-ckpt", err=True)
+check("surplus/model-00005-of-00005.safetensors: not a file of the model" in said and
+      said.count("not imported") == 1, said)
+check(content("surplus-ckpt/step-00000000/state.h5") == state, "surplus files change the state")
+check("not imported" not in run("dcp-import", "many", "quiet-ckpt", err=True), "talk of nothing")
+json.dump({"metadata": {}, "weight_map": {}}, open("surplus/model.safetensors.index.json", "w"))
+err = run("dcp-import", "surplus", "none-ckpt", expect=1)
+check("names no tensors" in err and not os.path.exists("none-ckpt"), err)
+
 # and back
 run("dcp-export", "ckpt", "back")
 run("dcp-export", "new/ckpt3", "back3", ranks=3)

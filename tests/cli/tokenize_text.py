@@ -40,6 +40,15 @@ for name in ("gpt2", "llama3", "qwen"):
     if f"{len(want)} tokens, uint16; the model's vocab_size is to be at least 401" not in out:
         fail(f"{name}: {out}")
 
+for text in "[]", "{", '"x"', '{"model": []}', '{"model": {"type": "BPE", "vocab": 3, "merges": 1}}':
+    with open("broken.json", "w") as f:
+        f.write(text)
+    if "Traceback" in run("broken.json", "out3.bin", f"{DATA}/sample.txt", expect=2):
+        fail(f"{text}: a traceback")
+for out in ["nowhere/out.bin"]:
+    if "tokenize_text.py: [Errno" not in run(f"{DATA}/gpt2.json", out, f"{DATA}/sample.txt", expect=2):
+        fail(f"{out}: no message")
+
 # Documents end where they are told to; a folder stands for its tokenizer.json; large vocabularies.
 with open(f"{DATA}/gpt2.json") as f:
     spec = json.load(f)
@@ -60,9 +69,9 @@ for change, says in (({"model": {**spec["model"], "type": "Unigram"}}, "no byte-
                      ({"pre_tokenizer": {"type": "Metaspace"}}, "['Metaspace'] is not known")):
     with open("other.json", "w") as f:
         json.dump({**spec, **change}, f)
-    if says not in run("other.json", "out2.bin", "a", expect=1):
+    if says not in run("other.json", "out2.bin", "a", expect=2):
         fail(f"{change} is taken")
-if "is not in the vocabulary" not in run("large", "out2.bin", "a", "--end", "<eos>", expect=1):
+if "is not in the vocabulary" not in run("large", "out2.bin", "a", "--end", "<eos>", expect=2):
     fail("an unknown end is taken")
-if "No such file" not in run("nowhere.json", "out2.bin", "a", expect=1) or os.path.exists("out2.bin"):
+if "No such file" not in run("nowhere.json", "out2.bin", "a", expect=2) or os.path.exists("out2.bin"):
     fail("something is made of nothing")

@@ -48,6 +48,22 @@ for name, model in MODELS.items():
     check(found[0]["eval_loss"] == found[1]["eval_loss"], f"{name}: evaluations differ: {found}")
     check(found[0]["eval_accuracy"] > 0.9 and "eval_loss" not in metrics(f"{name}1.jsonl")[0], f"{found}")
 
+# what examples/digits_to_idx.py writes is such a folder
+sys.path.insert(0, f"{SOURCE}/examples")
+sys.dont_write_bytecode = True
+from digits_to_idx import write_parts  # noqa: E402
+pixels = [image(i % CLASSES) for i in range(50)]
+write_parts("written", [[p[y * SIDE:(y + 1) * SIDE] for y in range(SIDE)] for p in pixels],
+            [i % CLASSES for i in range(50)])
+_, err = train(1, "mlp.json", "--dry-run", "data.path=written", "train_batch_size=10",
+               "train_micro_batch_size_per_gpu=5", "checkpoint.dir=none")
+check("40 samples an epoch" in err, err)
+put("t10k", [10, SIDE, SIDE], sum(pixels[::5], []))
+with open("t10k", "rb") as a, open("written/t10k-images-idx3-ubyte", "rb") as b:
+    check(a.read() == b.read(), "digits_to_idx.py writes other bytes")
+done = subprocess.run([sys.executable, "-B", f"{SOURCE}/examples/digits_to_idx.py"], capture_output=True, text=True)
+check(done.returncode == 2 and "OUT_FOLDER" in done.stderr, done)
+
 CASES = [
     ("vit.json", ["data.path=nowhere"], "data.path: cannot read nowhere"),
     ("vit.json", ["data.path=images/train-labels-idx1-ubyte"], "data.path: "),

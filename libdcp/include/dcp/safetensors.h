@@ -31,6 +31,9 @@ DCP_API size_t dcp_st_tensors(const dcp_st_reader *reader);
 DCP_API const dcp_tensor *dcp_st_tensor(const dcp_st_reader *reader, size_t i);
 /* NULL where there is none. */
 DCP_API const dcp_tensor *dcp_st_find(const dcp_st_reader *reader, const char *name);
+/* The files that were opened; valid until the close. A folder may hold more. */
+DCP_API size_t dcp_st_files(const dcp_st_reader *reader);
+DCP_API const char *dcp_st_file(const dcp_st_reader *reader, size_t i);
 /* Bytes [offset, offset + bytes) of the tensor's data into out. */
 DCP_API int dcp_st_read(dcp_st_reader *reader, const char *name, uint64_t offset, uint64_t bytes,
                         void *out, dcp_error *err);
