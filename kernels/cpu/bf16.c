@@ -10,7 +10,7 @@
 #include "cpu.h"
 #include "lanes.h"
 
-enum { PANEL = 512 }; /* rows that are widened at once */
+enum { PANEL = 2048 }; /* rows that are widened at once */
 
 CPU_CLONES void cpu_narrow(kernels *k, uint16_t *restrict y, const float *restrict x, size_t n) {
     (void)k;

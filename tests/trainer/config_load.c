@@ -140,7 +140,6 @@ static const struct {
     {"scheduler.type=cos", "scheduler.type: \"cos\" is not one of constant|linear|cosine|wsd"},
     {"data.type=token", "data.type: \"token\" is not one of text|tokens|idx|safetensors"},
     {"eval_every=3", "eval_every: 3, but there is no data.eval_path"},
-    {"bf16.enabled=true", "bf16.enabled: true is not built yet"},
     {"frozen=*", "frozen: \"*\" is not a list of strings"},
     {"zero_optimization.stage=4", "zero_optimization.stage: 4 is not an integer"},
     {"fsdp.replicas=0", "fsdp.replicas: 0 is not an integer from 1"},

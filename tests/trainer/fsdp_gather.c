@@ -38,6 +38,32 @@ static void check_whole(const fsdp_layout *layout, size_t u, const float *whole)
     }
 }
 
+/* What travels in bf16 arrives rounded, and is half as long. */
+static void check_bf16(const fsdp_layout *layout, fsdp_gather *g, float *whole) {
+    CHECK(kernels_open("cpu", &g->k) == KERNELS_OK);
+    g->bf16 = 1;
+    g->sent = 0;
+    for (size_t u = 0; u < 2; u++) {
+        fsdp_gather_start(g, u);
+        fsdp_gather_finish(g, whole);
+        for (size_t p = 0; p < layout->units[u].n; p++) {
+            const fsdp_param *param = &layout->units[u].params[p];
+            const uint64_t rows = param->info.ndim ? param->info.shape[0] : 1;
+            for (uint64_t i = 0; i < rows * param->row_elems; i++) {
+                const float want = value(u, p, i);
+                uint16_t narrow;
+                float rounded;
+                g->k->narrow(g->k, &narrow, &want, 1);
+                g->k->widen(g->k, &rounded, &narrow, 1);
+                CHECK(whole[param->whole_at + i] == rounded);
+            }
+        }
+    }
+    CHECK(g->sent ==
+          sizeof(uint16_t) * (fsdp_gather_sends(layout, 0) + fsdp_gather_sends(layout, 1)));
+    kernels_close(g->k);
+}
+
 int main(int argc, char **argv) {
     MPI_Init(&argc, &argv);
     int rank, world;
@@ -70,7 +96,8 @@ int main(int argc, char **argv) {
     check_whole(layout, 1, whole);
     CHECK(g.flying == 0);
     const uint64_t sent = 4 * fsdp_gather_sends(layout, 1) + 3 * fsdp_gather_sends(layout, 0);
-    CHECK(g.sent == sent);
+    CHECK(g.sent == sent * sizeof(float));
+    check_bf16(layout, &g, whole);
     free(whole);
     free(staging);
     free(storage);

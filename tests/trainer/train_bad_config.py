@@ -17,7 +17,6 @@ CASES = [  # overrides, and what the line must hold
     (["checkpoint.evry=1"], "checkpoint.evry: unknown key; did you mean checkpoint.every?"),
     (["optimizer.lr=1"], "optimizer.lr: unknown key; did you mean optimizer.params.lr?"),
     (["max_steps=many"], 'max_steps: "many" is not an integer'),
-    (["bf16.enabled=true"], "bf16.enabled: true is not built yet"),
     (["train_micro_batch_size_per_gpu=4"], "14 is not a multiple of train_micro_batch_size_per_gpu 4"),
     (["gradient_accumulation_steps=3"], "train_batch_size 14 is not micro-batch 2 x accumulation 3"),
     (["data.path=nowhere"], "data.path: cannot read nowhere: No such file or directory"),

@@ -129,6 +129,7 @@ static void fill_training(config *c, const json_t *tree) {
     c->micro = count_at(tree, "train_micro_batch_size_per_gpu");
     c->accumulation = count_at(tree, "gradient_accumulation_steps");
     c->frozen = at(tree, "frozen");
+    c->bf16 = json_is_true(at(tree, "bf16.enabled"));
 }
 
 static void fill_sharding(config *c, const json_t *tree) {

@@ -34,7 +34,7 @@ const config_key config_keys[] = {
     {KEY("scheduler.params.warmup_steps", CONFIG_INTEGER, "0"), .max = MAX_INT},
     {KEY("scheduler.params.min_lr_ratio", CONFIG_NUMBER, "0.1"), .max = 1},
     {KEY("scheduler.params.decay_ratio", CONFIG_NUMBER, "0.2"), .max = 1},
-    {KEY("bf16.enabled", CONFIG_SWITCH, "false"), .built = "[false]"},
+    {KEY("bf16.enabled", CONFIG_SWITCH, "false")},
     {KEY("frozen", CONFIG_NAMES, "[]")},
     {KEY("zero_optimization.stage", CONFIG_INTEGER, "3"), .max = 3},
     {KEY("zero_optimization.ring", CONFIG_SWITCH, "false")},

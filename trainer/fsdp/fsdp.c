@@ -116,15 +116,19 @@ int fsdp_create(const model *m, const fsdp_plan *plan, const fsdp_mesh *mesh, ke
                 timeline *tl, float *params, float *grads, fsdp **out, dcp_error *err) {
     fsdp *f = calloc(1, sizeof *f);
     if (!f) return trainer_fail_memory(err, sizeof *f);
-    *f = (fsdp){
-        .m = m,
-        .layout = plan->layout,
-        .k = k,
-        .plan = *plan,
-        .leaves = fsdp_plan_leaves(plan),
-        .in_block = NO_UNIT,
-        .tl = tl,
-        .gather = {.layout = plan->layout, .comm = mesh->shards, .params = params, .tl = tl}};
+    *f = (fsdp){.m = m,
+                .layout = plan->layout,
+                .k = k,
+                .plan = *plan,
+                .leaves = fsdp_plan_leaves(plan),
+                .in_block = NO_UNIT,
+                .tl = tl,
+                .gather = {.layout = plan->layout,
+                           .comm = mesh->shards,
+                           .params = params,
+                           .bf16 = plan->strategy.bf16,
+                           .k = k,
+                           .tl = tl}};
     int status = take_buffers(f, err);
     if (status == DCP_OK) status = fsdp_reduce_create(plan, mesh, k, grads, &f->reduce, err);
     if (status != DCP_OK) {
@@ -157,7 +161,7 @@ uint64_t fsdp_own_leaf(const fsdp *f, uint64_t micro) {
     return fsdp_leaf(&f->leaves, f->layout->rank, micro);
 }
 uint64_t fsdp_sent_bytes(const fsdp *f) {
-    return f->gather.sent * sizeof(float) + fsdp_reduce_sent_bytes(f->reduce);
+    return f->gather.sent + fsdp_reduce_sent_bytes(f->reduce);
 }
 
 void fsdp_poll(void *f) { fsdp_gather_poll(&((fsdp *)f)->gather); }

@@ -6,6 +6,7 @@
 #include <mpi.h>
 
 #include "../timeline/timeline.h"
+#include "kernels/kernels.h"
 #include "layout.h"
 
 /* A unit on its way. */
@@ -23,7 +24,9 @@ typedef struct fsdp_gather {
     fsdp_flight *flights;
     size_t n_flights;
     size_t oldest, flying; /* those from `oldest` on, around the end */
-    uint64_t sent;         /* elements */
+    uint64_t sent;         /* bytes */
+    int bf16;              /* parameters arrive rounded to it */
+    kernels *k;            /* rounds them */
     timeline *tl;          /* is told of gathers; may be NULL */
 } fsdp_gather;
 

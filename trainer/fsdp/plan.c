@@ -161,7 +161,7 @@ fsdp_traffic fsdp_plan_traffic(const fsdp_plan *plan) {
     for (uint64_t micro = 0; micro < fsdp_leaves_micro_steps(&leaves); micro++)
         for (size_t i = 0; i < fsdp_plan_gathers(plan, micro); i++)
             gathered += fsdp_gather_sends(layout, fsdp_plan_gather(plan, i));
-    t.gathers = gathered * sizeof(float);
+    t.gathers = gathered * (plan->strategy.bf16 ? sizeof(uint16_t) : sizeof(float));
     t.reductions = reduced(plan) * sizeof(float);
     return t;
 }

@@ -17,6 +17,7 @@ int fsdp_strategy_of(const config *c, int world, fsdp_strategy *out, dcp_error *
                            .keep_params = c->stage < 3 || !c->reshard,
                            .local_sums = c->stage < 2 || c->accumulate_local,
                            .ring = c->ring,
+                           .bf16 = c->bf16,
                            .prefetch = c->prefetch,
                            .min_params = c->wrap_by_size ? c->min_num_params : 0};
     return DCP_OK;

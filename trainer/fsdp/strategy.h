@@ -20,6 +20,7 @@ typedef struct fsdp_strategy {
     int keep_params;     /* a block that was gathered stays until the update */
     int local_sums;      /* a rank adds up its own leaves, and reduces once a step */
     int ring;            /* reductions by MPI's order of additions, which depends on the ranks */
+    int bf16;            /* gathers round parameters to it, and send half the bytes */
     uint64_t prefetch;   /* units that are gathered ahead */
     uint64_t min_params; /* units are blocks joined until they have as many parameters; 0: a block
                             is a unit */

@@ -55,6 +55,7 @@ static int open_data(trainer *t, dcp_error *err) {
     const int status = find_sequence(t, err);
     if (status != DCP_OK) return status;
     model_set_checkpointing(t->m, t->c->checkpointing);
+    model_set_type(t->m, t->c->bf16 ? KERNELS_BF16 : KERNELS_F32);
     t->shape = model_sample(t->m, t->sequence);
     const data_options options = {.type = t->c->data_type,
                                   .path = t->c->data_path,
@@ -254,7 +255,7 @@ int trainer_start(trainer *t, dcp_error *err) {
     if (status == DCP_OK) status = agree(t->comm, make_work(t, err), err);
     if (status == DCP_OK) {
         tell_memory(t);
-        t->matmul_peak = usage_matmul_peak(t->k, t->comm);
+        t->matmul_peak = usage_matmul_peak(t->k, model_type(t->m), t->comm);
     }
     return trainer_exit_status(status);
 }

@@ -16,23 +16,31 @@ uint64_t usage_peak_bytes(void) {
     return (uint64_t)kib * 1024;
 }
 
+/* c = a b, of operands of that type. */
+static void multiply(kernels *k, kernels_type type, float *c, const float *a, const float *b) {
+    if (type == KERNELS_BF16)
+        k->matmul_bf16(k, c, (const uint16_t *)a, (const uint16_t *)b, SIDE, SIDE, SIDE, 0);
+    else
+        k->matmul(k, c, a, b, SIDE, SIDE, SIDE, 0);
+    k->sync(k);
+}
+
 /* This rank's products a second while all ranks compute them. */
-static double measure(kernels *k, float *a, float *b, float *c, MPI_Comm comm) {
+static double measure(kernels *k, kernels_type type, float *memory, MPI_Comm comm) {
     const double at_least_s = 0.02, flop = 2.0 * SIDE * SIDE * SIDE;
     MPI_Barrier(comm);
     const double start = MPI_Wtime();
     int products = 0;
     double passed;
     do {
-        k->matmul(k, c, a, b, SIDE, SIDE, SIDE, 0);
-        k->sync(k);
+        multiply(k, type, memory, memory + SIDE * SIDE, memory + 2 * SIDE * SIDE);
         products++;
         passed = MPI_Wtime() - start;
     } while (passed < at_least_s);
     return flop * products / passed;
 }
 
-double usage_matmul_peak(kernels *k, MPI_Comm comm) {
+double usage_matmul_peak(kernels *k, kernels_type type, MPI_Comm comm) {
     const size_t elems = (size_t)SIDE * SIDE;
     float *memory = k->alloc(k, 3 * elems * sizeof *memory);
     int failed = !memory;
@@ -40,12 +48,10 @@ double usage_matmul_peak(kernels *k, MPI_Comm comm) {
     double rate = 0;
     if (!failed) {
         k->zero(k, memory, 3 * elems);
-        k->matmul(k, memory, memory + elems, memory + 2 * elems, SIDE, SIDE, SIDE,
-                  0); /* compiles */
-        k->sync(k);
+        multiply(k, type, memory, memory + elems, memory + 2 * elems); /* compiles */
     }
     for (int i = 0; i < TIMINGS && !failed; i++) {
-        double now = measure(k, memory, memory + elems, memory + 2 * elems, comm);
+        double now = measure(k, type, memory, comm);
         MPI_Allreduce(MPI_IN_PLACE, &now, 1, MPI_DOUBLE, MPI_SUM, comm);
         if (now > rate) rate = now; /* whatever else the machine did meanwhile only takes away */
     }

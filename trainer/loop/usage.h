@@ -10,8 +10,8 @@
 /* Peak resident memory of this process in bytes; 0 where the system does not tell. */
 uint64_t usage_peak_bytes(void);
 
-/* Floating-point operations a second of fp32 matrix products, all ranks together while all of them
- * compute: what mfu is a share of. Collective; takes some 50 ms. 0: out of memory. */
-double usage_matmul_peak(kernels *k, MPI_Comm comm);
+/* Floating-point operations a second of matrix products of that type, all ranks together while all
+ * of them compute: what mfu is a share of. Collective; takes some 50 ms. 0: out of memory. */
+double usage_matmul_peak(kernels *k, kernels_type type, MPI_Comm comm);
 
 #endif

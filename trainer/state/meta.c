@@ -58,9 +58,9 @@ static json_t *optimizer_object(const config *c) {
 /* Members by themselves: what a step's gradient is a function of, apart from data and model. The
  * micro-batch is one of them, since it orders the sums. */
 static json_t *batch_members(const config *c) {
-    return json_pack("{sIsIsfsO}", "train_batch_size", (json_int_t)c->batch,
+    return json_pack("{sIsIsfsOsb}", "train_batch_size", (json_int_t)c->batch,
                      "train_micro_batch_size_per_gpu", (json_int_t)c->micro, "gradient_clipping",
-                     c->clipping, "frozen", c->frozen);
+                     c->clipping, "frozen", c->frozen, "bf16", c->bf16);
 }
 
 static json_t *random_object(const train_state *s) {
