@@ -253,7 +253,8 @@ static void reduce(fsdp *f, size_t unit, uint64_t micro) {
 }
 
 static void zero_grads(fsdp *f, size_t unit) {
-    f->k->zero(f->k, unit_grads(f, unit), f->layout->units[unit].whole_grad_elems);
+    const uint64_t elems = f->layout->units[unit].whole_grad_elems;
+    if (elems > 0) f->k->zero(f->k, unit_grads(f, unit), elems);
 }
 
 /* Whether a unit's backward begins with this stage: the stage after it is another unit's. */
