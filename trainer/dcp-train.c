@@ -8,6 +8,7 @@
 #include "agree.h"
 #include "config/config.h"
 #include "fail.h"
+#include "loop/planned.h"
 #include "loop/signals.h"
 #include "loop/trainer.h"
 #include "options.h"
@@ -105,11 +106,23 @@ static int draw(const options *a) {
     return status == DCP_OK ? EXIT_DONE : status == DCP_ERR_ARG ? EXIT_USAGE : EXIT_FAILED;
 }
 
+static int plan(const options *a) {
+    config *c;
+    dcp_error err;
+    int status = config_load(a->path, a->overrides, a->n_overrides, &c, &err);
+    if (status == DCP_OK) {
+        status = planned_print(c, a->ranks, &err);
+        config_free(c);
+    }
+    if (status != DCP_OK) say(0, "%s", err.message);
+    return status == DCP_OK ? EXIT_DONE : status == DCP_ERR_NO_MEMORY ? EXIT_FAILED : EXIT_USAGE;
+}
+
 /* What one process does alone. */
 static int run_alone(const options *a) {
     if (a->print_help) fputs(options_help, stdout);
     if (a->print_version) printf("dcp-train %s\n", dcp_version());
-    return stdout_end("dcp-train", a->plot ? draw(a) : EXIT_DONE);
+    return stdout_end("dcp-train", a->plot ? draw(a) : a->plan ? plan(a) : EXIT_DONE);
 }
 
 /* Set by launchers: whether this is the process that tells of misuse. */
@@ -124,7 +137,8 @@ int main(int argc, char **argv) {
     options a;
     const int is_loud = is_first();
     if (options_parse(argc, argv, is_loud, &a) != 0) return EXIT_USAGE;
-    if (a.print_help || a.print_version || a.plot) return is_loud ? run_alone(&a) : EXIT_DONE;
+    if (a.print_help || a.print_version || a.plot || a.plan)
+        return is_loud ? run_alone(&a) : EXIT_DONE;
     int provided;
     MPI_Init_thread(&argc, &argv, MPI_THREAD_MULTIPLE, &provided); /* saves have a thread */
     const int status = run(&a);

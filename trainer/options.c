@@ -3,6 +3,9 @@
 #include <getopt.h>
 #include <stddef.h>
 #include <stdio.h>
+#include <stdlib.h>
+
+enum { MOST_RANKS = 1 << 20 };
 
 const char options_help[] =
     "Usage: dcp-train CONFIG.json [key.path=value ...]\n"
@@ -20,6 +23,8 @@ const char options_help[] =
     "  --print-config   show every key with its effective value\n"
     "  --dry-run        check configuration, model, data and the checkpoint to go on from, and\n"
     "                   say what would be done\n"
+    "  --plan           show units, memory and traffic of a rank, without starting any\n"
+    "  --ranks N        how many ranks --plan is of (1)\n"
     "  --trace FILE     write what each rank did when, for ui.perfetto.dev or chrome://tracing\n"
     "  --plot FILE.svg  draw loss, speed and stalls of saves from a METRICS.jsonl\n"
     "  --help, --version\n"
@@ -35,10 +40,21 @@ static int misuse(int is_loud, const char *what) {
     return -1;
 }
 
+/* 0, or -1 where it is no number of ranks. */
+static int read_ranks(const char *text, int *out) {
+    char *end;
+    const long n = strtol(text, &end, 10);
+    if (end == text || *end || n < 1 || n > MOST_RANKS) return -1;
+    *out = (int)n;
+    return 0;
+}
+
 /* Options that take a value have a letter of their own. */
-static int read_options(int argc, char **argv, options *out) {
+static int read_options(int argc, char **argv, int is_loud, options *out) {
     const struct option table[] = {
         {"print-config", no_argument, &out->print_config, 1},
+        {"plan", no_argument, &out->plan, 1},
+        {"ranks", required_argument, NULL, 'r'},
         {"dry-run", no_argument, &out->dry_run, 1},
         {"trace", required_argument, NULL, 't'},
         {"plot", required_argument, NULL, 'p'},
@@ -49,6 +65,8 @@ static int read_options(int argc, char **argv, options *out) {
     optind = 1;
     for (int found; (found = getopt_long(argc, argv, "", table, NULL)) != -1;) {
         if (found == '?') return -1;
+        if (found == 'r' && read_ranks(optarg, &out->ranks) != 0)
+            return misuse(is_loud, "--ranks takes a number from 1 to 1048576");
         if (found == 't') out->trace = optarg;
         if (found == 'p') out->plot = optarg;
     }
@@ -58,8 +76,10 @@ static int read_options(int argc, char **argv, options *out) {
 int options_parse(int argc, char **argv, int is_loud, options *out) {
     *out = (options){0};
     opterr = is_loud;
-    if (read_options(argc, argv, out) != 0) return -1;
+    if (read_options(argc, argv, is_loud, out) != 0) return -1;
     if (out->print_help || out->print_version) return 0;
+    if (out->ranks && !out->plan) return misuse(is_loud, "--ranks goes with --plan");
+    if (!out->ranks) out->ranks = 1;
     if (out->plot && argc - optind != 1)
         return misuse(is_loud, "--plot takes the drawing's name and one METRICS.jsonl");
     if (optind >= argc) return misuse(is_loud, "CONFIG.json is missing");

@@ -7,7 +7,8 @@ typedef struct options {
     char *const *overrides;
     int n_overrides;
     const char *trace, *plot; /* their files; NULL: not asked for */
-    int print_config, dry_run, print_help, print_version;
+    int ranks;                /* of --plan */
+    int plan, print_config, dry_run, print_help, print_version;
 } options;
 
 /* The text of --help. */

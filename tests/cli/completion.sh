@@ -33,7 +33,7 @@ offers "hdf5 safetensors" dcp-export --format =
 offers "--dry-run" dcp-export a b --dr
 
 offers "" dcp-train ""
-offers "--dry-run --help --plot --print-config --trace --version" dcp-train -
+offers "--dry-run --help --plan --plot --print-config --ranks --trace --version" dcp-train -
 offers "data.dtype= data.eval_path= data.path= data.sequence_length= data.type=" dcp-train config.json data.
 offers "text tokens" dcp-train config.json data.type = t
 offers "idx safetensors text tokens" dcp-train config.json data.type =

@@ -35,6 +35,8 @@ says "2 steps in .* where the time of 1 rank went"
 says "reductions"
 ends 0 dcp-train config.json checkpoint.dir=traced --trace trace.json
 grep -q '"name": "forward unit 1"' trace.json || fail "--trace: no work in it"
+ends 0 dcp-train config.json --plan --ranks 8
+prints "8 ranks on this machine: .* fits"
 ends 0 dcp-train --plot drawing.svg metrics.jsonl
 [ -s drawing.svg ] || fail "--plot draws nothing"
 ends 2 dcp-train config.json max_step=3

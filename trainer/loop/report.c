@@ -146,9 +146,23 @@ void report_step(report *r, const step_result *result, const evaluation *evaluat
     r->steps++;
 }
 
+/* Beside what was predicted of rank 0, which holds the most. */
+static void tell_memory(const report *r) {
+    const trainer *t = r->t;
+    double most = (double)usage_peak_bytes();
+    const int root = t->rank == 0;
+    MPI_Reduce(root ? MPI_IN_PLACE : &most, &most, 1, MPI_DOUBLE, MPI_MAX, 0, t->comm);
+    if (r->steps)
+        say(t->rank,
+            "memory of the largest rank peaked at %.1f MiB; predicted were %.1f, and up to %.1f "
+            "more for saves that are waited for",
+            most / 1048576, (double)t->memory_bytes / 1048576, (double)t->staging_bytes / 1048576);
+}
+
 int report_end(report *r, int status) {
     if (status == EXIT_DONE || status == EXIT_STOPPED) {
         spent_tell(r->t, r->steps, MPI_Wtime() - r->begin);
+        tell_memory(r);
         end_trace(r);
     }
     const int lost = r->is_mute || !trace_is_whole(r->trace);

@@ -12,6 +12,8 @@
 #include "../state/resume.h"
 #include "dcp/mpi.h"
 #include "evaluate.h"
+#include "memory.h"
+#include "subject.h"
 #include "trainer.h"
 #include "usage.h"
 
@@ -31,31 +33,9 @@ int trainer_exit_status(int status) {
     }
 }
 
-static int find_sequence(trainer *t, dcp_error *err) {
-    const uint64_t most = model_max_sequence(t->m);
-    if (most == 0) return DCP_OK;
-    t->sequence = t->c->sequence;
-    const int status =
-        t->sequence ? DCP_OK : data_fixed_sequence(t->c->data_path, &t->sequence, err);
-    if (status != DCP_OK || t->sequence <= most) return status;
-    return trainer_fail(err, DCP_ERR_ARG,
-                        "data.sequence_length: %" PRIu64
-                        " is more than the model's max_position_embeddings %" PRIu64,
-                        t->sequence, most);
-}
-
-static int open_model(trainer *t, dcp_error *err) {
-    dcp_error why;
-    const int status = model_create(t->c->model, &t->m, &why);
-    if (status != DCP_OK) return trainer_fail(err, status, "model: %s", why.message);
-    return DCP_OK;
-}
-
 static int open_data(trainer *t, dcp_error *err) {
-    const int status = find_sequence(t, err);
+    const int status = subject_sequence(t->c, t->m, &t->sequence, err);
     if (status != DCP_OK) return status;
-    model_set_checkpointing(t->m, t->c->checkpointing);
-    model_set_type(t->m, t->c->bf16 ? KERNELS_BF16 : KERNELS_F32);
     t->shape = model_sample(t->m, t->sequence);
     const data_options options = {.type = t->c->data_type,
                                   .path = t->c->data_path,
@@ -131,7 +111,7 @@ int trainer_plan(trainer *t, const config *c, MPI_Comm comm, dcp_error *err) {
     *t = (trainer){.c = c, .comm = comm};
     MPI_Comm_rank(comm, &t->rank);
     MPI_Comm_size(comm, &t->world);
-    int status = agree(comm, open_model(t, err), err);
+    int status = agree(comm, subject_model(c, &t->m, err), err);
     if (status != DCP_OK) return trainer_exit_status(status);
     status = open_all_data(t, err);
     if (status != DCP_OK) return status == DCP_ERR_NO_MEMORY ? EXIT_FAILED : EXIT_USAGE;
@@ -229,12 +209,18 @@ static int make_work(trainer *t, dcp_error *err) {
 
 static double mib(uint64_t bytes) { return (double)bytes / 1048576; }
 
-static void tell_memory(const trainer *t) {
-    const fsdp_memory m = fsdp_plan_memory(&t->plan);
+/* What rank 0 will need. Kept, to stand beside what was measured. */
+static int predict(trainer *t, dcp_error *err) {
+    memory m;
+    const int status = memory_predict(t->c, t->m, &t->plan, t->sequence, &m, err);
+    if (status != DCP_OK) return status;
+    t->memory_bytes = memory_sum(&m);
+    t->staging_bytes = m.staging;
     say(t->rank,
         "memory a rank, in MiB: %.1f parameters, gradients and moments; %.1f gathered units; %.1f "
         "activations; %.1f partial sums",
-        mib(m.state), mib(m.units), mib(t->run ? model_run_bytes(t->run) : 0), mib(m.partial));
+        mib(m.params + m.grads + m.moments), mib(m.units), mib(m.activations), mib(m.partial));
+    return DCP_OK;
 }
 
 static void tell_offload(const trainer *t) {
@@ -253,8 +239,8 @@ int trainer_start(trainer *t, dcp_error *err) {
     const resume_from from = beginning(t);
     status = resume(&from, t->state, err);
     if (status == DCP_OK) status = agree(t->comm, make_work(t, err), err);
+    if (status == DCP_OK) status = agree(t->comm, predict(t, err), err);
     if (status == DCP_OK) {
-        tell_memory(t);
         t->matmul_peak = usage_matmul_peak(t->k, model_type(t->m), t->comm);
     }
     return trainer_exit_status(status);

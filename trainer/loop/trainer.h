@@ -33,12 +33,13 @@ typedef struct trainer {
     model_run *run;    /* activations of one leaf */
     uint64_t sequence; /* tokens of a sample; 0: the model takes none */
     sample_shape shape;
-    sample_batch leaves; /* all of this rank in a step */
-    double *losses;      /* [leaves] */
-    double *rows;        /* scratch of the norm */
-    double matmul_peak;  /* of all ranks, operations a second; 0: unknown */
-    timeline tl;         /* of this rank since the start of its loop */
-    const char *trace;   /* file of --trace; NULL: none */
+    sample_batch leaves;                  /* all of this rank in a step */
+    double *losses;                       /* [leaves] */
+    double *rows;                         /* scratch of the norm */
+    double matmul_peak;                   /* of all ranks, operations a second; 0: unknown */
+    uint64_t memory_bytes, staging_bytes; /* predicted of a rank; what fences may add */
+    timeline tl;                          /* of this rank since the start of its loop */
+    const char *trace;                    /* file of --trace; NULL: none */
 } trainer;
 
 /* How main ends. */

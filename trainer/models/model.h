@@ -73,6 +73,9 @@ double model_flops_per_sample(const model *m, uint64_t sequence);
 /* Memory for one leaf of `batch` samples: every allocation is made here. */
 int model_run_create(const model *m, uint64_t batch, uint64_t sequence, model_run **out,
                      dcp_error *err);
+/* The bytes that it takes, without taking them. */
+int model_run_measure(const model *m, uint64_t batch, uint64_t sequence, uint64_t *bytes,
+                      dcp_error *err);
 void model_run_destroy(model_run *run);
 uint64_t model_run_bytes(const model_run *run); /* all its activations */
 

@@ -65,7 +65,8 @@ static int check_shape(const model *m, uint64_t batch, uint64_t sequence, dcp_er
     return DCP_OK;
 }
 
-static int allocate(model_run *run, dcp_error *err) {
+/* How many bytes it takes. */
+static int measure(model_run *run, dcp_error *err) {
     const size_t layers = run->m->c.layers;
     run->blocks = calloc(layers + 1, sizeof *run->blocks);
     run->stream = calloc(layers + 1, sizeof *run->stream);
@@ -74,20 +75,25 @@ static int allocate(model_run *run, dcp_error *err) {
     arena size = {0};
     lay_out(run, &size);
     if (size.overflow) return trainer_fail_memory(err, UINT64_MAX);
-    run->memory = run->k->alloc(run->k, size.used);
+    run->bytes = size.used;
+    return DCP_OK;
+}
+
+static int allocate(model_run *run, dcp_error *err) {
+    run->memory = run->k->alloc(run->k, run->bytes);
     if (!run->memory)
         return trainer_fail(err, DCP_ERR_NO_MEMORY,
                             "out of memory: %zu bytes of activations for a micro-batch of %zu x "
                             "%zu rows",
-                            size.used, run->batch, run->length);
-    run->bytes = size.used;
+                            (size_t)run->bytes, run->batch, run->length);
     arena places = {.base = run->memory};
     lay_out(run, &places);
     return DCP_OK;
 }
 
-int model_run_create(const model *m, uint64_t batch, uint64_t sequence, model_run **out,
-                     dcp_error *err) {
+/* A run without its memory. */
+static int begin(const model *m, uint64_t batch, uint64_t sequence, model_run **out,
+                 dcp_error *err) {
     int status = check_shape(m, batch, sequence, err);
     if (status) return status;
     model_run *run = calloc(1, sizeof *run);
@@ -99,6 +105,29 @@ int model_run_create(const model *m, uint64_t batch, uint64_t sequence, model_ru
     run->rows = batch * run->length;
     run->shape = model_sample(m, sequence);
     run->counted = batch * run->shape.targets;
+    status = measure(run, err);
+    if (status)
+        model_run_destroy(run);
+    else
+        *out = run;
+    return status;
+}
+
+int model_run_measure(const model *m, uint64_t batch, uint64_t sequence, uint64_t *bytes,
+                      dcp_error *err) {
+    model_run *run;
+    const int status = begin(m, batch, sequence, &run, err);
+    if (status) return status;
+    *bytes = run->bytes;
+    model_run_destroy(run);
+    return DCP_OK;
+}
+
+int model_run_create(const model *m, uint64_t batch, uint64_t sequence, model_run **out,
+                     dcp_error *err) {
+    model_run *run;
+    int status = begin(m, batch, sequence, &run, err);
+    if (status) return status;
     status = allocate(run, err);
     if (status) {
         model_run_destroy(run);

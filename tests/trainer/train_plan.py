@@ -1,0 +1,56 @@
+#!/usr/bin/env python3
+"""--plan: units, memory and traffic without a rank. The textbook's case at a thousandth of its size:
+8 MB of parameters are 32 MB a rank with plain data parallelism, 8 MB on four ranks fully sharded."""
+import re
+from train_lib import *
+
+MIB = 1 << 20
+
+
+def plan(*args, ranks=1):
+    """All figures; of each unit its name, parameters and gathers."""
+    text = tool("dcp-train", "config.json", "--plan", "--ranks", ranks, *args)
+    rows = {name: float(n) for name, n in re.findall(r"^  (\S.*?)  +([0-9.]+)$", text.split("\nsent")[0], re.M)}
+    rows["params"] = int(text.split(" parameters")[0])
+    rows["sent"] = float(re.findall(r"together +([0-9.]+)", text)[-1])
+    units = re.findall(r"^ +\d+  (\S+) +(\d+) +[0-9.]+ +[0-9.]+ +[0-9.]+ +(\d+)$", text, re.M)
+    return rows, [(name, int(n), int(times)) for name, n, times in units], text
+
+
+def state(rows):
+    return (rows["parameters"] + rows["gradients"] + rows["moments"]) * MIB
+
+
+# no data, no directory: nothing of it is read or made
+config(data={"path": "nowhere"}, model={**MODEL, "vocab_size": 512, "hidden_size": 256, "intermediate_size": 512,
+                                        "num_attention_heads": 8, "num_key_value_heads": 8, "head_dim": 32},
+       train_batch_size=4, train_micro_batch_size_per_gpu=1)
+rows, units, _ = plan("zero_optimization.stage=0", ranks=4)
+P = rows["params"]
+check(abs(P / 2.1e6 - 1) < 0.1, f"{P} parameters")
+check(sum(n for _, n, _ in units) == P, "units do not add up")
+check([name for name, _, _ in units] == ["root", *(f"model.layers.{i}" for i in range(3))], units)
+check(all(times == 0 for _, _, times in units), "plain data parallelism gathers")
+check(16 * P <= state(rows) <= 1.01 * 16 * P, f"{state(rows)} bytes with plain data parallelism")
+
+rows, units, text = plan(ranks=4)
+check(4 * P <= state(rows) <= 1.02 * 4 * P, f"{state(rows)} bytes on four ranks, fully sharded")
+check([times for _, _, times in units] == [1, 2, 2, 1], f"the last block is still there: {units}")
+check(rows["sent"] * MIB <= 1.02 * 3 * 4 * P * 3 / 4, f"{rows['sent']} MiB sent")
+parts = ("parameters", "gradients", "moments", "gathered units", "activations", "partial sums", "samples",
+         "buffers of a save", "program")
+check(abs(sum(rows[part] for part in parts) - rows["together"]) < 0.05, "kinds do not add up")
+check("fits" in text and "does not fit" not in text, text)
+
+alone, _, _ = plan()
+check(alone["sent"] == 0 and alone["partial sums"] > 0, "one rank sends nothing, and adds up four leaves")
+less, _, _ = plan("fsdp.activation_checkpointing=true")
+check(less["activations"] < alone["activations"], "checkpointing of activations saves nothing")
+many, _, text = plan(ranks=100000)
+check("does not fit" in text, "a hundred thousand ranks fit")
+check(not os.path.exists("ckpt") and not os.path.exists("metrics.jsonl"), "something is made")
+
+_, err = train(1, "config.json", "--plan", "fsdp.replicas=3", "--ranks", "4", expect=2)
+check("replicas" in err, err)
+for args in (["--ranks", "4"], ["--plan", "--ranks", "0"], ["--plan", "--ranks", "x"], ["--plan", "max_step=1"]):
+    train(1, "config.json", *args, expect=2)
