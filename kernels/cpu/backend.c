@@ -31,8 +31,9 @@ static const char *cpu_describe(const kernels *k) {
 /* On pages of 2 MiB, where the system has them, but for the end: fewer misses in address
  * translation, and a disk reads them in fewer pieces. */
 static void *alloc_huge(size_t bytes) {
-    void *memory = aligned_alloc(HUGE_PAGE, (bytes + 511) / 512 * 512);
-    if (memory) madvise(memory, bytes / HUGE_PAGE * HUGE_PAGE, MADV_HUGEPAGE); /* if it can */
+    void *memory;
+    if (posix_memalign(&memory, HUGE_PAGE, (bytes + 511) / 512 * 512) != 0) return NULL;
+    madvise(memory, bytes / HUGE_PAGE * HUGE_PAGE, MADV_HUGEPAGE); /* if it can */
     return memory;
 }
 

@@ -175,6 +175,18 @@ fsdp_piece fsdp_grad_piece(const fsdp_layout *layout, size_t unit, int rank) {
                         .count = (int)(own - from < most ? own - from : most)};
 }
 
+dcp_box fsdp_saved_box(const fsdp_layout *layout, const fsdp_param *param, uint64_t *first) {
+    const uint64_t replicas = (uint64_t)(layout->world / layout->shards);
+    const uint64_t rows = param->box.count[0], most = (rows + replicas - 1) / replicas;
+    const uint64_t from = (uint64_t)(layout->rank / layout->shards) * most;
+    const uint64_t skipped = from < rows ? from : rows;
+    dcp_box box = param->box;
+    box.start[0] += skipped;
+    box.count[0] = rows - skipped < most ? rows - skipped : most;
+    *first = skipped * param->row_elems;
+    return box;
+}
+
 typedef void copy_fn(void *whole, void *ranked, size_t bytes);
 
 /* Calls `copy` for the slices that rank r has of the unit's trained, or of its frozen, parameters:

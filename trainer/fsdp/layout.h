@@ -73,6 +73,10 @@ typedef struct fsdp_piece {
  * equal part of it. */
 fsdp_piece fsdp_grad_piece(const fsdp_layout *layout, size_t unit, int rank);
 
+/* The rows of its slice of a parameter that this rank saves: ranks that hold the same slice share
+ * the work. *first: the first of these elements in the slice. */
+dcp_box fsdp_saved_box(const fsdp_layout *layout, const fsdp_param *param, uint64_t *first);
+
 /* The parameter as a tensor of that path. */
 dcp_tensor fsdp_param_tensor(const fsdp_param *param, const char *path);
 

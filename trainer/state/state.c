@@ -107,12 +107,15 @@ void state_randomize(train_state *s) {
             state_randomize_param(s, &s->layout->units[u].params[i]);
 }
 
-static int add(dcp_state *state, const char *section, const fsdp_param *param, float *data,
-               dcp_error *err) {
+/* slice: this rank's, of which it saves a part where others hold the same. */
+static int add(const train_state *s, dcp_state *state, const char *section, const fsdp_param *param,
+               float *slice, dcp_error *err) {
     char path[DCP_MAX_PATH];
+    uint64_t first;
+    const dcp_box box = fsdp_saved_box(s->layout, param, &first);
     snprintf(path, sizeof path, "/%s/%s", section, param->info.name);
     const dcp_tensor tensor = fsdp_param_tensor(param, path);
-    return dcp_state_add(state, &tensor, &param->box, data, err);
+    return dcp_state_add(state, &tensor, &box, slice + first, err);
 }
 
 static int add_model(const train_state *s, dcp_state *state, dcp_error *err) {
@@ -120,7 +123,7 @@ static int add_model(const train_state *s, dcp_state *state, dcp_error *err) {
     for (size_t u = 0; u < s->layout->n; u++)
         for (size_t i = 0; i < s->layout->units[u].n && status == DCP_OK; i++) {
             const fsdp_param *param = &s->layout->units[u].params[i];
-            status = add(state, "model", param, s->params + param->shard_at, err);
+            status = add(s, state, "model", param, s->params + param->shard_at, err);
         }
     return status;
 }
@@ -132,7 +135,7 @@ static int add_moment(const train_state *s, dcp_state *state, const char *sectio
         for (size_t i = 0; i < s->layout->units[u].n && status == DCP_OK; i++) {
             const fsdp_param *param = &s->layout->units[u].params[i];
             if (!param->info.frozen)
-                status = add(state, section, param, storage + param->grad_at, err);
+                status = add(s, state, section, param, storage + param->grad_at, err);
         }
     return status;
 }

@@ -50,7 +50,7 @@ void state_randomize_param(train_state *s, const fsdp_param *param);
 
 enum { STATE_MODEL = 1, STATE_OPTIMIZER = 2, STATE_FILES = 4, STATE_ALL = 7 };
 
-/* Sections of the state as libdcp sees it; borrows the memory of s. */
+/* Sections of the state as libdcp saves it; borrows the memory of s. */
 int state_register(const train_state *s, unsigned sections, dcp_state **out, dcp_error *err);
 
 /* Takes over which files the checkpoint holds, with memory for this rank's part. */
