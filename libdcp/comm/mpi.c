@@ -33,7 +33,7 @@ static int sleep_until_done(int n, MPI_Request *requests) {
         int code = MPI_Testall(n, requests, &done, MPI_STATUSES_IGNORE);
         if (code != MPI_SUCCESS || done) return code;
         nanosleep(&pause, NULL);
-        if (pause.tv_nsec < 500000) pause.tv_nsec += pause.tv_nsec / 2;
+        if (pause.tv_nsec < 2000000) pause.tv_nsec += pause.tv_nsec / 2;
     }
 }
 

@@ -3,9 +3,13 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <linux/magic.h>
 #include <linux/stat.h> /* not sys/stat.h: glibc 2.36 lacks struct statx's newer members */
+#include <signal.h>
+#include <string.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
+#include <sys/vfs.h>
 #include <unistd.h>
 
 #include "core/fail.h"
@@ -116,6 +120,33 @@ int io_sync_folder(const char *path, dcp_error *err) {
 void io_close(io_file *file) {
     if (file->fd >= 0) close(file->fd);
     file->fd = -1;
+}
+
+void io_identify(int fd, uint64_t identity[4]) {
+    struct stat st;
+    memset(identity, 0, 4 * sizeof *identity);
+    if (fstat(fd, &st)) return;
+    identity[0] = st.st_dev;
+    identity[1] = st.st_ino;
+    identity[2] = (uint64_t)st.st_mtim.tv_sec;
+    identity[3] = (uint64_t)st.st_mtim.tv_nsec;
+}
+
+/* Local file systems, whose files no other machine opens. */
+static int is_local(int fd) {
+    struct statfs fs;
+    if (fstatfs(fd, &fs)) return 0;
+    return fs.f_type == EXT4_SUPER_MAGIC || fs.f_type == XFS_SUPER_MAGIC ||
+           fs.f_type == TMPFS_MAGIC;
+}
+
+/* The kernel gives a lease for writing only to the sole opener. Were the file opened while we hold
+ * it, the signal would be one that is ignored, not SIGIO, which kills. */
+int io_is_alone(int fd) {
+    struct stat st;
+    if (fstat(fd, &st) || st.st_nlink != 1 || !is_local(fd)) return 0;
+    if (fcntl(fd, F_SETSIG, SIGURG) || fcntl(fd, F_SETLEASE, F_WRLCK)) return 0;
+    return fcntl(fd, F_SETLEASE, F_UNLCK) == 0;
 }
 
 int io_read_plain(int fd, void *buffer, uint64_t bytes, uint64_t offset, const char *path,

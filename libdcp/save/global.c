@@ -31,6 +31,7 @@ int save_global(dcp_store *store, const save_request *r, const struct save_layou
     image im;
     int status =
         image_prepare(&im, store->comm, &plan->file, folder, "state.h5", plan->boxes.n, watch, err);
+    im.store = store;
     im.is_last = 1;
     im.engine = plan->engine;
     im.mover = plan->engine == DCP_ENGINE_DIRECT ? r->mover : NULL;
@@ -38,6 +39,7 @@ int save_global(dcp_store *store, const save_request *r, const struct save_layou
     if (!status && !pieces_stand(im.pieces, im.n_pieces))
         status = core_fail_memory(err, im.n_pieces * sizeof *im.pieces);
     if (!status) status = reuse_prepare(&im, store, 0, err);
+    if (!status) image_take_spare(&im);
     if (!status && r->meta && !(im.meta = strdup(r->meta)))
         status = core_fail_memory(err, strlen(r->meta));
     status = comm_agree(store->comm, status, err);
@@ -49,6 +51,7 @@ int save_global(dcp_store *store, const save_request *r, const struct save_layou
     if (!status) history_take(store->noted, r, im.sums);
     if (!status) report->cloned_bytes = im.reuse->bytes;
     if (!status) status = image_finish(&im, report, err);
+    if (!status) image_note_spare(&im, r->step);
     image_free(&im);
     return status;
 }

@@ -6,8 +6,10 @@
 #include <string.h>
 
 #include "core/clock.h"
+#include "core/crc64.h"
 #include "core/fail.h"
 #include "save/reuse.h"
+#include "store/spare.h"
 
 void save_file_free(save_file *file) {
     free(file->rows);
@@ -55,24 +57,52 @@ piece *image_add(image *im, size_t row, const state_box *box, const box_copy *co
     return p;
 }
 
+/* Which bytes are written: those of pages that anything lies on. */
+static uint64_t pages_of(const save_file *file) {
+    const skeleton *s = &file->skeleton;
+    const uint64_t sizes[] = {s->file_bytes,   s->index.offset, s->index.bytes, s->blocks.offset,
+                              s->blocks.bytes, s->meta.offset,  s->meta.bytes};
+    uint64_t raw = crc64_raw(~0ULL, sizes, sizeof sizes);
+    for (size_t i = 0; i < s->n_runs; i++)
+        raw = crc64_raw(raw, (uint64_t[]){s->runs[i].offset, s->runs[i].bytes}, 16);
+    for (size_t i = 0; i < file->n; i++)
+        raw = crc64_raw(raw, (uint64_t[]){file->rows[i].offset, file->rows[i].bytes}, 16);
+    return raw;
+}
+
+void image_take_spare(image *im) {
+    if (im->comm->rank || im->engine != DCP_ENGINE_DIRECT || !im->reuse->now->refused) return;
+    im->stands = spare_take(im->store, strrchr(im->path, '/') + 1, pages_of(im->layout), im->path);
+}
+
+void image_note_spare(const image *im, uint64_t step) {
+    if (!im->comm->rank && im->engine == DCP_ENGINE_DIRECT)
+        spare_note(im->store, step, im->file.fd, pages_of(im->layout));
+}
+
 static int create(image *im, dcp_error *err) {
     int status = DCP_OK;
     uint64_t bytes = reuse_may_share(im) ? 0 : im->layout->skeleton.file_bytes;
-    if (im->comm->rank == 0) status = io_create(im->path, bytes, err);
+    if (im->comm->rank == 0 && !im->stands) status = io_create(im->path, bytes, err);
     return comm_agree(im->comm, status, err);
 }
 
+/* Made once a store: 16 MiB of fresh memory a save would cost more than the checksums do. */
+static int ready_queue(const image *im, dcp_error *err) {
+    return im->store->queue ? DCP_OK : io_queue_create(&im->store->queue, err);
+}
+
 static int move_data(image *im, io_queue *queue, dcp_report *report, dcp_error *err) {
-    double start = clock_now();
+    double start = clock_now(), waited_before = io_queue_waited(queue);
     int status = write_fragments(im->comm, queue, &im->file, im->layout->skeleton.file_bytes,
                                  im->pieces, im->n_pieces, im->watch, err);
-    double middle = clock_now(), waited = io_queue_waited(queue);
+    double middle = clock_now(), waited = io_queue_waited(queue) - waited_before;
     if (!status && im->mover)
         status = io_queue_status(queue, err);
     else if (!status)
         status =
             write_direct(queue, &im->file, im->pieces, im->n_pieces, im->watch, im->is_last, err);
-    double end = clock_now(), waited_too = io_queue_waited(queue) - waited;
+    double end = clock_now(), waited_too = io_queue_waited(queue) - waited_before - waited;
     report->gather_s += middle - start - waited;
     report->copy_s += end - middle - waited_too;
     report->write_s += waited + waited_too;
@@ -80,19 +110,17 @@ static int move_data(image *im, io_queue *queue, dcp_report *report, dcp_error *
 }
 
 static int write_by_position(image *im, dcp_report *report, dcp_error *err) {
-    io_queue *queue = NULL;
     int status = comm_agree(im->comm, io_open(im->path, 1, &im->file, err), err);
     double start = clock_now();
     if (!status && reuse_may_share(im)) status = reuse_share(im, err);
     report->copy_s += clock_now() - start;
     if (status) return status;
-    status = comm_agree(im->comm, io_queue_create(&queue, err), err);
+    status = comm_agree(im->comm, ready_queue(im, err), err);
     if (!status) {
-        int moved = move_data(im, queue, report, err);
+        int moved = move_data(im, im->store->queue, report, err);
         if (im->is_last) watch_release(im->watch);
         status = comm_agree(im->comm, moved, err);
     }
-    io_queue_destroy(queue);
     return status;
 }
 
@@ -112,13 +140,11 @@ int image_join_sums(image *im, dcp_error *err) {
 }
 
 int image_finish(image *im, dcp_report *report, dcp_error *err) {
-    io_queue *queue = NULL;
     int status = DCP_OK;
     double start = clock_now();
     if (im->comm->rank == 0) {
-        status = io_queue_create(&queue, err);
-        if (!status) status = tables_write(im, queue, err);
-        io_queue_destroy(queue);
+        status = ready_queue(im, err);
+        if (!status) status = tables_write(im, im->store->queue, err);
     }
     double middle = clock_now();
     if (!status) status = io_sync(&im->file, err);

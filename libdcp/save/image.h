@@ -50,7 +50,9 @@ typedef struct image {
     save_watch *watch;
     const save_mover *mover; /* moves direct pieces, after image_write; NULL: image_write does */
     int is_last;             /* of the images that read the caller's memory */
+    dcp_store *store;        /* the step's */
     struct reuse *reuse;     /* NULL: every byte is written */
+    int stands;              /* on rank 0: the file is there, a spare one to be written over */
 } image;
 
 /* Memory for n pieces beside the metadata's, and for the checksums. Not collective. */
@@ -58,6 +60,12 @@ int image_prepare(image *im, dcp_comm *comm, const save_file *layout, const char
                   const char *name, size_t n_pieces, save_watch *watch, dcp_error *err);
 /* Adds the piece of dataset `row` that `box` holds. */
 piece *image_add(image *im, size_t row, const state_box *box, const box_copy *copy);
+
+/* Not collective, after reuse_prepare; on rank 0: takes the store's spare file, where there is one
+ * that this image fills as the last one did. */
+void image_take_spare(image *im);
+/* Not collective, after image_finish; on rank 0: the file may be a spare one some day. */
+void image_note_spare(const image *im, uint64_t step);
 
 /* Collective over the image's ranks: creates the file and moves the data. Seconds go to the report.
  */

@@ -47,7 +47,7 @@ static uint64_t read_record(file_record *f, const dcp_store *store, const save_r
         int fd = open(file.path, O_RDONLY | O_NOFOLLOW | O_CLOEXEC);
         if (fd >= 0 && make_record(f, reuse_rows(file.rows, file.ub.rows), file.ub.rows, blocks)) {
             fill_record(f, &file);
-            reuse_identify(fd, f->identity);
+            io_identify(fd, f->identity);
         }
         if (fd >= 0) close(fd);
     }

@@ -72,23 +72,13 @@ int reuse_may_share(const image *im) {
            !im->reuse->last->refused;
 }
 
-void reuse_identify(int fd, uint64_t *identity) {
-    struct stat st;
-    memset(identity, 0, 4 * sizeof *identity);
-    if (fstat(fd, &st)) return;
-    identity[0] = st.st_dev;
-    identity[1] = st.st_ino;
-    identity[2] = (uint64_t)st.st_mtim.tv_sec;
-    identity[3] = (uint64_t)st.st_mtim.tv_nsec;
-}
-
 /* Opens the last step's file, if it still is what was written, and tries whether it shares: with
  * the user block, which is written in any case. -1: no. */
 static int open_last(reuse *u, int to, int *refused) {
     uint64_t identity[4];
     int fd = open(u->path, O_RDONLY | O_NOFOLLOW | O_CLOEXEC);
     if (fd < 0) return -1;
-    reuse_identify(fd, identity);
+    io_identify(fd, identity);
     int usable = memcmp(identity, u->last->identity, sizeof identity) == 0;
     if (usable && io_clone(fd, to, 0, PAGE_BYTES)) {
         usable = 0;
@@ -273,7 +263,7 @@ void reuse_note(image *im) {
 }
 
 void reuse_close(image *im) {
-    if (im->reuse && im->comm->rank == 0) reuse_identify(im->file.fd, im->reuse->now->identity);
+    if (im->reuse && im->comm->rank == 0) io_identify(im->file.fd, im->reuse->now->identity);
 }
 
 void reuse_free(reuse *u) {

@@ -33,8 +33,7 @@ void reuse_note(image *im);
 void reuse_close(image *im);
 void reuse_free(reuse *u);
 
-/* For records: a fingerprint of rows, and which file it is that is open. */
+/* For records: a fingerprint of rows. */
 uint64_t reuse_rows(const index_row *rows, size_t n);
-void reuse_identify(int fd, uint64_t *identity);
 
 #endif

@@ -170,6 +170,12 @@ static int write_step(dcp_store *store, const save_request *r, const struct save
     return status;
 }
 
+static void roll_back(dcp_store *store, uint64_t step) {
+    io_queue_destroy(store->queue); /* it remembers its first failure */
+    store->queue = NULL;
+    store_rollback(store, step);
+}
+
 int save_run(dcp_store *store, const save_request *r, save_watch *watch, dcp_report *report,
              dcp_error *err) {
     char folder[PATH_MAX];
@@ -187,7 +193,7 @@ int save_run(dcp_store *store, const save_request *r, save_watch *watch, dcp_rep
     }
     report->plan_s = clock_now() - start;
     status = write_step(store, r, plan, folder, watch, start, report, err);
-    if (status) store_rollback(store, r->step);
+    if (status) roll_back(store, r->step);
     report->total_s = clock_now() - start;
     return status;
 }

@@ -165,11 +165,13 @@ static int shard_write(shard *s, const shards *all, const save_request *r,
         status = skeleton_build(s->file.rows, n, DCP_LAYOUT_SHARDED, plan->meta_bytes,
                                 &s->file.skeleton, err);
     if (!status) status = image_prepare(&s->im, all->self, &s->file, folder, name, n, watch, err);
+    s->im.store = all->store;
     s->im.engine = plan->engine;
     s->im.mover = plan->engine == DCP_ENGINE_DIRECT ? r->mover : NULL;
     s->im.is_last = s == &all->list[all->n - 1];
     if (!status) status = add_pieces(boxes, n, s, r, all, err);
     if (!status) status = reuse_prepare(&s->im, all->store, (size_t)(s - all->list), err);
+    if (!status) image_take_spare(&s->im);
     if (!status) status = image_write(&s->im, report, err);
     if (!status && !s->im.mover) status = image_join_sums(&s->im, err);
     if (!status) report->cloned_bytes += s->im.reuse->bytes;
@@ -303,6 +305,7 @@ int save_sharded(dcp_store *store, const save_request *r, const struct save_layo
     for (size_t i = 0; i < all.n && !status; i++) {
         status = shard_meta(&all.list[i], meta, plan->shards, id, err);
         if (!status) status = image_finish(&all.list[i].im, report, err);
+        if (!status) image_note_spare(&all.list[i].im, r->step);
     }
     status = agree_on_shards(store->comm, status, err);
 free_all:

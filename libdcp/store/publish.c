@@ -17,6 +17,7 @@
 #include "core/fail.h"
 #include "store/about.h"
 #include "store/folder.h"
+#include "store/spare.h"
 
 #define LATEST_TMP ".tmp-latest"
 
@@ -205,6 +206,7 @@ int store_publish(dcp_store *store, uint64_t step, const char *members_json, dcp
 
 void store_rollback(dcp_store *store, uint64_t step) {
     if (!store_leads(store)) return;
+    spare_drop(store); /* a full disk may be why it failed */
     char tmp[64];
     dcp_error err;
     store_step_name(tmp, ".tmp-", step);

@@ -12,6 +12,7 @@
 #include "core/fail.h"
 #include "store/folder.h"
 #include "store/nodes.h"
+#include "store/spare.h"
 
 int store_discard(dcp_store *store, const char *name, dcp_error *err) {
     char base[NAME_MAX + 1], trash[NAME_MAX + 1];
@@ -76,6 +77,7 @@ int store_retain(dcp_store *store, dcp_error *err) {
     int status = find_oldest_kept(store, steps, n, &oldest, &found, err);
     for (size_t i = 0; i < n && !status && found; i++)
         if (is_outlived(store, &steps[i], oldest) &&
+            !spare_keep(store, steps[i].step, steps[i].name) &&
             store_discard(store, steps[i].name, &local) != DCP_OK)
             store_log(store, DCP_LOG_WARNING, "an old step stays: %s", local.message);
     free(steps);

@@ -14,9 +14,11 @@
 
 #include "comm/comm.h"
 #include "core/fail.h"
+#include "io/queue.h"
 #include "redundancy/redundancy.h"
 #include "store/folder.h"
 #include "store/nodes.h"
+#include "store/spare.h"
 
 void store_log(const dcp_store *store, dcp_log_level level, const char *fmt, ...) {
     if (!store->options.log) return;
@@ -172,8 +174,10 @@ void dcp_store_close(dcp_store *store) {
     if (!store) return;
     store_settle(store);
     dcp_comm_destroy(store->twin);
+    io_queue_destroy(store->queue);
     if (store->layout_free) store->layout_free(store->layout);
     if (store->history_free) store->history_free(store->history);
+    spare_drop(store);
     if (store->lock_fd >= 0) close(store->lock_fd);
     if (store->dir_fd >= 0) close(store->dir_fd);
     redundancy_groups_free(store->groups);

@@ -5,9 +5,16 @@
 #include "dcp/store.h"
 
 #define STORE_PINS 8
+#define STORE_MARKS 64 /* files written last */
 
 struct save_layout;  /* libdcp/save: the layout of the last file, kept for the next */
 struct save_history; /* and what it held */
+struct io_queue;
+
+/* A file that was written: see store/spare.h. */
+typedef struct spare_mark {
+    uint64_t step, pages, identity[4];
+} spare_mark;
 
 struct dcp_store {
     dcp_comm *comm;                   /* borrowed */
@@ -23,9 +30,12 @@ struct dcp_store {
     int has_intact;
     uint64_t pins[STORE_PINS]; /* steps that `keep` leaves */
     size_t n_pins;
+    spare_mark marks[STORE_MARKS];             /* in turn */
+    size_t n_marks;                            /* ever made */
     struct dcp_saving *saving;                 /* in flight; NULL: none */
     void (*settle)(struct dcp_saving *saving); /* waits for it, and takes it off the store */
-    dcp_comm *twin; /* the communicator of the thread that saves; NULL until it is needed */
+    dcp_comm *twin;         /* the communicator of the thread that saves; NULL until it is needed */
+    struct io_queue *queue; /* of saves; NULL before the first one, and after a failure */
     struct save_layout *layout;
     void (*layout_free)(struct save_layout *layout);
     struct save_history *history; /* of the save published last; NULL: none yet */

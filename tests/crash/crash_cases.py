@@ -29,6 +29,7 @@ SCENES = {
     "keep": Scene((("1",), ("2",), ("3",)), ("4", "keep=2"), ("3",), "4"),
     "back": Scene((("1",), ("2",), ("3",)), ("2", "new", "back=1"), ("3", "1"), "2 new"),
     "frozen": Scene((("1", "frozen"),), ("4", "frozen", "earlier=2"), ("3",), "4"),
+    "spare": Scene((("1",),), ("5", "keep=1", "earlier=3"), ("4",), "5"),
     "lost": Scene((("1",), ("2",)), (), ("1",), "2"),
 }
 PUBLICATIONS = ("replace", "keep", "back")
@@ -95,6 +96,8 @@ def configs():
     found += [Config("sharded", "sync", "uring", "nodes", s) for s in PUBLICATIONS]
     found += [Config("sharded", "sync", "uring", store, "lost") for store in REDUNDANCY]
     found += [Config(layout, "sync", "uring", "xfs", "frozen") for layout in ("global", "sharded")]
+    found += [Config("global", "sync", "uring", "disk", "spare"),
+              Config("sharded", "async", "uring", "memory", "spare")]
     return found
 
 

@@ -59,7 +59,7 @@ class Matrix:
         env = {f"INJECT_{name.upper()}": str(value) for name, value in settings.items()}
         env |= {"INJECT_BELOW": store, "INJECT_CONTROL": control}
         env |= {"INJECT_NO_RING": "1"} if config.engine == "pwrite" else {}
-        if config.scene == "frozen":
+        if config.scene in ("frozen", "spare"):
             env |= {"INJECT_FROM": f".tmp-step-{int(SCENES[config.scene].save[0]):08}"}
         words = config.words()
         words += ["again"] if settings.get("fault") not in (None, *STICKY) else []

@@ -14,7 +14,9 @@ extern "C" {
 typedef struct dcp_store dcp_store;
 
 typedef struct dcp_store_options {
-    uint32_t keep; /* complete steps that stay after a save; 0: all */
+    /* Complete steps that stay after a save; 0: all. On local file systems one more stays until the
+     * next save, or the close, in `.trash-spare`, for that save to write over. */
+    uint32_t keep;
     /* A save of a step that exists replaces it; 0: DCP_ERR_STATE. On several nodes (private_dirs) a
      * kill at the moment of publication may leave neither of the two, only older steps. */
     int replace;
