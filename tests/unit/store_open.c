@@ -86,9 +86,9 @@ static void unusable_directories_are_named(void **state) {
     char path[200], below[240], longest[PATH_MAX + 1];
     snprintf(path, sizeof path, "%s/file", s->root);
     write_text(path, "text");
-    assert_cannot_open(s, path, DCP_ERR_IO, "/file: Not a directory");
+    assert_cannot_open(s, path, DCP_ERR_ARG, "/file: Not a directory");
     snprintf(below, sizeof below, "%s/store", path);
-    assert_cannot_open(s, below, DCP_ERR_IO, "/file: Not a directory");
+    assert_cannot_open(s, below, DCP_ERR_ARG, "/file: Not a directory");
     memset(longest, 'x', PATH_MAX);
     longest[PATH_MAX] = '\0';
     assert_cannot_open(s, longest, DCP_ERR_ARG, "path has 4096 bytes");

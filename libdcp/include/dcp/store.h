@@ -55,7 +55,7 @@ typedef struct dcp_store_options {
  * `redundancy`.
  * DCP_ERR_ARG: `redundancy` is none of these, of a shared store, or needs more nodes or ranks
  * spread more evenly over them; the message says how many.
- * DCP_ERR_IO: not a directory, not writable. */
+ * DCP_ERR_ARG: the path leads to or through a file; DCP_ERR_IO: not writable. */
 DCP_API int dcp_store_open(dcp_comm *comm, const char *dir, const dcp_store_options *options,
                            dcp_store **out, dcp_error *err);
 
