@@ -93,14 +93,15 @@ int metrics_write(metrics *m, const step_metrics *v, dcp_error *err) {
         line, sizeof line,
         "{\"step\": %" PRIu64 ", \"loss\": %.9g, \"grad_norm\": %.9g, \"lr\": %.9g, "
         "\"tokens\": %" PRIu64 ", \"tokens_per_s\": %.6g, \"mfu\": %.4g, \"step_s\": %.6g, "
-        "\"forward_s\": %.6g, \"backward_s\": %.6g, \"comm_s\": %.6g, \"optimizer_s\": %.6g, "
+        "\"forward_s\": %.6g, \"backward_s\": %.6g, \"comm_s\": %.6g, \"gather_wait_s\": %.6g, "
+        "\"optimizer_s\": %.6g, "
         "\"data_s\": %.6g, \"save_stall_s\": %.6g, \"mem_peak_bytes\": %" PRIu64
         ", \"partial_sums_bytes\": %" PRIu64 ", \"state_bytes\": %" PRIu64
         ", \"sent_bytes\": %" PRIu64 ", \"imbalance\": %.4g, \"ranks\": %d%s}\n",
         v->step, v->loss, v->grad_norm, v->lr, v->tokens, v->tokens_per_s, utilization(v),
-        v->step_s, v->forward_s, v->backward_s, v->comm_s, v->optimizer_s, v->data_s,
-        v->save_stall_s, v->mem_peak_bytes, v->partial_sums_bytes, v->state_bytes, v->sent_bytes,
-        v->imbalance, v->ranks, eval);
+        v->step_s, v->forward_s, v->backward_s, v->comm_s, v->gather_wait_s, v->optimizer_s,
+        v->data_s, v->save_stall_s, v->mem_peak_bytes, v->partial_sums_bytes, v->state_bytes,
+        v->sent_bytes, v->imbalance, v->ranks, eval);
     const ssize_t written = write(m->fd, line, (size_t)n);
     if (written == n) return DCP_OK;
     if (written >= 0) errno = ENOSPC; /* a short write to a file: the rest had no room */

@@ -12,7 +12,7 @@ typedef struct step_metrics {
     uint64_t tokens; /* consumed since the start of the run */
     double tokens_per_s, mfu;
     double step_s; /* from the last line to this one: with the save between them */
-    double forward_s, backward_s, comm_s, optimizer_s, data_s;
+    double forward_s, backward_s, comm_s, gather_wait_s, optimizer_s, data_s;
     double save_stall_s; /* of the save between the last line and this one */
     uint64_t mem_peak_bytes;
     uint64_t partial_sums_bytes;

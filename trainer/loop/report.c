@@ -122,6 +122,7 @@ void report_step(report *r, const step_result *result, const evaluation *evaluat
                       .forward_s = spent[TIMELINE_FORWARD],
                       .backward_s = spent[TIMELINE_BACKWARD],
                       .comm_s = spent[TIMELINE_WAIT] + spent[TIMELINE_REDUCE],
+                      .gather_wait_s = spent[TIMELINE_WAIT],
                       .optimizer_s = spent[TIMELINE_OPTIMIZER],
                       .data_s = spent[TIMELINE_DATA],
                       .save_stall_s = spent[TIMELINE_STALL],
@@ -148,6 +149,7 @@ void report_step(report *r, const step_result *result, const evaluation *evaluat
 
 /* Beside what was predicted of rank 0, which holds the most. */
 static void tell_memory(const report *r) {
+    static const char offloaded[] = ", and what the kernel keeps of the offloaded file";
     const trainer *t = r->t;
     double most = (double)usage_peak_bytes();
     const int root = t->rank == 0;
@@ -155,8 +157,9 @@ static void tell_memory(const report *r) {
     if (r->steps)
         say(t->rank,
             "memory of the largest rank peaked at %.1f MiB; predicted were %.1f, and up to %.1f "
-            "more for saves that are waited for",
-            most / 1048576, (double)t->memory_bytes / 1048576, (double)t->staging_bytes / 1048576);
+            "more for saves that are waited for%s",
+            most / 1048576, (double)t->memory_bytes / 1048576, (double)t->staging_bytes / 1048576,
+            t->c->offload_path ? offloaded : "");
 }
 
 int report_end(report *r, int status) {
