@@ -1,0 +1,73 @@
+"""PyTorch FSDP2 on the CPU: a process a rank, a thread each, gloo, transformers' Qwen3, fused AdamW.
+
+    peer_fsdp2.py MODEL.json --ranks N --batch B --sequence S --dtype fp32|bf16 [--compile] [--steps K]
+
+Trains on random tokens, B samples a rank, and prints the seconds of each step as a JSON list.
+"""
+import argparse
+import json
+import os
+import time
+
+import torch
+import torch.distributed as dist
+from torch.distributed.device_mesh import init_device_mesh
+from torch.distributed.fsdp import MixedPrecisionPolicy, fully_shard
+from transformers import Qwen3Config, Qwen3ForCausalLM
+
+
+def sharded_model(args, mesh):
+    with open(args.model) as f:
+        model = Qwen3ForCausalLM(Qwen3Config(**json.load(f), use_cache=False))
+    layers = model.model.layers
+    if args.compile:
+        for i, layer in enumerate(layers):
+            layers[i] = torch.compile(layer)
+    options = {"mesh": mesh}
+    if args.dtype == "bf16":
+        options["mp_policy"] = MixedPrecisionPolicy(param_dtype=torch.bfloat16,
+                                                    reduce_dtype=torch.float32)
+    for layer in layers:
+        fully_shard(layer, **options)
+    fully_shard(model, **options)
+    return model
+
+
+def run(rank, args, port):
+    os.environ |= {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port)}
+    torch.set_num_threads(1)
+    torch.manual_seed(0)
+    dist.init_process_group("gloo", rank=rank, world_size=args.ranks)
+    model = sharded_model(args, init_device_mesh("cpu", (args.ranks,)))
+    optimizer = torch.optim.AdamW(model.parameters(), lr=1e-3, fused=True)
+    tokens = torch.randint(0, model.config.vocab_size, (args.batch, args.sequence))
+    seconds = []
+    for _ in range(args.steps):
+        start = time.perf_counter()
+        model(input_ids=tokens, labels=tokens).loss.backward()
+        torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
+        optimizer.step()
+        optimizer.zero_grad()
+        dist.barrier()
+        seconds.append(time.perf_counter() - start)
+    if rank == 0:
+        print(json.dumps(seconds), flush=True)
+    dist.destroy_process_group()
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__,
+                                     formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("model")
+    parser.add_argument("--ranks", type=int, required=True)
+    parser.add_argument("--batch", type=int, required=True)
+    parser.add_argument("--sequence", type=int, required=True)
+    parser.add_argument("--dtype", choices=["fp32", "bf16"], required=True)
+    parser.add_argument("--compile", action="store_true")
+    parser.add_argument("--steps", type=int, default=8)
+    args = parser.parse_args()
+    torch.multiprocessing.spawn(run, (args, 29500 + os.getpid() % 2000), nprocs=args.ranks)
+
+
+if __name__ == "__main__":
+    main()
