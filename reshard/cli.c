@@ -37,7 +37,8 @@ static void print_help(const cli_program *program) {
     }
     printf("  %-24s %s\n  %-24s %s\n", "--help", "print this and exit", "--version",
            "print the version and exit");
-    printf("\nExit status: 0 done; 1 differs or corrupt; 2 wrong usage; 3 failure.\n");
+    printf("\nExit status: 0 done; 1 differs or corrupt; 2 wrong usage; 3 failure%s.\n",
+           program->stops ? "; 143 stopped by SIGTERM" : "");
 }
 
 /* What was printed is the program's result: that it could not be written is a failure. */
@@ -176,10 +177,7 @@ int cli_report(const dcp_error *err) {
 
 static volatile sig_atomic_t caught; /* a handler has no other way to tell */
 
-static void catch_signal(int number) {
-    (void)number;
-    caught = 1;
-}
+static void catch_signal(int number) { caught = number; }
 
 void cli_catch_signals(void) {
     struct sigaction action = {.sa_handler = catch_signal, .sa_flags = (int)SA_RESETHAND};
@@ -188,7 +186,11 @@ void cli_catch_signals(void) {
     sigaction(SIGHUP, &action, NULL);
 }
 
-int cli_caught(void) { return caught; }
+int cli_caught(void) { return caught != 0; }
+
+int cli_ended(int exit_status) {
+    return exit_status == CLI_FAILED && caught == SIGTERM ? CLI_STOPPED : exit_status;
+}
 
 int cli_parse_count(const char *option, const char *text, uint64_t max, uint64_t *out) {
     char *end;

@@ -11,6 +11,7 @@ enum {
     CLI_DIFFERS = 1, /* or corrupt */
     CLI_USAGE = 2,   /* wrong usage or configuration */
     CLI_FAILED = 3,
+    CLI_STOPPED = 143, /* by SIGTERM, having cleaned up */
 };
 
 typedef struct cli_option {
@@ -26,6 +27,7 @@ typedef struct cli_program {
     const char *usage; /* what follows the name; one line a form */
     const char *about;
     const cli_option *options; /* besides --help and --version */
+    int stops;                 /* it ends with CLI_STOPPED after SIGTERM */
 } cli_program;
 
 /* Parses argv[1...] by the table; options and arguments may be mixed. Returns -1 to go on, with
@@ -49,6 +51,8 @@ void cli_note(const char *fmt, ...) DCP_PRINTF(1, 2);
  * up what they began. A second signal ends the program. */
 void cli_catch_signals(void);
 int cli_caught(void);
+/* What to end with: a failure after SIGTERM becomes CLI_STOPPED. */
+int cli_ended(int exit_status);
 
 /* A whole number from 1 to max; 0 or CLI_USAGE. */
 int cli_parse_count(const char *option, const char *text, uint64_t max, uint64_t *out);

@@ -13,6 +13,7 @@
 #include "export.h"
 #include "kept.h"
 #include "launch.h"
+#include "locate.h"
 #include "tree.h"
 
 typedef struct settings {
@@ -74,7 +75,7 @@ static int parse(settings *s, int argc, char **argv) {
         "hdf5 as one file: the tensors' names lie at its root, and its attribute 'config' is the\n"
         "model's configuration as JSON. The option --with-optimizer adds optimizer.safetensors,\n"
         "with names such as exp_avg.lm_head.weight, or in HDF5 the folder /optimizer.",
-        options};
+        options, 1};
     char **args;
     int n, status = cli_parse(&program, argc, argv, 2, 2, &args, &n);
     if (status >= 0) return status;
@@ -111,7 +112,10 @@ static int looks_like_export(const char *path) {
 /* --force removes what it replaces, so it must be what this program writes. */
 static int check_out(const settings *s) {
     struct stat st;
-    if (stat(s->out, &st)) return 0;
+    if (lstat(s->out, &st)) return 0;
+    if (S_ISLNK(st.st_mode))
+        return cli_fail(CLI_USAGE, "%s: is a symbolic link; give the path that it leads to",
+                        s->out);
     if (!s->what.hdf5 && is_empty_folder(s->out)) return 0;
     if (s->what.hdf5 == S_ISDIR(st.st_mode))
         return cli_fail(CLI_USAGE, "%s: is there and not a %s", s->out,
@@ -280,6 +284,7 @@ int main(int argc, char **argv) {
     cli_catch_signals();
     status = launch_start(&job);
     if (status == 0) status = run(&job, &s);
+    if (status == CLI_DIFFERS && !job.rank) locate_note_older(s.ckpt);
     launch_end(&job);
-    return status;
+    return cli_ended(status);
 }

@@ -43,7 +43,7 @@ static int parse(settings *s, int argc, char **argv) {
         "Makes the model of a Hugging Face folder (config.json, one or many safetensors files)\n"
         "step 0 of the checkpoint directory CKPT_DIR, with the files of its tokenizer. Types stay\n"
         "as they are; dcp-train widens them, and starts with zero moments.",
-        options};
+        options, 1};
     char **args;
     int n, status = cli_parse(&program, argc, argv, 2, 2, &args, &n);
     if (status >= 0) return status;
@@ -224,5 +224,5 @@ int main(int argc, char **argv) {
     status = launch_start(&job);
     if (status == 0) status = run(&job, &s);
     launch_end(&job);
-    return status;
+    return cli_ended(status);
 }

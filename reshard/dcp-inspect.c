@@ -1,6 +1,7 @@
 /* dcp-inspect: looks into checkpoints and changes nothing. */
 #include <malloc.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "cli.h"
@@ -17,8 +18,17 @@ static const struct command {
                 {"stat", inspect_stat, 0},     {"layout", inspect_layout, 1}};
 
 void inspect_print_json(json_t *root) {
+    if (!root) exit(cli_fail(CLI_FAILED, "cannot print it as JSON: out of memory"));
     json_text_write(root, 0, stdout);
     json_decref(root);
+}
+
+/* What is printed as JSON names these arguments. */
+static int check_json(int argc, char **argv) {
+    int json = 0, status = 0;
+    for (int i = 2; i < argc; i++) json |= strncmp(argv[i], "--j", 3) == 0;
+    for (int i = 2; i < argc && json && !status; i++) status = json_text_check(argv[i]);
+    return status;
 }
 
 static const char usage[] = "ls DIR\n"
@@ -43,11 +53,12 @@ static const char about[] = "ls      lists the steps of a directory\n"
 
 int main(int argc, char **argv) {
     const cli_option none[] = {{0}};
-    const cli_program program = {"dcp-inspect", usage, about, none};
+    const cli_program program = {"dcp-inspect", usage, about, none, 0};
     mallopt(M_ARENA_MAX, 1); /* a heap a thread is 64 MiB each of what `ulimit -v` allows */
     for (size_t i = 0; argc > 1 && i < sizeof commands / sizeof *commands; i++)
         if (strcmp(argv[1], commands[i].name) == 0) {
             if (commands[i].alone && launch_env_rank() != 0) return CLI_DONE;
+            if (check_json(argc, argv)) return CLI_USAGE;
             argv[1] = argv[0];
             return commands[i].run(argc - 1, argv + 1);
         }

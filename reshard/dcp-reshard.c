@@ -14,6 +14,8 @@
 #include "flows.h"
 #include "json_text.h"
 #include "launch.h"
+#include "locate.h"
+#include "reshard_about.h"
 
 #define MIB ((uint64_t)1 << 20)
 
@@ -47,6 +49,10 @@ static int parse_values(settings *s) {
     if ((s->json || s->svg) && !s->dry_run)
         return cli_fail(CLI_USAGE, "%s is how --dry-run prints the plan: give both",
                         s->json ? "--json" : "--svg");
+    if (s->json && (json_text_check(s->src) || json_text_check(s->dst))) return CLI_USAGE;
+    if (s->layout == DCP_LAYOUT_GLOBAL && (s->mesh_text || s->tp_rules))
+        cli_note("%s says nothing here: a global file serves any mesh",
+                 s->mesh_text ? "--mesh" : "--tp-rule");
     if (s->memory_text && cli_parse_size("--memory", s->memory_text, &s->memory)) return CLI_USAGE;
     return parse_mesh(s);
 }
@@ -82,7 +88,7 @@ static int parse(settings *s, int argc, char **argv) {
         "\n"
         "Axes of a mesh, the first the slowest: fsdp cuts tensors on dimension 0, tp as Megatron\n"
         "does (q, k, v, gate, up, embeddings by outputs; o, down by inputs), replicate copies.",
-        options};
+        options, 1};
     char **args;
     int n, status = cli_parse(&program, argc, argv, 2, 2, &args, &n);
     if (status >= 0) return status;
@@ -190,7 +196,7 @@ static void advance(void *ctx, uint64_t done, uint64_t total) {
 
 static int rewrite(const settings *s, dcp_checkpoint *ckpt, dcp_store *store, uint64_t memory) {
     dcp_error err = {0};
-    char about[MESH_TEXT + 16], axes[MESH_TEXT];
+    char axes[MESH_TEXT];
     cli_progress bar;
     dcp_rewrite_options options = {.layout = s->layout,
                                    .shards = s->layout == DCP_LAYOUT_SHARDED ? s->mesh.world : 0,
@@ -198,15 +204,28 @@ static int rewrite(const settings *s, dcp_checkpoint *ckpt, dcp_store *store, ui
                                    .cut_ctx = (void *)&s->mesh,
                                    .memory_bytes = memory,
                                    .on_progress = advance,
+                                   .stop = cli_caught,
                                    .progress_ctx = &bar};
-    if (s->layout == DCP_LAYOUT_SHARDED && s->mesh_text) {
-        snprintf(about, sizeof about, "{\"mesh\": \"%s\"}", mesh_print(&s->mesh, axes));
-        options.about_json = about;
-    }
+    int has_mesh = s->layout == DCP_LAYOUT_SHARDED && s->mesh_text;
+    char *about =
+        reshard_about(dcp_checkpoint_path(ckpt), has_mesh ? mesh_print(&s->mesh, axes) : NULL);
+    options.about_json = about;
     cli_progress_start(&bar, "resharding");
     int status = dcp_rewrite(ckpt, store, &options, NULL, &err);
     cli_progress_end(&bar);
+    free(about);
     return status ? cli_report(&err) : 0;
+}
+
+/* The directory that a failed run made, unless another program's steps came into it. */
+static void remove_empty(const char *dst) {
+    char lock[PATH_MAX + 8];
+    dcp_step *steps;
+    size_t n;
+    if (dcp_steps_list(dst, &steps, &n, NULL)) return;
+    free(steps);
+    snprintf(lock, sizeof lock, "%.*s/.lock", PATH_MAX, dst);
+    if (n == 0 && unlink(lock) == 0) rmdir(dst);
 }
 
 static int reshard(const launch *job, const settings *s, dcp_checkpoint *ckpt) {
@@ -214,11 +233,13 @@ static int reshard(const launch *job, const settings *s, dcp_checkpoint *ckpt) {
     dcp_store *store;
     uint64_t memory = 0;
     dcp_store_options options = {.replace = s->force, .keep_latest = 1, .tool = "dcp-reshard"};
+    int is_new = access(s->dst, F_OK) != 0;
     int status = launch_worst(job, divide_memory(s, ckpt, job->size, &memory));
     if (status) return status;
     if (dcp_store_open(job->comm, s->dst, &options, &store, &err)) return cli_report(&err);
     status = rewrite(s, ckpt, store, memory);
     dcp_store_close(store);
+    if (status && is_new && job->rank == 0) remove_empty(s->dst);
     if (status == 0 && job->rank == 0)
         printf("%s/step-%08" PRIu64 ": %s, %d file%s\n", s->dst, dcp_checkpoint_step(ckpt),
                s->layout_name, s->layout == DCP_LAYOUT_SHARDED ? s->mesh.world : 1,
@@ -245,7 +266,9 @@ static int run(const launch *job, settings *s) {
     }
     allow_files();
     if (dcp_checkpoint_open(job->comm, s->src, &ckpt, &err)) return cli_report(&err);
-    int status = launch_worst(job, job->rank == 0 ? check_dst(s, ckpt) : 0);
+    int status = job->rank == 0 ? check_dst(s, ckpt) : 0;
+    if (!status && job->rank == 0) status = mesh_check_rules(&s->mesh, ckpt);
+    status = launch_worst(job, status);
     if (status == 0 && !s->dry_run)
         status = reshard(job, s, ckpt);
     else if (status == 0)
@@ -259,9 +282,11 @@ int main(int argc, char **argv) {
     launch job;
     int status = parse(&s, argc, argv);
     if (status >= 0) return status;
+    cli_catch_signals();
     status = launch_start(&job);
     if (status == 0) status = run(&job, &s);
+    if (status == CLI_DIFFERS && !job.rank) locate_note_older(s.src);
     launch_end(&job);
     mesh_free(&s.mesh);
-    return status;
+    return cli_ended(status);
 }

@@ -197,7 +197,7 @@ int inspect_diff(int argc, char **argv) {
         {"ignore-meta", NULL, "compare tensors alone", NULL, &ignore_meta},
         {"json", NULL, "print one JSON object", NULL, &json},
         {0}};
-    const cli_program program = {"dcp-inspect", "diff A B [GLOB...] [options]", about, table};
+    const cli_program program = {"dcp-inspect", "diff A B [GLOB...] [options]", about, table, 0};
     diff_options options = {.quick = quick};
     char **args;
     launch job;

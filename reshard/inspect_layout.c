@@ -9,6 +9,7 @@
 #include "holders.h"
 #include "inspect.h"
 #include "inspect_text.h"
+#include "locate.h"
 
 enum { MOST_BOXES = 1000000 };
 
@@ -225,6 +226,7 @@ static int open_and_lay_out(const request *q) {
     if (dcp_comm_self(&self, &err)) return cli_report(&err);
     if (dcp_checkpoint_open(self, q->ckpt, &ckpt, &err)) {
         status = cli_report(&err);
+        if (status == CLI_DIFFERS) locate_note_older(q->ckpt);
     } else {
         if (!asked && dcp_checkpoint_layout(ckpt) == DCP_LAYOUT_GLOBAL)
             status = cli_fail(CLI_USAGE, "%s: a global file is of no ranks: --world N is needed",
@@ -270,7 +272,7 @@ int inspect_layout(int argc, char **argv) {
         {"json", NULL, "print one JSON object", NULL, &q.json},
         {0}};
     const cli_program program = {"dcp-inspect", "layout CKPT [GLOB...] [--world N] [options]",
-                                 about, options};
+                                 about, options, 0};
     char **args;
     int n, status = cli_parse(&program, argc, argv, 1, 1 << 20, &args, &n);
     if (status >= 0) return status;

@@ -102,11 +102,16 @@ static const char *layout_text(const row *r, char *text) {
     return text;
 }
 
+/* Shards are for a number of ranks, whoever wrote them; else about.json names it. */
+static int ranks_of(const row *r) {
+    return r->seen.files && r->seen.layout == DCP_LAYOUT_SHARDED ? r->seen.files : r->seen.ranks;
+}
+
 static void print_row(const row *r) {
     char bytes[32], tensors[32], ranks[32], age[32], layout[32];
     printf("%-30s %-10s %-8s %10s %8s %6s %8s%s%s\n", r->step->name, r->state,
            layout_text(r, layout), cli_bytes(r->seen.bytes, bytes),
-           number_text(r->seen.tensors, tensors), number_text((uint64_t)r->seen.ranks, ranks),
+           number_text(r->seen.tensors, tensors), number_text((uint64_t)ranks_of(r), ranks),
            age_text(age_of(r), age), r->damage[0] ? "  " : "", r->damage);
 }
 
@@ -123,8 +128,8 @@ static json_t *row_json(const row *r) {
                      known_json(r->seen.files > 0, r->seen.files), "bytes",
                      text_count_json(r->seen.bytes), "tensors",
                      known_json(r->seen.tensors > 0, (int64_t)r->seen.tensors), "ranks",
-                     known_json(r->seen.ranks > 0, r->seen.ranks), "age_s",
-                     known_json(age >= 0, age), "damage", r->damage[0] ? r->damage : NULL);
+                     known_json(ranks_of(r) > 0, ranks_of(r)), "age_s", known_json(age >= 0, age),
+                     "damage", r->damage[0] ? r->damage : NULL);
 }
 
 /* The worst of the steps' statuses. */
@@ -173,7 +178,7 @@ int inspect_ls(int argc, char **argv) {
         {"verify", NULL, "check every byte of every step", NULL, &every_byte},
         {"json", NULL, "print one JSON object", NULL, &json},
         {0}};
-    const cli_program program = {"dcp-inspect", "ls DIR [--verify] [--json]", about, options};
+    const cli_program program = {"dcp-inspect", "ls DIR [--verify] [--json]", about, options, 0};
     char **args;
     int n, status = cli_parse(&program, argc, argv, 1, 1, &args, &n);
     if (status >= 0) return status;

@@ -9,6 +9,7 @@
 #include "convert.h"
 #include "inspect.h"
 #include "inspect_text.h"
+#include "locate.h"
 #include "slice.h"
 #include "stats.h"
 
@@ -232,7 +233,7 @@ int inspect_show(int argc, char **argv) {
                                   {"json", NULL, "print one JSON object", NULL, &json},
                                   {0}};
     const cli_program program = {"dcp-inspect", "show CKPT [NAME[SLICE]] [--values N] [--json]",
-                                 about, options};
+                                 about, options, 0};
     char **args;
     int n, status = cli_parse(&program, argc, argv, 1, 2, &args, &n);
     if (status >= 0) return status;
@@ -247,6 +248,7 @@ int inspect_show(int argc, char **argv) {
         status = show(ckpt, n > 1 ? args[1] : NULL, values, json);
         dcp_checkpoint_close(ckpt);
     }
+    if (status == CLI_DIFFERS) locate_note_older(args[0]);
     dcp_comm_destroy(self);
     return status;
 }

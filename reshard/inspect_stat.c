@@ -8,6 +8,7 @@
 #include "cli.h"
 #include "inspect.h"
 #include "inspect_text.h"
+#include "locate.h"
 #include "summary.h"
 
 enum { DEPTH = 3, ROWS = 16, MOST_NAMED = 20 };
@@ -216,7 +217,7 @@ int inspect_stat(int argc, char **argv) {
                                   {"quick", NULL, "sizes alone, from the tables", NULL, &q.quick},
                                   {"json", NULL, "print one JSON object", NULL, &q.json},
                                   {0}};
-    const cli_program program = {"dcp-inspect", "stat CKPT [GLOB...] [options]", about, options};
+    const cli_program program = {"dcp-inspect", "stat CKPT [GLOB...] [options]", about, options, 0};
     dcp_error err = {0};
     dcp_checkpoint *ckpt;
     launch job;
@@ -230,6 +231,7 @@ int inspect_stat(int argc, char **argv) {
         status = summarize(&job, ckpt, &q);
         dcp_checkpoint_close(ckpt);
     }
+    if (status == CLI_DIFFERS && !job.rank) locate_note_older(q.args[0]);
     launch_end(&job);
     return status;
 }

@@ -1,5 +1,4 @@
 /* dcp-inspect verify: every byte of a step, or of all. Damage goes to stdout, one line each. */
-#include <dirent.h>
 #include <inttypes.h>
 #include <limits.h>
 #include <stdio.h>
@@ -63,32 +62,12 @@ static void print_verdict(const char *step, const verification *v) {
         printf("%s: intact, %s checked\n", step, cli_bytes(v->bytes, text));
 }
 
-static int is_part_of_a_step(const char *name, int has_state) {
-    if (strcmp(name, ".") == 0 || strcmp(name, "..") == 0 || strcmp(name, "about.json") == 0 ||
-        strncmp(name, "parity-", 7) == 0 || strncmp(name, "partner-", 8) == 0)
-        return 1;
-    return has_state ? strcmp(name, "state.h5") == 0 : strncmp(name, "shard-", 6) == 0;
-}
-
-/* What nobody reads is no damage. */
-static void note_other_files(const char *step) {
-    char path[PATH_MAX + 16];
-    snprintf(path, sizeof path, "%s/state.h5", step);
-    int has_state = access(path, F_OK) == 0;
-    DIR *dir = opendir(step);
-    for (struct dirent *e; dir && (e = readdir(dir));)
-        if (!is_part_of_a_step(e->d_name, has_state))
-            cli_note("%s/%s: not part of a checkpoint, not checked", step, e->d_name);
-    if (dir) closedir(dir);
-}
-
 /* Collective. One step; as JSON it becomes *json, on rank 0. */
 static int verify_step(const launch *job, const char *step, json_t **json) {
     dcp_error err = {0};
     verification v = {.job = job, .damage = json ? json_array() : NULL};
     dcp_verify_options options = {
         .on_damage = on_damage, .on_note = on_note, .on_progress = on_progress, .ctx = &v};
-    if (!job->rank) note_other_files(step);
     cli_progress_start(&v.progress, "checking");
     int status = judge(&v, dcp_verify_with(job->comm, step, &options, &err), &err);
     cli_progress_end(&v.progress);
@@ -117,6 +96,7 @@ static int verify_newest(const launch *job, const char *ckpt, int as_json) {
     if (status) return status;
     status = verify_step(job, step, as_json ? &json : NULL);
     if (json) inspect_print_json(json);
+    if (status == CLI_DIFFERS && !job->rank) locate_note_older(ckpt);
     return status;
 }
 
@@ -191,7 +171,7 @@ int inspect_verify(int argc, char **argv) {
         {"all", NULL, "check every complete step of the directory CKPT", NULL, &all},
         {"json", NULL, "print one JSON object", NULL, &json},
         {0}};
-    const cli_program program = {"dcp-inspect", "verify CKPT [--all] [--json]", about, options};
+    const cli_program program = {"dcp-inspect", "verify CKPT [--all] [--json]", about, options, 0};
     char **args;
     launch job;
     int n, status = cli_parse(&program, argc, argv, 1, 1, &args, &n);

@@ -5,6 +5,8 @@
 #include <errno.h>
 #include <stdlib.h>
 
+#include "cli.h"
+
 char *json_text(const json_t *value, size_t flags) {
     char *text = NULL;
     for (size_t digits = 15, same = 0; digits <= 17 && !same; digits++) {
@@ -23,4 +25,14 @@ int json_text_write(const json_t *value, size_t flags, FILE *out) {
     int status = text && fputs(text, out) >= 0 && fputc('\n', out) != EOF ? 0 : -1;
     free(text);
     return status;
+}
+
+int json_text_check(const char *path) {
+    json_t *text = json_string(path);
+    json_decref(text);
+    if (text) return 0;
+    return cli_fail(CLI_USAGE,
+                    "--json: %s is not UTF-8, as JSON has to be; leave --json out, or go into that "
+                    "folder and give '.'",
+                    path);
 }

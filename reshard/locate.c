@@ -11,14 +11,18 @@
 #include "cli.h"
 #include "dcp/store.h"
 
-static int newest_complete(const char *dir, char *name) {
+/* The newest complete step and the one before it; empty where there is none. */
+static int newest_complete(const char *dir, char name[64], char older[64]) {
     dcp_error err = {0};
     dcp_step *steps;
     size_t n;
-    name[0] = 0;
+    name[0] = older[0] = 0;
     if (dcp_steps_list(dir, &steps, &n, &err)) return cli_report(&err);
     for (size_t i = 0; i < n; i++)
-        if (steps[i].kind == DCP_STEP_COMPLETE) memcpy(name, steps[i].name, sizeof steps[i].name);
+        if (steps[i].kind == DCP_STEP_COMPLETE) {
+            memcpy(older, name, 64);
+            snprintf(name, 64, "%s", steps[i].name);
+        }
     free(steps);
     return 0;
 }
@@ -43,13 +47,13 @@ int locate_is_step(const char *folder) {
 }
 
 int locate_step(const char *ckpt, char *step) {
-    char dir[PATH_MAX], name[64];
+    char dir[PATH_MAX], name[64], older[64];
     struct stat st;
     if (!realpath(ckpt, dir) || stat(dir, &st)) return cli_fail_errno("cannot open", ckpt);
     if (!S_ISDIR(st.st_mode))
         return cli_fail(CLI_USAGE,
                         "%s: not a folder; give the step's folder or the directory of steps", ckpt);
-    int status = newest_complete(dir, name);
+    int status = newest_complete(dir, name, older);
     if (status) return status;
     if (!name[0] && !locate_is_step(dir))
         return cli_fail(CLI_USAGE, "%s: holds no complete step", ckpt);
@@ -57,4 +61,12 @@ int locate_step(const char *ckpt, char *step) {
     while (given > 1 && ckpt[given - 1] == '/') given--;
     int length = snprintf(step, PATH_MAX, "%.*s%s%s", given, ckpt, name[0] ? "/" : "", name);
     return length < PATH_MAX ? 0 : cli_fail(CLI_USAGE, "%s: the path is too long", ckpt);
+}
+
+void locate_note_older(const char *ckpt) {
+    char dir[PATH_MAX], name[64], older[64];
+    if (!realpath(ckpt, dir) || newest_complete(dir, name, older) || !older[0]) return;
+    cli_note(
+        "%s was taken as the newest; %s is the complete step before it: give %s/%s to use that",
+        name, older, ckpt, older);
 }

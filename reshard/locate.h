@@ -9,4 +9,8 @@ int locate_step(const char *ckpt, char *step);
 /* Whether a folder is a step's, by its name or by what is in it. */
 int locate_is_step(const char *folder);
 
+/* Says on stderr which complete step of the checkpoint directory `ckpt` stands before its newest
+ * one, for a failure of the newest; nothing where `ckpt` is a step itself or holds no other. */
+void locate_note_older(const char *ckpt);
+
 #endif

@@ -112,6 +112,36 @@ static const char *name_of(const char *path) {
     return inner ? inner + 1 : name;
 }
 
+/* Of the tensors that the glob matches, the most dimensions; -1: it matches none. */
+static int most_dims(const char *glob, const dcp_checkpoint *ckpt) {
+    int most = -1;
+    for (size_t i = 0; i < dcp_checkpoint_tensors(ckpt); i++) {
+        const dcp_tensor *t = dcp_checkpoint_tensor(ckpt, i);
+        if (strncmp(t->path, "/files/", 7) && fnmatch(glob, name_of(t->path), 0) == 0 &&
+            (int)t->ndim > most)
+            most = (int)t->ndim;
+    }
+    return most;
+}
+
+int mesh_check_rules(const mesh *m, const dcp_checkpoint *ckpt) {
+    for (const char *rule = m->rules; rule && *rule;) {
+        const char *value = rule + strlen(rule) + 1;
+        int dims = most_dims(rule, ckpt);
+        if (dims < 0)
+            return cli_fail(CLI_USAGE,
+                            "--tp-rule: no tensor's name matches '%s'; dcp-inspect show lists them",
+                            rule);
+        if (strcmp(value, "none") && value[0] - '0' >= dims)
+            return cli_fail(CLI_USAGE,
+                            "--tp-rule: '%s=%s': the tensors it matches have no dimension %s, "
+                            "which are numbered from 0",
+                            rule, value, value);
+        rule = value + strlen(value) + 1;
+    }
+    return 0;
+}
+
 /* A linear layer's weight is [outputs, inputs], GPT-2's Conv1D's [inputs, outputs]. What a row of
  * the table says of a matrix's outputs holds for its bias; cut by inputs, the bias is whole. The
  * first that matches counts. */

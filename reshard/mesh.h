@@ -11,6 +11,7 @@
 #ifndef RESHARD_MESH_H
 #define RESHARD_MESH_H
 
+#include "dcp/checkpoint.h"
 #include "dcp/tensor.h"
 
 enum {
@@ -41,6 +42,9 @@ const char *mesh_print(const mesh *m, char text[MESH_TEXT]);
  * name counts. A glob is fnmatch(3)'s without flags. 0 or CLI_USAGE; mesh_free frees them. */
 int mesh_set_rules(mesh *m, const char *text);
 void mesh_free(mesh *m);
+/* Whether each of these rules matches a tensor of the checkpoint that has the dimension. 0 or
+ * CLI_USAGE, having said which does not. */
+int mesh_check_rules(const mesh *m, const dcp_checkpoint *ckpt);
 
 /* The dimension that tp cuts the tensor on; -1: none. Built in are the rules of Megatron for the
  * names of GPT-2, Llama, Qwen and ViT: attention's queries, keys and values and the first products

@@ -7,10 +7,12 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <ftw.h>
+#include <glob.h>
 #include <limits.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/file.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -18,10 +20,41 @@
 
 enum { OPEN_FOLDERS = 16 };
 
+/* The folder, locked for as long as this process lives; -1 where another process has it. */
+static int lock_folder(const char *path) {
+    int fd = open(path, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+    if (fd >= 0 && flock(fd, LOCK_EX | LOCK_NB) == 0) return fd;
+    if (fd >= 0) close(fd);
+    return -1;
+}
+
+/* Left by processes that were killed: those that live hold a lock on theirs. */
+static void remove_leftovers(const char *path) {
+    char pattern[2 * PATH_MAX], *to = pattern;
+    glob_t found;
+    for (; *path; *to++ = *path++)
+        if (strchr("*?[\\", *path)) *to++ = '\\';
+    strcpy(to, ".tmp-??????");
+    if (glob(pattern, GLOB_NOSORT, NULL, &found)) return;
+    for (size_t i = 0; i < found.gl_pathc; i++) {
+        int fd = lock_folder(found.gl_pathv[i]);
+        if (fd < 0) continue;
+        tree_remove(found.gl_pathv[i]);
+        close(fd);
+    }
+    globfree(&found);
+}
+
 int tree_make_tmp(const char *path, char *tmp) {
     if (snprintf(tmp, PATH_MAX, "%s.tmp-XXXXXX", path) >= PATH_MAX - 16)
         return cli_fail(CLI_USAGE, "%.200s...: the path is too long", path);
-    if (!mkdtemp(tmp)) return cli_fail_errno("cannot make a folder for", path);
+    remove_leftovers(path);
+    struct stat st;
+    do { /* again where another process took it for a left-over, before it was locked */
+        strcpy(tmp + strlen(path), ".tmp-XXXXXX");
+        if (!mkdtemp(tmp)) return cli_fail_errno("cannot make a folder for", path);
+        lock_folder(tmp);
+    } while (stat(tmp, &st));
     mode_t mask = umask(0);
     umask(mask);
     if (chmod(tmp, 0777 & ~mask)) return cli_fail_errno("cannot open to others", tmp);

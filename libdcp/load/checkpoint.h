@@ -91,6 +91,10 @@ int step_world(const char *folder, int below, int *world, dcp_error *err);
 /* Numbers of the shards of `world` that the folder has; *n of them, ascending, malloc'd. */
 int step_shards(const char *folder, int world, int **out, size_t *n, dcp_error *err);
 
+/* Calls fn with each entry of the folder that is no part of a step of so many files. */
+void step_surplus(const char *folder, dcp_layout layout, size_t files,
+                  void (*fn)(void *ctx, const char *name), void *ctx);
+
 /* Collective. Finds the step that dcp_checkpoint_open_private means, who sees which file of it, and
  * fills path, layout and files. */
 int sight_find(dcp_checkpoint *ckpt, const char *own_path, dcp_error *err);

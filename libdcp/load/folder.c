@@ -82,6 +82,23 @@ int step_files(const char *folder, size_t *n, dcp_layout *layout, dcp_error *err
     return DCP_OK;
 }
 
+static int belongs(const char *name, dcp_layout layout, size_t files) {
+    if (strcmp(name, ".") == 0 || strcmp(name, "..") == 0 || strcmp(name, "about.json") == 0 ||
+        strncmp(name, "parity-", 7) == 0 || strncmp(name, "partner-", 8) == 0 ||
+        strncmp(name, ".nfs", 4) == 0) /* what NFS keeps of an open file that was removed */
+        return 1;
+    return layout == DCP_LAYOUT_GLOBAL ? strcmp(name, "state.h5") == 0
+                                       : (size_t)world_of(name) == files;
+}
+
+void step_surplus(const char *folder, dcp_layout layout, size_t files,
+                  void (*fn)(void *ctx, const char *name), void *ctx) {
+    DIR *dir = opendir(folder);
+    for (struct dirent *e; dir && (e = readdir(dir));)
+        if (!belongs(e->d_name, layout, files)) fn(ctx, e->d_name);
+    if (dir) closedir(dir);
+}
+
 int step_shards(const char *folder, int world, int **out, size_t *n, dcp_error *err) {
     int *numbers = malloc(((size_t)world + 1) * sizeof *numbers);
     if (!numbers) return core_fail_memory(err, (uint64_t)world * sizeof *numbers);

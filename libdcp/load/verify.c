@@ -24,6 +24,7 @@ typedef struct verifier {
     dcp_comm *comm;
     const dcp_verify_options *options;
     dcp_checkpoint *ckpt;
+    const char *path; /* the step's folder */
     tally *sums;
     uint64_t file_bytes, redundancy_bytes, done, damages;
     int usable;  /* the tables are right and fit together */
@@ -114,8 +115,7 @@ static int find_part(verifier *v, const char *path, dcp_error *err) {
     return status;
 }
 
-/* All shards beside state.h5: one of the two is foreign, and a load takes the latter. A stray file
- * is no damage. */
+/* All shards beside state.h5: one of the two is foreign, and a load takes the latter. */
 static void check_one_layout(verifier *v, const char *path) {
     char line[PATH_MAX + 96];
     int world = 0, *here = NULL;
@@ -152,11 +152,21 @@ static void number_blocks(dcp_checkpoint *ckpt) {
     }
 }
 
+static void on_surplus(void *ctx, const char *name) {
+    char line[PATH_MAX + 400];
+    verifier *v = ctx;
+    snprintf(line, sizeof line, "%.4095s/%.255s: surplus: it is no part of the step", v->path,
+             name);
+    damage(v, line);
+}
+
 /* The files' tables, and whether they fit together. */
 static int read_step(verifier *v, const char *path, dcp_error *err) {
     dcp_error e;
     int status = find_files(v, path, err);
     if (status || !v->ckpt->files) return status;
+    v->path = path;
+    step_surplus(path, v->ckpt->layout, v->ckpt->n_files, on_surplus, v);
     status = read_files(v, &v->usable, err);
     if (status || !v->usable) return status;
     status = v->is_part ? checkpoint_metas(v->ckpt, &e) : checkpoint_join(v->ckpt, &e);

@@ -106,7 +106,8 @@ static int end_batch(mover *m) {
 
 /* Starts reading the batch that was filled, and makes room for the next one. */
 static int next_batch(mover *m) {
-    int status = DCP_OK;
+    int status = rewrite_stopped(m->owner, m->err);
+    if (status) return status;
     if (m->begun) {
         unsigned slot = (unsigned)((m->begun - 1) % BATCHES);
         batch_read(&m->batches[slot], m->queue, slot);

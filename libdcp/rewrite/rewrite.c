@@ -77,7 +77,7 @@ int dcp_rewrite(dcp_checkpoint *from, dcp_store *to, const dcp_rewrite_options *
                                    .about_json = o->about_json,
                                    .on_progress = o->on_progress,
                                    .progress_ctx = o->progress_ctx};
-    rewrite w = {.from = from};
+    rewrite w = {.from = from, .stop = o->stop};
     save_request r = {0};
     dcp_report figures = {0};
     int status = save_turn(to, &save, err);

@@ -99,6 +99,7 @@ static int collect(void *ctx, const rewrite_run *run) {
 int rewrite_fetch(void *ctx, uint64_t offset, uint64_t bytes, void *out, dcp_error *err) {
     const rewrite_box *box = ctx;
     span_reader s = {.owner = box->owner, .out = out, .err = err};
-    int status = rewrite_runs(box, offset, bytes, collect, &s);
+    int status = rewrite_stopped(box->owner, err);
+    if (!status) status = rewrite_runs(box, offset, bytes, collect, &s);
     return status ? status : flush(&s);
 }

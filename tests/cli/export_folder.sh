@@ -101,7 +101,7 @@ status=0
 wait $! || status=$?
 case $status in
 0) [ -e "$dir/stopped/config.json" ] || fail "done, and yet incomplete" ;;
-3) [ ! -e "$dir/stopped" ] || fail "stopped, and yet there" ;;
+143) [ ! -e "$dir/stopped" ] || fail "stopped, and yet there" ;;
 *) fail "a stopped export: exit $status" ;;
 esac
 no_leftovers "$dir"

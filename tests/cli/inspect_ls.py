@@ -25,7 +25,7 @@ for s, layout, files in zip(good["steps"], ("global", "sharded") * 2, (1, 3, 1, 
     assert set(s) == {"name", "step", "state", "layout", "files", "bytes", "tensors", "ranks", "age_s",
                       "damage"}
     assert (s["state"], s["layout"], s["files"], s["tensors"]) == ("complete", layout, files, 3), s
-    assert s["ranks"] == 1 and 0 <= s["age_s"] < 600 and s["damage"] is None
+    assert s["ranks"] == files and 0 <= s["age_s"] < 600 and s["damage"] is None
     assert s["bytes"] == sum(os.path.getsize(f"{folder}/{f}") for f in os.listdir(folder))
 
 

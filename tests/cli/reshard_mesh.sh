@@ -41,6 +41,17 @@ grep -q '"mesh": *"tp=2,fsdp=2,replicate=2"' "$dir/r/$step/about.json" ||
     grep -q '"mesh": *"tp=2,replicate=2,fsdp=2"' "$dir/r/$step/about.json" ||
     fail "about.json does not name the mesh"
 
+# what says nothing, or of no tensor
+gives 2 dcp-reshard "$dir/g" "$dir/no" --layout sharded --mesh tp=2 --tp-rule '*o_proj*=0,*attn[*=0'
+says "no tensor's name matches '\*attn\[\*'"
+gives 2 dcp-reshard "$dir/g" "$dir/no" --layout sharded --mesh tp=2 --tp-rule '*=2'
+says "have no dimension 2"
+notes dcp-reshard "$dir/g" "$dir/no" --layout global --mesh fsdp=2 --dry-run
+says "a global file serves any mesh"
+[ ! -e "$dir/no" ] || fail "a refused run made a directory"
+gives 0 dcp-inspect ls "$dir/w4" --json
+prints '"ranks": 4'
+
 # shared by ranks, with few and with many of them
 for n in 2 5; do
     rm -rf "$dir/p" "$dir/pg"

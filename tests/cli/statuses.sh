@@ -18,6 +18,7 @@ full() { "$@" >/dev/full; }
 gives 0 dcp-reshard "$dir/c" "$dir/s" --layout sharded --world 2
 gives 1 dcp-reshard "$dir/damaged" "$dir/none" --layout sharded --world 2
 gives 2 dcp-reshard "$dir/c" "$dir/s" --layout sharded --world 2
+[ ! -e "$dir/none" ] || fail "a failed dcp-reshard left a directory"
 gives 3 limited dcp-reshard "$dir/c" "$dir/none" --layout global
 no_leftovers "$dir"
 [ ! -e "$dir/none/$step" ] || fail "a failed dcp-reshard left a step"
@@ -58,6 +59,55 @@ gives 3 full dcp-import "$dir/hf" "$dir/i2" --dry-run
 [ ! -e "$dir/no-i/step-00000000" ] || fail "a failed dcp-import left a step"
 no_leftovers "$dir"
 
+# stopped COMMAND...: SIGTERM at the first change that it makes below $dir/stop.
+stopped() { (
+    rm -rf "$dir/stop" "$dir/control"
+    mkdir "$dir/stop" "$dir/control"
+    export INJECT_BELOW="$dir/stop" INJECT_CONTROL="$dir/control" INJECT_FAULT=term
+    export INJECT_RANK=0 INJECT_AT=1 OMPI_COMM_WORLD_RANK=0
+    LD_PRELOAD=$CRASH_INJECT "$@"
+); }
+nothing_left() { [ -z "$(find "$dir/stop" -name 'step-*' -o -name '*tmp*' -o -name hf)" ] || fail "left: $*"; }
+gives 143 stopped dcp-export "$dir/c" "$dir/stop/hf"
+nothing_left dcp-export
+gives 143 stopped dcp-reshard "$dir/c" "$dir/stop/s" --layout sharded --world 2
+nothing_left dcp-reshard
+gives 143 stopped dcp-import "$dir/hf" "$dir/stop/i"
+nothing_left dcp-import
+
+# what a killed export left goes, what a living one has stays
+mkdir "$dir/new.tmp-left00" "$dir/new.tmp-alive0"
+exec 9<"$dir/new.tmp-alive0"
+flock 9
+gives 0 dcp-export "$dir/c" "$dir/new"
+[ ! -e "$dir/new.tmp-left00" ] && [ -e "$dir/new.tmp-alive0" ] || fail "left-overs of exports"
+exec 9<&-
+rmdir "$dir/new.tmp-alive0"
+ln -s "$dir/new" "$dir/link"
+gives 2 dcp-export "$dir/c" "$dir/link" --force
+says "is a symbolic link"
+
+# a damaged newest step: the one before it is named
+cp -r "$dir/c" "$dir/two"
+"$MAKE_CHECKPOINT" "$dir/two" 4
+printf x | dd of="$dir/two/step-00000004/state.h5" bs=1 seek=100000 conv=notrunc status=none
+for command in "dcp-export $dir/two $dir/no-hf" "dcp-reshard $dir/two $dir/none --layout global" \
+    "dcp-inspect show $dir/two big.weight" "dcp-inspect verify $dir/two"; do
+    gives 1 $command
+    says "give $dir/two/$step to use that"
+done
+
+# JSON is UTF-8
+cp -r "$dir/c" "$dir/"$'\xff'
+for command in ls show verify stat "layout --world 2" diff; do
+    gives 2 dcp-inspect $command --json "$dir/"$'\xff' "$dir/c"
+    says "is not UTF-8"
+done
+gives 2 dcp-reshard "$dir/"$'\xff' "$dir/none" --layout global --dry-run --json
+says "is not UTF-8"
+gives 0 env -C "$dir/"$'\xff' dcp-inspect ls --json .
+gives 0 dcp-inspect ls "$dir/"$'\xff'
+
 gives 0 dcp-inspect ls "$dir/c"
 gives 2 dcp-inspect ls "$dir/nowhere"
 gives 2 dcp-inspect ls "$dir/c/$step"
@@ -83,7 +133,8 @@ gives 0 dcp-inspect stat "$dir/c"
 gives 3 full dcp-inspect layout "$dir/c" --world 2
 
 size=(--layers 1 --hidden 64 --vocab 100)
-gives 0 dcp-bench save "$dir/b" "${size[@]}"
+gives 0 dcp-bench save "$dir/b" "${size[@]}" --repeat 2
+gives 2 dcp-bench load "$dir/nowhere" --dry-run
 gives 0 dcp-bench load "$dir/b" "${size[@]}" --repeat 2
 gives 2 dcp-bench load "$dir/b" --layers 2 --hidden 64 --vocab 100
 gives 3 limited dcp-bench save "$dir/b2" "${size[@]}"

@@ -81,7 +81,7 @@ assert found["intact"] is False and "state.h5" in found["damage"][0], found
 PY
 restore
 
-# all steps: the damaged one is not the newest; what is no part of a step is only noted
+# all steps: the damaged one is not the newest; what is no part of a step is damage
 "$MAKE_CHECKPOINT" "$dir/c" 8
 truncate -s -1 "$step/state.h5"
 expect 0 "step-00000008: intact" "$dir/c"
@@ -97,9 +97,9 @@ assert [s["intact"] for s in found["steps"]] == [False, True] and found["intact"
 PY
 restore
 touch "$step/shard-00000-of-00002.h5" "$step/notes"
-expect 0 intact "$step"
+expect 1 "DAMAGED, 2 places" "$step"
 for name in notes shard-00000-of-00002.h5; do
-    grep -q "$name: not part of a checkpoint" "$dir/err" || fail "not noted: $name"
+    grep -q "$name: surplus" "$dir/out" || fail "not told: $name"
 done
 restore
 "$DCP_BIN/dcp-inspect" verify --all "$dir/c" >"$dir/out" || fail "--all: not intact"

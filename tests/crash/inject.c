@@ -8,6 +8,7 @@
  *                   killall     of all ranks
  *                   EIO, ENOSPC the call fails so; ENOSPC where it needs room
  *                   short       a write does half of its work
+ *                   term        SIGTERM of this rank, the call is done
  *                   full, dead  ENOSPC, EIO from this call on
  *   INJECT_CONTROL  a folder elsewhere. pid.R: the rank's process; fired: the call was reached;
  *                   calls.R, where INJECT_LOG is set: a line a call: number, name, whether it needs
@@ -35,10 +36,10 @@
 
 #define PAGE 4096u
 
-typedef enum fault { NONE, KILL, KILL_ALL, FAIL_EIO, FAIL_ENOSPC, SHORT, FULL, DEAD } fault;
+typedef enum fault { NONE, KILL, KILL_ALL, FAIL_EIO, FAIL_ENOSPC, SHORT, TERM, FULL, DEAD } fault;
 
-static const char *const fault_names[] = {"",       "kill",  "killall", "EIO",
-                                          "ENOSPC", "short", "full",    "dead"};
+static const char *const fault_names[] = {"",      "kill", "killall", "EIO", "ENOSPC",
+                                          "short", "term", "full",    "dead"};
 
 static struct {
     char below[PATH_MAX], control[PATH_MAX / 2], from[64];
@@ -135,6 +136,10 @@ static fault count_call(const char *name, int fd, const char *path, int needs_ro
         if (plan.log_fd >= 0) note_call(number, name, needs_room, bytes, where);
         if (number == plan.at || (number > plan.at && plan.fault >= FULL)) f = plan.fault;
         if (number == plan.at && f) close(control_file("fired", -1));
+        if (f == TERM) {
+            kill(getpid(), SIGTERM);
+            f = NONE;
+        }
         if ((f == FAIL_ENOSPC || f == FULL) && !needs_room) f = NONE;
     }
     errno = before;

@@ -16,6 +16,11 @@ part(1, 6, "whole")
 part(3, 2, "parts", layout="sharded", staging_mb=0)
 names = sorted(os.listdir(step_path(2, "parts")))
 check(names == ["about.json"] + [f"shard-0000{r}-of-00003.h5" for r in range(3)], names)
+# dcp-reshard keeps what a resume compares
+tool("dcp-reshard", "parts", "cut", "--layout", "global")
+old, new = (json.load(open(step_path(2, d) + "/about.json")) for d in ("parts", "cut"))
+check(new["tool"] == "dcp-reshard" and all(new[k] == old[k] for k in ("kernels", "processor")), new)
+
 part(2, 4, "parts", layout="sharded", **{"async": False})
 part(4, 6, "parts")
 check(losses("parts.jsonl") == losses("whole.jsonl"), "losses differ")

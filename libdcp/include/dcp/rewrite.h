@@ -31,6 +31,9 @@ typedef struct dcp_rewrite_options {
     /* As in dcp_save_options. */
     void (*on_progress)(void *ctx, uint64_t done, uint64_t total);
     void *progress_ctx;
+    /* Asked every few MiB, on each rank for itself; not 0: give up, with DCP_ERR_IO and nothing
+     * published. NULL: never. */
+    int (*stop)(void);
 } dcp_rewrite_options;
 
 /* Writes the state of `from` into `to`, as the step with the same number and JSON: complete and
