@@ -1,6 +1,6 @@
 #include "memory.h"
 
-/* Measured on Debian 12, with one rank and with eight on a host. */
+/* Measured on Debian 12, with one rank and with four on a host. */
 static const uint64_t program_bytes = (uint64_t)34 << 20;
 static const uint64_t save_buffers = (uint64_t)16 << 20; /* dcp/save.h */
 
