@@ -35,15 +35,15 @@ static void open_gate(void) {
     pthread_mutex_unlock(&gate.lock);
 }
 
-static void await_gate(void) {
+static void await_gate(int threads) {
     pthread_mutex_lock(&gate.lock);
-    while (!gate.met) pthread_cond_wait(&gate.changed, &gate.lock);
+    while (gate.met < threads) pthread_cond_wait(&gate.changed, &gate.lock);
     pthread_mutex_unlock(&gate.lock);
 }
 
 static void *open_gate_when_met(void *unused) {
     (void)unused;
-    await_gate();
+    await_gate(1);
     open_gate();
     return NULL;
 }
@@ -80,8 +80,9 @@ int main(int argc, char **argv) {
     close_gate();
     save(&s, tiers, 1, DCP_BUSY_REFUSE);
     save(&s, tiers, 2, DCP_BUSY_REFUSE); /* begins to fill the disk */
-    await_gate();
+    await_gate(1);
     for (uint64_t n = 3; n <= 6; n++) save(&s, tiers, n, DCP_BUSY_REFUSE);
+    await_gate(2); /* the third store's with 4, too */
     tiers_check_steps(&t, &s, 0, "c2 c4 c5 c6"); /* 2 and 4 are being read */
     tiers_check_steps(&t, &s, 1, "p2");
     tiers_check_steps(&t, &s, 2, "p4");
