@@ -9,28 +9,15 @@
 
 #include "../fail.h"
 #include "deepspeed.h"
+#include "fill.h"
 #include "jsonfile.h"
 #include "override.h"
 #include "places.h"
 #include "schema.h"
 #include "stores.h"
+#include "tree.h"
 
 static const char LINE[] = "command line";
-
-/* The value at a dotted path; NULL where there is none. */
-static json_t *at(const json_t *tree, const char *path) {
-    char part[CONFIG_PATH_MAX];
-    const json_t *node = tree;
-    for (const char *from = path; node;) {
-        const size_t length = strcspn(from, ".");
-        memcpy(part, from, length);
-        part[length] = '\0';
-        node = json_object_get(node, part);
-        if (from[length] == '\0') return (json_t *)node;
-        from += length + 1;
-    }
-    return NULL;
-}
 
 static int unknown_key(const char *path, dcp_error *err) {
     char nearest[CONFIG_PATH_MAX];
@@ -69,7 +56,7 @@ static int check_tree(const json_t *tree, const char *prefix, dcp_error *err) {
 
 /* Its default, or null. A batch that is stored has a length of its own. */
 static json_t *fallback(const config_key *key, const json_t *given) {
-    const char *type = json_string_value(at(given, "data.type"));
+    const char *type = config_text(given, "data.type");
     if (strcmp(key->path, "data.sequence_length") == 0 && type && strcmp(type, "safetensors") == 0)
         return json_null();
     return json_loads(key->fallback, JSON_DECODE_ANY, NULL);
@@ -80,7 +67,7 @@ static int effective_tree(const json_t *given, json_t **out, dcp_error *err) {
     int failed = !tree;
     for (size_t i = 0; i < config_keys_count && !failed; i++) {
         const config_key *key = &config_keys[i];
-        json_t *value = at(given, key->path);
+        json_t *value = config_at(given, key->path);
         if (!value && !key->fallback) {
             json_decref(tree);
             return trainer_fail(err, DCP_ERR_ARG, "%s: missing; it has no default", key->path);
@@ -97,93 +84,9 @@ static int effective_tree(const json_t *given, json_t **out, dcp_error *err) {
     return DCP_OK;
 }
 
-static uint64_t count_at(const json_t *tree, const char *path) {
-    return (uint64_t)json_integer_value(at(tree, path)); /* null: 0 */
-}
-
-static double number_at(const json_t *tree, const char *path) {
-    return json_number_value(at(tree, path));
-}
-
-static const char *text_at(const json_t *tree, const char *path) {
-    return json_string_value(at(tree, path)); /* null: NULL */
-}
-
-static config_schedule schedule_of(const char *name) {
-    if (strcmp(name, "linear") == 0) return SCHEDULE_LINEAR;
-    if (strcmp(name, "cosine") == 0) return SCHEDULE_COSINE;
-    return strcmp(name, "wsd") == 0 ? SCHEDULE_WSD : SCHEDULE_CONSTANT;
-}
-
-static void fill_training(config *c, const json_t *tree) {
-    c->init = text_at(tree, "init");
-    c->data_type = text_at(tree, "data.type");
-    c->data_path = text_at(tree, "data.path");
-    c->data_dtype = text_at(tree, "data.dtype"); /* null: by the vocabulary */
-    c->eval_path = text_at(tree, "data.eval_path");
-    c->eval_every = count_at(tree, "eval_every");
-    c->sequence = count_at(tree, "data.sequence_length");
-    c->seed = count_at(tree, "seed");
-    c->max_steps = count_at(tree, "max_steps");
-    c->batch = count_at(tree, "train_batch_size");
-    c->micro = count_at(tree, "train_micro_batch_size_per_gpu");
-    c->accumulation = count_at(tree, "gradient_accumulation_steps");
-    c->frozen = at(tree, "frozen");
-    c->bf16 = json_is_true(at(tree, "bf16.enabled"));
-}
-
-static void fill_sharding(config *c, const json_t *tree) {
-    c->stage = (int)count_at(tree, "zero_optimization.stage");
-    c->ring = json_is_true(at(tree, "zero_optimization.ring"));
-    c->reshard = json_is_true(at(tree, "fsdp.reshard_after_forward"));
-    c->accumulate_local = strcmp(text_at(tree, "fsdp.accumulate"), "local") == 0;
-    c->replicas = (int)count_at(tree, "fsdp.replicas");
-    c->wrap_by_size = strcmp(text_at(tree, "fsdp.wrap_policy"), "size") == 0;
-    c->min_num_params = count_at(tree, "fsdp.min_num_params");
-    c->prefetch = count_at(tree, "fsdp.prefetch");
-    c->checkpointing = json_is_true(at(tree, "fsdp.activation_checkpointing"));
-    c->offload_path = text_at(tree, "fsdp.offload_path");
-}
-
-static void fill_optimizer(config *c, const json_t *tree) {
-    const json_t *betas = at(tree, "optimizer.params.betas");
-    c->clipping = number_at(tree, "gradient_clipping");
-    c->lr = number_at(tree, "optimizer.params.lr");
-    c->beta1 = json_number_value(json_array_get(betas, 0));
-    c->beta2 = json_number_value(json_array_get(betas, 1));
-    c->eps = number_at(tree, "optimizer.params.eps");
-    c->weight_decay = number_at(tree, "optimizer.params.weight_decay");
-    c->no_decay = at(tree, "optimizer.params.no_decay");
-    c->schedule = schedule_of(text_at(tree, "scheduler.type"));
-    c->warmup_steps = count_at(tree, "scheduler.params.warmup_steps");
-    c->min_lr_ratio = number_at(tree, "scheduler.params.min_lr_ratio");
-    c->decay_ratio = number_at(tree, "scheduler.params.decay_ratio");
-}
-
-static dcp_tier last_store(const config *c, const json_t *tree) {
-    const int sharded = strcmp(text_at(tree, "checkpoint.layout"), "sharded") == 0;
-    return (dcp_tier){.path = c->dir,
-                      .every = count_at(tree, "checkpoint.every"),
-                      .keep = (uint32_t)count_at(tree, "checkpoint.keep"),
-                      .layout = sharded ? DCP_LAYOUT_SHARDED : DCP_LAYOUT_GLOBAL};
-}
-
-static void fill_output(config *c, const json_t *tree) {
-    c->dir = text_at(tree, "checkpoint.dir");
-    c->resume = text_at(tree, "checkpoint.resume");
-    c->n_stores = stores_fill(at(tree, "checkpoint.stores"), c->stores);
-    c->stores[c->n_stores++] = last_store(c, tree);
-    dcp_engine_parse(text_at(tree, "checkpoint.engine"), &c->engine);
-    c->overwrite = json_is_true(at(tree, "checkpoint.overwrite"));
-    c->async = json_is_true(at(tree, "checkpoint.async"));
-    c->staging_bytes = (uint64_t)json_integer_value(at(tree, "checkpoint.staging_mb")) << 20;
-    c->skip_when_busy = strcmp(json_string_value(at(tree, "checkpoint.when_busy")), "skip") == 0;
-    c->metrics = text_at(tree, "metrics");
-}
-
 static int check_sequence(const json_t *tree, dcp_error *err) {
-    const char *type = text_at(tree, "data.type");
-    if (count_at(tree, "data.sequence_length") || strcmp(type, "idx") == 0 ||
+    const char *type = config_text(tree, "data.type");
+    if (config_count(tree, "data.sequence_length") || strcmp(type, "idx") == 0 ||
         strcmp(type, "safetensors") == 0)
         return DCP_OK;
     return trainer_fail(err, DCP_ERR_ARG,
@@ -203,7 +106,7 @@ static int check_together(const config *c, dcp_error *err) {
         return trainer_fail(err, DCP_ERR_ARG,
                             "eval_every: %" PRIu64 ", but there is no data.eval_path",
                             c->eval_every);
-    const int offloads = json_is_true(at(c->tree, "fsdp.cpu_offload"));
+    const int offloads = config_is_true(c->tree, "fsdp.cpu_offload");
     if (offloads && !c->offload_path)
         return trainer_fail(err, DCP_ERR_ARG,
                             "fsdp.cpu_offload: on the CPU all is in the host's memory anyhow; "
@@ -225,10 +128,7 @@ static int assemble(json_t *tree, json_t *model, config **out, dcp_error *err) {
     }
     c->tree = tree;
     c->model = model;
-    fill_training(c, tree);
-    fill_sharding(c, tree);
-    fill_optimizer(c, tree);
-    fill_output(c, tree);
+    config_fill(c, tree);
     int status = check_together(c, err);
     if (status == DCP_OK) status = places_check(c, err);
     if (status == DCP_OK)
@@ -276,19 +176,20 @@ static int finish(const char *path, const json_t *given, const json_t *from_line
     if (status == DCP_OK) status = check_tree(given, "", err);
     if (status == DCP_OK) status = effective_tree(given, &tree, err);
     if (status != DCP_OK) return blame(path, status, err);
-    const char *to_blame = at(from_line, "data") ? LINE : path;
+    const char *to_blame = config_at(from_line, "data") ? LINE : path;
     status = check_sequence(tree, err);
     if (status == DCP_OK) {
-        to_blame = at(from_line, "model") ? LINE : path;
+        to_blame = config_at(from_line, "model") ? LINE : path;
         status = config_resolve_model(json_object_get(tree, "model"), &model, err);
     }
     if (status != DCP_OK) {
         json_decref(tree);
         return blame(to_blame, status, err);
     }
-    const int by_line = at(from_line, "checkpoint") || at(from_line, "train_batch_size") ||
-                        at(from_line, "eval_every") || at(from_line, "fsdp") ||
-                        at(from_line, "train_micro_batch_size_per_gpu");
+    const int by_line = config_at(from_line, "checkpoint") ||
+                        config_at(from_line, "train_batch_size") ||
+                        config_at(from_line, "eval_every") || config_at(from_line, "fsdp") ||
+                        config_at(from_line, "train_micro_batch_size_per_gpu");
     return blame(by_line ? LINE : path, assemble(tree, model, out, err), err);
 }
 
@@ -317,7 +218,7 @@ int config_resume_newest(config *c, dcp_error *err) {
     if (config_set(c->tree, "checkpoint.resume", json_string("auto")) != 0 ||
         config_set(c->tree, "checkpoint.overwrite", json_false()) != 0)
         return trainer_fail_memory(err, 0);
-    fill_output(c, c->tree);
+    config_fill_output(c, c->tree);
     return DCP_OK;
 }
 
