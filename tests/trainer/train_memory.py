@@ -59,7 +59,8 @@ for ranks in (1, 2, 4):
         check(said, f"no prediction beside the peak: {err}")
         measured, *rest = map(float, said.groups())
         check(max(abs(rest[0] - predicted), abs(rest[1] - staging)) < 0.11, f"said {rest}, planned {predicted}")
-        check(measured >= peak / MIB - 0.1, f"said {measured}, measured {peak / MIB}")
+        # the kernel adds up the pages of each processor in batches of 32, for each of three kinds
+        check(measured >= peak / MIB - 0.75, f"said {measured}, measured {peak / MIB}")
         print(f"{measured} with the last save, {predicted} predicted, {staging} of staging")
         if ranks != 2:  # what of the offloaded file is in memory is the kernel's choice
             check(0.9 * predicted <= measured <= 1.1 * (predicted + staging), f"{predicted} MiB are predicted")
