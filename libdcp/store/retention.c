@@ -14,16 +14,30 @@
 #include "store/nodes.h"
 #include "store/spare.h"
 
+/* Durably no step any more. */
+static int lose_name(dcp_store *store, const char *name, const char *trash, dcp_error *err) {
+    if (renameat(store->dir_fd, name, store->dir_fd, trash) != 0)
+        return store_fail_errno(store, "cannot rename", name, err);
+    if (folder_sync(store->dir_fd) != 0) return store_fail_errno(store, "cannot sync", ".", err);
+    return DCP_OK;
+}
+
 int store_discard(dcp_store *store, const char *name, dcp_error *err) {
     char base[NAME_MAX + 1], trash[NAME_MAX + 1];
     snprintf(base, sizeof base, ".trash-%s", name);
     folder_free_name(store->dir_fd, base, trash);
-    if (renameat(store->dir_fd, name, store->dir_fd, trash) != 0)
-        return store_fail_errno(store, "cannot rename", name, err);
-    if (folder_sync(store->dir_fd) != 0) return store_fail_errno(store, "cannot sync", ".", err);
+    int status = lose_name(store, name, trash, err);
+    if (status != DCP_OK) return status;
     if (folder_remove(store->dir_fd, trash) != 0)
         return store_fail_errno(store, "cannot remove", trash, err);
     return DCP_OK;
+}
+
+/* The step goes; its files may serve the next save. */
+static int let_go(dcp_store *store, const dcp_step *step, dcp_error *err) {
+    if (!spare_is_written(store, step->step)) return store_discard(store, step->name, err);
+    spare_drop(store);
+    return lose_name(store, step->name, SPARE_FOLDER, err);
 }
 
 /* The oldest of the newest `keep` steps that are complete on every node; *found = 0: there are
@@ -76,9 +90,7 @@ int store_retain(dcp_store *store, dcp_error *err) {
         store_log(store, DCP_LOG_WARNING, "old steps stay: %s", local.message);
     int status = find_oldest_kept(store, steps, n, &oldest, &found, err);
     for (size_t i = 0; i < n && !status && found; i++)
-        if (is_outlived(store, &steps[i], oldest) &&
-            !spare_keep(store, steps[i].step, steps[i].name) &&
-            store_discard(store, steps[i].name, &local) != DCP_OK)
+        if (is_outlived(store, &steps[i], oldest) && let_go(store, &steps[i], &local) != DCP_OK)
             store_log(store, DCP_LOG_WARNING, "an old step stays: %s", local.message);
     free(steps);
     return status;

@@ -10,8 +10,6 @@
 #include "io/file.h"
 #include "store/folder.h"
 
-#define SPARE ".trash-spare"
-
 void spare_note(dcp_store *store, uint64_t step, int fd, uint64_t pages) {
     spare_mark *mark = &store->marks[store->n_marks++ % STORE_MARKS];
     *mark = (spare_mark){.step = step, .pages = pages};
@@ -30,7 +28,8 @@ static int is_ours(const dcp_store *store, int fd, uint64_t pages) {
 int spare_take(dcp_store *store, const char *name, uint64_t pages, const char *path) {
     char spare[PATH_MAX];
     if (!store->n_marks) return 0;
-    if (snprintf(spare, sizeof spare, "%s/" SPARE "/%s", store->dir, name) >= (int)sizeof spare)
+    if (snprintf(spare, sizeof spare, "%s/" SPARE_FOLDER "/%s", store->dir, name) >=
+        (int)sizeof spare)
         return 0;
     int fd = open(spare, O_WRONLY | O_NOFOLLOW | O_CLOEXEC);
     if (fd < 0) return 0;
@@ -41,19 +40,12 @@ int spare_take(dcp_store *store, const char *name, uint64_t pages, const char *p
     return 0;
 }
 
-static int has_written(const dcp_store *store, uint64_t step) {
+int spare_is_written(const dcp_store *store, uint64_t step) {
     for (size_t i = 0; i < STORE_MARKS && i < store->n_marks; i++)
         if (store->marks[i].step == step) return 1;
     return 0;
 }
 
-int spare_keep(dcp_store *store, uint64_t step, const char *name) {
-    if (!has_written(store, step)) return 0;
-    spare_drop(store);
-    if (renameat(store->dir_fd, name, store->dir_fd, SPARE) != 0) return 0;
-    return folder_sync(store->dir_fd) == 0;
-}
-
 void spare_drop(dcp_store *store) {
-    if (store->n_marks && store->dir_fd >= 0) folder_remove(store->dir_fd, SPARE);
+    if (store->n_marks && store->dir_fd >= 0) folder_remove(store->dir_fd, SPARE_FOLDER);
 }

@@ -12,6 +12,8 @@
 
 #include "store/store.h"
 
+#define SPARE_FOLDER ".trash-spare"
+
 /* Not collective. This rank has written the file that is open as `fd`, for the step. pages: a
  * fingerprint of which bytes it wrote; all others are zero. */
 void spare_note(dcp_store *store, uint64_t step, int fd, uint64_t pages);
@@ -20,9 +22,8 @@ void spare_note(dcp_store *store, uint64_t step, int fd, uint64_t pages);
  * `pages` and its other bytes are zero. 0: there is none, or none any more. */
 int spare_take(dcp_store *store, const char *name, uint64_t pages, const char *path);
 
-/* Leaders. The step's folder `name` becomes the spare one, durably no step any more. 0: this store
- * has not written that step, and nothing was done. */
-int spare_keep(dcp_store *store, uint64_t step, const char *name);
+/* Whether the files of that step are such: this rank has written some of them. */
+int spare_is_written(const dcp_store *store, uint64_t step);
 
 /* Removes what is spare; on ranks that don't lead, nothing. */
 void spare_drop(dcp_store *store);
