@@ -4,13 +4,17 @@
 
 #include "kernels/kernels.h"
 
+#ifdef KERNELS_CPU
 extern const kernels kernels_cpu;
+#endif
 #ifdef KERNELS_CUDA
 extern const kernels kernels_cuda;
 #endif
 
 static const kernels *const backends[] = {
+#ifdef KERNELS_CPU
     &kernels_cpu,
+#endif
 #ifdef KERNELS_CUDA
     &kernels_cuda,
 #endif

@@ -95,7 +95,7 @@ CPU_INLINE float lanes_max(const float *a, size_t n) {
     return most;
 }
 
-/* exp(x), within 1 unit in the last place (tests/trainer/kernel_exp.c): 0 below -87.33,
+/* exp(x), within 1 unit in the last place (tests/kernels/kernel_exp.c): 0 below -87.33,
  * where the result would be denormal; exp(88) above 88; NaN stays. x = n ln 2 + r with |r| <= ln 2
  * / 2, ln 2 in two parts so that n times the first is exact; the polynomial is Cephes' expf. */
 CPU_INLINE float lanes_exp(float x) {
@@ -122,7 +122,7 @@ CPU_INLINE float lanes_exp(float x) {
     return x < -87.33f ? 0.0f : y;
 }
 
-/* erf(x), within 2 units in the last place (tests/trainer/kernel_exp.c); NaN stays. Two minimax
+/* erf(x), within 2 units in the last place (tests/kernels/kernel_exp.c); NaN stays. Two minimax
  * polynomials meet at 0.9277: x + x P(x^2) below, 1 - exp(-|x| - |x| Q(|x|)) above. */
 CPU_INLINE float lanes_erf(float x) {
     float s = x * x, t = x < 0.0f ? -x : x;

@@ -1,0 +1,117 @@
+#!/usr/bin/env bash
+# tests/gpu.sh [--build-only] [CMAKE OPTION...]: everything that needs a GPU, in one run of at most
+# nine minutes, without a network. Builds with CUDA into build-gpu/, runs the tests and benchmarks on
+# the device, and writes build-gpu/report.txt. Without Open MPI, parallel HDF5 or another library of
+# the trainer it says what it leaves out, and builds and tests the kernels alone.
+#
+# Exit: 0 all passed; 1 something failed, the report says what; 77 there is no GPU here, or no nvcc.
+# --build-only: builds all of it and stops; needs no GPU.
+set -uo pipefail
+cd "$(dirname "${BASH_SOURCE[0]}")/.."
+
+build_only=
+[ "${1-}" = --build-only ] && build_only=yes && shift
+if [ -z "$build_only" ] && ! nvidia-smi -L 2>/dev/null | grep -q . && ! ls /dev/nvidia[0-9]* >/dev/null 2>&1; then
+    echo "gpu.sh: no GPU here; --build-only builds without one" >&2
+    exit 77
+fi
+PATH=$PATH:/usr/local/cuda/bin
+if ! command -v nvcc >/dev/null; then
+    echo "gpu.sh: no nvcc in PATH or /usr/local/cuda/bin: the CUDA toolkit is missing" >&2
+    exit 77
+fi
+. cmake/mpi-env.sh
+
+build=build-gpu
+report=$build/report.txt
+started=$SECONDS
+most_s=530 # of nine minutes; the rest is for what has to be ended
+failed=0
+mkdir -p "$build"
+
+say() { echo "$*" | tee -a "$report"; }
+indent() { sed -e 's/^/    /' -e '$a\'; }
+
+# part SECONDS NAME COMMAND...: runs it within its time and what is left of the whole. Its output is
+# in the report if it fails, its last lines in any case.
+part() {
+    local budget=$1 name=$2 log=$build/part.log begin=$SECONDS status left
+    shift 2
+    left=$((most_s - (SECONDS - started)))
+    [ "$budget" -le "$left" ] || budget=$left
+    if [ "$budget" -le 0 ]; then
+        say "LEFT OUT  $name: no time is left"
+        failed=1
+        return 1
+    fi
+    timeout -k 5 "$budget" "$@" >"$log" 2>&1
+    status=$?
+    case $status in
+    0) say "passed    $name ($((SECONDS - begin)) s)" ;;
+    77) say "left out  $name: $(tail -n 1 "$log")" ;;
+    124 | 137) say "FAILED    $name: not done after $budget s" ;;
+    *) say "FAILED    $name (exit $status)" ;;
+    esac
+    [ $status != 0 ] || tail -n "${keep_lines:-3}" "$log" | indent >>"$report"
+    [ $status = 0 ] || [ $status = 77 ] || tail -n 60 "$log" | indent | tee -a "$report"
+    [ $status = 0 ] || [ $status = 77 ] || failed=1
+    return $status
+}
+
+describe() {
+    echo "date      $(date -u +%Y-%m-%dT%H:%MZ)"
+    echo "commit    $(git rev-parse --short HEAD 2>/dev/null || echo unknown)"
+    echo "nvcc      $(nvcc --version | sed -n 's/.*release //p')"
+    nvidia-smi --query-gpu=name,driver_version,memory.total --format=csv,noheader 2>/dev/null |
+        sed 's/^/device    /'
+    echo
+}
+
+# The GPU's own architecture; without a GPU those that are compiled for by default.
+architectures=(-DCMAKE_CUDA_ARCHITECTURES=native)
+[ -z "$build_only" ] || architectures=()
+configure() {
+    local generator=()
+    command -v ninja >/dev/null && generator=(-G Ninja)
+    cmake -B "$build/$1" "${generator[@]}" -DCMAKE_BUILD_TYPE=Release -DDCP_CUDA=ON \
+        "${architectures[@]}" "${@:2}" >"$build/configure.log" 2>&1
+}
+
+describe | tee "$report"
+whole=yes
+if configure all "$@"; then
+    tree=$build/all
+else
+    whole=
+    tree=$build/kernels
+    say "left out  trainer and library: $(grep -m 1 -A 3 'CMake Error' "$build/configure.log" |
+        grep -v '^$\|CMake Error' | head -n 1 | sed 's/^ *//')"
+    if ! configure kernels -DDCP_KERNELS_ALONE=ON "$@"; then
+        say "FAILED    configuration of the kernels alone"
+        tail -n 30 "$build/configure.log" | tee -a "$report"
+        exit 1
+    fi
+fi
+targets=(kernel_conformance)
+[ -z "$whole" ] || targets+=(dcp-train)
+if ! part 280 build cmake --build "$tree" -j "$(nproc)" --target "${targets[@]}"; then
+    exit 1
+fi
+if [ -n "$build_only" ]; then
+    echo "gpu.sh: built in $tree; nothing was run"
+    exit 0
+fi
+
+suite=$tree/tests/bin/kernel_conformance
+[ -x "$suite" ] || suite=$tree/bin/kernel_conformance
+part 90 "kernels conform to their references" "$suite" cuda
+if command -v compute-sanitizer >/dev/null; then
+    part 90 "kernels under compute-sanitizer" \
+        compute-sanitizer --error-exitcode 1 --launch-timeout 60 "$suite" cuda
+else
+    say "left out  kernels under compute-sanitizer: it is not installed"
+fi
+
+say ""
+say "$([ $failed = 0 ] && echo "all passed" || echo "something FAILED") in $((SECONDS - started)) s; $report"
+exit $failed
