@@ -16,6 +16,7 @@ scheduler.type=constant|linear|cosine|wsd scheduler.params.warmup_steps
 scheduler.params.min_lr_ratio scheduler.params.decay_ratio
 bf16.enabled=true|false frozen
 zero_optimization.stage=0|1|2|3 zero_optimization.ring=true|false
+zero_optimization.overlap_comm=true|false
 fsdp.wrap_policy=transformer|size fsdp.min_num_params fsdp.reshard_after_forward=true|false
 fsdp.accumulate=sharded|local fsdp.replicas fsdp.prefetch fsdp.activation_checkpointing=true|false fsdp.cpu_offload=true|false
 fsdp.offload_path

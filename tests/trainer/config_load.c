@@ -179,7 +179,7 @@ static const struct {
      "checkpoint.stores[0].path: a is checkpoint.stores[1].path, too"},
     /* DeepSpeed's */
     {"fp16.enabled=true", "fp16: a key of DeepSpeed's that is not here; use bf16.enabled"},
-    {"zero_optimization.overlap_comm=true", "that is not here; drop it: transfers run beside"},
+    {"zero_optimization.overlap_comm=yes", "zero_optimization.overlap_comm: "},
     {"zero_optimization.offload_optimizer={\"device\":\"cpu\"}", "use fsdp.cpu_offload"},
     {"zero_optimization.allgather_bucket_size=5e8", "a key of DeepSpeed's that is not here; drop"},
     {"zero_optimization.overlap_com=true", "zero_optimization.overlap_com: unknown key; did you"},

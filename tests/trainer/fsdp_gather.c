@@ -79,8 +79,11 @@ int main(int argc, char **argv) {
     CHECK(storage && staging && whole);
     fill_shard(layout, storage);
     fsdp_flight flights[2] = {{.staging = staging}, {.staging = staging + most}};
+    fsdp_mesh mesh;
+    fsdp_mesh_create(MPI_COMM_WORLD, 1, &mesh);
+    fsdp_transport transport = fsdp_transport_mpi(&mesh);
     fsdp_gather g = {.layout = layout,
-                     .comm = MPI_COMM_WORLD,
+                     .transport = &transport,
                      .params = storage,
                      .flights = flights,
                      .n_flights = 2};
@@ -102,6 +105,7 @@ int main(int argc, char **argv) {
     free(staging);
     free(storage);
     fsdp_layout_destroy(layout);
+    fsdp_mesh_free(&mesh);
     MPI_Finalize();
     return 0;
 }

@@ -8,7 +8,7 @@
 #include "../mpi/check.h"
 #include "fsdp/reduce.h"
 
-enum { UNITS = 4, MOST_LEAVES = 13 };
+enum { UNITS = 4, MOST_LEAVES = 13, MOST_ELEMS = 1 << 14 };
 static const model_param params[] = {
     {.name = "root.embedding", .ndim = 2, .shape = {11, 5}},
     {.name = "root.norm", .ndim = 1, .shape = {7}},
@@ -73,28 +73,47 @@ static float *zeros(uint64_t n) {
     return memory;
 }
 
-static void reduce_steps(const fsdp_plan *plan, const fsdp_mesh *mesh, kernels *k) {
+static void spoil(float *memory, uint64_t n) {
+    for (uint64_t i = 0; i < n; i++) memory[i] = NAN;
+}
+
+/* A step of `overlap`: each unit is on its way until the next one is. `whole` is free again as soon
+ * as it is, unless there is no scratch. */
+static void reduce_step(fsdp_reduce *r, const fsdp_plan *plan, int overlap, float *whole,
+                        float *scratch) {
     const fsdp_layout *layout = plan->layout;
     const fsdp_leaves leaves = fsdp_plan_leaves(plan);
-    float *grads = zeros(layout->grad_elems);
+    const int needs_scratch = layout->shards > 1 || overlap;
+    for (uint64_t micro = 0; micro < fsdp_leaves_micro_steps(&leaves); micro++) {
+        const uint64_t leaf = fsdp_leaf(&leaves, layout->rank, micro);
+        for (size_t u = layout->n; u-- > 0;) {
+            const uint64_t n = layout->units[u].whole_elems;
+            spoil(whole, n);
+            for (uint64_t i = 0; i < n && leaf < leaves.n; i++) whole[i] = gradient(leaf, u, i);
+            fsdp_reduce_start(r, u, micro, whole, needs_scratch ? scratch : NULL);
+            fsdp_reduce_poll(r);
+            if (!overlap) fsdp_reduce_finish(r);
+        }
+        spoil(whole, MOST_ELEMS);
+        fsdp_reduce_finish(r);
+        spoil(scratch, MOST_ELEMS);
+    }
+}
+
+static void reduce_steps(const fsdp_plan *plan, fsdp_transport *transport, kernels *k) {
+    const fsdp_layout *layout = plan->layout;
+    float *grads = zeros(layout->grad_elems), *whole = zeros(MOST_ELEMS);
+    float *scratch = zeros(MOST_ELEMS);
     fsdp_reduce *r;
-    CHECK(fsdp_reduce_create(plan, mesh, k, grads, &r, NULL) == DCP_OK);
+    CHECK(fsdp_reduce_create(plan, transport, k, NULL, grads, &r, NULL) == DCP_OK);
     for (int step = 0; step < 2; step++) { /* twice: the counters are empty again after a step */
-        for (uint64_t micro = 0; micro < fsdp_leaves_micro_steps(&leaves); micro++)
-            for (size_t u = 0; u < layout->n; u++) {
-                const uint64_t leaf = fsdp_leaf(&leaves, layout->rank, micro);
-                const uint64_t n = layout->units[u].whole_elems;
-                float *whole = zeros(n), *scratch = zeros(layout->units[u].gathered_elems);
-                for (uint64_t i = 0; i < n; i++)
-                    whole[i] = leaf < leaves.n ? gradient(leaf, u, i) : NAN;
-                fsdp_reduce_unit(r, u, micro, whole, scratch);
-                free(whole);
-                free(scratch);
-            }
-        check_shards(layout, grads, leaves.n, plan->strategy.ring);
+        reduce_step(r, plan, step == 0, whole, scratch);
+        check_shards(layout, grads, plan->leaves, plan->strategy.ring);
     }
     CHECK(fsdp_reduce_sent_bytes(r) == 2 * fsdp_plan_traffic(plan).reductions);
     fsdp_reduce_destroy(r);
+    free(scratch);
+    free(whole);
     free(grads);
 }
 
@@ -103,15 +122,17 @@ static void reduce_in_groups(int rank, int world, int replicas, kernels *k) {
     fsdp_mesh mesh;
     fsdp_layout *layout;
     fsdp_mesh_create(MPI_COMM_WORLD, replicas, &mesh);
+    fsdp_transport transport = fsdp_transport_mpi(&mesh);
     CHECK(fsdp_layout_create(params, n_params, UNITS, rank, world, replicas, &layout, NULL) ==
           DCP_OK);
+    for (size_t u = 0; u < UNITS; u++) CHECK(layout->units[u].gathered_elems <= MOST_ELEMS);
     for (int way = 0; way < 4; way++) {
         const uint64_t by = way == 0 && replicas == 1 ? 1 : 4;
         for (uint64_t leaves = 1; leaves <= MOST_LEAVES; leaves += by) {
             const fsdp_strategy strategy = {
                 .replicas = replicas, .local_sums = way & 1, .ring = way >> 1};
             const fsdp_plan plan = {.layout = layout, .strategy = strategy, .leaves = leaves};
-            reduce_steps(&plan, &mesh, k);
+            reduce_steps(&plan, &transport, k);
         }
     }
     fsdp_layout_destroy(layout);

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 """Every strategy gives the same losses, norms and state.h5, on any number of ranks: stages of ZeRO,
-groups of replicas, units by size, gathers ahead, and gradients added up before they are sent; a run
+groups of replicas, units by size, gathers ahead, reductions in between, and gradients added up before they are sent; a run
 may change all that from start to start. What a rank holds and sends is what the theory says."""
 from train_lib import *
 
@@ -11,22 +11,23 @@ make_text()
 
 
 def run(name, ranks, to_step, model=small, stage=3, ring=False, batch=LEAVES, layout="global",
-        **fsdp):
+        overlap=True, **fsdp):
     train(ranks, config(
         model=model, data={"sequence_length": 16}, max_steps=to_step, train_batch_size=batch,
         train_micro_batch_size_per_gpu=1, scheduler={"type": "constant", "params": {}},
-        zero_optimization={"stage": stage, "ring": ring}, fsdp=fsdp, metrics=f"{name}.jsonl",
+        zero_optimization={"stage": stage, "ring": ring, "overlap_comm": overlap}, fsdp=fsdp, metrics=f"{name}.jsonl",
         checkpoint={"dir": name, "layout": layout}))
     return metrics(f"{name}.jsonl")
 
 
 # One run that goes on with another strategy and number of ranks after every second step.
 ways = ((2, dict(stage=0)),
-        (3, dict(stage=0, prefetch=0)),
+        (3, dict(stage=0, prefetch=0, overlap=False)),
         (3, dict(stage=1, wrap_policy="size", min_num_params=20000)),
         (4, dict(stage=1, replicas=2)),
         (3, dict(stage=2, prefetch=2)),
         (4, dict(replicas=2, accumulate="local", prefetch=9)),
+        (3, dict(overlap=False)),
         (4, dict(replicas=4, wrap_policy="size", min_num_params=10**8)),
         (2, dict(reshard_after_forward=False, wrap_policy="size", min_num_params=1)))
 run("one", 1, 2 * len(ways))

@@ -37,7 +37,7 @@ typedef struct config {
     double decay_ratio; /* of SCHEDULE_WSD: the share of max_steps that decays */
     int bf16;           /* computes in it */
     int stage;          /* of ZeRO */
-    int ring, reshard, accumulate_local;
+    int ring, overlap, reshard, accumulate_local;
     int replicas;
     int wrap_by_size;
     uint64_t min_num_params; /* of a unit, where wrap_by_size */

@@ -30,8 +30,6 @@ static const struct {
     {"zero_optimization.offload_optimizer", OFFLOAD},
     {"zero_optimization.offload_param", OFFLOAD},
     {"zero_optimization.cpu_offload", OFFLOAD},
-    {"zero_optimization.overlap_comm",
-     "drop it: transfers run beside the computation; fsdp.prefetch says how far ahead"},
     {"zero_optimization.stage3_prefetch_bucket_size", "use fsdp.prefetch, in units"},
     {"zero_optimization.prefetch_bucket_size", "use fsdp.prefetch, in units"},
     {"zero_optimization.stage3_max_live_parameters", "use fsdp.prefetch, in units"},

@@ -32,6 +32,7 @@ static void fill_training(config *c, const json_t *tree) {
 static void fill_sharding(config *c, const json_t *tree) {
     c->stage = (int)config_count(tree, "zero_optimization.stage");
     c->ring = config_is_true(tree, "zero_optimization.ring");
+    c->overlap = config_is_true(tree, "zero_optimization.overlap_comm");
     c->reshard = config_is_true(tree, "fsdp.reshard_after_forward");
     c->accumulate_local = strcmp(config_text(tree, "fsdp.accumulate"), "local") == 0;
     c->replicas = (int)config_count(tree, "fsdp.replicas");

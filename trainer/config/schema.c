@@ -38,6 +38,7 @@ const config_key config_keys[] = {
     {KEY("frozen", CONFIG_NAMES, "[]")},
     {KEY("zero_optimization.stage", CONFIG_INTEGER, "3"), .max = 3},
     {KEY("zero_optimization.ring", CONFIG_SWITCH, "false")},
+    {KEY("zero_optimization.overlap_comm", CONFIG_SWITCH, "true")},
     {KEY("fsdp.wrap_policy", CONFIG_CHOICE, "\"transformer\""), .choices = "transformer|size"},
     {KEY("fsdp.min_num_params", CONFIG_INTEGER, "100000000"), .min = 1, .max = MAX_COUNT},
     {KEY("fsdp.reshard_after_forward", CONFIG_SWITCH, "true")},

@@ -1,15 +1,15 @@
 /* The order of gathers, stages and reductions, which is the same on every rank: a rank without a
  * leaf goes through all of it but the computation.
  *
- * Buffers serve twice. Where blocks do not stay, they share one: it holds the parameters of the
- * block at work, and, when its backward is done and they are needed no more, its gradients on their
- * way to their owners. The first staging buffer also sends the root's gradients at the end of a
+ * Where blocks do not stay, they share one buffer. A block's gradients travel while the next one's
+ * are computed. The first staging buffer also sends the root's gradients at the end of a
  * micro-step, when nothing is on its way. */
 #include "fsdp.h"
 
 #include <stdlib.h>
 
 #include "../fail.h"
+#include "buffers.h"
 #include "gather.h"
 #include "reduce.h"
 
@@ -18,31 +18,20 @@ enum { ROOT = 0, NO_UNIT = -1 };
 struct fsdp {
     const model *m;
     const fsdp_layout *layout;
-    kernels *k;
     fsdp_plan plan;
+    kernels *k;
+    timeline *tl;
     fsdp_leaves leaves;
-    float *root, *block, *kept; /* gathered units; NULL where the storage is */
-    float *outgoing;            /* where blocks are kept */
-    float *root_grads, *block_grads;
-    float **whole;             /* [units] where a unit's parameters stand once it is gathered */
-    unsigned char *gathered;   /* [units] whether they do */
+    fsdp_buffers buffers;
+    unsigned char *gathered;   /* [units] whether their parameters stand whole */
     size_t last_backward;      /* the stage; nothing that those before it use is trained */
-    long in_block;             /* the unit that `block` holds; NO_UNIT */
+    long in_block;             /* the unit that the blocks' buffer holds; NO_UNIT */
     size_t to_gather, started; /* blocks of this micro-step, and how far that is */
     const float **places;      /* parameters of the stage at work */
     float **grad_places;       /* and its gradients */
     fsdp_gather gather;
     fsdp_reduce *reduce;
-    timeline *tl;
 };
-
-static int take(fsdp *f, float **out, uint64_t elems, dcp_error *err) {
-    if (elems == 0) return DCP_OK;
-    *out = f->k->alloc(f->k, elems * sizeof(float));
-    if (!*out) return trainer_fail_memory(err, elems * sizeof(float));
-    f->k->zero(f->k, *out, elems);
-    return DCP_OK;
-}
 
 static int take_places(fsdp *f, dcp_error *err) {
     size_t most = 0;
@@ -50,49 +39,12 @@ static int take_places(fsdp *f, dcp_error *err) {
         if (model_unit_params(f->m, u) > most) most = model_unit_params(f->m, u);
     f->places = calloc(most, sizeof *f->places);
     f->grad_places = calloc(most, sizeof *f->grad_places);
-    f->whole = calloc(f->layout->n, sizeof *f->whole);
     f->gathered = calloc(f->layout->n, sizeof *f->gathered);
-    const int ok = f->places && f->grad_places && f->whole && f->gathered;
-    return ok ? DCP_OK : trainer_fail_memory(err, most * sizeof *f->places);
-}
-
-static int take_staging(fsdp *f, const fsdp_sizes *s, dcp_error *err) {
-    f->gather.flights = calloc(s->n_staging + 1, sizeof *f->gather.flights);
-    if (!f->gather.flights) return trainer_fail_memory(err, s->n_staging);
-    f->gather.n_flights = s->n_staging;
-    int status = DCP_OK;
-    for (size_t i = 0; i < s->n_staging && !status; i++)
-        status = take(f, &f->gather.flights[i].staging, i ? s->staging : s->first_staging, err);
-    return status;
-}
-
-static int take_buffers(fsdp *f, dcp_error *err) {
-    const fsdp_sizes s = fsdp_plan_sizes(&f->plan);
-    int status = take_places(f, err);
-    if (!status) status = take(f, &f->root_grads, s.root_grads, err);
-    if (!status) status = take(f, &f->block_grads, s.block_grads, err);
-    if (!status) status = take(f, &f->root, s.root, err);
-    if (!status) status = take(f, &f->block, s.block, err);
-    if (!status) status = take(f, &f->kept, s.kept_blocks, err);
-    if (!status) status = take(f, &f->outgoing, s.outgoing, err);
-    return status ? status : take_staging(f, &s, err);
-}
-
-static void place_units(fsdp *f, float *params) {
-    float *kept = f->kept;
-    for (size_t u = 0; u < f->layout->n; u++) {
-        if (f->layout->shards == 1) {
-            f->whole[u] = params + f->layout->units[u].shard_at;
-            f->gathered[u] = 1; /* for good */
-        } else if (u == ROOT) {
-            f->whole[u] = f->root;
-        } else if (!kept) {
-            f->whole[u] = f->block;
-        } else {
-            f->whole[u] = kept;
-            kept += f->layout->units[u].whole_elems;
-        }
-    }
+    if (!f->places || !f->grad_places || !f->gathered)
+        return trainer_fail_memory(err, most * sizeof *f->places);
+    for (size_t u = 0; u < f->layout->n; u++)
+        f->gathered[u] = f->layout->shards == 1; /* for good */
+    return DCP_OK;
 }
 
 static size_t stage_unit(const fsdp *f, size_t stage) {
@@ -112,30 +64,33 @@ static int is_trained(const fsdp *f, size_t stage) {
     return 0;
 }
 
-int fsdp_create(const model *m, const fsdp_plan *plan, const fsdp_mesh *mesh, kernels *k,
+int fsdp_create(const model *m, const fsdp_plan *plan, fsdp_transport *transport, kernels *k,
                 timeline *tl, float *params, float *grads, fsdp **out, dcp_error *err) {
     fsdp *f = calloc(1, sizeof *f);
     if (!f) return trainer_fail_memory(err, sizeof *f);
     *f = (fsdp){.m = m,
                 .layout = plan->layout,
-                .k = k,
                 .plan = *plan,
-                .leaves = fsdp_plan_leaves(plan),
-                .in_block = NO_UNIT,
+                .k = k,
                 .tl = tl,
-                .gather = {.layout = plan->layout,
-                           .comm = mesh->shards,
-                           .params = params,
-                           .bf16 = plan->strategy.bf16,
-                           .k = k,
-                           .tl = tl}};
-    int status = take_buffers(f, err);
-    if (status == DCP_OK) status = fsdp_reduce_create(plan, mesh, k, grads, &f->reduce, err);
+                .leaves = fsdp_plan_leaves(plan),
+                .in_block = NO_UNIT};
+    int status = take_places(f, err);
+    if (status == DCP_OK) status = fsdp_buffers_create(plan, k, params, &f->buffers, err);
+    if (status == DCP_OK)
+        status = fsdp_reduce_create(plan, transport, k, tl, grads, &f->reduce, err);
     if (status != DCP_OK) {
         fsdp_destroy(f);
         return status;
     }
-    place_units(f, params);
+    f->gather = (fsdp_gather){.layout = plan->layout,
+                              .transport = transport,
+                              .params = params,
+                              .flights = f->buffers.flights,
+                              .n_flights = f->buffers.n_flights,
+                              .bf16 = plan->strategy.bf16,
+                              .k = k,
+                              .tl = tl};
     while (!is_trained(f, f->last_backward)) f->last_backward++;
     *out = f;
     return DCP_OK;
@@ -144,13 +99,8 @@ int fsdp_create(const model *m, const fsdp_plan *plan, const fsdp_mesh *mesh, ke
 void fsdp_destroy(fsdp *f) {
     if (!f) return;
     fsdp_reduce_destroy(f->reduce);
-    float *const buffers[] = {f->root,     f->block,      f->kept,
-                              f->outgoing, f->root_grads, f->block_grads};
-    for (size_t i = 0; i < sizeof buffers / sizeof *buffers; i++) f->k->free(f->k, buffers[i]);
-    for (size_t i = 0; i < f->gather.n_flights; i++) f->k->free(f->k, f->gather.flights[i].staging);
-    free(f->gather.flights);
+    fsdp_buffers_destroy(&f->buffers);
     free(f->gathered);
-    free(f->whole);
     free(f->places);
     free(f->grad_places);
     free(f);
@@ -164,7 +114,11 @@ uint64_t fsdp_sent_bytes(const fsdp *f) {
     return f->gather.sent + fsdp_reduce_sent_bytes(f->reduce);
 }
 
-void fsdp_poll(void *f) { fsdp_gather_poll(&((fsdp *)f)->gather); }
+void fsdp_poll(void *ctx) {
+    fsdp *f = ctx;
+    fsdp_gather_poll(&f->gather);
+    fsdp_reduce_poll(f->reduce);
+}
 
 void fsdp_step_begin(fsdp *f) {
     if (f->layout->shards == 1) return;
@@ -172,7 +126,7 @@ void fsdp_step_begin(fsdp *f) {
     for (size_t u = 0; u < f->layout->n; u++) f->gathered[u] = 0;
     f->gather.oldest = 0; /* its staging buffer is large enough for the root */
     fsdp_gather_start(&f->gather, ROOT);
-    fsdp_gather_finish(&f->gather, f->root);
+    fsdp_gather_finish(&f->gather, f->buffers.root);
     f->gathered[ROOT] = 1;
     timeline_add(f->tl, TIMELINE_WAIT, ROOT, start, MPI_Wtime());
 }
@@ -188,11 +142,11 @@ static void empty_block(fsdp *f) {
 }
 
 static void finish_gather(fsdp *f, size_t unit) {
-    if (f->whole[unit] == f->block) {
+    if (f->buffers.whole[unit] == f->buffers.block) {
         empty_block(f);
         f->in_block = (long)unit;
     }
-    fsdp_gather_finish(&f->gather, f->whole[unit]);
+    fsdp_gather_finish(&f->gather, f->buffers.whole[unit]);
     f->gathered[unit] = 1;
 }
 
@@ -209,7 +163,7 @@ static void hold(fsdp *f, size_t unit) {
 }
 
 static float *unit_grads(const fsdp *f, size_t unit) {
-    return unit == ROOT ? f->root_grads : f->block_grads;
+    return unit == ROOT ? f->buffers.root_grads : f->buffers.block_grads;
 }
 
 /* The places of a stage's parameters and gradients, which are part of a unit's. */
@@ -218,7 +172,7 @@ static void point_at(fsdp *f, size_t stage) {
     const fsdp_param *params = stage_params(f, stage);
     float *grads = unit_grads(f, unit);
     for (size_t i = 0; i < model_unit_params(f->m, part); i++) {
-        f->places[i] = f->whole[unit] + params[i].whole_at;
+        f->places[i] = f->buffers.whole[unit] + params[i].whole_at;
         f->grad_places[i] = params[i].info.frozen ? NULL : grads + params[i].whole_at;
     }
 }
@@ -236,19 +190,21 @@ static void forward(fsdp *f, model_run *run) {
     }
 }
 
-/* Where a unit's gradients are put in rank order: the parameters that are there are needed no more.
- */
-static float *scratch_of(const fsdp *f, size_t unit) {
-    if (f->layout->shards == 1) return NULL;
-    if (f->outgoing) return f->outgoing;
-    return unit == ROOT ? f->gather.flights[0].staging : f->block;
+/* Where a unit's gradients are put for their way. The root's go when nothing is on its way to this
+ * rank; a block's in place of its parameters, unless it needs a buffer of its own. */
+static float *scratch_of(fsdp *f, size_t unit) {
+    const int is_cut = f->layout->shards > 1;
+    if (unit == ROOT) return is_cut ? f->buffers.flights[0].staging : NULL;
+    if (f->buffers.outgoing || !is_cut) return f->buffers.outgoing;
+    empty_block(f);
+    return f->buffers.block;
 }
 
-/* The leaf's gradients of a unit go to their owners. */
+/* The leaf's gradients of a unit are sent to their owners; those of the unit before are there. */
 static void reduce(fsdp *f, size_t unit, uint64_t micro) {
     const double start = MPI_Wtime();
-    if (unit != ROOT) empty_block(f);
-    fsdp_reduce_unit(f->reduce, unit, micro, unit_grads(f, unit), scratch_of(f, unit));
+    fsdp_reduce_start(f->reduce, unit, micro, unit_grads(f, unit), scratch_of(f, unit));
+    if (!f->plan.strategy.overlap || unit == ROOT) fsdp_reduce_finish(f->reduce);
     timeline_add(f->tl, TIMELINE_REDUCE, (long)unit, start, MPI_Wtime());
 }
 

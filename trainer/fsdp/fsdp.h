@@ -1,8 +1,8 @@
 /* Sharded computation of a model: a unit's parameters are gathered before a stage needs them,
- * others while one computes, and its gradients are summed into their owners' shards right after its
- * backward. How, fsdp_strategy says; which buffers that takes, fsdp_plan_sizes. The root unit stays
- * gathered during a step. Where one rank's shard is all of the state, the storage itself is the
- * gathered model. */
+ * others while one computes, and its gradients are summed into their owners' shards while the
+ * next one computes. How, fsdp_strategy says; which buffers that takes, fsdp_plan_sizes. The root
+ * unit stays gathered during a step. Where one rank's shard is all of the state, the storage itself
+ * is the gathered model. */
 #ifndef TRAINER_FSDP_FSDP_H
 #define TRAINER_FSDP_FSDP_H
 
@@ -15,6 +15,7 @@
 #include "mesh.h"
 #include "plan.h"
 #include "strategy.h"
+#include "transport.h"
 #include "wrap.h"
 
 typedef struct fsdp fsdp;
@@ -22,7 +23,7 @@ typedef struct fsdp fsdp;
 /* plan: of a layout of the model; copied. params, grads: this rank's storage, [layout->shard_elems]
  * and [layout->grad_elems]. tl: is told of all work; may be NULL. All pointers are borrowed. Not
  * collective. */
-int fsdp_create(const model *m, const fsdp_plan *plan, const fsdp_mesh *mesh, kernels *k,
+int fsdp_create(const model *m, const fsdp_plan *plan, fsdp_transport *transport, kernels *k,
                 timeline *tl, float *params, float *grads, fsdp **out, dcp_error *err);
 void fsdp_destroy(fsdp *f);
 

@@ -20,8 +20,8 @@ static void start_narrow(fsdp_gather *g, fsdp_flight *flight) {
     const int shard = g->layout->shard;
     uint16_t *to = narrow_staging(g, flight);
     g->k->narrow(g->k, to + u->starts[shard], g->params + u->shard_at, (size_t)u->counts[shard]);
-    MPI_Iallgatherv(MPI_IN_PLACE, 0, MPI_DATATYPE_NULL, to, u->counts, u->starts, MPI_UINT16_T,
-                    g->comm, &flight->request);
+    g->transport->gather(g->transport, FSDP_SHARDS, KERNELS_BF16, to + u->starts[shard],
+                         (fsdp_stretches){to, u->counts, u->starts}, &flight->transfer);
 }
 
 static void widen_staging(const fsdp_gather *g, const fsdp_flight *flight) {
@@ -45,18 +45,18 @@ void fsdp_gather_start(fsdp_gather *g, size_t unit) {
         start_narrow(g, flight);
         return;
     }
-    MPI_Iallgatherv(g->params + u->shard_at, u->counts[g->layout->shard], MPI_FLOAT,
-                    flight->staging, u->counts, u->starts, MPI_FLOAT, g->comm, &flight->request);
+    g->transport->gather(g->transport, FSDP_SHARDS, KERNELS_F32, g->params + u->shard_at,
+                         (fsdp_stretches){flight->staging, u->counts, u->starts},
+                         &flight->transfer);
 }
 
 void fsdp_gather_poll(fsdp_gather *g) {
-    int done;
-    if (g->flying) MPI_Test(&g->flights[g->oldest].request, &done, MPI_STATUS_IGNORE);
+    if (g->flying) g->transport->poll(g->transport, &g->flights[g->oldest].transfer);
 }
 
 void fsdp_gather_finish(fsdp_gather *g, float *whole) {
     fsdp_flight *flight = &g->flights[g->oldest];
-    MPI_Wait(&flight->request, MPI_STATUS_IGNORE);
+    g->transport->finish(g->transport, &flight->transfer);
     if (g->bf16) widen_staging(g, flight);
     fsdp_join(g->layout, flight->unit, whole, flight->staging);
     timeline_add(g->tl, TIMELINE_GATHER, (long)flight->unit, flight->started, MPI_Wtime());

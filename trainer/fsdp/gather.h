@@ -3,23 +3,22 @@
 #ifndef TRAINER_FSDP_GATHER_H
 #define TRAINER_FSDP_GATHER_H
 
-#include <mpi.h>
-
 #include "../timeline/timeline.h"
 #include "kernels/kernels.h"
 #include "layout.h"
+#include "transport.h"
 
 /* A unit on its way. */
 typedef struct fsdp_flight {
     float *staging; /* [gathered_elems] of the units that may use it */
-    MPI_Request request;
+    fsdp_transfer transfer;
     size_t unit;
     double started;
 } fsdp_flight;
 
 typedef struct fsdp_gather {
     const fsdp_layout *layout;
-    MPI_Comm comm;       /* of the ranks of the group */
+    fsdp_transport *transport;
     const float *params; /* this rank's storage */
     fsdp_flight *flights;
     size_t n_flights;

@@ -46,16 +46,29 @@ static void size_gathers(const fsdp_plan *plan, fsdp_sizes *s) {
     for (size_t u = 0; u < layout->n; u++) {
         const fsdp_unit *unit = &layout->units[u];
         s->first_staging = most(s->first_staging, unit->gathered_elems);
-        if (keep) s->outgoing = most(s->outgoing, unit->gathered_grad_elems);
         if (u == ROOT) {
             s->root = unit->whole_elems;
         } else {
             s->staging = most(s->staging, unit->gathered_elems);
-            s->block = most(s->block, most(unit->whole_elems, unit->gathered_grad_elems));
+            s->block = most(s->block, unit->whole_elems);
             s->kept_blocks += unit->whole_elems;
         }
     }
     *(keep ? &s->block : &s->kept_blocks) = 0;
+}
+
+/* What is sent while the next unit computes needs a buffer that nothing else uses. The root's
+ * gradients go at the end of a micro-step, from a staging buffer where they are to be split. */
+static void size_outgoing(const fsdp_plan *plan, fsdp_sizes *s) {
+    const fsdp_layout *layout = plan->layout;
+    const int splits = is_cut(plan), overlaps = plan->strategy.overlap;
+    uint64_t elems = 0;
+    for (size_t u = 1; u < layout->n; u++)
+        elems = most(elems, layout->units[u].gathered_grad_elems);
+    if (splits && !overlaps && !plan->strategy.keep_params)
+        s->block = most(s->block, elems);
+    else if (splits || (overlaps && !plan->strategy.ring))
+        s->outgoing = elems;
 }
 
 /* The largest of what one reduction brings to this rank. */
@@ -92,7 +105,10 @@ fsdp_sizes fsdp_plan_sizes(const fsdp_plan *plan) {
     fsdp_sizes s = {0};
     size_gradients(plan->layout, &s);
     if (is_cut(plan)) size_gathers(plan, &s);
-    if (plan->layout->world > 1) size_received(plan, &s);
+    if (plan->layout->world > 1) {
+        size_outgoing(plan, &s);
+        size_received(plan, &s);
+    }
     size_sums(plan, &s);
     return s;
 }

@@ -20,12 +20,12 @@ typedef struct fsdp_plan {
 typedef struct fsdp_sizes {
     uint64_t root_grads, block_grads; /* a leaf's gradient of the root, of the largest block */
     uint64_t root;                    /* the root, gathered */
-    uint64_t block;                   /* a block, gathered, and another one's gradient on its way */
+    uint64_t block;                   /* a block, gathered; then perhaps its gradient on its way */
     uint64_t kept_blocks;             /* or instead all blocks, gathered */
     size_t n_staging;                 /* units on their way: */
     uint64_t first_staging;           /* the first one's; also the root's gradient on its way */
     uint64_t staging;                 /* of each other */
-    uint64_t outgoing;                /* a unit's gradient on its way, where blocks are kept */
+    uint64_t outgoing;                /* a block's gradient on its way, where it needs its own */
     uint64_t received;                /* what a reduction brings */
     size_t n_own_sums, n_local_sums;  /* partial sums that have memory of their own: */
     uint64_t own_sum;                 /* of the gradients that this rank adds up, all units */

@@ -4,7 +4,8 @@
  * tree of sums. Where several ranks hold a shard, each adds up a piece of it and they exchange
  * these.
  *
- * The ring leaves the additions to MPI. */
+ * One unit is on its way at a time, and the sums of the one before it to the ranks that hold the
+ * same shard. The ring leaves the additions to the transport. */
 #include "reduce.h"
 
 #include <inttypes.h>
@@ -12,122 +13,70 @@
 #include <stdlib.h>
 
 #include "../fail.h"
+#include "sums.h"
 
 struct fsdp_reduce {
     const fsdp_layout *layout;
     kernels *k;
-    fsdp_mesh mesh;
+    fsdp_transport *transport;
+    timeline *tl;
     fsdp_leaves leaves;
     int ring;
     float *grads;
-    float *received;                  /* pieces of all sums of a reduction, in leaf order */
-    float **own_slots, **local_slots; /* partial sums beside the storage */
-    fsdp_sizes sizes;
-    partial_sums *own;   /* [units] of the piece that this rank adds up */
-    partial_sums *local; /* [units] of this rank's leaves, whole */
-    int *counts;         /* four times [world]: what is sent and received, and where it begins */
-    uint64_t sent;       /* elements */
+    float *received; /* pieces of all sums of a reduction, in leaf order */
+    fsdp_sums sums;
+    int *counts;        /* four times [world]: what is sent and received, and where it begins */
+    int *spread_counts; /* twice [replicas] */
+    struct {
+        int is_on;
+        size_t unit;
+        uint64_t micro;
+        double started;
+    } flight;               /* the unit whose gradients are on their way */
+    fsdp_transfer arriving; /* they */
+    fsdp_transfer spreading;
+    uint64_t sent; /* elements */
 };
 
-static int take_slots(kernels *k, float ***out, size_t n, uint64_t elems, dcp_error *err) {
-    *out = calloc(n + 1, sizeof **out);
-    if (!*out) return trainer_fail_memory(err, n * sizeof **out);
-    for (size_t s = 0; s < n; s++) {
-        (*out)[s] = k->alloc(k, elems * sizeof(float));
-        if (!(*out)[s]) return trainer_fail_memory(err, elems * sizeof(float));
-    }
-    return DCP_OK;
-}
+static int replicas_of(const fsdp_reduce *r) { return r->layout->world / r->layout->shards; }
 
-static int allocate(fsdp_reduce *r, dcp_error *err) {
-    const fsdp_sizes *s = &r->sizes;
-    if (s->received > INT_MAX)
+static int allocate(fsdp_reduce *r, const fsdp_plan *plan, dcp_error *err) {
+    const uint64_t elems = fsdp_plan_sizes(plan).received;
+    if (elems > INT_MAX)
         return trainer_fail(err, DCP_ERR_UNSUPPORTED,
-                            "model: too few rows in a unit of %" PRIu64 " elements", s->received);
+                            "model: too few rows in a unit of %" PRIu64 " elements", elems);
     r->counts = calloc(4 * (size_t)r->layout->world, sizeof *r->counts);
-    r->own = calloc(r->layout->n, sizeof *r->own);
-    r->local = calloc(r->layout->n, sizeof *r->local);
-    if (!r->counts || !r->own || !r->local) return trainer_fail_memory(err, 0);
-    r->received = r->k->alloc(r->k, s->received * sizeof(float)); /* never NULL, also for nothing */
-    if (!r->received) return trainer_fail_memory(err, s->received * sizeof(float));
-    const int status = take_slots(r->k, &r->own_slots, s->n_own_sums, s->own_sum, err);
-    if (status != DCP_OK) return status;
-    return take_slots(r->k, &r->local_slots, s->n_local_sums, s->local_sum, err);
+    r->spread_counts = calloc(2 * (size_t)replicas_of(r), sizeof *r->spread_counts);
+    if (!r->counts || !r->spread_counts) return trainer_fail_memory(err, 0);
+    r->received = r->k->alloc(r->k, elems * sizeof(float)); /* never NULL, also for nothing */
+    if (!r->received) return trainer_fail_memory(err, elems * sizeof(float));
+    return fsdp_sums_create(plan, r->k, r->grads, &r->sums, err);
 }
 
-/* Where a piece of this rank's shard stands in its storage. */
-static float *own_home(const fsdp_reduce *r, size_t unit, fsdp_piece piece) {
-    const fsdp_unit *u = &r->layout->units[unit];
-    return r->grads + u->grad_at + (piece.start - u->grad_starts[r->layout->shard]);
-}
-
-static void place_own_sums(fsdp_reduce *r) {
-    uint64_t offset = 0;
-    for (size_t u = 0; u < r->layout->n; u++) {
-        const fsdp_piece piece = fsdp_grad_piece(r->layout, u, r->layout->rank);
-        r->own[u] = (partial_sums){.k = r->k,
-                                   .home = own_home(r, u, piece),
-                                   .slots = r->own_slots,
-                                   .n_slots = 1 + r->sizes.n_own_sums,
-                                   .offset = offset,
-                                   .elems = (uint64_t)piece.count};
-        offset += (uint64_t)piece.count;
-    }
-}
-
-/* The first slot of a whole sum is the storage, where that is whole. */
-static void place_local_sums(fsdp_reduce *r) {
-    const int in_storage = r->layout->shards == 1;
-    float *const *slots = r->local_slots;
-    uint64_t offset = 0;
-    for (size_t u = 0; u < r->layout->n; u++) {
-        const uint64_t elems = r->layout->units[u].whole_grad_elems;
-        float *home = in_storage ? r->grads + r->layout->units[u].grad_at : NULL;
-        if (!in_storage && r->sizes.n_local_sums) home = slots[0] + offset;
-        r->local[u] = (partial_sums){.k = r->k,
-                                     .home = home,
-                                     .slots = in_storage ? slots : slots + 1,
-                                     .n_slots = r->sizes.n_local_sums + (size_t)in_storage,
-                                     .offset = offset,
-                                     .elems = elems};
-        offset += elems;
-    }
-}
-
-int fsdp_reduce_create(const fsdp_plan *plan, const fsdp_mesh *mesh, kernels *k, float *grads,
-                       fsdp_reduce **out, dcp_error *err) {
+int fsdp_reduce_create(const fsdp_plan *plan, fsdp_transport *transport, kernels *k, timeline *tl,
+                       float *grads, fsdp_reduce **out, dcp_error *err) {
     fsdp_reduce *r = calloc(1, sizeof *r);
     if (!r) return trainer_fail_memory(err, sizeof *r);
-    r->layout = plan->layout;
-    r->k = k;
-    r->mesh = *mesh;
-    r->leaves = fsdp_plan_leaves(plan);
-    r->ring = plan->strategy.ring;
-    r->grads = grads;
-    r->sizes = fsdp_plan_sizes(plan);
-    const int status = allocate(r, err);
-    if (status != DCP_OK) {
+    *r = (fsdp_reduce){.layout = plan->layout,
+                       .k = k,
+                       .transport = transport,
+                       .tl = tl,
+                       .leaves = fsdp_plan_leaves(plan),
+                       .ring = plan->strategy.ring && plan->layout->world > 1,
+                       .grads = grads};
+    const int status = allocate(r, plan, err);
+    if (status == DCP_OK)
+        *out = r;
+    else
         fsdp_reduce_destroy(r);
-        return status;
-    }
-    place_own_sums(r);
-    place_local_sums(r);
-    *out = r;
-    return DCP_OK;
-}
-
-static void free_slots(kernels *k, float **slots, size_t n) {
-    for (size_t s = 0; s < n && slots; s++) k->free(k, slots[s]);
-    free(slots);
+    return status;
 }
 
 void fsdp_reduce_destroy(fsdp_reduce *r) {
     if (!r) return;
-    free_slots(r->k, r->own_slots, r->sizes.n_own_sums);
-    free_slots(r->k, r->local_slots, r->sizes.n_local_sums);
-    r->k->free(r->k, r->received);
-    free(r->own);
-    free(r->local);
+    if (r->received) r->k->free(r->k, r->received);
+    fsdp_sums_destroy(&r->sums);
+    free(r->spread_counts);
     free(r->counts);
     free(r);
 }
@@ -138,17 +87,21 @@ static int is_last(const fsdp_reduce *r, uint64_t micro) {
     return micro + 1 == fsdp_leaves_micro_steps(&r->leaves);
 }
 
-/* A whole gradient in rank order. */
-static const float *in_rank_order(const fsdp_reduce *r, size_t unit, const float *whole,
-                                  float *scratch) {
-    if (r->layout->shards == 1) return whole;
-    fsdp_split(r->layout, unit, whole, scratch);
+/* A whole gradient in rank order, in memory that stays as it is: partial sums in slots do. */
+static float *in_rank_order(const fsdp_reduce *r, size_t unit, float *sum, const float *whole,
+                            float *scratch) {
+    if (r->layout->shards > 1)
+        fsdp_split(r->layout, unit, sum, scratch);
+    else if (scratch && sum == whole)
+        r->k->copy(r->k, scratch, whole, r->layout->units[unit].whole_grad_elems);
+    else
+        return sum;
     return scratch;
 }
 
 /* Each rank sends its sum number `round`, where it has so many; `send` is this rank's. What comes
  * is placed in the order of leaves. */
-static void exchange(fsdp_reduce *r, size_t unit, uint64_t micro, size_t round, const float *send) {
+static void exchange(fsdp_reduce *r, size_t unit, uint64_t micro, size_t round, float *send) {
     const int world = r->layout->world, me = r->layout->rank;
     const int own = fsdp_grad_piece(r->layout, unit, me).count;
     int *send_counts = r->counts, *send_starts = send_counts + world;
@@ -164,8 +117,9 @@ static void exchange(fsdp_reduce *r, size_t unit, uint64_t micro, size_t round, 
         starts[i] = round < n ? (int)(before + round) * own : 0;
         before += n;
     }
-    MPI_Alltoallv(send, send_counts, send_starts, MPI_FLOAT, r->received, counts, starts, MPI_FLOAT,
-                  r->mesh.world);
+    r->transport->exchange(r->transport, FSDP_WORLD,
+                           (fsdp_stretches){send, send_counts, send_starts},
+                           (fsdp_stretches){r->received, counts, starts}, &r->arriving);
     if (send) r->sent += fsdp_reduce_sends(r->layout, unit);
 }
 
@@ -179,23 +133,28 @@ static size_t most_parts(const fsdp_reduce *r, uint64_t micro) {
     return most;
 }
 
-/* Brings this rank's piece of all sums that are sent after the micro-step. */
-static void receive(fsdp_reduce *r, size_t unit, uint64_t micro, float *whole, float *scratch) {
-    const partial_sums *local = &r->local[unit];
+/* Sends for this rank's piece of all sums that are sent after the micro-step: only the last ones
+ * are still on their way when it returns. */
+static void start_exchanges(fsdp_reduce *r, size_t unit, uint64_t micro, float *whole,
+                            float *scratch) {
+    partial_sums *local = &r->sums.local[unit];
     fsdp_part parts[FSDP_MOST_PARTS];
     const size_t own = fsdp_leaves_parts(&r->leaves, r->layout->rank, micro, parts);
     const size_t rounds = most_parts(r, micro);
     for (size_t round = 0; round < rounds; round++) {
-        const float *send = NULL;
-        if (round < own)
-            send = in_rank_order(r, unit, r->leaves.local ? local->sums[round].at : whole, scratch);
+        float *send = NULL;
+        r->transport->finish(r->transport, &r->arriving);
+        if (round < own) {
+            send = r->leaves.local ? local->sums[round].at : whole;
+            send = in_rank_order(r, unit, send, whole, scratch);
+        }
         exchange(r, unit, micro, round, send);
     }
-    partial_clear(&r->local[unit]);
+    partial_clear(local);
 }
 
 static void push_received(fsdp_reduce *r, size_t unit, uint64_t micro) {
-    partial_sums *own = &r->own[unit];
+    partial_sums *own = &r->sums.own[unit];
     fsdp_part parts[FSDP_MOST_PARTS];
     float *at = r->received;
     for (int i = 0; i < r->layout->world; i++) {
@@ -204,85 +163,125 @@ static void push_received(fsdp_reduce *r, size_t unit, uint64_t micro) {
     }
 }
 
+/* What was pushed in this micro-step is borrowed no longer. */
+static void keep_sums(fsdp_reduce *r, size_t unit, uint64_t micro) {
+    partial_sums *own = &r->sums.own[unit];
+    if (is_last(r, micro))
+        partial_fold(own);
+    else
+        partial_settle(own);
+}
+
 /* Ranks that hold the same shard tell each other the pieces that they added up. */
 static void spread(fsdp_reduce *r, size_t unit) {
     const fsdp_layout *layout = r->layout;
     const fsdp_unit *u = &layout->units[unit];
-    const int replicas = layout->world / layout->shards;
-    int *counts = r->counts, *starts = counts + replicas;
-    if (replicas == 1) return;
+    const int replicas = replicas_of(r), row = layout->rank / layout->shards;
+    int *counts = r->spread_counts, *starts = counts + replicas;
+    float *home = r->grads + u->grad_at;
     for (int i = 0; i < replicas; i++) {
         const fsdp_piece piece = fsdp_grad_piece(layout, unit, i * layout->shards + layout->shard);
         counts[i] = piece.count;
         starts[i] = piece.start - u->grad_starts[layout->shard];
     }
-    MPI_Allgatherv(MPI_IN_PLACE, 0, MPI_DATATYPE_NULL, r->grads + u->grad_at, counts, starts,
-                   MPI_FLOAT, r->mesh.replicas);
+    r->transport->gather(r->transport, FSDP_REPLICAS, KERNELS_F32, home + starts[row],
+                         (fsdp_stretches){home, counts, starts}, &r->spreading);
     r->sent += fsdp_spread_sends(layout, unit);
 }
 
-static void reduce_in_order(fsdp_reduce *r, size_t unit, uint64_t micro, float *whole,
-                            float *scratch) {
-    partial_sums *own = &r->own[unit];
-    if (r->layout->world > 1) {
-        receive(r, unit, micro, whole, scratch);
-        push_received(r, unit, micro);
+/* The ring's sum over the ranks of this group: copied or added to the shard. */
+static void add_to_shard(fsdp_reduce *r, size_t unit, uint64_t micro, const float *sum) {
+    const fsdp_unit *u = &r->layout->units[unit];
+    const size_t own = (size_t)u->grad_counts[r->layout->shard];
+    float *home = r->grads + u->grad_at;
+    if (sum == home) return;
+    if (r->leaves.local || micro == 0)
+        r->k->copy(r->k, home, sum, own);
+    else
+        r->k->add(r->k, home, sum, own);
+}
+
+static void sum_replicas(fsdp_reduce *r, size_t unit) {
+    const fsdp_unit *u = &r->layout->units[unit];
+    r->transport->all_reduce(r->transport, FSDP_REPLICAS, r->grads + u->grad_at,
+                             u->grad_counts[r->layout->shard], &r->spreading);
+    r->sent += 2 * fsdp_spread_sends(r->layout, unit);
+}
+
+/* Adds up what has come, and begins to spread a step's sums. */
+static void finish_flight(fsdp_reduce *r) {
+    const size_t unit = r->flight.unit;
+    const uint64_t micro = r->flight.micro;
+    if (!r->flight.is_on) return;
+    r->transport->finish(r->transport, &r->arriving);
+    if (r->ring) {
+        if (r->layout->shards > 1) add_to_shard(r, unit, micro, r->received);
     } else {
-        partial_push(own, (fsdp_part){micro, 1}, whole);
+        push_received(r, unit, micro);
+        keep_sums(r, unit, micro);
     }
-    if (!is_last(r, micro)) {
-        partial_settle(own);
+    r->transport->finish(r->transport, &r->spreading); /* of the unit before */
+    if (is_last(r, micro) && replicas_of(r) > 1) {
+        if (r->ring)
+            sum_replicas(r, unit);
+        else
+            spread(r, unit);
+    }
+    timeline_add(r->tl, TIMELINE_SUM, (long)unit, r->flight.started, MPI_Wtime());
+    r->flight.is_on = 0;
+}
+
+/* Of this rank's leaves, whole; zeros where it has none. */
+static float *sum_leaves(fsdp_reduce *r, size_t unit, int has_leaf, float *whole) {
+    partial_sums *local = &r->sums.local[unit];
+    if (local->depth > 0) return partial_join(local);
+    if (!has_leaf) r->k->zero(r->k, whole, local->elems);
+    return whole;
+}
+
+static void start_ring(fsdp_reduce *r, size_t unit, uint64_t micro, float *sum, float *scratch) {
+    if (r->layout->shards == 1) {
+        add_to_shard(r, unit, micro, sum);
         return;
     }
-    partial_fold(own);
-    spread(r, unit);
+    fsdp_split(r->layout, unit, sum, scratch);
+    r->transport->reduce_scatter(r->transport, FSDP_SHARDS, scratch, r->received,
+                                 r->layout->units[unit].grad_counts, &r->arriving);
+    r->sent += fsdp_ring_sends(r->layout, unit);
 }
 
-/* sum: of this rank's leaves, whole; zeros where it has none. */
-static void reduce_by_ring(fsdp_reduce *r, size_t unit, uint64_t micro, const float *sum,
-                           float *scratch) {
-    const fsdp_layout *layout = r->layout;
-    const fsdp_unit *u = &layout->units[unit];
-    const int own = u->grad_counts[layout->shard], is_first = r->leaves.local || micro == 0;
-    float *home = r->grads + u->grad_at;
-    if (layout->shards > 1) {
-        MPI_Reduce_scatter(in_rank_order(r, unit, sum, scratch), r->received, u->grad_counts,
-                           MPI_FLOAT, MPI_SUM, r->mesh.shards);
-        r->sent += fsdp_ring_sends(layout, unit);
-        sum = r->received;
-    }
-    if (sum != home) {
-        if (is_first)
-            r->k->copy(r->k, home, sum, (uint64_t)own);
-        else
-            r->k->add(r->k, home, sum, (uint64_t)own);
-    }
-    if (!is_last(r, micro) || layout->shards == layout->world) return;
-    MPI_Allreduce(MPI_IN_PLACE, home, own, MPI_FLOAT, MPI_SUM, r->mesh.replicas);
-    r->sent += 2 * fsdp_spread_sends(layout, unit);
-}
-
-void fsdp_reduce_unit(fsdp_reduce *r, size_t unit, uint64_t micro, float *whole, float *scratch) {
-    const fsdp_unit *u = &r->layout->units[unit];
-    partial_sums *local = &r->local[unit];
+void fsdp_reduce_start(fsdp_reduce *r, size_t unit, uint64_t micro, float *whole, float *scratch) {
     const uint64_t leaf = fsdp_leaf(&r->leaves, r->layout->rank, micro);
     const int has_leaf = leaf < r->leaves.n;
-    if (u->whole_grad_elems == 0) return;
+    if (r->layout->units[unit].whole_grad_elems == 0) return;
+    if (r->layout->world == 1) {
+        partial_push(&r->sums.own[unit], (fsdp_part){leaf, 1}, whole);
+        keep_sums(r, unit, micro);
+        return;
+    }
     if (r->leaves.local) {
-        if (has_leaf) partial_push(local, (fsdp_part){leaf, 1}, whole);
+        if (has_leaf) partial_push(&r->sums.local[unit], (fsdp_part){leaf, 1}, whole);
         if (!is_last(r, micro)) {
-            partial_settle(local);
+            partial_settle(&r->sums.local[unit]);
             return;
         }
     }
-    if (!r->ring || r->layout->world == 1) {
-        reduce_in_order(r, unit, micro, whole, scratch);
-        return;
-    }
-    const float *sum = whole;
-    if (local->depth > 0)
-        sum = partial_join(local);
-    else if (!has_leaf)
-        r->k->zero(r->k, whole, u->whole_grad_elems);
-    reduce_by_ring(r, unit, micro, sum, scratch);
+    finish_flight(r);
+    r->flight.is_on = 1;
+    r->flight.unit = unit;
+    r->flight.micro = micro;
+    r->flight.started = MPI_Wtime();
+    if (r->ring)
+        start_ring(r, unit, micro, sum_leaves(r, unit, has_leaf, whole), scratch);
+    else
+        start_exchanges(r, unit, micro, whole, scratch);
+}
+
+void fsdp_reduce_poll(fsdp_reduce *r) {
+    r->transport->poll(r->transport, r->arriving.is_on ? &r->arriving : &r->spreading);
+}
+
+void fsdp_reduce_finish(fsdp_reduce *r) {
+    finish_flight(r);
+    r->transport->finish(r->transport, &r->spreading);
 }

@@ -1,24 +1,33 @@
 /* Summing gradients over leaves, into the shards of those that hold them, with the same bits on any
- * number of ranks and by any strategy but the ring. */
+ * number of ranks and by any strategy but the ring. A unit's gradients travel while something else
+ * computes; they are added up when all are there. */
 #ifndef TRAINER_FSDP_REDUCE_H
 #define TRAINER_FSDP_REDUCE_H
 
-#include "mesh.h"
-#include "partial.h"
+#include "../timeline/timeline.h"
 #include "plan.h"
+#include "transport.h"
 
 typedef struct fsdp_reduce fsdp_reduce;
 
-/* grads: this rank's storage [grad_elems], where the sums end. All is borrowed. */
-int fsdp_reduce_create(const fsdp_plan *plan, const fsdp_mesh *mesh, kernels *k, float *grads,
-                       fsdp_reduce **out, dcp_error *err);
+/* grads: this rank's storage [grad_elems], where the sums end. tl: is told of reductions; may be
+ * NULL. All is borrowed. */
+int fsdp_reduce_create(const fsdp_plan *plan, fsdp_transport *transport, kernels *k, timeline *tl,
+                       float *grads, fsdp_reduce **out, dcp_error *err);
 void fsdp_reduce_destroy(fsdp_reduce *r);
 
-/* Collective: adds a unit's gradients of micro-step `micro` to the sums; after the last one they
- * stand in the shards. Does nothing for a unit that is all frozen.
- *   whole    this rank's leaf's; used up. Ignored where the rank has no leaf in this micro-step.
- *   scratch  [gathered_grad_elems]; unused where a shard is the whole unit */
-void fsdp_reduce_unit(fsdp_reduce *r, size_t unit, uint64_t micro, float *whole, float *scratch);
+/* Collective: begins to add a unit's gradients of micro-step `micro` to the sums; the unit before
+ * it is finished first. Does nothing for a unit that is all frozen.
+ *   whole    this rank's leaf's; used up, and free again on return. Ignored where the rank has no
+ *            leaf in this micro-step.
+ *   scratch  [gathered_grad_elems], in use until the finish. NULL, where a shard is the whole unit:
+ *            `whole` is in use instead */
+void fsdp_reduce_start(fsdp_reduce *r, size_t unit, uint64_t micro, float *whole, float *scratch);
+/* Lets transfers proceed; cheap. */
+void fsdp_reduce_poll(fsdp_reduce *r);
+/* Collective: waits for what was begun and adds it up. After the last unit of the last micro-step
+ * the sums stand in the shards. */
+void fsdp_reduce_finish(fsdp_reduce *r);
 
 /* Bytes that this rank has sent since the creation. */
 uint64_t fsdp_reduce_sent_bytes(const fsdp_reduce *r);

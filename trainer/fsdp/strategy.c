@@ -16,6 +16,7 @@ int fsdp_strategy_of(const config *c, int world, fsdp_strategy *out, dcp_error *
     *out = (fsdp_strategy){.replicas = c->stage == 0 ? world : c->replicas,
                            .keep_params = c->stage < 3 || !c->reshard,
                            .local_sums = c->stage < 2 || c->accumulate_local,
+                           .overlap = c->overlap,
                            .ring = c->ring,
                            .bf16 = c->bf16,
                            .prefetch = c->prefetch,

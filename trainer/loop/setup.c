@@ -118,6 +118,7 @@ int trainer_plan(trainer *t, const config *c, MPI_Comm comm, dcp_error *err) {
     status = fsdp_strategy_of(c, t->world, &t->plan.strategy, err);
     if (status != DCP_OK) return EXIT_USAGE;
     fsdp_mesh_create(comm, t->plan.strategy.replicas, &t->mesh);
+    t->transport = fsdp_transport_mpi(&t->mesh);
     status = agree(comm, make_state(t, err), err);
     if (status == DCP_OK) status = agree(comm, dcp_comm_from_mpi(comm, &t->dcp, err), err);
     if (status != DCP_OK) return trainer_exit_status(status);
@@ -196,7 +197,7 @@ static int make_leaves(trainer *t, dcp_error *err) {
 }
 
 static int make_work(trainer *t, dcp_error *err) {
-    int status = fsdp_create(t->m, &t->plan, &t->mesh, t->k, &t->tl, t->state->params,
+    int status = fsdp_create(t->m, &t->plan, &t->transport, t->k, &t->tl, t->state->params,
                              t->state->grads, &t->sharded, err);
     if (status == DCP_OK) status = make_leaves(t, err);
     const int trains = status == DCP_OK && fsdp_own_leaf(t->sharded, 0) < t->plan.leaves;

@@ -22,6 +22,7 @@ typedef struct trainer {
     model *m;
     data *samples, *eval_samples; /* the latter NULL: none */
     fsdp_mesh mesh;
+    fsdp_transport transport;
     fsdp_layout *layout;
     fsdp_plan plan;
     train_state *state;

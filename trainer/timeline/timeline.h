@@ -22,6 +22,7 @@ typedef enum timeline_kind {
     TIMELINE_SPENT,    /* how many the above are */
     /* Beside it. */
     TIMELINE_GATHER = TIMELINE_SPENT, /* of a unit, from its start to its end */
+    TIMELINE_SUM,                     /* of a unit's gradients, likewise */
     TIMELINE_SAVE,                    /* of a step, by the thread that saves; then its pieces */
     TIMELINE_SAVE_PLAN,
     TIMELINE_SAVE_GATHER,

@@ -10,7 +10,7 @@
 #include "../agree.h"
 #include "../fail.h"
 
-enum { COMPUTE, COMM, SAVE, GATHERS }; /* threads of a rank; gathers have as many as lanes */
+enum { COMPUTE, COMM, SAVE, SUMS, GATHERS }; /* threads of a rank; gathers have as many as lanes */
 enum { TAG_PING = 1, TAG_EVENTS, PINGS = 16 };
 static const char head[] =
     "{\"otherData\": {\"program\": \"dcp-train\"}, \"displayTimeUnit\": \"ms\",\n"
@@ -43,6 +43,7 @@ static const struct {
     [TIMELINE_EVALUATE] = {"evaluate", COMPUTE, 0},
     [TIMELINE_STALL] = {"wait for save", COMPUTE, 0},
     [TIMELINE_GATHER] = {"gather", GATHERS, 1},
+    [TIMELINE_SUM] = {"sum gradients of", SUMS, 1},
     [TIMELINE_SAVE] = {"save step", SAVE, 0},
     [TIMELINE_SAVE_PLAN] = {"plan", SAVE, 0},
     [TIMELINE_SAVE_GATHER] = {"gather pieces", SAVE, 0},
@@ -92,6 +93,7 @@ static void name_rank(trace *t, int rank) {
     name_thread(t, rank, COMPUTE, "compute");
     name_thread(t, rank, COMM, "comm");
     name_thread(t, rank, SAVE, "save");
+    name_thread(t, rank, SUMS, "sums");
     name_thread(t, rank, GATHERS, "gathers");
 }
 

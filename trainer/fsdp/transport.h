@@ -1,0 +1,68 @@
+/* How units and gradients travel between ranks while they compute: a table of functions, so that
+ * there can be several ways. What travels is plain memory in rank order; which part of a model it
+ * is, in which order sums are formed and which buffers there are is not a transport's concern.
+ *
+ * A transfer begins with gather, exchange, reduce_scatter or all_reduce, and ends with finish. An
+ * implementation guarantees:
+ * - All ranks of a group begin the group's transfers in the same order. To begin one waits for no
+ *   other rank. Several may be on their way at once, also of different groups, and are finished in
+ *   any order.
+ * - What is sent must not change, and what is received not be touched, before finish. Work that was
+ *   given to the kernels before the beginning is seen by it, and work that is given to them after
+ *   finish sees what arrived; finish need not wait for more than that.
+ * - Bytes arrive as they were sent. gather and exchange add and round nothing; only the two sums
+ *   may choose an order of additions.
+ * - poll lets transfers proceed, takes microseconds, and is called from within computation.
+ * - Counts may be 0 and differ between ranks.
+ * - A failure ends the run, as MPI's do: nothing is returned. */
+#ifndef TRAINER_FSDP_TRANSPORT_H
+#define TRAINER_FSDP_TRANSPORT_H
+
+#include <mpi.h>
+
+#include "kernels/kernels.h"
+#include "mesh.h"
+
+/* Ranks that take part; see mesh.h. */
+typedef enum fsdp_group { FSDP_WORLD, FSDP_SHARDS, FSDP_REPLICAS } fsdp_group;
+
+/* A stretch for each rank of a group, in elements from `at` on. The arrays are borrowed until the
+ * finish. */
+typedef struct fsdp_stretches {
+    void *at;
+    const int *counts, *starts;
+} fsdp_stretches;
+
+/* What is on its way. */
+typedef struct fsdp_transfer {
+    int is_on; /* from the beginning to the finish; else poll and finish do nothing */
+    MPI_Request request;
+    void *other; /* for implementations without requests */
+} fsdp_transfer;
+
+typedef struct fsdp_transport fsdp_transport;
+struct fsdp_transport {
+    const char *name;
+    void *state; /* the implementation's own */
+
+    /* Every rank's stretch, to all. own: this rank's; may stand at its place in `to` already. */
+    void (*gather)(fsdp_transport *t, fsdp_group group, kernels_type type, const void *own,
+                   fsdp_stretches to, fsdp_transfer *out);
+    /* To each rank its stretch of `from`, in fp32; from each one to its stretch of `to`. */
+    void (*exchange)(fsdp_transport *t, fsdp_group group, fsdp_stretches from, fsdp_stretches to,
+                     fsdp_transfer *out);
+    /* to[counts[own rank]] = the sum over ranks of that stretch of `from`, which holds one for each
+     * rank, side by side. */
+    void (*reduce_scatter)(fsdp_transport *t, fsdp_group group, const float *from, float *to,
+                           const int *counts, fsdp_transfer *out);
+    /* sums[n] = the sum over ranks. */
+    void (*all_reduce)(fsdp_transport *t, fsdp_group group, float *sums, int n, fsdp_transfer *out);
+
+    void (*poll)(fsdp_transport *t, fsdp_transfer *transfer);
+    void (*finish)(fsdp_transport *t, fsdp_transfer *transfer);
+};
+
+/* By messages of MPI, between memory of the host. mesh: borrowed. */
+fsdp_transport fsdp_transport_mpi(const fsdp_mesh *mesh);
+
+#endif
