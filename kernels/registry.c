@@ -32,13 +32,15 @@ static const kernels *find(const char *name) {
     return NULL;
 }
 
-int kernels_open(const char *name, kernels **out) {
+int kernels_open(const char *name, kernels **out) { return kernels_open_on(name, 0, out); }
+
+int kernels_open_on(const char *name, unsigned number, kernels **out) {
     const kernels *backend = find(name);
     if (!backend) return KERNELS_UNKNOWN;
     kernels *k = malloc(sizeof *k);
     if (!k) return KERNELS_NO_MEMORY;
     *k = *backend;
-    int status = k->open(k);
+    int status = k->open(k, number);
     if (status != KERNELS_OK) {
         free(k);
         return status;

@@ -8,7 +8,8 @@
 
 #define HUGE_PAGE ((size_t)2 << 20)
 
-static int cpu_open(kernels *k) {
+static int cpu_open(kernels *k, unsigned number) {
+    (void)number;
     cpu_state *state = calloc(1, sizeof *state);
     if (!state) return KERNELS_NO_MEMORY;
     cpu_describe_products(state->description, sizeof state->description);
@@ -26,6 +27,12 @@ static void cpu_close(kernels *k) {
 
 static const char *cpu_describe(const kernels *k) {
     return ((const cpu_state *)k->state)->description;
+}
+
+static int cpu_place(const kernels *k, void **stream) {
+    (void)k;
+    *stream = NULL;
+    return KERNELS_HOST;
 }
 
 /* On pages of 2 MiB, where the system has them, but for the end: fewer misses in address
@@ -71,6 +78,7 @@ const kernels kernels_cpu = {
     .open = cpu_open,
     .close = cpu_close,
     .describe = cpu_describe,
+    .place = cpu_place,
     .alloc = cpu_alloc,
     .free = cpu_free,
     .upload = cpu_upload,
@@ -105,4 +113,5 @@ const kernels kernels_cpu = {
     .cross_entropy_backward = cpu_cross_entropy_backward,
     .adamw = cpu_adamw,
     .row_sumsq = cpu_row_sumsq,
+    .exact_add = cpu_exact_add,
 };

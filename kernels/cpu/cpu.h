@@ -85,5 +85,6 @@ void cpu_cross_entropy_backward(kernels *k, float *dlogits, const float *logits,
 void cpu_adamw(kernels *k, float *param, float *exp_avg, float *exp_avg_sq, const float *grad,
                size_t n, const kernels_adamw *options);
 void cpu_row_sumsq(kernels *k, double *out, const float *x, size_t rows, size_t dim);
+void cpu_exact_add(kernels *k, uint64_t *sum, const double *x, size_t n);
 
 #endif

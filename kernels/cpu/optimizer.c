@@ -1,7 +1,9 @@
 /* AdamW, and the sums of squares for clipping. */
 #include <math.h>
+#include <string.h>
 
 #include "cpu.h"
+#include "kernels/limbs.h"
 #include "lanes.h"
 
 /* The options as PyTorch passes them on to its fp32 kernels: computed in fp64, then rounded. */
@@ -58,4 +60,20 @@ CPU_CLONES void cpu_row_sumsq(kernels *k, double *restrict out, const float *res
                               size_t rows, size_t dim) {
     (void)k;
     for (size_t row = 0; row < rows; row++) out[row] = row_sum(x + row * dim, dim);
+}
+
+void cpu_exact_add(kernels *k, uint64_t *sum, const double *x, size_t n) {
+    (void)k;
+    for (size_t i = 0; i < n; i++) {
+        uint64_t bits;
+        kernels_cut cut;
+        memcpy(&bits, x + i, sizeof bits);
+        if (kernels_cut_bits(bits, &cut)) {
+            sum[KERNELS_LIMBS]++;
+            continue;
+        }
+        sum[cut.limb] += cut.low;
+        sum[cut.limb + 1] += cut.middle;
+        sum[cut.limb + 2] += cut.high;
+    }
 }

@@ -1,5 +1,6 @@
-/* The CUDA backend: the current device, one stream, cuBLAS in plain fp32. Simple kernels whose sums
- * have a fixed order, not yet tuned ones. */
+/* The CUDA backend: one device, which it makes the current one of the thread that opens it, one
+ * stream, cuBLAS in plain fp32. Simple kernels whose sums have a fixed order, not yet tuned ones.
+ */
 #include <stdio.h>
 #include <stdlib.h>
 
@@ -14,8 +15,8 @@ void cuda_check(kernels *k, cudaError_t status) {
 
 static int describe_device(cuda_state *state) {
     struct cudaDeviceProp device;
-    int number = 0, version = 0;
-    if (cudaGetDevice(&number) || cudaGetDeviceProperties(&device, number) ||
+    int version = 0;
+    if (cudaGetDeviceProperties(&device, state->device) ||
         state->blas.version(state->blas.handle, &version))
         return KERNELS_NO_DEVICE;
     snprintf(state->description, sizeof state->description, "cuBLAS %d sm_%d%d %s", version,
@@ -32,7 +33,7 @@ static void release(cuda_state *state) {
 
 static int start(cuda_state *state) {
     cuda_blas *blas = &state->blas;
-    if (cuda_blas_load(blas)) return KERNELS_NO_DEVICE;
+    if (cudaSetDevice(state->device) || cuda_blas_load(blas)) return KERNELS_NO_DEVICE;
     if (cudaStreamCreateWithFlags(&state->stream, cudaStreamNonBlocking) ||
         cudaMalloc(&state->workspace, WORKSPACE) || blas->create(&blas->handle))
         return KERNELS_NO_MEMORY;
@@ -44,11 +45,12 @@ static int start(cuda_state *state) {
     return describe_device(state);
 }
 
-static int cuda_open(kernels *k) {
+static int cuda_open(kernels *k, unsigned number) {
     int devices = 0;
-    if (cudaGetDeviceCount(&devices) || !devices) return KERNELS_NO_DEVICE;
+    if (cudaGetDeviceCount(&devices) || devices <= 0) return KERNELS_NO_DEVICE;
     cuda_state *state = calloc(1, sizeof *state);
     if (!state) return KERNELS_NO_MEMORY;
+    state->device = (int)(number % (unsigned)devices);
     int status = start(state);
     if (status != KERNELS_OK) {
         release(state);
@@ -62,6 +64,12 @@ static void cuda_close(kernels *k) { release(cuda_of(k)); }
 
 static const char *cuda_describe(const kernels *k) {
     return ((const cuda_state *)k->state)->description;
+}
+
+static int cuda_place(const kernels *k, void **stream) {
+    const cuda_state *state = k->state;
+    *stream = state->stream;
+    return state->device;
 }
 
 static void *cuda_alloc(kernels *k, size_t bytes) {
@@ -106,6 +114,7 @@ const kernels kernels_cuda = {
     .open = cuda_open,
     .close = cuda_close,
     .describe = cuda_describe,
+    .place = cuda_place,
     .alloc = cuda_alloc,
     .free = cuda_free,
     .upload = cuda_upload,
@@ -140,4 +149,5 @@ const kernels kernels_cuda = {
     .cross_entropy_backward = cuda_cross_entropy_backward,
     .adamw = cuda_adamw,
     .row_sumsq = cuda_row_sumsq,
+    .exact_add = cuda_exact_add,
 };

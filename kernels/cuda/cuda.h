@@ -34,6 +34,7 @@ int cuda_blas_load(cuda_blas *blas);
 void cuda_blas_unload(cuda_blas *blas);
 
 typedef struct cuda_state {
+    int device;
     cudaStream_t stream;
     cuda_blas blas;
     void *workspace;     /* cuBLAS': fixed, so that its bits do not change from call to call */
@@ -99,6 +100,7 @@ void cuda_cross_entropy_backward(kernels *k, float *dlogits, const float *logits
 void cuda_adamw(kernels *k, float *param, float *exp_avg, float *exp_avg_sq, const float *grad,
                 size_t n, const kernels_adamw *options);
 void cuda_row_sumsq(kernels *k, double *out, const float *x, size_t rows, size_t dim);
+void cuda_exact_add(kernels *k, uint64_t *sum, const double *x, size_t n);
 
 #ifdef __cplusplus
 }

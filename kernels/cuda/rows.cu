@@ -2,6 +2,7 @@
 #include <math.h>
 
 #include "device.cuh"
+#include "kernels/limbs.h"
 
 static __global__ void embedding_forward_kernel(float *out, const float *table, const int32_t *ids,
                                                 size_t dim) {
@@ -216,4 +217,32 @@ static __global__ void row_sumsq_kernel(double *out, const float *x, size_t dim)
 
 void cuda_row_sumsq(kernels *k, double *out, const float *x, size_t rows, size_t dim) {
     LAUNCH(k, row_sumsq_kernel, rows, 0, out, x, dim);
+}
+
+static __device__ void add_limb(unsigned long long *limb, uint64_t part) {
+    if (part) atomicAdd(limb, (unsigned long long)part);
+}
+
+/* A block adds up limbs of its own first. Atomic additions of integers: their order is free, and
+ * the sum the same. */
+static __global__ void exact_add_kernel(unsigned long long *sum, const double *x, size_t n) {
+    __shared__ unsigned long long own[KERNELS_LIMBS + 1];
+    for (unsigned i = threadIdx.x; i <= KERNELS_LIMBS; i += THREADS) own[i] = 0;
+    __syncthreads();
+    FOR_EACH(i, n) {
+        kernels_cut cut;
+        if (kernels_cut_bits((uint64_t)__double_as_longlong(x[i]), &cut)) {
+            add_limb(own + KERNELS_LIMBS, 1);
+            continue;
+        }
+        add_limb(own + cut.limb, cut.low);
+        add_limb(own + cut.limb + 1, cut.middle);
+        add_limb(own + cut.limb + 2, cut.high);
+    }
+    __syncthreads();
+    for (unsigned i = threadIdx.x; i <= KERNELS_LIMBS; i += THREADS) add_limb(sum + i, own[i]);
+}
+
+void cuda_exact_add(kernels *k, uint64_t *sum, const double *x, size_t n) {
+    LAUNCH(k, exact_add_kernel, blocks_for(n), 0, (unsigned long long *)sum, x, n);
 }

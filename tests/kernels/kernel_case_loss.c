@@ -7,6 +7,7 @@
 #include <cmocka.h>
 
 #include "kernel_cases.h"
+#include "kernels/limbs.h"
 
 typedef struct loss_case {
     const double *logits;
@@ -148,4 +149,47 @@ void case_row_sumsq(conform *c) {
     sumsq_of(c, 3, 17);
     sumsq_of(c, 9, 320);
     sumsq_of(c, 2, 70001);
+}
+
+/* In 128-bit integers, whose conversion to double rounds as well. */
+static double value_of(const uint64_t *sum, unsigned first) {
+    unsigned __int128 value = 0;
+    for (unsigned i = 0; i < 3; i++) value += (unsigned __int128)sum[first + i] << 32 * i;
+    return ldexp((double)value, (int)(32 * first) - 1074);
+}
+
+static void exact_of(conform *c, size_t n, int exponent) {
+    float *x = conform_random(c, n);
+    double *wide = conform_wide(c, x, n), want = 0;
+    uint64_t *zeros = conform_host(c, KERNELS_LIMBS + 1, sizeof *zeros);
+    for (size_t i = 0; i < n; i++) wide[i] = ldexp(fabs(wide[i]), exponent);
+    for (size_t i = 0; i < n; i++) want += 2 * wide[i]; /* of floats alike in size: exact */
+    uint64_t *sum = conform_given(c, zeros, KERNELS_LIMBS + 1, sizeof *sum);
+    double *given = conform_given(c, wide, n, sizeof *wide);
+    c->k->exact_add(c->k, sum, given, n);
+    c->k->exact_add(c->k, sum, given, n);
+    uint64_t *got = conform_fetch(c, sum, KERNELS_LIMBS + 1, sizeof *got);
+    unsigned first = 0;
+    while (first + 3 < KERNELS_LIMBS && !got[first]) first++;
+    for (unsigned i = first + 3; i < KERNELS_LIMBS; i++) assert_int_equal(got[i], 0);
+    if (value_of(got, first) != want)
+        fail_msg("sum of %zu: %.17g instead of %.17g", n, value_of(got, first), want);
+    assert_int_equal(got[KERNELS_LIMBS], 0);
+}
+
+void case_exact_add(conform *c) {
+    c->what = "exact_add";
+    exact_of(c, 1, 0);
+    exact_of(c, 1000, -20);
+    exact_of(c, 70001, 300);
+    uint64_t *zeros = conform_host(c, KERNELS_LIMBS + 1, sizeof *zeros);
+    uint64_t *sum = conform_given(c, zeros, KERNELS_LIMBS + 1, sizeof *sum);
+    const double odd[] = {INFINITY, 0.0, NAN, 0x1p-1074, 1.7976931348623157e308};
+    c->k->exact_add(c->k, sum, conform_given(c, odd, 5, sizeof *odd), 5);
+    uint64_t *got = conform_fetch(c, sum, KERNELS_LIMBS + 1, sizeof *got);
+    assert_int_equal(got[KERNELS_LIMBS], 2);
+    assert_int_equal(got[0], 1);
+    assert_int_equal(got[63], 0xe0000000); /* 2^1024 - 2^971 is 2^2098 - 2^2045 units */
+    assert_int_equal(got[64], 0xffffffff);
+    assert_int_equal(got[65], 0x3ffff);
 }

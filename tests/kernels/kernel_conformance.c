@@ -37,7 +37,7 @@ static void conforms(void **state) {
     { #name, conforms, NULL, NULL, ((j) = (job){k, name}, &(j)) }
 
 static int run_all(kernels *k) {
-    job j[21];
+    job j[22];
     const struct CMUnitTest tests[] = {
         CASE(j[0], case_vectors),
         CASE(j[1], case_rows),
@@ -60,6 +60,7 @@ static int run_all(kernels *k) {
         CASE(j[18], case_bf16),
         CASE(j[19], case_matmul_bf16),
         CASE(j[20], case_activations_bf16),
+        CASE(j[21], case_exact_add),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -40,7 +40,6 @@ static void check_whole(const fsdp_layout *layout, size_t u, const float *whole)
 
 /* What travels in bf16 arrives rounded, and is half as long. */
 static void check_bf16(const fsdp_layout *layout, fsdp_gather *g, float *whole) {
-    CHECK(kernels_open("cpu", &g->k) == KERNELS_OK);
     g->bf16 = 1;
     g->sent = 0;
     for (size_t u = 0; u < 2; u++) {
@@ -61,7 +60,6 @@ static void check_bf16(const fsdp_layout *layout, fsdp_gather *g, float *whole) 
     }
     CHECK(g->sent ==
           sizeof(uint16_t) * (fsdp_gather_sends(layout, 0) + fsdp_gather_sends(layout, 1)));
-    kernels_close(g->k);
 }
 
 int main(int argc, char **argv) {
@@ -87,6 +85,7 @@ int main(int argc, char **argv) {
                      .params = storage,
                      .flights = flights,
                      .n_flights = 2};
+    CHECK(kernels_open("cpu", &g.k) == KERNELS_OK);
     fsdp_gather_poll(&g);
     fsdp_gather_start(&g, 1);
     for (size_t next = 0; next < 6; next++) { /* 1, 0, 1 ...: two at once */
@@ -101,6 +100,7 @@ int main(int argc, char **argv) {
     const uint64_t sent = 4 * fsdp_gather_sends(layout, 1) + 3 * fsdp_gather_sends(layout, 0);
     CHECK(g.sent == sent * sizeof(float));
     check_bf16(layout, &g, whole);
+    kernels_close(g.k);
     free(whole);
     free(staging);
     free(storage);

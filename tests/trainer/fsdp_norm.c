@@ -25,7 +25,7 @@ static double norm(kernels *k, MPI_Comm comm, float poison) {
     fsdp_layout *layout;
     CHECK(fsdp_layout_create(params, n_params, 2, rank, world, 1, &layout, NULL) == DCP_OK);
     float *grads = calloc(layout->shard_elems + 1, sizeof *grads);
-    double *rows = malloc((norm_rows(layout) + 1) * sizeof *rows);
+    double *rows = malloc(norm_scratch_bytes(layout));
     CHECK(grads && rows);
     for (size_t u = 0, p = 0; u < layout->n; u++)
         for (size_t i = 0; i < layout->units[u].n; i++, p++) {

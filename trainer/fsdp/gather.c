@@ -58,7 +58,7 @@ void fsdp_gather_finish(fsdp_gather *g, float *whole) {
     fsdp_flight *flight = &g->flights[g->oldest];
     g->transport->finish(g->transport, &flight->transfer);
     if (g->bf16) widen_staging(g, flight);
-    fsdp_join(g->layout, flight->unit, whole, flight->staging);
+    fsdp_join(g->layout, flight->unit, g->k, whole, flight->staging);
     timeline_add(g->tl, TIMELINE_GATHER, (long)flight->unit, flight->started, MPI_Wtime());
     g->oldest = (g->oldest + 1) % g->n_flights;
     g->flying--;

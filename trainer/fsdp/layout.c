@@ -187,42 +187,36 @@ dcp_box fsdp_saved_box(const fsdp_layout *layout, const fsdp_param *param, uint6
     return box;
 }
 
-typedef void copy_fn(void *whole, void *ranked, size_t bytes);
-
-/* Calls `copy` for the slices that rank r has of the unit's trained, or of its frozen, parameters:
- * where each stands in the whole unit, and in rank order from `ranked` on. Returns where the next
- * would stand. */
-static float *slices_of(const fsdp_layout *layout, const fsdp_unit *unit, int r, int frozen,
-                        copy_fn *copy, float *whole, float *ranked) {
+/* Copies the slices that rank r has of the unit's trained, or of its frozen, parameters between
+ * where each stands in the whole unit, and where they follow each other from `ranked` on. Returns
+ * where the next would stand. */
+static float *copy_slices(const fsdp_layout *layout, const fsdp_unit *unit, int r, int frozen,
+                          kernels *k, int to_whole, float *whole, float *ranked) {
     for (size_t i = 0; i < unit->n; i++) {
         const fsdp_param *param = &unit->params[i];
         if (param->info.frozen != frozen) continue;
         const dcp_box box = box_of(param, r, layout->shards);
         const uint64_t elems = elems_of(param, &box);
-        const uint64_t first = box.start[0] * param->row_elems;
-        if (elems) copy(whole + param->whole_at + first, ranked, elems * sizeof(float));
+        float *in_whole = whole + param->whole_at + box.start[0] * param->row_elems;
+        if (elems) k->copy(k, to_whole ? in_whole : ranked, to_whole ? ranked : in_whole, elems);
         ranked += padded(elems);
     }
     return ranked;
 }
 
-static void copy_to_whole(void *whole, void *ranked, size_t bytes) { memcpy(whole, ranked, bytes); }
-
-static void copy_to_ranked(void *whole, void *ranked, size_t bytes) {
-    memcpy(ranked, whole, bytes);
-}
-
-void fsdp_join(const fsdp_layout *layout, size_t unit, float *whole, const float *ranked) {
+void fsdp_join(const fsdp_layout *layout, size_t unit, kernels *k, float *whole,
+               const float *ranked) {
     const fsdp_unit *u = &layout->units[unit];
     for (int r = 0; r < layout->shards; r++) {
         float *from = (float *)ranked + u->starts[r];
-        from = slices_of(layout, u, r, 0, copy_to_whole, whole, from);
-        slices_of(layout, u, r, 1, copy_to_whole, whole, from);
+        from = copy_slices(layout, u, r, 0, k, 1, whole, from);
+        copy_slices(layout, u, r, 1, k, 1, whole, from);
     }
 }
 
-void fsdp_split(const fsdp_layout *layout, size_t unit, const float *whole, float *ranked) {
+void fsdp_split(const fsdp_layout *layout, size_t unit, kernels *k, const float *whole,
+                float *ranked) {
     const fsdp_unit *u = &layout->units[unit];
     for (int r = 0; r < layout->shards; r++)
-        slices_of(layout, u, r, 0, copy_to_ranked, (float *)whole, ranked + u->grad_starts[r]);
+        copy_slices(layout, u, r, 0, k, 0, (float *)whole, ranked + u->grad_starts[r]);
 }

@@ -80,9 +80,11 @@ dcp_box fsdp_saved_box(const fsdp_layout *layout, const fsdp_param *param, uint6
 /* The parameter as a tensor of that path. */
 dcp_tensor fsdp_param_tensor(const fsdp_param *param, const char *path);
 
-/* A whole unit from the shards of all ranks in rank order. */
-void fsdp_join(const fsdp_layout *layout, size_t unit, float *whole, const float *ranked);
+/* A whole unit from the shards of all ranks in rank order, both in the memory of k. */
+void fsdp_join(const fsdp_layout *layout, size_t unit, kernels *k, float *whole,
+               const float *ranked);
 /* The shards of a unit's gradient, in rank order, from the whole. */
-void fsdp_split(const fsdp_layout *layout, size_t unit, const float *whole, float *ranked);
+void fsdp_split(const fsdp_layout *layout, size_t unit, kernels *k, const float *whole,
+                float *ranked);
 
 #endif

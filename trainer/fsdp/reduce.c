@@ -91,7 +91,7 @@ static int is_last(const fsdp_reduce *r, uint64_t micro) {
 static float *in_rank_order(const fsdp_reduce *r, size_t unit, float *sum, const float *whole,
                             float *scratch) {
     if (r->layout->shards > 1)
-        fsdp_split(r->layout, unit, sum, scratch);
+        fsdp_split(r->layout, unit, r->k, sum, scratch);
     else if (scratch && sum == whole)
         r->k->copy(r->k, scratch, whole, r->layout->units[unit].whole_grad_elems);
     else
@@ -244,7 +244,7 @@ static void start_ring(fsdp_reduce *r, size_t unit, uint64_t micro, float *sum, 
         add_to_shard(r, unit, micro, sum);
         return;
     }
-    fsdp_split(r->layout, unit, sum, scratch);
+    fsdp_split(r->layout, unit, r->k, sum, scratch);
     r->transport->reduce_scatter(r->transport, FSDP_SHARDS, scratch, r->received,
                                  r->layout->units[unit].grad_counts, &r->arriving);
     r->sent += fsdp_ring_sends(r->layout, unit);

@@ -4,6 +4,7 @@
 #include "evaluate.h"
 
 #include <math.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "../agree.h"
@@ -42,6 +43,13 @@ uint64_t evaluate_leaves(const trainer *t) {
     return (data_samples(t->eval_samples) + t->c->micro - 1) / t->c->micro;
 }
 
+int evaluate_prepare(trainer *t, dcp_error *err) {
+    if (!t->eval_samples || t->shape.tokens) return DCP_OK;
+    const uint64_t bytes = t->c->micro * t->shape.classes * sizeof *t->logits;
+    t->logits = malloc(bytes);
+    return t->logits ? DCP_OK : trainer_fail_memory(err, bytes);
+}
+
 int evaluate_is_due(const trainer *t) {
     const uint64_t step = t->state->step, every = t->c->eval_every;
     return t->eval_samples && (step == t->c->max_steps || (every > 0 && step % every == 0));
@@ -70,12 +78,15 @@ static size_t likeliest(const float *logits, size_t classes) {
 
 static void add_leaf(const trainer *t, const sample_batch *batch, sums *s) {
     const size_t classes = t->shape.classes;
-    const float *logits = model_run_logits(t->run);
+    const float *logits = t->logits;
+    if (logits)
+        t->k->download(t->k, t->logits, model_run_logits(t->run),
+                       t->c->micro * classes * sizeof *logits);
     exact_add(&s->loss, fmax(model_run_loss(t->run), 0.0)); /* below 0 only by rounding */
     for (uint64_t i = 0; i < t->c->micro * t->shape.targets; i++) {
         if (batch->targets[i] == SAMPLE_IGNORE) continue;
         s->counted++;
-        if (!t->shape.tokens)
+        if (logits)
             s->right += likeliest(logits + i * classes, classes) == (size_t)batch->targets[i];
     }
 }

@@ -13,6 +13,9 @@ typedef struct evaluation {
 /* Opens data.eval_path, where it is given. Not collective. */
 int evaluate_open(trainer *t, dcp_error *err);
 
+/* Memory that evaluations take beside training's. Not collective. */
+int evaluate_prepare(trainer *t, dcp_error *err);
+
 /* Micro-batches of an evaluation; 0: there is none. */
 uint64_t evaluate_leaves(const trainer *t);
 
@@ -21,7 +24,7 @@ uint64_t evaluate_leaves(const trainer *t);
 int evaluate_is_due(const trainer *t);
 
 /* Collective: each sample of the evaluation's data once. Same bits on any number of ranks; changes
- * nothing that the next step depends on, and takes no memory. */
+ * nothing that the next step depends on. */
 int evaluate(trainer *t, evaluation *out, dcp_error *err);
 
 #endif

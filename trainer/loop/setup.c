@@ -71,6 +71,7 @@ static int open_all_data(trainer *t, dcp_error *err) {
 
 static int make_state(trainer *t, dcp_error *err) {
     if (kernels_open("cpu", &t->k) != KERNELS_OK) return trainer_fail_memory(err, 0);
+    model_set_kernels(t->m, t->k);
     int status = fsdp_layout_of_model(t->m, t->c->frozen, &t->plan.strategy, t->rank, t->world,
                                       &t->layout, err);
     t->plan.layout = t->layout;
@@ -189,10 +190,12 @@ static int make_samples(trainer *t, uint64_t n, dcp_error *err) {
 }
 
 static int make_leaves(trainer *t, dcp_error *err) {
-    const uint64_t leaves = config_leaves(t->c), rows = norm_rows(t->layout);
+    const uint64_t leaves = config_leaves(t->c);
+    const size_t scratch = norm_scratch_bytes(t->layout);
     t->losses = malloc(leaves * sizeof *t->losses);
-    t->rows = malloc((rows + 1) * sizeof *t->rows);
-    if (!t->losses || !t->rows) return trainer_fail_memory(err, (leaves + rows) * sizeof *t->rows);
+    t->norm_scratch = t->k->alloc(t->k, scratch);
+    if (!t->losses || !t->norm_scratch)
+        return trainer_fail_memory(err, leaves * sizeof *t->losses + scratch);
     return make_samples(t, fsdp_micro_steps(t->sharded) * t->c->micro, err);
 }
 
@@ -203,6 +206,7 @@ static int make_work(trainer *t, dcp_error *err) {
     const int trains = status == DCP_OK && fsdp_own_leaf(t->sharded, 0) < t->plan.leaves;
     if (status == DCP_OK && (trains || (uint64_t)t->rank < evaluate_leaves(t)))
         status = model_run_create(t->m, t->c->micro, t->sequence, &t->run, err);
+    if (status == DCP_OK) status = evaluate_prepare(t, err);
     if (t->run) model_run_set_poll(t->run, fsdp_poll, t->sharded);
     if (status == DCP_OK) status = state_register(t->state, STATE_ALL, &t->registered, err);
     return status;
@@ -249,7 +253,8 @@ int trainer_start(trainer *t, dcp_error *err) {
 
 void trainer_end(trainer *t) {
     timeline_free(&t->tl);
-    free(t->rows);
+    if (t->k) t->k->free(t->k, t->norm_scratch);
+    free(t->logits);
     free(t->losses);
     free(t->leaves.targets);
     free(t->leaves.values);

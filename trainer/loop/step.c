@@ -105,7 +105,8 @@ int step_run(trainer *t, step_result *out, dcp_error *err) {
     if (status == DCP_OK) status = compute(t, counted, out, err);
     if (status != DCP_OK) return status;
     const double computed = MPI_Wtime();
-    out->grad_norm = norm_of_shards(t->layout, t->k, t->mesh.shards, t->state->grads, t->rows);
+    out->grad_norm =
+        norm_of_shards(t->layout, t->k, t->mesh.shards, t->state->grads, t->norm_scratch);
     status = agree(t->comm, check_finite(t, out, err), err);
     if (status != DCP_OK) return status;
     const double fence = MPI_Wtime();

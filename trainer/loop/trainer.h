@@ -36,7 +36,8 @@ typedef struct trainer {
     sample_shape shape;
     sample_batch leaves;                  /* all of this rank in a step */
     double *losses;                       /* [leaves] */
-    double *rows;                         /* scratch of the norm */
+    void *norm_scratch;                   /* in the memory of k */
+    float *logits;                        /* of a leaf, where an evaluation judges classes */
     double matmul_peak;                   /* of all ranks, operations a second; 0: unknown */
     uint64_t memory_bytes, staging_bytes; /* predicted of a rank; what fences may add */
     timeline tl;                          /* of this rank since the start of its loop */

@@ -42,9 +42,6 @@ static void head_forward(model_run *run, size_t layer, const float *const *param
     linear_forward(run, &run->m->root.head, run->logits, in, run->counted, params, 0);
     run->k->cross_entropy_forward(run->k, run->losses, run->lse, run->logits, run->samples.targets,
                                   run->counted, run->m->c.classes);
-    double sum = 0.0;
-    for (size_t i = 0; i < run->counted; i++) sum += run->losses[i];
-    run->loss = sum * (double)run->scale;
 }
 
 /* The gradient of the picked rows goes back to where they stand; the others have none. */

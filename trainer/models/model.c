@@ -201,24 +201,26 @@ int model_create(const json_t *config, model **out, dcp_error *err) {
     }
     choose_stages(m);
     m->units = calloc(m->c.layers + 1, sizeof *m->units);
-    if (!m->units || add_parts(m) || kernels_open("cpu", &m->k) != KERNELS_OK) {
+    if (!m->units || add_parts(m) || kernels_open("cpu", &m->own) != KERNELS_OK) {
         status = trainer_fail_memory(err, (m->c.layers + 1) * sizeof *m->units);
         model_destroy(m);
         return status;
     }
+    m->k = m->own;
     *out = m;
     return DCP_OK;
 }
 
 void model_destroy(model *m) {
     if (!m) return;
-    kernels_close(m->k);
+    kernels_close(m->own);
     for (size_t unit = 0; m->units && unit <= m->c.layers; unit++) free(m->units[unit].params);
     free(m->units);
     model_config_free(&m->c);
     free(m);
 }
 
+void model_set_kernels(model *m, kernels *k) { m->k = k; }
 void model_set_checkpointing(model *m, int on) { m->checkpointing = on; }
 void model_set_type(model *m, kernels_type type) { m->type = type; }
 kernels_type model_type(const model *m) { return m->type; }

@@ -52,6 +52,8 @@ void model_destroy(model *m);
 /* Activation checkpointing (Chen et al. 2016): runs that are created afterwards keep what enters
  * each block alone, and compute its forward again before its backward. Same bits. */
 void model_set_checkpointing(model *m, int on);
+/* What it computes with, instead of the CPU: borrowed. Before any run is created. */
+void model_set_kernels(model *m, kernels *k);
 /* What it computes in; fp32 unless this is called, before any run is created. */
 void model_set_type(model *m, kernels_type type);
 kernels_type model_type(const model *m);
@@ -79,7 +81,7 @@ int model_run_measure(const model *m, uint64_t batch, uint64_t sequence, uint64_
 void model_run_destroy(model_run *run);
 uint64_t model_run_bytes(const model_run *run); /* all its activations */
 
-/* Sets the leaf: `batch` samples, borrowed until the next call. A target is what the token at that
+/* Sets the leaf: `batch` samples, copied. A target is what the token at that
  * place should predict, or the sample's class; SAMPLE_IGNORE: not counted. Gradients and loss are
  * multiplied by `scale` (1 / targets counted in the whole step). DCP_ERR_ARG: an id or target
  * outside the vocabulary. */
@@ -89,16 +91,18 @@ int model_run_set_batch(model_run *run, const sample_batch *batch, float scale, 
  * meanwhile. NULL: none, as after the creation. */
 void model_run_set_poll(model_run *run, void (*poll)(void *ctx), void *ctx);
 
-/* Runs a stage. params: the unit's parameters, whole, in the unit's order. Stages run in order;
- * the last one also computes the loss. */
+/* Runs a stage. params: the unit's parameters, whole, in the unit's order, in the memory of the
+ * model's kernels, as gradients are. Stages run in order; the last one also computes the loss. */
 void model_forward(model_run *run, size_t stage, const float *const *params);
 /* Runs a stage backwards, in reverse order, once for each forward: gradients take the place of
  * activations. grads: the unit's gradients, +=; NULL for a parameter whose gradient nobody asks
  * for. */
 void model_backward(model_run *run, size_t stage, const float *const *params, float *const *grads);
-/* Sum over this leaf's counted tokens of the negative log likelihood, times scale. */
+/* Sum over the counted tokens of the last leaf that went forward of the negative log likelihood,
+ * times scale; 0 before. Waits for it. */
 double model_run_loss(const model_run *run);
-/* Logits of the last forward [batch*sequence, vocab], for tests; valid until the backward. */
+/* Logits of the last forward [batch*sequence, vocab], in the memory of the model's kernels; valid
+ * until the backward. */
 const float *model_run_logits(const model_run *run);
 
 #endif

@@ -56,7 +56,7 @@ typedef struct model_unit {
 
 struct model {
     model_config c;
-    kernels *k;
+    kernels *own, *k; /* the CPU's; those that it computes with */
     kernels_type type; /* that it computes in */
     model_unit *units; /* [layers + 1] */
     root_parts root;
@@ -102,9 +102,9 @@ struct model_run {
     size_t length; /* rows of a sample in the stream: tokens, patches and the class token, or 1 */
     size_t rows;   /* batch * length */
     sample_shape shape;
-    sample_batch samples;
+    sample_batch samples; /* in the kernels' memory */
     float scale;
-    double loss;
+    double *host_losses; /* [counted] */
     size_t kept;             /* with checkpointing: the stage whose keep is there */
     int again;               /* a forward that only fills its keep */
     void (*poll)(void *ctx); /* may be NULL */

@@ -25,6 +25,13 @@ static void lay_out_norms(model_run *run, arena *a) {
     run->sines = arena_floats(a, run->length, half);
 }
 
+static void lay_out_samples(model_run *run, arena *a) {
+    const uint64_t values = sample_values(&run->shape);
+    run->samples.ids = arena_take(a, run->batch * run->shape.tokens, sizeof *run->samples.ids);
+    run->samples.values = arena_floats(a, run->batch, values);
+    run->samples.targets = arena_take(a, run->counted, sizeof *run->samples.targets);
+}
+
 static void lay_out_keeps(model_run *run, arena *a) {
     const model *m = run->m;
     const arena first = *a;
@@ -38,6 +45,7 @@ static void lay_out_keeps(model_run *run, arena *a) {
 static void lay_out(model_run *run, arena *a) {
     const model *m = run->m;
     const stage_kind *const kinds[] = {m->input, m->body, &stage_head};
+    lay_out_samples(run, a);
     lay_out_stream(run, a);
     lay_out_norms(run, a);
     lay_out_keeps(run, a);
@@ -88,6 +96,23 @@ static int allocate(model_run *run, dcp_error *err) {
                             (size_t)run->bytes, run->batch, run->length);
     arena places = {.base = run->memory};
     lay_out(run, &places);
+    run->host_losses = calloc(run->counted, sizeof *run->host_losses);
+    if (!run->host_losses) return trainer_fail_memory(err, run->counted * sizeof(double));
+    run->k->upload(run->k, run->losses, run->host_losses, run->counted * sizeof(double));
+    return DCP_OK;
+}
+
+/* The angles of its positions. */
+static int fill_rope(model_run *run, dcp_error *err) {
+    const size_t half = run->m->c.rope_theta > 0.0 ? run->m->c.head_dim / 2 : 0;
+    const size_t n = run->length * half, bytes = n * sizeof(float);
+    if (n == 0) return DCP_OK;
+    float *table = malloc(2 * bytes);
+    if (!table) return trainer_fail_memory(err, 2 * bytes);
+    kernels_rope_table(table, table + n, run->length, run->m->c.head_dim, run->m->c.rope_theta);
+    run->k->upload(run->k, run->cosines, table, bytes);
+    run->k->upload(run->k, run->sines, table + n, bytes);
+    free(table);
     return DCP_OK;
 }
 
@@ -129,19 +154,18 @@ int model_run_create(const model *m, uint64_t batch, uint64_t sequence, model_ru
     int status = begin(m, batch, sequence, &run, err);
     if (status) return status;
     status = allocate(run, err);
-    if (status) {
+    if (!status) status = fill_rope(run, err);
+    if (status)
         model_run_destroy(run);
-        return status;
-    }
-    if (m->c.rope_theta > 0.0)
-        kernels_rope_table(run->cosines, run->sines, run->length, m->c.head_dim, m->c.rope_theta);
-    *out = run;
-    return DCP_OK;
+    else
+        *out = run;
+    return status;
 }
 
 void model_run_destroy(model_run *run) {
     if (!run) return;
     run->k->free(run->k, run->memory);
+    free(run->host_losses);
     free(run->stream);
     free(run->blocks);
     free(run);
@@ -160,6 +184,16 @@ static int check_class(const model_run *run, const char *what, size_t at, int32_
                         classes);
 }
 
+static void upload_samples(model_run *run, const sample_batch *from) {
+    const sample_batch *to = &run->samples;
+    const size_t ids = run->batch * run->shape.tokens;
+    const size_t values = run->batch * sample_values(&run->shape);
+    kernels *k = run->k;
+    if (ids) k->upload(k, to->ids, from->ids, ids * sizeof *to->ids);
+    if (values) k->upload(k, to->values, from->values, values * sizeof *to->values);
+    k->upload(k, to->targets, from->targets, run->counted * sizeof *to->targets);
+}
+
 int model_run_set_batch(model_run *run, const sample_batch *batch, float scale, dcp_error *err) {
     int status = DCP_OK;
     for (size_t i = 0; i < run->batch * run->shape.tokens && !status; i++)
@@ -168,7 +202,7 @@ int model_run_set_batch(model_run *run, const sample_batch *batch, float scale, 
         if (batch->targets[i] != SAMPLE_IGNORE)
             status = check_class(run, "target", i, batch->targets[i], err);
     if (status) return status;
-    run->samples = *batch;
+    upload_samples(run, batch);
     run->scale = scale;
     return DCP_OK;
 }
@@ -205,5 +239,11 @@ void model_backward(model_run *run, size_t stage, const float *const *params, fl
     kind_of(run->m, stage)->backward(run, layer_of(run->m, stage), params, grads);
 }
 
-double model_run_loss(const model_run *run) { return run->loss; }
+double model_run_loss(const model_run *run) {
+    double sum = 0.0;
+    run->k->download(run->k, run->host_losses, run->losses, run->counted * sizeof(double));
+    for (size_t i = 0; i < run->counted; i++) sum += run->host_losses[i];
+    return sum * (double)run->scale;
+}
+
 const float *model_run_logits(const model_run *run) { return run->logits; }

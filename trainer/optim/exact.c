@@ -5,7 +5,7 @@
 #include <math.h>
 #include <string.h>
 
-enum { LIMB_BITS = 32, LOWEST = -1074, MANTISSA_BITS = 52 };
+enum { LIMB_BITS = 32, LOWEST = -1074 };
 static const uint64_t limb_mask = 0xffffffff;
 
 void exact_carry(exact_sum *sum) {
@@ -19,22 +19,16 @@ void exact_carry(exact_sum *sum) {
 }
 
 void exact_add(exact_sum *sum, double x) {
-    if (!isfinite(x)) {
+    uint64_t bits;
+    kernels_cut cut;
+    memcpy(&bits, &x, sizeof bits);
+    if (kernels_cut_bits(bits, &cut)) {
         sum->not_finite++;
         return;
     }
-    uint64_t bits;
-    memcpy(&bits, &x, sizeof bits);
-    const unsigned exponent = (unsigned)(bits >> MANTISSA_BITS) & 0x7ff;
-    const uint64_t fraction = bits & (((uint64_t)1 << MANTISSA_BITS) - 1);
-    const uint64_t mantissa = exponent ? fraction | (uint64_t)1 << MANTISSA_BITS : fraction;
-    const unsigned place = exponent ? exponent - 1 : 0; /* x = mantissa * 2^(place - 1074) */
-    const unsigned limb = place / LIMB_BITS, shift = place % LIMB_BITS;
-    const uint64_t low = mantissa << shift; /* bits 0..63 of the shifted mantissa, */
-    const uint64_t high = shift ? mantissa >> (64 - shift) : 0; /* and what is above them */
-    sum->limbs[limb] += low & limb_mask;
-    sum->limbs[limb + 1] += low >> LIMB_BITS;
-    sum->limbs[limb + 2] += high;
+    sum->limbs[cut.limb] += cut.low;
+    sum->limbs[cut.limb + 1] += cut.middle;
+    sum->limbs[cut.limb + 2] += cut.high;
     if (++sum->pending >> 31) exact_carry(sum);
 }
 

@@ -7,8 +7,9 @@
 #include <stddef.h>
 #include <stdint.h>
 
-/* 32 bits a limb, from 2^-1074 (the smallest double) to 2^1024, and room for 2^63 of them. */
-enum { EXACT_LIMBS = 68 };
+#include "kernels/limbs.h"
+
+enum { EXACT_LIMBS = KERNELS_LIMBS };
 
 typedef struct exact_sum {
     uint64_t limbs[EXACT_LIMBS]; /* value = sum of limbs[i] * 2^(32 i - 1074) */

@@ -7,13 +7,13 @@
 #include "../fsdp/layout.h"
 #include "kernels/kernels.h"
 
-/* Rows of the longest shard of a parameter: the size of `rows` below. */
-uint64_t norm_rows(const fsdp_layout *layout);
+/* What `scratch` below takes, in the memory of the kernels. */
+size_t norm_scratch_bytes(const fsdp_layout *layout);
 
 /* The L2 norm over all shards of all ranks: each row's sum of squares in fp64 in an order of its
  * own, the rows added exactly. Collective; the same bits on every rank and any number of ranks. NaN
- * where an element is not finite. rows: scratch. */
+ * where an element is not finite. grads, scratch: memory of k. */
 double norm_of_shards(const fsdp_layout *layout, kernels *k, MPI_Comm comm, const float *grads,
-                      double *rows);
+                      void *scratch);
 
 #endif

@@ -32,6 +32,8 @@ enum {
     KERNELS_NO_MEMORY = 3,
 };
 
+enum { KERNELS_HOST = -1 };
+
 /* How matmul takes its operands. */
 enum {
     KERNELS_TRANSPOSE_A = 1, /* a is stored [depth, m] */
@@ -83,12 +85,17 @@ struct kernels {
     const char *name;
     void *state; /* the backend's own */
 
-    /* KERNELS_OK, or why not. kernels_open calls it. */
-    int (*open)(kernels *k);
+    /* KERNELS_OK, or why not. kernels_open calls it. number: of the device, from 0, modulo how many
+     * there are. */
+    int (*open)(kernels *k, unsigned number);
     void (*close)(kernels *k);
     /* What computes, for people and for about.json: "oneDNN 2.6.3 avx512_core". Valid until the
      * close. Another text may mean other bits. */
     const char *(*describe)(const kernels *k);
+
+    /* Where the memory is: KERNELS_HOST, or the number of the device. *stream: what other libraries
+     * have to queue behind, a cudaStream_t; NULL on the host. */
+    int (*place)(const kernels *k, void **stream);
 
     /* Memory, on 64-byte boundaries; NULL where there is not enough. Its content is undefined. */
     void *(*alloc)(kernels *k, size_t bytes);
@@ -224,10 +231,17 @@ struct kernels {
     /* out[rows] (fp64) = sum of squares of x[rows,dim], added in fp64 in an order that depends on
      * dim alone. */
     void (*row_sumsq)(kernels *k, double *out, const float *x, size_t rows, size_t dim);
+    /* Adds x[n] (fp64, >= 0 or not finite) to an exact sum: sum[KERNELS_LIMBS] are its limbs
+     * (limbs.h), and sum[KERNELS_LIMBS] counts what was not finite. Nothing is carried: each of
+     * them adds less than 2^32 to a limb. */
+    void (*exact_add)(kernels *k, uint64_t *sum, const double *x, size_t n);
 };
 
 /* Opens a backend: "cpu", or "cuda" where it was built. KERNELS_OK, or why not. */
 int kernels_open(const char *name, kernels **out);
+/* The same, on the device of that number modulo how many there are; kernels_open takes the first.
+ */
+int kernels_open_on(const char *name, unsigned number, kernels **out);
 /* NULL is ignored. Memory of k->alloc goes first. */
 void kernels_close(kernels *k);
 /* The name of the i-th backend that was built in; NULL past the last. */

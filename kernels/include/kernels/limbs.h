@@ -1,0 +1,39 @@
+/* The limbs of an exact sum of doubles: a fixed-point number wide enough for all of them. Additions
+ * of integers have no order, so every backend, rank and thread gets the same sum. */
+#ifndef KERNELS_LIMBS_H
+#define KERNELS_LIMBS_H
+
+#include <stdint.h>
+
+#ifdef __CUDACC__
+#define KERNELS_ANYWHERE static inline __host__ __device__
+#else
+#define KERNELS_ANYWHERE static inline
+#endif
+
+/* 32 bits a limb, from 2^-1074 (the smallest double) to 2^1024, and room for 2^63 of them: the
+ * value is the sum of limbs[i] * 2^(32 i - 1074). */
+enum { KERNELS_LIMBS = 68 };
+
+/* What a double adds to three limbs in a row, less than 2^32 to each. */
+typedef struct kernels_cut {
+    unsigned limb;
+    uint64_t low, middle, high;
+} kernels_cut;
+
+/* bits: of a double >= 0. Nonzero where it is not finite. */
+KERNELS_ANYWHERE int kernels_cut_bits(uint64_t bits, kernels_cut *out) {
+    const unsigned exponent = (unsigned)(bits >> 52) & 0x7ff;
+    const uint64_t fraction = bits & (((uint64_t)1 << 52) - 1);
+    const uint64_t mantissa = exponent ? fraction | (uint64_t)1 << 52 : fraction;
+    const unsigned place = exponent ? exponent - 1 : 0; /* mantissa * 2^(place - 1074) */
+    const unsigned shift = place % 32;
+    const uint64_t shifted = mantissa << shift;
+    out->limb = place / 32;
+    out->low = shifted & 0xffffffff;
+    out->middle = shifted >> 32;
+    out->high = shift ? mantissa >> (64 - shift) : 0;
+    return exponent == 0x7ff;
+}
+
+#endif

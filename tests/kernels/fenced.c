@@ -1,0 +1,309 @@
+/* A stand-in for a GPU: the backend "cuda", whose memory no one but its own functions can touch.
+ * Its memory is a file mapped twice. The addresses that it hands out are those of a mapping without
+ * any access, so that a program which reads or writes them itself, or passes them to MPI or to a
+ * file, fails at once. The functions work on the other mapping, by the CPU's. A pointer to the
+ * host's memory where the device's is wanted ends the program, too. */
+#define _GNU_SOURCE
+#include "fenced.h"
+
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+enum { PAGE = 4096 };
+#define ROOM ((size_t)64 << 30) /* of addresses; each is handed out once */
+
+typedef struct fence {
+    kernels *cpu;
+    int fd;
+    char *outside, *inside;
+    size_t used;
+    char description[96];
+} fence;
+
+extern const kernels kernels_cpu;
+
+static fence *fence_of(const kernels *k) { return k->state; }
+
+static void *translate(const fence *f, const void *device) {
+    const char *at = device;
+    if (!at) return NULL;
+    if (at < f->outside || at >= f->outside + f->used) {
+        fprintf(stderr, "fenced: %p is not the device's memory\n", device);
+        abort();
+    }
+    return f->inside + (at - f->outside);
+}
+
+void *fenced_inside(const kernels *k, const void *device) { return translate(fence_of(k), device); }
+
+/* IN(p): where the functions of the CPU find what p points to; of the same type. */
+#define CPU (fence_of(k)->cpu)
+#define IN(p) ((__typeof__(p))translate(fence_of(k), (p)))
+
+static int map(fence *f) {
+    f->fd = memfd_create("fenced", MFD_CLOEXEC);
+    if (f->fd < 0 || ftruncate(f->fd, (off_t)ROOM) != 0) return 1;
+    f->outside = mmap(NULL, ROOM, PROT_NONE, MAP_SHARED | MAP_NORESERVE, f->fd, 0);
+    f->inside = mmap(NULL, ROOM, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_NORESERVE, f->fd, 0);
+    return f->outside == MAP_FAILED || f->inside == MAP_FAILED;
+}
+
+static int fenced_open(kernels *k, unsigned number) {
+    fence *f = calloc(1, sizeof *f);
+    kernels *cpu = malloc(sizeof *cpu);
+    if (!f || !cpu || map(f)) return KERNELS_NO_MEMORY;
+    *cpu = kernels_cpu;
+    f->cpu = cpu;
+    k->state = f;
+    const int status = cpu->open(cpu, number);
+    snprintf(f->description, sizeof f->description, "%s", cpu->describe(cpu));
+    return status;
+}
+
+static void fenced_close(kernels *k) {
+    fence *f = k->state;
+    f->cpu->close(f->cpu);
+    free(f->cpu);
+    munmap(f->outside, ROOM);
+    munmap(f->inside, ROOM);
+    close(f->fd);
+    free(f);
+}
+
+static const char *fenced_describe(const kernels *k) { return fence_of(k)->description; }
+
+static int fenced_place(const kernels *k, void **stream) {
+    *stream = (void *)k;
+    return 0;
+}
+
+/* A page before each piece holds its size, so that its room can be given back. */
+static void *fenced_alloc(kernels *k, size_t bytes) {
+    fence *f = fence_of(k);
+    const size_t room = (bytes + PAGE - 1) / PAGE * PAGE + 2 * PAGE;
+    if (bytes > ROOM || room > ROOM - f->used) return NULL;
+    const size_t at = f->used + PAGE;
+    memcpy(f->inside + f->used, &room, sizeof room);
+    f->used += room;
+    return f->outside + at;
+}
+
+static void fenced_free(kernels *k, void *memory) {
+    const fence *f = fence_of(k);
+    size_t room;
+    if (!memory) return;
+    const char *head = (char *)IN(memory) - PAGE;
+    memcpy(&room, head, sizeof room);
+    fallocate(f->fd, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, (off_t)(head - f->inside),
+              (off_t)room);
+}
+
+static void fenced_upload(kernels *k, void *memory, const void *host, size_t bytes) {
+    memcpy(IN(memory), host, bytes);
+}
+
+static void fenced_download(kernels *k, void *host, const void *memory, size_t bytes) {
+    memcpy(host, IN(memory), bytes);
+}
+
+static const char *fenced_sync(kernels *k) { return CPU->sync(CPU); }
+
+static void fenced_copy(kernels *k, float *y, const float *x, size_t n) {
+    CPU->copy(CPU, IN(y), IN(x), n);
+}
+
+static void fenced_zero(kernels *k, float *x, size_t n) { CPU->zero(CPU, IN(x), n); }
+
+static void fenced_scale(kernels *k, float *x, float a, size_t n) { CPU->scale(CPU, IN(x), a, n); }
+
+static void fenced_add(kernels *k, float *y, const float *x, size_t n) {
+    CPU->add(CPU, IN(y), IN(x), n);
+}
+
+static void fenced_copy_rows(kernels *k, float *y, size_t y_stride, const float *x, size_t x_stride,
+                             size_t rows, size_t dim, unsigned flags) {
+    CPU->copy_rows(CPU, IN(y), y_stride, IN(x), x_stride, rows, dim, flags);
+}
+
+static void fenced_sum_rows(kernels *k, float *sum, const float *x, size_t x_stride, size_t rows,
+                            size_t dim) {
+    CPU->sum_rows(CPU, IN(sum), IN(x), x_stride, rows, dim);
+}
+
+static void fenced_matmul(kernels *k, float *c, const float *a, const float *b, size_t m, size_t n,
+                          size_t depth, unsigned flags) {
+    CPU->matmul(CPU, IN(c), IN(a), IN(b), m, n, depth, flags);
+}
+
+static void fenced_narrow(kernels *k, uint16_t *y, const float *x, size_t n) {
+    CPU->narrow(CPU, IN(y), IN(x), n);
+}
+
+static void fenced_widen(kernels *k, float *y, const uint16_t *x, size_t n) {
+    CPU->widen(CPU, IN(y), IN(x), n);
+}
+
+static void fenced_matmul_bf16(kernels *k, void *c, const uint16_t *a, const uint16_t *b, size_t m,
+                               size_t n, size_t depth, unsigned flags) {
+    CPU->matmul_bf16(CPU, IN(c), IN(a), IN(b), m, n, depth, flags);
+}
+
+static void fenced_embedding_forward(kernels *k, float *out, const float *table, const int32_t *ids,
+                                     size_t rows, size_t dim) {
+    CPU->embedding_forward(CPU, IN(out), IN(table), IN(ids), rows, dim);
+}
+
+static void fenced_embedding_backward(kernels *k, float *dtable, const float *dout,
+                                      const int32_t *ids, size_t rows, size_t vocab, size_t dim) {
+    CPU->embedding_backward(CPU, IN(dtable), IN(dout), IN(ids), rows, vocab, dim);
+}
+
+static void fenced_patches(kernels *k, float *out, const float *images,
+                           const kernels_patches *shape) {
+    CPU->patches(CPU, IN(out), IN(images), shape);
+}
+
+static void fenced_rmsnorm_forward(kernels *k, float *out, float *rstd, const float *x,
+                                   const float *weight, size_t rows, size_t dim, float eps) {
+    CPU->rmsnorm_forward(CPU, IN(out), IN(rstd), IN(x), IN(weight), rows, dim, eps);
+}
+
+static void fenced_rmsnorm_backward(kernels *k, float *dx, float *dweight, const float *dout,
+                                    const float *x, const float *weight, const float *rstd,
+                                    size_t rows, size_t dim, unsigned flags) {
+    CPU->rmsnorm_backward(CPU, IN(dx), IN(dweight), IN(dout), IN(x), IN(weight), IN(rstd), rows,
+                          dim, flags);
+}
+
+static void fenced_layernorm_forward(kernels *k, float *out, float *mean, float *rstd,
+                                     const float *x, const float *weight, const float *bias,
+                                     size_t rows, size_t dim, float eps) {
+    CPU->layernorm_forward(CPU, IN(out), IN(mean), IN(rstd), IN(x), IN(weight), IN(bias), rows, dim,
+                           eps);
+}
+
+static void fenced_layernorm_backward(kernels *k, float *dx, float *dweight, float *dbias,
+                                      const float *dout, const float *x, const float *weight,
+                                      const float *mean, const float *rstd, size_t rows, size_t dim,
+                                      unsigned flags) {
+    CPU->layernorm_backward(CPU, IN(dx), IN(dweight), IN(dbias), IN(dout), IN(x), IN(weight),
+                            IN(mean), IN(rstd), rows, dim, flags);
+}
+
+static void fenced_rope(kernels *k, float *x, const float *cosines, const float *sines,
+                        size_t batch, size_t sequence, size_t heads, size_t dim, float sign) {
+    CPU->rope(CPU, IN(x), IN(cosines), IN(sines), batch, sequence, heads, dim, sign);
+}
+
+static size_t fenced_attention_scratch(const kernels_attention *shape) {
+    return kernels_cpu.attention_scratch(shape);
+}
+
+static void fenced_attention_forward(kernels *k, const kernels_attention *shape, float *out,
+                                     float *lse, const float *q, const float *key,
+                                     const float *value, float *scratch) {
+    CPU->attention_forward(CPU, shape, IN(out), IN(lse), IN(q), IN(key), IN(value), IN(scratch));
+}
+
+static void fenced_attention_backward(kernels *k, const kernels_attention *shape, float *dq,
+                                      float *dkey, float *dvalue, const float *dout,
+                                      const float *out, const float *lse, const float *q,
+                                      const float *key, const float *value, float *scratch) {
+    CPU->attention_backward(CPU, shape, IN(dq), IN(dkey), IN(dvalue), IN(dout), IN(out), IN(lse),
+                            IN(q), IN(key), IN(value), IN(scratch));
+}
+
+static void fenced_activation_forward(kernels *k, void *out, const void *x, size_t n,
+                                      kernels_activation f, kernels_type type) {
+    CPU->activation_forward(CPU, IN(out), IN(x), n, f, type);
+}
+
+static void fenced_activation_backward(kernels *k, void *dx, const void *dout, const void *x,
+                                       size_t n, kernels_activation f, kernels_type type) {
+    CPU->activation_backward(CPU, IN(dx), IN(dout), IN(x), n, f, type);
+}
+
+static void fenced_gated_forward(kernels *k, void *out, const void *gate, const void *up, size_t n,
+                                 kernels_activation f, kernels_type type) {
+    CPU->gated_forward(CPU, IN(out), IN(gate), IN(up), n, f, type);
+}
+
+static void fenced_gated_backward(kernels *k, void *dgate, void *dup, const void *dout,
+                                  const void *gate, const void *up, size_t n, kernels_activation f,
+                                  kernels_type type) {
+    CPU->gated_backward(CPU, IN(dgate), IN(dup), IN(dout), IN(gate), IN(up), n, f, type);
+}
+
+static void fenced_cross_entropy_forward(kernels *k, double *losses, float *lse,
+                                         const float *logits, const int32_t *targets, size_t rows,
+                                         size_t vocab) {
+    CPU->cross_entropy_forward(CPU, IN(losses), IN(lse), IN(logits), IN(targets), rows, vocab);
+}
+
+static void fenced_cross_entropy_backward(kernels *k, float *dlogits, const float *logits,
+                                          const float *lse, const int32_t *targets, size_t rows,
+                                          size_t vocab, float scale) {
+    CPU->cross_entropy_backward(CPU, IN(dlogits), IN(logits), IN(lse), IN(targets), rows, vocab,
+                                scale);
+}
+
+static void fenced_adamw(kernels *k, float *param, float *exp_avg, float *exp_avg_sq,
+                         const float *grad, size_t n, const kernels_adamw *options) {
+    CPU->adamw(CPU, IN(param), IN(exp_avg), IN(exp_avg_sq), IN(grad), n, options);
+}
+
+static void fenced_row_sumsq(kernels *k, double *out, const float *x, size_t rows, size_t dim) {
+    CPU->row_sumsq(CPU, IN(out), IN(x), rows, dim);
+}
+
+static void fenced_exact_add(kernels *k, uint64_t *sum, const double *x, size_t n) {
+    CPU->exact_add(CPU, IN(sum), IN(x), n);
+}
+
+extern const kernels kernels_cuda;
+const kernels kernels_cuda = {
+    .name = "cuda",
+    .open = fenced_open,
+    .close = fenced_close,
+    .describe = fenced_describe,
+    .place = fenced_place,
+    .alloc = fenced_alloc,
+    .free = fenced_free,
+    .upload = fenced_upload,
+    .download = fenced_download,
+    .sync = fenced_sync,
+    .copy = fenced_copy,
+    .zero = fenced_zero,
+    .scale = fenced_scale,
+    .add = fenced_add,
+    .copy_rows = fenced_copy_rows,
+    .sum_rows = fenced_sum_rows,
+    .matmul = fenced_matmul,
+    .narrow = fenced_narrow,
+    .widen = fenced_widen,
+    .matmul_bf16 = fenced_matmul_bf16,
+    .embedding_forward = fenced_embedding_forward,
+    .embedding_backward = fenced_embedding_backward,
+    .patches = fenced_patches,
+    .rmsnorm_forward = fenced_rmsnorm_forward,
+    .rmsnorm_backward = fenced_rmsnorm_backward,
+    .layernorm_forward = fenced_layernorm_forward,
+    .layernorm_backward = fenced_layernorm_backward,
+    .rope = fenced_rope,
+    .attention_scratch = fenced_attention_scratch,
+    .attention_forward = fenced_attention_forward,
+    .attention_backward = fenced_attention_backward,
+    .activation_forward = fenced_activation_forward,
+    .activation_backward = fenced_activation_backward,
+    .gated_forward = fenced_gated_forward,
+    .gated_backward = fenced_gated_backward,
+    .cross_entropy_forward = fenced_cross_entropy_forward,
+    .cross_entropy_backward = fenced_cross_entropy_backward,
+    .adamw = fenced_adamw,
+    .row_sumsq = fenced_row_sumsq,
+    .exact_add = fenced_exact_add,
+};
