@@ -5,20 +5,8 @@ Skipped where the Python environment PEERS_VENV (as tests/bench/peers.sh makes i
 
 hf_transformers.py --big [GB]: a random Qwen3 model of 0.3 GB, or about so many, in bf16 and several
 files instead; prints times and peak memory of import and export, alone and by two ranks."""
-import os, sys
-
-venv = os.environ.get("PEERS_VENV") or os.path.expanduser(
-    os.environ.get("XDG_CACHE_HOME", "~/.cache") + "/libdcp-peers")
-if os.path.exists(f"{venv}/bin/python") and sys.prefix != os.path.realpath(venv) and "HF_CHILD" not in os.environ:
-    os.environ["HF_CHILD"] = "1"
-    os.execv(f"{venv}/bin/python", [f"{venv}/bin/python", *sys.argv])
-os.environ.update(HF_HUB_OFFLINE="1", TRANSFORMERS_VERBOSITY="warning")
-try:
-    import torch, transformers, safetensors
-except ImportError as e:
-    print(e)
-    sys.exit(77)
-import glob, logging, time, warnings
+from hf_peers import *  # goes on in another Python: before anything else
+import time
 from hf_folder import *
 from transformers import (GPT2Config, GPT2LMHeadModel, LlamaConfig, LlamaForCausalLM, Qwen3Config,
                           Qwen3ForCausalLM, ViTConfig, ViTForImageClassification)
@@ -37,46 +25,12 @@ MODELS = {
 }
 
 
-class Heard(logging.Handler):
-    """What transformers and Python warn of."""
-
-    def __init__(self):
-        super().__init__(logging.WARNING)
-        self.lines = []
-        transformers.logging.get_logger("transformers").addHandler(self)
-        warnings.showwarning = lambda message, *rest: self.lines.append(str(message))
-        warnings.simplefilter("always")
-
-    def emit(self, record):
-        self.lines.append(record.getMessage())
-
-
-def tensors(path):
-    """By safetensors' own reader: name to dtype, shape and bytes."""
-    found = {}
-    for file in sorted(glob.glob(f"{path}/model*.safetensors")):
-        with safetensors.safe_open(file, "pt") as f:
-            for name in f.keys():
-                t = f.get_tensor(name)
-                check(name not in found, f"{name} twice")
-                found[name] = t.dtype, t.shape, t.contiguous().view(torch.uint8).numpy().tobytes() if t.ndim else t
-    return found
-
-
 def logits(model, family):
     with torch.no_grad():
         if family == "vit":
             image = torch.linspace(-1, 1, 2 * 3 * 12 * 12).reshape(2, 3, 12, 12)
             return model.eval()(pixel_values=image.to(model.dtype)).logits
         return model.eval()(input_ids=torch.arange(30).reshape(2, 15)).logits
-
-
-def load(cls, path, heard):
-    heard.lines.clear()
-    model, info = cls.from_pretrained(path, output_loading_info=True)
-    check(not heard.lines, f"{path}: {heard.lines}")
-    check(not any(info.values()), f"{path}: {info}")
-    return model
 
 
 def round_trip(name, cls, config, dtype, heard):
