@@ -262,6 +262,7 @@ static int run(const launch *job, const settings *s) {
     dcp_error err = {0};
     dcp_checkpoint *ckpt;
     export_plan plan = {0};
+    if (job->rank == 0 && !s->dry_run) tree_recover(s->out);
     int status = launch_worst(job, job->rank == 0 ? check_out(s) : 0);
     if (status) return status;
     if (dcp_checkpoint_open(job->comm, s->ckpt, &ckpt, &err)) return cli_report(&err);

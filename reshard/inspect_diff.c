@@ -11,6 +11,7 @@
 #include "inspect.h"
 #include "inspect_text.h"
 #include "json_text.h"
+#include "locate.h"
 
 enum { MOST_META = 1000 };
 
@@ -125,11 +126,8 @@ static void print_json(const output *o) {
                                  o->meta));
 }
 
-static int compare(const launch *job, diff *d, const diff_options *options, output *o, int meta,
-                   int json) {
-    int status = launch_worst(job, diff_pair(d->a, d->b, options, d));
-    if (!status) status = diff_measure(job, d, options);
-    if (status || job->rank) return status;
+/* Prints, on rank 0, what was measured. */
+static int print(const diff *d, output *o, int meta, int json) {
     if (meta) o->meta = diff_meta(d->a, d->b, MOST_META, &o->meta_n);
     if (json)
         print_json(o);
@@ -139,19 +137,36 @@ static int compare(const launch *job, diff *d, const diff_options *options, outp
     return differ(o) ? CLI_DIFFERS : CLI_DONE;
 }
 
+static int measure(const launch *job, diff *d, const diff_options *options) {
+    int status = launch_worst(job, diff_pair(d->a, d->b, options, d));
+    return launch_worst(job, status ? status : diff_measure(job, d, options));
+}
+
+/* An exit status; of a damaged newest step, the one before it is named. */
+static int open_one(const launch *job, const char *path, dcp_checkpoint **out) {
+    dcp_error err = {0};
+    if (!dcp_checkpoint_open(job->comm, path, out, &err)) return 0;
+    int status = cli_report(&err);
+    if (status == CLI_DIFFERS && !job->rank) locate_note_older(path);
+    return status;
+}
+
 static int open_and_compare(const launch *job, char **paths, const diff_options *options, int all,
                             int meta, int json) {
-    dcp_error err = {0};
     dcp_checkpoint *a, *b;
     diff d;
-    if (dcp_checkpoint_open(job->comm, paths[0], &a, &err)) return cli_report(&err);
-    if (dcp_checkpoint_open(job->comm, paths[1], &b, &err)) {
+    int status = open_one(job, paths[0], &a);
+    if (status) return status;
+    status = open_one(job, paths[1], &b);
+    if (status) {
         dcp_checkpoint_close(a);
-        return cli_report(&err);
+        return status;
     }
     d = (diff){.a = a, .b = b};
     output o = {.d = &d, .options = options, .all = all};
-    int status = compare(job, &d, options, &o, meta, json);
+    status = measure(job, &d, options);
+    for (int i = 0; i < 2 && status == CLI_DIFFERS && !job->rank; i++) locate_note_older(paths[i]);
+    if (!status && !job->rank) status = print(&d, &o, meta, json);
     diff_free(&d);
     dcp_checkpoint_close(a);
     dcp_checkpoint_close(b);

@@ -1,7 +1,7 @@
 /* Temporary folders and their publication.
  *
- * Whatever stands under the final name is complete: what was there is moved away by a rename and
- * removed only once the new folder has its place. */
+ * Whatever stands under the final name is complete: what was there changes its name with the new
+ * folder and is removed only then. */
 #include "tree.h"
 
 #include <errno.h>
@@ -18,6 +18,7 @@
 
 #include "cli.h"
 
+#define OLD ".old"
 enum { OPEN_FOLDERS = 16 };
 
 /* The folder, locked for as long as this process lives; -1 where another process has it. */
@@ -28,19 +29,48 @@ static int lock_folder(const char *path) {
     return -1;
 }
 
-/* Left by processes that were killed: those that live hold a lock on theirs. */
-static void remove_leftovers(const char *path) {
-    char pattern[2 * PATH_MAX], *to = pattern;
-    glob_t found;
+/* What lies beside `path` under a temporary name with this end; globfree. */
+static int find_beside(const char *path, const char *end, glob_t *found) {
+    char pattern[2 * PATH_MAX + 16], *to = pattern;
     for (; *path; *to++ = *path++)
         if (strchr("*?[\\", *path)) *to++ = '\\';
-    strcpy(to, ".tmp-??????");
-    if (glob(pattern, GLOB_NOSORT, NULL, &found)) return;
+    snprintf(to, (size_t)(pattern + sizeof pattern - to), ".tmp-??????%s", end);
+    return glob(pattern, GLOB_NOSORT, NULL, found);
+}
+
+/* Left by processes that were killed: those that live hold a lock on theirs. */
+static void remove_leftovers(const char *path) {
+    glob_t found;
+    if (find_beside(path, "", &found)) return;
     for (size_t i = 0; i < found.gl_pathc; i++) {
         int fd = lock_folder(found.gl_pathv[i]);
         if (fd < 0) continue;
         tree_remove(found.gl_pathv[i]);
         close(fd);
+    }
+    globfree(&found);
+}
+
+/* Whether a living process is about to publish what is to replace `old`. */
+static int is_being_replaced(const char *old) {
+    char tmp[PATH_MAX];
+    snprintf(tmp, sizeof tmp, "%.*s", (int)(strlen(old) - strlen(OLD)), old);
+    if (access(tmp, F_OK)) return 0;
+    int fd = lock_folder(tmp);
+    if (fd >= 0) close(fd);
+    return fd < 0;
+}
+
+void tree_recover(const char *path) {
+    glob_t found;
+    if (find_beside(path, OLD, &found)) return;
+    for (size_t i = 0; i < found.gl_pathc; i++) {
+        const char *old = found.gl_pathv[i];
+        if (is_being_replaced(old)) continue;
+        if (renameat2(AT_FDCWD, old, AT_FDCWD, path, RENAME_NOREPLACE) == 0)
+            cli_note("%s: put back what a killed export was about to replace", path);
+        else if (access(path, F_OK) == 0)
+            tree_remove(old);
     }
     globfree(&found);
 }
@@ -108,20 +138,37 @@ static int rename_to_free(const char *tmp, const char *path) {
     return link(tmp, path) || unlink(tmp) ? -1 : 0; /* a file system without the flag */
 }
 
-int tree_publish(const char *tmp, const char *path, int replace) {
+/* For file systems that can't exchange two names: between the two renames neither is there. */
+static int replace_in_two(const char *tmp, const char *path) {
     char old[PATH_MAX + 8];
-    struct stat st;
-    const int folder = stat(tmp, &st) == 0 && S_ISDIR(st.st_mode);
-    snprintf(old, sizeof old, "%s.old", tmp);
-    int moved = folder && replace && rename(path, old) == 0;
-    if (folder && replace && !moved && errno != ENOENT)
-        return cli_fail_errno("cannot replace", path);
-    if (folder || replace ? rename(tmp, path) : rename_to_free(tmp, path)) {
+    snprintf(old, sizeof old, "%s" OLD, tmp);
+    if (rename(path, old)) return cli_fail_errno("cannot replace", path);
+    if (rename(tmp, path)) {
         int status = cli_fail_errno("cannot rename to", path);
-        if (moved && rename(old, path)) tree_remove(old); /* another program's is there */
+        if (rename(old, path)) tree_remove(old); /* another program's is there */
         return status;
     }
     int status = sync_parent(path);
-    if (moved) tree_remove(old);
+    tree_remove(old);
     return status;
+}
+
+/* A folder takes the place of what is there. */
+static int replace_folder(const char *tmp, const char *path) {
+    if (renameat2(AT_FDCWD, tmp, AT_FDCWD, path, RENAME_EXCHANGE) == 0) {
+        int status = sync_parent(path);
+        tree_remove(tmp);
+        return status;
+    }
+    if (errno == EINVAL || errno == ENOSYS) return replace_in_two(tmp, path);
+    return cli_fail_errno("cannot replace", path);
+}
+
+int tree_publish(const char *tmp, const char *path, int replace) {
+    struct stat st;
+    const int folder = stat(tmp, &st) == 0 && S_ISDIR(st.st_mode);
+    if (folder && replace && access(path, F_OK) == 0) return replace_folder(tmp, path);
+    if (folder || replace ? rename(tmp, path) : rename_to_free(tmp, path))
+        return cli_fail_errno("cannot rename to", path);
+    return sync_parent(path);
 }

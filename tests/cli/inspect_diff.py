@@ -162,4 +162,8 @@ check(inspect("diff", steps["a", "global"], steps["b", "global"], status=1))
 flip(f"{steps['b', 'global']}/state.h5", at["b"]["/model/many"])
 assert run("diff", steps["a", "global"], steps["b", "global"], status=1) == ""
 assert "/model/many, block 0" in run.said, run.said
+assert "before it" not in run.said, run.said  # both were named
+older = save(f"{tmp}/b-global", 6, {"/model/same": a["/model/same"]}, META)
+assert run("diff", steps["a", "global"], f"{tmp}/b-global", status=1) == ""
+assert f"give {older} to use that" in run.said, run.said
 scratch.cleanup()
