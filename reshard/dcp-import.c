@@ -17,7 +17,7 @@
 
 typedef struct settings {
     const char *hf, *dst;
-    int force, dry_run;
+    int force, dry_run, allow_mismatch;
 } settings;
 
 /* What is imported. */
@@ -32,6 +32,8 @@ typedef struct folder {
 static int parse(settings *s, int argc, char **argv) {
     const cli_option options[] = {
         {"force", NULL, "replace step 0 of CKPT_DIR", NULL, &s->force},
+        {"allow-mismatch", NULL, "import tensors that are not those of config.json", NULL,
+         &s->allow_mismatch},
         {"dry-run", NULL, "check all and print what would be written", NULL, &s->dry_run},
         {0}};
     const cli_program program = {
@@ -42,7 +44,9 @@ static int parse(settings *s, int argc, char **argv) {
         "\n"
         "Makes the model of a Hugging Face folder (config.json, one or many safetensors files)\n"
         "step 0 of the checkpoint directory CKPT_DIR, with the files of its tokenizer. Types stay\n"
-        "as they are; dcp-train widens them, and starts with zero moments.",
+        "as they are; dcp-train widens them, and starts with zero moments. That the tensors are "
+        "those\n"
+        "of config.json is checked for the models that dcp-train knows.",
         options, 1};
     char **args;
     int n, status = cli_parse(&program, argc, argv, 2, 2, &args, &n);
@@ -83,9 +87,14 @@ static int open_folder(const launch *job, const char *path, folder *f) {
 }
 
 /* Rank 0 first: what it refuses is said once. */
-static int open_folder_everywhere(const launch *job, const char *path, folder *f) {
-    int status = launch_worst(job, job->rank == 0 ? open_folder(job, path, f) : 0);
-    if (status == 0 && job->rank == 0) import_note_unnamed(path, f->reader);
+static int open_folder_everywhere(const launch *job, const settings *s, folder *f) {
+    const char *path = s->hf;
+    int status = job->rank == 0 ? open_folder(job, path, f) : 0;
+    if (status == 0 && job->rank == 0) {
+        import_note_unnamed(path, f->reader);
+        status = import_check(path, f->config, f->reader, s->allow_mismatch);
+    }
+    status = launch_worst(job, status);
     if (status == 0) status = launch_worst(job, job->rank == 0 ? 0 : open_folder(job, path, f));
     return status;
 }
@@ -203,7 +212,7 @@ static int import(const launch *job, const settings *s, folder *f) {
 
 static int run(const launch *job, const settings *s) {
     folder f = {0};
-    int status = open_folder_everywhere(job, s->hf, &f);
+    int status = open_folder_everywhere(job, s, &f);
     if (status == 0) {
         int refused = job->rank == 0 ? check_dst(s) : 0;
         if (job->rank == 0 && !refused) refused = check_space(s->dst, f.bytes + f.files.bytes);

@@ -6,7 +6,7 @@ SOURCE = os.environ.get("DCP_SOURCE", os.path.realpath(os.path.dirname(os.path.a
 BIN = os.environ.get("DCP_BIN", SOURCE + "/build/bin")
 MPIRUN = os.environ.get("DCP_MPIRUN", "mpirun --oversubscribe").split()
 SIZES = {"F64": 8, "F32": 4, "F16": 2, "BF16": 2, "F8_E4M3": 1, "F8_E5M2": 1, "I64": 8, "I32": 4, "U8": 1}
-CONFIG = {"model_type": "llama", "hidden_size": 8, "rms_norm_eps": 1e-6, "dtype": "bfloat16",
+CONFIG = {"model_type": "sample", "hidden_size": 8, "rms_norm_eps": 1e-6, "dtype": "bfloat16",
           "id2label": {"0": "a", "1": "é"}, "tie_word_embeddings": False,
           "_name_or_path": "x/y", "transformers_version": "4.0.0"}
 

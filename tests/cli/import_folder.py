@@ -49,6 +49,53 @@ json.dump({"metadata": {}, "weight_map": {}}, open("surplus/model.safetensors.in
 err = run("dcp-import", "surplus", "none-ckpt", expect=1)
 check("names no tensors" in err and not os.path.exists("none-ckpt"), err)
 
+# the tensors are those of config.json, or it is told which are not
+MODEL = {"model_type": "llama", "vocab_size": 6, "hidden_size": 4, "intermediate_size": 3, "num_hidden_layers": 1,
+         "num_attention_heads": 2, "num_key_value_heads": 1, "rms_norm_eps": 1e-6, "max_position_embeddings": 8}
+LAYER = "model.layers.0."
+FITTING = {name: values("F64", shape) for name, shape in {
+    "model.embed_tokens.weight": (6, 4), "model.norm.weight": (4,),
+    **{f"{LAYER}{n}_layernorm.weight": (4,) for n in ("input", "post_attention")},
+    **{f"{LAYER}self_attn.{n}_proj.weight": (4 if n in "qo" else 2, 4) for n in "qkvo"},
+    **{f"{LAYER}mlp.{n}_proj.weight": (4, 3) if n == "down" else (3, 4) for n in ("gate", "up", "down")}}.items()}
+FITTING["lm_head.weight"] = values("F64", (6, 4), seed=1)
+OLD = {f"{LAYER}self_attn.rotary_emb.inv_freq": values("F32", (1,))}
+WITHOUT = {n: t for n, t in FITTING.items() if n != "model.norm.weight"}
+NARROW = {**FITTING, "lm_head.weight": values("F64", (4, 6))}
+MANY = {**FITTING, **{f"more.{i}": values("U8", (1,)) for i in range(11)}}
+FITS = [  # folder, exit status, and what is said of it
+    (folder("fits", {**FITTING, **OLD}, MODEL), 0, []),
+    (folder("base", {n.removeprefix("model."): t for n, t in WITHOUT.items()}, MODEL), 1,
+     ["base: model.norm.weight [4] is missing, config.json asks for it"]),
+    (folder("tied", {**FITTING, "x.y": values("U8", (2, 3))}, {**MODEL, "tie_word_embeddings": True}), 1,
+     ["tied: x.y [2,3] is surplus, config.json asks for no such tensor"]),
+    (folder("narrow", NARROW, MODEL), 1, ["narrow: lm_head.weight is [4,6], config.json asks for [6,4]"]),
+    (folder("eleven", MANY, MODEL), 1, [*(f"eleven: more.{i} [1] is surplus" for i in sorted(range(11), key=str)[:10]),
+                                        "eleven: and 1 more differences"]),
+    (folder("scaled", FITTING, {**MODEL, "rope_scaling": {"rope_type": "llama3", "factor": 8.0}}), 2,
+     ["scaled/config.json: rope_scaling"]),
+    (folder("layers", FITTING, {**MODEL, "num_hidden_layers": "1"}), 2,
+     ["layers/config.json: num_hidden_layers is not an integer"]),
+    (folder("foreign", FITTING, {**MODEL, "model_type": "bert"}), 0,
+     ["foreign/config.json: model_type \"bert\" is not supported"]),
+    (folder("typeless", FITTING, {}), 0, ["typeless/config.json: model_type is missing"]),
+]
+for name, status, said in FITS:
+    for ranks in (0, 2) if name in ("narrow", "scaled") else (0,):
+        lines = run("dcp-import", name, f"{name}-ckpt", expect=status, ranks=ranks, err=True).splitlines()
+        lines = [line for line in lines if line.startswith("dcp-import: ")]
+        check(all(line.startswith(f"dcp-import: {text}") for line, text in zip(lines, said)) and
+              len(lines) == len(said) + (status == 1), f"{name}: {lines}")
+        check(status == 0 or "--allow-mismatch imports" in lines[-1], lines)
+        check(os.path.exists(f"{name}-ckpt") == (status == 0), f"{name}: wrote, or did not")
+    if status:
+        lines = run("dcp-import", name, f"{name}-ckpt", "--allow-mismatch", err=True).splitlines()
+        check(all(line.startswith(f"dcp-import: {text}") for line, text in zip(lines, said)) and
+              len(lines) == len(said), f"{name}: {lines}")
+    run("dcp-export", f"{name}-ckpt", f"{name}-back")
+    check(st_read.read(f"{name}-back") == st_read.read(name), f"{name}: another model")
+check(json.load(open("fits-back/config.json"))["architectures"] == ["LlamaForCausalLM"], "architectures")
+
 # and back
 run("dcp-export", "ckpt", "back")
 run("dcp-export", "new/ckpt3", "back3", ranks=3)
@@ -58,7 +105,7 @@ for back in "back", "back3":
     for name in KEPT:
         check(content(f"{back}/{name}") == content(f"one/{name}"), name)
     exported = json.load(open(f"{back}/config.json"))
-    check(exported == {**model, "architectures": ["LlamaForCausalLM"]}, exported)
+    check(exported == model, exported)
 run("dcp-export", "ckpt", "parts", "--max-shard-size", "10KB")
 check(st_read.read("parts") == TENSORS, "an export in parts differs")
 run("dcp-import", "parts", "again")

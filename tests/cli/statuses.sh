@@ -47,15 +47,19 @@ for format in hdf5 safetensors; do
 done
 no_leftovers "$dir"
 
-gives 0 dcp-import "$dir/hf" "$dir/i" --dry-run
-gives 0 dcp-import "$dir/hf" "$dir/i"
-gives 2 dcp-import "$dir/hf" "$dir/i"
-gives 0 dcp-import "$dir/hf" "$dir/i" --force
-gives 3 limited dcp-import "$dir/hf" "$dir/no-i"
-cp -r "$dir/hf" "$dir/hf-cut"
+model=$dir/model
+mkdir "$model"
+cp "$DCP_SOURCE"/tests/data/golden/qwen3/{config.json,model.safetensors} "$model"
+gives 0 dcp-import "$model" "$dir/i" --dry-run
+gives 0 dcp-import "$model" "$dir/i"
+gives 2 dcp-import "$model" "$dir/i"
+gives 0 dcp-import "$model" "$dir/i" --force
+gives 3 limited dcp-import "$model" "$dir/no-i"
+cp -r "$model" "$dir/hf-cut"
 truncate -s -1 "$dir/hf-cut/model.safetensors"
 gives 1 dcp-import "$dir/hf-cut" "$dir/no-i"
-gives 3 full dcp-import "$dir/hf" "$dir/i2" --dry-run
+gives 2 dcp-import "$dir/hf" "$dir/no-i" # its config.json lacks sizes
+gives 3 full dcp-import "$model" "$dir/i2" --dry-run
 [ ! -e "$dir/no-i/step-00000000" ] || fail "a failed dcp-import left a step"
 no_leftovers "$dir"
 
@@ -72,17 +76,27 @@ gives 143 stopped dcp-export "$dir/c" "$dir/stop/hf"
 nothing_left dcp-export
 gives 143 stopped dcp-reshard "$dir/c" "$dir/stop/s" --layout sharded --world 2
 nothing_left dcp-reshard
-gives 143 stopped dcp-import "$dir/hf" "$dir/stop/i"
+gives 143 stopped dcp-import "$model" "$dir/stop/i"
 nothing_left dcp-import
 
 # what a killed export left goes, what a living one has stays
 mkdir "$dir/new.tmp-left00" "$dir/new.tmp-alive0"
 exec 9<"$dir/new.tmp-alive0"
 flock 9
+mkdir "$dir/new.tmp-alive0.old"
 gives 0 dcp-export "$dir/c" "$dir/new"
+[ -e "$dir/new.tmp-alive0.old" ] || fail "what a living export replaces was taken"
+rmdir "$dir/new.tmp-alive0.old"
 [ ! -e "$dir/new.tmp-left00" ] && [ -e "$dir/new.tmp-alive0" ] || fail "left-overs of exports"
 exec 9<&-
 rmdir "$dir/new.tmp-alive0"
+# killed between two renames: what was to be replaced comes back; it goes where there is something
+mv "$dir/new" "$dir/new.tmp-killed.old"
+gives 2 dcp-export "$dir/c" "$dir/new"
+says "new: put back what a killed export was about to replace"
+mkdir "$dir/new.tmp-killed.old"
+gives 0 dcp-export "$dir/c" "$dir/new" --force
+[ "$(echo "$dir"/new*)" = "$dir/new" ] || fail "left: $(echo "$dir"/new*)"
 ln -s "$dir/new" "$dir/link"
 gives 2 dcp-export "$dir/c" "$dir/link" --force
 says "is a symbolic link"
@@ -96,6 +110,9 @@ for command in "dcp-export $dir/two $dir/no-hf" "dcp-reshard $dir/two $dir/none 
     gives 1 $command
     says "give $dir/two/$step to use that"
 done
+printf x | dd of="$dir/two/step-00000004/state.h5" bs=1 seek=100 conv=notrunc status=none
+gives 1 dcp-inspect diff "$dir/two" "$dir/c"
+says "give $dir/two/$step to use that"
 
 # JSON is UTF-8
 cp -r "$dir/c" "$dir/"$'\xff'

@@ -62,7 +62,7 @@ def linked(name, file, target):
 
 
 F1 = "model-00001-of-00002.safetensors"
-MANY = b'{"model_type":"llama","a":[' + b"[]," * ((2 << 20) // 3 - 12) + b"[]]}"  # 2 MiB or just less
+MANY = b'{"model_type":"sample","a":[' + b"[]," * ((2 << 20) // 3 - 12) + b"[]]}"  # 2 MiB or just less
 with open("secret.json", "w") as f:
     json.dump(CONFIG, f)
 
@@ -174,7 +174,7 @@ for name, status, said in CASES:
         run("dcp-import", name, "fine", "--dry-run", limit=LIMIT)
         continue
     err = run("dcp-import", name, "dst", expect=status, limit=LIMIT)
-    lines = err.splitlines()
+    lines = [line for line in err.splitlines() if "its tensors are not compared" not in line]
     check(len(lines) == 1 and lines[0].startswith("dcp-import: ") and said in lines[0],
           f"{name}: not '{said}': {err}")
     check(not os.path.exists("dst"), f"{name}: left something")

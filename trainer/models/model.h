@@ -21,32 +21,14 @@
 #include <stdint.h>
 
 #include "dcp/error.h"
-#include "dcp/tensor.h"
 #include "kernels/kernels.h"
+#include "models/params.h"
 #include "models/sample.h"
 
-typedef struct model model;
 typedef struct model_run model_run;
 
-typedef enum model_init { MODEL_INIT_NORMAL, MODEL_INIT_ONES, MODEL_INIT_ZEROS } model_init;
-
-typedef struct model_param {
-    char name[128]; /* Hugging Face's: "model.layers.0.mlp.up_proj.weight" */
-    uint32_t ndim;
-    uint64_t shape[DCP_MAX_DIMS];
-    size_t base;     /* files of the base model have the name from here on: "layers.0.mlp..." */
-    model_init init; /* how a random start fills it */
-    double std;      /* of MODEL_INIT_NORMAL */
-    int frozen;      /* 0; whoever trains the model may set it in a copy */
-    int fresh; /* files of weights may lack it: a classifier, which starts as at random then */
-    int tied;  /* files may hold it a second time, as lm_head.weight */
-} model_param;
-
-/* Makes a model from a Hugging Face config object: model_type "gpt2", "llama", "qwen3" or "vit"
- * (for image classification); or "mlp", our own. A key whose value asks for what we don't have
- * (rope scaling, another activation, sliding windows, dropout) is DCP_ERR_UNSUPPORTED and named; a
- * missing or wrong-typed key is DCP_ERR_ARG. Needs no memory for parameters: those are the
- * caller's. */
+/* Makes a model that computes from a Hugging Face config object; as model_describe. Needs no memory
+ * for parameters: those are the caller's. */
 int model_create(const json_t *config, model **out, dcp_error *err);
 void model_destroy(model *m);
 /* Activation checkpointing (Chen et al. 2016): runs that are created afterwards keep what enters
@@ -58,9 +40,6 @@ void model_set_kernels(model *m, kernels *k);
 void model_set_type(model *m, kernels_type type);
 kernels_type model_type(const model *m);
 
-size_t model_units(const model *m);                    /* L + 1 */
-size_t model_unit_params(const model *m, size_t unit); /* parameters in that unit */
-const model_param *model_unit_param(const model *m, size_t unit, size_t i);
 size_t model_stages(const model *m); /* L + 2 */
 size_t model_stage_unit(const model *m, size_t stage);
 /* Whether the stage uses parameter i of its unit. Tied weights are used by two stages. */

@@ -3,26 +3,12 @@
 #define TRAINER_STATE_MATCH_H
 
 #include "../fsdp/layout.h"
-
-/* The tensors found, ascending by path; `prefix` comes before each name. */
-typedef struct found_tensors {
-    const char *where;  /* for the message: a path */
-    const char *prefix; /* "/model/", or "" */
-    const dcp_tensor *const *list;
-    size_t n;
-    int weights_only; /* a start, not a step of a run: a classifier may be missing */
-} found_tensors;
-
-/* The parameter's tensor among those found, by its name or, as files of a base model have it,
- * without the family's prefix; NULL where there is none. */
-const dcp_tensor *match_find(const found_tensors *found, const model_param *param);
+#include "../models/weights.h"
 
 /* DCP_OK where there is exactly one tensor of the right shape for each parameter, and its type can
  * be widened to fp32. Of weights only a classifier may be missing, which is told in a warning on
- * rank 0. A surplus lm_head.weight (tied weights, saved twice: match_tied), what a classifier
- * does not use (pooler, mask token) and old files' constants (rotary frequencies, GPT-2's masks)
- * are let pass. Else DCP_ERR_MISMATCH: the first tensor that differs and how, and how many others
- * do. */
+ * rank 0; what may be surplus is weights_compare's. Else DCP_ERR_MISMATCH: the first tensor that
+ * differs and how, and how many others do. */
 int match_model(const fsdp_layout *layout, const found_tensors *found, dcp_error *err);
 
 /* Reads a box of a tensor that was found, whose elements follow each other, into `out`. */

@@ -1,0 +1,109 @@
+/* Whether the tensors are those that config.json asks for, so that a wrong folder is told when it
+ * is imported and not when it is trained. */
+#include <stdlib.h>
+#include <string.h>
+
+#include "cli.h"
+#include "import.h"
+#include "models/weights.h"
+
+enum { MOST_TOLD = 10 };
+
+typedef struct report {
+    const char *folder;
+    size_t n;
+} report;
+
+static void tell(void *to, weights_difference difference) {
+    report *r = to;
+    const model_param *param = difference.param;
+    const dcp_tensor *tensor = difference.tensor;
+    char asked[160], there[160];
+    if (r->n++ >= MOST_TOLD) return;
+    if (param) weights_shape_text(param->ndim, param->shape, asked, sizeof asked);
+    if (tensor) weights_shape_text(tensor->ndim, tensor->shape, there, sizeof there);
+    if (!tensor)
+        cli_note("%s: %s %s is missing, config.json asks for it", r->folder, param->name, asked);
+    else if (!param)
+        cli_note("%s: %s %s is surplus, config.json asks for no such tensor", r->folder,
+                 tensor->path, there);
+    else
+        cli_note("%s: %s is %s, config.json asks for %s", r->folder, tensor->path, there, asked);
+}
+
+static const model_param **list_params(const model *m, size_t *n) {
+    *n = 0;
+    for (size_t u = 0; u < model_units(m); u++) *n += model_unit_params(m, u);
+    const model_param **params = calloc(*n + 1, sizeof *params);
+    size_t at = 0;
+    for (size_t u = 0; params && u < model_units(m); u++)
+        for (size_t i = 0; i < model_unit_params(m, u); i++)
+            params[at++] = model_unit_param(m, u, i);
+    return params;
+}
+
+static const dcp_tensor **list_tensors(const dcp_st_reader *reader) {
+    const size_t n = dcp_st_tensors(reader);
+    const dcp_tensor **list = calloc(n + 1, sizeof *list);
+    for (size_t i = 0; list && i < n; i++) list[i] = dcp_st_tensor(reader, i);
+    return list;
+}
+
+static void note_fresh(const model_param *const *params, size_t n, const found_tensors *found) {
+    for (size_t i = 0; i < n; i++)
+        if (params[i]->fresh && !weights_find_param(found, params[i]))
+            cli_note("%s: has no %s: dcp-train will initialize it", found->where, params[i]->name);
+}
+
+static int compare(const char *folder, const model *m, const dcp_st_reader *reader, int allow) {
+    dcp_error err = {0};
+    size_t n;
+    report r = {.folder = folder};
+    const model_param **params = list_params(m, &n);
+    const dcp_tensor **list = list_tensors(reader);
+    const found_tensors found = {.where = folder,
+                                 .prefix = "",
+                                 .list = list,
+                                 .n = dcp_st_tensors(reader),
+                                 .weights_only = 1};
+    int status = params && list ? 0 : cli_fail(CLI_FAILED, "out of memory");
+    if (status == 0 && weights_compare(params, n, &found, tell, &r, &err))
+        status = cli_report(&err);
+    if (status == 0) note_fresh(params, n, &found);
+    free(list);
+    free(params);
+    if (status || r.n == 0) return status;
+    if (r.n > MOST_TOLD) cli_note("%s: and %zu more differences", folder, r.n - MOST_TOLD);
+    if (allow) return 0;
+    return cli_fail(CLI_DIFFERS,
+                    "%s: these are not the tensors of its config.json, and dcp-train would refuse "
+                    "them: mend one or the other; --allow-mismatch imports them as they are",
+                    folder);
+}
+
+/* What of it follows the words that say whose it is. */
+static const char *message(const dcp_error *err) {
+    static const char whose[] = "model config: ";
+    return err->message + (strncmp(err->message, whose, strlen(whose)) ? 0 : strlen(whose));
+}
+
+int import_check(const char *folder, const json_t *config, const dcp_st_reader *reader, int allow) {
+    dcp_error err = {0};
+    model *m;
+    if (model_describe(config, &m, &err) == DCP_OK) {
+        const int status = compare(folder, m, reader, allow);
+        model_forget(m);
+        return status;
+    }
+    if (err.status == DCP_ERR_NO_MEMORY) return cli_report(&err);
+    if (!model_is_known(config) || allow) {
+        cli_note("%s/config.json: %s: its tensors are not compared with it, and dcp-train does not "
+                 "train it",
+                 folder, message(&err));
+        return 0;
+    }
+    return cli_fail(CLI_USAGE,
+                    "%s/config.json: %s: dcp-train would refuse it; --allow-mismatch imports the "
+                    "tensors as they are",
+                    folder, message(&err));
+}

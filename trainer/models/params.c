@@ -1,0 +1,225 @@
+/* A model's parameters: names, shapes, first values and order, which FSDP and checkpoints rely on.
+ * Each part is added to a unit by its name; where it comes to stand there is what the part knows.
+ */
+#include "models/params.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "fail.h"
+#include "models/parts.h"
+
+enum { ROOT = 0 };
+
+/* Parts being added to one unit. */
+typedef struct builder {
+    model *m;
+    size_t unit;
+    int in_first;    /* linear weights are [in,out] */
+    char prefix[64]; /* of names */
+    int failed;      /* out of memory, or a name too long */
+} builder;
+
+static size_t add_tensor(builder *b, const char *name, const char *suffix, uint32_t ndim,
+                         const uint64_t *shape, model_init init, double std) {
+    model_unit *unit = &b->m->units[b->unit];
+    model_param *grown = realloc(unit->params, (unit->n + 1) * sizeof *grown);
+    if (!grown) {
+        b->failed = 1;
+        return NO_PLACE;
+    }
+    unit->params = grown;
+    model_param *p = &unit->params[unit->n];
+    *p = (model_param){.ndim = ndim, .init = init, .std = std};
+    const int length = snprintf(p->name, sizeof p->name, "%s%s%s", b->prefix, name, suffix);
+    if (length < 0 || (size_t)length >= sizeof p->name) b->failed = 1;
+    const char *base = b->m->c.names->base;
+    if (strncmp(p->name, base, strlen(base)) == 0) p->base = strlen(base);
+    memcpy(p->shape, shape, ndim * sizeof *shape);
+    return unit->n++;
+}
+
+static size_t add_vector(builder *b, const char *name, const char *suffix, size_t dim,
+                         model_init init) {
+    return add_tensor(b, name, suffix, 1, &(uint64_t){dim}, init, 0.0);
+}
+
+/* No such part in the family: `out` is 0. */
+static linear add_linear(builder *b, const char *name, size_t in, size_t out, int bias,
+                         double std) {
+    linear l = {.weight = NO_PLACE, .bias = NO_PLACE};
+    if (!name) return l;
+    l.in = in;
+    l.out = out;
+    l.in_first = b->in_first;
+    const uint64_t shape[2] = {l.in_first ? in : out, l.in_first ? out : in};
+    l.weight = add_tensor(b, name, ".weight", 2, shape, MODEL_INIT_NORMAL, std);
+    if (bias) l.bias = add_vector(b, name, ".bias", out, MODEL_INIT_ZEROS);
+    return l;
+}
+
+/* No such part in the family: `dim` is 0. */
+static norm add_norm(builder *b, const char *name, size_t dim) {
+    norm n = {.weight = NO_PLACE, .bias = NO_PLACE};
+    if (!name) return n;
+    n.dim = dim;
+    n.eps = (float)b->m->c.norm_eps;
+    n.weight = add_vector(b, name, ".weight", dim, MODEL_INIT_ONES);
+    if (b->m->c.layer_norm) n.bias = add_vector(b, name, ".bias", dim, MODEL_INIT_ZEROS);
+    return n;
+}
+
+/* GPT-2 starts what adds to the stream smaller, by the number of additions. */
+static double residual_std(const model_config *c) {
+    return c->in_first ? c->init_std / sqrt(2.0 * (double)c->layers) : c->init_std;
+}
+
+static block_parts add_block(builder *b) {
+    const model *m = b->m;
+    const model_config *c = &m->c;
+    const family_names *names = c->names;
+    const size_t q = model_q_dim(m), kv = model_kv_dim(m);
+    const double std = c->init_std, residual = residual_std(c);
+    block_parts p;
+    p.attention_norm = add_norm(b, names->attention_norm, c->hidden);
+    p.q = add_linear(b, names->q, c->hidden, q, c->qkv_bias, std);
+    p.k = add_linear(b, names->k, c->hidden, kv, c->qkv_bias, std);
+    p.v = add_linear(b, names->v, c->hidden, kv, c->qkv_bias, std);
+    p.qkv = add_linear(b, names->qkv, c->hidden, q + 2 * kv, c->qkv_bias, std);
+    p.o = add_linear(b, names->o, q, c->hidden, c->o_bias, residual);
+    p.q_norm = add_norm(b, names->q_norm, c->head_dim);
+    p.k_norm = add_norm(b, names->k_norm, c->head_dim);
+    p.mlp_norm = add_norm(b, names->mlp_norm, c->hidden);
+    p.gate = add_linear(b, names->gate, c->hidden, c->intermediate, c->mlp_bias, std);
+    p.up = add_linear(b, names->up, c->hidden, c->intermediate, c->mlp_bias, std);
+    p.down = add_linear(b, names->down, c->intermediate, c->hidden, c->mlp_bias, residual);
+    return p;
+}
+
+/* He et al. 2015, for the activation that follows. */
+static double dense_std(size_t in) { return sqrt(2.0 / (double)in); }
+
+static void add_dense(builder *b, size_t layer) {
+    const model *m = b->m;
+    add_linear(b, "", model_width(m, layer), model_width(m, layer + 1), 1,
+               dense_std(model_width(m, layer)));
+}
+
+/* The learned embeddings of a family, those of images with the leading 1 of their batch. */
+static void add_embeddings(builder *b, root_parts *root) {
+    const model_config *c = &b->m->c;
+    const family_names *names = c->names;
+    const int image = c->input == INPUT_IMAGE;
+    const uint64_t vocab[2] = {c->classes, c->hidden};
+    const uint64_t length = image ? model_length(b->m, 0) : c->max_positions;
+    const uint64_t class_token[3] = {1, 1, c->hidden}, positions[3] = {1, length, c->hidden};
+    root->embed = root->positions = root->class_token = NO_PLACE;
+    if (names->embed)
+        root->embed =
+            add_tensor(b, names->embed, ".weight", 2, vocab, MODEL_INIT_NORMAL, c->init_std);
+    if (root->embed != NO_PLACE) b->m->units[ROOT].params[root->embed].tied = c->tied;
+    if (names->class_token)
+        root->class_token =
+            add_tensor(b, names->class_token, "", 3, class_token, MODEL_INIT_NORMAL, c->init_std);
+    if (names->positions)
+        root->positions =
+            add_tensor(b, names->positions, "", image ? 3 : 2, image ? positions : positions + 1,
+                       MODEL_INIT_NORMAL, c->init_std);
+}
+
+/* A convolution's weight; to a matrix product it is [hidden, channels * patch]. */
+static linear add_patches(builder *b) {
+    const model_config *c = &b->m->c;
+    const uint64_t shape[4] = {c->hidden, c->channels, c->patch[0], c->patch[1]};
+    linear l = {.weight = NO_PLACE, .bias = NO_PLACE};
+    if (!c->names->patches) return l;
+    l.in = model_patch_dim(b->m);
+    l.out = c->hidden;
+    l.weight =
+        add_tensor(b, c->names->patches, ".weight", 4, shape, MODEL_INIT_NORMAL, c->init_std);
+    l.bias = add_vector(b, c->names->patches, ".bias", c->hidden, MODEL_INIT_ZEROS);
+    return l;
+}
+
+/* The head is always stored [out,in]; an MLP's is its last layer. */
+static linear add_head(builder *b, const root_parts *root) {
+    const model_config *c = &b->m->c;
+    const size_t in = model_width(b->m, c->layers);
+    if (c->tied)
+        return (linear){.weight = root->embed, .bias = NO_PLACE, .in = in, .out = c->classes};
+    char name[64];
+    if (c->sizes)
+        snprintf(name, sizeof name, "%s%zu", c->names->head, (size_t)c->layers);
+    else
+        snprintf(name, sizeof name, "%s", c->names->head);
+    return add_linear(b, name, in, c->classes, c->head_bias,
+                      c->sizes ? dense_std(in) : c->init_std);
+}
+
+/* A classifier is not part of the base model, whose weights are what one usually has. */
+static void mark_classifier(model *m) {
+    const linear *head = &m->root.head;
+    if (m->c.input != INPUT_IMAGE || head->weight == NO_PLACE || head->bias == NO_PLACE) return;
+    m->units[ROOT].params[head->weight].fresh = 1;
+    m->units[ROOT].params[head->bias].fresh = 1;
+}
+
+static int add_parts(model *m) {
+    builder b = {.m = m, .unit = ROOT};
+    add_embeddings(&b, &m->root);
+    m->root.patches = add_patches(&b);
+    m->root.final = add_norm(&b, m->c.names->final_norm, m->c.hidden);
+    m->root.head = add_head(&b, &m->root);
+    mark_classifier(m);
+    b.in_first = m->c.in_first;
+    for (size_t layer = 0; layer < m->c.layers; layer++) {
+        b.unit = layer + 1;
+        snprintf(b.prefix, sizeof b.prefix, "%s%zu%s", m->c.names->block, layer, m->c.names->after);
+        if (m->c.sizes)
+            add_dense(&b, layer);
+        else
+            m->block = add_block(&b);
+    }
+    return b.failed;
+}
+
+int model_describe(const json_t *config, model **out, dcp_error *err) {
+    model *m = calloc(1, sizeof *m);
+    if (!m) return trainer_fail_memory(err, sizeof *m);
+    int status = model_config_read(config, &m->c, err);
+    if (status) {
+        free(m);
+        return status;
+    }
+    m->units = calloc(m->c.layers + 1, sizeof *m->units);
+    if (!m->units || add_parts(m)) {
+        status = trainer_fail_memory(err, (m->c.layers + 1) * sizeof *m->units);
+        model_forget(m);
+        return status;
+    }
+    *out = m;
+    return DCP_OK;
+}
+
+void model_forget(model *m) {
+    if (!m) return;
+    for (size_t unit = 0; m->units && unit <= m->c.layers; unit++) free(m->units[unit].params);
+    free(m->units);
+    model_config_free(&m->c);
+    free(m);
+}
+
+size_t model_units(const model *m) { return m->c.layers + 1; }
+
+size_t model_unit_params(const model *m, size_t unit) { return m->units[unit].n; }
+
+const model_param *model_unit_param(const model *m, size_t unit, size_t i) {
+    return &m->units[unit].params[i];
+}
+
+size_t model_length(const model *m, size_t sequence) {
+    if (m->c.input == INPUT_IMAGE) return 1 + model_patches(m);
+    return m->c.input == INPUT_TOKENS ? sequence : 1;
+}

@@ -1,0 +1,43 @@
+/* The parameters that a config.json asks for: names, shapes, first values, and in which unit each
+ * is. Needs neither kernels nor MPI, so that tools know a model, too. */
+#ifndef TRAINER_MODELS_PARAMS_H
+#define TRAINER_MODELS_PARAMS_H
+
+#include <jansson.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "dcp/error.h"
+#include "dcp/tensor.h"
+
+typedef struct model model;
+
+typedef enum model_init { MODEL_INIT_NORMAL, MODEL_INIT_ONES, MODEL_INIT_ZEROS } model_init;
+
+typedef struct model_param {
+    char name[128]; /* Hugging Face's: "model.layers.0.mlp.up_proj.weight" */
+    uint32_t ndim;
+    uint64_t shape[DCP_MAX_DIMS];
+    size_t base;     /* files of the base model have the name from here on: "layers.0.mlp..." */
+    model_init init; /* how a random start fills it */
+    double std;      /* of MODEL_INIT_NORMAL */
+    int frozen;      /* 0; whoever trains the model may set it in a copy */
+    int fresh; /* files of weights may lack it: a classifier, which starts as at random then */
+    int tied;  /* files may hold it a second time, as lm_head.weight */
+} model_param;
+
+/* Reads a Hugging Face config object: model_type "gpt2", "llama", "qwen3" or "vit" (for image
+ * classification); or "mlp", our own. A key whose value asks for what we don't have (rope scaling,
+ * another activation, sliding windows, dropout) is DCP_ERR_UNSUPPORTED and named; a missing or
+ * wrong-typed key is DCP_ERR_ARG. The model has parameters and computes nothing: model_create makes
+ * one that does. Ends with model_forget. */
+int model_describe(const json_t *config, model **out, dcp_error *err);
+void model_forget(model *m);
+/* Whether there is a family of that model_type. */
+int model_is_known(const json_t *config);
+
+size_t model_units(const model *m);                    /* L + 1 */
+size_t model_unit_params(const model *m, size_t unit); /* parameters in that unit */
+const model_param *model_unit_param(const model *m, size_t unit, size_t i);
+
+#endif
