@@ -94,12 +94,9 @@ static const char *decode_box(const unsigned char *p, const userblock *ub, dcp_b
     return NULL;
 }
 
-/* Decodes a row; what is wrong with it by itself, or NULL. `path` has room for path_bytes + 1. */
-static const char *decode_row(const unsigned char *in, uint64_t path_bytes, const userblock *ub,
-                              char *path, dcp_box *box, index_row *r) {
-    unsigned char again[LONGEST_ROW];
+/* The fields whose values need no interpretation. `path` has room for path_bytes + 1. */
+static void read_row(const unsigned char *in, uint64_t path_bytes, char *path, index_row *r) {
     const unsigned char *p = in + path_bytes;
-    const char *wrong;
     *r = (index_row){.tensor = {.path = path, .ndim = get_u32(p + 8)},
                      .offset = get_u64(p + 76),
                      .bytes = get_u64(p + 84),
@@ -107,6 +104,15 @@ static const char *decode_row(const unsigned char *in, uint64_t path_bytes, cons
     memcpy(path, in, path_bytes);
     path[path_bytes] = 0;
     get_dims(p + 12, r->tensor.shape);
+}
+
+/* Decodes a row; what is wrong with it by itself, or NULL. */
+static const char *decode_row(const unsigned char *in, uint64_t path_bytes, const userblock *ub,
+                              char *path, dcp_box *box, index_row *r) {
+    unsigned char again[LONGEST_ROW];
+    const unsigned char *p = in + path_bytes;
+    const char *wrong;
+    read_row(in, path_bytes, path, r);
     if (!path_valid(path, &wrong)) return wrong;
     if (r->tensor.ndim > DCP_MAX_DIMS) return "it has more than 8 dimensions";
     if (!decode_dtype(p, &r->tensor.dtype)) return "its dtype is unknown";
@@ -114,6 +120,21 @@ static const char *decode_row(const unsigned char *in, uint64_t path_bytes, cons
     if (wrong) return wrong;
     index_encode(r, 1, path_bytes, ub->layout, again);
     return memcmp(again, in, ub->row_bytes) ? "bytes that should be zero are not" : NULL;
+}
+
+/* The same for a row that is known to be right; of one that isn't nothing may be used. */
+static void take_row(const unsigned char *in, uint64_t path_bytes, const userblock *ub, char *path,
+                     dcp_box *box, index_row *r) {
+    const unsigned char *p = in + path_bytes;
+    read_row(in, path_bytes, path, r);
+    decode_dtype(p, &r->tensor.dtype);
+    if (!r->tensor.ndim) {
+        r->tensor.shape[0] = 1;
+    } else if (ub->layout == DCP_LAYOUT_SHARDED) {
+        get_dims(p + FIXED_BYTES, box->start);
+        get_dims(p + FIXED_BYTES + 8 * DCP_MAX_DIMS, box->count);
+        r->box = box;
+    }
 }
 
 /* Rows begin with their paths, padded with NUL, so bytes compare as paths do. */
@@ -216,8 +237,8 @@ int index_check_rows(const unsigned char *table, uint64_t first, uint64_t end, c
     return status;
 }
 
-int index_decode(const unsigned char *table, const userblock *ub, const char *file, index_row **out,
-                 dcp_error *err) {
+int index_decode(const unsigned char *table, const userblock *ub, const char *file, int checked,
+                 index_row **out, dcp_error *err) {
     uint64_t path_bytes, blocks = 0;
     int status = check_row_bytes(ub, file, &path_bytes, err);
     if (status) return status;
@@ -228,12 +249,16 @@ int index_decode(const unsigned char *table, const userblock *ub, const char *fi
     dcp_box *boxes = (dcp_box *)(rows + ub->rows + 1);
     char *paths = (char *)boxes + (ub->rows + 1) * box_bytes;
     for (uint64_t i = 0; i < ub->rows && !status; i++) {
-        status = check_row(table, i, path_bytes, ub, file, paths + i * (path_bytes + 1),
-                           box_bytes ? &boxes[i] : NULL, &rows[i], err);
+        char *path = paths + i * (path_bytes + 1);
+        dcp_box *box = box_bytes ? &boxes[i] : NULL;
+        if (checked)
+            take_row(table + i * ub->row_bytes, path_bytes, ub, path, box, &rows[i]);
+        else
+            status = check_row(table, i, path_bytes, ub, file, path, box, &rows[i], err);
         rows[i].first_block = blocks;
         blocks += index_blocks(rows[i].bytes);
     }
-    if (!status) status = check_whole(rows, path_bytes, ub, blocks, file, err);
+    if (!status && !checked) status = check_whole(rows, path_bytes, ub, blocks, file, err);
     if (status)
         free(rows);
     else

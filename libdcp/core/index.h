@@ -30,9 +30,10 @@ void index_encode(const index_row *rows, size_t n, uint64_t path_bytes, dcp_layo
 /* Decodes and checks a table: names, types, shapes, sizes, order, that datasets lie in the file
  * without overlapping, that they need blocks_bytes of block checksums, and that index_encode would
  * give the same bytes. *out is one allocation (rows, their boxes and paths), freed with free().
- * `file` is the file's path, for messages. */
-int index_decode(const unsigned char *table, const userblock *ub, const char *file, index_row **out,
-                 dcp_error *err);
+ * `file` is the file's path, for messages. Where `checked`, another rank checks the same bytes, and
+ * the rows are not to be used before it found them right. */
+int index_decode(const unsigned char *table, const userblock *ub, const char *file, int checked,
+                 index_row **out, dcp_error *err);
 
 /* Checks rows [first, end) by themselves; those before `first` were checked before. For a large
  * table, which is read step by step: a false number of rows shows at its first false row. */

@@ -1,5 +1,6 @@
 /* Building a state dict. Everything that a single rank can know to be wrong is refused here; what
  * takes other ranks' knowledge is checked when a save or load starts (libdcp/plan). */
+#define _GNU_SOURCE /* twalk_r */
 #include "core/state.h"
 
 #include <search.h>
@@ -225,14 +226,14 @@ uint64_t dcp_state_local_bytes(const dcp_state *state) {
     return bytes;
 }
 
-static int by_path_indirect(const void *a, const void *b) {
-    return by_path(*(state_tensor *const *)a, *(state_tensor *const *)b);
+static void put_next(const void *node, VISIT visit, void *next) {
+    state_tensor ***at = next;
+    if (visit == postorder || visit == leaf) *(*at)++ = *(state_tensor *const *)node;
 }
 
+/* The tree has them in order: no path is compared. */
 state_tensor **state_sorted(const dcp_state *state) {
-    state_tensor **sorted = malloc((state->n + 1) * sizeof(state_tensor *));
-    if (!sorted) return NULL;
-    if (state->n) memcpy(sorted, state->tensors, state->n * sizeof(state_tensor *));
-    qsort(sorted, state->n, sizeof(state_tensor *), by_path_indirect);
+    state_tensor **sorted = malloc((state->n + 1) * sizeof *sorted), **next = sorted;
+    if (sorted) twalk_r(state->by_path, put_next, &next);
     return sorted;
 }

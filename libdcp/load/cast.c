@@ -53,6 +53,7 @@ int cast_prepare(load *l, dcp_error *err) {
         tensors++;
         boxes += l->chosen.wanted[i]->n_boxes;
     }
+    cast->widens = tensors > 0;
     cast->tensors = calloc(n + 1, sizeof *cast->tensors);
     cast->shadows = calloc(tensors + 1, sizeof *cast->shadows);
     cast->boxes = calloc(boxes + 1, sizeof *cast->boxes);
@@ -140,14 +141,15 @@ static void convert_group(const narrowing *w) {
 
 static int move_group(narrowing *w, dcp_error *err) {
     load *l = w->load;
-    size_t n = 0, at = 0;
-    for (size_t i = 0; i < w->n; i++) n += load_pieces(l, w->slices[i].of, &w->slices[i].box, NULL);
-    piece *pieces = calloc(n + 1, sizeof *pieces);
+    size_t most = 0, n = 0;
+    for (size_t i = 0; i < w->n; i++)
+        most += load_pieces(l, w->slices[i].of, &w->slices[i].box, NULL);
+    piece *pieces = calloc(most + 1, sizeof *pieces);
     for (size_t i = 0; i < w->n && pieces; i++)
-        at += load_pieces(l, w->slices[i].of, &w->slices[i].box, pieces + at);
+        n += load_pieces(l, w->slices[i].of, &w->slices[i].box, pieces + n);
     int stand = pieces && pieces_stand(pieces, n);
     int status =
-        comm_agree(l->comm, stand ? DCP_OK : core_fail_memory(err, n * sizeof *pieces), err);
+        comm_agree(l->comm, stand ? DCP_OK : core_fail_memory(err, most * sizeof *pieces), err);
     if (!status) status = load_move(l, pieces, n, err);
     if (!status) convert_group(w);
     pieces_free(pieces, n);
@@ -193,7 +195,7 @@ int cast_read(load *l, const plan_box *b, dcp_error *err) {
 }
 
 void cast_in_place(const load *l) {
-    for (size_t i = 0; i < l->chosen.n; i++) {
+    for (size_t i = 0; i < l->chosen.n && l->cast.widens; i++) {
         const state_tensor *want = l->chosen.wanted[i], *shadow = l->cast.tensors[i];
         for (size_t k = 0; k < want->n_boxes && shadow != want; k++)
             dcp_convert(shadow->tensor.dtype, shadow->boxes[k].data, want->tensor.dtype,

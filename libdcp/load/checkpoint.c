@@ -32,7 +32,7 @@ static int resolve(const char *path, char *folder, dcp_error *err) {
     return DCP_OK;
 }
 
-/* One file's packed tables from its reader to all. */
+/* One file's packed tables from its reader, which checks their rows, to all. */
 static int share_tables(dcp_comm *comm, ckpt_file *file, dcp_error *err) {
     unsigned char *packed = NULL;
     uint64_t bytes = 0;
@@ -45,7 +45,8 @@ static int share_tables(dcp_comm *comm, ckpt_file *file, dcp_error *err) {
     if (comm->rank != file->reader) packed = malloc(bytes);
     status = comm_agree(comm, packed ? DCP_OK : core_fail_memory(err, bytes), err);
     if (!status) status = comm_broadcast(comm, packed, bytes, file->reader, err);
-    if (!status) status = comm_agree(comm, tables_unpack(file, packed, bytes, err), err);
+    int checked = comm->rank != file->reader;
+    if (!status) status = comm_agree(comm, tables_unpack(file, packed, bytes, checked, err), err);
 free_packed:
     free(packed);
     return status;

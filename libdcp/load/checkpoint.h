@@ -70,8 +70,9 @@ struct dcp_checkpoint {
 
 /* Reads and checks user block, index, blocks and meta of file->path. */
 int tables_read(ckpt_file *file, dcp_error *err);
-/* The same from what tables_pack put together on another rank. */
-int tables_unpack(ckpt_file *file, const unsigned char *packed, uint64_t bytes, dcp_error *err);
+/* The same from what tables_pack put together; `checked`: as index_decode has it. */
+int tables_unpack(ckpt_file *file, const unsigned char *packed, uint64_t bytes, int checked,
+                  dcp_error *err);
 /* Reads the bytes that tables_unpack takes: user block, index, blocks, meta. */
 int tables_pack(const char *path, unsigned char **packed, uint64_t *bytes, dcp_error *err);
 void tables_free(ckpt_file *file);

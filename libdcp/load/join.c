@@ -71,7 +71,8 @@ static int collect_pieces(dcp_checkpoint *ckpt, size_t *n_out, dcp_error *err) {
     for (size_t f = 0; f < ckpt->n_files; f++)
         for (size_t i = 0; i < ckpt->files[f].ub.rows; i++)
             ckpt->pieces[at++] = (ckpt_piece){&ckpt->files[f], &ckpt->files[f].rows[i], 0};
-    qsort(ckpt->pieces, n, sizeof *ckpt->pieces, by_tensor);
+    if (ckpt->layout == DCP_LAYOUT_SHARDED) /* else rows are tensors, in this order */
+        qsort(ckpt->pieces, n, sizeof *ckpt->pieces, by_tensor);
     *n_out = n;
     return DCP_OK;
 }
@@ -150,8 +151,9 @@ void checkpoint_near(const dcp_checkpoint *ckpt, const ckpt_tensor *t, const dcp
 }
 
 /* Whether piece i is of another tensor than the one before. */
-static int begins_tensor(const ckpt_piece *pieces, size_t i) {
-    if (!i) return 1;
+static int begins_tensor(const dcp_checkpoint *ckpt, size_t i) {
+    if (!i || ckpt->layout == DCP_LAYOUT_GLOBAL) return 1;
+    const ckpt_piece *pieces = ckpt->pieces;
     const ckpt_piece *a = &pieces[i - 1], *b = &pieces[i];
     return compare_paths(a->row->tensor.path, tensor_path_bytes(a), b->row->tensor.path,
                          tensor_path_bytes(b)) != 0;
@@ -161,7 +163,7 @@ static int begins_tensor(const ckpt_piece *pieces, size_t i) {
 static int name_tensors(dcp_checkpoint *ckpt, size_t n, dcp_error *err) {
     size_t bytes = 0, tensors = 0;
     for (size_t i = 0; i < n; i++)
-        if (begins_tensor(ckpt->pieces, i)) {
+        if (begins_tensor(ckpt, i)) {
             bytes += tensor_path_bytes(&ckpt->pieces[i]) + 1;
             tensors++;
         }
@@ -171,7 +173,7 @@ static int name_tensors(dcp_checkpoint *ckpt, size_t n, dcp_error *err) {
     char *path = ckpt->tensor_paths;
     for (size_t i = 0; i < n; i++) {
         const ckpt_piece *p = &ckpt->pieces[i];
-        if (!begins_tensor(ckpt->pieces, i)) {
+        if (!begins_tensor(ckpt, i)) {
             ckpt->tensors[ckpt->n_tensors - 1].n_pieces++;
             continue;
         }

@@ -22,7 +22,6 @@ static int make_piece(const load *l, const plan_box *b, const state_box *box,
     if (!from->row->bytes ||
         !box_copy_between(&copy, t->ndim, dcp_dtype_bytes(t->dtype), &held, &box->box))
         return 0;
-    if (!out) return 1;
     *out = (piece){.file_offset = from->file->base + from->row->offset,
                    .bytes = from->row->bytes,
                    .row = from->row,
@@ -39,7 +38,8 @@ size_t load_pieces(const load *l, const plan_box *b, const state_box *box, piece
     const ckpt_piece *from = &l->ckpt->pieces[t->first_piece];
     size_t n = 0, k, end;
     checkpoint_near(l->ckpt, t, &box->box, &k, &end);
-    for (; k < end; k++) n += (size_t)make_piece(l, b, box, &from[k], out ? out + n : NULL);
+    if (!out) return end - k;
+    for (; k < end; k++) n += (size_t)make_piece(l, b, box, &from[k], out + n);
     return n;
 }
 
@@ -48,7 +48,7 @@ static size_t add_pieces(const load *l, piece *out) {
     size_t n = 0;
     for (size_t i = 0; i < l->boxes.n; i++) {
         const plan_box *b = &l->boxes.boxes[i];
-        if (load_moves(l, b->tensor) && !cast_is_narrow(l, b->tensor))
+        if (load_moves(l, b->tensor) && !(l->cast.narrows && cast_is_narrow(l, b->tensor)))
             n += load_pieces(l, b, b->box, out ? out + n : NULL);
     }
     return n;
@@ -73,7 +73,7 @@ static int make_pieces(load *l, dcp_error *err) {
     l->n_pieces = add_pieces(l, NULL);
     l->pieces = calloc(l->n_pieces + 1, sizeof *l->pieces);
     if (!l->pieces) return core_fail_memory(err, l->n_pieces * sizeof *l->pieces);
-    add_pieces(l, l->pieces);
+    l->n_pieces = add_pieces(l, l->pieces);
     if (!pieces_stand(l->pieces, l->n_pieces))
         return core_fail_memory(err, l->n_pieces * sizeof *l->pieces);
     if (l->engine == DCP_ENGINE_MPIO) return DCP_OK;

@@ -12,6 +12,7 @@ typedef struct casting {
     state_tensor *shadows;
     state_box *boxes;
     int narrows; /* some tensor is converted from scratch memory */
+    int widens;  /* some tensor is converted in place */
 } casting;
 
 typedef struct load {
@@ -30,8 +31,8 @@ typedef struct load {
     dcp_report report;
 } load;
 
-/* Adds the datasets' pieces of `box`, which is b's box or a part of it, to out; NULL: counts them.
- * Returns their number. */
+/* Adds the datasets' pieces of `box`, which is b's box or a part of it, to out and returns their
+ * number. Where `out` is NULL: how many there can be. */
 size_t load_pieces(const load *l, const plan_box *b, const state_box *box, piece *out);
 
 /* 1 where the tensor's boxes are filled by load_move. */

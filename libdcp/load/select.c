@@ -112,18 +112,30 @@ static int check_types(const dcp_checkpoint *ckpt, const dcp_tensor *want, const
     return DCP_OK;
 }
 
+/* Names and tensors ascend alike, so the tensor after the last one that was found is mostly it. */
+static const ckpt_tensor *find_after(const dcp_checkpoint *ckpt, const ckpt_tensor *last,
+                                     const char *name) {
+    const ckpt_tensor *next = last ? last + 1 : ckpt->tensors;
+    if (next < ckpt->tensors + ckpt->n_tensors && !strcmp(next->tensor.path, name)) return next;
+    return checkpoint_lookup(ckpt, name);
+}
+
 static int find_stored(const dcp_checkpoint *ckpt, const dcp_load_options *o, selection *s,
                        dcp_error *err) {
+    const ckpt_tensor *last = NULL;
     size_t missing = 0, first = 0;
     path_text name;
     for (size_t i = 0; i < s->n; i++) {
         int status =
             rename_to_stored(o->renames, o->n_renames, s->wanted[i]->tensor.path, name, err);
         if (status) return status;
-        s->stored[i] = checkpoint_lookup(ckpt, name);
-        if (!s->stored[i] && !missing++) first = i;
-        if (s->stored[i])
-            status = check_types(ckpt, &s->wanted[i]->tensor, &s->stored[i]->tensor, o->cast, err);
+        s->stored[i] = find_after(ckpt, last, name);
+        if (!s->stored[i]) {
+            if (!missing++) first = i;
+            continue;
+        }
+        last = s->stored[i];
+        status = check_types(ckpt, &s->wanted[i]->tensor, &last->tensor, o->cast, err);
         if (status) return status;
     }
     if (!missing || o->missing_keys == DCP_MISSING_KEYS_KEEP) return DCP_OK;

@@ -109,7 +109,8 @@ static int keep_crcs(ckpt_file *file, const unsigned char *data, dcp_error *err)
     return DCP_OK;
 }
 
-int tables_unpack(ckpt_file *file, const unsigned char *packed, uint64_t bytes, dcp_error *err) {
+int tables_unpack(ckpt_file *file, const unsigned char *packed, uint64_t bytes, int checked,
+                  dcp_error *err) {
     int status = userblock_decode(packed + 8, get_u64(packed), file->path, &file->ub, err);
     if (status) return status;
     const userblock *ub = &file->ub;
@@ -121,7 +122,7 @@ int tables_unpack(ckpt_file *file, const unsigned char *packed, uint64_t bytes, 
     status = check_table(file->path, "index", index, &ub->index, err);
     if (!status) status = check_table(file->path, "blocks", blocks, &ub->blocks, err);
     if (!status) status = check_table(file->path, "meta", meta, &ub->meta, err);
-    if (!status) status = index_decode(index, ub, file->path, &file->rows, err);
+    if (!status) status = index_decode(index, ub, file->path, checked, &file->rows, err);
     if (!status) status = keep_crcs(file, blocks, err);
     if (!status) status = keep_meta(file, meta, err);
     return status;
@@ -132,7 +133,7 @@ int tables_read(ckpt_file *file, dcp_error *err) {
     uint64_t bytes;
     int status = tables_pack(file->path, &packed, &bytes, err);
     if (status) return status;
-    status = tables_unpack(file, packed, bytes, err);
+    status = tables_unpack(file, packed, bytes, 0, err);
     free(packed);
     return status;
 }

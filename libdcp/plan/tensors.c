@@ -13,21 +13,27 @@
 
 enum { HEAD = 8 + 8 * DCP_MAX_DIMS };
 
-/* dtype, ndim and shape as bytes; the path follows with its NUL. */
-static void put_head(const dcp_tensor *t, unsigned char *out) {
-    memset(out, 0, HEAD);
+/* dtype, ndim and shape as bytes. Returns where they end. */
+static unsigned char *put_used(const dcp_tensor *t, unsigned char *out) {
     put_u32(out, (uint32_t)t->dtype);
     put_u32(out + 4, t->ndim);
     for (uint32_t d = 0; d < t->ndim; d++) put_u64(out + 8 + 8 * d, t->shape[d]);
+    return out + 8 + 8 * t->ndim;
+}
+
+/* The same with room for all dimensions; the path follows with its NUL. */
+static void put_head(const dcp_tensor *t, unsigned char *out) {
+    memset(out, 0, HEAD);
+    put_used(t, out);
 }
 
 uint64_t plan_fingerprint(state_tensor *const *sorted, size_t n) {
     uint64_t raw = ~0ULL;
-    unsigned char head[HEAD];
+    unsigned char text[HEAD + DCP_MAX_PATH + 1];
     for (size_t i = 0; i < n; i++) {
-        put_head(&sorted[i]->tensor, head);
-        raw = crc64_raw(raw, head, sizeof head);
-        raw = crc64_raw(raw, sorted[i]->tensor.path, strlen(sorted[i]->tensor.path) + 1);
+        char *path = (char *)put_used(&sorted[i]->tensor, text);
+        unsigned char *end = (unsigned char *)stpcpy(path, sorted[i]->tensor.path) + 1;
+        raw = crc64_raw(raw, text, (uint64_t)(end - text));
     }
     return raw;
 }

@@ -105,7 +105,7 @@ static int take_files(dcp_checkpoint *ckpt, const uint8_t *data, size_t size, in
         unsigned char *packed = take_file(&data, &size, how, i + 1 == ckpt->n_files, &bytes);
         if (!packed) return DCP_ERR_CORRUPT;
         file->path = step_file_path(ckpt->path, ckpt->layout, i, ckpt->n_files);
-        status = tables_unpack(file, packed, bytes, &err);
+        status = tables_unpack(file, packed, bytes, 0, &err);
         PROMISE(err.status == status && !*err.message == !status);
         if (!status) {
             check_file(file);

@@ -56,7 +56,7 @@ static struct table make_table(dcp_layout layout, index_row *rows) {
 
 static int decode(const struct table *t, index_row **rows) {
     dcp_error err = {0};
-    int status = index_decode(t->bytes, &t->ub, "file", rows, &err);
+    int status = index_decode(t->bytes, &t->ub, "file", 0, rows, &err);
     assert_int_equal(err.status, status);
     if (status) assert_non_null(strstr(err.message, "file: index: "));
     return status;
@@ -94,7 +94,7 @@ static void an_empty_table_is_one(void **state) {
     ub.meta = (file_range){4096, 4096, 0};
     index_row *rows;
     assert_int_equal(index_path_bytes(NULL, 0), 16);
-    assert_int_equal(index_decode((const unsigned char *)"", &ub, "file", &rows, NULL), DCP_OK);
+    assert_int_equal(index_decode((const unsigned char *)"", &ub, "file", 0, &rows, NULL), DCP_OK);
     free(rows);
 }
 

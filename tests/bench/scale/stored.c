@@ -85,7 +85,7 @@ static void open_file(const stored *s, ckpt_file *file, int number, planned_cost
     unsigned char *packed = s->shards ? pack_shard(s, number, &bytes) : s->packed;
     *file = (ckpt_file){.path = strdup("step-00000001/file"), .file.fd = -1, .plain = -1};
     double start = planned_clock_ms();
-    must(tables_unpack(file, packed, bytes, &err), &err);
+    must(tables_unpack(file, packed, bytes, 0, &err), &err);
     cost->cpu_ms += planned_clock_ms() - start;
     if (s->shards) free(packed);
 }
