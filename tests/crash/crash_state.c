@@ -49,11 +49,12 @@ static int agreed(const scratch *s, int value) {
     return value;
 }
 
-static void make_content(given *g, uint64_t salt, int frozen) {
+static void make_content(given *g, const wish *w, uint64_t salt, int frozen) {
+    void (*make)(given *, uint64_t) = w->few ? given_make_few : given_make;
     given other;
-    given_make(g, salt);
+    make(g, salt);
     if (!frozen) return;
-    given_make(&other, FROZEN);
+    make(&other, FROZEN);
     for (size_t t = 1; t < GIVEN_TENSORS; t += 2) {
         unsigned char *data = g->data[t];
         g->data[t] = other.data[t];
@@ -85,7 +86,7 @@ static int save_once(const scratch *s, dcp_store *store, const wish *w, dcp_erro
     held h;
     char json[64];
     snprintf(json, sizeof json, "{\"salt\":%d,\"frozen\":%d}", (int)w->salt, w->frozen);
-    make_content(&g, w->salt, w->frozen);
+    make_content(&g, w, w->salt, w->frozen);
     held_make(&h, &g, w->few ? FEW_ROWS : ROWS, s->rank, s->size, 1);
     int status = w->async ? save_beside(store, w, &h, &g, json, err)
                           : dcp_save(store, w->step, h.state, json, &w->how, NULL, err);
@@ -112,7 +113,7 @@ static int load_newest(const scratch *s, const wish *w, found *f) {
     const char *salt = strstr(dcp_checkpoint_json(ckpt), "\"salt\":");
     CHECK(salt);
     *f = (found){dcp_checkpoint_step(ckpt), strtoull(salt + 7, NULL, 10)};
-    make_content(&g, f->salt, strstr(dcp_checkpoint_json(ckpt), "\"frozen\":1") != NULL);
+    make_content(&g, w, f->salt, strstr(dcp_checkpoint_json(ckpt), "\"frozen\":1") != NULL);
     held_make(&h, &g, w->few ? FEW_COLUMNS : COLUMNS, s->rank, s->size, 0);
     if (dcp_load(ckpt, h.state, NULL, &err)) return report(s, &err);
     int bad = !held_is_given(&h, &g);

@@ -34,23 +34,41 @@ static uint64_t mix(uint64_t z) {
     return z ^ z >> 27;
 }
 
+static void name_tensor(given *g, size_t t) {
+    dcp_dtype dtype = (dcp_dtype)(t % DCP_DTYPE_COUNT);
+    snprintf(g->paths[t], sizeof g->paths[t], "/small/%zu.%s", t, dcp_dtype_name(dtype));
+    g->tensors[t] = (dcp_tensor){g->paths[t], dtype, 2, {t % 19 + 1, t % 5 + 1}};
+    if (t < SPECIAL) g->tensors[t] = special[t];
+}
+
+static void fill(given *g, size_t t, uint64_t salt) {
+    uint64_t bytes = dcp_tensor_bytes(&g->tensors[t]);
+    g->data[t] = malloc(bytes + 8);
+    CHECK(g->data[t]);
+    for (uint64_t at = 0; at < bytes; at += 8) {
+        uint64_t word = mix((salt << 56) + (t << 40) + at + 1);
+        memcpy(g->data[t] + at, &word, 8);
+    }
+}
+
 void given_make(given *g, uint64_t salt) {
     for (size_t t = 0; t < GIVEN_TENSORS; t++) {
-        dcp_tensor *tensor = &g->tensors[t];
-        if (t < SPECIAL) {
-            *tensor = special[t];
-        } else {
-            dcp_dtype dtype = (dcp_dtype)(t % DCP_DTYPE_COUNT);
-            snprintf(g->paths[t], sizeof g->paths[t], "/small/%zu.%s", t, dcp_dtype_name(dtype));
-            *tensor = (dcp_tensor){g->paths[t], dtype, 2, {t % 19 + 1, t % 5 + 1}};
-        }
-        uint64_t bytes = dcp_tensor_bytes(tensor);
-        g->data[t] = malloc(bytes + 8);
-        CHECK(g->data[t]);
-        for (uint64_t at = 0; at < bytes; at += 8) {
-            uint64_t word = mix((salt << 56) + (t << 40) + at + 1);
-            memcpy(g->data[t] + at, &word, 8);
-        }
+        name_tensor(g, t);
+        fill(g, t, salt);
+    }
+}
+
+/* The special ones but the two that make saves larger and nothing else. */
+static int is_of_few(const given *g, size_t t) {
+    const char *path = g->tensors[t].path;
+    return t < SPECIAL && strcmp(path, "/model/rows") != 0 && strcmp(path, "/model/vector") != 0;
+}
+
+void given_make_few(given *g, uint64_t salt) {
+    for (size_t t = 0; t < GIVEN_TENSORS; t++) {
+        name_tensor(g, t);
+        g->data[t] = NULL;
+        if (is_of_few(g, t)) fill(g, t, salt);
     }
 }
 
@@ -189,12 +207,6 @@ dcp_box given_box(const given *g, size_t t, scheme how, int rank, int size) {
     default:
         return dcp_box_chunk(tensor, rank, size);
     }
-}
-
-/* The special ones but the two that make saves larger and nothing else. */
-static int is_of_few(const given *g, size_t t) {
-    const char *path = g->tensors[t].path;
-    return t < SPECIAL && strcmp(path, "/model/rows") != 0 && strcmp(path, "/model/vector") != 0;
 }
 
 void held_make(held *h, const given *g, scheme how, int rank, int size, int filled) {

@@ -17,6 +17,8 @@ typedef struct given {
 
 /* Fills it; `salt` 0 is the given state, another salt one of other content. */
 void given_make(given *g, uint64_t salt);
+/* The same with data of those tensors alone that FEW_ROWS and FEW_COLUMNS hold. */
+void given_make_few(given *g, uint64_t salt);
 void given_free(given *g);
 /* The tensor of that name. */
 const dcp_tensor *given_find(const given *g, const char *path);
