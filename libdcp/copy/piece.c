@@ -4,6 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "copy/staged.h"
 #include "core/crc64.h"
 #include "core/fail.h"
 
@@ -52,10 +53,11 @@ const unsigned char *piece_memory(const piece *p, uint64_t offset) {
 
 int piece_fetch(const piece *p, uint64_t offset, uint64_t bytes, void *out, dcp_error *err) {
     const unsigned char *memory = piece_memory(p, offset);
+    if (p->staging) return staged_fetch(p, offset, bytes, out, err);
     if (!memory) {
         int status = p->box->source(p->box->ctx, offset, bytes, out, err);
         if (status && err) err->rank = -1; /* the caller's failure: no rank is named yet */
-        if (!status || (status < 0 && status >= DCP_ERR_BUSY)) return status;
+        if (!status || (status < 0 && status >= DCP_ERR_DEVICE)) return status;
         return core_fail(err, DCP_ERR_IO, "a source returned %d, which is no status", status);
     }
     memcpy(out, memory, bytes);

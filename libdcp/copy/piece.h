@@ -36,7 +36,8 @@ typedef struct piece {
     /* Where the dataset is a box of a larger tensor, checksums of the tensor's blocks, too. */
     const box_copy *global; /* a: bytes of the tensor, b: bytes of the dataset; NULL: none */
     uint64_t global_bytes, *global_sums;
-    const span_list *skip; /* whole pages that are in the file already; NULL: none */
+    const span_list *skip;   /* whole pages that are in the file already; NULL: none */
+    struct staging *staging; /* the box is on a device, and reached through this; NULL: it is not */
 } piece;
 
 /* Sets `copy` to one of its own and `direct`, from file_offset. Where memory is short `copy` is
@@ -56,7 +57,7 @@ size_t piece_find(const piece *pieces, size_t n, uint64_t file_offset);
 /* Bytes [offset, offset + bytes) of the box, dense, into out. */
 int piece_fetch(const piece *p, uint64_t offset, uint64_t bytes, void *out, dcp_error *err);
 
-/* Memory of the box at that offset; NULL where it has to be fetched. */
+/* Memory of the box at that offset; NULL where it has to be fetched: a source, or on a device. */
 const unsigned char *piece_memory(const piece *p, uint64_t offset);
 
 /* Adds bytes [offset, offset + bytes) of the dataset to the checksums. */

@@ -175,7 +175,7 @@ static int add(dcp_state *state, const dcp_tensor *tensor, const state_box *box,
     if (!status) status = box_check(tensor, &box->box, err);
     if (status) return status;
     int empty = !bytes || !dcp_box_elems(&box->box, tensor->ndim);
-    if (!empty && !box->data && !box->source)
+    if (!empty && !box->data && !box->source && !box->device_data)
         return core_fail(err, DCP_ERR_ARG, "tensor %s: a box with elements needs memory",
                          tensor->path);
     state_tensor *t = find(state, tensor->path);
@@ -188,6 +188,9 @@ static int add(dcp_state *state, const dcp_tensor *tensor, const state_box *box,
     if (!boxes) return core_fail_memory(err, (t->n_boxes + 1) * sizeof *boxes);
     t->boxes = boxes;
     t->boxes[t->n_boxes++] = *box;
+    if (!box->device) return DCP_OK;
+    state->device = box->device;
+    state->device_bytes += dcp_box_elems(&box->box, tensor->ndim) * dcp_dtype_bytes(tensor->dtype);
     return DCP_OK;
 }
 
@@ -207,6 +210,23 @@ int dcp_state_add_source(dcp_state *state, const dcp_tensor *tensor, const dcp_b
     if (!state || !tensor || !source)
         return core_fail(err, DCP_ERR_ARG, "a state, a tensor and a source are needed");
     state_box b = {.source = source, .ctx = ctx, .rank = rank < 0 ? -1 : rank};
+    if (box)
+        b.box = *box;
+    else if (tensor->ndim <= DCP_MAX_DIMS)
+        b.box = dcp_box_whole(tensor);
+    return add(state, tensor, &b, err);
+}
+
+int dcp_state_add_device(dcp_state *state, const dcp_tensor *tensor, const dcp_box *box,
+                         const dcp_device *device, void *data, dcp_error *err) {
+    if (!state || !tensor || !device)
+        return core_fail(err, DCP_ERR_ARG, "a state, a tensor and a device are needed");
+    if (state->device && state->device != device)
+        return core_fail(err, DCP_ERR_UNSUPPORTED,
+                         "tensor %s: on device %s, others of the state are on %s: a rank's boxes "
+                         "have to be on one device",
+                         tensor->path ? tensor->path : "(null)", device->name, state->device->name);
+    state_box b = {.rank = -1, .device = device, .device_data = data};
     if (box)
         b.box = *box;
     else if (tensor->ndim <= DCP_MAX_DIMS)

@@ -2,14 +2,16 @@
 #ifndef DCP_CORE_STATE_H
 #define DCP_CORE_STATE_H
 
-#include "dcp/state.h"
+#include "dcp/device.h"
 
 typedef struct state_box {
     dcp_box box;
     void *data;           /* or, where it is NULL: */
-    dcp_source_fn source; /* reads pieces of it */
+    dcp_source_fn source; /* reads pieces of it; or, where that is NULL, too: */
     void *ctx;
-    int rank; /* whose box it is; -1: the calling rank's */
+    int rank;                 /* whose box it is; -1: the calling rank's */
+    const dcp_device *device; /* the elements are at device_data of it */
+    void *device_data;
 } state_box;
 
 typedef struct state_tensor {
@@ -22,7 +24,9 @@ typedef struct state_tensor {
 struct dcp_state {
     state_tensor **tensors; /* in the order added */
     size_t n, capacity;
-    void *by_path; /* tsearch tree of state_tensor */
+    void *by_path;            /* tsearch tree of state_tensor */
+    const dcp_device *device; /* of its boxes that are on one; NULL: none is */
+    uint64_t device_bytes;    /* of those */
 };
 
 /* The tensors bytewise ascending by path; the caller frees the array. NULL: out of memory. */

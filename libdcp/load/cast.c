@@ -8,9 +8,11 @@
 
 #include "core/box.h"
 #include "core/fail.h"
+#include "load/place.h"
 
 #define SCRATCH_BYTES (32u << 20)
 #define READ_BYTES BLOCK_BYTES
+#define PART_BYTES (16u << 10)
 
 static int needs_cast(const load *l, size_t i) {
     return l->chosen.wanted[i]->tensor.dtype != l->chosen.stored[i]->tensor.dtype;
@@ -24,7 +26,17 @@ static uint64_t wanted_size(const load *l, size_t i) {
     return dcp_dtype_bytes(l->chosen.wanted[i]->tensor.dtype);
 }
 
-int cast_is_narrow(const load *l, size_t i) { return stored_size(l, i) > wanted_size(l, i); }
+int cast_is_narrow(const load *l, size_t i) {
+    return stored_size(l, i) > wanted_size(l, i) || (l->cast.by_scratch && needs_cast(l, i));
+}
+
+int cast_agree(load *l, dcp_error *err) {
+    uint64_t by_scratch = l->staging != NULL;
+    if (!l->options->cast) return DCP_OK;
+    int status = comm_allreduce(l->comm, &by_scratch, 1, DCP_REDUCE_MAX, err);
+    l->cast.by_scratch = by_scratch != 0;
+    return status;
+}
 
 /* The tensor with the stored type, its boxes at the ends of their memory. */
 static void make_shadow(const load *l, size_t i, state_tensor *shadow, state_box *boxes) {
@@ -128,15 +140,40 @@ static void fill_group(narrowing *w) {
     }
 }
 
-static void convert_group(const narrowing *w) {
-    const load *l = w->load;
-    for (size_t i = 0; i < w->n; i++) {
-        const slice *s = &w->slices[i];
-        size_t t = s->of->tensor;
-        unsigned char *to = (unsigned char *)s->of->box->data + s->first * wanted_size(l, t);
-        dcp_convert(l->chosen.stored[t]->tensor.dtype, s->box.data,
-                    l->chosen.wanted[t]->tensor.dtype, to, s->elems);
+/* Converts `n` stored elements in a buffer and puts them on the device. */
+static int deliver_to_device(const load *l, const plan_box *b, uint64_t first,
+                             const unsigned char *stored, uint64_t n, dcp_error *err) {
+    unsigned char part[PART_BYTES];
+    const dcp_tensor *from = &l->chosen.stored[b->tensor]->tensor;
+    const dcp_tensor *to = &l->chosen.wanted[b->tensor]->tensor;
+    uint64_t size = wanted_size(l, b->tensor), most = PART_BYTES / 8;
+    int status = DCP_OK;
+    for (uint64_t at = 0; at < n && !status; at += most) {
+        if (most > n - at) most = n - at;
+        dcp_convert(from->dtype, stored + at * stored_size(l, b->tensor), to->dtype, part, most);
+        status =
+            place_range(l->staging, b->box, to->path, (first + at) * size, part, most * size, err);
     }
+    return status;
+}
+
+/* `n` stored elements become the box's from number `first` on. */
+static int deliver(const load *l, const plan_box *b, uint64_t first, const unsigned char *stored,
+                   uint64_t n, dcp_error *err) {
+    if (!b->box->data) return deliver_to_device(l, b, first, stored, n, err);
+    dcp_convert(l->chosen.stored[b->tensor]->tensor.dtype, stored,
+                l->chosen.wanted[b->tensor]->tensor.dtype,
+                (unsigned char *)b->box->data + first * wanted_size(l, b->tensor), n);
+    return DCP_OK;
+}
+
+static int deliver_group(const narrowing *w, dcp_error *err) {
+    int status = DCP_OK;
+    for (size_t i = 0; i < w->n && !status; i++) {
+        const slice *s = &w->slices[i];
+        status = deliver(w->load, s->of, s->first, s->box.data, s->elems, err);
+    }
+    return status;
 }
 
 static int move_group(narrowing *w, dcp_error *err) {
@@ -151,7 +188,7 @@ static int move_group(narrowing *w, dcp_error *err) {
     int status =
         comm_agree(l->comm, stand ? DCP_OK : core_fail_memory(err, most * sizeof *pieces), err);
     if (!status) status = load_move(l, pieces, n, err);
-    if (!status) convert_group(w);
+    if (!status) status = comm_agree(l->comm, deliver_group(w, err), err);
     pieces_free(pieces, n);
     return status;
 }
@@ -170,6 +207,7 @@ int cast_narrow(load *l, dcp_error *err) {
         fill_group(&w);
         status = move_group(&w, err);
     }
+    if (!status) status = comm_agree(l->comm, place_rest(l->staging, err), err);
     free(w.scratch);
     free(w.slices);
     return status;
@@ -177,18 +215,17 @@ int cast_narrow(load *l, dcp_error *err) {
 
 int cast_read(load *l, const plan_box *b, dcp_error *err) {
     const dcp_tensor *stored = &l->chosen.stored[b->tensor]->tensor;
-    dcp_dtype to = l->chosen.wanted[b->tensor]->tensor.dtype;
-    if (!cast_is_narrow(l, b->tensor))
+    if (b->box->data && !cast_is_narrow(l, b->tensor))
         return dcp_checkpoint_read(l->ckpt, stored->path, &b->box->box, b->box->data, err);
     uint32_t dims = box_dims(stored->ndim);
     uint64_t size = stored_size(l, b->tensor), elems = dcp_box_elems(&b->box->box, dims), n;
-    unsigned char *scratch = malloc(READ_BYTES), *out = b->box->data;
+    unsigned char *scratch = malloc(READ_BYTES);
     int status = scratch ? DCP_OK : core_fail_memory(err, READ_BYTES);
     for (uint64_t first = 0; first < elems && !status; first += n) {
         dcp_box part;
         n = dcp_box_slice(dims, &b->box->box, first, READ_BYTES / size, &part);
         status = dcp_checkpoint_read(l->ckpt, stored->path, &part, scratch, err);
-        if (!status) dcp_convert(stored->dtype, scratch, to, out + first * dcp_dtype_bytes(to), n);
+        if (!status) status = deliver(l, b, first, scratch, n, err);
     }
     free(scratch);
     return status;

@@ -1,11 +1,14 @@
 /* Casts on load. Where the state's elements are as large as the stored ones or larger, the stored
  * bytes arrive at the end of the box's memory, are proven there, and are converted in place. Where
- * they are smaller, parts of boxes arrive in scratch memory, are summed, and converted from there.
- */
+ * they are smaller, or on some rank are to be on a device, parts of boxes arrive in scratch memory,
+ * are summed, and converted from there. */
 #ifndef DCP_LOAD_CAST_H
 #define DCP_LOAD_CAST_H
 
 #include "load/load.h"
+
+/* Collective. Whether any rank's boxes are on a device; before what follows. */
+int cast_agree(load *l, dcp_error *err);
 
 /* Not collective. Fills l->cast from l->chosen. */
 int cast_prepare(load *l, dcp_error *err);

@@ -4,12 +4,14 @@
 #include <string.h>
 
 #include "core/fail.h"
+#include "load/place.h"
 #include "load/transfer.h"
 
 typedef struct job {
     const piece *piece; /* NULL: the slot is empty */
     uint64_t dataset_offset, bytes;
-    unsigned char *to, *buffer; /* buffer: NULL where it was read in place */
+    uint64_t box_offset;
+    unsigned char *to, *buffer; /* buffer: NULL where it was read in place; to: on a device */
 } job;
 
 ckpt_file *load_file(const dcp_checkpoint *ckpt, uint64_t address) {
@@ -30,11 +32,13 @@ void load_read(dcp_checkpoint *ckpt, io_queue *queue, unsigned slot, void *buffe
     io_queue_read(queue, slot, &file->file, buffer, bytes, address - file->base);
 }
 
-static void finish(job *j) {
-    if (!j->piece) return;
-    if (j->buffer) memcpy(j->to, j->buffer, j->bytes);
-    piece_sum(j->piece, j->dataset_offset, j->to, j->bytes);
+static int finish(job *j, dcp_error *err) {
+    const piece *p = j->piece;
+    if (!p) return DCP_OK;
     j->piece = NULL;
+    if (j->buffer && j->to) memcpy(j->to, j->buffer, j->bytes);
+    piece_sum(p, j->dataset_offset, j->to ? j->to : j->buffer, j->bytes);
+    return j->to ? DCP_OK : place(p, j->box_offset, j->buffer, j->bytes, err);
 }
 
 typedef struct reader {
@@ -49,14 +53,17 @@ static int read_part(void *ctx, const fragment *part) {
     unsigned slot = io_queue_next(r->queue);
     int status = io_queue_status(r->queue, r->err);
     if (status) return status;
-    finish(&r->jobs[slot]);
-    unsigned char *to = (unsigned char *)part->piece->box->data + part->box_offset;
+    status = finish(&r->jobs[slot], r->err);
+    if (status) return status;
+    const state_box *box = part->piece->box;
+    unsigned char *to = box->data ? (unsigned char *)box->data + part->box_offset : NULL;
     const io_file *file = &load_file(r->ckpt, part->file_offset)->file;
-    int in_place = (uintptr_t)to % file->memory_align == 0;
+    int in_place = to && (uintptr_t)to % file->memory_align == 0;
     unsigned char *buffer = in_place ? NULL : io_queue_buffer(r->queue, slot);
     load_read(r->ckpt, r->queue, slot, in_place ? to : buffer, part->bytes, part->file_offset);
     io_queue_send(r->queue);
-    r->jobs[slot] = (job){part->piece, part->dataset_offset, part->bytes, to, buffer};
+    r->jobs[slot] =
+        (job){part->piece, part->dataset_offset, part->bytes, part->box_offset, to, buffer};
     return DCP_OK;
 }
 
@@ -66,6 +73,6 @@ int load_direct(dcp_checkpoint *ckpt, io_queue *queue, const piece *pieces, size
     int status = piece_parts(pieces, n, read_part, &r);
     io_queue_drain(queue);
     if (!status) status = io_queue_status(queue, err);
-    for (unsigned slot = 0; slot < IO_SLOTS && !status; slot++) finish(&r.jobs[slot]);
+    for (unsigned slot = 0; slot < IO_SLOTS && !status; slot++) status = finish(&r.jobs[slot], err);
     return status;
 }

@@ -9,6 +9,7 @@
 #include "comm/rounds.h"
 #include "core/bytes.h"
 #include "core/fail.h"
+#include "load/place.h"
 #include "load/transfer.h"
 
 #define PAGES (IO_SLOT_BYTES / PAGE_BYTES)
@@ -185,11 +186,21 @@ static void answer(loader *l, const window_state *s) {
         }
 }
 
-static int place(void *ctx, const fragment *f) {
+static void place_on_device(loader *l, const fragment *f) {
+    piece_sum(f->piece, f->dataset_offset, l->at, f->bytes);
+    if (!l->status) l->status = place(f->piece, f->box_offset, l->at, f->bytes, l->err);
+}
+
+static int take(void *ctx, const fragment *f) {
     loader *l = ctx;
-    unsigned char *to = (unsigned char *)f->piece->box->data + f->box_offset;
-    memcpy(to, l->at, f->bytes);
-    piece_sum(f->piece, f->dataset_offset, to, f->bytes);
+    unsigned char *to = f->piece->box->data;
+    if (to) {
+        to += f->box_offset;
+        memcpy(to, l->at, f->bytes);
+        piece_sum(f->piece, f->dataset_offset, to, f->bytes);
+    } else {
+        place_on_device(l, f);
+    }
     l->at += f->bytes;
     return 0;
 }
@@ -201,7 +212,7 @@ static int place_window(loader *l, const window_state *s, dcp_error *err) {
     int status = comm_rounds_answer(&l->answers, s->round, l->out, l->in, err);
     if (status) return status;
     l->at = l->in;
-    for (int r = 0; r < l->comm->size; r++) walk_region(l, s->window, r, l->first_place, place, l);
+    for (int r = 0; r < l->comm->size; r++) walk_region(l, s->window, r, l->first_place, take, l);
     return DCP_OK;
 }
 

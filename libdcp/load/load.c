@@ -11,6 +11,7 @@
 #include "core/crc64.h"
 #include "core/fail.h"
 #include "load/cast.h"
+#include "load/place.h"
 #include "load/replicas.h"
 
 /* What one dataset holds of one box. */
@@ -30,6 +31,7 @@ static int make_piece(const load *l, const plan_box *b, const state_box *box,
         out->sums = l->sums + l->first_sum[b->tensor] + from->first_block;
     piece_set_copy(out, &copy);
     if (from->file->hidden) out->direct = 0;
+    if (box->device) out->staging = l->staging;
     return 1;
 }
 
@@ -84,7 +86,9 @@ static int make_pieces(load *l, dcp_error *err) {
 
 static int move_mpio(load *l, const piece *pieces, size_t n, dcp_error *err) {
     double start = clock_now();
-    int status = comm_agree(l->comm, load_mpio(l->ckpt, pieces, n, err), err);
+    int status = load_mpio(l->ckpt, pieces, n, err);
+    if (!status) status = place_rest(l->staging, err);
+    status = comm_agree(l->comm, status, err);
     l->report.write_s += clock_now() - start;
     return status;
 }
@@ -96,7 +100,11 @@ int load_move(load *l, piece *pieces, size_t n, dcp_error *err) {
     double waited_before = io_queue_waited(l->queue);
     int status = load_fragments(l->ckpt, l->queue, pieces, n, err);
     double middle = clock_now(), waited = io_queue_waited(l->queue) - waited_before;
-    if (!status) status = comm_agree(l->comm, load_direct(l->ckpt, l->queue, pieces, n, err), err);
+    if (!status) {
+        status = load_direct(l->ckpt, l->queue, pieces, n, err);
+        if (!status) status = place_rest(l->staging, err);
+        status = comm_agree(l->comm, status, err);
+    }
     double waited_in_all = io_queue_waited(l->queue) - waited_before;
     l->report.gather_s += middle - start - waited;
     l->report.copy_s += clock_now() - middle - (waited_in_all - waited);
@@ -135,6 +143,7 @@ static int read_inexact(load *l, dcp_error *err) {
     for (size_t i = 0; i < l->boxes.n && !status; i++)
         if (!load_moves(l, l->boxes.boxes[i].tensor))
             status = cast_read(l, &l->boxes.boxes[i], err);
+    if (!status) status = place_rest(l->staging, err);
     return comm_agree(l->comm, status, err);
 }
 
@@ -162,6 +171,8 @@ static int plan(load *l, const dcp_state *state, dcp_error *err) {
     double start = clock_now();
     int status = choose(l, state, err);
     if (!status) status = choose_engine(l, err);
+    if (!status) status = comm_agree(l->comm, place_prepare(state, &l->staging, err), err);
+    if (!status) status = cast_agree(l, err);
     if (!status) status = comm_agree(l->comm, cast_prepare(l, err), err);
     if (!status) status = plan_exchange(l->comm, l->cast.tensors, l->chosen.n, 0, &l->boxes, err);
     if (!status) status = comm_agree(l->comm, make_pieces(l, err), err);
@@ -178,7 +189,7 @@ static int run(load *l, const dcp_state *state, dcp_error *err) {
     if (!status) status = cast_narrow(l, err);
     double moved = clock_now();
     if (!status) status = prove(l, err);
-    if (!status) status = replicas_check(l->comm, l->cast.tensors, &l->boxes, err);
+    if (!status) status = replicas_check(l->comm, l->cast.tensors, &l->boxes, l->staging, err);
     if (!status) status = (l->ckpt->scattered ? load_check_blocks : read_inexact)(l, err);
     if (!status) cast_in_place(l);
     l->report.sync_s = clock_now() - moved;
@@ -193,6 +204,7 @@ int dcp_load_with(dcp_checkpoint *ckpt, const dcp_state *state, const dcp_load_o
     load l = {.ckpt = ckpt, .comm = ckpt->comm, .options = options ? options : &defaults};
     int status = run(&l, state, err);
     io_queue_destroy(l.queue);
+    staging_close(l.staging);
     plan_boxes_free(&l.boxes);
     cast_free(&l.cast);
     select_free(&l.chosen);

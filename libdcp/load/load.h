@@ -11,8 +11,9 @@ typedef struct casting {
     state_tensor **tensors; /* of each selected tensor */
     state_tensor *shadows;
     state_box *boxes;
-    int narrows; /* some tensor is converted from scratch memory */
-    int widens;  /* some tensor is converted in place */
+    int by_scratch; /* some rank's boxes are on a device: all conversions are from scratch memory */
+    int narrows;    /* some tensor is converted from there */
+    int widens;     /* some tensor is converted in place */
 } casting;
 
 typedef struct load {
@@ -24,6 +25,7 @@ typedef struct load {
     casting cast;
     plan_boxes boxes;
     io_queue *queue;
+    struct staging *staging; /* NULL: none of this rank's boxes is on a device */
     piece *pieces;
     size_t n_pieces;
     uint64_t *sums;      /* of the blocks of each selected tensor's datasets */

@@ -4,14 +4,17 @@
 
 #include "core/fail.h"
 #include "h5/parallel.h"
+#include "load/place.h"
 #include "load/transfer.h"
 
 #define PART_BYTES ((uint64_t)256 << 20) /* MPI-IO's transfers stay below 2 GiB */
+#define BUFFER_BYTES (4u << 20)
 
 typedef struct reader {
     const ckpt_file *from; /* of `file` */
     h5_file *file;
     const piece *piece;
+    unsigned char *buffer; /* BUFFER_BYTES, for boxes on a device; NULL before the first one */
     dcp_error *err;
 } reader;
 
@@ -48,12 +51,51 @@ static void sum(const piece *p) {
     }
 }
 
+/* A part of what the dataset and the box share, dense in the buffer, to where it belongs. */
+static int hand_on(const reader *r, const dcp_box *part) {
+    const piece *p = r->piece;
+    const dcp_tensor *t = &p->row->tensor;
+    uint32_t dims = box_dims(t->ndim);
+    uint64_t size = dcp_dtype_bytes(t->dtype);
+    const dcp_box held = index_row_box(p->row);
+    box_copy copy;
+    int status = DCP_OK;
+    box_copy_between(&copy, dims, size, &held, part);
+    for (uint64_t i = 0, a, b; i < copy.runs; i++) {
+        box_copy_run(&copy, i, &a, &b);
+        piece_sum(p, a, r->buffer + b, copy.run_bytes);
+    }
+    box_copy_between(&copy, dims, size, &p->box->box, part);
+    for (uint64_t i = 0, a, b; i < copy.runs && !status; i++) {
+        box_copy_run(&copy, i, &a, &b);
+        status = place(p, a, r->buffer + b, copy.run_bytes, r->err);
+    }
+    return status;
+}
+
+static int read_to_device(reader *r, const dcp_box *shared) {
+    const dcp_tensor *t = &r->piece->row->tensor;
+    uint32_t dims = box_dims(t->ndim);
+    uint64_t most = BUFFER_BYTES / dcp_dtype_bytes(t->dtype), all = dcp_box_elems(shared, dims);
+    if (!r->buffer && !(r->buffer = malloc(BUFFER_BYTES)))
+        return core_fail_memory(r->err, BUFFER_BYTES);
+    int status = h5_parallel_dataset(r->file, r->piece->row, r->err);
+    for (uint64_t at = 0; at < all && !status;) {
+        dcp_box part;
+        at += dcp_box_slice(dims, shared, at, most, &part);
+        status = h5_parallel_read(r->file, &part, &part, r->buffer, r->err);
+        if (!status) status = hand_on(r, &part);
+    }
+    return status;
+}
+
 static int read_piece(reader *r) {
     const piece *p = r->piece;
     const dcp_tensor *t = &p->row->tensor;
     uint32_t dims = box_dims(t->ndim);
     dcp_box held = index_row_box(p->row), shared, part;
     if (!box_intersect(dims, &held, &p->box->box, &shared)) return DCP_OK;
+    if (p->staging) return read_to_device(r, &shared);
     uint64_t most = PART_BYTES / dcp_dtype_bytes(t->dtype), all = dcp_box_elems(&shared, dims);
     int status = h5_parallel_dataset(r->file, p->row, r->err);
     for (uint64_t at = 0; at < all && !status;) {
@@ -73,5 +115,6 @@ int load_mpio(dcp_checkpoint *ckpt, const piece *pieces, size_t n, dcp_error *er
         if (!status) status = read_piece(&r);
     }
     int closed = h5_parallel_close(r.file, status ? NULL : err);
+    free(r.buffer);
     return status ? status : closed;
 }

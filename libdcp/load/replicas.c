@@ -10,10 +10,20 @@
 #include "core/box.h"
 #include "core/crc64.h"
 #include "core/fail.h"
+#include "device/staging.h"
 
-static uint64_t checksum(state_tensor *const *sorted, const plan_box *b) {
+/* Of all replicas and of those that they are compared with. */
+static int checksum(state_tensor *const *sorted, const plan_box *b, const staging *on_device,
+                    uint64_t *crc, dcp_error *err) {
     const dcp_tensor *t = &sorted[b->tensor]->tensor;
-    return crc64(b->box->data, dcp_box_elems(&b->box->box, t->ndim) * dcp_dtype_bytes(t->dtype));
+    uint64_t bytes = dcp_box_elems(&b->box->box, t->ndim) * dcp_dtype_bytes(t->dtype);
+    int status = DCP_OK;
+    if (b->box->data)
+        *crc = crc64(b->box->data, bytes);
+    else
+        status = staging_checksum(on_device, b->box, t->path, bytes, crc, err);
+    if (!b->box->data) *crc = crc64_finish(*crc, bytes);
+    return status;
 }
 
 static int is_replica(const plan_boxes *plan, const plan_box *b) {
@@ -25,32 +35,35 @@ static int by_keeper(const void *a, const void *b) {
     return (x->keeper_rank > y->keeper_rank) - (x->keeper_rank < y->keeper_rank);
 }
 
-static int pack_one(state_tensor *const *sorted, const plan_box *b, comm_message *out) {
+static int pack_one(state_tensor *const *sorted, const plan_box *b, const staging *on_device,
+                    comm_message *out, dcp_error *err) {
     uint32_t dims = box_dims(sorted[b->tensor]->tensor.ndim);
+    uint64_t head[2] = {b->tensor, 0};
+    int status = checksum(sorted, b, on_device, &head[1], err);
+    if (status) return status;
     unsigned char *at = comm_append(out, 16 + 16ULL * dims);
-    if (!at) return 0;
-    uint64_t head[2] = {b->tensor, checksum(sorted, b)};
+    if (!at) return core_fail_memory(err, out->bytes);
     memcpy(at, head, sizeof head);
     memcpy(at + 16, b->box->box.start, 8ULL * dims);
     memcpy(at + 16 + 8ULL * dims, b->box->box.count, 8ULL * dims);
-    return 1;
+    return DCP_OK;
 }
 
-static int pack(state_tensor *const *sorted, const plan_boxes *plan, comm_message *out,
-                uint64_t *bytes) {
+static int pack(state_tensor *const *sorted, const plan_boxes *plan, const staging *on_device,
+                comm_message *out, uint64_t *bytes, dcp_error *err) {
     const plan_box **order = malloc((plan->n + 1) * sizeof *order);
     size_t n = 0;
     for (size_t i = 0; order && i < plan->n; i++)
         if (is_replica(plan, &plan->boxes[i])) order[n++] = &plan->boxes[i];
     if (n) qsort(order, n, sizeof *order, by_keeper);
-    int ok = order != NULL;
-    for (size_t i = 0; i < n && ok; i++) {
+    int status = order ? DCP_OK : core_fail_memory(err, plan->n * sizeof *order);
+    for (size_t i = 0; i < n && !status; i++) {
         uint64_t before = out->bytes;
-        ok = pack_one(sorted, order[i], out);
+        status = pack_one(sorted, order[i], on_device, out, err);
         bytes[order[i]->keeper_rank] += out->bytes - before;
     }
     free(order);
-    return ok;
+    return status;
 }
 
 /* The keeper's own box that equals `want`; plan->boxes ascend by tensor. */
@@ -74,6 +87,7 @@ static const plan_box *find(state_tensor *const *sorted, const plan_boxes *plan,
 typedef struct known { /* checksums of this rank's boxes that were asked for */
     uint64_t *crcs;
     unsigned char *done;
+    const staging *on_device;
 } known;
 
 static int compare(state_tensor *const *sorted, const plan_boxes *plan, const known *k, int rank,
@@ -86,7 +100,8 @@ static int compare(state_tensor *const *sorted, const plan_boxes *plan, const kn
     const plan_box *own = find(sorted, plan, head[0], &box);
     size_t i = own ? (size_t)(own - plan->boxes) : plan->n;
     if (own && !k->done[i]) {
-        k->crcs[i] = checksum(sorted, own);
+        int status = checksum(sorted, own, k->on_device, &k->crcs[i], err);
+        if (status) return status;
         k->done[i] = 1;
     }
     if (own && k->crcs[i] == head[1]) return DCP_OK;
@@ -98,8 +113,9 @@ static int compare(state_tensor *const *sorted, const plan_boxes *plan, const kn
 }
 
 static int compare_all(dcp_comm *comm, state_tensor *const *sorted, const plan_boxes *plan,
-                       const comm_message *in, const uint64_t *bytes, dcp_error *err) {
-    known k = {calloc(plan->n + 1, sizeof *k.crcs), calloc(plan->n + 1, 1)};
+                       const staging *on_device, const comm_message *in, const uint64_t *bytes,
+                       dcp_error *err) {
+    known k = {calloc(plan->n + 1, sizeof *k.crcs), calloc(plan->n + 1, 1), on_device};
     int status = k.crcs && k.done ? DCP_OK : core_fail_memory(err, plan->n * sizeof *k.crcs);
     const unsigned char *at = in->data;
     for (int r = 0; r < comm->size && !status; r++)
@@ -125,18 +141,20 @@ static int any_replica(dcp_comm *comm, const plan_boxes *plan, int *any, dcp_err
 }
 
 int replicas_check(dcp_comm *comm, state_tensor *const *sorted, const plan_boxes *plan,
-                   dcp_error *err) {
+                   const staging *on_device, dcp_error *err) {
     comm_message send = {0}, receive = {0};
     int any = 0, status = any_replica(comm, plan, &any, err);
     if (status || !any) return status;
     uint64_t *bytes = calloc(2 * (size_t)comm->size, sizeof *bytes);
-    if (!bytes || !pack(sorted, plan, &send, bytes)) status = core_fail_memory(err, send.bytes);
+    status = bytes ? pack(sorted, plan, on_device, &send, bytes, err)
+                   : core_fail_memory(err, 16 * (size_t)comm->size);
     status = comm_agree(comm, status, err);
     if (status) goto free_all;
     uint64_t *received = bytes + comm->size;
     status = comm_exchange(comm, &send, bytes, &receive, received, err);
     if (status) goto free_all;
-    status = comm_agree(comm, compare_all(comm, sorted, plan, &receive, received, err), err);
+    status =
+        comm_agree(comm, compare_all(comm, sorted, plan, on_device, &receive, received, err), err);
 free_all:
     free(bytes);
     free(send.data);

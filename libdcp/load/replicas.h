@@ -4,10 +4,12 @@
 
 #include "plan/plan.h"
 
+struct staging;
+
 /* Collective. Equal boxes of several ranks must hold equal bytes: their keeper's were proven by the
  * sum of checksums, which counts each box once. Boxes of tensors that are not covered exactly are
- * left out. DCP_ERR_CORRUPT names the tensor and the rank. */
+ * left out. `staging`: of boxes on a device. DCP_ERR_CORRUPT names the tensor and the rank. */
 int replicas_check(dcp_comm *comm, state_tensor *const *sorted, const plan_boxes *plan,
-                   dcp_error *err);
+                   const struct staging *staging, dcp_error *err);
 
 #endif

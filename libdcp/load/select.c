@@ -187,7 +187,7 @@ static int check_unexpected(const dcp_checkpoint *ckpt, const dcp_load_options *
 static int check_boxes(const selection *s, dcp_error *err) {
     for (size_t i = 0; i < s->n; i++)
         for (size_t k = 0; k < s->wanted[i]->n_boxes; k++)
-            if (!s->wanted[i]->boxes[k].data)
+            if (s->wanted[i]->boxes[k].source)
                 return core_fail(err, DCP_ERR_ARG, "tensor %s: a source can't be loaded into",
                                  s->wanted[i]->tensor.path);
     return DCP_OK;

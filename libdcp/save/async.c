@@ -9,6 +9,7 @@
 
 #include "core/fail.h"
 #include "save/save.h"
+#include "save/snapshot.h"
 
 struct dcp_saving {
     dcp_store *store; /* NULL once settled */
@@ -98,7 +99,8 @@ static int make(dcp_store *store, uint64_t step, const dcp_state *state, const c
     pthread_mutex_init(&s->lock, NULL);
     pthread_cond_init(&s->changed, NULL);
     *out = s;
-    return save_request_make(store, step, state, json, options, &s->request, err);
+    int status = save_request_make(store, step, state, json, options, &s->request, err);
+    return status ? status : snapshot_prepare(store, state, s->request.watch.staging_bytes, err);
 }
 
 static void launch(dcp_store *store, dcp_saving *s) {

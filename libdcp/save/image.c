@@ -9,6 +9,7 @@
 #include "core/crc64.h"
 #include "core/fail.h"
 #include "save/reuse.h"
+#include "save/snapshot.h"
 #include "store/spare.h"
 
 void save_file_free(save_file *file) {
@@ -51,6 +52,7 @@ piece *image_add(image *im, size_t row, const state_box *box, const box_copy *co
                  .bytes = r->bytes,
                  .row = r,
                  .box = box,
+                 .staging = box->device ? im->store->staging : NULL,
                  .sums = im->sums + r->first_block};
     piece_set_copy(p, copy);
     if (im->mover && copy->run_bytes >= MOVED_BYTES) p->direct = p->file_offset % PAGE_BYTES == 0;
@@ -99,6 +101,8 @@ static int move_data(image *im, io_queue *queue, dcp_report *report, dcp_error *
     double middle = clock_now(), waited = io_queue_waited(queue) - waited_before;
     if (!status && im->mover)
         status = io_queue_status(queue, err);
+    else if (!status && im->staged)
+        status = snapshot_write(im, queue, err);
     else if (!status)
         status =
             write_direct(queue, &im->file, im->pieces, im->n_pieces, im->watch, im->is_last, err);
@@ -126,6 +130,7 @@ static int write_by_position(image *im, dcp_report *report, dcp_error *err) {
 
 int image_write(image *im, dcp_report *report, dcp_error *err) {
     piece_sort(im->pieces, im->n_pieces);
+    snapshot_begin(im);
     if (im->mover) im->mover->announce(im->mover->ctx, im);
     int status = create(im, err);
     if (!status)

@@ -53,6 +53,7 @@ typedef struct image {
     dcp_store *store;        /* the step's */
     struct reuse *reuse;     /* NULL: every byte is written */
     int stands;              /* on rank 0: the file is there, a spare one to be written over */
+    int staged;              /* some of the boxes are on a device */
 } image;
 
 /* Memory for n pieces beside the metadata's, and for the checksums. Not collective. */

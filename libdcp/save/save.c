@@ -8,7 +8,9 @@
 #include "core/clock.h"
 #include "core/fail.h"
 #include "core/json.h"
+#include "device/staging.h"
 #include "redundancy/redundancy.h"
+#include "save/snapshot.h"
 #include "store/about.h"
 
 #define ABOUT_BYTES (1 << 20) /* of the caller's members of about.json */
@@ -173,6 +175,8 @@ static int write_step(dcp_store *store, const save_request *r, const struct save
 static void roll_back(dcp_store *store, uint64_t step) {
     io_queue_destroy(store->queue); /* it remembers its first failure */
     store->queue = NULL;
+    staging_close(store->staging); /* the device may have failed */
+    store->staging = NULL;
     store_rollback(store, step);
 }
 
@@ -205,8 +209,9 @@ int dcp_save(dcp_store *store, uint64_t step, const dcp_state *state, const char
     if (status) return status;
     save_request r = {0};
     dcp_report figures = {0};
-    status =
-        comm_agree(store->comm, save_request_make(store, step, state, json, options, &r, err), err);
+    status = save_request_make(store, step, state, json, options, &r, err);
+    if (!status) status = snapshot_prepare(store, state, r.watch.staging_bytes, err);
+    status = comm_agree(store->comm, status, err);
     save_watch watch = r.watch;
     if (!status) status = save_run(store, &r, &watch, &figures, err);
     save_request_free(&r);

@@ -14,6 +14,7 @@
 
 #include "comm/comm.h"
 #include "core/fail.h"
+#include "device/staging.h"
 #include "io/queue.h"
 #include "redundancy/redundancy.h"
 #include "store/folder.h"
@@ -175,6 +176,7 @@ void dcp_store_close(dcp_store *store) {
     store_settle(store);
     dcp_comm_destroy(store->twin);
     io_queue_destroy(store->queue);
+    staging_close(store->staging);
     if (store->layout_free) store->layout_free(store->layout);
     if (store->history_free) store->history_free(store->history);
     spare_drop(store);

@@ -10,6 +10,7 @@
 struct save_layout;  /* libdcp/save: the layout of the last file, kept for the next */
 struct save_history; /* and what it held */
 struct io_queue;
+struct staging;
 
 /* A file that was written: see store/spare.h. */
 typedef struct spare_mark {
@@ -36,6 +37,7 @@ struct dcp_store {
     void (*settle)(struct dcp_saving *saving); /* waits for it, and takes it off the store */
     dcp_comm *twin;         /* the communicator of the thread that saves; NULL until it is needed */
     struct io_queue *queue; /* of saves; NULL before the first one, and after a failure */
+    struct staging *staging; /* the same, of boxes on a device */
     struct save_layout *layout;
     void (*layout_free)(struct save_layout *layout);
     struct save_history *history; /* of the save published last; NULL: none yet */

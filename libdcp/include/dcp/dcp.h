@@ -5,6 +5,7 @@
  * store (dcp/store.h) is a directory of steps; dcp_save (dcp/save.h) adds one; dcp_checkpoint_open
  * and dcp_load (dcp/checkpoint.h) read one on any number of ranks. dcp/tiers.h does both with a
  * list of stores, from fast to safe; dcp/rewrite.h makes a step of another one, from disk to disk.
+ * dcp/device.h: boxes in a GPU's memory.
  *
  * Conventions. Functions return a status of dcp/error.h (DCP_OK is 0) and set outputs only on
  * success. A NULL where an object or an output is needed is DCP_ERR_ARG; functions without a status
@@ -17,6 +18,7 @@
 
 #include "dcp/checkpoint.h"
 #include "dcp/comm.h"
+#include "dcp/device.h"
 #include "dcp/error.h"
 #include "dcp/inspect.h"
 #include "dcp/rewrite.h"

@@ -28,7 +28,8 @@ extern "C" {
     X(DCP_ERR_NO_MEMORY, -9, "out of memory")                                                      \
     X(DCP_ERR_UNSUPPORTED, -10, "not supported")                                                   \
     X(DCP_ERR_STATE, -11, "wrong state for this call") /* a step that exists, a closed object */   \
-    X(DCP_ERR_BUSY, -12, "locked by another writer")   /* wait for it, or choose another folder */
+    X(DCP_ERR_BUSY, -12, "locked by another writer")   /* wait for it, or choose another folder */ \
+    X(DCP_ERR_DEVICE, -13, "device failed")            /* look at the GPU; end this rank */
 
 #define DCP_STATUS_ENUM(name, value, text) name = value,
 typedef enum dcp_status { DCP_STATUS_LIST(DCP_STATUS_ENUM) } dcp_status;

@@ -1,0 +1,41 @@
+/* The scheme of crc64_scheme.h: a block of threads a block of words. The last block to end hands
+ * the sum over and clears the cell. Integer XOR: the result does not depend on the order. */
+#include "device/cuda.h"
+
+__global__ void __launch_bounds__(SCHEME_THREADS)
+    crc64_kernel(const scheme_tables *tables, const void *data, uint64_t bytes, cuda_cell *cell,
+                 unsigned long long *out) {
+    __shared__ uint64_t row[8][256];
+    __shared__ uint64_t joined[SCHEME_THREADS];
+    const unsigned t = threadIdx.x;
+    const scheme_range r = scheme_range_of(data, bytes);
+    for (unsigned k = 0; k < 8; k++) row[k][t] = tables->row[k][t];
+    __syncthreads();
+    if (blockIdx.x < r.blocks) {
+        joined[t] = scheme_thread(row, &r, blockIdx.x, t);
+        for (int level = 0; 1u << level < SCHEME_THREADS; level++) {
+            const unsigned distance = 1u << level;
+            __syncthreads();
+            if (t % (2 * distance) == 0)
+                joined[t] = scheme_join(tables, joined[t], joined[t + distance], level);
+        }
+    }
+    if (t) return;
+    unsigned long long share = 0;
+    if (blockIdx.x < r.blocks) share = scheme_block(tables, &r, blockIdx.x, joined[0]);
+    if (blockIdx.x == 0) share ^= scheme_tail(&r);
+    atomicXor(&cell->sum, share);
+    __threadfence();
+    if (atomicAdd(&cell->blocks, 1ULL) + 1 < gridDim.x) return;
+    *(volatile unsigned long long *)out = atomicExch(&cell->sum, 0ULL);
+    cell->blocks = 0;
+}
+
+extern "C" cudaError_t cuda_crc64(const scheme_tables *tables, const void *data, uint64_t bytes,
+                                  cuda_cell *cell, uint64_t *pinned, cudaStream_t stream) {
+    const uint64_t blocks = scheme_range_of(data, bytes).blocks;
+    if (blocks > 0x7fffffffULL) return cudaErrorInvalidValue; /* 128 TiB */
+    crc64_kernel<<<blocks ? (unsigned)blocks : 1u, SCHEME_THREADS, 0, stream>>>(
+        tables, data, bytes, cell, (unsigned long long *)pinned);
+    return cudaGetLastError();
+}

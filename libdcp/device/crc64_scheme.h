@@ -1,0 +1,122 @@
+/* The raw CRC-64 of a range (core/crc64.h) by many threads. One text for the kernel of crc64.cu and
+ * for the host, whose test runs the same blocks and threads one after the other.
+ *
+ * A message is cut into 8-byte words that begin at multiples of 8 bytes of memory. Zeros before a
+ * message do not change its raw checksum: so what of the first word comes before the range is made
+ * zero, and whole blocks are counted from the last full word backwards, with words of zeros before
+ * the first. The up to 7 bytes behind the last full word are the tail.
+ *
+ *     block   SCHEME_ROWS rows of SCHEME_THREADS words; thread t takes word t of each row, so that
+ *             neighbours read neighbours
+ *     thread  v = v * x^(64 SCHEME_THREADS) + word, row by row: 8 table lookups a word
+ *     joined  left * x^(64 distance) + right, for distances 1, 2, 4 ...: the block's words
+ *     range   each block times x^(64 + 8 bytes that follow it), added up, and the tail's
+ *
+ * Products and sums are of polynomials over GF(2), modulo the CRC's. Sums are XOR: no order
+ * matters.
+ */
+#ifndef DCP_DEVICE_CRC64_SCHEME_H
+#define DCP_DEVICE_CRC64_SCHEME_H
+
+#include <stdint.h>
+
+#ifdef __CUDACC__
+#define SCHEME_FN __host__ __device__ static inline
+#else
+#define SCHEME_FN static inline
+#endif
+
+#define SCHEME_THREADS 256u
+#define SCHEME_ROWS 32u
+#define SCHEME_WORDS (SCHEME_THREADS * SCHEME_ROWS) /* a block */
+#define SCHEME_POLYNOMIAL 0xc96c5795d7870f42ULL     /* ECMA-182, reflected: bit 63 is x^0 */
+
+typedef struct scheme_tables {
+    uint64_t row[8][256]; /* byte k of a word with that value, times x^(64 SCHEME_THREADS) */
+    uint64_t power[64];   /* x^(8 2^i): 2^i bytes further */
+} scheme_tables;
+
+/* A range of memory as words. */
+typedef struct scheme_range {
+    const unsigned char *start, *end;
+    const unsigned char *words_end; /* of the full words: the tail follows; no less than start */
+    uint64_t words, blocks;         /* the first word may have bytes before start */
+} scheme_range;
+
+SCHEME_FN scheme_range scheme_range_of(const void *data, uint64_t bytes) {
+    scheme_range r;
+    const unsigned char *first;
+    r.start = (const unsigned char *)data;
+    r.end = r.start + bytes;
+    first = r.start - (uintptr_t)r.start % 8;
+    r.words_end = r.end - (uintptr_t)r.end % 8;
+    if (r.words_end < r.start) r.words_end = r.start; /* all of it is tail */
+    r.words = r.words_end > r.start ? (uint64_t)(r.words_end - first) / 8 : 0;
+    r.blocks = (r.words + SCHEME_WORDS - 1) / SCHEME_WORDS;
+    return r;
+}
+
+SCHEME_FN uint64_t scheme_multiply(uint64_t a, uint64_t b) {
+    uint64_t product = 0;
+    for (int i = 0; i < 64; i++) {
+        product ^= b & (0 - (a >> 63));
+        a <<= 1;
+        b = (b >> 1) ^ (SCHEME_POLYNOMIAL & (0 - (b & 1)));
+    }
+    return product;
+}
+
+/* v times x^(8 bytes). */
+SCHEME_FN uint64_t scheme_shift(const scheme_tables *t, uint64_t v, uint64_t bytes) {
+    for (int i = 0; bytes; i++, bytes >>= 1)
+        if (bytes & 1) v = scheme_multiply(t->power[i], v);
+    return v;
+}
+
+/* Word `back` words before the end of the full ones (1 is the last); 0 before the first. */
+SCHEME_FN uint64_t scheme_word(const scheme_range *r, uint64_t back) {
+    const unsigned char *at;
+    uint64_t word;
+    if (back > r->words) return 0;
+    at = r->words_end - 8 * back;
+    word = *(const uint64_t *)(const void *)at;
+    if (at < r->start) word &= ~0ULL << 8 * (r->start - at);
+    return word;
+}
+
+/* What thread t of a block adds up. */
+SCHEME_FN uint64_t scheme_thread(uint64_t row[8][256], const scheme_range *r, uint64_t block,
+                                 unsigned t) {
+    uint64_t v = 0, back = (r->blocks - block) * SCHEME_WORDS - t;
+    for (unsigned i = 0; i < SCHEME_ROWS; i++, back -= SCHEME_THREADS) {
+        uint64_t w = v;
+        v = scheme_word(r, back);
+        for (int k = 0; k < 8; k++) v ^= row[k][w >> 8 * k & 255];
+    }
+    return v;
+}
+
+/* Neighbours `distance` threads apart; 1 first. */
+SCHEME_FN uint64_t scheme_join(const scheme_tables *t, uint64_t left, uint64_t right,
+                               int log_distance) {
+    return scheme_multiply(t->power[3 + log_distance], left) ^ right;
+}
+
+/* A block's share of the range's checksum, from what its threads joined to. */
+SCHEME_FN uint64_t scheme_block(const scheme_tables *t, const scheme_range *r, uint64_t block,
+                                uint64_t joined) {
+    uint64_t after = (r->blocks - 1 - block) * SCHEME_WORDS * 8 + (uint64_t)(r->end - r->words_end);
+    return scheme_shift(t, joined, 8 + after);
+}
+
+/* The tail's share. */
+SCHEME_FN uint64_t scheme_tail(const scheme_range *r) {
+    uint64_t v = 0;
+    for (const unsigned char *at = r->words_end; at < r->end; at++) {
+        v ^= *at;
+        for (int i = 0; i < 8; i++) v = (v >> 1) ^ (SCHEME_POLYNOMIAL & (0 - (v & 1)));
+    }
+    return v;
+}
+
+#endif

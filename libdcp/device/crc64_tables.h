@@ -1,0 +1,9 @@
+/* The tables of crc64_scheme.h. */
+#ifndef DCP_DEVICE_CRC64_TABLES_H
+#define DCP_DEVICE_CRC64_TABLES_H
+
+#include "device/crc64_scheme.h"
+
+void scheme_tables_fill(scheme_tables *tables);
+
+#endif

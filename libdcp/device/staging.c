@@ -1,0 +1,168 @@
+/* Batches of copies. Ranges are only noted when they are added, so that those which follow each
+ * other become one copy; the device hears of them when the batch is sent. A batch's memory is not
+ * touched between staging_send and staging_wait. */
+#include "device/staging.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "core/crc64.h"
+#include "core/fail.h"
+
+#define RANGES 64u /* a slot */
+
+static int device_failed(const staging *s, int code, const char *what, dcp_error *err) {
+    return core_fail(err, DCP_ERR_DEVICE, "%s: %s: %s", s->device->name, what,
+                     s->device->error_text(s->device->ctx, code));
+}
+
+static int open_failed(staging *s, int status) {
+    free(s->ranges);
+    free(s);
+    return status;
+}
+
+int staging_open(const dcp_device *device, uint64_t bytes, staging **out, dcp_error *err) {
+    staging *s = calloc(1, sizeof *s);
+    uint64_t slots = bytes / STAGING_SLOT_BYTES;
+    if (slots < STAGING_LEAST) slots = STAGING_LEAST;
+    if (slots > STAGING_MOST) slots = STAGING_MOST;
+    if (s) s->ranges = calloc(slots * RANGES, sizeof *s->ranges);
+    if (!s || !s->ranges) {
+        free(s);
+        return core_fail_memory(err, slots * RANGES * sizeof *s->ranges);
+    }
+    s->device = device;
+    s->slots = (unsigned)slots;
+    int code = device->open(device->ctx, s->slots, &s->stream);
+    if (code) return open_failed(s, device_failed(s, code, "no stream for copies", err));
+    void *memory;
+    bytes = slots * STAGING_SLOT_BYTES;
+    code = device->alloc_pinned(device->ctx, bytes + slots * RANGES * sizeof *s->sums, &memory);
+    if (code) {
+        device->close(device->ctx, s->stream);
+        return open_failed(s, core_fail(err, DCP_ERR_NO_MEMORY,
+                                        "%s: %llu MiB of page-locked memory: %s", device->name,
+                                        (unsigned long long)(bytes >> 20),
+                                        device->error_text(device->ctx, code)));
+    }
+    s->memory = memory;
+    s->sums = (uint64_t *)(void *)(s->memory + bytes);
+    staging_cut(s, STAGING_LEAST);
+    *out = s;
+    return DCP_OK;
+}
+
+void staging_close(staging *s) {
+    if (!s) return;
+    s->device->close(s->device->ctx, s->stream);
+    s->device->free_pinned(s->device->ctx, s->memory);
+    free(s->ranges);
+    free(s);
+}
+
+int staging_follow(staging *s, dcp_error *err) {
+    int code = s->device->follow(s->device->ctx, s->stream);
+    return code ? device_failed(s, code, "cannot wait for the program's work", err) : DCP_OK;
+}
+
+void staging_cut(staging *s, unsigned n) {
+    int in_flight = 0;
+    for (unsigned i = 0; i < s->n; i++) in_flight |= s->batches[i].in_flight;
+    if (in_flight && !s->device->record(s->device->ctx, s->stream, 0))
+        s->device->wait(s->device->ctx, s->stream, 0);
+    unsigned each = s->slots / n;
+    s->n = n;
+    s->turn = 0;
+    for (unsigned i = 0; i < n; i++)
+        s->batches[i] = (staging_batch){.memory = s->memory + (size_t)i * each * STAGING_SLOT_BYTES,
+                                        .room = (uint64_t)each * STAGING_SLOT_BYTES,
+                                        .ranges = s->ranges + i * each * RANGES,
+                                        .most = each * RANGES,
+                                        .sums = s->sums + i * each * RANGES,
+                                        .event = i};
+}
+
+unsigned char *staging_add(staging_batch *b, const state_box *box, const char *path,
+                           uint64_t offset, uint64_t bytes, uint64_t *taken) {
+    staging_range *last = b->n ? &b->ranges[b->n - 1] : NULL;
+    int goes_on = last && last->box == box && last->offset + last->bytes == offset;
+    uint64_t at = goes_on ? b->used : (b->used + 7) / 8 * 8;
+    if (at >= b->room || (!goes_on && b->n == b->most)) return NULL;
+    if (bytes > b->room - at) bytes = b->room - at;
+    if (goes_on)
+        last->bytes += bytes;
+    else
+        b->ranges[b->n++] = (staging_range){box, path, offset, bytes, at};
+    b->used = at + bytes;
+    *taken = bytes;
+    return b->memory + at;
+}
+
+static int range_failed(const staging *s, int code, const staging_range *r, const char *what,
+                        dcp_error *err) {
+    return core_fail(err, DCP_ERR_DEVICE, "%s: tensor %s: %s %llu bytes: %s", s->device->name,
+                     r->path, what, (unsigned long long)r->bytes,
+                     s->device->error_text(s->device->ctx, code));
+}
+
+static int begin_range(const staging *s, const staging_batch *b, unsigned i, staging_way way,
+                       dcp_error *err) {
+    const dcp_device *d = s->device;
+    const staging_range *r = &b->ranges[i];
+    unsigned char *there = (unsigned char *)r->box->device_data + r->offset;
+    unsigned char *here = b->memory + r->at;
+    int code = way == STAGING_TO_HOST ? d->to_host(d->ctx, s->stream, here, there, r->bytes)
+                                      : d->to_device(d->ctx, s->stream, there, here, r->bytes);
+    if (code)
+        return range_failed(s, code, r,
+                            way == STAGING_TO_HOST ? "cannot copy from the device"
+                                                   : "cannot copy to the device",
+                            err);
+    code = d->checksum(d->ctx, s->stream, there, r->bytes, &b->sums[i]);
+    return code ? range_failed(s, code, r, "cannot take the checksum of", err) : DCP_OK;
+}
+
+int staging_send(staging *s, staging_batch *b, staging_way way, dcp_error *err) {
+    int status = DCP_OK;
+    b->in_flight = 1;
+    for (unsigned i = 0; i < b->n && !status; i++) status = begin_range(s, b, i, way, err);
+    if (status) return status;
+    int code = s->device->record(s->device->ctx, s->stream, b->event);
+    return code ? device_failed(s, code, "cannot record an event", err) : DCP_OK;
+}
+
+int staging_wait(const staging *s, staging_batch *b, dcp_error *err) {
+    if (!b->in_flight) return DCP_OK;
+    int code = s->device->wait(s->device->ctx, s->stream, b->event);
+    if (code) return range_failed(s, code, &b->ranges[0], "copying or summing", err);
+    b->in_flight = 0;
+    for (unsigned i = 0; i < b->n; i++) {
+        const staging_range *r = &b->ranges[i];
+        if (crc64_raw(0, b->memory + r->at, r->bytes) != b->sums[i])
+            return core_fail(err, DCP_ERR_DEVICE,
+                             "%s: tensor %s: bytes %llu to %llu of this rank's box have another "
+                             "checksum on the device than in host memory: the copy went wrong, or "
+                             "they were changed before the fence",
+                             s->device->name, r->path, (unsigned long long)r->offset,
+                             (unsigned long long)(r->offset + r->bytes));
+    }
+    return DCP_OK;
+}
+
+void staging_clear(staging_batch *b) {
+    b->n = b->cursor = 0;
+    b->used = 0;
+}
+
+int staging_checksum(const staging *s, const state_box *box, const char *path, uint64_t bytes,
+                     uint64_t *raw, dcp_error *err) {
+    const dcp_device *d = s->device;
+    const staging_range all = {.path = path, .bytes = bytes};
+    int code = d->checksum(d->ctx, s->stream, box->device_data, bytes, s->sums);
+    if (!code) code = d->record(d->ctx, s->stream, 0);
+    if (!code) code = d->wait(d->ctx, s->stream, 0);
+    if (code) return range_failed(s, code, &all, "cannot take the checksum of", err);
+    *raw = s->sums[0];
+    return DCP_OK;
+}

@@ -1,0 +1,81 @@
+/* Page-locked memory between the boxes on a device and the files, in batches: ranges of boxes that
+ * are copied together, one way or the other, with the device's checksum of each. Not thread-safe.
+ */
+#ifndef DCP_DEVICE_STAGING_H
+#define DCP_DEVICE_STAGING_H
+
+#include "core/state.h"
+#include "dcp/device.h"
+
+#define STAGING_SLOT_BYTES (4u << 20)
+#define STAGING_LEAST 2u /* slots */
+#define STAGING_MOST 32u
+
+/* A range of a box, as it lies in a batch's memory. */
+typedef struct staging_range {
+    const state_box *box;
+    const char *path; /* of its tensor, for messages; borrowed */
+    uint64_t offset, bytes;
+    uint64_t at;
+} staging_range;
+
+typedef enum staging_way { STAGING_TO_HOST, STAGING_TO_DEVICE } staging_way;
+
+typedef struct staging_batch {
+    unsigned char *memory; /* `room` bytes of it, page-locked, beginning on a page */
+    uint64_t room, used;
+    staging_range *ranges;
+    unsigned n, most;
+    uint64_t *sums; /* page-locked: the device's checksum of each range */
+    unsigned event; /* its number among the stream's */
+    int in_flight;
+    unsigned cursor; /* of those who look for a range */
+} staging_batch;
+
+struct piece;
+
+typedef struct staging {
+    const dcp_device *device; /* borrowed */
+    void *stream;
+    unsigned slots;
+    unsigned char *memory;
+    uint64_t *sums;
+    staging_range *ranges;
+    staging_batch batches[STAGING_MOST];
+    unsigned n, turn;          /* batches as cut last; the one in use or to be used next */
+    const struct piece *ahead; /* copy/staged.h: what is read ahead from */
+    size_t n_ahead;
+} staging;
+
+/* A stream of the device and `bytes` of page-locked memory, in whole slots within the limits above.
+ * DCP_ERR_NO_MEMORY, DCP_ERR_DEVICE. */
+int staging_open(const dcp_device *device, uint64_t bytes, staging **out, dcp_error *err);
+/* Waits for what is in flight. NULL is ignored. */
+void staging_close(staging *s);
+
+/* What is copied from now on comes after the program's work so far. */
+int staging_follow(staging *s, dcp_error *err);
+
+/* Waits for what is in flight, whatever became of it, and divides the memory among n empty batches,
+ * 1 to s->slots. */
+void staging_cut(staging *s, unsigned n);
+
+/* Adds as much of `bytes` of the box at `offset` as there is room for, *taken, to a batch that is
+ * not in flight; returns where it will be or is to be put, NULL where the batch is full. Calls that
+ * follow each other in the box become one range. */
+unsigned char *staging_add(staging_batch *b, const state_box *box, const char *path,
+                           uint64_t offset, uint64_t bytes, uint64_t *taken);
+/* Begins to copy the batch. */
+int staging_send(staging *s, staging_batch *b, staging_way way, dcp_error *err);
+/* Waits until it is copied, where it is in flight, and compares the device's checksums with those
+ * of the batch's memory. DCP_ERR_DEVICE names the tensor. */
+int staging_wait(const staging *s, staging_batch *b, dcp_error *err);
+/* Empties a batch that is not in flight. */
+void staging_clear(staging_batch *b);
+
+/* The raw checksum (core/crc64.h) of all `bytes` of a box, as the device takes it. No batch is in
+ * flight. */
+int staging_checksum(const staging *s, const state_box *box, const char *path, uint64_t bytes,
+                     uint64_t *raw, dcp_error *err);
+
+#endif
