@@ -18,7 +18,7 @@ bf16.enabled=true|false frozen
 zero_optimization.stage=0|1|2|3 zero_optimization.ring=true|false
 zero_optimization.overlap_comm=true|false
 fsdp.wrap_policy=transformer|size fsdp.min_num_params fsdp.reshard_after_forward=true|false
-fsdp.accumulate=sharded|local fsdp.replicas fsdp.prefetch fsdp.activation_checkpointing=true|false fsdp.cpu_offload=true|false
+fsdp.accumulate=sharded|local fsdp.replicas fsdp.prefetch fsdp.shared_memory=true|false fsdp.activation_checkpointing=true|false fsdp.cpu_offload=true|false
 fsdp.offload_path
 checkpoint.dir checkpoint.every checkpoint.keep checkpoint.async=true|false
 checkpoint.engine=auto|direct|mpio checkpoint.layout=global|sharded checkpoint.resume=auto|never

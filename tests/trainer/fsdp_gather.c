@@ -1,65 +1,140 @@
-/* A gathered unit holds every rank's slices at their places, for any number of ranks, also with
- * several units on their way. */
+/* A gathered unit holds every rank's slices at their places until it is released, for any number of
+ * ranks, by messages and in shared memory, whether blocks stay or not, with none, one or several on
+ * their way, in fp32 and rounded to bf16. */
 #include <stdlib.h>
 
 #include "../mpi/check.h"
 #include "fsdp/gather.h"
-#include "fsdp/plan.h"
+#include "fsdp/host_memory.h"
 
+enum { UNITS = 5, STEPS = 3, ROOT = 0 };
 static const model_param params[] = {
     {.name = "root.embedding", .ndim = 2, .shape = {10, 3}},
     {.name = "root.norm", .ndim = 1, .shape = {3}},
-    {.name = "block.matrix", .ndim = 2, .shape = {5, 20}, .frozen = 1},
-    {.name = "block.scalar", .ndim = 0},
-    {.name = "block.vector", .ndim = 1, .shape = {40}},
+    {.name = "block.1.matrix", .ndim = 2, .shape = {5, 20}, .frozen = 1},
+    {.name = "block.1.scalar", .ndim = 0},
+    {.name = "block.1.vector", .ndim = 1, .shape = {40}},
+    {.name = "block.2.wide", .ndim = 2, .shape = {2, 700}},
+    {.name = "block.3.cube", .ndim = 3, .shape = {7, 3, 5}},
+    {.name = "block.4.vector", .ndim = 1, .shape = {1}},
 };
-static const size_t n_params[] = {2, 3};
+static const size_t n_params[UNITS] = {2, 3, 1, 1, 1};
 
-static float value(size_t unit, size_t param, uint64_t i) {
-    return (float)(1000 * (10 * unit + param) + i);
+typedef struct subject {
+    const fsdp_plan *plan;
+    fsdp_gather *gather;
+    kernels *k;
+    float *storage;
+    size_t step;
+    const float *whole[UNITS]; /* NULL: not gathered */
+    size_t in_block;           /* ROOT: none */
+    size_t started, finished;  /* blocks */
+} subject;
+
+static float value(size_t step, size_t unit, size_t param, uint64_t i) {
+    return (float)(100000 * step + 1000 * (10 * unit + param) + i) / 7;
 }
 
-static void fill_shard(const fsdp_layout *layout, float *storage) {
+static void fill_shard(subject *s) {
+    const fsdp_layout *layout = s->plan->layout;
     for (size_t u = 0; u < layout->n; u++)
         for (size_t p = 0; p < layout->units[u].n; p++) {
             const fsdp_param *param = &layout->units[u].params[p];
             for (uint64_t i = 0; i < param->elems; i++)
-                storage[param->shard_at + i] =
-                    value(u, p, param->box.start[0] * param->row_elems + i);
+                s->storage[param->shard_at + i] =
+                    value(s->step, u, p, param->box.start[0] * param->row_elems + i);
         }
 }
 
-static void check_whole(const fsdp_layout *layout, size_t u, const float *whole) {
-    for (size_t p = 0; p < layout->units[u].n; p++) {
-        const fsdp_param *param = &layout->units[u].params[p];
+static float rounded(const subject *s, float x) {
+    uint16_t narrow;
+    if (!s->plan->strategy.bf16) return x;
+    s->k->narrow(s->k, &narrow, &x, 1);
+    s->k->widen(s->k, &x, &narrow, 1);
+    return x;
+}
+
+static void check_whole(const subject *s, size_t u) {
+    const fsdp_unit *unit = &s->plan->layout->units[u];
+    for (size_t p = 0; p < unit->n; p++) {
+        const fsdp_param *param = &unit->params[p];
         const uint64_t rows = param->info.ndim ? param->info.shape[0] : 1;
         for (uint64_t i = 0; i < rows * param->row_elems; i++)
-            CHECK(whole[param->whole_at + i] == value(u, p, i));
+            CHECK(s->whole[u][param->whole_at + i] == rounded(s, value(s->step, u, p, i)));
     }
 }
 
-/* What travels in bf16 arrives rounded, and is half as long. */
-static void check_bf16(const fsdp_layout *layout, fsdp_gather *g, float *whole) {
-    g->bf16 = 1;
-    g->sent = 0;
-    for (size_t u = 0; u < 2; u++) {
-        fsdp_gather_start(g, u);
-        fsdp_gather_finish(g, whole);
-        for (size_t p = 0; p < layout->units[u].n; p++) {
-            const fsdp_param *param = &layout->units[u].params[p];
-            const uint64_t rows = param->info.ndim ? param->info.shape[0] : 1;
-            for (uint64_t i = 0; i < rows * param->row_elems; i++) {
-                const float want = value(u, p, i);
-                uint16_t narrow;
-                float rounded;
-                g->k->narrow(g->k, &narrow, &want, 1);
-                g->k->widen(g->k, &rounded, &narrow, 1);
-                CHECK(whole[param->whole_at + i] == rounded);
-            }
-        }
+/* All that is gathered is still there; ranks look for different times. */
+static void check_held(const subject *s) {
+    for (int times = 0; times <= s->plan->layout->rank; times++) {
+        for (size_t u = 0; u < UNITS; u++)
+            if (s->whole[u]) check_whole(s, u);
+        s->gather->poll(s->gather);
     }
-    CHECK(g->sent ==
-          sizeof(uint16_t) * (fsdp_gather_sends(layout, 0) + fsdp_gather_sends(layout, 1)));
+}
+
+static void drop(subject *s, size_t u) {
+    if (s->whole[u]) s->gather->release(s->gather, u);
+    s->whole[u] = NULL;
+}
+
+static void start_next(subject *s) {
+    s->gather->start(s->gather, fsdp_plan_gather(s->plan, s->started++));
+}
+
+static void hold_next(subject *s, size_t n) {
+    const size_t unit = fsdp_plan_gather(s->plan, s->finished++);
+    if (s->gather->flying == 0) start_next(s);
+    if (!s->plan->strategy.keep_params) {
+        if (s->in_block != ROOT) drop(s, s->in_block);
+        s->in_block = unit;
+    }
+    s->whole[unit] = s->gather->finish(s->gather);
+    while (s->started < n && s->gather->flying < s->plan->strategy.prefetch &&
+           s->gather->flying < s->gather->most)
+        start_next(s);
+}
+
+/* As a step of training: the root, then a micro-step's blocks. Returns the elements sent. */
+static uint64_t gather_step(subject *s) {
+    const size_t n = fsdp_plan_gathers(s->plan, 0);
+    uint64_t sent = fsdp_gather_sends(s->plan->layout, ROOT);
+    for (size_t u = 0; u < UNITS; u++) drop(s, u);
+    s->in_block = ROOT;
+    s->started = s->finished = 0;
+    s->gather->start(s->gather, ROOT);
+    s->whole[ROOT] = s->gather->finish(s->gather);
+    for (size_t i = 0; i < n; i++) {
+        sent += fsdp_gather_sends(s->plan->layout, fsdp_plan_gather(s->plan, i));
+        hold_next(s, n);
+        check_held(s);
+    }
+    CHECK(s->gather->flying == 0);
+    return sent;
+}
+
+static void gather_steps(fsdp_plan plan, const fsdp_mesh *mesh, kernels *k) {
+    fsdp_transport transport = fsdp_transport_mpi(mesh);
+    subject s = {.plan = &plan, .k = k};
+    const size_t bytes = plan.is_shared ? fsdp_gather_shared_bytes(&plan) : 0;
+    void *memory = host_memory_create(mesh->shards, bytes);
+    CHECK(!plan.is_shared == !memory);
+    s.storage = calloc(plan.layout->shard_elems + 1, sizeof *s.storage);
+    CHECK(s.storage);
+    const fsdp_gather_of of = {
+        .layout = plan.layout, .params = s.storage, .bf16 = plan.strategy.bf16, .k = k};
+    CHECK((plan.is_shared
+               ? fsdp_gather_in_shared_memory(&plan, mesh->shards, memory, &of, &s.gather, NULL)
+               : fsdp_gather_by_messages(&plan, &transport, &of, &s.gather, NULL)) == DCP_OK);
+    uint64_t sent = 0;
+    for (; s.step < STEPS; s.step++) {
+        fill_shard(&s);
+        sent += gather_step(&s);
+    }
+    CHECK(s.gather->sent == sent * (plan.strategy.bf16 ? sizeof(uint16_t) : sizeof(float)));
+    s.gather->destroy(s.gather);
+    host_memory_free(memory, bytes);
+    free(s.storage);
 }
 
 int main(int argc, char **argv) {
@@ -67,45 +142,26 @@ int main(int argc, char **argv) {
     int rank, world;
     MPI_Comm_rank(MPI_COMM_WORLD, &rank);
     MPI_Comm_size(MPI_COMM_WORLD, &world);
-    fsdp_layout *layout;
-    CHECK(fsdp_layout_create(params, n_params, 2, rank, world, 1, &layout, NULL) == DCP_OK);
-    CHECK(layout->total_params == 10 * 3 + 3 + 5 * 20 + 1 + 40);
-    float *storage = calloc(layout->shard_elems + 1, sizeof *storage);
-    const uint64_t most = layout->units[1].gathered_elems;
-    float *staging = calloc(2 * most, sizeof *staging);
-    float *whole = calloc(layout->units[1].whole_elems, sizeof *whole);
-    CHECK(storage && staging && whole);
-    fill_shard(layout, storage);
-    fsdp_flight flights[2] = {{.staging = staging}, {.staging = staging + most}};
+    kernels *k;
     fsdp_mesh mesh;
+    fsdp_layout *layout;
+    CHECK(kernels_open("cpu", &k) == KERNELS_OK);
     fsdp_mesh_create(MPI_COMM_WORLD, 1, &mesh);
-    fsdp_transport transport = fsdp_transport_mpi(&mesh);
-    fsdp_gather g = {.layout = layout,
-                     .transport = &transport,
-                     .params = storage,
-                     .flights = flights,
-                     .n_flights = 2};
-    CHECK(kernels_open("cpu", &g.k) == KERNELS_OK);
-    fsdp_gather_poll(&g);
-    fsdp_gather_start(&g, 1);
-    for (size_t next = 0; next < 6; next++) { /* 1, 0, 1 ...: two at once */
-        fsdp_gather_start(&g, next % 2);
-        fsdp_gather_poll(&g);
-        fsdp_gather_finish(&g, whole);
-        check_whole(layout, (next + 1) % 2, whole);
+    CHECK(fsdp_layout_create(params, n_params, UNITS, rank, world, 1, &layout, NULL) == DCP_OK);
+    CHECK(layout->total_params == 10 * 3 + 3 + 5 * 20 + 1 + 40 + 2 * 700 + 7 * 3 * 5 + 1);
+    for (int way = 0; way < 24 && world > 1; way++) { /* one rank's storage is the whole model */
+        const fsdp_strategy strategy = {
+            .bf16 = way & 1, .keep_params = way >> 1 & 1, .prefetch = (uint64_t)way / 8};
+        gather_steps((fsdp_plan){.layout = layout,
+                                 .strategy = strategy,
+                                 .leaves = (uint64_t)world,
+                                 .is_shared = way >> 2 & 1},
+                     &mesh, k);
     }
-    fsdp_gather_finish(&g, whole);
-    check_whole(layout, 1, whole);
-    CHECK(g.flying == 0);
-    const uint64_t sent = 4 * fsdp_gather_sends(layout, 1) + 3 * fsdp_gather_sends(layout, 0);
-    CHECK(g.sent == sent * sizeof(float));
-    check_bf16(layout, &g, whole);
-    kernels_close(g.k);
-    free(whole);
-    free(staging);
-    free(storage);
+    CHECK(host_memory_create(MPI_COMM_WORLD, SIZE_MAX / 2 + 1) == NULL); /* on every rank */
     fsdp_layout_destroy(layout);
     fsdp_mesh_free(&mesh);
+    kernels_close(k);
     MPI_Finalize();
     return 0;
 }

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 """Every strategy gives the same losses, norms and state.h5, on any number of ranks: stages of ZeRO,
-groups of replicas, units by size, gathers ahead, reductions in between, and gradients added up before they are sent; a run
+groups of replicas, units by size, gathers ahead, reductions in between, shared memory, and gradients added up before they are sent; a run
 may change all that from start to start. What a rank holds and sends is what the theory says."""
 from train_lib import *
 
@@ -25,9 +25,9 @@ ways = ((2, dict(stage=0)),
         (3, dict(stage=0, prefetch=0, overlap=False)),
         (3, dict(stage=1, wrap_policy="size", min_num_params=20000)),
         (4, dict(stage=1, replicas=2)),
-        (3, dict(stage=2, prefetch=2)),
+        (3, dict(stage=2, prefetch=2, shared_memory=False)),
         (4, dict(replicas=2, accumulate="local", prefetch=9)),
-        (3, dict(overlap=False)),
+        (3, dict(overlap=False, shared_memory=False)),
         (4, dict(replicas=4, wrap_policy="size", min_num_params=10**8)),
         (2, dict(reshard_after_forward=False, wrap_policy="size", min_num_params=1)))
 run("one", 1, 2 * len(ways))

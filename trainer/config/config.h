@@ -42,6 +42,7 @@ typedef struct config {
     int wrap_by_size;
     uint64_t min_num_params; /* of a unit, where wrap_by_size */
     uint64_t prefetch;
+    int shares_memory;        /* units among the ranks of a host */
     int checkpointing;        /* of activations */
     const char *offload_path; /* NULL: nothing is offloaded */
     const char *dir, *resume;

@@ -39,6 +39,7 @@ static void fill_sharding(config *c, const json_t *tree) {
     c->wrap_by_size = strcmp(config_text(tree, "fsdp.wrap_policy"), "size") == 0;
     c->min_num_params = config_count(tree, "fsdp.min_num_params");
     c->prefetch = config_count(tree, "fsdp.prefetch");
+    c->shares_memory = config_is_true(tree, "fsdp.shared_memory");
     c->checkpointing = config_is_true(tree, "fsdp.activation_checkpointing");
     c->offload_path = config_text(tree, "fsdp.offload_path");
 }

@@ -45,6 +45,7 @@ const config_key config_keys[] = {
     {KEY("fsdp.accumulate", CONFIG_CHOICE, "\"sharded\""), .choices = "sharded|local"},
     {KEY("fsdp.replicas", CONFIG_INTEGER, "1"), .min = 1, .max = MAX_INT},
     {KEY("fsdp.prefetch", CONFIG_INTEGER, "1"), .max = MAX_INT},
+    {KEY("fsdp.shared_memory", CONFIG_SWITCH, "true")},
     {KEY("fsdp.activation_checkpointing", CONFIG_SWITCH, "false")},
     {KEY("fsdp.cpu_offload", CONFIG_SWITCH, "false")},
     {KEY("fsdp.offload_path", CONFIG_TEXT, "null"), .nullable = 1},

@@ -1,17 +1,14 @@
 /* The order of gathers, stages and reductions, which is the same on every rank: a rank without a
- * leaf goes through all of it but the computation.
- *
- * Where blocks do not stay, they share one buffer. A block's gradients travel while the next one's
- * are computed. The first staging buffer also sends the root's gradients at the end of a
- * micro-step, when nothing is on its way. */
+ * leaf goes through all of it but the computation. A block's gradients travel while the next one's
+ * are computed, the root's at the end of a micro-step. */
 #include "fsdp.h"
 
 #include <stdlib.h>
 
 #include "../fail.h"
-#include "buffers.h"
 #include "gather.h"
 #include "reduce.h"
+#include "take.h"
 
 enum { ROOT = 0, NO_UNIT = -1 };
 
@@ -22,29 +19,51 @@ struct fsdp {
     kernels *k;
     timeline *tl;
     fsdp_leaves leaves;
-    fsdp_buffers buffers;
-    unsigned char *gathered;   /* [units] whether their parameters stand whole */
+    const float **whole;       /* [units] parameters of those that are gathered, or NULL */
     size_t last_backward;      /* the stage; nothing that those before it use is trained */
-    long in_block;             /* the unit that the blocks' buffer holds; NO_UNIT */
+    long in_block;             /* the block that is gathered, where they do not stay; NO_UNIT */
     size_t to_gather, started; /* blocks of this micro-step, and how far that is */
     const float **places;      /* parameters of the stage at work */
     float **grad_places;       /* and its gradients */
-    fsdp_gather gather;
+    float *root_grads, *block_grads;
+    float *outgoing;     /* a unit's gradients on their way; NULL: there is none */
+    fsdp_gather *gather; /* NULL: a shard is all of the state */
     fsdp_reduce *reduce;
 };
 
-static int take_places(fsdp *f, dcp_error *err) {
+static int take_places(fsdp *f, const float *params, dcp_error *err) {
     size_t most = 0;
     for (size_t u = 0; u < model_units(f->m); u++)
         if (model_unit_params(f->m, u) > most) most = model_unit_params(f->m, u);
     f->places = calloc(most, sizeof *f->places);
     f->grad_places = calloc(most, sizeof *f->grad_places);
-    f->gathered = calloc(f->layout->n, sizeof *f->gathered);
-    if (!f->places || !f->grad_places || !f->gathered)
+    f->whole = calloc(f->layout->n, sizeof *f->whole);
+    if (!f->places || !f->grad_places || !f->whole)
         return trainer_fail_memory(err, most * sizeof *f->places);
-    for (size_t u = 0; u < f->layout->n; u++)
-        f->gathered[u] = f->layout->shards == 1; /* for good */
+    for (size_t u = 0; u < f->layout->n && f->layout->shards == 1; u++)
+        f->whole[u] = params + f->layout->units[u].shard_at; /* for good */
     return DCP_OK;
+}
+
+static int take_gradients(fsdp *f, dcp_error *err) {
+    const fsdp_sizes s = fsdp_plan_sizes(&f->plan);
+    int status = fsdp_take(f->k, &f->root_grads, s.root_grads, err);
+    if (!status) status = fsdp_take(f->k, &f->block_grads, s.block_grads, err);
+    if (!status) status = fsdp_take(f->k, &f->outgoing, s.outgoing, err);
+    return status;
+}
+
+static int make_gather(fsdp *f, const fsdp_ways *ways, const float *params, dcp_error *err) {
+    const fsdp_gather_of of = {.layout = f->layout,
+                               .params = params,
+                               .bf16 = f->plan.strategy.bf16,
+                               .k = f->k,
+                               .tl = f->tl};
+    if (f->layout->shards == 1) return DCP_OK;
+    if (f->plan.is_shared)
+        return fsdp_gather_in_shared_memory(&f->plan, ways->mesh->shards, ways->shared, &of,
+                                            &f->gather, err);
+    return fsdp_gather_by_messages(&f->plan, ways->transport, &of, &f->gather, err);
 }
 
 static size_t stage_unit(const fsdp *f, size_t stage) {
@@ -64,7 +83,7 @@ static int is_trained(const fsdp *f, size_t stage) {
     return 0;
 }
 
-int fsdp_create(const model *m, const fsdp_plan *plan, fsdp_transport *transport, kernels *k,
+int fsdp_create(const model *m, const fsdp_plan *plan, const fsdp_ways *ways, kernels *k,
                 timeline *tl, float *params, float *grads, fsdp **out, dcp_error *err) {
     fsdp *f = calloc(1, sizeof *f);
     if (!f) return trainer_fail_memory(err, sizeof *f);
@@ -75,22 +94,14 @@ int fsdp_create(const model *m, const fsdp_plan *plan, fsdp_transport *transport
                 .tl = tl,
                 .leaves = fsdp_plan_leaves(plan),
                 .in_block = NO_UNIT};
-    int status = take_places(f, err);
-    if (status == DCP_OK) status = fsdp_buffers_create(plan, k, params, &f->buffers, err);
-    if (status == DCP_OK)
-        status = fsdp_reduce_create(plan, transport, k, tl, grads, &f->reduce, err);
+    int status = take_places(f, params, err);
+    if (!status) status = take_gradients(f, err);
+    if (!status) status = make_gather(f, ways, params, err);
+    if (!status) status = fsdp_reduce_create(plan, ways->transport, k, tl, grads, &f->reduce, err);
     if (status != DCP_OK) {
         fsdp_destroy(f);
         return status;
     }
-    f->gather = (fsdp_gather){.layout = plan->layout,
-                              .transport = transport,
-                              .params = params,
-                              .flights = f->buffers.flights,
-                              .n_flights = f->buffers.n_flights,
-                              .bf16 = plan->strategy.bf16,
-                              .k = k,
-                              .tl = tl};
     while (!is_trained(f, f->last_backward)) f->last_backward++;
     *out = f;
     return DCP_OK;
@@ -99,8 +110,11 @@ int fsdp_create(const model *m, const fsdp_plan *plan, fsdp_transport *transport
 void fsdp_destroy(fsdp *f) {
     if (!f) return;
     fsdp_reduce_destroy(f->reduce);
-    fsdp_buffers_destroy(&f->buffers);
-    free(f->gathered);
+    if (f->gather) f->gather->destroy(f->gather);
+    f->k->free(f->k, f->root_grads);
+    f->k->free(f->k, f->block_grads);
+    f->k->free(f->k, f->outgoing);
+    free(f->whole);
     free(f->places);
     free(f->grad_places);
     free(f);
@@ -111,59 +125,62 @@ uint64_t fsdp_own_leaf(const fsdp *f, uint64_t micro) {
     return fsdp_leaf(&f->leaves, f->layout->rank, micro);
 }
 uint64_t fsdp_sent_bytes(const fsdp *f) {
-    return f->gather.sent + fsdp_reduce_sent_bytes(f->reduce);
+    return (f->gather ? f->gather->sent : 0) + fsdp_reduce_sent_bytes(f->reduce);
 }
 
 void fsdp_poll(void *ctx) {
     fsdp *f = ctx;
-    fsdp_gather_poll(&f->gather);
+    if (f->gather) f->gather->poll(f->gather);
     fsdp_reduce_poll(f->reduce);
 }
 
+static void drop(fsdp *f, size_t unit) {
+    if (f->whole[unit]) f->gather->release(f->gather, unit);
+    f->whole[unit] = NULL;
+}
+
+/* Blocks that do not stay are there one at a time. */
+static void drop_block(fsdp *f) {
+    if (f->in_block != NO_UNIT) drop(f, (size_t)f->in_block);
+    f->in_block = NO_UNIT;
+}
+
 void fsdp_step_begin(fsdp *f) {
-    if (f->layout->shards == 1) return;
     const double start = MPI_Wtime();
-    for (size_t u = 0; u < f->layout->n; u++) f->gathered[u] = 0;
-    f->gather.oldest = 0; /* its staging buffer is large enough for the root */
-    fsdp_gather_start(&f->gather, ROOT);
-    fsdp_gather_finish(&f->gather, f->buffers.root);
-    f->gathered[ROOT] = 1;
+    if (!f->gather) return;
+    for (size_t u = 0; u < f->layout->n; u++) drop(f, u);
+    f->in_block = NO_UNIT;
+    f->gather->start(f->gather, ROOT);
+    f->whole[ROOT] = f->gather->finish(f->gather);
     timeline_add(f->tl, TIMELINE_WAIT, ROOT, start, MPI_Wtime());
 }
 
 static void start_next(fsdp *f) {
-    fsdp_gather_start(&f->gather, fsdp_plan_gather(&f->plan, f->started++));
-}
-
-/* What the shared buffer held is gone. */
-static void empty_block(fsdp *f) {
-    if (f->in_block != NO_UNIT) f->gathered[f->in_block] = 0;
-    f->in_block = NO_UNIT;
+    f->gather->start(f->gather, fsdp_plan_gather(&f->plan, f->started++));
 }
 
 static void finish_gather(fsdp *f, size_t unit) {
-    if (f->buffers.whole[unit] == f->buffers.block) {
-        empty_block(f);
+    if (!f->plan.strategy.keep_params) {
+        drop_block(f);
         f->in_block = (long)unit;
     }
-    fsdp_gather_finish(&f->gather, f->buffers.whole[unit]);
-    f->gathered[unit] = 1;
+    f->whole[unit] = f->gather->finish(f->gather);
 }
 
 /* Makes the unit's parameters whole, and sends for blocks that come next. */
 static void hold(fsdp *f, size_t unit) {
     const uint64_t ahead = f->plan.strategy.prefetch;
-    if (!f->gathered[unit]) {
-        if (f->gather.flying == 0) start_next(f);
+    if (!f->whole[unit]) {
+        if (f->gather->flying == 0) start_next(f);
         finish_gather(f, unit);
     }
-    while (f->started < f->to_gather && f->gather.flying < f->gather.n_flights &&
-           f->gather.flying < ahead)
+    while (f->started < f->to_gather && f->gather->flying < f->gather->most &&
+           f->gather->flying < ahead)
         start_next(f);
 }
 
 static float *unit_grads(const fsdp *f, size_t unit) {
-    return unit == ROOT ? f->buffers.root_grads : f->buffers.block_grads;
+    return unit == ROOT ? f->root_grads : f->block_grads;
 }
 
 /* The places of a stage's parameters and gradients, which are part of a unit's. */
@@ -172,7 +189,7 @@ static void point_at(fsdp *f, size_t stage) {
     const fsdp_param *params = stage_params(f, stage);
     float *grads = unit_grads(f, unit);
     for (size_t i = 0; i < model_unit_params(f->m, part); i++) {
-        f->places[i] = f->buffers.whole[unit] + params[i].whole_at;
+        f->places[i] = f->whole[unit] + params[i].whole_at;
         f->grad_places[i] = params[i].info.frozen ? NULL : grads + params[i].whole_at;
     }
 }
@@ -190,14 +207,13 @@ static void forward(fsdp *f, model_run *run) {
     }
 }
 
-/* Where a unit's gradients are put for their way. The root's go when nothing is on its way to this
- * rank; a block's in place of its parameters, unless it needs a buffer of its own. */
+/* Where a unit's gradients are put for their way; NULL: nowhere, a shard is all of the state. */
 static float *scratch_of(fsdp *f, size_t unit) {
-    const int is_cut = f->layout->shards > 1;
-    if (unit == ROOT) return is_cut ? f->buffers.flights[0].staging : NULL;
-    if (f->buffers.outgoing || !is_cut) return f->buffers.outgoing;
-    empty_block(f);
-    return f->buffers.block;
+    const int is_root = unit == ROOT;
+    if (!f->gather) return is_root ? NULL : f->outgoing;
+    if (f->outgoing && (!is_root || f->plan.is_shared)) return f->outgoing;
+    if (!is_root) drop_block(f);
+    return f->gather->spare(f->gather, unit);
 }
 
 /* The leaf's gradients of a unit are sent to their owners; those of the unit before are there. */
@@ -244,14 +260,14 @@ static void backward(fsdp *f, model_run *run, uint64_t micro) {
 
 void fsdp_evaluate(fsdp *f, model_run *run) {
     const size_t blocks = f->layout->n - 1;
-    empty_block(f);
+    drop_block(f);
     f->started = 0;
-    f->to_gather = f->gathered[blocks] ? 0 : blocks;
+    f->to_gather = f->whole[blocks] ? 0 : blocks;
     forward(f, run);
 }
 
 void fsdp_micro_step(fsdp *f, uint64_t micro, model_run *run) {
-    empty_block(f);
+    drop_block(f);
     f->started = 0;
     f->to_gather = fsdp_plan_gathers(&f->plan, micro);
     forward(f, run);

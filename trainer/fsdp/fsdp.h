@@ -10,6 +10,7 @@
 
 #include "../models/model.h"
 #include "../timeline/timeline.h"
+#include "gather.h"
 #include "kernels/kernels.h"
 #include "layout.h"
 #include "mesh.h"
@@ -20,10 +21,17 @@
 
 typedef struct fsdp fsdp;
 
+/* How ranks reach each other. */
+typedef struct fsdp_ways {
+    const fsdp_mesh *mesh;
+    fsdp_transport *transport;
+    void *shared; /* [fsdp_gather_shared_bytes], as gather.h says; used where plan->is_shared */
+} fsdp_ways;
+
 /* plan: of a layout of the model; copied. params, grads: this rank's storage, [layout->shard_elems]
  * and [layout->grad_elems]. tl: is told of all work; may be NULL. All pointers are borrowed. Not
  * collective. */
-int fsdp_create(const model *m, const fsdp_plan *plan, fsdp_transport *transport, kernels *k,
+int fsdp_create(const model *m, const fsdp_plan *plan, const fsdp_ways *ways, kernels *k,
                 timeline *tl, float *params, float *grads, fsdp **out, dcp_error *err);
 void fsdp_destroy(fsdp *f);
 

@@ -1,41 +1,55 @@
 /* Gathering units' parameters from the shards of all ranks of a group, while something else
- * computes. */
+ * computes: a table of functions with two implementations. By messages, every rank ends with a copy
+ * of its own. In memory that the ranks of a host share they hold one between them: each puts its
+ * shard into it, and no byte is copied twice. The bits are the same.
+ *
+ * All ranks start, finish and release the same units in the same order. */
 #ifndef TRAINER_FSDP_GATHER_H
 #define TRAINER_FSDP_GATHER_H
 
 #include "../timeline/timeline.h"
+#include "dcp/error.h"
 #include "kernels/kernels.h"
-#include "layout.h"
+#include "plan.h"
 #include "transport.h"
 
-/* A unit on its way. */
-typedef struct fsdp_flight {
-    float *staging; /* [gathered_elems] of the units that may use it */
-    fsdp_transfer transfer;
-    size_t unit;
-    double started;
-} fsdp_flight;
+typedef struct fsdp_gather fsdp_gather;
+struct fsdp_gather {
+    /* Fewer than `most` units are on their way. The storage must not change before the finish. */
+    void (*start)(fsdp_gather *g, size_t unit);
+    /* Lets transfers proceed; cheap. */
+    void (*poll)(fsdp_gather *g);
+    /* Waits for the unit that has been on its way for longest; returns where its parameters stand
+     * [whole_elems], to be read until the release. Blocks that do not stay are released one before
+     * the finish of the next. */
+    float *(*finish)(fsdp_gather *g);
+    void (*release)(fsdp_gather *g, size_t unit);
+    /* Memory for the unit's gradients on their way in rank order, at the end of its backward, in
+     * place of its parameters; NULL: there is none. */
+    float *(*spare)(fsdp_gather *g, size_t unit);
+    void (*destroy)(fsdp_gather *g);
 
-typedef struct fsdp_gather {
+    size_t flying, most; /* units on their way, and how many can be */
+    uint64_t sent;       /* bytes; in shared memory: those that others read */
+};
+
+/* What both are made of. All is borrowed. */
+typedef struct fsdp_gather_of {
     const fsdp_layout *layout;
-    fsdp_transport *transport;
     const float *params; /* this rank's storage */
-    fsdp_flight *flights;
-    size_t n_flights;
-    size_t oldest, flying; /* those from `oldest` on, around the end */
-    uint64_t sent;         /* bytes */
-    int bf16;              /* parameters arrive rounded to it */
-    kernels *k;            /* rounds them */
-    timeline *tl;          /* is told of gathers; may be NULL */
-} fsdp_gather;
+    int bf16;            /* parameters arrive rounded to it */
+    kernels *k;
+    timeline *tl; /* is told of gathers; may be NULL */
+} fsdp_gather_of;
 
-/* Collective. Fewer than n_flights units are on their way. The storage must not change before the
- * finish. */
-void fsdp_gather_start(fsdp_gather *g, size_t unit);
-/* Lets transfers proceed; cheap. */
-void fsdp_gather_poll(fsdp_gather *g);
-/* Waits for the unit that has been on its way for longest; whole[whole_elems] becomes its
- * parameters. */
-void fsdp_gather_finish(fsdp_gather *g, float *whole);
+int fsdp_gather_by_messages(const fsdp_plan *plan, fsdp_transport *transport,
+                            const fsdp_gather_of *of, fsdp_gather **out, dcp_error *err);
+
+/* memory: [fsdp_gather_shared_bytes], zeroed, seen by all ranks of the group and by the kernels;
+ * borrowed. comm: of the group. plan->is_shared is set. */
+int fsdp_gather_in_shared_memory(const fsdp_plan *plan, MPI_Comm comm, void *memory,
+                                 const fsdp_gather_of *of, fsdp_gather **out, dcp_error *err);
+/* 0 where nothing is gathered. */
+uint64_t fsdp_gather_shared_bytes(const fsdp_plan *plan);
 
 #endif

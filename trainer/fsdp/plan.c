@@ -42,7 +42,10 @@ static void size_gathers(const fsdp_plan *plan, fsdp_sizes *s) {
     const int keep = plan->strategy.keep_params;
     const uint64_t blocks = layout->n - 1;
     const uint64_t ahead = plan->strategy.prefetch < blocks ? plan->strategy.prefetch : blocks;
-    s->n_staging = ahead ? ahead : 1;
+    s->n_flights = ahead ? ahead : 1;
+    s->n_staging = plan->is_shared ? 0 : s->n_flights;
+    s->n_blocks = keep ? 0 : 1;
+    if (plan->is_shared && !keep) s->n_blocks += ahead; /* on their way to where they stay */
     for (size_t u = 0; u < layout->n; u++) {
         const fsdp_unit *unit = &layout->units[u];
         s->first_staging = most(s->first_staging, unit->gathered_elems);
@@ -57,15 +60,16 @@ static void size_gathers(const fsdp_plan *plan, fsdp_sizes *s) {
     *(keep ? &s->block : &s->kept_blocks) = 0;
 }
 
-/* What is sent while the next unit computes needs a buffer that nothing else uses. The root's
- * gradients go at the end of a micro-step, from a staging buffer where they are to be split. */
+/* What is sent while the next unit computes needs a buffer that nothing else uses. With messages,
+ * the root's gradients go from a staging buffer where they are to be split, and a block's in place
+ * of its parameters where nothing computes meanwhile. */
 static void size_outgoing(const fsdp_plan *plan, fsdp_sizes *s) {
     const fsdp_layout *layout = plan->layout;
     const int splits = is_cut(plan), overlaps = plan->strategy.overlap;
     uint64_t elems = 0;
-    for (size_t u = 1; u < layout->n; u++)
+    for (size_t u = splits && plan->is_shared ? ROOT : 1; u < layout->n; u++)
         elems = most(elems, layout->units[u].gathered_grad_elems);
-    if (splits && !overlaps && !plan->strategy.keep_params)
+    if (splits && !overlaps && !plan->is_shared && !plan->strategy.keep_params)
         s->block = most(s->block, elems);
     else if (splits || (overlaps && !plan->strategy.ring))
         s->outgoing = elems;
@@ -117,16 +121,20 @@ fsdp_memory fsdp_plan_memory(const fsdp_plan *plan) {
     const fsdp_layout *layout = plan->layout;
     const fsdp_sizes s = fsdp_plan_sizes(plan);
     const uint64_t staging = s.n_staging ? s.first_staging + (s.n_staging - 1) * s.staging : 0;
-    const uint64_t units = s.root_grads + s.block_grads + s.root + s.block + s.kept_blocks +
-                           staging + s.outgoing + s.received;
+    const uint64_t gathered = s.root + s.n_blocks * s.block + s.kept_blocks;
+    const uint64_t units =
+        s.root_grads + s.block_grads + gathered + staging + s.outgoing + s.received;
     const uint64_t partial = s.n_own_sums * s.own_sum + s.n_local_sums * s.local_sum;
     const uint64_t grads = layout->grad_elems * sizeof(float);
     const uint64_t others = layout->shard_elems * sizeof(float) + 2 * grads;
     return (fsdp_memory){.state = plan->offloads ? grads : grads + others,
                          .offloaded = plan->offloads ? others : 0,
                          .units = units * sizeof(float),
+                         .shared = plan->is_shared ? gathered * sizeof(float) : 0,
                          .partial = partial * sizeof(float)};
 }
+
+uint64_t fsdp_param_bytes(int bf16) { return bf16 ? sizeof(uint16_t) : sizeof(float); }
 
 uint64_t fsdp_gather_sends(const fsdp_layout *layout, size_t unit) {
     return (uint64_t)layout->units[unit].counts[layout->shard] * (uint64_t)(layout->shards - 1);
@@ -177,7 +185,7 @@ fsdp_traffic fsdp_plan_traffic(const fsdp_plan *plan) {
     for (uint64_t micro = 0; micro < fsdp_leaves_micro_steps(&leaves); micro++)
         for (size_t i = 0; i < fsdp_plan_gathers(plan, micro); i++)
             gathered += fsdp_gather_sends(layout, fsdp_plan_gather(plan, i));
-    t.gathers = gathered * (plan->strategy.bf16 ? sizeof(uint16_t) : sizeof(float));
+    t.gathers = gathered * fsdp_param_bytes(plan->strategy.bf16);
     t.reductions = reduced(plan) * sizeof(float);
     return t;
 }

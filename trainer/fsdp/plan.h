@@ -14,18 +14,21 @@ typedef struct fsdp_plan {
     fsdp_strategy strategy;
     uint64_t leaves; /* of a step, all ranks together */
     int offloads;    /* parameters and moments lie in a file */
+    int is_shared;   /* the ranks of a group hold gathered units once, in memory of their host */
 } fsdp_plan;
 
 /* Buffers, in elements of fp32; 0: none. */
 typedef struct fsdp_sizes {
     uint64_t root_grads, block_grads; /* a leaf's gradient of the root, of the largest block */
     uint64_t root;                    /* the root, gathered */
-    uint64_t block;                   /* a block, gathered; then perhaps its gradient on its way */
+    size_t n_blocks;                  /* gathered blocks at once: */
+    uint64_t block;                   /* each; perhaps also its gradient on its way */
     uint64_t kept_blocks;             /* or instead all blocks, gathered */
-    size_t n_staging;                 /* units on their way: */
+    size_t n_flights;                 /* units on their way at once, at most */
+    size_t n_staging;                 /* those that take a buffer of their own: */
     uint64_t first_staging;           /* the first one's; also the root's gradient on its way */
     uint64_t staging;                 /* of each other */
-    uint64_t outgoing;                /* a block's gradient on its way, where it needs its own */
+    uint64_t outgoing;                /* a unit's gradient on its way, where it needs its own */
     uint64_t received;                /* what a reduction brings */
     size_t n_own_sums, n_local_sums;  /* partial sums that have memory of their own: */
     uint64_t own_sum;                 /* of the gradients that this rank adds up, all units */
@@ -38,7 +41,8 @@ fsdp_sizes fsdp_plan_sizes(const fsdp_plan *plan);
 typedef struct fsdp_memory {
     uint64_t state; /* parameters, gradients and two moments, of its shard; but what is */
     uint64_t offloaded;
-    uint64_t units;   /* gathered units, a leaf's gradients, and both on their way */
+    uint64_t units;   /* gathered units, a leaf's gradients, and both on their way; of them */
+    uint64_t shared;  /* what the ranks of a group have together */
     uint64_t partial; /* partial sums of gradients */
 } fsdp_memory;
 
@@ -46,7 +50,7 @@ fsdp_memory fsdp_plan_memory(const fsdp_plan *plan);
 
 /* Bytes that the rank sends in a step: its part of each gather goes to every other rank of its
  * group, pieces of a gradient go to those that add them up. What MPI forwards for others is not
- * counted twice. */
+ * counted twice; what others read in shared memory counts as sent to them. */
 typedef struct fsdp_traffic {
     uint64_t gathers, reductions;
 } fsdp_traffic;
@@ -59,6 +63,9 @@ fsdp_leaves fsdp_plan_leaves(const fsdp_plan *plan);
  * but for the last, which is still there. */
 size_t fsdp_plan_gathers(const fsdp_plan *plan, uint64_t micro);
 size_t fsdp_plan_gather(const fsdp_plan *plan, size_t i); /* the unit of the i-th */
+
+/* Of a parameter on its way. */
+uint64_t fsdp_param_bytes(int bf16);
 
 /* Elements that the rank sends for one gather of a unit; for one reduction of it (a sum of leaves,
  * or the ring's one); and for spreading its sums to those that hold the same shard. */

@@ -24,6 +24,7 @@ int memory_predict(const config *c, const model *m, const fsdp_plan *plan, uint6
                  .moments = plan->offloads ? 0 : 2 * grads,
                  .offloaded = shards.offloaded,
                  .units = shards.units,
+                 .shared = shards.shared,
                  .partial = shards.partial,
                  .samples = fsdp_leaves_micro_steps(&leaves) * c->micro * sample_bytes(m, sequence),
                  .buffers = least(save_buffers, saved),

@@ -11,6 +11,7 @@ typedef struct memory {
     uint64_t params, grads, moments; /* of the rank's shards; 0 where they are offloaded */
     uint64_t offloaded;              /* in a file: no memory has to be had for it */
     uint64_t units;                  /* gathered, a leaf's gradients, and both on their way */
+    uint64_t shared;                 /* of them, what the ranks of a group have together */
     uint64_t activations;
     uint64_t partial; /* partial sums of gradients */
     uint64_t samples; /* of a step */

@@ -63,17 +63,25 @@ static void print_units(const fsdp_plan *plan) {
     }
 }
 
-static void print_memory(const memory *m, int ranks) {
+static void print_memory(const memory *m, int ranks, int groups) {
     const struct {
         const char *name;
         uint64_t bytes;
-    } rows[] = {{"parameters", m->params},        {"gradients", m->grads},
-                {"moments", m->moments},          {"gathered units", m->units},
-                {"activations", m->activations},  {"partial sums", m->partial},
-                {"samples", m->samples},          {"buffers of a save", m->buffers},
-                {"program", m->program},          {"together", memory_sum(m)},
-                {"staging, at most", m->staging}, {"offloaded, on disk", m->offloaded}};
-    const uint64_t need = (memory_sum(m) + m->staging) * (uint64_t)ranks;
+    } rows[] = {{"parameters", m->params},
+                {"gradients", m->grads},
+                {"moments", m->moments},
+                {"gathered units", m->units},
+                {"activations", m->activations},
+                {"partial sums", m->partial},
+                {"samples", m->samples},
+                {"buffers of a save", m->buffers},
+                {"program", m->program},
+                {"together", memory_sum(m)},
+                {"shared by a group", m->shared},
+                {"staging, at most", m->staging},
+                {"offloaded, on disk", m->offloaded}};
+    const uint64_t need =
+        (memory_sum(m) + m->staging) * (uint64_t)ranks - m->shared * (uint64_t)(ranks - groups);
     const uint64_t has = (uint64_t)sysconf(_SC_PHYS_PAGES) * (uint64_t)sysconf(_SC_PAGESIZE);
     printf("\nmemory of a rank, MiB\n");
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++)
@@ -102,7 +110,9 @@ static void print_head(const config *c, const fsdp_plan *plan, int ranks) {
 }
 
 static int print_model(const config *c, const model *m, int ranks, dcp_error *err) {
-    fsdp_plan plan = {.leaves = config_leaves(c), .offloads = c->offload_path != NULL};
+    fsdp_plan plan = {.leaves = config_leaves(c),
+                      .offloads = c->offload_path != NULL,
+                      .is_shared = c->shares_memory}; /* all on this host */
     fsdp_layout *layout = NULL;
     uint64_t sequence;
     memory needs;
@@ -115,7 +125,7 @@ static int print_model(const config *c, const model *m, int ranks, dcp_error *er
     if (status == DCP_OK) {
         print_head(c, &plan, ranks);
         print_units(&plan);
-        print_memory(&needs, ranks);
+        print_memory(&needs, ranks, plan.strategy.replicas);
         print_traffic(&plan);
     }
     fsdp_layout_destroy(layout);

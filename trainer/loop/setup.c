@@ -7,6 +7,7 @@
 #include "../agree.h"
 #include "../config/places.h"
 #include "../fail.h"
+#include "../fsdp/host_memory.h"
 #include "../optim/norm.h"
 #include "../say.h"
 #include "../state/resume.h"
@@ -199,9 +200,20 @@ static int make_leaves(trainer *t, dcp_error *err) {
     return make_samples(t, fsdp_micro_steps(t->sharded) * t->c->micro, err);
 }
 
+/* Collective: whether gathered units are held once by the ranks of a group. */
+static void share_units(trainer *t) {
+    void *stream;
+    const int can = t->c->shares_memory && t->k->place(t->k, &stream) == KERNELS_HOST;
+    t->plan.is_shared = 1;
+    t->shared_bytes = can ? fsdp_gather_shared_bytes(&t->plan) : 0;
+    t->shared = host_memory_create(t->mesh.shards, t->shared_bytes);
+    t->plan.is_shared = t->shared != NULL;
+}
+
 static int make_work(trainer *t, dcp_error *err) {
-    int status = fsdp_create(t->m, &t->plan, &t->transport, t->k, &t->tl, t->state->params,
-                             t->state->grads, &t->sharded, err);
+    const fsdp_ways ways = {&t->mesh, &t->transport, t->shared};
+    int status = fsdp_create(t->m, &t->plan, &ways, t->k, &t->tl, t->state->params, t->state->grads,
+                             &t->sharded, err);
     if (status == DCP_OK) status = make_leaves(t, err);
     const int trains = status == DCP_OK && fsdp_own_leaf(t->sharded, 0) < t->plan.leaves;
     if (status == DCP_OK && (trains || (uint64_t)t->rank < evaluate_leaves(t)))
@@ -243,6 +255,7 @@ int trainer_start(trainer *t, dcp_error *err) {
     tell_offload(t);
     const resume_from from = beginning(t);
     status = resume(&from, t->state, err);
+    if (status == DCP_OK) share_units(t);
     if (status == DCP_OK) status = agree(t->comm, make_work(t, err), err);
     if (status == DCP_OK) status = agree(t->comm, predict(t, err), err);
     if (status == DCP_OK) {
@@ -262,6 +275,7 @@ void trainer_end(trainer *t) {
     if (t->registered) dcp_state_destroy(t->registered);
     model_run_destroy(t->run);
     fsdp_destroy(t->sharded);
+    host_memory_free(t->shared, t->shared_bytes);
     dcp_tiers_close(t->stores);
     dcp_comm_destroy(t->dcp);
     state_destroy(t->state);

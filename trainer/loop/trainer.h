@@ -23,6 +23,8 @@ typedef struct trainer {
     data *samples, *eval_samples; /* the latter NULL: none */
     fsdp_mesh mesh;
     fsdp_transport transport;
+    void *shared; /* memory of the ranks of a group; NULL: none */
+    size_t shared_bytes;
     fsdp_layout *layout;
     fsdp_plan plan;
     train_state *state;

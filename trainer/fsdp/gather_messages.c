@@ -1,0 +1,159 @@
+/* One all-gather a unit. Shards arrive in rank order in a staging buffer, and go from there to the
+ * places of whole parameters, which frees the buffer for another unit. Blocks that do not stay
+ * share one place.
+ *
+ * For a computation in bf16 they travel in it, in the upper half of the staging buffer, and are
+ * widened from its beginning on: what is still to be read always lies above what is written. */
+#include <stdlib.h>
+#include <string.h>
+
+#include "../fail.h"
+#include "gather.h"
+#include "take.h"
+
+enum { ROOT = 0, STRETCH = 512 };
+
+/* A unit on its way. */
+typedef struct flight {
+    float *staging; /* [gathered_elems] of the units that may use it */
+    fsdp_transfer transfer;
+    size_t unit;
+    double started;
+} flight;
+
+typedef struct messages {
+    fsdp_gather gather; /* first */
+    fsdp_gather_of of;
+    fsdp_transport *transport;
+    float *root, *block, *kept; /* whole units; NULL: none */
+    float **whole;              /* [units] where a unit is to stand */
+    flight *flights;            /* [gather.most] */
+    size_t oldest;              /* those on their way begin with it, around the end */
+} messages;
+
+static uint16_t *narrow_staging(const messages *m, const flight *f) {
+    return (uint16_t *)f->staging + m->of.layout->units[f->unit].gathered_elems;
+}
+
+static void start_narrow(messages *m, flight *f) {
+    const fsdp_unit *u = &m->of.layout->units[f->unit];
+    const int shard = m->of.layout->shard;
+    uint16_t *to = narrow_staging(m, f);
+    m->of.k->narrow(m->of.k, to + u->starts[shard], m->of.params + u->shard_at,
+                    (size_t)u->counts[shard]);
+    m->transport->gather(m->transport, FSDP_SHARDS, KERNELS_BF16, to + u->starts[shard],
+                         (fsdp_stretches){to, u->counts, u->starts}, &f->transfer);
+}
+
+static void widen_staging(const messages *m, const flight *f) {
+    const uint64_t n = m->of.layout->units[f->unit].gathered_elems;
+    const uint16_t *from = narrow_staging(m, f);
+    uint16_t stretch[STRETCH];
+    for (uint64_t at = 0; at < n; at += STRETCH) {
+        const uint64_t here = n - at < STRETCH ? n - at : STRETCH;
+        memcpy(stretch, from + at, here * sizeof *stretch);
+        m->of.k->widen(m->of.k, f->staging + at, stretch, here);
+    }
+}
+
+static void start(fsdp_gather *g, size_t unit) {
+    messages *m = (messages *)g;
+    const fsdp_unit *u = &m->of.layout->units[unit];
+    flight *f = &m->flights[(m->oldest + g->flying++) % g->most];
+    f->unit = unit;
+    f->started = MPI_Wtime();
+    g->sent += fsdp_gather_sends(m->of.layout, unit) * fsdp_param_bytes(m->of.bf16);
+    if (m->of.bf16)
+        start_narrow(m, f);
+    else
+        m->transport->gather(m->transport, FSDP_SHARDS, KERNELS_F32, m->of.params + u->shard_at,
+                             (fsdp_stretches){f->staging, u->counts, u->starts}, &f->transfer);
+}
+
+static void poll(fsdp_gather *g) {
+    messages *m = (messages *)g;
+    if (g->flying) m->transport->poll(m->transport, &m->flights[m->oldest].transfer);
+}
+
+static float *finish(fsdp_gather *g) {
+    messages *m = (messages *)g;
+    flight *f = &m->flights[m->oldest];
+    float *whole = m->whole[f->unit];
+    m->transport->finish(m->transport, &f->transfer);
+    if (m->of.bf16) widen_staging(m, f);
+    fsdp_join(m->of.layout, f->unit, m->of.k, whole, f->staging);
+    timeline_add(m->of.tl, TIMELINE_GATHER, (long)f->unit, f->started, MPI_Wtime());
+    g->flying--;
+    m->oldest = g->flying ? (m->oldest + 1) % g->most : 0; /* the first has room for the root */
+    return whole;
+}
+
+static void release(fsdp_gather *g, size_t unit) {
+    (void)g;
+    (void)unit;
+}
+
+/* The root's gradients go when nothing is on its way to this rank. */
+static float *spare(fsdp_gather *g, size_t unit) {
+    messages *m = (messages *)g;
+    return unit == ROOT ? m->flights[0].staging : m->block;
+}
+
+static void destroy(fsdp_gather *g) {
+    messages *m = (messages *)g;
+    kernels *k = m->of.k;
+    k->free(k, m->root);
+    k->free(k, m->block);
+    k->free(k, m->kept);
+    for (size_t i = 0; i < g->most && m->flights; i++) k->free(k, m->flights[i].staging);
+    free(m->flights);
+    free(m->whole);
+    free(m);
+}
+
+static void place_units(messages *m) {
+    float *kept = m->kept;
+    for (size_t u = 0; u < m->of.layout->n; u++) {
+        m->whole[u] = u == ROOT ? m->root : m->block;
+        if (u == ROOT || !kept) continue;
+        m->whole[u] = kept;
+        kept += m->of.layout->units[u].whole_elems;
+    }
+}
+
+static int take(messages *m, const fsdp_sizes *s, dcp_error *err) {
+    kernels *k = m->of.k;
+    m->whole = calloc(m->of.layout->n, sizeof *m->whole);
+    m->flights = calloc(s->n_staging + 1, sizeof *m->flights);
+    if (!m->whole || !m->flights) return trainer_fail_memory(err, s->n_staging);
+    int status = fsdp_take(k, &m->root, s->root, err);
+    if (!status) status = fsdp_take(k, &m->block, s->block, err);
+    if (!status) status = fsdp_take(k, &m->kept, s->kept_blocks, err);
+    for (size_t i = 0; i < s->n_staging && !status; i++)
+        status = fsdp_take(k, &m->flights[i].staging, i ? s->staging : s->first_staging, err);
+    return status;
+}
+
+int fsdp_gather_by_messages(const fsdp_plan *plan, fsdp_transport *transport,
+                            const fsdp_gather_of *of, fsdp_gather **out, dcp_error *err) {
+    const fsdp_sizes sizes = fsdp_plan_sizes(plan);
+    messages *m = calloc(1, sizeof *m);
+    if (!m) return trainer_fail_memory(err, sizeof *m);
+    *m = (messages){.gather = {.start = start,
+                               .poll = poll,
+                               .finish = finish,
+                               .release = release,
+                               .spare = spare,
+                               .destroy = destroy,
+                               .most = sizes.n_staging},
+                    .of = *of,
+                    .transport = transport};
+    const int status = take(m, &sizes, err);
+    if (status != DCP_OK) {
+        destroy(&m->gather);
+        return status;
+    }
+    place_units(m);
+    *out = &m->gather;
+    return DCP_OK;
+}

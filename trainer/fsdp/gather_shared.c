@@ -1,0 +1,202 @@
+/* Whole units in places that all ranks of the group see. A place is used again and again: for its
+ * use number n, a rank puts its slices there once all have released use n - 1, and reads once all
+ * have put theirs. Who has come how far, counters in the shared memory say, each written by one
+ * rank; it is published by a release store and seen by an acquire load.
+ *
+ * A start that finds the place in use is made up for by a poll or by the finish. Who waits lets MPI
+ * proceed: another rank may need that to come here. */
+#include <sched.h>
+#include <stdatomic.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "../fail.h"
+#include "gather.h"
+
+enum { ROOT = 0, STRETCH = 512, PAGE = 4096 };
+
+typedef struct progress {
+    _Alignas(64) _Atomic uint64_t written; /* the last use for which the rank has put its slices */
+    _Atomic uint64_t released;             /* the last one that it has done with */
+} progress;
+
+typedef struct place {
+    float *whole;
+    progress *ranks; /* [shards] */
+    uint64_t uses;   /* begun */
+} place;
+
+typedef struct flight {
+    size_t unit;
+    place *at;
+    int is_put;
+    double started;
+} flight;
+
+typedef struct shared {
+    fsdp_gather gather; /* first */
+    fsdp_gather_of of;
+    MPI_Comm comm;
+    int keeps;
+    place *places; /* the root's; then each block's where they stay, else those they take in turn */
+    size_t n_places, next;
+    place **place_of; /* [units] where a unit that was finished stands */
+    flight *flights;  /* [gather.most] */
+    size_t oldest;
+} shared;
+
+static uint64_t round_up(uint64_t bytes) { return (bytes + PAGE - 1) / PAGE * PAGE; }
+
+static size_t count_places(const fsdp_plan *plan, const fsdp_sizes *s) {
+    return plan->strategy.keep_params ? plan->layout->n : 1 + s->n_blocks;
+}
+
+/* Elements of place i. */
+static uint64_t place_elems(const fsdp_plan *plan, const fsdp_sizes *s, size_t i) {
+    if (i == ROOT) return s->root;
+    return plan->strategy.keep_params ? plan->layout->units[i].whole_elems : s->block;
+}
+
+static uint64_t counters_bytes(const fsdp_plan *plan, size_t n_places) {
+    return round_up(n_places * (size_t)plan->layout->shards * sizeof(progress));
+}
+
+uint64_t fsdp_gather_shared_bytes(const fsdp_plan *plan) {
+    const fsdp_sizes s = fsdp_plan_sizes(plan);
+    const size_t n = count_places(plan, &s);
+    if (plan->layout->shards == 1) return 0;
+    uint64_t bytes = counters_bytes(plan, n);
+    for (size_t i = 0; i < n; i++) bytes += round_up(place_elems(plan, &s, i) * sizeof(float));
+    return bytes;
+}
+
+static int have_all(const shared *s, const place *p, uint64_t use, int released) {
+    for (int r = 0; r < s->of.layout->shards; r++) {
+        const _Atomic uint64_t *count = released ? &p->ranks[r].released : &p->ranks[r].written;
+        if (atomic_load_explicit(count, memory_order_acquire) < use) return 0;
+    }
+    return 1;
+}
+
+static void put_slice(const shared *s, float *to, const float *from, uint64_t n) {
+    uint16_t stretch[STRETCH];
+    if (!s->of.bf16) {
+        memcpy(to, from, n * sizeof *to);
+        return;
+    }
+    for (uint64_t at = 0; at < n; at += STRETCH) {
+        const uint64_t here = n - at < STRETCH ? n - at : STRETCH;
+        s->of.k->narrow(s->of.k, stretch, from + at, here);
+        s->of.k->widen(s->of.k, to + at, stretch, here);
+    }
+}
+
+/* This rank's slices go to their places in the whole unit, if all are done with what was there. */
+static void put(shared *s, flight *f) {
+    const fsdp_unit *unit = &s->of.layout->units[f->unit];
+    place *p = f->at;
+    if (f->is_put || !have_all(s, p, p->uses - 1, 1)) return;
+    for (size_t i = 0; i < unit->n; i++) {
+        const fsdp_param *param = &unit->params[i];
+        const uint64_t first = param->elems ? param->box.start[0] * param->row_elems : 0;
+        put_slice(s, p->whole + param->whole_at + first, s->of.params + param->shard_at,
+                  param->elems);
+    }
+    atomic_store_explicit(&p->ranks[s->of.layout->shard].written, p->uses, memory_order_release);
+    f->is_put = 1;
+}
+
+static place *take_place(shared *s, size_t unit) {
+    if (unit == ROOT || s->keeps) return &s->places[unit];
+    return &s->places[1 + s->next++ % (s->n_places - 1)];
+}
+
+static void start(fsdp_gather *g, size_t unit) {
+    shared *s = (shared *)g;
+    flight *f = &s->flights[(s->oldest + g->flying++) % g->most];
+    *f = (flight){.unit = unit, .at = take_place(s, unit), .started = MPI_Wtime()};
+    f->at->uses++;
+    put(s, f);
+    g->sent += fsdp_gather_sends(s->of.layout, unit) * fsdp_param_bytes(s->of.bf16);
+}
+
+static void poll(fsdp_gather *g) {
+    shared *s = (shared *)g;
+    for (size_t i = 0; i < g->flying; i++) put(s, &s->flights[(s->oldest + i) % g->most]);
+}
+
+static void let_others(const shared *s) {
+    int is_there;
+    MPI_Iprobe(MPI_ANY_SOURCE, MPI_ANY_TAG, s->comm, &is_there, MPI_STATUS_IGNORE);
+    sched_yield();
+}
+
+static float *finish(fsdp_gather *g) {
+    shared *s = (shared *)g;
+    flight *f = &s->flights[s->oldest];
+    for (poll(g); !f->is_put || !have_all(s, f->at, f->at->uses, 0); poll(g)) let_others(s);
+    s->place_of[f->unit] = f->at;
+    timeline_add(s->of.tl, TIMELINE_GATHER, (long)f->unit, f->started, MPI_Wtime());
+    s->oldest = (s->oldest + 1) % g->most;
+    g->flying--;
+    return f->at->whole;
+}
+
+static void release(fsdp_gather *g, size_t unit) {
+    shared *s = (shared *)g;
+    progress *own = &s->place_of[unit]->ranks[s->of.layout->shard];
+    const uint64_t use = atomic_load_explicit(&own->written, memory_order_relaxed);
+    atomic_store_explicit(&own->released, use, memory_order_release);
+}
+
+static float *spare(fsdp_gather *g, size_t unit) {
+    (void)g;
+    (void)unit;
+    return NULL;
+}
+
+static void destroy(fsdp_gather *g) {
+    shared *s = (shared *)g;
+    free(s->flights);
+    free(s->place_of);
+    free(s->places);
+    free(s);
+}
+
+static void lay_out(shared *s, const fsdp_plan *plan, const fsdp_sizes *sizes, char *memory) {
+    progress *ranks = (progress *)memory;
+    char *at = memory + counters_bytes(plan, s->n_places);
+    for (size_t i = 0; i < s->n_places; i++) {
+        s->places[i] = (place){.whole = (float *)at, .ranks = ranks};
+        ranks += plan->layout->shards;
+        at += round_up(place_elems(plan, sizes, i) * sizeof(float));
+    }
+}
+
+int fsdp_gather_in_shared_memory(const fsdp_plan *plan, MPI_Comm comm, void *memory,
+                                 const fsdp_gather_of *of, fsdp_gather **out, dcp_error *err) {
+    const fsdp_sizes sizes = fsdp_plan_sizes(plan);
+    shared *s = calloc(1, sizeof *s);
+    if (!s) return trainer_fail_memory(err, sizeof *s);
+    *s = (shared){.gather = {.start = start,
+                             .poll = poll,
+                             .finish = finish,
+                             .release = release,
+                             .spare = spare,
+                             .destroy = destroy,
+                             .most = sizes.n_flights},
+                  .of = *of,
+                  .comm = comm,
+                  .keeps = plan->strategy.keep_params,
+                  .n_places = count_places(plan, &sizes)};
+    s->places = calloc(s->n_places, sizeof *s->places);
+    s->place_of = calloc(plan->layout->n, sizeof *s->place_of);
+    s->flights = calloc(s->gather.most, sizeof *s->flights);
+    if (!s->places || !s->place_of || !s->flights) {
+        destroy(&s->gather);
+        return trainer_fail_memory(err, s->n_places * sizeof *s->places);
+    }
+    lay_out(s, plan, &sizes, memory);
+    *out = &s->gather;
+    return DCP_OK;
+}
