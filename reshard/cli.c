@@ -120,9 +120,12 @@ int cli_parse(const cli_program *program, int argc, char **argv, int min_args, i
     return misuse(program, "missing argument ", missing_name(program, min_args, *n, name));
 }
 
+/* One line, whatever names it quotes. */
 static void print_message(const char *fmt, va_list args) {
     char message[1200];
     vsnprintf(message, sizeof message, fmt, args);
+    for (char *c = message; *c; c++)
+        if ((unsigned char)*c < ' ' || *c == 0x7f) *c = '?';
     fprintf(stderr, "%s: %s\n", program_invocation_short_name, message);
 }
 

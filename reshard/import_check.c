@@ -7,11 +7,13 @@
 #include "import.h"
 #include "models/weights.h"
 
-enum { MOST_TOLD = 10 };
+enum { MOST_TOLD = 5 }; /* of a kind */
+
+enum { MISSING, SURPLUS, OTHER_SHAPE, KINDS };
 
 typedef struct report {
     const char *folder;
-    size_t n;
+    size_t n[KINDS];
 } report;
 
 static void tell(void *to, weights_difference difference) {
@@ -19,7 +21,7 @@ static void tell(void *to, weights_difference difference) {
     const model_param *param = difference.param;
     const dcp_tensor *tensor = difference.tensor;
     char asked[160], there[160];
-    if (r->n++ >= MOST_TOLD) return;
+    if (r->n[!tensor ? MISSING : !param ? SURPLUS : OTHER_SHAPE]++ >= MOST_TOLD) return;
     if (param) weights_shape_text(param->ndim, param->shape, asked, sizeof asked);
     if (tensor) weights_shape_text(tensor->ndim, tensor->shape, there, sizeof there);
     if (!tensor)
@@ -29,6 +31,21 @@ static void tell(void *to, weights_difference difference) {
                  tensor->path, there);
     else
         cli_note("%s: %s is %s, config.json asks for %s", r->folder, tensor->path, there, asked);
+}
+
+/* An exit status: what was not told is counted. */
+static int judge(const report *r, int allow) {
+    size_t n = 0, more = 0;
+    for (int kind = 0; kind < KINDS; kind++) {
+        n += r->n[kind];
+        if (r->n[kind] > MOST_TOLD) more += r->n[kind] - MOST_TOLD;
+    }
+    if (more) cli_note("%s: and %zu more differences", r->folder, more);
+    if (n == 0 || allow) return 0;
+    return cli_fail(CLI_DIFFERS,
+                    "%s: these are not the tensors of its config.json, and dcp-train would refuse "
+                    "them: mend one or the other; --allow-mismatch imports them as they are",
+                    r->folder);
 }
 
 static const model_param **list_params(const model *m, size_t *n) {
@@ -72,13 +89,7 @@ static int compare(const char *folder, const model *m, const dcp_st_reader *read
     if (status == 0) note_fresh(params, n, &found);
     free(list);
     free(params);
-    if (status || r.n == 0) return status;
-    if (r.n > MOST_TOLD) cli_note("%s: and %zu more differences", folder, r.n - MOST_TOLD);
-    if (allow) return 0;
-    return cli_fail(CLI_DIFFERS,
-                    "%s: these are not the tensors of its config.json, and dcp-train would refuse "
-                    "them: mend one or the other; --allow-mismatch imports them as they are",
-                    folder);
+    return status ? status : judge(&r, allow);
 }
 
 /* What of it follows the words that say whose it is. */
