@@ -25,8 +25,8 @@ typedef struct import_files {
 int import_files_open(const char *folder, import_files *out);
 void import_files_close(import_files *files);
 
-/* Notes the folder's safetensors files that the index does not name, so that nothing is taken from
- * them. */
+/* Notes the folder's safetensors files that are not the model's, by its index or where there is
+ * none, so that nothing is taken from them. */
 void import_note_unnamed(const char *folder, const dcp_st_reader *reader);
 
 /* What the checkpoint keeps of the folder's config.json: all but transformers_version and keys that

@@ -11,6 +11,7 @@
 #include "kept.h"
 
 #define MAX_CONFIG_BYTES (2u << 20) /* what jansson makes of it then stays below 80 MB */
+#define WHOLE "model.safetensors"   /* where there is no index */
 #define MAX_KEPT_BYTES ((uint64_t)256 << 20)
 
 static int is_kept(const struct dirent *entry) { return kept_name(entry->d_name); }
@@ -76,8 +77,8 @@ void import_note_unnamed(const char *folder, const dcp_st_reader *reader) {
     int n = scandir(folder, &entries, is_safetensors, by_name);
     for (int i = 0; i < n; i++) {
         if (!is_read(reader, entries[i]->d_name))
-            cli_note("%s/%s: not a file of the model, by its index: not imported", folder,
-                     entries[i]->d_name);
+            cli_note("%s/%s: not a file of the model%s: not imported", folder, entries[i]->d_name,
+                     is_read(reader, WHOLE) ? ", which is " WHOLE " alone" : ", by its index");
         free(entries[i]);
     }
     if (n >= 0) free(entries);

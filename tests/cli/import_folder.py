@@ -80,6 +80,12 @@ FITS = [  # folder, exit status, and what is said of it
      ["foreign/config.json: model_type \"bert\" is not supported"]),
     (folder("typeless", FITTING, {}), 0, ["typeless/config.json: model_type is missing"]),
 ]
+VIT = f"{SOURCE}/tests/data/golden/vit"
+BODY = {n: t for n, t in st_read.read(VIT).items() if not n.startswith("classifier.")}
+FITS.append((folder("headless", BODY, json.load(open(f"{VIT}/config.json"))), 0,
+             [f"headless: has no classifier.{part}: dcp-train will initialize it" for part in ("weight", "bias")]))
+shutil.copy("fits/model.safetensors", "typeless/other.safetensors")
+FITS[-2][2].insert(0, "typeless/other.safetensors: not a file of the model, which is model.safetensors alone")
 for name, status, said in FITS:
     for ranks in (0, 2) if name in ("narrow", "scaled") else (0,):
         lines = run("dcp-import", name, f"{name}-ckpt", expect=status, ranks=ranks, err=True).splitlines()

@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
 # Who may include what: core knows no MPI, HDF5 or CUDA; kernels know nothing of checkpoints; trainer and
-# tools see the library's public headers only; every public header compiles by itself, as C and as C++.
+# tools see the library's public headers only, tools of the trainer what parameters a model has; every
+# public header compiles by itself, as C and as C++.
 set -u
 cd "$DCP_SOURCE" || exit 1
 bad=0
@@ -22,6 +23,9 @@ refuse "libdcp/core includes more than the core:" \
 refuse "kernels include more than compute:" 'mpi|hdf5|dcp/|jansson' "${kernels[@]}"
 refuse "users of the library include its private headers:" \
     'core/|comm/|copy/|h5/|io/|load/|plan/|save/' "${users[@]}"
+mapfile -t tools < <(headers reshard)
+refuse "tools include more of the trainer than a model's parameters:" \
+    '(../)*trainer/|fsdp/|kernels/|state/|models/(arena|config|keys|model|parts|sample)' "${tools[@]}"
 for header in libdcp/include/dcp/*.h; do
     flags=(-fsyntax-only -Wall -Wextra -Werror -Ilibdcp/include)
     if [ "$(basename "$header")" = mpi.h ]; then
