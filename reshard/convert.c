@@ -5,9 +5,7 @@
 #include <stdio.h>
 #include <string.h>
 
-int convert_is_float(dcp_dtype dtype) {
-    return dtype == DCP_F64 || dtype == DCP_F32 || dtype == DCP_F16 || dtype == DCP_BF16;
-}
+int convert_is_float(dcp_dtype dtype) { return !convert_is_integer(dtype); }
 
 #define TO_F64(type, expression)                                                                   \
     for (uint64_t i = 0; i < n; i++) {                                                             \
@@ -31,7 +29,8 @@ void convert_to_f64(dcp_dtype dtype, const void *in, uint64_t n, double *out) {
 }
 
 int convert_is_integer(dcp_dtype dtype) {
-    return !convert_is_float(dtype) && dtype != DCP_F8_E4M3 && dtype != DCP_F8_E5M2;
+    return dtype != DCP_F64 && dtype != DCP_F32 && dtype != DCP_F16 && dtype != DCP_BF16 &&
+           dtype != DCP_F8_E4M3 && dtype != DCP_F8_E5M2;
 }
 
 __int128 convert_integer(dcp_dtype dtype, const void *element) {

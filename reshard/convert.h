@@ -4,7 +4,7 @@
 
 #include "dcp/tensor.h"
 
-/* F64, F32, F16 or BF16: the types that a cast may come from. */
+/* The types that a cast may come from: neither integers nor booleans. */
 int convert_is_float(dcp_dtype dtype);
 
 /* out[n] = in[n] as fp64: exact but for 64-bit integers over 2^53. */

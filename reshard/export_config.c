@@ -49,14 +49,16 @@ static void set_dtype(json_t *config, dcp_dtype dtype) {
     if (!found) json_object_set_new(config, keys[1], json_string(torch_dtype(dtype)));
 }
 
-/* The type of most of the model's bytes: that of its largest floating tensor. */
+/* The type of most of the model's bytes: that of its largest floating tensor. 8 bits are no type to
+ * compute in, which is what the configuration names. */
 static dcp_dtype main_dtype(const export_plan *plan) {
     const export_part *model = &plan->parts[0];
     dcp_dtype dtype = DCP_F32;
     uint64_t most = 0;
     for (size_t i = model->first; i < model->first + model->n; i++) {
         const dcp_tensor *tensor = &plan->items[i].tensor;
-        if (!convert_is_float(tensor->dtype) || dcp_tensor_bytes(tensor) <= most) continue;
+        if (!convert_is_float(tensor->dtype) || dcp_dtype_bytes(tensor->dtype) == 1) continue;
+        if (dcp_tensor_bytes(tensor) <= most) continue;
         most = dcp_tensor_bytes(tensor);
         dtype = tensor->dtype;
     }

@@ -71,6 +71,21 @@ for ranks in 0, 3:
         said = [line for line in said.splitlines() if line.startswith("dcp-export: ")]
         check(len(said) == len(lines) and all(map(lambda a, b: a.startswith("dcp-export: " + b), said, lines)), said)
 
+# 8-bit floats become the type that is asked for, exactly; their type is not config.json's
+BYTES = bytes(range(256))
+folder("eight", {"e4m3": ("F8_E4M3", [256], BYTES), "e5m2": ("F8_E5M2", [16, 16], BYTES), "w": values("BF16", (2,))})
+run("dcp-import", "eight", "eight-ckpt")
+run("dcp-export", "eight-ckpt", "eight-stored")
+check(st_read.read("eight-stored") == st_read.read("eight"), "8-bit floats as stored")
+check(json.load(open("eight-stored/config.json"))["dtype"] == "bfloat16", "the type of 8-bit floats")
+run("dcp-export", "eight-ckpt", "eight-f16", "--dtype", "f16", ranks=2)
+eight = st_read.read("eight-f16")
+upper = bytes(b for byte in BYTES for b in (0, byte))  # of an F16 an E5M2 is the upper half; NaNs become quiet
+check(eight["e5m2"][0] == "F16" and all(eight["e5m2"][2][i:i + 2] == upper[i:i + 2] for i in range(0, 512, 2)
+                                        if upper[i + 1] & 0x7f <= 0x7c), "E5M2")
+e4m3 = struct.unpack("<256e", eight["e4m3"][2])
+check([e4m3[i] for i in (0, 1, 0x38, 0x7e, 0xc0)] == [0, 2**-9, 1, 448, -2] and e4m3[0x7f] != e4m3[0x7f], e4m3)
+
 # the type in config.json is the tensors', under the key that it came with
 for key in "dtype", "torch_dtype", None:
     name = f"key-{key}"
