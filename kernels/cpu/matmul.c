@@ -1,6 +1,7 @@
-/* Matrix products through oneDNN's dnnl_sgemm. oneDNN rather than OpenBLAS because it picks this
- * processor's best kernels by itself, while OpenBLAS needs an environment variable set before it
- * loads and took Haswell's kernels on AVX-512 machines (250 against 470 GFLOP/s).
+/* Matrix products: oneDNN's dnnl_sgemm, or our own where that pays. oneDNN rather than OpenBLAS
+ * because it picks this processor's best kernels by itself, while OpenBLAS needs an environment
+ * variable set before it loads and took Haswell's kernels on AVX-512 machines (250 against 470
+ * GFLOP/s).
  *
  * Bits: each product runs on one thread, since oneDNN's split of the work, and with it the order of
  * the sums, follows the number of threads; and ONEDNN_MAX_CPU_ISA is overruled, so that the
@@ -39,8 +40,8 @@ void cpu_describe_products(char *text, size_t size) {
     /* Refused after the first product, when the choice has been made: harmless. */
     (void)dnnl_set_max_cpu_isa(dnnl_cpu_isa_all);
     const dnnl_version_t *v = dnnl_version();
-    snprintf(text, size, "oneDNN %d.%d.%d %s", v->major, v->minor, v->patch,
-             isa_name(dnnl_get_effective_cpu_isa()));
+    snprintf(text, size, "oneDNN %d.%d.%d %s%s", v->major, v->minor, v->patch,
+             isa_name(dnnl_get_effective_cpu_isa()), cpu_gemm_wanted() ? ", own products 1" : "");
 }
 
 static void poison(const cpu_product *p, float *c) {
@@ -51,7 +52,12 @@ static void poison(const cpu_product *p, float *c) {
 void cpu_product_failed(kernels *k) { ((cpu_state *)k->state)->product_failed = 1; }
 
 void cpu_sgemm(kernels *k, const cpu_product *p, const float *a, const float *b, float *c) {
+    const cpu_state *state = k->state;
     if (!p->m || !p->n) return;
+    if (state->gemm && cpu_gemm_pays(p)) {
+        cpu_gemm_product(state->gemm, p, KERNELS_F32, a, b, c);
+        return;
+    }
     omp_set_num_threads(1);
     dnnl_status_t status = dnnl_sgemm(
         p->transpose_a, p->transpose_b, (dnnl_dim_t)p->m, (dnnl_dim_t)p->n, (dnnl_dim_t)p->depth,
@@ -61,18 +67,22 @@ void cpu_sgemm(kernels *k, const cpu_product *p, const float *a, const float *b,
     cpu_product_failed(k);
 }
 
+cpu_product cpu_product_of(size_t m, size_t n, size_t depth, unsigned flags) {
+    const int ta = (flags & KERNELS_TRANSPOSE_A) != 0, tb = (flags & KERNELS_TRANSPOSE_B) != 0;
+    return (cpu_product){.transpose_a = ta ? 'T' : 'N',
+                         .transpose_b = tb ? 'T' : 'N',
+                         .m = m,
+                         .n = n,
+                         .depth = depth,
+                         .alpha = 1.0f,
+                         .beta = flags & KERNELS_ADD ? 1.0f : 0.0f,
+                         .lda = ta ? m : depth,
+                         .ldb = tb ? depth : n,
+                         .ldc = n};
+}
+
 void cpu_matmul(kernels *k, float *c, const float *a, const float *b, size_t m, size_t n,
                 size_t depth, unsigned flags) {
-    int ta = (flags & KERNELS_TRANSPOSE_A) != 0, tb = (flags & KERNELS_TRANSPOSE_B) != 0;
-    cpu_product p = {.transpose_a = ta ? 'T' : 'N',
-                     .transpose_b = tb ? 'T' : 'N',
-                     .m = m,
-                     .n = n,
-                     .depth = depth,
-                     .alpha = 1.0f,
-                     .beta = flags & KERNELS_ADD ? 1.0f : 0.0f,
-                     .lda = ta ? m : depth,
-                     .ldb = tb ? depth : n,
-                     .ldc = n};
+    const cpu_product p = cpu_product_of(m, n, depth, flags);
     cpu_sgemm(k, &p, a, b, c);
 }
