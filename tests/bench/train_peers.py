@@ -1,11 +1,13 @@
 #!/usr/bin/env python3
 """Training beside PyTorch FSDP2 on the same cores, as a table.
 
-    train_peers.py DIR [--only fp32,bf16,ranks4] [--steps 8] [--repeat 2] [--alone]
+    train_peers.py DIR [--only fp32,bf16,ranks4] [--steps 8] [--repeat 2] [--limit 300] [--alone]
 
 Trains a Qwen3 of 25 M parameters, 8 samples of 256 tokens a rank, with dcp-train and with FSDP2
 (gloo, transformers' Qwen3, fused AdamW, a process a rank), eager and compiled, by turns, and takes
 the fastest step of each after the second: on 2 ranks in fp32 and in bf16, and on 4 ranks in fp32.
+An FSDP2 that has not ended after LIMIT seconds is stopped, and counts with the steps that it did
+after the first; it may have done none, as in bf16 on a processor without instructions for it.
 Beside that it prints what share of the machine's cblas_sgemm (2048^3, two threads; numpy's
 OpenBLAS) dcp-train reaches, at 6 operations a parameter and token plus attention, and its mfu,
 which is the share of its own products, and how much of its steps rank 0 waited for gathers. Exit
@@ -21,6 +23,7 @@ import collections
 import glob
 import json
 import os
+import signal
 import subprocess
 import sys
 import tempfile
@@ -40,6 +43,7 @@ BATCH, SEQUENCE = 8, 256
 WARM_UP = 2  # steps at the start that are not counted
 SGEMM_TARGET = 0.85
 WAIT_TARGET = 0.1  # of a step, for gathers
+NEVER = float("inf")
 Case = collections.namedtuple("Case", "name dtype ranks target")
 CASES = [Case("fp32", "fp32", 2, 1.2), Case("bf16", "bf16", 2, 1.35),
          Case("ranks4", "fp32", 4, 1.25)]
@@ -103,11 +107,25 @@ def ours(case, scratch, steps):
     return best["step_s"], best["mfu"], waited
 
 
-def peer(python, case, scratch, steps, *options):
-    out = run(python, os.path.join(HERE, "peers/peer_fsdp2.py"), os.path.join(scratch, "model.json"),
-              "--ranks", case.ranks, "--batch", BATCH, "--sequence", SEQUENCE, "--dtype", case.dtype,
-              "--steps", steps, *options)
-    return min(json.loads(out.splitlines()[-1])[WARM_UP:])
+def peer(python, case, scratch, args, *options):
+    """The fastest warm step's seconds; infinite where it did none within the limit."""
+    command = [python, os.path.join(HERE, "peers/peer_fsdp2.py"),
+               os.path.join(scratch, "model.json"), "--ranks", str(case.ranks), "--batch",
+               str(BATCH), "--sequence", str(SEQUENCE), "--dtype", case.dtype, "--steps",
+               str(args.steps), *options]
+    process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+                               env=ENV, start_new_session=True)
+    try:
+        out, errors = process.communicate(timeout=args.limit)
+    except subprocess.TimeoutExpired:
+        os.killpg(process.pid, signal.SIGKILL)
+        steps = [float(line) for line in process.communicate()[0].splitlines()]
+        print(f"FSDP2 {' '.join(options)} in {case.dtype} on {case.ranks} ranks: stopped after "
+              f"{args.limit} s and {len(steps)} of {args.steps} steps", flush=True)
+        return min(steps[min(WARM_UP, max(1, len(steps) - 1)):], default=NEVER)
+    if process.returncode != 0:
+        sys.exit(f"peer_fsdp2.py: exit {process.returncode}: {errors[-2000:]}")
+    return min([float(line) for line in out.splitlines()][WARM_UP:])
 
 
 def write_inputs(scratch):
@@ -134,9 +152,13 @@ def row(case, system, seconds, sgemm, note=""):
 
 
 def judge(case, ratio, share, waited):
-    """Prints the verdicts; how many targets are missed. ratio, share: None with --alone."""
+    """Prints the verdicts; how many targets are missed. ratio: NEVER where FSDP2 did no warm step;
+    ratio, share: None with --alone."""
     checks = []
-    if ratio is not None:
+    if ratio == NEVER:
+        print(f"{case.dtype} on {case.ranks} ranks: no ratio: FSDP2 did no warm step in its time",
+              flush=True)
+    elif ratio is not None:
         checks.append((f"{ratio:.2f} times FSDP2", ratio >= case.target, case.target))
     if case.name == "fp32" and share is not None:
         checks.append((f"{share:.2f} of sgemm", share >= SGEMM_TARGET, SGEMM_TARGET))
@@ -152,19 +174,21 @@ def judge(case, ratio, share, waited):
 def measure(case, python, scratch, args):
     systems = {"dcp-train": lambda: ours(case, scratch, args.steps)}
     if not args.alone:
-        systems["FSDP2 eager"] = lambda: (peer(python, case, scratch, args.steps),)
-        systems["FSDP2 compiled"] = lambda: (peer(python, case, scratch, args.steps, "--compile"),)
+        systems["FSDP2 eager"] = lambda: (peer(python, case, scratch, args),)
+        systems["FSDP2 compiled"] = lambda: (peer(python, case, scratch, args, "--compile"),)
     best, rates = {}, []
     for _ in range(args.repeat):
         if not args.alone:
             rates.append(sgemm_flops(python))
         for name, once in systems.items():
-            best[name] = min(best.get(name, (float("inf"),)), once())
+            if best.get(name) != (NEVER,):  # what did no step once does none again
+                best[name] = min(best.get(name, (NEVER,)), once())
     sgemm = max(rates, default=None)
     seconds, mfu, waited = best.pop("dcp-train")
     share = row(case, "dcp-train", seconds, sgemm, f"mfu {mfu:.2f}, waited {100 * waited:.1f} %")
     for name, (peer_s,) in best.items():
-        row(case, name, peer_s, sgemm)
+        if peer_s < NEVER:
+            row(case, name, peer_s, sgemm)
     ratio = min(peer_s for peer_s, in best.values()) / seconds if best else None
     return judge(case, ratio, share, waited)
 
@@ -176,6 +200,7 @@ def main():
     parser.add_argument("--only", default="fp32,bf16,ranks4")
     parser.add_argument("--steps", type=int, default=8)
     parser.add_argument("--repeat", type=int, default=2)
+    parser.add_argument("--limit", type=int, default=300)
     parser.add_argument("--alone", action="store_true")
     args = parser.parse_args()
     chosen = args.only.split(",")

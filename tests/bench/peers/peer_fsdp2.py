@@ -2,7 +2,7 @@
 
     peer_fsdp2.py MODEL.json --ranks N --batch B --sequence S --dtype fp32|bf16 [--compile] [--steps K]
 
-Trains on random tokens, B samples a rank, and prints the seconds of each step as a JSON list.
+Trains on random tokens, B samples a rank, and prints the seconds of each step as it ends, a line each.
 """
 import argparse
 import json
@@ -41,7 +41,6 @@ def run(rank, args, port):
     model = sharded_model(args, init_device_mesh("cpu", (args.ranks,)))
     optimizer = torch.optim.AdamW(model.parameters(), lr=1e-3, fused=True)
     tokens = torch.randint(0, model.config.vocab_size, (args.batch, args.sequence))
-    seconds = []
     for _ in range(args.steps):
         start = time.perf_counter()
         model(input_ids=tokens, labels=tokens).loss.backward()
@@ -49,9 +48,8 @@ def run(rank, args, port):
         optimizer.step()
         optimizer.zero_grad()
         dist.barrier()
-        seconds.append(time.perf_counter() - start)
-    if rank == 0:
-        print(json.dumps(seconds), flush=True)
+        if rank == 0:
+            print(time.perf_counter() - start, flush=True)
     dist.destroy_process_group()
 
 
