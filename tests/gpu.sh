@@ -93,7 +93,7 @@ else
     fi
 fi
 targets=(kernel_conformance)
-[ -z "$whole" ] || targets+=(dcp-train)
+[ -z "$whole" ] || targets+=(dcp-train dcp-run train_compare)
 if ! part 280 build cmake --build "$tree" -j "$(nproc)" --target "${targets[@]}"; then
     exit 1
 fi
@@ -110,6 +110,13 @@ if command -v compute-sanitizer >/dev/null; then
         compute-sanitizer --error-exitcode 1 --launch-timeout 60 "$suite" cuda
 else
     say "left out  kernels under compute-sanitizer: it is not installed"
+fi
+
+if [ -n "$whole" ]; then
+    export DCP_BIN=$PWD/$tree/bin DCP_SOURCE=$PWD TRAIN_COMPARE=$PWD/$tree/tests/bin/train_compare
+    export DCP_TEST_DEVICE=cuda OMPI_MCA_rmaps_base_oversubscribe=1 OMPI_MCA_hwloc_base_binding_policy=none
+    part 90 "training agrees with transformers" tests/trainer/train_golden.py
+    part 90 "the same bits on 1 to 8 ranks of one GPU, and through kills" tests/trainer/train_same_bits.py
 fi
 
 say ""

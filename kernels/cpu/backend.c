@@ -98,6 +98,7 @@ const kernels kernels_cpu = {
     .matmul = cpu_matmul,
     .narrow = cpu_narrow,
     .widen = cpu_widen,
+    .widen_upper = cpu_widen_upper,
     .matmul_bf16 = cpu_matmul_bf16,
     .embedding_forward = cpu_embedding_forward,
     .embedding_backward = cpu_embedding_backward,

@@ -41,3 +41,15 @@ CPU_CLONES void cpu_sum_rows(kernels *k, float *restrict sum, const float *restr
     for (size_t row = 0; row < rows; row++, x += x_stride)
         for (size_t i = 0; i < dim; i++) sum[i] += x[i];
 }
+
+/* From the beginning on: what is still to be read lies above what is written, but for a stretch. */
+void cpu_widen_upper(kernels *k, float *y, size_t n) {
+    enum { STRETCH = 512 };
+    const uint16_t *from = (const uint16_t *)y + n;
+    uint16_t stretch[STRETCH];
+    for (size_t at = 0; at < n; at += STRETCH) {
+        const size_t here = n - at < STRETCH ? n - at : STRETCH;
+        memcpy(stretch, from + at, here * sizeof *stretch);
+        cpu_widen(k, y + at, stretch, here);
+    }
+}

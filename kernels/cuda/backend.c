@@ -129,6 +129,7 @@ const kernels kernels_cuda = {
     .matmul = cuda_matmul,
     .narrow = cuda_narrow,
     .widen = cuda_widen,
+    .widen_upper = cuda_widen_upper,
     .matmul_bf16 = cuda_matmul_bf16,
     .embedding_forward = cuda_embedding_forward,
     .embedding_backward = cuda_embedding_backward,

@@ -17,6 +17,13 @@ void cuda_add(kernels *k, float *y, const float *x, size_t n) {
     LAUNCH(k, add_kernel, blocks_for(n), 0, y, x, n);
 }
 
+/* Of at most THREADS elements, which are all read before one is written. */
+static __global__ void widen_upper_kernel(float *y, const uint16_t *x, size_t n) {
+    float value = threadIdx.x < n ? load(x + threadIdx.x) : 0.0f;
+    __syncthreads();
+    if (threadIdx.x < n) y[threadIdx.x] = value;
+}
+
 template <typename To, typename From>
 static __global__ void convert_kernel(To *y, const From *x, size_t n) {
     FOR_EACH(i, n) store(y + i, load(x + i));
@@ -28,6 +35,18 @@ void cuda_narrow(kernels *k, uint16_t *y, const float *x, size_t n) {
 
 void cuda_widen(kernels *k, float *y, const uint16_t *x, size_t n) {
     LAUNCH(k, convert_kernel, blocks_for(n), 0, y, x, n);
+}
+
+/* Half of what is left, again and again, lies below all that is still to be read. */
+void cuda_widen_upper(kernels *k, float *y, size_t n) {
+    const uint16_t *from = (const uint16_t *)y + n;
+    size_t at = 0;
+    while (n - at > THREADS) {
+        size_t here = (n - at) / 2;
+        LAUNCH(k, convert_kernel, blocks_for(here), 0, y + at, from + at, here);
+        at += here;
+    }
+    LAUNCH(k, widen_upper_kernel, (n > at ? 1 : 0), 0, y + at, from + at, n - at);
 }
 
 static __global__ void copy_rows_kernel(float *y, size_t y_stride, const float *x, size_t x_stride,

@@ -147,6 +147,8 @@ static void fenced_widen(kernels *k, float *y, const uint16_t *x, size_t n) {
     CPU->widen(CPU, IN(y), IN(x), n);
 }
 
+static void fenced_widen_upper(kernels *k, float *y, size_t n) { CPU->widen_upper(CPU, IN(y), n); }
+
 static void fenced_matmul_bf16(kernels *k, void *c, const uint16_t *a, const uint16_t *b, size_t m,
                                size_t n, size_t depth, unsigned flags) {
     CPU->matmul_bf16(CPU, IN(c), IN(a), IN(b), m, n, depth, flags);
@@ -285,6 +287,7 @@ const kernels kernels_cuda = {
     .matmul = fenced_matmul,
     .narrow = fenced_narrow,
     .widen = fenced_widen,
+    .widen_upper = fenced_widen_upper,
     .matmul_bf16 = fenced_matmul_bf16,
     .embedding_forward = fenced_embedding_forward,
     .embedding_backward = fenced_embedding_backward,

@@ -46,6 +46,11 @@ static void conversions_of(conform *c, size_t n) {
         assert_int_equal(got[i], nearest(x[i]));
         assert_true(got_back[i] == wide(got[i]));
     }
+    float *upper = conform_poisoned(c, n, sizeof *upper);
+    if (n) k->upload(k, (uint16_t *)upper + n, got, n * sizeof *got);
+    k->widen_upper(k, upper, n);
+    const float *got_upper = conform_fetch_floats(c, upper, n);
+    for (size_t i = 0; i < n; i++) assert_true(got_upper[i] == wide(got[i]));
 }
 
 static void extremes(conform *c) {

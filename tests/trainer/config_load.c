@@ -161,7 +161,6 @@ static const struct {
     {"checkpoint.stores=[{\"path\":\"a\",\"keep\":-1}]", "[0].keep is not"},
     {"checkpoint.stores=[{\"path\":\"a\",\"redundancy\":\"rs(0)\"}]", "none, partner or rs(1)"},
     {"checkpoint.stores=[{},{},{},{},{},{},{},{}]", "8 stores; at most 7"},
-    {"device=cuda", "device: \"cuda\" is not built yet"},
     {"train_batch_size=10", "train_batch_size: 10 is not a multiple of "
                             "train_micro_batch_size_per_gpu 4"},
     {"max_steps=0", "command line: max_steps: 0"},

@@ -3,6 +3,7 @@ import atexit, glob, json, os, shutil, signal, subprocess, sys, tempfile, time
 
 BIN = os.environ["DCP_BIN"]
 SOURCE = os.environ["DCP_SOURCE"]
+TRAINER = f"{BIN}/dcp-train"
 TIMEOUT = 120  # of one run: a hang is a failure
 
 scratch = tempfile.mkdtemp(prefix="dcp_train.")
@@ -42,7 +43,8 @@ def config(name="config.json", **over):
          "seed": 7, "max_steps": 12, "train_batch_size": 14, "train_micro_batch_size_per_gpu": 2,
          "optimizer": {"params": {"lr": 3e-3, "no_decay": ["*norm*"]}},
          "scheduler": {"type": "cosine", "params": {"warmup_steps": 3}},
-         "checkpoint": {"dir": "ckpt", "every": 1, "keep": 0}, "metrics": "metrics.jsonl"}
+         "checkpoint": {"dir": "ckpt", "every": 1, "keep": 0}, "metrics": "metrics.jsonl",
+         "device": os.environ.get("DCP_TEST_DEVICE", "cpu")}
     for key, value in over.items():
         merge = isinstance(value, dict) and key in c and key != "model"
         c[key] = {**c[key], **value} if merge else value
@@ -52,7 +54,7 @@ def config(name="config.json", **over):
 
 
 def command(ranks, *args):
-    program = [f"{BIN}/dcp-train", *map(str, args)]
+    program = [TRAINER, *map(str, args)]
     return program if ranks == 1 else ["mpirun", "--oversubscribe", "-n", str(ranks), *program]
 
 

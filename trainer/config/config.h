@@ -35,6 +35,7 @@ typedef struct config {
     uint64_t warmup_steps;
     double min_lr_ratio;
     double decay_ratio; /* of SCHEDULE_WSD: the share of max_steps that decays */
+    const char *device; /* "auto", "cpu" or "cuda" */
     int bf16;           /* computes in it */
     int stage;          /* of ZeRO */
     int ring, overlap, reshard, accumulate_local;

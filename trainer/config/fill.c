@@ -26,6 +26,7 @@ static void fill_training(config *c, const json_t *tree) {
     c->micro = config_count(tree, "train_micro_batch_size_per_gpu");
     c->accumulation = config_count(tree, "gradient_accumulation_steps");
     c->frozen = config_at(tree, "frozen");
+    c->device = config_text(tree, "device");
     c->bf16 = config_is_true(tree, "bf16.enabled");
 }
 

@@ -60,8 +60,7 @@ const config_key config_keys[] = {
     {KEY("checkpoint.staging_mb", CONFIG_INTEGER, "64"), .min = 0, .max = MAX_INT},
     {KEY("checkpoint.when_busy", CONFIG_CHOICE, "\"wait\""), .choices = "wait|skip"},
     {KEY("checkpoint.stores", CONFIG_STORES, "[]")},
-    {KEY("device", CONFIG_CHOICE, "\"auto\""), .choices = "auto|cpu|cuda",
-     .built = "[\"auto\",\"cpu\"]"},
+    {KEY("device", CONFIG_CHOICE, "\"auto\""), .choices = "auto|cpu|cuda"},
     {KEY("cuda.tf32", CONFIG_SWITCH, "false"), .built = "[false]"},
     {KEY("metrics", CONFIG_TEXT, "\"metrics.jsonl\""), .nullable = 1},
 };

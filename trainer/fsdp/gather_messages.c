@@ -3,15 +3,14 @@
  * share one place.
  *
  * For a computation in bf16 they travel in it, in the upper half of the staging buffer, and are
- * widened from its beginning on: what is still to be read always lies above what is written. */
+ * widened there. */
 #include <stdlib.h>
-#include <string.h>
 
 #include "../fail.h"
 #include "gather.h"
 #include "take.h"
 
-enum { ROOT = 0, STRETCH = 512 };
+enum { ROOT = 0 };
 
 /* A unit on its way. */
 typedef struct flight {
@@ -45,17 +44,6 @@ static void start_narrow(messages *m, flight *f) {
                          (fsdp_stretches){to, u->counts, u->starts}, &f->transfer);
 }
 
-static void widen_staging(const messages *m, const flight *f) {
-    const uint64_t n = m->of.layout->units[f->unit].gathered_elems;
-    const uint16_t *from = narrow_staging(m, f);
-    uint16_t stretch[STRETCH];
-    for (uint64_t at = 0; at < n; at += STRETCH) {
-        const uint64_t here = n - at < STRETCH ? n - at : STRETCH;
-        memcpy(stretch, from + at, here * sizeof *stretch);
-        m->of.k->widen(m->of.k, f->staging + at, stretch, here);
-    }
-}
-
 static void start(fsdp_gather *g, size_t unit) {
     messages *m = (messages *)g;
     const fsdp_unit *u = &m->of.layout->units[unit];
@@ -80,7 +68,8 @@ static float *finish(fsdp_gather *g) {
     flight *f = &m->flights[m->oldest];
     float *whole = m->whole[f->unit];
     m->transport->finish(m->transport, &f->transfer);
-    if (m->of.bf16) widen_staging(m, f);
+    if (m->of.bf16)
+        m->of.k->widen_upper(m->of.k, f->staging, m->of.layout->units[f->unit].gathered_elems);
     fsdp_join(m->of.layout, f->unit, m->of.k, whole, f->staging);
     timeline_add(m->of.tl, TIMELINE_GATHER, (long)f->unit, f->started, MPI_Wtime());
     g->flying--;

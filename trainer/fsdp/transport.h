@@ -60,9 +60,14 @@ struct fsdp_transport {
 
     void (*poll)(fsdp_transport *t, fsdp_transfer *transfer);
     void (*finish)(fsdp_transport *t, fsdp_transfer *transfer);
+    /* Nothing is on its way. */
+    void (*destroy)(fsdp_transport *t);
 };
 
 /* By messages of MPI, between memory of the host. mesh: borrowed. */
 fsdp_transport fsdp_transport_mpi(const fsdp_mesh *mesh);
+/* The same between copies on the host of the memory of k, where that is a device's. Nonzero: out of
+ * memory. */
+int fsdp_transport_host(const fsdp_mesh *mesh, kernels *k, fsdp_transport *out);
 
 #endif

@@ -58,6 +58,8 @@ static void finish(fsdp_transport *t, fsdp_transfer *transfer) {
     transfer->is_on = 0;
 }
 
+static void destroy(fsdp_transport *t) { (void)t; }
+
 fsdp_transport fsdp_transport_mpi(const fsdp_mesh *mesh) {
     return (fsdp_transport){.name = "mpi",
                             .state = (void *)mesh,
@@ -66,5 +68,6 @@ fsdp_transport fsdp_transport_mpi(const fsdp_mesh *mesh) {
                             .reduce_scatter = reduce_scatter,
                             .all_reduce = all_reduce,
                             .poll = poll,
-                            .finish = finish};
+                            .finish = finish,
+                            .destroy = destroy};
 }

@@ -12,6 +12,7 @@
 #include "../say.h"
 #include "../state/resume.h"
 #include "dcp/mpi.h"
+#include "device.h"
 #include "evaluate.h"
 #include "memory.h"
 #include "subject.h"
@@ -70,11 +71,32 @@ static int open_all_data(trainer *t, dcp_error *err) {
     return status;
 }
 
-static int make_state(trainer *t, dcp_error *err) {
-    if (kernels_open("cpu", &t->k) != KERNELS_OK) return trainer_fail_memory(err, 0);
+/* This rank's number among those of its host. */
+static unsigned number_on_host(MPI_Comm comm) {
+    MPI_Comm host;
+    int number;
+    MPI_Comm_split_type(comm, MPI_COMM_TYPE_SHARED, 0, MPI_INFO_NULL, &host);
+    MPI_Comm_rank(host, &number);
+    MPI_Comm_free(&host);
+    return (unsigned)number;
+}
+
+/* Hosts of the ranks. */
+static int count_hosts(MPI_Comm comm) {
+    const int is_first = number_on_host(comm) == 0;
+    int hosts;
+    MPI_Allreduce(&is_first, &hosts, 1, MPI_INT, MPI_SUM, comm);
+    return hosts;
+}
+
+/* number: of this rank on its host. */
+static int make_state(trainer *t, unsigned number, dcp_error *err) {
+    int status = device_open(t->c, number, &t->k, err);
+    if (status == DCP_OK) status = device_transport(&t->mesh, t->k, &t->transport, err);
+    if (status != DCP_OK) return status;
     model_set_kernels(t->m, t->k);
-    int status = fsdp_layout_of_model(t->m, t->c->frozen, &t->plan.strategy, t->rank, t->world,
-                                      &t->layout, err);
+    status = fsdp_layout_of_model(t->m, t->c->frozen, &t->plan.strategy, t->rank, t->world,
+                                  &t->layout, err);
     t->plan.layout = t->layout;
     t->plan.leaves = config_leaves(t->c);
     t->plan.offloads = t->c->offload_path != NULL;
@@ -120,8 +142,7 @@ int trainer_plan(trainer *t, const config *c, MPI_Comm comm, dcp_error *err) {
     status = fsdp_strategy_of(c, t->world, &t->plan.strategy, err);
     if (status != DCP_OK) return EXIT_USAGE;
     fsdp_mesh_create(comm, t->plan.strategy.replicas, &t->mesh);
-    t->transport = fsdp_transport_mpi(&t->mesh);
-    status = agree(comm, make_state(t, err), err);
+    status = agree(comm, make_state(t, number_on_host(comm), err), err);
     if (status == DCP_OK) status = agree(comm, dcp_comm_from_mpi(comm, &t->dcp, err), err);
     if (status != DCP_OK) return trainer_exit_status(status);
     status = agree(comm, check_start(t, err), err);
@@ -139,18 +160,6 @@ static resume_from beginning(const trainer *t) {
                          .comm = t->comm,
                          .dcp = t->dcp,
                          .stores = t->stores};
-}
-
-/* Hosts of the ranks. */
-static int count_hosts(MPI_Comm comm) {
-    MPI_Comm host;
-    int rank, is_first, hosts;
-    MPI_Comm_split_type(comm, MPI_COMM_TYPE_SHARED, 0, MPI_INFO_NULL, &host);
-    MPI_Comm_rank(host, &rank);
-    is_first = rank == 0;
-    MPI_Comm_free(&host);
-    MPI_Allreduce(&is_first, &hosts, 1, MPI_INT, MPI_SUM, comm);
-    return hosts;
 }
 
 /* What a start would stumble over where it opens stores and files. */
@@ -246,9 +255,14 @@ static void tell_offload(const trainer *t) {
             mib(fsdp_plan_memory(&t->plan).offloaded), t->c->offload_path);
 }
 
+static int make_shards(trainer *t, dcp_error *err) {
+    const int status = device_memory(t->k, &t->device, err);
+    if (status != DCP_OK) return status;
+    return state_create(t->layout, t->k, t->device, t->c->offload_path, &t->state, err);
+}
+
 int trainer_start(trainer *t, dcp_error *err) {
-    int status =
-        agree(t->comm, state_create(t->layout, t->k, t->c->offload_path, &t->state, err), err);
+    int status = agree(t->comm, make_shards(t, err), err);
     if (status != DCP_OK) return trainer_exit_status(status);
     status = open_stores(t, err);
     if (status != DCP_OK) return trainer_exit_status(status);
@@ -276,9 +290,11 @@ void trainer_end(trainer *t) {
     model_run_destroy(t->run);
     fsdp_destroy(t->sharded);
     host_memory_free(t->shared, t->shared_bytes);
+    if (t->transport.destroy) t->transport.destroy(&t->transport);
     dcp_tiers_close(t->stores);
     dcp_comm_destroy(t->dcp);
     state_destroy(t->state);
+    dcp_device_cuda_destroy(t->device);
     adamw_destroy(t->optimizer);
     fsdp_layout_destroy(t->layout);
     fsdp_mesh_free(&t->mesh);

@@ -19,6 +19,7 @@ typedef struct trainer {
     MPI_Comm comm;
     int rank, world;
     kernels *k;
+    dcp_device *device; /* whose memory k's is; NULL: the host's */
     model *m;
     data *samples, *eval_samples; /* the latter NULL: none */
     fsdp_mesh mesh;

@@ -11,7 +11,7 @@
 enum { PIECE_ELEMS = 1 << 18 };
 
 static int read_param(train_state *s, dcp_st_reader *reader, const fsdp_param *param, void *piece,
-                      dcp_error *err) {
+                      float *wide, dcp_error *err) {
     const model_param *info = &param->info;
     const dcp_tensor *tensor = dcp_st_find(reader, info->name);
     if (!tensor) tensor = dcp_st_find(reader, info->name + info->base);
@@ -23,7 +23,9 @@ static int read_param(train_state *s, dcp_st_reader *reader, const fsdp_param *p
     for (uint64_t at = 0; at < param->elems && status == DCP_OK; at += PIECE_ELEMS) {
         const uint64_t left = param->elems - at, n = left < PIECE_ELEMS ? left : PIECE_ELEMS;
         status = dcp_st_read(reader, tensor->path, (first + at) * size, n * size, piece, err);
-        if (status == DCP_OK) widen(s->params + param->shard_at + at, piece, n, tensor->dtype);
+        if (status != DCP_OK) break;
+        widen(wide, piece, n, tensor->dtype);
+        s->k->upload(s->k, s->params + param->shard_at + at, wide, n * sizeof *wide);
     }
     state_release(s, param);
     return status;
@@ -65,12 +67,13 @@ int state_read_hf(train_state *s, const char *path, dcp_error *err) {
     dcp_st_reader *reader;
     int status = dcp_st_open(path, &reader, err);
     if (status != DCP_OK) return status;
-    void *piece = malloc(PIECE_ELEMS * sizeof(float));
-    if (!piece) status = trainer_fail_memory(err, PIECE_ELEMS * sizeof(float));
+    float *piece = malloc(2 * PIECE_ELEMS * sizeof *piece); /* as it is read, and widened */
+    if (!piece) status = trainer_fail_memory(err, 2 * PIECE_ELEMS * sizeof *piece);
     if (status == DCP_OK) status = match(s->layout, reader, path, err);
     for (size_t u = 0; u < s->layout->n; u++)
         for (size_t i = 0; i < s->layout->units[u].n && status == DCP_OK; i++)
-            status = read_param(s, reader, &s->layout->units[u].params[i], piece, err);
+            status = read_param(s, reader, &s->layout->units[u].params[i], piece,
+                                piece + PIECE_ELEMS, err);
     free(piece);
     dcp_st_close(reader);
     return status;

@@ -123,7 +123,7 @@ static int add_weights(train_state *s, const dcp_checkpoint *ckpt, const fsdp_pa
     }
     dcp_tensor tensor = *there;
     tensor.dtype = DCP_F32;
-    return dcp_state_add(state, &tensor, &param->box, s->params + param->shard_at, err);
+    return state_add(s, state, &tensor, &param->box, s->params + param->shard_at, err);
 }
 
 /* The moments that are there. */
@@ -134,7 +134,7 @@ static int add_moments(const train_state *s, const dcp_checkpoint *ckpt, const f
     for (size_t i = 0; i < 2 && status == DCP_OK && !param->info.frozen; i++) {
         const dcp_tensor *tensor = find_moment(ckpt, param, i);
         if (tensor)
-            status = dcp_state_add(state, tensor, &param->box, storage[i] + param->grad_at, err);
+            status = state_add(s, state, tensor, &param->box, storage[i] + param->grad_at, err);
     }
     return status;
 }

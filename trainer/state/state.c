@@ -9,6 +9,8 @@
 #include "../fail.h"
 #include "../random/random.h"
 
+enum { PIECE_ELEMS = 1 << 14 };
+
 static int take(train_state *s, float **out, uint64_t elems, dcp_error *err) {
     *out = s->k->alloc(s->k, elems * sizeof(float));
     if (!*out) return trainer_fail_memory(err, elems * sizeof(float));
@@ -40,12 +42,13 @@ static int take_shards(train_state *s, dcp_error *err) {
     return status;
 }
 
-int state_create(const fsdp_layout *layout, kernels *k, const char *offload_path, train_state **out,
-                 dcp_error *err) {
+int state_create(const fsdp_layout *layout, kernels *k, const dcp_device *device,
+                 const char *offload_path, train_state **out, dcp_error *err) {
     train_state *s = calloc(1, sizeof *s);
     if (!s) return trainer_fail_memory(err, sizeof *s);
     s->layout = layout;
     s->k = k;
+    s->device = device;
     int status = take(s, &s->grads, layout->grad_elems, err);
     if (status == DCP_OK)
         status = offload_path ? take_offloaded(s, offload_path, err) : take_shards(s, err);
@@ -90,14 +93,24 @@ void state_destroy(train_state *s) {
     free(s);
 }
 
-void state_randomize_param(train_state *s, const fsdp_param *param) {
-    float *out = s->params + param->shard_at;
+/* A piece of a parameter's first values, from its element `first` on. */
+static void randomize_piece(const train_state *s, const fsdp_param *param, uint64_t first,
+                            uint64_t n) {
+    float piece[PIECE_ELEMS];
     const float constant = param->info.init == MODEL_INIT_ONES ? 1.0f : 0.0f;
     if (param->info.init == MODEL_INIT_NORMAL)
-        random_normal(out, s->seed, random_stream(param->info.name),
-                      param->box.start[0] * param->row_elems, param->elems, param->info.std);
+        random_normal(piece, s->seed, random_stream(param->info.name),
+                      param->box.start[0] * param->row_elems + first, n, param->info.std);
     else
-        for (uint64_t i = 0; i < param->elems; i++) out[i] = constant;
+        for (uint64_t i = 0; i < n; i++) piece[i] = constant;
+    s->k->upload(s->k, s->params + param->shard_at + first, piece, n * sizeof *piece);
+}
+
+void state_randomize_param(train_state *s, const fsdp_param *param) {
+    for (uint64_t first = 0; first < param->elems; first += PIECE_ELEMS) {
+        const uint64_t left = param->elems - first;
+        randomize_piece(s, param, first, left < PIECE_ELEMS ? left : PIECE_ELEMS);
+    }
     state_release(s, param);
 }
 
@@ -105,6 +118,12 @@ void state_randomize(train_state *s) {
     for (size_t u = 0; u < s->layout->n; u++)
         for (size_t i = 0; i < s->layout->units[u].n; i++)
             state_randomize_param(s, &s->layout->units[u].params[i]);
+}
+
+int state_add(const train_state *s, dcp_state *state, const dcp_tensor *tensor, const dcp_box *box,
+              float *data, dcp_error *err) {
+    if (s->device) return dcp_state_add_device(state, tensor, box, s->device, data, err);
+    return dcp_state_add(state, tensor, box, data, err);
 }
 
 /* slice: this rank's, of which it saves a part where others hold the same. */
@@ -115,7 +134,7 @@ static int add(const train_state *s, dcp_state *state, const char *section, cons
     const dcp_box box = fsdp_saved_box(s->layout, param, &first);
     snprintf(path, sizeof path, "/%s/%s", section, param->info.name);
     const dcp_tensor tensor = fsdp_param_tensor(param, path);
-    return dcp_state_add(state, &tensor, &box, slice + first, err);
+    return state_add(s, state, &tensor, &box, slice + first, err);
 }
 
 static int add_model(const train_state *s, dcp_state *state, dcp_error *err) {

@@ -7,6 +7,7 @@
 
 #include "../fsdp/layout.h"
 #include "dcp/checkpoint.h"
+#include "dcp/device.h"
 #include "dcp/state.h"
 #include "kernels/kernels.h"
 #include "offload.h"
@@ -21,6 +22,7 @@ typedef struct kept_file {
 typedef struct train_state {
     const fsdp_layout *layout;
     kernels *k;
+    const dcp_device *device;            /* whose memory k's is; NULL: the host's */
     float *params;                       /* [layout->shard_elems] */
     float *grads, *exp_avg, *exp_avg_sq; /* [layout->grad_elems] each */
     offload *offloaded; /* where params and moments lie; NULL: in memory, as the gradients */
@@ -31,10 +33,11 @@ typedef struct train_state {
     uint64_t seed;
 } train_state;
 
-/* Memory of this rank's shards, zeroed. Borrows layout and k. offload_path: a folder, or NULL; see
+/* Memory of this rank's shards, zeroed; of k, which is the device's or, NULL, the host's. Borrows
+ * layout, k and device. offload_path: a folder, or NULL; see
  * offload_create. */
-int state_create(const fsdp_layout *layout, kernels *k, const char *offload_path, train_state **out,
-                 dcp_error *err);
+int state_create(const fsdp_layout *layout, kernels *k, const dcp_device *device,
+                 const char *offload_path, train_state **out, dcp_error *err);
 void state_destroy(train_state *s);
 
 /* Lets go of the pages of this parameter and its moments, or of all; nothing where they are not
@@ -52,6 +55,10 @@ enum { STATE_MODEL = 1, STATE_OPTIMIZER = 2, STATE_FILES = 4, STATE_ALL = 7 };
 
 /* Sections of the state as libdcp saves it; borrows the memory of s. */
 int state_register(const train_state *s, unsigned sections, dcp_state **out, dcp_error *err);
+
+/* Adds a box of the memory of s: the same as dcp_state_add, wherever that is. */
+int state_add(const train_state *s, dcp_state *state, const dcp_tensor *tensor, const dcp_box *box,
+              float *data, dcp_error *err);
 
 /* Takes over which files the checkpoint holds, with memory for this rank's part. */
 int state_take_files(train_state *s, const dcp_checkpoint *ckpt, dcp_error *err);

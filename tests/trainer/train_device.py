@@ -1,0 +1,64 @@
+#!/usr/bin/env python3
+"""The trainer with its state on a device, of which the stand-in's memory no one but its kernels can
+touch: losses and state.h5 are those of the CPU, on 1 and 2 ranks and in every strategy; a checkpoint
+goes from one to the other. Where there is no device, `device: cuda` says so."""
+import train_lib
+from train_lib import *
+
+PLAIN, FENCED = train_lib.TRAINER, os.environ["FENCED_TRAINER"]
+make_text()
+SHORT = dict(max_steps=3, train_batch_size=6, data={"sequence_length": 32})
+
+
+def run(name, ranks, device, **over):
+    train_lib.TRAINER = FENCED if device == "cuda" else PLAIN
+    out = {**SHORT, "checkpoint": {"dir": name}, "metrics": f"{name}.jsonl", "device": device, **over}
+    out["data"] = {**SHORT["data"], **over.get("data", {})}
+    _, err = train(ranks, config(f"{name}.json", **out))
+    return err
+
+
+def compare(what, worlds=(2,), **over):
+    """On the CPU, and on the device on that many ranks."""
+    run(f"{what}-cpu", 1, "cpu", **over)
+    for ranks in worlds:
+        run(f"{what}-{ranks}", ranks, "cuda", **over)
+        check(metrics_alike(f"{what}-{ranks}", f"{what}-cpu"), f"{what}: losses on {ranks} ranks")
+        check(state(3, f"{what}-{ranks}") == state(3, f"{what}-cpu"), f"{what}: state on {ranks} ranks")
+
+
+def metrics_alike(a, b):
+    keys = "step", "loss", "grad_norm", "eval_loss", "eval_accuracy"
+    pick = lambda path: [{k: line.get(k) for k in keys} for line in metrics(f"{path}.jsonl")]
+    return pick(a) == pick(b)
+
+
+compare("sharded", (1, 2), fsdp={"activation_checkpointing": True})
+compare("bf16", bf16={"enabled": True}, frozen=["*layers.0*"])
+compare("local", zero_optimization={"stage": 1})
+compare("replicas", fsdp={"prefetch": 2}, zero_optimization={"stage": 2})
+
+# A classifier, whose evaluation looks at the logits.
+vit = f"{SOURCE}/tests/data/golden/vit"
+compare("vit", model=vit, init=vit, train_batch_size=4, train_micro_batch_size_per_gpu=2,
+        data={"type": "safetensors", "path": f"{vit}/golden.safetensors", "sequence_length": 32,
+              "eval_path": f"{vit}/golden.safetensors"}, eval_every=1)
+
+# From the CPU to the device and back: the steps of one run.
+run("moved", 2, "cpu", max_steps=1)
+run("moved", 1, "cuda", max_steps=2)
+err = run("moved", 2, "cpu", max_steps=3)
+check("going on from step 2" in err, f"no resume: {err}")
+run("stayed", 1, "cpu")
+check(state(3, "moved") == state(3, "stayed"), "another state after moves between devices")
+
+# Without a device.
+train_lib.TRAINER = PLAIN
+if "oneDNN" in run("auto", 1, "auto", max_steps=1): # auto has found none
+    _, err = train(1, config("config.json", device="cuda", checkpoint={"dir": "none"}), expect=2)
+    said = messages(err)[-1]
+    check("device: cuda: " in said and "device=cpu" in said, f"says: {said}")
+train_lib.TRAINER = FENCED
+_, err = train(1, config("config.json", device="cuda", checkpoint={"dir": "none"},
+                         fsdp={"offload_path": "."}), expect=2)
+check("fsdp.offload_path: not with device cuda" in messages(err)[-1], f"offload: {err}")

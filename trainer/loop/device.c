@@ -1,0 +1,59 @@
+#include "device.h"
+
+#include <string.h>
+
+#include "../fail.h"
+
+static int fail(const config *c, int status, dcp_error *err) {
+    switch (status) {
+    case KERNELS_UNKNOWN:
+        return trainer_fail(err, DCP_ERR_UNSUPPORTED,
+                            "device: %s: this build has none; build with -DDCP_CUDA=ON, or set "
+                            "device=cpu",
+                            c->device);
+    case KERNELS_NO_DEVICE:
+        return trainer_fail(err, DCP_ERR_UNSUPPORTED,
+                            "device: %s: no GPU that works is here; set device=cpu", c->device);
+    default:
+        return trainer_fail_memory(err, 0);
+    }
+}
+
+int device_memory(const kernels *k, dcp_device **out, dcp_error *err) {
+    void *stream;
+    const int number = k->place(k, &stream);
+    *out = NULL;
+    return number == KERNELS_HOST ? DCP_OK : dcp_device_cuda_create(number, stream, out, err);
+}
+
+int device_transport(const fsdp_mesh *mesh, kernels *k, fsdp_transport *out, dcp_error *err) {
+    void *stream;
+    if (k->place(k, &stream) == KERNELS_HOST)
+        *out = fsdp_transport_mpi(mesh);
+    else if (fsdp_transport_host(mesh, k, out))
+        return trainer_fail_memory(err, 0);
+    return DCP_OK;
+}
+
+/* Memory in a file is memory of the host. */
+static int check_offload(const config *c, const kernels *k, dcp_error *err) {
+    if (!c->offload_path || strcmp(k->name, "cpu") == 0) return DCP_OK;
+    return trainer_fail(err, DCP_ERR_UNSUPPORTED,
+                        "fsdp.offload_path: not with device %s, whose memory no file can hold; set "
+                        "device=cpu",
+                        k->name);
+}
+
+int device_open(const config *c, unsigned number, kernels **out, dcp_error *err) {
+    const int is_auto = strcmp(c->device, "auto") == 0;
+    int status = kernels_open_on(is_auto ? "cuda" : c->device, number, out);
+    if (is_auto && (status == KERNELS_UNKNOWN || status == KERNELS_NO_DEVICE))
+        status = kernels_open("cpu", out);
+    if (status != KERNELS_OK) return fail(c, status, err);
+    const int failed = check_offload(c, *out, err);
+    if (failed) {
+        kernels_close(*out);
+        *out = NULL;
+    }
+    return failed;
+}
