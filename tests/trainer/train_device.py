@@ -60,5 +60,5 @@ if "oneDNN" in run("auto", 1, "auto", max_steps=1): # auto has found none
     check("device: cuda: " in said and "device=cpu" in said, f"says: {said}")
 train_lib.TRAINER = FENCED
 _, err = train(1, config("config.json", device="cuda", checkpoint={"dir": "none"},
-                         fsdp={"offload_path": "."}), expect=2)
+                         fsdp={"cpu_offload": True, "offload_path": "."}), expect=2)
 check("fsdp.offload_path: not with device cuda" in messages(err)[-1], f"offload: {err}")

@@ -43,8 +43,9 @@ def config(name="config.json", **over):
          "seed": 7, "max_steps": 12, "train_batch_size": 14, "train_micro_batch_size_per_gpu": 2,
          "optimizer": {"params": {"lr": 3e-3, "no_decay": ["*norm*"]}},
          "scheduler": {"type": "cosine", "params": {"warmup_steps": 3}},
-         "checkpoint": {"dir": "ckpt", "every": 1, "keep": 0}, "metrics": "metrics.jsonl",
-         "device": os.environ.get("DCP_TEST_DEVICE", "cpu")}
+         "checkpoint": {"dir": "ckpt", "every": 1, "keep": 0}, "metrics": "metrics.jsonl"}
+    if "DCP_TEST_DEVICE" in os.environ:
+        c["device"] = os.environ["DCP_TEST_DEVICE"]
     for key, value in over.items():
         merge = isinstance(value, dict) and key in c and key != "model"
         c[key] = {**c[key], **value} if merge else value

@@ -26,15 +26,6 @@ int device_memory(const kernels *k, dcp_device **out, dcp_error *err) {
     return number == KERNELS_HOST ? DCP_OK : dcp_device_cuda_create(number, stream, out, err);
 }
 
-int device_transport(const fsdp_mesh *mesh, kernels *k, fsdp_transport *out, dcp_error *err) {
-    void *stream;
-    if (k->place(k, &stream) == KERNELS_HOST)
-        *out = fsdp_transport_mpi(mesh);
-    else if (fsdp_transport_host(mesh, k, out))
-        return trainer_fail_memory(err, 0);
-    return DCP_OK;
-}
-
 /* Memory in a file is memory of the host. */
 static int check_offload(const config *c, const kernels *k, dcp_error *err) {
     if (!c->offload_path || strcmp(k->name, "cpu") == 0) return DCP_OK;

@@ -1,9 +1,8 @@
-/* The backend that a run computes with, and how its memory gets to other ranks. */
+/* The backend that a run computes with, and its memory. */
 #ifndef TRAINER_LOOP_DEVICE_H
 #define TRAINER_LOOP_DEVICE_H
 
 #include "../config/config.h"
-#include "../fsdp/transport.h"
 #include "dcp/device.h"
 #include "kernels/kernels.h"
 
@@ -15,8 +14,5 @@ int device_open(const config *c, unsigned number, kernels **out, dcp_error *err)
 /* What libdcp needs to save from the memory of k and to load into it; NULL where it is the host's.
  */
 int device_memory(const kernels *k, dcp_device **out, dcp_error *err);
-
-/* How that memory travels between ranks. mesh, k: borrowed. */
-int device_transport(const fsdp_mesh *mesh, kernels *k, fsdp_transport *out, dcp_error *err);
 
 #endif

@@ -29,6 +29,7 @@ int trainer_exit_status(int status) {
     case DCP_ERR_NO_SPACE:
     case DCP_ERR_COMM:
     case DCP_ERR_NO_MEMORY:
+    case DCP_ERR_DEVICE:
         return EXIT_FAILED;
     default:
         return EXIT_USAGE;
@@ -92,7 +93,6 @@ static int count_hosts(MPI_Comm comm) {
 /* number: of this rank on its host. */
 static int make_state(trainer *t, unsigned number, dcp_error *err) {
     int status = device_open(t->c, number, &t->k, err);
-    if (status == DCP_OK) status = device_transport(&t->mesh, t->k, &t->transport, err);
     if (status != DCP_OK) return status;
     model_set_kernels(t->m, t->k);
     status = fsdp_layout_of_model(t->m, t->c->frozen, &t->plan.strategy, t->rank, t->world,
@@ -102,6 +102,20 @@ static int make_state(trainer *t, unsigned number, dcp_error *err) {
     t->plan.offloads = t->c->offload_path != NULL;
     if (status == DCP_OK) status = adamw_create(t->c, t->layout, t->k, &t->optimizer, err);
     return status;
+}
+
+/* Collective: how the memory of the kernels gets to other ranks. */
+static int make_transport(trainer *t, dcp_error *err) {
+    void *stream;
+    const int on_host = t->k->place(t->k, &stream) == KERNELS_HOST;
+    int both[2] = {on_host, !on_host};
+    MPI_Allreduce(MPI_IN_PLACE, both, 2, MPI_INT, MPI_MAX, t->comm);
+    if (both[0] && both[1])
+        return trainer_fail(err, DCP_ERR_UNSUPPORTED,
+                            "device: some ranks have a GPU and others have none; set device=cpu, "
+                            "or start ranks only where GPUs are");
+    const int failed = fsdp_transport_choose(&t->mesh, t->k, &t->transport);
+    return agree(t->comm, failed ? trainer_fail_memory(err, 0) : DCP_OK, err);
 }
 
 /* An accumulation that the number of ranks contradicts is a mistake at the start of a run; later it
@@ -143,6 +157,7 @@ int trainer_plan(trainer *t, const config *c, MPI_Comm comm, dcp_error *err) {
     if (status != DCP_OK) return EXIT_USAGE;
     fsdp_mesh_create(comm, t->plan.strategy.replicas, &t->mesh);
     status = agree(comm, make_state(t, number_on_host(comm), err), err);
+    if (status == DCP_OK) status = make_transport(t, err);
     if (status == DCP_OK) status = agree(comm, dcp_comm_from_mpi(comm, &t->dcp, err), err);
     if (status != DCP_OK) return trainer_exit_status(status);
     status = agree(comm, check_start(t, err), err);

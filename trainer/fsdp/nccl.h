@@ -1,0 +1,28 @@
+/* NCCL, loaded where ranks on GPUs need it and not with the program: runs on the CPU should not pay
+ * for it, nor machines without it fail. */
+#ifndef TRAINER_FSDP_NCCL_H
+#define TRAINER_FSDP_NCCL_H
+
+#include <nccl.h>
+
+typedef struct nccl_library {
+    void *library;
+    __typeof__(ncclGetVersion) *version;
+    __typeof__(ncclGetUniqueId) *unique_id;
+    __typeof__(ncclCommInitRankConfig) *init;
+    __typeof__(ncclCommGetAsyncError) *async_error;
+    __typeof__(ncclCommAbort) *abort;
+    __typeof__(ncclGetErrorString) *error_text;
+    __typeof__(ncclGroupStart) *group_start;
+    __typeof__(ncclGroupEnd) *group_end;
+    __typeof__(ncclSend) *send;
+    __typeof__(ncclRecv) *recv;
+    __typeof__(ncclReduce) *reduce;
+    __typeof__(ncclAllReduce) *all_reduce;
+} nccl_library;
+
+/* Nonzero where the library or one of its functions is missing. */
+int nccl_load(nccl_library *nccl);
+void nccl_unload(nccl_library *nccl);
+
+#endif
