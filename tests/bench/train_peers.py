@@ -120,8 +120,9 @@ def peer(python, case, scratch, args, *options):
     except subprocess.TimeoutExpired:
         os.killpg(process.pid, signal.SIGKILL)
         steps = [float(line) for line in process.communicate()[0].splitlines()]
-        print(f"FSDP2 {' '.join(options)} in {case.dtype} on {case.ranks} ranks: stopped after "
-              f"{args.limit} s and {len(steps)} of {args.steps} steps", flush=True)
+        name = "compiled" if options else "eager"
+        print(f"FSDP2 {name} in {case.dtype} on {case.ranks} ranks: stopped after {args.limit} s "
+              f"and {len(steps)} of {args.steps} steps", flush=True)
         return min(steps[min(WARM_UP, max(1, len(steps) - 1)):], default=NEVER)
     if process.returncode != 0:
         sys.exit(f"peer_fsdp2.py: exit {process.returncode}: {errors[-2000:]}")
