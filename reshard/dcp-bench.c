@@ -2,10 +2,7 @@
  *
  * Only the library's call is timed, from a barrier to the slowest rank's return. Between repeats
  * older steps are removed, but only those that this program wrote, whatever else is in DIR. */
-#include <dirent.h>
-#include <fcntl.h>
 #include <inttypes.h>
-#include <jansson.h>
 #include <limits.h>
 #include <mpi.h>
 #include <stdio.h>
@@ -14,11 +11,10 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "bench_dir.h"
 #include "bench_work.h"
 #include "cli.h"
 #include "launch.h"
-
-#define TOOL "dcp-bench"
 
 typedef struct bench {
     launch job;
@@ -64,58 +60,6 @@ static void print_times(const bench *b, const char *op, double s, double stall_s
     fflush(stdout);
 }
 
-/* Whether about.json names this program; or another one, where `by_other`. */
-static int is_by(const char *folder, int by_other) {
-    char path[PATH_MAX];
-    if (snprintf(path, sizeof path, "%s/about.json", folder) >= PATH_MAX) return 0;
-    json_t *about = json_load_file(path, 0, NULL);
-    const char *tool = json_string_value(json_object_get(about, "tool"));
-    int is = tool && (strcmp(tool, TOOL) != 0) == by_other;
-    json_decref(about);
-    return is;
-}
-
-/* Out of the way first, as the library does it: what stays is cleaned by the next writer. */
-static void remove_step(const char *dir, const char *name) {
-    char step[PATH_MAX], trash[PATH_MAX], file[PATH_MAX + 16];
-    snprintf(step, sizeof step, "%s/%s", dir, name);
-    snprintf(trash, sizeof trash, "%s/.trash-%s", dir, name);
-    if (!is_by(step, 0) || rename(step, trash) != 0) return;
-    snprintf(file, sizeof file, "%s/state.h5", trash);
-    unlink(file);
-    snprintf(file, sizeof file, "%s/about.json", trash);
-    unlink(file);
-    rmdir(trash);
-}
-
-static void remove_steps_before(const bench *b, uint64_t step) {
-    dcp_step *steps;
-    size_t n;
-    if (b->job.rank != 0 || dcp_steps_list(b->dir, &steps, &n, NULL) != DCP_OK) return;
-    for (size_t i = 0; i < n; i++)
-        if (steps[i].kind == DCP_STEP_COMPLETE && steps[i].step < step)
-            remove_step(b->dir, steps[i].name);
-    free(steps);
-    int fd = open(b->dir, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-    if (fd < 0) return;
-    syncfs(fd); /* so that the next repeat does not pay for the removal */
-    close(fd);
-}
-
-/* The number of the newest complete step; 0 where there is none. Collective. */
-static uint64_t newest_step(const bench *b) {
-    dcp_step *steps;
-    size_t n;
-    uint64_t newest = 0;
-    if (b->job.rank == 0 && dcp_steps_list(b->dir, &steps, &n, NULL) == DCP_OK) {
-        for (size_t i = 0; i < n; i++)
-            if (steps[i].kind == DCP_STEP_COMPLETE) newest = steps[i].step;
-        free(steps);
-    }
-    launch_broadcast(&b->job, &newest, sizeof newest);
-    return newest;
-}
-
 /* From the second repeat on the same bytes are saved again, which the library would warn of. */
 static void print_log(void *ctx, dcp_log_level level, const char *line) {
     const bench *b = ctx;
@@ -141,57 +85,24 @@ static int save_once(bench *b, dcp_store *store, uint64_t step, int async, dcp_e
     return status;
 }
 
-/* Steps of a training run are not to be hidden behind newer ones. Collective. */
-static int check_steps(const bench *b) {
-    dcp_step *steps;
-    size_t n;
-    int status = CLI_DONE;
-    if (b->job.rank == 0 && dcp_steps_list(b->dir, &steps, &n, NULL) == DCP_OK) {
-        for (size_t i = 0; i < n && status == CLI_DONE; i++) {
-            char step[PATH_MAX];
-            snprintf(step, sizeof step, "%s/%s", b->dir, steps[i].name);
-            if (steps[i].kind == DCP_STEP_COMPLETE && is_by(step, 1))
-                status = cli_fail(CLI_USAGE, "%s: another program's; choose another folder", step);
-        }
-        free(steps);
-    }
-    return launch_worst(&b->job, status);
-}
-
 static int bench_save(bench *b, int async) {
     dcp_error err = {0};
     dcp_store *store;
-    int steps = check_steps(b);
+    int steps = bench_dir_check(&b->job, b->dir);
     if (steps != CLI_DONE) return steps;
-    dcp_store_options options = {.tool = TOOL, .log = print_log, .log_ctx = b};
+    dcp_store_options options = {.tool = BENCH_TOOL, .log = print_log, .log_ctx = b};
     if (dcp_store_open(b->job.comm, b->dir, &options, &store, &err)) return cli_report(&err);
     bench_work_fill(&b->work);
-    uint64_t step = newest_step(b);
+    uint64_t step = bench_dir_newest(&b->job, b->dir);
     int status = DCP_OK;
     for (uint64_t r = 0; r < b->repeats && status == DCP_OK; r++) {
         status = save_once(b, store, ++step, async, &err);
         if (status != DCP_OK) break;
-        remove_steps_before(b, step);
+        bench_dir_remove_before(&b->job, b->dir, step);
         b->repeated = 1;
     }
     dcp_store_close(store);
     return status == DCP_OK ? CLI_DONE : cli_report(&err);
-}
-
-/* The newest step's folder: each rank drops its pages, which are the machine's. */
-static void drop_cache(const bench *b, const char *folder) {
-    DIR *stream = opendir(folder);
-    if (!stream) return;
-    struct dirent *entry;
-    while ((entry = readdir(stream))) {
-        int fd = openat(dirfd(stream), entry->d_name, O_RDONLY | O_CLOEXEC);
-        if (fd < 0) continue;
-        fdatasync(fd);
-        posix_fadvise(fd, 0, 0, POSIX_FADV_DONTNEED);
-        close(fd);
-    }
-    closedir(stream);
-    if (b->job.mpi) MPI_Barrier(MPI_COMM_WORLD);
 }
 
 /* Whether the step holds what this run would have saved. */
@@ -217,8 +128,9 @@ static int check_sizes(const bench *b) {
 static int load_once(bench *b) {
     dcp_error err = {0};
     char folder[PATH_MAX];
-    snprintf(folder, sizeof folder, "%s/step-%08" PRIu64, b->dir, newest_step(b));
-    drop_cache(b, access(folder, F_OK) == 0 ? folder : b->dir);
+    snprintf(folder, sizeof folder, "%s/step-%08" PRIu64, b->dir,
+             bench_dir_newest(&b->job, b->dir));
+    bench_dir_drop_cache(&b->job, access(folder, F_OK) == 0 ? folder : b->dir);
     bench_work_clear(&b->work);
 
     dcp_report report = {0};
@@ -255,7 +167,7 @@ typedef struct sizes {
 /* Collective. */
 static void print_plan(const bench *b, const char *op) {
     char text[32];
-    uint64_t newest = newest_step(b);
+    uint64_t newest = bench_dir_newest(&b->job, b->dir);
     if (b->job.rank != 0) return;
     int loads = strcmp(op, "load") == 0;
     printf("%s %s/step-%08" PRIu64 ": %zu tensors, %s, by %d %s, repeat %" PRIu64 "\n",
@@ -308,7 +220,7 @@ int main(int argc, char **argv) {
         {0},
     };
     const cli_program program = {
-        .name = TOOL,
+        .name = BENCH_TOOL,
         .usage = "save|async|load DIR [OPTIONS]",
         .about =
             "Common use:\n"

@@ -1,12 +1,10 @@
 /* Where the files of a step are, and whether that is enough.
  *
- * Redundancy files of the same save say the same of each shard; where there are files of several
- * saves, as many ranks as possible decide. Of each file one intact copy is chosen; a rank that
- * finds its copy damaged withdraws it, and the choice is made anew until none is withdrawn. */
+ * Of each file one intact copy is chosen; a rank that finds its copy damaged withdraws it, and the
+ * choice is made anew until none is withdrawn. */
 #include "redundancy/survey.h"
 
 #include <fcntl.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
@@ -16,74 +14,6 @@
 #include "core/fail.h"
 #include "core/userblock.h"
 #include "io/file.h"
-
-/* What the redundancy files of one save have in common, and how many of them there are. */
-typedef struct save_votes {
-    uint64_t step, set;
-    int world, kind, lost, votes;
-} save_votes;
-
-static save_votes vote_of(const parity_header *h) {
-    return (save_votes){h->step, h->set, h->world, (int)h->group.kind, h->group.lost, 1};
-}
-
-static int is_same_save(const save_votes *a, const save_votes *b) {
-    return a->step == b->step && a->set == b->set && a->world == b->world && a->kind == b->kind &&
-           a->lost == b->lost;
-}
-
-static int is_of_survey(const redundancy_survey *s, const parity_header *h) {
-    save_votes wanted = {s->step, s->set, s->world, (int)s->kind, s->lost, 0}, has = vote_of(h);
-    return is_same_save(&wanted, &has);
-}
-
-/* The save with the most votes of `list`, where equal ones are added up; of two the later. */
-static save_votes most_votes(const save_votes *list, size_t n) {
-    save_votes best = {0};
-    for (size_t i = 0; i < n; i++) {
-        save_votes sum = list[i];
-        if (best.votes && is_same_save(&sum, &best)) continue;
-        sum.votes = 0;
-        for (size_t j = 0; j < n; j++)
-            if (is_same_save(&list[j], &sum)) sum.votes += list[j].votes;
-        int later = sum.step > best.step || (sum.step == best.step && sum.set > best.set);
-        if (sum.votes > best.votes || (sum.votes && sum.votes == best.votes && later)) best = sum;
-    }
-    return best;
-}
-
-static int own_vote(const redundancy_survey *s, save_votes *out, dcp_error *err) {
-    size_t n = 0;
-    save_votes *list = malloc((s->n_found + 1) * sizeof *list);
-    if (!list) return core_fail_memory(err, (s->n_found + 1) * sizeof *list);
-    for (size_t i = 0; i < s->n_found; i++)
-        if (s->found[i].usable && s->found[i].header) list[n++] = vote_of(s->found[i].header);
-    *out = most_votes(list, n);
-    free(list);
-    return DCP_OK;
-}
-
-/* Which save this is about. */
-static int elect(dcp_comm *comm, redundancy_survey *s, dcp_error *err) {
-    size_t size = (size_t)comm->size;
-    save_votes own = {0}, *all = malloc(size * sizeof *all);
-    int status = all ? own_vote(s, &own, err) : core_fail_memory(err, size * sizeof *all);
-    status = comm_agree(comm, status, err);
-    if (!status) status = comm_gather(comm, &own, sizeof own, comm->rank ? NULL : all, 0, err);
-    if (!status && comm->rank == 0) own = most_votes(all, size);
-    if (!status) status = comm_broadcast(comm, &own, sizeof own, 0, err);
-    free(all);
-    if (status) return status;
-    if (!own.votes)
-        return core_fail(err, DCP_ERR_NOT_FOUND,
-                         "redundancy: no rank sees an intact redundancy file of this step");
-    s->step = own.step;
-    s->set = own.set;
-    s->world = own.world;
-    s->kind = (redundancy_kind)own.kind;
-    s->lost = own.lost;
-    return DCP_OK;
-}
 
 enum { LEADER, MEMBER, MEMBERS, BYTES, CRC, FIELDS };
 
@@ -136,7 +66,7 @@ static int learn_shards(dcp_comm *comm, redundancy_survey *s, dcp_error *err) {
     if (!fields || !s->shards || !s->files) status = core_fail_memory(err, world * FIELDS * 8);
     status = comm_agree(comm, status, err);
     for (size_t i = 0; i < s->n_found && !status; i++)
-        if (s->found[i].header && is_of_survey(s, s->found[i].header))
+        if (s->found[i].header && survey_has(s, s->found[i].header))
             enter(s->found[i].header, fields);
     if (!status) status = comm_allreduce(comm, fields, world * FIELDS, DCP_REDUCE_MAX, err);
     for (size_t f = 0; f < world && !status; f++) {
@@ -190,7 +120,7 @@ static void check_quickly(const redundancy_survey *s, survey_found *f) {
     if (f->world != s->world) f->usable = 0;
     if (!f->usable) return;
     if (f->kind != REDUNDANCY_NONE) {
-        f->usable = is_of_survey(s, f->header) && agrees(s, f->header);
+        f->usable = survey_has(s, f->header) && agrees(s, f->header);
         return;
     }
     const survey_shard *shard = &s->shards[f->number];
@@ -330,7 +260,7 @@ int redundancy_survey_open(dcp_comm *comm, const char *const *folders, size_t n,
         s->every_byte = every_byte;
         status = begin(comm, s, folders, n, node, err);
     }
-    if (!status) status = elect(comm, s, err);
+    if (!status) status = survey_elect(comm, s, err);
     if (!status) status = learn_shards(comm, s, err);
     if (!status) status = place_files(comm, s, err);
     if (status)

@@ -52,6 +52,13 @@ void survey_header(const redundancy_survey *s, int leader, int member, parity_he
 /* The file that a strip of a group is in. */
 int survey_file_of(const redundancy_survey *s, const int *numbers, const code_strip *at);
 
+/* elect.c. Collective: fills step, set, world, kind and lost by what most files of s->found say.
+ * DCP_ERR_NOT_FOUND: nobody has found any. */
+int survey_elect(dcp_comm *comm, redundancy_survey *s, dcp_error *err);
+
+/* Whether the redundancy file of that header is of this step and save. */
+int survey_has(const redundancy_survey *s, const parity_header *h);
+
 /* found.c: fills s->found with the files of a step that the folders hold. */
 int survey_find(redundancy_survey *s, const char *const *folders, size_t n, dcp_error *err);
 void survey_found_free(redundancy_survey *s);
