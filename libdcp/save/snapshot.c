@@ -108,8 +108,8 @@ static int send_batch(snapshot *w) {
 static int send_ahead(snapshot *w) {
     const staging *s = w->staging;
     int status = DCP_OK;
-    while (!status && w->sent < w->n && w->batches_sent < w->batches_written + s->n - in_writing(s))
-        status = send_batch(w);
+    size_t busy = in_writing(s), done = w->batches_written > busy ? w->batches_written - busy : 0;
+    while (!status && w->sent < w->n && w->batches_sent < done + s->n) status = send_batch(w);
     return status;
 }
 

@@ -1,6 +1,10 @@
 /* Saves from a device's memory: the same files as from memory, whatever the boxes, layout and
  * engine; what the program launched before the save is in them, what it changes after the fence is
- * not; page-locked memory is bounded. */
+ * not, and the fence waits for no disk; page-locked memory is bounded; failures of the device and
+ * copies that went wrong are told on all ranks, and older steps stay. */
+#include <semaphore.h>
+#include <time.h>
+
 #include "comm/comm.h"
 #include "on_device.h"
 
@@ -66,6 +70,91 @@ static void between_launch_and_fence(const scratch *s, stand_in *d, const given 
     on_device_free(&o);
 }
 
+/* The first bytes are written only after somebody has come through the fence. */
+static void write_after_the_fence(void *ctx, uint64_t done, uint64_t total) {
+    struct timespec limit;
+    (void)done;
+    (void)total;
+    clock_gettime(CLOCK_REALTIME, &limit);
+    limit.tv_sec += 60;
+    CHECK(sem_timedwait(ctx, &limit) == 0);
+    sem_post(ctx);
+}
+
+static void fence_waits_for_no_disk(const scratch *s, stand_in *d) {
+    enum { BYTES = 24 << 20 };
+    sem_t passed;
+    dcp_state *state = NULL;
+    dcp_saving *saving = NULL;
+    const dcp_tensor t = {"/model/w", DCP_U8, 1, {(uint64_t)BYTES * (uint64_t)s->size}};
+    const dcp_box box = dcp_box_chunk(&t, s->rank, s->size);
+    dcp_save_options options = {.on_progress = write_after_the_fence, .progress_ctx = &passed};
+    dcp_store *store = scratch_store(s, s->comm, "early");
+    stand_in_clear(d);
+    void *memory = stand_in_alloc(d, BYTES, 0);
+    memset(stand_in_see(d, memory), 0x33, BYTES);
+    CHECK(sem_init(&passed, 0, 0) == 0);
+    SUCCEEDS(dcp_state_create(&state, err));
+    SUCCEEDS(dcp_state_add_device(state, &t, &box, &d->device, memory, err));
+    SUCCEEDS(dcp_save_async(store, 1, state, NULL, &options, &saving, err));
+    dcp_save_fence(saving);
+    memset(stand_in_see(d, memory), 0x44, BYTES);
+    sem_post(&passed);
+    SUCCEEDS(dcp_save_wait(saving, NULL, err));
+    dcp_store_close(store);
+    dcp_state_destroy(state);
+    sem_destroy(&passed);
+}
+
+/* On the last rank; all fail alike, the older step stays, and the next save works. */
+static void failures(const scratch *s, stand_in *d, const given *g) {
+    static const struct {
+        stand_in_call call;
+        int64_t after;
+        int status;
+        const char *text;
+    } cases[] = {
+        {STAND_IN_ALLOC, 0, DCP_ERR_NO_MEMORY, "MiB of page-locked memory: failed as it was told"},
+        {STAND_IN_OPEN, 0, DCP_ERR_DEVICE, "stand-in:0: no stream"},
+        {STAND_IN_FOLLOW, 0, DCP_ERR_DEVICE, "failed as it was told"},
+        {STAND_IN_TO_HOST, 0, DCP_ERR_DEVICE, "cannot copy from the device"},
+        {STAND_IN_TO_HOST, 2, DCP_ERR_DEVICE, "tensor /model/"},
+        {STAND_IN_CHECKSUM, 3, DCP_ERR_DEVICE, "cannot take the checksum"},
+        {STAND_IN_RECORD, 1, DCP_ERR_DEVICE, "cannot record"},
+        {STAND_IN_WAIT, 1, DCP_ERR_DEVICE, "copying or summing"},
+        {STAND_IN_CALLS, 0, DCP_ERR_DEVICE, "another checksum on the device"},
+        {STAND_IN_CALLS, 2, DCP_ERR_DEVICE, "tensor /model/"},
+    };
+    dcp_error failure;
+    on_device o;
+    dcp_store *store = scratch_store(s, s->comm, "fails");
+    on_device_make(&o, d, g, FEW_ROWS, s->rank, s->size, 1, 0);
+    SUCCEEDS(dcp_save(store, 1, o.state, GIVEN_JSON, NULL, NULL, err));
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        dcp_saving *saving = NULL;
+        const int flips = cases[i].call == STAND_IN_CALLS;
+        dcp_store_close(store); /* with its page-locked memory */
+        store = scratch_store(s, s->comm, "fails");
+        if (s->rank == s->size - 1)
+            *(flips ? &d->flips_in : &d->fails_in[cases[i].call]) = cases[i].after;
+        int status = i % 2 ? dcp_save(store, 2, o.state, GIVEN_JSON, NULL, NULL, &failure)
+                           : dcp_save_async(store, 2, o.state, GIVEN_JSON, NULL, &saving, &failure);
+        if (saving) {
+            dcp_save_fence(saving);
+            status = dcp_save_wait(saving, NULL, &failure);
+        }
+        check_same_failure(status, cases[i].status, &failure, cases[i].text);
+        CHECK(failure.rank == s->size - 1);
+        stand_in_mend(d);
+    }
+    SUCCEEDS(dcp_save(store, 2, o.state, GIVEN_JSON, NULL, NULL, err));
+    dcp_store_close(store);
+    on_device_free(&o);
+    MPI_Barrier(MPI_COMM_WORLD);
+    scratch_load(s, s->comm, "fails/step-00000001", g, FEW_COLUMNS);
+    scratch_load(s, s->comm, "fails/step-00000002", g, FEW_COLUMNS);
+}
+
 int main(int argc, char **argv) {
     scratch s;
     given g;
@@ -77,8 +166,10 @@ int main(int argc, char **argv) {
     scratch_save(&s, s.comm, "rows", &g, ROWS, DCP_LAYOUT_GLOBAL);
     for (int threads = 1; threads >= 0; threads--) {
         if (!threads) s.comm->make_twin = NULL;
+        if (threads) fence_waits_for_no_disk(&s, &d);
         between_launch_and_fence(&s, &d, &g);
     }
+    failures(&s, &d, &g);
     stand_in_free(&d);
     given_free(&g);
     return scratch_end(&s);
