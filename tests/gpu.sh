@@ -93,7 +93,7 @@ else
     fi
 fi
 targets=(kernel_conformance)
-[ -z "$whole" ] || targets+=(dcp-train dcp-run train_compare)
+[ -z "$whole" ] || targets+=(dcp-train dcp-run train_compare device_cuda)
 if ! part 280 build cmake --build "$tree" -j "$(nproc)" --target "${targets[@]}"; then
     exit 1
 fi
@@ -110,6 +110,13 @@ if command -v compute-sanitizer >/dev/null; then
         compute-sanitizer --error-exitcode 1 --launch-timeout 60 "$suite" cuda
 else
     say "left out  kernels under compute-sanitizer: it is not installed"
+fi
+if [ -n "$whole" ]; then
+    part 60 "snapshots from device memory and back" mpirun --oversubscribe -n 2 "$tree/tests/bin/device_cuda"
+    if command -v compute-sanitizer >/dev/null; then
+        part 90 "snapshots under compute-sanitizer" \
+            compute-sanitizer --error-exitcode 1 --launch-timeout 60 "$tree/tests/bin/device_cuda"
+    fi
 fi
 
 if [ -n "$whole" ]; then

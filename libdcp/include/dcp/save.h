@@ -59,7 +59,7 @@ typedef struct dcp_save_options {
     /* Memory of this rank that the save may spend for dcp_save_fence to be done sooner, the 16 MiB
      * of its buffers included: once somebody waits at the fence and what is left to write fits, it
      * is copied, and written from the copy. Nothing is copied before. 0: DCP_STAGING_DEFAULT.
-     * DCP_STAGING_NONE: never. */
+     * DCP_STAGING_NONE: never. Boxes on a device are always copied: dcp/device.h. */
     uint64_t staging_bytes;
     dcp_busy when_busy;
     /* Called now and then while this rank's bytes are written, from the thread that saves: `done`
