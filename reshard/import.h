@@ -33,9 +33,9 @@ void import_note_unnamed(const char *folder, const dcp_st_reader *reader);
  * begin with `_`. *out is released with json_decref. */
 int import_config_read(const char *folder, json_t **out);
 
-/* Compares the tensors with those that config.json asks for; tells the first ones that are missing,
- * surplus or of another shape, and a key that asks for what dcp-train doesn't have. Each is a
- * failure, with `allow` a note. A model_type that is none of the trainer's is a note alone. */
+/* Compares the tensors with those that config.json asks for, where it is one that dcp-train takes,
+ * dropout aside; tells the first ones that are missing, surplus or of another shape, which is a
+ * failure, with `allow` a note. What dcp-train would refuse in config.json is a note. */
 int import_check(const char *folder, const json_t *config, const dcp_st_reader *reader, int allow);
 
 /* The state that rank `rank` of `size` contributes: its rows of every tensor and file, read when

@@ -6,7 +6,6 @@
 
 #include "fail.h"
 #include "models/keys.h"
-#include "models/params.h"
 
 static const struct family {
     const char *model_type;
@@ -46,38 +45,23 @@ static int check_heads(const model_config *c, dcp_error *err) {
     return DCP_OK;
 }
 
-static const char *type_of(const json_t *config) {
-    return json_string_value(keys_value(config, "model_type"));
-}
-
-/* NULL: there is none. */
-static const struct family *find_family(const char *type) {
-    for (size_t i = 0; i < sizeof families / sizeof *families; i++)
-        if (strcmp(families[i].model_type, type) == 0) return &families[i];
-    return NULL;
-}
-
-int model_is_known(const json_t *config) {
-    const char *type = type_of(config);
-    return type && find_family(type);
-}
-
 int model_config_read(const json_t *config, model_config *out, dcp_error *err) {
     if (!json_is_object(config))
         return trainer_fail(err, DCP_ERR_ARG, "model config: not a JSON object");
-    const char *type = type_of(config);
+    const char *type = json_string_value(keys_value(config, "model_type"));
     if (!type) return trainer_fail(err, DCP_ERR_ARG, "model config: model_type is missing");
-    const struct family *family = find_family(type);
-    if (!family)
-        return trainer_fail(err, DCP_ERR_UNSUPPORTED,
-                            "model config: model_type \"%.100s\" is not supported (gpt2, llama, "
-                            "qwen3, vit, mlp)",
-                            type);
-    int status = family->read(config, out, err);
-    if (!status) status = keys_no_quantization(config, err);
-    if (!status) status = check_heads(out, err);
-    if (status) model_config_free(out);
-    return status;
+    for (size_t i = 0; i < sizeof families / sizeof *families; i++) {
+        if (strcmp(families[i].model_type, type) != 0) continue;
+        int status = families[i].read(config, out, err);
+        if (!status) status = keys_no_quantization(config, err);
+        if (!status) status = check_heads(out, err);
+        if (status) model_config_free(out);
+        return status;
+    }
+    return trainer_fail(err, DCP_ERR_UNSUPPORTED,
+                        "model config: model_type \"%.100s\" is not supported (gpt2, llama, qwen3, "
+                        "vit, mlp)",
+                        type);
 }
 
 void model_config_free(model_config *c) {

@@ -33,8 +33,6 @@ typedef struct model_param {
  * one that does. Ends with model_forget. */
 int model_describe(const json_t *config, model **out, dcp_error *err);
 void model_forget(model *m);
-/* Whether there is a family of that model_type. */
-int model_is_known(const json_t *config);
 
 size_t model_units(const model *m);                    /* L + 1 */
 size_t model_unit_params(const model *m, size_t unit); /* parameters in that unit */
