@@ -327,4 +327,5 @@ def main():
     raise SystemExit(failed > 0)
 
 
-main()
+if __name__ == "__main__":
+    main()
