@@ -49,7 +49,8 @@ def load(what):
             from learning import finetune as module
     except ModuleNotFoundError as e:
         print(f"learns.py: {sys.executable} has no {e.name}; with one that has, for example "
-              "~/.cache/libdcp-peers/bin/python, which train_peers.py makes:\n"
+              "~/.cache/libdcp-peers/bin/python, which train_peers.py makes (pip install "
+              "scikit-learn for digits):\n"
               f"    PYTHON {sys.argv[0]} {what} ...", file=sys.stderr)
         sys.exit(2)
     return module

@@ -41,16 +41,16 @@ def write_tokens(scratch, model):
     return paths
 
 
-def peer_loss(folder, path, dtype):
-    """Mean loss over the windows of a file of tokens; parameters of the model."""
-    model = AutoModelForCausalLM.from_pretrained(folder, dtype=dtype).eval()
+def peer_loss(folder, path):
+    """Mean loss over the windows of a file of tokens, in fp32; parameters of the model."""
+    model = AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32).eval()
     wide = model.config.vocab_size > 65536
     ids = numpy.fromfile(path, dtype="<u4" if wide else "<u2").astype(numpy.int64)
     starts, losses = range(0, len(ids) - SEQUENCE, SEQUENCE), []
     with torch.no_grad():
         for at in starts:
             window = torch.tensor(ids[at:at + SEQUENCE + 1])
-            logits = model(input_ids=window[None, :-1]).logits[0].float()
+            logits = model(input_ids=window[None, :-1]).logits[0]
             losses.append(torch.nn.functional.cross_entropy(logits, window[1:]).item())
     return sum(losses) / len(losses), sum(p.numel() for p in model.parameters())
 
@@ -68,7 +68,7 @@ def show(scratch, model):
     model = os.path.abspath(model)
     heard = Heard()
     paths = write_tokens(scratch, model)
-    before, parameters = peer_loss(model, paths[1], torch.float32)
+    before, parameters = peer_loss(model, paths[1])
     tool("dcp-import", model, os.path.join(scratch, "tuned"))
     lines = train(scratch, "tuned", our_config(model, paths))
     exports = {name: os.path.join(scratch, f"export-{name}") for name in ("f32", "bf16")}
@@ -76,8 +76,7 @@ def show(scratch, model):
         tool("dcp-export", os.path.join(scratch, "tuned"), folder, "--dtype", name)
     heard.said.clear()
     with warnings.catch_warnings(record=True) as warned:
-        after, _ = peer_loss(exports["f32"], paths[1], torch.float32)
-        narrow, _ = peer_loss(exports["bf16"], paths[1], torch.bfloat16)
+        after, rounded = (peer_loss(exports[name], paths[1])[0] for name in ("f32", "bf16"))
     said = heard.said + [str(w.message) for w in warned]
     ours = lines[-1]["eval_loss"]
     with open(os.path.join(model, "config.json")) as f:
@@ -85,8 +84,8 @@ def show(scratch, model):
     print(f"{kind} of {parameters} parameters; {STEPS} steps of {BATCH} x {SEQUENCE} tokens of Python's "
           f"standard library, bf16; at most {max(s['mem_peak_bytes'] for s in lines) / 1e9:.2f} GB a rank")
     print("training loss: " + " ".join(f"{line['loss']:.3f}" for line in lines))
-    print(f"validation loss: {before:.5f} by transformers in fp32 before; after the steps {ours:.5f} by dcp-train "
-          f"in bf16, {after:.5f} by transformers in fp32, {narrow:.5f} by transformers in bf16")
+    print(f"validation loss: {before:.5f} before, by transformers; after the steps {ours:.5f} by dcp-train in bf16, "
+          f"{after:.5f} by transformers of the export in fp32, {rounded:.5f} of that in bf16")
     off = abs(ours / after - 1)
     return all([judge("the validation loss falls", f"{before:.4f} to {ours:.4f}", max(ours, after) < before),
                 judge(f"the same by transformers of the export within {TARGET}", f"{off:.1e}", off <= TARGET),
