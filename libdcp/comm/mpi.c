@@ -1,4 +1,4 @@
-/* A communicator over MPI.
+/* A communicator over MPI: between nodes by its messages, on one node through shared memory.
  *
  * MPI-3 counts are ints: what is larger goes in pieces, which every rank derives from sizes that
  * both sides know, so no rank waits for a piece that is not sent. Nothing is allocated between
@@ -11,6 +11,8 @@
 #include <time.h>
 
 #include "comm/comm.h"
+#include "comm/node.h"
+#include "core/bytes.h"
 #include "core/fail.h"
 
 #ifndef PIECE_BYTES /* tests set it small */
@@ -18,11 +20,6 @@
 #endif
 #define PEERS_AT_ONCE 32
 #define ALLTOALL_TAG 1
-
-struct mpi_ctx {
-    MPI_Comm comm;
-    int sleeps; /* while it waits: beside a thread that computes */
-};
 
 static MPI_Comm comm_of(void *ctx) { return ((struct mpi_ctx *)ctx)->comm; }
 
@@ -37,7 +34,7 @@ static int sleep_until_done(int n, MPI_Request *requests) {
     }
 }
 
-static int sleeps(void *ctx) { return ((struct mpi_ctx *)ctx)->sleeps; }
+static int sleeps(void *ctx) { return ((struct mpi_ctx *)ctx)->aside; }
 
 static int finish(void *ctx, int n, MPI_Request *requests) {
     return sleeps(ctx) ? sleep_until_done(n, requests)
@@ -48,8 +45,6 @@ static int finish(void *ctx, int n, MPI_Request *requests) {
 static int finish_one(void *ctx, int code, MPI_Request request) {
     return code == MPI_SUCCESS ? finish(ctx, 1, &request) : code;
 }
-
-static uint64_t smaller(uint64_t a, uint64_t b) { return a < b ? a : b; }
 
 static int broadcast_piece(void *ctx, void *buf, int count, int root) {
     MPI_Request request;
@@ -219,10 +214,14 @@ static const dcp_comm_ops mpi_ops = {
     .barrier = mpi_barrier,
 };
 
-static void mpi_destroy(void *ctx) {
+static void mpi_destroy(void *context) {
+    struct mpi_ctx *ctx = context;
     int finalized = 0;
     MPI_Finalized(&finalized);
-    if (!finalized) MPI_Comm_free(&((struct mpi_ctx *)ctx)->comm);
+    if (!finalized) {
+        node_leave(ctx);
+        MPI_Comm_free(&ctx->comm);
+    }
     free(ctx);
 }
 
@@ -242,7 +241,7 @@ static int check_mpi(MPI_Comm comm, dcp_error *err) {
     return DCP_OK;
 }
 
-static int make_mpi(MPI_Comm comm, int sleeps, dcp_comm **out, dcp_error *err);
+static int make_mpi(MPI_Comm comm, int aside, dcp_comm **out, dcp_error *err);
 
 static int make_twin(dcp_comm *comm, dcp_comm **out, dcp_error *err) {
     return make_mpi(comm_of(comm->ctx), 1, out, err);
@@ -254,28 +253,31 @@ static int threads_may_call(void) {
     return level == MPI_THREAD_MULTIPLE;
 }
 
-static int make_mpi(MPI_Comm comm, int sleeps, dcp_comm **out, dcp_error *err) {
-    MPI_Comm own;
-    if (MPI_Comm_dup(comm, &own) != MPI_SUCCESS)
-        return core_fail(err, DCP_ERR_COMM, "dcp_comm_from_mpi: MPI_Comm_dup failed");
-    MPI_Comm_set_errhandler(own, MPI_ERRORS_RETURN);
-    int rank, size;
-    MPI_Comm_rank(own, &rank);
-    MPI_Comm_size(own, &size);
-
-    struct mpi_ctx *ctx = malloc(sizeof *ctx);
-    dcp_comm *made = ctx ? comm_create(&mpi_ops, ctx, mpi_destroy, rank, size) : NULL;
-    int all_made = made != NULL;
-    if (MPI_Allreduce(MPI_IN_PLACE, &all_made, 1, MPI_INT, MPI_MIN, own) != MPI_SUCCESS ||
-        !all_made) {
-        free(made);
+static int make_mpi(MPI_Comm comm, int aside, dcp_comm **out, dcp_error *err) {
+    struct mpi_ctx made = {.aside = aside}, *ctx = malloc(sizeof *ctx);
+    if (MPI_Comm_dup(comm, &made.comm) != MPI_SUCCESS) {
         free(ctx);
-        MPI_Comm_free(&own);
-        return core_fail_memory(err, sizeof *made + sizeof *ctx);
+        return core_fail(err, DCP_ERR_COMM, "dcp_comm_from_mpi: MPI_Comm_dup failed");
     }
-    *ctx = (struct mpi_ctx){.comm = own, .sleeps = sleeps};
-    if (threads_may_call()) made->make_twin = make_twin;
-    *out = made;
+    MPI_Comm_set_errhandler(made.comm, MPI_ERRORS_RETURN);
+    const dcp_comm_ops *ops = node_join(&made) ? &node_ops : &mpi_ops;
+    int rank, size;
+    MPI_Comm_rank(made.comm, &rank);
+    MPI_Comm_size(made.comm, &size);
+
+    dcp_comm *c = ctx ? comm_create(ops, ctx, mpi_destroy, rank, size) : NULL;
+    int all_made = c != NULL;
+    if (MPI_Allreduce(MPI_IN_PLACE, &all_made, 1, MPI_INT, MPI_MIN, made.comm) != MPI_SUCCESS ||
+        !all_made) {
+        free(c);
+        free(ctx);
+        node_leave(&made);
+        MPI_Comm_free(&made.comm);
+        return core_fail_memory(err, sizeof *c + sizeof *ctx);
+    }
+    *ctx = made;
+    if (threads_may_call()) c->make_twin = make_twin;
+    *out = c;
     return DCP_OK;
 }
 

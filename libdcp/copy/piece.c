@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "copy/staged.h"
+#include "core/bytes.h"
 #include "core/crc64.h"
 #include "core/fail.h"
 
@@ -75,20 +76,18 @@ static void add_sum(uint64_t *sums, uint64_t total, uint64_t offset, uint64_t by
     sums[offset / BLOCK_BYTES] ^= crc64_shift(raw, block_left(total, offset) - bytes);
 }
 
-static uint64_t lesser(uint64_t a, uint64_t b) { return a < b ? a : b; }
-
 /* Cut at the blocks of both, so that each byte is read once. */
 void piece_sum(const piece *p, uint64_t offset, const unsigned char *data, uint64_t bytes) {
     if (!p->sums && !p->global) return;
     while (bytes) {
         uint64_t part = bytes, in_tensor = 0, b;
-        if (p->sums) part = lesser(part, block_left(p->bytes, offset));
+        if (p->sums) part = smaller(part, block_left(p->bytes, offset));
         if (p->global) {
             uint64_t run = p->global->run_bytes, at = offset % run;
             box_copy_run(p->global, offset / run, &in_tensor, &b);
             in_tensor += at;
-            part = lesser(part, run - at);
-            part = lesser(part, block_left(p->global_bytes, in_tensor));
+            part = smaller(part, run - at);
+            part = smaller(part, block_left(p->global_bytes, in_tensor));
         }
         uint64_t raw = crc64_raw(0, data, part);
         if (p->sums) add_sum(p->sums, p->bytes, offset, part, raw);

@@ -1,8 +1,10 @@
-/* Little-endian integers in buffers without alignment. */
+/* Counts of bytes, and little-endian integers in buffers without alignment. */
 #ifndef DCP_CORE_BYTES_H
 #define DCP_CORE_BYTES_H
 
 #include <stdint.h>
+
+static inline uint64_t smaller(uint64_t a, uint64_t b) { return a < b ? a : b; }
 
 static inline void put_u32(unsigned char *p, uint32_t v) {
     for (int i = 0; i < 4; i++) p[i] = (unsigned char)(v >> 8 * i);

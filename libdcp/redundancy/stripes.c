@@ -8,6 +8,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "core/bytes.h"
 #include "core/crc64.h"
 #include "core/fail.h"
 #include "core/userblock.h"
@@ -25,8 +26,6 @@ typedef struct mover {
     /* [size]: bytes in this window, and where a rank's message is in its buffer */
     uint64_t *send_bytes, *receive_bytes, *send_at, *receive_at;
 } mover;
-
-static uint64_t smaller(uint64_t a, uint64_t b) { return a < b ? a : b; }
 
 void strip_file_sum(const strip_file *file, const unsigned char *data, uint64_t offset,
                     uint64_t bytes) {
