@@ -6,7 +6,20 @@
 #ifndef DCP_COMM_COMM_H
 #define DCP_COMM_COMM_H
 
+#include <stdatomic.h>
+#include <stddef.h>
+
 #include "dcp/comm.h"
+
+/* Memory that all ranks of a communicator see. Each rank has two areas, page-aligned, and for each
+ * page (PAGE_BYTES) of them a mark, 0 at first. Who uses them agrees by barriers on who may touch
+ * what when, leaves the marks 0, and leaves the areas to nobody: their content means nothing to the
+ * next. */
+typedef struct comm_shared {
+    size_t area_bytes;
+    unsigned char **areas; /* [2 * rank + which] */
+    _Atomic uint16_t **marks;
+} comm_shared;
 
 struct dcp_comm {
     dcp_comm_ops ops;
@@ -15,6 +28,7 @@ struct dcp_comm {
     /* Collective: a communicator of the same ranks that another thread may use at the same time,
      * and that sleeps while it waits. NULL: there can be none. */
     int (*make_twin)(struct dcp_comm *comm, struct dcp_comm **out, dcp_error *err);
+    const comm_shared *shared; /* NULL: they share nothing */
     int rank, size;
     uint64_t eights[]; /* an 8 for each rank: the sizes of an all-to-all of one u64 */
 };

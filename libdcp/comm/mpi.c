@@ -276,6 +276,7 @@ static int make_mpi(MPI_Comm comm, int aside, dcp_comm **out, dcp_error *err) {
         return core_fail_memory(err, sizeof *c + sizeof *ctx);
     }
     *ctx = made;
+    if (ops == &node_ops) c->shared = &ctx->node.shared;
     if (threads_may_call()) c->make_twin = make_twin;
     *out = c;
     return DCP_OK;

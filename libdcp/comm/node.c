@@ -13,13 +13,15 @@
 #include <unistd.h>
 
 #include "core/bytes.h"
+#include "core/userblock.h"
 
 #ifndef SLOT_BYTES /* tests set it small */
 #define SLOT_BYTES ((size_t)256 << 10)
 #endif
-#define HEAD_BYTES 4096u /* before a rank's slots */
-#define SPINS 100        /* before it sleeps: some microseconds */
-#define NAP_NS 1000000   /* then MPI may need a push */
+#define AREA_BYTES ((size_t)4 << 20)   /* at most */
+#define AREAS_BYTES ((size_t)16 << 20) /* of all ranks together, at most but for a page each */
+#define SPINS 100                      /* before it sleeps: some microseconds */
+#define NAP_NS 1000000                 /* then MPI may need a push */
 
 typedef struct node_seat {
     _Atomic uint32_t round; /* that the rank has published last */
@@ -60,7 +62,7 @@ static void wait_for(const struct mpi_ctx *ctx, int rank) {
 
 /* The rank's slot of a round. */
 static unsigned char *slot(const node_memory *node, int rank, uint32_t round) {
-    return (unsigned char *)node->seats[rank] + HEAD_BYTES + (round % 2) * node->slot_bytes;
+    return (unsigned char *)node->seats[rank] + PAGE_BYTES + (round % 2) * node->slot_bytes;
 }
 
 static unsigned char *next_slot(const node_memory *node) {
@@ -212,7 +214,12 @@ const dcp_comm_ops node_ops = {
     .barrier = node_barrier,
 };
 
-/* Collective: the ranks of this one's node are all there are. */
+static int may_share(void) {
+    const char *word = getenv("DCP_SHARED_MEMORY");
+    return !word || strcmp(word, "0") != 0;
+}
+
+/* Collective: the ranks of this one's node are all there are, and all may share memory. */
 static int is_one_node(MPI_Comm comm, int size) {
     MPI_Comm near;
     int ranks = 0, same = MPI_Comm_split_type(comm, MPI_COMM_TYPE_SHARED, 0, MPI_INFO_NULL,
@@ -221,21 +228,59 @@ static int is_one_node(MPI_Comm comm, int size) {
         MPI_Comm_size(near, &ranks);
         MPI_Comm_free(&near);
     }
-    same = ranks == size;
+    same = ranks == size && may_share();
     return MPI_Allreduce(MPI_IN_PLACE, &same, 1, MPI_INT, MPI_MIN, comm) == MPI_SUCCESS && same;
 }
 
-static int find_seats(node_memory *node) {
-    node->seats = calloc((size_t)node->size, sizeof *node->seats);
-    node->begins = calloc((size_t)node->size, sizeof *node->begins);
-    for (int r = 0; node->seats && r < node->size; r++) {
+static size_t area_bytes(int ranks) {
+    size_t most = AREAS_BYTES / 2 / (size_t)ranks / PAGE_BYTES * PAGE_BYTES;
+    if (most < PAGE_BYTES) most = PAGE_BYTES;
+    return most < AREA_BYTES ? most : AREA_BYTES;
+}
+
+static size_t slots_bytes(const node_memory *node) { return whole_pages(2 * node->slot_bytes); }
+
+static size_t marks_bytes(const node_memory *node) {
+    return whole_pages(node->shared.area_bytes / PAGE_BYTES * sizeof **node->shared.marks);
+}
+
+/* What a rank has: its seat, two slots, the marks of two areas, two areas; and room to begin all
+ * that on a page. */
+static size_t segment_bytes(const node_memory *node) {
+    return PAGE_BYTES + slots_bytes(node) + 2 * (marks_bytes(node) + node->shared.area_bytes) +
+           PAGE_BYTES;
+}
+
+/* Within a page, a segment begins at the same place in every process. */
+static void find_parts(node_memory *node, int rank, void *segment) {
+    unsigned char *at = (unsigned char *)whole_pages((uintptr_t)segment);
+    node->seats[rank] = (node_seat *)at;
+    at += PAGE_BYTES + slots_bytes(node);
+    for (int i = 0; i < 2; i++) {
+        node->shared.marks[2 * rank + i] = (_Atomic uint16_t *)at;
+        at += marks_bytes(node);
+    }
+    for (int i = 0; i < 2; i++) {
+        node->shared.areas[2 * rank + i] = at;
+        at += node->shared.area_bytes;
+    }
+}
+
+static int find_segments(node_memory *node) {
+    size_t ranks = (size_t)node->size;
+    node->seats = calloc(ranks, sizeof *node->seats);
+    node->begins = calloc(ranks, sizeof *node->begins);
+    node->shared.areas = calloc(2 * ranks, sizeof *node->shared.areas);
+    node->shared.marks = calloc(2 * ranks, sizeof *node->shared.marks);
+    if (!node->seats || !node->begins || !node->shared.areas || !node->shared.marks) return 0;
+    for (int r = 0; r < node->size; r++) {
         MPI_Aint bytes;
         int unit;
-        if (MPI_Win_shared_query(node->window, r, &bytes, &unit, (void *)&node->seats[r]) !=
-            MPI_SUCCESS)
-            return 0;
+        void *segment;
+        if (MPI_Win_shared_query(node->window, r, &bytes, &unit, &segment) != MPI_SUCCESS) return 0;
+        find_parts(node, r, segment);
     }
-    return node->seats && node->begins;
+    return 1;
 }
 
 int node_join(struct mpi_ctx *ctx) {
@@ -243,13 +288,18 @@ int node_join(struct mpi_ctx *ctx) {
     *node = (node_memory){.window = MPI_WIN_NULL, .slot_bytes = SLOT_BYTES};
     MPI_Comm_rank(ctx->comm, &node->rank);
     MPI_Comm_size(ctx->comm, &node->size);
+    node->shared.area_bytes = area_bytes(node->size);
     int too_many = (size_t)node->size > SLOT_BYTES / sizeof(uint64_t); /* see meet_sizes */
     if (node->size == 1 || too_many || !is_one_node(ctx->comm, node->size)) return 0;
     void *own;
-    int ok = MPI_Win_allocate_shared((MPI_Aint)(HEAD_BYTES + 2 * SLOT_BYTES), 1, MPI_INFO_NULL,
-                                     ctx->comm, &own, &node->window) == MPI_SUCCESS;
-    if (ok) ok = find_seats(node);
-    if (ok) *(node_seat *)own = (node_seat){0};
+    int ok = MPI_Win_allocate_shared((MPI_Aint)segment_bytes(node), 1, MPI_INFO_NULL, ctx->comm,
+                                     &own, &node->window) == MPI_SUCCESS;
+    if (ok) ok = find_segments(node);
+    if (ok) { /* a new segment is all zeros, but MPI does not promise it */
+        *node->seats[node->rank] = (node_seat){0};
+        for (int i = 0; i < 2; i++)
+            memset(node->shared.marks[2 * node->rank + i], 0, marks_bytes(node));
+    }
     /* no rank goes on before all seats are empty */
     if (MPI_Allreduce(MPI_IN_PLACE, &ok, 1, MPI_INT, MPI_MIN, ctx->comm) == MPI_SUCCESS && ok)
         return 1;
@@ -261,4 +311,6 @@ void node_leave(struct mpi_ctx *ctx) {
     if (ctx->node.window != MPI_WIN_NULL) MPI_Win_free(&ctx->node.window);
     free(ctx->node.seats);
     free(ctx->node.begins);
+    free(ctx->node.shared.areas);
+    free(ctx->node.shared.marks);
 }

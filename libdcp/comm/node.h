@@ -7,7 +7,7 @@
 #include <mpi.h>
 #include <stddef.h>
 
-#include "dcp/comm.h"
+#include "comm/comm.h"
 
 struct node_seat;
 
@@ -15,6 +15,7 @@ typedef struct node_memory {
     MPI_Win window;
     struct node_seat **seats; /* of each rank, in shared memory */
     uint64_t *begins;         /* of the message to this rank, in what each rank sends */
+    comm_shared shared;
     size_t slot_bytes;
     uint32_t round; /* that this rank has published last */
     int rank, size;

@@ -68,12 +68,14 @@ static void mark_piece(const windows *w, const piece *p, int ranks) {
     (p->direct ? mark_edges : mark_short)(p, &m);
 }
 
-static void choose_sizes(windows *w, int ranks) {
-    uint64_t region = WINDOW_BYTES / (uint64_t)ranks / PAGE_BYTES * PAGE_BYTES;
+/* A region fits into a slot of the queue, and into an area where ranks share memory. */
+static void choose_sizes(windows *w, const dcp_comm *comm) {
+    uint64_t ranks = (uint64_t)comm->size, region = WINDOW_BYTES / ranks / PAGE_BYTES * PAGE_BYTES;
     if (region > IO_SLOT_BYTES) region = IO_SLOT_BYTES;
     if (region < PAGE_BYTES) region = PAGE_BYTES;
+    if (comm->shared && region > comm->shared->area_bytes) region = comm->shared->area_bytes;
     w->region_bytes = region;
-    w->window_bytes = region * (uint64_t)ranks;
+    w->window_bytes = region * ranks;
 }
 
 /* Of `count` windows. */
@@ -97,7 +99,7 @@ free_list:
 int windows_find(dcp_comm *comm, const piece *pieces, size_t n, uint64_t file_bytes, windows *out,
                  dcp_error *err) {
     windows w = {0};
-    choose_sizes(&w, comm->size);
+    choose_sizes(&w, comm);
     int status = find(comm, pieces, n, file_bytes / w.window_bytes + 1, &w, err);
     if (!status) *out = w;
     return status;
@@ -107,7 +109,7 @@ int windows_find_lanes(dcp_comm *comm, const piece *pieces, size_t n, const uint
                        windows *out, dcp_error *err) {
     windows w = {.lanes = lanes};
     uint64_t longest = 0;
-    choose_sizes(&w, comm->size);
+    choose_sizes(&w, comm);
     for (int r = 0; r < comm->size; r++)
         if (lanes[r + 1] - lanes[r] > longest) longest = lanes[r + 1] - lanes[r];
     int status = find(comm, pieces, n, longest / w.region_bytes + 1, &w, err);

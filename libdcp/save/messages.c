@@ -1,33 +1,24 @@
-/* Fragments of a save, window by window: packed for the owners of their regions, exchanged, placed
- * in the owner's region buffer, written. The sizes of all messages are known before the first one,
- * so a window costs one collective. A rank that failed goes on exchanging, so that nobody waits for
- * it; what it sends then is never published. A fragment on the wire: its offset in the region and
- * its length (u32 each), then its bytes. */
+/* Fragments of a save by messages, window by window: packed for the owners of their regions,
+ * exchanged, placed in the owner's region buffer, written. The sizes of all messages are known
+ * before the first one, so a window costs one collective. A rank that failed goes on exchanging, so
+ * that nobody waits for it; what it sends then is never published. A fragment on the wire: its
+ * offset in the region and its length (u32 each), then its bytes. */
 #include <stdlib.h>
 #include <string.h>
 
 #include "comm/rounds.h"
 #include "core/bytes.h"
 #include "core/fail.h"
-#include "save/write.h"
+#include "save/region.h"
 
-#define PAGES (IO_SLOT_BYTES / PAGE_BYTES)
 #define HEAD_BYTES 8 /* of a fragment on the wire */
-
-typedef struct region {
-    unsigned char *buffer;
-    uint64_t start; /* in the file */
-    unsigned char touched[PAGES];
-} region;
 
 typedef struct sender {
     region *own;
     unsigned char *to;     /* where the next fragment for another rank goes */
     uint64_t region_start; /* of the region being packed */
     int to_self;
-    save_watch *watch;
-    int status;
-    dcp_error *err;
+    fragments *f;
 } sender;
 
 /* Pages get their zeros when the first fragment meets them. */
@@ -53,11 +44,7 @@ static unsigned char *room_for(sender *s, const fragment *f) {
 
 static int pack(void *ctx, const fragment *f) {
     sender *s = ctx;
-    unsigned char *to = room_for(s, f);
-    int status = piece_fetch(f->piece, f->box_offset, f->bytes, to, s->status ? NULL : s->err);
-    if (status && !s->status) s->status = status;
-    if (!status) piece_sum(f->piece, f->dataset_offset, to, f->bytes);
-    if (f->piece->box) watch_progress(s->watch, f->bytes);
+    fragments_pack(s->f, f, room_for(s, f));
     return 0;
 }
 
@@ -75,28 +62,10 @@ static void place(region *own, const unsigned char *at, uint64_t message_bytes) 
     }
 }
 
-/* One request for each row of touched pages. */
-static void flush(io_queue *queue, unsigned slot, const io_file *file, const region *own) {
-    for (size_t page = 0; page < PAGES;) {
-        if (!own->touched[page]) {
-            page++;
-            continue;
-        }
-        size_t first = page;
-        while (page < PAGES && own->touched[page]) page++;
-        io_queue_write(queue, slot, file, own->buffer + first * PAGE_BYTES,
-                       (page - first) * PAGE_BYTES, own->start + first * PAGE_BYTES);
-    }
-    io_queue_send(queue);
-}
-
 typedef struct transfer {
+    const fragments *f;
     dcp_comm *comm;
-    io_queue *queue;
-    const io_file *file;
-    const piece *pieces;
-    size_t n, first;
-    windows windows;
+    size_t first; /* where the walk stands */
     region own;
     sender sender;
     comm_rounds rounds;
@@ -106,8 +75,9 @@ typedef struct transfer {
 /* Walks this rank's fragments in rank's region of the window. */
 static void walk_region(const transfer *t, uint64_t window, int rank, size_t *first, fragment_fn fn,
                         void *ctx) {
-    uint64_t start = windows_region(&t->windows, window, rank);
-    piece_fragments(t->pieces, t->n, first, start, start + t->windows.region_bytes, fn, ctx);
+    uint64_t start = windows_region(&t->f->windows, window, rank);
+    piece_fragments(t->f->pieces, t->f->n, first, start, start + t->f->windows.region_bytes, fn,
+                    ctx);
 }
 
 static int agree_on_sizes(transfer *t, const uint64_t *list, size_t n, dcp_error *err) {
@@ -128,14 +98,14 @@ static int agree_on_sizes(transfer *t, const uint64_t *list, size_t n, dcp_error
 }
 
 static int move_window(transfer *t, size_t round, uint64_t window, dcp_error *err) {
-    unsigned slot = io_queue_next(t->queue);
+    unsigned slot = io_queue_next(t->f->queue);
     size_t ranks = (size_t)t->comm->size;
-    t->own.buffer = io_queue_buffer(t->queue, slot);
-    t->own.start = windows_region(&t->windows, window, t->comm->rank);
+    t->own.buffer = io_queue_buffer(t->f->queue, slot);
+    t->own.start = windows_region(&t->f->windows, window, t->comm->rank);
     memset(t->own.touched, 0, sizeof t->own.touched);
     t->sender.to = t->out;
     for (int r = 0; r < t->comm->size; r++) {
-        t->sender.region_start = windows_region(&t->windows, window, r);
+        t->sender.region_start = windows_region(&t->f->windows, window, r);
         t->sender.to_self = r == t->comm->rank;
         walk_region(t, window, r, &t->first, pack, &t->sender);
     }
@@ -144,16 +114,16 @@ static int move_window(transfer *t, size_t round, uint64_t window, dcp_error *er
     uint64_t bytes = 0;
     for (size_t r = 0; r < ranks; r++) bytes += t->rounds.receive[round * ranks + r];
     place(&t->own, t->in, bytes);
-    if (!t->sender.status) flush(t->queue, slot, t->file, &t->own);
+    if (!t->f->status) region_write(&t->own, t->f->queue, slot, t->f->file);
     return DCP_OK;
 }
 
 static int move_windows(transfer *t, dcp_error *err) {
     const size_t most = COMM_ROUNDS_AT_ONCE;
     int status = DCP_OK;
-    for (size_t done = 0, n; done < t->windows.n && !status; done += n) {
-        const uint64_t *list = t->windows.list + done;
-        n = t->windows.n - done < most ? t->windows.n - done : most;
+    for (size_t done = 0, n; done < t->f->windows.n && !status; done += n) {
+        const uint64_t *list = t->f->windows.list + done;
+        n = t->f->windows.n - done < most ? t->f->windows.n - done : most;
         status = agree_on_sizes(t, list, n, err);
         for (size_t i = 0; i < n && !status; i++) status = move_window(t, i, list[i], err);
         comm_rounds_free(&t->rounds);
@@ -164,19 +134,8 @@ static int move_windows(transfer *t, dcp_error *err) {
     return status;
 }
 
-int write_fragments(dcp_comm *comm, io_queue *queue, const io_file *file, uint64_t file_bytes,
-                    const piece *pieces, size_t n, save_watch *watch, dcp_error *err) {
-    transfer t = {.comm = comm, .queue = queue, .file = file, .pieces = pieces, .n = n};
-    dcp_error local = {.rank = -1}; /* apart from the collectives' */
-    t.sender = (sender){.own = &t.own, .watch = watch, .err = &local};
-    int status = windows_find(comm, pieces, n, file_bytes, &t.windows, err);
-    if (status) return status;
-    status = move_windows(&t, err);
-    if (!status && t.sender.status) {
-        status = t.sender.status;
-        if (err) *err = local;
-    }
-    io_queue_drain(queue);
-    windows_free(&t.windows);
-    return status;
+int send_by_messages(fragments *f, dcp_error *err) {
+    transfer t = {.f = f, .comm = f->comm, .sender = {.f = f}};
+    t.sender.own = &t.own;
+    return move_windows(&t, err);
 }
