@@ -4,6 +4,7 @@
  * before the first one. A rank that failed goes on exchanging. On the wire a question is offset in
  * the region and length (u32 each); the answer is the bytes, in the questions' order. */
 #include <stdlib.h>
+#include <string.h>
 
 #include "comm/rounds.h"
 #include "core/bytes.h"
