@@ -14,6 +14,7 @@
 
 #include "core/bytes.h"
 #include "core/userblock.h"
+#include "dcp/mpi.h"
 
 #ifndef SLOT_BYTES /* tests set it small */
 #define SLOT_BYTES ((size_t)256 << 10)
@@ -51,8 +52,8 @@ static void wait_for(const struct mpi_ctx *ctx, int rank) {
     for (int i = 0; i < (ctx->aside ? 1 : SPINS); i++)
         if (has_come(seat, node->round, &seen)) return;
     while (!has_come(seat, node->round, &seen)) {
-        atomic_fetch_add(&seat->waiting,
-                         1); /* before the kernel looks whether `seen` still holds */
+        /* before the kernel looks whether `seen` still holds */
+        atomic_fetch_add(&seat->waiting, 1);
         long code = futex(&seat->round, FUTEX_WAIT, seen, ctx->aside ? NULL : &nap);
         int timed_out = code && errno == ETIMEDOUT;
         atomic_fetch_sub(&seat->waiting, 1);
@@ -219,17 +220,8 @@ static int may_share(void) {
     return !word || strcmp(word, "0") != 0;
 }
 
-/* Collective: the ranks of this one's node are all there are, and all may share memory. */
-static int is_one_node(MPI_Comm comm, int size) {
-    MPI_Comm near;
-    int ranks = 0, same = MPI_Comm_split_type(comm, MPI_COMM_TYPE_SHARED, 0, MPI_INFO_NULL,
-                                              &near) == MPI_SUCCESS;
-    if (same) {
-        MPI_Comm_size(near, &ranks);
-        MPI_Comm_free(&near);
-    }
-    same = ranks == size && may_share();
-    return MPI_Allreduce(MPI_IN_PLACE, &same, 1, MPI_INT, MPI_MIN, comm) == MPI_SUCCESS && same;
+static int all(MPI_Comm comm, int yes) {
+    return MPI_Allreduce(MPI_IN_PLACE, &yes, 1, MPI_INT, MPI_MIN, comm) == MPI_SUCCESS && yes;
 }
 
 static size_t area_bytes(int ranks) {
@@ -244,16 +236,15 @@ static size_t marks_bytes(const node_memory *node) {
     return whole_pages(node->shared.area_bytes / PAGE_BYTES * sizeof **node->shared.marks);
 }
 
-/* What a rank has: its seat, two slots, the marks of two areas, two areas; and room to begin all
- * that on a page. */
-static size_t segment_bytes(const node_memory *node) {
-    return PAGE_BYTES + slots_bytes(node) + 2 * (marks_bytes(node) + node->shared.area_bytes) +
-           PAGE_BYTES;
+/* What a rank has: its seat, two slots, the marks of two areas, two areas. */
+static size_t rank_bytes(const node_memory *node) {
+    return PAGE_BYTES + slots_bytes(node) + 2 * (marks_bytes(node) + node->shared.area_bytes);
 }
 
-/* Within a page, a segment begins at the same place in every process. */
-static void find_parts(node_memory *node, int rank, void *segment) {
-    unsigned char *at = (unsigned char *)whole_pages((uintptr_t)segment);
+static size_t all_bytes(const node_memory *node) { return (size_t)node->size * rank_bytes(node); }
+
+static void find_parts(node_memory *node, int rank) {
+    unsigned char *at = node->memory + (size_t)rank * rank_bytes(node);
     node->seats[rank] = (node_seat *)at;
     at += PAGE_BYTES + slots_bytes(node);
     for (int i = 0; i < 2; i++) {
@@ -266,51 +257,39 @@ static void find_parts(node_memory *node, int rank, void *segment) {
     }
 }
 
-static int find_segments(node_memory *node) {
+static int make_lists(node_memory *node) {
     size_t ranks = (size_t)node->size;
     node->seats = calloc(ranks, sizeof *node->seats);
     node->begins = calloc(ranks, sizeof *node->begins);
     node->shared.areas = calloc(2 * ranks, sizeof *node->shared.areas);
     node->shared.marks = calloc(2 * ranks, sizeof *node->shared.marks);
-    if (!node->seats || !node->begins || !node->shared.areas || !node->shared.marks) return 0;
-    for (int r = 0; r < node->size; r++) {
-        MPI_Aint bytes;
-        int unit;
-        void *segment;
-        if (MPI_Win_shared_query(node->window, r, &bytes, &unit, &segment) != MPI_SUCCESS) return 0;
-        find_parts(node, r, segment);
-    }
-    return 1;
+    return node->seats && node->begins && node->shared.areas && node->shared.marks;
 }
 
 int node_join(struct mpi_ctx *ctx) {
     node_memory *node = &ctx->node;
-    *node = (node_memory){.window = MPI_WIN_NULL, .slot_bytes = SLOT_BYTES};
+    *node = (node_memory){.slot_bytes = SLOT_BYTES};
     MPI_Comm_rank(ctx->comm, &node->rank);
     MPI_Comm_size(ctx->comm, &node->size);
     node->shared.area_bytes = area_bytes(node->size);
     int too_many = (size_t)node->size > SLOT_BYTES / sizeof(uint64_t); /* see meet_sizes */
-    if (node->size == 1 || too_many || !is_one_node(ctx->comm, node->size)) return 0;
-    void *own;
-    int ok = MPI_Win_allocate_shared((MPI_Aint)segment_bytes(node), 1, MPI_INFO_NULL, ctx->comm,
-                                     &own, &node->window) == MPI_SUCCESS;
-    if (ok) ok = find_segments(node);
-    if (ok) { /* a new segment is all zeros, but MPI does not promise it */
-        *node->seats[node->rank] = (node_seat){0};
-        for (int i = 0; i < 2; i++)
-            memset(node->shared.marks[2 * node->rank + i], 0, marks_bytes(node));
+    if (node->size == 1 || too_many) return 0;
+    if (all(ctx->comm, make_lists(node) && may_share()))
+        node->memory = dcp_host_memory_create(ctx->comm, all_bytes(node));
+    if (!node->memory) {
+        node_leave(ctx);
+        return 0;
     }
-    /* no rank goes on before all seats are empty */
-    if (MPI_Allreduce(MPI_IN_PLACE, &ok, 1, MPI_INT, MPI_MIN, ctx->comm) == MPI_SUCCESS && ok)
-        return 1;
-    node_leave(ctx);
-    return 0;
+    for (int r = 0; r < node->size; r++) find_parts(node, r);
+    return 1;
 }
 
 void node_leave(struct mpi_ctx *ctx) {
-    if (ctx->node.window != MPI_WIN_NULL) MPI_Win_free(&ctx->node.window);
-    free(ctx->node.seats);
-    free(ctx->node.begins);
-    free(ctx->node.shared.areas);
-    free(ctx->node.shared.marks);
+    node_memory *node = &ctx->node;
+    dcp_host_memory_free(node->memory, all_bytes(node));
+    free(node->seats);
+    free(node->begins);
+    free(node->shared.areas);
+    free(node->shared.marks);
+    *node = (node_memory){0};
 }

@@ -1,4 +1,4 @@
-/* Ranks of one node: their collectives go through memory that they share, and who waits sleeps
+/* Ranks of one host: their collectives go through memory that they share, and who waits sleeps
  * until the one it waits for has come. So ranks that wait cost nothing, where MPI asks over and
  * over: beside a thread that computes, and where there are more ranks than cores. */
 #ifndef DCP_COMM_NODE_H
@@ -12,7 +12,7 @@
 struct node_seat;
 
 typedef struct node_memory {
-    MPI_Win window;
+    unsigned char *memory;    /* of all ranks, side by side */
     struct node_seat **seats; /* of each rank, in shared memory */
     uint64_t *begins;         /* of the message to this rank, in what each rank sends */
     comm_shared shared;
@@ -34,7 +34,7 @@ extern const dcp_comm_ops node_ops;
 /* Collective over ctx->comm: returns 1 where all of its ranks now share memory, or 0 on all. */
 int node_join(struct mpi_ctx *ctx);
 
-/* Collective; after a node_join that returned 0 as well. */
+/* After a node_join that returned 0 as well. */
 void node_leave(struct mpi_ctx *ctx);
 
 #endif

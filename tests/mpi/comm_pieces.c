@@ -4,6 +4,7 @@
 #ifndef SLOT_BYTES
 #define SLOT_BYTES ((size_t)0) /* no memory is shared: all goes by messages */
 #endif
+#include "comm/host_memory.c"
 #include "comm/mpi.c"
 #include "comm/node.c"
 

@@ -5,7 +5,6 @@
 
 #include "../mpi/check.h"
 #include "fsdp/gather.h"
-#include "fsdp/host_memory.h"
 
 enum { UNITS = 5, STEPS = 3, ROOT = 0 };
 static const model_param params[] = {
@@ -117,7 +116,7 @@ static void gather_steps(fsdp_plan plan, const fsdp_mesh *mesh, kernels *k) {
     fsdp_transport transport = fsdp_transport_mpi(mesh);
     subject s = {.plan = &plan, .k = k};
     const size_t bytes = plan.is_shared ? fsdp_gather_shared_bytes(&plan) : 0;
-    void *memory = host_memory_create(mesh->shards, bytes);
+    void *memory = dcp_host_memory_create(mesh->shards, bytes);
     CHECK(!plan.is_shared == !memory);
     s.storage = calloc(plan.layout->shard_elems + 1, sizeof *s.storage);
     CHECK(s.storage);
@@ -133,7 +132,7 @@ static void gather_steps(fsdp_plan plan, const fsdp_mesh *mesh, kernels *k) {
     }
     CHECK(s.gather->sent == sent * (plan.strategy.bf16 ? sizeof(uint16_t) : sizeof(float)));
     s.gather->destroy(s.gather);
-    host_memory_free(memory, bytes);
+    dcp_host_memory_free(memory, bytes);
     free(s.storage);
 }
 
@@ -158,7 +157,7 @@ int main(int argc, char **argv) {
                                  .is_shared = way >> 2 & 1},
                      &mesh, k);
     }
-    CHECK(host_memory_create(MPI_COMM_WORLD, SIZE_MAX / 2 + 1) == NULL); /* on every rank */
+    CHECK(dcp_host_memory_create(MPI_COMM_WORLD, SIZE_MAX / 2 + 1) == NULL); /* on every rank */
     fsdp_layout_destroy(layout);
     fsdp_mesh_free(&mesh);
     kernels_close(k);

@@ -7,7 +7,6 @@
 #include "../agree.h"
 #include "../config/places.h"
 #include "../fail.h"
-#include "../fsdp/host_memory.h"
 #include "../optim/norm.h"
 #include "../say.h"
 #include "../state/resume.h"
@@ -230,7 +229,7 @@ static void share_units(trainer *t) {
     const int can = t->c->shares_memory && t->k->place(t->k, &stream) == KERNELS_HOST;
     t->plan.is_shared = 1;
     t->shared_bytes = can ? fsdp_gather_shared_bytes(&t->plan) : 0;
-    t->shared = host_memory_create(t->mesh.shards, t->shared_bytes);
+    t->shared = dcp_host_memory_create(t->mesh.shards, t->shared_bytes);
     t->plan.is_shared = t->shared != NULL;
 }
 
@@ -304,7 +303,7 @@ void trainer_end(trainer *t) {
     if (t->registered) dcp_state_destroy(t->registered);
     model_run_destroy(t->run);
     fsdp_destroy(t->sharded);
-    host_memory_free(t->shared, t->shared_bytes);
+    dcp_host_memory_free(t->shared, t->shared_bytes);
     if (t->transport.destroy) t->transport.destroy(&t->transport);
     dcp_tiers_close(t->stores);
     dcp_comm_destroy(t->dcp);

@@ -3,6 +3,7 @@
 #define DCP_MPI_H
 
 #include <mpi.h>
+#include <stddef.h>
 
 #include "dcp/comm.h"
 
@@ -13,9 +14,17 @@ extern "C" {
 /* Duplicates `comm` (collective over it), so that libdcp's messages never meet the caller's. The
  * duplicate returns errors instead of aborting. Destroy it before MPI_Finalize.
  *
- * Ranks that are all on one node meet in memory that they share (2.6 MiB a rank, less where there
- * are many); DCP_SHARED_MEMORY=0 in the environment keeps them to MPI's messages. */
+ * Ranks that are all on one host meet in memory that they share, half a MiB a rank and 16 MiB in
+ * all; DCP_SHARED_MEMORY=0 in the environment of any of them keeps them to MPI's messages. */
 DCP_API int dcp_comm_from_mpi(MPI_Comm comm, dcp_comm **out, dcp_error *err);
+
+/* Collective: `bytes` of memory, zeroed, page-aligned, which all ranks of `comm` see. It has no
+ * name in any folder, so that no kill leaves anything of it behind, and takes no room of /dev/shm.
+ * NULL, on all ranks, where it cannot be had: they are on several hosts, or may not open each
+ * other's files. */
+DCP_API void *dcp_host_memory_create(MPI_Comm comm, size_t bytes);
+/* Of this rank's view of it. NULL is ignored. */
+DCP_API void dcp_host_memory_free(void *memory, size_t bytes);
 
 #ifdef __cplusplus
 }

@@ -1,14 +1,14 @@
 /* The first rank makes a file that exists in memory alone, and the others open it through /proc,
  * which a process may where it runs as the same user and sees the same processes. In another
  * container that path may lead to another file: hence its numbers are compared. */
-#include "host_memory.h"
-
 #include <fcntl.h>
 #include <stdint.h>
 #include <stdio.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
 #include <unistd.h>
+
+#include "dcp/mpi.h"
 
 typedef struct file_of_first {
     int64_t pid, fd; /* fd -1: none */
@@ -38,7 +38,7 @@ static void identify(int fd, file_of_first *file) {
 }
 
 static int make_file(size_t bytes, file_of_first *file) {
-    const int fd = memfd_create("dcp-train units", MFD_CLOEXEC);
+    const int fd = memfd_create("dcp", MFD_CLOEXEC);
     if (fd >= 0 && ftruncate(fd, (off_t)bytes) != 0) {
         close(fd);
         return -1;
@@ -61,7 +61,7 @@ static int open_file(const file_of_first *file) {
     return -1;
 }
 
-void *host_memory_create(MPI_Comm group, size_t bytes) {
+void *dcp_host_memory_create(MPI_Comm group, size_t bytes) {
     file_of_first file = {.fd = -1};
     void *memory = MAP_FAILED;
     int rank, fd = -1;
@@ -78,6 +78,6 @@ void *host_memory_create(MPI_Comm group, size_t bytes) {
     return NULL;
 }
 
-void host_memory_free(void *memory, size_t bytes) {
+void dcp_host_memory_free(void *memory, size_t bytes) {
     if (memory) munmap(memory, bytes);
 }
