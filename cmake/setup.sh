@@ -7,7 +7,8 @@ set -euo pipefail
 packages=(
     gcc libc6-dev cmake make ninja-build pkg-config git     # build
     libopenmpi-dev openmpi-bin libhdf5-openmpi-dev          # what libdcp stands on
-    libisal-dev libjansson-dev liburing-dev libdnnl-dev
+    libisal-dev libjansson-dev liburing-dev
+    libdnnl-dev libopenblas-serial-dev                      # matrix products
     libcmocka-dev hdf5-tools python3 python3-h5py python3-numpy fio # tests, quickstart, benchmark
     mandoc                                                  # checks the man pages in tests/cli
     strace                                                  # fails system calls in tests/crash

@@ -1,5 +1,5 @@
 /* The CPU backend: the reference that others are compared with, and fast enough to train on. All
- * its state is whether a product failed, and what products work with. */
+ * its state is whether a product failed, and what products of bf16 need. */
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
@@ -13,10 +13,6 @@ static int cpu_open(kernels *k, unsigned number) {
     cpu_state *state = calloc(1, sizeof *state);
     if (!state) return KERNELS_NO_MEMORY;
     cpu_describe_products(state->description, sizeof state->description);
-    if (cpu_gemm_wanted() && !(state->gemm = cpu_gemm_open(k))) {
-        free(state);
-        return KERNELS_NO_MEMORY;
-    }
     state->bf16 = cpu_bf16_open();
     k->state = state;
     return KERNELS_OK;
@@ -24,7 +20,6 @@ static int cpu_open(kernels *k, unsigned number) {
 
 static void cpu_close(kernels *k) {
     cpu_state *state = k->state;
-    cpu_gemm_close(k, state->gemm);
     cpu_bf16_close(state->bf16);
     free(state->wide);
     free(state);

@@ -1,9 +1,8 @@
 /* bf16: rounding, widening, and matrix products.
  *
  * Products go to the processor's own instructions where it has them. Elsewhere operands are
- * widened, which is exact, and multiplied in fp32: by our own products as they are packed, or for
- * oneDNN's a panel at a time. The product of two bf16 is exact in fp32, so that only the order of
- * the sums differs. */
+ * widened, which is exact, a panel at a time, and multiplied in fp32: the product of two bf16 is
+ * exact in fp32, so that only the order of the sums differs. */
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -87,14 +86,6 @@ static void poison(kernels *k, void *c, size_t elems, unsigned flags) {
     cpu_product_failed(k);
 }
 
-static void by_packing(cpu_gemm *g, const bf16_product *p) {
-    const cpu_product as = cpu_product_of(p->m, p->n, p->depth, p->flags);
-    if (p->narrow)
-        cpu_gemm_narrow(g, &as, p->a, p->b, p->narrow);
-    else
-        cpu_gemm_product(g, &as, KERNELS_BF16, p->a, p->b, p->c);
-}
-
 void cpu_matmul_bf16(kernels *k, void *c, const uint16_t *a, const uint16_t *b, size_t m, size_t n,
                      size_t depth, unsigned flags) {
     const cpu_state *state = k->state;
@@ -108,10 +99,6 @@ void cpu_matmul_bf16(kernels *k, void *c, const uint16_t *a, const uint16_t *b, 
                             .depth = depth,
                             .flags = flags & ~(unsigned)KERNELS_NARROW};
     if (!m || !n) return;
-    if (state->gemm) {
-        by_packing(state->gemm, &p);
-        return;
-    }
     const int failed = state->bf16 ? cpu_bf16_matmul(state->bf16, c, a, b, m, n, depth, flags)
                        : flags & KERNELS_TRANSPOSE_A ? by_depth(k, &p)
                                                      : by_rows(k, &p);

@@ -5,19 +5,16 @@
 #include "kernels/kernels.h"
 
 typedef struct cpu_bf16 cpu_bf16;
-typedef struct cpu_gemm cpu_gemm;
 
 typedef struct cpu_state {
     char description[64];
     int product_failed;
-    cpu_gemm *gemm; /* our own products, where they are wanted; else NULL */
     cpu_bf16 *bf16; /* of processors with such products; else NULL */
-    float *wide;    /* operands of products in bf16, widened, where both are NULL */
+    float *wide;    /* operands of products in bf16, widened, where it is NULL */
     size_t wide_elems;
 } cpu_state;
 
-/* c = alpha op(a) op(b) + beta c, row-major with leading dimensions. beta is 0, which never reads
- * c, or 1. */
+/* c = alpha op(a) op(b) + beta c, row-major with leading dimensions; beta 0 never reads c. */
 typedef struct cpu_product {
     char transpose_a, transpose_b; /* 'N' or 'T' */
     size_t m, n, depth;
@@ -25,25 +22,9 @@ typedef struct cpu_product {
     size_t lda, ldb, ldc;
 } cpu_product;
 
-/* That of dense matrices; flags: matmul's. */
-cpu_product cpu_product_of(size_t m, size_t n, size_t depth, unsigned flags);
 void cpu_sgemm(kernels *k, const cpu_product *p, const float *a, const float *b, float *c);
 void cpu_describe_products(char *text, size_t size);
 void cpu_product_failed(kernels *k);
-
-/* Whether this processor has use for products of our own: gemm.c. */
-int cpu_gemm_wanted(void);
-/* Their working memory; NULL where there is not enough. */
-cpu_gemm *cpu_gemm_open(kernels *k);
-void cpu_gemm_close(kernels *k, cpu_gemm *g);
-/* Whether it is faster than oneDNN's, of fp32; the shape alone decides. */
-int cpu_gemm_pays(const cpu_product *p);
-/* The product of operands of `type`. */
-void cpu_gemm_product(cpu_gemm *g, const cpu_product *p, kernels_type type, const void *a,
-                      const void *b, float *c);
-/* c is bf16, rounded once; beta is 0. */
-void cpu_gemm_narrow(cpu_gemm *g, const cpu_product *p, const uint16_t *a, const uint16_t *b,
-                     uint16_t *c);
 
 /* NULL where the processor has no products of bf16 of its own, or memory is short. */
 cpu_bf16 *cpu_bf16_open(void);

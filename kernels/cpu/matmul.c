@@ -1,11 +1,15 @@
-/* Matrix products: oneDNN's dnnl_sgemm, or our own where that pays. oneDNN rather than OpenBLAS
- * because it picks this processor's best kernels by itself, while OpenBLAS needs an environment
- * variable set before it loads and took Haswell's kernels on AVX-512 machines (250 against 470
- * GFLOP/s).
+/* Matrix products through oneDNN's dnnl_sgemm. oneDNN rather than OpenBLAS because it picks this
+ * processor's best kernels by itself, while OpenBLAS needs an environment variable set before it
+ * loads and took Haswell's kernels on AVX-512 machines (250 against 470 GFLOP/s). But with AVX2
+ * alone oneDNN does not pack operands where both sides of c are small, which leaves the gradient of
+ * a weight of 512 x 512 at 53 GFLOP/s where OpenBLAS does 86: there it is OpenBLAS's.
  *
- * Bits: each product runs on one thread, since oneDNN's split of the work, and with it the order of
- * the sums, follows the number of threads; and ONEDNN_MAX_CPU_ISA is overruled, so that the
- * environment has no say. */
+ * Bits: which of the two, the shape decides. Each product runs on one thread, since the split of
+ * the work, and with it the order of the sums, follows the number of threads; and
+ * ONEDNN_MAX_CPU_ISA is overruled, so that the environment has no say. OPENBLAS_CORETYPE has: it is
+ * read before main. So the description names the kernels that OpenBLAS took. */
+#include <cblas.h>
+#include <limits.h>
 #include <math.h>
 #include <omp.h>
 #include <oneapi/dnnl/dnnl.h>
@@ -40,8 +44,10 @@ void cpu_describe_products(char *text, size_t size) {
     /* Refused after the first product, when the choice has been made: harmless. */
     (void)dnnl_set_max_cpu_isa(dnnl_cpu_isa_all);
     const dnnl_version_t *v = dnnl_version();
-    snprintf(text, size, "oneDNN %d.%d.%d %s%s", v->major, v->minor, v->patch,
-             isa_name(dnnl_get_effective_cpu_isa()), cpu_gemm_wanted() ? ", own products 1" : "");
+    char blas[24] = ""; /* "OpenBLAS 0.3.21 ..." */
+    sscanf(openblas_get_config(), "%*s %23s", blas);
+    snprintf(text, size, "oneDNN %d.%d.%d %s, OpenBLAS %s %s", v->major, v->minor, v->patch,
+             isa_name(dnnl_get_effective_cpu_isa()), blas, openblas_get_corename());
 }
 
 static void poison(const cpu_product *p, float *c) {
@@ -51,11 +57,26 @@ static void poison(const cpu_product *p, float *c) {
 
 void cpu_product_failed(kernels *k) { ((cpu_state *)k->state)->product_failed = 1; }
 
+static int has_avx2_alone(void) {
+    return __builtin_cpu_supports("avx2") && !__builtin_cpu_supports("avx512f");
+}
+
+/* Measured on Zen 3; a gradient of a weight, small and from many samples. */
+static int suits_openblas(const cpu_product *p) {
+    return p->transpose_a == 'T' && p->transpose_b == 'N' && p->depth >= 256 &&
+           p->depth <= INT_MAX && p->n >= 64 && p->m * p->n <= (size_t)1 << 19 && has_avx2_alone();
+}
+
+static void multiply_by_openblas(const cpu_product *p, const float *a, const float *b, float *c) {
+    openblas_set_num_threads(1);
+    cblas_sgemm(CblasRowMajor, CblasTrans, CblasNoTrans, (int)p->m, (int)p->n, (int)p->depth,
+                p->alpha, a, (int)p->lda, b, (int)p->ldb, p->beta, c, (int)p->ldc);
+}
+
 void cpu_sgemm(kernels *k, const cpu_product *p, const float *a, const float *b, float *c) {
-    const cpu_state *state = k->state;
     if (!p->m || !p->n) return;
-    if (state->gemm && cpu_gemm_pays(p)) {
-        cpu_gemm_product(state->gemm, p, KERNELS_F32, a, b, c);
+    if (suits_openblas(p)) {
+        multiply_by_openblas(p, a, b, c);
         return;
     }
     omp_set_num_threads(1);
@@ -67,22 +88,18 @@ void cpu_sgemm(kernels *k, const cpu_product *p, const float *a, const float *b,
     cpu_product_failed(k);
 }
 
-cpu_product cpu_product_of(size_t m, size_t n, size_t depth, unsigned flags) {
-    const int ta = (flags & KERNELS_TRANSPOSE_A) != 0, tb = (flags & KERNELS_TRANSPOSE_B) != 0;
-    return (cpu_product){.transpose_a = ta ? 'T' : 'N',
-                         .transpose_b = tb ? 'T' : 'N',
-                         .m = m,
-                         .n = n,
-                         .depth = depth,
-                         .alpha = 1.0f,
-                         .beta = flags & KERNELS_ADD ? 1.0f : 0.0f,
-                         .lda = ta ? m : depth,
-                         .ldb = tb ? depth : n,
-                         .ldc = n};
-}
-
 void cpu_matmul(kernels *k, float *c, const float *a, const float *b, size_t m, size_t n,
                 size_t depth, unsigned flags) {
-    const cpu_product p = cpu_product_of(m, n, depth, flags);
+    int ta = (flags & KERNELS_TRANSPOSE_A) != 0, tb = (flags & KERNELS_TRANSPOSE_B) != 0;
+    cpu_product p = {.transpose_a = ta ? 'T' : 'N',
+                     .transpose_b = tb ? 'T' : 'N',
+                     .m = m,
+                     .n = n,
+                     .depth = depth,
+                     .alpha = 1.0f,
+                     .beta = flags & KERNELS_ADD ? 1.0f : 0.0f,
+                     .lda = ta ? m : depth,
+                     .ldb = tb ? depth : n,
+                     .ldc = n};
     cpu_sgemm(k, &p, a, b, c);
 }

@@ -4,6 +4,7 @@
 #include <stdlib.h>
 
 #include "../mpi/check.h"
+#include "dcp/mpi.h"
 #include "fsdp/gather.h"
 
 enum { UNITS = 5, STEPS = 3, ROOT = 0 };
