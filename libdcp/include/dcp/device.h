@@ -80,6 +80,7 @@ DCP_API int dcp_state_add_device(dcp_state *state, const dcp_tensor *tensor, con
 
 /* The GPU of that number. `stream`: a cudaStream_t of the program; saves and loads begin after what
  * was launched on it before the call, NULL: on the legacy default stream. The stream is borrowed.
+ * Threads that call the device's functions, this one too, have that GPU as their current one then.
  * DCP_ERR_DEVICE: there is no such GPU, or it fails. DCP_ERR_UNSUPPORTED: this libdcp was built
  * without CUDA. */
 DCP_API int dcp_device_cuda_create(int number, void *stream, dcp_device **out, dcp_error *err);
