@@ -83,15 +83,14 @@ int bench_dir_check(const launch *job, const char *dir) {
 
 void bench_dir_drop_cache(const launch *job, const char *folder) {
     DIR *stream = opendir(folder);
-    if (!stream) return;
     struct dirent *entry;
-    while ((entry = readdir(stream))) {
+    while (stream && (entry = readdir(stream))) {
         int fd = openat(dirfd(stream), entry->d_name, O_RDONLY | O_CLOEXEC);
         if (fd < 0) continue;
         fdatasync(fd);
         posix_fadvise(fd, 0, 0, POSIX_FADV_DONTNEED);
         close(fd);
     }
-    closedir(stream);
+    if (stream) closedir(stream);
     if (job->mpi) MPI_Barrier(MPI_COMM_WORLD);
 }

@@ -98,17 +98,6 @@ static int is_empty_folder(const char *path) {
     return entries <= 2;
 }
 
-static int looks_like_export(const char *path) {
-    static const char *const names[] = {"model.safetensors", "model.safetensors.index.json"};
-    char file[PATH_MAX + 40];
-    int found = 0;
-    for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
-        snprintf(file, sizeof file, "%s/%s", path, names[i]);
-        found |= access(file, F_OK) == 0;
-    }
-    return found;
-}
-
 /* --force removes what it replaces, so it must be what this program writes. */
 static int check_out(const settings *s) {
     struct stat st;
@@ -126,7 +115,7 @@ static int check_out(const settings *s) {
                         "%s: is no earlier export to HDF5; remove it yourself or choose another "
                         "name",
                         s->out);
-    if (!s->what.hdf5 && !looks_like_export(s->out))
+    if (!s->what.hdf5 && !tree_holds_model(s->out))
         return cli_fail(CLI_USAGE,
                         "%s: holds no model.safetensors, so it is no earlier export; remove it "
                         "yourself or choose another folder",

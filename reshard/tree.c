@@ -61,13 +61,32 @@ static int is_being_replaced(const char *old) {
     return fd < 0;
 }
 
+int tree_holds_model(const char *path) {
+    static const char *const names[] = {"model.safetensors", "model.safetensors.index.json"};
+    char file[PATH_MAX + 40];
+    int found = 0;
+    for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
+        snprintf(file, sizeof file, "%s/%s", path, names[i]);
+        found |= access(file, F_OK) == 0;
+    }
+    return found;
+}
+
+/* 0 where it is done: never onto something. A folder goes onto an empty one at most where the file
+ * system knows no such flag. */
+static int put_back(const char *old, const char *path) {
+    if (renameat2(AT_FDCWD, old, AT_FDCWD, path, RENAME_NOREPLACE) == 0) return 0;
+    if (errno != EINVAL && errno != ENOSYS) return -1;
+    return access(path, F_OK) ? rename(old, path) : -1;
+}
+
 void tree_recover(const char *path) {
     glob_t found;
     if (find_beside(path, OLD, &found)) return;
     for (size_t i = 0; i < found.gl_pathc; i++) {
         const char *old = found.gl_pathv[i];
-        if (is_being_replaced(old)) continue;
-        if (renameat2(AT_FDCWD, old, AT_FDCWD, path, RENAME_NOREPLACE) == 0)
+        if (is_being_replaced(old) || !tree_holds_model(old)) continue;
+        if (put_back(old, path) == 0)
             cli_note("%s: put back what a killed export was about to replace", path);
         else if (access(path, F_OK) == 0)
             tree_remove(old);

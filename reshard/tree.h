@@ -8,6 +8,8 @@
 /* What an export that was killed while it replaced `path` had moved away comes back, with a note,
  * or goes where there is something under that name. */
 void tree_recover(const char *path);
+/* Whether the folder holds model.safetensors or its index, as an export does. */
+int tree_holds_model(const char *path);
 /* Makes an empty folder `<path>.tmp-XXXXXX`; its name goes to tmp[PATH_MAX]. */
 int tree_make_tmp(const char *path, char *tmp);
 /* Makes every file and folder below `path` durable, and `path` itself. */

@@ -75,7 +75,9 @@ static int cuda_place(const kernels *k, void **stream) {
 static void *cuda_alloc(kernels *k, size_t bytes) {
     (void)k;
     void *memory = NULL;
-    return cudaMalloc(&memory, bytes ? bytes : 1) ? NULL : memory;
+    if (cudaMalloc(&memory, bytes ? bytes : 1) == cudaSuccess) return memory;
+    (void)cudaGetLastError(); /* it is told here, and not by the next launch again */
+    return NULL;
 }
 
 static void cuda_free(kernels *k, void *memory) { cuda_check(k, cudaFree(memory)); }

@@ -1,6 +1,6 @@
 /* The first rank makes a file that exists in memory alone, and the others open it through /proc,
- * which a process may where it runs as the same user and sees the same processes. In another
- * container that path may lead to another file: hence its numbers are compared. */
+ * which a process may where it could trace the first one: the same user, the same processes. In
+ * another container that path may lead to another file: hence its numbers are compared. */
 #include <fcntl.h>
 #include <stdint.h>
 #include <stdio.h>
@@ -10,18 +10,24 @@
 
 #include "dcp/mpi.h"
 
+#ifndef MFD_NOEXEC_SEAL
+#define MFD_NOEXEC_SEAL 0x0008U
+#endif
+
 typedef struct file_of_first {
     int64_t pid, fd; /* fd -1: none */
     uint64_t device, inode;
 } file_of_first;
 
 static int is_one_host(MPI_Comm group) {
-    MPI_Comm host;
-    int size, on_host;
+    MPI_Comm host = MPI_COMM_NULL;
+    int size, on_host = 0;
     MPI_Comm_split_type(group, MPI_COMM_TYPE_SHARED, 0, MPI_INFO_NULL, &host);
     MPI_Comm_size(group, &size);
-    MPI_Comm_size(host, &on_host);
-    MPI_Comm_free(&host);
+    if (host != MPI_COMM_NULL) {
+        MPI_Comm_size(host, &on_host);
+        MPI_Comm_free(&host);
+    }
     return size == on_host; /* then it is so on every rank */
 }
 
@@ -38,7 +44,8 @@ static void identify(int fd, file_of_first *file) {
 }
 
 static int make_file(size_t bytes, file_of_first *file) {
-    const int fd = memfd_create("dcp", MFD_CLOEXEC);
+    int fd = memfd_create("dcp", MFD_CLOEXEC | MFD_NOEXEC_SEAL);
+    if (fd < 0) fd = memfd_create("dcp", MFD_CLOEXEC); /* kernels before 6.3 */
     if (fd >= 0 && ftruncate(fd, (off_t)bytes) != 0) {
         close(fd);
         return -1;
@@ -54,7 +61,7 @@ static int open_file(const file_of_first *file) {
     file_of_first found = {0};
     if (file->fd < 0) return -1;
     snprintf(path, sizeof path, "/proc/%d/fd/%d", (int)file->pid, (int)file->fd);
-    const int fd = open(path, O_RDWR | O_CLOEXEC);
+    const int fd = open(path, O_RDWR | O_CLOEXEC | O_NOCTTY | O_NONBLOCK);
     identify(fd, &found);
     if (found.device == file->device && found.inode == file->inode) return fd;
     if (fd >= 0) close(fd);

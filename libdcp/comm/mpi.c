@@ -218,10 +218,8 @@ static void mpi_destroy(void *context) {
     struct mpi_ctx *ctx = context;
     int finalized = 0;
     MPI_Finalized(&finalized);
-    if (!finalized) {
-        node_leave(ctx);
-        MPI_Comm_free(&ctx->comm);
-    }
+    node_leave(ctx);
+    if (!finalized) MPI_Comm_free(&ctx->comm);
     free(ctx);
 }
 

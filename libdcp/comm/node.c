@@ -22,7 +22,8 @@
 #define AREA_BYTES ((size_t)4 << 20)   /* at most */
 #define AREAS_BYTES ((size_t)16 << 20) /* of all ranks together, at most but for a page each */
 #define SPINS 100                      /* before it sleeps: some microseconds */
-#define NAP_NS 1000000                 /* then MPI may need a push */
+#define NAP_NS 1000000                 /* the first time; then MPI may need a push */
+#define LONG_NAP_NS 32000000
 
 typedef struct node_seat {
     _Atomic uint32_t round; /* that the rank has published last */
@@ -44,8 +45,10 @@ static void push_mpi(MPI_Comm comm) {
     MPI_Iprobe(MPI_ANY_SOURCE, MPI_ANY_TAG, comm, &flag, MPI_STATUS_IGNORE);
 }
 
+/* Naps grow where it waits beside a thread that computes, and so keeps MPI going itself, but for
+ * when that thread waits for this one. */
 static void wait_for(const struct mpi_ctx *ctx, int rank) {
-    const struct timespec nap = {.tv_nsec = NAP_NS};
+    struct timespec nap = {.tv_nsec = NAP_NS};
     const node_memory *node = &ctx->node;
     node_seat *seat = node->seats[rank];
     uint32_t seen;
@@ -54,10 +57,11 @@ static void wait_for(const struct mpi_ctx *ctx, int rank) {
     while (!has_come(seat, node->round, &seen)) {
         /* before the kernel looks whether `seen` still holds */
         atomic_fetch_add(&seat->waiting, 1);
-        long code = futex(&seat->round, FUTEX_WAIT, seen, ctx->aside ? NULL : &nap);
+        long code = futex(&seat->round, FUTEX_WAIT, seen, &nap);
         int timed_out = code && errno == ETIMEDOUT;
         atomic_fetch_sub(&seat->waiting, 1);
         if (timed_out) push_mpi(ctx->comm);
+        if (timed_out && ctx->aside && nap.tv_nsec < LONG_NAP_NS) nap.tv_nsec *= 2;
     }
 }
 

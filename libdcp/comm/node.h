@@ -24,7 +24,7 @@ typedef struct node_memory {
 /* The context of a communicator over MPI; of either kind. */
 struct mpi_ctx {
     MPI_Comm comm;
-    int aside; /* it waits beside a thread that computes, and that keeps MPI going */
+    int aside; /* it may wait beside a thread that computes */
     node_memory node;
 };
 

@@ -20,7 +20,7 @@ typedef struct carrier {
     size_t area;    /* its number: ranks use their first ones */
 } carrier;
 
-/* A page has 4096 bytes, so the marks do not overflow. */
+/* Fragments of a save do not overlap, so a mark is at most a page. */
 static int count(void *ctx, const fragment *part) {
     const carrier *c = ctx;
     uint64_t at = part->file_offset - c->start, end = at + part->bytes;

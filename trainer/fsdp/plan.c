@@ -5,6 +5,7 @@
 enum { ROOT = 0 };
 
 static uint64_t most(uint64_t a, uint64_t b) { return a > b ? a : b; }
+static uint64_t least(uint64_t a, uint64_t b) { return a < b ? a : b; }
 
 static int is_cut(const fsdp_plan *plan) { return plan->layout->shards > 1; }
 
@@ -41,7 +42,7 @@ static void size_gathers(const fsdp_plan *plan, fsdp_sizes *s) {
     const fsdp_layout *layout = plan->layout;
     const int keep = plan->strategy.keep_params;
     const uint64_t blocks = layout->n - 1;
-    const uint64_t ahead = plan->strategy.prefetch < blocks ? plan->strategy.prefetch : blocks;
+    const uint64_t ahead = least(least(plan->strategy.prefetch, blocks), FSDP_MOST_AHEAD);
     s->n_flights = ahead ? ahead : 1;
     s->n_staging = plan->is_shared ? 0 : s->n_flights;
     s->n_blocks = keep ? 0 : 1;

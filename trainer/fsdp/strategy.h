@@ -15,6 +15,8 @@
 
 #include "../config/config.h"
 
+enum { FSDP_MOST_AHEAD = 32 }; /* transports have room for twice as much */
+
 typedef struct fsdp_strategy {
     int replicas;        /* divides the number of ranks */
     int keep_params;     /* a block that was gathered stays until the update */
@@ -22,7 +24,7 @@ typedef struct fsdp_strategy {
     int overlap;         /* a unit's gradients travel while the next one computes */
     int ring;            /* reductions by MPI's order of additions, which depends on the ranks */
     int bf16;            /* gathers round parameters to it, and send half the bytes */
-    uint64_t prefetch;   /* units that are gathered ahead */
+    uint64_t prefetch;   /* units that are gathered ahead; FSDP_MOST_AHEAD at most */
     uint64_t min_params; /* units are blocks joined until they have as many parameters; 0: a block
                             is a unit */
 } fsdp_strategy;

@@ -34,6 +34,7 @@ int fsdp_transport_choose(const fsdp_mesh *mesh, kernels *k, fsdp_transport *out
     if (is_shared(mesh, place, &shared)) return 1;
 #ifdef TRAINER_NCCL
     if (ranks > 1 && fsdp_transport_nccl(mesh, k, shared, out) == 0) return 0;
+    *out = (fsdp_transport){0}; /* it was made and is gone */
 #endif
     return fsdp_transport_host(mesh, k, out);
 }

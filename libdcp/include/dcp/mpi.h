@@ -14,8 +14,9 @@ extern "C" {
 /* Duplicates `comm` (collective over it), so that libdcp's messages never meet the caller's. The
  * duplicate returns errors instead of aborting. Destroy it before MPI_Finalize.
  *
- * Ranks that are all on one host meet in memory that they share, half a MiB a rank and 16 MiB in
- * all; DCP_SHARED_MEMORY=0 in the environment of any of them keeps them to MPI's messages. */
+ * Ranks that are all on one host meet in memory that they share, for each communicator half a
+ * MiB a rank and 16 MiB in all; DCP_SHARED_MEMORY=0 in the environment of any of them keeps them to
+ * MPI's messages. */
 DCP_API int dcp_comm_from_mpi(MPI_Comm comm, dcp_comm **out, dcp_error *err);
 
 /* Collective: `bytes` of memory, zeroed, page-aligned, which all ranks of `comm` see. It has no
