@@ -85,8 +85,10 @@ void tree_recover(const char *path) {
     if (find_beside(path, OLD, &found)) return;
     for (size_t i = 0; i < found.gl_pathc; i++) {
         const char *old = found.gl_pathv[i];
-        if (is_being_replaced(old) || !tree_holds_model(old)) continue;
-        if (put_back(old, path) == 0)
+        if (is_being_replaced(old)) continue;
+        if (!tree_holds_model(old))
+            rmdir(old); /* an empty folder was replaced; what holds other things is not ours */
+        else if (put_back(old, path) == 0)
             cli_note("%s: put back what a killed export was about to replace", path);
         else if (access(path, F_OK) == 0)
             tree_remove(old);

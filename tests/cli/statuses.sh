@@ -93,8 +93,11 @@ rmdir "$dir/new.tmp-alive0"
 mv "$dir/new" "$dir/new.tmp-killed.old"
 gives 2 dcp-export "$dir/c" "$dir/new"
 says "new: put back what a killed export was about to replace"
-mkdir "$dir/new.tmp-killed.old"
+mkdir "$dir/new.tmp-killed.old" "$dir/new.tmp-backup.old"
+touch "$dir/new.tmp-backup.old/mine"
 gives 0 dcp-export "$dir/c" "$dir/new" --force
+[ -e "$dir/new.tmp-backup.old/mine" ] || fail "what is no export was taken for a left-over"
+rm -r "$dir/new.tmp-backup.old"
 [ "$(echo "$dir"/new*)" = "$dir/new" ] || fail "left: $(echo "$dir"/new*)"
 ln -s "$dir/new" "$dir/link"
 gives 2 dcp-export "$dir/c" "$dir/link" --force
