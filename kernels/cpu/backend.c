@@ -35,6 +35,16 @@ static int cpu_place(const kernels *k, void **stream) {
     return KERNELS_HOST;
 }
 
+static const char *cpu_device(const kernels *k) {
+    (void)k;
+    return "host";
+}
+
+static void cpu_room(kernels *k, uint64_t *unused, uint64_t *all) {
+    (void)k;
+    *unused = *all = 0;
+}
+
 /* On pages of 2 MiB, where the system has them, but for the end: fewer misses in address
  * translation, and a disk reads them in fewer pieces. */
 static void *alloc_huge(size_t bytes) {
@@ -79,8 +89,12 @@ const kernels kernels_cpu = {
     .close = cpu_close,
     .describe = cpu_describe,
     .place = cpu_place,
+    .device = cpu_device,
+    .room = cpu_room,
     .alloc = cpu_alloc,
     .free = cpu_free,
+    .alloc_host = cpu_alloc,
+    .free_host = cpu_free,
     .upload = cpu_upload,
     .download = cpu_download,
     .sync = cpu_sync,

@@ -17,6 +17,7 @@ static int describe_device(cuda_state *state) {
     struct cudaDeviceProp device;
     int version = 0;
     if (cudaGetDeviceProperties(&device, state->device) ||
+        cudaDeviceGetPCIBusId(state->bus, sizeof state->bus, state->device) ||
         state->blas.version(state->blas.handle, &version))
         return KERNELS_NO_DEVICE;
     snprintf(state->description, sizeof state->description, "cuBLAS %d sm_%d%d %s", version,
@@ -72,6 +73,15 @@ static int cuda_place(const kernels *k, void **stream) {
     return state->device;
 }
 
+static const char *cuda_device(const kernels *k) { return ((const cuda_state *)k->state)->bus; }
+
+static void cuda_room(kernels *k, uint64_t *unused, uint64_t *all) {
+    size_t now = 0, total = 0;
+    cuda_check(k, cudaMemGetInfo(&now, &total));
+    *unused = now;
+    *all = total;
+}
+
 static void *cuda_alloc(kernels *k, size_t bytes) {
     (void)k;
     void *memory = NULL;
@@ -82,28 +92,41 @@ static void *cuda_alloc(kernels *k, size_t bytes) {
 
 static void cuda_free(kernels *k, void *memory) { cuda_check(k, cudaFree(memory)); }
 
+/* With unified addresses, which 64-bit systems have, kernels use the host's address. */
+static void *cuda_alloc_host(kernels *k, size_t bytes) {
+    (void)k;
+    void *memory = NULL;
+    const unsigned flags = cudaHostAllocPortable | cudaHostAllocMapped;
+    if (cudaHostAlloc(&memory, bytes ? bytes : 1, flags) == cudaSuccess) return memory;
+    (void)cudaGetLastError();
+    return NULL;
+}
+
+static void cuda_free_host(kernels *k, void *memory) {
+    if (memory) cuda_check(k, cudaFreeHost(memory));
+}
+
 static const char *cuda_sync(kernels *k) {
     cuda_check(k, cudaStreamSynchronize(cuda_of(k)->stream));
     return cuda_of(k)->failure;
 }
 
-static void transfer(kernels *k, void *to, const void *from, size_t bytes,
-                     enum cudaMemcpyKind kind) {
-    cuda_check(k, cudaMemcpyAsync(to, from, bytes, kind, cuda_of(k)->stream));
+/* Default: either side may be memory of cuda_alloc_host. */
+static void transfer(kernels *k, void *to, const void *from, size_t bytes) {
+    cuda_check(k, cudaMemcpyAsync(to, from, bytes, cudaMemcpyDefault, cuda_of(k)->stream));
     cuda_check(k, cudaStreamSynchronize(cuda_of(k)->stream));
 }
 
 static void cuda_upload(kernels *k, void *memory, const void *host, size_t bytes) {
-    transfer(k, memory, host, bytes, cudaMemcpyHostToDevice);
+    transfer(k, memory, host, bytes);
 }
 
 static void cuda_download(kernels *k, void *host, const void *memory, size_t bytes) {
-    transfer(k, host, memory, bytes, cudaMemcpyDeviceToHost);
+    transfer(k, host, memory, bytes);
 }
 
 void cuda_copy(kernels *k, float *y, const float *x, size_t n) {
-    cuda_check(k,
-               cudaMemcpyAsync(y, x, n * sizeof *y, cudaMemcpyDeviceToDevice, cuda_of(k)->stream));
+    cuda_check(k, cudaMemcpyAsync(y, x, n * sizeof *y, cudaMemcpyDefault, cuda_of(k)->stream));
 }
 
 void cuda_zero(kernels *k, float *x, size_t n) {
@@ -117,8 +140,12 @@ const kernels kernels_cuda = {
     .close = cuda_close,
     .describe = cuda_describe,
     .place = cuda_place,
+    .device = cuda_device,
+    .room = cuda_room,
     .alloc = cuda_alloc,
     .free = cuda_free,
+    .alloc_host = cuda_alloc_host,
+    .free_host = cuda_free_host,
     .upload = cuda_upload,
     .download = cuda_download,
     .sync = cuda_sync,

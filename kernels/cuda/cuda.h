@@ -39,6 +39,7 @@ typedef struct cuda_state {
     cuda_blas blas;
     void *workspace;     /* cuBLAS': fixed, so that its bits do not change from call to call */
     const char *failure; /* of the first call that failed */
+    char bus[32]; /* "0000:3b:00.0" */
     char description[320];
 } cuda_state;
 

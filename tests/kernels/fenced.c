@@ -2,7 +2,9 @@
  * Its memory is a file mapped twice. The addresses that it hands out are those of a mapping without
  * any access, so that a program which reads or writes them itself, or passes them to MPI or to a
  * file, fails at once. The functions work on the other mapping, by the CPU's. A pointer to the
- * host's memory where the device's is wanted ends the program, too. */
+ * host's memory where the device's is wanted ends the program, too, and so does an allocation when
+ * a step has begun. FENCED_MEMORY: bytes of it that a process may have; FENCED_LARGEST: in a
+ * piece, whatever is free. FENCED_REPORT: the most that it had is told at the end. */
 #define _GNU_SOURCE
 #include "fenced.h"
 
@@ -15,12 +17,20 @@
 
 enum { PAGE = 4096 };
 #define ROOM ((size_t)64 << 30) /* of addresses; each is handed out once */
+enum { MOST_PINNED = 16 };
 
 typedef struct fence {
     kernels *cpu;
     int fd;
     char *outside, *inside;
     size_t used;
+    size_t held, peak;    /* bytes that were asked for */
+    size_t most, largest; /* and that may be */
+    int steps;            /* the first one has begun */
+    struct {
+        char *at;
+        size_t bytes;
+    } pinned[MOST_PINNED]; /* of the host, but reached; NULL: none */
     char description[96];
 } fence;
 
@@ -31,6 +41,9 @@ static fence *fence_of(const kernels *k) { return k->state; }
 static void *translate(const fence *f, const void *device) {
     const char *at = device;
     if (!at) return NULL;
+    for (int i = 0; i < MOST_PINNED; i++)
+        if (f->pinned[i].at && at >= f->pinned[i].at && at < f->pinned[i].at + f->pinned[i].bytes)
+            return (void *)device;
     if (at < f->outside || at >= f->outside + f->used) {
         fprintf(stderr, "fenced: %p is not the device's memory\n", device);
         abort();
@@ -52,12 +65,19 @@ static int map(fence *f) {
     return f->outside == MAP_FAILED || f->inside == MAP_FAILED;
 }
 
+static size_t bytes_of(const char *variable) {
+    const char *text = getenv(variable);
+    return text ? strtoull(text, NULL, 10) : ROOM;
+}
+
 static int fenced_open(kernels *k, unsigned number) {
     fence *f = calloc(1, sizeof *f);
     kernels *cpu = malloc(sizeof *cpu);
     if (!f || !cpu || map(f)) return KERNELS_NO_MEMORY;
     *cpu = kernels_cpu;
     f->cpu = cpu;
+    f->most = bytes_of("FENCED_MEMORY");
+    f->largest = bytes_of("FENCED_LARGEST");
     k->state = f;
     const int status = cpu->open(cpu, number);
     snprintf(f->description, sizeof f->description, "%s", cpu->describe(cpu));
@@ -66,6 +86,7 @@ static int fenced_open(kernels *k, unsigned number) {
 
 static void fenced_close(kernels *k) {
     fence *f = k->state;
+    if (getenv("FENCED_REPORT")) fprintf(stderr, "fenced: at most %zu bytes\n", f->peak);
     f->cpu->close(f->cpu);
     free(f->cpu);
     munmap(f->outside, ROOM);
@@ -81,25 +102,63 @@ static int fenced_place(const kernels *k, void **stream) {
     return 0;
 }
 
-/* A page before each piece holds its size, so that its room can be given back. */
+static const char *fenced_device(const kernels *k) {
+    (void)k;
+    return "fenced";
+}
+
+static void fenced_room(kernels *k, uint64_t *unused, uint64_t *all) {
+    const fence *f = fence_of(k);
+    *all = f->most;
+    *unused = f->most - f->held;
+}
+
+static void check_allocation(const fence *f, size_t bytes) {
+    if (!f->steps) return;
+    fprintf(stderr, "fenced: %zu bytes are allocated in a step\n", bytes);
+    abort();
+}
+
+/* A page before each piece holds what was asked for, so that its room can be given back. */
 static void *fenced_alloc(kernels *k, size_t bytes) {
     fence *f = fence_of(k);
     const size_t room = (bytes + PAGE - 1) / PAGE * PAGE + 2 * PAGE;
-    if (bytes > ROOM || room > ROOM - f->used) return NULL;
+    check_allocation(f, bytes);
+    if (bytes > f->most - f->held || bytes > f->largest || room > ROOM - f->used) return NULL;
     const size_t at = f->used + PAGE;
-    memcpy(f->inside + f->used, &room, sizeof room);
+    memcpy(f->inside + f->used, &bytes, sizeof bytes);
     f->used += room;
+    f->held += bytes;
+    if (f->held > f->peak) f->peak = f->held;
     return f->outside + at;
 }
 
 static void fenced_free(kernels *k, void *memory) {
-    const fence *f = fence_of(k);
-    size_t room;
+    fence *f = fence_of(k);
+    size_t bytes;
     if (!memory) return;
     const char *head = (char *)IN(memory) - PAGE;
-    memcpy(&room, head, sizeof room);
+    memcpy(&bytes, head, sizeof bytes);
+    f->held -= bytes;
     fallocate(f->fd, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, (off_t)(head - f->inside),
-              (off_t)room);
+              (off_t)(bytes + 2 * PAGE - 1) / PAGE * PAGE);
+}
+
+static void *fenced_alloc_host(kernels *k, size_t bytes) {
+    fence *f = fence_of(k);
+    int i = 0;
+    while (f->pinned[i].at) i++;
+    check_allocation(f, bytes);
+    f->pinned[i].at = CPU->alloc(CPU, bytes);
+    f->pinned[i].bytes = bytes + 1;
+    return f->pinned[i].at;
+}
+
+static void fenced_free_host(kernels *k, void *memory) {
+    fence *f = fence_of(k);
+    for (int i = 0; i < MOST_PINNED; i++)
+        if (f->pinned[i].at == memory) f->pinned[i].at = NULL;
+    CPU->free(CPU, memory);
 }
 
 static void fenced_upload(kernels *k, void *memory, const void *host, size_t bytes) {
@@ -156,6 +215,7 @@ static void fenced_matmul_bf16(kernels *k, void *c, const uint16_t *a, const uin
 
 static void fenced_embedding_forward(kernels *k, float *out, const float *table, const int32_t *ids,
                                      size_t rows, size_t dim) {
+    fence_of(k)->steps = 1;
     CPU->embedding_forward(CPU, IN(out), IN(table), IN(ids), rows, dim);
 }
 
@@ -166,6 +226,7 @@ static void fenced_embedding_backward(kernels *k, float *dtable, const float *do
 
 static void fenced_patches(kernels *k, float *out, const float *images,
                            const kernels_patches *shape) {
+    fence_of(k)->steps = 1;
     CPU->patches(CPU, IN(out), IN(images), shape);
 }
 
@@ -243,6 +304,7 @@ static void fenced_gated_backward(kernels *k, void *dgate, void *dup, const void
 static void fenced_cross_entropy_forward(kernels *k, double *losses, float *lse,
                                          const float *logits, const int32_t *targets, size_t rows,
                                          size_t vocab) {
+    fence_of(k)->steps = 1;
     CPU->cross_entropy_forward(CPU, IN(losses), IN(lse), IN(logits), IN(targets), rows, vocab);
 }
 
@@ -273,8 +335,12 @@ const kernels kernels_cuda = {
     .close = fenced_close,
     .describe = fenced_describe,
     .place = fenced_place,
+    .device = fenced_device,
+    .room = fenced_room,
     .alloc = fenced_alloc,
     .free = fenced_free,
+    .alloc_host = fenced_alloc_host,
+    .free_host = fenced_free_host,
     .upload = fenced_upload,
     .download = fenced_download,
     .sync = fenced_sync,

@@ -37,7 +37,7 @@ static void conforms(void **state) {
     { #name, conforms, NULL, NULL, ((j) = (job){k, name}, &(j)) }
 
 static int run_all(kernels *k) {
-    job j[22];
+    job j[24];
     const struct CMUnitTest tests[] = {
         CASE(j[0], case_vectors),
         CASE(j[1], case_rows),
@@ -61,6 +61,8 @@ static int run_all(kernels *k) {
         CASE(j[19], case_matmul_bf16),
         CASE(j[20], case_activations_bf16),
         CASE(j[21], case_exact_add),
+        CASE(j[22], case_host_memory),
+        CASE(j[23], case_device),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

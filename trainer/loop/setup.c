@@ -14,6 +14,7 @@
 #include "device.h"
 #include "evaluate.h"
 #include "memory.h"
+#include "room.h"
 #include "subject.h"
 #include "trainer.h"
 #include "usage.h"
@@ -270,13 +271,16 @@ static void tell_offload(const trainer *t) {
 }
 
 static int make_shards(trainer *t, dcp_error *err) {
-    const int status = device_memory(t->k, &t->device, err);
+    int status = device_memory(t->k, &t->device, err);
     if (status != DCP_OK) return status;
-    return state_create(t->layout, t->k, t->device, t->c->offload_path, &t->state, err);
+    status = state_create(t->layout, t->k, t->device, t->c->offload_path, &t->state, err);
+    return room_explain(t, status, err);
 }
 
 int trainer_start(trainer *t, dcp_error *err) {
-    int status = agree(t->comm, make_shards(t, err), err);
+    t->matmul_peak = usage_matmul_peak(t->k, model_type(t->m), t->comm); /* its memory goes first */
+    int status = room_check(t, err);
+    if (status == DCP_OK) status = agree(t->comm, make_shards(t, err), err);
     if (status != DCP_OK) return trainer_exit_status(status);
     status = open_stores(t, err);
     if (status != DCP_OK) return trainer_exit_status(status);
@@ -284,11 +288,8 @@ int trainer_start(trainer *t, dcp_error *err) {
     const resume_from from = beginning(t);
     status = resume(&from, t->state, err);
     if (status == DCP_OK) share_units(t);
-    if (status == DCP_OK) status = agree(t->comm, make_work(t, err), err);
+    if (status == DCP_OK) status = agree(t->comm, room_explain(t, make_work(t, err), err), err);
     if (status == DCP_OK) status = agree(t->comm, predict(t, err), err);
-    if (status == DCP_OK) {
-        t->matmul_peak = usage_matmul_peak(t->k, model_type(t->m), t->comm);
-    }
     return trainer_exit_status(status);
 }
 

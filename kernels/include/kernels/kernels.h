@@ -96,10 +96,20 @@ struct kernels {
     /* Where the memory is: KERNELS_HOST, or the number of the device. *stream: what other libraries
      * have to queue behind, a cudaStream_t; NULL on the host. */
     int (*place)(const kernels *k, void **stream);
+    /* Which of its host's devices it is, whatever number it has here: ranks of a host that get the
+     * same text share it. Valid until the close. */
+    const char *(*device)(const kernels *k);
+    /* Bytes of its memory that nobody has taken, and all that there are; 0 and 0 on the host. */
+    void (*room)(kernels *k, uint64_t *unused, uint64_t *all);
 
     /* Memory, on 64-byte boundaries; NULL where there is not enough. Its content is undefined. */
     void *(*alloc)(kernels *k, size_t bytes);
     void (*free)(kernels *k, void *memory); /* NULL is ignored */
+    /* The same in the host's memory, page-locked where the device has its own: the host touches it
+     * like any other, and kernels take it in place of the device's, at the speed of the bus. Each
+     * side waits for the other by sync. */
+    void *(*alloc_host)(kernels *k, size_t bytes);
+    void (*free_host)(kernels *k, void *memory); /* NULL is ignored */
     void (*upload)(kernels *k, void *memory, const void *host, size_t bytes);
     void (*download)(kernels *k, void *host, const void *memory, size_t bytes);
     /* Waits; NULL, or static text that says what failed since the open. */

@@ -1,0 +1,44 @@
+#!/usr/bin/env python3
+"""What a run takes of its device's memory is known before any of it is taken: a device that is too
+small is refused on all ranks, with the plan's numbers beside what is free, and the steps that were saved
+stay. Nothing is allocated in a step (the stand-in ends a program that does)."""
+import re, train_lib
+from train_lib import *
+
+train_lib.TRAINER = os.environ["FENCED_TRAINER"]
+make_text()
+MIB = 1 << 20
+
+
+def run(path, ranks=2, expect=0, steps=1, **env):
+    config("config.json", device="cuda", max_steps=steps, train_batch_size=12,
+           train_micro_batch_size_per_gpu=6, checkpoint={"dir": path})
+    os.environ.update(env)
+    _, err = train(ranks, "config.json", expect=expect)
+    for name in env:
+        del os.environ[name]
+    return err
+
+
+err = run("ckpt", FENCED_REPORT="1")
+planned = float(re.search(r"([0-9.]+) MiB of the device's memory a rank", err)[1])
+taken = [int(n) / MIB for n in re.findall(r"fenced: at most (\d+) bytes", err)]
+check(len(taken) == 2 and max(taken) <= planned + 0.01, f"plans {planned} MiB and takes {taken}")
+check(max(taken) > 0.97 * planned, f"plans {planned} MiB and takes {taken}")
+before = state(1)
+
+room = int((planned - 0.2) * MIB)
+err = run("ckpt", expect=3, steps=2, FENCED_MEMORY=str(room))
+said = messages(err)[-1]
+check("out of memory: 2 ranks on the device fenced need " in said, said)
+needs, free = map(float, re.search(r"need ([0-9.]+) MiB, where ([0-9.]+) of", said).groups())
+check(abs(needs - 2 * planned) < 0.03 and abs(free - room / MIB) < 0.02, f"{planned} and {room}: {said}")
+for word in "parameters, gradients and moments", "gathered units", "activations", "partial sums", "cpu_offload":
+    check(word in said, said)
+check(os.listdir("ckpt").count("step-00000001") == 1 and state(1) == before, "step 1 is not what it was")
+
+# Enough is free, but not in a piece.
+err = run("ckpt", expect=3, steps=2, FENCED_LARGEST=str(MIB // 4))
+said = messages(err)[-1]
+check("out of memory" in said and f"the run takes {planned:.2f}" in said and "still free" in said, said)
+check(state(1) == before, "step 1 is not what it was")
