@@ -18,11 +18,6 @@ import orbax.checkpoint as ocp  # noqa: E402
 from jax.sharding import Mesh, NamedSharding, PartitionSpec  # noqa: E402
 
 
-def rows(name, shape, first, end):
-    values = numpy.array([work.value(name, row) for row in range(first, end)], numpy.float32)
-    return numpy.broadcast_to(values.reshape((-1,) + (1,) * (len(shape) - 1)), (end - first,) + shape[1:])
-
-
 def make_state(sharding):
     """The arrays, or for a load what they are to be."""
     state = {}
@@ -30,14 +25,14 @@ def make_state(sharding):
         if args.op == "load":
             state[name] = jax.ShapeDtypeStruct(shape, numpy.float32, sharding=sharding)
         else:
-            state[name] = jax.device_put(rows(name, shape, 0, shape[0]), sharding)
+            state[name] = jax.device_put(work.rows(name, shape, 0, shape[0]), sharding)
     return state if args.op == "load" else jax.block_until_ready(state)
 
 
 def check(loaded):
     for name, shape in work.shapes(args).items():
         for row in (0, shape[0] - 1):
-            if not (numpy.asarray(loaded[name][row]) == rows(name, shape, row, row + 1)).all():
+            if not (numpy.asarray(loaded[name][row : row + 1]) == work.rows(name, shape, row, row + 1)).all():
                 raise SystemExit(f"{name}, row {row}: not what was saved")
 
 

@@ -18,10 +18,10 @@ def make_state(args, mesh, rank):
     state = {}
     for name, shape in work.shapes(args).items():
         first, end = work.rows_of(shape, rank, args.ranks)
-        local = torch.zeros((end - first,) + shape[1:])
-        if args.op != "load":
-            for row in range(first, end):
-                local[row - first] = work.value(name, row)
+        if args.op == "load":
+            local = torch.zeros((end - first,) + shape[1:])
+        else:
+            local = torch.from_numpy(work.rows(name, shape, first, end))
         whole = torch.empty(shape, device="meta")
         state[name] = DTensor.from_local(
             local, mesh, [Shard(0)], shape=whole.shape, stride=whole.stride(), run_check=False
@@ -34,8 +34,8 @@ def check(args, state, rank):
     for name, shape in work.shapes(args).items():
         first, end = work.rows_of(shape, rank, args.ranks)
         for row in {first, end - 1} if end > first else ():
-            want = torch.tensor(work.value(name, row))
-            if not bool((state[name].to_local()[row - first] == want).all()):
+            want = torch.from_numpy(work.rows(name, shape, row, row + 1))
+            if not torch.equal(state[name].to_local()[row - first : row - first + 1], want):
                 raise RuntimeError(f"{name}, row {row}: not what was saved")
 
 
