@@ -1,8 +1,9 @@
 #!/usr/bin/env bash
 # tests/gpu.sh [--build-only] [CMAKE OPTION...]: everything that needs a GPU, in one run of at most
 # nine minutes, without a network. Builds with CUDA into build-gpu/, runs the tests and benchmarks on
-# the device, and writes build-gpu/report.txt. Without Open MPI, parallel HDF5 or another library of
-# the trainer it says what it leaves out, and builds and tests the kernels alone.
+# the device, and writes build-gpu/report.txt. Libraries that this machine lacks may be brought along:
+# on another one cmake/carry.sh packs them into .vendor/. Without Open MPI, parallel HDF5 or another
+# library of the trainer it says what it leaves out, and builds and tests the kernels alone.
 #
 # Exit: 0 all passed; 1 something failed, the report says what; 77 there is no GPU here, or no nvcc.
 # --build-only: builds all of it and stops; needs no GPU.
@@ -77,7 +78,18 @@ configure() {
         "${architectures[@]}" "${@:2}" >"$build/configure.log" 2>&1
 }
 
+# What another machine packed for this one (cmake/carry.sh), where it runs here.
+bring_libraries() {
+    local packed=.vendor/libraries.tar.gz to=$build/libraries
+    [ -f "$packed" ] || return 0
+    if [ ! "$to/env.sh" -nt "$packed" ]; then
+        rm -rf "$to" && mkdir "$to" && tar -xzmf "$packed" -C "$to" || return 0
+    fi
+    . "$to/env.sh" 2>"$build/part.log" || say "left out  $packed: $(cat "$build/part.log")"
+}
+
 describe | tee "$report"
+bring_libraries
 whole=yes
 if configure all "$@"; then
     tree=$build/all
