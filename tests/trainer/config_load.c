@@ -146,7 +146,6 @@ static const struct {
     {"fsdp.wrap_policy=blocks", "fsdp.wrap_policy: \"blocks\" is not one of transformer|size"},
     {"fsdp.accumulate=whole", "fsdp.accumulate: \"whole\" is not one of sharded|local"},
     {"fsdp.activation_checkpointing=1", "activation_checkpointing: 1 is not true or false"},
-    {"fsdp.cpu_offload=true", "fsdp.offload_path, a folder of a disk, says where"},
     {"fsdp.offload_path=x", "fsdp.offload_path: x, but fsdp.cpu_offload is false"},
     {"checkpoint.engine=mpi", "checkpoint.engine: \"mpi\" is not one of auto|direct|mpio"},
     {"checkpoint.layout=split", "checkpoint.layout"},
@@ -207,6 +206,9 @@ static void refuses_broken_files(void **state) {
         {"{\"seed\": 1, \"seed\": 2}", ":1:18: duplicate object key"},
         {"{\"seed\": 1", ":1:"},
         {"[1]", "holds no JSON object"},
+        {"{" MODEL ", \"data\": {\"path\": \"text\"}, \"device\": \"cpu\", "
+         "\"fsdp\": {\"cpu_offload\": true}}",
+         "fsdp.offload_path, a folder of a disk, says where"},
         {"{\"model_type\": \"llama\"}", "describes a model, not a training"},
     };
     for (size_t i = 0; i < sizeof texts / sizeof *texts; i++) {

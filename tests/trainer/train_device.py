@@ -1,7 +1,8 @@
 #!/usr/bin/env python3
 """The trainer with its state on a device, of which the stand-in's memory no one but its kernels can
-touch: losses and state.h5 are those of the CPU, on 1 and 2 ranks and in every strategy; a checkpoint
-goes from one to the other. Where there is no device, `device: cuda` says so."""
+touch: losses and state.h5 are those of the CPU, on 1, 2 and 4 ranks, in every strategy and with parameters
+and moments in the host's memory; a checkpoint goes from one to the other. Where there is no device,
+`device: cuda` says so."""
 import train_lib
 from train_lib import *
 
@@ -18,13 +19,18 @@ def run(name, ranks, device, **over):
     return err
 
 
-def compare(what, worlds=(2,), **over):
-    """On the CPU, and on the device on that many ranks."""
+def compare(what, ways, **over):
+    """On one rank's CPU, and on the device: ways are pairs of ranks and what else is asked for there,
+    which changes no bit."""
     run(f"{what}-cpu", 1, "cpu", **over)
-    for ranks in worlds:
-        run(f"{what}-{ranks}", ranks, "cuda", **over)
-        check(metrics_alike(f"{what}-{ranks}", f"{what}-cpu"), f"{what}: losses on {ranks} ranks")
-        check(state(3, f"{what}-{ranks}") == state(3, f"{what}-cpu"), f"{what}: state on {ranks} ranks")
+    for i, (ranks, more) in enumerate(ways):
+        alike(f"{what}-{i}", f"{what}-cpu", ranks, **{**over, **more})
+
+
+def alike(name, other, ranks, **over):
+    run(name, ranks, "cuda", **over)
+    check(metrics_alike(name, other), f"{name}: other losses on {ranks} ranks with {over}")
+    check(state(3, name) == state(3, other), f"{name}: another state on {ranks} ranks with {over}")
 
 
 def metrics_alike(a, b):
@@ -33,20 +39,29 @@ def metrics_alike(a, b):
     return pick(a) == pick(b)
 
 
-compare("sharded", (1, 2), fsdp={"activation_checkpointing": True})
-compare("bf16", bf16={"enabled": True}, frozen=["*layers.0*"])
-compare("local", zero_optimization={"stage": 1})
-compare("replicas", fsdp={"prefetch": 2}, zero_optimization={"stage": 2})
+OFFLOAD = {"cpu_offload": True}
+zero = lambda stage: {"zero_optimization": {"stage": stage}}
+compare("fp32", [(1, {"fsdp": {**OFFLOAD, "activation_checkpointing": True}}),
+                 (2, {"fsdp": {"activation_checkpointing": True}}),
+                 (4, {"fsdp": {**OFFLOAD, "prefetch": 2}}),
+                 (4, {**zero(2), "fsdp": {"replicas": 2}}),
+                 (2, zero(1)),
+                 (2, {**zero(0), "fsdp": OFFLOAD}),
+                 (2, {"fsdp": {"wrap_policy": "size", "min_num_params": 60000, "reshard_after_forward": False}})])
+compare("bf16", [(1, {"fsdp": OFFLOAD}), (2, {})], bf16={"enabled": True}, frozen=["*layers.0*"])
+ring = {"zero_optimization": {"stage": 3, "ring": True}}
+run("ring-cpu", 2, "cpu", **ring)
+alike("ring", "ring-cpu", 2, **ring)
 
 # A classifier, whose evaluation looks at the logits.
 vit = f"{SOURCE}/tests/data/golden/vit"
-compare("vit", model=vit, init=vit, train_batch_size=4, train_micro_batch_size_per_gpu=2,
+compare("vit", [(2, {})], model=vit, init=vit, train_batch_size=4, train_micro_batch_size_per_gpu=2,
         data={"type": "safetensors", "path": f"{vit}/golden.safetensors", "sequence_length": 32,
               "eval_path": f"{vit}/golden.safetensors"}, eval_every=1)
 
 # From the CPU to the device and back: the steps of one run.
 run("moved", 2, "cpu", max_steps=1)
-run("moved", 1, "cuda", max_steps=2)
+run("moved", 1, "cuda", max_steps=2, fsdp=OFFLOAD)
 err = run("moved", 2, "cpu", max_steps=3)
 check("going on from step 2" in err, f"no resume: {err}")
 run("stayed", 1, "cpu")
@@ -58,6 +73,8 @@ if "oneDNN" in run("auto", 1, "auto", max_steps=1): # auto has found none
     _, err = train(1, config("config.json", device="cuda", checkpoint={"dir": "none"}), expect=2)
     said = messages(err)[-1]
     check("device: cuda: " in said and "device=cpu" in said, f"says: {said}")
+    _, err = train(1, config("config.json", device="auto", fsdp=OFFLOAD, checkpoint={"dir": "none"}), expect=2)
+    check("fsdp.cpu_offload: on the CPU" in messages(err)[-1], f"offload: {err}")
 train_lib.TRAINER = FENCED
 _, err = train(1, config("config.json", device="cuda", checkpoint={"dir": "none"},
                          fsdp={"cpu_offload": True, "offload_path": "."}), expect=2)

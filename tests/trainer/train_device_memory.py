@@ -10,8 +10,8 @@ make_text()
 MIB = 1 << 20
 
 
-def run(path, ranks=2, expect=0, steps=1, **env):
-    config("config.json", device="cuda", max_steps=steps, train_batch_size=12,
+def run(path, ranks=2, expect=0, steps=1, offload=False, **env):
+    config("config.json", device="cuda", fsdp={"cpu_offload": offload}, max_steps=steps, train_batch_size=12,
            train_micro_batch_size_per_gpu=6, checkpoint={"dir": path})
     os.environ.update(env)
     _, err = train(ranks, "config.json", expect=expect)
@@ -20,11 +20,16 @@ def run(path, ranks=2, expect=0, steps=1, **env):
     return err
 
 
-err = run("ckpt", FENCED_REPORT="1")
-planned = float(re.search(r"([0-9.]+) MiB of the device's memory a rank", err)[1])
-taken = [int(n) / MIB for n in re.findall(r"fenced: at most (\d+) bytes", err)]
-check(len(taken) == 2 and max(taken) <= planned + 0.01, f"plans {planned} MiB and takes {taken}")
-check(max(taken) > 0.97 * planned, f"plans {planned} MiB and takes {taken}")
+def compare_with_plan(err, ranks):
+    planned = float(re.search(r"([0-9.]+) MiB of the device's memory a rank", err)[1])
+    taken = [int(n) / MIB for n in re.findall(r"fenced: at most (\d+) bytes", err)]
+    check(len(taken) == ranks and 0.97 * planned < max(taken) <= planned + 0.01,
+          f"plans {planned} MiB and takes {taken}")
+    return planned
+
+
+compare_with_plan(run("offloaded", ranks=1, offload=True, FENCED_REPORT="1"), 1)
+planned = compare_with_plan(run("ckpt", FENCED_REPORT="1"), 2)
 before = state(1)
 
 room = int((planned - 0.2) * MIB)

@@ -94,7 +94,7 @@ int main(int argc, char **argv) {
     dcp_checkpoint *ckpt;
     CHECK(kernels_open("cpu", &k) == KERNELS_OK);
     CHECK(fsdp_layout_create(params, n_params, 1, rank, world, 1, &layout, NULL) == DCP_OK);
-    CHECK(state_create(layout, k, NULL, world > 1 ? "." : NULL, &s, NULL) == DCP_OK);
+    CHECK(state_create(layout, k, NULL, world > 1, ".", &s, NULL) == DCP_OK);
     CHECK(dcp_comm_from_mpi(MPI_COMM_WORLD, &comm, NULL) == DCP_OK);
     CHECK(dcp_checkpoint_open(comm, dir, &ckpt, NULL) == DCP_OK);
     CHECK(state_load(s, MPI_COMM_WORLD, ckpt, STATE_ALL, DCP_ENGINE_AUTO, &with_moments, NULL) ==

@@ -95,6 +95,9 @@ static int check_sequence(const json_t *tree, dcp_error *err) {
                         type);
 }
 
+const char config_no_offload[] = "fsdp.cpu_offload: on the CPU all is in the host's memory anyhow; "
+                                 "fsdp.offload_path, a folder of a disk, says where else to put it";
+
 /* What no key can be blamed for alone. */
 static int check_together(const config *c, dcp_error *err) {
     if (c->batch % c->micro != 0)
@@ -106,12 +109,9 @@ static int check_together(const config *c, dcp_error *err) {
         return trainer_fail(err, DCP_ERR_ARG,
                             "eval_every: %" PRIu64 ", but there is no data.eval_path",
                             c->eval_every);
-    const int offloads = config_is_true(c->tree, "fsdp.cpu_offload");
-    if (offloads && !c->offload_path)
-        return trainer_fail(err, DCP_ERR_ARG,
-                            "fsdp.cpu_offload: on the CPU all is in the host's memory anyhow; "
-                            "fsdp.offload_path, a folder of a disk, says where else to put it");
-    if (!offloads && c->offload_path)
+    if (c->offloads && !c->offload_path && strcmp(c->device, "cpu") == 0)
+        return trainer_fail(err, DCP_ERR_ARG, "%s", config_no_offload);
+    if (!c->offloads && c->offload_path)
         return trainer_fail(err, DCP_ERR_ARG,
                             "fsdp.offload_path: %.300s, but fsdp.cpu_offload is false",
                             c->offload_path);

@@ -45,7 +45,8 @@ typedef struct config {
     uint64_t prefetch;
     int shares_memory;        /* units among the ranks of a host */
     int checkpointing;        /* of activations */
-    const char *offload_path; /* NULL: nothing is offloaded */
+    int offloads;             /* parameters and moments: into a file in */
+    const char *offload_path; /* this folder; NULL: from a GPU into the host's memory */
     const char *dir, *resume;
     dcp_tier stores[DCP_MAX_TIERS]; /* fastest first; `dir` is the last */
     size_t n_stores;
@@ -74,5 +75,7 @@ int config_unpack(const char *text, config **out, dcp_error *err);
 uint64_t config_leaves(const config *c);
 /* DCP_ERR_ARG where an accumulation was given that contradicts batch, micro-batch and `world`. */
 int config_check_world(const config *c, int world, dcp_error *err);
+/* Why fsdp.cpu_offload alone is refused on the CPU. */
+extern const char config_no_offload[];
 
 #endif

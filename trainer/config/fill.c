@@ -42,6 +42,7 @@ static void fill_sharding(config *c, const json_t *tree) {
     c->prefetch = config_count(tree, "fsdp.prefetch");
     c->shares_memory = config_is_true(tree, "fsdp.shared_memory");
     c->checkpointing = config_is_true(tree, "fsdp.activation_checkpointing");
+    c->offloads = config_is_true(tree, "fsdp.cpu_offload");
     c->offload_path = config_text(tree, "fsdp.offload_path");
 }
 

@@ -27,9 +27,12 @@ struct fsdp {
     float **grad_places;       /* and its gradients */
     float *root_grads, *block_grads;
     float *outgoing;     /* a unit's gradients on their way; NULL: there is none */
-    fsdp_gather *gather; /* NULL: a shard is all of the state */
+    fsdp_gather *gather; /* NULL: the storage is the gathered model */
     fsdp_reduce *reduce;
 };
+
+/* Whether the storage itself is the gathered model. */
+static int in_storage(const fsdp *f) { return f->layout->shards == 1 && !f->plan.is_apart; }
 
 static int take_places(fsdp *f, const float *params, dcp_error *err) {
     size_t most = 0;
@@ -40,7 +43,7 @@ static int take_places(fsdp *f, const float *params, dcp_error *err) {
     f->whole = calloc(f->layout->n, sizeof *f->whole);
     if (!f->places || !f->grad_places || !f->whole)
         return trainer_fail_memory(err, most * sizeof *f->places);
-    for (size_t u = 0; u < f->layout->n && f->layout->shards == 1; u++)
+    for (size_t u = 0; u < f->layout->n && in_storage(f); u++)
         f->whole[u] = params + f->layout->units[u].shard_at; /* for good */
     return DCP_OK;
 }
@@ -59,7 +62,7 @@ static int make_gather(fsdp *f, const fsdp_ways *ways, const float *params, dcp_
                                .bf16 = f->plan.strategy.bf16,
                                .k = f->k,
                                .tl = f->tl};
-    if (f->layout->shards == 1) return DCP_OK;
+    if (in_storage(f)) return DCP_OK;
     if (f->plan.is_shared)
         return fsdp_gather_in_shared_memory(&f->plan, ways->mesh->shards, ways->shared, &of,
                                             &f->gather, err);
@@ -210,7 +213,7 @@ static void forward(fsdp *f, model_run *run) {
 /* Where a unit's gradients are put for their way; NULL: nowhere, a shard is all of the state. */
 static float *scratch_of(fsdp *f, size_t unit) {
     const int is_root = unit == ROOT;
-    if (!f->gather) return is_root ? NULL : f->outgoing;
+    if (f->layout->shards == 1) return is_root ? NULL : f->outgoing;
     if (f->outgoing && (!is_root || f->plan.is_shared)) return f->outgoing;
     if (!is_root) drop_block(f);
     return f->gather->spare(f->gather, unit);

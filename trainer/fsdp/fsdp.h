@@ -2,7 +2,7 @@
  * others while one computes, and its gradients are summed into their owners' shards while the
  * next one computes. How, fsdp_strategy says; which buffers that takes, fsdp_plan_sizes. The root
  * unit stays gathered during a step. Where one rank's shard is all of the state, the storage itself
- * is the gathered model. */
+ * is the gathered model, unless it lies apart. */
 #ifndef TRAINER_FSDP_FSDP_H
 #define TRAINER_FSDP_FSDP_H
 

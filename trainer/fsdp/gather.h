@@ -36,7 +36,7 @@ struct fsdp_gather {
 /* What both are made of. All is borrowed. */
 typedef struct fsdp_gather_of {
     const fsdp_layout *layout;
-    const float *params; /* this rank's storage */
+    const float *params; /* this rank's storage; also memory of alloc_host */
     int bf16;            /* parameters arrive rounded to it */
     kernels *k;
     timeline *tl; /* is told of gathers; may be NULL */

@@ -8,6 +8,7 @@ static uint64_t most(uint64_t a, uint64_t b) { return a > b ? a : b; }
 static uint64_t least(uint64_t a, uint64_t b) { return a < b ? a : b; }
 
 static int is_cut(const fsdp_plan *plan) { return plan->layout->shards > 1; }
+static int gathers(const fsdp_plan *plan) { return is_cut(plan) || plan->is_apart; }
 
 /* A single rank adds its leaves up in its own shard whatever the strategy says. */
 fsdp_leaves fsdp_plan_leaves(const fsdp_plan *plan) {
@@ -18,7 +19,7 @@ fsdp_leaves fsdp_plan_leaves(const fsdp_plan *plan) {
 
 size_t fsdp_plan_gathers(const fsdp_plan *plan, uint64_t micro) {
     const size_t blocks = plan->layout->n - 1;
-    if (!is_cut(plan) || blocks == 0) return 0;
+    if (!gathers(plan) || blocks == 0) return 0;
     if (plan->strategy.keep_params) return micro == 0 ? blocks : 0;
     return 2 * blocks - 1;
 }
@@ -109,7 +110,7 @@ static void size_sums(const fsdp_plan *plan, fsdp_sizes *s) {
 fsdp_sizes fsdp_plan_sizes(const fsdp_plan *plan) {
     fsdp_sizes s = {0};
     size_gradients(plan->layout, &s);
-    if (is_cut(plan)) size_gathers(plan, &s);
+    if (gathers(plan)) size_gathers(plan, &s);
     if (plan->layout->world > 1) {
         size_outgoing(plan, &s);
         size_received(plan, &s);

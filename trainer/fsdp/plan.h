@@ -13,7 +13,9 @@ typedef struct fsdp_plan {
     const fsdp_layout *layout;
     fsdp_strategy strategy;
     uint64_t leaves; /* of a step, all ranks together */
-    int offloads;    /* parameters and moments lie in a file */
+    int offloads;    /* parameters and moments lie in a file, or apart */
+    int is_apart;    /* they do in memory that kernels are slow to reach, so that units are gathered
+                        even if a shard is all of them */
     int is_shared;   /* the ranks of a group hold gathered units once, in memory of their host */
 } fsdp_plan;
 

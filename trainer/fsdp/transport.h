@@ -45,7 +45,8 @@ struct fsdp_transport {
     const char *name;
     void *state; /* the implementation's own */
 
-    /* Every rank's stretch, to all. own: this rank's; may stand at its place in `to` already. */
+    /* Every rank's stretch, to all. own: this rank's; may stand at its place in `to` already, or in
+     * memory of alloc_host. */
     void (*gather)(fsdp_transport *t, fsdp_group group, kernels_type type, const void *own,
                    fsdp_stretches to, fsdp_transfer *out);
     /* To each rank its stretch of `from`, in fp32; from each one to its stretch of `to`. */

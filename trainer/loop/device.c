@@ -26,12 +26,17 @@ int device_memory(const kernels *k, dcp_device **out, dcp_error *err) {
     return number == KERNELS_HOST ? DCP_OK : dcp_device_cuda_create(number, stream, out, err);
 }
 
-/* Memory in a file is memory of the host. */
+/* A file's memory is the host's, and no GPU reaches it. */
 static int check_offload(const config *c, const kernels *k, dcp_error *err) {
-    if (!c->offload_path || strcmp(k->name, "cpu") == 0) return DCP_OK;
+    void *stream;
+    const int on_host = k->place(k, &stream) == KERNELS_HOST;
+    if (on_host && c->offloads && !c->offload_path)
+        return trainer_fail(err, DCP_ERR_ARG, "%s", config_no_offload);
+    if (on_host || !c->offload_path) return DCP_OK;
     return trainer_fail(err, DCP_ERR_UNSUPPORTED,
-                        "fsdp.offload_path: not with device %s, whose memory no file can hold; set "
-                        "device=cpu",
+                        "fsdp.offload_path: not with device %s, which reaches no file; leave it "
+                        "out: fsdp.cpu_offload alone keeps parameters and moments in the host's "
+                        "memory",
                         k->name);
 }
 

@@ -63,7 +63,7 @@ static void print_units(const fsdp_plan *plan) {
     }
 }
 
-static void print_memory(const memory *m, int ranks, int groups) {
+static void print_memory(const memory *m, int is_apart, int ranks, int groups) {
     const struct {
         const char *name;
         uint64_t bytes;
@@ -79,7 +79,7 @@ static void print_memory(const memory *m, int ranks, int groups) {
                 {"together", memory_sum(m)},
                 {"shared by a group", m->shared},
                 {"staging, at most", m->staging},
-                {"offloaded, on disk", m->offloaded}};
+                {is_apart ? "offloaded, to the host" : "offloaded, on disk", m->offloaded}};
     const uint64_t need =
         (memory_sum(m) + m->staging) * (uint64_t)ranks - m->shared * (uint64_t)(ranks - groups);
     const uint64_t has = (uint64_t)sysconf(_SC_PHYS_PAGES) * (uint64_t)sysconf(_SC_PAGESIZE);
@@ -111,7 +111,8 @@ static void print_head(const config *c, const fsdp_plan *plan, int ranks) {
 
 static int print_model(const config *c, const model *m, int ranks, dcp_error *err) {
     fsdp_plan plan = {.leaves = config_leaves(c),
-                      .offloads = c->offload_path != NULL,
+                      .offloads = c->offloads,
+                      .is_apart = c->offloads && !c->offload_path,
                       .is_shared = c->shares_memory}; /* all on this host */
     fsdp_layout *layout = NULL;
     uint64_t sequence;
@@ -125,7 +126,7 @@ static int print_model(const config *c, const model *m, int ranks, dcp_error *er
     if (status == DCP_OK) {
         print_head(c, &plan, ranks);
         print_units(&plan);
-        print_memory(&needs, ranks, plan.strategy.replicas);
+        print_memory(&needs, plan.is_apart, ranks, plan.strategy.replicas);
         print_traffic(&plan);
     }
     fsdp_layout_destroy(layout);

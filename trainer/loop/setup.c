@@ -99,7 +99,8 @@ static int make_state(trainer *t, unsigned number, dcp_error *err) {
                                   &t->layout, err);
     t->plan.layout = t->layout;
     t->plan.leaves = config_leaves(t->c);
-    t->plan.offloads = t->c->offload_path != NULL;
+    t->plan.offloads = t->c->offloads;
+    t->plan.is_apart = t->c->offloads && !t->c->offload_path;
     if (status == DCP_OK) status = adamw_create(t->c, t->layout, t->k, &t->optimizer, err);
     return status;
 }
@@ -265,15 +266,20 @@ static int predict(trainer *t, dcp_error *err) {
 }
 
 static void tell_offload(const trainer *t) {
-    if (t->c->offload_path)
-        say(t->rank, "%.1f MiB of parameters and moments a rank lie in a file in %s",
-            mib(fsdp_plan_memory(&t->plan).offloaded), t->c->offload_path);
+    const double offloaded = mib(fsdp_plan_memory(&t->plan).offloaded);
+    if (t->plan.is_apart)
+        say(t->rank, "%.1f MiB of parameters and moments a rank lie in the host's memory",
+            offloaded);
+    else if (t->c->offloads)
+        say(t->rank, "%.1f MiB of parameters and moments a rank lie in a file in %s", offloaded,
+            t->c->offload_path);
 }
 
 static int make_shards(trainer *t, dcp_error *err) {
     int status = device_memory(t->k, &t->device, err);
     if (status != DCP_OK) return status;
-    status = state_create(t->layout, t->k, t->device, t->c->offload_path, &t->state, err);
+    status = state_create(t->layout, t->k, t->device, t->c->offloads, t->c->offload_path, &t->state,
+                          err);
     return room_explain(t, status, err);
 }
 

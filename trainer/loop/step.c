@@ -87,14 +87,17 @@ static int check_finite(const trainer *t, const step_result *r, dcp_error *err) 
                         t->state->step + 1, r->loss, r->grad_norm);
 }
 
-static void update(trainer *t, const step_result *r) {
+/* Where the host has the state, a save reads it there as soon as this returns. */
+static int update(trainer *t, const step_result *r, dcp_error *err) {
     train_state *s = t->state;
     const double limit = t->c->clipping;
     const double scale = limit > 0 ? fmin(1.0, limit / (r->grad_norm + 1e-6)) : 1.0;
     adamw_step(t->optimizer, s, r->lr, scale);
+    const char *failed = s->apart ? t->k->sync(t->k) : NULL;
     s->step++;
     s->samples += t->c->batch;
     s->tokens += t->c->batch * t->shape.targets;
+    return failed ? trainer_fail(err, DCP_ERR_DEVICE, "the update: %s", failed) : DCP_OK;
 }
 
 int step_run(trainer *t, step_result *out, dcp_error *err) {
@@ -113,9 +116,10 @@ int step_run(trainer *t, step_result *out, dcp_error *err) {
     dcp_tiers_fence(t->stores);
     const double free_again = MPI_Wtime();
     out->lr = schedule_lr(t->c, t->state->step + 1);
-    update(t, out);
+    status = update(t, out, err);
+    if (t->c->offloads) status = agree(t->comm, status, err);
     timeline_add(&t->tl, TIMELINE_OPTIMIZER, -1, computed, fence);
     timeline_add(&t->tl, TIMELINE_STALL, -1, fence, free_again);
     timeline_add(&t->tl, TIMELINE_OPTIMIZER, -1, free_again, MPI_Wtime());
-    return DCP_OK;
+    return status;
 }

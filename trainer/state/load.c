@@ -190,6 +190,7 @@ int state_load(train_state *s, MPI_Comm comm, dcp_checkpoint *ckpt, unsigned sec
     if (status == DCP_OK && (found.with == 0 || found.thawed > 0)) {
         s->k->zero(s->k, s->exp_avg, s->layout->grad_elems);
         s->k->zero(s->k, s->exp_avg_sq, s->layout->grad_elems);
+        s->k->sync(s->k); /* before a load writes where they are the host's */
         state_release_all(s);
     }
     if (status == DCP_OK) status = load_units(s, comm, ckpt, sections, engine, found.with > 0, err);

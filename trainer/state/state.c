@@ -2,6 +2,7 @@
  * same order; boxes of ranks that hold nothing are empty. */
 #include "state.h"
 
+#include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -34,6 +35,23 @@ static int take_offloaded(train_state *s, const char *folder, dcp_error *err) {
     return DCP_OK;
 }
 
+/* Parameters, then the moments, in one stretch of the host's memory. */
+static int take_apart(train_state *s, dcp_error *err) {
+    const uint64_t shard = in_pages(s->layout->shard_elems);
+    const uint64_t grads = in_pages(s->layout->grad_elems);
+    const uint64_t bytes = (shard + 2 * grads) * sizeof(float);
+    s->apart = s->k->alloc_host(s->k, bytes);
+    if (!s->apart)
+        return trainer_fail(
+            err, DCP_ERR_NO_MEMORY,
+            "fsdp.cpu_offload: out of memory: %" PRIu64 " page-locked bytes of the host", bytes);
+    memset(s->apart, 0, bytes);
+    s->params = s->apart;
+    s->exp_avg = s->params + shard;
+    s->exp_avg_sq = s->exp_avg + grads;
+    return DCP_OK;
+}
+
 static int take_shards(train_state *s, dcp_error *err) {
     const fsdp_layout *layout = s->layout;
     int status = take(s, &s->params, layout->shard_elems, err);
@@ -42,7 +60,7 @@ static int take_shards(train_state *s, dcp_error *err) {
     return status;
 }
 
-int state_create(const fsdp_layout *layout, kernels *k, const dcp_device *device,
+int state_create(const fsdp_layout *layout, kernels *k, const dcp_device *device, int offloads,
                  const char *offload_path, train_state **out, dcp_error *err) {
     train_state *s = calloc(1, sizeof *s);
     if (!s) return trainer_fail_memory(err, sizeof *s);
@@ -50,8 +68,10 @@ int state_create(const fsdp_layout *layout, kernels *k, const dcp_device *device
     s->k = k;
     s->device = device;
     int status = take(s, &s->grads, layout->grad_elems, err);
-    if (status == DCP_OK)
-        status = offload_path ? take_offloaded(s, offload_path, err) : take_shards(s, err);
+    if (status == DCP_OK && !offloads)
+        status = take_shards(s, err);
+    else if (status == DCP_OK)
+        status = offload_path ? take_offloaded(s, offload_path, err) : take_apart(s, err);
     if (status == DCP_OK)
         *out = s;
     else
@@ -86,8 +106,8 @@ void state_destroy(train_state *s) {
     if (!s) return;
     drop_files(s);
     float *const shards[] = {s->params, s->exp_avg, s->exp_avg_sq};
-    for (size_t i = 0; i < sizeof shards / sizeof *shards && !s->offloaded; i++)
-        s->k->free(s->k, shards[i]);
+    for (size_t i = 0; i < 3 && !s->offloaded && !s->apart; i++) s->k->free(s->k, shards[i]);
+    s->k->free_host(s->k, s->apart);
     s->k->free(s->k, s->grads);
     offload_destroy(s->offloaded);
     free(s);
@@ -122,7 +142,8 @@ void state_randomize(train_state *s) {
 
 int state_add(const train_state *s, dcp_state *state, const dcp_tensor *tensor, const dcp_box *box,
               float *data, dcp_error *err) {
-    if (s->device) return dcp_state_add_device(state, tensor, box, s->device, data, err);
+    if (s->device && !s->apart)
+        return dcp_state_add_device(state, tensor, box, s->device, data, err);
     return dcp_state_add(state, tensor, box, data, err);
 }
 

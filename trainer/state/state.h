@@ -25,7 +25,8 @@ typedef struct train_state {
     const dcp_device *device;            /* whose memory k's is; NULL: the host's */
     float *params;                       /* [layout->shard_elems] */
     float *grads, *exp_avg, *exp_avg_sq; /* [layout->grad_elems] each */
-    offload *offloaded; /* where params and moments lie; NULL: in memory, as the gradients */
+    offload *offloaded;                  /* where params and moments lie; NULL: in memory, */
+    void *apart; /* the host's where the kernels' is another; NULL: as the gradients */
     kept_file *files;
     size_t n_files;
     uint64_t step;            /* updates made */
@@ -34,9 +35,9 @@ typedef struct train_state {
 } train_state;
 
 /* Memory of this rank's shards, zeroed; of k, which is the device's or, NULL, the host's. Borrows
- * layout, k and device. offload_path: a folder, or NULL; see
- * offload_create. */
-int state_create(const fsdp_layout *layout, kernels *k, const dcp_device *device,
+ * layout, k and device. offloads: parameters and moments lie in a file in offload_path (see
+ * offload_create) or, NULL, in memory of k->alloc_host. */
+int state_create(const fsdp_layout *layout, kernels *k, const dcp_device *device, int offloads,
                  const char *offload_path, train_state **out, dcp_error *err);
 void state_destroy(train_state *s);
 
