@@ -40,6 +40,8 @@ struct io_queue {
     request *unsent[REQUESTS]; /* in the ring, not handed to the kernel yet */
     unsigned n_unsent;
     double waited_s;
+    void (*waited)(void *ctx, double begin, double end); /* NULL: nobody wants to know */
+    void *waited_ctx;
     int error; /* errno of the first failure */
     int failed_writing;
     const char *failed_path;
@@ -164,7 +166,9 @@ static void reap(io_queue *q) {
     if (!q->in_flight) return; /* none could be sent */
     double start = clock_now();
     request *r = take(q);
-    q->waited_s += clock_now() - start;
+    double end = clock_now();
+    q->waited_s += end - start;
+    if (q->waited) q->waited(q->waited_ctx, start, end);
     if (!r) return;
     int64_t done = r->job.result;
     if (done == -EINTR || done == -EAGAIN || (done == -EINVAL && leave_direct(r))) {
@@ -225,6 +229,11 @@ unsigned io_queue_next(io_queue *q) {
 
 unsigned char *io_queue_buffer(const io_queue *q, unsigned slot) {
     return q->memory + (size_t)slot * IO_SLOT_BYTES;
+}
+
+void io_queue_tell(io_queue *q, void (*waited)(void *ctx, double begin, double end), void *ctx) {
+    q->waited = waited;
+    q->waited_ctx = ctx;
 }
 
 double io_queue_waited(const io_queue *q) { return q->waited_s; }

@@ -36,6 +36,9 @@ void io_queue_drain(io_queue *queue);
 /* Seconds spent waiting for requests so far. */
 double io_queue_waited(const io_queue *queue);
 
+/* Calls `waited` after each such wait, with its begin and end by clock_now; NULL: no more. */
+void io_queue_tell(io_queue *queue, void (*waited)(void *ctx, double begin, double end), void *ctx);
+
 /* The first failure of any request so far. */
 int io_queue_status(const io_queue *queue, dcp_error *err);
 

@@ -22,7 +22,7 @@ static void add_boxes(image *im, const save_request *r, const struct save_layout
 static int move_direct(image *im, dcp_report *report, dcp_error *err) {
     double start = clock_now();
     int status = comm_agree(im->comm, im->mover->move(im->mover->ctx, &im, 1, err), err);
-    report->write_s += clock_now() - start;
+    report->write_s += watch_phase(im->watch, DCP_PHASE_WRITE, start, clock_now());
     return status;
 }
 

@@ -94,8 +94,13 @@ static int ready_queue(const image *im, dcp_error *err) {
     return im->store->queue ? DCP_OK : io_queue_create(&im->store->queue, err);
 }
 
+static void tell_wait(void *watch, double begin, double end) {
+    watch_phase(watch, DCP_PHASE_WRITE, begin, end);
+}
+
 static int move_data(image *im, io_queue *queue, dcp_report *report, dcp_error *err) {
     double start = clock_now(), waited_before = io_queue_waited(queue);
+    if (im->watch->on_phase) io_queue_tell(queue, tell_wait, im->watch);
     int status = write_fragments(im->comm, queue, &im->file, im->layout->skeleton.file_bytes,
                                  im->pieces, im->n_pieces, im->watch, err);
     double middle = clock_now(), waited = io_queue_waited(queue) - waited_before;
@@ -107,8 +112,9 @@ static int move_data(image *im, io_queue *queue, dcp_report *report, dcp_error *
         status =
             write_direct(queue, &im->file, im->pieces, im->n_pieces, im->watch, im->is_last, err);
     double end = clock_now(), waited_too = io_queue_waited(queue) - waited_before - waited;
-    report->gather_s += middle - start - waited;
-    report->copy_s += end - middle - waited_too;
+    io_queue_tell(queue, NULL, NULL);
+    report->gather_s += watch_phase(im->watch, DCP_PHASE_GATHER, start, middle) - waited;
+    report->copy_s += watch_phase(im->watch, DCP_PHASE_COPY, middle, end) - waited_too;
     report->write_s += waited + waited_too;
     return status;
 }
@@ -116,8 +122,10 @@ static int move_data(image *im, io_queue *queue, dcp_report *report, dcp_error *
 static int write_by_position(image *im, dcp_report *report, dcp_error *err) {
     int status = comm_agree(im->comm, io_open(im->path, 1, &im->file, err), err);
     double start = clock_now();
-    if (!status && reuse_may_share(im)) status = reuse_share(im, err);
-    report->copy_s += clock_now() - start;
+    if (!status && reuse_may_share(im)) {
+        status = reuse_share(im, err);
+        report->copy_s += watch_phase(im->watch, DCP_PHASE_COPY, start, clock_now());
+    }
     if (status) return status;
     status = comm_agree(im->comm, ready_queue(im, err), err);
     if (!status) {
@@ -154,8 +162,8 @@ int image_finish(image *im, dcp_report *report, dcp_error *err) {
     double middle = clock_now();
     if (!status) status = io_sync(&im->file, err);
     reuse_close(im);
-    report->publish_s += middle - start;
-    report->sync_s += clock_now() - middle;
+    report->publish_s += watch_phase(im->watch, DCP_PHASE_PUBLISH, start, middle);
+    report->sync_s += watch_phase(im->watch, DCP_PHASE_SYNC, middle, clock_now());
     return comm_agree(im->comm, status, err);
 }
 

@@ -86,6 +86,6 @@ int write_mpio(image *im, dcp_report *report, dcp_error *err) {
     if (im->is_last) watch_release(im->watch);
     status = comm_agree(im->comm, written, err);
     if (!status) status = comm_agree(im->comm, is_first ? put_metadata(im, err) : DCP_OK, err);
-    report->write_s += clock_now() - start;
+    report->write_s += watch_phase(im->watch, DCP_PHASE_WRITE, start, clock_now());
     return status;
 }

@@ -65,6 +65,8 @@ int save_request_make(const dcp_store *store, uint64_t step, const dcp_state *st
     if (!options) options = &plain;
     r->watch = (save_watch){.on_progress = options->on_progress,
                             .progress_ctx = options->progress_ctx,
+                            .on_phase = options->on_phase,
+                            .phase_ctx = options->phase_ctx,
                             .staging_bytes = copy_bytes(options->staging_bytes)};
     r->engine = options->engine;
     int status = plan_check_engine(r->engine, err);
@@ -168,7 +170,7 @@ static int write_step(dcp_store *store, const save_request *r, const struct save
         status = redundancy_encode(store->comm, store->groups, folder, r->step, err);
     if (!status) status = publish(store, r, folder, report, start, err);
     history_keep(store, status, r, report);
-    report->publish_s += clock_now() - written;
+    report->publish_s += watch_phase(watch, DCP_PHASE_PUBLISH, written, clock_now());
     return status;
 }
 
@@ -195,10 +197,10 @@ int save_run(dcp_store *store, const save_request *r, save_watch *watch, dcp_rep
         if (status != DCP_ERR_STATE) store_rollback(store, r->step);
         return status;
     }
-    report->plan_s = clock_now() - start;
+    report->plan_s = watch_phase(watch, DCP_PHASE_PLAN, start, clock_now());
     status = write_step(store, r, plan, folder, watch, start, report, err);
     if (status) roll_back(store, r->step);
-    report->total_s = clock_now() - start;
+    report->total_s = watch_phase(watch, DCP_PHASE_ALL, start, clock_now());
     return status;
 }
 

@@ -190,7 +190,7 @@ static int move_direct(const shards *all, const save_mover *mover, dcp_report *r
     int status = mover->move(mover->ctx, images, all->n, err);
     free(images);
     for (size_t i = 0; i < all->n && !status; i++) status = image_join_sums(&all->list[i].im, err);
-    report->write_s += clock_now() - start;
+    report->write_s += watch_phase(all->list[0].im.watch, DCP_PHASE_WRITE, start, clock_now());
     return status;
 }
 

@@ -13,6 +13,11 @@ void watch_progress(save_watch *watch, uint64_t bytes) {
     watch->on_progress(watch->progress_ctx, watch->done, watch->total);
 }
 
+double watch_phase(const save_watch *watch, dcp_phase phase, double begin, double end) {
+    if (watch->on_phase) watch->on_phase(watch->phase_ctx, phase, begin, end);
+    return end - begin;
+}
+
 void watch_release(const save_watch *watch) {
     if (watch->released) watch->released(watch->ctx);
 }

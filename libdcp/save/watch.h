@@ -5,9 +5,13 @@
 
 #include <stdint.h>
 
+#include "dcp/save.h"
+
 typedef struct save_watch {
     void (*on_progress)(void *ctx, uint64_t done, uint64_t total); /* may be NULL */
     void *progress_ctx;
+    void (*on_phase)(void *ctx, dcp_phase phase, double begin, double end); /* may be NULL */
+    void *phase_ctx;
     uint64_t done, told, total; /* bytes of this rank */
     /* Of a save in flight, else NULL: the memory has been read; whether somebody waits for that. */
     void (*released)(void *ctx);
@@ -18,6 +22,9 @@ typedef struct save_watch {
 
 /* `bytes` more were written or handed on. */
 void watch_progress(save_watch *watch, uint64_t bytes);
+
+/* A phase has ended: tells how long it took. */
+double watch_phase(const save_watch *watch, dcp_phase phase, double begin, double end);
 
 /* The caller's memory is not needed any more. */
 void watch_release(const save_watch *watch);

@@ -7,6 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "core/clock.h"
 #include "core/fail.h"
 #include "load/checkpoint.h"
 #include "plan/plan.h"
@@ -81,7 +82,9 @@ static int fill(drain *d, dcp_error *err) {
 
 static void *run(void *ctx) {
     drain *d = ctx;
+    d->begin = clock_now();
     d->status = fill(d, &d->error);
+    d->end = clock_now();
     pthread_mutex_lock(&d->lock);
     d->done = 1;
     pthread_mutex_unlock(&d->lock);
@@ -157,5 +160,7 @@ void drain_finish(const dcp_tiers *tiers, tier *t) {
     store_unpin(d->from, d->step);
     tier_note(t, d->step, d->status);
     if (d->status) tier_warn(tiers, t, d->step, &d->error);
+    if (tiers->on_filled)
+        tiers->on_filled(tiers->filled_ctx, (size_t)(t - tiers->list), d->step, d->begin, d->end);
     destroy(d);
 }

@@ -75,6 +75,8 @@ static int make(dcp_comm *comm, const dcp_tier *list, size_t n, const dcp_tiers_
     tiers->comm = comm;
     tiers->log = options->log;
     tiers->log_ctx = options->log_ctx;
+    tiers->on_filled = options->on_filled;
+    tiers->filled_ctx = options->filled_ctx;
     tiers->list = calloc(n, sizeof *tiers->list);
     if (!tiers->list) return core_fail_memory(err, n * sizeof *tiers->list);
     tiers->n = n;

@@ -17,6 +17,7 @@ typedef struct drain {
     char *about;     /* options.about_json */
     uint64_t step;
     dcp_save_options options;
+    double begin, end;
     int status;
     dcp_error error;
     int has_thread;
@@ -44,6 +45,8 @@ struct dcp_tiers {
     size_t n;
     dcp_log_fn log;
     void *log_ctx;
+    void (*on_filled)(void *ctx, size_t i, uint64_t step, double begin, double end);
+    void *filled_ctx;
     int set_aside;      /* later steps have been, or there are none */
     dcp_saving *flight; /* NULL: none */
     tier *flight_tier;

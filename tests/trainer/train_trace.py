@@ -1,6 +1,7 @@
 #!/usr/bin/env python3
 """--trace: one file of all ranks, whole JSON also where SIGTERM ends the run, in which the pieces of
-work nest, every unit is computed, gathered and reduced on every rank, and saves have their pieces."""
+work nest, every unit is computed, gathered and reduced on every rank, saves have their pieces, where they were, and a slower
+store's fillings are there."""
 from collections import defaultdict
 from train_lib import *
 
@@ -30,7 +31,28 @@ def nests(timeline):
         open_ends.append(end)
 
 
-def check_trace(path, steps, leaves):
+def check_save(timeline, save):
+    """The pieces of a save lie in it in their order, the waits for the disk in the pieces that move data."""
+    def end(e):
+        return e["ts"] + e["dur"]
+
+    def within(e, others):
+        return any(o["ts"] - EPSILON <= e["ts"] and end(e) <= end(o) + EPSILON for o in others)
+
+    own = sorted((e for e in timeline if e is not save and within(e, [save])), key=lambda e: e["ts"])
+    pieces = [e for e in own if e["name"] != "write"]
+    if pieces[1:] and pieces[1]["name"] == "copy":
+        pieces.pop(1)  # extents that a file system can share
+    check([e["name"] for e in pieces] == ["plan", "gather pieces", "copy", "publish", "sync", "publish"],
+          f"the pieces of {save} are {pieces}")
+    check(all(end(a) <= b["ts"] + EPSILON for a, b in zip(pieces, pieces[1:])), f"{pieces} overlap")
+    check(abs(pieces[0]["ts"] - save["ts"]) < EPSILON and end(save) - end(pieces[-1]) < 1000,
+          f"{save} is not where its pieces are: {pieces}")
+    check(all(within(e, pieces[1:3]) for e in own if e["name"] == "write"), f"a write in {pieces}")
+    return sum(e["name"] == "write" for e in own)
+
+
+def check_trace(path, steps, leaves, saves=1):
     names, threads = events(path)
     check({pid for pid, _ in threads} == set(range(RANKS)), "not all ranks are there")
     for (pid, tid), timeline in threads.items():
@@ -51,17 +73,26 @@ def check_trace(path, steps, leaves):
                       f"rank {rank}: {count[f'{work} unit {unit}']} times {work} unit {unit}")
             check(count[f"gather unit {unit}"] >= steps, f"rank {rank}: unit {unit} is not gathered")
         check(count["read data"] == steps and count["optimizer"] >= steps, f"rank {rank}: {dict(count)}")
-        for piece in ("plan", "gather pieces", "copy", "write", "sync", "publish"):
-            check(count[piece] == steps, f"rank {rank}: {count[piece]} times {piece} of a save")
         for step in range(1, steps + 1):
-            check(count[f"save step {step}"] == 1, f"rank {rank}: step {step} is not saved")
+            check(count[f"save step {step}"] == (saves if step == steps else 1),
+                  f"rank {rank}: step {step} is saved {count[f'save step {step}']} times")
+    waits = sum(check_save(threads[pid, tid], e) for pid, tid in threads for e in threads[pid, tid]
+                if e["name"].startswith("save step"))
+    check(waits, "no save waits for the disk")
     return threads
 
 
 make_text()
-config(max_steps=4, data={"sequence_length": 32})
+config(max_steps=4, data={"sequence_length": 32},
+       checkpoint={"every": 2, "stores": [{"path": "fast", "every": 1, "keep": 2, "redundancy": "none"}]})
 train(RANKS, "config.json", "--trace", "trace.json")
-threads = check_trace("trace.json", 4, 7)
+threads = check_trace("trace.json", 4, 7, saves=2)  # the last step goes into both stores
+for rank in range(RANKS):
+    fills = [e for (pid, _), timeline in threads.items() for e in timeline
+             if pid == rank and e["name"].startswith("fill")]
+    saved = next(e for (pid, _), t in threads.items() for e in t if pid == rank and e["name"] == "save step 2")
+    check([e["name"] for e in fills] == ["fill with step 2"] and fills[0]["dur"] > 0
+          and fills[0]["ts"] >= saved["ts"] + saved["dur"] - EPSILON, f"rank {rank}: {fills}, {saved}")
 # one clock: the ranks go through a step's last reduction together, so it overlaps on any two of them
 last = [max((e for e in threads[r, 1] if e["name"] == "sum losses"), key=lambda e: e["ts"]) for r in range(RANKS)]
 check(max(e["ts"] for e in last) <= min(e["ts"] + e["dur"] for e in last) + 20000, f"clocks differ: {last}")

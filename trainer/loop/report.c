@@ -8,6 +8,7 @@
 #include "../agree.h"
 #include "../fail.h"
 #include "../say.h"
+#include "saves.h"
 #include "spent.h"
 #include "usage.h"
 
@@ -37,12 +38,12 @@ static int prepare(report *r, dcp_error *err) {
     return t->c->metrics ? metrics_open(t->c->metrics, t->state->step, &r->lines, err) : DCP_OK;
 }
 
-/* Events of a step: six a stage of a leaf, and room for what comes once. */
+/* Events of a step: six a stage of a leaf, a save's, and room for what comes once. */
 static int begin_trace(report *r, dcp_error *err) {
     trainer *t = r->t;
     const uint64_t most = 1 << 20;
     const uint64_t passes = fsdp_micro_steps(t->sharded) + evaluate_leaves(t) / (uint64_t)t->world;
-    const uint64_t step = 1024 + 6 * passes * model_stages(t->m);
+    const uint64_t step = 1024 + SAVE_PHASES + 6 * passes * model_stages(t->m);
     const size_t room = step < most ? step : most;
     const int status = agree(t->comm, timeline_init(&t->tl, room, err), err);
     return status == DCP_OK ? trace_open(t->trace, t->comm, room, &r->trace, err) : status;

@@ -43,22 +43,30 @@ static int tell(const saves *s, uint64_t step, int status, const dcp_error *err)
     return status == DCP_ERR_COMM ? status : DCP_OK;
 }
 
-/* A save that began at `begin`, for the trace. Its pieces alternate; they are drawn one after the
- * other, as long as they took together. The engine that saves where it is waited for began late. */
-static void note_pieces(saves *s, uint64_t step, double begin, const dcp_report *report) {
-    timeline *tl = &s->t->tl;
-    if (report->total_s <= 0) return; /* there was nothing to save */
-    const double pieces[] = {report->plan_s,  report->gather_s, report->copy_s,
-                             report->write_s, report->sync_s,   report->publish_s};
-    const int late = report->engine == DCP_ENGINE_MPIO || !s->flying;
-    double at = late ? MPI_Wtime() - report->total_s : begin;
-    const double end = at + report->total_s;
-    timeline_add(tl, TIMELINE_SAVE, (long)step, at, end);
-    for (int i = 0; i < (int)(sizeof pieces / sizeof *pieces); i++) {
-        const double next = at + pieces[i] < end ? at + pieces[i] : end;
-        timeline_add(tl, (timeline_kind)(TIMELINE_SAVE_PLAN + i), -1, at, next);
-        at = next;
+static const double least_wait_s = 1e-5;
+
+/* Of waits for the disk the shortest are left out, and then the last ones. */
+static void keep_phase(void *ctx, dcp_phase phase, double begin, double end) {
+    saves *s = ctx;
+    const size_t kept_free = 64, room = SAVE_PHASES - (phase == DCP_PHASE_WRITE ? kept_free : 0);
+    if (phase == DCP_PHASE_WRITE && end - begin < least_wait_s) return;
+    if (s->n_phases >= room) {
+        s->lost_phases++;
+        return;
     }
+    s->phases[s->n_phases].begin = begin;
+    s->phases[s->n_phases].end = end;
+    s->phases[s->n_phases++].phase = phase;
+}
+
+/* What the save that has ended was at, for the trace. */
+static void note_phases(saves *s) {
+    timeline *tl = &s->t->tl;
+    for (size_t i = 0; i < s->n_phases; i++)
+        timeline_add_monotonic(tl, (timeline_kind)(TIMELINE_SAVE + s->phases[i].phase),
+                               (long)s->flight_step, s->phases[i].begin, s->phases[i].end);
+    tl->dropped += s->lost_phases;
+    s->n_phases = s->lost_phases = 0;
 }
 
 /* A save reads all of the state: what is offloaded need not stay for that. */
@@ -82,18 +90,18 @@ static int save(saves *s, int flight, int also_last, dcp_error *err) {
         .staging_bytes = t->c->staging_bytes ? t->c->staging_bytes : DCP_STAGING_NONE,
         .when_busy = t->c->skip_when_busy ? DCP_BUSY_REFUSE : DCP_BUSY_WAIT,
         .on_progress = t->state->offloaded ? let_go : NULL,
-        .progress_ctx = t->state};
+        .progress_ctx = t->state,
+        .on_phase = t->tl.events ? keep_phase : NULL,
+        .phase_ctx = s};
     const uint64_t step = t->state->step;
-    dcp_report report = {0};
-    s->flight_begin = MPI_Wtime();
+    s->flight_step = step;
     if (status == DCP_OK && flight)
         status = dcp_tiers_save_async(t->stores, step, t->registered, json, &options, err);
     else if (status == DCP_OK)
         status =
-            dcp_tiers_save(t->stores, step, t->registered, json, &options, also_last, &report, err);
+            dcp_tiers_save(t->stores, step, t->registered, json, &options, also_last, NULL, err);
     s->flying = flight && status == DCP_OK;
-    if (!flight && status == DCP_OK) note_pieces(s, step, s->flight_begin, &report);
-    s->flight_step = step;
+    if (!s->flying) note_phases(s);
     free(about);
     free(json);
     return status;
@@ -102,9 +110,8 @@ static int save(saves *s, int flight, int also_last, dcp_error *err) {
 static int settle(saves *s) {
     if (!s->flying) return DCP_OK;
     dcp_error err;
-    dcp_report report = {0};
-    const int status = dcp_tiers_wait(s->t->stores, &report, &err);
-    if (status == DCP_OK) note_pieces(s, s->flight_step, s->flight_begin, &report);
+    const int status = dcp_tiers_wait(s->t->stores, NULL, &err);
+    note_phases(s);
     s->flying = 0;
     note(s, status);
     return tell(s, s->flight_step, status, &err);

@@ -5,6 +5,8 @@
 
 #include "trainer.h"
 
+enum { SAVE_PHASES = 1024 }; /* that a trace keeps of a save */
+
 typedef struct saves {
     trainer *t;
     uint64_t start_step; /* where the run began, if the state need not be saved there */
@@ -12,7 +14,12 @@ typedef struct saves {
     int failed;          /* the last save did */
     int flying;          /* one is in flight, of */
     uint64_t flight_step;
-    double flight_begin;
+    /* With a trace: the last save's, filled in by the thread that saves. */
+    struct {
+        double begin, end; /* by the library's clock */
+        int phase;
+    } phases[SAVE_PHASES];
+    size_t n_phases, lost_phases;
 } saves;
 
 /* For a run that begins at the trainer's state. What was loaded from elsewhere need not be saved as

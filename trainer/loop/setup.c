@@ -196,7 +196,8 @@ int trainer_foretell(trainer *t, dcp_error *err) {
 }
 
 static int open_stores(trainer *t, dcp_error *err) {
-    const dcp_tiers_options options = {.tool = "dcp-train", .log = say_log};
+    const dcp_tiers_options options = {
+        .tool = "dcp-train", .log = say_log, .on_filled = timeline_add_fill, .filled_ctx = &t->tl};
     dcp_error why;
     const int status =
         dcp_tiers_open(t->dcp, t->c->stores, t->c->n_stores, &options, &t->stores, &why);

@@ -23,7 +23,8 @@ typedef enum timeline_kind {
     /* Beside it. */
     TIMELINE_GATHER = TIMELINE_SPENT, /* of a unit, from its start to its end */
     TIMELINE_SUM,                     /* of a unit's gradients, likewise */
-    TIMELINE_SAVE,                    /* of a step, by the thread that saves; then its pieces */
+    TIMELINE_FILL,                    /* of a slower store with a step, in the background */
+    TIMELINE_SAVE, /* of a step, by the thread that saves; then its pieces, as dcp_phase has them */
     TIMELINE_SAVE_PLAN,
     TIMELINE_SAVE_GATHER,
     TIMELINE_SAVE_COPY,
@@ -35,8 +36,8 @@ typedef enum timeline_kind {
 
 typedef struct timeline_event {
     double begin, end;
-    uint16_t kind, lane; /* lane: of gathers, which may overlap; those of a lane do not */
-    int32_t which;       /* the unit; of a save its step; -1: none */
+    uint16_t kind, lane; /* lane: of what may overlap, gathers and fills; those of one do not */
+    int32_t which;       /* the unit; of a save or a fill its step; -1: none */
 } timeline_event;
 
 enum { TIMELINE_LANES = 16 }; /* more gathers at once share the last one */
@@ -47,6 +48,7 @@ typedef struct timeline {
     size_t n, room;
     uint64_t dropped; /* that found no room */
     double lane_end[TIMELINE_LANES];
+    double ahead; /* MPI_Wtime, of CLOCK_MONOTONIC */
 } timeline;
 
 /* Room for `room` events from one timeline_clear to the next; 0: only seconds are kept. */
@@ -55,6 +57,10 @@ void timeline_free(timeline *tl);
 
 /* Notes a piece of work that is over. tl may be NULL. */
 void timeline_add(timeline *tl, timeline_kind kind, long which, double begin, double end);
+/* Notes a piece of work of libdcp's, which goes by CLOCK_MONOTONIC. */
+void timeline_add_monotonic(timeline *tl, timeline_kind kind, long which, double begin, double end);
+/* Notes a fill of a store, as libdcp tells of it; `tl`: the timeline. */
+void timeline_add_fill(void *tl, size_t store, uint64_t step, double begin, double end);
 /* Forgets the events, once they are written. */
 void timeline_clear(timeline *tl);
 

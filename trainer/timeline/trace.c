@@ -10,7 +10,8 @@
 #include "../agree.h"
 #include "../fail.h"
 
-enum { COMPUTE, COMM, SAVE, SUMS, GATHERS }; /* threads of a rank; gathers have as many as lanes */
+/* Threads of a rank; gathers and fills have as many as lanes. */
+enum { COMPUTE, COMM, SAVE, SUMS, GATHERS, FILLS = GATHERS + TIMELINE_LANES };
 enum { TAG_PING = 1, TAG_EVENTS, PINGS = 16 };
 static const char head[] =
     "{\"otherData\": {\"program\": \"dcp-train\"}, \"displayTimeUnit\": \"ms\",\n"
@@ -44,6 +45,7 @@ static const struct {
     [TIMELINE_STALL] = {"wait for save", COMPUTE, 0},
     [TIMELINE_GATHER] = {"gather", GATHERS, 1},
     [TIMELINE_SUM] = {"sum gradients of", SUMS, 1},
+    [TIMELINE_FILL] = {"fill with step", FILLS, 0},
     [TIMELINE_SAVE] = {"save step", SAVE, 0},
     [TIMELINE_SAVE_PLAN] = {"plan", SAVE, 0},
     [TIMELINE_SAVE_GATHER] = {"gather pieces", SAVE, 0},
@@ -95,16 +97,18 @@ static void name_rank(trace *t, int rank) {
     name_thread(t, rank, SAVE, "save");
     name_thread(t, rank, SUMS, "sums");
     name_thread(t, rank, GATHERS, "gathers");
+    name_thread(t, rank, FILLS, "fills of stores");
 }
 
 static void put_event(trace *t, int rank, const timeline_event *e) {
     const int takes_unit = kinds[e->kind].has_unit, thread = kinds[e->kind].thread + e->lane;
+    const int takes_step = e->kind == TIMELINE_SAVE || e->kind == TIMELINE_FILL;
     const char *name = kinds[e->kind].name;
     if (e->kind == TIMELINE_WAIT && e->end - e->begin < least_wait_s) return;
     if (takes_unit && e->which < 0) name = "sum losses"; /* of no unit */
     begin_event(t);
     fprintf(t->file, "{\"ph\": \"X\", \"name\": \"%s", name);
-    if ((takes_unit && e->which >= 0) || e->kind == TIMELINE_SAVE)
+    if ((takes_unit && e->which >= 0) || takes_step)
         fprintf(t->file, takes_unit ? " unit %d" : " %d", e->which);
     fprintf(t->file, "\", \"pid\": %d, \"tid\": %d, \"ts\": %.3f, \"dur\": %.3f", rank, thread,
             (e->begin + t->offsets[rank] - t->origin) * 1e6, (e->end - e->begin) * 1e6);

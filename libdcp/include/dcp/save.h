@@ -48,6 +48,17 @@ DCP_API const char *dcp_engine_name(dcp_engine engine);
 /* The engine of that name; DCP_ERR_NOT_FOUND where there is none. */
 DCP_API int dcp_engine_parse(const char *name, dcp_engine *out);
 
+/* What a save is at; but for the first the figures of dcp_report. */
+typedef enum dcp_phase {
+    DCP_PHASE_ALL,
+    DCP_PHASE_PLAN,
+    DCP_PHASE_GATHER,
+    DCP_PHASE_COPY,
+    DCP_PHASE_WRITE,
+    DCP_PHASE_SYNC,
+    DCP_PHASE_PUBLISH,
+} dcp_phase;
+
 typedef struct dcp_save_options {
     dcp_layout layout;
     dcp_engine engine; /* the same on all ranks, else DCP_ERR_MISMATCH */
@@ -66,6 +77,11 @@ typedef struct dcp_save_options {
      * of `total` bytes that this rank writes or hands to other ranks. May be NULL. */
     void (*on_progress)(void *ctx, uint64_t done, uint64_t total);
     void *progress_ctx;
+    /* Called as each phase ends, from the thread that saves; `begin` and `end` are seconds of
+     * CLOCK_MONOTONIC. Phases come as often as they do: a wait for the disk, DCP_PHASE_WRITE, lies
+     * within the one that waited, and DCP_PHASE_ALL, the last, around them all. May be NULL. */
+    void (*on_phase)(void *ctx, dcp_phase phase, double begin, double end);
+    void *phase_ctx;
 } dcp_save_options;
 
 /* Where a save's or load's time went, in seconds of this rank; and its size. */

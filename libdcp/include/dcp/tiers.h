@@ -41,6 +41,11 @@ typedef struct dcp_tiers_options {
     const char *tool; /* as there */
     dcp_log_fn log;   /* as there, also called by the threads that fill stores; may be NULL */
     void *log_ctx;
+    /* Called once a filling of store `i` of the list is known to have ended, well or not, with its
+     * begin and end in seconds of CLOCK_MONOTONIC: from within dcp_tiers_save_async, dcp_tiers_save
+     * or dcp_tiers_close. May be NULL. */
+    void (*on_filled)(void *ctx, size_t i, uint64_t step, double begin, double end);
+    void *filled_ctx;
 } dcp_tiers_options;
 
 typedef struct dcp_tiers dcp_tiers;
