@@ -5,6 +5,7 @@
 #include <stdint.h>
 #include <stdio.h>
 #include <sys/mman.h>
+#include <sys/resource.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -43,10 +44,29 @@ static void identify(int fd, file_of_first *file) {
     file->inode = st.st_ino;
 }
 
+/* vm.overcommit_memory is 2: no more memory is promised than there is. */
+static int memory_is_counted(void) {
+    char mode = 0;
+    const int fd = open("/proc/sys/vm/overcommit_memory", O_RDONLY | O_CLOEXEC);
+    if (fd < 0) return 0;
+    const ssize_t n = read(fd, &mode, 1);
+    close(fd);
+    return n == 1 && mode == '2';
+}
+
+/* Pages come when they are first touched, on the processor that does. Where memory is counted, one
+ * that can't be had then is SIGBUS: so there all are taken now. Past the limit of a file's size the
+ * kernel would send SIGXFSZ. */
+static int set_size(int fd, size_t bytes) {
+    struct rlimit limit;
+    if (getrlimit(RLIMIT_FSIZE, &limit) == 0 && limit.rlim_cur < bytes) return -1;
+    return memory_is_counted() ? fallocate(fd, 0, 0, (off_t)bytes) : ftruncate(fd, (off_t)bytes);
+}
+
 static int make_file(size_t bytes, file_of_first *file) {
     int fd = memfd_create("dcp", MFD_CLOEXEC | MFD_NOEXEC_SEAL);
     if (fd < 0) fd = memfd_create("dcp", MFD_CLOEXEC); /* kernels before 6.3 */
-    if (fd >= 0 && ftruncate(fd, (off_t)bytes) != 0) {
+    if (fd >= 0 && set_size(fd, bytes) != 0) {
         close(fd);
         return -1;
     }

@@ -93,14 +93,20 @@ int plan_value_differs(dcp_comm *comm, const plan_value *v, dcp_error *err) {
                          v->is_hash ? NULL : describe_number, err);
 }
 
-int plan_same(dcp_comm *comm, const plan_value *values, size_t n, dcp_error *err) {
-    uint64_t least[2 * PLAN_VALUES];
+int plan_agree(dcp_comm *comm, int status, const plan_value *values, size_t n, dcp_error *err) {
+    uint64_t least[2 * PLAN_VALUES + 1];
     for (size_t i = 0; i < n; i++) {
         least[2 * i] = values[i].value;
         least[2 * i + 1] = ~values[i].value;
     }
-    int status = comm_allreduce(comm, least, 2 * n, DCP_REDUCE_MIN, err);
-    for (size_t i = 0; i < n && !status; i++)
+    least[2 * n] = status == DCP_OK;
+    int comm_status = comm_allreduce(comm, least, 2 * n + 1, DCP_REDUCE_MIN, err);
+    if (comm_status) return comm_status;
+    for (size_t i = 0; i < n; i++)
         if (least[2 * i] != ~least[2 * i + 1]) return plan_value_differs(comm, &values[i], err);
-    return status;
+    return least[2 * n] ? DCP_OK : comm_agree(comm, status, err);
+}
+
+int plan_same(dcp_comm *comm, const plan_value *values, size_t n, dcp_error *err) {
+    return plan_agree(comm, DCP_OK, values, n, err);
 }

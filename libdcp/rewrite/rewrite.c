@@ -69,8 +69,7 @@ static void free_state(rewrite *w) {
 int dcp_rewrite(dcp_checkpoint *from, dcp_store *to, const dcp_rewrite_options *options,
                 dcp_report *report, dcp_error *err) {
     static const dcp_rewrite_options defaults;
-    if (!from || !to)
-        return core_fail(err, DCP_ERR_ARG, "dcp_rewrite: a checkpoint and a store are needed");
+    if (!to) return core_fail(err, DCP_ERR_ARG, "dcp_rewrite: a store is needed");
     const dcp_rewrite_options *o = options ? options : &defaults;
     const dcp_save_options save = {.layout = o->layout,
                                    .shards = o->shards,
@@ -81,10 +80,11 @@ int dcp_rewrite(dcp_checkpoint *from, dcp_store *to, const dcp_rewrite_options *
     save_request r = {0};
     dcp_report figures = {0};
     int status = save_turn(to, &save, err);
-    if (status) return status;
-    status = make_state(&w, o, err);
+    if (!status && !from)
+        status = core_fail(err, DCP_ERR_ARG, "dcp_rewrite: a checkpoint is needed");
+    if (!status) status = make_state(&w, o, err);
     if (!status) status = save_request_make(to, from->step, w.state, from->json, &save, &r, err);
-    status = comm_agree(to->comm, status, err);
+    status = save_agree(to, status, SAVE_REWRITE, &save, err);
     const save_mover mover = {rewrite_announce, rewrite_move, rewrite_prove, &w};
     save_watch watch = r.watch;
     r.mover = &mover;

@@ -117,31 +117,34 @@ static void launch(dcp_store *store, dcp_saving *s) {
     if (s->has_thread) pthread_setname_np(s->thread, "dcp-save"); /* in top, and in profiles */
 }
 
-/* Whether any rank's save is still under way: their threads end at different times. */
-static int refuse(dcp_store *store, dcp_error *err) {
-    uint64_t busy = store->saving && !dcp_save_is_done(store->saving);
-    int status = comm_allreduce(store->comm, &busy, 1, DCP_REDUCE_MAX, err);
-    if (status || !busy) return status;
-    return core_fail(err, DCP_ERR_BUSY,
-                     "%s: a save is in flight: wait for it, or let this one wait (when_busy)",
-                     store->dir);
+/* The ranks' threads end at different times: one that is not done refuses for all. */
+int save_turn(dcp_store *store, const dcp_save_options *options, dcp_error *err) {
+    int refuses = options && options->when_busy == DCP_BUSY_REFUSE;
+    if (refuses && store->saving && !dcp_save_is_done(store->saving))
+        return core_fail(err, DCP_ERR_BUSY,
+                         "%s: a save is in flight: wait for it, or let this one wait (when_busy)",
+                         store->dir);
+    store_settle(store);
+    return DCP_OK;
 }
 
-int save_turn(dcp_store *store, const dcp_save_options *options, dcp_error *err) {
-    int status = DCP_OK;
-    if (options && options->when_busy == DCP_BUSY_REFUSE) status = refuse(store, err);
-    if (!status) store_settle(store);
-    return status;
+int save_agree(dcp_store *store, int status, save_call call, const dcp_save_options *options,
+               dcp_error *err) {
+    const plan_value values[] = {
+        {"the call: 0 is dcp_save, 1 dcp_save_async, 2 dcp_rewrite", call, 0},
+        {"when_busy", options ? options->when_busy : DCP_BUSY_WAIT, 0},
+    };
+    return plan_agree(store->comm, status, values, sizeof values / sizeof *values, err);
 }
 
 int dcp_save_async(dcp_store *store, uint64_t step, const dcp_state *state, const char *json,
                    const dcp_save_options *options, dcp_saving **out, dcp_error *err) {
-    if (!store || !out)
-        return core_fail(err, DCP_ERR_ARG, "dcp_save_async: a store and an output are needed");
+    if (!store) return core_fail(err, DCP_ERR_ARG, "dcp_save_async: a store is needed");
     dcp_saving *s = NULL;
     int status = save_turn(store, options, err);
-    if (status) return status;
-    status = comm_agree(store->comm, make(store, step, state, json, options, &s, err), err);
+    if (!status && !out) status = core_fail(err, DCP_ERR_ARG, "dcp_save_async: out is NULL");
+    if (!status) status = make(store, step, state, json, options, &s, err);
+    status = save_agree(store, status, SAVE_ASYNC, options, err);
     if (!status) status = get_twin(store, err);
     if (status) {
         if (s) destroy(s);

@@ -71,6 +71,8 @@ int save_request_make(const dcp_store *store, uint64_t step, const dcp_state *st
     r->engine = options->engine;
     int status = plan_check_engine(r->engine, err);
     if (status) return status;
+    if ((unsigned)options->layout > DCP_LAYOUT_SHARDED)
+        return core_fail(err, DCP_ERR_ARG, "layout %d does not exist", (int)options->layout);
     if (options->layout == DCP_LAYOUT_SHARDED) {
         r->layout = DCP_LAYOUT_SHARDED;
         r->shards = options->shards ? options->shards : store->comm->size;
@@ -207,13 +209,12 @@ int save_run(dcp_store *store, const save_request *r, save_watch *watch, dcp_rep
 int dcp_save(dcp_store *store, uint64_t step, const dcp_state *state, const char *json,
              const dcp_save_options *options, dcp_report *report, dcp_error *err) {
     if (!store) return core_fail(err, DCP_ERR_ARG, "dcp_save: a store is needed");
-    int status = save_turn(store, options, err);
-    if (status) return status;
     save_request r = {0};
     dcp_report figures = {0};
-    status = save_request_make(store, step, state, json, options, &r, err);
+    int status = save_turn(store, options, err);
+    if (!status) status = save_request_make(store, step, state, json, options, &r, err);
     if (!status) status = snapshot_prepare(store, state, r.watch.staging_bytes, err);
-    status = comm_agree(store->comm, status, err);
+    status = save_agree(store, status, SAVE_NOW, options, err);
     save_watch watch = r.watch;
     if (!status) status = save_run(store, &r, &watch, &figures, err);
     save_request_free(&r);

@@ -10,8 +10,15 @@ int save_request_make(const dcp_store *store, uint64_t step, const dcp_state *st
                       dcp_error *err);
 void save_request_free(save_request *r);
 
-/* Collective. Waits for the save in flight, or refuses (DCP_ERR_BUSY), as the options say. */
+typedef enum save_call { SAVE_NOW, SAVE_ASYNC, SAVE_REWRITE } save_call;
+
+/* Waits for this rank's save in flight, or refuses (DCP_ERR_BUSY), as the options say. */
 int save_turn(dcp_store *store, const dcp_save_options *options, dcp_error *err);
+
+/* Collective: how a save begins on all ranks, which make the same call and wait alike. `status` is
+ * what became of it on this rank so far. */
+int save_agree(dcp_store *store, int status, save_call call, const dcp_save_options *options,
+               dcp_error *err);
 
 /* Collective: the whole save, from planning to publication. */
 int save_run(dcp_store *store, const save_request *r, save_watch *watch, dcp_report *report,

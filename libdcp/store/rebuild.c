@@ -10,6 +10,7 @@
 
 #include "comm/comm.h"
 #include "core/fail.h"
+#include "plan/plan.h"
 #include "redundancy/redundancy.h"
 #include "store/about.h"
 #include "store/folder.h"
@@ -140,19 +141,23 @@ int store_rebuild_step(dcp_store *store, uint64_t step, int every_byte, int *reb
     return status;
 }
 
-static int check_arguments(const dcp_store *store, const uint64_t *step, dcp_error *err) {
-    if (!store || !step)
-        return core_fail(err, DCP_ERR_ARG, "dcp_store_rebuild: a store and a step are needed");
-    if (store->options.private_dirs) return DCP_OK;
-    return core_fail(err, DCP_ERR_UNSUPPORTED,
-                     "%s is a shared store: only private ones keep redundancy", store->dir);
+static int check_arguments(const dcp_store *store, int every_byte, const uint64_t *step,
+                           dcp_error *err) {
+    const plan_value value = {"every_byte", every_byte != 0, 0};
+    int status = DCP_OK;
+    if (!step) status = core_fail(err, DCP_ERR_ARG, "dcp_store_rebuild: step is NULL");
+    if (!store->options.private_dirs)
+        status = core_fail(err, DCP_ERR_UNSUPPORTED,
+                           "%s is a shared store: only private ones keep redundancy", store->dir);
+    return plan_agree(store->comm, status, &value, 1, err);
 }
 
 int dcp_store_rebuild(dcp_store *store, int every_byte, uint64_t *step, int *rebuilt,
                       dcp_error *err) {
-    int status = check_arguments(store, step, err);
-    if (status) return status;
+    if (!store) return core_fail(err, DCP_ERR_ARG, "dcp_store_rebuild: a store is needed");
     store_settle(store);
+    int status = check_arguments(store, every_byte, step, err);
+    if (status) return status;
     restoration r = {.store = store, .every_byte = every_byte};
     dcp_step *steps = NULL;
     size_t n = 0;

@@ -153,9 +153,10 @@ static int open_store(dcp_store *store, const char *dir, const char *redundancy,
 
 int dcp_store_open(dcp_comm *comm, const char *dir, const dcp_store_options *options,
                    dcp_store **out, dcp_error *err) {
-    if (!comm || !out) return core_fail(err, DCP_ERR_ARG, "dcp_store_open: comm or out is NULL");
+    if (!comm) return core_fail(err, DCP_ERR_ARG, "dcp_store_open: comm is NULL");
     dcp_store *store = allocate(comm, options);
     int status = store ? DCP_OK : core_fail_memory(err, PATH_MAX + sizeof *store);
+    if (!out) status = core_fail(err, DCP_ERR_ARG, "dcp_store_open: out is NULL");
     status = comm_agree(comm, status, err);
     if (status == DCP_OK)
         status = open_store(store, dir, options ? options->redundancy : NULL, err);

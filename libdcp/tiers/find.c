@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "core/fail.h"
+#include "plan/plan.h"
 #include "tiers/tiers.h"
 
 typedef struct candidates {
@@ -56,9 +57,12 @@ static int newest_first(const void *a, const void *b) {
 int dcp_tiers_steps(dcp_comm *comm, const dcp_tier *list, size_t n, dcp_tiers_step **out,
                     size_t *n_out, dcp_error *err) {
     candidates c = {0};
-    if (!comm || !list || !out || !n_out)
-        return core_fail(err, DCP_ERR_ARG, "dcp_tiers_steps: comm, list, out or n_out is NULL");
-    int status = DCP_OK;
+    if (!comm) return core_fail(err, DCP_ERR_ARG, "dcp_tiers_steps: comm is NULL");
+    int status = tiers_agree(comm, list, n, err);
+    if (status) return status;
+    if (!out || !n_out)
+        status = core_fail(err, DCP_ERR_ARG, "dcp_tiers_steps: out or n_out is NULL");
+    status = comm_agree(comm, status, err);
     for (size_t i = 0; i < n && !status; i++) status = add_tier(comm, &list[i], i, &c, err);
     if (status) {
         free(c.list);
@@ -81,13 +85,24 @@ static int name_folder(const dcp_tier *given, int rank, uint64_t step, char *fol
     return status;
 }
 
+static int agree_on_step(dcp_comm *comm, const dcp_tier *list, const dcp_tiers_step *which,
+                         dcp_error *err) {
+    const plan_value values[] = {{"the step to open", which ? which->step : 0, 0},
+                                 {"the store to open it from", which ? which->tier : 0, 0}};
+    int status = DCP_OK;
+    if (!list || !which || which->tier >= DCP_MAX_TIERS)
+        status = core_fail(err, DCP_ERR_ARG, "dcp_tiers_open_step: no list, or no such step");
+    return plan_agree(comm, status, values, sizeof values / sizeof *values, err);
+}
+
 int dcp_tiers_open_step(dcp_comm *comm, const dcp_tier *list, const dcp_tiers_step *which,
                         dcp_checkpoint **out, dcp_error *err) {
     char folder[PATH_MAX];
-    if (!comm || !list || !which)
-        return core_fail(err, DCP_ERR_ARG, "dcp_tiers_open_step: comm, list or which is NULL");
+    if (!comm) return core_fail(err, DCP_ERR_ARG, "dcp_tiers_open_step: comm is NULL");
+    int status = agree_on_step(comm, list, which, err);
+    if (status) return status;
     const dcp_tier *given = &list[which->tier];
-    int status = comm_agree(comm, name_folder(given, comm->rank, which->step, folder, err), err);
+    status = comm_agree(comm, name_folder(given, comm->rank, which->step, folder, err), err);
     if (status) return status;
     return (given->is_private ? dcp_checkpoint_open_private : dcp_checkpoint_open)(comm, folder,
                                                                                    out, err);

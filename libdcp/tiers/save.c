@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "core/fail.h"
+#include "plan/plan.h"
 #include "tiers/tiers.h"
 
 static int is_due(const tier *t, uint64_t step) {
@@ -69,12 +70,22 @@ static int find_busy(dcp_tiers *tiers, uint64_t *busy, dcp_error *err) {
     return any ? comm_allreduce(tiers->comm, busy, tiers->n, DCP_REDUCE_MAX, err) : DCP_OK;
 }
 
-static int refuse(dcp_tiers *tiers, dcp_error *err) {
-    uint64_t busy = !dcp_tiers_is_done(tiers);
-    int status = comm_allreduce(tiers->comm, &busy, 1, DCP_REDUCE_MAX, err);
-    if (status || !busy) return status;
-    return core_fail(err, DCP_ERR_BUSY,
-                     "a save is in flight: wait for it, or let this one wait (when_busy)");
+typedef enum tiers_call { IN_FLIGHT, NOW, NOW_AND_LAST } tiers_call;
+
+/* Collective: which stores are due depends on the step, so ranks must mean the same one. A flight
+ * that is under way on any rank refuses on all. */
+static int agree_on_turn(dcp_tiers *tiers, uint64_t step, dcp_busy when_busy, tiers_call call,
+                         dcp_error *err) {
+    const plan_value values[] = {
+        {"the step", step, 0},
+        {"when_busy", when_busy, 0},
+        {"the call: 0 is dcp_tiers_save_async, 1 dcp_tiers_save, 2 that with also_last", call, 0},
+    };
+    int status = DCP_OK;
+    if (when_busy == DCP_BUSY_REFUSE && call == IN_FLIGHT && !dcp_tiers_is_done(tiers))
+        status = core_fail(err, DCP_ERR_BUSY,
+                           "a save is in flight: wait for it, or let this one wait (when_busy)");
+    return plan_agree(tiers->comm, status, values, sizeof values / sizeof *values, err);
 }
 
 /* Steps that a run which went back has left behind must not pass for its newest ones in any store,
@@ -130,7 +141,7 @@ static tier *take_first(dcp_tiers *tiers) {
 static int take_turn(dcp_tiers *tiers, uint64_t step, dcp_busy when_busy, tier **first,
                      dcp_error *err) {
     uint64_t busy[DCP_MAX_TIERS];
-    int status = tiers->flight && when_busy == DCP_BUSY_REFUSE ? refuse(tiers, err) : DCP_OK;
+    int status = agree_on_turn(tiers, step, when_busy, IN_FLIGHT, err);
     if (!status) status = settle(tiers, err);
     if (!status) status = set_aside(tiers, err);
     if (!status) status = find_busy(tiers, busy, err);
@@ -168,7 +179,11 @@ int dcp_tiers_save(dcp_tiers *tiers, uint64_t step, const dcp_state *state, cons
     if (!options) options = &defaults;
     dcp_error why;
     const tier *last = &tiers->list[tiers->n - 1], *failed = NULL;
-    int saved = 0, status = settle(tiers, err), failure = DCP_OK;
+    int saved = 0, failure = DCP_OK;
+    int status =
+        agree_on_turn(tiers, step, options->when_busy, also_last ? NOW_AND_LAST : NOW, err);
+    if (status) return status;
+    status = settle(tiers, err);
     for (size_t i = 0; i < tiers->n; i++) drain_finish(tiers, &tiers->list[i]);
     if (!status) status = set_aside(tiers, err);
     for (size_t i = 0; i < tiers->n && !status; i++) {

@@ -44,7 +44,7 @@ static uint64_t print_of(const dcp_tier *list, size_t n) {
     return raw;
 }
 
-static int agree_on_list(dcp_comm *comm, const dcp_tier *list, size_t n, dcp_error *err) {
+int tiers_agree(dcp_comm *comm, const dcp_tier *list, size_t n, dcp_error *err) {
     int status = DCP_OK;
     if (!list || n < 1 || n > DCP_MAX_TIERS)
         status =
@@ -110,11 +110,13 @@ int dcp_tiers_open(dcp_comm *comm, const dcp_tier *list, size_t n, const dcp_tie
                    dcp_tiers **out, dcp_error *err) {
     static const dcp_tiers_options defaults;
     dcp_tiers *tiers = NULL;
-    if (!comm || !out) return core_fail(err, DCP_ERR_ARG, "dcp_tiers_open: comm or out is NULL");
+    if (!comm) return core_fail(err, DCP_ERR_ARG, "dcp_tiers_open: comm is NULL");
     if (!options) options = &defaults;
-    int status = agree_on_list(comm, list, n, err);
+    int status = tiers_agree(comm, list, n, err);
     if (status) return status;
-    status = comm_agree(comm, make(comm, list, n, options, &tiers, err), err);
+    status = make(comm, list, n, options, &tiers, err);
+    if (!out) status = core_fail(err, DCP_ERR_ARG, "dcp_tiers_open: out is NULL");
+    status = comm_agree(comm, status, err);
     for (size_t i = 0; i < n && !status; i++) status = open_tier(tiers, i, options, err);
     if (status) {
         dcp_tiers_close(tiers);

@@ -58,6 +58,9 @@ struct dcp_tiers {
  * a shared store's path. */
 int tiers_path(const dcp_tier *given, int rank, char **out, dcp_error *err);
 
+/* Collective: all ranks have the same list, but for the paths. */
+int tiers_agree(dcp_comm *comm, const dcp_tier *list, size_t n, dcp_error *err);
+
 /* On rank 0. */
 void tiers_log(const dcp_tiers *tiers, dcp_log_level level, const char *fmt, ...) DCP_PRINTF(3, 4);
 

@@ -17,6 +17,9 @@ typedef enum mischief {
     OTHER_STEP,
     OTHER_LAYOUT,
     OTHER_ENGINE,
+    OTHER_BUSY,
+    OTHER_CALL, /* dcp_save_async */
+    NO_LAYOUT,
     OTHER_SHARDS, /* of layout sharded */
     NO_STATE,
     BAD_JSON, /* rank 0's */
@@ -47,6 +50,9 @@ static const struct {
     [OTHER_STEP] = {DCP_ERR_MISMATCH, "the step: 9 on %o, 10 on rank %l"},
     [OTHER_LAYOUT] = {DCP_ERR_MISMATCH, "the layout: "},
     [OTHER_ENGINE] = {DCP_ERR_MISMATCH, "the engine: 0 on %o, 2 on rank %l"},
+    [OTHER_BUSY] = {DCP_ERR_MISMATCH, "when_busy: 0 on %o, 1 on rank %l"},
+    [OTHER_CALL] = {DCP_ERR_MISMATCH, "the call: "},
+    [NO_LAYOUT] = {DCP_ERR_ARG, "layout 2 does not exist"},
     [OTHER_SHARDS] = {DCP_ERR_MISMATCH, "the number of shards: %n on %o, 99 on rank %l"},
     [NO_STATE] = {DCP_ERR_ARG, "a state"},
     [BAD_JSON] = {DCP_ERR_ARG, "JSON"},
@@ -110,10 +116,16 @@ static int save(const scratch *s, dcp_store *store, uint64_t step, mischief what
     if (errs && what == OTHER_STEP) step++;
     if (errs && what == OTHER_LAYOUT) options.layout = !options.layout;
     if (errs && what == OTHER_ENGINE) options.engine = DCP_ENGINE_MPIO;
+    if (errs && what == OTHER_BUSY) options.when_busy = DCP_BUSY_REFUSE;
+    if (errs && what == NO_LAYOUT) options.layout = (dcp_layout)2;
     if (errs && what == OTHER_SHARDS) options.shards = 99;
     const char *json = s->rank == 0 && what == BAD_JSON ? "[1]" : NULL;
-    int status = dcp_save(store, what == OLD_STEP ? 1 : step,
-                          errs && what == NO_STATE ? NULL : state, json, &options, NULL, err);
+    const dcp_state *passed = errs && what == NO_STATE ? NULL : state;
+    dcp_saving *saving = NULL;
+    int status =
+        errs && what == OTHER_CALL
+            ? dcp_save_async(store, step, passed, json, &options, &saving, err)
+            : dcp_save(store, what == OLD_STEP ? 1 : step, passed, json, &options, NULL, err);
     dcp_state_destroy(state);
     return status;
 }

@@ -89,12 +89,37 @@ static void from_one_file(const scratch *s, given *g) {
     given_free(g);
 }
 
+/* Which stores are due depends on the step: a rank that means another one would wait alone. */
+static void ranks_that_disagree(const scratch *s, dcp_tiers *tiers) {
+    given g;
+    held h;
+    dcp_error failure = {0};
+    dcp_tiers_step *steps;
+    size_t n;
+    const dcp_tier list[] = {{.path = s->root}, {.path = s->root}};
+    const dcp_save_options busy = {.when_busy = s->rank ? DCP_BUSY_REFUSE : DCP_BUSY_WAIT};
+    if (s->size == 1) return;
+    given_make(&g, 9);
+    held_make(&h, &g, ROWS, s->rank, s->size, 1);
+    int status = dcp_tiers_save_async(tiers, s->rank ? 10 : 9, h.state, NULL, NULL, &failure);
+    check_same_failure(status, DCP_ERR_MISMATCH, &failure, "the step: 9 on rank 0, 10 on rank");
+    status = dcp_tiers_save_async(tiers, 10, h.state, NULL, &busy, &failure);
+    check_same_failure(status, DCP_ERR_MISMATCH, &failure, "when_busy: 0 on rank 0, 1 on rank");
+    status = dcp_tiers_save(tiers, 9, h.state, NULL, NULL, s->rank, NULL, &failure);
+    check_same_failure(status, DCP_ERR_MISMATCH, &failure, "also_last");
+    status = dcp_tiers_steps(s->comm, list, s->rank ? 1 : 2, &steps, &n, &failure);
+    check_same_failure(status, DCP_ERR_MISMATCH, &failure, "different lists");
+    held_free(&h);
+    given_free(&g);
+}
+
 static void save_at_every_step(const scratch *s) {
     static tiers_under_test t;
     given g;
     tiers_make(&t, s, NULL);
     dcp_tiers *tiers = tiers_open(&t, s);
     for (uint64_t n = 1; n <= 8; n++) step(s, tiers, &g, n);
+    ranks_that_disagree(s, tiers);
     dcp_tiers_close(tiers);
     tiers_check_steps(&t, s, 0, "c7 c8");
     tiers_check_steps(&t, s, 1, "c6 c8");
