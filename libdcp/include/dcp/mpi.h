@@ -14,8 +14,9 @@ extern "C" {
 /* Duplicates `comm` (collective over it), so that libdcp's messages never meet the caller's. The
  * duplicate returns errors instead of aborting. Destroy it before MPI_Finalize.
  *
- * Ranks that are all on one host meet in memory that they share, for each communicator half a
- * MiB a rank and 16 MiB in all; DCP_SHARED_MEMORY=0 in the environment of any of them keeps them to
+ * Ranks that are all on one host meet in memory that they share: for each communicator half a MiB
+ * a rank and 16 MiB in all, taken as it is used, or at once where vm.overcommit_memory is 2. Where
+ * it cannot be had, and with DCP_SHARED_MEMORY=0 in the environment of any of them, they keep to
  * MPI's messages. */
 DCP_API int dcp_comm_from_mpi(MPI_Comm comm, dcp_comm **out, dcp_error *err);
 

@@ -107,7 +107,9 @@ typedef struct dcp_report {
  *   options, report, err   may be NULL.
  * On failure every rank gets the same status; nothing is published (after DCP_ERR_COMM it may have
  * been), older steps stay, and the next save may be tried at once. Extra memory: at most 64 MiB a
- * rank, or options->staging_bytes where that is more.
+ * rank, or options->staging_bytes where that is more; besides, the memory that ranks of one host
+ * share (dcp/mpi.h); and where a state has more than some 8,000 tensors, about 5 KiB a tensor on
+ * rank 0 while HDF5 lays out the first file.
  * DCP_ERR_MISMATCH: ranks disagree about a tensor, or boxes overlap or leave elements out.
  * DCP_ERR_STATE: the step exists. DCP_ERR_BUSY: options->when_busy. DCP_ERR_NO_SPACE: found before
  * data moves where the file system can tell.
