@@ -73,6 +73,7 @@ opened() {
 }
 opened
 survives 1 -P "$tmp/state.h5" -e trace=fcntl -e inject=fcntl:error=EINVAL:when=2 # no O_DIRECT
+survives 0 -e trace=memfd_create -e inject=memfd_create:error=EMFILE:when=1..2 # no shared memory
 survives 0 -e trace=fallocate -e inject=fallocate:error=EOPNOTSUPP
 survives 0 -e trace=fallocate -e inject=fallocate:error=EINTR:when=1
 survives 0 -e trace=io_uring_setup -e inject=io_uring_setup:error=EPERM
