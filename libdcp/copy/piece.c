@@ -31,8 +31,15 @@ static int by_offset(const void *a, const void *b) {
     return (x->copy->base_a > y->copy->base_a) - (x->copy->base_a < y->copy->base_a);
 }
 
+/* Tensors mostly lie in the file in the order of their paths, which is that of the pieces. */
+static int are_sorted(const piece *pieces, size_t n) {
+    for (size_t i = 1; i < n; i++)
+        if (by_offset(&pieces[i - 1], &pieces[i]) > 0) return 0;
+    return 1;
+}
+
 void piece_sort(piece *pieces, size_t n) {
-    if (n) qsort(pieces, n, sizeof *pieces, by_offset);
+    if (!are_sorted(pieces, n)) qsort(pieces, n, sizeof *pieces, by_offset);
 }
 
 size_t piece_find(const piece *pieces, size_t n, uint64_t file_offset) {
@@ -83,15 +90,15 @@ void piece_sum(const piece *p, uint64_t offset, const unsigned char *data, uint6
         uint64_t part = bytes, in_tensor = 0, b;
         if (p->sums) part = smaller(part, block_left(p->bytes, offset));
         if (p->global) {
-            uint64_t run = p->global->run_bytes, at = offset % run;
-            box_copy_run(p->global, offset / run, &in_tensor, &b);
+            uint64_t run = p->global->copy.run_bytes, at = offset % run;
+            box_copy_run(&p->global->copy, offset / run, &in_tensor, &b);
             in_tensor += at;
             part = smaller(part, run - at);
-            part = smaller(part, block_left(p->global_bytes, in_tensor));
+            part = smaller(part, block_left(p->global->bytes, in_tensor));
         }
         uint64_t raw = crc64_raw(0, data, part);
         if (p->sums) add_sum(p->sums, p->bytes, offset, part, raw);
-        if (p->global) add_sum(p->global_sums, p->global_bytes, in_tensor, part, raw);
+        if (p->global) add_sum(p->global->sums, p->global->bytes, in_tensor, part, raw);
         offset += part;
         data += part;
         bytes -= part;
@@ -182,6 +189,7 @@ int piece_fragments(const piece *pieces, size_t n, size_t *first, uint64_t low, 
     while (*first < n && pieces[*first].file_offset + pieces[*first].bytes <= low) ++*first;
     for (size_t i = *first; i < n && pieces[i].file_offset < high; i++) {
         walk w = {&pieces[i], low, high, fn, ctx};
+        if (i + STEPS_AHEAD < n) ahead_of(pieces[i + STEPS_AHEAD].box, sizeof(state_box));
         int stop = walk_piece(&w);
         if (stop) return stop;
     }

@@ -24,6 +24,13 @@ typedef struct span_list {
     size_t n;
 } span_list;
 
+/* For a dataset that is a box of a larger tensor: the tensor's checksums. */
+typedef struct piece_global {
+    box_copy copy;  /* a: bytes of the tensor, b: bytes of the dataset */
+    uint64_t bytes; /* of the tensor */
+    uint64_t *sums; /* raw checksums of its blocks to add to */
+} piece_global;
+
 typedef struct piece {
     const box_copy *copy; /* a: bytes of the dataset, b: bytes of `box`, dense */
     uint64_t file_offset; /* of the dataset; in several files at once: see load/checkpoint.h */
@@ -31,12 +38,10 @@ typedef struct piece {
     const index_row *row; /* the dataset's; NULL: bytes of no dataset */
     const state_box *box; /* memory or source; NULL: `raw` */
     const unsigned char *raw;
-    int direct;     /* runs are long and the dataset starts on a page */
-    uint64_t *sums; /* raw checksums of the dataset's blocks to add to; NULL: none */
-    /* Where the dataset is a box of a larger tensor, checksums of the tensor's blocks, too. */
-    const box_copy *global; /* a: bytes of the tensor, b: bytes of the dataset; NULL: none */
-    uint64_t global_bytes, *global_sums;
-    const span_list *skip;   /* whole pages that are in the file already; NULL: none */
+    int direct;                 /* runs are long and the dataset starts on a page */
+    uint64_t *sums;             /* raw checksums of the dataset's blocks to add to; NULL: none */
+    const piece_global *global; /* to add to as well; NULL: none */
+    const span_list *skip;      /* whole pages that are in the file already; NULL: none */
     struct staging *staging; /* the box is on a device, and reached through this; NULL: it is not */
 } piece;
 

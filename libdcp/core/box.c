@@ -95,9 +95,10 @@ uint64_t dcp_box_slice(uint32_t ndim, const dcp_box *box, uint64_t first, uint64
 void box_copy_init(box_copy *copy, uint32_t ndim, uint64_t elem_bytes, const uint64_t *count,
                    const uint64_t *shape_a, const uint64_t *start_a, const uint64_t *shape_b,
                    const uint64_t *start_b) {
-    memset(copy, 0, sizeof *copy);
+    copy->base_a = copy->base_b = 0;
     copy->run_bytes = elem_bytes;
     copy->runs = 1;
+    copy->dims = 0;
     uint64_t stride_a = elem_bytes, stride_b = elem_bytes;
     int merging = 1;
     for (uint32_t d = ndim; d-- > 0;) {

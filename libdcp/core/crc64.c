@@ -1,13 +1,15 @@
 /* The raw form's shift is a product with x^(8 n) modulo the polynomial, put together from the
- * powers x^(2^i); the last few bytes are cheaper to push through as zeros. */
+ * powers x^(2^i). Small pieces are shifted as often as they are summed, so products are made by the
+ * processor's carry-less multiplication where it has one. */
 #include "core/crc64.h"
 
 #include <isa-l.h>
+#ifdef __x86_64__
+#include <immintrin.h>
+#endif
 
 #define POLYNOMIAL 0xc96c5795d7870f42ULL /* ECMA-182, reflected: bit 63 is x^0 */
-#define ZEROS 4096
-
-static const unsigned char zeros[ZEROS];
+#define QUOTIENT 0x4e1f23360b94b1eaULL   /* of x^128 by the polynomial, without its x^64 */
 
 /* x^(2^i) modulo the polynomial; power[i + 1] is power[i] squared. 2^64 bytes are 2^67 bits. */
 static const uint64_t power[67] = {
@@ -30,17 +32,44 @@ static const uint64_t power[67] = {
     0x36f6c59a9fdaa97bULL, 0xbe2d517d98682592ULL, 0x7bcd738fef5729f1ULL,
 };
 
-static uint64_t multiply(uint64_t a, uint64_t b) {
+static uint64_t multiply_by_bits(uint64_t a, uint64_t b) {
     uint64_t product = 0;
-    for (uint64_t bit = 1ULL << 63; a; bit >>= 1) {
-        if (a & bit) {
-            product ^= b;
-            a ^= bit;
-        }
+    for (; a; a <<= 1) {
+        product ^= b & (0 - (a >> 63));
         b = (b >> 1) ^ (POLYNOMIAL & (0 - (b & 1)));
     }
     return product;
 }
+
+#ifdef __x86_64__
+/* *low: of the product, bit 63 is x^0; returned: of the same, bit 63 is x^64. */
+__attribute__((target("pclmul,sse4.1"))) static uint64_t product(uint64_t a, uint64_t b,
+                                                                 uint64_t *low) {
+    __m128i x = _mm_cvtsi64_si128((long long)a), y = _mm_cvtsi64_si128((long long)b);
+    __m128i xy = _mm_clmulepi64_si128(x, y, 0);
+    uint64_t end = (uint64_t)_mm_cvtsi128_si64(xy);
+    *low = (uint64_t)_mm_extract_epi64(xy, 1) << 1 | end >> 63;
+    return end << 1;
+}
+
+/* Barrett's reduction: the quotient of what is above x^63 by the polynomial, and what its multiple
+ * leaves. */
+__attribute__((target("pclmul,sse4.1"))) static uint64_t multiply_by_instruction(uint64_t a,
+                                                                                 uint64_t b) {
+    uint64_t low, unused, rest;
+    uint64_t high = product(a, b, &low);
+    uint64_t quotient = high ^ product(high, QUOTIENT, &unused);
+    product(quotient, POLYNOMIAL, &rest);
+    return low ^ rest;
+}
+
+static uint64_t multiply(uint64_t a, uint64_t b) {
+    return __builtin_cpu_supports("pclmul") ? multiply_by_instruction(a, b)
+                                            : multiply_by_bits(a, b);
+}
+#else
+static uint64_t multiply(uint64_t a, uint64_t b) { return multiply_by_bits(a, b); }
+#endif
 
 uint64_t crc64(const void *data, uint64_t bytes) { return crc64_ecma_refl(0, data, bytes); }
 
@@ -50,10 +79,8 @@ uint64_t crc64_raw(uint64_t raw, const void *data, uint64_t bytes) {
 
 uint64_t crc64_shift(uint64_t raw, uint64_t count) {
     if (!raw) return 0;
-    raw = crc64_raw(raw, zeros, count % ZEROS);
-    uint64_t rest = count / ZEROS;
-    for (int i = 15; rest; i++, rest >>= 1) /* ZEROS bytes are 2^15 bits */
-        if (rest & 1) raw = multiply(power[i], raw);
+    for (int i = 3; count; i++, count >>= 1) /* a byte is 2^3 bits */
+        if (count & 1) raw = multiply(power[i], raw);
     return raw;
 }
 

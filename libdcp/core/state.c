@@ -25,10 +25,9 @@ int dcp_state_create(dcp_state **out, dcp_error *err) {
 }
 
 static void tensor_free(state_tensor *t) {
-    if (!t) return;
-    free((char *)t->tensor.path);
-    free(t->boxes);
-    free(t);
+    state_kept *kept = (state_kept *)t;
+    if (t->boxes != &kept->box) free(t->boxes);
+    free(kept);
 }
 
 void dcp_state_destroy(dcp_state *state) {
@@ -152,21 +151,31 @@ static int tensor_insert(dcp_state *state, const dcp_tensor *tensor, uint64_t by
                          state_tensor **out, dcp_error *err) {
     int status = check_folders(state, tensor->path, err);
     if (status) return status;
-    state_tensor *t = calloc(1, sizeof *t);
-    char *path = strdup(tensor->path);
-    if (!t || !path || !grow(state)) goto no_memory;
-    t->tensor = *tensor;
-    t->tensor.path = path;
+    size_t length = strlen(tensor->path) + 1;
+    state_kept *kept = malloc(sizeof *kept + length);
+    if (!kept || !grow(state)) goto no_memory;
+    state_tensor *t = &kept->tensor;
+    *t = (state_tensor){.tensor = *tensor, .bytes = bytes, .boxes = &kept->box};
+    t->tensor.path = memcpy(kept->path, tensor->path, length);
     if (!tensor->ndim) t->tensor.shape[0] = 1;
-    t->bytes = bytes;
     if (!tsearch(t, &state->by_path, by_path)) goto no_memory;
     state->tensors[state->n++] = t;
     *out = t;
     return DCP_OK;
 no_memory:
-    free(t);
-    free(path);
-    return core_fail_memory(err, sizeof *t);
+    free(kept);
+    return core_fail_memory(err, sizeof *kept + length);
+}
+
+/* Memory for one more box than there are. */
+static int more_boxes(state_tensor *t) {
+    state_box *single = &((state_kept *)t)->box, *old = t->boxes == single ? NULL : t->boxes;
+    if (!t->n_boxes) return 1;
+    state_box *boxes = realloc(old, (t->n_boxes + 1) * sizeof *boxes);
+    if (!boxes) return 0;
+    if (!old) boxes[0] = *single;
+    t->boxes = boxes;
+    return 1;
 }
 
 static int add(dcp_state *state, const dcp_tensor *tensor, const state_box *box, dcp_error *err) {
@@ -184,9 +193,7 @@ static int add(dcp_state *state, const dcp_tensor *tensor, const state_box *box,
                          "tensor %s was added before with another dtype or shape", tensor->path);
     if (!t && (status = tensor_insert(state, tensor, bytes, &t, err))) return status;
     if (empty) return DCP_OK;
-    state_box *boxes = realloc(t->boxes, (t->n_boxes + 1) * sizeof *boxes);
-    if (!boxes) return core_fail_memory(err, (t->n_boxes + 1) * sizeof *boxes);
-    t->boxes = boxes;
+    if (!more_boxes(t)) return core_fail_memory(err, (t->n_boxes + 1) * sizeof *box);
     t->boxes[t->n_boxes++] = *box;
     if (!box->device) return DCP_OK;
     state->device = box->device;

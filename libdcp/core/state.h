@@ -2,6 +2,7 @@
 #ifndef DCP_CORE_STATE_H
 #define DCP_CORE_STATE_H
 
+#include "core/ahead.h"
 #include "dcp/device.h"
 
 typedef struct state_box {
@@ -15,11 +16,27 @@ typedef struct state_box {
 } state_box;
 
 typedef struct state_tensor {
-    dcp_tensor tensor; /* owns path; shape[0] is 1 where ndim is 0 */
+    dcp_tensor tensor; /* shape[0] is 1 where ndim is 0 */
     uint64_t bytes;
     state_box *boxes; /* without empty ones */
     size_t n_boxes;
 } state_tensor;
+
+/* As a state keeps it: in one piece of memory, but for the boxes where they are several. */
+typedef struct state_kept {
+    state_tensor tensor;
+    state_box box; /* room for a single one */
+    char path[];
+} state_kept;
+
+static inline void state_ahead_one(const state_tensor *tensor) {
+    ahead_of(tensor, sizeof(state_kept) + CACHE_LINE);
+}
+
+/* For a walk over the tensors of a state that is at number i. */
+static inline void state_ahead(state_tensor *const *tensors, size_t n, size_t i) {
+    if (i + STEPS_AHEAD < n) state_ahead_one(tensors[i + STEPS_AHEAD]);
+}
 
 struct dcp_state {
     state_tensor **tensors; /* in the order added */

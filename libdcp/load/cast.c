@@ -14,8 +14,10 @@
 #define READ_BYTES BLOCK_BYTES
 #define PART_BYTES (16u << 10)
 
+/* Without the option all types are the same. */
 static int needs_cast(const load *l, size_t i) {
-    return l->chosen.wanted[i]->tensor.dtype != l->chosen.stored[i]->tensor.dtype;
+    return l->options->cast &&
+           l->chosen.wanted[i]->tensor.dtype != l->chosen.stored[i]->tensor.dtype;
 }
 
 static uint64_t stored_size(const load *l, size_t i) {

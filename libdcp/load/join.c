@@ -142,10 +142,10 @@ static size_t first_from(const ckpt_tensor *t, const ckpt_piece *pieces, uint64_
 void checkpoint_near(const dcp_checkpoint *ckpt, const ckpt_tensor *t, const dcp_box *box,
                      size_t *first, size_t *end) {
     const ckpt_piece *pieces = ckpt->pieces + t->first_piece;
-    uint64_t start = box->start[t->sweep];
     *first = 0;
     *end = t->n_pieces;
     if (t->n_pieces < 2 || !t->longest) return;
+    uint64_t start = box->start[t->sweep];
     *first = first_from(t, pieces, start < t->longest ? 0 : start - t->longest + 1);
     *end = first_from(t, pieces, start + box->count[t->sweep]);
 }

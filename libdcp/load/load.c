@@ -50,6 +50,7 @@ static size_t add_pieces(const load *l, piece *out) {
     size_t n = 0;
     for (size_t i = 0; i < l->boxes.n; i++) {
         const plan_box *b = &l->boxes.boxes[i];
+        if (out && i + STEPS_AHEAD < l->boxes.n) ahead_of(b[STEPS_AHEAD].box, sizeof *b->box);
         if (load_moves(l, b->tensor) && !(l->cast.narrows && cast_is_narrow(l, b->tensor)))
             n += load_pieces(l, b, b->box, out ? out + n : NULL);
     }

@@ -120,16 +120,28 @@ static const ckpt_tensor *find_after(const dcp_checkpoint *ckpt, const ckpt_tens
     return checkpoint_lookup(ckpt, name);
 }
 
+/* A source has no memory to load into. */
+static int check_boxes(const state_tensor *t, dcp_error *err) {
+    for (size_t k = 0; k < t->n_boxes; k++)
+        if (t->boxes[k].source)
+            return core_fail(err, DCP_ERR_ARG, "tensor %s: a source can't be loaded into",
+                             t->tensor.path);
+    return DCP_OK;
+}
+
 static int find_stored(const dcp_checkpoint *ckpt, const dcp_load_options *o, selection *s,
                        dcp_error *err) {
     const ckpt_tensor *last = NULL;
     size_t missing = 0, first = 0;
     path_text name;
     for (size_t i = 0; i < s->n; i++) {
-        int status =
-            rename_to_stored(o->renames, o->n_renames, s->wanted[i]->tensor.path, name, err);
+        state_ahead(s->wanted, s->n, i);
+        int status = check_boxes(s->wanted[i], err);
+        const char *path = s->wanted[i]->tensor.path;
+        if (!status && o->n_renames)
+            status = rename_to_stored(o->renames, o->n_renames, path, name, err);
         if (status) return status;
-        s->stored[i] = find_after(ckpt, last, name);
+        s->stored[i] = find_after(ckpt, last, o->n_renames ? name : path);
         if (!s->stored[i]) {
             if (!missing++) first = i;
             continue;
@@ -183,16 +195,6 @@ static int check_unexpected(const dcp_checkpoint *ckpt, const dcp_load_options *
         ckpt->path, ckpt->tensors[first].tensor.path, n);
 }
 
-/* A source has no memory to load into. */
-static int check_boxes(const selection *s, dcp_error *err) {
-    for (size_t i = 0; i < s->n; i++)
-        for (size_t k = 0; k < s->wanted[i]->n_boxes; k++)
-            if (s->wanted[i]->boxes[k].source)
-                return core_fail(err, DCP_ERR_ARG, "tensor %s: a source can't be loaded into",
-                                 s->wanted[i]->tensor.path);
-    return DCP_OK;
-}
-
 int select_tensors(const dcp_checkpoint *ckpt, const dcp_state *state,
                    const dcp_load_options *options, selection *out, dcp_error *err) {
     if (!state) return core_fail(err, DCP_ERR_ARG, "dcp_load: a state is needed");
@@ -205,7 +207,6 @@ int select_tensors(const dcp_checkpoint *ckpt, const dcp_state *state,
     status = take_matching(options, out, err);
     if (!status) status = find_stored(ckpt, options, out, err);
     if (!status) status = check_unexpected(ckpt, options, out, err);
-    if (!status) status = check_boxes(out, err);
     return status;
 }
 

@@ -1,5 +1,5 @@
 /* Boxes travel to the home ranks of their tensors, verdicts come back (plan.h). On the wire a box
- * is u64s: tensor, holder, start and count of each dimension. */
+ * is u64s: tensor, holder and above it the number of dimensions, start and count of each. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -26,20 +26,21 @@ typedef struct home {
     uint64_t *answer_bytes;
 } home;
 
-static uint32_t wire_words(const state_tensor *t) { return 2 + 2 * box_dims(t->tensor.ndim); }
+static uint64_t wire_bytes(uint32_t dims) { return 8 * (2 + 2 * (uint64_t)dims); }
 
-static int collect(const dcp_comm *comm, state_tensor *const *sorted, size_t n, plan_boxes *plan) {
-    size_t total = 0;
-    for (size_t i = 0; i < n; i++) total += sorted[i]->n_boxes;
+static int collect(const dcp_comm *comm, state_tensor *const *sorted, size_t n, size_t total,
+                   plan_boxes *plan) {
     plan->boxes = calloc(total + 1, sizeof *plan->boxes);
     plan->exact = calloc(n + 8, 1);
     if (!plan->boxes || !plan->exact) return 0;
-    for (size_t i = 0; i < n; i++)
+    for (size_t i = 0; i < n; i++) {
+        state_ahead(sorted, n, i);
         for (size_t k = 0; k < sorted[i]->n_boxes; k++) {
             const state_box *box = &sorted[i]->boxes[k];
             int rank = box->rank < 0 ? comm->rank : box->rank;
             plan->boxes[plan->n++] = (plan_box){.tensor = i, .box = box, .rank = rank};
         }
+    }
     return 1;
 }
 
@@ -60,17 +61,15 @@ static size_t *order_by_home(const plan_boxes *plan, int size) {
 }
 
 /* The next box of a message; *tensor is its number. */
-static const unsigned char *next_box(state_tensor *const *sorted, const unsigned char *at,
-                                     size_t *tensor) {
-    uint64_t head;
-    memcpy(&head, at, sizeof head);
-    *tensor = head;
-    return at + 8ULL * wire_words(sorted[head]);
+static const unsigned char *next_box(const unsigned char *at, size_t *tensor) {
+    uint64_t head[2];
+    memcpy(head, at, sizeof head);
+    *tensor = head[0];
+    return at + wire_bytes((uint32_t)(head[1] >> 32));
 }
 
 /* Counts the boxes of each of this home's tensors; tensor i is number i / size of them. */
-static int count_boxes(state_tensor *const *sorted, size_t n, const comm_message *in,
-                       const uint64_t *bytes, int size, home *h) {
+static int count_boxes(size_t n, const comm_message *in, const uint64_t *bytes, int size, home *h) {
     size_t mine = n / (size_t)size + 1, tensor;
     h->starts = calloc(mine + 1, sizeof *h->starts);
     h->answer_bytes = calloc((size_t)size, sizeof *h->answer_bytes);
@@ -78,7 +77,7 @@ static int count_boxes(state_tensor *const *sorted, size_t n, const comm_message
     const unsigned char *at = in->data;
     for (int r = 0; r < size; r++)
         for (const unsigned char *end = at + bytes[r]; at < end; h->n++) {
-            at = next_box(sorted, at, &tensor);
+            at = next_box(at, &tensor);
             h->starts[tensor / (size_t)size + 1]++;
             h->answer_bytes[r] += sizeof *h->answers;
         }
@@ -90,16 +89,15 @@ static int count_boxes(state_tensor *const *sorted, size_t n, const comm_message
 }
 
 /* Orders what came by tensor: a counting sort. */
-static int unpack(state_tensor *const *sorted, size_t n, const comm_message *in,
-                  const uint64_t *bytes, int size, home *h) {
-    if (!count_boxes(sorted, n, in, bytes, size, h)) return 0;
+static int unpack(size_t n, const comm_message *in, const uint64_t *bytes, int size, home *h) {
+    if (!count_boxes(n, in, bytes, size, h)) return 0;
     h->boxes = malloc((h->n + 1) * sizeof *h->boxes);
     h->answers = calloc(h->n + 1, sizeof *h->answers);
     if (!h->boxes || !h->answers) return 0;
     size_t tensor, mine = n / (size_t)size + 1;
     const unsigned char *at = in->data;
     for (size_t i = 0; i < h->n; i++) {
-        const unsigned char *after = next_box(sorted, at, &tensor);
+        const unsigned char *after = next_box(at, &tensor);
         h->boxes[h->starts[tensor / (size_t)size]++] = (home_box){at, i};
         at = after;
     }
@@ -112,7 +110,7 @@ static cover_box read_box(const home_box *b, uint32_t dims) {
     uint64_t head[2];
     cover_box box = {.tag = b->answer};
     memcpy(head, b->wire, sizeof head);
-    box.rank = (int)head[1];
+    box.rank = (int)(uint32_t)head[1];
     memcpy(box.box.start, b->wire + 16, 8ULL * dims);
     memcpy(box.box.count, b->wire + 16 + 8ULL * dims, 8ULL * dims);
     return box;
@@ -212,27 +210,36 @@ typedef struct talk {
 
 static unsigned char *pack_box(const state_tensor *t, const plan_box *b, unsigned char *at) {
     uint32_t dims = box_dims(t->tensor.ndim);
-    uint64_t head[2] = {b->tensor, (uint64_t)b->rank};
+    uint64_t head[2] = {b->tensor, (uint64_t)b->rank | (uint64_t)dims << 32};
     memcpy(at, head, sizeof head);
     memcpy(at + 16, b->box->box.start, 8ULL * dims);
     memcpy(at + 16 + 8ULL * dims, b->box->box.count, 8ULL * dims);
-    return at + 8ULL * wire_words(t);
+    return at + wire_bytes(dims);
 }
 
-/* The message to the homes, and how much each will answer. */
+/* The boxes, how much goes to each home, and how much each will answer. */
+static size_t count_out(state_tensor *const *sorted, size_t n, int size, talk *t) {
+    size_t total = 0;
+    for (size_t i = 0; i < n; i++) {
+        state_ahead(sorted, n, i);
+        size_t to = i % (size_t)size, boxes = sorted[i]->n_boxes;
+        t->bytes[to] += boxes * wire_bytes(box_dims(sorted[i]->tensor.ndim));
+        t->answer_bytes[to] += boxes * sizeof *t->answers;
+        total += boxes;
+    }
+    return total;
+}
+
+/* The message to the homes. */
 static int pack(state_tensor *const *sorted, const plan_boxes *plan, int size, talk *t) {
     uint64_t total = 0;
+    for (int r = 0; r < size; r++) total += t->bytes[r];
     t->order = order_by_home(plan, size);
-    for (size_t i = 0; i < plan->n; i++) {
-        const plan_box *b = &plan->boxes[i];
-        uint64_t bytes = 8ULL * wire_words(sorted[b->tensor]);
-        t->bytes[b->tensor % (size_t)size] += bytes;
-        t->answer_bytes[b->tensor % (size_t)size] += sizeof *t->answers;
-        total += bytes;
-    }
     unsigned char *at = comm_append(&t->send, total);
     for (size_t i = 0; i < plan->n && at && t->order; i++) {
         const plan_box *b = &plan->boxes[t->order[i]];
+        if (i + STEPS_AHEAD < plan->n)
+            state_ahead_one(sorted[plan->boxes[t->order[i + STEPS_AHEAD]].tensor]);
         at = pack_box(sorted[b->tensor], b, at);
     }
     return at && t->order;
@@ -242,9 +249,11 @@ static int prepare(dcp_comm *comm, state_tensor *const *sorted, size_t n, plan_b
                    dcp_error *err) {
     size_t size = (size_t)comm->size;
     t->bytes = calloc(3 * size, sizeof *t->bytes);
-    if (!t->bytes || !collect(comm, sorted, n, plan)) return core_fail_memory(err, n);
+    if (!t->bytes) return core_fail_memory(err, 3 * size * sizeof *t->bytes);
     t->received = t->bytes + size;
     t->answer_bytes = t->received + size;
+    if (!collect(comm, sorted, n, count_out(sorted, n, comm->size, t), plan))
+        return core_fail_memory(err, n);
     t->answers = malloc((plan->n + 1) * sizeof *t->answers);
     if (!t->answers || !pack(sorted, plan, comm->size, t)) return core_fail_memory(err, plan->n);
     return DCP_OK;
@@ -255,7 +264,7 @@ static int ask_homes(dcp_comm *comm, state_tensor *const *sorted, size_t n, int 
                      plan_boxes *plan, talk *t, dcp_error *err) {
     int status = comm_exchange(comm, &t->send, t->bytes, &t->receive, t->received, err);
     if (status) return status;
-    if (!unpack(sorted, n, &t->receive, t->received, comm->size, &t->home))
+    if (!unpack(n, &t->receive, t->received, comm->size, &t->home))
         status = core_fail_memory(err, t->receive.bytes);
     else
         status = judge(comm, sorted, n, &t->home, strict, plan->exact, err);

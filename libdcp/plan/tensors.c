@@ -31,6 +31,7 @@ uint64_t plan_fingerprint(state_tensor *const *sorted, size_t n) {
     uint64_t raw = ~0ULL;
     unsigned char text[HEAD + DCP_MAX_PATH + 1];
     for (size_t i = 0; i < n; i++) {
+        state_ahead(sorted, n, i);
         char *path = (char *)put_used(&sorted[i]->tensor, text);
         unsigned char *end = (unsigned char *)stpcpy(path, sorted[i]->tensor.path) + 1;
         raw = crc64_raw(raw, text, (uint64_t)(end - text));

@@ -17,8 +17,8 @@
 typedef struct shard {
     int number;
     save_file file;
-    dcp_box *boxes;   /* a row's */
-    box_copy *global; /* a row: its bytes in the whole tensor */
+    dcp_box *boxes;       /* a row's */
+    piece_global *global; /* a row: what it is of the whole tensor */
     image im;
 } shard;
 
@@ -108,7 +108,7 @@ static void fill_rows(const save_request *r, const placed *boxes, size_t n, shar
         s->boxes[i] = *box;
         s->file.blocks += index_blocks(s->file.rows[i].bytes);
         const dcp_box all = dcp_box_whole(t);
-        box_copy_between(&s->global[i], t->ndim, size, &all, box);
+        box_copy_between(&s->global[i].copy, t->ndim, size, &all, box);
     }
     s->file.n = n;
     s->file.layout = DCP_LAYOUT_SHARDED;
@@ -121,9 +121,9 @@ static int add_pieces(const placed *boxes, size_t n, shard *s, const save_reques
         if (!boxes[i].source) continue;
         box_copy whole = {.run_bytes = s->file.rows[i].bytes, .runs = 1};
         piece *p = image_add(&s->im, i, boxes[i].source, &whole);
+        s->global[i].bytes = r->sorted[tensor]->bytes;
+        s->global[i].sums = all->sums + all->first_block[tensor];
         p->global = &s->global[i];
-        p->global_bytes = r->sorted[tensor]->bytes;
-        p->global_sums = all->sums + all->first_block[tensor];
     }
     if (pieces_stand(s->im.pieces, s->im.n_pieces)) return DCP_OK;
     return core_fail_memory(err, n * sizeof *s->im.pieces);

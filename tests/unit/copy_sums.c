@@ -69,16 +69,13 @@ static void boxes_of_a_tensor(void **state) {
             uint64_t start[] = {part / 2 ? rows : 0, part % 2 ? columns : 0, 0};
             uint64_t count[] = {part / 2 ? shape[0] - rows : rows,
                                 part % 2 ? shape[1] - columns : columns, shape[2]};
-            box_copy copy;
-            box_copy_init(&copy, 3, 1, count, shape, start, count, origin);
+            piece_global global = {.bytes = bytes, .sums = whole};
+            const box_copy *copy = &global.copy;
+            box_copy_init(&global.copy, 3, 1, count, shape, start, count, origin);
             memset(own, 0, sizeof own);
-            uint64_t size = copy.runs * copy.run_bytes;
-            piece p = {.bytes = size,
-                       .sums = own,
-                       .global = &copy,
-                       .global_bytes = bytes,
-                       .global_sums = whole};
-            unsigned char *data = cut(tensor, &copy);
+            uint64_t size = copy->runs * copy->run_bytes;
+            piece p = {.bytes = size, .sums = own, .global = &global};
+            unsigned char *data = cut(tensor, copy);
             sum_in_parts(&p, data, size);
             check_blocks(own, data, size);
             free(data);
