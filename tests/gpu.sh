@@ -21,6 +21,7 @@ if ! command -v nvcc >/dev/null; then
     echo "gpu.sh: no nvcc in PATH or /usr/local/cuda/bin: the CUDA toolkit is missing" >&2
     exit 77
 fi
+cores=$(env -u OMP_NUM_THREADS nproc) # which would be 1 after the next line
 . cmake/mpi-env.sh
 
 build=build-gpu
@@ -105,8 +106,8 @@ else
     fi
 fi
 targets=(kernel_conformance)
-[ -z "$whole" ] || targets+=(dcp-train dcp-run train_compare device_cuda)
-if ! part 280 build cmake --build "$tree" -j "$(nproc)" --target "${targets[@]}"; then
+[ -z "$whole" ] || targets+=(dcp-train dcp-run train_compare device_cuda snapshot_rate)
+if ! part 280 build cmake --build "$tree" -j "$cores" --target "${targets[@]}"; then
     exit 1
 fi
 if [ -n "$build_only" ]; then
@@ -116,27 +117,36 @@ fi
 
 suite=$tree/tests/bin/kernel_conformance
 [ -x "$suite" ] || suite=$tree/bin/kernel_conformance
-part 90 "kernels conform to their references" "$suite" cuda
-if command -v compute-sanitizer >/dev/null; then
-    part 90 "kernels under compute-sanitizer" \
-        compute-sanitizer --error-exitcode 1 --launch-timeout 60 "$suite" cuda
-else
-    say "left out  kernels under compute-sanitizer: it is not installed"
-fi
-if [ -n "$whole" ]; then
-    part 60 "snapshots from device memory and back" mpirun --oversubscribe -n 2 "$tree/tests/bin/device_cuda"
+part 60 "kernels conform to their references" "$suite" cuda
+
+# sanitized SECONDS NAME COMMAND...
+sanitized() {
     if command -v compute-sanitizer >/dev/null; then
-        part 90 "snapshots under compute-sanitizer" \
-            compute-sanitizer --error-exitcode 1 --launch-timeout 60 "$tree/tests/bin/device_cuda"
+        part "$1" "$2 under compute-sanitizer" \
+            compute-sanitizer --error-exitcode 1 --launch-timeout 60 "${@:3}"
+    else
+        say "left out  $2 under compute-sanitizer: it is not installed"
     fi
-fi
+}
 
 if [ -n "$whole" ]; then
     export DCP_BIN=$PWD/$tree/bin DCP_SOURCE=$PWD TRAIN_COMPARE=$PWD/$tree/tests/bin/train_compare
     export DCP_TEST_DEVICE=cuda OMPI_MCA_rmaps_base_oversubscribe=1 OMPI_MCA_hwloc_base_binding_policy=none
-    part 90 "training agrees with transformers" tests/trainer/train_golden.py
-    part 90 "the same bits on 1 to 8 ranks of one GPU, and through kills" tests/trainer/train_same_bits.py
+    part 40 "snapshots from device memory and back" mpirun --oversubscribe -n 2 "$tree/tests/bin/device_cuda"
+    sanitized 60 snapshots "$tree/tests/bin/device_cuda"
+    part 100 "training agrees with transformers" tests/trainer/train_golden.py
+    part 100 "the same bits on 1, 2 and 4 ranks of one GPU, and through kills" tests/trainer/train_same_bits.py
+
+    # Where steps of 10 GB go: to memory, so that no disk is measured, if there is room.
+    room=$(df --output=avail -B 1G /dev/shm 2>/dev/null | tail -n 1)
+    steps_dir=$(mktemp -d -p "$([ "${room:-0}" -ge 45 ] && echo /dev/shm || echo "$build")")
+    trap 'rm -rf "$steps_dir"' EXIT
+    keep_lines=10 part 60 "copies of 10 GB from the GPU" "$tree/tests/bin/snapshot_rate" "$steps_dir/rate"
+    rm -rf "$steps_dir/rate"
+    keep_lines=12 part 140 "training beside PyTorch FSDP2" tests/bench/gpu/train.py "$steps_dir" --limit 130
+    keep_lines=24 part 110 "training beside a snapshot of 10 GB" tests/bench/gpu/snapshots.py "$steps_dir" --limit 100
 fi
+sanitized 90 kernels "$suite" cuda
 
 say ""
 say "$([ $failed = 0 ] && echo "all passed" || echo "something FAILED") in $((SECONDS - started)) s; $report"

@@ -1,6 +1,8 @@
 """PyTorch FSDP2 on the CPU: a process a rank, a thread each, gloo, transformers' Qwen3, fused AdamW.
+With --device cuda on GPUs: a process a GPU, NCCL.
 
     peer_fsdp2.py MODEL.json --ranks N --batch B --sequence S --dtype fp32|bf16 [--compile] [--steps K]
+                  [--device cpu|cuda]
 
 Trains on random tokens, B samples a rank, and prints the seconds of each step as it ends, a line each.
 """
@@ -17,7 +19,7 @@ from transformers import Qwen3Config, Qwen3ForCausalLM
 
 
 def sharded_model(args, mesh):
-    with open(args.model) as f:
+    with open(args.model) as f, torch.device(args.device):
         model = Qwen3ForCausalLM(Qwen3Config(**json.load(f), use_cache=False))
     layers = model.model.layers
     if args.compile:
@@ -37,16 +39,22 @@ def run(rank, args, port):
     os.environ |= {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port)}
     torch.set_num_threads(1)
     torch.manual_seed(0)
-    dist.init_process_group("gloo", rank=rank, world_size=args.ranks)
-    model = sharded_model(args, init_device_mesh("cpu", (args.ranks,)))
+    on_gpu = args.device == "cuda"
+    if on_gpu:
+        torch.cuda.set_device(rank)
+    dist.init_process_group("nccl" if on_gpu else "gloo", rank=rank, world_size=args.ranks)
+    model = sharded_model(args, init_device_mesh(args.device, (args.ranks,)))
     optimizer = torch.optim.AdamW(model.parameters(), lr=1e-3, fused=True)
-    tokens = torch.randint(0, model.config.vocab_size, (args.batch, args.sequence))
+    tokens = torch.randint(0, model.config.vocab_size, (args.batch, args.sequence),
+                           device=args.device)
     for _ in range(args.steps):
         start = time.perf_counter()
         model(input_ids=tokens, labels=tokens).loss.backward()
         torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
         optimizer.step()
         optimizer.zero_grad()
+        if on_gpu:
+            torch.cuda.synchronize()
         dist.barrier()
         if rank == 0:
             print(time.perf_counter() - start, flush=True)
@@ -63,6 +71,7 @@ def main():
     parser.add_argument("--dtype", choices=["fp32", "bf16"], required=True)
     parser.add_argument("--compile", action="store_true")
     parser.add_argument("--steps", type=int, default=8)
+    parser.add_argument("--device", choices=["cpu", "cuda"], default="cpu")
     args = parser.parse_args()
     torch.multiprocessing.spawn(run, (args, 29500 + os.getpid() % 2000), nprocs=args.ranks)
 

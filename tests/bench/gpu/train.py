@@ -1,0 +1,183 @@
+#!/usr/bin/env python3
+"""Training on one GPU beside PyTorch FSDP2, as a table.
+
+    train.py DIR [--batches 16,8,4] [--steps 8] [--layers 28] [--limit 150] [--alone]
+
+Trains a model of the shape of Qwen3-0.6B, in bf16 with fp32 state, on samples of 1024 random tokens,
+with dcp-train and with FSDP2 (transformers' Qwen3 with PyTorch's own attention, fused AdamW; eager,
+and with every layer compiled). Each takes the first of the batches that fits its memory. Printed
+are the fastest step after the second as tokens a second, model operations (6 a parameter and token,
+and attention's) as a share of 990 TFLOP/s, and the most memory that nvidia-smi saw in use. What
+can't be measured here is said and left out. Exit status 1 where dcp-train fails, is slower than
+compiled FSDP2, or takes more memory than it. DCP_BIN: where dcp-train is. DIR: for scratch files.
+"""
+import argparse
+import array
+import json
+import os
+import random
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+
+HERE = os.path.dirname(os.path.abspath(__file__))
+ROOT = os.path.dirname(os.path.dirname(os.path.dirname(HERE)))
+BIN = os.environ.get("DCP_BIN", os.path.join(ROOT, "build/bin"))
+MODEL = {"model_type": "qwen3", "vocab_size": 151936, "hidden_size": 1024, "intermediate_size": 3072,
+         "num_hidden_layers": 28, "num_attention_heads": 16, "num_key_value_heads": 8,
+         "head_dim": 128, "max_position_embeddings": 1024, "rms_norm_eps": 1e-6,
+         "rope_theta": 1000000.0, "tie_word_embeddings": True}
+SEQUENCE = 1024
+PEAK = 990e12  # operations a second of an H100's or H200's bf16 tensor cores, dense
+WARM_UP = 2    # steps at the start that are not counted
+
+
+def flop_a_token():
+    """6 a parameter, and 12 * layers * heads * head_dim * sequence for attention."""
+    m = MODEL
+    hidden, dim, layers = m["hidden_size"], m["head_dim"], m["num_hidden_layers"]
+    q, kv = m["num_attention_heads"] * dim, m["num_key_value_heads"] * dim
+    block = 2 * hidden * (q + kv) + 3 * hidden * m["intermediate_size"] + 2 * hidden + 2 * dim
+    return (6 * (layers * block + hidden + m["vocab_size"] * hidden) +
+            12 * layers * q * SEQUENCE)
+
+
+class Memory:
+    """The most MiB in use on the GPU while this is entered, less what was in use before."""
+
+    def used(self):
+        try:
+            out = subprocess.run(["nvidia-smi", "--query-gpu=memory.used", "--format=csv,noheader,nounits"],
+                                 capture_output=True, text=True)
+        except OSError:
+            return 0
+        return int(out.stdout.split()[0]) if out.returncode == 0 else 0
+
+    def watch(self):
+        while not self.done.wait(0.2):
+            self.most = max(self.most, self.used())
+
+    def __enter__(self):
+        self.done, self.before, self.most = threading.Event(), self.used(), 0
+        self.thread = threading.Thread(target=self.watch)
+        self.thread.start()
+        return self
+
+    def __exit__(self, *_):
+        self.done.set()
+        self.thread.join()
+
+    def mib(self):
+        return max(0, self.most - self.before)
+
+
+def write_inputs(scratch):
+    random.seed(1)
+    tokens = array.array("I", (random.randrange(MODEL["vocab_size"]) for _ in range(512 * SEQUENCE + 1)))
+    with open(os.path.join(scratch, "tokens.bin"), "wb") as f:
+        tokens.tofile(f)
+    with open(os.path.join(scratch, "model.json"), "w") as f:
+        json.dump(MODEL, f)
+    with open(os.path.join(scratch, "train.json"), "w") as f:
+        json.dump({"model": MODEL, "bf16": {"enabled": True}, "device": "cuda",
+                   "data": {"type": "tokens", "dtype": "uint32", "sequence_length": SEQUENCE,
+                            "path": os.path.join(scratch, "tokens.bin")},
+                   "checkpoint": {"every": 0, "dir": os.path.join(scratch, "ckpt")}}, f)
+
+
+def ended(command, limit):
+    """Exit status and output of a command; None and what it said where it took too long."""
+    try:
+        done = subprocess.run(list(map(str, command)), capture_output=True, text=True, timeout=limit)
+    except subprocess.TimeoutExpired as late:
+        return None, "", f"not done after {limit:.0f} s; {(late.stderr or b'').decode()[-300:]}"
+    return done.returncode, done.stdout, done.stderr
+
+
+def ours(scratch, batch, args, limit):
+    metrics = os.path.join(scratch, f"metrics{batch}.jsonl")
+    status, _, errors = ended(
+        [os.path.join(BIN, "dcp-train"), os.path.join(scratch, "train.json"),
+         f"max_steps={args.steps}", f"train_batch_size={batch}",
+         f"train_micro_batch_size_per_gpu={batch}", f"metrics={metrics}"], limit)
+    steps = [json.loads(line)["step_s"] for line in open(metrics)] if os.path.exists(metrics) else []
+    return status, steps, errors
+
+
+def peer(scratch, batch, args, limit, *options):
+    status, out, errors = ended(
+        [sys.executable, os.path.join(ROOT, "tests/bench/peers/peer_fsdp2.py"),
+         os.path.join(scratch, "model.json"), "--ranks", 1, "--batch", batch, "--sequence", SEQUENCE,
+         "--dtype", "bf16", "--steps", args.steps, "--device", "cuda", *options], limit)
+    return status, [float(line) for line in out.splitlines()], errors
+
+
+def measure(name, once, batches, deadline):
+    """Tokens a second and MiB, with the first batch that fits; None where there is none."""
+    for batch in batches:
+        left = deadline - time.monotonic()
+        if left < 5:
+            print(f"{name}: left out, no time is left", flush=True)
+            return None
+        with Memory() as memory:
+            status, steps, errors = once(batch, left)
+        if len(steps) > WARM_UP and status in (0, None):
+            seconds = min(steps[WARM_UP:])
+            rate = batch * SEQUENCE / seconds
+            print(f"{name:16} {batch:6} {seconds:9.4f} {rate:10.0f} {rate * flop_a_token() / PEAK:7.3f} "
+                  f"{memory.mib():9}", flush=True)
+            return rate, memory.mib()
+        why = errors.strip().splitlines()[-1:] or ["it said nothing"]
+        print(f"{name}, batch {batch}: exit {status}: {why[0][:300]}", flush=True)
+    return None
+
+
+def has_torch():
+    return subprocess.run([sys.executable, "-c", "import torch, transformers"],
+                          capture_output=True).returncode == 0
+
+
+def judge(own, compiled):
+    if compiled is None:
+        print("no ratio: compiled FSDP2 was not measured", flush=True)
+        return 0 if own else 1
+    if own is None:
+        return 1
+    speed, memory = own[0] / compiled[0], own[1] / max(1, compiled[1])
+    print(f"{speed:.2f} of compiled FSDP2's tokens a second, at least 1.0: "
+          f"{'ok' if speed >= 1 else 'MISSED'}", flush=True)
+    print(f"{memory:.2f} of its memory, at most 1.0: {'ok' if memory <= 1 else 'MISSED'}", flush=True)
+    return 0 if speed >= 1 and memory <= 1 else 1
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__,
+                                     formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("dir")
+    parser.add_argument("--batches", default="16,8,4")
+    parser.add_argument("--steps", type=int, default=8)
+    parser.add_argument("--layers", type=int, default=28)
+    parser.add_argument("--limit", type=float, default=150, help="seconds, of all together")
+    parser.add_argument("--alone", action="store_true", help="dcp-train only")
+    args = parser.parse_args()
+    batches = [int(batch) for batch in args.batches.split(",")]
+    MODEL["num_hidden_layers"] = args.layers
+    deadline = time.monotonic() + args.limit
+    print(f"{'':16} {'batch':>6} {'step, s':>9} {'tokens/s':>10} {'mfu':>7} {'MiB':>9}", flush=True)
+    with tempfile.TemporaryDirectory(dir=args.dir, prefix="gpu-") as scratch:
+        write_inputs(scratch)
+        own = measure("dcp-train", lambda b, s: ours(scratch, b, args, s), batches, deadline)
+        compiled = None
+        if not args.alone and not has_torch():
+            print("FSDP2: left out, python3 has no PyTorch and transformers", flush=True)
+        elif not args.alone:
+            measure("FSDP2 eager", lambda b, s: peer(scratch, b, args, s), batches, deadline)
+            compiled = measure("FSDP2 compiled", lambda b, s: peer(scratch, b, args, s, "--compile"),
+                               batches, deadline)
+    return judge(own, compiled)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
