@@ -72,8 +72,9 @@ fsdp_transport fsdp_transport_mpi(const fsdp_mesh *mesh);
 int fsdp_transport_host(const fsdp_mesh *mesh, kernels *k, fsdp_transport *out);
 /* By NCCL between GPUs, on streams of its own. shared: ranks share a GPU, which only NCCL 2.30 and
  * later do, where NCCL_MULTI_RANK_GPU_ENABLE=1 asks for it. Collective; nonzero on all ranks where
- * the library of one will not do. A rank that does not answer ends the others after 300 s. Only
- * where it was built. */
+ * the library of one will not do. A rank that does not answer ends the others after 300 s, and what
+ * NCCL fails at ends the run within 20 s. A rank alone needs no library. Only where it was built.
+ */
 int fsdp_transport_nccl(const fsdp_mesh *mesh, kernels *k, int shared, fsdp_transport *out);
 /* The one of these that suits the memory of k: on GPUs NCCL where it will do. Collective; nonzero:
  * out of memory. */

@@ -4,13 +4,12 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "slots.h"
 #include "transport.h"
-
-enum { MOST_TRANSFERS = 64 }; /* on their way at once, of a rank */
 
 /* One transfer's memory, and where what comes goes. */
 typedef struct copies {
-    int busy, summed;
+    int summed;
     char *from, *to;
     size_t from_bytes, to_bytes; /* that there is room for */
     size_t size;                 /* of an element */
@@ -25,7 +24,8 @@ typedef struct host_transport {
     fsdp_transport mpi;
     const fsdp_mesh *mesh;
     kernels *k;
-    copies list[MOST_TRANSFERS];
+    fsdp_slots taken;
+    copies list[FSDP_SLOTS];
 } host_transport;
 
 static host_transport *of(fsdp_transport *t) { return t->state; }
@@ -42,11 +42,9 @@ static void *room(char **memory, size_t *has, size_t bytes) {
 }
 
 static copies *begin(host_transport *h, fsdp_transfer *out) {
-    size_t i = 0;
-    while (i < MOST_TRANSFERS - 1 && h->list[i].busy) i++;
-    copies *c = &h->list[i];
-    if (c->busy) MPI_Abort(MPI_COMM_WORLD, 3); /* more than fsdp ever has on their way */
-    c->busy = 1;
+    const int slot = fsdp_slot_take(&h->taken);
+    if (slot < 0) MPI_Abort(MPI_COMM_WORLD, 3);
+    copies *c = &h->list[slot];
     c->inner = (fsdp_transfer){0};
     *out = (fsdp_transfer){.is_on = 1, .other = c};
     return c;
@@ -157,13 +155,13 @@ static void finish(fsdp_transport *t, fsdp_transfer *transfer) {
     if (!transfer->is_on) return;
     h->mpi.finish(&h->mpi, &c->inner);
     upload(h->k, c);
-    c->busy = 0;
+    fsdp_slot_free(&h->taken, c - h->list);
     transfer->is_on = 0;
 }
 
 static void destroy(fsdp_transport *t) {
     host_transport *h = of(t);
-    for (size_t i = 0; i < MOST_TRANSFERS; i++) {
+    for (size_t i = 0; i < FSDP_SLOTS; i++) {
         free(h->list[i].from);
         free(h->list[i].to);
     }

@@ -1,23 +1,27 @@
 /* NCCL between GPUs. gather and exchange are grouped sends and receives, which add nothing: sums
  * are formed by whoever receives, in their order. Each group of ranks has a communicator and a
- * stream; events order it behind the kernels' stream and the kernels' stream behind it.
+ * stream; events order it behind the kernels' stream and the kernels' stream behind it. A rank
+ * alone needs no NCCL: what is gathered from the host's memory is copied on that stream.
  *
  * Communicators do not block, so that a peer that died cannot hold this rank: whoever waits looks
  * for errors and at the clock, and where something failed aborts all communicators and ends the
- * run. */
+ * run. Neither of these is known to return, so that an alarm stands behind them. */
 #include <cuda_runtime_api.h>
+#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <time.h>
+#include <unistd.h>
 
 #include "nccl.h"
+#include "slots.h"
 #include "transport.h"
 
-enum { GROUPS = 3, MOST_TRANSFERS = 64 };
+enum { GROUPS = 3, FAILED = 3 };
 static const double patience_s = 300; /* a peer may compute that much longer */
+static const unsigned farewell_s = 20;
 
 typedef struct flight {
-    int busy;
     fsdp_group group;
     cudaEvent_t done;
 } flight;
@@ -31,18 +35,33 @@ typedef struct nccl_transport {
         ncclComm_t comm; /* NULL: of one rank */
         cudaStream_t stream;
     } groups[GROUPS];
-    flight flights[MOST_TRANSFERS];
+    fsdp_slots taken;
+    flight flights[FSDP_SLOTS];
+    const char **from; /* [ranks] for swap, and how many of each */
+    size_t *from_n;
+    int *ones, *places; /* [ranks] for the first transfer: 1, 1 ... and 0, 1 ... */
+    float *scratch;     /* [2 * ranks] on the device */
+    kernels *k;
 } nccl_transport;
 
 static nccl_transport *of(fsdp_transport *t) { return t->state; }
 
+static void leave(int signal) {
+    (void)signal;
+    _exit(FAILED);
+}
+
 /* Nothing is returned: a failure ends the run, within a bounded time. */
 static void fail(nccl_transport *n, const char *what, const char *why) {
-    fprintf(stderr, "dcp-train: NCCL: %s: %s\n", what, why);
+    int rank;
+    MPI_Comm_rank(MPI_COMM_WORLD, &rank);
+    fprintf(stderr, "dcp-train: rank %d: NCCL: %s: %s\n", rank, what, why);
+    signal(SIGALRM, leave);
+    alarm(farewell_s);
     for (int g = 0; g < GROUPS; g++)
         if (n->groups[g].comm) n->nccl.abort(n->groups[g].comm);
-    MPI_Abort(MPI_COMM_WORLD, 3);
-    exit(3);
+    MPI_Abort(MPI_COMM_WORLD, FAILED);
+    exit(FAILED);
 }
 
 static void check_cuda(nccl_transport *n, cudaError_t code) {
@@ -74,11 +93,9 @@ static void settle(nccl_transport *n, fsdp_group group) {
 }
 
 static flight *begin(nccl_transport *n, fsdp_group group, fsdp_transfer *out) {
-    size_t i = 0;
-    while (i < MOST_TRANSFERS - 1 && n->flights[i].busy) i++;
-    flight *f = &n->flights[i];
-    if (f->busy) fail(n, "transfers", "too many are on their way");
-    f->busy = 1;
+    const int slot = fsdp_slot_take(&n->taken);
+    if (slot < 0) fail(n, "transfers", "too many are on their way");
+    flight *f = &n->flights[slot];
     f->group = group;
     *out = (fsdp_transfer){.is_on = 1, .other = f};
     check_cuda(n, cudaEventRecord(n->before, n->kernels));
@@ -91,49 +108,40 @@ static void launched(nccl_transport *n, flight *f) {
     check_cuda(n, cudaEventRecord(f->done, n->groups[f->group].stream));
 }
 
-/* from: to each rank; to: from each. own: what this rank keeps. */
+/* n->from: to each rank, n->from_n: how much; to: from each. */
 static void swap(nccl_transport *n, fsdp_group group, ncclDataType_t type, size_t size,
-                 const char *const *from, const size_t *from_n, fsdp_stretches to) {
+                 fsdp_stretches to) {
     const int rank = n->groups[group].rank, ranks = n->groups[group].ranks;
     cudaStream_t stream = n->groups[group].stream;
     ncclComm_t comm = n->groups[group].comm;
     char *place = (char *)to.at + (size_t)to.starts[rank] * size;
-    if (from_n[rank] && from[rank] != place)
-        check_cuda(n, cudaMemcpyAsync(place, from[rank], from_n[rank] * size,
-                                      cudaMemcpyDeviceToDevice, stream));
+    if (n->from_n[rank] && n->from[rank] != place)
+        check_cuda(n, cudaMemcpyAsync(place, n->from[rank], n->from_n[rank] * size,
+                                      cudaMemcpyDefault, stream));
     if (!comm) return;
     check(n, n->nccl.group_start());
     for (int r = 0; r < ranks; r++) {
         char *into = (char *)to.at + (size_t)to.starts[r] * size;
+        const size_t out = n->from_n[r], in = (size_t)to.counts[r];
         if (r == rank) continue;
-        if (from_n[r]) check(n, n->nccl.send(from[r], from_n[r], type, r, comm, stream));
-        if (to.counts[r]) check(n, n->nccl.recv(into, (size_t)to.counts[r], type, r, comm, stream));
+        if (out) check(n, n->nccl.send(n->from[r], out, type, r, comm, stream));
+        if (in) check(n, n->nccl.recv(into, in, type, r, comm, stream));
     }
     check(n, n->nccl.group_end());
 }
 
-/* Addresses and lengths for swap, of which there are few ranks' worth. */
-static void lists(nccl_transport *n, int ranks, const char ***from, size_t **from_n) {
-    *from = calloc((size_t)ranks, sizeof **from);
-    *from_n = calloc((size_t)ranks, sizeof **from_n);
-    if (!*from || !*from_n) fail(n, "transfers", "out of memory");
-}
-
+/* What lies in the host's memory goes to its place first, and to the others from there. */
 static void gather(fsdp_transport *t, fsdp_group group, kernels_type type, const void *own,
                    fsdp_stretches to, fsdp_transfer *out) {
     nccl_transport *n = of(t);
     flight *f = begin(n, group, out);
-    const int bf16 = type == KERNELS_BF16, ranks = n->groups[group].ranks;
-    const char **from;
-    size_t *from_n;
-    lists(n, ranks, &from, &from_n);
-    for (int r = 0; r < ranks; r++) {
-        from[r] = own;
-        from_n[r] = (size_t)to.counts[n->groups[group].rank];
+    const int bf16 = type == KERNELS_BF16, rank = n->groups[group].rank;
+    const size_t size = bf16 ? sizeof(uint16_t) : sizeof(float);
+    for (int r = 0; r < n->groups[group].ranks; r++) {
+        n->from[r] = r == rank ? own : (const char *)to.at + (size_t)to.starts[rank] * size;
+        n->from_n[r] = (size_t)to.counts[rank];
     }
-    swap(n, group, bf16 ? ncclBfloat16 : ncclFloat32, bf16 ? 2 : sizeof(float), from, from_n, to);
-    free(from);
-    free(from_n);
+    swap(n, group, bf16 ? ncclBfloat16 : ncclFloat32, size, to);
     launched(n, f);
 }
 
@@ -141,17 +149,12 @@ static void exchange(fsdp_transport *t, fsdp_group group, fsdp_stretches from, f
                      fsdp_transfer *out) {
     nccl_transport *n = of(t);
     flight *f = begin(n, group, out);
-    const int ranks = n->groups[group].ranks;
-    const char **list;
-    size_t *counts;
-    lists(n, ranks, &list, &counts);
-    for (int r = 0; r < ranks; r++) {
-        counts[r] = (size_t)from.counts[r];
-        if (counts[r]) list[r] = (const char *)((const float *)from.at + from.starts[r]);
+    for (int r = 0; r < n->groups[group].ranks; r++) {
+        n->from_n[r] = (size_t)from.counts[r];
+        n->from[r] = NULL;
+        if (n->from_n[r]) n->from[r] = (const char *)((const float *)from.at + from.starts[r]);
     }
-    swap(n, group, ncclFloat32, sizeof(float), list, counts, to);
-    free(list);
-    free(counts);
+    swap(n, group, ncclFloat32, sizeof(float), to);
     launched(n, f);
 }
 
@@ -170,8 +173,8 @@ static void reduce_scatter(fsdp_transport *t, fsdp_group group, const float *fro
                                         stream));
         check(n, n->nccl.group_end());
     } else if (counts[0]) {
-        check_cuda(n, cudaMemcpyAsync(to, from, (size_t)counts[0] * sizeof *to,
-                                      cudaMemcpyDeviceToDevice, stream));
+        check_cuda(n, cudaMemcpyAsync(to, from, (size_t)counts[0] * sizeof *to, cudaMemcpyDefault,
+                                      stream));
     }
     launched(n, f);
 }
@@ -202,7 +205,7 @@ static void finish(fsdp_transport *t, fsdp_transfer *transfer) {
     }
     check_cuda(n, code);
     check_cuda(n, cudaStreamWaitEvent(n->kernels, f->done, 0));
-    f->busy = 0;
+    fsdp_slot_free(&n->taken, f - n->flights);
     transfer->is_on = 0;
 }
 
@@ -212,16 +215,21 @@ static void destroy(fsdp_transport *t) {
         if (n->groups[g].comm) n->nccl.abort(n->groups[g].comm); /* nothing is on its way */
         if (n->groups[g].stream) cudaStreamDestroy(n->groups[g].stream);
     }
-    for (size_t i = 0; i < MOST_TRANSFERS; i++)
+    for (size_t i = 0; i < FSDP_SLOTS; i++)
         if (n->flights[i].done) cudaEventDestroy(n->flights[i].done);
     if (n->before) cudaEventDestroy(n->before);
+    n->k->free(n->k, n->scratch);
     nccl_unload(&n->nccl);
+    free(n->from);
+    free(n->from_n);
+    free(n->ones);
+    free(n->places);
     free(n);
 }
 
 static int make_events(nccl_transport *n) {
     int failed = cudaEventCreateWithFlags(&n->before, cudaEventDisableTiming) != cudaSuccess;
-    for (size_t i = 0; i < MOST_TRANSFERS; i++)
+    for (size_t i = 0; i < FSDP_SLOTS; i++)
         failed |=
             cudaEventCreateWithFlags(&n->flights[i].done, cudaEventDisableTiming) != cudaSuccess;
     return failed;
@@ -247,11 +255,38 @@ static void join(nccl_transport *n, fsdp_group group, MPI_Comm mpi) {
     settle(n, group);
 }
 
+static int take_lists(nccl_transport *n, int ranks) {
+    n->from = calloc((size_t)ranks, sizeof *n->from);
+    n->from_n = calloc((size_t)ranks, sizeof *n->from_n);
+    n->ones = calloc((size_t)ranks, sizeof *n->ones);
+    n->places = calloc((size_t)ranks, sizeof *n->places);
+    n->scratch = n->k->alloc(n->k, 2 * (size_t)ranks * sizeof *n->scratch);
+    if (!n->from || !n->from_n || !n->ones || !n->places || !n->scratch) return 1;
+    for (int r = 0; r < ranks; r++) {
+        n->ones[r] = 1;
+        n->places[r] = r;
+    }
+    return 0;
+}
+
+/* NCCL connects ranks, and takes memory for that, at their first transfer: so now. */
+static void connect(fsdp_transport *t) {
+    nccl_transport *n = of(t);
+    for (int g = 0; g < GROUPS; g++) {
+        float *to = n->scratch + n->groups[g].ranks;
+        fsdp_transfer transfer = {0};
+        exchange(t, (fsdp_group)g, (fsdp_stretches){n->scratch, n->ones, n->places},
+                 (fsdp_stretches){to, n->ones, n->places}, &transfer);
+        finish(t, &transfer);
+    }
+}
+
 /* Whether this rank's library would do: several ranks on a GPU are for NCCL 2.30 on, where asked.
  */
-static int is_usable(nccl_transport *n, int shared) {
+static int is_usable(nccl_transport *n, int ranks, int shared) {
     const char *allowed = getenv("NCCL_MULTI_RANK_GPU_ENABLE");
     int version = 0;
+    if (ranks == 1) return 1;
     if (nccl_load(&n->nccl) || n->nccl.version(&version) != ncclSuccess) return 0;
     return !shared || (version >= NCCL_VERSION(2, 30, 0) && allowed && allowed[0] == '1');
 }
@@ -259,8 +294,11 @@ static int is_usable(nccl_transport *n, int shared) {
 int fsdp_transport_nccl(const fsdp_mesh *mesh, kernels *k, int shared, fsdp_transport *out) {
     nccl_transport *n = calloc(1, sizeof *n);
     void *stream = NULL;
+    int ranks;
+    MPI_Comm_size(mesh->world, &ranks);
     k->place(k, &stream);
-    int usable = n && is_usable(n, shared) && !make_events(n);
+    if (n) n->k = k;
+    int usable = n && is_usable(n, ranks, shared) && !make_events(n) && !take_lists(n, ranks);
     MPI_Allreduce(MPI_IN_PLACE, &usable, 1, MPI_INT, MPI_MIN, mesh->world);
     *out = (fsdp_transport){.name = "nccl",
                             .state = n,
@@ -279,5 +317,6 @@ int fsdp_transport_nccl(const fsdp_mesh *mesh, kernels *k, int shared, fsdp_tran
     join(n, FSDP_WORLD, mesh->world);
     join(n, FSDP_SHARDS, mesh->shards);
     join(n, FSDP_REPLICAS, mesh->replicas);
+    connect(out);
     return 0;
 }

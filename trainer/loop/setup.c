@@ -140,6 +140,8 @@ static void tell_plan(const trainer *t) {
         (double)t->layout->total_params * 1e-6, t->layout->n, t->world,
         t->world == 1 ? "rank" : "ranks", leaves, (leaves + world - 1) / world,
         data_samples(t->samples), t->k->describe(t->k));
+    if (strcmp(t->transport.name, "mpi") != 0 && t->world > 1)
+        say(t->rank, "units and gradients travel by %s", t->transport.name);
     if (t->eval_samples)
         say(t->rank, "%" PRIu64 " samples of %s are evaluated after the last step%s",
             data_samples(t->eval_samples), t->c->eval_path,

@@ -1,0 +1,146 @@
+/* fsdp_nccl MODE: the transport over NCCL, on a stand-in for its streams and messages (streams.h).
+ * "works": bytes arrive, each transfer comes after the kernels that were given before it and before
+ * those that are given after it; NCCL is chosen where each rank has a GPU of its own, by whatever
+ * number it sees that. "error", "silent" and "stuck": the run ends with status 3. */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "../mpi/check.h"
+#include "fsdp/nccl.h"
+#include "fsdp/transport.h"
+#include "streams.h"
+
+enum { ROUNDS = 6, MOST = 5, MOST_RANKS = 4, FLIGHTS = 3 };
+
+static const char *device_text;
+static const char *device(const kernels *k) {
+    (void)k;
+    return device_text;
+}
+static int place(const kernels *k, void **stream) {
+    (void)k;
+    *stream = streams_kernels();
+    return 0; /* of all ranks: each sees one GPU */
+}
+static void *take(kernels *k, size_t bytes) {
+    (void)k;
+    return calloc(1, bytes);
+}
+static void give_back(kernels *k, void *memory) {
+    (void)k;
+    free(memory);
+}
+static kernels stand_in = {
+    .name = "streams", .place = place, .device = device, .alloc = take, .free = give_back};
+
+static fsdp_mesh mesh;
+static int rank, world;
+
+static float value(int round, int from, int to) {
+    return (float)(10000 * round + 100 * from + 10 * to);
+}
+
+/* Counts differ between ranks, and one is 0. */
+static void stretches(int *counts, int *starts, int ranks) {
+    for (int r = 0, at = 0; r < ranks; at += counts[r++]) {
+        counts[r] = (r + 1) % MOST;
+        starts[r] = at;
+    }
+}
+
+/* Several gathers at once, again and again in the same memory; own: beside it, or at its place. */
+static void gather_rounds(fsdp_transport *t, fsdp_group group, MPI_Comm comm, int in_place) {
+    static float own[FLIGHTS][MOST], all[FLIGHTS][MOST * MOST_RANKS];
+    int counts[MOST_RANKS], starts[MOST_RANKS], me, ranks;
+    fsdp_transfer transfers[FLIGHTS];
+    MPI_Comm_rank(comm, &me);
+    MPI_Comm_size(comm, &ranks);
+    stretches(counts, starts, ranks);
+    for (int round = 0; round < ROUNDS; round++) {
+        for (int f = 0; f < FLIGHTS; f++) {
+            float *from = in_place ? all[f] + starts[me] : own[f];
+            streams_write(from, (size_t)counts[me], value(round, me, f));
+            t->gather(t, group, KERNELS_F32, from, (fsdp_stretches){all[f], counts, starts},
+                      &transfers[f]);
+        }
+        for (int f = FLIGHTS; f-- > 0;) {
+            t->finish(t, &transfers[f]);
+            for (int r = 0; r < ranks; r++)
+                streams_check(all[f] + starts[r], (size_t)counts[r], value(round, r, f));
+        }
+    }
+}
+
+static void exchange_rounds(fsdp_transport *t) {
+    static float from[MOST * MOST_RANKS], to[MOST * MOST_RANKS];
+    int counts[MOST_RANKS], starts[MOST_RANKS], mine[MOST_RANKS], places[MOST_RANKS];
+    fsdp_transfer transfer;
+    stretches(counts, starts, world);
+    for (int r = 0; r < world; r++) {
+        mine[r] = counts[rank];
+        places[r] = r * counts[rank];
+    }
+    for (int round = 0; round < ROUNDS; round++) {
+        for (int r = 0; r < world; r++)
+            streams_write(from + starts[r], (size_t)counts[r], value(round, rank, r));
+        t->exchange(t, FSDP_WORLD, (fsdp_stretches){from, counts, starts},
+                    (fsdp_stretches){to, mine, places}, &transfer);
+        t->poll(t, &transfer);
+        t->finish(t, &transfer);
+        for (int r = 0; r < world; r++)
+            streams_check(to + places[r], (size_t)mine[r], value(round, r, rank));
+    }
+}
+
+static int is_nccl(const char *text, int version, const char *allowed) {
+    fsdp_transport t = {0};
+    device_text = text;
+    streams_version = version;
+    setenv("NCCL_MULTI_RANK_GPU_ENABLE", allowed, 1);
+    CHECK(fsdp_transport_choose(&mesh, &stand_in, &t) == 0);
+    const int is = strcmp(t.name, "nccl") == 0;
+    t.destroy(&t);
+    return is;
+}
+
+static void check_choice(const char *own) {
+    CHECK(is_nccl(own, NCCL_VERSION(2, 20, 0), "0"));
+    CHECK(is_nccl("0000:01:00.0", NCCL_VERSION(2, 28, 0), "1") == (world == 1));
+    CHECK(is_nccl("0000:01:00.0", NCCL_VERSION(2, 30, 0), "0") == (world == 1));
+    CHECK(is_nccl("0000:01:00.0", NCCL_VERSION(2, 30, 0), "1"));
+    CHECK((streams_loaded == 0) == (world == 1));
+}
+
+int main(int argc, char **argv) {
+    static const char *const modes[] = {"works", "error", "silent", "stuck"};
+    char own[32];
+    fsdp_transport t;
+    MPI_Init(&argc, &argv);
+    MPI_Comm_rank(MPI_COMM_WORLD, &rank);
+    MPI_Comm_size(MPI_COMM_WORLD, &world);
+    fsdp_mesh_create(MPI_COMM_WORLD, world == 4 ? 2 : 1, &mesh);
+    streams_n_comms = world == 4 ? 3 : 2;
+    streams_comms[0] = mesh.world;
+    streams_comms[1] = mesh.shards;
+    streams_comms[2] = mesh.replicas;
+    snprintf(own, sizeof own, "0000:%02x:00.0", rank);
+    check_choice(own);
+    device_text = own;
+    CHECK(fsdp_transport_nccl(&mesh, &stand_in, 0, &t) == 0);
+    for (int i = 0; i < 4; i++)
+        if (strcmp(argv[argc - 1], modes[i]) == 0) streams_fault_now = (streams_fault)i;
+    for (int in_place = 0; in_place < 2; in_place++) {
+        gather_rounds(&t, FSDP_WORLD, mesh.world, in_place);
+        gather_rounds(&t, FSDP_SHARDS, mesh.shards, in_place);
+        gather_rounds(&t, FSDP_REPLICAS, mesh.replicas, in_place);
+    }
+    exchange_rounds(&t);
+    CHECK(streams_drain() == 0);
+    streams_aborted = 0;
+    t.destroy(&t);
+    CHECK(streams_aborted == (world == 1 ? 0 : streams_n_comms));
+    fsdp_mesh_free(&mesh);
+    MPI_Finalize();
+    return 0;
+}
