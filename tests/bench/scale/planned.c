@@ -24,6 +24,8 @@ int __wrap_io_open(const char *path, int writing, io_file *out, dcp_error *err);
 int __wrap_io_queue_create(io_queue **out, dcp_error *err);
 void __wrap_io_queue_destroy(io_queue *queue);
 double __wrap_io_queue_waited(const io_queue *queue);
+void __wrap_io_queue_tell(io_queue *queue, void (*waited)(void *ctx, double begin, double end),
+                          void *ctx);
 
 static planned *current;
 static double started;
@@ -90,6 +92,11 @@ void __wrap_io_queue_destroy(io_queue *queue) { (void)queue; }
 double __wrap_io_queue_waited(const io_queue *queue) {
     (void)queue;
     return 0;
+}
+
+void __wrap_io_queue_tell(io_queue *queue, void (*waited)(void *ctx, double begin, double end),
+                          void *ctx) {
+    (void)queue, (void)waited, (void)ctx;
 }
 
 static void start(planned *out) {
