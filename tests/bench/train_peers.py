@@ -6,8 +6,11 @@
 Trains a Qwen3 of 25 M parameters, 8 samples of 256 tokens a rank, with dcp-train and with FSDP2
 (gloo, transformers' Qwen3, fused AdamW, a process a rank), eager and compiled, by turns, and takes
 the fastest step of each after the second: on 2 ranks in fp32 and in bf16, and on 4 ranks in fp32.
-An FSDP2 that has not ended after LIMIT seconds is stopped, and counts with the steps that it did
-after the first; it may have done none, as in bf16 on a processor without instructions for it.
+Where the processor has no instructions for bf16, PyTorch's products in it take up to 70 times as
+long as in fp32: there FSDP2 is also tried with the operands of its products widened to fp32, as
+dcp-train does it. An FSDP2 that has not ended after LIMIT seconds is stopped, and counts with the
+steps that it did after the first; what did none is not tried again. If none does any, the ratio is
+given as at least what the time would have made of one step.
 Beside that it prints what share of the machine's cblas_sgemm (2048^3, two threads; numpy's
 OpenBLAS) dcp-train reaches, at 6 operations a parameter and token plus attention, and its mfu,
 which is the share of its own products, and how much of its steps rank 0 waited for gathers. Exit
@@ -20,13 +23,16 @@ where it is missing (6 GB). DCP_BIN: where dcp-train is (build/bin). DIR: for sc
 """
 import argparse
 import collections
+import functools
 import glob
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
 import tempfile
+import time
 
 HERE = os.path.dirname(os.path.abspath(__file__))
 ROOT = os.path.dirname(os.path.dirname(HERE))
@@ -78,6 +84,20 @@ def flop_a_token():
     return 6 * parameters + 12 * layers * q * SEQUENCE
 
 
+def has_bf16(python):
+    """Whether the processor has what oneDNN computes bf16 products with."""
+    code = "import torch; print(torch.ops.mkldnn._is_mkldnn_bf16_supported())"
+    return run(python, "-c", code).strip() == "True"
+
+
+def variants(case, python):
+    """What FSDP2 is run with, by name."""
+    modes = {"FSDP2 eager": (), "FSDP2 compiled": ("--compile",)}
+    if case.dtype == "bf16" and not has_bf16(python):
+        modes = {f"{name}, wide": (*options, "--widen") for name, options in modes.items()} | modes
+    return modes
+
+
 def sgemm_flops(python):
     code = """
 import time, numpy
@@ -107,8 +127,9 @@ def ours(case, scratch, steps):
     return best["step_s"], best["mfu"], waited
 
 
-def peer(python, case, scratch, args, *options):
-    """The fastest warm step's seconds; infinite where it did none within the limit."""
+def peer(python, case, scratch, args, name, options):
+    """The fastest warm step's seconds, or infinite where it did none within the limit; and how
+    long it was at a step that it did not end."""
     command = [python, os.path.join(HERE, "peers/peer_fsdp2.py"),
                os.path.join(scratch, "model.json"), "--ranks", str(case.ranks), "--batch",
                str(BATCH), "--sequence", str(SEQUENCE), "--dtype", case.dtype, "--steps",
@@ -119,14 +140,17 @@ def peer(python, case, scratch, args, *options):
         out, errors = process.communicate(timeout=args.limit)
     except subprocess.TimeoutExpired:
         os.killpg(process.pid, signal.SIGKILL)
-        steps = [float(line) for line in process.communicate()[0].splitlines()]
-        name = "compiled" if options else "eager"
-        print(f"FSDP2 {name} in {case.dtype} on {case.ranks} ranks: stopped after {args.limit} s "
+        now = time.monotonic()
+        out, errors = process.communicate()
+        steps = [float(line) for line in out.splitlines()]
+        began = re.search(r"begins at (\S+)", errors)
+        print(f"{name} in {case.dtype} on {case.ranks} ranks: stopped after {args.limit} s "
               f"and {len(steps)} of {args.steps} steps", flush=True)
-        return min(steps[min(WARM_UP, max(1, len(steps) - 1)):], default=NEVER)
+        warm = steps[min(WARM_UP, max(1, len(steps) - 1)):]
+        return min(warm, default=NEVER), now - float(began[1] if began else now) - sum(steps)
     if process.returncode != 0:
         sys.exit(f"peer_fsdp2.py: exit {process.returncode}: {errors[-2000:]}")
-    return min([float(line) for line in out.splitlines()][WARM_UP:])
+    return min([float(line) for line in out.splitlines()][WARM_UP:]), 0
 
 
 def write_inputs(scratch):
@@ -152,15 +176,21 @@ def row(case, system, seconds, sgemm, note=""):
     return flops / sgemm if sgemm else None
 
 
+def compare(case, best, seconds):
+    """How many times as fast as FSDP2, in words, and whether that is enough."""
+    fastest = min(peer_s for peer_s, _ in best.values())
+    if fastest < NEVER:
+        ratio = fastest / seconds
+        return f"{ratio:.2f} times FSDP2", ratio >= case.target, case.target
+    had = min(had for _, had in best.values())
+    return (f">= {had / seconds:.1f} times FSDP2 (the peer ended no step in {had:.0f} s)",
+            had / seconds >= case.target, case.target)
+
+
 def judge(case, ratio, share, waited):
-    """Prints the verdicts; how many targets are missed. ratio: NEVER where FSDP2 did no warm step;
-    ratio, share: None with --alone."""
-    checks = []
-    if ratio == NEVER:
-        print(f"{case.dtype} on {case.ranks} ranks: no ratio: FSDP2 did no warm step in its time",
-              flush=True)
-    elif ratio is not None:
-        checks.append((f"{ratio:.2f} times FSDP2", ratio >= case.target, case.target))
+    """Prints the verdicts; how many targets are missed. ratio: as compare has it; ratio, share:
+    None with --alone."""
+    checks = [ratio] if ratio else []
     if case.name == "fp32" and share is not None:
         checks.append((f"{share:.2f} of sgemm", share >= SGEMM_TARGET, SGEMM_TARGET))
     if case.name == "ranks4":
@@ -175,23 +205,22 @@ def judge(case, ratio, share, waited):
 def measure(case, python, scratch, args):
     systems = {"dcp-train": lambda: ours(case, scratch, args.steps)}
     if not args.alone:
-        systems["FSDP2 eager"] = lambda: (peer(python, case, scratch, args),)
-        systems["FSDP2 compiled"] = lambda: (peer(python, case, scratch, args, "--compile"),)
+        for name, options in variants(case, python).items():
+            systems[name] = functools.partial(peer, python, case, scratch, args, name, options)
     best, rates = {}, []
     for _ in range(args.repeat):
         if not args.alone:
             rates.append(sgemm_flops(python))
         for name, once in systems.items():
-            if best.get(name) != (NEVER,):  # what did no step once does none again
-                best[name] = min(best.get(name, (NEVER,)), once())
+            if name not in best or best[name][0] < NEVER:
+                best[name] = min(best.get(name, (NEVER, NEVER)), once())
     sgemm = max(rates, default=None)
     seconds, mfu, waited = best.pop("dcp-train")
     share = row(case, "dcp-train", seconds, sgemm, f"mfu {mfu:.2f}, waited {100 * waited:.1f} %")
-    for name, (peer_s,) in best.items():
+    for name, (peer_s, _) in best.items():
         if peer_s < NEVER:
             row(case, name, peer_s, sgemm)
-    ratio = min(peer_s for peer_s, in best.values()) / seconds if best else None
-    return judge(case, ratio, share, waited)
+    return judge(case, compare(case, best, seconds) if best else None, share, waited)
 
 
 def main():
