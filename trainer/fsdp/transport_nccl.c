@@ -2,110 +2,27 @@
  * are formed by whoever receives, in their order. Each group of ranks has a communicator and a
  * stream; events order it behind the kernels' stream and the kernels' stream behind it. A rank
  * alone needs no NCCL: what is gathered from the host's memory is copied on that stream.
- *
- * Communicators do not block, so that a peer that died cannot hold this rank: whoever waits looks
- * for errors and at the clock, and where something failed aborts all communicators and ends the
- * run. Neither of these is known to return, so that an alarm stands behind them. */
-#include <cuda_runtime_api.h>
-#include <signal.h>
-#include <stdio.h>
+ * Communicators do not block; who waits for them is in nccl_wait.c. */
 #include <stdlib.h>
-#include <time.h>
-#include <unistd.h>
 
-#include "nccl.h"
-#include "slots.h"
-#include "transport.h"
-
-enum { GROUPS = 3, FAILED = 3 };
-static const double patience_s = 300; /* a peer may compute that much longer */
-static const unsigned farewell_s = 20;
-
-typedef struct flight {
-    fsdp_group group;
-    cudaEvent_t done;
-} flight;
-
-typedef struct nccl_transport {
-    nccl_library nccl;
-    cudaStream_t kernels; /* theirs; borrowed */
-    cudaEvent_t before;
-    struct {
-        int rank, ranks;
-        ncclComm_t comm; /* NULL: of one rank */
-        cudaStream_t stream;
-    } groups[GROUPS];
-    fsdp_slots taken;
-    flight flights[FSDP_SLOTS];
-    const char **from; /* [ranks] for swap, and how many of each */
-    size_t *from_n;
-    int *ones, *places; /* [ranks] for the first transfer: 1, 1 ... and 0, 1 ... */
-    float *scratch;     /* [2 * ranks] on the device */
-    kernels *k;
-} nccl_transport;
+#include "nccl_wait.h"
 
 static nccl_transport *of(fsdp_transport *t) { return t->state; }
 
-static void leave(int signal) {
-    (void)signal;
-    _exit(FAILED);
-}
-
-/* Nothing is returned: a failure ends the run, within a bounded time. */
-static void fail(nccl_transport *n, const char *what, const char *why) {
-    int rank;
-    MPI_Comm_rank(MPI_COMM_WORLD, &rank);
-    fprintf(stderr, "dcp-train: rank %d: NCCL: %s: %s\n", rank, what, why);
-    signal(SIGALRM, leave);
-    alarm(farewell_s);
-    for (int g = 0; g < GROUPS; g++)
-        if (n->groups[g].comm) n->nccl.abort(n->groups[g].comm);
-    MPI_Abort(MPI_COMM_WORLD, FAILED);
-    exit(FAILED);
-}
-
-static void check_cuda(nccl_transport *n, cudaError_t code) {
-    if (code != cudaSuccess) fail(n, "CUDA", cudaGetErrorString(code));
-}
-
-static void check(nccl_transport *n, ncclResult_t result) {
-    if (result != ncclSuccess && result != ncclInProgress)
-        fail(n, "a call failed", n->nccl.error_text(result));
-}
-
-static void check_comm(nccl_transport *n, fsdp_group group, ncclResult_t *state) {
-    check(n, n->nccl.async_error(n->groups[group].comm, state));
-    check(n, *state);
-}
-
-static void doze(nccl_transport *n, double since) {
-    const struct timespec moment = {.tv_nsec = 20000};
-    if (MPI_Wtime() - since > patience_s) fail(n, "a rank does not answer", "time-out");
-    nanosleep(&moment, NULL);
-}
-
-/* Until the communicator has taken what it was given. */
-static void settle(nccl_transport *n, fsdp_group group) {
-    const double since = MPI_Wtime();
-    ncclResult_t state;
-    for (check_comm(n, group, &state); state == ncclInProgress; check_comm(n, group, &state))
-        doze(n, since);
-}
-
-static flight *begin(nccl_transport *n, fsdp_group group, fsdp_transfer *out) {
+static nccl_flight *begin(nccl_transport *n, fsdp_group group, fsdp_transfer *out) {
     const int slot = fsdp_slot_take(&n->taken);
-    if (slot < 0) fail(n, "transfers", "too many are on their way");
-    flight *f = &n->flights[slot];
+    if (slot < 0) nccl_fail(n, "transfers", "too many are on their way");
+    nccl_flight *f = &n->flights[slot];
     f->group = group;
     *out = (fsdp_transfer){.is_on = 1, .other = f};
-    check_cuda(n, cudaEventRecord(n->before, n->kernels));
-    check_cuda(n, cudaStreamWaitEvent(n->groups[group].stream, n->before, 0));
+    nccl_check_cuda(n, cudaEventRecord(n->before, n->kernels));
+    nccl_check_cuda(n, cudaStreamWaitEvent(n->groups[group].stream, n->before, 0));
     return f;
 }
 
-static void launched(nccl_transport *n, flight *f) {
-    if (n->groups[f->group].comm) settle(n, f->group);
-    check_cuda(n, cudaEventRecord(f->done, n->groups[f->group].stream));
+static void launched(nccl_transport *n, nccl_flight *f) {
+    if (n->groups[f->group].comm) nccl_settle(n, f->group);
+    nccl_check_cuda(n, cudaEventRecord(f->done, n->groups[f->group].stream));
 }
 
 /* n->from: to each rank, n->from_n: how much; to: from each. */
@@ -116,25 +33,25 @@ static void swap(nccl_transport *n, fsdp_group group, ncclDataType_t type, size_
     ncclComm_t comm = n->groups[group].comm;
     char *place = (char *)to.at + (size_t)to.starts[rank] * size;
     if (n->from_n[rank] && n->from[rank] != place)
-        check_cuda(n, cudaMemcpyAsync(place, n->from[rank], n->from_n[rank] * size,
-                                      cudaMemcpyDefault, stream));
+        nccl_check_cuda(n, cudaMemcpyAsync(place, n->from[rank], n->from_n[rank] * size,
+                                           cudaMemcpyDefault, stream));
     if (!comm) return;
-    check(n, n->nccl.group_start());
+    nccl_check(n, n->nccl.group_start());
     for (int r = 0; r < ranks; r++) {
         char *into = (char *)to.at + (size_t)to.starts[r] * size;
         const size_t out = n->from_n[r], in = (size_t)to.counts[r];
         if (r == rank) continue;
-        if (out) check(n, n->nccl.send(n->from[r], out, type, r, comm, stream));
-        if (in) check(n, n->nccl.recv(into, in, type, r, comm, stream));
+        if (out) nccl_check(n, n->nccl.send(n->from[r], out, type, r, comm, stream));
+        if (in) nccl_check(n, n->nccl.recv(into, in, type, r, comm, stream));
     }
-    check(n, n->nccl.group_end());
+    nccl_check(n, n->nccl.group_end());
 }
 
 /* What lies in the host's memory goes to its place first, and to the others from there. */
 static void gather(fsdp_transport *t, fsdp_group group, kernels_type type, const void *own,
                    fsdp_stretches to, fsdp_transfer *out) {
     nccl_transport *n = of(t);
-    flight *f = begin(n, group, out);
+    nccl_flight *f = begin(n, group, out);
     const int bf16 = type == KERNELS_BF16, rank = n->groups[group].rank;
     const size_t size = bf16 ? sizeof(uint16_t) : sizeof(float);
     for (int r = 0; r < n->groups[group].ranks; r++) {
@@ -148,7 +65,7 @@ static void gather(fsdp_transport *t, fsdp_group group, kernels_type type, const
 static void exchange(fsdp_transport *t, fsdp_group group, fsdp_stretches from, fsdp_stretches to,
                      fsdp_transfer *out) {
     nccl_transport *n = of(t);
-    flight *f = begin(n, group, out);
+    nccl_flight *f = begin(n, group, out);
     for (int r = 0; r < n->groups[group].ranks; r++) {
         n->from_n[r] = (size_t)from.counts[r];
         n->from[r] = NULL;
@@ -162,19 +79,19 @@ static void exchange(fsdp_transport *t, fsdp_group group, fsdp_stretches from, f
 static void reduce_scatter(fsdp_transport *t, fsdp_group group, const float *from, float *to,
                            const int *counts, fsdp_transfer *out) {
     nccl_transport *n = of(t);
-    flight *f = begin(n, group, out);
+    nccl_flight *f = begin(n, group, out);
     ncclComm_t comm = n->groups[group].comm;
     cudaStream_t stream = n->groups[group].stream;
     if (comm) {
-        check(n, n->nccl.group_start());
+        nccl_check(n, n->nccl.group_start());
         for (int r = 0; r < n->groups[group].ranks; from += counts[r++])
             if (counts[r])
-                check(n, n->nccl.reduce(from, to, (size_t)counts[r], ncclFloat32, ncclSum, r, comm,
-                                        stream));
-        check(n, n->nccl.group_end());
+                nccl_check(n, n->nccl.reduce(from, to, (size_t)counts[r], ncclFloat32, ncclSum, r,
+                                             comm, stream));
+        nccl_check(n, n->nccl.group_end());
     } else if (counts[0]) {
-        check_cuda(n, cudaMemcpyAsync(to, from, (size_t)counts[0] * sizeof *to, cudaMemcpyDefault,
-                                      stream));
+        nccl_check_cuda(n, cudaMemcpyAsync(to, from, (size_t)counts[0] * sizeof *to,
+                                           cudaMemcpyDefault, stream));
     }
     launched(n, f);
 }
@@ -182,10 +99,10 @@ static void reduce_scatter(fsdp_transport *t, fsdp_group group, const float *fro
 static void all_reduce(fsdp_transport *t, fsdp_group group, float *sums, int count,
                        fsdp_transfer *out) {
     nccl_transport *n = of(t);
-    flight *f = begin(n, group, out);
+    nccl_flight *f = begin(n, group, out);
     if (n->groups[group].comm && count)
-        check(n, n->nccl.all_reduce(sums, sums, (size_t)count, ncclFloat32, ncclSum,
-                                    n->groups[group].comm, n->groups[group].stream));
+        nccl_check(n, n->nccl.all_reduce(sums, sums, (size_t)count, ncclFloat32, ncclSum,
+                                         n->groups[group].comm, n->groups[group].stream));
     launched(n, f);
 }
 
@@ -194,24 +111,17 @@ static void poll(fsdp_transport *t, fsdp_transfer *transfer) { (void)t, (void)tr
 
 static void finish(fsdp_transport *t, fsdp_transfer *transfer) {
     nccl_transport *n = of(t);
-    flight *f = transfer->other;
+    nccl_flight *f = transfer->other;
     if (!transfer->is_on) return;
-    const double since = MPI_Wtime();
-    cudaError_t code;
-    while ((code = cudaEventQuery(f->done)) == cudaErrorNotReady) {
-        ncclResult_t state;
-        if (n->groups[f->group].comm) check_comm(n, f->group, &state);
-        doze(n, since);
-    }
-    check_cuda(n, code);
-    check_cuda(n, cudaStreamWaitEvent(n->kernels, f->done, 0));
+    nccl_wait(n, f);
+    nccl_check_cuda(n, cudaStreamWaitEvent(n->kernels, f->done, 0));
     fsdp_slot_free(&n->taken, f - n->flights);
     transfer->is_on = 0;
 }
 
 static void destroy(fsdp_transport *t) {
     nccl_transport *n = of(t);
-    for (int g = 0; g < GROUPS; g++) {
+    for (int g = 0; g < NCCL_GROUPS; g++) {
         if (n->groups[g].comm) n->nccl.abort(n->groups[g].comm); /* nothing is on its way */
         if (n->groups[g].stream) cudaStreamDestroy(n->groups[g].stream);
     }
@@ -244,15 +154,15 @@ static void join(nccl_transport *n, fsdp_group group, MPI_Comm mpi) {
     MPI_Comm_size(mpi, &ranks);
     n->groups[group].rank = rank;
     n->groups[group].ranks = ranks;
-    check_cuda(n, cudaDeviceGetStreamPriorityRange(&least, &greatest));
-    check_cuda(
+    nccl_check_cuda(n, cudaDeviceGetStreamPriorityRange(&least, &greatest));
+    nccl_check_cuda(
         n, cudaStreamCreateWithPriority(&n->groups[group].stream, cudaStreamNonBlocking, greatest));
     if (ranks == 1) return;
-    if (rank == 0) check(n, n->nccl.unique_id(&id));
+    if (rank == 0) nccl_check(n, n->nccl.unique_id(&id));
     MPI_Bcast(&id, (int)sizeof id, MPI_BYTE, 0, mpi);
     config.blocking = 0;
-    check(n, n->nccl.init(&n->groups[group].comm, ranks, id, rank, &config));
-    settle(n, group);
+    nccl_check(n, n->nccl.init(&n->groups[group].comm, ranks, id, rank, &config));
+    nccl_settle(n, group);
 }
 
 static int take_lists(nccl_transport *n, int ranks) {
@@ -272,7 +182,7 @@ static int take_lists(nccl_transport *n, int ranks) {
 /* NCCL connects ranks, and takes memory for that, at their first transfer: so now. */
 static void connect(fsdp_transport *t) {
     nccl_transport *n = of(t);
-    for (int g = 0; g < GROUPS; g++) {
+    for (int g = 0; g < NCCL_GROUPS; g++) {
         float *to = n->scratch + n->groups[g].ranks;
         fsdp_transfer transfer = {0};
         exchange(t, (fsdp_group)g, (fsdp_stretches){n->scratch, n->ones, n->places},
