@@ -5,79 +5,30 @@
  * host's memory where the device's is wanted ends the program, too, and so does an allocation when
  * a step has begun. FENCED_MEMORY: bytes of it that a process may have; FENCED_LARGEST: in a
  * piece, whatever is free. FENCED_REPORT: the most that it had is told at the end. */
-#define _GNU_SOURCE
 #include "fenced.h"
 
-#include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/mman.h>
-#include <unistd.h>
 
-enum { PAGE = 4096 };
-#define ROOM ((size_t)64 << 30) /* of addresses; each is handed out once */
-enum { MOST_PINNED = 16 };
-
-typedef struct fence {
-    kernels *cpu;
-    int fd;
-    char *outside, *inside;
-    size_t used;
-    size_t held, peak;    /* bytes that were asked for */
-    size_t most, largest; /* and that may be */
-    int steps;            /* the first one has begun */
-    struct {
-        char *at;
-        size_t bytes;
-    } pinned[MOST_PINNED]; /* of the host, but reached; NULL: none */
-    char description[96];
-} fence;
+#include "fenced_memory.h"
 
 extern const kernels kernels_cpu;
 
-static fence *fence_of(const kernels *k) { return k->state; }
-
-static void *translate(const fence *f, const void *device) {
-    const char *at = device;
-    if (!at) return NULL;
-    for (int i = 0; i < MOST_PINNED; i++)
-        if (f->pinned[i].at && at >= f->pinned[i].at && at < f->pinned[i].at + f->pinned[i].bytes)
-            return (void *)device;
-    if (at < f->outside || at >= f->outside + f->used) {
-        fprintf(stderr, "fenced: %p is not the device's memory\n", device);
-        abort();
-    }
-    return f->inside + (at - f->outside);
+void *fenced_inside(const kernels *k, const void *device) {
+    return fence_translate(fence_of(k), device);
 }
-
-void *fenced_inside(const kernels *k, const void *device) { return translate(fence_of(k), device); }
 
 /* IN(p): where the functions of the CPU find what p points to; of the same type. */
 #define CPU (fence_of(k)->cpu)
-#define IN(p) ((__typeof__(p))translate(fence_of(k), (p)))
-
-static int map(fence *f) {
-    f->fd = memfd_create("fenced", MFD_CLOEXEC);
-    if (f->fd < 0 || ftruncate(f->fd, (off_t)ROOM) != 0) return 1;
-    f->outside = mmap(NULL, ROOM, PROT_NONE, MAP_SHARED | MAP_NORESERVE, f->fd, 0);
-    f->inside = mmap(NULL, ROOM, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_NORESERVE, f->fd, 0);
-    return f->outside == MAP_FAILED || f->inside == MAP_FAILED;
-}
-
-static size_t bytes_of(const char *variable) {
-    const char *text = getenv(variable);
-    return text ? strtoull(text, NULL, 10) : ROOM;
-}
+#define IN(p) ((__typeof__(p))fence_translate(fence_of(k), (p)))
 
 static int fenced_open(kernels *k, unsigned number) {
     fence *f = calloc(1, sizeof *f);
     kernels *cpu = malloc(sizeof *cpu);
-    if (!f || !cpu || map(f)) return KERNELS_NO_MEMORY;
+    if (!f || !cpu || fence_map(f)) return KERNELS_NO_MEMORY;
     *cpu = kernels_cpu;
     f->cpu = cpu;
-    f->most = bytes_of("FENCED_MEMORY");
-    f->largest = bytes_of("FENCED_LARGEST");
     k->state = f;
     const int status = cpu->open(cpu, number);
     snprintf(f->description, sizeof f->description, "%s", cpu->describe(cpu));
@@ -86,12 +37,9 @@ static int fenced_open(kernels *k, unsigned number) {
 
 static void fenced_close(kernels *k) {
     fence *f = k->state;
-    if (getenv("FENCED_REPORT")) fprintf(stderr, "fenced: at most %zu bytes\n", f->peak);
     f->cpu->close(f->cpu);
     free(f->cpu);
-    munmap(f->outside, ROOM);
-    munmap(f->inside, ROOM);
-    close(f->fd);
+    fence_unmap(f);
     free(f);
 }
 
@@ -105,60 +53,6 @@ static int fenced_place(const kernels *k, void **stream) {
 static const char *fenced_device(const kernels *k) {
     (void)k;
     return "fenced";
-}
-
-static void fenced_room(kernels *k, uint64_t *unused, uint64_t *all) {
-    const fence *f = fence_of(k);
-    *all = f->most;
-    *unused = f->most - f->held;
-}
-
-static void check_allocation(const fence *f, size_t bytes) {
-    if (!f->steps) return;
-    fprintf(stderr, "fenced: %zu bytes are allocated in a step\n", bytes);
-    abort();
-}
-
-/* A page before each piece holds what was asked for, so that its room can be given back. */
-static void *fenced_alloc(kernels *k, size_t bytes) {
-    fence *f = fence_of(k);
-    const size_t room = (bytes + PAGE - 1) / PAGE * PAGE + 2 * PAGE;
-    check_allocation(f, bytes);
-    if (bytes > f->most - f->held || bytes > f->largest || room > ROOM - f->used) return NULL;
-    const size_t at = f->used + PAGE;
-    memcpy(f->inside + f->used, &bytes, sizeof bytes);
-    f->used += room;
-    f->held += bytes;
-    if (f->held > f->peak) f->peak = f->held;
-    return f->outside + at;
-}
-
-static void fenced_free(kernels *k, void *memory) {
-    fence *f = fence_of(k);
-    size_t bytes;
-    if (!memory) return;
-    const char *head = (char *)IN(memory) - PAGE;
-    memcpy(&bytes, head, sizeof bytes);
-    f->held -= bytes;
-    fallocate(f->fd, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, (off_t)(head - f->inside),
-              (off_t)(bytes + 2 * PAGE - 1) / PAGE * PAGE);
-}
-
-static void *fenced_alloc_host(kernels *k, size_t bytes) {
-    fence *f = fence_of(k);
-    int i = 0;
-    while (f->pinned[i].at) i++;
-    check_allocation(f, bytes);
-    f->pinned[i].at = CPU->alloc(CPU, bytes);
-    f->pinned[i].bytes = bytes + 1;
-    return f->pinned[i].at;
-}
-
-static void fenced_free_host(kernels *k, void *memory) {
-    fence *f = fence_of(k);
-    for (int i = 0; i < MOST_PINNED; i++)
-        if (f->pinned[i].at == memory) f->pinned[i].at = NULL;
-    CPU->free(CPU, memory);
 }
 
 static void fenced_upload(kernels *k, void *memory, const void *host, size_t bytes) {
@@ -336,11 +230,11 @@ const kernels kernels_cuda = {
     .describe = fenced_describe,
     .place = fenced_place,
     .device = fenced_device,
-    .room = fenced_room,
-    .alloc = fenced_alloc,
-    .free = fenced_free,
-    .alloc_host = fenced_alloc_host,
-    .free_host = fenced_free_host,
+    .room = fence_room,
+    .alloc = fence_alloc,
+    .free = fence_free,
+    .alloc_host = fence_alloc_host,
+    .free_host = fence_free_host,
     .upload = fenced_upload,
     .download = fenced_download,
     .sync = fenced_sync,

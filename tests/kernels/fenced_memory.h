@@ -1,0 +1,41 @@
+/* The memory of the stand-in for a GPU (fenced.c): a file mapped twice, and memory of the host that
+ * its functions reach. */
+#ifndef TESTS_KERNELS_FENCED_MEMORY_H
+#define TESTS_KERNELS_FENCED_MEMORY_H
+
+#include "kernels/kernels.h"
+
+enum { MOST_PINNED = 16 };
+
+typedef struct fence {
+    kernels *cpu;
+    int fd;
+    char *outside, *inside;
+    size_t used;
+    size_t held, peak;    /* bytes that were asked for */
+    size_t most, largest; /* and that may be */
+    int steps;            /* the first one has begun */
+    struct {
+        char *at;
+        size_t bytes;
+    } pinned[MOST_PINNED]; /* of the host, but reached; NULL: none */
+    char description[96];
+} fence;
+
+static inline fence *fence_of(const kernels *k) { return k->state; }
+
+/* Nonzero: it cannot be had. */
+int fence_map(fence *f);
+void fence_unmap(fence *f);
+/* Where the host finds what the device's `device` points to; ends the program where that is none.
+ */
+void *fence_translate(const fence *f, const void *device);
+
+/* Functions of the backend. */
+void fence_room(kernels *k, uint64_t *unused, uint64_t *all);
+void *fence_alloc(kernels *k, size_t bytes);
+void fence_free(kernels *k, void *memory);
+void *fence_alloc_host(kernels *k, size_t bytes);
+void fence_free_host(kernels *k, void *memory);
+
+#endif
