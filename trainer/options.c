@@ -78,6 +78,10 @@ int options_parse(int argc, char **argv, int is_loud, options *out) {
     opterr = is_loud;
     if (read_options(argc, argv, is_loud, out) != 0) return -1;
     if (out->print_help || out->print_version) return 0;
+    if (out->print_config + out->plan + out->dry_run + (out->plot != NULL) > 1)
+        return misuse(is_loud, "--print-config, --plan, --dry-run and --plot: one at a time");
+    if (out->trace && (out->print_config || out->plan || out->plot))
+        return misuse(is_loud, "--trace goes with training");
     if (out->ranks && !out->plan) return misuse(is_loud, "--ranks goes with --plan");
     if (!out->ranks) out->ranks = 1;
     if (out->plot && argc - optind != 1)

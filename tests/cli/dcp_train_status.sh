@@ -42,6 +42,10 @@ ends 0 dcp-train --plot drawing.svg metrics.jsonl
 ends 2 dcp-train config.json max_step=3
 says "unknown key; did you mean max_steps"
 ends 2 dcp-train config.json --no-such-option
+ends 2 dcp-train config.json --plan --print-config
+says "one at a time"
+ends 2 dcp-train config.json --plan --trace planned.json
+says "--trace goes with training"
 to_full() { "$@" >/dev/full; }
 ends 3 to_full dcp-train config.json checkpoint.dir=mute
 says "warning: stdout: No space left on device: no more lines are shown; training goes on"

@@ -26,7 +26,8 @@ static int is_count(const json_t *value, json_int_t least) {
 
 /* What the key asks for, where the value is not that; NULL: it is. */
 static const char *what_is_wrong(const char *key, const json_t *value) {
-    if (strcmp(key, "path") == 0) return json_string_length(value) > 0 ? NULL : "a string";
+    if (strcmp(key, "path") == 0)
+        return json_string_length(value) > 0 ? NULL : "a string with something in it";
     if (strcmp(key, "every") == 0)
         return is_count(value, 1) ? NULL : "an integer from 1 to 2147483647";
     if (strcmp(key, "keep") == 0)

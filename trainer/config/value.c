@@ -80,7 +80,7 @@ static int fits(const config_key *key, const json_t *value) {
 /* What the key asks for, for a message. */
 static void expectation(const config_key *key, char *out, size_t size) {
     static const char *const fixed[] = {
-        [CONFIG_TEXT] = "a string",
+        [CONFIG_TEXT] = "a string with something in it",
         [CONFIG_BETAS] = "two numbers from 0 to below 1",
         [CONFIG_SWITCH] = "true or false",
         [CONFIG_NAMES] = "a list of strings",
