@@ -1,190 +1,57 @@
-/* Attention. A block of threads works for one row of queries (or of keys), over chunks of
- * THREADS keys (or queries) in ascending order: a thread first forms the chunk's weight at its
- * place, then sums the weighted rows of its dimensions. Nothing of the softmax is kept but the log
- * of its sum. */
-#include <math.h>
+/* Attention: which kernels a shape takes. Tiles wherever a head fits one and the device has the
+ * shared memory, by the tensor cores where the caller lets operands be rounded; else rows. */
+#include "attention.cuh"
 
-#include "device.cuh"
-
-/* The shape, and where a head's token lies. */
-typedef struct view {
-    size_t batch, sequence, heads, kv_heads, dim, group;
-    float inv_root;
-    bool causal;
-} view;
-
-static view view_of(const kernels_attention *s) {
-    view v;
-    v.batch = s->batch;
-    v.sequence = s->sequence;
-    v.heads = s->heads;
-    v.kv_heads = s->kv_heads;
-    v.dim = s->head_dim;
-    v.group = s->heads / s->kv_heads;
-    v.inv_root = 1.0f / sqrtf((float)s->head_dim);
-    v.causal = s->causal != 0;
-    return v;
-}
-
-/* One row's place, from the block's number: [batch, heads, sequence] as lse is. */
-typedef struct place {
-    size_t batch, head, token;
-} place;
-
-static __device__ place place_of(size_t block, size_t heads, size_t sequence) {
-    place p;
-    p.token = block % sequence;
-    p.head = block / sequence % heads;
-    p.batch = block / sequence / heads;
-    return p;
-}
-
-static __device__ size_t q_at(const view &v, size_t batch, size_t token, size_t head) {
-    return ((batch * v.sequence + token) * v.heads + head) * v.dim;
-}
-
-static __device__ size_t kv_at(const view &v, size_t batch, size_t token, size_t kv_head) {
-    return ((batch * v.sequence + token) * v.kv_heads + kv_head) * v.dim;
-}
-
-/* How many keys a position sees. */
-static __device__ size_t visible_from(const view &v, size_t token) {
-    return v.causal ? token + 1 : v.sequence;
-}
-
-static __device__ float dot(const float *a, const float *b, size_t n) {
+/* delta[batch,heads,sequence] = dout . out; a warp a row. dout as the products have it. */
+static __global__ void delta_kernel(view v, float *delta, const float *dout, const float *out,
+                                    size_t rows, bool rounded) {
+    const size_t row = ((size_t)blockIdx.x * THREADS + threadIdx.x) / 32;
+    const size_t token = row % v.sequence, head = row / v.sequence % v.heads;
+    const size_t batch = row / v.sequence / v.heads;
+    const size_t at = ((batch * v.sequence + token) * v.heads + head) * v.dim;
     float sum = 0.0f;
-    for (size_t i = 0; i < n; i++) sum += a[i] * b[i];
-    return sum;
-}
-
-/* Online softmax (Milakov and Gimelshein 2018): what was summed is scaled down as the largest score
- * grows. Shared: out [dim], then the chunk's weights [THREADS]. */
-static __global__ void forward_kernel(view v, float *out, float *lse, const float *q,
-                                      const float *key, const float *value) {
-    extern __shared__ float shared[];
-    float *acc = shared, *weight = shared + v.dim;
-    place p = place_of(blockIdx.x, v.heads, v.sequence);
-    size_t at = q_at(v, p.batch, p.token, p.head), kv_head = p.head / v.group;
-    size_t visible = visible_from(v, p.token);
-    float most = -INFINITY, sum = 0.0f;
-    for (size_t i = threadIdx.x; i < v.dim; i += THREADS) acc[i] = 0.0f;
-    for (size_t first = 0; first < visible; first += THREADS) {
-        size_t j = first + threadIdx.x, here = min((size_t)THREADS, visible - first);
-        float score = j >= visible
-                          ? -INFINITY
-                          : v.inv_root * dot(q + at, key + kv_at(v, p.batch, j, kv_head), v.dim);
-        float above = fmaxf(most, block_max(score)), shrink = expf(most - above);
-        weight[threadIdx.x] = expf(score - above);
-        sum = sum * shrink + block_sum(weight[threadIdx.x]);
-        most = above;
-        for (size_t i = threadIdx.x; i < v.dim; i += THREADS) {
-            float part = 0.0f;
-            for (size_t w = 0; w < here; w++)
-                part += weight[w] * value[kv_at(v, p.batch, first + w, kv_head) + i];
-            acc[i] = acc[i] * shrink + part;
+    if (row < rows)
+        for (size_t i = threadIdx.x % 32; i < v.dim; i += 32) {
+            uint16_t narrow = bf16_of(dout[at + i]);
+            sum += (rounded ? load(&narrow) : dout[at + i]) * out[at + i];
         }
-        __syncthreads();
-    }
-    for (size_t i = threadIdx.x; i < v.dim; i += THREADS) out[at + i] = acc[i] / sum;
-    if (threadIdx.x == 0) lse[blockIdx.x] = (float)((double)most + log((double)sum));
+    for (int mask = 16; mask; mask /= 2) sum += __shfl_xor_sync(0xffffffffu, sum, mask);
+    if (row < rows && threadIdx.x % 32 == 0) delta[row] = sum;
 }
 
+static bool takes_bf16(const kernels_attention *s) {
+    return s->operands == KERNELS_BF16 && s->head_dim <= TILES_DIM;
+}
+
+/* Up to a multiple of 16, so that what follows stands on 64 bytes. */
+static size_t delta_floats(const view &v) { return (rows_of(v) + 15) / 16 * 16; }
+
+/* delta, then q, key, value and dout as bf16. */
 size_t cuda_attention_scratch(const kernels_attention *shape) {
-    return shape->batch * shape->heads * shape->sequence; /* delta */
+    const view v = view_of(shape);
+    const size_t packed = 2 * (packed_elements(v, v.heads) + packed_elements(v, v.kv_heads));
+    return delta_floats(v) + (takes_bf16(shape) ? packed / 2 : 0);
 }
-
-static size_t rows_of(const kernels_attention *s) { return s->batch * s->heads * s->sequence; }
 
 void cuda_attention_forward(kernels *k, const kernels_attention *shape, float *out, float *lse,
                             const float *q, const float *key, const float *value, float *scratch) {
-    (void)scratch;
-    size_t shared = (shape->head_dim + THREADS) * sizeof(float);
-    LAUNCH(k, forward_kernel, rows_of(shape), shared, view_of(shape), out, lse, q, key, value);
+    const view v = view_of(shape);
+    uint16_t *packed = (uint16_t *)(scratch + delta_floats(v));
+    if (takes_bf16(shape) && !bf16_forward(k, v, out, lse, q, key, value, packed)) return;
+    if (!fp32_forward(k, v, out, lse, q, key, value)) return;
+    rows_forward(k, v, out, lse, q, key, value);
 }
 
-/* delta[batch,heads,sequence] = dout . out */
-static __global__ void delta_kernel(view v, float *delta, const float *dout, const float *out) {
-    place p = place_of(blockIdx.x, v.heads, v.sequence);
-    size_t at = q_at(v, p.batch, p.token, p.head);
-    float sum = 0.0f;
-    for (size_t i = threadIdx.x; i < v.dim; i += THREADS) sum += dout[at + i] * out[at + i];
-    sum = block_sum(sum);
-    if (threadIdx.x == 0) delta[blockIdx.x] = sum;
-}
-
-/* A block owns a key's row: dkey and dvalue over the heads that share it, in order, and over the
- * queries that see it. Shared: dkey [dim], dvalue [dim], then p and ds of a chunk [THREADS]. */
-static __global__ void key_kernel(view v, float *dkey, float *dvalue, const float *delta,
-                                  const float *dout, const float *lse, const float *q,
-                                  const float *key, const float *value) {
-    extern __shared__ float shared[];
-    float *dk = shared, *dv = dk + v.dim, *p = dv + v.dim, *ds = p + THREADS;
-    place own = place_of(blockIdx.x, v.kv_heads, v.sequence);
-    size_t at = kv_at(v, own.batch, own.token, own.head);
-    for (size_t i = threadIdx.x; i < v.dim; i += THREADS) dk[i] = dv[i] = 0.0f;
-    for (size_t head = own.head * v.group; head < (own.head + 1) * v.group; head++) {
-        size_t row = (own.batch * v.heads + head) * v.sequence;
-        for (size_t first = v.causal ? own.token : 0; first < v.sequence; first += THREADS) {
-            size_t t = first + threadIdx.x, here = min((size_t)THREADS, v.sequence - first);
-            if (t < v.sequence) {
-                size_t from = q_at(v, own.batch, t, head);
-                float score = v.inv_root * dot(q + from, key + at, v.dim);
-                p[threadIdx.x] = expf(score - lse[row + t]);
-                ds[threadIdx.x] =
-                    p[threadIdx.x] * (dot(dout + from, value + at, v.dim) - delta[row + t]);
-            }
-            __syncthreads();
-            for (size_t i = threadIdx.x; i < v.dim; i += THREADS)
-                for (size_t w = 0; w < here; w++) {
-                    size_t from = q_at(v, own.batch, first + w, head) + i;
-                    dv[i] += p[w] * dout[from];
-                    dk[i] += ds[w] * q[from];
-                }
-            __syncthreads();
-        }
-    }
-    for (size_t i = threadIdx.x; i < v.dim; i += THREADS) {
-        dkey[at + i] = v.inv_root * dk[i];
-        dvalue[at + i] = dv[i];
-    }
-}
-
-/* A block owns a query's row. Shared: dq [dim], then ds of a chunk [THREADS]. */
-static __global__ void query_kernel(view v, float *dq, const float *delta, const float *dout,
-                                    const float *lse, const float *q, const float *key,
-                                    const float *value) {
-    extern __shared__ float shared[];
-    float *acc = shared, *ds = shared + v.dim;
-    place p = place_of(blockIdx.x, v.heads, v.sequence);
-    size_t at = q_at(v, p.batch, p.token, p.head), kv_head = p.head / v.group;
-    size_t visible = visible_from(v, p.token);
-    for (size_t i = threadIdx.x; i < v.dim; i += THREADS) acc[i] = 0.0f;
-    for (size_t first = 0; first < visible; first += THREADS) {
-        size_t j = first + threadIdx.x, here = min((size_t)THREADS, visible - first);
-        if (j < visible) {
-            size_t from = kv_at(v, p.batch, j, kv_head);
-            float score = v.inv_root * dot(q + at, key + from, v.dim);
-            ds[threadIdx.x] = expf(score - lse[blockIdx.x]) *
-                              (dot(dout + at, value + from, v.dim) - delta[blockIdx.x]);
-        }
-        __syncthreads();
-        for (size_t i = threadIdx.x; i < v.dim; i += THREADS)
-            for (size_t w = 0; w < here; w++)
-                acc[i] += ds[w] * key[kv_at(v, p.batch, first + w, kv_head) + i];
-        __syncthreads();
-    }
-    for (size_t i = threadIdx.x; i < v.dim; i += THREADS) dq[at + i] = v.inv_root * acc[i];
-}
-
-/* The queries last: dq may be q, of which a block reads only its own row. */
 void cuda_attention_backward(kernels *k, const kernels_attention *shape, float *dq, float *dkey,
                              float *dvalue, const float *dout, const float *out, const float *lse,
                              const float *q, const float *key, const float *value, float *scratch) {
-    view v = view_of(shape);
-    size_t row = shape->head_dim * sizeof(float), chunk = THREADS * sizeof(float);
-    LAUNCH(k, delta_kernel, rows_of(shape), 0, v, scratch, dout, out);
-    LAUNCH(k, key_kernel, shape->batch * shape->kv_heads * shape->sequence, 2 * (row + chunk), v,
-           dkey, dvalue, scratch, dout, lse, q, key, value);
-    LAUNCH(k, query_kernel, rows_of(shape), row + chunk, v, dq, scratch, dout, lse, q, key, value);
+    const view v = view_of(shape);
+    uint16_t *packed = (uint16_t *)(scratch + delta_floats(v));
+    const attention_gradients g = {dq, dkey, dvalue, dout, lse, scratch, q, key, value};
+    const size_t warps = THREADS / 32;
+    LAUNCH(k, delta_kernel, (rows_of(v) + warps - 1) / warps, 0, v, scratch, dout, out, rows_of(v),
+           takes_bf16(shape));
+    if (takes_bf16(shape) && !bf16_backward(k, v, g, packed)) return;
+    if (!fp32_backward(k, v, g)) return;
+    rows_backward(k, v, g);
 }

@@ -20,6 +20,7 @@ static int describe_device(cuda_state *state) {
         cudaDeviceGetPCIBusId(state->bus, sizeof state->bus, state->device) ||
         state->blas.version(state->blas.handle, &version))
         return KERNELS_NO_DEVICE;
+    state->most_shared = device.sharedMemPerBlockOptin;
     snprintf(state->description, sizeof state->description, "cuBLAS %d sm_%d%d %s", version,
              device.major, device.minor, device.name);
     return KERNELS_OK;

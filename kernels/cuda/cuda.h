@@ -38,6 +38,7 @@ typedef struct cuda_state {
     cudaStream_t stream;
     cuda_blas blas;
     void *workspace;     /* cuBLAS': fixed, so that its bits do not change from call to call */
+    size_t most_shared;  /* bytes of shared memory that a block can ask for */
     const char *failure; /* of the first call that failed */
     char bus[32]; /* "0000:3b:00.0" */
     char description[320];

@@ -7,15 +7,31 @@
 
 enum { THREADS = 256 };
 
-/* Nothing to do is no launch: an empty grid would be an error. */
+/* Nothing to do is no launch: an empty grid would be an error. Shared memory beyond what every
+ * kernel may have has to be allowed. */
+template <typename... Expected, typename... Given>
+static void launch(kernels *k, void (*kernel)(Expected...), size_t blocks, unsigned threads,
+                   size_t shared_bytes, Given... given) {
+    cudaLaunchConfig_t config = {};
+    if (!blocks) return;
+    if (shared_bytes > 48 << 10)
+        cuda_check(k, cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize,
+                                           (int)shared_bytes));
+    config.gridDim = dim3((unsigned)blocks);
+    config.blockDim = dim3(threads);
+    config.dynamicSmemBytes = shared_bytes;
+    config.stream = cuda_of(k)->stream;
+    cuda_check(k, cudaLaunchKernelEx(&config, kernel, given...));
+}
+
 #define LAUNCH(k, kernel, blocks, shared_bytes, ...)                                               \
-    do {                                                                                           \
-        if ((blocks) > 0) {                                                                        \
-            kernel<<<(unsigned)(blocks), THREADS, (shared_bytes), cuda_of(k)->stream>>>(           \
-                __VA_ARGS__);                                                                      \
-            cuda_check((k), cudaGetLastError());                                                   \
-        }                                                                                          \
-    } while (0)
+    launch((k), (kernel), (blocks), THREADS, (shared_bytes), __VA_ARGS__)
+
+/* What the launch asked for as shared memory. */
+static __device__ float *dynamic_shared() {
+    extern __shared__ __align__(16) float shared[];
+    return shared;
+}
 
 /* Blocks for n elements; the kernel strides over what is left. */
 static inline size_t blocks_for(size_t n) {

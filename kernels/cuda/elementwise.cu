@@ -30,11 +30,11 @@ static __global__ void convert_kernel(To *y, const From *x, size_t n) {
 }
 
 void cuda_narrow(kernels *k, uint16_t *y, const float *x, size_t n) {
-    LAUNCH(k, convert_kernel, blocks_for(n), 0, y, x, n);
+    LAUNCH(k, (convert_kernel<uint16_t, float>), blocks_for(n), 0, y, x, n);
 }
 
 void cuda_widen(kernels *k, float *y, const uint16_t *x, size_t n) {
-    LAUNCH(k, convert_kernel, blocks_for(n), 0, y, x, n);
+    LAUNCH(k, (convert_kernel<float, uint16_t>), blocks_for(n), 0, y, x, n);
 }
 
 /* Half of what is left, again and again, lies below all that is still to be read. */
@@ -43,7 +43,7 @@ void cuda_widen_upper(kernels *k, float *y, size_t n) {
     size_t at = 0;
     while (n - at > THREADS) {
         size_t here = (n - at) / 2;
-        LAUNCH(k, convert_kernel, blocks_for(here), 0, y + at, from + at, here);
+        LAUNCH(k, (convert_kernel<float, uint16_t>), blocks_for(here), 0, y + at, from + at, here);
         at += here;
     }
     LAUNCH(k, widen_upper_kernel, (n > at ? 1 : 0), 0, y + at, from + at, n - at);

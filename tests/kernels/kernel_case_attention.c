@@ -41,6 +41,34 @@ static void attend_row(heads *h, size_t batch, size_t head, size_t t) {
     }
 }
 
+/* Adds the row's share to the gradients, by the derivative of the softmax. */
+static void attend_row_backward(const heads *h, size_t batch, size_t head, size_t t, double *dq,
+                                double *dkey, double *dvalue) {
+    const kernels_attention *s = &h->s;
+    size_t d = s->head_dim, kv_row = s->kv_heads * d;
+    size_t at = ((batch * s->sequence + t) * s->heads + head) * d;
+    size_t kv = batch * s->sequence * kv_row + head / (s->heads / s->kv_heads) * d;
+    size_t visible = s->causal ? t + 1 : s->sequence;
+    double sum = 0.0, mean = 0.0, root = sqrt((double)d);
+    for (size_t j = 0; j < visible; j++) {
+        double dot = 0.0;
+        for (size_t i = 0; i < d; i++) dot += h->q[at + i] * h->key[kv + j * kv_row + i];
+        h->scores[j] = exp(dot / root);
+        sum += h->scores[j];
+    }
+    for (size_t i = 0; i < d; i++) mean += (double)h->dout[at + i] * h->out[at + i];
+    for (size_t j = 0; j < visible; j++) {
+        double p = h->scores[j] / sum, dp = 0.0;
+        size_t from = kv + j * kv_row;
+        for (size_t i = 0; i < d; i++) dp += (double)h->dout[at + i] * h->value[from + i];
+        for (size_t i = 0; i < d; i++) {
+            dq[at + i] += p * (dp - mean) * h->key[from + i] / root;
+            dkey[from + i] += p * (dp - mean) * h->q[at + i] / root;
+            dvalue[from + i] += p * (double)h->dout[at + i];
+        }
+    }
+}
+
 static double attend(void *ctx) {
     heads *h = ctx;
     for (size_t batch = 0; batch < h->s.batch; batch++)
@@ -86,62 +114,139 @@ static inputs prepare(conform *c, const kernels_attention *s) {
     return in;
 }
 
+/* What rounded operands may cost; the reference rounds nothing. */
+static double tolerance_of(const kernels_attention *s, double fp32) {
+    return s->operands == KERNELS_BF16 ? 1e-2 : fp32;
+}
+
+static void name(conform *c, char text[96], const char *direction, const kernels_attention *s) {
+    snprintf(text, 96, "attention_%s %zu x %zu, %zu of %zu heads of %zu%s%s", direction, s->batch,
+             s->sequence, s->kv_heads, s->heads, s->head_dim, s->causal ? ", causal" : "",
+             s->operands == KERNELS_BF16 ? ", bf16" : "");
+    c->what = text;
+}
+
 static void forward_of(conform *c, const kernels_attention *s) {
+    char text[96];
+    name(c, text, "forward", s);
     inputs in = prepare(c, s);
     attend(&in.reference);
     c->k->attention_forward(c->k, s, in.out, in.lse, in.dq, in.dkey, in.dvalue, in.scratch);
     conform_close(c, "out", conform_fetch_floats(c, in.out, q_floats(s)), in.reference.out,
-                  q_floats(s), 3e-6);
+                  q_floats(s), tolerance_of(s, 3e-6));
     conform_close(c, "lse", conform_fetch_floats(c, in.lse, tokens(s) * s->heads), in.reference.lse,
-                  tokens(s) * s->heads, 1e-6);
+                  tokens(s) * s->heads, tolerance_of(s, 1e-6));
+    conform_finish(c);
+    c->what = "attention_forward";
 }
 
 static void backward_of(conform *c, const kernels_attention *s) {
     kernels *k = c->k;
+    char text[96];
+    if (s->operands == KERNELS_BF16 && s->sequence == 1) return; /* dq is 0 but for rounding */
+    name(c, text, "backward", s);
     inputs in = prepare(c, s);
+    const double tolerance = tolerance_of(s, 2e-5);
     size_t nq = q_floats(s), nkv = kv_floats(s);
     float *dout = conform_floats(c, in.dout, nq), *dq = conform_poisoned(c, nq, 4);
     float *dkey = conform_poisoned(c, nkv, 4), *dvalue = conform_poisoned(c, nkv, 4);
     k->attention_forward(k, s, in.out, in.lse, in.dq, in.dkey, in.dvalue, in.scratch);
     k->attention_backward(k, s, dq, dkey, dvalue, dout, in.out, in.lse, in.dq, in.dkey, in.dvalue,
                           in.scratch);
-    float *got = conform_fetch_floats(c, dq, nq);
-    conform_gradient(c, "dq", got, in.wide_q, nq, attend, &in.reference, 2e-5);
-    conform_gradient(c, "dkey", conform_fetch_floats(c, dkey, nkv), in.wide_key, nkv, attend,
-                     &in.reference, 2e-5);
-    conform_gradient(c, "dvalue", conform_fetch_floats(c, dvalue, nkv), in.wide_value, nkv, attend,
-                     &in.reference, 2e-5);
+    float *got = conform_fetch_floats(c, dq, nq), *got_key = conform_fetch_floats(c, dkey, nkv);
+    float *got_value = conform_fetch_floats(c, dvalue, nkv);
+    double *want = conform_host(c, nq, 8), *want_key = conform_host(c, nkv, 8);
+    double *want_value = conform_host(c, nkv, 8);
+    attend(&in.reference);
+    for (size_t i = 0; i < tokens(s) * s->heads; i++)
+        attend_row_backward(&in.reference, i / s->heads / s->sequence, i % s->heads,
+                            i / s->heads % s->sequence, want, want_key, want_value);
+    conform_close(c, "dq", got, want, nq, tolerance);
+    conform_close(c, "dkey", got_key, want_key, nkv, tolerance);
+    conform_close(c, "dvalue", got_value, want_value, nkv, tolerance);
+    if (nq < 300) { /* the derivative itself is right */
+        conform_gradient(c, "dq", got, in.wide_q, nq, attend, &in.reference, tolerance);
+        conform_gradient(c, "dkey", got_key, in.wide_key, nkv, attend, &in.reference, tolerance);
+        conform_gradient(c, "dvalue", got_value, in.wide_value, nkv, attend, &in.reference,
+                         tolerance);
+    }
     k->attention_backward(k, s, in.dq, dkey, dvalue, dout, in.out, in.lse, in.dq, in.dkey,
                           in.dvalue, in.scratch);
     conform_close(c, "dq over q", conform_fetch_floats(c, in.dq, nq), conform_wide(c, got, nq), nq,
                   0.0);
+    conform_finish(c);
+    c->what = "attention_backward";
 }
 
+/* Lengths around 64 and widths around 32, 64, 96 and 128 are where a device's tiles end. */
 static const kernels_attention shapes[] = {
     {.batch = 1, .sequence = 1, .heads = 1, .kv_heads = 1, .head_dim = 2},
     {.batch = 2, .sequence = 5, .heads = 2, .kv_heads = 1, .head_dim = 6},
     {.batch = 1, .sequence = 131, .heads = 3, .kv_heads = 3, .head_dim = 4},
     {.batch = 2, .sequence = 70, .heads = 4, .kv_heads = 2, .head_dim = 16},
+    {.batch = 1, .sequence = 64, .heads = 2, .kv_heads = 1, .head_dim = 8},
+    {.batch = 2, .sequence = 65, .heads = 1, .kv_heads = 1, .head_dim = 64},
+    {.batch = 1, .sequence = 33, .heads = 3, .kv_heads = 1, .head_dim = 80},
+    {.batch = 1, .sequence = 71, .heads = 1, .kv_heads = 1, .head_dim = 96},
+    {.batch = 1, .sequence = 40, .heads = 1, .kv_heads = 1, .head_dim = 101},
+    {.batch = 1, .sequence = 129, .heads = 2, .kv_heads = 1, .head_dim = 128},
+    {.batch = 1, .sequence = 7, .heads = 1, .kv_heads = 1, .head_dim = 144},
 };
 
-void case_attention_forward(conform *c) {
-    c->what = "attention_forward";
-    for (int causal = 0; causal < 2; causal++) {
-        for (size_t i = 0; i < sizeof shapes / sizeof shapes[0]; i++) {
+static void every_shape(conform *c, void (*test)(conform *, const kernels_attention *)) {
+    for (size_t i = 0; i < sizeof shapes / sizeof shapes[0]; i++)
+        for (int which = 0; which < 3; which++) {
             kernels_attention shape = shapes[i];
-            shape.causal = causal;
-            forward_of(c, &shape);
+            shape.causal = (which + (int)i) % 2;
+            shape.operands = which == 2 ? KERNELS_BF16 : KERNELS_F32;
+            test(c, &shape);
         }
-        forward_of(c, &(kernels_attention){1, 300, 2, 1, 64, causal});
+}
+
+void case_attention_forward(conform *c) {
+    every_shape(c, forward_of);
+    for (int causal = 0; causal < 2; causal++)
+        forward_of(c, &(kernels_attention){1, 300, 2, 1, 64, causal, KERNELS_F32});
+}
+
+void case_attention_backward(conform *c) { every_shape(c, backward_of); }
+
+enum { RESULTS = 5 };
+
+/* out, lse, dq, dkey, dvalue of the first sequence, on the host. `in` has room for more. */
+static void results_of(conform *c, const kernels_attention *s, const inputs *in, const float *dout,
+                       float *results[RESULTS], size_t floats[RESULTS]) {
+    kernels *k = c->k;
+    const size_t all[RESULTS] = {q_floats(s), tokens(s) * s->heads, q_floats(s), kv_floats(s),
+                                 kv_floats(s)};
+    float *r[RESULTS];
+    for (int i = 0; i < RESULTS; i++) r[i] = conform_poisoned(c, all[i], 4);
+    k->attention_forward(k, s, r[0], r[1], in->dq, in->dkey, in->dvalue, in->scratch);
+    k->attention_backward(k, s, r[2], r[3], r[4], dout, r[0], r[1], in->dq, in->dkey, in->dvalue,
+                          in->scratch);
+    for (int i = 0; i < RESULTS; i++) {
+        floats[i] = all[i] / s->batch;
+        results[i] = conform_fetch_floats(c, r[i], floats[i]);
     }
 }
 
-void case_attention_backward(conform *c) {
-    c->what = "attention_backward";
-    for (int causal = 0; causal < 2; causal++)
-        for (size_t i = 0; i < sizeof shapes / sizeof shapes[0]; i++) {
-            kernels_attention shape = shapes[i];
-            shape.causal = causal;
-            backward_of(c, &shape);
-        }
+/* A sequence's bits are the same whatever else is in the batch. */
+static void alone(conform *c, const kernels_attention *s) {
+    static const char *const names[RESULTS] = {"out", "lse", "dq", "dkey", "dvalue"};
+    kernels_attention first = *s;
+    inputs in = prepare(c, s);
+    float *dout = conform_floats(c, in.dout, q_floats(s)), *got[RESULTS], *want[RESULTS];
+    size_t n[RESULTS];
+    first.batch = 1;
+    results_of(c, s, &in, dout, want, n);
+    results_of(c, &first, &in, dout, got, n);
+    for (int i = 0; i < RESULTS; i++)
+        conform_close(c, names[i], got[i], conform_wide(c, want[i], n[i]), n[i], 0.0);
+    conform_finish(c);
+}
+
+void case_attention_alone(conform *c) {
+    c->what = "attention of one sequence and of three";
+    for (int type = 0; type < 2; type++)
+        alone(c, &(kernels_attention){3, 67, 2, 1, 20, 1, type ? KERNELS_BF16 : KERNELS_F32});
 }

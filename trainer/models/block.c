@@ -11,7 +11,8 @@ static kernels_attention shape_of(const model_run *run) {
                                .heads = c->heads,
                                .kv_heads = c->kv_heads,
                                .head_dim = c->head_dim,
-                               .causal = c->causal};
+                               .causal = c->causal,
+                               .operands = run->m->type};
 }
 
 static int is_fused(const model_run *run) { return run->m->block.qkv.out > 0; }

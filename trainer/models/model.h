@@ -10,9 +10,9 @@
  * nothing but its samples and the parameters: same bits on any rank.
  *
  * It computes in fp32, or in bf16: then parameters are used as rounded to bf16, whether or not the
- * caller rounded them before, and so are the operands of all matrix products but attention's, whose
- * sums are fp32. What lies between the gated MLP's products is bf16. The residual stream, norms,
- * attention, loss and gradients of parameters stay fp32. */
+ * caller rounded them before, and so are the operands of all matrix products, whose sums are fp32;
+ * those of attention's on a GPU alone. What lies between the gated MLP's products is bf16. The
+ * residual stream, norms, softmax, loss and gradients of parameters stay fp32. */
 #ifndef TRAINER_MODELS_MODEL_H
 #define TRAINER_MODELS_MODEL_H
 

@@ -62,6 +62,9 @@ typedef struct kernels_attention {
     size_t kv_heads; /* of keys and values */
     size_t head_dim;
     int causal; /* 1: position t sees keys 0 ... t; 0: all */
+    /* KERNELS_BF16: a backend may round the operands of attention's products to bf16, where that is
+     * faster; sums, and all arrays, stay fp32. */
+    kernels_type operands;
 } kernels_attention;
 
 /* Images cut into patches; what is left over at the right and the bottom belongs to none. */

@@ -1,0 +1,82 @@
+/* CUDA's runtime on the host: see cuda_runtime_api.h. */
+#include <cuda_runtime_api.h>
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+cudaError_t cudaGetDeviceCount(int *count) {
+    *count = 1;
+    return cudaSuccess;
+}
+
+cudaError_t cudaGetDeviceProperties(struct cudaDeviceProp *out, int device) {
+    (void)device;
+    *out = (struct cudaDeviceProp){.major = 9, .sharedMemPerBlockOptin = (size_t)227 << 10};
+    snprintf(out->name, sizeof out->name, "emulated");
+    return cudaSuccess;
+}
+
+cudaError_t cudaDeviceGetPCIBusId(char *out, int bytes, int device) {
+    snprintf(out, (size_t)bytes, "0000:00:%02x.0", (unsigned)device);
+    return cudaSuccess;
+}
+
+cudaError_t cudaMemGetInfo(size_t *unused, size_t *all) {
+    *unused = *all = (size_t)1 << 30;
+    return cudaSuccess;
+}
+
+cudaError_t cudaSetDevice(int device) { return device ? cudaErrorInvalidValue : cudaSuccess; }
+
+cudaError_t cudaMalloc(void **out, size_t bytes) {
+    *out = aligned_alloc(256, (bytes + 255) / 256 * 256);
+    return *out ? cudaSuccess : cudaErrorMemoryAllocation;
+}
+
+cudaError_t cudaFree(void *memory) {
+    free(memory);
+    return cudaSuccess;
+}
+
+cudaError_t cudaHostAlloc(void **out, size_t bytes, unsigned flags) {
+    (void)flags;
+    return cudaMalloc(out, bytes);
+}
+
+cudaError_t cudaFreeHost(void *memory) { return cudaFree(memory); }
+
+cudaError_t cudaMemcpyAsync(void *to, const void *from, size_t bytes, enum cudaMemcpyKind kind,
+                            cudaStream_t stream) {
+    (void)kind, (void)stream;
+    if (bytes) memcpy(to, from, bytes);
+    return cudaSuccess;
+}
+
+cudaError_t cudaMemsetAsync(void *memory, int byte, size_t bytes, cudaStream_t stream) {
+    (void)stream;
+    if (bytes) memset(memory, byte, bytes);
+    return cudaSuccess;
+}
+
+cudaError_t cudaStreamCreateWithFlags(cudaStream_t *out, unsigned flags) {
+    (void)flags;
+    *out = NULL;
+    return cudaSuccess;
+}
+
+cudaError_t cudaStreamDestroy(cudaStream_t stream) {
+    (void)stream;
+    return cudaSuccess;
+}
+
+cudaError_t cudaStreamSynchronize(cudaStream_t stream) {
+    (void)stream;
+    return cudaSuccess;
+}
+
+cudaError_t cudaGetLastError(void) { return cudaSuccess; }
+
+const char *cudaGetErrorString(cudaError_t status) {
+    return status == cudaSuccess ? "no error" : "refused by the emulated device";
+}
