@@ -5,21 +5,23 @@ from train_lib import *
 
 make_text()
 reference = None
-for ranks in (1, 2, 4) if "DCP_TEST_DEVICE" in os.environ else (1, 2, 3, 4, 6, 8):
-    train(ranks, config(checkpoint={"dir": f"on{ranks}"}, metrics=f"on{ranks}.jsonl",
-                        fsdp={"prefetch": ranks % 2}))
+on_device = "DCP_TEST_DEVICE" in os.environ
+ways = [(ranks, False) for ranks in ((1, 2, 4) if on_device else (1, 2, 3, 4, 6, 8))]
+for ranks, offload in ways + ([(1, True), (2, True)] if on_device else []):
+    train(ranks, config(checkpoint={"dir": f"on{ranks}", "overwrite": offload, "resume": "never"},
+                        metrics=f"on{ranks}.jsonl", fsdp={"prefetch": ranks % 2, "cpu_offload": offload}))
     found = losses(f"on{ranks}.jsonl"), state(12, f"on{ranks}")
     reference = reference or found
     check(len(found[0]) == 12, f"{len(found[0])} lines")
-    check(found[0] == reference[0], f"losses on {ranks} ranks: {found[0]} / {reference[0]}")
-    check(found[1] == reference[1], f"state.h5 on {ranks} ranks differs")
+    check(found[0] == reference[0], f"losses on {ranks} ranks, offload {offload}: {found[0]} / {reference[0]}")
+    check(found[1] == reference[1], f"state.h5 on {ranks} ranks differs, offload {offload}")
 check(metrics("on1.jsonl")[11]["loss"] < metrics("on1.jsonl")[0]["loss"] - 0.5, "nothing learned")
 
 # A random rank is killed right after every third step, and another number of ranks goes on.
 seed = random.randrange(1 << 30)
 random.seed(seed)
 print("seed", seed)
-worlds = (4, 2, 1, 4) if "DCP_TEST_DEVICE" in os.environ else (4, 2, 5, 8)
+worlds = (4, 2, 1, 4) if on_device else (4, 2, 5, 8)
 killed = 0
 for i, ranks in enumerate(worlds):
     run = Run(ranks, config(checkpoint={"dir": "killed"}, metrics="killed.jsonl"))
