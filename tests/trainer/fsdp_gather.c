@@ -1,6 +1,6 @@
 /* A gathered unit holds every rank's slices at their places until it is released, for any number of
- * ranks, by messages and in shared memory, whether blocks stay or not, with none, one or several on
- * their way, in fp32 and rounded to bf16. */
+ * ranks, by messages and in shared memory, whether blocks stay or not and are stored in place, with
+ * none, one or several on their way, in fp32 and rounded to bf16. */
 #include <stdlib.h>
 
 #include "../mpi/check.h"
@@ -41,7 +41,7 @@ static void fill_shard(subject *s) {
         for (size_t p = 0; p < layout->units[u].n; p++) {
             const fsdp_param *param = &layout->units[u].params[p];
             for (uint64_t i = 0; i < param->elems; i++)
-                s->storage[param->shard_at + i] =
+                s->storage[param->param_at + i] =
                     value(s->step, u, p, param->box.start[0] * param->row_elems + i);
         }
 }
@@ -54,13 +54,19 @@ static float rounded(const subject *s, float x) {
     return x;
 }
 
+/* What is stored in place is the master copy, which the model rounds. */
+static float found(const subject *s, float x) {
+    return s->plan->layout->in_place ? rounded(s, x) : x;
+}
+
 static void check_whole(const subject *s, size_t u) {
     const fsdp_unit *unit = &s->plan->layout->units[u];
     for (size_t p = 0; p < unit->n; p++) {
         const fsdp_param *param = &unit->params[p];
         const uint64_t rows = param->info.ndim ? param->info.shape[0] : 1;
         for (uint64_t i = 0; i < rows * param->row_elems; i++)
-            CHECK(s->whole[u][param->whole_at + i] == rounded(s, value(s->step, u, p, i)));
+            CHECK(found(s, s->whole[u][param->whole_at + i]) ==
+                  rounded(s, value(s->step, u, p, i)));
     }
 }
 
@@ -119,8 +125,10 @@ static void gather_steps(fsdp_plan plan, const fsdp_mesh *mesh, kernels *k) {
     const size_t bytes = plan.is_shared ? fsdp_gather_shared_bytes(&plan) : 0;
     void *memory = dcp_host_memory_create(mesh->shards, bytes);
     CHECK(!plan.is_shared == !memory);
-    s.storage = calloc(plan.layout->shard_elems + 1, sizeof *s.storage);
-    CHECK(s.storage);
+    float *own = calloc(plan.layout->param_elems + 1, sizeof *own);
+    s.storage = fsdp_gather_shared_params(&plan, memory);
+    CHECK(own && !s.storage == !(plan.is_shared && plan.layout->in_place));
+    if (!s.storage) s.storage = own;
     const fsdp_gather_of of = {
         .layout = plan.layout, .params = s.storage, .bf16 = plan.strategy.bf16, .k = k};
     CHECK((plan.is_shared
@@ -128,13 +136,14 @@ static void gather_steps(fsdp_plan plan, const fsdp_mesh *mesh, kernels *k) {
                : fsdp_gather_by_messages(&plan, &transport, &of, &s.gather, NULL)) == DCP_OK);
     uint64_t sent = 0;
     for (; s.step < STEPS; s.step++) {
+        MPI_Barrier(mesh->shards); /* as an update waits for the norm over all ranks */
         fill_shard(&s);
         sent += gather_step(&s);
     }
     CHECK(s.gather->sent == sent * (plan.strategy.bf16 ? sizeof(uint16_t) : sizeof(float)));
     s.gather->destroy(s.gather);
     dcp_host_memory_free(memory, bytes);
-    free(s.storage);
+    free(own);
 }
 
 int main(int argc, char **argv) {
@@ -144,22 +153,25 @@ int main(int argc, char **argv) {
     MPI_Comm_size(MPI_COMM_WORLD, &world);
     kernels *k;
     fsdp_mesh mesh;
-    fsdp_layout *layout;
+    fsdp_layout *layouts[2]; /* the second one stores in place */
     CHECK(kernels_open("cpu", &k) == KERNELS_OK);
     fsdp_mesh_create(MPI_COMM_WORLD, 1, &mesh);
-    CHECK(fsdp_layout_create(params, n_params, UNITS, rank, world, 1, &layout, NULL) == DCP_OK);
-    CHECK(layout->total_params == 10 * 3 + 3 + 5 * 20 + 1 + 40 + 2 * 700 + 7 * 3 * 5 + 1);
-    for (int way = 0; way < 24 && world > 1; way++) { /* one rank's storage is the whole model */
+    for (int in_place = 0; in_place < 2; in_place++)
+        CHECK(fsdp_layout_create(params, n_params, UNITS, rank, world, 1, in_place,
+                                 &layouts[in_place], NULL) == DCP_OK);
+    CHECK(layouts[0]->total_params == 10 * 3 + 3 + 5 * 20 + 1 + 40 + 2 * 700 + 7 * 3 * 5 + 1);
+    for (int way = 0; way < 48 && world > 1; way++) { /* one rank's storage is the whole model */
         const fsdp_strategy strategy = {
-            .bf16 = way & 1, .keep_params = way >> 1 & 1, .prefetch = (uint64_t)way / 8};
-        gather_steps((fsdp_plan){.layout = layout,
+            .bf16 = way & 1, .keep_params = way >> 1 & 1, .prefetch = (uint64_t)way / 16};
+        if (way & 8 && !strategy.keep_params) continue;
+        gather_steps((fsdp_plan){.layout = layouts[way >> 3 & 1],
                                  .strategy = strategy,
                                  .leaves = (uint64_t)world,
                                  .is_shared = way >> 2 & 1},
                      &mesh, k);
     }
     CHECK(dcp_host_memory_create(MPI_COMM_WORLD, SIZE_MAX / 2 + 1) == NULL); /* on every rank */
-    fsdp_layout_destroy(layout);
+    for (int in_place = 0; in_place < 2; in_place++) fsdp_layout_destroy(layouts[in_place]);
     fsdp_mesh_free(&mesh);
     kernels_close(k);
     MPI_Finalize();

@@ -23,18 +23,18 @@ static double norm(kernels *k, MPI_Comm comm, float poison) {
     MPI_Comm_rank(comm, &rank);
     MPI_Comm_size(comm, &world);
     fsdp_layout *layout;
-    CHECK(fsdp_layout_create(params, n_params, 2, rank, world, 1, &layout, NULL) == DCP_OK);
-    float *grads = calloc(layout->shard_elems + 1, sizeof *grads);
+    CHECK(fsdp_layout_create(params, n_params, 2, rank, world, 1, 0, &layout, NULL) == DCP_OK);
+    float *grads = calloc(layout->grad_elems + 1, sizeof *grads);
     double *rows = malloc(norm_scratch_bytes(layout));
     CHECK(grads && rows);
     for (size_t u = 0, p = 0; u < layout->n; u++)
         for (size_t i = 0; i < layout->units[u].n; i++, p++) {
             const fsdp_param *param = &layout->units[u].params[i];
             for (uint64_t e = 0; e < param->elems; e++)
-                grads[param->shard_at + e] = value(p, param->box.start[0] * param->row_elems + e);
+                grads[param->grad_at + e] = value(p, param->box.start[0] * param->row_elems + e);
         }
     const fsdp_param *first = &layout->units[0].params[0];
-    if (first->elems && first->box.start[0] == 0) grads[first->shard_at] += poison;
+    if (first->elems && first->box.start[0] == 0) grads[first->grad_at] += poison;
     const double result = norm_of_shards(layout, k, comm, grads, rows);
     free(rows);
     free(grads);

@@ -123,7 +123,7 @@ static void reduce_in_groups(int rank, int world, int replicas, kernels *k) {
     fsdp_layout *layout;
     fsdp_mesh_create(MPI_COMM_WORLD, replicas, &mesh);
     fsdp_transport transport = fsdp_transport_mpi(&mesh);
-    CHECK(fsdp_layout_create(params, n_params, UNITS, rank, world, replicas, &layout, NULL) ==
+    CHECK(fsdp_layout_create(params, n_params, UNITS, rank, world, replicas, 0, &layout, NULL) ==
           DCP_OK);
     for (size_t u = 0; u < UNITS; u++) CHECK(layout->units[u].gathered_elems <= MOST_ELEMS);
     for (int way = 0; way < 4; way++) {

@@ -52,8 +52,8 @@ static void check_loaded(const train_state *s) {
         const uint64_t first = param->box.start[0] * param->row_elems + 100 * p;
         for (uint64_t i = 0; i < param->elems; i++) {
             const uint32_t bits = (uint32_t)half(first + i) << 16;
-            CHECK(memcmp(&bits, &s->params[param->shard_at + i], sizeof bits) == 0);
-            CHECK(s->exp_avg[param->shard_at + i] == 0 && s->exp_avg_sq[param->shard_at + i] == 0);
+            CHECK(memcmp(&bits, &s->params[param->param_at + i], sizeof bits) == 0);
+            CHECK(s->exp_avg[param->grad_at + i] == 0 && s->exp_avg_sq[param->grad_at + i] == 0);
         }
     }
 }
@@ -93,8 +93,8 @@ int main(int argc, char **argv) {
     dcp_comm *comm;
     dcp_checkpoint *ckpt;
     CHECK(kernels_open("cpu", &k) == KERNELS_OK);
-    CHECK(fsdp_layout_create(params, n_params, 1, rank, world, 1, &layout, NULL) == DCP_OK);
-    CHECK(state_create(layout, k, NULL, world > 1, ".", &s, NULL) == DCP_OK);
+    CHECK(fsdp_layout_create(params, n_params, 1, rank, world, 1, 0, &layout, NULL) == DCP_OK);
+    CHECK(state_create(layout, k, NULL, NULL, world > 1, ".", &s, NULL) == DCP_OK);
     CHECK(dcp_comm_from_mpi(MPI_COMM_WORLD, &comm, NULL) == DCP_OK);
     CHECK(dcp_checkpoint_open(comm, dir, &ckpt, NULL) == DCP_OK);
     CHECK(state_load(s, MPI_COMM_WORLD, ckpt, STATE_ALL, DCP_ENGINE_AUTO, &with_moments, NULL) ==

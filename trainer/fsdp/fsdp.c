@@ -44,7 +44,7 @@ static int take_places(fsdp *f, const float *params, dcp_error *err) {
     if (!f->places || !f->grad_places || !f->whole)
         return trainer_fail_memory(err, most * sizeof *f->places);
     for (size_t u = 0; u < f->layout->n && in_storage(f); u++)
-        f->whole[u] = params + f->layout->units[u].shard_at; /* for good */
+        f->whole[u] = params + f->layout->units[u].param_at; /* for good */
     return DCP_OK;
 }
 
@@ -56,7 +56,7 @@ static int take_gradients(fsdp *f, dcp_error *err) {
     return status;
 }
 
-static int make_gather(fsdp *f, const fsdp_ways *ways, const float *params, dcp_error *err) {
+static int make_gather(fsdp *f, const fsdp_ways *ways, float *params, dcp_error *err) {
     const fsdp_gather_of of = {.layout = f->layout,
                                .params = params,
                                .bf16 = f->plan.strategy.bf16,

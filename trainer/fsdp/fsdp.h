@@ -1,8 +1,8 @@
 /* Sharded computation of a model: a unit's parameters are gathered before a stage needs them,
  * others while one computes, and its gradients are summed into their owners' shards while the
  * next one computes. How, fsdp_strategy says; which buffers that takes, fsdp_plan_sizes. The root
- * unit stays gathered during a step. Where one rank's shard is all of the state, the storage itself
- * is the gathered model, unless it lies apart. */
+ * unit stays gathered during a step. Where one rank's shard is all of the state, or all units stay
+ * gathered, the storage itself is the gathered model, unless it lies apart. */
 #ifndef TRAINER_FSDP_FSDP_H
 #define TRAINER_FSDP_FSDP_H
 
@@ -25,10 +25,11 @@ typedef struct fsdp fsdp;
 typedef struct fsdp_ways {
     const fsdp_mesh *mesh;
     fsdp_transport *transport;
-    void *shared; /* [fsdp_gather_shared_bytes], as gather.h says; used where plan->is_shared */
+    void *shared; /* [fsdp_gather_shared_bytes], as gather.h says; used where plan->is_shared: then
+                     it also holds params, if they are stored in place */
 } fsdp_ways;
 
-/* plan: of a layout of the model; copied. params, grads: this rank's storage, [layout->shard_elems]
+/* plan: of a layout of the model; copied. params, grads: this rank's storage, [layout->param_elems]
  * and [layout->grad_elems]. tl: is told of all work; may be NULL. All pointers are borrowed. Not
  * collective. */
 int fsdp_create(const model *m, const fsdp_plan *plan, const fsdp_ways *ways, kernels *k,
@@ -44,7 +45,8 @@ uint64_t fsdp_sent_bytes(const fsdp *f);
 /* Collective: gathers the root's parameters, as the storage now holds them. */
 void fsdp_step_begin(fsdp *f);
 /* Collective: computes this rank's leaf of micro-step `micro`, whose batch is set in `run`; NULL
- * where the rank has none. After the last micro-step `grads` holds the sums over all leaves. */
+ * where the rank has none. After the last micro-step `grads` holds the sums over all leaves.
+ * Parameters may be updated once all ranks have come that far: they may read this rank's. */
 void fsdp_micro_step(fsdp *f, uint64_t micro, model_run *run);
 /* Collective, after fsdp_step_begin: this rank's leaf forwards alone, in `run`; NULL where it has
  * none. */

@@ -36,8 +36,8 @@ struct fsdp_gather {
 /* What both are made of. All is borrowed. */
 typedef struct fsdp_gather_of {
     const fsdp_layout *layout;
-    const float *params; /* this rank's storage; also memory of alloc_host */
-    int bf16;            /* parameters arrive rounded to it */
+    float *params; /* this rank's storage; also memory of alloc_host */
+    int bf16;      /* parameters arrive rounded to it */
     kernels *k;
     timeline *tl; /* is told of gathers; may be NULL */
 } fsdp_gather_of;
@@ -51,5 +51,8 @@ int fsdp_gather_in_shared_memory(const fsdp_plan *plan, MPI_Comm comm, void *mem
                                  const fsdp_gather_of *of, fsdp_gather **out, dcp_error *err);
 /* 0 where nothing is gathered. */
 uint64_t fsdp_gather_shared_bytes(const fsdp_plan *plan);
+/* Where the storage of parameters is in that memory; NULL: it is not in there, they are not stored
+ * in place. */
+float *fsdp_gather_shared_params(const fsdp_plan *plan, void *memory);
 
 #endif

@@ -38,10 +38,22 @@ static void start_narrow(messages *m, flight *f) {
     const fsdp_unit *u = &m->of.layout->units[f->unit];
     const int shard = m->of.layout->shard;
     uint16_t *to = narrow_staging(m, f);
-    m->of.k->narrow(m->of.k, to + u->starts[shard], m->of.params + u->shard_at,
-                    (size_t)u->counts[shard]);
+    for (size_t i = 0; i < u->n; i++)
+        m->of.k->narrow(m->of.k, to + u->starts[shard] + u->params[i].ranked_at,
+                        m->of.params + u->params[i].param_at, u->params[i].elems);
     m->transport->gather(m->transport, FSDP_SHARDS, KERNELS_BF16, to + u->starts[shard],
                          (fsdp_stretches){to, u->counts, u->starts}, &f->transfer);
+}
+
+/* This rank's shard of the unit: as it is stored, or from where its slices are. */
+static const float *own_shard(const messages *m, const flight *f) {
+    const fsdp_unit *u = &m->of.layout->units[f->unit];
+    float *to = f->staging + u->starts[m->of.layout->shard];
+    if (!m->of.layout->in_place) return m->of.params + u->param_at;
+    for (size_t i = 0; i < u->n; i++)
+        m->of.k->copy(m->of.k, to + u->params[i].ranked_at, m->of.params + u->params[i].param_at,
+                      u->params[i].elems);
+    return to;
 }
 
 static void start(fsdp_gather *g, size_t unit) {
@@ -54,7 +66,7 @@ static void start(fsdp_gather *g, size_t unit) {
     if (m->of.bf16)
         start_narrow(m, f);
     else
-        m->transport->gather(m->transport, FSDP_SHARDS, KERNELS_F32, m->of.params + u->shard_at,
+        m->transport->gather(m->transport, FSDP_SHARDS, KERNELS_F32, own_shard(m, f),
                              (fsdp_stretches){f->staging, u->counts, u->starts}, &f->transfer);
 }
 
@@ -101,12 +113,14 @@ static void destroy(fsdp_gather *g) {
 }
 
 static void place_units(messages *m) {
+    const fsdp_layout *layout = m->of.layout;
     float *kept = m->kept;
-    for (size_t u = 0; u < m->of.layout->n; u++) {
+    for (size_t u = 0; u < layout->n; u++) {
         m->whole[u] = u == ROOT ? m->root : m->block;
+        if (layout->in_place) m->whole[u] = m->of.params + layout->units[u].param_at;
         if (u == ROOT || !kept) continue;
         m->whole[u] = kept;
-        kept += m->of.layout->units[u].whole_elems;
+        kept += layout->units[u].whole_elems;
     }
 }
 

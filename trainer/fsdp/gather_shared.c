@@ -1,7 +1,8 @@
 /* Whole units in places that all ranks of the group see. A place is used again and again: for its
  * use number n, a rank puts its slices there once all have released use n - 1, and reads once all
  * have put theirs. Who has come how far, counters in the shared memory say, each written by one
- * rank; it is published by a release store and seen by an acquire load.
+ * rank; it is published by a release store and seen by an acquire load. Slices that are stored in
+ * place are there; that they are the updated ones is then all that a rank says.
  *
  * A start that finds the place in use is made up for by a poll or by the finish. Who waits lets MPI
  * proceed: another rank may need that to come here. */
@@ -51,8 +52,9 @@ static size_t count_places(const fsdp_plan *plan, const fsdp_sizes *s) {
     return plan->strategy.keep_params ? plan->layout->n : 1 + s->n_blocks;
 }
 
-/* Elements of place i. */
+/* Elements of place i that are not in the storage of parameters. */
 static uint64_t place_elems(const fsdp_plan *plan, const fsdp_sizes *s, size_t i) {
+    if (plan->layout->in_place) return 0;
     if (i == ROOT) return s->root;
     return plan->strategy.keep_params ? plan->layout->units[i].whole_elems : s->block;
 }
@@ -66,8 +68,15 @@ uint64_t fsdp_gather_shared_bytes(const fsdp_plan *plan) {
     const size_t n = count_places(plan, &s);
     if (plan->layout->shards == 1) return 0;
     uint64_t bytes = counters_bytes(plan, n);
+    if (plan->layout->in_place) bytes += round_up(plan->layout->param_elems * sizeof(float));
     for (size_t i = 0; i < n; i++) bytes += round_up(place_elems(plan, &s, i) * sizeof(float));
     return bytes;
+}
+
+float *fsdp_gather_shared_params(const fsdp_plan *plan, void *memory) {
+    const fsdp_sizes s = fsdp_plan_sizes(plan);
+    if (!memory || !plan->layout->in_place) return NULL;
+    return (float *)((char *)memory + counters_bytes(plan, count_places(plan, &s)));
 }
 
 static int have_all(const shared *s, const place *p, uint64_t use, int released) {
@@ -91,17 +100,19 @@ static void put_slice(const shared *s, float *to, const float *from, uint64_t n)
     }
 }
 
-/* This rank's slices go to their places in the whole unit, if all are done with what was there. */
-static void put(shared *s, flight *f) {
-    const fsdp_unit *unit = &s->of.layout->units[f->unit];
-    place *p = f->at;
-    if (f->is_put || !have_all(s, p, p->uses - 1, 1)) return;
+static void put_slices(const shared *s, const fsdp_unit *unit, float *whole) {
     for (size_t i = 0; i < unit->n; i++) {
         const fsdp_param *param = &unit->params[i];
         const uint64_t first = param->elems ? param->box.start[0] * param->row_elems : 0;
-        put_slice(s, p->whole + param->whole_at + first, s->of.params + param->shard_at,
-                  param->elems);
+        put_slice(s, whole + param->whole_at + first, s->of.params + param->param_at, param->elems);
     }
+}
+
+/* This rank's slices go to their places in the whole unit, if all are done with what was there. */
+static void put(shared *s, flight *f) {
+    place *p = f->at;
+    if (f->is_put || !have_all(s, p, p->uses - 1, 1)) return;
+    if (!s->of.layout->in_place) put_slices(s, &s->of.layout->units[f->unit], p->whole);
     atomic_store_explicit(&p->ranks[s->of.layout->shard].written, p->uses, memory_order_release);
     f->is_put = 1;
 }
@@ -164,11 +175,13 @@ static void destroy(fsdp_gather *g) {
 }
 
 static void lay_out(shared *s, const fsdp_plan *plan, const fsdp_sizes *sizes, char *memory) {
+    const fsdp_layout *layout = plan->layout;
     progress *ranks = (progress *)memory;
     char *at = memory + counters_bytes(plan, s->n_places);
     for (size_t i = 0; i < s->n_places; i++) {
         s->places[i] = (place){.whole = (float *)at, .ranks = ranks};
-        ranks += plan->layout->shards;
+        ranks += layout->shards;
+        if (layout->in_place) s->places[i].whole = s->of.params + layout->units[i].param_at;
         at += round_up(place_elems(plan, sizes, i) * sizeof(float));
     }
 }

@@ -34,29 +34,35 @@ static uint64_t whole_elems(const fsdp_param *param) {
     return elems;
 }
 
+/* This rank's slice in the whole unit. */
+static uint64_t slice_at(const fsdp_param *param) {
+    return param->whole_at + (param->elems ? param->box.start[0] * param->row_elems : 0);
+}
+
 /* Places the unit's trained, or its frozen, parameters and this rank's slices behind what stands
  * there; `held` elements of this rank's shard do. */
-static void place_params(fsdp_unit *unit, int shard, int shards, int frozen, uint64_t *held) {
+static void place_params(const fsdp_layout *layout, fsdp_unit *unit, int frozen, uint64_t *held) {
     for (size_t i = 0; i < unit->n; i++) {
         fsdp_param *param = &unit->params[i];
         if (param->info.frozen != frozen) continue;
         const uint64_t elems = whole_elems(param);
         param->row_elems = param->info.ndim ? elems / param->info.shape[0] : 1;
-        param->box = box_of(param, shard, shards);
+        param->box = box_of(param, layout->shard, layout->shards);
         param->elems = elems_of(param, &param->box);
         param->whole_at = unit->whole_elems;
-        param->shard_at = unit->shard_at + *held;
+        param->ranked_at = *held;
+        param->param_at = unit->param_at + (layout->in_place ? slice_at(param) : *held);
         param->grad_at = frozen ? 0 : unit->grad_at + *held;
         unit->whole_elems += padded(elems);
         *held += padded(param->elems);
     }
 }
 
-static void place_unit(fsdp_unit *unit, int shard, int shards) {
+static void place_unit(const fsdp_layout *layout, fsdp_unit *unit) {
     uint64_t held = 0;
-    place_params(unit, shard, shards, 0, &held);
+    place_params(layout, unit, 0, &held);
     unit->whole_grad_elems = unit->whole_elems;
-    place_params(unit, shard, shards, 1, &held);
+    place_params(layout, unit, 1, &held);
 }
 
 static uint64_t shard_of(const fsdp_unit *unit, int shard, int shards, int with_frozen) {
@@ -98,9 +104,9 @@ static int build_unit(fsdp_layout *layout, size_t u, const model_param *params, 
     if (!unit->params || !unit->counts || !unit->starts || !unit->grad_counts || !unit->grad_starts)
         return trainer_fail_memory(err, unit->n * sizeof *unit->params);
     for (size_t i = 0; i < unit->n; i++) unit->params[i].info = params[i];
-    unit->shard_at = layout->shard_elems;
+    unit->param_at = layout->param_elems;
     unit->grad_at = layout->grad_elems;
-    place_unit(unit, layout->shard, layout->shards);
+    place_unit(layout, unit);
     if (!unit_fits(unit, layout->shards))
         return trainer_fail(err, DCP_ERR_UNSUPPORTED,
                             "model: the unit of %s has %" PRIu64
@@ -109,7 +115,8 @@ static int build_unit(fsdp_layout *layout, size_t u, const model_param *params, 
     unit->gathered_elems = count_shards(unit, layout->shards, 1, unit->counts, unit->starts);
     unit->gathered_grad_elems =
         count_shards(unit, layout->shards, 0, unit->grad_counts, unit->grad_starts);
-    layout->shard_elems += (uint64_t)unit->counts[layout->shard];
+    layout->param_elems +=
+        layout->in_place ? unit->whole_elems : (uint64_t)unit->counts[layout->shard];
     layout->grad_elems += (uint64_t)unit->grad_counts[layout->shard];
     return DCP_OK;
 }
@@ -124,7 +131,7 @@ static void count_params(fsdp_layout *layout) {
 }
 
 int fsdp_layout_create(const model_param *params, const size_t *n_params, size_t n_units, int rank,
-                       int world, int replicas, fsdp_layout **out, dcp_error *err) {
+                       int world, int replicas, int in_place, fsdp_layout **out, dcp_error *err) {
     fsdp_layout *layout = calloc(1, sizeof *layout);
     if (layout) layout->units = calloc(n_units, sizeof *layout->units);
     if (!layout || !layout->units) {
@@ -136,6 +143,7 @@ int fsdp_layout_create(const model_param *params, const size_t *n_params, size_t
     layout->world = world;
     layout->shards = world / replicas;
     layout->shard = rank % layout->shards;
+    layout->in_place = in_place;
     int status = DCP_OK;
     for (size_t u = 0; u < n_units && status == DCP_OK; u++) {
         layout->units[u].n = n_params[u];
@@ -209,6 +217,7 @@ void fsdp_join(const fsdp_layout *layout, size_t unit, kernels *k, float *whole,
     const fsdp_unit *u = &layout->units[unit];
     for (int r = 0; r < layout->shards; r++) {
         float *from = (float *)ranked + u->starts[r];
+        if (layout->in_place && r == layout->shard) continue;
         from = copy_slices(layout, u, r, 0, k, 1, whole, from);
         copy_slices(layout, u, r, 1, k, 1, whole, from);
     }

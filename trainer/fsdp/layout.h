@@ -1,6 +1,10 @@
 /* Who holds what. Parameters are grouped in units; each is cut on dimension 0 by dcp_box_chunk, and
  * a rank's slices of a unit stand side by side: its shard. All sizes are in elements of fp32.
  *
+ * Parameters that stay gathered are stored in place: the storage is then the gathered model, all
+ * units whole one after the other, and a rank's slices are their parts of it. Gradients and moments
+ * are shards in any case.
+ *
  * Ranks form groups of `shards` consecutive ones; each group holds the state once. "Rank order" is
  * that of the ranks of a group.
  *
@@ -26,7 +30,8 @@ typedef struct fsdp_param {
     uint64_t row_elems; /* of one index of dimension 0 */
     uint64_t elems;     /* held by this rank */
     uint64_t whole_at;  /* in the whole unit, and in the unit's whole gradient */
-    uint64_t shard_at;  /* in this rank's storage, all units */
+    uint64_t param_at;  /* this rank's slice in its storage of parameters, all units */
+    uint64_t ranked_at; /* and in its shard of the unit, where slices stand side by side */
     uint64_t grad_at;   /* in this rank's gradients and moments; 0 where it is frozen */
 } fsdp_param;
 
@@ -34,7 +39,7 @@ typedef struct fsdp_unit {
     fsdp_param *params;
     size_t n;
     uint64_t whole_elems;
-    uint64_t shard_at; /* in this rank's storage */
+    uint64_t param_at; /* where it begins in this rank's storage of parameters */
     int *counts;       /* [world] elements of each rank's shard */
     int *starts;       /* [world] where it begins when all stand in rank order; gathered_elems */
     uint64_t gathered_elems;
@@ -49,7 +54,8 @@ typedef struct fsdp_layout {
     size_t n;
     int rank, world;
     int shard, shards;       /* this rank holds this one of that many: its place in its group */
-    uint64_t shard_elems;    /* of this rank, all units */
+    int in_place;            /* parameters are stored where they are gathered */
+    uint64_t param_elems;    /* of this rank's storage of parameters */
     uint64_t grad_elems;     /* of this rank's gradients, and of each of its moments */
     uint64_t total_params;   /* of the model, without gaps */
     uint64_t trained_params; /* those that are not frozen */
@@ -59,9 +65,10 @@ typedef struct fsdp_layout {
 } fsdp_layout;
 
 /* n_params[u] parameters in unit u; `params` holds those of all units in order and is copied.
- * replicas: how many groups the `world` ranks form; divides it. */
+ * replicas: how many groups the `world` ranks form; divides it. in_place: whether parameters are
+ * stored where they are gathered. */
 int fsdp_layout_create(const model_param *params, const size_t *n_params, size_t n_units, int rank,
-                       int world, int replicas, fsdp_layout **out, dcp_error *err);
+                       int world, int replicas, int in_place, fsdp_layout **out, dcp_error *err);
 void fsdp_layout_destroy(fsdp_layout *layout);
 
 /* A stretch of a unit's gradient in rank order. */
@@ -80,7 +87,8 @@ dcp_box fsdp_saved_box(const fsdp_layout *layout, const fsdp_param *param, uint6
 /* The parameter as a tensor of that path. */
 dcp_tensor fsdp_param_tensor(const fsdp_param *param, const char *path);
 
-/* A whole unit from the shards of all ranks in rank order, both in the memory of k. */
+/* A whole unit from the shards of all ranks in rank order, both in the memory of k; but what this
+ * rank stores in place. */
 void fsdp_join(const fsdp_layout *layout, size_t unit, kernels *k, float *whole,
                const float *ranked);
 /* The shards of a unit's gradient, in rank order, from the whole. */

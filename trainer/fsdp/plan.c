@@ -60,6 +60,7 @@ static void size_gathers(const fsdp_plan *plan, fsdp_sizes *s) {
         }
     }
     *(keep ? &s->block : &s->kept_blocks) = 0;
+    if (layout->in_place) s->root = s->kept_blocks = 0;
 }
 
 /* What is sent while the next unit computes needs a buffer that nothing else uses. With messages,
@@ -128,11 +129,12 @@ fsdp_memory fsdp_plan_memory(const fsdp_plan *plan) {
         s.root_grads + s.block_grads + gathered + staging + s.outgoing + s.received;
     const uint64_t partial = s.n_own_sums * s.own_sum + s.n_local_sums * s.local_sum;
     const uint64_t grads = layout->grad_elems * sizeof(float);
-    const uint64_t others = layout->shard_elems * sizeof(float) + 2 * grads;
+    const uint64_t params = layout->param_elems * sizeof(float), others = params + 2 * grads;
+    const uint64_t whole = gathered * sizeof(float) + (layout->in_place ? params : 0);
     return (fsdp_memory){.state = plan->offloads ? grads : grads + others,
                          .offloaded = plan->offloads ? others : 0,
                          .units = units * sizeof(float),
-                         .shared = plan->is_shared ? gathered * sizeof(float) : 0,
+                         .shared = plan->is_shared && is_cut(plan) ? whole : 0,
                          .partial = partial * sizeof(float)};
 }
 

@@ -19,7 +19,7 @@ typedef struct fsdp_plan {
     int is_shared;   /* the ranks of a group hold gathered units once, in memory of their host */
 } fsdp_plan;
 
-/* Buffers, in elements of fp32; 0: none. */
+/* Buffers, in elements of fp32; 0: none. What is gathered where it is stored needs none. */
 typedef struct fsdp_sizes {
     uint64_t root_grads, block_grads; /* a leaf's gradient of the root, of the largest block */
     uint64_t root;                    /* the root, gathered */
@@ -41,10 +41,10 @@ fsdp_sizes fsdp_plan_sizes(const fsdp_plan *plan);
 
 /* Memory of the rank, in bytes. */
 typedef struct fsdp_memory {
-    uint64_t state; /* parameters, gradients and two moments, of its shard; but what is */
+    uint64_t state; /* its storage of parameters, gradients and two moments; but what is */
     uint64_t offloaded;
     uint64_t units;   /* gathered units, a leaf's gradients, and both on their way; of them */
-    uint64_t shared;  /* what the ranks of a group have together */
+    uint64_t shared;  /* what the ranks of a group have together, of units or parameters */
     uint64_t partial; /* partial sums of gradients */
 } fsdp_memory;
 

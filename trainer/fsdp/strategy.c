@@ -13,8 +13,10 @@ int fsdp_strategy_of(const config *c, int world, fsdp_strategy *out, dcp_error *
         return trainer_fail(err, DCP_ERR_ARG,
                             "fsdp.replicas: %d does not divide the number of ranks, %d",
                             c->replicas, world);
+    const int keeps = c->stage < 3 || !c->reshard;
     *out = (fsdp_strategy){.replicas = c->stage == 0 ? world : c->replicas,
-                           .keep_params = c->stage < 3 || !c->reshard,
+                           .keep_params = keeps,
+                           .in_place = keeps && !c->offloads,
                            .local_sums = c->stage < 2 || c->accumulate_local,
                            .overlap = c->overlap,
                            .ring = c->ring,

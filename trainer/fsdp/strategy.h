@@ -3,13 +3,14 @@
  *
  *   stage  parameters                 gradients                        moments
  *   3      a unit at a time           reduced after each micro-step    of a shard
- *   2      whole during a step        reduced after each micro-step    of a shard
- *   1      whole during a step        kept whole, reduced once a step  of a shard
+ *   2      whole                      reduced after each micro-step    of a shard
+ *   1      whole                      kept whole, reduced once a step  of a shard
  *   0      whole                      kept whole, reduced once a step  whole
  *
- * At stages 1 to 3 parameters, and at all stages sums of gradients, end in shards of the
- * optimizer's state. Ranks are cut in `replicas` groups of consecutive ranks; each group holds the
- * state once. Stage 0 is as many replicas as ranks. */
+ * Each rank updates a shard of the parameters. Where all of them stay gathered, the shard is a part
+ * of the whole, and there is no other copy of it; but where parameters are offloaded. Ranks are cut
+ * in `replicas` groups of consecutive ranks; each group holds the state once. Stage 0 is as many
+ * replicas as ranks. */
 #ifndef TRAINER_FSDP_STRATEGY_H
 #define TRAINER_FSDP_STRATEGY_H
 
@@ -20,6 +21,7 @@ enum { FSDP_MOST_AHEAD = 32 }; /* transports have room for twice as much */
 typedef struct fsdp_strategy {
     int replicas;        /* divides the number of ranks */
     int keep_params;     /* a block that was gathered stays until the update */
+    int in_place;        /* parameters that stay are stored where they are gathered */
     int local_sums;      /* a rank adds up its own leaves, and reduces once a step */
     int overlap;         /* a unit's gradients travel while the next one computes */
     int ring;            /* reductions by MPI's order of additions, which depends on the ranks */

@@ -77,11 +77,12 @@ static int check_frozen(const json_t *frozen, const fsdp_layout *layout, dcp_err
                         "frozen: matches every parameter of the model; nothing is left to train");
 }
 
-static int lay_out(const wrapping *w, const json_t *frozen, int replicas, int rank, int world,
-                   fsdp_layout **out, dcp_error *err) {
+static int lay_out(const wrapping *w, const json_t *frozen, const fsdp_strategy *strategy, int rank,
+                   int world, fsdp_layout **out, dcp_error *err) {
     model_param *params = list_params(w, frozen);
     if (!params) return trainer_fail_memory(err, w->n * sizeof *params);
-    int status = fsdp_layout_create(params, w->counts, w->n, rank, world, replicas, out, err);
+    int status = fsdp_layout_create(params, w->counts, w->n, rank, world, strategy->replicas,
+                                    strategy->in_place, out, err);
     free(params);
     if (status != DCP_OK) return status;
     status = check_frozen(frozen, *out, err);
@@ -104,7 +105,7 @@ int fsdp_layout_of_model(const model *m, const json_t *frozen, const fsdp_strate
     } else {
         join_blocks(&w, strategy->min_params);
         count_params(&w);
-        status = lay_out(&w, frozen, strategy->replicas, rank, world, out, err);
+        status = lay_out(&w, frozen, strategy, rank, world, out, err);
     }
     free(w.counts);
     if (status == DCP_OK) {

@@ -15,7 +15,7 @@ int memory_predict(const config *c, const model *m, const fsdp_plan *plan, uint6
                    memory *out, dcp_error *err) {
     const fsdp_memory shards = fsdp_plan_memory(plan);
     const fsdp_leaves leaves = fsdp_plan_leaves(plan);
-    const uint64_t params = plan->layout->shard_elems * sizeof(float);
+    const uint64_t params = plan->layout->param_elems * sizeof(float);
     const uint64_t grads = plan->layout->grad_elems * sizeof(float);
     const uint64_t saved = params + 2 * grads;
     *out =

@@ -228,7 +228,8 @@ static int make_leaves(trainer *t, dcp_error *err) {
     return make_samples(t, fsdp_micro_steps(t->sharded) * t->c->micro, err);
 }
 
-/* Collective: whether gathered units are held once by the ranks of a group. */
+/* Collective: whether gathered units are held once by the ranks of a group. Parameters may be
+ * stored in that memory. */
 static void share_units(trainer *t) {
     void *stream;
     const int can = t->c->shares_memory && t->k->place(t->k, &stream) == KERNELS_HOST;
@@ -281,14 +282,16 @@ static void tell_offload(const trainer *t) {
 static int make_shards(trainer *t, dcp_error *err) {
     int status = device_memory(t->k, &t->device, err);
     if (status != DCP_OK) return status;
-    status = state_create(t->layout, t->k, t->device, t->c->offloads, t->c->offload_path, &t->state,
-                          err);
+    status =
+        state_create(t->layout, t->k, t->device, fsdp_gather_shared_params(&t->plan, t->shared),
+                     t->c->offloads, t->c->offload_path, &t->state, err);
     return room_explain(t, status, err);
 }
 
 int trainer_start(trainer *t, dcp_error *err) {
     t->matmul_peak = usage_matmul_peak(t->k, model_type(t->m), t->comm); /* its memory goes first */
     int status = room_check(t, err);
+    if (status == DCP_OK) share_units(t);
     if (status == DCP_OK) status = agree(t->comm, make_shards(t, err), err);
     if (status != DCP_OK) return trainer_exit_status(status);
     status = open_stores(t, err);
@@ -296,7 +299,6 @@ int trainer_start(trainer *t, dcp_error *err) {
     tell_offload(t);
     const resume_from from = beginning(t);
     status = resume(&from, t->state, err);
-    if (status == DCP_OK) share_units(t);
     if (status == DCP_OK) status = agree(t->comm, room_explain(t, make_work(t, err), err), err);
     if (status == DCP_OK) status = agree(t->comm, predict(t, err), err);
     return trainer_exit_status(status);
@@ -313,11 +315,11 @@ void trainer_end(trainer *t) {
     if (t->registered) dcp_state_destroy(t->registered);
     model_run_destroy(t->run);
     fsdp_destroy(t->sharded);
-    dcp_host_memory_free(t->shared, t->shared_bytes);
     if (t->transport.destroy) t->transport.destroy(&t->transport);
     dcp_tiers_close(t->stores);
     dcp_comm_destroy(t->dcp);
     state_destroy(t->state);
+    dcp_host_memory_free(t->shared, t->shared_bytes);
     dcp_device_cuda_destroy(t->device);
     adamw_destroy(t->optimizer);
     fsdp_layout_destroy(t->layout);

@@ -51,7 +51,7 @@ static void update(const adamw *a, const train_state *s, const fsdp_param *param
     for (uint64_t first = 0; first < param->elems; first += most) {
         const uint64_t left = param->elems - first, n = left < most ? left : most;
         const uint64_t at = param->grad_at + first, bytes = n * sizeof(float);
-        float *params = s->params + param->shard_at + first;
+        float *params = s->params + param->param_at + first;
         a->k->adamw(a->k, params, s->exp_avg + at, s->exp_avg_sq + at, s->grads + at, n, options);
         if (!s->offloaded) continue;
         offload_release(s->offloaded, params, bytes);

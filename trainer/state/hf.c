@@ -25,7 +25,7 @@ static int read_param(train_state *s, dcp_st_reader *reader, const fsdp_param *p
         status = dcp_st_read(reader, tensor->path, (first + at) * size, n * size, piece, err);
         if (status != DCP_OK) break;
         widen(wide, piece, n, tensor->dtype);
-        s->k->upload(s->k, s->params + param->shard_at + at, wide, n * sizeof *wide);
+        s->k->upload(s->k, s->params + param->param_at + at, wide, n * sizeof *wide);
     }
     state_release(s, param);
     return status;

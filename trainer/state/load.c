@@ -123,7 +123,7 @@ static int add_weights(train_state *s, const dcp_checkpoint *ckpt, const fsdp_pa
     }
     dcp_tensor tensor = *there;
     tensor.dtype = DCP_F32;
-    return state_add(s, state, &tensor, &param->box, s->params + param->shard_at, err);
+    return state_add(s, state, &tensor, &param->box, s->params + param->param_at, err);
 }
 
 /* The moments that are there. */

@@ -24,7 +24,7 @@ static uint64_t in_pages(uint64_t elems) { return (elems + 1023) / 1024 * 1024; 
 
 /* Parameters, then the moments, in one file. */
 static int take_offloaded(train_state *s, const char *folder, dcp_error *err) {
-    const uint64_t shard = in_pages(s->layout->shard_elems);
+    const uint64_t shard = in_pages(s->layout->param_elems);
     const uint64_t grads = in_pages(s->layout->grad_elems);
     const int status =
         offload_create(folder, (shard + 2 * grads) * sizeof(float), &s->offloaded, err);
@@ -37,7 +37,7 @@ static int take_offloaded(train_state *s, const char *folder, dcp_error *err) {
 
 /* Parameters, then the moments, in one stretch of the host's memory. */
 static int take_apart(train_state *s, dcp_error *err) {
-    const uint64_t shard = in_pages(s->layout->shard_elems);
+    const uint64_t shard = in_pages(s->layout->param_elems);
     const uint64_t grads = in_pages(s->layout->grad_elems);
     const uint64_t bytes = (shard + 2 * grads) * sizeof(float);
     s->apart = s->k->alloc_host(s->k, bytes);
@@ -54,19 +54,21 @@ static int take_apart(train_state *s, dcp_error *err) {
 
 static int take_shards(train_state *s, dcp_error *err) {
     const fsdp_layout *layout = s->layout;
-    int status = take(s, &s->params, layout->shard_elems, err);
+    int status = s->borrows_params ? DCP_OK : take(s, &s->params, layout->param_elems, err);
     if (status == DCP_OK) status = take(s, &s->exp_avg, layout->grad_elems, err);
     if (status == DCP_OK) status = take(s, &s->exp_avg_sq, layout->grad_elems, err);
     return status;
 }
 
-int state_create(const fsdp_layout *layout, kernels *k, const dcp_device *device, int offloads,
-                 const char *offload_path, train_state **out, dcp_error *err) {
+int state_create(const fsdp_layout *layout, kernels *k, const dcp_device *device, float *params,
+                 int offloads, const char *offload_path, train_state **out, dcp_error *err) {
     train_state *s = calloc(1, sizeof *s);
     if (!s) return trainer_fail_memory(err, sizeof *s);
     s->layout = layout;
     s->k = k;
     s->device = device;
+    s->params = params;
+    s->borrows_params = params != NULL;
     int status = take(s, &s->grads, layout->grad_elems, err);
     if (status == DCP_OK && !offloads)
         status = take_shards(s, err);
@@ -82,7 +84,7 @@ int state_create(const fsdp_layout *layout, kernels *k, const dcp_device *device
 void state_release(const train_state *s, const fsdp_param *param) {
     if (!s->offloaded) return;
     const uint64_t bytes = param->elems * sizeof(float);
-    offload_release(s->offloaded, s->params + param->shard_at, bytes);
+    offload_release(s->offloaded, s->params + param->param_at, bytes);
     if (param->info.frozen) return;
     offload_release(s->offloaded, s->exp_avg + param->grad_at, bytes);
     offload_release(s->offloaded, s->exp_avg_sq + param->grad_at, bytes);
@@ -105,7 +107,7 @@ static void drop_files(train_state *s) {
 void state_destroy(train_state *s) {
     if (!s) return;
     drop_files(s);
-    float *const shards[] = {s->params, s->exp_avg, s->exp_avg_sq};
+    float *const shards[] = {s->exp_avg, s->exp_avg_sq, s->borrows_params ? NULL : s->params};
     for (size_t i = 0; i < 3 && !s->offloaded && !s->apart; i++) s->k->free(s->k, shards[i]);
     s->k->free_host(s->k, s->apart);
     s->k->free(s->k, s->grads);
@@ -123,7 +125,7 @@ static void randomize_piece(const train_state *s, const fsdp_param *param, uint6
                       param->box.start[0] * param->row_elems + first, n, param->info.std);
     else
         for (uint64_t i = 0; i < n; i++) piece[i] = constant;
-    s->k->upload(s->k, s->params + param->shard_at + first, piece, n * sizeof *piece);
+    s->k->upload(s->k, s->params + param->param_at + first, piece, n * sizeof *piece);
 }
 
 void state_randomize_param(train_state *s, const fsdp_param *param) {
@@ -163,7 +165,7 @@ static int add_model(const train_state *s, dcp_state *state, dcp_error *err) {
     for (size_t u = 0; u < s->layout->n; u++)
         for (size_t i = 0; i < s->layout->units[u].n && status == DCP_OK; i++) {
             const fsdp_param *param = &s->layout->units[u].params[i];
-            status = add(s, state, "model", param, s->params + param->shard_at, err);
+            status = add(s, state, "model", param, s->params + param->param_at, err);
         }
     return status;
 }

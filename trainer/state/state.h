@@ -22,8 +22,9 @@ typedef struct kept_file {
 typedef struct train_state {
     const fsdp_layout *layout;
     kernels *k;
-    const dcp_device *device;            /* whose memory k's is; NULL: the host's */
-    float *params;                       /* [layout->shard_elems] */
+    const dcp_device *device; /* whose memory k's is; NULL: the host's */
+    float *params;            /* [layout->param_elems] */
+    int borrows_params;
     float *grads, *exp_avg, *exp_avg_sq; /* [layout->grad_elems] each */
     offload *offloaded;                  /* where params and moments lie; NULL: in memory, */
     void *apart; /* the host's where the kernels' is another; NULL: as the gradients */
@@ -35,10 +36,11 @@ typedef struct train_state {
 } train_state;
 
 /* Memory of this rank's shards, zeroed; of k, which is the device's or, NULL, the host's. Borrows
- * layout, k and device. offloads: parameters and moments lie in a file in offload_path (see
- * offload_create) or, NULL, in memory of k->alloc_host. */
-int state_create(const fsdp_layout *layout, kernels *k, const dcp_device *device, int offloads,
-                 const char *offload_path, train_state **out, dcp_error *err);
+ * layout, k and device. params: borrowed memory for the parameters, zeroed; NULL: it is had like
+ * the rest. offloads: parameters and moments lie in a file in offload_path (see offload_create) or,
+ * NULL, in memory of k->alloc_host; then params is NULL. */
+int state_create(const fsdp_layout *layout, kernels *k, const dcp_device *device, float *params,
+                 int offloads, const char *offload_path, train_state **out, dcp_error *err);
 void state_destroy(train_state *s);
 
 /* Lets go of the pages of this parameter and its moments, or of all; nothing where they are not
