@@ -104,3 +104,11 @@ void cpu_matmul_bf16(kernels *k, void *c, const uint16_t *a, const uint16_t *b, 
                                                      : by_rows(k, &p);
     if (failed) poison(k, c, m * n, flags);
 }
+
+/* The product forwards, where it is rounded, takes the most: all of the weight, a panel of its
+ * operand and one of what comes out. */
+size_t cpu_matmul_bf16_keeps(const kernels *k, size_t m, size_t n, size_t depth) {
+    const cpu_state *state = k->state;
+    const size_t panel = m < PANEL ? m : PANEL;
+    return state->bf16 ? 0 : (n * depth + panel * (n + depth)) * sizeof(float);
+}

@@ -47,6 +47,7 @@ void cpu_widen(kernels *k, float *y, const uint16_t *x, size_t n);
 void cpu_widen_upper(kernels *k, float *y, size_t n);
 void cpu_matmul_bf16(kernels *k, void *c, const uint16_t *a, const uint16_t *b, size_t m, size_t n,
                      size_t depth, unsigned flags);
+size_t cpu_matmul_bf16_keeps(const kernels *k, size_t m, size_t n, size_t depth);
 void cpu_embedding_forward(kernels *k, float *out, const float *table, const int32_t *ids,
                            size_t rows, size_t dim);
 void cpu_embedding_backward(kernels *k, float *dtable, const float *dout, const int32_t *ids,

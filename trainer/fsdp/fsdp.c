@@ -29,6 +29,8 @@ struct fsdp {
     float *outgoing;     /* a unit's gradients on their way; NULL: there is none */
     fsdp_gather *gather; /* NULL: the storage is the gathered model */
     fsdp_reduce *reduce;
+    void (*done)(void *ctx, size_t unit); /* NULL: nobody asks */
+    void *done_ctx;
 };
 
 /* Whether the storage itself is the gathered model. */
@@ -131,6 +133,15 @@ uint64_t fsdp_sent_bytes(const fsdp *f) {
     return (f->gather ? f->gather->sent : 0) + fsdp_reduce_sent_bytes(f->reduce);
 }
 
+void fsdp_set_done(fsdp *f, void (*done)(void *ctx, size_t unit), void *ctx) {
+    f->done = done;
+    f->done_ctx = ctx;
+}
+
+static void is_done(const fsdp *f, size_t unit) {
+    if (f->done) f->done(f->done_ctx, unit);
+}
+
 void fsdp_poll(void *ctx) {
     fsdp *f = ctx;
     if (f->gather) f->gather->poll(f->gather);
@@ -155,6 +166,7 @@ void fsdp_step_begin(fsdp *f) {
     f->in_block = NO_UNIT;
     f->gather->start(f->gather, ROOT);
     f->whole[ROOT] = f->gather->finish(f->gather);
+    is_done(f, ROOT);
     timeline_add(f->tl, TIMELINE_WAIT, ROOT, start, MPI_Wtime());
 }
 
@@ -168,6 +180,7 @@ static void finish_gather(fsdp *f, size_t unit) {
         f->in_block = (long)unit;
     }
     f->whole[unit] = f->gather->finish(f->gather);
+    is_done(f, unit);
 }
 
 /* Makes the unit's parameters whole, and sends for blocks that come next. */
@@ -205,6 +218,7 @@ static void forward(fsdp *f, model_run *run) {
         const double held = MPI_Wtime();
         point_at(f, stage);
         if (run) model_forward(run, stage, f->places);
+        if (!f->gather) is_done(f, unit);
         timeline_add(f->tl, TIMELINE_WAIT, (long)unit, start, held);
         timeline_add(f->tl, TIMELINE_FORWARD, (long)unit, held, MPI_Wtime());
     }
@@ -255,6 +269,7 @@ static void backward(fsdp *f, model_run *run, uint64_t micro) {
         if (run && begins_unit(f, stage)) zero_grads(f, unit);
         point_at(f, stage);
         if (run && stage >= f->last_backward) model_backward(run, stage, f->places, f->grad_places);
+        if (!f->gather) is_done(f, unit);
         timeline_add(f->tl, TIMELINE_WAIT, (long)unit, start, held);
         timeline_add(f->tl, TIMELINE_BACKWARD, (long)unit, held, MPI_Wtime());
         if (ends_unit(f, stage)) reduce(f, unit, micro);

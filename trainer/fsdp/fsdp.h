@@ -51,6 +51,9 @@ void fsdp_micro_step(fsdp *f, uint64_t micro, model_run *run);
 /* Collective, after fsdp_step_begin: this rank's leaf forwards alone, in `run`; NULL where it has
  * none. */
 void fsdp_evaluate(fsdp *f, model_run *run);
+/* done(ctx, unit) is called each time that this rank's storage of a unit's parameters is not read
+ * for a while. */
+void fsdp_set_done(fsdp *f, void (*done)(void *ctx, size_t unit), void *ctx);
 /* Lets units that are on their way proceed; for model_run_set_poll. f: an fsdp. */
 void fsdp_poll(void *f);
 

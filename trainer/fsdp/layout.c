@@ -65,24 +65,26 @@ static void place_unit(const fsdp_layout *layout, fsdp_unit *unit) {
     place_params(layout, unit, 1, &held);
 }
 
-static uint64_t shard_of(const fsdp_unit *unit, int shard, int shards, int with_frozen) {
-    uint64_t count = 0;
-    for (size_t i = 0; i < unit->n; i++) {
-        if (unit->params[i].info.frozen && !with_frozen) continue;
-        const dcp_box box = box_of(&unit->params[i], shard, shards);
-        count += padded(elems_of(&unit->params[i], &box));
+/* Adds a parameter's slices to what the ranks hold. Those after the last one that has some of it
+ * hold nothing. */
+static void count_slices(const fsdp_param *param, int shards, int *counts) {
+    for (int r = 0; r < shards; r++) {
+        const dcp_box box = box_of(param, r, shards);
+        const uint64_t elems = elems_of(param, &box);
+        if (elems == 0) break;
+        counts[r] += (int)padded(elems);
     }
-    return count;
 }
 
 static uint64_t count_shards(const fsdp_unit *unit, int shards, int with_frozen, int *counts,
                              int *starts) {
+    for (size_t i = 0; i < unit->n; i++)
+        if (with_frozen || !unit->params[i].info.frozen)
+            count_slices(&unit->params[i], shards, counts);
     uint64_t start = 0;
     for (int r = 0; r < shards; r++) {
-        const uint64_t count = shard_of(unit, r, shards, with_frozen);
-        counts[r] = (int)count;
         starts[r] = (int)start;
-        start += count;
+        start += (uint64_t)counts[r];
     }
     return start;
 }

@@ -67,3 +67,12 @@ size_t fsdp_leaves_kept(const fsdp_leaves *l, int rank) {
     }
     return most;
 }
+
+size_t fsdp_leaves_most_kept(const fsdp_leaves *l) {
+    size_t most = 0;
+    for (int r = 0; r < l->world && first_leaf(l, r) < l->n; r++) {
+        const size_t n = fsdp_leaves_kept(l, r);
+        if (n > most) most = n;
+    }
+    return most;
+}

@@ -31,5 +31,7 @@ size_t fsdp_leaves_parts(const fsdp_leaves *l, int rank, uint64_t micro,
 size_t fsdp_leaves_all_parts(const fsdp_leaves *l, uint64_t micro);
 /* Sums that a rank keeps from one micro-step to the next, at most; 0 where it sends each leaf. */
 size_t fsdp_leaves_kept(const fsdp_leaves *l, int rank);
+/* Of the rank that keeps most of them. */
+size_t fsdp_leaves_most_kept(const fsdp_leaves *l);
 
 #endif

@@ -95,6 +95,10 @@ static void size_received(const fsdp_plan *plan, fsdp_sizes *s) {
 }
 
 /* Where a shard is all of the state, the first whole sum lies in its gradients. */
+static size_t local_sums(const fsdp_plan *plan, size_t kept) {
+    return kept > 0 && !is_cut(plan) ? kept - 1 : kept;
+}
+
 static void size_sums(const fsdp_plan *plan, fsdp_sizes *s) {
     const fsdp_layout *layout = plan->layout;
     const fsdp_leaves leaves = fsdp_plan_leaves(plan);
@@ -102,8 +106,7 @@ static void size_sums(const fsdp_plan *plan, fsdp_sizes *s) {
         s->own_sum += (uint64_t)fsdp_grad_piece(layout, u, layout->rank).count;
         s->local_sum += layout->units[u].whole_grad_elems;
     }
-    s->n_local_sums = fsdp_leaves_kept(&leaves, layout->rank);
-    if (s->n_local_sums > 0 && !is_cut(plan)) s->n_local_sums--;
+    s->n_local_sums = local_sums(plan, fsdp_leaves_kept(&leaves, layout->rank));
     const int adds_often = !leaves.local && (!plan->strategy.ring || layout->world == 1);
     if (adds_often) s->n_own_sums = partial_slots(leaves.n, (uint64_t)leaves.world) - 1;
 }
@@ -136,6 +139,13 @@ fsdp_memory fsdp_plan_memory(const fsdp_plan *plan) {
                          .units = units * sizeof(float),
                          .shared = plan->is_shared && is_cut(plan) ? whole : 0,
                          .partial = partial * sizeof(float)};
+}
+
+uint64_t fsdp_plan_most_partial(const fsdp_plan *plan) {
+    const fsdp_leaves leaves = fsdp_plan_leaves(plan);
+    const fsdp_sizes s = fsdp_plan_sizes(plan);
+    const uint64_t local = local_sums(plan, fsdp_leaves_most_kept(&leaves)) * s.local_sum;
+    return (s.n_own_sums * s.own_sum + local) * sizeof(float);
 }
 
 uint64_t fsdp_param_bytes(int bf16) { return bf16 ? sizeof(uint16_t) : sizeof(float); }

@@ -49,6 +49,8 @@ typedef struct fsdp_memory {
 } fsdp_memory;
 
 fsdp_memory fsdp_plan_memory(const fsdp_plan *plan);
+/* Partial sums of the rank that has most of them, in bytes. */
+uint64_t fsdp_plan_most_partial(const fsdp_plan *plan);
 
 /* Bytes that the rank sends in a step: its part of each gather goes to every other rank of its
  * group, pieces of a gradient go to those that add them up. What MPI forwards for others is not

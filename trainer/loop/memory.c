@@ -1,8 +1,10 @@
 #include "memory.h"
 
-/* Measured on Debian 12, with one rank and with four on a host. */
-static const uint64_t program_bytes = (uint64_t)34 << 20;
-static const uint64_t save_buffers = (uint64_t)16 << 20; /* dcp/save.h */
+/* Measured on Debian 12. */
+static const uint64_t program_bytes = (uint64_t)36 << 20;
+static const uint64_t messages_bytes = (uint64_t)8 << 20; /* of MPI and libdcp between ranks */
+static const uint64_t paged_bytes = (uint64_t)16 << 20;   /* of an update, or a save */
+static const uint64_t save_buffers = (uint64_t)16 << 20;  /* dcp/save.h */
 
 static uint64_t least(uint64_t a, uint64_t b) { return a < b ? a : b; }
 
@@ -18,23 +20,25 @@ int memory_predict(const config *c, const model *m, const fsdp_plan *plan, uint6
     const uint64_t params = plan->layout->param_elems * sizeof(float);
     const uint64_t grads = plan->layout->grad_elems * sizeof(float);
     const uint64_t saved = params + 2 * grads;
+    const int is_alone = plan->layout->world == 1;
     *out =
         (memory){.params = plan->offloads ? 0 : params,
                  .grads = grads,
                  .moments = plan->offloads ? 0 : 2 * grads,
                  .offloaded = shards.offloaded,
+                 .paged = plan->is_apart ? 0 : least(paged_bytes, shards.offloaded),
                  .units = shards.units,
                  .shared = shards.shared,
-                 .partial = shards.partial,
+                 .partial = fsdp_plan_most_partial(plan),
                  .samples = fsdp_leaves_micro_steps(&leaves) * c->micro * sample_bytes(m, sequence),
                  .buffers = least(save_buffers, saved),
-                 .program = program_bytes};
+                 .program = program_bytes + (is_alone ? 0 : messages_bytes)};
     if (c->async && c->staging_bytes > save_buffers)
         out->staging = least(c->staging_bytes, saved) - out->buffers;
     return model_run_measure(m, c->micro, sequence, &out->activations, err);
 }
 
 uint64_t memory_sum(const memory *m) {
-    return m->params + m->grads + m->moments + m->units + m->activations + m->partial + m->samples +
-           m->buffers + m->program;
+    return m->params + m->grads + m->moments + m->paged + m->units + m->activations + m->partial +
+           m->samples + m->buffers + m->program;
 }

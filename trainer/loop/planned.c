@@ -70,6 +70,7 @@ static void print_memory(const memory *m, int is_apart, int ranks, int groups) {
     } rows[] = {{"parameters", m->params},
                 {"gradients", m->grads},
                 {"moments", m->moments},
+                {"offloaded, at work", m->paged},
                 {"gathered units", m->units},
                 {"activations", m->activations},
                 {"partial sums", m->partial},

@@ -148,7 +148,7 @@ void report_step(report *r, const step_result *result, const evaluation *evaluat
     r->steps++;
 }
 
-/* Beside what was predicted of rank 0, which holds the most. */
+/* Beside what was predicted. */
 static void tell_memory(const report *r) {
     static const char offloaded[] = ", and what the kernel keeps of the offloaded file";
     const trainer *t = r->t;

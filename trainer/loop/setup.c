@@ -243,6 +243,8 @@ static int make_work(trainer *t, dcp_error *err) {
     const fsdp_ways ways = {&t->mesh, &t->transport, t->shared};
     int status = fsdp_create(t->m, &t->plan, &ways, t->k, &t->tl, t->state->params, t->state->grads,
                              &t->sharded, err);
+    if (status == DCP_OK && t->state->offloaded)
+        fsdp_set_done(t->sharded, state_release_unit, t->state);
     if (status == DCP_OK) status = make_leaves(t, err);
     const int trains = status == DCP_OK && fsdp_own_leaf(t->sharded, 0) < t->plan.leaves;
     if (status == DCP_OK && (trains || (uint64_t)t->rank < evaluate_leaves(t)))

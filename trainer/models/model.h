@@ -54,7 +54,7 @@ double model_flops_per_sample(const model *m, uint64_t sequence);
 /* Memory for one leaf of `batch` samples: every allocation is made here. */
 int model_run_create(const model *m, uint64_t batch, uint64_t sequence, model_run **out,
                      dcp_error *err);
-/* The bytes that it takes, without taking them. */
+/* The bytes that it takes, with what the kernels will keep for it, without taking them. */
 int model_run_measure(const model *m, uint64_t batch, uint64_t sequence, uint64_t *bytes,
                       dcp_error *err);
 void model_run_destroy(model_run *run);

@@ -24,9 +24,13 @@ static size_t larger(size_t a, size_t b) { return a > b ? a : b; }
 
 typedef struct sizes {
     size_t in, dout, weight;
+    size_t kept; /* bytes, by the kernels */
 } sizes;
 
-static void cover(sizes *s, const linear *l, size_t rows) {
+static void cover(sizes *s, const model_run *run, const linear *l, size_t rows) {
+    const kernels *k = run->k;
+    if (k->matmul_bf16_keeps && l->in && l->out)
+        s->kept = larger(s->kept, k->matmul_bf16_keeps(k, rows, l->out, l->in));
     s->in = larger(s->in, rows * l->in);
     s->dout = larger(s->dout, rows * l->out);
     s->weight = larger(s->weight, l->in * l->out);
@@ -37,19 +41,21 @@ static void cover_block(sizes *s, const model_run *run) {
     const linear *const outer[] = {&p->q, &p->k, &p->v, &p->qkv, &p->o};
     const linear *const inner[] = {&p->gate, &p->up, &p->down};
     const size_t hidden = run->rows * run->m->c.hidden;
-    for (size_t i = 0; i < sizeof outer / sizeof *outer; i++) cover(s, outer[i], run->rows);
+    for (size_t i = 0; i < sizeof outer / sizeof *outer; i++) cover(s, run, outer[i], run->rows);
     sizes mlp = *s;
-    for (size_t i = 0; i < sizeof inner / sizeof *inner; i++) cover(&mlp, inner[i], run->rows);
+    for (size_t i = 0; i < sizeof inner / sizeof *inner; i++) cover(&mlp, run, inner[i], run->rows);
     if (model_inner_type(run->m) == KERNELS_BF16) /* its inside is bf16 as it is */
         mlp.in = mlp.dout = 0;
     *s = (sizes){.in = larger(larger(s->in, mlp.in), hidden),
                  .dout = larger(larger(s->dout, mlp.dout), hidden),
-                 .weight = mlp.weight};
+                 .weight = mlp.weight,
+                 .kept = mlp.kept};
 }
 
 static void cover_dense(sizes *s, const model_run *run) {
     for (size_t layer = 0; layer < run->m->c.layers; layer++)
-        cover(s, &(linear){.in = model_width(run->m, layer), .out = model_width(run->m, layer + 1)},
+        cover(s, run,
+              &(linear){.in = model_width(run->m, layer), .out = model_width(run->m, layer + 1)},
               run->rows);
 }
 
@@ -59,9 +65,9 @@ void operand_lay_out(model_run *run, arena *a) {
     size_t vector = positions;
     sizes s = {0};
     if (is_bf16(run)) {
-        cover(&s, &m->root.patches,
+        cover(&s, run, &m->root.patches,
               run->batch * (m->c.input == INPUT_IMAGE ? model_patches(m) : 0));
-        cover(&s, &m->root.head, run->counted);
+        cover(&s, run, &m->root.head, run->counted);
         if (m->c.sizes)
             cover_dense(&s, run);
         else
@@ -73,6 +79,7 @@ void operand_lay_out(model_run *run, arena *a) {
     } else {
         vector = 0;
     }
+    run->kept_bytes = s.kept;
     run->in = arena_typed(a, s.in, 1, KERNELS_BF16);
     run->dout = arena_typed(a, s.dout, 1, KERNELS_BF16);
     run->weight = arena_typed(a, larger(s.weight, vector), 1, KERNELS_BF16);

@@ -56,7 +56,7 @@ typedef struct model_unit {
 
 struct model {
     model_config c;
-    kernels *own, *k; /* the CPU's; those that it computes with */
+    kernels *own, *k;  /* the CPU's; those that it computes with */
     kernels_type type; /* that it computes in */
     model_unit *units; /* [layers + 1] */
     root_parts root;
@@ -104,7 +104,7 @@ struct model_run {
     sample_shape shape;
     sample_batch samples; /* in the kernels' memory */
     float scale;
-    double *host_losses; /* [counted] */
+    double *host_losses;     /* [counted] */
     size_t kept;             /* with checkpointing: the stage whose keep is there */
     int again;               /* a forward that only fills its keep */
     void (*poll)(void *ctx); /* may be NULL */
@@ -112,6 +112,7 @@ struct model_run {
 
     void *memory;
     uint64_t bytes;
+    uint64_t kept_bytes; /* beside them, by the kernels: matmul_bf16_keeps */
     float **stream; /* [layers + 1]: [rows,hidden] what enters each block, and what leaves the last;
                        of an MLP [rows,sizes] */
     float *dstream; /* [rows,hidden] its gradient */

@@ -143,7 +143,7 @@ int model_run_measure(const model *m, uint64_t batch, uint64_t sequence, uint64_
     model_run *run;
     const int status = begin(m, batch, sequence, &run, err);
     if (status) return status;
-    *bytes = run->bytes;
+    *bytes = run->bytes + run->kept_bytes;
     model_run_destroy(run);
     return DCP_OK;
 }

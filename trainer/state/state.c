@@ -90,6 +90,13 @@ void state_release(const train_state *s, const fsdp_param *param) {
     offload_release(s->offloaded, s->exp_avg_sq + param->grad_at, bytes);
 }
 
+void state_release_unit(void *state, size_t unit) {
+    const train_state *s = state;
+    const fsdp_unit *u = &s->layout->units[unit];
+    const uint64_t bytes = (uint64_t)u->counts[s->layout->shard] * sizeof(float);
+    if (s->offloaded) offload_release(s->offloaded, s->params + u->param_at, bytes);
+}
+
 void state_release_all(const train_state *s) {
     if (s->offloaded) offload_release_all(s->offloaded);
 }

@@ -43,9 +43,11 @@ int state_create(const fsdp_layout *layout, kernels *k, const dcp_device *device
                  int offloads, const char *offload_path, train_state **out, dcp_error *err);
 void state_destroy(train_state *s);
 
-/* Lets go of the pages of this parameter and its moments, or of all; nothing where they are not
- * offloaded. */
+/* Lets go of the pages of this parameter and its moments, of a unit, or of all; nothing where they
+ * are not offloaded. */
 void state_release(const train_state *s, const fsdp_param *param);
+/* Of a unit's parameters alone. s: a train_state; for fsdp_set_done. */
+void state_release_unit(void *s, size_t unit);
 void state_release_all(const train_state *s);
 
 /* A random start: each rank fills its own shards, with numbers that depend on the seed, the

@@ -150,6 +150,9 @@ struct kernels {
      * fp32, or with KERNELS_NARROW bf16, rounded once. */
     void (*matmul_bf16)(kernels *k, void *c, const uint16_t *a, const uint16_t *b, size_t m,
                         size_t n, size_t depth, unsigned flags);
+    /* Bytes that the backend keeps for such products of a layer of [n,depth] with m rows, forwards
+     * and back, once there was one; of all layers the most counts. NULL: none. */
+    size_t (*matmul_bf16_keeps)(const kernels *k, size_t m, size_t n, size_t depth);
 
     /* out[rows,dim] = table[ids[rows],dim]; ids lie inside the table. */
     void (*embedding_forward)(kernels *k, float *out, const float *table, const int32_t *ids,
