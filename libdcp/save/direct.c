@@ -38,8 +38,10 @@ static int copy_part(void *ctx, const fragment *part) {
     uint64_t at = s->at;
     s->at += part->bytes;
     if (at < s->w->written) return DCP_OK;
-    return piece_fetch(part->piece, part->box_offset, part->bytes, s->to + (at - s->w->written),
-                       s->w->err);
+    const int status = piece_fetch(part->piece, part->box_offset, part->bytes,
+                                   s->to + (at - s->w->written), s->w->err);
+    watch_read(s->w->watch, part->bytes);
+    return status;
 }
 
 /* Copies what is left and releases the memory. Without memory for a copy the save just goes on. */

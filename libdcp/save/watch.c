@@ -4,13 +4,21 @@
 #include <stddef.h>
 
 #define TELL_BYTES ((uint64_t)4 << 20)
+/* A part counts as so many at least: where memory is mapped from a file, the kernel brings the
+ * pages around a small one as well, and whoever is told may let go of them. */
+#define PART_BYTES ((uint64_t)256 << 10)
+
+void watch_read(save_watch *watch, uint64_t bytes) {
+    watch->untold += bytes < PART_BYTES ? PART_BYTES : bytes;
+    if (!watch->on_progress) return;
+    if (watch->untold < TELL_BYTES && watch->done < watch->total) return;
+    watch->untold = 0;
+    watch->on_progress(watch->progress_ctx, watch->done, watch->total);
+}
 
 void watch_progress(save_watch *watch, uint64_t bytes) {
     watch->done += bytes;
-    if (!watch->on_progress) return;
-    if (watch->done - watch->told < TELL_BYTES && watch->done < watch->total) return;
-    watch->told = watch->done;
-    watch->on_progress(watch->progress_ctx, watch->done, watch->total);
+    watch_read(watch, bytes);
 }
 
 double watch_phase(const save_watch *watch, dcp_phase phase, double begin, double end) {

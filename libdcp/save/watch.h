@@ -12,7 +12,8 @@ typedef struct save_watch {
     void *progress_ctx;
     void (*on_phase)(void *ctx, dcp_phase phase, double begin, double end); /* may be NULL */
     void *phase_ctx;
-    uint64_t done, told, total; /* bytes of this rank */
+    uint64_t done, total; /* bytes of this rank */
+    uint64_t untold;      /* since it was told last */
     /* Of a save in flight, else NULL: the memory has been read; whether somebody waits for that. */
     void (*released)(void *ctx);
     int (*is_awaited)(void *ctx);
@@ -22,6 +23,8 @@ typedef struct save_watch {
 
 /* `bytes` more were written or handed on. */
 void watch_progress(save_watch *watch, uint64_t bytes);
+/* They were only read: a caller whose memory is mapped from a file may let go of them. */
+void watch_read(save_watch *watch, uint64_t bytes);
 
 /* A phase has ended: tells how long it took. */
 double watch_phase(const save_watch *watch, dcp_phase phase, double begin, double end);

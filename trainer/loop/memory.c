@@ -19,7 +19,9 @@ int memory_predict(const config *c, const model *m, const fsdp_plan *plan, uint6
     const fsdp_leaves leaves = fsdp_plan_leaves(plan);
     const uint64_t params = plan->layout->param_elems * sizeof(float);
     const uint64_t grads = plan->layout->grad_elems * sizeof(float);
-    const uint64_t saved = params + 2 * grads;
+    const uint64_t shard =
+        plan->layout->in_place ? params / (uint64_t)plan->layout->shards : params;
+    const uint64_t saved = (shard + 2 * grads) / (uint64_t)plan->strategy.replicas;
     const int is_alone = plan->layout->world == 1;
     *out =
         (memory){.params = plan->offloads ? 0 : params,
