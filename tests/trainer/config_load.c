@@ -183,6 +183,8 @@ static const struct {
     {"zero_optimization.allgather_bucket_size=5e8", "a key of DeepSpeed's that is not here; drop"},
     {"zero_optimization.overlap_com=true", "zero_optimization.overlap_com: unknown key; did you"},
     {"activation_checkpointing.partition_activations=true", "use fsdp.activation_checkpointing"},
+    {"torch_autocast.enabled=true", "torch_autocast: a key of DeepSpeed's that is not here; use"},
+    {"zero_optimization.stage3_module_granularity_threshold=1", "threshold: a key of DeepSpeed's"},
     {"steps_per_print=10", "steps_per_print: a key of DeepSpeed's that is not here; drop it"},
     {"scheduler.type=WarmupCosineLR", "wsd; DeepSpeed's name for cosine"},
     {"scheduler.params.warmup_num_steps=5", "use scheduler.params.warmup_steps"},
