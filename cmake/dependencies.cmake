@@ -1,8 +1,14 @@
 # Imported targets of the libraries we stand on. cmake/setup.sh installs Debian's packages of them.
 find_package(Threads REQUIRED)
-find_package(MPI REQUIRED COMPONENTS C)
 find_package(PkgConfig REQUIRED)
-pkg_search_module(HDF5 REQUIRED IMPORTED_TARGET hdf5-openmpi hdf5-mpi hdf5)
+if(DCP_MPI)
+  find_package(MPI REQUIRED COMPONENTS C)
+  pkg_search_module(HDF5 REQUIRED IMPORTED_TARGET hdf5-openmpi hdf5-mpi hdf5)
+else() # one rank, by a header of ours
+  add_library(MPI::MPI_C INTERFACE IMPORTED)
+  target_include_directories(MPI::MPI_C INTERFACE ${PROJECT_SOURCE_DIR}/libdcp/comm/alone)
+  pkg_search_module(HDF5 REQUIRED IMPORTED_TARGET hdf5-serial hdf5)
+endif()
 pkg_check_modules(ISAL REQUIRED IMPORTED_TARGET libisal)
 pkg_check_modules(JANSSON REQUIRED IMPORTED_TARGET jansson)
 pkg_check_modules(URING REQUIRED IMPORTED_TARGET liburing)

@@ -2,8 +2,9 @@
 # tests/gpu.sh [--build-only] [CMAKE OPTION...]: everything that needs a GPU, in one run of at most
 # nine minutes, without a network. Builds with CUDA into build-gpu/, runs the tests and benchmarks on
 # the device, and writes build-gpu/report.txt. Libraries that this machine lacks may be brought along:
-# on another one cmake/carry.sh packs them into .vendor/. Without Open MPI, parallel HDF5 or another
-# library of the trainer it says what it leaves out, and builds and tests the kernels alone.
+# on another one cmake/carry.sh packs them into .vendor/. Without Open MPI or parallel HDF5 it builds
+# and runs one process, with a serial HDF5; where libraries of that are missing too, the kernels alone.
+# What it leaves out, it says.
 #
 # Exit: 0 all passed; 1 something failed, the report says what; 77 there is no GPU here, or no nvcc.
 # --build-only: builds all of it and stops; needs no GPU.
@@ -91,14 +92,18 @@ bring_libraries() {
 
 describe | tee "$report"
 bring_libraries
-whole=yes
+why_not() { grep -m 1 -A 3 'CMake Error' "$build/configure.log" | grep -v '^$\|CMake Error' | head -n 1 | sed 's/^ *//'; }
+# mpi: with MPI, alone: one process; empty: the kernels
 if configure all "$@"; then
-    tree=$build/all
+    tree=$build/all whole=mpi
+elif without="$(why_not)" && configure alone -DDCP_MPI=OFF "$@"; then
+    tree=$build/alone whole=alone
+    say "left out  what needs several ranks: $without"
+    export DCP_TEST_RANKS=1
 else
     whole=
     tree=$build/kernels
-    say "left out  trainer and library: $(grep -m 1 -A 3 'CMake Error' "$build/configure.log" |
-        grep -v '^$\|CMake Error' | head -n 1 | sed 's/^ *//')"
+    say "left out  trainer and library: $without; without MPI: $(why_not)"
     if ! configure kernels -DDCP_KERNELS_ALONE=ON "$@"; then
         say "FAILED    configuration of the kernels alone"
         tail -n 30 "$build/configure.log" | tee -a "$report"
@@ -106,7 +111,7 @@ else
     fi
 fi
 targets=(kernel_conformance)
-[ -z "$whole" ] || targets+=(dcp-train dcp-run train_compare device_cuda snapshot_rate)
+[ -z "$whole" ] || targets+=(dcp-train train_compare device_cuda snapshot_rate)
 if ! part 280 build cmake --build "$tree" -j "$cores" --target "${targets[@]}"; then
     exit 1
 fi
@@ -132,10 +137,12 @@ sanitized() {
 if [ -n "$whole" ]; then
     export DCP_BIN=$PWD/$tree/bin DCP_SOURCE=$PWD TRAIN_COMPARE=$PWD/$tree/tests/bin/train_compare
     export DCP_TEST_DEVICE=cuda OMPI_MCA_rmaps_base_oversubscribe=1 OMPI_MCA_hwloc_base_binding_policy=none
-    part 40 "snapshots from device memory and back" mpirun --oversubscribe -n 2 "$tree/tests/bin/device_cuda"
+    two_ranks=()
+    [ "$whole" = alone ] || two_ranks=(mpirun --oversubscribe -n 2)
+    part 40 "snapshots from device memory and back" "${two_ranks[@]}" "$tree/tests/bin/device_cuda"
     sanitized 60 snapshots "$tree/tests/bin/device_cuda"
     part 100 "training agrees with transformers" tests/trainer/train_golden.py
-    part 100 "the same bits on 1, 2 and 4 ranks of one GPU, and through kills" tests/trainer/train_same_bits.py
+    [ "$whole" = alone ] || part 100 "the same bits on 1, 2 and 4 ranks of one GPU, and through kills" tests/trainer/train_same_bits.py
 
     # Where steps of 10 GB go: to memory, so that no disk is measured, if there is room.
     room=$(df --output=avail -B 1G /dev/shm 2>/dev/null | tail -n 1)

@@ -17,6 +17,10 @@
 #include "h5/hdf5.h"
 #include "h5/types.h"
 
+#if defined H5_HAVE_PARALLEL && !defined DCP_COMM_ALONE_MPI_H
+#define HAS_MPIO
+#endif
+
 #define CACHE_BYTES (4u << 20) /* of HDF5's metadata cache, which may grow to 32 MiB by itself */
 
 struct h5_file {
@@ -29,7 +33,7 @@ struct h5_file {
 
 int h5_parallel_check(dcp_error *err) {
     int running = 0, ended = 0;
-#ifdef H5_HAVE_PARALLEL
+#ifdef HAS_MPIO
     MPI_Initialized(&running);
     MPI_Finalized(&ended);
     if (running && !ended) return DCP_OK;
@@ -45,7 +49,7 @@ int h5_parallel_check(dcp_error *err) {
 }
 
 static herr_t use_mpio(hid_t fapl) {
-#ifdef H5_HAVE_PARALLEL
+#ifdef HAS_MPIO
 #ifdef OPEN_MPI
     setenv("OMPI_MCA_io", "^ompio", 0);
 #endif

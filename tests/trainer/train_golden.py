@@ -8,6 +8,8 @@ from train_lib import *
 RUNS = ((1, 1), (2, 1), (3, 1), (4, 1), (1, 4), (3, 2))
 if "DCP_TEST_DEVICE" in os.environ:
     RUNS = ((1, 1), (2, 1), (1, 4))
+if "DCP_TEST_RANKS" in os.environ:  # at most so many: a build without MPI has one
+    RUNS = [run for run in RUNS if run[0] <= int(os.environ["DCP_TEST_RANKS"])]
 
 for family in ("gpt2", "llama", "qwen3", "vit"):
     folder = f"{SOURCE}/tests/data/golden/{family}"
