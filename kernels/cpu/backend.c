@@ -29,6 +29,8 @@ static const char *cpu_describe(const kernels *k) {
     return ((const cpu_state *)k->state)->description;
 }
 
+static void cpu_allow_tf32(kernels *k, int allow) { (void)k, (void)allow; }
+
 static int cpu_place(const kernels *k, void **stream) {
     (void)k;
     *stream = NULL;
@@ -89,6 +91,7 @@ const kernels kernels_cpu = {
     .close = cpu_close,
     .describe = cpu_describe,
     .place = cpu_place,
+    .allow_tf32 = cpu_allow_tf32,
     .device = cpu_device,
     .room = cpu_room,
     .alloc = cpu_alloc,

@@ -3,6 +3,7 @@
  */
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 
 #include "cuda.h"
 
@@ -35,6 +36,7 @@ static void release(cuda_state *state) {
 
 static int start(cuda_state *state) {
     cuda_blas *blas = &state->blas;
+    state->fp32 = CUBLAS_PEDANTIC_MATH;
     if (cudaSetDevice(state->device) || cuda_blas_load(blas)) return KERNELS_NO_DEVICE;
     if (cudaStreamCreateWithFlags(&state->stream, cudaStreamNonBlocking) ||
         cudaMalloc(&state->workspace, WORKSPACE) || blas->create(&blas->handle))
@@ -42,7 +44,7 @@ static int start(cuda_state *state) {
     /* Pedantic: no TF32 and no emulation, whatever the environment asks of cuBLAS. */
     if (blas->set_stream(blas->handle, state->stream) ||
         blas->set_workspace(blas->handle, state->workspace, WORKSPACE) ||
-        blas->set_math_mode(blas->handle, CUBLAS_PEDANTIC_MATH))
+        blas->set_math_mode(blas->handle, state->fp32))
         return KERNELS_NO_DEVICE;
     return describe_device(state);
 }
@@ -66,6 +68,20 @@ static void cuda_close(kernels *k) { release(cuda_of(k)); }
 
 static const char *cuda_describe(const kernels *k) {
     return ((const cuda_state *)k->state)->description;
+}
+
+static void cuda_allow_tf32(kernels *k, int allow) {
+    static const char note[] = " tf32";
+    cuda_state *state = cuda_of(k);
+    char *end = state->description + strlen(state->description);
+    if (allow == (state->fp32 == CUBLAS_TF32_TENSOR_OP_MATH)) return;
+    if (allow)
+        snprintf(end, sizeof state->description - (size_t)(end - state->description), "%s", note);
+    else
+        end[-(ptrdiff_t)(sizeof note - 1)] = 0;
+    state->fp32 = allow ? CUBLAS_TF32_TENSOR_OP_MATH : CUBLAS_PEDANTIC_MATH;
+    if (state->blas.set_math_mode(state->blas.handle, state->fp32) && !state->failure)
+        state->failure = "cuBLAS refuses tf32";
 }
 
 static int cuda_place(const kernels *k, void **stream) {
@@ -141,6 +157,7 @@ const kernels kernels_cuda = {
     .close = cuda_close,
     .describe = cuda_describe,
     .place = cuda_place,
+    .allow_tf32 = cuda_allow_tf32,
     .device = cuda_device,
     .room = cuda_room,
     .alloc = cuda_alloc,

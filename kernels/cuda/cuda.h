@@ -37,10 +37,11 @@ typedef struct cuda_state {
     int device;
     cudaStream_t stream;
     cuda_blas blas;
+    cublasMath_t fp32;   /* of products of fp32 */
     void *workspace;     /* cuBLAS': fixed, so that its bits do not change from call to call */
     size_t most_shared;  /* bytes of shared memory that a block can ask for */
     const char *failure; /* of the first call that failed */
-    char bus[32]; /* "0000:3b:00.0" */
+    char bus[32];        /* "0000:3b:00.0" */
     char description[320];
 } cuda_state;
 

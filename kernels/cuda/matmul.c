@@ -40,5 +40,5 @@ void cuda_matmul_bf16(kernels *k, void *c, const uint16_t *a, const uint16_t *b,
                      narrow ? CUDA_R_16BF : CUDA_R_32F, (int64_t)n, CUBLAS_COMPUTE_32F,
                      CUBLAS_GEMM_DEFAULT),
           c, m * n * (narrow ? sizeof *a : sizeof(float)));
-    blas->set_math_mode(blas->handle, CUBLAS_PEDANTIC_MATH);
+    blas->set_math_mode(blas->handle, cuda_of(k)->fp32);
 }

@@ -45,6 +45,13 @@ static void fenced_close(kernels *k) {
 
 static const char *fenced_describe(const kernels *k) { return fence_of(k)->description; }
 
+/* Shows that it was asked. */
+static void fenced_allow_tf32(kernels *k, int allow) {
+    fence *f = fence_of(k);
+    snprintf(f->description, sizeof f->description, "%s%s", f->cpu->describe(f->cpu),
+             allow ? " tf32" : "");
+}
+
 static int fenced_place(const kernels *k, void **stream) {
     *stream = (void *)k;
     return 0;
@@ -229,6 +236,7 @@ const kernels kernels_cuda = {
     .close = fenced_close,
     .describe = fenced_describe,
     .place = fenced_place,
+    .allow_tf32 = fenced_allow_tf32,
     .device = fenced_device,
     .room = fence_room,
     .alloc = fence_alloc,

@@ -68,6 +68,26 @@ void case_matmul(conform *c) {
         for (unsigned flags = 0; flags < 8; flags++) matmul_of(c, shapes[i], flags);
 }
 
+/* Allowed, tf32 costs no more than its rounding; forbidden again, or beside bf16, it is gone. */
+void case_tf32(conform *c) {
+    enum { M = 33, N = 17, DEPTH = 40 };
+    kernels *k = c->k;
+    float *a = conform_random(c, M * DEPTH), *b = conform_random(c, DEPTH * N);
+    float *da = conform_floats(c, a, M * DEPTH), *db = conform_floats(c, b, DEPTH * N);
+    float *dc = conform_poisoned(c, M * N, sizeof *dc);
+    uint16_t *narrow = conform_given(c, a, M * DEPTH, sizeof *narrow);
+    double *want = conform_host(c, M * N, sizeof *want);
+    c->what = "matmul with tf32";
+    reference_product(want, a, b, (product){M, N, DEPTH}, 0);
+    for (int allow = 1; allow >= 0; allow--) {
+        k->allow_tf32(k, allow);
+        k->narrow(k, narrow, da, M * DEPTH);
+        k->matmul_bf16(k, dc, narrow, narrow, 1, 1, 1, 0);
+        k->matmul(k, dc, da, db, M, N, DEPTH, 0);
+        conform_close(c, "c", conform_fetch_floats(c, dc, M * N), want, M * N, allow ? 2e-3 : 2e-6);
+    }
+}
+
 static void embedding_of(conform *c, size_t rows, size_t vocab, size_t dim) {
     kernels *k = c->k;
     float *table = conform_random(c, vocab * dim), *dout = conform_random(c, rows * dim);

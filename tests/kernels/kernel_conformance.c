@@ -37,7 +37,7 @@ static void conforms(void **state) {
     { #name, conforms, NULL, NULL, ((j) = (job){k, name}, &(j)) }
 
 static int run_all(kernels *k) {
-    job j[25];
+    job j[26];
     const struct CMUnitTest tests[] = {
         CASE(j[0], case_vectors),
         CASE(j[1], case_rows),
@@ -64,6 +64,7 @@ static int run_all(kernels *k) {
         CASE(j[22], case_host_memory),
         CASE(j[23], case_device),
         CASE(j[24], case_attention_alone),
+        CASE(j[25], case_tf32),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

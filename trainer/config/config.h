@@ -36,6 +36,7 @@ typedef struct config {
     double min_lr_ratio;
     double decay_ratio; /* of SCHEDULE_WSD: the share of max_steps that decays */
     const char *device; /* "auto", "cpu" or "cuda" */
+    int tf32;           /* cuda.tf32 */
     int bf16;           /* computes in it */
     int stage;          /* of ZeRO */
     int ring, overlap, reshard, accumulate_local;

@@ -27,6 +27,7 @@ static void fill_training(config *c, const json_t *tree) {
     c->accumulation = config_count(tree, "gradient_accumulation_steps");
     c->frozen = config_at(tree, "frozen");
     c->device = config_text(tree, "device");
+    c->tf32 = config_is_true(tree, "cuda.tf32");
     c->bf16 = config_is_true(tree, "bf16.enabled");
 }
 

@@ -61,7 +61,7 @@ const config_key config_keys[] = {
     {KEY("checkpoint.when_busy", CONFIG_CHOICE, "\"wait\""), .choices = "wait|skip"},
     {KEY("checkpoint.stores", CONFIG_STORES, "[]")},
     {KEY("device", CONFIG_CHOICE, "\"auto\""), .choices = "auto|cpu|cuda"},
-    {KEY("cuda.tf32", CONFIG_SWITCH, "false"), .built = "[false]"},
+    {KEY("cuda.tf32", CONFIG_SWITCH, "false")},
     {KEY("metrics", CONFIG_TEXT, "\"metrics.jsonl\""), .nullable = 1},
 };
 const size_t config_keys_count = sizeof config_keys / sizeof *config_keys;

@@ -46,6 +46,7 @@ int device_open(const config *c, unsigned number, kernels **out, dcp_error *err)
     if (is_auto && (status == KERNELS_UNKNOWN || status == KERNELS_NO_DEVICE))
         status = kernels_open("cpu", out);
     if (status != KERNELS_OK) return fail(c, status, err);
+    (*out)->allow_tf32(*out, c->tf32);
     const int failed = check_offload(c, *out, err);
     if (failed) {
         kernels_close(*out);

@@ -105,6 +105,11 @@ struct kernels {
     /* Bytes of its memory that nobody has taken, and all that there are; 0 and 0 on the host. */
     void (*room)(kernels *k, uint64_t *unused, uint64_t *all);
 
+    /* Whether products of fp32 may round their operands to tf32 (10 bits behind the first) from now
+     * on, where the device gains by it; sums stay fp32. Not before the first call. describe tells
+     * it where it is done. */
+    void (*allow_tf32)(kernels *k, int allow);
+
     /* Memory, on 64-byte boundaries; NULL where there is not enough. Its content is undefined. */
     void *(*alloc)(kernels *k, size_t bytes);
     void (*free)(kernels *k, void *memory); /* NULL is ignored */

@@ -3,10 +3,17 @@
 
 #include "cuda.h"
 
+static cublasMath_t mode;
+
 static float at(const void *x, int64_t i, cudaDataType type) {
     uint32_t bits;
     float value;
-    if (type == CUDA_R_32F) return ((const float *)x)[i];
+    if (type == CUDA_R_32F) {
+        memcpy(&bits, (const float *)x + i, sizeof bits);
+        if (mode == CUBLAS_TF32_TENSOR_OP_MATH) bits &= 0xffffe000;
+        memcpy(&value, &bits, sizeof value);
+        return value;
+    }
     bits = (uint32_t)((const uint16_t *)x)[i] << 16;
     memcpy(&value, &bits, sizeof value);
     return value;
@@ -71,8 +78,9 @@ static cublasStatus_t set_workspace(cublasHandle_t handle, void *workspace, size
     return CUBLAS_STATUS_SUCCESS;
 }
 
-static cublasStatus_t set_math_mode(cublasHandle_t handle, cublasMath_t mode) {
-    (void)handle, (void)mode;
+static cublasStatus_t set_math_mode(cublasHandle_t handle, cublasMath_t wanted) {
+    (void)handle;
+    mode = wanted;
     return CUBLAS_STATUS_SUCCESS;
 }
 
