@@ -43,8 +43,7 @@ int h5_parallel_check(dcp_error *err) {
 #else
     (void)running, (void)ended;
     return core_fail(err, DCP_ERR_UNSUPPORTED,
-                     "engine mpio: this libdcp was built with an HDF5 that lacks MPI-IO; use "
-                     "engine direct");
+                     "engine mpio: this libdcp was built without MPI-IO; use engine direct");
 #endif
 }
 

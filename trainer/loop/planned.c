@@ -81,8 +81,8 @@ static void print_memory(const memory *m, int is_apart, int ranks, int groups) {
                 {"shared by a group", m->shared},
                 {"staging, at most", m->staging},
                 {is_apart ? "offloaded, to the host" : "offloaded, on disk", m->offloaded}};
-    const uint64_t need =
-        (memory_sum(m) + m->staging) * (uint64_t)ranks - m->shared * (uint64_t)(ranks - groups);
+    const uint64_t own = memory_sum(m) + m->staging + (is_apart ? m->offloaded : 0);
+    const uint64_t need = own * (uint64_t)ranks - m->shared * (uint64_t)(ranks - groups);
     const uint64_t has = (uint64_t)sysconf(_SC_PHYS_PAGES) * (uint64_t)sysconf(_SC_PAGESIZE);
     printf("\nmemory of a rank, MiB\n");
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++)
@@ -115,6 +115,7 @@ static int print_model(const config *c, const model *m, int ranks, dcp_error *er
                       .offloads = c->offloads,
                       .is_apart = c->offloads && !c->offload_path,
                       .is_shared = c->shares_memory}; /* all on this host */
+    if (plan.is_apart) plan.is_shared = 0;            /* they are on a device, then */
     fsdp_layout *layout = NULL;
     uint64_t sequence;
     memory needs;

@@ -257,7 +257,7 @@ static int make_work(trainer *t, dcp_error *err) {
 
 static double mib(uint64_t bytes) { return (double)bytes / 1048576; }
 
-/* What rank 0 will need. Kept, to stand beside what was measured. */
+/* What a rank will need, with the partial sums of the one with most. Kept, to stand beside what was measured. */
 static int predict(trainer *t, dcp_error *err) {
     memory m;
     const int status = memory_predict(t->c, t->m, &t->plan, t->sequence, &m, err);

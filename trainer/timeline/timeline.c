@@ -65,12 +65,11 @@ void timeline_add_monotonic(timeline *tl, timeline_kind kind, long which, double
     timeline_add(tl, kind, which, begin + tl->ahead, end + tl->ahead);
 }
 
-/* The first store is never filled. */
 void timeline_add_fill(void *ctx, size_t store, uint64_t step, double begin, double end) {
     timeline *tl = ctx;
     if (tl->events)
         keep(tl, (timeline_event){begin + tl->ahead, end + tl->ahead, TIMELINE_FILL,
-                                  (uint16_t)(store - 1), (int32_t)step});
+                                  (uint16_t)store, (int32_t)step});
 }
 
 void timeline_clear(timeline *tl) { tl->n = 0; }

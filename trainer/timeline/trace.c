@@ -97,7 +97,7 @@ static void name_rank(trace *t, int rank) {
     name_thread(t, rank, SAVE, "save");
     name_thread(t, rank, SUMS, "sums");
     name_thread(t, rank, GATHERS, "gathers");
-    name_thread(t, rank, FILLS, "fills of stores");
+    name_thread(t, rank, FILLS + 1, "fills of stores"); /* the first store is rarely filled */
 }
 
 static void put_event(trace *t, int rank, const timeline_event *e) {

@@ -56,8 +56,8 @@ DCP_ALONE int mpi_alone_copy(const void *from, void *to, int n, MPI_Datatype typ
 
 /* A launcher that starts several such processes would have each take itself for all. */
 DCP_ALONE int mpi_alone_start(void) {
-    static const char *const sizes[] = {"OMPI_COMM_WORLD_SIZE", "PMI_SIZE"};
-    for (int i = 0; i < 2; i++) {
+    static const char *const sizes[] = {"OMPI_COMM_WORLD_SIZE", "PMI_SIZE", "SLURM_STEP_NUM_TASKS"};
+    for (int i = 0; i < 3; i++) {
         const char *size = getenv(sizes[i]);
         if (!size || strtol(size, NULL, 10) <= 1) continue;
         fprintf(stderr,
