@@ -32,6 +32,37 @@ void cuda_embedding_backward(kernels *k, float *dtable, const float *dout, const
     LAUNCH(k, embedding_backward_kernel, vocab, 0, dtable, dout, ids, rows, dim);
 }
 
+/* Sums of columns: a block owns COLUMNS of them, as many floats as memory is read at once; lane l
+ * adds up rows l, l + LANES, ... and a fixed tree joins the lanes: the order depends on rows alone.
+ */
+enum { COLUMNS = 8, LANES = 128, COLUMN_THREADS = COLUMNS * LANES };
+
+struct column {
+    size_t i;
+    unsigned lane;
+};
+
+static __device__ column column_of_thread() {
+    return {(size_t)blockIdx.x * COLUMNS + threadIdx.x % COLUMNS, threadIdx.x / COLUMNS};
+}
+
+/* The column's sum, on its first lane. All threads of the block call it. */
+static __device__ float column_sum(float value) {
+    __shared__ float part[COLUMN_THREADS];
+    part[threadIdx.x] = value;
+    __syncthreads();
+    for (unsigned width = COLUMN_THREADS / 2; width >= COLUMNS; width /= 2) {
+        if (threadIdx.x < width) part[threadIdx.x] += part[threadIdx.x + width];
+        __syncthreads();
+    }
+    float sum = part[threadIdx.x];
+    __syncthreads();
+    return sum;
+}
+
+#define LAUNCH_COLUMNS(k, kernel, dim, ...)                                                        \
+    launch((k), (kernel), ((dim) + COLUMNS - 1) / COLUMNS, COLUMN_THREADS, 0, __VA_ARGS__)
+
 static __global__ void rmsnorm_forward_kernel(float *out, float *rstd, const float *x,
                                               const float *weight, size_t dim, float eps) {
     size_t row = blockIdx.x;
@@ -49,15 +80,15 @@ void cuda_rmsnorm_forward(kernels *k, float *out, float *rstd, const float *x, c
     LAUNCH(k, rmsnorm_forward_kernel, rows, 0, out, rstd, x, weight, dim, eps);
 }
 
-/* A thread owns a column and adds its rows in order. */
-static __global__ void rmsnorm_dweight_kernel(float *dweight, const float *dout, const float *x,
-                                              const float *rstd, size_t rows, size_t dim) {
-    FOR_EACH(i, dim) {
-        float sum = dweight[i];
-        for (size_t row = 0; row < rows; row++)
-            sum += dout[row * dim + i] * (x[row * dim + i] * rstd[row]);
-        dweight[i] = sum;
-    }
+static __global__ void __launch_bounds__(COLUMN_THREADS)
+    rmsnorm_dweight_kernel(float *dweight, const float *dout, const float *x, const float *rstd,
+                           size_t rows, size_t dim) {
+    const column c = column_of_thread();
+    float sum = 0.0f;
+    for (size_t row = c.lane; row < rows && c.i < dim; row += LANES)
+        sum += dout[row * dim + c.i] * (x[row * dim + c.i] * rstd[row]);
+    sum = column_sum(sum);
+    if (c.lane == 0 && c.i < dim) dweight[c.i] += sum;
 }
 
 static __global__ void rmsnorm_dx_kernel(float *dx, const float *dout, const float *x,
@@ -77,7 +108,7 @@ static __global__ void rmsnorm_dx_kernel(float *dx, const float *dout, const flo
 void cuda_rmsnorm_backward(kernels *k, float *dx, float *dweight, const float *dout, const float *x,
                            const float *weight, const float *rstd, size_t rows, size_t dim,
                            unsigned flags) {
-    LAUNCH(k, rmsnorm_dweight_kernel, blocks_for(dim), 0, dweight, dout, x, rstd, rows, dim);
+    LAUNCH_COLUMNS(k, rmsnorm_dweight_kernel, dim, dweight, dout, x, rstd, rows, dim);
     LAUNCH(k, rmsnorm_dx_kernel, rows, 0, dx, dout, x, weight, rstd, dim,
            (flags & KERNELS_ADD) != 0);
 }
@@ -108,20 +139,21 @@ void cuda_layernorm_forward(kernels *k, float *out, float *mean, float *rstd, co
     LAUNCH(k, layernorm_forward_kernel, rows, 0, out, mean, rstd, x, weight, bias, dim, eps);
 }
 
-/* A thread owns a column and adds its rows in order. */
-static __global__ void layernorm_dweight_kernel(float *dweight, float *dbias, const float *dout,
-                                                const float *x, const float *mean,
-                                                const float *rstd, size_t rows, size_t dim) {
-    FOR_EACH(i, dim) {
-        float weight = dweight[i], bias = dbias[i];
-        for (size_t row = 0; row < rows; row++) {
-            float d = dout[row * dim + i];
-            weight += d * ((x[row * dim + i] - mean[row]) * rstd[row]);
-            bias += d;
-        }
-        dweight[i] = weight;
-        dbias[i] = bias;
+static __global__ void __launch_bounds__(COLUMN_THREADS)
+    layernorm_dweight_kernel(float *dweight, float *dbias, const float *dout, const float *x,
+                             const float *mean, const float *rstd, size_t rows, size_t dim) {
+    const column c = column_of_thread();
+    float weight = 0.0f, bias = 0.0f;
+    for (size_t row = c.lane; row < rows && c.i < dim; row += LANES) {
+        float d = dout[row * dim + c.i];
+        weight += d * ((x[row * dim + c.i] - mean[row]) * rstd[row]);
+        bias += d;
     }
+    weight = column_sum(weight);
+    bias = column_sum(bias);
+    if (c.lane || c.i >= dim) return;
+    dweight[c.i] += weight;
+    dbias[c.i] += bias;
 }
 
 static __global__ void layernorm_dx_kernel(float *dx, const float *dout, const float *x,
@@ -147,25 +179,25 @@ static __global__ void layernorm_dx_kernel(float *dx, const float *dout, const f
 void cuda_layernorm_backward(kernels *k, float *dx, float *dweight, float *dbias, const float *dout,
                              const float *x, const float *weight, const float *mean,
                              const float *rstd, size_t rows, size_t dim, unsigned flags) {
-    LAUNCH(k, layernorm_dweight_kernel, blocks_for(dim), 0, dweight, dbias, dout, x, mean, rstd,
-           rows, dim);
+    LAUNCH_COLUMNS(k, layernorm_dweight_kernel, dim, dweight, dbias, dout, x, mean, rstd, rows,
+                   dim);
     LAUNCH(k, layernorm_dx_kernel, rows, 0, dx, dout, x, weight, mean, rstd, dim,
            (flags & KERNELS_ADD) != 0);
 }
 
-/* A thread owns a column and adds its rows in order. */
-static __global__ void sum_rows_kernel(float *sum, const float *x, size_t x_stride, size_t rows,
-                                       size_t dim) {
-    FOR_EACH(i, dim) {
-        float total = sum[i];
-        for (size_t row = 0; row < rows; row++) total += x[row * x_stride + i];
-        sum[i] = total;
-    }
+static __global__ void __launch_bounds__(COLUMN_THREADS)
+    sum_rows_kernel(float *sum, const float *x, size_t x_stride, size_t rows, size_t dim) {
+    const column c = column_of_thread();
+    float total = 0.0f;
+    for (size_t row = c.lane; row < rows && c.i < dim; row += LANES)
+        total += x[row * x_stride + c.i];
+    total = column_sum(total);
+    if (c.lane == 0 && c.i < dim) sum[c.i] += total;
 }
 
 void cuda_sum_rows(kernels *k, float *sum, const float *x, size_t x_stride, size_t rows,
                    size_t dim) {
-    LAUNCH(k, sum_rows_kernel, blocks_for(dim), 0, sum, x, x_stride, rows, dim);
+    LAUNCH_COLUMNS(k, sum_rows_kernel, dim, sum, x, x_stride, rows, dim);
 }
 
 static __global__ void cross_entropy_forward_kernel(double *losses, float *lse, const float *logits,

@@ -3,8 +3,9 @@
 
 #include "kernel_cases.h"
 
-enum { SHAPES = 5 };
-static const size_t shape_rows[SHAPES] = {1, 3, 40, 7, 2}, shape_dim[SHAPES] = {2, 5, 64, 33, 1000};
+enum { SHAPES = 6 };
+static const size_t shape_rows[SHAPES] = {1, 3, 40, 7, 2, 150},
+                    shape_dim[SHAPES] = {2, 5, 64, 33, 1000, 9};
 static const float eps = 0.02f;
 
 /* What the gradients are taken of: the sum of dout * out. */

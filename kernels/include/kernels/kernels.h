@@ -136,7 +136,7 @@ struct kernels {
      * apart. x_stride 0: every row of y gets x[dim]. */
     void (*copy_rows)(kernels *k, float *y, size_t y_stride, const float *x, size_t x_stride,
                       size_t rows, size_t dim, unsigned flags);
-    /* sum[dim] += the rows of x[rows,dim], in order; they begin x_stride floats apart. */
+    /* sum[dim] += the rows of x[rows,dim], which begin x_stride floats apart. */
     void (*sum_rows)(kernels *k, float *sum, const float *x, size_t x_stride, size_t rows,
                      size_t dim);
 
@@ -177,7 +177,7 @@ struct kernels {
                             const float *weight, size_t rows, size_t dim, float eps);
     /* With g = dout * weight and xhat = x * rstd:
      *   dx[rows,dim] = (or +=, with KERNELS_ADD) rstd * (g - xhat * mean(g * xhat))
-     *   dweight[dim] += sum over rows, in order, of dout * xhat
+     *   dweight[dim] += sum over rows of dout * xhat
      * dx may equal dout or x. */
     void (*rmsnorm_backward)(kernels *k, float *dx, float *dweight, const float *dout,
                              const float *x, const float *weight, const float *rstd, size_t rows,
@@ -190,7 +190,7 @@ struct kernels {
                               float eps);
     /* With g = dout * weight and xhat = (x - mean) * rstd:
      *   dx[rows,dim] = (or +=, with KERNELS_ADD) rstd * (g - mean(g) - xhat * mean(g * xhat))
-     *   dweight[dim] += sum over rows, in order, of dout * xhat;  dbias[dim] += that of dout
+     *   dweight[dim] += sum over rows of dout * xhat;  dbias[dim] += that of dout
      * dx may equal dout or x. */
     void (*layernorm_backward)(kernels *k, float *dx, float *dweight, float *dbias,
                                const float *dout, const float *x, const float *weight,
