@@ -16,14 +16,18 @@ void cuda_embedding_forward(kernels *k, float *out, const float *table, const in
     LAUNCH(k, embedding_forward_kernel, rows, 0, out, table, ids, dim);
 }
 
-/* A block owns a row of the table and looks through all tokens in order: no atomic additions, whose
- * order would change. */
+/* A block owns a row of the table and looks through all tokens, THREADS at once, and adds up those
+ * that are its own in order: no atomic additions, whose order would change. */
 static __global__ void embedding_backward_kernel(float *dtable, const float *dout,
                                                  const int32_t *ids, size_t rows, size_t dim) {
     float *to = dtable + (size_t)blockIdx.x * dim;
-    for (size_t row = 0; row < rows; row++) {
-        if (ids[row] != (int32_t)blockIdx.x) continue;
-        for (size_t i = threadIdx.x; i < dim; i += THREADS) to[i] += dout[row * dim + i];
+    for (size_t first = 0; first < rows; first += THREADS) {
+        const size_t mine = first + threadIdx.x, end = min(first + THREADS, rows);
+        if (!__syncthreads_or(mine < rows && ids[mine] == (int32_t)blockIdx.x)) continue;
+        for (size_t row = first; row < end; row++) {
+            if (ids[row] != (int32_t)blockIdx.x) continue;
+            for (size_t i = threadIdx.x; i < dim; i += THREADS) to[i] += dout[row * dim + i];
+        }
     }
 }
 

@@ -116,4 +116,5 @@ void case_embedding(conform *c) {
     embedding_of(c, 1, 1, 1);
     embedding_of(c, 50, 7, 3);
     embedding_of(c, 200, 300, 65);
+    embedding_of(c, 600, 40, 5);
 }

@@ -207,6 +207,18 @@ cudaError_t emulated_launch(const cudaLaunchConfig_t *config, const std::functio
 }
 
 void __syncthreads() { wait_at(AT_BLOCK); }
+
+int __syncthreads_or(int holds) {
+    static int any;
+    any |= holds != 0;
+    __syncthreads();
+    const int result = any;
+    __syncthreads();
+    any = 0;
+    __syncthreads(); /* nobody begins the next before all have cleared this one */
+    return result;
+}
+
 void __syncwarp() { wait_at(AT_WARP); }
 
 emulated_shown emulated_exchange(const void *own, size_t bytes) {

@@ -48,6 +48,7 @@ template <typename Kernel> cudaError_t cudaFuncSetAttribute(Kernel *, int, int b
 }
 
 void __syncthreads();
+int __syncthreads_or(int holds);
 void __syncwarp();
 /* What the threads of a warp showed each other. */
 struct emulated_shown {
