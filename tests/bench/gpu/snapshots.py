@@ -4,31 +4,44 @@
     snapshots.py DIR [--layers 44] [--batches 8,4,2] [--samples 384] [--steps 5] [--limit 120]
 
 Trains a Qwen3 whose parameters and moments are 10 GB, in bf16, with a save after every second step,
-and compares the steps that a save goes on beside with those between them. A step has so many
-samples that the save ends within it, in the first of the micro-batches that fits. Steps are saved below DIR. Exit status 1 where a step
-with a save takes more than 1.02 times as long as one without. DCP_BIN: where dcp-train is.
+and compares the steps that a save goes on beside with those between them. A step has many samples, so
+that the save ends within it: as many as let all steps end within the limit, which two short steps
+before tell, in the first of the micro-batches that fits. Steps are saved below DIR. Exit status 1
+where a step with a save takes more than 1.02 times as long as one without. DCP_BIN: where dcp-train
+is.
 """
 import argparse
-import json
 import os
 import statistics
 import sys
 import tempfile
+import time
 
 import train
 
 MOST = 1.02
+PROBE = 32  # samples of a step of the run that is for its time alone
 
 
-def run(scratch, batch, args):
-    metrics = os.path.join(scratch, f"metrics{batch}.jsonl")
+def run(scratch, batch, samples, steps, limit, *options):
+    metrics = os.path.join(scratch, f"metrics{batch}-{samples}-{steps}.jsonl")
     status, _, errors = train.ended(
         [os.path.join(train.BIN, "dcp-train"), os.path.join(scratch, "train.json"),
-         f"max_steps={args.steps}", f"train_batch_size={args.samples}",
-         f"train_micro_batch_size_per_gpu={batch}", "checkpoint.every=2", "checkpoint.keep=1",
-         f"metrics={metrics}"], args.limit)
-    steps = [json.loads(line) for line in open(metrics)] if os.path.exists(metrics) else []
-    return status, steps, errors
+         f"max_steps={steps}", f"train_batch_size={samples}",
+         f"train_micro_batch_size_per_gpu={batch}", f"metrics={metrics}", *options], limit)
+    return status, train.metrics_of(metrics), errors
+
+
+def samples_that_fit(scratch, batch, args, deadline):
+    """A fifth of the time that is left after another start is for saves."""
+    begin = time.monotonic()
+    _, steps, _ = run(scratch, batch, PROBE, 2, deadline - begin)
+    if len(steps) < 2:
+        return PROBE
+    now = time.monotonic()
+    of_step = 0.8 * (deadline - now - (now - begin)) / args.steps
+    fit = int(of_step / (steps[1]["step_s"] / PROBE)) // PROBE * PROBE
+    return max(PROBE, min(args.samples, fit))
 
 
 def main():
@@ -37,15 +50,20 @@ def main():
     parser.add_argument("dir")
     parser.add_argument("--layers", type=int, default=44)
     parser.add_argument("--batches", default="8,4,2", help="samples of a micro-batch")
-    parser.add_argument("--samples", type=int, default=384, help="of a step")
+    parser.add_argument("--samples", type=int, default=384, help="of a step, at most")
     parser.add_argument("--steps", type=int, default=5)
     parser.add_argument("--limit", type=float, default=120, help="seconds")
     args = parser.parse_args()
     train.MODEL["num_hidden_layers"] = args.layers
+    deadline = time.monotonic() + args.limit
     with tempfile.TemporaryDirectory(dir=args.dir, prefix="gpu-") as scratch:
         train.write_inputs(scratch)
         for batch in args.batches.split(","):
-            status, steps, errors = run(scratch, batch, args)
+            samples = samples_that_fit(scratch, batch, args, deadline)
+            print(f"micro-batches of {batch}, {samples} samples a step", flush=True)
+            status, steps, errors = run(scratch, batch, samples, args.steps,
+                                        max(1, deadline - time.monotonic()),
+                                        "checkpoint.every=2", "checkpoint.keep=1")
             if status is None or steps:
                 break
         bytes_on_disk = max((os.path.getsize(os.path.join(folder, "state.h5"))
