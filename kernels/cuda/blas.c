@@ -34,7 +34,7 @@ int cuda_blas_load(cuda_blas *blas) {
     return 0;
 }
 
+/* The library stays for good: threads and state of CUDA's may still be in it. */
 void cuda_blas_unload(cuda_blas *blas) {
     if (blas->handle) blas->destroy(blas->handle);
-    if (blas->library) dlclose(blas->library);
 }

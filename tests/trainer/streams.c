@@ -273,8 +273,6 @@ int nccl_load(nccl_library *nccl) {
     return 0;
 }
 
-void nccl_unload(nccl_library *nccl) { (void)nccl; }
-
 /* Of the C library and of MPI: an alarm for tests, and a clock that runs. */
 unsigned alarm(unsigned seconds) {
     const struct itimerval soon = {.it_value = {.tv_usec = 10000 * (long)(seconds > 0)}};

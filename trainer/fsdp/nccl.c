@@ -34,7 +34,3 @@ int nccl_load(nccl_library *nccl) {
     }
     return 0;
 }
-
-void nccl_unload(nccl_library *nccl) {
-    if (nccl->library) dlclose(nccl->library);
-}

@@ -21,8 +21,8 @@ typedef struct nccl_library {
     __typeof__(ncclAllReduce) *all_reduce;
 } nccl_library;
 
-/* Nonzero where the library or one of its functions is missing. */
+/* Nonzero where the library or one of its functions is missing. The library stays for good: its
+ * threads and CUDA's state may still be in it when the last communicator is gone. */
 int nccl_load(nccl_library *nccl);
-void nccl_unload(nccl_library *nccl);
 
 #endif

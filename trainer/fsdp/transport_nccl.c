@@ -129,7 +129,6 @@ static void destroy(fsdp_transport *t) {
         if (n->flights[i].done) cudaEventDestroy(n->flights[i].done);
     if (n->before) cudaEventDestroy(n->before);
     n->k->free(n->k, n->scratch);
-    nccl_unload(&n->nccl);
     free(n->from);
     free(n->from_n);
     free(n->ones);
