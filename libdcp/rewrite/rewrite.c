@@ -79,7 +79,7 @@ int dcp_rewrite(dcp_checkpoint *from, dcp_store *to, const dcp_rewrite_options *
     rewrite w = {.from = from, .stop = o->stop};
     save_request r = {0};
     dcp_report figures = {0};
-    int status = save_turn(to, &save, err);
+    int status = save_turn(to, SAVE_REWRITE, &save, err);
     if (!status && !from)
         status = core_fail(err, DCP_ERR_ARG, "dcp_rewrite: a checkpoint is needed");
     if (!status) status = make_state(&w, o, err);

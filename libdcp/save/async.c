@@ -18,6 +18,7 @@ struct dcp_saving {
     dcp_report report;
     dcp_error error;
     int status;
+    int may_have_thread; /* the same on all ranks; else a fence, a wait or the next save runs it */
     int has_thread;
     pthread_t thread;
     pthread_mutex_t lock; /* of what is below */
@@ -111,16 +112,22 @@ static void launch(dcp_store *store, dcp_saving *s) {
     store->settle = settle;
     /* without a thread, the fence runs the save over the same communicator; HDF5 and MPI-IO are
      * called where the caller calls them: they are not thread-safe */
-    int may_have_thread =
+    s->may_have_thread =
         store->twin && plan_engine(s->request.engine, store->dir) != DCP_ENGINE_MPIO;
-    s->has_thread = may_have_thread && pthread_create(&s->thread, NULL, run, s) == 0;
+    s->has_thread = s->may_have_thread && pthread_create(&s->thread, NULL, run, s) == 0;
     if (s->has_thread) pthread_setname_np(s->thread, "dcp-save"); /* in top, and in profiles */
 }
 
-/* The ranks' threads end at different times: one that is not done refuses for all. */
-int save_turn(dcp_store *store, const dcp_save_options *options, dcp_error *err) {
+/* The ranks' threads end at different times: one that is not done refuses for all. Where there are
+ * none, all ranks run the save here, or none does. */
+int save_turn(dcp_store *store, save_call call, const dcp_save_options *options, dcp_error *err) {
     int refuses = options && options->when_busy == DCP_BUSY_REFUSE;
-    if (refuses && store->saving && !dcp_save_is_done(store->saving))
+    int is_busy = store->saving && !dcp_save_is_done(store->saving);
+    int status = DCP_OK;
+    if (is_busy && !store->saving->may_have_thread)
+        status = save_agree(store, DCP_OK, call, options, err);
+    if (status) return status;
+    if (refuses && is_busy)
         return core_fail(err, DCP_ERR_BUSY,
                          "%s: a save is in flight: wait for it, or let this one wait (when_busy)",
                          store->dir);
@@ -141,7 +148,7 @@ int dcp_save_async(dcp_store *store, uint64_t step, const dcp_state *state, cons
                    const dcp_save_options *options, dcp_saving **out, dcp_error *err) {
     if (!store) return core_fail(err, DCP_ERR_ARG, "dcp_save_async: a store is needed");
     dcp_saving *s = NULL;
-    int status = save_turn(store, options, err);
+    int status = save_turn(store, SAVE_ASYNC, options, err);
     if (!status && !out) status = core_fail(err, DCP_ERR_ARG, "dcp_save_async: out is NULL");
     if (!status) status = make(store, step, state, json, options, &s, err);
     status = save_agree(store, status, SAVE_ASYNC, options, err);

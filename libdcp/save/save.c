@@ -211,7 +211,7 @@ int dcp_save(dcp_store *store, uint64_t step, const dcp_state *state, const char
     if (!store) return core_fail(err, DCP_ERR_ARG, "dcp_save: a store is needed");
     save_request r = {0};
     dcp_report figures = {0};
-    int status = save_turn(store, options, err);
+    int status = save_turn(store, SAVE_NOW, options, err);
     if (!status) status = save_request_make(store, step, state, json, options, &r, err);
     if (!status) status = snapshot_prepare(store, state, r.watch.staging_bytes, err);
     status = save_agree(store, status, SAVE_NOW, options, err);

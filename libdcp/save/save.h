@@ -13,7 +13,7 @@ void save_request_free(save_request *r);
 typedef enum save_call { SAVE_NOW, SAVE_ASYNC, SAVE_REWRITE } save_call;
 
 /* Waits for this rank's save in flight, or refuses (DCP_ERR_BUSY), as the options say. */
-int save_turn(dcp_store *store, const dcp_save_options *options, dcp_error *err);
+int save_turn(dcp_store *store, save_call call, const dcp_save_options *options, dcp_error *err);
 
 /* Collective: how a save begins on all ranks, which make the same call and wait alike. `status` is
  * what became of it on this rank so far. */

@@ -167,10 +167,31 @@ static void check_layout(const scratch *s, dcp_layout layout) {
     dcp_store_close(store);
 }
 
+/* A save through MPI-IO has no thread: the next one runs it, on all ranks or on none. */
+static void check_flight(const scratch *s) {
+    char dir[PATH_MAX], text[256];
+    dcp_store *store;
+    dcp_saving *flight;
+    dcp_state *state = make_state(s, NONE);
+    dcp_error failure = {0};
+    const dcp_save_options options = {.engine = DCP_ENGINE_MPIO};
+    snprintf(dir, sizeof dir, "%s/flight", s->root);
+    SUCCEEDS(dcp_store_open(s->comm, dir, NULL, &store, err));
+    SUCCEEDS(dcp_save_async(store, 1, state, NULL, &options, &flight, err));
+    int status = save(s, store, 2, OTHER_BUSY, options, &failure);
+    expand(s, expected[OTHER_BUSY].text, text, sizeof text);
+    check_same_failure(status, DCP_ERR_MISMATCH, &failure, text);
+    SUCCEEDS(dcp_save_wait(flight, NULL, err));
+    dcp_store_close(store);
+    dcp_state_destroy(state);
+    check_steps(s, dir, 1);
+}
+
 int main(int argc, char **argv) {
     scratch s;
     scratch_begin(&s, &argc, &argv);
     check_layout(&s, DCP_LAYOUT_GLOBAL);
     check_layout(&s, DCP_LAYOUT_SHARDED);
+    check_flight(&s);
     return scratch_end(&s);
 }

@@ -73,8 +73,9 @@ typedef struct dcp_save_options {
      * DCP_STAGING_NONE: never. Boxes on a device are always copied: dcp/device.h. */
     uint64_t staging_bytes;
     dcp_busy when_busy;
-    /* Called now and then while this rank's bytes are written, from the thread that saves: `done`
-     * of `total` bytes that this rank writes or hands to other ranks. May be NULL. */
+    /* Called now and then while this rank's bytes are read and written, from the thread that saves:
+     * `done` of `total` bytes that this rank writes or hands to other ranks, which stay the same
+     * while bytes are only copied to be written later. May be NULL. */
     void (*on_progress)(void *ctx, uint64_t done, uint64_t total);
     void *progress_ctx;
     /* Called as each phase ends, from the thread that saves; `begin` and `end` are seconds of
