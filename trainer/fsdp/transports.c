@@ -27,9 +27,8 @@ static int is_shared(const fsdp_mesh *mesh, const char *device, int *shared) {
 }
 
 int fsdp_transport_choose(const fsdp_mesh *mesh, kernels *k, fsdp_transport *out) {
-    void *stream;
     int shared;
-    if (k->place(k, &stream) == KERNELS_HOST) {
+    if (kernels_on_host(k)) {
         *out = fsdp_transport_mpi(mesh);
         return 0;
     }

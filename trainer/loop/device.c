@@ -28,8 +28,7 @@ int device_memory(const kernels *k, dcp_device **out, dcp_error *err) {
 
 /* A file's memory is the host's, and no GPU reaches it. */
 static int check_offload(const config *c, const kernels *k, dcp_error *err) {
-    void *stream;
-    const int on_host = k->place(k, &stream) == KERNELS_HOST;
+    const int on_host = kernels_on_host(k);
     if (on_host && c->offloads && !c->offload_path)
         return trainer_fail(err, DCP_ERR_ARG, "%s", config_no_offload);
     if (on_host || !c->offload_path) return DCP_OK;

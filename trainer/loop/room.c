@@ -27,11 +27,6 @@ static const char less[] = "a smaller train_micro_batch_size_per_gpu, "
 
 static double mib(uint64_t bytes) { return (double)bytes / 1048576; }
 
-static int on_host(const trainer *t) {
-    void *stream;
-    return t->k->place(t->k, &stream) == KERNELS_HOST;
-}
-
 static int predict(const trainer *t, needs *out, dcp_error *err) {
     memory *m = &out->m;
     const int status = memory_predict(t->c, t->m, &t->plan, t->sequence, m, err);
@@ -91,7 +86,7 @@ int room_check(const trainer *t, dcp_error *err) {
     needs n;
     uint64_t unused, all, together;
     int ranks;
-    if (on_host(t)) return DCP_OK;
+    if (kernels_on_host(t->k)) return DCP_OK;
     int status = agree(t->comm, predict(t, &n, err), err);
     if (status != DCP_OK) return status;
     t->k->room(t->k, &unused, &all); /* before any rank goes on to take some */
@@ -109,7 +104,7 @@ int room_explain(const trainer *t, int status, dcp_error *err) {
     dcp_error ignored;
     char text[256];
     uint64_t unused, all;
-    if (status != DCP_ERR_NO_MEMORY || on_host(t) || predict(t, &n, &ignored) != DCP_OK)
+    if (status != DCP_ERR_NO_MEMORY || kernels_on_host(t->k) || predict(t, &n, &ignored) != DCP_OK)
         return status;
     const dcp_error first = *err;
     describe(&n, text, sizeof text);

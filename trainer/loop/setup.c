@@ -107,8 +107,7 @@ static int make_state(trainer *t, unsigned number, dcp_error *err) {
 
 /* Collective: how the memory of the kernels gets to other ranks. */
 static int make_transport(trainer *t, dcp_error *err) {
-    void *stream;
-    const int on_host = t->k->place(t->k, &stream) == KERNELS_HOST;
+    const int on_host = kernels_on_host(t->k);
     int both[2] = {on_host, !on_host};
     MPI_Allreduce(MPI_IN_PLACE, both, 2, MPI_INT, MPI_MAX, t->comm);
     if (both[0] && both[1])
@@ -231,8 +230,7 @@ static int make_leaves(trainer *t, dcp_error *err) {
 /* Collective: whether gathered units are held once by the ranks of a group. Parameters may be
  * stored in that memory. */
 static void share_units(trainer *t) {
-    void *stream;
-    const int can = t->c->shares_memory && t->k->place(t->k, &stream) == KERNELS_HOST;
+    const int can = t->c->shares_memory && kernels_on_host(t->k);
     t->plan.is_shared = 1;
     t->shared_bytes = can ? fsdp_gather_shared_bytes(&t->plan) : 0;
     t->shared = dcp_host_memory_create(t->mesh.shards, t->shared_bytes);
@@ -257,7 +255,8 @@ static int make_work(trainer *t, dcp_error *err) {
 
 static double mib(uint64_t bytes) { return (double)bytes / 1048576; }
 
-/* What a rank will need, with the partial sums of the one with most. Kept, to stand beside what was measured. */
+/* What a rank will need, with the partial sums of the one with most. Kept, to stand beside what was
+ * measured. */
 static int predict(trainer *t, dcp_error *err) {
     memory m;
     const int status = memory_predict(t->c, t->m, &t->plan, t->sequence, &m, err);

@@ -260,6 +260,12 @@ struct kernels {
     void (*exact_add)(kernels *k, uint64_t *sum, const double *x, size_t n);
 };
 
+/* Whether its memory is the host's. */
+static inline int kernels_on_host(const kernels *k) {
+    void *stream;
+    return k->place(k, &stream) == KERNELS_HOST;
+}
+
 /* Opens a backend: "cpu", or "cuda" where it was built. KERNELS_OK, or why not. */
 int kernels_open(const char *name, kernels **out);
 /* The same, on the device of that number modulo how many there are; kernels_open takes the first.
