@@ -1,9 +1,10 @@
 /* Building blocks of the CPU's loops.
  *
  * A sum runs in 16 lanes (element i in lane i % 16), which are then added pairwise: an order that
- * depends on the length alone, whatever vectors the processor has. CPU_CLONES compiles a function
- * for three generations of processors and picks one as the program starts; since nothing is
- * contracted to fused multiply-adds, all give the same bits. */
+ * depends on the length alone, whatever vectors the processor has. Lanes are a plain array, which
+ * GCC keeps in registers; a vector type wider than the processor's it keeps in memory. CPU_CLONES
+ * compiles a function for three generations of processors and picks one as the program starts;
+ * since nothing is contracted to fused multiply-adds, all give the same bits. */
 #ifndef KERNELS_CPU_LANES_H
 #define KERNELS_CPU_LANES_H
 
@@ -20,8 +21,6 @@
 #define CPU_INLINE static inline __attribute__((always_inline))
 
 enum { LANES = 16 };
-typedef float lanes __attribute__((vector_size(LANES * sizeof(float))));
-typedef int32_t lane_mask __attribute__((vector_size(LANES * sizeof(int32_t))));
 
 /* The upper half of an fp32, rounded to nearest even; NaN stays NaN. */
 CPU_INLINE uint16_t bf16_of(float x) {
@@ -40,57 +39,39 @@ CPU_INLINE float bf16_wide(uint16_t x) {
 
 /* The sum of lane[16], pairwise. */
 CPU_INLINE float lanes_fold(float *lane) {
-    for (size_t width = LANES / 2; width; width /= 2)
-        for (size_t l = 0; l < width; l++) lane[l] += lane[l + width];
-    return lane[0];
+    for (size_t l = 0; l < 8; l++) lane[l] += lane[l + 8];
+    for (size_t l = 0; l < 4; l++) lane[l] += lane[l + 4];
+    return lane[0] + lane[2] + (lane[1] + lane[3]);
 }
 
 /* The sum of a[n] * b[n]. */
 CPU_INLINE float lanes_dot(const float *a, const float *b, size_t n) {
-    lanes sum = {0};
+    float lane[LANES] = {0};
     size_t i = 0;
-    for (; i + LANES <= n; i += LANES) {
-        lanes x, y;
-        memcpy(&x, a + i, sizeof x);
-        memcpy(&y, b + i, sizeof y);
-        sum += x * y;
-    }
-    float lane[LANES];
-    memcpy(lane, &sum, sizeof lane);
+    for (; i + LANES <= n; i += LANES)
+        for (size_t l = 0; l < LANES; l++) lane[l] += a[i + l] * b[i + l];
     for (size_t l = 0; i + l < n; l++) lane[l] += a[i + l] * b[i + l];
     return lanes_fold(lane);
 }
 
 /* The sum of a[n]. */
 CPU_INLINE float lanes_sum(const float *a, size_t n) {
-    lanes sum = {0};
+    float lane[LANES] = {0};
     size_t i = 0;
-    for (; i + LANES <= n; i += LANES) {
-        lanes x;
-        memcpy(&x, a + i, sizeof x);
-        sum += x;
-    }
-    float lane[LANES];
-    memcpy(lane, &sum, sizeof lane);
+    for (; i + LANES <= n; i += LANES)
+        for (size_t l = 0; l < LANES; l++) lane[l] += a[i + l];
     for (size_t l = 0; i + l < n; l++) lane[l] += a[i + l];
     return lanes_fold(lane);
 }
 
 /* The largest of a[n], n > 0. */
 CPU_INLINE float lanes_max(const float *a, size_t n) {
-    float most = a[0];
+    float top[LANES], most = a[0];
     size_t i = 0;
-    if (n >= LANES) {
-        lanes top;
-        memcpy(&top, a, sizeof top);
-        for (i = LANES; i + LANES <= n; i += LANES) {
-            lanes x;
-            memcpy(&x, a + i, sizeof x);
-            lane_mask more = x > top;
-            top = (lanes)(((lane_mask)x & more) | ((lane_mask)top & ~more));
-        }
-        for (size_t l = 0; l < LANES; l++) most = top[l] > most ? top[l] : most;
-    }
+    for (size_t l = 0; l < LANES; l++) top[l] = most;
+    for (; i + LANES <= n; i += LANES)
+        for (size_t l = 0; l < LANES; l++) top[l] = a[i + l] > top[l] ? a[i + l] : top[l];
+    for (size_t l = 0; l < LANES; l++) most = top[l] > most ? top[l] : most;
     for (; i < n; i++) most = a[i] > most ? a[i] : most;
     return most;
 }

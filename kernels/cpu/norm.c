@@ -20,17 +20,11 @@ CPU_CLONES void cpu_rmsnorm_forward(kernels *k, float *restrict out, float *rest
 /* sum of dout * weight * (x - mean) over a row of dim */
 CPU_INLINE float dot3_around(const float *dout, const float *weight, const float *x, float mean,
                              size_t dim) {
-    lanes sum = {0};
+    float lane[LANES] = {0};
     size_t i = 0;
-    for (; i + LANES <= dim; i += LANES) {
-        lanes d, w, v;
-        memcpy(&d, dout + i, sizeof d);
-        memcpy(&w, weight + i, sizeof w);
-        memcpy(&v, x + i, sizeof v);
-        sum += d * w * (v - mean);
-    }
-    float lane[LANES];
-    memcpy(lane, &sum, sizeof lane);
+    for (; i + LANES <= dim; i += LANES)
+        for (size_t l = 0; l < LANES; l++)
+            lane[l] += dout[i + l] * weight[i + l] * (x[i + l] - mean);
     for (size_t l = 0; i + l < dim; l++) lane[l] += dout[i + l] * weight[i + l] * (x[i + l] - mean);
     return lanes_fold(lane);
 }
@@ -39,6 +33,7 @@ CPU_CLONES void cpu_rmsnorm_backward(kernels *k, float *dx, float *restrict dwei
                                      const float *dout, const float *x,
                                      const float *restrict weight, const float *restrict rstd,
                                      size_t rows, size_t dim, unsigned flags) {
+    const int add = (flags & KERNELS_ADD) != 0;
     (void)k;
     for (size_t row = 0; row < rows; row++) {
         const float *d = dout + row * dim, *in = x + row * dim;
@@ -46,26 +41,21 @@ CPU_CLONES void cpu_rmsnorm_backward(kernels *k, float *dx, float *restrict dwei
         float scale = rstd[row];
         /* mean(g * xhat) * rstd: what x's share is multiplied by */
         float share = dot3_around(d, weight, in, 0, dim) / (float)dim * scale * scale;
-        for (size_t i = 0; i < dim; i++) dweight[i] += d[i] * (in[i] * scale);
-        if (flags & KERNELS_ADD)
-            for (size_t i = 0; i < dim; i++) to[i] += scale * (d[i] * weight[i] - in[i] * share);
-        else
-            for (size_t i = 0; i < dim; i++) to[i] = scale * (d[i] * weight[i] - in[i] * share);
+#pragma GCC ivdep
+        for (size_t i = 0; i < dim; i++) {
+            const float change = scale * (d[i] * weight[i] - in[i] * share);
+            dweight[i] += d[i] * (in[i] * scale);
+            to[i] = add ? to[i] + change : change;
+        }
     }
 }
 
 /* sum of (x - mean)^2 over a row of dim */
 CPU_INLINE float squares_around(const float *x, float mean, size_t dim) {
-    lanes sum = {0};
+    float lane[LANES] = {0};
     size_t i = 0;
-    for (; i + LANES <= dim; i += LANES) {
-        lanes v;
-        memcpy(&v, x + i, sizeof v);
-        v -= mean;
-        sum += v * v;
-    }
-    float lane[LANES];
-    memcpy(lane, &sum, sizeof lane);
+    for (; i + LANES <= dim; i += LANES)
+        for (size_t l = 0; l < LANES; l++) lane[l] += (x[i + l] - mean) * (x[i + l] - mean);
     for (size_t l = 0; i + l < dim; l++) lane[l] += (x[i + l] - mean) * (x[i + l] - mean);
     return lanes_fold(lane);
 }
@@ -92,6 +82,7 @@ CPU_CLONES void cpu_layernorm_backward(kernels *k, float *dx, float *restrict dw
                                        const float *restrict weight, const float *restrict mean,
                                        const float *restrict rstd, size_t rows, size_t dim,
                                        unsigned flags) {
+    const int add = (flags & KERNELS_ADD) != 0;
     (void)k;
     for (size_t row = 0; row < rows; row++) {
         const float *d = dout + row * dim, *in = x + row * dim;
@@ -100,15 +91,12 @@ CPU_CLONES void cpu_layernorm_backward(kernels *k, float *dx, float *restrict dw
         float sum = lanes_dot(d, weight, dim) / (float)dim;
         /* mean(g * xhat) * rstd: what the share of x - mean is multiplied by */
         float share = dot3_around(d, weight, in, middle, dim) / (float)dim * scale * scale;
+#pragma GCC ivdep
         for (size_t i = 0; i < dim; i++) {
+            const float change = scale * (d[i] * weight[i] - sum - (in[i] - middle) * share);
             dweight[i] += d[i] * ((in[i] - middle) * scale);
             dbias[i] += d[i];
+            to[i] = add ? to[i] + change : change;
         }
-        if (flags & KERNELS_ADD)
-            for (size_t i = 0; i < dim; i++)
-                to[i] += scale * (d[i] * weight[i] - sum - (in[i] - middle) * share);
-        else
-            for (size_t i = 0; i < dim; i++)
-                to[i] = scale * (d[i] * weight[i] - sum - (in[i] - middle) * share);
     }
 }
