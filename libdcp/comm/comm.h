@@ -21,6 +21,15 @@ typedef struct comm_shared {
     _Atomic uint16_t **marks;
 } comm_shared;
 
+/* The mark of a page of an area, which becomes 0. A barrier must be between this and other ranks'
+ * use of the mark. */
+static inline uint16_t comm_shared_take_mark(const comm_shared *shared, size_t area, size_t page) {
+    _Atomic uint16_t *at = &shared->marks[area][page];
+    const uint16_t mark = atomic_load_explicit(at, memory_order_relaxed);
+    atomic_store_explicit(at, 0, memory_order_relaxed);
+    return mark;
+}
+
 struct dcp_comm {
     dcp_comm_ops ops;
     void *ctx;

@@ -42,11 +42,8 @@ static void walk(carrier *c, int number, uint64_t window, size_t which, fragment
 static void read_own(carrier *c, uint64_t window, size_t which) {
     unsigned char wanted[REGION_PAGES];
     size_t area = 2 * (size_t)c->r->comm->rank + which;
-    for (size_t page = 0; page < c->r->windows.region_bytes / PAGE_BYTES; page++) {
-        _Atomic uint16_t *at = &c->shared->marks[area][page];
-        wanted[page] = atomic_load_explicit(at, memory_order_relaxed) != 0;
-        atomic_store_explicit(at, 0, memory_order_relaxed);
-    }
+    for (size_t page = 0; page < c->r->windows.region_bytes / PAGE_BYTES; page++)
+        wanted[page] = comm_shared_take_mark(c->shared, area, page) != 0;
     c->slots[which] = io_queue_next(c->r->queue);
     regions_read(c->r, window, wanted, c->slots[which], c->shared->areas[area]);
 }

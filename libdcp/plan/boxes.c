@@ -1,32 +1,12 @@
-/* Boxes travel to the home ranks of their tensors, verdicts come back (plan.h). On the wire a box
- * is u64s: tensor, holder and above it the number of dimensions, start and count of each. */
-#include <stdio.h>
+/* Boxes travel to the home ranks of their tensors, verdicts come back (plan.h). */
 #include <stdlib.h>
 #include <string.h>
 
 #include "comm/exchange.h"
 #include "core/box.h"
-#include "core/bytes.h"
-#include "core/cover.h"
 #include "core/fail.h"
+#include "plan/home.h"
 #include "plan/plan.h"
-
-/* A box as it came. */
-typedef struct home_box {
-    const unsigned char *wire;
-    size_t answer; /* its place in the message back */
-} home_box;
-
-typedef struct home {
-    home_box *boxes; /* by tensor; within one as they came */
-    size_t n;
-    size_t *starts;    /* of each of this home's tensors in `boxes`, and the end */
-    size_t most;       /* boxes of a tensor */
-    uint32_t *answers; /* a box: 2 * keeper's rank, + 1 where it is the one kept */
-    uint64_t *answer_bytes;
-} home;
-
-static uint64_t wire_bytes(uint32_t dims) { return 8 * (2 + 2 * (uint64_t)dims); }
 
 static int collect(const dcp_comm *comm, state_tensor *const *sorted, size_t n, size_t total,
                    plan_boxes *plan) {
@@ -58,123 +38,6 @@ static size_t *order_by_home(const plan_boxes *plan, int size) {
     }
     free(next);
     return order;
-}
-
-/* The next box of a message; *tensor is its number. */
-static const unsigned char *next_box(const unsigned char *at, size_t *tensor) {
-    uint64_t head[2];
-    memcpy(head, at, sizeof head);
-    *tensor = head[0];
-    return at + wire_bytes((uint32_t)(head[1] >> 32));
-}
-
-/* Counts the boxes of each of this home's tensors; tensor i is number i / size of them. */
-static int count_boxes(size_t n, const comm_message *in, const uint64_t *bytes, int size, home *h) {
-    size_t mine = n / (size_t)size + 1, tensor;
-    h->starts = calloc(mine + 1, sizeof *h->starts);
-    h->answer_bytes = calloc((size_t)size, sizeof *h->answer_bytes);
-    if (!h->starts || !h->answer_bytes) return 0;
-    const unsigned char *at = in->data;
-    for (int r = 0; r < size; r++)
-        for (const unsigned char *end = at + bytes[r]; at < end; h->n++) {
-            at = next_box(at, &tensor);
-            h->starts[tensor / (size_t)size + 1]++;
-            h->answer_bytes[r] += sizeof *h->answers;
-        }
-    for (size_t i = 1; i <= mine; i++) {
-        if (h->starts[i] > h->most) h->most = h->starts[i];
-        h->starts[i] += h->starts[i - 1];
-    }
-    return 1;
-}
-
-/* Orders what came by tensor: a counting sort. */
-static int unpack(size_t n, const comm_message *in, const uint64_t *bytes, int size, home *h) {
-    if (!count_boxes(n, in, bytes, size, h)) return 0;
-    h->boxes = malloc((h->n + 1) * sizeof *h->boxes);
-    h->answers = calloc(h->n + 1, sizeof *h->answers);
-    if (!h->boxes || !h->answers) return 0;
-    size_t tensor, mine = n / (size_t)size + 1;
-    const unsigned char *at = in->data;
-    for (size_t i = 0; i < h->n; i++) {
-        const unsigned char *after = next_box(at, &tensor);
-        h->boxes[h->starts[tensor / (size_t)size]++] = (home_box){at, i};
-        at = after;
-    }
-    for (size_t i = mine; i > 0; i--) h->starts[i] = h->starts[i - 1];
-    h->starts[0] = 0;
-    return 1;
-}
-
-static cover_box read_box(const home_box *b, uint32_t dims) {
-    uint64_t head[2];
-    cover_box box = {.tag = b->answer};
-    memcpy(head, b->wire, sizeof head);
-    box.rank = (int)(uint32_t)head[1];
-    memcpy(box.box.start, b->wire + 16, 8ULL * dims);
-    memcpy(box.box.count, b->wire + 16 + 8ULL * dims, 8ULL * dims);
-    return box;
-}
-
-/* "ranks 0-2" that hold boxes. */
-static void print_holders(const cover_box *boxes, size_t n, char *text, size_t size) {
-    int ranks = 0;
-    for (size_t i = 0; i < n; i++)
-        if (boxes[i].rank >= ranks) ranks = boxes[i].rank + 1;
-    unsigned char *member = calloc((size_t)ranks + 1, 1);
-    snprintf(text, size, "no rank");
-    if (!member) return;
-    for (size_t i = 0; i < n; i++) member[boxes[i].rank] = 1;
-    if (n) plan_ranks_print(member, ranks, text, size);
-    free(member);
-}
-
-static int explain_hole(const dcp_tensor *t, const cover_box *boxes, size_t n, dcp_error *err) {
-    char shape[300], elements[300], holders[120];
-    dcp_box hole = cover_hole(t->ndim, t->shape, boxes, n);
-    shape_print(t->ndim, t->shape, shape, sizeof shape);
-    box_print(box_dims(t->ndim), &hole, elements, sizeof elements);
-    print_holders(boxes, n, holders, sizeof holders);
-    return core_fail(err, DCP_ERR_MISMATCH,
-                     "tensor %s of shape %s: its elements %s are in no rank's box; boxes of it are "
-                     "on %s",
-                     t->path, shape, elements, holders);
-}
-
-static int explain_overlap(const dcp_tensor *t, const cover_box *a, const cover_box *b,
-                           dcp_error *err) {
-    char first[300], second[300];
-    box_print(box_dims(t->ndim), &a->box, first, sizeof first);
-    box_print(box_dims(t->ndim), &b->box, second, sizeof second);
-    return core_fail(err, DCP_ERR_MISMATCH,
-                     "tensor %s: box %s of rank %d and box %s of rank %d overlap", t->path, first,
-                     a->rank, second, b->rank);
-}
-
-/* Judges the tensors whose home this rank is. */
-static int judge(const dcp_comm *comm, state_tensor *const *sorted, size_t n, const home *h,
-                 int strict, unsigned char *exact, dcp_error *err) {
-    cover_box *boxes = malloc((h->most + 1) * sizeof *boxes);
-    int status = boxes ? DCP_OK : core_fail_memory(err, h->most * sizeof *boxes);
-    for (size_t i = (size_t)comm->rank; i < n && !status; i += (size_t)comm->size) {
-        const size_t *start = h->starts + i / (size_t)comm->size;
-        size_t count = start[1] - start[0], first = 0, second = 0;
-        const dcp_tensor *t = &sorted[i]->tensor;
-        for (size_t k = 0; k < count; k++)
-            boxes[k] = read_box(&h->boxes[start[0] + k], box_dims(t->ndim));
-        cover_result result = sorted[i]->bytes
-                                  ? cover_check(t->ndim, t->shape, boxes, count, &first, &second)
-                                  : COVER_EXACT;
-        exact[i] = result == COVER_EXACT;
-        if (strict && result == COVER_MISSING) status = explain_hole(t, boxes, count, err);
-        if (strict && result == COVER_OVERLAP)
-            status = explain_overlap(t, &boxes[first], &boxes[second], err);
-        for (size_t k = 0; k < count; k++)
-            h->answers[boxes[k].tag] =
-                2 * (uint32_t)boxes[k].keeper_rank + (uint32_t)boxes[k].keeper;
-    }
-    free(boxes);
-    return status;
 }
 
 /* Verdicts come back in the order in which boxes went out. */
@@ -214,7 +77,7 @@ static unsigned char *pack_box(const state_tensor *t, const plan_box *b, unsigne
     memcpy(at, head, sizeof head);
     memcpy(at + 16, b->box->box.start, 8ULL * dims);
     memcpy(at + 16 + 8ULL * dims, b->box->box.count, 8ULL * dims);
-    return at + wire_bytes(dims);
+    return at + home_wire_bytes(dims);
 }
 
 /* The boxes, how much goes to each home, and how much each will answer. */
@@ -223,7 +86,7 @@ static size_t count_out(state_tensor *const *sorted, size_t n, int size, talk *t
     for (size_t i = 0; i < n; i++) {
         state_ahead(sorted, n, i);
         size_t to = i % (size_t)size, boxes = sorted[i]->n_boxes;
-        t->bytes[to] += boxes * wire_bytes(box_dims(sorted[i]->tensor.ndim));
+        t->bytes[to] += boxes * home_wire_bytes(box_dims(sorted[i]->tensor.ndim));
         t->answer_bytes[to] += boxes * sizeof *t->answers;
         total += boxes;
     }
@@ -264,10 +127,10 @@ static int ask_homes(dcp_comm *comm, state_tensor *const *sorted, size_t n, int 
                      plan_boxes *plan, talk *t, dcp_error *err) {
     int status = comm_exchange(comm, &t->send, t->bytes, &t->receive, t->received, err);
     if (status) return status;
-    if (!unpack(n, &t->receive, t->received, comm->size, &t->home))
+    if (!home_unpack(n, &t->receive, t->received, comm->size, &t->home))
         status = core_fail_memory(err, t->receive.bytes);
     else
-        status = judge(comm, sorted, n, &t->home, strict, plan->exact, err);
+        status = home_judge(comm, sorted, n, &t->home, strict, plan->exact, err);
     status = comm_agree(comm, status, err);
     if (status) return status;
     status = comm_alltoall(comm, t->home.answers, t->home.answer_bytes, t->answers, t->answer_bytes,
@@ -282,10 +145,7 @@ static void talk_free(talk *t) {
     free(t->receive.data);
     free(t->send.data);
     free(t->bytes);
-    free(t->home.boxes);
-    free(t->home.starts);
-    free(t->home.answers);
-    free(t->home.answer_bytes);
+    home_free(&t->home);
 }
 
 int plan_exchange(dcp_comm *comm, state_tensor *const *sorted, size_t n, int strict,

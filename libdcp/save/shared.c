@@ -58,11 +58,9 @@ static void make_ready(carrier *c, uint64_t window) {
     own->buffer = c->shared->areas[area];
     own->start = windows_region(&f->windows, window, f->comm->rank);
     for (size_t page = 0; page < f->windows.region_bytes / PAGE_BYTES; page++) {
-        _Atomic uint16_t *at = &c->shared->marks[area][page];
-        uint16_t bytes = atomic_load_explicit(at, memory_order_relaxed);
+        uint16_t bytes = comm_shared_take_mark(c->shared, area, page);
         own->touched[page] = bytes != 0;
         if (bytes && bytes < PAGE_BYTES) memset(own->buffer + page * PAGE_BYTES, 0, PAGE_BYTES);
-        atomic_store_explicit(at, 0, memory_order_relaxed);
     }
 }
 
