@@ -4,7 +4,7 @@
  * depends on the length alone, whatever vectors the processor has. Lanes are a plain array, which
  * GCC keeps in registers; a vector type wider than the processor's it keeps in memory. CPU_CLONES
  * compiles a function for three generations of processors and picks one as the program starts;
- * since nothing is contracted to fused multiply-adds, all give the same bits. */
+ * since multiply-adds are fused where FUSED says so and nowhere else, all give the same bits. */
 #ifndef KERNELS_CPU_LANES_H
 #define KERNELS_CPU_LANES_H
 
@@ -14,20 +14,22 @@
 
 /* AddressSanitizer is not ready yet when the choice is made. */
 #if defined(__x86_64__) && !defined(__SANITIZE_ADDRESS__)
-#define CPU_CLONES __attribute__((target_clones("avx512f", "avx2", "default")))
+#define CPU_CLONES __attribute__((target_clones("arch=x86-64-v4", "arch=x86-64-v3", "default")))
 #else
 #define CPU_CLONES
 #endif
 #define CPU_INLINE static inline __attribute__((always_inline))
+/* x * y + z, rounded once: an instruction of both newer generations, elsewhere a slow call. */
+#define FUSED(x, y, z) __builtin_fmaf(x, y, z)
 
 enum { LANES = 16 };
 
-/* The upper half of an fp32, rounded to nearest even; NaN stays NaN. */
+/* The upper half of an fp32, rounded to nearest even; every NaN becomes one. */
 CPU_INLINE uint16_t bf16_of(float x) {
     uint32_t bits;
     memcpy(&bits, &x, sizeof bits);
     const uint32_t rounded = bits + 0x7fff + (bits >> 16 & 1);
-    return (uint16_t)((x == x ? rounded : bits | 0x400000) >> 16);
+    return (uint16_t)((x == x ? rounded : 0x7fc00000) >> 16);
 }
 
 CPU_INLINE float bf16_wide(uint16_t x) {
@@ -76,31 +78,31 @@ CPU_INLINE float lanes_max(const float *a, size_t n) {
     return most;
 }
 
-/* exp(x), within 1 unit in the last place (tests/kernels/kernel_exp.c): 0 below -87.33,
- * where the result would be denormal; exp(88) above 88; NaN stays. x = n ln 2 + r with |r| <= ln 2
- * / 2, ln 2 in two parts so that n times the first is exact; the polynomial is Cephes' expf. */
+/* exp(x), within 1 unit in the last place (tests/kernels/kernel_exp.c); 0 below -87.69, where n is
+ * -127; exp(88) above 88; NaN stays. x = n ln 2 + r with |r| <= ln 2 / 2, ln 2 in two parts; the
+ * polynomial is Cephes' expf. */
 CPU_INLINE float lanes_exp(float x) {
-    const float magic = 0x1.8p23f; /* adding it rounds to an integer in the low bits */
+    const float magic = 0x1.8p23f + 127.0f; /* adding it leaves n + 127 in the low bits */
     float c = x > 88.0f ? 88.0f : x;
-    c = c < -87.33f ? -87.33f : c;
-    float shifted = c * 1.44269504088896341f + magic;
+    c = c < -88.0f ? -88.0f : c;
+    float shifted = FUSED(c, 1.44269504088896341f, magic);
     uint32_t bits;
     memcpy(&bits, &shifted, sizeof bits);
     float n = shifted - magic;
-    float r = c - n * 0.693359375f;
-    r = r + n * 2.12194440e-4f;
+    float r = FUSED(n, -0.693359375f, c);
+    r = FUSED(n, 2.12194440e-4f, r);
     float p = 1.9875691500e-4f;
-    p = p * r + 1.3981999507e-3f;
-    p = p * r + 8.3334519073e-3f;
-    p = p * r + 4.1665795894e-2f;
-    p = p * r + 1.6666665459e-1f;
-    p = p * r + 5.0000001201e-1f;
-    p = p * (r * r) + r + 1.0f;
-    uint32_t power_bits = (bits + 127u) << 23;
+    p = FUSED(p, r, 1.3981999507e-3f);
+    p = FUSED(p, r, 8.3334519073e-3f);
+    p = FUSED(p, r, 4.1665795894e-2f);
+    p = FUSED(p, r, 1.6666665459e-1f);
+    p = FUSED(p, r, 5.0000001201e-1f);
+    p = FUSED(p, r, 1.0f);
+    p = FUSED(p, r, 1.0f);
+    uint32_t power_bits = bits << 23;
     float power;
     memcpy(&power, &power_bits, sizeof power);
-    float y = p * power;
-    return x < -87.33f ? 0.0f : y;
+    return p * power;
 }
 
 /* erf(x), within 2 units in the last place (tests/kernels/kernel_exp.c); NaN stays. Two minimax
