@@ -15,7 +15,7 @@ run() { $DCP_MPIRUN -n 3 unshare -m "$@"; }
 # the kernel says that it counts memory: then what the ranks share is reserved
 echo 2 > "$root/counted"
 # shellcheck disable=SC2016 # expanded by the inner shell
-run sh -c 'mount -t tmpfs tmpfs "$1" && mount --bind "$3" /proc/sys/vm/overcommit_memory && exec "$2" "$1"' \
+run sh -c 'mount -t tmpfs tmpfs "$1" && mount --bind "$3" /proc/sys/vm/overcommit_memory && exec "$2" "$1" counted' \
     - "$root/node" "$NODE_ALONE" "$root/counted"
 [ -z "$(ls "$root/node")" ]
 
