@@ -6,13 +6,7 @@
 
 #include <cmocka.h>
 
-#include "damage.h"
-#include "tiny.h"
-
-#define STEP "step-00000003"
-
-static char root[] = "/tmp/dcp-flips-XXXXXX";
-static char global[128], sharded[128];
+#include "steps.h"
 
 static void expect_intact(const char *step) {
     findings f;
@@ -132,27 +126,6 @@ static void a_thousand_random_bytes(void **state) {
     }
     victim_close(&v);
     expect_intact(global);
-}
-
-static int make_steps(void **state) {
-    (void)state;
-    dcp_comm *comm;
-    char dir[64];
-    if (!mkdtemp(root) || dcp_comm_self(&comm, NULL)) return -1;
-    snprintf(dir, sizeof dir, "%s/g", root);
-    snprintf(global, sizeof global, "%s/" STEP, dir);
-    int status = tiny_save(comm, dir, 3, DCP_LAYOUT_GLOBAL, NULL);
-    snprintf(dir, sizeof dir, "%s/s", root);
-    snprintf(sharded, sizeof sharded, "%s/" STEP, dir);
-    if (status == DCP_OK) status = tiny_save(comm, dir, 3, DCP_LAYOUT_SHARDED, NULL);
-    dcp_comm_destroy(comm);
-    return status;
-}
-
-static int remove_steps(void **state) {
-    (void)state;
-    remove_folder_tree(root);
-    return 0;
 }
 
 int main(void) {

@@ -3,14 +3,12 @@
 #include "refused.h"
 
 #include "forge.h"
+#include "steps.h"
 
 #define BLOCK (-1) /* a field of the user block, else a row of the index */
 #define MANY (1ULL << 40)
 #define TOP UINT64_MAX
 #define PATH (-1000)
-
-static char root[] = "/tmp/dcp-forged-XXXXXX";
-static char global[128], sharded[128];
 
 /* A u64 set, or text put into a path or dtype. */
 typedef struct edit {
@@ -220,27 +218,6 @@ static void sums_of_other_data(void **state) {
         strstr(found.text, "tensor /model/norm: its checksum is not that of its block"));
     assert_int_equal(forge_restore(&f), 0);
     forge_close(&f);
-}
-
-static int make_steps(void **state) {
-    (void)state;
-    dcp_comm *comm;
-    char dir[64];
-    if (!mkdtemp(root) || dcp_comm_self(&comm, NULL)) return -1;
-    snprintf(dir, sizeof dir, "%s/g", root);
-    snprintf(global, sizeof global, "%s/step-00000003", dir);
-    int status = tiny_save(comm, dir, 3, DCP_LAYOUT_GLOBAL, NULL);
-    snprintf(dir, sizeof dir, "%s/s", root);
-    snprintf(sharded, sizeof sharded, "%s/step-00000003", dir);
-    if (!status) status = tiny_save(comm, dir, 3, DCP_LAYOUT_SHARDED, NULL);
-    dcp_comm_destroy(comm);
-    return status;
-}
-
-static int remove_steps(void **state) {
-    (void)state;
-    remove_folder_tree(root);
-    return 0;
 }
 
 int main(void) {

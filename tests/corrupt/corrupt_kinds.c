@@ -6,8 +6,7 @@
 #include <sys/stat.h>
 #include <sys/un.h>
 
-static char root[] = "/tmp/dcp-kinds-XXXXXX";
-static char global[128], sharded[128];
+#include "steps.h"
 
 static const char *join(const char *a, const char *b) {
     static char paths[8][300];
@@ -122,24 +121,6 @@ static void names_of_shards(void **state) {
         expect_loads(sharded);
         assert_int_equal(unlink(path), 0);
     }
-}
-
-static int make_steps(void **state) {
-    (void)state;
-    dcp_comm *comm;
-    if (!mkdtemp(root) || dcp_comm_self(&comm, NULL)) return -1;
-    snprintf(global, sizeof global, "%s/g/step-00000003", root);
-    snprintf(sharded, sizeof sharded, "%s/s/step-00000003", root);
-    int status = tiny_save(comm, join(root, "g"), 3, DCP_LAYOUT_GLOBAL, NULL);
-    if (!status) status = tiny_save(comm, join(root, "s"), 3, DCP_LAYOUT_SHARDED, NULL);
-    dcp_comm_destroy(comm);
-    return status;
-}
-
-static int remove_steps(void **state) {
-    (void)state;
-    remove_folder_tree(root);
-    return 0;
 }
 
 int main(void) {

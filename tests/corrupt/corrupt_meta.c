@@ -3,9 +3,7 @@
 #include "refused.h"
 
 #include "forge.h"
-
-static char root[] = "/tmp/dcp-meta-XXXXXX";
-static char global[128], sharded[128];
+#include "steps.h"
 
 static void put_meta(forge *f, const char *text, size_t bytes) {
     uint64_t at = forge_at(f, UB_META), room = forge_length(f, UB_META);
@@ -82,27 +80,6 @@ static void shards_that_are_not_this_one(void **state) {
     assert_int_equal(forge_restore(&f), 0);
     forge_close(&f);
     expect_loads(sharded);
-}
-
-static int make_steps(void **state) {
-    (void)state;
-    dcp_comm *comm;
-    char dir[64];
-    if (!mkdtemp(root) || dcp_comm_self(&comm, NULL)) return -1;
-    snprintf(dir, sizeof dir, "%s/g", root);
-    snprintf(global, sizeof global, "%s/step-00000003", dir);
-    int status = tiny_save(comm, dir, 3, DCP_LAYOUT_GLOBAL, NULL);
-    snprintf(dir, sizeof dir, "%s/s", root);
-    snprintf(sharded, sizeof sharded, "%s/step-00000003", dir);
-    if (!status) status = tiny_save(comm, dir, 3, DCP_LAYOUT_SHARDED, NULL);
-    dcp_comm_destroy(comm);
-    return status;
-}
-
-static int remove_steps(void **state) {
-    (void)state;
-    remove_folder_tree(root);
-    return 0;
 }
 
 int main(void) {

@@ -86,12 +86,7 @@ static void casts(const scratch *s, stand_in *d, const given *g, scheme how) {
 
 /* On the last rank; all fail alike, and a load may be tried again. */
 static void failures(const scratch *s, stand_in *d, const given *g) {
-    static const struct {
-        stand_in_call call;
-        int64_t after;
-        int status;
-        const char *text;
-    } cases[] = {
+    static const stand_in_failure cases[] = {
         {STAND_IN_ALLOC, 0, DCP_ERR_NO_MEMORY, "stand-in:0: 16 MiB of page-locked memory: failed"},
         {STAND_IN_OPEN, 0, DCP_ERR_DEVICE, "stand-in:0: no stream"},
         {STAND_IN_FOLLOW, 0, DCP_ERR_DEVICE, "failed as it was told"},
@@ -107,9 +102,7 @@ static void failures(const scratch *s, stand_in *d, const given *g) {
         on_device o;
         dcp_error failure = {0};
         on_device_make(&o, d, g, FEW_COLUMNS, s->rank, s->size, 0, 0);
-        int64_t *which =
-            cases[i].call == STAND_IN_CALLS ? &d->flips_in : &d->fails_in[cases[i].call];
-        if (s->rank == s->size - 1) *which = cases[i].after;
+        if (s->rank == s->size - 1) stand_in_fail(d, &cases[i]);
         int status = dcp_load(ckpt, o.state, NULL, &failure);
         check_same_failure(status, cases[i].status, &failure, cases[i].text);
         CHECK(failure.rank == s->size - 1);

@@ -108,12 +108,7 @@ static void fence_waits_for_no_disk(const scratch *s, stand_in *d) {
 
 /* On the last rank; all fail alike, the older step stays, and the next save works. */
 static void failures(const scratch *s, stand_in *d, const given *g) {
-    static const struct {
-        stand_in_call call;
-        int64_t after;
-        int status;
-        const char *text;
-    } cases[] = {
+    static const stand_in_failure cases[] = {
         {STAND_IN_ALLOC, 0, DCP_ERR_NO_MEMORY, "MiB of page-locked memory: failed as it was told"},
         {STAND_IN_OPEN, 0, DCP_ERR_DEVICE, "stand-in:0: no stream"},
         {STAND_IN_FOLLOW, 0, DCP_ERR_DEVICE, "failed as it was told"},
@@ -132,11 +127,9 @@ static void failures(const scratch *s, stand_in *d, const given *g) {
     SUCCEEDS(dcp_save(store, 1, o.state, GIVEN_JSON, NULL, NULL, err));
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         dcp_saving *saving = NULL;
-        const int flips = cases[i].call == STAND_IN_CALLS;
         dcp_store_close(store); /* with its page-locked memory */
         store = scratch_store(s, s->comm, "fails");
-        if (s->rank == s->size - 1)
-            *(flips ? &d->flips_in : &d->fails_in[cases[i].call]) = cases[i].after;
+        if (s->rank == s->size - 1) stand_in_fail(d, &cases[i]);
         int status = i % 2 ? dcp_save(store, 2, o.state, GIVEN_JSON, NULL, NULL, &failure)
                            : dcp_save_async(store, 2, o.state, GIVEN_JSON, NULL, &saving, &failure);
         if (saving) {

@@ -1,40 +1,11 @@
 /* Saving and loading add at most 64 MiB to a rank's resident memory, whatever the boxes, and a cast
  * to smaller elements 32 MiB more. */
+#include "resident.h"
 #include "scratch.h"
 
 #define LIMIT_KIB (64 << 10)
 #define CAST_KIB (32 << 10)
 #define ROWS_BYTES ((uint64_t)160 << 20)
-
-#if defined(__SANITIZE_ADDRESS__)
-#define HAS_SHADOW 1
-#else
-#define HAS_SHADOW 0
-#endif
-
-static long status_kib(const char *field) {
-    char line[256];
-    long kib = -1;
-    FILE *file = fopen("/proc/self/status", "r");
-    CHECK(file);
-    while (fgets(line, sizeof line, file))
-        if (strncmp(line, field, strlen(field)) == 0) kib = atol(line + strlen(field));
-    fclose(file);
-    CHECK(kib >= 0);
-    return kib;
-}
-
-static long reset_peak(void) {
-    FILE *file = fopen("/proc/self/clear_refs", "w");
-    CHECK(file && fputs("5", file) >= 0 && fclose(file) == 0);
-    return status_kib("VmRSS:");
-}
-
-static void check_growth(const char *what, long before, long limit_kib) {
-    long growth = status_kib("VmHWM:") - before;
-    if (growth > limit_kib) fprintf(stderr, "%s: %ld KiB more\n", what, growth);
-    CHECK(growth <= limit_kib);
-}
 
 /* One wide matrix, and many small tensors beside it: its rows, its columns, or copies of small
  * tensors alone are held. */

@@ -174,6 +174,13 @@ static const char *error_text(void *ctx, int code) {
     return code == 77 ? "failed as it was told" : "no such error";
 }
 
+void stand_in_fail(stand_in *d, const stand_in_failure *how) {
+    if (how->call == STAND_IN_CALLS)
+        d->flips_in = how->after;
+    else
+        d->fails_in[how->call] = how->after;
+}
+
 void stand_in_mend(stand_in *d) {
     for (int i = 0; i < STAND_IN_CALLS; i++) d->fails_in[i] = -1;
     d->flips_in = -1;

@@ -46,6 +46,15 @@ unsigned char *stand_in_see(const stand_in *d, const void *memory);
  * bytes are copied. */
 void stand_in_launch(stand_in *d, void *memory, const void *bytes, uint64_t n);
 
+/* A call that is to fail, and what the library says of that. */
+typedef struct stand_in_failure {
+    stand_in_call call; /* STAND_IN_CALLS: none fails, a copied byte is wrong */
+    int64_t after;      /* so many right ones */
+    int status;
+    const char *text; /* in the message */
+} stand_in_failure;
+
+void stand_in_fail(stand_in *d, const stand_in_failure *how);
 /* No failures any more. */
 void stand_in_mend(stand_in *d);
 

@@ -13,14 +13,7 @@
 #include <cmocka.h>
 
 #include "dcp/safetensors.h"
-
-static char folder[] = "/tmp/dcp-safetensors-XXXXXX";
-
-static const char *in_folder(const char *name) {
-    static char path[512];
-    snprintf(path, sizeof path, "%s/%s", folder, name);
-    return path;
-}
+#include "folder_fixture.h"
 
 static void write_file(const char *path, const void *data, size_t bytes) {
     FILE *f = fopen(path, "wb");
@@ -204,18 +197,6 @@ static void indexes_are_refused(void **state) {
                    strlen(indexes[i].index));
         expect(folder, indexes[i].status, indexes[i].part);
     }
-}
-
-static int make_folder(void **state) {
-    (void)state;
-    return mkdtemp(folder) ? 0 : -1;
-}
-
-static int remove_folder(void **state) {
-    (void)state;
-    char command[600];
-    snprintf(command, sizeof command, "rm -rf '%s'", folder);
-    return system(command);
 }
 
 int main(void) {

@@ -14,14 +14,7 @@
 #include <cmocka.h>
 
 #include "dcp/safetensors.h"
-
-static char folder[] = "/tmp/dcp-safetensors-XXXXXX";
-
-static const char *in_folder(const char *name) {
-    static char path[512];
-    snprintf(path, sizeof path, "%s/%s", folder, name);
-    return path;
-}
+#include "folder_fixture.h"
 
 static uint8_t pattern(size_t tensor, uint64_t byte) { return (uint8_t)(tensor * 31 + byte * 7); }
 
@@ -153,18 +146,6 @@ static void bad_tensors_are_refused(void **state) {
     path = in_folder("nowhere/x");
     assert_int_equal(dcp_st_create(path, NULL, 0, &writer, NULL), DCP_ERR_NOT_FOUND);
     assert_null(writer);
-}
-
-static int make_folder(void **state) {
-    (void)state;
-    return mkdtemp(folder) ? 0 : -1;
-}
-
-static int remove_folder(void **state) {
-    (void)state;
-    char command[600];
-    snprintf(command, sizeof command, "rm -rf '%s'", folder);
-    return system(command);
 }
 
 int main(void) {
