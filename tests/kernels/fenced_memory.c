@@ -86,8 +86,9 @@ void fence_free(kernels *k, void *memory) {
 void *fence_alloc_host(kernels *k, size_t bytes) {
     fence *f = fence_of(k);
     int i = 0;
-    while (f->pinned[i].at) i++;
     check_allocation(f, bytes);
+    while (i < MOST_PINNED && f->pinned[i].at) i++;
+    if (i == MOST_PINNED) return NULL;
     f->pinned[i].at = f->cpu->alloc(f->cpu, bytes);
     f->pinned[i].bytes = bytes + 1;
     return f->pinned[i].at;

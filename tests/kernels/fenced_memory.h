@@ -5,7 +5,7 @@
 
 #include "kernels/kernels.h"
 
-enum { MOST_PINNED = 16 };
+enum { MOST_PINNED = 64 };
 
 typedef struct fence {
     kernels *cpu;

@@ -1,7 +1,8 @@
 /* fsdp_nccl MODE: the transport over NCCL, on a stand-in for its streams and messages (streams.h).
  * "works": bytes arrive, each transfer comes after the kernels that were given before it and before
- * those that are given after it; NCCL is chosen where each rank has a GPU of its own, by whatever
- * number it sees that. "error", "silent" and "stuck": the run ends with status 3. */
+ * those that are given after it; sums are right, and connected before the first one where they are
+ * wanted; NCCL is chosen where each rank has a GPU of its own, by whatever number it sees that.
+ * "error", "silent" and "stuck": the run ends with status 3. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -31,8 +32,13 @@ static void give_back(kernels *k, void *memory) {
     (void)k;
     free(memory);
 }
-static kernels stand_in = {
-    .name = "streams", .place = place, .device = device, .alloc = take, .free = give_back};
+static kernels stand_in = {.name = "streams",
+                           .place = place,
+                           .device = device,
+                           .alloc = take,
+                           .free = give_back,
+                           .alloc_host = take,
+                           .free_host = give_back};
 
 static fsdp_mesh mesh;
 static int rank, world;
@@ -93,12 +99,42 @@ static void exchange_rounds(fsdp_transport *t) {
     }
 }
 
+/* Rank i's floats for a sum, and what n ranks' add up to: both are counted up from one place. */
+static float addend(int round, int from) { return (float)(100 * round + 10 * from); }
+static float added(int round, int ranks) {
+    float sum = 0;
+    for (int i = 0; i < ranks; i++) sum += addend(round, i);
+    return sum;
+}
+
+/* One float a rank, so that a sum can be checked as a stretch that is counted up. */
+static void sum_rounds(fsdp_transport *t, fsdp_group group, MPI_Comm comm) {
+    static float from[MOST_RANKS], to[1], all[1];
+    int counts[MOST_RANKS], me, ranks;
+    fsdp_transfer scattered, reduced;
+    MPI_Comm_rank(comm, &me);
+    MPI_Comm_size(comm, &ranks);
+    for (int r = 0; r < ranks; r++) counts[r] = r != 1; /* that rank's stretch is empty */
+    for (int round = 0; round < ROUNDS; round++) {
+        const size_t n = (size_t)(ranks > 1 ? ranks - 1 : 1);
+        streams_write(from, n, addend(round, me));
+        streams_write(all, 1, addend(round, me));
+        t->reduce_scatter(t, group, from, to, counts, &scattered);
+        t->all_reduce(t, group, all, 1, &reduced);
+        t->finish(t, &reduced);
+        t->finish(t, &scattered);
+        const int place = me > 1 ? me - 1 : me; /* of this rank's stretch in `from` */
+        streams_check(to, (size_t)counts[me], added(round, ranks) + (float)(ranks * place));
+        streams_check(all, 1, added(round, ranks));
+    }
+}
+
 static int is_nccl(const char *text, int version, const char *allowed) {
     fsdp_transport t = {0};
     device_text = text;
     streams_version = version;
     setenv("NCCL_MULTI_RANK_GPU_ENABLE", allowed, 1);
-    CHECK(fsdp_transport_choose(&mesh, &stand_in, &t) == 0);
+    CHECK(fsdp_transport_choose(&mesh, &stand_in, 0, &t) == 0);
     const int is = strcmp(t.name, "nccl") == 0;
     t.destroy(&t);
     return is;
@@ -127,7 +163,9 @@ int main(int argc, char **argv) {
     snprintf(own, sizeof own, "0000:%02x:00.0", rank);
     check_choice(own);
     device_text = own;
-    CHECK(fsdp_transport_nccl(&mesh, &stand_in, 0, &t) == 0);
+    CHECK(streams_sums == 0);
+    CHECK(fsdp_transport_nccl(&mesh, &stand_in, 0, 1, &t) == 0);
+    CHECK((streams_sums > 0) == (world > 1));
     for (int i = 0; i < 4; i++)
         if (strcmp(argv[argc - 1], modes[i]) == 0) streams_fault_now = (streams_fault)i;
     for (int in_place = 0; in_place < 2; in_place++) {
@@ -136,6 +174,9 @@ int main(int argc, char **argv) {
         gather_rounds(&t, FSDP_REPLICAS, mesh.replicas, in_place);
     }
     exchange_rounds(&t);
+    sum_rounds(&t, FSDP_WORLD, mesh.world);
+    sum_rounds(&t, FSDP_SHARDS, mesh.shards);
+    sum_rounds(&t, FSDP_REPLICAS, mesh.replicas);
     CHECK(streams_drain() == 0);
     streams_aborted = 0;
     t.destroy(&t);

@@ -8,23 +8,14 @@
 #include <sys/time.h>
 #include <unistd.h>
 
-#include "fsdp/nccl.h"
+enum { MOST_OPS = 4096, MOST_STREAMS = 32, MOST_EVENTS = 1024 };
 
-enum { MOST_OPS = 4096, MOST_STREAMS = 32, MOST_EVENTS = 1024, MOST_PARTS = 64 };
-
-typedef enum op_kind { OP_COPY, OP_RECORD, OP_WAIT, OP_MESSAGES, OP_WRITE, OP_CHECK } op_kind;
+typedef enum op_kind { OP_COPY, OP_RECORD, OP_WAIT, OP_OTHER, OP_WRITE, OP_CHECK } op_kind;
 
 typedef struct event {
     struct stream *stream;   /* that recorded it last */
     unsigned recorded, done; /* times */
 } event;
-
-typedef struct message {
-    int sends, peer;
-    void *at;
-    size_t bytes;
-    MPI_Comm comm;
-} message;
 
 typedef struct op {
     op_kind kind;
@@ -34,8 +25,8 @@ typedef struct op {
     float value;
     event *event;
     unsigned time;
-    message *messages;
-    MPI_Request *requests; /* NULL: not begun */
+    int (*go_on)(void *ctx);
+    void *ctx;
 } op;
 
 typedef struct stream {
@@ -43,20 +34,10 @@ typedef struct stream {
     size_t given, done;
 } stream;
 
-struct ncclComm {
-    MPI_Comm mpi;
-};
-
 streams_fault streams_fault_now;
-int streams_version, streams_loaded, streams_aborted;
-MPI_Comm streams_comms[3];
-int streams_n_comms;
 static stream *streams[MOST_STREAMS]; /* 0: the kernels' */
 static size_t n_streams;
 static int failed_checks;
-static message group[MOST_PARTS];
-static size_t n_group;
-static cudaStream_t group_stream;
 
 static stream *make_stream(void) { return streams[n_streams++] = calloc(1, sizeof(stream)); }
 
@@ -71,28 +52,16 @@ static op *give(void *to) {
     return &s->ops[s->given++];
 }
 
+void streams_give(void *to, int (*go_on)(void *ctx), void *ctx) {
+    *give(to) = (op){.kind = OP_OTHER, .go_on = go_on, .ctx = ctx};
+}
+
 void streams_write(float *at, size_t n, float value) {
     *give(streams_kernels()) = (op){.kind = OP_WRITE, .to = at, .n = n, .value = value};
 }
 
 void streams_check(const float *at, size_t n, float value) {
     *give(streams_kernels()) = (op){.kind = OP_CHECK, .from = at, .n = n, .value = value};
-}
-
-static int exchange_messages(op *o) {
-    int done;
-    if (!o->requests) {
-        o->requests = calloc(o->n, sizeof *o->requests);
-        for (size_t i = 0; i < o->n; i++) {
-            const message *m = &o->messages[i];
-            if (m->sends)
-                MPI_Isend(m->at, (int)m->bytes, MPI_BYTE, m->peer, 0, m->comm, &o->requests[i]);
-            else
-                MPI_Irecv(m->at, (int)m->bytes, MPI_BYTE, m->peer, 0, m->comm, &o->requests[i]);
-        }
-    }
-    MPI_Testall((int)o->n, o->requests, &done, MPI_STATUSES_IGNORE);
-    return done && streams_fault_now != STREAMS_SILENT;
 }
 
 static void advance(stream *s);
@@ -111,8 +80,8 @@ static int perform(op *o) {
     case OP_WAIT:
         if (o->event->done < o->time) advance(o->event->stream);
         return o->event->done >= o->time;
-    case OP_MESSAGES:
-        return exchange_messages(o);
+    case OP_OTHER:
+        return o->go_on(o->ctx);
     case OP_WRITE:
         for (size_t i = 0; i < o->n; i++) to[i] = o->value + (float)i;
         return 1;
@@ -190,87 +159,6 @@ cudaError_t cudaMemcpyAsync(void *to, const void *from, size_t bytes, enum cudaM
     if (kind != cudaMemcpyDefault) return cudaErrorInvalidValue;
     *give(s) = (op){.kind = OP_COPY, .to = to, .from = from, .n = bytes};
     return cudaSuccess;
-}
-
-/* The parts of NCCL. */
-static ncclResult_t version(int *out) {
-    *out = streams_version;
-    return ncclSuccess;
-}
-static ncclResult_t unique_id(ncclUniqueId *out) {
-    memset(out, 1, sizeof *out);
-    return ncclSuccess;
-}
-static ncclResult_t init(ncclComm_t *out, int ranks, ncclUniqueId id, int rank,
-                         ncclConfig_t *config) {
-    static int calls;
-    const MPI_Comm mpi = streams_comms[calls++ % streams_n_comms];
-    int own, n;
-    MPI_Comm_rank(mpi, &own);
-    MPI_Comm_size(mpi, &n);
-    if (id.internal[0] != 1 || config->blocking != 0 || own != rank || n != ranks)
-        return ncclInvalidArgument;
-    *out = calloc(1, sizeof **out);
-    MPI_Comm_dup(mpi, &(*out)->mpi);
-    return ncclInProgress;
-}
-static ncclResult_t async_error(ncclComm_t comm, ncclResult_t *out) {
-    (void)comm;
-    const int is_failing = streams_fault_now == STREAMS_ERROR || streams_fault_now == STREAMS_STUCK;
-    *out = is_failing ? ncclRemoteError : ncclSuccess;
-    return ncclSuccess;
-}
-static ncclResult_t abort_comm(ncclComm_t comm) {
-    streams_aborted++;
-    if (streams_fault_now == STREAMS_STUCK) pause();
-    if (streams_fault_now == STREAMS_NONE) MPI_Comm_free(&comm->mpi);
-    free(comm);
-    return ncclSuccess;
-}
-static const char *error_text(ncclResult_t result) {
-    return result == ncclRemoteError ? "a peer is gone" : "an error of NCCL";
-}
-static ncclResult_t group_start(void) {
-    n_group = 0;
-    return ncclSuccess;
-}
-static ncclResult_t add(int sends, void *at, size_t n, ncclDataType_t type, int peer,
-                        ncclComm_t comm, cudaStream_t s) {
-    const size_t size = type == ncclBfloat16 ? 2 : 4;
-    if (n_group == MOST_PARTS) return ncclInternalError;
-    group[n_group++] = (message){sends, peer, at, n * size, comm->mpi};
-    group_stream = s;
-    return ncclSuccess;
-}
-static ncclResult_t send_part(const void *at, size_t n, ncclDataType_t type, int peer,
-                              ncclComm_t comm, cudaStream_t s) {
-    return add(1, (void *)at, n, type, peer, comm, s);
-}
-static ncclResult_t receive_part(void *at, size_t n, ncclDataType_t type, int peer, ncclComm_t comm,
-                                 cudaStream_t s) {
-    return add(0, at, n, type, peer, comm, s);
-}
-static ncclResult_t group_end(void) {
-    if (n_group == 0) return ncclSuccess;
-    message *list = malloc(n_group * sizeof *list);
-    memcpy(list, group, n_group * sizeof *list);
-    *give(group_stream) = (op){.kind = OP_MESSAGES, .messages = list, .n = n_group};
-    return ncclInProgress;
-}
-
-int nccl_load(nccl_library *nccl) {
-    streams_loaded++;
-    *nccl = (nccl_library){.version = version,
-                           .unique_id = unique_id,
-                           .init = init,
-                           .async_error = async_error,
-                           .abort = abort_comm,
-                           .error_text = error_text,
-                           .group_start = group_start,
-                           .group_end = group_end,
-                           .send = send_part,
-                           .recv = receive_part};
-    return 0;
 }
 
 /* Of the C library and of MPI: an alarm for tests, and a clock that runs. */

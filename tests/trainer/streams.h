@@ -19,6 +19,7 @@ extern streams_fault streams_fault_now;
 extern int streams_version;       /* of NCCL */
 extern int streams_loaded;        /* how often it was */
 extern int streams_aborted;       /* communicators */
+extern int streams_sums;          /* reductions and all-reductions that it was given */
 extern MPI_Comm streams_comms[3]; /* the ranks of those that a transport makes, in order */
 extern int streams_n_comms;
 
@@ -27,6 +28,8 @@ extern int streams_n_comms;
 void *streams_kernels(void);
 void streams_write(float *at, size_t n, float value);
 void streams_check(const float *at, size_t n, float value);
+/* Work for a stream: go_on(ctx) is called until it returns nonzero. */
+void streams_give(void *stream, int (*go_on)(void *ctx), void *ctx);
 /* Does all that was given; nonzero where a check failed. */
 int streams_drain(void);
 

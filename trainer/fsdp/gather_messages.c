@@ -132,8 +132,13 @@ static int take(messages *m, const fsdp_sizes *s, dcp_error *err) {
     int status = fsdp_take(k, &m->root, s->root, err);
     if (!status) status = fsdp_take(k, &m->block, s->block, err);
     if (!status) status = fsdp_take(k, &m->kept, s->kept_blocks, err);
-    for (size_t i = 0; i < s->n_staging && !status; i++)
-        status = fsdp_take(k, &m->flights[i].staging, i ? s->staging : s->first_staging, err);
+    for (size_t i = 0; i < s->n_staging && !status; i++) {
+        const uint64_t elems = i ? s->staging : s->first_staging;
+        const uint64_t bytes = elems * fsdp_param_bytes(m->of.bf16);
+        status = fsdp_take(k, &m->flights[i].staging, elems, err);
+        if (!status && fsdp_transport_reserve(m->transport, FSDP_SHARDS, 0, bytes))
+            status = trainer_fail_memory(err, bytes);
+    }
     return status;
 }
 

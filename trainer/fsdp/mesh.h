@@ -13,6 +13,9 @@ typedef struct fsdp_mesh {
 
 /* Collective. n_replicas divides the size of `world`. */
 void fsdp_mesh_create(MPI_Comm world, int n_replicas, fsdp_mesh *out);
+/* Collective: the ranks of this one's host that share its device, in their order. device: which of
+ * the host's it is, as kernels' `device` tells. The caller frees *out. */
+void fsdp_mesh_sharers(MPI_Comm world, const char *device, MPI_Comm *out);
 /* Collective; a zeroed mesh is ignored. */
 void fsdp_mesh_free(fsdp_mesh *mesh);
 

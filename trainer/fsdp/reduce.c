@@ -40,6 +40,22 @@ struct fsdp_reduce {
 
 static int replicas_of(const fsdp_reduce *r) { return r->layout->world / r->layout->shards; }
 
+/* One unit is on its way at a time, and one to the ranks that hold the same shard. */
+static int reserve(fsdp_reduce *r, uint64_t received, dcp_error *err) {
+    uint64_t sent = 0, shard = 0;
+    for (size_t u = 0; u < r->layout->n; u++) {
+        const fsdp_unit *unit = &r->layout->units[u];
+        const uint64_t own = (uint64_t)unit->grad_counts[r->layout->shard];
+        if (unit->gathered_grad_elems > sent) sent = unit->gathered_grad_elems;
+        if (own > shard) shard = own;
+    }
+    if (r->layout->world == 1) return DCP_OK;
+    sent *= sizeof(float), received *= sizeof(float), shard *= sizeof(float);
+    int failed = fsdp_transport_reserve(r->transport, FSDP_WORLD, sent, received);
+    if (replicas_of(r) > 1) failed |= fsdp_transport_reserve(r->transport, FSDP_REPLICAS, 0, shard);
+    return failed ? trainer_fail_memory(err, sent + received + shard) : DCP_OK;
+}
+
 static int allocate(fsdp_reduce *r, const fsdp_plan *plan, dcp_error *err) {
     const uint64_t elems = fsdp_plan_sizes(plan).received;
     if (elems > INT_MAX)
@@ -50,7 +66,8 @@ static int allocate(fsdp_reduce *r, const fsdp_plan *plan, dcp_error *err) {
     if (!r->counts || !r->spread_counts) return trainer_fail_memory(err, 0);
     r->received = r->k->alloc(r->k, elems * sizeof(float)); /* never NULL, also for nothing */
     if (!r->received) return trainer_fail_memory(err, elems * sizeof(float));
-    return fsdp_sums_create(plan, r->k, r->grads, &r->sums, err);
+    const int status = reserve(r, elems, err);
+    return status ? status : fsdp_sums_create(plan, r->k, r->grads, &r->sums, err);
 }
 
 int fsdp_reduce_create(const fsdp_plan *plan, fsdp_transport *transport, kernels *k, timeline *tl,

@@ -14,7 +14,7 @@
  *   may choose an order of additions.
  * - poll lets transfers proceed, takes microseconds, and is called from within computation.
  * - Counts may be 0 and differ between ranks.
- * - A failure ends the run, as MPI's do: nothing is returned. */
+ * - A failure ends the run, as MPI's do: nothing is returned, but by reserve. */
 #ifndef TRAINER_FSDP_TRANSPORT_H
 #define TRAINER_FSDP_TRANSPORT_H
 
@@ -45,6 +45,11 @@ struct fsdp_transport {
     const char *name;
     void *state; /* the implementation's own */
 
+    /* Before the first transfer: takes memory for one more at a time of this group, which sends and
+     * receives so many bytes at most, so that none has to be taken on the way. `sent` is 0 of
+     * gather and all_reduce. Nonzero: out of memory. NULL: transfers need none. */
+    int (*reserve)(fsdp_transport *t, fsdp_group group, size_t sent, size_t received);
+
     /* Every rank's stretch, to all. own: this rank's; may stand at its place in `to` already, or in
      * memory of alloc_host. */
     void (*gather)(fsdp_transport *t, fsdp_group group, kernels_type type, const void *own,
@@ -65,19 +70,26 @@ struct fsdp_transport {
     void (*destroy)(fsdp_transport *t);
 };
 
+static inline int fsdp_transport_reserve(fsdp_transport *t, fsdp_group group, size_t sent,
+                                         size_t received) {
+    return t->reserve ? t->reserve(t, group, sent, received) : 0;
+}
+
 /* By messages of MPI, between memory of the host. mesh: borrowed. */
 fsdp_transport fsdp_transport_mpi(const fsdp_mesh *mesh);
-/* The same between copies on the host of the memory of k, where that is a device's. Nonzero: out of
- * memory. */
+/* The same between copies on the host, page-locked, of the memory of k, where that is a device's.
+ * Nonzero: out of memory. */
 int fsdp_transport_host(const fsdp_mesh *mesh, kernels *k, fsdp_transport *out);
 /* By NCCL between GPUs, on streams of its own. shared: ranks share a GPU, which only NCCL 2.30 and
- * later do, where NCCL_MULTI_RANK_GPU_ENABLE=1 asks for it. Collective; nonzero on all ranks where
- * the library of one will not do. A rank that does not answer ends the others after 300 s, and what
+ * later do, where NCCL_MULTI_RANK_GPU_ENABLE=1 asks for it. sums: reduce_scatter and all_reduce are
+ * wanted, too. Ranks are connected before it returns. Collective; nonzero on all ranks where the
+ * library of one will not do. A rank that does not answer ends the others after 300 s, and what
  * NCCL fails at ends the run within 20 s. A rank alone needs no library. Only where it was built.
  */
-int fsdp_transport_nccl(const fsdp_mesh *mesh, kernels *k, int shared, fsdp_transport *out);
-/* The one of these that suits the memory of k: on GPUs NCCL where it will do. Collective; nonzero:
- * out of memory. */
-int fsdp_transport_choose(const fsdp_mesh *mesh, kernels *k, fsdp_transport *out);
+int fsdp_transport_nccl(const fsdp_mesh *mesh, kernels *k, int shared, int sums,
+                        fsdp_transport *out);
+/* The one of these that suits the memory of k: on GPUs NCCL where it will do. sums: as above.
+ * Collective; nonzero: out of memory. */
+int fsdp_transport_choose(const fsdp_mesh *mesh, kernels *k, int sums, fsdp_transport *out);
 
 #endif

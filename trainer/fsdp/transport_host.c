@@ -1,15 +1,20 @@
 /* MPI between copies on the host of memory that MPI cannot reach: a GPU's. What is sent is
  * downloaded at the beginning, and what came is uploaded at the finish. Each transfer has memory of
- * its own, which is kept for the next one. */
+ * its own, page-locked and reserved: the smallest that is free, of those that were meant for what
+ * it does. Where none is, one grows. */
 #include <stdlib.h>
 #include <string.h>
 
 #include "slots.h"
 #include "transport.h"
 
+/* What a transfer's memory is meant for: so that none takes what another one will want. */
+typedef enum copies_use { UNUSED, GATHERS, REDUCTIONS, SPREADS } copies_use;
+
 /* One transfer's memory, and where what comes goes. */
 typedef struct copies {
-    int summed;
+    copies_use use;
+    int is_on, summed;
     char *from, *to;
     size_t from_bytes, to_bytes; /* that there is room for */
     size_t size;                 /* of an element */
@@ -24,30 +29,61 @@ typedef struct host_transport {
     fsdp_transport mpi;
     const fsdp_mesh *mesh;
     kernels *k;
-    fsdp_slots taken;
     copies list[FSDP_SLOTS];
 } host_transport;
 
 static host_transport *of(fsdp_transport *t) { return t->state; }
 
-/* A run cannot go on without it; as where MPI fails, that ends it. */
-static void *room(char **memory, size_t *has, size_t bytes) {
-    if (bytes > *has) {
-        free(*memory);
-        *memory = malloc(bytes);
-        *has = bytes;
-        if (!*memory) MPI_Abort(MPI_COMM_WORLD, 3);
-    }
-    return *memory;
+static copies_use use_of(fsdp_group group, int sends) {
+    if (sends) return REDUCTIONS;
+    return group == FSDP_REPLICAS ? SPREADS : GATHERS;
 }
 
-static copies *begin(host_transport *h, fsdp_transfer *out) {
-    const int slot = fsdp_slot_take(&h->taken);
-    if (slot < 0) MPI_Abort(MPI_COMM_WORLD, 3);
-    copies *c = &h->list[slot];
-    c->inner = (fsdp_transfer){0};
-    *out = (fsdp_transfer){.is_on = 1, .other = c};
-    return c;
+static int grow(kernels *k, char **memory, size_t *has, size_t bytes) {
+    if (*memory && bytes <= *has) return 0;
+    k->free_host(k, *memory);
+    *memory = k->alloc_host(k, bytes);
+    *has = *memory ? bytes : 0;
+    return !*memory;
+}
+
+static int fit(host_transport *h, copies *c, copies_use use, size_t sent, size_t received) {
+    c->use = use;
+    return (use == REDUCTIONS && grow(h->k, &c->from, &c->from_bytes, sent)) ||
+           grow(h->k, &c->to, &c->to_bytes, received);
+}
+
+static int fits(const copies *c, size_t sent, size_t received) {
+    return sent <= c->from_bytes && received <= c->to_bytes;
+}
+
+/* Whether a is the better one of two that are free. */
+static int is_better(const copies *a, const copies *b, size_t sent, size_t received) {
+    if (!b || !fits(b, sent, received)) return 1;
+    return fits(a, sent, received) && a->to_bytes < b->to_bytes;
+}
+
+/* A run cannot go on without memory; as where MPI fails, that ends it. */
+static copies *begin(host_transport *h, copies_use use, size_t sent, size_t received,
+                     fsdp_transfer *out) {
+    copies *best = NULL;
+    for (copies *c = h->list; c < h->list + FSDP_SLOTS; c++)
+        if (!c->is_on && c->use == use && is_better(c, best, sent, received)) best = c;
+    for (copies *c = h->list; c < h->list + FSDP_SLOTS && !best; c++)
+        if (c->use == UNUSED) best = c;
+    if (!best || fit(h, best, use, sent, received)) MPI_Abort(MPI_COMM_WORLD, 3);
+    best->is_on = 1;
+    best->inner = (fsdp_transfer){0};
+    *out = (fsdp_transfer){.is_on = 1, .other = best};
+    return best;
+}
+
+static int reserve(fsdp_transport *t, fsdp_group group, size_t sent, size_t received) {
+    host_transport *h = of(t);
+    copies *c = h->list;
+    while (c < h->list + FSDP_SLOTS && c->use != UNUSED) c++;
+    if (c == h->list + FSDP_SLOTS) return 1;
+    return fit(h, c, use_of(group, sent > 0), sent, received);
 }
 
 static int ranks_of(const host_transport *h, fsdp_group group, int *rank) {
@@ -73,65 +109,64 @@ static size_t extent(fsdp_stretches s, int ranks) {
 static void gather(fsdp_transport *t, fsdp_group group, kernels_type type, const void *own,
                    fsdp_stretches to, fsdp_transfer *out) {
     host_transport *h = of(t);
-    copies *c = begin(h, out);
+    const size_t size = type == KERNELS_BF16 ? sizeof(uint16_t) : sizeof(float);
     int rank;
-    c->ranks = ranks_of(h, group, &rank);
-    c->size = type == KERNELS_BF16 ? sizeof(uint16_t) : sizeof(float);
+    const int ranks = ranks_of(h, group, &rank);
+    copies *c = begin(h, use_of(group, 0), 0, extent(to, ranks) * size, out);
+    char *place = c->to + (size_t)to.starts[rank] * size;
+    const size_t bytes = (size_t)to.counts[rank] * size;
+    c->ranks = ranks;
+    c->size = size;
     c->places = to;
     c->summed = 0;
-    char *host = room(&c->to, &c->to_bytes, extent(to, c->ranks) * c->size + 1);
-    char *place = host + (size_t)to.starts[rank] * c->size;
-    const size_t bytes = (size_t)to.counts[rank] * c->size;
     if (bytes) h->k->download(h->k, place, own, bytes);
-    h->mpi.gather(&h->mpi, group, type, place, (fsdp_stretches){host, to.counts, to.starts},
+    h->mpi.gather(&h->mpi, group, type, place, (fsdp_stretches){c->to, to.counts, to.starts},
                   &c->inner);
 }
 
 static void exchange(fsdp_transport *t, fsdp_group group, fsdp_stretches from, fsdp_stretches to,
                      fsdp_transfer *out) {
     host_transport *h = of(t);
-    copies *c = begin(h, out);
     int rank;
-    c->ranks = ranks_of(h, group, &rank);
+    const int ranks = ranks_of(h, group, &rank);
+    const size_t bytes = extent(from, ranks) * sizeof(float);
+    copies *c = begin(h, REDUCTIONS, bytes, extent(to, ranks) * sizeof(float), out);
+    c->ranks = ranks;
     c->size = sizeof(float);
     c->places = to;
     c->summed = 0;
-    const size_t bytes = extent(from, c->ranks) * c->size;
-    char *sent = room(&c->from, &c->from_bytes, bytes + 1);
-    char *host = room(&c->to, &c->to_bytes, extent(to, c->ranks) * c->size + 1);
-    if (bytes) h->k->download(h->k, sent, from.at, bytes);
-    h->mpi.exchange(&h->mpi, group, (fsdp_stretches){sent, from.counts, from.starts},
-                    (fsdp_stretches){host, to.counts, to.starts}, &c->inner);
+    if (bytes) h->k->download(h->k, c->from, from.at, bytes);
+    h->mpi.exchange(&h->mpi, group, (fsdp_stretches){c->from, from.counts, from.starts},
+                    (fsdp_stretches){c->to, to.counts, to.starts}, &c->inner);
 }
 
 static void reduce_scatter(fsdp_transport *t, fsdp_group group, const float *from, float *to,
                            const int *counts, fsdp_transfer *out) {
     host_transport *h = of(t);
-    copies *c = begin(h, out);
     int rank;
     size_t n = 0;
-    c->ranks = ranks_of(h, group, &rank);
-    for (int i = 0; i < c->ranks; i++) n += (size_t)counts[i];
+    const int ranks = ranks_of(h, group, &rank);
+    for (int i = 0; i < ranks; i++) n += (size_t)counts[i];
+    const size_t own = (size_t)counts[rank];
+    copies *c = begin(h, REDUCTIONS, n * sizeof(float), own * sizeof(float), out);
     c->summed = 1;
     c->sums = to;
-    c->sums_n = (size_t)counts[rank];
-    char *sent = room(&c->from, &c->from_bytes, n * sizeof(float) + 1);
-    char *host = room(&c->to, &c->to_bytes, c->sums_n * sizeof(float) + 1);
-    if (n) h->k->download(h->k, sent, from, n * sizeof(float));
-    h->mpi.reduce_scatter(&h->mpi, group, (float *)(void *)sent, (float *)(void *)host, counts,
+    c->sums_n = own;
+    if (n) h->k->download(h->k, c->from, from, n * sizeof(float));
+    h->mpi.reduce_scatter(&h->mpi, group, (float *)(void *)c->from, (float *)(void *)c->to, counts,
                           &c->inner);
 }
 
 static void all_reduce(fsdp_transport *t, fsdp_group group, float *sums, int n,
                        fsdp_transfer *out) {
     host_transport *h = of(t);
-    copies *c = begin(h, out);
+    const size_t bytes = (size_t)n * sizeof(float);
+    copies *c = begin(h, use_of(group, 0), 0, bytes, out);
     c->summed = 1;
     c->sums = sums;
     c->sums_n = (size_t)n;
-    char *host = room(&c->to, &c->to_bytes, c->sums_n * sizeof(float) + 1);
-    if (n) h->k->download(h->k, host, sums, c->sums_n * sizeof(float));
-    h->mpi.all_reduce(&h->mpi, group, (float *)(void *)host, n, &c->inner);
+    if (n) h->k->download(h->k, c->to, sums, bytes);
+    h->mpi.all_reduce(&h->mpi, group, (float *)(void *)c->to, n, &c->inner);
 }
 
 static void poll(fsdp_transport *t, fsdp_transfer *transfer) {
@@ -155,15 +190,15 @@ static void finish(fsdp_transport *t, fsdp_transfer *transfer) {
     if (!transfer->is_on) return;
     h->mpi.finish(&h->mpi, &c->inner);
     upload(h->k, c);
-    fsdp_slot_free(&h->taken, c - h->list);
+    c->is_on = 0;
     transfer->is_on = 0;
 }
 
 static void destroy(fsdp_transport *t) {
     host_transport *h = of(t);
     for (size_t i = 0; i < FSDP_SLOTS; i++) {
-        free(h->list[i].from);
-        free(h->list[i].to);
+        h->k->free_host(h->k, h->list[i].from);
+        h->k->free_host(h->k, h->list[i].to);
     }
     free(h);
 }
@@ -176,6 +211,7 @@ int fsdp_transport_host(const fsdp_mesh *mesh, kernels *k, fsdp_transport *out) 
     h->k = k;
     *out = (fsdp_transport){.name = "mpi, by copies on the host",
                             .state = h,
+                            .reserve = reserve,
                             .gather = gather,
                             .exchange = exchange,
                             .reduce_scatter = reduce_scatter,

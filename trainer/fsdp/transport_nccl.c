@@ -178,14 +178,19 @@ static int take_lists(nccl_transport *n, int ranks) {
     return 0;
 }
 
-/* NCCL connects ranks, and takes memory for that, at their first transfer: so now. */
-static void connect(fsdp_transport *t) {
+/* NCCL connects ranks, and takes memory for that, at their first transfer of each kind: so now. */
+static void connect(fsdp_transport *t, int sums) {
     nccl_transport *n = of(t);
     for (int g = 0; g < NCCL_GROUPS; g++) {
         float *to = n->scratch + n->groups[g].ranks;
         fsdp_transfer transfer = {0};
         exchange(t, (fsdp_group)g, (fsdp_stretches){n->scratch, n->ones, n->places},
                  (fsdp_stretches){to, n->ones, n->places}, &transfer);
+        finish(t, &transfer);
+        if (!sums) continue;
+        reduce_scatter(t, (fsdp_group)g, n->scratch, to, n->ones, &transfer);
+        finish(t, &transfer);
+        all_reduce(t, (fsdp_group)g, to, 1, &transfer);
         finish(t, &transfer);
     }
 }
@@ -200,7 +205,8 @@ static int is_usable(nccl_transport *n, int ranks, int shared) {
     return !shared || (version >= NCCL_VERSION(2, 30, 0) && allowed && allowed[0] == '1');
 }
 
-int fsdp_transport_nccl(const fsdp_mesh *mesh, kernels *k, int shared, fsdp_transport *out) {
+int fsdp_transport_nccl(const fsdp_mesh *mesh, kernels *k, int shared, int sums,
+                        fsdp_transport *out) {
     nccl_transport *n = calloc(1, sizeof *n);
     void *stream = NULL;
     int ranks;
@@ -223,9 +229,11 @@ int fsdp_transport_nccl(const fsdp_mesh *mesh, kernels *k, int shared, fsdp_tran
         return 1;
     }
     n->kernels = stream;
+    /* For sums of other sizes NCCL takes other ways, which it otherwise connects when one comes. */
+    if (sums) setenv("NCCL_RUNTIME_CONNECT", "0", 0);
     join(n, FSDP_WORLD, mesh->world);
     join(n, FSDP_SHARDS, mesh->shards);
     join(n, FSDP_REPLICAS, mesh->replicas);
-    connect(out);
+    connect(out, sums);
     return 0;
 }

@@ -2,20 +2,12 @@
 
 #include <inttypes.h>
 #include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 
 #include "../agree.h"
 #include "../fail.h"
 #include "../optim/norm.h"
 #include "../say.h"
 #include "memory.h"
-
-/* One rank's, of all that share its device. */
-typedef struct share {
-    char device[32];
-    uint64_t bytes;
-} share;
 
 typedef struct needs {
     memory m;
@@ -47,27 +39,12 @@ static void describe(const needs *n, char *out, size_t size) {
 }
 
 /* Collective: what the ranks on this one's device need together. */
-static int add_up(const trainer *t, uint64_t own, uint64_t *bytes, int *ranks, dcp_error *err) {
-    MPI_Comm host;
-    int n;
-    share mine = {.bytes = own};
-    snprintf(mine.device, sizeof mine.device, "%s", t->k->device(t->k));
-    MPI_Comm_split_type(t->comm, MPI_COMM_TYPE_SHARED, 0, MPI_INFO_NULL, &host);
-    MPI_Comm_size(host, &n);
-    share *all = malloc((size_t)n * sizeof *all);
-    const int status = agree(t->comm, all ? DCP_OK : trainer_fail_memory(err, sizeof *all), err);
-    if (status == DCP_OK)
-        MPI_Allgather(&mine, sizeof mine, MPI_BYTE, all, sizeof mine, MPI_BYTE, host);
-    *bytes = 0;
-    *ranks = 0;
-    for (int i = 0; i < n && status == DCP_OK; i++) {
-        if (strcmp(all[i].device, mine.device) != 0) continue;
-        *bytes += all[i].bytes;
-        ++*ranks;
-    }
-    free(all);
-    MPI_Comm_free(&host);
-    return status;
+static void add_up(const trainer *t, uint64_t own, uint64_t *bytes, int *ranks) {
+    MPI_Comm sharers;
+    fsdp_mesh_sharers(t->comm, t->k->device(t->k), &sharers);
+    MPI_Comm_size(sharers, ranks);
+    MPI_Allreduce(&own, bytes, 1, MPI_UINT64_T, MPI_SUM, sharers);
+    MPI_Comm_free(&sharers);
 }
 
 static int judge(const trainer *t, const needs *n, uint64_t together, int ranks, uint64_t unused,
@@ -90,8 +67,7 @@ int room_check(const trainer *t, dcp_error *err) {
     int status = agree(t->comm, predict(t, &n, err), err);
     if (status != DCP_OK) return status;
     t->k->room(t->k, &unused, &all); /* before any rank goes on to take some */
-    status = add_up(t, n.bytes, &together, &ranks, err);
-    if (status != DCP_OK) return status;
+    add_up(t, n.bytes, &together, &ranks);
     status = agree(t->comm, judge(t, &n, together, ranks, unused, all, err), err);
     if (status == DCP_OK)
         say(t->rank, "%.2f MiB of the device's memory a rank; %.1f of %.1f MiB were free",

@@ -92,7 +92,7 @@ static int make_transport(trainer *t, dcp_error *err) {
         return trainer_fail(err, DCP_ERR_UNSUPPORTED,
                             "device: some ranks have a GPU and others have none; set device=cpu, "
                             "or start ranks only where GPUs are");
-    const int failed = fsdp_transport_choose(&t->mesh, t->k, &t->transport);
+    const int failed = fsdp_transport_choose(&t->mesh, t->k, t->plan.strategy.ring, &t->transport);
     return agree(t->comm, failed ? trainer_fail_memory(err, 0) : DCP_OK, err);
 }
 
