@@ -5,7 +5,7 @@ store's fillings are there."""
 from collections import defaultdict
 from train_lib import *
 
-RANKS, EPSILON = 3, 0.01  # microseconds: what rounding does
+RANKS, EPSILON = 3, 0.0005  # microseconds: half of the last digit
 UNITS = MODEL["num_hidden_layers"] + 1
 
 
