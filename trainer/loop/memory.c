@@ -34,9 +34,9 @@ int memory_predict(const config *c, const model *m, const fsdp_plan *plan, uint6
                  .shared = shards.shared,
                  .partial = fsdp_plan_most_partial(plan),
                  .samples = fsdp_leaves_micro_steps(&leaves) * c->micro * sample_bytes(m, sequence),
-                 .buffers = least(save_buffers, saved),
+                 .buffers = c->engine == DCP_ENGINE_MPIO ? 0 : least(save_buffers, saved),
                  .program = program_bytes + (is_alone ? 0 : messages_bytes)};
-    if (c->async && c->staging_bytes > save_buffers)
+    if (c->async && c->engine != DCP_ENGINE_MPIO && c->staging_bytes > save_buffers)
         out->staging = least(c->staging_bytes, saved) - out->buffers;
     return model_run_measure(m, c->micro, sequence, &out->activations, err);
 }
