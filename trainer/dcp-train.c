@@ -1,5 +1,6 @@
 /* dcp-train: configuration, and the exit status. Rank 0 reads the configuration, so
  * that all ranks have the same; failures are told by rank 0 alone, in one line. */
+#include <inttypes.h>
 #include <mpi.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -66,6 +67,16 @@ static void print_config(const config *c, int rank) {
                   "number of ranks, so losses and checkpoints do too");
 }
 
+/* A longer run may be what is meant later, so it is no error. */
+static void warn_of_warmup(const config *c, int rank) {
+    if (c->warmup_steps > c->max_steps)
+        say_warning(rank,
+                    "scheduler.params.warmup_steps: a warm-up of %" PRIu64
+                    " steps is not over when the run ends with step %" PRIu64
+                    ", so the learning rate stays below optimizer.params.lr",
+                    c->warmup_steps, c->max_steps);
+}
+
 static int train(const options *a, const config *c, dcp_error *err) {
     trainer t;
     int status = trainer_plan(&t, c, MPI_COMM_WORLD, err);
@@ -91,6 +102,7 @@ static int run(const options *a) {
         return status == DCP_ERR_NO_MEMORY ? EXIT_FAILED : EXIT_USAGE;
     }
     status = EXIT_DONE;
+    warn_of_warmup(c, rank);
     if (a->print_config)
         print_config(c, rank);
     else

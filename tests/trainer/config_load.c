@@ -185,6 +185,8 @@ static const struct {
     {"activation_checkpointing.partition_activations=true", "use fsdp.activation_checkpointing"},
     {"torch_autocast.enabled=true", "torch_autocast: a key of DeepSpeed's that is not here; use"},
     {"zero_optimization.stage3_module_granularity_threshold=1", "threshold: a key of DeepSpeed's"},
+    {"bf16.immediate_grad_update=true", "bf16.immediate_grad_update: a key of DeepSpeed's"},
+    {"gradient_clipping=auto", "from 0 to 1e+30; nobody fills it in here: give a value, or leave"},
     {"steps_per_print=10", "steps_per_print: a key of DeepSpeed's that is not here; drop it"},
     {"scheduler.type=WarmupCosineLR", "wsd; DeepSpeed's name for cosine"},
     {"scheduler.params.warmup_num_steps=5", "use scheduler.params.warmup_steps"},
@@ -208,6 +210,7 @@ static void refuses_broken_files(void **state) {
         {"{\"data\": {\"path\": \"x\"}}", "model: missing"},
         {"{\"seed\": 1, \"seed\": 2}", ":1:18: duplicate object key"},
         {"{\"seed\": 1", ":1:"},
+        {"{\"seed\": 12345678901234567890}", ":1:29: too big integer"},
         {"[1]", "holds no JSON object"},
         {"{" MODEL ", \"data\": {\"path\": \"text\"}, \"device\": \"cpu\", "
          "\"fsdp\": {\"cpu_offload\": true}}",

@@ -82,9 +82,15 @@ for overrides in (["max_step=1"], ["data.path=nowhere"], ["gradient_accumulation
 train(1, "good.json", "gradient_accumulation_steps=7", "max_steps=1")
 _, err = train(2, "good.json", "gradient_accumulation_steps=7", "max_steps=2")
 check("ignored, since the run is resumed" in err, err)
-out, _ = train(1, "good.json", "--print-config", "seed=9")
+out, err = train(1, "good.json", "--print-config", "seed=9")
+check(not messages(err), err)
 shown = json.loads(out)
 check(shown["seed"] == 9 and shown["fsdp"]["prefetch"] == 1 and shown["device"] == "auto", out)
+
+# A warm-up that the run never leaves may be meant, for it may go on later.
+for args in (["--print-config"], ["--dry-run", "checkpoint.dir=dry", "metrics=null"]):
+    _, err = train(1, "good.json", "scheduler.params.warmup_steps=13", *args)
+    check("a warm-up of 13 steps is not over when the run ends with step 12" in messages(err)[0], err)
 
 # A dry run makes nothing; a run that diverges ends before it saves what is no number.
 _, err = train(2, "good.json", "--dry-run", "checkpoint.dir=dry", "metrics=dry.jsonl")

@@ -248,6 +248,7 @@ int config_check_world(const config *c, int world, dcp_error *err) {
     return trainer_fail(
         err, DCP_ERR_ARG,
         "gradient_accumulation_steps: train_batch_size %" PRIu64 " is not micro-batch %" PRIu64
-        " x accumulation %" PRIu64 " x %d %s = %" PRIu64 "; leave it out, and it follows",
+        " x accumulation %" PRIu64 " x %d %s = %" PRIu64
+        "; give that train_batch_size, or leave gradient_accumulation_steps out, and it follows",
         c->batch, c->micro, c->accumulation, world, world == 1 ? "rank" : "ranks", product);
 }

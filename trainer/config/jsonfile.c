@@ -9,6 +9,12 @@
 
 #include "../fail.h"
 
+/* What is refused although it is JSON. */
+static int is_json(const json_error_t *error) {
+    const enum json_error_code code = json_error_code(error);
+    return code == json_error_duplicate_key || code == json_error_numeric_overflow;
+}
+
 int config_read_object(const char *path, json_t **out, dcp_error *err) {
     FILE *file = fopen(path, "re");
     struct stat st;
@@ -21,11 +27,9 @@ int config_read_object(const char *path, json_t **out, dcp_error *err) {
     json_error_t where;
     json_t *object = json_loadf(file, JSON_REJECT_DUPLICATES, &where);
     fclose(file);
-    if (!object) {
-        const int duplicate = json_error_code(&where) == json_error_duplicate_key;
+    if (!object)
         return trainer_fail(err, DCP_ERR_ARG, "%s:%d:%d: %s%s", path, where.line, where.column,
-                            duplicate ? "" : "not JSON: ", where.text);
-    }
+                            is_json(&where) ? "" : "not JSON: ", where.text);
     if (!json_is_object(object)) {
         json_decref(object);
         return trainer_fail(err, DCP_ERR_ARG, "%s: holds no JSON object", path);

@@ -115,12 +115,16 @@ int config_key_check(const config_key *key, const json_t *value, dcp_error *err)
     char *given = json_dumps(value, JSON_ENCODE_ANY | JSON_COMPACT | JSON_REAL_PRECISION(15));
     char wanted[160];
     expectation(key, wanted, sizeof wanted);
-    const char *ours = deepspeed_name(key->path, json_string_value(value));
+    const char *text = json_string_value(value), *ours = deepspeed_name(key->path, text);
+    const int is_auto = text && strcmp(text, "auto") == 0;
     int status;
     if (!fitting)
         status = trainer_fail(err, DCP_ERR_ARG, "%s: %.200s is not %s%s%s", key->path,
                               given ? given : "the value", wanted,
-                              ours ? "; DeepSpeed's name for " : "", ours ? ours : "");
+                              ours      ? "; DeepSpeed's name for "
+                              : is_auto ? "; nobody fills it in here: give a value, or leave it out"
+                                        : "",
+                              ours ? ours : "");
     else
         status = trainer_fail(err, DCP_ERR_UNSUPPORTED, "%s: %.200s is not built yet; built: %s",
                               key->path, given ? given : "the value", key->built);
