@@ -206,6 +206,14 @@ int save_run(dcp_store *store, const save_request *r, save_watch *watch, dcp_rep
     return status;
 }
 
+int dcp_save_prepare(dcp_store *store, const dcp_state *state, const dcp_save_options *options,
+                     dcp_error *err) {
+    if (!store || !state)
+        return core_fail(err, DCP_ERR_ARG, "dcp_save_prepare: a store and a state are needed");
+    store_settle(store);
+    return snapshot_open(store, state, copy_bytes(options ? options->staging_bytes : 0), err);
+}
+
 int dcp_save(dcp_store *store, uint64_t step, const dcp_state *state, const char *json,
              const dcp_save_options *options, dcp_report *report, dcp_error *err) {
     if (!store) return core_fail(err, DCP_ERR_ARG, "dcp_save: a store is needed");

@@ -10,7 +10,7 @@
 #include "core/fail.h"
 #include "store/store.h"
 
-int snapshot_prepare(dcp_store *store, const dcp_state *state, uint64_t bytes, dcp_error *err) {
+int snapshot_open(dcp_store *store, const dcp_state *state, uint64_t bytes, dcp_error *err) {
     uint64_t slot = STAGING_SLOT_BYTES;
     if (!state->device) return DCP_OK;
     if (bytes > state->device_bytes) bytes = (state->device_bytes + slot - 1) / slot * slot;
@@ -20,11 +20,12 @@ int snapshot_prepare(dcp_store *store, const dcp_state *state, uint64_t bytes, d
         staging_close(s);
         store->staging = s = NULL;
     }
-    if (!s) {
-        int status = staging_open(state->device, bytes, &store->staging, err);
-        if (status) return status;
-    }
-    return staging_follow(store->staging, err);
+    return s ? DCP_OK : staging_open(state->device, bytes, &store->staging, err);
+}
+
+int snapshot_prepare(dcp_store *store, const dcp_state *state, uint64_t bytes, dcp_error *err) {
+    int status = snapshot_open(store, state, bytes, err);
+    return status || !state->device ? status : staging_follow(store->staging, err);
 }
 
 void snapshot_begin(image *im) {

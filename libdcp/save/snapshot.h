@@ -4,9 +4,12 @@
 
 #include "save/image.h"
 
-/* Not collective, on the thread that asks for the save. Makes store->staging ready where the state
- * has boxes on a device, with about `bytes` of memory; the save's copies come after what the
- * program has given the device so far. */
+/* Not collective. Sees to it that store->staging is there where the state has boxes on a device,
+ * with about `bytes` of memory. No save is in flight. */
+int snapshot_open(dcp_store *store, const dcp_state *state, uint64_t bytes, dcp_error *err);
+
+/* The same on the thread that asks for the save, whose copies come after what the program has given
+ * the device so far. */
 int snapshot_prepare(dcp_store *store, const dcp_state *state, uint64_t bytes, dcp_error *err);
 
 /* Before the image's sorted pieces are read. */

@@ -153,6 +153,15 @@ static int take_turn(dcp_tiers *tiers, uint64_t step, dcp_busy when_busy, tier *
     return status;
 }
 
+int dcp_tiers_prepare(dcp_tiers *tiers, const dcp_state *state, const dcp_save_options *options,
+                      dcp_error *err) {
+    if (!tiers) return core_fail(err, DCP_ERR_ARG, "dcp_tiers_prepare: tiers is NULL");
+    int status = DCP_OK;
+    for (size_t i = 0; i < tiers->n && !status; i++)
+        status = dcp_save_prepare(tiers->list[i].store, state, options, err);
+    return status;
+}
+
 int dcp_tiers_save_async(dcp_tiers *tiers, uint64_t step, const dcp_state *state, const char *json,
                          const dcp_save_options *options, dcp_error *err) {
     static const dcp_save_options defaults;

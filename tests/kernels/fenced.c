@@ -19,6 +19,8 @@ void *fenced_inside(const kernels *k, const void *device) {
     return fence_translate(fence_of(k), device);
 }
 
+void fenced_takes(const kernels *k, size_t bytes) { fence_check_allocation(fence_of(k), bytes); }
+
 /* IN(p): where the functions of the CPU find what p points to; of the same type. */
 #define CPU (fence_of(k)->cpu)
 #define IN(p) ((__typeof__(p))fence_translate(fence_of(k), (p)))

@@ -7,5 +7,7 @@
 
 /* Where what the device's memory holds can be touched. */
 void *fenced_inside(const kernels *k, const void *device);
+/* Whoever else takes memory or a stream for the device says so: it ends the program in a step. */
+void fenced_takes(const kernels *k, size_t bytes);
 
 #endif

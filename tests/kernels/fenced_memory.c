@@ -52,7 +52,7 @@ void fence_room(kernels *k, uint64_t *unused, uint64_t *all) {
     *unused = f->most - f->held;
 }
 
-static void check_allocation(const fence *f, size_t bytes) {
+void fence_check_allocation(const fence *f, size_t bytes) {
     if (!f->steps) return;
     fprintf(stderr, "fenced: %zu bytes are allocated in a step\n", bytes);
     abort();
@@ -62,7 +62,7 @@ static void check_allocation(const fence *f, size_t bytes) {
 void *fence_alloc(kernels *k, size_t bytes) {
     fence *f = fence_of(k);
     const size_t room = (bytes + PAGE - 1) / PAGE * PAGE + 2 * PAGE;
-    check_allocation(f, bytes);
+    fence_check_allocation(f, bytes);
     if (bytes > f->most - f->held || bytes > f->largest || room > ROOM - f->used) return NULL;
     const size_t at = f->used + PAGE;
     memcpy(f->inside + f->used, &bytes, sizeof bytes);
@@ -86,7 +86,7 @@ void fence_free(kernels *k, void *memory) {
 void *fence_alloc_host(kernels *k, size_t bytes) {
     fence *f = fence_of(k);
     int i = 0;
-    check_allocation(f, bytes);
+    fence_check_allocation(f, bytes);
     while (i < MOST_PINNED && f->pinned[i].at) i++;
     if (i == MOST_PINNED) return NULL;
     f->pinned[i].at = f->cpu->alloc(f->cpu, bytes);

@@ -31,6 +31,9 @@ void fence_unmap(fence *f);
  */
 void *fence_translate(const fence *f, const void *device);
 
+/* Ends the program where a step has begun. */
+void fence_check_allocation(const fence *f, size_t bytes);
+
 /* Functions of the backend. */
 void fence_room(kernels *k, uint64_t *unused, uint64_t *all);
 void *fence_alloc(kernels *k, size_t bytes);

@@ -52,6 +52,8 @@ static void between_launch_and_fence(const scratch *s, stand_in *d, const given 
     dcp_saving *saving = NULL;
     dcp_store *store = scratch_store(s, s->comm, "flight");
     on_device_make(&o, d, g, ROWS, s->rank, s->size, 1, 0);
+    SUCCEEDS(dcp_save_prepare(store, o.state, NULL, err));
+    const uint64_t opened = d->calls[STAND_IN_OPEN], taken = d->calls[STAND_IN_ALLOC];
     for (int again = 0; again < 2; again++) {
         for (size_t i = 0; i < o.h.n; i++) {
             uint64_t bytes = box_bytes(g, &o.h.boxes[i]);
@@ -66,6 +68,7 @@ static void between_launch_and_fence(const scratch *s, stand_in *d, const given 
         MPI_Barrier(MPI_COMM_WORLD);
         CHECK(scratch_same(s, "flight/step-00000005/state.h5", "rows/step-00000005/state.h5"));
     }
+    CHECK(d->calls[STAND_IN_OPEN] == opened && d->calls[STAND_IN_ALLOC] == taken);
     dcp_store_close(store);
     on_device_free(&o);
 }

@@ -9,7 +9,7 @@
 #include "fsdp/transport.h"
 
 static int alloc_pinned(void *ctx, uint64_t bytes, void **out) {
-    (void)ctx;
+    fenced_takes(ctx, bytes);
     return posix_memalign(out, 4096, bytes ? bytes : 1);
 }
 
@@ -20,6 +20,7 @@ static void free_pinned(void *ctx, void *memory) {
 
 static int open_stream(void *ctx, unsigned events, void **stream) {
     (void)events;
+    fenced_takes(ctx, 0);
     *stream = ctx;
     return 0;
 }

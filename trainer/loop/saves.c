@@ -11,6 +11,15 @@
 #include "../state/about.h"
 #include "../state/meta.h"
 
+static uint64_t staging_of(const config *c) {
+    return c->staging_bytes ? c->staging_bytes : DCP_STAGING_NONE;
+}
+
+int saves_prepare(const trainer *t, dcp_error *err) {
+    const dcp_save_options options = {.staging_bytes = staging_of(t->c)};
+    return dcp_tiers_prepare(t->stores, t->registered, &options, err);
+}
+
 void saves_begin(saves *s, trainer *t) {
     const uint64_t step = t->state->step;
     int loaded_here = 0;
@@ -84,15 +93,15 @@ static int save(saves *s, int flight, int also_last, dcp_error *err) {
     if (status == DCP_OK) about = about_members(t->k->describe(t->k));
     if (status == DCP_OK && !about) status = trainer_fail_memory(err, 0);
     status = agree(t->comm, status, err);
-    const dcp_save_options options = {
-        .engine = t->c->engine,
-        .about_json = about,
-        .staging_bytes = t->c->staging_bytes ? t->c->staging_bytes : DCP_STAGING_NONE,
-        .when_busy = t->c->skip_when_busy ? DCP_BUSY_REFUSE : DCP_BUSY_WAIT,
-        .on_progress = t->state->offloaded ? let_go : NULL,
-        .progress_ctx = t->state,
-        .on_phase = t->tl.events ? keep_phase : NULL,
-        .phase_ctx = s};
+    const dcp_save_options options = {.engine = t->c->engine,
+                                      .about_json = about,
+                                      .staging_bytes = staging_of(t->c),
+                                      .when_busy =
+                                          t->c->skip_when_busy ? DCP_BUSY_REFUSE : DCP_BUSY_WAIT,
+                                      .on_progress = t->state->offloaded ? let_go : NULL,
+                                      .progress_ctx = t->state,
+                                      .on_phase = t->tl.events ? keep_phase : NULL,
+                                      .phase_ctx = s};
     const uint64_t step = t->state->step;
     s->flight_step = step;
     if (status == DCP_OK && flight)

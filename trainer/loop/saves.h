@@ -1,5 +1,5 @@
 /* The saves of a run: in flight beside the next step, or, with checkpoint.async=false, by
- * themselves. All functions are collective. */
+ * themselves. All functions are collective, unless they say otherwise. */
 #ifndef TRAINER_LOOP_SAVES_H
 #define TRAINER_LOOP_SAVES_H
 
@@ -21,6 +21,10 @@ typedef struct saves {
     } phases[SAVE_PHASES];
     size_t n_phases, lost_phases;
 } saves;
+
+/* Takes what saves of the trainer's state need of its device, so that no step has to. Not
+ * collective. */
+int saves_prepare(const trainer *t, dcp_error *err);
 
 /* For a run that begins at the trainer's state. What was loaded from elsewhere need not be saved as
  * it is; what was loaded from a faster store has yet to come to checkpoint.dir. */

@@ -14,6 +14,7 @@
 #include "evaluate.h"
 #include "memory.h"
 #include "room.h"
+#include "saves.h"
 #include "trainer.h"
 #include "usage.h"
 
@@ -151,6 +152,7 @@ int trainer_start(trainer *t, dcp_error *err) {
     const resume_from from = beginning(t);
     status = resume(&from, t->state, err);
     if (status == DCP_OK) status = agree(t->comm, room_explain(t, make_work(t, err), err), err);
+    if (status == DCP_OK) status = agree(t->comm, saves_prepare(t, err), err);
     if (status == DCP_OK) status = agree(t->comm, predict(t, err), err);
     return trainer_exit_status(status);
 }

@@ -15,7 +15,8 @@
  * What it casts is cast on the host.
  *
  * Page-locked memory: of a save options->staging_bytes less the 16 MiB of its queue, at least 8 MiB
- * and at most 128 MiB or what the boxes take; kept until the store is closed. Of a load 16 MiB, for
+ * and at most 128 MiB or what the boxes take; from the first save, or dcp_save_prepare, until the
+ * store is closed. Of a load 16 MiB, for
  * the time of the call.
  *
  *     dcp_device *gpu;

@@ -121,6 +121,14 @@ typedef struct dcp_report {
 DCP_API int dcp_save(dcp_store *store, uint64_t step, const dcp_state *state, const char *json,
                      const dcp_save_options *options, dcp_report *report, dcp_error *err);
 
+/* Takes now what the first save of `state` would take of its device, a stream for copies and
+ * page-locked memory: for programs in whose steps nothing is to be allocated. Without boxes on a
+ * device there is nothing to do. `options` (may be NULL) as for the saves to come; the state may
+ * have changed by then, and is not borrowed. Not collective, though each rank has to call it that
+ * wants the effect. DCP_ERR_NO_MEMORY, DCP_ERR_DEVICE: the store is as it was. */
+DCP_API int dcp_save_prepare(dcp_store *store, const dcp_state *state,
+                             const dcp_save_options *options, dcp_error *err);
+
 /* A save in flight. */
 typedef struct dcp_saving dcp_saving;
 

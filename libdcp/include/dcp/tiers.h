@@ -78,6 +78,10 @@ DCP_API int dcp_tiers_has(const dcp_tiers *tiers, size_t i, uint64_t step);
  * has it from then on. Not collective; every rank calls it. */
 DCP_API int dcp_tiers_mark_intact(dcp_tiers *tiers, size_t i, uint64_t step, dcp_error *err);
 
+/* dcp_save_prepare of all stores. */
+DCP_API int dcp_tiers_prepare(dcp_tiers *tiers, const dcp_state *state,
+                              const dcp_save_options *options, dcp_error *err);
+
 /* Starts a save of `step` into the fastest store that is due; where none is, or all that are have
  * the step, it does nothing. Arguments and what is borrowed as for dcp_save_async, dcp_tiers_fence
  * and dcp_tiers_wait taking the places of dcp_save_fence and dcp_save_wait; options->layout and
