@@ -113,6 +113,7 @@ const kernels kernels_cpu = {
     .widen_upper = cpu_widen_upper,
     .matmul_bf16 = cpu_matmul_bf16,
     .matmul_bf16_keeps = cpu_matmul_bf16_keeps,
+    .linear = kernels_linear_apart,
     .embedding_forward = cpu_embedding_forward,
     .embedding_backward = cpu_embedding_backward,
     .patches = cpu_patches,

@@ -1,13 +1,11 @@
 /* The CUDA backend: one device, which it makes the current one of the thread that opens it, one
- * stream, cuBLAS in plain fp32. Simple kernels whose sums have a fixed order, not yet tuned ones.
+ * stream, cuBLASLt in plain fp32. Simple kernels whose sums have a fixed order, not yet tuned ones.
  */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "cuda.h"
-
-enum { WORKSPACE = 32 << 20 }; /* bytes; what cuBLAS asks for on Hopper */
 
 void cuda_check(kernels *k, cudaError_t status) {
     cuda_state *state = cuda_of(k);
@@ -16,36 +14,29 @@ void cuda_check(kernels *k, cudaError_t status) {
 
 static int describe_device(cuda_state *state) {
     struct cudaDeviceProp device;
-    int version = 0;
     if (cudaGetDeviceProperties(&device, state->device) ||
-        cudaDeviceGetPCIBusId(state->bus, sizeof state->bus, state->device) ||
-        state->blas.version(state->blas.handle, &version))
+        cudaDeviceGetPCIBusId(state->bus, sizeof state->bus, state->device))
         return KERNELS_NO_DEVICE;
+    state->major = device.major;
     state->most_shared = device.sharedMemPerBlockOptin;
-    snprintf(state->description, sizeof state->description, "cuBLAS %d sm_%d%d %s", version,
-             device.major, device.minor, device.name);
+    snprintf(state->description, sizeof state->description, "cuBLASLt %zu sm_%d%d %s",
+             state->blas.version(), device.major, device.minor, device.name);
     return KERNELS_OK;
 }
 
 static void release(cuda_state *state) {
     cuda_blas_unload(&state->blas);
-    cudaFree(state->workspace);
+    cudaFree(state->blas.workspace);
     if (state->stream) cudaStreamDestroy(state->stream);
     free(state);
 }
 
 static int start(cuda_state *state) {
     cuda_blas *blas = &state->blas;
-    state->fp32 = CUBLAS_PEDANTIC_MATH;
     if (cudaSetDevice(state->device) || cuda_blas_load(blas)) return KERNELS_NO_DEVICE;
     if (cudaStreamCreateWithFlags(&state->stream, cudaStreamNonBlocking) ||
-        cudaMalloc(&state->workspace, WORKSPACE) || blas->create(&blas->handle))
+        cudaMalloc(&blas->workspace, BLAS_WORKSPACE) || blas->create(&blas->handle))
         return KERNELS_NO_MEMORY;
-    /* Pedantic: no TF32 and no emulation, whatever the environment asks of cuBLAS. */
-    if (blas->set_stream(blas->handle, state->stream) ||
-        blas->set_workspace(blas->handle, state->workspace, WORKSPACE) ||
-        blas->set_math_mode(blas->handle, state->fp32))
-        return KERNELS_NO_DEVICE;
     return describe_device(state);
 }
 
@@ -74,14 +65,12 @@ static void cuda_allow_tf32(kernels *k, int allow) {
     static const char note[] = " tf32";
     cuda_state *state = cuda_of(k);
     char *end = state->description + strlen(state->description);
-    if (allow == (state->fp32 == CUBLAS_TF32_TENSOR_OP_MATH)) return;
+    if (!allow == !state->blas.tf32) return;
     if (allow)
         snprintf(end, sizeof state->description - (size_t)(end - state->description), "%s", note);
     else
         end[-(ptrdiff_t)(sizeof note - 1)] = 0;
-    state->fp32 = allow ? CUBLAS_TF32_TENSOR_OP_MATH : CUBLAS_PEDANTIC_MATH;
-    if (state->blas.set_math_mode(state->blas.handle, state->fp32) && !state->failure)
-        state->failure = "cuBLAS refuses tf32";
+    state->blas.tf32 = allow;
 }
 
 static int cuda_place(const kernels *k, void **stream) {
@@ -178,6 +167,7 @@ const kernels kernels_cuda = {
     .widen = cuda_widen,
     .widen_upper = cuda_widen_upper,
     .matmul_bf16 = cuda_matmul_bf16,
+    .linear = cuda_linear,
     .embedding_forward = cuda_embedding_forward,
     .embedding_backward = cuda_embedding_backward,
     .patches = cuda_patches,

@@ -1,30 +1,35 @@
-/* Loads cuBLAS: the version that was compiled against, from the usual places or else from where it
- * was found then. */
+/* Loads cuBLASLt: the version that was compiled against, from the usual places or else from where
+ * it was found then. */
 #include <dlfcn.h>
 #include <string.h>
 
-#include "cuda.h"
+#include "blas.h"
 
 #define TEXT_OF(x) #x
 #define TEXT(x) TEXT_OF(x)
 
 int cuda_blas_load(cuda_blas *blas) {
-    blas->library = dlopen("libcublas.so." TEXT(CUBLAS_VER_MAJOR), RTLD_NOW | RTLD_LOCAL);
-    if (!blas->library) blas->library = dlopen(CUBLAS_PATH, RTLD_NOW | RTLD_LOCAL);
+    blas->library = dlopen("libcublasLt.so." TEXT(CUBLAS_VER_MAJOR), RTLD_NOW | RTLD_LOCAL);
+    if (!blas->library) blas->library = dlopen(CUBLASLT_PATH, RTLD_NOW | RTLD_LOCAL);
     if (!blas->library) return 1;
     const struct {
         const char *name;
         void *to; /* a pointer to a function */
     } list[] = {
-        {"cublasCreate_v2", &blas->create},
-        {"cublasDestroy_v2", &blas->destroy},
-        {"cublasGetVersion_v2", &blas->version},
-        {"cublasSetStream_v2", &blas->set_stream},
-        {"cublasSetWorkspace_v2", &blas->set_workspace},
-        {"cublasSetMathMode", &blas->set_math_mode},
-        {"cublasSgemm_v2_64", &blas->sgemm},
-        {"cublasGemmEx_64", &blas->gemm},
-        {"cublasGetStatusString", &blas->status_string},
+        {"cublasLtCreate", &blas->create},
+        {"cublasLtDestroy", &blas->destroy},
+        {"cublasLtGetVersion", &blas->version},
+        {"cublasLtGetStatusString", &blas->status_string},
+        {"cublasLtMatmulDescCreate", &blas->product_create},
+        {"cublasLtMatmulDescDestroy", &blas->product_destroy},
+        {"cublasLtMatmulDescSetAttribute", &blas->product_set},
+        {"cublasLtMatrixLayoutCreate", &blas->layout_create},
+        {"cublasLtMatrixLayoutDestroy", &blas->layout_destroy},
+        {"cublasLtMatmulPreferenceCreate", &blas->wish_create},
+        {"cublasLtMatmulPreferenceDestroy", &blas->wish_destroy},
+        {"cublasLtMatmulPreferenceSetAttribute", &blas->wish_set},
+        {"cublasLtMatmulAlgoGetHeuristic", &blas->choose},
+        {"cublasLtMatmul", &blas->multiply},
     };
     for (size_t i = 0; i < sizeof list / sizeof list[0]; i++) {
         void *found = dlsym(blas->library, list[i].name);
@@ -36,5 +41,7 @@ int cuda_blas_load(cuda_blas *blas) {
 
 /* The library stays for good: threads and state of CUDA's may still be in it. */
 void cuda_blas_unload(cuda_blas *blas) {
-    if (blas->handle) blas->destroy(blas->handle);
+    if (!blas->handle) return;
+    blas_plans_free(blas);
+    blas->destroy(blas->handle);
 }

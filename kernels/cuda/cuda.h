@@ -4,41 +4,20 @@
 #ifndef KERNELS_CUDA_H
 #define KERNELS_CUDA_H
 
-#include <cublas_v2.h>
 #include <cuda_runtime_api.h>
 
+#include "blas.h"
 #include "kernels/kernels.h"
 
 #ifdef __cplusplus
 extern "C" {
 #endif
 
-/* cuBLAS, loaded as the backend opens and not with the program: it costs 200 MB of memory and half
- * a second, which runs on the CPU should not pay. */
-typedef struct cuda_blas {
-    void *library;
-    cublasHandle_t handle;
-    __typeof__(cublasCreate_v2) *create;
-    __typeof__(cublasDestroy_v2) *destroy;
-    __typeof__(cublasGetVersion_v2) *version;
-    __typeof__(cublasSetStream_v2) *set_stream;
-    __typeof__(cublasSetWorkspace_v2) *set_workspace;
-    __typeof__(cublasSetMathMode) *set_math_mode;
-    __typeof__(cublasSgemm_v2_64) *sgemm;
-    __typeof__(cublasGemmEx_64) *gemm;
-    __typeof__(cublasGetStatusString) *status_string;
-} cuda_blas;
-
-/* Nonzero where the library or one of its functions is missing. */
-int cuda_blas_load(cuda_blas *blas);
-void cuda_blas_unload(cuda_blas *blas);
-
 typedef struct cuda_state {
     int device;
     cudaStream_t stream;
     cuda_blas blas;
-    cublasMath_t fp32;   /* of products of fp32 */
-    void *workspace;     /* cuBLAS': fixed, so that its bits do not change from call to call */
+    int major;           /* of its architecture: 9 is Hopper */
     size_t most_shared;  /* bytes of shared memory that a block can ask for */
     const char *failure; /* of the first call that failed */
     char bus[32];        /* "0000:3b:00.0" */
@@ -65,6 +44,7 @@ void cuda_widen(kernels *k, float *y, const uint16_t *x, size_t n);
 void cuda_widen_upper(kernels *k, float *y, size_t n);
 void cuda_matmul_bf16(kernels *k, void *c, const uint16_t *a, const uint16_t *b, size_t m, size_t n,
                       size_t depth, unsigned flags);
+void cuda_linear(kernels *k, float *y, const kernels_linear *l);
 void cuda_embedding_forward(kernels *k, float *out, const float *table, const int32_t *ids,
                             size_t rows, size_t dim);
 void cuda_embedding_backward(kernels *k, float *dtable, const float *dout, const int32_t *ids,

@@ -1,44 +1,140 @@
-/* Matrix products through cuBLAS, which is column-major: a row-major c = a b is its c^T = b^T a^T,
- * so the operands change places and keep their transpositions. */
+/* Matrix products and linear layers: what blas_plan.c has chosen for their shapes, on the backend's
+ * stream. */
 #include "cuda.h"
 
+/* The largest power of two that divides an address, at most BLAS_ALIGNMENT; 0 of none. */
+static uint32_t alignment(const void *p) {
+    const uintptr_t at = (uintptr_t)p | (p ? BLAS_ALIGNMENT : 0);
+    return (uint32_t)(at & (~at + 1));
+}
+
+/* Pedantic: no TF32 and no emulation, whatever the environment asks of cuBLAS. */
+static cublasComputeType_t compute_type(const cuda_blas *blas, kernels_type operands) {
+    if (operands == KERNELS_BF16) return CUBLAS_COMPUTE_32F;
+    return blas->tf32 ? CUBLAS_COMPUTE_32F_FAST_TF32 : CUBLAS_COMPUTE_32F_PEDANTIC;
+}
+
+/* cuBLASLt's GELU stores the approximation where the product would end, and the product as its
+ * auxiliary matrix. */
+static uint32_t epilogue_of(const blas_product *p) {
+    if (p->gelu) return p->bias ? CUBLASLT_EPILOGUE_GELU_AUX_BIAS : CUBLASLT_EPILOGUE_GELU_AUX;
+    return p->bias ? CUBLASLT_EPILOGUE_BIAS : CUBLASLT_EPILOGUE_DEFAULT;
+}
+
+static blas_shape shape_of(const cuda_blas *blas, const blas_product *p) {
+    return (blas_shape){.m = p->m,
+                        .n = p->n,
+                        .depth = p->depth,
+                        .transpose_a = (p->flags & KERNELS_TRANSPOSE_A) != 0,
+                        .transpose_b = (p->flags & KERNELS_TRANSPOSE_B) != 0,
+                        .operands = p->operands == KERNELS_BF16 ? CUDA_R_16BF : CUDA_R_32F,
+                        .result = p->flags & KERNELS_NARROW ? CUDA_R_16BF : CUDA_R_32F,
+                        .compute = compute_type(blas, p->operands),
+                        .epilogue = epilogue_of(p),
+                        .align_a = alignment(p->a),
+                        .align_b = alignment(p->b),
+                        .align_add = alignment(p->add),
+                        .align_stored = alignment(p->gelu ? p->gelu : p->c),
+                        .align_bias = alignment(p->bias),
+                        .align_aux = p->gelu ? alignment(p->c) : 0};
+}
+
+static blas_plan *plan_of(kernels *k, const blas_product *p) {
+    cuda_blas *blas = &cuda_of(k)->blas;
+    const blas_shape shape = shape_of(blas, p);
+    return blas_plan_of(blas, &shape);
+}
+
+static int has_algorithm(kernels *k, const blas_product *p) {
+    return plan_of(k, p)->status == CUBLAS_STATUS_SUCCESS;
+}
+
+static cublasStatus_t try_product(kernels *k, const blas_product *p) {
+    const float one = 1.0f, keep = p->add ? 1.0f : 0.0f;
+    const blas_plan *plan = plan_of(k, p);
+    const cuda_blas *blas = &cuda_of(k)->blas;
+    void *stored = p->gelu ? p->gelu : p->c;
+    cublasStatus_t status = plan->status;
+    if (status == CUBLAS_STATUS_SUCCESS && p->bias)
+        status = blas->product_set(plan->product, CUBLASLT_MATMUL_DESC_BIAS_POINTER, &p->bias,
+                                   sizeof p->bias);
+    if (status == CUBLAS_STATUS_SUCCESS && p->gelu)
+        status = blas->product_set(plan->product, CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_POINTER, &p->c,
+                                   sizeof p->c);
+    if (status != CUBLAS_STATUS_SUCCESS) return status;
+    return blas->multiply(blas->handle, plan->product, &one, p->b, plan->b, p->a, plan->a, &keep,
+                          p->add ? p->add : stored, plan->c, stored, plan->c, &plan->algorithm,
+                          blas->workspace, BLAS_WORKSPACE, cuda_of(k)->stream);
+}
+
+static void poison(kernels *k, void *c, size_t bytes) {
+    cuda_check(k, cudaMemsetAsync(c, 0xff, bytes, cuda_of(k)->stream));
+}
+
 /* A product that failed leaves NaN. */
-static void check(kernels *k, cublasStatus_t status, void *c, size_t bytes) {
+static void multiply(kernels *k, const blas_product *p) {
     cuda_state *state = cuda_of(k);
+    if (!p->m || !p->n) return;
+    cublasStatus_t status = try_product(k, p);
     if (status == CUBLAS_STATUS_SUCCESS) return;
-    cuda_check(k, cudaMemsetAsync(c, 0xff, bytes, state->stream));
+    poison(k, p->c, p->m * p->n * (p->flags & KERNELS_NARROW ? sizeof(uint16_t) : sizeof(float)));
+    if (p->gelu) poison(k, p->gelu, p->m * p->n * sizeof *p->gelu);
     if (!state->failure) state->failure = state->blas.status_string(status);
 }
 
 void cuda_matmul(kernels *k, float *c, const float *a, const float *b, size_t m, size_t n,
                  size_t depth, unsigned flags) {
-    const float one = 1.0f, keep = flags & KERNELS_ADD ? 1.0f : 0.0f;
-    int ta = (flags & KERNELS_TRANSPOSE_A) != 0, tb = (flags & KERNELS_TRANSPOSE_B) != 0;
-    cuda_state *state = cuda_of(k);
-    if (!m || !n) return;
-    check(k,
-          state->blas.sgemm(state->blas.handle, tb ? CUBLAS_OP_T : CUBLAS_OP_N,
-                            ta ? CUBLAS_OP_T : CUBLAS_OP_N, (int64_t)n, (int64_t)m, (int64_t)depth,
-                            &one, b, (int64_t)(tb ? depth : n), a, (int64_t)(ta ? m : depth), &keep,
-                            c, (int64_t)n),
-          c, m * n * sizeof *c);
+    multiply(k, &(blas_product){.c = c,
+                                .a = a,
+                                .b = b,
+                                .add = flags & KERNELS_ADD ? c : NULL,
+                                .m = m,
+                                .n = n,
+                                .depth = depth,
+                                .operands = KERNELS_F32,
+                                .flags = flags & ~(unsigned)KERNELS_NARROW});
 }
 
 void cuda_matmul_bf16(kernels *k, void *c, const uint16_t *a, const uint16_t *b, size_t m, size_t n,
                       size_t depth, unsigned flags) {
-    const float one = 1.0f, keep = flags & KERNELS_ADD ? 1.0f : 0.0f;
-    int ta = (flags & KERNELS_TRANSPOSE_A) != 0, tb = (flags & KERNELS_TRANSPOSE_B) != 0;
-    int narrow = (flags & KERNELS_NARROW) != 0;
-    cuda_blas *blas = &cuda_of(k)->blas;
-    if (!m || !n) return;
-    /* Sums in fp32, also where cuBLAS splits the depth. */
-    blas->set_math_mode(blas->handle, CUBLAS_MATH_DISALLOW_REDUCED_PRECISION_REDUCTION);
-    check(k,
-          blas->gemm(blas->handle, tb ? CUBLAS_OP_T : CUBLAS_OP_N, ta ? CUBLAS_OP_T : CUBLAS_OP_N,
-                     (int64_t)n, (int64_t)m, (int64_t)depth, &one, b, CUDA_R_16BF,
-                     (int64_t)(tb ? depth : n), a, CUDA_R_16BF, (int64_t)(ta ? m : depth), &keep, c,
-                     narrow ? CUDA_R_16BF : CUDA_R_32F, (int64_t)n, CUBLAS_COMPUTE_32F,
-                     CUBLAS_GEMM_DEFAULT),
-          c, m * n * (narrow ? sizeof *a : sizeof(float)));
-    blas->set_math_mode(blas->handle, cuda_of(k)->fp32);
+    multiply(k, &(blas_product){.c = c,
+                                .a = a,
+                                .b = b,
+                                .add = flags & KERNELS_ADD ? c : NULL,
+                                .m = m,
+                                .n = n,
+                                .depth = depth,
+                                .operands = KERNELS_BF16,
+                                .flags = flags});
+}
+
+/* cuBLASLt's rows are multiples of 8 here, it is fast at it from Hopper on, and how fine its tanh
+ * is nobody says: beside operands in bf16 it is fine enough. */
+static int may_fuse_gelu(kernels *k, const kernels_linear *l) {
+    return l->f == KERNELS_GELU_TANH && l->operands == KERNELS_BF16 && l->out % 8 == 0 &&
+           cuda_of(k)->major >= 9;
+}
+
+/* In one product where cuBLASLt has one for all of it, else without the activation, else one after
+ * the other. Which, the shape decides, and so for all ranks alike. */
+void cuda_linear(kernels *k, float *y, const kernels_linear *l) {
+    blas_product p = {.c = y,
+                      .a = l->x,
+                      .b = l->weight,
+                      .add = l->add,
+                      .bias = l->bias,
+                      .gelu = l->activated && may_fuse_gelu(k, l) ? l->activated : NULL,
+                      .m = l->rows,
+                      .n = l->out,
+                      .depth = l->in,
+                      .operands = l->operands,
+                      .flags = l->flags};
+    if (p.gelu && !has_algorithm(k, &p)) p.gelu = NULL;
+    if (!has_algorithm(k, &p)) {
+        kernels_linear_apart(k, y, l);
+        return;
+    }
+    multiply(k, &p);
+    if (l->activated && !p.gelu)
+        cuda_activation_forward(k, l->activated, y, l->rows * l->out, l->f, KERNELS_F32);
 }

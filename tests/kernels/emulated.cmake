@@ -1,5 +1,6 @@
 # The CUDA backend's own sources on the host, where a C++ compiler is: its kernels' threads take turns
-# on one thread, and simple loops stand for cuBLAS. It proves indexes, bounds and barriers without a GPU.
+# on one thread, and simple loops stand for cuBLASLt. It proves indexes, bounds, barriers, and what
+# cuBLASLt is told, without a GPU.
 include(CheckLanguage)
 check_language(CXX)
 if(CMAKE_CXX_COMPILER)
@@ -8,16 +9,23 @@ if(CMAKE_CXX_COMPILER)
   set(cuda_sources ${cuda}/attention.cu ${cuda}/attention_bf16.cu ${cuda}/attention_fp32.cu
     ${cuda}/attention_rows.cu ${cuda}/elementwise.cu ${cuda}/rows.cu)
   set_source_files_properties(${cuda_sources} PROPERTIES LANGUAGE CXX)
-  add_executable(kernel_emulated ${kernel_conformance_sources} ${cuda_sources} ${cuda}/backend.c
-    ${cuda}/matmul.c emulated/blas.c emulated/language.cpp emulated/runtime.c
+  add_library(kernel_emulated_backend STATIC ${cuda_sources} ${cuda}/backend.c
+    ${cuda}/blas_plan.c ${cuda}/matmul.c emulated/blas.c emulated/blas_product.c
+    emulated/language.cpp emulated/runtime.c ${PROJECT_SOURCE_DIR}/kernels/linear.c
     ${PROJECT_SOURCE_DIR}/kernels/registry.c ${PROJECT_SOURCE_DIR}/kernels/rope_table.c)
-  target_compile_definitions(kernel_emulated PRIVATE KERNELS_CUDA)
-  target_compile_options(kernel_emulated PRIVATE -O3 -ffp-contract=off
+  target_compile_definitions(kernel_emulated_backend PRIVATE KERNELS_CUDA)
+  target_compile_options(kernel_emulated_backend PRIVATE -O3 -ffp-contract=off
     -U_FORTIFY_SOURCE # which takes a jump between stacks for a mistake
     $<$<COMPILE_LANGUAGE:CXX>:-std=c++17 -Wall -Wextra -Wno-unused-function -Wno-unknown-pragmas -fno-strict-aliasing -fno-extern-tls-init>)
-  target_include_directories(kernel_emulated PRIVATE emulated ${cuda}
+  target_include_directories(kernel_emulated_backend PUBLIC emulated ${cuda}
     ${PROJECT_SOURCE_DIR}/kernels/include)
-  target_link_libraries(kernel_emulated PRIVATE dcp_warnings PkgConfig::CMOCKA m)
+  target_link_libraries(kernel_emulated_backend PRIVATE dcp_warnings m)
+
+  add_executable(kernel_emulated ${kernel_conformance_sources})
+  target_link_libraries(kernel_emulated PRIVATE dcp_warnings PkgConfig::CMOCKA kernel_emulated_backend m)
   add_test(NAME kernel_emulated COMMAND kernel_emulated cuda)
-  set_tests_properties(kernel_emulated PROPERTIES ENVIRONMENT "${DCP_TEST_ENV}" TIMEOUT 120)
+  add_executable(kernel_plans kernel_plans.c)
+  target_link_libraries(kernel_plans PRIVATE dcp_warnings PkgConfig::CMOCKA kernel_emulated_backend m)
+  add_test(NAME kernel_plans COMMAND kernel_plans)
+  set_tests_properties(kernel_emulated kernel_plans PROPERTIES ENVIRONMENT "${DCP_TEST_ENV}" TIMEOUT 120)
 endif()

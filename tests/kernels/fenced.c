@@ -116,6 +116,16 @@ static void fenced_matmul_bf16(kernels *k, void *c, const uint16_t *a, const uin
     CPU->matmul_bf16(CPU, IN(c), IN(a), IN(b), m, n, depth, flags);
 }
 
+static void fenced_linear(kernels *k, float *y, const kernels_linear *l) {
+    kernels_linear inside = *l;
+    inside.x = IN(l->x);
+    inside.weight = IN(l->weight);
+    inside.add = IN(l->add);
+    inside.bias = IN(l->bias);
+    inside.activated = IN(l->activated);
+    CPU->linear(CPU, IN(y), &inside);
+}
+
 static void fenced_embedding_forward(kernels *k, float *out, const float *table, const int32_t *ids,
                                      size_t rows, size_t dim) {
     fence_of(k)->steps = 1;
@@ -259,6 +269,7 @@ const kernels kernels_cuda = {
     .widen = fenced_widen,
     .widen_upper = fenced_widen_upper,
     .matmul_bf16 = fenced_matmul_bf16,
+    .linear = fenced_linear,
     .embedding_forward = fenced_embedding_forward,
     .embedding_backward = fenced_embedding_backward,
     .patches = fenced_patches,

@@ -34,7 +34,7 @@ conform_case case_vectors, case_rows, case_patches, case_matmul, case_embedding,
     case_attention_forward, case_attention_backward, case_attention_alone, case_activation,
     case_gated, case_loss, case_loss_extremes, case_adamw, case_row_sumsq, case_bf16,
     case_matmul_bf16, case_activations_bf16, case_exact_add, case_host_memory, case_device,
-    case_tf32;
+    case_tf32, case_layer;
 
 /* Host memory that lives until the case ends: zeros, random values in [-1,1), a copy in fp64. */
 void *conform_host(conform *c, size_t n, size_t elem_bytes);

@@ -37,7 +37,7 @@ static void conforms(void **state) {
     { #name, conforms, NULL, NULL, ((j) = (job){k, name}, &(j)) }
 
 static int run_all(kernels *k) {
-    job j[26];
+    job j[27];
     const struct CMUnitTest tests[] = {
         CASE(j[0], case_vectors),
         CASE(j[1], case_rows),
@@ -65,6 +65,7 @@ static int run_all(kernels *k) {
         CASE(j[23], case_device),
         CASE(j[24], case_attention_alone),
         CASE(j[25], case_tf32),
+        CASE(j[26], case_layer),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

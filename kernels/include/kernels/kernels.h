@@ -67,6 +67,19 @@ typedef struct kernels_attention {
     kernels_type operands;
 } kernels_attention;
 
+/* A linear layer forwards, with what follows it. */
+typedef struct kernels_linear {
+    size_t rows, in, out;
+    kernels_type operands; /* of x and weight; all else is fp32 */
+    const void *x;         /* [rows,in] */
+    const void *weight;    /* [in,out] */
+    unsigned flags;        /* KERNELS_TRANSPOSE_B: weight is stored [out,in] */
+    const float *add;      /* [rows,out]; may be y; NULL: nothing is added */
+    const float *bias;     /* [out], added to each row; NULL: none */
+    float *activated;      /* [rows,out] = f(y); NULL: not wanted */
+    kernels_activation f;
+} kernels_linear;
+
 /* Images cut into patches; what is left over at the right and the bottom belongs to none. */
 typedef struct kernels_patches {
     size_t batch, channels, height, width;
@@ -158,6 +171,11 @@ struct kernels {
     /* Bytes that the backend keeps for such products of a layer of [n,depth] with m rows, forwards
      * and back, once there was one; of all layers the most counts. NULL: none. */
     size_t (*matmul_bf16_keeps)(const kernels *k, size_t m, size_t n, size_t depth);
+
+    /* y[rows,out] = x weight + add + bias, and activated = f(y), in one pass where the backend can.
+     * Sums are fp32, also of bf16; of bf16 a backend may compute the tanh of KERNELS_GELU_TANH to
+     * bf16's precision. */
+    void (*linear)(kernels *k, float *y, const kernels_linear *l);
 
     /* out[rows,dim] = table[ids[rows],dim]; ids lie inside the table. */
     void (*embedding_forward)(kernels *k, float *out, const float *table, const int32_t *ids,
@@ -275,6 +293,10 @@ int kernels_open_on(const char *name, unsigned number, kernels **out);
 void kernels_close(kernels *k);
 /* The name of the i-th backend that was built in; NULL past the last. */
 const char *kernels_name(size_t i);
+
+/* linear, by a backend's other functions: copied, multiplied, added and activated one after the
+ * other. For backends. */
+void kernels_linear_apart(kernels *k, float *y, const kernels_linear *l);
 
 /* host cosines, sines [sequence,dim/2] of position * theta^(-2i/dim): frequency and angle in fp32,
  * as transformers computes them. */

@@ -1,103 +1,110 @@
-/* cuBLAS on the host: plain loops over column-major matrices. */
+/* cuBLASLt on the host, its descriptors: see cublasLt.h. */
+#include <stdlib.h>
 #include <string.h>
 
-#include "cuda.h"
+#include "blas_objects.h"
 
-static cublasMath_t mode;
+size_t cublasLtGetVersion(void) { return 0; }
 
-static float at(const void *x, int64_t i, cudaDataType type) {
-    uint32_t bits;
-    float value;
-    if (type == CUDA_R_32F) {
-        memcpy(&bits, (const float *)x + i, sizeof bits);
-        if (mode == CUBLAS_TF32_TENSOR_OP_MATH) bits &= 0xffffe000;
-        memcpy(&value, &bits, sizeof value);
-        return value;
+const char *cublasLtGetStatusString(cublasStatus_t status) {
+    return status == CUBLAS_STATUS_SUCCESS ? "success" : "refused by the emulated cuBLASLt";
+}
+
+cublasStatus_t cublasLtCreate(cublasLtHandle_t *handle) {
+    *handle = malloc(1);
+    return *handle ? CUBLAS_STATUS_SUCCESS : CUBLAS_STATUS_ALLOC_FAILED;
+}
+
+cublasStatus_t cublasLtDestroy(cublasLtHandle_t handle) {
+    free(handle);
+    return CUBLAS_STATUS_SUCCESS;
+}
+
+/* What an object begins as. */
+static cublasStatus_t create(void *out, const void *begin, size_t bytes) {
+    void *made = malloc(bytes);
+    if (!made) return CUBLAS_STATUS_ALLOC_FAILED;
+    memcpy(made, begin, bytes);
+    memcpy(out, &made, sizeof made);
+    return CUBLAS_STATUS_SUCCESS;
+}
+
+static cublasStatus_t set(void *to, size_t wanted, const void *value, size_t bytes) {
+    if (bytes != wanted) return CUBLAS_STATUS_INVALID_VALUE;
+    memcpy(to, value, bytes);
+    return CUBLAS_STATUS_SUCCESS;
+}
+
+cublasStatus_t cublasLtMatmulDescCreate(cublasLtMatmulDesc_t *out, cublasComputeType_t compute,
+                                        cudaDataType scale) {
+    const struct emulated_product p = {.compute = compute, .epilogue = CUBLASLT_EPILOGUE_DEFAULT};
+    return scale == CUDA_R_32F ? create(out, &p, sizeof p) : CUBLAS_STATUS_INVALID_VALUE;
+}
+
+cublasStatus_t cublasLtMatmulDescDestroy(cublasLtMatmulDesc_t product) {
+    free(product);
+    return CUBLAS_STATUS_SUCCESS;
+}
+
+cublasStatus_t cublasLtMatmulDescSetAttribute(cublasLtMatmulDesc_t product,
+                                              cublasLtMatmulDescAttributes_t attribute,
+                                              const void *value, size_t bytes) {
+    switch (attribute) {
+    case CUBLASLT_MATMUL_DESC_TRANSA:
+        return set(&product->transpose_a, sizeof(int32_t), value, bytes);
+    case CUBLASLT_MATMUL_DESC_TRANSB:
+        return set(&product->transpose_b, sizeof(int32_t), value, bytes);
+    case CUBLASLT_MATMUL_DESC_EPILOGUE:
+        return set(&product->epilogue, sizeof(uint32_t), value, bytes);
+    case CUBLASLT_MATMUL_DESC_BIAS_POINTER:
+        return set(&product->bias, sizeof(void *), value, bytes);
+    case CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_POINTER:
+        return set(&product->aux, sizeof(void *), value, bytes);
+    case CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_LD:
+        return set(&product->aux_ld, sizeof(int64_t), value, bytes);
     }
-    bits = (uint32_t)((const uint16_t *)x)[i] << 16;
-    memcpy(&value, &bits, sizeof value);
-    return value;
+    return CUBLAS_STATUS_INVALID_VALUE;
 }
 
-static void put(void *x, int64_t i, cudaDataType type, float value) {
-    uint32_t bits;
-    memcpy(&bits, &value, sizeof bits);
-    if (type == CUDA_R_32F)
-        ((float *)x)[i] = value;
-    else
-        ((uint16_t *)x)[i] = (uint16_t)((bits + 0x7fff + (bits >> 16 & 1)) >> 16);
+cublasStatus_t cublasLtMatrixLayoutCreate(cublasLtMatrixLayout_t *out, cudaDataType type,
+                                          uint64_t rows, uint64_t cols, int64_t ld) {
+    const struct emulated_matrix m = {.type = type, .rows = rows, .cols = cols, .ld = ld};
+    return create(out, &m, sizeof m);
 }
 
-static cublasStatus_t gemm(cublasHandle_t handle, cublasOperation_t transa,
-                           cublasOperation_t transb, int64_t m, int64_t n, int64_t k,
-                           const void *alpha, const void *a, cudaDataType a_type, int64_t lda,
-                           const void *b, cudaDataType b_type, int64_t ldb, const void *beta,
-                           void *c, cudaDataType c_type, int64_t ldc, cublasComputeType_t compute,
-                           cublasGemmAlgo_t algorithm) {
-    const float keep = *(const float *)beta;
-    (void)handle, (void)compute, (void)algorithm;
-    for (int64_t j = 0; j < n; j++)
-        for (int64_t i = 0; i < m; i++) {
-            float sum = 0.0f;
-            for (int64_t d = 0; d < k; d++)
-                sum += at(a, transa ? i * lda + d : d * lda + i, a_type) *
-                       at(b, transb ? d * ldb + j : j * ldb + d, b_type);
-            sum *= *(const float *)alpha;
-            put(c, j * ldc + i, c_type,
-                keep == 0.0f ? sum : sum + keep * at(c, j * ldc + i, c_type));
-        }
+cublasStatus_t cublasLtMatrixLayoutDestroy(cublasLtMatrixLayout_t matrix) {
+    free(matrix);
     return CUBLAS_STATUS_SUCCESS;
 }
 
-static cublasStatus_t sgemm(cublasHandle_t handle, cublasOperation_t transa,
-                            cublasOperation_t transb, int64_t m, int64_t n, int64_t k,
-                            const float *alpha, const float *a, int64_t lda, const float *b,
-                            int64_t ldb, const float *beta, float *c, int64_t ldc) {
-    return gemm(handle, transa, transb, m, n, k, alpha, a, CUDA_R_32F, lda, b, CUDA_R_32F, ldb,
-                beta, c, CUDA_R_32F, ldc, CUBLAS_COMPUTE_32F, CUBLAS_GEMM_DEFAULT);
+/* The library's own defaults. */
+cublasStatus_t cublasLtMatmulPreferenceCreate(cublasLtMatmulPreference_t *out) {
+    const struct emulated_wish w = {
+        .reduction = 7, .align_a = 256, .align_b = 256, .align_c = 256, .align_d = 256};
+    return create(out, &w, sizeof w);
 }
 
-static cublasStatus_t create(cublasHandle_t *handle) {
-    *handle = NULL;
+cublasStatus_t cublasLtMatmulPreferenceDestroy(cublasLtMatmulPreference_t wish) {
+    free(wish);
     return CUBLAS_STATUS_SUCCESS;
 }
 
-static cublasStatus_t version(cublasHandle_t handle, int *out) {
-    (void)handle;
-    *out = 0;
-    return CUBLAS_STATUS_SUCCESS;
+cublasStatus_t cublasLtMatmulPreferenceSetAttribute(cublasLtMatmulPreference_t wish,
+                                                    cublasLtMatmulPreferenceAttributes_t attribute,
+                                                    const void *value, size_t bytes) {
+    switch (attribute) {
+    case CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES:
+        return set(&wish->workspace, sizeof(uint64_t), value, bytes);
+    case CUBLASLT_MATMUL_PREF_REDUCTION_SCHEME_MASK:
+        return set(&wish->reduction, sizeof(uint32_t), value, bytes);
+    case CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_A_BYTES:
+        return set(&wish->align_a, sizeof(uint32_t), value, bytes);
+    case CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_B_BYTES:
+        return set(&wish->align_b, sizeof(uint32_t), value, bytes);
+    case CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_C_BYTES:
+        return set(&wish->align_c, sizeof(uint32_t), value, bytes);
+    case CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_D_BYTES:
+        return set(&wish->align_d, sizeof(uint32_t), value, bytes);
+    }
+    return CUBLAS_STATUS_INVALID_VALUE;
 }
-
-static cublasStatus_t set_stream(cublasHandle_t handle, cudaStream_t stream) {
-    (void)handle, (void)stream;
-    return CUBLAS_STATUS_SUCCESS;
-}
-
-static cublasStatus_t set_workspace(cublasHandle_t handle, void *workspace, size_t bytes) {
-    (void)handle, (void)workspace, (void)bytes;
-    return CUBLAS_STATUS_SUCCESS;
-}
-
-static cublasStatus_t set_math_mode(cublasHandle_t handle, cublasMath_t wanted) {
-    (void)handle;
-    mode = wanted;
-    return CUBLAS_STATUS_SUCCESS;
-}
-
-static const char *status_string(cublasStatus_t status) {
-    return status == CUBLAS_STATUS_SUCCESS ? "success" : "refused by the emulated cuBLAS";
-}
-
-int cuda_blas_load(cuda_blas *blas) {
-    blas->create = create;
-    blas->version = version;
-    blas->set_stream = set_stream;
-    blas->set_workspace = set_workspace;
-    blas->set_math_mode = set_math_mode;
-    blas->sgemm = sgemm;
-    blas->gemm = gemm;
-    blas->status_string = status_string;
-    return 0;
-}
-
-void cuda_blas_unload(cuda_blas *blas) { (void)blas; }

@@ -1,0 +1,116 @@
+/* Which algorithm multiplies. cuBLASLt proposes one for a shape, epilogue included; it is asked
+ * once for each, and what it is told here depends on nothing else, so that the same shape takes the
+ * same algorithm, and gives the same bits, on every rank and in every run:
+ *
+ * - Addresses: of them only the alignment is told, and that up to BLAS_ALIGNMENT. (Left unsaid,
+ *   cuBLASLt takes 256 bytes for granted.)
+ * - The depth may be split where few tiles would leave the device idle, but the parts are fp32 in
+ *   the workspace, added in order by a kernel of its own. Parts that are added in the output's
+ *   type, or in place, are not allowed.
+ * - The workspace is always the same one.
+ *
+ * cuBLASLt is column-major: a row-major c = a b is its c^T = b^T a^T, so the operands change places
+ * and keep their transpositions. A bias by column of c is one by row of c^T, as its epilogue has
+ * it. */
+#include <string.h>
+
+#include "blas.h"
+
+/* The first status that is not success. */
+#define TRY(status, call)                                                                          \
+    do {                                                                                           \
+        if ((status) == CUBLAS_STATUS_SUCCESS) (status) = (call);                                  \
+    } while (0)
+#define SET(blas, plan, attribute, value)                                                          \
+    (blas)->product_set((plan)->product, (attribute), &(value), sizeof(value))
+#define WISH(blas, wish, attribute, value)                                                         \
+    (blas)->wish_set((wish), (attribute), &(value), sizeof(value))
+
+static cublasStatus_t describe_product(cuda_blas *blas, blas_plan *plan) {
+    const blas_shape *s = &plan->shape;
+    const int32_t first = s->transpose_b ? CUBLAS_OP_T : CUBLAS_OP_N;
+    const int32_t second = s->transpose_a ? CUBLAS_OP_T : CUBLAS_OP_N;
+    /* Not the addresses themselves: those are of this alignment. */
+    const void *bias = (const void *)(uintptr_t)s->align_bias;
+    const void *aux = (const void *)(uintptr_t)s->align_aux;
+    const int64_t aux_ld = (int64_t)s->n;
+    cublasStatus_t status = CUBLAS_STATUS_SUCCESS;
+    TRY(status, blas->product_create(&plan->product, (cublasComputeType_t)s->compute, CUDA_R_32F));
+    TRY(status, SET(blas, plan, CUBLASLT_MATMUL_DESC_TRANSA, first));
+    TRY(status, SET(blas, plan, CUBLASLT_MATMUL_DESC_TRANSB, second));
+    TRY(status, SET(blas, plan, CUBLASLT_MATMUL_DESC_EPILOGUE, s->epilogue));
+    if (s->align_bias) TRY(status, SET(blas, plan, CUBLASLT_MATMUL_DESC_BIAS_POINTER, bias));
+    if (s->align_aux) {
+        TRY(status, SET(blas, plan, CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_POINTER, aux));
+        TRY(status, SET(blas, plan, CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_LD, aux_ld));
+    }
+    return status;
+}
+
+/* The transpose of a row-major [rows,cols], or of [cols,rows] where it is stored transposed. */
+static cublasStatus_t describe_matrix(cuda_blas *blas, cublasLtMatrixLayout_t *out, uint32_t type,
+                                      uint64_t rows, uint64_t cols, unsigned transposed) {
+    const uint64_t across = transposed ? rows : cols, down = transposed ? cols : rows;
+    return blas->layout_create(out, (cudaDataType)type, across, down, (int64_t)across);
+}
+
+static cublasStatus_t wish_for(cuda_blas *blas, cublasLtMatmulPreference_t wish,
+                               const blas_shape *s) {
+    const uint64_t workspace = BLAS_WORKSPACE;
+    const uint32_t reduction = CUBLASLT_REDUCTION_SCHEME_COMPUTE_TYPE;
+    const uint32_t align_add = s->align_add ? s->align_add : s->align_stored;
+    cublasStatus_t status = CUBLAS_STATUS_SUCCESS;
+    TRY(status, WISH(blas, wish, CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES, workspace));
+    TRY(status, WISH(blas, wish, CUBLASLT_MATMUL_PREF_REDUCTION_SCHEME_MASK, reduction));
+    TRY(status, WISH(blas, wish, CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_A_BYTES, s->align_b));
+    TRY(status, WISH(blas, wish, CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_B_BYTES, s->align_a));
+    TRY(status, WISH(blas, wish, CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_C_BYTES, align_add));
+    TRY(status, WISH(blas, wish, CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_D_BYTES, s->align_stored));
+    return status;
+}
+
+static cublasStatus_t choose(cuda_blas *blas, blas_plan *plan) {
+    cublasLtMatmulHeuristicResult_t best;
+    cublasLtMatmulPreference_t wish = NULL;
+    int found = 0;
+    cublasStatus_t status = blas->wish_create(&wish);
+    TRY(status, wish_for(blas, wish, &plan->shape));
+    TRY(status, blas->choose(blas->handle, plan->product, plan->b, plan->a, plan->c, plan->c, wish,
+                             1, &best, &found));
+    if (wish) blas->wish_destroy(wish);
+    if (status == CUBLAS_STATUS_SUCCESS && !found) status = CUBLAS_STATUS_NOT_SUPPORTED;
+    TRY(status, best.state);
+    if (status == CUBLAS_STATUS_SUCCESS) plan->algorithm = best.algo;
+    return status;
+}
+
+static void clear(cuda_blas *blas, blas_plan *plan) {
+    if (plan->product) blas->product_destroy(plan->product);
+    if (plan->a) blas->layout_destroy(plan->a);
+    if (plan->b) blas->layout_destroy(plan->b);
+    if (plan->c) blas->layout_destroy(plan->c);
+    memset(plan, 0, sizeof *plan);
+}
+
+static void make(cuda_blas *blas, blas_plan *plan, const blas_shape *s) {
+    clear(blas, plan);
+    plan->shape = *s;
+    plan->status = describe_product(blas, plan);
+    TRY(plan->status, describe_matrix(blas, &plan->a, s->operands, s->m, s->depth, s->transpose_a));
+    TRY(plan->status, describe_matrix(blas, &plan->b, s->operands, s->depth, s->n, s->transpose_b));
+    TRY(plan->status, describe_matrix(blas, &plan->c, s->result, s->m, s->n, 0));
+    TRY(plan->status, choose(blas, plan));
+}
+
+blas_plan *blas_plan_of(cuda_blas *blas, const blas_shape *shape) {
+    const size_t kept = blas->n_plans < BLAS_PLANS ? blas->n_plans : BLAS_PLANS;
+    for (size_t i = 0; i < kept; i++)
+        if (!memcmp(&blas->plans[i].shape, shape, sizeof *shape)) return &blas->plans[i];
+    blas_plan *oldest = &blas->plans[blas->n_plans++ % BLAS_PLANS];
+    make(blas, oldest, shape);
+    return oldest;
+}
+
+void blas_plans_free(cuda_blas *blas) {
+    for (size_t i = 0; i < BLAS_PLANS; i++) clear(blas, &blas->plans[i]);
+}
