@@ -168,8 +168,7 @@ static void attend(model_run *run, block_run *b, const float *in, const float *c
     rotate_both(run, b, params);
     k->attention_forward(k, &shape, b->attended, b->lse, run->attention.q, run->attention.key,
                          b->value, run->attention.scratch);
-    k->copy(k, b->middle, in, run->rows * run->m->c.hidden);
-    linear_forward(run, &p->o, b->middle, attended_operand(run, b), run->rows, params, KERNELS_ADD);
+    linear_forward_onto(run, &p->o, b->middle, in, attended_operand(run, b), run->rows, params);
 }
 
 static void attend_backward(model_run *run, block_run *b, const float *in,
@@ -203,18 +202,29 @@ static void activate(model_run *run, const block_run *b) {
         k->activation_forward(k, run->mlp, b->up, n, c->activation, type);
 }
 
+/* What the MLP keeps, and run->mlp. In one product where that can be: then also of a forward that
+ * only fills its keep, so that it is the same one and gives the same bits. */
+static void rise(model_run *run, block_run *b, const float *const *params) {
+    const block_parts *p = &run->m->block;
+    const operand in = normed_operand(run);
+    if (!is_gated(run) && model_inner_type(run->m) == KERNELS_F32) {
+        linear_forward_activated(run, &p->up, b->up, run->mlp, in, run->rows, params);
+        return;
+    }
+    if (is_gated(run))
+        linear_forward(run, &p->gate, b->gate, in, run->rows, params, inner_flags(run));
+    linear_forward(run, &p->up, b->up, in, run->rows, params, inner_flags(run));
+    if (!run->again) activate(run, b);
+}
+
 static void feed_forward(model_run *run, block_run *b, float *out, const float *const *params) {
     const block_parts *p = &run->m->block;
     const size_t n = run->rows;
     norm_forward(run, &p->mlp_norm, run->normed, b->middle, n, params, &run->stats);
-    const operand in = normed_operand(run);
-    if (is_gated(run)) linear_forward(run, &p->gate, b->gate, in, n, params, inner_flags(run));
-    linear_forward(run, &p->up, b->up, in, n, params, inner_flags(run));
+    rise(run, b, params);
     if (run->again) return;
-    activate(run, b);
-    run->k->copy(run->k, out, b->middle, n * run->m->c.hidden);
-    linear_forward(run, &p->down, out, inner_operand(run, run->in, run->mlp), n, params,
-                   KERNELS_ADD);
+    linear_forward_onto(run, &p->down, out, b->middle, inner_operand(run, run->in, run->mlp), n,
+                        params);
 }
 
 static void feed_forward_backward(model_run *run, block_run *b, const float *const *params,

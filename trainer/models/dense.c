@@ -17,10 +17,8 @@ static operand input_of(model_run *run, const linear *l, size_t layer) {
 static void dense_forward(model_run *run, size_t layer, const float *const *params) {
     const linear l = part_of(run->m, layer);
     float *up = run->blocks[layer].up;
-    linear_forward(run, &l, up, input_of(run, &l, layer), run->rows, params, 0);
-    if (run->again) return;
-    run->k->activation_forward(run->k, run->stream[layer + 1], up, run->rows * l.out,
-                               run->m->c.activation, KERNELS_F32);
+    linear_forward_activated(run, &l, up, run->stream[layer + 1], input_of(run, &l, layer),
+                             run->rows, params);
 }
 
 static void dense_backward(model_run *run, size_t layer, const float *const *params,

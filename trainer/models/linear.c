@@ -1,6 +1,10 @@
 /* A linear layer. Its matrix products are where transfers get to proceed. */
 #include "models/parts.h"
 
+static void poll(const model_run *run) {
+    if (run->poll) run->poll(run->poll_ctx);
+}
+
 static void product(model_run *run, void *c, operand a, operand b, size_t m, size_t n, size_t depth,
                     unsigned flags) {
     kernels *k = run->k;
@@ -8,16 +12,46 @@ static void product(model_run *run, void *c, operand a, operand b, size_t m, siz
         k->matmul_bf16(k, c, a.narrow, b.narrow, m, n, depth, flags);
     else
         k->matmul(k, c, a.wide, b.wide, m, n, depth, flags);
-    if (run->poll) run->poll(run->poll_ctx);
+    poll(run);
+}
+
+static unsigned order_of(const linear *l) { return l->in_first ? 0 : KERNELS_TRANSPOSE_B; }
+
+/* The layer, with what `with` says of what follows it. */
+static void forward(model_run *run, const linear *l, float *y, operand x, size_t rows,
+                    const float *const *params, kernels_linear with) {
+    /* The bias first: in bf16 it is rounded where the weight will be. */
+    if (l->bias != NO_PLACE) with.bias = operand_rounded(run, 0, params[l->bias], l->out);
+    const operand weight = operand_weight(run, l, params);
+    with.rows = rows;
+    with.in = l->in;
+    with.out = l->out;
+    with.operands = run->m->type;
+    with.x = x.narrow ? (const void *)x.narrow : x.wide;
+    with.weight = x.narrow ? (const void *)weight.narrow : weight.wide;
+    with.flags = order_of(l);
+    run->k->linear(run->k, y, &with);
+    poll(run);
 }
 
 void linear_forward(model_run *run, const linear *l, void *y, operand x, size_t rows,
                     const float *const *params, unsigned flags) {
-    const unsigned transposed = l->in_first ? 0 : KERNELS_TRANSPOSE_B;
-    product(run, y, x, operand_weight(run, l, params), rows, l->out, l->in, transposed | flags);
-    if (l->bias != NO_PLACE)
-        run->k->copy_rows(run->k, y, l->out, operand_rounded(run, 0, params[l->bias], l->out), 0,
-                          rows, l->out, KERNELS_ADD);
+    if (flags & KERNELS_NARROW)
+        product(run, y, x, operand_weight(run, l, params), rows, l->out, l->in,
+                order_of(l) | flags);
+    else
+        forward(run, l, y, x, rows, params, (kernels_linear){0});
+}
+
+void linear_forward_onto(model_run *run, const linear *l, float *y, const float *add, operand x,
+                         size_t rows, const float *const *params) {
+    forward(run, l, y, x, rows, params, (kernels_linear){.add = add});
+}
+
+void linear_forward_activated(model_run *run, const linear *l, float *y, float *activated,
+                              operand x, size_t rows, const float *const *params) {
+    forward(run, l, y, x, rows, params,
+            (kernels_linear){.activated = activated, .f = run->m->c.activation});
 }
 
 void linear_backward(model_run *run, const linear *l, void *dx, operand dy, operand x, size_t rows,

@@ -172,10 +172,16 @@ static inline kernels_type model_inner_type(const model *m) {
     return m->c.mlp_bias || m->c.sizes ? KERNELS_F32 : m->type;
 }
 
-/* y[rows,out] = (or +=, with KERNELS_ADD) x[rows,in] weight + bias. flags: KERNELS_NARROW where y
- * is bf16; then there is no bias. */
+/* y[rows,out] = x[rows,in] weight + bias. flags: KERNELS_NARROW where y is bf16; then there is no
+ * bias. */
 void linear_forward(model_run *run, const linear *l, void *y, operand x, size_t rows,
                     const float *const *params, unsigned flags);
+/* y[rows,out] = add[rows,out] + x[rows,in] weight + bias */
+void linear_forward_onto(model_run *run, const linear *l, float *y, const float *add, operand x,
+                         size_t rows, const float *const *params);
+/* The first, in fp32, and activated[rows,out] = the model's activation of y. */
+void linear_forward_activated(model_run *run, const linear *l, float *y, float *activated,
+                              operand x, size_t rows, const float *const *params);
 /* The parameters' gradients, and dx[rows,in] = (or +=) that of x; dx may be NULL, and may be x.
  * dy.wide is needed where the layer has a bias. */
 void linear_backward(model_run *run, const linear *l, void *dx, operand dy, operand x, size_t rows,
