@@ -13,6 +13,7 @@
 #include "core/json.h"
 #include "save/reuse.h"
 #include "save/save.h"
+#include "save/shard_boxes.h"
 
 typedef struct shard {
     int number;
@@ -31,71 +32,7 @@ typedef struct shards {
     uint64_t *sums, blocks; /* of whole tensors */
 } shards;
 
-/* A box on its way to a row. */
-typedef struct placed {
-    size_t tensor;
-    dcp_box box;
-    const state_box *source; /* NULL: nothing to write */
-    char *path;              /* the dataset's */
-} placed;
-
-static int by_path(const void *a, const void *b) {
-    return strcmp(((const placed *)a)->path, ((const placed *)b)->path);
-}
-
-/* Whether a component of the path ends in @digits: as a dataset or as a folder it could be in the
- * way of a piece's name. */
-static int is_like_a_piece(const char *path) {
-    for (const char *at = strchr(path, '@'); at; at = strchr(at + 1, '@')) {
-        size_t digits = strspn(at + 1, "0123456789");
-        if (digits && (!at[1 + digits] || at[1 + digits] == '/')) return 1;
-    }
-    return 0;
-}
-
-/* Names of datasets: the tensor's path, then path@1, path@2 for its further boxes in this shard. */
-static int name_dataset(const char *path, size_t k, char *out, size_t *length, dcp_error *err) {
-    if (is_like_a_piece(path))
-        return core_fail(err, DCP_ERR_UNSUPPORTED,
-                         "tensor %s: layout sharded keeps names that end in @<digits> for the "
-                         "pieces of a tensor: rename it",
-                         path);
-    if (k && strlen(path) + 12 > DCP_MAX_PATH)
-        return core_fail(err, DCP_ERR_UNSUPPORTED,
-                         "tensor %.80s...: layout sharded needs 12 bytes after its name for the "
-                         "number of a piece: shorten it",
-                         path);
-    *length = (size_t)(k ? sprintf(out, "%s@%zu", path, k) : sprintf(out, "%s", path));
-    return DCP_OK;
-}
-
-/* The boxes that this shard keeps; tensors without elements, which nobody holds, are in shard 0. */
-static int collect(const save_request *r, const struct save_layout *plan, int number, placed *out,
-                   size_t *n_out, save_file *file, dcp_error *err) {
-    size_t n = 0, k = 0;
-    for (size_t i = 0; i < plan->boxes.n; i++) {
-        const plan_box *b = &plan->boxes.boxes[i];
-        if (b->keeper && b->rank == number)
-            out[n++] = (placed){b->tensor, b->box->box, b->box, NULL};
-    }
-    for (size_t i = 0; i < r->n && number == 0; i++)
-        if (!r->sorted[i]->bytes)
-            out[n++] = (placed){i, dcp_box_whole(&r->sorted[i]->tensor), NULL, NULL};
-    char *path = file->paths;
-    for (size_t i = 0; i < n; i++) {
-        size_t length = 0;
-        k = i && out[i - 1].tensor == out[i].tensor ? k + 1 : 0;
-        out[i].path = path;
-        int status = name_dataset(r->sorted[out[i].tensor]->tensor.path, k, path, &length, err);
-        if (status) return status;
-        path += length + 1;
-    }
-    qsort(out, n, sizeof *out, by_path);
-    *n_out = n;
-    return DCP_OK;
-}
-
-static void fill_rows(const save_request *r, const placed *boxes, size_t n, shard *s) {
+static void fill_rows(const save_request *r, const shard_box *boxes, size_t n, shard *s) {
     for (size_t i = 0; i < n; i++) {
         const dcp_tensor *t = &r->sorted[boxes[i].tensor]->tensor;
         const dcp_box *box = &boxes[i].box;
@@ -114,7 +51,7 @@ static void fill_rows(const save_request *r, const placed *boxes, size_t n, shar
     s->file.layout = DCP_LAYOUT_SHARDED;
 }
 
-static int add_pieces(const placed *boxes, size_t n, shard *s, const save_request *r,
+static int add_pieces(const shard_box *boxes, size_t n, shard *s, const save_request *r,
                       const shards *all, dcp_error *err) {
     for (size_t i = 0; i < n; i++) {
         size_t tensor = boxes[i].tensor;
@@ -129,29 +66,13 @@ static int add_pieces(const placed *boxes, size_t n, shard *s, const save_reques
     return core_fail_memory(err, n * sizeof *s->im.pieces);
 }
 
-/* At least the rows that the shard gets, and the bytes of their paths. */
-static size_t measure(const save_request *r, const struct save_layout *plan, int number,
-                      size_t *bytes) {
-    size_t n = 0;
-    for (size_t i = 0; i < plan->boxes.n; i++)
-        if (plan->boxes.boxes[i].rank == number) {
-            *bytes += strlen(r->sorted[plan->boxes.boxes[i].tensor]->tensor.path) + 24;
-            n++;
-        }
-    for (size_t i = 0; i < r->n && number == 0; i++) {
-        *bytes += strlen(r->sorted[i]->tensor.path) + 24;
-        n++;
-    }
-    return n;
-}
-
 static int shard_write(shard *s, const shards *all, const save_request *r,
                        const struct save_layout *plan, const char *folder, save_watch *watch,
                        dcp_report *report, dcp_error *err) {
-    size_t bytes = 1, n = measure(r, plan, s->number, &bytes);
+    size_t bytes = 1, n = shard_boxes_measure(r, plan, s->number, &bytes);
     char name[64];
     snprintf(name, sizeof name, "shard-%05d-of-%05d.h5", s->number, plan->shards);
-    placed *boxes = calloc(n + 1, sizeof *boxes);
+    shard_box *boxes = calloc(n + 1, sizeof *boxes);
     s->file.rows = calloc(n + 1, sizeof *s->file.rows);
     s->file.paths = malloc(bytes);
     s->boxes = calloc(n + 1, sizeof *s->boxes);
@@ -159,7 +80,7 @@ static int shard_write(shard *s, const shards *all, const save_request *r,
     int status = DCP_OK;
     if (!boxes || !s->file.rows || !s->file.paths || !s->boxes || !s->global)
         status = core_fail_memory(err, n * sizeof *s->file.rows);
-    if (!status) status = collect(r, plan, s->number, boxes, &n, &s->file, err);
+    if (!status) status = shard_boxes_collect(r, plan, s->number, boxes, &n, s->file.paths, err);
     if (!status) fill_rows(r, boxes, n, s);
     if (!status)
         status = skeleton_build(s->file.rows, n, DCP_LAYOUT_SHARDED, plan->meta_bytes,

@@ -3,11 +3,8 @@
  *   save_clones DIR REFERENCE          DIR is on XFS or btrfs, REFERENCE anywhere
  *   save_clones DIR REFERENCE fails    the second range that is to be shared can't be
  * Run by save_clones.sh. */
-#include <linux/fiemap.h>
-#include <linux/fs.h>
-#include <sys/ioctl.h>
-
 #include "core/json.h"
+#include "extents.h"
 #include "scratch.h"
 
 #define MIB ((uint64_t)1 << 20)
@@ -74,27 +71,6 @@ static dcp_store *open_store(const scratch *s, const char *dir, int keep) {
     return store;
 }
 
-/* Bytes of the file that it shares with others, as the file system says. */
-static uint64_t shared_bytes(const char *path) {
-    union {
-        struct fiemap map;
-        char room[sizeof(struct fiemap) + 1000 * sizeof(struct fiemap_extent)];
-    } m;
-    uint64_t bytes = 0;
-    int fd = open(path, O_RDONLY);
-    CHECK(fd >= 0);
-    memset(&m, 0, sizeof m);
-    m.map.fm_length = FIEMAP_MAX_OFFSET;
-    m.map.fm_flags = FIEMAP_FLAG_SYNC;
-    m.map.fm_extent_count = 1000;
-    CHECK(ioctl(fd, FS_IOC_FIEMAP, &m.map) == 0 && m.map.fm_mapped_extents < 1000);
-    for (unsigned i = 0; i < m.map.fm_mapped_extents; i++)
-        if (m.map.fm_extents[i].fe_flags & FIEMAP_EXTENT_SHARED)
-            bytes += m.map.fm_extents[i].fe_length;
-    close(fd);
-    return bytes;
-}
-
 static void step_path(char *path, const char *dir, uint64_t step) {
     snprintf(path, 512, "%s/step-%08d", dir, (int)step);
 }
@@ -141,7 +117,7 @@ static uint64_t save_both(const held_state *h, dcp_store *store, const char *dir
     }
     if (h->s->rank == 0 && layout == DCP_LAYOUT_GLOBAL) {
         strcat(here, "/state.h5");
-        CHECK(shared_bytes(here) == report.cloned_bytes);
+        CHECK(extents_shared_bytes(here) == report.cloned_bytes);
     }
     MPI_Barrier(MPI_COMM_WORLD);
     return report.cloned_bytes;
@@ -246,17 +222,6 @@ static void shares_in_shards(held_state *h, const char *dir, const char *referen
     dcp_store_close(store);
 }
 
-/* Takes all space but about 18 MiB; what statvfs says is too rough for that. */
-static int fill(const char *path) {
-    int fd = open(path, O_WRONLY | O_CREAT, 0600);
-    off_t at = 0;
-    CHECK(fd >= 0);
-    for (off_t part = (off_t)(64 * MIB); part >= (off_t)MIB; part /= 2)
-        while (posix_fallocate(fd, at, part) == 0) at += part;
-    CHECK(at > (off_t)(18 * MIB) && ftruncate(fd, at - (off_t)(18 * MIB)) == 0 && syncfs(fd) == 0);
-    return fd;
-}
-
 /* A store that was opened again shares with the step that was loaded. */
 static void shares_after_a_restart(held_state *h, const char *dir, const char *reference) {
     uint64_t all = whole_pages_in_all();
@@ -283,7 +248,7 @@ static void fits_where_all_would_not(held_state *h, const char *dir, const char 
     dcp_store *store = open_store(h->s, dir, 0);
     save_both(h, store, dir, reference, 80, DCP_LAYOUT_GLOBAL);
     snprintf(path, sizeof path, "%s/filler", dir);
-    int fd = h->s->rank == 0 ? fill(path) : -1;
+    int fd = h->s->rank == 0 ? extents_fill(path, 18 * MIB) : -1;
     MPI_Barrier(MPI_COMM_WORLD);
     change(h, TRAINED, 0);
     CHECK(save_both(h, store, dir, reference, 81, DCP_LAYOUT_GLOBAL) > 16 * MIB);
