@@ -15,7 +15,7 @@ int json_parse_object(const char *text, size_t bytes, json_t **out, dcp_error *e
                          e.column);
     if (!json_is_object(value)) {
         json_decref(value);
-        return core_fail(err, DCP_ERR_ARG, "JSON: an object is needed");
+        return core_fail(err, DCP_ERR_ARG, "JSON: an object is needed, as {\"lr\": 0.1}");
     }
     *out = value;
     return DCP_OK;

@@ -203,7 +203,8 @@ static int add(dcp_state *state, const dcp_tensor *tensor, const state_box *box,
 
 int dcp_state_add(dcp_state *state, const dcp_tensor *tensor, const dcp_box *box, void *data,
                   dcp_error *err) {
-    if (!state || !tensor) return core_fail(err, DCP_ERR_ARG, "a state and a tensor are needed");
+    if (!state || !tensor)
+        return core_fail(err, DCP_ERR_ARG, "dcp_state_add: a state and a tensor are needed");
     state_box b = {.data = data, .rank = -1};
     if (box)
         b.box = *box;
@@ -215,7 +216,8 @@ int dcp_state_add(dcp_state *state, const dcp_tensor *tensor, const dcp_box *box
 int dcp_state_add_source(dcp_state *state, const dcp_tensor *tensor, const dcp_box *box,
                          dcp_source_fn source, void *ctx, int rank, dcp_error *err) {
     if (!state || !tensor || !source)
-        return core_fail(err, DCP_ERR_ARG, "a state, a tensor and a source are needed");
+        return core_fail(err, DCP_ERR_ARG,
+                         "dcp_state_add_source: a state, a tensor and a source are needed");
     state_box b = {.source = source, .ctx = ctx, .rank = rank < 0 ? -1 : rank};
     if (box)
         b.box = *box;
@@ -227,7 +229,8 @@ int dcp_state_add_source(dcp_state *state, const dcp_tensor *tensor, const dcp_b
 int dcp_state_add_device(dcp_state *state, const dcp_tensor *tensor, const dcp_box *box,
                          const dcp_device *device, void *data, dcp_error *err) {
     if (!state || !tensor || !device)
-        return core_fail(err, DCP_ERR_ARG, "a state, a tensor and a device are needed");
+        return core_fail(err, DCP_ERR_ARG,
+                         "dcp_state_add_device: a state, a tensor and a device are needed");
     if (state->device && state->device != device)
         return core_fail(err, DCP_ERR_UNSUPPORTED,
                          "tensor %s: on device %s, others of the state are on %s: a rank's boxes "

@@ -92,7 +92,9 @@ static int read_box(const dcp_checkpoint *ckpt, block_cache *c, const char *path
 
 int dcp_checkpoint_read(dcp_checkpoint *ckpt, const char *path, const dcp_box *box, void *data,
                         dcp_error *err) {
-    if (!ckpt || !path || !box) return core_fail(err, DCP_ERR_ARG, "a path and a box are needed");
+    if (!ckpt || !path || !box)
+        return core_fail(err, DCP_ERR_ARG,
+                         "dcp_checkpoint_read: a checkpoint, a path and a box are needed");
     return read_box(ckpt, &ckpt->cache, path, box, data, err);
 }
 

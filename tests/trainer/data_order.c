@@ -41,6 +41,7 @@ static void normal_numbers_do_not_depend_on_the_cut(void **state) {
         sum += whole[i];
         squares += (double)whole[i] * whole[i];
     }
+    /* five and four standard errors, 0.02 / sqrt(N) and 0.02 / sqrt(2 N) */
     assert_true(fabs(sum / N) < 5e-4 && fabs(sqrt(squares / N) - 0.02) < 3e-4);
     random_normal(part, 8, stream, 0, N, 0.02);
     assert_memory_not_equal(whole, part, N * sizeof *whole);

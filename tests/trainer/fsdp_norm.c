@@ -52,6 +52,7 @@ int main(int argc, char **argv) {
     static const uint64_t elems[] = {13 * 77, 1000, 3 * 5};
     for (size_t p = 0; p < 3; p++)
         for (uint64_t i = 0; i < elems[p]; i++) squares += (double)value(p, i) * value(p, i);
+    /* 2,016 roundings of fp64 in this sum: 2e-13 at most */
     CHECK(fabs(whole - sqrt(squares)) < 1e-12 * whole);
     CHECK(isnan(norm(k, MPI_COMM_WORLD, INFINITY)));
     kernels_close(k);

@@ -135,7 +135,7 @@ static void check_gradient(mlp *t, size_t at) {
         t->wide[at][e] = start - h;
         double want = (above - reference(t)) / (2 * h);
         t->wide[at][e] = start;
-        if (!(fabs((double)t->grad[at][e] - want) < 2e-6))
+        if (!(fabs((double)t->grad[at][e] - want) < 2e-6)) /* fp32's roundings of values near 1 */
             fail_msg("gradient %zu[%zu] is %.9g, by differences %.9g", at, e,
                      (double)t->grad[at][e], want);
     }
@@ -154,7 +154,7 @@ static void agrees(void **state) {
         set_up(&t, configs[i]);
         compute(&t);
         double want = reference(&t);
-        if (!(fabs(model_run_loss(t.run) - want) < 1e-6))
+        if (!(fabs(model_run_loss(t.run) - want) < 1e-6)) /* likewise */
             fail_msg("%s: loss %.9g instead of %.9g", configs[i], model_run_loss(t.run), want);
         for (size_t at = 0; at < 2 * t.layers; at++) check_gradient(&t, at);
         tear_down(&t);

@@ -31,11 +31,12 @@ for step in found:
     check(evaluations("resumed.jsonl")[step] == found[step], f"after a resume it is another loss in step {step}")
 check(state(5, "resumed") == state(5), "after a resume the state differs")
 
-# By hand: an evaluation on the very batch of a step that changes nothing gives that step's loss.
+# By hand: an evaluation on the very batch of a step that changes nothing gives that step's loss, but
+# for the rounding of 1 / (number of tokens) to fp32, which a step's losses are multiplied by.
 with open("text") as f, open("batch", "w") as out:
     out.write(f.read()[:6 * 128 + 1])
 same = {**over, "data": {"path": "batch", "eval_path": "batch"}, "eval_every": 1, "max_steps": 2,
         "optimizer": {"params": {"lr": 0.0}}}
 train(2, config(**same, checkpoint={"dir": "same"}, metrics="same.jsonl"))
 for line in metrics("same.jsonl"):
-    check(abs(line["loss"] - line["eval_loss"]) < 1e-6 * line["loss"], f"{line}")
+    check(abs(line["loss"] - line["eval_loss"]) < 1e-7 * line["loss"], f"{line}")

@@ -39,7 +39,8 @@ for path, status in found.items():
 trained = [p.split("/")[-1] for p in found if p.startswith("/model/") and not is_frozen(p)]
 train(1, over("rest", frozen=trained, **once))
 norms = [metrics(f"{name}.jsonl")[0]["grad_norm"] for name in ("all", "some", "rest")]
-check(abs(norms[0] ** 2 - norms[1] ** 2 - norms[2] ** 2) < 1e-6 * norms[0] ** 2, f"norms {norms}")
+# Norms are printed with 9 digits, so a square is off by 1e-8 of it at most.
+check(abs(norms[0] ** 2 - norms[1] ** 2 - norms[2] ** 2) < 2.5e-8 * norms[0] ** 2, f"norms {norms}")
 
 # A head alone: the backward pass ends where nothing below is trained.
 train(2, over("head", frozen=["model.*"], **once))

@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
 """dcp-train agrees with transformers on any number of ranks: five steps on the golden batch give
-its losses (1e-5), norms (1e-3) and parameters (4e-3 of a tensor's largest value), and the first
-moments after one step its gradients (2e-5). All four families. On another device than the CPU
-fewer of the same."""
+its losses (1e-5), norms (5e-5) and parameters (4e-3 of a tensor's largest value), and the first
+moments after one step its gradients (2e-5): model_golden.c tells why so far. All four families. On
+another device than the CPU fewer of the same."""
 from train_lib import *
 
 RUNS = ((1, 1), (2, 1), (3, 1), (4, 1), (1, 4), (3, 2))
@@ -29,7 +29,7 @@ for family in ("gpt2", "llama", "qwen3", "vit"):
         for line, loss, norm in zip(metrics(f"{name}.jsonl"), golden["losses"],
                                     golden["grad_norms"], strict=True):
             check(abs(line["loss"] / loss - 1) < 1e-5, f"{name}: {line}, loss {loss}")
-            check(abs(line["grad_norm"] / norm - 1) < 1e-3, f"{name}: {line}, norm {norm}")
+            check(abs(line["grad_norm"] / norm - 1) < 5e-5, f"{name}: {line}, norm {norm}")
         # exp_avg = (1 - beta1) * clip scale * gradient
         norm = metrics(f"{name}.jsonl")[0]["grad_norm"]
         scale = 1 / (0.1 * min(1, golden["clip"] / (norm + 1e-6)))

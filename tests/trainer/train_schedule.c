@@ -20,7 +20,7 @@ static config base(config_schedule schedule) {
 
 static void has_rate(config_schedule schedule, uint64_t step, double want) {
     const config c = base(schedule);
-    if (fabs(schedule_lr(&c, step) - want) > 1e-12)
+    if (fabs(schedule_lr(&c, step) - want) > 1e-12) /* some roundings of fp64 */
         fail_msg("schedule %d, step %d: %g", schedule, (int)step, schedule_lr(&c, step));
 }
 

@@ -45,9 +45,10 @@ run("files", 2, 1, stage=0, layout="sharded")
 sizes = [os.path.getsize(p) for p in sorted(glob.glob(step_path(1, "files") + "/shard-*"))]
 check(len(sizes) == 2 and max(sizes) < 1.2 * min(sizes), f"shards of replicas: {sizes}")
 
-# The ring may give other bits, and says so.
+# The ring may give other bits, and says so. They are fp32's last ones: losses near 5.5 differ by a digit
+# or two of the nine that are printed.
 near = [a["loss"] - b["loss"] for a, b in zip(run("ring", 3, 2, ring=True), metrics("one.jsonl"))]
-check(len(near) == 2 and max(map(abs, near)) < 1e-4, f"losses by the ring differ: {near}")
+check(len(near) == 2 and max(map(abs, near)) < 1e-6, f"losses by the ring differ: {near}")
 shown = subprocess.run([f"{BIN}/dcp-train", "config.json", "--print-config"], capture_output=True,
                        text=True)
 check("number of ranks" in shown.stderr and json.loads(shown.stdout), shown.stderr)

@@ -69,6 +69,7 @@ static void where_the_time_went(void **unused) {
         assert_true(json_is_real(json_object_get(about, parts[i])) && part >= 0);
         sum += part;
     }
+    /* parts of one interval; all are printed with 6 digits */
     assert_true(sum <= json_number_value(json_object_get(about, "seconds")) * 1.001);
     json_decref(about);
 }

@@ -63,7 +63,9 @@ static int check_shape(const model *m, uint64_t batch, uint64_t sequence, dcp_er
     const uint64_t length = model_length(m, sequence);
     if (!batch || !length || batch > INT32_MAX / length)
         return trainer_fail(err, DCP_ERR_ARG,
-                            "a micro-batch of %" PRIu64 " x %" PRIu64 " %s: not in 1..2^31-1",
+                            "a micro-batch of %" PRIu64 " x %" PRIu64
+                            " %s: from 1 to 2^31-1 in all are possible; change "
+                            "train_micro_batch_size_per_gpu or data.sequence_length",
                             batch, length, m->c.input == INPUT_TOKENS ? "tokens" : "rows");
     if (m->c.input == INPUT_TOKENS && sequence > m->c.max_positions)
         return trainer_fail(err, DCP_ERR_ARG,
