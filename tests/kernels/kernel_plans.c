@@ -1,6 +1,6 @@
 /* What the CUDA backend keeps of cuBLASLt's choices, on the emulated one: a shape has one plan
  * wherever its arrays lie, and gives right results also where they are hardly aligned, and after
- * more shapes than are kept. */
+ * more shapes than are kept; a layer is one product where there is an algorithm for it. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stdlib.h>
@@ -90,12 +90,53 @@ static void the_oldest_give_way(void **state) {
     assert_true(plans(m) > BLAS_PLANS);
 }
 
+/* A layer of bf16 with a bias and GELU, of that depth: the number of plans that it makes. */
+static size_t plans_of_layer(const matrices *m, size_t depth) {
+    const size_t before = plans(m);
+    const kernels_linear l = {.rows = 2,
+                              .in = depth,
+                              .out = 8,
+                              .operands = KERNELS_BF16,
+                              .x = m->a,
+                              .weight = m->b,
+                              .bias = m->b + ROOM / 2,
+                              .activated = m->a + ROOM / 2,
+                              .f = KERNELS_GELU_TANH};
+    m->k->linear(m->k, m->c, &l);
+    assert_null(m->k->sync(m->k));
+    return plans(m) - before;
+}
+
+static const blas_plan *last_plan(const matrices *m) {
+    return &cuda_of(m->k)->blas.plans[(plans(m) - 1) % BLAS_PLANS];
+}
+
+static void a_layer_is_one_product(void **state) {
+    const matrices *m = *state;
+    assert_int_equal(plans_of_layer(m, 16), 1);
+    assert_int_equal(last_plan(m)->status, CUBLAS_STATUS_SUCCESS);
+    assert_int_equal(last_plan(m)->shape.epilogue, CUBLASLT_EPILOGUE_GELU_AUX_BIAS);
+    assert_int_equal(plans_of_layer(m, 16), 0);
+}
+
+/* What the emulated library has no algorithm for is left out, the last first; see blas_product.c.
+ */
+static void what_is_refused_follows(void **state) {
+    const matrices *m = *state;
+    assert_int_equal(plans_of_layer(m, 8), 2);
+    assert_int_equal(last_plan(m)->shape.epilogue, CUBLASLT_EPILOGUE_BIAS);
+    assert_int_equal(plans_of_layer(m, 7), 3);
+    assert_int_equal(last_plan(m)->shape.epilogue, CUBLASLT_EPILOGUE_DEFAULT);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup_teardown(addresses_have_no_say, set_up, tear_down),
         cmocka_unit_test_setup_teardown(alignment_is_told, set_up, tear_down),
         cmocka_unit_test_setup_teardown(tf32_is_another_plan, set_up, tear_down),
         cmocka_unit_test_setup_teardown(the_oldest_give_way, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(a_layer_is_one_product, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(what_is_refused_follows, set_up, tear_down),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
