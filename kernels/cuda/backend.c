@@ -7,6 +7,10 @@
 
 #include "cuda.h"
 
+/* Bytes. CUDA loads a kernel's code, and takes memory for what its threads spill, when it is first
+ * called. To load all at the start would cost more: most of cuBLAS' kernels are never called. */
+enum { LOADED_LATER = 256 << 20 };
+
 void cuda_check(kernels *k, cudaError_t status) {
     cuda_state *state = cuda_of(k);
     if (status != cudaSuccess && !state->failure) state->failure = cudaGetErrorString(status);
@@ -81,11 +85,12 @@ static int cuda_place(const kernels *k, void **stream) {
 
 static const char *cuda_device(const kernels *k) { return ((const cuda_state *)k->state)->bus; }
 
-static void cuda_room(kernels *k, uint64_t *unused, uint64_t *all) {
+static void cuda_room(kernels *k, uint64_t *unused, uint64_t *all, uint64_t *later) {
     size_t now = 0, total = 0;
     cuda_check(k, cudaMemGetInfo(&now, &total));
     *unused = now;
     *all = total;
+    *later = LOADED_LATER;
 }
 
 static void *cuda_alloc(kernels *k, size_t bytes) {

@@ -4,7 +4,8 @@
  * file, fails at once. The functions work on the other mapping, by the CPU's. A pointer to the
  * host's memory where the device's is wanted ends the program, too, and so does an allocation when
  * a step has begun. FENCED_MEMORY: bytes of it that a process may have; FENCED_LARGEST: in a
- * piece, whatever is free. FENCED_REPORT: the most that it had is told at the end. */
+ * piece, whatever is free. FENCED_LATER: what it says that it may yet take. FENCED_REPORT: the most
+ * that it had is told at the end. */
 #include "fenced.h"
 
 #include <stdio.h>

@@ -11,14 +11,14 @@
 enum { PAGE = 4096 };
 #define ROOM ((size_t)64 << 30) /* of addresses; each is handed out once */
 
-static size_t bytes_of(const char *variable) {
+static size_t bytes_of(const char *variable, size_t otherwise) {
     const char *text = getenv(variable);
-    return text ? strtoull(text, NULL, 10) : ROOM;
+    return text ? strtoull(text, NULL, 10) : otherwise;
 }
 
 int fence_map(fence *f) {
-    f->most = bytes_of("FENCED_MEMORY");
-    f->largest = bytes_of("FENCED_LARGEST");
+    f->most = bytes_of("FENCED_MEMORY", ROOM);
+    f->largest = bytes_of("FENCED_LARGEST", ROOM);
     f->fd = memfd_create("fenced", MFD_CLOEXEC);
     if (f->fd < 0 || ftruncate(f->fd, (off_t)ROOM) != 0) return 1;
     f->outside = mmap(NULL, ROOM, PROT_NONE, MAP_SHARED | MAP_NORESERVE, f->fd, 0);
@@ -46,8 +46,9 @@ void *fence_translate(const fence *f, const void *device) {
     return f->inside + (at - f->outside);
 }
 
-void fence_room(kernels *k, uint64_t *unused, uint64_t *all) {
+void fence_room(kernels *k, uint64_t *unused, uint64_t *all, uint64_t *later) {
     const fence *f = fence_of(k);
+    *later = bytes_of("FENCED_LATER", 0);
     *all = f->most;
     *unused = f->most - f->held;
 }

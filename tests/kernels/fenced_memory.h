@@ -35,7 +35,7 @@ void *fence_translate(const fence *f, const void *device);
 void fence_check_allocation(const fence *f, size_t bytes);
 
 /* Functions of the backend. */
-void fence_room(kernels *k, uint64_t *unused, uint64_t *all);
+void fence_room(kernels *k, uint64_t *unused, uint64_t *all, uint64_t *later);
 void *fence_alloc(kernels *k, size_t bytes);
 void fence_free(kernels *k, void *memory);
 void *fence_alloc_host(kernels *k, size_t bytes);

@@ -45,11 +45,12 @@ void case_host_memory(conform *c) {
 }
 
 void case_device(conform *c) {
-    uint64_t unused = 1, all = 0;
+    uint64_t unused = 1, all = 0, later = 1;
     void *stream;
     c->what = "the device";
     assert_true(strlen(c->k->device(c->k)) > 0);
-    c->k->room(c->k, &unused, &all);
+    c->k->room(c->k, &unused, &all, &later);
     assert_true(unused <= all);
+    if (all == 0) assert_true(later == 0);
     assert_int_equal(all == 0, c->k->place(c->k, &stream) == KERNELS_HOST);
 }

@@ -42,6 +42,12 @@ for word in "parameters, gradients and moments", "gathered units", "activations"
     check(word in said, said)
 check(os.listdir("ckpt").count("step-00000001") == 1 and state(1) == before, "step 1 is not what it was")
 
+# What kernels will load for themselves counts, and what is on already is no advice.
+err = run("ckpt", expect=3, steps=2, FENCED_MEMORY=str(int(2 * (planned + 0.2) * MIB)), FENCED_LATER=str(MIB))
+check("1.00 for what kernels load" in messages(err)[-1], messages(err)[-1])
+said = messages(run("ckpt", expect=3, steps=2, offload=True, FENCED_MEMORY=str(MIB // 4)))[-1]
+check("fsdp.activation_checkpointing or more GPUs" in said and "cpu_offload" not in said, said)
+
 # Enough is free, but not in a piece.
 err = run("ckpt", expect=3, steps=2, FENCED_LARGEST=str(MIB // 4))
 said = messages(err)[-1]

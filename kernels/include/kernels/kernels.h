@@ -115,8 +115,9 @@ struct kernels {
     /* Which of its host's devices it is, whatever number it has here: ranks of a host that get the
      * same text share it. Valid until the close. */
     const char *(*device)(const kernels *k);
-    /* Bytes of its memory that nobody has taken, and all that there are; 0 and 0 on the host. */
-    void (*room)(kernels *k, uint64_t *unused, uint64_t *all);
+    /* Bytes of its memory that nobody has taken, and all that there are; and what this backend may
+     * yet take of them beside alloc, while it computes. 0 on the host. */
+    void (*room)(kernels *k, uint64_t *unused, uint64_t *all, uint64_t *later);
 
     /* Whether products of fp32 may round their operands to tf32 (10 bits behind the first) from now
      * on, where the device gains by it; sums stay fp32. Not before the first call. describe tells
