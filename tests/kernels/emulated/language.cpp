@@ -4,6 +4,7 @@
 #include <csetjmp>
 #include <cstdio>
 #include <cstdlib>
+#include <memory>
 #include <ucontext.h>
 #include <vector>
 
@@ -32,7 +33,7 @@ struct place {
 
 struct fiber {
     place at;
-    char *stack;
+    std::unique_ptr<char[]> stack{new char[STACK]};
 };
 
 /* What a thread shows to its warp: in turns, so that one may still be read. */
@@ -56,6 +57,7 @@ struct thread {
 
 /* The device has one block at a time, and one thread of the host runs it. */
 thread threads[MOST_THREADS];
+std::vector<std::unique_ptr<fiber>> fibers; /* all that there are */
 std::vector<fiber *> idle;
 place scheduler;
 const std::function<void()> *run_thread;
@@ -101,11 +103,11 @@ void run_threads() {
 }
 
 fiber *new_fiber() {
-    fiber *f = new fiber();
+    fibers.push_back(std::make_unique<fiber>());
+    fiber *f = fibers.back().get();
     ucontext_t *at = &f->at.at;
-    f->stack = (char *)malloc(STACK);
     getcontext(at);
-    at->uc_stack.ss_sp = f->stack;
+    at->uc_stack.ss_sp = f->stack.get();
     at->uc_stack.ss_size = STACK;
     at->uc_link = nullptr;
     makecontext(at, run_threads, 0);
