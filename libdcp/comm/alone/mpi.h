@@ -28,9 +28,10 @@ enum { MPI_COMM_NULL, MPI_COMM_WORLD, MPI_COMM_SELF };
 enum { MPI_OP_NULL, MPI_MAX, MPI_MIN, MPI_SUM, MPI_BOR, MPI_BXOR, MPI_MAXLOC };
 enum { MPI_THREAD_SINGLE, MPI_THREAD_MULTIPLE = 3 };
 enum { MPI_ANY_SOURCE = -1, MPI_ANY_TAG = -1 };
-enum { MPI_INFO_NULL, MPI_FILE_NULL = 0, MPI_ERRORS_RETURN = 0, MPI_REQUEST_NULL = 0 };
+enum { MPI_INFO_NULL, MPI_ERRORS_RETURN = 0, MPI_REQUEST_NULL = 0 };
 enum { MPI_COMM_TYPE_SHARED, MPI_MODE_RDWR = 8 };
 
+#define MPI_FILE_NULL 0 /* by which HDF5 knows that MPI-IO needs no other header */
 #define MPI_BYTE ((MPI_Datatype)1)
 #define MPI_CHAR ((MPI_Datatype)1)
 #define MPI_INT sizeof(int)
