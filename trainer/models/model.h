@@ -58,7 +58,6 @@ int model_run_create(const model *m, uint64_t batch, uint64_t sequence, model_ru
 int model_run_measure(const model *m, uint64_t batch, uint64_t sequence, uint64_t *bytes,
                       dcp_error *err);
 void model_run_destroy(model_run *run);
-uint64_t model_run_bytes(const model_run *run); /* all its activations */
 
 /* Sets the leaf: `batch` samples, copied. A target is what the token at that
  * place should predict, or the sample's class; SAMPLE_IGNORE: not counted. Gradients and loss are

@@ -173,8 +173,6 @@ void model_run_destroy(model_run *run) {
     free(run);
 }
 
-uint64_t model_run_bytes(const model_run *run) { return run->bytes; }
-
 static int check_class(const model_run *run, const char *what, size_t at, int32_t class,
                        dcp_error *err) {
     const uint64_t classes = run->m->c.classes;
