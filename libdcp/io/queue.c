@@ -227,6 +227,8 @@ unsigned io_queue_next(io_queue *q) {
     return slot;
 }
 
+void io_queue_rewind(io_queue *q) { q->next = 0; }
+
 unsigned char *io_queue_buffer(const io_queue *q, unsigned slot) {
     return q->memory + (size_t)slot * IO_SLOT_BYTES;
 }

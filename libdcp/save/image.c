@@ -91,7 +91,9 @@ static int create(image *im, dcp_error *err) {
 
 /* Made once a store: 16 MiB of fresh memory a save would cost more than the checksums do. */
 static int ready_queue(const image *im, dcp_error *err) {
-    return im->store->queue ? DCP_OK : io_queue_create(&im->store->queue, err);
+    if (!im->store->queue) return io_queue_create(&im->store->queue, err);
+    io_queue_rewind(im->store->queue);
+    return DCP_OK;
 }
 
 static void tell_wait(void *watch, double begin, double end) {

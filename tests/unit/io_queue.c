@@ -176,6 +176,16 @@ static void what_o_direct_refuses_is_written_and_read_all_the_same(void **state)
     free(data);
 }
 
+static void turns_begin_anew(void **state) {
+    (void)state;
+    io_queue *q = make_queue();
+    assert_int_equal(io_queue_next(q), 0);
+    assert_int_equal(io_queue_next(q), 1);
+    io_queue_rewind(q);
+    assert_int_equal(io_queue_next(q), 0);
+    io_queue_destroy(q);
+}
+
 static int run_all(void) {
     const struct CMUnitTest tests[] = {
         scratch_test(data_comes_back),
@@ -183,6 +193,7 @@ static int run_all(void) {
         scratch_test(a_full_disk_is_told_apart),
         scratch_test(after_a_failure_nothing_is_written),
         scratch_test(what_o_direct_refuses_is_written_and_read_all_the_same),
+        cmocka_unit_test(turns_begin_anew),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
