@@ -188,7 +188,7 @@ static const struct {
     {"bf16.immediate_grad_update=true", "bf16.immediate_grad_update: a key of DeepSpeed's"},
     {"gradient_clipping=auto", "from 0 to 1e+30; nobody fills it in here: give a value, or leave"},
     {"steps_per_print=10", "steps_per_print: a key of DeepSpeed's that is not here; drop it"},
-    {"scheduler.type=WarmupCosineLR", "wsd; DeepSpeed's name for cosine"},
+    {"scheduler.type=WarmupCosineLR", "wsd; DeepSpeed's name for cosine with min_lr"},
     {"scheduler.params.warmup_num_steps=5", "use scheduler.params.warmup_steps"},
 };
 

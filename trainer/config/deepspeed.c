@@ -163,8 +163,8 @@ const char *deepspeed_name(const char *path, const char *value) {
         const char *path, *theirs, *ours;
     } names[] = {
         {"scheduler.type", "WarmupLR", "constant"},
-        {"scheduler.type", "WarmupDecayLR", "linear"},
-        {"scheduler.type", "WarmupCosineLR", "cosine"},
+        {"scheduler.type", "WarmupDecayLR", "linear with min_lr_ratio 0"},
+        {"scheduler.type", "WarmupCosineLR", "cosine with min_lr_ratio 0.0001"},
         {"optimizer.type", "Adam", "AdamW"},
         {"optimizer.type", "FusedAdam", "AdamW"},
         {"optimizer.type", "DeepSpeedCPUAdam", "AdamW"},
