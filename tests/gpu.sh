@@ -160,7 +160,8 @@ if [ -n "$whole" ]; then
     [ "$whole" = alone ] || two_ranks=(mpirun --oversubscribe -n 2)
     part 40 "snapshots from device memory and back" "${two_ranks[@]}" "$tree/tests/bin/device_cuda"
     sanitized 60 snapshots "$tree/tests/bin/device_cuda"
-    part 100 "training agrees with transformers" tests/trainer/train_golden.py
+    part 100 "training agrees with transformers, in fp32 and bf16" tests/trainer/train_golden.py
+    part 60 "from the CPU to the GPU and back, and a GPU that is too small" tests/trainer/train_moved.py
     [ "$whole" = alone ] || part 100 "the same bits on 1, 2 and 4 ranks of one GPU, and through kills" tests/trainer/train_same_bits.py
 
     # Where steps of 10 GB go: to memory, so that no disk is measured, if there is room.
