@@ -202,7 +202,7 @@ static int check_op(const char *op) {
 }
 
 static int parse_engine(const char *name, dcp_engine *out) {
-    if (dcp_engine_parse(name, out) == DCP_OK) return 0;
+    if (dcp_engine_parse(name, out) == DCP_OK && *out != DCP_ENGINE_CUFILE) return 0;
     if (launch_env_rank() != 0) return CLI_USAGE;
     return cli_fail(CLI_USAGE, "--engine %s: not one of auto, direct, mpio", name);
 }

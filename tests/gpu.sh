@@ -159,6 +159,7 @@ if [ -n "$whole" ]; then
     two_ranks=()
     [ "$whole" = alone ] || two_ranks=(mpirun --oversubscribe -n 2)
     part 40 "snapshots from device memory and back" "${two_ranks[@]}" "$tree/tests/bin/device_cuda"
+    part 40 "the same by GPUDirect Storage" "${two_ranks[@]}" "$tree/tests/bin/device_cuda" cufile
     sanitized 60 snapshots "$tree/tests/bin/device_cuda"
     part 100 "training agrees with transformers, in fp32 and bf16" tests/trainer/train_golden.py
     part 60 "from the CPU to the GPU and back, and a GPU that is too small" tests/trainer/train_moved.py

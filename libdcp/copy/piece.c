@@ -83,22 +83,37 @@ static void add_sum(uint64_t *sums, uint64_t total, uint64_t offset, uint64_t by
     sums[offset / BLOCK_BYTES] ^= crc64_shift(raw, block_left(total, offset) - bytes);
 }
 
+/* Where a byte of the dataset lies in the whole tensor; *left: of the run that it is in. */
+static uint64_t in_tensor(const piece_global *g, uint64_t offset, uint64_t *left) {
+    uint64_t run = g->copy.run_bytes, at = offset % run, start, b;
+    box_copy_run(&g->copy, offset / run, &start, &b);
+    *left = run - at;
+    return start + at;
+}
+
+uint64_t piece_in_block(const piece *p, uint64_t offset, uint64_t bytes) {
+    if (p->sums) bytes = smaller(bytes, block_left(p->bytes, offset));
+    if (p->global) {
+        uint64_t left, at = in_tensor(p->global, offset, &left);
+        bytes = smaller(bytes, left);
+        bytes = smaller(bytes, block_left(p->global->bytes, at));
+    }
+    return bytes;
+}
+
+void piece_add_raw(const piece *p, uint64_t offset, uint64_t bytes, uint64_t raw) {
+    uint64_t left;
+    if (p->sums) add_sum(p->sums, p->bytes, offset, bytes, raw);
+    if (p->global)
+        add_sum(p->global->sums, p->global->bytes, in_tensor(p->global, offset, &left), bytes, raw);
+}
+
 /* Cut at the blocks of both, so that each byte is read once. */
 void piece_sum(const piece *p, uint64_t offset, const unsigned char *data, uint64_t bytes) {
     if (!p->sums && !p->global) return;
     while (bytes) {
-        uint64_t part = bytes, in_tensor = 0, b;
-        if (p->sums) part = smaller(part, block_left(p->bytes, offset));
-        if (p->global) {
-            uint64_t run = p->global->copy.run_bytes, at = offset % run;
-            box_copy_run(&p->global->copy, offset / run, &in_tensor, &b);
-            in_tensor += at;
-            part = smaller(part, run - at);
-            part = smaller(part, block_left(p->global->bytes, in_tensor));
-        }
-        uint64_t raw = crc64_raw(0, data, part);
-        if (p->sums) add_sum(p->sums, p->bytes, offset, part, raw);
-        if (p->global) add_sum(p->global->sums, p->global->bytes, in_tensor, part, raw);
+        uint64_t part = piece_in_block(p, offset, bytes);
+        piece_add_raw(p, offset, part, crc64_raw(0, data, part));
         offset += part;
         data += part;
         bytes -= part;

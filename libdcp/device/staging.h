@@ -10,6 +10,7 @@
 #define STAGING_SLOT_BYTES (4u << 20)
 #define STAGING_LEAST 2u /* slots */
 #define STAGING_MOST 32u
+#define STAGING_SUMS 128u /* checksums that staging_sum takes at a time */
 
 /* A range of a box, as it lies in a batch's memory. */
 typedef struct staging_range {
@@ -73,8 +74,13 @@ int staging_wait(const staging *s, staging_batch *b, dcp_error *err);
 /* Empties a batch that is not in flight. */
 void staging_clear(staging_batch *b);
 
-/* The raw checksum (core/crc64.h) of all `bytes` of a box, as the device takes it. No batch is in
- * flight. */
+/* While no batch is in flight: begins to take the raw checksum (core/crc64.h) of a range of a box,
+ * which is s->sums[k], k < STAGING_SUMS, once staging_sums_wait has returned. That waits for all
+ * that the stream was given, staging_follow too. */
+int staging_sum(const staging *s, unsigned k, const staging_range *range, dcp_error *err);
+int staging_sums_wait(const staging *s, dcp_error *err);
+
+/* The raw checksum of all `bytes` of a box, by both of them. */
 int staging_checksum(const staging *s, const state_box *box, const char *path, uint64_t bytes,
                      uint64_t *raw, dcp_error *err);
 

@@ -73,12 +73,12 @@ static uint64_t pages_of(const save_file *file) {
 }
 
 void image_take_spare(image *im) {
-    if (im->comm->rank || im->engine != DCP_ENGINE_DIRECT || !im->reuse->now->refused) return;
+    if (im->comm->rank || im->engine == DCP_ENGINE_MPIO || !im->reuse->now->refused) return;
     im->stands = spare_take(im->store, strrchr(im->path, '/') + 1, pages_of(im->layout), im->path);
 }
 
 void image_note_spare(const image *im, uint64_t step) {
-    if (!im->comm->rank && im->engine == DCP_ENGINE_DIRECT)
+    if (!im->comm->rank && im->engine != DCP_ENGINE_MPIO)
         spare_note(im->store, step, im->file.fd, pages_of(im->layout));
 }
 

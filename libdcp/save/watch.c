@@ -30,6 +30,10 @@ void watch_release(const save_watch *watch) {
     if (watch->released) watch->released(watch->ctx);
 }
 
+int watch_is_awaited(const save_watch *watch) {
+    return watch->is_awaited && watch->is_awaited(watch->ctx);
+}
+
 int watch_wants_staging(const save_watch *watch, uint64_t left) {
-    return watch->is_awaited && left <= watch->staging_bytes && watch->is_awaited(watch->ctx);
+    return left <= watch->staging_bytes && watch_is_awaited(watch);
 }

@@ -32,6 +32,9 @@ double watch_phase(const save_watch *watch, dcp_phase phase, double begin, doubl
 /* The caller's memory is not needed any more. */
 void watch_release(const save_watch *watch);
 
+/* Whether somebody waits for the memory. */
+int watch_is_awaited(const save_watch *watch);
+
 /* Whether it is worth copying the `left` bytes that are still to be read. */
 int watch_wants_staging(const save_watch *watch, uint64_t left);
 

@@ -120,11 +120,14 @@ static void close_stream(void *ctx, void *opened) {
 
 static int follow(void *ctx, void *opened) {
     stand_in *d = ctx;
-    stream *s = opened;
+    stream *s = opened, *program = d->program;
     int code = call(d, STAND_IN_FOLLOW);
-    (void)s;
-    if (!code) perform_until(d, d->program, ((stream *)d->program)->end);
-    return code;
+    if (code || !program->first) return code;
+    *s->end = program->first;
+    s->end = program->end;
+    program->first = NULL;
+    program->end = &program->first;
+    return 0;
 }
 
 static int to_host(void *ctx, void *opened, void *pinned, const void *memory, uint64_t bytes) {

@@ -147,7 +147,7 @@ static const struct {
     {"fsdp.accumulate=whole", "fsdp.accumulate: \"whole\" is not one of sharded|local"},
     {"fsdp.activation_checkpointing=1", "activation_checkpointing: 1 is not true or false"},
     {"fsdp.offload_path=x", "fsdp.offload_path: x, but fsdp.cpu_offload is false"},
-    {"checkpoint.engine=mpi", "checkpoint.engine: \"mpi\" is not one of auto|direct|mpio"},
+    {"checkpoint.engine=mpi", "checkpoint.engine: \"mpi\" is not one of auto|direct|mpio|cufile"},
     {"checkpoint.layout=split", "checkpoint.layout"},
     {"checkpoint.staging_mb=-1", "checkpoint.staging_mb: -1"},
     {"checkpoint.when_busy=no", "checkpoint.when_busy"},

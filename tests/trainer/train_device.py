@@ -14,7 +14,8 @@ SHORT = dict(max_steps=3, train_batch_size=6, data={"sequence_length": 32})
 def run(name, ranks, device, **over):
     train_lib.TRAINER = FENCED if device == "cuda" else PLAIN
     out = {**SHORT, "checkpoint": {"dir": name}, "metrics": f"{name}.jsonl", "device": device, **over}
-    out["data"] = {**SHORT["data"], **over.get("data", {})}
+    for group in "data", "checkpoint":
+        out[group] = {**{**SHORT, "checkpoint": {"dir": name}}[group], **over.get(group, {})}
     _, err = train(ranks, config(f"{name}.json", **out))
     return err
 
@@ -48,7 +49,7 @@ compare("fp32", [(1, {"fsdp": {**OFFLOAD, "activation_checkpointing": True}}),
                  (2, zero(1)),
                  (2, {**zero(0), "fsdp": OFFLOAD}),
                  (2, {"fsdp": {"wrap_policy": "size", "min_num_params": 60000, "reshard_after_forward": False}})])
-compare("bf16", [(1, {"fsdp": OFFLOAD}), (2, {})], bf16={"enabled": True}, frozen=["*layers.0*"])
+compare("bf16", [(1, {"fsdp": OFFLOAD}), (2, {"checkpoint": {"engine": "cufile"}})], bf16={"enabled": True}, frozen=["*layers.0*"])
 ring = {"zero_optimization": {"stage": 3, "ring": True}}
 run("ring-cpu", 2, "cpu", **ring)
 alike("ring", "ring-cpu", 2, **ring)
@@ -62,10 +63,12 @@ compare("vit", [(2, {})], model=vit, init=vit, train_batch_size=4, train_micro_b
 # From the CPU to the device and back: the steps of one run.
 run("moved", 2, "cpu", max_steps=1)
 run("moved", 1, "cuda", max_steps=2, fsdp=OFFLOAD)
-err = run("moved", 2, "cpu", max_steps=3)
-check("going on from step 2" in err, f"no resume: {err}")
-run("stayed", 1, "cpu")
-check(state(3, "moved") == state(3, "stayed"), "another state after moves between devices")
+run("moved", 2, "cuda", max_steps=3, checkpoint={"engine": "cufile"})
+check(json.load(open(f"{step_path(3, 'moved')}/about.json"))["engine"] == "cufile", "saved by another engine")
+err = run("moved", 2, "cpu", max_steps=4)
+check("going on from step 3" in err, f"no resume: {err}")
+run("stayed", 1, "cpu", max_steps=4)
+check(state(4, "moved") == state(4, "stayed"), "another state after moves between devices")
 
 # Without a device.
 train_lib.TRAINER = PLAIN
@@ -75,6 +78,8 @@ if "oneDNN" in run("auto", 1, "auto", max_steps=1): # auto has found none
     check("device: cuda: " in said and "device=cpu" in said, f"says: {said}")
     _, err = train(1, config("config.json", device="auto", fsdp=OFFLOAD, checkpoint={"dir": "none"}), expect=2)
     check("fsdp.cpu_offload: on the CPU" in messages(err)[-1], f"offload: {err}")
+_, err = train(1, config("config.json", device="cpu", checkpoint={"dir": "none", "engine": "cufile"}), expect=2)
+check("checkpoint.engine: cufile moves the memory of a GPU" in messages(err)[-1], f"engine: {err}")
 train_lib.TRAINER = FENCED
 _, err = train(1, config("config.json", device="cuda", checkpoint={"dir": "none"},
                          fsdp={"cpu_offload": True, "offload_path": "."}), expect=2)
