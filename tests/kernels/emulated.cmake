@@ -27,5 +27,6 @@ if(CMAKE_CXX_COMPILER)
   add_executable(kernel_plans kernel_plans.c)
   target_link_libraries(kernel_plans PRIVATE dcp_warnings PkgConfig::CMOCKA kernel_emulated_backend m)
   add_test(NAME kernel_plans COMMAND kernel_plans)
-  set_tests_properties(kernel_emulated kernel_plans PROPERTIES ENVIRONMENT "${DCP_TEST_ENV}" TIMEOUT 120)
+  set_tests_properties(kernel_emulated kernel_plans PROPERTIES ENVIRONMENT "${DCP_TEST_ENV}"
+    TIMEOUT $<IF:$<BOOL:${DCP_SANITIZE}>,900,120>)
 endif()
