@@ -108,8 +108,9 @@ void cuda_matmul_bf16(kernels *k, void *c, const uint16_t *a, const uint16_t *b,
                                 .flags = flags});
 }
 
-/* cuBLASLt's rows are multiples of 8 here, it is fast at it from Hopper on, and how fine its tanh
- * is nobody says: beside operands in bf16 it is fine enough. */
+/* cuBLASLt wants rows of multiples of 8 for it; before Hopper its kernels for it are reported
+ * slower than the steps; and how fine its tanh is nobody says, so it has to be fine enough for bf16
+ * only. */
 static int may_fuse_gelu(kernels *k, const kernels_linear *l) {
     return l->f == KERNELS_GELU_TANH && l->operands == KERNELS_BF16 && l->out % 8 == 0 &&
            cuda_of(k)->major >= 9;

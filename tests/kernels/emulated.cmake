@@ -14,7 +14,7 @@ if(CMAKE_CXX_COMPILER)
     emulated/language.cpp emulated/runtime.c ${PROJECT_SOURCE_DIR}/kernels/linear.c
     ${PROJECT_SOURCE_DIR}/kernels/registry.c ${PROJECT_SOURCE_DIR}/kernels/rope_table.c)
   target_compile_definitions(kernel_emulated_backend PRIVATE KERNELS_CUDA)
-  target_compile_options(kernel_emulated_backend PRIVATE -O3 -ffp-contract=off
+  target_compile_options(kernel_emulated_backend PUBLIC -O3 -ffp-contract=off
     -U_FORTIFY_SOURCE # which takes a jump between stacks for a mistake
     $<$<COMPILE_LANGUAGE:CXX>:-std=c++17 -Wall -Wextra -Wno-unused-function -Wno-unknown-pragmas -fno-strict-aliasing -fno-extern-tls-init>)
   target_include_directories(kernel_emulated_backend PUBLIC emulated ${cuda}
