@@ -6,7 +6,7 @@ if(DCP_MPI)
   pkg_search_module(HDF5 REQUIRED IMPORTED_TARGET hdf5-openmpi hdf5-mpi hdf5)
 else() # one rank, by a header of ours
   add_library(MPI::MPI_C INTERFACE IMPORTED)
-  # as an option, which comes first: a parallel HDF5 brings the folder of a real mpi.h
+  # not as a system folder, so that it comes first: a parallel HDF5 brings that of a real mpi.h
   target_compile_options(MPI::MPI_C INTERFACE -I${PROJECT_SOURCE_DIR}/libdcp/comm/alone)
   pkg_search_module(HDF5 REQUIRED IMPORTED_TARGET hdf5-serial hdf5)
 endif()

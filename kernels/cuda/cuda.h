@@ -20,7 +20,8 @@ typedef struct cuda_state {
     int major;           /* of its architecture: 9 is Hopper */
     size_t most_shared;  /* bytes of shared memory that a block can ask for */
     const char *failure; /* of the first call that failed */
-    char bus[32];        /* "0000:3b:00.0" */
+    char product_failure[240];
+    char bus[32]; /* "0000:3b:00.0" */
     char description[320];
 } cuda_state;
 

@@ -1,5 +1,7 @@
 /* Matrix products and linear layers: what blas_plan.c has chosen for their shapes, on the backend's
  * stream. */
+#include <stdio.h>
+
 #include "cuda.h"
 
 /* The largest power of two that divides an address, at most BLAS_ALIGNMENT; 0 of none. */
@@ -45,8 +47,10 @@ static blas_plan *plan_of(kernels *k, const blas_product *p) {
     return blas_plan_of(blas, &shape);
 }
 
-static int has_algorithm(kernels *k, const blas_product *p) {
-    return plan_of(k, p)->status == CUBLAS_STATUS_SUCCESS;
+/* Whether cuBLASLt has no algorithm for it, which the shape decides; other failures are none of
+ * this, and end the run. */
+static int has_none(kernels *k, const blas_product *p) {
+    return plan_of(k, p)->status == CUBLAS_STATUS_NOT_SUPPORTED;
 }
 
 static cublasStatus_t try_product(kernels *k, const blas_product *p) {
@@ -71,6 +75,22 @@ static void poison(kernels *k, void *c, size_t bytes) {
     cuda_check(k, cudaMemsetAsync(c, 0xff, bytes, cuda_of(k)->stream));
 }
 
+static void note_failure(cuda_state *state, const blas_product *p, cublasStatus_t status) {
+    const blas_shape s = shape_of(&state->blas, p);
+    if (state->failure) return;
+    snprintf(
+        state->product_failure, sizeof state->product_failure,
+        "cuBLASLt: %s: product of [%llu,%llu] and [%llu,%llu]%s%s in %s, epilogue %u, alignments "
+        "%u, %u, %u and %u",
+        state->blas.status_string(status), (unsigned long long)s.m, (unsigned long long)s.depth,
+        (unsigned long long)s.depth, (unsigned long long)s.n,
+        s.transpose_a ? ", the first transposed" : "",
+        s.transpose_b ? ", the second transposed" : "",
+        p->operands == KERNELS_BF16 ? "bf16" : "fp32", s.epilogue, s.align_a, s.align_b,
+        s.align_add, s.align_stored);
+    state->failure = state->product_failure;
+}
+
 /* A product that failed leaves NaN. */
 static void multiply(kernels *k, const blas_product *p) {
     cuda_state *state = cuda_of(k);
@@ -79,7 +99,7 @@ static void multiply(kernels *k, const blas_product *p) {
     if (status == CUBLAS_STATUS_SUCCESS) return;
     poison(k, p->c, p->m * p->n * (p->flags & KERNELS_NARROW ? sizeof(uint16_t) : sizeof(float)));
     if (p->gelu) poison(k, p->gelu, p->m * p->n * sizeof *p->gelu);
-    if (!state->failure) state->failure = state->blas.status_string(status);
+    note_failure(state, p, status);
 }
 
 void cuda_matmul(kernels *k, float *c, const float *a, const float *b, size_t m, size_t n,
@@ -110,10 +130,11 @@ void cuda_matmul_bf16(kernels *k, void *c, const uint16_t *a, const uint16_t *b,
 
 /* cuBLASLt wants rows of multiples of 8 for it; before Hopper its kernels for it are reported
  * slower than the steps; and how fine its tanh is nobody says, so it has to be fine enough for bf16
- * only. */
+ * only. What is added may be y itself, which would be read and be the auxiliary matrix in one call:
+ * nothing says that it may. */
 static int may_fuse_gelu(kernels *k, const kernels_linear *l) {
-    return l->f == KERNELS_GELU_TANH && l->operands == KERNELS_BF16 && l->out % 8 == 0 &&
-           cuda_of(k)->major >= 9;
+    return l->activated && !l->add && l->f == KERNELS_GELU_TANH && l->operands == KERNELS_BF16 &&
+           l->out % 8 == 0 && cuda_of(k)->major >= 9;
 }
 
 /* In one product where cuBLASLt has one for all of it, else without the activation, else one after
@@ -124,14 +145,14 @@ void cuda_linear(kernels *k, float *y, const kernels_linear *l) {
                       .b = l->weight,
                       .add = l->add,
                       .bias = l->bias,
-                      .gelu = l->activated && may_fuse_gelu(k, l) ? l->activated : NULL,
+                      .gelu = may_fuse_gelu(k, l) ? l->activated : NULL,
                       .m = l->rows,
                       .n = l->out,
                       .depth = l->in,
                       .operands = l->operands,
                       .flags = l->flags};
-    if (p.gelu && !has_algorithm(k, &p)) p.gelu = NULL;
-    if (!has_algorithm(k, &p)) {
+    if (p.gelu && has_none(k, &p)) p.gelu = NULL;
+    if (has_none(k, &p)) {
         kernels_linear_apart(k, y, l);
         return;
     }

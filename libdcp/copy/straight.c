@@ -5,6 +5,7 @@
 #include <errno.h>
 #include <stdlib.h>
 
+#include "core/clock.h"
 #include "core/fail.h"
 #include "io/threads.h"
 
@@ -21,6 +22,7 @@ typedef struct transfer {
 struct straight {
     staging *staging;
     const dcp_device *device;
+    io_queue *queue;
     io_threads *threads;
     const io_file *file; /* whose `handle` it is; NULL: none */
     void *handle;
@@ -35,7 +37,7 @@ void straight_mark(piece *p) {
     p->straight = p->staging && p->direct && (!p->global || p->global->copy.runs == 1);
 }
 
-int straight_open(staging *s, straight **out, dcp_error *err) {
+int straight_open(staging *s, io_queue *queue, straight **out, dcp_error *err) {
     int status = staging_sums_wait(s, err);
     if (status) return status;
     straight *t = calloc(1, sizeof *t);
@@ -45,6 +47,7 @@ int straight_open(staging *s, straight **out, dcp_error *err) {
         return core_fail_memory(err, sizeof *t);
     }
     t->staging = s;
+    t->queue = queue;
     t->device = s->device;
     *out = t;
     return DCP_OK;
@@ -70,9 +73,9 @@ static int failed_on(const straight *t, const io_file *file, int code, const cha
         int status = core_fail_errno(err, what, file->path);
         return status == DCP_ERR_NOT_FOUND ? DCP_ERR_IO : status;
     }
-    return core_fail(err, DCP_ERR_DEVICE, "%s: %s%s%s %s: %s", t->device->name,
-                     tensor ? tensor : "", tensor ? ": cannot " : "cannot ", what, file->path,
-                     t->device->error_text(t->device->ctx, code));
+    return core_fail(err, DCP_ERR_DEVICE, "%s: %s%s%s %s: %s; engine auto does without cuFile",
+                     t->device->name, tensor ? tensor : "", tensor ? ": cannot " : "cannot ", what,
+                     file->path, t->device->error_text(t->device->ctx, code));
 }
 
 static int use_file(straight *t, const io_file *file, dcp_error *err) {
@@ -97,6 +100,7 @@ static void perform(io_job *job) {
 static int transfer_parts(straight *t, uint64_t base, const fragment *parts, size_t n, int writing,
                           dcp_error *err) {
     const transfer *failed = NULL;
+    const double start = clock_now();
     for (size_t i = 0; i < n; i++) {
         t->transfers[i] = (transfer){.job.perform = perform,
                                      .of = t,
@@ -109,6 +113,7 @@ static int transfer_parts(straight *t, uint64_t base, const fragment *parts, siz
         const transfer *done = (const transfer *)io_threads_take(t->threads);
         if (done->code && !failed) failed = done;
     }
+    io_queue_count_wait(t->queue, start, clock_now());
     if (!failed) return DCP_OK;
     return failed_on(t, t->file, failed->code, writing ? "write" : "read",
                      failed->part->piece->row->tensor.path, err);

@@ -161,14 +161,17 @@ static int leave_direct(request *r) {
 }
 
 /* Takes one completion. */
+void io_queue_count_wait(io_queue *q, double begin, double end) {
+    q->waited_s += end - begin;
+    if (q->waited) q->waited(q->waited_ctx, begin, end);
+}
+
 static void reap(io_queue *q) {
     io_queue_send(q);
     if (!q->in_flight) return; /* none could be sent */
     double start = clock_now();
     request *r = take(q);
-    double end = clock_now();
-    q->waited_s += end - start;
-    if (q->waited) q->waited(q->waited_ctx, start, end);
+    io_queue_count_wait(q, start, clock_now());
     if (!r) return;
     int64_t done = r->job.result;
     if (done == -EINTR || done == -EAGAIN || (done == -EINVAL && leave_direct(r))) {

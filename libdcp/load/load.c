@@ -106,7 +106,7 @@ int load_move(load *l, piece *pieces, size_t n, dcp_error *err) {
     if (!status) {
         status = load_direct(l->ckpt, l->queue, pieces, n, err);
         if (!status) status = place_rest(l->staging, err);
-        if (!status) status = load_straight(l->ckpt, l->staging, pieces, n, err);
+        if (!status) status = load_straight(l->ckpt, l->queue, l->staging, pieces, n, err);
         status = comm_agree(l->comm, status, err);
     }
     double waited_in_all = io_queue_waited(l->queue) - waited_before;

@@ -29,12 +29,13 @@ static int read_part(void *ctx, const fragment *part) {
     return status;
 }
 
-int load_straight(dcp_checkpoint *ckpt, staging *s, const piece *pieces, size_t n, dcp_error *err) {
+int load_straight(dcp_checkpoint *ckpt, io_queue *queue, staging *s, const piece *pieces, size_t n,
+                  dcp_error *err) {
     reader r = {.ckpt = ckpt, .err = err};
     size_t first = 0;
     while (first < n && !pieces[first].straight) first++;
     if (first == n) return DCP_OK;
-    int status = straight_open(s, &r.t, err);
+    int status = straight_open(s, queue, &r.t, err);
     if (status) return status;
     status = piece_parts(pieces, n, read_part, &r);
     if (!status) status = read_round(&r);

@@ -16,9 +16,8 @@ int dcp_device_check_files(const dcp_device *device, dcp_error *err) {
     if (!device->files)
         return core_fail(
             err, DCP_ERR_UNSUPPORTED,
-            "engine cufile: %s does not read and write files itself: this libdcp was "
-            "built where cuFile was not found; build it with the CUDA toolkit's cuFile, or take "
-            "engine auto",
+            "engine cufile: %s does not read and write files itself (a GPU does where libdcp was "
+            "built with the CUDA toolkit's cuFile): take engine auto",
             device->name);
     int code = device->files->ready(device->ctx);
     if (!code) return DCP_OK;

@@ -177,11 +177,17 @@ static int write_step(dcp_store *store, const save_request *r, const struct save
     return status;
 }
 
-static void roll_back(dcp_store *store, uint64_t step) {
+/* What the store keeps from save to save is not trusted after a failure; page-locked memory is kept
+ * where it was not the device that failed, since to take it again would stop a step of training. */
+static void roll_back(dcp_store *store, uint64_t step, int status) {
     io_queue_destroy(store->queue); /* it remembers its first failure */
     store->queue = NULL;
-    staging_close(store->staging); /* the device may have failed */
-    store->staging = NULL;
+    if (status == DCP_ERR_DEVICE) {
+        staging_close(store->staging);
+        store->staging = NULL;
+    } else if (store->staging) {
+        staging_cut(store->staging, STAGING_LEAST);
+    }
     store_rollback(store, step);
 }
 
@@ -202,7 +208,7 @@ int save_run(dcp_store *store, const save_request *r, save_watch *watch, dcp_rep
     }
     report->plan_s = watch_phase(watch, DCP_PHASE_PLAN, start, clock_now());
     status = write_step(store, r, plan, folder, watch, start, report, err);
-    if (status) roll_back(store, r->step);
+    if (status) roll_back(store, r->step, status);
     report->total_s = watch_phase(watch, DCP_PHASE_ALL, start, clock_now());
     return status;
 }
@@ -211,7 +217,10 @@ int dcp_save_prepare(dcp_store *store, const dcp_state *state, const dcp_save_op
                      dcp_error *err) {
     if (!store || !state)
         return core_fail(err, DCP_ERR_ARG, "dcp_save_prepare: a store and a state are needed");
-    store_settle(store);
+    if (store->saving)
+        return core_fail(err, DCP_ERR_STATE,
+                         "dcp_save_prepare: %s: a save is in flight: wait for it first",
+                         store->dir);
     return snapshot_open(store, state, copy_bytes(options ? options->staging_bytes : 0), err);
 }
 

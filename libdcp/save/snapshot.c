@@ -98,7 +98,7 @@ static void list_parts(snapshot *w, piece *pieces, size_t n) {
 /* By the device itself, while nobody waits for its memory. */
 static int write_straight(snapshot *w) {
     straight *t;
-    int status = w->straight ? straight_open(w->staging, &t, w->err) : DCP_OK;
+    int status = w->straight ? straight_open(w->staging, w->queue, &t, w->err) : DCP_OK;
     if (status || !w->straight) return status;
     while (w->sent < w->straight && !status && !watch_is_awaited(w->im->watch)) {
         fragment round[STRAIGHT_PARTS];

@@ -156,7 +156,13 @@ static int take_turn(dcp_tiers *tiers, uint64_t step, dcp_busy when_busy, tier *
 int dcp_tiers_prepare(dcp_tiers *tiers, const dcp_state *state, const dcp_save_options *options,
                       dcp_error *err) {
     if (!tiers) return core_fail(err, DCP_ERR_ARG, "dcp_tiers_prepare: tiers is NULL");
-    int status = DCP_OK;
+    int status = DCP_OK, busy = tiers->flight != NULL;
+    for (size_t i = 0; i < tiers->n; i++) busy |= tiers->list[i].drain != NULL;
+    if (busy)
+        return core_fail(
+            err, DCP_ERR_STATE,
+            "dcp_tiers_prepare: a save is in flight or a store is being filled: call it "
+            "before the first save");
     for (size_t i = 0; i < tiers->n && !status; i++)
         status = dcp_save_prepare(tiers->list[i].store, state, options, err);
     return status;

@@ -103,8 +103,13 @@ int main(int argc, char **argv) {
     SUCCEEDS(dcp_device_cuda_create(0, NULL, &gpu, err));
     CHECK(cudaMalloc(&memory, BYTES) == cudaSuccess);
     CHECK(cudaMemcpy(memory, content, BYTES, cudaMemcpyHostToDevice) == cudaSuccess);
-    const int left_out = by_cufile && dcp_device_check_files(gpu, &why) != DCP_OK;
-    if (left_out) printf("%s\n", why.message);
+    int left_out = by_cufile && dcp_device_check_files(gpu, &why) != DCP_OK;
+    if (left_out) {
+        printf("%s\n", why.message);
+    } else if (by_cufile && !scratch_takes_direct(&s)) {
+        left_out = 1;
+        printf("%s takes no O_DIRECT, which cuFile needs\n", s.root);
+    }
     if (!by_cufile) checksums(gpu, memory, content);
     if (!left_out)
         there_and_back(&s, gpu, memory, content, by_cufile ? DCP_ENGINE_CUFILE : DCP_ENGINE_AUTO);

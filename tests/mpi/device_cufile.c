@@ -183,7 +183,8 @@ static void refusals(const scratch *s, stand_in *d) {
     const dcp_device_files *files = d->device.files;
     if (s->rank == s->size - 1) d->device.files = NULL;
     status = dcp_save(store, 1, p.state, NULL, &options, NULL, &failure);
-    check_same_failure(status, DCP_ERR_UNSUPPORTED, &failure, "cuFile was not found");
+    check_same_failure(status, DCP_ERR_UNSUPPORTED, &failure,
+                       "does not read and write files itself");
     d->device.files = files;
     if (s->rank == s->size - 1) stand_in_gds.driver_fails = 5001;
     status = dcp_save(store, 1, p.state, NULL, &options, NULL, &failure);
@@ -259,6 +260,11 @@ int main(int argc, char **argv) {
     given g;
     stand_in d;
     scratch_begin(&s, &argc, &argv);
+    if (!scratch_takes_direct(&s)) {
+        printf("%s takes no O_DIRECT, which cuFile needs\n", s.root);
+        scratch_end(&s);
+        return 77;
+    }
     given_make(&g, 0);
     stand_in_make(&d, ROOM);
     d.device.files = stand_in_cufile_files();

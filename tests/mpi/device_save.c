@@ -1,8 +1,11 @@
 /* Saves from a device's memory: the same files as from memory, whatever the boxes, layout and
  * engine; what the program launched before the save is in them, what it changes after the fence is
  * not, and the fence waits for no disk; page-locked memory is bounded; failures of the device and
- * copies that went wrong are told on all ranks, and older steps stay. */
+ * copies that went wrong are told on all ranks, and older steps stay; what the disk refuses costs
+ * no page-locked memory. */
 #include <semaphore.h>
+#include <signal.h>
+#include <sys/resource.h>
 #include <time.h>
 
 #include "comm/comm.h"
@@ -151,6 +154,37 @@ static void failures(const scratch *s, stand_in *d, const given *g) {
     scratch_load(s, s->comm, "fails/step-00000002", g, FEW_COLUMNS);
 }
 
+static void limit_files(rlim_t bytes) {
+    struct rlimit limit;
+    CHECK(getrlimit(RLIMIT_FSIZE, &limit) == 0);
+    limit.rlim_cur = bytes;
+    CHECK(setrlimit(RLIMIT_FSIZE, &limit) == 0);
+}
+
+/* A save that fails at the disk takes no page-locked memory from the next one, in whose step there
+ * would be none to be had. */
+static void disk_fails(const scratch *s, stand_in *d, const given *g) {
+    dcp_error failure;
+    dcp_saving *saving = NULL;
+    on_device o;
+    dcp_store *store = scratch_store(s, s->comm, "disk");
+    on_device_make(&o, d, g, FEW_ROWS, s->rank, s->size, 1, 0);
+    SUCCEEDS(dcp_save_prepare(store, o.state, NULL, err));
+    const uint64_t taken = d->calls[STAND_IN_ALLOC];
+    signal(SIGXFSZ, SIG_IGN);
+    limit_files(4096);
+    CHECK(dcp_save(store, 1, o.state, GIVEN_JSON, NULL, NULL, &failure) == DCP_ERR_IO);
+    limit_files(RLIM_INFINITY);
+    SUCCEEDS(dcp_save_async(store, 1, o.state, GIVEN_JSON, NULL, &saving, err));
+    CHECK(dcp_save_prepare(store, o.state, NULL, &failure) == DCP_ERR_STATE);
+    SUCCEEDS(dcp_save_wait(saving, NULL, err));
+    CHECK(d->calls[STAND_IN_ALLOC] == taken);
+    dcp_store_close(store);
+    on_device_free(&o);
+    MPI_Barrier(MPI_COMM_WORLD);
+    scratch_load(s, s->comm, "disk/step-00000001", g, FEW_COLUMNS);
+}
+
 int main(int argc, char **argv) {
     scratch s;
     given g;
@@ -166,6 +200,7 @@ int main(int argc, char **argv) {
         between_launch_and_fence(&s, &d, &g);
     }
     failures(&s, &d, &g);
+    disk_fails(&s, &d, &g);
     stand_in_free(&d);
     given_free(&g);
     return scratch_end(&s);

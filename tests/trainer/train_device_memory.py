@@ -44,7 +44,7 @@ check(os.listdir("ckpt").count("step-00000001") == 1 and state(1) == before, "st
 
 # What kernels will load for themselves counts, and what is on already is no advice.
 err = run("ckpt", expect=3, steps=2, FENCED_MEMORY=str(int(2 * (planned + 0.2) * MIB)), FENCED_LATER=str(MIB))
-check("1.00 for what kernels load" in messages(err)[-1], messages(err)[-1])
+check("1.00 for what libraries take" in messages(err)[-1], messages(err)[-1])
 said = messages(run("ckpt", expect=3, steps=2, offload=True, FENCED_MEMORY=str(MIB // 4)))[-1]
 check("fsdp.activation_checkpointing or more GPUs" in said and "cpu_offload" not in said, said)
 

@@ -28,6 +28,7 @@ def as_bf16():
 
 def run_from(ranks, directory, **over):
     c = config(model="hf", max_steps=2, metrics=None, data={"sequence_length": 32},
+               scheduler={"params": {"warmup_steps": 1}},
                checkpoint={"dir": directory, "keep": 0}, **over)
     return train(ranks, c)[1]
 

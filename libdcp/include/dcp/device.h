@@ -18,13 +18,15 @@
  * pages go between the device's memory and the file by the device itself, of an NVIDIA GPU by
  * GPUDirect Storage. The files are the same. The rest goes as described, and so does what is not
  * written yet once somebody waits at dcp_save_fence, which then waits for 64 MiB at most to be
- * written. Checksums are taken on the device alone: a save does not prove what reached the disk, as
- * it does not from the host's memory either; a load does, over the memory on the device.
+ * written, and for what the staging buffers have no room for. Checksums are taken on the device
+ * alone: a save does not prove what reached the disk, as it does not from the host's memory either;
+ * a load does, over the memory on the device.
  *
  * Page-locked memory: of a save options->staging_bytes less the 16 MiB of its queue, at least 8 MiB
  * and at most 128 MiB or what the boxes take; from the first save, or dcp_save_prepare, until the
- * store is closed. Of a load 16 MiB, for
- * the time of the call.
+ * store is closed or the device fails. Of a load 16 MiB, for the time of the call. With
+ * DCP_ENGINE_CUFILE cuFile has buffers of its own on the GPU, 128 MiB unless its cufile.json says
+ * otherwise, and takes them when it likes.
  *
  *     dcp_device *gpu;
  *     dcp_device_cuda_create(local_rank, compute_stream, &gpu, &err);

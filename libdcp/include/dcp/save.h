@@ -129,7 +129,8 @@ DCP_API int dcp_save(dcp_store *store, uint64_t step, const dcp_state *state, co
  * page-locked memory: for programs in whose steps nothing is to be allocated. Without boxes on a
  * device there is nothing to do. `options` (may be NULL) as for the saves to come; the state may
  * have changed by then, and is not borrowed. Not collective, though each rank has to call it that
- * wants the effect. DCP_ERR_NO_MEMORY, DCP_ERR_DEVICE: the store is as it was. */
+ * wants the effect. DCP_ERR_STATE: a save is in flight. DCP_ERR_NO_MEMORY, DCP_ERR_DEVICE: the
+ * store may have given back what it had; its saves take what they need as ever. */
 DCP_API int dcp_save_prepare(dcp_store *store, const dcp_state *state,
                              const dcp_save_options *options, dcp_error *err);
 
