@@ -171,18 +171,20 @@ static void disk_fails(const scratch *s, stand_in *d, const given *g) {
     on_device_make(&o, d, g, FEW_ROWS, s->rank, s->size, 1, 0);
     SUCCEEDS(dcp_save_prepare(store, o.state, NULL, err));
     const uint64_t taken = d->calls[STAND_IN_ALLOC];
+    SUCCEEDS(dcp_save(store, 1, o.state, GIVEN_JSON, NULL, NULL, err)); /* planned from now on */
     signal(SIGXFSZ, SIG_IGN);
     limit_files(4096);
-    CHECK(dcp_save(store, 1, o.state, GIVEN_JSON, NULL, NULL, &failure) == DCP_ERR_IO);
+    CHECK(dcp_save(store, 2, o.state, GIVEN_JSON, NULL, NULL, &failure) == DCP_ERR_IO);
+    CHECK(strstr(failure.message, "state.h5"));
     limit_files(RLIM_INFINITY);
-    SUCCEEDS(dcp_save_async(store, 1, o.state, GIVEN_JSON, NULL, &saving, err));
+    SUCCEEDS(dcp_save_async(store, 2, o.state, GIVEN_JSON, NULL, &saving, err));
     CHECK(dcp_save_prepare(store, o.state, NULL, &failure) == DCP_ERR_STATE);
     SUCCEEDS(dcp_save_wait(saving, NULL, err));
     CHECK(d->calls[STAND_IN_ALLOC] == taken);
     dcp_store_close(store);
     on_device_free(&o);
     MPI_Barrier(MPI_COMM_WORLD);
-    scratch_load(s, s->comm, "disk/step-00000001", g, FEW_COLUMNS);
+    scratch_load(s, s->comm, "disk/step-00000002", g, FEW_COLUMNS);
 }
 
 int main(int argc, char **argv) {
