@@ -44,7 +44,6 @@ static void keeps_lines_up_to_the_step(void **state) {
     (void)state;
     opens_at(ONE TWO THREE, 2, ONE TWO);
     opens_at(ONE TWO THREE, 9, ONE TWO THREE);
-    opens_at(ONE TWO THREE, 0, "");
     opens_at("", 4, "");
 }
 
@@ -53,7 +52,33 @@ static void drops_what_a_kill_cut(void **state) {
     opens_at(ONE "{\"step\": 2, \"lo", 5, ONE);
     opens_at(ONE "{\"step\": 2}", 5, ONE);
     opens_at(ONE "\n" THREE, 5, ONE);
-    opens_at("not metrics\n" ONE, 5, "");
+}
+
+static void other_files_stay(void **state) {
+    (void)state;
+    metrics *m;
+    dcp_error err;
+    char old[64];
+    put("not metrics\n" ONE);
+    assert_int_equal(metrics_open(path, 5, &m, &err), DCP_ERR_ARG);
+    assert_non_null(strstr(err.message, "train_metrics.jsonl is there, and no metrics file"));
+    assert_int_equal(metrics_set_aside(path, old, sizeof old, &err), DCP_ERR_ARG);
+    holds("not metrics\n" ONE);
+}
+
+static void a_fresh_start_moves_what_is_there(void **state) {
+    (void)state;
+    dcp_error err;
+    char old[64];
+    put(ONE TWO);
+    assert_int_equal(metrics_set_aside(path, old, sizeof old, &err), DCP_OK);
+    assert_string_equal(old, "train_metrics.jsonl.old");
+    assert_int_equal(access(path, F_OK), -1);
+    assert_int_equal(rename(old, path), 0);
+    holds(ONE TWO);
+    put("");
+    assert_int_equal(metrics_set_aside(path, old, sizeof old, &err), DCP_OK);
+    assert_string_equal(old, "");
 }
 
 static void writes_nine_digits(void **state) {
@@ -95,6 +120,8 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(keeps_lines_up_to_the_step),
         cmocka_unit_test(drops_what_a_kill_cut),
+        cmocka_unit_test(other_files_stay),
+        cmocka_unit_test(a_fresh_start_moves_what_is_there),
         cmocka_unit_test(writes_nine_digits),
         cmocka_unit_test(says_what_cannot_be_opened),
     };

@@ -2,6 +2,7 @@
 #ifndef TRAINER_LOOP_METRICS_H
 #define TRAINER_LOOP_METRICS_H
 
+#include <stddef.h>
 #include <stdint.h>
 
 #include "dcp/error.h"
@@ -27,8 +28,14 @@ typedef struct step_metrics {
 
 typedef struct metrics metrics;
 
+/* For a run that starts afresh: a file of lines, which are another run's, becomes `path`.old, in
+ * place of an older one; `old` gets that name, or "" where there were none. DCP_ERR_ARG: the file
+ * is no metrics file. */
+int metrics_set_aside(const char *path, char *old, size_t size, dcp_error *err);
+
 /* Opens `path`, making it where it is missing, and drops the lines of steps after `step` and what
- * was cut by a kill. A later write follows the last line that stays. */
+ * was cut by a kill. A later write follows the last line that stays. DCP_ERR_ARG: the file is no
+ * metrics file, and stays as it is. */
 int metrics_open(const char *path, uint64_t step, metrics **out, dcp_error *err);
 /* NULL is ignored. */
 void metrics_close(metrics *m);

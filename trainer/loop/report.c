@@ -2,6 +2,7 @@
 
 #include <errno.h>
 #include <inttypes.h>
+#include <limits.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -28,6 +29,18 @@ static void tell_unbalanced(void *ctx, int rank, balance_kind kind, int is, doub
                     rank, r->usage[r->t->world + rank] / 1048576, ratio);
 }
 
+static int open_metrics(report *r, dcp_error *err) {
+    const char *path = r->t->c->metrics;
+    char old[PATH_MAX];
+    if (!path) return DCP_OK;
+    if (r->t->state->step == 0) {
+        const int status = metrics_set_aside(path, old, sizeof old, err);
+        if (status != DCP_OK) return status;
+        if (*old) say(0, "another run's metrics are in %s now", old);
+    }
+    return metrics_open(path, r->t->state->step, &r->lines, err);
+}
+
 static int prepare(report *r, dcp_error *err) {
     const trainer *t = r->t;
     if (t->rank != 0) return DCP_OK;
@@ -35,7 +48,7 @@ static int prepare(report *r, dcp_error *err) {
     r->usage = calloc(2 * (size_t)t->world, sizeof *r->usage);
     r->ranks = balance_create(&leaves, tell_unbalanced, r);
     if (!r->usage || !r->ranks) return trainer_fail_memory(err, 0);
-    return t->c->metrics ? metrics_open(t->c->metrics, t->state->step, &r->lines, err) : DCP_OK;
+    return open_metrics(r, err);
 }
 
 /* Events of a step: six a stage of a leaf, a save's, and room for what comes once. */

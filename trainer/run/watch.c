@@ -86,7 +86,9 @@ static void ask_to_stop(watcher *w, int signal) {
         w->kill_at = now_s();
         return;
     }
-    fprintf(stderr, "dcp-run: signal %d: asking the ranks to save and end, for at most %g s\n",
+    fprintf(stderr,
+            "dcp-run: signal %d: asking the ranks to save and end; what is left after %g s "
+            "(--grace) is killed\n",
             signal, w->grace_s);
     w->result.stop_asked = 1;
     w->kill_at = now_s() + w->grace_s;
