@@ -102,8 +102,9 @@ static void multiply(kernels *k, const blas_product *p) {
     note_failure(state, p, status);
 }
 
-void cuda_matmul(kernels *k, float *c, const float *a, const float *b, size_t m, size_t n,
-                 size_t depth, unsigned flags) {
+/* c = a b, or c += a b, without an epilogue. */
+static void matmul(kernels *k, void *c, const void *a, const void *b, size_t m, size_t n,
+                   size_t depth, kernels_type operands, unsigned flags) {
     multiply(k, &(blas_product){.c = c,
                                 .a = a,
                                 .b = b,
@@ -111,21 +112,18 @@ void cuda_matmul(kernels *k, float *c, const float *a, const float *b, size_t m,
                                 .m = m,
                                 .n = n,
                                 .depth = depth,
-                                .operands = KERNELS_F32,
-                                .flags = flags & ~(unsigned)KERNELS_NARROW});
+                                .operands = operands,
+                                .flags = flags});
+}
+
+void cuda_matmul(kernels *k, float *c, const float *a, const float *b, size_t m, size_t n,
+                 size_t depth, unsigned flags) {
+    matmul(k, c, a, b, m, n, depth, KERNELS_F32, flags & ~(unsigned)KERNELS_NARROW);
 }
 
 void cuda_matmul_bf16(kernels *k, void *c, const uint16_t *a, const uint16_t *b, size_t m, size_t n,
                       size_t depth, unsigned flags) {
-    multiply(k, &(blas_product){.c = c,
-                                .a = a,
-                                .b = b,
-                                .add = flags & KERNELS_ADD ? c : NULL,
-                                .m = m,
-                                .n = n,
-                                .depth = depth,
-                                .operands = KERNELS_BF16,
-                                .flags = flags});
+    matmul(k, c, a, b, m, n, depth, KERNELS_BF16, flags);
 }
 
 /* cuBLASLt wants rows of multiples of 8 for it; before Hopper its kernels for it are reported

@@ -160,12 +160,12 @@ static int leave_direct(request *r) {
     return 1;
 }
 
-/* Takes one completion. */
 void io_queue_count_wait(io_queue *q, double begin, double end) {
     q->waited_s += end - begin;
     if (q->waited) q->waited(q->waited_ctx, begin, end);
 }
 
+/* Takes one completion. */
 static void reap(io_queue *q) {
     io_queue_send(q);
     if (!q->in_flight) return; /* none could be sent */

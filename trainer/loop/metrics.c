@@ -25,16 +25,16 @@ static int fail_errno(const char *path, const char *what, dcp_error *err) {
 
 static const char line_start[] = "{\"step\": ";
 
-/* Bytes that no metrics file begins with; zeros are what a crash of the machine may leave. */
-static int is_foreign(const char *path) {
+/* Refuses a file of bytes that no metrics file begins with; zeros are what a crash of the machine
+ * may leave. */
+static int refuse_foreign(const char *path, dcp_error *err) {
     char first[sizeof line_start] = "";
+    struct stat st;
+    if (stat(path, &st) != 0 || !S_ISREG(st.st_mode)) return DCP_OK;
     FILE *file = fopen(path, "re");
     const size_t n = file ? fread(first, 1, sizeof line_start - 1, file) : 0;
     if (file) fclose(file);
-    return n && first[0] && memcmp(first, line_start, n) != 0;
-}
-
-static int refuse_foreign(const char *path, dcp_error *err) {
+    if (!n || !first[0] || memcmp(first, line_start, n) == 0) return DCP_OK;
     return trainer_fail(err, DCP_ERR_ARG,
                         "metrics: %s is there, and no metrics file: it is not written over; name "
                         "another file, or move this one",
@@ -45,7 +45,8 @@ int metrics_set_aside(const char *path, char *old, size_t size, dcp_error *err) 
     struct stat st;
     *old = '\0';
     if (stat(path, &st) != 0 || !S_ISREG(st.st_mode) || st.st_size == 0) return DCP_OK;
-    if (is_foreign(path)) return refuse_foreign(path, err);
+    const int status = refuse_foreign(path, err);
+    if (status != DCP_OK) return status;
     if ((size_t)snprintf(old, size, "%s.old", path) < size && rename(path, old) == 0) return DCP_OK;
     *old = '\0';
     return fail_errno(path, "cannot rename", err);
@@ -76,6 +77,8 @@ static off_t kept_bytes(const char *path, uint64_t step) {
 }
 
 int metrics_open(const char *path, uint64_t step, metrics **out, dcp_error *err) {
+    int status = refuse_foreign(path, err);
+    if (status != DCP_OK) return status;
     metrics *m = calloc(1, sizeof *m);
     if (m) m->path = strdup(path);
     if (!m || !m->path) {
@@ -83,13 +86,8 @@ int metrics_open(const char *path, uint64_t step, metrics **out, dcp_error *err)
         return trainer_fail_memory(err, sizeof *m);
     }
     struct stat st;
-    m->fd = -1;
-    if (stat(path, &st) == 0 && S_ISREG(st.st_mode) && is_foreign(path)) {
-        metrics_close(m);
-        return refuse_foreign(path, err);
-    }
     m->fd = open(path, O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0666);
-    int status = m->fd >= 0 ? DCP_OK : fail_errno(path, "cannot open", err);
+    status = m->fd >= 0 ? DCP_OK : fail_errno(path, "cannot open", err);
     if (status == DCP_OK && fstat(m->fd, &st) == 0 && S_ISREG(st.st_mode) &&
         ftruncate(m->fd, kept_bytes(path, step)) != 0)
         status = fail_errno(path, "cannot cut", err);
