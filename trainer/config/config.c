@@ -25,8 +25,13 @@ static int unknown_key(const char *path, dcp_error *err) {
     if (instead)
         return trainer_fail(err, DCP_ERR_ARG, "%.300s: a key of DeepSpeed's that is not here; %s",
                             path, instead);
-    config_key_nearest(path, nearest);
-    return trainer_fail(err, DCP_ERR_ARG, "%.300s: unknown key; did you mean %s?", path, nearest);
+    if (config_key_nearest(path, nearest))
+        return trainer_fail(err, DCP_ERR_ARG, "%.300s: unknown key; did you mean %s?", path,
+                            nearest);
+    return trainer_fail(err, DCP_ERR_ARG,
+                        "%.300s: unknown key, and like none that there is; dcp-train.json(5) "
+                        "tells of each",
+                        path);
 }
 
 static int check_tree(const json_t *tree, const char *prefix, dcp_error *err);

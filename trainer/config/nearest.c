@@ -1,10 +1,61 @@
-/* Which key was meant: the one at the smallest edit distance. A key of the same name in another
- * group counts as one edit, since a wrong place is as likely a slip as a wrong letter. */
+/* Which key was meant: what other trainers' name of a thing is here, else the key at the smallest
+ * edit distance, as far as that can be a slip. A key of the same name in another group counts as
+ * one edit, since a wrong place is as likely a slip as a wrong letter. */
 #include "schema.h"
 
 #include <string.h>
 
 enum { LONGEST = CONFIG_PATH_MAX }; /* what is longer than that resembles no key anyway */
+
+static const struct {
+    const char *theirs, *ours;
+} names[] = {
+    {"learning_rate", "optimizer.params.lr"},
+    {"max_lr", "optimizer.params.lr"},
+    {"beta1", "optimizer.params.betas"},
+    {"beta2", "optimizer.params.betas"},
+    {"adam_beta1", "optimizer.params.betas"},
+    {"adam_beta2", "optimizer.params.betas"},
+    {"epsilon", "optimizer.params.eps"},
+    {"adam_epsilon", "optimizer.params.eps"},
+    {"optim", "optimizer.type"},
+    {"lr_scheduler", "scheduler.type"},
+    {"lr_scheduler_type", "scheduler.type"},
+    {"num_warmup_steps", "scheduler.params.warmup_steps"},
+    {"warmup_iters", "scheduler.params.warmup_steps"},
+    {"min_lr", "scheduler.params.min_lr_ratio"},
+    {"batch_size", "train_batch_size"},
+    {"global_batch_size", "train_batch_size"},
+    {"micro_batch_size", "train_micro_batch_size_per_gpu"},
+    {"per_device_train_batch_size", "train_micro_batch_size_per_gpu"},
+    {"grad_clip", "gradient_clipping"},
+    {"max_grad_norm", "gradient_clipping"},
+    {"clip_grad_norm", "gradient_clipping"},
+    {"steps", "max_steps"},
+    {"epochs", "max_steps"},
+    {"max_iters", "max_steps"},
+    {"total_steps", "max_steps"},
+    {"train_steps", "max_steps"},
+    {"num_epochs", "max_steps"},
+    {"num_train_epochs", "max_steps"},
+    {"dataset", "data.path"},
+    {"block_size", "data.sequence_length"},
+    {"seq_len", "data.sequence_length"},
+    {"seq_length", "data.sequence_length"},
+    {"max_seq_length", "data.sequence_length"},
+    {"context_length", "data.sequence_length"},
+    {"eval_steps", "eval_every"},
+    {"eval_interval", "eval_every"},
+    {"output_dir", "checkpoint.dir"},
+    {"save_steps", "checkpoint.every"},
+    {"save_every", "checkpoint.every"},
+    {"save_interval", "checkpoint.every"},
+    {"save_total_limit", "checkpoint.keep"},
+    {"resume_from_checkpoint", "checkpoint.resume"},
+    {"gradient_checkpointing", "fsdp.activation_checkpointing"},
+    {"mixed_precision", "bf16.enabled"},
+    {"model_name_or_path", "model"},
+};
 
 static size_t min3(size_t a, size_t b, size_t c) {
     const size_t ab = a < b ? a : b;
@@ -51,12 +102,28 @@ static void consider(search *s, const char *candidate, size_t length) {
     memcpy(s->best, name, length + 1);
 }
 
-void config_key_nearest(const char *path, char best[CONFIG_PATH_MAX]) {
-    search s = {.path = path, .best = best, .least = (size_t)-1};
+static const char *name_here(const char *theirs) {
+    for (size_t i = 0; i < sizeof names / sizeof *names; i++)
+        if (strcmp(names[i].theirs, theirs) == 0) return names[i].ours;
+    return NULL;
+}
+
+/* How many edits may be slips in so long a word. */
+static size_t most_slips(const char *word) { return 1 + strlen(word) / 6; }
+
+int config_key_nearest(const char *path, char best[CONFIG_PATH_MAX]) {
+    search s = {.path = path, .best = best, .least = most_slips(last_part(path)) + 1};
+    const char *here = name_here(last_part(path));
+    *best = '\0';
+    if (here) {
+        strcpy(best, here);
+        return 1;
+    }
     for (size_t i = 0; i < config_keys_count; i++) {
         const char *key = config_keys[i].path;
         consider(&s, key, strlen(key));
         for (const char *dot = strchr(key, '.'); dot; dot = strchr(dot + 1, '.'))
             consider(&s, key, (size_t)(dot - key));
     }
+    return *best != '\0';
 }

@@ -39,8 +39,8 @@ extern const size_t config_keys_count;
 const config_key *config_key_find(const char *path);
 /* Whether keys lie below the path: "optimizer", "optimizer.params". */
 int config_key_is_group(const char *path);
-/* The key, or group of keys, that `path` was probably meant to be. */
-void config_key_nearest(const char *path, char best[CONFIG_PATH_MAX]);
+/* The key, or group of keys, that `path` was probably meant to be; 0: none is like it. */
+int config_key_nearest(const char *path, char best[CONFIG_PATH_MAX]);
 
 /* Levenshtein's distance of two words. */
 size_t config_distance(const char *a, const char *b);
