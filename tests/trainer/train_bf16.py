@@ -27,6 +27,6 @@ shown = subprocess.run([f"{BIN}/dcp-inspect", "show", step_path(3, "on1")], capt
 check("F32" in shown.stdout and "BF16" not in shown.stdout, shown.stdout + shown.stderr)
 
 _, err = train(2, over("on2", enabled=False), "max_steps=4")
-check("saved with bf16 true, the run goes on with false" in err, err)
+check("saved with bf16.enabled true, the run goes on with false" in err, err)
 _, err = train(1, over("on3"), "max_steps=4")
 check("saved with bf16" not in err, err)

@@ -54,3 +54,10 @@ with open("ckpt.hf/vocab.json", "rb") as f:
     check(f.read() == VOCAB, "the vocabulary is lost")
 check(json.load(open("ckpt.hf/config.json"))["dtype"] == "float32", "the type in config.json")
 check(not os.path.exists("from-folder.hf/vocab.json"), "a file out of nowhere")
+
+# an export's config.json is the model's, whatever it calls the type
+tool("dcp-export", "ckpt", "half.hf", "--dtype", "bf16")
+err = train(1, config(model="half.hf", max_steps=3, metrics=None, data={"sequence_length": 32},
+                      scheduler={"params": {"warmup_steps": 1}}, checkpoint={"dir": "ckpt", "keep": 0}))[1]
+told = [m for m in messages(err) if "was saved with" in m]
+check(len(told) == 1 and "max_steps" in told[0], err)

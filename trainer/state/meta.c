@@ -4,6 +4,7 @@
 #include "meta.h"
 
 #include <inttypes.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -81,8 +82,40 @@ int meta_write(const train_state *s, const config *c, uint64_t epoch_samples, ui
     return *text ? DCP_OK : trainer_fail_memory(err, 4096);
 }
 
-/* Warns of each key of the two objects whose values differ. prefix: "model.". */
-static void tell_differences(int rank, const char *prefix, const json_t *there,
+/* The key of the configuration whose value is stored as `key` of `section`, "" for none. */
+static void as_configured(const char *section, const char *key, char *out, size_t size) {
+    static const struct {
+        const char *section, *key, *name; /* key NULL: any other one, whose name follows */
+    } names[] = {
+        {"schedule", "type", "scheduler.type"},
+        {"schedule", "lr", "optimizer.params.lr"},
+        {"schedule", "max_steps", "max_steps"},
+        {"schedule", NULL, "scheduler.params."},
+        {"optimizer", "type", "optimizer.type"},
+        {"optimizer", NULL, "optimizer.params."},
+        {"data", "epoch_samples", "data.path, whose samples are"},
+        {"", "bf16", "bf16.enabled"},
+    };
+    for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
+        const char *known = names[i].key;
+        if (strcmp(names[i].section, section) != 0 || (known && strcmp(known, key) != 0)) continue;
+        snprintf(out, size, "%s%s", names[i].name, known ? "" : key);
+        return;
+    }
+    snprintf(out, size, "%s%s%s", section, *section ? "." : "", key);
+}
+
+/* Whether a model computes the same whatever the value; dcp-export writes these anew. */
+static int is_label(const char *section, const char *key) {
+    static const char *const labels[] = {"architectures", "dtype", "torch_dtype"};
+    for (size_t i = 0; i < sizeof labels / sizeof *labels && strcmp(section, "model") == 0; i++)
+        if (strcmp(labels[i], key) == 0) return 1;
+    return 0;
+}
+
+/* Warns of each key of the two objects whose values differ. section: the name that the object has
+ * in the checkpoint's JSON, "" for its own members. */
+static void tell_differences(int rank, const char *section, const json_t *there,
                              const json_t *here) {
     json_t *all = json_copy((json_t *)here);
     json_object_update_missing(all, (json_t *)there);
@@ -90,19 +123,22 @@ static void tell_differences(int rank, const char *prefix, const json_t *there,
     json_t *value;
     json_object_foreach(all, key, value) {
         const json_t *a = json_object_get(there, key), *b = json_object_get(here, key);
-        if (json_equal(a, b)) continue;
+        if (json_equal(a, b) || is_label(section, key)) continue;
+        if (strcmp(section, "schedule") == 0 && (!a || !b)) continue; /* its type is told */
         const size_t flags = JSON_ENCODE_ANY | JSON_COMPACT | JSON_REAL_PRECISION(15);
         char *was = a ? json_dumps(a, flags) : NULL, *is = b ? json_dumps(b, flags) : NULL;
-        say_warning(rank, "the checkpoint was saved with %s%s %s, the run goes on with %s", prefix,
-                    key, was ? was : "unset", is ? is : "unset");
+        char name[512];
+        as_configured(section, key, name, sizeof name);
+        say_warning(rank, "the checkpoint was saved with %s %s, the run goes on with %s", name,
+                    was ? was : "unset", is ? is : "unset");
         free(was);
         free(is);
     }
     json_decref(all);
 }
 
-static void tell_object(int rank, const char *prefix, const json_t *there, json_t *here) {
-    if (there && here) tell_differences(rank, prefix, there, here);
+static void tell_object(int rank, const char *section, const json_t *there, json_t *here) {
+    if (there && here) tell_differences(rank, section, there, here);
     json_decref(here);
 }
 
@@ -154,12 +190,11 @@ int meta_read(train_state *s, const config *c, uint64_t epoch_samples, uint64_t 
     if (status == DCP_OK) {
         s->step = step;
         read_seed(s, c, json_object_get(o, "rng"));
-        tell_object(rank, "model.", json_object_get(o, "model"), meta_model(c->model));
-        tell_object(rank, "schedule.", json_object_get(o, "schedule"), schedule_object(c));
-        tell_object(rank, "optimizer.", json_object_get(o, "optimizer"), optimizer_object(c));
+        tell_object(rank, "model", json_object_get(o, "model"), meta_model(c->model));
+        tell_object(rank, "schedule", json_object_get(o, "schedule"), schedule_object(c));
+        tell_object(rank, "optimizer", json_object_get(o, "optimizer"), optimizer_object(c));
         tell_batch(rank, o, c);
-        tell_object(rank, "data.", json_object_get(o, "data"),
-                    data_object(epoch_samples, sequence));
+        tell_object(rank, "data", json_object_get(o, "data"), data_object(epoch_samples, sequence));
     }
     json_decref(o);
     return status;
