@@ -96,6 +96,9 @@ for args in (["--print-config"], ["--dry-run", "checkpoint.dir=dry", "metrics=nu
 _, err = train(2, "good.json", "--dry-run", "checkpoint.dir=dry", "metrics=dry.jsonl")
 check("7 micro-batches a step, at most 4 a rank" in err, err)
 check("would start at random, with seed 7" in messages(err)[-1], err)
+check("nothing to compute" not in err, err)
+_, err = train(2, "good.json", "--dry-run", "checkpoint.dir=dry", "train_micro_batch_size_per_gpu=14")
+check("warning: 1 of 2 ranks have nothing to compute" in err, err)
 for ranks, override, status, text in (
         (2, "checkpoint.resume=auto", 0, "would go on from step 2: ckpt/step-00000002"),
         (1, "checkpoint.resume=ckpt/step-00000001", 0, "would go on from step 1: "),

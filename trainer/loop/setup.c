@@ -108,6 +108,16 @@ static int check_start(const trainer *t, dcp_error *err) {
     return DCP_OK;
 }
 
+/* Ranks without a micro-batch hold their part of the state, and wait for the others. */
+static void warn_of_idle(const trainer *t, uint64_t leaves) {
+    if ((uint64_t)t->world > leaves)
+        say_warning(t->rank,
+                    "%" PRIu64 " of %d ranks have nothing to compute: train_batch_size %" PRIu64
+                    " by train_micro_batch_size_per_gpu %" PRIu64 " makes %" PRIu64
+                    " micro-batches a step; a smaller micro-batch or a larger batch makes more",
+                    (uint64_t)t->world - leaves, t->world, t->c->batch, t->c->micro, leaves);
+}
+
 static void tell_plan(const trainer *t) {
     const uint64_t leaves = config_leaves(t->c), world = (uint64_t)t->world;
     say(t->rank,
@@ -117,6 +127,7 @@ static void tell_plan(const trainer *t) {
         (double)t->layout->total_params * 1e-6, t->layout->n, t->world,
         t->world == 1 ? "rank" : "ranks", leaves, (leaves + world - 1) / world,
         data_samples(t->samples), t->k->describe(t->k));
+    warn_of_idle(t, leaves);
     if (strcmp(t->transport.name, "mpi") != 0 && t->world > 1)
         say(t->rank, "units and gradients travel by %s", t->transport.name);
     if (t->eval_samples)
