@@ -109,7 +109,10 @@ done = len(metrics())
 check_trace("trace.json", done, 7)
 
 # what is no trace stays
-before = open("text").read()
+before, lines = open("text").read(), metrics()
 _, err = train(1, "config.json", "--trace", "text", "checkpoint.dir=other", expect=2)
 check("text is there, and no trace" in err and open("text").read() == before, err)
+check(not os.path.exists("other") and metrics() == lines, "it is refused late")
+_, err = train(1, "config.json", "--trace", "text", "checkpoint.dir=other", "--dry-run", expect=2)
+check("text is there, and no trace" in err, err)
 train(1, "config.json", "--trace", "no/such/folder/t.json", "checkpoint.dir=other", expect=2)

@@ -25,9 +25,9 @@ static int fail_errno(const char *path, const char *what, dcp_error *err) {
 
 static const char line_start[] = "{\"step\": ";
 
-/* Refuses a file of bytes that no metrics file begins with; zeros are what a crash of the machine
- * may leave. */
-static int refuse_foreign(const char *path, dcp_error *err) {
+/* By the bytes that any metrics file begins with; zeros are what a crash of the machine may leave.
+ */
+int metrics_check(const char *path, dcp_error *err) {
     char first[sizeof line_start] = "";
     struct stat st;
     if (stat(path, &st) != 0 || !S_ISREG(st.st_mode)) return DCP_OK;
@@ -45,7 +45,7 @@ int metrics_set_aside(const char *path, char *old, size_t size, dcp_error *err) 
     struct stat st;
     *old = '\0';
     if (stat(path, &st) != 0 || !S_ISREG(st.st_mode) || st.st_size == 0) return DCP_OK;
-    const int status = refuse_foreign(path, err);
+    const int status = metrics_check(path, err);
     if (status != DCP_OK) return status;
     if ((size_t)snprintf(old, size, "%s.old", path) < size && rename(path, old) == 0) return DCP_OK;
     *old = '\0';
@@ -77,7 +77,7 @@ static off_t kept_bytes(const char *path, uint64_t step) {
 }
 
 int metrics_open(const char *path, uint64_t step, metrics **out, dcp_error *err) {
-    int status = refuse_foreign(path, err);
+    int status = metrics_check(path, err);
     if (status != DCP_OK) return status;
     metrics *m = calloc(1, sizeof *m);
     if (m) m->path = strdup(path);

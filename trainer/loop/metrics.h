@@ -28,6 +28,9 @@ typedef struct step_metrics {
 
 typedef struct metrics metrics;
 
+/* DCP_ERR_ARG: a file of that name is there, and no metrics file. */
+int metrics_check(const char *path, dcp_error *err);
+
 /* For a run that starts afresh: a file of lines, which are another run's, becomes `path`.old, in
  * place of an older one; `old` gets that name, or "" where there were none. DCP_ERR_ARG: the file
  * is no metrics file. */

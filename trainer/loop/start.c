@@ -9,10 +9,12 @@
 #include "../optim/norm.h"
 #include "../say.h"
 #include "../state/resume.h"
+#include "../timeline/trace.h"
 #include "dcp/mpi.h"
 #include "device.h"
 #include "evaluate.h"
 #include "memory.h"
+#include "metrics.h"
 #include "room.h"
 #include "saves.h"
 #include "trainer.h"
@@ -30,20 +32,24 @@ static resume_from beginning(const trainer *t) {
                          .stores = t->stores};
 }
 
-/* What a start would stumble over where it opens stores and files. */
-static int check_places(const trainer *t, dcp_error *err) {
-    int status = places_check_hosts(t->c, hosts_count(t->comm), t->world, err);
-    if (status == DCP_OK && t->rank == 0 && t->c->metrics)
-        status = places_check_writable("metrics", t->c->metrics, err);
-    if (status == DCP_OK && t->rank == 0 && t->trace)
-        status = places_check_writable("--trace", t->trace, err);
-    return agree(t->comm, status, err);
+/* Of rank 0. */
+static int check_own_files(const trainer *t, dcp_error *err) {
+    const char *lines = t->c->metrics, *events = t->trace;
+    int status = lines ? places_check_writable("metrics", lines, err) : DCP_OK;
+    if (status == DCP_OK && lines) status = metrics_check(lines, err);
+    if (status == DCP_OK && events) status = places_check_writable("--trace", events, err);
+    return status == DCP_OK && events ? trace_check(events, err) : status;
+}
+
+static int check_files(const trainer *t, dcp_error *err) {
+    return agree(t->comm, t->rank == 0 ? check_own_files(t, err) : DCP_OK, err);
 }
 
 int trainer_foretell(trainer *t, dcp_error *err) {
     const resume_from from = beginning(t);
     int status = resume_foretell(&from, err);
-    if (status == DCP_OK) status = check_places(t, err);
+    if (status == DCP_OK) status = places_check_hosts(t->c, hosts_count(t->comm), t->world, err);
+    if (status == DCP_OK) status = check_files(t, err);
     return trainer_exit_status(status);
 }
 
@@ -141,8 +147,10 @@ static int make_shards(trainer *t, dcp_error *err) {
 }
 
 int trainer_start(trainer *t, dcp_error *err) {
+    int status = check_files(t, err);
+    if (status != DCP_OK) return trainer_exit_status(status);
     t->matmul_peak = usage_matmul_peak(t->k, model_type(t->m), t->comm); /* its memory goes first */
-    int status = room_check(t, err);
+    status = room_check(t, err);
     if (status == DCP_OK) share_units(t);
     if (status == DCP_OK) status = agree(t->comm, make_shards(t, err), err);
     if (status != DCP_OK) return trainer_exit_status(status);

@@ -138,7 +138,7 @@ static int put_tail(trace *t, dcp_error *err) {
 }
 
 /* What is there must be a trace, or no file: a mistyped name must not cost a checkpoint. */
-static int check_target(const char *path, dcp_error *err) {
+int trace_check(const char *path, dcp_error *err) {
     char start[30] = "";
     struct stat st;
     FILE *file = fopen(path, "re");
@@ -155,7 +155,7 @@ static int make_file(trace *t, const char *path, dcp_error *err) {
     t->offsets = calloc((size_t)t->world, sizeof *t->offsets);
     t->others = malloc(t->room * sizeof *t->others);
     if (!t->offsets || !t->others) return trainer_fail_memory(err, t->room * sizeof *t->others);
-    const int status = check_target(path, err);
+    const int status = trace_check(path, err);
     if (status != DCP_OK) return status;
     t->file = fopen(path, "we");
     if (!t->file)

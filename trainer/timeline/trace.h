@@ -15,6 +15,8 @@
 
 typedef struct trace trace;
 
+/* DCP_ERR_ARG: a file of that name is there, and no trace. */
+int trace_check(const char *path, dcp_error *err);
 /* Collective. Makes the file; one that is there is replaced if it is a trace, else DCP_ERR_ARG.
  * `room` events of a rank find room in a flush. */
 int trace_open(const char *path, MPI_Comm comm, size_t room, trace **out, dcp_error *err);
