@@ -100,12 +100,15 @@ check("nothing to compute" not in err, err)
 _, err = train(2, "good.json", "--dry-run", "checkpoint.dir=dry", "train_micro_batch_size_per_gpu=14")
 check("warning: 1 of 2 ranks have nothing to compute" in err, err)
 for ranks, override, status, text in (
-        (2, "checkpoint.resume=auto", 0, "would go on from step 2: ckpt/step-00000002"),
+        (2, "checkpoint.resume=auto", 0,
+         "would go on from step 2: ckpt/step-00000002, whose tensors are the model's;"),
         (1, "checkpoint.resume=ckpt/step-00000001", 0, "would go on from step 1: "),
         (1, "checkpoint.resume=nowhere", 2, "checkpoint.resume: cannot find nowhere"), (1, "init=nowhere", 0, "step 2"),
         (1, "model.intermediate_size=120", 2, "is [112,64] there, [120,64] here")):
     _, err = train(ranks, "good.json", "--dry-run", override, expect=status)
     check(text in messages(err)[-1], f"{override}: {err}")
+_, err = train(2, "good.json", "--dry-run", "train_batch_size=12")
+check("warning: the checkpoint was saved with train_batch_size 14, the run goes on with 12" in err, err)
 for init, status, text in (("nowhere", 2, "init: "), ("ckpt", 0, "weights from ckpt")):
     _, err = train(1, "good.json", "--dry-run", "checkpoint.dir=dry", f"init={init}", expect=status)
     check(text in messages(err)[-1], err)

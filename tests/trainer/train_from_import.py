@@ -37,6 +37,8 @@ make_text()
 as_bf16()
 tool("dcp-import", "hf", "ckpt")
 shutil.copytree("ckpt", "ckpt3", symlinks=True)
+_, err = train(1, config(model="hf", data={"sequence_length": 32}), "--dry-run")
+check("would go on from step 0: ckpt/step-00000000, whose tensors are the model's, with moments of zero" in err, err)
 for ranks, directory in (1, "ckpt"), (3, "ckpt3"):
     err = run_from(ranks, directory)
     check("going on from step 0" in err and "the moments start at zero" in err, err)

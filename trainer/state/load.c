@@ -58,12 +58,12 @@ static void look_at_moments(const dcp_checkpoint *ckpt, const fsdp_param *param,
     }
 }
 
-static int match_moments(const train_state *s, const dcp_checkpoint *ckpt, moments_found *found,
-                         dcp_error *err) {
+static int match_moments(const fsdp_layout *layout, const dcp_checkpoint *ckpt,
+                         moments_found *found, dcp_error *err) {
     json_t *meta = json_loads(dcp_checkpoint_json(ckpt), 0, NULL);
-    for (size_t u = 0; u < s->layout->n; u++)
-        for (size_t i = 0; i < s->layout->units[u].n; i++) {
-            const fsdp_param *param = &s->layout->units[u].params[i];
+    for (size_t u = 0; u < layout->n; u++)
+        for (size_t i = 0; i < layout->units[u].n; i++) {
+            const fsdp_param *param = &layout->units[u].params[i];
             if (!param->info.frozen)
                 look_at_moments(ckpt, param, json_object_get(meta, "frozen"), found);
         }
@@ -87,7 +87,7 @@ static int read_box(void *ckpt, const dcp_tensor *tensor, const dcp_box *box, vo
     return dcp_checkpoint_read(ckpt, tensor->path, box, out, err);
 }
 
-int state_match(const fsdp_layout *layout, dcp_checkpoint *ckpt, dcp_error *err) {
+static int match_weights(const fsdp_layout *layout, dcp_checkpoint *ckpt, dcp_error *err) {
     const size_t n = dcp_checkpoint_tensors(ckpt);
     const dcp_tensor **list = calloc(n + 1, sizeof *list);
     if (!list) return trainer_fail_memory(err, n * sizeof *list);
@@ -100,6 +100,21 @@ int state_match(const fsdp_layout *layout, dcp_checkpoint *ckpt, dcp_error *err)
     int status = match_model(layout, &found, err);
     if (status == DCP_OK) status = match_tied(layout, &found, read_box, ckpt, err);
     free(list);
+    return status;
+}
+
+static int match(const fsdp_layout *layout, dcp_checkpoint *ckpt, unsigned sections,
+                 moments_found *found, dcp_error *err) {
+    const int status = match_weights(layout, ckpt, err);
+    if (status != DCP_OK || !(sections & STATE_OPTIMIZER)) return status;
+    return match_moments(layout, ckpt, found, err);
+}
+
+int state_match(const fsdp_layout *layout, dcp_checkpoint *ckpt, unsigned sections,
+                int *with_moments, dcp_error *err) {
+    moments_found found = {0};
+    const int status = match(layout, ckpt, sections, &found, err);
+    *with_moments = found.with > 0;
     return status;
 }
 
@@ -152,8 +167,7 @@ static int add_unit(train_state *s, const dcp_checkpoint *ckpt, size_t unit, int
 
 static int check(train_state *s, dcp_checkpoint *ckpt, unsigned sections, moments_found *found,
                  dcp_error *err) {
-    int status = state_match(s->layout, ckpt, err);
-    if (status == DCP_OK && sections & STATE_OPTIMIZER) status = match_moments(s, ckpt, found, err);
+    int status = match(s->layout, ckpt, sections, found, err);
     if (status == DCP_OK && sections & STATE_FILES) status = state_take_files(s, ckpt, err);
     return status;
 }

@@ -170,31 +170,36 @@ static int read_count(const json_t *o, const char *key, uint64_t *out, dcp_error
     return DCP_OK;
 }
 
-static void read_seed(train_state *s, const config *c, const json_t *rng) {
+static void read_seed(meta_place *place, const meta_run *run, const json_t *rng) {
     const json_t *seed = json_object_get(rng, "seed");
-    s->seed = json_is_integer(seed) ? (uint64_t)json_integer_value(seed) : c->seed;
-    if (s->seed != c->seed)
-        say_warning(s->layout->rank,
+    const uint64_t own = run->c->seed;
+    place->seed = json_is_integer(seed) ? (uint64_t)json_integer_value(seed) : own;
+    if (place->seed != own)
+        say_warning(run->rank,
                     "seed %" PRIu64 " of the checkpoint is kept, not the configuration's %" PRIu64
                     ": it orders the samples",
-                    s->seed, c->seed);
+                    place->seed, own);
 }
 
-int meta_read(train_state *s, const config *c, uint64_t epoch_samples, uint64_t sequence,
-              uint64_t step, const char *text, dcp_error *err) {
+static void tell_all(const meta_run *run, const json_t *there) {
+    const int rank = run->rank;
+    const config *c = run->c;
+    tell_object(rank, "model", json_object_get(there, "model"), meta_model(c->model));
+    tell_object(rank, "schedule", json_object_get(there, "schedule"), schedule_object(c));
+    tell_object(rank, "optimizer", json_object_get(there, "optimizer"), optimizer_object(c));
+    tell_batch(rank, there, c);
+    tell_object(rank, "data", json_object_get(there, "data"),
+                data_object(run->epoch_samples, run->sequence));
+}
+
+int meta_read(const meta_run *run, const char *text, meta_place *out, dcp_error *err) {
     json_t *o = json_loads(text, 0, NULL);
     if (!o) return trainer_fail(err, DCP_ERR_CORRUPT, "the checkpoint's JSON cannot be parsed");
-    const int rank = s->layout->rank;
-    int status = read_count(o, "samples", &s->samples, err);
-    if (status == DCP_OK) status = read_count(o, "tokens", &s->tokens, err);
+    int status = read_count(o, "samples", &out->samples, err);
+    if (status == DCP_OK) status = read_count(o, "tokens", &out->tokens, err);
     if (status == DCP_OK) {
-        s->step = step;
-        read_seed(s, c, json_object_get(o, "rng"));
-        tell_object(rank, "model", json_object_get(o, "model"), meta_model(c->model));
-        tell_object(rank, "schedule", json_object_get(o, "schedule"), schedule_object(c));
-        tell_object(rank, "optimizer", json_object_get(o, "optimizer"), optimizer_object(c));
-        tell_batch(rank, o, c);
-        tell_object(rank, "data", json_object_get(o, "data"), data_object(epoch_samples, sequence));
+        read_seed(out, run, json_object_get(o, "rng"));
+        tell_all(run, o);
     }
     json_decref(o);
     return status;

@@ -11,11 +11,23 @@
 int meta_write(const train_state *s, const config *c, uint64_t epoch_samples, uint64_t sequence,
                char **text, dcp_error *err);
 
-/* Takes step, samples, tokens and seed from a checkpoint's JSON. What the run would do differently
- * from the one that saved it is told in warnings on rank 0. A checkpoint without counts (an import)
- * starts at sample 0 with the configuration's seed. */
-int meta_read(train_state *s, const config *c, uint64_t epoch_samples, uint64_t sequence,
-              uint64_t step, const char *text, dcp_error *err);
+/* What is compared with a checkpoint's JSON: a configuration, and what follows from its data. */
+typedef struct meta_run {
+    int rank;
+    const config *c;
+    uint64_t epoch_samples, sequence; /* as meta_write has them */
+} meta_run;
+
+/* Where the samples go on. */
+typedef struct meta_place {
+    uint64_t samples, tokens; /* consumed */
+    uint64_t seed;
+} meta_place;
+
+/* The place of a checkpoint's JSON. What the run would do differently from the one that saved it is
+ * told in warnings on rank 0. A checkpoint without counts (an import) starts at sample 0 with the
+ * configuration's seed. */
+int meta_read(const meta_run *run, const char *text, meta_place *out, dcp_error *err);
 
 /* The model's object as it is stored: without keys that begin with _ and transformers_version. A
  * new reference, or NULL. */

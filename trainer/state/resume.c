@@ -49,13 +49,25 @@ static int is_own_step(const config *c, const char *step_path) {
            strcmp(found, own) == 0;
 }
 
+static int read_place(const resume_from *from, const dcp_checkpoint *ckpt, meta_place *out,
+                      dcp_error *err) {
+    const meta_run run = {from->layout->rank, from->c, from->epoch_samples, from->sequence};
+    return meta_read(&run, dcp_checkpoint_json(ckpt), out, err);
+}
+
 /* Takes the run's place from a checkpoint whose tensors are loaded. */
 static int take_place(const resume_from *from, train_state *s, const dcp_checkpoint *ckpt,
                       int with_moments, dcp_error *err) {
     const int rank = s->layout->rank;
     const char *path = dcp_checkpoint_path(ckpt);
-    int status = meta_read(s, from->c, from->epoch_samples, from->sequence,
-                           dcp_checkpoint_step(ckpt), dcp_checkpoint_json(ckpt), err);
+    meta_place place;
+    int status = read_place(from, ckpt, &place, err);
+    if (status == DCP_OK) {
+        s->step = dcp_checkpoint_step(ckpt);
+        s->samples = place.samples;
+        s->tokens = place.tokens;
+        s->seed = place.seed;
+    }
     if (status == DCP_OK) status = dcp_tiers_continue_from(from->stores, s->step, err);
     if (status == DCP_OK && is_own_step(from->c, path))
         status = dcp_tiers_mark_intact(from->stores, from->c->n_stores - 1, s->step, err);
@@ -82,13 +94,22 @@ static int load_all(const visit *v, dcp_checkpoint *ckpt, dcp_error *err) {
     return agree(v->from->comm, take_place(v->from, v->s, ckpt, with_moments, err), err);
 }
 
-/* Says that a run would go on from an open checkpoint. */
+/* Says that a run would go on from an open checkpoint, and what it would tell of that. */
 static int foretell(const visit *v, dcp_checkpoint *ckpt, dcp_error *err) {
-    const int status = agree(v->from->comm, state_match(v->from->layout, ckpt, err), err);
-    if (status == DCP_OK)
-        say(v->from->layout->rank, "would go on from step %" PRIu64 ": %s",
-            dcp_checkpoint_step(ckpt), dcp_checkpoint_path(ckpt));
-    return status;
+    const fsdp_layout *layout = v->from->layout;
+    const char *path = dcp_checkpoint_path(ckpt);
+    meta_place place;
+    int with_moments;
+    int status = state_match(layout, ckpt, STATE_ALL, &with_moments, err);
+    if (status == DCP_OK) status = read_place(v->from, ckpt, &place, err);
+    status = agree(v->from->comm, status, err);
+    if (status != DCP_OK) return status;
+    if (layout->rank == 0 && with_moments) about_compare_kernels(path, v->from->kernels);
+    say(layout->rank,
+        "would go on from step %" PRIu64 ": %s, whose tensors are the model's%s; their bytes are "
+        "checked when they are loaded, or by dcp-inspect verify",
+        dcp_checkpoint_step(ckpt), path, with_moments ? "" : ", with moments of zero");
+    return DCP_OK;
 }
 
 static int take(void *ctx, dcp_checkpoint *ckpt, dcp_error *err) {
@@ -229,7 +250,9 @@ static int check_init(const resume_from *from, dcp_error *err) {
     dcp_checkpoint *ckpt;
     int status = dcp_checkpoint_open(from->dcp, path, &ckpt, err);
     if (status != DCP_OK) return status;
-    status = agree(from->comm, state_match(from->layout, ckpt, err), err);
+    int with_moments;
+    status =
+        agree(from->comm, state_match(from->layout, ckpt, STATE_MODEL, &with_moments, err), err);
     dcp_checkpoint_close(ckpt);
     return status;
 }

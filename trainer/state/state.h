@@ -73,11 +73,12 @@ int state_take_files(train_state *s, const dcp_checkpoint *ckpt, dcp_error *err)
  * names what is missing, surplus or of another shape. */
 int state_read_hf(train_state *s, const char *path, dcp_error *err);
 
-/* Whether the tensors that are there are the model's; of them only a copy of a tied embedding is
- * read. Not collective. Errors
+/* Whether the tensors that are there are the model's, and of a checkpoint, with STATE_OPTIMIZER,
+ * its moments; of them only a copy of a tied embedding is read. Not collective. Errors
  * as state_read_hf's and state_load's. */
 int state_match_hf(const fsdp_layout *layout, const char *path, dcp_error *err);
-int state_match(const fsdp_layout *layout, dcp_checkpoint *ckpt, dcp_error *err);
+int state_match(const fsdp_layout *layout, dcp_checkpoint *ckpt, unsigned sections,
+                int *with_moments, dcp_error *err);
 
 /* Fills the state from an open checkpoint, of which one without moments may lack a classifier.
  * Collective over `comm`, of which the checkpoint has a duplicate. sections: STATE_MODEL alone, or
