@@ -35,7 +35,10 @@ extern "C" cudaError_t cuda_crc64(const scheme_tables *tables, const void *data,
                                   cuda_cell *cell, uint64_t *pinned, cudaStream_t stream) {
     const uint64_t blocks = scheme_range_of(data, bytes).blocks;
     if (blocks > 0x7fffffffULL) return cudaErrorInvalidValue; /* 128 TiB */
-    crc64_kernel<<<blocks ? (unsigned)blocks : 1u, SCHEME_THREADS, 0, stream>>>(
-        tables, data, bytes, cell, (unsigned long long *)pinned);
-    return cudaGetLastError();
+    cudaLaunchConfig_t config = {}; /* and no <<< >>>, whose error may be one of an older call */
+    config.gridDim = dim3(blocks ? (unsigned)blocks : 1u);
+    config.blockDim = dim3(SCHEME_THREADS);
+    config.stream = stream;
+    return cudaLaunchKernelEx(&config, crc64_kernel, tables, data, bytes, cell,
+                              (unsigned long long *)pinned);
 }

@@ -1,5 +1,9 @@
 /* dcp_device over the CUDA runtime. Every call first makes the device the thread's own: a save's
- * thread has never seen it. Waiting sleeps instead of polling, for the cores are the program's. */
+ * thread has never seen it. Waiting sleeps instead of polling, for the cores are the program's.
+ *
+ * A stream is two of CUDA's: one for copies to the host, one for the rest. A checksum's kernel
+ * begins when the program's kernels leave room for it, and copies behind it, which the copy engine
+ * could make meanwhile, would wait for that. Both only read, so nobody can tell in which order. */
 #include <stdio.h>
 #include <stdlib.h>
 
@@ -17,12 +21,15 @@ typedef struct cuda_device {
     char name[32];
 } cuda_device;
 
+enum { TO_HOST, OTHERS, STREAMS };
+
 typedef struct cuda_stream {
-    cudaStream_t stream;
-    cudaEvent_t program; /* what the program has launched */
+    cudaStream_t streams[STREAMS];
+    int is_behind[STREAMS]; /* its next copy comes after what the other one was given */
+    cudaEvent_t before;     /* what they have to wait for */
     cuda_cell *cell;
     unsigned n;
-    cudaEvent_t events[];
+    cudaEvent_t events[][STREAMS];
 } cuda_stream;
 
 static cudaError_t enter(void *ctx) { return cudaSetDevice(((const cuda_device *)ctx)->number); }
@@ -41,26 +48,34 @@ static void free_pinned(void *ctx, void *memory) {
 static void close_stream(void *ctx, void *stream) {
     cuda_stream *s = stream;
     if (enter(ctx)) return;
-    if (s->stream) cudaStreamSynchronize(s->stream);
-    for (unsigned i = 0; i < s->n; i++)
-        if (s->events[i]) cudaEventDestroy(s->events[i]);
-    if (s->program) cudaEventDestroy(s->program);
-    if (s->stream) cudaStreamDestroy(s->stream);
+    for (int k = 0; k < STREAMS; k++) {
+        if (s->streams[k]) cudaStreamSynchronize(s->streams[k]);
+        for (unsigned i = 0; i < s->n; i++)
+            if (s->events[i][k]) cudaEventDestroy(s->events[i][k]);
+        if (s->streams[k]) cudaStreamDestroy(s->streams[k]);
+    }
+    if (s->before) cudaEventDestroy(s->before);
     cudaFree(s->cell);
     free(s);
 }
 
-/* cudaMalloc beside the program's own kernels waits for them: so once a stream, not once a copy. */
-static cudaError_t fill_stream(cuda_stream *s) {
-    const unsigned flags = cudaEventDisableTiming;
+static cudaError_t make_stream(cuda_stream *s, int k) {
+    const unsigned flags = cudaEventDisableTiming | cudaEventBlockingSync;
     int lowest, highest;
     cudaError_t code = cudaDeviceGetStreamPriorityRange(&lowest, &highest);
-    if (!code) code = cudaStreamCreateWithPriority(&s->stream, cudaStreamNonBlocking, lowest);
-    if (!code) code = cudaEventCreateWithFlags(&s->program, flags);
+    if (!code) code = cudaStreamCreateWithPriority(&s->streams[k], cudaStreamNonBlocking, lowest);
     for (unsigned i = 0; i < s->n && !code; i++)
-        code = cudaEventCreateWithFlags(&s->events[i], flags | cudaEventBlockingSync);
+        code = cudaEventCreateWithFlags(&s->events[i][k], flags);
+    return code;
+}
+
+/* cudaMalloc beside the program's own kernels waits for them: so once a stream, not once a copy. */
+static cudaError_t fill_stream(cuda_stream *s) {
+    cudaError_t code = cudaSuccess;
+    for (int k = 0; k < STREAMS && !code; k++) code = make_stream(s, k);
+    if (!code) code = cudaEventCreateWithFlags(&s->before, cudaEventDisableTiming);
     if (!code) code = cudaMalloc((void **)&s->cell, sizeof *s->cell);
-    return code ? code : cudaMemsetAsync(s->cell, 0, sizeof *s->cell, s->stream);
+    return code ? code : cudaMemsetAsync(s->cell, 0, sizeof *s->cell, s->streams[OTHERS]);
 }
 
 static int open_stream(void *ctx, unsigned events, void **out) {
@@ -80,22 +95,32 @@ static int open_stream(void *ctx, unsigned events, void **out) {
 static int follow(void *ctx, void *stream) {
     cuda_stream *s = stream;
     cudaError_t code = enter(ctx);
-    if (!code) code = cudaEventRecord(s->program, ((const cuda_device *)ctx)->program);
-    return (int)(code ? code : cudaStreamWaitEvent(s->stream, s->program, 0));
+    if (!code) code = cudaEventRecord(s->before, ((const cuda_device *)ctx)->program);
+    for (int k = 0; k < STREAMS && !code; k++)
+        code = cudaStreamWaitEvent(s->streams[k], s->before, 0);
+    return (int)code;
 }
 
-static int copy(void *ctx, const cuda_stream *s, void *to, const void *from, uint64_t bytes,
-                enum cudaMemcpyKind kind) {
+/* On stream k: behind what the other one was given, if one of them writes what the other reads. */
+static int copy(void *ctx, cuda_stream *s, int k, void *to, const void *from, uint64_t bytes) {
     cudaError_t code = enter(ctx);
-    return (int)(code ? code : cudaMemcpyAsync(to, from, bytes, kind, s->stream));
+    if (!code && s->is_behind[k]) {
+        code = cudaEventRecord(s->before, s->streams[!k]);
+        if (!code) code = cudaStreamWaitEvent(s->streams[k], s->before, 0);
+    }
+    s->is_behind[k] = 0;
+    s->is_behind[!k] = 1;
+    if (code) return (int)code;
+    const enum cudaMemcpyKind kind = k == TO_HOST ? cudaMemcpyDeviceToHost : cudaMemcpyHostToDevice;
+    return (int)cudaMemcpyAsync(to, from, bytes, kind, s->streams[k]);
 }
 
 static int to_host(void *ctx, void *stream, void *pinned, const void *device, uint64_t bytes) {
-    return copy(ctx, stream, pinned, device, bytes, cudaMemcpyDeviceToHost);
+    return copy(ctx, stream, TO_HOST, pinned, device, bytes);
 }
 
 static int to_device(void *ctx, void *stream, void *device, const void *pinned, uint64_t bytes) {
-    return copy(ctx, stream, device, pinned, bytes, cudaMemcpyHostToDevice);
+    return copy(ctx, stream, OTHERS, device, pinned, bytes);
 }
 
 static int checksum(void *ctx, void *stream, const void *device, uint64_t bytes, uint64_t *pinned) {
@@ -103,19 +128,22 @@ static int checksum(void *ctx, void *stream, const void *device, uint64_t bytes,
     cudaError_t code = enter(ctx);
     if (code) return (int)code;
     const scheme_tables *tables = ((const cuda_device *)ctx)->tables;
-    return (int)cuda_crc64(tables, device, bytes, s->cell, pinned, s->stream);
+    return (int)cuda_crc64(tables, device, bytes, s->cell, pinned, s->streams[OTHERS]);
 }
 
 static int record(void *ctx, void *stream, unsigned event) {
     const cuda_stream *s = stream;
     cudaError_t code = enter(ctx);
-    return (int)(code ? code : cudaEventRecord(s->events[event], s->stream));
+    for (int k = 0; k < STREAMS && !code; k++)
+        code = cudaEventRecord(s->events[event][k], s->streams[k]);
+    return (int)code;
 }
 
 static int wait_for(void *ctx, void *stream, unsigned event) {
     const cuda_stream *s = stream;
     cudaError_t code = enter(ctx);
-    return (int)(code ? code : cudaEventSynchronize(s->events[event]));
+    for (int k = 0; k < STREAMS && !code; k++) code = cudaEventSynchronize(s->events[event][k]);
+    return (int)code;
 }
 
 static const char *error_text(void *ctx, int code) {
@@ -129,7 +157,10 @@ static cudaError_t fill_tables(cuda_device *d) {
     cudaError_t code = cudaSetDevice(d->number);
     scheme_tables_fill(&tables);
     if (!code) code = cudaMalloc((void **)&d->tables, sizeof tables);
-    return code ? code : cudaMemcpy(d->tables, &tables, sizeof tables, cudaMemcpyHostToDevice);
+    if (!code) code = cudaMemcpy(d->tables, &tables, sizeof tables, cudaMemcpyHostToDevice);
+    /* from pageable memory that returns before all has arrived, and our streams wait for no other
+     */
+    return code ? code : cudaStreamSynchronize(cudaStreamLegacy);
 }
 
 int dcp_device_cuda_create(int number, void *stream, dcp_device **out, dcp_error *err) {
