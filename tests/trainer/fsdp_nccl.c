@@ -1,8 +1,9 @@
 /* fsdp_nccl MODE: the transport over NCCL, on a stand-in for its streams and messages (streams.h).
- * "works": bytes arrive, each transfer comes after the kernels that were given before it and before
- * those that are given after it; sums are right, and connected before the first one where they are
- * wanted; NCCL is chosen where each rank has a GPU of its own, by whatever number it sees that.
- * "error", "silent" and "stuck": the run ends with status 3. */
+ * "works": bytes arrive, no two communicators are at work on two streams, each transfer comes after
+ * the kernels that were given before it and before those that are given after it; sums are right,
+ * and connected before the first one where they are wanted; NCCL is chosen where each rank has a
+ * GPU of its own, by whatever number it sees that. "error", "silent" and "stuck": the run ends with
+ * status 3. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -156,7 +157,7 @@ int main(int argc, char **argv) {
     MPI_Comm_rank(MPI_COMM_WORLD, &rank);
     MPI_Comm_size(MPI_COMM_WORLD, &world);
     fsdp_mesh_create(MPI_COMM_WORLD, world == 4 ? 2 : 1, &mesh);
-    streams_n_comms = world == 4 ? 3 : 2;
+    streams_n_comms = world == 4 ? 3 : 1; /* groups of all ranks have one together */
     streams_comms[0] = mesh.world;
     streams_comms[1] = mesh.shards;
     streams_comms[2] = mesh.replicas;

@@ -35,7 +35,8 @@ MPI_Comm streams_comms[3];
 int streams_n_comms;
 static message group[MOST_PARTS];
 static size_t n_group;
-static cudaStream_t group_stream;
+static cudaStream_t group_stream, busy_stream;
+static int busy; /* groups on their way */
 
 static void begin_message(const message *m, MPI_Request *out) {
     const void *from = m->from == m->to ? MPI_IN_PLACE : m->from;
@@ -64,7 +65,9 @@ static int go_on(void *ctx) {
         for (size_t i = 0; i < m->n; i++) begin_message(&m->list[i], &m->requests[i]);
     }
     MPI_Testall((int)m->n, m->requests, &done, MPI_STATUSES_IGNORE);
-    return done && streams_fault_now != STREAMS_SILENT;
+    if (!done || streams_fault_now == STREAMS_SILENT) return 0;
+    busy--;
+    return 1;
 }
 
 static ncclResult_t version(int *out) {
@@ -133,6 +136,9 @@ static ncclResult_t reduce(const void *from, void *to, size_t n, ncclDataType_t 
 }
 static ncclResult_t group_end(void) {
     if (n_group == 0) return ncclSuccess;
+    if (busy++ && busy_stream != group_stream)
+        return ncclInvalidUsage; /* one could lock the other out */
+    busy_stream = group_stream;
     messages *m = calloc(1, sizeof *m + n_group * sizeof *m->list);
     m->n = n_group;
     memcpy(m->list, group, n_group * sizeof *m->list);

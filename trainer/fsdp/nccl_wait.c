@@ -16,14 +16,20 @@ static void leave(int signal) {
     _exit(FAILED);
 }
 
+void nccl_abort(nccl_transport *n) {
+    const ncclComm_t all = n->groups[FSDP_WORLD].comm;
+    for (int g = 0; g < NCCL_GROUPS; g++)
+        if (n->groups[g].comm && (g == FSDP_WORLD || n->groups[g].comm != all))
+            n->nccl.abort(n->groups[g].comm);
+}
+
 void nccl_fail(nccl_transport *n, const char *what, const char *why) {
     int rank;
     MPI_Comm_rank(MPI_COMM_WORLD, &rank);
     fprintf(stderr, "dcp-train: rank %d: NCCL: %s: %s\n", rank, what, why);
     signal(SIGALRM, leave);
     alarm(farewell_s);
-    for (int g = 0; g < NCCL_GROUPS; g++)
-        if (n->groups[g].comm) n->nccl.abort(n->groups[g].comm);
+    nccl_abort(n);
     MPI_Abort(MPI_COMM_WORLD, FAILED);
     exit(FAILED);
 }

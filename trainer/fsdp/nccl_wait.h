@@ -20,11 +20,11 @@ typedef struct nccl_flight {
 typedef struct nccl_transport {
     nccl_library nccl;
     cudaStream_t kernels; /* theirs; borrowed */
+    cudaStream_t stream;  /* of all transfers */
     cudaEvent_t before;
     struct {
         int rank, ranks;
-        ncclComm_t comm; /* NULL: of one rank */
-        cudaStream_t stream;
+        ncclComm_t comm; /* NULL: of one rank; of all ranks: the world's */
     } groups[NCCL_GROUPS];
     fsdp_slots taken;
     nccl_flight flights[FSDP_SLOTS];
@@ -35,6 +35,8 @@ typedef struct nccl_transport {
     kernels *k;
 } nccl_transport;
 
+/* Ends all communicators, whatever they are doing. */
+void nccl_abort(nccl_transport *n);
 /* Says what and why, aborts all communicators and ends the run. */
 void nccl_fail(nccl_transport *n, const char *what, const char *why);
 void nccl_check(nccl_transport *n, ncclResult_t result);

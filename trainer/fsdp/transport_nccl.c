@@ -1,8 +1,10 @@
 /* NCCL between GPUs. gather and exchange are grouped sends and receives, which add nothing: sums
- * are formed by whoever receives, in their order. Each group of ranks has a communicator and a
- * stream; events order it behind the kernels' stream and the kernels' stream behind it. A rank
- * alone needs no NCCL: what is gathered from the host's memory is copied on that stream.
- * Communicators do not block; who waits for them is in nccl_wait.c. */
+ * are formed by whoever receives, in their order. Each group of ranks has a communicator, but one
+ * of all ranks that of the world. All transfers are on one stream: a kernel of NCCL's stays until
+ * its peers have come, so two communicators' at once, begun in another order on another GPU, could
+ * wait for each other for ever. Events order it behind the kernels' stream and the kernels' stream
+ * behind it. A rank alone needs no NCCL: what is gathered from the host's memory is copied on that
+ * stream. Communicators do not block; who waits for them is in nccl_wait.c. */
 #include <stdlib.h>
 
 #include "nccl_wait.h"
@@ -16,33 +18,32 @@ static nccl_flight *begin(nccl_transport *n, fsdp_group group, fsdp_transfer *ou
     f->group = group;
     *out = (fsdp_transfer){.is_on = 1, .other = f};
     nccl_check_cuda(n, cudaEventRecord(n->before, n->kernels));
-    nccl_check_cuda(n, cudaStreamWaitEvent(n->groups[group].stream, n->before, 0));
+    nccl_check_cuda(n, cudaStreamWaitEvent(n->stream, n->before, 0));
     return f;
 }
 
 static void launched(nccl_transport *n, nccl_flight *f) {
     if (n->groups[f->group].comm) nccl_settle(n, f->group);
-    nccl_check_cuda(n, cudaEventRecord(f->done, n->groups[f->group].stream));
+    nccl_check_cuda(n, cudaEventRecord(f->done, n->stream));
 }
 
 /* n->from: to each rank, n->from_n: how much; to: from each. */
 static void swap(nccl_transport *n, fsdp_group group, ncclDataType_t type, size_t size,
                  fsdp_stretches to) {
     const int rank = n->groups[group].rank, ranks = n->groups[group].ranks;
-    cudaStream_t stream = n->groups[group].stream;
     ncclComm_t comm = n->groups[group].comm;
     char *place = (char *)to.at + (size_t)to.starts[rank] * size;
     if (n->from_n[rank] && n->from[rank] != place)
         nccl_check_cuda(n, cudaMemcpyAsync(place, n->from[rank], n->from_n[rank] * size,
-                                           cudaMemcpyDefault, stream));
+                                           cudaMemcpyDefault, n->stream));
     if (!comm) return;
     nccl_check(n, n->nccl.group_start());
     for (int r = 0; r < ranks; r++) {
         char *into = (char *)to.at + (size_t)to.starts[r] * size;
         const size_t out = n->from_n[r], in = (size_t)to.counts[r];
         if (r == rank) continue;
-        if (out) nccl_check(n, n->nccl.send(n->from[r], out, type, r, comm, stream));
-        if (in) nccl_check(n, n->nccl.recv(into, in, type, r, comm, stream));
+        if (out) nccl_check(n, n->nccl.send(n->from[r], out, type, r, comm, n->stream));
+        if (in) nccl_check(n, n->nccl.recv(into, in, type, r, comm, n->stream));
     }
     nccl_check(n, n->nccl.group_end());
 }
@@ -81,17 +82,16 @@ static void reduce_scatter(fsdp_transport *t, fsdp_group group, const float *fro
     nccl_transport *n = of(t);
     nccl_flight *f = begin(n, group, out);
     ncclComm_t comm = n->groups[group].comm;
-    cudaStream_t stream = n->groups[group].stream;
     if (comm) {
         nccl_check(n, n->nccl.group_start());
         for (int r = 0; r < n->groups[group].ranks; from += counts[r++])
             if (counts[r])
                 nccl_check(n, n->nccl.reduce(from, to, (size_t)counts[r], ncclFloat32, ncclSum, r,
-                                             comm, stream));
+                                             comm, n->stream));
         nccl_check(n, n->nccl.group_end());
     } else if (counts[0]) {
         nccl_check_cuda(n, cudaMemcpyAsync(to, from, (size_t)counts[0] * sizeof *to,
-                                           cudaMemcpyDefault, stream));
+                                           cudaMemcpyDefault, n->stream));
     }
     launched(n, f);
 }
@@ -102,7 +102,7 @@ static void all_reduce(fsdp_transport *t, fsdp_group group, float *sums, int cou
     nccl_flight *f = begin(n, group, out);
     if (n->groups[group].comm && count)
         nccl_check(n, n->nccl.all_reduce(sums, sums, (size_t)count, ncclFloat32, ncclSum,
-                                         n->groups[group].comm, n->groups[group].stream));
+                                         n->groups[group].comm, n->stream));
     launched(n, f);
 }
 
@@ -121,10 +121,8 @@ static void finish(fsdp_transport *t, fsdp_transfer *transfer) {
 
 static void destroy(fsdp_transport *t) {
     nccl_transport *n = of(t);
-    for (int g = 0; g < NCCL_GROUPS; g++) {
-        if (n->groups[g].comm) n->nccl.abort(n->groups[g].comm); /* nothing is on its way */
-        if (n->groups[g].stream) cudaStreamDestroy(n->groups[g].stream);
-    }
+    nccl_abort(n); /* nothing is on its way */
+    if (n->stream) cudaStreamDestroy(n->stream);
     for (size_t i = 0; i < FSDP_SLOTS; i++)
         if (n->flights[i].done) cudaEventDestroy(n->flights[i].done);
     if (n->before) cudaEventDestroy(n->before);
@@ -136,7 +134,11 @@ static void destroy(fsdp_transport *t) {
     free(n);
 }
 
-static int make_events(nccl_transport *n) {
+static int make_stream(nccl_transport *n) {
+    int least, greatest;
+    if (cudaDeviceGetStreamPriorityRange(&least, &greatest) != cudaSuccess ||
+        cudaStreamCreateWithPriority(&n->stream, cudaStreamNonBlocking, greatest) != cudaSuccess)
+        return 1;
     int failed = cudaEventCreateWithFlags(&n->before, cudaEventDisableTiming) != cudaSuccess;
     for (size_t i = 0; i < FSDP_SLOTS; i++)
         failed |=
@@ -148,15 +150,16 @@ static int make_events(nccl_transport *n) {
 static void join(nccl_transport *n, fsdp_group group, MPI_Comm mpi) {
     ncclConfig_t config = NCCL_CONFIG_INITIALIZER;
     ncclUniqueId id = {{0}};
-    int rank, ranks, least, greatest;
+    int rank, ranks;
     MPI_Comm_rank(mpi, &rank);
     MPI_Comm_size(mpi, &ranks);
     n->groups[group].rank = rank;
     n->groups[group].ranks = ranks;
-    nccl_check_cuda(n, cudaDeviceGetStreamPriorityRange(&least, &greatest));
-    nccl_check_cuda(
-        n, cudaStreamCreateWithPriority(&n->groups[group].stream, cudaStreamNonBlocking, greatest));
     if (ranks == 1) return;
+    if (group != FSDP_WORLD && ranks == n->groups[FSDP_WORLD].ranks) {
+        n->groups[group].comm = n->groups[FSDP_WORLD].comm;
+        return;
+    }
     if (rank == 0) nccl_check(n, n->nccl.unique_id(&id));
     MPI_Bcast(&id, (int)sizeof id, MPI_BYTE, 0, mpi);
     config.blocking = 0;
@@ -213,7 +216,7 @@ int fsdp_transport_nccl(const fsdp_mesh *mesh, kernels *k, int shared, int sums,
     MPI_Comm_size(mesh->world, &ranks);
     k->place(k, &stream);
     if (n) n->k = k;
-    int usable = n && is_usable(n, ranks, shared) && !make_events(n) && !take_lists(n, ranks);
+    int usable = n && is_usable(n, ranks, shared) && !make_stream(n) && !take_lists(n, ranks);
     MPI_Allreduce(MPI_IN_PLACE, &usable, 1, MPI_INT, MPI_MIN, mesh->world);
     *out = (fsdp_transport){.name = "nccl",
                             .state = n,
