@@ -24,6 +24,16 @@ int dcp_tiers_has(const dcp_tiers *tiers, size_t i, uint64_t step) {
     return i < tiers->n && tiers->list[i].has_step && tiers->list[i].step == step;
 }
 
+static void lend_staging(dcp_tiers *tiers, tier *t) {
+    t->store->staging = tiers->staging;
+    tiers->staging = NULL;
+}
+
+static void take_back_staging(dcp_tiers *tiers, tier *t) {
+    tiers->staging = t->store->staging;
+    t->store->staging = NULL;
+}
+
 void dcp_tiers_fence(dcp_tiers *tiers) {
     if (tiers) dcp_save_fence(tiers->flight);
 }
@@ -37,6 +47,7 @@ int dcp_tiers_wait(dcp_tiers *tiers, dcp_report *report, dcp_error *err) {
     if (!tiers->flight) return DCP_OK;
     int status = dcp_save_wait(tiers->flight, report, err);
     tiers->flight = NULL;
+    take_back_staging(tiers, tiers->flight_tier);
     tier_note(tiers->flight_tier, tiers->flight_step, status);
     for (size_t i = 0; i < tiers->n; i++) {
         tier *t = &tiers->list[i];
@@ -156,15 +167,16 @@ static int take_turn(dcp_tiers *tiers, uint64_t step, dcp_busy when_busy, tier *
 int dcp_tiers_prepare(dcp_tiers *tiers, const dcp_state *state, const dcp_save_options *options,
                       dcp_error *err) {
     if (!tiers) return core_fail(err, DCP_ERR_ARG, "dcp_tiers_prepare: tiers is NULL");
-    int status = DCP_OK, busy = tiers->flight != NULL;
+    int busy = tiers->flight != NULL;
     for (size_t i = 0; i < tiers->n; i++) busy |= tiers->list[i].drain != NULL;
     if (busy)
         return core_fail(
             err, DCP_ERR_STATE,
             "dcp_tiers_prepare: a save is in flight or a store is being filled: call it "
             "before the first save");
-    for (size_t i = 0; i < tiers->n && !status; i++)
-        status = dcp_save_prepare(tiers->list[i].store, state, options, err);
+    lend_staging(tiers, tiers->list);
+    const int status = dcp_save_prepare(tiers->list[0].store, state, options, err);
+    take_back_staging(tiers, tiers->list);
     return status;
 }
 
@@ -180,8 +192,10 @@ int dcp_tiers_save_async(dcp_tiers *tiers, uint64_t step, const dcp_state *state
     const dcp_save_options own = options_of(first, options);
     tiers->flight_tier = first;
     tiers->flight_step = step;
+    lend_staging(tiers, first);
     if (!status)
         status = dcp_save_async(first->store, step, state, json, &own, &tiers->flight, err);
+    if (status) take_back_staging(tiers, first);
     for (size_t i = 0; i < tiers->n && status; i++) tiers->list[i].waiting = 0;
     return status;
 }
@@ -208,7 +222,9 @@ int dcp_tiers_save(dcp_tiers *tiers, uint64_t step, const dcp_state *state, cons
         if (failed) tier_warn(tiers, failed, step, &why);
         failed = NULL;
         const dcp_save_options own = options_of(t, options);
+        lend_staging(tiers, t);
         int outcome = dcp_save(t->store, step, state, json, &own, report, &why);
+        take_back_staging(tiers, t);
         tier_note(t, step, outcome);
         saved += !outcome;
         if (outcome) failed = t, failure = outcome;

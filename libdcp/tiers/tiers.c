@@ -7,6 +7,7 @@
 
 #include "core/crc64.h"
 #include "core/fail.h"
+#include "device/staging.h"
 #include "tiers/tiers.h"
 
 void tiers_log(const dcp_tiers *tiers, dcp_log_level level, const char *fmt, ...) {
@@ -143,6 +144,7 @@ void dcp_tiers_close(dcp_tiers *tiers) {
         tier_warn(tiers, flying, tiers->flight_step, &err);
     for (size_t i = 0; i < tiers->n; i++) drain_finish(tiers, &tiers->list[i]);
     for (size_t i = 0; i < tiers->n; i++) tier_close(tiers, &tiers->list[i]);
+    staging_close(tiers->staging);
     free((char *)tiers->given.about_json);
     free(tiers->list);
     free(tiers);

@@ -47,8 +47,9 @@ struct dcp_tiers {
     void *log_ctx;
     void (*on_filled)(void *ctx, size_t i, uint64_t step, double begin, double end);
     void *filled_ctx;
-    int set_aside;      /* later steps have been, or there are none */
-    dcp_saving *flight; /* NULL: none */
+    int set_aside;           /* later steps have been, or there are none */
+    struct staging *staging; /* page-locked memory, lent to the store that is saved into */
+    dcp_saving *flight;      /* NULL: none */
     tier *flight_tier;
     uint64_t flight_step;
     dcp_save_options given; /* to the save in flight; about_json is a copy */

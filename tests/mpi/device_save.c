@@ -2,13 +2,14 @@
  * engine; what the program launched before the save is in them, what it changes after the fence is
  * not, and the fence waits for no disk; page-locked memory is bounded; failures of the device and
  * copies that went wrong are told on all ranks, and older steps stay; what the disk refuses costs
- * no page-locked memory. */
+ * no page-locked memory, nor does a second store. */
 #include <semaphore.h>
 #include <signal.h>
 #include <sys/resource.h>
 #include <time.h>
 
 #include "comm/comm.h"
+#include "dcp/tiers.h"
 #include "on_device.h"
 
 #define ROOM ((uint64_t)64 << 20)
@@ -187,6 +188,34 @@ static void disk_fails(const scratch *s, stand_in *d, const given *g) {
     scratch_load(s, s->comm, "disk/step-00000002", g, FEW_COLUMNS);
 }
 
+/* Two stores that are saved into in turn, and both at once, take no more memory than one. */
+static void stores_share_memory(const scratch *s, stand_in *d, const given *g) {
+    char fast[PATH_MAX], slow[PATH_MAX];
+    snprintf(fast, sizeof fast, "%s/fast", s->root);
+    snprintf(slow, sizeof slow, "%s/slow", s->root);
+    const dcp_tier list[] = {{.path = fast, .every = 2, .keep = 2},
+                             {.path = slow, .every = 1, .keep = 4}};
+    const dcp_save_options options = {.staging_bytes = 1}; /* the least */
+    on_device o;
+    dcp_tiers *tiers = NULL;
+    on_device_make(&o, d, g, FEW_ROWS, s->rank, s->size, 1, 0);
+    SUCCEEDS(dcp_tiers_open(s->comm, list, 2, NULL, &tiers, err));
+    SUCCEEDS(dcp_tiers_prepare(tiers, o.state, &options, err));
+    CHECK(d->pinned < (9u << 20)); /* two would be 16 MiB */
+    const uint64_t taken = d->calls[STAND_IN_ALLOC];
+    for (uint64_t step = 1; step < 5; step++) {
+        SUCCEEDS(dcp_tiers_save_async(tiers, step, o.state, GIVEN_JSON, &options, err));
+        SUCCEEDS(dcp_tiers_wait(tiers, NULL, err));
+    }
+    SUCCEEDS(dcp_tiers_save(tiers, 6, o.state, GIVEN_JSON, &options, 1, NULL, err));
+    CHECK(d->calls[STAND_IN_ALLOC] == taken);
+    dcp_tiers_close(tiers);
+    on_device_free(&o);
+    MPI_Barrier(MPI_COMM_WORLD);
+    scratch_load(s, s->comm, "slow/step-00000003", g, FEW_COLUMNS);
+    scratch_load(s, s->comm, "fast/step-00000006", g, FEW_COLUMNS);
+}
+
 int main(int argc, char **argv) {
     scratch s;
     given g;
@@ -203,6 +232,7 @@ int main(int argc, char **argv) {
     }
     failures(&s, &d, &g);
     disk_fails(&s, &d, &g);
+    stores_share_memory(&s, &d, &g);
     stand_in_free(&d);
     given_free(&g);
     return scratch_end(&s);

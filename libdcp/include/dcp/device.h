@@ -24,9 +24,9 @@
  *
  * Page-locked memory: of a save options->staging_bytes less the 16 MiB of its queue, at least 8 MiB
  * and at most 128 MiB or what the boxes take; from the first save, or dcp_save_prepare, until the
- * store is closed or the device fails. Of a load 16 MiB, for the time of the call. With
- * DCP_ENGINE_CUFILE cuFile has buffers of its own on the GPU, 128 MiB unless its cufile.json says
- * otherwise, and takes them when it likes.
+ * store is closed or the device fails. The stores of a list (dcp/tiers.h) share it. Of a load 16
+ * MiB, for the time of the call. With DCP_ENGINE_CUFILE cuFile has buffers of its own on the GPU,
+ * 128 MiB unless its cufile.json says otherwise, and takes them when it likes.
  *
  *     dcp_device *gpu;
  *     dcp_device_cuda_create(local_rank, compute_stream, &gpu, &err);

@@ -78,8 +78,9 @@ DCP_API int dcp_tiers_has(const dcp_tiers *tiers, size_t i, uint64_t step);
  * has it from then on. Not collective; every rank calls it. */
 DCP_API int dcp_tiers_mark_intact(dcp_tiers *tiers, size_t i, uint64_t step, dcp_error *err);
 
-/* dcp_save_prepare of all stores, each of which may be one that a save goes to and has memory of
- * its own. DCP_ERR_STATE: a save is in flight, or a store is being filled. */
+/* dcp_save_prepare of the list, whichever store a save goes to: one at a time has the page-locked
+ * memory, and all together no more. DCP_ERR_STATE: a save is in flight, or a store is being filled.
+ */
 DCP_API int dcp_tiers_prepare(dcp_tiers *tiers, const dcp_state *state,
                               const dcp_save_options *options, dcp_error *err);
 
