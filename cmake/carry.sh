@@ -87,6 +87,7 @@ export CARRIED CARRIED_LIBRARIES=\$lib:\$lib/openmpi/lib:\$lib/openblas-serial
 export PATH=\$CARRIED/usr/bin:\$PATH PKG_CONFIG=\$CARRIED/usr/bin/pkg-config PKG_CONFIG_LIBDIR=\$lib/pkgconfig
 export OPAL_DESTDIR=\$CARRIED PMIX_MCA_mca_base_component_path=\$lib/pmix2/lib/pmix
 export OMPI_MCA_mca_base_component_show_load_errors=0 # of networks whose libraries stayed behind
+export OMPI_MCA_plm=isolated # ranks of this machine alone: else mpirun asks for ssh
 export CMAKE_INCLUDE_PATH=\$CARRIED/usr/include CMAKE_LIBRARY_PATH=\$lib
 # DT_RPATH, not DT_RUNPATH: it holds for what libraries need as well, and for what they open
 export LDFLAGS="-Wl,--disable-new-dtags,-rpath,\${CARRIED_LIBRARIES//:/,-rpath,}"
