@@ -25,3 +25,25 @@ if(DCP_CUDA)
     endif()
   endforeach()
 endif()
+
+# Where NVIDIA's packages of Python lie, which PyTorch brings: they have what a toolkit may lack.
+set(DCP_CUDA_WHEELS)
+if(DCP_CUDA)
+  execute_process(COMMAND python3 -c "import nvidia; print(*nvidia.__path__, sep=';')"
+    OUTPUT_VARIABLE folders OUTPUT_STRIP_TRAILING_WHITESPACE ERROR_QUIET RESULT_VARIABLE status)
+  if(status EQUAL 0)
+    foreach(folder IN LISTS folders)
+      file(GLOB found LIST_DIRECTORIES true ${folder}/*)
+      list(APPEND DCP_CUDA_WHEELS ${found})
+    endforeach()
+  endif()
+endif()
+
+# dcp_find_cuda_library(PREFIX HEADER LIBRARY VERSION): PREFIX_INCLUDE_DIR and PREFIX_LIBRARY, of the
+# toolkit or else of those packages, which have the library's name with its version alone.
+macro(dcp_find_cuda_library prefix header library version)
+  find_path(${prefix}_INCLUDE_DIR ${header} HINTS ${CUDAToolkit_INCLUDE_DIRS}
+    PATHS ${DCP_CUDA_WHEELS} PATH_SUFFIXES include)
+  find_library(${prefix}_LIBRARY NAMES ${library} lib${library}.so.${version}
+    HINTS ${CUDAToolkit_LIBRARY_DIR} PATHS ${DCP_CUDA_WHEELS} PATH_SUFFIXES lib)
+endmacro()

@@ -8,7 +8,7 @@ else() # one rank, by a header of ours
   add_library(MPI::MPI_C INTERFACE IMPORTED)
   # not as a system folder, so that it comes first: a parallel HDF5 brings that of a real mpi.h
   target_compile_options(MPI::MPI_C INTERFACE -I${PROJECT_SOURCE_DIR}/libdcp/comm/alone)
-  pkg_search_module(HDF5 REQUIRED IMPORTED_TARGET hdf5-serial hdf5)
+  pkg_search_module(HDF5 REQUIRED IMPORTED_TARGET hdf5-serial hdf5 hdf5-openmpi hdf5-mpi)
 endif()
 pkg_check_modules(ISAL REQUIRED IMPORTED_TARGET libisal)
 pkg_check_modules(JANSSON REQUIRED IMPORTED_TARGET jansson)
