@@ -109,6 +109,7 @@ const kernels kernels_cpu = {
     .sum_rows = cpu_sum_rows,
     .matmul = cpu_matmul,
     .narrow = cpu_narrow,
+    .narrow_on = cpu_narrow_on,
     .widen = cpu_widen,
     .widen_upper = cpu_widen_upper,
     .matmul_bf16 = cpu_matmul_bf16,

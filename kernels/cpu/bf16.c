@@ -17,6 +17,11 @@ CPU_CLONES void cpu_narrow(kernels *k, uint16_t *restrict y, const float *restri
     for (size_t i = 0; i < n; i++) y[i] = bf16_of(x[i]);
 }
 
+void cpu_narrow_on(kernels *k, void *stream, uint16_t *y, const float *x, size_t n) {
+    (void)stream;
+    cpu_narrow(k, y, x, n);
+}
+
 CPU_CLONES void cpu_widen(kernels *k, float *restrict y, const uint16_t *restrict x, size_t n) {
     (void)k;
     for (size_t i = 0; i < n; i++) y[i] = bf16_wide(x[i]);

@@ -42,6 +42,7 @@ void cpu_copy_rows(kernels *k, float *y, size_t y_stride, const float *x, size_t
 void cpu_sum_rows(kernels *k, float *sum, const float *x, size_t x_stride, size_t rows, size_t dim);
 void cpu_matmul(kernels *k, float *c, const float *a, const float *b, size_t m, size_t n,
                 size_t depth, unsigned flags);
+void cpu_narrow_on(kernels *k, void *stream, uint16_t *y, const float *x, size_t n);
 void cpu_narrow(kernels *k, uint16_t *y, const float *x, size_t n);
 void cpu_widen(kernels *k, float *y, const uint16_t *x, size_t n);
 void cpu_widen_upper(kernels *k, float *y, size_t n);

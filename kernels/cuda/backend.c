@@ -144,6 +144,13 @@ void cuda_zero(kernels *k, float *x, size_t n) {
     cuda_check(k, cudaMemsetAsync(x, 0, n * sizeof *x, cuda_of(k)->stream));
 }
 
+void cuda_narrow_on(kernels *k, void *stream, uint16_t *y, const float *x, size_t n) {
+    const cudaStream_t own = cuda_of(k)->stream;
+    cuda_of(k)->stream = stream;
+    cuda_narrow(k, y, x, n);
+    cuda_of(k)->stream = own;
+}
+
 extern const kernels kernels_cuda;
 const kernels kernels_cuda = {
     .name = "cuda",
@@ -169,6 +176,7 @@ const kernels kernels_cuda = {
     .sum_rows = cuda_sum_rows,
     .matmul = cuda_matmul,
     .narrow = cuda_narrow,
+    .narrow_on = cuda_narrow_on,
     .widen = cuda_widen,
     .widen_upper = cuda_widen_upper,
     .matmul_bf16 = cuda_matmul_bf16,

@@ -41,6 +41,7 @@ void cuda_sum_rows(kernels *k, float *sum, const float *x, size_t x_stride, size
 void cuda_matmul(kernels *k, float *c, const float *a, const float *b, size_t m, size_t n,
                  size_t depth, unsigned flags);
 void cuda_narrow(kernels *k, uint16_t *y, const float *x, size_t n);
+void cuda_narrow_on(kernels *k, void *stream, uint16_t *y, const float *x, size_t n);
 void cuda_widen(kernels *k, float *y, const uint16_t *x, size_t n);
 void cuda_widen_upper(kernels *k, float *y, size_t n);
 void cuda_matmul_bf16(kernels *k, void *c, const uint16_t *a, const uint16_t *b, size_t m, size_t n,

@@ -106,6 +106,11 @@ static void fenced_narrow(kernels *k, uint16_t *y, const float *x, size_t n) {
     CPU->narrow(CPU, IN(y), IN(x), n);
 }
 
+static void fenced_narrow_on(kernels *k, void *stream, uint16_t *y, const float *x, size_t n) {
+    (void)stream;
+    fenced_narrow(k, y, x, n);
+}
+
 static void fenced_widen(kernels *k, float *y, const uint16_t *x, size_t n) {
     CPU->widen(CPU, IN(y), IN(x), n);
 }
@@ -267,6 +272,7 @@ const kernels kernels_cuda = {
     .sum_rows = fenced_sum_rows,
     .matmul = fenced_matmul,
     .narrow = fenced_narrow,
+    .narrow_on = fenced_narrow_on,
     .widen = fenced_widen,
     .widen_upper = fenced_widen_upper,
     .matmul_bf16 = fenced_matmul_bf16,

@@ -32,8 +32,10 @@ void case_host_memory(conform *c) {
     uint16_t *narrow = conform_poisoned(c, N, sizeof *narrow);
     uint16_t *narrow_own = conform_poisoned(c, N, sizeof *narrow_own);
     c->k->copy(c->k, own[1], host[0], N);
+    void *stream;
+    c->k->place(c->k, &stream);
     c->k->narrow(c->k, narrow, host[0], N);
-    c->k->narrow(c->k, narrow_own, own[0], N);
+    c->k->narrow_on(c->k, stream, narrow_own, own[0], N);
     c->k->upload(c->k, host[1], x, N * sizeof *x);
     c->k->zero(c->k, host[2], N);
     assert_null(c->k->sync(c->k));

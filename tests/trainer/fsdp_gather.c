@@ -1,7 +1,9 @@
 /* A gathered unit holds every rank's slices at their places until it is released, for any number of
  * ranks, by messages and in shared memory, whether blocks stay or not and are stored in place, with
- * none, one or several on their way, in fp32 and rounded to bf16. */
+ * none, one or several on their way, in fp32 and rounded to bf16, also from memory apart, where a
+ * transport may round what it sends by way of memory that is too small for all of it at once. */
 #include <stdlib.h>
+#include <string.h>
 
 #include "../mpi/check.h"
 #include "dcp/mpi.h"
@@ -54,9 +56,9 @@ static float rounded(const subject *s, float x) {
     return x;
 }
 
-/* What is stored in place is the master copy, which the model rounds. */
+/* What is stored in place, or did not travel, is the master copy, which the model rounds. */
 static float found(const subject *s, float x) {
-    return s->plan->layout->in_place ? rounded(s, x) : x;
+    return s->plan->layout->in_place || s->plan->layout->shards == 1 ? rounded(s, x) : x;
 }
 
 static void check_whole(const subject *s, size_t u) {
@@ -119,8 +121,20 @@ static uint64_t gather_step(subject *s) {
     return sent;
 }
 
+static kernels *rounds;
+static void narrow(fsdp_transport *t, uint16_t *to, const float *from, size_t n, float *between,
+                   size_t room) {
+    (void)t;
+    for (size_t at = 0, here; at < n; at += here) {
+        here = n - at < room ? n - at : room;
+        memcpy(between, from + at, here * sizeof *from);
+        rounds->narrow_on(rounds, NULL, to + at, between, here);
+    }
+}
+
 static void gather_steps(fsdp_plan plan, const fsdp_mesh *mesh, kernels *k) {
     fsdp_transport transport = fsdp_transport_mpi(mesh);
+    if (plan.is_apart) transport.narrow = narrow;
     subject s = {.plan = &plan, .k = k};
     const size_t bytes = plan.is_shared ? fsdp_gather_shared_bytes(&plan) : 0;
     void *memory = dcp_host_memory_create(mesh->shards, bytes);
@@ -170,6 +184,14 @@ int main(int argc, char **argv) {
                                  .is_shared = way >> 2 & 1},
                      &mesh, k);
     }
+    rounds = k;
+    for (int way = 0; way < 4; way++)
+        gather_steps((fsdp_plan){.layout = layouts[0],
+                                 .strategy = {.bf16 = way & 1, .prefetch = (uint64_t)(way & 2)},
+                                 .leaves = (uint64_t)world,
+                                 .offloads = 1,
+                                 .is_apart = 1},
+                     &mesh, k);
     CHECK(dcp_host_memory_create(MPI_COMM_WORLD, SIZE_MAX / 2 + 1) == NULL); /* on every rank */
     for (int in_place = 0; in_place < 2; in_place++) fsdp_layout_destroy(layouts[in_place]);
     fsdp_mesh_free(&mesh);

@@ -1,9 +1,9 @@
 /* fsdp_nccl MODE: the transport over NCCL, on a stand-in for its streams and messages (streams.h).
  * "works": bytes arrive, no two communicators are at work on two streams, each transfer comes after
- * the kernels that were given before it and before those that are given after it; sums are right,
- * and connected before the first one where they are wanted; NCCL is chosen where each rank has a
- * GPU of its own, by whatever number it sees that. "error", "silent" and "stuck": the run ends with
- * status 3. */
+ * the kernels that were given before it and before those that are given after it; what is rounded
+ * on its way is; sums are right, and connected before the first one where they are wanted; NCCL is
+ * chosen where each rank has a GPU of its own, by whatever number it sees that. "error", "silent"
+ * and "stuck": the run ends with status 3. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -33,11 +33,32 @@ static void give_back(kernels *k, void *memory) {
     (void)k;
     free(memory);
 }
+typedef struct rounding {
+    uint16_t *to;
+    const float *from;
+    size_t n;
+} rounding;
+
+static int narrow_now(void *ctx) {
+    rounding *r = ctx;
+    for (size_t i = 0; i < r->n; i++) memcpy(r->to + i, (const char *)(r->from + i) + 2, 2);
+    free(r);
+    return 1;
+}
+static void narrow_on(kernels *k, void *stream, uint16_t *y, const float *x, size_t n) {
+    rounding *r = malloc(sizeof *r);
+    CHECK(r && stream != streams_kernels()); /* they do not wait for it */
+    (void)k;
+    *r = (rounding){y, x, n};
+    streams_give(stream, narrow_now, r);
+}
+
 static kernels stand_in = {.name = "streams",
                            .place = place,
                            .device = device,
                            .alloc = take,
                            .free = give_back,
+                           .narrow_on = narrow_on,
                            .alloc_host = take,
                            .free_host = give_back};
 
@@ -76,6 +97,29 @@ static void gather_rounds(fsdp_transport *t, fsdp_group group, MPI_Comm comm, in
             for (int r = 0; r < ranks; r++)
                 streams_check(all[f] + starts[r], (size_t)counts[r], value(round, r, f));
         }
+    }
+}
+
+/* From the host's memory, in pieces of two elements, one rank's stretch after the other. */
+static void narrow_rounds(fsdp_transport *t, fsdp_group group, MPI_Comm comm) {
+    static float own[MOST], between[2];
+    static uint16_t all[MOST * MOST_RANKS];
+    int counts[MOST_RANKS], starts[MOST_RANKS], me, ranks;
+    fsdp_transfer transfer;
+    MPI_Comm_rank(comm, &me);
+    MPI_Comm_size(comm, &ranks);
+    stretches(counts, starts, ranks);
+    for (int round = 0; round < ROUNDS; round++) {
+        for (int i = 0; i < MOST; i++) own[i] = value(round, me, i);
+        t->narrow(t, all + starts[me], own, (size_t)counts[me], between, 2);
+        t->gather(t, group, KERNELS_BF16, all + starts[me], (fsdp_stretches){all, counts, starts},
+                  &transfer);
+        t->finish(t, &transfer);
+        for (int r = 0; r < ranks; r++)
+            for (int i = 0; i < counts[r]; i++) {
+                const float sent = value(round, r, i);
+                CHECK(memcmp(all + starts[r] + i, (const char *)&sent + 2, 2) == 0);
+            }
     }
 }
 
@@ -174,6 +218,8 @@ int main(int argc, char **argv) {
         gather_rounds(&t, FSDP_SHARDS, mesh.shards, in_place);
         gather_rounds(&t, FSDP_REPLICAS, mesh.replicas, in_place);
     }
+    narrow_rounds(&t, FSDP_WORLD, mesh.world);
+    narrow_rounds(&t, FSDP_SHARDS, mesh.shards);
     exchange_rounds(&t);
     sum_rounds(&t, FSDP_WORLD, mesh.world);
     sum_rounds(&t, FSDP_SHARDS, mesh.shards);

@@ -3,7 +3,8 @@
  * share one place.
  *
  * For a computation in bf16 they travel in it, in the upper half of the staging buffer, and are
- * widened there. */
+ * widened there. From memory apart they come by way of the lower half. What does not travel is not
+ * rounded: the model does that anyhow. */
 #include <stdlib.h>
 
 #include "../fail.h"
@@ -24,6 +25,7 @@ typedef struct messages {
     fsdp_gather gather; /* first */
     fsdp_gather_of of;
     fsdp_transport *transport;
+    int is_apart, narrows;      /* parameters are in the host's memory; travel in bf16 */
     float *root, *block, *kept; /* whole units; NULL: none */
     float **whole;              /* [units] where a unit is to stand */
     flight *flights;            /* [gather.most] */
@@ -36,12 +38,16 @@ static uint16_t *narrow_staging(const messages *m, const flight *f) {
 
 static void start_narrow(messages *m, flight *f) {
     const fsdp_unit *u = &m->of.layout->units[f->unit];
-    const int shard = m->of.layout->shard;
-    uint16_t *to = narrow_staging(m, f);
-    for (size_t i = 0; i < u->n; i++)
-        m->of.k->narrow(m->of.k, to + u->starts[shard] + u->params[i].ranked_at,
-                        m->of.params + u->params[i].param_at, u->params[i].elems);
-    m->transport->gather(m->transport, FSDP_SHARDS, KERNELS_BF16, to + u->starts[shard],
+    uint16_t *to = narrow_staging(m, f), *own = to + u->starts[m->of.layout->shard];
+    if (m->is_apart && m->transport->narrow)
+        m->transport->narrow(m->transport, own, m->of.params + u->param_at,
+                             (size_t)u->counts[m->of.layout->shard], f->staging,
+                             u->gathered_elems / 2);
+    else
+        for (size_t i = 0; i < u->n; i++)
+            m->of.k->narrow(m->of.k, own + u->params[i].ranked_at,
+                            m->of.params + u->params[i].param_at, u->params[i].elems);
+    m->transport->gather(m->transport, FSDP_SHARDS, KERNELS_BF16, own,
                          (fsdp_stretches){to, u->counts, u->starts}, &f->transfer);
 }
 
@@ -63,7 +69,7 @@ static void start(fsdp_gather *g, size_t unit) {
     f->unit = unit;
     f->started = MPI_Wtime();
     g->sent += fsdp_gather_sends(m->of.layout, unit) * fsdp_param_bytes(m->of.bf16);
-    if (m->of.bf16)
+    if (m->narrows)
         start_narrow(m, f);
     else
         m->transport->gather(m->transport, FSDP_SHARDS, KERNELS_F32, own_shard(m, f),
@@ -80,7 +86,7 @@ static float *finish(fsdp_gather *g) {
     flight *f = &m->flights[m->oldest];
     float *whole = m->whole[f->unit];
     m->transport->finish(m->transport, &f->transfer);
-    if (m->of.bf16)
+    if (m->narrows)
         m->of.k->widen_upper(m->of.k, f->staging, m->of.layout->units[f->unit].gathered_elems);
     fsdp_join(m->of.layout, f->unit, m->of.k, whole, f->staging);
     timeline_add(m->of.tl, TIMELINE_GATHER, (long)f->unit, f->started, MPI_Wtime());
@@ -134,7 +140,7 @@ static int take(messages *m, const fsdp_sizes *s, dcp_error *err) {
     if (!status) status = fsdp_take(k, &m->kept, s->kept_blocks, err);
     for (size_t i = 0; i < s->n_staging && !status; i++) {
         const uint64_t elems = i ? s->staging : s->first_staging;
-        const uint64_t bytes = elems * fsdp_param_bytes(m->of.bf16);
+        const uint64_t bytes = elems * fsdp_param_bytes(m->narrows);
         status = fsdp_take(k, &m->flights[i].staging, elems, err);
         if (!status && fsdp_transport_reserve(m->transport, FSDP_SHARDS, 0, bytes))
             status = trainer_fail_memory(err, bytes);
@@ -155,7 +161,9 @@ int fsdp_gather_by_messages(const fsdp_plan *plan, fsdp_transport *transport,
                                .destroy = destroy,
                                .most = sizes.n_staging},
                     .of = *of,
-                    .transport = transport};
+                    .transport = transport,
+                    .is_apart = plan->is_apart,
+                    .narrows = of->bf16 && plan->layout->shards > 1};
     const int status = take(m, &sizes, err);
     if (status != DCP_OK) {
         destroy(&m->gather);

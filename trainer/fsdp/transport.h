@@ -50,6 +50,12 @@ struct fsdp_transport {
      * gather and all_reduce. Nonzero: out of memory. NULL: transfers need none. */
     int (*reserve)(fsdp_transport *t, fsdp_group group, size_t sent, size_t received);
 
+    /* For a gather of bf16 that is begun next: rounds n elements of `from`, memory of alloc_host,
+     * to `to`, from where it sends them. By way of between[room], memory of the kernels that is in
+     * use until the finish, like `to`; kernels that are given meanwhile do not wait for it. NULL:
+     * k->narrow does it, in its turn. */
+    void (*narrow)(fsdp_transport *t, uint16_t *to, const float *from, size_t n, float *between,
+                   size_t room);
     /* Every rank's stretch, to all. own: this rank's; may stand at its place in `to` already, or in
      * memory of alloc_host. */
     void (*gather)(fsdp_transport *t, fsdp_group group, kernels_type type, const void *own,

@@ -11,14 +11,19 @@
 
 static nccl_transport *of(fsdp_transport *t) { return t->state; }
 
+/* What is given to the stream from now on comes after what the kernels were given. */
+static void follow_kernels(nccl_transport *n) {
+    nccl_check_cuda(n, cudaEventRecord(n->before, n->kernels));
+    nccl_check_cuda(n, cudaStreamWaitEvent(n->stream, n->before, 0));
+}
+
 static nccl_flight *begin(nccl_transport *n, fsdp_group group, fsdp_transfer *out) {
     const int slot = fsdp_slot_take(&n->taken);
     if (slot < 0) nccl_fail(n, "transfers", "too many are on their way");
     nccl_flight *f = &n->flights[slot];
     f->group = group;
     *out = (fsdp_transfer){.is_on = 1, .other = f};
-    nccl_check_cuda(n, cudaEventRecord(n->before, n->kernels));
-    nccl_check_cuda(n, cudaStreamWaitEvent(n->stream, n->before, 0));
+    follow_kernels(n);
     return f;
 }
 
@@ -46,6 +51,20 @@ static void swap(nccl_transport *n, fsdp_group group, ncclDataType_t type, size_
         if (in) nccl_check(n, n->nccl.recv(into, in, type, r, comm, n->stream));
     }
     nccl_check(n, n->nccl.group_end());
+}
+
+/* By the copy engine, and rounded where it has arrived: a kernel that reads the host's memory would
+ * hold multiprocessors for as long as the bus takes. */
+static void narrow(fsdp_transport *t, uint16_t *to, const float *from, size_t n, float *between,
+                   size_t room) {
+    nccl_transport *all = of(t);
+    follow_kernels(all);
+    for (size_t at = 0, here; at < n; at += here) {
+        here = n - at < room ? n - at : room;
+        nccl_check_cuda(all, cudaMemcpyAsync(between, from + at, here * sizeof *from,
+                                             cudaMemcpyDefault, all->stream));
+        all->k->narrow_on(all->k, all->stream, to + at, between, here);
+    }
 }
 
 /* What lies in the host's memory goes to its place first, and to the others from there. */
@@ -220,6 +239,7 @@ int fsdp_transport_nccl(const fsdp_mesh *mesh, kernels *k, int shared, int sums,
     MPI_Allreduce(MPI_IN_PLACE, &usable, 1, MPI_INT, MPI_MIN, mesh->world);
     *out = (fsdp_transport){.name = "nccl",
                             .state = n,
+                            .narrow = narrow,
                             .gather = gather,
                             .exchange = exchange,
                             .reduce_scatter = reduce_scatter,

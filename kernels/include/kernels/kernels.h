@@ -161,6 +161,8 @@ struct kernels {
 
     /* y[n] = x[n] rounded to bf16, to nearest even; NaN stays NaN. */
     void (*narrow)(kernels *k, uint16_t *y, const float *x, size_t n);
+    /* The same as work of another stream of the device; see place. */
+    void (*narrow_on)(kernels *k, void *stream, uint16_t *y, const float *x, size_t n);
     /* y[n] = x[n], exactly. */
     void (*widen)(kernels *k, float *y, const uint16_t *x, size_t n);
     /* y[n] = the n bf16 that stand in the upper half of y's memory, exactly. */
