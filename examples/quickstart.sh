@@ -41,7 +41,15 @@ export PATH="$PWD/build/bin:$PATH"
 
 train=(dcp-train examples/configs/quickstart.json "data.path=$text")
 run= # dcp-run's pid while it is in the background
-trap '[ -z "$run" ] || kill "$run"' EXIT
+# Nothing outlives this script: the ranks save and end; at the second signal they just end.
+end_run() {
+    [ -n "$run" ] || return 0
+    trap 'kill "$run"' INT TERM
+    echo "quickstart: waiting for the ranks to end" >&2
+    kill "$run"
+    while kill -0 "$run" 2>/dev/null; do wait "$run" || true; done
+}
+trap end_run EXIT
 trap 'exit 130' INT
 trap 'exit 143' TERM
 

@@ -1,5 +1,6 @@
 #!/usr/bin/env bash
-# dcp-train takes every configuration in examples/configs as it stands; the quickstart its text.
+# dcp-train takes every configuration in examples/configs as it stands; the quickstart its text, and
+# nothing of it outlives it.
 set -euo pipefail
 shopt -s failglob
 for config in "$DCP_SOURCE"/examples/configs/*.json; do
@@ -16,3 +17,27 @@ for text in "$dir/tiny" "$dir"; do
     [ $status -eq 2 ] && [ "$said" = "quickstart: $text holds 3 bytes of text; at least 4096 are needed" ] ||
         { echo "exit $status: $said"; exit 1; }
 done
+
+# Stopped, it ends when its dcp-run has; the programs are stand-ins here.
+mkdir -p "$dir/examples" "$dir/cmake" "$dir/build/bin"
+cp "$DCP_SOURCE/examples/quickstart.sh" "$dir/examples"
+ln -s /bin/true "$dir/cmake/setup.sh"
+ln -s /bin/true "$dir/build/bin/cmake"
+touch "$dir/cmake/mpi-env.sh"
+cat >"$dir/build/bin/dcp-run" <<'SH'
+#!/usr/bin/env bash
+trap 'for i in {1..20}; do sleep 0.02; done; touch ended; exit 143' TERM
+touch started
+while :; do sleep 0.01; done
+SH
+chmod +x "$dir/build/bin/dcp-run"
+head -c 5000 /dev/zero >"$dir/text"
+PATH="$dir/build/bin:$PATH" "$dir/examples/quickstart.sh" "$dir/text" >"$dir/out" 2>&1 &
+until [ -e "$dir/started" ]; do
+    kill -0 $! 2>/dev/null || { cat "$dir/out" && exit 1; }
+    sleep 0.01
+done
+kill -TERM $!
+status=0
+wait $! || status=$?
+[ $status -eq 143 ] && [ -e "$dir/ended" ] || { echo "exit $status, before dcp-run" && cat "$dir/out" && exit 1; }
