@@ -31,7 +31,7 @@ typedef struct folder {
 
 static int parse(settings *s, int argc, char **argv) {
     const cli_option options[] = {
-        {"force", NULL, "replace step 0 of CKPT_DIR", NULL, &s->force},
+        {"force", NULL, "replace step 0 of CKPT_DIR, or add it to a run's steps", NULL, &s->force},
         {"allow-mismatch", NULL, "import tensors that are not those of config.json", NULL,
          &s->allow_mismatch},
         {"dry-run", NULL, "check all and print what would be written", NULL, &s->dry_run},
@@ -99,6 +99,19 @@ static int open_folder_everywhere(const launch *job, const settings *s, folder *
     return status;
 }
 
+/* The directory of a run, whose newest step is what programs look for. */
+static int judge_newer(const settings *s, uint64_t newest) {
+    if (!s->force)
+        return cli_fail(CLI_USAGE,
+                        "%s holds a run, up to step %" PRIu64 ", which training goes on from; "
+                        "import into another folder, or add --force",
+                        s->dst, newest);
+    cli_note("%s holds steps up to %" PRIu64 ": training there goes on from them; to start from "
+             "the import, set checkpoint.resume=%s/step-00000000",
+             s->dst, newest, s->dst);
+    return 0;
+}
+
 static int check_steps(const settings *s, const char *dst) {
     dcp_error err = {0};
     dcp_step *steps;
@@ -113,10 +126,7 @@ static int check_steps(const settings *s, const char *dst) {
             status = cli_fail(CLI_USAGE, "%s/%s: is there already; --force replaces it", s->dst,
                               steps[i].name);
     }
-    if (status == 0 && newest)
-        cli_note("%s holds steps up to %" PRIu64 ": training there goes on from them, not from the "
-                 "import",
-                 s->dst, newest);
+    if (status == 0 && newest) status = judge_newer(s, newest);
     free(steps);
     return status;
 }
