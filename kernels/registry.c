@@ -21,11 +21,6 @@ static const kernels *const backends[] = {
     NULL,
 };
 
-const char *kernels_name(size_t i) {
-    size_t n = sizeof backends / sizeof backends[0] - 1;
-    return i < n ? backends[i]->name : NULL;
-}
-
 static const kernels *find(const char *name) {
     for (size_t i = 0; backends[i]; i++)
         if (!strcmp(backends[i]->name, name)) return backends[i];

@@ -294,8 +294,6 @@ int kernels_open(const char *name, kernels **out);
 int kernels_open_on(const char *name, unsigned number, kernels **out);
 /* NULL is ignored. Memory of k->alloc goes first. */
 void kernels_close(kernels *k);
-/* The name of the i-th backend that was built in; NULL past the last. */
-const char *kernels_name(size_t i);
 
 /* linear, by a backend's other functions: copied, multiplied, added and activated one after the
  * other. For backends. */
