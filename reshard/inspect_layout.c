@@ -229,7 +229,9 @@ static int open_and_lay_out(const request *q) {
         if (status == CLI_DIFFERS) locate_note_older(q->ckpt);
     } else {
         if (!asked && dcp_checkpoint_layout(ckpt) == DCP_LAYOUT_GLOBAL)
-            status = cli_fail(CLI_USAGE, "%s: a global file is of no ranks: --world N is needed",
+            status = cli_fail(CLI_USAGE,
+                              "%s: its one file is the same for any number of ranks: --world N is "
+                              "needed, or --mesh, to say of how many",
                               dcp_checkpoint_path(ckpt));
         else
             status = lay_out(ckpt, asked ? &m : NULL, q);
@@ -251,9 +253,10 @@ static const char about[] =
     "--world N\n"
     "writes it: each tensor is cut on dimension 0 into N parts, of which the last may be smaller "
     "or\n"
-    "empty. --mesh is dcp-reshard's. Without either, of a step of layout sharded: its files. GLOBs "
-    "name\n"
-    "tensors, by path or without /model/, whose boxes are printed.\n"
+    "empty. --mesh is dcp-reshard's. A step of layout global needs one of the two; of one of "
+    "layout\n"
+    "sharded its files are shown without either. GLOBs name tensors, by path or without /model/,\n"
+    "whose boxes are printed.\n"
     "\n"
     "JSON: path, step, layout, files, world, mesh (null: as written), ranks (rank, bytes, "
     "tensors),\n"
@@ -271,8 +274,9 @@ int inspect_layout(int argc, char **argv) {
         {"svg", "FILE", "draw it, too", &q.svg, NULL},
         {"json", NULL, "print one JSON object", NULL, &q.json},
         {0}};
-    const cli_program program = {"dcp-inspect", "layout CKPT [GLOB...] [--world N] [options]",
-                                 about, options, 0};
+    const cli_program program = {"dcp-inspect",
+                                 "layout CKPT [GLOB...] [--world N|--mesh AXES] [options]", about,
+                                 options, 0};
     char **args;
     int n, status = cli_parse(&program, argc, argv, 1, 1 << 20, &args, &n);
     if (status >= 0) return status;

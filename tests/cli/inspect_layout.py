@@ -129,7 +129,7 @@ with open(f"{tmp}/4.svg") as f:
 run("layout", step, "--world", "4", "--svg", f"{tmp}/no/such/folder.svg", status=2)
 
 run("layout", step, status=2)
-assert "--world N is needed" in run.said
+assert "the same for any number of ranks: --world N is needed, or --mesh" in run.said
 for args in (["--world", "0"], ["--world", "x"], ["--world", "100000"], ["--mesh", "tp"],
              ["--mesh", "fsdp=2", "--world", "3"], ["--world", "2", "--tp-rule", "*=0"],
              ["--mesh", "tp=2", "--tp-rule", "x"], ["--world", "2", "nothing*"], ["--svg"]):
