@@ -107,6 +107,12 @@ compare("keys of the configuration", print_config=set(keys(printed)),
         man=set(re.findall(r"^\.It Cm (\S+)$", page("dcp-train.json.5"), re.M)),
         completion={key[:-1] for key in completed("dcp-train", "config.json", "")})
 
+with tempfile.TemporaryDirectory() as folder:
+    line = json.loads(run(f"{BIN}/dcp-bench", "save", folder, *"--layers 1 --hidden 8 --vocab 8".split()))
+before = page("dcp-bench.1").split("The options, of all")[0]
+compare("what dcp-bench tells", printed=set(line),
+        man={name for names in re.findall(r"^\.It Va (.*)$", before, re.M) for name in names.split(" , ")})
+
 for command in (["mandoc", "-Tlint", "-Wwarning"], ["groff", "-ww", "-mandoc", "-Tutf8", "-z"]):
     if shutil.which(command[0]):
         done = subprocess.run([*command, *(f"{MAN}/{name}" for name in sorted(os.listdir(MAN)))],
