@@ -40,6 +40,16 @@ run -n 1 --max-restarts 1 -- "$DCP_RUN_RANK" "$dir" steps 6
 ends 3
 expect_starts 2
 
+# A failure that no restart removes, as the ranks tell, is tried once more; others are not taken for it.
+run -n 1 -- sh -c 'echo "the disk is full" >"$DCP_RUN_REASON"; exit 3'
+ends 3
+expect_starts 2
+says "giving up: restart 1 failed like the start before it, and another one would, too: the disk is full"
+run -n 1 --max-restarts 2 -- sh -c 'echo "$$" >"$DCP_RUN_REASON"; exit 3'
+ends 3
+expect_starts 3
+says "giving up after 2 restarts"
+
 # dcp-train's own directory: from the file, and from an override, which wins.
 cat >"$dir/dcp-train" <<EOF
 #!/bin/sh

@@ -117,3 +117,8 @@ _, err = train(2, "good.json", "optimizer.params.lr=1e30", "scheduler.type=const
                "scheduler.params.warmup_steps=0", "checkpoint.dir=diverged", expect=3)
 check("the run has diverged" in messages(err)[-1], err)
 check(steps("diverged") == [len(metrics())], "more or less is saved than was computed")
+done = subprocess.run([f"{BIN}/dcp-run", "-n", "1", "--", TRAINER, "good.json", "optimizer.params.lr=1e30",
+                       "scheduler.type=constant", "scheduler.params.warmup_steps=0", "checkpoint.dir=diverged"],
+                      capture_output=True, text=True)
+check(done.returncode == 3 and done.stderr.count("dcp-run: start 2") and "dcp-run: start 3" not in done.stderr
+      and "giving up: restart 1 failed like the start before it" in done.stderr, done.stderr)

@@ -2,6 +2,7 @@
  * finds saved has its line. */
 #include <inttypes.h>
 
+#include "../lasting.h"
 #include "../say.h"
 #include "evaluate.h"
 #include "report.h"
@@ -21,7 +22,9 @@ static int save_and_end(loop *l, int done) {
     const trainer *t = l->t;
     const char *why = done == EXIT_STOPPED ? "stopped by SIGTERM" : "done";
     dcp_error err;
-    if (saves_finish(&l->saves, &err) != DCP_OK) {
+    const int status = saves_finish(&l->saves, &err);
+    if (status != DCP_OK) {
+        if (status == DCP_ERR_NO_SPACE) lasting_tell(t->rank, "there is no room for another step");
         say(t->rank, "%s, but step %" PRIu64 " could not be saved: %s", why, t->state->step,
             err.message);
         return EXIT_FAILED;
@@ -48,6 +51,7 @@ static int advance(loop *l) {
     if (status == DCP_OK && evaluate_is_due(l->t)) status = evaluate(l->t, &e, &err);
     if (status != DCP_OK) {
         say(l->t->rank, "%s", err.message);
+        if (status == DCP_ERR_STATE) lasting_tell(l->t->rank, err.message);
         return status == DCP_ERR_ARG ? EXIT_USAGE : EXIT_FAILED; /* data that no restart mends */
     }
     report_step(&l->report, &r, &e);

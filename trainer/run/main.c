@@ -9,6 +9,7 @@
 #include "../stdout.h"
 #include "job.h"
 #include "options.h"
+#include "reason.h"
 #include "restart.h"
 #include "watch.h"
 
@@ -69,19 +70,33 @@ static int run_once(const run_options *options, const watch_signals *signals, in
     return status;
 }
 
+/* Whether to start again after a failure; says why not. A reason that lasts gets one restart, in
+ * case that somebody has removed it. */
+static int is_worth_another(restart_budget *budget, run_reason *reason) {
+    const int repeats = reason_repeats(reason), before = budget->used;
+    const int allowed = restart_allowed(budget);
+    if (repeats && budget->used > 1) {
+        fprintf(stderr,
+                "dcp-run: giving up: restart %d failed like the start before it, and another one "
+                "would, too: %s\n",
+                before, reason->last);
+        return 0;
+    }
+    if (!allowed)
+        fprintf(stderr, "dcp-run: giving up after %d %s without a newer step\n", budget->used,
+                budget->used == 1 ? "restart" : "restarts");
+    return allowed;
+}
+
 static int supervise(const run_options *options, const watch_signals *signals,
-                     restart_budget *budget) {
+                     restart_budget *budget, run_reason *reason) {
     for (int start = 0;; start++) {
         int stop = 0;
         const int status = run_once(options, signals, start, restart_goes_on(budget), &stop);
         if (is_final(status)) return status;
         if (stop) return EXIT_FAILED;
         if (watch_stop_pending(signals)) return EXIT_STOPPED;
-        if (!restart_allowed(budget)) {
-            fprintf(stderr, "dcp-run: giving up after %d %s without a newer step\n", budget->used,
-                    budget->used == 1 ? "restart" : "restarts");
-            return EXIT_FAILED;
-        }
+        if (!is_worth_another(budget, reason)) return EXIT_FAILED;
         report_restart(budget, options_ranks(options, start + 1));
     }
 }
@@ -106,7 +121,10 @@ int main(int argc, char **argv) {
     char *dir = options.watch ? strdup(options.watch) : restart_dir_of(options.program);
     restart_budget budget;
     restart_begin(&budget, dir, options.max_restarts);
-    status = supervise(&options, &signals, &budget);
+    run_reason reason;
+    reason_open(&reason);
+    status = supervise(&options, &signals, &budget, &reason);
+    reason_close(&reason);
     restart_end(&budget);
     free(dir);
     close(signals.fd);

@@ -37,6 +37,8 @@ static const char help[] =
     "After a failure, once this run has published a step in DIR, the ranks find DCP_RUN_RESTART=1\n"
     "in their environment: dcp-train then goes on from the newest step, whatever\n"
     "checkpoint.resume and checkpoint.overwrite say.\n"
+    "A reason that the ranks write to the file $DCP_RUN_REASON says that a restart would fail in\n"
+    "the same way (dcp-train: a full disk at the end, a loss that diverges): one is tried.\n"
     "Exit status: 0 done; 1, 2, 143 (stopped by SIGTERM) as PROGRAM gave it, without a restart;\n"
     "2 wrong usage; 3 failure with no restart left.\n";
 
