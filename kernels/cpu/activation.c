@@ -31,46 +31,35 @@ CPU_INLINE point silu_at(float x) {
 
 typedef point activation(float x);
 
-CPU_INLINE float load(const void *x, size_t i, kernels_type type) {
-    return type == KERNELS_BF16 ? bf16_wide(((const uint16_t *)x)[i]) : ((const float *)x)[i];
-}
-
-CPU_INLINE void store(void *y, size_t i, kernels_type type, float value) {
-    if (type == KERNELS_BF16)
-        ((uint16_t *)y)[i] = bf16_of(value);
-    else
-        ((float *)y)[i] = value;
-}
-
 /* out may be x, and in the loops below dx, dgate and dup may be what they are computed from: each
  * element is read before it is written. */
 CPU_INLINE void forward(activation *at, kernels_type type, void *out, const void *x, size_t n) {
 #pragma GCC ivdep
-    for (size_t i = 0; i < n; i++) store(out, i, type, at(load(x, i, type)).value);
+    for (size_t i = 0; i < n; i++) lanes_store(out, i, type, at(lanes_load(x, i, type)).value);
 }
 
 CPU_INLINE void backward(activation *at, kernels_type type, void *dx, const void *dout,
                          const void *x, size_t n) {
 #pragma GCC ivdep
     for (size_t i = 0; i < n; i++)
-        store(dx, i, type, load(dout, i, type) * at(load(x, i, type)).slope);
+        lanes_store(dx, i, type, lanes_load(dout, i, type) * at(lanes_load(x, i, type)).slope);
 }
 
 CPU_INLINE void gate_forward(activation *at, kernels_type type, void *out, const void *gate,
                              const void *up, size_t n) {
 #pragma GCC ivdep
     for (size_t i = 0; i < n; i++)
-        store(out, i, type, at(load(gate, i, type)).value * load(up, i, type));
+        lanes_store(out, i, type, at(lanes_load(gate, i, type)).value * lanes_load(up, i, type));
 }
 
 CPU_INLINE void gate_backward(activation *at, kernels_type type, void *dgate, void *dup,
                               const void *dout, const void *gate, const void *up, size_t n) {
 #pragma GCC ivdep
     for (size_t i = 0; i < n; i++) {
-        const point p = at(load(gate, i, type));
-        const float d = load(dout, i, type), u = load(up, i, type);
-        store(dgate, i, type, d * u * p.slope);
-        store(dup, i, type, d * p.value);
+        const point p = at(lanes_load(gate, i, type));
+        const float d = lanes_load(dout, i, type), u = lanes_load(up, i, type);
+        lanes_store(dgate, i, type, d * u * p.slope);
+        lanes_store(dup, i, type, d * p.value);
     }
 }
 

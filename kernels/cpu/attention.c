@@ -1,6 +1,7 @@
 /* Attention, a head and a block of QUERIES query rows at a time, by matrix products: the
  * scores of a block exist only in scratch, [QUERIES, keys up to the block's end]. The order of
- * every sum follows the shape: blocks ascending, heads ascending. */
+ * every sum follows the shape: blocks ascending, heads ascending. Heads in bf16 are widened into
+ * scratch, and what is computed there is rounded out of it. */
 #include <math.h>
 
 #include "cpu.h"
@@ -18,9 +19,24 @@ typedef struct block {
     int causal;
 } block;
 
+/* A head's arrays in scratch, [sequence,head_dim] each, where they are not fp32 already. */
+enum { KEY, VALUE, DKEY, DVALUE, Q, OUT, DOUT, WIDENED };
+
+static int is_wide(const kernels_attention *s) { return s->type == KERNELS_F32; }
+
 size_t cpu_attention_scratch(const kernels_attention *shape) {
-    size_t rows = shape->sequence < QUERIES ? shape->sequence : QUERIES;
-    return 2 * rows * shape->sequence + QUERIES;
+    const size_t rows = shape->sequence < QUERIES ? shape->sequence : QUERIES;
+    const size_t head = is_wide(shape) ? 0 : shape->sequence * shape->head_dim;
+    return WIDENED * head + 2 * rows * shape->sequence + QUERIES;
+}
+
+static float *widened(const kernels_attention *s, float *scratch, int which) {
+    return scratch + (size_t)which * s->sequence * s->head_dim;
+}
+
+/* What is not heads. */
+static float *blocks_scratch(const kernels_attention *s, float *scratch) {
+    return is_wide(s) ? scratch : widened(s, scratch, WIDENED);
 }
 
 static block block_at(const kernels_attention *s, size_t first) {
@@ -29,15 +45,47 @@ static block block_at(const kernels_attention *s, size_t first) {
                    .rows = rows,
                    .keys = s->causal ? first + rows : s->sequence,
                    .dim = s->head_dim,
-                   .q_stride = s->heads * s->head_dim,
-                   .kv_stride = s->kv_heads * s->head_dim,
+                   .q_stride = is_wide(s) ? s->heads * s->head_dim : s->head_dim,
+                   .kv_stride = is_wide(s) ? s->kv_heads * s->head_dim : s->head_dim,
                    .inv_root = 1.0f / sqrtf((float)s->head_dim),
                    .causal = s->causal};
 }
 
-/* Offset of a head's first token in [batch,sequence,heads,head_dim]. */
-static size_t head_offset(const kernels_attention *s, size_t batch, size_t heads, size_t head) {
-    return (batch * s->sequence * heads + head) * s->head_dim;
+/* One of the `heads` heads of an array [batch,sequence,heads,head_dim]. */
+typedef struct place {
+    size_t batch, heads, head;
+} place;
+
+/* Offset of its first token. */
+static size_t head_offset(const kernels_attention *s, place p) {
+    return (p.batch * s->sequence * p.heads + p.head) * s->head_dim;
+}
+
+/* Where its rows are to stand as fp32: in the array, or in scratch. */
+static float *room_of(const kernels_attention *s, void *array, place p, float *scratch, int which) {
+    return is_wide(s) ? (float *)array + head_offset(s, p) : widened(s, scratch, which);
+}
+
+/* The head as fp32. */
+CPU_CLONES static const float *take(const kernels_attention *s, const void *array, place p,
+                                    float *scratch, int which) {
+    if (is_wide(s)) return (const float *)array + head_offset(s, p);
+    const uint16_t *from = (const uint16_t *)array + head_offset(s, p);
+    float *to = widened(s, scratch, which);
+    const size_t dim = s->head_dim, stride = p.heads * dim;
+    for (size_t token = 0; token < s->sequence; token++)
+        for (size_t i = 0; i < dim; i++) to[token * dim + i] = bf16_wide(from[token * stride + i]);
+    return to;
+}
+
+/* What was computed where room_of said, into an array of `type`. */
+CPU_CLONES static void put(const kernels_attention *s, void *array, kernels_type type, place p,
+                           const float *room) {
+    const size_t dim = s->head_dim, stride = p.heads * dim, at = head_offset(s, p);
+    if (is_wide(s)) return;
+    for (size_t token = 0; token < s->sequence; token++)
+        for (size_t i = 0; i < dim; i++)
+            lanes_store(array, at + token * stride + i, type, room[token * dim + i]);
 }
 
 /* out[rows,keys] = alpha x[rows,dim] y[keys,dim]^T; x is strided as queries, y as keys */
@@ -139,16 +187,21 @@ static void head_forward(kernels *k, const kernels_attention *s, float *out, flo
     }
 }
 
-void cpu_attention_forward(kernels *k, const kernels_attention *shape, float *out, float *lse,
-                           const float *q, const float *key, const float *value, float *scratch) {
-    size_t group = shape->heads / shape->kv_heads;
-    for (size_t batch = 0; batch < shape->batch; batch++)
-        for (size_t head = 0; head < shape->heads; head++) {
-            size_t at = head_offset(shape, batch, shape->heads, head);
-            size_t kv = head_offset(shape, batch, shape->kv_heads, head / group);
-            head_forward(k, shape, out + at, lse + (batch * shape->heads + head) * shape->sequence,
-                         q + at, key + kv, value + kv, scratch);
+void cpu_attention_forward(kernels *k, const kernels_attention *s, void *out, float *lse,
+                           const void *q, const void *key, const void *value, float *scratch) {
+    const size_t group = s->heads / s->kv_heads;
+    for (size_t i = 0; i < s->batch * s->kv_heads; i++) {
+        const place kv = {i / s->kv_heads, s->kv_heads, i % s->kv_heads};
+        const float *one_key = take(s, key, kv, scratch, KEY);
+        const float *one_value = take(s, value, kv, scratch, VALUE);
+        for (size_t head = kv.head * group; head < (kv.head + 1) * group; head++) {
+            const place p = {kv.batch, s->heads, head};
+            float *to = room_of(s, out, p, scratch, OUT);
+            head_forward(k, s, to, lse + (p.batch * s->heads + head) * s->sequence,
+                         take(s, q, p, scratch, Q), one_key, one_value, blocks_scratch(s, scratch));
+            put(s, out, s->type, p, to);
         }
+    }
 }
 
 typedef struct head_gradient {
@@ -172,26 +225,36 @@ static void head_backward(kernels *k, const kernels_attention *s, const head_gra
     }
 }
 
-void cpu_attention_backward(kernels *k, const kernels_attention *shape, float *dq, float *dkey,
-                            float *dvalue, const float *dout, const float *out, const float *lse,
-                            const float *q, const float *key, const float *value, float *scratch) {
-    size_t group = shape->heads / shape->kv_heads;
-    size_t kv_floats = shape->batch * shape->sequence * shape->kv_heads * shape->head_dim;
-    cpu_zero(k, dkey, kv_floats);
-    cpu_zero(k, dvalue, kv_floats);
-    for (size_t batch = 0; batch < shape->batch; batch++)
-        for (size_t head = 0; head < shape->heads; head++) {
-            size_t at = head_offset(shape, batch, shape->heads, head);
-            size_t kv = head_offset(shape, batch, shape->kv_heads, head / group);
-            head_gradient h = {.dq = dq + at,
-                               .dkey = dkey + kv,
-                               .dvalue = dvalue + kv,
-                               .dout = dout + at,
-                               .out = out + at,
-                               .lse = lse + (batch * shape->heads + head) * shape->sequence,
-                               .q = q + at,
-                               .key = key + kv,
-                               .value = value + kv};
-            head_backward(k, shape, &h, scratch);
+/* dkey and dvalue begin at 0; all of them at once where they are not in scratch. */
+static void clear_heads(kernels *k, const kernels_attention *s, const head_gradient *h, place kv) {
+    const size_t head = s->sequence * s->head_dim;
+    if (is_wide(s) && (kv.batch || kv.head)) return;
+    cpu_zero(k, h->dkey, is_wide(s) ? s->batch * s->kv_heads * head : head);
+    cpu_zero(k, h->dvalue, is_wide(s) ? s->batch * s->kv_heads * head : head);
+}
+
+void cpu_attention_backward(kernels *k, const kernels_attention *s, float *dq, float *dkey,
+                            void *dvalue, const void *dout, const void *out, const float *lse,
+                            const void *q, const void *key, const void *value, float *scratch) {
+    const size_t group = s->heads / s->kv_heads;
+    for (size_t i = 0; i < s->batch * s->kv_heads; i++) {
+        const place kv = {i / s->kv_heads, s->kv_heads, i % s->kv_heads};
+        head_gradient h = {.dkey = room_of(s, dkey, kv, scratch, DKEY),
+                           .dvalue = room_of(s, dvalue, kv, scratch, DVALUE),
+                           .key = take(s, key, kv, scratch, KEY),
+                           .value = take(s, value, kv, scratch, VALUE)};
+        clear_heads(k, s, &h, kv);
+        for (size_t head = kv.head * group; head < (kv.head + 1) * group; head++) {
+            const place p = {kv.batch, s->heads, head};
+            h.dq = room_of(s, dq, p, scratch, Q); /* q's own in bf16 */
+            h.dout = take(s, dout, p, scratch, DOUT);
+            h.out = take(s, out, p, scratch, OUT);
+            h.lse = lse + (p.batch * s->heads + head) * s->sequence;
+            h.q = take(s, q, p, scratch, Q);
+            head_backward(k, s, &h, blocks_scratch(s, scratch));
+            put(s, dq, KERNELS_F32, p, h.dq);
         }
+        put(s, dkey, KERNELS_F32, kv, h.dkey);
+        put(s, dvalue, s->type, kv, h.dvalue);
+    }
 }

@@ -54,25 +54,26 @@ void cpu_embedding_forward(kernels *k, float *out, const float *table, const int
 void cpu_embedding_backward(kernels *k, float *dtable, const float *dout, const int32_t *ids,
                             size_t rows, size_t vocab, size_t dim);
 void cpu_patches(kernels *k, float *out, const float *images, const kernels_patches *shape);
-void cpu_rmsnorm_forward(kernels *k, float *out, float *rstd, const float *x, const float *weight,
-                         size_t rows, size_t dim, float eps);
+void cpu_rmsnorm_forward(kernels *k, void *out, kernels_type type, float *rstd, const float *x,
+                         const float *weight, size_t rows, size_t dim, float eps);
 void cpu_rmsnorm_backward(kernels *k, float *dx, float *dweight, const float *dout, const float *x,
                           const float *weight, const float *rstd, size_t rows, size_t dim,
                           unsigned flags);
-void cpu_layernorm_forward(kernels *k, float *out, float *mean, float *rstd, const float *x,
-                           const float *weight, const float *bias, size_t rows, size_t dim,
-                           float eps);
+void cpu_layernorm_forward(kernels *k, void *out, kernels_type type, float *mean, float *rstd,
+                           const float *x, const float *weight, const float *bias, size_t rows,
+                           size_t dim, float eps);
 void cpu_layernorm_backward(kernels *k, float *dx, float *dweight, float *dbias, const float *dout,
                             const float *x, const float *weight, const float *mean,
                             const float *rstd, size_t rows, size_t dim, unsigned flags);
-void cpu_rope(kernels *k, float *x, const float *cosines, const float *sines, size_t batch,
-              size_t sequence, size_t heads, size_t dim, float sign);
+void cpu_heads_forward(kernels *k, const kernels_heads *h, void *out, const void *x);
+void cpu_heads_backward(kernels *k, const kernels_heads *h, void *dx, float *dweight,
+                        const float *dout, const void *x);
 size_t cpu_attention_scratch(const kernels_attention *shape);
-void cpu_attention_forward(kernels *k, const kernels_attention *shape, float *out, float *lse,
-                           const float *q, const float *key, const float *value, float *scratch);
+void cpu_attention_forward(kernels *k, const kernels_attention *shape, void *out, float *lse,
+                           const void *q, const void *key, const void *value, float *scratch);
 void cpu_attention_backward(kernels *k, const kernels_attention *shape, float *dq, float *dkey,
-                            float *dvalue, const float *dout, const float *out, const float *lse,
-                            const float *q, const float *key, const float *value, float *scratch);
+                            void *dvalue, const void *dout, const void *out, const float *lse,
+                            const void *q, const void *key, const void *value, float *scratch);
 void cpu_activation_forward(kernels *k, void *out, const void *x, size_t n, kernels_activation f,
                             kernels_type type);
 void cpu_activation_backward(kernels *k, void *dx, const void *dout, const void *x, size_t n,
@@ -83,8 +84,9 @@ void cpu_gated_backward(kernels *k, void *dgate, void *dup, const void *dout, co
                         const void *up, size_t n, kernels_activation f, kernels_type type);
 void cpu_cross_entropy_forward(kernels *k, double *losses, float *lse, const float *logits,
                                const int32_t *targets, size_t rows, size_t vocab);
-void cpu_cross_entropy_backward(kernels *k, float *dlogits, const float *logits, const float *lse,
-                                const int32_t *targets, size_t rows, size_t vocab, float scale);
+void cpu_cross_entropy_backward(kernels *k, void *dlogits, kernels_type type, const float *logits,
+                                const float *lse, const int32_t *targets, size_t rows, size_t vocab,
+                                float scale);
 void cpu_adamw(kernels *k, float *param, float *exp_avg, float *exp_avg_sq, const float *grad,
                size_t n, const kernels_adamw *options);
 void cpu_row_sumsq(kernels *k, double *out, const float *x, size_t rows, size_t dim);

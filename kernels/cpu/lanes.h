@@ -12,6 +12,8 @@
 #include <stdint.h>
 #include <string.h>
 
+#include "kernels/kernels.h"
+
 /* AddressSanitizer is not ready yet when the choice is made; GCC knows these names from 12 on, and
  * what an older one makes gives the same bits slowly. */
 #if defined(__x86_64__) && !defined(__SANITIZE_ADDRESS__) && (__GNUC__ >= 12 || defined(__clang__))
@@ -38,6 +40,18 @@ CPU_INLINE float bf16_wide(uint16_t x) {
     float y;
     memcpy(&y, &bits, sizeof y);
     return y;
+}
+
+/* Element i of an array of `type`, which is a constant where a loop is to be fast. */
+CPU_INLINE float lanes_load(const void *x, size_t i, kernels_type type) {
+    return type == KERNELS_BF16 ? bf16_wide(((const uint16_t *)x)[i]) : ((const float *)x)[i];
+}
+
+CPU_INLINE void lanes_store(void *y, size_t i, kernels_type type, float value) {
+    if (type == KERNELS_BF16)
+        ((uint16_t *)y)[i] = bf16_of(value);
+    else
+        ((float *)y)[i] = value;
 }
 
 /* The sum of lane[16], pairwise. */

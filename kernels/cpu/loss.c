@@ -31,18 +31,29 @@ CPU_CLONES void cpu_cross_entropy_forward(kernels *k, double *restrict losses, f
 }
 
 /* dlogits may be logits: each element is read before it is written. */
-CPU_CLONES void cpu_cross_entropy_backward(kernels *k, float *dlogits, const float *logits,
-                                           const float *lse, const int32_t *targets, size_t rows,
-                                           size_t vocab, float scale) {
-    for (size_t row = 0; row < rows; row++) {
-        const float *x = logits + row * vocab;
-        float *dx = dlogits + row * vocab, log_sum = lse[row];
-        if (targets[row] == KERNELS_IGNORE) {
-            cpu_zero(k, dx, vocab);
-            continue;
-        }
+CPU_INLINE void row_backward(void *dlogits, kernels_type type, size_t at, const float *x,
+                             float log_sum, size_t target, size_t vocab, float scale) {
+    const float of_target = scale * lanes_exp(x[target] - log_sum) - scale;
 #pragma GCC ivdep
-        for (size_t i = 0; i < vocab; i++) dx[i] = scale * lanes_exp(x[i] - log_sum);
-        dx[targets[row]] -= scale;
+    for (size_t i = 0; i < vocab; i++)
+        lanes_store(dlogits, at + i, type, scale * lanes_exp(x[i] - log_sum));
+    lanes_store(dlogits, at + target, type, of_target);
+}
+
+CPU_CLONES void cpu_cross_entropy_backward(kernels *k, void *dlogits, kernels_type type,
+                                           const float *logits, const float *lse,
+                                           const int32_t *targets, size_t rows, size_t vocab,
+                                           float scale) {
+    const size_t elem = type == KERNELS_BF16 ? sizeof(uint16_t) : sizeof(float);
+    (void)k;
+    for (size_t row = 0; row < rows; row++) {
+        const size_t at = row * vocab, target = (size_t)targets[row];
+        const float *x = logits + at;
+        if (targets[row] == KERNELS_IGNORE)
+            memset((char *)dlogits + at * elem, 0, vocab * elem);
+        else if (type == KERNELS_BF16)
+            row_backward(dlogits, KERNELS_BF16, at, x, lse[row], target, vocab, scale);
+        else
+            row_backward(dlogits, KERNELS_F32, at, x, lse[row], target, vocab, scale);
     }
 }

@@ -5,16 +5,27 @@
 #include "cpu.h"
 #include "lanes.h"
 
-CPU_CLONES void cpu_rmsnorm_forward(kernels *k, float *restrict out, float *restrict rstd,
-                                    const float *restrict x, const float *restrict weight,
-                                    size_t rows, size_t dim, float eps) {
-    (void)k;
+CPU_INLINE void rms_rows(void *out, kernels_type type, float *restrict rstd,
+                         const float *restrict x, const float *restrict weight, size_t rows,
+                         size_t dim, float eps) {
     for (size_t row = 0; row < rows; row++) {
         const float *in = x + row * dim;
         float scale = 1.0f / sqrtf(lanes_dot(in, in, dim) / (float)dim + eps);
         rstd[row] = scale;
-        for (size_t i = 0; i < dim; i++) out[row * dim + i] = weight[i] * (in[i] * scale);
+#pragma GCC ivdep
+        for (size_t i = 0; i < dim; i++)
+            lanes_store(out, row * dim + i, type, weight[i] * (in[i] * scale));
     }
+}
+
+CPU_CLONES void cpu_rmsnorm_forward(kernels *k, void *out, kernels_type type, float *rstd,
+                                    const float *x, const float *weight, size_t rows, size_t dim,
+                                    float eps) {
+    (void)k;
+    if (type == KERNELS_BF16)
+        rms_rows(out, KERNELS_BF16, rstd, x, weight, rows, dim, eps);
+    else
+        rms_rows(out, KERNELS_F32, rstd, x, weight, rows, dim, eps);
 }
 
 /* sum of dout * weight * (x - mean) over a row of dim */
@@ -61,20 +72,29 @@ CPU_INLINE float squares_around(const float *x, float mean, size_t dim) {
 }
 
 /* The mean first, then the squares around it: one pass would cancel. */
-CPU_CLONES void cpu_layernorm_forward(kernels *k, float *restrict out, float *restrict mean,
-                                      float *restrict rstd, const float *restrict x,
-                                      const float *restrict weight, const float *restrict bias,
-                                      size_t rows, size_t dim, float eps) {
-    (void)k;
+CPU_INLINE void layer_rows(void *out, kernels_type type, float *restrict mean, float *restrict rstd,
+                           const float *restrict x, const float *restrict weight,
+                           const float *restrict bias, size_t rows, size_t dim, float eps) {
     for (size_t row = 0; row < rows; row++) {
         const float *in = x + row * dim;
         float middle = lanes_sum(in, dim) / (float)dim;
         float scale = 1.0f / sqrtf(squares_around(in, middle, dim) / (float)dim + eps);
         mean[row] = middle;
         rstd[row] = scale;
+#pragma GCC ivdep
         for (size_t i = 0; i < dim; i++)
-            out[row * dim + i] = (in[i] - middle) * scale * weight[i] + bias[i];
+            lanes_store(out, row * dim + i, type, (in[i] - middle) * scale * weight[i] + bias[i]);
     }
+}
+
+CPU_CLONES void cpu_layernorm_forward(kernels *k, void *out, kernels_type type, float *mean,
+                                      float *rstd, const float *x, const float *weight,
+                                      const float *bias, size_t rows, size_t dim, float eps) {
+    (void)k;
+    if (type == KERNELS_BF16)
+        layer_rows(out, KERNELS_BF16, mean, rstd, x, weight, bias, rows, dim, eps);
+    else
+        layer_rows(out, KERNELS_F32, mean, rstd, x, weight, bias, rows, dim, eps);
 }
 
 CPU_CLONES void cpu_layernorm_backward(kernels *k, float *dx, float *restrict dweight,

@@ -27,6 +27,19 @@ static void launch(kernels *k, void (*kernel)(Expected...), size_t blocks, unsig
 #define LAUNCH(k, kernel, blocks, shared_bytes, ...)                                               \
     launch((k), (kernel), (blocks), THREADS, (shared_bytes), __VA_ARGS__)
 
+/* kernel<T> with arrays of T, which are passed as void: one launcher for both types. */
+#define LAUNCH_TYPED(k, type, kernel, blocks, CALL)                                                \
+    do {                                                                                           \
+        if ((type) == KERNELS_BF16) {                                                              \
+            typedef uint16_t T;                                                                    \
+            LAUNCH(k, kernel<T>, blocks, 0, CALL);                                                 \
+        } else {                                                                                   \
+            typedef float T;                                                                       \
+            LAUNCH(k, kernel<T>, blocks, 0, CALL);                                                 \
+        }                                                                                          \
+    } while (0)
+#define ARGS(...) __VA_ARGS__
+
 /* What the launch asked for as shared memory. */
 static __device__ float *dynamic_shared() {
     extern __shared__ __align__(16) float shared[];

@@ -1,4 +1,4 @@
-/* What needs no sums: vectors, conversions, rows, patches, activations, rotary positions, AdamW. */
+/* What needs no sums: vectors, conversions, rows, patches, activations, AdamW. */
 #include <math.h>
 
 #include "device.cuh"
@@ -125,19 +125,6 @@ static __device__ point activation_at(kernels_activation f, float x) {
     }
 }
 
-/* Arrays of T, which are passed as void: one launcher for both types. */
-#define LAUNCH_TYPED(k, type, kernel, n, CALL)                                                     \
-    do {                                                                                           \
-        if ((type) == KERNELS_BF16) {                                                              \
-            typedef uint16_t T;                                                                    \
-            LAUNCH(k, kernel<T>, blocks_for(n), 0, CALL);                                          \
-        } else {                                                                                   \
-            typedef float T;                                                                       \
-            LAUNCH(k, kernel<T>, blocks_for(n), 0, CALL);                                          \
-        }                                                                                          \
-    } while (0)
-#define ARGS(...) __VA_ARGS__
-
 template <typename T>
 static __global__ void activation_forward_kernel(T *out, const T *x, size_t n,
                                                  kernels_activation f) {
@@ -146,7 +133,8 @@ static __global__ void activation_forward_kernel(T *out, const T *x, size_t n,
 
 void cuda_activation_forward(kernels *k, void *out, const void *x, size_t n, kernels_activation f,
                              kernels_type type) {
-    LAUNCH_TYPED(k, type, activation_forward_kernel, n, ARGS((T *)out, (const T *)x, n, f));
+    LAUNCH_TYPED(k, type, activation_forward_kernel, blocks_for(n),
+                 ARGS((T *)out, (const T *)x, n, f));
 }
 
 template <typename T>
@@ -157,7 +145,7 @@ static __global__ void activation_backward_kernel(T *dx, const T *dout, const T 
 
 void cuda_activation_backward(kernels *k, void *dx, const void *dout, const void *x, size_t n,
                               kernels_activation f, kernels_type type) {
-    LAUNCH_TYPED(k, type, activation_backward_kernel, n,
+    LAUNCH_TYPED(k, type, activation_backward_kernel, blocks_for(n),
                  ARGS((T *)dx, (const T *)dout, (const T *)x, n, f));
 }
 
@@ -169,7 +157,7 @@ static __global__ void gated_forward_kernel(T *out, const T *gate, const T *up, 
 
 void cuda_gated_forward(kernels *k, void *out, const void *gate, const void *up, size_t n,
                         kernels_activation f, kernels_type type) {
-    LAUNCH_TYPED(k, type, gated_forward_kernel, n,
+    LAUNCH_TYPED(k, type, gated_forward_kernel, blocks_for(n),
                  ARGS((T *)out, (const T *)gate, (const T *)up, n, f));
 }
 
@@ -186,28 +174,8 @@ static __global__ void gated_backward_kernel(T *dgate, T *dup, const T *dout, co
 
 void cuda_gated_backward(kernels *k, void *dgate, void *dup, const void *dout, const void *gate,
                          const void *up, size_t n, kernels_activation f, kernels_type type) {
-    LAUNCH_TYPED(k, type, gated_backward_kernel, n,
+    LAUNCH_TYPED(k, type, gated_backward_kernel, blocks_for(n),
                  ARGS((T *)dgate, (T *)dup, (const T *)dout, (const T *)gate, (const T *)up, n, f));
-}
-
-/* A thread turns one pair. */
-static __global__ void rope_kernel(float *x, const float *cosines, const float *sines, size_t pairs,
-                                   size_t sequence, size_t heads, size_t half, float sign) {
-    FOR_EACH(pair, pairs) {
-        size_t i = pair % half, row = pair / half;
-        size_t angle = row / heads % sequence * half + i;
-        float *low = x + row * 2 * half + i, *high = low + half;
-        float a = *low, b = *high, c = cosines[angle], s = sign * sines[angle];
-        *low = a * c - b * s;
-        *high = b * c + a * s;
-    }
-}
-
-void cuda_rope(kernels *k, float *x, const float *cosines, const float *sines, size_t batch,
-               size_t sequence, size_t heads, size_t dim, float sign) {
-    size_t pairs = batch * sequence * heads * (dim / 2);
-    LAUNCH(k, rope_kernel, blocks_for(pairs), 0, x, cosines, sines, pairs, sequence, heads, dim / 2,
-           sign);
 }
 
 /* The options as PyTorch passes them on to its fp32 kernels: computed in fp64, then rounded. */

@@ -67,7 +67,8 @@ static __device__ float column_sum(float value) {
 #define LAUNCH_COLUMNS(k, kernel, dim, ...)                                                        \
     launch((k), (kernel), ((dim) + COLUMNS - 1) / COLUMNS, COLUMN_THREADS, 0, __VA_ARGS__)
 
-static __global__ void rmsnorm_forward_kernel(float *out, float *rstd, const float *x,
+template <typename T>
+static __global__ void rmsnorm_forward_kernel(T *out, float *rstd, const float *x,
                                               const float *weight, size_t dim, float eps) {
     size_t row = blockIdx.x;
     const float *in = x + row * dim;
@@ -76,12 +77,12 @@ static __global__ void rmsnorm_forward_kernel(float *out, float *rstd, const flo
     float scale = 1.0f / sqrtf(block_sum(sum) / (float)dim + eps);
     if (threadIdx.x == 0) rstd[row] = scale;
     for (size_t i = threadIdx.x; i < dim; i += THREADS)
-        out[row * dim + i] = weight[i] * (in[i] * scale);
+        store(out + row * dim + i, weight[i] * (in[i] * scale));
 }
 
-void cuda_rmsnorm_forward(kernels *k, float *out, float *rstd, const float *x, const float *weight,
-                          size_t rows, size_t dim, float eps) {
-    LAUNCH(k, rmsnorm_forward_kernel, rows, 0, out, rstd, x, weight, dim, eps);
+void cuda_rmsnorm_forward(kernels *k, void *out, kernels_type type, float *rstd, const float *x,
+                          const float *weight, size_t rows, size_t dim, float eps) {
+    LAUNCH_TYPED(k, type, rmsnorm_forward_kernel, rows, ARGS((T *)out, rstd, x, weight, dim, eps));
 }
 
 static __global__ void __launch_bounds__(COLUMN_THREADS)
@@ -118,9 +119,10 @@ void cuda_rmsnorm_backward(kernels *k, float *dx, float *dweight, const float *d
 }
 
 /* The mean first, then the squares around it: one pass would cancel. */
-static __global__ void layernorm_forward_kernel(float *out, float *mean, float *rstd,
-                                                const float *x, const float *weight,
-                                                const float *bias, size_t dim, float eps) {
+template <typename T>
+static __global__ void layernorm_forward_kernel(T *out, float *mean, float *rstd, const float *x,
+                                                const float *weight, const float *bias, size_t dim,
+                                                float eps) {
     size_t row = blockIdx.x;
     const float *in = x + row * dim;
     float sum = 0.0f, squares = 0.0f;
@@ -134,13 +136,14 @@ static __global__ void layernorm_forward_kernel(float *out, float *mean, float *
         rstd[row] = scale;
     }
     for (size_t i = threadIdx.x; i < dim; i += THREADS)
-        out[row * dim + i] = (in[i] - middle) * scale * weight[i] + bias[i];
+        store(out + row * dim + i, (in[i] - middle) * scale * weight[i] + bias[i]);
 }
 
-void cuda_layernorm_forward(kernels *k, float *out, float *mean, float *rstd, const float *x,
-                            const float *weight, const float *bias, size_t rows, size_t dim,
-                            float eps) {
-    LAUNCH(k, layernorm_forward_kernel, rows, 0, out, mean, rstd, x, weight, bias, dim, eps);
+void cuda_layernorm_forward(kernels *k, void *out, kernels_type type, float *mean, float *rstd,
+                            const float *x, const float *weight, const float *bias, size_t rows,
+                            size_t dim, float eps) {
+    LAUNCH_TYPED(k, type, layernorm_forward_kernel, rows,
+                 ARGS((T *)out, mean, rstd, x, weight, bias, dim, eps));
 }
 
 static __global__ void __launch_bounds__(COLUMN_THREADS)
@@ -225,7 +228,8 @@ void cuda_cross_entropy_forward(kernels *k, double *losses, float *lse, const fl
     LAUNCH(k, cross_entropy_forward_kernel, rows, 0, losses, lse, logits, targets, vocab);
 }
 
-static __global__ void cross_entropy_backward_kernel(float *dlogits, const float *logits,
+template <typename T>
+static __global__ void cross_entropy_backward_kernel(T *dlogits, const float *logits,
                                                      const float *lse, const int32_t *targets,
                                                      size_t vocab, float scale) {
     size_t row = blockIdx.x, at = row * vocab;
@@ -234,13 +238,15 @@ static __global__ void cross_entropy_backward_kernel(float *dlogits, const float
     for (size_t i = threadIdx.x; i < vocab; i += THREADS) {
         float d = scale * expf(logits[at + i] - log_sum);
         d -= i == (size_t)target ? scale : 0.0f;
-        dlogits[at + i] = target == KERNELS_IGNORE ? 0.0f : d;
+        store(dlogits + at + i, target == KERNELS_IGNORE ? 0.0f : d);
     }
 }
 
-void cuda_cross_entropy_backward(kernels *k, float *dlogits, const float *logits, const float *lse,
-                                 const int32_t *targets, size_t rows, size_t vocab, float scale) {
-    LAUNCH(k, cross_entropy_backward_kernel, rows, 0, dlogits, logits, lse, targets, vocab, scale);
+void cuda_cross_entropy_backward(kernels *k, void *dlogits, kernels_type type, const float *logits,
+                                 const float *lse, const int32_t *targets, size_t rows,
+                                 size_t vocab, float scale) {
+    LAUNCH_TYPED(k, type, cross_entropy_backward_kernel, rows,
+                 ARGS((T *)dlogits, logits, lse, targets, vocab, scale));
 }
 
 static __global__ void row_sumsq_kernel(double *out, const float *x, size_t dim) {

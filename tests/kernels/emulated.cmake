@@ -7,13 +7,11 @@ if(CMAKE_CXX_COMPILER)
   enable_language(CXX)
   set(cuda ${PROJECT_SOURCE_DIR}/kernels/cuda)
   set(cuda_sources ${cuda}/attention.cu ${cuda}/attention_bf16.cu ${cuda}/attention_fp32.cu
-    ${cuda}/attention_rows.cu ${cuda}/elementwise.cu ${cuda}/rows.cu)
+    ${cuda}/attention_rows.cu ${cuda}/elementwise.cu ${cuda}/heads.cu ${cuda}/rows.cu)
   set_source_files_properties(${cuda_sources} PROPERTIES LANGUAGE CXX)
-  add_library(kernel_emulated_backend STATIC ${cuda_sources} ${cuda}/backend.c
+  add_library(kernel_emulated_backend OBJECT ${cuda_sources} ${cuda}/backend.c
     ${cuda}/blas_plan.c ${cuda}/matmul.c emulated/blas.c emulated/blas_product.c
-    emulated/language.cpp emulated/runtime.c ${PROJECT_SOURCE_DIR}/kernels/linear.c
-    ${PROJECT_SOURCE_DIR}/kernels/registry.c ${PROJECT_SOURCE_DIR}/kernels/rope_table.c)
-  target_compile_definitions(kernel_emulated_backend PRIVATE KERNELS_CUDA)
+    emulated/language.cpp emulated/runtime.c)
   target_compile_options(kernel_emulated_backend PUBLIC -O3 -ffp-contract=off
     -U_FORTIFY_SOURCE # which takes a jump between stacks for a mistake
     $<$<COMPILE_LANGUAGE:CXX>:-std=c++17 -Wall -Wextra -Wno-unused-function -Wno-unknown-pragmas -fno-strict-aliasing -fno-extern-tls-init>)
@@ -21,12 +19,32 @@ if(CMAKE_CXX_COMPILER)
     ${PROJECT_SOURCE_DIR}/kernels/include)
   target_link_libraries(kernel_emulated_backend PRIVATE dcp_warnings m)
 
+  # It is these two's only backend.
+  add_library(kernel_emulated_alone STATIC ${PROJECT_SOURCE_DIR}/kernels/linear.c
+    ${PROJECT_SOURCE_DIR}/kernels/registry.c ${PROJECT_SOURCE_DIR}/kernels/rope_table.c)
+  target_compile_definitions(kernel_emulated_alone PRIVATE KERNELS_CUDA)
+  target_link_libraries(kernel_emulated_alone PRIVATE dcp_warnings PUBLIC kernel_emulated_backend m)
   add_executable(kernel_emulated ${kernel_conformance_sources})
-  target_link_libraries(kernel_emulated PRIVATE dcp_warnings PkgConfig::CMOCKA kernel_emulated_backend m)
+  target_link_libraries(kernel_emulated PRIVATE dcp_warnings PkgConfig::CMOCKA kernel_emulated_alone)
   add_test(NAME kernel_emulated COMMAND kernel_emulated cuda)
   add_executable(kernel_plans kernel_plans.c)
-  target_link_libraries(kernel_plans PRIVATE dcp_warnings PkgConfig::CMOCKA kernel_emulated_backend m)
+  target_link_libraries(kernel_plans PRIVATE dcp_warnings PkgConfig::CMOCKA kernel_emulated_alone)
   add_test(NAME kernel_plans COMMAND kernel_plans)
-  set_tests_properties(kernel_emulated kernel_plans PROPERTIES ENVIRONMENT "${DCP_TEST_ENV}"
+  set(emulated_tests kernel_emulated kernel_plans)
+
+  # Whole models on it, beside the CPU's.
+  if(TARGET trainer_models)
+    set(trainer_tests ${PROJECT_SOURCE_DIR}/tests/trainer)
+    add_executable(model_emulated ${trainer_tests}/model_golden.c
+      ${PROJECT_SOURCE_DIR}/kernels/registry.c)
+    target_compile_definitions(model_emulated PRIVATE _GNU_SOURCE KERNELS_CPU KERNELS_CUDA
+      TEST_DATA="${PROJECT_SOURCE_DIR}/tests/data")
+    target_include_directories(model_emulated PRIVATE ${trainer_tests})
+    target_link_libraries(model_emulated PRIVATE dcp_warnings PkgConfig::CMOCKA
+      kernel_emulated_backend trainer_models dcp m)
+    add_test(NAME model_emulated COMMAND model_emulated cuda)
+    list(APPEND emulated_tests model_emulated)
+  endif()
+  set_tests_properties(${emulated_tests} PROPERTIES ENVIRONMENT "${DCP_TEST_ENV}"
     TIMEOUT $<IF:$<BOOL:${DCP_SANITIZE}>,900,120>)
 endif()

@@ -149,9 +149,10 @@ static void fenced_patches(kernels *k, float *out, const float *images,
     CPU->patches(CPU, IN(out), IN(images), shape);
 }
 
-static void fenced_rmsnorm_forward(kernels *k, float *out, float *rstd, const float *x,
-                                   const float *weight, size_t rows, size_t dim, float eps) {
-    CPU->rmsnorm_forward(CPU, IN(out), IN(rstd), IN(x), IN(weight), rows, dim, eps);
+static void fenced_rmsnorm_forward(kernels *k, void *out, kernels_type type, float *rstd,
+                                   const float *x, const float *weight, size_t rows, size_t dim,
+                                   float eps) {
+    CPU->rmsnorm_forward(CPU, IN(out), type, IN(rstd), IN(x), IN(weight), rows, dim, eps);
 }
 
 static void fenced_rmsnorm_backward(kernels *k, float *dx, float *dweight, const float *dout,
@@ -161,11 +162,11 @@ static void fenced_rmsnorm_backward(kernels *k, float *dx, float *dweight, const
                           dim, flags);
 }
 
-static void fenced_layernorm_forward(kernels *k, float *out, float *mean, float *rstd,
-                                     const float *x, const float *weight, const float *bias,
-                                     size_t rows, size_t dim, float eps) {
-    CPU->layernorm_forward(CPU, IN(out), IN(mean), IN(rstd), IN(x), IN(weight), IN(bias), rows, dim,
-                           eps);
+static void fenced_layernorm_forward(kernels *k, void *out, kernels_type type, float *mean,
+                                     float *rstd, const float *x, const float *weight,
+                                     const float *bias, size_t rows, size_t dim, float eps) {
+    CPU->layernorm_forward(CPU, IN(out), type, IN(mean), IN(rstd), IN(x), IN(weight), IN(bias),
+                           rows, dim, eps);
 }
 
 static void fenced_layernorm_backward(kernels *k, float *dx, float *dweight, float *dbias,
@@ -176,25 +177,39 @@ static void fenced_layernorm_backward(kernels *k, float *dx, float *dweight, flo
                             IN(mean), IN(rstd), rows, dim, flags);
 }
 
-static void fenced_rope(kernels *k, float *x, const float *cosines, const float *sines,
-                        size_t batch, size_t sequence, size_t heads, size_t dim, float sign) {
-    CPU->rope(CPU, IN(x), IN(cosines), IN(sines), batch, sequence, heads, dim, sign);
+static kernels_heads heads_in(const kernels *k, const kernels_heads *h) {
+    kernels_heads in = *h;
+    in.weight = IN(h->weight);
+    in.cosines = IN(h->cosines);
+    in.sines = IN(h->sines);
+    return in;
+}
+
+static void fenced_heads_forward(kernels *k, const kernels_heads *h, void *out, const void *x) {
+    const kernels_heads in = heads_in(k, h);
+    CPU->heads_forward(CPU, &in, IN(out), IN(x));
+}
+
+static void fenced_heads_backward(kernels *k, const kernels_heads *h, void *dx, float *dweight,
+                                  const float *dout, const void *x) {
+    const kernels_heads in = heads_in(k, h);
+    CPU->heads_backward(CPU, &in, IN(dx), IN(dweight), IN(dout), IN(x));
 }
 
 static size_t fenced_attention_scratch(const kernels_attention *shape) {
     return kernels_cpu.attention_scratch(shape);
 }
 
-static void fenced_attention_forward(kernels *k, const kernels_attention *shape, float *out,
-                                     float *lse, const float *q, const float *key,
-                                     const float *value, float *scratch) {
+static void fenced_attention_forward(kernels *k, const kernels_attention *shape, void *out,
+                                     float *lse, const void *q, const void *key, const void *value,
+                                     float *scratch) {
     CPU->attention_forward(CPU, shape, IN(out), IN(lse), IN(q), IN(key), IN(value), IN(scratch));
 }
 
 static void fenced_attention_backward(kernels *k, const kernels_attention *shape, float *dq,
-                                      float *dkey, float *dvalue, const float *dout,
-                                      const float *out, const float *lse, const float *q,
-                                      const float *key, const float *value, float *scratch) {
+                                      float *dkey, void *dvalue, const void *dout, const void *out,
+                                      const float *lse, const void *q, const void *key,
+                                      const void *value, float *scratch) {
     CPU->attention_backward(CPU, shape, IN(dq), IN(dkey), IN(dvalue), IN(dout), IN(out), IN(lse),
                             IN(q), IN(key), IN(value), IN(scratch));
 }
@@ -227,11 +242,12 @@ static void fenced_cross_entropy_forward(kernels *k, double *losses, float *lse,
     CPU->cross_entropy_forward(CPU, IN(losses), IN(lse), IN(logits), IN(targets), rows, vocab);
 }
 
-static void fenced_cross_entropy_backward(kernels *k, float *dlogits, const float *logits,
-                                          const float *lse, const int32_t *targets, size_t rows,
-                                          size_t vocab, float scale) {
-    CPU->cross_entropy_backward(CPU, IN(dlogits), IN(logits), IN(lse), IN(targets), rows, vocab,
-                                scale);
+static void fenced_cross_entropy_backward(kernels *k, void *dlogits, kernels_type type,
+                                          const float *logits, const float *lse,
+                                          const int32_t *targets, size_t rows, size_t vocab,
+                                          float scale) {
+    CPU->cross_entropy_backward(CPU, IN(dlogits), type, IN(logits), IN(lse), IN(targets), rows,
+                                vocab, scale);
 }
 
 static void fenced_adamw(kernels *k, float *param, float *exp_avg, float *exp_avg_sq,
@@ -284,7 +300,8 @@ const kernels kernels_cuda = {
     .rmsnorm_backward = fenced_rmsnorm_backward,
     .layernorm_forward = fenced_layernorm_forward,
     .layernorm_backward = fenced_layernorm_backward,
-    .rope = fenced_rope,
+    .heads_forward = fenced_heads_forward,
+    .heads_backward = fenced_heads_backward,
     .attention_scratch = fenced_attention_scratch,
     .attention_forward = fenced_attention_forward,
     .attention_backward = fenced_attention_backward,

@@ -80,10 +80,11 @@ static double attend(void *ctx) {
 }
 
 typedef struct inputs {
-    float *q, *key, *value, *dout; /* host */
-    float *dq, *dkey, *dvalue;     /* the backend's */
+    float *q, *key, *value, *dout;        /* host */
+    void *q_here, *key_here, *value_here; /* the backend's */
     double *wide_q, *wide_key, *wide_value;
-    float *out, *lse, *scratch;
+    void *out;
+    float *lse, *scratch;
     heads reference;
 } inputs;
 
@@ -94,13 +95,17 @@ static inputs prepare(conform *c, const kernels_attention *s) {
                  .value = conform_random(c, nkv),
                  .dout = conform_random(c, nq)};
     for (size_t i = 0; i < nq; i++) in.q[i] *= 4.0f;
+    conform_round(in.q, nq, s->type);
+    conform_round(in.key, nkv, s->type);
+    conform_round(in.value, nkv, s->type);
+    conform_round(in.dout, nq, s->type);
     in.wide_q = conform_wide(c, in.q, nq);
     in.wide_key = conform_wide(c, in.key, nkv);
     in.wide_value = conform_wide(c, in.value, nkv);
-    in.dq = conform_floats(c, in.q, nq);
-    in.dkey = conform_floats(c, in.key, nkv);
-    in.dvalue = conform_floats(c, in.value, nkv);
-    in.out = conform_poisoned(c, nq, 4);
+    in.q_here = conform_typed(c, in.q, nq, s->type);
+    in.key_here = conform_typed(c, in.key, nkv, s->type);
+    in.value_here = conform_typed(c, in.value, nkv, s->type);
+    in.out = conform_poisoned_typed(c, nq, s->type);
     in.lse = conform_poisoned(c, rows, 4);
     in.scratch = conform_poisoned(c, c->k->attention_scratch(s), 4);
     in.reference = (heads){.s = *s,
@@ -114,25 +119,28 @@ static inputs prepare(conform *c, const kernels_attention *s) {
     return in;
 }
 
-/* What rounded operands may cost; the reference rounds nothing. */
+/* What rounded operands and results may cost; the reference rounds nothing. */
 static double tolerance_of(const kernels_attention *s, double fp32) {
-    return s->operands == KERNELS_BF16 ? 1e-2 : fp32;
+    return s->operands == KERNELS_BF16 || s->type == KERNELS_BF16 ? 1e-2 : fp32;
 }
 
-static void name(conform *c, char text[96], const char *direction, const kernels_attention *s) {
-    snprintf(text, 96, "attention_%s %zu x %zu, %zu of %zu heads of %zu%s%s", direction, s->batch,
+static void name(conform *c, char text[112], const char *direction, const kernels_attention *s) {
+    snprintf(text, 112, "attention_%s %zu x %zu, %zu of %zu heads of %zu%s%s", direction, s->batch,
              s->sequence, s->kv_heads, s->heads, s->head_dim, s->causal ? ", causal" : "",
-             s->operands == KERNELS_BF16 ? ", bf16" : "");
+             s->type == KERNELS_BF16       ? ", bf16"
+             : s->operands == KERNELS_BF16 ? ", operands in bf16"
+                                           : "");
     c->what = text;
 }
 
 static void forward_of(conform *c, const kernels_attention *s) {
-    char text[96];
+    char text[112];
     name(c, text, "forward", s);
     inputs in = prepare(c, s);
     attend(&in.reference);
-    c->k->attention_forward(c->k, s, in.out, in.lse, in.dq, in.dkey, in.dvalue, in.scratch);
-    conform_close(c, "out", conform_fetch_floats(c, in.out, q_floats(s)), in.reference.out,
+    c->k->attention_forward(c->k, s, in.out, in.lse, in.q_here, in.key_here, in.value_here,
+                            in.scratch);
+    conform_close(c, "out", conform_fetch_typed(c, in.out, q_floats(s), s->type), in.reference.out,
                   q_floats(s), tolerance_of(s, 3e-6));
     conform_close(c, "lse", conform_fetch_floats(c, in.lse, tokens(s) * s->heads), in.reference.lse,
                   tokens(s) * s->heads, tolerance_of(s, 1e-6));
@@ -142,19 +150,20 @@ static void forward_of(conform *c, const kernels_attention *s) {
 
 static void backward_of(conform *c, const kernels_attention *s) {
     kernels *k = c->k;
-    char text[96];
-    if (s->operands == KERNELS_BF16 && s->sequence == 1) return; /* dq is 0 but for rounding */
+    char text[112];
+    if (tolerance_of(s, 0.0) > 0.0 && s->sequence == 1) return; /* dq is 0 but for rounding */
     name(c, text, "backward", s);
     inputs in = prepare(c, s);
     const double tolerance = tolerance_of(s, 2e-5);
     size_t nq = q_floats(s), nkv = kv_floats(s);
-    float *dout = conform_floats(c, in.dout, nq), *dq = conform_poisoned(c, nq, 4);
-    float *dkey = conform_poisoned(c, nkv, 4), *dvalue = conform_poisoned(c, nkv, 4);
-    k->attention_forward(k, s, in.out, in.lse, in.dq, in.dkey, in.dvalue, in.scratch);
-    k->attention_backward(k, s, dq, dkey, dvalue, dout, in.out, in.lse, in.dq, in.dkey, in.dvalue,
-                          in.scratch);
+    void *dout = conform_typed(c, in.dout, nq, s->type);
+    float *dq = conform_poisoned(c, nq, 4), *dkey = conform_poisoned(c, nkv, 4);
+    void *dvalue = conform_poisoned_typed(c, nkv, s->type);
+    k->attention_forward(k, s, in.out, in.lse, in.q_here, in.key_here, in.value_here, in.scratch);
+    k->attention_backward(k, s, dq, dkey, dvalue, dout, in.out, in.lse, in.q_here, in.key_here,
+                          in.value_here, in.scratch);
     float *got = conform_fetch_floats(c, dq, nq), *got_key = conform_fetch_floats(c, dkey, nkv);
-    float *got_value = conform_fetch_floats(c, dvalue, nkv);
+    float *got_value = conform_fetch_typed(c, dvalue, nkv, s->type);
     double *want = conform_host(c, nq, 8), *want_key = conform_host(c, nkv, 8);
     double *want_value = conform_host(c, nkv, 8);
     attend(&in.reference);
@@ -170,10 +179,12 @@ static void backward_of(conform *c, const kernels_attention *s) {
         conform_gradient(c, "dvalue", got_value, in.wide_value, nkv, attend, &in.reference,
                          tolerance);
     }
-    k->attention_backward(k, s, in.dq, dkey, dvalue, dout, in.out, in.lse, in.dq, in.dkey,
-                          in.dvalue, in.scratch);
-    conform_close(c, "dq over q", conform_fetch_floats(c, in.dq, nq), conform_wide(c, got, nq), nq,
-                  0.0);
+    if (s->type == KERNELS_F32) {
+        k->attention_backward(k, s, in.q_here, dkey, dvalue, dout, in.out, in.lse, in.q_here,
+                              in.key_here, in.value_here, in.scratch);
+        conform_close(c, "dq over q", conform_fetch_floats(c, in.q_here, nq),
+                      conform_wide(c, got, nq), nq, 0.0);
+    }
     conform_finish(c);
     c->what = "attention_backward";
 }
@@ -195,10 +206,11 @@ static const kernels_attention shapes[] = {
 
 static void every_shape(conform *c, void (*test)(conform *, const kernels_attention *)) {
     for (size_t i = 0; i < sizeof shapes / sizeof shapes[0]; i++)
-        for (int which = 0; which < 3; which++) {
+        for (int which = 0; which < 4; which++) {
             kernels_attention shape = shapes[i];
-            shape.causal = (which + (int)i) % 2;
-            shape.operands = which == 2 ? KERNELS_BF16 : KERNELS_F32;
+            shape.causal = (which + which / 3 + (int)i) % 2;
+            shape.type = which == 3 ? KERNELS_BF16 : KERNELS_F32;
+            shape.operands = which >= 2 ? KERNELS_BF16 : KERNELS_F32;
             test(c, &shape);
         }
 }
@@ -206,7 +218,7 @@ static void every_shape(conform *c, void (*test)(conform *, const kernels_attent
 void case_attention_forward(conform *c) {
     every_shape(c, forward_of);
     for (int causal = 0; causal < 2; causal++)
-        forward_of(c, &(kernels_attention){1, 300, 2, 1, 64, causal, KERNELS_F32});
+        forward_of(c, &(kernels_attention){1, 300, 2, 1, 64, causal, KERNELS_F32, KERNELS_F32});
 }
 
 void case_attention_backward(conform *c) { every_shape(c, backward_of); }
@@ -214,19 +226,20 @@ void case_attention_backward(conform *c) { every_shape(c, backward_of); }
 enum { RESULTS = 5 };
 
 /* out, lse, dq, dkey, dvalue of the first sequence, on the host. `in` has room for more. */
-static void results_of(conform *c, const kernels_attention *s, const inputs *in, const float *dout,
+static void results_of(conform *c, const kernels_attention *s, const inputs *in, const void *dout,
                        float *results[RESULTS], size_t floats[RESULTS]) {
     kernels *k = c->k;
     const size_t all[RESULTS] = {q_floats(s), tokens(s) * s->heads, q_floats(s), kv_floats(s),
                                  kv_floats(s)};
-    float *r[RESULTS];
-    for (int i = 0; i < RESULTS; i++) r[i] = conform_poisoned(c, all[i], 4);
-    k->attention_forward(k, s, r[0], r[1], in->dq, in->dkey, in->dvalue, in->scratch);
-    k->attention_backward(k, s, r[2], r[3], r[4], dout, r[0], r[1], in->dq, in->dkey, in->dvalue,
-                          in->scratch);
+    const kernels_type types[RESULTS] = {s->type, KERNELS_F32, KERNELS_F32, KERNELS_F32, s->type};
+    void *r[RESULTS];
+    for (int i = 0; i < RESULTS; i++) r[i] = conform_poisoned_typed(c, all[i], types[i]);
+    k->attention_forward(k, s, r[0], r[1], in->q_here, in->key_here, in->value_here, in->scratch);
+    k->attention_backward(k, s, r[2], r[3], r[4], dout, r[0], r[1], in->q_here, in->key_here,
+                          in->value_here, in->scratch);
     for (int i = 0; i < RESULTS; i++) {
         floats[i] = all[i] / s->batch;
-        results[i] = conform_fetch_floats(c, r[i], floats[i]);
+        results[i] = conform_fetch_typed(c, r[i], floats[i], types[i]);
     }
 }
 
@@ -235,7 +248,8 @@ static void alone(conform *c, const kernels_attention *s) {
     static const char *const names[RESULTS] = {"out", "lse", "dq", "dkey", "dvalue"};
     kernels_attention first = *s;
     inputs in = prepare(c, s);
-    float *dout = conform_floats(c, in.dout, q_floats(s)), *got[RESULTS], *want[RESULTS];
+    const void *dout = conform_typed(c, in.dout, q_floats(s), s->type);
+    float *got[RESULTS], *want[RESULTS];
     size_t n[RESULTS];
     first.batch = 1;
     results_of(c, s, &in, dout, want, n);
@@ -247,6 +261,7 @@ static void alone(conform *c, const kernels_attention *s) {
 
 void case_attention_alone(conform *c) {
     c->what = "attention of one sequence and of three";
-    for (int type = 0; type < 2; type++)
-        alone(c, &(kernels_attention){3, 67, 2, 1, 20, 1, type ? KERNELS_BF16 : KERNELS_F32});
+    for (int which = 0; which < 3; which++)
+        alone(c, &(kernels_attention){3, 67, 2, 1, 20, 1, which == 2 ? KERNELS_BF16 : KERNELS_F32,
+                                      which ? KERNELS_BF16 : KERNELS_F32});
 }

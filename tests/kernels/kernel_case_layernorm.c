@@ -49,9 +49,12 @@ static void forward_of(conform *c, size_t rows, size_t dim, float offset) {
         reference(want + r * dim, wide + r * dim, w, b, dim, &mean_want[r], &rstd_want[r]);
     float *out = conform_poisoned(c, n, 4), *mean = conform_poisoned(c, rows, 4);
     float *rstd = conform_poisoned(c, rows, 4);
-    c->k->layernorm_forward(c->k, out, mean, rstd, conform_floats(c, x, n),
-                            conform_floats(c, weight, dim), conform_floats(c, bias, dim), rows, dim,
-                            eps);
+    uint16_t *rounded = conform_poisoned(c, n, sizeof *rounded);
+    const float *in = conform_floats(c, x, n), *by = conform_floats(c, weight, dim);
+    const float *plus = conform_floats(c, bias, dim);
+    c->k->layernorm_forward(c->k, rounded, KERNELS_BF16, mean, rstd, in, by, plus, rows, dim, eps);
+    c->k->layernorm_forward(c->k, out, KERNELS_F32, mean, rstd, in, by, plus, rows, dim, eps);
+    conform_rounded(c, rounded, out, n);
     double tolerance = 1e-6 * (1.0 + (double)offset);
     conform_close(c, "out", conform_fetch_floats(c, out, n), want, n, tolerance);
     conform_close(c, "mean", conform_fetch_floats(c, mean, rows), mean_want, rows, 1e-6);
@@ -79,7 +82,8 @@ static void backward_of(conform *c, size_t rows, size_t dim) {
     float *mean = conform_poisoned(c, rows, 4), *rstd = conform_poisoned(c, rows, 4);
     float *dx = conform_poisoned(c, n, 4), *dw = conform_floats(c, zeros, dim);
     float *db = conform_floats(c, zeros, dim), *added = conform_floats(c, before, n);
-    k->layernorm_forward(k, out, mean, rstd, in, w, conform_floats(c, bias, dim), rows, dim, eps);
+    k->layernorm_forward(k, out, KERNELS_F32, mean, rstd, in, w, conform_floats(c, bias, dim), rows,
+                         dim, eps);
     k->layernorm_backward(k, dx, dw, db, d, in, w, mean, rstd, rows, dim, 0);
     float *got = conform_fetch_floats(c, dx, n), *first = conform_fetch_floats(c, dw, dim);
     conform_gradient(c, "dx", got, wide, n, loss_of, &loss, 3e-5);

@@ -55,11 +55,14 @@ static void loss_of(conform *c, size_t rows, size_t vocab, float spread) {
     for (size_t r = 0; r < rows; r++)
         if (!(fabs(got[r] - want[r]) <= 1e-6 * (1.0 + fabs(want[r]))))
             fail_msg("loss of row %zu is %.9g instead of %.9g", r, got[r], want[r]);
-    k->cross_entropy_backward(k, dx, x, lse, t, rows, vocab, scale);
+    uint16_t *rounded = conform_poisoned(c, n, sizeof *rounded);
+    k->cross_entropy_backward(k, rounded, KERNELS_BF16, x, lse, t, rows, vocab, scale);
+    k->cross_entropy_backward(k, dx, KERNELS_F32, x, lse, t, rows, vocab, scale);
+    conform_rounded(c, rounded, dx, n);
     float *gradient = conform_fetch_floats(c, dx, n);
     conform_gradient(c, "dlogits", gradient, wide, n, cross_entropy, &l,
                      1e-5 * (1.0 + (double)spread));
-    k->cross_entropy_backward(k, x, x, lse, t, rows, vocab, scale);
+    k->cross_entropy_backward(k, x, KERNELS_F32, x, lse, t, rows, vocab, scale);
     conform_close(c, "dlogits over logits", conform_fetch_floats(c, x, n),
                   conform_wide(c, gradient, n), n, 0.0);
 }

@@ -1,4 +1,4 @@
-/* Conformance: RMSNorm, rotary positions. */
+/* Conformance: RMSNorm. */
 #include <math.h>
 
 #include "kernel_cases.h"
@@ -41,8 +41,11 @@ static void norm_forward_of(conform *c, size_t rows, size_t dim) {
         for (size_t i = 0; i < dim; i++) want[r * dim + i] *= rstd_want[r] * (double)weight[i];
     }
     float *out = conform_poisoned(c, n, 4), *rstd = conform_poisoned(c, rows, 4);
-    c->k->rmsnorm_forward(c->k, out, rstd, conform_floats(c, x, n), conform_floats(c, weight, dim),
-                          rows, dim, eps);
+    uint16_t *rounded = conform_poisoned(c, n, sizeof *rounded);
+    const float *in = conform_floats(c, x, n), *by = conform_floats(c, weight, dim);
+    c->k->rmsnorm_forward(c->k, rounded, KERNELS_BF16, rstd, in, by, rows, dim, eps);
+    c->k->rmsnorm_forward(c->k, out, KERNELS_F32, rstd, in, by, rows, dim, eps);
+    conform_rounded(c, rounded, out, n);
     conform_close(c, "out", conform_fetch_floats(c, out, n), want, n, 1e-6);
     conform_close(c, "rstd", conform_fetch_floats(c, rstd, rows), rstd_want, rows, 1e-6);
 }
@@ -63,7 +66,7 @@ static void norm_backward_of(conform *c, size_t rows, size_t dim) {
     float *d = conform_floats(c, dout, n), *out = conform_poisoned(c, n, 4);
     float *rstd = conform_poisoned(c, rows, 4), *dx = conform_poisoned(c, n, 4);
     float *dw = conform_floats(c, zeros, dim), *added = conform_floats(c, before, n);
-    k->rmsnorm_forward(k, out, rstd, dx_x, w, rows, dim, eps);
+    k->rmsnorm_forward(k, out, KERNELS_F32, rstd, dx_x, w, rows, dim, eps);
     k->rmsnorm_backward(k, dx, dw, d, dx_x, w, rstd, rows, dim, 0);
     float *got = conform_fetch_floats(c, dx, n);
     conform_gradient(c, "dx", got, wide, n, loss_of_norm, &loss, 2e-5);
@@ -80,35 +83,4 @@ static void norm_backward_of(conform *c, size_t rows, size_t dim) {
 void case_norm_backward(conform *c) {
     c->what = "rmsnorm_backward";
     for (size_t i = 0; i < SHAPES; i++) norm_backward_of(c, norm_rows[i], norm_dim[i]);
-}
-
-static void rope_of(conform *c, size_t batch, size_t sequence, size_t heads, size_t dim) {
-    kernels *k = c->k;
-    const double theta = 10000.0;
-    size_t half = dim / 2, n = batch * sequence * heads * dim;
-    float *x = conform_random(c, n), *cosines = conform_host(c, sequence * half, 4);
-    float *sines = conform_host(c, sequence * half, 4);
-    double *start = conform_wide(c, x, n), *want = conform_host(c, n, sizeof *want);
-    kernels_rope_table(cosines, sines, sequence, dim, theta);
-    for (size_t row = 0; row < n / dim; row++)
-        for (size_t i = 0; i < half; i++) {
-            double position = (double)(row / heads % sequence);
-            double angle = position * pow(theta, -2.0 * (double)i / (double)dim);
-            double low = start[row * dim + i], high = start[row * dim + half + i];
-            want[row * dim + i] = low * cos(angle) - high * sin(angle);
-            want[row * dim + half + i] = high * cos(angle) + low * sin(angle);
-        }
-    float *turned = conform_floats(c, x, n), *co = conform_floats(c, cosines, sequence * half);
-    float *si = conform_floats(c, sines, sequence * half);
-    k->rope(k, turned, co, si, batch, sequence, heads, dim, 1.0f);
-    conform_close(c, "x", conform_fetch_floats(c, turned, n), want, n, 1e-5);
-    k->rope(k, turned, co, si, batch, sequence, heads, dim, -1.0f);
-    conform_close(c, "x turned back", conform_fetch_floats(c, turned, n), start, n, 1e-6);
-}
-
-void case_rope(conform *c) {
-    c->what = "rope";
-    rope_of(c, 1, 1, 1, 2);
-    rope_of(c, 2, 33, 3, 16);
-    rope_of(c, 1, 70, 1, 62);
 }

@@ -56,6 +56,39 @@ float *conform_floats(conform *c, const float *host, size_t n) {
     return conform_given(c, host, n, sizeof *host);
 }
 
+static size_t bytes_of(kernels_type type) {
+    return type == KERNELS_BF16 ? sizeof(uint16_t) : sizeof(float);
+}
+
+/* To nearest even; of finite numbers. */
+static uint16_t narrowed(float x) {
+    uint32_t bits;
+    memcpy(&bits, &x, sizeof bits);
+    return (uint16_t)((bits + 0x7fff + (bits >> 16 & 1)) >> 16);
+}
+
+static float widened(uint16_t x) {
+    const uint32_t bits = (uint32_t)x << 16;
+    float wide;
+    memcpy(&wide, &bits, sizeof wide);
+    return wide;
+}
+
+void *conform_poisoned_typed(conform *c, size_t n, kernels_type type) {
+    return conform_poisoned(c, n, bytes_of(type));
+}
+
+void *conform_typed(conform *c, const float *host, size_t n, kernels_type type) {
+    if (type != KERNELS_BF16) return conform_floats(c, host, n);
+    uint16_t *narrow = conform_host(c, n, sizeof *narrow);
+    for (size_t i = 0; i < n; i++) narrow[i] = narrowed(host[i]);
+    return conform_given(c, narrow, n, sizeof *narrow);
+}
+
+void conform_round(float *host, size_t n, kernels_type type) {
+    for (size_t i = 0; i < n && type == KERNELS_BF16; i++) host[i] = widened(narrowed(host[i]));
+}
+
 void *conform_fetch(conform *c, const void *memory, size_t n, size_t elem_bytes) {
     unsigned char *host = conform_host(c, n, elem_bytes);
     c->k->download(c->k, host, memory, n * elem_bytes);
@@ -66,6 +99,20 @@ void *conform_fetch(conform *c, const void *memory, size_t n, size_t elem_bytes)
 
 float *conform_fetch_floats(conform *c, const float *memory, size_t n) {
     return conform_fetch(c, memory, n, sizeof *memory);
+}
+
+float *conform_fetch_typed(conform *c, const void *memory, size_t n, kernels_type type) {
+    if (type != KERNELS_BF16) return conform_fetch_floats(c, memory, n);
+    const uint16_t *narrow = conform_fetch(c, memory, n, sizeof *narrow);
+    float *wide = conform_host(c, n, sizeof *wide);
+    for (size_t i = 0; i < n; i++) wide[i] = widened(narrow[i]);
+    return wide;
+}
+
+void conform_rounded(conform *c, const uint16_t *narrow, const float *wide, size_t n) {
+    uint16_t *want = conform_poisoned(c, n, sizeof *want);
+    c->k->narrow(c->k, want, wide, n);
+    assert_memory_equal(conform_fetch(c, narrow, n, 2), conform_fetch(c, want, n, 2), n * 2);
 }
 
 void conform_close(conform *c, const char *output, const float *got, const double *want, size_t n,

@@ -30,7 +30,7 @@ typedef struct conform {
 
 typedef void conform_case(conform *c);
 conform_case case_vectors, case_rows, case_patches, case_matmul, case_embedding, case_norm_forward,
-    case_norm_backward, case_layernorm_forward, case_layernorm_backward, case_rope,
+    case_norm_backward, case_layernorm_forward, case_layernorm_backward, case_heads,
     case_attention_forward, case_attention_backward, case_attention_alone, case_activation,
     case_gated, case_loss, case_loss_extremes, case_adamw, case_row_sumsq, case_bf16,
     case_matmul_bf16, case_activations_bf16, case_exact_add, case_host_memory, case_device,
@@ -46,9 +46,20 @@ void *conform_poisoned(conform *c, size_t n, size_t elem_bytes);
 void *conform_given(conform *c, const void *host, size_t n, size_t elem_bytes);
 float *conform_floats(conform *c, const float *host, size_t n);
 
+/* The same of an array of `type`; and a host array's numbers made such that it holds them. */
+void *conform_poisoned_typed(conform *c, size_t n, kernels_type type);
+void *conform_typed(conform *c, const float *host, size_t n, kernels_type type);
+void conform_round(float *host, size_t n, kernels_type type);
+
 /* A host copy of the backend's memory; it enters the digest. */
 void *conform_fetch(conform *c, const void *memory, size_t n, size_t elem_bytes);
 float *conform_fetch_floats(conform *c, const float *memory, size_t n);
+
+/* The same of an array of `type`, as fp32. */
+float *conform_fetch_typed(conform *c, const void *memory, size_t n, kernels_type type);
+
+/* Fails unless narrow[n] is wide[n] rounded; both in the backend's memory. */
+void conform_rounded(conform *c, const uint16_t *narrow, const float *wide, size_t n);
 
 /* Fails unless every |got - want| <= tolerance * largest |want|. */
 void conform_close(conform *c, const char *output, const float *got, const double *want, size_t n,

@@ -48,7 +48,7 @@ static int run_all(kernels *k) {
         CASE(j[6], case_norm_backward),
         CASE(j[7], case_layernorm_forward),
         CASE(j[8], case_layernorm_backward),
-        CASE(j[9], case_rope),
+        CASE(j[9], case_heads),
         CASE(j[10], case_attention_forward),
         CASE(j[11], case_attention_backward),
         CASE(j[12], case_activation),

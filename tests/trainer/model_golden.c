@@ -1,6 +1,6 @@
-/* All four families compute what transformers computes: logits, loss, every gradient, and the
- * parameters after five clipped AdamW steps (tests/data/golden). In bf16 they stay within its
- * rounding of that. */
+/* model_golden [BACKEND]: all four families compute what transformers computes: logits, loss, every
+ * gradient, and the parameters after five clipped AdamW steps (tests/data/golden). In bf16 they
+ * stay within its rounding of that. */
 #include <math.h>
 #include <setjmp.h>
 #include <stdarg.h>
@@ -29,6 +29,9 @@ enum { MAX_PARAMS = 64, STEPS = 5 };
 #define BF16_MEAN_OFF 4e-3
 #define BF16_GRAD_OFF 2e-2
 
+static const char *backend = "cpu";
+
+/* Pointers to param ... exp_avg_sq are to the backend's memory. */
 typedef struct golden {
     const char *family;
     json_t *config, *expected;
@@ -60,9 +63,18 @@ static void *tensor(dcp_st_reader *from, const char *prefix, const char *name, s
     return data;
 }
 
-static float *zeros(size_t bytes) {
-    float *memory = aligned_alloc(64, (bytes + 63) / 64 * 64);
-    memset(memory, 0, bytes);
+static float *zeros(golden *g, size_t bytes) {
+    float *memory = g->k->alloc(g->k, bytes);
+    assert_non_null(memory);
+    g->k->zero(g->k, memory, bytes / sizeof *memory);
+    return memory;
+}
+
+/* A tensor of the first model, in the backend's memory. */
+static float *start_of(golden *g, const char *name, size_t *bytes) {
+    float *host = tensor(g->start, "", name, bytes), *memory = zeros(g, *bytes);
+    g->k->upload(g->k, memory, host, *bytes);
+    free(host);
     return memory;
 }
 
@@ -78,11 +90,11 @@ static void load_params(golden *g) {
         for (size_t i = 0; i < model_unit_params(g->m, unit); i++) {
             size_t n = g->params++, bytes = 0;
             g->info[n] = model_unit_param(g->m, unit, i);
-            g->param[n] = tensor(g->start, "", g->info[n]->name, &bytes);
+            g->param[n] = start_of(g, g->info[n]->name, &bytes);
             assert_int_equal(bytes, elems(g->info[n]) * sizeof(float));
-            g->grad[n] = zeros(bytes);
-            g->exp_avg[n] = zeros(bytes);
-            g->exp_avg_sq[n] = zeros(bytes);
+            g->grad[n] = zeros(g, bytes);
+            g->exp_avg[n] = zeros(g, bytes);
+            g->exp_avg_sq[n] = zeros(g, bytes);
         }
     }
     assert_int_equal(g->params, dcp_st_tensors(g->start));
@@ -126,8 +138,9 @@ static void set_up(golden *g) {
     g->expected = json_load_file(path_of(g, "golden.json"), 0, NULL);
     assert_int_equal(dcp_st_open(path_of(g, "model.safetensors"), &g->start, NULL), DCP_OK);
     assert_int_equal(dcp_st_open(path_of(g, "golden.safetensors"), &g->tensors, NULL), DCP_OK);
-    assert_int_equal(kernels_open("cpu", &g->k), KERNELS_OK);
+    assert_int_equal(kernels_open(backend, &g->k), KERNELS_OK);
     assert_int_equal(model_create(g->config, &g->m, NULL), DCP_OK);
+    model_set_kernels(g->m, g->k);
     model_set_type(g->m, g->type);
     load_params(g);
     load_batch(g);
@@ -135,10 +148,10 @@ static void set_up(golden *g) {
 
 static void tear_down(golden *g) {
     for (size_t i = 0; i < g->params; i++) {
-        free(g->param[i]);
-        free(g->grad[i]);
-        free(g->exp_avg[i]);
-        free(g->exp_avg_sq[i]);
+        g->k->free(g->k, g->param[i]);
+        g->k->free(g->k, g->grad[i]);
+        g->k->free(g->k, g->exp_avg[i]);
+        g->k->free(g->k, g->exp_avg_sq[i]);
     }
     free(g->batch.ids);
     free(g->batch.values);
@@ -152,16 +165,19 @@ static void tear_down(golden *g) {
     json_decref(g->expected);
 }
 
-/* Every |got - want| is at most `tolerance` of the largest |want|, and keys' biases `noise`. */
+/* got is the backend's. Every |got - want| is at most `tolerance` of the largest |want|, and keys'
+ * biases `noise`. */
 static void assert_close(golden *g, const float *got, const char *prefix, const char *name,
                          double tolerance, double may_be) {
     size_t bytes = 0;
-    float *want = tensor(g->tensors, prefix, name, &bytes);
-    double noise = 0.0, off = golden_deviation(name, got, want, bytes / sizeof *want, 1.0, &noise);
+    float *want = tensor(g->tensors, prefix, name, &bytes), *host = malloc(bytes);
+    g->k->download(g->k, host, got, bytes);
+    double noise = 0.0, off = golden_deviation(name, host, want, bytes / sizeof *want, 1.0, &noise);
     if (!(off <= tolerance) || !(noise <= may_be))
         fail_msg("%s %s%s: off by %.3g of its largest value, keys' biases %.3g", g->family, prefix,
                  name, off, noise);
     free(want);
+    free(host);
 }
 
 static void forward_stage(golden *g, size_t stage) {
@@ -175,12 +191,14 @@ static void backward_stage(golden *g, size_t stage) {
 }
 
 static double grad_norm(golden *g) {
-    double sum = 0.0;
+    double sum = 0.0, *parts = (double *)zeros(g, sizeof *parts);
     for (size_t i = 0; i < g->params; i++) {
         double part = 0.0;
-        g->k->row_sumsq(g->k, &part, g->grad[i], 1, elems(g->info[i]));
+        g->k->row_sumsq(g->k, parts, g->grad[i], 1, elems(g->info[i]));
+        g->k->download(g->k, &part, parts, sizeof part);
         sum += part;
     }
+    g->k->free(g->k, parts);
     return sqrt(sum);
 }
 
@@ -277,7 +295,8 @@ static void vit(void **state) {
     check_family("vit");
 }
 
-int main(void) {
+int main(int argc, char **argv) {
+    if (argc > 1) backend = argv[1];
     const struct CMUnitTest tests[] = {cmocka_unit_test(gpt2), cmocka_unit_test(llama),
                                        cmocka_unit_test(qwen3), cmocka_unit_test(vit),
                                        cmocka_unit_test(in_bf16)};

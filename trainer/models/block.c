@@ -12,6 +12,7 @@ static kernels_attention shape_of(const model_run *run) {
                                .kv_heads = c->kv_heads,
                                .head_dim = c->head_dim,
                                .causal = c->causal,
+                               .type = model_heads_type(run->m),
                                .operands = run->m->type};
 }
 
@@ -22,11 +23,11 @@ static void block_keep(model_run *run, arena *a, size_t layer) {
     const model *m = run->m;
     const size_t n = run->rows, q = model_q_dim(m), kv = model_kv_dim(m);
     const size_t inner = m->c.intermediate;
-    const kernels_type type = model_inner_type(m);
-    run->blocks[layer] = (block_run){.q = arena_floats(a, n, q),
-                                     .key = arena_floats(a, n, kv),
-                                     .value = arena_floats(a, n, kv),
-                                     .attended = arena_floats(a, n, q),
+    const kernels_type heads = model_heads_type(m), type = model_inner_type(m);
+    run->blocks[layer] = (block_run){.q = arena_typed(a, n, q, heads),
+                                     .key = arena_typed(a, n, kv, heads),
+                                     .value = arena_typed(a, n, kv, heads),
+                                     .attended = arena_typed(a, n, q, heads),
                                      .lse = arena_floats(a, n, m->c.heads),
                                      .middle = arena_floats(a, n, m->c.hidden),
                                      .gate = arena_typed(a, is_gated(run) ? n : 0, inner, type),
@@ -38,16 +39,18 @@ static void block_work(model_run *run, arena *a) {
     const model *m = run->m;
     const size_t n = run->rows, q = model_q_dim(m), kv = model_kv_dim(m);
     const kernels_attention shape = shape_of(run);
+    const kernels_type type = model_heads_type(m);
     arena attention = *a, mlp = *a;
     run->attention =
         (attention_work){.fused = arena_floats(&attention, is_fused(run) ? n : 0, q + 2 * kv),
-                         .q = arena_floats(&attention, n, q),
-                         .key = arena_floats(&attention, n, kv),
+                         .q = arena_typed(&attention, n, q, type),
+                         .key = arena_typed(&attention, n, kv, type),
                          .dkey = arena_floats(&attention, n, kv),
-                         .dvalue = arena_floats(&attention, n, kv),
-                         .dattended = arena_floats(&attention, n, q),
+                         .dvalue = arena_typed(&attention, n, kv, type),
+                         .dattended = arena_typed(&attention, n, q, type),
                          .scratch = arena_floats(&attention, run->k->attention_scratch(&shape), 1)};
     run->mlp = arena_typed(&mlp, n, m->c.intermediate, model_inner_type(m));
+    run->attention.dq = type == KERNELS_F32 ? run->attention.q : arena_floats(&attention, n, q);
     arena_cover(a, &attention);
     arena_cover(a, &mlp);
 }
@@ -64,18 +67,25 @@ static void put_columns(model_run *run, const float *in, size_t at, size_t dim) 
 }
 
 static operand normed_operand(model_run *run) {
-    return operand_of(run, run->in, run->normed, run->rows * run->m->c.hidden);
+    return operand_typed(run, run->m->type, run->in, run->normed, run->rows * run->m->c.hidden);
 }
 
 /* An array between the MLP's products; in fp32 it is rounded into `to` where they are in bf16. */
 static operand inner_operand(model_run *run, uint16_t *to, const void *x) {
-    if (model_inner_type(run->m) == KERNELS_BF16) return (operand){.narrow = x};
-    return operand_of(run, to, x, run->rows * run->m->c.intermediate);
+    return operand_typed(run, model_inner_type(run->m), to, x, run->rows * run->m->c.intermediate);
 }
 
-/* What a product needs to be told that leaves such an array. */
 static unsigned inner_flags(const model_run *run) {
-    return model_inner_type(run->m) == KERNELS_BF16 ? KERNELS_NARROW : 0;
+    return operand_flags(model_inner_type(run->m));
+}
+
+/* The same of arrays of `dim` columns that hold heads. */
+static operand heads_operand(model_run *run, uint16_t *to, const void *x, size_t dim) {
+    return operand_typed(run, model_heads_type(run->m), to, x, run->rows * dim);
+}
+
+static unsigned heads_flags(const model_run *run) {
+    return operand_flags(model_heads_type(run->m));
 }
 
 /* Queries, keys and values from run->normed. */
@@ -84,9 +94,9 @@ static void project(model_run *run, block_run *b, const float *const *params) {
     const size_t q = model_q_dim(run->m), kv = model_kv_dim(run->m);
     const operand in = normed_operand(run);
     if (!is_fused(run)) {
-        linear_forward(run, &p->q, b->q, in, run->rows, params, 0);
-        linear_forward(run, &p->k, b->key, in, run->rows, params, 0);
-        linear_forward(run, &p->v, b->value, in, run->rows, params, 0);
+        linear_forward(run, &p->q, b->q, in, run->rows, params, heads_flags(run));
+        linear_forward(run, &p->k, b->key, in, run->rows, params, heads_flags(run));
+        linear_forward(run, &p->v, b->value, in, run->rows, params, heads_flags(run));
         return;
     }
     linear_forward(run, &p->qkv, run->attention.fused, in, run->rows, params, 0);
@@ -102,16 +112,16 @@ static void project_backward(model_run *run, const float *const *params, float *
     const size_t n = run->rows, q = model_q_dim(run->m), kv = model_kv_dim(run->m);
     const operand in = normed_operand(run);
     if (!is_fused(run)) {
-        linear_backward(run, &p->q, run->dnormed, operand_of(run, run->dout, w->q, n * q), in, n,
+        linear_backward(run, &p->q, run->dnormed, heads_operand(run, run->dout, w->q, q), in, n,
                         params, grads, 0);
-        linear_backward(run, &p->k, run->dnormed, operand_of(run, run->dout, w->dkey, n * kv), in,
-                        n, params, grads, KERNELS_ADD);
-        linear_backward(run, &p->v, run->dnormed, operand_of(run, run->dout, w->dvalue, n * kv), in,
+        linear_backward(run, &p->k, run->dnormed, heads_operand(run, run->dout, w->key, kv), in, n,
+                        params, grads, KERNELS_ADD);
+        linear_backward(run, &p->v, run->dnormed, heads_operand(run, run->dout, w->dvalue, kv), in,
                         n, params, grads, KERNELS_ADD);
         return;
     }
     put_columns(run, w->q, 0, q);
-    put_columns(run, w->dkey, q, kv);
+    put_columns(run, w->key, q, kv);
     put_columns(run, w->dvalue, q + kv, kv);
     linear_backward(run, &p->qkv, run->dnormed,
                     operand_of(run, run->dout, w->fused, n * (q + 2 * kv)), in, n, params, grads,
@@ -119,7 +129,7 @@ static void project_backward(model_run *run, const float *const *params, float *
 }
 
 static operand attended_operand(model_run *run, const block_run *b) {
-    return operand_of(run, run->in, b->attended, run->rows * model_q_dim(run->m));
+    return heads_operand(run, run->in, b->attended, model_q_dim(run->m));
 }
 
 /* The gradient of what a layer added to the stream. */
@@ -127,36 +137,43 @@ static operand dstream_operand(model_run *run) {
     return operand_of(run, run->dout, run->dstream, run->rows * run->m->c.hidden);
 }
 
-/* out = the heads of `in`, normed and rotated where the family does that. */
-static void rotate(model_run *run, const norm *n, const norm_stats *stats, float *out,
-                   const float *in, size_t heads, const float *const *params) {
+/* Heads as they go to attention: normed and rotated where the family does that. */
+static kernels_heads heads_of(model_run *run, const norm *n, size_t heads,
+                              const float *const *params) {
     const model_config *c = &run->m->c;
-    kernels *k = run->k;
-    if (n->dim)
-        norm_forward(run, n, out, in, run->rows * heads, params, stats);
-    else
-        k->copy(k, out, in, run->rows * heads * c->head_dim);
-    if (c->rope_theta > 0.0)
-        k->rope(k, out, run->cosines, run->sines, run->batch, run->length, heads, c->head_dim,
-                1.0f);
+    const int turn = c->rope_theta > 0.0;
+    return (kernels_heads){.batch = run->batch,
+                           .sequence = run->length,
+                           .heads = heads,
+                           .dim = c->head_dim,
+                           .type = model_heads_type(run->m),
+                           .weight =
+                               n->dim ? operand_rounded(run, 0, params[n->weight], n->dim) : NULL,
+                           .eps = n->eps,
+                           .cosines = turn ? run->cosines : NULL,
+                           .sines = turn ? run->sines : NULL};
 }
 
-/* d, the gradient of rotated (and normed) heads, becomes that of the projection `in`. */
-static void rotate_backward(model_run *run, const norm *n, const norm_stats *stats, float *d,
-                            const float *in, size_t heads, const float *const *params,
-                            float *const *grads) {
-    const model_config *c = &run->m->c;
-    kernels *k = run->k;
-    if (c->rope_theta > 0.0)
-        k->rope(k, d, run->cosines, run->sines, run->batch, run->length, heads, c->head_dim, -1.0f);
-    if (n->dim) norm_backward(run, n, d, d, in, run->rows * heads, params, grads, stats, 0);
+static void rotate(model_run *run, const norm *n, void *out, const void *in, size_t heads,
+                   const float *const *params) {
+    const kernels_heads h = heads_of(run, n, heads, params);
+    run->k->heads_forward(run->k, &h, out, in);
+}
+
+/* to = the gradient of the projection `in`, from that of its heads normed and rotated. */
+static void rotate_backward(model_run *run, const norm *n, void *to, const float *d, const void *in,
+                            size_t heads, const float *const *params, float *const *grads) {
+    const kernels_heads h = heads_of(run, n, heads, params);
+    float *wanted = n->dim ? grads[n->weight] : NULL;
+    if (to == d && !h.weight && !h.cosines) return;
+    run->k->heads_backward(run->k, &h, to, wanted ? wanted : run->unwanted, d, in);
 }
 
 static void rotate_both(model_run *run, const block_run *b, const float *const *params) {
     const block_parts *p = &run->m->block;
     const model_config *c = &run->m->c;
-    rotate(run, &p->q_norm, &run->q_stats, run->attention.q, b->q, c->heads, params);
-    rotate(run, &p->k_norm, &run->k_stats, run->attention.key, b->key, c->kv_heads, params);
+    rotate(run, &p->q_norm, run->attention.q, b->q, c->heads, params);
+    rotate(run, &p->k_norm, run->attention.key, b->key, c->kv_heads, params);
 }
 
 static void attend(model_run *run, block_run *b, const float *in, const float *const *params) {
@@ -178,12 +195,12 @@ static void attend_backward(model_run *run, block_run *b, const float *in,
     const kernels_attention shape = shape_of(run);
     attention_work *w = &run->attention;
     linear_backward(run, &p->o, w->dattended, dstream_operand(run), attended_operand(run, b),
-                    run->rows, params, grads, 0);
+                    run->rows, params, grads, heads_flags(run));
     rotate_both(run, b, params);
-    run->k->attention_backward(run->k, &shape, w->q, w->dkey, w->dvalue, w->dattended, b->attended,
+    run->k->attention_backward(run->k, &shape, w->dq, w->dkey, w->dvalue, w->dattended, b->attended,
                                b->lse, w->q, w->key, b->value, w->scratch);
-    rotate_backward(run, &p->q_norm, &run->q_stats, w->q, b->q, c->heads, params, grads);
-    rotate_backward(run, &p->k_norm, &run->k_stats, w->dkey, b->key, c->kv_heads, params, grads);
+    rotate_backward(run, &p->q_norm, w->q, w->dq, b->q, c->heads, params, grads);
+    rotate_backward(run, &p->k_norm, w->key, w->dkey, b->key, c->kv_heads, params, grads);
     norm_forward(run, &p->attention_norm, run->normed, in, run->rows, params, &run->stats);
     project_backward(run, params, grads);
     norm_backward(run, &p->attention_norm, run->dstream, run->dnormed, in, run->rows, params, grads,

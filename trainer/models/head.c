@@ -27,13 +27,10 @@ static const float *pick(model_run *run) {
 
 /* What the linear layer reads, from what was picked. */
 static operand normed_of(model_run *run, const float *rows, const float *const *params) {
-    const float *in = rows;
-    if (run->m->root.final.dim) {
-        norm_forward(run, &run->m->root.final, run->normed, rows, run->counted, params,
-                     &run->stats);
-        in = run->normed;
-    }
-    return operand_of(run, run->in, in, run->counted * run->m->root.head.in);
+    const size_t n = run->counted * run->m->root.head.in;
+    if (!run->m->root.final.dim) return operand_of(run, run->in, rows, n);
+    norm_forward(run, &run->m->root.final, run->normed, rows, run->counted, params, &run->stats);
+    return operand_typed(run, run->m->type, run->in, run->normed, n);
 }
 
 static void head_forward(model_run *run, size_t layer, const float *const *params) {
@@ -52,6 +49,15 @@ static void put_back(model_run *run) {
                       run->counted, hidden, 0);
 }
 
+/* The gradient of the logits, as products read it; a bias needs it in fp32 as well. */
+static operand dlogits_of(model_run *run) {
+    const kernels_type type = run->m->root.head.bias == NO_PLACE ? run->m->type : KERNELS_F32;
+    void *to = type == KERNELS_BF16 ? (void *)run->dout : run->logits;
+    run->k->cross_entropy_backward(run->k, to, type, run->logits, run->lse, run->samples.targets,
+                                   run->counted, run->m->c.classes, run->scale);
+    return operand_typed(run, type, run->dout, to, run->counted * run->m->c.classes);
+}
+
 static void head_backward(model_run *run, size_t layer, const float *const *params,
                           float *const *grads) {
     (void)layer;
@@ -59,13 +65,9 @@ static void head_backward(model_run *run, size_t layer, const float *const *para
     const int all = run->counted == run->rows, has_norm = root->final.dim > 0;
     const float *rows = all ? last(run) : run->picked;
     float *drows = all ? run->dstream : run->dnormed;
-    run->k->cross_entropy_backward(run->k, run->logits, run->logits, run->lse, run->samples.targets,
-                                   run->counted, run->m->c.classes, run->scale);
     const operand in = normed_of(run, rows, params);
-    const operand dlogits =
-        operand_of(run, run->dout, run->logits, run->counted * run->m->c.classes);
-    linear_backward(run, &root->head, has_norm ? run->dnormed : drows, dlogits, in, run->counted,
-                    params, grads, 0);
+    linear_backward(run, &root->head, has_norm ? run->dnormed : drows, dlogits_of(run), in,
+                    run->counted, params, grads, 0);
     if (has_norm)
         norm_backward(run, &root->final, drows, run->dnormed, rows, run->counted, params, grads,
                       &run->stats, 0);

@@ -7,14 +7,14 @@ void norm_lay_out(const norm *n, arena *a, size_t rows, norm_stats *out) {
     out->rstd = arena_floats(a, used ? rows : 0, 1);
 }
 
-void norm_forward(model_run *run, const norm *n, float *out, const float *in, size_t rows,
+void norm_forward(model_run *run, const norm *n, void *out, const float *in, size_t rows,
                   const float *const *params, const norm_stats *stats) {
     kernels *k = run->k;
     const float *weight = operand_rounded(run, 0, params[n->weight], n->dim);
     if (n->bias == NO_PLACE)
-        k->rmsnorm_forward(k, out, stats->rstd, in, weight, rows, n->dim, n->eps);
+        k->rmsnorm_forward(k, out, run->m->type, stats->rstd, in, weight, rows, n->dim, n->eps);
     else
-        k->layernorm_forward(k, out, stats->mean, stats->rstd, in, weight,
+        k->layernorm_forward(k, out, run->m->type, stats->mean, stats->rstd, in, weight,
                              operand_rounded(run, 1, params[n->bias], n->dim), rows, n->dim,
                              n->eps);
 }

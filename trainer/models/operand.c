@@ -9,6 +9,10 @@ operand operand_of(model_run *run, uint16_t *to, const float *x, size_t n) {
     return (operand){.wide = x, .narrow = to};
 }
 
+operand operand_typed(model_run *run, kernels_type type, uint16_t *to, const void *x, size_t n) {
+    return type == KERNELS_BF16 ? (operand){.narrow = x} : operand_of(run, to, x, n);
+}
+
 operand operand_weight(model_run *run, const linear *l, const float *const *params) {
     return operand_of(run, run->weight, params[l->weight], l->in * l->out);
 }

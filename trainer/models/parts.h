@@ -68,24 +68,26 @@ struct model {
 /* What a block keeps for its backward, n rows. Cheap things (normed inputs, rotated queries and
  * keys, activations) are computed again. */
 typedef struct block_run {
-    float *q;        /* [n,heads,head_dim] as projected */
-    float *key;      /* [n,kv_heads,head_dim] as projected */
-    float *value;    /* [n,kv_heads,head_dim] */
-    float *attended; /* [n,heads,head_dim] */
-    float *lse;      /* [batch,heads,length] */
-    float *middle;   /* [n,hidden] the residual stream between attention and MLP */
-    void *gate;      /* [n,intermediate], of gated MLPs; its own gradient after the backward */
-    void *up;        /* [n,intermediate], or of a dense block [n,out] in fp32; likewise */
+    void *q;        /* [n,heads,head_dim] as projected, of model_heads_type */
+    void *key;      /* [n,kv_heads,head_dim] as projected, likewise */
+    void *value;    /* [n,kv_heads,head_dim], likewise */
+    void *attended; /* [n,heads,head_dim], likewise */
+    float *lse;     /* [batch,heads,length] */
+    float *middle;  /* [n,hidden] the residual stream between attention and MLP */
+    void *gate;     /* [n,intermediate] of model_inner_type, of gated MLPs; its own gradient after
+                       the backward */
+    void *up;       /* [n,intermediate], or of a dense block [n,out] in fp32; likewise */
 } block_run;
 
-/* Attention's working memory. */
+/* Attention's working memory, of model_heads_type where it is void. */
 typedef struct attention_work {
-    float *fused;     /* [n,(heads + 2 kv_heads) head_dim] where q, k and v are one part */
-    float *q;         /* [n,heads,head_dim] normed and rotated; in the backward its gradient */
-    float *key;       /* [n,kv_heads,head_dim] normed and rotated */
-    float *dkey;      /* [n,kv_heads,head_dim] */
-    float *dvalue;    /* [n,kv_heads,head_dim] */
-    float *dattended; /* [n,heads,head_dim] */
+    float *fused;    /* [n,(heads + 2 kv_heads) head_dim] where q, k and v are one part */
+    void *q;         /* [n,heads,head_dim] normed and rotated; then the projection's gradient */
+    void *key;       /* [n,kv_heads,head_dim] likewise */
+    float *dq;       /* [n,heads,head_dim] of normed and rotated heads; in fp32 it is q */
+    float *dkey;     /* [n,kv_heads,head_dim] likewise, always an array of its own */
+    void *dvalue;    /* [n,kv_heads,head_dim] */
+    void *dattended; /* [n,heads,head_dim] */
     float *scratch;
 } attention_work;
 
@@ -116,12 +118,12 @@ struct model_run {
     float **stream; /* [layers + 1]: [rows,hidden] what enters each block, and what leaves the last;
                        of an MLP [rows,sizes] */
     float *dstream; /* [rows,hidden] its gradient */
-    float *normed;  /* [rows,hidden] */
+    void *normed;   /* [rows,hidden] of the model's type */
     float *dnormed; /* [rows,hidden] */
-    norm_stats stats, q_stats, k_stats; /* [rows], [rows,heads], [rows,kv_heads] */
-    float *unwanted;                    /* [hidden] gradients of norms that are frozen */
-    float *cosines, *sines;             /* [length,head_dim/2] */
-    block_run *blocks;                  /* [layers] */
+    norm_stats stats;       /* [rows] */
+    float *unwanted;        /* [hidden or head_dim] gradients of norms that are frozen */
+    float *cosines, *sines; /* [length,head_dim/2] */
+    block_run *blocks;      /* [layers] */
     attention_work attention;
     void *mlp;        /* [rows,intermediate] */
     float *patches;   /* [batch * patches, channels * patch] */
@@ -166,10 +168,21 @@ operand operand_weight(model_run *run, const linear *l, const float *const *para
 /* A parameter that is not multiplied by a matrix, as it is used: itself, or rounded into `slot` of
  * run->rounded, until the slot's next use. */
 const float *operand_rounded(model_run *run, size_t slot, const float *param, size_t n);
+/* x[n] of `type`, which is fp32 or the model's, as an operand; rounded into `to` where it is not
+ * rounded yet. */
+operand operand_typed(model_run *run, kernels_type type, uint16_t *to, const void *x, size_t n);
+/* What a product needs to be told that leaves an array of `type`. */
+static inline unsigned operand_flags(kernels_type type) {
+    return type == KERNELS_BF16 ? KERNELS_NARROW : 0;
+}
 void operand_lay_out(model_run *run, arena *a);
-/* What the arrays between the MLP's products hold: fp32 where a bias is added to them. */
+/* What the arrays between the MLP's products hold, and heads on their way from their projection
+ * through attention and back: fp32 where a bias is added to them. */
 static inline kernels_type model_inner_type(const model *m) {
     return m->c.mlp_bias || m->c.sizes ? KERNELS_F32 : m->type;
+}
+static inline kernels_type model_heads_type(const model *m) {
+    return m->c.qkv_bias || m->block.qkv.out > 0 ? KERNELS_F32 : m->type;
 }
 
 /* y[rows,out] = x[rows,in] weight + bias. flags: KERNELS_NARROW where y is bf16; then there is no
@@ -187,8 +200,8 @@ void linear_forward_activated(model_run *run, const linear *l, float *y, float *
 void linear_backward(model_run *run, const linear *l, void *dx, operand dy, operand x, size_t rows,
                      const float *const *params, float *const *grads, unsigned flags);
 
-/* out[rows,dim] = the norm of in; fills stats. */
-void norm_forward(model_run *run, const norm *n, float *out, const float *in, size_t rows,
+/* out[rows,dim] = the norm of in, in the model's type; fills stats. */
+void norm_forward(model_run *run, const norm *n, void *out, const float *in, size_t rows,
                   const float *const *params, const norm_stats *stats);
 /* The parameters' gradients, and dx[rows,dim] = (or +=) that of in; dx may be dout. */
 void norm_backward(model_run *run, const norm *n, float *dx, const float *dout, const float *in,

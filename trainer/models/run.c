@@ -10,7 +10,7 @@ static void lay_out_stream(model_run *run, arena *a) {
     for (size_t layer = 0; layer <= m->c.layers; layer++)
         run->stream[layer] = arena_floats(a, run->rows, model_width(m, layer));
     run->dstream = arena_floats(a, run->rows, m->c.hidden);
-    run->normed = arena_floats(a, run->rows, m->c.hidden);
+    run->normed = arena_typed(a, run->rows, m->c.hidden, m->type);
     run->dnormed = arena_floats(a, run->rows, m->c.hidden);
 }
 
@@ -18,8 +18,6 @@ static void lay_out_norms(model_run *run, arena *a) {
     const model *m = run->m;
     const size_t half = m->c.rope_theta > 0.0 ? m->c.head_dim / 2 : 0;
     norm_lay_out(&m->root.final, a, run->rows, &run->stats);
-    norm_lay_out(&m->block.q_norm, a, run->rows * m->c.heads, &run->q_stats);
-    norm_lay_out(&m->block.k_norm, a, run->rows * m->c.kv_heads, &run->k_stats);
     run->unwanted = arena_floats(a, 1, m->c.hidden > m->c.head_dim ? m->c.hidden : m->c.head_dim);
     run->cosines = arena_floats(a, run->length, half);
     run->sines = arena_floats(a, run->length, half);

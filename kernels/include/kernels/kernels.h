@@ -62,10 +62,25 @@ typedef struct kernels_attention {
     size_t kv_heads; /* of keys and values */
     size_t head_dim;
     int causal; /* 1: position t sees keys 0 ... t; 0: all */
+    /* Of q, key, value and out, and of the gradients of value and out; those of q and key, which
+     * are on their way to another rounding, are fp32. bf16 is computed in fp32, rounded once. */
+    kernels_type type;
     /* KERNELS_BF16: a backend may round the operands of attention's products to bf16, where that is
-     * faster; sums, and all arrays, stay fp32. */
+     * faster; sums stay fp32. */
     kernels_type operands;
 } kernels_attention;
+
+/* Heads on their way from a projection to attention: normed (RMSNorm of each head), turned by
+ * rotary positions (Su et al. 2021, rotate-half form: the pair (x[i], x[i + dim/2]) turns by the
+ * angle of (position, i)), or both, the norm first. */
+typedef struct kernels_heads {
+    size_t batch, sequence, heads, dim;
+    kernels_type type;            /* of x, out and dx; computed in fp32 */
+    const float *weight;          /* [dim] of the norm; NULL: no norm */
+    float eps;                    /* of the norm */
+    const float *cosines, *sines; /* [sequence,dim/2] kernels_rope_table's; NULL: no turn. dim is
+                                     even where there is one. */
+} kernels_heads;
 
 /* A linear layer forwards, with what follows it. */
 typedef struct kernels_linear {
@@ -193,8 +208,9 @@ struct kernels {
     void (*patches)(kernels *k, float *out, const float *images, const kernels_patches *shape);
 
     /* RMSNorm (Zhang and Sennrich 2019, equation 4), as transformers computes it in fp32:
-     * rstd[rows] = (mean(x^2) + eps)^-1/2; out[rows,dim] = weight[dim] * (x[rows,dim] * rstd). */
-    void (*rmsnorm_forward)(kernels *k, float *out, float *rstd, const float *x,
+     * rstd[rows] = (mean(x^2) + eps)^-1/2; out[rows,dim] = weight[dim] * (x[rows,dim] * rstd), of
+     * `type`. */
+    void (*rmsnorm_forward)(kernels *k, void *out, kernels_type type, float *rstd, const float *x,
                             const float *weight, size_t rows, size_t dim, float eps);
     /* With g = dout * weight and xhat = x * rstd:
      *   dx[rows,dim] = (or +=, with KERNELS_ADD) rstd * (g - xhat * mean(g * xhat))
@@ -205,10 +221,10 @@ struct kernels {
                              size_t dim, unsigned flags);
 
     /* LayerNorm (Ba et al. 2016): mean[rows], rstd[rows] = (mean((x - mean)^2) + eps)^-1/2;
-     * out[rows,dim] = (x - mean) * rstd * weight[dim] + bias[dim]. */
-    void (*layernorm_forward)(kernels *k, float *out, float *mean, float *rstd, const float *x,
-                              const float *weight, const float *bias, size_t rows, size_t dim,
-                              float eps);
+     * out[rows,dim] = (x - mean) * rstd * weight[dim] + bias[dim], of `type`. */
+    void (*layernorm_forward)(kernels *k, void *out, kernels_type type, float *mean, float *rstd,
+                              const float *x, const float *weight, const float *bias, size_t rows,
+                              size_t dim, float eps);
     /* With g = dout * weight and xhat = (x - mean) * rstd:
      *   dx[rows,dim] = (or +=, with KERNELS_ADD) rstd * (g - mean(g) - xhat * mean(g * xhat))
      *   dweight[dim] += sum over rows of dout * xhat;  dbias[dim] += that of dout
@@ -218,12 +234,12 @@ struct kernels {
                                const float *mean, const float *rstd, size_t rows, size_t dim,
                                unsigned flags);
 
-    /* Rotary positions (Su et al. 2021), rotate-half form, in place. x[batch*sequence,heads,dim]:
-     * in each head the pair (x[i], x[i + dim/2]) turns by the angle of (position, i). cosines and
-     * sines [sequence,dim/2] are kernels_rope_table's. sign: 1 forward, -1 backward (the gradient
-     * turns back). dim is even. */
-    void (*rope)(kernels *k, float *x, const float *cosines, const float *sines, size_t batch,
-                 size_t sequence, size_t heads, size_t dim, float sign);
+    /* out[batch*sequence,heads,dim] = x normed and turned; out may equal x. */
+    void (*heads_forward)(kernels *k, const kernels_heads *h, void *out, const void *x);
+    /* dx = the gradient of x, and dweight[dim] += that of the norm's weight; x is what the forward
+     * read, and not read where there is no norm. dx may equal x, or in fp32 dout. */
+    void (*heads_backward)(kernels *k, const kernels_heads *h, void *dx, float *dweight,
+                           const float *dout, const void *x);
 
     /* Grouped-query attention: for each batch, head, position t, and all j that t sees
      *   s[j] = q[t] . k[j] / sqrt(head_dim);  out[t] = sum of softmax(s)[j] v[j]
@@ -231,16 +247,15 @@ struct kernels {
      * lse [batch,heads,sequence] = log sum exp s: all that the backward needs of the softmax.
      * scratch: attention_scratch(shape) floats. */
     size_t (*attention_scratch)(const kernels_attention *shape);
-    void (*attention_forward)(kernels *k, const kernels_attention *shape, float *out, float *lse,
-                              const float *q, const float *key, const float *value, float *scratch);
+    void (*attention_forward)(kernels *k, const kernels_attention *shape, void *out, float *lse,
+                              const void *q, const void *key, const void *value, float *scratch);
     /* The softmax is computed again from lse (Dao et al. 2022, algorithm 4). With p = softmax(s),
      * delta[t] = dout[t] . out[t] and ds[t,j] = p[t,j] (dout[t] . v[j] - delta[t]):
      *   dq = ds k / sqrt(head_dim);  dkey = ds^T q / sqrt(head_dim);  dvalue = p^T dout
-     * dq may equal q. dkey and dvalue sum over the heads that share them, in order. */
+     * dq may equal q in fp32. dkey and dvalue sum over the heads that share them, in order. */
     void (*attention_backward)(kernels *k, const kernels_attention *shape, float *dq, float *dkey,
-                               float *dvalue, const float *dout, const float *out, const float *lse,
-                               const float *q, const float *key, const float *value,
-                               float *scratch);
+                               void *dvalue, const void *dout, const void *out, const float *lse,
+                               const void *q, const void *key, const void *value, float *scratch);
 
     /* Activations and gates; all arrays are of `type`. bf16 is computed in fp32 and rounded once.
      * out[n] = f(x[n]); out may equal x. */
@@ -262,10 +277,10 @@ struct kernels {
     void (*cross_entropy_forward)(kernels *k, double *losses, float *lse, const float *logits,
                                   const int32_t *targets, size_t rows, size_t vocab);
     /* dlogits[rows,vocab] = scale * (exp(logits - lse) - [column is the target]); 0 in rows that
-     * are ignored. dlogits may equal logits. */
-    void (*cross_entropy_backward)(kernels *k, float *dlogits, const float *logits,
-                                   const float *lse, const int32_t *targets, size_t rows,
-                                   size_t vocab, float scale);
+     * are ignored. dlogits, of `type`, may equal logits in fp32. */
+    void (*cross_entropy_backward)(kernels *k, void *dlogits, kernels_type type,
+                                   const float *logits, const float *lse, const int32_t *targets,
+                                   size_t rows, size_t vocab, float scale);
 
     /* AdamW (Loshchilov and Hutter 2019) as torch.optim.AdamW computes it in fp32: decoupled decay,
      * bias correction. Updates param, exp_avg and exp_avg_sq [n]; element by element, so that the

@@ -1,0 +1,152 @@
+/* Heads between their projection and attention: RMSNorm of each, and rotary positions, by which a
+ * head's first and second half turn against each other. What does not turn comes after the pairs
+ * in the loops below. Each is compiled for one type, with and without the norm. */
+#include <math.h>
+
+#include "cpu.h"
+#include "lanes.h"
+
+/* A head's first element, and the angles of its token. */
+typedef struct head {
+    size_t at;
+    const float *cosine, *sine;
+} head;
+
+/* (mean(x^2) + eps)^-1/2 */
+CPU_INLINE float rstd_of(const kernels_heads *h, kernels_type type, const void *x, size_t at) {
+    float lane[LANES] = {0};
+    size_t i = 0;
+    for (; i + LANES <= h->dim; i += LANES)
+        for (size_t l = 0; l < LANES; l++) {
+            const float v = lanes_load(x, at + i + l, type);
+            lane[l] += v * v;
+        }
+    for (size_t l = 0; i + l < h->dim; l++) {
+        const float v = lanes_load(x, at + i + l, type);
+        lane[l] += v * v;
+    }
+    return 1.0f / sqrtf(lanes_fold(lane) / (float)h->dim + h->eps);
+}
+
+/* The head's element i, normed. */
+CPU_INLINE float normed(const kernels_heads *h, kernels_type type, int norm, float scale,
+                        const void *x, size_t at, size_t i) {
+    const float v = lanes_load(x, at + i, type);
+    return norm ? h->weight[i] * (v * scale) : v;
+}
+
+CPU_INLINE void forward(const kernels_heads *h, kernels_type type, int norm, const head *where,
+                        void *out, const void *x) {
+    const size_t half = h->cosines ? h->dim / 2 : 0, at = where->at;
+    const float scale = norm ? rstd_of(h, type, x, at) : 1.0f;
+#pragma GCC ivdep
+    for (size_t i = 0; i < half; i++) {
+        const float a = normed(h, type, norm, scale, x, at, i);
+        const float b = normed(h, type, norm, scale, x, at, i + half);
+        const float c = where->cosine[i], s = where->sine[i];
+        lanes_store(out, at + i, type, a * c - b * s);
+        lanes_store(out, at + i + half, type, b * c + a * s);
+    }
+#pragma GCC ivdep
+    for (size_t i = 2 * half; i < h->dim; i++)
+        lanes_store(out, at + i, type, normed(h, type, norm, scale, x, at, i));
+}
+
+/* The gradients of a pair before it turned. */
+typedef struct pair {
+    float low, high;
+} pair;
+
+CPU_INLINE pair turned_back(const head *where, const float *dout, size_t half, size_t i) {
+    const float a = dout[where->at + i], b = dout[where->at + i + half];
+    const float c = where->cosine[i], s = where->sine[i];
+    return (pair){a * c + b * s, b * c - a * s};
+}
+
+/* The sum over the head of d * weight * x, where d is the gradient of what was normed. */
+CPU_INLINE float along(const kernels_heads *h, kernels_type type, const head *where,
+                       const float *dout, const void *x) {
+    const size_t half = h->cosines ? h->dim / 2 : 0, at = where->at;
+    float lane[LANES] = {0};
+    for (size_t i = 0; i < half; i += LANES) {
+        const size_t here = half - i < LANES ? half - i : LANES;
+        for (size_t l = 0; l < here; l++) {
+            const pair d = turned_back(where, dout, half, i + l);
+            lane[l] += d.low * h->weight[i + l] * lanes_load(x, at + i + l, type);
+            lane[l] += d.high * h->weight[i + half + l] * lanes_load(x, at + i + half + l, type);
+        }
+    }
+    for (size_t i = 2 * half; i < h->dim; i++)
+        lane[i % LANES] += dout[at + i] * h->weight[i] * lanes_load(x, at + i, type);
+    return lanes_fold(lane);
+}
+
+typedef struct norm_backward {
+    int there;
+    float scale;    /* rstd */
+    float share;    /* what x is taken off by: mean(g * xhat) * rstd */
+    float *dweight; /* [dim] */
+} norm_backward;
+
+/* The gradient of the head's element i, from that of what was normed. */
+CPU_INLINE float gradient(const kernels_heads *h, kernels_type type, const norm_backward *n,
+                          const void *x, size_t at, size_t i, float d) {
+    if (!n->there) return d;
+    const float v = lanes_load(x, at + i, type);
+    n->dweight[i] += d * (v * n->scale);
+    return n->scale * (d * h->weight[i] - v * n->share);
+}
+
+/* dx may be dout or x: a pair is read before it is written. */
+CPU_INLINE void backward(const kernels_heads *h, kernels_type type, int norm, const head *where,
+                         void *dx, float *dweight, const float *dout, const void *x) {
+    const size_t half = h->cosines ? h->dim / 2 : 0, at = where->at;
+    norm_backward n = {.there = norm, .dweight = dweight};
+    if (norm) {
+        n.scale = rstd_of(h, type, x, at);
+        n.share = along(h, type, where, dout, x) / (float)h->dim * n.scale * n.scale;
+    }
+#pragma GCC ivdep
+    for (size_t i = 0; i < half; i++) {
+        const pair d = turned_back(where, dout, half, i);
+        const float low = gradient(h, type, &n, x, at, i, d.low);
+        const float high = gradient(h, type, &n, x, at, i + half, d.high);
+        lanes_store(dx, at + i, type, low);
+        lanes_store(dx, at + i + half, type, high);
+    }
+#pragma GCC ivdep
+    for (size_t i = 2 * half; i < h->dim; i++)
+        lanes_store(dx, at + i, type, gradient(h, type, &n, x, at, i, dout[at + i]));
+}
+
+/* Head number i of all. */
+CPU_INLINE head head_at(const kernels_heads *h, size_t i) {
+    const size_t angle = i / h->heads % h->sequence * (h->dim / 2);
+    if (!h->cosines) return (head){.at = i * h->dim};
+    return (head){i * h->dim, h->cosines + angle, h->sines + angle};
+}
+
+/* EACH(h, loop, arguments of the loop after its fourth) */
+#define EACH(h, loop, ...)                                                                         \
+    for (size_t i = 0; i < (h)->batch * (h)->sequence * (h)->heads; i++) {                         \
+        const head where = head_at((h), i);                                                        \
+        if ((h)->type == KERNELS_BF16 && (h)->weight)                                              \
+            loop((h), KERNELS_BF16, 1, &where, __VA_ARGS__);                                       \
+        else if ((h)->type == KERNELS_BF16)                                                        \
+            loop((h), KERNELS_BF16, 0, &where, __VA_ARGS__);                                       \
+        else if ((h)->weight)                                                                      \
+            loop((h), KERNELS_F32, 1, &where, __VA_ARGS__);                                        \
+        else                                                                                       \
+            loop((h), KERNELS_F32, 0, &where, __VA_ARGS__);                                        \
+    }
+
+CPU_CLONES void cpu_heads_forward(kernels *k, const kernels_heads *h, void *out, const void *x) {
+    (void)k;
+    EACH(h, forward, out, x)
+}
+
+CPU_CLONES void cpu_heads_backward(kernels *k, const kernels_heads *h, void *dx, float *dweight,
+                                   const float *dout, const void *x) {
+    (void)k;
+    EACH(h, backward, dx, dweight, dout, x)
+}
