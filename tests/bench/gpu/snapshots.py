@@ -12,6 +12,7 @@ is.
 """
 import argparse
 import os
+import shutil
 import statistics
 import sys
 import tempfile
@@ -24,6 +25,8 @@ PROBE = 32  # samples of a step of the run that is for its time alone
 
 
 def run(scratch, batch, samples, steps, limit, *options):
+    """From its own start, without the steps of a run before."""
+    shutil.rmtree(os.path.join(scratch, "ckpt"), ignore_errors=True)
     metrics = os.path.join(scratch, f"metrics{batch}-{samples}-{steps}.jsonl")
     status, _, errors = train.ended(
         [os.path.join(train.BIN, "dcp-train"), os.path.join(scratch, "train.json"),
@@ -78,7 +81,7 @@ def main():
     # a step is saved after its line; the first step is not counted
     alone = statistics.median(s["step_s"] for s in steps[1:] if s["step"] % 2 == 0)
     beside = statistics.median(s["step_s"] for s in steps[1:] if s["step"] % 2 == 1)
-    print(f"{bytes_on_disk / 1e9:.2f} GB a step")
+    print(f"{bytes_on_disk / 1e9:.3g} GB a step")
     print(f"{beside / alone:.4f} times as long with a save beside it, at most {MOST}: "
           f"{'ok' if beside <= MOST * alone else 'MISSED'}")
     return 0 if beside <= MOST * alone else 1

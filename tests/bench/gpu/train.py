@@ -4,16 +4,18 @@
     train.py DIR [--batches 16,8,4] [--steps 8] [--layers 28] [--limit 150] [--alone]
 
 Trains a model of the shape of Qwen3-0.6B, in bf16 with fp32 state, on samples of 1024 random tokens,
-with dcp-train and with FSDP2 (transformers' Qwen3 with PyTorch's own attention, fused AdamW; eager,
-and with every layer compiled). Each takes the first of the batches that fits its memory. Printed
-are the fastest step after the second as tokens a second, model operations (6 a parameter and token,
-and attention's) as a share of 990 TFLOP/s, and the most memory that nvidia-smi saw in use. What
-can't be measured here is said and left out. Exit status 1 where dcp-train fails, is slower than
-compiled FSDP2, or takes more memory than it; 77 where compiled FSDP2 was not measured. DCP_BIN: where dcp-train is. DIR: for scratch files.
+with dcp-train and with FSDP2 (transformers' Qwen3, or where that is missing one in plain
+PyTorch, with PyTorch's own attention, fused AdamW; eager, and with every layer compiled). Each takes
+the first of the batches that fits its memory. Printed are the fastest step after the second as tokens
+a second, model operations (6 a parameter and token, and attention's) as a share of 990 TFLOP/s, and
+the most memory that nvidia-smi saw in use. What can't be measured here is said and left out. Exit
+status 1 where dcp-train fails, is slower than compiled FSDP2, or takes more memory than it; 77 where
+compiled FSDP2 was not measured. DCP_BIN: where dcp-train is. DIR: for scratch files.
 """
 import argparse
 import array
 import contextlib
+import importlib.metadata
 import json
 import os
 import random
@@ -32,6 +34,7 @@ MODEL = {"model_type": "qwen3", "vocab_size": 151936, "hidden_size": 1024, "inte
          "head_dim": 128, "max_position_embeddings": 1024, "rms_norm_eps": 1e-6,
          "rope_theta": 1000000.0, "tie_word_embeddings": True}
 SEQUENCE = 1024
+DEVICE = "cuda"
 PEAK = 990e12  # operations a second of an H100's or H200's bf16 tensor cores, dense
 WARM_UP = 2    # steps at the start that are not counted
 
@@ -83,7 +86,7 @@ def write_inputs(scratch):
     with open(os.path.join(scratch, "model.json"), "w") as f:
         json.dump(MODEL, f)
     with open(os.path.join(scratch, "train.json"), "w") as f:
-        json.dump({"model": MODEL, "bf16": {"enabled": True}, "device": "cuda",
+        json.dump({"model": MODEL, "bf16": {"enabled": True}, "device": DEVICE,
                    "data": {"type": "tokens", "dtype": "uint32", "sequence_length": SEQUENCE,
                             "path": os.path.join(scratch, "tokens.bin")},
                    "checkpoint": {"every": 0, "dir": os.path.join(scratch, "ckpt")}}, f)
@@ -101,7 +104,7 @@ def ended(command, limit):
     except subprocess.TimeoutExpired:
         os.killpg(process.pid, signal.SIGKILL)
         out, errors = process.communicate()
-        return None, out, f"not done after {limit:.0f} s; {errors[-300:]}"
+        return None, out, f"{errors[-300:]}\nnot done after {limit:.0f} s"
     finally:
         with contextlib.suppress(ProcessLookupError):
             os.killpg(process.pid, signal.SIGKILL)
@@ -132,7 +135,7 @@ def peer(scratch, batch, args, limit, *options):
     status, out, errors = ended(
         [sys.executable, os.path.join(ROOT, "tests/bench/peers/peer_fsdp2.py"),
          os.path.join(scratch, "model.json"), "--ranks", 1, "--batch", batch, "--sequence", SEQUENCE,
-         "--dtype", "bf16", "--steps", args.steps, "--device", "cuda", *options], limit)
+         "--dtype", "bf16", "--steps", args.steps, "--device", DEVICE, *options], limit)
     return status, [float(line) for line in whole_lines(out)], errors
 
 
@@ -156,9 +159,24 @@ def measure(name, once, batches, deadline):
     return None
 
 
-def has_torch():
-    return subprocess.run([sys.executable, "-c", "import torch, transformers"],
-                          capture_output=True).returncode == 0
+def version_of(package):
+    try:
+        return importlib.metadata.version(package)
+    except importlib.metadata.PackageNotFoundError:
+        return None
+
+
+def measure_peers(scratch, batches, args, deadline):
+    """Eager first, which is quick; compiling has what time that leaves. Result of the second."""
+    torch, transformers = version_of("torch"), version_of("transformers")
+    if not torch:
+        print("FSDP2: left out, python3 has no PyTorch", flush=True)
+        return None
+    print(f"FSDP2 of PyTorch {torch}, transformers {transformers or 'missing: a Qwen3 in plain PyTorch'}",
+          flush=True)
+    now = time.monotonic()
+    measure("FSDP2 eager", lambda b, s: peer(scratch, b, args, s), batches, now + 0.4 * (deadline - now))
+    return measure("FSDP2 compiled", lambda b, s: peer(scratch, b, args, s, "--compile"), batches, deadline)
 
 
 def judge(own, compiled):
@@ -191,13 +209,7 @@ def main():
     with tempfile.TemporaryDirectory(dir=args.dir, prefix="gpu-") as scratch:
         write_inputs(scratch)
         own = measure("dcp-train", lambda b, s: ours(scratch, b, args, s), batches, deadline)
-        compiled = None
-        if not args.alone and not has_torch():
-            print("FSDP2: left out, python3 has no PyTorch and transformers", flush=True)
-        elif not args.alone:
-            compiled = measure("FSDP2 compiled", lambda b, s: peer(scratch, b, args, s, "--compile"),
-                               batches, deadline)
-            measure("FSDP2 eager", lambda b, s: peer(scratch, b, args, s), batches, deadline)
+        compiled = None if args.alone else measure_peers(scratch, batches, args, deadline)
     if args.alone:
         return 0 if own else 1
     return judge(own, compiled)

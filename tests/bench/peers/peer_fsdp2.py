@@ -1,5 +1,5 @@
-"""PyTorch FSDP2 on the CPU: a process a rank, a thread each, gloo, transformers' Qwen3, fused AdamW.
-With --device cuda on GPUs: a process a GPU, NCCL.
+"""PyTorch FSDP2 on the CPU: a process a rank, a thread each, gloo, transformers' Qwen3 (where it is
+missing qwen3_torch.py's), fused AdamW. With --device cuda on GPUs: a process a GPU, NCCL.
 
     peer_fsdp2.py MODEL.json --ranks N --batch B --sequence S --dtype fp32|bf16 [--compile]
                   [--widen] [--steps K] [--device cpu|cuda]
@@ -19,8 +19,16 @@ import torch
 import torch.distributed as dist
 import torch.nn.functional as functional
 from torch.distributed.device_mesh import init_device_mesh
-from torch.distributed.fsdp import MixedPrecisionPolicy, fully_shard
-from transformers import Qwen3Config, Qwen3ForCausalLM
+
+try:
+    from torch.distributed.fsdp import MixedPrecisionPolicy, fully_shard
+except ImportError:  # PyTorch before 2.6
+    from torch.distributed._composable.fsdp import MixedPrecisionPolicy, fully_shard
+try:
+    from transformers import Qwen3Config, Qwen3ForCausalLM
+except (ImportError, RuntimeError):  # missing, or not for this PyTorch
+    from qwen3_torch import Qwen3
+    Qwen3Config = None
 
 
 def widen_products():
@@ -37,8 +45,10 @@ def widen_products():
 
 
 def sharded_model(args, mesh):
-    with open(args.model) as f, torch.device(args.device):
-        model = Qwen3ForCausalLM(Qwen3Config(**json.load(f), use_cache=False))
+    with open(args.model) as f:
+        config = json.load(f)
+    with torch.device(args.device):
+        model = Qwen3ForCausalLM(Qwen3Config(**config, use_cache=False)) if Qwen3Config else Qwen3(config)
     layers = model.model.layers
     if args.compile:
         for i, layer in enumerate(layers):
@@ -96,7 +106,11 @@ def main():
     parser.add_argument("--steps", type=int, default=8)
     parser.add_argument("--device", choices=["cpu", "cuda"], default="cpu")
     args = parser.parse_args()
-    torch.multiprocessing.spawn(run, (args, 29500 + os.getpid() % 2000), nprocs=args.ranks)
+    port = 29500 + os.getpid() % 2000
+    if args.ranks == 1:
+        run(0, args, port)
+    else:
+        torch.multiprocessing.spawn(run, (args, port), nprocs=args.ranks)
 
 
 if __name__ == "__main__":
