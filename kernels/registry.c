@@ -21,6 +21,11 @@ static const kernels *const backends[] = {
     NULL,
 };
 
+static const char *why;
+
+const char *kernels_why(void) { return why; }
+void kernels_say_why(const char *text) { why = text; }
+
 static const kernels *find(const char *name) {
     for (size_t i = 0; backends[i]; i++)
         if (!strcmp(backends[i]->name, name)) return backends[i];
@@ -35,6 +40,7 @@ int kernels_open_on(const char *name, unsigned number, kernels **out) {
     kernels *k = malloc(sizeof *k);
     if (!k) return KERNELS_NO_MEMORY;
     *k = *backend;
+    why = NULL;
     int status = k->open(k, number);
     if (status != KERNELS_OK) {
         free(k);

@@ -144,7 +144,7 @@ else
 fi
 build() { part "$build_s" "build of $1" cmake --build "$tree" -j "$cores" --target "${@:2}"; }
 build "the kernels and their tests" kernel_conformance || exit 1
-if [ -n "$whole" ] && ! build "library and trainer" dcp-train train_compare device_cuda snapshot_rate; then
+if [ -n "$whole" ] && ! build "library and trainer" dcp-train dcp-inspect train_compare device_cuda snapshot_rate; then
     [ -z "$build_only" ] || exit 1
     whole= # the kernels can be tried
 fi
@@ -166,7 +166,7 @@ sanitized() {
 }
 
 # What is right comes first, then how fast it is, and what is slowest last. The builds and what is
-# right have at most 470 s together.
+# right have at most 510 s together.
 part 30 "kernels conform to their references" "$suite" cuda || failed=1 # also where it finds no GPU
 
 if [ -n "$whole" ]; then
@@ -178,6 +178,7 @@ if [ -n "$whole" ]; then
     part 70 "training agrees with transformers, in fp32 and bf16" tests/trainer/train_golden.py
     part 35 "from the CPU to the GPU and back, and a GPU that is too small" tests/trainer/train_moved.py
     [ "$whole" = alone ] || part 70 "the same bits on 1, 2 and 4 ranks of one GPU, and through kills" tests/trainer/train_same_bits.py
+    part 40 "a killed rank ends the others, and the saved steps stay" tests/trainer/train_killed.py
     part 20 "snapshots by GPUDirect Storage" "${two_ranks[@]}" "$tree/tests/bin/device_cuda" cufile
 
     # Where steps of 10 GB go: to memory, so that no disk is measured, if there is room.

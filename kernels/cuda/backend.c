@@ -16,11 +16,16 @@ void cuda_check(kernels *k, cudaError_t status) {
     if (status != cudaSuccess && !state->failure) state->failure = cudaGetErrorString(status);
 }
 
+static int no_device(cudaError_t why) {
+    kernels_say_why(cudaGetErrorString(why));
+    return KERNELS_NO_DEVICE;
+}
+
 static int describe_device(cuda_state *state) {
     struct cudaDeviceProp device;
-    if (cudaGetDeviceProperties(&device, state->device) ||
-        cudaDeviceGetPCIBusId(state->bus, sizeof state->bus, state->device))
-        return KERNELS_NO_DEVICE;
+    cudaError_t code = cudaGetDeviceProperties(&device, state->device);
+    if (!code) code = cudaDeviceGetPCIBusId(state->bus, sizeof state->bus, state->device);
+    if (code) return no_device(code);
     state->major = device.major;
     state->most_shared = device.sharedMemPerBlockOptin;
     snprintf(state->description, sizeof state->description, "cuBLASLt %zu sm_%d%d %s",
@@ -37,7 +42,12 @@ static void release(cuda_state *state) {
 
 static int start(cuda_state *state) {
     cuda_blas *blas = &state->blas;
-    if (cudaSetDevice(state->device) || cuda_blas_load(blas)) return KERNELS_NO_DEVICE;
+    const cudaError_t code = cudaSetDevice(state->device);
+    if (code) return no_device(code);
+    if (cuda_blas_load(blas)) {
+        kernels_say_why("libcublasLt.so cannot be loaded");
+        return KERNELS_NO_DEVICE;
+    }
     if (cudaStreamCreateWithFlags(&state->stream, cudaStreamNonBlocking) ||
         cudaMalloc(&blas->workspace, BLAS_WORKSPACE) || blas->create(&blas->handle))
         return KERNELS_NO_MEMORY;
@@ -46,7 +56,8 @@ static int start(cuda_state *state) {
 
 static int cuda_open(kernels *k, unsigned number) {
     int devices = 0;
-    if (cudaGetDeviceCount(&devices) || devices <= 0) return KERNELS_NO_DEVICE;
+    const cudaError_t code = cudaGetDeviceCount(&devices);
+    if (code || devices <= 0) return no_device(code ? code : cudaErrorNoDevice);
     cuda_state *state = calloc(1, sizeof *state);
     if (!state) return KERNELS_NO_MEMORY;
     state->device = (int)(number % (unsigned)devices);

@@ -75,8 +75,9 @@ int main(int argc, char **argv) {
     kernels *k = NULL;
     int status = kernels_open(name, &k);
     if (status == KERNELS_UNKNOWN || status == KERNELS_NO_DEVICE) {
-        fprintf(stderr, "%s: %s\n", name,
-                status == KERNELS_UNKNOWN ? "not built" : "no device here");
+        fprintf(stderr, "%s: %s%s%s\n", name,
+                status == KERNELS_UNKNOWN ? "not built" : "no device here",
+                kernels_why() ? ": " : "", kernels_why() ? kernels_why() : "");
         return 77;
     }
     if (status != KERNELS_OK) return 1;

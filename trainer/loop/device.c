@@ -13,7 +13,8 @@ static int fail(const config *c, int status, dcp_error *err) {
                             c->device);
     case KERNELS_NO_DEVICE:
         return trainer_fail(err, DCP_ERR_UNSUPPORTED,
-                            "device: %s: no GPU that works is here; set device=cpu", c->device);
+                            "device: %s: no GPU that works is here%s%s; set device=cpu", c->device,
+                            kernels_why() ? ": " : "", kernels_why() ? kernels_why() : "");
     default:
         return trainer_fail_memory(err, 0);
     }

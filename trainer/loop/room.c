@@ -75,7 +75,8 @@ int room_check(const trainer *t, dcp_error *err) {
     uint64_t together;
     int ranks;
     if (kernels_on_host(t->k)) return DCP_OK;
-    int status = agree(t->comm, predict(t, &n, err), err); /* no rank has gone on to take some */
+    MPI_Barrier(t->comm); /* no rank still has what it measured products with */
+    int status = agree(t->comm, predict(t, &n, err), err); /* nor has gone on to take some */
     if (status != DCP_OK) return status;
     add_up(t, n.bytes, &together, &ranks);
     status = agree(t->comm, judge(t, &n, together, ranks, err), err);

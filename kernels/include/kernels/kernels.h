@@ -307,6 +307,10 @@ int kernels_open(const char *name, kernels **out);
 /* The same, on the device of that number modulo how many there are; kernels_open takes the first.
  */
 int kernels_open_on(const char *name, unsigned number, kernels **out);
+/* What the last open that failed said of it: static text; NULL: nothing. */
+const char *kernels_why(void);
+/* For backends: text for kernels_why, before an open fails. */
+void kernels_say_why(const char *text);
 /* NULL is ignored. Memory of k->alloc goes first. */
 void kernels_close(kernels *k);
 

@@ -14,7 +14,8 @@ extern "C" {
 typedef enum cudaError {
     cudaSuccess,
     cudaErrorInvalidValue,
-    cudaErrorMemoryAllocation
+    cudaErrorMemoryAllocation,
+    cudaErrorNoDevice = 100
 } cudaError_t;
 typedef struct emulated_stream *cudaStream_t;
 enum cudaMemcpyKind { cudaMemcpyDefault };
