@@ -1,5 +1,4 @@
-/* The list of keys. Its order is that of --print-config; groups stand together. A value that the
- * contract knows but that is not built yet is accepted by type and range and refused by `built`. */
+/* The list of keys. Its order is that of --print-config; groups stand together. */
 #include "schema.h"
 
 #include <string.h>

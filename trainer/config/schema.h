@@ -27,7 +27,6 @@ typedef struct config_key {
     config_type type;
     const char *fallback; /* the default, as JSON; NULL: must be given */
     const char *choices;  /* of CONFIG_CHOICE: "direct|mpio" */
-    const char *built;    /* JSON list of the values that are built so far; NULL: all */
     double min, max;
     int nullable;
 } config_key;
@@ -45,7 +44,7 @@ int config_key_nearest(const char *path, char best[CONFIG_PATH_MAX]);
 /* Levenshtein's distance of two words. */
 size_t config_distance(const char *a, const char *b);
 
-/* DCP_OK where `value` is of the key's type, in its range and built. */
+/* DCP_OK where `value` is of the key's type and in its range, else DCP_ERR_ARG. */
 int config_key_check(const config_key *key, const json_t *value, dcp_error *err);
 
 #endif

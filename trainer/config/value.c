@@ -1,5 +1,5 @@
-/* Checking one value against its key: type and range first, then whether it is built. Messages name
- * the key's full path, what was given and what is asked for. */
+/* Checking one value against its key: its type and range. Messages name the key's full path, what
+ * was given and what is asked for. */
 #include "schema.h"
 
 #include <math.h>
@@ -98,36 +98,21 @@ static void expectation(const config_key *key, char *out, size_t size) {
     if (key->nullable) strncat(out, ", or null", size - strlen(out) - 1);
 }
 
-static int is_built(const config_key *key, const json_t *value) {
-    if (!key->built) return 1;
-    json_t *built = json_loads(key->built, JSON_DECODE_ANY, NULL);
-    int found = 0;
-    for (size_t i = 0; i < json_array_size(built); i++)
-        found |= json_equal(value, json_array_get(built, i));
-    json_decref(built);
-    return found;
-}
-
 int config_key_check(const config_key *key, const json_t *value, dcp_error *err) {
-    const int fitting = fits(key, value);
-    if (fitting && key->type == CONFIG_STORES) return stores_check(key->path, value, err);
-    if (fitting && is_built(key, value)) return DCP_OK;
+    if (fits(key, value))
+        return key->type == CONFIG_STORES ? stores_check(key->path, value, err) : DCP_OK;
     char *given = json_dumps(value, JSON_ENCODE_ANY | JSON_COMPACT | JSON_REAL_PRECISION(15));
     char wanted[160];
     expectation(key, wanted, sizeof wanted);
     const char *text = json_string_value(value), *ours = deepspeed_name(key->path, text);
     const int is_auto = text && strcmp(text, "auto") == 0;
-    int status;
-    if (!fitting)
-        status = trainer_fail(err, DCP_ERR_ARG, "%s: %.200s is not %s%s%s", key->path,
-                              given ? given : "the value", wanted,
-                              ours      ? "; DeepSpeed's name for "
-                              : is_auto ? "; nobody fills it in here: give a value, or leave it out"
-                                        : "",
-                              ours ? ours : "");
-    else
-        status = trainer_fail(err, DCP_ERR_UNSUPPORTED, "%s: %.200s is not built yet; built: %s",
-                              key->path, given ? given : "the value", key->built);
+    const int status =
+        trainer_fail(err, DCP_ERR_ARG, "%s: %.200s is not %s%s%s", key->path,
+                     given ? given : "the value", wanted,
+                     ours      ? "; DeepSpeed's name for "
+                     : is_auto ? "; nobody fills it in here: give a value, or leave it out"
+                               : "",
+                     ours ? ours : "");
     free(given);
     return status;
 }
