@@ -4,7 +4,11 @@
 
 #include <math.h>
 
+#include <type_traits>
+
 #include "device.cuh"
+
+#define LOG2_E 1.44269504f
 
 /* The shape, and where a head's token lies. */
 typedef struct view {
@@ -39,28 +43,40 @@ void rows_forward(kernels *k, const view &v, float *out, float *lse, const float
                   const float *key, const float *value);
 void rows_backward(kernels *k, const view &v, const attention_gradients &g);
 
-/* attention_fp32.cu, attention_bf16.cu: in tiles, head_dim to TILES_DIM. Nonzero where the device
- * lacks the shared memory; then nothing was done. `packed` is scratch, PACKED_BYTES of it. */
+/* attention_fp32.cu: in tiles, head_dim to TILES_DIM. Nonzero where the device lacks the shared
+ * memory; then nothing was done. */
 enum { TILE = 64, TILES_DIM = 128 };
 int fp32_forward(kernels *k, const view &v, float *out, float *lse, const float *q,
                  const float *key, const float *value);
 int fp32_backward(kernels *k, const view &v, const attention_gradients &g);
-int bf16_forward(kernels *k, const view &v, float *out, float *lse, const float *q,
-                 const float *key, const float *value, uint16_t *packed);
-int bf16_backward(kernels *k, const view &v, const attention_gradients &g, uint16_t *packed);
 
-/* head_dim as tiles have it. */
-static inline size_t tiles_dim(size_t dim) {
-    return dim <= 32 ? 32 : dim <= 64 ? 64 : dim <= 96 ? 96 : 128;
+typedef struct attention_backward {
+    float *dq, *dkey;
+    void *dvalue;
+    const void *dout, *out, *q, *key, *value;
+    const float *lse;
+} attention_backward;
+
+/* attention_bf16.cu: by the tensor cores, head_dim to TILES_DIM. `type` is the shape's; operands of
+ * products are rounded to bf16. Scratch of bf16_scratch bytes, on 64. */
+size_t bf16_scratch(const view &v, kernels_type type);
+void bf16_forward(kernels *k, const view &v, kernels_type type, void *out, float *lse,
+                  const void *q, const void *key, const void *value, void *scratch);
+void bf16_backward(kernels *k, const view &v, kernels_type type, const attention_backward &b,
+                   void *scratch);
+
+/* job(std::integral_constant<int, D>()): tiles of D columns are the narrowest that take `dim`.
+ * Nonzero where none do, or where the job's result is. */
+template <typename Job> static int by_dim(size_t dim, const Job &job) {
+    if (dim <= 32) return job(std::integral_constant<int, 32>());
+    if (dim <= 64) return job(std::integral_constant<int, 64>());
+    if (dim <= 96) return job(std::integral_constant<int, 96>());
+    if (dim <= TILES_DIM) return job(std::integral_constant<int, 128>());
+    return 1;
 }
 
 static inline __host__ __device__ size_t tiles_of(size_t sequence) {
     return (sequence + TILE - 1) / TILE;
-}
-
-/* Elements of an array of that many heads in which every head is whole tiles. */
-static inline size_t packed_elements(const view &v, size_t heads) {
-    return v.batch * heads * tiles_of(v.sequence) * TILE * tiles_dim(v.dim);
 }
 
 #endif

@@ -1,138 +1,169 @@
-/* Attention's tiles by the tensor cores: operands in bf16, sums in fp32. A block of four warps:
- * warp w has rows 16 w ... 16 w + 15 of a tile. The arrays are rounded first, into heads of whole
- * tiles whose rows are DIM elements, 0 beyond their ends; so tiles are copied as they are. */
-#include "attention_tiles.cuh"
-#include "mma.cuh"
+/* Attention by the tensor cores: what comes before its kernels. Arrays of bf16 are read as they
+ * are where a head is whole chunks of 16 bytes; others are copied first, as bf16 and with 0 up to
+ * a whole chunk. */
+#include "attention_bf16.cuh"
 
-/* Two numbers as neighbours, the first one lower. */
-static __device__ __forceinline__ uint32_t pair_of(float low, float high) {
-    return (uint32_t)bf16_of(high) << 16 | bf16_of(low);
+/* Bytes of the L2 cache that sequences which are computed together may want. */
+enum { CACHE = 32 << 20 };
+
+/* Eight elements, of which the first `there` are read; 0 for the others. */
+template <typename T>
+static __device__ __forceinline__ void load_8(float (&x)[8], const T *from, unsigned there) {
+#pragma unroll
+    for (unsigned i = 0; i < 8; i++) x[i] = i < there ? load(from + i) : 0.0f;
 }
 
-template <int DIM> struct bf16_tiles {
-    typedef uint16_t element;
-    enum { BLOCK = 128, ROWS = 2, COLS = TILE / 4, OUT = DIM / 4, LANES = 4 };
-    enum { FORWARD_BLOCKS = 3, QUERY_BLOCKS = 3, KEY_BLOCKS = 2 };
-    enum { HEAD = DIM, STRIDE = DIM + 8 }; /* eight neighbouring rows cover all banks once */
-
-    static size_t shared_bytes(size_t tiles) { return tiles * TILE * STRIDE * sizeof(element); }
-    static __device__ element *tile(int i) {
-        return (element *)dynamic_shared() + i * TILE * STRIDE;
-    }
-    static __device__ float *spare(int) { return NULL; }
-    static __device__ float *behind(int tiles) { return (float *)tile(tiles); }
-
-    static __device__ unsigned lane() { return threadIdx.x % 32; }
-    static __device__ unsigned warp_row() { return threadIdx.x / 32 * 16; }
-    static __device__ unsigned row(int i) { return warp_row() + lane() / 4 + 8 * i; }
-    static __device__ unsigned col(int j) { return j / 2 * 8 + lane() % 4 * 2 + j % 2; }
-    static __device__ unsigned out_col(int j) { return col(j); }
-
-    static __device__ void fetch(element *tile, const view &v, const void *from, size_t batch,
-                                 size_t head, size_t heads, size_t first) {
-        const size_t at = ((batch * heads + head) * tiles_of(v.sequence) * TILE + first) * DIM;
-        const element *base = (const element *)from + at;
-        for (unsigned i = threadIdx.x * 8; i < TILE * DIM; i += BLOCK * 8)
-            copy_16(tile + i / DIM * STRIDE + i % DIM, base + i);
-    }
-
-    static __device__ void arrive() {
-        copies_wait();
-        __syncthreads();
-    }
-
-    /* s = a b^T. Columns i of multiply_add's d are columns 8 n + i of the tile. */
-    static __device__ __forceinline__ void scores(float (&s)[ROWS][COLS], const element *a,
-                                                  const element *b) {
-        const element *left = a + (warp_row() + lane() % 16) * STRIDE + lane() / 16 * 8;
-        const element *right = b + (lane() / 16 * 8 + lane() % 8) * STRIDE + lane() / 8 % 2 * 8;
+static __device__ __forceinline__ void load_whole(float (&x)[8], const uint16_t *from) {
+    const uint4 four = *(const uint4 *)from;
+    const uint32_t pairs[4] = {four.x, four.y, four.z, four.w};
 #pragma unroll
-        for (int i = 0; i < ROWS; i++)
-#pragma unroll
-            for (int j = 0; j < COLS; j++) s[i][j] = 0.0f;
-#pragma unroll
-        for (int d = 0; d < DIM; d += 16) {
-            uint32_t part[4];
-            load_matrices(part, left + d);
-#pragma unroll
-            for (int n = 0; n < TILE; n += 16) {
-                uint32_t two[4]; /* columns n ... n + 7, then n + 8 ... n + 15 */
-                load_matrices(two, right + n * STRIDE + d);
-                multiply_add(&s[0][n / 4], &s[1][n / 4], part, two);
-                multiply_add(&s[0][n / 4 + 2], &s[1][n / 4 + 2], part, two + 2);
-            }
-        }
-    }
-
-    /* o += w b: what a thread has of sums is what it needs as the next product's left operand. */
-    static __device__ __forceinline__ void
-    weigh(float (&o)[ROWS][OUT], const float (&w)[ROWS][COLS], const element *b, float *) {
-        const element *right = b + lane() % 16 * STRIDE + lane() / 16 * 8;
-#pragma unroll
-        for (int n = 0; n < TILE; n += 16) {
-            const int j = n / 4;
-            const uint32_t part[4] = {pair_of(w[0][j], w[0][j + 1]), pair_of(w[1][j], w[1][j + 1]),
-                                      pair_of(w[0][j + 2], w[0][j + 3]),
-                                      pair_of(w[1][j + 2], w[1][j + 3])};
-#pragma unroll
-            for (int d = 0; d < DIM; d += 16) {
-                uint32_t two[4];
-                load_transposed(two, right + n * STRIDE + d);
-                multiply_add(&o[0][d / 4], &o[1][d / 4], part, two);
-                multiply_add(&o[0][d / 4 + 2], &o[1][d / 4 + 2], part, two + 2);
-            }
-        }
-    }
-};
-
-/* A block rounds a token's heads, two elements a thread. */
-template <typename E>
-static __global__ void pack_kernel(view v, uint32_t *to, const float *from, size_t heads) {
-    const size_t padded = tiles_of(v.sequence) * TILE;
-    const size_t batch = blockIdx.x / padded, token = blockIdx.x % padded;
-    for (unsigned i = threadIdx.x; i < heads * (E::HEAD / 2); i += THREADS) {
-        const unsigned head = i / (E::HEAD / 2), col = i % (E::HEAD / 2) * 2;
-        const float *row = from + ((batch * v.sequence + token) * heads + head) * v.dim;
-        const bool there = token < v.sequence;
-        const float low = there && col < v.dim ? row[col] : 0.0f;
-        const float high = there && col + 1 < v.dim ? row[col + 1] : 0.0f;
-        to[((batch * heads + head) * padded + token) * (E::HEAD / 2) + col / 2] =
-            pair_of(low, high);
-    }
+    for (int i = 0; i < 8; i++)
+        x[i] = __uint_as_float(i % 2 ? pairs[i / 2] & 0xffff0000u : pairs[i / 2] << 16);
 }
 
-/* Returns what lies behind. */
-template <typename E>
-static uint16_t *pack(kernels *k, const view &v, uint16_t *to, const float *from, size_t heads) {
-    LAUNCH(k, pack_kernel<E>, v.batch * tiles_of(v.sequence) * TILE, 0, v, (uint32_t *)to, from,
-           heads);
-    return to + packed_elements(v, heads);
+static __device__ __forceinline__ void load_whole(float (&x)[8], const float *from) {
+    const float4 low = *(const float4 *)from, high = *(const float4 *)(from + 4);
+    const float all[8] = {low.x, low.y, low.z, low.w, high.x, high.y, high.z, high.w};
+#pragma unroll
+    for (int i = 0; i < 8; i++) x[i] = all[i];
 }
 
-/* dout may be NULL. */
-template <typename E>
-static tile_sources pack_all(kernels *k, const view &v, uint16_t *to, const float *q,
-                             const float *key, const float *value, const float *dout) {
-    tile_sources in = {};
-    in.q = to;
-    in.key = to = pack<E>(k, v, to, q, v.heads);
-    in.value = to = pack<E>(k, v, to, key, v.kv_heads);
-    in.dout = to = pack<E>(k, v, to, value, v.kv_heads);
-    if (dout) pack<E>(k, v, to, dout, v.heads);
+/* Elements 8 chunk ... 8 chunk + 7 of a row of `dim`, 0 beyond its end. Where rows are whole chunks
+ * they stand on 16 bytes. */
+template <typename T>
+static __device__ __forceinline__ void load_chunk(float (&x)[8], const T *row, unsigned chunk,
+                                                  unsigned dim) {
+    if (dim % 8 == 0)
+        load_whole(x, row + chunk * 8);
+    else
+        load_8(x, row + chunk * 8, dim - chunk * 8);
+}
+
+/* to[rows, width] = from[rows, dim] as bf16; a thread a chunk. */
+template <typename T>
+static __global__ void pack_kernel(bf16_shape s, uint4 *to, const T *from, size_t rows) {
+    const unsigned chunks = s.width / 8;
+    const size_t i = (size_t)blockIdx.x * THREADS + threadIdx.x;
+    float x[8];
+    if (i >= rows * chunks) return;
+    load_chunk(x, from + i / chunks * s.dim, (unsigned)(i % chunks), s.dim);
+    to[i] =
+        uint4{pair_of(x[0], x[1]), pair_of(x[2], x[3]), pair_of(x[4], x[5]), pair_of(x[6], x[7])};
+}
+
+/* terms[batch, heads, sequence] = (lse in base 2, -dout . out); 16 threads a row. */
+template <typename T>
+static __global__ void terms_kernel(bf16_shape s, float2 *terms, const uint16_t *dout, const T *out,
+                                    const float *lse) {
+    const size_t row = ((size_t)blockIdx.x * THREADS + threadIdx.x) / 16;
+    const size_t token = row / s.heads % s.sequence, batch = row / s.heads / s.sequence;
+    const size_t at = (batch * s.heads + row % s.heads) * s.sequence + token;
+    const unsigned chunk = threadIdx.x % 16;
+    float sum = 0.0f, x[8], y[8];
+    if (batch < s.batch && chunk * 8 < s.width) {
+        load_whole(x, dout + row * s.width + chunk * 8);
+        load_chunk(y, out + row * s.dim, chunk, s.dim);
+#pragma unroll
+        for (int i = 0; i < 8; i++) sum += x[i] * y[i];
+    }
+#pragma unroll
+    for (int mask = 8; mask; mask /= 2) sum += __shfl_xor_sync(0xffffffffu, sum, mask);
+    if (batch < s.batch && chunk == 0) terms[at] = float2{lse[at] * LOG2_E, -sum};
+}
+
+static size_t round_up(size_t n, size_t step) { return (n + step - 1) / step * step; }
+
+static bf16_shape shape_of(const view &v) {
+    bf16_shape s = {};
+    s.batch = (unsigned)v.batch;
+    s.sequence = (unsigned)v.sequence;
+    s.heads = (unsigned)v.heads;
+    s.kv_heads = (unsigned)v.kv_heads;
+    s.group = (unsigned)v.group;
+    s.dim = (unsigned)v.dim;
+    s.width = (unsigned)round_up(v.dim, 8);
+    s.causal = v.causal;
+    s.root = v.inv_root;
+    s.scale = v.inv_root * LOG2_E;
+    return s;
+}
+
+/* The shape where blocks go through two arrays of so many heads each. */
+static bf16_shape in_sections(bf16_shape s, unsigned heads) {
+    const size_t bytes = (size_t)4 * s.sequence * heads * s.width;
+    s.section = (unsigned)min((size_t)s.batch, max((size_t)1, CACHE / bytes));
+    return s;
+}
+
+static bool is_packed(const view &v, kernels_type type) {
+    return type != KERNELS_BF16 || v.dim % 8;
+}
+
+/* Of an array's copy. */
+static size_t packed_bytes(const view &v, size_t heads) {
+    return round_up(v.batch * v.sequence * heads * round_up(v.dim, 8) * 2, 64);
+}
+
+static size_t terms_bytes(const view &v) { return round_up(rows_of(v) * sizeof(float2), 64); }
+
+size_t bf16_scratch(const view &v, kernels_type type) {
+    const size_t copies = 2 * (packed_bytes(v, v.heads) + packed_bytes(v, v.kv_heads));
+    return terms_bytes(v) + (is_packed(v, type) ? copies : 0);
+}
+
+/* Where the array is to be read; a copy goes to *scratch, which then points behind it. */
+static const uint16_t *source(kernels *k, const view &v, const void *from, size_t heads,
+                              kernels_type type, char **scratch) {
+    const bf16_shape s = shape_of(v);
+    const size_t rows = v.batch * v.sequence * heads;
+    const size_t blocks = (rows * (s.width / 8) + THREADS - 1) / THREADS;
+    uint4 *to = (uint4 *)*scratch;
+    if (!is_packed(v, type)) return (const uint16_t *)from;
+    if (type == KERNELS_BF16)
+        LAUNCH(k, pack_kernel<uint16_t>, blocks, 0, s, to, (const uint16_t *)from, rows);
+    else
+        LAUNCH(k, pack_kernel<float>, blocks, 0, s, to, (const float *)from, rows);
+    *scratch += packed_bytes(v, heads);
+    return (const uint16_t *)to;
+}
+
+static bf16_sources sources_of(kernels *k, const view &v, const void *q, const void *key,
+                               const void *value, kernels_type type, char **scratch) {
+    bf16_sources in = {};
+    in.q = source(k, v, q, v.heads, type, scratch);
+    in.key = source(k, v, key, v.kv_heads, type, scratch);
+    in.value = source(k, v, value, v.kv_heads, type, scratch);
     return in;
 }
 
-int bf16_forward(kernels *k, const view &v, float *out, float *lse, const float *q,
-                 const float *key, const float *value, uint16_t *packed) {
-    return by_dim<bf16_tiles>(k, v.dim, [&](auto tiles) {
-        typedef decltype(tiles) E;
-        tiles_forward<E>(k, v, pack_all<E>(k, v, packed, q, key, value, NULL), out, lse);
-    });
+void bf16_forward(kernels *k, const view &v, kernels_type type, void *out, float *lse,
+                  const void *q, const void *key, const void *value, void *scratch) {
+    const bf16_shape s = shape_of(v);
+    char *behind = (char *)scratch;
+    const bf16_sources in = sources_of(k, v, q, key, value, type, &behind);
+    bf16_tiles_forward(k, in_sections(s, s.kv_heads), in, type, out, lse);
 }
 
-int bf16_backward(kernels *k, const view &v, const attention_gradients &g, uint16_t *packed) {
-    return by_dim<bf16_tiles>(k, v.dim, [&](auto tiles) {
-        typedef decltype(tiles) E;
-        tiles_backward<E>(k, v, pack_all<E>(k, v, packed, g.q, g.key, g.value, g.dout), g);
-    });
+static void form_terms(kernels *k, const bf16_shape &s, float2 *terms, const uint16_t *dout,
+                       const void *out, const float *lse, kernels_type type) {
+    const size_t rows = (size_t)s.batch * s.sequence * s.heads;
+    const size_t blocks = (rows * 16 + THREADS - 1) / THREADS;
+    if (type == KERNELS_BF16)
+        LAUNCH(k, terms_kernel<uint16_t>, blocks, 0, s, terms, dout, (const uint16_t *)out, lse);
+    else
+        LAUNCH(k, terms_kernel<float>, blocks, 0, s, terms, dout, (const float *)out, lse);
+}
+
+/* The queries last: dq may be q. */
+void bf16_backward(kernels *k, const view &v, kernels_type type, const attention_backward &b,
+                   void *scratch) {
+    const bf16_shape s = shape_of(v);
+    float2 *terms = (float2 *)scratch;
+    char *behind = (char *)scratch + terms_bytes(v);
+    bf16_sources in = sources_of(k, v, b.q, b.key, b.value, type, &behind);
+    in.dout = source(k, v, b.dout, v.heads, type, &behind);
+    in.terms = terms;
+    form_terms(k, s, terms, in.dout, b.out, b.lse, type);
+    bf16_tiles_keys(k, in_sections(s, s.heads), in, type, b.dkey, b.dvalue);
+    bf16_tiles_queries(k, in_sections(s, s.kv_heads), in, b.dq);
 }

@@ -13,8 +13,6 @@
 
 #include "attention.cuh"
 
-#define LOG2_E 1.44269504f
-
 /* The arrays that tiles are taken from, as the engine wants them. */
 typedef struct tile_sources {
     const void *q, *key, *value, *dout;
@@ -274,25 +272,14 @@ static void tiles_backward(kernels *k, const view &v, const tile_sources &in,
 
 /* job(engine), of the engine's smallest form that takes `dim`; nonzero where there is none, or
  * where blocks of this device have too little shared memory. */
-template <typename E, typename Job> static int try_tiles(kernels *k, const Job &job) {
-    if (tiles_shared<E>() > cuda_of(k)->most_shared) return 1;
-    job(E());
-    return 0;
-}
-
 template <template <int> class Engine, typename Job>
-static int by_dim(kernels *k, size_t dim, const Job &job) {
-    if (dim > TILES_DIM) return 1;
-    switch (tiles_dim(dim)) {
-    case 32:
-        return try_tiles<Engine<32>>(k, job);
-    case 64:
-        return try_tiles<Engine<64>>(k, job);
-    case 96:
-        return try_tiles<Engine<96>>(k, job);
-    default:
-        return try_tiles<Engine<128>>(k, job);
-    }
+static int by_engine(kernels *k, size_t dim, const Job &job) {
+    return by_dim(dim, [&](auto tiles_dim) {
+        typedef Engine<decltype(tiles_dim)::value> E;
+        if (tiles_shared<E>() > cuda_of(k)->most_shared) return 1;
+        job(E());
+        return 0;
+    });
 }
 
 #endif

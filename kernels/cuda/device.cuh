@@ -42,7 +42,7 @@ static void launch(kernels *k, void (*kernel)(Expected...), size_t blocks, unsig
 
 /* What the launch asked for as shared memory. */
 static __device__ float *dynamic_shared() {
-    extern __shared__ __align__(16) float shared[];
+    extern __shared__ __align__(256) float shared[];
     return shared;
 }
 

@@ -1,56 +1,101 @@
-/* Instructions of the tensor cores and copies past the registers (PTX ISA: ldmatrix, mma,
- * cp.async), a function each. All threads of a warp call them together; r and c stand for thread /
- * 4 and thread % 4. */
+/* Instructions of the tensor cores, copies past the registers and what else has no name in C++ (PTX
+ * ISA: ldmatrix, mma, cp.async, cvt, ex2), a function each. All threads of a warp call those of
+ * matrices together; r and c stand for thread / 4 and thread % 4. */
 #ifndef KERNELS_CUDA_MMA_CUH
 #define KERNELS_CUDA_MMA_CUH
 
 #include <stdint.h>
 
-static __device__ __forceinline__ uint32_t shared_address(const void *shared) {
-    return (uint32_t)__cvta_generic_to_shared(shared);
+/* A byte of shared memory. */
+typedef uint32_t shared_at;
+
+static __device__ __forceinline__ shared_at shared_address(const void *shared) {
+    return (shared_at)__cvta_generic_to_shared(shared);
 }
 
 /* Four 8x8 matrices of bf16 in shared memory. Thread 8 i + j says where row j of matrix i begins,
  * on a multiple of 16 bytes; each thread gets the elements (r, 2 c) and (r, 2 c + 1) of all four.
  */
-static __device__ __forceinline__ void load_matrices(uint32_t out[4], const uint16_t *row) {
+static __device__ __forceinline__ void load_matrices(uint32_t out[4], shared_at row) {
     asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0, %1, %2, %3}, [%4];"
                  : "=r"(out[0]), "=r"(out[1]), "=r"(out[2]), "=r"(out[3])
-                 : "r"(shared_address(row))
+                 : "r"(row)
                  : "memory");
 }
 
 /* The same, of the matrices transposed: elements (2 c, r) and (2 c + 1, r). */
-static __device__ __forceinline__ void load_transposed(uint32_t out[4], const uint16_t *row) {
+static __device__ __forceinline__ void load_transposed(uint32_t out[4], shared_at row) {
     asm volatile("ldmatrix.sync.aligned.m8n8.x4.trans.shared.b16 {%0, %1, %2, %3}, [%4];"
                  : "=r"(out[0]), "=r"(out[1]), "=r"(out[2]), "=r"(out[3])
-                 : "r"(shared_address(row))
+                 : "r"(row)
                  : "memory");
 }
 
 /* d[16,8] += a[16,16] b[16,8]: a and b of bf16, sums in fp32. A thread holds
- *   d  (r, 2c), (r, 2c+1) as low, (r+8, 2c), (r+8, 2c+1) as high
+ *   d  (r, 2c), (r, 2c+1), (r+8, 2c), (r+8, 2c+1)
  *   a  (r, 2c..), (r+8, 2c..), (r, 2c+8..), (r+8, 2c+8..), two neighbours of a row in each
  *   b  (2c.., r), (2c+8.., r), two neighbours of a column in each */
-static __device__ __forceinline__ void multiply_add(float low[2], float high[2],
-                                                    const uint32_t a[4], const uint32_t b[2]) {
+static __device__ __forceinline__ void multiply_add(float d[4], const uint32_t a[4],
+                                                    const uint32_t b[2]) {
     asm volatile("mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 "
                  "{%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, {%0, %1, %2, %3};"
-                 : "+f"(low[0]), "+f"(low[1]), "+f"(high[0]), "+f"(high[1])
+                 : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3])
                  : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b[0]), "r"(b[1]));
 }
 
-/* 16 bytes from the device's memory to shared memory, both on multiples of 16; they are there when
- * the thread that asked has waited. */
-static __device__ __forceinline__ void copy_16(void *shared, const void *global) {
-    asm volatile("cp.async.cg.shared.global [%0], [%1], 16;"
+/* 16 bytes from the device's memory to shared memory, both on multiples of 16; zeros where they are
+ * not there, and then nothing is read. They have come when the thread that asked has waited. */
+static __device__ __forceinline__ void copy_16(shared_at to, const void *from, bool there) {
+    asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;"
                  :
-                 : "r"(shared_address(shared)), "l"(global)
+                 : "r"(to), "l"(from), "r"(there ? 16 : 0)
                  : "memory");
 }
 
-static __device__ __forceinline__ void copies_wait() {
-    asm volatile("cp.async.wait_all;" : : : "memory");
+/* The same of 8 bytes. */
+static __device__ __forceinline__ void copy_8(shared_at to, const void *from, bool there) {
+    asm volatile("cp.async.ca.shared.global [%0], [%1], 8, %2;"
+                 :
+                 : "r"(to), "l"(from), "r"(there ? 8 : 0)
+                 : "memory");
+}
+
+/* What this thread asked for since the last call is a group. */
+static __device__ __forceinline__ void copies_close() {
+    asm volatile("cp.async.commit_group;" : : : "memory");
+}
+
+/* Waits for all of this thread's groups but the last PENDING. */
+template <int PENDING> static __device__ __forceinline__ void copies_wait() {
+    asm volatile("cp.async.wait_group %0;" : : "n"(PENDING) : "memory");
+}
+
+static __device__ __forceinline__ void store_shared(shared_at to, uint32_t x) {
+    asm volatile("st.shared.b32 [%0], %1;" : : "r"(to), "r"(x) : "memory");
+}
+
+/* 16 bytes, on a multiple of 16. */
+static __device__ __forceinline__ uint4 load_shared(shared_at from) {
+    uint4 x;
+    asm volatile("ld.shared.v4.b32 {%0, %1, %2, %3}, [%4];"
+                 : "=r"(x.x), "=r"(x.y), "=r"(x.z), "=r"(x.w)
+                 : "r"(from)
+                 : "memory");
+    return x;
+}
+
+/* Two numbers as bf16, rounded to nearest even, side by side: the first one is the lower half. */
+static __device__ __forceinline__ uint32_t pair_of(float low, float high) {
+    uint32_t pair;
+    asm("cvt.rn.bf16x2.f32 %0, %1, %2;" : "=r"(pair) : "f"(high), "f"(low));
+    return pair;
+}
+
+/* 2^x with a relative error to 2^-22; 0 where that is less than the smallest normal number. */
+static __device__ __forceinline__ float power_of_2(float x) {
+    float y;
+    asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
+    return y;
 }
 
 #endif

@@ -6,7 +6,8 @@ check_language(CXX)
 if(CMAKE_CXX_COMPILER)
   enable_language(CXX)
   set(cuda ${PROJECT_SOURCE_DIR}/kernels/cuda)
-  set(cuda_sources ${cuda}/attention.cu ${cuda}/attention_bf16.cu ${cuda}/attention_fp32.cu
+  set(cuda_sources ${cuda}/attention.cu ${cuda}/attention_bf16.cu ${cuda}/attention_bf16_forward.cu
+    ${cuda}/attention_bf16_keys.cu ${cuda}/attention_bf16_queries.cu ${cuda}/attention_fp32.cu
     ${cuda}/attention_rows.cu ${cuda}/elementwise.cu ${cuda}/heads.cu ${cuda}/rows.cu)
   set_source_files_properties(${cuda_sources} PROPERTIES LANGUAGE CXX)
   add_library(kernel_emulated_backend OBJECT ${cuda_sources} ${cuda}/backend.c

@@ -215,13 +215,57 @@ static void every_shape(conform *c, void (*test)(conform *, const kernels_attent
         }
 }
 
+/* In bf16 tiles have up to 128 queries and 128 keys, and the next is copied while one is used. */
+static const kernels_attention bf16_shapes[] = {
+    {1, 63, 2, 1, 32, 1, KERNELS_BF16, KERNELS_BF16},
+    {1, 200, 1, 1, 8, 0, KERNELS_BF16, KERNELS_BF16},
+    {1, 200, 3, 1, 16, 1, KERNELS_BF16, KERNELS_BF16},
+    {1, 257, 1, 1, 24, 1, KERNELS_BF16, KERNELS_BF16},
+    {1, 300, 1, 1, 12, 1, KERNELS_F32, KERNELS_BF16},
+    {1, 129, 1, 1, 128, 0, KERNELS_BF16, KERNELS_BF16},
+    {1, 20, 2, 2, 160, 1, KERNELS_BF16, KERNELS_BF16},
+};
+
+static void every_bf16_shape(conform *c, void (*test)(conform *, const kernels_attention *)) {
+    for (size_t i = 0; i < sizeof bf16_shapes / sizeof bf16_shapes[0]; i++)
+        test(c, &bf16_shapes[i]);
+}
+
+/* Scores that grow from tile to tile: what was summed has to be scaled down again and again. */
+static void rising_scores(conform *c) {
+    const kernels_attention s = {1, 200, 1, 1, 8, 0, KERNELS_BF16, KERNELS_BF16};
+    inputs in = prepare(c, &s);
+    for (size_t i = 0; i < kv_floats(&s); i++)
+        in.key[i] = fabsf(in.q[i % 8]) + (float)(i / 8) / 10.0f;
+    for (size_t i = 0; i < q_floats(&s); i++) in.q[i] = fabsf(in.q[i]) + 1.0f;
+    conform_round(in.q, q_floats(&s), s.type);
+    conform_round(in.key, kv_floats(&s), s.type);
+    in.reference.q = conform_wide(c, in.q, q_floats(&s));
+    in.reference.key = conform_wide(c, in.key, kv_floats(&s));
+    attend(&in.reference);
+    c->what = "attention_forward of scores that rise";
+    c->k->attention_forward(c->k, &s, in.out, in.lse, conform_typed(c, in.q, q_floats(&s), s.type),
+                            conform_typed(c, in.key, kv_floats(&s), s.type), in.value_here,
+                            in.scratch);
+    conform_close(c, "out", conform_fetch_typed(c, in.out, q_floats(&s), s.type), in.reference.out,
+                  q_floats(&s), 1e-2);
+    conform_close(c, "lse", conform_fetch_floats(c, in.lse, tokens(&s)), in.reference.lse,
+                  tokens(&s), 1e-6);
+    conform_finish(c);
+}
+
 void case_attention_forward(conform *c) {
     every_shape(c, forward_of);
+    every_bf16_shape(c, forward_of);
+    rising_scores(c);
     for (int causal = 0; causal < 2; causal++)
         forward_of(c, &(kernels_attention){1, 300, 2, 1, 64, causal, KERNELS_F32, KERNELS_F32});
 }
 
-void case_attention_backward(conform *c) { every_shape(c, backward_of); }
+void case_attention_backward(conform *c) {
+    every_shape(c, backward_of);
+    every_bf16_shape(c, backward_of);
+}
 
 enum { RESULTS = 5 };
 

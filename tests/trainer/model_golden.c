@@ -25,9 +25,11 @@ enum { MAX_PARAMS = 64, STEPS = 5 };
 #define GRAD_OFF 2e-5
 #define PARAM_OFF 4e-3
 /* One rounding to bf16 is 2^-9 of a value at most. Losses and norms are means of many: seen were
- * 5e-4. A gradient is a sum of terms with several roundings each. */
+ * 5e-4. A gradient is a sum of terms with several roundings each: in qwen3's second q_proj, the worst,
+ * 1.90e-2 where attention computes in fp32, and 1.99e-2 and 2.02e-2 where its operands are rounded
+ * and sums have one order or another. */
 #define BF16_MEAN_OFF 4e-3
-#define BF16_GRAD_OFF 2e-2
+#define BF16_GRAD_OFF 2.5e-2
 
 static const char *backend = "cpu";
 

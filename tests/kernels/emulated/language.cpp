@@ -16,7 +16,7 @@
 #endif
 
 dim3 threadIdx, blockIdx, blockDim, gridDim;
-thread_local float __align__(128) shared[EMULATED_SHARED / sizeof(float)];
+thread_local float __align__(256) shared[EMULATED_SHARED / sizeof(float)];
 
 namespace {
 
@@ -52,7 +52,8 @@ struct thread {
     state is;
     fiber *on;
     shown shows;
-    std::vector<copy> copies;
+    std::vector<copy> copies;   /* in order */
+    std::vector<size_t> groups; /* how many copies there were at the end of each */
 };
 
 /* The device has one block at a time, and one thread of the host runs it. */
@@ -90,6 +91,7 @@ void run_threads() {
     for (;;) {
         (*run_thread)();
         emulated_check(threads[threadIdx.x].copies.empty(), "a thread left before its copies");
+        threads[threadIdx.x].groups.clear(); /* of nothing */
         threads[threadIdx.x].is = DONE;
         left--;
         if (started == count) {
@@ -237,11 +239,27 @@ void emulated_check(bool holds, const char *why) {
 }
 
 void emulated_copy_later(void *to, const void *from, size_t bytes) {
+    memset(to, 0xff, bytes);
     threads[threadIdx.x].copies.push_back({to, from, bytes});
 }
 
-void emulated_copies() {
-    std::vector<copy> *list = &threads[threadIdx.x].copies;
-    for (const copy &c : *list) memcpy(c.to, c.from, c.bytes);
-    list->clear();
+void emulated_copies_close() {
+    thread *t = &threads[threadIdx.x];
+    t->groups.push_back(t->copies.size());
+}
+
+void emulated_copies_wait(size_t pending) {
+    thread *t = &threads[threadIdx.x];
+    if (t->groups.size() <= pending) return;
+    const size_t done = t->groups.size() - pending, made = t->groups[done - 1];
+    for (size_t i = 0; i < made; i++) {
+        const copy *c = &t->copies[i];
+        if (c->from)
+            memcpy(c->to, c->from, c->bytes);
+        else
+            memset(c->to, 0, c->bytes);
+    }
+    t->copies.erase(t->copies.begin(), t->copies.begin() + (ptrdiff_t)made);
+    t->groups.erase(t->groups.begin(), t->groups.begin() + (ptrdiff_t)done);
+    for (size_t &end : t->groups) end -= made;
 }

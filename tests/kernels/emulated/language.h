@@ -60,15 +60,25 @@ struct emulated_shown {
  */
 emulated_shown emulated_exchange(const void *own, size_t bytes);
 void emulated_check(bool holds, const char *why);
-/* Of the thread that calls: asks for a copy, and makes those that it asked for. */
+/* Of the thread that calls: asks for a copy, of zeros where `from` is NULL; ends a group of them;
+ * waits for all groups but the last `pending`. Until then NaN stands where they go, so that neither
+ * what was there nor what comes can be used. */
 void emulated_copy_later(void *to, const void *from, size_t bytes);
-void emulated_copies();
+void emulated_copies_close();
+void emulated_copies_wait(size_t pending);
 
 template <typename T> T __shfl_xor_sync(unsigned, T own, int mask) {
     T other;
     const unsigned lane = (threadIdx.x ^ (unsigned)mask) % 32;
     memcpy(&other, emulated_exchange(&own, sizeof own).of(lane), sizeof other);
     return other;
+}
+
+inline int __any_sync(unsigned, int holds) {
+    const emulated_shown shown = emulated_exchange(&holds, sizeof holds);
+    int any = 0;
+    for (unsigned i = 0; i < 32; i++) any |= *(const int *)shown.of(i);
+    return any;
 }
 
 template <typename To, typename From> To emulated_bits(From from) {
@@ -90,6 +100,9 @@ struct float2 {
 };
 struct float4 {
     float x, y, z, w;
+};
+struct __align__(16) uint4 {
+    unsigned x, y, z, w;
 };
 using std::max;
 using std::min;

@@ -1,0 +1,226 @@
+/* Attention by the tensor cores, backwards to the keys and values. A block of eight warps has 128
+ * keys of a head, a warp 16 of them, whose keys and values it holds in registers as left operands.
+ * It goes through the queries of the heads that share them, in order, 64 at once: while these are
+ * computed with, the next are copied. Rows are keys here, and columns queries. */
+#include "attention_bf16.cuh"
+
+enum { WARPS = 8, BLOCK = 32 * WARPS, KEYS = 16 * WARPS, QUERIES = 64, STAGES = 3 };
+/* Queries that a thread has the registers for at once. */
+enum { PART = 16 };
+
+/* A stage of shared memory: q [QUERIES], dout [QUERIES], terms [QUERIES]. Together they are larger
+ * than the block's keys and values, which come first. */
+template <int DIM> struct stage_of {
+    enum { TILE_BYTES = QUERIES * DIM * 2 };
+    enum { DOUT = TILE_BYTES, TERMS = 2 * TILE_BYTES, BYTES = TERMS + QUERIES * 8 };
+    static_assert((int)STAGES * BYTES >= 2 * KEYS * DIM * 2, "keys and values fit");
+};
+
+/* A tile of queries: of a head, from token `first` on. */
+typedef struct query_tile {
+    unsigned head, first;
+} query_tile;
+
+/* Where a head's tiles begin. */
+static __device__ __forceinline__ unsigned first_query(const bf16_shape &s, const block_place &p) {
+    return s.causal ? p.first : 0;
+}
+
+static __device__ __forceinline__ void advance(query_tile *t, const bf16_shape &s,
+                                               const block_place &p) {
+    t->first += QUERIES;
+    if (t->first < s.sequence) return;
+    t->first = first_query(s, p);
+    t->head++;
+}
+
+/* Asks for a tile of queries, as a group; for nothing behind the last one. */
+template <int DIM>
+static __device__ __forceinline__ void fetch_queries(shared_at stage, const bf16_shape &s,
+                                                     const bf16_sources &in, const block_place &p,
+                                                     const query_tile &t) {
+    typedef stage_of<DIM> parts;
+    const unsigned stride = s.heads * s.width, token = t.first + threadIdx.x;
+    if (t.head < (p.head + 1) * s.group) {
+        fetch<DIM, QUERIES, BLOCK>(stage, s, head_of(in.q, s, p.batch, s.heads, t.head, s.width),
+                                   stride, t.first);
+        fetch<DIM, QUERIES, BLOCK>(stage + parts::DOUT, s,
+                                   head_of(in.dout, s, p.batch, s.heads, t.head, s.width), stride,
+                                   t.first);
+        if (threadIdx.x < QUERIES)
+            copy_8(stage + parts::TERMS + threadIdx.x * 8,
+                   head_of(in.terms, s, p.batch * s.heads + t.head, 1, 0, 1) + token,
+                   token < s.sequence);
+    }
+    copies_close();
+}
+
+/* What a warp has: keys and values, and their gradients. */
+template <int DIM> struct held_keys {
+    uint32_t key[DIM / 16][4], value[DIM / 16][4];
+    float dkey[1][DIM / 8][4], dvalue[1][DIM / 8][4];
+};
+
+/* The warp's 16 rows of a tile as left operands. */
+template <int DIM>
+static __device__ __forceinline__ void hold(uint32_t (&held)[DIM / 16][4], shared_at tile) {
+    typedef rows_of_tile<DIM> rows;
+    const shared_at left = rows::left(tile, warp_of() * 16);
+#pragma unroll
+    for (int k = 0; k < DIM / 16; k++) load_matrices(held[k], rows::step(left, k));
+}
+
+/* s[16, PART] += key q^T and d[16, PART] += value dout^T, in turns: so more products are under way
+ * that do not wait for each other. q and dout are as rows_of_tile's right shows them. */
+template <int DIM>
+static __device__ __forceinline__ void
+add_scores(float (&s)[1][PART / 8][4], float (&d)[1][PART / 8][4], const held_keys<DIM> &h,
+           shared_at q, shared_at dout) {
+    typedef rows_of_tile<DIM> rows;
+#pragma unroll
+    for (int k = 0; k < DIM / 16; k++)
+#pragma unroll
+        for (int n = 0; n < PART / 8; n += 2) {
+            uint32_t right[4];
+            load_matrices(right, rows::step(q, k) + n * 8 * rows::BYTES);
+            multiply_add(s[0][n], h.key[k], right);
+            multiply_add(s[0][n + 1], h.key[k], right + 2);
+            load_matrices(right, rows::step(dout, k) + n * 8 * rows::BYTES);
+            multiply_add(d[0][n], h.value[k], right);
+            multiply_add(d[0][n + 1], h.value[k], right + 2);
+        }
+}
+
+/* d begins with what its columns have in terms. */
+static __device__ __forceinline__ void begin_with_delta(float (&d)[1][PART / 8][4],
+                                                        shared_at terms) {
+#pragma unroll
+    for (int n = 0; n < PART / 8; n++) {
+        const uint4 two = load_shared(terms + (8 * n + lane_of() % 4 * 2) * 8);
+        d[0][n][0] = d[0][n][2] = __uint_as_float(two.y);
+        d[0][n][1] = d[0][n][3] = __uint_as_float(two.w);
+    }
+}
+
+/* Scores s become weights, and d = value . dout - delta the scores' gradient, but for its factor.
+ */
+static __device__ __forceinline__ void grade(const bf16_shape &shape, float (&s)[1][PART / 8][4],
+                                             float (&d)[1][PART / 8][4], shared_at terms) {
+#pragma unroll
+    for (int n = 0; n < PART / 8; n++) {
+        const uint4 two = load_shared(terms + (8 * n + lane_of() % 4 * 2) * 8);
+#pragma unroll
+        for (int i = 0; i < 4; i++) {
+            const float lse = __uint_as_float(i % 2 ? two.z : two.x);
+            s[0][n][i] = power_of_2(fmaf(shape.scale, s[0][n][i], -lse));
+            d[0][n][i] *= s[0][n][i];
+        }
+    }
+}
+
+/* Scores of queries that do not see a key become -infinity. */
+static __device__ __forceinline__ void hide_keys(float (&s)[1][PART / 8][4], unsigned key,
+                                                 unsigned query) {
+#pragma unroll
+    for (int n = 0; n < PART / 8; n++)
+#pragma unroll
+        for (int i = 0; i < 4; i++)
+            if (key + lane_of() / 4 + i / 2 * 8 > query + 8 * n + lane_of() % 4 * 2 + i % 2)
+                s[0][n][i] = -INFINITY;
+}
+
+/* Adds what a stage's queries, which begin with `query`, give the warp's keys, from `key` on. */
+template <int DIM>
+static __device__ __forceinline__ void add_queries(const bf16_shape &shape, held_keys<DIM> &h,
+                                                   shared_at stage, unsigned key, unsigned query) {
+    typedef rows_of_tile<DIM> rows;
+    typedef stage_of<DIM> parts;
+#pragma unroll 1
+    for (unsigned part = 0; part < QUERIES; part += PART) {
+        float s[1][PART / 8][4], d[1][PART / 8][4];
+        const unsigned first = query + part;
+        const shared_at q = stage + part * rows::BYTES, dout = q + parts::DOUT;
+        const shared_at terms = stage + parts::TERMS + part * 8;
+        if (first >= shape.sequence || (shape.causal && first + PART <= key)) continue;
+        clear(s);
+        begin_with_delta(d, terms);
+        add_scores(s, d, h, rows::right(q), rows::right(dout));
+        if (shape.causal && first < key + 15) hide_keys(s, key, first);
+        grade(shape, s, d, terms);
+        add_weighted<DIM>(h.dvalue, s, rows::across(dout));
+        add_weighted<DIM>(h.dkey, d, rows::across(q));
+    }
+}
+
+/* Keys and values come where the stages will be. */
+template <int DIM>
+static __device__ __forceinline__ void begin_keys(held_keys<DIM> &h, const bf16_shape &s,
+                                                  const bf16_sources &in, const block_place &p,
+                                                  shared_at tile) {
+    const shared_at values = tile + KEYS * DIM * 2;
+    const unsigned stride = s.kv_heads * s.width;
+    fetch<DIM, KEYS, BLOCK>(tile, s, head_of(in.key, s, p.batch, s.kv_heads, p.head, s.width),
+                            stride, p.first);
+    fetch<DIM, KEYS, BLOCK>(values, s, head_of(in.value, s, p.batch, s.kv_heads, p.head, s.width),
+                            stride, p.first);
+    copies_close();
+    copies_wait<0>();
+    __syncthreads();
+    hold<DIM>(h.key, tile);
+    hold<DIM>(h.value, values);
+    clear(h.dkey);
+    clear(h.dvalue);
+    __syncthreads();
+}
+
+template <int DIM, typename T>
+static __global__ void __launch_bounds__(BLOCK, 1)
+    key_kernel(bf16_shape s, bf16_sources in, float *dkey, T *dvalue) {
+    enum { STAGE = stage_of<DIM>::BYTES };
+    const block_place p = block_place_of(s, s.kv_heads, KEYS, false);
+    const unsigned key = p.first + warp_of() * 16, stride = s.kv_heads * s.dim;
+    query_tile now = {p.head * s.group, first_query(s, p)}, next = now;
+    const shared_at tile = shared_address(dynamic_shared());
+    const shared_at own = tile + warp_of() * 16 * rows_of_tile<DIM>::BYTES;
+    const float root[1][2] = {{s.root, s.root}}, one[1][2] = {{1.0f, 1.0f}};
+    held_keys<DIM> h;
+    begin_keys(h, s, in, p, tile);
+    fetch_queries<DIM>(tile, s, in, p, next);
+    advance(&next, s, p);
+    fetch_queries<DIM>(tile + STAGE, s, in, p, next);
+    for (unsigned turn = 0; now.head < (p.head + 1) * s.group; advance(&now, s, p)) {
+        copies_wait<STAGES - 2>();
+        __syncthreads(); /* this tile is there, and nobody computes with the one before */
+        advance(&next, s, p);
+        fetch_queries<DIM>(tile + (turn ? turn - 1 : STAGES - 1) * STAGE, s, in, p, next);
+        if (key < s.sequence) add_queries(s, h, tile + turn * STAGE, key, now.first);
+        turn = turn == STAGES - 1 ? 0 : turn + 1;
+    }
+    __syncthreads();
+    put<DIM>(s, head_of(dkey, s, p.batch, s.kv_heads, p.head, s.dim), stride, key, h.dkey, root,
+             own);
+    put<DIM>(s, head_of(dvalue, s, p.batch, s.kv_heads, p.head, s.dim), stride, key, h.dvalue, one,
+             own);
+}
+
+template <typename T>
+static void to_keys(kernels *k, const bf16_shape &s, const bf16_sources &in, float *dkey,
+                    T *dvalue) {
+    by_dim(s.dim, [&](auto dim) {
+        enum { DIM = decltype(dim)::value };
+        enum { BYTES = STAGES * stage_of<DIM>::BYTES };
+        static_assert((int)BYTES <= MOST_SHARED, "there is room");
+        const size_t tiles = (s.sequence + KEYS - 1) / KEYS;
+        launch(k, key_kernel<DIM, T>, tiles * s.batch * s.kv_heads, BLOCK, BYTES, s, in, dkey,
+               dvalue);
+        return 0;
+    });
+}
+
+void bf16_tiles_keys(kernels *k, const bf16_shape &s, const bf16_sources &in, kernels_type type,
+                     float *dkey, void *dvalue) {
+    if (type == KERNELS_BF16)
+        to_keys(k, s, in, dkey, (uint16_t *)dvalue);
+    else
+        to_keys(k, s, in, dkey, (float *)dvalue);
+}

@@ -1,0 +1,110 @@
+/* Attention by the tensor cores, backwards to the queries. A block of four warps has 128 queries of
+ * a head, a warp 32 of them, and goes through the keys in ascending order: the same as forwards,
+ * but that a thread has the registers for fewer keys at once. */
+#include "attention_bf16.cuh"
+
+enum { WARPS = 4, BLOCK = 32 * WARPS, QUERIES = 32 * WARPS, KEYS = 32 };
+
+/* What rows 16 m + r + 8 i have of bf16_sources' terms; 0 beyond the sequence. */
+typedef struct row_terms {
+    float lse[2][2], minus_delta[2][2];
+} row_terms;
+
+static __device__ __forceinline__ row_terms terms_of(const bf16_shape &s, const float2 *head_terms,
+                                                     unsigned first) {
+    row_terms t;
+#pragma unroll
+    for (int m = 0; m < 2; m++)
+#pragma unroll
+        for (int i = 0; i < 2; i++) {
+            const unsigned token = first + 16 * m + lane_of() / 4 + 8 * i;
+            const float2 both = token < s.sequence ? head_terms[token] : float2{0.0f, 0.0f};
+            t.lse[m][i] = both.x;
+            t.minus_delta[m][i] = both.y;
+        }
+    return t;
+}
+
+static __device__ __forceinline__ void begin_with_delta(float (&d)[2][KEYS / 8][4],
+                                                        const row_terms &t) {
+#pragma unroll
+    for (int m = 0; m < 2; m++)
+#pragma unroll
+        for (int n = 0; n < KEYS / 8; n++)
+#pragma unroll
+            for (int i = 0; i < 4; i++) d[m][n][i] = t.minus_delta[m][i / 2];
+}
+
+/* From scores s and d = dout . value - delta: the scores' gradient into d, but for its factor. */
+static __device__ __forceinline__ void grade(const bf16_shape &shape, float (&d)[2][KEYS / 8][4],
+                                             const float (&s)[2][KEYS / 8][4], const row_terms &t) {
+#pragma unroll
+    for (int m = 0; m < 2; m++)
+#pragma unroll
+        for (int n = 0; n < KEYS / 8; n++)
+#pragma unroll
+            for (int i = 0; i < 4; i++)
+                d[m][n][i] *= power_of_2(fmaf(shape.scale, s[m][n][i], -t.lse[m][i / 2]));
+}
+
+/* Shared: q [QUERIES], dout [QUERIES], then twice key [KEYS] and value [KEYS]. dq may be q: a block
+ * reads only those of its rows that it writes. */
+template <int DIM>
+static __global__ void __launch_bounds__(BLOCK, 2)
+    query_kernel(bf16_shape s, bf16_sources in, float *dq) {
+    typedef rows_of_tile<DIM> rows;
+    enum { TILE_BYTES = QUERIES * rows::BYTES, STAGE = 2 * KEYS * rows::BYTES };
+    const block_place p = block_place_of(s, s.heads, QUERIES, s.causal);
+    const unsigned first = p.first + warp_of() * 32, kv_head = p.head / s.group;
+    const unsigned q_stride = s.heads * s.width, kv_stride = s.kv_heads * s.width;
+    const unsigned keys = s.causal ? min(p.first + QUERIES, s.sequence) : s.sequence;
+    const uint16_t *key = head_of(in.key, s, p.batch, s.kv_heads, kv_head, s.width);
+    const uint16_t *value = head_of(in.value, s, p.batch, s.kv_heads, kv_head, s.width);
+    const shared_at tile = shared_address(dynamic_shared()), stages = tile + 2 * TILE_BYTES;
+    const shared_at q = rows::left(tile, warp_of() * 32), dout = q + TILE_BYTES;
+    const row_terms terms =
+        terms_of(s, head_of(in.terms, s, p.batch * s.heads + p.head, 1, 0, 1), first);
+    const float factor[2][2] = {{s.root, s.root}, {s.root, s.root}};
+    float o[2][DIM / 8][4];
+    clear(o);
+    fetch<DIM, QUERIES, BLOCK>(tile, s, head_of(in.q, s, p.batch, s.heads, p.head, s.width),
+                               q_stride, p.first);
+    fetch<DIM, QUERIES, BLOCK>(tile + TILE_BYTES, s,
+                               head_of(in.dout, s, p.batch, s.heads, p.head, s.width), q_stride,
+                               p.first);
+    fetch<DIM, KEYS, BLOCK>(stages, s, key, kv_stride, 0);
+    fetch<DIM, KEYS, BLOCK>(stages + STAGE / 2, s, value, kv_stride, 0);
+    copies_close();
+    for (unsigned at = 0, turn = 0; at < keys; at += KEYS, turn ^= 1) {
+        const shared_at stage = stages + turn * STAGE, next = stages + (turn ^ 1) * STAGE;
+        float x[2][KEYS / 8][4], d[2][KEYS / 8][4];
+        copies_wait<0>();
+        __syncthreads(); /* this tile is there, and nobody computes with the one before */
+        if (at + KEYS < keys) {
+            fetch<DIM, KEYS, BLOCK>(next, s, key, kv_stride, at + KEYS);
+            fetch<DIM, KEYS, BLOCK>(next + STAGE / 2, s, value, kv_stride, at + KEYS);
+            copies_close();
+        }
+        if (first >= s.sequence || (s.causal && at >= first + 32)) continue; /* no row, or key */
+        clear(x);
+        begin_with_delta(d, terms);
+        add_products<DIM>(x, q, rows::right(stage));
+        add_products<DIM>(d, dout, rows::right(stage + STAGE / 2));
+        if (!all_seen(s, first, at, KEYS)) hide(s, x, first, at);
+        grade(s, d, x, terms);
+        add_weighted<DIM>(o, d, rows::across(stage));
+    }
+    put<DIM>(s, head_of(dq, s, p.batch, s.heads, p.head, s.dim), s.heads * s.dim, first, o, factor,
+             tile + warp_of() * 32 * rows::BYTES);
+}
+
+void bf16_tiles_queries(kernels *k, const bf16_shape &s, const bf16_sources &in, float *dq) {
+    by_dim(s.dim, [&](auto dim) {
+        enum { DIM = decltype(dim)::value };
+        enum { BYTES = (2 * QUERIES + 4 * KEYS) * rows_of_tile<DIM>::BYTES };
+        static_assert((int)BYTES <= MOST_SHARED, "there is room");
+        const size_t tiles = (s.sequence + QUERIES - 1) / QUERIES;
+        launch(k, query_kernel<DIM>, tiles * s.batch * s.heads, BLOCK, BYTES, s, in, dq);
+        return 0;
+    });
+}
