@@ -71,7 +71,7 @@ expect(err, "the list of stores holds")
 _, err = train(1, settings(whole, memory, disk, every=whole), "--dry-run", expect=2)
 expect(err, f"would go on from step {killed + 6}: parts/", "partner needs ranks on 2 nodes")
 _, err = train(1, settings(whole, memory, disk, every=whole), expect=2)
-expect(err, "checkpoint.stores or checkpoint.dir", "partner")
+expect(err, "checkpoint.stores[0].redundancy: partner needs ranks on 2 nodes")
 
 train(4, settings(whole, memory, disk, every=whole, **{"async": False}))
 train(1, settings(whole, directory="whole", every=whole))

@@ -103,7 +103,8 @@ int places_check_hosts(const config *c, int hosts, int world, dcp_error *err) {
         if (nodes < needed)
             return trainer_fail(err, DCP_ERR_ARG,
                                 "checkpoint.stores[%zu].redundancy: %s needs ranks on %d nodes at "
-                                "least, they are on %d",
+                                "least, they are on %d; use more nodes, or one that survives the "
+                                "loss of fewer, or none",
                                 i, redundancy, needed, nodes);
     }
     return DCP_OK;

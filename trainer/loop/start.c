@@ -41,15 +41,16 @@ static int check_own_files(const trainer *t, dcp_error *err) {
     return status == DCP_OK && events ? trace_check(events, err) : status;
 }
 
-static int check_files(const trainer *t, dcp_error *err) {
-    return agree(t->comm, t->rank == 0 ? check_own_files(t, err) : DCP_OK, err);
+static int check_places(const trainer *t, dcp_error *err) {
+    int status = places_check_hosts(t->c, hosts_count(t->comm), t->world, err);
+    if (status == DCP_OK && t->rank == 0) status = check_own_files(t, err);
+    return agree(t->comm, status, err);
 }
 
 int trainer_foretell(trainer *t, dcp_error *err) {
     const resume_from from = beginning(t);
     int status = resume_foretell(&from, err);
-    if (status == DCP_OK) status = places_check_hosts(t->c, hosts_count(t->comm), t->world, err);
-    if (status == DCP_OK) status = check_files(t, err);
+    if (status == DCP_OK) status = check_places(t, err);
     return trainer_exit_status(status);
 }
 
@@ -147,7 +148,7 @@ static int make_shards(trainer *t, dcp_error *err) {
 }
 
 int trainer_start(trainer *t, dcp_error *err) {
-    int status = check_files(t, err);
+    int status = check_places(t, err);
     if (status != DCP_OK) return trainer_exit_status(status);
     t->matmul_peak = usage_matmul_peak(t->k, model_type(t->m), t->comm); /* its memory goes first */
     status = room_check(t, err);
