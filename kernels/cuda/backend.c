@@ -1,6 +1,5 @@
 /* The CUDA backend: one device, which it makes the current one of the thread that opens it, one
- * stream, cuBLASLt in plain fp32. Simple kernels whose sums have a fixed order, not yet tuned ones.
- */
+ * stream, cuBLASLt in plain fp32. Its kernels' sums have a fixed order. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>

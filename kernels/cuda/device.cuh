@@ -1,11 +1,14 @@
-/* What the .cu files share: launches on the backend's stream, and sums over a block of threads in
- * an order that depends on nothing but the block's size, which is always THREADS. */
+/* What the .cu files share: launches on the backend's stream, and sums over the threads of a group,
+ * a warp or a block in an order that depends on nothing but how many they are. */
 #ifndef KERNELS_CUDA_DEVICE_CUH
 #define KERNELS_CUDA_DEVICE_CUH
 
+#include <math.h>
+
+#include "bf16.cuh"
 #include "cuda.h"
 
-enum { THREADS = 256 };
+enum { THREADS = 256, WARP = 32 };
 
 /* Nothing to do is no launch: an empty grid would be an error. Shared memory beyond what every
  * kernel may have, 48 KiB with the 2 KiB that sums over a block take, has to be allowed. */
@@ -27,18 +30,13 @@ static void launch(kernels *k, void (*kernel)(Expected...), size_t blocks, unsig
 #define LAUNCH(k, kernel, blocks, shared_bytes, ...)                                               \
     launch((k), (kernel), (blocks), THREADS, (shared_bytes), __VA_ARGS__)
 
-/* kernel<T> with arrays of T, which are passed as void: one launcher for both types. */
-#define LAUNCH_TYPED(k, type, kernel, blocks, CALL)                                                \
-    do {                                                                                           \
-        if ((type) == KERNELS_BF16) {                                                              \
-            typedef uint16_t T;                                                                    \
-            LAUNCH(k, kernel<T>, blocks, 0, CALL);                                                 \
-        } else {                                                                                   \
-            typedef float T;                                                                       \
-            LAUNCH(k, kernel<T>, blocks, 0, CALL);                                                 \
-        }                                                                                          \
-    } while (0)
-#define ARGS(...) __VA_ARGS__
+/* Calls f with a value of the type of arrays that are passed as void: one launcher for both. */
+template <typename F> static void by_type(kernels_type type, F f) {
+    if (type == KERNELS_BF16)
+        f(uint16_t());
+    else
+        f(float());
+}
 
 /* What the launch asked for as shared memory. */
 static __device__ float *dynamic_shared() {
@@ -46,9 +44,11 @@ static __device__ float *dynamic_shared() {
     return shared;
 }
 
+static inline size_t pieces_of(size_t n, size_t piece) { return (n + piece - 1) / piece; }
+
 /* Blocks for n elements; the kernel strides over what is left. */
 static inline size_t blocks_for(size_t n) {
-    size_t blocks = (n + THREADS - 1) / THREADS;
+    const size_t blocks = pieces_of(n, THREADS);
     return blocks < 1u << 16 ? blocks : 1u << 16;
 }
 
@@ -56,46 +56,45 @@ static inline size_t blocks_for(size_t n) {
     for (size_t i = (size_t)blockIdx.x * THREADS + threadIdx.x; i < (n);                           \
          i += (size_t)gridDim.x * THREADS)
 
-/* The upper half of an fp32, rounded to nearest even; NaN stays NaN. */
-static __device__ uint16_t bf16_of(float x) {
-    uint32_t bits = __float_as_uint(x);
-    uint32_t rounded = bits + 0x7fff + (bits >> 16 & 1);
-    return (uint16_t)((x == x ? rounded : bits | 0x400000) >> 16);
-}
-
-/* Elements of either type, computed with as fp32. */
-static __device__ float load(const float *x) { return *x; }
-static __device__ float load(const uint16_t *x) { return __uint_as_float((uint32_t)*x << 16); }
-static __device__ void store(float *y, float x) { *y = x; }
-static __device__ void store(uint16_t *y, float x) { *y = bf16_of(x); }
-
-/* The sum of every thread's value, on every thread. All threads of the block call it. */
-template <typename T> __device__ T block_sum(T value) {
-    __shared__ T part[THREADS];
-    part[threadIdx.x] = value;
-    __syncthreads();
-    for (unsigned width = THREADS / 2; width; width /= 2) {
-        if (threadIdx.x < width) part[threadIdx.x] += part[threadIdx.x + width];
+/* Each of the N values becomes its sum over a group of LANES threads, on all of them: part of a
+ * warp, a warp, or the block of so many. All threads of the block call it. */
+template <unsigned LANES, unsigned N, typename T> __device__ void group_sums(T (&values)[N]) {
+    constexpr unsigned WARPS = LANES > WARP ? LANES / WARP : 1;
+    for (unsigned i = 0; i < N; i++)
+        for (int mask = LANES / WARPS / 2; mask; mask /= 2)
+            values[i] += __shfl_xor_sync(~0u, values[i], mask);
+    if constexpr (WARPS > 1) {
+        __shared__ T part[N][WARPS];
+        for (unsigned i = 0; i < N; i++)
+            if (threadIdx.x % WARP == 0) part[i][threadIdx.x / WARP] = values[i];
+        __syncthreads();
+        for (unsigned i = 0; i < N; i++) {
+            values[i] = part[i][0];
+            for (unsigned w = 1; w < WARPS; w++) values[i] += part[i][w];
+        }
         __syncthreads();
     }
-    T sum = part[0];
-    __syncthreads();
-    return sum;
 }
+
+template <unsigned LANES, typename T> __device__ T group_sum(T value) {
+    T one[1] = {value};
+    group_sums<LANES>(one);
+    return one[0];
+}
+
+/* The sum of every thread's value, on every thread. All threads of the block call it. */
+template <typename T> __device__ T block_sum(T value) { return group_sum<THREADS>(value); }
 
 /* The largest likewise; a NaN anywhere shows in what is computed from it, not here. */
 static __device__ float block_max(float value) {
-    __shared__ float part[THREADS];
-    part[threadIdx.x] = value;
+    __shared__ float part[THREADS / WARP];
+    for (int mask = WARP / 2; mask; mask /= 2)
+        value = fmaxf(value, __shfl_xor_sync(~0u, value, mask));
+    if (threadIdx.x % WARP == 0) part[threadIdx.x / WARP] = value;
     __syncthreads();
-    for (unsigned width = THREADS / 2; width; width /= 2) {
-        if (threadIdx.x < width)
-            part[threadIdx.x] = fmaxf(part[threadIdx.x], part[threadIdx.x + width]);
-        __syncthreads();
-    }
-    float most = part[0];
+    for (unsigned w = 0; w < THREADS / WARP; w++) value = fmaxf(value, part[w]);
     __syncthreads();
-    return most;
+    return value;
 }
 
 #endif

@@ -1,116 +1,179 @@
 /* Heads between their projection and attention: RMSNorm of each, and rotary positions, by which a
- * head's first and second half turn against each other. */
-#include "device.cuh"
+ * head's first and second half turn against each other: a thread has the same elements of both. Of
+ * an odd number, which does not turn, the first half is the longer one. */
+#include "columns.cuh"
 
-/* A block's token and head. */
-struct head_place {
-    size_t at;                  /* its first element */
-    const float *cosine, *sine; /* of its token; NULL: no turn */
+static __host__ __device__ unsigned first_half(const kernels_heads &h) {
+    return (unsigned)(h.dim - h.dim / 2);
+}
+
+/* Calls f with the row_shape for such halves, of which few are longer than a warp takes. */
+template <typename F> static void by_half(size_t dim, F f) {
+    if (dim <= 64)
+        f(row_shape<16, 1, true>());
+    else if (dim <= 128)
+        f(row_shape<32, 1, true>());
+    else
+        f(row_shape<THREADS, 1, false>());
+}
+
+/* What a thread has of a head's two halves. */
+template <typename W> using two_shares = share<W>[2];
+
+#define FOR_HALVES(W, half, u, e)                                                                  \
+    _Pragma("unroll") for (unsigned half = 0; half < 2; half++) FOR_SHARE(W, u, e)
+
+/* Where a thread stands in a head, or in another array of as many columns. */
+template <typename W> struct head_place {
+    row_place<W> half[2];
+    unsigned second; /* where the second half begins */
+
+    __device__ __forceinline__ head_place(const kernels_heads &h, size_t row, size_t rows,
+                                          bool wide)
+        : half{{row, rows, first_half(h), wide}, {row, rows, (unsigned)(h.dim / 2), wide}},
+          second(first_half(h)) {}
+
+    template <typename T>
+    __device__ __forceinline__ void load(two_shares<W> &v, const T *x, unsigned first) const {
+        half[0].load(v[0], x, first);
+        half[1].load(v[1], x + second, first);
+    }
+    template <typename T>
+    __device__ __forceinline__ void store(T *y, const two_shares<W> &v, unsigned first) const {
+        half[0].store(y, v[0], first);
+        half[1].store(y + second, v[1], first);
+    }
+
+    /* Turns by the angles of the head's token; sign -1: back. */
+    __device__ __forceinline__ void turn(two_shares<W> &v, const kernels_heads &h, unsigned first,
+                                         float sign) const {
+        if (!h.cosines) return;
+        const unsigned token = (unsigned)half[0].row / (unsigned)h.heads % (unsigned)h.sequence;
+        share<W> c, s;
+        half[0].load(c, h.cosines + (size_t)token * second, first);
+        half[0].load(s, h.sines + (size_t)token * second, first);
+        FOR_SHARE(W, u, e) {
+            const float low = v[0][u][e], high = v[1][u][e], sine = sign * s[u][e];
+            v[0][u][e] = low * c[u][e] - high * sine;
+            v[1][u][e] = high * c[u][e] + low * sine;
+        }
+    }
 };
 
-static __device__ head_place head_of(const kernels_heads &h) {
-    const size_t angle = blockIdx.x / h.heads % h.sequence * (h.dim / 2);
-    if (!h.cosines) return {blockIdx.x * h.dim, nullptr, nullptr};
-    return {blockIdx.x * h.dim, h.cosines + angle, h.sines + angle};
-}
-
-/* Where element i's partner in its pair stands, and the sine as element i has it. */
-static __device__ size_t partner(const kernels_heads &h, size_t i) {
-    return i < h.dim / 2 ? i + h.dim / 2 : i - h.dim / 2;
-}
-
-/* values[i] turned: sign 1 forwards, -1 back. */
-static __device__ float turned(const kernels_heads &h, const head_place &p, const float *values,
-                               size_t i, float sign) {
-    if (!p.cosine) return values[i];
-    const size_t half = h.dim / 2, angle = i < half ? i : i - half;
-    const float s = sign * p.sine[angle];
-    return values[i] * p.cosine[angle] + (i < half ? -s : s) * values[partner(h, i)];
-}
-
-template <typename T> static __device__ float rstd_of(const kernels_heads &h, const T *x) {
-    float sum = 0.0f;
-    for (size_t i = threadIdx.x; i < h.dim; i += THREADS) sum += load(x + i) * load(x + i);
-    return 1.0f / sqrtf(block_sum(sum) / (float)h.dim + h.eps);
-}
-
-/* Shared: the head [dim]. */
-template <typename T>
-static __global__ void heads_forward_kernel(kernels_heads h, T *out, const T *x) {
-    const head_place p = head_of(h);
-    float *values = dynamic_shared();
-    const float scale = h.weight ? rstd_of(h, x + p.at) : 1.0f;
-    for (size_t i = threadIdx.x; i < h.dim; i += THREADS) {
-        const float v = load(x + p.at + i);
-        values[i] = h.weight ? h.weight[i] * (v * scale) : v;
+template <typename W, typename T>
+static __global__ void __launch_bounds__(THREADS)
+    heads_forward_kernel(kernels_heads h, T *out, const T *x, size_t rows, bool wide) {
+    const head_place<W> p(h, row_of_group<W>(), rows, wide);
+    const size_t at = p.half[0].row * h.dim;
+    two_shares<W> v, w;
+    float scale = 0.0f;
+    if (h.weight) {
+        float sum = 0.0f;
+        FOR_SPANS(W, first, p.second) {
+            p.load(v, x + at, first);
+            FOR_HALVES(W, half, u, e) sum += v[half][u][e] * v[half][u][e];
+        }
+        scale = 1.0f / sqrtf(group_sum<W::LANES>(sum) / (float)h.dim + h.eps);
     }
-    __syncthreads();
-    for (size_t i = threadIdx.x; i < h.dim; i += THREADS)
-        store(out + p.at + i, turned(h, p, values, i, 1.0f));
+    FOR_SPANS(W, first, p.second) {
+        if (!W::ONCE || !h.weight) p.load(v, x + at, first);
+        if (h.weight) {
+            p.load(w, h.weight, first);
+            FOR_HALVES(W, half, u, e) v[half][u][e] = w[half][u][e] * (v[half][u][e] * scale);
+        }
+        p.turn(v, h, first, 1.0f);
+        p.store(out + at, v, first);
+    }
+}
+
+/* Whether all is aligned, and both halves hold whole units. */
+static bool is_wide(const kernels_heads &h, const void *a, const void *b, const void *c) {
+    return h.dim % 8 == 0 && aligned(a, b, c, h.weight, h.cosines, h.sines);
 }
 
 void cuda_heads_forward(kernels *k, const kernels_heads *h, void *out, const void *x) {
-    const size_t heads = h->batch * h->sequence * h->heads, shared = h->dim * sizeof(float);
-    if (h->type == KERNELS_BF16)
-        LAUNCH(k, heads_forward_kernel<uint16_t>, heads, shared, *h, (uint16_t *)out,
-               (const uint16_t *)x);
-    else
-        LAUNCH(k, heads_forward_kernel<float>, heads, shared, *h, (float *)out, (const float *)x);
+    const size_t rows = h->batch * h->sequence * h->heads;
+    by_type(h->type, [&](auto t) {
+        typedef decltype(t) T;
+        by_half(first_half(*h), [&](auto shape) {
+            typedef decltype(shape) W;
+            LAUNCH(k, (heads_forward_kernel<W, T>), pieces_of(rows, W::GROUPS), 0, *h, (T *)out,
+                   (const T *)x, rows, is_wide(*h, out, x, NULL));
+        });
+    });
 }
 
-/* A thread owns an element of the weight and goes through all heads. */
-template <typename T>
-static __global__ void heads_dweight_kernel(kernels_heads h, float *dweight, const float *dout,
-                                            const T *x, size_t heads) {
-    const size_t i = blockIdx.x;
-    float sum = 0.0f;
-    for (size_t head = threadIdx.x; head < heads; head += THREADS) {
-        const float *d = dout + head * h.dim;
-        const T *in = x + head * h.dim;
-        float squares = 0.0f, back = d[i];
-        for (size_t j = 0; j < h.dim; j++) squares += load(in + j) * load(in + j);
-        if (h.cosines) {
-            const size_t half = h.dim / 2, angle = head / h.heads % h.sequence * half + i % half;
-            const float s = h.sines[angle];
-            back = back * h.cosines[angle] + (i < half ? s : -s) * d[partner(h, i)];
+/* g: what arrived, turned back, and v: what the forward read. */
+template <typename W, typename T>
+static __device__ __forceinline__ void
+load_gradient(two_shares<W> &g, two_shares<W> &v, two_shares<W> &w, const head_place<W> &p,
+              const kernels_heads &h, const float *dout, const T *x, unsigned first) {
+    p.load(g, dout, first);
+    if (h.weight) {
+        p.load(v, x, first);
+        p.load(w, h.weight, first);
+    }
+    p.turn(g, h, first, -1.0f);
+}
+
+/* each: rows a block. */
+template <typename W, typename T>
+static __global__ void __launch_bounds__(THREADS)
+    heads_backward_kernel(kernels_heads h, T *dx, float *partial, const float *dout, const T *x,
+                          size_t rows, unsigned each, bool wide) {
+    const head_place<W> columns(h, 0, 1, wide);
+    column_sums<W> dweight[2] = {{partial, (unsigned)h.dim},
+                                 {partial + columns.second, (unsigned)h.dim}};
+    for (unsigned i = 0; i < each; i += W::GROUPS) {
+        const head_place<W> p(h, (size_t)blockIdx.x * each + i + threadIdx.x / W::LANES, rows,
+                              wide);
+        const size_t at = p.half[0].row * h.dim;
+        two_shares<W> g, v = {}, w = {};
+        float sums[2] = {0.0f, 0.0f}; /* of x^2, and of the normed one's gradient along x */
+        FOR_SPANS(W, first, p.second) {
+            load_gradient(g, v, w, p, h, dout + at, x + at, first);
+            FOR_HALVES(W, half, u, e) {
+                sums[0] += v[half][u][e] * v[half][u][e];
+                sums[1] += g[half][u][e] * w[half][u][e] * v[half][u][e];
+            }
         }
-        sum += back * (load(in + i) * (1.0f / sqrtf(squares / (float)h.dim + h.eps)));
+        if (h.weight) group_sums<W::LANES>(sums);
+        const float scale = 1.0f / sqrtf(sums[0] / (float)h.dim + h.eps);
+        const float along = sums[1] / (float)h.dim * scale * scale;
+        FOR_SPANS(W, first, p.second) {
+            if (!W::ONCE) load_gradient(g, v, w, p, h, dout + at, x + at, first);
+            if (h.weight) {
+                for (unsigned half = 0; half < 2; half++)
+                    dweight[half].fetch(columns.half[half], first);
+                FOR_HALVES(W, half, u, e) {
+                    const float d = g[half][u][e];
+                    dweight[half].v[u][e] += d * (v[half][u][e] * scale);
+                    g[half][u][e] = scale * (d * w[half][u][e] - v[half][u][e] * along);
+                }
+                for (unsigned half = 0; half < 2; half++)
+                    dweight[half].put(columns.half[half], first);
+            }
+            p.store(dx + at, g, first);
+        }
+        dweight[0].begun = dweight[1].begun = true;
     }
-    sum = block_sum(sum);
-    if (threadIdx.x == 0) dweight[i] += sum;
+    if (h.weight)
+        for (unsigned half = 0; half < 2; half++) dweight[half].finish(columns.half[half]);
 }
 
-/* Shared: the gradient of what was normed [dim]. */
-template <typename T>
-static __global__ void heads_dx_kernel(kernels_heads h, T *dx, const float *dout, const T *x) {
-    const head_place p = head_of(h);
-    float *values = dynamic_shared(), *back = values + h.dim, sum = 0.0f;
-    for (size_t i = threadIdx.x; i < h.dim; i += THREADS) values[i] = dout[p.at + i];
-    __syncthreads();
-    for (size_t i = threadIdx.x; i < h.dim; i += THREADS) {
-        back[i] = turned(h, p, values, i, -1.0f);
-        if (h.weight) sum += back[i] * h.weight[i] * load(x + p.at + i);
-    }
-    const float scale = h.weight ? rstd_of(h, x + p.at) : 1.0f;
-    const float share = h.weight ? block_sum(sum) / (float)h.dim * scale * scale : 0.0f;
-    for (size_t i = threadIdx.x; i < h.dim; i += THREADS)
-        store(dx + p.at + i,
-              h.weight ? scale * (back[i] * h.weight[i] - load(x + p.at + i) * share) : back[i]);
-}
-
-template <typename T>
-static void backward(kernels *k, const kernels_heads &h, T *dx, float *dweight, const float *dout,
-                     const T *x) {
-    const size_t heads = h.batch * h.sequence * h.heads;
-    if (h.weight) LAUNCH(k, heads_dweight_kernel<T>, h.dim, 0, h, dweight, dout, x, heads);
-    LAUNCH(k, heads_dx_kernel<T>, heads, 2 * h.dim * sizeof(float), h, dx, dout, x);
-}
-
-/* The weight's gradient first: dx may take the place of dout or x. */
+/* dx may take the place of x or dout: a thread writes what it alone has read. */
 void cuda_heads_backward(kernels *k, const kernels_heads *h, void *dx, float *dweight,
                          const float *dout, const void *x) {
-    if (h->type == KERNELS_BF16)
-        backward(k, *h, (uint16_t *)dx, dweight, dout, (const uint16_t *)x);
-    else
-        backward(k, *h, (float *)dx, dweight, dout, (const float *)x);
+    const size_t rows = h->batch * h->sequence * h->heads;
+    by_type(h->type, [&](auto t) {
+        typedef decltype(t) T;
+        by_half(first_half(*h), [&](auto shape) {
+            typedef decltype(shape) W;
+            column_plan plan = {W::GROUPS, pieces_of(rows, W::GROUPS), {}};
+            if (h->weight) plan = plan_columns<W>(k, rows, h->dim);
+            LAUNCH(k, (heads_backward_kernel<W, T>), plan.blocks, 0, *h, (T *)dx, plan.partial[0],
+                   dout, (const T *)x, rows, plan.each, is_wide(*h, dx, dout, x));
+            if (h->weight) columns_add(k, dweight, plan.partial[0], h->dim, plan.blocks, h->dim);
+        });
+    });
 }

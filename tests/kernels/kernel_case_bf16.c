@@ -64,7 +64,7 @@ static void extremes(conform *c) {
 }
 
 void case_bf16(conform *c) {
-    const size_t sizes[] = {0, 1, 15, 33, 1000, 70001};
+    const size_t sizes[] = {0, 1, 15, 33, 1000, 70000, 70001};
     c->what = "bf16";
     extremes(c);
     for (size_t i = 0; i < sizeof sizes / sizeof sizes[0]; i++) conversions_of(c, sizes[i]);

@@ -115,6 +115,9 @@ void case_heads(conform *c) {
         {.batch = 1, .sequence = 70, .heads = 1, .dim = 62},
         {.batch = 1, .sequence = 5, .heads = 2, .dim = 128},
         {.batch = 1, .sequence = 3, .heads = 2, .dim = 200},
+        {.batch = 1, .sequence = 20, .heads = 2, .dim = 64},
+        {.batch = 1, .sequence = 2, .heads = 2, .dim = 1030},
+        {.batch = 1, .sequence = 2, .heads = 2, .dim = 4112},
         {.batch = 1, .sequence = 3, .heads = 2, .dim = 9}, /* odd: it does not turn */
     };
     for (size_t i = 0; i < sizeof shapes / sizeof shapes[0]; i++)

@@ -73,6 +73,7 @@ void case_loss(conform *c) {
     loss_of(c, 4, 3, 3.0f);
     loss_of(c, 20, 257, 8.0f);
     loss_of(c, 5, 4099, 8.0f);
+    loss_of(c, 3, 8200, 8.0f);
 }
 
 /* Logits at which exp without the largest taken off would overflow. */
@@ -151,6 +152,9 @@ void case_row_sumsq(conform *c) {
     sumsq_of(c, 70, 1);
     sumsq_of(c, 3, 17);
     sumsq_of(c, 9, 320);
+    sumsq_of(c, 5, 64);
+    sumsq_of(c, 9, 1024);
+    sumsq_of(c, 3, 2050);
     sumsq_of(c, 2, 70001);
 }
 

@@ -3,9 +3,9 @@
 
 #include "kernel_cases.h"
 
-enum { SHAPES = 6 };
-static const size_t norm_rows[SHAPES] = {1, 3, 40, 7, 2, 150},
-                    norm_dim[SHAPES] = {1, 5, 64, 33, 1000, 9};
+enum { SHAPES = 12 };
+static const size_t norm_rows[SHAPES] = {1, 3, 40, 7, 2, 150, 21, 18, 9, 3, 4, 3},
+                    norm_dim[SHAPES] = {1, 5, 64, 33, 1000, 9, 128, 130, 512, 1026, 2052, 5000};
 static const float eps = 0.02f; /* large enough that a single element has a gradient */
 
 /* What the gradients are taken of: the sum of dout * out. */

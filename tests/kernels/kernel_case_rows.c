@@ -35,9 +35,10 @@ static void sum_of(conform *c, const rows_shape *s) {
 }
 
 void case_rows(conform *c) {
-    const rows_shape shapes[] = {{1, 1, 1, 1},      {7, 5, 5, 5},    {7, 5, 11, 5},
-                                 {3, 64, 64, 192},  {40, 33, 33, 0}, {300, 3, 9, 17},
-                                 {2, 1000, 1003, 0}};
+    const rows_shape shapes[] = {{1, 1, 1, 1},       {7, 5, 5, 5},       {7, 5, 11, 5},
+                                 {3, 64, 64, 192},   {40, 33, 33, 0},    {300, 3, 9, 17},
+                                 {2, 1000, 1003, 0}, {9, 128, 130, 256}, {5, 2052, 2052, 2053},
+                                 {1100, 40, 44, 40}};
     for (size_t i = 0; i < sizeof shapes / sizeof shapes[0]; i++) {
         c->what = "copy_rows";
         copy_of(c, &shapes[i], 0);
@@ -45,6 +46,7 @@ void case_rows(conform *c) {
         c->what = "sum_rows";
         sum_of(c, &shapes[i]);
     }
+    sum_of(c, &(rows_shape){1030, 2052, 2052, 0});
 }
 
 static void reference_patches(double *out, const float *images, const kernels_patches *s) {

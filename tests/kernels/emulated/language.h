@@ -90,16 +90,20 @@ template <typename To, typename From> To emulated_bits(From from) {
 inline unsigned __float_as_uint(float x) { return emulated_bits<unsigned>(x); }
 inline float __uint_as_float(unsigned x) { return emulated_bits<float>(x); }
 inline long long __double_as_longlong(double x) { return emulated_bits<long long>(x); }
-inline unsigned long long atomicAdd(unsigned long long *to, unsigned long long x) {
-    const unsigned long long before = *to;
+inline float __fdividef(float a, float b) { return a / b; }
+template <typename T> T atomicAdd(T *to, T x) {
+    const T before = *to;
     *to += x;
     return before;
 }
 struct float2 {
     float x, y;
 };
-struct float4 {
+struct __align__(16) float4 {
     float x, y, z, w;
+};
+struct __align__(8) uint2 {
+    unsigned x, y;
 };
 struct __align__(16) uint4 {
     unsigned x, y, z, w;

@@ -1,0 +1,125 @@
+/* Activations, alone and as gates. */
+#include "map.cuh"
+
+/* An activation's value and slope at one place. */
+typedef struct point {
+    float value, slope;
+} point;
+
+/* 1 / (1 + exp(-x)), to some units in the last place: the division costs more than it is worth. */
+static __device__ float logistic(float x) { return __fdividef(1.0f, 1.0f + expf(-x)); }
+
+template <kernels_activation F> __device__ point activation_at(float x);
+
+template <> __device__ point activation_at<KERNELS_GELU>(float x) {
+    float cdf = 0.5f + 0.5f * erff(x * 0.70710678f);
+    return {x * cdf, cdf + x * (0.39894228f * expf(-0.5f * x * x))};
+}
+
+/* 1 / 2 + tanh(u) / 2 is the logistic function of 2 u. */
+template <> __device__ point activation_at<KERNELS_GELU_TANH>(float x) {
+    const float a = 0.79788456f, b = 0.044715f;
+    float sigma = logistic(2.0f * a * (x + b * x * x * x));
+    float inner = 2.0f * a * (1.0f + 3.0f * b * x * x);
+    return {x * sigma, sigma + x * sigma * (1.0f - sigma) * inner};
+}
+
+template <> __device__ point activation_at<KERNELS_SILU>(float x) {
+    float sigma = logistic(x);
+    return {x * sigma, sigma * (1.0f + x * (1.0f - sigma))};
+}
+
+/* NaN stays. */
+template <> __device__ point activation_at<KERNELS_RELU>(float x) {
+    return {x < 0.0f ? 0.0f : x, x > 0.0f ? 1.0f : 0.0f};
+}
+
+/* Calls f with a value of the arrays' type and one of a type that stands for the activation: a
+ * kernel for each pair. */
+template <kernels_activation F> struct activation {
+    static __device__ point at(float x) { return activation_at<F>(x); }
+};
+
+template <typename T, typename Call> static void by_activation(kernels_activation f, Call call) {
+    switch (f) {
+    case KERNELS_RELU:
+        return call(T(), activation<KERNELS_RELU>());
+    case KERNELS_GELU:
+        return call(T(), activation<KERNELS_GELU>());
+    case KERNELS_GELU_TANH:
+        return call(T(), activation<KERNELS_GELU_TANH>());
+    default:
+        return call(T(), activation<KERNELS_SILU>());
+    }
+}
+
+template <typename Call>
+static void by_type_and_activation(kernels_type type, kernels_activation f, Call call) {
+    by_type(type, [&](auto t) { by_activation<decltype(t)>(f, call); });
+}
+
+template <typename F> struct value_of {
+    __device__ void operator()(const float (&x)[1], float (&y)[1]) const {
+        y[0] = F::at(x[0]).value;
+    }
+};
+
+void cuda_activation_forward(kernels *k, void *out, const void *x, size_t n, kernels_activation f,
+                             kernels_type type) {
+    by_type_and_activation(type, f, [&](auto t, auto a) {
+        typedef decltype(t) T;
+        map(k, map_arrays<T, T, 1, 1>{{(const T *)x}, {(T *)out}, n, false},
+            value_of<decltype(a)>());
+    });
+}
+
+/* x: dout, then what the activation was of. */
+template <typename F> struct slope_of {
+    __device__ void operator()(const float (&x)[2], float (&y)[1]) const {
+        y[0] = x[0] * F::at(x[1]).slope;
+    }
+};
+
+void cuda_activation_backward(kernels *k, void *dx, const void *dout, const void *x, size_t n,
+                              kernels_activation f, kernels_type type) {
+    by_type_and_activation(type, f, [&](auto t, auto a) {
+        typedef decltype(t) T;
+        map(k, map_arrays<T, T, 2, 1>{{(const T *)dout, (const T *)x}, {(T *)dx}, n, false},
+            slope_of<decltype(a)>());
+    });
+}
+
+/* x: gate, up. */
+template <typename F> struct gated {
+    __device__ void operator()(const float (&x)[2], float (&y)[1]) const {
+        y[0] = F::at(x[0]).value * x[1];
+    }
+};
+
+void cuda_gated_forward(kernels *k, void *out, const void *gate, const void *up, size_t n,
+                        kernels_activation f, kernels_type type) {
+    by_type_and_activation(type, f, [&](auto t, auto a) {
+        typedef decltype(t) T;
+        map(k, map_arrays<T, T, 2, 1>{{(const T *)gate, (const T *)up}, {(T *)out}, n, false},
+            gated<decltype(a)>());
+    });
+}
+
+/* x: dout, gate, up; y: dgate, dup. */
+template <typename F> struct gated_slopes {
+    __device__ void operator()(const float (&x)[3], float (&y)[2]) const {
+        const point at = F::at(x[1]);
+        y[0] = x[0] * x[2] * at.slope;
+        y[1] = x[0] * at.value;
+    }
+};
+
+void cuda_gated_backward(kernels *k, void *dgate, void *dup, const void *dout, const void *gate,
+                         const void *up, size_t n, kernels_activation f, kernels_type type) {
+    by_type_and_activation(type, f, [&](auto t, auto a) {
+        typedef decltype(t) T;
+        const map_arrays<T, T, 3, 2> arrays = {
+            {(const T *)dout, (const T *)gate, (const T *)up}, {(T *)dgate, (T *)dup}, n, false};
+        map(k, arrays, gated_slopes<decltype(a)>());
+    });
+}

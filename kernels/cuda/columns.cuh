@@ -1,0 +1,80 @@
+/* Sums over rows, in two steps: a block adds up its rows in registers and writes one row of partial
+ * sums to scratch; then those are added up. How many rows a block takes depends on the shape alone.
+ */
+#ifndef KERNELS_CUDA_COLUMNS_CUH
+#define KERNELS_CUDA_COLUMNS_CUH
+
+#include "shares.cuh"
+
+/* As many rows as one step adds up, and blocks as fill a large GPU. */
+enum { COLUMN_ROWS = 1024 };
+
+/* sum[dim] += the rows of x, in one step. */
+void columns_add(kernels *k, float *sum, const float *x, size_t x_stride, size_t rows, size_t dim);
+
+typedef struct column_plan {
+    unsigned each; /* rows a block, a multiple of its groups */
+    size_t blocks;
+    float *partial[2]; /* [blocks,dim] in the matrix products' workspace, behind which they run */
+} column_plan;
+
+/* For one or two arrays of [dim] that are summed at once. */
+template <typename W> static column_plan plan_columns(kernels *k, size_t rows, size_t dim) {
+    const size_t room = BLAS_WORKSPACE / sizeof(float) / 2 / dim;
+    size_t most = dim <= 512 ? COLUMN_ROWS : COLUMN_ROWS / 2;
+    if (most > room) most = room;
+    if (!most) {
+        cuda_check(k, cudaErrorInvalidValue); /* millions of columns, of which there are none */
+        return {};
+    }
+    column_plan p;
+    const size_t each = pieces_of(pieces_of(rows, most), W::GROUPS);
+    p.each = (unsigned)((each > 2 ? each : 2) * W::GROUPS);
+    p.blocks = rows ? pieces_of(rows, p.each) : 0;
+    p.partial[0] = (float *)cuda_of(k)->blas.workspace;
+    p.partial[1] = p.partial[0] + p.blocks * dim;
+    return p;
+}
+
+/* A thread's sums of its columns. Those of a row of several spans lie in scratch between two rows,
+ * where nobody else touches them. */
+template <typename W> struct column_sums {
+    float *own; /* [dim] the block's */
+    share<W> v;
+    bool begun;
+
+    __device__ __forceinline__ column_sums(float *partial, unsigned dim)
+        : own(partial + (size_t)blockIdx.x * dim), begun(false) {
+        FOR_SHARE(W, u, e) v[u][e] = 0.0f;
+    }
+    /* c: the place in a row of sums. */
+    __device__ __forceinline__ void fetch(const row_place<W> &c, unsigned first) {
+        if (W::ONCE) return;
+        if (begun) {
+            c.load(v, own, first);
+            return;
+        }
+        FOR_SHARE(W, u, e) v[u][e] = 0.0f;
+    }
+    __device__ __forceinline__ void put(const row_place<W> &c, unsigned first) {
+        if (!W::ONCE) c.store(own, v, first);
+    }
+    /* Adds up the block's groups, in order, and writes. All of its threads call it. */
+    __device__ __forceinline__ void finish(const row_place<W> &c) {
+        if constexpr (W::GROUPS > 1) {
+            __shared__ __align__(16) float part[W::GROUPS][W::SPAN];
+            store_share<W::LANES>(part[threadIdx.x / W::LANES], v, c.lane, W::SPAN, true);
+            __syncthreads();
+            for (unsigned i = threadIdx.x; i < c.dim; i += THREADS) {
+                float sum = part[0][i];
+                for (unsigned g = 1; g < W::GROUPS; g++) sum += part[g][i];
+                own[i] = sum;
+            }
+            __syncthreads();
+        } else if (W::ONCE) {
+            c.store(own, v, 0);
+        }
+    }
+};
+
+#endif

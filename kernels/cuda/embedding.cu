@@ -1,0 +1,120 @@
+/* The embedding's gradient: rows of one id are added up in order, by the threads that own the id's
+ * row of the table. A counting sort finds them: integers alone are added atomically, and the order
+ * that this leaves open is sorted away. */
+#include <algorithm>
+
+#include "shares.cuh"
+
+/* In the matrix products' workspace, of one piece of the rows and a slice of the ids. */
+typedef struct buckets {
+    unsigned *counts; /* [ids] rows of an id */
+    unsigned *used;   /* [1] of `unsorted`, by buckets that have their place */
+    unsigned *starts; /* [ids] where an id's rows begin */
+    unsigned *places; /* [rows] of a row in its bucket, in any order */
+    unsigned *unsorted,
+        *sorted; /* [rows] rows by bucket; in a bucket in any order, and ascending */
+} buckets;
+
+/* Whose gradients a launch looks at: of rows 0 ... rows - 1 those with ids from `first` on. */
+typedef struct embedded {
+    const int32_t *ids;
+    unsigned rows, first, n_ids;
+
+    __device__ bool has(unsigned row) const {
+        return row < rows && (unsigned)ids[row] - first < n_ids;
+    }
+    __device__ unsigned id(unsigned row) const { return (unsigned)ids[row] - first; }
+} embedded;
+
+static __global__ void count_kernel(buckets b, embedded in) {
+    const unsigned row = blockIdx.x * THREADS + threadIdx.x;
+    if (in.has(row)) b.places[row] = atomicAdd(b.counts + in.id(row), 1u);
+}
+
+/* Buckets stand in any order. */
+static __global__ void start_kernel(buckets b, embedded in) {
+    const unsigned id = blockIdx.x * THREADS + threadIdx.x;
+    if (id < in.n_ids && b.counts[id]) b.starts[id] = atomicAdd(b.used, b.counts[id]);
+}
+
+static __global__ void place_kernel(buckets b, embedded in) {
+    const unsigned row = blockIdx.x * THREADS + threadIdx.x;
+    if (in.has(row)) b.unsorted[b.starts[in.id(row)] + b.places[row]] = row;
+}
+
+/* A row's place is how many of its bucket come before it. */
+static __global__ void sort_kernel(buckets b, embedded in) {
+    const unsigned row = blockIdx.x * THREADS + threadIdx.x;
+    if (!in.has(row)) return;
+    const unsigned id = in.id(row), n = b.counts[id];
+    const unsigned *others = b.unsorted + b.starts[id];
+    unsigned before = 0;
+#pragma unroll 4
+    for (unsigned i = 0; i < n; i++) before += others[i] < row;
+    b.sorted[b.starts[id] + before] = row;
+}
+
+enum { ADD_THREADS = 64, ADD_COLUMNS = 4 * ADD_THREADS, AHEAD = 8 };
+
+/* A block for each place in `sorted` and ADD_COLUMNS columns: that at which a bucket begins adds up
+ * the bucket, with AHEAD rows on their way. */
+static __global__ void __launch_bounds__(ADD_THREADS)
+    add_kernel(float *dtable, const float *dout, buckets b, embedded in, unsigned dim,
+               unsigned cuts, bool wide) {
+    const unsigned place = blockIdx.x / cuts, first = blockIdx.x % cuts * ADD_COLUMNS;
+    if (place >= *b.used) return;
+    const unsigned id = in.id(b.sorted[place]), n = b.counts[id];
+    if (b.starts[id] != place) return;
+    const unsigned here = min(dim - first, (unsigned)ADD_COLUMNS);
+    float *to = dtable + (size_t)(in.first + id) * dim + first;
+    float sum[1][4], next[AHEAD][1][4];
+    load_share<ADD_THREADS>(sum, to, threadIdx.x, here, wide);
+    for (unsigned i = 0; i < n; i += AHEAD) {
+#pragma unroll
+        for (unsigned a = 0; a < AHEAD; a++)
+            if (i + a < n)
+                load_share<ADD_THREADS>(next[a],
+                                        dout + (size_t)b.sorted[place + i + a] * dim + first,
+                                        threadIdx.x, here, wide);
+#pragma unroll
+        for (unsigned a = 0; a < AHEAD; a++)
+            for (unsigned e = 0; e < 4; e++)
+                if (i + a < n) sum[0][e] += next[a][0][e];
+    }
+    store_share<ADD_THREADS>(to, sum, threadIdx.x, here, wide);
+}
+
+/* Three arrays of rows and two of ids are 28 of the workspace's 32 MiB. */
+static const size_t MOST_ROWS = 1 << 20, MOST_IDS = 1 << 21;
+
+static void add_piece(kernels *k, float *dtable, const float *dout, embedded in, size_t dim) {
+    buckets b;
+    b.counts = (unsigned *)cuda_of(k)->blas.workspace;
+    b.used = b.counts + in.n_ids;
+    b.starts = b.used + 1;
+    b.places = b.starts + in.n_ids;
+    b.unsorted = b.places + in.rows;
+    b.sorted = b.unsorted + in.rows;
+    const size_t blocks = pieces_of(in.rows, THREADS);
+    const unsigned cuts = (unsigned)pieces_of(dim, ADD_COLUMNS);
+    const bool wide = dim % 4 == 0 && aligned(dtable, dout);
+    cuda_check(k,
+               cudaMemsetAsync(b.counts, 0, (in.n_ids + 1) * sizeof *b.counts, cuda_of(k)->stream));
+    LAUNCH(k, count_kernel, blocks, 0, b, in);
+    LAUNCH(k, start_kernel, pieces_of(in.n_ids, THREADS), 0, b, in);
+    LAUNCH(k, place_kernel, blocks, 0, b, in);
+    LAUNCH(k, sort_kernel, blocks, 0, b, in);
+    launch(k, add_kernel, (size_t)in.rows * cuts, ADD_THREADS, 0, dtable, dout, b, in,
+           (unsigned)dim, cuts, wide);
+}
+
+void cuda_embedding_backward(kernels *k, float *dtable, const float *dout, const int32_t *ids,
+                             size_t rows, size_t vocab, size_t dim) {
+    for (size_t row = 0; row < rows; row += MOST_ROWS)
+        for (size_t id = 0; id < vocab; id += MOST_IDS) {
+            const size_t n_ids = std::min(vocab - id, MOST_IDS);
+            const size_t here = std::min(rows - row, MOST_ROWS);
+            const embedded in = {ids + row, (unsigned)here, (unsigned)id, (unsigned)n_ids};
+            add_piece(k, dtable, dout + row * dim, in, dim);
+        }
+}

@@ -1,0 +1,146 @@
+/* RMSNorm and LayerNorm backwards: one pass over dout and x gives dx and, in registers over a
+ * block's rows, the partial sums of the weight's gradient. dx may take the place of dout or x: a
+ * thread writes what it alone has read. */
+#include "columns.cuh"
+
+/* What the kernels read of rows. */
+typedef struct norm_rows {
+    const float *dout, *x, *weight, *mean, *rstd;
+    size_t rows;
+    unsigned dim, each;
+    bool add, wide;
+} norm_rows;
+
+/* dx at one place of a row. */
+template <typename W>
+static __device__ __forceinline__ void put_dx(const row_place<W> &p, float *dx, share<W> &d,
+                                              unsigned first, bool add) {
+    if (add) {
+        share<W> before;
+        p.load(before, dx, first);
+        FOR_SHARE(W, u, e) d[u][e] += before[u][e];
+    }
+    p.store(dx, d, first);
+}
+
+template <typename W>
+static __global__ void __launch_bounds__(THREADS)
+    rmsnorm_backward_kernel(float *dx, float *partial, norm_rows r) {
+    const row_place<W> columns(0, 1, r.dim, r.wide);
+    column_sums<W> dweight(partial, r.dim);
+    for (unsigned i = 0; i < r.each; i += W::GROUPS) {
+        const row_place<W> p((size_t)blockIdx.x * r.each + i + threadIdx.x / W::LANES, r.rows,
+                             r.dim, r.wide);
+        const size_t at = p.row * r.dim;
+        const float scale = p.there ? r.rstd[p.row] : 0.0f;
+        share<W> g, v, w;
+        float sum = 0.0f;
+        FOR_SPANS(W, first, r.dim) {
+            p.load(g, r.dout + at, first);
+            p.load(v, r.x + at, first);
+            columns.load(w, r.weight, first);
+            dweight.fetch(columns, first);
+            FOR_SHARE(W, u, e) {
+                dweight.v[u][e] += g[u][e] * (v[u][e] * scale);
+                g[u][e] *= w[u][e];
+                sum += g[u][e] * v[u][e];
+            }
+            dweight.put(columns, first);
+        }
+        dweight.begun = true;
+        const float along = group_sum<W::LANES>(sum) / (float)r.dim * scale * scale;
+        FOR_SPANS(W, first, r.dim) {
+            if (!W::ONCE) {
+                p.load(g, r.dout + at, first);
+                p.load(v, r.x + at, first);
+                columns.load(w, r.weight, first);
+                FOR_SHARE(W, u, e) g[u][e] *= w[u][e];
+            }
+            FOR_SHARE(W, u, e) g[u][e] = scale * (g[u][e] - v[u][e] * along);
+            put_dx<W>(p, dx + at, g, first, r.add);
+        }
+    }
+    dweight.finish(columns);
+}
+
+void cuda_rmsnorm_backward(kernels *k, float *dx, float *dweight, const float *dout, const float *x,
+                           const float *weight, const float *rstd, size_t rows, size_t dim,
+                           unsigned flags) {
+    const bool wide = dim % 4 == 0 && aligned(dx, dout, x, weight);
+    by_width(dim, [&](auto shape) {
+        typedef decltype(shape) W;
+        const column_plan plan = plan_columns<W>(k, rows, dim);
+        const norm_rows r = {
+            dout, x, weight, NULL, rstd, rows, (unsigned)dim, plan.each, (flags & KERNELS_ADD) != 0,
+            wide};
+        LAUNCH(k, rmsnorm_backward_kernel<W>, plan.blocks, 0, dx, plan.partial[0], r);
+        columns_add(k, dweight, plan.partial[0], dim, plan.blocks, dim);
+    });
+}
+
+template <typename W>
+static __global__ void __launch_bounds__(THREADS)
+    layernorm_backward_kernel(float *dx, float *weights, float *biases, norm_rows r) {
+    const row_place<W> columns(0, 1, r.dim, r.wide);
+    column_sums<W> dweight(weights, r.dim), dbias(biases, r.dim);
+    for (unsigned i = 0; i < r.each; i += W::GROUPS) {
+        const row_place<W> p((size_t)blockIdx.x * r.each + i + threadIdx.x / W::LANES, r.rows,
+                             r.dim, r.wide);
+        const size_t at = p.row * r.dim;
+        const float middle = p.there ? r.mean[p.row] : 0.0f, scale = p.there ? r.rstd[p.row] : 0.0f;
+        share<W> g, v, w;
+        float sums[2] = {0.0f, 0.0f}; /* of g and of g xhat */
+        FOR_SPANS(W, first, r.dim) {
+            p.load(g, r.dout + at, first);
+            p.load(v, r.x + at, first);
+            columns.load(w, r.weight, first);
+            dweight.fetch(columns, first);
+            dbias.fetch(columns, first);
+            FOR_SHARE(W, u, e) {
+                v[u][e] = (v[u][e] - middle) * scale;
+                dweight.v[u][e] += g[u][e] * v[u][e];
+                dbias.v[u][e] += g[u][e];
+                g[u][e] *= w[u][e];
+                sums[0] += g[u][e];
+                sums[1] += g[u][e] * v[u][e];
+            }
+            dweight.put(columns, first);
+            dbias.put(columns, first);
+        }
+        dweight.begun = dbias.begun = true;
+        group_sums<W::LANES>(sums);
+        const float level = sums[0] / (float)r.dim, along = sums[1] / (float)r.dim;
+        FOR_SPANS(W, first, r.dim) {
+            if (!W::ONCE) {
+                p.load(g, r.dout + at, first);
+                p.load(v, r.x + at, first);
+                columns.load(w, r.weight, first);
+                FOR_SHARE(W, u, e) {
+                    v[u][e] = (v[u][e] - middle) * scale;
+                    g[u][e] *= w[u][e];
+                }
+            }
+            FOR_SHARE(W, u, e) g[u][e] = scale * (g[u][e] - level - v[u][e] * along);
+            put_dx<W>(p, dx + at, g, first, r.add);
+        }
+    }
+    dweight.finish(columns);
+    dbias.finish(columns);
+}
+
+void cuda_layernorm_backward(kernels *k, float *dx, float *dweight, float *dbias, const float *dout,
+                             const float *x, const float *weight, const float *mean,
+                             const float *rstd, size_t rows, size_t dim, unsigned flags) {
+    const bool wide = dim % 4 == 0 && aligned(dx, dout, x, weight);
+    by_width(dim, [&](auto shape) {
+        typedef decltype(shape) W;
+        const column_plan plan = plan_columns<W>(k, rows, dim);
+        const norm_rows r = {
+            dout, x, weight, mean, rstd, rows, (unsigned)dim, plan.each, (flags & KERNELS_ADD) != 0,
+            wide};
+        LAUNCH(k, layernorm_backward_kernel<W>, plan.blocks, 0, dx, plan.partial[0],
+               plan.partial[1], r);
+        columns_add(k, dweight, plan.partial[0], dim, plan.blocks, dim);
+        columns_add(k, dbias, plan.partial[1], dim, plan.blocks, dim);
+    });
+}

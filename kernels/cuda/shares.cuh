@@ -1,0 +1,123 @@
+/* How threads share an array or a row of one: a group of LANES threads takes it in spans of LANES *
+ * UNITS * EACH elements, and unit u of lane l is the EACH elements from (u * LANES + l) * EACH of a
+ * span on, one access of 16 bytes. Which thread has which elements, and so the order of sums, does
+ * not depend on addresses: where these allow no such access, a thread reads its elements one by
+ * one. */
+#ifndef KERNELS_CUDA_SHARES_CUH
+#define KERNELS_CUDA_SHARES_CUH
+
+#include "device.cuh"
+
+/* n: elements from x on; those past them are 0. wide: x is aligned for, and n is a multiple of,
+ * whole units. */
+template <unsigned LANES, unsigned UNITS, unsigned EACH, typename T>
+__device__ __forceinline__ void load_share(float (&v)[UNITS][EACH], const T *x, unsigned lane,
+                                           unsigned n, bool wide) {
+    if (wide) {
+#pragma unroll
+        for (unsigned u = 0; u < UNITS; u++) {
+            const unsigned i = (u * LANES + lane) * EACH;
+            if (i < n)
+                load_wide(v[u], x + i);
+            else
+                for (unsigned e = 0; e < EACH; e++) v[u][e] = 0.0f;
+        }
+        return;
+    }
+#pragma unroll
+    for (unsigned u = 0; u < UNITS; u++)
+#pragma unroll
+        for (unsigned e = 0; e < EACH; e++) {
+            const unsigned i = (u * LANES + lane) * EACH + e;
+            v[u][e] = i < n ? load(x + i) : 0.0f;
+        }
+}
+
+template <unsigned LANES, unsigned UNITS, unsigned EACH, typename T>
+__device__ __forceinline__ void store_share(T *y, const float (&v)[UNITS][EACH], unsigned lane,
+                                            unsigned n, bool wide) {
+    if (wide) {
+#pragma unroll
+        for (unsigned u = 0; u < UNITS; u++) {
+            const unsigned i = (u * LANES + lane) * EACH;
+            if (i < n) store_wide(y + i, v[u]);
+        }
+        return;
+    }
+#pragma unroll
+    for (unsigned u = 0; u < UNITS; u++)
+#pragma unroll
+        for (unsigned e = 0; e < EACH; e++) {
+            const unsigned i = (u * LANES + lane) * EACH + e;
+            if (i < n) store(y + i, v[u][e]);
+        }
+}
+
+/* Whether the arrays begin on 16 bytes. */
+template <typename... T> static bool aligned(const T *...arrays) {
+    return ((reinterpret_cast<uintptr_t>(arrays) | ...) % 16) == 0;
+}
+
+/* A row's threads: ONCE says that one span holds it, so that it stays in registers. */
+template <unsigned L, unsigned U, bool O> struct row_shape {
+    static constexpr unsigned LANES = L, UNITS = U, EACH = 4, SPAN = L * U * EACH;
+    static constexpr unsigned GROUPS = THREADS / L; /* rows that a block works at together */
+    static constexpr bool ONCE = O;
+};
+
+/* The elements that a thread has of a span. */
+template <typename W> using share = float[W::UNITS][W::EACH];
+
+/* Where a thread's group stands in a row. One past the last row has no elements, but its threads
+ * take part in sums. */
+template <typename W> struct row_place {
+    size_t row;
+    unsigned lane, dim;
+    bool there, wide;
+
+    __device__ row_place(size_t row, size_t rows, unsigned dim, bool wide)
+        : row(row), lane(threadIdx.x % W::LANES), dim(row < rows ? dim : 0), there(row < rows),
+          wide(wide) {}
+
+    /* Whether there is such an element of the span. */
+    __device__ __forceinline__ bool has(unsigned first, unsigned u, unsigned e) const {
+        return first + (u * W::LANES + lane) * W::EACH + e < dim;
+    }
+    template <typename T>
+    __device__ __forceinline__ void load(share<W> &v, const T *x, unsigned first) const {
+        load_share<W::LANES>(v, x + first, lane, dim > first ? dim - first : 0, wide);
+    }
+    template <typename T>
+    __device__ __forceinline__ void store(T *y, const share<W> &v, unsigned first) const {
+        store_share<W::LANES>(y + first, v, lane, dim > first ? dim - first : 0, wide);
+    }
+};
+
+/* The first row of a thread's group where a block works at W::GROUPS of them. */
+template <typename W> __device__ size_t row_of_group() {
+    return (size_t)blockIdx.x * W::GROUPS + threadIdx.x / W::LANES;
+}
+
+#define FOR_SPANS(W, first, dim)                                                                   \
+    for (unsigned first = 0; first < (W::ONCE ? 1u : (dim)); first += W::SPAN)
+#define FOR_SHARE(W, u, e)                                                                         \
+    _Pragma("unroll") for (unsigned u = 0; u < W::UNITS; u++)                                      \
+        _Pragma("unroll") for (unsigned e = 0; e < W::EACH; e++)
+
+/* Calls f with the row_shape for rows of dim elements. */
+template <typename F> static void by_width(size_t dim, F f) {
+    if (dim <= 64)
+        f(row_shape<16, 1, true>());
+    else if (dim <= 128)
+        f(row_shape<32, 1, true>());
+    else if (dim <= 512)
+        f(row_shape<32, 4, true>());
+    else if (dim <= 1024)
+        f(row_shape<32, 8, true>());
+    else if (dim <= 2048)
+        f(row_shape<THREADS, 2, true>());
+    else
+        f(row_shape<THREADS, 4, false>());
+}
+
+#endif
