@@ -5,8 +5,9 @@ jmp_buf cmocka_leave;
 static int passes(const CMUnitTest *test) {
     void *state = test->initial_state;
     if (setjmp(cmocka_leave)) return 0;
+    if (test->setup_func && test->setup_func(&state)) return 0;
     test->test_func(&state);
-    return 1;
+    return !test->teardown_func || test->teardown_func(&state) == 0;
 }
 
 int cmocka_run(const CMUnitTest *tests, size_t n) {

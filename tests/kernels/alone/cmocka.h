@@ -9,7 +9,7 @@
 typedef struct CMUnitTest {
     const char *name;
     void (*test_func)(void **state);
-    void *setup_func, *teardown_func; /* none */
+    int (*setup_func)(void **state), (*teardown_func)(void **state); /* or NULL; give 0 */
     void *initial_state;
 } CMUnitTest;
 
@@ -28,9 +28,11 @@ extern jmp_buf cmocka_leave; /* a case that fails leaves by it */
     } while (0)
 #define assert_int_equal(a, b) assert_true((a) == (b))
 #define assert_non_null(p) assert_true((p) != NULL)
+#define assert_null(p) assert_true((p) == NULL)
 #define assert_memory_equal(a, b, size) assert_true(memcmp((a), (b), (size)) == 0)
-#define cmocka_unit_test(function)                                                                 \
-    { #function, function, NULL, NULL, NULL }
+#define cmocka_unit_test_setup_teardown(function, setup, teardown)                                 \
+    { #function, function, setup, teardown, NULL }
+#define cmocka_unit_test(function) cmocka_unit_test_setup_teardown(function, NULL, NULL)
 
 /* How many failed. */
 int cmocka_run(const CMUnitTest *tests, size_t n);

@@ -1,0 +1,8 @@
+#!/usr/bin/env bash
+# compiles.sh COMPILER: the kernels' tests also compile where this folder's stand-in takes cmocka's place.
+set -euo pipefail
+cd "$(dirname "${BASH_SOURCE[0]}")/../../.."
+"$1" -std=gnu11 -fsyntax-only -Wall -Wextra -Wstrict-prototypes -Werror -Itests/kernels/alone \
+    -Ikernels/include -Ikernels -Ikernels/cuda -Itests/kernels/emulated \
+    tests/kernels/alone/cmocka.c tests/kernels/kernel_case*.c tests/kernels/kernel_conformance.c \
+    tests/kernels/kernel_exp.c tests/kernels/kernel_plans.c
