@@ -31,18 +31,29 @@ CPU_INLINE point silu_at(float x) {
 
 typedef point activation(float x);
 
-/* out may be x, and in the loops below dx, dgate and dup may be what they are computed from: each
- * element is read before it is written. */
+/* Outputs may be what they are computed from, as kernels.h allows: each element is read before it
+ * is written. */
 CPU_INLINE void forward(activation *at, kernels_type type, void *out, const void *x, size_t n) {
 #pragma GCC ivdep
     for (size_t i = 0; i < n; i++) lanes_store(out, i, type, at(lanes_load(x, i, type)).value);
 }
 
-CPU_INLINE void backward(activation *at, kernels_type type, void *dx, const void *dout,
+/* out may be NULL. */
+CPU_INLINE void backward(activation *at, kernels_type type, void *out, void *dx, const void *dout,
                          const void *x, size_t n) {
+    if (!out) {
 #pragma GCC ivdep
-    for (size_t i = 0; i < n; i++)
-        lanes_store(dx, i, type, lanes_load(dout, i, type) * at(lanes_load(x, i, type)).slope);
+        for (size_t i = 0; i < n; i++)
+            lanes_store(dx, i, type, lanes_load(dout, i, type) * at(lanes_load(x, i, type)).slope);
+        return;
+    }
+#pragma GCC ivdep
+    for (size_t i = 0; i < n; i++) {
+        const point p = at(lanes_load(x, i, type));
+        const float d = lanes_load(dout, i, type);
+        lanes_store(dx, i, type, d * p.slope);
+        lanes_store(out, i, type, p.value);
+    }
 }
 
 CPU_INLINE void gate_forward(activation *at, kernels_type type, void *out, const void *gate,
@@ -52,7 +63,7 @@ CPU_INLINE void gate_forward(activation *at, kernels_type type, void *out, const
         lanes_store(out, i, type, at(lanes_load(gate, i, type)).value * lanes_load(up, i, type));
 }
 
-CPU_INLINE void gate_backward(activation *at, kernels_type type, void *dgate, void *dup,
+CPU_INLINE void gate_backward(activation *at, kernels_type type, void *out, void *dgate, void *dup,
                               const void *dout, const void *gate, const void *up, size_t n) {
 #pragma GCC ivdep
     for (size_t i = 0; i < n; i++) {
@@ -60,6 +71,7 @@ CPU_INLINE void gate_backward(activation *at, kernels_type type, void *dgate, vo
         const float d = lanes_load(dout, i, type), u = lanes_load(up, i, type);
         lanes_store(dgate, i, type, d * u * p.slope);
         lanes_store(dup, i, type, d * p.value);
+        lanes_store(out, i, type, p.value * u);
     }
 }
 
@@ -91,10 +103,11 @@ CPU_CLONES void cpu_activation_forward(kernels *k, void *out, const void *x, siz
     CHOOSE(forward, f, type, out, x, n)
 }
 
-CPU_CLONES void cpu_activation_backward(kernels *k, void *dx, const void *dout, const void *x,
-                                        size_t n, kernels_activation f, kernels_type type) {
+CPU_CLONES void cpu_activation_backward(kernels *k, void *out, void *dx, const void *dout,
+                                        const void *x, size_t n, kernels_activation f,
+                                        kernels_type type) {
     (void)k;
-    CHOOSE(backward, f, type, dx, dout, x, n)
+    CHOOSE(backward, f, type, out, dx, dout, x, n)
 }
 
 CPU_CLONES void cpu_gated_forward(kernels *k, void *out, const void *gate, const void *up, size_t n,
@@ -103,9 +116,9 @@ CPU_CLONES void cpu_gated_forward(kernels *k, void *out, const void *gate, const
     CHOOSE(gate_forward, f, type, out, gate, up, n)
 }
 
-CPU_CLONES void cpu_gated_backward(kernels *k, void *dgate, void *dup, const void *dout,
+CPU_CLONES void cpu_gated_backward(kernels *k, void *out, void *dgate, void *dup, const void *dout,
                                    const void *gate, const void *up, size_t n, kernels_activation f,
                                    kernels_type type) {
     (void)k;
-    CHOOSE(gate_backward, f, type, dgate, dup, dout, gate, up, n)
+    CHOOSE(gate_backward, f, type, out, dgate, dup, dout, gate, up, n)
 }

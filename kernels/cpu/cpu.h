@@ -56,15 +56,16 @@ void cpu_embedding_backward(kernels *k, float *dtable, const float *dout, const 
 void cpu_patches(kernels *k, float *out, const float *images, const kernels_patches *shape);
 void cpu_rmsnorm_forward(kernels *k, void *out, kernels_type type, float *rstd, const float *x,
                          const float *weight, size_t rows, size_t dim, float eps);
-void cpu_rmsnorm_backward(kernels *k, float *dx, float *dweight, const float *dout, const float *x,
-                          const float *weight, const float *rstd, size_t rows, size_t dim,
-                          unsigned flags);
+void cpu_rmsnorm_backward(kernels *k, float *dx, uint16_t *rounded, float *dweight,
+                          const float *dout, const float *x, const float *weight, const float *rstd,
+                          size_t rows, size_t dim, unsigned flags);
 void cpu_layernorm_forward(kernels *k, void *out, kernels_type type, float *mean, float *rstd,
                            const float *x, const float *weight, const float *bias, size_t rows,
                            size_t dim, float eps);
-void cpu_layernorm_backward(kernels *k, float *dx, float *dweight, float *dbias, const float *dout,
-                            const float *x, const float *weight, const float *mean,
-                            const float *rstd, size_t rows, size_t dim, unsigned flags);
+void cpu_layernorm_backward(kernels *k, float *dx, uint16_t *rounded, float *dweight, float *dbias,
+                            const float *dout, const float *x, const float *weight,
+                            const float *mean, const float *rstd, size_t rows, size_t dim,
+                            unsigned flags);
 void cpu_heads_forward(kernels *k, const kernels_heads *h, void *out, const void *x);
 void cpu_heads_backward(kernels *k, const kernels_heads *h, void *dx, float *dweight,
                         const float *dout, const void *x);
@@ -76,15 +77,17 @@ void cpu_attention_backward(kernels *k, const kernels_attention *shape, float *d
                             const void *q, const void *key, const void *value, float *scratch);
 void cpu_activation_forward(kernels *k, void *out, const void *x, size_t n, kernels_activation f,
                             kernels_type type);
-void cpu_activation_backward(kernels *k, void *dx, const void *dout, const void *x, size_t n,
-                             kernels_activation f, kernels_type type);
+void cpu_activation_backward(kernels *k, void *out, void *dx, const void *dout, const void *x,
+                             size_t n, kernels_activation f, kernels_type type);
 void cpu_gated_forward(kernels *k, void *out, const void *gate, const void *up, size_t n,
                        kernels_activation f, kernels_type type);
-void cpu_gated_backward(kernels *k, void *dgate, void *dup, const void *dout, const void *gate,
-                        const void *up, size_t n, kernels_activation f, kernels_type type);
-void cpu_cross_entropy_forward(kernels *k, double *losses, float *lse, const float *logits,
-                               const int32_t *targets, size_t rows, size_t vocab);
-void cpu_cross_entropy_backward(kernels *k, void *dlogits, kernels_type type, const float *logits,
+void cpu_gated_backward(kernels *k, void *out, void *dgate, void *dup, const void *dout,
+                        const void *gate, const void *up, size_t n, kernels_activation f,
+                        kernels_type type);
+void cpu_cross_entropy_forward(kernels *k, double *losses, float *lse, const void *logits,
+                               kernels_type type, const int32_t *targets, size_t rows,
+                               size_t vocab);
+void cpu_cross_entropy_backward(kernels *k, void *dlogits, const void *logits, kernels_type type,
                                 const float *lse, const int32_t *targets, size_t rows, size_t vocab,
                                 float scale);
 void cpu_adamw(kernels *k, float *param, float *exp_avg, float *exp_avg_sq, const float *grad,

@@ -5,55 +5,82 @@
 #include "cpu.h"
 #include "lanes.h"
 
-/* sum of exp(x[n] - most) */
-CPU_INLINE float sum_exp(const float *x, float most, size_t n) {
+/* The largest of the row that begins at `at`. */
+CPU_INLINE float largest(const void *x, kernels_type type, size_t at, size_t n) {
+    float top[LANES], most = lanes_load(x, at, type);
+    size_t i = 0;
+    if (type == KERNELS_F32) return lanes_max((const float *)x + at, n);
+    for (size_t l = 0; l < LANES; l++) top[l] = most;
+    for (; i + LANES <= n; i += LANES)
+        for (size_t l = 0; l < LANES; l++) {
+            const float v = lanes_load(x, at + i + l, type);
+            top[l] = v > top[l] ? v : top[l];
+        }
+    for (size_t l = 0; l < LANES; l++) most = top[l] > most ? top[l] : most;
+    for (; i < n; i++) {
+        const float v = lanes_load(x, at + i, type);
+        most = v > most ? v : most;
+    }
+    return most;
+}
+
+/* sum of exp(x[n] - most) over the same */
+CPU_INLINE float sum_exp(const void *x, kernels_type type, size_t at, float most, size_t n) {
     float lane[LANES] = {0};
     size_t i = 0;
     for (; i + LANES <= n; i += LANES)
-        for (size_t l = 0; l < LANES; l++) lane[l] += lanes_exp(x[i + l] - most);
-    for (size_t l = 0; i + l < n; l++) lane[l] += lanes_exp(x[i + l] - most);
+        for (size_t l = 0; l < LANES; l++)
+            lane[l] += lanes_exp(lanes_load(x, at + i + l, type) - most);
+    for (size_t l = 0; i + l < n; l++) lane[l] += lanes_exp(lanes_load(x, at + i + l, type) - most);
     return lanes_fold(lane);
 }
 
-CPU_CLONES void cpu_cross_entropy_forward(kernels *k, double *restrict losses, float *restrict lse,
-                                          const float *restrict logits,
-                                          const int32_t *restrict targets, size_t rows,
-                                          size_t vocab) {
+/* log sum exp */
+CPU_INLINE double log_sum_of(const void *x, kernels_type type, size_t at, size_t n) {
+    const float most = largest(x, type, at, n);
+    return (double)most + log((double)sum_exp(x, type, at, most, n));
+}
+
+CPU_CLONES void cpu_cross_entropy_forward(kernels *k, double *losses, float *lse,
+                                          const void *logits, kernels_type type,
+                                          const int32_t *targets, size_t rows, size_t vocab) {
     (void)k;
     for (size_t row = 0; row < rows; row++) {
-        const float *x = logits + row * vocab;
-        float most = lanes_max(x, vocab);
-        double log_sum = (double)most + log((double)sum_exp(x, most, vocab));
-        int32_t target = targets[row];
+        const size_t at = row * vocab;
+        const double log_sum = type == KERNELS_BF16 ? log_sum_of(logits, KERNELS_BF16, at, vocab)
+                                                    : log_sum_of(logits, KERNELS_F32, at, vocab);
+        const int32_t target = targets[row];
         lse[row] = (float)log_sum;
-        losses[row] = target == KERNELS_IGNORE ? 0.0 : log_sum - (double)x[target];
+        losses[row] = target == KERNELS_IGNORE
+                          ? 0.0
+                          : log_sum - (double)lanes_load(logits, at + (size_t)target, type);
     }
 }
 
 /* dlogits may be logits: each element is read before it is written. */
-CPU_INLINE void row_backward(void *dlogits, kernels_type type, size_t at, const float *x,
+CPU_INLINE void row_backward(void *dlogits, const void *x, kernels_type type, size_t at,
                              float log_sum, size_t target, size_t vocab, float scale) {
-    const float of_target = scale * lanes_exp(x[target] - log_sum) - scale;
+    const float of_target = scale * lanes_exp(lanes_load(x, at + target, type) - log_sum) - scale;
 #pragma GCC ivdep
     for (size_t i = 0; i < vocab; i++)
-        lanes_store(dlogits, at + i, type, scale * lanes_exp(x[i] - log_sum));
+        lanes_store(dlogits, at + i, type,
+                    scale * lanes_exp(lanes_load(x, at + i, type) - log_sum));
     lanes_store(dlogits, at + target, type, of_target);
 }
 
-CPU_CLONES void cpu_cross_entropy_backward(kernels *k, void *dlogits, kernels_type type,
-                                           const float *logits, const float *lse,
+CPU_CLONES void cpu_cross_entropy_backward(kernels *k, void *dlogits, const void *logits,
+                                           kernels_type type, const float *lse,
                                            const int32_t *targets, size_t rows, size_t vocab,
                                            float scale) {
     const size_t elem = type == KERNELS_BF16 ? sizeof(uint16_t) : sizeof(float);
     (void)k;
     for (size_t row = 0; row < rows; row++) {
         const size_t at = row * vocab, target = (size_t)targets[row];
-        const float *x = logits + at;
         if (targets[row] == KERNELS_IGNORE)
             memset((char *)dlogits + at * elem, 0, vocab * elem);
         else if (type == KERNELS_BF16)
-            row_backward(dlogits, KERNELS_BF16, at, x, lse[row], target, vocab, scale);
+            row_backward(dlogits, logits, KERNELS_BF16, at, lse[row], target, vocab, scale);
         else
-            row_backward(dlogits, KERNELS_F32, at, x, lse[row], target, vocab, scale);
+            row_backward(dlogits, logits, KERNELS_F32, at, lse[row], target, vocab, scale);
     }
 }

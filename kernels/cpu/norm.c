@@ -40,12 +40,11 @@ CPU_INLINE float dot3_around(const float *dout, const float *weight, const float
     return lanes_fold(lane);
 }
 
-CPU_CLONES void cpu_rmsnorm_backward(kernels *k, float *dx, float *restrict dweight,
-                                     const float *dout, const float *x,
+CPU_CLONES void cpu_rmsnorm_backward(kernels *k, float *dx, uint16_t *rounded,
+                                     float *restrict dweight, const float *dout, const float *x,
                                      const float *restrict weight, const float *restrict rstd,
                                      size_t rows, size_t dim, unsigned flags) {
     const int add = (flags & KERNELS_ADD) != 0;
-    (void)k;
     for (size_t row = 0; row < rows; row++) {
         const float *d = dout + row * dim, *in = x + row * dim;
         float *to = dx + row * dim;
@@ -58,6 +57,7 @@ CPU_CLONES void cpu_rmsnorm_backward(kernels *k, float *dx, float *restrict dwei
             dweight[i] += d[i] * (in[i] * scale);
             to[i] = add ? to[i] + change : change;
         }
+        if (rounded) cpu_narrow(k, rounded + row * dim, to, dim);
     }
 }
 
@@ -97,13 +97,13 @@ CPU_CLONES void cpu_layernorm_forward(kernels *k, void *out, kernels_type type, 
         layer_rows(out, KERNELS_F32, mean, rstd, x, weight, bias, rows, dim, eps);
 }
 
-CPU_CLONES void cpu_layernorm_backward(kernels *k, float *dx, float *restrict dweight,
-                                       float *restrict dbias, const float *dout, const float *x,
+CPU_CLONES void cpu_layernorm_backward(kernels *k, float *dx, uint16_t *rounded,
+                                       float *restrict dweight, float *restrict dbias,
+                                       const float *dout, const float *x,
                                        const float *restrict weight, const float *restrict mean,
                                        const float *restrict rstd, size_t rows, size_t dim,
                                        unsigned flags) {
     const int add = (flags & KERNELS_ADD) != 0;
-    (void)k;
     for (size_t row = 0; row < rows; row++) {
         const float *d = dout + row * dim, *in = x + row * dim;
         float *to = dx + row * dim;
@@ -118,5 +118,6 @@ CPU_CLONES void cpu_layernorm_backward(kernels *k, float *dx, float *restrict dw
             dbias[i] += d[i];
             to[i] = add ? to[i] + change : change;
         }
+        if (rounded) cpu_narrow(k, rounded + row * dim, to, dim);
     }
 }

@@ -80,12 +80,25 @@ template <typename F> struct slope_of {
     }
 };
 
-void cuda_activation_backward(kernels *k, void *dx, const void *dout, const void *x, size_t n,
-                              kernels_activation f, kernels_type type) {
+/* The same, and y[1]: the activation's value. */
+template <typename F> struct slope_and_value_of {
+    __device__ void operator()(const float (&x)[2], float (&y)[2]) const {
+        const point at = F::at(x[1]);
+        y[0] = x[0] * at.slope;
+        y[1] = at.value;
+    }
+};
+
+void cuda_activation_backward(kernels *k, void *out, void *dx, const void *dout, const void *x,
+                              size_t n, kernels_activation f, kernels_type type) {
     by_type_and_activation(type, f, [&](auto t, auto a) {
         typedef decltype(t) T;
-        map(k, map_arrays<T, T, 2, 1>{{(const T *)dout, (const T *)x}, {(T *)dx}, n, false},
-            slope_of<decltype(a)>());
+        const T *d = (const T *)dout, *in = (const T *)x;
+        if (out)
+            map(k, map_arrays<T, T, 2, 2>{{d, in}, {(T *)dx, (T *)out}, n, false},
+                slope_and_value_of<decltype(a)>());
+        else
+            map(k, map_arrays<T, T, 2, 1>{{d, in}, {(T *)dx}, n, false}, slope_of<decltype(a)>());
     });
 }
 
@@ -105,21 +118,25 @@ void cuda_gated_forward(kernels *k, void *out, const void *gate, const void *up,
     });
 }
 
-/* x: dout, gate, up; y: dgate, dup. */
+/* x: dout, gate, up; y: dgate, dup, out. */
 template <typename F> struct gated_slopes {
-    __device__ void operator()(const float (&x)[3], float (&y)[2]) const {
+    __device__ void operator()(const float (&x)[3], float (&y)[3]) const {
         const point at = F::at(x[1]);
         y[0] = x[0] * x[2] * at.slope;
         y[1] = x[0] * at.value;
+        y[2] = at.value * x[2];
     }
 };
 
-void cuda_gated_backward(kernels *k, void *dgate, void *dup, const void *dout, const void *gate,
-                         const void *up, size_t n, kernels_activation f, kernels_type type) {
+void cuda_gated_backward(kernels *k, void *out, void *dgate, void *dup, const void *dout,
+                         const void *gate, const void *up, size_t n, kernels_activation f,
+                         kernels_type type) {
     by_type_and_activation(type, f, [&](auto t, auto a) {
         typedef decltype(t) T;
-        const map_arrays<T, T, 3, 2> arrays = {
-            {(const T *)dout, (const T *)gate, (const T *)up}, {(T *)dgate, (T *)dup}, n, false};
+        const map_arrays<T, T, 3, 3> arrays = {{(const T *)dout, (const T *)gate, (const T *)up},
+                                               {(T *)dgate, (T *)dup, (T *)out},
+                                               n,
+                                               false};
         map(k, arrays, gated_slopes<decltype(a)>());
     });
 }

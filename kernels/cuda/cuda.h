@@ -54,15 +54,16 @@ void cuda_embedding_backward(kernels *k, float *dtable, const float *dout, const
 void cuda_patches(kernels *k, float *out, const float *images, const kernels_patches *shape);
 void cuda_rmsnorm_forward(kernels *k, void *out, kernels_type type, float *rstd, const float *x,
                           const float *weight, size_t rows, size_t dim, float eps);
-void cuda_rmsnorm_backward(kernels *k, float *dx, float *dweight, const float *dout, const float *x,
-                           const float *weight, const float *rstd, size_t rows, size_t dim,
-                           unsigned flags);
+void cuda_rmsnorm_backward(kernels *k, float *dx, uint16_t *rounded, float *dweight,
+                           const float *dout, const float *x, const float *weight,
+                           const float *rstd, size_t rows, size_t dim, unsigned flags);
 void cuda_layernorm_forward(kernels *k, void *out, kernels_type type, float *mean, float *rstd,
                             const float *x, const float *weight, const float *bias, size_t rows,
                             size_t dim, float eps);
-void cuda_layernorm_backward(kernels *k, float *dx, float *dweight, float *dbias, const float *dout,
-                             const float *x, const float *weight, const float *mean,
-                             const float *rstd, size_t rows, size_t dim, unsigned flags);
+void cuda_layernorm_backward(kernels *k, float *dx, uint16_t *rounded, float *dweight, float *dbias,
+                             const float *dout, const float *x, const float *weight,
+                             const float *mean, const float *rstd, size_t rows, size_t dim,
+                             unsigned flags);
 void cuda_heads_forward(kernels *k, const kernels_heads *h, void *out, const void *x);
 void cuda_heads_backward(kernels *k, const kernels_heads *h, void *dx, float *dweight,
                          const float *dout, const void *x);
@@ -74,15 +75,17 @@ void cuda_attention_backward(kernels *k, const kernels_attention *shape, float *
                              const void *q, const void *key, const void *value, float *scratch);
 void cuda_activation_forward(kernels *k, void *out, const void *x, size_t n, kernels_activation f,
                              kernels_type type);
-void cuda_activation_backward(kernels *k, void *dx, const void *dout, const void *x, size_t n,
-                              kernels_activation f, kernels_type type);
+void cuda_activation_backward(kernels *k, void *out, void *dx, const void *dout, const void *x,
+                              size_t n, kernels_activation f, kernels_type type);
 void cuda_gated_forward(kernels *k, void *out, const void *gate, const void *up, size_t n,
                         kernels_activation f, kernels_type type);
-void cuda_gated_backward(kernels *k, void *dgate, void *dup, const void *dout, const void *gate,
-                         const void *up, size_t n, kernels_activation f, kernels_type type);
-void cuda_cross_entropy_forward(kernels *k, double *losses, float *lse, const float *logits,
-                                const int32_t *targets, size_t rows, size_t vocab);
-void cuda_cross_entropy_backward(kernels *k, void *dlogits, kernels_type type, const float *logits,
+void cuda_gated_backward(kernels *k, void *out, void *dgate, void *dup, const void *dout,
+                         const void *gate, const void *up, size_t n, kernels_activation f,
+                         kernels_type type);
+void cuda_cross_entropy_forward(kernels *k, double *losses, float *lse, const void *logits,
+                                kernels_type type, const int32_t *targets, size_t rows,
+                                size_t vocab);
+void cuda_cross_entropy_backward(kernels *k, void *dlogits, const void *logits, kernels_type type,
                                  const float *lse, const int32_t *targets, size_t rows,
                                  size_t vocab, float scale);
 void cuda_adamw(kernels *k, float *param, float *exp_avg, float *exp_avg_sq, const float *grad,

@@ -27,12 +27,13 @@ static __device__ void leave_out(share<row_of_logits> &v, const row_place<row_of
     FOR_SHARE(row_of_logits, u, e) v[u][e] = p.has(first, u, e) ? v[u][e] : -INFINITY;
 }
 
+template <typename T>
 static __global__ void __launch_bounds__(THREADS)
-    cross_entropy_forward_kernel(double *losses, float *lse, const float *logits,
+    cross_entropy_forward_kernel(double *losses, float *lse, const T *logits,
                                  const int32_t *targets, unsigned vocab, bool wide) {
     typedef row_of_logits W;
     const size_t row = blockIdx.x;
-    const float *x = logits + row * vocab;
+    const T *x = logits + row * vocab;
     const row_place<W> p(0, 1, vocab, wide);
     softmax_part own = {-INFINITY, 0.0f};
     FOR_SPANS(W, first, vocab) {
@@ -47,19 +48,24 @@ static __global__ void __launch_bounds__(THREADS)
     const double log_sum = (double)most + log((double)sum);
     const int32_t target = targets[row];
     lse[row] = (float)log_sum;
-    losses[row] = target == KERNELS_IGNORE ? 0.0 : log_sum - (double)x[target];
+    losses[row] = target == KERNELS_IGNORE ? 0.0 : log_sum - (double)load(x + target);
 }
 
-void cuda_cross_entropy_forward(kernels *k, double *losses, float *lse, const float *logits,
-                                const int32_t *targets, size_t rows, size_t vocab) {
+void cuda_cross_entropy_forward(kernels *k, double *losses, float *lse, const void *logits,
+                                kernels_type type, const int32_t *targets, size_t rows,
+                                size_t vocab) {
     const bool wide = vocab % 4 == 0 && aligned(logits);
-    LAUNCH(k, cross_entropy_forward_kernel, rows, 0, losses, lse, logits, targets, (unsigned)vocab,
-           wide);
+    by_type(type, [&](auto t) {
+        typedef decltype(t) T;
+        LAUNCH(k, cross_entropy_forward_kernel<T>, rows, 0, losses, lse, (const T *)logits, targets,
+               (unsigned)vocab, wide);
+    });
 }
 
-template <typename Out>
+/* dlogits may be logits: a thread writes what it alone has read. */
+template <typename T>
 static __global__ void __launch_bounds__(THREADS)
-    cross_entropy_backward_kernel(Out *dlogits, const float *logits, const float *lse,
+    cross_entropy_backward_kernel(T *dlogits, const T *logits, const float *lse,
                                   const int32_t *targets, unsigned vocab, float scale, bool wide) {
     typedef row_of_logits W;
     const size_t row = blockIdx.x, at = row * vocab;
@@ -79,13 +85,13 @@ static __global__ void __launch_bounds__(THREADS)
     }
 }
 
-void cuda_cross_entropy_backward(kernels *k, void *dlogits, kernels_type type, const float *logits,
+void cuda_cross_entropy_backward(kernels *k, void *dlogits, const void *logits, kernels_type type,
                                  const float *lse, const int32_t *targets, size_t rows,
                                  size_t vocab, float scale) {
     const bool wide = vocab % 4 == 0 && aligned(dlogits, logits);
     by_type(type, [&](auto t) {
-        typedef decltype(t) Out;
-        LAUNCH(k, cross_entropy_backward_kernel<Out>, rows, 0, (Out *)dlogits, logits, lse, targets,
-               (unsigned)vocab, scale, wide);
+        typedef decltype(t) T;
+        LAUNCH(k, cross_entropy_backward_kernel<T>, rows, 0, (T *)dlogits, (const T *)logits, lse,
+               targets, (unsigned)vocab, scale, wide);
     });
 }

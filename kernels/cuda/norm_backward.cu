@@ -11,21 +11,28 @@ typedef struct norm_rows {
     bool add, wide;
 } norm_rows;
 
-/* dx at one place of a row. */
+/* What they write of them; rounded may be NULL. */
+typedef struct norm_results {
+    float *dx;
+    uint16_t *rounded;
+} norm_results;
+
+/* dx at one place of the row that begins at `at`. */
 template <typename W>
-static __device__ __forceinline__ void put_dx(const row_place<W> &p, float *dx, share<W> &d,
-                                              unsigned first, bool add) {
+static __device__ __forceinline__ void put_dx(const row_place<W> &p, const norm_results &to,
+                                              size_t at, share<W> &d, unsigned first, bool add) {
     if (add) {
         share<W> before;
-        p.load(before, dx, first);
+        p.load(before, to.dx + at, first);
         FOR_SHARE(W, u, e) d[u][e] += before[u][e];
     }
-    p.store(dx, d, first);
+    p.store(to.dx + at, d, first);
+    if (to.rounded) p.store(to.rounded + at, d, first);
 }
 
 template <typename W>
 static __global__ void __launch_bounds__(THREADS)
-    rmsnorm_backward_kernel(float *dx, float *partial, norm_rows r) {
+    rmsnorm_backward_kernel(norm_results to, float *partial, norm_rows r) {
     const row_place<W> columns(0, 1, r.dim, r.wide);
     column_sums<W> dweight(partial, r.dim);
     for (unsigned i = 0; i < r.each; i += W::GROUPS) {
@@ -57,30 +64,31 @@ static __global__ void __launch_bounds__(THREADS)
                 FOR_SHARE(W, u, e) g[u][e] *= w[u][e];
             }
             FOR_SHARE(W, u, e) g[u][e] = scale * (g[u][e] - v[u][e] * along);
-            put_dx<W>(p, dx + at, g, first, r.add);
+            put_dx<W>(p, to, at, g, first, r.add);
         }
     }
     dweight.finish(columns);
 }
 
-void cuda_rmsnorm_backward(kernels *k, float *dx, float *dweight, const float *dout, const float *x,
-                           const float *weight, const float *rstd, size_t rows, size_t dim,
-                           unsigned flags) {
-    const bool wide = dim % 4 == 0 && aligned(dx, dout, x, weight);
+void cuda_rmsnorm_backward(kernels *k, float *dx, uint16_t *rounded, float *dweight,
+                           const float *dout, const float *x, const float *weight,
+                           const float *rstd, size_t rows, size_t dim, unsigned flags) {
+    const bool wide = dim % 4 == 0 && aligned(dx, rounded, dout, x, weight);
     by_width(dim, [&](auto shape) {
         typedef decltype(shape) W;
         const column_plan plan = plan_columns<W>(k, rows, dim);
         const norm_rows r = {
             dout, x, weight, NULL, rstd, rows, (unsigned)dim, plan.each, (flags & KERNELS_ADD) != 0,
             wide};
-        LAUNCH(k, rmsnorm_backward_kernel<W>, plan.blocks, 0, dx, plan.partial[0], r);
+        LAUNCH(k, rmsnorm_backward_kernel<W>, plan.blocks, 0, norm_results{dx, rounded},
+               plan.partial[0], r);
         columns_add(k, dweight, plan.partial[0], dim, plan.blocks, dim);
     });
 }
 
 template <typename W>
 static __global__ void __launch_bounds__(THREADS)
-    layernorm_backward_kernel(float *dx, float *weights, float *biases, norm_rows r) {
+    layernorm_backward_kernel(norm_results to, float *weights, float *biases, norm_rows r) {
     const row_place<W> columns(0, 1, r.dim, r.wide);
     column_sums<W> dweight(weights, r.dim), dbias(biases, r.dim);
     for (unsigned i = 0; i < r.each; i += W::GROUPS) {
@@ -121,25 +129,26 @@ static __global__ void __launch_bounds__(THREADS)
                 }
             }
             FOR_SHARE(W, u, e) g[u][e] = scale * (g[u][e] - level - v[u][e] * along);
-            put_dx<W>(p, dx + at, g, first, r.add);
+            put_dx<W>(p, to, at, g, first, r.add);
         }
     }
     dweight.finish(columns);
     dbias.finish(columns);
 }
 
-void cuda_layernorm_backward(kernels *k, float *dx, float *dweight, float *dbias, const float *dout,
-                             const float *x, const float *weight, const float *mean,
-                             const float *rstd, size_t rows, size_t dim, unsigned flags) {
-    const bool wide = dim % 4 == 0 && aligned(dx, dout, x, weight);
+void cuda_layernorm_backward(kernels *k, float *dx, uint16_t *rounded, float *dweight, float *dbias,
+                             const float *dout, const float *x, const float *weight,
+                             const float *mean, const float *rstd, size_t rows, size_t dim,
+                             unsigned flags) {
+    const bool wide = dim % 4 == 0 && aligned(dx, rounded, dout, x, weight);
     by_width(dim, [&](auto shape) {
         typedef decltype(shape) W;
         const column_plan plan = plan_columns<W>(k, rows, dim);
         const norm_rows r = {
             dout, x, weight, mean, rstd, rows, (unsigned)dim, plan.each, (flags & KERNELS_ADD) != 0,
             wide};
-        LAUNCH(k, layernorm_backward_kernel<W>, plan.blocks, 0, dx, plan.partial[0],
-               plan.partial[1], r);
+        LAUNCH(k, layernorm_backward_kernel<W>, plan.blocks, 0, norm_results{dx, rounded},
+               plan.partial[0], plan.partial[1], r);
         columns_add(k, dweight, plan.partial[0], dim, plan.blocks, dim);
         columns_add(k, dbias, plan.partial[1], dim, plan.blocks, dim);
     });

@@ -155,11 +155,11 @@ static void fenced_rmsnorm_forward(kernels *k, void *out, kernels_type type, flo
     CPU->rmsnorm_forward(CPU, IN(out), type, IN(rstd), IN(x), IN(weight), rows, dim, eps);
 }
 
-static void fenced_rmsnorm_backward(kernels *k, float *dx, float *dweight, const float *dout,
-                                    const float *x, const float *weight, const float *rstd,
-                                    size_t rows, size_t dim, unsigned flags) {
-    CPU->rmsnorm_backward(CPU, IN(dx), IN(dweight), IN(dout), IN(x), IN(weight), IN(rstd), rows,
-                          dim, flags);
+static void fenced_rmsnorm_backward(kernels *k, float *dx, uint16_t *rounded, float *dweight,
+                                    const float *dout, const float *x, const float *weight,
+                                    const float *rstd, size_t rows, size_t dim, unsigned flags) {
+    CPU->rmsnorm_backward(CPU, IN(dx), IN(rounded), IN(dweight), IN(dout), IN(x), IN(weight),
+                          IN(rstd), rows, dim, flags);
 }
 
 static void fenced_layernorm_forward(kernels *k, void *out, kernels_type type, float *mean,
@@ -169,12 +169,12 @@ static void fenced_layernorm_forward(kernels *k, void *out, kernels_type type, f
                            rows, dim, eps);
 }
 
-static void fenced_layernorm_backward(kernels *k, float *dx, float *dweight, float *dbias,
-                                      const float *dout, const float *x, const float *weight,
-                                      const float *mean, const float *rstd, size_t rows, size_t dim,
-                                      unsigned flags) {
-    CPU->layernorm_backward(CPU, IN(dx), IN(dweight), IN(dbias), IN(dout), IN(x), IN(weight),
-                            IN(mean), IN(rstd), rows, dim, flags);
+static void fenced_layernorm_backward(kernels *k, float *dx, uint16_t *rounded, float *dweight,
+                                      float *dbias, const float *dout, const float *x,
+                                      const float *weight, const float *mean, const float *rstd,
+                                      size_t rows, size_t dim, unsigned flags) {
+    CPU->layernorm_backward(CPU, IN(dx), IN(rounded), IN(dweight), IN(dbias), IN(dout), IN(x),
+                            IN(weight), IN(mean), IN(rstd), rows, dim, flags);
 }
 
 static kernels_heads heads_in(const kernels *k, const kernels_heads *h) {
@@ -219,9 +219,10 @@ static void fenced_activation_forward(kernels *k, void *out, const void *x, size
     CPU->activation_forward(CPU, IN(out), IN(x), n, f, type);
 }
 
-static void fenced_activation_backward(kernels *k, void *dx, const void *dout, const void *x,
-                                       size_t n, kernels_activation f, kernels_type type) {
-    CPU->activation_backward(CPU, IN(dx), IN(dout), IN(x), n, f, type);
+static void fenced_activation_backward(kernels *k, void *out, void *dx, const void *dout,
+                                       const void *x, size_t n, kernels_activation f,
+                                       kernels_type type) {
+    CPU->activation_backward(CPU, IN(out), IN(dx), IN(dout), IN(x), n, f, type);
 }
 
 static void fenced_gated_forward(kernels *k, void *out, const void *gate, const void *up, size_t n,
@@ -229,24 +230,25 @@ static void fenced_gated_forward(kernels *k, void *out, const void *gate, const 
     CPU->gated_forward(CPU, IN(out), IN(gate), IN(up), n, f, type);
 }
 
-static void fenced_gated_backward(kernels *k, void *dgate, void *dup, const void *dout,
+static void fenced_gated_backward(kernels *k, void *out, void *dgate, void *dup, const void *dout,
                                   const void *gate, const void *up, size_t n, kernels_activation f,
                                   kernels_type type) {
-    CPU->gated_backward(CPU, IN(dgate), IN(dup), IN(dout), IN(gate), IN(up), n, f, type);
+    CPU->gated_backward(CPU, IN(out), IN(dgate), IN(dup), IN(dout), IN(gate), IN(up), n, f, type);
 }
 
-static void fenced_cross_entropy_forward(kernels *k, double *losses, float *lse,
-                                         const float *logits, const int32_t *targets, size_t rows,
+static void fenced_cross_entropy_forward(kernels *k, double *losses, float *lse, const void *logits,
+                                         kernels_type type, const int32_t *targets, size_t rows,
                                          size_t vocab) {
     fence_of(k)->steps = 1;
-    CPU->cross_entropy_forward(CPU, IN(losses), IN(lse), IN(logits), IN(targets), rows, vocab);
+    CPU->cross_entropy_forward(CPU, IN(losses), IN(lse), IN(logits), type, IN(targets), rows,
+                               vocab);
 }
 
-static void fenced_cross_entropy_backward(kernels *k, void *dlogits, kernels_type type,
-                                          const float *logits, const float *lse,
+static void fenced_cross_entropy_backward(kernels *k, void *dlogits, const void *logits,
+                                          kernels_type type, const float *lse,
                                           const int32_t *targets, size_t rows, size_t vocab,
                                           float scale) {
-    CPU->cross_entropy_backward(CPU, IN(dlogits), type, IN(logits), IN(lse), IN(targets), rows,
+    CPU->cross_entropy_backward(CPU, IN(dlogits), IN(logits), type, IN(lse), IN(targets), rows,
                                 vocab, scale);
 }
 

@@ -57,17 +57,19 @@ static void activation_of(conform *c, size_t n, kernels_activation f) {
     k->activation_forward(k, out, in, n, f, KERNELS_F32);
     float *value = conform_fetch_floats(c, out, n);
     conform_close(c, "out", value, want, n, 1e-6);
-    k->activation_backward(k, dx, d, in, n, f, KERNELS_F32);
+    k->activation_backward(k, NULL, dx, d, in, n, f, KERNELS_F32);
     float *gradient = conform_fetch_floats(c, dx, n);
     conform_gradient(c, "dx", gradient, wide, n, loss_of, &loss, 2e-5);
-    k->activation_backward(k, d, d, in, n, f, KERNELS_F32);
+    k->activation_backward(k, NULL, d, d, in, n, f, KERNELS_F32);
     conform_close(c, "dx over dout", conform_fetch_floats(c, d, n), conform_wide(c, gradient, n), n,
                   0.0);
     d = conform_floats(c, dout, n);
     float *over = conform_floats(c, x, n);
-    k->activation_backward(k, over, d, over, n, f, KERNELS_F32);
+    k->activation_backward(k, d, over, d, over, n, f, KERNELS_F32);
     conform_close(c, "dx over x", conform_fetch_floats(c, over, n), conform_wide(c, gradient, n), n,
                   0.0);
+    conform_close(c, "out again, over dout", conform_fetch_floats(c, d, n),
+                  conform_wide(c, value, n), n, 0.0);
     k->activation_forward(k, in, in, n, f, KERNELS_F32);
     conform_close(c, "out over x", conform_fetch_floats(c, in, n), conform_wide(c, value, n), n,
                   0.0);
@@ -83,13 +85,19 @@ static void gated_of(conform *c, size_t n, kernels_activation f) {
     float *g = conform_floats(c, gate, n), *u = conform_floats(c, up, n);
     float *d = conform_floats(c, dout, n), *out = conform_poisoned(c, n, 4);
     float *dg = conform_poisoned(c, n, 4), *du = conform_poisoned(c, n, 4);
+    float *again = conform_poisoned(c, n, 4);
     k->gated_forward(k, out, g, u, n, f, KERNELS_F32);
-    conform_close(c, "out", conform_fetch_floats(c, out, n), want, n, 1e-6);
-    k->gated_backward(k, dg, du, d, g, u, n, f, KERNELS_F32);
+    float *value = conform_fetch_floats(c, out, n);
+    conform_close(c, "out", value, want, n, 1e-6);
+    k->gated_backward(k, again, dg, du, d, g, u, n, f, KERNELS_F32);
+    conform_close(c, "out again", conform_fetch_floats(c, again, n), conform_wide(c, value, n), n,
+                  0.0);
     float *dgate = conform_fetch_floats(c, dg, n), *dup = conform_fetch_floats(c, du, n);
     conform_gradient(c, "dgate", dgate, wide_gate, n, loss_of, &loss, 2e-5);
     conform_gradient(c, "dup", dup, wide_up, n, loss_of, &loss, 2e-5);
-    k->gated_backward(k, g, u, d, g, u, n, f, KERNELS_F32);
+    k->gated_backward(k, d, g, u, d, g, u, n, f, KERNELS_F32);
+    conform_close(c, "out over dout", conform_fetch_floats(c, d, n), conform_wide(c, value, n), n,
+                  0.0);
     conform_close(c, "dgate over gate", conform_fetch_floats(c, g, n), conform_wide(c, dgate, n), n,
                   0.0);
     conform_close(c, "dup over up", conform_fetch_floats(c, u, n), conform_wide(c, dup, n), n, 0.0);

@@ -150,17 +150,22 @@ static void activations_of(conform *c, size_t n, kernels_activation f) {
     k->activation_forward(k, i.out, i.x, n, f, KERNELS_BF16);
     k->activation_forward(k, i.wout, i.wx, n, f, KERNELS_F32);
     conform_rounded(c, i.out, i.wout, n);
-    k->activation_backward(k, i.out, i.d, i.x, n, f, KERNELS_BF16);
-    k->activation_backward(k, i.wout, i.wd, i.wx, n, f, KERNELS_F32);
+    k->activation_backward(k, i.other, i.out, i.d, i.x, n, f, KERNELS_BF16);
+    k->activation_backward(k, i.wother, i.wout, i.wd, i.wx, n, f, KERNELS_F32);
     conform_rounded(c, i.out, i.wout, n);
+    conform_rounded(c, i.other, i.wother, n);
     k->gated_forward(k, i.out, i.x, i.y, n, f, KERNELS_BF16);
     k->gated_forward(k, i.wout, i.wx, i.wy, n, f, KERNELS_F32);
     conform_rounded(c, i.out, i.wout, n);
-    k->gated_backward(k, i.out, i.other, i.d, i.x, i.y, n, f, KERNELS_BF16);
-    k->gated_backward(k, i.wout, i.wother, i.wd, i.wx, i.wy, n, f, KERNELS_F32);
+    uint16_t *again = conform_poisoned(c, n, 2);
+    float *wide_again = conform_poisoned(c, n, 4);
+    k->gated_backward(k, again, i.out, i.other, i.d, i.x, i.y, n, f, KERNELS_BF16);
+    k->gated_backward(k, wide_again, i.wout, i.wother, i.wd, i.wx, i.wy, n, f, KERNELS_F32);
+    conform_rounded(c, again, wide_again, n);
     conform_rounded(c, i.out, i.wout, n);
     conform_rounded(c, i.other, i.wother, n);
-    k->gated_backward(k, i.x, i.y, i.d, i.x, i.y, n, f, KERNELS_BF16);
+    k->gated_backward(k, i.d, i.x, i.y, i.d, i.x, i.y, n, f, KERNELS_BF16);
+    conform_rounded(c, i.d, wide_again, n);
     conform_rounded(c, i.x, i.wout, n);
     conform_rounded(c, i.y, i.wother, n);
 }

@@ -84,7 +84,7 @@ static void backward_of(conform *c, size_t rows, size_t dim) {
     float *db = conform_floats(c, zeros, dim), *added = conform_floats(c, before, n);
     k->layernorm_forward(k, out, KERNELS_F32, mean, rstd, in, w, conform_floats(c, bias, dim), rows,
                          dim, eps);
-    k->layernorm_backward(k, dx, dw, db, d, in, w, mean, rstd, rows, dim, 0);
+    k->layernorm_backward(k, dx, NULL, dw, db, d, in, w, mean, rstd, rows, dim, 0);
     float *got = conform_fetch_floats(c, dx, n), *first = conform_fetch_floats(c, dw, dim);
     conform_gradient(c, "dx", got, wide, n, loss_of, &loss, 3e-5);
     conform_gradient(c, "dweight", first, wide_weight, dim, loss_of, &loss, 2e-5);
@@ -92,15 +92,17 @@ static void backward_of(conform *c, size_t rows, size_t dim) {
                      2e-5);
     double *sum = conform_wide(c, before, n), *same = conform_wide(c, got, n);
     for (size_t i = 0; i < n; i++) sum[i] += same[i];
-    k->layernorm_backward(k, added, dw, db, d, in, w, mean, rstd, rows, dim, KERNELS_ADD);
+    uint16_t *rounded = conform_poisoned(c, n, sizeof *rounded);
+    k->layernorm_backward(k, added, rounded, dw, db, d, in, w, mean, rstd, rows, dim, KERNELS_ADD);
+    conform_rounded(c, rounded, added, n);
     conform_close(c, "dx added", conform_fetch_floats(c, added, n), sum, n, 1e-6);
     double *twice = conform_wide(c, first, dim);
     for (size_t i = 0; i < dim; i++) twice[i] *= 2.0;
     conform_close(c, "dweight added", conform_fetch_floats(c, dw, dim), twice, dim, 1e-5);
-    k->layernorm_backward(k, d, dw, db, d, in, w, mean, rstd, rows, dim, 0);
+    k->layernorm_backward(k, d, NULL, dw, db, d, in, w, mean, rstd, rows, dim, 0);
     conform_close(c, "dx over dout", conform_fetch_floats(c, d, n), same, n, 0.0);
     d = conform_floats(c, dout, n);
-    k->layernorm_backward(k, in, dw, db, d, in, w, mean, rstd, rows, dim, 0);
+    k->layernorm_backward(k, in, NULL, dw, db, d, in, w, mean, rstd, rows, dim, 0);
     conform_close(c, "dx over x", conform_fetch_floats(c, in, n), same, n, 0.0);
 }
 

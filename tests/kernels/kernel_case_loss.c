@@ -50,21 +50,44 @@ static void loss_of(conform *c, size_t rows, size_t vocab, float spread) {
     float *dx = conform_poisoned(c, n, 4);
     double *losses = conform_poisoned(c, rows, sizeof *losses);
     int32_t *t = conform_given(c, targets, rows, sizeof *targets);
-    k->cross_entropy_forward(k, losses, lse, x, t, rows, vocab);
+    k->cross_entropy_forward(k, losses, lse, x, KERNELS_F32, t, rows, vocab);
     double *got = conform_fetch(c, losses, rows, sizeof *got);
     for (size_t r = 0; r < rows; r++)
         if (!(fabs(got[r] - want[r]) <= 1e-6 * (1.0 + fabs(want[r]))))
             fail_msg("loss of row %zu is %.9g instead of %.9g", r, got[r], want[r]);
-    uint16_t *rounded = conform_poisoned(c, n, sizeof *rounded);
-    k->cross_entropy_backward(k, rounded, KERNELS_BF16, x, lse, t, rows, vocab, scale);
-    k->cross_entropy_backward(k, dx, KERNELS_F32, x, lse, t, rows, vocab, scale);
-    conform_rounded(c, rounded, dx, n);
+    k->cross_entropy_backward(k, dx, x, KERNELS_F32, lse, t, rows, vocab, scale);
     float *gradient = conform_fetch_floats(c, dx, n);
     conform_gradient(c, "dlogits", gradient, wide, n, cross_entropy, &l,
                      1e-5 * (1.0 + (double)spread));
-    k->cross_entropy_backward(k, x, KERNELS_F32, x, lse, t, rows, vocab, scale);
+    k->cross_entropy_backward(k, x, x, KERNELS_F32, lse, t, rows, vocab, scale);
     conform_close(c, "dlogits over logits", conform_fetch_floats(c, x, n),
                   conform_wide(c, gradient, n), n, 0.0);
+}
+
+/* Of logits in bf16 the same as of those widened, the gradient rounded. */
+static void loss_in_bf16(conform *c, size_t rows, size_t vocab) {
+    kernels *k = c->k;
+    const size_t n = rows * vocab;
+    float *logits = conform_random(c, n);
+    int32_t *targets = conform_host(c, rows, sizeof *targets);
+    for (size_t i = 0; i < n; i++) logits[i] *= 8.0f;
+    for (size_t r = 0; r < rows; r++)
+        targets[r] = r % 3 == 1 ? KERNELS_IGNORE : (int32_t)(r * 17 % vocab);
+    conform_round(logits, n, KERNELS_BF16);
+    float *wide = conform_floats(c, logits, n), *dwide = conform_poisoned(c, n, 4);
+    uint16_t *x = conform_typed(c, logits, n, KERNELS_BF16), *dx = conform_poisoned(c, n, 2);
+    float *lse = conform_poisoned(c, rows, 4), *same_lse = conform_poisoned(c, rows, 4);
+    double *losses = conform_poisoned(c, rows, 8), *same = conform_poisoned(c, rows, 8);
+    const int32_t *t = conform_given(c, targets, rows, sizeof *targets);
+    k->cross_entropy_forward(k, same, same_lse, wide, KERNELS_F32, t, rows, vocab);
+    k->cross_entropy_forward(k, losses, lse, x, KERNELS_BF16, t, rows, vocab);
+    const double *got = conform_fetch(c, losses, rows, 8), *want = conform_fetch(c, same, rows, 8);
+    for (size_t r = 0; r < rows; r++) assert_true(fabs(got[r] - want[r]) <= 1e-6 * fabs(want[r]));
+    k->cross_entropy_backward(k, dwide, wide, KERNELS_F32, lse, t, rows, vocab, 0.25f);
+    k->cross_entropy_backward(k, dx, x, KERNELS_BF16, lse, t, rows, vocab, 0.25f);
+    conform_rounded(c, dx, dwide, n);
+    k->cross_entropy_backward(k, x, x, KERNELS_BF16, lse, t, rows, vocab, 0.25f);
+    conform_rounded(c, x, dwide, n);
 }
 
 void case_loss(conform *c) {
@@ -74,6 +97,8 @@ void case_loss(conform *c) {
     loss_of(c, 20, 257, 8.0f);
     loss_of(c, 5, 4099, 8.0f);
     loss_of(c, 3, 8200, 8.0f);
+    loss_in_bf16(c, 4, 3);
+    loss_in_bf16(c, 5, 4099);
 }
 
 /* Logits at which exp without the largest taken off would overflow. */

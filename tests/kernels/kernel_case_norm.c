@@ -67,16 +67,18 @@ static void norm_backward_of(conform *c, size_t rows, size_t dim) {
     float *rstd = conform_poisoned(c, rows, 4), *dx = conform_poisoned(c, n, 4);
     float *dw = conform_floats(c, zeros, dim), *added = conform_floats(c, before, n);
     k->rmsnorm_forward(k, out, KERNELS_F32, rstd, dx_x, w, rows, dim, eps);
-    k->rmsnorm_backward(k, dx, dw, d, dx_x, w, rstd, rows, dim, 0);
+    k->rmsnorm_backward(k, dx, NULL, dw, d, dx_x, w, rstd, rows, dim, 0);
     float *got = conform_fetch_floats(c, dx, n);
     conform_gradient(c, "dx", got, wide, n, loss_of_norm, &loss, 2e-5);
     conform_gradient(c, "dweight", conform_fetch_floats(c, dw, dim), wide_weight, dim, loss_of_norm,
                      &loss, 2e-5);
     double *sum = conform_wide(c, before, n), *same = conform_wide(c, got, n);
     for (size_t i = 0; i < n; i++) sum[i] += same[i];
-    k->rmsnorm_backward(k, added, dw, d, dx_x, w, rstd, rows, dim, KERNELS_ADD);
+    uint16_t *rounded = conform_poisoned(c, n, sizeof *rounded);
+    k->rmsnorm_backward(k, added, rounded, dw, d, dx_x, w, rstd, rows, dim, KERNELS_ADD);
+    conform_rounded(c, rounded, added, n);
     conform_close(c, "dx added", conform_fetch_floats(c, added, n), sum, n, 1e-6);
-    k->rmsnorm_backward(k, d, dw, d, dx_x, w, rstd, rows, dim, 0);
+    k->rmsnorm_backward(k, d, NULL, dw, d, dx_x, w, rstd, rows, dim, 0);
     conform_close(c, "dx over dout", conform_fetch_floats(c, d, n), same, n, 0.0);
 }
 

@@ -167,13 +167,21 @@ static void tear_down(golden *g) {
     json_decref(g->expected);
 }
 
+/* host[n] = x[n], which is the backend's, of `type`. */
+static void download(golden *g, float *host, const void *x, kernels_type type, size_t n) {
+    float *wide = type == KERNELS_BF16 ? zeros(g, n * sizeof *wide) : NULL;
+    if (wide) g->k->widen(g->k, wide, x, n);
+    g->k->download(g->k, host, wide ? wide : x, n * sizeof *host);
+    g->k->free(g->k, wide);
+}
+
 /* got is the backend's. Every |got - want| is at most `tolerance` of the largest |want|, and keys'
  * biases `noise`. */
-static void assert_close(golden *g, const float *got, const char *prefix, const char *name,
-                         double tolerance, double may_be) {
+static void assert_close(golden *g, const void *got, kernels_type type, const char *prefix,
+                         const char *name, double tolerance, double may_be) {
     size_t bytes = 0;
     float *want = tensor(g->tensors, prefix, name, &bytes), *host = malloc(bytes);
-    g->k->download(g->k, host, got, bytes);
+    download(g, host, got, type, bytes / sizeof *host);
     double noise = 0.0, off = golden_deviation(name, host, want, bytes / sizeof *want, 1.0, &noise);
     if (!(off <= tolerance) || !(noise <= may_be))
         fail_msg("%s %s%s: off by %.3g of its largest value, keys' biases %.3g", g->family, prefix,
@@ -215,7 +223,9 @@ static void compute_gradients(golden *g, double logits) {
     for (size_t i = 0; i < g->params; i++) g->k->zero(g->k, g->grad[i], elems(g->info[i]));
     size_t stages = model_stages(g->m);
     for (size_t stage = 0; stage < stages; stage++) forward_stage(g, stage);
-    if (logits > 0) assert_close(g, model_run_logits(g->run), "", "logits", logits, 0.0);
+    kernels_type type;
+    const void *got = model_run_logits(g->run, &type);
+    if (logits > 0) assert_close(g, got, type, "", "logits", logits, 0.0);
     for (size_t stage = stages; stage-- > 0;) backward_stage(g, stage);
 }
 
@@ -246,11 +256,12 @@ static void check_family(const char *family) {
         assert_relative(model_run_loss(g.run), json_object_get(g.expected, "losses"), step,
                         LOSS_OFF);
         for (size_t i = 0; step == 0 && i < g.params; i++)
-            assert_close(&g, g.grad[i], "grad.", g.info[i]->name, GRAD_OFF, GOLDEN_KEY_NOISE);
+            assert_close(&g, g.grad[i], KERNELS_F32, "grad.", g.info[i]->name, GRAD_OFF,
+                         GOLDEN_KEY_NOISE);
         update(&g, step, NORM_OFF);
     }
     for (size_t i = 0; i < g.params; i++)
-        assert_close(&g, g.param[i], "step5.", g.info[i]->name, PARAM_OFF, INFINITY);
+        assert_close(&g, g.param[i], KERNELS_F32, "step5.", g.info[i]->name, PARAM_OFF, INFINITY);
     tear_down(&g);
 }
 
@@ -262,7 +273,7 @@ static void check_bf16(const char *family) {
     const double first = model_run_loss(g.run);
     assert_relative(first, json_object_get(g.expected, "losses"), 0, BF16_MEAN_OFF);
     for (size_t i = 0; i < g.params; i++)
-        assert_close(&g, g.grad[i], "grad.", g.info[i]->name, BF16_GRAD_OFF, INFINITY);
+        assert_close(&g, g.grad[i], KERNELS_F32, "grad.", g.info[i]->name, BF16_GRAD_OFF, INFINITY);
     for (size_t step = 0; step + 1 < STEPS; step++) {
         update(&g, step, step == 0 ? BF16_MEAN_OFF : INFINITY);
         compute_gradients(&g, 0);

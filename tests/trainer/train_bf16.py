@@ -3,7 +3,8 @@
 whatever the strategy; a checkpoint holds fp32, and a resume tells that the type has changed."""
 from train_lib import *
 
-MODEL1 = {**MODEL, "hidden_size": 32, "intermediate_size": 48, "num_hidden_layers": 2}
+# So many tokens that logits are bf16 too.
+MODEL1 = {**MODEL, "vocab_size": 1024, "hidden_size": 32, "intermediate_size": 48, "num_hidden_layers": 2}
 make_text()
 
 

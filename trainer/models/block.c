@@ -133,8 +133,9 @@ static operand attended_operand(model_run *run, const block_run *b) {
 }
 
 /* The gradient of what a layer added to the stream. */
-static operand dstream_operand(model_run *run) {
-    return operand_of(run, run->dout, run->dstream, run->rows * run->m->c.hidden);
+static operand dstream_operand(const model_run *run) {
+    return (operand){.wide = run->dstream,
+                     .narrow = run->m->type == KERNELS_BF16 ? run->dstream_rounded : NULL};
 }
 
 /* Heads as they go to attention: normed and rotated where the family does that. */
@@ -251,13 +252,15 @@ static void feed_forward_backward(model_run *run, block_run *b, const float *con
     const size_t n = run->rows, inner = n * c->intermediate;
     const kernels_type type = model_inner_type(run->m);
     kernels *k = run->k;
-    activate(run, b);
-    linear_backward(run, &p->down, run->mlp, dstream_operand(run),
-                    inner_operand(run, run->in, run->mlp), n, params, grads, inner_flags(run));
+    linear_backward_input(run, &p->down, run->mlp, dstream_operand(run), n, params,
+                          inner_flags(run));
     if (is_gated(run))
-        k->gated_backward(k, b->gate, b->up, run->mlp, b->gate, b->up, inner, c->activation, type);
+        k->gated_backward(k, run->mlp, b->gate, b->up, run->mlp, b->gate, b->up, inner,
+                          c->activation, type);
     else
-        k->activation_backward(k, b->up, run->mlp, b->up, inner, c->activation, type);
+        k->activation_backward(k, run->mlp, b->up, run->mlp, b->up, inner, c->activation, type);
+    linear_backward_params(run, &p->down, dstream_operand(run),
+                           inner_operand(run, run->in, run->mlp), n, grads);
     norm_forward(run, &p->mlp_norm, run->normed, b->middle, n, params, &run->stats);
     const operand in = normed_operand(run);
     if (is_gated(run))

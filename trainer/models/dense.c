@@ -25,7 +25,7 @@ static void dense_backward(model_run *run, size_t layer, const float *const *par
                            float *const *grads) {
     const linear l = part_of(run->m, layer);
     float *up = run->blocks[layer].up;
-    run->k->activation_backward(run->k, up, run->dstream, up, run->rows * l.out,
+    run->k->activation_backward(run->k, NULL, up, run->dstream, up, run->rows * l.out,
                                 run->m->c.activation, KERNELS_F32);
     linear_backward(run, &l, layer ? run->dstream : NULL,
                     operand_of(run, run->dout, up, run->rows * l.out), input_of(run, &l, layer),

@@ -13,7 +13,7 @@ static void head_keep(model_run *run, arena *a, size_t layer) {
 }
 
 static void head_work(model_run *run, arena *a) {
-    run->logits = arena_floats(a, run->counted, run->m->c.classes);
+    run->logits = arena_typed(a, run->counted, run->m->c.classes, model_logits_type(run->m));
 }
 
 /* The rows that count: each sample's first, or all. */
@@ -36,9 +36,11 @@ static operand normed_of(model_run *run, const float *rows, const float *const *
 static void head_forward(model_run *run, size_t layer, const float *const *params) {
     (void)layer;
     const operand in = normed_of(run, pick(run), params);
-    linear_forward(run, &run->m->root.head, run->logits, in, run->counted, params, 0);
-    run->k->cross_entropy_forward(run->k, run->losses, run->lse, run->logits, run->samples.targets,
-                                  run->counted, run->m->c.classes);
+    const kernels_type type = model_logits_type(run->m);
+    linear_forward(run, &run->m->root.head, run->logits, in, run->counted, params,
+                   operand_flags(type));
+    run->k->cross_entropy_forward(run->k, run->losses, run->lse, run->logits, type,
+                                  run->samples.targets, run->counted, run->m->c.classes);
 }
 
 /* The gradient of the picked rows goes back to where they stand; the others have none. */
@@ -47,15 +49,17 @@ static void put_back(model_run *run) {
     run->k->zero(run->k, run->dstream, run->rows * hidden);
     run->k->copy_rows(run->k, run->dstream, run->length * hidden, run->dnormed, hidden,
                       run->counted, hidden, 0);
+    if (run->m->type == KERNELS_BF16)
+        run->k->narrow(run->k, run->dstream_rounded, run->dstream, run->rows * hidden);
 }
 
-/* The gradient of the logits, as products read it; a bias needs it in fp32 as well. */
+/* Logits become their gradient. */
 static operand dlogits_of(model_run *run) {
-    const kernels_type type = run->m->root.head.bias == NO_PLACE ? run->m->type : KERNELS_F32;
-    void *to = type == KERNELS_BF16 ? (void *)run->dout : run->logits;
-    run->k->cross_entropy_backward(run->k, to, type, run->logits, run->lse, run->samples.targets,
-                                   run->counted, run->m->c.classes, run->scale);
-    return operand_typed(run, type, run->dout, to, run->counted * run->m->c.classes);
+    const kernels_type type = model_logits_type(run->m);
+    run->k->cross_entropy_backward(run->k, run->logits, run->logits, type, run->lse,
+                                   run->samples.targets, run->counted, run->m->c.classes,
+                                   run->scale);
+    return operand_typed(run, type, run->dout, run->logits, run->counted * run->m->c.classes);
 }
 
 static void head_backward(model_run *run, size_t layer, const float *const *params,

@@ -54,8 +54,8 @@ void linear_forward_activated(model_run *run, const linear *l, float *y, float *
             (kernels_linear){.activated = activated, .f = run->m->c.activation});
 }
 
-void linear_backward(model_run *run, const linear *l, void *dx, operand dy, operand x, size_t rows,
-                     const float *const *params, float *const *grads, unsigned flags) {
+void linear_backward_params(model_run *run, const linear *l, operand dy, operand x, size_t rows,
+                            float *const *grads) {
     float *dweight = grads[l->weight];
     if (dweight && l->in_first)
         product(run, dweight, x, dy, l->in, l->out, rows, KERNELS_TRANSPOSE_A | KERNELS_ADD);
@@ -63,7 +63,16 @@ void linear_backward(model_run *run, const linear *l, void *dx, operand dy, oper
         product(run, dweight, dy, x, l->out, l->in, rows, KERNELS_TRANSPOSE_A | KERNELS_ADD);
     if (l->bias != NO_PLACE && grads[l->bias])
         run->k->sum_rows(run->k, grads[l->bias], dy.wide, l->out, rows, l->out);
-    if (dx)
-        product(run, dx, dy, operand_weight(run, l, params), rows, l->in, l->out,
-                (l->in_first ? KERNELS_TRANSPOSE_B : 0) | flags);
+}
+
+void linear_backward_input(model_run *run, const linear *l, void *dx, operand dy, size_t rows,
+                           const float *const *params, unsigned flags) {
+    product(run, dx, dy, operand_weight(run, l, params), rows, l->in, l->out,
+            (l->in_first ? KERNELS_TRANSPOSE_B : 0) | flags);
+}
+
+void linear_backward(model_run *run, const linear *l, void *dx, operand dy, operand x, size_t rows,
+                     const float *const *params, float *const *grads, unsigned flags) {
+    linear_backward_params(run, l, dy, x, rows, grads);
+    if (dx) linear_backward_input(run, l, dx, dy, rows, params, flags);
 }

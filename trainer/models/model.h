@@ -80,7 +80,7 @@ void model_backward(model_run *run, size_t stage, const float *const *params, fl
  * times scale; 0 before. Waits for it. */
 double model_run_loss(const model_run *run);
 /* Logits of the last forward [batch*sequence, vocab], in the memory of the model's kernels; valid
- * until the backward. */
-const float *model_run_logits(const model_run *run);
+ * until the backward. *type: what they are. Classifiers' are fp32. */
+const void *model_run_logits(const model_run *run, kernels_type *type);
 
 #endif

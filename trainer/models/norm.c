@@ -25,9 +25,13 @@ void norm_backward(model_run *run, const norm *n, float *dx, const float *dout, 
     kernels *k = run->k;
     const float *weight = operand_rounded(run, 0, params[n->weight], n->dim);
     float *dweight = grads[n->weight] ? grads[n->weight] : run->unwanted;
+    const int goes_on = dx == run->dstream && run->m->type == KERNELS_BF16;
+    uint16_t *rounded = goes_on ? run->dstream_rounded : NULL;
     if (n->bias == NO_PLACE)
-        k->rmsnorm_backward(k, dx, dweight, dout, in, weight, stats->rstd, rows, n->dim, add);
+        k->rmsnorm_backward(k, dx, rounded, dweight, dout, in, weight, stats->rstd, rows, n->dim,
+                            add);
     else
-        k->layernorm_backward(k, dx, dweight, grads[n->bias] ? grads[n->bias] : run->unwanted, dout,
-                              in, weight, stats->mean, stats->rstd, rows, n->dim, add);
+        k->layernorm_backward(k, dx, rounded, dweight,
+                              grads[n->bias] ? grads[n->bias] : run->unwanted, dout, in, weight,
+                              stats->mean, stats->rstd, rows, n->dim, add);
 }

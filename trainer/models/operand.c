@@ -56,6 +56,13 @@ static void cover_block(sizes *s, const model_run *run) {
                  .kept = mlp.kept};
 }
 
+/* Its gradient needs no room where logits are bf16. */
+static void cover_head(sizes *s, const model_run *run) {
+    const size_t dout = s->dout;
+    cover(s, run, &run->m->root.head, run->counted);
+    if (model_logits_type(run->m) == KERNELS_BF16) s->dout = dout;
+}
+
 static void cover_dense(sizes *s, const model_run *run) {
     for (size_t layer = 0; layer < run->m->c.layers; layer++)
         cover(s, run,
@@ -71,7 +78,7 @@ void operand_lay_out(model_run *run, arena *a) {
     if (is_bf16(run)) {
         cover(&s, run, &m->root.patches,
               run->batch * (m->c.input == INPUT_IMAGE ? model_patches(m) : 0));
-        cover(&s, run, &m->root.head, run->counted);
+        cover_head(&s, run);
         if (m->c.sizes)
             cover_dense(&s, run);
         else

@@ -118,21 +118,23 @@ struct model_run {
     float **stream; /* [layers + 1]: [rows,hidden] what enters each block, and what leaves the last;
                        of an MLP [rows,sizes] */
     float *dstream; /* [rows,hidden] its gradient */
-    void *normed;   /* [rows,hidden] of the model's type */
-    float *dnormed; /* [rows,hidden] */
-    norm_stats stats;       /* [rows] */
-    float *unwanted;        /* [hidden or head_dim] gradients of norms that are frozen */
-    float *cosines, *sines; /* [length,head_dim/2] */
-    block_run *blocks;      /* [layers] */
+    uint16_t *dstream_rounded; /* [rows,hidden] the same in bf16, where the model computes in it and
+                                  blocks are transformers */
+    void *normed;              /* [rows,hidden] of the model's type */
+    float *dnormed;            /* [rows,hidden] */
+    norm_stats stats;          /* [rows] */
+    float *unwanted;           /* [hidden or head_dim] gradients of norms that are frozen */
+    float *cosines, *sines;    /* [length,head_dim/2] */
+    block_run *blocks;         /* [layers] */
     attention_work attention;
     void *mlp;        /* [rows,intermediate] */
     float *patches;   /* [batch * patches, channels * patch] */
     float *projected; /* [batch * patches, hidden] */
     size_t counted;   /* rows that the head sees: all, or one a sample */
     float *picked;    /* [counted,hidden] those rows, where they are not all */
-    float *logits;    /* [counted,classes]; their gradient after the backward */
-    float *lse;       /* [counted] */
-    double *losses;   /* [counted] */
+    void *logits;   /* [counted,classes] of model_logits_type; their gradient after the backward */
+    float *lse;     /* [counted] */
+    double *losses; /* [counted] */
 
     /* In bf16; [0,...] in fp32: */
     uint16_t *in, *dout; /* a linear layer's input, and its output's gradient */
@@ -181,6 +183,13 @@ void operand_lay_out(model_run *run, arena *a);
 static inline kernels_type model_inner_type(const model *m) {
     return m->c.mlp_bias || m->c.sizes ? KERNELS_F32 : m->type;
 }
+/* Of logits, which no layer follows, only where they are so many that they would be the largest
+ * array by far: their rounding is felt in every gradient. */
+enum { MODEL_MANY_LOGITS = 16 }; /* for each element of the stream */
+static inline kernels_type model_logits_type(const model *m) {
+    const int many = m->c.classes > MODEL_MANY_LOGITS * m->c.hidden;
+    return many && m->root.head.bias == NO_PLACE ? m->type : KERNELS_F32;
+}
 static inline kernels_type model_heads_type(const model *m) {
     return m->c.qkv_bias || m->block.qkv.out > 0 ? KERNELS_F32 : m->type;
 }
@@ -195,15 +204,21 @@ void linear_forward_onto(model_run *run, const linear *l, float *y, const float 
 /* The first, in fp32, and activated[rows,out] = the model's activation of y. */
 void linear_forward_activated(model_run *run, const linear *l, float *y, float *activated,
                               operand x, size_t rows, const float *const *params);
-/* The parameters' gradients, and dx[rows,in] = (or +=) that of x; dx may be NULL, and may be x.
- * dy.wide is needed where the layer has a bias. */
+/* The parameters' gradients. dy.wide is needed where the layer has a bias. */
+void linear_backward_params(model_run *run, const linear *l, operand dy, operand x, size_t rows,
+                            float *const *grads);
+/* dx[rows,in] = (or +=) the gradient of x */
+void linear_backward_input(model_run *run, const linear *l, void *dx, operand dy, size_t rows,
+                           const float *const *params, unsigned flags);
+/* Both; dx may be NULL, and may be x. */
 void linear_backward(model_run *run, const linear *l, void *dx, operand dy, operand x, size_t rows,
                      const float *const *params, float *const *grads, unsigned flags);
 
 /* out[rows,dim] = the norm of in, in the model's type; fills stats. */
 void norm_forward(model_run *run, const norm *n, void *out, const float *in, size_t rows,
                   const float *const *params, const norm_stats *stats);
-/* The parameters' gradients, and dx[rows,dim] = (or +=) that of in; dx may be dout. */
+/* The parameters' gradients, and dx[rows,dim] = (or +=) that of in; dx may be dout. Where dx is
+ * run->dstream its rounded form follows. */
 void norm_backward(model_run *run, const norm *n, float *dx, const float *dout, const float *in,
                    size_t rows, const float *const *params, float *const *grads,
                    const norm_stats *stats, unsigned add);

@@ -10,6 +10,8 @@ static void lay_out_stream(model_run *run, arena *a) {
     for (size_t layer = 0; layer <= m->c.layers; layer++)
         run->stream[layer] = arena_floats(a, run->rows, model_width(m, layer));
     run->dstream = arena_floats(a, run->rows, m->c.hidden);
+    run->dstream_rounded = arena_typed(a, m->type == KERNELS_BF16 && !m->c.sizes ? run->rows : 0,
+                                       m->c.hidden, KERNELS_BF16);
     run->normed = arena_typed(a, run->rows, m->c.hidden, m->type);
     run->dnormed = arena_floats(a, run->rows, m->c.hidden);
 }
@@ -244,4 +246,7 @@ double model_run_loss(const model_run *run) {
     return sum * (double)run->scale;
 }
 
-const float *model_run_logits(const model_run *run) { return run->logits; }
+const void *model_run_logits(const model_run *run, kernels_type *type) {
+    *type = model_logits_type(run->m);
+    return run->logits;
+}

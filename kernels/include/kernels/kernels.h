@@ -215,10 +215,10 @@ struct kernels {
     /* With g = dout * weight and xhat = x * rstd:
      *   dx[rows,dim] = (or +=, with KERNELS_ADD) rstd * (g - xhat * mean(g * xhat))
      *   dweight[dim] += sum over rows of dout * xhat
-     * dx may equal dout or x. */
-    void (*rmsnorm_backward)(kernels *k, float *dx, float *dweight, const float *dout,
-                             const float *x, const float *weight, const float *rstd, size_t rows,
-                             size_t dim, unsigned flags);
+     * rounded[rows,dim] = what is then dx, in bf16; NULL: not wanted. dx may equal dout or x. */
+    void (*rmsnorm_backward)(kernels *k, float *dx, uint16_t *rounded, float *dweight,
+                             const float *dout, const float *x, const float *weight,
+                             const float *rstd, size_t rows, size_t dim, unsigned flags);
 
     /* LayerNorm (Ba et al. 2016): mean[rows], rstd[rows] = (mean((x - mean)^2) + eps)^-1/2;
      * out[rows,dim] = (x - mean) * rstd * weight[dim] + bias[dim], of `type`. */
@@ -228,9 +228,9 @@ struct kernels {
     /* With g = dout * weight and xhat = (x - mean) * rstd:
      *   dx[rows,dim] = (or +=, with KERNELS_ADD) rstd * (g - mean(g) - xhat * mean(g * xhat))
      *   dweight[dim] += sum over rows of dout * xhat;  dbias[dim] += that of dout
-     * dx may equal dout or x. */
-    void (*layernorm_backward)(kernels *k, float *dx, float *dweight, float *dbias,
-                               const float *dout, const float *x, const float *weight,
+     * rounded as above. dx may equal dout or x. */
+    void (*layernorm_backward)(kernels *k, float *dx, uint16_t *rounded, float *dweight,
+                               float *dbias, const float *dout, const float *x, const float *weight,
                                const float *mean, const float *rstd, size_t rows, size_t dim,
                                unsigned flags);
 
@@ -261,26 +261,30 @@ struct kernels {
      * out[n] = f(x[n]); out may equal x. */
     void (*activation_forward)(kernels *k, void *out, const void *x, size_t n, kernels_activation f,
                                kernels_type type);
-    /* dx[n] = dout[n] * f'(x[n]); dx may equal dout or x. */
-    void (*activation_backward)(kernels *k, void *dx, const void *dout, const void *x, size_t n,
-                                kernels_activation f, kernels_type type);
+    /* dx[n] = dout[n] * f'(x[n]), and out[n] = f(x[n]) once more, so that a layer need not keep it;
+     * NULL: not wanted. dx may equal x, and out dout; where out is NULL, dx may equal dout. */
+    void (*activation_backward)(kernels *k, void *out, void *dx, const void *dout, const void *x,
+                                size_t n, kernels_activation f, kernels_type type);
     /* Gated units (Shazeer 2020; SwiGLU with f = silu): out[n] = f(gate[n]) * up[n] */
     void (*gated_forward)(kernels *k, void *out, const void *gate, const void *up, size_t n,
                           kernels_activation f, kernels_type type);
-    /* dgate[n] = dout * up * f'(gate); dup[n] = dout * f(gate). dgate may equal gate, and dup may
-     * equal up. */
-    void (*gated_backward)(kernels *k, void *dgate, void *dup, const void *dout, const void *gate,
-                           const void *up, size_t n, kernels_activation f, kernels_type type);
+    /* dgate[n] = dout * up * f'(gate); dup[n] = dout * f(gate); and out[n] once more. dgate may
+     * equal gate, dup up, and out dout. */
+    void (*gated_backward)(kernels *k, void *out, void *dgate, void *dup, const void *dout,
+                           const void *gate, const void *up, size_t n, kernels_activation f,
+                           kernels_type type);
 
-    /* Cross-entropy with its softmax. losses[rows] (fp64) = lse - logits[rows,vocab] at the target,
-     * 0 where the target is KERNELS_IGNORE; lse[rows] = log sum exp of the row's logits. */
-    void (*cross_entropy_forward)(kernels *k, double *losses, float *lse, const float *logits,
-                                  const int32_t *targets, size_t rows, size_t vocab);
+    /* Cross-entropy with its softmax, of logits[rows,vocab] of `type`. losses[rows] (fp64) = lse -
+     * the logit at the target, 0 where the target is KERNELS_IGNORE; lse[rows] = log sum exp of the
+     * row's logits. */
+    void (*cross_entropy_forward)(kernels *k, double *losses, float *lse, const void *logits,
+                                  kernels_type type, const int32_t *targets, size_t rows,
+                                  size_t vocab);
     /* dlogits[rows,vocab] = scale * (exp(logits - lse) - [column is the target]); 0 in rows that
-     * are ignored. dlogits, of `type`, may equal logits in fp32. */
-    void (*cross_entropy_backward)(kernels *k, void *dlogits, kernels_type type,
-                                   const float *logits, const float *lse, const int32_t *targets,
-                                   size_t rows, size_t vocab, float scale);
+     * are ignored. dlogits, of `type` as well, may equal logits. */
+    void (*cross_entropy_backward)(kernels *k, void *dlogits, const void *logits, kernels_type type,
+                                   const float *lse, const int32_t *targets, size_t rows,
+                                   size_t vocab, float scale);
 
     /* AdamW (Loshchilov and Hutter 2019) as torch.optim.AdamW computes it in fp32: decoupled decay,
      * bias correction. Updates param, exp_avg and exp_avg_sq [n]; element by element, so that the
