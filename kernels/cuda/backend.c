@@ -10,6 +10,10 @@
  * called. To load all at the start would cost more: most of cuBLAS' kernels are never called. */
 enum { LOADED_LATER = 256 << 20 };
 
+/* A stream's is 0 unless it is told, and that is the least: what others do beside, like summing
+ * what they save, is to have less. Lower is more, and NCCL's transfers have most. */
+enum { PRIORITY = -1 };
+
 void cuda_check(kernels *k, cudaError_t status) {
     cuda_state *state = cuda_of(k);
     if (status != cudaSuccess && !state->failure) state->failure = cudaGetErrorString(status);
@@ -47,7 +51,7 @@ static int start(cuda_state *state) {
         kernels_say_why("libcublasLt.so cannot be loaded");
         return KERNELS_NO_DEVICE;
     }
-    if (cudaStreamCreateWithFlags(&state->stream, cudaStreamNonBlocking) ||
+    if (cudaStreamCreateWithPriority(&state->stream, cudaStreamNonBlocking, PRIORITY) ||
         cudaMalloc(&blas->workspace, BLAS_WORKSPACE) || blas->create(&blas->handle))
         return KERNELS_NO_MEMORY;
     return describe_device(state);

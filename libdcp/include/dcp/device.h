@@ -118,6 +118,8 @@ DCP_API int dcp_device_check_files(const dcp_device *device, dcp_error *err);
 
 /* The GPU of that number. `stream`: a cudaStream_t of the program; saves and loads begin after what
  * was launched on it before the call, NULL: on the legacy default stream. The stream is borrowed.
+ * The checksums' kernels leave the GPU to its kernels where it has a higher priority than 0, CUDA's
+ * lowest, which streams have unless they are told: made by cudaStreamCreateWithPriority with -1.
  * Threads that call the device's functions, this one too, have that GPU as their current one then.
  * DCP_ERR_DEVICE: there is no such GPU, or it fails. DCP_ERR_UNSUPPORTED: this libdcp was built
  * without CUDA. */

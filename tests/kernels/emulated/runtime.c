@@ -59,10 +59,9 @@ cudaError_t cudaMemsetAsync(void *memory, int byte, size_t bytes, cudaStream_t s
     return cudaSuccess;
 }
 
-cudaError_t cudaStreamCreateWithFlags(cudaStream_t *out, unsigned flags) {
-    (void)flags;
-    *out = NULL;
-    return cudaSuccess;
+cudaError_t cudaStreamCreateWithPriority(cudaStream_t *out, unsigned flags, int priority) {
+    *out = NULL; /* 0 is the least priority, which is for what others do beside */
+    return flags == cudaStreamNonBlocking && priority < 0 ? cudaSuccess : cudaErrorInvalidValue;
 }
 
 cudaError_t cudaStreamDestroy(cudaStream_t stream) {
