@@ -215,6 +215,14 @@ static __device__ __forceinline__ float row_max(float x) {
     return fmaxf(x, __shfl_xor_sync(0xffffffffu, x, 2));
 }
 
+/* Two neighbours of a row, the first on a multiple of their size. */
+static __device__ __forceinline__ void store_pair(float *to, float low, float high) {
+    *(float2 *)to = float2{low, high};
+}
+static __device__ __forceinline__ void store_pair(uint16_t *to, float low, float high) {
+    *(uint32_t *)to = pair_of(low, high);
+}
+
 /* Rows from token `first` on of a head, whose token 0 stands at `head`, = factor[m][i] x. */
 template <int DIM, int M, typename T>
 static __device__ void put_apart(const bf16_shape &s, T *head, unsigned stride, unsigned first,
@@ -222,14 +230,21 @@ static __device__ void put_apart(const bf16_shape &s, T *head, unsigned stride, 
 #pragma unroll
     for (int m = 0; m < M; m++)
 #pragma unroll
-        for (int i = 0; i < 4; i++) {
-            const unsigned token = first + 16 * m + lane_of() / 4 + i / 2 * 8;
+        for (int i = 0; i < 2; i++) {
+            const unsigned token = first + 16 * m + lane_of() / 4 + 8 * i;
             T *row = head + (size_t)token * stride;
+            if (token >= s.sequence) continue;
 #pragma unroll
             for (int n = 0; n < DIM / 8; n++) {
-                const unsigned col = 8 * n + lane_of() % 4 * 2 + i % 2;
-                if (token < s.sequence && col < s.dim)
-                    store(row + col, factor[m][i / 2] * x[m][n][i]);
+                const unsigned col = 8 * n + lane_of() % 4 * 2;
+                const float low = factor[m][i] * x[m][n][2 * i];
+                const float high = factor[m][i] * x[m][n][2 * i + 1];
+                if (s.dim % 2 == 0) {
+                    if (col < s.dim) store_pair(row + col, low, high);
+                    continue;
+                }
+                if (col < s.dim) store(row + col, low);
+                if (col + 1 < s.dim) store(row + col + 1, high);
             }
         }
 }

@@ -4,51 +4,50 @@
 #include "attention_bf16.cuh"
 
 enum { WARPS = 4, BLOCK = 32 * WARPS, QUERIES = 32 * WARPS, KEYS = 32 };
+static_assert((int)BLOCK == QUERIES, "a thread a row's terms");
 
-/* What rows 16 m + r + 8 i have of bf16_sources' terms; 0 beyond the sequence. */
-typedef struct row_terms {
-    float lse[2][2], minus_delta[2][2];
-} row_terms;
-
-static __device__ __forceinline__ row_terms terms_of(const bf16_shape &s, const float2 *head_terms,
-                                                     unsigned first) {
-    row_terms t;
-#pragma unroll
-    for (int m = 0; m < 2; m++)
-#pragma unroll
-        for (int i = 0; i < 2; i++) {
-            const unsigned token = first + 16 * m + lane_of() / 4 + 8 * i;
-            const float2 both = token < s.sequence ? head_terms[token] : float2{0.0f, 0.0f};
-            t.lse[m][i] = both.x;
-            t.minus_delta[m][i] = both.y;
-        }
-    return t;
+/* What rows 16 m + r + 8 i have of the block's terms, of which `terms` are the warp's. They stand
+ * in shared memory, as registers are scarce. */
+static __device__ __forceinline__ float2 terms_of(const float2 *terms, int m, int i) {
+    return terms[16 * m + lane_of() / 4 + 8 * i];
 }
 
 static __device__ __forceinline__ void begin_with_delta(float (&d)[2][KEYS / 8][4],
-                                                        const row_terms &t) {
+                                                        const float2 *terms) {
 #pragma unroll
     for (int m = 0; m < 2; m++)
 #pragma unroll
-        for (int n = 0; n < KEYS / 8; n++)
+        for (int i = 0; i < 4; i++) {
+            const float minus_delta = terms_of(terms, m, i / 2).y;
 #pragma unroll
-            for (int i = 0; i < 4; i++) d[m][n][i] = t.minus_delta[m][i / 2];
+            for (int n = 0; n < KEYS / 8; n++) d[m][n][i] = minus_delta;
+        }
 }
 
 /* From scores s and d = dout . value - delta: the scores' gradient into d, but for its factor. */
 static __device__ __forceinline__ void grade(const bf16_shape &shape, float (&d)[2][KEYS / 8][4],
-                                             const float (&s)[2][KEYS / 8][4], const row_terms &t) {
+                                             const float (&s)[2][KEYS / 8][4],
+                                             const float2 *terms) {
 #pragma unroll
     for (int m = 0; m < 2; m++)
 #pragma unroll
-        for (int n = 0; n < KEYS / 8; n++)
+        for (int i = 0; i < 4; i++) {
+            const float lse = terms_of(terms, m, i / 2).x;
 #pragma unroll
-            for (int i = 0; i < 4; i++)
-                d[m][n][i] *= power_of_2(fmaf(shape.scale, s[m][n][i], -t.lse[m][i / 2]));
+            for (int n = 0; n < KEYS / 8; n++)
+                d[m][n][i] *= power_of_2(fmaf(shape.scale, s[m][n][i], -lse));
+        }
 }
 
-/* Shared: q [QUERIES], dout [QUERIES], then twice key [KEYS] and value [KEYS]. dq may be q: a block
- * reads only those of its rows that it writes. */
+/* 0 beyond the sequence. */
+static __device__ __forceinline__ float2 terms_at(const bf16_shape &s, const bf16_sources &in,
+                                                  const block_place &p, unsigned token) {
+    const float2 *head = head_of(in.terms, s, p.batch * s.heads + p.head, 1, 0, 1);
+    return token < s.sequence ? head[token] : float2{0.0f, 0.0f};
+}
+
+/* Shared: q [QUERIES], dout [QUERIES], twice key [KEYS] and value [KEYS], terms [QUERIES]. dq may
+ * be q: a block reads only those of its rows that it writes. */
 template <int DIM>
 static __global__ void __launch_bounds__(BLOCK, 2)
     query_kernel(bf16_shape s, bf16_sources in, float *dq) {
@@ -62,11 +61,12 @@ static __global__ void __launch_bounds__(BLOCK, 2)
     const uint16_t *value = head_of(in.value, s, p.batch, s.kv_heads, kv_head, s.width);
     const shared_at tile = shared_address(dynamic_shared()), stages = tile + 2 * TILE_BYTES;
     const shared_at q = rows::left(tile, warp_of() * 32), dout = q + TILE_BYTES;
-    const row_terms terms =
-        terms_of(s, head_of(in.terms, s, p.batch * s.heads + p.head, 1, 0, 1), first);
+    float2 *terms = (float2 *)dynamic_shared() + (2 * TILE_BYTES + 2 * STAGE) / 8;
     const float factor[2][2] = {{s.root, s.root}, {s.root, s.root}};
     float o[2][DIM / 8][4];
     clear(o);
+    terms[threadIdx.x] = terms_at(s, in, p, p.first + threadIdx.x);
+    terms += warp_of() * 32;
     fetch<DIM, QUERIES, BLOCK>(tile, s, head_of(in.q, s, p.batch, s.heads, p.head, s.width),
                                q_stride, p.first);
     fetch<DIM, QUERIES, BLOCK>(tile + TILE_BYTES, s,
@@ -101,7 +101,7 @@ static __global__ void __launch_bounds__(BLOCK, 2)
 void bf16_tiles_queries(kernels *k, const bf16_shape &s, const bf16_sources &in, float *dq) {
     by_dim(s.dim, [&](auto dim) {
         enum { DIM = decltype(dim)::value };
-        enum { BYTES = (2 * QUERIES + 4 * KEYS) * rows_of_tile<DIM>::BYTES };
+        enum { BYTES = (2 * QUERIES + 4 * KEYS) * rows_of_tile<DIM>::BYTES + QUERIES * 8 };
         static_assert((int)BYTES <= MOST_SHARED, "there is room");
         const size_t tiles = (s.sequence + QUERIES - 1) / QUERIES;
         launch(k, query_kernel<DIM>, tiles * s.batch * s.heads, BLOCK, BYTES, s, in, dq);

@@ -1,5 +1,5 @@
 /* Attention in tiles of TILE queries by TILE keys (Dao et al. 2022; Dao 2023), over an engine E
- * that multiplies tiles in shared memory: attention_fp32.cu and attention_bf16.cu have one each. A
+ * that multiplies tiles in shared memory, which attention_fp32.cu has for each width of heads. A
  * block of threads owns a tile of queries (the result, dq) or of keys (dkey and dvalue, over the
  * heads that share them in order) and goes through the others in ascending order. So every sum has
  * one order, which depends on the head_dim and the place in the sequence alone.
