@@ -8,12 +8,32 @@
 
 enum { PIECE_ELEMS = 1 << 20 };
 
+/* Parameters that lie side by side in this rank's storage and are updated alike. */
+typedef struct stretch {
+    uint64_t param_at, grad_at, elems;
+    int decays;
+} stretch;
+
 struct adamw {
-    const fsdp_layout *layout;
     kernels *k;
     kernels_adamw options;
-    unsigned char *decays; /* a flag a parameter, in layout order */
+    stretch *stretches;
+    size_t n;
 };
+
+static int continues(const stretch *s, const fsdp_param *param, int decays) {
+    return s->decays == decays && s->param_at + s->elems == param->param_at &&
+           s->grad_at + s->elems == param->grad_at;
+}
+
+static void add_param(adamw *a, const fsdp_param *param, int decays) {
+    stretch *last = a->n > 0 ? &a->stretches[a->n - 1] : NULL;
+    if (param->elems == 0 || param->info.frozen) return;
+    if (last && continues(last, param, decays))
+        last->elems += param->elems;
+    else
+        a->stretches[a->n++] = (stretch){param->param_at, param->grad_at, param->elems, decays};
+}
 
 int adamw_create(const config *c, const fsdp_layout *layout, kernels *k, adamw **out,
                  dcp_error *err) {
@@ -22,36 +42,38 @@ int adamw_create(const config *c, const fsdp_layout *layout, kernels *k, adamw *
     size_t n = 0;
     for (size_t u = 0; u < layout->n; u++) n += layout->units[u].n;
     adamw *a = calloc(1, sizeof *a);
-    unsigned char *decays = calloc(n, 1);
-    if (!a || !decays) {
+    stretch *stretches = calloc(n, sizeof *stretches);
+    if (!a || !stretches) {
         free(a);
-        free(decays);
-        return trainer_fail_memory(err, n);
+        free(stretches);
+        return trainer_fail_memory(err, n * sizeof *stretches);
     }
-    for (size_t u = 0, at = 0; u < layout->n; u++)
-        for (size_t i = 0; i < layout->units[u].n; i++)
-            decays[at++] = !globs_match(c->no_decay, layout->units[u].params[i].info.name);
-    *a = (adamw){.layout = layout, .k = k, .decays = decays};
+    *a = (adamw){.k = k, .stretches = stretches};
     a->options = (kernels_adamw){
         .beta1 = c->beta1, .beta2 = c->beta2, .eps = c->eps, .weight_decay = c->weight_decay};
+    for (size_t u = 0; u < layout->n; u++)
+        for (size_t i = 0; i < layout->units[u].n; i++) {
+            const fsdp_param *param = &layout->units[u].params[i];
+            add_param(a, param, !globs_match(c->no_decay, param->info.name));
+        }
     *out = a;
     return DCP_OK;
 }
 
 void adamw_destroy(adamw *a) {
     if (!a) return;
-    free(a->decays);
+    free(a->stretches);
     free(a);
 }
 
 /* Offloaded memory is worked on in pieces, and let go of after each. */
-static void update(const adamw *a, const train_state *s, const fsdp_param *param,
+static void update(const adamw *a, const train_state *s, const stretch *part,
                    const kernels_adamw *options) {
-    const uint64_t most = s->offloaded ? PIECE_ELEMS : param->elems;
-    for (uint64_t first = 0; first < param->elems; first += most) {
-        const uint64_t left = param->elems - first, n = left < most ? left : most;
-        const uint64_t at = param->grad_at + first, bytes = n * sizeof(float);
-        float *params = s->params + param->param_at + first;
+    const uint64_t most = s->offloaded ? PIECE_ELEMS : part->elems;
+    for (uint64_t first = 0; first < part->elems; first += most) {
+        const uint64_t left = part->elems - first, n = left < most ? left : most;
+        const uint64_t at = part->grad_at + first, bytes = n * sizeof(float);
+        float *params = s->params + part->param_at + first;
         a->k->adamw(a->k, params, s->exp_avg + at, s->exp_avg_sq + at, s->grads + at, n, options);
         if (!s->offloaded) continue;
         offload_release(s->offloaded, params, bytes);
@@ -65,11 +87,8 @@ void adamw_step(const adamw *a, const train_state *s, double lr, double grad_sca
     options.lr = lr;
     options.grad_scale = grad_scale;
     options.step = s->step + 1;
-    const unsigned char *decays = a->decays;
-    for (size_t u = 0; u < a->layout->n; u++)
-        for (size_t i = 0; i < a->layout->units[u].n; i++) {
-            const fsdp_param *param = &a->layout->units[u].params[i];
-            options.weight_decay = *decays++ ? a->options.weight_decay : 0;
-            if (!param->info.frozen) update(a, s, param, &options);
-        }
+    for (size_t i = 0; i < a->n; i++) {
+        options.weight_decay = a->stretches[i].decays ? a->options.weight_decay : 0;
+        update(a, s, &a->stretches[i], &options);
+    }
 }

@@ -11,7 +11,7 @@
 
 typedef struct adamw adamw;
 
-/* Which parameters decay follows from the configuration's no_decay. Borrows layout and k. */
+/* Which parameters decay follows from the configuration's no_decay. Borrows k. */
 int adamw_create(const config *c, const fsdp_layout *layout, kernels *k, adamw **out,
                  dcp_error *err);
 void adamw_destroy(adamw *a);

@@ -10,38 +10,61 @@ static uint64_t rows_of(const fsdp_param *param) {
     return param->row_elems ? param->elems / param->row_elems : 0;
 }
 
-static uint64_t most_rows(const fsdp_layout *layout) {
-    uint64_t most = 0;
+static uint64_t all_rows(const fsdp_layout *layout) {
+    uint64_t rows = 0;
     for (size_t u = 0; u < layout->n; u++)
-        for (size_t i = 0; i < layout->units[u].n; i++) {
-            const uint64_t rows = rows_of(&layout->units[u].params[i]);
-            if (rows > most) most = rows;
-        }
-    return most;
+        for (size_t i = 0; i < layout->units[u].n; i++)
+            if (!layout->units[u].params[i].info.frozen)
+                rows += rows_of(&layout->units[u].params[i]);
+    return rows;
 }
 
-/* The limbs, then the rows of one parameter. */
+/* The limbs, then the sums of all rows. */
 enum { SUM_ELEMS = KERNELS_LIMBS + 1 };
 
 size_t norm_scratch_bytes(const fsdp_layout *layout) {
-    return SUM_ELEMS * sizeof(uint64_t) + most_rows(layout) * sizeof(double);
+    return SUM_ELEMS * sizeof(uint64_t) + all_rows(layout) * sizeof(double);
 }
 
-static void add_param(uint64_t *sum, const fsdp_param *param, kernels *k, const float *grads) {
-    const uint64_t n = rows_of(param);
-    double *rows = (double *)(sum + SUM_ELEMS);
-    if (n == 0 || param->info.frozen) return;
-    k->row_sumsq(k, rows, grads + param->grad_at, n, param->row_elems);
-    k->exact_add(k, sum, rows, n);
+/* Rows of one length that lie side by side, of one parameter or more. */
+typedef struct stretch {
+    uint64_t at, rows, row_elems;
+} stretch;
+
+static int continues(const stretch *s, const fsdp_param *param) {
+    return s->row_elems == param->row_elems && s->at + s->rows * s->row_elems == param->grad_at;
+}
+
+/* Returns what is behind the rows' sums. */
+static double *sum_rows(kernels *k, double *out, const float *grads, const stretch *s) {
+    if (s->rows > 0) k->row_sumsq(k, out, grads + s->at, s->rows, s->row_elems);
+    return out + s->rows;
+}
+
+static double *sum_all_rows(const fsdp_layout *layout, kernels *k, double *out,
+                            const float *grads) {
+    stretch s = {0};
+    for (size_t u = 0; u < layout->n; u++)
+        for (size_t i = 0; i < layout->units[u].n; i++) {
+            const fsdp_param *param = &layout->units[u].params[i];
+            const uint64_t rows = rows_of(param);
+            if (rows == 0 || param->info.frozen) continue;
+            if (!continues(&s, param)) {
+                out = sum_rows(k, out, grads, &s);
+                s = (stretch){.at = param->grad_at, .row_elems = param->row_elems};
+            }
+            s.rows += rows;
+        }
+    return sum_rows(k, out, grads, &s);
 }
 
 double norm_of_shards(const fsdp_layout *layout, kernels *k, MPI_Comm comm, const float *grads,
                       void *scratch) {
     uint64_t *on_device = scratch, sum[SUM_ELEMS];
+    double *rows = (double *)(on_device + SUM_ELEMS);
     k->zero(k, scratch, 2 * SUM_ELEMS);
-    for (size_t u = 0; u < layout->n; u++)
-        for (size_t i = 0; i < layout->units[u].n; i++)
-            add_param(on_device, &layout->units[u].params[i], k, grads);
+    const double *end = sum_all_rows(layout, k, rows, grads);
+    if (end > rows) k->exact_add(k, on_device, rows, (size_t)(end - rows));
     k->download(k, sum, scratch, sizeof sum);
     exact_sum all = {.not_finite = sum[KERNELS_LIMBS]};
     memcpy(all.limbs, sum, sizeof all.limbs);
