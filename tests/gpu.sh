@@ -148,7 +148,9 @@ build() {
     part "$most" "build of $2" cmake --build "$tree" -j "$cores" --target "${@:3}"
 }
 build 240 "the kernels and their tests" kernel_conformance || exit 1 # nothing can be run without
-if [ -n "$whole" ] && ! build 120 "library and trainer" dcp-train dcp-inspect train_compare device_cuda snapshot_rate; then
+tests=(train_compare device_cuda snapshot_rate)
+[ "$whole" = alone ] || tests+=(model_golden)
+if [ -n "$whole" ] && ! build 120 "library and trainer" dcp-train dcp-inspect "${tests[@]}"; then
     [ -z "$build_only" ] || exit 1
     whole= # the kernels can be tried
 fi
@@ -169,7 +171,7 @@ sanitized() {
     fi
 }
 
-# What is right comes first, in at most 315 s, then how fast it is, and last what is slow.
+# What is right comes first, in at most 335 s, then how fast it is, and last what is slow.
 part 45 "kernels conform to their references" "$suite" cuda || failed=1 # also where it finds no GPU
 
 if [ -n "$whole" ]; then
@@ -179,6 +181,7 @@ if [ -n "$whole" ]; then
     [ "$whole" = alone ] || two_ranks=(mpirun --oversubscribe -n 2)
     part 25 "snapshots from device memory and back" "${two_ranks[@]}" "$tree/tests/bin/device_cuda"
     part 80 "training agrees with transformers, in fp32 and bf16" tests/trainer/train_golden.py
+    [ "$whole" = alone ] || part 20 "models agree with transformers tensor by tensor, logits too" "$tree/tests/bin/model_golden" cuda
     part 35 "from the CPU to the GPU and back, and a GPU that is too small" tests/trainer/train_moved.py
     [ "$whole" = alone ] || part 70 "the same bits on 1, 2 and 4 ranks of one GPU, and through kills" tests/trainer/train_same_bits.py
     part 40 "a killed rank ends the others, and the saved steps stay" tests/trainer/train_killed.py

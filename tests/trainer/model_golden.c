@@ -25,13 +25,19 @@ enum { MAX_PARAMS = 64, STEPS = 5 };
 #define GRAD_OFF 2e-5
 #define PARAM_OFF 4e-3
 /* One rounding to bf16 is 2^-9 of a value at most. Losses and norms are means of many: seen were
- * 5e-4. A gradient is a sum of terms with several roundings each: in qwen3's second q_proj, the worst,
- * 1.90e-2 where attention computes in fp32, and 1.99e-2 and 2.02e-2 where its operands are rounded
- * and sums have one order or another. */
+ * 5e-4. A gradient is a sum of terms with several roundings each: seen were 1.9e-2 of qwen3's
+ * second q_proj, and at most 1.7e-2 of all others. */
 #define BF16_MEAN_OFF 4e-3
-#define BF16_GRAD_OFF 2.5e-2
+#define BF16_GRAD_OFF 2e-2
+/* Where a device rounds what attention multiplies, too, that one is off by 2.0e-2 to 2.3e-2, as its
+ * sums are ordered; PyTorch's in bf16 is by 2.5e-2. */
+#define BF16_DEVICE_GRAD_OFF 2.5e-2
 
 static const char *backend = "cpu";
+
+static double bf16_grad_off(void) {
+    return strcmp(backend, "cpu") ? BF16_DEVICE_GRAD_OFF : BF16_GRAD_OFF;
+}
 
 /* Pointers to param ... exp_avg_sq are to the backend's memory. */
 typedef struct golden {
@@ -269,11 +275,12 @@ static void check_family(const char *family) {
 static void check_bf16(const char *family) {
     golden g = {.family = family, .type = KERNELS_BF16};
     set_up(&g);
-    compute_gradients(&g, BF16_GRAD_OFF);
+    compute_gradients(&g, BF16_GRAD_OFF); /* of logits */
     const double first = model_run_loss(g.run);
     assert_relative(first, json_object_get(g.expected, "losses"), 0, BF16_MEAN_OFF);
     for (size_t i = 0; i < g.params; i++)
-        assert_close(&g, g.grad[i], KERNELS_F32, "grad.", g.info[i]->name, BF16_GRAD_OFF, INFINITY);
+        assert_close(&g, g.grad[i], KERNELS_F32, "grad.", g.info[i]->name, bf16_grad_off(),
+                     INFINITY);
     for (size_t step = 0; step + 1 < STEPS; step++) {
         update(&g, step, step == 0 ? BF16_MEAN_OFF : INFINITY);
         compute_gradients(&g, 0);

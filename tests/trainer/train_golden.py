@@ -2,12 +2,12 @@
 """dcp-train agrees with transformers on any number of ranks: five steps on the golden batch give
 its losses (1e-5), norms (5e-5) and parameters (4e-3 of a tensor's largest value), and the first
 moments after one step its gradients (2e-5): model_golden.c tells why so far. All four families. On
-another device than the CPU fewer of the same, within 1e-4, whose sums have another order; and in bf16 the first step's loss,
-norm and gradients within 2e-2, since AdamW then makes much of what is little in a gradient."""
+another device than the CPU fewer of the same, within 1e-4, whose sums have another order; and in bf16 the first step's loss and
+norm within 2e-2 and gradients within 2.5e-2 (model_golden.c), since AdamW then makes much of what is little in a gradient."""
 from train_lib import *
 
 RUNS = [(ranks, micro, False) for ranks, micro in ((1, 1), (2, 1), (3, 1), (4, 1), (1, 4), (3, 2))]
-LOSS, NORM, GRADIENTS, BF16 = 1e-5, 5e-5, 2e-5, 2e-2
+LOSS, NORM, GRADIENTS, BF16, BF16_GRADIENTS = 1e-5, 5e-5, 2e-5, 2e-2, 2.5e-2
 if "DCP_TEST_DEVICE" in os.environ:
     RUNS = [(1, 1, False), (2, 1, False), (1, 4, False), (1, 1, True)]
     LOSS = NORM = GRADIENTS = 1e-4
@@ -37,7 +37,7 @@ for family in ("gpt2", "llama", "qwen3", "vit"):
         # exp_avg = (1 - beta1) * clip scale * gradient
         norm = metrics(f"{name}.jsonl")[0]["grad_norm"]
         scale = 1 / (0.1 * min(1, golden["clip"] / (norm + 1e-6)))
-        for what, step, limit in (("gradients", 1, [BF16 if bf16 else GRADIENTS]), ("parameters", 5, []))[:2 - bf16]:
+        for what, step, limit in (("gradients", 1, [BF16_GRADIENTS if bf16 else GRADIENTS]), ("parameters", 5, []))[:2 - bf16]:
             print(name, tool(os.environ["TRAIN_COMPARE"], what, step_path(step, name),
                              f"{folder}/golden.safetensors", scale, *limit).strip())
         if micro == 1 and not bf16:
