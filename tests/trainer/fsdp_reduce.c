@@ -80,19 +80,21 @@ static void spoil(float *memory, uint64_t n) {
 }
 
 /* A step of `overlap`: each unit is on its way until the next one is. `whole` is free again as soon
- * as it is, unless there is no scratch. */
-static void reduce_step(fsdp_reduce *r, const fsdp_plan *plan, int overlap, float *whole,
-                        float *scratch) {
+ * as it is, unless there is no scratch. A single rank's first leaf then begins in the storage. */
+static void reduce_step(fsdp_reduce *r, const fsdp_plan *plan, int overlap, float *grads,
+                        float *whole, float *scratch) {
     const fsdp_layout *layout = plan->layout;
     const fsdp_leaves leaves = fsdp_plan_leaves(plan);
     const int needs_scratch = layout->shards > 1 || overlap;
     for (uint64_t micro = 0; micro < fsdp_leaves_micro_steps(&leaves); micro++) {
         const uint64_t leaf = fsdp_leaf(&leaves, layout->rank, micro);
+        const int at_home = overlap && layout->world == 1 && micro == 0;
         for (size_t u = layout->n; u-- > 0;) {
-            const uint64_t n = layout->units[u].whole_elems;
-            spoil(whole, n);
-            for (uint64_t i = 0; i < n && leaf < leaves.n; i++) whole[i] = gradient(leaf, u, i);
-            fsdp_reduce_start(r, u, micro, whole, needs_scratch ? scratch : NULL);
+            const uint64_t n = layout->units[u].whole_grad_elems;
+            float *at = at_home ? grads + layout->units[u].grad_at : whole;
+            spoil(at, n);
+            for (uint64_t i = 0; i < n && leaf < leaves.n; i++) at[i] = gradient(leaf, u, i);
+            fsdp_reduce_start(r, u, micro, at, needs_scratch ? scratch : NULL);
             fsdp_reduce_poll(r);
             if (!overlap) fsdp_reduce_finish(r);
         }
@@ -109,7 +111,7 @@ static void reduce_steps(const fsdp_plan *plan, fsdp_transport *transport, kerne
     fsdp_reduce *r;
     CHECK(fsdp_reduce_create(plan, transport, k, NULL, grads, &r, NULL) == DCP_OK);
     for (int step = 0; step < 2; step++) { /* twice: the counters are empty again after a step */
-        reduce_step(r, plan, step == 0, whole, scratch);
+        reduce_step(r, plan, step == 0, grads, whole, scratch);
         check_shards(layout, grads, plan->leaves, plan->strategy.ring);
     }
     CHECK(fsdp_reduce_sent_bytes(r) == 2 * fsdp_plan_traffic(plan).reductions);

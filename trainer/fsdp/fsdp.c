@@ -25,6 +25,8 @@ struct fsdp {
     size_t to_gather, started; /* blocks of this micro-step, and how far that is */
     const float **places;      /* parameters of the stage at work */
     float **grad_places;       /* and its gradients */
+    uint64_t micro;            /* the micro-step at work */
+    float *grads;              /* this rank's storage */
     float *root_grads, *block_grads;
     float *outgoing;     /* a unit's gradients on their way; NULL: there is none */
     fsdp_gather *gather; /* NULL: the storage is the gathered model */
@@ -98,6 +100,7 @@ int fsdp_create(const model *m, const fsdp_plan *plan, const fsdp_ways *ways, ke
                 .k = k,
                 .tl = tl,
                 .leaves = fsdp_plan_leaves(plan),
+                .grads = grads,
                 .in_block = NO_UNIT};
     int status = take_places(f, params, err);
     if (!status) status = take_gradients(f, err);
@@ -195,7 +198,10 @@ static void hold(fsdp *f, size_t unit) {
         start_next(f);
 }
 
+/* Where a leaf's gradients of a unit are made. One rank's first leaf begins the sum of all where
+ * that ends: the storage is laid out as the whole unit is. */
 static float *unit_grads(const fsdp *f, size_t unit) {
+    if (f->layout->world == 1 && f->micro == 0) return f->grads + f->layout->units[unit].grad_at;
     return unit == ROOT ? f->root_grads : f->block_grads;
 }
 
@@ -286,6 +292,7 @@ void fsdp_evaluate(fsdp *f, model_run *run) {
 
 void fsdp_micro_step(fsdp *f, uint64_t micro, model_run *run) {
     drop_block(f);
+    f->micro = micro;
     f->started = 0;
     f->to_gather = fsdp_plan_gathers(&f->plan, micro);
     forward(f, run);

@@ -52,7 +52,7 @@ void partial_settle(partial_sums *p) {
         if (p->sums[i].slot >= 0) continue;
         const int slot = free_slot(p);
         float *to = slot ? p->slots[slot - 1] + p->offset : p->home;
-        p->k->copy(p->k, to, p->sums[i].at, p->elems);
+        if (to != p->sums[i].at) p->k->copy(p->k, to, p->sums[i].at, p->elems);
         p->sums[i].at = to;
         p->sums[i].slot = slot;
         p->used |= (uint64_t)1 << slot;

@@ -31,7 +31,8 @@ typedef struct partial_sums {
 size_t partial_slots(uint64_t leaves, uint64_t together);
 
 /* Adds the next leaf, or sum of leaves, of `elems` elements: its memory is used up, and may not be
- * touched before partial_settle, partial_join, partial_fold or partial_clear. */
+ * touched before partial_settle, partial_join, partial_fold or partial_clear. The first one may
+ * lie in `home`. */
 void partial_push(partial_sums *p, fsdp_part part, float *leaf);
 /* Moves sums out of borrowed memory into slots. */
 void partial_settle(partial_sums *p);

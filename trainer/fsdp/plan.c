@@ -29,7 +29,10 @@ size_t fsdp_plan_gather(const fsdp_plan *plan, size_t i) {
     return i < blocks ? 1 + i : 2 * blocks - 1 - i;
 }
 
-static void size_gradients(const fsdp_layout *layout, fsdp_sizes *s) {
+/* A single rank's first leaf has its gradients in the storage, where the sum ends. */
+static void size_gradients(const fsdp_plan *plan, fsdp_sizes *s) {
+    const fsdp_layout *layout = plan->layout;
+    if (layout->world == 1 && plan->leaves == 1) return;
     for (size_t u = 0; u < layout->n; u++) {
         const uint64_t whole = layout->units[u].whole_grad_elems;
         if (u == ROOT)
@@ -113,7 +116,7 @@ static void size_sums(const fsdp_plan *plan, fsdp_sizes *s) {
 
 fsdp_sizes fsdp_plan_sizes(const fsdp_plan *plan) {
     fsdp_sizes s = {0};
-    size_gradients(plan->layout, &s);
+    size_gradients(plan, &s);
     if (gathers(plan)) size_gathers(plan, &s);
     if (plan->layout->world > 1) {
         size_outgoing(plan, &s);

@@ -21,7 +21,8 @@ typedef struct fsdp_plan {
 
 /* Buffers, in elements of fp32; 0: none. What is gathered where it is stored needs none. */
 typedef struct fsdp_sizes {
-    uint64_t root_grads, block_grads; /* a leaf's gradient of the root, of the largest block */
+    uint64_t root_grads, block_grads; /* a leaf's gradient of the root, of the largest block; 0
+                                         where it is made in the storage */
     uint64_t root;                    /* the root, gathered */
     size_t n_blocks;                  /* gathered blocks at once: */
     uint64_t block;                   /* each; perhaps also its gradient on its way */

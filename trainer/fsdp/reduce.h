@@ -19,7 +19,8 @@ void fsdp_reduce_destroy(fsdp_reduce *r);
 /* Collective: begins to add a unit's gradients of micro-step `micro` to the sums; the unit before
  * it is finished first. Does nothing for a unit that is all frozen.
  *   whole    this rank's leaf's; used up, and free again on return. Ignored where the rank has no
- *            leaf in this micro-step.
+ *            leaf in this micro-step. On a single rank that of micro-step 0 may lie in `grads`,
+ *            where the sums end.
  *   scratch  [gathered_grad_elems], in use until the finish. NULL, where a shard is the whole unit:
  *            `whole` is in use instead */
 void fsdp_reduce_start(fsdp_reduce *r, size_t unit, uint64_t micro, float *whole, float *scratch);
