@@ -199,7 +199,7 @@ if [ -n "$whole" ]; then
     keep_lines=24 part $((limit + 5)) "training beside a snapshot of 10 GB" tests/bench/gpu/snapshots.py "$steps_dir" --limit "$limit"
 fi
 
-sanitized 60 kernels "$suite" cuda
+sanitized "$(within 150 60)" kernels "$suite" cuda
 [ -z "$whole" ] || sanitized 60 snapshots "$tree/tests/bin/device_cuda"
 
 say ""

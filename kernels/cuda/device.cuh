@@ -17,6 +17,10 @@ static void launch(kernels *k, void (*kernel)(Expected...), size_t blocks, unsig
                    size_t shared_bytes, Given... given) {
     cudaLaunchConfig_t config = {};
     if (!blocks) return;
+    if (blocks > INT32_MAX) {
+        cuda_check(k, cudaErrorInvalidValue);
+        return;
+    }
     if (shared_bytes > 46 << 10)
         cuda_check(k, cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize,
                                            (int)shared_bytes));

@@ -59,12 +59,13 @@ void cuda_widen_upper(kernels *k, float *y, size_t n) {
 struct adamw_update {
     float grad_scale, decay, towards_grad, keep_square, add_square, root, eps, step;
 
-    /* x: param, exp_avg, exp_avg_sq, grad; y: the first three. */
+    /* x: param, exp_avg, exp_avg_sq, grad; y: the first three. Of two products that are added, what
+     * is fused is said: a compiler may choose otherwise in another copy of this. */
     __device__ void operator()(const float (&x)[4], float (&y)[3]) const {
         const float g = x[3] * grad_scale;
         const float m = x[1] + towards_grad * (g - x[1]);
-        const float v = x[2] * keep_square + add_square * g * g;
-        y[0] = x[0] * decay - step * (m / (sqrtf(v) / root + eps));
+        const float v = fmaf(x[2], keep_square, add_square * g * g);
+        y[0] = fmaf(-step, m / (sqrtf(v) / root + eps), x[0] * decay);
         y[1] = m;
         y[2] = v;
     }

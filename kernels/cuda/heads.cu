@@ -54,8 +54,8 @@ template <typename W> struct head_place {
         half[0].load(s, h.sines + (size_t)token * second, first);
         FOR_SHARE(W, u, e) {
             const float low = v[0][u][e], high = v[1][u][e], sine = sign * s[u][e];
-            v[0][u][e] = low * c[u][e] - high * sine;
-            v[1][u][e] = high * c[u][e] + low * sine;
+            v[0][u][e] = fmaf(low, c[u][e], -(high * sine));
+            v[1][u][e] = fmaf(high, c[u][e], low * sine);
         }
     }
 };
@@ -138,7 +138,7 @@ static __global__ void __launch_bounds__(THREADS)
             }
         }
         if (h.weight) group_sums<W::LANES>(sums);
-        const float scale = 1.0f / sqrtf(sums[0] / (float)h.dim + h.eps);
+        const float scale = p.half[0].there ? 1.0f / sqrtf(sums[0] / (float)h.dim + h.eps) : 0.0f;
         const float along = sums[1] / (float)h.dim * scale * scale;
         FOR_SPANS(W, first, p.second) {
             if (!W::ONCE) load_gradient(g, v, w, p, h, dout + at, x + at, first);
@@ -148,7 +148,7 @@ static __global__ void __launch_bounds__(THREADS)
                 FOR_HALVES(W, half, u, e) {
                     const float d = g[half][u][e];
                     dweight[half].v[u][e] += d * (v[half][u][e] * scale);
-                    g[half][u][e] = scale * (d * w[half][u][e] - v[half][u][e] * along);
+                    g[half][u][e] = scale * fmaf(d, w[half][u][e], -(v[half][u][e] * along));
                 }
                 for (unsigned half = 0; half < 2; half++)
                     dweight[half].put(columns.half[half], first);

@@ -47,12 +47,6 @@ static blas_plan *plan_of(kernels *k, const blas_product *p) {
     return blas_plan_of(blas, &shape);
 }
 
-/* Whether cuBLASLt has no algorithm for it, which the shape decides; other failures are none of
- * this, and end the run. */
-static int has_none(kernels *k, const blas_product *p) {
-    return plan_of(k, p)->status == CUBLAS_STATUS_NOT_SUPPORTED;
-}
-
 static cublasStatus_t try_product(kernels *k, const blas_product *p) {
     const float one = 1.0f, keep = p->add ? 1.0f : 0.0f;
     const blas_plan *plan = plan_of(k, p);
@@ -92,14 +86,30 @@ static void note_failure(cuda_state *state, const blas_product *p, cublasStatus_
 }
 
 /* A product that failed leaves NaN. */
-static void multiply(kernels *k, const blas_product *p) {
+static void fail(kernels *k, const blas_product *p, cublasStatus_t status) {
     cuda_state *state = cuda_of(k);
-    if (!p->m || !p->n) return;
-    cublasStatus_t status = try_product(k, p);
-    if (status == CUBLAS_STATUS_SUCCESS) return;
     poison(k, p->c, p->m * p->n * (p->flags & KERNELS_NARROW ? sizeof(uint16_t) : sizeof(float)));
     if (p->gelu) poison(k, p->gelu, p->m * p->n * sizeof *p->gelu);
     note_failure(state, p, status);
+}
+
+static void multiply(kernels *k, const blas_product *p) {
+    if (!p->m || !p->n) return;
+    const cublasStatus_t status = try_product(k, p);
+    if (status != CUBLAS_STATUS_SUCCESS) fail(k, p, status);
+}
+
+/* Nonzero where cuBLASLt turns the product down, by either of the words that it has for that; then
+ * nothing was done, and it is not asked again. The shape decides it. Other failures end the run. */
+static int is_refused(kernels *k, const blas_product *p) {
+    if (!p->m || !p->n) return 0;
+    const cublasStatus_t status = try_product(k, p);
+    if (status == CUBLAS_STATUS_NOT_SUPPORTED || status == CUBLAS_STATUS_INVALID_VALUE) {
+        plan_of(k, p)->status = CUBLAS_STATUS_NOT_SUPPORTED;
+        return 1;
+    }
+    if (status != CUBLAS_STATUS_SUCCESS) fail(k, p, status);
+    return 0;
 }
 
 /* c = a b, or c += a b, without an epilogue. */
@@ -149,12 +159,10 @@ void cuda_linear(kernels *k, float *y, const kernels_linear *l) {
                       .depth = l->in,
                       .operands = l->operands,
                       .flags = l->flags};
-    if (p.gelu && has_none(k, &p)) p.gelu = NULL;
-    if (has_none(k, &p)) {
+    if (p.gelu && !is_refused(k, &p)) return;
+    p.gelu = NULL;
+    if (is_refused(k, &p))
         kernels_linear_apart(k, y, l);
-        return;
-    }
-    multiply(k, &p);
-    if (l->activated && !p.gelu)
+    else if (l->activated)
         cuda_activation_forward(k, l->activated, y, l->rows * l->out, l->f, KERNELS_F32);
 }

@@ -91,8 +91,8 @@ static void all_of(conform *c, layer s, kernels_type type) {
 }
 
 void case_layer(conform *c) {
-    const layer shapes[] = {{1, 1, 1},   {3, 7, 5},    {5, 7, 16},   {6, 8, 24},
-                            {33, 9, 17}, {20, 40, 64}, {1, 64, 300}, {260, 20, 16}};
+    const layer shapes[] = {{1, 1, 1},   {3, 7, 5},   {5, 7, 16},   {6, 8, 24},   {6, 9, 24},
+                            {6, 10, 24}, {33, 9, 17}, {20, 40, 64}, {1, 64, 300}, {260, 20, 16}};
     for (size_t i = 0; i < sizeof shapes / sizeof shapes[0]; i++)
         for (int type = KERNELS_F32; type <= KERNELS_BF16; type++)
             all_of(c, shapes[i], (kernels_type)type);

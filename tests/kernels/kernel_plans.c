@@ -123,8 +123,11 @@ static void a_layer_is_one_product(void **state) {
  */
 static void what_is_refused_follows(void **state) {
     const matrices *m = *state;
-    assert_int_equal(plans_of_layer(m, 8), 2);
-    assert_int_equal(last_plan(m)->shape.epilogue, CUBLASLT_EPILOGUE_BIAS);
+    for (size_t depth = 8; depth <= 10; depth++) { /* before, by another word, and as it starts */
+        assert_int_equal(plans_of_layer(m, depth), 2);
+        assert_int_equal(last_plan(m)->shape.epilogue, CUBLASLT_EPILOGUE_BIAS);
+        assert_int_equal(plans_of_layer(m, depth), 0);
+    }
     assert_int_equal(plans_of_layer(m, 7), 3);
     assert_int_equal(last_plan(m)->shape.epilogue, CUBLASLT_EPILOGUE_DEFAULT);
 }

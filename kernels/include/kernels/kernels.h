@@ -182,8 +182,9 @@ struct kernels {
     void (*widen)(kernels *k, float *y, const uint16_t *x, size_t n);
     /* y[n] = the n bf16 that stand in the upper half of y's memory, exactly. */
     void (*widen_upper)(kernels *k, float *y, size_t n);
-    /* As matmul, of bf16 a[m,depth] and b[depth,n]: products are exact and added in fp32. c is
-     * fp32, or with KERNELS_NARROW bf16, rounded once. */
+    /* As matmul, of bf16 a[m,depth] and b[depth,n]: products are exact and added in fp32, which a
+     * device may cut off instead of rounding it. c is fp32, or with KERNELS_NARROW bf16, rounded
+     * once. */
     void (*matmul_bf16)(kernels *k, void *c, const uint16_t *a, const uint16_t *b, size_t m,
                         size_t n, size_t depth, unsigned flags);
     /* Bytes that the backend keeps for such products of a layer of [n,depth] with m rows, forwards

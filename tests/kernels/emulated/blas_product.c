@@ -51,6 +51,7 @@ cublasStatus_t cublasLtMatmulAlgoGetHeuristic(cublasLtHandle_t handle, cublasLtM
     if ((product->epilogue != CUBLASLT_EPILOGUE_DEFAULT && depth == 7) ||
         (has_gelu(product) && depth == 8))
         return CUBLAS_STATUS_NOT_SUPPORTED;
+    if (has_gelu(product) && depth == 9) return CUBLAS_STATUS_INVALID_VALUE;
     *found = 1;
     results[0] = (cublasLtMatmulHeuristicResult_t){.state = CUBLAS_STATUS_SUCCESS,
                                                    .algo = {.rows = d->rows,
@@ -139,6 +140,7 @@ cublasStatus_t cublasLtMatmul(cublasLtHandle_t handle, cublasLtMatmulDesc_t prod
         alignment(c) < algorithm->align_c || alignment(d) < algorithm->align_d ||
         (has_bias(product) && (!product->bias || alignment(product->bias) < algorithm->align_bias)))
         return CUBLAS_STATUS_INVALID_VALUE;
+    if (has_gelu(product) && depth == 10) return CUBLAS_STATUS_NOT_SUPPORTED; /* after all */
     for (uint64_t col = 0; col < d_layout->cols; col++)
         for (uint64_t row = 0; row < d_layout->rows; row++) {
             float sum = 0.0f;
