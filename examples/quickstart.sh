@@ -44,9 +44,9 @@ run= # dcp-run's pid while it is in the background
 # Nothing outlives this script: the ranks save and end; at the second signal they just end.
 end_run() {
     [ -n "$run" ] || return 0
-    trap 'kill "$run"' INT TERM
+    trap 'kill "$run" 2>/dev/null || true' INT TERM
     echo "quickstart: waiting for the ranks to end" >&2
-    kill "$run"
+    kill "$run" 2>/dev/null || return 0
     while kill -0 "$run" 2>/dev/null; do wait "$run" || true; done
 }
 trap end_run EXIT

@@ -10,8 +10,12 @@
 
 void lasting_tell(int rank, const char *why) {
     const char *path = getenv("DCP_RUN_REASON");
+    static const char dcp_run[] = "/memfd:dcp-run";
+    char target[64] = "";
     struct stat st;
     if (rank != 0 || !path) return;
+    if (readlink(path, target, sizeof target - 1) < 0) return;
+    if (strncmp(target, dcp_run, sizeof dcp_run - 1) != 0) return;
     const int fd = open(path, O_WRONLY | O_CLOEXEC);
     if (fd < 0) return;
     const int is_ours = fstat(fd, &st) == 0 && S_ISREG(st.st_mode) && st.st_nlink == 0;

@@ -131,6 +131,7 @@ static const struct {
     {"fsdp.every=1", "fsdp.every: unknown key; did you mean checkpoint.every?"},
     {"learning_rate=1", "learning_rate: unknown key; did you mean optimizer.params.lr?"},
     {"train.batch_size=8", "train: unknown key, and like none that there is"},
+    {"checkpoint.steps=3", "checkpoint.steps: unknown key, and like none that there is"},
     {"data.seq_len=8", "data.seq_len: unknown key; did you mean data.sequence_length?"},
     {"sched=1", "sched: unknown key, and like none"},
     {"verbosity=1", "verbosity: unknown key, and like none that there is"},

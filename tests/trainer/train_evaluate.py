@@ -37,6 +37,7 @@ with open("text") as f, open("batch", "w") as out:
     out.write(f.read()[:6 * 128 + 1])
 same = {**over, "data": {"path": "batch", "eval_path": "batch"}, "eval_every": 1, "max_steps": 2,
         "optimizer": {"params": {"lr": 0.0}}}
-train(2, config(**same, checkpoint={"dir": "same"}, metrics="same.jsonl"))
-for line in metrics("same.jsonl"):
+# Its metrics are in its checkpoints' folder, which is made as it starts.
+train(2, config(**same, checkpoint={"dir": "same/steps"}, metrics="same/lines.jsonl"))
+for line in metrics("same/lines.jsonl"):
     check(abs(line["loss"] - line["eval_loss"]) < 1e-7 * line["loss"], f"{line}")

@@ -102,9 +102,13 @@ static void consider(search *s, const char *candidate, size_t length) {
     memcpy(s->best, name, length + 1);
 }
 
-static const char *name_here(const char *theirs) {
+/* In one of our groups a name of theirs is meant to be of that group. */
+static const char *name_here(const char *path) {
+    const char *dot = strchr(path, '.');
+    const size_t group = dot ? (size_t)(dot + 1 - path) : 0;
     for (size_t i = 0; i < sizeof names / sizeof *names; i++)
-        if (strcmp(names[i].theirs, theirs) == 0) return names[i].ours;
+        if (strcmp(names[i].theirs, last_part(path)) == 0)
+            return strncmp(names[i].ours, path, group) == 0 ? names[i].ours : NULL;
     return NULL;
 }
 
@@ -113,7 +117,7 @@ static size_t most_slips(const char *word) { return 1 + strlen(word) / 6; }
 
 int config_key_nearest(const char *path, char best[CONFIG_PATH_MAX]) {
     search s = {.path = path, .best = best, .least = most_slips(last_part(path)) + 1};
-    const char *here = name_here(last_part(path));
+    const char *here = name_here(path);
     *best = '\0';
     if (here) {
         strcpy(best, here);

@@ -23,17 +23,18 @@ static size_t next_part(const char **at) {
     } while (1);
 }
 
-static int same_text(const char *a, const char *b) {
-    if ((*a == '/') != (*b == '/')) return 0;
-    size_t n;
-    do {
-        n = next_part(&a);
-        if (n != next_part(&b) || strncmp(a, b, n) != 0) return 0;
-        a += n;
-        b += n;
-    } while (n);
+/* Whether `path` is `folder`, or lies in it, as both are written. */
+static int lies_in(const char *path, const char *folder) {
+    if ((*path == '/') != (*folder == '/')) return 0;
+    for (size_t n = next_part(&folder); n > 0; n = next_part(&folder)) {
+        if (n != next_part(&path) || strncmp(path, folder, n) != 0) return 0;
+        path += n;
+        folder += n;
+    }
     return 1;
 }
+
+static int same_text(const char *a, const char *b) { return lies_in(a, b) && lies_in(b, a); }
 
 static int same_place(const char *a, const char *b) {
     struct stat x, y;
@@ -74,7 +75,14 @@ int places_check(const config *c, dcp_error *err) {
     return status == DCP_OK ? check_resume(c, err) : status;
 }
 
-int places_check_writable(const char *what, const char *path, dcp_error *err) {
+/* A store's directory is made with all that it lies in. */
+static int will_be_made(const config *c, const char *folder) {
+    for (size_t i = 0; i < c->n_stores; i++)
+        if (lies_in(c->stores[i].path, folder)) return 1;
+    return 0;
+}
+
+int places_check_writable(const config *c, const char *what, const char *path, dcp_error *err) {
     char folder[PATH_MAX];
     struct stat st;
     const char *slash = strrchr(path, '/');
@@ -84,7 +92,7 @@ int places_check_writable(const char *what, const char *path, dcp_error *err) {
     const int is_there = !code && stat(path, &st) == 0;
     if (is_there && S_ISDIR(st.st_mode)) code = EISDIR;
     if (!code && access(is_there ? path : folder, W_OK) != 0) code = errno;
-    if (!code) return DCP_OK;
+    if (!code || (code == ENOENT && will_be_made(c, folder))) return DCP_OK;
     return trainer_fail(err, DCP_ERR_ARG, "%s: cannot open %.300s: %s", what, path, strerror(code));
 }
 

@@ -16,11 +16,15 @@ static void leave(int signal) {
     _exit(FAILED);
 }
 
+/* Whether the group has a communicator, and one of its own. */
+static int has_own(const nccl_transport *n, fsdp_group group) {
+    const ncclComm_t comm = n->groups[group].comm;
+    return comm && (group == FSDP_WORLD || comm != n->groups[FSDP_WORLD].comm);
+}
+
 void nccl_abort(nccl_transport *n) {
-    const ncclComm_t all = n->groups[FSDP_WORLD].comm;
     for (int g = 0; g < NCCL_GROUPS; g++)
-        if (n->groups[g].comm && (g == FSDP_WORLD || n->groups[g].comm != all))
-            n->nccl.abort(n->groups[g].comm);
+        if (has_own(n, (fsdp_group)g)) n->nccl.abort(n->groups[g].comm);
 }
 
 void nccl_fail(nccl_transport *n, const char *what, const char *why) {
@@ -61,12 +65,14 @@ void nccl_settle(nccl_transport *n, fsdp_group group) {
         doze(n, since);
 }
 
+/* All transfers are on one stream, so that this one may stand behind another group's. */
 void nccl_wait(nccl_transport *n, const nccl_flight *f) {
     const double since = MPI_Wtime();
     cudaError_t code;
     while ((code = cudaEventQuery(f->done)) == cudaErrorNotReady) {
         ncclResult_t state;
-        if (n->groups[f->group].comm) check_comm(n, f->group, &state);
+        for (int g = 0; g < NCCL_GROUPS; g++)
+            if (has_own(n, (fsdp_group)g)) check_comm(n, (fsdp_group)g, &state);
         doze(n, since);
     }
     nccl_check_cuda(n, code);

@@ -3,6 +3,7 @@
  * the last micro-batch is short of is filled with samples that do not count. */
 #include "evaluate.h"
 
+#include <assert.h>
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -79,10 +80,10 @@ static size_t likeliest(const float *logits, size_t classes) {
 static void add_leaf(const trainer *t, const sample_batch *batch, sums *s) {
     const size_t classes = t->shape.classes;
     const float *logits = t->logits;
-    kernels_type type; /* fp32 */
-    if (logits)
-        t->k->download(t->k, t->logits, model_run_logits(t->run, &type),
-                       t->c->micro * classes * sizeof *logits);
+    kernels_type type = KERNELS_F32;
+    const void *from = logits ? model_run_logits(t->run, &type) : NULL;
+    assert(type == KERNELS_F32); /* a classifier's */
+    if (logits) t->k->download(t->k, t->logits, from, t->c->micro * classes * sizeof *logits);
     exact_add(&s->loss, fmax(model_run_loss(t->run), 0.0)); /* below 0 only by rounding */
     for (uint64_t i = 0; i < t->c->micro * t->shape.targets; i++) {
         if (batch->targets[i] == SAMPLE_IGNORE) continue;

@@ -35,9 +35,9 @@ static resume_from beginning(const trainer *t) {
 /* Of rank 0. */
 static int check_own_files(const trainer *t, dcp_error *err) {
     const char *lines = t->c->metrics, *events = t->trace;
-    int status = lines ? places_check_writable("metrics", lines, err) : DCP_OK;
+    int status = lines ? places_check_writable(t->c, "metrics", lines, err) : DCP_OK;
     if (status == DCP_OK && lines) status = metrics_check(lines, err);
-    if (status == DCP_OK && events) status = places_check_writable("--trace", events, err);
+    if (status == DCP_OK && events) status = places_check_writable(t->c, "--trace", events, err);
     return status == DCP_OK && events ? trace_check(events, err) : status;
 }
 
