@@ -12,7 +12,7 @@
 #include <stdint.h>
 #include <string.h>
 
-#include "kernels/kernels.h"
+#include "kernels/shapes.h"
 
 /* AddressSanitizer is not ready yet when the choice is made; GCC knows these names from 12 on, and
  * what an older one makes gives the same bits slowly. */
