@@ -142,7 +142,7 @@ CPU_CLONES static void softmax_rows(const block *b, float *scores, float *lse) {
     for (size_t row = 0; row < b->rows; row++) {
         float *s = scores + row * keys;
         size_t visible = b->causal ? b->first + row + 1 : keys;
-        float most = lanes_max(s, visible);
+        float most = lanes_largest(s, KERNELS_F32, 0, visible);
         for (size_t j = 0; j < visible; j++) s[j] = lanes_exp(s[j] - most);
         float sum = lanes_sum(s, visible), inverse = 1.0f / sum;
         for (size_t j = 0; j < visible; j++) s[j] *= inverse;

@@ -81,15 +81,21 @@ CPU_INLINE float lanes_sum(const float *a, size_t n) {
     return lanes_fold(lane);
 }
 
-/* The largest of a[n], n > 0. */
-CPU_INLINE float lanes_max(const float *a, size_t n) {
-    float top[LANES], most = a[0];
+/* The largest of n > 0 elements of an array of `type`, from `at` on. */
+CPU_INLINE float lanes_largest(const void *x, kernels_type type, size_t at, size_t n) {
+    float top[LANES], most = lanes_load(x, at, type);
     size_t i = 0;
     for (size_t l = 0; l < LANES; l++) top[l] = most;
     for (; i + LANES <= n; i += LANES)
-        for (size_t l = 0; l < LANES; l++) top[l] = a[i + l] > top[l] ? a[i + l] : top[l];
+        for (size_t l = 0; l < LANES; l++) {
+            const float v = lanes_load(x, at + i + l, type);
+            top[l] = v > top[l] ? v : top[l];
+        }
     for (size_t l = 0; l < LANES; l++) most = top[l] > most ? top[l] : most;
-    for (; i < n; i++) most = a[i] > most ? a[i] : most;
+    for (; i < n; i++) {
+        const float v = lanes_load(x, at + i, type);
+        most = v > most ? v : most;
+    }
     return most;
 }
 

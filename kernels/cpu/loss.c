@@ -5,26 +5,7 @@
 #include "cpu.h"
 #include "lanes.h"
 
-/* The largest of the row that begins at `at`. */
-CPU_INLINE float largest(const void *x, kernels_type type, size_t at, size_t n) {
-    float top[LANES], most = lanes_load(x, at, type);
-    size_t i = 0;
-    if (type == KERNELS_F32) return lanes_max((const float *)x + at, n);
-    for (size_t l = 0; l < LANES; l++) top[l] = most;
-    for (; i + LANES <= n; i += LANES)
-        for (size_t l = 0; l < LANES; l++) {
-            const float v = lanes_load(x, at + i + l, type);
-            top[l] = v > top[l] ? v : top[l];
-        }
-    for (size_t l = 0; l < LANES; l++) most = top[l] > most ? top[l] : most;
-    for (; i < n; i++) {
-        const float v = lanes_load(x, at + i, type);
-        most = v > most ? v : most;
-    }
-    return most;
-}
-
-/* sum of exp(x[n] - most) over the same */
+/* sum of exp(x - most) over the row that begins at `at` */
 CPU_INLINE float sum_exp(const void *x, kernels_type type, size_t at, float most, size_t n) {
     float lane[LANES] = {0};
     size_t i = 0;
@@ -37,7 +18,7 @@ CPU_INLINE float sum_exp(const void *x, kernels_type type, size_t at, float most
 
 /* log sum exp */
 CPU_INLINE double log_sum_of(const void *x, kernels_type type, size_t at, size_t n) {
-    const float most = largest(x, type, at, n);
+    const float most = lanes_largest(x, type, at, n);
     return (double)most + log((double)sum_exp(x, type, at, most, n));
 }
 
