@@ -1,7 +1,7 @@
 /* Activations, alone and as gates. Each loop is compiled for one activation and one type, chosen
  * outside it. */
-#include "cpu.h"
-#include "lanes.h"
+#include "cpu/cpu.h"
+#include "cpu/lanes.h"
 
 /* An activation's value and slope at one place. */
 typedef struct point {

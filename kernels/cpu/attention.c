@@ -4,8 +4,8 @@
  * scratch, and what is computed there is rounded out of it. */
 #include <math.h>
 
-#include "cpu.h"
-#include "lanes.h"
+#include "cpu/cpu.h"
+#include "cpu/lanes.h"
 
 enum { QUERIES = 64 };
 

@@ -4,7 +4,7 @@
 #include <string.h>
 #include <sys/mman.h>
 
-#include "cpu.h"
+#include "cpu/cpu.h"
 
 #define HUGE_PAGE ((size_t)2 << 20)
 

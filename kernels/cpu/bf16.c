@@ -7,8 +7,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "cpu.h"
-#include "lanes.h"
+#include "cpu/cpu.h"
+#include "cpu/lanes.h"
 
 enum { PANEL = 2048 }; /* rows that are widened at once */
 

@@ -5,7 +5,7 @@
 #include <oneapi/dnnl/dnnl.h>
 #include <stdlib.h>
 
-#include "cpu.h"
+#include "cpu/cpu.h"
 
 struct cpu_bf16 {
     dnnl_engine_t engine;

@@ -1,8 +1,8 @@
 /* Rows out of the embedding's table, and their gradients back into it in the tokens' order. */
 #include <string.h>
 
-#include "cpu.h"
-#include "lanes.h"
+#include "cpu/cpu.h"
+#include "cpu/lanes.h"
 
 void cpu_embedding_forward(kernels *k, float *out, const float *table, const int32_t *ids,
                            size_t rows, size_t dim) {

@@ -3,8 +3,8 @@
  * in the loops below. Each is compiled for one type, with and without the norm. */
 #include <math.h>
 
-#include "cpu.h"
-#include "lanes.h"
+#include "cpu/cpu.h"
+#include "cpu/lanes.h"
 
 /* A head's first element, and the angles of its token. */
 typedef struct head {

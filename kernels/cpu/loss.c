@@ -2,8 +2,8 @@
  * overflows; the sum runs in 16 fp32 lanes; the loss itself is formed in fp64. */
 #include <math.h>
 
-#include "cpu.h"
-#include "lanes.h"
+#include "cpu/cpu.h"
+#include "cpu/lanes.h"
 
 /* sum of exp(x - most) over the row that begins at `at` */
 CPU_INLINE float sum_exp(const void *x, kernels_type type, size_t at, float most, size_t n) {

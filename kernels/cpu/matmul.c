@@ -16,7 +16,7 @@
 #include <oneapi/dnnl/dnnl.h>
 #include <stdio.h>
 
-#include "cpu.h"
+#include "cpu/cpu.h"
 
 static const char *isa_name(dnnl_cpu_isa_t isa) {
     switch (isa) {

@@ -2,8 +2,8 @@
  * order. */
 #include <math.h>
 
-#include "cpu.h"
-#include "lanes.h"
+#include "cpu/cpu.h"
+#include "cpu/lanes.h"
 
 CPU_INLINE void rms_rows(void *out, kernels_type type, float *restrict rstd,
                          const float *restrict x, const float *restrict weight, size_t rows,

@@ -2,9 +2,9 @@
 #include <math.h>
 #include <string.h>
 
-#include "cpu.h"
+#include "cpu/cpu.h"
 #include "kernels/limbs.h"
-#include "lanes.h"
+#include "cpu/lanes.h"
 
 /* The options as PyTorch passes them on to its fp32 kernels: computed in fp64, then rounded. */
 typedef struct factors {

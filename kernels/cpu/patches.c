@@ -1,7 +1,7 @@
 /* Images as rows of patches. */
 #include <string.h>
 
-#include "cpu.h"
+#include "cpu/cpu.h"
 
 /* One patch of one image: [channels,patch_height,patch_width]. */
 static void copy_patch(float *out, const float *corner, const kernels_patches *s) {

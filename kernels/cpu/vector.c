@@ -1,8 +1,8 @@
 /* Vectors and rows. */
 #include <string.h>
 
-#include "cpu.h"
-#include "lanes.h"
+#include "cpu/cpu.h"
+#include "cpu/lanes.h"
 
 void cpu_copy(kernels *k, float *y, const float *x, size_t n) {
     (void)k;

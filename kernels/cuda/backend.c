@@ -4,7 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "cuda.h"
+#include "cuda/cuda.h"
 
 /* Bytes. CUDA loads a kernel's code, and takes memory for what its threads spill, when it is first
  * called. To load all at the start would cost more: most of cuBLAS' kernels are never called. */

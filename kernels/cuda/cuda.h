@@ -6,7 +6,7 @@
 
 #include <cuda_runtime_api.h>
 
-#include "blas.h"
+#include "cuda/products/blas.h"
 #include "kernels/kernels.h"
 
 #ifdef __cplusplus

@@ -7,22 +7,23 @@ if(CMAKE_CXX_COMPILER)
   enable_language(CXX)
   set(cuda ${PROJECT_SOURCE_DIR}/kernels/cuda)
   # What is spelled out for every width of rows takes long to compile, and little time to run.
-  set(cuda_row_sources ${cuda}/activation.cu ${cuda}/elementwise.cu ${cuda}/embedding.cu
-    ${cuda}/heads.cu ${cuda}/loss.cu ${cuda}/norm.cu ${cuda}/norm_backward.cu ${cuda}/rows.cu
-    ${cuda}/sums.cu)
-  set(cuda_sources ${cuda}/attention.cu ${cuda}/attention_bf16.cu ${cuda}/attention_bf16_forward.cu
-    ${cuda}/attention_bf16_keys.cu ${cuda}/attention_bf16_queries.cu ${cuda}/attention_fp32.cu
-    ${cuda}/attention_rows.cu ${cuda_row_sources})
+  set(cuda_row_sources ${cuda}/arrays/elementwise.cu ${cuda}/arrays/rows.cu ${cuda}/arrays/sums.cu
+    ${cuda}/layers/activation.cu ${cuda}/layers/embedding.cu ${cuda}/layers/heads.cu
+    ${cuda}/layers/loss.cu ${cuda}/layers/norm.cu ${cuda}/layers/norm_backward.cu)
+  set(cuda_sources ${cuda}/attention/attention.cu ${cuda}/attention/rows.cu
+    ${cuda}/attention/tensor.cu ${cuda}/attention/tensor_forward.cu
+    ${cuda}/attention/tensor_keys.cu ${cuda}/attention/tensor_queries.cu
+    ${cuda}/attention/tiles.cu ${cuda_row_sources})
   set_source_files_properties(${cuda_row_sources} PROPERTIES COMPILE_OPTIONS -O1)
   set_source_files_properties(${cuda_sources} PROPERTIES LANGUAGE CXX)
   add_library(kernel_emulated_backend OBJECT ${cuda_sources} ${cuda}/backend.c
-    ${cuda}/blas_plan.c ${cuda}/matmul.c emulated/blas.c emulated/blas_product.c
+    ${cuda}/products/blas_plan.c ${cuda}/products/matmul.c emulated/blas.c emulated/blas_product.c
     emulated/language.cpp emulated/runtime.c)
   target_compile_options(kernel_emulated_backend PUBLIC -O3 -ffp-contract=off
     -U_FORTIFY_SOURCE # which takes a jump between stacks for a mistake
     $<$<COMPILE_LANGUAGE:CXX>:-std=c++17 -Wall -Wextra -Wno-unused-function -Wno-unknown-pragmas -fno-strict-aliasing -fno-extern-tls-init>)
-  target_include_directories(kernel_emulated_backend PUBLIC emulated ${cuda}
-    ${PROJECT_SOURCE_DIR}/kernels/include)
+  target_include_directories(kernel_emulated_backend PUBLIC emulated
+    ${PROJECT_SOURCE_DIR}/kernels ${PROJECT_SOURCE_DIR}/kernels/include)
   target_link_libraries(kernel_emulated_backend PRIVATE dcp_warnings m)
 
   # It is these two's only backend.

@@ -8,7 +8,7 @@
 
 #include <cmocka.h>
 
-#include "cuda.h"
+#include "cuda/cuda.h"
 
 enum { SIDE = 4, ROOM = 256 };
 

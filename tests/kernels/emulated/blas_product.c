@@ -3,7 +3,7 @@
 #include <string.h>
 
 #include "blas_objects.h"
-#include "cuda.h"
+#include "cuda/cuda.h"
 
 static int has_bias(const struct emulated_product *p) {
     return (p->epilogue & CUBLASLT_EPILOGUE_BIAS) != 0;

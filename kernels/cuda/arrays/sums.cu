@@ -1,7 +1,7 @@
 /* Sums: of rows, of a row's squares, and exact ones. */
 #include <algorithm>
 
-#include "columns.cuh"
+#include "cuda/common/columns.cuh"
 #include "kernels/limbs.h"
 
 /* Few rows: a thread adds up a column. */

@@ -1,5 +1,5 @@
 /* RMSNorm and LayerNorm forwards: a row is read once and stays in registers, unless it is long. */
-#include "shares.cuh"
+#include "cuda/common/shares.cuh"
 
 template <typename W, typename Out>
 static __global__ void __launch_bounds__(THREADS)

@@ -1,5 +1,5 @@
 /* Attention in tiles of TILE queries by TILE keys (Dao et al. 2022; Dao 2023), over an engine E
- * that multiplies tiles in shared memory, which attention_fp32.cu has for each width of heads. A
+ * that multiplies tiles in shared memory, which tiles.cu has for each width of heads. A
  * block of threads owns a tile of queries (the result, dq) or of keys (dkey and dvalue, over the
  * heads that share them in order) and goes through the others in ascending order. So every sum has
  * one order, which depends on the head_dim and the place in the sequence alone.
@@ -11,7 +11,7 @@
 #ifndef KERNELS_CUDA_ATTENTION_TILES_CUH
 #define KERNELS_CUDA_ATTENTION_TILES_CUH
 
-#include "attention.cuh"
+#include "cuda/attention/attention.cuh"
 
 /* The arrays that tiles are taken from, as the engine wants them. */
 typedef struct tile_sources {

@@ -1,5 +1,5 @@
 /* Cross-entropy: a block a row, which is long. */
-#include "shares.cuh"
+#include "cuda/common/shares.cuh"
 
 typedef row_shape<THREADS, 4, false> row_of_logits;
 

@@ -1,7 +1,7 @@
 /* Attention by the tensor cores, backwards to the queries. A block of four warps has 128 queries of
  * a head, a warp 32 of them, and goes through the keys in ascending order: the same as forwards,
  * but that a thread has the registers for fewer keys at once. */
-#include "attention_bf16.cuh"
+#include "cuda/attention/tensor.cuh"
 
 enum { WARPS = 4, BLOCK = 32 * WARPS, QUERIES = 32 * WARPS, KEYS = 32 };
 static_assert((int)BLOCK == QUERIES, "a thread a row's terms");

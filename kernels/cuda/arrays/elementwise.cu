@@ -1,5 +1,5 @@
 /* Vectors, conversions, AdamW: bytes moved are all that counts. */
-#include "map.cuh"
+#include "cuda/common/map.cuh"
 
 struct scaled {
     float a;

@@ -8,8 +8,8 @@
 #ifndef KERNELS_CUDA_ATTENTION_BF16_CUH
 #define KERNELS_CUDA_ATTENTION_BF16_CUH
 
-#include "attention.cuh"
-#include "mma.cuh"
+#include "cuda/attention/attention.cuh"
+#include "cuda/attention/mma.cuh"
 
 /* The shape as kernels count in it: in 32 bits, which is quicker, and enough for the elements of a
  * sequence. */
@@ -28,7 +28,7 @@ typedef struct bf16_sources {
     const float2 *terms; /* [batch, heads, sequence] of the backward: lse in base 2, and -delta */
 } bf16_sources;
 
-/* attention_bf16_forward.cu, attention_bf16_queries.cu and attention_bf16_keys.cu; out and dvalue
+/* tensor_forward.cu, tensor_queries.cu and tensor_keys.cu; out and dvalue
  * are of `type`. */
 void bf16_tiles_forward(kernels *k, const bf16_shape &s, const bf16_sources &in, kernels_type type,
                         void *out, float *lse);

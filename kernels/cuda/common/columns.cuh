@@ -4,7 +4,7 @@
 #ifndef KERNELS_CUDA_COLUMNS_CUH
 #define KERNELS_CUDA_COLUMNS_CUH
 
-#include "shares.cuh"
+#include "cuda/common/shares.cuh"
 
 /* As many rows as one step adds up, and blocks as fill a large GPU. */
 enum { COLUMN_ROWS = 1024 };

@@ -3,7 +3,7 @@
 #ifndef KERNELS_CUDA_MAP_CUH
 #define KERNELS_CUDA_MAP_CUH
 
-#include "shares.cuh"
+#include "cuda/common/shares.cuh"
 
 template <typename In, typename Out, unsigned INS, unsigned OUTS> struct map_arrays {
     const In *in[INS];

@@ -1,6 +1,6 @@
 /* Attention: which kernels a shape takes. Tiles wherever a head fits one and the device has the
  * shared memory, by the tensor cores where the caller lets operands be rounded; else rows. */
-#include "attention.cuh"
+#include "cuda/attention/attention.cuh"
 
 /* delta[batch,heads,sequence] = dout . out; a warp a row. */
 static __global__ void delta_kernel(view v, float *delta, const float *dout, const float *out,

@@ -14,7 +14,7 @@
  * it. */
 #include <string.h>
 
-#include "blas.h"
+#include "cuda/products/blas.h"
 
 /* The first status that is not success. */
 #define TRY(status, call)                                                                          \

@@ -5,8 +5,8 @@
 
 #include <math.h>
 
-#include "bf16.cuh"
-#include "cuda.h"
+#include "cuda/common/bf16.cuh"
+#include "cuda/cuda.h"
 
 enum { THREADS = 256, WARP = 32 };
 

@@ -1,7 +1,7 @@
 /* RMSNorm and LayerNorm backwards: one pass over dout and x gives dx and, in registers over a
  * block's rows, the partial sums of the weight's gradient. dx may take the place of dout or x: a
  * thread writes what it alone has read. */
-#include "columns.cuh"
+#include "cuda/common/columns.cuh"
 
 /* What the kernels read of rows. */
 typedef struct norm_rows {

@@ -6,7 +6,7 @@
 
 #include <type_traits>
 
-#include "device.cuh"
+#include "cuda/common/device.cuh"
 
 #define LOG2_E 1.44269504f
 
@@ -38,12 +38,12 @@ typedef struct attention_gradients {
     const float *dout, *lse, *delta, *q, *key, *value;
 } attention_gradients;
 
-/* attention_rows.cu: a row at a time, any head_dim. */
+/* rows.cu: a row at a time, any head_dim. */
 void rows_forward(kernels *k, const view &v, float *out, float *lse, const float *q,
                   const float *key, const float *value);
 void rows_backward(kernels *k, const view &v, const attention_gradients &g);
 
-/* attention_fp32.cu: in tiles, head_dim to TILES_DIM. Nonzero where the device lacks the shared
+/* tiles.cu: in tiles, head_dim to TILES_DIM. Nonzero where the device lacks the shared
  * memory; then nothing was done. */
 enum { TILE = 64, TILES_DIM = 128 };
 int fp32_forward(kernels *k, const view &v, float *out, float *lse, const float *q,
@@ -57,7 +57,7 @@ typedef struct attention_backward {
     const float *lse;
 } attention_backward;
 
-/* attention_bf16.cu: by the tensor cores, head_dim to TILES_DIM. `type` is the shape's; operands of
+/* tensor.cu: by the tensor cores, head_dim to TILES_DIM. `type` is the shape's; operands of
  * products are rounded to bf16. Scratch of bf16_scratch bytes, on 64. */
 size_t bf16_scratch(const view &v, kernels_type type);
 void bf16_forward(kernels *k, const view &v, kernels_type type, void *out, float *lse,

@@ -2,7 +2,7 @@
  * (or of keys), over chunks of THREADS keys (or queries) in ascending order: a thread first forms
  * the chunk's weight at its place, then sums the weighted rows of its dimensions. Nothing of the
  * softmax is kept but the log of its sum. */
-#include "attention.cuh"
+#include "cuda/attention/attention.cuh"
 
 /* One row's place, from the block's number: [batch, heads, sequence] as lse is. */
 typedef struct place {

@@ -1,7 +1,7 @@
 /* Attention by the tensor cores, forwards (Dao et al. 2022; Dao 2023). A block of four warps has
  * 128 queries of a head, a warp 32 of them, and goes through the keys in ascending order: while a
  * tile of keys and values is computed with, the next one is copied. */
-#include "attention_bf16.cuh"
+#include "cuda/attention/tensor.cuh"
 
 enum { WARPS = 4, BLOCK = 32 * WARPS, QUERIES = 32 * WARPS, KEYS = 64 };
 

@@ -3,7 +3,7 @@
 #include <dlfcn.h>
 #include <string.h>
 
-#include "blas.h"
+#include "cuda/products/blas.h"
 
 #define TEXT_OF(x) #x
 #define TEXT(x) TEXT_OF(x)

@@ -1,7 +1,7 @@
 /* Heads between their projection and attention: RMSNorm of each, and rotary positions, by which a
  * head's first and second half turn against each other: a thread has the same elements of both. Of
  * an odd number, which does not turn, the first half is the longer one. */
-#include "columns.cuh"
+#include "cuda/common/columns.cuh"
 
 static __host__ __device__ unsigned first_half(const kernels_heads &h) {
     return (unsigned)(h.dim - h.dim / 2);

@@ -1,5 +1,5 @@
 /* Activations, alone and as gates. */
-#include "map.cuh"
+#include "cuda/common/map.cuh"
 
 /* An activation's value and slope at one place. */
 typedef struct point {

@@ -1,5 +1,5 @@
 /* What moves rows: copies, embeddings forward, patches of images. */
-#include "shares.cuh"
+#include "cuda/common/shares.cuh"
 
 template <typename W>
 static __device__ __forceinline__ void copy_row(const row_place<W> &p, float *to, const float *from,

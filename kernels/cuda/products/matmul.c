@@ -2,7 +2,7 @@
  * stream. */
 #include <stdio.h>
 
-#include "cuda.h"
+#include "cuda/cuda.h"
 
 /* The largest power of two that divides an address, at most BLAS_ALIGNMENT; 0 of none. */
 static uint32_t alignment(const void *p) {

@@ -1,7 +1,7 @@
 /* Attention by the tensor cores: what comes before its kernels. Arrays of bf16 are read as they
  * are where a head is whole chunks of 16 bytes; others are copied first, as bf16 and with 0 up to
  * a whole chunk. */
-#include "attention_bf16.cuh"
+#include "cuda/attention/tensor.cuh"
 
 /* Bytes of the L2 cache that sequences which are computed together may want. */
 enum { CACHE = 32 << 20 };

@@ -6,7 +6,7 @@
 #ifndef KERNELS_CUDA_SHARES_CUH
 #define KERNELS_CUDA_SHARES_CUH
 
-#include "device.cuh"
+#include "cuda/common/device.cuh"
 
 /* n: elements from x on; those past them are 0. wide: x is aligned for, and n is a multiple of,
  * whole units. */

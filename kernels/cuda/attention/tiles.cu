@@ -1,6 +1,6 @@
 /* Attention's tiles in fp32, by plain multiplications. A block of 16 x 16 threads: thread (x, y)
  * has rows 4 y ... 4 y + 3 of a tile, and every sixteenth column. */
-#include "attention_tiles.cuh"
+#include "cuda/attention/tiles.cuh"
 
 template <int DIM> struct fp32_tiles {
     typedef float element;

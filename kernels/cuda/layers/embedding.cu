@@ -3,7 +3,7 @@
  * that this leaves open is sorted away. */
 #include <algorithm>
 
-#include "shares.cuh"
+#include "cuda/common/shares.cuh"
 
 /* In the matrix products' workspace, of one piece of the rows and a slice of the ids. */
 typedef struct buckets {

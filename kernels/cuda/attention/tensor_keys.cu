@@ -2,7 +2,7 @@
  * keys of a head, a warp 16 of them, whose keys and values it holds in registers as left operands.
  * It goes through the queries of the heads that share them, in order, 64 at once: while these are
  * computed with, the next are copied. Rows are keys here, and columns queries. */
-#include "attention_bf16.cuh"
+#include "cuda/attention/tensor.cuh"
 
 enum { WARPS = 8, BLOCK = 32 * WARPS, KEYS = 16 * WARPS, QUERIES = 64, STAGES = 3 };
 /* Queries that a thread has the registers for at once. */
