@@ -56,7 +56,7 @@ static int broadcast_piece(void *ctx, void *buf, int count, int root) {
 static int mpi_broadcast(void *ctx, void *buf, uint64_t bytes, int root) {
     int code = MPI_SUCCESS;
     for (uint64_t done = 0; done < bytes && code == MPI_SUCCESS; done += PIECE_BYTES) {
-        int count = (int)smaller(bytes - done, PIECE_BYTES);
+        int count = (int)core_min_u64(bytes - done, PIECE_BYTES);
         code = broadcast_piece(ctx, (char *)buf + done, count, root);
     }
     return code;
@@ -88,7 +88,7 @@ static int mpi_allreduce(void *ctx, uint64_t *buf, uint64_t count, dcp_reduce op
     const uint64_t piece = PIECE_BYTES / sizeof *buf;
     int code = MPI_SUCCESS;
     for (uint64_t done = 0; done < count && code == MPI_SUCCESS; done += piece) {
-        int n = (int)smaller(count - done, piece);
+        int n = (int)core_min_u64(count - done, piece);
         code = allreduce_piece(ctx, buf + done, n, op_of(op));
     }
     return code;
@@ -117,7 +117,8 @@ free_dense:
 static int mpi_gather(void *ctx, const void *send, uint64_t bytes, void *recv, int root) {
     int code = MPI_SUCCESS;
     for (uint64_t done = 0; done < bytes && code == MPI_SUCCESS; done += PIECE_BYTES)
-        code = gather_piece(ctx, (const char *)send + done, (int)smaller(bytes - done, PIECE_BYTES),
+        code = gather_piece(ctx, (const char *)send + done,
+                            (int)core_min_u64(bytes - done, PIECE_BYTES),
                             recv ? (char *)recv + done : NULL, bytes, root);
     return code;
 }
@@ -149,7 +150,7 @@ static void ring_down(struct ring *ring) {
 /* Bytes of the peer's piece number `piece`: 0 where it has fewer pieces. */
 static int piece_bytes(const struct ring *ring, uint64_t piece) {
     uint64_t begin = piece * PIECE_BYTES, bytes = ring->bytes[ring->peer];
-    return begin < bytes ? (int)smaller(bytes - begin, PIECE_BYTES) : 0;
+    return begin < bytes ? (int)core_min_u64(bytes - begin, PIECE_BYTES) : 0;
 }
 
 /* Piece number `piece` between all pairs of ranks. At distance d each rank sends d up and receives
@@ -218,7 +219,7 @@ static void mpi_destroy(void *context) {
     struct mpi_ctx *ctx = context;
     int finalized = 0;
     MPI_Finalized(&finalized);
-    node_leave(ctx);
+    comm_node_leave(ctx);
     if (!finalized) MPI_Comm_free(&ctx->comm);
     free(ctx);
 }
@@ -258,7 +259,7 @@ static int make_mpi(MPI_Comm comm, int aside, dcp_comm **out, dcp_error *err) {
         return core_fail(err, DCP_ERR_COMM, "dcp_comm_from_mpi: MPI_Comm_dup failed");
     }
     MPI_Comm_set_errhandler(made.comm, MPI_ERRORS_RETURN);
-    const dcp_comm_ops *ops = node_join(&made) ? &node_ops : &mpi_ops;
+    const dcp_comm_ops *ops = comm_node_join(&made) ? &node_ops : &mpi_ops;
     int rank, size;
     MPI_Comm_rank(made.comm, &rank);
     MPI_Comm_size(made.comm, &size);
@@ -269,7 +270,7 @@ static int make_mpi(MPI_Comm comm, int aside, dcp_comm **out, dcp_error *err) {
         !all_made) {
         free(c);
         free(ctx);
-        node_leave(&made);
+        comm_node_leave(&made);
         MPI_Comm_free(&made.comm);
         return core_fail_memory(err, sizeof *c + sizeof *ctx);
     }

@@ -13,7 +13,6 @@
 #include <unistd.h>
 
 #include "core/bytes.h"
-#include "core/userblock.h"
 #include "dcp/mpi.h"
 
 #ifndef SLOT_BYTES /* tests set it small */
@@ -96,7 +95,7 @@ static int node_broadcast(void *context, void *buf, uint64_t bytes, int root) {
     struct mpi_ctx *ctx = context;
     const node_memory *node = &ctx->node;
     for (uint64_t done = 0, part; done < bytes; done += part) {
-        part = smaller(bytes - done, node->slot_bytes);
+        part = core_min_u64(bytes - done, node->slot_bytes);
         unsigned char *at = (unsigned char *)buf + done;
         if (node->rank == root) memcpy(next_slot(node), at, part);
         meet(ctx);
@@ -126,7 +125,7 @@ static int node_allreduce(void *context, uint64_t *buf, uint64_t count, dcp_redu
     struct mpi_ctx *ctx = context;
     const node_memory *node = &ctx->node;
     for (uint64_t done = 0, n; done < count; done += n) {
-        n = smaller(count - done, node->slot_bytes / sizeof *buf);
+        n = core_min_u64(count - done, node->slot_bytes / sizeof *buf);
         memcpy(next_slot(node), buf + done, n * sizeof *buf);
         meet(ctx);
         for (int r = 0; r < node->size; r++)
@@ -139,7 +138,7 @@ static int node_gather(void *context, const void *send, uint64_t bytes, void *re
     struct mpi_ctx *ctx = context;
     const node_memory *node = &ctx->node;
     for (uint64_t done = 0, part; done < bytes; done += part) {
-        part = smaller(bytes - done, node->slot_bytes);
+        part = core_min_u64(bytes - done, node->slot_bytes);
         memcpy(next_slot(node), (const unsigned char *)send + done, part);
         meet(ctx);
         for (int r = 0; node->rank == root && r < node->size; r++)
@@ -204,7 +203,8 @@ static int node_alltoall(void *context, const void *send, const uint64_t *send_b
     copy_own(&s);
     for (uint64_t done = 0; done < s.longest; done += node->slot_bytes) {
         if (done < s.own_bytes)
-            memcpy(next_slot(node), s.send + done, smaller(s.own_bytes - done, node->slot_bytes));
+            memcpy(next_slot(node), s.send + done,
+                   core_min_u64(s.own_bytes - done, node->slot_bytes));
         meet(s.ctx);
         take(&s, done);
     }
@@ -234,10 +234,12 @@ static size_t area_bytes(int ranks) {
     return most < AREA_BYTES ? most : AREA_BYTES;
 }
 
-static size_t slots_bytes(const node_memory *node) { return whole_pages(2 * node->slot_bytes); }
+static size_t slots_bytes(const node_memory *node) {
+    return core_round_to_pages(2 * node->slot_bytes);
+}
 
 static size_t marks_bytes(const node_memory *node) {
-    return whole_pages(node->shared.area_bytes / PAGE_BYTES * sizeof **node->shared.marks);
+    return core_round_to_pages(node->shared.area_bytes / PAGE_BYTES * sizeof **node->shared.marks);
 }
 
 /* What a rank has: its seat, two slots, the marks of two areas, two areas. */
@@ -270,7 +272,7 @@ static int make_lists(node_memory *node) {
     return node->seats && node->begins && node->shared.areas && node->shared.marks;
 }
 
-int node_join(struct mpi_ctx *ctx) {
+int comm_node_join(struct mpi_ctx *ctx) {
     node_memory *node = &ctx->node;
     *node = (node_memory){.slot_bytes = SLOT_BYTES};
     MPI_Comm_rank(ctx->comm, &node->rank);
@@ -281,14 +283,14 @@ int node_join(struct mpi_ctx *ctx) {
     if (all(ctx->comm, make_lists(node) && may_share()))
         node->memory = dcp_host_memory_create(ctx->comm, all_bytes(node));
     if (!node->memory) {
-        node_leave(ctx);
+        comm_node_leave(ctx);
         return 0;
     }
     for (int r = 0; r < node->size; r++) find_parts(node, r);
     return 1;
 }
 
-void node_leave(struct mpi_ctx *ctx) {
+void comm_node_leave(struct mpi_ctx *ctx) {
     node_memory *node = &ctx->node;
     dcp_host_memory_free(node->memory, all_bytes(node));
     free(node->seats);

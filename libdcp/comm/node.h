@@ -32,9 +32,9 @@ struct mpi_ctx {
 extern const dcp_comm_ops node_ops;
 
 /* Collective over ctx->comm: returns 1 where all of its ranks now share memory, or 0 on all. */
-int node_join(struct mpi_ctx *ctx);
+int comm_node_join(struct mpi_ctx *ctx);
 
-/* After a node_join that returned 0 as well. */
-void node_leave(struct mpi_ctx *ctx);
+/* After a comm_node_join that returned 0 as well. */
+void comm_node_leave(struct mpi_ctx *ctx);
 
 #endif

@@ -10,7 +10,7 @@
 #include "core/fail.h"
 
 void piece_set_copy(piece *p, const box_copy *copy) {
-    p->copy = box_copy_keep(copy);
+    p->copy = core_box_copy_keep(copy);
     p->direct = copy->run_bytes >= DIRECT_BYTES && p->file_offset % PAGE_BYTES == 0;
 }
 
@@ -75,28 +75,28 @@ int piece_fetch(const piece *p, uint64_t offset, uint64_t bytes, void *out, dcp_
 /* To the end of the block of a dataset of `total` bytes that `offset` is in. */
 static uint64_t block_left(uint64_t total, uint64_t offset) {
     uint64_t b = offset / BLOCK_BYTES;
-    return b * BLOCK_BYTES + index_block_bytes(total, b) - offset;
+    return b * BLOCK_BYTES + step_index_block_bytes(total, b) - offset;
 }
 
 /* The raw checksum of bytes that lie in one block. */
 static void add_sum(uint64_t *sums, uint64_t total, uint64_t offset, uint64_t bytes, uint64_t raw) {
-    sums[offset / BLOCK_BYTES] ^= crc64_shift(raw, block_left(total, offset) - bytes);
+    sums[offset / BLOCK_BYTES] ^= core_crc64_shift(raw, block_left(total, offset) - bytes);
 }
 
 /* Where a byte of the dataset lies in the whole tensor; *left: of the run that it is in. */
 static uint64_t in_tensor(const piece_global *g, uint64_t offset, uint64_t *left) {
     uint64_t run = g->copy.run_bytes, at = offset % run, start, b;
-    box_copy_run(&g->copy, offset / run, &start, &b);
+    core_box_copy_run(&g->copy, offset / run, &start, &b);
     *left = run - at;
     return start + at;
 }
 
 uint64_t piece_in_block(const piece *p, uint64_t offset, uint64_t bytes) {
-    if (p->sums) bytes = smaller(bytes, block_left(p->bytes, offset));
+    if (p->sums) bytes = core_min_u64(bytes, block_left(p->bytes, offset));
     if (p->global) {
         uint64_t left, at = in_tensor(p->global, offset, &left);
-        bytes = smaller(bytes, left);
-        bytes = smaller(bytes, block_left(p->global->bytes, at));
+        bytes = core_min_u64(bytes, left);
+        bytes = core_min_u64(bytes, block_left(p->global->bytes, at));
     }
     return bytes;
 }
@@ -113,7 +113,7 @@ void piece_sum(const piece *p, uint64_t offset, const unsigned char *data, uint6
     if (!p->sums && !p->global) return;
     while (bytes) {
         uint64_t part = piece_in_block(p, offset, bytes);
-        piece_add_raw(p, offset, part, crc64_raw(0, data, part));
+        piece_add_raw(p, offset, part, core_crc64_raw(0, data, part));
         offset += part;
         data += part;
         bytes -= part;
@@ -124,7 +124,7 @@ void piece_sum_box(const piece *p, uint64_t offset, const unsigned char *data, u
     uint64_t run = p->copy->run_bytes;
     while (bytes) {
         uint64_t at = offset % run, part = run - at < bytes ? run - at : bytes, a, b;
-        box_copy_run(p->copy, offset / run, &a, &b);
+        core_box_copy_run(p->copy, offset / run, &a, &b);
         piece_sum(p, a + at, data, part);
         offset += part;
         data += part;
@@ -134,9 +134,9 @@ void piece_sum_box(const piece *p, uint64_t offset, const unsigned char *data, u
 
 void piece_interior(const piece *p, uint64_t run, uint64_t *from, uint64_t *to) {
     uint64_t a, b;
-    box_copy_run(p->copy, run, &a, &b);
+    core_box_copy_run(p->copy, run, &a, &b);
     uint64_t start = p->file_offset + a, end = start + p->copy->run_bytes;
-    *from = whole_pages(start);
+    *from = core_round_to_pages(start);
     *to = end / PAGE_BYTES * PAGE_BYTES;
     if (*to < *from) *to = *from;
 }
@@ -185,9 +185,9 @@ static int emit(const walk *w, uint64_t run_start, uint64_t box_offset, uint64_t
 static int walk_piece(const walk *w) {
     const piece *p = w->piece;
     uint64_t skip = w->low > p->file_offset ? w->low - p->file_offset : 0;
-    for (uint64_t i = box_copy_find(p->copy, skip); i < p->copy->runs; i++) {
+    for (uint64_t i = core_box_copy_find(p->copy, skip); i < p->copy->runs; i++) {
         uint64_t a, b;
-        box_copy_run(p->copy, i, &a, &b);
+        core_box_copy_run(p->copy, i, &a, &b);
         uint64_t start = p->file_offset + a, end = start + p->copy->run_bytes;
         if (start >= w->high) return 0;
         uint64_t from = end, to = end; /* of what goes by itself */
@@ -204,7 +204,8 @@ int piece_fragments(const piece *pieces, size_t n, size_t *first, uint64_t low, 
     while (*first < n && pieces[*first].file_offset + pieces[*first].bytes <= low) ++*first;
     for (size_t i = *first; i < n && pieces[i].file_offset < high; i++) {
         walk w = {&pieces[i], low, high, fn, ctx};
-        if (i + STEPS_AHEAD < n) ahead_of(pieces[i + STEPS_AHEAD].box, sizeof(state_box));
+        if (i + PREFETCH_DISTANCE < n)
+            core_prefetch(pieces[i + PREFETCH_DISTANCE].box, sizeof(state_box));
         int stop = walk_piece(&w);
         if (stop) return stop;
     }
@@ -213,7 +214,7 @@ int piece_fragments(const piece *pieces, size_t n, size_t *first, uint64_t low, 
 
 static int walk_run(const piece *p, uint64_t run, fragment_fn fn, void *ctx) {
     uint64_t a, b, at, to;
-    box_copy_run(p->copy, run, &a, &b);
+    core_box_copy_run(p->copy, run, &a, &b);
     piece_interior(p, run, &at, &to);
     while (at < to) {
         uint64_t part_end = to;

@@ -9,8 +9,8 @@
 #define DCP_COPY_PIECE_H
 
 #include "core/box.h"
-#include "core/index.h"
 #include "core/state.h"
+#include "step/index.h"
 
 #define DIRECT_BYTES (512u << 10) /* a run of at least that goes by itself */
 

@@ -6,7 +6,7 @@
 #include "core/fail.h"
 
 void staged_begin(staging *s, const piece *pieces, size_t n) {
-    staging_cut(s, 2);
+    device_staging_cut(s, 2);
     s->ahead = pieces;
     s->n_ahead = n;
 }
@@ -30,7 +30,8 @@ static int add(void *ctx, const fragment *f) {
     staging_batch *b = ctx;
     uint64_t taken = 0;
     if (!f->piece->staging) return 0;
-    if (!staging_add(b, f->piece->box, f->piece->row->tensor.path, f->box_offset, f->bytes, &taken))
+    if (!device_staging_add(b, f->piece->box, f->piece->row->tensor.path, f->box_offset, f->bytes,
+                            &taken))
         return 1;
     return taken < f->bytes;
 }
@@ -40,13 +41,13 @@ static int read_ahead(staging *s, staging_batch *b, const piece *p, uint64_t off
                       dcp_error *err) {
     uint64_t run = p->copy->run_bytes, from, in_box;
     size_t first = 0;
-    box_copy_run(p->copy, offset / run, &from, &in_box);
+    core_box_copy_run(p->copy, offset / run, &from, &in_box);
     from += p->file_offset + offset % run;
-    staging_clear(b);
+    device_staging_clear(b);
     piece_fragments(p, s->n_ahead - (size_t)(p - s->ahead), &first, from, UINT64_MAX, add, b);
-    int status = staging_send(s, b, STAGING_TO_HOST, err);
-    if (!status) status = staging_wait(s, b, err);
-    if (status) staging_cut(s, 2);
+    int status = device_staging_send(s, b, STAGING_TO_HOST, err);
+    if (!status) status = device_staging_wait(s, b, err);
+    if (status) device_staging_cut(s, 2);
     return status;
 }
 

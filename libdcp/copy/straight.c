@@ -38,7 +38,7 @@ void straight_mark(piece *p) {
 }
 
 int straight_open(staging *s, io_queue *queue, straight **out, dcp_error *err) {
-    int status = staging_sums_wait(s, err);
+    int status = device_staging_sums_wait(s, err);
     if (status) return status;
     straight *t = calloc(1, sizeof *t);
     if (t) t->threads = io_threads_create(THREADS);
@@ -100,7 +100,7 @@ static void perform(io_job *job) {
 static int transfer_parts(straight *t, uint64_t base, const fragment *parts, size_t n, int writing,
                           dcp_error *err) {
     const transfer *failed = NULL;
-    const double start = clock_now();
+    const double start = core_clock_now();
     for (size_t i = 0; i < n; i++) {
         t->transfers[i] = (transfer){.job.perform = perform,
                                      .of = t,
@@ -113,7 +113,7 @@ static int transfer_parts(straight *t, uint64_t base, const fragment *parts, siz
         const transfer *done = (const transfer *)io_threads_take(t->threads);
         if (done->code && !failed) failed = done;
     }
-    io_queue_count_wait(t->queue, start, clock_now());
+    io_queue_count_wait(t->queue, start, core_clock_now());
     if (!failed) return DCP_OK;
     return failed_on(t, t->file, failed->code, writing ? "write" : "read",
                      failed->part->piece->row->tensor.path, err);
@@ -133,7 +133,7 @@ static int walk_sums(const straight *t, const fragment *parts, size_t n, int add
             if (add)
                 piece_add_raw(p, f->dataset_offset + done, bytes, t->staging->sums[k]);
             else
-                status = staging_sum(t->staging, k, &range, err);
+                status = device_staging_sum(t->staging, k, &range, err);
         }
     }
     return status;
@@ -145,6 +145,6 @@ int straight_move(straight *t, const io_file *file, uint64_t base, const fragmen
     if (!status && writing) status = walk_sums(t, parts, n, 0, err);
     if (!status) status = transfer_parts(t, base, parts, n, writing, err);
     if (!status && !writing) status = walk_sums(t, parts, n, 0, err);
-    if (!status) status = staging_sums_wait(t->staging, err);
+    if (!status) status = device_staging_sums_wait(t->staging, err);
     return status ? status : walk_sums(t, parts, n, 1, err);
 }

@@ -15,9 +15,9 @@ typedef struct straight straight;
  */
 void straight_mark(piece *p);
 
-/* Waits for what the program gave the device before staging_follow, which the device's functions
- * would not do. Until straight_close nothing else is done with `s`. `queue` is told how long
- * transfers were waited for. */
+/* Waits for what the program gave the device before device_staging_follow, which the device's
+ * functions would not do. Until straight_close nothing else is done with `s`. `queue` is told how
+ * long transfers were waited for. */
 int straight_open(staging *s, io_queue *queue, straight **out, dcp_error *err);
 /* NULL is ignored. The files that were used are still open. */
 void straight_close(straight *t);

@@ -20,18 +20,18 @@ static void mark(const marking *m, uint64_t start, uint64_t end) {
 /* Short runs: one run a window is enough to mark it. */
 static void mark_short(const piece *p, const marking *m) {
     for (uint64_t i = 0, a, b; i < p->copy->runs;) {
-        box_copy_run(p->copy, i, &a, &b);
+        core_box_copy_run(p->copy, i, &a, &b);
         uint64_t start = p->file_offset + a, end = start + p->copy->run_bytes;
         mark(m, start, end);
         uint64_t next = m->origin + ((end - 1 - m->origin) / m->unit + 1) * m->unit;
-        uint64_t after = box_copy_find(p->copy, next - p->file_offset);
+        uint64_t after = core_box_copy_find(p->copy, next - p->file_offset);
         i = after > i ? after : i + 1;
     }
 }
 
 static void mark_edges(const piece *p, const marking *m) {
     for (uint64_t i = 0, a, b, from, to; i < p->copy->runs; i++) {
-        box_copy_run(p->copy, i, &a, &b);
+        core_box_copy_run(p->copy, i, &a, &b);
         piece_interior(p, i, &from, &to);
         mark(m, p->file_offset + a, from);
         mark(m, to, p->file_offset + a + p->copy->run_bytes);

@@ -6,7 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-int tensor_size(dcp_dtype dtype, uint32_t ndim, const uint64_t *shape, uint64_t *bytes) {
+int core_tensor_size(dcp_dtype dtype, uint32_t ndim, const uint64_t *shape, uint64_t *bytes) {
     uint64_t size = dcp_dtype_bytes(dtype);
     if (!size || ndim > DCP_MAX_DIMS) return 0;
     int empty = 0;
@@ -19,14 +19,14 @@ int tensor_size(dcp_dtype dtype, uint32_t ndim, const uint64_t *shape, uint64_t 
     return 1;
 }
 
-int tensor_same(const dcp_tensor *a, const dcp_tensor *b) {
+int core_tensor_same(const dcp_tensor *a, const dcp_tensor *b) {
     return a->dtype == b->dtype && a->ndim == b->ndim &&
            !memcmp(a->shape, b->shape, a->ndim * sizeof *a->shape);
 }
 
 uint64_t dcp_tensor_bytes(const dcp_tensor *tensor) {
     uint64_t bytes = 0;
-    return tensor_size(tensor->dtype, tensor->ndim, tensor->shape, &bytes) ? bytes : 0;
+    return core_tensor_size(tensor->dtype, tensor->ndim, tensor->shape, &bytes) ? bytes : 0;
 }
 
 dcp_box dcp_box_whole(const dcp_tensor *tensor) {
@@ -52,11 +52,11 @@ dcp_box dcp_box_chunk(const dcp_tensor *tensor, int rank, int world) {
 
 uint64_t dcp_box_elems(const dcp_box *box, uint32_t ndim) {
     uint64_t elems = 1;
-    for (uint32_t d = 0; d < box_dims(ndim); d++) elems *= box->count[d];
+    for (uint32_t d = 0; d < core_box_dims(ndim); d++) elems *= box->count[d];
     return elems;
 }
 
-int box_intersect(uint32_t ndim, const dcp_box *a, const dcp_box *b, dcp_box *out) {
+int core_box_intersect(uint32_t ndim, const dcp_box *a, const dcp_box *b, dcp_box *out) {
     for (uint32_t d = 0; d < ndim; d++) {
         uint64_t end_a = a->start[d] + a->count[d], end_b = b->start[d] + b->count[d];
         uint64_t start = a->start[d] > b->start[d] ? a->start[d] : b->start[d];
@@ -68,7 +68,7 @@ int box_intersect(uint32_t ndim, const dcp_box *a, const dcp_box *b, dcp_box *ou
     return 1;
 }
 
-int box_equal(uint32_t ndim, const dcp_box *a, const dcp_box *b) {
+int core_box_equal(uint32_t ndim, const dcp_box *a, const dcp_box *b) {
     return !memcmp(a->start, b->start, ndim * sizeof *a->start) &&
            !memcmp(a->count, b->count, ndim * sizeof *a->count);
 }
@@ -92,9 +92,9 @@ uint64_t dcp_box_slice(uint32_t ndim, const dcp_box *box, uint64_t first, uint64
     return 1;
 }
 
-void box_copy_init(box_copy *copy, uint32_t ndim, uint64_t elem_bytes, const uint64_t *count,
-                   const uint64_t *shape_a, const uint64_t *start_a, const uint64_t *shape_b,
-                   const uint64_t *start_b) {
+void core_box_copy_init(box_copy *copy, uint32_t ndim, uint64_t elem_bytes, const uint64_t *count,
+                        const uint64_t *shape_a, const uint64_t *start_a, const uint64_t *shape_b,
+                        const uint64_t *start_b) {
     copy->base_a = copy->base_b = 0;
     copy->run_bytes = elem_bytes;
     copy->runs = 1;
@@ -117,12 +117,12 @@ void box_copy_init(box_copy *copy, uint32_t ndim, uint64_t elem_bytes, const uin
     if (!copy->run_bytes) copy->runs = 0;
 }
 
-int box_copy_between(box_copy *copy, uint32_t ndim, uint64_t elem_bytes, const dcp_box *a,
-                     const dcp_box *b) {
-    uint32_t dims = box_dims(ndim);
+int core_box_copy_between(box_copy *copy, uint32_t ndim, uint64_t elem_bytes, const dcp_box *a,
+                          const dcp_box *b) {
+    uint32_t dims = core_box_dims(ndim);
     uint64_t start_a[DCP_MAX_DIMS], start_b[DCP_MAX_DIMS];
     dcp_box shared;
-    if (!box_intersect(dims, a, b, &shared)) {
+    if (!core_box_intersect(dims, a, b, &shared)) {
         memset(copy, 0, sizeof *copy);
         return 0;
     }
@@ -130,17 +130,17 @@ int box_copy_between(box_copy *copy, uint32_t ndim, uint64_t elem_bytes, const d
         start_a[d] = shared.start[d] - a->start[d];
         start_b[d] = shared.start[d] - b->start[d];
     }
-    box_copy_init(copy, dims, elem_bytes, shared.count, a->count, start_a, b->count, start_b);
+    core_box_copy_init(copy, dims, elem_bytes, shared.count, a->count, start_a, b->count, start_b);
     return 1;
 }
 
-const box_copy *box_copy_keep(const box_copy *copy) {
+const box_copy *core_box_copy_keep(const box_copy *copy) {
     size_t bytes = offsetof(box_copy, loop) + copy->dims * sizeof *copy->loop;
     void *kept = malloc(bytes);
     return kept ? memcpy(kept, copy, bytes) : NULL;
 }
 
-void box_copy_run(const box_copy *copy, uint64_t i, uint64_t *offset_a, uint64_t *offset_b) {
+void core_box_copy_run(const box_copy *copy, uint64_t i, uint64_t *offset_a, uint64_t *offset_b) {
     uint64_t a = copy->base_a, b = copy->base_b;
     for (uint32_t d = 0; d < copy->dims; d++) {
         const box_loop *loop = &copy->loop[d];
@@ -153,11 +153,11 @@ void box_copy_run(const box_copy *copy, uint64_t i, uint64_t *offset_a, uint64_t
     *offset_b = b;
 }
 
-uint64_t box_copy_find(const box_copy *copy, uint64_t offset) {
+uint64_t core_box_copy_find(const box_copy *copy, uint64_t offset) {
     uint64_t low = 0, high = copy->runs;
     while (low < high) {
         uint64_t middle = low + (high - low) / 2, a, b;
-        box_copy_run(copy, middle, &a, &b);
+        core_box_copy_run(copy, middle, &a, &b);
         if (a + copy->run_bytes > offset)
             high = middle;
         else
@@ -166,7 +166,7 @@ uint64_t box_copy_find(const box_copy *copy, uint64_t offset) {
     return low;
 }
 
-void box_print(uint32_t ndim, const dcp_box *box, char *text, size_t size) {
+void core_box_print(uint32_t ndim, const dcp_box *box, char *text, size_t size) {
     size_t used = (size_t)snprintf(text, size, "[");
     for (uint32_t d = 0; d < ndim && used < size; d++)
         used += (size_t)snprintf(text + used, size - used, "%s%llu:%llu", d ? ", " : "",
@@ -175,7 +175,7 @@ void box_print(uint32_t ndim, const dcp_box *box, char *text, size_t size) {
     if (used < size) snprintf(text + used, size - used, "]");
 }
 
-void shape_print(uint32_t ndim, const uint64_t *shape, char *text, size_t size) {
+void core_shape_print(uint32_t ndim, const uint64_t *shape, char *text, size_t size) {
     size_t used = (size_t)snprintf(text, size, "[");
     for (uint32_t d = 0; d < ndim && used < size; d++)
         used += (size_t)snprintf(text + used, size - used, "%s%llu", d ? ", " : "",

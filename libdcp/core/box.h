@@ -20,44 +20,44 @@ typedef struct box_copy {
 
 /* `count` elements a side, starting at start_a in an array of shape_a and at start_b in one of
  * shape_b. All within bounds. */
-void box_copy_init(box_copy *copy, uint32_t ndim, uint64_t elem_bytes, const uint64_t *count,
-                   const uint64_t *shape_a, const uint64_t *start_a, const uint64_t *shape_b,
-                   const uint64_t *start_b);
+void core_box_copy_init(box_copy *copy, uint32_t ndim, uint64_t elem_bytes, const uint64_t *count,
+                        const uint64_t *shape_a, const uint64_t *start_a, const uint64_t *shape_b,
+                        const uint64_t *start_b);
 
 /* The elements that boxes a and b of one tensor share, each box laid out densely. A whole tensor is
  * its whole box. Returns 0, and a copy without runs, where they share none. */
-int box_copy_between(box_copy *copy, uint32_t ndim, uint64_t elem_bytes, const dcp_box *a,
-                     const dcp_box *b);
+int core_box_copy_between(box_copy *copy, uint32_t ndim, uint64_t elem_bytes, const dcp_box *a,
+                          const dcp_box *b);
 
 /* The copy in memory of the size that it needs, which for a single run is a fifth: not to be copied
  * by value. Freed with free(). NULL: out of memory. */
-const box_copy *box_copy_keep(const box_copy *copy);
+const box_copy *core_box_copy_keep(const box_copy *copy);
 
 /* Byte offsets of run i in a and b; both ascend with i. */
-void box_copy_run(const box_copy *copy, uint64_t i, uint64_t *offset_a, uint64_t *offset_b);
+void core_box_copy_run(const box_copy *copy, uint64_t i, uint64_t *offset_a, uint64_t *offset_b);
 
 /* The first run that ends after byte `offset` of a; copy->runs where there is none. */
-uint64_t box_copy_find(const box_copy *copy, uint64_t offset);
+uint64_t core_box_copy_find(const box_copy *copy, uint64_t offset);
 
 /* Dimensions that a box of a tensor has: a scalar's is [0:1] or, where it is not held, [0:0]. */
-static inline uint32_t box_dims(uint32_t ndim) { return ndim ? ndim : 1; }
+static inline uint32_t core_box_dims(uint32_t ndim) { return ndim ? ndim : 1; }
 
 /* 1 and *out where the boxes share elements, else 0. */
-int box_intersect(uint32_t ndim, const dcp_box *a, const dcp_box *b, dcp_box *out);
+int core_box_intersect(uint32_t ndim, const dcp_box *a, const dcp_box *b, dcp_box *out);
 
-int box_equal(uint32_t ndim, const dcp_box *a, const dcp_box *b);
+int core_box_equal(uint32_t ndim, const dcp_box *a, const dcp_box *b);
 
 /* 1 where dtype and shape are the same, whatever the paths. */
-int tensor_same(const dcp_tensor *a, const dcp_tensor *b);
+int core_tensor_same(const dcp_tensor *a, const dcp_tensor *b);
 
 /* Checks dtype, ndim, and that bytes fit in 63 bits; *bytes is the tensor's size. Returns 0 where
  * they don't. */
-int tensor_size(dcp_dtype dtype, uint32_t ndim, const uint64_t *shape, uint64_t *bytes);
+int core_tensor_size(dcp_dtype dtype, uint32_t ndim, const uint64_t *shape, uint64_t *bytes);
 
 /* "[0:4, 2:3]" into text, for messages. */
-void box_print(uint32_t ndim, const dcp_box *box, char *text, size_t size);
+void core_box_print(uint32_t ndim, const dcp_box *box, char *text, size_t size);
 
 /* "[4, 3]" likewise. */
-void shape_print(uint32_t ndim, const uint64_t *shape, char *text, size_t size);
+void core_shape_print(uint32_t ndim, const uint64_t *shape, char *text, size_t size);
 
 #endif

@@ -4,7 +4,7 @@
 
 #include <time.h>
 
-static inline double clock_now(void) {
+static inline double core_clock_now(void) {
     struct timespec t;
     clock_gettime(CLOCK_MONOTONIC, &t);
     return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;

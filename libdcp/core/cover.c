@@ -20,14 +20,14 @@ static int by_box(const void *a, const void *b) {
 static uint64_t mark_keepers(uint32_t dims, cover_box *boxes, size_t n) {
     uint64_t elems = 0;
     for (size_t i = 0; i < n; i++) {
-        boxes[i].keeper = !i || !box_equal(dims, &boxes[i].box, &boxes[i - 1].box);
+        boxes[i].keeper = !i || !core_box_equal(dims, &boxes[i].box, &boxes[i - 1].box);
         boxes[i].keeper_rank = boxes[i].keeper ? boxes[i].rank : boxes[i - 1].keeper_rank;
         if (boxes[i].keeper) elems += dcp_box_elems(&boxes[i].box, dims);
     }
     return elems;
 }
 
-uint32_t cover_finest(uint32_t ndim, const uint64_t *shape, const cover_box *boxes, size_t n) {
+uint32_t core_cover_finest(uint32_t ndim, const uint64_t *shape, const cover_box *boxes, size_t n) {
     uint32_t best = 0;
     double best_cuts = 0;
     for (uint32_t d = 0; d < ndim; d++) {
@@ -62,7 +62,8 @@ static int find_overlap(uint32_t dims, const cover_box *boxes, size_t n, size_t 
         if (!boxes[i].keeper) continue;
         uint64_t end = boxes[i].box.start[0] + boxes[i].box.count[0];
         for (size_t k = i + 1; k < n && boxes[k].box.start[0] < end; k++)
-            if (boxes[k].keeper && box_intersect(dims, &boxes[i].box, &boxes[k].box, &shared)) {
+            if (boxes[k].keeper &&
+                core_box_intersect(dims, &boxes[i].box, &boxes[k].box, &shared)) {
                 *first = i;
                 *second = k;
                 return 1;
@@ -71,9 +72,9 @@ static int find_overlap(uint32_t dims, const cover_box *boxes, size_t n, size_t 
     return 0;
 }
 
-cover_result cover_check(uint32_t ndim, const uint64_t *shape, cover_box *boxes, size_t n,
-                         size_t *first, size_t *second) {
-    uint32_t dims = box_dims(ndim), sweep = cover_finest(ndim, shape, boxes, n);
+cover_result core_cover_check(uint32_t ndim, const uint64_t *shape, cover_box *boxes, size_t n,
+                              size_t *first, size_t *second) {
+    uint32_t dims = core_box_dims(ndim), sweep = core_cover_finest(ndim, shape, boxes, n);
     uint64_t total = 1;
     for (uint32_t d = 0; d < dims; d++) total *= ndim ? shape[d] : 1;
     swap_dimensions(boxes, n, sweep);
@@ -89,7 +90,7 @@ static uint64_t covered_in(uint32_t dims, const dcp_box *region, const cover_box
     uint64_t elems = 0;
     dcp_box shared;
     for (size_t i = 0; i < n; i++)
-        if (boxes[i].keeper && box_intersect(dims, region, &boxes[i].box, &shared))
+        if (boxes[i].keeper && core_box_intersect(dims, region, &boxes[i].box, &shared))
             elems += dcp_box_elems(&shared, dims);
     return elems;
 }
@@ -106,8 +107,8 @@ static void widen(uint32_t ndim, const uint64_t *shape, const cover_box *boxes, 
 }
 
 /* Halves the region, and goes on in a half that is not full, until nothing of it is covered. */
-dcp_box cover_hole(uint32_t ndim, const uint64_t *shape, const cover_box *boxes, size_t n) {
-    uint32_t dims = box_dims(ndim);
+dcp_box core_cover_hole(uint32_t ndim, const uint64_t *shape, const cover_box *boxes, size_t n) {
+    uint32_t dims = core_box_dims(ndim);
     dcp_box region = {{0}, {0}};
     for (uint32_t d = 0; d < dims; d++) region.count[d] = ndim ? shape[d] : 1;
     while (covered_in(dims, &region, boxes, n)) {

@@ -19,15 +19,15 @@ typedef enum cover_result { COVER_EXACT, COVER_MISSING, COVER_OVERLAP } cover_re
 /* The dimension that n boxes of one tensor cut finest: whose longest box is the smallest part of
  * it.
  */
-uint32_t cover_finest(uint32_t ndim, const uint64_t *shape, const cover_box *boxes, size_t n);
+uint32_t core_cover_finest(uint32_t ndim, const uint64_t *shape, const cover_box *boxes, size_t n);
 
 /* Judges n boxes (not empty) of one tensor; orders them by their starts on the finest dimension.
  * COVER_MISSING: some elements are in no box. COVER_OVERLAP: boxes[*first] and boxes[*second] are
  * different and share elements. */
-cover_result cover_check(uint32_t ndim, const uint64_t *shape, cover_box *boxes, size_t n,
-                         size_t *first, size_t *second);
+cover_result core_cover_check(uint32_t ndim, const uint64_t *shape, cover_box *boxes, size_t n,
+                              size_t *first, size_t *second);
 
 /* After COVER_MISSING: a box of elements that are in none of the boxes. */
-dcp_box cover_hole(uint32_t ndim, const uint64_t *shape, const cover_box *boxes, size_t n);
+dcp_box core_cover_hole(uint32_t ndim, const uint64_t *shape, const cover_box *boxes, size_t n);
 
 #endif

@@ -71,13 +71,13 @@ static uint64_t multiply(uint64_t a, uint64_t b) {
 static uint64_t multiply(uint64_t a, uint64_t b) { return multiply_by_bits(a, b); }
 #endif
 
-uint64_t crc64(const void *data, uint64_t bytes) { return crc64_ecma_refl(0, data, bytes); }
+uint64_t core_crc64(const void *data, uint64_t bytes) { return crc64_ecma_refl(0, data, bytes); }
 
-uint64_t crc64_raw(uint64_t raw, const void *data, uint64_t bytes) {
+uint64_t core_crc64_raw(uint64_t raw, const void *data, uint64_t bytes) {
     return bytes ? ~crc64_ecma_refl(~raw, data, bytes) : raw;
 }
 
-uint64_t crc64_shift(uint64_t raw, uint64_t count) {
+uint64_t core_crc64_shift(uint64_t raw, uint64_t count) {
     if (!raw) return 0;
     for (int i = 3; count; i++, count >>= 1) /* a byte is 2^3 bits */
         if (count & 1) raw = multiply(power[i], raw);
@@ -85,8 +85,8 @@ uint64_t crc64_shift(uint64_t raw, uint64_t count) {
 }
 
 /* The initial ~0 travels through the message, the final ~0 is added after it. */
-static uint64_t inversions(uint64_t bytes) { return ~crc64_shift(~0ULL, bytes); }
+static uint64_t inversions(uint64_t bytes) { return ~core_crc64_shift(~0ULL, bytes); }
 
-uint64_t crc64_finish(uint64_t raw, uint64_t bytes) { return raw ^ inversions(bytes); }
+uint64_t core_crc64_finish(uint64_t raw, uint64_t bytes) { return raw ^ inversions(bytes); }
 
-uint64_t crc64_unfinish(uint64_t crc, uint64_t bytes) { return crc ^ inversions(bytes); }
+uint64_t core_crc64_unfinish(uint64_t crc, uint64_t bytes) { return crc ^ inversions(bytes); }

@@ -2,25 +2,25 @@
  *
  * The raw form (no initial or final inversion) is linear over GF(2): raw(A B) = shift(raw(A),
  * bytes(B)) ^ raw(B), and raw of zeros is 0. So ranks compute the raw form of what they hold, shift
- * it past the bytes that follow, and XOR. crc64_finish adds the inversions' constant, which depends
- * on the length alone. Reference: Koopman, "Cyclic Redundancy Code (CRC) Polynomial Selection", and
- * zlib's crc32_combine for the shift by a power of x modulo the polynomial. */
+ * it past the bytes that follow, and XOR. core_crc64_finish adds the inversions' constant, which
+ * depends on the length alone. Reference: Koopman, "Cyclic Redundancy Code (CRC) Polynomial
+ * Selection", and zlib's crc32_combine for the shift by a power of x modulo the polynomial. */
 #ifndef DCP_CORE_CRC64_H
 #define DCP_CORE_CRC64_H
 
 #include <stdint.h>
 
 /* CRC-64/XZ of bytes: "123456789" gives 0x995dc9bbdf1939fa. */
-uint64_t crc64(const void *data, uint64_t bytes);
+uint64_t core_crc64(const void *data, uint64_t bytes);
 
 /* Raw form of (what gave `raw`, then data). Start with raw = 0. */
-uint64_t crc64_raw(uint64_t raw, const void *data, uint64_t bytes);
+uint64_t core_crc64_raw(uint64_t raw, const void *data, uint64_t bytes);
 
 /* Raw form of (what gave `raw`, then `count` zero bytes). */
-uint64_t crc64_shift(uint64_t raw, uint64_t count);
+uint64_t core_crc64_shift(uint64_t raw, uint64_t count);
 
 /* Raw form of a message of `bytes` bytes <-> its CRC-64/XZ. */
-uint64_t crc64_finish(uint64_t raw, uint64_t bytes);
-uint64_t crc64_unfinish(uint64_t crc, uint64_t bytes);
+uint64_t core_crc64_finish(uint64_t raw, uint64_t bytes);
+uint64_t core_crc64_unfinish(uint64_t crc, uint64_t bytes);
 
 #endif

@@ -6,7 +6,7 @@
 
 #include "core/fail.h"
 
-int json_parse_object(const char *text, size_t bytes, json_t **out, dcp_error *err) {
+int core_json_parse_object(const char *text, size_t bytes, json_t **out, dcp_error *err) {
     json_error_t e;
     json_t *value = text ? json_loadb(text, bytes, JSON_REJECT_DUPLICATES, &e) : json_object();
     if (!value && !text) return core_fail_memory(err, 64);
@@ -21,7 +21,7 @@ int json_parse_object(const char *text, size_t bytes, json_t **out, dcp_error *e
     return DCP_OK;
 }
 
-char *json_exact(const json_t *value, size_t flags) {
+char *core_json_exact(const json_t *value, size_t flags) {
     for (size_t digits = 15; digits <= 17; digits++) {
         char *text = json_dumps(value, flags | JSON_ENCODE_ANY | JSON_REAL_PRECISION(digits));
         if (!text || digits == 17) return text;
@@ -34,6 +34,6 @@ char *json_exact(const json_t *value, size_t flags) {
     return NULL;
 }
 
-char *json_canonical(const json_t *value) {
-    return json_exact(value, JSON_SORT_KEYS | JSON_COMPACT);
+char *core_json_canonical(const json_t *value) {
+    return core_json_exact(value, JSON_SORT_KEYS | JSON_COMPACT);
 }

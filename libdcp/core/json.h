@@ -8,13 +8,13 @@
 
 /* Parses one JSON object (duplicate keys refused); NULL text gives an empty one. The caller
  * releases *out with json_decref. */
-int json_parse_object(const char *text, size_t bytes, json_t **out, dcp_error *err);
+int core_json_parse_object(const char *text, size_t bytes, json_t **out, dcp_error *err);
 
 /* Reals have the fewest of 15, 16 or 17 digits with which every real of the text reads back as the
  * same number. `flags` are jansson's. malloc'd; NULL: out of memory. */
-char *json_exact(const json_t *value, size_t flags);
+char *core_json_exact(const json_t *value, size_t flags);
 
 /* The same with sorted keys and no spaces. */
-char *json_canonical(const json_t *value);
+char *core_json_canonical(const json_t *value);
 
 #endif

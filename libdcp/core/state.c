@@ -56,7 +56,7 @@ static int component_valid(const char *s, size_t n) {
     return n && !(n == 1 && s[0] == '.') && !(n == 2 && s[0] == '.' && s[1] == '.');
 }
 
-int path_valid(const char *path, const char **what) {
+int core_path_valid(const char *path, const char **what) {
     *what = "it must begin with '/'";
     if (!path || path[0] != '/') return 0;
     *what = "it is longer than 1,024 bytes";
@@ -112,10 +112,10 @@ static int check_folders(const dcp_state *state, const char *path, dcp_error *er
 
 static int tensor_check(const dcp_tensor *t, uint64_t *bytes, dcp_error *err) {
     const char *what;
-    if (!path_valid(t->path, &what))
+    if (!core_path_valid(t->path, &what))
         return core_fail(err, DCP_ERR_ARG, "tensor path \"%.80s\" is refused: %s",
                          t->path ? t->path : "(null)", what);
-    if (!tensor_size(t->dtype, t->ndim, t->shape, bytes))
+    if (!core_tensor_size(t->dtype, t->ndim, t->shape, bytes))
         return core_fail(err, DCP_ERR_ARG,
                          "tensor %s: needs a known dtype, at most %d dimensions and less than 2^62 "
                          "bytes (dtype %d, %u dimensions)",
@@ -124,12 +124,12 @@ static int tensor_check(const dcp_tensor *t, uint64_t *bytes, dcp_error *err) {
 }
 
 static int box_check(const dcp_tensor *t, const dcp_box *box, dcp_error *err) {
-    for (uint32_t d = 0; d < box_dims(t->ndim); d++) {
+    for (uint32_t d = 0; d < core_box_dims(t->ndim); d++) {
         uint64_t size = t->ndim ? t->shape[d] : 1;
         if (box->start[d] > size || box->count[d] > size - box->start[d]) {
             char text[256], shape[256];
-            box_print(box_dims(t->ndim), box, text, sizeof text);
-            shape_print(t->ndim, t->shape, shape, sizeof shape);
+            core_box_print(core_box_dims(t->ndim), box, text, sizeof text);
+            core_shape_print(t->ndim, t->shape, shape, sizeof shape);
             return core_fail(err, DCP_ERR_ARG, "tensor %s of shape %s: box %s lies outside",
                              t->path, shape, text);
         }
@@ -188,7 +188,7 @@ static int add(dcp_state *state, const dcp_tensor *tensor, const state_box *box,
         return core_fail(err, DCP_ERR_ARG, "tensor %s: a box with elements needs memory",
                          tensor->path);
     state_tensor *t = find(state, tensor->path);
-    if (t && !tensor_same(&t->tensor, tensor))
+    if (t && !core_tensor_same(&t->tensor, tensor))
         return core_fail(err, DCP_ERR_MISMATCH,
                          "tensor %s was added before with another dtype or shape", tensor->path);
     if (!t && (status = tensor_insert(state, tensor, bytes, &t, err))) return status;
@@ -262,7 +262,7 @@ static void put_next(const void *node, VISIT visit, void *next) {
 }
 
 /* The tree has them in order: no path is compared. */
-state_tensor **state_sorted(const dcp_state *state) {
+state_tensor **core_state_sorted(const dcp_state *state) {
     state_tensor **sorted = malloc((state->n + 1) * sizeof *sorted), **next = sorted;
     if (sorted) twalk_r(state->by_path, put_next, &next);
     return sorted;

@@ -2,7 +2,7 @@
 #ifndef DCP_CORE_STATE_H
 #define DCP_CORE_STATE_H
 
-#include "core/ahead.h"
+#include "core/prefetch.h"
 #include "dcp/device.h"
 
 typedef struct state_box {
@@ -29,13 +29,13 @@ typedef struct state_kept {
     char path[];
 } state_kept;
 
-static inline void state_ahead_one(const state_tensor *tensor) {
-    ahead_of(tensor, sizeof(state_kept) + CACHE_LINE);
+static inline void core_state_prefetch_one(const state_tensor *tensor) {
+    core_prefetch(tensor, sizeof(state_kept) + CACHE_LINE);
 }
 
 /* For a walk over the tensors of a state that is at number i. */
-static inline void state_ahead(state_tensor *const *tensors, size_t n, size_t i) {
-    if (i + STEPS_AHEAD < n) state_ahead_one(tensors[i + STEPS_AHEAD]);
+static inline void core_state_prefetch(state_tensor *const *tensors, size_t n, size_t i) {
+    if (i + PREFETCH_DISTANCE < n) core_state_prefetch_one(tensors[i + PREFETCH_DISTANCE]);
 }
 
 struct dcp_state {
@@ -47,9 +47,9 @@ struct dcp_state {
 };
 
 /* The tensors bytewise ascending by path; the caller frees the array. NULL: out of memory. */
-state_tensor **state_sorted(const dcp_state *state);
+state_tensor **core_state_sorted(const dcp_state *state);
 
 /* Checks a tensor's path by itself; `what` is set to the reason it is refused. Returns 0 then. */
-int path_valid(const char *path, const char **what);
+int core_path_valid(const char *path, const char **what);
 
 #endif

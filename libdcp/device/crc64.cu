@@ -8,22 +8,22 @@ __global__ void __launch_bounds__(SCHEME_THREADS)
     __shared__ uint64_t row[8][256];
     __shared__ uint64_t joined[SCHEME_THREADS];
     const unsigned t = threadIdx.x;
-    const scheme_range r = scheme_range_of(data, bytes);
+    const scheme_range r = device_crc64_range_of(data, bytes);
     for (unsigned k = 0; k < 8; k++) row[k][t] = tables->row[k][t];
     __syncthreads();
     if (blockIdx.x < r.blocks) {
-        joined[t] = scheme_thread(row, &r, blockIdx.x, t);
+        joined[t] = device_crc64_thread(row, &r, blockIdx.x, t);
         for (int level = 0; 1u << level < SCHEME_THREADS; level++) {
             const unsigned distance = 1u << level;
             __syncthreads();
             if (t % (2 * distance) == 0)
-                joined[t] = scheme_join(tables, joined[t], joined[t + distance], level);
+                joined[t] = device_crc64_join(tables, joined[t], joined[t + distance], level);
         }
     }
     if (t) return;
     unsigned long long share = 0;
-    if (blockIdx.x < r.blocks) share = scheme_block(tables, &r, blockIdx.x, joined[0]);
-    if (blockIdx.x == 0) share ^= scheme_tail(&r);
+    if (blockIdx.x < r.blocks) share = device_crc64_block(tables, &r, blockIdx.x, joined[0]);
+    if (blockIdx.x == 0) share ^= device_crc64_tail(&r);
     atomicXor(&cell->sum, share);
     __threadfence();
     if (atomicAdd(&cell->blocks, 1ULL) + 1 < gridDim.x) return;
@@ -31,9 +31,9 @@ __global__ void __launch_bounds__(SCHEME_THREADS)
     cell->blocks = 0;
 }
 
-extern "C" cudaError_t cuda_crc64(const scheme_tables *tables, const void *data, uint64_t bytes,
+extern "C" cudaError_t device_cuda_crc64(const scheme_tables *tables, const void *data, uint64_t bytes,
                                   cuda_cell *cell, uint64_t *pinned, cudaStream_t stream) {
-    const uint64_t blocks = scheme_range_of(data, bytes).blocks;
+    const uint64_t blocks = device_crc64_range_of(data, bytes).blocks;
     if (blocks > 0x7fffffffULL) return cudaErrorInvalidValue; /* 128 TiB */
     cudaLaunchConfig_t config = {}; /* and no <<< >>>, whose error may be one of an older call */
     config.gridDim = dim3(blocks ? (unsigned)blocks : 1u);

@@ -43,7 +43,7 @@ typedef struct scheme_range {
     uint64_t words, blocks;         /* the first word may have bytes before start */
 } scheme_range;
 
-SCHEME_FN scheme_range scheme_range_of(const void *data, uint64_t bytes) {
+SCHEME_FN scheme_range device_crc64_range_of(const void *data, uint64_t bytes) {
     scheme_range r;
     const unsigned char *first;
     r.start = (const unsigned char *)data;
@@ -56,7 +56,7 @@ SCHEME_FN scheme_range scheme_range_of(const void *data, uint64_t bytes) {
     return r;
 }
 
-SCHEME_FN uint64_t scheme_multiply(uint64_t a, uint64_t b) {
+SCHEME_FN uint64_t device_crc64_multiply(uint64_t a, uint64_t b) {
     uint64_t product = 0;
     for (int i = 0; i < 64; i++) {
         product ^= b & (0 - (a >> 63));
@@ -67,14 +67,14 @@ SCHEME_FN uint64_t scheme_multiply(uint64_t a, uint64_t b) {
 }
 
 /* v times x^(8 bytes). */
-SCHEME_FN uint64_t scheme_shift(const scheme_tables *t, uint64_t v, uint64_t bytes) {
+SCHEME_FN uint64_t device_crc64_shift(const scheme_tables *t, uint64_t v, uint64_t bytes) {
     for (int i = 0; bytes; i++, bytes >>= 1)
-        if (bytes & 1) v = scheme_multiply(t->power[i], v);
+        if (bytes & 1) v = device_crc64_multiply(t->power[i], v);
     return v;
 }
 
 /* Word `back` words before the end of the full ones (1 is the last); 0 before the first. */
-SCHEME_FN uint64_t scheme_word(const scheme_range *r, uint64_t back) {
+SCHEME_FN uint64_t device_crc64_word(const scheme_range *r, uint64_t back) {
     const unsigned char *at;
     uint64_t word;
     if (back > r->words) return 0;
@@ -85,32 +85,32 @@ SCHEME_FN uint64_t scheme_word(const scheme_range *r, uint64_t back) {
 }
 
 /* What thread t of a block adds up. */
-SCHEME_FN uint64_t scheme_thread(uint64_t row[8][256], const scheme_range *r, uint64_t block,
-                                 unsigned t) {
+SCHEME_FN uint64_t device_crc64_thread(uint64_t row[8][256], const scheme_range *r, uint64_t block,
+                                       unsigned t) {
     uint64_t v = 0, back = (r->blocks - block) * SCHEME_WORDS - t;
     for (unsigned i = 0; i < SCHEME_ROWS; i++, back -= SCHEME_THREADS) {
         uint64_t w = v;
-        v = scheme_word(r, back);
+        v = device_crc64_word(r, back);
         for (int k = 0; k < 8; k++) v ^= row[k][w >> 8 * k & 255];
     }
     return v;
 }
 
 /* Neighbours `distance` threads apart; 1 first. */
-SCHEME_FN uint64_t scheme_join(const scheme_tables *t, uint64_t left, uint64_t right,
-                               int log_distance) {
-    return scheme_multiply(t->power[3 + log_distance], left) ^ right;
+SCHEME_FN uint64_t device_crc64_join(const scheme_tables *t, uint64_t left, uint64_t right,
+                                     int log_distance) {
+    return device_crc64_multiply(t->power[3 + log_distance], left) ^ right;
 }
 
 /* A block's share of the range's checksum, from what its threads joined to. */
-SCHEME_FN uint64_t scheme_block(const scheme_tables *t, const scheme_range *r, uint64_t block,
-                                uint64_t joined) {
+SCHEME_FN uint64_t device_crc64_block(const scheme_tables *t, const scheme_range *r, uint64_t block,
+                                      uint64_t joined) {
     uint64_t after = (r->blocks - 1 - block) * SCHEME_WORDS * 8 + (uint64_t)(r->end - r->words_end);
-    return scheme_shift(t, joined, 8 + after);
+    return device_crc64_shift(t, joined, 8 + after);
 }
 
 /* The tail's share. */
-SCHEME_FN uint64_t scheme_tail(const scheme_range *r) {
+SCHEME_FN uint64_t device_crc64_tail(const scheme_range *r) {
     uint64_t v = 0;
     for (const unsigned char *at = r->words_end; at < r->end; at++) {
         v ^= *at;

@@ -5,9 +5,9 @@
 
 #define ONE (1ULL << 63) /* x^0 */
 
-void scheme_tables_fill(scheme_tables *tables) {
-    for (int i = 0; i < 64; i++) tables->power[i] = crc64_shift(ONE, 1ULL << i);
+void device_crc64_tables_fill(scheme_tables *tables) {
+    for (int i = 0; i < 64; i++) tables->power[i] = core_crc64_shift(ONE, 1ULL << i);
     for (int k = 0; k < 8; k++)
         for (uint64_t value = 0; value < 256; value++)
-            tables->row[k][value] = crc64_shift(value << 8 * k, 8 * SCHEME_THREADS);
+            tables->row[k][value] = core_crc64_shift(value << 8 * k, 8 * SCHEME_THREADS);
 }

@@ -4,6 +4,6 @@
 
 #include "device/crc64_scheme.h"
 
-void scheme_tables_fill(scheme_tables *tables);
+void device_crc64_tables_fill(scheme_tables *tables);
 
 #endif

@@ -34,7 +34,7 @@ typedef struct cuda_stream {
 
 static cudaError_t enter(void *ctx) { return cudaSetDevice(((const cuda_device *)ctx)->number); }
 
-int cuda_enter(void *ctx) { return (int)enter(ctx); }
+int device_cuda_enter(void *ctx) { return (int)enter(ctx); }
 
 static int alloc_pinned(void *ctx, uint64_t bytes, void **out) {
     cudaError_t code = enter(ctx);
@@ -128,7 +128,7 @@ static int checksum(void *ctx, void *stream, const void *device, uint64_t bytes,
     cudaError_t code = enter(ctx);
     if (code) return (int)code;
     const scheme_tables *tables = ((const cuda_device *)ctx)->tables;
-    return (int)cuda_crc64(tables, device, bytes, s->cell, pinned, s->streams[OTHERS]);
+    return (int)device_cuda_crc64(tables, device, bytes, s->cell, pinned, s->streams[OTHERS]);
 }
 
 static int record(void *ctx, void *stream, unsigned event) {
@@ -155,7 +155,7 @@ static const char *error_text(void *ctx, int code) {
 static cudaError_t fill_tables(cuda_device *d) {
     scheme_tables tables;
     cudaError_t code = cudaSetDevice(d->number);
-    scheme_tables_fill(&tables);
+    device_crc64_tables_fill(&tables);
     if (!code) code = cudaMalloc((void **)&d->tables, sizeof tables);
     if (!code) code = cudaMemcpy(d->tables, &tables, sizeof tables, cudaMemcpyHostToDevice);
     /* from pageable memory that returns before all has arrived, and our streams wait for no other

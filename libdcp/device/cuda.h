@@ -17,8 +17,8 @@ typedef struct cuda_cell {
 
 /* Launches the kernel that writes the raw CRC-64 of device memory to *pinned. `tables` and `cell`
  * are in device memory. */
-cudaError_t cuda_crc64(const scheme_tables *tables, const void *data, uint64_t bytes,
-                       cuda_cell *cell, uint64_t *pinned, cudaStream_t stream);
+cudaError_t device_cuda_crc64(const scheme_tables *tables, const void *data, uint64_t bytes,
+                              cuda_cell *cell, uint64_t *pinned, cudaStream_t stream);
 
 #ifdef __cplusplus
 }

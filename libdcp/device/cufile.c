@@ -58,7 +58,7 @@ static int start(void) {
 }
 
 static int ready(void *ctx) {
-    int code = cuda_enter(ctx);
+    int code = device_cuda_enter(ctx);
     if (code) return code;
     pthread_mutex_lock(&starting);
     if (!started) code = start();
@@ -69,18 +69,18 @@ static int ready(void *ctx) {
 
 static int open_file(void *ctx, int fd, void **file) {
     CUfileDescr_t descr = {.type = CU_FILE_HANDLE_TYPE_OPAQUE_FD, .handle.fd = fd};
-    int code = cuda_enter(ctx);
+    int code = device_cuda_enter(ctx);
     return code ? code : (int)cufile.handle_register(file, &descr).err;
 }
 
 static void close_file(void *ctx, void *file) {
-    if (!cuda_enter(ctx)) cufile.handle_deregister(file);
+    if (!device_cuda_enter(ctx)) cufile.handle_deregister(file);
 }
 
 /* All of it, in as many calls as that takes. */
 static int move(void *ctx, void *file, int writing, void *base, uint64_t at, uint64_t bytes,
                 uint64_t offset) {
-    int code = cuda_enter(ctx);
+    int code = device_cuda_enter(ctx);
     for (uint64_t done = 0; done < bytes && !code;) {
         off_t from = (off_t)(offset + done), in_memory = (off_t)(at + done);
         errno = EIO;

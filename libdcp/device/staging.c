@@ -1,6 +1,6 @@
 /* Batches of copies. Ranges are only noted when they are added, so that those which follow each
  * other become one copy; the device hears of them when the batch is sent. A batch's memory is not
- * touched between staging_send and staging_wait. */
+ * touched between device_staging_send and device_staging_wait. */
 #include "device/staging.h"
 
 #include <stdlib.h>
@@ -23,7 +23,7 @@ static int open_failed(staging *s, int status) {
     return status;
 }
 
-int staging_open(const dcp_device *device, uint64_t bytes, staging **out, dcp_error *err) {
+int device_staging_open(const dcp_device *device, uint64_t bytes, staging **out, dcp_error *err) {
     staging *s = calloc(1, sizeof *s);
     uint64_t slots = bytes / STAGING_SLOT_BYTES;
     if (slots < STAGING_LEAST) slots = STAGING_LEAST;
@@ -49,12 +49,12 @@ int staging_open(const dcp_device *device, uint64_t bytes, staging **out, dcp_er
     }
     s->memory = memory;
     s->sums = (uint64_t *)(void *)(s->memory + bytes);
-    staging_cut(s, STAGING_LEAST);
+    device_staging_cut(s, STAGING_LEAST);
     *out = s;
     return DCP_OK;
 }
 
-void staging_close(staging *s) {
+void device_staging_close(staging *s) {
     if (!s) return;
     s->device->close(s->device->ctx, s->stream);
     s->device->free_pinned(s->device->ctx, s->memory);
@@ -62,12 +62,12 @@ void staging_close(staging *s) {
     free(s);
 }
 
-int staging_follow(staging *s, dcp_error *err) {
+int device_staging_follow(staging *s, dcp_error *err) {
     int code = s->device->follow(s->device->ctx, s->stream);
     return code ? device_failed(s, code, "cannot wait for the program's work", err) : DCP_OK;
 }
 
-void staging_cut(staging *s, unsigned n) {
+void device_staging_cut(staging *s, unsigned n) {
     int in_flight = 0;
     for (unsigned i = 0; i < s->n; i++) in_flight |= s->batches[i].in_flight;
     if (in_flight && !s->device->record(s->device->ctx, s->stream, 0))
@@ -84,8 +84,8 @@ void staging_cut(staging *s, unsigned n) {
                                         .event = i};
 }
 
-unsigned char *staging_add(staging_batch *b, const state_box *box, const char *path,
-                           uint64_t offset, uint64_t bytes, uint64_t *taken) {
+unsigned char *device_staging_add(staging_batch *b, const state_box *box, const char *path,
+                                  uint64_t offset, uint64_t bytes, uint64_t *taken) {
     staging_range *last = b->n ? &b->ranges[b->n - 1] : NULL;
     int goes_on = last && last->box == box && last->offset + last->bytes == offset;
     uint64_t at = goes_on ? b->used : (b->used + 7) / 8 * 8;
@@ -124,7 +124,7 @@ static int begin_range(const staging *s, const staging_batch *b, unsigned i, sta
     return code ? range_failed(s, code, r, "cannot take the checksum of", err) : DCP_OK;
 }
 
-int staging_send(staging *s, staging_batch *b, staging_way way, dcp_error *err) {
+int device_staging_send(staging *s, staging_batch *b, staging_way way, dcp_error *err) {
     int status = DCP_OK;
     b->in_flight = 1;
     for (unsigned i = 0; i < b->n && !status; i++) status = begin_range(s, b, i, way, err);
@@ -133,14 +133,14 @@ int staging_send(staging *s, staging_batch *b, staging_way way, dcp_error *err) 
     return code ? device_failed(s, code, "cannot record an event", err) : DCP_OK;
 }
 
-int staging_wait(const staging *s, staging_batch *b, dcp_error *err) {
+int device_staging_wait(const staging *s, staging_batch *b, dcp_error *err) {
     if (!b->in_flight) return DCP_OK;
     int code = s->device->wait(s->device->ctx, s->stream, b->event);
     if (code) return range_failed(s, code, &b->ranges[0], "copying or summing", err);
     b->in_flight = 0;
     for (unsigned i = 0; i < b->n; i++) {
         const staging_range *r = &b->ranges[i];
-        if (crc64_raw(0, b->memory + r->at, r->bytes) != b->sums[i])
+        if (core_crc64_raw(0, b->memory + r->at, r->bytes) != b->sums[i])
             return core_fail(err, DCP_ERR_DEVICE,
                              "%s: tensor %s: bytes %llu to %llu of this rank's box have another "
                              "checksum on the device than in host memory: the copy went wrong, or "
@@ -151,28 +151,28 @@ int staging_wait(const staging *s, staging_batch *b, dcp_error *err) {
     return DCP_OK;
 }
 
-void staging_clear(staging_batch *b) {
+void device_staging_clear(staging_batch *b) {
     b->n = b->cursor = 0;
     b->used = 0;
 }
 
-int staging_sum(const staging *s, unsigned k, const staging_range *r, dcp_error *err) {
+int device_staging_sum(const staging *s, unsigned k, const staging_range *r, dcp_error *err) {
     const unsigned char *data = (const unsigned char *)r->box->device_data + r->offset;
     int code = s->device->checksum(s->device->ctx, s->stream, data, r->bytes, &s->sums[k]);
     return code ? range_failed(s, code, r, "cannot take the checksum of", err) : DCP_OK;
 }
 
-int staging_sums_wait(const staging *s, dcp_error *err) {
+int device_staging_sums_wait(const staging *s, dcp_error *err) {
     int code = s->device->record(s->device->ctx, s->stream, 0);
     if (!code) code = s->device->wait(s->device->ctx, s->stream, 0);
     return code ? device_failed(s, code, "cannot take checksums", err) : DCP_OK;
 }
 
-int staging_checksum(const staging *s, const state_box *box, const char *path, uint64_t bytes,
-                     uint64_t *raw, dcp_error *err) {
+int device_staging_checksum(const staging *s, const state_box *box, const char *path,
+                            uint64_t bytes, uint64_t *raw, dcp_error *err) {
     const staging_range all = {.box = box, .path = path, .bytes = bytes};
-    int status = staging_sum(s, 0, &all, err);
-    if (!status) status = staging_sums_wait(s, err);
+    int status = device_staging_sum(s, 0, &all, err);
+    if (!status) status = device_staging_sums_wait(s, err);
     if (!status) *raw = s->sums[0];
     return status;
 }

@@ -10,7 +10,7 @@
 #define STAGING_SLOT_BYTES (4u << 20)
 #define STAGING_LEAST 2u /* slots */
 #define STAGING_MOST 32u
-#define STAGING_SUMS 128u /* checksums that staging_sum takes at a time */
+#define STAGING_SUMS 128u /* checksums that device_staging_sum takes at a time */
 
 /* A range of a box, as it lies in a batch's memory. */
 typedef struct staging_range {
@@ -50,38 +50,38 @@ typedef struct staging {
 
 /* A stream of the device and `bytes` of page-locked memory, in whole slots within the limits above.
  * DCP_ERR_NO_MEMORY, DCP_ERR_DEVICE. */
-int staging_open(const dcp_device *device, uint64_t bytes, staging **out, dcp_error *err);
+int device_staging_open(const dcp_device *device, uint64_t bytes, staging **out, dcp_error *err);
 /* Waits for what is in flight. NULL is ignored. */
-void staging_close(staging *s);
+void device_staging_close(staging *s);
 
 /* What is copied from now on comes after the program's work so far. */
-int staging_follow(staging *s, dcp_error *err);
+int device_staging_follow(staging *s, dcp_error *err);
 
 /* Waits for what is in flight, whatever became of it, and divides the memory among n empty batches,
  * 1 to s->slots. */
-void staging_cut(staging *s, unsigned n);
+void device_staging_cut(staging *s, unsigned n);
 
 /* Adds as much of `bytes` of the box at `offset` as there is room for, *taken, to a batch that is
  * not in flight; returns where it will be or is to be put, NULL where the batch is full. Calls that
  * follow each other in the box become one range. */
-unsigned char *staging_add(staging_batch *b, const state_box *box, const char *path,
-                           uint64_t offset, uint64_t bytes, uint64_t *taken);
+unsigned char *device_staging_add(staging_batch *b, const state_box *box, const char *path,
+                                  uint64_t offset, uint64_t bytes, uint64_t *taken);
 /* Begins to copy the batch. */
-int staging_send(staging *s, staging_batch *b, staging_way way, dcp_error *err);
+int device_staging_send(staging *s, staging_batch *b, staging_way way, dcp_error *err);
 /* Waits until it is copied, where it is in flight, and compares the device's checksums with those
  * of the batch's memory. DCP_ERR_DEVICE names the tensor. */
-int staging_wait(const staging *s, staging_batch *b, dcp_error *err);
+int device_staging_wait(const staging *s, staging_batch *b, dcp_error *err);
 /* Empties a batch that is not in flight. */
-void staging_clear(staging_batch *b);
+void device_staging_clear(staging_batch *b);
 
 /* While no batch is in flight: begins to take the raw checksum (core/crc64.h) of a range of a box,
- * which is s->sums[k], k < STAGING_SUMS, once staging_sums_wait has returned. That waits for all
- * that the stream was given, staging_follow too. */
-int staging_sum(const staging *s, unsigned k, const staging_range *range, dcp_error *err);
-int staging_sums_wait(const staging *s, dcp_error *err);
+ * which is s->sums[k], k < STAGING_SUMS, once device_staging_sums_wait has returned. That waits for
+ * all that the stream was given, device_staging_follow too. */
+int device_staging_sum(const staging *s, unsigned k, const staging_range *range, dcp_error *err);
+int device_staging_sums_wait(const staging *s, dcp_error *err);
 
 /* The raw checksum of all `bytes` of a box, by both of them. */
-int staging_checksum(const staging *s, const state_box *box, const char *path, uint64_t bytes,
-                     uint64_t *raw, dcp_error *err);
+int device_staging_checksum(const staging *s, const state_box *box, const char *path,
+                            uint64_t bytes, uint64_t *raw, dcp_error *err);
 
 #endif

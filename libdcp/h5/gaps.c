@@ -70,7 +70,7 @@ static int keep_gap(int fd, uint64_t start, uint64_t end, skeleton *s, size_t *c
     return status;
 }
 
-int gaps_collect(int fd, const index_row *rows, size_t n, skeleton *s, dcp_error *err) {
+int h5_gaps_collect(int fd, const index_row *rows, size_t n, skeleton *s, dcp_error *err) {
     file_range *taken = malloc((n + 3) * sizeof *taken);
     if (!taken) return core_fail_memory(err, (n + 3) * sizeof *taken);
     size_t used = 0, capacity = 0;

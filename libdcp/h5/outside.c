@@ -31,15 +31,16 @@ static uint64_t outside_crc(const segment *known, size_t n_known, const segment 
     for (size_t i = 0; i < n_known; i++) {
         uint64_t start = known[i].offset - USERBLOCK_BYTES -
                          data_before(data, n_data, &at, &sum, known[i].offset);
-        raw = crc64_raw(crc64_shift(raw, start - position), known[i].data, known[i].bytes);
+        raw =
+            core_crc64_raw(core_crc64_shift(raw, start - position), known[i].data, known[i].bytes);
         position = start + known[i].bytes;
     }
     uint64_t end = file_bytes - USERBLOCK_BYTES - data_before(data, n_data, &at, &sum, file_bytes);
-    return crc64_finish(crc64_shift(raw, end - position), end);
+    return core_crc64_finish(core_crc64_shift(raw, end - position), end);
 }
 
-int skeleton_outside_crc(const skeleton *s, const index_row *rows, size_t n,
-                         const unsigned char *const *tables, uint64_t *crc, dcp_error *err) {
+int h5_skeleton_outside_crc(const skeleton *s, const index_row *rows, size_t n,
+                            const unsigned char *const *tables, uint64_t *crc, dcp_error *err) {
     size_t n_known = 0, n_data = 0, room = s->n_runs + 3 + n;
     const file_range *ranges[] = {&s->index, &s->blocks, &s->meta};
     segment *known = malloc(room * sizeof *known), *data = known + s->n_runs + 3;

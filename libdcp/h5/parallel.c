@@ -180,7 +180,7 @@ static int has_type(hid_t dataset, hid_t wanted) {
 
 static int has_shape(hid_t dataset, const index_row *row) {
     hsize_t dims[H5S_MAX_RANK];
-    const dcp_box box = index_row_box(row);
+    const dcp_box box = step_index_row_box(row);
     hid_t space = H5Dget_space(dataset);
     int n = space >= 0 ? H5Sget_simple_extent_dims(space, dims, NULL) : -1;
     int same = n == (int)row->tensor.ndim &&
@@ -238,7 +238,7 @@ typedef struct spaces {
 
 static spaces select_both(const h5_file *f, const dcp_box *held, const dcp_box *box) {
     uint32_t ndim = f->row->tensor.ndim;
-    const dcp_box all = index_row_box(f->row);
+    const dcp_box all = step_index_row_box(f->row);
     return (spaces){select_box(ndim, &all, box), select_box(ndim, held, box)};
 }
 

@@ -5,7 +5,7 @@
 #ifndef DCP_H5_PARALLEL_H
 #define DCP_H5_PARALLEL_H
 
-#include "core/index.h"
+#include "step/index.h"
 
 typedef struct h5_file h5_file;
 

@@ -164,7 +164,7 @@ static int make_dataset(builder *b, const char *path, hid_t type, uint32_t ndim,
 static int make_row(builder *b, index_row *row, dcp_error *err) {
     hid_t type = h5_dtype(row->tensor.dtype);
     if (type < 0) return h5_fail(err, "make the type of", row->tensor.path);
-    const dcp_box box = index_row_box(row);
+    const dcp_box box = step_index_row_box(row);
     int status = make_dataset(b, row->tensor.path, type, row->tensor.ndim, box.count,
                               h5_dtype_attribute(row->tensor.dtype), &row->offset, err);
     H5Tclose(type);
@@ -174,9 +174,9 @@ static int make_row(builder *b, index_row *row, dcp_error *err) {
 
 static int make_tables(builder *b, const index_row *rows, size_t n, dcp_layout layout,
                        uint64_t meta_bytes, skeleton *s, dcp_error *err) {
-    uint64_t path_bytes = index_path_bytes(rows, n), blocks = 0, count = n;
-    for (size_t i = 0; i < n; i++) blocks += index_blocks(rows[i].bytes);
-    s->index.bytes = n * index_row_bytes(path_bytes, layout);
+    uint64_t path_bytes = step_index_path_bytes(rows, n), blocks = 0, count = n;
+    for (size_t i = 0; i < n; i++) blocks += step_index_blocks(rows[i].bytes);
+    s->index.bytes = n * step_index_row_bytes(path_bytes, layout);
     s->blocks.bytes = 8 * blocks;
     s->meta.bytes = meta_bytes;
     hid_t row = h5_index_type(path_bytes, layout);
@@ -198,7 +198,7 @@ static int make_tables(builder *b, const index_row *rows, size_t n, dcp_layout l
 static hsize_t metadata_guess(const index_row *rows, size_t n) {
     hsize_t bytes = 16384;
     for (size_t i = 0; i < n; i++) bytes += 512 + strlen(rows[i].tensor.path);
-    return whole_pages(bytes);
+    return core_round_to_pages(bytes);
 }
 
 static int lay_out(int fd, index_row *rows, size_t n, dcp_layout layout, uint64_t meta_bytes,
@@ -224,15 +224,15 @@ static int file_size(int fd, skeleton *s, dcp_error *err) {
     const file_range *tables[] = {&s->index, &s->blocks, &s->meta};
     for (int t = 0; t < 3; t++)
         if (tables[t]->offset + tables[t]->bytes > end) end = tables[t]->offset + tables[t]->bytes;
-    s->file_bytes = whole_pages(end);
+    s->file_bytes = core_round_to_pages(end);
     if (s->file_bytes > MAX_FILE_BYTES)
         return core_fail(err, DCP_ERR_ARG, "a file of %llu bytes: at most %llu are possible",
                          (unsigned long long)s->file_bytes, MAX_FILE_BYTES);
     return DCP_OK;
 }
 
-int skeleton_build(index_row *rows, size_t n, dcp_layout layout, uint64_t meta_bytes, skeleton *out,
-                   dcp_error *err) {
+int h5_skeleton_build(index_row *rows, size_t n, dcp_layout layout, uint64_t meta_bytes,
+                      skeleton *out, dcp_error *err) {
     skeleton s = {0};
     if (n > MAX_ROWS)
         return core_fail(err, DCP_ERR_ARG, "%zu tensors: a file holds at most %u", n, MAX_ROWS);
@@ -243,16 +243,16 @@ int skeleton_build(index_row *rows, size_t n, dcp_layout layout, uint64_t meta_b
     int status = lay_out(fd, rows, n, layout, meta_bytes, &s, err);
     h5_leave(&turn);
     if (!status) status = file_size(fd, &s, err);
-    if (!status) status = gaps_collect(fd, rows, n, &s, err);
+    if (!status) status = h5_gaps_collect(fd, rows, n, &s, err);
     close(fd);
     if (status)
-        skeleton_free(&s);
+        h5_skeleton_free(&s);
     else
         *out = s;
     return status;
 }
 
-void skeleton_free(skeleton *s) {
+void h5_skeleton_free(skeleton *s) {
     for (size_t i = 0; i < s->n_runs; i++) free((void *)s->runs[i].data);
     free(s->runs);
     *s = (skeleton){0};

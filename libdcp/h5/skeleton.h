@@ -5,7 +5,7 @@
 
 #include <stddef.h>
 
-#include "core/index.h"
+#include "step/index.h"
 
 /* Bytes that are neither zero nor of a dataset. */
 typedef struct skeleton_run {
@@ -22,13 +22,13 @@ typedef struct skeleton {
 
 /* Lays out one dataset a row (shape: the row's box) and the three tables; sets each row's offset.
  * Rows ascend by path. meta_bytes: length of /dcp/meta. Equal arguments give equal results. */
-int skeleton_build(index_row *rows, size_t n, dcp_layout layout, uint64_t meta_bytes, skeleton *out,
-                   dcp_error *err);
-void skeleton_free(skeleton *s);
+int h5_skeleton_build(index_row *rows, size_t n, dcp_layout layout, uint64_t meta_bytes,
+                      skeleton *out, dcp_error *err);
+void h5_skeleton_free(skeleton *s);
 
 /* The CRC-64 of all bytes of such a file that are neither user block nor tensor data, in file
  * order: the skeleton's runs, and index, blocks and meta, whose bytes are tables[0] to [2]. */
-int skeleton_outside_crc(const skeleton *s, const index_row *rows, size_t n,
-                         const unsigned char *const *tables, uint64_t *crc, dcp_error *err);
+int h5_skeleton_outside_crc(const skeleton *s, const index_row *rows, size_t n,
+                            const unsigned char *const *tables, uint64_t *crc, dcp_error *err);
 
 #endif

@@ -83,7 +83,7 @@ hid_t h5_index_type(uint64_t path_bytes, dcp_layout layout) {
     hid_t path = h5_string_type(path_bytes, H5T_STR_NULLPAD);
     hid_t dtype = h5_string_type(8, H5T_STR_NULLPAD);
     hid_t array = H5Tarray_create2(H5T_STD_U64LE, 1, &dims);
-    hid_t row = H5Tcreate(H5T_COMPOUND, index_row_bytes(path_bytes, layout));
+    hid_t row = H5Tcreate(H5T_COMPOUND, step_index_row_bytes(path_bytes, layout));
     size_t p = path_bytes;
     int bad = row < 0 || H5Tinsert(row, "path", 0, path) < 0 ||
               H5Tinsert(row, "dtype", p, dtype) < 0 ||

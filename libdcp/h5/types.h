@@ -4,7 +4,7 @@
 
 #include <hdf5.h>
 
-#include "core/index.h"
+#include "step/index.h"
 
 /* A new type, to be closed with H5Tclose; negative on failure. */
 hid_t h5_dtype(dcp_dtype dtype);

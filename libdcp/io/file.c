@@ -12,8 +12,8 @@
 #include <sys/vfs.h>
 #include <unistd.h>
 
+#include "core/bytes.h"
 #include "core/fail.h"
-#include "core/userblock.h"
 
 static int reserve(int fd, uint64_t bytes) {
     int failed;

@@ -14,9 +14,9 @@
 #include <string.h>
 #include <sys/mman.h>
 
+#include "core/bytes.h"
 #include "core/clock.h"
 #include "core/fail.h"
-#include "core/userblock.h"
 #include "io/threads.h"
 
 #define REQUESTS 128u
@@ -169,9 +169,9 @@ void io_queue_count_wait(io_queue *q, double begin, double end) {
 static void reap(io_queue *q) {
     io_queue_send(q);
     if (!q->in_flight) return; /* none could be sent */
-    double start = clock_now();
+    double start = core_clock_now();
     request *r = take(q);
-    io_queue_count_wait(q, start, clock_now());
+    io_queue_count_wait(q, start, core_clock_now());
     if (!r) return;
     int64_t done = r->job.result;
     if (done == -EINTR || done == -EAGAIN || (done == -EINVAL && leave_direct(r))) {

@@ -16,7 +16,7 @@
 #define STACK_BYTES (256u << 10)
 
 typedef struct run {
-    const sweep *what;
+    const io_sweep *what;
     uint64_t *first_chunk; /* [n + 1] of each file */
     uint64_t next, end;    /* chunks of this rank; `next` is shared by the threads */
     uint64_t done;         /* bytes, of all threads */
@@ -63,7 +63,7 @@ static size_t file_of(const run *r, uint64_t chunk) {
     return low;
 }
 
-static int open_for(reading *slot, const sweep_file *file, size_t number, dcp_error *err) {
+static int open_for(reading *slot, const io_sweep_file *file, size_t number, dcp_error *err) {
     if (slot->file.fd >= 0 && slot->number == number) return DCP_OK;
     io_close(&slot->file);
     slot->number = number;
@@ -80,7 +80,7 @@ static int ask(worker *w, unsigned s) {
     uint64_t chunk = __atomic_fetch_add(&r->next, 1, __ATOMIC_RELAXED);
     if (chunk >= r->end) return 0;
     size_t number = file_of(r, chunk);
-    const sweep_file *file = &r->what->files[number];
+    const io_sweep_file *file = &r->what->files[number];
     int status = open_for(slot, file, number, &e);
     if (status) {
         keep_failure(r, status, &e);
@@ -147,7 +147,7 @@ static unsigned start_threads(run *r, unsigned n, pthread_t *ids) {
 }
 
 static int count_chunks(run *r, dcp_error *err) {
-    const sweep *s = r->what;
+    const io_sweep *s = r->what;
     uint64_t chunks = 0;
     r->first_chunk = malloc((s->n + 1) * sizeof *r->first_chunk);
     if (!r->first_chunk) return core_fail_memory(err, (s->n + 1) * sizeof *r->first_chunk);
@@ -171,7 +171,7 @@ static void read_all(run *r, io_queue *queue) {
     for (unsigned i = 0; i < started; i++) pthread_join(ids[i], NULL);
 }
 
-int sweep_run(const sweep *s, dcp_error *err) {
+int io_sweep_run(const io_sweep *s, dcp_error *err) {
     run r = {.what = s, .lock = PTHREAD_MUTEX_INITIALIZER};
     io_queue *queue = NULL;
     int status = count_chunks(&r, err);
@@ -186,7 +186,7 @@ int sweep_run(const sweep *s, dcp_error *err) {
     return r.status;
 }
 
-unsigned sweep_cores(int ranks) {
+unsigned io_sweep_cores(int ranks) {
     cpu_set_t set;
     int cores = sched_getaffinity(0, sizeof set, &set) ? 1 : CPU_COUNT(&set);
     cores /= ranks > 0 ? ranks : 1;

@@ -10,31 +10,31 @@
 
 #define SWEEP_THREADS 32u /* at most; each has a queue's buffers, 16 MiB */
 
-typedef struct sweep_file {
+typedef struct io_sweep_file {
     const char *path;
     uint64_t bytes; /* as its tables say: whole pages */
-} sweep_file;
+} io_sweep_file;
 
 /* Takes bytes [offset, offset + bytes) of a file. Called from several threads at once, for chunks
  * in any order. */
-typedef void (*sweep_fn)(void *ctx, size_t file, uint64_t offset, const unsigned char *data,
-                         uint64_t bytes);
+typedef void (*io_sweep_fn)(void *ctx, size_t file, uint64_t offset, const unsigned char *data,
+                            uint64_t bytes);
 
-typedef struct sweep {
-    const sweep_file *files;
+typedef struct io_sweep {
+    const io_sweep_file *files;
     size_t n;
     int rank, size; /* of so many ranks, which share the chunks, this is one; size is 1 at least */
     unsigned threads; /* 1 to SWEEP_THREADS; fewer run where they can't be started */
-    sweep_fn fn;
+    io_sweep_fn fn;
     /* Called from the calling thread alone, with all bytes read by this rank; may be NULL. */
     void (*on_read)(void *ctx, uint64_t done);
     void *ctx;
-} sweep;
+} io_sweep;
 
 /* Reads this rank's share. A failure ends it on all threads. */
-int sweep_run(const sweep *s, dcp_error *err);
+int io_sweep_run(const io_sweep *s, dcp_error *err);
 
 /* The cores that this process may use, at most SWEEP_THREADS; shared by `ranks` of them. */
-unsigned sweep_cores(int ranks);
+unsigned io_sweep_cores(int ranks);
 
 #endif

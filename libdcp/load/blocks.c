@@ -9,10 +9,10 @@
 /* Marks the blocks that the runs touch; of short runs, one a block is enough. */
 static void mark_runs(const box_copy *copy, uint64_t *marks) {
     for (uint64_t i = 0, a, b; i < copy->runs;) {
-        box_copy_run(copy, i, &a, &b);
+        core_box_copy_run(copy, i, &a, &b);
         uint64_t last = (a + copy->run_bytes - 1) / BLOCK_BYTES;
         for (uint64_t block = a / BLOCK_BYTES; block <= last; block++) marks[block] = 1;
-        uint64_t after = box_copy_find(copy, (last + 1) * BLOCK_BYTES);
+        uint64_t after = core_box_copy_find(copy, (last + 1) * BLOCK_BYTES);
         i = after > i ? after : i + 1;
     }
 }
@@ -23,11 +23,11 @@ static void mark_box(const load *l, const plan_box *b, uint64_t *marks) {
     size_t k, end;
     checkpoint_near(l->ckpt, t, &b->box->box, &k, &end);
     for (; k < end; k++) {
-        const dcp_box held = index_row_box(pieces[k].row);
+        const dcp_box held = step_index_row_box(pieces[k].row);
         box_copy copy;
         if (pieces[k].row->bytes &&
-            box_copy_between(&copy, t->tensor.ndim, dcp_dtype_bytes(t->tensor.dtype), &held,
-                             &b->box->box))
+            core_box_copy_between(&copy, t->tensor.ndim, dcp_dtype_bytes(t->tensor.dtype), &held,
+                                  &b->box->box))
             mark_runs(&copy, marks + l->first_sum[b->tensor] + pieces[k].first_block);
     }
 }
@@ -38,7 +38,7 @@ static int check_tensor(load *l, size_t tensor, const uint64_t *marks, dcp_error
     marks += l->first_sum[tensor];
     for (size_t k = 0; k < t->n_pieces && !status; k++) {
         const ckpt_piece *p = &l->ckpt->pieces[t->first_piece + k];
-        uint64_t blocks = index_blocks(p->row->bytes);
+        uint64_t blocks = step_index_blocks(p->row->bytes);
         for (uint64_t b = 0; b < blocks && p->file->reader == l->comm->rank && !status; b++)
             if (marks[b]) status = checkpoint_block(l->ckpt, p, b, err);
         marks += blocks;

@@ -126,7 +126,7 @@ static void fill_group(narrowing *w) {
     w->n = 0;
     while (skip_others(w)) {
         const plan_box *b = &l->boxes.boxes[w->next];
-        uint32_t dims = box_dims(l->chosen.wanted[b->tensor]->tensor.ndim);
+        uint32_t dims = core_box_dims(l->chosen.wanted[b->tensor]->tensor.ndim);
         uint64_t size = stored_size(l, b->tensor), room = (SCRATCH_BYTES - used) / size;
         uint64_t left = dcp_box_elems(&b->box->box, dims) - w->first;
         if (used && left > room) return;
@@ -219,7 +219,7 @@ int cast_read(load *l, const plan_box *b, dcp_error *err) {
     const dcp_tensor *stored = &l->chosen.stored[b->tensor]->tensor;
     if (b->box->data && !cast_is_narrow(l, b->tensor))
         return dcp_checkpoint_read(l->ckpt, stored->path, &b->box->box, b->box->data, err);
-    uint32_t dims = box_dims(stored->ndim);
+    uint32_t dims = core_box_dims(stored->ndim);
     uint64_t size = stored_size(l, b->tensor), elems = dcp_box_elems(&b->box->box, dims), n;
     unsigned char *scratch = malloc(READ_BYTES);
     int status = scratch ? DCP_OK : core_fail_memory(err, READ_BYTES);

@@ -191,7 +191,7 @@ size_t dcp_checkpoint_boxes(const dcp_checkpoint *ckpt, size_t i) {
 int dcp_checkpoint_box(const dcp_checkpoint *ckpt, size_t i, size_t k, dcp_box *box) {
     if (k >= dcp_checkpoint_boxes(ckpt, i)) return -1;
     const ckpt_piece *p = &ckpt->pieces[ckpt->tensors[i].first_piece + k];
-    *box = index_row_box(p->row);
+    *box = step_index_row_box(p->row);
     return (int)(p->file - ckpt->files);
 }
 

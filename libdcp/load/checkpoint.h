@@ -3,9 +3,9 @@
 #define DCP_LOAD_CHECKPOINT_H
 
 #include "comm/comm.h"
-#include "core/index.h"
 #include "dcp/checkpoint.h"
 #include "io/file.h"
+#include "step/index.h"
 
 /* Files lie one after the other in one space of addresses, so that a load sees one file: in their
  * order, or, where some are hidden from some ranks, ordered by their readers, so that each reader
@@ -70,7 +70,7 @@ struct dcp_checkpoint {
 
 /* Reads and checks user block, index, blocks and meta of file->path. */
 int tables_read(ckpt_file *file, dcp_error *err);
-/* The same from what tables_pack put together; `checked`: as index_decode has it. */
+/* The same from what tables_pack put together; `checked`: as step_index_decode has it. */
 int tables_unpack(ckpt_file *file, const unsigned char *packed, uint64_t bytes, int checked,
                   dcp_error *err);
 /* Reads the bytes that tables_unpack takes: user block, index, blocks, meta. */

@@ -66,7 +66,7 @@ static int look_at_file(const char *path, dcp_layout layout, userblock *ub, dcp_
                            path, (unsigned long long)bytes);
     if (!status) status = io_read_plain(fd, head, sizeof head, 0, path, err);
     close(fd);
-    if (!status) status = userblock_decode(head, bytes, path, ub, err);
+    if (!status) status = step_userblock_decode(head, bytes, path, ub, err);
     if (!status && ub->layout != layout)
         status = core_fail(err, DCP_ERR_CORRUPT, "%s: user block: of the other layout", path);
     return status;

@@ -17,7 +17,7 @@ static int compare_paths(const char *a, size_t a_bytes, const char *b, size_t b_
 }
 
 static size_t tensor_path_bytes(const ckpt_piece *p) {
-    return p->file->ub.layout == DCP_LAYOUT_SHARDED ? index_tensor_path(p->row->tensor.path)
+    return p->file->ub.layout == DCP_LAYOUT_SHARDED ? step_index_tensor_path(p->row->tensor.path)
                                                     : strlen(p->row->tensor.path);
 }
 
@@ -84,7 +84,7 @@ static int order_pieces(dcp_checkpoint *ckpt, ckpt_tensor *t, const cover_box *b
     ckpt_piece *before = malloc((t->n_pieces + 1) * sizeof *before);
     if (!before) return core_fail_memory(err, t->n_pieces * sizeof *before);
     memcpy(before, pieces, t->n_pieces * sizeof *before);
-    t->sweep = cover_finest(t->tensor.ndim, t->tensor.shape, boxes, n);
+    t->sweep = core_cover_finest(t->tensor.ndim, t->tensor.shape, boxes, n);
     t->n_pieces = n;
     for (size_t i = 0; i < n; i++) {
         pieces[i] = before[boxes[i].tag];
@@ -102,14 +102,14 @@ static int check_tensor(dcp_checkpoint *ckpt, ckpt_tensor *t, dcp_error *err) {
     int status = DCP_OK;
     size_t n = 0, first, second;
     for (size_t i = 0; i < t->n_pieces; i++) {
-        if (!tensor_same(&pieces[i].row->tensor, &t->tensor))
+        if (!core_tensor_same(&pieces[i].row->tensor, &t->tensor))
             status = core_fail(err, DCP_ERR_CORRUPT, "%s: tensor %s: files differ in its shape",
                                ckpt->path, t->tensor.path);
         if (pieces[i].row->bytes)
-            boxes[n++] = (cover_box){.box = index_row_box(pieces[i].row), .tag = i};
+            boxes[n++] = (cover_box){.box = step_index_row_box(pieces[i].row), .tag = i};
     }
     if (!status && t->bytes &&
-        cover_check(t->tensor.ndim, t->tensor.shape, boxes, n, &first, &second) != COVER_EXACT)
+        core_cover_check(t->tensor.ndim, t->tensor.shape, boxes, n, &first, &second) != COVER_EXACT)
         status = core_fail(err, DCP_ERR_CORRUPT, "%s: tensor %s: the shards don't cover it once",
                            ckpt->path, t->tensor.path);
     if (!status && t->bytes) status = order_pieces(ckpt, t, boxes, n, err);
@@ -120,7 +120,7 @@ static int check_tensor(dcp_checkpoint *ckpt, ckpt_tensor *t, dcp_error *err) {
 static void count_blocks(dcp_checkpoint *ckpt, ckpt_tensor *t) {
     for (size_t k = 0; k < t->n_pieces; k++) {
         ckpt->pieces[t->first_piece + k].first_block = t->blocks;
-        t->blocks += index_blocks(ckpt->pieces[t->first_piece + k].row->bytes);
+        t->blocks += step_index_blocks(ckpt->pieces[t->first_piece + k].row->bytes);
     }
 }
 
@@ -220,7 +220,7 @@ static int check_step(dcp_checkpoint *ckpt, json_int_t step, dcp_error *err) {
 static int read_meta(dcp_checkpoint *ckpt, size_t number, char **json, char *id, dcp_error *err) {
     const ckpt_file *file = &ckpt->files[number];
     json_t *meta;
-    if (json_parse_object(file->meta, strlen(file->meta), &meta, NULL))
+    if (core_json_parse_object(file->meta, strlen(file->meta), &meta, NULL))
         return core_fail(err, DCP_ERR_CORRUPT, "%s: meta: not a JSON object", file->path);
     int status = DCP_OK;
     if (ckpt->layout == DCP_LAYOUT_SHARDED) status = check_shard(ckpt, number, meta, id, err);
@@ -228,7 +228,7 @@ static int read_meta(dcp_checkpoint *ckpt, size_t number, char **json, char *id,
     if (!status && (!json_is_integer(step) || json_integer_value(step) < 0))
         status = core_fail(err, DCP_ERR_CORRUPT, "%s: meta: no step", file->path);
     if (!status && json == &ckpt->json) status = check_step(ckpt, json_integer_value(step), err);
-    if (!status && !(*json = json_canonical(meta)))
+    if (!status && !(*json = core_json_canonical(meta)))
         status = core_fail_memory(err, strlen(file->meta));
     json_decref(meta);
     return status;

@@ -19,10 +19,10 @@
 static int make_piece(const load *l, const plan_box *b, const state_box *box,
                       const ckpt_piece *from, piece *out) {
     const dcp_tensor *t = &l->chosen.stored[b->tensor]->tensor;
-    const dcp_box held = index_row_box(from->row);
+    const dcp_box held = step_index_row_box(from->row);
     box_copy copy;
     if (!from->row->bytes ||
-        !box_copy_between(&copy, t->ndim, dcp_dtype_bytes(t->dtype), &held, &box->box))
+        !core_box_copy_between(&copy, t->ndim, dcp_dtype_bytes(t->dtype), &held, &box->box))
         return 0;
     *out = (piece){.file_offset = from->file->base + from->row->offset,
                    .bytes = from->row->bytes,
@@ -52,7 +52,8 @@ static size_t add_pieces(const load *l, piece *out) {
     size_t n = 0;
     for (size_t i = 0; i < l->boxes.n; i++) {
         const plan_box *b = &l->boxes.boxes[i];
-        if (out && i + STEPS_AHEAD < l->boxes.n) ahead_of(b[STEPS_AHEAD].box, sizeof *b->box);
+        if (out && i + PREFETCH_DISTANCE < l->boxes.n)
+            core_prefetch(b[PREFETCH_DISTANCE].box, sizeof *b->box);
         if (load_moves(l, b->tensor) && !(l->cast.narrows && cast_is_narrow(l, b->tensor)))
             n += load_pieces(l, b, b->box, out ? out + n : NULL);
     }
@@ -88,21 +89,21 @@ static int make_pieces(load *l, dcp_error *err) {
 }
 
 static int move_mpio(load *l, const piece *pieces, size_t n, dcp_error *err) {
-    double start = clock_now();
+    double start = core_clock_now();
     int status = load_mpio(l->ckpt, pieces, n, err);
     if (!status) status = place_rest(l->staging, err);
     status = comm_agree(l->comm, status, err);
-    l->report.write_s += clock_now() - start;
+    l->report.write_s += core_clock_now() - start;
     return status;
 }
 
 int load_move(load *l, piece *pieces, size_t n, dcp_error *err) {
-    double start = clock_now();
+    double start = core_clock_now();
     piece_sort(pieces, n);
     if (l->engine == DCP_ENGINE_MPIO) return move_mpio(l, pieces, n, err);
     double waited_before = io_queue_waited(l->queue);
     int status = load_fragments(l->ckpt, l->queue, pieces, n, err);
-    double middle = clock_now(), waited = io_queue_waited(l->queue) - waited_before;
+    double middle = core_clock_now(), waited = io_queue_waited(l->queue) - waited_before;
     if (!status) {
         status = load_direct(l->ckpt, l->queue, pieces, n, err);
         if (!status) status = place_rest(l->staging, err);
@@ -111,15 +112,15 @@ int load_move(load *l, piece *pieces, size_t n, dcp_error *err) {
     }
     double waited_in_all = io_queue_waited(l->queue) - waited_before;
     l->report.gather_s += middle - start - waited;
-    l->report.copy_s += clock_now() - middle - (waited_in_all - waited);
+    l->report.copy_s += core_clock_now() - middle - (waited_in_all - waited);
     l->report.write_s += waited_in_all;
     return status;
 }
 
 static int compare_row(const ckpt_piece *p, const uint64_t *sums, dcp_error *err) {
     const uint64_t *stored = p->file->crcs + p->row->first_block;
-    for (uint64_t b = 0; b < index_blocks(p->row->bytes); b++)
-        if (crc64_finish(sums[b], index_block_bytes(p->row->bytes, b)) != stored[b])
+    for (uint64_t b = 0; b < step_index_blocks(p->row->bytes); b++)
+        if (core_crc64_finish(sums[b], step_index_block_bytes(p->row->bytes, b)) != stored[b])
             return core_fail(err, DCP_ERR_CORRUPT,
                              "%s: tensor %s, block %llu: what was read differs from what was saved",
                              p->file->path, p->row->tensor.path, (unsigned long long)b);
@@ -136,7 +137,7 @@ static int prove(load *l, dcp_error *err) {
         for (size_t k = 0; k < t->n_pieces && !status && l->boxes.exact[i]; k++) {
             const ckpt_piece *p = &l->ckpt->pieces[t->first_piece + k];
             status = compare_row(p, sums, err);
-            sums += index_blocks(p->row->bytes);
+            sums += step_index_blocks(p->row->bytes);
         }
     }
     return comm_agree(l->comm, status, err);
@@ -172,7 +173,7 @@ static int choose_engine(load *l, dcp_error *err) {
 }
 
 static int plan(load *l, const dcp_state *state, dcp_error *err) {
-    double start = clock_now();
+    double start = core_clock_now();
     int status = choose(l, state, err);
     if (!status) status = choose_engine(l, err);
     if (!status)
@@ -184,22 +185,22 @@ static int plan(load *l, const dcp_state *state, dcp_error *err) {
     if (!status) status = comm_agree(l->comm, make_pieces(l, err), err);
     for (size_t i = 0; i < l->chosen.n && !status; i++)
         l->report.bytes += l->chosen.stored[i]->bytes;
-    l->report.plan_s = clock_now() - start;
+    l->report.plan_s = core_clock_now() - start;
     return status;
 }
 
 static int run(load *l, const dcp_state *state, dcp_error *err) {
-    double start = clock_now();
+    double start = core_clock_now();
     int status = plan(l, state, err);
     if (!status) status = load_move(l, l->pieces, l->n_pieces, err);
     if (!status) status = cast_narrow(l, err);
-    double moved = clock_now();
+    double moved = core_clock_now();
     if (!status) status = prove(l, err);
     if (!status) status = replicas_check(l->comm, l->cast.tensors, &l->boxes, l->staging, err);
     if (!status) status = (l->ckpt->scattered ? load_check_blocks : read_inexact)(l, err);
     if (!status) cast_in_place(l);
-    l->report.sync_s = clock_now() - moved;
-    l->report.total_s = clock_now() - start;
+    l->report.sync_s = core_clock_now() - moved;
+    l->report.total_s = core_clock_now() - start;
     return status;
 }
 
@@ -210,7 +211,7 @@ int dcp_load_with(dcp_checkpoint *ckpt, const dcp_state *state, const dcp_load_o
     load l = {.ckpt = ckpt, .comm = ckpt->comm, .options = options ? options : &defaults};
     int status = run(&l, state, err);
     io_queue_destroy(l.queue);
-    staging_close(l.staging);
+    device_staging_close(l.staging);
     plan_boxes_free(&l.boxes);
     cast_free(&l.cast);
     select_free(&l.chosen);

@@ -79,8 +79,8 @@ static void free_messages(loader *l) {
 
 static int ask(void *ctx, const fragment *f) {
     loader *l = ctx;
-    put_u32(l->at, (uint32_t)(f->file_offset - l->asking_start));
-    put_u32(l->at + 4, (uint32_t)f->bytes);
+    core_put_u32(l->at, (uint32_t)(f->file_offset - l->asking_start));
+    core_put_u32(l->at + 4, (uint32_t)f->bytes);
     l->at += QUESTION_BYTES;
     return 0;
 }
@@ -94,7 +94,8 @@ static void mark_wanted(const loader *l, const window_state *s, unsigned char *w
     uint64_t total = 0;
     for (int r = 0; r < l->comm->size; r++) total += question_bytes(l, s->round, r);
     for (uint64_t at = 0; at < total; at += QUESTION_BYTES) {
-        uint32_t offset = get_u32(s->questions + at), bytes = get_u32(s->questions + at + 4);
+        uint32_t offset = core_get_u32(s->questions + at),
+                 bytes = core_get_u32(s->questions + at + 4);
         for (uint32_t page = offset / PAGE_BYTES; page <= (offset + bytes - 1) / PAGE_BYTES; page++)
             wanted[page] = 1;
     }
@@ -123,8 +124,8 @@ static void answer(loader *l, const window_state *s) {
     for (int r = 0; r < l->comm->size; r++)
         for (const unsigned char *end = at + question_bytes(l, s->round, r); at < end;
              at += QUESTION_BYTES) {
-            uint32_t bytes = get_u32(at + 4);
-            memcpy(to, region + get_u32(at), bytes);
+            uint32_t bytes = core_get_u32(at + 4);
+            memcpy(to, region + core_get_u32(at), bytes);
             to += bytes;
         }
 }

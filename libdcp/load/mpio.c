@@ -46,7 +46,7 @@ static int turn_to(reader *r, ckpt_file *file) {
 static void sum(const piece *p) {
     const unsigned char *memory = p->box->data;
     for (uint64_t i = 0, a, b; i < p->copy->runs; i++) {
-        box_copy_run(p->copy, i, &a, &b);
+        core_box_copy_run(p->copy, i, &a, &b);
         piece_sum(p, a, memory + b, p->copy->run_bytes);
     }
 }
@@ -55,19 +55,19 @@ static void sum(const piece *p) {
 static int hand_on(const reader *r, const dcp_box *part) {
     const piece *p = r->piece;
     const dcp_tensor *t = &p->row->tensor;
-    uint32_t dims = box_dims(t->ndim);
+    uint32_t dims = core_box_dims(t->ndim);
     uint64_t size = dcp_dtype_bytes(t->dtype);
-    const dcp_box held = index_row_box(p->row);
+    const dcp_box held = step_index_row_box(p->row);
     box_copy copy;
     int status = DCP_OK;
-    box_copy_between(&copy, dims, size, &held, part);
+    core_box_copy_between(&copy, dims, size, &held, part);
     for (uint64_t i = 0, a, b; i < copy.runs; i++) {
-        box_copy_run(&copy, i, &a, &b);
+        core_box_copy_run(&copy, i, &a, &b);
         piece_sum(p, a, r->buffer + b, copy.run_bytes);
     }
-    box_copy_between(&copy, dims, size, &p->box->box, part);
+    core_box_copy_between(&copy, dims, size, &p->box->box, part);
     for (uint64_t i = 0, a, b; i < copy.runs && !status; i++) {
-        box_copy_run(&copy, i, &a, &b);
+        core_box_copy_run(&copy, i, &a, &b);
         status = place(p, a, r->buffer + b, copy.run_bytes, r->err);
     }
     return status;
@@ -75,7 +75,7 @@ static int hand_on(const reader *r, const dcp_box *part) {
 
 static int read_to_device(reader *r, const dcp_box *shared) {
     const dcp_tensor *t = &r->piece->row->tensor;
-    uint32_t dims = box_dims(t->ndim);
+    uint32_t dims = core_box_dims(t->ndim);
     uint64_t most = BUFFER_BYTES / dcp_dtype_bytes(t->dtype), all = dcp_box_elems(shared, dims);
     if (!r->buffer && !(r->buffer = malloc(BUFFER_BYTES)))
         return core_fail_memory(r->err, BUFFER_BYTES);
@@ -92,9 +92,9 @@ static int read_to_device(reader *r, const dcp_box *shared) {
 static int read_piece(reader *r) {
     const piece *p = r->piece;
     const dcp_tensor *t = &p->row->tensor;
-    uint32_t dims = box_dims(t->ndim);
-    dcp_box held = index_row_box(p->row), shared, part;
-    if (!box_intersect(dims, &held, &p->box->box, &shared)) return DCP_OK;
+    uint32_t dims = core_box_dims(t->ndim);
+    dcp_box held = step_index_row_box(p->row), shared, part;
+    if (!core_box_intersect(dims, &held, &p->box->box, &shared)) return DCP_OK;
     if (p->staging) return read_to_device(r, &shared);
     uint64_t most = PART_BYTES / dcp_dtype_bytes(t->dtype), all = dcp_box_elems(&shared, dims);
     int status = h5_parallel_dataset(r->file, p->row, r->err);

@@ -15,9 +15,10 @@ static void fill_tables(const ckpt_file *file, unsigned char **tables, unsigned 
     tables[0] = all;
     tables[1] = tables[0] + ub->index.bytes;
     tables[2] = tables[1] + ub->blocks.bytes;
-    index_encode(file->rows, ub->rows, index_path_bytes(file->rows, ub->rows), ub->layout,
-                 tables[0]);
-    for (uint64_t b = 0; b < ub->blocks.bytes / 8; b++) put_u64(tables[1] + 8 * b, file->crcs[b]);
+    step_index_encode(file->rows, ub->rows, step_index_path_bytes(file->rows, ub->rows), ub->layout,
+                      tables[0]);
+    for (uint64_t b = 0; b < ub->blocks.bytes / 8; b++)
+        core_put_u64(tables[1] + 8 * b, file->crcs[b]);
     memset(tables[2], ' ', ub->meta.bytes);
     memcpy(tables[2], file->meta, strlen(file->meta));
 }
@@ -41,15 +42,15 @@ int origin_check(const ckpt_file *file, int *ours, dcp_error *err) {
         goto free_all;
     }
     memcpy(rows, file->rows, ub->rows * sizeof *rows);
-    if (skeleton_build(rows, ub->rows, ub->layout, ub->meta.bytes, &s, NULL)) goto free_all;
+    if (h5_skeleton_build(rows, ub->rows, ub->layout, ub->meta.bytes, &s, NULL)) goto free_all;
     if (same_places(file, rows, &s)) {
         fill_tables(file, tables, all);
-        status = skeleton_outside_crc(&s, rows, ub->rows, (const unsigned char *const *)tables,
-                                      &crc, err);
+        status = h5_skeleton_outside_crc(&s, rows, ub->rows, (const unsigned char *const *)tables,
+                                         &crc, err);
         *ours = !status && crc == ub->outside_crc;
     }
 free_all:
-    skeleton_free(&s);
+    h5_skeleton_free(&s);
     free(all);
     free(rows);
     return status;

@@ -24,7 +24,7 @@ static int sum_gap(walk *w, uint64_t start, uint64_t end, dcp_error *err) {
         part = end - start < BLOCK_BYTES ? end - start : BLOCK_BYTES;
         int status = io_read_plain(w->file->plain, w->buffer, part, start, w->file->path, err);
         if (status) return status;
-        w->raw = crc64_raw(w->raw, w->buffer, part);
+        w->raw = core_crc64_raw(w->raw, w->buffer, part);
         if (w->progress) w->progress(w->ctx, part);
     }
     return DCP_OK;
@@ -48,6 +48,6 @@ int outside_check(const ckpt_file *file, unsigned char *buffer, outside_progress
     }
     if (!status) status = sum_gap(&w, at, file->ub.file_bytes, err);
     free(rows);
-    *intact = !status && crc64_finish(w.raw, outside) == file->ub.outside_crc;
+    *intact = !status && core_crc64_finish(w.raw, outside) == file->ub.outside_crc;
     return status;
 }

@@ -7,19 +7,19 @@
 
 int place_prepare(const dcp_state *state, staging **out, dcp_error *err) {
     if (!state->device) return DCP_OK;
-    int status = staging_open(state->device, MEMORY_BYTES, out, err);
+    int status = device_staging_open(state->device, MEMORY_BYTES, out, err);
     if (status) return status;
-    staging_cut(*out, (*out)->slots);
-    return staging_follow(*out, err);
+    device_staging_cut(*out, (*out)->slots);
+    return device_staging_follow(*out, err);
 }
 
 /* Sends the batch, and makes the next one empty. */
 static int turn(staging *s, dcp_error *err) {
     staging_batch *b = &s->batches[s->turn];
-    int status = b->n ? staging_send(s, b, STAGING_TO_DEVICE, err) : DCP_OK;
+    int status = b->n ? device_staging_send(s, b, STAGING_TO_DEVICE, err) : DCP_OK;
     s->turn = (s->turn + 1) % s->n;
-    if (!status) status = staging_wait(s, &s->batches[s->turn], err);
-    if (!status) staging_clear(&s->batches[s->turn]);
+    if (!status) status = device_staging_wait(s, &s->batches[s->turn], err);
+    if (!status) device_staging_clear(&s->batches[s->turn]);
     return status;
 }
 
@@ -29,7 +29,8 @@ int place_range(staging *s, const state_box *box, const char *path, uint64_t off
     int status = DCP_OK;
     while (bytes && !status) {
         uint64_t part;
-        unsigned char *to = staging_add(&s->batches[s->turn], box, path, offset, bytes, &part);
+        unsigned char *to =
+            device_staging_add(&s->batches[s->turn], box, path, offset, bytes, &part);
         if (!to) {
             status = turn(s, err);
             continue;

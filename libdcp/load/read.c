@@ -17,11 +17,11 @@ static int cache_block(block_cache *c, const ckpt_piece *p, uint64_t number, dcp
     c->row = NULL;
     int status = checkpoint_plain(p->file, err);
     if (status) return status;
-    uint64_t bytes = index_block_bytes(p->row->bytes, number);
+    uint64_t bytes = step_index_block_bytes(p->row->bytes, number);
     status = io_read_plain(p->file->plain, c->data, bytes, p->row->offset + number * BLOCK_BYTES,
                            p->file->path, err);
     if (status) return status;
-    if (crc64(c->data, bytes) != p->file->crcs[p->row->first_block + number])
+    if (core_crc64(c->data, bytes) != p->file->crcs[p->row->first_block + number])
         return core_fail(err, DCP_ERR_CORRUPT,
                          "%s: tensor %s, block %llu: what was read differs from what was saved",
                          p->file->path, p->row->tensor.path, (unsigned long long)number);
@@ -56,14 +56,14 @@ int checkpoint_bytes(dcp_checkpoint *ckpt, const ckpt_piece *p, uint64_t offset,
 
 static int read_piece(block_cache *c, const ckpt_tensor *t, const ckpt_piece *p,
                       const dcp_box *want, unsigned char *data, dcp_error *err) {
-    const dcp_box held = index_row_box(p->row);
+    const dcp_box held = step_index_row_box(p->row);
     box_copy copy;
-    if (!p->row->bytes ||
-        !box_copy_between(&copy, t->tensor.ndim, dcp_dtype_bytes(t->tensor.dtype), &held, want))
+    if (!p->row->bytes || !core_box_copy_between(&copy, t->tensor.ndim,
+                                                 dcp_dtype_bytes(t->tensor.dtype), &held, want))
         return DCP_OK;
     int status = DCP_OK;
     for (uint64_t i = 0, a, b; i < copy.runs && !status; i++) {
-        box_copy_run(&copy, i, &a, &b);
+        core_box_copy_run(&copy, i, &a, &b);
         status = cache_bytes(c, p, a, copy.run_bytes, data + b, err);
     }
     return status;
@@ -75,7 +75,7 @@ static int read_box(const dcp_checkpoint *ckpt, block_cache *c, const char *path
     if (!t)
         return core_fail(err, DCP_ERR_NOT_FOUND, "%s: tensor %s is not in the checkpoint",
                          ckpt->path, path);
-    for (uint32_t d = 0; d < box_dims(t->tensor.ndim); d++)
+    for (uint32_t d = 0; d < core_box_dims(t->tensor.ndim); d++)
         if (box->start[d] > t->tensor.shape[d] ||
             box->count[d] > t->tensor.shape[d] - box->start[d])
             return core_fail(err, DCP_ERR_ARG, "tensor %s: the box lies outside on dimension %u",

@@ -65,7 +65,7 @@ int rename_to_stored(const dcp_rename *pairs, size_t n, const char *path, path_t
     size_t star_bytes;
     for (size_t i = 0; i < n; i++) {
         if (!match(pairs[i].from, path, &star, &star_bytes)) continue;
-        if (fill(pairs[i].to, star, star_bytes, out) && path_valid(out, &why)) return DCP_OK;
+        if (fill(pairs[i].to, star, star_bytes, out) && core_path_valid(out, &why)) return DCP_OK;
         return core_fail(err, DCP_ERR_ARG,
                          "renames: {\"%s\", \"%s\"}: tensor %s gets no valid name: %s",
                          pairs[i].from, pairs[i].to, path, why);

@@ -19,10 +19,10 @@ static int checksum(state_tensor *const *sorted, const plan_box *b, const stagin
     uint64_t bytes = dcp_box_elems(&b->box->box, t->ndim) * dcp_dtype_bytes(t->dtype);
     int status = DCP_OK;
     if (b->box->data)
-        *crc = crc64(b->box->data, bytes);
+        *crc = core_crc64(b->box->data, bytes);
     else
-        status = staging_checksum(on_device, b->box, t->path, bytes, crc, err);
-    if (!b->box->data) *crc = crc64_finish(*crc, bytes);
+        status = device_staging_checksum(on_device, b->box, t->path, bytes, crc, err);
+    if (!b->box->data) *crc = core_crc64_finish(*crc, bytes);
     return status;
 }
 
@@ -37,7 +37,7 @@ static int by_keeper(const void *a, const void *b) {
 
 static int pack_one(state_tensor *const *sorted, const plan_box *b, const staging *on_device,
                     comm_message *out, dcp_error *err) {
-    uint32_t dims = box_dims(sorted[b->tensor]->tensor.ndim);
+    uint32_t dims = core_box_dims(sorted[b->tensor]->tensor.ndim);
     uint64_t head[2] = {b->tensor, 0};
     int status = checksum(sorted, b, on_device, &head[1], err);
     if (status) return status;
@@ -78,8 +78,8 @@ static const plan_box *find(state_tensor *const *sorted, const plan_boxes *plan,
             high = middle;
     }
     for (; low < plan->n && plan->boxes[low].tensor == tensor; low++)
-        if (plan->boxes[low].keeper &&
-            box_equal(box_dims(sorted[tensor]->tensor.ndim), &plan->boxes[low].box->box, want))
+        if (plan->boxes[low].keeper && core_box_equal(core_box_dims(sorted[tensor]->tensor.ndim),
+                                                      &plan->boxes[low].box->box, want))
             return &plan->boxes[low];
     return NULL;
 }
@@ -106,7 +106,7 @@ static int compare(state_tensor *const *sorted, const plan_boxes *plan, const kn
     }
     if (own && k->crcs[i] == head[1]) return DCP_OK;
     char text[256];
-    box_print(dims, &box, text, sizeof text);
+    core_box_print(dims, &box, text, sizeof text);
     return core_fail(err, DCP_ERR_CORRUPT,
                      "tensor %s, box %s: what rank %d loaded differs from another rank's copy",
                      sorted[head[0]]->tensor.path, text, rank);
@@ -122,7 +122,7 @@ static int compare_all(dcp_comm *comm, state_tensor *const *sorted, const plan_b
         for (const unsigned char *end = at + bytes[r]; at < end && !status;) {
             uint64_t tensor;
             memcpy(&tensor, at, sizeof tensor);
-            uint32_t dims = box_dims(sorted[tensor]->tensor.ndim);
+            uint32_t dims = core_box_dims(sorted[tensor]->tensor.ndim);
             status = compare(sorted, plan, &k, r, at, dims, err);
             at += 16 + 16ULL * dims;
         }

@@ -13,7 +13,7 @@
 #include "plan/plan.h"
 
 static uint64_t hash_text(uint64_t raw, const char *text) {
-    return text ? crc64_raw(raw, text, strlen(text) + 1) : crc64_shift(raw, 7);
+    return text ? core_crc64_raw(raw, text, strlen(text) + 1) : core_crc64_shift(raw, 7);
 }
 
 static uint64_t hash_globs(const dcp_load_options *o) {
@@ -87,8 +87,8 @@ static int take_matching(const dcp_load_options *o, selection *s, dcp_error *err
 static int describe_mismatch(const dcp_checkpoint *ckpt, int status, const dcp_tensor *want,
                              const dcp_tensor *have, const char *hint, dcp_error *err) {
     char wanted[200], stored[200];
-    shape_print(want->ndim, want->shape, wanted, sizeof wanted);
-    shape_print(have->ndim, have->shape, stored, sizeof stored);
+    core_shape_print(want->ndim, want->shape, wanted, sizeof wanted);
+    core_shape_print(have->ndim, have->shape, stored, sizeof stored);
     int renamed = strcmp(want->path, have->path);
     return core_fail(
         err, status, "%s: tensor %s%s%s is %s %s in the checkpoint, %s %s is asked for%s",
@@ -100,8 +100,8 @@ static int check_types(const dcp_checkpoint *ckpt, const dcp_tensor *want, const
                        int cast, dcp_error *err) {
     dcp_tensor as_stored = *want;
     as_stored.dtype = have->dtype;
-    if (tensor_same(want, have)) return DCP_OK;
-    if (!tensor_same(&as_stored, have))
+    if (core_tensor_same(want, have)) return DCP_OK;
+    if (!core_tensor_same(&as_stored, have))
         return describe_mismatch(ckpt, DCP_ERR_MISMATCH, want, have, "", err);
     if (!cast)
         return describe_mismatch(ckpt, DCP_ERR_MISMATCH, want, have,
@@ -135,7 +135,7 @@ static int find_stored(const dcp_checkpoint *ckpt, const dcp_load_options *o, se
     size_t missing = 0, first = 0;
     path_text name;
     for (size_t i = 0; i < s->n; i++) {
-        state_ahead(s->wanted, s->n, i);
+        core_state_prefetch(s->wanted, s->n, i);
         int status = check_boxes(s->wanted[i], err);
         const char *path = s->wanted[i]->tensor.path;
         if (!status && o->n_renames)
@@ -201,7 +201,7 @@ int select_tensors(const dcp_checkpoint *ckpt, const dcp_state *state,
     int status = check_options(options, err);
     if (status) return status;
     out->n = dcp_state_tensors(state);
-    out->wanted = state_sorted(state);
+    out->wanted = core_state_sorted(state);
     out->stored = calloc(out->n + 1, sizeof *out->stored);
     if (!out->wanted || !out->stored) return core_fail_memory(err, out->n * 8);
     status = take_matching(options, out, err);

@@ -48,7 +48,7 @@ static int append_index(packing *p, const userblock *ub, dcp_error *err) {
         uint64_t n = ub->rows - i < step ? ub->rows - i : step;
         status = append(p, ub->index.offset + i * ub->row_bytes, n * ub->row_bytes, err);
         if (!status && step < ub->rows)
-            status = index_check_rows(p->all + HEAD_BYTES, i, i + n, ub, p->path, err);
+            status = step_index_check_rows(p->all + HEAD_BYTES, i, i + n, ub, p->path, err);
     }
     return status;
 }
@@ -57,11 +57,11 @@ static int pack_file(packing *p, uint64_t file_bytes, dcp_error *err) {
     userblock ub;
     p->all = malloc(HEAD_BYTES);
     if (!p->all) return core_fail_memory(err, HEAD_BYTES);
-    put_u64(p->all, file_bytes);
+    core_put_u64(p->all, file_bytes);
     p->bytes = 8;
     int status = append(p, 0, USERBLOCK_BYTES, err);
-    if (!status) status = userblock_decode(p->all + 8, file_bytes, p->path, &ub, err);
-    if (!status) status = index_check_rows(NULL, 0, 0, &ub, p->path, err);
+    if (!status) status = step_userblock_decode(p->all + 8, file_bytes, p->path, &ub, err);
+    if (!status) status = step_index_check_rows(NULL, 0, 0, &ub, p->path, err);
     if (!status) status = append_index(p, &ub, err);
     if (!status) status = append(p, ub.blocks.offset, ub.blocks.bytes, err);
     if (!status) status = append(p, ub.meta.offset, ub.meta.bytes, err);
@@ -85,7 +85,7 @@ int tables_pack(const char *path, unsigned char **packed, uint64_t *bytes, dcp_e
 
 static int check_table(const char *path, const char *name, const unsigned char *data,
                        const file_range *range, dcp_error *err) {
-    if (crc64(data, range->bytes) == range->crc) return DCP_OK;
+    if (core_crc64(data, range->bytes) == range->crc) return DCP_OK;
     return core_fail(err, DCP_ERR_CORRUPT, "%s: %s: its checksum is wrong", path, name);
 }
 
@@ -105,13 +105,14 @@ static int keep_crcs(ckpt_file *file, const unsigned char *data, dcp_error *err)
     uint64_t n = file->ub.blocks.bytes / 8;
     file->crcs = malloc((n + 1) * sizeof *file->crcs);
     if (!file->crcs) return core_fail_memory(err, n * 8);
-    for (uint64_t b = 0; b < n; b++) file->crcs[b] = get_u64(data + 8 * b);
+    for (uint64_t b = 0; b < n; b++) file->crcs[b] = core_get_u64(data + 8 * b);
     return DCP_OK;
 }
 
 int tables_unpack(ckpt_file *file, const unsigned char *packed, uint64_t bytes, int checked,
                   dcp_error *err) {
-    int status = userblock_decode(packed + 8, get_u64(packed), file->path, &file->ub, err);
+    int status =
+        step_userblock_decode(packed + 8, core_get_u64(packed), file->path, &file->ub, err);
     if (status) return status;
     const userblock *ub = &file->ub;
     if (bytes != HEAD_BYTES + ub->index.bytes + ub->blocks.bytes + ub->meta.bytes)
@@ -122,7 +123,7 @@ int tables_unpack(ckpt_file *file, const unsigned char *packed, uint64_t bytes, 
     status = check_table(file->path, "index", index, &ub->index, err);
     if (!status) status = check_table(file->path, "blocks", blocks, &ub->blocks, err);
     if (!status) status = check_table(file->path, "meta", meta, &ub->meta, err);
-    if (!status) status = index_decode(index, ub, file->path, checked, &file->rows, err);
+    if (!status) status = step_index_decode(index, ub, file->path, checked, &file->rows, err);
     if (!status) status = keep_crcs(file, blocks, err);
     if (!status) status = keep_meta(file, meta, err);
     return status;

@@ -82,13 +82,13 @@ static int find_runs(const tally *t, size_t tensor, dcp_error *err) {
     const dcp_box all = dcp_box_whole(&whole->tensor);
     for (size_t k = 0; k < whole->n_pieces; k++) {
         const ckpt_piece *p = &t->ckpt->pieces[whole->first_piece + k];
-        const dcp_box held = index_row_box(p->row);
+        const dcp_box held = step_index_row_box(p->row);
         extent *e = extent_of(t, p);
         box_copy copy;
-        box_copy_between(&copy, whole->tensor.ndim, dcp_dtype_bytes(whole->tensor.dtype), &all,
-                         &held);
+        core_box_copy_between(&copy, whole->tensor.ndim, dcp_dtype_bytes(whole->tensor.dtype), &all,
+                              &held);
         e->tensor = tensor;
-        e->runs = box_copy_keep(&copy);
+        e->runs = core_box_copy_keep(&copy);
         if (!e->runs) return core_fail_memory(err, sizeof copy);
     }
     return DCP_OK;
@@ -138,9 +138,9 @@ void tally_destroy(tally *t) {
 static void add_to_blocks(uint64_t *sums, uint64_t total, uint64_t from, const unsigned char *data,
                           uint64_t bytes) {
     while (bytes) {
-        uint64_t b = from / BLOCK_BYTES, end = b * BLOCK_BYTES + index_block_bytes(total, b);
+        uint64_t b = from / BLOCK_BYTES, end = b * BLOCK_BYTES + step_index_block_bytes(total, b);
         uint64_t part = end - from < bytes ? end - from : bytes;
-        join(&sums[b], crc64_shift(crc64_raw(0, data, part), end - from - part));
+        join(&sums[b], core_crc64_shift(core_crc64_raw(0, data, part), end - from - part));
         from += part;
         data += part;
         bytes -= part;
@@ -153,21 +153,21 @@ static void add_to_tensor(const tally *t, const extent *e, uint64_t from, const 
     uint64_t total = t->ckpt->tensors[e->tensor].bytes, run = e->runs->run_bytes, raw = 0, last = 0;
     while (bytes) { /* each run's sum is carried to the end of the next one */
         uint64_t at = from % run, part = run - at < bytes ? run - at : bytes, a, b;
-        box_copy_run(e->runs, from / run, &a, &b);
+        core_box_copy_run(e->runs, from / run, &a, &b);
         uint64_t end = a + at + part;
-        raw = crc64_shift(raw, end - last) ^ crc64_raw(0, data, part);
+        raw = core_crc64_shift(raw, end - last) ^ core_crc64_raw(0, data, part);
         last = end;
         from += part;
         data += part;
         bytes -= part;
     }
-    join(tensor_sum(t, e->tensor), crc64_shift(raw, total - last));
+    join(tensor_sum(t, e->tensor), core_crc64_shift(raw, total - last));
 }
 
 static void add_to_outside(const tally *t, size_t f, uint64_t position, const unsigned char *data,
                            uint64_t bytes) {
     uint64_t after = t->outside_bytes[f] - position - bytes;
-    join(outside_sum(t, f), crc64_shift(crc64_raw(0, data, bytes), after));
+    join(outside_sum(t, f), core_crc64_shift(core_crc64_raw(0, data, bytes), after));
 }
 
 /* The first extent of the file that ends after `offset`. */
@@ -228,17 +228,17 @@ uint64_t *tally_sums(tally *t, uint64_t *n) {
 }
 
 uint64_t tally_block(const tally *t, const ckpt_file *file, const index_row *row, uint64_t block) {
-    return crc64_finish(t->sums[file->first_block + row->first_block + block],
-                        index_block_bytes(row->bytes, block));
+    return core_crc64_finish(t->sums[file->first_block + row->first_block + block],
+                             step_index_block_bytes(row->bytes, block));
 }
 
 uint64_t tally_outside(const tally *t, const ckpt_file *file) {
     size_t f = (size_t)(file - t->ckpt->files);
-    return crc64_finish(*outside_sum(t, f), t->outside_bytes[f]);
+    return core_crc64_finish(*outside_sum(t, f), t->outside_bytes[f]);
 }
 
 uint64_t tally_tensor(const tally *t, size_t tensor) {
     const ckpt_tensor *whole = &t->ckpt->tensors[tensor];
     if (whole_is_runs(t->ckpt, whole)) return whole_crc(t->ckpt, whole);
-    return crc64_finish(*tensor_sum(t, tensor), whole->bytes);
+    return core_crc64_finish(*tensor_sum(t, tensor), whole->bytes);
 }

@@ -13,7 +13,7 @@ typedef struct tally tally;
 int tally_create(const dcp_checkpoint *ckpt, tally **out, dcp_error *err);
 void tally_destroy(tally *t); /* NULL is ignored */
 
-/* Adds bytes of file number `file`: a sweep_fn, whose context is the tally. */
+/* Adds bytes of file number `file`: a io_sweep_fn, whose context is the tally. */
 void tally_add(void *t, size_t file, uint64_t offset, const unsigned char *data, uint64_t bytes);
 
 /* The raw sums, to be joined over ranks by XOR. */

@@ -104,20 +104,20 @@ static void add_chunk(void *ctx, size_t file, uint64_t offset, const unsigned ch
 /* Reads this rank's part of all files. */
 static int read_part(verifier *v, dcp_error *err) {
     const dcp_checkpoint *ckpt = v->ckpt;
-    sweep_file *files = calloc(ckpt->n_files + 1, sizeof *files);
+    io_sweep_file *files = calloc(ckpt->n_files + 1, sizeof *files);
     if (!files) return core_fail_memory(err, ckpt->n_files * sizeof *files);
     for (size_t f = 0; f < ckpt->n_files; f++)
         if (ckpt->files[f].path)
-            files[f] = (sweep_file){ckpt->files[f].path, ckpt->files[f].ub.file_bytes};
-    const sweep s = {.files = files,
-                     .n = ckpt->n_files,
-                     .rank = v->comm->rank,
-                     .size = v->comm->size,
-                     .threads = sweep_cores(v->comm->size),
-                     .fn = add_chunk,
-                     .on_read = on_swept,
-                     .ctx = v};
-    int status = sweep_run(&s, err);
+            files[f] = (io_sweep_file){ckpt->files[f].path, ckpt->files[f].ub.file_bytes};
+    const io_sweep s = {.files = files,
+                        .n = ckpt->n_files,
+                        .rank = v->comm->rank,
+                        .size = v->comm->size,
+                        .threads = io_sweep_cores(v->comm->size),
+                        .fn = add_chunk,
+                        .on_read = on_swept,
+                        .ctx = v};
+    int status = io_sweep_run(&s, err);
     free(files);
     return status;
 }
@@ -128,7 +128,7 @@ static int agree_on_files(verifier *v, dcp_error *err) {
     for (size_t f = 0; f < v->ckpt->n_files; f++) {
         const userblock *ub = &v->ckpt->files[f].ub;
         const uint64_t said[] = {ub->file_bytes, ub->index.crc, ub->blocks.crc, ub->meta.crc};
-        tables = crc64_raw(tables, said, sizeof said);
+        tables = core_crc64_raw(tables, said, sizeof said);
     }
     const plan_value values[] = {{"the number of the step's files", v->ckpt->n_files, 0},
                                  {"whether the tables are right", (uint64_t)v->usable, 0},

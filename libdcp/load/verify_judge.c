@@ -17,10 +17,10 @@ static void report_block(verifier *v, const ckpt_piece *p, uint64_t b, uint64_t 
 /* One dataset, whose bytes were summed. */
 static void judge_dataset(verifier *v, const ckpt_piece *p) {
     const uint64_t *crcs = p->file->crcs + p->row->first_block;
-    for (uint64_t b = 0; b < index_blocks(p->row->bytes); b++)
+    for (uint64_t b = 0; b < step_index_blocks(p->row->bytes); b++)
         if (tally_block(v->sums, p->file, p->row, b) != crcs[b])
-            report_block(v, p, b, index_block_bytes(p->row->bytes, b));
-    if (index_join_blocks(crcs, p->row->bytes) != p->row->crc) {
+            report_block(v, p, b, step_index_block_bytes(p->row->bytes, b));
+    if (step_index_join_blocks(crcs, p->row->bytes) != p->row->crc) {
         char line[DCP_MAX_PATH + 4200];
         snprintf(line, sizeof line, "%s: index: tensor %s: its checksum is not that of its blocks",
                  p->file->path, p->row->tensor.path);
@@ -62,7 +62,7 @@ static void judge_tensors(verifier *v) {
         for (size_t k = 0; k < t->n_pieces; k++)
             judge_dataset(v, &ckpt->pieces[t->first_piece + k]);
         if (ckpt->layout == DCP_LAYOUT_SHARDED)
-            id = index_state_id(id, &t->tensor, tally_tensor(v->sums, i));
+            id = step_index_state_id(id, &t->tensor, tally_tensor(v->sums, i));
     }
     char text[17];
     snprintf(text, sizeof text, "%016llx", (unsigned long long)~id);

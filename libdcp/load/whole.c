@@ -10,8 +10,8 @@
 
 /* The piece's bytes (a) in the tensor (b). */
 static void runs_of(const ckpt_tensor *t, const ckpt_piece *p, box_copy *copy) {
-    const dcp_box all = dcp_box_whole(&t->tensor), held = index_row_box(p->row);
-    box_copy_between(copy, t->tensor.ndim, dcp_dtype_bytes(t->tensor.dtype), &held, &all);
+    const dcp_box all = dcp_box_whole(&t->tensor), held = step_index_row_box(p->row);
+    core_box_copy_between(copy, t->tensor.ndim, dcp_dtype_bytes(t->tensor.dtype), &held, &all);
 }
 
 int whole_is_runs(const dcp_checkpoint *ckpt, const ckpt_tensor *t) {
@@ -34,10 +34,11 @@ uint64_t whole_crc(const dcp_checkpoint *ckpt, const ckpt_tensor *t) {
         uint64_t a, b;
         if (row->bytes == t->bytes) return row->crc;
         runs_of(t, &pieces[k], &copy);
-        box_copy_run(&copy, 0, &a, &b);
-        raw ^= crc64_shift(crc64_unfinish(row->crc, row->bytes), t->bytes - b - row->bytes);
+        core_box_copy_run(&copy, 0, &a, &b);
+        raw ^=
+            core_crc64_shift(core_crc64_unfinish(row->crc, row->bytes), t->bytes - b - row->bytes);
     }
-    return t->bytes ? crc64_finish(raw, t->bytes) : 0;
+    return t->bytes ? core_crc64_finish(raw, t->bytes) : 0;
 }
 
 int dcp_checkpoint_crc(const dcp_checkpoint *ckpt, size_t i, uint64_t *crc, dcp_error *err) {
@@ -60,7 +61,7 @@ size_t dcp_checkpoint_pieces(const dcp_checkpoint *ckpt, size_t i) {
 int dcp_checkpoint_piece(const dcp_checkpoint *ckpt, size_t i, size_t k, dcp_piece *out) {
     if (!out || k >= dcp_checkpoint_pieces(ckpt, i)) return DCP_ERR_ARG;
     const ckpt_piece *p = &ckpt->pieces[ckpt->tensors[i].first_piece + k];
-    *out = (dcp_piece){.box = index_row_box(p->row),
+    *out = (dcp_piece){.box = step_index_row_box(p->row),
                        .file = (int)(p->file - ckpt->files),
                        .bytes = p->row->bytes,
                        .crc = p->row->crc,
@@ -78,7 +79,7 @@ int dcp_checkpoint_state_id(const dcp_checkpoint *ckpt, uint64_t *id) {
     uint64_t raw = ~0ULL;
     for (size_t i = 0; i < ckpt->n_tensors; i++) {
         const ckpt_tensor *t = &ckpt->tensors[i];
-        raw = index_state_id(raw, &t->tensor, whole_crc(ckpt, t));
+        raw = step_index_state_id(raw, &t->tensor, whole_crc(ckpt, t));
     }
     *id = ~raw;
     return 1;

@@ -14,7 +14,7 @@ static int collect(const dcp_comm *comm, state_tensor *const *sorted, size_t n, 
     plan->exact = calloc(n + 8, 1);
     if (!plan->boxes || !plan->exact) return 0;
     for (size_t i = 0; i < n; i++) {
-        state_ahead(sorted, n, i);
+        core_state_prefetch(sorted, n, i);
         for (size_t k = 0; k < sorted[i]->n_boxes; k++) {
             const state_box *box = &sorted[i]->boxes[k];
             int rank = box->rank < 0 ? comm->rank : box->rank;
@@ -72,7 +72,7 @@ typedef struct talk {
 } talk;
 
 static unsigned char *pack_box(const state_tensor *t, const plan_box *b, unsigned char *at) {
-    uint32_t dims = box_dims(t->tensor.ndim);
+    uint32_t dims = core_box_dims(t->tensor.ndim);
     uint64_t head[2] = {b->tensor, (uint64_t)b->rank | (uint64_t)dims << 32};
     memcpy(at, head, sizeof head);
     memcpy(at + 16, b->box->box.start, 8ULL * dims);
@@ -84,9 +84,9 @@ static unsigned char *pack_box(const state_tensor *t, const plan_box *b, unsigne
 static size_t count_out(state_tensor *const *sorted, size_t n, int size, talk *t) {
     size_t total = 0;
     for (size_t i = 0; i < n; i++) {
-        state_ahead(sorted, n, i);
+        core_state_prefetch(sorted, n, i);
         size_t to = i % (size_t)size, boxes = sorted[i]->n_boxes;
-        t->bytes[to] += boxes * home_wire_bytes(box_dims(sorted[i]->tensor.ndim));
+        t->bytes[to] += boxes * home_wire_bytes(core_box_dims(sorted[i]->tensor.ndim));
         t->answer_bytes[to] += boxes * sizeof *t->answers;
         total += boxes;
     }
@@ -101,8 +101,8 @@ static int pack(state_tensor *const *sorted, const plan_boxes *plan, int size, t
     unsigned char *at = comm_append(&t->send, total);
     for (size_t i = 0; i < plan->n && at && t->order; i++) {
         const plan_box *b = &plan->boxes[t->order[i]];
-        if (i + STEPS_AHEAD < plan->n)
-            state_ahead_one(sorted[plan->boxes[t->order[i + STEPS_AHEAD]].tensor]);
+        if (i + PREFETCH_DISTANCE < plan->n)
+            core_state_prefetch_one(sorted[plan->boxes[t->order[i + PREFETCH_DISTANCE]].tensor]);
         at = pack_box(sorted[b->tensor], b, at);
     }
     return at && t->order;

@@ -86,9 +86,9 @@ static void print_holders(const cover_box *boxes, size_t n, char *text, size_t s
 
 static int explain_hole(const dcp_tensor *t, const cover_box *boxes, size_t n, dcp_error *err) {
     char shape[300], elements[300], holders[120];
-    dcp_box hole = cover_hole(t->ndim, t->shape, boxes, n);
-    shape_print(t->ndim, t->shape, shape, sizeof shape);
-    box_print(box_dims(t->ndim), &hole, elements, sizeof elements);
+    dcp_box hole = core_cover_hole(t->ndim, t->shape, boxes, n);
+    core_shape_print(t->ndim, t->shape, shape, sizeof shape);
+    core_box_print(core_box_dims(t->ndim), &hole, elements, sizeof elements);
     print_holders(boxes, n, holders, sizeof holders);
     return core_fail(err, DCP_ERR_MISMATCH,
                      "tensor %s of shape %s: its elements %s are in no rank's box; boxes of it are "
@@ -99,8 +99,8 @@ static int explain_hole(const dcp_tensor *t, const cover_box *boxes, size_t n, d
 static int explain_overlap(const dcp_tensor *t, const cover_box *a, const cover_box *b,
                            dcp_error *err) {
     char first[300], second[300];
-    box_print(box_dims(t->ndim), &a->box, first, sizeof first);
-    box_print(box_dims(t->ndim), &b->box, second, sizeof second);
+    core_box_print(core_box_dims(t->ndim), &a->box, first, sizeof first);
+    core_box_print(core_box_dims(t->ndim), &b->box, second, sizeof second);
     return core_fail(err, DCP_ERR_MISMATCH,
                      "tensor %s: box %s of rank %d and box %s of rank %d overlap", t->path, first,
                      a->rank, second, b->rank);
@@ -115,10 +115,10 @@ int home_judge(const dcp_comm *comm, state_tensor *const *sorted, size_t n, cons
         size_t count = start[1] - start[0], first = 0, second = 0;
         const dcp_tensor *t = &sorted[i]->tensor;
         for (size_t k = 0; k < count; k++)
-            boxes[k] = read_box(&h->boxes[start[0] + k], box_dims(t->ndim));
-        cover_result result = sorted[i]->bytes
-                                  ? cover_check(t->ndim, t->shape, boxes, count, &first, &second)
-                                  : COVER_EXACT;
+            boxes[k] = read_box(&h->boxes[start[0] + k], core_box_dims(t->ndim));
+        cover_result result =
+            sorted[i]->bytes ? core_cover_check(t->ndim, t->shape, boxes, count, &first, &second)
+                             : COVER_EXACT;
         exact[i] = result == COVER_EXACT;
         if (strict && result == COVER_MISSING) status = explain_hole(t, boxes, count, err);
         if (strict && result == COVER_OVERLAP)

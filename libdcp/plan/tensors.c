@@ -15,9 +15,9 @@ enum { HEAD = 8 + 8 * DCP_MAX_DIMS };
 
 /* dtype, ndim and shape as bytes. Returns where they end. */
 static unsigned char *put_used(const dcp_tensor *t, unsigned char *out) {
-    put_u32(out, (uint32_t)t->dtype);
-    put_u32(out + 4, t->ndim);
-    for (uint32_t d = 0; d < t->ndim; d++) put_u64(out + 8 + 8 * d, t->shape[d]);
+    core_put_u32(out, (uint32_t)t->dtype);
+    core_put_u32(out + 4, t->ndim);
+    for (uint32_t d = 0; d < t->ndim; d++) core_put_u64(out + 8 + 8 * d, t->shape[d]);
     return out + 8 + 8 * t->ndim;
 }
 
@@ -31,10 +31,10 @@ uint64_t plan_fingerprint(state_tensor *const *sorted, size_t n) {
     uint64_t raw = ~0ULL;
     unsigned char text[HEAD + DCP_MAX_PATH + 1];
     for (size_t i = 0; i < n; i++) {
-        state_ahead(sorted, n, i);
+        core_state_prefetch(sorted, n, i);
         char *path = (char *)put_used(&sorted[i]->tensor, text);
         unsigned char *end = (unsigned char *)stpcpy(path, sorted[i]->tensor.path) + 1;
-        raw = crc64_raw(raw, text, (uint64_t)(end - text));
+        raw = core_crc64_raw(raw, text, (uint64_t)(end - text));
     }
     return raw;
 }
@@ -55,14 +55,14 @@ enum { RECORD = 1 + HEAD }; /* whether a rank has the tensor, and its head */
 static void describe(const unsigned char *record, char *text, size_t size) {
     const unsigned char *head = record + 1;
     uint64_t shape[DCP_MAX_DIMS];
-    uint32_t ndim = get_u32(head + 4);
+    uint32_t ndim = core_get_u32(head + 4);
     if (!record[0]) {
         snprintf(text, size, "missing");
         return;
     }
-    for (uint32_t d = 0; d < ndim; d++) shape[d] = get_u64(head + 8 + 8 * d);
-    int used = snprintf(text, size, "%s ", dcp_dtype_name((dcp_dtype)get_u32(head)));
-    shape_print(ndim, shape, text + used, size - (size_t)used);
+    for (uint32_t d = 0; d < ndim; d++) shape[d] = core_get_u64(head + 8 + 8 * d);
+    int used = snprintf(text, size, "%s ", dcp_dtype_name((dcp_dtype)core_get_u32(head)));
+    core_shape_print(ndim, shape, text + used, size - (size_t)used);
 }
 
 /* Both lists ascend by path: the path at the first place where they part; NULL: nowhere. */

@@ -9,9 +9,9 @@
 
 #include "core/crc64.h"
 #include "core/fail.h"
-#include "core/userblock.h"
 #include "io/file.h"
 #include "redundancy/output.h"
+#include "step/userblock.h"
 
 typedef struct encoder {
     dcp_comm *comm;
@@ -124,7 +124,7 @@ static int begin(encoder *e, const char *folder, dcp_error *err) {
 static int finish(encoder *e, dcp_error *err) {
     parity_header *h = &e->header;
     uint64_t crcs[REDUNDANCY_MAX_MEMBERS];
-    int status = share(e, crc64_finish(e->own_raw, e->own.bytes), crcs, err);
+    int status = share(e, core_crc64_finish(e->own_raw, e->own.bytes), crcs, err);
     if (status) return status;
     for (int m = 0; m < h->group.members; m++) h->members[m].crc = crcs[m];
     h->set = parity_set_part(&h->members[h->member]);

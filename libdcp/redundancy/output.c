@@ -10,8 +10,8 @@
 #include "core/bytes.h"
 #include "core/crc64.h"
 #include "core/fail.h"
-#include "core/userblock.h"
 #include "io/file.h"
+#include "step/userblock.h"
 
 static char *join(const char *folder, const char *prefix, const char *name) {
     char *path = NULL;
@@ -58,10 +58,10 @@ int output_header(const output *o, parity_header *h, dcp_error *err) {
     unsigned char *table = head + PAGE_BYTES;
     for (uint64_t b = 0, left = o->file.bytes; left; b++) {
         uint64_t part = left < BLOCK_BYTES ? left : BLOCK_BYTES;
-        put_u64(table + b * 8, crc64_finish(o->file.raws[b], part));
+        core_put_u64(table + b * 8, core_crc64_finish(o->file.raws[b], part));
         left -= part;
     }
-    h->table_crc = crc64(table, bytes - PAGE_BYTES);
+    h->table_crc = core_crc64(table, bytes - PAGE_BYTES);
     parity_header_encode(h, head);
     int status = io_write_plain(o->file.fd, head, bytes, 0, o->tmp, err);
     free(head);

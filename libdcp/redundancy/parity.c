@@ -11,8 +11,8 @@
 #include "core/bytes.h"
 #include "core/crc64.h"
 #include "core/fail.h"
-#include "core/userblock.h"
 #include "io/file.h"
+#include "step/userblock.h"
 
 static const unsigned char magic[8] = {0x89, 'D', 'C', 'R', '\r', '\n', 0x1a, '\n'};
 
@@ -38,10 +38,10 @@ enum { /* byte offsets */
 
 uint64_t parity_strip_bytes(const parity_header *h, int number) {
     uint64_t longest = 0, segments = (uint64_t)code_data_strips(&h->group);
-    if (h->group.kind != REDUNDANCY_RS) return whole_pages(h->members[number].bytes);
+    if (h->group.kind != REDUNDANCY_RS) return core_round_to_pages(h->members[number].bytes);
     for (int m = 0; m < h->group.members; m++)
         if (h->members[m].bytes > longest) longest = h->members[m].bytes;
-    return whole_pages((longest + segments - 1) / segments);
+    return core_round_to_pages((longest + segments - 1) / segments);
 }
 
 uint64_t parity_payload_bytes(const parity_header *h, int member) {
@@ -51,7 +51,7 @@ uint64_t parity_payload_bytes(const parity_header *h, int member) {
 
 uint64_t parity_payload_start(const parity_header *h, int member) {
     uint64_t blocks = (parity_payload_bytes(h, member) + BLOCK_BYTES - 1) / BLOCK_BYTES;
-    return PAGE_BYTES + whole_pages(blocks * 8);
+    return PAGE_BYTES + core_round_to_pages(blocks * 8);
 }
 
 uint64_t parity_file_bytes(const parity_header *h, int member) {
@@ -60,10 +60,10 @@ uint64_t parity_file_bytes(const parity_header *h, int member) {
 
 uint64_t parity_set_part(const parity_member *member) {
     unsigned char bytes[MEMBER_BYTES];
-    put_u64(bytes, member->number);
-    put_u64(bytes + 8, member->bytes);
-    put_u64(bytes + 16, member->crc);
-    return crc64(bytes, sizeof bytes);
+    core_put_u64(bytes, member->number);
+    core_put_u64(bytes + 8, member->bytes);
+    core_put_u64(bytes + 16, member->crc);
+    return core_crc64(bytes, sizeof bytes);
 }
 
 void parity_shard_name(char *name, uint64_t number, int world) {
@@ -95,23 +95,23 @@ int parity_name_read(const char *name, redundancy_kind *kind, uint64_t *number, 
 void parity_header_encode(const parity_header *h, unsigned char *out) {
     memset(out, 0, PAGE_BYTES);
     memcpy(out, magic, sizeof magic);
-    put_u32(out + AT_VERSION, VERSION);
-    put_u32(out + AT_KIND, h->group.kind);
-    put_u32(out + AT_MEMBERS, (uint32_t)h->group.members);
-    put_u32(out + AT_LOST, (uint32_t)h->group.lost);
-    put_u32(out + AT_MEMBER, (uint32_t)h->member);
-    put_u32(out + AT_WORLD, (uint32_t)h->world);
-    put_u64(out + AT_STEP, h->step);
-    put_u64(out + AT_SET, h->set);
-    put_u64(out + AT_PAYLOAD, parity_payload_bytes(h, h->member));
-    put_u64(out + AT_TABLE_CRC, h->table_crc);
+    core_put_u32(out + AT_VERSION, VERSION);
+    core_put_u32(out + AT_KIND, h->group.kind);
+    core_put_u32(out + AT_MEMBERS, (uint32_t)h->group.members);
+    core_put_u32(out + AT_LOST, (uint32_t)h->group.lost);
+    core_put_u32(out + AT_MEMBER, (uint32_t)h->member);
+    core_put_u32(out + AT_WORLD, (uint32_t)h->world);
+    core_put_u64(out + AT_STEP, h->step);
+    core_put_u64(out + AT_SET, h->set);
+    core_put_u64(out + AT_PAYLOAD, parity_payload_bytes(h, h->member));
+    core_put_u64(out + AT_TABLE_CRC, h->table_crc);
     for (int m = 0; m < h->group.members; m++) {
         unsigned char *at = out + AT_TABLE + m * MEMBER_BYTES;
-        put_u64(at, h->members[m].number);
-        put_u64(at + 8, h->members[m].bytes);
-        put_u64(at + 16, h->members[m].crc);
+        core_put_u64(at, h->members[m].number);
+        core_put_u64(at + 8, h->members[m].bytes);
+        core_put_u64(at + 16, h->members[m].crc);
     }
-    put_u64(out + AT_CRC, crc64(out, AT_CRC));
+    core_put_u64(out + AT_CRC, core_crc64(out, AT_CRC));
 }
 
 static int is_group(const parity_header *h) {
@@ -134,13 +134,14 @@ static int are_members(const parity_header *h) {
 }
 
 static void read_fields(const unsigned char *in, parity_header *h) {
-    *h = (parity_header){.group = {(redundancy_kind)get_u32(in + AT_KIND),
-                                   (int)get_u32(in + AT_MEMBERS), (int)get_u32(in + AT_LOST)},
-                         .member = (int)get_u32(in + AT_MEMBER),
-                         .world = (int)get_u32(in + AT_WORLD),
-                         .step = get_u64(in + AT_STEP),
-                         .set = get_u64(in + AT_SET),
-                         .table_crc = get_u64(in + AT_TABLE_CRC)};
+    *h = (parity_header){.group = {(redundancy_kind)core_get_u32(in + AT_KIND),
+                                   (int)core_get_u32(in + AT_MEMBERS),
+                                   (int)core_get_u32(in + AT_LOST)},
+                         .member = (int)core_get_u32(in + AT_MEMBER),
+                         .world = (int)core_get_u32(in + AT_WORLD),
+                         .step = core_get_u64(in + AT_STEP),
+                         .set = core_get_u64(in + AT_SET),
+                         .table_crc = core_get_u64(in + AT_TABLE_CRC)};
 }
 
 int parity_header_decode(const unsigned char *in, const char *path, parity_header *out,
@@ -149,20 +150,21 @@ int parity_header_decode(const unsigned char *in, const char *path, parity_heade
     if (memcmp(in, magic, sizeof magic))
         return core_fail(err, DCP_ERR_CORRUPT, "%s: header: not a redundancy file (wrong magic)",
                          path);
-    if (crc64(in, AT_CRC) != get_u64(in + AT_CRC))
+    if (core_crc64(in, AT_CRC) != core_get_u64(in + AT_CRC))
         return core_fail(err, DCP_ERR_CORRUPT, "%s: header: its checksum is wrong", path);
-    if (get_u32(in + AT_VERSION) != VERSION)
+    if (core_get_u32(in + AT_VERSION) != VERSION)
         return core_fail(err, DCP_ERR_VERSION,
                          "%s: format version %u, this library reads version %d: use a newer one",
-                         path, get_u32(in + AT_VERSION), VERSION);
+                         path, core_get_u32(in + AT_VERSION), VERSION);
     read_fields(in, &h);
     if (!is_group(&h))
         return core_fail(err, DCP_ERR_CORRUPT, "%s: header: there can be no such group", path);
     for (int m = 0; m < h.group.members; m++) {
         const unsigned char *at = in + AT_TABLE + m * MEMBER_BYTES;
-        h.members[m] = (parity_member){get_u64(at), get_u64(at + 8), get_u64(at + 16)};
+        h.members[m] =
+            (parity_member){core_get_u64(at), core_get_u64(at + 8), core_get_u64(at + 16)};
     }
-    if (!are_members(&h) || get_u64(in + AT_PAYLOAD) != parity_payload_bytes(&h, h.member))
+    if (!are_members(&h) || core_get_u64(in + AT_PAYLOAD) != parity_payload_bytes(&h, h.member))
         return core_fail(err, DCP_ERR_CORRUPT, "%s: header: its members can't be", path);
     *out = h;
     return DCP_OK;
@@ -209,7 +211,7 @@ static int check_block(const redundancy_reader *reader, int fd, const char *path
     int status = io_read_plain(fd, block, bytes, offset, path, err);
     if (status) return status;
     snprintf(what, sizeof what, "block %llu of its strips", (unsigned long long)number);
-    if (crc64(block, bytes) != crc) report(reader, path, what);
+    if (core_crc64(block, bytes) != crc) report(reader, path, what);
     if (reader->on_read) reader->on_read(reader->ctx, bytes);
     return DCP_OK;
 }
@@ -221,14 +223,14 @@ int parity_check_payload(const parity_header *h, int fd, const char *path,
     unsigned char *table = malloc(table_bytes + BLOCK_BYTES);
     if (!table) return core_fail_memory(err, table_bytes + BLOCK_BYTES);
     int status = io_read_plain(fd, table, table_bytes, PAGE_BYTES, path, err);
-    if (!status && crc64(table, table_bytes) != h->table_crc) {
+    if (!status && core_crc64(table, table_bytes) != h->table_crc) {
         report(reader, path, "table of blocks");
         left = 0;
     }
     for (uint64_t b = 0; left && !status; b++) {
         uint64_t bytes = left < BLOCK_BYTES ? left : BLOCK_BYTES;
         status = check_block(reader, fd, path, b, table + table_bytes, bytes,
-                             start + b * BLOCK_BYTES, get_u64(table + b * 8), err);
+                             start + b * BLOCK_BYTES, core_get_u64(table + b * 8), err);
         left -= bytes;
     }
     free(table);

@@ -10,8 +10,8 @@
 
 #include "core/crc64.h"
 #include "core/fail.h"
-#include "core/userblock.h"
 #include "io/file.h"
+#include "step/userblock.h"
 
 static int file_number(const rebuild_site *at, const rebuild_group *g, int redundant, int member) {
     return g->numbers[member] + (redundant ? at->survey->world : 0);
@@ -142,7 +142,7 @@ static int finish_output(const rebuild_site *at, rebuild_group *g, int redundant
     survey_header(at->survey, g->leader, member, &h);
     if (redundant) status = output_header(out, &h, err);
     if (!redundant &&
-        crc64_finish(out->file.raws[0], h.members[member].bytes) != h.members[member].crc)
+        core_crc64_finish(out->file.raws[0], h.members[member].bytes) != h.members[member].crc)
         status = core_fail(err, DCP_ERR_CORRUPT,
                            "%s: rebuilt, its checksum is wrong: a file that it was made of has "
                            "changed meanwhile",

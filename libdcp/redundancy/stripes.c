@@ -11,9 +11,9 @@
 #include "core/bytes.h"
 #include "core/crc64.h"
 #include "core/fail.h"
-#include "core/userblock.h"
 #include "io/file.h"
 #include "redundancy/code.h"
+#include "step/userblock.h"
 
 #define MEMORY_BYTES ((uint64_t)16 << 20)
 
@@ -31,9 +31,9 @@ void strip_file_sum(const strip_file *file, const unsigned char *data, uint64_t 
                     uint64_t bytes) {
     for (uint64_t part; file->raws && bytes; data += part, offset += part, bytes -= part) {
         uint64_t block = offset / file->block_bytes;
-        uint64_t end = smaller((block + 1) * file->block_bytes, file->bytes);
-        part = smaller(bytes, end - offset);
-        file->raws[block] ^= crc64_shift(crc64_raw(0, data, part), end - offset - part);
+        uint64_t end = core_min_u64((block + 1) * file->block_bytes, file->bytes);
+        part = core_min_u64(bytes, end - offset);
+        file->raws[block] ^= core_crc64_shift(core_crc64_raw(0, data, part), end - offset - part);
     }
 }
 
@@ -79,7 +79,7 @@ static void add_messages(const mover *m, const stripe *s, uint64_t bytes) {
 
 /* Bytes of the stripe's strips that are in this window. */
 static uint64_t part_of(const mover *m, const stripe *s) {
-    return s->bytes > m->start ? smaller(m->window, s->bytes - m->start) : 0;
+    return s->bytes > m->start ? core_min_u64(m->window, s->bytes - m->start) : 0;
 }
 
 static void plan_messages(mover *m) {
@@ -98,7 +98,7 @@ static int read_part(const mover *m, const strip *from, unsigned char *to, uint6
                      dcp_error *err) {
     const strip_file *file = from->file;
     uint64_t offset = from->offset + m->start;
-    uint64_t have = offset < file->bytes ? smaller(bytes, file->bytes - offset) : 0;
+    uint64_t have = offset < file->bytes ? core_min_u64(bytes, file->bytes - offset) : 0;
     int status = io_read_plain(file->fd, to, have, file->start + offset, file->path, err);
     if (status) return status;
     memset(to + have, 0, bytes - have);
@@ -131,7 +131,7 @@ static int write_part(const mover *m, const strip *to, const unsigned char *data
                       dcp_error *err) {
     const strip_file *file = to->file;
     uint64_t offset = to->offset + m->start;
-    uint64_t left = offset < file->bytes ? smaller(bytes, file->bytes - offset) : 0;
+    uint64_t left = offset < file->bytes ? core_min_u64(bytes, file->bytes - offset) : 0;
     strip_file_sum(file, data, offset, left);
     return io_write_plain(file->fd, data, left, file->start + offset, file->path, err);
 }
@@ -192,7 +192,7 @@ static int choose_window(mover *m, uint64_t *sent, uint64_t *received, dcp_error
     m->longest = most[1];
     m->window = MEMORY_BYTES / most[0] / PAGE_BYTES * PAGE_BYTES;
     if (!m->window) m->window = PAGE_BYTES;
-    m->window = smaller(m->window, m->longest);
+    m->window = core_min_u64(m->window, m->longest);
     return DCP_OK;
 }
 

@@ -12,8 +12,8 @@
 
 #include "core/crc64.h"
 #include "core/fail.h"
-#include "core/userblock.h"
 #include "io/file.h"
+#include "step/userblock.h"
 
 enum { LEADER, MEMBER, MEMBERS, BYTES, CRC, FIELDS };
 
@@ -137,9 +137,9 @@ static int check_shard(const survey_shard *shard, const char *path, int *intact,
     for (uint64_t part; at < shard->bytes && !failed; at += part) {
         part = shard->bytes - at < BLOCK_BYTES ? shard->bytes - at : BLOCK_BYTES;
         failed = io_read_plain(fd, buffer, part, at, path, NULL);
-        if (!failed) raw = crc64_raw(raw, buffer, part);
+        if (!failed) raw = core_crc64_raw(raw, buffer, part);
     }
-    *intact = !failed && crc64_finish(raw, shard->bytes) == shard->crc;
+    *intact = !failed && core_crc64_finish(raw, shard->bytes) == shard->crc;
     if (fd >= 0) close(fd);
     free(buffer);
     return DCP_OK;

@@ -54,7 +54,7 @@ static int plan_run(void *ctx, const rewrite_run *run) {
     trial *t = ctx;
     ckpt_file *file = run->piece->file;
     uint64_t from = run->piece->row->offset + run->dataset_offset, to = from + run->bytes;
-    const extent pages = {file, from / PAGE_BYTES * PAGE_BYTES, whole_pages(to), NULL};
+    const extent pages = {file, from / PAGE_BYTES * PAGE_BYTES, core_round_to_pages(to), NULL};
     if (!t->all.file)
         t->all = (extent){file, from, to, NULL};
     else if (t->is_one && t->all.file == file && t->all.to == from)

@@ -55,7 +55,7 @@ static int by_place(const void *a, const void *b) {
 
 /* Where an element of the box, by its number there, is in the whole tensor. */
 static uint64_t place_of(const rewrite_box *b, uint64_t elem) {
-    uint32_t dims = box_dims(b->tensor->tensor.ndim);
+    uint32_t dims = core_box_dims(b->tensor->tensor.ndim);
     uint64_t place = 0;
     dcp_box one;
     dcp_box_slice(dims, &b->box, elem, 1, &one);

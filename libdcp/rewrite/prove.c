@@ -12,8 +12,8 @@
 static int compare_blocks(const dcp_checkpoint *from, const ckpt_tensor *t, const uint64_t *sums,
                           dcp_error *err) {
     const ckpt_piece *p = &from->pieces[t->first_piece];
-    for (uint64_t b = 0; b < index_blocks(t->bytes); b++)
-        if (crc64_finish(sums[b], index_block_bytes(t->bytes, b)) !=
+    for (uint64_t b = 0; b < step_index_blocks(t->bytes); b++)
+        if (core_crc64_finish(sums[b], step_index_block_bytes(t->bytes, b)) !=
             p->file->crcs[p->row->first_block + b])
             return core_fail(err, DCP_ERR_CORRUPT,
                              "%s: tensor %s, block %llu: what was read differs from what was saved",
@@ -26,7 +26,7 @@ static int make_id(const dcp_checkpoint *from, const uint64_t *sums, char *id, d
     uint64_t raw = ~0ULL, *crcs = NULL;
     for (size_t i = 0; i < from->n_tensors; i++) {
         const ckpt_tensor *t = &from->tensors[i];
-        uint64_t blocks = index_blocks(t->bytes);
+        uint64_t blocks = step_index_blocks(t->bytes);
         uint64_t *grown = realloc(crcs, (blocks + 1) * sizeof *crcs);
         if (!grown) {
             free(crcs);
@@ -34,8 +34,8 @@ static int make_id(const dcp_checkpoint *from, const uint64_t *sums, char *id, d
         }
         crcs = grown;
         for (uint64_t b = 0; b < blocks; b++)
-            crcs[b] = crc64_finish(sums[b], index_block_bytes(t->bytes, b));
-        raw = index_state_id(raw, &t->tensor, index_join_blocks(crcs, t->bytes));
+            crcs[b] = core_crc64_finish(sums[b], step_index_block_bytes(t->bytes, b));
+        raw = step_index_state_id(raw, &t->tensor, step_index_join_blocks(crcs, t->bytes));
         sums += blocks;
     }
     free(crcs);
@@ -48,7 +48,7 @@ static int find_damage(dcp_checkpoint *from, dcp_error *err) {
     for (size_t i = 0; i < from->n_tensors && !status; i++)
         for (size_t k = 0; k < from->tensors[i].n_pieces && !status; k++) {
             const ckpt_piece *p = &from->pieces[from->tensors[i].first_piece + k];
-            for (uint64_t b = 0; b < index_blocks(p->row->bytes) && !status; b++)
+            for (uint64_t b = 0; b < step_index_blocks(p->row->bytes) && !status; b++)
                 status = checkpoint_block(from, p, b, err);
         }
     if (status) return status;
@@ -68,7 +68,7 @@ int rewrite_prove(void *ctx, const uint64_t *sums, dcp_error *err) {
     }
     for (size_t i = 0; i < from->n_tensors && !status; i++) {
         status = compare_blocks(from, &from->tensors[i], sums, err);
-        sums += index_blocks(from->tensors[i].bytes);
+        sums += step_index_blocks(from->tensors[i].bytes);
     }
     return status;
 }

@@ -16,7 +16,7 @@ typedef struct walk {
 static int walk_piece(const walk *w, const ckpt_piece *p, const box_copy *copy, uint64_t at) {
     int status = DCP_OK;
     for (uint64_t i = 0, a, b; i < copy->runs && !status; i++) {
-        box_copy_run(copy, i, &a, &b);
+        core_box_copy_run(copy, i, &a, &b);
         uint64_t start = at + b, end = start + copy->run_bytes;
         uint64_t from = start < w->low ? w->low : start, to = end > w->high ? w->high : end;
         if (from >= to) continue;
@@ -34,7 +34,7 @@ int rewrite_runs(const rewrite_box *box, uint64_t offset, uint64_t bytes, rewrit
     const walk w = {offset, offset + bytes, fn, ctx};
     uint64_t size = dcp_dtype_bytes(t->tensor.dtype), n;
     uint64_t end = (offset + bytes + size - 1) / size;
-    uint32_t dims = box_dims(t->tensor.ndim);
+    uint32_t dims = core_box_dims(t->tensor.ndim);
     int status = DCP_OK;
     for (uint64_t at = offset / size; at < end && !status; at += n) {
         dcp_box part;
@@ -42,9 +42,9 @@ int rewrite_runs(const rewrite_box *box, uint64_t offset, uint64_t bytes, rewrit
         n = dcp_box_slice(dims, &box->box, at, end - at, &part);
         checkpoint_near(from, t, &part, &k, &last);
         for (; k < last && !status; k++) {
-            const dcp_box held = index_row_box(pieces[k].row);
+            const dcp_box held = step_index_row_box(pieces[k].row);
             box_copy copy;
-            if (pieces[k].row->bytes && box_copy_between(&copy, dims, size, &held, &part))
+            if (pieces[k].row->bytes && core_box_copy_between(&copy, dims, size, &held, &part))
                 status = walk_piece(&w, &pieces[k], &copy, at * size);
         }
     }

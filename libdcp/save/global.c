@@ -14,15 +14,15 @@ static void add_boxes(image *im, const save_request *r, const struct save_layout
         const dcp_tensor *t = &r->sorted[b->tensor]->tensor;
         const dcp_box all = dcp_box_whole(t);
         box_copy copy;
-        box_copy_between(&copy, t->ndim, dcp_dtype_bytes(t->dtype), &all, &b->box->box);
+        core_box_copy_between(&copy, t->ndim, dcp_dtype_bytes(t->dtype), &all, &b->box->box);
         image_add(im, b->tensor, b->box, &copy);
     }
 }
 
 static int move_direct(image *im, dcp_report *report, dcp_error *err) {
-    double start = clock_now();
+    double start = core_clock_now();
     int status = comm_agree(im->comm, im->mover->move(im->mover->ctx, &im, 1, err), err);
-    report->write_s += watch_phase(im->watch, DCP_PHASE_WRITE, start, clock_now());
+    report->write_s += watch_phase(im->watch, DCP_PHASE_WRITE, start, core_clock_now());
     return status;
 }
 

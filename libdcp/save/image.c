@@ -15,7 +15,7 @@
 void save_file_free(save_file *file) {
     free(file->rows);
     free(file->paths);
-    skeleton_free(&file->skeleton);
+    h5_skeleton_free(&file->skeleton);
     *file = (save_file){0};
 }
 
@@ -64,11 +64,11 @@ static uint64_t pages_of(const save_file *file) {
     const skeleton *s = &file->skeleton;
     const uint64_t sizes[] = {s->file_bytes,   s->index.offset, s->index.bytes, s->blocks.offset,
                               s->blocks.bytes, s->meta.offset,  s->meta.bytes};
-    uint64_t raw = crc64_raw(~0ULL, sizes, sizeof sizes);
+    uint64_t raw = core_crc64_raw(~0ULL, sizes, sizeof sizes);
     for (size_t i = 0; i < s->n_runs; i++)
-        raw = crc64_raw(raw, (uint64_t[]){s->runs[i].offset, s->runs[i].bytes}, 16);
+        raw = core_crc64_raw(raw, (uint64_t[]){s->runs[i].offset, s->runs[i].bytes}, 16);
     for (size_t i = 0; i < file->n; i++)
-        raw = crc64_raw(raw, (uint64_t[]){file->rows[i].offset, file->rows[i].bytes}, 16);
+        raw = core_crc64_raw(raw, (uint64_t[]){file->rows[i].offset, file->rows[i].bytes}, 16);
     return raw;
 }
 
@@ -101,11 +101,11 @@ static void tell_wait(void *watch, double begin, double end) {
 }
 
 static int move_data(image *im, io_queue *queue, dcp_report *report, dcp_error *err) {
-    double start = clock_now(), waited_before = io_queue_waited(queue);
+    double start = core_clock_now(), waited_before = io_queue_waited(queue);
     if (im->watch->on_phase) io_queue_tell(queue, tell_wait, im->watch);
     int status = write_fragments(im->comm, queue, &im->file, im->layout->skeleton.file_bytes,
                                  im->pieces, im->n_pieces, im->watch, err);
-    double middle = clock_now(), waited = io_queue_waited(queue) - waited_before;
+    double middle = core_clock_now(), waited = io_queue_waited(queue) - waited_before;
     if (!status && im->mover)
         status = io_queue_status(queue, err);
     else if (!status && im->staged)
@@ -113,7 +113,7 @@ static int move_data(image *im, io_queue *queue, dcp_report *report, dcp_error *
     else if (!status)
         status =
             write_direct(queue, &im->file, im->pieces, im->n_pieces, im->watch, im->is_last, err);
-    double end = clock_now(), waited_too = io_queue_waited(queue) - waited_before - waited;
+    double end = core_clock_now(), waited_too = io_queue_waited(queue) - waited_before - waited;
     io_queue_tell(queue, NULL, NULL);
     report->gather_s += watch_phase(im->watch, DCP_PHASE_GATHER, start, middle) - waited;
     report->copy_s += watch_phase(im->watch, DCP_PHASE_COPY, middle, end) - waited_too;
@@ -123,10 +123,10 @@ static int move_data(image *im, io_queue *queue, dcp_report *report, dcp_error *
 
 static int write_by_position(image *im, dcp_report *report, dcp_error *err) {
     int status = comm_agree(im->comm, io_open(im->path, 1, &im->file, err), err);
-    double start = clock_now();
+    double start = core_clock_now();
     if (!status && reuse_may_share(im)) {
         status = reuse_share(im, err);
-        report->copy_s += watch_phase(im->watch, DCP_PHASE_COPY, start, clock_now());
+        report->copy_s += watch_phase(im->watch, DCP_PHASE_COPY, start, core_clock_now());
     }
     if (status) return status;
     status = comm_agree(im->comm, ready_queue(im, err), err);
@@ -156,16 +156,16 @@ int image_join_sums(image *im, dcp_error *err) {
 
 int image_finish(image *im, dcp_report *report, dcp_error *err) {
     int status = DCP_OK;
-    double start = clock_now();
+    double start = core_clock_now();
     if (im->comm->rank == 0) {
         status = ready_queue(im, err);
         if (!status) status = tables_write(im, im->store->queue, err);
     }
-    double middle = clock_now();
+    double middle = core_clock_now();
     if (!status) status = io_sync(&im->file, err);
     reuse_close(im);
     report->publish_s += watch_phase(im->watch, DCP_PHASE_PUBLISH, start, middle);
-    report->sync_s += watch_phase(im->watch, DCP_PHASE_SYNC, middle, clock_now());
+    report->sync_s += watch_phase(im->watch, DCP_PHASE_SYNC, middle, core_clock_now());
     return comm_agree(im->comm, status, err);
 }
 

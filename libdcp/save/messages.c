@@ -36,8 +36,8 @@ static unsigned char *room_for(sender *s, const fragment *f) {
     uint64_t offset = f->file_offset - s->region_start;
     if (s->to_self) return touch(s->own, offset, f->bytes);
     unsigned char *head = s->to;
-    put_u32(head, (uint32_t)offset);
-    put_u32(head + 4, (uint32_t)f->bytes);
+    core_put_u32(head, (uint32_t)offset);
+    core_put_u32(head + 4, (uint32_t)f->bytes);
     s->to += HEAD_BYTES + f->bytes;
     return head + HEAD_BYTES;
 }
@@ -56,7 +56,7 @@ static int count(void *ctx, const fragment *f) {
 static void place(region *own, const unsigned char *at, uint64_t message_bytes) {
     const unsigned char *end = at + message_bytes;
     while (at < end) {
-        uint32_t offset = get_u32(at), bytes = get_u32(at + 4);
+        uint32_t offset = core_get_u32(at), bytes = core_get_u32(at + 4);
         memcpy(touch(own, offset, bytes), at + HEAD_BYTES, bytes);
         at += HEAD_BYTES + (uint64_t)bytes;
     }

@@ -50,7 +50,7 @@ static int write_part(writer *w, const dcp_box *part, uint64_t offset, uint64_t 
 static int write_piece(writer *w) {
     const dcp_tensor *t = &w->piece->row->tensor;
     const dcp_box *box = &w->piece->box->box;
-    uint32_t dims = box_dims(t->ndim);
+    uint32_t dims = core_box_dims(t->ndim);
     uint64_t size = dcp_dtype_bytes(t->dtype), all = dcp_box_elems(box, dims);
     int status = h5_parallel_dataset(w->file, w->piece->row, w->err);
     for (uint64_t at = 0, n; at < all && !status; at += n) {
@@ -76,7 +76,7 @@ static int write_boxes(image *im, dcp_error *err) {
 }
 
 int write_mpio(image *im, dcp_report *report, dcp_error *err) {
-    double start = clock_now();
+    double start = core_clock_now();
     int is_first = im->comm->rank == 0;
     int status = comm_agree(im->comm, is_first ? put_metadata(im, err) : DCP_OK, err);
     /* opened before anything is written, so that its sync tells of all that fails */
@@ -86,6 +86,6 @@ int write_mpio(image *im, dcp_report *report, dcp_error *err) {
     if (im->is_last) watch_release(im->watch);
     status = comm_agree(im->comm, written, err);
     if (!status) status = comm_agree(im->comm, is_first ? put_metadata(im, err) : DCP_OK, err);
-    report->write_s += watch_phase(im->watch, DCP_PHASE_WRITE, start, clock_now());
+    report->write_s += watch_phase(im->watch, DCP_PHASE_WRITE, start, core_clock_now());
     return status;
 }

@@ -17,7 +17,7 @@ uint64_t save_meta_bytes(const char *meta, dcp_layout layout) {
 }
 
 static uint64_t hash(uint64_t raw, const void *data, size_t bytes) {
-    return crc64_raw(raw, data, bytes);
+    return core_crc64_raw(raw, data, bytes);
 }
 
 static uint64_t local_key(const save_request *request) {
@@ -25,7 +25,7 @@ static uint64_t local_key(const save_request *request) {
     for (size_t i = 0; i < request->n; i++) {
         const state_tensor *t = request->sorted[i];
         uint64_t head[] = {t->tensor.dtype, t->tensor.ndim, t->n_boxes};
-        size_t dims = box_dims(t->tensor.ndim) * sizeof(uint64_t);
+        size_t dims = core_box_dims(t->tensor.ndim) * sizeof(uint64_t);
         raw = hash(raw, head, sizeof head);
         raw = hash(raw, t->tensor.shape, dims);
         raw = hash(raw, t->tensor.path, strlen(t->tensor.path) + 1);
@@ -91,7 +91,7 @@ static int make_rows(const save_request *r, save_file *file, dcp_error *err) {
         size_t length = strlen(t->tensor.path) + 1;
         file->rows[i].tensor.path = memcpy(path, t->tensor.path, length);
         path += length;
-        file->blocks += index_blocks(t->bytes);
+        file->blocks += step_index_blocks(t->bytes);
     }
     file->n = r->n;
     file->layout = DCP_LAYOUT_GLOBAL;
@@ -118,8 +118,8 @@ static int lay_out(dcp_comm *comm, const save_request *r, uint64_t meta_bytes, s
                    dcp_error *err) {
     int status = make_rows(r, file, err);
     if (!status && comm->rank == 0)
-        status = skeleton_build(file->rows, file->n, DCP_LAYOUT_GLOBAL, meta_bytes, &file->skeleton,
-                                err);
+        status = h5_skeleton_build(file->rows, file->n, DCP_LAYOUT_GLOBAL, meta_bytes,
+                                   &file->skeleton, err);
     status = comm_agree(comm, status, err);
     return status ? status : share_offsets(comm, file, err);
 }

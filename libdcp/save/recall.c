@@ -27,9 +27,9 @@ static int make_record(file_record *f, uint64_t rows, size_t n, uint64_t blocks)
 static void fill_record(file_record *f, const ckpt_file *file) {
     for (size_t i = 0; i < f->n; i++) {
         const index_row *row = &file->rows[i];
-        for (uint64_t b = 0; b < index_blocks(row->bytes); b++)
-            f->sums[row->first_block + b] =
-                crc64_unfinish(file->crcs[row->first_block + b], index_block_bytes(row->bytes, b));
+        for (uint64_t b = 0; b < step_index_blocks(row->bytes); b++)
+            f->sums[row->first_block + b] = core_crc64_unfinish(
+                file->crcs[row->first_block + b], step_index_block_bytes(row->bytes, b));
     }
 }
 

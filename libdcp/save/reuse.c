@@ -29,8 +29,8 @@
 uint64_t reuse_rows(const index_row *rows, size_t n) {
     uint64_t raw = ~0ULL;
     for (size_t i = 0; i < n; i++) {
-        raw = crc64_raw(raw, rows[i].tensor.path, strlen(rows[i].tensor.path) + 1);
-        raw = crc64_raw(raw, (uint64_t[]){rows[i].offset, rows[i].bytes}, 16);
+        raw = core_crc64_raw(raw, rows[i].tensor.path, strlen(rows[i].tensor.path) + 1);
+        raw = core_crc64_raw(raw, (uint64_t[]){rows[i].offset, rows[i].bytes}, 16);
     }
     return raw;
 }
@@ -109,7 +109,7 @@ static void sum_candidates(image *im) {
         if (!p->row || !is_candidate(im, (size_t)(p->row - im->layout->rows))) continue;
         for (uint64_t run = 0; run < p->copy->runs; run++) {
             uint64_t a, b;
-            box_copy_run(p->copy, run, &a, &b);
+            core_box_copy_run(p->copy, run, &a, &b);
             piece_sum(p, a, piece_memory(p, b), p->copy->run_bytes);
         }
         p->sums = NULL;
@@ -140,9 +140,9 @@ static void find_unchanged(const image *im, const uint64_t *sums, span_list *out
     for (size_t i = 0; i < im->layout->n; i++) {
         const index_row *row = &im->layout->rows[i];
         if (!is_candidate(im, i)) continue;
-        for (uint64_t b = 0; b < index_blocks(row->bytes); b++) {
+        for (uint64_t b = 0; b < step_index_blocks(row->bytes); b++) {
             uint64_t k = row->first_block + b, from = row->offset + b * BLOCK_BYTES;
-            uint64_t bytes = index_block_bytes(row->bytes, b) / PAGE_BYTES * PAGE_BYTES;
+            uint64_t bytes = step_index_block_bytes(row->bytes, b) / PAGE_BYTES * PAGE_BYTES;
             if (sums[k] == im->reuse->last->sums[k] && bytes)
                 out->list[out->n++] = (span){from, from + bytes};
         }
@@ -256,7 +256,7 @@ void reuse_note(image *im) {
         const index_row *row = &im->layout->rows[i];
         if (is_shared(u, row)) u->now->age[i] = (unsigned char)(u->last->age[i] + 1);
         u->now->steady[i] = !u->last; /* without a step before, nothing is known against it */
-        for (uint64_t b = 0; b < index_blocks(row->bytes) && !u->now->steady[i]; b++)
+        for (uint64_t b = 0; b < step_index_blocks(row->bytes) && !u->now->steady[i]; b++)
             u->now->steady[i] =
                 im->sums[row->first_block + b] == u->last->sums[row->first_block + b];
     }

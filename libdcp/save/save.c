@@ -18,14 +18,14 @@
 /* The checkpoint's JSON: the caller's with the library's members. */
 static int make_meta(const char *json, uint64_t step, char **out, dcp_error *err) {
     json_t *object;
-    int status = json_parse_object(json, json ? strlen(json) : 0, &object, err);
+    int status = core_json_parse_object(json, json ? strlen(json) : 0, &object, err);
     if (status) return status;
     json_object_del(object, "shard");
     if (step > INT64_MAX)
         status = core_fail(err, DCP_ERR_ARG, "step %llu is too large", (unsigned long long)step);
     else if (json_object_set_new(object, "format", json_integer(FORMAT_VERSION)) ||
              json_object_set_new(object, "step", json_integer((json_int_t)step)) ||
-             !(*out = json_canonical(object)))
+             !(*out = core_json_canonical(object)))
         status = core_fail_memory(err, json ? strlen(json) : 64);
     else if (strlen(*out) > MAX_JSON_BYTES)
         status =
@@ -42,7 +42,7 @@ static int keep_about(save_request *r, const char *about, dcp_error *err) {
     if (bytes > ABOUT_BYTES)
         return core_fail(err, DCP_ERR_ARG, "about_json: %zu bytes, at most %d are kept", bytes,
                          ABOUT_BYTES);
-    if (json_parse_object(about, bytes, &object, err))
+    if (core_json_parse_object(about, bytes, &object, err))
         return core_fail(err, DCP_ERR_ARG, "about_json is not a JSON object");
     json_decref(object);
     r->about = strdup(about);
@@ -92,7 +92,7 @@ int save_request_make(const dcp_store *store, uint64_t step, const dcp_state *st
                          store->dir, store->comm->size, r->shards);
     r->step = step;
     r->n = dcp_state_tensors(state);
-    r->sorted = state_sorted(state);
+    r->sorted = core_state_sorted(state);
     if (!r->sorted) return core_fail_memory(err, r->n * sizeof *r->sorted);
     status = keep_about(r, options->about_json, err);
     if (status) return status;
@@ -151,7 +151,7 @@ static char *about_members(const dcp_store *store, const save_request *r, const 
 
 static int publish(dcp_store *store, const save_request *r, const char *folder,
                    const dcp_report *report, double start, dcp_error *err) {
-    char *members = about_members(store, r, folder, report, clock_now() - start);
+    char *members = about_members(store, r, folder, report, core_clock_now() - start);
     int status = comm_agree(store->comm, members ? DCP_OK : core_fail_memory(err, 1024), err);
     if (!status) status = store_publish(store, r->step, members, err);
     free(members);
@@ -168,12 +168,12 @@ static int write_step(dcp_store *store, const save_request *r, const struct save
     if (!status)
         status = (r->layout == DCP_LAYOUT_SHARDED ? save_sharded : save_global)(
             store, r, plan, folder, watch, report, err);
-    double written = clock_now();
+    double written = core_clock_now();
     if (!status && store->groups)
         status = redundancy_encode(store->comm, store->groups, folder, r->step, err);
     if (!status) status = publish(store, r, folder, report, start, err);
     history_keep(store, status, r, report);
-    report->publish_s += watch_phase(watch, DCP_PHASE_PUBLISH, written, clock_now());
+    report->publish_s += watch_phase(watch, DCP_PHASE_PUBLISH, written, core_clock_now());
     return status;
 }
 
@@ -183,10 +183,10 @@ static void roll_back(dcp_store *store, uint64_t step, int status) {
     io_queue_destroy(store->queue); /* it remembers its first failure */
     store->queue = NULL;
     if (status == DCP_ERR_DEVICE) {
-        staging_close(store->staging);
+        device_staging_close(store->staging);
         store->staging = NULL;
     } else if (store->staging) {
-        staging_cut(store->staging, STAGING_LEAST);
+        device_staging_cut(store->staging, STAGING_LEAST);
     }
     store_rollback(store, step);
 }
@@ -195,7 +195,7 @@ int save_run(dcp_store *store, const save_request *r, save_watch *watch, dcp_rep
              dcp_error *err) {
     char folder[PATH_MAX];
     struct save_layout *plan;
-    double start = clock_now();
+    double start = core_clock_now();
     int status = save_plan(store, r, &plan, err);
     if (status) return status;
     report->bytes = total_bytes(r);
@@ -206,10 +206,10 @@ int save_run(dcp_store *store, const save_request *r, save_watch *watch, dcp_rep
         if (status != DCP_ERR_STATE) store_rollback(store, r->step);
         return status;
     }
-    report->plan_s = watch_phase(watch, DCP_PHASE_PLAN, start, clock_now());
+    report->plan_s = watch_phase(watch, DCP_PHASE_PLAN, start, core_clock_now());
     status = write_step(store, r, plan, folder, watch, start, report, err);
     if (status) roll_back(store, r->step, status);
-    report->total_s = watch_phase(watch, DCP_PHASE_ALL, start, clock_now());
+    report->total_s = watch_phase(watch, DCP_PHASE_ALL, start, core_clock_now());
     return status;
 }
 

@@ -43,9 +43,9 @@ static void fill_rows(const save_request *r, const shard_box *boxes, size_t n, s
                                       .first_block = s->file.blocks};
         s->file.rows[i].tensor.path = boxes[i].path;
         s->boxes[i] = *box;
-        s->file.blocks += index_blocks(s->file.rows[i].bytes);
+        s->file.blocks += step_index_blocks(s->file.rows[i].bytes);
         const dcp_box all = dcp_box_whole(t);
-        box_copy_between(&s->global[i].copy, t->ndim, size, &all, box);
+        core_box_copy_between(&s->global[i].copy, t->ndim, size, &all, box);
     }
     s->file.n = n;
     s->file.layout = DCP_LAYOUT_SHARDED;
@@ -83,8 +83,8 @@ static int shard_write(shard *s, const shards *all, const save_request *r,
     if (!status) status = shard_boxes_collect(r, plan, s->number, boxes, &n, s->file.paths, err);
     if (!status) fill_rows(r, boxes, n, s);
     if (!status)
-        status = skeleton_build(s->file.rows, n, DCP_LAYOUT_SHARDED, plan->meta_bytes,
-                                &s->file.skeleton, err);
+        status = h5_skeleton_build(s->file.rows, n, DCP_LAYOUT_SHARDED, plan->meta_bytes,
+                                   &s->file.skeleton, err);
     if (!status) status = image_prepare(&s->im, all->self, &s->file, folder, name, n, watch, err);
     s->im.store = all->store;
     s->im.engine = plan->engine;
@@ -103,7 +103,7 @@ static int shard_write(shard *s, const shards *all, const save_request *r,
 /* What the shards left to the mover: all at once, as they have rows of the same old files. */
 static int move_direct(const shards *all, const save_mover *mover, dcp_report *report,
                        dcp_error *err) {
-    double start = clock_now();
+    double start = core_clock_now();
     if (!all->n || !all->list[0].im.mover) return DCP_OK;
     image **images = malloc(all->n * sizeof *images);
     if (!images) return core_fail_memory(err, all->n * sizeof *images);
@@ -111,7 +111,7 @@ static int move_direct(const shards *all, const save_mover *mover, dcp_report *r
     int status = mover->move(mover->ctx, images, all->n, err);
     free(images);
     for (size_t i = 0; i < all->n && !status; i++) status = image_join_sums(&all->list[i].im, err);
-    report->write_s += watch_phase(all->list[0].im.watch, DCP_PHASE_WRITE, start, clock_now());
+    report->write_s += watch_phase(all->list[0].im.watch, DCP_PHASE_WRITE, start, core_clock_now());
     return status;
 }
 
@@ -121,9 +121,9 @@ static uint64_t state_id(const save_request *r, const shards *all) {
     for (size_t i = 0; i < r->n; i++) {
         const state_tensor *t = r->sorted[i];
         uint64_t *sums = all->sums + all->first_block[i];
-        for (uint64_t b = 0; b < index_blocks(t->bytes); b++)
-            sums[b] = crc64_finish(sums[b], index_block_bytes(t->bytes, b));
-        raw = index_state_id(raw, &t->tensor, index_join_blocks(sums, t->bytes));
+        for (uint64_t b = 0; b < step_index_blocks(t->bytes); b++)
+            sums[b] = core_crc64_finish(sums[b], step_index_block_bytes(t->bytes, b));
+        raw = step_index_state_id(raw, &t->tensor, step_index_join_blocks(sums, t->bytes));
     }
     return ~raw;
 }
@@ -131,14 +131,14 @@ static uint64_t state_id(const save_request *r, const shards *all) {
 /* The shard's meta: the state's with {"shard": {rank, state_id, world}}. */
 static int shard_meta(shard *s, const char *meta, int world, uint64_t id, dcp_error *err) {
     json_t *object;
-    int status = json_parse_object(meta, strlen(meta), &object, err);
+    int status = core_json_parse_object(meta, strlen(meta), &object, err);
     if (status) return status;
     char text[17];
     snprintf(text, sizeof text, "%016llx", (unsigned long long)id);
     json_t *member =
         json_pack("{s:i, s:s, s:i}", "rank", s->number, "state_id", text, "world", world);
     if (!member || json_object_set_new(object, "shard", member) ||
-        !(s->im.meta = json_canonical(object)))
+        !(s->im.meta = core_json_canonical(object)))
         status = core_fail_memory(err, strlen(meta));
     json_decref(object);
     return status;
@@ -163,7 +163,7 @@ static int shards_prepare(dcp_store *store, const save_request *r, const struct 
     }
     for (size_t i = 0; i < r->n; i++) {
         all->first_block[i] = all->blocks;
-        all->blocks += index_blocks(r->sorted[i]->bytes);
+        all->blocks += step_index_blocks(r->sorted[i]->bytes);
     }
     all->sums = calloc(all->blocks + 1, sizeof *all->sums);
     return all->sums ? dcp_comm_self(&all->self, err) : core_fail_memory(err, all->blocks * 8);

@@ -21,15 +21,15 @@ int snapshot_open(dcp_store *store, const dcp_state *state, uint64_t bytes, dcp_
     unsigned slots = (unsigned)(bytes / slot < STAGING_MOST ? bytes / slot : STAGING_MOST);
     staging *s = store->staging;
     if (s && (s->device != state->device || s->slots < slots)) {
-        staging_close(s);
+        device_staging_close(s);
         store->staging = s = NULL;
     }
-    return s ? DCP_OK : staging_open(state->device, bytes, &store->staging, err);
+    return s ? DCP_OK : device_staging_open(state->device, bytes, &store->staging, err);
 }
 
 int snapshot_prepare(dcp_store *store, const dcp_state *state, uint64_t bytes, dcp_error *err) {
     int status = snapshot_open(store, state, bytes, err);
-    return status || !state->device ? status : staging_follow(store->staging, err);
+    return status || !state->device ? status : device_staging_follow(store->staging, err);
 }
 
 void snapshot_begin(image *im) {
@@ -124,18 +124,18 @@ static int send_batch(snapshot *w) {
     staging_batch *b = &s->batches[number % s->n];
     if (number >= s->n && in_writing(s) < IO_SLOTS)
         io_queue_wait(w->queue, w->io_slots[number % s->n]);
-    staging_clear(b);
+    device_staging_clear(b);
     while (w->sent < w->n) {
         part *p = &w->parts[w->sent];
         uint64_t taken;
         if (p->f.bytes > b->room - b->used || b->n == b->most) break;
-        p->memory = staging_add(b, p->f.piece->box, p->f.piece->row->tensor.path, p->f.box_offset,
-                                p->f.bytes, &taken);
+        p->memory = device_staging_add(b, p->f.piece->box, p->f.piece->row->tensor.path,
+                                       p->f.box_offset, p->f.bytes, &taken);
         w->sent++;
     }
     w->ends[number % s->n] = w->sent;
     w->batches_sent++;
-    return staging_send(s, b, STAGING_TO_HOST, w->err);
+    return device_staging_send(s, b, STAGING_TO_HOST, w->err);
 }
 
 static int send_ahead(snapshot *w) {
@@ -152,7 +152,7 @@ static int release(snapshot *w) {
     int status = DCP_OK;
     if (w->released || w->sent < w->n) return DCP_OK;
     for (size_t i = w->batches_written; i < w->batches_sent && !status; i++)
-        status = staging_wait(s, &s->batches[i % s->n], w->err);
+        status = device_staging_wait(s, &s->batches[i % s->n], w->err);
     w->released = 1;
     if (!status && w->im->is_last) watch_release(w->im->watch);
     return status;
@@ -167,7 +167,7 @@ static void write_part(const snapshot *w, unsigned slot, const part *p) {
 static int write_batch(snapshot *w) {
     staging *s = w->staging;
     size_t number = w->batches_written % s->n;
-    int status = staging_wait(s, &s->batches[number], w->err);
+    int status = device_staging_wait(s, &s->batches[number], w->err);
     if (status) return status;
     w->io_slots[number] = io_queue_next(w->queue);
     for (; w->written < w->ends[number]; w->written++)
@@ -179,14 +179,14 @@ static int write_batch(snapshot *w) {
 
 static int write_parts(snapshot *w) {
     int status = write_straight(w);
-    staging_cut(w->staging, w->staging->slots);
+    device_staging_cut(w->staging, w->staging->slots);
     while (w->written < w->n && !status) {
         status = send_ahead(w);
         if (!status) status = release(w);
         if (!status) status = write_batch(w);
     }
     io_queue_drain(w->queue);
-    if (status) staging_cut(w->staging, w->staging->slots); /* nothing is copied any more */
+    if (status) device_staging_cut(w->staging, w->staging->slots); /* nothing is copied any more */
     return status ? status : io_queue_status(w->queue, w->err);
 }
 

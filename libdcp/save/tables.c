@@ -11,7 +11,7 @@
 /* Page-aligned and zeroed up to whole pages. */
 static unsigned char *table_memory(uint64_t bytes) {
     void *memory;
-    uint64_t size = whole_pages(bytes ? bytes : 1);
+    uint64_t size = core_round_to_pages(bytes ? bytes : 1);
     if (posix_memalign(&memory, PAGE_BYTES, size)) return NULL;
     return memset(memory, 0, size);
 }
@@ -21,17 +21,17 @@ static void fill_blocks(const image *im, index_row *rows, unsigned char *blocks)
     uint64_t *crcs = im->sums;
     for (size_t i = 0; i < im->layout->n; i++) {
         uint64_t *row = crcs + rows[i].first_block;
-        for (uint64_t b = 0; b < index_blocks(rows[i].bytes); b++) {
-            row[b] = crc64_finish(row[b], index_block_bytes(rows[i].bytes, b));
-            put_u64(blocks + 8 * (rows[i].first_block + b), row[b]);
+        for (uint64_t b = 0; b < step_index_blocks(rows[i].bytes); b++) {
+            row[b] = core_crc64_finish(row[b], step_index_block_bytes(rows[i].bytes, b));
+            core_put_u64(blocks + 8 * (rows[i].first_block + b), row[b]);
         }
-        rows[i].crc = index_join_blocks(row, rows[i].bytes);
+        rows[i].crc = step_index_join_blocks(row, rows[i].bytes);
     }
 }
 
 static void write_table(const image *im, io_queue *queue, const file_range *range,
                         const unsigned char *data) {
-    uint64_t total = whole_pages(range->bytes);
+    uint64_t total = core_round_to_pages(range->bytes);
     for (uint64_t at = 0; at < total; at += IO_SLOT_BYTES) {
         uint64_t part = total - at < IO_SLOT_BYTES ? total - at : IO_SLOT_BYTES;
         io_queue_write(queue, io_queue_next(queue), &im->file, data + at, part, range->offset + at);
@@ -41,21 +41,21 @@ static void write_table(const image *im, io_queue *queue, const file_range *rang
 static int build(const image *im, index_row *rows, unsigned char *const *tables,
                  unsigned char *block, userblock *ub, dcp_error *err) {
     const save_file *f = im->layout;
-    uint64_t path_bytes = index_path_bytes(rows, f->n);
+    uint64_t path_bytes = step_index_path_bytes(rows, f->n);
     fill_blocks(im, rows, tables[1]);
-    index_encode(rows, f->n, path_bytes, f->layout, tables[0]);
+    step_index_encode(rows, f->n, path_bytes, f->layout, tables[0]);
     memset(tables[2], ' ', ub->meta.bytes);
     memcpy(tables[2], im->meta, strlen(im->meta));
     ub->rows = f->n;
-    ub->row_bytes = index_row_bytes(path_bytes, f->layout);
+    ub->row_bytes = step_index_row_bytes(path_bytes, f->layout);
     file_range *ranges[] = {&ub->index, &ub->blocks, &ub->meta};
     for (int t = 0; t < 3; t++) {
         if (!ranges[t]->bytes) ranges[t]->offset = USERBLOCK_BYTES; /* an empty table is nowhere */
-        ranges[t]->crc = crc64(tables[t], ranges[t]->bytes);
+        ranges[t]->crc = core_crc64(tables[t], ranges[t]->bytes);
     }
-    int status = skeleton_outside_crc(&f->skeleton, rows, f->n,
-                                      (const unsigned char *const *)tables, &ub->outside_crc, err);
-    if (!status) userblock_encode(ub, block);
+    int status = h5_skeleton_outside_crc(
+        &f->skeleton, rows, f->n, (const unsigned char *const *)tables, &ub->outside_crc, err);
+    if (!status) step_userblock_encode(ub, block);
     return status;
 }
 

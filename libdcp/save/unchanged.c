@@ -49,8 +49,8 @@ void history_free(struct save_history *history) {
 
 void history_take(struct save_history *now, const save_request *r, const uint64_t *sums) {
     for (size_t i = 0; i < r->n; i++) {
-        uint64_t blocks = index_blocks(r->sorted[i]->bytes);
-        now->prints[i] = crc64_raw(~0ULL, sums, blocks * sizeof *sums);
+        uint64_t blocks = step_index_blocks(r->sorted[i]->bytes);
+        now->prints[i] = core_crc64_raw(~0ULL, sums, blocks * sizeof *sums);
         sums += blocks;
     }
 }

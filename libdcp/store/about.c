@@ -85,16 +85,16 @@ int about_write(const char *dir, const char *tool, int ranks, const char *member
     json_t *members, *about;
     int status = path_of(dir, path, err);
     if (status != DCP_OK) return status;
-    status =
-        json_parse_object(members_json, members_json ? strlen(members_json) : 0, &members, err);
+    status = core_json_parse_object(members_json, members_json ? strlen(members_json) : 0, &members,
+                                    err);
     if (status != DCP_OK) return status;
     about = compose(tool, ranks, members);
-    char *text = about ? json_exact(about, JSON_INDENT(2)) : NULL, *file = NULL;
+    char *text = about ? core_json_exact(about, JSON_INDENT(2)) : NULL, *file = NULL;
     int bytes = text ? asprintf(&file, "%s\n", text) : -1;
     if (bytes < 0) {
         status = core_fail_memory(err, text ? strlen(text) : 0);
     } else {
-        write_digits(digits_of(file, (size_t)bytes), crc64(file, (size_t)bytes));
+        write_digits(digits_of(file, (size_t)bytes), core_crc64(file, (size_t)bytes));
         status = write_file(path, file, (size_t)bytes, err);
         free(file);
     }
@@ -136,7 +136,7 @@ static int sum_holds(char *text, size_t bytes) {
         return 0;
     memcpy(stored, digits, DIGITS);
     memcpy(digits, ZEROS, DIGITS);
-    write_digits(computed, crc64(text, bytes));
+    write_digits(computed, core_crc64(text, bytes));
     return memcmp(stored, computed, DIGITS) == 0;
 }
 
@@ -144,7 +144,7 @@ static int parse_checked(const char *path, char *text, size_t bytes, json_t **ab
                          dcp_error *err) {
     if (!sum_holds(text, bytes))
         return core_fail(err, DCP_ERR_CORRUPT, "%s: the checksum does not match its bytes", path);
-    if (json_parse_object(text, bytes, about, NULL) != DCP_OK)
+    if (core_json_parse_object(text, bytes, about, NULL) != DCP_OK)
         return core_fail(err, DCP_ERR_CORRUPT, "%s: not a JSON object", path);
     return DCP_OK;
 }
@@ -214,7 +214,7 @@ int dcp_about_read(const char *step_path, char **json, dcp_error *err) {
     json_t *about = NULL;
     int status = about_parse(step_path, &about, err);
     if (status != DCP_OK) return status;
-    *json = json_canonical(about);
+    *json = core_json_canonical(about);
     json_decref(about);
     return *json ? DCP_OK : core_fail_memory(err, LARGEST);
 }

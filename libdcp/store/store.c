@@ -177,7 +177,7 @@ void dcp_store_close(dcp_store *store) {
     store_settle(store);
     dcp_comm_destroy(store->twin);
     io_queue_destroy(store->queue);
-    staging_close(store->staging);
+    device_staging_close(store->staging);
     if (store->layout_free) store->layout_free(store->layout);
     if (store->history_free) store->history_free(store->history);
     spare_drop(store);

@@ -31,7 +31,7 @@ static int share_of(const dcp_checkpoint *ckpt, const ckpt_tensor *t, const ckpt
                     dcp_box *box, source *out) {
     *out = (source){.ckpt = (dcp_checkpoint *)ckpt, .piece = p};
     if (ckpt->layout == DCP_LAYOUT_SHARDED) {
-        *box = index_row_box(p->row);
+        *box = step_index_row_box(p->row);
         return p->row->bytes && p->file->reader == ckpt->comm->rank;
     }
     *box = dcp_box_chunk(&t->tensor, ckpt->comm->rank, ckpt->comm->size);
@@ -82,9 +82,9 @@ static int fill(drain *d, dcp_error *err) {
 
 static void *run(void *ctx) {
     drain *d = ctx;
-    d->begin = clock_now();
+    d->begin = core_clock_now();
     d->status = fill(d, &d->error);
-    d->end = clock_now();
+    d->end = core_clock_now();
     pthread_mutex_lock(&d->lock);
     d->done = 1;
     pthread_mutex_unlock(&d->lock);

@@ -35,12 +35,12 @@ void tier_warn(const dcp_tiers *tiers, const tier *t, uint64_t step, const dcp_e
 
 /* All that ranks must agree on, in one number. */
 static uint64_t print_of(const dcp_tier *list, size_t n) {
-    uint64_t raw = crc64_raw(~0ULL, &n, sizeof n);
+    uint64_t raw = core_crc64_raw(~0ULL, &n, sizeof n);
     for (size_t i = 0; i < n; i++) {
         const char *redundancy = list[i].redundancy ? list[i].redundancy : "";
         uint64_t what[] = {list[i].every, list[i].keep, list[i].is_private != 0, list[i].layout};
-        raw = crc64_raw(raw, what, sizeof what);
-        raw = crc64_raw(raw, redundancy, strlen(redundancy) + 1);
+        raw = core_crc64_raw(raw, what, sizeof what);
+        raw = core_crc64_raw(raw, redundancy, strlen(redundancy) + 1);
     }
     return raw;
 }
@@ -144,7 +144,7 @@ void dcp_tiers_close(dcp_tiers *tiers) {
         tier_warn(tiers, flying, tiers->flight_step, &err);
     for (size_t i = 0; i < tiers->n; i++) drain_finish(tiers, &tiers->list[i]);
     for (size_t i = 0; i < tiers->n; i++) tier_close(tiers, &tiers->list[i]);
-    staging_close(tiers->staging);
+    device_staging_close(tiers->staging);
     free((char *)tiers->given.about_json);
     free(tiers->list);
     free(tiers);

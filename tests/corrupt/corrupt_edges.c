@@ -38,7 +38,7 @@ static void find_edges(const forge *f, edges *e) {
     e->n = 0;
     add_edge(e, USERBLOCK_BYTES);
     add_metadata(e, f);
-    for (uint64_t i = 0; i < get_u64(f->real + UB_ROWS); i++)
+    for (uint64_t i = 0; i < core_get_u64(f->real + UB_ROWS); i++)
         if (forge_column(f, i, BYTES))
             add_range(e, forge_column(f, i, OFFSET), forge_column(f, i, BYTES));
     add_range(e, forge_at(f, UB_INDEX), forge_length(f, UB_INDEX));
@@ -69,8 +69,8 @@ static int check_cut(const cut_cases *c, uint64_t size, uint64_t *shortest) {
     alarm(LIMIT_SECONDS); /* each by itself */
     int wrong = ftruncate(f->fd, (off_t)size) != 0;
     if (c->forged && size >= USERBLOCK_BYTES) {
-        put_u64(f->bytes + UB_FILE, size);
-        put_u64(f->bytes + USERBLOCK_BYTES - 8, crc64(f->bytes, USERBLOCK_BYTES - 8));
+        core_put_u64(f->bytes + UB_FILE, size);
+        core_put_u64(f->bytes + USERBLOCK_BYTES - 8, core_crc64(f->bytes, USERBLOCK_BYTES - 8));
         wrong |= pwrite(f->fd, f->bytes, USERBLOCK_BYTES, 0) != USERBLOCK_BYTES;
         r.part = size % PAGE_BYTES ? "user block: the file's size is no multiple of a page"
                                    : "outside the file";

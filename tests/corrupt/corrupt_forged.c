@@ -102,9 +102,9 @@ static void apply(forge *f, const edit *e) {
         memset(f->bytes + at, 0, e->field == PATH ? forge_path_bytes(f) : 8);
         memcpy(f->bytes + at, e->text, strlen(e->text));
     } else if (e->field == (e->row == BLOCK ? (int)UB_LAYOUT : (int)NDIM)) {
-        put_u32(f->bytes + at, (uint32_t)e->value);
+        core_put_u32(f->bytes + at, (uint32_t)e->value);
     } else {
-        put_u64(f->bytes + at, e->value);
+        core_put_u64(f->bytes + at, e->value);
     }
 }
 
@@ -159,7 +159,7 @@ static void overlaps(void **state) {
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         char what[80];
         snprintf(what, sizeof what, "overlap %zu", i);
-        put_u64(f.bytes + cases[i].at, cases[i].value);
+        core_put_u64(f.bytes + cases[i].at, cases[i].value);
         assert_int_equal(forge_put(&f), 0);
         expect_refused(what, global, DCP_ERR_CORRUPT, cases[i].part);
         assert_int_equal(forge_restore(&f), 0);
@@ -172,7 +172,7 @@ static void sparse_files(void **state) {
     (void)state;
     forge f;
     assert_int_equal(forge_open(&f, global, "state.h5"), 0);
-    uint64_t row = get_u64(f.real + UB_ROW), end = f.n, far = 1ULL << 42;
+    uint64_t row = core_get_u64(f.real + UB_ROW), end = f.n, far = 1ULL << 42;
     const struct {
         int table;
         uint64_t rows, bytes;
@@ -189,10 +189,10 @@ static void sparse_files(void **state) {
         char what[80];
         snprintf(what, sizeof what, "sparse %zu", i);
         if (ftruncate(f.fd, (off_t)far)) skip(); /* a file system that has no such files */
-        put_u64(f.bytes + UB_FILE, far);
-        put_u64(f.bytes + UB_ROWS, cases[i].rows);
-        put_u64(f.bytes + cases[i].table, end);
-        put_u64(f.bytes + cases[i].table + 8, cases[i].bytes);
+        core_put_u64(f.bytes + UB_FILE, far);
+        core_put_u64(f.bytes + UB_ROWS, cases[i].rows);
+        core_put_u64(f.bytes + cases[i].table, end);
+        core_put_u64(f.bytes + cases[i].table + 8, cases[i].bytes);
         assert_int_equal(forge_put(&f), 0);
         expect_refused(what, global, DCP_ERR_CORRUPT, cases[i].part);
         assert_int_equal(forge_restore(&f), 0);

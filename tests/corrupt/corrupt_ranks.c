@@ -32,7 +32,7 @@ static void expect(const char *part) {
 /* One number of rank 0's forging. */
 static void check_number(forge *f, uint64_t at, uint64_t value, const char *part) {
     if (s.rank == 0) {
-        put_u64(f->bytes + at, value);
+        core_put_u64(f->bytes + at, value);
         CHECK(forge_put(f) == 0);
     }
     expect(part);

@@ -12,7 +12,7 @@
 
 #include "core/bytes.h"
 #include "core/crc64.h"
-#include "core/userblock.h"
+#include "step/userblock.h"
 
 /* Byte offsets in the user block, docs/format.md. */
 enum {
@@ -64,21 +64,21 @@ static inline void forge_close(forge *f) {
 }
 
 /* Of the file as it was written: a table's place, a row of the index, a column of it. */
-static inline uint64_t forge_at(const forge *f, int table) { return get_u64(f->real + table); }
+static inline uint64_t forge_at(const forge *f, int table) { return core_get_u64(f->real + table); }
 static inline uint64_t forge_length(const forge *f, int table) {
-    return get_u64(f->real + table + 8);
+    return core_get_u64(f->real + table + 8);
 }
 static inline uint64_t forge_row_at(const forge *f, uint64_t row) {
-    return forge_at(f, UB_INDEX) + row * get_u64(f->real + UB_ROW);
+    return forge_at(f, UB_INDEX) + row * core_get_u64(f->real + UB_ROW);
 }
 static inline uint64_t forge_path_bytes(const forge *f) {
-    return get_u64(f->real + UB_ROW) - (get_u32(f->real + UB_LAYOUT) ? 228 : 100);
+    return core_get_u64(f->real + UB_ROW) - (core_get_u32(f->real + UB_LAYOUT) ? 228 : 100);
 }
 static inline uint64_t forge_column_at(const forge *f, uint64_t row, int column) {
     return (uint64_t)((int64_t)(forge_row_at(f, row) + forge_path_bytes(f)) + column);
 }
 static inline uint64_t forge_column(const forge *f, uint64_t row, int column) {
-    return get_u64(f->real + forge_column_at(f, row, column));
+    return core_get_u64(f->real + forge_column_at(f, row, column));
 }
 
 static inline int forge_by_offset(const void *a, const void *b) {
@@ -88,7 +88,7 @@ static inline int forge_by_offset(const void *a, const void *b) {
 
 /* The checksum of what is outside of the datasets of the (real) index. */
 static inline uint64_t forge_outside(const forge *f) {
-    uint64_t rows = get_u64(f->real + UB_ROWS), at = USERBLOCK_BYTES, raw = 0, sum = 0;
+    uint64_t rows = core_get_u64(f->real + UB_ROWS), at = USERBLOCK_BYTES, raw = 0, sum = 0;
     file_range *data = calloc(rows + 1, sizeof *data);
     for (uint64_t i = 0; i < rows; i++)
         data[i] = (file_range){forge_column(f, i, OFFSET), forge_column(f, i, BYTES), 0};
@@ -96,12 +96,12 @@ static inline uint64_t forge_outside(const forge *f) {
     qsort(data, rows, sizeof *data, forge_by_offset);
     for (uint64_t i = 0; i <= rows; i++) {
         if (data[i].offset < at) continue; /* without bytes */
-        raw = crc64_raw(raw, f->bytes + at, data[i].offset - at);
+        raw = core_crc64_raw(raw, f->bytes + at, data[i].offset - at);
         sum += data[i].offset - at;
         at = data[i].offset + data[i].bytes;
     }
     free(data);
-    return crc64_finish(raw, sum);
+    return core_crc64_finish(raw, sum);
 }
 
 /* Makes the checksums right, of tables where the forged user block still has them in the file. */
@@ -109,11 +109,12 @@ static inline void forge_seal(forge *f) {
     static const int tables[] = {UB_INDEX, UB_BLOCKS, UB_META};
     for (int t = 0; t < 3; t++) {
         unsigned char *range = f->bytes + tables[t];
-        uint64_t at = get_u64(range), bytes = get_u64(range + 8);
-        if (at <= f->n && bytes <= f->n - at) put_u64(range + 16, crc64(f->bytes + at, bytes));
+        uint64_t at = core_get_u64(range), bytes = core_get_u64(range + 8);
+        if (at <= f->n && bytes <= f->n - at)
+            core_put_u64(range + 16, core_crc64(f->bytes + at, bytes));
     }
-    put_u64(f->bytes + UB_OUTSIDE, forge_outside(f));
-    put_u64(f->bytes + USERBLOCK_BYTES - 8, crc64(f->bytes, USERBLOCK_BYTES - 8));
+    core_put_u64(f->bytes + UB_OUTSIDE, forge_outside(f));
+    core_put_u64(f->bytes + USERBLOCK_BYTES - 8, core_crc64(f->bytes, USERBLOCK_BYTES - 8));
 }
 
 /* Writes pages of `to` that differ from those of `from`. */

@@ -12,12 +12,12 @@
 static void canonical(const char *text, size_t bytes) {
     json_t *value = NULL, *back = NULL;
     dcp_error err = {0};
-    int status = json_parse_object(text, bytes, &value, &err);
+    int status = core_json_parse_object(text, bytes, &value, &err);
     PROMISE(err.status == status && !*err.message == !status);
     if (status) return;
-    char *once = json_canonical(value);
-    PROMISE(once && !json_parse_object(once, strlen(once), &back, NULL));
-    char *twice = json_canonical(back);
+    char *once = core_json_canonical(value);
+    PROMISE(once && !core_json_parse_object(once, strlen(once), &back, NULL));
+    char *twice = core_json_canonical(back);
     PROMISE(twice && !strcmp(once, twice) && json_equal(value, back));
     free(once);
     free(twice);
@@ -34,7 +34,7 @@ static void about(const char *text, size_t bytes) {
     memcpy(file, text, bytes);
     memcpy(file + bytes, TAIL, sizeof TAIL);
     bytes += sizeof TAIL - 1;
-    snprintf(digits, sizeof digits, "%016llx", (unsigned long long)crc64(file, bytes));
+    snprintf(digits, sizeof digits, "%016llx", (unsigned long long)core_crc64(file, bytes));
     memcpy(file + bytes - 20, digits, 16);
     fuzz_file("about.json", file, bytes, 0);
     int status = dcp_about_read(fuzz_folder(), &json, &err);

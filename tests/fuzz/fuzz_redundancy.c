@@ -2,10 +2,10 @@
  * the bytes of the header as far as they are not zero; read as a name as well. */
 #include "core/bytes.h"
 #include "core/crc64.h"
-#include "core/userblock.h"
 #include "fuzz.h"
 #include "redundancy/code.h"
 #include "redundancy/parity.h"
+#include "step/userblock.h"
 
 #define AT_CRC (PAGE_BYTES - 8)
 
@@ -33,7 +33,7 @@ static void header(const uint8_t *data, size_t size) {
            "\x89"
            "DCR\r\n\x1a\n\1\0\0\0",
            12);
-    put_u64(page + AT_CRC, crc64(page, AT_CRC));
+    core_put_u64(page + AT_CRC, core_crc64(page, AT_CRC));
     int status = parity_header_decode(page, "file", &h, &err);
     PROMISE(err.status == status && !*err.message == !status);
     if (!status) check_group(&h);

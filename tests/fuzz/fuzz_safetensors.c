@@ -13,7 +13,7 @@ static void write_file(const uint8_t *data, size_t size) {
     size_t zeros = (size_t)data[1] | (size_t)data[2] << 8, length = size - 3;
     unsigned char *file = malloc(8 + length);
     PROMISE(file);
-    put_u64(file, length);
+    core_put_u64(file, length);
     memcpy(file + 8, data + 3, length);
     fuzz_file("f.safetensors", file, 8 + length, zeros);
     free(file);

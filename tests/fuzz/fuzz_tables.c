@@ -12,19 +12,19 @@ enum { HEAD = 120, AT_VERSION = 8, AT_FILE = 16, AT_ROWS = 24, AT_ROW = 32, TABL
 enum { BAD_CRC = 1, BAD_MAGIC = 2, OWN_SIZES = 4, SHARDED = 8 }; /* switches */
 
 static uint64_t table_bytes(const unsigned char *head, int table) {
-    return get_u64(head + TABLES + 24 * table + 8);
+    return core_get_u64(head + TABLES + 24 * table + 8);
 }
 
 /* Sizes that add up to what is there: the index has its rows, meta what is left. */
 static void mend_sizes(unsigned char *head, uint64_t left, int last) {
-    uint64_t index = get_u64(head + AT_ROWS) * get_u64(head + AT_ROW);
+    uint64_t index = core_get_u64(head + AT_ROWS) * core_get_u64(head + AT_ROW);
     if (index > left) index = left;
     uint64_t blocks = table_bytes(head, 1) / 8 * 8;
     if (blocks > left - index) blocks = (left - index) / 8 * 8;
     left -= index + blocks;
-    put_u64(head + TABLES + 8, index);
-    put_u64(head + TABLES + 24 + 8, blocks);
-    if (last || table_bytes(head, 2) > left) put_u64(head + TABLES + 48 + 8, left);
+    core_put_u64(head + TABLES + 8, index);
+    core_put_u64(head + TABLES + 24 + 8, blocks);
+    if (last || table_bytes(head, 2) > left) core_put_u64(head + TABLES + 48 + 8, left);
 }
 
 static void mend_sums(unsigned char *packed, const unsigned char *body, uint64_t bytes) {
@@ -32,11 +32,11 @@ static void mend_sums(unsigned char *packed, const unsigned char *body, uint64_t
     for (int t = 0; t < 3; t++) {
         uint64_t n = table_bytes(head, t);
         if (n > bytes) return;
-        put_u64(head + TABLES + 24 * t + 16, crc64(body, n));
+        core_put_u64(head + TABLES + 24 * t + 16, core_crc64(body, n));
         body += n;
         bytes -= n;
     }
-    put_u64(head + USERBLOCK_BYTES - 8, crc64(head, USERBLOCK_BYTES - 8));
+    core_put_u64(head + USERBLOCK_BYTES - 8, core_crc64(head, USERBLOCK_BYTES - 8));
 }
 
 /* Takes one file from the input; packed as tables_pack does. */
@@ -52,7 +52,7 @@ static unsigned char *take_file(const uint8_t **data, size_t *size, int how, int
                "\x89"
                "DCP\r\n\x1a\n",
                8);
-        put_u32(head + AT_VERSION, FORMAT_VERSION);
+        core_put_u32(head + AT_VERSION, FORMAT_VERSION);
     }
     uint64_t body = *size;
     if (!(how & OWN_SIZES)) {
@@ -62,7 +62,7 @@ static unsigned char *take_file(const uint8_t **data, size_t *size, int how, int
     *bytes = 8 + USERBLOCK_BYTES + body;
     unsigned char *packed = malloc(*bytes);
     PROMISE(packed);
-    put_u64(packed, get_u64(head + AT_FILE));
+    core_put_u64(packed, core_get_u64(head + AT_FILE));
     memcpy(packed + 8, head, sizeof head);
     memcpy(packed + 8 + sizeof head, *data, body);
     *data += body;
@@ -79,19 +79,19 @@ static void check_file(const ckpt_file *file) {
         PROMISE(!i || strcmp(file->rows[i - 1].tensor.path, r->tensor.path) < 0);
         PROMISE(r->offset <= file->ub.file_bytes && r->bytes <= file->ub.file_bytes - r->offset);
         PROMISE(r->first_block == blocks && !strstr(r->tensor.path, "/../"));
-        blocks += index_blocks(r->bytes);
-        (void)index_join_blocks(file->crcs + r->first_block, r->bytes);
+        blocks += step_index_blocks(r->bytes);
+        (void)step_index_join_blocks(file->crcs + r->first_block, r->bytes);
     }
     PROMISE(blocks == file->ub.blocks.bytes / 8);
 }
 
 /* A table that was believed is the one that a writer makes of its rows: nothing hides in it. */
 static void check_same_bytes(const ckpt_file *file, const unsigned char *index) {
-    uint64_t path_bytes = index_path_bytes(file->rows, file->ub.rows);
-    PROMISE(file->ub.row_bytes == index_row_bytes(path_bytes, file->ub.layout));
+    uint64_t path_bytes = step_index_path_bytes(file->rows, file->ub.rows);
+    PROMISE(file->ub.row_bytes == step_index_row_bytes(path_bytes, file->ub.layout));
     unsigned char *again = malloc(file->ub.index.bytes + 1);
     PROMISE(again);
-    index_encode(file->rows, file->ub.rows, path_bytes, file->ub.layout, again);
+    step_index_encode(file->rows, file->ub.rows, path_bytes, file->ub.layout, again);
     PROMISE(!memcmp(again, index, file->ub.index.bytes));
     free(again);
 }

@@ -23,16 +23,16 @@ static unsigned char *any_bytes(uint64_t bytes) {
 static void checksums(const dcp_device *gpu, unsigned char *memory, const unsigned char *content) {
     static const uint64_t sizes[] = {1, 7, 8, 9, 4095, 65535, 65536, 65537, 4 << 20, BYTES - 16};
     staging *s = NULL;
-    SUCCEEDS(staging_open(gpu, 0, &s, err));
-    SUCCEEDS(staging_follow(s, err));
+    SUCCEEDS(device_staging_open(gpu, 0, &s, err));
+    SUCCEEDS(device_staging_follow(s, err));
     for (size_t i = 0; i < sizeof sizes / sizeof *sizes; i++)
         for (uint64_t from = 0; from < 10; from++) {
             uint64_t raw = 0;
             const state_box box = {.device = gpu, .device_data = memory + from};
-            SUCCEEDS(staging_checksum(s, &box, "/a/b", sizes[i], &raw, err));
-            CHECK(raw == crc64_raw(0, content + from, sizes[i]));
+            SUCCEEDS(device_staging_checksum(s, &box, "/a/b", sizes[i], &raw, err));
+            CHECK(raw == core_crc64_raw(0, content + from, sizes[i]));
         }
-    staging_close(s);
+    device_staging_close(s);
 }
 
 static dcp_state *state_of(const scratch *s, const dcp_device *gpu, void *memory) {

@@ -86,13 +86,13 @@ static void seal(const scratch *s) {
     for (size_t i = 0; i <= ub.rows; i++) {
         uint64_t end = i < ub.rows ? rows[i].offset : n;
         if (i < ub.rows && !rows[i].bytes) continue;
-        raw = crc64_raw(raw, data + at, end - at);
+        raw = core_crc64_raw(raw, data + at, end - at);
         outside += end - at;
         if (i < ub.rows) at = end + rows[i].bytes;
     }
     ub.file_bytes = n;
-    ub.outside_crc = crc64_finish(raw, outside);
-    userblock_encode(&ub, data);
+    ub.outside_crc = core_crc64_finish(raw, outside);
+    step_userblock_encode(&ub, data);
     int fd = open(file, O_WRONLY);
     CHECK(fd >= 0 && pwrite(fd, data, USERBLOCK_BYTES, 0) == USERBLOCK_BYTES);
     close(fd);

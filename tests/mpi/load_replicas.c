@@ -2,8 +2,8 @@
  * them is found, on all ranks; also where it is not the lowest holder, whose copy the sum of
  * checksums counts. By messages, and through shared memory. */
 #include "comm/comm.h"
-#include "core/userblock.h"
 #include "scratch.h"
+#include "step/userblock.h"
 
 #define ELEMENTS 900
 

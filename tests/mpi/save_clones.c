@@ -84,7 +84,7 @@ static void check_about(const char *step, uint64_t cloned) {
     char *about = NULL;
     json_t *object = NULL;
     SUCCEEDS(dcp_about_read(step, &about, err));
-    SUCCEEDS(json_parse_object(about, strlen(about), &object, err));
+    SUCCEEDS(core_json_parse_object(about, strlen(about), &object, err));
     CHECK((uint64_t)json_integer_value(json_object_get(object, "cloned")) == cloned);
     json_decref(object);
     free(about);

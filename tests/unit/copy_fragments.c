@@ -34,7 +34,7 @@ static void add_piece(struct file *f, uint64_t row_bytes) {
     piece *p = &f->pieces[f->n++];
     *p = (piece){.file_offset = f->bytes, .bytes = size};
     box_copy copy;
-    box_copy_init(&copy, ndim, 1, box.count, shape, box.start, box.count, origin);
+    core_box_copy_init(&copy, ndim, 1, box.count, shape, box.start, box.count, origin);
     piece_set_copy(p, &copy);
     assert_non_null(p->copy);
     f->bytes += size;
@@ -50,7 +50,7 @@ static void any_file(struct file *f, int large) {
     for (size_t i = 0; i < f->n; i++) {
         const piece *p = &f->pieces[i];
         for (uint64_t run = 0, a, b; run < p->copy->runs; run++) {
-            box_copy_run(p->copy, run, &a, &b);
+            core_box_copy_run(p->copy, run, &a, &b);
             for (uint64_t k = 0; k < p->copy->run_bytes; k++)
                 f->due[p->file_offset + a + k] = token(f, p, b + k);
         }
@@ -93,7 +93,7 @@ static void take_interiors(struct file *f) {
     for (size_t i = 0; i < f->n; i++) {
         const piece *p = &f->pieces[i];
         for (uint64_t run = 0, a, b, from, to; p->direct && run < p->copy->runs; run++) {
-            box_copy_run(p->copy, run, &a, &b);
+            core_box_copy_run(p->copy, run, &a, &b);
             piece_interior(p, run, &from, &to);
             assert_int_equal(from % PAGE_BYTES, 0);
             assert_int_equal(to % PAGE_BYTES, 0);

@@ -31,7 +31,7 @@ static void check(dcp_box box, int direct) {
     seen s = {.box = &box};
     size_t first = 0;
     box_copy copy;
-    assert_int_equal(box_copy_between(&copy, 2, 1, &whole, &box), 1);
+    assert_int_equal(core_box_copy_between(&copy, 2, 1, &whole, &box), 1);
     piece_set_copy(&p, &copy);
     assert_int_equal(p.direct, direct);
     assert_int_equal(piece_parts(&p, 1, look, &s), 0);

@@ -20,12 +20,12 @@ static void sum_in_parts(const piece *p, const unsigned char *data, uint64_t byt
 
 static void check_blocks(const uint64_t *sums, const unsigned char *data, uint64_t bytes) {
     uint64_t crcs[MOST_BLOCKS];
-    for (uint64_t b = 0; b < index_blocks(bytes); b++) {
-        uint64_t size = index_block_bytes(bytes, b);
-        crcs[b] = crc64(data + b * BLOCK_BYTES, size);
-        assert_int_equal(crc64_finish(sums[b], size), crcs[b]);
+    for (uint64_t b = 0; b < step_index_blocks(bytes); b++) {
+        uint64_t size = step_index_block_bytes(bytes, b);
+        crcs[b] = core_crc64(data + b * BLOCK_BYTES, size);
+        assert_int_equal(core_crc64_finish(sums[b], size), crcs[b]);
     }
-    assert_int_equal(index_join_blocks(crcs, bytes), crc64(data, bytes));
+    assert_int_equal(step_index_join_blocks(crcs, bytes), core_crc64(data, bytes));
 }
 
 static void a_dataset_in_parts(void **state) {
@@ -51,7 +51,7 @@ static void a_dataset_in_parts(void **state) {
 static unsigned char *cut(const unsigned char *tensor, const box_copy *copy) {
     unsigned char *data = malloc(copy->runs * copy->run_bytes + 1);
     for (uint64_t run = 0, a, b; run < copy->runs; run++) {
-        box_copy_run(copy, run, &a, &b);
+        core_box_copy_run(copy, run, &a, &b);
         memcpy(data + b, tensor + a, copy->run_bytes);
     }
     return data;
@@ -71,7 +71,7 @@ static void boxes_of_a_tensor(void **state) {
                                 part % 2 ? shape[1] - columns : columns, shape[2]};
             piece_global global = {.bytes = bytes, .sums = whole};
             const box_copy *copy = &global.copy;
-            box_copy_init(&global.copy, 3, 1, count, shape, start, count, origin);
+            core_box_copy_init(&global.copy, 3, 1, count, shape, start, count, origin);
             memset(own, 0, sizeof own);
             uint64_t size = copy->runs * copy->run_bytes;
             piece p = {.bytes = size, .sums = own, .global = &global};

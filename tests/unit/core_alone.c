@@ -14,8 +14,8 @@ int main(void) {
                           {.box = dcp_box_chunk(&t, 1, 2), .rank = 1}};
     size_t first, second;
     float data[21] = {0};
-    int ok = crc64("123456789", 9) == 0x995dc9bbdf1939faULL &&
-             cover_check(2, t.shape, halves, 2, &first, &second) == COVER_EXACT &&
+    int ok = core_crc64("123456789", 9) == 0x995dc9bbdf1939faULL &&
+             core_cover_check(2, t.shape, halves, 2, &first, &second) == COVER_EXACT &&
              dcp_state_create(&state, NULL) == DCP_OK &&
              dcp_state_add(state, &t, NULL, data, NULL) == DCP_OK &&
              dcp_state_local_bytes(state) == 84;

@@ -25,8 +25,8 @@ static struct scene any_scene(uint64_t least) {
 
 static box_copy copy_of(const struct scene *s) {
     box_copy copy;
-    box_copy_init(&copy, s->ndim, s->elem_bytes, s->count, s->shape_a, s->start_a, s->shape_b,
-                  s->start_b);
+    core_box_copy_init(&copy, s->ndim, s->elem_bytes, s->count, s->shape_a, s->start_a, s->shape_b,
+                       s->start_b);
     return copy;
 }
 
@@ -51,7 +51,7 @@ static void runs_are_the_elements_in_order(void **state) {
         assert_int_equal(copy.run_bytes % s.elem_bytes, 0);
         assert_int_equal(copy.runs * copy.run_bytes, elements * s.elem_bytes);
         for (uint64_t run = 0; run < copy.runs; run++) {
-            box_copy_run(&copy, run, &a, &b);
+            core_box_copy_run(&copy, run, &a, &b);
             for (uint64_t at = 0; at < copy.run_bytes; at += s.elem_bytes, i++) {
                 assert_int_equal(a + at, element(&s, i, s.shape_a, s.start_a));
                 assert_int_equal(b + at, element(&s, i, s.shape_b, s.start_b));
@@ -64,7 +64,7 @@ static void a_box_cut_on_dimension_0_is_one_run(void **state) {
     (void)state;
     uint64_t shape[] = {13, 7, 5}, start[] = {4, 0, 0}, count[] = {6, 7, 5}, origin[3] = {0};
     box_copy copy;
-    box_copy_init(&copy, 3, 4, count, shape, start, count, origin);
+    core_box_copy_init(&copy, 3, 4, count, shape, start, count, origin);
     assert_int_equal(copy.runs, 1);
     assert_int_equal(copy.run_bytes, 6 * 7 * 5 * 4);
     assert_int_equal(copy.base_a, 4 * 7 * 5 * 4);
@@ -90,10 +90,10 @@ static void the_run_that_ends_after_a_byte_is_found(void **state) {
         for (uint32_t d = 0; d < s.ndim; d++) size *= s.shape_a[d];
         for (uint64_t offset = 0; offset <= size; offset++) {
             for (; expected < copy.runs; expected++) {
-                box_copy_run(&copy, expected, &a, &b);
+                core_box_copy_run(&copy, expected, &a, &b);
                 if (a + copy.run_bytes > offset) break;
             }
-            assert_int_equal(box_copy_find(&copy, offset), expected);
+            assert_int_equal(core_box_copy_find(&copy, offset), expected);
         }
     }
 }
@@ -104,7 +104,7 @@ static void boxes_share_what_both_hold(void **state) {
         uint64_t shape[DCP_MAX_DIMS];
         uint32_t ndim = any_shape(shape);
         dcp_box a = any_box(ndim, shape, 0), b = any_box(ndim, shape, 0), shared = {0};
-        int found = box_intersect(ndim, &a, &b, &shared), expected = 1;
+        int found = core_box_intersect(ndim, &a, &b, &shared), expected = 1;
         for (uint32_t d = 0; d < ndim; d++) {
             uint64_t both = 0;
             for (uint64_t i = 0; i < shape[d]; i++)

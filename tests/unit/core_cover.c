@@ -39,7 +39,7 @@ static cover_result check(struct cut *c, size_t *first, size_t *second) {
         c->boxes[i - 1] = c->boxes[k];
         c->boxes[k] = box;
     }
-    return cover_check(c->ndim, c->shape, c->boxes, c->n, first, second);
+    return core_cover_check(c->ndim, c->shape, c->boxes, c->n, first, second);
 }
 
 static void partitions_are_exact(void **state) {
@@ -62,18 +62,18 @@ static void a_box_less_is_missing(void **state) {
         c.boxes[between(0, c.n - 1)] = c.boxes[c.n - 1];
         c.n--;
         assert_int_equal(check(&c, &first, &second), COVER_MISSING);
-        dcp_box shared, hole = cover_hole(c.ndim, c.shape, c.boxes, c.n);
+        dcp_box shared, hole = core_cover_hole(c.ndim, c.shape, c.boxes, c.n);
         assert_true(dcp_box_elems(&hole, c.ndim) > 0);
         for (uint32_t d = 0; d < c.ndim; d++)
             assert_true(hole.start[d] + hole.count[d] <= c.shape[d]);
         for (size_t i = 0; i < c.n; i++)
-            assert_false(box_intersect(c.ndim, &hole, &c.boxes[i].box, &shared));
+            assert_false(core_box_intersect(c.ndim, &hole, &c.boxes[i].box, &shared));
     }
 }
 
 static int equals_another(const struct cut *c, size_t which) {
     for (size_t i = 0; i < c->n; i++)
-        if (i != which && box_equal(c->ndim, &c->boxes[i].box, &c->boxes[which].box)) return 1;
+        if (i != which && core_box_equal(c->ndim, &c->boxes[i].box, &c->boxes[which].box)) return 1;
     return 0;
 }
 
@@ -96,8 +96,8 @@ static void a_moved_box_overlaps(void **state) {
         assert_int_equal(check(&c, &first, &second), COVER_OVERLAP);
         dcp_box shared;
         assert_true(first < c.n && second < c.n && first != second);
-        assert_true(box_intersect(c.ndim, &c.boxes[first].box, &c.boxes[second].box, &shared));
-        assert_false(box_equal(c.ndim, &c.boxes[first].box, &c.boxes[second].box));
+        assert_true(core_box_intersect(c.ndim, &c.boxes[first].box, &c.boxes[second].box, &shared));
+        assert_false(core_box_equal(c.ndim, &c.boxes[first].box, &c.boxes[second].box));
     }
 }
 
@@ -135,10 +135,10 @@ static void a_scalar_is_held_or_missing(void **state) {
     uint64_t shape[DCP_MAX_DIMS] = {1};
     cover_box boxes[2] = {{.box = {.count = {1}}, .rank = 4}, {.box = {.count = {1}}, .rank = 2}};
     size_t first, second;
-    assert_int_equal(cover_check(0, shape, boxes, 2, &first, &second), COVER_EXACT);
+    assert_int_equal(core_cover_check(0, shape, boxes, 2, &first, &second), COVER_EXACT);
     assert_int_equal(boxes[0].rank, 2);
     assert_true(boxes[0].keeper && !boxes[1].keeper);
-    assert_int_equal(cover_check(0, shape, NULL, 0, &first, &second), COVER_MISSING);
+    assert_int_equal(core_cover_check(0, shape, NULL, 0, &first, &second), COVER_MISSING);
 }
 
 int main(void) {

@@ -1,8 +1,8 @@
 /* The index: what is encoded comes back; whatever a file holds instead is refused, or is at least
  * a table of sorted, disjoint datasets that lie in the file. */
 #include "core/bytes.h"
-#include "core/index.h"
 #include "core_fixture.h"
+#include "step/index.h"
 
 #define FILE_BYTES (64ULL << 20)
 #define ROWS 7
@@ -36,27 +36,27 @@ static struct table make_table(dcp_layout layout, index_row *rows) {
         memcpy(tensor.shape, list[i].shape, sizeof tensor.shape);
         rows[i] = (index_row){.tensor = tensor};
         if (layout == DCP_LAYOUT_SHARDED && i == 3) rows[i].box = &part;
-        dcp_box box = index_row_box(&rows[i]);
+        dcp_box box = step_index_row_box(&rows[i]);
         rows[i].bytes = dcp_box_elems(&box, tensor.ndim) * dcp_dtype_bytes(tensor.dtype);
         rows[i].offset = list[i].offset;
         rows[i].crc = any();
         rows[i].first_block = blocks;
-        blocks += index_blocks(rows[i].bytes);
+        blocks += step_index_blocks(rows[i].bytes);
     }
-    t.path_bytes = index_path_bytes(rows, ROWS);
-    t.ub.row_bytes = index_row_bytes(t.path_bytes, layout);
+    t.path_bytes = step_index_path_bytes(rows, ROWS);
+    t.ub.row_bytes = step_index_row_bytes(t.path_bytes, layout);
     t.ub.index = (file_range){32 << 20, ROWS * t.ub.row_bytes, 0};
     t.ub.blocks = (file_range){33 << 20, 8 * blocks, 0};
     t.ub.meta = (file_range){34 << 20, 65536, 0};
     t.bytes = malloc(t.ub.index.bytes);
     assert_non_null(t.bytes);
-    index_encode(rows, ROWS, t.path_bytes, layout, t.bytes);
+    step_index_encode(rows, ROWS, t.path_bytes, layout, t.bytes);
     return t;
 }
 
 static int decode(const struct table *t, index_row **rows) {
     dcp_error err = {0};
-    int status = index_decode(t->bytes, &t->ub, "file", 0, rows, &err);
+    int status = step_index_decode(t->bytes, &t->ub, "file", 0, rows, &err);
     assert_int_equal(err.status, status);
     if (status) assert_non_null(strstr(err.message, "file: index: "));
     return status;
@@ -75,7 +75,7 @@ static void what_is_encoded_comes_back(void **state) {
             assert_int_equal(back[i].tensor.dtype, rows[i].tensor.dtype);
             assert_int_equal(back[i].tensor.ndim, rows[i].tensor.ndim);
             assert_memory_equal(back[i].tensor.shape, rows[i].tensor.shape, 64);
-            dcp_box box = index_row_box(&rows[i]), again = index_row_box(&back[i]);
+            dcp_box box = step_index_row_box(&rows[i]), again = step_index_row_box(&back[i]);
             assert_memory_equal(&again, &box, sizeof box);
             assert_int_equal(back[i].offset, rows[i].offset);
             assert_int_equal(back[i].bytes, rows[i].bytes);
@@ -89,12 +89,13 @@ static void what_is_encoded_comes_back(void **state) {
 
 static void an_empty_table_is_one(void **state) {
     (void)state;
-    userblock ub = {.file_bytes = 8192, .row_bytes = index_row_bytes(16, DCP_LAYOUT_GLOBAL)};
+    userblock ub = {.file_bytes = 8192, .row_bytes = step_index_row_bytes(16, DCP_LAYOUT_GLOBAL)};
     ub.index = ub.blocks = (file_range){4096, 0, 0};
     ub.meta = (file_range){4096, 4096, 0};
     index_row *rows;
-    assert_int_equal(index_path_bytes(NULL, 0), 16);
-    assert_int_equal(index_decode((const unsigned char *)"", &ub, "file", 0, &rows, NULL), DCP_OK);
+    assert_int_equal(step_index_path_bytes(NULL, 0), 16);
+    assert_int_equal(step_index_decode((const unsigned char *)"", &ub, "file", 0, &rows, NULL),
+                     DCP_OK);
     free(rows);
 }
 
@@ -177,9 +178,9 @@ static void mutate(struct table *t, const struct mutation *m) {
         memset(fields, 0, 8);
         memcpy(fields, m->text, strlen(m->text));
     } else if (m->field == NDIM) {
-        put_u32(fields + NDIM, (uint32_t)m->value);
+        core_put_u32(fields + NDIM, (uint32_t)m->value);
     } else {
-        put_u64(fields + m->field, m->value);
+        core_put_u64(fields + m->field, m->value);
     }
 }
 
@@ -217,7 +218,7 @@ static void tables_of_other_sizes(void **state) {
             ub->index.bytes = ROWS * ub->row_bytes;
             free(t.bytes);
             t.bytes = malloc(ub->index.bytes);
-            index_encode(rows, ROWS, t.path_bytes + 16, ub->layout, t.bytes);
+            step_index_encode(rows, ROWS, t.path_bytes + 16, ub->layout, t.bytes);
         }
         if (i < 5) ub->rows = ub->row_bytes ? ub->index.bytes / ub->row_bytes : 0;
         assert_int_equal(decode(&t, &back), DCP_ERR_CORRUPT);
@@ -250,12 +251,13 @@ static void steps_find_the_false_row(void **state) {
     (void)state;
     index_row rows[ROWS];
     struct table t = make_table(DCP_LAYOUT_GLOBAL, rows);
-    assert_int_equal(index_check_rows(t.bytes, 0, ROWS, &t.ub, "file", NULL), DCP_OK);
+    assert_int_equal(step_index_check_rows(t.bytes, 0, ROWS, &t.ub, "file", NULL), DCP_OK);
     memset(t.bytes + 4 * t.ub.row_bytes, 0, 3 * t.ub.row_bytes); /* a hole */
-    assert_int_equal(index_check_rows(t.bytes, 0, 4, &t.ub, "file", NULL), DCP_OK);
+    assert_int_equal(step_index_check_rows(t.bytes, 0, 4, &t.ub, "file", NULL), DCP_OK);
     for (uint64_t first = 0; first <= 4; first++) {
         dcp_error err = {0};
-        assert_int_equal(index_check_rows(t.bytes, first, 5, &t.ub, "file", &err), DCP_ERR_CORRUPT);
+        assert_int_equal(step_index_check_rows(t.bytes, first, 5, &t.ub, "file", &err),
+                         DCP_ERR_CORRUPT);
         assert_non_null(strstr(err.message, "index: row 4"));
     }
     free(t.bytes);
@@ -263,13 +265,13 @@ static void steps_find_the_false_row(void **state) {
 
 static void further_pieces_are_named_with_an_at(void **state) {
     (void)state;
-    assert_int_equal(index_tensor_path("/m/w"), 4);
-    assert_int_equal(index_tensor_path("/m/w@1"), 4);
-    assert_int_equal(index_tensor_path("/m/w@120"), 4);
-    assert_int_equal(index_tensor_path("/m/w@"), 5);
-    assert_int_equal(index_tensor_path("/m/w@x1"), 7);
-    assert_int_equal(index_tensor_path("/m/w@2@1"), 6);
-    assert_int_equal(index_tensor_path("/m@1/w"), 6);
+    assert_int_equal(step_index_tensor_path("/m/w"), 4);
+    assert_int_equal(step_index_tensor_path("/m/w@1"), 4);
+    assert_int_equal(step_index_tensor_path("/m/w@120"), 4);
+    assert_int_equal(step_index_tensor_path("/m/w@"), 5);
+    assert_int_equal(step_index_tensor_path("/m/w@x1"), 7);
+    assert_int_equal(step_index_tensor_path("/m/w@2@1"), 6);
+    assert_int_equal(step_index_tensor_path("/m@1/w"), 6);
 }
 
 int main(void) {

@@ -146,7 +146,7 @@ static void tensors_come_out_sorted(void **state) {
         snprintf(path, sizeof path, "/m/%016llx", (unsigned long long)any());
         assert_int_equal(add_path(*state, path), DCP_OK);
     }
-    state_tensor **sorted = state_sorted(*state);
+    state_tensor **sorted = core_state_sorted(*state);
     assert_non_null(sorted);
     for (size_t i = 1; i < 500; i++)
         assert_true(strcmp(sorted[i - 1]->tensor.path, sorted[i]->tensor.path) < 0);

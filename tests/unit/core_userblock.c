@@ -1,8 +1,8 @@
 /* The user block: comes back as it was, and each flipped bit of it is damage. */
 #include "core/bytes.h"
 #include "core/crc64.h"
-#include "core/userblock.h"
 #include "core_fixture.h"
+#include "step/userblock.h"
 
 #define FILE_BYTES (1ULL << 20)
 
@@ -20,8 +20,8 @@ static void it_comes_back(void **state) {
     unsigned char block[USERBLOCK_BYTES];
     userblock back;
     memset(block, 0xaa, sizeof block);
-    userblock_encode(&good, block);
-    assert_int_equal(userblock_decode(block, FILE_BYTES, "file", &back, NULL), DCP_OK);
+    step_userblock_encode(&good, block);
+    assert_int_equal(step_userblock_decode(block, FILE_BYTES, "file", &back, NULL), DCP_OK);
     assert_int_equal(back.layout, good.layout);
     assert_int_equal(back.file_bytes, good.file_bytes);
     assert_int_equal(back.rows, good.rows);
@@ -36,15 +36,16 @@ static void every_flipped_bit_is_damage(void **state) {
     (void)state;
     unsigned char block[USERBLOCK_BYTES];
     userblock back;
-    userblock_encode(&good, block);
+    step_userblock_encode(&good, block);
     for (size_t bit = 0; bit < 8 * sizeof block; bit++) {
         dcp_error err = {0};
         block[bit / 8] = (unsigned char)(block[bit / 8] ^ 1 << bit % 8);
-        assert_int_equal(userblock_decode(block, FILE_BYTES, "file", &back, &err), DCP_ERR_CORRUPT);
+        assert_int_equal(step_userblock_decode(block, FILE_BYTES, "file", &back, &err),
+                         DCP_ERR_CORRUPT);
         assert_non_null(strstr(err.message, "file: user block: "));
         block[bit / 8] = (unsigned char)(block[bit / 8] ^ 1 << bit % 8);
     }
-    assert_int_equal(userblock_decode(block, FILE_BYTES, "file", &back, NULL), DCP_OK);
+    assert_int_equal(step_userblock_decode(block, FILE_BYTES, "file", &back, NULL), DCP_OK);
 }
 
 static void a_file_of_another_size_is_damage(void **state) {
@@ -52,10 +53,10 @@ static void a_file_of_another_size_is_damage(void **state) {
     unsigned char block[USERBLOCK_BYTES];
     userblock back;
     dcp_error err = {0};
-    userblock_encode(&good, block);
+    step_userblock_encode(&good, block);
     for (int d = -1; d <= 1; d += 2) {
         assert_int_equal(
-            userblock_decode(block, (uint64_t)((int64_t)FILE_BYTES + d), "file", &back, &err),
+            step_userblock_decode(block, (uint64_t)((int64_t)FILE_BYTES + d), "file", &back, &err),
             DCP_ERR_CORRUPT);
         assert_non_null(strstr(err.message, "size"));
     }
@@ -66,8 +67,9 @@ static void expect_forged(const userblock *ub, const char *part) {
     unsigned char block[USERBLOCK_BYTES];
     userblock back;
     dcp_error err = {0};
-    userblock_encode(ub, block);
-    assert_int_equal(userblock_decode(block, ub->file_bytes, "file", &back, &err), DCP_ERR_CORRUPT);
+    step_userblock_encode(ub, block);
+    assert_int_equal(step_userblock_decode(block, ub->file_bytes, "file", &back, &err),
+                     DCP_ERR_CORRUPT);
     if (!strstr(err.message, part)) fail_msg("'%s' is not in: %s", part, err.message);
 }
 
@@ -136,10 +138,11 @@ static void what_is_not_used_is_zero(void **state) {
         unsigned char block[USERBLOCK_BYTES];
         userblock back;
         dcp_error err = {0};
-        userblock_encode(&good, block);
+        step_userblock_encode(&good, block);
         block[at] = 1;
-        put_u64(block + USERBLOCK_BYTES - 8, crc64(block, USERBLOCK_BYTES - 8));
-        assert_int_equal(userblock_decode(block, FILE_BYTES, "file", &back, &err), DCP_ERR_CORRUPT);
+        core_put_u64(block + USERBLOCK_BYTES - 8, core_crc64(block, USERBLOCK_BYTES - 8));
+        assert_int_equal(step_userblock_decode(block, FILE_BYTES, "file", &back, &err),
+                         DCP_ERR_CORRUPT);
         assert_non_null(strstr(err.message, "should be zero"));
     }
 }
@@ -149,10 +152,11 @@ static void a_newer_format_is_told_apart(void **state) {
     unsigned char block[USERBLOCK_BYTES];
     userblock back;
     dcp_error err = {0};
-    userblock_encode(&good, block);
-    put_u32(block + 8, FORMAT_VERSION + 1);
-    put_u64(block + USERBLOCK_BYTES - 8, crc64(block, USERBLOCK_BYTES - 8));
-    assert_int_equal(userblock_decode(block, FILE_BYTES, "file", &back, &err), DCP_ERR_VERSION);
+    step_userblock_encode(&good, block);
+    core_put_u32(block + 8, FORMAT_VERSION + 1);
+    core_put_u64(block + USERBLOCK_BYTES - 8, core_crc64(block, USERBLOCK_BYTES - 8));
+    assert_int_equal(step_userblock_decode(block, FILE_BYTES, "file", &back, &err),
+                     DCP_ERR_VERSION);
     assert_non_null(strstr(err.message, "version 2"));
 }
 

@@ -8,20 +8,21 @@ static scheme_tables tables;
 
 /* As the kernel does it. */
 static uint64_t by_scheme(const void *data, uint64_t bytes) {
-    const scheme_range r = scheme_range_of(data, bytes);
-    uint64_t sum = scheme_tail(&r), v[SCHEME_THREADS];
+    const scheme_range r = device_crc64_range_of(data, bytes);
+    uint64_t sum = device_crc64_tail(&r), v[SCHEME_THREADS];
     for (uint64_t b = r.blocks; b-- > 0;) {
-        for (unsigned t = 0; t < SCHEME_THREADS; t++) v[t] = scheme_thread(tables.row, &r, b, t);
+        for (unsigned t = 0; t < SCHEME_THREADS; t++)
+            v[t] = device_crc64_thread(tables.row, &r, b, t);
         for (int level = 0; 1u << level < SCHEME_THREADS; level++)
             for (unsigned t = 0; t < SCHEME_THREADS; t += 2u << level)
-                v[t] = scheme_join(&tables, v[t], v[t + (1u << level)], level);
-        sum ^= scheme_block(&tables, &r, b, v[0]);
+                v[t] = device_crc64_join(&tables, v[t], v[t + (1u << level)], level);
+        sum ^= device_crc64_block(&tables, &r, b, v[0]);
     }
     return sum;
 }
 
 static void check(const unsigned char *data, uint64_t bytes) {
-    if (by_scheme(data, bytes) != crc64_raw(0, data, bytes))
+    if (by_scheme(data, bytes) != core_crc64_raw(0, data, bytes))
         fail_msg("%llu bytes at address %% 8 = %u", (unsigned long long)bytes,
                  (unsigned)((uintptr_t)data % 8));
 }
@@ -72,6 +73,6 @@ int main(void) {
         cmocka_unit_test(edges_of_blocks),
         cmocka_unit_test(only_the_range_counts),
     };
-    scheme_tables_fill(&tables);
+    device_crc64_tables_fill(&tables);
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

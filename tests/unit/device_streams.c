@@ -140,8 +140,8 @@ cudaError_t cudaEventSynchronize(cudaEvent_t event) {
 }
 const char *cudaGetErrorString(cudaError_t status) { return status ? "failed" : "no error"; }
 
-cudaError_t cuda_crc64(const scheme_tables *tables, const void *data, uint64_t bytes,
-                       cuda_cell *cell, uint64_t *pinned, cudaStream_t stream) {
+cudaError_t device_cuda_crc64(const scheme_tables *tables, const void *data, uint64_t bytes,
+                              cuda_cell *cell, uint64_t *pinned, cudaStream_t stream) {
     if (!tables || !cell) return cudaErrorInvalidValue;
     return give(stream, (op){.what = SUM, .to = (void *)pinned, .from = data, .bytes = bytes});
 }

@@ -31,14 +31,14 @@ static void any_rows(struct plan *p, size_t n) {
         if (!r->tensor.ndim) r->tensor.shape[0] = 1;
         r->bytes = dcp_tensor_bytes(&r->tensor);
         r->first_block = blocks;
-        blocks += index_blocks(r->bytes);
+        blocks += step_index_blocks(r->bytes);
     }
 }
 
 static skeleton build(struct plan *p) {
     skeleton s;
     dcp_error err = {0};
-    if (skeleton_build(p->rows, p->n, DCP_LAYOUT_GLOBAL, p->meta_bytes, &s, &err))
+    if (h5_skeleton_build(p->rows, p->n, DCP_LAYOUT_GLOBAL, p->meta_bytes, &s, &err))
         fail_msg("%s", err.message);
     return s;
 }
@@ -94,7 +94,7 @@ static void tables_have_their_pages_for_themselves(void **state) {
         any_rows(&p, round < 5 ? (size_t)round : between(1, MOST));
         skeleton s = build(&p);
         check_places(&p, &s);
-        skeleton_free(&s);
+        h5_skeleton_free(&s);
     }
 }
 
@@ -126,8 +126,8 @@ static void equal_arguments_give_equal_bytes(void **state) {
         mallopt(M_PERTURB, 0);
         assert_same(&a, &b);
         for (size_t i = 0; i < p.n; i++) assert_int_equal(p.rows[i].offset, q.rows[i].offset);
-        skeleton_free(&a);
-        skeleton_free(&b);
+        h5_skeleton_free(&a);
+        h5_skeleton_free(&b);
     }
 }
 
@@ -140,7 +140,8 @@ static void what_hdf5_refuses_is_an_error(void **state) {
                              {.tensor = {second[i], DCP_F32, 1, {4}}, .bytes = 16}};
         skeleton s;
         dcp_error err = {0};
-        assert_int_equal(skeleton_build(rows, 2, DCP_LAYOUT_GLOBAL, 65536, &s, &err), DCP_ERR_IO);
+        assert_int_equal(h5_skeleton_build(rows, 2, DCP_LAYOUT_GLOBAL, 65536, &s, &err),
+                         DCP_ERR_IO);
         assert_non_null(strstr(err.message, "/m/a"));
         assert_null(strstr(err.message, "no detail"));
     }

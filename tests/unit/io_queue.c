@@ -7,9 +7,9 @@
 #include <sys/syscall.h>
 #include <sys/wait.h>
 
-#include "core/userblock.h"
 #include "core_fixture.h"
 #include "io/queue.h"
+#include "step/userblock.h"
 #include "store_fixture.h"
 
 #define BYTES (2000ULL * PAGE_BYTES)

@@ -7,9 +7,9 @@
 #include <sys/prctl.h>
 #include <sys/syscall.h>
 
-#include "core/userblock.h"
 #include "core_fixture.h"
 #include "io/queue.h"
+#include "step/userblock.h"
 #include "store_fixture.h"
 
 /* A descriptor that tells of each pwrite64 of this thread and those that it starts from now on. */

@@ -60,7 +60,8 @@ static void look(const grid *g, int one_cut) {
         checkpoint_near(&g->ckpt, t, &box, &first, &end);
         for (size_t k = 0; k < t->n_pieces; k++) {
             const index_row *row = g->ckpt.pieces[t->first_piece + k].row;
-            int is_near = k >= first && k < end, shares = box_intersect(2, row->box, &box, &shared);
+            int is_near = k >= first && k < end,
+                shares = core_box_intersect(2, row->box, &box, &shared);
             assert_true(is_near || !shares);
             if (one_cut) assert_int_equal(is_near, shares);
         }

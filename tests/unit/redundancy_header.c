@@ -2,9 +2,9 @@
  * is believed though its checksum is right. */
 #include "core/bytes.h"
 #include "core/crc64.h"
-#include "core/userblock.h"
 #include "core_fixture.h"
 #include "redundancy/parity.h"
+#include "step/userblock.h"
 
 static parity_header three_members(redundancy_kind kind) {
     return (parity_header){.group = {kind, 3, 1},
@@ -35,11 +35,11 @@ static void it_has_the_documented_bytes(void **state) {
                {272, 11},  {280, 5},
                {304, 7},   {312, 8193}};
     for (size_t i = 0; i < sizeof u32 / sizeof *u32; i++)
-        assert_int_equal(get_u32(page + u32[i].offset), u32[i].value);
+        assert_int_equal(core_get_u32(page + u32[i].offset), u32[i].value);
     for (size_t i = 0; i < sizeof u64 / sizeof *u64; i++)
-        assert_int_equal(get_u64(page + u64[i].offset), u64[i].value);
+        assert_int_equal(core_get_u64(page + u64[i].offset), u64[i].value);
     for (int i = 328; i < 4088; i++) assert_int_equal(page[i], 0);
-    assert_int_equal(get_u64(page + 4088), crc64(page, 4088));
+    assert_int_equal(core_get_u64(page + 4088), core_crc64(page, 4088));
 }
 
 static void lengths_follow_from_the_members(void **state) {
@@ -97,11 +97,11 @@ static void nothing_impossible_is_believed(void **state) {
         parity_header h = three_members(REDUNDANCY_RS);
         parity_header_encode(&h, page);
         if (bad[i].bytes == 4)
-            put_u32(page + bad[i].offset, (uint32_t)bad[i].value);
+            core_put_u32(page + bad[i].offset, (uint32_t)bad[i].value);
         else
-            put_u64(page + bad[i].offset, bad[i].value);
+            core_put_u64(page + bad[i].offset, bad[i].value);
         refuse(page, DCP_ERR_CORRUPT); /* by its checksum */
-        put_u64(page + 4088, crc64(page, 4088));
+        core_put_u64(page + 4088, core_crc64(page, 4088));
         refuse(page, bad[i].status);
     }
     parity_header h = three_members(REDUNDANCY_PARTNER);

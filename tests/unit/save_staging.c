@@ -1,9 +1,9 @@
 /* Where somebody waits for the memory, the rest is copied once no more than the budget is left: the
  * memory may change from then on, and file and checksums are those of before. */
 #include "core/crc64.h"
-#include "core/userblock.h"
 #include "core_fixture.h"
 #include "save/write.h"
+#include "step/userblock.h"
 #include "store_fixture.h"
 
 #define BYTES (7 * BLOCK_BYTES + 2 * PAGE_BYTES)
@@ -68,9 +68,10 @@ static void write_it(const struct scratch *s, run *r) {
     assert_int_equal(fread(after, 1, BYTES, in), BYTES);
     fclose(in);
     assert_memory_equal(after, before, BYTES);
-    for (uint64_t b = 0; b < index_blocks(BYTES); b++) {
-        uint64_t size = index_block_bytes(BYTES, b);
-        assert_int_equal(crc64_finish(sums[b], size), crc64(before + b * BLOCK_BYTES, size));
+    for (uint64_t b = 0; b < step_index_blocks(BYTES); b++) {
+        uint64_t size = step_index_block_bytes(BYTES, b);
+        assert_int_equal(core_crc64_finish(sums[b], size),
+                         core_crc64(before + b * BLOCK_BYTES, size));
     }
     assert_int_equal(unlink(path), 0);
     free(before);

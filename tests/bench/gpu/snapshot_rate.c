@@ -70,7 +70,7 @@ static void take(const work *w, void *stream, unsigned slot, const unsigned char
     const dcp_device *d = w->gpu;
     int code = d->wait(d->ctx, stream, slot);
     must(code, "a batch", d->error_text(d->ctx, code));
-    if (proven) must(crc64_raw(0, batch, BATCH_BYTES) != *sum, "a batch", "another checksum");
+    if (proven) must(core_crc64_raw(0, batch, BATCH_BYTES) != *sum, "a batch", "another checksum");
 }
 
 static double copies(const work *w, int proven) {
@@ -133,7 +133,7 @@ static double print_rate(const char *name, const work *w, double seconds) {
     return rate;
 }
 
-static double smaller(double a, double b) { return b < a ? b : a; }
+static double core_min_u64(double a, double b) { return b < a ? b : a; }
 
 int main(int argc, char **argv) {
     int devices = 0;
@@ -155,8 +155,8 @@ int main(int argc, char **argv) {
     cuda(cudaDeviceSynchronize(), "memory of the GPU");
     double plain_s = 1e9, copies_s = 1e9;
     for (int i = 0; i < REPEATS; i++) {
-        plain_s = smaller(plain_s, plain_copy(&w));
-        copies_s = smaller(copies_s, copies(&w, 0));
+        plain_s = core_min_u64(plain_s, plain_copy(&w));
+        copies_s = core_min_u64(copies_s, copies(&w, 0));
     }
     const double plain = print_rate("plain copy", &w, plain_s);
     const double share = print_rate("library's copies", &w, copies_s) / plain;

@@ -243,7 +243,7 @@ int main(int argc, char **argv) {
     bench b = {.layers = 400, .ranks = 1024};
     parse(&b, argc, argv);
     work_make(&b.work, b.layers, b.ranks);
-    b.sorted = state_sorted(b.work.state);
+    b.sorted = core_state_sorted(b.work.state);
     b.first = calloc((size_t)b.n_sample, sizeof *b.first);
     b.again = calloc((size_t)b.n_sample, sizeof *b.again);
     b.load = calloc((size_t)b.n_sample, sizeof *b.load);

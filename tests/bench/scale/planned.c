@@ -11,12 +11,12 @@
 
 int __real_windows_find(dcp_comm *comm, const piece *pieces, size_t n, uint64_t file_bytes,
                         windows *out, dcp_error *err);
-int __real_skeleton_build(index_row *rows, size_t n, dcp_layout layout, uint64_t meta_bytes,
-                          skeleton *out, dcp_error *err);
+int __real_h5_skeleton_build(index_row *rows, size_t n, dcp_layout layout, uint64_t meta_bytes,
+                             skeleton *out, dcp_error *err);
 int __wrap_windows_find(dcp_comm *comm, const piece *pieces, size_t n, uint64_t file_bytes,
                         windows *out, dcp_error *err);
-int __wrap_skeleton_build(index_row *rows, size_t n, dcp_layout layout, uint64_t meta_bytes,
-                          skeleton *out, dcp_error *err);
+int __wrap_h5_skeleton_build(index_row *rows, size_t n, dcp_layout layout, uint64_t meta_bytes,
+                             skeleton *out, dcp_error *err);
 int __wrap_store_begin(dcp_store *store, uint64_t step, char *folder, dcp_error *err);
 void __wrap_store_rollback(dcp_store *store, uint64_t step);
 int __wrap_io_create(const char *path, uint64_t bytes, dcp_error *err);
@@ -40,11 +40,11 @@ static planned_cost cost_so_far(void) {
     return (planned_cost){planned_clock_ms() - started - current->layout.cpu_ms, heap_peak()};
 }
 
-int __wrap_skeleton_build(index_row *rows, size_t n, dcp_layout layout, uint64_t meta_bytes,
-                          skeleton *out, dcp_error *err) {
+int __wrap_h5_skeleton_build(index_row *rows, size_t n, dcp_layout layout, uint64_t meta_bytes,
+                             skeleton *out, dcp_error *err) {
     double start = planned_clock_ms();
     size_t before = heap_now();
-    int status = __real_skeleton_build(rows, n, layout, meta_bytes, out, err);
+    int status = __real_h5_skeleton_build(rows, n, layout, meta_bytes, out, err);
     current->layout.cpu_ms += planned_clock_ms() - start;
     current->layout.peak_bytes += heap_now() - before;
     return status;

@@ -17,15 +17,15 @@ static unsigned char *pack(const index_row *rows, userblock *ub, uint64_t path_b
     NEED(packed);
     unsigned char *index = packed + HEAD_BYTES, *blocks = index + ub->index.bytes,
                   *meta = blocks + ub->blocks.bytes;
-    index_encode(rows, ub->rows, path_bytes, ub->layout, index);
+    step_index_encode(rows, ub->rows, path_bytes, ub->layout, index);
     memset(meta, ' ', ub->meta.bytes);
     memcpy(meta, json, strlen(json));
-    ub->row_bytes = index_row_bytes(path_bytes, ub->layout);
-    ub->index.crc = crc64(index, ub->index.bytes);
-    ub->blocks.crc = crc64(blocks, ub->blocks.bytes);
-    ub->meta.crc = crc64(meta, ub->meta.bytes);
-    put_u64(packed, ub->file_bytes);
-    userblock_encode(ub, packed + 8);
+    ub->row_bytes = step_index_row_bytes(path_bytes, ub->layout);
+    ub->index.crc = core_crc64(index, ub->index.bytes);
+    ub->blocks.crc = core_crc64(blocks, ub->blocks.bytes);
+    ub->meta.crc = core_crc64(meta, ub->meta.bytes);
+    core_put_u64(packed, ub->file_bytes);
+    step_userblock_encode(ub, packed + 8);
     return packed;
 }
 
@@ -36,7 +36,7 @@ void stored_make(stored *s, const save_file *file) {
                     .index = file->skeleton.index,
                     .blocks = file->skeleton.blocks,
                     .meta = file->skeleton.meta};
-    s->packed = pack(file->rows, &ub, index_path_bytes(file->rows, file->n),
+    s->packed = pack(file->rows, &ub, step_index_path_bytes(file->rows, file->n),
                      "{\"format\":1,\"step\":1}", &s->bytes);
 }
 
@@ -51,10 +51,10 @@ static unsigned char *pack_shard(const stored *s, int number, uint64_t *bytes) {
         boxes[i] = dcp_box_chunk(t, number, s->shards);
         rows[i] = (index_row){.tensor = *t, .box = &boxes[i]};
         rows[i].bytes = dcp_box_elems(&boxes[i], t->ndim) * dcp_dtype_bytes(t->dtype);
-        ub.blocks.bytes += 8 * index_blocks(rows[i].bytes);
+        ub.blocks.bytes += 8 * step_index_blocks(rows[i].bytes);
     }
-    uint64_t path_bytes = index_path_bytes(rows, s->n), at = 2 * PAGE_BYTES;
-    ub.index = (file_range){at, s->n * index_row_bytes(path_bytes, ub.layout), 0};
+    uint64_t path_bytes = step_index_path_bytes(rows, s->n), at = 2 * PAGE_BYTES;
+    ub.index = (file_range){at, s->n * step_index_row_bytes(path_bytes, ub.layout), 0};
     ub.blocks.offset = at += (ub.index.bytes / PAGE_BYTES + 1) * PAGE_BYTES;
     ub.meta = (file_range){at += (ub.blocks.bytes / PAGE_BYTES + 1) * PAGE_BYTES, 65536, 0};
     at += ub.meta.bytes;

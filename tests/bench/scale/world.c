@@ -81,7 +81,7 @@ static int answer(const world *w, const letter *letters, unsigned char *recv,
 static void answer_kept(const world *w, unsigned char *recv, const uint64_t *bytes) {
     uint64_t total = 0;
     for (int r = 0; r < w->size; r++) total += bytes[r];
-    for (uint64_t at = 0; at < total; at += 4) put_u32(recv + at, 2 * (uint32_t)w->rank + 1);
+    for (uint64_t at = 0; at < total; at += 4) core_put_u32(recv + at, 2 * (uint32_t)w->rank + 1);
 }
 
 static int alltoall(void *ctx, const void *send, const uint64_t *send_bytes, void *recv,

@@ -1,21 +1,17 @@
 /* The first 4,096 bytes of a checkpoint's file: where its tables are, and the checksums of all that
  * is not tensor data. docs/format.md has the byte offsets. */
-#ifndef DCP_CORE_USERBLOCK_H
-#define DCP_CORE_USERBLOCK_H
+#ifndef DCP_STEP_USERBLOCK_H
+#define DCP_STEP_USERBLOCK_H
 
 #include <stdint.h>
 
+#include "core/bytes.h"
 #include "dcp/error.h"
 #include "dcp/save.h"
 
 #define USERBLOCK_BYTES 4096
 #define FORMAT_VERSION 1
 #define BLOCK_BYTES (4u << 20) /* what one entry of /dcp/blocks covers at most */
-#define PAGE_BYTES 4096u       /* datasets, tables and the file end on pages */
-
-static inline uint64_t whole_pages(uint64_t bytes) {
-    return (bytes + PAGE_BYTES - 1) / PAGE_BYTES * PAGE_BYTES;
-}
 
 /* What one file may hold: far beyond any honest one, so that a false number costs little. A writer
  * refuses what a reader would. */
@@ -38,10 +34,10 @@ typedef struct userblock {
     uint64_t outside_crc; /* of all bytes that are neither user block nor tensor data, in order */
 } userblock;
 
-void userblock_encode(const userblock *ub, unsigned char *out /* USERBLOCK_BYTES */);
+void step_userblock_encode(const userblock *ub, unsigned char *out /* USERBLOCK_BYTES */);
 
 /* Checks magic, checksum, version and that every range lies in the file of `file_bytes` bytes. */
-int userblock_decode(const unsigned char *in, uint64_t file_bytes, const char *path, userblock *out,
-                     dcp_error *err);
+int step_userblock_decode(const unsigned char *in, uint64_t file_bytes, const char *path,
+                          userblock *out, dcp_error *err);
 
 #endif

@@ -1,15 +1,15 @@
 /* Asking for memory before it is needed. What planning walks over lies all over the heap, and with
  * thousands of tensors on many ranks of a host it is in no cache any more: a walk that asks for
  * what comes a few steps later does not wait for each. */
-#ifndef DCP_CORE_AHEAD_H
-#define DCP_CORE_AHEAD_H
+#ifndef DCP_CORE_PREFETCH_H
+#define DCP_CORE_PREFETCH_H
 
 #include <stddef.h>
 
-enum { STEPS_AHEAD = 8, CACHE_LINE = 64 }; /* steps; bytes */
+enum { PREFETCH_DISTANCE = 8, CACHE_LINE = 64 }; /* steps; bytes */
 
 /* Any address will do, as nothing is read. */
-static inline void ahead_of(const void *memory, size_t bytes) {
+static inline void core_prefetch(const void *memory, size_t bytes) {
     for (size_t at = 0; at < bytes; at += CACHE_LINE) __builtin_prefetch((const char *)memory + at);
 }
 

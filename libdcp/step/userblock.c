@@ -1,6 +1,6 @@
 /* The user block. Its own checksum comes first in every check: nothing else in it is believed
  * before. */
-#include "core/userblock.h"
+#include "step/userblock.h"
 
 #include <string.h>
 
@@ -25,28 +25,28 @@ enum { /* byte offsets */
 };
 
 static void put_range(unsigned char *p, const file_range *r) {
-    put_u64(p, r->offset);
-    put_u64(p + 8, r->bytes);
-    put_u64(p + 16, r->crc);
+    core_put_u64(p, r->offset);
+    core_put_u64(p + 8, r->bytes);
+    core_put_u64(p + 16, r->crc);
 }
 
 static file_range get_range(const unsigned char *p) {
-    return (file_range){get_u64(p), get_u64(p + 8), get_u64(p + 16)};
+    return (file_range){core_get_u64(p), core_get_u64(p + 8), core_get_u64(p + 16)};
 }
 
-void userblock_encode(const userblock *ub, unsigned char *out) {
+void step_userblock_encode(const userblock *ub, unsigned char *out) {
     memset(out, 0, USERBLOCK_BYTES);
     memcpy(out, magic, sizeof magic);
-    put_u32(out + AT_VERSION, FORMAT_VERSION);
-    put_u32(out + AT_LAYOUT, (uint32_t)ub->layout);
-    put_u64(out + AT_FILE, ub->file_bytes);
-    put_u64(out + AT_ROWS, ub->rows);
-    put_u64(out + AT_ROW, ub->row_bytes);
+    core_put_u32(out + AT_VERSION, FORMAT_VERSION);
+    core_put_u32(out + AT_LAYOUT, (uint32_t)ub->layout);
+    core_put_u64(out + AT_FILE, ub->file_bytes);
+    core_put_u64(out + AT_ROWS, ub->rows);
+    core_put_u64(out + AT_ROW, ub->row_bytes);
     put_range(out + AT_INDEX, &ub->index);
     put_range(out + AT_BLOCKS, &ub->blocks);
     put_range(out + AT_META, &ub->meta);
-    put_u64(out + AT_OUTSIDE, ub->outside_crc);
-    put_u64(out + AT_CRC, crc64(out, AT_CRC));
+    core_put_u64(out + AT_OUTSIDE, ub->outside_crc);
+    core_put_u64(out + AT_CRC, core_crc64(out, AT_CRC));
 }
 
 static int in_file(const file_range *r, uint64_t file_bytes) {
@@ -81,15 +81,15 @@ static const char *sizes_wrong(const userblock *ub) {
 
 static int decode_body(const unsigned char *in, uint64_t file_bytes, const char *path,
                        userblock *ub, dcp_error *err) {
-    uint32_t layout = get_u32(in + AT_LAYOUT);
+    uint32_t layout = core_get_u32(in + AT_LAYOUT);
     *ub = (userblock){.layout = layout ? DCP_LAYOUT_SHARDED : DCP_LAYOUT_GLOBAL,
-                      .file_bytes = get_u64(in + AT_FILE),
-                      .rows = get_u64(in + AT_ROWS),
-                      .row_bytes = get_u64(in + AT_ROW),
+                      .file_bytes = core_get_u64(in + AT_FILE),
+                      .rows = core_get_u64(in + AT_ROWS),
+                      .row_bytes = core_get_u64(in + AT_ROW),
                       .index = get_range(in + AT_INDEX),
                       .blocks = get_range(in + AT_BLOCKS),
                       .meta = get_range(in + AT_META),
-                      .outside_crc = get_u64(in + AT_OUTSIDE)};
+                      .outside_crc = core_get_u64(in + AT_OUTSIDE)};
     if (ub->file_bytes != file_bytes)
         return core_fail(err, DCP_ERR_CORRUPT,
                          "%s: size: the file has %llu bytes, its user block says %llu", path,
@@ -100,17 +100,17 @@ static int decode_body(const unsigned char *in, uint64_t file_bytes, const char 
     return wrong ? core_fail(err, DCP_ERR_CORRUPT, "%s: user block: %s", path, wrong) : DCP_OK;
 }
 
-int userblock_decode(const unsigned char *in, uint64_t file_bytes, const char *path, userblock *out,
-                     dcp_error *err) {
+int step_userblock_decode(const unsigned char *in, uint64_t file_bytes, const char *path,
+                          userblock *out, dcp_error *err) {
     if (memcmp(in, magic, sizeof magic))
         return core_fail(err, DCP_ERR_CORRUPT,
                          "%s: user block: not a checkpoint's file (wrong magic)", path);
-    if (crc64(in, AT_CRC) != get_u64(in + AT_CRC))
+    if (core_crc64(in, AT_CRC) != core_get_u64(in + AT_CRC))
         return core_fail(err, DCP_ERR_CORRUPT, "%s: user block: its checksum is wrong", path);
-    if (get_u32(in + AT_VERSION) != FORMAT_VERSION)
+    if (core_get_u32(in + AT_VERSION) != FORMAT_VERSION)
         return core_fail(err, DCP_ERR_VERSION,
                          "%s: format version %u, this library reads version %d: use a newer one",
-                         path, get_u32(in + AT_VERSION), FORMAT_VERSION);
+                         path, core_get_u32(in + AT_VERSION), FORMAT_VERSION);
     userblock ub;
     int status = decode_body(in, file_bytes, path, &ub, err);
     if (status) return status;

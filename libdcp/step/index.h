@@ -1,12 +1,12 @@
 /* The index table (/dcp/index): a row a dataset. In layout global a dataset is a whole tensor; in a
  * shard's file it is one box of a tensor, and rows have start and count as well. */
-#ifndef DCP_CORE_INDEX_H
-#define DCP_CORE_INDEX_H
+#ifndef DCP_STEP_INDEX_H
+#define DCP_STEP_INDEX_H
 
 #include <stddef.h>
 
-#include "core/userblock.h"
 #include "dcp/tensor.h"
+#include "step/userblock.h"
 
 typedef struct index_row {
     dcp_tensor tensor;  /* global shape; path: the dataset's, "/model/x" or "/model/x@1" */
@@ -17,48 +17,48 @@ typedef struct index_row {
     uint64_t first_block; /* its place in the blocks table: the blocks of all rows before it */
 } index_row;
 
-static inline dcp_box index_row_box(const index_row *row) {
+static inline dcp_box step_index_row_box(const index_row *row) {
     return row->box ? *row->box : dcp_box_whole(&row->tensor);
 }
 
 /* The longest path (with its NUL) rounded up to 16. */
-uint64_t index_path_bytes(const index_row *rows, size_t n);
-uint64_t index_row_bytes(uint64_t path_bytes, dcp_layout layout);
-void index_encode(const index_row *rows, size_t n, uint64_t path_bytes, dcp_layout layout,
-                  unsigned char *out);
+uint64_t step_index_path_bytes(const index_row *rows, size_t n);
+uint64_t step_index_row_bytes(uint64_t path_bytes, dcp_layout layout);
+void step_index_encode(const index_row *rows, size_t n, uint64_t path_bytes, dcp_layout layout,
+                       unsigned char *out);
 
 /* Decodes and checks a table: names, types, shapes, sizes, order, that datasets lie in the file
- * without overlapping, that they need blocks_bytes of block checksums, and that index_encode would
- * give the same bytes. *out is one allocation (rows, their boxes and paths), freed with free().
- * `file` is the file's path, for messages. Where `checked`, another rank checks the same bytes, and
- * the rows are not to be used before it found them right. */
-int index_decode(const unsigned char *table, const userblock *ub, const char *file, int checked,
-                 index_row **out, dcp_error *err);
+ * without overlapping, that they need blocks_bytes of block checksums, and that step_index_encode
+ * would give the same bytes. *out is one allocation (rows, their boxes and paths), freed with
+ * free(). `file` is the file's path, for messages. Where `checked`, another rank checks the same
+ * bytes, and the rows are not to be used before it found them right. */
+int step_index_decode(const unsigned char *table, const userblock *ub, const char *file,
+                      int checked, index_row **out, dcp_error *err);
 
 /* Checks rows [first, end) by themselves; those before `first` were checked before. For a large
  * table, which is read step by step: a false number of rows shows at its first false row. */
-int index_check_rows(const unsigned char *table, uint64_t first, uint64_t end, const userblock *ub,
-                     const char *file, dcp_error *err);
+int step_index_check_rows(const unsigned char *table, uint64_t first, uint64_t end,
+                          const userblock *ub, const char *file, dcp_error *err);
 
 /* Blocks of 4 MiB, the last one shorter, that a dataset of that size has. */
-static inline uint64_t index_blocks(uint64_t bytes) {
+static inline uint64_t step_index_blocks(uint64_t bytes) {
     return bytes / BLOCK_BYTES + (bytes % BLOCK_BYTES != 0);
 }
 
 /* Bytes in block `b` of a dataset. */
-static inline uint64_t index_block_bytes(uint64_t bytes, uint64_t b) {
+static inline uint64_t step_index_block_bytes(uint64_t bytes, uint64_t b) {
     uint64_t left = bytes - b * BLOCK_BYTES;
     return left < BLOCK_BYTES ? left : BLOCK_BYTES;
 }
 
 /* The checksum of a dataset from its blocks'. */
-uint64_t index_join_blocks(const uint64_t *crcs, uint64_t bytes);
+uint64_t step_index_join_blocks(const uint64_t *crcs, uint64_t bytes);
 
 /* Continues the state id (raw ~0 at first, inverted at the end) with a tensor: path, dtype, shape,
  * checksum. */
-uint64_t index_state_id(uint64_t raw, const dcp_tensor *tensor, uint64_t crc);
+uint64_t step_index_state_id(uint64_t raw, const dcp_tensor *tensor, uint64_t crc);
 
 /* Length of the tensor's path in a dataset's: without the "@<digits>" of a further piece. */
-size_t index_tensor_path(const char *dataset_path);
+size_t step_index_tensor_path(const char *dataset_path);
 
 #endif

@@ -1,6 +1,6 @@
 /* The index table's bytes. Rows are packed: path, dtype[8], ndim u32, shape u64[8], offset u64,
  * bytes u64, crc64 u64 and, in shards, start u64[8], count u64[8]; little-endian. */
-#include "core/index.h"
+#include "step/index.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -16,7 +16,7 @@ enum { DTYPE_BYTES = 8, FIXED_BYTES = DTYPE_BYTES + 4 + 8 * DCP_MAX_DIMS + 24 };
 #define LONGEST_PATH (DCP_MAX_PATH + 16) /* with its NUL, rounded up to 16 */
 #define LONGEST_ROW (LONGEST_PATH + FIXED_BYTES + BOX_BYTES)
 
-uint64_t index_path_bytes(const index_row *rows, size_t n) {
+uint64_t step_index_path_bytes(const index_row *rows, size_t n) {
     size_t longest = 0;
     for (size_t i = 0; i < n; i++) {
         size_t length = strlen(rows[i].tensor.path);
@@ -25,21 +25,21 @@ uint64_t index_path_bytes(const index_row *rows, size_t n) {
     return (longest + 16) / 16 * 16;
 }
 
-uint64_t index_row_bytes(uint64_t path_bytes, dcp_layout layout) {
+uint64_t step_index_row_bytes(uint64_t path_bytes, dcp_layout layout) {
     return path_bytes + FIXED_BYTES + (layout == DCP_LAYOUT_SHARDED ? BOX_BYTES : 0);
 }
 
 static void put_dims(unsigned char *p, const uint64_t *dims, uint32_t n) {
-    for (uint32_t d = 0; d < n; d++) put_u64(p + 8 * d, dims[d]);
+    for (uint32_t d = 0; d < n; d++) core_put_u64(p + 8 * d, dims[d]);
 }
 
 static void get_dims(const unsigned char *p, uint64_t *dims) {
-    for (uint32_t d = 0; d < DCP_MAX_DIMS; d++) dims[d] = get_u64(p + 8 * d);
+    for (uint32_t d = 0; d < DCP_MAX_DIMS; d++) dims[d] = core_get_u64(p + 8 * d);
 }
 
-void index_encode(const index_row *rows, size_t n, uint64_t path_bytes, dcp_layout layout,
-                  unsigned char *out) {
-    uint64_t row_bytes = index_row_bytes(path_bytes, layout);
+void step_index_encode(const index_row *rows, size_t n, uint64_t path_bytes, dcp_layout layout,
+                       unsigned char *out) {
+    uint64_t row_bytes = step_index_row_bytes(path_bytes, layout);
     memset(out, 0, n * row_bytes);
     for (size_t i = 0; i < n; i++, out += row_bytes) {
         const index_row *r = &rows[i];
@@ -47,13 +47,13 @@ void index_encode(const index_row *rows, size_t n, uint64_t path_bytes, dcp_layo
         memcpy(out, r->tensor.path, strlen(r->tensor.path));
         const char *dtype = dcp_dtype_name(r->tensor.dtype);
         memcpy(p, dtype, strlen(dtype));
-        put_u32(p + 8, r->tensor.ndim);
+        core_put_u32(p + 8, r->tensor.ndim);
         put_dims(p + 12, r->tensor.shape, r->tensor.ndim);
-        put_u64(p + 76, r->offset);
-        put_u64(p + 84, r->bytes);
-        put_u64(p + 92, r->crc);
+        core_put_u64(p + 76, r->offset);
+        core_put_u64(p + 84, r->bytes);
+        core_put_u64(p + 92, r->crc);
         if (layout != DCP_LAYOUT_SHARDED) continue;
-        dcp_box box = index_row_box(r);
+        dcp_box box = step_index_row_box(r);
         put_dims(p + FIXED_BYTES, box.start, r->tensor.ndim);
         put_dims(p + FIXED_BYTES + 8 * DCP_MAX_DIMS, box.count, r->tensor.ndim);
     }
@@ -70,7 +70,7 @@ static int decode_dtype(const unsigned char *p, dcp_dtype *out) {
 static const char *decode_box(const unsigned char *p, const userblock *ub, dcp_box *box,
                               index_row *r) {
     uint64_t tensor_bytes;
-    if (!tensor_size(r->tensor.dtype, r->tensor.ndim, r->tensor.shape, &tensor_bytes))
+    if (!core_tensor_size(r->tensor.dtype, r->tensor.ndim, r->tensor.shape, &tensor_bytes))
         return "its shape overflows";
     if (!r->tensor.ndim) r->tensor.shape[0] = 1;
     dcp_box held = dcp_box_whole(&r->tensor);
@@ -97,10 +97,10 @@ static const char *decode_box(const unsigned char *p, const userblock *ub, dcp_b
 /* The fields whose values need no interpretation. `path` has room for path_bytes + 1. */
 static void read_row(const unsigned char *in, uint64_t path_bytes, char *path, index_row *r) {
     const unsigned char *p = in + path_bytes;
-    *r = (index_row){.tensor = {.path = path, .ndim = get_u32(p + 8)},
-                     .offset = get_u64(p + 76),
-                     .bytes = get_u64(p + 84),
-                     .crc = get_u64(p + 92)};
+    *r = (index_row){.tensor = {.path = path, .ndim = core_get_u32(p + 8)},
+                     .offset = core_get_u64(p + 76),
+                     .bytes = core_get_u64(p + 84),
+                     .crc = core_get_u64(p + 92)};
     memcpy(path, in, path_bytes);
     path[path_bytes] = 0;
     get_dims(p + 12, r->tensor.shape);
@@ -113,12 +113,12 @@ static const char *decode_row(const unsigned char *in, uint64_t path_bytes, cons
     const unsigned char *p = in + path_bytes;
     const char *wrong;
     read_row(in, path_bytes, path, r);
-    if (!path_valid(path, &wrong)) return wrong;
+    if (!core_path_valid(path, &wrong)) return wrong;
     if (r->tensor.ndim > DCP_MAX_DIMS) return "it has more than 8 dimensions";
     if (!decode_dtype(p, &r->tensor.dtype)) return "its dtype is unknown";
     wrong = decode_box(p + FIXED_BYTES, ub, box, r);
     if (wrong) return wrong;
-    index_encode(r, 1, path_bytes, ub->layout, again);
+    step_index_encode(r, 1, path_bytes, ub->layout, again);
     return memcmp(again, in, ub->row_bytes) ? "bytes that should be zero are not" : NULL;
 }
 
@@ -152,7 +152,7 @@ static int check_row(const unsigned char *table, uint64_t i, uint64_t path_bytes
 
 static int check_row_bytes(const userblock *ub, const char *file, uint64_t *path_bytes,
                            dcp_error *err) {
-    uint64_t fixed = index_row_bytes(0, ub->layout);
+    uint64_t fixed = step_index_row_bytes(0, ub->layout);
     *path_bytes = ub->row_bytes - fixed;
     if (ub->row_bytes > fixed && *path_bytes % 16 == 0 && *path_bytes <= LONGEST_PATH &&
         ub->rows <= ub->index.bytes)
@@ -205,7 +205,7 @@ static int check_folders(const index_row *rows, size_t n, const char *file, dcp_
 
 static int check_whole(const index_row *rows, uint64_t path_bytes, const userblock *ub,
                        uint64_t blocks, const char *file, dcp_error *err) {
-    if (path_bytes != index_path_bytes(rows, ub->rows))
+    if (path_bytes != step_index_path_bytes(rows, ub->rows))
         return core_fail(err, DCP_ERR_CORRUPT, "%s: index: paths of %llu bytes, longer than any",
                          file, (unsigned long long)path_bytes);
     if (blocks != ub->blocks.bytes / 8)
@@ -225,8 +225,8 @@ static int check_whole(const index_row *rows, uint64_t path_bytes, const userblo
     return status;
 }
 
-int index_check_rows(const unsigned char *table, uint64_t first, uint64_t end, const userblock *ub,
-                     const char *file, dcp_error *err) {
+int step_index_check_rows(const unsigned char *table, uint64_t first, uint64_t end,
+                          const userblock *ub, const char *file, dcp_error *err) {
     uint64_t path_bytes;
     char path[LONGEST_PATH + 1];
     dcp_box box;
@@ -237,8 +237,8 @@ int index_check_rows(const unsigned char *table, uint64_t first, uint64_t end, c
     return status;
 }
 
-int index_decode(const unsigned char *table, const userblock *ub, const char *file, int checked,
-                 index_row **out, dcp_error *err) {
+int step_index_decode(const unsigned char *table, const userblock *ub, const char *file,
+                      int checked, index_row **out, dcp_error *err) {
     uint64_t path_bytes, blocks = 0;
     int status = check_row_bytes(ub, file, &path_bytes, err);
     if (status) return status;
@@ -256,7 +256,7 @@ int index_decode(const unsigned char *table, const userblock *ub, const char *fi
         else
             status = check_row(table, i, path_bytes, ub, file, path, box, &rows[i], err);
         rows[i].first_block = blocks;
-        blocks += index_blocks(rows[i].bytes);
+        blocks += step_index_blocks(rows[i].bytes);
     }
     if (!status && !checked) status = check_whole(rows, path_bytes, ub, blocks, file, err);
     if (status)
@@ -266,28 +266,28 @@ int index_decode(const unsigned char *table, const userblock *ub, const char *fi
     return status;
 }
 
-uint64_t index_join_blocks(const uint64_t *crcs, uint64_t bytes) {
+uint64_t step_index_join_blocks(const uint64_t *crcs, uint64_t bytes) {
     if (bytes && bytes <= BLOCK_BYTES) return crcs[0];
     uint64_t raw = 0;
-    for (uint64_t b = 0; b < index_blocks(bytes); b++) {
-        uint64_t size = index_block_bytes(bytes, b);
-        raw = crc64_shift(raw, size) ^ crc64_unfinish(crcs[b], size);
+    for (uint64_t b = 0; b < step_index_blocks(bytes); b++) {
+        uint64_t size = step_index_block_bytes(bytes, b);
+        raw = core_crc64_shift(raw, size) ^ core_crc64_unfinish(crcs[b], size);
     }
-    return crc64_finish(raw, bytes);
+    return core_crc64_finish(raw, bytes);
 }
 
-uint64_t index_state_id(uint64_t raw, const dcp_tensor *tensor, uint64_t crc) {
+uint64_t step_index_state_id(uint64_t raw, const dcp_tensor *tensor, uint64_t crc) {
     unsigned char words[8 * (DCP_MAX_DIMS + 2)];
     const char *dtype = dcp_dtype_name(tensor->dtype);
-    put_u64(words, tensor->ndim);
+    core_put_u64(words, tensor->ndim);
     put_dims(words + 8, tensor->shape, tensor->ndim);
-    put_u64(words + 8 + 8 * tensor->ndim, crc);
-    raw = crc64_raw(raw, tensor->path, index_tensor_path(tensor->path));
-    raw = crc64_raw(raw, dtype, strlen(dtype));
-    return crc64_raw(raw, words, 16 + 8 * tensor->ndim);
+    core_put_u64(words + 8 + 8 * tensor->ndim, crc);
+    raw = core_crc64_raw(raw, tensor->path, step_index_tensor_path(tensor->path));
+    raw = core_crc64_raw(raw, dtype, strlen(dtype));
+    return core_crc64_raw(raw, words, 16 + 8 * tensor->ndim);
 }
 
-size_t index_tensor_path(const char *dataset_path) {
+size_t step_index_tensor_path(const char *dataset_path) {
     const char *at = strrchr(dataset_path, '@');
     if (!at || !at[1] || at[1 + strspn(at + 1, "0123456789")]) return strlen(dataset_path);
     return (size_t)(at - dataset_path);
