@@ -133,7 +133,7 @@ const kernels kernels_cpu = {
     .gated_backward = cpu_gated_backward,
     .cross_entropy_forward = cpu_cross_entropy_forward,
     .cross_entropy_backward = cpu_cross_entropy_backward,
-    .adamw = cpu_adamw,
+    .update = cpu_update,
     .row_sumsq = cpu_row_sumsq,
     .exact_add = cpu_exact_add,
 };

@@ -90,8 +90,8 @@ void cpu_cross_entropy_forward(kernels *k, double *losses, float *lse, const voi
 void cpu_cross_entropy_backward(kernels *k, void *dlogits, const void *logits, kernels_type type,
                                 const float *lse, const int32_t *targets, size_t rows, size_t vocab,
                                 float scale);
-void cpu_adamw(kernels *k, float *param, float *exp_avg, float *exp_avg_sq, const float *grad,
-               size_t n, const kernels_adamw *options);
+void cpu_update(kernels *k, const kernels_update *u, float *param, void *const *slots,
+                const float *grad, size_t n);
 void cpu_row_sumsq(kernels *k, double *out, const float *x, size_t rows, size_t dim);
 void cpu_exact_add(kernels *k, uint64_t *sum, const double *x, size_t n);
 

@@ -1,33 +1,33 @@
-/* AdamW, and the sums of squares for clipping. */
+/* Updates of parameters, one function a rule, and the sums of squares for clipping. */
 #include <math.h>
 #include <string.h>
 
 #include "cpu/cpu.h"
-#include "kernels/limbs.h"
 #include "cpu/lanes.h"
+#include "kernels/limbs.h"
 
 /* The options as PyTorch passes them on to its fp32 kernels: computed in fp64, then rounded. */
-typedef struct factors {
+typedef struct adamw_factors {
     float grad_scale, decay, towards_grad, keep_square, add_square, root, eps, step;
-} factors;
+} adamw_factors;
 
-static factors factors_of(const kernels_adamw *o) {
-    double correction1 = 1.0 - pow(o->beta1, (double)o->step);
-    double correction2 = 1.0 - pow(o->beta2, (double)o->step);
-    return (factors){.grad_scale = (float)o->grad_scale,
-                     .decay = (float)(1.0 - o->lr * o->weight_decay),
-                     .towards_grad = (float)(1.0 - o->beta1),
-                     .keep_square = (float)o->beta2,
-                     .add_square = (float)(1.0 - o->beta2),
-                     .root = (float)sqrt(correction2),
-                     .eps = (float)o->eps,
-                     .step = (float)(o->lr / correction1)};
+static adamw_factors adamw_factors_of(const kernels_update *u) {
+    double correction1 = 1.0 - pow(u->beta1, (double)u->step);
+    double correction2 = 1.0 - pow(u->beta2, (double)u->step);
+    return (adamw_factors){.grad_scale = (float)u->grad_scale,
+                           .decay = (float)(1.0 - u->lr * u->weight_decay),
+                           .towards_grad = (float)(1.0 - u->beta1),
+                           .keep_square = (float)u->beta2,
+                           .add_square = (float)(1.0 - u->beta2),
+                           .root = (float)sqrt(correction2),
+                           .eps = (float)u->eps,
+                           .step = (float)(u->lr / correction1)};
 }
 
-CPU_CLONES static void update(float *restrict param, float *restrict exp_avg,
-                              float *restrict exp_avg_sq, const float *restrict grad, size_t n,
-                              const factors *options) {
-    const factors f = *options;
+CPU_CLONES static void adamw_elements(float *restrict param, float *restrict exp_avg,
+                                      float *restrict exp_avg_sq, const float *restrict grad,
+                                      size_t n, const adamw_factors *factors) {
+    const adamw_factors f = *factors;
     for (size_t i = 0; i < n; i++) {
         float g = grad[i] * f.grad_scale;
         float m = exp_avg[i] + f.towards_grad * (g - exp_avg[i]);
@@ -38,11 +38,18 @@ CPU_CLONES static void update(float *restrict param, float *restrict exp_avg,
     }
 }
 
-void cpu_adamw(kernels *k, float *param, float *exp_avg, float *exp_avg_sq, const float *grad,
-               size_t n, const kernels_adamw *options) {
+static void adamw_update(const kernels_update *u, float *param, void *const *slots,
+                         const float *grad, size_t n) {
+    const adamw_factors f = adamw_factors_of(u);
+    adamw_elements(param, slots[0], slots[1], grad, n, &f);
+}
+
+void cpu_update(kernels *k, const kernels_update *u, float *param, void *const *slots,
+                const float *grad, size_t n) {
+    static void (*const rules[])(const kernels_update *, float *, void *const *, const float *,
+                                 size_t) = {[KERNELS_ADAMW] = adamw_update};
     (void)k;
-    factors f = factors_of(options);
-    update(param, exp_avg, exp_avg_sq, grad, n, &f);
+    rules[u->rule](u, param, slots, grad, n);
 }
 
 CPU_INLINE double row_sum(const float *x, size_t dim) {

@@ -213,7 +213,7 @@ const kernels kernels_cuda = {
     .gated_backward = cuda_gated_backward,
     .cross_entropy_forward = cuda_cross_entropy_forward,
     .cross_entropy_backward = cuda_cross_entropy_backward,
-    .adamw = cuda_adamw,
+    .update = cuda_update,
     .row_sumsq = cuda_row_sumsq,
     .exact_add = cuda_exact_add,
 };

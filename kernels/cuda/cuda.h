@@ -88,8 +88,8 @@ void cuda_cross_entropy_forward(kernels *k, double *losses, float *lse, const vo
 void cuda_cross_entropy_backward(kernels *k, void *dlogits, const void *logits, kernels_type type,
                                  const float *lse, const int32_t *targets, size_t rows,
                                  size_t vocab, float scale);
-void cuda_adamw(kernels *k, float *param, float *exp_avg, float *exp_avg_sq, const float *grad,
-                size_t n, const kernels_adamw *options);
+void cuda_update(kernels *k, const kernels_update *u, float *param, void *const *slots,
+                 const float *grad, size_t n);
 void cuda_row_sumsq(kernels *k, double *out, const float *x, size_t rows, size_t dim);
 void cuda_exact_add(kernels *k, uint64_t *sum, const double *x, size_t n);
 

@@ -7,7 +7,7 @@ if(CMAKE_CXX_COMPILER)
   enable_language(CXX)
   set(cuda ${PROJECT_SOURCE_DIR}/kernels/cuda)
   # What is spelled out for every width of rows takes long to compile, and little time to run.
-  set(cuda_row_sources ${cuda}/arrays/elementwise.cu ${cuda}/arrays/rows.cu ${cuda}/arrays/sums.cu
+  set(cuda_row_sources ${cuda}/arrays/elementwise.cu ${cuda}/arrays/optimizer.cu ${cuda}/arrays/rows.cu ${cuda}/arrays/sums.cu
     ${cuda}/layers/activation.cu ${cuda}/layers/embedding.cu ${cuda}/layers/heads.cu
     ${cuda}/layers/loss.cu ${cuda}/layers/norm.cu ${cuda}/layers/norm_backward.cu)
   set(cuda_sources ${cuda}/attention/attention.cu ${cuda}/attention/rows.cu

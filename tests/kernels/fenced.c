@@ -252,9 +252,11 @@ static void fenced_cross_entropy_backward(kernels *k, void *dlogits, const void 
                                 vocab, scale);
 }
 
-static void fenced_adamw(kernels *k, float *param, float *exp_avg, float *exp_avg_sq,
-                         const float *grad, size_t n, const kernels_adamw *options) {
-    CPU->adamw(CPU, IN(param), IN(exp_avg), IN(exp_avg_sq), IN(grad), n, options);
+static void fenced_update(kernels *k, const kernels_update *u, float *param, void *const *slots,
+                          const float *grad, size_t n) {
+    void *inside[KERNELS_MOST_SLOTS];
+    for (int i = 0; i < KERNELS_MOST_SLOTS; i++) inside[i] = IN(slots[i]);
+    CPU->update(CPU, u, IN(param), inside, IN(grad), n);
 }
 
 static void fenced_row_sumsq(kernels *k, double *out, const float *x, size_t rows, size_t dim) {
@@ -313,7 +315,7 @@ const kernels kernels_cuda = {
     .gated_backward = fenced_gated_backward,
     .cross_entropy_forward = fenced_cross_entropy_forward,
     .cross_entropy_backward = fenced_cross_entropy_backward,
-    .adamw = fenced_adamw,
+    .update = fenced_update,
     .row_sumsq = fenced_row_sumsq,
     .exact_add = fenced_exact_add,
 };

@@ -107,7 +107,7 @@ void case_loss_extremes(conform *c) {
     loss_of(c, 7, 33, 5000.0f);
 }
 
-static void reference_adamw(double *p, double *m, double *v, double g, const kernels_adamw *o) {
+static void reference_adamw(double *p, double *m, double *v, double g, const kernels_update *o) {
     double step = (double)o->step;
     g *= o->grad_scale;
     *p *= 1.0 - o->lr * o->weight_decay;
@@ -119,13 +119,14 @@ static void reference_adamw(double *p, double *m, double *v, double g, const ker
 
 static void adamw_of(conform *c, size_t n) {
     kernels *k = c->k;
-    kernels_adamw o = {.lr = 0.01,
-                       .beta1 = 0.9,
-                       .beta2 = 0.95,
-                       .eps = 1e-8,
-                       .weight_decay = 0.1,
-                       .grad_scale = 0.5,
-                       .step = 1};
+    kernels_update o = {.rule = KERNELS_ADAMW,
+                        .lr = 0.01,
+                        .beta1 = 0.9,
+                        .beta2 = 0.95,
+                        .eps = 1e-8,
+                        .weight_decay = 0.1,
+                        .grad_scale = 0.5,
+                        .step = 1};
     float *param = conform_random(c, n), *zeros = conform_host(c, n, 4);
     double *p = conform_wide(c, param, n), *m = conform_wide(c, zeros, n);
     double *v = conform_wide(c, zeros, n);
@@ -137,9 +138,10 @@ static void adamw_of(conform *c, size_t n) {
     for (o.step = 1; o.step <= 3; o.step++) {
         float *grad = conform_random(c, n), *g = conform_floats(c, grad, n);
         for (size_t i = 0; i < n; i++) reference_adamw(&p[i], &m[i], &v[i], (double)grad[i], &o);
-        k->adamw(k, state[0], state[1], state[2], g, n, &o);
-        k->adamw(k, cut[0], cut[1], cut[2], g, half, &o);
-        k->adamw(k, cut[0] + half, cut[1] + half, cut[2] + half, g + half, n - half, &o);
+        k->update(k, &o, state[0], (void *[]){state[1], state[2]}, g, n);
+        k->update(k, &o, cut[0], (void *[]){cut[1], cut[2]}, g, half);
+        k->update(k, &o, cut[0] + half, (void *[]){cut[1] + half, cut[2] + half}, g + half,
+                  n - half);
     }
     const double *want[3] = {p, m, v};
     for (size_t i = 0; i < 3; i++) {

@@ -10,8 +10,13 @@
 /* AdamW, copies and casts read and write it as they do the device's own, to the same bits. */
 void case_host_memory(conform *c) {
     enum { N = 1003 };
-    const kernels_adamw options = {
-        .lr = 1e-2, .beta1 = 0.9, .beta2 = 0.95, .eps = 1e-8, .grad_scale = 1, .step = 3};
+    const kernels_update options = {.rule = KERNELS_ADAMW,
+                                    .lr = 1e-2,
+                                    .beta1 = 0.9,
+                                    .beta2 = 0.95,
+                                    .eps = 1e-8,
+                                    .grad_scale = 1,
+                                    .step = 3};
     const float *x = conform_random(c, N), *moments = conform_random(c, N);
     float *grads = conform_floats(c, conform_random(c, N), N);
     float *all = c->k->alloc_host(c->k, 3 * N * sizeof *all), *own[3], *host[3];
@@ -22,8 +27,8 @@ void case_host_memory(conform *c) {
         for (size_t j = 0; j < N; j++) host[i][j] = i ? moments[j] * moments[j] : x[j];
         own[i] = conform_floats(c, host[i], N);
     }
-    c->k->adamw(c->k, host[0], host[1], host[2], grads, N, &options);
-    c->k->adamw(c->k, own[0], own[1], own[2], grads, N, &options);
+    c->k->update(c->k, &options, host[0], (void *[]){host[1], host[2]}, grads, N);
+    c->k->update(c->k, &options, own[0], (void *[]){own[1], own[2]}, grads, N);
     assert_null(c->k->sync(c->k));
     for (int i = 0; i < 3; i++) {
         const float *want = conform_fetch_floats(c, own[i], N);

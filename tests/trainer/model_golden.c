@@ -240,7 +240,8 @@ static void update(golden *g, size_t step, double tolerance) {
     const json_t *betas = json_object_get(o, "betas");
     double norm = grad_norm(g), clip = json_number_value(json_object_get(g->expected, "clip"));
     assert_relative(norm, json_object_get(g->expected, "grad_norms"), step, tolerance);
-    kernels_adamw options = {
+    kernels_update options = {
+        .rule = KERNELS_ADAMW,
         .lr = json_number_value(json_object_get(o, "lr")),
         .beta1 = json_number_value(json_array_get(betas, 0)),
         .beta2 = json_number_value(json_array_get(betas, 1)),
@@ -250,8 +251,8 @@ static void update(golden *g, size_t step, double tolerance) {
         .step = step + 1,
     };
     for (size_t i = 0; i < g->params; i++)
-        g->k->adamw(g->k, g->param[i], g->exp_avg[i], g->exp_avg_sq[i], g->grad[i],
-                    elems(g->info[i]), &options);
+        g->k->update(g->k, &options, g->param[i], (void *[]){g->exp_avg[i], g->exp_avg_sq[i]},
+                     g->grad[i], elems(g->info[i]));
 }
 
 static void check_family(const char *family) {

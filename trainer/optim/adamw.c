@@ -16,7 +16,7 @@ typedef struct stretch {
 
 struct adamw {
     kernels *k;
-    kernels_adamw options;
+    kernels_update options;
     stretch *stretches;
     size_t n;
 };
@@ -49,8 +49,11 @@ int adamw_create(const config *c, const fsdp_layout *layout, kernels *k, adamw *
         return trainer_fail_memory(err, n * sizeof *stretches);
     }
     *a = (adamw){.k = k, .stretches = stretches};
-    a->options = (kernels_adamw){
-        .beta1 = c->beta1, .beta2 = c->beta2, .eps = c->eps, .weight_decay = c->weight_decay};
+    a->options = (kernels_update){.rule = KERNELS_ADAMW,
+                                  .weight_decay = c->weight_decay,
+                                  .beta1 = c->beta1,
+                                  .beta2 = c->beta2,
+                                  .eps = c->eps};
     for (size_t u = 0; u < layout->n; u++)
         for (size_t i = 0; i < layout->units[u].n; i++) {
             const fsdp_param *param = &layout->units[u].params[i];
@@ -68,13 +71,14 @@ void adamw_destroy(adamw *a) {
 
 /* Offloaded memory is worked on in pieces, and let go of after each. */
 static void update(const adamw *a, const train_state *s, const stretch *part,
-                   const kernels_adamw *options) {
+                   const kernels_update *options) {
     const uint64_t most = s->offloaded ? PIECE_ELEMS : part->elems;
     for (uint64_t first = 0; first < part->elems; first += most) {
         const uint64_t left = part->elems - first, n = left < most ? left : most;
         const uint64_t at = part->grad_at + first, bytes = n * sizeof(float);
         float *params = s->params + part->param_at + first;
-        a->k->adamw(a->k, params, s->exp_avg + at, s->exp_avg_sq + at, s->grads + at, n, options);
+        void *const slots[] = {s->exp_avg + at, s->exp_avg_sq + at};
+        a->k->update(a->k, options, params, slots, s->grads + at, n);
         if (!s->offloaded) continue;
         offload_release(s->offloaded, params, bytes);
         offload_release(s->offloaded, s->exp_avg + at, bytes);
@@ -83,7 +87,7 @@ static void update(const adamw *a, const train_state *s, const stretch *part,
 }
 
 void adamw_step(const adamw *a, const train_state *s, double lr, double grad_scale) {
-    kernels_adamw options = a->options;
+    kernels_update options = a->options;
     options.lr = lr;
     options.grad_scale = grad_scale;
     options.step = s->step + 1;

@@ -212,11 +212,11 @@ struct kernels {
                                    const float *lse, const int32_t *targets, size_t rows,
                                    size_t vocab, float scale);
 
-    /* AdamW (Loshchilov and Hutter 2019) as torch.optim.AdamW computes it in fp32: decoupled decay,
-     * bias correction. Updates param, exp_avg and exp_avg_sq [n]; element by element, so that the
-     * bits do not depend on how a tensor is cut. */
-    void (*adamw)(kernels *k, float *param, float *exp_avg, float *exp_avg_sq, const float *grad,
-                  size_t n, const kernels_adamw *options);
+    /* One update by an optimizer's rule: changes param[n] and the slots of the rule, slots[i][n],
+     * element by element, so that the bits do not depend on how a tensor is cut. slots has
+     * KERNELS_MOST_SLOTS members; those that the rule has no use for are NULL. */
+    void (*update)(kernels *k, const kernels_update *u, float *param, void *const *slots,
+                   const float *grad, size_t n);
     /* out[rows] (fp64) = sum of squares of x[rows,dim], added in fp64 in an order that depends on
      * dim alone. */
     void (*row_sumsq)(kernels *k, double *out, const float *x, size_t rows, size_t dim);
