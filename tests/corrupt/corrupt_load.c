@@ -2,9 +2,9 @@
  * what a load does not use does not hinder it. */
 #include <mpi.h>
 
-#include "../mpi/check.h"
 #include "damage.h"
 #include "dcp/mpi.h"
+#include "support/check.h"
 #include "tiny.h"
 
 static dcp_comm *comm;

@@ -3,8 +3,8 @@
 #include <signal.h>
 #include <sys/stat.h>
 
-#include "../mpi/scratch.h"
 #include "forge.h"
+#include "support/scratch.h"
 #include "tiny.h"
 
 static scratch s;

@@ -9,7 +9,7 @@
  * failure. */
 #include <dirent.h>
 
-#include "scratch.h"
+#include "support/scratch.h"
 
 static int report(const scratch *s, const dcp_error *err) {
     if (s->rank == 0) fprintf(stderr, "status %d: %s\n", err->status, err->message);

@@ -20,7 +20,7 @@
  * reported a failure, 4 where it did but saved when it was asked again. */
 #include <dirent.h>
 
-#include "scratch.h"
+#include "support/scratch.h"
 
 #define NEW 100   /* added to the step: the salt of `new` content */
 #define FROZEN 99 /* the salt of what is frozen */

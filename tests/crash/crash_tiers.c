@@ -5,7 +5,7 @@
  * newest step, compares it with what it must be and prints it; then saves the next step into both
  * stores, each of which must load Exit status: as crash_state. */
 #include "dcp/tiers.h"
-#include "scratch.h"
+#include "support/scratch.h"
 
 typedef struct stores {
     char nodes[PATH_MAX], shared[PATH_MAX];

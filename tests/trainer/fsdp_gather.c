@@ -5,9 +5,9 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "../mpi/check.h"
 #include "dcp/mpi.h"
 #include "fsdp/gather.h"
+#include "support/check.h"
 
 enum { UNITS = 5, STEPS = 3, ROOT = 0 };
 static const model_param params[] = {

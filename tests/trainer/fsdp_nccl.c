@@ -8,10 +8,10 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "../mpi/check.h"
 #include "fsdp/nccl.h"
 #include "fsdp/transport.h"
 #include "streams.h"
+#include "support/check.h"
 
 enum { ROUNDS = 6, MOST = 5, MOST_RANKS = 4, FLIGHTS = 3 };
 

@@ -3,8 +3,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "../mpi/check.h"
 #include "optim/norm.h"
+#include "support/check.h"
 
 static const model_param params[] = {
     {.name = "a", .ndim = 2, .shape = {13, 77}},

@@ -5,8 +5,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "../mpi/check.h"
 #include "fsdp/reduce.h"
+#include "support/check.h"
 
 enum { UNITS = 4, MOST_LEAVES = 13, MOST_ELEMS = 1 << 14 };
 static const model_param params[] = {

@@ -6,10 +6,10 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "../mpi/check.h"
 #include "dcp/dcp.h"
 #include "dcp/mpi.h"
 #include "state/state.h"
+#include "support/check.h"
 
 enum { ROWS = 7, COLS = 9, FILE_BYTES = 29 };
 static const model_param params[] = {

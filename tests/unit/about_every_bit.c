@@ -2,7 +2,7 @@
 #include <jansson.h>
 
 #include "store/about.h"
-#include "store_fixture.h"
+#include "support/store_fixture.h"
 
 static size_t read_about(const struct scratch *s, char *text, size_t room) {
     char path[200];

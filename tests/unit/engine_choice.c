@@ -3,7 +3,7 @@
 #include <linux/magic.h>
 
 #include "io/engine.h"
-#include "store_fixture.h"
+#include "support/store_fixture.h"
 
 static int save(struct scratch *s, dcp_engine engine, dcp_report *report, dcp_error *err) {
     dcp_state *state = NULL;

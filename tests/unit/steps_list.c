@@ -1,5 +1,5 @@
 /* The list of steps: which names are steps, and in which order they come. */
-#include "store_fixture.h"
+#include "support/store_fixture.h"
 
 static void make(const struct scratch *s, const char *name) {
     char path[300];

@@ -1,0 +1,55 @@
+/* comm_agree: all ranks get the status and message of the lowest rank that failed, and go on. */
+#include <string.h>
+
+#include "comm/comm.h"
+#include "core/fail.h"
+#include "dcp/mpi.h"
+#include "support/check.h"
+
+static int fails(int rank, unsigned failing) { return (failing >> rank & 1) != 0; }
+
+static int lowest(unsigned failing) { return __builtin_ctz(failing); }
+
+static void check_agreement(dcp_comm *comm, unsigned failing) {
+    int rank = dcp_comm_rank(comm);
+    dcp_error err = {.status = DCP_OK, .rank = -7, .message = "untouched"};
+    int status = DCP_OK;
+    if (fails(rank, failing)) status = core_fail(&err, DCP_ERR_IO - rank, "disk of %d", rank);
+    int agreed = comm_agree(comm, status, &err);
+    if (failing == 0) {
+        CHECK(agreed == DCP_OK && err.rank == -7 && strcmp(err.message, "untouched") == 0);
+        return;
+    }
+    int first = lowest(failing);
+    char expected[64];
+    if (dcp_comm_size(comm) > 1)
+        snprintf(expected, sizeof expected, "rank %d: disk of %d", first, first);
+    else
+        snprintf(expected, sizeof expected, "disk of 0");
+    CHECK(agreed == DCP_ERR_IO - first && err.status == agreed && err.rank == first);
+    CHECK(strcmp(err.message, expected) == 0);
+
+    CHECK(comm_agree(comm, agreed, &err) == agreed); /* an agreed error goes up unchanged */
+    CHECK(err.rank == first && strcmp(err.message, expected) == 0);
+}
+
+static void check_without_error_objects(dcp_comm *comm, unsigned failing) {
+    int status = fails(dcp_comm_rank(comm), failing) ? DCP_ERR_CORRUPT : DCP_OK;
+    int last = dcp_comm_rank(comm) == dcp_comm_size(comm) - 1;
+    dcp_error err = {0};
+    CHECK(comm_agree(comm, status, last ? &err : NULL) == (failing ? DCP_ERR_CORRUPT : DCP_OK));
+    if (last && failing) CHECK(strstr(err.message, dcp_status_text(DCP_ERR_CORRUPT)));
+}
+
+int main(int argc, char **argv) {
+    MPI_Init(&argc, &argv);
+    dcp_comm *comm;
+    CHECK(dcp_comm_from_mpi(MPI_COMM_WORLD, &comm, NULL) == DCP_OK);
+    for (unsigned failing = 0; failing < 1u << dcp_comm_size(comm); failing++) {
+        check_agreement(comm, failing);
+        check_without_error_objects(comm, failing);
+    }
+    dcp_comm_destroy(comm);
+    MPI_Finalize();
+    return 0;
+}

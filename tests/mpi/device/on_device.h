@@ -1,0 +1,58 @@
+/* What a rank holds (given.h) in the memory of a stand-in device. */
+#ifndef TESTS_MPI_ON_DEVICE_H
+#define TESTS_MPI_ON_DEVICE_H
+
+#include "stand_in.h"
+#include "support/scratch.h"
+
+typedef struct on_device {
+    held h; /* its data: what the boxes are filled with, or for a load what they held after it */
+    dcp_state *state;
+    void **at; /* a box's memory on the device */
+    stand_in *device;
+} on_device;
+
+static inline uint64_t box_bytes(const given *g, const held_box *b) {
+    const dcp_tensor *t = &g->tensors[b->tensor];
+    return dcp_box_elems(&b->box, t->ndim) * dcp_dtype_bytes(t->dtype);
+}
+
+/* Every `in_memory`th box is in the host's memory, not in the device's; 0: none is. */
+static inline void on_device_make(on_device *o, stand_in *d, const given *g, scheme how, int rank,
+                                  int size, int filled, size_t in_memory) {
+    held_make(&o->h, g, how, rank, size, filled);
+    stand_in_clear(d);
+    o->device = d;
+    o->at = calloc(o->h.n + 1, sizeof *o->at);
+    CHECK(o->at);
+    SUCCEEDS(dcp_state_create(&o->state, err));
+    for (size_t i = 0; i < o->h.n; i++) {
+        const held_box *b = &o->h.boxes[i];
+        const dcp_tensor *t = &g->tensors[b->tensor];
+        uint64_t bytes = box_bytes(g, b);
+        if (in_memory && i % in_memory == 0) {
+            SUCCEEDS(dcp_state_add(o->state, t, &b->box, b->data, err));
+            continue;
+        }
+        o->at[i] = stand_in_alloc(d, bytes, (unsigned)(i % 11));
+        if (bytes) memcpy(stand_in_see(d, o->at[i]), b->data, bytes);
+        SUCCEEDS(dcp_state_add_device(o->state, t, &b->box, &d->device, o->at[i], err));
+    }
+}
+
+static inline void on_device_free(on_device *o) {
+    dcp_state_destroy(o->state);
+    held_free(&o->h);
+    free(o->at);
+}
+
+/* 1 where all boxes have the given state's content. */
+static inline int on_device_is_given(on_device *o, const given *g) {
+    for (size_t i = 0; i < o->h.n; i++) {
+        uint64_t bytes = box_bytes(g, &o->h.boxes[i]);
+        if (o->at[i] && bytes) memcpy(o->h.boxes[i].data, stand_in_see(o->device, o->at[i]), bytes);
+    }
+    return held_is_given(&o->h, g);
+}
+
+#endif

@@ -1,0 +1,153 @@
+/* Damage is a loss: a file with a flipped byte, a wrong length or another save's content is rebuilt
+ * in its place; what the quick survey can't see the whole one does; and the redundancy files'
+ * own check finds flips everywhere. */
+#include "support/private_files.h"
+
+static const size_t lengths[] = {30001, 9000, 4096};
+
+static void flip(const char *path, size_t at) {
+    unsigned char byte;
+    int fd = open(path, O_RDWR);
+    CHECK(fd >= 0 && pread(fd, &byte, 1, (off_t)at) == 1);
+    byte ^= 0x10;
+    CHECK(pwrite(fd, &byte, 1, (off_t)at) == 1 && close(fd) == 0);
+}
+
+static void check_lost(const private_files *p, int every_byte, int shards, int files) {
+    int lost_shards, lost_files;
+    redundancy_survey *survey = private_survey(p, every_byte);
+    redundancy_survey_lost(survey, &lost_shards, &lost_files);
+    CHECK(lost_shards == shards && lost_files == files);
+    redundancy_survey_close(survey);
+}
+
+/* After some damage: what is found lost, and that it is all put right. */
+static void check_mended(const private_files *p, int shards, int files) {
+    MPI_Barrier(MPI_COMM_WORLD);
+    check_lost(p, 1, shards, files);
+    redundancy_survey *survey = private_survey(p, 1);
+    private_rebuild(p, survey);
+    redundancy_survey_close(survey);
+    private_compare(p, 0);
+}
+
+static void check_flips(const private_files *p, const char *kind) {
+    char path[PATH_MAX];
+    private_path(p, 1, kind, path);
+    static const size_t places[] = {0, 8, 300, 4090, 4097, 4500, 8191, 8192, 8900};
+    for (size_t i = 0; i < sizeof places / sizeof *places; i++) {
+        if (p->s->rank == 0) flip(path, places[i]);
+        check_mended(p, kind[0] == 's', kind[0] != 's');
+    }
+}
+
+static void check_too_many(const private_files *p) {
+    char path[PATH_MAX];
+    dcp_error err = {0};
+    for (int f = 0; f < 2; f++) {
+        private_path(p, f, "shard", path);
+        if (p->s->rank == 0) flip(path, 100);
+    }
+    MPI_Barrier(MPI_COMM_WORLD);
+    check_lost(p, 0, 0, 0); /* lengths and headers are right */
+    redundancy_survey *survey = private_survey(p, 1);
+    check_same_failure(redundancy_survey_check(survey, &err), DCP_ERR_CORRUPT, &err,
+                       "shards 0, 1 and the redundancy files of (none) are damaged");
+    CHECK(strstr(err.message, "rs(1) survives the loss of 1"));
+    redundancy_survey_close(survey);
+    private_restore(p);
+}
+
+static void check_other_content(const private_files *p) {
+    char path[PATH_MAX], other[PATH_MAX];
+    private_path(p, 2, "shard", path);
+    private_path(p, 0, "shard", other);
+    size_t bytes;
+    unsigned char *data = private_read(other, &bytes);
+    MPI_Barrier(MPI_COMM_WORLD);
+    if (p->s->rank == 0) private_write(path, data, lengths[2]); /* of the right length */
+    check_mended(p, 1, 0);
+    if (p->s->rank == 0) private_write(path, data, lengths[2] + 1);
+    MPI_Barrier(MPI_COMM_WORLD);
+    check_lost(p, 0, 1, 0);
+    check_mended(p, 1, 0);
+    private_path(p, 1, "parity", path);
+    private_path(p, 0, "parity", other);
+    free(data);
+    data = private_read(other, &bytes);
+    MPI_Barrier(MPI_COMM_WORLD);
+    if (p->s->rank == 0) private_write(path, data, bytes); /* another member's */
+    check_mended(p, 0, 1);
+    free(data);
+}
+
+/* The ranks save the step again, but on one node its earlier files are left. */
+static void check_earlier_save(private_files *p) {
+    char path[PATH_MAX], redundancy[PATH_MAX];
+    unsigned char *shard, *parity;
+    size_t shard_bytes, parity_bytes;
+    const scratch *s = p->s;
+    private_path(p, 0, "shard", path);
+    private_path(p, 0, "parity", redundancy);
+    shard = private_read(path, &shard_bytes);
+    parity = private_read(redundancy, &parity_bytes);
+    private_end(p);
+    private_salt++;
+    private_save(p, s, s->comm, 3, 1, "rs(1)", lengths);
+    if (p->s->rank == 0) private_write(path, shard, shard_bytes);
+    if (p->s->rank == 0) private_write(redundancy, parity, parity_bytes);
+    check_mended(p, 1, 1);
+    free(shard);
+    free(parity);
+}
+
+static void count(void *ctx, const char *line) {
+    CHECK(strstr(line, "parity-00001-of-00003.bin: "));
+    ++*(int *)ctx;
+}
+
+static int damages_found(const char *folder) {
+    int damages = 0;
+    const redundancy_reader reader = {&damages, count, NULL};
+    SUCCEEDS(redundancy_verify(folder, &reader, err));
+    return damages;
+}
+
+static void check_every_flip_is_found(const private_files *p) {
+    char path[PATH_MAX], folder[PATH_MAX];
+    struct stat st;
+    if (p->s->rank) return;
+    private_path(p, 1, "parity", path);
+    private_folder(p, 1, folder);
+    CHECK(damages_found(folder) == 0 && stat(path, &st) == 0);
+    for (off_t at = 0; at < st.st_size; at += at < 512 ? 1 : 5) {
+        flip(path, (size_t)at);
+        CHECK(damages_found(folder) == 1);
+        flip(path, (size_t)at);
+    }
+    for (int longer = 0; longer < 2; longer++) {
+        CHECK(truncate(path, st.st_size - 1 + 2 * longer) == 0);
+        CHECK(damages_found(folder) == 1);
+        CHECK(truncate(path, st.st_size) == 0);
+    }
+}
+
+int main(int argc, char **argv) {
+    scratch s;
+    private_files p;
+    char path[PATH_MAX];
+    scratch_begin(&s, &argc, &argv);
+    CHECK(s.size == 3);
+    private_save(&p, &s, s.comm, s.size, 1, "rs(1)", lengths);
+    check_flips(&p, "shard");
+    check_flips(&p, "parity");
+    private_path(&p, 2, "parity", path);
+    if (s.rank == 0) CHECK(unlink(path) == 0); /* missing alone */
+    check_mended(&p, 0, 1);
+    check_too_many(&p);
+    check_other_content(&p);
+    check_every_flip_is_found(&p);
+    check_earlier_save(&p);
+    private_end(&p);
+    return scratch_end(&s);
+}

@@ -1,0 +1,101 @@
+/* What one rank can't do is an error on all ranks, which names it; no redundancy file is left then,
+ * and the next attempt works. */
+#include <signal.h>
+#include <sys/resource.h>
+
+#include "support/private_files.h"
+
+static const size_t lengths[] = {50001, 9000, 4096, 70000};
+
+static int count_files(const private_files *p) {
+    char folder[PATH_MAX];
+    int n = 0;
+    MPI_Barrier(MPI_COMM_WORLD);
+    private_folder(p, p->s->rank, folder);
+    DIR *dir = opendir(folder);
+    for (struct dirent *e; dir && (e = readdir(dir));) n += e->d_type != DT_DIR;
+    if (dir) closedir(dir);
+    MPI_Barrier(MPI_COMM_WORLD);
+    return n;
+}
+
+/* Files of this process can't be longer: what a full disk does to it. */
+static void limit_files(uint64_t bytes) {
+    struct rlimit limit = {.rlim_cur = bytes, .rlim_max = RLIM_INFINITY};
+    CHECK(setrlimit(RLIMIT_FSIZE, &limit) == 0);
+}
+
+static void fail_to_encode(const private_files *p, const char *folder, int status,
+                           const char *text) {
+    dcp_error err = {0};
+    check_same_failure(redundancy_encode(p->s->comm, p->groups, folder, PRIVATE_STEP, &err), status,
+                       &err, text);
+    CHECK(strstr(err.message, "rank 1: "));
+    CHECK(count_files(p) == 1);
+}
+
+static void check_encode(const private_files *p) {
+    char folder[PATH_MAX], path[PATH_MAX];
+    private_folder(p, p->s->rank, folder);
+    private_path(p, p->s->rank, p->groups->spec.kind == REDUNDANCY_RS ? "parity" : "partner", path);
+    CHECK(unlink(path) == 0);
+    fail_to_encode(p, p->s->rank == 1 ? "/nowhere" : folder, DCP_ERR_NOT_FOUND, "/nowhere");
+    if (p->s->rank == 1) CHECK(mkdir(path, 0777) == 0);
+    fail_to_encode(p, folder, DCP_ERR_IO, "cannot finish");
+    if (p->s->rank == 1) CHECK(rmdir(path) == 0);
+    if (p->s->rank == 1) limit_files(4096);
+    fail_to_encode(p, folder, DCP_ERR_IO, ".tmp-par");
+    if (p->s->rank == 1) limit_files(RLIM_INFINITY);
+    SUCCEEDS(redundancy_encode(p->s->comm, p->groups, folder, PRIVATE_STEP, err));
+    private_compare(p, 0);
+}
+
+static void check_rebuild(const private_files *p) {
+    char folder[PATH_MAX];
+    dcp_error err = {0};
+    private_folder(p, p->s->rank, folder);
+    private_lose(p, 1 << 1);
+    redundancy_survey *survey = private_survey(p, 1);
+    if (p->s->rank == 1) limit_files(4096);
+    check_same_failure(redundancy_rebuild(p->s->comm, survey, folder, &err), DCP_ERR_IO, &err,
+                       "rank 1: ");
+    if (p->s->rank == 1) limit_files(RLIM_INFINITY);
+    CHECK(count_files(p) == (p->s->rank == 1 ? 0 : 2));
+    private_rebuild(p, survey);
+    redundancy_survey_close(survey);
+    private_compare(p, 0);
+}
+
+/* A survey of lengths alone, no redundancy file at all, groups of other ranks. */
+static void check_misuse(const private_files *p) {
+    char folder[PATH_MAX];
+    dcp_error err = {0};
+    redundancy_survey *survey = private_survey(p, 0), *other = NULL;
+    private_folder(p, p->s->rank, folder);
+    check_same_failure(redundancy_rebuild(p->s->comm, survey, folder, &err), DCP_ERR_ARG, &err,
+                       "a survey of every byte");
+    redundancy_survey_close(survey);
+    check_same_failure(redundancy_survey_open(p->s->comm, NULL, 0, 0, 1, &other, &err),
+                       DCP_ERR_NOT_FOUND, &err, "no rank sees an intact redundancy file");
+    if (p->s->size > 2)
+        check_same_failure(
+            redundancy_encode(p->s->self, p->groups, folder, PRIVATE_STEP, &err) ? DCP_ERR_ARG : 0,
+            DCP_ERR_ARG, &err, "for a save of 1");
+}
+
+int main(int argc, char **argv) {
+    static const char *const kinds[] = {"rs(1)", "partner"};
+    scratch s;
+    signal(SIGXFSZ, SIG_IGN);
+    scratch_begin(&s, &argc, &argv);
+    CHECK(s.size >= 2 && s.size <= 4);
+    for (int i = 0; i < 2; i++) {
+        private_files p;
+        private_save(&p, &s, s.comm, s.size, 1, kinds[i], lengths);
+        check_encode(&p);
+        check_rebuild(&p);
+        check_misuse(&p);
+        private_end(&p);
+    }
+    return scratch_end(&s);
+}

@@ -1,0 +1,210 @@
+/* A private store with redundancy: its saves survive the loss of a node's files, damage counts as
+ * loss, too much loss falls back to an older step; and what can't be is refused when it is opened.
+ */
+#include "store/store.h"
+#include "support/private_files.h"
+
+static char log_lines[16384];
+
+static void note(void *ctx, dcp_log_level level, const char *line) {
+    (void)ctx, (void)level;
+    size_t length = strlen(log_lines);
+    snprintf(log_lines + length, sizeof log_lines - length, "%s\n", line);
+}
+
+static int node_of(const private_files *p) { return p->s->rank / p->ranks_a_node; }
+
+static int open_store(const private_files *p, const char *redundancy, dcp_store **store,
+                      dcp_error *err) {
+    char dir[PATH_MAX];
+    dcp_store_options options = {.private_dirs = 1, .redundancy = redundancy, .log = note};
+    private_folder(p, node_of(p), dir);
+    *strrchr(dir, '/') = '\0';
+    return dcp_store_open(p->s->comm, dir, &options, store, err);
+}
+
+/* Step 4 by a save, step 7 by one in flight. */
+static void save_both(private_files *p, const char *redundancy) {
+    dcp_save_options options = {.layout = DCP_LAYOUT_SHARDED};
+    dcp_store *store;
+    dcp_saving *saving;
+    given g;
+    held h;
+    given_make(&g, 0);
+    held_make(&h, &g, ROWS, p->s->rank, p->s->size, 1);
+    SUCCEEDS(open_store(p, redundancy, &store, err));
+    SUCCEEDS(dcp_save(store, 4, h.state, GIVEN_JSON, &options, NULL, err));
+    SUCCEEDS(dcp_save_async(store, PRIVATE_STEP, h.state, GIVEN_JSON, &options, &saving, err));
+    SUCCEEDS(dcp_save_wait(saving, NULL, err));
+    dcp_store_close(store);
+    held_free(&h);
+    given_free(&g);
+    MPI_Barrier(MPI_COMM_WORLD);
+    private_keep(p);
+    CHECK(p->s->rank || p->n_kept == 2 * p->world);
+}
+
+static int rebuild(const private_files *p, int every_byte, uint64_t *step, int *rebuilt,
+                   dcp_error *failure) {
+    dcp_store *store;
+    MPI_Barrier(MPI_COMM_WORLD);
+    log_lines[0] = '\0';
+    SUCCEEDS(open_store(p, NULL, &store, err));
+    int status = dcp_store_rebuild(store, every_byte, step, rebuilt, failure);
+    dcp_store_close(store);
+    MPI_Barrier(MPI_COMM_WORLD);
+    return status;
+}
+
+static void check_rebuilt(const private_files *p, int every_byte, uint64_t expected, int files) {
+    uint64_t step = 0;
+    int rebuilt = -1;
+    SUCCEEDS(rebuild(p, every_byte, &step, &rebuilt, err));
+    if (step != expected || rebuilt != files)
+        fprintf(stderr, "step %d, %d files rebuilt, not %d, %d\n", (int)step, rebuilt,
+                (int)expected, files);
+    CHECK(step == expected && rebuilt == files);
+    CHECK(p->s->rank || !files == !strstr(log_lines, "were lost and are rebuilt"));
+}
+
+/* By ranks that see their own node alone. */
+static void check_loads(const private_files *p) {
+    char dir[PATH_MAX];
+    dcp_checkpoint *ckpt;
+    given g;
+    held h;
+    given_make(&g, 0);
+    held_make(&h, &g, COLUMNS, p->s->rank, p->s->size, 0);
+    private_folder(p, node_of(p), dir);
+    *strrchr(dir, '/') = '\0';
+    SUCCEEDS(dcp_checkpoint_open_private(p->s->comm, dir, &ckpt, err));
+    CHECK(dcp_checkpoint_step(ckpt) == PRIVATE_STEP);
+    SUCCEEDS(dcp_load(ckpt, h.state, NULL, err));
+    CHECK(held_is_given(&h, &g));
+    dcp_checkpoint_close(ckpt);
+    held_free(&h);
+    given_free(&g);
+}
+
+/* An older one, and the newest stays as it is. */
+static void one_step_is_rebuilt(const private_files *p) {
+    char path[PATH_MAX];
+    dcp_store *store;
+    dcp_error failure = {0};
+    int rebuilt = 0;
+    snprintf(path, sizeof path, "%s/node-1/step-00000004", p->s->root);
+    MPI_Barrier(MPI_COMM_WORLD);
+    if (p->s->rank == 0) CHECK(folder_remove(AT_FDCWD, path) == 0);
+    private_lose(p, 1);
+    SUCCEEDS(open_store(p, NULL, &store, err));
+    SUCCEEDS(store_rebuild_step(store, 4, 0, &rebuilt, err));
+    CHECK(rebuilt == 2 * p->ranks_a_node && access(path, R_OK) == 0);
+    SUCCEEDS(store_rebuild_step(store, 4, 0, &rebuilt, err));
+    CHECK(rebuilt == 0);
+    check_same_failure(store_rebuild_step(store, 5, 0, &rebuilt, &failure), DCP_ERR_NOT_FOUND,
+                       &failure, "no rank sees an intact redundancy file");
+    dcp_store_close(store);
+    private_folder(p, 0, path);
+    CHECK(access(path, F_OK));
+    check_rebuilt(p, 0, PRIVATE_STEP, 2 * p->ranks_a_node);
+    private_compare(p, 0);
+}
+
+static void a_lost_node_is_rebuilt(const private_files *p) {
+    char path[PATH_MAX];
+    check_rebuilt(p, 1, PRIVATE_STEP, 0);
+    for (int node = 0; node < p->nodes; node++) {
+        private_lose(p, 1u << node);
+        check_rebuilt(p, node % 2, PRIVATE_STEP, 2 * p->ranks_a_node);
+        private_compare(p, 0);
+        private_folder(p, node, path);
+        if (p->s->rank == 0) SUCCEEDS(dcp_verify(path, NULL, err));
+        strcat(path, "/about.json");
+        CHECK(access(path, R_OK) == 0);
+        check_loads(p);
+    }
+}
+
+static void damage_counts_as_loss(const private_files *p) {
+    char path[PATH_MAX];
+    private_path(p, 1, "shard", path);
+    int fd = open(path, O_RDWR);
+    CHECK(fd >= 0);
+    MPI_Barrier(MPI_COMM_WORLD);
+    if (p->s->rank == 0) CHECK(pwrite(fd, "damage", 6, 5000) == 6);
+    close(fd);
+    check_rebuilt(p, 0, PRIVATE_STEP, 0);
+    check_rebuilt(p, 1, PRIVATE_STEP, 1);
+    private_compare(p, 0);
+}
+
+static void too_much_loss_goes_back(const private_files *p) {
+    uint64_t step;
+    dcp_error failure = {0};
+    private_lose(p, 3);
+    check_rebuilt(p, 0, 4, 0);
+    if (p->nodes > 2 && p->s->rank == 0)
+        CHECK(strstr(log_lines, "step 7 is passed over: step 7 can't be rebuilt: of the"));
+    for (int node = 0; node < p->nodes && p->s->rank == 0; node++) {
+        char path[PATH_MAX];
+        snprintf(path, sizeof path, "%s/node-%d/step-00000004", p->s->root, node);
+        CHECK(folder_remove(AT_FDCWD, path) == 0);
+    }
+    check_same_failure(rebuild(p, 0, &step, NULL, &failure), DCP_ERR_NOT_FOUND, &failure,
+                       p->nodes > 2 ? "no step can be made whole; of the newest: step 7"
+                                    : "no node has a complete step");
+}
+
+static void check_refused(const private_files *p, const char *redundancy, int status,
+                          const char *text) {
+    dcp_store *store;
+    dcp_error failure = {0};
+    check_same_failure(open_store(p, redundancy, &store, &failure), status, &failure, text);
+}
+
+static void what_cannot_be_is_refused(const private_files *p) {
+    char dir[PATH_MAX];
+    dcp_store *store;
+    dcp_store_options shared = {.redundancy = "rs(1)"};
+    dcp_save_options options = {.layout = DCP_LAYOUT_SHARDED, .shards = p->world + 1};
+    dcp_state *state;
+    dcp_error failure = {0};
+    uint64_t step;
+    check_refused(p, "xor", DCP_ERR_ARG, "\"none\", \"partner\" or \"rs(K)\"");
+    check_refused(p, "rs(9)", DCP_ERR_ARG, "rs(9) needs ranks on 10 nodes");
+    check_refused(p, p->s->rank ? "rs(1)" : "partner", DCP_ERR_MISMATCH, "redundancy");
+    snprintf(dir, sizeof dir, "%s/node-0", p->s->root);
+    check_same_failure(dcp_store_open(p->s->comm, dir, &shared, &store, &failure), DCP_ERR_ARG,
+                       &failure, "for private stores");
+    SUCCEEDS(open_store(p, "rs(1)", &store, err));
+    SUCCEEDS(dcp_state_create(&state, err));
+    check_same_failure(dcp_save(store, 9, state, NULL, &options, NULL, &failure), DCP_ERR_ARG,
+                       &failure, "as many shards as ranks");
+    dcp_state_destroy(state);
+    dcp_store_close(store);
+    SUCCEEDS(dcp_store_open(p->s->comm, dir, NULL, &store, err));
+    check_same_failure(dcp_store_rebuild(store, p->s->rank > 0, &step, NULL, &failure),
+                       DCP_ERR_MISMATCH, &failure, "every_byte: 0 on rank 0, 1 on rank");
+    check_same_failure(dcp_store_rebuild(store, 0, &step, NULL, &failure), DCP_ERR_UNSUPPORTED,
+                       &failure, "a shared store");
+    dcp_store_close(store);
+}
+
+int main(int argc, char **argv) {
+    static const char *const kinds[] = {"rs(1)", "partner"};
+    scratch s;
+    scratch_begin(&s, &argc, &argv);
+    CHECK(s.size == 3 || s.size == 4);
+    for (int i = 0; i < 2; i++) {
+        private_files p = {.s = &s, .world = s.size, .ranks_a_node = s.size == 4 ? 2 : 1};
+        p.nodes = p.world / p.ranks_a_node;
+        save_both(&p, kinds[i]);
+        a_lost_node_is_rebuilt(&p);
+        one_step_is_rebuilt(&p);
+        damage_counts_as_loss(&p);
+        too_much_loss_goes_back(&p);
+        what_cannot_be_is_refused(&p);
+        private_end(&p);
+    }
+    return scratch_end(&s);
+}

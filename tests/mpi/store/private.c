@@ -1,0 +1,193 @@
+/* Private stores: ranks that pass the same directory are a node, and each node has the same steps,
+ * with its ranks' files alone; whatever fails on one node, none has the step. */
+#include <errno.h>
+#include <sys/stat.h>
+#include <sys/syscall.h>
+
+#include "store/store.h"
+#include "support/scratch.h"
+
+static int broken_fd = -1; /* cannot be synced */
+
+/* Takes the place of the C library's. */
+int fsync(int fd) {
+    if (fd != broken_fd) return (int)syscall(SYS_fsync, fd);
+    errno = EIO;
+    return -1;
+}
+
+/* The last rank has a node of its own, the others share in pairs. */
+static int node_of(const scratch *s, int rank) { return rank == s->size - 1 ? 99 : rank / 2; }
+
+static int leader_of(const scratch *s, int rank) {
+    return node_of(s, rank) == 99 ? s->size - 1 : rank / 2 * 2;
+}
+
+static void node_dir(const scratch *s, const char *name, int node, char *dir) {
+    snprintf(dir, PATH_MAX, "%s/%s-%d", s->root, name, node);
+}
+
+static void own_dir(const scratch *s, const char *name, char *dir) {
+    node_dir(s, name, node_of(s, s->rank), dir);
+}
+
+static dcp_store *open_private(const scratch *s, const char *name, uint32_t keep) {
+    char dir[PATH_MAX];
+    dcp_store *store = NULL;
+    dcp_store_options options = {.keep = keep, .private_dirs = 1};
+    own_dir(s, name, dir);
+    SUCCEEDS(dcp_store_open(s->comm, dir, &options, &store, err));
+    return store;
+}
+
+static int save_layout(const scratch *s, dcp_store *store, const given *g, uint64_t step,
+                       dcp_layout layout, dcp_error *err) {
+    held h;
+    dcp_save_options options = {.layout = layout};
+    held_make(&h, g, ROWS, s->rank, s->size, 1);
+    int status = dcp_save(store, step, h.state, GIVEN_JSON, &options, NULL, err);
+    held_free(&h);
+    MPI_Barrier(MPI_COMM_WORLD); /* leaders may still remove old steps when others have returned */
+    return status;
+}
+
+static void save(const scratch *s, dcp_store *store, const given *g, uint64_t step) {
+    SUCCEEDS(save_layout(s, store, g, step, DCP_LAYOUT_SHARDED, err));
+}
+
+/* The steps on this rank's node, as "c3 p4 a5". */
+static void check_steps(const scratch *s, const char *name, const char *expected) {
+    char dir[PATH_MAX], found[256] = "";
+    dcp_step *steps;
+    size_t n;
+    own_dir(s, name, dir);
+    CHECK(dcp_steps_list(dir, &steps, &n, NULL) == DCP_OK);
+    for (size_t i = 0; i < n; i++)
+        snprintf(found + strlen(found), sizeof found - strlen(found), "%s%c%llu", i ? " " : "",
+                 "cpa"[steps[i].kind], (unsigned long long)steps[i].step);
+    free(steps);
+    if (strcmp(found, expected)) fprintf(stderr, "%s, not %s\n", found, expected);
+    CHECK(!strcmp(found, expected));
+    MPI_Barrier(MPI_COMM_WORLD); /* so that nobody changes them meanwhile */
+}
+
+static void files_lie_with_their_ranks(const scratch *s, const given *g) {
+    char dir[PATH_MAX], path[2 * PATH_MAX];
+    dcp_store *store = open_private(s, "files", 0);
+    CHECK(store->leader == leader_of(s, s->rank));
+    CHECK(store->nodes == (s->size <= 2 ? s->size : s->size / 2 + 1));
+    save(s, store, g, 5);
+    own_dir(s, "files", dir);
+    for (int r = 0; r < s->size; r++) {
+        snprintf(path, sizeof path, "%s/step-00000005/shard-%05d-of-%05d.h5", dir, r, s->size);
+        CHECK((access(path, F_OK) == 0) == (leader_of(s, r) == store->leader));
+    }
+    snprintf(path, sizeof path, "%s/step-00000005", dir);
+    char *about = NULL;
+    SUCCEEDS(dcp_about_read(path, &about, err));
+    free(about);
+    snprintf(path, sizeof path, "%s/latest/about.json", dir);
+    CHECK(access(path, F_OK) == 0);
+    dcp_store_close(store);
+}
+
+static void what_is_refused(const scratch *s, const given *g) {
+    char dir[PATH_MAX];
+    dcp_error failure = {0};
+    dcp_store *store = open_private(s, "files", 0), *second;
+    check_same_failure(save_layout(s, store, g, 6, DCP_LAYOUT_GLOBAL, &failure),
+                       DCP_ERR_UNSUPPORTED, &failure, "only layout sharded");
+    check_same_failure(save_layout(s, store, g, 5, DCP_LAYOUT_SHARDED, &failure), DCP_ERR_STATE,
+                       &failure, "exists already");
+    dcp_store_options options = {.private_dirs = 1};
+    own_dir(s, "files", dir);
+    check_same_failure(dcp_store_open(s->comm, dir, &options, &second, &failure), DCP_ERR_BUSY,
+                       &failure, s->size > 1 ? "a directory of its own a node" : "in use");
+    check_same_failure(dcp_store_open(s->comm, s->rank ? dir : NULL, &options, &second, &failure),
+                       DCP_ERR_ARG, &failure, "NULL");
+    if (s->size > 1) {
+        options.keep = s->rank == 1 ? 7 : 3;
+        check_same_failure(dcp_store_open(s->comm, dir, &options, &second, &failure),
+                           DCP_ERR_MISMATCH, &failure, "keep: from 3 to 7");
+        options.private_dirs = s->rank == 1;
+        check_same_failure(dcp_store_open(s->comm, dir, &options, &second, &failure),
+                           DCP_ERR_MISMATCH, &failure, "private_dirs");
+    }
+    dcp_store_close(store);
+}
+
+static void nodes_keep_the_same_steps(const scratch *s, const given *g) {
+    dcp_store *store = open_private(s, "keep", 2);
+    for (uint64_t step = 1; step <= 3; step++) save(s, store, g, step);
+    check_steps(s, "keep", "c2 c3");
+    dcp_store_close(store);
+    /* Step 3 got its name on some nodes only: it doesn't count, and goes with the older ones. */
+    char dir[PATH_MAX], path[2 * PATH_MAX];
+    node_dir(s, "keep", 99, dir);
+    snprintf(path, sizeof path, "%s/step-00000003", dir);
+    if (s->rank == 0 && s->size > 1) CHECK(folder_remove(AT_FDCWD, path) == 0);
+    MPI_Barrier(MPI_COMM_WORLD);
+    int lost = s->size > 1 && node_of(s, s->rank) == 99;
+    store = open_private(s, "keep", 2);
+    save(s, store, g, 4);
+    check_steps(s, "keep", lost ? "c2 c4" : s->size > 1 ? "c2 c3 c4" : "c3 c4");
+    save(s, store, g, 5);
+    check_steps(s, "keep", "c4 c5");
+    dcp_store_close(store);
+}
+
+static void what_some_nodes_have_is_replaced(const scratch *s, const given *g) {
+    char dir[PATH_MAX], path[2 * PATH_MAX];
+    node_dir(s, "keep", 99, dir);
+    snprintf(path, sizeof path, "%s/step-00000005", dir);
+    if (s->rank == 0) CHECK(folder_remove(AT_FDCWD, path) == 0);
+    MPI_Barrier(MPI_COMM_WORLD);
+    dcp_store *store = open_private(s, "keep", 2);
+    save(s, store, g, 5);
+    check_steps(s, "keep", "c4 c5");
+    dcp_store_close(store);
+}
+
+static void a_run_goes_back_on_all_nodes(const scratch *s, const given *g) {
+    dcp_store *store = open_private(s, "keep", 2);
+    SUCCEEDS(dcp_store_continue_from(store, 3, err));
+    save(s, store, g, 4);
+    check_steps(s, "keep", "c4 a4 a5");
+    save(s, store, g, 5);
+    check_steps(s, "keep", "c4 c5 a5");
+    save(s, store, g, 6);
+    check_steps(s, "keep", "c5 c6");
+    dcp_store_close(store);
+}
+
+/* The last rank's node can't make its step's name durable: nobody has the step. */
+static void a_failure_on_one_node_is_everybodys(const scratch *s, const given *g) {
+    dcp_error failure = {0};
+    dcp_store *store = open_private(s, "keep", 2);
+    if (s->rank == s->size - 1) broken_fd = store->dir_fd;
+    for (int i = 0; i < 2; i++) {
+        check_same_failure(save_layout(s, store, g, 7, DCP_LAYOUT_SHARDED, &failure), DCP_ERR_IO,
+                           &failure, "sync");
+        CHECK(failure.rank == s->size - 1);
+        check_steps(s, "keep", "c5 c6");
+    }
+    broken_fd = -1;
+    save(s, store, g, 7);
+    check_steps(s, "keep", "c6 c7");
+    dcp_store_close(store);
+}
+
+int main(int argc, char **argv) {
+    scratch s;
+    given g;
+    scratch_begin(&s, &argc, &argv);
+    given_make(&g, 0);
+    files_lie_with_their_ranks(&s, &g);
+    what_is_refused(&s, &g);
+    nodes_keep_the_same_steps(&s, &g);
+    what_some_nodes_have_is_replaced(&s, &g);
+    a_run_goes_back_on_all_nodes(&s, &g);
+    a_failure_on_one_node_is_everybodys(&s, &g);
+    given_free(&g);
+    return scratch_end(&s);
+}

@@ -1,0 +1,64 @@
+/* A store that fails does not stop the others: it is told, and tried again with the next save;
+ * where all fail, the save fails. */
+#include "support/tiers.h"
+
+static int save(const scratch *s, dcp_tiers *tiers, uint64_t n, dcp_error *failure) {
+    given g;
+    held h;
+    given_make(&g, n);
+    held_make(&h, &g, ROWS, s->rank, s->size, 1);
+    SUCCEEDS(dcp_tiers_save_async(tiers, n, h.state, GIVEN_JSON, NULL, err));
+    int status = dcp_tiers_wait(tiers, NULL, failure);
+    held_free(&h);
+    given_free(&g);
+    return status;
+}
+
+static int save_all(const scratch *s, dcp_tiers *tiers, uint64_t n, dcp_error *failure) {
+    given g;
+    held h;
+    given_make(&g, n);
+    held_make(&h, &g, ROWS, s->rank, s->size, 1);
+    int status = dcp_tiers_save(tiers, n, h.state, GIVEN_JSON, NULL, 1, NULL, failure);
+    held_free(&h);
+    given_free(&g);
+    return status;
+}
+
+/* The last rank's directory of store i can't be found under its path any more, or again. */
+static void hide(const scratch *s, const tiers_under_test *t, int i, int hidden) {
+    char dir[PATH_MAX], away[PATH_MAX + 8];
+    MPI_Barrier(MPI_COMM_WORLD);
+    tiers_dir(t, s, i, dir);
+    snprintf(away, sizeof away, "%s.away", dir);
+    if (s->rank == s->size - 1) CHECK(rename(hidden ? dir : away, hidden ? away : dir) == 0);
+    MPI_Barrier(MPI_COMM_WORLD);
+}
+
+int main(int argc, char **argv) {
+    static tiers_under_test t;
+    scratch s;
+    dcp_error failure = {0};
+    scratch_begin(&s, &argc, &argv);
+    tiers_make(&t, &s, NULL);
+    dcp_tiers *tiers = tiers_open(&t, &s);
+    CHECK(save(&s, tiers, 1, NULL) == DCP_OK);
+    hide(&s, &t, 0, 1);
+    check_same_failure(save(&s, tiers, 2, &failure), DCP_ERR_NOT_FOUND, &failure, "memory-");
+    CHECK(dcp_tiers_is_due(tiers, 3)); /* for both: the disk didn't get it either */
+    CHECK(save(&s, tiers, 3, NULL) == DCP_OK);
+    SUCCEEDS(save_all(&s, tiers, 4, err)); /* the last store has it */
+    CHECK(tiers_logged(&t, &s, "step 3 is not saved in"));
+    CHECK(tiers_logged(&t, &s, "step 4 is not saved in"));
+    tiers_check_steps(&t, &s, 2, "c4");
+    hide(&s, &t, 2, 1);
+    check_same_failure(save_all(&s, tiers, 5, &failure), DCP_ERR_NOT_FOUND, &failure, "shared");
+    hide(&s, &t, 2, 0);
+    hide(&s, &t, 0, 0);
+    CHECK(save(&s, tiers, 6, NULL) == DCP_OK);
+    dcp_tiers_close(tiers);
+    tiers_check_steps(&t, &s, 0, "c1 c6");
+    tiers_check_steps(&t, &s, 1, "c4 c6");
+    tiers_check_steps(&t, &s, 2, "c4 c6");
+    return scratch_end(&s);
+}

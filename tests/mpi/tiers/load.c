@@ -1,0 +1,119 @@
+/* What is loaded after losses: the newest step of all stores, of equal ones the faster store's;
+ * rebuilt where redundancy can, else from the next store or an older step; and going back sets
+ * later steps aside in every store. */
+#include "support/tiers.h"
+
+static void save(const scratch *s, dcp_tiers *tiers, uint64_t n) {
+    given g;
+    held h;
+    given_make(&g, n);
+    held_make(&h, &g, ROWS, s->rank, s->size, 1);
+    SUCCEEDS(dcp_tiers_save(tiers, n, h.state, GIVEN_JSON, NULL, 0, NULL, err));
+    held_free(&h);
+    given_free(&g);
+}
+
+/* Rank `rank`'s directory of store i goes, or the step's folder in it; -1: every rank's. */
+static void lose(const scratch *s, const tiers_under_test *t, int i, int rank, const char *step) {
+    char dir[PATH_MAX], path[2 * PATH_MAX];
+    MPI_Barrier(MPI_COMM_WORLD);
+    tiers_dir(t, s, i, dir);
+    snprintf(path, sizeof path, "%s%s%s", dir, step ? "/" : "", step ? step : "");
+    if (rank < 0 || rank == s->rank) CHECK(folder_remove(AT_FDCWD, path) == 0);
+    MPI_Barrier(MPI_COMM_WORLD);
+}
+
+/* Flips a byte in the middle of this rank's shard of the step in memory. */
+static void flip(const scratch *s, const tiers_under_test *t, int rank, const char *step) {
+    char dir[PATH_MAX], path[2 * PATH_MAX];
+    unsigned char byte;
+    MPI_Barrier(MPI_COMM_WORLD);
+    tiers_dir(t, s, 0, dir);
+    snprintf(path, sizeof path, "%s/%s/shard-%05d-of-%05d.h5", dir, step, rank, s->size);
+    if (rank == s->rank) {
+        int fd = open(path, O_RDWR);
+        off_t at = lseek(fd, 0, SEEK_END) / 2;
+        CHECK(pread(fd, &byte, 1, at) == 1);
+        byte ^= 1;
+        CHECK(pwrite(fd, &byte, 1, at) == 1);
+        close(fd);
+    }
+    MPI_Barrier(MPI_COMM_WORLD);
+}
+
+/* Opens the stores anew, as a restart does, and loads. */
+static void restart(const scratch *s, tiers_under_test *t, uint64_t expected, const char *logged) {
+    t->log.text[0] = '\0';
+    dcp_tiers *tiers = tiers_open(t, s);
+    tiers_expect(tiers, s, expected);
+    if (!tiers_logged(t, s, logged)) fprintf(stderr, "not %s, but\n%s", logged, t->log.text);
+    CHECK(tiers_logged(t, s, logged));
+    dcp_tiers_close(tiers);
+}
+
+static void without_redundancy(const scratch *s) {
+    static tiers_under_test t;
+    tiers_make(&t, s, "none");
+    dcp_tiers *tiers = tiers_open(&t, s);
+    tiers_loading l = {s, 0};
+    dcp_error failure = {0};
+    int status = dcp_tiers_load(tiers, tiers_load_rows, &l, NULL, &failure);
+    check_same_failure(status, DCP_ERR_NOT_FOUND, &failure, "no step");
+    for (uint64_t n = 1; n <= 7; n++) save(s, tiers, n);
+    dcp_tiers_close(tiers);
+    restart(s, &t, 7, "memory-0");
+    flip(s, &t, s->size - 1, "step-00000007");
+    restart(s, &t, 6, "step 7 is damaged");
+    lose(s, &t, 0, s->size - 1, "step-00000006");
+    restart(s, &t, 6, "disk-");
+    lose(s, &t, 0, -1, NULL);
+    lose(s, &t, 1, 0, NULL);
+    restart(s, &t, 4, "shared");
+}
+
+static void going_back(const scratch *s) {
+    static tiers_under_test t;
+    tiers_make(&t, s, NULL); /* memory is lost: step 4 of the shared store is the newest */
+    dcp_tiers *tiers = tiers_open(&t, s);
+    tiers_expect(tiers, s, 4);
+    SUCCEEDS(dcp_tiers_continue_from(tiers, 3, err));
+    save(s, tiers, 5); /* into memory alone: yet nothing newer may stand elsewhere */
+    dcp_tiers_close(tiers);
+    tiers_check_steps(&t, s, 0, "c5");
+    tiers_check_steps(&t, s, 1, s->rank == 0 ? "" : "a4 a6");
+    tiers_check_steps(&t, s, 2, "a4");
+    restart(s, &t, 5, "memory-0");
+}
+
+static void with_redundancy(const scratch *s, const char *redundancy) {
+    static tiers_under_test t;
+    for (int i = 0; i < 3; i++) {
+        char dir[PATH_MAX];
+        tiers_dir(&t, s, i, dir);
+        MPI_Barrier(MPI_COMM_WORLD);
+        folder_remove(AT_FDCWD, dir);
+        MPI_Barrier(MPI_COMM_WORLD);
+    }
+    tiers_make(&t, s, redundancy);
+    dcp_tiers *tiers = tiers_open(&t, s);
+    for (uint64_t n = 1; n <= 5; n++) save(s, tiers, n);
+    dcp_tiers_close(tiers);
+    lose(s, &t, 0, s->size - 1, NULL);
+    restart(s, &t, 5, "of its files were rebuilt");
+    restart(s, &t, 5, "step 5 is loaded from");
+    flip(s, &t, 0, "step-00000005");
+    restart(s, &t, 5, "of its files were rebuilt");
+    lose(s, &t, 0, 0, NULL);
+    lose(s, &t, 0, 1, NULL);
+    restart(s, &t, 4, "step 5 is damaged");
+}
+
+int main(int argc, char **argv) {
+    scratch s;
+    scratch_begin(&s, &argc, &argv);
+    without_redundancy(&s);
+    going_back(&s);
+    with_redundancy(&s, "partner");
+    with_redundancy(&s, "rs(1)");
+    return scratch_end(&s);
+}

@@ -1,0 +1,99 @@
+/* The canonical JSON: equal values give equal bytes, and numbers come back as they were. */
+#include "core/json.h"
+#include "support/core_fixture.h"
+
+static void assert_canonical(const char *text, const char *expected) {
+    json_t *value;
+    dcp_error err = {0};
+    if (core_json_parse_object(text, strlen(text), &value, &err)) fail_msg("%s", err.message);
+    char *canonical = core_json_canonical(value);
+    assert_string_equal(canonical, expected);
+    json_decref(value);
+    free(canonical);
+}
+
+static void keys_are_sorted_and_spaces_go(void **state) {
+    (void)state;
+    assert_canonical("{}", "{}");
+    assert_canonical("{\"b\": 1, \"a\": {\"d\": [3, 1, 2], \"c\": null}}",
+                     "{\"a\":{\"c\":null,\"d\":[3,1,2]},\"b\":1}");
+    assert_canonical("{\"a\":{\"c\":null,\"d\":[3,1,2]},\"b\":1}",
+                     "{\"a\":{\"c\":null,\"d\":[3,1,2]},\"b\":1}");
+    assert_canonical("{\"B\":true,\"a\":\"\\u00e9\\n\"}", "{\"B\":true,\"a\":\"\xc3\xa9\\n\"}");
+}
+
+static void numbers_are_short_and_exact(void **state) {
+    (void)state;
+    assert_canonical("{\"x\":0.1}", "{\"x\":0.1}");
+    assert_canonical("{\"x\":0.10000000000000001}", "{\"x\":0.1}");
+    assert_canonical("{\"x\":1e-6}", "{\"x\":1e-6}");
+    assert_canonical("{\"x\":9007199254740993}", "{\"x\":9007199254740993}");
+    assert_canonical("{\"x\":-9223372036854775808}", "{\"x\":-9223372036854775808}");
+    assert_canonical("{\"x\":1.0,\"y\":1}", "{\"x\":1.0,\"y\":1}");
+    assert_canonical("{\"x\":0.30000000000000004}", "{\"x\":0.30000000000000004}");
+}
+
+static void random_reals_come_back(void **state) {
+    (void)state;
+    for (int i = 0; i < 3000; i++) {
+        uint64_t bits = any();
+        double x, back;
+        memcpy(&x, &bits, sizeof x);
+        if (x - x != 0) continue; /* not finite */
+        json_t *value = json_pack("{s:f}", "x", x);
+        char *text = core_json_canonical(value), *again;
+        assert_int_equal(sscanf(text, "{\"x\":%lf}", &back), 1);
+        assert_memory_equal(&x, &back, sizeof x);
+        json_t *parsed;
+        assert_int_equal(core_json_parse_object(text, strlen(text), &parsed, NULL), DCP_OK);
+        again = core_json_canonical(parsed);
+        assert_string_equal(again, text);
+        json_decref(parsed);
+        json_decref(value);
+        free(again);
+        free(text);
+    }
+}
+
+static void what_is_no_object_is_refused(void **state) {
+    (void)state;
+    static const char *const bad[] = {"",
+                                      "[1]",
+                                      "1",
+                                      "null",
+                                      "{\"a\":}",
+                                      "{\"a\":1,\"a\":2}",
+                                      "{} x",
+                                      "{\"a\":1}}",
+                                      "{\"a\":\"\\u0000\"}",
+                                      "{a:1}",
+                                      "{\"a\":NaN}",
+                                      "{\"a\":\"\xff\"}",
+                                      "{\"a\":1e999}",
+                                      "{\"a\":92233720368547758080}"};
+    for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
+        json_t *value = NULL;
+        dcp_error err = {0};
+        assert_int_equal(core_json_parse_object(bad[i], strlen(bad[i]), &value, &err), DCP_ERR_ARG);
+        assert_non_null(strstr(err.message, "JSON: "));
+    }
+}
+
+static void no_text_is_an_empty_object(void **state) {
+    (void)state;
+    json_t *value;
+    assert_int_equal(core_json_parse_object(NULL, 0, &value, NULL), DCP_OK);
+    assert_int_equal(json_object_size(value), 0);
+    json_decref(value);
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(keys_are_sorted_and_spaces_go),
+        cmocka_unit_test(numbers_are_short_and_exact),
+        cmocka_unit_test(random_reals_come_back),
+        cmocka_unit_test(what_is_no_object_is_refused),
+        cmocka_unit_test(no_text_is_an_empty_object),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

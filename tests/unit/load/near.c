@@ -1,0 +1,92 @@
+/* Of a tensor in many pieces a box is compared with those alone that are near it: with all that
+ * share elements with it, and where the tensor is cut on one dimension with no others. */
+#include "support/core_fixture.h"
+
+#include "core/box.h"
+#include "load/checkpoint.h"
+
+#define MOST 81
+
+typedef struct grid {
+    dcp_tensor tensor;
+    index_row rows[MOST];
+    dcp_box boxes[MOST];
+    ckpt_file file;
+    size_t n;
+    dcp_checkpoint ckpt;
+} grid;
+
+static void swap_boxes(index_row *a, index_row *b) {
+    const dcp_box *box = a->box;
+    a->box = b->box;
+    b->box = box;
+}
+
+/* A file with a piece a cell of a grid, in any order. */
+static void cut(grid *g, const uint64_t *cells) {
+    static char paths[MOST][32];
+    static char json[] = "{\"format\":1,\"shard\":{\"rank\":0,\"state_id\":\"0123456789abcdef\","
+                         "\"world\":1},\"step\":1}";
+    uint64_t size[2] = {between(1, 9), between(1, 9)};
+    *g = (grid){.tensor = {"/model/w", DCP_U8, 2, {cells[0] * size[0], cells[1] * size[1]}}};
+    for (; g->n < cells[0] * cells[1]; g->n++) {
+        uint64_t cell[2] = {g->n / cells[1], g->n % cells[1]};
+        dcp_box box = {{cell[0] * size[0], cell[1] * size[1]}, {size[0], size[1]}};
+        snprintf(paths[g->n], sizeof paths[0], "/model/w@%zu", g->n + 1);
+        g->boxes[g->n] = box;
+        g->rows[g->n] = (index_row){g->tensor, &g->boxes[g->n], .bytes = size[0] * size[1]};
+        g->rows[g->n].tensor.path = paths[g->n];
+    }
+    for (size_t i = g->n; i > 1; i--) swap_boxes(&g->rows[i - 1], &g->rows[between(0, i - 1)]);
+    g->file = (ckpt_file){.path = (char *)"file", .rows = g->rows, .meta = json};
+    g->file.ub = (userblock){.layout = DCP_LAYOUT_SHARDED, .rows = g->n};
+    g->ckpt = (dcp_checkpoint){
+        .path = (char *)"folder", .layout = DCP_LAYOUT_SHARDED, .files = &g->file, .n_files = 1};
+}
+
+static void grid_free(grid *g) {
+    free(g->ckpt.pieces);
+    free(g->ckpt.tensors);
+    free(g->ckpt.tensor_paths);
+    free(g->ckpt.by_address);
+    free(g->ckpt.json);
+}
+
+static void look(const grid *g, int one_cut) {
+    const ckpt_tensor *t = &g->ckpt.tensors[0];
+    for (int round = 0; round < 100; round++) {
+        dcp_box box = any_box(2, g->tensor.shape, 1), shared;
+        size_t first, end;
+        checkpoint_near(&g->ckpt, t, &box, &first, &end);
+        for (size_t k = 0; k < t->n_pieces; k++) {
+            const index_row *row = g->ckpt.pieces[t->first_piece + k].row;
+            int is_near = k >= first && k < end,
+                shares = core_box_intersect(2, row->box, &box, &shared);
+            assert_true(is_near || !shares);
+            if (one_cut) assert_int_equal(is_near, shares);
+        }
+    }
+}
+
+static void near_is_what_shares_elements(void **state) {
+    (void)state;
+    for (int round = 0; round < 60; round++) {
+        grid g;
+        dcp_error err = {0};
+        uint64_t cells[2] = {between(1, 9), between(1, 9)};
+        if (round % 3 < 2) cells[round % 3] = 1;
+        cut(&g, cells);
+        assert_int_equal(checkpoint_join(&g.ckpt, &err), DCP_OK);
+        assert_int_equal(g.ckpt.n_tensors, 1);
+        assert_int_equal(g.ckpt.tensors[0].n_pieces, g.n);
+        look(&g, round % 3 < 2);
+        grid_free(&g);
+    }
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(near_is_what_shares_elements),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

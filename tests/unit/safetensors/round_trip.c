@@ -1,0 +1,158 @@
+/* What dcp_st_create writes, dcp_st_open reads: every dtype, scalars and empty tensors, one file or
+ * several under an index; and an unfinished file leaves nothing behind. */
+#include <endian.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <cmocka.h>
+
+#include "dcp/safetensors.h"
+#include "support/folder_fixture.h"
+
+static uint8_t pattern(size_t tensor, uint64_t byte) { return (uint8_t)(tensor * 31 + byte * 7); }
+
+static void write_all(const char *path, const dcp_tensor *tensors, size_t n) {
+    dcp_st_writer *writer;
+    assert_int_equal(dcp_st_create(path, tensors, n, &writer, NULL), DCP_OK);
+    for (size_t i = 0; i < n; i++)
+        for (uint64_t b = 0; b < dcp_tensor_bytes(&tensors[i]); b++) {
+            uint8_t byte = pattern(i, b);
+            assert_int_equal(dcp_st_write(writer, &byte, 1, NULL), DCP_OK);
+        }
+    assert_int_equal(dcp_st_finish(writer, NULL), DCP_OK);
+}
+
+static void check_tensor(dcp_st_reader *reader, const dcp_tensor *want, size_t i) {
+    const dcp_tensor *got = dcp_st_find(reader, want->path);
+    uint64_t bytes = dcp_tensor_bytes(want);
+    assert_non_null(got);
+    assert_int_equal(got->dtype, want->dtype);
+    assert_int_equal(got->ndim, want->ndim);
+    assert_memory_equal(got->shape, want->shape, want->ndim * sizeof *want->shape);
+    uint8_t *data = malloc(bytes + 1);
+    assert_int_equal(dcp_st_read(reader, want->path, 0, bytes, data, NULL), DCP_OK);
+    for (uint64_t b = 0; b < bytes; b++) assert_int_equal(data[b], pattern(i, b));
+    if (bytes > 2) {
+        assert_int_equal(dcp_st_read(reader, want->path, 1, bytes - 2, data, NULL), DCP_OK);
+        assert_int_equal(data[0], pattern(i, 1));
+    }
+    dcp_error err;
+    assert_int_equal(dcp_st_read(reader, want->path, 1, bytes, data, &err), DCP_ERR_ARG);
+    assert_int_equal(dcp_st_read(reader, want->path, UINT64_MAX, 2, data, &err), DCP_ERR_ARG);
+    free(data);
+}
+
+static void every_dtype_comes_back(void **state) {
+    (void)state;
+    char names[DCP_DTYPE_COUNT][32];
+    dcp_tensor tensors[DCP_DTYPE_COUNT];
+    for (unsigned i = 0; i < DCP_DTYPE_COUNT; i++) {
+        snprintf(names[i], sizeof names[i], "%c.\xc3\xa9\".%s", 'z' - (int)i,
+                 dcp_dtype_name((dcp_dtype)i));
+        tensors[i] = (dcp_tensor){names[i], (dcp_dtype)i, 2, {3, 5}};
+    }
+    tensors[1].ndim = 0;
+    tensors[2].shape[1] = 0;
+    write_all(in_folder("a.safetensors"), tensors, DCP_DTYPE_COUNT);
+
+    dcp_st_reader *reader;
+    assert_int_equal(dcp_st_open(in_folder("a.safetensors"), &reader, NULL), DCP_OK);
+    assert_int_equal(dcp_st_tensors(reader), DCP_DTYPE_COUNT);
+    for (unsigned i = 0; i < DCP_DTYPE_COUNT; i++) check_tensor(reader, &tensors[i], i);
+    for (size_t i = 1; i < DCP_DTYPE_COUNT; i++)
+        assert_true(strcmp(dcp_st_tensor(reader, i - 1)->path, dcp_st_tensor(reader, i)->path) < 0);
+    assert_null(dcp_st_find(reader, "nothing"));
+    dcp_st_close(reader);
+}
+
+static void the_data_begins_aligned(void **state) {
+    (void)state;
+    char name[9] = "";
+    for (size_t length = 1; length <= 8; length++) {
+        name[length - 1] = 'n';
+        dcp_tensor tensor = {name, DCP_U8, 1, {1}};
+        write_all(in_folder("a.safetensors"), &tensor, 1);
+        uint64_t header;
+        FILE *f = fopen(in_folder("a.safetensors"), "rb");
+        assert_int_equal(fread(&header, 8, 1, f), 1);
+        fclose(f);
+        assert_int_equal(le64toh(header) % 8, 0);
+    }
+}
+
+static void a_file_without_tensors(void **state) {
+    (void)state;
+    write_all(in_folder("a.safetensors"), NULL, 0);
+    dcp_st_reader *reader;
+    assert_int_equal(dcp_st_open(in_folder("a.safetensors"), &reader, NULL), DCP_OK);
+    assert_int_equal(dcp_st_tensors(reader), 0);
+    assert_null(dcp_st_find(reader, "a"));
+    dcp_st_close(reader);
+}
+
+static void an_index_joins_files(void **state) {
+    (void)state;
+    dcp_tensor a = {"a", DCP_F32, 1, {4}}, b = {"b", DCP_F32, 1, {2}};
+    write_all(in_folder("model-00001-of-00002.safetensors"), &b, 1);
+    write_all(in_folder("model-00002-of-00002.safetensors"), &a, 1);
+    FILE *f = fopen(in_folder("model.safetensors.index.json"), "w");
+    fprintf(f, "{\"metadata\":{\"total_size\":24},\"weight_map\":{"
+               "\"a\":\"model-00002-of-00002.safetensors\","
+               "\"b\":\"model-00001-of-00002.safetensors\"}}");
+    fclose(f);
+    dcp_st_reader *reader;
+    assert_int_equal(dcp_st_open(folder, &reader, NULL), DCP_OK);
+    assert_int_equal(dcp_st_tensors(reader), 2);
+    check_tensor(reader, &a, 0);
+    check_tensor(reader, &b, 0);
+    dcp_st_close(reader);
+}
+
+static void nothing_appears_unfinished(void **state) {
+    (void)state;
+    dcp_tensor tensor = {"a", DCP_U8, 1, {2}};
+    dcp_st_writer *writer;
+    const char *path = in_folder("late.safetensors");
+    assert_int_equal(dcp_st_create(path, &tensor, 1, &writer, NULL), DCP_OK);
+    assert_int_equal(dcp_st_write(writer, "x", 1, NULL), DCP_OK);
+    assert_int_not_equal(access(path, F_OK), 0);
+    assert_int_equal(dcp_st_write(writer, "xy", 2, NULL), DCP_ERR_STATE);
+    assert_int_equal(dcp_st_finish(writer, NULL), DCP_ERR_STATE);
+    assert_int_not_equal(access(path, F_OK), 0);
+    char command[700];
+    snprintf(command, sizeof command, "! ls '%s' | grep -q tmp", folder);
+    assert_int_equal(system(command), 0);
+}
+
+static void bad_tensors_are_refused(void **state) {
+    (void)state;
+    dcp_st_writer *writer = NULL;
+    dcp_tensor twice[] = {{"a", DCP_U8, 1, {1}}, {"a", DCP_U8, 1, {1}}};
+    dcp_tensor reserved = {"__metadata__", DCP_U8, 1, {1}}, latin = {"\xe9", DCP_U8, 1, {1}};
+    dcp_tensor huge = {"a", DCP_U8, 2, {UINT64_MAX, 2}}, no_dtype = {"a", DCP_DTYPE_COUNT, 0, {0}};
+    const char *path = in_folder("b.safetensors");
+    assert_int_equal(dcp_st_create(path, twice, 2, &writer, NULL), DCP_ERR_ARG);
+    assert_int_equal(dcp_st_create(path, &reserved, 1, &writer, NULL), DCP_ERR_ARG);
+    assert_int_equal(dcp_st_create(path, &latin, 1, &writer, NULL), DCP_ERR_ARG);
+    assert_int_equal(dcp_st_create(path, &huge, 1, &writer, NULL), DCP_ERR_ARG);
+    assert_int_equal(dcp_st_create(path, &no_dtype, 1, &writer, NULL), DCP_ERR_ARG);
+    path = in_folder("nowhere/x");
+    assert_int_equal(dcp_st_create(path, NULL, 0, &writer, NULL), DCP_ERR_NOT_FOUND);
+    assert_null(writer);
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(every_dtype_comes_back),     cmocka_unit_test(the_data_begins_aligned),
+        cmocka_unit_test(a_file_without_tensors),     cmocka_unit_test(an_index_joins_files),
+        cmocka_unit_test(nothing_appears_unfinished), cmocka_unit_test(bad_tensors_are_refused),
+    };
+    return cmocka_run_group_tests(tests, make_folder, remove_folder);
+}
