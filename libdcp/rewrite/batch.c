@@ -164,7 +164,7 @@ int batch_write(batch *b, io_queue *queue, unsigned slot, dcp_error *err) {
         io_queue_write(queue, slot, part->file, data, f->bytes, f->file_offset);
         io_queue_send(queue);
         piece_sum(f->piece, f->dataset_offset, data, f->bytes);
-        watch_progress(b->owner->watch, f->bytes);
+        save_progress_written(b->owner->progress, f->bytes);
         status = io_queue_status(queue, err);
     }
     return status;

@@ -86,10 +86,10 @@ int dcp_rewrite(dcp_checkpoint *from, dcp_store *to, const dcp_rewrite_options *
     if (!status) status = save_request_make(to, from->step, w.state, from->json, &save, &r, err);
     status = save_agree(to, status, SAVE_REWRITE, &save, err);
     const save_mover mover = {rewrite_announce, rewrite_move, rewrite_prove, &w};
-    save_watch watch = r.watch;
+    save_progress progress = r.progress;
     r.mover = &mover;
-    w.watch = &watch;
-    if (!status) status = save_run(to, &r, &watch, &figures, err);
+    w.progress = &progress;
+    if (!status) status = save_run(to, &r, &progress, &figures, err);
     save_request_free(&r);
     free_state(&w);
     if (!status && report) *report = figures;

@@ -26,7 +26,7 @@ typedef struct rewrite {
     size_t n_boxes;
     uint64_t memory_bytes;
     unsigned char *scratch; /* of rewrite_fetch */
-    save_watch *watch;
+    save_progress *progress;
     int (*stop)(void); /* the caller's; NULL: never */
 } rewrite;
 

@@ -54,11 +54,11 @@ static int is_awaited(void *ctx) {
 
 static void *run(void *ctx) {
     dcp_saving *s = ctx;
-    save_watch watch = s->request.watch;
-    watch.released = on_released;
-    watch.is_awaited = is_awaited;
-    watch.ctx = s;
-    s->status = save_run(&s->copy, &s->request, &watch, &s->report, &s->error);
+    save_progress progress = s->request.progress;
+    progress.released = on_released;
+    progress.is_awaited = is_awaited;
+    progress.ctx = s;
+    s->status = save_run(&s->copy, &s->request, &progress, &s->report, &s->error);
     note(s, &s->released);
     note(s, &s->done);
     return NULL;
@@ -101,7 +101,7 @@ static int make(dcp_store *store, uint64_t step, const dcp_state *state, const c
     pthread_cond_init(&s->changed, NULL);
     *out = s;
     int status = save_request_make(store, step, state, json, options, &s->request, err);
-    return status ? status : snapshot_prepare(store, state, s->request.watch.staging_bytes, err);
+    return status ? status : snapshot_prepare(store, state, s->request.progress.staging_bytes, err);
 }
 
 static void launch(dcp_store *store, dcp_saving *s) {

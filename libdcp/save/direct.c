@@ -12,7 +12,7 @@
 typedef struct writer {
     io_queue *queue;
     const io_file *file;
-    save_watch *watch;
+    save_progress *progress;
     int may_stage;
     unsigned slot;
     uint64_t room; /* bytes that the slot may still take; its buffer is filled from the start */
@@ -40,7 +40,7 @@ static int copy_part(void *ctx, const fragment *part) {
     if (at < s->w->written) return DCP_OK;
     const int status = piece_fetch(part->piece, part->box_offset, part->bytes,
                                    s->to + (at - s->w->written), s->w->err);
-    watch_read(s->w->watch, part->bytes);
+    save_progress_read(s->w->progress, part->bytes);
     return status;
 }
 
@@ -54,7 +54,7 @@ static int stage(writer *w, const piece *pieces, size_t n) {
     w->stage = memory;
     w->staged_at = w->written;
     io_queue_drain(w->queue); /* it may still be reading the memory */
-    if (!status) watch_release(w->watch);
+    if (!status) save_progress_release(w->progress);
     return status;
 }
 
@@ -69,7 +69,7 @@ static int write_part(void *ctx, const fragment *part) {
     writer *w = all->w;
     const piece *p = part->piece;
     int status = DCP_OK;
-    if (w->may_stage && watch_wants_staging(w->watch, w->left))
+    if (w->may_stage && save_progress_wants_copy(w->progress, w->left))
         status = stage(w, all->pieces, all->n);
     if (status) return status;
     if (w->room < part->bytes) {
@@ -90,13 +90,14 @@ static int write_part(void *ctx, const fragment *part) {
     piece_sum(p, part->dataset_offset, data, part->bytes);
     w->written += part->bytes;
     w->left -= part->bytes;
-    watch_progress(w->watch, part->bytes);
+    save_progress_written(w->progress, part->bytes);
     return io_queue_status(w->queue, w->err);
 }
 
 int write_direct(io_queue *queue, const io_file *file, const piece *pieces, size_t n,
-                 save_watch *watch, int is_last, dcp_error *err) {
-    writer w = {.queue = queue, .file = file, .watch = watch, .may_stage = is_last, .err = err};
+                 save_progress *progress, int is_last, dcp_error *err) {
+    writer w = {
+        .queue = queue, .file = file, .progress = progress, .may_stage = is_last, .err = err};
     walk all = {&w, pieces, n};
     piece_parts(pieces, n, add_bytes, &w.left);
     int status = piece_parts(pieces, n, write_part, &all);

@@ -22,15 +22,15 @@ static void add_boxes(image *im, const save_request *r, const struct save_layout
 static int move_direct(image *im, dcp_report *report, dcp_error *err) {
     double start = core_clock_now();
     int status = comm_agree(im->comm, im->mover->move(im->mover->ctx, &im, 1, err), err);
-    report->write_s += watch_phase(im->watch, DCP_PHASE_WRITE, start, core_clock_now());
+    report->write_s += save_progress_phase(im->progress, DCP_PHASE_WRITE, start, core_clock_now());
     return status;
 }
 
 int save_global(dcp_store *store, const save_request *r, const struct save_layout *plan,
-                const char *folder, save_watch *watch, dcp_report *report, dcp_error *err) {
+                const char *folder, save_progress *progress, dcp_report *report, dcp_error *err) {
     image im;
-    int status =
-        image_prepare(&im, store->comm, &plan->file, folder, "state.h5", plan->boxes.n, watch, err);
+    int status = image_prepare(&im, store->comm, &plan->file, folder, "state.h5", plan->boxes.n,
+                               progress, err);
     im.store = store;
     im.is_last = 1;
     im.engine = plan->engine;

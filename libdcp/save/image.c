@@ -32,8 +32,8 @@ static void add_metadata(image *im) {
 }
 
 int image_prepare(image *im, dcp_comm *comm, const save_file *layout, const char *folder,
-                  const char *name, size_t n_pieces, save_watch *watch, dcp_error *err) {
-    *im = (image){.comm = comm, .layout = layout, .file.fd = -1, .watch = watch};
+                  const char *name, size_t n_pieces, save_progress *progress, dcp_error *err) {
+    *im = (image){.comm = comm, .layout = layout, .file.fd = -1, .progress = progress};
     if (snprintf(im->path, sizeof im->path, "%s/%s", folder, name) >= (int)sizeof im->path)
         return core_fail(err, DCP_ERR_ARG, "path of %s is too long", folder);
     size_t total = n_pieces + layout->skeleton.n_runs;
@@ -96,27 +96,27 @@ static int ready_queue(const image *im, dcp_error *err) {
     return DCP_OK;
 }
 
-static void tell_wait(void *watch, double begin, double end) {
-    watch_phase(watch, DCP_PHASE_WRITE, begin, end);
+static void tell_wait(void *progress, double begin, double end) {
+    save_progress_phase(progress, DCP_PHASE_WRITE, begin, end);
 }
 
 static int move_data(image *im, io_queue *queue, dcp_report *report, dcp_error *err) {
     double start = core_clock_now(), waited_before = io_queue_waited(queue);
-    if (im->watch->on_phase) io_queue_tell(queue, tell_wait, im->watch);
+    if (im->progress->on_phase) io_queue_tell(queue, tell_wait, im->progress);
     int status = write_fragments(im->comm, queue, &im->file, im->layout->skeleton.file_bytes,
-                                 im->pieces, im->n_pieces, im->watch, err);
+                                 im->pieces, im->n_pieces, im->progress, err);
     double middle = core_clock_now(), waited = io_queue_waited(queue) - waited_before;
     if (!status && im->mover)
         status = io_queue_status(queue, err);
     else if (!status && im->staged)
         status = snapshot_write(im, queue, err);
     else if (!status)
-        status =
-            write_direct(queue, &im->file, im->pieces, im->n_pieces, im->watch, im->is_last, err);
+        status = write_direct(queue, &im->file, im->pieces, im->n_pieces, im->progress, im->is_last,
+                              err);
     double end = core_clock_now(), waited_too = io_queue_waited(queue) - waited_before - waited;
     io_queue_tell(queue, NULL, NULL);
-    report->gather_s += watch_phase(im->watch, DCP_PHASE_GATHER, start, middle) - waited;
-    report->copy_s += watch_phase(im->watch, DCP_PHASE_COPY, middle, end) - waited_too;
+    report->gather_s += save_progress_phase(im->progress, DCP_PHASE_GATHER, start, middle) - waited;
+    report->copy_s += save_progress_phase(im->progress, DCP_PHASE_COPY, middle, end) - waited_too;
     report->write_s += waited + waited_too;
     return status;
 }
@@ -126,13 +126,14 @@ static int write_by_position(image *im, dcp_report *report, dcp_error *err) {
     double start = core_clock_now();
     if (!status && reuse_may_share(im)) {
         status = reuse_share(im, err);
-        report->copy_s += watch_phase(im->watch, DCP_PHASE_COPY, start, core_clock_now());
+        report->copy_s +=
+            save_progress_phase(im->progress, DCP_PHASE_COPY, start, core_clock_now());
     }
     if (status) return status;
     status = comm_agree(im->comm, ready_queue(im, err), err);
     if (!status) {
         int moved = move_data(im, im->store->queue, report, err);
-        if (im->is_last) watch_release(im->watch);
+        if (im->is_last) save_progress_release(im->progress);
         status = comm_agree(im->comm, moved, err);
     }
     return status;
@@ -164,8 +165,8 @@ int image_finish(image *im, dcp_report *report, dcp_error *err) {
     double middle = core_clock_now();
     if (!status) status = io_sync(&im->file, err);
     reuse_close(im);
-    report->publish_s += watch_phase(im->watch, DCP_PHASE_PUBLISH, start, middle);
-    report->sync_s += watch_phase(im->watch, DCP_PHASE_SYNC, middle, core_clock_now());
+    report->publish_s += save_progress_phase(im->progress, DCP_PHASE_PUBLISH, start, middle);
+    report->sync_s += save_progress_phase(im->progress, DCP_PHASE_SYNC, middle, core_clock_now());
     return comm_agree(im->comm, status, err);
 }
 

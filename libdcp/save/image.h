@@ -47,7 +47,7 @@ typedef struct image {
     size_t n_pieces;
     uint64_t *sums; /* a raw checksum a block, this rank's share; then all ranks' */
     char *meta;     /* rank 0: the JSON text, before padding */
-    save_watch *watch;
+    save_progress *progress;
     const save_mover *mover; /* moves direct pieces, after image_write; NULL: image_write does */
     int is_last;             /* of the images that read the caller's memory */
     dcp_store *store;        /* the step's */
@@ -58,7 +58,7 @@ typedef struct image {
 
 /* Memory for n pieces beside the metadata's, and for the checksums. Not collective. */
 int image_prepare(image *im, dcp_comm *comm, const save_file *layout, const char *folder,
-                  const char *name, size_t n_pieces, save_watch *watch, dcp_error *err);
+                  const char *name, size_t n_pieces, save_progress *progress, dcp_error *err);
 /* Adds the piece of dataset `row` that `box` holds. */
 piece *image_add(image *im, size_t row, const state_box *box, const box_copy *copy);
 

@@ -43,7 +43,7 @@ static int write_part(writer *w, const dcp_box *part, uint64_t offset, uint64_t 
     int status = h5_parallel_write(w->file, part, data, w->err);
     if (status) return status;
     piece_sum_box(w->piece, offset, data, bytes);
-    watch_progress(w->im->watch, bytes);
+    save_progress_written(w->im->progress, bytes);
     return DCP_OK;
 }
 
@@ -83,9 +83,9 @@ int write_mpio(image *im, dcp_report *report, dcp_error *err) {
     if (!status) status = comm_agree(im->comm, io_open_buffered(im->path, 1, &im->file, err), err);
     if (status) return status;
     int written = write_boxes(im, err);
-    if (im->is_last) watch_release(im->watch);
+    if (im->is_last) save_progress_release(im->progress);
     status = comm_agree(im->comm, written, err);
     if (!status) status = comm_agree(im->comm, is_first ? put_metadata(im, err) : DCP_OK, err);
-    report->write_s += watch_phase(im->watch, DCP_PHASE_WRITE, start, core_clock_now());
+    report->write_s += save_progress_phase(im->progress, DCP_PHASE_WRITE, start, core_clock_now());
     return status;
 }

@@ -28,7 +28,7 @@ typedef struct save_request {
     char *meta;              /* rank 0: canonical JSON */
     char *about;             /* further members of about.json; NULL: none */
     const save_mover *mover; /* NULL: the boxes are memory or plain sources */
-    save_watch watch;        /* as the caller's options ask for; each run of the save has its own */
+    save_progress progress;  /* as the caller's options ask for; each run of the save has its own */
 } save_request;
 
 /* Collective. Checks that all ranks ask for the same, plans where anything changed since the last

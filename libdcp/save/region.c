@@ -20,17 +20,17 @@ void fragments_pack(fragments *f, const fragment *part, unsigned char *to) {
         piece_fetch(part->piece, part->box_offset, part->bytes, to, f->status ? NULL : &f->error);
     if (status && !f->status) f->status = status;
     if (!status) piece_sum(part->piece, part->dataset_offset, to, part->bytes);
-    if (part->piece->box) watch_progress(f->watch, part->bytes);
+    if (part->piece->box) save_progress_written(f->progress, part->bytes);
 }
 
 int write_fragments(dcp_comm *comm, io_queue *queue, const io_file *file, uint64_t file_bytes,
-                    const piece *pieces, size_t n, save_watch *watch, dcp_error *err) {
+                    const piece *pieces, size_t n, save_progress *progress, dcp_error *err) {
     fragments f = {.comm = comm,
                    .queue = queue,
                    .file = file,
                    .pieces = pieces,
                    .n = n,
-                   .watch = watch,
+                   .progress = progress,
                    .error = {.rank = -1}};
     int status = windows_find(comm, pieces, n, file_bytes, &f.windows, err);
     if (status) return status;

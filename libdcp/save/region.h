@@ -26,7 +26,7 @@ typedef struct fragments {
     const piece *pieces;
     size_t n;
     windows windows;
-    save_watch *watch;
+    save_progress *progress;
     int status; /* this rank's own: the first source that failed; it goes on all the same */
     dcp_error error;
 } fragments;

@@ -210,7 +210,7 @@ static void skip_shared(image *im) {
     piece_parts(im->pieces, im->n_pieces, add_bytes, &left);
     for (size_t i = 0; i < u->shared.n; i++)
         u->bytes += u->shared.list[i].to - u->shared.list[i].from;
-    if (before > left) watch_progress(im->watch, before - left);
+    if (before > left) save_progress_written(im->progress, before - left);
 }
 
 int reuse_share(image *im, dcp_error *err) {

@@ -63,11 +63,11 @@ int save_request_make(const dcp_store *store, uint64_t step, const dcp_state *st
     if (!state) return core_fail(err, DCP_ERR_ARG, "dcp_save: a state is needed");
     const dcp_save_options plain = {0};
     if (!options) options = &plain;
-    r->watch = (save_watch){.on_progress = options->on_progress,
-                            .progress_ctx = options->progress_ctx,
-                            .on_phase = options->on_phase,
-                            .phase_ctx = options->phase_ctx,
-                            .staging_bytes = copy_bytes(options->staging_bytes)};
+    r->progress = (save_progress){.on_progress = options->on_progress,
+                                  .progress_ctx = options->progress_ctx,
+                                  .on_phase = options->on_phase,
+                                  .phase_ctx = options->phase_ctx,
+                                  .staging_bytes = copy_bytes(options->staging_bytes)};
     r->engine = options->engine;
     int status = plan_check_engine(r->engine, err);
     if (!status) status = plan_check_boxes(r->engine, state, err);
@@ -160,20 +160,21 @@ static int publish(dcp_store *store, const save_request *r, const char *folder,
 
 /* Collective: into the folder, and from there under the step's name. */
 static int write_step(dcp_store *store, const save_request *r, const struct save_layout *plan,
-                      const char *folder, save_watch *watch, double start, dcp_report *report,
+                      const char *folder, save_progress *progress, double start, dcp_report *report,
                       dcp_error *err) {
     int status = history_recall(store, r, plan, err);
     if (!status)
         status = comm_agree(store->comm, history_make(store, r, plan, &store->noted, err), err);
     if (!status)
         status = (r->layout == DCP_LAYOUT_SHARDED ? save_sharded : save_global)(
-            store, r, plan, folder, watch, report, err);
+            store, r, plan, folder, progress, report, err);
     double written = core_clock_now();
     if (!status && store->groups)
         status = redundancy_encode(store->comm, store->groups, folder, r->step, err);
     if (!status) status = publish(store, r, folder, report, start, err);
     history_keep(store, status, r, report);
-    report->publish_s += watch_phase(watch, DCP_PHASE_PUBLISH, written, core_clock_now());
+    report->publish_s +=
+        save_progress_phase(progress, DCP_PHASE_PUBLISH, written, core_clock_now());
     return status;
 }
 
@@ -191,7 +192,7 @@ static void roll_back(dcp_store *store, uint64_t step, int status) {
     store_rollback(store, step);
 }
 
-int save_run(dcp_store *store, const save_request *r, save_watch *watch, dcp_report *report,
+int save_run(dcp_store *store, const save_request *r, save_progress *progress, dcp_report *report,
              dcp_error *err) {
     char folder[PATH_MAX];
     struct save_layout *plan;
@@ -200,16 +201,16 @@ int save_run(dcp_store *store, const save_request *r, save_watch *watch, dcp_rep
     if (status) return status;
     report->bytes = total_bytes(r);
     report->engine = plan->engine;
-    watch->total = kept_bytes(r, plan);
+    progress->total = kept_bytes(r, plan);
     status = store_begin(store, r->step, folder, err);
     if (status) {
         if (status != DCP_ERR_STATE) store_rollback(store, r->step);
         return status;
     }
-    report->plan_s = watch_phase(watch, DCP_PHASE_PLAN, start, core_clock_now());
-    status = write_step(store, r, plan, folder, watch, start, report, err);
+    report->plan_s = save_progress_phase(progress, DCP_PHASE_PLAN, start, core_clock_now());
+    status = write_step(store, r, plan, folder, progress, start, report, err);
     if (status) roll_back(store, r->step, status);
-    report->total_s = watch_phase(watch, DCP_PHASE_ALL, start, core_clock_now());
+    report->total_s = save_progress_phase(progress, DCP_PHASE_ALL, start, core_clock_now());
     return status;
 }
 
@@ -231,10 +232,10 @@ int dcp_save(dcp_store *store, uint64_t step, const dcp_state *state, const char
     dcp_report figures = {0};
     int status = save_turn(store, SAVE_NOW, options, err);
     if (!status) status = save_request_make(store, step, state, json, options, &r, err);
-    if (!status) status = snapshot_prepare(store, state, r.watch.staging_bytes, err);
+    if (!status) status = snapshot_prepare(store, state, r.progress.staging_bytes, err);
     status = save_agree(store, status, SAVE_NOW, options, err);
-    save_watch watch = r.watch;
-    if (!status) status = save_run(store, &r, &watch, &figures, err);
+    save_progress progress = r.progress;
+    if (!status) status = save_run(store, &r, &progress, &figures, err);
     save_request_free(&r);
     if (!status && report) *report = figures;
     return status;

@@ -21,13 +21,13 @@ int save_agree(dcp_store *store, int status, save_call call, const dcp_save_opti
                dcp_error *err);
 
 /* Collective: the whole save, from planning to publication. */
-int save_run(dcp_store *store, const save_request *r, save_watch *watch, dcp_report *report,
+int save_run(dcp_store *store, const save_request *r, save_progress *progress, dcp_report *report,
              dcp_error *err);
 
 /* Collective: write the files of a step into `folder`, and fill store->noted. */
 int save_global(dcp_store *store, const save_request *request, const struct save_layout *plan,
-                const char *folder, save_watch *watch, dcp_report *report, dcp_error *err);
+                const char *folder, save_progress *progress, dcp_report *report, dcp_error *err);
 int save_sharded(dcp_store *store, const save_request *request, const struct save_layout *plan,
-                 const char *folder, save_watch *watch, dcp_report *report, dcp_error *err);
+                 const char *folder, save_progress *progress, dcp_report *report, dcp_error *err);
 
 #endif

@@ -67,7 +67,7 @@ static int add_pieces(const shard_box *boxes, size_t n, shard *s, const save_req
 }
 
 static int shard_write(shard *s, const shards *all, const save_request *r,
-                       const struct save_layout *plan, const char *folder, save_watch *watch,
+                       const struct save_layout *plan, const char *folder, save_progress *progress,
                        dcp_report *report, dcp_error *err) {
     size_t bytes = 1, n = shard_boxes_measure(r, plan, s->number, &bytes);
     char name[64];
@@ -85,7 +85,8 @@ static int shard_write(shard *s, const shards *all, const save_request *r,
     if (!status)
         status = h5_skeleton_build(s->file.rows, n, DCP_LAYOUT_SHARDED, plan->meta_bytes,
                                    &s->file.skeleton, err);
-    if (!status) status = image_prepare(&s->im, all->self, &s->file, folder, name, n, watch, err);
+    if (!status)
+        status = image_prepare(&s->im, all->self, &s->file, folder, name, n, progress, err);
     s->im.store = all->store;
     s->im.engine = plan->engine;
     s->im.mover = plan->engine == DCP_ENGINE_DIRECT ? r->mover : NULL;
@@ -111,7 +112,8 @@ static int move_direct(const shards *all, const save_mover *mover, dcp_report *r
     int status = mover->move(mover->ctx, images, all->n, err);
     free(images);
     for (size_t i = 0; i < all->n && !status; i++) status = image_join_sums(&all->list[i].im, err);
-    report->write_s += watch_phase(all->list[0].im.watch, DCP_PHASE_WRITE, start, core_clock_now());
+    report->write_s +=
+        save_progress_phase(all->list[0].im.progress, DCP_PHASE_WRITE, start, core_clock_now());
     return status;
 }
 
@@ -205,14 +207,14 @@ static void shards_free(shards *all) {
 }
 
 int save_sharded(dcp_store *store, const save_request *r, const struct save_layout *plan,
-                 const char *folder, save_watch *watch, dcp_report *report, dcp_error *err) {
+                 const char *folder, save_progress *progress, dcp_report *report, dcp_error *err) {
     shards all = {.store = store};
     char *meta = NULL;
     int status = shards_prepare(store, r, plan, &all, err);
     for (size_t i = 0; i < all.n && !status; i++)
-        status = shard_write(&all.list[i], &all, r, plan, folder, watch, report, err);
+        status = shard_write(&all.list[i], &all, r, plan, folder, progress, report, err);
     if (!status) status = move_direct(&all, r->mover, report, err);
-    watch_release(watch);
+    save_progress_release(progress);
     status = agree_on_shards(store->comm, status, err);
     if (!status) status = comm_allreduce(store->comm, all.sums, all.blocks, DCP_REDUCE_XOR, err);
     if (!status)

@@ -100,13 +100,13 @@ static int write_straight(snapshot *w) {
     straight *t;
     int status = w->straight ? straight_open(w->staging, w->queue, &t, w->err) : DCP_OK;
     if (status || !w->straight) return status;
-    while (w->sent < w->straight && !status && !watch_is_awaited(w->im->watch)) {
+    while (w->sent < w->straight && !status && !save_progress_is_awaited(w->im->progress)) {
         fragment round[STRAIGHT_PARTS];
         size_t n = 0;
         while (n < STRAIGHT_PARTS && w->sent < w->straight) round[n++] = w->parts[w->sent++].f;
         status = straight_move(t, &w->im->file, 0, round, n, 1, w->err);
         for (; w->written < w->sent && !status; w->written++)
-            watch_progress(w->im->watch, w->parts[w->written].f.bytes);
+            save_progress_written(w->im->progress, w->parts[w->written].f.bytes);
     }
     straight_close(t);
     return status;
@@ -154,14 +154,14 @@ static int release(snapshot *w) {
     for (size_t i = w->batches_written; i < w->batches_sent && !status; i++)
         status = device_staging_wait(s, &s->batches[i % s->n], w->err);
     w->released = 1;
-    if (!status && w->im->is_last) watch_release(w->im->watch);
+    if (!status && w->im->is_last) save_progress_release(w->im->progress);
     return status;
 }
 
 static void write_part(const snapshot *w, unsigned slot, const part *p) {
     io_queue_write(w->queue, slot, &w->im->file, p->memory, p->f.bytes, p->f.file_offset);
     piece_sum(p->f.piece, p->f.dataset_offset, p->memory, p->f.bytes);
-    watch_progress(w->im->watch, p->f.bytes);
+    save_progress_written(w->im->progress, p->f.bytes);
 }
 
 static int write_batch(snapshot *w) {
@@ -199,7 +199,7 @@ int snapshot_write(image *im, io_queue *queue, dcp_error *err) {
     w.parts = malloc((parts + 1) * sizeof *w.parts);
     int status = w.parts ? DCP_OK : core_fail_memory(err, parts * sizeof *w.parts);
     if (!status)
-        status = write_direct(queue, &im->file, im->pieces, im->n_pieces, im->watch,
+        status = write_direct(queue, &im->file, im->pieces, im->n_pieces, im->progress,
                               im->is_last && !n, err);
     if (!status) {
         list_parts(&w, pieces, n);

@@ -9,29 +9,29 @@
 #define BYTES (7 * BLOCK_BYTES + 2 * PAGE_BYTES)
 
 typedef struct run {
-    uint64_t budget, awaited_from;  /* bytes written when somebody begins to wait */
-    uint64_t released_at, progress; /* out */
+    uint64_t budget, awaited_from; /* bytes written when somebody begins to wait */
+    uint64_t released_at, told;    /* out */
     int releases;
     unsigned char *data;
-    save_watch watch;
+    save_progress progress;
 } run;
 
 static int is_awaited(void *ctx) {
     const run *r = ctx;
-    return r->watch.done >= r->awaited_from;
+    return r->progress.done >= r->awaited_from;
 }
 
 static void on_released(void *ctx) {
     run *r = ctx;
     r->releases++;
-    r->released_at = r->watch.done;
+    r->released_at = r->progress.done;
     memset(r->data, 0x5a, BYTES);
 }
 
 static void on_progress(void *ctx, uint64_t done, uint64_t total) {
     run *r = ctx;
-    assert_true(done >= r->progress && done <= total); /* the same while it copies */
-    r->progress = done;
+    assert_true(done >= r->told && done <= total); /* the same while it copies */
+    r->told = done;
 }
 
 static void write_it(const struct scratch *s, run *r) {
@@ -51,15 +51,15 @@ static void write_it(const struct scratch *s, run *r) {
     const box_copy whole = {.run_bytes = BYTES, .runs = 1};
     piece p = {.bytes = BYTES, .box = &box, .sums = sums};
     piece_set_copy(&p, &whole);
-    r->watch = (save_watch){.on_progress = on_progress,
-                            .progress_ctx = r,
-                            .total = BYTES,
-                            .released = on_released,
-                            .is_awaited = is_awaited,
-                            .ctx = r,
-                            .staging_bytes = r->budget};
-    assert_int_equal(write_direct(queue, &file, &p, 1, &r->watch, 1, NULL), DCP_OK);
-    assert_int_equal(r->progress, BYTES);
+    r->progress = (save_progress){.on_progress = on_progress,
+                                  .progress_ctx = r,
+                                  .total = BYTES,
+                                  .released = on_released,
+                                  .is_awaited = is_awaited,
+                                  .ctx = r,
+                                  .staging_bytes = r->budget};
+    assert_int_equal(write_direct(queue, &file, &p, 1, &r->progress, 1, NULL), DCP_OK);
+    assert_int_equal(r->told, BYTES);
 
     free((void *)p.copy);
     io_queue_destroy(queue);

@@ -1,13 +1,13 @@
 /* What a save tells its caller while it runs: how far it is, and when the caller's memory is free.
  */
-#ifndef DCP_SAVE_WATCH_H
-#define DCP_SAVE_WATCH_H
+#ifndef DCP_SAVE_PROGRESS_H
+#define DCP_SAVE_PROGRESS_H
 
 #include <stdint.h>
 
 #include "dcp/save.h"
 
-typedef struct save_watch {
+typedef struct save_progress {
     void (*on_progress)(void *ctx, uint64_t done, uint64_t total); /* may be NULL */
     void *progress_ctx;
     void (*on_phase)(void *ctx, dcp_phase phase, double begin, double end); /* may be NULL */
@@ -19,23 +19,24 @@ typedef struct save_watch {
     int (*is_awaited)(void *ctx);
     void *ctx;
     uint64_t staging_bytes; /* to be copied at most, to release the memory sooner */
-} save_watch;
+} save_progress;
 
 /* `bytes` more were written or handed on. */
-void watch_progress(save_watch *watch, uint64_t bytes);
+void save_progress_written(save_progress *progress, uint64_t bytes);
 /* They were only read: a caller whose memory is mapped from a file may let go of them. */
-void watch_read(save_watch *watch, uint64_t bytes);
+void save_progress_read(save_progress *progress, uint64_t bytes);
 
 /* A phase has ended: tells how long it took. */
-double watch_phase(const save_watch *watch, dcp_phase phase, double begin, double end);
+double save_progress_phase(const save_progress *progress, dcp_phase phase, double begin,
+                           double end);
 
 /* The caller's memory is not needed any more. */
-void watch_release(const save_watch *watch);
+void save_progress_release(const save_progress *progress);
 
 /* Whether somebody waits for the memory. */
-int watch_is_awaited(const save_watch *watch);
+int save_progress_is_awaited(const save_progress *progress);
 
 /* Whether it is worth copying the `left` bytes that are still to be read. */
-int watch_wants_staging(const save_watch *watch, uint64_t left);
+int save_progress_wants_copy(const save_progress *progress, uint64_t left);
 
 #endif
