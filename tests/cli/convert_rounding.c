@@ -9,11 +9,11 @@
 
 #include <cmocka.h>
 
-#include "convert.h"
+#include "common/element.h"
 
 static double decode(dcp_dtype dtype, uint16_t bits) {
     double value;
-    convert_to_f64(dtype, &bits, 1, &value);
+    element_to_f64(dtype, &bits, 1, &value);
     return value;
 }
 
@@ -81,10 +81,10 @@ static void eight_bit_floats_are_read(void **state) {
                  {DCP_F8_E5M2, 0x01, 0x1p-16}, {DCP_F8_E5M2, 0xfc, -(double)INFINITY}};
     double value;
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
-        convert_to_f64(cases[i].dtype, &cases[i].bits, 1, &value);
+        element_to_f64(cases[i].dtype, &cases[i].bits, 1, &value);
         assert_true(value == cases[i].value);
     }
-    convert_to_f64(DCP_F8_E4M3, "\x7f", 1, &value);
+    element_to_f64(DCP_F8_E4M3, "\x7f", 1, &value);
     assert_true(isnan(value));
 }
 

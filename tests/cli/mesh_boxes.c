@@ -8,31 +8,31 @@
 
 #include <cmocka.h>
 
-#include "mesh.h"
+#include "common/rank_mesh.h"
 
-static mesh make(const char *text) {
-    mesh m;
-    assert_int_equal(mesh_parse(text, &m), 0);
+static rank_mesh make(const char *text) {
+    rank_mesh m;
+    assert_int_equal(rank_mesh_parse(text, &m), 0);
     return m;
 }
 
 static int tp_dim(const char *path, uint32_t ndim) {
-    const mesh m = make("tp=2");
+    const rank_mesh m = make("tp=2");
     const dcp_tensor t = {path, DCP_F32, ndim, {8, 8, 8, 8}};
-    return mesh_tp_dim(&m, &t);
+    return rank_mesh_tp_dim(&m, &t);
 }
 
 static void axes_have_any_order_and_each_is_there_once(void **state) {
-    mesh m = make("tp=2,fsdp=4");
+    rank_mesh m = make("tp=2,fsdp=4");
     (void)state;
     assert_int_equal(m.world, 8);
-    assert_int_equal(m.order[0], MESH_TP);
+    assert_int_equal(m.order[0], RANK_MESH_TP);
     assert_int_equal(make("replicate=2,fsdp=3,tp=4").world, 24);
     static const char *const wrong[] = {
         "",        "fsdp", "fsdp=0", "fsdp=2,fsdp=2",      "pp=2", "fsdp=x",
         "fsdp=4 ", ",",    "=4",     "fsdp=99999,tp=99999"};
     for (size_t i = 0; i < sizeof wrong / sizeof *wrong; i++)
-        assert_int_equal(mesh_parse(wrong[i], &m), 2);
+        assert_int_equal(rank_mesh_parse(wrong[i], &m), 2);
 }
 
 static void the_families_are_cut_as_megatron_does(void **state) {
@@ -63,15 +63,15 @@ static void the_families_are_cut_as_megatron_does(void **state) {
 static void the_callers_rules_go_first(void **state) {
     const dcp_tensor q = {"/model/a.q_proj.weight", DCP_F32, 2, {8, 8}};
     const dcp_tensor mine = {"/optimizer/exp_avg/experts.w1", DCP_F32, 3, {4, 8, 8}};
-    mesh m = make("tp=2");
+    rank_mesh m = make("tp=2");
     (void)state;
-    assert_int_equal(mesh_set_rules(&m, "*q_proj*=none,experts.*=2,*=7"), 0);
-    assert_int_equal(mesh_tp_dim(&m, &q), -1);
-    assert_int_equal(mesh_tp_dim(&m, &mine), 2);
-    mesh_free(&m);
+    assert_int_equal(rank_mesh_set_rules(&m, "*q_proj*=none,experts.*=2,*=7"), 0);
+    assert_int_equal(rank_mesh_tp_dim(&m, &q), -1);
+    assert_int_equal(rank_mesh_tp_dim(&m, &mine), 2);
+    rank_mesh_free(&m);
     static const char *const wrong[] = {"", "x", "x=", "=1", "x=8", "x=-1", "x=10", "x=1,y"};
     for (size_t i = 0; i < sizeof wrong / sizeof *wrong; i++)
-        assert_int_equal(mesh_set_rules(&m, wrong[i]), 2);
+        assert_int_equal(rank_mesh_set_rules(&m, wrong[i]), 2);
 }
 
 static void assert_box(dcp_box box, uint64_t row, uint64_t rows, uint64_t column,
@@ -85,20 +85,20 @@ static void assert_box(dcp_box box, uint64_t row, uint64_t rows, uint64_t column
 static void the_first_axis_is_the_slowest(void **state) {
     const dcp_tensor q = {"/model/a.q_proj.weight", DCP_F32, 2, {8, 6}};
     const dcp_tensor o = {"/model/a.o_proj.weight", DCP_F32, 2, {8, 6}};
-    const mesh m = make("fsdp=2,tp=2"), turned = make("tp=2,fsdp=2");
+    const rank_mesh m = make("fsdp=2,tp=2"), turned = make("tp=2,fsdp=2");
     (void)state;
-    assert_box(mesh_box(&m, &q, 1), 4, 2, 0,
+    assert_box(rank_mesh_box(&m, &q, 1), 4, 2, 0,
                6); /* tp 1 has rows 4 to 7, fsdp 0 the first of them */
-    assert_box(mesh_box(&m, &q, 2), 2, 2, 0, 6);
-    assert_box(mesh_box(&m, &o, 1), 0, 4, 3, 3);
-    assert_box(mesh_box(&turned, &o, 1), 4, 4, 0, 3);
+    assert_box(rank_mesh_box(&m, &q, 2), 2, 2, 0, 6);
+    assert_box(rank_mesh_box(&m, &o, 1), 0, 4, 3, 3);
+    assert_box(rank_mesh_box(&turned, &o, 1), 4, 4, 0, 3);
 }
 
 /* How many of the mesh's ranks hold the element. */
-static int holders(const mesh *m, const dcp_tensor *t, uint64_t row, uint64_t column) {
+static int holders(const rank_mesh *m, const dcp_tensor *t, uint64_t row, uint64_t column) {
     int n = 0;
     for (int r = 0; r < m->world; r++) {
-        dcp_box b = mesh_box(m, t, r);
+        dcp_box b = rank_mesh_box(m, t, r);
         n += row - b.start[0] < b.count[0] && column - b.start[1] < b.count[1];
     }
     return n;
@@ -114,7 +114,7 @@ static void every_element_has_its_holders(void **state) {
     (void)state;
     for (size_t c = 0; c < sizeof cases / sizeof *cases; c++)
         for (size_t p = 0; p < 3; p++) {
-            const mesh m = make(cases[c].mesh);
+            const rank_mesh m = make(cases[c].mesh);
             const dcp_tensor t = {paths[p], DCP_F32, 2, {11, 3}};
             for (uint64_t i = 0; i < 33; i++)
                 assert_int_equal(holders(&m, &t, i / 3, i % 3),

@@ -12,7 +12,7 @@
 
 #include <cmocka.h>
 
-#include "svg.h"
+#include "programs/svg.h"
 
 /* The text of a drawing that shows `text` in all places, malloc'd. */
 static char *draw(const char *text) {

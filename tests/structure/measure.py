@@ -17,7 +17,7 @@ from sources import PUBLIC, Tree, circles, is_header, unit
 PRODUCT = ('libdcp', 'trainer', 'reshard', 'kernels')
 DOCS = ('README.md', 'docs/architecture.md', 'docs/CONTRIBUTING.md', 'docs/design.md', 'docs/format.md')
 # Functions that cross files begin with their folder's name; these folders have another prefix.
-PREFIXES = {'models': ('model',), 'programs': ('program',), 'launcher': ('launcher', 'launch')}
+PREFIXES = {'models': ('model',), 'programs': ('program', 'svg'), 'launcher': ('launcher', 'launch')}
 
 
 def percentile(values, share):
@@ -164,7 +164,8 @@ def types(tree):
 
 def prefixes(file):
     folder = os.path.basename(os.path.dirname(file))
-    if os.path.dirname(file) in PRODUCT:  # a file beside its area's folders
+    # a file beside its area's folders, or of the folder that says nothing but that all share it
+    if os.path.dirname(file) in PRODUCT or folder == 'common':
         return (os.path.splitext(os.path.basename(file))[0].replace('-', '_'),)
     return PREFIXES.get(folder, (folder,))
 

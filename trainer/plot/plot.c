@@ -10,7 +10,7 @@
 #include "../fail.h"
 #include "axis.h"
 #include "series.h"
-#include "svg.h"
+#include "programs/svg.h"
 
 enum { LEFT = 90, WIDTH = 820, RIGHT = 30, TOP = 60, TALL = 190, GAP = 46, PANELS = 3 };
 enum { FEW = 60 }; /* points that are dots as well */

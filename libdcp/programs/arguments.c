@@ -1,0 +1,227 @@
+/* Options by table over getopt_long. */
+#include "programs/arguments.h"
+
+#include <errno.h>
+#include <getopt.h>
+#include <inttypes.h>
+#include <jansson.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "programs/program.h"
+
+enum { MOST_OPTIONS = 32, OPTION_BASE = 256 };
+
+/* The options that several programs have, then its own. NULL as a name: the end. */
+typedef struct option_list {
+    program_option rows[MOST_OPTIONS + 4];
+    int n;
+} option_list;
+
+static void list_options(const program_command *command, option_list *list) {
+    *list = (option_list){0};
+    for (const program_option *o = command->options; o->name && list->n < MOST_OPTIONS; o++)
+        list->rows[list->n++] = *o;
+    if (command->dry_run)
+        list->rows[list->n++] =
+            (program_option){.name = "dry-run",
+                             .help = "check all, print what would be done, and write nothing",
+                             .flag = command->dry_run};
+    if (command->json)
+        list->rows[list->n++] = (program_option){
+            .name = "json", .help = "print one JSON object", .flag = command->json};
+}
+
+static void print_option(const program_option *o) {
+    char left[80], letter[8] = "";
+    if (o->letter) snprintf(letter, sizeof letter, "-%c, ", o->letter);
+    snprintf(left, sizeof left, "%s--%s%s%s", letter, o->name, o->argument ? " " : "",
+             o->argument ? o->argument : "");
+    printf("  %-24s %s\n", left, o->help);
+}
+
+static void print_help(const program_command *command, const option_list *list) {
+    const char *line = command->usage, *lead = "Usage:";
+    while (*line) {
+        int length = (int)strcspn(line, "\n");
+        printf("%s %s %.*s\n", lead, command->name, length, line);
+        line += length + (line[length] == '\n');
+        lead = "      ";
+    }
+    printf("\n%s\n\nOptions:\n", command->about);
+    for (int i = 0; i < list->n; i++) print_option(&list->rows[i]);
+    print_option(&(program_option){.name = "help", .help = "print this and exit"});
+    print_option(&(program_option){.name = "version", .help = "print the version and exit"});
+    if (command->notes) printf("\n%s\n", command->notes);
+    if (command->statuses)
+        printf("\n%s\n", command->statuses);
+    else
+        printf("\nExit status: 0 done; 1 differs or corrupt; 2 wrong usage; 3 failure%s.\n",
+               command->stops ? "; 143 stopped by SIGTERM" : "");
+}
+
+static int misuse(const program_command *command, const char *what, const char *which) {
+    if (program_rank() != 0) return PROGRAM_USAGE;
+    return program_fail(PROGRAM_USAGE, "%s%s; try '%s --help'", what, which, command->name);
+}
+
+/* What getopt_long stopped at; in `text`, where it is one letter. */
+static const char *bad_option(char **argv, char text[3]) {
+    if (optopt <= 0 || optopt >= OPTION_BASE) return argv[optind - 1];
+    snprintf(text, 3, "-%c", optopt);
+    return text;
+}
+
+/* The same options as getopt_long takes them: long ones give OPTION_BASE + their row. */
+static void fill_getopt(const program_command *command, const option_list *list,
+                        struct option *names, char *letters) {
+    letters += sprintf(letters, "%s:hV", command->ends_at_first ? "+" : "");
+    for (int i = 0; i < list->n; i++) {
+        const program_option *o = &list->rows[i];
+        *names++ = (struct option){o->name, o->argument ? required_argument : no_argument, NULL,
+                                   OPTION_BASE + i};
+        if (o->letter) letters += sprintf(letters, "%c%s", o->letter, o->argument ? ":" : "");
+    }
+    *names++ = (struct option){"help", no_argument, NULL, 'h'};
+    *names++ = (struct option){"version", no_argument, NULL, 'V'};
+    *names = (struct option){0};
+}
+
+/* The option that getopt_long returned as `c`. */
+static const program_option *find_option(const option_list *list, int c) {
+    if (c >= OPTION_BASE) return &list->rows[c - OPTION_BASE];
+    for (int i = 0; i < list->n; i++)
+        if (list->rows[i].letter == c) return &list->rows[i];
+    return NULL;
+}
+
+/* -1, or the status to exit with. */
+static int read_options(const program_command *command, const option_list *list, int argc,
+                        char **argv) {
+    struct option names[MOST_OPTIONS + 8];
+    char letters[3 * MOST_OPTIONS + 8], letter[3];
+    fill_getopt(command, list, names, letters);
+    opterr = 0;
+    optind = 1;
+    for (int c; (c = getopt_long(argc, argv, letters, names, NULL)) != -1;) {
+        if (c == 'h' && program_rank() == 0) print_help(command, list);
+        if (c == 'V' && program_rank() == 0) printf("%s %s\n", command->name, dcp_version());
+        if (c == 'h' || c == 'V') return PROGRAM_DONE;
+        const program_option *o = find_option(list, c);
+        if (!o)
+            return misuse(command, c == ':' ? "argument missing after " : "unknown option ",
+                          bad_option(argv, letter));
+        if (o->argument)
+            *o->value = optarg;
+        else
+            *o->flag = 1;
+    }
+    return -1;
+}
+
+/* What argument number n of the `needed` ones is called: the last words of the usage before what
+ * may be left out. */
+static const char *missing_name(const program_command *command, int needed, int n, char name[64]) {
+    const char *words[16], *word = command->usage;
+    int found = 0;
+    while (*word && *word != '[' && *word != '\n' && found < 16) {
+        words[found++] = word;
+        word += strcspn(word, " \n");
+        word += *word == ' ';
+    }
+    if (found < needed) return "";
+    word = words[found - needed + n];
+    snprintf(name, 64, "%.*s", (int)strcspn(word, " \n"), word);
+    return name;
+}
+
+/* What is printed as JSON names the arguments. */
+static int check_json(char **args, int n) {
+    for (int i = 0; i < n; i++) {
+        json_t *text = json_string(args[i]);
+        json_decref(text);
+        if (!text && program_rank() != 0) return PROGRAM_USAGE;
+        if (!text)
+            return program_fail(PROGRAM_USAGE,
+                                "--json: %s is not UTF-8, as JSON has to be; leave --json out, or "
+                                "go into that folder and give '.'",
+                                args[i]);
+    }
+    return 0;
+}
+
+int program_arguments_parse(const program_command *command, int argc, char **argv, int min_args,
+                            int max_args, char ***args, int *n) {
+    option_list list;
+    char name[64];
+    program_check_stdout();
+    list_options(command, &list);
+    int status = read_options(command, &list, argc, argv);
+    if (status >= 0) return status;
+    *args = argv + optind;
+    *n = argc - optind;
+    if (command->json && *command->json && check_json(*args, *n)) return PROGRAM_USAGE;
+    if (*n > max_args) return misuse(command, "too many arguments: ", (*args)[max_args]);
+    if (*n < min_args)
+        return misuse(command, "missing argument ", missing_name(command, min_args, *n, name));
+    return -1;
+}
+
+int program_count_parse(const char *option, const char *text, uint64_t min, uint64_t max,
+                        uint64_t *out) {
+    char *end;
+    errno = 0;
+    uint64_t value = strtoull(text, &end, 10);
+    if (text[0] < '0' || text[0] > '9' || *end || errno || value < min || value > max)
+        return program_fail(PROGRAM_USAGE,
+                            "%s: '%s' is not a whole number from %" PRIu64 " to %" PRIu64, option,
+                            text, min, max);
+    *out = value;
+    return 0;
+}
+
+/* The unit that `text` is: a decimal or binary prefix and a B, which may be missing after none;
+ * 0: none. */
+static uint64_t unit_bytes(const char *text) {
+    static const char prefixes[] = "KMGTPE";
+    const char *at = *text == 'k' ? prefixes : *text ? strchr(prefixes, *text) : NULL;
+    if (strcmp(text, "") == 0 || strcmp(text, "B") == 0) return 1;
+    if (!at || (strcmp(text + 1, "B") != 0 && strcmp(text + 1, "iB") != 0)) return 0;
+    uint64_t bytes = 1;
+    for (const char *p = prefixes; p <= at; p++) bytes *= text[1] == 'i' ? 1024 : 1000;
+    return bytes;
+}
+
+/* Digits [text, end) with one point at most, times `unit`, rounded down; -1: over 2^63 - 1. */
+static int64_t scale_digits(const char *text, const char *end, uint64_t unit) {
+    const char *point = memchr(text, '.', (size_t)(end - text));
+    __int128 whole = 0, part = 0, tenths = 1;
+    for (const char *c = text; c < (point ? point : end); c++) {
+        whole = whole * 10 + (*c - '0');
+        if (whole > INT64_MAX) return -1;
+    }
+    for (const char *c = point ? point + 1 : end; c < end && tenths < 1000000000000000000; c++) {
+        part = part * 10 + (*c - '0');
+        tenths *= 10;
+    }
+    const __int128 bytes = whole * unit + part * unit / tenths;
+    return bytes > INT64_MAX ? -1 : (int64_t)bytes;
+}
+
+int program_size_parse(const char *option, const char *text, uint64_t *out) {
+    const char *end = text + strspn(text, "0123456789");
+    if (*end == '.') end += 1 + strspn(end + 1, "0123456789");
+    const uint64_t unit = unit_bytes(end);
+    const int64_t bytes =
+        text[0] >= '0' && text[0] <= '9' && unit ? scale_digits(text, end, unit) : 0;
+    if (bytes < 0)
+        return program_fail(PROGRAM_USAGE, "%s: '%s' is more than 9.2EB (2^63 - 1 bytes)", option,
+                            text);
+    if (bytes == 0)
+        return program_fail(PROGRAM_USAGE,
+                            "%s: '%s' is not a size such as 5GB, 1.5TB or 512KiB: at least a byte",
+                            option, text);
+    *out = (uint64_t)bytes;
+    return 0;
+}

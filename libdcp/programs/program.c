@@ -1,0 +1,105 @@
+/* Messages go out in one write each, so that those of several processes stay whole lines. */
+#include "programs/program.h"
+
+#include <errno.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+static void print_message(const char *fmt, va_list args) {
+    char message[1200];
+    vsnprintf(message, sizeof message, fmt, args);
+    for (char *c = message; *c; c++)
+        if ((unsigned char)*c < ' ' || *c == 0x7f) *c = '?';
+    fprintf(stderr, "%s: %s\n", program_invocation_short_name, message);
+}
+
+int program_fail(int exit_status, const char *fmt, ...) {
+    va_list args;
+    va_start(args, fmt);
+    print_message(fmt, args);
+    va_end(args);
+    return exit_status;
+}
+
+void program_note(const char *fmt, ...) {
+    va_list args;
+    va_start(args, fmt);
+    print_message(fmt, args);
+    va_end(args);
+}
+
+int program_fail_errno(const char *what, const char *path) {
+    int code = errno;
+    if (code == ENOENT)
+        return program_fail(PROGRAM_USAGE, "%s %s: no such file or folder", what, path);
+    if (code == ENOTDIR || code == EISDIR || code == ENAMETOOLONG)
+        return program_fail(PROGRAM_USAGE, "%s %s: %s", what, path, strerror(code));
+    if (code == EEXIST || code == ENOTEMPTY)
+        return program_fail(PROGRAM_USAGE, "%s %s: another file is there; choose another name",
+                            what, path);
+    return program_fail(PROGRAM_FAILED, "%s %s: %s", what, path, strerror(code));
+}
+
+static int exit_status_of(int status) {
+    switch (status) {
+    case DCP_OK:
+        return PROGRAM_DONE;
+    case DCP_ERR_CORRUPT:
+    case DCP_ERR_MISMATCH:
+        return PROGRAM_DIFFERS;
+    case DCP_ERR_ARG:
+    case DCP_ERR_STATE:
+    case DCP_ERR_BUSY:
+    case DCP_ERR_NOT_FOUND:
+    case DCP_ERR_UNSUPPORTED:
+        return PROGRAM_USAGE;
+    default:
+        return PROGRAM_FAILED;
+    }
+}
+
+int program_report(const dcp_error *err) {
+    if (err->rank < 0 || program_rank() == 0)
+        program_note("%s", err->message[0] ? err->message : dcp_status_text(err->status));
+    return exit_status_of(err->status);
+}
+
+int program_is_launched(void) {
+    if (getenv("OMPI_COMM_WORLD_SIZE") || getenv("PMIX_RANK") || getenv("PMI_RANK")) return 1;
+    const char *tasks = getenv("SLURM_NTASKS");
+    return getenv("SLURM_PROCID") && tasks && atoi(tasks) > 1;
+}
+
+int program_rank(void) {
+    static const char *const names[] = {"OMPI_COMM_WORLD_RANK", "PMIX_RANK", "PMI_RANK",
+                                        "SLURM_PROCID"};
+    if (!program_is_launched()) return 0;
+    for (size_t i = 0; i < sizeof names / sizeof *names; i++)
+        if (getenv(names[i])) return atoi(getenv(names[i]));
+    return 0;
+}
+
+static void close_stdout(int status, void *unused) {
+    (void)unused;
+    const int failed = ferror(stdout) != 0;
+    if ((fclose(stdout) == 0 && !failed) || errno == EPIPE) return;
+    program_note("cannot write to stdout: %s", strerror(errno));
+    if (status <= PROGRAM_DIFFERS) _exit(PROGRAM_FAILED);
+}
+
+void program_check_stdout(void) { on_exit(close_stdout, NULL); }
+
+const char *program_bytes_text(uint64_t bytes, char *text) {
+    static const char *const units[] = {"B", "kB", "MB", "GB", "TB", "PB", "EB"};
+    double value = (double)bytes;
+    int unit = 0;
+    while (value >= 999.5 && unit < 6) {
+        value /= 1000;
+        unit++;
+    }
+    snprintf(text, 32, unit ? "%.3g %s" : "%.0f %s", value, units[unit]);
+    return text;
+}

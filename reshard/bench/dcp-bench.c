@@ -1,0 +1,252 @@
+/* dcp-bench: how fast a durable save and a cold load of a standard state are.
+ *
+ * Only the library's call is timed, from a barrier to the slowest rank's return. Between repeats
+ * older steps are removed, but only those that this program wrote, whatever else is in DIR. */
+#include <inttypes.h>
+#include <limits.h>
+#include <mpi.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "bench/bench_dir.h"
+#include "bench/bench_work.h"
+#include "common/launch.h"
+#include "programs/arguments.h"
+#include "programs/program.h"
+
+typedef struct bench {
+    launch job;
+    bench_work work;
+    const char *dir;
+    uint64_t repeats;
+    dcp_engine engine;
+    int dry_run, repeated;
+} bench;
+
+static double now_s(void) {
+    struct timespec t;
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return (double)t.tv_sec + (double)t.tv_nsec * 1e-9;
+}
+
+static double start_together(const launch *job) {
+    if (job->mpi) MPI_Barrier(MPI_COMM_WORLD);
+    return now_s();
+}
+
+/* One line about one repeat, its times those of the slowest rank. */
+static void print_times(const bench *b, const char *op, double s, double stall_s,
+                        const dcp_report *report) {
+    double times[] = {s,
+                      stall_s,
+                      report->plan_s,
+                      report->gather_s,
+                      report->copy_s,
+                      report->write_s,
+                      report->sync_s,
+                      report->publish_s};
+    if (b->job.mpi)
+        MPI_Allreduce(MPI_IN_PLACE, times, sizeof times / sizeof *times, MPI_DOUBLE, MPI_MAX,
+                      MPI_COMM_WORLD);
+    if (b->job.rank != 0) return;
+    printf("{\"op\":\"%s\",\"engine\":\"%s\",\"ranks\":%d,\"bytes\":%" PRIu64
+           ",\"s\":%.4f,\"gb_per_s\":%.3f,\"stall_s\":%.4f,\"plan_s\":%.4f,\"gather_s\":%.4f,"
+           "\"copy_s\":%.4f,\"write_s\":%.4f,\"sync_s\":%.4f,\"publish_s\":%.4f}\n",
+           op, dcp_engine_name(report->engine), b->job.size, b->work.bytes, times[0],
+           (double)b->work.bytes / 1e9 / times[0], times[1], times[2], times[3], times[4], times[5],
+           times[6], times[7]);
+    fflush(stdout);
+}
+
+/* From the second repeat on the same bytes are saved again, which the library would warn of. */
+static void print_log(void *ctx, dcp_log_level level, const char *line) {
+    const bench *b = ctx;
+    if (level == DCP_LOG_WARNING && !b->repeated) program_note("%s", line);
+}
+
+/* A save by itself, or one in flight, whose stall is the time until the call returns. */
+static int save_once(bench *b, dcp_store *store, uint64_t step, int async, dcp_error *err) {
+    dcp_report report = {0};
+    const dcp_save_options options = {.engine = b->engine};
+    dcp_saving *saving;
+    int status;
+    double start_s = start_together(&b->job), stall_s = 0;
+    if (async) {
+        status = dcp_save_async(store, step, b->work.state, NULL, &options, &saving, err);
+        stall_s = now_s() - start_s;
+        if (status == DCP_OK) status = dcp_save_wait(saving, &report, err);
+    } else {
+        status = dcp_save(store, step, b->work.state, NULL, &options, &report, err);
+    }
+    double s = now_s() - start_s;
+    if (status == DCP_OK) print_times(b, async ? "async" : "save", s, stall_s, &report);
+    return status;
+}
+
+static int bench_save(bench *b, int async) {
+    dcp_error err = {0};
+    dcp_store *store;
+    int steps = bench_dir_check(&b->job, b->dir);
+    if (steps != PROGRAM_DONE) return steps;
+    dcp_store_options options = {.tool = BENCH_TOOL, .log = print_log, .log_ctx = b};
+    if (dcp_store_open(b->job.comm, b->dir, &options, &store, &err)) return program_report(&err);
+    bench_work_fill(&b->work);
+    uint64_t step = bench_dir_newest(&b->job, b->dir);
+    int status = DCP_OK;
+    for (uint64_t r = 0; r < b->repeats && status == DCP_OK; r++) {
+        status = save_once(b, store, ++step, async, &err);
+        if (status != DCP_OK) break;
+        bench_dir_remove_before(&b->job, b->dir, step);
+        b->repeated = 1;
+    }
+    dcp_store_close(store);
+    return status == DCP_OK ? PROGRAM_DONE : program_report(&err);
+}
+
+/* Whether the step holds what this run would have saved. */
+static int check_sizes(const bench *b) {
+    dcp_error err = {0};
+    dcp_checkpoint *ckpt;
+    if (dcp_checkpoint_open(b->job.comm, b->dir, &ckpt, &err)) return program_report(&err);
+    int same = dcp_checkpoint_tensors(ckpt) == b->work.n;
+    for (size_t i = 0; i < b->work.n && same; i++) {
+        const dcp_tensor *want = &b->work.tensors[i].tensor;
+        const dcp_tensor *have = dcp_checkpoint_find(ckpt, want->path);
+        same = have && have->dtype == want->dtype && have->ndim == want->ndim &&
+               memcmp(have->shape, want->shape, want->ndim * sizeof *want->shape) == 0;
+    }
+    if (!same && b->job.rank == 0)
+        program_note(
+            "%s was saved with other sizes: give the save's --layers, --hidden and --vocab",
+            dcp_checkpoint_path(ckpt));
+    dcp_checkpoint_close(ckpt);
+    return same ? PROGRAM_DONE : PROGRAM_USAGE;
+}
+
+/* Of DIR's newest complete step, or of DIR where it is a step's folder itself. */
+static int load_once(bench *b) {
+    dcp_error err = {0};
+    char folder[PATH_MAX];
+    snprintf(folder, sizeof folder, "%s/step-%08" PRIu64, b->dir,
+             bench_dir_newest(&b->job, b->dir));
+    bench_dir_drop_cache(&b->job, access(folder, F_OK) == 0 ? folder : b->dir);
+    bench_work_clear(&b->work);
+
+    dcp_report report = {0};
+    dcp_checkpoint *ckpt;
+    double start_s = start_together(&b->job);
+    if (dcp_checkpoint_open(b->job.comm, b->dir, &ckpt, &err)) return program_report(&err);
+    const dcp_load_options options = {.engine = b->engine};
+    int status = dcp_load_with(ckpt, b->work.state, &options, &report, &err);
+    int result = status ? program_report(&err) : PROGRAM_DONE;
+    double s = now_s() - start_s;
+    dcp_checkpoint_close(ckpt);
+    if (result == PROGRAM_DONE) print_times(b, "load", s, 0, &report);
+    return result;
+}
+
+static int bench_load(bench *b) {
+    int sizes = check_sizes(b);
+    if (sizes != PROGRAM_DONE) return sizes;
+    for (uint64_t r = 0; r < b->repeats; r++) {
+        int result = load_once(b);
+        if (result != PROGRAM_DONE) return result;
+        const char *wrong = bench_work_check(&b->work);
+        if (wrong)
+            program_note("rank %d: %s holds other values than were saved", b->job.rank, wrong);
+        int worst = launch_worst(&b->job, wrong ? PROGRAM_DIFFERS : PROGRAM_DONE);
+        if (worst != PROGRAM_DONE) return worst;
+    }
+    return PROGRAM_DONE;
+}
+
+typedef struct sizes {
+    uint64_t layers, hidden, vocab;
+} sizes;
+
+/* Collective. */
+static void print_plan(const bench *b, const char *op) {
+    char text[32];
+    uint64_t newest = bench_dir_newest(&b->job, b->dir);
+    if (b->job.rank != 0) return;
+    int loads = strcmp(op, "load") == 0;
+    printf("%s %s/step-%08" PRIu64 ": %zu tensors, %s, by %d %s, repeat %" PRIu64 "\n",
+           loads ? "read" : "write", b->dir, loads ? newest : newest + 1, b->work.n,
+           program_bytes_text(b->work.bytes, text), b->job.size,
+           b->job.size == 1 ? "rank" : "ranks", b->repeats);
+}
+
+static int run(bench *b, const char *op, const sizes *size) {
+    dcp_error err;
+    int result = launch_start(&b->job);
+    if (result != 0) return result;
+    int status = bench_work_create(&b->work, size->layers, size->hidden, size->vocab, b->job.rank,
+                                   b->job.size, &err);
+    if (status != DCP_OK) program_note("rank %d: %s", b->job.rank, err.message);
+    result = launch_worst(&b->job, status == DCP_OK ? PROGRAM_DONE : PROGRAM_FAILED);
+    if (result == PROGRAM_DONE && b->dry_run)
+        result = strcmp(op, "load") == 0 ? check_sizes(b) : PROGRAM_DONE;
+    if (result == PROGRAM_DONE && b->dry_run)
+        print_plan(b, op);
+    else if (result == PROGRAM_DONE)
+        result = strcmp(op, "load") == 0 ? bench_load(b) : bench_save(b, strcmp(op, "async") == 0);
+    bench_work_destroy(&b->work);
+    launch_end(&b->job);
+    return result;
+}
+
+static int check_op(const char *op) {
+    if (strcmp(op, "save") == 0 || strcmp(op, "async") == 0 || strcmp(op, "load") == 0) return 0;
+    if (program_rank() != 0) return PROGRAM_USAGE;
+    return program_fail(PROGRAM_USAGE, "'%s' is not one of save, async, load", op);
+}
+
+static int parse_engine(const char *name, dcp_engine *out) {
+    if (dcp_engine_parse(name, out) == DCP_OK && *out != DCP_ENGINE_CUFILE) return 0;
+    if (program_rank() != 0) return PROGRAM_USAGE;
+    return program_fail(PROGRAM_USAGE, "--engine %s: not one of auto, direct, mpio", name);
+}
+
+int main(int argc, char **argv) {
+    const char *layers = "10", *hidden = "1024", *vocab = "32000", *repeat = "1", *engine = "auto";
+    bench b = {0};
+    const program_option options[] = {
+        PROGRAM_VALUE("layers", "L", "decoder layers (10)", &layers),
+        PROGRAM_VALUE("hidden", "H", "hidden size (1024)", &hidden),
+        PROGRAM_VALUE("vocab", "V", "vocabulary (32000)", &vocab),
+        PROGRAM_VALUE("repeat", "R", "measure R times (1)", &repeat),
+        PROGRAM_VALUE("engine", "NAME", "auto, direct or mpio (auto; mpio needs mpirun)", &engine),
+        {0},
+    };
+    const program_command program = {
+        .name = BENCH_TOOL,
+        .usage = "save|async|load DIR [OPTIONS]",
+        .about =
+            "Common use:\n"
+            "  mpirun -n 4 dcp-bench save DIR --repeat 3             2.28 GB in 276 tensors\n"
+            "  mpirun -n 4 dcp-bench load DIR\n"
+            "  mpirun -n 4 dcp-bench save DIR --layers 400 --hidden 64 --vocab 1000\n"
+            "\n"
+            "Times durable saves, saves in flight (async), or loads from a cold page cache, of a\n"
+            "decoder's parameters and moments in fp32; under mpirun -n N by N ranks. Prints one\n"
+            "JSON object a repeat. Save and async leave the last step in DIR and remove earlier\n"
+            "ones that they wrote themselves. Load wants the sizes that were saved.",
+        .options = options,
+        .dry_run = &b.dry_run,
+    };
+    char **args;
+    int n, result = program_arguments_parse(&program, argc, argv, 2, 2, &args, &n);
+    if (result >= 0) return result;
+    sizes size;
+    if ((result = check_op(args[0])) || (result = parse_engine(engine, &b.engine)) ||
+        (result = program_count_parse("--layers", layers, 1, 100000, &size.layers)) ||
+        (result = program_count_parse("--hidden", hidden, 1, 1 << 20, &size.hidden)) ||
+        (result = program_count_parse("--vocab", vocab, 1, 1 << 28, &size.vocab)) ||
+        (result = program_count_parse("--repeat", repeat, 1, 1 << 20, &b.repeats)))
+        return result;
+    b.dir = args[1];
+    return run(&b, args[0], &size);
+}

@@ -1,0 +1,26 @@
+/* jansson prints all reals of a value with one number of digits: the fewest with which all of them
+ * read back as they were. So 1e-6 stays 1e-6 and is not 9.9999999999999995e-7. */
+#include "common/json_text.h"
+
+#include <errno.h>
+#include <stdlib.h>
+
+char *json_text(const json_t *value, size_t flags) {
+    char *text = NULL;
+    for (size_t digits = 15, same = 0; digits <= 17 && !same; digits++) {
+        free(text);
+        text = json_dumps(value, flags | JSON_INDENT(2) | JSON_REAL_PRECISION(digits));
+        json_t *again = text ? json_loads(text, JSON_DECODE_ANY, NULL) : NULL;
+        same = (size_t)json_equal(value, again);
+        json_decref(again);
+    }
+    return text;
+}
+
+int json_text_write(const json_t *value, size_t flags, FILE *out) {
+    char *text = json_text(value, flags);
+    if (!text) errno = ENOMEM;
+    int status = text && fputs(text, out) >= 0 && fputc('\n', out) != EOF ? 0 : -1;
+    free(text);
+    return status;
+}

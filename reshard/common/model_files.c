@@ -1,0 +1,40 @@
+#include "common/model_files.h"
+
+#include <fnmatch.h>
+#include <stddef.h>
+
+static const char *const kept[] = {
+    "generation_config.json",
+    "tokenizer.json",
+    "tokenizer_config.json",
+    "special_tokens_map.json",
+    "added_tokens.json",
+    "vocab.json",
+    "vocab.txt",
+    "merges.txt",
+    "*.model", /* SentencePiece */
+    "*.tiktoken",
+    "chat_template.json",
+    "chat_template.jinja",
+    "*preprocessor_config.json",
+    "processor_config.json",
+};
+
+static const char *const written[] = {
+    "config.json",
+    "model*.safetensors",
+    "optimizer*.safetensors",
+    "*.safetensors.index.json",
+};
+
+static int is_in(const char *name, const char *const *patterns, size_t n) {
+    for (size_t i = 0; i < n; i++)
+        if (fnmatch(patterns[i], name, FNM_PERIOD) == 0) return 1;
+    return 0;
+}
+
+int model_files_has(const char *name) { return is_in(name, kept, sizeof kept / sizeof *kept); }
+
+int model_files_is_exported(const char *name) {
+    return model_files_has(name) || is_in(name, written, sizeof written / sizeof *written);
+}

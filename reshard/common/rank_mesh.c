@@ -1,0 +1,242 @@
+/* Meshes: parsing, the rules of tensor parallelism, boxes. */
+#include "common/rank_mesh.h"
+
+#include <fnmatch.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "programs/arguments.h"
+#include "programs/program.h"
+
+static const char *const axis_names[RANK_MESH_AXES] = {"fsdp", "tp", "replicate"};
+
+void rank_mesh_flat(int world, rank_mesh *out) {
+    *out = (rank_mesh){.world = world,
+                       .size = {world, 1, 1},
+                       .order = {RANK_MESH_FSDP, RANK_MESH_TP, RANK_MESH_REPLICATE}};
+}
+
+static int find_axis(const char *name, rank_mesh_axis *out) {
+    for (int a = 0; a < RANK_MESH_AXES; a++)
+        if (strcmp(name, axis_names[a]) == 0) {
+            *out = (rank_mesh_axis)a;
+            return 0;
+        }
+    return program_fail(PROGRAM_USAGE, "--mesh: '%s' is no axis; fsdp, tp and replicate are", name);
+}
+
+/* One "axis=size". */
+static int parse_axis(char *text, int n, rank_mesh *m) {
+    uint64_t size;
+    rank_mesh_axis axis = RANK_MESH_FSDP;
+    char *equals = strchr(text, '=');
+    if (!equals) return program_fail(PROGRAM_USAGE, "--mesh: '%s' is not axis=size", text);
+    *equals = 0;
+    if (find_axis(text, &axis)) return PROGRAM_USAGE;
+    if (m->size[axis])
+        return program_fail(PROGRAM_USAGE, "--mesh: the axis %s is there twice", text);
+    if (program_count_parse("--mesh", equals + 1, 1, RANK_MESH_MAX_WORLD, &size))
+        return PROGRAM_USAGE;
+    if (size * (uint64_t)m->world > RANK_MESH_MAX_WORLD)
+        return program_fail(PROGRAM_USAGE, "--mesh: more than %d ranks", RANK_MESH_MAX_WORLD);
+    m->size[axis] = (int)size;
+    m->order[n] = axis;
+    m->world *= (int)size;
+    return 0;
+}
+
+int rank_mesh_parse(const char *text, rank_mesh *out) {
+    rank_mesh m = {.world = 1};
+    int n = 0, status = 0;
+    char *copy = strdup(text), *save = NULL;
+    if (!copy) return program_fail(PROGRAM_FAILED, "out of memory");
+    for (char *axis = strtok_r(copy, ",", &save); axis && !status;
+         axis = strtok_r(NULL, ",", &save))
+        status = parse_axis(axis, n++, &m);
+    free(copy);
+    if (!status && n == 0) status = program_fail(PROGRAM_USAGE, "--mesh: '%s' names no axis", text);
+    for (int a = 0; a < RANK_MESH_AXES && !status; a++)
+        if (!m.size[a]) {
+            m.size[a] = 1;
+            m.order[n++] = (rank_mesh_axis)a;
+        }
+    if (!status) *out = m;
+    return status;
+}
+
+const char *rank_mesh_print(const rank_mesh *m, char text[RANK_MESH_TEXT]) {
+    int used = 0;
+    for (int n = 0; n < RANK_MESH_AXES; n++)
+        if (m->size[m->order[n]] > 1 || (n == 0 && m->world == 1))
+            used += snprintf(text + used, (size_t)(RANK_MESH_TEXT - used), "%s%s=%d",
+                             used ? "," : "", axis_names[m->order[n]], m->size[m->order[n]]);
+    return text;
+}
+
+/* The dimension in a rule: 0 to 7, or "none". */
+static int is_dim(const char *text) {
+    return strcmp(text, "none") == 0 ||
+           (text[0] >= '0' && text[0] < '0' + DCP_MAX_DIMS && !text[1]);
+}
+
+int rank_mesh_set_rules(rank_mesh *m, const char *text) {
+    char *save = NULL, *copy = strdup(text), *rules = calloc(1, strlen(text) + 3), *to = rules;
+    int status = copy && rules ? 0 : program_fail(PROGRAM_FAILED, "out of memory");
+    for (char *rule = status ? NULL : strtok_r(copy, ",", &save); rule && !status;
+         rule = strtok_r(NULL, ",", &save)) {
+        char *equals = strrchr(rule, '=');
+        if (!equals || equals == rule || !is_dim(equals + 1)) {
+            status = program_fail(PROGRAM_USAGE,
+                                  "--tp-rule: '%s' is not GLOB=DIMENSION or GLOB=none", rule);
+            break;
+        }
+        *equals = 0;
+        to = stpcpy(to, rule) + 1;
+        to = stpcpy(to, equals + 1) + 1;
+    }
+    if (!status && to == rules)
+        status = program_fail(PROGRAM_USAGE, "--tp-rule: '%s' is no rule", text);
+    free(copy);
+    if (status)
+        free(rules);
+    else
+        m->rules = rules;
+    return status;
+}
+
+void rank_mesh_free(rank_mesh *m) {
+    free(m->rules);
+    m->rules = NULL;
+}
+
+/* The tensor's name without its sections: what follows /model/ or /optimizer/exp_avg/. */
+static const char *name_of(const char *path) {
+    const char *name = strchr(path + 1, '/') + 1;
+    const char *inner = strncmp(path, "/optimizer/", 11) ? NULL : strchr(name, '/');
+    return inner ? inner + 1 : name;
+}
+
+/* Of the tensors that the glob matches, the most dimensions; -1: it matches none. */
+static int most_dims(const char *glob, const dcp_checkpoint *ckpt) {
+    int most = -1;
+    for (size_t i = 0; i < dcp_checkpoint_tensors(ckpt); i++) {
+        const dcp_tensor *t = dcp_checkpoint_tensor(ckpt, i);
+        if (strncmp(t->path, "/files/", 7) && fnmatch(glob, name_of(t->path), 0) == 0 &&
+            (int)t->ndim > most)
+            most = (int)t->ndim;
+    }
+    return most;
+}
+
+int rank_mesh_check_rules(const rank_mesh *m, const dcp_checkpoint *ckpt) {
+    for (const char *rule = m->rules; rule && *rule;) {
+        const char *value = rule + strlen(rule) + 1;
+        int dims = most_dims(rule, ckpt);
+        if (dims < 0)
+            return program_fail(
+                PROGRAM_USAGE,
+                "--tp-rule: no tensor's name matches '%s'; dcp-inspect show lists them", rule);
+        if (strcmp(value, "none") && value[0] - '0' >= dims)
+            return program_fail(PROGRAM_USAGE,
+                                "--tp-rule: '%s=%s': the tensors it matches have no dimension %s, "
+                                "which are numbered from 0",
+                                rule, value, value);
+        rule = value + strlen(value) + 1;
+    }
+    return 0;
+}
+
+/* A linear layer's weight is [outputs, inputs], GPT-2's Conv1D's [inputs, outputs]. What a row of
+ * the table says of a matrix's outputs holds for its bias; cut by inputs, the bias is whole. The
+ * first that matches counts. */
+static int built_in(const char *name) {
+    static const struct {
+        const char *glob;
+        int dim;
+    } rules[] = {
+        {"*attn.c_attn.weight", 1},
+        {"*mlp.c_fc.weight", 1},
+        {"*attn.c_attn.bias", 0},
+        {"*mlp.c_fc.bias", 0},
+        {"*attn.c_proj.weight", 0},
+        {"*mlp.c_proj.weight", 0},
+        {"*wte.weight", 0},
+        {"*[qkv]_proj.weight", 0},
+        {"*[qkv]_proj.bias", 0},
+        {"*gate_proj.weight", 0},
+        {"*gate_proj.bias", 0},
+        {"*up_proj.weight", 0},
+        {"*up_proj.bias", 0},
+        {"*o_proj.weight", 1},
+        {"*down_proj.weight", 1},
+        {"*embed_tokens.weight", 0},
+        {"*lm_head.weight", 0},
+        {"*lm_head.bias", 0},
+        {"*attention.query.weight", 0},
+        {"*attention.query.bias", 0},
+        {"*attention.key.weight", 0},
+        {"*attention.key.bias", 0},
+        {"*attention.value.weight", 0},
+        {"*attention.value.bias", 0},
+        {"*intermediate.dense.weight", 0},
+        {"*intermediate.dense.bias", 0},
+        {"*output.dense.weight", 1},
+    };
+    for (size_t i = 0; i < sizeof rules / sizeof *rules; i++)
+        if (fnmatch(rules[i].glob, name, 0) == 0) return rules[i].dim;
+    return -1;
+}
+
+int rank_mesh_tp_dim(const rank_mesh *m, const dcp_tensor *tensor) {
+    const char *name = name_of(tensor->path);
+    int dim = -1, found = strncmp(tensor->path, "/files/", 7) == 0;
+    for (const char *rule = m->rules; !found && rule && *rule; rule += strlen(rule) + 1) {
+        const char *value = rule + strlen(rule) + 1;
+        found = fnmatch(rule, name, 0) == 0;
+        if (found && strcmp(value, "none")) dim = value[0] - '0';
+        rule = value;
+    }
+    if (!found) dim = built_in(name);
+    return dim < (int)tensor->ndim ? dim : -1;
+}
+
+/* Keeps part `i` of `size` of the box's dimension d. */
+static void cut(dcp_box *box, int d, int i, int size) {
+    const dcp_tensor row = {.ndim = 1, .shape = {box->count[d]}};
+    dcp_box part = dcp_box_chunk(&row, i, size);
+    box->start[d] += part.start[0];
+    box->count[d] = part.count[0];
+}
+
+/* The rank's place on each axis. */
+static void find_place(const rank_mesh *m, int rank, int at[RANK_MESH_AXES]) {
+    for (int n = RANK_MESH_AXES; n-- > 0; rank /= m->size[m->order[n]])
+        at[m->order[n]] = rank % m->size[m->order[n]];
+}
+
+/* The dimension that tp cuts in this mesh. */
+static int cut_dim(const rank_mesh *m, const dcp_tensor *tensor) {
+    return m->size[RANK_MESH_TP] > 1 ? rank_mesh_tp_dim(m, tensor) : -1;
+}
+
+dcp_box rank_mesh_box(const rank_mesh *m, const dcp_tensor *tensor, int rank) {
+    return rank_mesh_box_at(m, tensor, cut_dim(m, tensor), rank);
+}
+
+dcp_box rank_mesh_box_at(const rank_mesh *m, const dcp_tensor *tensor, int tp_dim, int rank) {
+    int at[RANK_MESH_AXES];
+    find_place(m, rank, at);
+    if (tensor->ndim == 0)
+        return dcp_box_chunk(tensor, at[RANK_MESH_FSDP], m->size[RANK_MESH_FSDP]);
+    dcp_box box = dcp_box_whole(tensor);
+    if (tp_dim >= 0) cut(&box, tp_dim, at[RANK_MESH_TP], m->size[RANK_MESH_TP]);
+    cut(&box, 0, at[RANK_MESH_FSDP], m->size[RANK_MESH_FSDP]);
+    return box;
+}
+
+int rank_mesh_keeps(const rank_mesh *m, int tp_dim, int rank) {
+    int at[RANK_MESH_AXES];
+    find_place(m, rank, at);
+    return at[RANK_MESH_REPLICATE] == 0 && (at[RANK_MESH_TP] == 0 || tp_dim >= 0);
+}

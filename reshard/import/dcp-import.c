@@ -1,0 +1,258 @@
+/* dcp-import: a Hugging Face folder becomes step 0 of a checkpoint directory.
+ *
+ * All of the folder is checked, and the room for it, before anything is made. */
+#include <errno.h>
+#include <inttypes.h>
+#include <limits.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <sys/statvfs.h>
+
+#include <dcp/dcp.h>
+
+#include "common/launch.h"
+#include "common/progress.h"
+#include "import/import.h"
+#include "programs/arguments.h"
+#include "programs/program.h"
+
+typedef struct settings {
+    const char *hf, *dst;
+    int force, dry_run, allow_mismatch;
+} settings;
+
+/* What is imported. */
+typedef struct folder {
+    dcp_st_reader *reader;
+    import_files files;
+    json_t *config;
+    import_source *source;
+    uint64_t bytes; /* of tensors */
+} folder;
+
+static int parse(settings *s, int argc, char **argv) {
+    const program_option options[] = {
+        PROGRAM_FLAG("force", "replace step 0 of CKPT_DIR, or add it to a run's steps", &s->force),
+        PROGRAM_FLAG("allow-mismatch", "import tensors that are not those of config.json",
+                     &s->allow_mismatch),
+        {0}};
+    const program_command program = {
+        .name = "dcp-import",
+        .usage = "HF_DIR CKPT_DIR [options]",
+        .about = "Common use:\n"
+                 "  dcp-import Qwen3-0.6B ckpt    the folder becomes ckpt/step-00000000\n"
+                 "  mpirun -n 4 dcp-import ...    four ranks share the work\n"
+                 "\n"
+                 "Makes the model of a Hugging Face folder (config.json, one or many safetensors "
+                 "files)\n"
+                 "step 0 of the checkpoint directory CKPT_DIR, with the files of its tokenizer. "
+                 "Types stay\n"
+                 "as they are; dcp-train widens them, and starts with zero moments. That the "
+                 "tensors are "
+                 "those\n"
+                 "of config.json is checked for the models that dcp-train knows.",
+        .options = options,
+        .dry_run = &s->dry_run,
+        .stops = 1};
+    char **args;
+    int n, status = program_arguments_parse(&program, argc, argv, 2, 2, &args, &n);
+    if (status >= 0) return status;
+    s->hf = args[0];
+    s->dst = args[1];
+    return -1;
+}
+
+static int check_folder(const char *path) {
+    struct stat st;
+    if (stat(path, &st)) return program_fail_errno("cannot open", path);
+    if (!S_ISDIR(st.st_mode))
+        return program_fail(PROGRAM_USAGE, "%s: not a folder; give the one that holds config.json",
+                            path);
+    return 0;
+}
+
+static void close_folder(folder *f) {
+    import_source_free(f->source);
+    json_decref(f->config);
+    import_files_close(&f->files);
+    dcp_st_close(f->reader);
+}
+
+static int open_folder(const launch *job, const char *path, folder *f) {
+    dcp_error err = {0};
+    int status = check_folder(path);
+    if (status == 0) status = import_config_read(path, &f->config);
+    if (status == 0 && dcp_st_open(path, &f->reader, &err)) status = program_report(&err);
+    if (status == 0 && dcp_st_tensors(f->reader) == 0)
+        status =
+            program_fail(PROGRAM_DIFFERS, "%s: names no tensors at all: nothing to import", path);
+    if (status == 0) status = import_files_open(path, &f->files);
+    if (status == 0)
+        status = import_source_make(f->reader, &f->files, job->rank, job->size, &f->source);
+    for (size_t i = 0; status == 0 && i < dcp_st_tensors(f->reader); i++)
+        f->bytes += dcp_tensor_bytes(dcp_st_tensor(f->reader, i));
+    return status;
+}
+
+/* Rank 0 first: what it refuses is said once. */
+static int open_folder_everywhere(const launch *job, const settings *s, folder *f) {
+    const char *path = s->hf;
+    int status = job->rank == 0 ? open_folder(job, path, f) : 0;
+    if (status == 0 && job->rank == 0) {
+        import_note_unnamed(path, f->reader);
+        status = import_check(path, f->config, f->reader, s->allow_mismatch);
+    }
+    status = launch_worst(job, status);
+    if (status == 0) status = launch_worst(job, job->rank == 0 ? 0 : open_folder(job, path, f));
+    return status;
+}
+
+/* The directory of a run, whose newest step is what programs look for. */
+static int judge_newer(const settings *s, uint64_t newest) {
+    if (!s->force)
+        return program_fail(PROGRAM_USAGE,
+                            "%s holds a run, up to step %" PRIu64 ", which training goes on from; "
+                            "import into another folder, or add --force",
+                            s->dst, newest);
+    program_note("%s holds steps up to %" PRIu64
+                 ": training there goes on from them; to start from "
+                 "the import, set checkpoint.resume=%s/step-00000000",
+                 s->dst, newest, s->dst);
+    return 0;
+}
+
+static int check_steps(const settings *s, const char *dst) {
+    dcp_error err = {0};
+    dcp_step *steps;
+    size_t n;
+    int status = 0;
+    if (dcp_steps_list(dst, &steps, &n, &err)) return program_report(&err);
+    uint64_t newest = 0;
+    for (size_t i = 0; i < n; i++) {
+        if (steps[i].kind != DCP_STEP_COMPLETE) continue;
+        newest = steps[i].step;
+        if (steps[i].step == 0 && !s->force)
+            status = program_fail(PROGRAM_USAGE, "%s/%s: is there already; --force replaces it",
+                                  s->dst, steps[i].name);
+    }
+    if (status == 0 && newest) status = judge_newer(s, newest);
+    free(steps);
+    return status;
+}
+
+static int check_dst(const settings *s) {
+    char hf[PATH_MAX], dst[PATH_MAX];
+    struct stat st;
+    if (!realpath(s->dst, dst)) return 0;
+    if (stat(dst, &st) == 0 && !S_ISDIR(st.st_mode))
+        return program_fail(PROGRAM_USAGE, "%s: is there and no folder", s->dst);
+    if (!s->force && realpath(s->hf, hf) && strcmp(hf, dst) == 0)
+        return program_fail(
+            PROGRAM_USAGE,
+            "HF_DIR and CKPT_DIR are the same folder, %s; --force puts the step into it", dst);
+    return check_steps(s, dst);
+}
+
+/* Bytes free where `path` is or, as far as it is missing, will be. */
+static int free_space(const char *path, uint64_t *out) {
+    char dir[PATH_MAX];
+    struct statvfs fs;
+    snprintf(dir, sizeof dir, "%s", path);
+    while (statvfs(dir, &fs)) {
+        char *slash = strrchr(dir, '/');
+        if (errno != ENOENT || strcmp(dir, ".") == 0) return -1;
+        if (!slash)
+            strcpy(dir, ".");
+        else
+            slash[slash == dir] = 0;
+    }
+    *out = (uint64_t)fs.f_bavail * fs.f_frsize;
+    return 0;
+}
+
+/* A save reserves its room, too; this tells before a folder is made. */
+static int check_space(const char *path, uint64_t bytes) {
+    char needed[32], there[32];
+    uint64_t room;
+    if (free_space(path, &room) || bytes <= room) return 0;
+    return program_fail(PROGRAM_FAILED, "%s: %s are needed there, %s are free", path,
+                        program_bytes_text(bytes, needed), program_bytes_text(room, there));
+}
+
+static void print_result(const settings *s, const folder *f, int will) {
+    char text[32];
+    printf("%s%s/step-00000000: %zu tensors, %s", will ? "write " : "", s->dst,
+           dcp_st_tensors(f->reader), program_bytes_text(f->bytes, text));
+    for (size_t i = 0; i < f->files.n; i++)
+        printf("%s%s", i ? ", " : "; with ", f->files.list[i].name);
+    printf("; no optimizer state: training starts with zero moments\n");
+}
+
+/* The members of meta that an import knows, the configuration among them, which goes: it may be
+ * large. NULL: out of memory. */
+static char *make_json(folder *f) {
+    json_t *meta = json_pack("{s:i, s:i, s:o}", "samples", 0, "tokens", 0, "model", f->config);
+    char *text = meta ? json_dumps(meta, JSON_COMPACT | JSON_SORT_KEYS) : NULL;
+    json_decref(meta);
+    f->config = NULL;
+    return text;
+}
+
+static void on_progress(void *bar, uint64_t done, uint64_t total) {
+    progress_update(bar, done, total);
+}
+
+static void on_log(void *ctx, dcp_log_level level, const char *line) {
+    (void)ctx;
+    if (level == DCP_LOG_WARNING) program_note("%s", line);
+}
+
+static int save(const launch *job, const settings *s, const folder *f, const char *json) {
+    dcp_error err = {0};
+    dcp_store *store;
+    progress_bar bar;
+    const dcp_store_options to = {.replace = s->force, .tool = "dcp-import", .log = on_log};
+    const dcp_save_options options = {.on_progress = on_progress, .progress_ctx = &bar};
+    if (dcp_store_open(job->comm, s->dst, &to, &store, &err)) return program_report(&err);
+    progress_start(&bar, "importing");
+    int status = dcp_save(store, 0, import_source_state(f->source), json, &options, NULL, &err);
+    progress_end(&bar);
+    dcp_store_close(store);
+    return status ? program_report(&err) : 0;
+}
+
+static int import(const launch *job, const settings *s, folder *f) {
+    char *json = make_json(f);
+    int status = launch_worst(job, json ? 0 : program_fail(PROGRAM_FAILED, "out of memory"));
+    if (status == 0) status = save(job, s, f, json);
+    free(json);
+    return status;
+}
+
+static int run(const launch *job, const settings *s) {
+    folder f = {0};
+    int status = open_folder_everywhere(job, s, &f);
+    if (status == 0) {
+        int refused = job->rank == 0 ? check_dst(s) : 0;
+        if (job->rank == 0 && !refused) refused = check_space(s->dst, f.bytes + f.files.bytes);
+        status = launch_worst(job, refused);
+    }
+    if (status == 0 && !s->dry_run) status = import(job, s, &f);
+    if (status == 0 && job->rank == 0) print_result(s, &f, s->dry_run);
+    close_folder(&f);
+    return status;
+}
+
+int main(int argc, char **argv) {
+    settings s = {0};
+    launch job;
+    int status = parse(&s, argc, argv);
+    if (status >= 0) return status;
+    launch_catch_signals();
+    status = launch_start(&job);
+    if (status == 0) status = run(&job, &s);
+    launch_end(&job);
+    return launch_exit_status(status);
+}

@@ -1,0 +1,49 @@
+/* dcp-import in parts: a Hugging Face folder as the source of a save. */
+#ifndef RESHARD_IMPORT_H
+#define RESHARD_IMPORT_H
+
+#include <jansson.h>
+
+#include <dcp/safetensors.h>
+#include <dcp/state.h>
+
+typedef struct import_file {
+    char *name;
+    int fd;
+    uint64_t bytes;
+} import_file;
+
+/* The files beside the tensors that an export gives back: tokenizer, generation, preprocessing. */
+typedef struct import_files {
+    import_file *list; /* ascending by name */
+    size_t n;
+    uint64_t bytes;
+} import_files;
+
+/* Functions return exit statuses, having said what failed. */
+
+int import_files_open(const char *folder, import_files *out);
+void import_files_close(import_files *files);
+
+/* Notes the folder's safetensors files that are not the model's, by its index or where there is
+ * none, so that nothing is taken from them. */
+void import_note_unnamed(const char *folder, const dcp_st_reader *reader);
+
+/* What the checkpoint keeps of the folder's config.json: all but transformers_version and keys that
+ * begin with `_`. *out is released with json_decref. */
+int import_config_read(const char *folder, json_t **out);
+
+/* Compares the tensors with those that config.json asks for, where it is one that dcp-train takes,
+ * dropout aside; tells the first ones that are missing, surplus or of another shape, which is a
+ * failure, with `allow` a note. What dcp-train would refuse in config.json is a note. */
+int import_check(const char *folder, const json_t *config, const dcp_st_reader *reader, int allow);
+
+/* The state that rank `rank` of `size` contributes: its rows of every tensor and file, read when
+ * the save asks for them. */
+typedef struct import_source import_source;
+int import_source_make(dcp_st_reader *reader, const import_files *files, int rank, int size,
+                       import_source **out);
+const dcp_state *import_source_state(const import_source *source);
+void import_source_free(import_source *source);
+
+#endif

@@ -1,0 +1,147 @@
+/* config.json and the files that are kept as they are. Both are hostile until read: they are
+ * opened by the rules of the reader of safetensors, and bounded. */
+#include <dirent.h>
+#include <inttypes.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "common/model_files.h"
+#include "import/import.h"
+#include "programs/program.h"
+
+#define MAX_CONFIG_BYTES (2u << 20) /* what jansson makes of it then stays below 80 MB */
+#define WHOLE "model.safetensors"   /* where there is no index */
+#define MAX_KEPT_BYTES ((uint64_t)256 << 20)
+
+static int is_kept(const struct dirent *entry) { return model_files_has(entry->d_name); }
+
+static int by_name(const struct dirent **a, const struct dirent **b) {
+    return strcmp((*a)->d_name, (*b)->d_name);
+}
+
+static int add_file(const char *folder, const char *name, import_files *files) {
+    dcp_error err = {0};
+    import_file *file = &files->list[files->n];
+    if (dcp_st_open_file(folder, name, &file->fd, &file->bytes, &err)) return program_report(&err);
+    files->n++;
+    file->name = strdup(name);
+    if (!file->name) return program_fail(PROGRAM_FAILED, "out of memory");
+    files->bytes += file->bytes;
+    if (file->bytes <= MAX_KEPT_BYTES && files->bytes <= MAX_KEPT_BYTES) return 0;
+    return program_fail(PROGRAM_USAGE,
+                        "%s/%s: %" PRIu64 " bytes; the files that a checkpoint keeps have at most "
+                        "%" PRIu64 " together: move what no tokenizer needs out of the folder",
+                        folder, name, file->bytes, MAX_KEPT_BYTES);
+}
+
+int import_files_open(const char *folder, import_files *out) {
+    struct dirent **entries;
+    int n = scandir(folder, &entries, is_kept, by_name), status = 0;
+    if (n < 0) return program_fail_errno("cannot list", folder);
+    *out = (import_files){.list = calloc((size_t)n + 1, sizeof *out->list)};
+    if (!out->list) status = program_fail(PROGRAM_FAILED, "out of memory");
+    for (int i = 0; i < n; i++) {
+        if (status == 0) status = add_file(folder, entries[i]->d_name, out);
+        free(entries[i]);
+    }
+    free(entries);
+    if (status) import_files_close(out);
+    return status;
+}
+
+void import_files_close(import_files *files) {
+    for (size_t i = 0; i < files->n; i++) {
+        close(files->list[i].fd);
+        free(files->list[i].name);
+    }
+    free(files->list);
+    *files = (import_files){0};
+}
+
+static int is_safetensors(const struct dirent *entry) {
+    const char *end = strstr(entry->d_name, ".safetensors");
+    return entry->d_name[0] != '.' && end && !end[strlen(".safetensors")];
+}
+
+static int is_read(const dcp_st_reader *reader, const char *name) {
+    for (size_t i = 0; i < dcp_st_files(reader); i++) {
+        const char *path = dcp_st_file(reader, i), *slash = strrchr(path, '/');
+        if (strcmp(slash ? slash + 1 : path, name) == 0) return 1;
+    }
+    return 0;
+}
+
+void import_note_unnamed(const char *folder, const dcp_st_reader *reader) {
+    struct dirent **entries;
+    int n = scandir(folder, &entries, is_safetensors, by_name);
+    for (int i = 0; i < n; i++) {
+        if (!is_read(reader, entries[i]->d_name))
+            program_note("%s/%s: not a file of the model%s: not imported", folder,
+                         entries[i]->d_name,
+                         is_read(reader, WHOLE) ? ", which is " WHOLE " alone" : ", by its index");
+        free(entries[i]);
+    }
+    if (n >= 0) free(entries);
+}
+
+/* All of an open file of `bytes` bytes. */
+static int read_text(const char *folder, int fd, uint64_t bytes, char *text) {
+    for (uint64_t done = 0; done < bytes;) {
+        ssize_t got = pread(fd, text + done, bytes - done, (off_t)done);
+        if (got < 0) return program_fail_errno("cannot read config.json in", folder);
+        if (got == 0)
+            return program_fail(PROGRAM_DIFFERS, "%s/config.json: became shorter", folder);
+        done += (uint64_t)got;
+    }
+    return 0;
+}
+
+static int parse_config(const char *folder, const char *text, uint64_t bytes, json_t **out) {
+    json_error_t where;
+    json_t *config = json_loadb(text, bytes, JSON_REJECT_DUPLICATES, &where);
+    if (!config)
+        return program_fail(PROGRAM_DIFFERS, "%s/config.json: not JSON: %s (line %d, column %d)",
+                            folder, where.text, where.line, where.column);
+    if (!json_is_object(config)) {
+        json_decref(config);
+        return program_fail(PROGRAM_DIFFERS, "%s/config.json: not a JSON object", folder);
+    }
+    *out = config;
+    return 0;
+}
+
+/* As the trainer stores it. */
+static void strip(json_t *config) {
+    const char *key;
+    json_t *value;
+    void *next;
+    json_object_del(config, "transformers_version");
+    json_object_foreach_safe(config, next, key, value) {
+        if (key[0] == '_') json_object_del(config, key);
+    }
+}
+
+int import_config_read(const char *folder, json_t **out) {
+    dcp_error err = {0};
+    int fd;
+    uint64_t bytes;
+    int status = dcp_st_open_file(folder, "config.json", &fd, &bytes, &err);
+    if (status == DCP_ERR_NOT_FOUND)
+        return program_fail(PROGRAM_USAGE,
+                            "%s: holds no config.json, so it is no Hugging Face folder", folder);
+    if (status) return program_report(&err);
+    char *text = bytes <= MAX_CONFIG_BYTES ? malloc(bytes + 1) : NULL;
+    if (bytes > MAX_CONFIG_BYTES)
+        status =
+            program_fail(PROGRAM_DIFFERS, "%s/config.json: has %" PRIu64 " bytes, more than %u",
+                         folder, bytes, MAX_CONFIG_BYTES);
+    else if (!text)
+        status = program_fail(PROGRAM_FAILED, "out of memory");
+    if (status == 0) status = read_text(folder, fd, bytes, text);
+    if (status == 0) status = parse_config(folder, text, bytes, out);
+    if (status == 0) strip(*out);
+    free(text);
+    close(fd);
+    return status;
+}

@@ -1,0 +1,295 @@
+/* dcp-inspect layout: who holds what, of a step as it was written or as so many ranks would. */
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "common/step_path.h"
+#include "inspect/choose.h"
+#include "inspect/holders.h"
+#include "inspect/inspect.h"
+#include "inspect/text.h"
+#include "programs/arguments.h"
+#include "programs/program.h"
+
+enum { MOST_BOXES = 1000000 };
+
+typedef struct request {
+    const char *ckpt, *world, *mesh, *rules, *svg;
+    int json;
+    char **globs;
+    size_t n_globs;
+} request;
+
+static const char *cut_text(const holders *h, char *text, size_t size) {
+    char axes[RANK_MESH_TEXT];
+    if (h->mesh)
+        snprintf(text, size, "on %d %s, %s", h->world, h->world == 1 ? "rank" : "ranks",
+                 rank_mesh_print(h->mesh, axes));
+    else
+        snprintf(text, size, "as %d %s wrote it", h->world, h->world == 1 ? "rank" : "ranks");
+    return text;
+}
+
+static void print_ranks(const holders *h) {
+    char range[32], bytes[32];
+    uint64_t all = 0;
+    for (int r = 0; r < h->world; r++) all += h->bytes[r];
+    printf("%-16s %10s %9s %9s\n", "ranks", "bytes", "of mean", "tensors");
+    for (int first = 0, last; first < h->world; first = last + 1) {
+        last = holders_run(h, first);
+        snprintf(range, sizeof range, first == last ? "%d" : "%d-%d", first, last);
+        printf("%-16s %10s %9.3f %9" PRIu64 "\n", range, program_bytes_text(h->bytes[first], bytes),
+               all ? (double)h->bytes[first] * h->world / (double)all : 0, h->tensors[first]);
+    }
+}
+
+/* A group's smallest and largest share, and how many ranks have any. */
+static void print_groups(const holders *h) {
+    char bytes[32], least[32], most[32];
+    printf("\n%-40s %10s %8s %10s %10s\n", "group", "bytes", "holders", "smallest", "largest");
+    for (size_t i = 0; i < h->n; i++) {
+        const holders_group *g = &h->groups[i];
+        uint64_t low = UINT64_MAX, high = 0;
+        int n = 0;
+        for (int r = 0; r < h->world; r++) {
+            if (g->held[r] < low) low = g->held[r];
+            if (g->held[r] > high) high = g->held[r];
+            n += g->held[r] > 0;
+        }
+        printf("%-40s %10s %8d %10s %10s\n", g->name, program_bytes_text(g->bytes, bytes), n,
+               program_bytes_text(low, least), program_bytes_text(high, most));
+    }
+}
+
+typedef struct boxes {
+    const dcp_tensor *tensor;
+    json_t *list; /* NULL: as text */
+    uint64_t n;
+} boxes;
+
+static int add_box(void *ctx, int rank, const dcp_box *box) {
+    boxes *b = ctx;
+    const dcp_tensor *t = b->tensor;
+    b->n++;
+    if (b->list) {
+        json_array_append_new(b->list, json_pack("{s:i, s:o, s:o}", "rank", rank, "start",
+                                                 text_shape_json(box->start, t->ndim), "count",
+                                                 text_shape_json(box->count, t->ndim)));
+        return b->n > MOST_BOXES;
+    }
+    printf("  rank %-6d [", rank);
+    for (uint32_t d = 0; d < t->ndim; d++)
+        printf("%s%" PRIu64 ":%" PRIu64, d ? ", " : "", box->start[d],
+               box->start[d] + box->count[d]);
+    printf("]\n");
+    return 0;
+}
+
+static void print_boxes(const holders *h, const unsigned char *take) {
+    char name[TEXT_PATH], shape[TEXT_SHAPE];
+    for (size_t i = 0; i < dcp_checkpoint_tensors(h->ckpt); i++) {
+        boxes b = {.tensor = dcp_checkpoint_tensor(h->ckpt, i)};
+        if (!take[i]) continue;
+        printf("\n%s %s %s\n", text_name(b.tensor->path, name), dcp_dtype_name(b.tensor->dtype),
+               text_shape(b.tensor->shape, b.tensor->ndim, shape));
+        holders_each(h, i, add_box, &b);
+    }
+}
+
+static json_t *ranks_json(const holders *h) {
+    json_t *list = json_array();
+    for (int r = 0; r < h->world; r++)
+        json_array_append_new(list, json_pack("{s:i, s:o, s:o}", "rank", r, "bytes",
+                                              text_count_json(h->bytes[r]), "tensors",
+                                              text_count_json(h->tensors[r])));
+    return list;
+}
+
+static json_t *groups_json(const holders *h) {
+    json_t *list = json_array();
+    for (size_t i = 0; i < h->n; i++) {
+        const holders_group *g = &h->groups[i];
+        json_t *held = json_array(), *name = json_string(g->name);
+        for (int r = 0; r < h->world; r++) json_array_append_new(held, text_count_json(g->held[r]));
+        json_array_append_new(list,
+                              json_pack("{s:o, s:o, s:o}", "group", name ? name : json_string("?"),
+                                        "bytes", text_count_json(g->bytes), "held", held));
+    }
+    return list;
+}
+
+/* NULL: they are too many. */
+static json_t *tensors_json(const holders *h, const unsigned char *take) {
+    json_t *list = json_array();
+    uint64_t n = 0;
+    for (size_t i = 0; i < dcp_checkpoint_tensors(h->ckpt); i++) {
+        boxes b = {dcp_checkpoint_tensor(h->ckpt, i), json_array(), n};
+        if (!take[i]) {
+            json_decref(b.list);
+            continue;
+        }
+        int stopped = holders_each(h, i, add_box, &b);
+        n = b.n;
+        json_t *tensor = text_tensor_json(b.tensor);
+        json_object_set_new(tensor, "boxes", b.list);
+        json_array_append_new(list, tensor);
+        if (!stopped) continue;
+        json_decref(list);
+        return NULL;
+    }
+    return list;
+}
+
+static int print_json(const holders *h, const unsigned char *take, const request *q) {
+    char axes[RANK_MESH_TEXT];
+    json_t *root = text_checkpoint_json(h->ckpt);
+    json_t *tensors = q->n_globs ? tensors_json(h, take) : NULL;
+    if (q->n_globs && !tensors) {
+        json_decref(root);
+        return program_fail(PROGRAM_USAGE, "more than %d boxes: give a narrower GLOB", MOST_BOXES);
+    }
+    json_object_set_new(root, "world", json_integer(h->world));
+    json_object_set_new(root, "mesh",
+                        h->mesh ? json_string(rank_mesh_print(h->mesh, axes)) : json_null());
+    json_object_set_new(root, "ranks", ranks_json(h));
+    json_object_set_new(root, "groups", groups_json(h));
+    if (tensors) json_object_set_new(root, "tensors", tensors);
+    inspect_print_json(root);
+    return 0;
+}
+
+static int print_text(const holders *h, const unsigned char *take, const request *q) {
+    char cut[RANK_MESH_TEXT + 64];
+    printf("%s: step %" PRIu64 ", %s\n\n", dcp_checkpoint_path(h->ckpt),
+           dcp_checkpoint_step(h->ckpt), cut_text(h, cut, sizeof cut));
+    print_ranks(h);
+    print_groups(h);
+    if (q->n_globs) print_boxes(h, take);
+    return 0;
+}
+
+/* Marks what the globs name. */
+static int choose(const dcp_checkpoint *ckpt, const request *q, unsigned char *take) {
+    unsigned char *matched = calloc(q->n_globs + 1, 1);
+    int status = matched ? 0 : program_fail(PROGRAM_FAILED, "out of memory");
+    for (size_t i = 0; i < dcp_checkpoint_tensors(ckpt) && matched; i++)
+        take[i] = (unsigned char)choose_matches(q->globs, q->n_globs,
+                                                dcp_checkpoint_tensor(ckpt, i)->path, matched);
+    for (size_t i = 0; i < q->n_globs && !status; i++)
+        if (!matched[i])
+            status = program_fail(PROGRAM_USAGE, "no tensor matches '%s'", q->globs[i]);
+    free(matched);
+    return status;
+}
+
+static int draw(const holders *h, const request *q) {
+    char title[DCP_MAX_PATH], cut[RANK_MESH_TEXT + 64];
+    const char *name = strrchr(dcp_checkpoint_path(h->ckpt), '/');
+    snprintf(title, sizeof title, "%.200s %s", name ? name + 1 : dcp_checkpoint_path(h->ckpt),
+             cut_text(h, cut, sizeof cut));
+    return holders_draw(h, title, q->svg);
+}
+
+static int lay_out(const dcp_checkpoint *ckpt, const rank_mesh *m, const request *q) {
+    holders *h = calloc(1, sizeof *h);
+    unsigned char *take = calloc(dcp_checkpoint_tensors(ckpt) + 1, 1);
+    int status = h && take ? choose(ckpt, q, take) : program_fail(PROGRAM_FAILED, "out of memory");
+    if (!status) status = holders_make(ckpt, m, h);
+    if (!status && q->svg) status = draw(h, q);
+    if (!status) status = q->json ? print_json(h, take, q) : print_text(h, take, q);
+    if (h) holders_free(h);
+    free(h);
+    free(take);
+    return status;
+}
+
+/* The mesh that was asked for; *asked is 0 for none. */
+static int parse_mesh(const request *q, rank_mesh *m, int *asked) {
+    uint64_t world = 0;
+    *asked = q->world || q->mesh;
+    if (q->world && program_count_parse("--world", q->world, 1, RANK_MESH_MAX_WORLD, &world))
+        return PROGRAM_USAGE;
+    if (world) rank_mesh_flat((int)world, m);
+    if (q->mesh && rank_mesh_parse(q->mesh, m)) return PROGRAM_USAGE;
+    if (world && (uint64_t)m->world != world)
+        return program_fail(PROGRAM_USAGE,
+                            "--world %" PRIu64 " contradicts --mesh %s, which has %d ranks", world,
+                            q->mesh, m->world);
+    if (q->rules && !q->mesh)
+        return program_fail(PROGRAM_USAGE, "--tp-rule needs a --mesh with tp");
+    return q->rules ? rank_mesh_set_rules(m, q->rules) : 0;
+}
+
+static int open_and_lay_out(const request *q) {
+    rank_mesh m = {0};
+    int asked, status = parse_mesh(q, &m, &asked);
+    dcp_error err = {0};
+    dcp_comm *self;
+    dcp_checkpoint *ckpt;
+    if (status) return status;
+    if (dcp_comm_self(&self, &err)) return program_report(&err);
+    if (dcp_checkpoint_open(self, q->ckpt, &ckpt, &err)) {
+        status = program_report(&err);
+        if (status == PROGRAM_DIFFERS) step_path_note_older(q->ckpt);
+    } else {
+        if (!asked && dcp_checkpoint_layout(ckpt) == DCP_LAYOUT_GLOBAL)
+            status =
+                program_fail(PROGRAM_USAGE,
+                             "%s: its one file is the same for any number of ranks: --world N is "
+                             "needed, or --mesh, to say of how many",
+                             dcp_checkpoint_path(ckpt));
+        else
+            status = lay_out(ckpt, asked ? &m : NULL, q);
+        dcp_checkpoint_close(ckpt);
+    }
+    dcp_comm_destroy(self);
+    rank_mesh_free(&m);
+    return status;
+}
+
+static const char about[] =
+    "Common use:\n"
+    "  dcp-inspect layout ckpt --world 8 --svg who.svg        a table, and a drawing\n"
+    "  dcp-inspect layout ckpt --mesh fsdp=4,tp=2             with tensor parallelism\n"
+    "  dcp-inspect layout ckpt --world 8 'lm_head.weight'     each rank's box of a tensor\n"
+    "  dcp-inspect layout sharded-ckpt                        as its ranks wrote it\n"
+    "\n"
+    "Prints who holds what: with --world N as dcp-train on N ranks holds it, and dcp-reshard "
+    "--world N\n"
+    "writes it: each tensor is cut on dimension 0 into N parts, of which the last may be smaller "
+    "or\n"
+    "empty. --mesh is dcp-reshard's. A step of layout global needs one of the two; of one of "
+    "layout\n"
+    "sharded its files are shown without either. GLOBs name tensors, by path or without /model/,\n"
+    "whose boxes are printed.\n"
+    "\n"
+    "JSON: path, step, layout, files, world, mesh (null: as written), ranks (rank, bytes, "
+    "tensors),\n"
+    "groups (group, bytes, held: bytes of each rank); with GLOBs tensors (path, dtype, shape, "
+    "bytes,\n"
+    "boxes: rank, start, count).";
+
+int inspect_layout(int argc, char **argv) {
+    request q = {0};
+    const program_option options[] = {
+        PROGRAM_VALUE("world", "N", "as N ranks hold it", &q.world),
+        PROGRAM_VALUE("mesh", "AXES", "as ranks of a mesh do: fsdp=4,tp=2", &q.mesh),
+        PROGRAM_VALUE("tp-rule", "GLOB=DIM",
+                      "tensors that tp cuts on DIM (or none); before the built-in rules", &q.rules),
+        PROGRAM_VALUE("svg", "FILE", "draw it, too", &q.svg),
+        {0}};
+    const program_command program = {.name = "dcp-inspect",
+                                     .usage =
+                                         "layout CKPT [GLOB...] [--world N|--mesh AXES] [options]",
+                                     .about = about,
+                                     .options = options,
+                                     .json = &q.json};
+    char **args;
+    int n, status = program_arguments_parse(&program, argc, argv, 1, 1 << 20, &args, &n);
+    if (status >= 0) return status;
+    q.ckpt = args[0];
+    q.globs = args + 1;
+    q.n_globs = (size_t)n - 1;
+    return open_and_lay_out(&q);
+}

@@ -1,0 +1,206 @@
+/* dcp-inspect ls: the steps of a directory, whatever state they are in. */
+#include <inttypes.h>
+#include <limits.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <time.h>
+
+#include "common/progress.h"
+#include "common/step_path.h"
+#include "inspect/inspect.h"
+#include "inspect/text.h"
+#include "programs/arguments.h"
+#include "programs/program.h"
+
+typedef struct row {
+    const dcp_step *step;
+    const char *state; /* complete, damaged, partial, abandoned */
+    dcp_glance seen;
+    char damage[1024]; /* the first; empty: none was seen */
+    progress_bar bar;
+} row;
+
+static void on_damage(void *ctx, const char *what) {
+    row *r = ctx;
+    if (!r->damage[0]) snprintf(r->damage, sizeof r->damage, "%s", what);
+}
+
+static void on_progress(void *ctx, uint64_t done, uint64_t total) {
+    progress_update(&((row *)ctx)->bar, done, total);
+}
+
+/* Every byte of the step. A check that could not be done is told; its exit status. */
+static int check(const char *folder, row *r) {
+    const dcp_verify_options options = {
+        .on_damage = on_damage, .on_progress = on_progress, .ctx = r};
+    dcp_error err = {0};
+    progress_start(&r->bar, r->step->name);
+    int status = dcp_verify(folder, &options, &err);
+    progress_end(&r->bar);
+    if (status == DCP_ERR_CORRUPT || status == DCP_ERR_NOT_FOUND) {
+        on_damage(r, err.message);
+        return PROGRAM_DIFFERS;
+    }
+    return status ? program_report(&err) : 0;
+}
+
+/* A step that is being written has no end that could be missing. */
+static int describe(const char *dir, const dcp_step *step, int every_byte, row *r) {
+    static const char *const states[] = {"complete", "partial", "abandoned"};
+    char folder[PATH_MAX + 80];
+    dcp_error err = {0};
+    int status = 0;
+    *r = (row){.step = step, .state = states[step->kind]};
+    snprintf(folder, sizeof folder, "%s/%s", dir, step->name);
+    int glance = dcp_step_glance(folder, &r->seen, &err);
+    if (step->kind == DCP_STEP_PARTIAL) return 0;
+    if (glance)
+        on_damage(r, err.message);
+    else if (every_byte)
+        status = check(folder, r);
+    if (r->damage[0] && step->kind == DCP_STEP_COMPLETE) r->state = "damaged";
+    return glance && every_byte ? PROGRAM_DIFFERS : status;
+}
+
+static const char *age_text(int64_t age, char *text) {
+    if (age < 0)
+        strcpy(text, "-");
+    else if (age < 120)
+        snprintf(text, 32, "%" PRId64 " s", age);
+    else if (age < 7200)
+        snprintf(text, 32, "%" PRId64 " min", age / 60);
+    else if (age < 172800)
+        snprintf(text, 32, "%" PRId64 " h", age / 3600);
+    else
+        snprintf(text, 32, "%" PRId64 " d", age / 86400);
+    return text;
+}
+
+static int64_t age_of(const row *r) {
+    if (r->seen.written < 0) return -1;
+    double age = difftime(time(NULL), (time_t)r->seen.written);
+    return age > 0 ? (int64_t)age : 0;
+}
+
+static const char *number_text(uint64_t value, char *text) {
+    if (!value)
+        strcpy(text, "-");
+    else
+        snprintf(text, 32, "%" PRIu64, value);
+    return text;
+}
+
+static const char *layout_text(const row *r, char *text) {
+    if (!r->seen.files)
+        strcpy(text, "-");
+    else if (r->seen.layout == DCP_LAYOUT_GLOBAL)
+        strcpy(text, "global");
+    else if (r->seen.files_here == r->seen.files)
+        strcpy(text, "sharded");
+    else
+        snprintf(text, 32, "%d of %d", r->seen.files_here, r->seen.files);
+    return text;
+}
+
+/* Shards are for a number of ranks, whoever wrote them; else about.json names it. */
+static int ranks_of(const row *r) {
+    return r->seen.files && r->seen.layout == DCP_LAYOUT_SHARDED ? r->seen.files : r->seen.ranks;
+}
+
+static void print_row(const row *r) {
+    char bytes[32], tensors[32], ranks[32], age[32], layout[32];
+    printf("%-30s %-10s %-8s %10s %8s %6s %8s%s%s\n", r->step->name, r->state,
+           layout_text(r, layout), program_bytes_text(r->seen.bytes, bytes),
+           number_text(r->seen.tensors, tensors), number_text((uint64_t)ranks_of(r), ranks),
+           age_text(age_of(r), age), r->damage[0] ? "  " : "", r->damage);
+}
+
+static json_t *known_json(int known, int64_t value) {
+    return known ? json_integer(value) : json_null();
+}
+
+static json_t *row_json(const row *r) {
+    int64_t age = age_of(r);
+    const char *layout = r->seen.layout == DCP_LAYOUT_GLOBAL ? "global" : "sharded";
+    return json_pack("{s:s, s:o, s:s, s:s?, s:o, s:o, s:o, s:o, s:o, s:s?}", "name", r->step->name,
+                     "step", text_count_json(r->step->step), "state", r->state, "layout",
+                     r->seen.files ? layout : NULL, "files",
+                     known_json(r->seen.files > 0, r->seen.files), "bytes",
+                     text_count_json(r->seen.bytes), "tensors",
+                     known_json(r->seen.tensors > 0, (int64_t)r->seen.tensors), "ranks",
+                     known_json(ranks_of(r) > 0, ranks_of(r)), "age_s", known_json(age >= 0, age),
+                     "damage", r->damage[0] ? r->damage : NULL);
+}
+
+/* The worst of the steps' statuses. */
+static int list(const char *dir, const dcp_step *steps, size_t n, int every_byte, int json) {
+    json_t *rows = json_array();
+    row r;
+    int worst = 0;
+    if (!json && n)
+        printf("%-30s %-10s %-8s %10s %8s %6s %8s\n", "step", "state", "layout", "size", "tensors",
+               "ranks", "age");
+    for (size_t i = 0; i < n; i++) {
+        int status = describe(dir, &steps[i], every_byte, &r);
+        if (status > worst) worst = status;
+        if (json)
+            json_array_append_new(rows, row_json(&r));
+        else
+            print_row(&r);
+    }
+    if (json)
+        inspect_print_json(json_pack("{s:s, s:O}", "dir", dir, "steps", rows));
+    else if (n == 0)
+        program_note("%s: holds no steps, which are folders with names such as step-00000120", dir);
+    json_decref(rows);
+    return worst;
+}
+
+static const char about[] =
+    "Common use:\n"
+    "  dcp-inspect ls ckpt             what is there\n"
+    "  dcp-inspect ls ckpt --verify    and whether every byte of it is right\n"
+    "\n"
+    "Lists the steps of a checkpoint directory, with size, tensors, the number of ranks that "
+    "wrote\n"
+    "them, and age. State is complete; damaged: a file is missing or its size or user block is\n"
+    "wrong, or about.json is, with the reason at the end; partial: being written, or left by a\n"
+    "killed writer; abandoned: set aside by a run that went back. Exit status 1 where --verify\n"
+    "finds damage.\n"
+    "\n"
+    "JSON: dir, steps (name, step, state, layout, files, bytes, tensors, ranks, age_s, damage; "
+    "null\n"
+    "where it is not known).";
+
+int inspect_ls(int argc, char **argv) {
+    int json = 0, every_byte = 0;
+    const program_option options[] = {
+        PROGRAM_FLAG("verify", "check every byte of every step", &every_byte), {0}};
+    const program_command program = {.name = "dcp-inspect",
+                                     .usage = "ls DIR [--verify] [--json]",
+                                     .about = about,
+                                     .options = options,
+                                     .json = &json};
+    char **args;
+    int n, status = program_arguments_parse(&program, argc, argv, 1, 1, &args, &n);
+    if (status >= 0) return status;
+    struct stat st;
+    if (stat(args[0], &st)) return program_fail_errno("cannot open", args[0]);
+    if (!S_ISDIR(st.st_mode) || strlen(args[0]) >= PATH_MAX)
+        return program_fail(PROGRAM_USAGE, "%.200s: not a folder", args[0]);
+    dcp_error err = {0};
+    dcp_step *steps;
+    size_t count;
+    if (dcp_steps_list(args[0], &steps, &count, &err)) return program_report(&err);
+    if (count == 0 && step_path_is_step(args[0]))
+        status = program_fail(PROGRAM_USAGE,
+                              "%s: is a step's folder; give the directory that it lies in, or try "
+                              "'dcp-inspect show'",
+                              args[0]);
+    else
+        status = list(args[0], steps, count, every_byte, json);
+    free(steps);
+    return status;
+}

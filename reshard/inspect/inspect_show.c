@@ -1,0 +1,259 @@
+/* dcp-inspect show: the table of tensors, or one tensor's numbers. */
+#include <inttypes.h>
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "common/element.h"
+#include "common/progress.h"
+#include "common/step_path.h"
+#include "inspect/inspect.h"
+#include "inspect/slice.h"
+#include "inspect/stats.h"
+#include "inspect/text.h"
+#include "programs/arguments.h"
+#include "programs/program.h"
+
+enum { BATCH = 2048, VALUES = 64, MOST_VALUES = 10000000, EDGE = 3 };
+
+static void print_table_json(const dcp_checkpoint *ckpt) {
+    json_t *tensors = json_array(), *root = text_checkpoint_json(ckpt);
+    for (size_t i = 0; i < dcp_checkpoint_tensors(ckpt); i++)
+        json_array_append_new(tensors, text_tensor_json(dcp_checkpoint_tensor(ckpt, i)));
+    json_object_set_new(root, "tensors", tensors);
+    json_object_set_new(root, "meta", json_loads(dcp_checkpoint_json(ckpt), 0, NULL));
+    inspect_print_json(root);
+}
+
+static void print_table(const dcp_checkpoint *ckpt) {
+    char shape[TEXT_SHAPE], bytes[32], name[TEXT_PATH];
+    uint64_t total = 0;
+    for (size_t i = 0; i < dcp_checkpoint_tensors(ckpt); i++) {
+        const dcp_tensor *t = dcp_checkpoint_tensor(ckpt, i);
+        printf("%-7s %-18s %9s  %s\n", dcp_dtype_name(t->dtype),
+               text_shape(t->shape, t->ndim, shape), program_bytes_text(dcp_tensor_bytes(t), bytes),
+               text_name(t->path, name));
+        total += dcp_tensor_bytes(t);
+    }
+    printf("step %" PRIu64 ", %s in %d file%s: %zu tensors, %s\n", dcp_checkpoint_step(ckpt),
+           text_layout(ckpt), dcp_checkpoint_files(ckpt),
+           dcp_checkpoint_files(ckpt) == 1 ? "" : "s", dcp_checkpoint_tensors(ckpt),
+           program_bytes_text(total, bytes));
+}
+
+typedef struct view {
+    dcp_checkpoint *ckpt;
+    slice slice;
+    stats stats;
+    uint64_t values; /* to be printed at most */
+    progress_bar bar;
+} view;
+
+static void add_elements(void *ctx, const void *data, uint64_t n) {
+    view *v = ctx;
+    double batch[BATCH];
+    dcp_dtype dtype = v->slice.tensor->dtype;
+    for (uint64_t i = 0, m; i < n; i += m) {
+        m = n - i < BATCH ? n - i : BATCH;
+        element_to_f64(dtype, (const char *)data + i * dcp_dtype_bytes(dtype), m, batch);
+        stats_add(&v->stats, batch, m);
+    }
+}
+
+static void on_read(void *ctx, uint64_t done, uint64_t total) {
+    const view *v = ctx;
+    uint64_t size = dcp_dtype_bytes(v->slice.tensor->dtype);
+    progress_update(&((view *)ctx)->bar, done * size, total * size);
+}
+
+static int read_view(view *v) {
+    dcp_error err = {0};
+    progress_start(&v->bar, "reading");
+    int status = slice_read(v->ckpt, &v->slice, add_elements, on_read, v, &err);
+    progress_end(&v->bar);
+    return status ? program_report(&err) : 0;
+}
+
+/* The element as text; blocks were checked a moment ago, so a failure is rare. */
+static int element_text(const view *v, const uint64_t *index, char *text) {
+    char element[8];
+    dcp_error err = {0};
+    if (slice_element(v->ckpt, &v->slice, index, element, &err)) return program_report(&err);
+    element_print(v->slice.tensor->dtype, element, text);
+    return 0;
+}
+
+/* Dimension d of the slice as numpy prints it: `edge` elements at both ends where that is less. */
+static int print_dimension(const view *v, uint32_t d, uint64_t *index, uint64_t edge) {
+    char text[ELEMENT_TEXT];
+    const slice *s = &v->slice;
+    int status = 0;
+    if (d == s->tensor->ndim) {
+        status = element_text(v, index, text);
+        if (!status) fputs(text, stdout);
+        return status;
+    }
+    if (s->is_index[d]) {
+        index[d] = 0;
+        return print_dimension(v, d + 1, index, edge);
+    }
+    putchar('[');
+    for (uint64_t i = 0; i < s->count[d] && !status; i++) {
+        if (i) fputs(", ", stdout);
+        if (i == edge && s->count[d] > 2 * edge) {
+            fputs("..., ", stdout);
+            i = s->count[d] - edge;
+        }
+        index[d] = i;
+        status = print_dimension(v, d + 1, index, edge);
+    }
+    putchar(']');
+    return status;
+}
+
+static int print_view(const view *v) {
+    char shape[TEXT_SHAPE], bytes[32], name[TEXT_PATH], zeros[32];
+    uint64_t kept[DCP_MAX_DIMS], index[DCP_MAX_DIMS] = {0};
+    const dcp_tensor *t = v->slice.tensor;
+    const stats *s = &v->stats;
+    uint32_t ndim = slice_shape(&v->slice, kept);
+    printf("%s: %s %s, %s\n", text_name(t->path, name), dcp_dtype_name(t->dtype),
+           text_shape(t->shape, t->ndim, shape), program_bytes_text(dcp_tensor_bytes(t), bytes));
+    printf("shown: %s, %" PRIu64 " elements\n", text_shape(kept, ndim, shape), s->n);
+    if (stats_finite(s))
+        printf("min %.9g  max %.9g  mean %.9g  std %.9g\n", s->min, s->max, s->mean, stats_std(s));
+    printf("zeros %s", text_count(s->zeros, zeros));
+    printf("  NaN %s", text_count(s->nan, zeros));
+    printf("  Inf %s\n", text_count(s->inf, zeros));
+    int status = print_dimension(v, 0, index,
+                                 s->n <= v->values ? UINT64_MAX / 2
+                                 : ndim > 3        ? 1
+                                                   : EDGE);
+    putchar('\n');
+    return status;
+}
+
+static json_t *value_json(const char *text) {
+    json_t *value = json_loads(text, JSON_DECODE_ANY, NULL);
+    return value ? value : json_string(text);
+}
+
+/* The first values in row-major order. */
+static int values_json(const view *v, json_t *values) {
+    uint64_t index[DCP_MAX_DIMS] = {0};
+    char text[ELEMENT_TEXT];
+    int status = 0;
+    for (uint64_t i = 0; i < v->stats.n && i < v->values && !status; i++) {
+        status = element_text(v, index, text);
+        if (!status) json_array_append_new(values, value_json(text));
+        for (uint32_t d = v->slice.tensor->ndim; d-- && ++index[d] == v->slice.count[d];)
+            index[d] = 0;
+    }
+    return status;
+}
+
+static json_t *steps_json(const slice *s) {
+    json_t *array = json_array();
+    for (uint32_t d = 0; d < s->tensor->ndim; d++)
+        json_array_append_new(array, json_integer((json_int_t)s->step[d]));
+    return array;
+}
+
+static int print_view_json(const view *v) {
+    const slice *s = &v->slice;
+    uint64_t kept[DCP_MAX_DIMS];
+    uint32_t ndim = slice_shape(s, kept);
+    json_t *values = json_array(), *root = text_tensor_json(s->tensor);
+    json_object_set_new(root, "start", text_shape_json(s->start, s->tensor->ndim));
+    json_object_set_new(root, "count", text_shape_json(s->count, s->tensor->ndim));
+    json_object_set_new(root, "step", steps_json(s));
+    json_object_set_new(root, "shown", text_shape_json(kept, ndim));
+    json_object_set_new(root, "zeros", text_count_json(v->stats.zeros));
+    json_object_set_new(root, "nan", text_count_json(v->stats.nan));
+    json_object_set_new(root, "inf", text_count_json(v->stats.inf));
+    if (stats_finite(&v->stats)) {
+        json_object_set_new(root, "min", text_real_json(v->stats.min));
+        json_object_set_new(root, "max", text_real_json(v->stats.max));
+        json_object_set_new(root, "mean", text_real_json(v->stats.mean));
+        json_object_set_new(root, "std", text_real_json(stats_std(&v->stats)));
+    }
+    int status = values_json(v, values);
+    json_object_set_new(root, "values", values);
+    if (status)
+        json_decref(root);
+    else
+        inspect_print_json(root);
+    return status;
+}
+
+static int show_tensor(dcp_checkpoint *ckpt, const char *name, uint64_t values, int json) {
+    view v = {.ckpt = ckpt, .values = values};
+    int status = slice_parse(ckpt, name, &v.slice);
+    if (!status) status = read_view(&v);
+    if (status) return status;
+    return json ? print_view_json(&v) : print_view(&v);
+}
+
+static int show(dcp_checkpoint *ckpt, const char *name, uint64_t values, int json) {
+    if (name) return show_tensor(ckpt, name, values, json);
+    if (json)
+        print_table_json(ckpt);
+    else
+        print_table(ckpt);
+    return 0;
+}
+
+static const char about[] =
+    "Common use:\n"
+    "  dcp-inspect show ckpt                                 the tensors of the newest step\n"
+    "  dcp-inspect show ckpt model.norm.weight               a tensor's numbers\n"
+    "  dcp-inspect show ckpt 'lm_head.weight[0:2,:]'         a slice of it\n"
+    "  dcp-inspect show ckpt 'lm_head.weight[-1,::2]'        as Python's: -1 is the last\n"
+    "\n"
+    "Without NAME: path, type, shape and size of each tensor. With it: of the elements that are "
+    "meant\n"
+    "the smallest, largest, mean and standard deviation (of what is finite), how many are zero, "
+    "NaN\n"
+    "or infinite, and the values. SLICE is numpy's basic slicing: start:stop:step of either sign "
+    "in\n"
+    "each dimension, plain indices, and '...'. Where there are more values than --values, the ends "
+    "of\n"
+    "each dimension are printed.\n"
+    "\n"
+    "JSON: path, step, layout, files, tensors (path, dtype, shape, bytes), meta; with NAME path, "
+    "dtype,\n"
+    "shape, bytes, start, count, step (of each dimension), shown (the slice's shape), zeros, nan, "
+    "inf,\n"
+    "min, max, mean, std (where some are finite), values (the first ones, row by row).";
+
+int inspect_show(int argc, char **argv) {
+    int json = 0;
+    const char *text = NULL;
+    uint64_t values = VALUES;
+    const program_option options[] = {
+        PROGRAM_VALUE("values", "N", "print so many values at most (64)", &text), {0}};
+    const program_command program = {.name = "dcp-inspect",
+                                     .usage = "show CKPT [NAME[SLICE]] [--values N] [--json]",
+                                     .about = about,
+                                     .options = options,
+                                     .json = &json};
+    char **args;
+    int n, status = program_arguments_parse(&program, argc, argv, 1, 2, &args, &n);
+    if (status >= 0) return status;
+    if (text && program_count_parse("--values", text, 1, MOST_VALUES, &values))
+        return PROGRAM_USAGE;
+    dcp_error err = {0};
+    dcp_comm *self;
+    dcp_checkpoint *ckpt;
+    if (dcp_comm_self(&self, &err)) return program_report(&err);
+    if (dcp_checkpoint_open(self, args[0], &ckpt, &err)) {
+        status = program_report(&err);
+    } else {
+        status = show(ckpt, n > 1 ? args[1] : NULL, values, json);
+        dcp_checkpoint_close(ckpt);
+    }
+    if (status == PROGRAM_DIFFERS) step_path_note_older(args[0]);
+    dcp_comm_destroy(self);
+    return status;
+}

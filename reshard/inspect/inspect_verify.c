@@ -1,0 +1,191 @@
+/* dcp-inspect verify: every byte of a step, or of all. Damage goes to stdout, one line each. */
+#include <inttypes.h>
+#include <limits.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include <dcp/checkpoint.h>
+
+#include "common/launch.h"
+#include "common/progress.h"
+#include "common/step_path.h"
+#include "inspect/inspect.h"
+#include "inspect/text.h"
+#include "programs/arguments.h"
+#include "programs/program.h"
+
+typedef struct verification {
+    const launch *job;
+    progress_bar progress;
+    uint64_t bytes;
+    json_t *damage; /* NULL: as text */
+    size_t damages;
+} verification;
+
+static void on_damage(void *ctx, const char *what) {
+    verification *v = ctx;
+    v->damages++;
+    if (v->damage) {
+        json_t *text = json_string(what);
+        json_array_append_new(v->damage, text ? text : json_string("a name that is not UTF-8"));
+        return;
+    }
+    progress_end(&v->progress);
+    text_print(what);
+}
+
+static void on_note(void *ctx, const char *what) {
+    verification *v = ctx;
+    progress_end(&v->progress);
+    program_note("%s", what);
+}
+
+static void on_progress(void *ctx, uint64_t done, uint64_t total) {
+    verification *v = ctx;
+    v->bytes = total;
+    progress_update(&v->progress, done, total);
+}
+
+/* The folder is there, so whatever is missing in it is damage. */
+static int judge(verification *v, int status, const dcp_error *err) {
+    int is_damage = status == DCP_ERR_NOT_FOUND || status == DCP_ERR_CORRUPT;
+    if (is_damage && !v->damages && !v->job->rank) on_damage(v, err->message);
+    if (is_damage) return PROGRAM_DIFFERS;
+    if (status) status = program_report(err);
+    return v->damages ? PROGRAM_DIFFERS : status;
+}
+
+static void print_verdict(const char *step, const verification *v) {
+    char text[32];
+    if (v->damages)
+        printf("%s: DAMAGED, %zu place%s\n", step, v->damages, v->damages == 1 ? "" : "s");
+    else
+        printf("%s: intact, %s checked\n", step, program_bytes_text(v->bytes, text));
+}
+
+/* Collective. One step; as JSON it becomes *json, on rank 0. */
+static int verify_step(const launch *job, const char *step, json_t **json) {
+    dcp_error err = {0};
+    verification v = {.job = job, .damage = json ? json_array() : NULL};
+    dcp_verify_options options = {
+        .on_damage = on_damage, .on_note = on_note, .on_progress = on_progress, .ctx = &v};
+    progress_start(&v.progress, "checking");
+    int status = judge(&v, dcp_verify_with(job->comm, step, &options, &err), &err);
+    progress_end(&v.progress);
+    if (job->rank)
+        json_decref(v.damage);
+    else if (json)
+        *json = json_pack("{s:s, s:b, s:I, s:o}", "path", step, "intact", status == 0, "bytes",
+                          (json_int_t)v.bytes, "damage", v.damage);
+    else if (status <= PROGRAM_DIFFERS)
+        print_verdict(step, &v);
+    return status;
+}
+
+/* What rank 0 finds counts for all. */
+static int find_step(const launch *job, const char *ckpt, char *step) {
+    int status = job->rank ? 0 : step_path_find(ckpt, step);
+    launch_broadcast(job, &status, sizeof status);
+    if (!status) launch_broadcast(job, step, PATH_MAX);
+    return status;
+}
+
+static int verify_newest(const launch *job, const char *ckpt, int as_json) {
+    char step[PATH_MAX] = "";
+    json_t *json = NULL;
+    int status = find_step(job, ckpt, step);
+    if (status) return status;
+    status = verify_step(job, step, as_json ? &json : NULL);
+    if (json) inspect_print_json(json);
+    if (status == PROGRAM_DIFFERS && !job->rank) step_path_note_older(ckpt);
+    return status;
+}
+
+/* The worst status of the complete steps. */
+static int verify_each(const launch *job, const char *dir, const dcp_step *steps, size_t n,
+                       json_t *list) {
+    char path[PATH_MAX + 80];
+    int worst = 0;
+    for (size_t i = 0; i < n; i++) {
+        json_t *json = NULL;
+        snprintf(path, sizeof path, "%s/%s", dir, steps[i].name);
+        int status = verify_step(job, path, list ? &json : NULL);
+        if (status > worst) worst = status;
+        if (json) json_array_append_new(list, json);
+    }
+    return worst;
+}
+
+/* The complete steps as rank 0 lists them, *n of them; an exit status. */
+static int list_complete(const launch *job, const char *dir, dcp_step **steps, size_t *n) {
+    dcp_error err = {0};
+    uint64_t head[2] = {0, 0};
+    size_t all = 0;
+    if (!job->rank && dcp_steps_list(dir, steps, &all, &err))
+        head[0] = (uint64_t)program_report(&err);
+    for (size_t i = 0; i < all; i++)
+        if ((*steps)[i].kind == DCP_STEP_COMPLETE) (*steps)[head[1]++] = (*steps)[i];
+    if (!job->rank && !head[0] && !head[1])
+        head[0] = (uint64_t)program_fail(PROGRAM_USAGE, "%s: holds no complete step", dir);
+    launch_broadcast(job, head, sizeof head);
+    *n = (size_t)head[1];
+    if (head[0]) return (int)head[0];
+    if (job->rank) *steps = calloc(*n, sizeof **steps);
+    if (launch_worst(job, *steps ? 0 : PROGRAM_FAILED)) return PROGRAM_FAILED;
+    for (size_t i = 0; i < *n; i++) launch_broadcast(job, &(*steps)[i], sizeof **steps);
+    return 0;
+}
+
+static int verify_all(const launch *job, const char *dir, int as_json) {
+    dcp_step *steps = NULL;
+    size_t n;
+    int status = list_complete(job, dir, &steps, &n);
+    if (!status) {
+        json_t *list = as_json ? json_array() : NULL;
+        status = verify_each(job, dir, steps, n, list);
+        if (as_json && !job->rank)
+            inspect_print_json(
+                json_pack("{s:s, s:b, s:O}", "dir", dir, "intact", status == 0, "steps", list));
+        json_decref(list);
+    }
+    free(steps);
+    return status;
+}
+
+static const char about[] =
+    "Common use:\n"
+    "  dcp-inspect verify ckpt                      the newest complete step\n"
+    "  dcp-inspect verify ckpt/step-00000120        this one\n"
+    "  dcp-inspect verify ckpt --all                all complete steps\n"
+    "  mpirun -n 4 dcp-inspect verify ckpt          several ranks share the reading\n"
+    "\n"
+    "Reads every byte of a step, past the page cache and on all cores, and checks it. Exit status "
+    "1\n"
+    "where there is damage; each has a line that names the file and the tensor, block and bytes, "
+    "or\n"
+    "the structure.\n"
+    "\n"
+    "JSON: path, intact, bytes, damage (lines); with --all dir, intact, steps (of these).";
+
+int inspect_verify(int argc, char **argv) {
+    int json = 0, all = 0;
+    const program_option options[] = {
+        PROGRAM_FLAG("all", "check every complete step of the directory CKPT", &all), {0}};
+    const program_command program = {.name = "dcp-inspect",
+                                     .usage = "verify CKPT [--all] [--json]",
+                                     .about = about,
+                                     .options = options,
+                                     .json = &json};
+    char **args;
+    launch job;
+    int n, status = program_arguments_parse(&program, argc, argv, 1, 1, &args, &n);
+    if (status >= 0) return status;
+    status = launch_start(&job);
+    if (!status)
+        status = launch_worst(&job, all ? verify_all(&job, args[0], json)
+                                        : verify_newest(&job, args[0], json));
+    launch_end(&job);
+    return status;
+}

@@ -1,0 +1,306 @@
+/* dcp-reshard: rewrites a checkpoint's step for another layout, mesh or number of ranks. */
+#include <errno.h>
+#include <inttypes.h>
+#include <jansson.h>
+#include <limits.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/resource.h>
+#include <unistd.h>
+
+#include <dcp/dcp.h>
+
+#include "common/json_text.h"
+#include "common/launch.h"
+#include "common/progress.h"
+#include "common/step_path.h"
+#include "programs/arguments.h"
+#include "programs/program.h"
+#include "reshard/flows.h"
+#include "reshard/reshard_about.h"
+
+#define MIB ((uint64_t)1 << 20)
+
+typedef struct settings {
+    const char *src, *dst, *layout_name, *world_text, *mesh_text, *tp_rules, *svg, *memory_text;
+    int force, dry_run, json;
+    dcp_layout layout;
+    rank_mesh mesh;  /* of the files that are written */
+    uint64_t memory; /* of the process, in bytes */
+} settings;
+
+/* The mesh of layout sharded; world 0: as many as ranks. */
+static int parse_mesh(settings *s) {
+    uint64_t world = 0;
+    if (s->world_text &&
+        program_count_parse("--world", s->world_text, 1, RANK_MESH_MAX_WORLD, &world))
+        return PROGRAM_USAGE;
+    rank_mesh_flat((int)world, &s->mesh);
+    if (s->mesh_text && rank_mesh_parse(s->mesh_text, &s->mesh)) return PROGRAM_USAGE;
+    if (world && (uint64_t)s->mesh.world != world)
+        return program_fail(PROGRAM_USAGE,
+                            "--world %" PRIu64 " contradicts --mesh %s, which has %d ranks", world,
+                            s->mesh_text, s->mesh.world);
+    return s->tp_rules ? rank_mesh_set_rules(&s->mesh, s->tp_rules) : 0;
+}
+
+static int parse_values(settings *s) {
+    if (!s->layout_name)
+        return program_fail(PROGRAM_USAGE, "--layout global or --layout sharded is needed");
+    s->layout = strcmp(s->layout_name, "sharded") == 0 ? DCP_LAYOUT_SHARDED : DCP_LAYOUT_GLOBAL;
+    if (s->layout == DCP_LAYOUT_GLOBAL && strcmp(s->layout_name, "global"))
+        return program_fail(PROGRAM_USAGE, "--layout: '%s' is none of global, sharded",
+                            s->layout_name);
+    if ((s->json || s->svg) && !s->dry_run)
+        return program_fail(PROGRAM_USAGE, "%s is how --dry-run prints the plan: give both",
+                            s->json ? "--json" : "--svg");
+    if (s->layout == DCP_LAYOUT_GLOBAL && (s->mesh_text || s->tp_rules))
+        program_note("%s says nothing here: a global file serves any mesh",
+                     s->mesh_text ? "--mesh" : "--tp-rule");
+    if (s->memory_text && program_size_parse("--memory", s->memory_text, &s->memory))
+        return PROGRAM_USAGE;
+    return parse_mesh(s);
+}
+
+static int parse(settings *s, int argc, char **argv) {
+    const program_option options[] = {
+        PROGRAM_VALUE("layout", "global|sharded",
+                      "one file for any number of ranks, or a file a rank", &s->layout_name),
+        PROGRAM_VALUE("world", "N", "ranks to cut for (sharded; a global file serves any)",
+                      &s->world_text),
+        PROGRAM_VALUE("mesh", "AXES", "the same with axes: fsdp=4,tp=2 or fsdp=4,replicate=2",
+                      &s->mesh_text),
+        PROGRAM_VALUE("tp-rule", "GLOB=DIM",
+                      "tensors that tp cuts on DIM (or none); before the built-in rules",
+                      &s->tp_rules),
+        PROGRAM_VALUE("memory", "SIZE", "the most memory that a process takes (256MiB)",
+                      &s->memory_text),
+        PROGRAM_FLAG("force", "replace the step in DST", &s->force),
+        PROGRAM_VALUE("svg", "FILE", "draw it as well: which old rank's bytes go to which new one",
+                      &s->svg),
+        {0}};
+    const program_command program = {
+        .name = "dcp-reshard",
+        .usage = "SRC DST --layout global|sharded [--world N | --mesh AXES] [options]",
+        .about =
+            "Common use:\n"
+            "  dcp-reshard ckpt ckpt-8 --layout sharded --world 8    a file for each of eight "
+            "ranks\n"
+            "  dcp-reshard ckpt-8 ckpt-one --layout global           one file again\n"
+            "  mpirun -n 4 dcp-reshard ...                           four ranks share the work\n"
+            "\n"
+            "Rewrites a step of SRC (a step's folder, or a checkpoint directory, meaning its "
+            "newest\n"
+            "complete step) into the checkpoint directory DST, where it keeps its number. DST gets "
+            "no\n"
+            "'latest': a step that was rewritten is not a run's newest. Under mpirun the ranks "
+            "share\n"
+            "the work. Nothing is published before the checksums of all tensors were found equal.\n"
+            "\n"
+            "Axes of a mesh, the first the slowest: fsdp cuts tensors on dimension 0, tp as "
+            "Megatron\n"
+            "does (q, k, v, gate, up, embeddings by outputs; o, down by inputs), replicate copies.",
+        .options = options,
+        .json = &s->json,
+        .dry_run = &s->dry_run,
+        .stops = 1};
+    char **args;
+    int n, status = program_arguments_parse(&program, argc, argv, 2, 2, &args, &n);
+    if (status >= 0) return status;
+    s->src = args[0];
+    s->dst = args[1];
+    return parse_values(s) ? PROGRAM_USAGE : -1;
+}
+
+/* Rank 0: SRC's directory must not be DST, nor DST hold the step. */
+static int check_dst(const settings *s, const dcp_checkpoint *ckpt) {
+    char src[PATH_MAX], dst[PATH_MAX];
+    dcp_error err = {0};
+    dcp_step *steps;
+    size_t n;
+    if (s->force || !realpath(s->dst, dst)) return 0;
+    if (realpath(dcp_checkpoint_path(ckpt), src)) {
+        int is_step = strcmp(src, dst) == 0;
+        *strrchr(src, '/') = 0;
+        if (is_step || strcmp(src, dst) == 0)
+            return program_fail(PROGRAM_USAGE,
+                                "SRC and DST are the same directory, %s; --force replaces "
+                                "the step in it",
+                                dst);
+    }
+    if (dcp_steps_list(dst, &steps, &n, &err)) return program_report(&err);
+    int status = 0;
+    for (size_t i = 0; i < n; i++)
+        if (steps[i].kind == DCP_STEP_COMPLETE && steps[i].step == dcp_checkpoint_step(ckpt))
+            status = program_fail(PROGRAM_USAGE, "%s/%s: is there already; --force replaces it",
+                                  s->dst, steps[i].name);
+    free(steps);
+    return status;
+}
+
+static int print_json(const flows *f, const flows_labels *labels) {
+    json_t *plan = flows_json(f, labels);
+    if (!plan) return program_fail(PROGRAM_FAILED, "out of memory");
+    int failed = json_text_write(plan, 0, stdout);
+    json_decref(plan);
+    return failed ? program_fail_errno("write", "stdout") : 0;
+}
+
+static int print_plan(const settings *s, const dcp_checkpoint *ckpt, int size) {
+    char dst[PATH_MAX], axes[RANK_MESH_TEXT];
+    int has_mesh = s->layout == DCP_LAYOUT_SHARDED && s->mesh_text;
+    snprintf(dst, sizeof dst, "%s/step-%08" PRIu64, s->dst, dcp_checkpoint_step(ckpt));
+    const flows_labels labels = {.src = dcp_checkpoint_path(ckpt),
+                                 .dst = dst,
+                                 .step = dcp_checkpoint_step(ckpt),
+                                 .old_layout = dcp_checkpoint_layout(ckpt),
+                                 .new_layout = s->layout,
+                                 .mesh = has_mesh ? rank_mesh_print(&s->mesh, axes) : NULL,
+                                 .processes = size};
+    rank_mesh one;
+    flows f;
+    rank_mesh_flat(size, &one); /* the parts of a global file that each process writes */
+    int status = flows_make(ckpt, s->layout == DCP_LAYOUT_SHARDED ? &s->mesh : &one, &f);
+    if (status) return status;
+    if (s->svg) {
+        errno = flows_draw(&f, s->svg);
+        if (errno) status = program_fail_errno("write", s->svg);
+    }
+    if (!status && s->json)
+        status = print_json(&f, &labels);
+    else if (!status)
+        flows_print(&f, &labels);
+    flows_free(&f);
+    return status;
+}
+
+static dcp_box cut(void *ctx, const dcp_tensor *tensor, int shard) {
+    return rank_mesh_box(ctx, tensor, shard);
+}
+
+/* Bytes of memory that the process has now. */
+static uint64_t memory_now(void) {
+    unsigned long long total = 0, resident = 0;
+    FILE *file = fopen("/proc/self/statm", "re");
+    if (file && fscanf(file, "%llu %llu", &total, &resident) != 2) resident = 0;
+    if (file) fclose(file);
+    return resident * (uint64_t)sysconf(_SC_PAGESIZE);
+}
+
+/* What is left for tensor data beside the descriptions of the boxes that this process writes. */
+static int divide_memory(const settings *s, const dcp_checkpoint *ckpt, int size, uint64_t *out) {
+    enum { BOX_BYTES = 1536, REST = 24 << 20, MOST = 128 << 20 };
+    char needed[32];
+    uint64_t tensors = dcp_checkpoint_tensors(ckpt), shards = 1;
+    if (s->layout == DCP_LAYOUT_SHARDED) shards += (uint64_t)(s->mesh.world / size);
+    uint64_t fixed = memory_now() + tensors * shards * BOX_BYTES + REST;
+    if (fixed + DCP_REWRITE_LEAST > s->memory)
+        return program_fail(PROGRAM_USAGE,
+                            "--memory: %" PRIu64 " MiB are too little: the tables of these %" PRIu64
+                            " boxes and the least buffers take %s: allow more, or share the work "
+                            "among more processes by mpirun",
+                            s->memory / MIB, tensors * shards,
+                            program_bytes_text(fixed + DCP_REWRITE_LEAST, needed));
+    *out = s->memory - fixed < MOST ? s->memory - fixed : MOST;
+    return 0;
+}
+
+static void advance(void *ctx, uint64_t done, uint64_t total) { progress_update(ctx, done, total); }
+
+static int rewrite(const settings *s, dcp_checkpoint *ckpt, dcp_store *store, uint64_t memory) {
+    dcp_error err = {0};
+    char axes[RANK_MESH_TEXT];
+    progress_bar bar;
+    dcp_rewrite_options options = {.layout = s->layout,
+                                   .shards = s->layout == DCP_LAYOUT_SHARDED ? s->mesh.world : 0,
+                                   .cut = cut,
+                                   .cut_ctx = (void *)&s->mesh,
+                                   .memory_bytes = memory,
+                                   .on_progress = advance,
+                                   .stop = launch_is_stopped,
+                                   .progress_ctx = &bar};
+    int has_mesh = s->layout == DCP_LAYOUT_SHARDED && s->mesh_text;
+    char *about =
+        reshard_about(dcp_checkpoint_path(ckpt), has_mesh ? rank_mesh_print(&s->mesh, axes) : NULL);
+    options.about_json = about;
+    progress_start(&bar, "resharding");
+    int status = dcp_rewrite(ckpt, store, &options, NULL, &err);
+    progress_end(&bar);
+    free(about);
+    return status ? program_report(&err) : 0;
+}
+
+/* The directory that a failed run made, unless another program's steps came into it. */
+static void remove_empty(const char *dst) {
+    char lock[PATH_MAX + 8];
+    dcp_step *steps;
+    size_t n;
+    if (dcp_steps_list(dst, &steps, &n, NULL)) return;
+    free(steps);
+    snprintf(lock, sizeof lock, "%.*s/.lock", PATH_MAX, dst);
+    if (n == 0 && unlink(lock) == 0) rmdir(dst);
+}
+
+static int reshard(const launch *job, const settings *s, dcp_checkpoint *ckpt) {
+    dcp_error err = {0};
+    dcp_store *store;
+    uint64_t memory = 0;
+    dcp_store_options options = {.replace = s->force, .keep_latest = 1, .tool = "dcp-reshard"};
+    int is_new = access(s->dst, F_OK) != 0;
+    int status = launch_worst(job, divide_memory(s, ckpt, job->size, &memory));
+    if (status) return status;
+    if (dcp_store_open(job->comm, s->dst, &options, &store, &err)) return program_report(&err);
+    status = rewrite(s, ckpt, store, memory);
+    dcp_store_close(store);
+    if (status && is_new && job->rank == 0) remove_empty(s->dst);
+    if (status == 0 && job->rank == 0)
+        printf("%s/step-%08" PRIu64 ": %s, %d file%s\n", s->dst, dcp_checkpoint_step(ckpt),
+               s->layout_name, s->layout == DCP_LAYOUT_SHARDED ? s->mesh.world : 1,
+               s->layout == DCP_LAYOUT_SHARDED && s->mesh.world > 1 ? "s" : "");
+    return status;
+}
+
+/* Each shard is a file that is open. */
+static void allow_files(void) {
+    struct rlimit limit;
+    if (getrlimit(RLIMIT_NOFILE, &limit)) return;
+    limit.rlim_cur = limit.rlim_max;
+    setrlimit(RLIMIT_NOFILE, &limit);
+}
+
+static int run(const launch *job, settings *s) {
+    dcp_error err = {0};
+    dcp_checkpoint *ckpt;
+    if (s->layout == DCP_LAYOUT_SHARDED && !s->mesh.world) {
+        if (job->size == 1)
+            return program_fail(PROGRAM_USAGE, "--layout sharded needs --world N or --mesh AXES");
+        rank_mesh_free(&s->mesh);
+        rank_mesh_flat(job->size, &s->mesh);
+    }
+    allow_files();
+    if (dcp_checkpoint_open(job->comm, s->src, &ckpt, &err)) return program_report(&err);
+    int status = job->rank == 0 ? check_dst(s, ckpt) : 0;
+    if (!status && job->rank == 0) status = rank_mesh_check_rules(&s->mesh, ckpt);
+    status = launch_worst(job, status);
+    if (status == 0 && !s->dry_run)
+        status = reshard(job, s, ckpt);
+    else if (status == 0)
+        status = launch_worst(job, job->rank == 0 ? print_plan(s, ckpt, job->size) : 0);
+    dcp_checkpoint_close(ckpt);
+    return status;
+}
+
+int main(int argc, char **argv) {
+    settings s = {.memory = 256 * MIB};
+    launch job;
+    int status = parse(&s, argc, argv);
+    if (status >= 0) return status;
+    launch_catch_signals();
+    status = launch_start(&job);
+    if (status == 0) status = run(&job, &s);
+    if (status == PROGRAM_DIFFERS && !job.rank) step_path_note_older(s.src);
+    launch_end(&job);
+    rank_mesh_free(&s.mesh);
+    return launch_exit_status(status);
+}
