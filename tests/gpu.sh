@@ -185,7 +185,6 @@ if [ -n "$whole" ]; then
     part 35 "from the CPU to the GPU and back, and a GPU that is too small" tests/trainer/train_moved.py
     [ "$whole" = alone ] || part 70 "the same bits on 1, 2 and 4 ranks of one GPU, and through kills" tests/trainer/train_same_bits.py
     part 40 "a killed rank ends the others, and the saved steps stay" tests/trainer/train_killed.py
-    part 20 "snapshots by GPUDirect Storage" "${two_ranks[@]}" "$tree/tests/bin/device_cuda" cufile
 
     # Where steps of 10 GB go: to memory, so that no disk is measured, if there is room.
     room=$(df --output=avail -B 1G /dev/shm 2>/dev/null | tail -n 1)

@@ -21,7 +21,7 @@ fsdp.wrap_policy=transformer|size fsdp.min_num_params fsdp.reshard_after_forward
 fsdp.accumulate=sharded|local fsdp.replicas fsdp.prefetch fsdp.shared_memory=true|false fsdp.activation_checkpointing=true|false fsdp.cpu_offload=true|false
 fsdp.offload_path
 checkpoint.dir checkpoint.every checkpoint.keep checkpoint.async=true|false
-checkpoint.engine=auto|direct|mpio|cufile checkpoint.layout=global|sharded checkpoint.resume=auto|never
+checkpoint.engine=auto|direct|mpio checkpoint.layout=global|sharded checkpoint.resume=auto|never
 checkpoint.overwrite=true|false checkpoint.staging_mb checkpoint.when_busy=wait|skip
 checkpoint.stores
 device=auto|cpu|cuda cuda.tf32=true|false metrics'

@@ -91,7 +91,7 @@ static uint64_t in_tensor(const piece_global *g, uint64_t offset, uint64_t *left
     return start + at;
 }
 
-uint64_t piece_in_block(const piece *p, uint64_t offset, uint64_t bytes) {
+static uint64_t in_block(const piece *p, uint64_t offset, uint64_t bytes) {
     if (p->sums) bytes = core_min_u64(bytes, block_left(p->bytes, offset));
     if (p->global) {
         uint64_t left, at = in_tensor(p->global, offset, &left);
@@ -101,7 +101,7 @@ uint64_t piece_in_block(const piece *p, uint64_t offset, uint64_t bytes) {
     return bytes;
 }
 
-void piece_add_raw(const piece *p, uint64_t offset, uint64_t bytes, uint64_t raw) {
+static void add_raw(const piece *p, uint64_t offset, uint64_t bytes, uint64_t raw) {
     uint64_t left;
     if (p->sums) add_sum(p->sums, p->bytes, offset, bytes, raw);
     if (p->global)
@@ -112,8 +112,8 @@ void piece_add_raw(const piece *p, uint64_t offset, uint64_t bytes, uint64_t raw
 void piece_sum(const piece *p, uint64_t offset, const unsigned char *data, uint64_t bytes) {
     if (!p->sums && !p->global) return;
     while (bytes) {
-        uint64_t part = piece_in_block(p, offset, bytes);
-        piece_add_raw(p, offset, part, core_crc64_raw(0, data, part));
+        uint64_t part = in_block(p, offset, bytes);
+        add_raw(p, offset, part, core_crc64_raw(0, data, part));
         offset += part;
         data += part;
         bytes -= part;

@@ -43,7 +43,6 @@ typedef struct piece {
     const piece_global *global; /* to add to as well; NULL: none */
     const span_list *skip;      /* whole pages that are in the file already; NULL: none */
     struct staging *staging; /* the box is on a device, and reached through this; NULL: it is not */
-    int straight;            /* its parts go without host memory (copy/straight.h) */
 } piece;
 
 /* Sets `copy` to one of its own and `direct`, from file_offset. Where memory is short `copy` is
@@ -65,11 +64,6 @@ int piece_fetch(const piece *p, uint64_t offset, uint64_t bytes, void *out, dcp_
 
 /* Memory of the box at that offset; NULL where it has to be fetched: a source, or on a device. */
 const unsigned char *piece_memory(const piece *p, uint64_t offset);
-
-/* How many of the bytes [offset, offset + bytes) of the dataset have one place in the checksums,
- * from the first on; and adds so many of them, of which `raw` is the checksum. */
-uint64_t piece_in_block(const piece *p, uint64_t offset, uint64_t bytes);
-void piece_add_raw(const piece *p, uint64_t offset, uint64_t bytes, uint64_t raw);
 
 /* Adds bytes [offset, offset + bytes) of the dataset to the checksums. */
 void piece_sum(const piece *p, uint64_t offset, const unsigned char *data, uint64_t bytes);

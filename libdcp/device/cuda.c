@@ -11,7 +11,6 @@
 #include "dcp/device.h"
 #include "device/crc64_tables.h"
 #include "device/cuda.h"
-#include "device/cufile.h"
 
 typedef struct cuda_device {
     dcp_device device; /* must be first */
@@ -33,8 +32,6 @@ typedef struct cuda_stream {
 } cuda_stream;
 
 static cudaError_t enter(void *ctx) { return cudaSetDevice(((const cuda_device *)ctx)->number); }
-
-int device_cuda_enter(void *ctx) { return (int)enter(ctx); }
 
 static int alloc_pinned(void *ctx, uint64_t bytes, void **out) {
     cudaError_t code = enter(ctx);
@@ -148,8 +145,7 @@ static int wait_for(void *ctx, void *stream, unsigned event) {
 
 static const char *error_text(void *ctx, int code) {
     (void)ctx;
-    const char *text = cufile_error_text(code);
-    return text ? text : cudaGetErrorString((cudaError_t)code);
+    return cudaGetErrorString((cudaError_t)code);
 }
 
 static cudaError_t fill_tables(cuda_device *d) {
@@ -179,8 +175,7 @@ int dcp_device_cuda_create(int number, void *stream, dcp_device **out, dcp_error
                                   .checksum = checksum,
                                   .record = record,
                                   .wait = wait_for,
-                                  .error_text = error_text,
-                                  .files = cufile_files()},
+                                  .error_text = error_text},
                        .number = number,
                        .program = stream};
     snprintf(d->name, sizeof d->name, "cuda:%d", number);

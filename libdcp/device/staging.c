@@ -10,7 +10,6 @@
 #include "core/fail.h"
 
 #define RANGES 64u /* a slot */
-_Static_assert(STAGING_SUMS <= STAGING_LEAST * RANGES, "there is room for the sums");
 
 static int device_failed(const staging *s, int code, const char *what, dcp_error *err) {
     return core_fail(err, DCP_ERR_DEVICE, "%s: %s: %s", s->device->name, what,
@@ -156,23 +155,15 @@ void device_staging_clear(staging_batch *b) {
     b->used = 0;
 }
 
-int device_staging_sum(const staging *s, unsigned k, const staging_range *r, dcp_error *err) {
-    const unsigned char *data = (const unsigned char *)r->box->device_data + r->offset;
-    int code = s->device->checksum(s->device->ctx, s->stream, data, r->bytes, &s->sums[k]);
-    return code ? range_failed(s, code, r, "cannot take the checksum of", err) : DCP_OK;
-}
-
-int device_staging_sums_wait(const staging *s, dcp_error *err) {
-    int code = s->device->record(s->device->ctx, s->stream, 0);
-    if (!code) code = s->device->wait(s->device->ctx, s->stream, 0);
-    return code ? device_failed(s, code, "cannot take checksums", err) : DCP_OK;
-}
-
 int device_staging_checksum(const staging *s, const state_box *box, const char *path,
                             uint64_t bytes, uint64_t *raw, dcp_error *err) {
     const staging_range all = {.box = box, .path = path, .bytes = bytes};
-    int status = device_staging_sum(s, 0, &all, err);
-    if (!status) status = device_staging_sums_wait(s, err);
-    if (!status) *raw = s->sums[0];
-    return status;
+    const dcp_device *d = s->device;
+    int code = d->checksum(d->ctx, s->stream, box->device_data, bytes, &s->sums[0]);
+    if (code) return range_failed(s, code, &all, "cannot take the checksum of", err);
+    code = d->record(d->ctx, s->stream, 0);
+    if (!code) code = d->wait(d->ctx, s->stream, 0);
+    if (code) return device_failed(s, code, "cannot take checksums", err);
+    *raw = s->sums[0];
+    return DCP_OK;
 }

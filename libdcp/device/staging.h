@@ -10,7 +10,6 @@
 #define STAGING_SLOT_BYTES (4u << 20)
 #define STAGING_LEAST 2u /* slots */
 #define STAGING_MOST 32u
-#define STAGING_SUMS 128u /* checksums that device_staging_sum takes at a time */
 
 /* A range of a box, as it lies in a batch's memory. */
 typedef struct staging_range {
@@ -74,13 +73,7 @@ int device_staging_wait(const staging *s, staging_batch *b, dcp_error *err);
 /* Empties a batch that is not in flight. */
 void device_staging_clear(staging_batch *b);
 
-/* While no batch is in flight: begins to take the raw checksum (core/crc64.h) of a range of a box,
- * which is s->sums[k], k < STAGING_SUMS, once device_staging_sums_wait has returned. That waits for
- * all that the stream was given, device_staging_follow too. */
-int device_staging_sum(const staging *s, unsigned k, const staging_range *range, dcp_error *err);
-int device_staging_sums_wait(const staging *s, dcp_error *err);
-
-/* The raw checksum of all `bytes` of a box, by both of them. */
+/* The raw checksum (core/crc64.h) of all `bytes` of a box, by the device. No batch is in flight. */
 int device_staging_checksum(const staging *s, const state_box *box, const char *path,
                             uint64_t bytes, uint64_t *raw, dcp_error *err);
 

@@ -29,7 +29,7 @@ dcp_engine io_engine_for(const char *path) {
     return statfs(path, &fs) ? DCP_ENGINE_DIRECT : io_engine_of_type((uint64_t)fs.f_type);
 }
 
-static const char *const names[] = {"auto", "direct", "mpio", "cufile"};
+static const char *const names[] = {"auto", "direct", "mpio"};
 #define NAMES (sizeof names / sizeof *names)
 
 const char *dcp_engine_name(dcp_engine engine) {

@@ -160,7 +160,7 @@ static int leave_direct(request *r) {
     return 1;
 }
 
-void io_queue_count_wait(io_queue *q, double begin, double end) {
+static void count_wait(io_queue *q, double begin, double end) {
     q->waited_s += end - begin;
     if (q->waited) q->waited(q->waited_ctx, begin, end);
 }
@@ -171,7 +171,7 @@ static void reap(io_queue *q) {
     if (!q->in_flight) return; /* none could be sent */
     double start = core_clock_now();
     request *r = take(q);
-    io_queue_count_wait(q, start, core_clock_now());
+    count_wait(q, start, core_clock_now());
     if (!r) return;
     int64_t done = r->job.result;
     if (done == -EINTR || done == -EAGAIN || (done == -EINVAL && leave_direct(r))) {

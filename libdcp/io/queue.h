@@ -39,11 +39,7 @@ void io_queue_drain(io_queue *queue);
 /* Seconds spent waiting for requests so far. */
 double io_queue_waited(const io_queue *queue);
 
-/* Counts a wait for the disk that was not for the queue's own requests, by core_clock_now. */
-void io_queue_count_wait(io_queue *queue, double begin, double end);
-
-/* Calls `waited` after each wait of either kind, with its begin and end by core_clock_now; NULL: no
- * more. */
+/* Calls `waited` after each wait, with its begin and end by core_clock_now; NULL: no more. */
 void io_queue_tell(io_queue *queue, void (*waited)(void *ctx, double begin, double end), void *ctx);
 
 /* The first failure of any request so far. */

@@ -41,10 +41,6 @@ static io_job *remove_first(job_list *list) {
 }
 
 static void perform(io_job *job) {
-    if (job->perform) {
-        job->perform(job);
-        return;
-    }
     off_t at = (off_t)job->offset;
     ssize_t n = job->writing ? pwrite(job->fd, job->buffer, job->bytes, at)
                              : pread(job->fd, job->buffer, job->bytes, at);

@@ -1,12 +1,10 @@
-/* A few threads that do what waits for a disk: requests in flight without io_uring. */
+/* A few threads that do positioned reads and writes: requests in flight without io_uring. */
 #ifndef DCP_IO_THREADS_H
 #define DCP_IO_THREADS_H
 
 #include <stdint.h>
 
 typedef struct io_job {
-    /* What a thread does with it; NULL: the positioned read or write that the rest says. */
-    void (*perform)(struct io_job *job);
     int fd, writing;
     void *buffer;
     uint64_t bytes, offset;

@@ -50,7 +50,6 @@ typedef struct reader {
 
 static int read_part(void *ctx, const fragment *part) {
     reader *r = ctx;
-    if (part->piece->straight) return DCP_OK;
     unsigned slot = io_queue_next(r->queue);
     int status = io_queue_status(r->queue, r->err);
     if (status) return status;

@@ -6,7 +6,6 @@
 
 #include <stdlib.h>
 
-#include "copy/straight.h"
 #include "core/box.h"
 #include "core/clock.h"
 #include "core/crc64.h"
@@ -33,7 +32,6 @@ static int make_piece(const load *l, const plan_box *b, const state_box *box,
     piece_set_copy(out, &copy);
     if (from->file->hidden) out->direct = 0;
     if (box->device) out->staging = l->staging;
-    if (l->engine == DCP_ENGINE_CUFILE) straight_mark(out);
     return 1;
 }
 
@@ -107,7 +105,6 @@ int load_move(load *l, piece *pieces, size_t n, dcp_error *err) {
     if (!status) {
         status = load_direct(l->ckpt, l->queue, pieces, n, err);
         if (!status) status = place_rest(l->staging, err);
-        if (!status) status = load_straight(l->ckpt, l->queue, l->staging, pieces, n, err);
         status = comm_agree(l->comm, status, err);
     }
     double waited_in_all = io_queue_waited(l->queue) - waited_before;
@@ -176,8 +173,6 @@ static int plan(load *l, const dcp_state *state, dcp_error *err) {
     double start = core_clock_now();
     int status = choose(l, state, err);
     if (!status) status = choose_engine(l, err);
-    if (!status)
-        status = comm_agree(l->comm, plan_check_boxes(l->options->engine, state, err), err);
     if (!status) status = comm_agree(l->comm, place_prepare(state, &l->staging, err), err);
     if (!status) status = cast_agree(l, err);
     if (!status) status = comm_agree(l->comm, cast_prepare(l, err), err);

@@ -16,14 +16,9 @@ ckpt_file *load_file(const dcp_checkpoint *ckpt, uint64_t address);
 int load_fragments(dcp_checkpoint *ckpt, io_queue *queue, const piece *pieces, size_t n,
                    dcp_error *err);
 
-/* Not collective. Reads whole pages of direct pieces, but of straight ones. */
+/* Not collective. Reads whole pages of direct pieces. */
 int load_direct(dcp_checkpoint *ckpt, io_queue *queue, const piece *pieces, size_t n,
                 dcp_error *err);
-
-/* Not collective, engine cufile: reads whole pages of straight pieces. Nothing that was placed
- * (place.h) is in flight. */
-int load_straight(dcp_checkpoint *ckpt, io_queue *queue, struct staging *s, const piece *pieces,
-                  size_t n, dcp_error *err);
 
 /* Engine mpio, not collective: reads all pieces (ascending by address) into their boxes. */
 int load_mpio(dcp_checkpoint *ckpt, const piece *pieces, size_t n, dcp_error *err);

@@ -69,9 +69,6 @@ void plan_boxes_free(plan_boxes *plan);
 
 /* Whether there is such an engine, and it can be used here. Not collective. */
 int plan_check_engine(dcp_engine wanted, dcp_error *err);
-/* Whether the state's boxes can go by that engine here: dcp_device_check_files, for
- * DCP_ENGINE_CUFILE. Not collective. */
-int plan_check_boxes(dcp_engine wanted, const dcp_state *state, dcp_error *err);
 /* That engine, or the one that suits dir's file system as this rank sees it. Not collective. */
 dcp_engine plan_engine(dcp_engine wanted, const char *dir);
 

@@ -31,10 +31,7 @@ void save_progress_release(const save_progress *progress) {
     if (progress->released) progress->released(progress->ctx);
 }
 
-int save_progress_is_awaited(const save_progress *progress) {
-    return progress->is_awaited && progress->is_awaited(progress->ctx);
-}
-
 int save_progress_wants_copy(const save_progress *progress, uint64_t left) {
-    return left <= progress->staging_bytes && save_progress_is_awaited(progress);
+    return left <= progress->staging_bytes && progress->is_awaited &&
+           progress->is_awaited(progress->ctx);
 }

@@ -33,9 +33,6 @@ double save_progress_phase(const save_progress *progress, dcp_phase phase, doubl
 /* The caller's memory is not needed any more. */
 void save_progress_release(const save_progress *progress);
 
-/* Whether somebody waits for the memory. */
-int save_progress_is_awaited(const save_progress *progress);
-
 /* Whether it is worth copying the `left` bytes that are still to be read. */
 int save_progress_wants_copy(const save_progress *progress, uint64_t left);
 

@@ -70,7 +70,6 @@ int save_request_make(const dcp_store *store, uint64_t step, const dcp_state *st
                                   .staging_bytes = copy_bytes(options->staging_bytes)};
     r->engine = options->engine;
     int status = plan_check_engine(r->engine, err);
-    if (!status) status = plan_check_boxes(r->engine, state, err);
     if (status) return status;
     if ((unsigned)options->layout > DCP_LAYOUT_SHARDED)
         return core_fail(err, DCP_ERR_ARG, "layout %d does not exist", (int)options->layout);

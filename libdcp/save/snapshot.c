@@ -1,16 +1,12 @@
 /* Whole pages of long runs on a device: batch by batch into page-locked memory, and from there to
  * the disk in place. Batches are used in turn. While some are being written, those behind them are
  * being copied; with the last one sent, all that is still on its way is waited for at once, and the
- * memory on the device is free though much is still to be written.
- *
- * With engine cufile the device writes its memory itself, without these copies, until somebody
- * waits at the fence: what is left then is copied, since that ends sooner. */
+ * memory on the device is free though much is still to be written. */
 #include "save/snapshot.h"
 
 #include <stdlib.h>
 
 #include "copy/staged.h"
-#include "copy/straight.h"
 #include "core/fail.h"
 #include "store/store.h"
 
@@ -38,7 +34,6 @@ void snapshot_begin(image *im) {
         if (!p->staging) continue;
         im->staged = 1;
         if (im->engine == DCP_ENGINE_MPIO) p->direct = 0; /* all of it is fetched */
-        if (im->engine == DCP_ENGINE_CUFILE) straight_mark(p);
     }
     if (im->staged) staged_begin(im->store->staging, im->pieces, im->n_pieces);
 }
@@ -66,7 +61,6 @@ typedef struct snapshot {
     const image *im;
     part *parts;
     size_t n, sent, written; /* parts */
-    size_t straight;         /* of them, the first */
     size_t batches_sent, batches_written;
     size_t ends[STAGING_MOST]; /* a batch's: the first part after it */
     unsigned io_slots[STAGING_MOST];
@@ -84,32 +78,6 @@ static int list_part(void *ctx, const fragment *f) {
     snapshot *w = ctx;
     w->parts[w->n++] = (part){.f = *f};
     return DCP_OK;
-}
-
-/* Those that go straight, then the others. */
-static void list_parts(snapshot *w, piece *pieces, size_t n) {
-    for (int ours = 1; ours >= 0; ours--) {
-        for (size_t i = 0; i < n; i++) pieces[i].direct = pieces[i].straight == ours;
-        piece_parts(pieces, n, list_part, w);
-        if (ours) w->straight = w->n;
-    }
-}
-
-/* By the device itself, while nobody waits for its memory. */
-static int write_straight(snapshot *w) {
-    straight *t;
-    int status = w->straight ? straight_open(w->staging, w->queue, &t, w->err) : DCP_OK;
-    if (status || !w->straight) return status;
-    while (w->sent < w->straight && !status && !save_progress_is_awaited(w->im->progress)) {
-        fragment round[STRAIGHT_PARTS];
-        size_t n = 0;
-        while (n < STRAIGHT_PARTS && w->sent < w->straight) round[n++] = w->parts[w->sent++].f;
-        status = straight_move(t, &w->im->file, 0, round, n, 1, w->err);
-        for (; w->written < w->sent && !status; w->written++)
-            save_progress_written(w->im->progress, w->parts[w->written].f.bytes);
-    }
-    straight_close(t);
-    return status;
 }
 
 /* Batches whose memory the queue may still read. The queue's own turns see to it that it is not
@@ -178,7 +146,7 @@ static int write_batch(snapshot *w) {
 }
 
 static int write_parts(snapshot *w) {
-    int status = write_straight(w);
+    int status = DCP_OK;
     device_staging_cut(w->staging, w->staging->slots);
     while (w->written < w->n && !status) {
         status = send_ahead(w);
@@ -202,7 +170,7 @@ int snapshot_write(image *im, io_queue *queue, dcp_error *err) {
         status = write_direct(queue, &im->file, im->pieces, im->n_pieces, im->progress,
                               im->is_last && !n, err);
     if (!status) {
-        list_parts(&w, pieces, n);
+        piece_parts(pieces, n, list_part, &w);
         status = write_parts(&w);
     }
     free(w.parts);

@@ -103,7 +103,6 @@ static int make(const dcp_tiers *tiers, const tier *to, const tier *from, drain 
                 dcp_error *err) {
     char name[64], path[PATH_MAX];
     const char *about = tiers->given.about_json;
-    const int from_device = tiers->given.engine == DCP_ENGINE_CUFILE; /* this is from files */
     drain *d = *out = calloc(1, sizeof *d);
     if (!d) return core_fail_memory(err, sizeof *d);
     pthread_mutex_init(&d->lock, NULL);
@@ -119,7 +118,7 @@ static int make(const dcp_tiers *tiers, const tier *to, const tier *from, drain 
     d->step = from->step;
     d->options =
         (dcp_save_options){.layout = to->given.is_private ? DCP_LAYOUT_SHARDED : to->given.layout,
-                           .engine = from_device ? DCP_ENGINE_AUTO : tiers->given.engine,
+                           .engine = tiers->given.engine,
                            .about_json = d->about};
     return DCP_OK;
 }

@@ -205,8 +205,11 @@ static int check_op(const char *op) {
 }
 
 static int parse_engine(const char *name, dcp_engine *out) {
-    if (dcp_engine_parse(name, out) == DCP_OK && *out != DCP_ENGINE_CUFILE) return 0;
+    if (dcp_engine_parse(name, out) == DCP_OK) return 0;
     if (program_rank() != 0) return PROGRAM_USAGE;
+    if (strcmp(name, "cufile") == 0)
+        return program_fail(PROGRAM_USAGE,
+                            "--engine cufile was removed, as no machine had run it: take auto");
     return program_fail(PROGRAM_USAGE, "--engine %s: not one of auto, direct, mpio", name);
 }
 

@@ -53,6 +53,8 @@ expect_objects 1 load 3 mpio
 expect_status 0 "$bench" load dir "${small[@]}" --engine direct
 expect_objects 1 load 1
 expect_status 2 "$bench" save dir --engine fast
+expect_status 2 "$bench" save dir --engine cufile
+grep -q "cufile was removed" err || fail "no reason for --engine cufile"
 expect_status 2 "$bench" erase dir
 expect_status 2 "$bench" save
 expect_status 2 "$bench" save dir --layers 0

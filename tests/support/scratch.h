@@ -33,15 +33,6 @@ static inline void scratch_begin(scratch *s, int *argc, char ***argv) {
     MPI_Bcast(s->root, sizeof s->root, MPI_BYTE, 0, MPI_COMM_WORLD);
 }
 
-/* Whether the scratch folder's file system takes O_DIRECT. */
-static inline int scratch_takes_direct(const scratch *s) {
-    char path[PATH_MAX];
-    snprintf(path, sizeof path, "%s/direct-%d", s->root, s->rank);
-    const int fd = open(path, O_RDWR | O_CREAT | O_DIRECT, 0600);
-    unlink(path);
-    return fd >= 0 && !close(fd);
-}
-
 static inline int scratch_end(scratch *s) {
     MPI_Barrier(MPI_COMM_WORLD);
     if (s->rank == 0) CHECK(folder_remove(AT_FDCWD, s->root) == 0);

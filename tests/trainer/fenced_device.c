@@ -62,48 +62,6 @@ static const char *error_text(void *ctx, int code) {
     return strerror(code);
 }
 
-/* Its own reading and writing of files, through page-aligned memory. */
-static int ready(void *ctx) {
-    (void)ctx;
-    return 0;
-}
-
-static int open_file(void *ctx, int fd, void **file) {
-    (void)ctx;
-    int *kept = *file = malloc(sizeof *kept);
-    if (kept) *kept = fd;
-    return kept ? 0 : ENOMEM;
-}
-
-static void close_file(void *ctx, void *file) {
-    (void)ctx;
-    free(file);
-}
-
-static int move(const int *file, int writing, unsigned char *inside, uint64_t bytes,
-                uint64_t offset) {
-    void *aligned = NULL;
-    if (posix_memalign(&aligned, 4096, bytes)) return -ENOMEM;
-    if (writing) memcpy(aligned, inside, bytes);
-    const ssize_t n = writing ? pwrite(*file, aligned, bytes, (off_t)offset)
-                              : pread(*file, aligned, bytes, (off_t)offset);
-    if (!writing && n > 0) memcpy(inside, aligned, (size_t)n);
-    free(aligned);
-    return n == (ssize_t)bytes ? 0 : -EIO;
-}
-
-static int read_file(void *ctx, void *file, void *base, uint64_t at, uint64_t bytes,
-                     uint64_t offset) {
-    return move(file, 0, (unsigned char *)fenced_inside(ctx, base) + at, bytes, offset);
-}
-
-static int write_file(void *ctx, void *file, const void *base, uint64_t at, uint64_t bytes,
-                      uint64_t offset) {
-    return move(file, 1, (unsigned char *)fenced_inside(ctx, base) + at, bytes, offset);
-}
-
-static const dcp_device_files files = {ready, open_file, close_file, read_file, write_file};
-
 int dcp_device_cuda_create(int number, void *stream, dcp_device **out, dcp_error *err) {
     (void)number, (void)err;
     dcp_device *device = malloc(sizeof *device);
@@ -120,8 +78,7 @@ int dcp_device_cuda_create(int number, void *stream, dcp_device **out, dcp_error
                            .checksum = checksum,
                            .record = event,
                            .wait = event,
-                           .error_text = error_text,
-                           .files = &files};
+                           .error_text = error_text};
     *out = device;
     return DCP_OK;
 }

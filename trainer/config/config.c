@@ -103,10 +103,6 @@ static int check_sequence(const json_t *tree, dcp_error *err) {
 const char config_no_offload[] = "fsdp.cpu_offload: on the CPU all is in the host's memory anyhow; "
                                  "fsdp.offload_path, a folder of a disk, says where else to put it";
 
-const char config_no_cufile[] =
-    "checkpoint.engine: cufile moves the memory of a GPU, and all is in "
-    "the host's here; leave it at auto";
-
 /* What no key can be blamed for alone. */
 static int check_together(const config *c, dcp_error *err) {
     if (c->batch % c->micro != 0)
@@ -120,8 +116,6 @@ static int check_together(const config *c, dcp_error *err) {
                             c->eval_every);
     if (c->offloads && !c->offload_path && strcmp(c->device, "cpu") == 0)
         return trainer_fail(err, DCP_ERR_ARG, "%s", config_no_offload);
-    if (c->engine == DCP_ENGINE_CUFILE && (c->offloads || strcmp(c->device, "cpu") == 0))
-        return trainer_fail(err, DCP_ERR_ARG, "%s", config_no_cufile);
     if (!c->offloads && c->offload_path)
         return trainer_fail(err, DCP_ERR_ARG,
                             "fsdp.offload_path: %.300s, but fsdp.cpu_offload is false",

@@ -76,8 +76,7 @@ int config_unpack(const char *text, config **out, dcp_error *err);
 uint64_t config_leaves(const config *c);
 /* DCP_ERR_ARG where an accumulation was given that contradicts batch, micro-batch and `world`. */
 int config_check_world(const config *c, int world, dcp_error *err);
-/* Why fsdp.cpu_offload alone is refused on the CPU; and why checkpoint.engine cufile is where the
- * state is in the host's memory. */
-extern const char config_no_offload[], config_no_cufile[];
+/* Why fsdp.cpu_offload alone is refused on the CPU. */
+extern const char config_no_offload[];
 
 #endif

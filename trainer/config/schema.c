@@ -52,7 +52,7 @@ const config_key config_keys[] = {
     {KEY("checkpoint.every", CONFIG_INTEGER, "1"), .max = MAX_INT},
     {KEY("checkpoint.keep", CONFIG_INTEGER, "3"), .max = MAX_INT},
     {KEY("checkpoint.async", CONFIG_SWITCH, "true")},
-    {KEY("checkpoint.engine", CONFIG_CHOICE, "\"auto\""), .choices = "auto|direct|mpio|cufile"},
+    {KEY("checkpoint.engine", CONFIG_CHOICE, "\"auto\""), .choices = "auto|direct|mpio"},
     {KEY("checkpoint.layout", CONFIG_CHOICE, "\"global\""), .choices = "global|sharded"},
     {KEY("checkpoint.resume", CONFIG_TEXT, "\"auto\"")},
     {KEY("checkpoint.overwrite", CONFIG_SWITCH, "false")},

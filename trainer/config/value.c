@@ -98,6 +98,15 @@ static void expectation(const config_key *key, char *out, size_t size) {
     if (key->nullable) strncat(out, ", or null", size - strlen(out) - 1);
 }
 
+/* What to do about a value that users of other programs or versions may give. */
+static const char *advice(const config_key *key, const char *text) {
+    if (text && strcmp(text, "auto") == 0)
+        return "; nobody fills it in here: give a value, or leave it out";
+    if (text && strcmp(key->path, "checkpoint.engine") == 0 && strcmp(text, "cufile") == 0)
+        return "; cufile was removed, as no machine had run it: take auto";
+    return "";
+}
+
 int config_key_check(const config_key *key, const json_t *value, dcp_error *err) {
     if (fits(key, value))
         return key->type == CONFIG_STORES ? stores_check(key->path, value, err) : DCP_OK;
@@ -105,14 +114,9 @@ int config_key_check(const config_key *key, const json_t *value, dcp_error *err)
     char wanted[160];
     expectation(key, wanted, sizeof wanted);
     const char *text = json_string_value(value), *ours = deepspeed_name(key->path, text);
-    const int is_auto = text && strcmp(text, "auto") == 0;
-    const int status =
-        trainer_fail(err, DCP_ERR_ARG, "%s: %.200s is not %s%s%s", key->path,
-                     given ? given : "the value", wanted,
-                     ours      ? "; DeepSpeed's name for "
-                     : is_auto ? "; nobody fills it in here: give a value, or leave it out"
-                               : "",
-                     ours ? ours : "");
+    const int status = trainer_fail(
+        err, DCP_ERR_ARG, "%s: %.200s is not %s%s%s", key->path, given ? given : "the value",
+        wanted, ours ? "; DeepSpeed's name for " : advice(key, text), ours ? ours : "");
     free(given);
     return status;
 }

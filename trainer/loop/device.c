@@ -20,14 +20,12 @@ static int fail(const config *c, int status, dcp_error *err) {
     }
 }
 
-int device_memory(const config *c, const kernels *k, dcp_device **out, dcp_error *err) {
+int device_memory(const kernels *k, dcp_device **out, dcp_error *err) {
     void *stream;
     const int number = k->place(k, &stream);
     *out = NULL;
     if (number == KERNELS_HOST) return DCP_OK;
-    const int status = dcp_device_cuda_create(number, stream, out, err);
-    if (status != DCP_OK || c->engine != DCP_ENGINE_CUFILE) return status;
-    return dcp_device_check_files(*out, err);
+    return dcp_device_cuda_create(number, stream, out, err);
 }
 
 /* A file's memory is the host's, and no GPU reaches it. */
@@ -35,8 +33,6 @@ static int check_memory(const config *c, const kernels *k, dcp_error *err) {
     const int on_host = kernels_on_host(k);
     if (on_host && c->offloads && !c->offload_path)
         return trainer_fail(err, DCP_ERR_ARG, "%s", config_no_offload);
-    if (on_host && c->engine == DCP_ENGINE_CUFILE)
-        return trainer_fail(err, DCP_ERR_ARG, "%s", config_no_cufile);
     if (on_host || !c->offload_path) return DCP_OK;
     return trainer_fail(err, DCP_ERR_UNSUPPORTED,
                         "fsdp.offload_path: not with device %s, which reaches no file; leave it "

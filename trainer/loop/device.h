@@ -12,7 +12,7 @@
 int device_open(const config *c, unsigned number, kernels **out, dcp_error *err);
 
 /* What libdcp needs to save from the memory of k and to load into it; NULL where it is the host's.
- * DCP_ERR_UNSUPPORTED: checkpoint.engine does not work with it. */
-int device_memory(const config *c, const kernels *k, dcp_device **out, dcp_error *err);
+ */
+int device_memory(const kernels *k, dcp_device **out, dcp_error *err);
 
 #endif

@@ -9,12 +9,10 @@
 #include "../say.h"
 #include "memory.h"
 
-static const uint64_t cufile_buffers = (uint64_t)128 << 20; /* dcp/device.h */
-
 /* Of the device. */
 typedef struct needs {
     memory m;
-    uint64_t later; /* what kernels and cuFile may yet take for themselves */
+    uint64_t later; /* what kernels may yet take for themselves */
     uint64_t bytes; /* of this rank, all together */
     uint64_t unused, all;
 } needs;
@@ -33,7 +31,6 @@ static int predict(const trainer *t, needs *out, dcp_error *err) {
     const int status = memory_predict(t->c, t->m, &t->plan, t->sequence, m, err);
     if (status != DCP_OK) return status;
     t->k->room(t->k, &out->unused, &out->all, &out->later);
-    if (t->c->engine == DCP_ENGINE_CUFILE) out->later += cufile_buffers;
     out->bytes = m->params + m->grads + m->moments + m->units + m->activations + m->partial +
                  norm_scratch_bytes(t->layout) + out->later;
     return DCP_OK;

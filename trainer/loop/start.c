@@ -139,7 +139,7 @@ static void tell_offload(const trainer *t) {
 }
 
 static int make_shards(trainer *t, dcp_error *err) {
-    int status = device_memory(t->c, t->k, &t->device, err);
+    int status = device_memory(t->k, &t->device, err);
     if (status != DCP_OK) return status;
     status =
         state_create(t->layout, t->k, t->device, fsdp_gather_shared_params(&t->plan, t->shared),

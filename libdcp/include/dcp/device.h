@@ -14,19 +14,10 @@
  * load proves the stored bytes as ever, and then in the same way that they arrived on the device.
  * What it casts is cast on the host.
  *
- * DCP_ENGINE_CUFILE does without the copies where a run of a box has 512 KiB and more: its whole
- * pages go between the device's memory and the file by the device itself, of an NVIDIA GPU by
- * GPUDirect Storage. The files are the same. The rest goes as described, and so does what is not
- * written yet once somebody waits at dcp_save_fence, which then waits for 64 MiB at most to be
- * written, and for what the staging buffers have no room for. Checksums are taken on the device
- * alone: a save does not prove what reached the disk, as it does not from the host's memory either;
- * a load does, over the memory on the device.
- *
  * Page-locked memory: of a save options->staging_bytes less the 16 MiB of its queue, at least 8 MiB
  * and at most 128 MiB or what the boxes take; from the first save, or dcp_save_prepare, until the
  * store is closed or the device fails. The stores of a list (dcp/tiers.h) share it. Of a load 16
- * MiB, for the time of the call. With DCP_ENGINE_CUFILE cuFile has buffers of its own on the GPU,
- * 128 MiB unless its cufile.json says otherwise, and takes them when it likes.
+ * MiB, for the time of the call.
  *
  *     dcp_device *gpu;
  *     dcp_device_cuda_create(local_rank, compute_stream, &gpu, &err);
@@ -50,25 +41,7 @@
 extern "C" {
 #endif
 
-/* A device that reads and writes files by itself, its memory on one side and the disk on the other:
- * for DCP_ENGINE_CUFILE. Functions return 0, a positive code as those below, or -errno where the
- * file system failed. */
-typedef struct dcp_device_files {
-    /* Whether that works here; may be called again. */
-    int (*ready)(void *ctx);
-    /* Gets ready for a file that is open for reading or for writing, with O_DIRECT where the file
-     * system takes it, and stays open until `close`. */
-    int (*open)(void *ctx, int fd, void **file);
-    void (*close)(void *ctx, void *file);
-    /* Reads or writes all of `bytes`, and returns when that is done. By several threads at once.
-     * `base` is what dcp_state_add_device was given, `at` counts from there, both without
-     * alignment; `offset`, in the file, and `bytes` are multiples of 4096. */
-    int (*read)(void *ctx, void *file, void *base, uint64_t at, uint64_t bytes, uint64_t offset);
-    int (*write)(void *ctx, void *file, const void *base, uint64_t at, uint64_t bytes,
-                 uint64_t offset);
-} dcp_device_files;
-
-/* All members but `files` are required. Those that return an int return 0, or a code of the
+/* All members are required. Those that return an int return 0, or a code of the
  * device's own that error_text explains. Streams are used by one thread at a time, `ctx` by several
  * at once. What is begun on one stream happens in that order; a later call may be made before an
  * earlier one is done. */
@@ -96,7 +69,6 @@ typedef struct dcp_device {
     int (*record)(void *ctx, void *stream, unsigned event);
     int (*wait)(void *ctx, void *stream, unsigned event);
     const char *(*error_text)(void *ctx, int code);
-    const dcp_device_files *files; /* NULL: it does not */
 } dcp_device;
 
 /* dcp_state_add of a box whose elements lie in the device's memory at `data`, dense, row-major,
@@ -106,15 +78,6 @@ typedef struct dcp_device {
  * Other errors as dcp_state_add. */
 DCP_API int dcp_state_add_device(dcp_state *state, const dcp_tensor *tensor, const dcp_box *box,
                                  const dcp_device *device, void *data, dcp_error *err);
-
-/* Whether DCP_ENGINE_CUFILE works with the device here; DCP_ERR_UNSUPPORTED says why not. Of an
- * NVIDIA GPU: libdcp was built where the CUDA toolkit has cuFile, and cuFile starts. What a file
- * system lets it do shows when a file is opened. Memory that the program registered
- * (cuFileBufRegister) at the address that it gave to dcp_state_add_device goes without a copy,
- * other memory through cuFile's own buffers on the GPU. Where the machine has no GPUDirect Storage,
- * cuFile refuses, or, where its cufile.json allows its compatibility mode, copies through the host.
- */
-DCP_API int dcp_device_check_files(const dcp_device *device, dcp_error *err);
 
 /* The GPU of that number. `stream`: a cudaStream_t of the program; saves and loads begin after what
  * was launched on it before the call, NULL: on the legacy default stream. The stream is borrowed.

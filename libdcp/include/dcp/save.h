@@ -41,13 +41,9 @@ typedef enum dcp_engine {
      * it is not set, before the first file is opened: Open MPI's own MPI-IO loses writes on a full
      * disk. A program that has opened a file by MPI-IO before has made the choice itself. */
     DCP_ENGINE_MPIO,
-    /* As direct, but the whole pages of long runs that lie on a device go between its memory and
-     * the file without a copy in the host's: dcp/device.h. DCP_ERR_UNSUPPORTED where the device
-     * cannot do that here, or a rank has boxes and none is on a device. */
-    DCP_ENGINE_CUFILE,
 } dcp_engine;
 
-/* "auto", "direct", "mpio", "cufile"; NULL for a value outside the enum. Static storage. */
+/* "auto", "direct", "mpio"; NULL for a value outside the enum. Static storage. */
 DCP_API const char *dcp_engine_name(dcp_engine engine);
 /* The engine of that name; DCP_ERR_NOT_FOUND where there is none. */
 DCP_API int dcp_engine_parse(const char *name, dcp_engine *out);

@@ -1,6 +1,5 @@
 /* On a GPU, skipped without one: the device's checksum of ranges anywhere, and a state that goes
- * from its memory into the same file as from the host's, and back. With the argument cufile: that
- * by engine cufile, skipped where it cannot be used. */
+ * from its memory into the same file as from the host's, and back. */
 #include <cuda_runtime_api.h>
 
 #include "core/crc64.h"
@@ -51,31 +50,29 @@ static dcp_state *state_of(const scratch *s, const dcp_device *gpu, void *memory
     return state;
 }
 
-static void save(const scratch *s, const char *name, const dcp_state *state, dcp_engine engine) {
+static void save(const scratch *s, const char *name, const dcp_state *state) {
     dcp_saving *saving = NULL;
-    const dcp_save_options options = {.engine = engine};
     dcp_store *store = scratch_store(s, s->comm, name);
-    SUCCEEDS(dcp_save_async(store, 5, state, NULL, &options, &saving, err));
-    if (engine != DCP_ENGINE_CUFILE) dcp_save_fence(saving); /* else it has the device write */
+    SUCCEEDS(dcp_save_async(store, 5, state, NULL, NULL, &saving, err));
+    dcp_save_fence(saving);
     SUCCEEDS(dcp_save_wait(saving, NULL, err));
     dcp_store_close(store);
     MPI_Barrier(MPI_COMM_WORLD);
 }
 
 static void there_and_back(const scratch *s, const dcp_device *gpu, void *memory,
-                           unsigned char *content, dcp_engine engine) {
+                           unsigned char *content) {
     char dir[PATH_MAX];
-    const dcp_load_options options = {.engine = engine};
     dcp_checkpoint *ckpt = NULL;
     dcp_state *on_gpu = state_of(s, gpu, memory), *on_host = state_of(s, NULL, content);
     unsigned char *back = malloc(BYTES);
-    save(s, "gpu", on_gpu, engine);
-    save(s, "host", on_host, DCP_ENGINE_AUTO);
+    save(s, "gpu", on_gpu);
+    save(s, "host", on_host);
     CHECK(scratch_same(s, "gpu/step-00000005/state.h5", "host/step-00000005/state.h5"));
     CHECK(back && cudaMemset(memory, 0, BYTES) == cudaSuccess);
     snprintf(dir, sizeof dir, "%s/host", s->root);
     SUCCEEDS(dcp_checkpoint_open(s->comm, dir, &ckpt, err));
-    SUCCEEDS(dcp_load_with(ckpt, on_gpu, &options, NULL, err));
+    SUCCEEDS(dcp_load(ckpt, on_gpu, NULL, err));
     dcp_checkpoint_close(ckpt);
     CHECK(cudaMemcpy(back, memory, BYTES, cudaMemcpyDeviceToHost) == cudaSuccess);
     CHECK(memcmp(back, content, BYTES) == 0);
@@ -89,8 +86,6 @@ int main(int argc, char **argv) {
     int devices = 0;
     void *memory = NULL;
     dcp_device *gpu = NULL;
-    dcp_error why;
-    const int by_cufile = argc > 1 && strcmp(argv[1], "cufile") == 0;
     if (cudaGetDeviceCount(&devices) || !devices) {
         dcp_error err = {0}; /* without a GPU that is all that it says */
         int status = dcp_device_cuda_create(0, NULL, &gpu, &err);
@@ -103,19 +98,11 @@ int main(int argc, char **argv) {
     SUCCEEDS(dcp_device_cuda_create(0, NULL, &gpu, err));
     CHECK(cudaMalloc(&memory, BYTES) == cudaSuccess);
     CHECK(cudaMemcpy(memory, content, BYTES, cudaMemcpyHostToDevice) == cudaSuccess);
-    int left_out = by_cufile && dcp_device_check_files(gpu, &why) != DCP_OK;
-    if (left_out) {
-        printf("%s\n", why.message);
-    } else if (by_cufile && !scratch_takes_direct(&s)) {
-        left_out = 1;
-        printf("%s takes no O_DIRECT, which cuFile needs\n", s.root);
-    }
-    if (!by_cufile) checksums(gpu, memory, content);
-    if (!left_out)
-        there_and_back(&s, gpu, memory, content, by_cufile ? DCP_ENGINE_CUFILE : DCP_ENGINE_AUTO);
+    checksums(gpu, memory, content);
+    there_and_back(&s, gpu, memory, content);
     cudaFree(memory);
     dcp_device_cuda_destroy(gpu);
     free(content);
     scratch_end(&s);
-    return left_out ? 77 : 0;
+    return 0;
 }
