@@ -34,8 +34,8 @@ work=build/quickstart
 mkdir -p build
 [ ! -e "$work" ] || printf 'Replacing the results of an earlier quickstart in %s\n' "$work"
 rm -rf "$work" && mkdir "$work"
-say "Building into build/ (a minute or two the first time, nothing the second)"
-{ cmake --preset release && cmake --build --preset release; } >"$work/build.log" 2>&1 ||
+say "Building the programs into build/ (a minute the first time, nothing the second)"
+{ cmake --preset release && cmake --build --preset release --target programs; } >"$work/build.log" 2>&1 ||
     give_up "the build failed" "$work/build.log"
 export PATH="$PWD/build/bin:$PATH"
 

@@ -29,6 +29,7 @@ const char options_help[] =
     "  --plot FILE.svg  draw loss, speed and stalls of saves from a METRICS.jsonl\n"
     "  --help, --version\n"
     "\n"
+    "device=cuda trains on a GPU, in builds with -DDCP_CUDA=ON: experimental, no GPU has run it.\n"
     "SIGTERM: save after this step and end. SIGUSR1: save after this step and go on.\n"
     "DCP_RUN_RESTART=1 in the environment, as dcp-run sets it: like checkpoint.resume=auto\n"
     "checkpoint.overwrite=false.\n"

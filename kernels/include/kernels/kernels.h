@@ -1,4 +1,5 @@
-/* Compute for training decoders: one interface, several backends.
+/* Compute for training decoders: one interface, several backends. "cpu" is the one that training is
+ * proven on; "cuda" is experimental: compiled, tested on an emulator, and never run on a GPU.
  *
  * kernels_open("cpu", &k) gives a struct of functions; calls read k->matmul(k, ...). Matrices are
  * dense and row-major, shapes stand beside their pointers; fp32 unless a line says otherwise.

@@ -6,6 +6,9 @@
  * dcp_save, dcp_save_async and dcp_load, the same files byte for byte, and what was saved from a
  * device loads into memory and the other way round.
  *
+ * Experimental: all of it is tested on a device that stands in for a GPU; the CUDA code has been
+ * compiled, and no GPU has run it.
+ *
  * A save copies device memory into page-locked staging buffers on a stream of its own of the lowest
  * priority, while the program computes, and writes from there. dcp_save_fence returns when all has
  * been copied, whether it is written or not: no more than the staging buffers hold is left to be
