@@ -53,7 +53,8 @@ static void check_loaded(const train_state *s) {
         for (uint64_t i = 0; i < param->elems; i++) {
             const uint32_t bits = (uint32_t)half(first + i) << 16;
             CHECK(memcmp(&bits, &s->params[param->param_at + i], sizeof bits) == 0);
-            CHECK(s->exp_avg[param->grad_at + i] == 0 && s->exp_avg_sq[param->grad_at + i] == 0);
+            for (size_t slot = 0; slot < s->optimizer->n_slots; slot++)
+                CHECK(((const float *)s->slots[slot])[param->grad_at + i] == 0);
         }
     }
 }
@@ -80,7 +81,7 @@ static void check_carried(const train_state *s, dcp_comm *comm, const char *dir)
 
 int main(int argc, char **argv) {
     MPI_Init(&argc, &argv);
-    int rank, world, with_moments = -1;
+    int rank, world, with_slots = -1;
     MPI_Comm_rank(MPI_COMM_WORLD, &rank);
     MPI_Comm_size(MPI_COMM_WORLD, &world);
     char dir[64];
@@ -94,13 +95,14 @@ int main(int argc, char **argv) {
     dcp_checkpoint *ckpt;
     CHECK(kernels_open("cpu", &k) == KERNELS_OK);
     CHECK(fsdp_layout_create(params, n_params, 1, rank, world, 1, 0, &layout, NULL) == DCP_OK);
-    CHECK(state_create(layout, k, NULL, NULL, world > 1, ".", &s, NULL) == DCP_OK);
+    CHECK(state_create(layout, optim_type_find("AdamW"), k, NULL, NULL, world > 1, ".", &s, NULL) ==
+          DCP_OK);
     CHECK(dcp_comm_from_mpi(MPI_COMM_WORLD, &comm, NULL) == DCP_OK);
     CHECK(dcp_checkpoint_open(comm, dir, &ckpt, NULL) == DCP_OK);
-    CHECK(state_load(s, MPI_COMM_WORLD, ckpt, STATE_ALL, DCP_ENGINE_AUTO, &with_moments, NULL) ==
+    CHECK(state_load(s, MPI_COMM_WORLD, ckpt, STATE_ALL, DCP_ENGINE_AUTO, &with_slots, NULL) ==
           DCP_OK);
     dcp_checkpoint_close(ckpt);
-    CHECK(with_moments == 0 && s->n_files == 1);
+    CHECK(with_slots == 0 && s->n_files == 1);
     check_loaded(s);
     check_carried(s, comm, dir);
     dcp_comm_destroy(comm);

@@ -28,9 +28,10 @@ typedef struct config {
     uint64_t batch, micro; /* micro divides batch */
     uint64_t accumulation; /* 0: not given */
     double clipping;       /* 0: none */
-    double lr, beta1, beta2, eps, weight_decay;
-    const json_t *no_decay; /* list of globs */
-    const json_t *frozen;   /* likewise */
+    const char *optimizer;
+    const json_t *optimizer_params; /* each of its keys; lr is one of them */
+    double lr;
+    const json_t *frozen; /* list of globs */
     config_schedule schedule;
     uint64_t warmup_steps;
     double min_lr_ratio;

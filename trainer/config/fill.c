@@ -48,14 +48,10 @@ static void fill_sharding(config *c, const json_t *tree) {
 }
 
 static void fill_optimizer(config *c, const json_t *tree) {
-    const json_t *betas = config_at(tree, "optimizer.params.betas");
     c->clipping = config_number(tree, "gradient_clipping");
     c->lr = config_number(tree, "optimizer.params.lr");
-    c->beta1 = json_number_value(json_array_get(betas, 0));
-    c->beta2 = json_number_value(json_array_get(betas, 1));
-    c->eps = config_number(tree, "optimizer.params.eps");
-    c->weight_decay = config_number(tree, "optimizer.params.weight_decay");
-    c->no_decay = config_at(tree, "optimizer.params.no_decay");
+    c->optimizer = config_text(tree, "optimizer.type");
+    c->optimizer_params = config_at(tree, "optimizer.params");
     c->schedule = schedule_of(config_text(tree, "scheduler.type"));
     c->warmup_steps = config_count(tree, "scheduler.params.warmup_steps");
     c->min_lr_ratio = config_number(tree, "scheduler.params.min_lr_ratio");

@@ -135,7 +135,8 @@ fsdp_memory fsdp_plan_memory(const fsdp_plan *plan) {
         s.root_grads + s.block_grads + gathered + staging + s.outgoing + s.received;
     const uint64_t partial = s.n_own_sums * s.own_sum + s.n_local_sums * s.local_sum;
     const uint64_t grads = layout->grad_elems * sizeof(float);
-    const uint64_t params = layout->param_elems * sizeof(float), others = params + 2 * grads;
+    const uint64_t params = layout->param_elems * sizeof(float);
+    const uint64_t others = params + layout->grad_elems * plan->slot_bytes;
     const uint64_t whole = gathered * sizeof(float) + (layout->in_place ? params : 0);
     return (fsdp_memory){.state = plan->offloads ? grads : grads + others,
                          .offloaded = plan->offloads ? others : 0,

@@ -12,11 +12,12 @@
 typedef struct fsdp_plan {
     const fsdp_layout *layout;
     fsdp_strategy strategy;
-    uint64_t leaves; /* of a step, all ranks together */
-    int offloads;    /* parameters and moments lie in a file, or apart */
-    int is_apart;    /* they do in memory that kernels are slow to reach, so that units are gathered
-                        even if a shard is all of them */
-    int is_shared;   /* the ranks of a group hold gathered units once, in memory of their host */
+    uint64_t leaves;     /* of a step, all ranks together */
+    uint64_t slot_bytes; /* what the optimizer keeps for each element of a gradient */
+    int offloads;        /* parameters and slots lie in a file, or apart */
+    int is_apart;  /* they do in memory that kernels are slow to reach, so that units are gathered
+                      even if a shard is all of them */
+    int is_shared; /* the ranks of a group hold gathered units once, in memory of their host */
 } fsdp_plan;
 
 /* Buffers, in elements of fp32; 0: none. What is gathered where it is stored needs none. */
@@ -42,7 +43,7 @@ fsdp_sizes fsdp_plan_sizes(const fsdp_plan *plan);
 
 /* Memory of the rank, in bytes. */
 typedef struct fsdp_memory {
-    uint64_t state; /* its storage of parameters, gradients and two moments; but what is */
+    uint64_t state; /* its storage of parameters, gradients and slots; but what is */
     uint64_t offloaded;
     uint64_t units;   /* gathered units, a leaf's gradients, and both on their way; of them */
     uint64_t shared;  /* what the ranks of a group have together, of units or parameters */

@@ -20,14 +20,15 @@ int memory_predict(const config *c, const model *m, const fsdp_plan *plan, uint6
     const fsdp_leaves leaves = fsdp_plan_leaves(plan);
     const uint64_t params = plan->layout->param_elems * sizeof(float);
     const uint64_t grads = plan->layout->grad_elems * sizeof(float);
+    const uint64_t slots = plan->layout->grad_elems * plan->slot_bytes;
     const uint64_t shard =
         plan->layout->in_place ? params / (uint64_t)plan->layout->shards : params;
-    const uint64_t saved = (shard + 2 * grads) / (uint64_t)plan->strategy.replicas;
+    const uint64_t saved = (shard + slots) / (uint64_t)plan->strategy.replicas;
     const int is_alone = plan->layout->world == 1;
     *out =
         (memory){.params = plan->offloads ? 0 : params,
                  .grads = grads,
-                 .moments = plan->offloads ? 0 : 2 * grads,
+                 .moments = plan->offloads ? 0 : slots,
                  .offloaded = shards.offloaded,
                  .paged = plan->is_apart ? 0 : least(paged_bytes, shards.offloaded),
                  .units = shards.units,

@@ -6,6 +6,7 @@
 #include <unistd.h>
 
 #include "../fsdp/wrap.h"
+#include "../optim/optim.h"
 #include "memory.h"
 #include "subject.h"
 
@@ -112,6 +113,7 @@ static void print_head(const config *c, const fsdp_plan *plan, int ranks) {
 
 static int print_model(const config *c, const model *m, int ranks, dcp_error *err) {
     fsdp_plan plan = {.leaves = config_leaves(c),
+                      .slot_bytes = optim_element_bytes(optim_type_find(c->optimizer)),
                       .offloads = c->offloads,
                       .is_apart = c->offloads && !c->offload_path,
                       .is_shared = c->shares_memory}; /* all on this host */

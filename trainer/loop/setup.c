@@ -77,9 +77,10 @@ static int make_state(trainer *t, unsigned number, dcp_error *err) {
                                   &t->layout, err);
     t->plan.layout = t->layout;
     t->plan.leaves = config_leaves(t->c);
+    t->plan.slot_bytes = optim_element_bytes(optim_type_find(t->c->optimizer));
     t->plan.offloads = t->c->offloads;
     t->plan.is_apart = t->c->offloads && !t->c->offload_path;
-    if (status == DCP_OK) status = adamw_create(t->c, t->layout, t->k, &t->optimizer, err);
+    if (status == DCP_OK) status = optim_create(t->c, t->layout, t->k, &t->optimizer, err);
     return status;
 }
 
@@ -173,7 +174,7 @@ void trainer_end(trainer *t) {
     state_destroy(t->state);
     dcp_host_memory_free(t->shared, t->shared_bytes);
     dcp_device_cuda_destroy(t->device);
-    adamw_destroy(t->optimizer);
+    optim_destroy(t->optimizer);
     fsdp_layout_destroy(t->layout);
     fsdp_mesh_free(&t->mesh);
     if (t->eval_samples) data_close(t->eval_samples);

@@ -24,6 +24,7 @@ static resume_from beginning(const trainer *t) {
     return (resume_from){.c = t->c,
                          .m = t->m,
                          .layout = t->layout,
+                         .optimizer = optim_type_find(t->c->optimizer),
                          .epoch_samples = data_samples(t->samples),
                          .sequence = t->sequence,
                          .kernels = t->k->describe(t->k),
@@ -141,9 +142,9 @@ static void tell_offload(const trainer *t) {
 static int make_shards(trainer *t, dcp_error *err) {
     int status = device_memory(t->k, &t->device, err);
     if (status != DCP_OK) return status;
-    status =
-        state_create(t->layout, t->k, t->device, fsdp_gather_shared_params(&t->plan, t->shared),
-                     t->c->offloads, t->c->offload_path, &t->state, err);
+    status = state_create(t->layout, optim_type_find(t->c->optimizer), t->k, t->device,
+                          fsdp_gather_shared_params(&t->plan, t->shared), t->c->offloads,
+                          t->c->offload_path, &t->state, err);
     return room_explain(t, status, err);
 }
 

@@ -92,7 +92,7 @@ static int update(trainer *t, const step_result *r, dcp_error *err) {
     train_state *s = t->state;
     const double limit = t->c->clipping;
     const double scale = limit > 0 ? fmin(1.0, limit / (r->grad_norm + 1e-6)) : 1.0;
-    adamw_step(t->optimizer, s, r->lr, scale);
+    state_update(s, t->optimizer, r->lr, scale);
     const char *failed = s->apart ? t->k->sync(t->k) : NULL;
     s->step++;
     s->samples += t->c->batch;

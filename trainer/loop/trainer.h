@@ -8,7 +8,7 @@
 #include "../data/data.h"
 #include "../fsdp/fsdp.h"
 #include "../models/model.h"
-#include "../optim/adamw.h"
+#include "../optim/optim.h"
 #include "../state/state.h"
 #include "../timeline/timeline.h"
 #include "dcp/tiers.h"
@@ -33,7 +33,7 @@ typedef struct trainer {
     dcp_tiers *stores;
     dcp_state *registered; /* the state as libdcp saves it */
     fsdp *sharded;
-    adamw *optimizer;
+    optim *optimizer;
     model_run *run;    /* activations of one leaf */
     uint64_t sequence; /* tokens of a sample; 0: the model takes none */
     sample_shape shape;

@@ -1,5 +1,6 @@
 /* Filling the state from a checkpoint. Tables are the same on all ranks, so what is decided from
- * them is too. Weights of two bytes are widened by the load, where no moments come with them. */
+ * them is too. Weights of two bytes are widened by the load, where no optimizer's tensors come with
+ * them. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -11,43 +12,43 @@
 #include "match.h"
 #include "state.h"
 
-static const char *const moments[] = {"/optimizer/exp_avg/", "/optimizer/exp_avg_sq/"};
-
 static int same_shape(const dcp_tensor *tensor, const model_param *param) {
     return tensor->ndim == param->ndim &&
            memcmp(tensor->shape, param->shape, param->ndim * sizeof *param->shape) == 0;
 }
 
-static const dcp_tensor *find_moment(const dcp_checkpoint *ckpt, const fsdp_param *param,
-                                     size_t i) {
+static const dcp_tensor *find_slot(const dcp_checkpoint *ckpt, const optim_slot *slot,
+                                   const fsdp_param *param) {
     char path[DCP_MAX_PATH];
-    snprintf(path, sizeof path, "%s%s", moments[i], param->info.name);
+    snprintf(path, sizeof path, "/optimizer/%s/%s", slot->name, param->info.name);
     return dcp_checkpoint_find(ckpt, path);
 }
 
-/* How many of the two moments of a parameter the checkpoint has; -1 where one has another type or
- * shape. */
-static int count_moments(const dcp_checkpoint *ckpt, const fsdp_param *param) {
+/* How many slots of a parameter the checkpoint has; -1 where one has another type or shape. */
+static int count_slots(const dcp_checkpoint *ckpt, const optim_type *optimizer,
+                       const fsdp_param *param) {
     int n = 0;
-    for (size_t i = 0; i < 2; i++) {
-        const dcp_tensor *tensor = find_moment(ckpt, param, i);
-        if (tensor && (tensor->dtype != DCP_F32 || !same_shape(tensor, &param->info))) return -1;
+    for (size_t i = 0; i < optimizer->n_slots; i++) {
+        const optim_slot *slot = &optimizer->slots[i];
+        const dcp_tensor *tensor = find_slot(ckpt, slot, param);
+        if (tensor && (tensor->dtype != slot->dtype || !same_shape(tensor, &param->info)))
+            return -1;
         n += tensor != NULL;
     }
     return n;
 }
 
-/* Trained parameters by what the checkpoint has of their moments, and the first of each kind. */
-typedef struct moments_found {
+/* Trained parameters by what the checkpoint has of their slots, and the first of each kind. */
+typedef struct slots_found {
     size_t with, thawed; /* thawed: none, since they were frozen there */
     const char *without, *first_thawed, *broken;
-} moments_found;
+} slots_found;
 
-static void look_at_moments(const dcp_checkpoint *ckpt, const fsdp_param *param,
-                            const json_t *frozen, moments_found *found) {
+static void look_at_slots(const dcp_checkpoint *ckpt, const optim_type *optimizer,
+                          const fsdp_param *param, const json_t *frozen, slots_found *found) {
     const char *name = param->info.name;
-    const int n = count_moments(ckpt, param);
-    if (n == 2) {
+    const int n = count_slots(ckpt, optimizer, param);
+    if (n == (int)optimizer->n_slots) {
         found->with++;
     } else if (n != 0) {
         if (!found->broken) found->broken = name;
@@ -58,14 +59,14 @@ static void look_at_moments(const dcp_checkpoint *ckpt, const fsdp_param *param,
     }
 }
 
-static int match_moments(const fsdp_layout *layout, const dcp_checkpoint *ckpt,
-                         moments_found *found, dcp_error *err) {
+static int match_slots(const fsdp_layout *layout, const optim_type *optimizer,
+                       const dcp_checkpoint *ckpt, slots_found *found, dcp_error *err) {
     json_t *meta = json_loads(dcp_checkpoint_json(ckpt), 0, NULL);
     for (size_t u = 0; u < layout->n; u++)
         for (size_t i = 0; i < layout->units[u].n; i++) {
             const fsdp_param *param = &layout->units[u].params[i];
             if (!param->info.frozen)
-                look_at_moments(ckpt, param, json_object_get(meta, "frozen"), found);
+                look_at_slots(ckpt, optimizer, param, json_object_get(meta, "frozen"), found);
         }
     json_decref(meta);
     if (!found->broken && found->with > 0) found->broken = found->without;
@@ -76,7 +77,7 @@ static int match_moments(const fsdp_layout *layout, const dcp_checkpoint *ckpt,
                         dcp_checkpoint_path(ckpt), found->broken);
 }
 
-static int has_moments(const dcp_checkpoint *ckpt) {
+int state_has_optimizer(const dcp_checkpoint *ckpt) {
     for (size_t i = 0; i < dcp_checkpoint_tensors(ckpt); i++)
         if (strncmp(dcp_checkpoint_tensor(ckpt, i)->path, "/optimizer/", 11) == 0) return 1;
     return 0;
@@ -96,25 +97,26 @@ static int match_weights(const fsdp_layout *layout, dcp_checkpoint *ckpt, dcp_er
                                  .prefix = "/model/",
                                  .list = list,
                                  .n = n,
-                                 .weights_only = !has_moments(ckpt)};
+                                 .weights_only = !state_has_optimizer(ckpt)};
     int status = match_model(layout, &found, err);
     if (status == DCP_OK) status = match_tied(layout, &found, read_box, ckpt, err);
     free(list);
     return status;
 }
 
-static int match(const fsdp_layout *layout, dcp_checkpoint *ckpt, unsigned sections,
-                 moments_found *found, dcp_error *err) {
+/* optimizer NULL: its slots are not asked for. */
+static int match_tensors(const fsdp_layout *layout, const optim_type *optimizer,
+                         dcp_checkpoint *ckpt, slots_found *found, dcp_error *err) {
     const int status = match_weights(layout, ckpt, err);
-    if (status != DCP_OK || !(sections & STATE_OPTIMIZER)) return status;
-    return match_moments(layout, ckpt, found, err);
+    if (status != DCP_OK || !optimizer) return status;
+    return match_slots(layout, optimizer, ckpt, found, err);
 }
 
-int state_match(const fsdp_layout *layout, dcp_checkpoint *ckpt, unsigned sections,
-                int *with_moments, dcp_error *err) {
-    moments_found found = {0};
-    const int status = match(layout, ckpt, sections, &found, err);
-    *with_moments = found.with > 0;
+int state_match(const fsdp_layout *layout, const optim_type *optimizer, dcp_checkpoint *ckpt,
+                int *with_slots, dcp_error *err) {
+    slots_found found = {0};
+    const int status = match_tensors(layout, optimizer, ckpt, &found, err);
+    *with_slots = found.with > 0;
     return status;
 }
 
@@ -141,55 +143,64 @@ static int add_weights(train_state *s, const dcp_checkpoint *ckpt, const fsdp_pa
     return state_add(s, state, &tensor, &param->box, s->params + param->param_at, err);
 }
 
-/* The moments that are there. */
-static int add_moments(const train_state *s, const dcp_checkpoint *ckpt, const fsdp_param *param,
-                       dcp_state *state, dcp_error *err) {
-    float *const storage[] = {s->exp_avg, s->exp_avg_sq};
+/* The slots that are there. */
+static int add_slots(const train_state *s, const dcp_checkpoint *ckpt, const fsdp_param *param,
+                     dcp_state *state, dcp_error *err) {
     int status = DCP_OK;
-    for (size_t i = 0; i < 2 && status == DCP_OK && !param->info.frozen; i++) {
-        const dcp_tensor *tensor = find_moment(ckpt, param, i);
+    for (size_t i = 0; i < s->optimizer->n_slots && status == DCP_OK && !param->info.frozen; i++) {
+        const dcp_tensor *tensor = find_slot(ckpt, &s->optimizer->slots[i], param);
         if (tensor)
-            status = state_add(s, state, tensor, &param->box, storage[i] + param->grad_at, err);
+            status = state_add(s, state, tensor, &param->box, state_slot_at(s, i, param), err);
     }
     return status;
 }
 
-static int add_unit(train_state *s, const dcp_checkpoint *ckpt, size_t unit, int with_moments,
+static int add_unit(train_state *s, const dcp_checkpoint *ckpt, size_t unit, int with_slots,
                     dcp_state *state, dcp_error *err) {
     int status = DCP_OK;
     for (size_t i = 0; i < s->layout->units[unit].n && status == DCP_OK; i++) {
         const fsdp_param *param = &s->layout->units[unit].params[i];
         status = add_weights(s, ckpt, param, state, err);
-        if (status == DCP_OK && with_moments) status = add_moments(s, ckpt, param, state, err);
+        if (status == DCP_OK && with_slots) status = add_slots(s, ckpt, param, state, err);
     }
     return status;
 }
 
-static int check(train_state *s, dcp_checkpoint *ckpt, unsigned sections, moments_found *found,
+static int check(train_state *s, dcp_checkpoint *ckpt, unsigned sections, slots_found *found,
                  dcp_error *err) {
-    int status = match(s->layout, ckpt, sections, found, err);
+    const optim_type *optimizer = sections & STATE_OPTIMIZER ? s->optimizer : NULL;
+    int status = match_tensors(s->layout, optimizer, ckpt, found, err);
     if (status == DCP_OK && sections & STATE_FILES) status = state_take_files(s, ckpt, err);
     return status;
 }
 
+static void zero_slots(const train_state *s) {
+    for (size_t i = 0; i < s->optimizer->n_slots; i++) {
+        const uint64_t size = dcp_dtype_bytes(s->optimizer->slots[i].dtype);
+        s->k->zero(s->k, s->slots[i], s->layout->grad_elems * size / sizeof(float));
+    }
+    s->k->sync(s->k); /* before a load writes where they are the host's */
+    state_release_all(s);
+}
+
 /* The units from *next on that are loaded at once: all, or where they are offloaded one, so that no
  * more of them is in memory. What an import kept comes with the first. */
-static int plan(train_state *s, const dcp_checkpoint *ckpt, unsigned sections, int with_moments,
+static int plan(train_state *s, const dcp_checkpoint *ckpt, unsigned sections, int with_slots,
                 size_t *next, dcp_state **state, dcp_error *err) {
     const size_t first = *next, end = s->offloaded ? first + 1 : s->layout->n;
     int status = state_register(s, first == 0 ? sections & STATE_FILES : 0, state, err);
     for (; *next < end && status == DCP_OK; ++*next)
-        status = add_unit(s, ckpt, *next, with_moments, *state, err);
+        status = add_unit(s, ckpt, *next, with_slots, *state, err);
     return status;
 }
 
 static int load_units(train_state *s, MPI_Comm comm, dcp_checkpoint *ckpt, unsigned sections,
-                      dcp_engine engine, int with_moments, dcp_error *err) {
-    const dcp_load_options options = {.engine = engine, .cast = !with_moments};
+                      dcp_engine engine, int with_slots, dcp_error *err) {
+    const dcp_load_options options = {.engine = engine, .cast = !with_slots};
     int status = DCP_OK;
     for (size_t next = 0; next < s->layout->n && status == DCP_OK;) {
         dcp_state *state = NULL;
-        status = agree(comm, plan(s, ckpt, sections, with_moments, &next, &state, err), err);
+        status = agree(comm, plan(s, ckpt, sections, with_slots, &next, &state, err), err);
         if (status == DCP_OK) status = dcp_load_with(ckpt, state, &options, NULL, err);
         if (state) dcp_state_destroy(state);
         state_release_all(s);
@@ -198,15 +209,10 @@ static int load_units(train_state *s, MPI_Comm comm, dcp_checkpoint *ckpt, unsig
 }
 
 int state_load(train_state *s, MPI_Comm comm, dcp_checkpoint *ckpt, unsigned sections,
-               dcp_engine engine, int *with_moments, dcp_error *err) {
-    moments_found found = {0};
+               dcp_engine engine, int *with_slots, dcp_error *err) {
+    slots_found found = {0};
     int status = agree(comm, check(s, ckpt, sections, &found, err), err);
-    if (status == DCP_OK && (found.with == 0 || found.thawed > 0)) {
-        s->k->zero(s->k, s->exp_avg, s->layout->grad_elems);
-        s->k->zero(s->k, s->exp_avg_sq, s->layout->grad_elems);
-        s->k->sync(s->k); /* before a load writes where they are the host's */
-        state_release_all(s);
-    }
+    if (status == DCP_OK && (found.with == 0 || found.thawed > 0)) zero_slots(s);
     if (status == DCP_OK) status = load_units(s, comm, ckpt, sections, engine, found.with > 0, err);
     if (status != DCP_OK) return status;
     if (found.with > 0 && found.thawed > 0)
@@ -214,6 +220,6 @@ int state_load(train_state *s, MPI_Comm comm, dcp_checkpoint *ckpt, unsigned sec
                     "%zu parameters, the first of them %s, were frozen when %s was saved: their "
                     "moments start at zero",
                     found.thawed, found.first_thawed, dcp_checkpoint_path(ckpt));
-    *with_moments = found.with > 0;
+    *with_slots = found.with > 0;
     return DCP_OK;
 }

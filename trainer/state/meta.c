@@ -50,10 +50,25 @@ static json_t *data_object(uint64_t epoch_samples, uint64_t sequence) {
     return o;
 }
 
+/* A value with all its numbers as reals, so that 0 and 0.0 are stored alike. A new reference. */
+static json_t *with_reals(json_t *value) {
+    if (json_is_number(value)) return json_real(json_number_value(value));
+    if (!json_is_array(value)) return json_incref(value);
+    json_t *list = json_array();
+    for (size_t i = 0; i < json_array_size(value); i++)
+        json_array_append_new(list, with_reals(json_array_get(value, i)));
+    return list;
+}
+
 /* What the update is a function of, apart from the gradient and the learning rate. */
 static json_t *optimizer_object(const config *c) {
-    return json_pack("{sss[ff]sfsfsO}", "type", "AdamW", "betas", c->beta1, c->beta2, "eps", c->eps,
-                     "weight_decay", c->weight_decay, "no_decay", c->no_decay);
+    json_t *o = json_pack("{ss}", "type", c->optimizer);
+    const char *key;
+    json_t *value;
+    json_object_foreach((json_t *)c->optimizer_params, key, value) {
+        if (strcmp(key, "lr") != 0) json_object_set_new(o, key, with_reals(value));
+    }
+    return o;
 }
 
 /* Members by themselves: what a step's gradient is a function of, apart from data and model. The

@@ -57,7 +57,7 @@ static int read_place(const resume_from *from, const dcp_checkpoint *ckpt, meta_
 
 /* Takes the run's place from a checkpoint whose tensors are loaded. */
 static int take_place(const resume_from *from, train_state *s, const dcp_checkpoint *ckpt,
-                      int with_moments, dcp_error *err) {
+                      int with_slots, dcp_error *err) {
     const int rank = s->layout->rank;
     const char *path = dcp_checkpoint_path(ckpt);
     meta_place place;
@@ -73,8 +73,12 @@ static int take_place(const resume_from *from, train_state *s, const dcp_checkpo
         status = dcp_tiers_mark_intact(from->stores, from->c->n_stores - 1, s->step, err);
     if (status != DCP_OK) return status;
     say(rank, "going on from step %" PRIu64 ": %s", s->step, path);
-    if (!with_moments) say(rank, "%s has no optimizer state: the moments start at zero", path);
-    if (rank == 0 && with_moments) about_compare_kernels(path, from->kernels);
+    if (!with_slots && state_has_optimizer(ckpt))
+        say_warning(rank, "%s has no optimizer state of %s: it starts at zero", path,
+                    s->optimizer->name);
+    else if (!with_slots)
+        say(rank, "%s has no optimizer state: the moments start at zero", path);
+    if (rank == 0 && with_slots) about_compare_kernels(path, from->kernels);
     return DCP_OK;
 }
 
@@ -86,12 +90,12 @@ typedef struct visit {
 
 /* Loads all of an open checkpoint and takes its place. */
 static int load_all(const visit *v, dcp_checkpoint *ckpt, dcp_error *err) {
-    int with_moments = 0;
+    int with_slots = 0;
     v->s->seed = v->from->c->seed; /* of what the checkpoint lacks */
     int status =
-        state_load(v->s, v->from->comm, ckpt, STATE_ALL, v->from->c->engine, &with_moments, err);
+        state_load(v->s, v->from->comm, ckpt, STATE_ALL, v->from->c->engine, &with_slots, err);
     if (status != DCP_OK) return status;
-    return agree(v->from->comm, take_place(v->from, v->s, ckpt, with_moments, err), err);
+    return agree(v->from->comm, take_place(v->from, v->s, ckpt, with_slots, err), err);
 }
 
 /* Says that a run would go on from an open checkpoint, and what it would tell of that. */
@@ -99,16 +103,16 @@ static int foretell(const visit *v, dcp_checkpoint *ckpt, dcp_error *err) {
     const fsdp_layout *layout = v->from->layout;
     const char *path = dcp_checkpoint_path(ckpt);
     meta_place place;
-    int with_moments;
-    int status = state_match(layout, ckpt, STATE_ALL, &with_moments, err);
+    int with_slots;
+    int status = state_match(layout, v->from->optimizer, ckpt, &with_slots, err);
     if (status == DCP_OK) status = read_place(v->from, ckpt, &place, err);
     status = agree(v->from->comm, status, err);
     if (status != DCP_OK) return status;
-    if (layout->rank == 0 && with_moments) about_compare_kernels(path, v->from->kernels);
+    if (layout->rank == 0 && with_slots) about_compare_kernels(path, v->from->kernels);
     say(layout->rank,
         "would go on from step %" PRIu64 ": %s, whose tensors are the model's%s; their bytes are "
         "checked when they are loaded, or by dcp-inspect verify",
-        dcp_checkpoint_step(ckpt), path, with_moments ? "" : ", with moments of zero");
+        dcp_checkpoint_step(ckpt), path, with_slots ? "" : ", with moments of zero");
     return DCP_OK;
 }
 
@@ -187,10 +191,10 @@ static int is_checkpoint(const char *path) {
 
 static int init_from_checkpoint(const resume_from *from, train_state *s, dcp_error *err) {
     dcp_checkpoint *ckpt;
-    int with_moments = 0;
+    int with_slots = 0;
     int status = dcp_checkpoint_open(from->dcp, from->c->init, &ckpt, err);
     if (status != DCP_OK) return status;
-    status = state_load(s, from->comm, ckpt, STATE_MODEL, from->c->engine, &with_moments, err);
+    status = state_load(s, from->comm, ckpt, STATE_MODEL, from->c->engine, &with_slots, err);
     if (status == DCP_OK)
         say(s->layout->rank, "weights from %s, moments start at zero", dcp_checkpoint_path(ckpt));
     dcp_checkpoint_close(ckpt);
@@ -250,9 +254,8 @@ static int check_init(const resume_from *from, dcp_error *err) {
     dcp_checkpoint *ckpt;
     int status = dcp_checkpoint_open(from->dcp, path, &ckpt, err);
     if (status != DCP_OK) return status;
-    int with_moments;
-    status =
-        agree(from->comm, state_match(from->layout, ckpt, STATE_MODEL, &with_moments, err), err);
+    int with_slots;
+    status = agree(from->comm, state_match(from->layout, NULL, ckpt, &with_slots, err), err);
     dcp_checkpoint_close(ckpt);
     return status;
 }

@@ -13,6 +13,7 @@ typedef struct resume_from {
     const config *c;
     const model *m;
     const fsdp_layout *layout;
+    const optim_type *optimizer;
     uint64_t epoch_samples, sequence;
     const char *kernels; /* what computes, as about.json names it */
     MPI_Comm comm;

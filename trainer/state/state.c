@@ -12,64 +12,82 @@
 
 enum { PIECE_ELEMS = 1 << 14 };
 
-static int take(train_state *s, float **out, uint64_t elems, dcp_error *err) {
-    *out = s->k->alloc(s->k, elems * sizeof(float));
-    if (!*out) return trainer_fail_memory(err, elems * sizeof(float));
-    s->k->zero(s->k, *out, elems);
+static int take(train_state *s, void **out, uint64_t bytes, dcp_error *err) {
+    *out = s->k->alloc(s->k, bytes);
+    if (!*out) return trainer_fail_memory(err, bytes);
+    s->k->zero(s->k, *out, bytes / sizeof(float));
     return DCP_OK;
+}
+
+static uint64_t slot_bytes(const train_state *s, size_t slot) {
+    return s->layout->grad_elems * dcp_dtype_bytes(s->optimizer->slots[slot].dtype);
 }
 
 /* So that each begins on a page, which disks want of what they write from where it lies. */
-static uint64_t in_pages(uint64_t elems) { return (elems + 1023) / 1024 * 1024; }
+static uint64_t in_pages(uint64_t bytes) { return (bytes + 4095) / 4096 * 4096; }
 
-/* Parameters, then the moments, in one file. */
-static int take_offloaded(train_state *s, const char *folder, dcp_error *err) {
-    const uint64_t shard = in_pages(s->layout->param_elems);
-    const uint64_t grads = in_pages(s->layout->grad_elems);
-    const int status =
-        offload_create(folder, (shard + 2 * grads) * sizeof(float), &s->offloaded, err);
-    if (status != DCP_OK) return status;
-    s->params = offload_memory(s->offloaded);
-    s->exp_avg = s->params + shard;
-    s->exp_avg_sq = s->exp_avg + grads;
-    return DCP_OK;
+/* Of what is offloaded: the parameters, then slot after slot. */
+static uint64_t offloaded_bytes(const train_state *s) {
+    uint64_t bytes = in_pages(s->layout->param_elems * sizeof *s->params);
+    for (size_t i = 0; i < s->optimizer->n_slots; i++) bytes += in_pages(slot_bytes(s, i));
+    return bytes;
 }
 
-/* Parameters, then the moments, in one stretch of the host's memory. */
+static void place_offloaded(train_state *s, void *memory) {
+    char *at = memory;
+    s->params = memory;
+    at += in_pages(s->layout->param_elems * sizeof *s->params);
+    for (size_t i = 0; i < s->optimizer->n_slots; i++) {
+        s->slots[i] = at;
+        at += in_pages(slot_bytes(s, i));
+    }
+}
+
+/* In one file. */
+static int take_offloaded(train_state *s, const char *folder, dcp_error *err) {
+    const int status = offload_create(folder, offloaded_bytes(s), &s->offloaded, err);
+    if (status == DCP_OK) place_offloaded(s, offload_memory(s->offloaded));
+    return status;
+}
+
+/* In one block of the host's memory. */
 static int take_apart(train_state *s, dcp_error *err) {
-    const uint64_t shard = in_pages(s->layout->param_elems);
-    const uint64_t grads = in_pages(s->layout->grad_elems);
-    const uint64_t bytes = (shard + 2 * grads) * sizeof(float);
+    const uint64_t bytes = offloaded_bytes(s);
     s->apart = s->k->alloc_host(s->k, bytes);
     if (!s->apart)
         return trainer_fail(
             err, DCP_ERR_NO_MEMORY,
             "fsdp.cpu_offload: out of memory: %" PRIu64 " page-locked bytes of the host", bytes);
     memset(s->apart, 0, bytes);
-    s->params = s->apart;
-    s->exp_avg = s->params + shard;
-    s->exp_avg_sq = s->exp_avg + grads;
+    place_offloaded(s, s->apart);
     return DCP_OK;
 }
 
 static int take_shards(train_state *s, dcp_error *err) {
-    const fsdp_layout *layout = s->layout;
-    int status = s->borrows_params ? DCP_OK : take(s, &s->params, layout->param_elems, err);
-    if (status == DCP_OK) status = take(s, &s->exp_avg, layout->grad_elems, err);
-    if (status == DCP_OK) status = take(s, &s->exp_avg_sq, layout->grad_elems, err);
+    void *params = s->params;
+    int status = DCP_OK;
+    if (!s->borrows_params)
+        status = take(s, &params, s->layout->param_elems * sizeof *s->params, err);
+    s->params = params;
+    for (size_t i = 0; i < s->optimizer->n_slots && status == DCP_OK; i++)
+        status = take(s, &s->slots[i], slot_bytes(s, i), err);
     return status;
 }
 
-int state_create(const fsdp_layout *layout, kernels *k, const dcp_device *device, float *params,
-                 int offloads, const char *offload_path, train_state **out, dcp_error *err) {
+int state_create(const fsdp_layout *layout, const optim_type *optimizer, kernels *k,
+                 const dcp_device *device, float *params, int offloads, const char *offload_path,
+                 train_state **out, dcp_error *err) {
     train_state *s = calloc(1, sizeof *s);
+    void *grads;
     if (!s) return trainer_fail_memory(err, sizeof *s);
     s->layout = layout;
+    s->optimizer = optimizer;
     s->k = k;
     s->device = device;
     s->params = params;
     s->borrows_params = params != NULL;
-    int status = take(s, &s->grads, layout->grad_elems, err);
+    int status = take(s, &grads, layout->grad_elems * sizeof *s->grads, err);
+    s->grads = grads;
     if (status == DCP_OK && !offloads)
         status = take_shards(s, err);
     else if (status == DCP_OK)
@@ -81,13 +99,30 @@ int state_create(const fsdp_layout *layout, kernels *k, const dcp_device *device
     return status;
 }
 
+void *state_slot_at(const train_state *s, size_t slot, const fsdp_param *param) {
+    return (char *)s->slots[slot] +
+           param->grad_at * dcp_dtype_bytes(s->optimizer->slots[slot].dtype);
+}
+
 void state_release(const train_state *s, const fsdp_param *param) {
     if (!s->offloaded) return;
-    const uint64_t bytes = param->elems * sizeof(float);
-    offload_release(s->offloaded, s->params + param->param_at, bytes);
-    if (param->info.frozen) return;
-    offload_release(s->offloaded, s->exp_avg + param->grad_at, bytes);
-    offload_release(s->offloaded, s->exp_avg_sq + param->grad_at, bytes);
+    offload_release(s->offloaded, s->params + param->param_at, param->elems * sizeof *s->params);
+    for (size_t i = 0; i < s->optimizer->n_slots && !param->info.frozen; i++)
+        offload_release(s->offloaded, state_slot_at(s, i, param),
+                        param->elems * dcp_dtype_bytes(s->optimizer->slots[i].dtype));
+}
+
+static void release_memory(void *offloaded, const void *from, uint64_t bytes) {
+    offload_release(offloaded, from, bytes);
+}
+
+void state_update(const train_state *s, const optim *o, double lr, double grad_scale) {
+    optim_memory m = {.params = s->params,
+                      .grads = s->grads,
+                      .release = s->offloaded ? release_memory : NULL,
+                      .ctx = s->offloaded};
+    memcpy(m.slots, s->slots, sizeof m.slots);
+    optim_step(o, &m, s->step + 1, lr, grad_scale);
 }
 
 void state_release_unit(void *state, size_t unit) {
@@ -114,8 +149,10 @@ static void drop_files(train_state *s) {
 void state_destroy(train_state *s) {
     if (!s) return;
     drop_files(s);
-    float *const shards[] = {s->exp_avg, s->exp_avg_sq, s->borrows_params ? NULL : s->params};
-    for (size_t i = 0; i < 3 && !s->offloaded && !s->apart; i++) s->k->free(s->k, shards[i]);
+    if (!s->offloaded && !s->apart) {
+        for (size_t i = 0; i < s->optimizer->n_slots; i++) s->k->free(s->k, s->slots[i]);
+        if (!s->borrows_params) s->k->free(s->k, s->params);
+    }
     s->k->free_host(s->k, s->apart);
     s->k->free(s->k, s->grads);
     offload_destroy(s->offloaded);
@@ -150,21 +187,23 @@ void state_randomize(train_state *s) {
 }
 
 int state_add(const train_state *s, dcp_state *state, const dcp_tensor *tensor, const dcp_box *box,
-              float *data, dcp_error *err) {
+              void *data, dcp_error *err) {
     if (s->device && !s->apart)
         return dcp_state_add_device(state, tensor, box, s->device, data, err);
     return dcp_state_add(state, tensor, box, data, err);
 }
 
 /* slice: this rank's, of which it saves a part where others hold the same. */
-static int add(const train_state *s, dcp_state *state, const char *section, const fsdp_param *param,
-               float *slice, dcp_error *err) {
+static int add_slice(const train_state *s, dcp_state *state, const char *section,
+                     const fsdp_param *param, dcp_dtype dtype, void *slice, dcp_error *err) {
     char path[DCP_MAX_PATH];
     uint64_t first;
     const dcp_box box = fsdp_saved_box(s->layout, param, &first);
     snprintf(path, sizeof path, "/%s/%s", section, param->info.name);
-    const dcp_tensor tensor = fsdp_param_tensor(param, path);
-    return state_add(s, state, &tensor, &box, slice + first, err);
+    dcp_tensor tensor = fsdp_param_tensor(param, path);
+    tensor.dtype = dtype;
+    void *data = (char *)slice + first * dcp_dtype_bytes(dtype);
+    return state_add(s, state, &tensor, &box, data, err);
 }
 
 static int add_model(const train_state *s, dcp_state *state, dcp_error *err) {
@@ -172,19 +211,22 @@ static int add_model(const train_state *s, dcp_state *state, dcp_error *err) {
     for (size_t u = 0; u < s->layout->n; u++)
         for (size_t i = 0; i < s->layout->units[u].n && status == DCP_OK; i++) {
             const fsdp_param *param = &s->layout->units[u].params[i];
-            status = add(s, state, "model", param, s->params + param->param_at, err);
+            status = add_slice(s, state, "model", param, DCP_F32, s->params + param->param_at, err);
         }
     return status;
 }
 
-static int add_moment(const train_state *s, dcp_state *state, const char *section, float *storage,
-                      dcp_error *err) {
+static int add_slot(const train_state *s, dcp_state *state, size_t slot, dcp_error *err) {
+    const optim_slot *info = &s->optimizer->slots[slot];
+    char section[64];
     int status = DCP_OK;
+    snprintf(section, sizeof section, "optimizer/%s", info->name);
     for (size_t u = 0; u < s->layout->n; u++)
         for (size_t i = 0; i < s->layout->units[u].n && status == DCP_OK; i++) {
             const fsdp_param *param = &s->layout->units[u].params[i];
             if (!param->info.frozen)
-                status = add(s, state, section, param, storage + param->grad_at, err);
+                status = add_slice(s, state, section, param, info->dtype,
+                                   state_slot_at(s, slot, param), err);
         }
     return status;
 }
@@ -201,10 +243,8 @@ int state_register(const train_state *s, unsigned sections, dcp_state **out, dcp
     int status = dcp_state_create(&state, err);
     if (status != DCP_OK) return status;
     if (sections & STATE_MODEL) status = add_model(s, state, err);
-    if (status == DCP_OK && sections & STATE_OPTIMIZER)
-        status = add_moment(s, state, "optimizer/exp_avg", s->exp_avg, err);
-    if (status == DCP_OK && sections & STATE_OPTIMIZER)
-        status = add_moment(s, state, "optimizer/exp_avg_sq", s->exp_avg_sq, err);
+    for (size_t i = 0; i < s->optimizer->n_slots && sections & STATE_OPTIMIZER; i++)
+        if (status == DCP_OK) status = add_slot(s, state, i, err);
     if (status == DCP_OK && sections & STATE_FILES) status = add_files(s, state, err);
     if (status == DCP_OK)
         *out = state;

@@ -1,11 +1,12 @@
-/* All that a checkpoint holds: this rank's shards of parameters and moments, what an import keeps
- * for the export, and the few numbers that say where the run stands. */
+/* All that a checkpoint holds: this rank's shards of parameters and of what the optimizer keeps of
+ * them, what an import keeps for the export, and the few numbers that say where the run stands. */
 #ifndef TRAINER_STATE_STATE_H
 #define TRAINER_STATE_STATE_H
 
 #include <mpi.h>
 
 #include "../fsdp/layout.h"
+#include "../optim/optim.h"
 #include "dcp/checkpoint.h"
 #include "dcp/device.h"
 #include "dcp/state.h"
@@ -25,8 +26,10 @@ typedef struct train_state {
     const dcp_device *device; /* whose memory k's is; NULL: the host's */
     float *params;            /* [layout->param_elems] */
     int borrows_params;
-    float *grads, *exp_avg, *exp_avg_sq; /* [layout->grad_elems] each */
-    offload *offloaded;                  /* where params and moments lie; NULL: in memory, */
+    const optim_type *optimizer;
+    float *grads;                    /* [layout->grad_elems] */
+    void *slots[KERNELS_MOST_SLOTS]; /* the optimizer's, [layout->grad_elems] each */
+    offload *offloaded;              /* where params and slots lie; NULL: in memory, */
     void *apart; /* the host's where the kernels' is another; NULL: as the gradients */
     kept_file *files;
     size_t n_files;
@@ -37,13 +40,17 @@ typedef struct train_state {
 
 /* Memory of this rank's shards, zeroed; of k, which is the device's or, NULL, the host's. Borrows
  * layout, k and device. params: borrowed memory for the parameters, zeroed; NULL: it is had like
- * the rest. offloads: parameters and moments lie in a file in offload_path (see offload_create) or,
+ * the rest. offloads: parameters and slots lie in a file in offload_path (see offload_create) or,
  * NULL, in memory of k->alloc_host; then params is NULL. */
-int state_create(const fsdp_layout *layout, kernels *k, const dcp_device *device, float *params,
-                 int offloads, const char *offload_path, train_state **out, dcp_error *err);
+int state_create(const fsdp_layout *layout, const optim_type *optimizer, kernels *k,
+                 const dcp_device *device, float *params, int offloads, const char *offload_path,
+                 train_state **out, dcp_error *err);
 void state_destroy(train_state *s);
 
-/* Lets go of the pages of this parameter and its moments, of a unit, or of all; nothing where they
+/* The update that makes step s->step + 1 of the parameters and slots; see optim_step. */
+void state_update(const train_state *s, const optim *o, double lr, double grad_scale);
+
+/* Lets go of the pages of this parameter and its slots, of a unit, or of all; nothing where they
  * are not offloaded. */
 void state_release(const train_state *s, const fsdp_param *param);
 /* Of a unit's parameters alone. s: a train_state; for fsdp_set_done. */
@@ -61,9 +68,12 @@ enum { STATE_MODEL = 1, STATE_OPTIMIZER = 2, STATE_FILES = 4, STATE_ALL = 7 };
 /* Sections of the state as libdcp saves it; borrows the memory of s. */
 int state_register(const train_state *s, unsigned sections, dcp_state **out, dcp_error *err);
 
+/* Where a parameter's part of a slot is; the parameter is not frozen. */
+void *state_slot_at(const train_state *s, size_t slot, const fsdp_param *param);
+
 /* Adds a box of the memory of s: the same as dcp_state_add, wherever that is. */
 int state_add(const train_state *s, dcp_state *state, const dcp_tensor *tensor, const dcp_box *box,
-              float *data, dcp_error *err);
+              void *data, dcp_error *err);
 
 /* Takes over which files the checkpoint holds, with memory for this rank's part. */
 int state_take_files(train_state *s, const dcp_checkpoint *ckpt, dcp_error *err);
@@ -73,18 +83,21 @@ int state_take_files(train_state *s, const dcp_checkpoint *ckpt, dcp_error *err)
  * names what is missing, surplus or of another shape. */
 int state_read_hf(train_state *s, const char *path, dcp_error *err);
 
-/* Whether the tensors that are there are the model's, and of a checkpoint, with STATE_OPTIMIZER,
- * its moments; of them only a copy of a tied embedding is read. Not collective. Errors
- * as state_read_hf's and state_load's. */
+/* Whether the tensors that are there are the model's, and of a checkpoint, where `optimizer` is not
+ * NULL, its slots; of them only a copy of a tied embedding is read. Not collective. Errors as
+ * state_read_hf's and state_load's. */
 int state_match_hf(const fsdp_layout *layout, const char *path, dcp_error *err);
-int state_match(const fsdp_layout *layout, dcp_checkpoint *ckpt, unsigned sections,
-                int *with_moments, dcp_error *err);
+int state_match(const fsdp_layout *layout, const optim_type *optimizer, dcp_checkpoint *ckpt,
+                int *with_slots, dcp_error *err);
 
-/* Fills the state from an open checkpoint, of which one without moments may lack a classifier.
- * Collective over `comm`, of which the checkpoint has a duplicate. sections: STATE_MODEL alone, or
- * STATE_ALL; then *with_moments says whether there were moments. DCP_ERR_MISMATCH: it is one of
- * another model, or has only some of the moments. */
+/* Fills the state from an open checkpoint, of which one without an optimizer's tensors may lack a
+ * classifier. Collective over `comm`, of which the checkpoint has a duplicate. sections:
+ * STATE_MODEL alone, or STATE_ALL; then *with_slots says whether the optimizer's slots were there.
+ * DCP_ERR_MISMATCH: it is one of another model, or has only some of the slots. */
 int state_load(train_state *s, MPI_Comm comm, dcp_checkpoint *ckpt, unsigned sections,
-               dcp_engine engine, int *with_moments, dcp_error *err);
+               dcp_engine engine, int *with_slots, dcp_error *err);
+
+/* Whether a checkpoint has tensors of an optimizer, whichever that was. */
+int state_has_optimizer(const dcp_checkpoint *ckpt);
 
 #endif

@@ -1,0 +1,142 @@
+/* The table of optimizers, and updates of shards: element by element, so that cuts change no bit.
+ */
+#include "optim.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "../fail.h"
+#include "../fsdp/globs.h"
+
+enum { PIECE_ELEMS = 1 << 20 };
+
+static double number_of(const json_t *params, const char *key) {
+    return json_number_value(json_object_get(params, key));
+}
+
+static int read_adamw(const json_t *params, kernels_update *out, dcp_error *err) {
+    const json_t *betas = json_object_get(params, "betas");
+    (void)err;
+    out->beta1 = json_number_value(json_array_get(betas, 0));
+    out->beta2 = json_number_value(json_array_get(betas, 1));
+    out->eps = number_of(params, "eps");
+    return DCP_OK;
+}
+
+static const optim_type types[] = {
+    {.name = "AdamW",
+     .rule = KERNELS_ADAMW,
+     .n_slots = 2,
+     .slots = {{"exp_avg", DCP_F32}, {"exp_avg_sq", DCP_F32}},
+     .read = read_adamw},
+};
+
+const optim_type *optim_type_find(const char *name) {
+    for (size_t i = 0; i < sizeof types / sizeof *types; i++)
+        if (strcmp(types[i].name, name) == 0) return &types[i];
+    return NULL;
+}
+
+uint64_t optim_element_bytes(const optim_type *type) {
+    uint64_t bytes = 0;
+    for (size_t i = 0; i < type->n_slots; i++) bytes += dcp_dtype_bytes(type->slots[i].dtype);
+    return bytes;
+}
+
+/* Parameters that lie side by side in this rank's storage and are updated alike. */
+typedef struct optim_run {
+    uint64_t param_at, grad_at, elems;
+    int decays;
+} optim_run;
+
+struct optim {
+    kernels *k;
+    const optim_type *type;
+    kernels_update options;
+    optim_run *runs;
+    size_t n;
+};
+
+static int continues_run(const optim_run *r, const fsdp_param *param, int decays) {
+    return r->decays == decays && r->param_at + r->elems == param->param_at &&
+           r->grad_at + r->elems == param->grad_at;
+}
+
+static void add_param(optim *o, const fsdp_param *param, int decays) {
+    optim_run *last = o->n > 0 ? &o->runs[o->n - 1] : NULL;
+    if (param->elems == 0 || param->info.frozen) return;
+    if (last && continues_run(last, param, decays))
+        last->elems += param->elems;
+    else
+        o->runs[o->n++] = (optim_run){param->param_at, param->grad_at, param->elems, decays};
+}
+
+static int list_runs(optim *o, const fsdp_layout *layout, const json_t *no_decay, dcp_error *err) {
+    size_t n = 0;
+    for (size_t u = 0; u < layout->n; u++) n += layout->units[u].n;
+    o->runs = calloc(n, sizeof *o->runs);
+    if (!o->runs) return trainer_fail_memory(err, n * sizeof *o->runs);
+    for (size_t u = 0; u < layout->n; u++)
+        for (size_t i = 0; i < layout->units[u].n; i++) {
+            const fsdp_param *param = &layout->units[u].params[i];
+            add_param(o, param, !globs_match(no_decay, param->info.name));
+        }
+    return DCP_OK;
+}
+
+int optim_create(const config *c, const fsdp_layout *layout, kernels *k, optim **out,
+                 dcp_error *err) {
+    const json_t *no_decay = json_object_get(c->optimizer_params, "no_decay");
+    int status = globs_check(layout, "optimizer.params.no_decay", no_decay, err);
+    if (status != DCP_OK) return status;
+    optim *o = calloc(1, sizeof *o);
+    if (!o) return trainer_fail_memory(err, sizeof *o);
+    *o = (optim){.k = k, .type = optim_type_find(c->optimizer)};
+    o->options = (kernels_update){.rule = o->type->rule,
+                                  .weight_decay = number_of(c->optimizer_params, "weight_decay")};
+    status = o->type->read(c->optimizer_params, &o->options, err);
+    if (status == DCP_OK) status = list_runs(o, layout, no_decay, err);
+    if (status == DCP_OK)
+        *out = o;
+    else
+        optim_destroy(o);
+    return status;
+}
+
+void optim_destroy(optim *o) {
+    if (!o) return;
+    free(o->runs);
+    free(o);
+}
+
+static void update_run(const optim *o, const optim_memory *m, const optim_run *run,
+                       const kernels_update *options) {
+    const uint64_t most = m->release ? PIECE_ELEMS : run->elems;
+    for (uint64_t first = 0; first < run->elems; first += most) {
+        const uint64_t left = run->elems - first, n = left < most ? left : most;
+        const uint64_t at = run->grad_at + first;
+        float *params = m->params + run->param_at + first;
+        void *slots[KERNELS_MOST_SLOTS] = {NULL};
+        uint64_t sizes[KERNELS_MOST_SLOTS];
+        for (size_t i = 0; i < o->type->n_slots; i++) {
+            sizes[i] = dcp_dtype_bytes(o->type->slots[i].dtype);
+            slots[i] = (char *)m->slots[i] + at * sizes[i];
+        }
+        o->k->update(o->k, options, params, slots, m->grads + at, n);
+        if (!m->release) continue;
+        m->release(m->ctx, params, n * sizeof *params);
+        for (size_t i = 0; i < o->type->n_slots; i++) m->release(m->ctx, slots[i], n * sizes[i]);
+    }
+}
+
+void optim_step(const optim *o, const optim_memory *m, uint64_t step, double lr,
+                double grad_scale) {
+    kernels_update options = o->options;
+    options.lr = lr;
+    options.grad_scale = grad_scale;
+    options.step = step;
+    for (size_t i = 0; i < o->n; i++) {
+        options.weight_decay = o->runs[i].decays ? o->options.weight_decay : 0;
+        update_run(o, m, &o->runs[i], &options);
+    }
+}

@@ -1,0 +1,58 @@
+/* Optimizers: a table with a row for each, and one update of the parameters that a rank holds.
+ * Nothing else in the trainer knows which optimizers there are, or what they keep. */
+#ifndef TRAINER_OPTIM_OPTIM_H
+#define TRAINER_OPTIM_OPTIM_H
+
+#include <jansson.h>
+
+#include "../config/config.h"
+#include "../fsdp/layout.h"
+#include "dcp/tensor.h"
+#include "kernels/kernels.h"
+
+/* What an optimizer keeps of each trained parameter: a tensor of the parameter's shape, zero before
+ * the first update, and saved as /optimizer/<name>/<the parameter's name>. */
+typedef struct optim_slot {
+    const char *name;
+    dcp_dtype dtype;
+} optim_slot;
+
+/* A row of the table. */
+typedef struct optim_type {
+    const char *name; /* optimizer.type of the configuration */
+    kernels_rule rule;
+    size_t n_slots;
+    optim_slot slots[KERNELS_MOST_SLOTS]; /* in the order in which the rule takes them */
+    /* Fills in what the rule is told, from optimizer.params, which has all of the optimizer's keys.
+     * DCP_ERR_ARG: they contradict each other. */
+    int (*read)(const json_t *params, kernels_update *out, dcp_error *err);
+} optim_type;
+
+/* The row of that name; the configuration has checked that there is one. */
+const optim_type *optim_type_find(const char *name);
+/* Bytes of one element of all slots together. */
+uint64_t optim_element_bytes(const optim_type *type);
+
+typedef struct optim optim;
+
+/* Which parameters decay follows from the configuration's no_decay. Borrows k. DCP_ERR_ARG: a glob
+ * of it matches no parameter, or as optim_type's read. */
+int optim_create(const config *c, const fsdp_layout *layout, kernels *k, optim **out,
+                 dcp_error *err);
+void optim_destroy(optim *o);
+
+/* Where a rank's parameters, their gradients and the slots stand, laid out as fsdp_layout says. */
+typedef struct optim_memory {
+    float *params;
+    const float *grads;
+    void *slots[KERNELS_MOST_SLOTS];
+    /* NULL, or called for memory that the update is done with: it then works in small pieces. */
+    void (*release)(void *ctx, const void *from, uint64_t bytes);
+    void *ctx;
+} optim_memory;
+
+/* Update number `step`, from 1. Frozen parameters are left alone. Gradients are read times
+ * `grad_scale`. */
+void optim_step(const optim *o, const optim_memory *m, uint64_t step, double lr, double grad_scale);
+
+#endif
