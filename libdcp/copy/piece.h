@@ -33,7 +33,7 @@ typedef struct piece_global {
 
 typedef struct piece {
     const box_copy *copy; /* a: bytes of the dataset, b: bytes of `box`, dense */
-    uint64_t file_offset; /* of the dataset; in several files at once: see load/checkpoint.h */
+    uint64_t file_offset; /* of the dataset; in several files at once: see step/tables.h */
     uint64_t bytes;       /* of the dataset */
     const index_row *row; /* the dataset's; NULL: bytes of no dataset */
     const state_box *box; /* memory or source; NULL: `raw` */

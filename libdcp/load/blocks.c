@@ -5,6 +5,7 @@
 #include "core/box.h"
 #include "core/fail.h"
 #include "load/load.h"
+#include "load/read.h"
 
 /* Marks the blocks that the runs touch; of short runs, one a block is enough. */
 static void mark_runs(const box_copy *copy, uint64_t *marks) {
@@ -18,10 +19,10 @@ static void mark_runs(const box_copy *copy, uint64_t *marks) {
 }
 
 static void mark_box(const load *l, const plan_box *b, uint64_t *marks) {
-    const ckpt_tensor *t = l->chosen.stored[b->tensor];
-    const ckpt_piece *pieces = &l->ckpt->pieces[t->first_piece];
+    const step_tensor *t = l->chosen.stored[b->tensor];
+    const step_dataset *pieces = &l->ckpt->pieces[t->first_piece];
     size_t k, end;
-    checkpoint_near(l->ckpt, t, &b->box->box, &k, &end);
+    step_checkpoint_near(l->ckpt, t, &b->box->box, &k, &end);
     for (; k < end; k++) {
         const dcp_box held = step_index_row_box(pieces[k].row);
         box_copy copy;
@@ -33,11 +34,11 @@ static void mark_box(const load *l, const plan_box *b, uint64_t *marks) {
 }
 
 static int check_tensor(load *l, size_t tensor, const uint64_t *marks, dcp_error *err) {
-    const ckpt_tensor *t = l->chosen.stored[tensor];
+    const step_tensor *t = l->chosen.stored[tensor];
     int status = DCP_OK;
     marks += l->first_sum[tensor];
     for (size_t k = 0; k < t->n_pieces && !status; k++) {
-        const ckpt_piece *p = &l->ckpt->pieces[t->first_piece + k];
+        const step_dataset *p = &l->ckpt->pieces[t->first_piece + k];
         uint64_t blocks = step_index_blocks(p->row->bytes);
         for (uint64_t b = 0; b < blocks && p->file->reader == l->comm->rank && !status; b++)
             if (marks[b]) status = checkpoint_block(l->ckpt, p, b, err);

@@ -14,7 +14,7 @@ typedef struct job {
     unsigned char *to, *buffer; /* buffer: NULL where it was read in place; to: on a device */
 } job;
 
-ckpt_file *load_file(const dcp_checkpoint *ckpt, uint64_t address) {
+step_file *load_file(const dcp_checkpoint *ckpt, uint64_t address) {
     size_t low = 0, high = ckpt->n_files;
     while (high - low > 1) {
         size_t middle = low + (high - low) / 2;
@@ -28,7 +28,7 @@ ckpt_file *load_file(const dcp_checkpoint *ckpt, uint64_t address) {
 
 void load_read(dcp_checkpoint *ckpt, io_queue *queue, unsigned slot, void *buffer, uint64_t bytes,
                uint64_t address) {
-    ckpt_file *file = load_file(ckpt, address);
+    step_file *file = load_file(ckpt, address);
     io_queue_read(queue, slot, &file->file, buffer, bytes, address - file->base);
 }
 

@@ -16,7 +16,7 @@
 
 /* What one dataset holds of one box. */
 static int make_piece(const load *l, const plan_box *b, const state_box *box,
-                      const ckpt_piece *from, piece *out) {
+                      const step_dataset *from, piece *out) {
     const dcp_tensor *t = &l->chosen.stored[b->tensor]->tensor;
     const dcp_box held = step_index_row_box(from->row);
     box_copy copy;
@@ -36,10 +36,10 @@ static int make_piece(const load *l, const plan_box *b, const state_box *box,
 }
 
 size_t load_pieces(const load *l, const plan_box *b, const state_box *box, piece *out) {
-    const ckpt_tensor *t = l->chosen.stored[b->tensor];
-    const ckpt_piece *from = &l->ckpt->pieces[t->first_piece];
+    const step_tensor *t = l->chosen.stored[b->tensor];
+    const step_dataset *from = &l->ckpt->pieces[t->first_piece];
     size_t n = 0, k, end;
-    checkpoint_near(l->ckpt, t, &box->box, &k, &end);
+    step_checkpoint_near(l->ckpt, t, &box->box, &k, &end);
     if (!out) return end - k;
     for (; k < end; k++) n += (size_t)make_piece(l, b, box, &from[k], out + n);
     return n;
@@ -82,7 +82,7 @@ static int make_pieces(load *l, dcp_error *err) {
         return core_fail_memory(err, l->n_pieces * sizeof *l->pieces);
     if (l->engine == DCP_ENGINE_MPIO) return DCP_OK;
     for (size_t f = 0; f < l->ckpt->n_files && !status; f++)
-        if (!l->ckpt->files[f].hidden) status = checkpoint_file(&l->ckpt->files[f], err);
+        if (!l->ckpt->files[f].hidden) status = step_file_open(&l->ckpt->files[f], err);
     return status ? status : io_queue_create(&l->queue, err);
 }
 
@@ -114,7 +114,7 @@ int load_move(load *l, piece *pieces, size_t n, dcp_error *err) {
     return status;
 }
 
-static int compare_row(const ckpt_piece *p, const uint64_t *sums, dcp_error *err) {
+static int compare_row(const step_dataset *p, const uint64_t *sums, dcp_error *err) {
     const uint64_t *stored = p->file->crcs + p->row->first_block;
     for (uint64_t b = 0; b < step_index_blocks(p->row->bytes); b++)
         if (core_crc64_finish(sums[b], step_index_block_bytes(p->row->bytes, b)) != stored[b])
@@ -129,10 +129,10 @@ static int prove(load *l, dcp_error *err) {
     int status = comm_allreduce(l->comm, l->sums, l->first_sum[l->chosen.n], DCP_REDUCE_XOR, err);
     if (status) return status;
     for (size_t i = (size_t)l->comm->rank; i < l->chosen.n; i += (size_t)l->comm->size) {
-        const ckpt_tensor *t = l->chosen.stored[i];
+        const step_tensor *t = l->chosen.stored[i];
         const uint64_t *sums = l->sums + l->first_sum[i];
         for (size_t k = 0; k < t->n_pieces && !status && l->boxes.exact[i]; k++) {
-            const ckpt_piece *p = &l->ckpt->pieces[t->first_piece + k];
+            const step_dataset *p = &l->ckpt->pieces[t->first_piece + k];
             status = compare_row(p, sums, err);
             sums += step_index_blocks(p->row->bytes);
         }

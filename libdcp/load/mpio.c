@@ -6,12 +6,13 @@
 #include "h5/parallel.h"
 #include "load/place.h"
 #include "load/transfer.h"
+#include "step/outside.h"
 
 #define PART_BYTES ((uint64_t)256 << 20) /* MPI-IO's transfers stay below 2 GiB */
 #define BUFFER_BYTES (4u << 20)
 
 typedef struct reader {
-    const ckpt_file *from; /* of `file` */
+    const step_file *from; /* of `file` */
     h5_file *file;
     const piece *piece;
     unsigned char *buffer; /* BUFFER_BYTES, for boxes on a device; NULL before the first one */
@@ -19,12 +20,13 @@ typedef struct reader {
 } reader;
 
 /* Once for each file. */
-static int check_metadata(ckpt_file *file, dcp_error *err) {
+static int check_metadata(step_file *file, dcp_error *err) {
     if (file->outside_is_intact) return DCP_OK;
-    int status = checkpoint_plain(file, err);
+    int status = step_file_open_plain(file, err);
     unsigned char *buffer = status ? NULL : malloc(BLOCK_BYTES);
     if (!status && !buffer) status = core_fail_memory(err, BLOCK_BYTES);
-    if (!status) status = outside_check(file, buffer, NULL, NULL, &file->outside_is_intact, err);
+    if (!status)
+        status = step_outside_check(file, buffer, NULL, NULL, &file->outside_is_intact, err);
     free(buffer);
     if (status || file->outside_is_intact) return status;
     return core_fail(err, DCP_ERR_CORRUPT,
@@ -33,7 +35,7 @@ static int check_metadata(ckpt_file *file, dcp_error *err) {
                      file->path);
 }
 
-static int turn_to(reader *r, ckpt_file *file) {
+static int turn_to(reader *r, step_file *file) {
     if (r->from == file) return DCP_OK;
     int status = h5_parallel_close(r->file, r->err);
     r->file = NULL;

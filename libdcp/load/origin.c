@@ -7,10 +7,10 @@
 #include "core/bytes.h"
 #include "core/fail.h"
 #include "h5/skeleton.h"
-#include "load/checkpoint.h"
+#include "step/checkpoint.h"
 
 /* The tables' bytes one after the other, as they are in the file. */
-static void fill_tables(const ckpt_file *file, unsigned char **tables, unsigned char *all) {
+static void fill_tables(const step_file *file, unsigned char **tables, unsigned char *all) {
     const userblock *ub = &file->ub;
     tables[0] = all;
     tables[1] = tables[0] + ub->index.bytes;
@@ -23,13 +23,13 @@ static void fill_tables(const ckpt_file *file, unsigned char **tables, unsigned 
     memcpy(tables[2], file->meta, strlen(file->meta));
 }
 
-static int same_places(const ckpt_file *file, const index_row *rows, const skeleton *s) {
+static int same_places(const step_file *file, const index_row *rows, const skeleton *s) {
     for (uint64_t i = 0; i < file->ub.rows; i++)
         if (rows[i].bytes && rows[i].offset != file->rows[i].offset) return 0;
     return s->file_bytes == file->ub.file_bytes;
 }
 
-int origin_check(const ckpt_file *file, int *ours, dcp_error *err) {
+int origin_check(const step_file *file, int *ours, dcp_error *err) {
     const userblock *ub = &file->ub;
     uint64_t bytes = ub->index.bytes + ub->blocks.bytes + ub->meta.bytes, crc = 0;
     unsigned char *all = malloc(bytes + 1), *tables[3];

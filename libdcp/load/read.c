@@ -8,14 +8,15 @@
 #include "core/crc64.h"
 #include "core/fail.h"
 #include "dcp/inspect.h"
-#include "load/checkpoint.h"
+#include "step/checkpoint.h"
 
-static int cache_block(block_cache *c, const ckpt_piece *p, uint64_t number, dcp_error *err) {
+static int cache_block(step_block_cache *c, const step_dataset *p, uint64_t number,
+                       dcp_error *err) {
     if (c->row == p->row && c->number == number) return DCP_OK;
     if (!c->data && posix_memalign((void **)&c->data, PAGE_BYTES, BLOCK_BYTES))
         return core_fail_memory(err, BLOCK_BYTES);
     c->row = NULL;
-    int status = checkpoint_plain(p->file, err);
+    int status = step_file_open_plain(p->file, err);
     if (status) return status;
     uint64_t bytes = step_index_block_bytes(p->row->bytes, number);
     status = io_read_plain(p->file->plain, c->data, bytes, p->row->offset + number * BLOCK_BYTES,
@@ -30,11 +31,11 @@ static int cache_block(block_cache *c, const ckpt_piece *p, uint64_t number, dcp
     return DCP_OK;
 }
 
-int checkpoint_block(dcp_checkpoint *ckpt, const ckpt_piece *p, uint64_t number, dcp_error *err) {
+int checkpoint_block(dcp_checkpoint *ckpt, const step_dataset *p, uint64_t number, dcp_error *err) {
     return cache_block(&ckpt->cache, p, number, err);
 }
 
-static int cache_bytes(block_cache *c, const ckpt_piece *p, uint64_t offset, uint64_t bytes,
+static int cache_bytes(step_block_cache *c, const step_dataset *p, uint64_t offset, uint64_t bytes,
                        unsigned char *out, dcp_error *err) {
     while (bytes) {
         uint64_t number = offset / BLOCK_BYTES, at = offset % BLOCK_BYTES;
@@ -49,12 +50,12 @@ static int cache_bytes(block_cache *c, const ckpt_piece *p, uint64_t offset, uin
     return DCP_OK;
 }
 
-int checkpoint_bytes(dcp_checkpoint *ckpt, const ckpt_piece *p, uint64_t offset, uint64_t bytes,
+int checkpoint_bytes(dcp_checkpoint *ckpt, const step_dataset *p, uint64_t offset, uint64_t bytes,
                      unsigned char *out, dcp_error *err) {
     return cache_bytes(&ckpt->cache, p, offset, bytes, out, err);
 }
 
-static int read_piece(block_cache *c, const ckpt_tensor *t, const ckpt_piece *p,
+static int read_piece(step_block_cache *c, const step_tensor *t, const step_dataset *p,
                       const dcp_box *want, unsigned char *data, dcp_error *err) {
     const dcp_box held = step_index_row_box(p->row);
     box_copy copy;
@@ -69,9 +70,9 @@ static int read_piece(block_cache *c, const ckpt_tensor *t, const ckpt_piece *p,
     return status;
 }
 
-static int read_box(const dcp_checkpoint *ckpt, block_cache *c, const char *path,
+static int read_box(const dcp_checkpoint *ckpt, step_block_cache *c, const char *path,
                     const dcp_box *box, void *data, dcp_error *err) {
-    const ckpt_tensor *t = checkpoint_lookup(ckpt, path);
+    const step_tensor *t = step_checkpoint_lookup(ckpt, path);
     if (!t)
         return core_fail(err, DCP_ERR_NOT_FOUND, "%s: tensor %s is not in the checkpoint",
                          ckpt->path, path);
@@ -84,7 +85,7 @@ static int read_box(const dcp_checkpoint *ckpt, block_cache *c, const char *path
         return core_fail(err, DCP_ERR_ARG, "tensor %s: a box with elements needs memory", path);
     int status = DCP_OK;
     size_t k, end;
-    checkpoint_near(ckpt, t, box, &k, &end);
+    step_checkpoint_near(ckpt, t, box, &k, &end);
     for (; k < end && !status; k++)
         status = read_piece(c, t, &ckpt->pieces[t->first_piece + k], box, data, err);
     return status;
@@ -100,7 +101,7 @@ int dcp_checkpoint_read(dcp_checkpoint *ckpt, const char *path, const dcp_box *b
 
 struct dcp_reader {
     const dcp_checkpoint *ckpt;
-    block_cache cache;
+    step_block_cache cache;
 };
 
 int dcp_reader_create(dcp_checkpoint *ckpt, dcp_reader **out, dcp_error *err) {

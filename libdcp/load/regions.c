@@ -59,7 +59,7 @@ static void read_pages(const regions *r, uint64_t start, size_t first, size_t en
                        unsigned char *buffer) {
     uint64_t at = start + first * PAGE_BYTES, stop = start + end * PAGE_BYTES;
     while (at < stop) {
-        const ckpt_file *file = load_file(r->ckpt, at);
+        const step_file *file = load_file(r->ckpt, at);
         uint64_t file_end = file->base + file->ub.file_bytes;
         uint64_t to = file_end < stop ? file_end : stop;
         load_read(r->ckpt, r->queue, slot, buffer + (at - start), to - at, at);

@@ -113,11 +113,11 @@ static int check_types(const dcp_checkpoint *ckpt, const dcp_tensor *want, const
 }
 
 /* Names and tensors ascend alike, so the tensor after the last one that was found is mostly it. */
-static const ckpt_tensor *find_after(const dcp_checkpoint *ckpt, const ckpt_tensor *last,
+static const step_tensor *find_after(const dcp_checkpoint *ckpt, const step_tensor *last,
                                      const char *name) {
-    const ckpt_tensor *next = last ? last + 1 : ckpt->tensors;
+    const step_tensor *next = last ? last + 1 : ckpt->tensors;
     if (next < ckpt->tensors + ckpt->n_tensors && !strcmp(next->tensor.path, name)) return next;
-    return checkpoint_lookup(ckpt, name);
+    return step_checkpoint_lookup(ckpt, name);
 }
 
 /* A source has no memory to load into. */
@@ -131,7 +131,7 @@ static int check_boxes(const state_tensor *t, dcp_error *err) {
 
 static int find_stored(const dcp_checkpoint *ckpt, const dcp_load_options *o, selection *s,
                        dcp_error *err) {
-    const ckpt_tensor *last = NULL;
+    const step_tensor *last = NULL;
     size_t missing = 0, first = 0;
     path_text name;
     for (size_t i = 0; i < s->n; i++) {

@@ -3,11 +3,11 @@
 #define DCP_LOAD_SELECT_H
 
 #include "core/state.h"
-#include "load/checkpoint.h"
+#include "step/checkpoint.h"
 
 typedef struct selection {
     state_tensor **wanted;      /* the state's, sorted by path */
-    const ckpt_tensor **stored; /* each one's in the checkpoint; NULL: it lacks it */
+    const step_tensor **stored; /* each one's in the checkpoint; NULL: it lacks it */
     size_t n;
 } selection;
 

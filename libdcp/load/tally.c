@@ -10,7 +10,7 @@
 #include "core/box.h"
 #include "core/crc64.h"
 #include "core/fail.h"
-#include "load/whole.h"
+#include "step/tensor_checksum.h"
 
 /* A dataset with bytes, in its file. */
 typedef struct extent {
@@ -48,7 +48,7 @@ static void find_extents(tally *t) {
     const dcp_checkpoint *ckpt = t->ckpt;
     size_t n = 0;
     for (size_t f = 0; f < ckpt->n_files; f++) {
-        const ckpt_file *file = &ckpt->files[f];
+        const step_file *file = &ckpt->files[f];
         t->first[f] = n;
         for (size_t i = 0; file->rows && i < file->ub.rows; i++)
             if (file->rows[i].bytes) t->extents[n++] = (extent){.row = &file->rows[i]};
@@ -65,7 +65,7 @@ static void find_extents(tally *t) {
 }
 
 /* The extent of a row. */
-static extent *extent_of(const tally *t, const ckpt_piece *p) {
+static extent *extent_of(const tally *t, const step_dataset *p) {
     size_t f = (size_t)(p->file - t->ckpt->files), low = t->first[f], high = t->first[f + 1];
     while (high - low > 1) {
         size_t middle = low + (high - low) / 2;
@@ -78,10 +78,10 @@ static extent *extent_of(const tally *t, const ckpt_piece *p) {
 }
 
 static int find_runs(const tally *t, size_t tensor, dcp_error *err) {
-    const ckpt_tensor *whole = &t->ckpt->tensors[tensor];
+    const step_tensor *whole = &t->ckpt->tensors[tensor];
     const dcp_box all = dcp_box_whole(&whole->tensor);
     for (size_t k = 0; k < whole->n_pieces; k++) {
-        const ckpt_piece *p = &t->ckpt->pieces[whole->first_piece + k];
+        const step_dataset *p = &t->ckpt->pieces[whole->first_piece + k];
         const dcp_box held = step_index_row_box(p->row);
         extent *e = extent_of(t, p);
         box_copy copy;
@@ -115,7 +115,7 @@ int tally_create(const dcp_checkpoint *ckpt, tally **out, dcp_error *err) {
     int status = allocate(t, err);
     if (!status) find_extents(t);
     for (size_t i = 0; i < ckpt->n_tensors && !status; i++)
-        if (!whole_is_runs(ckpt, &ckpt->tensors[i])) status = find_runs(t, i, err);
+        if (!step_tensor_is_runs(ckpt, &ckpt->tensors[i])) status = find_runs(t, i, err);
     if (status)
         tally_destroy(t);
     else
@@ -227,18 +227,18 @@ uint64_t *tally_sums(tally *t, uint64_t *n) {
     return t->sums;
 }
 
-uint64_t tally_block(const tally *t, const ckpt_file *file, const index_row *row, uint64_t block) {
+uint64_t tally_block(const tally *t, const step_file *file, const index_row *row, uint64_t block) {
     return core_crc64_finish(t->sums[file->first_block + row->first_block + block],
                              step_index_block_bytes(row->bytes, block));
 }
 
-uint64_t tally_outside(const tally *t, const ckpt_file *file) {
+uint64_t tally_outside(const tally *t, const step_file *file) {
     size_t f = (size_t)(file - t->ckpt->files);
     return core_crc64_finish(*outside_sum(t, f), t->outside_bytes[f]);
 }
 
 uint64_t tally_tensor(const tally *t, size_t tensor) {
-    const ckpt_tensor *whole = &t->ckpt->tensors[tensor];
-    if (whole_is_runs(t->ckpt, whole)) return whole_crc(t->ckpt, whole);
+    const step_tensor *whole = &t->ckpt->tensors[tensor];
+    if (step_tensor_is_runs(t->ckpt, whole)) return step_tensor_checksum(t->ckpt, whole);
     return core_crc64_finish(*tensor_sum(t, tensor), whole->bytes);
 }

@@ -4,7 +4,7 @@
 #ifndef DCP_LOAD_TALLY_H
 #define DCP_LOAD_TALLY_H
 
-#include "load/checkpoint.h"
+#include "step/checkpoint.h"
 
 typedef struct tally tally;
 
@@ -20,8 +20,8 @@ void tally_add(void *t, size_t file, uint64_t offset, const unsigned char *data,
 uint64_t *tally_sums(tally *t, uint64_t *n);
 
 /* After that: what the bytes' checksums are. */
-uint64_t tally_block(const tally *t, const ckpt_file *file, const index_row *row, uint64_t block);
-uint64_t tally_outside(const tally *t, const ckpt_file *file);
+uint64_t tally_block(const tally *t, const step_file *file, const index_row *row, uint64_t block);
+uint64_t tally_outside(const tally *t, const step_file *file);
 /* Of the whole tensor, whatever its pieces. */
 uint64_t tally_tensor(const tally *t, size_t tensor);
 

@@ -1,15 +1,15 @@
-/* Moving bytes of a checkpoint's files into a rank's boxes. Addresses: load/checkpoint.h. */
+/* Moving bytes of a checkpoint's files into a rank's boxes. Addresses: step/tables.h. */
 #ifndef DCP_LOAD_TRANSFER_H
 #define DCP_LOAD_TRANSFER_H
 
 #include "copy/window.h"
-#include "load/checkpoint.h"
+#include "step/checkpoint.h"
 
 /* Starts reading [address, address + bytes), in one file, into buffer. */
 void load_read(dcp_checkpoint *ckpt, io_queue *queue, unsigned slot, void *buffer, uint64_t bytes,
                uint64_t address);
 /* The file that holds the address. */
-ckpt_file *load_file(const dcp_checkpoint *ckpt, uint64_t address);
+step_file *load_file(const dcp_checkpoint *ckpt, uint64_t address);
 
 /* Collective. Ranks read their regions' pages that anybody wants, and send each rank its fragments.
  * Adds what arrived to the pieces' checksums. */

@@ -16,7 +16,8 @@
 #include "io/sweep.h"
 #include "plan/plan.h"
 #include "redundancy/redundancy.h"
-#include "store/about.h"
+#include "step/about.h"
+#include "step/files.h"
 
 void verify_damage(verifier *v, const char *what) {
     v->damages++;
@@ -41,12 +42,12 @@ static int read_files(verifier *v, int *usable, dcp_error *err) {
     *usable = 1;
     for (size_t i = 0; i < ckpt->n_files; i++) {
         dcp_error e;
-        ckpt_file *file = &ckpt->files[i];
+        step_file *file = &ckpt->files[i];
         if (v->is_part && !file->path) continue;
         free(file->path);
-        file->path = step_file_path(ckpt->path, ckpt->layout, i, ckpt->n_files);
+        file->path = step_files_path(ckpt->path, ckpt->layout, i, ckpt->n_files);
         if (!file->path) return core_fail_memory(err, 4096);
-        int status = tables_read(file, &e);
+        int status = step_tables_read(file, &e);
         if (status) *usable = 0;
         status = verify_absorb(v, status, &e);
         if (status && err) *err = e;
@@ -78,10 +79,11 @@ static int read_step(verifier *v, const char *path, dcp_error *err) {
     int status = verify_find(v, path, err);
     if (status || !v->ckpt->files) return status;
     v->path = path;
-    step_surplus(path, v->ckpt->layout, v->ckpt->n_files, on_surplus, v);
+    step_files_surplus(path, v->ckpt->layout, v->ckpt->n_files, on_surplus, v);
     status = read_files(v, &v->usable, err);
     if (status || !v->usable) return status;
-    status = v->is_part ? checkpoint_metas(v->ckpt, &e) : checkpoint_join(v->ckpt, &e);
+    status =
+        v->is_part ? step_checkpoint_read_metas(v->ckpt, &e) : step_checkpoint_join(v->ckpt, &e);
     v->usable = !status;
     if (status && status != DCP_ERR_CORRUPT && err) *err = e;
     if (status) return verify_absorb(v, status, &e);
@@ -149,7 +151,7 @@ static int sum_files(verifier *v, dcp_error *err) {
 
 static int verify_about(verifier *v, const char *path, dcp_error *err) {
     dcp_error e;
-    int status = about_check(path, v->ckpt->json ? &v->ckpt->step : NULL, &e);
+    int status = step_about_check(path, v->ckpt->json ? &v->ckpt->step : NULL, &e);
     if (status == DCP_ERR_NOT_FOUND) status = DCP_ERR_CORRUPT;
     if (status && status != DCP_ERR_CORRUPT && err) *err = e;
     return verify_absorb(v, status, &e);

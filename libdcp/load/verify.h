@@ -3,8 +3,8 @@
 #define DCP_LOAD_VERIFY_H
 
 #include "dcp/inspect.h"
-#include "load/checkpoint.h"
 #include "load/tally.h"
+#include "step/checkpoint.h"
 
 typedef struct verifier {
     dcp_comm *comm;

@@ -4,9 +4,10 @@
 #include <string.h>
 
 #include "core/fail.h"
+#include "load/origin.h"
 #include "load/verify.h"
 
-static void report_block(verifier *v, const ckpt_piece *p, uint64_t b, uint64_t bytes) {
+static void report_block(verifier *v, const step_dataset *p, uint64_t b, uint64_t bytes) {
     char line[DCP_MAX_PATH + 4200];
     snprintf(line, sizeof line, "%s: tensor %s, block %llu (bytes %llu to %llu): damaged",
              p->file->path, p->row->tensor.path, (unsigned long long)b,
@@ -15,7 +16,7 @@ static void report_block(verifier *v, const ckpt_piece *p, uint64_t b, uint64_t 
 }
 
 /* One dataset, whose bytes were summed. */
-static void judge_dataset(verifier *v, const ckpt_piece *p) {
+static void judge_dataset(verifier *v, const step_dataset *p) {
     const uint64_t *crcs = p->file->crcs + p->row->first_block;
     for (uint64_t b = 0; b < step_index_blocks(p->row->bytes); b++)
         if (tally_block(v->sums, p->file, p->row, b) != crcs[b])
@@ -29,7 +30,7 @@ static void judge_dataset(verifier *v, const ckpt_piece *p) {
 }
 
 /* Another version of HDF5 may have written it, so this is no damage. */
-static int verify_origin(verifier *v, const ckpt_file *file, dcp_error *err) {
+static int verify_origin(verifier *v, const step_file *file, dcp_error *err) {
     char line[4300];
     int ours = 1;
     if (!v->options->on_note) return DCP_OK;
@@ -43,7 +44,7 @@ static int verify_origin(verifier *v, const ckpt_file *file, dcp_error *err) {
     return DCP_OK;
 }
 
-static int judge_outside(verifier *v, const ckpt_file *file, dcp_error *err) {
+static int judge_outside(verifier *v, const step_file *file, dcp_error *err) {
     if (tally_outside(v->sums, file) == file->ub.outside_crc) return verify_origin(v, file, err);
     char line[4300];
     snprintf(line, sizeof line,
@@ -58,7 +59,7 @@ static void judge_tensors(verifier *v) {
     const dcp_checkpoint *ckpt = v->ckpt;
     uint64_t id = ~0ULL, before = v->damages;
     for (size_t i = 0; i < ckpt->n_tensors; i++) {
-        const ckpt_tensor *t = &ckpt->tensors[i];
+        const step_tensor *t = &ckpt->tensors[i];
         for (size_t k = 0; k < t->n_pieces; k++)
             judge_dataset(v, &ckpt->pieces[t->first_piece + k]);
         if (ckpt->layout == DCP_LAYOUT_SHARDED)
@@ -80,6 +81,6 @@ int verify_judge(verifier *v, dcp_error *err) {
     if (!v->is_part) judge_tensors(v);
     for (size_t f = 0; f < ckpt->n_files && v->is_part; f++)
         for (size_t i = 0; ckpt->files[f].path && i < ckpt->files[f].ub.rows; i++)
-            judge_dataset(v, &(ckpt_piece){&ckpt->files[f], &ckpt->files[f].rows[i], 0});
+            judge_dataset(v, &(step_dataset){&ckpt->files[f], &ckpt->files[f].rows[i], 0});
     return DCP_OK;
 }

@@ -7,8 +7,8 @@
 #include <unistd.h>
 
 #include "core/fail.h"
-#include "load/checkpoint.h"
 #include "redundancy/survey.h"
+#include "step/list.h"
 
 /* The header of a redundancy file; without one it is not usable. */
 static int read_header(survey_found *f, const char *folder, const char *name, dcp_error *err) {
@@ -17,7 +17,7 @@ static int read_header(survey_found *f, const char *folder, const char *name, dc
     int fd;
     if (parity_open(f->path, name, &header, &fd, NULL)) return DCP_OK;
     close(fd);
-    if (step_of_folder(folder, &step) && step != header.step) return DCP_OK;
+    if (step_name_read(folder, &step) && step != header.step) return DCP_OK;
     f->header = malloc(sizeof header);
     if (!f->header) return core_fail_memory(err, sizeof header);
     *f->header = header;

@@ -6,8 +6,8 @@
 #include <unistd.h>
 
 #include "core/fail.h"
-#include "load/checkpoint.h"
 #include "redundancy/parity.h"
+#include "step/list.h"
 
 static int is_redundancy(const char *name) {
     uint64_t number;
@@ -38,7 +38,7 @@ static int verify_file(const char *folder, const char *name, const redundancy_re
     if (asprintf(&path, "%s/%s", folder, name) < 0) return core_fail_memory(err, 4096);
     int status = open_reported(path, name, reader, &h, &fd, err);
     if (fd < 0) goto free_path;
-    if (step_of_folder(folder, &step) && step != h.step) {
+    if (step_name_read(folder, &step) && step != h.step) {
         snprintf(line, sizeof line, "%s: header: it is of step %llu", path,
                  (unsigned long long)h.step);
         reader->on_damage(reader->ctx, line);

@@ -23,8 +23,8 @@ typedef struct announcer {
     uint64_t told;
 } announcer;
 
-static void tell(announcer *a, ckpt_file *file, range *r) {
-    if (r->to > r->from && !checkpoint_plain(file, NULL)) {
+static void tell(announcer *a, step_file *file, range *r) {
+    if (r->to > r->from && !step_file_open_plain(file, NULL)) {
         posix_fadvise(file->plain, (off_t)r->from, (off_t)(r->to - r->from), POSIX_FADV_WILLNEED);
         a->told += r->to - r->from;
     }
@@ -33,7 +33,7 @@ static void tell(announcer *a, ckpt_file *file, range *r) {
 
 static int add_run(void *ctx, const rewrite_run *run) {
     announcer *a = ctx;
-    ckpt_file *file = run->piece->file;
+    step_file *file = run->piece->file;
     range *r = &a->ranges[file - a->from->files];
     uint64_t from = run->piece->row->offset + run->dataset_offset, to = from + run->bytes;
     int joins = from + JOIN_BYTES >= r->from && from <= r->to + JOIN_BYTES &&

@@ -52,7 +52,7 @@ static int add_pages(trial *t, const extent *pages) {
 
 static int plan_run(void *ctx, const rewrite_run *run) {
     trial *t = ctx;
-    ckpt_file *file = run->piece->file;
+    step_file *file = run->piece->file;
     uint64_t from = run->piece->row->offset + run->dataset_offset, to = from + run->bytes;
     const extent pages = {file, from / PAGE_BYTES * PAGE_BYTES, core_round_to_pages(to), NULL};
     if (!t->all.file)
@@ -108,7 +108,7 @@ void batch_read(batch *b, io_queue *queue, unsigned slot) {
     io_queue_send(queue);
 }
 
-static const unsigned char *find_bytes(const batch *b, size_t *hint, const ckpt_file *file,
+static const unsigned char *find_bytes(const batch *b, size_t *hint, const step_file *file,
                                        uint64_t from, uint64_t to) {
     for (size_t k = 0; k < b->n_extents; k++) {
         size_t i = (*hint + k) % b->n_extents;

@@ -9,7 +9,7 @@ enum { BATCH_EXTENTS = 512, BATCH_PARTS = 256 };
 
 /* Pages of an old file. */
 typedef struct extent {
-    ckpt_file *file;
+    step_file *file;
     uint64_t from, to;
     unsigned char *memory;
 } extent;

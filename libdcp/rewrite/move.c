@@ -42,7 +42,7 @@ typedef struct mover {
 static const rewrite_box *box_of(const piece *p) { return p->box->ctx; }
 
 static int by_tensor(const void *a, const void *b) {
-    const ckpt_tensor *x = box_of(((const entry *)a)->piece)->tensor,
+    const step_tensor *x = box_of(((const entry *)a)->piece)->tensor,
                       *y = box_of(((const entry *)b)->piece)->tensor;
     return (x > y) - (x < y);
 }
@@ -182,7 +182,7 @@ static int list_pieces(image *const *images, size_t n, entry **out, size_t *n_ou
 static int open_files(dcp_checkpoint *from, dcp_error *err) {
     int status = DCP_OK;
     for (size_t f = 0; f < from->n_files && !status; f++)
-        status = checkpoint_file(&from->files[f], err);
+        status = step_file_open(&from->files[f], err);
     return status;
 }
 

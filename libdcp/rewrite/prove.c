@@ -7,11 +7,12 @@
 
 #include "core/crc64.h"
 #include "core/fail.h"
+#include "load/read.h"
 #include "rewrite/rewrite.h"
 
-static int compare_blocks(const dcp_checkpoint *from, const ckpt_tensor *t, const uint64_t *sums,
+static int compare_blocks(const dcp_checkpoint *from, const step_tensor *t, const uint64_t *sums,
                           dcp_error *err) {
-    const ckpt_piece *p = &from->pieces[t->first_piece];
+    const step_dataset *p = &from->pieces[t->first_piece];
     for (uint64_t b = 0; b < step_index_blocks(t->bytes); b++)
         if (core_crc64_finish(sums[b], step_index_block_bytes(t->bytes, b)) !=
             p->file->crcs[p->row->first_block + b])
@@ -25,7 +26,7 @@ static int compare_blocks(const dcp_checkpoint *from, const ckpt_tensor *t, cons
 static int make_id(const dcp_checkpoint *from, const uint64_t *sums, char *id, dcp_error *err) {
     uint64_t raw = ~0ULL, *crcs = NULL;
     for (size_t i = 0; i < from->n_tensors; i++) {
-        const ckpt_tensor *t = &from->tensors[i];
+        const step_tensor *t = &from->tensors[i];
         uint64_t blocks = step_index_blocks(t->bytes);
         uint64_t *grown = realloc(crcs, (blocks + 1) * sizeof *crcs);
         if (!grown) {
@@ -47,7 +48,7 @@ static int find_damage(dcp_checkpoint *from, dcp_error *err) {
     int status = DCP_OK;
     for (size_t i = 0; i < from->n_tensors && !status; i++)
         for (size_t k = 0; k < from->tensors[i].n_pieces && !status; k++) {
-            const ckpt_piece *p = &from->pieces[from->tensors[i].first_piece + k];
+            const step_dataset *p = &from->pieces[from->tensors[i].first_piece + k];
             for (uint64_t b = 0; b < step_index_blocks(p->row->bytes) && !status; b++)
                 status = checkpoint_block(from, p, b, err);
         }

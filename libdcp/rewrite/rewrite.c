@@ -12,13 +12,13 @@ static dcp_box box_of(const dcp_rewrite_options *o, const dcp_tensor *t, int sha
 }
 
 /* `as` is the shard's number, -1 in a global file. */
-static int add_box(rewrite *w, const ckpt_tensor *t, const dcp_box *box, int as, dcp_error *err) {
+static int add_box(rewrite *w, const step_tensor *t, const dcp_box *box, int as, dcp_error *err) {
     rewrite_box *b = &w->boxes[w->n_boxes++];
     *b = (rewrite_box){w, t, *box};
     return dcp_state_add_source(w->state, &t->tensor, box, rewrite_fetch, b, as, err);
 }
 
-static int add_tensor(rewrite *w, const ckpt_tensor *t, const dcp_rewrite_options *o, int shards,
+static int add_tensor(rewrite *w, const step_tensor *t, const dcp_rewrite_options *o, int shards,
                       dcp_error *err) {
     const dcp_comm *comm = w->from->comm;
     const dcp_box nothing = {{0}, {0}};

@@ -8,14 +8,14 @@
 
 #include "core/fail.h"
 #include "dcp/rewrite.h"
-#include "load/checkpoint.h"
 #include "save/image.h"
 #include "save/save.h"
+#include "step/checkpoint.h"
 
 /* A box to be written; the ctx of its state_box. */
 typedef struct rewrite_box {
     struct rewrite *owner;
-    const ckpt_tensor *tensor;
+    const step_tensor *tensor;
     dcp_box box;
 } rewrite_box;
 
@@ -38,7 +38,7 @@ static inline int rewrite_stopped(const rewrite *w, dcp_error *err) {
 
 /* A run of bytes of a box that lies in one dataset. */
 typedef struct rewrite_run {
-    const ckpt_piece *piece;
+    const step_dataset *piece;
     uint64_t dataset_offset;
     uint64_t at; /* from the first byte that was asked for */
     uint64_t bytes;

@@ -13,7 +13,7 @@ typedef struct walk {
 
 /* The runs that `part` of the box, whose first byte is byte `at` of it, has in one dataset.
  * Elements may be cut by the walk's ends. */
-static int walk_piece(const walk *w, const ckpt_piece *p, const box_copy *copy, uint64_t at) {
+static int walk_piece(const walk *w, const step_dataset *p, const box_copy *copy, uint64_t at) {
     int status = DCP_OK;
     for (uint64_t i = 0, a, b; i < copy->runs && !status; i++) {
         core_box_copy_run(copy, i, &a, &b);
@@ -28,9 +28,9 @@ static int walk_piece(const walk *w, const ckpt_piece *p, const box_copy *copy, 
 
 int rewrite_runs(const rewrite_box *box, uint64_t offset, uint64_t bytes, rewrite_run_fn fn,
                  void *ctx) {
-    const ckpt_tensor *t = box->tensor;
+    const step_tensor *t = box->tensor;
     const dcp_checkpoint *from = box->owner->from;
-    const ckpt_piece *pieces = &from->pieces[t->first_piece];
+    const step_dataset *pieces = &from->pieces[t->first_piece];
     const walk w = {offset, offset + bytes, fn, ctx};
     uint64_t size = dcp_dtype_bytes(t->tensor.dtype), n;
     uint64_t end = (offset + bytes + size - 1) / size;
@@ -40,7 +40,7 @@ int rewrite_runs(const rewrite_box *box, uint64_t offset, uint64_t bytes, rewrit
         dcp_box part;
         size_t k, last;
         n = dcp_box_slice(dims, &box->box, at, end - at, &part);
-        checkpoint_near(from, t, &part, &k, &last);
+        step_checkpoint_near(from, t, &part, &k, &last);
         for (; k < last && !status; k++) {
             const dcp_box held = step_index_row_box(pieces[k].row);
             box_copy copy;
@@ -68,11 +68,11 @@ typedef struct span_reader {
 static int flush(span_reader *s) {
     if (!s->n) return DCP_OK;
     const rewrite_run *first = &s->runs[0], *last = &s->runs[s->n - 1];
-    const ckpt_piece *p = first->piece;
+    const step_dataset *p = first->piece;
     uint64_t from = p->row->offset + first->dataset_offset;
     uint64_t bytes = last->dataset_offset + last->bytes - first->dataset_offset;
     unsigned char *to = s->n == 1 ? s->out + first->at : s->owner->scratch;
-    int status = checkpoint_plain(p->file, s->err);
+    int status = step_file_open_plain(p->file, s->err);
     if (!status) status = io_read_plain(p->file->plain, to, bytes, from, p->file->path, s->err);
     for (size_t i = 0; i < s->n && s->n > 1 && !status; i++)
         memcpy(s->out + s->runs[i].at, to + (s->runs[i].dataset_offset - first->dataset_offset),

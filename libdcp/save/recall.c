@@ -9,8 +9,10 @@
 
 #include "core/crc64.h"
 #include "core/fail.h"
-#include "load/checkpoint.h"
 #include "save/reuse.h"
+#include "step/checkpoint.h"
+#include "step/files.h"
+#include "step/list.h"
 
 /* Room for `n` rows, all of them steady, and `blocks` checksums; 0 where memory is short. */
 static int make_record(file_record *f, uint64_t rows, size_t n, uint64_t blocks) {
@@ -24,7 +26,7 @@ static int make_record(file_record *f, uint64_t rows, size_t n, uint64_t blocks)
     return 1;
 }
 
-static void fill_record(file_record *f, const ckpt_file *file) {
+static void fill_record(file_record *f, const step_file *file) {
     for (size_t i = 0; i < f->n; i++) {
         const index_row *row = &file->rows[i];
         for (uint64_t b = 0; b < step_index_blocks(row->bytes); b++)
@@ -37,12 +39,12 @@ static void fill_record(file_record *f, const ckpt_file *file) {
 static uint64_t read_record(file_record *f, const dcp_store *store, const save_request *r,
                             uint64_t step, size_t number) {
     char name[64], folder[PATH_MAX];
-    ckpt_file file = {.file.fd = -1, .plain = -1};
-    store_step_name(name, "", step);
+    step_file file = {.file.fd = -1, .plain = -1};
+    step_name_write(name, "", step);
     if (snprintf(folder, sizeof folder, "%s/%s", store->dir, name) < (int)sizeof folder)
-        file.path = step_file_path(folder, r->layout, number, (size_t)r->shards);
+        file.path = step_files_path(folder, r->layout, number, (size_t)r->shards);
     uint64_t blocks = 0;
-    if (file.path && !tables_read(&file, NULL)) {
+    if (file.path && !step_tables_read(&file, NULL)) {
         blocks = file.ub.blocks.bytes / 8;
         int fd = open(file.path, O_RDONLY | O_NOFOLLOW | O_CLOEXEC);
         if (fd >= 0 && make_record(f, reuse_rows(file.rows, file.ub.rows), file.ub.rows, blocks)) {
@@ -51,7 +53,7 @@ static uint64_t read_record(file_record *f, const dcp_store *store, const save_r
         }
         if (fd >= 0) close(fd);
     }
-    tables_free(&file);
+    step_tables_free(&file);
     return f->n ? blocks : 0;
 }
 

@@ -22,6 +22,7 @@
 #include "core/crc64.h"
 #include "core/fail.h"
 #include "io/clone.h"
+#include "step/list.h"
 
 #define REWRITE_AFTER 16
 #define LEAST_BYTES (64u << 10) /* to be worth an extent of its own */
@@ -60,7 +61,7 @@ int reuse_prepare(image *im, dcp_store *store, size_t i, dcp_error *err) {
         return core_fail_memory(err, file->n * 2 + file->blocks * 8);
     if (u->last && (u->last->n != file->n || u->last->rows != u->now->rows)) u->last = NULL;
     if (!u->last) return DCP_OK;
-    store_step_name(step, "", store->history->step);
+    step_name_write(step, "", store->history->step);
     if (snprintf(u->path, sizeof u->path, "%s/%s%s", store->dir, step, strrchr(im->path, '/')) >=
         (int)sizeof u->path)
         return core_fail(err, DCP_ERR_ARG, "path of %s is too long", store->dir);

@@ -11,7 +11,7 @@
 #include "device/staging.h"
 #include "redundancy/redundancy.h"
 #include "save/snapshot.h"
-#include "store/about.h"
+#include "step/about.h"
 
 #define ABOUT_BYTES (1 << 20) /* of the caller's members of about.json */
 
@@ -135,7 +135,7 @@ static char *about_members(const dcp_store *store, const save_request *r, const 
                               report->write_s, "sync_s", report->sync_s);
     int failed = json_object_update_new(object, times);
     if (!failed && store->options.private_dirs)
-        failed = json_object_set_new(object, "shards", about_shards(folder, r->shards));
+        failed = json_object_set_new(object, "shards", step_about_shards(folder, r->shards));
     if (failed) {
         json_decref(object);
         object = NULL;

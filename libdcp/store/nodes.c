@@ -11,6 +11,7 @@
 
 #include "comm/comm.h"
 #include "core/fail.h"
+#include "step/list.h"
 
 typedef struct place {
     char host[40]; /* the boot's UUID, or where that can't be read the host's name */
@@ -81,7 +82,7 @@ int nodes_newest_step(dcp_store *store, const dcp_step *steps, size_t n, uint64_
     for (uint64_t limit = *step;;) {
         uint64_t least[2] = {UINT64_MAX, UINT64_MAX};
         if (store_leads(store) || store->nodes == 1) {
-            least[0] = store_newest_below(steps, n, limit);
+            least[0] = step_list_newest_below(steps, n, limit);
             least[1] = ~least[0];
         }
         int status = DCP_OK;

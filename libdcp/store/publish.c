@@ -15,7 +15,8 @@
 
 #include "comm/comm.h"
 #include "core/fail.h"
-#include "store/about.h"
+#include "step/about.h"
+#include "step/list.h"
 #include "store/folder.h"
 #include "store/spare.h"
 
@@ -27,7 +28,7 @@ static int check_free(dcp_store *store, uint64_t step, dcp_error *err) {
     char name[64];
     int status = DCP_OK;
     uint64_t stands = 1;
-    store_step_name(name, "", step);
+    step_name_write(name, "", step);
     if (store_leads(store)) {
         int goes_aside = store->abandon_pending && step > store->continue_from;
         stands = !goes_aside && !store->options.replace && folder_has(store->dir_fd, name);
@@ -44,7 +45,7 @@ static int check_free(dcp_store *store, uint64_t step, dcp_error *err) {
 
 static int make_tmp(dcp_store *store, uint64_t step, dcp_error *err) {
     char tmp[64];
-    store_step_name(tmp, ".tmp-", step);
+    step_name_write(tmp, ".tmp-", step);
     if (folder_remove(store->dir_fd, tmp) != 0)
         return store_fail_errno(store, "cannot remove", tmp, err);
     if (mkdirat(store->dir_fd, tmp, 0777) != 0)
@@ -54,7 +55,7 @@ static int make_tmp(dcp_store *store, uint64_t step, dcp_error *err) {
 
 static void tmp_path_of(const dcp_store *store, uint64_t step, char *path) {
     char tmp[64];
-    store_step_name(tmp, ".tmp-", step);
+    step_name_write(tmp, ".tmp-", step);
     snprintf(path, PATH_MAX, "%s/%s", store->dir, tmp);
 }
 
@@ -71,7 +72,7 @@ static int finish_folder(dcp_store *store, uint64_t step, const char *members_js
                          dcp_error *err) {
     char path[PATH_MAX];
     tmp_path_of(store, step, path);
-    int status = about_write(path, store->options.tool, store->comm->size, members_json, err);
+    int status = step_about_write(path, store->options.tool, store->comm->size, members_json, err);
     if (status != DCP_OK) return status;
     int fd = open(path, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
     if (fd < 0) return core_fail_errno(err, "cannot open directory", path);
@@ -155,8 +156,8 @@ static void point_latest(dcp_store *store, uint64_t published) {
     char path[PATH_MAX], name[64];
     uint64_t newest = published; /* of several nodes one may have a newer step that others lack */
     if (store->options.keep_latest) return;
-    if (store->nodes == 1 && store_newest(store->dir, path, &newest, NULL)) return;
-    store_step_name(name, "", newest);
+    if (store->nodes == 1 && step_list_newest(store->dir, path, &newest, NULL)) return;
+    step_name_write(name, "", newest);
     unlinkat(store->dir_fd, LATEST_TMP, 0);
     if (symlinkat(name, store->dir_fd, LATEST_TMP) == 0 &&
         renameat(store->dir_fd, LATEST_TMP, store->dir_fd, "latest") == 0)
@@ -185,8 +186,8 @@ int store_publish(dcp_store *store, uint64_t step, const char *members_json, dcp
     dcp_comm *comm = store->comm;
     int leads = store_leads(store), status = DCP_OK;
     renaming r = {0};
-    store_step_name(r.tmp, ".tmp-", step);
-    store_step_name(r.name, "", step);
+    step_name_write(r.tmp, ".tmp-", step);
+    step_name_write(r.name, "", step);
     status = comm_agree(comm, leads ? prepare(store, step, members_json, err) : DCP_OK, err);
     if (status != DCP_OK) return status;
     if (store->nodes > 1)
@@ -209,7 +210,7 @@ void store_rollback(dcp_store *store, uint64_t step) {
     spare_drop(store); /* a full disk may be why it failed */
     char tmp[64];
     dcp_error err;
-    store_step_name(tmp, ".tmp-", step);
+    step_name_write(tmp, ".tmp-", step);
     if (folder_remove(store->dir_fd, tmp) == 0) return;
     store_fail_errno(store, "cannot remove", tmp, &err);
     store_log(store, DCP_LOG_WARNING, "an unfinished save stays: %s", err.message);

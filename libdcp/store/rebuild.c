@@ -12,7 +12,8 @@
 #include "core/fail.h"
 #include "plan/plan.h"
 #include "redundancy/redundancy.h"
-#include "store/about.h"
+#include "step/about.h"
+#include "step/list.h"
 #include "store/folder.h"
 
 typedef struct restoration {
@@ -39,9 +40,9 @@ static int count_lost(const redundancy_survey *s) {
 
 static int write_about(const restoration *r, int ranks, dcp_error *err) {
     json_t *members = json_pack("{s:b, s:I, s:o}", "rebuilt", 1, "step", (json_int_t)r->step,
-                                "shards", about_shards(r->folder, ranks));
+                                "shards", step_about_shards(r->folder, ranks));
     char *text = members ? json_dumps(members, JSON_COMPACT) : NULL;
-    int status = text ? about_write(r->folder, r->store->options.tool, ranks, text, err)
+    int status = text ? step_about_write(r->folder, r->store->options.tool, ranks, text, err)
                       : core_fail_memory(err, 4096);
     free(text);
     json_decref(members);
@@ -79,7 +80,7 @@ static int write_lost(restoration *r, redundancy_survey *s, dcp_error *err) {
 
 static int name_folder(restoration *r, dcp_error *err) {
     char name[64];
-    store_step_name(name, "", r->step);
+    step_name_write(name, "", r->step);
     if (snprintf(r->folder, sizeof r->folder, "%s/%s", r->store->dir, name) < PATH_MAX)
         return DCP_OK;
     return core_fail(err, DCP_ERR_ARG, "the path is too long: %s", r->store->dir);
@@ -103,7 +104,7 @@ static int restore_step(restoration *r, dcp_error *err) {
 /* One more than the newest complete step below `limit` that any node has; 0: none. */
 static int next_step(const restoration *r, const dcp_step *steps, size_t n, uint64_t limit,
                      uint64_t *next, dcp_error *err) {
-    *next = store_newest_below(steps, n, limit);
+    *next = step_list_newest_below(steps, n, limit);
     return comm_allreduce(r->store->comm, next, 1, DCP_REDUCE_MAX, err);
 }
 

@@ -10,6 +10,7 @@
 
 #include "comm/comm.h"
 #include "core/fail.h"
+#include "step/list.h"
 #include "store/folder.h"
 #include "store/nodes.h"
 #include "store/spare.h"
@@ -104,7 +105,7 @@ int store_abandon(dcp_store *store, dcp_error *err) {
     for (size_t i = 0; i < n && status == DCP_OK; i++) {
         if (steps[i].kind != DCP_STEP_COMPLETE || steps[i].step <= store->continue_from) continue;
         char base[64], name[NAME_MAX + 1];
-        store_step_name(base, ".abandoned-", steps[i].step);
+        step_name_write(base, ".abandoned-", steps[i].step);
         folder_free_name(store->dir_fd, base, name);
         if (renameat(store->dir_fd, steps[i].name, store->dir_fd, name) != 0)
             status = store_fail_errno(store, "cannot set aside", steps[i].name, err);

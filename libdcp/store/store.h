@@ -79,13 +79,4 @@ int store_set_aside(dcp_store *store, dcp_error *err);
 void store_pin(dcp_store *store, uint64_t step);
 void store_unpin(dcp_store *store, uint64_t step);
 
-/* One more than the newest complete step below `limit`, of steps in ascending order; 0: none. */
-uint64_t store_newest_below(const dcp_step *steps, size_t n, uint64_t limit);
-
-/* "step-00000120" with the given prefix ("", ".tmp-", ".abandoned-") into name[64]. */
-void store_step_name(char *name, const char *prefix, uint64_t step);
-
-/* The path of the newest complete step's folder in dir, or DCP_ERR_NOT_FOUND. */
-int store_newest(const char *dir, char *path /* PATH_MAX */, uint64_t *step, dcp_error *err);
-
 #endif

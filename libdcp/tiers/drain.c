@@ -9,14 +9,16 @@
 
 #include "core/clock.h"
 #include "core/fail.h"
-#include "load/checkpoint.h"
+#include "load/read.h"
 #include "plan/plan.h"
+#include "step/checkpoint.h"
+#include "step/list.h"
 #include "tiers/tiers.h"
 
 /* A box of this rank as bytes of one dataset. */
 typedef struct source {
     dcp_checkpoint *ckpt;
-    const ckpt_piece *piece;
+    const step_dataset *piece;
     uint64_t first; /* of the box, in the dataset */
 } source;
 
@@ -27,7 +29,7 @@ static int read_source(void *ctx, uint64_t offset, uint64_t bytes, void *out, dc
 
 /* The box of the dataset that this rank passes on: all of it, or of a whole tensor in one file that
  * all ranks see, some rows. */
-static int share_of(const dcp_checkpoint *ckpt, const ckpt_tensor *t, const ckpt_piece *p,
+static int share_of(const dcp_checkpoint *ckpt, const step_tensor *t, const step_dataset *p,
                     dcp_box *box, source *out) {
     *out = (source){.ckpt = (dcp_checkpoint *)ckpt, .piece = p};
     if (ckpt->layout == DCP_LAYOUT_SHARDED) {
@@ -40,7 +42,7 @@ static int share_of(const dcp_checkpoint *ckpt, const ckpt_tensor *t, const ckpt
     return t->bytes != 0;
 }
 
-static int add_tensor(const dcp_checkpoint *ckpt, const ckpt_tensor *t, dcp_state *state,
+static int add_tensor(const dcp_checkpoint *ckpt, const step_tensor *t, dcp_state *state,
                       source **next, dcp_error *err) {
     const dcp_box nothing = {{0}, {0}};
     int status = dcp_state_add(state, &t->tensor, &nothing, NULL, err);
@@ -106,7 +108,7 @@ static int make(const dcp_tiers *tiers, const tier *to, const tier *from, drain 
     drain *d = *out = calloc(1, sizeof *d);
     if (!d) return core_fail_memory(err, sizeof *d);
     pthread_mutex_init(&d->lock, NULL);
-    store_step_name(name, "", from->step);
+    step_name_write(name, "", from->step);
     if (snprintf(path, sizeof path, "%s/%s", from->store->dir, name) >= (int)sizeof path)
         return core_fail(err, DCP_ERR_ARG, "the path is too long: %s", from->store->dir);
     d->path = strdup(path);

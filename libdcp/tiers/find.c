@@ -6,6 +6,7 @@
 
 #include "core/fail.h"
 #include "plan/plan.h"
+#include "step/list.h"
 #include "tiers/tiers.h"
 
 typedef struct candidates {
@@ -38,7 +39,7 @@ static int add_tier(dcp_comm *comm, const dcp_tier *given, size_t of, candidates
     size_t n = 0;
     int status = comm_agree(comm, list_tier(comm, given, &steps, &n, err), err), local = DCP_OK;
     for (uint64_t limit = UINT64_MAX; !status;) {
-        uint64_t next = store_newest_below(steps, n, limit);
+        uint64_t next = step_list_newest_below(steps, n, limit);
         status = comm_allreduce(comm, &next, 1, DCP_REDUCE_MAX, err);
         if (status || !next) break;
         limit = next - 1;
@@ -77,7 +78,7 @@ int dcp_tiers_steps(dcp_comm *comm, const dcp_tier *list, size_t n, dcp_tiers_st
 static int name_folder(const dcp_tier *given, int rank, uint64_t step, char *folder,
                        dcp_error *err) {
     char name[64], *path = NULL;
-    store_step_name(name, "", step);
+    step_name_write(name, "", step);
     int status = tiers_path(given, rank, &path, err);
     if (!status && snprintf(folder, PATH_MAX, "%s/%s", path, name) >= PATH_MAX)
         status = core_fail(err, DCP_ERR_ARG, "the path is too long: %.80s...", path);

@@ -6,7 +6,7 @@
 #include "dcp/checkpoint.h"
 #include "dcp/safetensors.h"
 #include "fuzz.h"
-#include "store/about.h"
+#include "step/about.h"
 
 /* Canonical text reads back, and is its own canonical form. */
 static void canonical(const char *text, size_t bytes) {
@@ -39,7 +39,7 @@ static void about(const char *text, size_t bytes) {
     fuzz_file("about.json", file, bytes, 0);
     int status = dcp_about_read(fuzz_folder(), &json, &err);
     PROMISE(err.status == status && !*err.message == !status);
-    PROMISE(about_check(fuzz_folder(), NULL, NULL) == status);
+    PROMISE(step_about_check(fuzz_folder(), NULL, NULL) == status);
     if (!status) PROMISE(json && *json == '{');
     free(json);
     free(file);

@@ -6,7 +6,8 @@
 #include "core/bytes.h"
 #include "core/crc64.h"
 #include "fuzz.h"
-#include "load/checkpoint.h"
+#include "step/checkpoint.h"
+#include "step/files.h"
 
 enum { HEAD = 120, AT_VERSION = 8, AT_FILE = 16, AT_ROWS = 24, AT_ROW = 32, TABLES = 40 };
 enum { BAD_CRC = 1, BAD_MAGIC = 2, OWN_SIZES = 4, SHARDED = 8 }; /* switches */
@@ -39,7 +40,7 @@ static void mend_sums(unsigned char *packed, const unsigned char *body, uint64_t
     core_put_u64(head + USERBLOCK_BYTES - 8, core_crc64(head, USERBLOCK_BYTES - 8));
 }
 
-/* Takes one file from the input; packed as tables_pack does. */
+/* Takes one file from the input; packed as step_tables_pack does. */
 static unsigned char *take_file(const uint8_t **data, size_t *size, int how, int last,
                                 uint64_t *bytes) {
     if (*size < HEAD) return NULL;
@@ -72,7 +73,7 @@ static unsigned char *take_file(const uint8_t **data, size_t *size, int how, int
 }
 
 /* Datasets lie in their file, ascend by path, and have their blocks. */
-static void check_file(const ckpt_file *file) {
+static void check_file(const step_file *file) {
     uint64_t blocks = 0;
     for (uint64_t i = 0; i < file->ub.rows; i++) {
         const index_row *r = &file->rows[i];
@@ -86,7 +87,7 @@ static void check_file(const ckpt_file *file) {
 }
 
 /* A table that was believed is the one that a writer makes of its rows: nothing hides in it. */
-static void check_same_bytes(const ckpt_file *file, const unsigned char *index) {
+static void check_same_bytes(const step_file *file, const unsigned char *index) {
     uint64_t path_bytes = step_index_path_bytes(file->rows, file->ub.rows);
     PROMISE(file->ub.row_bytes == step_index_row_bytes(path_bytes, file->ub.layout));
     unsigned char *again = malloc(file->ub.index.bytes + 1);
@@ -99,13 +100,13 @@ static void check_same_bytes(const ckpt_file *file, const unsigned char *index) 
 static int take_files(dcp_checkpoint *ckpt, const uint8_t *data, size_t size, int how) {
     int status = DCP_OK;
     for (size_t i = 0; i < ckpt->n_files && !status; i++) {
-        ckpt_file *file = &ckpt->files[i];
+        step_file *file = &ckpt->files[i];
         uint64_t bytes;
         dcp_error err = {0};
         unsigned char *packed = take_file(&data, &size, how, i + 1 == ckpt->n_files, &bytes);
         if (!packed) return DCP_ERR_CORRUPT;
-        file->path = step_file_path(ckpt->path, ckpt->layout, i, ckpt->n_files);
-        status = tables_unpack(file, packed, bytes, 0, &err);
+        file->path = step_files_path(ckpt->path, ckpt->layout, i, ckpt->n_files);
+        status = step_tables_unpack(file, packed, bytes, 0, &err);
         PROMISE(err.status == status && !*err.message == !status);
         if (!status) {
             check_file(file);
@@ -118,8 +119,8 @@ static int take_files(dcp_checkpoint *ckpt, const uint8_t *data, size_t size, in
 
 static void check_tensors(const dcp_checkpoint *ckpt) {
     for (size_t i = 0; i < ckpt->n_tensors; i++) {
-        const ckpt_tensor *t = &ckpt->tensors[i];
-        PROMISE(checkpoint_lookup(ckpt, t->tensor.path) == t);
+        const step_tensor *t = &ckpt->tensors[i];
+        PROMISE(step_checkpoint_lookup(ckpt, t->tensor.path) == t);
         uint64_t bytes = 0;
         for (size_t k = 0; k < t->n_pieces; k++)
             bytes += ckpt->pieces[t->first_piece + k].row->bytes;
@@ -141,7 +142,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
     PROMISE(ckpt->path && ckpt->files);
     for (size_t i = 0; i < ckpt->n_files; i++) ckpt->files[i].file.fd = ckpt->files[i].plain = -1;
     if (!take_files(ckpt, data + 2, size - 2, how)) {
-        int status = checkpoint_join(ckpt, &err);
+        int status = step_checkpoint_join(ckpt, &err);
         PROMISE(err.status == status && !*err.message == !status);
         if (!status) check_tensors(ckpt);
     }

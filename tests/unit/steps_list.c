@@ -1,4 +1,5 @@
 /* The list of steps: which names are steps, and in which order they come. */
+#include "step/list.h"
 #include "support/store_fixture.h"
 
 static void make(const struct scratch *s, const char *name) {
@@ -59,7 +60,7 @@ static void steps_ascend_complete_ones_first(void **state) {
     uint64_t step;
     make(s, ".tmp-step-00000101");
     make(s, ".abandoned-step-00000102");
-    assert_int_equal(store_newest(s->dir, path, &step, NULL), DCP_OK);
+    assert_int_equal(step_list_newest(s->dir, path, &step, NULL), DCP_OK);
     assert_int_equal(step, 100);
 }
 
@@ -69,11 +70,11 @@ static void an_empty_or_missing_directory_has_no_step(void **state) {
     uint64_t step;
     dcp_error err = {0};
     assert_steps(s, "");
-    assert_int_equal(store_newest(s->dir, path, &step, &err), DCP_ERR_NOT_FOUND);
+    assert_int_equal(step_list_newest(s->dir, path, &step, &err), DCP_ERR_NOT_FOUND);
     assert_int_equal(mkdir(s->dir, 0777), 0);
     assert_steps(s, "");
     make(s, ".tmp-step-00000101");
-    assert_int_equal(store_newest(s->dir, path, &step, &err), DCP_ERR_NOT_FOUND);
+    assert_int_equal(step_list_newest(s->dir, path, &step, &err), DCP_ERR_NOT_FOUND);
     assert_non_null(strstr(err.message, "no complete step"));
 
     dcp_step *steps;

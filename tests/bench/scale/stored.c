@@ -79,13 +79,13 @@ static void must(int status, const dcp_error *err) {
     NEED(!status);
 }
 
-static void open_file(const stored *s, ckpt_file *file, int number, planned_cost *cost) {
+static void open_file(const stored *s, step_file *file, int number, planned_cost *cost) {
     dcp_error err = {0};
     uint64_t bytes = s->bytes;
     unsigned char *packed = s->shards ? pack_shard(s, number, &bytes) : s->packed;
-    *file = (ckpt_file){.path = strdup("step-00000001/file"), .file.fd = -1, .plain = -1};
+    *file = (step_file){.path = strdup("step-00000001/file"), .file.fd = -1, .plain = -1};
     double start = planned_clock_ms();
-    must(tables_unpack(file, packed, bytes, 0, &err), &err);
+    must(step_tables_unpack(file, packed, bytes, 0, &err), &err);
     cost->cpu_ms += planned_clock_ms() - start;
     if (s->shards) free(packed);
 }
@@ -104,7 +104,7 @@ dcp_checkpoint *stored_open(const stored *s, dcp_comm *comm, planned_cost *cost)
     NEED(ckpt->files);
     for (size_t f = 0; f < ckpt->n_files; f++) open_file(s, &ckpt->files[f], (int)f, cost);
     double start = planned_clock_ms();
-    must(checkpoint_join(ckpt, &err), &err);
+    must(step_checkpoint_join(ckpt, &err), &err);
     cost->cpu_ms += planned_clock_ms() - start;
     cost->peak_bytes = heap_now();
     return ckpt;

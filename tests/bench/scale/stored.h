@@ -2,9 +2,9 @@
 #ifndef TESTS_BENCH_SCALE_STORED_H
 #define TESTS_BENCH_SCALE_STORED_H
 
-#include "load/checkpoint.h"
 #include "planned.h"
 #include "save/save.h"
+#include "step/checkpoint.h"
 
 typedef struct stored {
     unsigned char *packed; /* of layout global: user block, index, blocks, meta */

@@ -1,7 +1,7 @@
 /* Casts on load: every pair of types that dcp_convert knows, between any boxes, of both layouts,
  * by both engines; other pairs, and casts that nobody asked for, are refused; flipped bytes are
  * found. */
-#include "load/checkpoint.h"
+#include "step/checkpoint.h"
 #include "support/scratch.h"
 
 typedef enum kind { MATRIX, SCALAR, EMPTY, EIGHT, KINDS } kind;
@@ -184,8 +184,8 @@ static void what_is_refused(const scratch *s, dcp_checkpoint *ckpt, const given 
 
 /* Flips a bit of the tensor's stored bytes, and back. */
 static void flip(const scratch *s, const dcp_checkpoint *ckpt, const char *path) {
-    const ckpt_tensor *t = checkpoint_lookup(ckpt, path);
-    const ckpt_piece *p = &ckpt->pieces[t->first_piece];
+    const step_tensor *t = step_checkpoint_lookup(ckpt, path);
+    const step_dataset *p = &ckpt->pieces[t->first_piece];
     unsigned char byte;
     MPI_Barrier(MPI_COMM_WORLD);
     if (s->rank == 0) {

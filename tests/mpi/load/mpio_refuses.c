@@ -5,7 +5,7 @@
 #include <sys/stat.h>
 
 #include "core/crc64.h"
-#include "load/checkpoint.h"
+#include "step/checkpoint.h"
 #include "support/scratch.h"
 
 #define STEP "store/step-00000005"
@@ -76,9 +76,9 @@ static void seal(const scratch *s) {
     struct stat st;
     CHECK(stat(file, &st) == 0 && truncate(file, (st.st_size + 4095) / 4096 * 4096) == 0);
     unsigned char *data = scratch_read(s, STEP "/state.h5", &n);
-    ckpt_file f = {
+    step_file f = {
         .path = strdup(other), .file.fd = -1, .plain = -1}; /* the tables are the same there */
-    SUCCEEDS(tables_read(&f, err));
+    SUCCEEDS(step_tables_read(&f, err));
     ub = f.ub;
     rows = f.rows;
     qsort(rows, ub.rows, sizeof *rows, by_offset);
@@ -96,7 +96,7 @@ static void seal(const scratch *s) {
     int fd = open(file, O_WRONLY);
     CHECK(fd >= 0 && pwrite(fd, data, USERBLOCK_BYTES, 0) == USERBLOCK_BYTES);
     close(fd);
-    tables_free(&f);
+    step_tables_free(&f);
     free(data);
 }
 

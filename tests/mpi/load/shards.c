@@ -1,6 +1,6 @@
 /* A file a rank: what some ranks saved under one scheme, all ranks, some and one of them load under
  * others; and every byte of it verifies. */
-#include "load/checkpoint.h"
+#include "step/checkpoint.h"
 #include "support/scratch.h"
 
 /* Each element is in one file, also where several ranks held it. */

@@ -3,7 +3,7 @@
 #include "support/core_fixture.h"
 
 #include "core/box.h"
-#include "load/checkpoint.h"
+#include "step/checkpoint.h"
 
 #define MOST 81
 
@@ -11,7 +11,7 @@ typedef struct grid {
     dcp_tensor tensor;
     index_row rows[MOST];
     dcp_box boxes[MOST];
-    ckpt_file file;
+    step_file file;
     size_t n;
     dcp_checkpoint ckpt;
 } grid;
@@ -38,7 +38,7 @@ static void cut(grid *g, const uint64_t *cells) {
         g->rows[g->n].tensor.path = paths[g->n];
     }
     for (size_t i = g->n; i > 1; i--) swap_boxes(&g->rows[i - 1], &g->rows[between(0, i - 1)]);
-    g->file = (ckpt_file){.path = (char *)"file", .rows = g->rows, .meta = json};
+    g->file = (step_file){.path = (char *)"file", .rows = g->rows, .meta = json};
     g->file.ub = (userblock){.layout = DCP_LAYOUT_SHARDED, .rows = g->n};
     g->ckpt = (dcp_checkpoint){
         .path = (char *)"folder", .layout = DCP_LAYOUT_SHARDED, .files = &g->file, .n_files = 1};
@@ -53,11 +53,11 @@ static void grid_free(grid *g) {
 }
 
 static void look(const grid *g, int one_cut) {
-    const ckpt_tensor *t = &g->ckpt.tensors[0];
+    const step_tensor *t = &g->ckpt.tensors[0];
     for (int round = 0; round < 100; round++) {
         dcp_box box = any_box(2, g->tensor.shape, 1), shared;
         size_t first, end;
-        checkpoint_near(&g->ckpt, t, &box, &first, &end);
+        step_checkpoint_near(&g->ckpt, t, &box, &first, &end);
         for (size_t k = 0; k < t->n_pieces; k++) {
             const index_row *row = g->ckpt.pieces[t->first_piece + k].row;
             int is_near = k >= first && k < end,
@@ -76,7 +76,7 @@ static void near_is_what_shares_elements(void **state) {
         uint64_t cells[2] = {between(1, 9), between(1, 9)};
         if (round % 3 < 2) cells[round % 3] = 1;
         cut(&g, cells);
-        assert_int_equal(checkpoint_join(&g.ckpt, &err), DCP_OK);
+        assert_int_equal(step_checkpoint_join(&g.ckpt, &err), DCP_OK);
         assert_int_equal(g.ckpt.n_tensors, 1);
         assert_int_equal(g.ckpt.tensors[0].n_pieces, g.n);
         look(&g, round % 3 < 2);

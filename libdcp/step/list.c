@@ -1,5 +1,7 @@
 /* The names of steps: made, recognised, listed. A name counts only as it would be made, so that a
  * step has one name and nothing else in the directory is taken for one. */
+#include "step/list.h"
+
 #include <ctype.h>
 #include <dirent.h>
 #include <errno.h>
@@ -12,12 +14,26 @@
 #include <sys/stat.h>
 
 #include "core/fail.h"
-#include "store/store.h"
 
 #define NAME_BYTES sizeof(((dcp_step *)0)->name)
 
-void store_step_name(char *name, const char *prefix, uint64_t step) {
+void step_name_write(char *name, const char *prefix, uint64_t step) {
     snprintf(name, NAME_BYTES, "%sstep-%08" PRIu64, prefix, step);
+}
+
+int step_name_read(const char *path, uint64_t *step) {
+    static const char *const kinds[] = {"step-", ".tmp-step-", ".abandoned-step-"};
+    size_t start = strlen(path);
+    while (start > 1 && path[start - 1] == '/') start--;
+    while (start && path[start - 1] != '/') start--;
+    for (size_t k = 0; k < sizeof kinds / sizeof *kinds; k++) {
+        const char *digits = path + start + strlen(kinds[k]);
+        if (strncmp(path + start, kinds[k], strlen(kinds[k])) || strspn(digits, "0123456789") < 8)
+            continue;
+        *step = strtoull(digits, NULL, 10);
+        return 1;
+    }
+    return 0;
 }
 
 /* ".1", ".2" and so on: what an abandoned step's name ends with where the plain one was taken. */
@@ -38,7 +54,7 @@ static int parse_name(const char *name, dcp_step *out) {
 
     uint64_t step = strtoull(digits + 5, NULL, 10);
     char made[NAME_BYTES];
-    store_step_name(made, kinds[k].prefix, step);
+    step_name_write(made, kinds[k].prefix, step);
     size_t length = strlen(made);
     if (strncmp(name, made, length) != 0) return 0;
     if (name[length] && (kinds[k].kind != DCP_STEP_ABANDONED || !is_suffix(name + length)))
@@ -102,12 +118,12 @@ int dcp_steps_list(const char *dir, dcp_step **out, size_t *n_out, dcp_error *er
     return DCP_OK;
 }
 
-uint64_t store_newest_below(const dcp_step *steps, size_t n, uint64_t limit) {
+uint64_t step_list_newest_below(const dcp_step *steps, size_t n, uint64_t limit) {
     while (n > 0 && (steps[n - 1].kind != DCP_STEP_COMPLETE || steps[n - 1].step >= limit)) n--;
     return n > 0 ? steps[n - 1].step + 1 : 0;
 }
 
-int store_newest(const char *dir, char *path, uint64_t *step, dcp_error *err) {
+int step_list_newest(const char *dir, char *path, uint64_t *step, dcp_error *err) {
     dcp_step *steps;
     size_t n;
     int status = dcp_steps_list(dir, &steps, &n, err);

@@ -1,5 +1,7 @@
 /* Reading the tables of one file with plain reads, before HDF5 or anything else sees it. Nothing is
  * used before its checksum was right; sizes were bounded by the file's before that. */
+#include "step/tables.h"
+
 #include <fcntl.h>
 #include <stdlib.h>
 #include <string.h>
@@ -8,7 +10,6 @@
 #include "core/bytes.h"
 #include "core/crc64.h"
 #include "core/fail.h"
-#include "load/checkpoint.h"
 
 enum {
     HEAD_BYTES = 8 + USERBLOCK_BYTES, /* the file's size goes before the user block */
@@ -68,7 +69,7 @@ static int pack_file(packing *p, uint64_t file_bytes, dcp_error *err) {
     return status;
 }
 
-int tables_pack(const char *path, unsigned char **packed, uint64_t *bytes, dcp_error *err) {
+int step_tables_pack(const char *path, unsigned char **packed, uint64_t *bytes, dcp_error *err) {
     packing p = {.path = path, .fd = -1};
     uint64_t file_bytes = 0;
     int status = open_file(path, &p.fd, &file_bytes, err);
@@ -89,7 +90,7 @@ static int check_table(const char *path, const char *name, const unsigned char *
     return core_fail(err, DCP_ERR_CORRUPT, "%s: %s: its checksum is wrong", path, name);
 }
 
-static int keep_meta(ckpt_file *file, const unsigned char *data, dcp_error *err) {
+static int keep_meta(step_file *file, const unsigned char *data, dcp_error *err) {
     uint64_t bytes = file->ub.meta.bytes;
     while (bytes && data[bytes - 1] == ' ') bytes--;
     if (memchr(data, 0, bytes))
@@ -101,7 +102,7 @@ static int keep_meta(ckpt_file *file, const unsigned char *data, dcp_error *err)
     return DCP_OK;
 }
 
-static int keep_crcs(ckpt_file *file, const unsigned char *data, dcp_error *err) {
+static int keep_crcs(step_file *file, const unsigned char *data, dcp_error *err) {
     uint64_t n = file->ub.blocks.bytes / 8;
     file->crcs = malloc((n + 1) * sizeof *file->crcs);
     if (!file->crcs) return core_fail_memory(err, n * 8);
@@ -109,8 +110,8 @@ static int keep_crcs(ckpt_file *file, const unsigned char *data, dcp_error *err)
     return DCP_OK;
 }
 
-int tables_unpack(ckpt_file *file, const unsigned char *packed, uint64_t bytes, int checked,
-                  dcp_error *err) {
+int step_tables_unpack(step_file *file, const unsigned char *packed, uint64_t bytes, int checked,
+                       dcp_error *err) {
     int status =
         step_userblock_decode(packed + 8, core_get_u64(packed), file->path, &file->ub, err);
     if (status) return status;
@@ -129,21 +130,47 @@ int tables_unpack(ckpt_file *file, const unsigned char *packed, uint64_t bytes, 
     return status;
 }
 
-int tables_read(ckpt_file *file, dcp_error *err) {
+int step_tables_read(step_file *file, dcp_error *err) {
     unsigned char *packed;
     uint64_t bytes;
-    int status = tables_pack(file->path, &packed, &bytes, err);
+    int status = step_tables_pack(file->path, &packed, &bytes, err);
     if (status) return status;
-    status = tables_unpack(file, packed, bytes, 0, err);
+    status = step_tables_unpack(file, packed, bytes, 0, err);
     free(packed);
     return status;
 }
 
-void tables_free(ckpt_file *file) {
+void step_tables_free(step_file *file) {
     io_close(&file->file);
     if (file->plain >= 0) close(file->plain);
     free(file->path);
     free(file->rows);
     free(file->crcs);
     free(file->meta);
+}
+
+static int check_visible(const step_file *file, dcp_error *err) {
+    if (!file->hidden) return DCP_OK;
+    return core_fail(err, DCP_ERR_UNSUPPORTED,
+                     "%s can be read on rank %d and not here: dcp_load brings its tensors",
+                     file->path, file->reader);
+}
+
+int step_file_open(step_file *file, dcp_error *err) {
+    if (file->file.fd >= 0) return DCP_OK;
+    int status = check_visible(file, err);
+    return status ? status : io_open(file->path, 0, &file->file, err);
+}
+
+int step_file_open_plain(step_file *file, dcp_error *err) {
+    uint64_t bytes;
+    int fd, none = -1;
+    if (__atomic_load_n(&file->plain, __ATOMIC_ACQUIRE) >= 0) return DCP_OK;
+    int status = check_visible(file, err);
+    if (!status) status = io_open_regular(file->path, O_RDONLY, &fd, &bytes, err);
+    if (status) return status;
+    if (!__atomic_compare_exchange_n(&file->plain, &none, fd, 0, __ATOMIC_ACQ_REL,
+                                     __ATOMIC_ACQUIRE))
+        close(fd); /* another thread was faster */
+    return DCP_OK;
 }

@@ -1,17 +1,18 @@
 /* What is neither user block nor tensor data: HDF5's metadata, the tables, padding. */
+#include "step/outside.h"
+
 #include <stdlib.h>
 
 #include "core/crc64.h"
 #include "core/fail.h"
-#include "load/checkpoint.h"
 
-typedef struct walk {
-    const ckpt_file *file;
+typedef struct gap_sum {
+    const step_file *file;
     unsigned char *buffer;
-    outside_progress_fn progress;
+    step_outside_progress_fn progress;
     void *ctx;
     uint64_t raw; /* checksum of what was read */
-} walk;
+} gap_sum;
 
 static int by_offset(const void *a, const void *b) {
     const index_row *x = *(const index_row *const *)a, *y = *(const index_row *const *)b;
@@ -19,7 +20,7 @@ static int by_offset(const void *a, const void *b) {
 }
 
 /* Goes on with bytes [start, end) of the file. */
-static int sum_gap(walk *w, uint64_t start, uint64_t end, dcp_error *err) {
+static int sum_gap(gap_sum *w, uint64_t start, uint64_t end, dcp_error *err) {
     for (uint64_t part; start < end; start += part) {
         part = end - start < BLOCK_BYTES ? end - start : BLOCK_BYTES;
         int status = io_read_plain(w->file->plain, w->buffer, part, start, w->file->path, err);
@@ -30,14 +31,14 @@ static int sum_gap(walk *w, uint64_t start, uint64_t end, dcp_error *err) {
     return DCP_OK;
 }
 
-int outside_check(const ckpt_file *file, unsigned char *buffer, outside_progress_fn progress,
-                  void *ctx, int *intact, dcp_error *err) {
+int step_outside_check(const step_file *file, unsigned char *buffer,
+                       step_outside_progress_fn progress, void *ctx, int *intact, dcp_error *err) {
     size_t n = file->ub.rows;
     const index_row **rows = malloc((n + 1) * sizeof *rows);
     if (!rows) return core_fail_memory(err, n * sizeof *rows);
     for (size_t i = 0; i < n; i++) rows[i] = &file->rows[i];
     qsort(rows, n, sizeof *rows, by_offset);
-    walk w = {file, buffer, progress, ctx, 0};
+    gap_sum w = {file, buffer, progress, ctx, 0};
     uint64_t at = USERBLOCK_BYTES, outside = file->ub.file_bytes - USERBLOCK_BYTES;
     int status = DCP_OK;
     for (size_t i = 0; i < n && !status; i++) {

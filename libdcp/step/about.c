@@ -1,6 +1,6 @@
 /* about.json: written with the digits of its checksum as '0', summed, then written for good. The
  * checksum stands at a fixed distance from the end, so it is found without trusting the syntax. */
-#include "store/about.h"
+#include "step/about.h"
 #include "dcp/checkpoint.h"
 
 #include <errno.h>
@@ -17,7 +17,7 @@
 #include "core/fail.h"
 #include "core/json.h"
 #include "io/file.h"
-#include "load/checkpoint.h"
+#include "step/files.h"
 
 #define DIGITS 16
 #define ZEROS "0000000000000000"
@@ -79,8 +79,8 @@ static int write_file(const char *path, const char *text, size_t bytes, dcp_erro
     return status;
 }
 
-int about_write(const char *dir, const char *tool, int ranks, const char *members_json,
-                dcp_error *err) {
+int step_about_write(const char *dir, const char *tool, int ranks, const char *members_json,
+                     dcp_error *err) {
     char path[PATH_MAX];
     json_t *members, *about;
     int status = path_of(dir, path, err);
@@ -149,7 +149,7 @@ static int parse_checked(const char *path, char *text, size_t bytes, json_t **ab
     return DCP_OK;
 }
 
-int about_parse(const char *dir, json_t **about, dcp_error *err) {
+int step_about_parse(const char *dir, json_t **about, dcp_error *err) {
     char path[PATH_MAX], *text = NULL;
     size_t bytes = 0;
     int status = path_of(dir, path, err);
@@ -160,11 +160,11 @@ int about_parse(const char *dir, json_t **about, dcp_error *err) {
     return status;
 }
 
-json_t *about_shards(const char *folder, int world) {
+json_t *step_about_shards(const char *folder, int world) {
     int *numbers = NULL, failed = 0;
     size_t n = 0;
     json_t *list = json_array();
-    if (!list || step_shards(folder, world, &numbers, &n, NULL)) {
+    if (!list || step_files_shards(folder, world, &numbers, &n, NULL)) {
         json_decref(list);
         return NULL;
     }
@@ -176,10 +176,10 @@ json_t *about_shards(const char *folder, int world) {
     return NULL;
 }
 
-int about_is_part(const char *folder, int world, unsigned char *kept) {
+int step_about_is_part(const char *folder, int world, unsigned char *kept) {
     json_t *about = NULL, *number;
     size_t i;
-    if (about_parse(folder, &about, NULL) != DCP_OK) return 0;
+    if (step_about_parse(folder, &about, NULL) != DCP_OK) return 0;
     const json_t *list = json_object_get(about, "shards");
     int is_part = json_is_array(list);
     memset(kept, 0, (size_t)world);
@@ -192,7 +192,7 @@ int about_is_part(const char *folder, int world, unsigned char *kept) {
 }
 
 /* That of another step is whole, too. Older versions did not write the step. */
-int about_check_step(const char *dir, const json_t *about, uint64_t step, dcp_error *err) {
+int step_about_check_step(const char *dir, const json_t *about, uint64_t step, dcp_error *err) {
     const json_t *said = json_object_get(about, "step");
     if (!json_is_integer(said) || (uint64_t)json_integer_value(said) == step) return DCP_OK;
     return core_fail(err, DCP_ERR_CORRUPT,
@@ -200,10 +200,10 @@ int about_check_step(const char *dir, const json_t *about, uint64_t step, dcp_er
                      json_integer_value(said), step);
 }
 
-int about_check(const char *dir, const uint64_t *step, dcp_error *err) {
+int step_about_check(const char *dir, const uint64_t *step, dcp_error *err) {
     json_t *about = NULL;
-    int status = about_parse(dir, &about, err);
-    if (!status && step) status = about_check_step(dir, about, *step, err);
+    int status = step_about_parse(dir, &about, err);
+    if (!status && step) status = step_about_check_step(dir, about, *step, err);
     json_decref(about);
     return status;
 }
@@ -212,7 +212,7 @@ int dcp_about_read(const char *step_path, char **json, dcp_error *err) {
     if (!step_path || !json)
         return core_fail(err, DCP_ERR_ARG, "dcp_about_read: a path and an output are needed");
     json_t *about = NULL;
-    int status = about_parse(step_path, &about, err);
+    int status = step_about_parse(step_path, &about, err);
     if (status != DCP_OK) return status;
     *json = core_json_canonical(about);
     json_decref(about);

@@ -12,8 +12,11 @@
 #include "core/fail.h"
 #include "core/json.h"
 #include "dcp/inspect.h"
-#include "load/checkpoint.h"
-#include "store/about.h"
+#include "io/file.h"
+#include "step/about.h"
+#include "step/files.h"
+#include "step/list.h"
+#include "step/userblock.h"
 
 /* Sizes and the newest time of all files in the folder. */
 static int scan(const char *folder, dcp_glance *out, dcp_error *err) {
@@ -46,12 +49,12 @@ static void take_about(const json_t *about, dcp_glance *out) {
 static int read_about(const char *folder, dcp_glance *out, dcp_error *err) {
     json_t *about = NULL;
     uint64_t named;
-    int status = about_parse(folder, &about, err);
+    int status = step_about_parse(folder, &about, err);
     if (status == DCP_ERR_NOT_FOUND)
         return core_fail(err, DCP_ERR_CORRUPT, "%s/about.json is missing", folder);
     if (status) return status;
     take_about(about, out);
-    if (step_of_folder(folder, &named)) status = about_check_step(folder, about, named, err);
+    if (step_name_read(folder, &named)) status = step_about_check_step(folder, about, named, err);
     json_decref(about);
     return status;
 }
@@ -80,7 +83,7 @@ static int look_at_files(const char *folder, const int *numbers, size_t n, dcp_g
     out->files_here = (int)n;
     for (size_t i = 0; i < n && !status; i++) {
         size_t number = numbers ? (size_t)numbers[i] : i;
-        char *path = step_file_path(folder, out->layout, number, (size_t)out->files);
+        char *path = step_files_path(folder, out->layout, number, (size_t)out->files);
         if (!path) return core_fail_memory(err, PATH_MAX);
         status = look_at_file(path, out->layout, &ub, err);
         free(path);
@@ -97,8 +100,8 @@ static int look_at_part(const char *folder, dcp_glance *out, const dcp_error *mi
     size_t n = 0;
     unsigned char *kept = calloc((size_t)out->files, 1);
     if (!kept) return core_fail_memory(err, (uint64_t)out->files);
-    int is_part = about_is_part(folder, out->files, kept);
-    int status = step_shards(folder, out->files, &here, &n, err);
+    int is_part = step_about_is_part(folder, out->files, kept);
+    int status = step_files_shards(folder, out->files, &here, &n, err);
     for (size_t i = 0; i < n && !status; i++) kept[here[i]] = 0;
     for (int f = 0; f < out->files && !lacks; f++) lacks = kept[f];
     out->files_here = (int)n;
@@ -116,12 +119,12 @@ static int look_at_part(const char *folder, dcp_glance *out, const dcp_error *mi
 static int look_at_step(const char *folder, dcp_glance *out, dcp_error *err) {
     size_t n;
     dcp_error e;
-    int status = step_files(folder, &n, &out->layout, &e);
+    int status = step_files_find(folder, &n, &out->layout, &e);
     if (!status) {
         out->files = (int)n;
         return look_at_files(folder, NULL, n, out, err);
     }
-    if (status == DCP_ERR_CORRUPT && !step_world(folder, INT_MAX, &out->files, NULL) &&
+    if (status == DCP_ERR_CORRUPT && !step_files_world(folder, INT_MAX, &out->files, NULL) &&
         out->files) {
         out->layout = DCP_LAYOUT_SHARDED;
         return look_at_part(folder, out, &e, err);

@@ -1,5 +1,5 @@
 /* Each piece's raw checksum, carried past what follows it in the tensor, joined by XOR. */
-#include "load/whole.h"
+#include "step/tensor_checksum.h"
 
 #include <stdlib.h>
 
@@ -9,13 +9,13 @@
 #include "dcp/inspect.h"
 
 /* The piece's bytes (a) in the tensor (b). */
-static void runs_of(const ckpt_tensor *t, const ckpt_piece *p, box_copy *copy) {
+static void runs_of(const step_tensor *t, const step_dataset *p, box_copy *copy) {
     const dcp_box all = dcp_box_whole(&t->tensor), held = step_index_row_box(p->row);
     core_box_copy_between(copy, t->tensor.ndim, dcp_dtype_bytes(t->tensor.dtype), &held, &all);
 }
 
-int whole_is_runs(const dcp_checkpoint *ckpt, const ckpt_tensor *t) {
-    const ckpt_piece *pieces = &ckpt->pieces[t->first_piece];
+int step_tensor_is_runs(const dcp_checkpoint *ckpt, const step_tensor *t) {
+    const step_dataset *pieces = &ckpt->pieces[t->first_piece];
     for (size_t k = 0; k < t->n_pieces && t->bytes; k++) {
         box_copy copy;
         if (pieces[k].row->bytes == t->bytes) return 1;
@@ -25,8 +25,8 @@ int whole_is_runs(const dcp_checkpoint *ckpt, const ckpt_tensor *t) {
     return 1;
 }
 
-uint64_t whole_crc(const dcp_checkpoint *ckpt, const ckpt_tensor *t) {
-    const ckpt_piece *pieces = &ckpt->pieces[t->first_piece];
+uint64_t step_tensor_checksum(const dcp_checkpoint *ckpt, const step_tensor *t) {
+    const step_dataset *pieces = &ckpt->pieces[t->first_piece];
     uint64_t raw = 0;
     for (size_t k = 0; k < t->n_pieces && t->bytes; k++) {
         const index_row *row = pieces[k].row;
@@ -44,13 +44,13 @@ uint64_t whole_crc(const dcp_checkpoint *ckpt, const ckpt_tensor *t) {
 int dcp_checkpoint_crc(const dcp_checkpoint *ckpt, size_t i, uint64_t *crc, dcp_error *err) {
     if (!ckpt || !crc || i >= ckpt->n_tensors)
         return core_fail(err, DCP_ERR_ARG, "dcp_checkpoint_crc: a tensor and an output are needed");
-    const ckpt_tensor *t = &ckpt->tensors[i];
-    if (!whole_is_runs(ckpt, t))
+    const step_tensor *t = &ckpt->tensors[i];
+    if (!step_tensor_is_runs(ckpt, t))
         return core_fail(
             err, DCP_ERR_UNSUPPORTED,
             "tensor %s: its shards are no runs of it, so their checksums don't give its",
             t->tensor.path);
-    *crc = whole_crc(ckpt, t);
+    *crc = step_tensor_checksum(ckpt, t);
     return DCP_OK;
 }
 
@@ -60,7 +60,7 @@ size_t dcp_checkpoint_pieces(const dcp_checkpoint *ckpt, size_t i) {
 
 int dcp_checkpoint_piece(const dcp_checkpoint *ckpt, size_t i, size_t k, dcp_piece *out) {
     if (!out || k >= dcp_checkpoint_pieces(ckpt, i)) return DCP_ERR_ARG;
-    const ckpt_piece *p = &ckpt->pieces[ckpt->tensors[i].first_piece + k];
+    const step_dataset *p = &ckpt->pieces[ckpt->tensors[i].first_piece + k];
     *out = (dcp_piece){.box = step_index_row_box(p->row),
                        .file = (int)(p->file - ckpt->files),
                        .bytes = p->row->bytes,
@@ -78,8 +78,8 @@ int dcp_checkpoint_state_id(const dcp_checkpoint *ckpt, uint64_t *id) {
     }
     uint64_t raw = ~0ULL;
     for (size_t i = 0; i < ckpt->n_tensors; i++) {
-        const ckpt_tensor *t = &ckpt->tensors[i];
-        raw = step_index_state_id(raw, &t->tensor, whole_crc(ckpt, t));
+        const step_tensor *t = &ckpt->tensors[i];
+        raw = step_index_state_id(raw, &t->tensor, step_tensor_checksum(ckpt, t));
     }
     *id = ~raw;
     return 1;

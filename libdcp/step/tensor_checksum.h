@@ -1,14 +1,14 @@
 /* A whole tensor's checksum from those of the boxes that files hold of it. */
-#ifndef DCP_LOAD_WHOLE_H
-#define DCP_LOAD_WHOLE_H
+#ifndef DCP_STEP_TENSOR_CHECKSUM_H
+#define DCP_STEP_TENSOR_CHECKSUM_H
 
-#include "load/checkpoint.h"
+#include "step/checkpoint.h"
 
 /* 1 where each piece is one run of the tensor's bytes: cut on dimension 0, for example. Only then
  * do the pieces' checksums give the tensor's. */
-int whole_is_runs(const dcp_checkpoint *ckpt, const ckpt_tensor *t);
+int step_tensor_is_runs(const dcp_checkpoint *ckpt, const step_tensor *t);
 
 /* The tensor's checksum, as the tables have it; its pieces are runs. */
-uint64_t whole_crc(const dcp_checkpoint *ckpt, const ckpt_tensor *t);
+uint64_t step_tensor_checksum(const dcp_checkpoint *ckpt, const step_tensor *t);
 
 #endif

@@ -1,0 +1,68 @@
+/* An open checkpoint: the tables of its files, and its tensors with the datasets that hold them. */
+#ifndef DCP_STEP_CHECKPOINT_H
+#define DCP_STEP_CHECKPOINT_H
+
+#include "comm/comm.h"
+#include "dcp/checkpoint.h"
+#include "step/tables.h"
+
+/* A dataset that holds a box of a tensor. */
+typedef struct step_dataset {
+    step_file *file;
+    const index_row *row;
+    uint64_t first_block; /* blocks of the tensor's pieces before it */
+} step_dataset;
+
+typedef struct step_tensor {
+    dcp_tensor tensor;
+    uint64_t bytes;
+    size_t first_piece, n_pieces; /* ascending by their starts on dimension `sweep` */
+    uint32_t sweep;
+    uint64_t longest; /* piece on that dimension */
+    uint64_t blocks;  /* of all pieces */
+} step_tensor;
+
+/* The block of a dataset that was read last. */
+typedef struct step_block_cache {
+    unsigned char *data;
+    const index_row *row; /* NULL: none */
+    uint64_t number;
+} step_block_cache;
+
+struct dcp_checkpoint {
+    dcp_comm *comm; /* borrowed */
+    char *path;
+    uint64_t step;
+    dcp_layout layout;
+    char *json;
+    step_file *files, **by_address;
+    size_t n_files;
+    int scattered;   /* some file is hidden from some rank */
+    uint64_t *lanes; /* of the readers, where it is scattered */
+    step_tensor *tensors;
+    char *tensor_paths;
+    size_t n_tensors;
+    step_dataset *pieces; /* by tensor */
+    uint64_t blocks;      /* of all files */
+    uint64_t address_end;
+    char state_id[17];      /* layout sharded */
+    step_block_cache cache; /* of reads by whole blocks */
+};
+
+/* Gives the checkpoint n files, none of them open. */
+int step_checkpoint_make_files(dcp_checkpoint *ckpt, size_t n, dcp_error *err);
+
+/* Joins the files' rows into tensors; checks that shards belong together and cover every tensor. */
+int step_checkpoint_join(dcp_checkpoint *ckpt, dcp_error *err);
+
+/* Reads the metas of the files that have a path: they are of one state, and of the folder's step.
+ */
+int step_checkpoint_read_metas(dcp_checkpoint *ckpt, dcp_error *err);
+
+/* The tensor's pieces [*first, *end) are all that can share elements with the box. */
+void step_checkpoint_near(const dcp_checkpoint *ckpt, const step_tensor *t, const dcp_box *box,
+                          size_t *first, size_t *end);
+
+const step_tensor *step_checkpoint_lookup(const dcp_checkpoint *ckpt, const char *path);
+
+#endif

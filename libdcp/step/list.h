@@ -1,0 +1,19 @@
+/* The names of steps' folders, and the steps of a directory. */
+#ifndef DCP_STEP_LIST_H
+#define DCP_STEP_LIST_H
+
+#include "dcp/store.h"
+
+/* 1 where the folder is named as a step is, whatever state it is in, with the step of that name. */
+int step_name_read(const char *path, uint64_t *step);
+
+/* One more than the newest complete step below `limit`, of steps in ascending order; 0: none. */
+uint64_t step_list_newest_below(const dcp_step *steps, size_t n, uint64_t limit);
+
+/* "step-00000120" with the given prefix ("", ".tmp-", ".abandoned-") into name[64]. */
+void step_name_write(char *name, const char *prefix, uint64_t step);
+
+/* The path of the newest complete step's folder in dir, or DCP_ERR_NOT_FOUND. */
+int step_list_newest(const char *dir, char *path /* PATH_MAX */, uint64_t *step, dcp_error *err);
+
+#endif

@@ -1,0 +1,40 @@
+/* One file of a step: its tables, read before HDF5 or anything else sees the file. */
+#ifndef DCP_STEP_TABLES_H
+#define DCP_STEP_TABLES_H
+
+#include "io/file.h"
+#include "step/index.h"
+
+/* Files lie one after the other in one space of addresses, so that a load sees one file: in their
+ * order, or, where some are hidden from some ranks, ordered by their readers, so that each reader
+ * has a lane (copy/window.h). */
+typedef struct step_file {
+    char *path; /* of a hidden one: as its reader sees it */
+    int reader; /* the rank that reads its tables, and its data for ranks that can't */
+    int hidden; /* this rank doesn't see it */
+    userblock ub;
+    index_row *rows;
+    uint64_t *crcs;        /* of blocks, all rows' */
+    char *meta;            /* JSON text without its padding */
+    uint64_t base;         /* its first byte's address */
+    uint64_t first_block;  /* of all files' blocks */
+    io_file file;          /* for dcp_load; fd -1 until it is needed */
+    int plain;             /* descriptor for reads through the page cache; -1 likewise */
+    int outside_is_intact; /* step_outside_check found it so */
+} step_file;
+
+/* Reads and checks user block, index, blocks and meta of file->path. */
+int step_tables_read(step_file *file, dcp_error *err);
+/* The same from what step_tables_pack put together; `checked`: as step_index_decode has it. */
+int step_tables_unpack(step_file *file, const unsigned char *packed, uint64_t bytes, int checked,
+                       dcp_error *err);
+/* Reads the bytes that step_tables_unpack takes: user block, index, blocks, meta. */
+int step_tables_pack(const char *path, unsigned char **packed, uint64_t *bytes, dcp_error *err);
+void step_tables_free(step_file *file);
+
+/* Opens file->file or file->plain, if it is not open. DCP_ERR_UNSUPPORTED: it is hidden. The latter
+ * may be called by several threads at once. */
+int step_file_open(step_file *file, dcp_error *err);
+int step_file_open_plain(step_file *file, dcp_error *err);
+
+#endif

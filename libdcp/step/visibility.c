@@ -1,0 +1,182 @@
+/* Steps are tried from the newest to the oldest until each file of one is seen by some rank. */
+#include "step/visibility.h"
+
+#include <inttypes.h>
+#include <limits.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "core/fail.h"
+#include "step/files.h"
+#include "step/list.h"
+
+#define STATE_FILE ((uint64_t)INT_MAX) /* as a number of shards: layout global */
+
+void step_visibility_free(step_visibility *v) {
+    free(v->readers);
+    free(v->seen);
+}
+
+/* Also a link, or what is no file: opening it tells what is wrong with it. */
+static unsigned char is_there(const char *path) {
+    struct stat st;
+    return lstat(path, &st) == 0;
+}
+
+/* What this rank sees of the step below a number of shards: STATE_FILE, another number, or 0. */
+static uint64_t shards_here(const char *folder, uint64_t below) {
+    char path[PATH_MAX + 16];
+    int world = 0;
+    if (!*folder) return 0;
+    snprintf(path, sizeof path, "%s/state.h5", folder);
+    if (below > STATE_FILE && is_there(path)) return STATE_FILE;
+    int limit = below > STATE_FILE ? INT_MAX : (int)below;
+    return step_files_world(folder, limit, &world, NULL) ? 0 : (uint64_t)world;
+}
+
+/* Shard f is best read by the rank that saved it, else by the next one that sees it. readers[f] is
+ * how far this rank comes after that one, UINT64_MAX where it does not see the file. */
+static int look(step_visibility *v, int rank, int size, dcp_error *err) {
+    v->layout = v->shards == STATE_FILE ? DCP_LAYOUT_GLOBAL : DCP_LAYOUT_SHARDED;
+    free(v->readers);
+    free(v->seen);
+    v->n = v->layout == DCP_LAYOUT_GLOBAL ? 1 : v->shards;
+    v->readers = malloc(v->n * sizeof *v->readers);
+    v->seen = calloc(v->n, 1);
+    if (!v->readers || !v->seen) return core_fail_memory(err, v->n * sizeof *v->readers);
+    for (size_t f = 0; f < v->n; f++) {
+        char *path = step_files_path(v->folder, v->layout, f, v->n);
+        if (!path) return core_fail_memory(err, PATH_MAX);
+        v->seen[f] = is_there(path);
+        v->readers[f] =
+            v->seen[f] ? (uint64_t)((rank + size - (int)(f % (size_t)size)) % size) : UINT64_MAX;
+        free(path);
+    }
+    return DCP_OK;
+}
+
+/* Collective. DCP_ERR_CORRUPT: nobody sees some of the v->shards files. */
+static int look_together(dcp_comm *comm, step_visibility *v, dcp_error *err) {
+    int status = comm_agree(comm, look(v, comm->rank, comm->size, err), err);
+    if (!status) status = comm_allreduce(comm, v->readers, v->n, DCP_REDUCE_MIN, err);
+    if (status) return status;
+    size_t lost = 0, first = 0;
+    for (size_t f = v->n; f-- > 0;)
+        if (v->readers[f] == UINT64_MAX) {
+            lost++;
+            first = f;
+        }
+    if (lost)
+        status = core_fail(err, DCP_ERR_CORRUPT,
+                           "%s: no rank sees %zu of its %zu files, the first is "
+                           "shard-%05zu-of-%05zu.h5",
+                           v->folder, lost, v->n, first, v->n);
+    return comm_agree(comm, status, err);
+}
+
+/* Collective. Folders of one name may hold files of different saves: nodes that no longer take part
+ * keep what they have. The largest number of shards that is whole is the step. */
+static int look_for_step(dcp_comm *comm, step_visibility *v, dcp_error *err) {
+    dcp_error why = {0}, first = {0};
+    int status = DCP_ERR_CORRUPT;
+    core_fail(&first, status, "%s: no rank sees a file of it", v->folder);
+    for (v->shards = UINT64_MAX; status == DCP_ERR_CORRUPT;) {
+        uint64_t below = v->shards;
+        v->shards = shards_here(v->folder, below);
+        if (comm_allreduce(comm, &v->shards, 1, DCP_REDUCE_MAX, err)) return DCP_ERR_COMM;
+        if (!v->shards) {
+            status = comm_agree(comm, status, &first);
+            if (err) *err = first;
+            return status;
+        }
+        status = look_together(comm, v, &why);
+        if (status == DCP_ERR_CORRUPT && below == UINT64_MAX) first = why;
+    }
+    if (status && err) *err = why;
+    return status;
+}
+
+static int name_step(const char *dir, uint64_t step, char *folder, dcp_error *err) {
+    char name[64];
+    step_name_write(name, "", step);
+    *folder = '\0';
+    if (!dir) return DCP_OK;
+    if (snprintf(folder, PATH_MAX, "%s/%s", dir, name) < PATH_MAX) return DCP_OK;
+    return core_fail(err, DCP_ERR_ARG, "the path is too long: %.80s...", dir);
+}
+
+/* Collective. Tries the steps that any rank lists, newest first. */
+static int try_steps(dcp_comm *comm, const char *dir, const dcp_step *steps, size_t n,
+                     step_visibility *v, dcp_error *err) {
+    dcp_error newest = {0}, why;
+    for (uint64_t limit = UINT64_MAX;;) {
+        uint64_t next = step_list_newest_below(steps, n, limit);
+        int status = comm_allreduce(comm, &next, 1, DCP_REDUCE_MAX, err);
+        if (status) return status;
+        if (!next && newest.status)
+            return core_fail(err, DCP_ERR_NOT_FOUND, "no step is complete; of the newest: %s",
+                             newest.message);
+        if (!next)
+            return comm_agree(comm,
+                              core_fail(err, DCP_ERR_NOT_FOUND,
+                                        "no complete step (step-...) in %s, nor in another rank's "
+                                        "directory",
+                                        dir ? dir : "no directory"),
+                              err);
+        limit = next - 1;
+        status = comm_agree(comm, name_step(dir, limit, v->folder, &why), &why);
+        if (!status) status = look_for_step(comm, v, &why);
+        if (status != DCP_ERR_CORRUPT) {
+            if (status && err) *err = why;
+            return status;
+        }
+        if (!newest.status) newest = why;
+    }
+}
+
+static int find_newest_visible(dcp_comm *comm, const char *dir, step_visibility *v,
+                               dcp_error *err) {
+    dcp_step *steps = NULL;
+    size_t n = 0;
+    int status = comm_agree(comm, dir ? dcp_steps_list(dir, &steps, &n, err) : DCP_OK, err);
+    if (!status) status = try_steps(comm, dir, steps, n, v, err);
+    free(steps);
+    return status;
+}
+
+static int find_given(dcp_comm *comm, const char *folder, step_visibility *v, dcp_error *err) {
+    int status = DCP_OK;
+    if (folder && snprintf(v->folder, sizeof v->folder, "%s", folder) >= (int)sizeof v->folder)
+        status = core_fail(err, DCP_ERR_ARG, "the path is too long: %.80s...", folder);
+    status = comm_agree(comm, status, err);
+    return status ? status : look_for_step(comm, v, err);
+}
+
+/* Collective. *given: the paths are of one step's folder, else of directories of steps. */
+static int agree_on_kind(dcp_comm *comm, const char *path, int *given, dcp_error *err) {
+    uint64_t kinds[2] = {0, 0}, step;
+    if (path) {
+        int one = step_name_read(path, &step) || shards_here(path, UINT64_MAX);
+        kinds[0] = one ? 1 : 0;
+        kinds[1] = !one && access(path, F_OK) == 0;
+    }
+    int status = comm_allreduce(comm, kinds, 2, DCP_REDUCE_MAX, err);
+    if (status) return status;
+    *given = kinds[0] != 0;
+    if (!kinds[0] || !kinds[1]) return DCP_OK;
+    return core_fail(err, DCP_ERR_MISMATCH,
+                     "dcp_checkpoint_open_private: some ranks passed a step's folder, others a "
+                     "directory of steps");
+}
+
+int step_visibility_find(dcp_comm *comm, const char *own_path, step_visibility *v, dcp_error *err) {
+    int given, status = agree_on_kind(comm, own_path, &given, err);
+    *v = (step_visibility){.n = 0};
+    if (!status) status = (given ? find_given : find_newest_visible)(comm, own_path, v, err);
+    for (size_t f = 0; f < v->n && !status; f++)
+        v->readers[f] = (v->readers[f] + f) % (uint64_t)comm->size;
+    return status;
+}
