@@ -1,13 +1,15 @@
 #!/usr/bin/env python3
 """Measures the shape of the product's sources: circles, sizes, names, and docs' sentences.
 
-    tests/structure/measure.py [--check] [--list] [--root DIR]
+    tests/structure/measure.py [--check] [--list] [--sample SEED] [--root DIR]
 
---list names what was counted. --check exits 1 where a limit (LIMITS below) is broken.
+--list names what was counted. --check exits 1 where a limit (LIMITS below) is broken. --sample names
+files, the same ones for the same seed: what does docs/architecture.md let one guess that they hold?
 """
 import argparse
 import collections
 import os
+import random
 import re
 import statistics
 import sys
@@ -18,6 +20,25 @@ PRODUCT = ('libdcp', 'trainer', 'reshard', 'kernels')
 DOCS = ('README.md', 'docs/architecture.md', 'docs/CONTRIBUTING.md', 'docs/design.md', 'docs/format.md')
 # Functions that cross files begin with their folder's name; these folders have another prefix.
 PREFIXES = {'models': ('model',), 'programs': ('program', 'svg'), 'launcher': ('launcher', 'launch')}
+
+
+# What --check allows: how many, and why not more.
+LIMITS = {
+    'folder circles': (0, 'a folder must be understood, and tested, without those above it'),
+    'file circles': (0, 'likewise a file; a circle that has a reason is named in ALLOWED with it'),
+    'header agreement': (0, 'who reads a header finds the functions in the .c of its name'),
+    'headers alone': (0, 'likewise'),
+    'sources alone': (0, 'what others use of a .c stands in the header of its name'),
+    'include depth': (0, 'more than 8 headers below each other are read by nobody'),
+    'upward includes': (0, 'includes are written from the root of their area'),
+    'types twice': (0, 'a type has one meaning'),
+    'headers twice': (0, 'so does the name of a header'),
+    'static names': (0, 'a name in three and more files is a word too general'),
+    'long files': (0, 'a file of more than 600 lines holds several concepts'),
+    'long functions': (0, 'a function of more than 60 lines does several things'),
+}
+# Exceptions, by what they begin with, each with its reason.
+ALLOWED = {}
 
 
 def percentile(values, share):
@@ -124,14 +145,17 @@ def is_main(tree, file):
 
 
 def lonely(tree):
-    """Headers with functions but without a .c, and a .c without a header."""
+    """Headers with functions but without a .c, and a .c without a header, bar those of which all that
+    others use is the public interface."""
+    public = {n for f in tree.files if f.startswith(PUBLIC) for n in tree.prototypes(f)}
     units = collections.defaultdict(set)
     for file in tree.files:
         units[unit(file)].add(file)
     headers = [h for h in private_headers(tree)
                if tree.prototypes(h) and all(is_header(f) for f in units[unit(h)])]
     sources = [f for f in tree.files if f.endswith(('.c', '.cu')) and not is_main(tree, f)
-               and not any(is_header(g) for g in units[unit(f)])]
+               and not any(is_header(g) for g in units[unit(f)])
+               and any(not static and name not in public for name, static, _, _ in tree.functions(f))]
     return headers, sources
 
 
@@ -219,9 +243,13 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__.split('\n')[0])
     parser.add_argument('--check', action='store_true', help='exit 1 where a limit is broken')
     parser.add_argument('--list', action='store_true', help='name what was counted')
+    parser.add_argument('--sample', type=int, metavar='SEED', help='name fifteen files taken at random')
     parser.add_argument('--root', default=os.path.join(os.path.dirname(__file__), '..', '..'))
     args = parser.parse_args()
     tree = Tree(os.path.normpath(args.root), PRODUCT)
+    if args.sample is not None:
+        print('\n'.join(sorted(random.Random(args.sample).sample(tree.files, 15))))
+        return 0
     measured = measure(tree, args.list)
     for name in DOCS:
         path = os.path.join(tree.root, name)
@@ -302,7 +330,16 @@ def measure(tree, listed):
 
 
 def check(measured):
-    return 0
+    """Says which limits are broken; exit status."""
+    broken = 0
+    for what, (limit, why) in LIMITS.items():
+        found = [x for x in measured[what] if not any(x.startswith(a) for a in ALLOWED.get(what, ()))]
+        if len(found) > limit:
+            print(f'FAILED: {what}: {len(found)}, at most {limit}: {why}')
+            for name in found:
+                print('    ' + name)
+            broken = 1
+    return broken
 
 
 if __name__ == '__main__':
