@@ -6,16 +6,16 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "agree.h"
+#include "common/agree.h"
+#include "common/say.h"
 #include "config/config.h"
-#include "fail.h"
-#include "loop/planned.h"
-#include "loop/signals.h"
-#include "loop/trainer.h"
 #include "options.h"
-#include "plot/plot.h"
-#include "say.h"
+#include "programs/fail.h"
+#include "report/plot.h"
+#include "setup/preview.h"
 #include "stdout.h"
+#include "step/signals.h"
+#include "step/trainer.h"
 
 /* What dcp-run sets when it starts again a run that has published a step: the run goes on from
  * there, where repeating checkpoint.resume would lose what was done since. */
@@ -43,7 +43,7 @@ static int share_config(const options *a, int rank, config **out, dcp_error *err
     uint64_t bytes = text ? strlen(text) + 1 : 0;
     MPI_Bcast(&bytes, 1, MPI_UINT64_T, 0, MPI_COMM_WORLD);
     if (rank != 0) text = malloc(bytes);
-    status = agree(MPI_COMM_WORLD, text ? DCP_OK : trainer_fail_memory(err, bytes), err);
+    status = agree(MPI_COMM_WORLD, text ? DCP_OK : core_fail_memory(err, bytes), err);
     if (status != DCP_OK) goto free_own;
     MPI_Bcast(text, (int)bytes, MPI_CHAR, 0, MPI_COMM_WORLD);
     status = agree(MPI_COMM_WORLD, rank == 0 ? DCP_OK : config_unpack(text, &own, err), err);

@@ -8,7 +8,7 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "loop/balance.h"
+#include "report/balance.h"
 
 enum { WORLD = 4, MIB = 1 << 20 };
 

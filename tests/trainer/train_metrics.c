@@ -9,7 +9,7 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "loop/metrics.h"
+#include "report/metrics.h"
 
 static const char path[] = "train_metrics.jsonl";
 

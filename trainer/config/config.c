@@ -1,21 +1,21 @@
 /* From a file and overrides to a checked configuration. The user's tree is walked once, so that
  * every key in it is known and right; then the effective tree is built from the schema, key by key,
  * and the struct is filled from that. */
-#include "config.h"
+#include "config/config.h"
 
 #include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include "../fail.h"
-#include "deepspeed.h"
-#include "fill.h"
-#include "jsonfile.h"
-#include "override.h"
-#include "places.h"
-#include "schema.h"
-#include "stores.h"
-#include "tree.h"
+#include "config/deepspeed.h"
+#include "config/fill.h"
+#include "config/jsonfile.h"
+#include "config/override.h"
+#include "config/places.h"
+#include "config/schema.h"
+#include "config/stores.h"
+#include "config/tree.h"
+#include "programs/fail.h"
 
 static const char LINE[] = "command line";
 
@@ -23,15 +23,14 @@ static int unknown_key(const char *path, dcp_error *err) {
     char nearest[CONFIG_PATH_MAX];
     const char *instead = deepspeed_instead(path);
     if (instead)
-        return trainer_fail(err, DCP_ERR_ARG, "%.300s: a key of DeepSpeed's that is not here; %s",
-                            path, instead);
+        return core_fail(err, DCP_ERR_ARG, "%.300s: a key of DeepSpeed's that is not here; %s",
+                         path, instead);
     if (config_key_nearest(path, nearest))
-        return trainer_fail(err, DCP_ERR_ARG, "%.300s: unknown key; did you mean %s?", path,
-                            nearest);
-    return trainer_fail(err, DCP_ERR_ARG,
-                        "%.300s: unknown key, and like none that there is; dcp-train.json(5) "
-                        "tells of each",
-                        path);
+        return core_fail(err, DCP_ERR_ARG, "%.300s: unknown key; did you mean %s?", path, nearest);
+    return core_fail(err, DCP_ERR_ARG,
+                     "%.300s: unknown key, and like none that there is; dcp-train.json(5) "
+                     "tells of each",
+                     path);
 }
 
 static int check_tree(const json_t *tree, const char *prefix, dcp_error *err);
@@ -41,7 +40,7 @@ static int check_entry(const char *path, const json_t *value, dcp_error *err) {
     if (key) return config_key_check(key, value, err);
     if (!config_key_is_group(path)) return unknown_key(path, err);
     if (!json_is_object(value))
-        return trainer_fail(err, DCP_ERR_ARG, "%s: an object with keys is asked for", path);
+        return core_fail(err, DCP_ERR_ARG, "%s: an object with keys is asked for", path);
     return check_tree(value, path, err);
 }
 
@@ -52,7 +51,7 @@ static int check_tree(const json_t *tree, const char *prefix, dcp_error *err) {
         char path[512];
         const int n = snprintf(path, sizeof path, "%s%s%s", prefix, *prefix ? "." : "", name);
         if (n < 0 || (size_t)n >= sizeof path || strchr(name, '.'))
-            return trainer_fail(err, DCP_ERR_ARG, "%.300s: unknown key", path);
+            return core_fail(err, DCP_ERR_ARG, "%.300s: unknown key", path);
         const int status = check_entry(path, value, err);
         if (status != DCP_OK) return status;
     }
@@ -75,7 +74,7 @@ static int effective_tree(const json_t *given, json_t **out, dcp_error *err) {
         json_t *value = config_at(given, key->path);
         if (!value && !key->fallback) {
             json_decref(tree);
-            return trainer_fail(err, DCP_ERR_ARG, "%s: missing; it has no default", key->path);
+            return core_fail(err, DCP_ERR_ARG, "%s: missing; it has no default", key->path);
         }
         value = value ? json_incref(value) : fallback(key, given);
         if (key->type == CONFIG_STORES) failed = stores_complete(value) != 0;
@@ -83,7 +82,7 @@ static int effective_tree(const json_t *given, json_t **out, dcp_error *err) {
     }
     if (failed) {
         json_decref(tree);
-        return trainer_fail_memory(err, 0);
+        return core_fail_memory(err, 0);
     }
     *out = tree;
     return DCP_OK;
@@ -94,10 +93,10 @@ static int check_sequence(const json_t *tree, dcp_error *err) {
     if (config_count(tree, "data.sequence_length") || strcmp(type, "idx") == 0 ||
         strcmp(type, "safetensors") == 0)
         return DCP_OK;
-    return trainer_fail(err, DCP_ERR_ARG,
-                        "data.sequence_length: null is for a batch in safetensors, which has a "
-                        "length; data.type %s needs a number",
-                        type);
+    return core_fail(err, DCP_ERR_ARG,
+                     "data.sequence_length: null is for a batch in safetensors, which has a "
+                     "length; data.type %s needs a number",
+                     type);
 }
 
 const char config_no_offload[] = "fsdp.cpu_offload: on the CPU all is in the host's memory anyhow; "
@@ -106,20 +105,19 @@ const char config_no_offload[] = "fsdp.cpu_offload: on the CPU all is in the hos
 /* What no key can be blamed for alone. */
 static int check_together(const config *c, dcp_error *err) {
     if (c->batch % c->micro != 0)
-        return trainer_fail(err, DCP_ERR_ARG,
-                            "train_batch_size: %" PRIu64
-                            " is not a multiple of train_micro_batch_size_per_gpu %" PRIu64,
-                            c->batch, c->micro);
+        return core_fail(err, DCP_ERR_ARG,
+                         "train_batch_size: %" PRIu64
+                         " is not a multiple of train_micro_batch_size_per_gpu %" PRIu64,
+                         c->batch, c->micro);
     if (c->eval_every > 0 && !c->eval_path)
-        return trainer_fail(err, DCP_ERR_ARG,
-                            "eval_every: %" PRIu64 ", but there is no data.eval_path",
-                            c->eval_every);
+        return core_fail(err, DCP_ERR_ARG,
+                         "eval_every: %" PRIu64 ", but there is no data.eval_path", c->eval_every);
     if (c->offloads && !c->offload_path && strcmp(c->device, "cpu") == 0)
-        return trainer_fail(err, DCP_ERR_ARG, "%s", config_no_offload);
+        return core_fail(err, DCP_ERR_ARG, "%s", config_no_offload);
     if (!c->offloads && c->offload_path)
-        return trainer_fail(err, DCP_ERR_ARG,
-                            "fsdp.offload_path: %.300s, but fsdp.cpu_offload is false",
-                            c->offload_path);
+        return core_fail(err, DCP_ERR_ARG,
+                         "fsdp.offload_path: %.300s, but fsdp.cpu_offload is false",
+                         c->offload_path);
     return DCP_OK;
 }
 
@@ -129,7 +127,7 @@ static int assemble(json_t *tree, json_t *model, config **out, dcp_error *err) {
     if (!c) {
         json_decref(tree);
         json_decref(model);
-        return trainer_fail_memory(err, sizeof *c);
+        return core_fail_memory(err, sizeof *c);
     }
     c->tree = tree;
     c->model = model;
@@ -147,7 +145,7 @@ static int assemble(json_t *tree, json_t *model, config **out, dcp_error *err) {
 static int blame(const char *source, int status, dcp_error *err) {
     if (status == DCP_OK) return DCP_OK;
     const dcp_error why = *err;
-    return trainer_fail(err, status, "%s: %s", source, why.message);
+    return core_fail(err, status, "%s: %s", source, why.message);
 }
 
 static int apply(json_t *tree, char *const *overrides, int n, dcp_error *err) {
@@ -160,7 +158,7 @@ static int apply(json_t *tree, char *const *overrides, int n, dcp_error *err) {
 /* A tree of the overrides alone, checked: what is wrong in it is not the file's mistake. */
 static int read_overrides(char *const *overrides, int n, json_t **out, dcp_error *err) {
     *out = json_object();
-    if (!*out) return trainer_fail_memory(err, 0);
+    if (!*out) return core_fail_memory(err, 0);
     const int status = apply(*out, overrides, n, err);
     return status == DCP_OK ? check_tree(*out, "", err) : status;
 }
@@ -168,9 +166,9 @@ static int read_overrides(char *const *overrides, int n, json_t **out, dcp_error
 /* Not the model's own file. */
 static int check_kind(const json_t *given, dcp_error *err) {
     if (json_object_get(given, "model") || !json_object_get(given, "model_type")) return DCP_OK;
-    return trainer_fail(err, DCP_ERR_ARG,
-                        "describes a model, not a training; name it in a file such as {\"model\": "
-                        "\"config.json\", \"data\": {\"path\": \"corpus\"}}");
+    return core_fail(err, DCP_ERR_ARG,
+                     "describes a model, not a training; name it in a file such as {\"model\": "
+                     "\"config.json\", \"data\": {\"path\": \"corpus\"}}");
 }
 
 /* From the file's tree with the overrides applied to the result; takes neither. */
@@ -222,7 +220,7 @@ void config_free(config *c) {
 int config_resume_newest(config *c, dcp_error *err) {
     if (config_set(c->tree, "checkpoint.resume", json_string("auto")) != 0 ||
         config_set(c->tree, "checkpoint.overwrite", json_false()) != 0)
-        return trainer_fail_memory(err, 0);
+        return core_fail_memory(err, 0);
     config_fill_output(c, c->tree);
     return DCP_OK;
 }
@@ -231,7 +229,7 @@ int config_pack(const config *c, char **text, dcp_error *err) {
     json_t *both = json_pack("{sOsO}", "tree", c->tree, "model", c->model);
     *text = both ? json_dumps(both, JSON_COMPACT) : NULL;
     json_decref(both);
-    return *text ? DCP_OK : trainer_fail_memory(err, 0);
+    return *text ? DCP_OK : core_fail_memory(err, 0);
 }
 
 int config_unpack(const char *text, config **out, dcp_error *err) {
@@ -242,7 +240,7 @@ int config_unpack(const char *text, config **out, dcp_error *err) {
     if (tree && model) return assemble(tree, model, out, err);
     json_decref(tree);
     json_decref(model);
-    return trainer_fail_memory(err, strlen(text));
+    return core_fail_memory(err, strlen(text));
 }
 
 uint64_t config_leaves(const config *c) { return c->batch / c->micro; }
@@ -250,7 +248,7 @@ uint64_t config_leaves(const config *c) { return c->batch / c->micro; }
 int config_check_world(const config *c, int world, dcp_error *err) {
     const uint64_t product = c->micro * c->accumulation * (uint64_t)world;
     if (c->accumulation == 0 || product == c->batch) return DCP_OK;
-    return trainer_fail(
+    return core_fail(
         err, DCP_ERR_ARG,
         "gradient_accumulation_steps: train_batch_size %" PRIu64 " is not micro-batch %" PRIu64
         " x accumulation %" PRIu64 " x %d %s = %" PRIu64

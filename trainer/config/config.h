@@ -5,7 +5,7 @@
 #include <jansson.h>
 #include <stdint.h>
 
-#include "dcp/tiers.h"
+#include <dcp/tiers.h>
 
 typedef enum config_schedule {
     SCHEDULE_CONSTANT,

@@ -1,4 +1,4 @@
-#include "deepspeed.h"
+#include "config/deepspeed.h"
 
 #include <stddef.h>
 #include <string.h>

@@ -1,10 +1,10 @@
 /* From the effective tree, in which every key is there and right, to the struct. */
-#include "fill.h"
+#include "config/fill.h"
 
 #include <string.h>
 
-#include "stores.h"
-#include "tree.h"
+#include "config/stores.h"
+#include "config/tree.h"
 
 static config_schedule schedule_of(const char *name) {
     if (strcmp(name, "linear") == 0) return SCHEDULE_LINEAR;

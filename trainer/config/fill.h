@@ -2,7 +2,7 @@
 #ifndef TRAINER_CONFIG_FILL_H
 #define TRAINER_CONFIG_FILL_H
 
-#include "config.h"
+#include "config/config.h"
 
 void config_fill(config *c, const json_t *tree);
 /* What is written, and where the run begins, alone. */

@@ -4,7 +4,7 @@
 
 #include <jansson.h>
 
-#include "dcp/error.h"
+#include <dcp/error.h>
 
 /* A file that holds one JSON object. */
 int config_read_object(const char *path, json_t **out, dcp_error *err);

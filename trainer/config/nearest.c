@@ -1,7 +1,7 @@
 /* Which key was meant: what other trainers' name of a thing is here, else the key at the smallest
  * edit distance, as far as that can be a slip. A key of the same name in another group counts as
  * one edit, since a wrong place is as likely a slip as a wrong letter. */
-#include "schema.h"
+#include "config/schema.h"
 
 #include <string.h>
 

@@ -1,13 +1,13 @@
 /* `key.path=value` on the command line. The value is JSON where it parses as such, else a string;
  * where the key takes a string it is the text itself, so that `data.path=2024` works. */
-#include "override.h"
+#include "config/override.h"
 
 #include <stdlib.h>
 #include <string.h>
 
-#include "../fail.h"
-#include "jsonfile.h"
-#include "schema.h"
+#include "config/jsonfile.h"
+#include "config/schema.h"
+#include "programs/fail.h"
 
 int config_set(json_t *tree, const char *path, json_t *value) {
     const char *dot = strchr(path, '.');
@@ -54,19 +54,19 @@ int config_override(json_t *tree, const char *assignment, dcp_error *err) {
     }
     const char *equals = strchr(assignment, '=');
     if (!equals || equals == assignment)
-        return trainer_fail(err, DCP_ERR_ARG, "\"%.300s\" is not of the form key.path=value",
-                            assignment);
+        return core_fail(err, DCP_ERR_ARG, "\"%.300s\" is not of the form key.path=value",
+                         assignment);
     char *path = strndup(assignment, (size_t)(equals - assignment));
-    if (!path) return trainer_fail_memory(err, strlen(assignment));
+    if (!path) return core_fail_memory(err, strlen(assignment));
     int duplicate, status = DCP_OK;
     json_t *value = parse_value(path, equals + 1, &duplicate);
     if (duplicate)
-        status = trainer_fail(err, DCP_ERR_ARG, "%.300s: a key in it is given twice", path);
+        status = core_fail(err, DCP_ERR_ARG, "%.300s: a key in it is given twice", path);
     else if (!value)
-        status = trainer_fail(err, DCP_ERR_ARG, "%.300s: the value is not UTF-8", path);
+        status = core_fail(err, DCP_ERR_ARG, "%.300s: the value is not UTF-8", path);
     else if (config_set(tree, path, value) != 0)
-        status = trainer_fail(err, DCP_ERR_ARG,
-                              "%.300s: a part of this path is set to a value without keys", path);
+        status = core_fail(err, DCP_ERR_ARG,
+                           "%.300s: a part of this path is set to a value without keys", path);
     free(path);
     return status;
 }

@@ -4,7 +4,7 @@
 
 #include <jansson.h>
 
-#include "dcp/error.h"
+#include <dcp/error.h>
 
 /* Sets tree's value at "a.b.c", making the objects on the way. Takes `value` (NULL: out of memory).
  * 0, or -1 where something on the way is no object. */

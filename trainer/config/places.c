@@ -1,4 +1,4 @@
-#include "places.h"
+#include "config/places.h"
 
 #include <errno.h>
 #include <limits.h>
@@ -7,8 +7,8 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "../fail.h"
-#include "schema.h"
+#include "config/schema.h"
+#include "programs/fail.h"
 
 enum { SLIP = 2 }; /* edits that make a word another's misspelling */
 
@@ -49,10 +49,10 @@ static int check_apart(const config *c, dcp_error *err) {
             char other[64] = "checkpoint.dir";
             if (j + 1 < c->n_stores)
                 snprintf(other, sizeof other, "checkpoint.stores[%zu].path", j);
-            return trainer_fail(err, DCP_ERR_ARG,
-                                "checkpoint.stores[%zu].path: %.300s is %s, too; each store needs "
-                                "a directory of its own",
-                                i, c->stores[i].path, other);
+            return core_fail(err, DCP_ERR_ARG,
+                             "checkpoint.stores[%zu].path: %.300s is %s, too; each store needs "
+                             "a directory of its own",
+                             i, c->stores[i].path, other);
         }
     return DCP_OK;
 }
@@ -63,9 +63,9 @@ static int check_resume(const config *c, dcp_error *err) {
     for (size_t i = 0; i < sizeof words / sizeof *words; i++) {
         const size_t edits = config_distance(c->resume, words[i]);
         if (edits > 0 && edits <= SLIP)
-            return trainer_fail(err, DCP_ERR_ARG,
-                                "checkpoint.resume: there is no %.300s; did you mean %s?",
-                                c->resume, words[i]);
+            return core_fail(err, DCP_ERR_ARG,
+                             "checkpoint.resume: there is no %.300s; did you mean %s?", c->resume,
+                             words[i]);
     }
     return DCP_OK;
 }
@@ -93,7 +93,7 @@ int places_check_writable(const config *c, const char *what, const char *path, d
     if (is_there && S_ISDIR(st.st_mode)) code = EISDIR;
     if (!code && access(is_there ? path : folder, W_OK) != 0) code = errno;
     if (!code || (code == ENOENT && will_be_made(c, folder))) return DCP_OK;
-    return trainer_fail(err, DCP_ERR_ARG, "%s: cannot open %.300s: %s", what, path, strerror(code));
+    return core_fail(err, DCP_ERR_ARG, "%s: cannot open %.300s: %s", what, path, strerror(code));
 }
 
 /* Nodes that a redundancy needs: one more than may be lost. */
@@ -109,11 +109,11 @@ int places_check_hosts(const config *c, int hosts, int world, dcp_error *err) {
         const int needed = nodes_needed(redundancy);
         const int nodes = strstr(path, "{rank}") ? world : hosts; /* a node is a directory */
         if (nodes < needed)
-            return trainer_fail(err, DCP_ERR_ARG,
-                                "checkpoint.stores[%zu].redundancy: %s needs ranks on %d nodes at "
-                                "least, they are on %d; use more nodes, or one that survives the "
-                                "loss of fewer, or none",
-                                i, redundancy, needed, nodes);
+            return core_fail(err, DCP_ERR_ARG,
+                             "checkpoint.stores[%zu].redundancy: %s needs ranks on %d nodes at "
+                             "least, they are on %d; use more nodes, or one that survives the "
+                             "loss of fewer, or none",
+                             i, redundancy, needed, nodes);
     }
     return DCP_OK;
 }

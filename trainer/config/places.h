@@ -2,7 +2,7 @@
 #ifndef TRAINER_CONFIG_PLACES_H
 #define TRAINER_CONFIG_PLACES_H
 
-#include "config.h"
+#include "config/config.h"
 
 /* DCP_ERR_ARG: two stores are one directory; checkpoint.resume is neither there nor a word. */
 int places_check(const config *c, dcp_error *err);

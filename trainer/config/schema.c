@@ -1,5 +1,5 @@
 /* The list of keys. Its order is that of --print-config; groups stand together. */
-#include "schema.h"
+#include "config/schema.h"
 
 #include <string.h>
 

@@ -6,7 +6,7 @@
 #include <jansson.h>
 #include <stddef.h>
 
-#include "dcp/error.h"
+#include <dcp/error.h>
 
 enum { CONFIG_PATH_MAX = 64 }; /* longer than any key's path */
 

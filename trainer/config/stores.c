@@ -1,10 +1,10 @@
 /* The entries are small objects with keys of their own, so they are checked here and not by the
  * list of keys. */
-#include "stores.h"
+#include "config/stores.h"
 
 #include <string.h>
 
-#include "../fail.h"
+#include "programs/fail.h"
 
 #define MOST (DCP_MAX_TIERS - 1) /* checkpoint.dir is one more */
 #define MOST_LOST 16             /* of rs(K) */
@@ -41,26 +41,26 @@ static int check_entry(const char *path, size_t i, const json_t *entry, dcp_erro
     const char *key;
     json_t *value;
     if (!json_is_object(entry))
-        return trainer_fail(err, DCP_ERR_ARG, "%s[%zu]: an object with keys is asked for", path, i);
+        return core_fail(err, DCP_ERR_ARG, "%s[%zu]: an object with keys is asked for", path, i);
     json_object_foreach((json_t *)entry, key, value) {
         const char *wanted = what_is_wrong(key, value);
         if (wanted && !*wanted)
-            return trainer_fail(err, DCP_ERR_ARG,
-                                "%s[%zu].%.100s: unknown key; a store has path, every, keep and "
-                                "redundancy",
-                                path, i, key);
+            return core_fail(err, DCP_ERR_ARG,
+                             "%s[%zu].%.100s: unknown key; a store has path, every, keep and "
+                             "redundancy",
+                             path, i, key);
         if (wanted)
-            return trainer_fail(err, DCP_ERR_ARG, "%s[%zu].%s is not %s", path, i, key, wanted);
+            return core_fail(err, DCP_ERR_ARG, "%s[%zu].%s is not %s", path, i, key, wanted);
     }
     if (json_object_get(entry, "path")) return DCP_OK;
-    return trainer_fail(err, DCP_ERR_ARG, "%s[%zu].path: missing; it has no default", path, i);
+    return core_fail(err, DCP_ERR_ARG, "%s[%zu].path: missing; it has no default", path, i);
 }
 
 int stores_check(const char *path, const json_t *list, dcp_error *err) {
     const size_t n = json_array_size(list);
     if (n > MOST)
-        return trainer_fail(err, DCP_ERR_ARG, "%s: %zu stores; at most %d are possible", path, n,
-                            MOST);
+        return core_fail(err, DCP_ERR_ARG, "%s: %zu stores; at most %d are possible", path, n,
+                         MOST);
     int status = DCP_OK;
     for (size_t i = 0; i < n && status == DCP_OK; i++)
         status = check_entry(path, i, json_array_get(list, i), err);

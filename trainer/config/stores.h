@@ -4,7 +4,7 @@
 
 #include <jansson.h>
 
-#include "dcp/tiers.h"
+#include <dcp/tiers.h>
 
 /* DCP_OK where every entry of the list has a path and else only what is known, in its range. */
 int stores_check(const char *path, const json_t *list, dcp_error *err);

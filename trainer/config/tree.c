@@ -1,8 +1,8 @@
-#include "tree.h"
+#include "config/tree.h"
 
 #include <string.h>
 
-#include "schema.h"
+#include "config/schema.h"
 
 json_t *config_at(const json_t *tree, const char *path) {
     char part[CONFIG_PATH_MAX];

@@ -1,15 +1,15 @@
 /* Checking one value against its key: its type and range. Messages name the key's full path, what
  * was given and what is asked for. */
-#include "schema.h"
+#include "config/schema.h"
 
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include "../fail.h"
-#include "deepspeed.h"
-#include "stores.h"
+#include "config/deepspeed.h"
+#include "config/stores.h"
+#include "programs/fail.h"
 
 static int integer_fits(const config_key *key, const json_t *value) {
     if (!json_is_integer(value)) return 0;
@@ -114,7 +114,7 @@ int config_key_check(const config_key *key, const json_t *value, dcp_error *err)
     char wanted[160];
     expectation(key, wanted, sizeof wanted);
     const char *text = json_string_value(value), *ours = deepspeed_name(key->path, text);
-    const int status = trainer_fail(
+    const int status = core_fail(
         err, DCP_ERR_ARG, "%s: %.200s is not %s%s%s", key->path, given ? given : "the value",
         wanted, ours ? "; DeepSpeed's name for " : advice(key, text), ours ? ours : "");
     free(given);

@@ -1,11 +1,11 @@
 /* Samples by global number: sample g is number g % samples of epoch g / samples. */
-#include "data.h"
+#include "data/data.h"
 
 #include <stdlib.h>
 #include <string.h>
 
-#include "../fail.h"
-#include "source.h"
+#include "data/source.h"
+#include "programs/fail.h"
 
 struct data {
     const data_source *source;
@@ -20,16 +20,16 @@ static int find_source(const data_options *options, const data_source **out, dcp
         if (strcmp(sources[i]->type, options->type) != 0) continue;
         *out = sources[i];
         if (tokens ? sources[i]->tokens : sources[i]->numbers) return DCP_OK;
-        return trainer_fail(err, DCP_ERR_ARG, "data.type: %s gives %s, the model takes %s",
-                            options->type, tokens ? "images" : "tokens",
-                            tokens ? "tokens" : "images or vectors");
+        return core_fail(err, DCP_ERR_ARG, "data.type: %s gives %s, the model takes %s",
+                         options->type, tokens ? "images" : "tokens",
+                         tokens ? "tokens" : "images or vectors");
     }
-    return trainer_fail(err, DCP_ERR_UNSUPPORTED, "data.type: %s is not built", options->type);
+    return core_fail(err, DCP_ERR_UNSUPPORTED, "data.type: %s is not built", options->type);
 }
 
 int data_open(const data_options *options, data **out, dcp_error *err) {
     data *d = calloc(1, sizeof *d);
-    if (!d) return trainer_fail_memory(err, sizeof *d);
+    if (!d) return core_fail_memory(err, sizeof *d);
     d->shape = options->shape;
     int status = find_source(options, &d->source, err);
     if (status == DCP_OK) status = d->source->open(options, &d->state, err);

@@ -5,8 +5,8 @@
 
 #include <stdint.h>
 
-#include "../models/sample.h"
-#include "dcp/error.h"
+#include "models/sample.h"
+#include <dcp/error.h>
 
 typedef struct data data;
 

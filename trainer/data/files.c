@@ -1,7 +1,7 @@
 /* Files as one string of bytes. One descriptor is open at a time: a folder may hold more files than
  * a process may open. Sizes are those found at the start; a file that shrinks later is an error,
  * because the samples would no longer be the same on all ranks and in all runs. */
-#include "files.h"
+#include "data/files.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -13,21 +13,21 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "../fail.h"
+#include "programs/fail.h"
 
 static int add_file(data_files *files, const char *path, uint64_t bytes, dcp_error *err) {
     if (access(path, R_OK) != 0)
-        return trainer_fail(err, DCP_ERR_NOT_FOUND, "data.path: cannot read %s: %s", path,
-                            strerror(errno));
+        return core_fail(err, DCP_ERR_NOT_FOUND, "data.path: cannot read %s: %s", path,
+                         strerror(errno));
     if (bytes == 0) return DCP_OK;
     if ((files->n & (files->n - 1)) == 0) { /* full at powers of two */
         const size_t room = files->n ? 2 * files->n : 1;
         data_file *grown = realloc(files->list, room * sizeof *grown);
-        if (!grown) return trainer_fail_memory(err, room * sizeof *grown);
+        if (!grown) return core_fail_memory(err, room * sizeof *grown);
         files->list = grown;
     }
     char *copy = strdup(path);
-    if (!copy) return trainer_fail_memory(err, strlen(path));
+    if (!copy) return core_fail_memory(err, strlen(path));
     files->list[files->n++] = (data_file){.path = copy, .bytes = bytes};
     return DCP_OK;
 }
@@ -37,8 +37,8 @@ static int add_entry(data_files *files, const FTSENT *entry, dcp_error *err) {
     if (entry->fts_info == FTS_F && S_ISREG(entry->fts_statp->st_mode))
         return add_file(files, entry->fts_path, (uint64_t)entry->fts_statp->st_size, err);
     if (entry->fts_info == FTS_DNR || entry->fts_info == FTS_ERR || entry->fts_info == FTS_NS)
-        return trainer_fail(err, DCP_ERR_NOT_FOUND, "data.path: cannot read %s: %s",
-                            entry->fts_path, strerror(entry->fts_errno));
+        return core_fail(err, DCP_ERR_NOT_FOUND, "data.path: cannot read %s: %s", entry->fts_path,
+                         strerror(entry->fts_errno));
     return DCP_OK;
 }
 
@@ -52,8 +52,8 @@ static int add_tree(data_files *files, char *path, dcp_error *err) {
     char *const roots[] = {path, NULL};
     FTS *walk = fts_open(roots, FTS_PHYSICAL | FTS_COMFOLLOW | FTS_NOCHDIR, NULL);
     if (!walk)
-        return trainer_fail(err, DCP_ERR_NOT_FOUND, "data.path: cannot read %s: %s", path,
-                            strerror(errno));
+        return core_fail(err, DCP_ERR_NOT_FOUND, "data.path: cannot read %s: %s", path,
+                         strerror(errno));
     int status = DCP_OK;
     for (FTSENT *entry; status == DCP_OK && (entry = fts_read(walk));)
         if (is_hidden(entry))
@@ -68,7 +68,7 @@ static int add_path(data_files *files, const char *path, dcp_error *err) {
     struct stat st;
     if (stat(path, &st) == 0 || !strpbrk(path, "*?[")) {
         char *copy = strdup(path);
-        if (!copy) return trainer_fail_memory(err, strlen(path));
+        if (!copy) return core_fail_memory(err, strlen(path));
         const int status = add_tree(files, copy, err);
         free(copy);
         return status;
@@ -76,8 +76,8 @@ static int add_path(data_files *files, const char *path, dcp_error *err) {
     glob_t found;
     const int failed = glob(path, GLOB_NOSORT, NULL, &found);
     if (failed == GLOB_NOMATCH)
-        return trainer_fail(err, DCP_ERR_NOT_FOUND, "data.path: nothing matches %s", path);
-    if (failed) return trainer_fail_memory(err, 0);
+        return core_fail(err, DCP_ERR_NOT_FOUND, "data.path: nothing matches %s", path);
+    if (failed) return core_fail_memory(err, 0);
     int status = DCP_OK;
     for (size_t i = 0; i < found.gl_pathc && status == DCP_OK; i++)
         status = add_tree(files, found.gl_pathv[i], err);
@@ -113,8 +113,7 @@ int data_files_find(const char *path, data_files *out, dcp_error *err) {
 int data_files_append(data_files *files, const char *path, dcp_error *err) {
     struct stat st;
     if (stat(path, &st) != 0 || !S_ISREG(st.st_mode))
-        return trainer_fail(err, DCP_ERR_NOT_FOUND, "data.path: %s is no file that can be read",
-                            path);
+        return core_fail(err, DCP_ERR_NOT_FOUND, "data.path: %s is no file that can be read", path);
     const int status = add_file(files, path, (uint64_t)st.st_size, err);
     find_begins(files);
     return status;
@@ -172,8 +171,8 @@ static int open_file(data_files *files, size_t i, dcp_error *err) {
     files->open = i;
     files->fd = open(files->list[i].path, O_RDONLY | O_CLOEXEC);
     if (files->fd >= 0) return DCP_OK;
-    return trainer_fail(err, DCP_ERR_IO, "data.path: cannot open %s: %s", files->list[i].path,
-                        strerror(errno));
+    return core_fail(err, DCP_ERR_IO, "data.path: cannot open %s: %s", files->list[i].path,
+                     strerror(errno));
 }
 
 static int read_piece(const data_files *files, uint64_t offset, uint64_t bytes, char *out,
@@ -183,9 +182,8 @@ static int read_piece(const data_files *files, uint64_t offset, uint64_t bytes, 
         const ssize_t n = pread(files->fd, out, bytes, (off_t)offset);
         if (n < 0 && errno == EINTR) continue;
         if (n < 0)
-            return trainer_fail(err, DCP_ERR_IO, "data.path: reading %s: %s", path,
-                                strerror(errno));
-        if (n == 0) return trainer_fail(err, DCP_ERR_IO, "data.path: %s has become shorter", path);
+            return core_fail(err, DCP_ERR_IO, "data.path: reading %s: %s", path, strerror(errno));
+        if (n == 0) return core_fail(err, DCP_ERR_IO, "data.path: %s has become shorter", path);
         out += n;
         offset += (uint64_t)n;
         bytes -= (uint64_t)n;

@@ -5,7 +5,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#include "dcp/error.h"
+#include <dcp/error.h>
 
 typedef struct data_file {
     char *path;

@@ -6,9 +6,9 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "../fail.h"
-#include "dcp/safetensors.h"
-#include "source.h"
+#include "data/source.h"
+#include "programs/fail.h"
+#include <dcp/safetensors.h>
 
 typedef struct fixed {
     sample_shape shape;
@@ -56,30 +56,29 @@ static int same_row(const dcp_tensor *tensor, const asked *a) {
 static int check_shape(const dcp_tensor *tensor, const data_options *o, const asked *a,
                        dcp_error *err) {
     if (tensor->dtype != a->dtype || tensor->ndim == 0)
-        return trainer_fail(err, DCP_ERR_ARG, "data.path: %s: %s is %s, not %s with rows", o->path,
-                            a->name, dcp_dtype_name(tensor->dtype), dcp_dtype_name(a->dtype));
+        return core_fail(err, DCP_ERR_ARG, "data.path: %s: %s is %s, not %s with rows", o->path,
+                         a->name, dcp_dtype_name(tensor->dtype), dcp_dtype_name(a->dtype));
     if (tensor->shape[0] != o->batch)
-        return trainer_fail(err, DCP_ERR_ARG,
-                            "data.path: %s has %" PRIu64 " rows, train_batch_size is %" PRIu64,
-                            a->name, tensor->shape[0], o->batch);
+        return core_fail(err, DCP_ERR_ARG,
+                         "data.path: %s has %" PRIu64 " rows, train_batch_size is %" PRIu64,
+                         a->name, tensor->shape[0], o->batch);
     if (same_row(tensor, a)) return DCP_OK;
     char there[200], here[200];
     shape_text(there, sizeof there, tensor->shape[0], tensor->ndim - 1, tensor->shape + 1);
     shape_text(here, sizeof here, o->batch, a->ndim, a->dims);
-    return trainer_fail(err, DCP_ERR_ARG, "data.path: %s is %s; %s asks for %s", a->name, there,
-                        o->shape.tokens ? "data.sequence_length" : "the model", here);
+    return core_fail(err, DCP_ERR_ARG, "data.path: %s is %s; %s asks for %s", a->name, there,
+                     o->shape.tokens ? "data.sequence_length" : "the model", here);
 }
 
 static int read_tensor(dcp_st_reader *reader, const data_options *o, const asked *a, void **out,
                        dcp_error *err) {
     const dcp_tensor *tensor = dcp_st_find(reader, a->name);
-    if (!tensor)
-        return trainer_fail(err, DCP_ERR_ARG, "data.path: %s holds no %s", o->path, a->name);
+    if (!tensor) return core_fail(err, DCP_ERR_ARG, "data.path: %s holds no %s", o->path, a->name);
     const int status = check_shape(tensor, o, a, err);
     if (status != DCP_OK) return status;
     const uint64_t bytes = dcp_tensor_bytes(tensor);
     *out = malloc(bytes + 1);
-    if (!*out) return trainer_fail_memory(err, bytes);
+    if (!*out) return core_fail_memory(err, bytes);
     return dcp_st_read(reader, a->name, 0, bytes, *out, err);
 }
 
@@ -88,11 +87,11 @@ static int check_ids(const int64_t *ids, uint64_t per_row, const char *name, con
                      int64_t ignored, dcp_error *err) {
     for (uint64_t i = 0; i < o->batch * per_row; i++)
         if (ids[i] != ignored && (ids[i] < 0 || (uint64_t)ids[i] >= o->shape.classes))
-            return trainer_fail(err, DCP_ERR_ARG,
-                                "data.path: %s holds %" PRId64 " in row %" PRIu64
-                                "; the model has %" PRIu64 " %s",
-                                name, ids[i], i / per_row, o->shape.classes,
-                                o->shape.tokens ? "tokens" : "classes");
+            return core_fail(err, DCP_ERR_ARG,
+                             "data.path: %s holds %" PRId64 " in row %" PRIu64
+                             "; the model has %" PRIu64 " %s",
+                             name, ids[i], i / per_row, o->shape.classes,
+                             o->shape.tokens ? "tokens" : "classes");
     return DCP_OK;
 }
 
@@ -119,13 +118,13 @@ int data_fixed_sequence(const char *path, uint64_t *out, dcp_error *err) {
     dcp_st_reader *reader;
     dcp_error why;
     int status = dcp_st_open(path, &reader, &why);
-    if (status != DCP_OK) return trainer_fail(err, status, "data.path: %s", why.message);
+    if (status != DCP_OK) return core_fail(err, status, "data.path: %s", why.message);
     const dcp_tensor *ids = dcp_st_find(reader, "input_ids");
     if (!ids)
-        status = trainer_fail(err, DCP_ERR_ARG, "data.path: %s holds no input_ids", path);
+        status = core_fail(err, DCP_ERR_ARG, "data.path: %s holds no input_ids", path);
     else if (ids->ndim != 2 || ids->shape[1] == 0)
-        status = trainer_fail(err, DCP_ERR_ARG,
-                              "data.path: input_ids of %s is not [batch, sequence]", path);
+        status = core_fail(err, DCP_ERR_ARG, "data.path: input_ids of %s is not [batch, sequence]",
+                           path);
     else
         *out = ids->shape[1];
     dcp_st_close(reader);
@@ -144,7 +143,7 @@ static int fixed_open(const data_options *options, void **state, dcp_error *err)
     dcp_st_reader *reader;
     dcp_error why;
     int status = dcp_st_open(options->path, &reader, &why);
-    if (status != DCP_OK) return trainer_fail(err, status, "data.path: %s", why.message);
+    if (status != DCP_OK) return core_fail(err, status, "data.path: %s", why.message);
     const data_options own = with_rows(options, reader);
     fixed *f = calloc(1, sizeof *f);
     if (f) {
@@ -153,7 +152,7 @@ static int fixed_open(const data_options *options, void **state, dcp_error *err)
         status = read_input(f, reader, &own, err);
         if (status == DCP_OK) status = read_labels(f, reader, &own, err);
     } else {
-        status = trainer_fail_memory(err, sizeof *f);
+        status = core_fail_memory(err, sizeof *f);
     }
     dcp_st_close(reader);
     if (status == DCP_OK)

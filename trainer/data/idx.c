@@ -9,10 +9,10 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "../fail.h"
-#include "../random/random.h"
-#include "idxfile.h"
-#include "source.h"
+#include "data/idxfile.h"
+#include "data/source.h"
+#include "programs/fail.h"
+#include "random/random.h"
 
 enum { LABELS_AT_ONCE = 4096 };
 
@@ -45,14 +45,14 @@ static int find_images(const char *path, data_files *files, dcp_error *err) {
     if (status != DCP_OK || (files->n == 1 && strcmp(files->list[0].path, path) == 0))
         return status;
     const size_t found = files->n;
-    if (found == 0) return trainer_fail(err, DCP_ERR_NOT_FOUND, "data.path: %s is empty", path);
+    if (found == 0) return core_fail(err, DCP_ERR_NOT_FOUND, "data.path: %s is empty", path);
     data_files_keep(files, is_images);
     if (any(files, is_train)) data_files_keep(files, is_train);
     if (files->n > 0) return DCP_OK;
-    return trainer_fail(err, DCP_ERR_NOT_FOUND,
-                        "data.path: none of the %zu files of %s has images in its name, as "
-                        "train-images-idx3-ubyte has; compressed ones (.gz) are to be unpacked",
-                        found, path);
+    return core_fail(err, DCP_ERR_NOT_FOUND,
+                     "data.path: none of the %zu files of %s has images in its name, as "
+                     "train-images-idx3-ubyte has; compressed ones (.gz) are to be unpacked",
+                     found, path);
 }
 
 /* Where the labels of an image file should be; `one`: with idx1 in place of idx3. */
@@ -76,12 +76,12 @@ static int add_labels(const char *images, data_files *labels, dcp_error *err) {
         if (labels_path(images, one, path, sizeof path) != 0 || access(path, F_OK) != 0) continue;
         const int status = data_files_append(labels, path, err);
         if (status != DCP_OK || labels->n > before) return status;
-        return trainer_fail(err, DCP_ERR_ARG, "data.path: %s is empty", path);
+        return core_fail(err, DCP_ERR_ARG, "data.path: %s is empty", path);
     }
-    return trainer_fail(err, DCP_ERR_NOT_FOUND,
-                        "data.path: no labels beside %s; its name with labels in place of images "
-                        "(and idx1 of idx3) is looked for",
-                        images);
+    return core_fail(err, DCP_ERR_NOT_FOUND,
+                     "data.path: no labels beside %s; its name with labels in place of images "
+                     "(and idx1 of idx3) is looked for",
+                     images);
 }
 
 static int open_images(idx *x, const data_options *o, dcp_error *err) {
@@ -98,15 +98,15 @@ static int open_labels(idx *x, dcp_error *err) {
     if (status != DCP_OK) return status;
     const char *path = x->labels.files.list[0].path;
     if (x->labels.ndim != 0 || !idx_is_integer(x->labels.type))
-        return trainer_fail(err, DCP_ERR_ARG,
-                            "data.path: %s holds no labels: one dimension of integers is asked for",
-                            path);
+        return core_fail(err, DCP_ERR_ARG,
+                         "data.path: %s holds no labels: one dimension of integers is asked for",
+                         path);
     for (size_t i = 0; i < x->images.files.n; i++)
         if (x->images.parts[i].items != x->labels.parts[i].items)
-            return trainer_fail(err, DCP_ERR_ARG,
-                                "data.path: %s holds %" PRIu64 " images, %s %" PRIu64 " labels",
-                                x->images.files.list[i].path, x->images.parts[i].items,
-                                x->labels.files.list[i].path, x->labels.parts[i].items);
+            return core_fail(err, DCP_ERR_ARG,
+                             "data.path: %s holds %" PRIu64 " images, %s %" PRIu64 " labels",
+                             x->images.files.list[i].path, x->images.parts[i].items,
+                             x->labels.files.list[i].path, x->labels.parts[i].items);
     return DCP_OK;
 }
 
@@ -132,19 +132,19 @@ static int check_shape(const idx *x, dcp_error *err) {
     char there[128], here[128];
     dims_text(there, sizeof there, x->images.dims, x->images.ndim);
     dims_text(here, sizeof here, x->shape.dims, x->shape.ndim);
-    return trainer_fail(err, DCP_ERR_ARG, "data.path: an item of %s is %s; the model takes %s%s",
-                        x->images.files.list[0].path, *there ? there : "a single number", here,
-                        x->shape.ndim == 3 ? " (channels, height, width)" : "");
+    return core_fail(err, DCP_ERR_ARG, "data.path: an item of %s is %s; the model takes %s%s",
+                     x->images.files.list[0].path, *there ? there : "a single number", here,
+                     x->shape.ndim == 3 ? " (channels, height, width)" : "");
 }
 
 static int check_label(const idx *x, uint64_t item, int64_t label, dcp_error *err) {
     if (label >= 0 && (uint64_t)label < x->shape.classes) return DCP_OK;
     uint64_t within;
     const char *path = idx_at(&x->labels, item, &within);
-    return trainer_fail(err, DCP_ERR_ARG,
-                        "data.path: %s: the label at byte %" PRIu64 " is %" PRId64
-                        "; the model has %" PRIu64 " classes",
-                        path, within, label, x->shape.classes);
+    return core_fail(err, DCP_ERR_ARG,
+                     "data.path: %s: the label at byte %" PRIu64 " is %" PRId64
+                     "; the model has %" PRIu64 " classes",
+                     path, within, label, x->shape.classes);
 }
 
 static int check_labels_of(idx *x, const idx_part *part, dcp_error *err) {
@@ -164,7 +164,7 @@ static int check_labels_of(idx *x, const idx_part *part, dcp_error *err) {
 static int check_content(idx *x, const char *path, dcp_error *err) {
     int status = check_shape(x, err);
     if (status == DCP_OK && x->images.items == 0)
-        status = trainer_fail(err, DCP_ERR_ARG, "data.path: %s holds no image", path);
+        status = core_fail(err, DCP_ERR_ARG, "data.path: %s holds no image", path);
     for (size_t i = 0; i < x->labels.files.n && status == DCP_OK; i++)
         status = check_labels_of(x, &x->labels.parts[i], err);
     return status;
@@ -180,14 +180,14 @@ static void idx_source_close(void *state) {
 
 static int idx_source_open(const data_options *options, void **state, dcp_error *err) {
     idx *x = calloc(1, sizeof *x);
-    if (!x) return trainer_fail_memory(err, sizeof *x);
+    if (!x) return core_fail_memory(err, sizeof *x);
     x->images.files.fd = x->labels.files.fd = -1;
     x->shape = options->shape;
     int status = open_images(x, options, err);
     if (status == DCP_OK) status = open_labels(x, err);
     if (status == DCP_OK) status = check_content(x, options->path, err);
     if (status == DCP_OK && !(x->image = malloc(x->images.item_bytes)))
-        status = trainer_fail_memory(err, x->images.item_bytes);
+        status = core_fail_memory(err, x->images.item_bytes);
     if (status == DCP_OK)
         *state = x;
     else
@@ -205,9 +205,9 @@ static uint64_t idx_fingerprint(const void *state) {
 static int fail_number(const idx *x, uint64_t item, uint64_t i, dcp_error *err) {
     uint64_t within;
     const char *path = idx_at(&x->images, item, &within);
-    return trainer_fail(err, DCP_ERR_ARG,
-                        "data.path: %s: the number at byte %" PRIu64 " is not finite as fp32", path,
-                        within + i * idx_type_bytes(x->images.type));
+    return core_fail(err, DCP_ERR_ARG,
+                     "data.path: %s: the number at byte %" PRIu64 " is not finite as fp32", path,
+                     within + i * idx_type_bytes(x->images.type));
 }
 
 static int idx_source_read(void *state, uint64_t seed, uint64_t epoch, uint64_t index,

@@ -1,11 +1,11 @@
-#include "idxfile.h"
+#include "data/idxfile.h"
 
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include "../fail.h"
+#include "programs/fail.h"
 
 enum { MAGIC_BYTES = 4 };
 
@@ -71,14 +71,14 @@ float idx_float(idx_type type, const uint8_t *element) {
 
 static int check_magic(const char *path, const uint8_t *magic, dcp_error *err) {
     if (magic[0] == 0x1f && magic[1] == 0x8b)
-        return trainer_fail(err, DCP_ERR_ARG,
-                            "data.path: %s is compressed; unpack it with gunzip first", path);
+        return core_fail(err, DCP_ERR_ARG,
+                         "data.path: %s is compressed; unpack it with gunzip first", path);
     if (magic[0] || magic[1] || !idx_type_bytes(magic[2]) || magic[3] < 1 ||
         magic[3] > IDX_MAX_DIMS)
-        return trainer_fail(err, DCP_ERR_ARG,
-                            "data.path: %s is no idx file of 1 to %d dimensions: it begins with "
-                            "%02x %02x %02x %02x",
-                            path, IDX_MAX_DIMS, magic[0], magic[1], magic[2], magic[3]);
+        return core_fail(err, DCP_ERR_ARG,
+                         "data.path: %s is no idx file of 1 to %d dimensions: it begins with "
+                         "%02x %02x %02x %02x",
+                         path, IDX_MAX_DIMS, magic[0], magic[1], magic[2], magic[3]);
     return DCP_OK;
 }
 
@@ -96,10 +96,10 @@ static int check_size(const data_file *file, header *h, dcp_error *err) {
     for (uint32_t d = 0, at = 0; d < h->ndim; d++)
         at += (uint32_t)snprintf(dims + at, sizeof dims - at, "%s%" PRIu64, d ? " x " : "",
                                  h->dims[d]);
-    return trainer_fail(err, DCP_ERR_ARG,
-                        "data.path: %s holds %" PRIu64 " bytes; its header says %s elements of "
-                        "%" PRIu32,
-                        file->path, file->bytes, dims, idx_type_bytes(h->type));
+    return core_fail(err, DCP_ERR_ARG,
+                     "data.path: %s holds %" PRIu64 " bytes; its header says %s elements of "
+                     "%" PRIu32,
+                     file->path, file->bytes, dims, idx_type_bytes(h->type));
 }
 
 static int read_header(data_files *files, const data_file *file, header *h, dcp_error *err) {
@@ -128,9 +128,9 @@ static int add_part(idx_array *a, size_t i, dcp_error *err) {
         memcpy(a->dims, h.dims + 1, dims_bytes);
     }
     if (h.type != a->type || h.ndim - 1 != a->ndim || memcmp(a->dims, h.dims + 1, dims_bytes) != 0)
-        return trainer_fail(err, DCP_ERR_ARG,
-                            "data.path: %s has elements or dimensions that differ from those of %s",
-                            file->path, a->files.list[0].path);
+        return core_fail(err, DCP_ERR_ARG,
+                         "data.path: %s has elements or dimensions that differ from those of %s",
+                         file->path, a->files.list[0].path);
     a->parts[i] = (idx_part){a->items, h.dims[0], file->begin + h.bytes};
     a->items += h.dims[0];
     return DCP_OK;
@@ -138,7 +138,7 @@ static int add_part(idx_array *a, size_t i, dcp_error *err) {
 
 int idx_open(idx_array *a, dcp_error *err) {
     a->parts = calloc(a->files.n, sizeof *a->parts);
-    if (!a->parts) return trainer_fail_memory(err, a->files.n * sizeof *a->parts);
+    if (!a->parts) return core_fail_memory(err, a->files.n * sizeof *a->parts);
     int status = DCP_OK;
     for (size_t i = 0; i < a->files.n && status == DCP_OK; i++) status = add_part(a, i, err);
     return status;

@@ -4,7 +4,7 @@
 #ifndef TRAINER_DATA_IDXFILE_H
 #define TRAINER_DATA_IDXFILE_H
 
-#include "files.h"
+#include "data/files.h"
 
 enum { IDX_MAX_DIMS = 4 };
 

@@ -2,7 +2,7 @@
 #ifndef TRAINER_DATA_SOURCE_H
 #define TRAINER_DATA_SOURCE_H
 
-#include "data.h"
+#include "data/data.h"
 
 typedef struct data_source {
     const char *type;

@@ -8,10 +8,10 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "../fail.h"
-#include "../random/random.h"
-#include "files.h"
-#include "source.h"
+#include "data/files.h"
+#include "data/source.h"
+#include "programs/fail.h"
+#include "random/random.h"
 
 enum { BYTES_VOCABULARY = 256, UINT16_VOCABULARY = 65536, CHECKED_BYTES = 1 << 20 };
 
@@ -38,11 +38,11 @@ static uint32_t token_at(const uint8_t *bytes, uint32_t width) {
 static int fail_id(const windows *w, uint64_t offset, uint32_t id, dcp_error *err) {
     uint64_t within;
     const char *path = data_files_at(&w->files, offset, &within);
-    return trainer_fail(err, DCP_ERR_ARG,
-                        "data.path: %s: the uint%" PRIu32 " at byte %" PRIu64 " is %" PRIu32
-                        "; the model's vocabulary has %" PRIu64
-                        ": another tokenizer's ids, or another data.dtype?",
-                        path, 8 * w->width, within, id, w->vocab);
+    return core_fail(err, DCP_ERR_ARG,
+                     "data.path: %s: the uint%" PRIu32 " at byte %" PRIu64 " is %" PRIu32
+                     "; the model's vocabulary has %" PRIu64
+                     ": another tokenizer's ids, or another data.dtype?",
+                     path, 8 * w->width, within, id, w->vocab);
 }
 
 /* Bytes [offset, offset + bytes) of the files lie in `from`: every id must be the model's. */
@@ -60,11 +60,11 @@ static int check_sizes(const windows *w, dcp_error *err) {
     for (size_t i = 0; i < w->files.n; i++) {
         const data_file *file = &w->files.list[i];
         if (file->bytes % w->width == 0) continue;
-        return trainer_fail(err, DCP_ERR_ARG,
-                            "data.path: %s holds %" PRIu64
-                            " bytes, which is no multiple of the %" PRIu32
-                            " of a token (uint%" PRIu32 ")",
-                            file->path, file->bytes, w->width, 8 * w->width);
+        return core_fail(err, DCP_ERR_ARG,
+                         "data.path: %s holds %" PRIu64
+                         " bytes, which is no multiple of the %" PRIu32 " of a token (uint%" PRIu32
+                         ")",
+                         file->path, file->bytes, w->width, 8 * w->width);
     }
     return DCP_OK;
 }
@@ -80,7 +80,7 @@ static int check_files(windows *w, dcp_error *err) {
     int status = check_sizes(w, err);
     if (status != DCP_OK) return status;
     uint8_t *buffer = malloc(CHECKED_BYTES);
-    if (!buffer) return trainer_fail_memory(err, CHECKED_BYTES);
+    if (!buffer) return core_fail_memory(err, CHECKED_BYTES);
     for (size_t i = 0; i < w->files.n && status == DCP_OK; i++)
         status = check_beginning(w, &w->files.list[i], buffer, err);
     free(buffer);
@@ -90,23 +90,23 @@ static int check_files(windows *w, dcp_error *err) {
 static int check_length(const windows *w, const char *path, dcp_error *err) {
     const uint64_t tokens = w->files.bytes / w->width;
     if (tokens > w->sequence) return DCP_OK;
-    return trainer_fail(err, DCP_ERR_ARG,
-                        "data.path: %s holds %" PRIu64 " %s in %zu %s; a sample of "
-                        "data.sequence_length %" PRIu64 " takes %" PRIu64,
-                        path, tokens, w->width == 1 ? "bytes" : "tokens", w->files.n,
-                        w->files.n == 1 ? "file" : "files", w->sequence, w->sequence + 1);
+    return core_fail(err, DCP_ERR_ARG,
+                     "data.path: %s holds %" PRIu64 " %s in %zu %s; a sample of "
+                     "data.sequence_length %" PRIu64 " takes %" PRIu64,
+                     path, tokens, w->width == 1 ? "bytes" : "tokens", w->files.n,
+                     w->files.n == 1 ? "file" : "files", w->sequence, w->sequence + 1);
 }
 
 static int windows_open(const data_options *options, uint32_t width, void **state, dcp_error *err) {
     windows *w = calloc(1, sizeof *w);
-    if (!w) return trainer_fail_memory(err, sizeof *w);
+    if (!w) return core_fail_memory(err, sizeof *w);
     w->files.fd = -1;
     w->sequence = options->shape.tokens;
     w->vocab = options->shape.classes;
     w->width = width;
     w->window = malloc((options->shape.tokens + 1) * width);
     int status = w->window ? data_files_find(options->path, &w->files, err)
-                           : trainer_fail_memory(err, (options->shape.tokens + 1) * width);
+                           : core_fail_memory(err, (options->shape.tokens + 1) * width);
     if (status == DCP_OK) status = check_files(w, err);
     if (status == DCP_OK) status = check_length(w, options->path, err);
     if (status == DCP_OK)
@@ -118,10 +118,10 @@ static int windows_open(const data_options *options, uint32_t width, void **stat
 
 static int text_open(const data_options *options, void **state, dcp_error *err) {
     if (options->shape.classes >= BYTES_VOCABULARY) return windows_open(options, 1, state, err);
-    return trainer_fail(err, DCP_ERR_ARG,
-                        "model: a vocabulary of %" PRIu64
-                        " is too small for data.type text, whose tokens are 256 byte values",
-                        options->shape.classes);
+    return core_fail(err, DCP_ERR_ARG,
+                     "model: a vocabulary of %" PRIu64
+                     " is too small for data.type text, whose tokens are 256 byte values",
+                     options->shape.classes);
 }
 
 static int tokens_open(const data_options *options, void **state, dcp_error *err) {

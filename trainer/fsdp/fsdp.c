@@ -1,14 +1,14 @@
 /* The order of gathers, stages and reductions, which is the same on every rank: a rank without a
  * leaf goes through all of it but the computation. A block's gradients travel while the next one's
  * are computed, the root's at the end of a micro-step. */
-#include "fsdp.h"
+#include "fsdp/fsdp.h"
 
 #include <stdlib.h>
 
-#include "../fail.h"
-#include "gather.h"
-#include "reduce.h"
-#include "take.h"
+#include "fsdp/gather.h"
+#include "fsdp/reduce.h"
+#include "fsdp/take.h"
+#include "programs/fail.h"
 
 enum { ROOT = 0, NO_UNIT = -1 };
 
@@ -46,7 +46,7 @@ static int take_places(fsdp *f, const float *params, dcp_error *err) {
     f->grad_places = calloc(most, sizeof *f->grad_places);
     f->whole = calloc(f->layout->n, sizeof *f->whole);
     if (!f->places || !f->grad_places || !f->whole)
-        return trainer_fail_memory(err, most * sizeof *f->places);
+        return core_fail_memory(err, most * sizeof *f->places);
     for (size_t u = 0; u < f->layout->n && in_storage(f); u++)
         f->whole[u] = params + f->layout->units[u].param_at; /* for good */
     return DCP_OK;
@@ -93,7 +93,7 @@ static int is_trained(const fsdp *f, size_t stage) {
 int fsdp_create(const model *m, const fsdp_plan *plan, const fsdp_ways *ways, kernels *k,
                 timeline *tl, float *params, float *grads, fsdp **out, dcp_error *err) {
     fsdp *f = calloc(1, sizeof *f);
-    if (!f) return trainer_fail_memory(err, sizeof *f);
+    if (!f) return core_fail_memory(err, sizeof *f);
     *f = (fsdp){.m = m,
                 .layout = plan->layout,
                 .plan = *plan,

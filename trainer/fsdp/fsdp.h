@@ -8,16 +8,16 @@
 
 #include <mpi.h>
 
-#include "../models/model.h"
-#include "../timeline/timeline.h"
-#include "gather.h"
+#include "fsdp/gather.h"
+#include "fsdp/layout.h"
+#include "fsdp/mesh.h"
+#include "fsdp/plan.h"
+#include "fsdp/strategy.h"
+#include "fsdp/transport.h"
+#include "fsdp/wrap.h"
 #include "kernels/kernels.h"
-#include "layout.h"
-#include "mesh.h"
-#include "plan.h"
-#include "strategy.h"
-#include "transport.h"
-#include "wrap.h"
+#include "models/model.h"
+#include "timeline/timeline.h"
 
 typedef struct fsdp fsdp;
 

@@ -7,11 +7,11 @@
 #ifndef TRAINER_FSDP_GATHER_H
 #define TRAINER_FSDP_GATHER_H
 
-#include "../timeline/timeline.h"
-#include "dcp/error.h"
+#include "fsdp/plan.h"
+#include "fsdp/transport.h"
 #include "kernels/kernels.h"
-#include "plan.h"
-#include "transport.h"
+#include "timeline/timeline.h"
+#include <dcp/error.h>
 
 typedef struct fsdp_gather fsdp_gather;
 struct fsdp_gather {

@@ -7,9 +7,9 @@
  * rounded: the model does that anyhow. */
 #include <stdlib.h>
 
-#include "../fail.h"
-#include "gather.h"
-#include "take.h"
+#include "fsdp/gather.h"
+#include "fsdp/take.h"
+#include "programs/fail.h"
 
 enum { ROOT = 0 };
 
@@ -134,7 +134,7 @@ static int take(messages *m, const fsdp_sizes *s, dcp_error *err) {
     kernels *k = m->of.k;
     m->whole = calloc(m->of.layout->n, sizeof *m->whole);
     m->flights = calloc(s->n_staging + 1, sizeof *m->flights);
-    if (!m->whole || !m->flights) return trainer_fail_memory(err, s->n_staging);
+    if (!m->whole || !m->flights) return core_fail_memory(err, s->n_staging);
     int status = fsdp_take(k, &m->root, s->root, err);
     if (!status) status = fsdp_take(k, &m->block, s->block, err);
     if (!status) status = fsdp_take(k, &m->kept, s->kept_blocks, err);
@@ -143,7 +143,7 @@ static int take(messages *m, const fsdp_sizes *s, dcp_error *err) {
         const uint64_t bytes = elems * fsdp_param_bytes(m->narrows);
         status = fsdp_take(k, &m->flights[i].staging, elems, err);
         if (!status && fsdp_transport_reserve(m->transport, FSDP_SHARDS, 0, bytes))
-            status = trainer_fail_memory(err, bytes);
+            status = core_fail_memory(err, bytes);
     }
     return status;
 }
@@ -152,7 +152,7 @@ int fsdp_gather_by_messages(const fsdp_plan *plan, fsdp_transport *transport,
                             const fsdp_gather_of *of, fsdp_gather **out, dcp_error *err) {
     const fsdp_sizes sizes = fsdp_plan_sizes(plan);
     messages *m = calloc(1, sizeof *m);
-    if (!m) return trainer_fail_memory(err, sizeof *m);
+    if (!m) return core_fail_memory(err, sizeof *m);
     *m = (messages){.gather = {.start = start,
                                .poll = poll,
                                .finish = finish,

@@ -11,8 +11,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "../fail.h"
-#include "gather.h"
+#include "fsdp/gather.h"
+#include "programs/fail.h"
 
 enum { ROOT = 0, STRETCH = 512, PAGE = 4096 };
 
@@ -190,7 +190,7 @@ int fsdp_gather_in_shared_memory(const fsdp_plan *plan, MPI_Comm comm, void *mem
                                  const fsdp_gather_of *of, fsdp_gather **out, dcp_error *err) {
     const fsdp_sizes sizes = fsdp_plan_sizes(plan);
     shared *s = calloc(1, sizeof *s);
-    if (!s) return trainer_fail_memory(err, sizeof *s);
+    if (!s) return core_fail_memory(err, sizeof *s);
     *s = (shared){.gather = {.start = start,
                              .poll = poll,
                              .finish = finish,
@@ -207,7 +207,7 @@ int fsdp_gather_in_shared_memory(const fsdp_plan *plan, MPI_Comm comm, void *mem
     s->flights = calloc(s->gather.most, sizeof *s->flights);
     if (!s->places || !s->place_of || !s->flights) {
         destroy(&s->gather);
-        return trainer_fail_memory(err, s->n_places * sizeof *s->places);
+        return core_fail_memory(err, s->n_places * sizeof *s->places);
     }
     lay_out(s, plan, &sizes, memory);
     *out = &s->gather;

@@ -1,8 +1,8 @@
-#include "globs.h"
+#include "fsdp/globs.h"
 
 #include <fnmatch.h>
 
-#include "../fail.h"
+#include "programs/fail.h"
 
 int globs_match(const json_t *globs, const char *name) {
     for (size_t i = 0; i < json_array_size(globs); i++)
@@ -21,7 +21,7 @@ int globs_check(const fsdp_layout *layout, const char *key, const json_t *globs,
     for (size_t i = 0; i < json_array_size(globs); i++) {
         const char *glob = json_string_value(json_array_get(globs, i));
         if (!is_found(layout, glob))
-            return trainer_fail(err, DCP_ERR_ARG, "%s: %.200s matches no parameter", key, glob);
+            return core_fail(err, DCP_ERR_ARG, "%s: %.200s matches no parameter", key, glob);
     }
     return DCP_OK;
 }

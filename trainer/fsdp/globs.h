@@ -4,7 +4,7 @@
 
 #include <jansson.h>
 
-#include "layout.h"
+#include "fsdp/layout.h"
 
 /* Whether one of the list's globs matches. */
 int globs_match(const json_t *globs, const char *name);

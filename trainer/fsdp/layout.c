@@ -1,13 +1,13 @@
 /* Arithmetic of shards. Every rank computes every rank's sizes from shapes alone, so that nothing
  * about them is ever sent. MPI counts are int: a unit of 2^31 elements is refused at the start. */
-#include "layout.h"
+#include "fsdp/layout.h"
 
 #include <inttypes.h>
 #include <limits.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include "../fail.h"
+#include "programs/fail.h"
 
 static uint64_t padded(uint64_t elems) {
     return (elems + FSDP_ALIGN - 1) / FSDP_ALIGN * FSDP_ALIGN;
@@ -104,16 +104,16 @@ static int build_unit(fsdp_layout *layout, size_t u, const model_param *params, 
     unit->grad_counts = calloc(shards, sizeof *unit->grad_counts);
     unit->grad_starts = calloc(shards, sizeof *unit->grad_starts);
     if (!unit->params || !unit->counts || !unit->starts || !unit->grad_counts || !unit->grad_starts)
-        return trainer_fail_memory(err, unit->n * sizeof *unit->params);
+        return core_fail_memory(err, unit->n * sizeof *unit->params);
     for (size_t i = 0; i < unit->n; i++) unit->params[i].info = params[i];
     unit->param_at = layout->param_elems;
     unit->grad_at = layout->grad_elems;
     place_unit(layout, unit);
     if (!unit_fits(unit, layout->shards))
-        return trainer_fail(err, DCP_ERR_UNSUPPORTED,
-                            "model: the unit of %s has %" PRIu64
-                            " parameters; at most 2^31 fit in one",
-                            unit->params[0].info.name, unit->whole_elems);
+        return core_fail(err, DCP_ERR_UNSUPPORTED,
+                         "model: the unit of %s has %" PRIu64
+                         " parameters; at most 2^31 fit in one",
+                         unit->params[0].info.name, unit->whole_elems);
     unit->gathered_elems = count_shards(unit, layout->shards, 1, unit->counts, unit->starts);
     unit->gathered_grad_elems =
         count_shards(unit, layout->shards, 0, unit->grad_counts, unit->grad_starts);
@@ -138,7 +138,7 @@ int fsdp_layout_create(const model_param *params, const size_t *n_params, size_t
     if (layout) layout->units = calloc(n_units, sizeof *layout->units);
     if (!layout || !layout->units) {
         free(layout);
-        return trainer_fail_memory(err, n_units * sizeof *layout->units);
+        return core_fail_memory(err, n_units * sizeof *layout->units);
     }
     layout->n = n_units;
     layout->rank = rank;

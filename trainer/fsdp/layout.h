@@ -19,8 +19,8 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#include "../models/model.h"
-#include "dcp/tensor.h"
+#include "models/model.h"
+#include <dcp/tensor.h>
 
 enum { FSDP_ALIGN = 128 }; /* 512 bytes: what disks want of memory that is written in place */
 

@@ -1,4 +1,4 @@
-#include "leaves.h"
+#include "fsdp/leaves.h"
 
 static uint64_t least(uint64_t a, uint64_t b) { return a < b ? a : b; }
 

@@ -1,4 +1,4 @@
-#include "mesh.h"
+#include "fsdp/mesh.h"
 
 #include <stdio.h>
 #include <string.h>

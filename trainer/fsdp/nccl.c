@@ -1,4 +1,4 @@
-#include "nccl.h"
+#include "fsdp/nccl.h"
 
 #include <dlfcn.h>
 #include <string.h>

@@ -1,5 +1,5 @@
 /* Neither ncclCommAbort nor MPI_Abort is known to return, so that an alarm stands behind them. */
-#include "nccl_wait.h"
+#include "fsdp/nccl_wait.h"
 
 #include <signal.h>
 #include <stdio.h>

@@ -6,9 +6,9 @@
 
 #include <cuda_runtime_api.h>
 
-#include "nccl.h"
-#include "slots.h"
-#include "transport.h"
+#include "fsdp/nccl.h"
+#include "fsdp/slots.h"
+#include "fsdp/transport.h"
 
 enum { NCCL_GROUPS = 3 };
 

@@ -1,7 +1,7 @@
 /* The binary counter. An addition's result replaces the older sum: fp32 addition commutes, so that
  * where it is stored changes no bit. Sums that were pushed since the last settle may lie in
  * borrowed memory; they are newer than all that lie in slots. */
-#include "partial.h"
+#include "fsdp/partial.h"
 
 #include <assert.h>
 #include <string.h>

@@ -7,8 +7,8 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "fsdp/leaves.h"
 #include "kernels/kernels.h"
-#include "leaves.h"
 
 enum { PARTIAL_DEPTH = FSDP_MOST_PARTS };
 

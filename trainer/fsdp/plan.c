@@ -1,6 +1,6 @@
-#include "plan.h"
+#include "fsdp/plan.h"
 
-#include "partial.h"
+#include "fsdp/partial.h"
 
 enum { ROOT = 0 };
 

@@ -3,9 +3,9 @@
 #ifndef TRAINER_FSDP_PLAN_H
 #define TRAINER_FSDP_PLAN_H
 
-#include "layout.h"
-#include "leaves.h"
-#include "strategy.h"
+#include "fsdp/layout.h"
+#include "fsdp/leaves.h"
+#include "fsdp/strategy.h"
 
 /* All that the computation of a step depends on, apart from the model. `layout` is of the rank that
  * is asked about. */

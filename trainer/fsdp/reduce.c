@@ -6,14 +6,14 @@
  *
  * One unit is on its way at a time, and the sums of the one before it to the ranks that hold the
  * same shard. The ring leaves the additions to the transport. */
-#include "reduce.h"
+#include "fsdp/reduce.h"
 
 #include <inttypes.h>
 #include <limits.h>
 #include <stdlib.h>
 
-#include "../fail.h"
-#include "sums.h"
+#include "fsdp/sums.h"
+#include "programs/fail.h"
 
 struct fsdp_reduce {
     const fsdp_layout *layout;
@@ -53,19 +53,19 @@ static int reserve(fsdp_reduce *r, uint64_t received, dcp_error *err) {
     sent *= sizeof(float), received *= sizeof(float), shard *= sizeof(float);
     int failed = fsdp_transport_reserve(r->transport, FSDP_WORLD, sent, received);
     if (replicas_of(r) > 1) failed |= fsdp_transport_reserve(r->transport, FSDP_REPLICAS, 0, shard);
-    return failed ? trainer_fail_memory(err, sent + received + shard) : DCP_OK;
+    return failed ? core_fail_memory(err, sent + received + shard) : DCP_OK;
 }
 
 static int allocate(fsdp_reduce *r, const fsdp_plan *plan, dcp_error *err) {
     const uint64_t elems = fsdp_plan_sizes(plan).received;
     if (elems > INT_MAX)
-        return trainer_fail(err, DCP_ERR_UNSUPPORTED,
-                            "model: too few rows in a unit of %" PRIu64 " elements", elems);
+        return core_fail(err, DCP_ERR_UNSUPPORTED,
+                         "model: too few rows in a unit of %" PRIu64 " elements", elems);
     r->counts = calloc(4 * (size_t)r->layout->world, sizeof *r->counts);
     r->spread_counts = calloc(2 * (size_t)replicas_of(r), sizeof *r->spread_counts);
-    if (!r->counts || !r->spread_counts) return trainer_fail_memory(err, 0);
+    if (!r->counts || !r->spread_counts) return core_fail_memory(err, 0);
     r->received = r->k->alloc(r->k, elems * sizeof(float)); /* never NULL, also for nothing */
-    if (!r->received) return trainer_fail_memory(err, elems * sizeof(float));
+    if (!r->received) return core_fail_memory(err, elems * sizeof(float));
     const int status = reserve(r, elems, err);
     return status ? status : fsdp_sums_create(plan, r->k, r->grads, &r->sums, err);
 }
@@ -73,7 +73,7 @@ static int allocate(fsdp_reduce *r, const fsdp_plan *plan, dcp_error *err) {
 int fsdp_reduce_create(const fsdp_plan *plan, fsdp_transport *transport, kernels *k, timeline *tl,
                        float *grads, fsdp_reduce **out, dcp_error *err) {
     fsdp_reduce *r = calloc(1, sizeof *r);
-    if (!r) return trainer_fail_memory(err, sizeof *r);
+    if (!r) return core_fail_memory(err, sizeof *r);
     *r = (fsdp_reduce){.layout = plan->layout,
                        .k = k,
                        .transport = transport,

@@ -4,9 +4,9 @@
 #ifndef TRAINER_FSDP_REDUCE_H
 #define TRAINER_FSDP_REDUCE_H
 
-#include "../timeline/timeline.h"
-#include "plan.h"
-#include "transport.h"
+#include "fsdp/plan.h"
+#include "fsdp/transport.h"
+#include "timeline/timeline.h"
 
 typedef struct fsdp_reduce fsdp_reduce;
 

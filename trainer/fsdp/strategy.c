@@ -1,18 +1,18 @@
 /* From keys of DeepSpeed and FSDP to one description. */
-#include "strategy.h"
+#include "fsdp/strategy.h"
 
-#include "../fail.h"
+#include "programs/fail.h"
 
 int fsdp_strategy_of(const config *c, int world, fsdp_strategy *out, dcp_error *err) {
     if (c->stage == 0 && c->replicas != 1)
-        return trainer_fail(err, DCP_ERR_ARG,
-                            "fsdp.replicas: %d, but at zero_optimization.stage 0 every rank holds "
-                            "all of the state; leave it out, or set a stage from 1 to 3",
-                            c->replicas);
+        return core_fail(err, DCP_ERR_ARG,
+                         "fsdp.replicas: %d, but at zero_optimization.stage 0 every rank holds "
+                         "all of the state; leave it out, or set a stage from 1 to 3",
+                         c->replicas);
     if (world % c->replicas != 0)
-        return trainer_fail(err, DCP_ERR_ARG,
-                            "fsdp.replicas: %d does not divide the number of ranks, %d",
-                            c->replicas, world);
+        return core_fail(err, DCP_ERR_ARG,
+                         "fsdp.replicas: %d does not divide the number of ranks, %d", c->replicas,
+                         world);
     const int keeps = c->stage < 3 || !c->reshard;
     *out = (fsdp_strategy){.replicas = c->stage == 0 ? world : c->replicas,
                            .keep_params = keeps,

@@ -14,7 +14,7 @@
 #ifndef TRAINER_FSDP_STRATEGY_H
 #define TRAINER_FSDP_STRATEGY_H
 
-#include "../config/config.h"
+#include "config/config.h"
 
 enum { FSDP_MOST_AHEAD = 32 }; /* transports have room for twice as much */
 

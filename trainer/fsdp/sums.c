@@ -1,17 +1,17 @@
 /* A sum's first slot is the storage where it ends, wherever that is as long; the others are beside
  * it, of all units in one piece. */
-#include "sums.h"
+#include "fsdp/sums.h"
 
 #include <stdlib.h>
 
-#include "../fail.h"
+#include "programs/fail.h"
 
 static int take_slots(kernels *k, float ***out, size_t n, uint64_t elems, dcp_error *err) {
     *out = calloc(n + 1, sizeof **out);
-    if (!*out) return trainer_fail_memory(err, n * sizeof **out);
+    if (!*out) return core_fail_memory(err, n * sizeof **out);
     for (size_t s = 0; s < n; s++) {
         (*out)[s] = k->alloc(k, elems * sizeof(float));
-        if (!(*out)[s]) return trainer_fail_memory(err, elems * sizeof(float));
+        if (!(*out)[s]) return core_fail_memory(err, elems * sizeof(float));
     }
     return DCP_OK;
 }
@@ -20,7 +20,7 @@ static int allocate(fsdp_sums *s, const fsdp_layout *layout, const fsdp_sizes *s
                     dcp_error *err) {
     s->own = calloc(layout->n, sizeof *s->own);
     s->local = calloc(layout->n, sizeof *s->local);
-    if (!s->own || !s->local) return trainer_fail_memory(err, layout->n * sizeof *s->own);
+    if (!s->own || !s->local) return core_fail_memory(err, layout->n * sizeof *s->own);
     const int status = take_slots(s->k, &s->own_slots, s->n_own, sizes->own_sum, err);
     if (status != DCP_OK) return status;
     return take_slots(s->k, &s->local_slots, s->n_local, sizes->local_sum, err);

@@ -2,9 +2,9 @@
 #ifndef TRAINER_FSDP_SUMS_H
 #define TRAINER_FSDP_SUMS_H
 
-#include "dcp/error.h"
-#include "partial.h"
-#include "plan.h"
+#include "fsdp/partial.h"
+#include "fsdp/plan.h"
+#include <dcp/error.h>
 
 typedef struct fsdp_sums {
     partial_sums *own;   /* [units] of the piece that this rank adds up; ends in its storage */

@@ -20,8 +20,8 @@
 
 #include <mpi.h>
 
+#include "fsdp/mesh.h"
 #include "kernels/kernels.h"
-#include "mesh.h"
 
 /* Ranks that take part; see mesh.h. */
 typedef enum fsdp_group { FSDP_WORLD, FSDP_SHARDS, FSDP_REPLICAS } fsdp_group;

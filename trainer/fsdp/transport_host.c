@@ -5,8 +5,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "slots.h"
-#include "transport.h"
+#include "fsdp/slots.h"
+#include "fsdp/transport.h"
 
 /* What a transfer's memory is meant for: so that none takes what another one will want. */
 typedef enum copies_use { UNUSED, GATHERS, REDUCTIONS, SPREADS } copies_use;

@@ -1,5 +1,5 @@
 /* MPI's transfers proceed only inside its calls: hence poll. */
-#include "transport.h"
+#include "fsdp/transport.h"
 
 static MPI_Comm comm_of(const fsdp_transport *t, fsdp_group group) {
     const fsdp_mesh *mesh = t->state;

@@ -7,7 +7,7 @@
  * stream. Communicators do not block; who waits for them is in nccl_wait.c. */
 #include <stdlib.h>
 
-#include "nccl_wait.h"
+#include "fsdp/nccl_wait.h"
 
 static nccl_transport *of(fsdp_transport *t) { return t->state; }
 

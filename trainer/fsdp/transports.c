@@ -1,5 +1,5 @@
 /* Which transport a run takes: the only place outside their files that knows which were built. */
-#include "transport.h"
+#include "fsdp/transport.h"
 
 #ifdef TRAINER_NCCL
 /* Whether ranks share a device, anywhere. */

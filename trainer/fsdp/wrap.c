@@ -1,10 +1,10 @@
 /* A model's own units are its root and its blocks; here they are joined. */
-#include "wrap.h"
+#include "fsdp/wrap.h"
 
 #include <stdlib.h>
 
-#include "../fail.h"
-#include "globs.h"
+#include "fsdp/globs.h"
+#include "programs/fail.h"
 
 enum { ROOT = 0 };
 
@@ -73,14 +73,14 @@ static model_param *list_params(const wrapping *w, const json_t *frozen) {
 static int check_frozen(const json_t *frozen, const fsdp_layout *layout, dcp_error *err) {
     const int status = globs_check(layout, "frozen", frozen, err);
     if (status != DCP_OK || layout->trained_params > 0) return status;
-    return trainer_fail(err, DCP_ERR_ARG,
-                        "frozen: matches every parameter of the model; nothing is left to train");
+    return core_fail(err, DCP_ERR_ARG,
+                     "frozen: matches every parameter of the model; nothing is left to train");
 }
 
 static int lay_out(const wrapping *w, const json_t *frozen, const fsdp_strategy *strategy, int rank,
                    int world, fsdp_layout **out, dcp_error *err) {
     model_param *params = list_params(w, frozen);
-    if (!params) return trainer_fail_memory(err, w->n * sizeof *params);
+    if (!params) return core_fail_memory(err, w->n * sizeof *params);
     int status = fsdp_layout_create(params, w->counts, w->n, rank, world, strategy->replicas,
                                     strategy->in_place, out, err);
     free(params);
@@ -101,7 +101,7 @@ int fsdp_layout_of_model(const model *m, const json_t *frozen, const fsdp_strate
                   .counts = calloc(n, sizeof *w.counts)};
     int status = DCP_OK;
     if (!w.unit_of || !w.first_of || !w.counts) {
-        status = trainer_fail_memory(err, n * sizeof *w.counts);
+        status = core_fail_memory(err, n * sizeof *w.counts);
     } else {
         join_blocks(&w, strategy->min_params);
         count_params(&w);

@@ -4,8 +4,8 @@
 
 #include <jansson.h>
 
-#include "layout.h"
-#include "strategy.h"
+#include "fsdp/layout.h"
+#include "fsdp/strategy.h"
 
 /* The layout of a model on rank `rank` of `world`, which need not exist: nothing is communicated.
  * Unit 0 is the root. Each block is a unit; with strategy->min_params, consecutive blocks are

@@ -2,14 +2,14 @@
  * finds saved has its line. */
 #include <inttypes.h>
 
-#include "../lasting.h"
-#include "../say.h"
-#include "evaluate.h"
-#include "report.h"
-#include "saves.h"
-#include "signals.h"
-#include "step.h"
-#include "trainer.h"
+#include "common/say.h"
+#include "loop/lasting.h"
+#include "report/report.h"
+#include "step/evaluate.h"
+#include "step/saves.h"
+#include "step/signals.h"
+#include "step/trainer.h"
+#include "step/update.h"
 
 typedef struct loop {
     trainer *t;

@@ -6,8 +6,8 @@
 #include <jansson.h>
 #include <stdint.h>
 
-#include "dcp/error.h"
 #include "kernels/kernels.h"
+#include <dcp/error.h>
 
 typedef enum model_input { INPUT_TOKENS, INPUT_IMAGE, INPUT_VECTOR } model_input;
 

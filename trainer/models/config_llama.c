@@ -3,9 +3,9 @@
  * versions) pass. */
 #include <string.h>
 
-#include "fail.h"
 #include "models/config.h"
 #include "models/keys.h"
+#include "programs/fail.h"
 
 #define NAMES                                                                                      \
     .base = "model.", .embed = "model.embed_tokens", .final_norm = "model.norm",                   \
@@ -24,18 +24,18 @@ static int check_layer_types(const json_t *config, const model_config *c, dcp_er
     size_t i;
     if (!types) return DCP_OK;
     if (!json_is_array(types))
-        return trainer_fail(err, DCP_ERR_ARG, "model config: layer_types is not a list");
+        return core_fail(err, DCP_ERR_ARG, "model config: layer_types is not a list");
     if (json_array_size(types) != c->layers)
-        return trainer_fail(err, DCP_ERR_ARG,
-                            "model config: layer_types names %zu layers, num_hidden_layers is %llu",
-                            json_array_size(types), (unsigned long long)c->layers);
+        return core_fail(err, DCP_ERR_ARG,
+                         "model config: layer_types names %zu layers, num_hidden_layers is %llu",
+                         json_array_size(types), (unsigned long long)c->layers);
     json_array_foreach(types, i, type) {
         const char *name = json_string_value(type);
         if (!name || strcmp(name, "full_attention"))
-            return trainer_fail(err, DCP_ERR_UNSUPPORTED,
-                                "model config: layer_types: \"%.100s\" is not supported (only "
-                                "full_attention)",
-                                name ? name : "?");
+            return core_fail(err, DCP_ERR_UNSUPPORTED,
+                             "model config: layer_types: \"%.100s\" is not supported (only "
+                             "full_attention)",
+                             name ? name : "?");
     }
     return DCP_OK;
 }
@@ -45,23 +45,23 @@ static int check_rope(const json_t *config, const char *key, dcp_error *err) {
     const json_t *rope = keys_value(config, key);
     if (!rope) return DCP_OK;
     if (!json_is_object(rope))
-        return trainer_fail(err, DCP_ERR_ARG, "model config: %s is not an object", key);
+        return core_fail(err, DCP_ERR_ARG, "model config: %s is not an object", key);
     const char *member;
     json_t *value;
     json_object_foreach((json_t *)rope, member, value) {
         if (json_is_object(value))
-            return trainer_fail(err, DCP_ERR_UNSUPPORTED,
-                                "model config: %s.%.100s: rotations that differ between layers "
-                                "are not supported",
-                                key, member);
+            return core_fail(err, DCP_ERR_UNSUPPORTED,
+                             "model config: %s.%.100s: rotations that differ between layers "
+                             "are not supported",
+                             key, member);
     }
     const json_t *type = keys_value(rope, "rope_type");
     type = type ? type : keys_value(rope, "type");
     const char *name = type ? json_string_value(type) : "default";
     if (!name || strcmp(name, "default"))
-        return trainer_fail(err, DCP_ERR_UNSUPPORTED,
-                            "model config: %s.rope_type \"%.100s\" is not supported (only default)",
-                            key, name ? name : "?");
+        return core_fail(err, DCP_ERR_UNSUPPORTED,
+                         "model config: %s.rope_type \"%.100s\" is not supported (only default)",
+                         key, name ? name : "?");
     return keys_only_number(rope, "partial_rotary_factor", 1.0, err);
 }
 
@@ -124,10 +124,10 @@ static int read_decoder(const json_t *config, model_config *c, dcp_error *err) {
 static int refuse_window(const json_t *config, dcp_error *err) {
     const json_t *window = keys_value(config, "sliding_window");
     if (!window || json_is_false(keys_value(config, "use_sliding_window"))) return DCP_OK;
-    return trainer_fail(err, DCP_ERR_UNSUPPORTED,
-                        "model config: sliding_window %" JSON_INTEGER_FORMAT
-                        ": sliding windows are not supported; set it to null for full attention",
-                        json_integer_value(window));
+    return core_fail(err, DCP_ERR_UNSUPPORTED,
+                     "model config: sliding_window %" JSON_INTEGER_FORMAT
+                     ": sliding windows are not supported; set it to null for full attention",
+                     json_integer_value(window));
 }
 
 int model_config_llama(const json_t *config, model_config *c, dcp_error *err) {

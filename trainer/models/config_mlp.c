@@ -3,9 +3,9 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "fail.h"
 #include "models/config.h"
 #include "models/keys.h"
+#include "programs/fail.h"
 
 static const family_names mlp = {.base = "", .block = "layers.", .after = "", .head = "layers."};
 
@@ -19,9 +19,9 @@ static int check_keys(const json_t *config, dcp_error *err) {
         for (size_t i = 0; i < sizeof known / sizeof *known; i++)
             found |= strcmp(key, known[i]) == 0;
         if (!found)
-            return trainer_fail(err, DCP_ERR_UNSUPPORTED,
-                                "model config: %.100s: an mlp has no such key (sizes, activation)",
-                                key);
+            return core_fail(err, DCP_ERR_UNSUPPORTED,
+                             "model config: %.100s: an mlp has no such key (sizes, activation)",
+                             key);
     }
     return DCP_OK;
 }
@@ -29,19 +29,18 @@ static int check_keys(const json_t *config, dcp_error *err) {
 static int read_sizes(const json_t *sizes, model_config *c, dcp_error *err) {
     const size_t n = json_array_size(sizes);
     if (n < 2 || n > KEYS_MAX_LAYERS)
-        return trainer_fail(err, DCP_ERR_ARG,
-                            "model config: sizes is not a list of 2 to %llu sizes",
-                            (unsigned long long)KEYS_MAX_LAYERS);
+        return core_fail(err, DCP_ERR_ARG, "model config: sizes is not a list of 2 to %llu sizes",
+                         (unsigned long long)KEYS_MAX_LAYERS);
     c->layers = n - 2;
     c->sizes = malloc(n * sizeof *c->sizes);
-    if (!c->sizes) return trainer_fail_memory(err, n * sizeof *c->sizes);
+    if (!c->sizes) return core_fail_memory(err, n * sizeof *c->sizes);
     for (size_t i = 0; i < n; i++) {
         const json_t *size = json_array_get(sizes, i);
         const json_int_t number = json_integer_value(size);
         if (!json_is_integer(size) || number < 1 || (uint64_t)number > KEYS_MAX_SIZE)
-            return trainer_fail(err, DCP_ERR_ARG,
-                                "model config: sizes[%zu] is not an integer in 1..%llu", i,
-                                (unsigned long long)KEYS_MAX_SIZE);
+            return core_fail(err, DCP_ERR_ARG,
+                             "model config: sizes[%zu] is not an integer in 1..%llu", i,
+                             (unsigned long long)KEYS_MAX_SIZE);
         c->sizes[i] = (uint64_t)number;
         if (c->sizes[i] > c->hidden) c->hidden = c->sizes[i];
     }

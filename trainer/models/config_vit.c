@@ -1,9 +1,9 @@
 /* ViT for image classification. */
 #include <string.h>
 
-#include "fail.h"
 #include "models/config.h"
 #include "models/keys.h"
+#include "programs/fail.h"
 
 static const family_names vit = {
     .base = "vit.",
@@ -48,15 +48,15 @@ static int read_image(const json_t *config, model_config *c, dcp_error *err) {
     if (status) return status;
     for (size_t i = 0; i < 2; i++)
         if (c->patch[i] > c->image[i])
-            return trainer_fail(err, DCP_ERR_ARG,
-                                "model config: patch_size %llu is more than image_size %llu",
-                                (unsigned long long)c->patch[i], (unsigned long long)c->image[i]);
+            return core_fail(err, DCP_ERR_ARG,
+                             "model config: patch_size %llu is more than image_size %llu",
+                             (unsigned long long)c->patch[i], (unsigned long long)c->image[i]);
     if (c->image[0] * c->image[1] > KEYS_MAX_SIZE / c->channels)
-        return trainer_fail(err, DCP_ERR_ARG,
-                            "model config: num_channels %llu times image_size %llu x %llu is over "
-                            "%llu",
-                            (unsigned long long)c->channels, (unsigned long long)c->image[0],
-                            (unsigned long long)c->image[1], (unsigned long long)KEYS_MAX_SIZE);
+        return core_fail(err, DCP_ERR_ARG,
+                         "model config: num_channels %llu times image_size %llu x %llu is over "
+                         "%llu",
+                         (unsigned long long)c->channels, (unsigned long long)c->image[0],
+                         (unsigned long long)c->image[1], (unsigned long long)KEYS_MAX_SIZE);
     return DCP_OK;
 }
 
@@ -64,26 +64,25 @@ static int read_image(const json_t *config, model_config *c, dcp_error *err) {
 static int read_classes(const json_t *config, model_config *c, dcp_error *err) {
     const json_t *labels = keys_value(config, "id2label");
     if (labels && !json_is_object(labels))
-        return trainer_fail(err, DCP_ERR_ARG, "model config: id2label is not an object");
+        return core_fail(err, DCP_ERR_ARG, "model config: id2label is not an object");
     const uint64_t named = labels ? json_object_size(labels) : 2;
     const keys_entry classes = {.key = "num_labels", .absent = named, .out = &c->classes};
     const int status = keys_size(config, &classes, err);
     if (status) return status;
     if (labels && c->classes != named)
-        return trainer_fail(err, DCP_ERR_ARG,
-                            "model config: num_labels is %llu, id2label names %llu",
-                            (unsigned long long)c->classes, (unsigned long long)named);
+        return core_fail(err, DCP_ERR_ARG, "model config: num_labels is %llu, id2label names %llu",
+                         (unsigned long long)c->classes, (unsigned long long)named);
     const json_t *problem = keys_value(config, "problem_type");
     const char *name = problem ? json_string_value(problem) : "single_label_classification";
     if (!name || strcmp(name, "single_label_classification") != 0)
-        return trainer_fail(err, DCP_ERR_UNSUPPORTED,
-                            "model config: problem_type \"%.100s\" is not supported (only "
-                            "single_label_classification)",
-                            name ? name : "?");
+        return core_fail(err, DCP_ERR_UNSUPPORTED,
+                         "model config: problem_type \"%.100s\" is not supported (only "
+                         "single_label_classification)",
+                         name ? name : "?");
     if (c->classes == 1)
-        return trainer_fail(err, DCP_ERR_UNSUPPORTED,
-                            "model config: %s: one label, which is a regression, is not supported",
-                            labels ? "id2label" : "num_labels");
+        return core_fail(err, DCP_ERR_UNSUPPORTED,
+                         "model config: %s: one label, which is a regression, is not supported",
+                         labels ? "id2label" : "num_labels");
     return DCP_OK;
 }
 

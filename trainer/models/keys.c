@@ -4,7 +4,7 @@
 #include <math.h>
 #include <string.h>
 
-#include "fail.h"
+#include "programs/fail.h"
 
 const json_t *keys_value(const json_t *object, const char *key) {
     const json_t *value = json_object_get(object, key);
@@ -15,13 +15,12 @@ const json_t *keys_value(const json_t *object, const char *key) {
 static uint64_t size_of(const json_t *value, const char *key, uint64_t most, dcp_error *err) {
     const json_int_t number = json_integer_value(value);
     if (!value)
-        trainer_fail(err, DCP_ERR_ARG, "model config: %s is missing", key);
+        core_fail(err, DCP_ERR_ARG, "model config: %s is missing", key);
     else if (!json_is_integer(value))
-        trainer_fail(err, DCP_ERR_ARG, "model config: %s is not an integer", key);
+        core_fail(err, DCP_ERR_ARG, "model config: %s is not an integer", key);
     else if (number < 1 || (uint64_t)number > most)
-        trainer_fail(err, DCP_ERR_ARG,
-                     "model config: %s is %" JSON_INTEGER_FORMAT ", not in 1..%llu", key, number,
-                     (unsigned long long)most);
+        core_fail(err, DCP_ERR_ARG, "model config: %s is %" JSON_INTEGER_FORMAT ", not in 1..%llu",
+                  key, number, (unsigned long long)most);
     else
         return (uint64_t)number;
     return 0;
@@ -31,9 +30,9 @@ int keys_size(const json_t *config, const keys_entry *entry, dcp_error *err) {
     const json_t *value = keys_value(config, entry->key);
     const json_t *other = entry->other ? keys_value(config, entry->other) : NULL;
     if (value && other && !json_equal(value, other))
-        return trainer_fail(err, DCP_ERR_ARG,
-                            "model config: %s and %s are two spellings of one key, and differ",
-                            entry->key, entry->other);
+        return core_fail(err, DCP_ERR_ARG,
+                         "model config: %s and %s are two spellings of one key, and differ",
+                         entry->key, entry->other);
     if (!value && !other && entry->absent != KEYS_REQUIRED) {
         *entry->out = entry->absent;
         return DCP_OK;
@@ -61,8 +60,8 @@ int keys_pair(const json_t *config, const char *key, uint64_t absent, uint64_t o
     }
     const int list = json_is_array(value);
     if (list && json_array_size(value) != 2)
-        return trainer_fail(err, DCP_ERR_ARG,
-                            "model config: %s is neither a number nor [height, width]", key);
+        return core_fail(err, DCP_ERR_ARG,
+                         "model config: %s is neither a number nor [height, width]", key);
     uint64_t sizes[2];
     for (size_t i = 0; i < 2; i++) {
         sizes[i] = size_of(list ? json_array_get(value, i) : value, key, KEYS_MAX_SIZE, err);
@@ -76,11 +75,11 @@ int keys_number(const json_t *object, const char *key, double absent, double lea
                 dcp_error *err) {
     const json_t *value = keys_value(object, key);
     if (value && !json_is_number(value))
-        return trainer_fail(err, DCP_ERR_ARG, "model config: %s is not a number", key);
+        return core_fail(err, DCP_ERR_ARG, "model config: %s is not a number", key);
     const double number = value ? json_number_value(value) : absent;
     if (!isfinite(number) || number < least)
-        return trainer_fail(err, DCP_ERR_ARG, "model config: %s is %g, which is too small", key,
-                            number);
+        return core_fail(err, DCP_ERR_ARG, "model config: %s is %g, which is too small", key,
+                         number);
     *out = number;
     return DCP_OK;
 }
@@ -88,7 +87,7 @@ int keys_number(const json_t *object, const char *key, double absent, double lea
 int keys_flag(const json_t *config, const char *key, int absent, int *out, dcp_error *err) {
     const json_t *value = keys_value(config, key);
     if (value && !json_is_boolean(value))
-        return trainer_fail(err, DCP_ERR_ARG, "model config: %s is neither true nor false", key);
+        return core_fail(err, DCP_ERR_ARG, "model config: %s is neither true nor false", key);
     *out = value ? json_is_true(value) : absent;
     return DCP_OK;
 }
@@ -113,31 +112,31 @@ int keys_activation(const json_t *config, const char *key, const char *absent,
                     kernels_activation *out, dcp_error *err) {
     const json_t *value = keys_value(config, key);
     const char *name = value ? json_string_value(value) : absent;
-    if (!name) return trainer_fail(err, DCP_ERR_ARG, "model config: %s is not a name", key);
+    if (!name) return core_fail(err, DCP_ERR_ARG, "model config: %s is not a name", key);
     for (size_t i = 0; i < sizeof activation_names / sizeof *activation_names; i++)
         if (!strcmp(activation_names[i].name, name)) {
             *out = activation_names[i].f;
             return DCP_OK;
         }
-    return trainer_fail(err, DCP_ERR_UNSUPPORTED,
-                        "model config: %s \"%.100s\" is not supported (relu, silu, gelu, gelu_new)",
-                        key, name);
+    return core_fail(err, DCP_ERR_UNSUPPORTED,
+                     "model config: %s \"%.100s\" is not supported (relu, silu, gelu, gelu_new)",
+                     key, name);
 }
 
 int keys_only_flag(const json_t *config, const char *key, int only, dcp_error *err) {
     int set = only;
     const int status = keys_flag(config, key, only, &set, err);
     if (status || set == only) return status;
-    return trainer_fail(err, DCP_ERR_UNSUPPORTED, "model config: %s %s is not supported", key,
-                        set ? "true" : "false");
+    return core_fail(err, DCP_ERR_UNSUPPORTED, "model config: %s %s is not supported", key,
+                     set ? "true" : "false");
 }
 
 int keys_only_number(const json_t *object, const char *key, double only, dcp_error *err) {
     double number = only;
     const int status = keys_number(object, key, only, -HUGE_VAL, &number, err);
     if (status || number == only) return status;
-    return trainer_fail(err, DCP_ERR_UNSUPPORTED, "model config: %s %g is not supported (only %g)",
-                        key, number, only);
+    return core_fail(err, DCP_ERR_UNSUPPORTED, "model config: %s %g is not supported (only %g)",
+                     key, number, only);
 }
 
 int keys_no_dropout(const json_t *config, const char *const *keys, size_t n, dcp_error *err) {
@@ -146,16 +145,16 @@ int keys_no_dropout(const json_t *config, const char *const *keys, size_t n, dcp
         const int status = keys_number(config, keys[i], 0.0, -HUGE_VAL, &rate, err);
         if (status) return status;
         if (rate != 0.0)
-            return trainer_fail(err, DCP_ERR_UNSUPPORTED,
-                                "model config: %s %g: dropout is not supported; set it to 0 to "
-                                "train without",
-                                keys[i], rate);
+            return core_fail(err, DCP_ERR_UNSUPPORTED,
+                             "model config: %s %g: dropout is not supported; set it to 0 to "
+                             "train without",
+                             keys[i], rate);
     }
     return DCP_OK;
 }
 
 int keys_no_quantization(const json_t *config, dcp_error *err) {
     if (!keys_value(config, "quantization_config")) return DCP_OK;
-    return trainer_fail(err, DCP_ERR_UNSUPPORTED,
-                        "model config: quantization_config is not supported");
+    return core_fail(err, DCP_ERR_UNSUPPORTED,
+                     "model config: quantization_config is not supported");
 }

@@ -7,8 +7,8 @@
 #include <jansson.h>
 #include <stdint.h>
 
-#include "dcp/error.h"
 #include "kernels/kernels.h"
+#include <dcp/error.h>
 
 /* Largest size taken: products of two stay far from overflow, and no model comes near it. */
 #define KEYS_MAX_SIZE (UINT64_C(1) << 28)

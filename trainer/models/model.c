@@ -1,8 +1,8 @@
 /* A model that computes: its stages, which of them use a parameter, and what a sample costs. */
 #include "models/model.h"
 
-#include "fail.h"
 #include "models/parts.h"
+#include "programs/fail.h"
 
 enum { ROOT = 0 };
 
@@ -21,7 +21,7 @@ int model_create(const json_t *config, model **out, dcp_error *err) {
     choose_stages(m);
     if (kernels_open("cpu", &m->own) != KERNELS_OK) {
         model_forget(m);
-        return trainer_fail_memory(err, sizeof *m);
+        return core_fail_memory(err, sizeof *m);
     }
     m->k = m->own;
     *out = m;

@@ -20,10 +20,10 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#include "dcp/error.h"
 #include "kernels/kernels.h"
 #include "models/params.h"
 #include "models/sample.h"
+#include <dcp/error.h>
 
 typedef struct model_run model_run;
 

@@ -8,8 +8,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "fail.h"
 #include "models/parts.h"
+#include "programs/fail.h"
 
 enum { ROOT = 0 };
 
@@ -187,7 +187,7 @@ static int add_parts(model *m) {
 
 int model_describe(const json_t *config, model **out, dcp_error *err) {
     model *m = calloc(1, sizeof *m);
-    if (!m) return trainer_fail_memory(err, sizeof *m);
+    if (!m) return core_fail_memory(err, sizeof *m);
     int status = model_config_read(config, &m->c, err);
     if (status) {
         free(m);
@@ -195,7 +195,7 @@ int model_describe(const json_t *config, model **out, dcp_error *err) {
     }
     m->units = calloc(m->c.layers + 1, sizeof *m->units);
     if (!m->units || add_parts(m)) {
-        status = trainer_fail_memory(err, (m->c.layers + 1) * sizeof *m->units);
+        status = core_fail_memory(err, (m->c.layers + 1) * sizeof *m->units);
         model_forget(m);
         return status;
     }

@@ -7,8 +7,8 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#include "dcp/error.h"
-#include "dcp/tensor.h"
+#include <dcp/error.h>
+#include <dcp/tensor.h>
 
 typedef struct model model;
 

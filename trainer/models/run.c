@@ -2,8 +2,8 @@
 #include <inttypes.h>
 #include <stdlib.h>
 
-#include "fail.h"
 #include "models/parts.h"
+#include "programs/fail.h"
 
 static void lay_out_stream(model_run *run, arena *a) {
     const model *m = run->m;
@@ -62,16 +62,16 @@ static void lay_out(model_run *run, arena *a) {
 static int check_shape(const model *m, uint64_t batch, uint64_t sequence, dcp_error *err) {
     const uint64_t length = model_length(m, sequence);
     if (!batch || !length || batch > INT32_MAX / length)
-        return trainer_fail(err, DCP_ERR_ARG,
-                            "a micro-batch of %" PRIu64 " x %" PRIu64
-                            " %s: from 1 to 2^31-1 in all are possible; change "
-                            "train_micro_batch_size_per_gpu or data.sequence_length",
-                            batch, length, m->c.input == INPUT_TOKENS ? "tokens" : "rows");
+        return core_fail(err, DCP_ERR_ARG,
+                         "a micro-batch of %" PRIu64 " x %" PRIu64
+                         " %s: from 1 to 2^31-1 in all are possible; change "
+                         "train_micro_batch_size_per_gpu or data.sequence_length",
+                         batch, length, m->c.input == INPUT_TOKENS ? "tokens" : "rows");
     if (m->c.input == INPUT_TOKENS && sequence > m->c.max_positions)
-        return trainer_fail(err, DCP_ERR_ARG,
-                            "sequence length %" PRIu64 " is over the model's "
-                            "max_position_embeddings %" PRIu64,
-                            sequence, m->c.max_positions);
+        return core_fail(err, DCP_ERR_ARG,
+                         "sequence length %" PRIu64 " is over the model's "
+                         "max_position_embeddings %" PRIu64,
+                         sequence, m->c.max_positions);
     return DCP_OK;
 }
 
@@ -81,10 +81,10 @@ static int measure(model_run *run, dcp_error *err) {
     run->blocks = calloc(layers + 1, sizeof *run->blocks);
     run->stream = calloc(layers + 1, sizeof *run->stream);
     if (!run->blocks || !run->stream)
-        return trainer_fail_memory(err, (layers + 1) * sizeof *run->blocks);
+        return core_fail_memory(err, (layers + 1) * sizeof *run->blocks);
     arena size = {0};
     lay_out(run, &size);
-    if (size.overflow) return trainer_fail_memory(err, UINT64_MAX);
+    if (size.overflow) return core_fail_memory(err, UINT64_MAX);
     run->bytes = size.used;
     return DCP_OK;
 }
@@ -92,14 +92,14 @@ static int measure(model_run *run, dcp_error *err) {
 static int allocate(model_run *run, dcp_error *err) {
     run->memory = run->k->alloc(run->k, run->bytes);
     if (!run->memory)
-        return trainer_fail(err, DCP_ERR_NO_MEMORY,
-                            "out of memory: %zu bytes of activations for a micro-batch of %zu x "
-                            "%zu rows",
-                            (size_t)run->bytes, run->batch, run->length);
+        return core_fail(err, DCP_ERR_NO_MEMORY,
+                         "out of memory: %zu bytes of activations for a micro-batch of %zu x "
+                         "%zu rows",
+                         (size_t)run->bytes, run->batch, run->length);
     arena places = {.base = run->memory};
     lay_out(run, &places);
     run->host_losses = calloc(run->counted, sizeof *run->host_losses);
-    if (!run->host_losses) return trainer_fail_memory(err, run->counted * sizeof(double));
+    if (!run->host_losses) return core_fail_memory(err, run->counted * sizeof(double));
     run->k->upload(run->k, run->losses, run->host_losses, run->counted * sizeof(double));
     return DCP_OK;
 }
@@ -110,7 +110,7 @@ static int fill_rope(model_run *run, dcp_error *err) {
     const size_t n = run->length * half, bytes = n * sizeof(float);
     if (n == 0) return DCP_OK;
     float *table = malloc(2 * bytes);
-    if (!table) return trainer_fail_memory(err, 2 * bytes);
+    if (!table) return core_fail_memory(err, 2 * bytes);
     kernels_rope_table(table, table + n, run->length, run->m->c.head_dim, run->m->c.rope_theta);
     run->k->upload(run->k, run->cosines, table, bytes);
     run->k->upload(run->k, run->sines, table + n, bytes);
@@ -124,7 +124,7 @@ static int begin(const model *m, uint64_t batch, uint64_t sequence, model_run **
     int status = check_shape(m, batch, sequence, err);
     if (status) return status;
     model_run *run = calloc(1, sizeof *run);
-    if (!run) return trainer_fail_memory(err, sizeof *run);
+    if (!run) return core_fail_memory(err, sizeof *run);
     run->m = m;
     run->k = m->k;
     run->batch = batch;
@@ -177,11 +177,11 @@ static int check_class(const model_run *run, const char *what, size_t at, int32_
                        dcp_error *err) {
     const uint64_t classes = run->m->c.classes;
     if (class >= 0 && (uint64_t) class < classes) return DCP_OK;
-    return trainer_fail(err, DCP_ERR_ARG,
-                        "%s %" PRId32 " at place %zu of the micro-batch is outside the model's %s "
-                        "%" PRIu64,
-                        what, class, at, run->shape.tokens ? "vocabulary of" : "classes, which are",
-                        classes);
+    return core_fail(err, DCP_ERR_ARG,
+                     "%s %" PRId32 " at place %zu of the micro-batch is outside the model's %s "
+                     "%" PRIu64,
+                     what, class, at, run->shape.tokens ? "vocabulary of" : "classes, which are",
+                     classes);
 }
 
 static void upload_samples(model_run *run, const sample_batch *from) {

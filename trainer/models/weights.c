@@ -6,7 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "fail.h"
+#include "programs/fail.h"
 
 void weights_shape_text(uint32_t ndim, const uint64_t *shape, char *out, size_t size) {
     size_t at = (size_t)snprintf(out, size, "[");
@@ -51,7 +51,7 @@ static int by_name(const void *a, const void *b) {
 static int list_names(const model_param *const *params, size_t n, name_list *names,
                       dcp_error *err) {
     *names = (name_list){.list = calloc(2 * n + 1, sizeof *names->list)};
-    if (!names->list) return trainer_fail_memory(err, (2 * n + 1) * sizeof *names->list);
+    if (!names->list) return core_fail_memory(err, (2 * n + 1) * sizeof *names->list);
     for (size_t i = 0; i < n; i++) {
         names->list[names->n++] = params[i]->name;
         if (params[i]->base) names->list[names->n++] = params[i]->name + params[i]->base;

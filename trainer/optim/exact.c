@@ -1,6 +1,6 @@
 /* Fixed-point summation (Kulisch). A double's 53 bits touch at most three limbs; each limb has 32
  * bits of room above its digits, so carries are needed only every 2^31 additions. */
-#include "exact.h"
+#include "optim/exact.h"
 
 #include <math.h>
 #include <string.h>

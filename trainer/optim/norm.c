@@ -1,10 +1,10 @@
 /* Rows are cut between ranks but never split, so that a row's sum is one rank's, in one order. */
-#include "norm.h"
+#include "optim/norm.h"
 
 #include <math.h>
 #include <string.h>
 
-#include "exact.h"
+#include "optim/exact.h"
 
 static uint64_t rows_of(const fsdp_param *param) {
     return param->row_elems ? param->elems / param->row_elems : 0;

@@ -1,12 +1,12 @@
 /* The table of optimizers, and updates of shards: element by element, so that cuts change no bit.
  */
-#include "optim.h"
+#include "optim/optim.h"
 
 #include <stdlib.h>
 #include <string.h>
 
-#include "../fail.h"
-#include "../fsdp/globs.h"
+#include "fsdp/globs.h"
+#include "programs/fail.h"
 
 enum { PIECE_ELEMS = 1 << 20 };
 
@@ -75,7 +75,7 @@ static int list_runs(optim *o, const fsdp_layout *layout, const json_t *no_decay
     size_t n = 0;
     for (size_t u = 0; u < layout->n; u++) n += layout->units[u].n;
     o->runs = calloc(n, sizeof *o->runs);
-    if (!o->runs) return trainer_fail_memory(err, n * sizeof *o->runs);
+    if (!o->runs) return core_fail_memory(err, n * sizeof *o->runs);
     for (size_t u = 0; u < layout->n; u++)
         for (size_t i = 0; i < layout->units[u].n; i++) {
             const fsdp_param *param = &layout->units[u].params[i];
@@ -90,7 +90,7 @@ int optim_create(const config *c, const fsdp_layout *layout, kernels *k, optim *
     int status = globs_check(layout, "optimizer.params.no_decay", no_decay, err);
     if (status != DCP_OK) return status;
     optim *o = calloc(1, sizeof *o);
-    if (!o) return trainer_fail_memory(err, sizeof *o);
+    if (!o) return core_fail_memory(err, sizeof *o);
     *o = (optim){.k = k, .type = optim_type_find(c->optimizer)};
     o->options = (kernels_update){.rule = o->type->rule,
                                   .weight_decay = number_of(c->optimizer_params, "weight_decay")};

@@ -5,10 +5,10 @@
 
 #include <jansson.h>
 
-#include "../config/config.h"
-#include "../fsdp/layout.h"
-#include "dcp/tensor.h"
+#include "config/config.h"
+#include "fsdp/layout.h"
 #include "kernels/kernels.h"
+#include <dcp/tensor.h>
 
 /* What an optimizer keeps of each trained parameter: a tensor of the parameter's shape, zero before
  * the first update, and saved as /optimizer/<name>/<the parameter's name>. */

@@ -1,5 +1,5 @@
 /* Rates as functions of the step alone, so that a resumed run needs no other state. */
-#include "schedule.h"
+#include "optim/schedule.h"
 
 #include <math.h>
 

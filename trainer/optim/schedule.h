@@ -4,7 +4,7 @@
 
 #include <stdint.h>
 
-#include "../config/config.h"
+#include "config/config.h"
 
 /* The rate of update `step`, from 1. Warm-up rises linearly and reaches lr at its last step; the
  * decays reach lr * min_lr_ratio at max_steps and stay there:

@@ -2,7 +2,7 @@
  * walked until the value lies below n (Black and Rogaway 2002). A Feistel network is a bijection
  * whatever its rounds are, and following a bijection's cycle from inside the range back into it is
  * one as well. Less than four walks are expected. */
-#include "random.h"
+#include "random/random.h"
 
 enum { ROUNDS = 6 };
 

@@ -1,5 +1,5 @@
 /* Philox4x32-10, and normal numbers from it: four a counter, by Box and Muller in fp64. */
-#include "random.h"
+#include "random/random.h"
 
 #include <math.h>
 

@@ -1,13 +1,13 @@
 /* Naming the processor and the kernels, and noticing a change of either. */
-#include "about.h"
+#include "state/about.h"
 
 #include <jansson.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include "../say.h"
-#include "dcp/checkpoint.h"
+#include "common/say.h"
+#include <dcp/checkpoint.h>
 
 /* "model name" of /proc/cpuinfo, where there is one. */
 static void processor_name(char *out, size_t size) {

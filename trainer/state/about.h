@@ -3,7 +3,7 @@
 #ifndef TRAINER_STATE_ABOUT_H
 #define TRAINER_STATE_ABOUT_H
 
-#include "dcp/error.h"
+#include <dcp/error.h>
 
 /* Members for dcp_save_options.about_json; freed with free(). NULL: out of memory. kernels: what
  * kernels.describe says. */

@@ -2,11 +2,11 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "../fail.h"
-#include "dcp/safetensors.h"
-#include "match.h"
-#include "state.h"
-#include "widen.h"
+#include "programs/fail.h"
+#include "state/match.h"
+#include "state/state.h"
+#include "state/widen.h"
+#include <dcp/safetensors.h>
 
 enum { PIECE_ELEMS = 1 << 18 };
 
@@ -44,7 +44,7 @@ static int match(const fsdp_layout *layout, dcp_st_reader *reader, const char *p
                  dcp_error *err) {
     const size_t n = dcp_st_tensors(reader);
     const dcp_tensor **list = calloc(n + 1, sizeof *list);
-    if (!list) return trainer_fail_memory(err, n * sizeof *list);
+    if (!list) return core_fail_memory(err, n * sizeof *list);
     for (size_t i = 0; i < n; i++) list[i] = dcp_st_tensor(reader, i);
     const found_tensors found = {
         .where = path, .prefix = "", .list = list, .n = n, .weights_only = 1};
@@ -68,7 +68,7 @@ int state_read_hf(train_state *s, const char *path, dcp_error *err) {
     int status = dcp_st_open(path, &reader, err);
     if (status != DCP_OK) return status;
     float *piece = malloc(2 * PIECE_ELEMS * sizeof *piece); /* as it is read, and widened */
-    if (!piece) status = trainer_fail_memory(err, 2 * PIECE_ELEMS * sizeof *piece);
+    if (!piece) status = core_fail_memory(err, 2 * PIECE_ELEMS * sizeof *piece);
     if (status == DCP_OK) status = match(s->layout, reader, path, err);
     for (size_t u = 0; u < s->layout->n; u++)
         for (size_t i = 0; i < s->layout->units[u].n && status == DCP_OK; i++)

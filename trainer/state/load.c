@@ -5,12 +5,12 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "../agree.h"
-#include "../fail.h"
-#include "../fsdp/globs.h"
-#include "../say.h"
-#include "match.h"
-#include "state.h"
+#include "common/agree.h"
+#include "common/say.h"
+#include "fsdp/globs.h"
+#include "programs/fail.h"
+#include "state/match.h"
+#include "state/state.h"
 
 static int same_shape(const dcp_tensor *tensor, const model_param *param) {
     return tensor->ndim == param->ndim &&
@@ -71,10 +71,10 @@ static int match_slots(const fsdp_layout *layout, const optim_type *optimizer,
     json_decref(meta);
     if (!found->broken && found->with > 0) found->broken = found->without;
     if (!found->broken) return DCP_OK;
-    return trainer_fail(err, DCP_ERR_MISMATCH,
-                        "%s: the optimizer's moments of %s are missing, or not F32 in its "
-                        "shape, while others are there",
-                        dcp_checkpoint_path(ckpt), found->broken);
+    return core_fail(err, DCP_ERR_MISMATCH,
+                     "%s: the optimizer's moments of %s are missing, or not F32 in its "
+                     "shape, while others are there",
+                     dcp_checkpoint_path(ckpt), found->broken);
 }
 
 int state_has_optimizer(const dcp_checkpoint *ckpt) {
@@ -91,7 +91,7 @@ static int read_box(void *ckpt, const dcp_tensor *tensor, const dcp_box *box, vo
 static int match_weights(const fsdp_layout *layout, dcp_checkpoint *ckpt, dcp_error *err) {
     const size_t n = dcp_checkpoint_tensors(ckpt);
     const dcp_tensor **list = calloc(n + 1, sizeof *list);
-    if (!list) return trainer_fail_memory(err, n * sizeof *list);
+    if (!list) return core_fail_memory(err, n * sizeof *list);
     for (size_t i = 0; i < n; i++) list[i] = dcp_checkpoint_tensor(ckpt, i);
     const found_tensors found = {.where = dcp_checkpoint_path(ckpt),
                                  .prefix = "/model/",

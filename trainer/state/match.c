@@ -1,13 +1,13 @@
 /* The first difference is told in full, the others are counted. */
-#include "match.h"
+#include "state/match.h"
 
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include "../fail.h"
-#include "../say.h"
+#include "common/say.h"
+#include "programs/fail.h"
 
 #define PIECE_BYTES (1u << 20)
 
@@ -76,7 +76,7 @@ static int compare(const fsdp_layout *layout, const found_tensors *found, differ
                    dcp_error *err) {
     const size_t n = count_params(layout);
     const model_param **params = calloc(n + 1, sizeof *params);
-    if (!params) return trainer_fail_memory(err, (n + 1) * sizeof *params);
+    if (!params) return core_fail_memory(err, (n + 1) * sizeof *params);
     size_t at = 0;
     for (size_t u = 0; u < layout->n; u++)
         for (size_t i = 0; i < layout->units[u].n; i++)
@@ -97,17 +97,17 @@ int match_model(const fsdp_layout *layout, const found_tensors *found, dcp_error
     }
     char more[48] = "";
     if (d.n > 1) snprintf(more, sizeof more, " (and %zu more differences)", d.n - 1);
-    return trainer_fail(err, DCP_ERR_MISMATCH,
-                        "%s holds another model: %s%s; set model to the config.json that belongs "
-                        "to it, or choose another checkpoint",
-                        found->where, d.first, more);
+    return core_fail(err, DCP_ERR_MISMATCH,
+                     "%s holds another model: %s%s; set model to the config.json that belongs "
+                     "to it, or choose another checkpoint",
+                     found->where, d.first, more);
 }
 
 static int fail_tied(const found_tensors *found, const char *name, dcp_error *err) {
-    return trainer_fail(err, DCP_ERR_MISMATCH,
-                        "%s: " WEIGHTS_COPY " is not %s, while the model ties the two; set "
-                        "model.tie_word_embeddings=false to train both, or remove " WEIGHTS_COPY,
-                        found->where, name);
+    return core_fail(err, DCP_ERR_MISMATCH,
+                     "%s: " WEIGHTS_COPY " is not %s, while the model ties the two; set "
+                     "model.tie_word_embeddings=false to train both, or remove " WEIGHTS_COPY,
+                     found->where, name);
 }
 
 /* `memory`: two pieces. */
@@ -139,7 +139,7 @@ int match_tied(const fsdp_layout *layout, const found_tensors *found, match_read
         memcmp(both[0]->shape, both[1]->shape, both[0]->ndim * sizeof *both[0]->shape) != 0)
         return fail_tied(found, param->info.name, err);
     char *memory = malloc(2 * (size_t)PIECE_BYTES);
-    if (!memory) return trainer_fail_memory(err, 2 * (size_t)PIECE_BYTES);
+    if (!memory) return core_fail_memory(err, 2 * (size_t)PIECE_BYTES);
     const int status = compare_tied(param, found, both, read, from, memory, err);
     free(memory);
     return status;

@@ -2,8 +2,8 @@
 #ifndef TRAINER_STATE_MATCH_H
 #define TRAINER_STATE_MATCH_H
 
-#include "../fsdp/layout.h"
-#include "../models/weights.h"
+#include "fsdp/layout.h"
+#include "models/weights.h"
 
 /* DCP_OK where there is exactly one tensor of the right shape for each parameter, and its type can
  * be widened to fp32. Of weights only a classifier may be missing, which is told in a warning on

@@ -1,15 +1,15 @@
 /* Writing and reading the run's place. A resumed run goes on with the seed that it was started
  * with, since the order of samples is a function of it; all else follows the configuration at hand,
  * and differences are told. */
-#include "meta.h"
+#include "state/meta.h"
 
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include "../fail.h"
-#include "../say.h"
+#include "common/say.h"
+#include "programs/fail.h"
 
 json_t *meta_model(const json_t *given) {
     json_t *stored = json_object();
@@ -94,7 +94,7 @@ int meta_write(const train_state *s, const config *c, uint64_t epoch_samples, ui
     *text = failed ? NULL : json_dumps(o, JSON_COMPACT | JSON_SORT_KEYS);
     json_decref(batch);
     json_decref(o);
-    return *text ? DCP_OK : trainer_fail_memory(err, 4096);
+    return *text ? DCP_OK : core_fail_memory(err, 4096);
 }
 
 /* The key of the configuration whose value is stored as `key` of `section`, "" for none. */
@@ -180,7 +180,7 @@ static int read_count(const json_t *o, const char *key, uint64_t *out, dcp_error
     const json_t *value = json_object_get(o, key);
     const json_int_t n = json_integer_value(value);
     if (value && (!json_is_integer(value) || n < 0))
-        return trainer_fail(err, DCP_ERR_CORRUPT, "the checkpoint's \"%s\" is not a count", key);
+        return core_fail(err, DCP_ERR_CORRUPT, "the checkpoint's \"%s\" is not a count", key);
     *out = (uint64_t)n;
     return DCP_OK;
 }
@@ -209,7 +209,7 @@ static void tell_all(const meta_run *run, const json_t *there) {
 
 int meta_read(const meta_run *run, const char *text, meta_place *out, dcp_error *err) {
     json_t *o = json_loads(text, 0, NULL);
-    if (!o) return trainer_fail(err, DCP_ERR_CORRUPT, "the checkpoint's JSON cannot be parsed");
+    if (!o) return core_fail(err, DCP_ERR_CORRUPT, "the checkpoint's JSON cannot be parsed");
     int status = read_count(o, "samples", &out->samples, err);
     if (status == DCP_OK) status = read_count(o, "tokens", &out->tokens, err);
     if (status == DCP_OK) {

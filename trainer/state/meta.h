@@ -3,8 +3,8 @@
 #ifndef TRAINER_STATE_META_H
 #define TRAINER_STATE_META_H
 
-#include "../config/config.h"
-#include "state.h"
+#include "config/config.h"
+#include "state/state.h"
 
 /* Text for dcp_save, freed with free(). epoch_samples: samples of an epoch. sequence: tokens of a
  * sample, or 0 where the model takes none. */

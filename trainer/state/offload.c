@@ -1,4 +1,4 @@
-#include "offload.h"
+#include "state/offload.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -9,7 +9,7 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
-#include "../fail.h"
+#include "programs/fail.h"
 
 static const char KEY[] = "fsdp.offload_path";
 
@@ -38,22 +38,22 @@ static int open_nameless(const char *folder) {
 
 static int fail_room(int why, const char *folder, uint64_t bytes, dcp_error *err) {
     const int full = why == ENOSPC || why == EDQUOT || why == EFBIG;
-    return trainer_fail(err, full ? DCP_ERR_NO_SPACE : DCP_ERR_IO,
-                        "%s: no room for the %" PRIu64 " bytes of a rank in %s: %s", KEY, bytes,
-                        folder, strerror(why));
+    return core_fail(err, full ? DCP_ERR_NO_SPACE : DCP_ERR_IO,
+                     "%s: no room for the %" PRIu64 " bytes of a rank in %s: %s", KEY, bytes,
+                     folder, strerror(why));
 }
 
 static int map(offload *o, const char *folder, dcp_error *err) {
     o->fd = open_nameless(folder);
     if (o->fd < 0)
-        return trainer_fail(err, DCP_ERR_ARG, "%s: cannot make a file in %s: %s", KEY, folder,
-                            strerror(errno));
+        return core_fail(err, DCP_ERR_ARG, "%s: cannot make a file in %s: %s", KEY, folder,
+                         strerror(errno));
     const int failed = posix_fallocate(o->fd, 0, (off_t)o->bytes);
     if (failed) return fail_room(failed, folder, o->bytes, err);
     void *at = mmap(NULL, o->bytes, PROT_READ | PROT_WRITE, MAP_SHARED, o->fd, 0);
     if (at == MAP_FAILED)
-        return trainer_fail(err, DCP_ERR_IO, "%s: cannot map a file in %s: %s", KEY, folder,
-                            strerror(errno));
+        return core_fail(err, DCP_ERR_IO, "%s: cannot map a file in %s: %s", KEY, folder,
+                         strerror(errno));
     o->at = at;
     return DCP_OK;
 }
@@ -61,7 +61,7 @@ static int map(offload *o, const char *folder, dcp_error *err) {
 int offload_create(const char *folder, uint64_t bytes, offload **out, dcp_error *err) {
     const uint64_t page = page_bytes();
     offload *o = calloc(1, sizeof *o);
-    if (!o) return trainer_fail_memory(err, sizeof *o);
+    if (!o) return core_fail_memory(err, sizeof *o);
     *o = (offload){.fd = -1, .bytes = (bytes + page) / page * page}; /* a page at least */
     const int status = map(o, folder, err);
     if (status == DCP_OK)

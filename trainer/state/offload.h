@@ -6,7 +6,7 @@
 
 #include <stdint.h>
 
-#include "dcp/error.h"
+#include <dcp/error.h>
 
 typedef struct offload offload;
 

@@ -1,6 +1,6 @@
 /* Choosing and loading a start. Listing steps, opening and loading are collective, so that all
  * ranks try the same steps and see the same outcome of each try. */
-#include "resume.h"
+#include "state/resume.h"
 
 #include <inttypes.h>
 #include <limits.h>
@@ -9,18 +9,18 @@
 #include <string.h>
 #include <sys/stat.h>
 
-#include "../agree.h"
-#include "../fail.h"
-#include "../say.h"
-#include "about.h"
-#include "meta.h"
+#include "common/agree.h"
+#include "common/say.h"
+#include "programs/fail.h"
+#include "state/about.h"
+#include "state/meta.h"
 
 static int is_text(const char *a, const char *b) { return strcmp(a, b) == 0; }
 
 int resume_fail_directory(const config *c, int status, const dcp_error *why, dcp_error *err) {
-    return trainer_fail(err, status == DCP_ERR_IO ? DCP_ERR_ARG : status, "%s: %s",
-                        c->n_stores == 1 ? "checkpoint.dir" : "checkpoint.stores or checkpoint.dir",
-                        why->message);
+    return core_fail(err, status == DCP_ERR_IO ? DCP_ERR_ARG : status, "%s: %s",
+                     c->n_stores == 1 ? "checkpoint.dir" : "checkpoint.stores or checkpoint.dir",
+                     why->message);
 }
 
 int resume_expected(const config *c, dcp_comm *dcp, int *expected, dcp_error *err) {
@@ -35,10 +35,10 @@ int resume_expected(const config *c, dcp_comm *dcp, int *expected, dcp_error *er
     free(steps);
     *expected = is_text(c->resume, "auto") && n > 0;
     if (is_text(c->resume, "auto") || n == 0 || c->overwrite) return DCP_OK;
-    return trainer_fail(err, DCP_ERR_STATE,
-                        "checkpoint.resume: never, but %s holds %zu steps; set "
-                        "checkpoint.overwrite=true to set them aside, or another checkpoint.dir",
-                        c->n_stores == 1 ? where : "the list of stores", n);
+    return core_fail(err, DCP_ERR_STATE,
+                     "checkpoint.resume: never, but %s holds %zu steps; set "
+                     "checkpoint.overwrite=true to set them aside, or another checkpoint.dir",
+                     c->n_stores == 1 ? where : "the list of stores", n);
 }
 
 /* Whether the step's folder lies in the run's own directory. */
@@ -142,7 +142,7 @@ static int foretell_newest(const visit *v, dcp_error *err) {
     size_t n;
     int status = dcp_tiers_steps(from->dcp, from->c->stores, from->c->n_stores, &steps, &n, err);
     if (status != DCP_OK) return status;
-    status = n > 0 ? DCP_ERR_CORRUPT : trainer_fail(err, DCP_ERR_NOT_FOUND, "no step");
+    status = n > 0 ? DCP_ERR_CORRUPT : core_fail(err, DCP_ERR_NOT_FOUND, "no step");
     for (size_t i = 0; i < n && is_damage(status); i++) {
         dcp_checkpoint *ckpt;
         status = dcp_tiers_open_step(from->dcp, from->c->stores, &steps[i], &ckpt, err);
@@ -167,10 +167,10 @@ static int take_newest(visit *v, int *found, dcp_error *err) {
     *found = status != DCP_ERR_NOT_FOUND;
     if (status == DCP_ERR_NOT_FOUND || status == DCP_OK) return DCP_OK;
     if (status == DCP_ERR_CORRUPT)
-        return trainer_fail(err, status,
-                            "%s: %.700s; set checkpoint.resume=never and "
-                            "checkpoint.overwrite=true to start anew",
-                            c->dir, why.message);
+        return core_fail(err, status,
+                         "%s: %.700s; set checkpoint.resume=never and "
+                         "checkpoint.overwrite=true to start anew",
+                         c->dir, why.message);
     *err = why;
     return status;
 }
@@ -217,7 +217,7 @@ static int init(const resume_from *from, train_state *s, dcp_error *err) {
         status = init_from_checkpoint(from, s, &why);
     else
         status = agree(from->comm, state_read_hf(s, path, &why), &why);
-    if (status != DCP_OK) return trainer_fail(err, status, "init: %s", why.message);
+    if (status != DCP_OK) return core_fail(err, status, "init: %s", why.message);
     if (!checkpoint) say(s->layout->rank, "weights from %s", path);
     return DCP_OK;
 }
@@ -232,8 +232,7 @@ static int take_checkpoint(const resume_from *from, train_state *s, int *found, 
     dcp_error why;
     *found = 1;
     const int status = take_path(&v, how, &why);
-    return status == DCP_OK ? DCP_OK
-                            : trainer_fail(err, status, "checkpoint.resume: %s", why.message);
+    return status == DCP_OK ? DCP_OK : core_fail(err, status, "checkpoint.resume: %s", why.message);
 }
 
 int resume(const resume_from *from, train_state *s, dcp_error *err) {
@@ -271,7 +270,7 @@ int resume_foretell(const resume_from *from, dcp_error *err) {
     }
     dcp_error why;
     status = check_init(from, &why);
-    if (status != DCP_OK) return trainer_fail(err, status, "init: %s", why.message);
+    if (status != DCP_OK) return core_fail(err, status, "init: %s", why.message);
     say(from->layout->rank, "would start with weights from %s", c->init);
     return DCP_OK;
 }

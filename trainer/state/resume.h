@@ -4,10 +4,10 @@
 
 #include <mpi.h>
 
-#include "../config/config.h"
-#include "../models/model.h"
-#include "dcp/tiers.h"
-#include "state.h"
+#include "config/config.h"
+#include "models/model.h"
+#include "state/state.h"
+#include <dcp/tiers.h>
 
 typedef struct resume_from {
     const config *c;

@@ -1,20 +1,20 @@
 /* Shards in memory, and their registration with libdcp. All ranks register the same tensors in the
  * same order; boxes of ranks that hold nothing are empty. */
-#include "state.h"
+#include "state/state.h"
 
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include "../fail.h"
-#include "../random/random.h"
+#include "programs/fail.h"
+#include "random/random.h"
 
 enum { PIECE_ELEMS = 1 << 14 };
 
 static int take(train_state *s, void **out, uint64_t bytes, dcp_error *err) {
     *out = s->k->alloc(s->k, bytes);
-    if (!*out) return trainer_fail_memory(err, bytes);
+    if (!*out) return core_fail_memory(err, bytes);
     s->k->zero(s->k, *out, bytes / sizeof(float));
     return DCP_OK;
 }
@@ -55,7 +55,7 @@ static int take_apart(train_state *s, dcp_error *err) {
     const uint64_t bytes = offloaded_bytes(s);
     s->apart = s->k->alloc_host(s->k, bytes);
     if (!s->apart)
-        return trainer_fail(
+        return core_fail(
             err, DCP_ERR_NO_MEMORY,
             "fsdp.cpu_offload: out of memory: %" PRIu64 " page-locked bytes of the host", bytes);
     memset(s->apart, 0, bytes);
@@ -79,7 +79,7 @@ int state_create(const fsdp_layout *layout, const optim_type *optimizer, kernels
                  train_state **out, dcp_error *err) {
     train_state *s = calloc(1, sizeof *s);
     void *grads;
-    if (!s) return trainer_fail_memory(err, sizeof *s);
+    if (!s) return core_fail_memory(err, sizeof *s);
     s->layout = layout;
     s->optimizer = optimizer;
     s->k = k;
@@ -261,13 +261,13 @@ static int take_file(train_state *s, const dcp_tensor *tensor, dcp_error *err) {
     file->tensor.path = strdup(tensor->path);
     file->data = malloc(bytes + 1);
     s->n_files++;
-    return file->tensor.path && file->data ? DCP_OK : trainer_fail_memory(err, bytes);
+    return file->tensor.path && file->data ? DCP_OK : core_fail_memory(err, bytes);
 }
 
 int state_take_files(train_state *s, const dcp_checkpoint *ckpt, dcp_error *err) {
     drop_files(s);
     s->files = calloc(dcp_checkpoint_tensors(ckpt) + 1, sizeof *s->files);
-    if (!s->files) return trainer_fail_memory(err, sizeof *s->files);
+    if (!s->files) return core_fail_memory(err, sizeof *s->files);
     int status = DCP_OK;
     for (size_t i = 0; i < dcp_checkpoint_tensors(ckpt) && status == DCP_OK; i++) {
         const dcp_tensor *tensor = dcp_checkpoint_tensor(ckpt, i);

@@ -5,13 +5,13 @@
 
 #include <mpi.h>
 
-#include "../fsdp/layout.h"
-#include "../optim/optim.h"
-#include "dcp/checkpoint.h"
-#include "dcp/device.h"
-#include "dcp/state.h"
+#include "fsdp/layout.h"
 #include "kernels/kernels.h"
-#include "offload.h"
+#include "optim/optim.h"
+#include "state/offload.h"
+#include <dcp/checkpoint.h>
+#include <dcp/device.h>
+#include <dcp/state.h>
 
 /* A tensor of the section /files, cut on dimension 0 like any other. */
 typedef struct kept_file {

@@ -1,6 +1,6 @@
 /* bf16 is the upper half of an fp32. fp16 (IEEE 754 binary16) has subnormals of its own, which
  * become normal numbers here. */
-#include "widen.h"
+#include "state/widen.h"
 
 #include <stdint.h>
 #include <string.h>

@@ -4,7 +4,7 @@
 
 #include <stddef.h>
 
-#include "dcp/tensor.h"
+#include <dcp/tensor.h>
 
 /* out[n] = in[n]; dtype: F32, BF16 or F16. They may not overlap. */
 void widen(float *out, const void *in, size_t n, dcp_dtype dtype);

@@ -1,10 +1,10 @@
-#include "timeline.h"
+#include "timeline/timeline.h"
 
 #include <mpi.h>
 #include <stdlib.h>
 #include <time.h>
 
-#include "../fail.h"
+#include "programs/fail.h"
 
 static double monotonic(void) {
     struct timespec now;
@@ -29,7 +29,7 @@ int timeline_init(timeline *tl, size_t room, dcp_error *err) {
     if (!room) return DCP_OK;
     tl->ahead = compare_clocks();
     tl->events = malloc(room * sizeof *tl->events);
-    return tl->events ? DCP_OK : trainer_fail_memory(err, room * sizeof *tl->events);
+    return tl->events ? DCP_OK : core_fail_memory(err, room * sizeof *tl->events);
 }
 
 void timeline_free(timeline *tl) {

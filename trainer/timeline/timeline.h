@@ -7,7 +7,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#include "dcp/error.h"
+#include <dcp/error.h>
 
 typedef enum timeline_kind {
     /* Of the training thread: no two of them at once. */

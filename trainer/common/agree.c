@@ -1,0 +1,25 @@
+/* One all-reduce where nothing failed, which is nearly always. */
+#include "common/agree.h"
+
+#include <limits.h>
+
+#include "programs/fail.h"
+
+int agree(MPI_Comm comm, int status, dcp_error *err) {
+    int rank, world;
+    MPI_Comm_rank(comm, &rank);
+    MPI_Comm_size(comm, &world);
+    /* the lowest rank that failed; -1 where one did not fail */
+    int found[2] = {status ? rank : INT_MAX, status ? 0 : -1};
+    MPI_Allreduce(MPI_IN_PLACE, found, 2, MPI_INT, MPI_MIN, comm);
+    if (found[0] == INT_MAX) return DCP_OK;
+    dcp_error first = *err;
+    first.status = status;
+    MPI_Bcast(&first, (int)sizeof first, MPI_BYTE, found[0], comm);
+    if (found[1] == 0)
+        core_fail(err, first.status, "%s", first.message);
+    else
+        core_fail(err, first.status, "rank %d: %s", found[0], first.message);
+    err->rank = found[0];
+    return first.status;
+}

@@ -1,0 +1,35 @@
+/* A line is one write, so that lines of several processes stay whole. */
+#include "common/say.h"
+
+#include <stdarg.h>
+#include <stdio.h>
+
+static void line(const char *prefix, const char *fmt, va_list args) {
+    char text[1280];
+    vsnprintf(text, sizeof text, fmt, args);
+    fprintf(stderr, "dcp-train: %s%s\n", prefix, text);
+}
+
+void say(int rank, const char *fmt, ...) {
+    if (rank != 0) return;
+    va_list args;
+    va_start(args, fmt);
+    line("", fmt, args);
+    va_end(args);
+}
+
+void say_warning(int rank, const char *fmt, ...) {
+    if (rank != 0) return;
+    va_list args;
+    va_start(args, fmt);
+    line("warning: ", fmt, args);
+    va_end(args);
+}
+
+void say_log(void *ctx, dcp_log_level level, const char *text) {
+    (void)ctx;
+    if (level == DCP_LOG_WARNING)
+        say_warning(0, "%s", text);
+    else
+        say(0, "%s", text);
+}

@@ -1,0 +1,15 @@
+/* Lines for people on stderr, from rank 0 alone. */
+#ifndef TRAINER_COMMON_SAY_H
+#define TRAINER_COMMON_SAY_H
+
+#include <dcp/error.h>
+
+/* "dcp-train: ..."; nothing on other ranks. */
+void say(int rank, const char *fmt, ...) DCP_PRINTF(2, 3);
+/* "dcp-train: warning: ..." */
+void say_warning(int rank, const char *fmt, ...) DCP_PRINTF(2, 3);
+
+/* A dcp_log_fn. libdcp calls it on rank 0 only. */
+void say_log(void *ctx, dcp_log_level level, const char *line);
+
+#endif

@@ -1,0 +1,195 @@
+/* The event loop of one job. Events: a signal to us (SIGCHLD among them), a rank's end (its pidfd).
+ * mpirun itself notices a rank that died and ends the others; we step in where it does not end
+ * after its last rank, or where a stop that was asked for takes too long. mpirun's status is the
+ * ranks' own and known from nowhere else, hence it is killed last. */
+#include "launcher/monitor.h"
+
+#include <errno.h>
+#include <poll.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <sys/signalfd.h>
+#include <time.h>
+#include <unistd.h>
+
+enum {
+    FIND_POLL_MS = 5,     /* while ranks are still appearing */
+    SETTLE_MS = 1000,     /* without another rank: those missing have ended; then the poll's pace */
+    MPIRUN_LINGER_S = 10, /* mpirun's own end after its last rank's */
+};
+
+typedef struct watcher {
+    run_job *job;
+    struct pollfd *polled; /* [0]: signals; [1 + rank]: ranks */
+    int start;
+    int announced;
+    double settled_at; /* when no more ranks are waited for; 0: mpirun has started none yet */
+    double grace_s;
+    double kill_at;   /* when the ranks get SIGKILL; 0: never */
+    double linger_at; /* when what has outlived all ranks does; 0: a rank lives */
+    int orphans_killed;
+    watch_result result;
+} watcher;
+
+static double now_s(void) {
+    struct timespec t;
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return (double)t.tv_sec + (double)t.tv_nsec * 1e-9;
+}
+
+static int is_stop(int signal) { return signal == SIGTERM || signal == SIGINT || signal == SIGHUP; }
+
+int watch_signals_open(watch_signals *signals) {
+    static const int wanted[] = {SIGCHLD, SIGTERM, SIGINT, SIGHUP, SIGUSR1};
+    sigset_t set;
+    sigemptyset(&set);
+    for (size_t i = 0; i < sizeof wanted / sizeof *wanted; i++) {
+        struct sigaction found;
+        sigaction(wanted[i], NULL, &found);
+        /* nohup and shells that start in the background ignore signals for us: stay so */
+        if (found.sa_handler != SIG_IGN || wanted[i] == SIGCHLD) sigaddset(&set, wanted[i]);
+    }
+    signal(SIGCHLD, SIG_DFL);
+    if (sigprocmask(SIG_BLOCK, &set, &signals->before) != 0) return -1;
+    signals->fd = signalfd(-1, &set, SFD_CLOEXEC | SFD_NONBLOCK);
+    return signals->fd < 0 ? -1 : 0;
+}
+
+/* The next signal that has come; 0: none. */
+static int next_signal(const watch_signals *signals) {
+    struct signalfd_siginfo info;
+    return read(signals->fd, &info, sizeof info) == sizeof info ? (int)info.ssi_signo : 0;
+}
+
+int watch_stop_pending(const watch_signals *signals) {
+    int stop = 0;
+    for (int signal; (signal = next_signal(signals)) != 0;) stop |= is_stop(signal);
+    return stop;
+}
+
+static void announce(watcher *w) {
+    const run_job *job = w->job;
+    /* the line's form is promised to scripts, for one rank too */
+    fprintf(stderr, "dcp-run: start %d, %d ranks, pids", w->start, job->ranks);
+    for (int r = 0; r < job->ranks; r++)
+        if (job->members[r].pid) fprintf(stderr, " %d", (int)job->members[r].pid);
+    if (job->seen == 0)
+        fprintf(stderr, " (ended at once)");
+    else if (job->seen < job->ranks)
+        fprintf(stderr, " (%d ended at once)", job->ranks - job->seen);
+    fputc('\n', stderr);
+    w->announced = 1;
+}
+
+static void ask_to_stop(watcher *w, int signal) {
+    if (w->result.stop_asked) {
+        w->kill_at = now_s();
+        return;
+    }
+    fprintf(stderr,
+            "dcp-run: signal %d: asking the ranks to save and end; what is left after %g s "
+            "(--grace) is killed\n",
+            signal, w->grace_s);
+    w->result.stop_asked = 1;
+    w->kill_at = now_s() + w->grace_s;
+    job_signal_ranks(w->job, SIGTERM);
+}
+
+static void take_signals(watcher *w, const watch_signals *signals) {
+    for (int signal; (signal = next_signal(signals)) != 0;) {
+        if (is_stop(signal)) ask_to_stop(w, signal);
+        if (signal == SIGUSR1) job_signal_ranks(w->job, SIGUSR1);
+    }
+}
+
+static void look_for_ranks(watcher *w) {
+    run_job *job = w->job;
+    const int found = job_find_ranks(job, w->result.stop_asked ? SIGTERM : 0);
+    for (int r = 0; r < job->ranks; r++)
+        w->polled[1 + r] = (struct pollfd){.fd = job->members[r].fd, .events = POLLIN};
+    if (w->announced) return;
+    if (found || (job->launched && w->settled_at == 0)) w->settled_at = now_s() + SETTLE_MS * 1e-3;
+    if (job->seen == job->ranks || (w->settled_at > 0 && now_s() >= w->settled_at)) announce(w);
+}
+
+static void take_ends(watcher *w) {
+    run_job *job = w->job;
+    for (int r = 0; r < job->ranks; r++) {
+        if (w->polled[1 + r].fd < 0 || !(w->polled[1 + r].revents & POLLIN)) continue;
+        w->polled[1 + r].fd = -1;
+        job_rank_gone(job, r);
+    }
+}
+
+/* The ranks did not end in time. mpirun tidies up after them by itself, where it has any. */
+static void kill_ranks(watcher *w) {
+    fprintf(stderr, "dcp-run: killing what is left of start %d\n", w->start);
+    w->result.killed = 1;
+    if (w->job->alive == 0 && w->job->mpirun) kill(w->job->mpirun, SIGKILL);
+    job_signal_ranks(w->job, SIGKILL);
+}
+
+/* All ranks have ended, mpirun has not. Only it knows their status, so it is killed last. */
+static void kill_lingering(watcher *w) {
+    if (w->orphans_killed) {
+        fprintf(stderr, "dcp-run: killing mpirun, which has outlived all ranks of start %d\n",
+                w->start);
+        kill(w->job->mpirun, SIGKILL);
+    } else {
+        fprintf(stderr, "dcp-run: killing what the ranks of start %d left running\n", w->start);
+        job_kill_orphans(w->job);
+        w->orphans_killed = 1;
+    }
+    w->linger_at = now_s() + MPIRUN_LINGER_S;
+}
+
+/* The earlier of two times, either of which may be 0: never. */
+static double earlier(double a, double b) {
+    if (a == 0 || b == 0) return a + b;
+    return a < b ? a : b;
+}
+
+static void enforce_deadlines(watcher *w) {
+    const int all_ended = w->announced && w->job->alive == 0;
+    if (!all_ended) w->linger_at = 0;
+    if (all_ended && w->linger_at == 0) w->linger_at = now_s() + MPIRUN_LINGER_S;
+    const double deadline = earlier(w->kill_at, w->linger_at);
+    if (deadline == 0 || now_s() < deadline) return;
+    if (all_ended)
+        kill_lingering(w);
+    else
+        kill_ranks(w);
+    if (w->kill_at > 0) w->kill_at = now_s() + MPIRUN_LINGER_S;
+}
+
+static int timeout_ms(const watcher *w) {
+    if (!w->announced) return FIND_POLL_MS;
+    const int missing = w->job->seen < w->job->ranks;
+    const double deadline = earlier(w->kill_at, w->linger_at);
+    if (deadline == 0) return missing ? SETTLE_MS : -1;
+    const double left = (deadline - now_s()) * 1e3;
+    if (missing && left > SETTLE_MS) return SETTLE_MS;
+    return left < 0 ? 0 : (int)left + 1;
+}
+
+watch_result watch_job(run_job *job, const watch_signals *signals, int start, double grace_s) {
+    watcher w = {.job = job, .start = start, .grace_s = grace_s};
+    const nfds_t n = 1 + (nfds_t)job->ranks;
+    w.polled = calloc(n, sizeof *w.polled);
+    if (!w.polled) {
+        fprintf(stderr, "dcp-run: out of memory\n");
+        return w.result;
+    }
+    w.polled[0] = (struct pollfd){.fd = signals->fd, .events = POLLIN};
+    while (job->mpirun) {
+        if (!w.announced || job->seen < job->ranks) look_for_ranks(&w);
+        if (poll(w.polled, n, timeout_ms(&w)) < 0 && errno != EINTR) break;
+        take_signals(&w, signals);
+        take_ends(&w);
+        job_reap(job);
+        if (job->mpirun) enforce_deadlines(&w);
+    }
+    if (!w.announced) announce(&w);
+    free(w.polled);
+    return w.result;
+}

@@ -1,0 +1,31 @@
+/* Watching a job until it ends, and passing signals on to it. */
+#ifndef TRAINER_LAUNCHER_MONITOR_H
+#define TRAINER_LAUNCHER_MONITOR_H
+
+#include <signal.h>
+
+#include "launcher/job.h"
+
+/* Signals to dcp-run itself, received through a descriptor between other events. */
+typedef struct watch_signals {
+    int fd;
+    sigset_t before; /* the mask that was found, for programs that are started */
+} watch_signals;
+
+/* 0, or -1 with errno. */
+int watch_signals_open(watch_signals *signals);
+
+typedef struct watch_result {
+    int stop_asked; /* SIGTERM or SIGINT came */
+    int killed;     /* the ranks did not end in time after that, or a second signal came */
+} watch_result;
+
+/* Prints the start's line on stderr as soon as all ranks are there, or no more of them appear, and
+ * returns when mpirun has ended. `start` counts from 1. What is left of the job is for job_clear.
+ */
+watch_result watch_job(run_job *job, const watch_signals *signals, int start, double grace_s);
+
+/* Whether SIGTERM or SIGINT has come while no job was watched. */
+int watch_stop_pending(const watch_signals *signals);
+
+#endif

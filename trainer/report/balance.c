@@ -1,0 +1,84 @@
+#include "report/balance.h"
+
+#include <stdlib.h>
+
+static const double more = 1.2, alike = 1.1;
+static const double least_s = 0.01 * BALANCE_STEPS, least_bytes = 64 << 20;
+enum { MOST_STEPS = 8 }; /* of a window */
+
+typedef struct member {
+    double leaves; /* of a step */
+    double leaf_s; /* a leaf's time, summed over the window */
+    int slow_steps;
+    int is[BALANCE_KINDS]; /* as was told */
+} member;
+
+struct balance {
+    int world, working; /* ranks; those with leaves */
+    int steps;          /* of this window */
+    balance_tell_fn tell;
+    void *ctx;
+    member ranks[];
+};
+
+balance *balance_create(const fsdp_leaves *leaves, balance_tell_fn tell, void *ctx) {
+    const int world = leaves->world;
+    balance *b = calloc(1, sizeof *b + (size_t)world * sizeof *b->ranks);
+    if (!b) return NULL;
+    *b = (balance){.world = world, .tell = tell, .ctx = ctx};
+    for (int r = 0; r < world && fsdp_leaf(leaves, r, 0) < leaves->n; r++, b->working++)
+        while (fsdp_leaf(leaves, r, (uint64_t)b->ranks[r].leaves) < leaves->n) b->ranks[r].leaves++;
+    return b;
+}
+
+void balance_destroy(balance *b) { free(b); }
+
+static void judge(balance *b, int rank, balance_kind kind, int exceeds, double ratio) {
+    int *is = &b->ranks[rank].is[kind];
+    if (*is ? ratio >= alike : !exceeds) return;
+    *is = !*is;
+    b->tell(b->ctx, rank, kind, *is, ratio);
+}
+
+/* One step's times; those of ranks without leaves say nothing. */
+static void add_step(balance *b, const double *compute_s) {
+    double sum = 0;
+    for (int r = 0; r < b->working; r++) sum += compute_s[r] / b->ranks[r].leaves;
+    for (int r = 0; r < b->working; r++) {
+        const double own = compute_s[r] / b->ranks[r].leaves;
+        b->ranks[r].leaf_s += own;
+        b->ranks[r].slow_steps += own * (b->working - 1) > more * (sum - own);
+    }
+}
+
+static void judge_times(balance *b) {
+    double sum = 0;
+    for (int r = 0; r < b->working; r++) sum += b->ranks[r].leaf_s;
+    for (int r = 0; r < b->working; r++) {
+        member *m = &b->ranks[r];
+        const double others = (sum - m->leaf_s) / (b->working - 1);
+        const double costs = (m->leaf_s - others) * m->leaves;
+        judge(b, r, BALANCE_SLOW,
+              m->leaf_s > more * others && costs > least_s && m->slow_steps >= MOST_STEPS,
+              m->leaf_s / others);
+    }
+    for (int r = 0; r < b->working; r++) b->ranks[r].leaf_s = b->ranks[r].slow_steps = 0;
+}
+
+static void judge_bytes(balance *b, const double *bytes) {
+    double sum = 0;
+    for (int r = 0; r < b->world; r++) sum += bytes[r];
+    for (int r = 0; r < b->world; r++) {
+        const double others = (sum - bytes[r]) / (b->world - 1);
+        judge(b, r, BALANCE_LARGE, bytes[r] > more * others && bytes[r] - others > least_bytes,
+              bytes[r] / others);
+    }
+}
+
+void balance_step(balance *b, const double *compute_s, const double *bytes) {
+    add_step(b, compute_s);
+    if (++b->steps < BALANCE_STEPS) return;
+    b->steps = 0;
+    if (b->working > 1) judge_times(b);
+    if (b->world > 1) judge_bytes(b, bytes);
+}

@@ -1,0 +1,161 @@
+/* Lines of the metrics file. Written with one write call each; a line that is incomplete or does
+ * not parse can only be the last one of a killed run. */
+#include "report/metrics.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <inttypes.h>
+#include <jansson.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "programs/fail.h"
+
+struct metrics {
+    int fd;
+    char *path;
+};
+
+static int fail_errno(const char *path, const char *what, dcp_error *err) {
+    return core_fail(err, DCP_ERR_IO, "metrics: %s %s: %s", what, path, strerror(errno));
+}
+
+static const char line_start[] = "{\"step\": ";
+
+/* By the bytes that any metrics file begins with; zeros are what a crash of the machine may leave.
+ */
+int metrics_check(const char *path, dcp_error *err) {
+    char first[sizeof line_start] = "";
+    struct stat st;
+    if (stat(path, &st) != 0 || !S_ISREG(st.st_mode)) return DCP_OK;
+    FILE *file = fopen(path, "re");
+    const size_t n = file ? fread(first, 1, sizeof line_start - 1, file) : 0;
+    if (file) fclose(file);
+    if (!n || !first[0] || memcmp(first, line_start, n) == 0) return DCP_OK;
+    return core_fail(err, DCP_ERR_ARG,
+                     "metrics: %s is there, and no metrics file: it is not written over; name "
+                     "another file, or move this one",
+                     path);
+}
+
+int metrics_set_aside(const char *path, char *old, size_t size, dcp_error *err) {
+    struct stat st;
+    *old = '\0';
+    if (stat(path, &st) != 0 || !S_ISREG(st.st_mode) || st.st_size == 0) return DCP_OK;
+    const int status = metrics_check(path, err);
+    if (status != DCP_OK) return status;
+    if ((size_t)snprintf(old, size, "%s.old", path) < size && rename(path, old) == 0) return DCP_OK;
+    *old = '\0';
+    return fail_errno(path, "cannot rename", err);
+}
+
+/* Whether the line is one of a step up to `step`. */
+static int stays(const char *line, size_t length, uint64_t step) {
+    if (length == 0 || line[length - 1] != '\n') return 0;
+    json_t *object = json_loadb(line, length, 0, NULL);
+    const json_t *value = json_object_get(object, "step");
+    const int ok = json_is_integer(value) && (uint64_t)json_integer_value(value) <= step;
+    json_decref(object);
+    return ok;
+}
+
+/* Bytes of the lines that stay. */
+static off_t kept_bytes(const char *path, uint64_t step) {
+    FILE *file = fopen(path, "re");
+    if (!file) return 0;
+    char *line = NULL;
+    size_t room = 0;
+    off_t bytes = 0;
+    ssize_t n;
+    while ((n = getline(&line, &room, file)) > 0 && stays(line, (size_t)n, step)) bytes += n;
+    free(line);
+    fclose(file);
+    return bytes;
+}
+
+int metrics_open(const char *path, uint64_t step, metrics **out, dcp_error *err) {
+    int status = metrics_check(path, err);
+    if (status != DCP_OK) return status;
+    metrics *m = calloc(1, sizeof *m);
+    if (m) m->path = strdup(path);
+    if (!m || !m->path) {
+        free(m);
+        return core_fail_memory(err, sizeof *m);
+    }
+    struct stat st;
+    m->fd = open(path, O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0666);
+    status = m->fd >= 0 ? DCP_OK : fail_errno(path, "cannot open", err);
+    if (status == DCP_OK && fstat(m->fd, &st) == 0 && S_ISREG(st.st_mode) &&
+        ftruncate(m->fd, kept_bytes(path, step)) != 0)
+        status = fail_errno(path, "cannot cut", err);
+    if (status == DCP_OK)
+        *out = m;
+    else
+        metrics_close(m);
+    return status;
+}
+
+void metrics_close(metrics *m) {
+    if (!m) return;
+    if (m->fd >= 0) close(m->fd);
+    free(m->path);
+    free(m);
+}
+
+/* A step that is faster than the fastest products means that these were measured badly. */
+static double utilization(const step_metrics *v) { return v->mfu < 1 ? v->mfu : 1; }
+
+static void evaluation_members(const step_metrics *v, char *out, size_t size) {
+    *out = '\0';
+    if (!v->evaluated) return;
+    const int n =
+        snprintf(out, size, ", \"eval_loss\": %.9g, \"eval_s\": %.6g", v->eval_loss, v->eval_s);
+    if (v->eval_accuracy >= 0)
+        snprintf(out + n, size - (size_t)n, ", \"eval_accuracy\": %.6g", v->eval_accuracy);
+}
+
+int metrics_write(metrics *m, const step_metrics *v, dcp_error *err) {
+    char line[1024], eval[128];
+    evaluation_members(v, eval, sizeof eval);
+    const int n = snprintf(
+        line, sizeof line,
+        "{\"step\": %" PRIu64 ", \"loss\": %.9g, \"grad_norm\": %.9g, \"lr\": %.9g, "
+        "\"tokens\": %" PRIu64 ", \"tokens_per_s\": %.6g, \"mfu\": %.4g, \"step_s\": %.6g, "
+        "\"forward_s\": %.6g, \"backward_s\": %.6g, \"comm_s\": %.6g, \"gather_wait_s\": %.6g, "
+        "\"optimizer_s\": %.6g, "
+        "\"data_s\": %.6g, \"save_stall_s\": %.6g, \"mem_peak_bytes\": %" PRIu64
+        ", \"partial_sums_bytes\": %" PRIu64 ", \"state_bytes\": %" PRIu64
+        ", \"sent_bytes\": %" PRIu64 ", \"imbalance\": %.4g, \"ranks\": %d%s}\n",
+        v->step, v->loss, v->grad_norm, v->lr, v->tokens, v->tokens_per_s, utilization(v),
+        v->step_s, v->forward_s, v->backward_s, v->comm_s, v->gather_wait_s, v->optimizer_s,
+        v->data_s, v->save_stall_s, v->mem_peak_bytes, v->partial_sums_bytes, v->state_bytes,
+        v->sent_bytes, v->imbalance, v->ranks, eval);
+    const ssize_t written = write(m->fd, line, (size_t)n);
+    if (written == n) return DCP_OK;
+    if (written >= 0) errno = ENOSPC; /* a short write to a file: the rest had no room */
+    return fail_errno(m->path, "cannot write", err);
+}
+
+int metrics_print(const step_metrics *v, uint64_t max_steps, int are_tokens) {
+    printf("step %" PRIu64 "/%" PRIu64 "  loss %.5f  norm %.4f  lr %.3g  %" PRIu64 " %s  "
+           "%.0f %s/s  mfu %.0f%%  step %.3f s (forward %.3f, backward %.3f, comm %.3f, "
+           "optimizer %.3f, data %.3f, save %.3f)  memory %.0f MiB",
+           v->step, max_steps, v->loss, v->grad_norm, v->lr, v->tokens,
+           are_tokens ? "tokens" : "samples", v->tokens_per_s, are_tokens ? "tok" : "samples",
+           100 * utilization(v), v->step_s, v->forward_s, v->backward_s, v->comm_s, v->optimizer_s,
+           v->data_s, v->save_stall_s, (double)v->mem_peak_bytes / 1048576);
+    if (v->partial_sums_bytes)
+        printf(" (%.0f of it partial sums)", (double)v->partial_sums_bytes / 1048576);
+    printf("  imbalance %.2f  %d %s\n", v->imbalance, v->ranks, v->ranks == 1 ? "rank" : "ranks");
+    if (v->evaluated) {
+        printf("evaluation after step %" PRIu64 "  loss %.5f", v->step, v->eval_loss);
+        if (v->eval_accuracy >= 0) printf("  accuracy %.2f%%", 100 * v->eval_accuracy);
+        printf("  (%.3f s)\n", v->eval_s);
+    }
+    const int failed = fflush(stdout) != 0 || ferror(stdout);
+    clearerr(stdout);
+    return failed ? -1 : 0;
+}

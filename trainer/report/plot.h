@@ -1,0 +1,11 @@
+/* --plot: loss, speed and what saves cost, drawn from a metrics file. */
+#ifndef TRAINER_REPORT_PLOT_H
+#define TRAINER_REPORT_PLOT_H
+
+#include <dcp/error.h>
+
+/* Draws `metrics` as the SVG file `path`, which is made, or is a drawing that is replaced.
+ * DCP_ERR_ARG: no metrics, or another file is there; DCP_ERR_IO: it could not be written. */
+int plot_metrics(const char *metrics, const char *path, dcp_error *err);
+
+#endif

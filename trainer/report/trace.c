@@ -1,0 +1,233 @@
+#include "report/trace.h"
+
+#include <errno.h>
+#include <inttypes.h>
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+
+#include "common/agree.h"
+#include "programs/fail.h"
+
+/* Threads of a rank; gathers and fills have as many as lanes. */
+enum { COMPUTE, COMM, SAVE, SUMS, GATHERS, FILLS = GATHERS + TIMELINE_LANES };
+enum { TAG_PING = 1, TAG_EVENTS, PINGS = 16 };
+static const char head[] =
+    "{\"otherData\": {\"program\": \"dcp-train\"}, \"displayTimeUnit\": \"ms\",\n"
+    "\"traceEvents\": [\n";
+static const char tail[] = "\n]}\n";
+static const double least_wait_s = 1e-6; /* of what is drawn: not to wait takes time, too */
+
+struct trace {
+    MPI_Comm comm;
+    int rank, world;
+    size_t room;
+    FILE *file; /* on rank 0; NULL: given up */
+    int is_empty, has_failed;
+    long end;               /* where the tail begins */
+    double origin;          /* the start, by rank 0's clock */
+    double *offsets;        /* [world] on rank 0: what a rank's clock is behind */
+    timeline_event *others; /* [room] on rank 0: another rank's */
+};
+
+static const struct {
+    const char *name;
+    int thread, has_unit;
+} kinds[TIMELINE_KINDS] = {
+    [TIMELINE_DATA] = {"read data", COMPUTE, 0},
+    [TIMELINE_FORWARD] = {"forward", COMPUTE, 1},
+    [TIMELINE_BACKWARD] = {"backward", COMPUTE, 1},
+    [TIMELINE_WAIT] = {"wait for", COMM, 1},
+    [TIMELINE_REDUCE] = {"reduce", COMM, 1},
+    [TIMELINE_OPTIMIZER] = {"optimizer", COMPUTE, 0},
+    [TIMELINE_EVALUATE] = {"evaluate", COMPUTE, 0},
+    [TIMELINE_STALL] = {"wait for save", COMPUTE, 0},
+    [TIMELINE_GATHER] = {"gather", GATHERS, 1},
+    [TIMELINE_SUM] = {"sum gradients of", SUMS, 1},
+    [TIMELINE_FILL] = {"fill with step", FILLS, 0},
+    [TIMELINE_SAVE] = {"save step", SAVE, 0},
+    [TIMELINE_SAVE_PLAN] = {"plan", SAVE, 0},
+    [TIMELINE_SAVE_GATHER] = {"gather pieces", SAVE, 0},
+    [TIMELINE_SAVE_COPY] = {"copy", SAVE, 0},
+    [TIMELINE_SAVE_WRITE] = {"write", SAVE, 0},
+    [TIMELINE_SAVE_SYNC] = {"sync", SAVE, 0},
+    [TIMELINE_SAVE_PUBLISH] = {"publish", SAVE, 0},
+};
+
+/* What rank `r`'s clock must be advanced by, on rank 0. */
+static double compare_clocks(const trace *t, int r) {
+    double best = 1e300, offset = 0;
+    for (int i = 0; i < PINGS; i++) {
+        double there = MPI_Wtime();
+        const double sent = there;
+        if (t->rank == 0) MPI_Send(&there, 1, MPI_DOUBLE, r, TAG_PING, t->comm);
+        MPI_Recv(&there, 1, MPI_DOUBLE, t->rank == 0 ? r : 0, TAG_PING, t->comm, MPI_STATUS_IGNORE);
+        const double back = MPI_Wtime();
+        there = t->rank == 0 ? there : back;
+        if (t->rank != 0) MPI_Send(&there, 1, MPI_DOUBLE, 0, TAG_PING, t->comm);
+        if (back - sent >= best) continue;
+        best = back - sent;
+        offset = (sent + back) / 2 - there;
+    }
+    return offset;
+}
+
+static void begin_event(trace *t) {
+    if (!t->is_empty) fputs(",\n", t->file);
+    t->is_empty = 0;
+}
+
+static void name_thread(trace *t, int rank, int thread, const char *name) {
+    begin_event(t);
+    fprintf(t->file,
+            "{\"ph\": \"M\", \"name\": \"thread_name\", \"pid\": %d, \"tid\": %d, "
+            "\"args\": {\"name\": \"%s\"}}",
+            rank, thread, name);
+}
+
+static void name_rank(trace *t, int rank) {
+    begin_event(t);
+    fprintf(t->file,
+            "{\"ph\": \"M\", \"name\": \"process_name\", \"pid\": %d, "
+            "\"args\": {\"name\": \"rank %d\"}}",
+            rank, rank);
+    name_thread(t, rank, COMPUTE, "compute");
+    name_thread(t, rank, COMM, "comm");
+    name_thread(t, rank, SAVE, "save");
+    name_thread(t, rank, SUMS, "sums");
+    name_thread(t, rank, GATHERS, "gathers");
+    name_thread(t, rank, FILLS + 1, "fills of stores"); /* the first store is rarely filled */
+}
+
+/* When it was since the start, in whole nanoseconds: what one piece ends with, another begins with,
+ * and a viewer drops pieces that overlap by the last digit. */
+static double nanoseconds(const trace *t, int rank, double when) {
+    return round((when + t->offsets[rank] - t->origin) * 1e9);
+}
+
+static void put_event(trace *t, int rank, const timeline_event *e) {
+    const int takes_unit = kinds[e->kind].has_unit, thread = kinds[e->kind].thread + e->lane;
+    const int takes_step = e->kind == TIMELINE_SAVE || e->kind == TIMELINE_FILL;
+    const double begin = nanoseconds(t, rank, e->begin);
+    const char *name = kinds[e->kind].name;
+    if (e->kind == TIMELINE_WAIT && e->end - e->begin < least_wait_s) return;
+    if (takes_unit && e->which < 0) name = "sum losses"; /* of no unit */
+    begin_event(t);
+    fprintf(t->file, "{\"ph\": \"X\", \"name\": \"%s", name);
+    if ((takes_unit && e->which >= 0) || takes_step)
+        fprintf(t->file, takes_unit ? " unit %d" : " %d", e->which);
+    fprintf(t->file, "\", \"pid\": %d, \"tid\": %d, \"ts\": %.3f, \"dur\": %.3f", rank, thread,
+            begin / 1e3, (nanoseconds(t, rank, e->end) - begin) / 1e3);
+    if (takes_unit && e->which >= 0) fprintf(t->file, ", \"args\": {\"unit\": %d}", e->which);
+    fputs("}", t->file);
+}
+
+/* Makes the file whole, and notes where to go on. */
+static int put_tail(trace *t, dcp_error *err) {
+    if (!t->file) return DCP_OK;
+    t->end = ftell(t->file);
+    fputs(tail, t->file);
+    if (t->end >= 0 && fflush(t->file) == 0 && !ferror(t->file)) return DCP_OK;
+    const int code = errno;
+    fclose(t->file);
+    t->file = NULL;
+    t->has_failed = 1;
+    return core_fail(err, DCP_ERR_IO, "trace: cannot write: %s", strerror(code));
+}
+
+/* What is there must be a trace, or no file: a mistyped name must not cost a checkpoint. */
+int trace_check(const char *path, dcp_error *err) {
+    char start[30] = "";
+    struct stat st;
+    FILE *file = fopen(path, "re");
+    if (!file) return DCP_OK; /* opening it to write says why */
+    const size_t n = fread(start, 1, sizeof start, file);
+    const int regular = fstat(fileno(file), &st) == 0 && S_ISREG(st.st_mode);
+    fclose(file);
+    if (regular && (n == 0 || (n == sizeof start && !memcmp(start, head, n)))) return DCP_OK;
+    return core_fail(err, DCP_ERR_ARG, "--trace: %s is there, and no trace: it is not replaced",
+                     path);
+}
+
+static int make_file(trace *t, const char *path, dcp_error *err) {
+    t->offsets = calloc((size_t)t->world, sizeof *t->offsets);
+    t->others = malloc(t->room * sizeof *t->others);
+    if (!t->offsets || !t->others) return core_fail_memory(err, t->room * sizeof *t->others);
+    const int status = trace_check(path, err);
+    if (status != DCP_OK) return status;
+    t->file = fopen(path, "we");
+    if (!t->file)
+        return core_fail(err, DCP_ERR_ARG, "--trace: cannot write %s: %s", path, strerror(errno));
+    fputs(head, t->file);
+    t->is_empty = 1;
+    for (int r = 0; r < t->world; r++) name_rank(t, r);
+    return put_tail(t, err);
+}
+
+int trace_open(const char *path, MPI_Comm comm, size_t room, trace **out, dcp_error *err) {
+    trace *t = calloc(1, sizeof *t);
+    if (agree(comm, t ? DCP_OK : core_fail_memory(err, sizeof *t), err) != DCP_OK) {
+        free(t);
+        return err->status;
+    }
+    t->room = room;
+    MPI_Comm_dup(comm, &t->comm);
+    MPI_Comm_rank(comm, &t->rank);
+    MPI_Comm_size(comm, &t->world);
+    const int status = agree(comm, t->rank == 0 ? make_file(t, path, err) : DCP_OK, err);
+    if (status != DCP_OK) {
+        trace_close(t);
+        return status;
+    }
+    for (int r = 1; r < t->world && t->rank == 0; r++) t->offsets[r] = compare_clocks(t, r);
+    if (t->rank != 0) compare_clocks(t, t->rank);
+    t->origin = MPI_Wtime();
+    *out = t;
+    return DCP_OK;
+}
+
+static void put_events(trace *t, int rank, const timeline_event *events, size_t n) {
+    for (size_t i = 0; i < n && t->file; i++) put_event(t, rank, &events[i]);
+}
+
+static void take_events(trace *t, int rank) {
+    MPI_Status from;
+    int bytes;
+    MPI_Recv(t->others, (int)(t->room * sizeof *t->others), MPI_BYTE, rank, TAG_EVENTS, t->comm,
+             &from);
+    MPI_Get_count(&from, MPI_BYTE, &bytes);
+    put_events(t, rank, t->others, (size_t)bytes / sizeof *t->others);
+}
+
+int trace_flush(trace *t, timeline *tl, dcp_error *err) {
+    int status = DCP_OK;
+    if (t->rank != 0) {
+        MPI_Send(tl->events, (int)(tl->n * sizeof *tl->events), MPI_BYTE, 0, TAG_EVENTS, t->comm);
+    } else {
+        if (t->file) fseek(t->file, t->end, SEEK_SET);
+        put_events(t, 0, tl->events, tl->n);
+        for (int r = 1; r < t->world; r++) take_events(t, r);
+        status = put_tail(t, err);
+    }
+    timeline_clear(tl);
+    return status;
+}
+
+uint64_t trace_dropped(const trace *t, const timeline *tl) {
+    uint64_t all = 0;
+    MPI_Reduce(&tl->dropped, &all, 1, MPI_UINT64_T, MPI_SUM, 0, t->comm);
+    return all;
+}
+
+int trace_is_whole(const trace *t) { return !t || !t->has_failed; }
+
+void trace_close(trace *t) {
+    if (!t) return;
+    if (t->file) fclose(t->file);
+    MPI_Comm_free(&t->comm);
+    free(t->others);
+    free(t->offsets);
+    free(t);
+}

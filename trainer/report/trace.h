@@ -1,0 +1,32 @@
+/* --trace: the timelines of all ranks in one file, in Chrome's trace event format, which
+ * ui.perfetto.dev and chrome://tracing open. A process is a rank; its threads are the computation,
+ * the communication that holds it up, saves, gathers on their way, and fills of stores. Times are
+ * microseconds since the start of the trace, by rank 0's clock: the others' are compared with it
+ * once, by the fastest of a few round trips.
+ *
+ * The file is whole JSON after every flush, whatever happens then. A rank needs memory for the
+ * events of one flush, rank 0 twice. */
+#ifndef TRAINER_REPORT_TRACE_H
+#define TRAINER_REPORT_TRACE_H
+
+#include <mpi.h>
+
+#include "timeline/timeline.h"
+
+typedef struct trace trace;
+
+/* DCP_ERR_ARG: a file of that name is there, and no trace. */
+int trace_check(const char *path, dcp_error *err);
+/* Collective. Makes the file; one that is there is replaced if it is a trace, else DCP_ERR_ARG.
+ * `room` events of a rank find room in a flush. */
+int trace_open(const char *path, MPI_Comm comm, size_t room, trace **out, dcp_error *err);
+/* Collective: moves the ranks' events to the file, and clears them. DCP_ERR_IO, on rank 0 and once:
+ * the file could not be written; what follows is lost. */
+int trace_flush(trace *t, timeline *tl, dcp_error *err);
+/* Events of all ranks that found no room, on rank 0; collective. */
+uint64_t trace_dropped(const trace *t, const timeline *tl);
+/* Whether everything could be written, on rank 0; NULL: yes. */
+int trace_is_whole(const trace *t);
+void trace_close(trace *t);
+
+#endif

@@ -1,0 +1,148 @@
+#include "setup/preview.h"
+
+#include <inttypes.h>
+#include <stdio.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "fsdp/wrap.h"
+#include "optim/optim.h"
+#include "setup/memory.h"
+#include "setup/subject.h"
+
+static double mib(uint64_t bytes) { return (double)bytes / 1048576; }
+
+/* What the names of a unit's parameters have in common: "model.layers.0". */
+static void name_unit(const fsdp_unit *unit, size_t number, char *out, size_t size) {
+    snprintf(out, size, "%s", number ? unit->params[0].info.name : "root");
+    if (!number) return;
+    for (size_t i = 0; i < unit->n; i++) {
+        size_t same = 0;
+        while (out[same] && out[same] == unit->params[i].info.name[same]) same++;
+        out[same] = '\0';
+    }
+    char *dot = strrchr(out, '.');
+    if (dot) *dot = '\0';
+}
+
+static uint64_t unit_params(const fsdp_unit *unit) {
+    uint64_t sum = 0;
+    for (size_t i = 0; i < unit->n; i++) {
+        uint64_t elems = 1;
+        for (uint32_t d = 0; d < unit->params[i].info.ndim; d++)
+            elems *= unit->params[i].info.shape[d];
+        sum += elems;
+    }
+    return sum;
+}
+
+/* How often a step gathers the unit. */
+static uint64_t gathers_of(const fsdp_plan *plan, size_t unit) {
+    const fsdp_leaves leaves = fsdp_plan_leaves(plan);
+    uint64_t times = 0;
+    if (plan->layout->shards == 1) return 0;
+    if (unit == 0) return 1;
+    for (uint64_t micro = 0; micro < fsdp_leaves_micro_steps(&leaves); micro++)
+        for (size_t i = 0; i < fsdp_plan_gathers(plan, micro); i++)
+            times += fsdp_plan_gather(plan, i) == unit;
+    return times;
+}
+
+static void print_units(const fsdp_plan *plan) {
+    const fsdp_layout *layout = plan->layout;
+    const uint64_t gathered_size = plan->strategy.bf16 ? 2 : sizeof(float);
+    printf("\n%5s  %-28s %12s %10s %12s %14s %8s\n", "unit", "", "parameters", "MiB", "MiB a rank",
+           "MiB a gather", "gathers");
+    for (size_t u = 0; u < layout->n; u++) {
+        const fsdp_unit *unit = &layout->units[u];
+        char name[128];
+        name_unit(unit, u, name, sizeof name);
+        printf("%5zu  %-28s %12" PRIu64 " %10.2f %12.2f %14.2f %8" PRIu64 "\n", u, name,
+               unit_params(unit), mib(sizeof(float) * unit->whole_elems),
+               mib(sizeof(float) * (uint64_t)unit->counts[layout->shard]),
+               mib(gathered_size * fsdp_gather_sends(layout, u)), gathers_of(plan, u));
+    }
+}
+
+static void print_memory(const memory *m, int is_apart, int ranks, int groups) {
+    const struct {
+        const char *name;
+        uint64_t bytes;
+    } rows[] = {{"parameters", m->params},
+                {"gradients", m->grads},
+                {"moments", m->moments},
+                {"offloaded, at work", m->paged},
+                {"gathered units", m->units},
+                {"activations", m->activations},
+                {"partial sums", m->partial},
+                {"samples", m->samples},
+                {"buffers of a save", m->buffers},
+                {"program", m->program},
+                {"together", memory_sum(m)},
+                {"shared by a group", m->shared},
+                {"staging, at most", m->staging},
+                {is_apart ? "offloaded, to the host" : "offloaded, on disk", m->offloaded}};
+    const uint64_t own = memory_sum(m) + m->staging + (is_apart ? m->offloaded : 0);
+    const uint64_t need = own * (uint64_t)ranks - m->shared * (uint64_t)(ranks - groups);
+    const uint64_t has = (uint64_t)sysconf(_SC_PHYS_PAGES) * (uint64_t)sysconf(_SC_PAGESIZE);
+    printf("\nmemory of a rank, MiB\n");
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++)
+        printf("  %-20s %12.2f\n", rows[i].name, mib(rows[i].bytes));
+    printf("%d %s on this machine: %.1f of %.1f MiB: %s\n", ranks, ranks == 1 ? "rank" : "ranks",
+           mib(need), mib(has), need <= has ? "fits" : "does not fit");
+}
+
+static void print_traffic(const fsdp_plan *plan) {
+    const fsdp_traffic sent = fsdp_plan_traffic(plan);
+    printf("\nsent by a rank in a step, MiB\n  %-20s %12.2f\n  %-20s %12.2f\n  %-20s %12.2f\n",
+           "gathers", mib(sent.gathers), "reductions", mib(sent.reductions), "together",
+           mib(sent.gathers + sent.reductions));
+}
+
+static void print_head(const config *c, const fsdp_plan *plan, int ranks) {
+    const fsdp_leaves leaves = fsdp_plan_leaves(plan);
+    printf("%" PRIu64 " parameters, %" PRIu64
+           " of them trained, in %zu units on %d %s in %d %s; %" PRIu64 " micro-batches of %" PRIu64
+           " a step, at most %" PRIu64 " a rank\n",
+           plan->layout->total_params, plan->layout->trained_params, plan->layout->n, ranks,
+           ranks == 1 ? "rank" : "ranks", plan->strategy.replicas,
+           plan->strategy.replicas == 1 ? "group that holds the state"
+                                        : "groups that hold the state each",
+           plan->leaves, c->micro, fsdp_leaves_micro_steps(&leaves));
+}
+
+static int print_model(const config *c, const model *m, int ranks, dcp_error *err) {
+    fsdp_plan plan = {.leaves = config_leaves(c),
+                      .slot_bytes = optim_element_bytes(optim_type_find(c->optimizer)),
+                      .offloads = c->offloads,
+                      .is_apart = c->offloads && !c->offload_path,
+                      .is_shared = c->shares_memory}; /* all on this host */
+    if (plan.is_apart) plan.is_shared = 0;            /* they are on a device, then */
+    fsdp_layout *layout = NULL;
+    uint64_t sequence;
+    memory needs;
+    int status = subject_sequence(c, m, &sequence, err);
+    if (status == DCP_OK) status = fsdp_strategy_of(c, ranks, &plan.strategy, err);
+    if (status == DCP_OK)
+        status = fsdp_layout_of_model(m, c->frozen, &plan.strategy, 0, ranks, &layout, err);
+    plan.layout = layout;
+    if (status == DCP_OK) status = memory_predict(c, m, &plan, sequence, &needs, err);
+    if (status == DCP_OK) {
+        print_head(c, &plan, ranks);
+        print_units(&plan);
+        print_memory(&needs, plan.is_apart, ranks, plan.strategy.replicas);
+        print_traffic(&plan);
+    }
+    fsdp_layout_destroy(layout);
+    return status;
+}
+
+int planned_print(const config *c, int ranks, dcp_error *err) {
+    model *m;
+    int status = config_check_world(c, ranks, err);
+    if (status == DCP_OK) status = subject_model(c, &m, err);
+    if (status != DCP_OK) return status;
+    status = print_model(c, m, ranks, err);
+    model_destroy(m);
+    return status;
+}

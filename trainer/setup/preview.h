@@ -1,0 +1,11 @@
+/* --plan: what a run on so many ranks will hold and send, without starting one. */
+#ifndef TRAINER_SETUP_PREVIEW_H
+#define TRAINER_SETUP_PREVIEW_H
+
+#include "config/config.h"
+
+/* Prints units, memory and traffic of rank 0, which holds the most. Reads no data but the length of
+ * a stored batch. */
+int planned_print(const config *c, int ranks, dcp_error *err);
+
+#endif

@@ -1,0 +1,143 @@
+/* Forward passes over micro-batches of training's shape, in the memory of training: rank r of N
+ * computes micro-batches r, N + r and so on. Their losses are added exactly, so in any order. What
+ * the last micro-batch is short of is filled with samples that do not count. */
+#include "step/evaluate.h"
+
+#include <assert.h>
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "common/agree.h"
+#include "optim/exact.h"
+#include "programs/fail.h"
+#include "step/signals.h"
+
+typedef struct sums {
+    exact_sum loss;
+    uint64_t counted, right;
+} sums;
+
+/* Messages of data.c blame data.path. */
+static int blame_eval_path(int status, const dcp_error *why, dcp_error *err) {
+    static const char path[] = "data.path: ";
+    const size_t n = strlen(path);
+    const char *what = why->message;
+    if (strncmp(what, path, n) == 0) what += n;
+    return core_fail(err, status, "data.eval_path: %s", what);
+}
+
+int evaluate_open(trainer *t, dcp_error *err) {
+    const data_options options = {.type = t->c->data_type,
+                                  .path = t->c->eval_path,
+                                  .dtype = t->c->data_dtype,
+                                  .batch = DATA_ANY_BATCH,
+                                  .shape = t->shape};
+    dcp_error why;
+    if (!options.path) return DCP_OK;
+    const int status = data_open(&options, &t->eval_samples, &why);
+    return status == DCP_OK ? DCP_OK : blame_eval_path(status, &why, err);
+}
+
+uint64_t evaluate_leaves(const trainer *t) {
+    if (!t->eval_samples) return 0;
+    return (data_samples(t->eval_samples) + t->c->micro - 1) / t->c->micro;
+}
+
+int evaluate_prepare(trainer *t, dcp_error *err) {
+    if (!t->eval_samples || t->shape.tokens) return DCP_OK;
+    const uint64_t bytes = t->c->micro * t->shape.classes * sizeof *t->logits;
+    t->logits = malloc(bytes);
+    return t->logits ? DCP_OK : core_fail_memory(err, bytes);
+}
+
+int evaluate_is_due(const trainer *t) {
+    const uint64_t step = t->state->step, every = t->c->eval_every;
+    return t->eval_samples && (step == t->c->max_steps || (every > 0 && step % every == 0));
+}
+
+/* The leaf's samples; those behind the last one begin anew and are ignored. */
+static int read_leaf(trainer *t, uint64_t leaf, sample_batch *out, dcp_error *err) {
+    const uint64_t micro = t->c->micro, first = leaf * micro, targets = t->shape.targets;
+    const uint64_t left = data_samples(t->eval_samples) - first;
+    uint64_t counted;
+    dcp_error why;
+    *out = sample_batch_at(&t->leaves, &t->shape, 0);
+    const int status =
+        data_read(t->eval_samples, t->state->seed, first, micro, out, &counted, &why);
+    if (status != DCP_OK) return blame_eval_path(status, &why, err);
+    for (uint64_t i = left * targets; i < micro * targets; i++) out->targets[i] = SAMPLE_IGNORE;
+    return DCP_OK;
+}
+
+static size_t likeliest(const float *logits, size_t classes) {
+    size_t best = 0;
+    for (size_t i = 1; i < classes; i++)
+        if (logits[i] > logits[best]) best = i;
+    return best;
+}
+
+static void add_leaf(const trainer *t, const sample_batch *batch, sums *s) {
+    const size_t classes = t->shape.classes;
+    const float *logits = t->logits;
+    kernels_type type = KERNELS_F32;
+    const void *from = logits ? model_run_logits(t->run, &type) : NULL;
+    assert(type == KERNELS_F32); /* a classifier's */
+    if (logits) t->k->download(t->k, t->logits, from, t->c->micro * classes * sizeof *logits);
+    exact_add(&s->loss, fmax(model_run_loss(t->run), 0.0)); /* below 0 only by rounding */
+    for (uint64_t i = 0; i < t->c->micro * t->shape.targets; i++) {
+        if (batch->targets[i] == SAMPLE_IGNORE) continue;
+        s->counted++;
+        if (logits)
+            s->right += likeliest(logits + i * classes, classes) == (size_t)batch->targets[i];
+    }
+}
+
+/* One leaf of each rank. */
+static int evaluate_round(trainer *t, uint64_t round, sums *s, dcp_error *err) {
+    const uint64_t leaf = round * (uint64_t)t->world + (uint64_t)t->rank;
+    const int has_leaf = leaf < evaluate_leaves(t);
+    sample_batch batch;
+    int status = has_leaf ? read_leaf(t, leaf, &batch, err) : DCP_OK;
+    if (has_leaf && status == DCP_OK) status = model_run_set_batch(t->run, &batch, 1.0f, err);
+    const int computes = has_leaf && status == DCP_OK;
+    fsdp_evaluate(t->sharded, computes ? t->run : NULL);
+    if (computes) add_leaf(t, &batch, s);
+    return status;
+}
+
+static int finish(const trainer *t, sums *s, evaluation *out, dcp_error *err) {
+    uint64_t counts[2] = {s->counted, s->right};
+    const char *failed = t->k->sync(t->k);
+    int status = failed ? core_fail(err, DCP_ERR_NO_MEMORY, "%s", failed) : DCP_OK;
+    MPI_Allreduce(MPI_IN_PLACE, counts, 2, MPI_UINT64_T, MPI_SUM, t->comm);
+    const double loss = exact_sum_of_ranks(&s->loss, t->comm);
+    if (!status && counts[0] == 0)
+        status = core_fail(err, DCP_ERR_ARG, "data.eval_path: nothing in it counts for the loss");
+    out->loss = loss / (double)counts[0];
+    out->accuracy = (double)counts[1] / (double)counts[0];
+    return status;
+}
+
+int evaluate(trainer *t, evaluation *out, dcp_error *err) {
+    const uint64_t world = (uint64_t)t->world;
+    const uint64_t rounds = (evaluate_leaves(t) + world - 1) / world;
+    const double start = MPI_Wtime();
+    double spent[TIMELINE_SPENT];
+    memcpy(spent, t->tl.spent, sizeof spent);
+    sums s = {0};
+    int status = DCP_OK;
+    *out = (evaluation){.done = 1};
+    fsdp_step_begin(t->sharded);
+    for (uint64_t i = 0; i < rounds && out->done; i++) {
+        dcp_error why;
+        const int failed = evaluate_round(t, i, &s, &why);
+        if (failed && !status) status = core_fail(err, failed, "%s", why.message);
+        out->done = !signals_ask_to_stop(t->comm);
+    }
+    status = agree(t->comm, status, err);
+    if (status == DCP_OK && out->done) status = agree(t->comm, finish(t, &s, out, err), err);
+    memcpy(t->tl.spent, spent, sizeof spent); /* what its passes took is the evaluation's */
+    timeline_add(&t->tl, TIMELINE_EVALUATE, -1, start, MPI_Wtime());
+    return status;
+}

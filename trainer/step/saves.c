@@ -1,0 +1,169 @@
+/* Saves of a run. A save that fails is tried again after the next step; only the last one of a run
+ * must succeed. */
+#include "step/saves.h"
+
+#include <inttypes.h>
+#include <stdlib.h>
+
+#include "common/agree.h"
+#include "common/say.h"
+#include "programs/fail.h"
+#include "state/about.h"
+#include "state/meta.h"
+
+static uint64_t staging_of(const config *c) {
+    return c->staging_bytes ? c->staging_bytes : DCP_STAGING_NONE;
+}
+
+int saves_prepare(const trainer *t, dcp_error *err) {
+    const dcp_save_options options = {.staging_bytes = staging_of(t->c)};
+    return dcp_tiers_prepare(t->stores, t->registered, &options, err);
+}
+
+void saves_begin(saves *s, trainer *t) {
+    const uint64_t step = t->state->step;
+    int loaded_here = 0;
+    *s = (saves){.t = t, .start_step = step};
+    for (size_t i = 0; i < t->c->n_stores; i++) loaded_here |= dcp_tiers_has(t->stores, i, step);
+    if (loaded_here) s->start_step = UINT64_MAX;
+}
+
+int saves_are_due(const saves *s) {
+    return s->failed || dcp_tiers_is_due(s->t->stores, s->t->state->step);
+}
+
+int saves_are_complete(const saves *s) {
+    const uint64_t step = s->t->state->step;
+    return step == s->start_step || dcp_tiers_has(s->t->stores, s->t->c->n_stores - 1, step);
+}
+
+/* Notes how a save ended. */
+static int note(saves *s, int status) {
+    s->failed = status != DCP_OK;
+    s->saved_any |= status == DCP_OK;
+    return status;
+}
+
+static int tell(const saves *s, uint64_t step, int status, const dcp_error *err) {
+    if (status != DCP_OK)
+        say_warning(s->t->rank,
+                    "step %" PRIu64 " is not saved: %s; older steps stay, training goes on", step,
+                    err->message);
+    return status == DCP_ERR_COMM ? status : DCP_OK;
+}
+
+static const double least_wait_s = 1e-5;
+
+/* Of waits for the disk the shortest are left out, and then the last ones. */
+static void keep_phase(void *ctx, dcp_phase phase, double begin, double end) {
+    saves *s = ctx;
+    const size_t kept_free = 64, room = SAVE_PHASES - (phase == DCP_PHASE_WRITE ? kept_free : 0);
+    if (phase == DCP_PHASE_WRITE && end - begin < least_wait_s) return;
+    if (s->n_phases >= room) {
+        s->lost_phases++;
+        return;
+    }
+    s->phases[s->n_phases].begin = begin;
+    s->phases[s->n_phases].end = end;
+    s->phases[s->n_phases++].phase = phase;
+}
+
+/* What the save that has ended was at, for the trace. */
+static void note_phases(saves *s) {
+    timeline *tl = &s->t->tl;
+    for (size_t i = 0; i < s->n_phases; i++)
+        timeline_add_monotonic(tl, (timeline_kind)(TIMELINE_SAVE + s->phases[i].phase),
+                               (long)s->flight_step, s->phases[i].begin, s->phases[i].end);
+    tl->dropped += s->lost_phases;
+    s->n_phases = s->lost_phases = 0;
+}
+
+/* A save reads all of the state: what is offloaded need not stay for that. */
+static void let_go(void *state, uint64_t done, uint64_t total) {
+    (void)done, (void)total;
+    state_release_all(state);
+}
+
+/* Saves the state as it is: into the stores that are due, in flight, or now, and then `also_last`
+ * into checkpoint.dir. */
+static int save(saves *s, int flight, int also_last, dcp_error *err) {
+    trainer *t = s->t;
+    char *json = NULL, *about = NULL;
+    int status = meta_write(t->state, t->c, data_samples(t->samples), t->sequence, &json, err);
+    if (status == DCP_OK) about = about_members(t->k->describe(t->k));
+    if (status == DCP_OK && !about) status = core_fail_memory(err, 0);
+    status = agree(t->comm, status, err);
+    const dcp_save_options options = {.engine = t->c->engine,
+                                      .about_json = about,
+                                      .staging_bytes = staging_of(t->c),
+                                      .when_busy =
+                                          t->c->skip_when_busy ? DCP_BUSY_REFUSE : DCP_BUSY_WAIT,
+                                      .on_progress = t->state->offloaded ? let_go : NULL,
+                                      .progress_ctx = t->state,
+                                      .on_phase = t->tl.events ? keep_phase : NULL,
+                                      .phase_ctx = s};
+    const uint64_t step = t->state->step;
+    s->flight_step = step;
+    if (status == DCP_OK && flight)
+        status = dcp_tiers_save_async(t->stores, step, t->registered, json, &options, err);
+    else if (status == DCP_OK)
+        status =
+            dcp_tiers_save(t->stores, step, t->registered, json, &options, also_last, NULL, err);
+    s->flying = flight && status == DCP_OK;
+    if (!s->flying) note_phases(s);
+    free(about);
+    free(json);
+    return status;
+}
+
+static int settle(saves *s) {
+    if (!s->flying) return DCP_OK;
+    dcp_error err;
+    const int status = dcp_tiers_wait(s->t->stores, NULL, &err);
+    note_phases(s);
+    s->flying = 0;
+    note(s, status);
+    return tell(s, s->flight_step, status, &err);
+}
+
+/* Whether the save in flight is still under way on any rank. */
+static int is_busy(const saves *s) {
+    int busy = s->flying && !dcp_tiers_is_done(s->t->stores);
+    MPI_Allreduce(MPI_IN_PLACE, &busy, 1, MPI_INT, MPI_MAX, s->t->comm);
+    return busy;
+}
+
+static int start(saves *s) {
+    dcp_error err;
+    if (s->t->c->skip_when_busy && is_busy(s)) return DCP_OK;
+    int status = settle(s);
+    if (status != DCP_OK || !saves_are_due(s)) return status;
+    status = save(s, s->t->c->async, 0, &err);
+    if (!s->flying) note(s, status);
+    return tell(s, s->t->state->step, status, &err);
+}
+
+int saves_start(saves *s) {
+    const double begin = MPI_Wtime();
+    const int status = start(s);
+    timeline_add(&s->t->tl, TIMELINE_STALL, -1, begin, MPI_Wtime());
+    return status;
+}
+
+int saves_settle(saves *s) {
+    const double begin = MPI_Wtime();
+    const int status = settle(s);
+    timeline_add(&s->t->tl, TIMELINE_STALL, -1, begin, MPI_Wtime());
+    return status;
+}
+
+int saves_finish(saves *s, dcp_error *err) {
+    const double begin = MPI_Wtime();
+    int status = settle(s);
+    if (status != DCP_OK)
+        core_fail(err, status, "the save before it failed, and ranks can't talk any more");
+    else if (!saves_are_complete(s))
+        status = note(s, save(s, 0, 1, err));
+    timeline_add(&s->t->tl, TIMELINE_STALL, -1, begin, MPI_Wtime());
+    return status;
+}

@@ -1,0 +1,51 @@
+/* The saves of a run: in flight beside the next step, or, with checkpoint.async=false, by
+ * themselves. All functions are collective, unless they say otherwise. */
+#ifndef TRAINER_STEP_SAVES_H
+#define TRAINER_STEP_SAVES_H
+
+#include "step/trainer.h"
+
+enum { SAVE_PHASES = 1024 }; /* that a trace keeps of a save */
+
+typedef struct saves {
+    trainer *t;
+    uint64_t start_step; /* where the run began, if the state need not be saved there */
+    int saved_any;       /* this run saved one */
+    int failed;          /* the last save did */
+    int flying;          /* one is in flight, of */
+    uint64_t flight_step;
+    /* With a trace: the last save's, filled in by the thread that saves. */
+    struct {
+        double begin, end; /* by the library's clock */
+        int phase;
+    } phases[SAVE_PHASES];
+    size_t n_phases, lost_phases;
+} saves;
+
+/* Takes what saves of the trainer's state need of its device, so that no step has to. Not
+ * collective. */
+int saves_prepare(const trainer *t, dcp_error *err);
+
+/* For a run that begins at the trainer's state. What was loaded from elsewhere need not be saved as
+ * it is; what was loaded from a faster store has yet to come to checkpoint.dir. */
+void saves_begin(saves *s, trainer *t);
+
+/* Whether a save is due: of some store, or because the last one failed. */
+int saves_are_due(const saves *s);
+
+/* Whether the state is where the run's last save has to be, or need not be there. */
+int saves_are_complete(const saves *s);
+
+/* Starts a save of the state, where it is not saved, after the end of the one in flight; where that
+ * has not ended and checkpoint.when_busy is "skip", does nothing. A failure, of either, is told:
+ * the run can do without this save. DCP_ERR_COMM: the run can't go on. */
+int saves_start(saves *s);
+
+/* Saves the state to checkpoint.dir, where it is not saved there, and to stores that are due, and
+ * waits for the end. */
+int saves_finish(saves *s, dcp_error *err);
+
+/* Waits for the save in flight; a failure is told. */
+int saves_settle(saves *s);
+
+#endif

@@ -1,0 +1,125 @@
+/* Reading a step's leaves, computing their gradients, and the update. Every number that leaves this
+ * file is the same on all ranks and for any number of them: losses are one value a leaf, added in
+ * leaf order; the norm is an exact sum. */
+#include "step/update.h"
+
+#include <inttypes.h>
+#include <math.h>
+#include <string.h>
+
+#include "common/agree.h"
+#include "optim/norm.h"
+#include "optim/schedule.h"
+#include "programs/fail.h"
+
+/* This rank's leaf of a micro-step; leaves or more where it has none. */
+static uint64_t leaf_of(const trainer *t, uint64_t micro) {
+    return fsdp_own_leaf(t->sharded, micro);
+}
+
+static int read_leaves(trainer *t, uint64_t *counted, dcp_error *err) {
+    const uint64_t leaves = config_leaves(t->c);
+    *counted = 0;
+    for (uint64_t i = 0; leaf_of(t, i) < leaves; i++) {
+        const uint64_t first = t->state->samples + leaf_of(t, i) * t->c->micro;
+        const sample_batch leaf = sample_batch_at(&t->leaves, &t->shape, i * t->c->micro);
+        uint64_t n;
+        const int status =
+            data_read(t->samples, t->state->seed, first, t->c->micro, &leaf, &n, err);
+        if (status != DCP_OK) return status;
+        *counted += n;
+    }
+    return DCP_OK;
+}
+
+/* All leaves of this rank; how many targets count in the whole step. */
+static int read_step(trainer *t, uint64_t *counted, dcp_error *err) {
+    int status = agree(t->comm, read_leaves(t, counted, err), err);
+    if (status != DCP_OK) return status;
+    MPI_Allreduce(MPI_IN_PLACE, counted, 1, MPI_UINT64_T, MPI_SUM, t->comm);
+    if (*counted > 0) return DCP_OK;
+    return core_fail(err, DCP_ERR_ARG, "no %s of this step's batch counts for the loss",
+                     t->shape.tokens ? "token" : "label");
+}
+
+static int compute_leaf(trainer *t, uint64_t micro, float scale, dcp_error *err) {
+    const uint64_t leaf = leaf_of(t, micro);
+    if (leaf >= config_leaves(t->c)) {
+        fsdp_micro_step(t->sharded, micro, NULL);
+        return DCP_OK;
+    }
+    const sample_batch batch = sample_batch_at(&t->leaves, &t->shape, micro * t->c->micro);
+    const int status = model_run_set_batch(t->run, &batch, scale, err);
+    fsdp_micro_step(t->sharded, micro, status == DCP_OK ? t->run : NULL);
+    t->losses[leaf] = model_run_loss(t->run);
+    return status;
+}
+
+/* Gradients of all leaves, in the shards; the step's loss. */
+static int compute(trainer *t, uint64_t counted, step_result *out, dcp_error *err) {
+    const uint64_t leaves = config_leaves(t->c);
+    const float scale = (float)(1.0 / (double)counted);
+    int status = DCP_OK;
+    memset(t->losses, 0, leaves * sizeof *t->losses);
+    fsdp_step_begin(t->sharded);
+    for (uint64_t i = 0; i < fsdp_micro_steps(t->sharded); i++) {
+        dcp_error why;
+        const int failed = compute_leaf(t, i, scale, &why);
+        if (failed && !status) status = core_fail(err, failed, "%s", why.message);
+    }
+    const double computed = MPI_Wtime();
+    status = agree(t->comm, status, err);
+    if (status != DCP_OK) return status;
+    MPI_Allreduce(MPI_IN_PLACE, t->losses, (int)leaves, MPI_DOUBLE, MPI_SUM, t->comm);
+    out->loss = 0;
+    for (uint64_t leaf = 0; leaf < leaves; leaf++) out->loss += t->losses[leaf];
+    timeline_add(&t->tl, TIMELINE_REDUCE, -1, computed, MPI_Wtime());
+    return DCP_OK;
+}
+
+static int check_finite(const trainer *t, const step_result *r, dcp_error *err) {
+    const char *failed = t->k->sync(t->k);
+    if (failed) return core_fail(err, DCP_ERR_NO_MEMORY, "%s", failed);
+    if (isfinite(r->loss) && isfinite(r->grad_norm)) return DCP_OK;
+    return core_fail(err, DCP_ERR_STATE,
+                     "step %" PRIu64 ": loss %g, gradient norm %g: the run has diverged; lower "
+                     "optimizer.params.lr, or go back to an older step",
+                     t->state->step + 1, r->loss, r->grad_norm);
+}
+
+/* Where the host has the state, a save reads it there as soon as this returns. */
+static int update(trainer *t, const step_result *r, dcp_error *err) {
+    train_state *s = t->state;
+    const double limit = t->c->clipping;
+    const double scale = limit > 0 ? fmin(1.0, limit / (r->grad_norm + 1e-6)) : 1.0;
+    state_update(s, t->optimizer, r->lr, scale);
+    const char *failed = s->apart ? t->k->sync(t->k) : NULL;
+    s->step++;
+    s->samples += t->c->batch;
+    s->tokens += t->c->batch * t->shape.targets;
+    return failed ? core_fail(err, DCP_ERR_DEVICE, "the update: %s", failed) : DCP_OK;
+}
+
+int step_run(trainer *t, step_result *out, dcp_error *err) {
+    uint64_t counted;
+    const double start = MPI_Wtime();
+    int status = read_step(t, &counted, err);
+    timeline_add(&t->tl, TIMELINE_DATA, -1, start, MPI_Wtime());
+    if (status == DCP_OK) status = compute(t, counted, out, err);
+    if (status != DCP_OK) return status;
+    const double computed = MPI_Wtime();
+    out->grad_norm =
+        norm_of_shards(t->layout, t->k, t->mesh.shards, t->state->grads, t->norm_scratch);
+    status = agree(t->comm, check_finite(t, out, err), err);
+    if (status != DCP_OK) return status;
+    const double fence = MPI_Wtime();
+    dcp_tiers_fence(t->stores);
+    const double free_again = MPI_Wtime();
+    out->lr = schedule_lr(t->c, t->state->step + 1);
+    status = update(t, out, err);
+    if (t->c->offloads) status = agree(t->comm, status, err);
+    timeline_add(&t->tl, TIMELINE_OPTIMIZER, -1, computed, fence);
+    timeline_add(&t->tl, TIMELINE_STALL, -1, fence, free_again);
+    timeline_add(&t->tl, TIMELINE_OPTIMIZER, -1, free_again, MPI_Wtime());
+    return status;
+}
