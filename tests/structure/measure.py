@@ -91,7 +91,8 @@ def nearest(header, files):
     """Of several definitions (a program's, a device's) those that stand nearest to the header."""
     if len(files) < 2:
         return files
-    share = {f: len(os.path.commonpath([header, f])) for f in files}
+    share = {f: (os.path.dirname(f) == os.path.dirname(header), len(os.path.commonpath([header, f])))
+             for f in files}
     best = max(share.values())
     return [f for f in files if share[f] == best]
 
