@@ -3,7 +3,7 @@
  *
  * A tensor in several shards has the checksum that its boxes' give where each is a run of it: those
  * come from the tables. Only of other tensors the bytes are summed twice. */
-#include "load/tally.h"
+#include "verify/sums.h"
 
 #include <stdlib.h>
 
@@ -13,77 +13,79 @@
 #include "step/tensor_checksum.h"
 
 /* A dataset with bytes, in its file. */
-typedef struct extent {
+typedef struct summed_dataset {
     const index_row *row;
     uint64_t gaps;        /* bytes outside of datasets before it, without the user block */
     const box_copy *runs; /* of the tensor that it holds; NULL where they are not to be summed */
     size_t tensor;
-} extent;
+} summed_dataset;
 
-struct tally {
+struct verify_sums {
     const dcp_checkpoint *ckpt;
-    extent *extents;         /* all files', of each ascending by offset */
-    size_t *first;           /* [n_files + 1] of a file */
-    uint64_t *outside_bytes; /* of each file: what is neither user block nor a dataset's */
+    summed_dataset *datasets; /* all files', of each ascending by offset */
+    size_t *first;            /* [n_files + 1] of a file */
+    uint64_t *outside_bytes;  /* of each file: what is neither user block nor a dataset's */
     uint64_t *sums; /* of blocks, all files'; then of each file's outside; then of tensors */
     uint64_t n_sums;
 };
 
-static uint64_t *outside_sum(const tally *t, size_t file) {
+static uint64_t *outside_sum(const verify_sums *t, size_t file) {
     return t->sums + t->ckpt->blocks + file;
 }
 
-static uint64_t *tensor_sum(const tally *t, size_t tensor) {
+static uint64_t *tensor_sum(const verify_sums *t, size_t tensor) {
     return t->sums + t->ckpt->blocks + t->ckpt->n_files + tensor;
 }
 
-static void join(uint64_t *sum, uint64_t part) { __atomic_fetch_xor(sum, part, __ATOMIC_RELAXED); }
+static void xor_into(uint64_t *sum, uint64_t part) {
+    __atomic_fetch_xor(sum, part, __ATOMIC_RELAXED);
+}
 
 static int by_offset(const void *a, const void *b) {
-    const index_row *x = ((const extent *)a)->row, *y = ((const extent *)b)->row;
+    const index_row *x = ((const summed_dataset *)a)->row, *y = ((const summed_dataset *)b)->row;
     return (x->offset > y->offset) - (x->offset < y->offset);
 }
 
-static void find_extents(tally *t) {
+static void find_datasets(verify_sums *t) {
     const dcp_checkpoint *ckpt = t->ckpt;
     size_t n = 0;
     for (size_t f = 0; f < ckpt->n_files; f++) {
         const step_file *file = &ckpt->files[f];
         t->first[f] = n;
         for (size_t i = 0; file->rows && i < file->ub.rows; i++)
-            if (file->rows[i].bytes) t->extents[n++] = (extent){.row = &file->rows[i]};
-        qsort(t->extents + t->first[f], n - t->first[f], sizeof *t->extents, by_offset);
+            if (file->rows[i].bytes) t->datasets[n++] = (summed_dataset){.row = &file->rows[i]};
+        qsort(t->datasets + t->first[f], n - t->first[f], sizeof *t->datasets, by_offset);
         uint64_t gaps = 0, at = USERBLOCK_BYTES;
         for (size_t e = t->first[f]; e < n; e++) {
-            gaps += t->extents[e].row->offset - at;
-            at = t->extents[e].row->offset + t->extents[e].row->bytes;
-            t->extents[e].gaps = gaps;
+            gaps += t->datasets[e].row->offset - at;
+            at = t->datasets[e].row->offset + t->datasets[e].row->bytes;
+            t->datasets[e].gaps = gaps;
         }
         t->outside_bytes[f] = gaps + file->ub.file_bytes - at;
     }
     t->first[ckpt->n_files] = n;
 }
 
-/* The extent of a row. */
-static extent *extent_of(const tally *t, const step_dataset *p) {
+/* The summed_dataset of a row. */
+static summed_dataset *dataset_of(const verify_sums *t, const step_dataset *p) {
     size_t f = (size_t)(p->file - t->ckpt->files), low = t->first[f], high = t->first[f + 1];
     while (high - low > 1) {
         size_t middle = low + (high - low) / 2;
-        if (t->extents[middle].row->offset <= p->row->offset)
+        if (t->datasets[middle].row->offset <= p->row->offset)
             low = middle;
         else
             high = middle;
     }
-    return &t->extents[low];
+    return &t->datasets[low];
 }
 
-static int find_runs(const tally *t, size_t tensor, dcp_error *err) {
+static int find_tensor_runs(const verify_sums *t, size_t tensor, dcp_error *err) {
     const step_tensor *whole = &t->ckpt->tensors[tensor];
     const dcp_box all = dcp_box_whole(&whole->tensor);
     for (size_t k = 0; k < whole->n_pieces; k++) {
         const step_dataset *p = &t->ckpt->pieces[whole->first_piece + k];
         const dcp_box held = step_index_row_box(p->row);
-        extent *e = extent_of(t, p);
+        summed_dataset *e = dataset_of(t, p);
         box_copy copy;
         core_box_copy_between(&copy, whole->tensor.ndim, dcp_dtype_bytes(whole->tensor.dtype), &all,
                               &held);
@@ -94,40 +96,40 @@ static int find_runs(const tally *t, size_t tensor, dcp_error *err) {
     return DCP_OK;
 }
 
-static int allocate(tally *t, dcp_error *err) {
+static int make_sums(verify_sums *t, dcp_error *err) {
     const dcp_checkpoint *ckpt = t->ckpt;
     size_t rows = 0;
     for (size_t f = 0; f < ckpt->n_files; f++)
         if (ckpt->files[f].rows) rows += ckpt->files[f].ub.rows;
     t->n_sums = ckpt->blocks + ckpt->n_files + ckpt->n_tensors;
-    t->extents = calloc(rows + 1, sizeof *t->extents);
+    t->datasets = calloc(rows + 1, sizeof *t->datasets);
     t->first = calloc(ckpt->n_files + 1, sizeof *t->first);
     t->outside_bytes = calloc(ckpt->n_files + 1, sizeof *t->outside_bytes);
     t->sums = calloc(t->n_sums + 1, sizeof *t->sums);
-    if (t->extents && t->first && t->outside_bytes && t->sums) return DCP_OK;
-    return core_fail_memory(err, rows * sizeof *t->extents + t->n_sums * sizeof *t->sums);
+    if (t->datasets && t->first && t->outside_bytes && t->sums) return DCP_OK;
+    return core_fail_memory(err, rows * sizeof *t->datasets + t->n_sums * sizeof *t->sums);
 }
 
-int tally_create(const dcp_checkpoint *ckpt, tally **out, dcp_error *err) {
-    tally *t = calloc(1, sizeof *t);
+int verify_sums_create(const dcp_checkpoint *ckpt, verify_sums **out, dcp_error *err) {
+    verify_sums *t = calloc(1, sizeof *t);
     if (!t) return core_fail_memory(err, sizeof *t);
     t->ckpt = ckpt;
-    int status = allocate(t, err);
-    if (!status) find_extents(t);
+    int status = make_sums(t, err);
+    if (!status) find_datasets(t);
     for (size_t i = 0; i < ckpt->n_tensors && !status; i++)
-        if (!step_tensor_is_runs(ckpt, &ckpt->tensors[i])) status = find_runs(t, i, err);
+        if (!step_tensor_is_runs(ckpt, &ckpt->tensors[i])) status = find_tensor_runs(t, i, err);
     if (status)
-        tally_destroy(t);
+        verify_sums_destroy(t);
     else
         *out = t;
     return status;
 }
 
-void tally_destroy(tally *t) {
+void verify_sums_destroy(verify_sums *t) {
     if (!t) return;
-    for (size_t e = 0; t->extents && t->first && e < t->first[t->ckpt->n_files]; e++)
-        free((void *)t->extents[e].runs);
-    free(t->extents);
+    for (size_t e = 0; t->datasets && t->first && e < t->first[t->ckpt->n_files]; e++)
+        free((void *)t->datasets[e].runs);
+    free(t->datasets);
     free(t->first);
     free(t->outside_bytes);
     free(t->sums);
@@ -140,7 +142,7 @@ static void add_to_blocks(uint64_t *sums, uint64_t total, uint64_t from, const u
     while (bytes) {
         uint64_t b = from / BLOCK_BYTES, end = b * BLOCK_BYTES + step_index_block_bytes(total, b);
         uint64_t part = end - from < bytes ? end - from : bytes;
-        join(&sums[b], core_crc64_shift(core_crc64_raw(0, data, part), end - from - part));
+        xor_into(&sums[b], core_crc64_shift(core_crc64_raw(0, data, part), end - from - part));
         from += part;
         data += part;
         bytes -= part;
@@ -148,8 +150,8 @@ static void add_to_blocks(uint64_t *sums, uint64_t total, uint64_t from, const u
 }
 
 /* The same bytes, which lie in runs in the tensor, to the tensor's sum. */
-static void add_to_tensor(const tally *t, const extent *e, uint64_t from, const unsigned char *data,
-                          uint64_t bytes) {
+static void add_to_tensor(const verify_sums *t, const summed_dataset *e, uint64_t from,
+                          const unsigned char *data, uint64_t bytes) {
     uint64_t total = t->ckpt->tensors[e->tensor].bytes, run = e->runs->run_bytes, raw = 0, last = 0;
     while (bytes) { /* each run's sum is carried to the end of the next one */
         uint64_t at = from % run, part = run - at < bytes ? run - at : bytes, a, b;
@@ -161,21 +163,21 @@ static void add_to_tensor(const tally *t, const extent *e, uint64_t from, const 
         data += part;
         bytes -= part;
     }
-    join(tensor_sum(t, e->tensor), core_crc64_shift(raw, total - last));
+    xor_into(tensor_sum(t, e->tensor), core_crc64_shift(raw, total - last));
 }
 
-static void add_to_outside(const tally *t, size_t f, uint64_t position, const unsigned char *data,
-                           uint64_t bytes) {
+static void add_to_outside(const verify_sums *t, size_t f, uint64_t position,
+                           const unsigned char *data, uint64_t bytes) {
     uint64_t after = t->outside_bytes[f] - position - bytes;
-    join(outside_sum(t, f), core_crc64_shift(core_crc64_raw(0, data, bytes), after));
+    xor_into(outside_sum(t, f), core_crc64_shift(core_crc64_raw(0, data, bytes), after));
 }
 
-/* The first extent of the file that ends after `offset`. */
-static size_t first_after(const tally *t, size_t f, uint64_t offset) {
+/* The first summed_dataset of the file that ends after `offset`. */
+static size_t first_dataset_after(const verify_sums *t, size_t f, uint64_t offset) {
     size_t low = t->first[f], high = t->first[f + 1];
     while (low < high) {
         size_t middle = low + (high - low) / 2;
-        if (t->extents[middle].row->offset + t->extents[middle].row->bytes > offset)
+        if (t->datasets[middle].row->offset + t->datasets[middle].row->bytes > offset)
             high = middle;
         else
             low = middle + 1;
@@ -183,14 +185,14 @@ static size_t first_after(const tally *t, size_t f, uint64_t offset) {
     return low;
 }
 
-/* What lies between datasets at `offset`, up to `end` or the extent e; its bytes. */
-static uint64_t add_gap(const tally *t, size_t f, size_t e, uint64_t offset,
+/* What lies between datasets at `offset`, up to `end` or the summed_dataset e; its bytes. */
+static uint64_t add_gap(const verify_sums *t, size_t f, size_t e, uint64_t offset,
                         const unsigned char *data, uint64_t end) {
     uint64_t position;
     if (e < t->first[f + 1]) {
-        uint64_t start = t->extents[e].row->offset;
+        uint64_t start = t->datasets[e].row->offset;
         if (start <= offset) return 0;
-        position = t->extents[e].gaps - (start - offset);
+        position = t->datasets[e].gaps - (start - offset);
         if (start < end) end = start;
     } else {
         position = t->outside_bytes[f] - (t->ckpt->files[f].ub.file_bytes - offset);
@@ -199,8 +201,8 @@ static uint64_t add_gap(const tally *t, size_t f, size_t e, uint64_t offset,
     return end - offset;
 }
 
-static uint64_t add_extent(const tally *t, size_t f, const extent *e, uint64_t offset,
-                           const unsigned char *data, uint64_t end) {
+static uint64_t add_dataset(const verify_sums *t, size_t f, const summed_dataset *e,
+                            uint64_t offset, const unsigned char *data, uint64_t end) {
     const index_row *row = e->row;
     uint64_t from = offset - row->offset, bytes = end - offset;
     if (bytes > row->bytes - from) bytes = row->bytes - from;
@@ -210,34 +212,36 @@ static uint64_t add_extent(const tally *t, size_t f, const extent *e, uint64_t o
     return bytes;
 }
 
-void tally_add(void *ctx, size_t f, uint64_t offset, const unsigned char *data, uint64_t bytes) {
-    const tally *t = ctx;
+void verify_sums_add(void *ctx, size_t f, uint64_t offset, const unsigned char *data,
+                     uint64_t bytes) {
+    const verify_sums *t = ctx;
     uint64_t end = offset + bytes, skip = offset < USERBLOCK_BYTES ? USERBLOCK_BYTES - offset : 0;
     for (offset += skip, data += skip; offset < end;) {
-        size_t e = first_after(t, f, offset);
+        size_t e = first_dataset_after(t, f, offset);
         uint64_t part = add_gap(t, f, e, offset, data, end);
-        if (!part) part = add_extent(t, f, &t->extents[e], offset, data, end);
+        if (!part) part = add_dataset(t, f, &t->datasets[e], offset, data, end);
         offset += part;
         data += part;
     }
 }
 
-uint64_t *tally_sums(tally *t, uint64_t *n) {
+uint64_t *verify_sums_raw(verify_sums *t, uint64_t *n) {
     *n = t->n_sums;
     return t->sums;
 }
 
-uint64_t tally_block(const tally *t, const step_file *file, const index_row *row, uint64_t block) {
+uint64_t verify_sums_block(const verify_sums *t, const step_file *file, const index_row *row,
+                           uint64_t block) {
     return core_crc64_finish(t->sums[file->first_block + row->first_block + block],
                              step_index_block_bytes(row->bytes, block));
 }
 
-uint64_t tally_outside(const tally *t, const step_file *file) {
+uint64_t verify_sums_outside(const verify_sums *t, const step_file *file) {
     size_t f = (size_t)(file - t->ckpt->files);
     return core_crc64_finish(*outside_sum(t, f), t->outside_bytes[f]);
 }
 
-uint64_t tally_tensor(const tally *t, size_t tensor) {
+uint64_t verify_sums_tensor(const verify_sums *t, size_t tensor) {
     const step_tensor *whole = &t->ckpt->tensors[tensor];
     if (step_tensor_is_runs(t->ckpt, whole)) return step_tensor_checksum(t->ckpt, whole);
     return core_crc64_finish(*tensor_sum(t, tensor), whole->bytes);

@@ -1,0 +1,30 @@
+/* Checksums of all bytes of a checkpoint's files, put together from parts that come in any order,
+ * on several threads and ranks: of each block of each dataset, of what is outside of datasets, and
+ * of tensors whose boxes in the shards are no runs of theirs. */
+#ifndef DCP_VERIFY_SUMS_H
+#define DCP_VERIFY_SUMS_H
+
+#include "step/checkpoint.h"
+
+typedef struct verify_sums verify_sums;
+
+/* For files that have their tables; those without a path are left out. The checkpoint is borrowed,
+ * and joined already, unless there is no more to know than its files. */
+int verify_sums_create(const dcp_checkpoint *ckpt, verify_sums **out, dcp_error *err);
+void verify_sums_destroy(verify_sums *t); /* NULL is ignored */
+
+/* Adds bytes of file number `file`: a io_sweep_fn, whose context is the verify_sums. */
+void verify_sums_add(void *t, size_t file, uint64_t offset, const unsigned char *data,
+                     uint64_t bytes);
+
+/* The raw sums, to be joined over ranks by XOR. */
+uint64_t *verify_sums_raw(verify_sums *t, uint64_t *n);
+
+/* After that: what the bytes' checksums are. */
+uint64_t verify_sums_block(const verify_sums *t, const step_file *file, const index_row *row,
+                           uint64_t block);
+uint64_t verify_sums_outside(const verify_sums *t, const step_file *file);
+/* Of the whole tensor, whatever its pieces. */
+uint64_t verify_sums_tensor(const verify_sums *t, size_t tensor);
+
+#endif

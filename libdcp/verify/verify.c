@@ -1,0 +1,435 @@
+/* Checking every byte of a step: user block, tables, what lies between tensors, every block of
+ * every tensor, about.json, and for shards that together they are the state they claim to be. Goes
+ * on after a damage, so that all of it is reported.
+ *
+ * Every rank reads all tables and a part of the files, on several threads. The sums of all ranks
+ * are joined; rank 0 judges them, and it alone speaks. */
+#include <limits.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "core/bytes.h"
+#include "core/crc64.h"
+#include "core/fail.h"
+#include "dcp/inspect.h"
+#include "h5/skeleton.h"
+#include "io/sweep.h"
+#include "plan/plan.h"
+#include "redundancy/redundancy.h"
+#include "step/about.h"
+#include "step/checkpoint.h"
+#include "step/files.h"
+#include "verify/sums.h"
+
+/* A step being verified. */
+typedef struct verifier {
+    dcp_comm *comm;
+    const dcp_verify_options *options;
+    dcp_checkpoint *ckpt;
+    const char *path; /* the step's folder */
+    verify_sums *sums;
+    uint64_t file_bytes, redundancy_bytes, done, damages;
+    int usable;  /* the tables are right and fit together */
+    int is_part; /* the folder of a private store keeps some of the step's shards */
+} verifier;
+
+/* Reports a damage; rank 0 alone speaks. */
+static void report_damage(verifier *v, const char *what) {
+    v->damages++;
+    if (v->comm->rank == 0 && v->options->on_damage) v->options->on_damage(v->options->ctx, what);
+}
+
+static void report_progress(verifier *v, uint64_t bytes) {
+    v->done += bytes;
+    if (v->comm->rank == 0 && v->options->on_progress)
+        v->options->on_progress(v->options->ctx, v->done, v->file_bytes + v->redundancy_bytes);
+}
+
+/* A failure that is damage is reported and DCP_OK returned, another one ends the check. */
+static int absorb_damage(verifier *v, int status, const dcp_error *e) {
+    if (status != DCP_ERR_CORRUPT && status != DCP_ERR_VERSION) return status;
+    report_damage(v, e->message);
+    return DCP_OK;
+}
+
+/* Files for the shards that the folder has; it should have those in kept[]. */
+static int take_part(verifier *v, const char *path, int world, unsigned char *kept,
+                     dcp_error *err) {
+    dcp_checkpoint *ckpt = v->ckpt;
+    int *here = NULL;
+    size_t n = 0;
+    int status = step_files_shards(path, world, &here, &n, err);
+    if (status) return status;
+    ckpt->layout = DCP_LAYOUT_SHARDED;
+    status = step_checkpoint_make_files(ckpt, (size_t)world, err);
+    for (size_t i = 0; i < n && !status; i++) {
+        char *file = step_files_path(path, ckpt->layout, (size_t)here[i], ckpt->n_files);
+        if (!file) status = core_fail_memory(err, PATH_MAX);
+        ckpt->files[here[i]].path = file;
+        kept[here[i]] = 0;
+    }
+    for (int f = 0; f < world && !status; f++) {
+        char line[PATH_MAX + 64];
+        snprintf(line, sizeof line, "%.4095s/shard-%05d-of-%05d.h5 is missing", path, f, world);
+        if (kept[f]) report_damage(v, line);
+    }
+    free(here);
+    return status;
+}
+
+/* A folder of a private store, where about.json says that it keeps but a part of the shards. */
+static int find_part(verifier *v, const char *path, dcp_error *err) {
+    int world = 0, status = DCP_OK;
+    if (step_files_world(path, INT_MAX, &world, NULL) || !world) return DCP_OK;
+    unsigned char *kept = malloc((size_t)world);
+    if (!kept) return core_fail_memory(err, (uint64_t)world);
+    v->is_part = step_about_is_part(path, world, kept);
+    if (v->is_part) status = take_part(v, path, world, kept, err);
+    free(kept);
+    return status;
+}
+
+/* All shards beside state.h5: one of the two is foreign, and a load takes the latter. */
+static void check_one_layout(verifier *v, const char *path) {
+    char line[PATH_MAX + 96];
+    int world = 0, *here = NULL;
+    size_t n = 0;
+    if (v->ckpt->layout != DCP_LAYOUT_GLOBAL || step_files_world(path, INT_MAX, &world, NULL))
+        return;
+    if (!world || step_files_shards(path, world, &here, &n, NULL)) return;
+    free(here);
+    if (n < (size_t)world) return;
+    snprintf(line, sizeof line, "%.4095s: holds both state.h5 and shards of %d ranks", path, world);
+    report_damage(v, line);
+}
+
+/* Not collective. Finds the files of the step in the folder `path` and fills layout and files of
+ * v->ckpt; none where it lacks some, which is reported. */
+static int find_files(verifier *v, const char *path, dcp_error *err) {
+    dcp_checkpoint *ckpt = v->ckpt;
+    dcp_error e;
+    size_t n;
+    int status = step_files_find(path, &n, &ckpt->layout, &e);
+    if (status == DCP_ERR_CORRUPT) {
+        int found = find_part(v, path, err);
+        if (found || v->is_part) return found;
+    }
+    if (status && status != DCP_ERR_CORRUPT && err) *err = e;
+    if (status) return absorb_damage(v, status, &e);
+    check_one_layout(v, path);
+    return step_checkpoint_make_files(ckpt, n, err);
+}
+
+/* Reads all files' tables; the damaged ones are reported. */
+static int read_tables(verifier *v, int *usable, dcp_error *err) {
+    dcp_checkpoint *ckpt = v->ckpt;
+    *usable = 1;
+    for (size_t i = 0; i < ckpt->n_files; i++) {
+        dcp_error e;
+        step_file *file = &ckpt->files[i];
+        if (v->is_part && !file->path) continue;
+        free(file->path);
+        file->path = step_files_path(ckpt->path, ckpt->layout, i, ckpt->n_files);
+        if (!file->path) return core_fail_memory(err, 4096);
+        int status = step_tables_read(file, &e);
+        if (status) *usable = 0;
+        status = absorb_damage(v, status, &e);
+        if (status && err) *err = e;
+        if (status) return status;
+        v->file_bytes += file->ub.file_bytes;
+    }
+    return DCP_OK;
+}
+
+/* The blocks of files that are not joined to a step. */
+static void number_blocks(dcp_checkpoint *ckpt) {
+    for (size_t f = 0; f < ckpt->n_files; f++) {
+        ckpt->files[f].first_block = ckpt->blocks;
+        if (ckpt->files[f].path) ckpt->blocks += ckpt->files[f].ub.blocks.bytes / 8;
+    }
+}
+
+static void on_surplus(void *ctx, const char *name) {
+    char line[PATH_MAX + 400];
+    verifier *v = ctx;
+    snprintf(line, sizeof line, "%.4095s/%.255s: surplus: it is no part of the step", v->path,
+             name);
+    report_damage(v, line);
+}
+
+/* The files' tables, and whether they fit together. */
+static int read_step(verifier *v, const char *path, dcp_error *err) {
+    dcp_error e;
+    int status = find_files(v, path, err);
+    if (status || !v->ckpt->files) return status;
+    v->path = path;
+    step_files_surplus(path, v->ckpt->layout, v->ckpt->n_files, on_surplus, v);
+    status = read_tables(v, &v->usable, err);
+    if (status || !v->usable) return status;
+    status =
+        v->is_part ? step_checkpoint_read_metas(v->ckpt, &e) : step_checkpoint_join(v->ckpt, &e);
+    v->usable = !status;
+    if (status && status != DCP_ERR_CORRUPT && err) *err = e;
+    if (status) return absorb_damage(v, status, &e);
+    if (v->is_part) number_blocks(v->ckpt);
+    return verify_sums_create(v->ckpt, &v->sums, err);
+}
+
+static void on_swept(void *ctx, uint64_t done) {
+    verifier *v = ctx;
+    uint64_t all = done * (uint64_t)v->comm->size; /* the others are about as far */
+    if (all > v->file_bytes) all = v->file_bytes;
+    if (all > v->done) report_progress(v, all - v->done);
+}
+
+static void add_bytes(void *ctx, size_t file, uint64_t offset, const unsigned char *data,
+                      uint64_t bytes) {
+    verify_sums_add(((verifier *)ctx)->sums, file, offset, data, bytes);
+}
+
+/* Reads this rank's part of all files. */
+static int read_part(verifier *v, dcp_error *err) {
+    const dcp_checkpoint *ckpt = v->ckpt;
+    io_sweep_file *files = calloc(ckpt->n_files + 1, sizeof *files);
+    if (!files) return core_fail_memory(err, ckpt->n_files * sizeof *files);
+    for (size_t f = 0; f < ckpt->n_files; f++)
+        if (ckpt->files[f].path)
+            files[f] = (io_sweep_file){ckpt->files[f].path, ckpt->files[f].ub.file_bytes};
+    const io_sweep s = {.files = files,
+                        .n = ckpt->n_files,
+                        .rank = v->comm->rank,
+                        .size = v->comm->size,
+                        .threads = io_sweep_cores(v->comm->size),
+                        .fn = add_bytes,
+                        .on_read = on_swept,
+                        .ctx = v};
+    int status = io_sweep_run(&s, err);
+    free(files);
+    return status;
+}
+
+/* Sums are only joined of the same files. */
+static int agree_on_files(verifier *v, dcp_error *err) {
+    uint64_t tables = ~0ULL;
+    for (size_t f = 0; f < v->ckpt->n_files; f++) {
+        const userblock *ub = &v->ckpt->files[f].ub;
+        const uint64_t said[] = {ub->file_bytes, ub->index.crc, ub->blocks.crc, ub->meta.crc};
+        tables = core_crc64_raw(tables, said, sizeof said);
+    }
+    const plan_value values[] = {{"the number of the step's files", v->ckpt->n_files, 0},
+                                 {"whether the tables are right", (uint64_t)v->usable, 0},
+                                 {"the files' tables", v->usable ? tables : 0, 1}};
+    return plan_same(v->comm, values, sizeof values / sizeof *values, err);
+}
+
+/* Collective. */
+static int sum_files(verifier *v, dcp_error *err) {
+    uint64_t n;
+    int status = agree_on_files(v, err);
+    if (status || !v->usable) return status;
+    status = comm_agree(v->comm, read_part(v, err), err);
+    if (status) return status;
+    uint64_t *sums = verify_sums_raw(v->sums, &n);
+    return comm_allreduce(v->comm, sums, n, DCP_REDUCE_XOR, err);
+}
+
+/* The tables' bytes one after the other, as they are in the file. */
+static void fill_tables(const step_file *file, unsigned char **tables, unsigned char *all) {
+    const userblock *ub = &file->ub;
+    tables[0] = all;
+    tables[1] = tables[0] + ub->index.bytes;
+    tables[2] = tables[1] + ub->blocks.bytes;
+    step_index_encode(file->rows, ub->rows, step_index_path_bytes(file->rows, ub->rows), ub->layout,
+                      tables[0]);
+    for (uint64_t b = 0; b < ub->blocks.bytes / 8; b++)
+        core_put_u64(tables[1] + 8 * b, file->crcs[b]);
+    memset(tables[2], ' ', ub->meta.bytes);
+    memcpy(tables[2], file->meta, strlen(file->meta));
+}
+
+static int same_offsets(const step_file *file, const index_row *rows, const skeleton *s) {
+    for (uint64_t i = 0; i < file->ub.rows; i++)
+        if (rows[i].bytes && rows[i].offset != file->rows[i].offset) return 0;
+    return s->file_bytes == file->ub.file_bytes;
+}
+
+/* *ours: 1 where the user block's checksum of what is outside of tensor data is that of a file
+ * that this library, with its HDF5, writes for these rows, checksums and meta. HDF5 lays the file
+ * out anew, in memory, and never sees the file itself, so metadata that was made to mislead it does
+ * no harm. */
+static int is_own_metadata(const step_file *file, int *ours, dcp_error *err) {
+    const userblock *ub = &file->ub;
+    uint64_t bytes = ub->index.bytes + ub->blocks.bytes + ub->meta.bytes, crc = 0;
+    unsigned char *all = malloc(bytes + 1), *tables[3];
+    index_row *rows = malloc((ub->rows + 1) * sizeof *rows);
+    skeleton s = {0};
+    int status = DCP_OK;
+    *ours = 0;
+    if (!all || !rows) {
+        status = core_fail_memory(err, bytes + ub->rows * sizeof *rows);
+        goto free_all;
+    }
+    memcpy(rows, file->rows, ub->rows * sizeof *rows);
+    if (h5_skeleton_build(rows, ub->rows, ub->layout, ub->meta.bytes, &s, NULL)) goto free_all;
+    if (same_offsets(file, rows, &s)) {
+        fill_tables(file, tables, all);
+        status = h5_skeleton_outside_crc(&s, rows, ub->rows, (const unsigned char *const *)tables,
+                                         &crc, err);
+        *ours = !status && crc == ub->outside_crc;
+    }
+free_all:
+    h5_skeleton_free(&s);
+    free(all);
+    free(rows);
+    return status;
+}
+
+static void report_block(verifier *v, const step_dataset *p, uint64_t b, uint64_t bytes) {
+    char line[DCP_MAX_PATH + 4200];
+    snprintf(line, sizeof line, "%s: tensor %s, block %llu (bytes %llu to %llu): damaged",
+             p->file->path, p->row->tensor.path, (unsigned long long)b,
+             (unsigned long long)(b * BLOCK_BYTES), (unsigned long long)(b * BLOCK_BYTES + bytes));
+    report_damage(v, line);
+}
+
+/* One dataset, whose bytes were summed. */
+static void judge_dataset(verifier *v, const step_dataset *p) {
+    const uint64_t *crcs = p->file->crcs + p->row->first_block;
+    for (uint64_t b = 0; b < step_index_blocks(p->row->bytes); b++)
+        if (verify_sums_block(v->sums, p->file, p->row, b) != crcs[b])
+            report_block(v, p, b, step_index_block_bytes(p->row->bytes, b));
+    if (step_index_join_blocks(crcs, p->row->bytes) != p->row->crc) {
+        char line[DCP_MAX_PATH + 4200];
+        snprintf(line, sizeof line, "%s: index: tensor %s: its checksum is not that of its blocks",
+                 p->file->path, p->row->tensor.path);
+        report_damage(v, line);
+    }
+}
+
+/* Another version of HDF5 may have written it, so this is no damage. */
+static int judge_origin(verifier *v, const step_file *file, dcp_error *err) {
+    char line[4300];
+    int ours = 1;
+    if (!v->options->on_note) return DCP_OK;
+    int status = is_own_metadata(file, &ours, err);
+    if (status || ours) return status;
+    snprintf(line, sizeof line,
+             "%s: HDF5 metadata: not what this library writes for these tensors: another version "
+             "of HDF5 wrote it, or it was changed on purpose; other programs may read other data",
+             file->path);
+    v->options->on_note(v->options->ctx, line);
+    return DCP_OK;
+}
+
+static int judge_outside(verifier *v, const step_file *file, dcp_error *err) {
+    if (verify_sums_outside(v->sums, file) == file->ub.outside_crc)
+        return judge_origin(v, file, err);
+    char line[4300];
+    snprintf(line, sizeof line,
+             "%s: HDF5 metadata or padding: bytes outside the tensors and tables are damaged",
+             file->path);
+    report_damage(v, line);
+    return DCP_OK;
+}
+
+/* All tensors; for shards also the state id, which no single file can prove. */
+static void judge_tensors(verifier *v) {
+    const dcp_checkpoint *ckpt = v->ckpt;
+    uint64_t id = ~0ULL, before = v->damages;
+    for (size_t i = 0; i < ckpt->n_tensors; i++) {
+        const step_tensor *t = &ckpt->tensors[i];
+        for (size_t k = 0; k < t->n_pieces; k++)
+            judge_dataset(v, &ckpt->pieces[t->first_piece + k]);
+        if (ckpt->layout == DCP_LAYOUT_SHARDED)
+            id = step_index_state_id(id, &t->tensor, verify_sums_tensor(v->sums, i));
+    }
+    char text[17];
+    snprintf(text, sizeof text, "%016llx", (unsigned long long)~id);
+    if (ckpt->layout == DCP_LAYOUT_SHARDED && v->damages == before && strcmp(text, ckpt->state_id))
+        report_damage(v,
+                      "meta: the state id is not that of the tensors: shards of different states");
+}
+
+/* Rank 0, once the sums of all ranks are joined: reports what they say of all files. */
+static int judge_files(verifier *v, dcp_error *err) {
+    const dcp_checkpoint *ckpt = v->ckpt;
+    int status = DCP_OK;
+    for (size_t f = 0; f < ckpt->n_files && !status; f++)
+        if (ckpt->files[f].path) status = judge_outside(v, &ckpt->files[f], err);
+    if (status) return status;
+    if (!v->is_part) judge_tensors(v);
+    for (size_t f = 0; f < ckpt->n_files && v->is_part; f++)
+        for (size_t i = 0; ckpt->files[f].path && i < ckpt->files[f].ub.rows; i++)
+            judge_dataset(v, &(step_dataset){&ckpt->files[f], &ckpt->files[f].rows[i], 0});
+    return DCP_OK;
+}
+
+static int judge_about(verifier *v, const char *path, dcp_error *err) {
+    dcp_error e;
+    int status = step_about_check(path, v->ckpt->json ? &v->ckpt->step : NULL, &e);
+    if (status == DCP_ERR_NOT_FOUND) status = DCP_ERR_CORRUPT;
+    if (status && status != DCP_ERR_CORRUPT && err) *err = e;
+    return absorb_damage(v, status, &e);
+}
+
+static void on_redundancy_damage(void *v, const char *line) { report_damage(v, line); }
+
+static void on_redundancy_read(void *v, uint64_t bytes) { report_progress(v, bytes); }
+
+static int judge_redundancy(verifier *v, const char *path, dcp_error *err) {
+    const redundancy_reader reader = {v, on_redundancy_damage, on_redundancy_read};
+    return redundancy_verify(path, &reader, err);
+}
+
+/* Rank 0's part: what the sums say, and the small files. */
+static int judge_step(verifier *v, const char *path, dcp_error *err) {
+    if (v->comm->rank != 0) return DCP_OK;
+    int status = v->usable ? judge_files(v, err) : DCP_OK;
+    if (!status) status = judge_about(v, path, err);
+    if (!status) status = judge_redundancy(v, path, err);
+    return status;
+}
+
+static int check_step(verifier *v, const char *path, dcp_error *err) {
+    int status = comm_agree(v->comm, read_step(v, path, err), err);
+    if (!status) status = sum_files(v, err);
+    if (!status) status = comm_agree(v->comm, judge_step(v, path, err), err);
+    if (!status) status = comm_broadcast(v->comm, &v->damages, sizeof v->damages, 0, err);
+    if (!status)
+        report_progress(v, v->file_bytes + v->redundancy_bytes - v->done); /* others' as well */
+    if (!status && v->damages)
+        status = core_fail(err, DCP_ERR_CORRUPT, "%s: %llu damages found", path,
+                           (unsigned long long)v->damages);
+    return status;
+}
+
+int dcp_verify_with(dcp_comm *comm, const char *path, const dcp_verify_options *options,
+                    dcp_error *err) {
+    static const dcp_verify_options none;
+    if (!comm) return core_fail(err, DCP_ERR_ARG, "dcp_verify_with: a communicator is needed");
+    verifier v = {
+        .comm = comm, .options = options ? options : &none, .ckpt = calloc(1, sizeof *v.ckpt)};
+    int status = DCP_OK;
+    if (!path)
+        status = core_fail(err, DCP_ERR_ARG, "dcp_verify: a path is needed");
+    else if (!v.ckpt || !(v.ckpt->path = strdup(path)))
+        status = core_fail_memory(err, PATH_MAX);
+    status = comm_agree(comm, status, err);
+    if (!status) {
+        v.redundancy_bytes = redundancy_bytes(path);
+        status = check_step(&v, path, err);
+    }
+    verify_sums_destroy(v.sums);
+    dcp_checkpoint_close(v.ckpt);
+    return status;
+}
+
+int dcp_verify(const char *path, const dcp_verify_options *options, dcp_error *err) {
+    dcp_comm *self;
+    int status = dcp_comm_self(&self, err);
+    if (status) return status;
+    status = dcp_verify_with(self, path, options, err);
+    dcp_comm_destroy(self);
+    return status;
+}
