@@ -27,27 +27,23 @@ if(CMAKE_CXX_COMPILER)
   target_link_libraries(kernel_emulated_backend PRIVATE dcp_warnings m)
 
   # It is these two's only backend.
-  add_library(kernel_emulated_alone STATIC ${PROJECT_SOURCE_DIR}/kernels/linear.c
-    ${PROJECT_SOURCE_DIR}/kernels/registry.c ${PROJECT_SOURCE_DIR}/kernels/rope_table.c)
+  add_library(kernel_emulated_alone OBJECT ${PROJECT_SOURCE_DIR}/kernels/registry.c)
   target_compile_definitions(kernel_emulated_alone PRIVATE KERNELS_CUDA)
-  target_link_libraries(kernel_emulated_alone PRIVATE dcp_warnings PUBLIC kernel_emulated_backend m)
-  add_executable(kernel_emulated ${kernel_conformance_sources})
-  target_link_libraries(kernel_emulated PRIVATE dcp_warnings PkgConfig::CMOCKA kernel_emulated_alone)
+  target_link_libraries(kernel_emulated_alone PRIVATE dcp_warnings PUBLIC kernels)
+  add_executable(kernel_emulated)
+  target_link_libraries(kernel_emulated PRIVATE dcp_warnings kernel_cases kernel_emulated_alone
+    kernel_emulated_backend)
   add_test(NAME kernel_emulated COMMAND kernel_emulated cuda)
   add_executable(kernel_plans kernel_plans.c)
-  target_link_libraries(kernel_plans PRIVATE dcp_warnings PkgConfig::CMOCKA kernel_emulated_alone)
+  target_link_libraries(kernel_plans PRIVATE dcp_warnings PkgConfig::CMOCKA kernel_emulated_alone
+    kernel_emulated_backend)
   add_test(NAME kernel_plans COMMAND kernel_plans)
   set(emulated_tests kernel_emulated kernel_plans)
 
   # Whole models on it, beside the CPU's.
   if(TARGET trainer_models)
-    set(trainer_tests ${PROJECT_SOURCE_DIR}/tests/trainer)
-    add_executable(model_emulated ${trainer_tests}/model_golden.c
-      ${PROJECT_SOURCE_DIR}/kernels/registry.c)
-    target_compile_definitions(model_emulated PRIVATE _GNU_SOURCE KERNELS_CPU KERNELS_CUDA
-      TEST_DATA="${PROJECT_SOURCE_DIR}/tests/data")
-    target_include_directories(model_emulated PRIVATE ${trainer_tests})
-    target_link_libraries(model_emulated PRIVATE dcp_warnings PkgConfig::CMOCKA
+    add_executable(model_emulated $<TARGET_OBJECTS:model_golden>)
+    target_link_libraries(model_emulated PRIVATE dcp_warnings PkgConfig::CMOCKA kernel_registry
       kernel_emulated_backend trainer_models dcp m)
     add_test(NAME model_emulated COMMAND model_emulated cuda)
     list(APPEND emulated_tests model_emulated)
