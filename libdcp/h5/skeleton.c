@@ -129,17 +129,6 @@ static int enter_group(builder *b, const char *path, const char **name, dcp_erro
     return b->group < 0 ? h5_fail(err, "open group", b->parent) : DCP_OK;
 }
 
-static int set_attribute(hid_t dataset, const char *value) {
-    hid_t type = h5_string_type(strlen(value), H5T_STR_NULLPAD);
-    hid_t space = H5Screate(H5S_SCALAR);
-    hid_t attribute = H5Acreate2(dataset, "dtype", type, space, H5P_DEFAULT, H5P_DEFAULT);
-    int ok = attribute >= 0 && H5Awrite(attribute, type, value) >= 0;
-    if (attribute >= 0) H5Aclose(attribute);
-    H5Sclose(space);
-    H5Tclose(type);
-    return ok;
-}
-
 /* Creates a dataset and returns where its bytes will be; 0 where it has none. */
 static int make_dataset(builder *b, const char *path, hid_t type, uint32_t ndim,
                         const uint64_t *dims, const char *attribute, uint64_t *offset,
@@ -156,7 +145,8 @@ static int make_dataset(builder *b, const char *path, hid_t type, uint32_t ndim,
     if (status) return status;
     haddr_t at = H5Dget_offset(dataset);
     *offset = at == HADDR_UNDEF ? 0 : at;
-    if (attribute && !set_attribute(dataset, attribute)) status = h5_fail(err, "annotate", path);
+    if (attribute && h5_attribute_write(dataset, "dtype", attribute))
+        status = h5_fail(err, "annotate", path);
     H5Dclose(dataset);
     return status;
 }
@@ -172,6 +162,32 @@ static int make_row(builder *b, index_row *row, dcp_error *err) {
     return status;
 }
 
+/* The compound type of the index's rows. */
+static hid_t make_index_type(uint64_t path_bytes, dcp_layout layout) {
+    hsize_t dims = DCP_MAX_DIMS;
+    hid_t path = h5_string_type(path_bytes, H5T_STR_NULLPAD);
+    hid_t dtype = h5_string_type(8, H5T_STR_NULLPAD);
+    hid_t array = H5Tarray_create2(H5T_STD_U64LE, 1, &dims);
+    hid_t row = H5Tcreate(H5T_COMPOUND, step_index_row_bytes(path_bytes, layout));
+    size_t p = path_bytes;
+    int bad = row < 0 || H5Tinsert(row, "path", 0, path) < 0 ||
+              H5Tinsert(row, "dtype", p, dtype) < 0 ||
+              H5Tinsert(row, "ndim", p + 8, H5T_STD_U32LE) < 0 ||
+              H5Tinsert(row, "shape", p + 12, array) < 0 ||
+              H5Tinsert(row, "offset", p + 76, H5T_STD_U64LE) < 0 ||
+              H5Tinsert(row, "bytes", p + 84, H5T_STD_U64LE) < 0 ||
+              H5Tinsert(row, "crc64", p + 92, H5T_STD_U64LE) < 0;
+    if (!bad && layout == DCP_LAYOUT_SHARDED)
+        bad = H5Tinsert(row, "start", p + 100, array) < 0 ||
+              H5Tinsert(row, "count", p + 164, array) < 0;
+    H5Tclose(path);
+    H5Tclose(dtype);
+    H5Tclose(array);
+    if (!bad) return row;
+    if (row >= 0) H5Tclose(row);
+    return -1;
+}
+
 static int make_tables(builder *b, const index_row *rows, size_t n, dcp_layout layout,
                        uint64_t meta_bytes, skeleton *s, dcp_error *err) {
     uint64_t path_bytes = step_index_path_bytes(rows, n), blocks = 0, count = n;
@@ -179,7 +195,7 @@ static int make_tables(builder *b, const index_row *rows, size_t n, dcp_layout l
     s->index.bytes = n * step_index_row_bytes(path_bytes, layout);
     s->blocks.bytes = 8 * blocks;
     s->meta.bytes = meta_bytes;
-    hid_t row = h5_index_type(path_bytes, layout);
+    hid_t row = make_index_type(path_bytes, layout);
     hid_t text = h5_string_type(meta_bytes, H5T_STR_SPACEPAD);
     int status = row < 0 || text < 0 ? h5_fail(err, "make the types of", "/dcp") : DCP_OK;
     if (!status)

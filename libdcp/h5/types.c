@@ -1,6 +1,8 @@
 /* HDF5 types. The fields of bf16 are those of HDF5 2.0's H5T_FLOAT_BFLOAT16. */
 #include "h5/types.h"
 
+#include <string.h>
+
 /* An IEEE-like float of `bytes` bytes: sign at bit 8 * bytes - 1, then exponent, then mantissa. */
 static hid_t small_float(size_t bytes, size_t exponent_bits, size_t bias) {
     size_t bits = 8 * bytes, mantissa = bits - 1 - exponent_bits;
@@ -78,27 +80,12 @@ hid_t h5_string_type(uint64_t bytes, H5T_str_t pad) {
     return type;
 }
 
-hid_t h5_index_type(uint64_t path_bytes, dcp_layout layout) {
-    hsize_t dims = DCP_MAX_DIMS;
-    hid_t path = h5_string_type(path_bytes, H5T_STR_NULLPAD);
-    hid_t dtype = h5_string_type(8, H5T_STR_NULLPAD);
-    hid_t array = H5Tarray_create2(H5T_STD_U64LE, 1, &dims);
-    hid_t row = H5Tcreate(H5T_COMPOUND, step_index_row_bytes(path_bytes, layout));
-    size_t p = path_bytes;
-    int bad = row < 0 || H5Tinsert(row, "path", 0, path) < 0 ||
-              H5Tinsert(row, "dtype", p, dtype) < 0 ||
-              H5Tinsert(row, "ndim", p + 8, H5T_STD_U32LE) < 0 ||
-              H5Tinsert(row, "shape", p + 12, array) < 0 ||
-              H5Tinsert(row, "offset", p + 76, H5T_STD_U64LE) < 0 ||
-              H5Tinsert(row, "bytes", p + 84, H5T_STD_U64LE) < 0 ||
-              H5Tinsert(row, "crc64", p + 92, H5T_STD_U64LE) < 0;
-    if (!bad && layout == DCP_LAYOUT_SHARDED)
-        bad = H5Tinsert(row, "start", p + 100, array) < 0 ||
-              H5Tinsert(row, "count", p + 164, array) < 0;
-    H5Tclose(path);
-    H5Tclose(dtype);
-    H5Tclose(array);
-    if (!bad) return row;
-    if (row >= 0) H5Tclose(row);
-    return -1;
+int h5_attribute_write(hid_t object, const char *name, const char *text) {
+    hid_t type = h5_string_type(strlen(text), H5T_STR_NULLPAD), space = H5Screate(H5S_SCALAR);
+    hid_t attribute = H5Acreate2(object, name, type, space, H5P_DEFAULT, H5P_DEFAULT);
+    int status = attribute >= 0 && H5Awrite(attribute, type, text) >= 0 ? 0 : -1;
+    if (attribute >= 0) H5Aclose(attribute);
+    if (space >= 0) H5Sclose(space);
+    if (type >= 0) H5Tclose(type);
+    return status;
 }

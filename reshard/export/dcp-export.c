@@ -1,20 +1,19 @@
 /* dcp-export: the model of a checkpoint as a Hugging Face folder or as one plain HDF5 file. */
-#include <dirent.h>
 #include <inttypes.h>
-#include <libgen.h>
 #include <limits.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/stat.h>
 #include <unistd.h>
 
 #include "common/launch.h"
-#include "common/model_files.h"
 #include "common/progress.h"
 #include "common/step_path.h"
-#include "export/export.h"
-#include "export/tree.h"
+#include "export/contents.h"
+#include "export/hdf5_file.h"
+#include "export/hf_folder.h"
+#include "export/stream.h"
+#include "export/target.h"
 #include "programs/arguments.h"
 #include "programs/program.h"
 
@@ -99,88 +98,13 @@ static int parse(settings *s, int argc, char **argv) {
     return -1;
 }
 
-static int is_empty_folder(const char *path) {
-    int entries = 0;
-    DIR *dir = opendir(path);
-    if (!dir) return 0;
-    while (entries <= 2 && readdir(dir)) entries++;
-    closedir(dir);
-    return entries <= 2;
-}
-
-/* --force removes what it replaces, so it must be what this program writes. */
-static int check_out(const settings *s) {
-    struct stat st;
-    if (lstat(s->out, &st)) return 0;
-    if (S_ISLNK(st.st_mode))
-        return program_fail(PROGRAM_USAGE, "%s: is a symbolic link; give the path that it leads to",
-                            s->out);
-    if (!s->what.hdf5 && is_empty_folder(s->out)) return 0;
-    if (s->what.hdf5 == S_ISDIR(st.st_mode))
-        return program_fail(PROGRAM_USAGE, "%s: is there and not a %s", s->out,
-                            s->what.hdf5 ? "file" : "folder");
-    if (!s->force)
-        return program_fail(PROGRAM_USAGE, "%s: is there already; --force replaces it", s->out);
-    if (s->what.hdf5 && !export_hdf5_is_ours(s->out))
-        return program_fail(
-            PROGRAM_USAGE,
-            "%s: is no earlier export to HDF5; remove it yourself or choose another "
-            "name",
-            s->out);
-    if (!s->what.hdf5 && !tree_holds_model(s->out))
-        return program_fail(PROGRAM_USAGE,
-                            "%s: holds no model.safetensors, so it is no earlier export; remove it "
-                            "yourself or choose another folder",
-                            s->out);
-    return 0;
-}
-
-/* Whether an export of this checkpoint or another one may have made that entry. */
-static int may_be_exported(const dcp_checkpoint *ckpt, const char *name) {
-    size_t length = strlen(name);
-    for (size_t i = 0; i < dcp_checkpoint_tensors(ckpt); i++) {
-        const char *path = dcp_checkpoint_tensor(ckpt, i)->path;
-        if (strncmp(path, "/files/", 7) || strncmp(path + 7, name, length)) continue;
-        if (!path[7 + length] || path[7 + length] == '/') return 1;
-    }
-    return model_files_is_exported(name);
-}
-
-/* What is to be replaced, where that is a folder, holds nobody else's files. */
-static int check_entries(const dcp_checkpoint *ckpt, const char *out) {
-    int status = 0;
-    DIR *dir = opendir(out);
-    for (struct dirent *e; dir && !status && (e = readdir(dir));)
-        if (strcmp(e->d_name, ".") && strcmp(e->d_name, "..") && !may_be_exported(ckpt, e->d_name))
-            status = program_fail(PROGRAM_USAGE,
-                                  "%s: holds %s, which is no part of an export; move it away, or "
-                                  "choose another folder",
-                                  out, e->d_name);
-    if (dir) closedir(dir);
-    return status;
-}
-
-/* A step holds nothing else, and what is named like one is one. */
-static int check_place(const dcp_checkpoint *ckpt, const char *out) {
-    char step[PATH_MAX], parent[PATH_MAX], copy[PATH_MAX], name[PATH_MAX];
-    snprintf(copy, sizeof copy, "%s", out);
-    snprintf(name, sizeof name, "%s", out);
-    if (!realpath(dcp_checkpoint_path(ckpt), step) || !realpath(dirname(copy), parent)) return 0;
-    size_t length = strlen(step);
-    int in_step = strncmp(parent, step, length) == 0 && (!parent[length] || parent[length] == '/');
-    int like_step = strcmp(dirname(step), parent) == 0 && !strncmp(basename(name), "step-", 5);
-    if (!in_step && !like_step) return 0;
-    return program_fail(PROGRAM_USAGE,
-                        "%s: is in the checkpoint itself; choose a path outside of it", out);
-}
-
-static void print_plan(const settings *s, const export_plan *plan) {
+static void print_plan(const settings *s, const export_contents *contents) {
     char text[32];
-    for (size_t i = 0; i < plan->n_files; i++) {
-        const export_file *file = &plan->files[i];
+    for (size_t i = 0; i < contents->n_files; i++) {
+        const export_file *file = &contents->files[i];
         uint64_t bytes = 0;
         for (size_t k = file->first; k < file->first + file->n; k++)
-            bytes += dcp_tensor_bytes(&plan->items[k].tensor);
+            bytes += dcp_tensor_bytes(&contents->items[k].tensor);
         printf("%s%s%s: %zu tensors, %s\n", s->out, s->what.hdf5 ? "" : "/",
                s->what.hdf5 ? "" : file->name, file->n, program_bytes_text(bytes, text));
     }
@@ -199,82 +123,75 @@ static void advance(void *ctx, uint64_t bytes) {
 
 /* Rank 0 makes the files, and all fill them. Collective. */
 static int write_files(const launch *job, dcp_checkpoint *ckpt, const settings *s,
-                       export_plan *plan, const char *tmp) {
+                       export_contents *contents, const char *tmp) {
     int status = 0;
-    bar b = {.total = plan->bytes / (uint64_t)job->size};
+    bar b = {.total = contents->bytes / (uint64_t)job->size};
     const export_meter meter = {advance, &b};
     if (job->rank == 0)
-        status = s->what.hdf5 ? export_hdf5(ckpt, plan, tmp) : export_folder(ckpt, plan, tmp);
+        status = s->what.hdf5 ? export_hdf5_file_create(ckpt, contents, tmp)
+                              : export_hf_folder_create(ckpt, contents, tmp);
     status = launch_worst(job, status);
     if (status) return status;
-    for (size_t i = 0; s->what.hdf5 && i < plan->n; i++)
-        launch_broadcast(job, &plan->items[i].offset, sizeof plan->items[i].offset);
+    for (size_t i = 0; s->what.hdf5 && i < contents->n; i++)
+        launch_broadcast(job, &contents->items[i].offset, sizeof contents->items[i].offset);
     progress_start(&b.progress, "exporting");
-    status = export_move(job, ckpt, plan, tmp, &meter);
+    status = export_stream_share(job, ckpt, contents, tmp, &meter);
     progress_end(&b.progress);
     status = launch_worst(job, status);
-    return status ? status : export_tell_overflows(job, plan);
+    return status ? status : export_stream_note_overflows(job, contents);
 }
 
 /* `tmp` is this export's own folder, the same on all ranks. */
-static int write_out(const launch *job, dcp_checkpoint *ckpt, const settings *s, export_plan *plan,
-                     const char *tmp) {
-    char path[PATH_MAX + 80];
-    int status = write_files(job, ckpt, s, plan, tmp);
+static int write_out(const launch *job, dcp_checkpoint *ckpt, const settings *s,
+                     export_contents *contents, const char *tmp) {
+    int status = write_files(job, ckpt, s, contents, tmp);
     if (job->rank || status) return status;
-    snprintf(path, sizeof path, "%s%s%s", tmp, s->what.hdf5 ? "/" : "",
-             s->what.hdf5 ? plan->files[0].name : "");
-    status = tree_sync(tmp);
-    return status ? status : tree_publish(path, s->out, s->force);
+    return export_target_publish(tmp, s->what.hdf5 ? contents->files[0].name : NULL, s->out,
+                                 s->force);
 }
 
 static int export_checkpoint(const launch *job, dcp_checkpoint *ckpt, const settings *s,
-                             export_plan *plan) {
+                             export_contents *contents) {
     char tmp[PATH_MAX] = "";
     char text[32];
-    int status = job->rank == 0 ? tree_make_tmp(s->out, tmp) : 0;
+    int status = job->rank == 0 ? export_target_make_tmp(s->out, tmp) : 0;
     launch_broadcast(job, tmp, sizeof tmp);
     status = launch_worst(job, status);
-    if (status == 0) status = launch_worst(job, write_out(job, ckpt, s, plan, tmp));
-    if (job->rank == 0 && tmp[0]) tree_remove(tmp);
+    if (status == 0) status = launch_worst(job, write_out(job, ckpt, s, contents, tmp));
+    if (job->rank == 0 && tmp[0]) export_target_remove(tmp);
     if (job->rank == 0 && status == 0)
         printf("%s: step %" PRIu64 ", %zu tensors, %s\n", s->out, dcp_checkpoint_step(ckpt),
-               plan->n, program_bytes_text(plan->bytes, text));
+               contents->n, program_bytes_text(contents->bytes, text));
     return status;
 }
 
 static int make_plan(const launch *job, dcp_checkpoint *ckpt, const settings *s,
-                     export_plan *plan) {
+                     export_contents *contents) {
     const char *left_out = NULL;
-    int status = s->what.hdf5 ? 0 : export_tied_copy(job, ckpt, &left_out);
+    int status = s->what.hdf5 ? 0 : export_contents_find_tied(job, ckpt, &left_out);
     if (status) return status;
-    status =
-        launch_worst(job, job->rank == 0 ? export_plan_make(ckpt, &s->what, left_out, plan) : 0);
+    status = launch_worst(
+        job, job->rank == 0 ? export_contents_make(ckpt, &s->what, left_out, contents) : 0);
     if (status || job->rank == 0) return status;
-    return export_plan_make(ckpt, &s->what, left_out, plan);
-}
-
-/* What check_out could not judge without the checkpoint. */
-static int check_against(const dcp_checkpoint *ckpt, const char *out) {
-    int status = check_place(ckpt, out);
-    return status ? status : check_entries(ckpt, out);
+    return export_contents_make(ckpt, &s->what, left_out, contents);
 }
 
 static int run(const launch *job, const settings *s) {
     dcp_error err = {0};
     dcp_checkpoint *ckpt;
-    export_plan plan = {0};
-    if (job->rank == 0 && !s->dry_run) tree_recover(s->out);
-    int status = launch_worst(job, job->rank == 0 ? check_out(s) : 0);
+    export_contents contents = {0};
+    if (job->rank == 0 && !s->dry_run) export_target_recover(s->out);
+    int status =
+        launch_worst(job, job->rank == 0 ? export_target_check(s->out, s->what.hdf5, s->force) : 0);
     if (status) return status;
     if (dcp_checkpoint_open(job->comm, s->ckpt, &ckpt, &err)) return program_report(&err);
-    status = launch_worst(job, job->rank == 0 ? check_against(ckpt, s->out) : 0);
-    if (!status) status = launch_worst(job, make_plan(job, ckpt, s, &plan));
+    status = launch_worst(job, job->rank == 0 ? export_target_check_with(ckpt, s->out) : 0);
+    if (!status) status = launch_worst(job, make_plan(job, ckpt, s, &contents));
     if (status == 0 && !s->dry_run)
-        status = export_checkpoint(job, ckpt, s, &plan);
+        status = export_checkpoint(job, ckpt, s, &contents);
     else if (status == 0 && job->rank == 0)
-        print_plan(s, &plan);
-    export_plan_free(&plan);
+        print_plan(s, &contents);
+    export_contents_free(&contents);
     dcp_checkpoint_close(ckpt);
     return status;
 }

@@ -2,6 +2,7 @@
 """dcp-export's options: optimizer state, files of a size, types, tied weights, one HDF5 file; by one rank
 and by several; and what can't be combined."""
 from hf_folder import *
+import h5py
 import st_read
 
 make = os.environ["MAKE_CHECKPOINT"]
@@ -78,6 +79,12 @@ run("dcp-import", "eight", "eight-ckpt")
 run("dcp-export", "eight-ckpt", "eight-stored")
 check(st_read.read("eight-stored") == st_read.read("eight"), "8-bit floats as stored")
 check(json.load(open("eight-stored/config.json"))["dtype"] == "bfloat16", "the type of 8-bit floats")
+run("dcp-export", "eight-ckpt", "eight.h5", "--format", "hdf5")
+with h5py.File("eight.h5") as plain, h5py.File("eight-ckpt/step-00000000/state.h5") as kept:
+    for name in "e4m3", "e5m2", "w":  # the types, and the attribute of the one that HDF5 has no type for
+        mine, theirs = plain[name], kept[f"model/{name}"]
+        check(mine.id.get_type() == theirs.id.get_type() and dict(mine.attrs) == dict(theirs.attrs), f"HDF5: {name}")
+    check(plain["e4m3"].attrs["dtype"] in (b"F8_E4M3", "F8_E4M3"), "HDF5: what the bytes of e4m3 are")
 run("dcp-export", "eight-ckpt", "eight-f16", "--dtype", "f16", ranks=2)
 eight = st_read.read("eight-f16")
 upper = bytes(b for byte in BYTES for b in (0, byte))  # of an F16 an E5M2 is the upper half; NaNs become quiet

@@ -1,13 +1,13 @@
-/* Temporary folders and their publication.
- *
- * Whatever stands under the final name is complete: what was there changes its name with the new
+/* Whatever stands under the final name is complete: what was there changes its name with the new
  * folder and is removed only then. */
-#include "export/tree.h"
+#include "export/target.h"
 
+#include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <ftw.h>
 #include <glob.h>
+#include <libgen.h>
 #include <limits.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -16,6 +16,8 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "common/model_files.h"
+#include "export/hdf5_file.h"
 #include "programs/program.h"
 
 #define OLD ".old"
@@ -45,7 +47,7 @@ static void remove_leftovers(const char *path) {
     for (size_t i = 0; i < found.gl_pathc; i++) {
         int fd = lock_folder(found.gl_pathv[i]);
         if (fd < 0) continue;
-        tree_remove(found.gl_pathv[i]);
+        export_target_remove(found.gl_pathv[i]);
         close(fd);
     }
     globfree(&found);
@@ -61,7 +63,7 @@ static int is_being_replaced(const char *old) {
     return fd < 0;
 }
 
-int tree_holds_model(const char *path) {
+static int holds_model(const char *path) {
     static const char *const names[] = {"model.safetensors", "model.safetensors.index.json"};
     char file[PATH_MAX + 40];
     int found = 0;
@@ -80,23 +82,23 @@ static int put_back(const char *old, const char *path) {
     return access(path, F_OK) ? rename(old, path) : -1;
 }
 
-void tree_recover(const char *path) {
+void export_target_recover(const char *path) {
     glob_t found;
     if (find_beside(path, OLD, &found)) return;
     for (size_t i = 0; i < found.gl_pathc; i++) {
         const char *old = found.gl_pathv[i];
         if (is_being_replaced(old)) continue;
-        if (!tree_holds_model(old))
+        if (!holds_model(old))
             rmdir(old); /* an empty folder was replaced; what holds other things is not ours */
         else if (put_back(old, path) == 0)
             program_note("%s: put back what a killed export was about to replace", path);
         else if (access(path, F_OK) == 0)
-            tree_remove(old);
+            export_target_remove(old);
     }
     globfree(&found);
 }
 
-int tree_make_tmp(const char *path, char *tmp) {
+int export_target_make_tmp(const char *path, char *tmp) {
     if (snprintf(tmp, PATH_MAX, "%s.tmp-XXXXXX", path) >= PATH_MAX - 16)
         return program_fail(PROGRAM_USAGE, "%.200s...: the path is too long", path);
     remove_leftovers(path);
@@ -126,7 +128,8 @@ static int sync_visit(const char *path, const struct stat *st, int type, struct 
     return type == FTW_F || type == FTW_DP ? sync_one(path) : 0;
 }
 
-int tree_sync(const char *path) {
+/* Makes every file and folder below `path` durable, and `path` itself. */
+static int sync_below(const char *path) {
     int status = nftw(path, sync_visit, OPEN_FOLDERS, FTW_PHYS | FTW_DEPTH);
     return status < 0 ? program_fail_errno("cannot walk", path) : status;
 }
@@ -139,7 +142,9 @@ static int remove_visit(const char *path, const struct stat *st, int type, struc
     return 0;
 }
 
-void tree_remove(const char *path) { nftw(path, remove_visit, OPEN_FOLDERS, FTW_PHYS | FTW_DEPTH); }
+void export_target_remove(const char *path) {
+    nftw(path, remove_visit, OPEN_FOLDERS, FTW_PHYS | FTW_DEPTH);
+}
 
 static int sync_parent(const char *path) {
     char parent[PATH_MAX];
@@ -166,11 +171,11 @@ static int replace_in_two(const char *tmp, const char *path) {
     if (rename(path, old)) return program_fail_errno("cannot replace", path);
     if (rename(tmp, path)) {
         int status = program_fail_errno("cannot rename to", path);
-        if (rename(old, path)) tree_remove(old); /* another program's is there */
+        if (rename(old, path)) export_target_remove(old); /* another program's is there */
         return status;
     }
     int status = sync_parent(path);
-    tree_remove(old);
+    export_target_remove(old);
     return status;
 }
 
@@ -178,18 +183,101 @@ static int replace_in_two(const char *tmp, const char *path) {
 static int replace_folder(const char *tmp, const char *path) {
     if (renameat2(AT_FDCWD, tmp, AT_FDCWD, path, RENAME_EXCHANGE) == 0) {
         int status = sync_parent(path);
-        tree_remove(tmp);
+        export_target_remove(tmp);
         return status;
     }
     if (errno == EINVAL || errno == ENOSYS) return replace_in_two(tmp, path);
     return program_fail_errno("cannot replace", path);
 }
 
-int tree_publish(const char *tmp, const char *path, int replace) {
-    struct stat st;
-    const int folder = stat(tmp, &st) == 0 && S_ISDIR(st.st_mode);
+int export_target_publish(const char *tmp, const char *file, const char *path, int replace) {
+    char from[PATH_MAX + 80];
+    const int folder = file == NULL;
+    snprintf(from, sizeof from, "%s%s%s", tmp, folder ? "" : "/", folder ? "" : file);
+    int status = sync_below(tmp);
+    if (status) return status;
     if (folder && replace && access(path, F_OK) == 0) return replace_folder(tmp, path);
-    if (folder || replace ? rename(tmp, path) : rename_to_free(tmp, path))
+    if (folder || replace ? rename(from, path) : rename_to_free(from, path))
         return program_fail_errno("cannot rename to", path);
     return sync_parent(path);
+}
+
+static int is_empty_folder(const char *path) {
+    int entries = 0;
+    DIR *dir = opendir(path);
+    if (!dir) return 0;
+    while (entries <= 2 && readdir(dir)) entries++;
+    closedir(dir);
+    return entries <= 2;
+}
+
+/* --force removes what it replaces, so it must be what this program writes. */
+int export_target_check(const char *out, int hdf5, int replace) {
+    struct stat st;
+    if (lstat(out, &st)) return 0;
+    if (S_ISLNK(st.st_mode))
+        return program_fail(PROGRAM_USAGE, "%s: is a symbolic link; give the path that it leads to",
+                            out);
+    if (!hdf5 && is_empty_folder(out)) return 0;
+    if (hdf5 == S_ISDIR(st.st_mode))
+        return program_fail(PROGRAM_USAGE, "%s: is there and not a %s", out,
+                            hdf5 ? "file" : "folder");
+    if (!replace)
+        return program_fail(PROGRAM_USAGE, "%s: is there already; --force replaces it", out);
+    if (hdf5 && !export_hdf5_file_is_ours(out))
+        return program_fail(
+            PROGRAM_USAGE,
+            "%s: is no earlier export to HDF5; remove it yourself or choose another "
+            "name",
+            out);
+    if (!hdf5 && !holds_model(out))
+        return program_fail(PROGRAM_USAGE,
+                            "%s: holds no model.safetensors, so it is no earlier export; remove it "
+                            "yourself or choose another folder",
+                            out);
+    return 0;
+}
+
+/* Whether an export of this checkpoint or another one may have made that entry. */
+static int may_be_exported(const dcp_checkpoint *ckpt, const char *name) {
+    size_t length = strlen(name);
+    for (size_t i = 0; i < dcp_checkpoint_tensors(ckpt); i++) {
+        const char *path = dcp_checkpoint_tensor(ckpt, i)->path;
+        if (strncmp(path, "/files/", 7) || strncmp(path + 7, name, length)) continue;
+        if (!path[7 + length] || path[7 + length] == '/') return 1;
+    }
+    return model_files_is_exported(name);
+}
+
+/* What is to be replaced, where that is a folder, holds nobody else's files. */
+static int check_entries(const dcp_checkpoint *ckpt, const char *out) {
+    int status = 0;
+    DIR *dir = opendir(out);
+    for (struct dirent *e; dir && !status && (e = readdir(dir));)
+        if (strcmp(e->d_name, ".") && strcmp(e->d_name, "..") && !may_be_exported(ckpt, e->d_name))
+            status = program_fail(PROGRAM_USAGE,
+                                  "%s: holds %s, which is no part of an export; move it away, or "
+                                  "choose another folder",
+                                  out, e->d_name);
+    if (dir) closedir(dir);
+    return status;
+}
+
+/* A step holds nothing else, and what is named like one is one. */
+static int check_place(const dcp_checkpoint *ckpt, const char *out) {
+    char step[PATH_MAX], parent[PATH_MAX], copy[PATH_MAX], name[PATH_MAX];
+    snprintf(copy, sizeof copy, "%s", out);
+    snprintf(name, sizeof name, "%s", out);
+    if (!realpath(dcp_checkpoint_path(ckpt), step) || !realpath(dirname(copy), parent)) return 0;
+    size_t length = strlen(step);
+    int in_step = strncmp(parent, step, length) == 0 && (!parent[length] || parent[length] == '/');
+    int like_step = strcmp(dirname(step), parent) == 0 && !strncmp(basename(name), "step-", 5);
+    if (!in_step && !like_step) return 0;
+    return program_fail(PROGRAM_USAGE,
+                        "%s: is in the checkpoint itself; choose a path outside of it", out);
+}
+
+int export_target_check_with(const dcp_checkpoint *ckpt, const char *out) {
+    int status = check_place(ckpt, out);
+    return status ? status : check_entries(ckpt, out);
 }

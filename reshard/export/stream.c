@@ -1,8 +1,10 @@
 /* The data's way out, in bounded memory.
  *
- * The bytes of all tensors, as stored and in the plan's order, are cut into one stretch a rank; a
- * piece goes with its first byte. Each rank writes its pieces to their places, which it shares with
- * nobody. */
+ * The bytes of all tensors, as stored and in the order of the contents, are cut into one stretch a
+ * rank; a piece goes with its first byte. Each rank writes its pieces to their places, which it
+ * shares with nobody. */
+#include "export/stream.h"
+
 #include <errno.h>
 #include <fcntl.h>
 #include <inttypes.h>
@@ -13,8 +15,6 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "export/export.h"
-#include "export/output.h"
 #include "programs/program.h"
 
 #define PIECE_BYTES (16u << 20) /* several of the checkpoint's 4 MiB blocks */
@@ -76,8 +76,8 @@ static int pass_pieces(const stream *s, export_sink sink, void *ctx) {
     return 0;
 }
 
-int export_stream(dcp_checkpoint *ckpt, const char *source, dcp_dtype as, uint64_t begin,
-                  uint64_t end, uint64_t *overflows, export_sink sink, void *ctx) {
+int export_stream_tensor(dcp_checkpoint *ckpt, const char *source, dcp_dtype as, uint64_t begin,
+                         uint64_t end, uint64_t *overflows, export_sink sink, void *ctx) {
     const dcp_tensor *stored = dcp_checkpoint_find(ckpt, source);
     stream s = {.ckpt = ckpt,
                 .stored = stored,
@@ -99,28 +99,124 @@ int export_stream(dcp_checkpoint *ckpt, const char *source, dcp_dtype as, uint64
     return status;
 }
 
+enum { PAGE = 4096, BUFFER = 16 << 20 };
+
+/* Writing parts of a file that is there. Whole pages go past the page cache where the file system
+ * lets them, from a buffer that lies in memory as they lie in the file: a disk takes them several
+ * times as fast as the kernel writes back what lies in memory. The parts of pages at both ends of a
+ * stretch go through the page cache, where a neighbour's part of the same page may be. */
+typedef struct output {
+    int fd, direct; /* -1: no file; no direct writes */
+    char path[PATH_MAX + 80];
+    char *buffer;            /* byte i is for the file's byte base + i */
+    uint64_t base, from, to; /* what is to be written: [from, to) of the buffer */
+} output;
+
+/* [from, to) of the buffer. A file system that took the flag may still refuse the write. */
+static int write_output_range(output *out, int fd, uint64_t from, uint64_t to) {
+    while (from < to) {
+        ssize_t put = pwrite(fd, out->buffer + from, to - from, (off_t)(out->base + from));
+        if (put < 0 && errno == EINTR) continue;
+        if (put < 0 && errno == EINVAL && fd != out->fd) {
+            fd = out->fd;
+            continue;
+        }
+        if (put < 0) return program_fail_errno("cannot write", out->path);
+        from += (uint64_t)put;
+        if (from % PAGE) fd = out->fd; /* cut short: what is left is no whole page */
+    }
+    return 0;
+}
+
+/* Writes the whole pages, and where `all` is set the rest; else the last page's part stays, at the
+ * buffer's start. */
+static int flush_output(output *out, int all) {
+    uint64_t first = (out->from + PAGE - 1) / PAGE * PAGE, last = out->to / PAGE * PAGE;
+    if (first > last) first = last = out->to;
+    int status = write_output_range(out, out->fd, out->from, first);
+    if (status == 0)
+        status = write_output_range(out, out->direct < 0 ? out->fd : out->direct, first, last);
+    if (status == 0 && all) status = write_output_range(out, out->fd, last, out->to);
+    if (status || all) {
+        out->from = out->to = 0;
+        return status;
+    }
+    memcpy(out->buffer, out->buffer + last, out->to - last);
+    out->base += last;
+    out->to -= last;
+    out->from = 0;
+    return 0;
+}
+
+/* Bytes that follow each other are joined. `data` may change after the return. */
+static int output_write(output *out, uint64_t offset, const void *data, uint64_t bytes) {
+    int status = 0;
+    if (out->from == out->to || out->base + out->to != offset) {
+        status = flush_output(out, 1);
+        out->base = offset / PAGE * PAGE;
+        out->from = out->to = offset % PAGE;
+    }
+    for (uint64_t done = 0; status == 0 && done < bytes;) {
+        uint64_t part = BUFFER - out->to < bytes - done ? BUFFER - out->to : bytes - done;
+        memcpy(out->buffer + out->to, (const char *)data + done, part);
+        out->to += part;
+        done += part;
+        if (out->to == BUFFER) status = flush_output(out, 0);
+    }
+    return status;
+}
+
+/* Writes what is left, and makes the file durable; with a `status` that is not 0 only closes it,
+ * and returns that. A file that isn't open is let pass. */
+static int output_close(output *out, int status) {
+    if (out->fd < 0) return status;
+    if (status == 0) status = flush_output(out, 1);
+    if (status == 0 && fsync(out->fd)) status = program_fail_errno("cannot sync", out->path);
+    if (out->direct >= 0) close(out->direct);
+    close(out->fd);
+    free(out->buffer);
+    out->fd = -1;
+    return status;
+}
+
+static int output_open(output *out, const char *path) {
+    *out = (output){.fd = -1, .direct = -1};
+    snprintf(out->path, sizeof out->path, "%s", path);
+    out->fd = open(path, O_WRONLY | O_CLOEXEC | O_NOFOLLOW);
+    if (out->fd < 0) return program_fail_errno("cannot open", path);
+    out->direct = open(path, O_WRONLY | O_CLOEXEC | O_NOFOLLOW | O_DIRECT);
+    void *memory;
+    if (posix_memalign(&memory, PAGE, BUFFER)) {
+        output_close(out, PROGRAM_FAILED);
+        return program_fail(PROGRAM_FAILED, "out of memory");
+    }
+    out->buffer = memory;
+    return 0;
+}
+
 /* The file that is being written. */
-typedef struct target {
+typedef struct share_writer {
     output out;
     size_t file;
     uint64_t offset; /* of the tensor in it */
     const export_meter *meter;
-} target;
+} share_writer;
 
 static int write_piece(void *ctx, uint64_t offset, const void *data, uint64_t bytes) {
-    target *t = ctx;
+    share_writer *t = ctx;
     int status = output_write(&t->out, t->offset + offset, data, bytes);
     if (status == 0) t->meter->update(t->meter->ctx, bytes);
     return status;
 }
 
-static int open_target(target *t, const export_plan *plan, const char *dir, size_t file) {
+static int open_share_file(share_writer *t, const export_contents *contents, const char *dir,
+                           size_t file) {
     char path[PATH_MAX + 80];
     if (t->out.fd >= 0 && t->file == file) return 0;
     int status = output_close(&t->out, 0);
     if (status) return status;
     t->file = file;
-    snprintf(path, sizeof path, "%s/%s", dir, plan->files[file].name);
+    snprintf(path, sizeof path, "%s/%s", dir, contents->files[file].name);
     return output_open(&t->out, path);
 }
 
@@ -129,37 +225,38 @@ static uint64_t stored_bytes(const export_item *item) {
            dcp_dtype_bytes(item->stored);
 }
 
-int export_move(const launch *job, dcp_checkpoint *ckpt, export_plan *plan, const char *dir,
-                const export_meter *meter) {
-    target t = {.out = {.fd = -1}, .meter = meter};
+int export_stream_share(const launch *job, dcp_checkpoint *ckpt, export_contents *contents,
+                        const char *dir, const export_meter *meter) {
+    share_writer t = {.out = {.fd = -1}, .meter = meter};
     uint64_t total = 0, at = 0;
     int status = 0;
-    for (size_t i = 0; i < plan->n; i++) total += stored_bytes(&plan->items[i]);
+    for (size_t i = 0; i < contents->n; i++) total += stored_bytes(&contents->items[i]);
     const uint64_t share = total / (uint64_t)job->size + 1;
     const uint64_t begin = share * (uint64_t)job->rank, end = begin + share;
-    for (size_t i = 0; status == 0 && i < plan->n; i++) {
-        export_item *item = &plan->items[i];
+    for (size_t i = 0; status == 0 && i < contents->n; i++) {
+        export_item *item = &contents->items[i];
         uint64_t bytes = stored_bytes(item), start = at;
         at += bytes;
         if (!bytes || at <= begin || start >= end) continue;
-        status = open_target(&t, plan, dir, item->file);
+        status = open_share_file(&t, contents, dir, item->file);
         t.offset = item->offset;
         if (status == 0)
-            status = export_stream(ckpt, item->source, item->tensor.dtype,
-                                   begin > start ? begin - start : 0, end - start, &item->overflows,
-                                   write_piece, &t);
+            status = export_stream_tensor(ckpt, item->source, item->tensor.dtype,
+                                          begin > start ? begin - start : 0, end - start,
+                                          &item->overflows, write_piece, &t);
     }
     return output_close(&t.out, status);
 }
 
-int export_tell_overflows(const launch *job, const export_plan *plan) {
+int export_stream_note_overflows(const launch *job, const export_contents *contents) {
     enum { NAMED = 5 };
-    uint64_t *counts = calloc(plan->n + 1, sizeof *counts), total = 0;
+    uint64_t *counts = calloc(contents->n + 1, sizeof *counts), total = 0;
     size_t tensors = 0, named = 0;
     int status = launch_worst(job, counts ? 0 : program_fail(PROGRAM_FAILED, "out of memory"));
-    for (size_t i = 0; status == 0 && i < plan->n; i++) counts[i] = plan->items[i].overflows;
-    if (status == 0) launch_sum(job, counts, (int)plan->n);
-    for (size_t i = 0; status == 0 && job->rank == 0 && i < plan->n; i++) {
+    for (size_t i = 0; status == 0 && i < contents->n; i++)
+        counts[i] = contents->items[i].overflows;
+    if (status == 0) launch_sum(job, counts, (int)contents->n);
+    for (size_t i = 0; status == 0 && job->rank == 0 && i < contents->n; i++) {
         total += counts[i];
         tensors += counts[i] != 0;
     }
@@ -167,9 +264,9 @@ int export_tell_overflows(const launch *job, const export_plan *plan) {
         program_note("%" PRIu64 " elements of %zu tensors are too large for the type and became "
                      "infinite:",
                      total, tensors);
-    for (size_t i = 0; total && i < plan->n && named < NAMED; i++)
+    for (size_t i = 0; total && i < contents->n && named < NAMED; i++)
         if (counts[i] && ++named)
-            program_note("  %s: %" PRIu64, plan->items[i].tensor.path, counts[i]);
+            program_note("  %s: %" PRIu64, contents->items[i].tensor.path, counts[i]);
     if (tensors > NAMED) program_note("  and %zu more tensors", tensors - NAMED);
     free(counts);
     return status;
@@ -183,7 +280,8 @@ static int reserve(int fd, const char *path, uint64_t bytes) {
     return ftruncate(fd, (off_t)bytes) ? program_fail_errno("cannot write", path) : 0;
 }
 
-int export_reserve(const char *path, const void *head, uint64_t head_bytes, uint64_t bytes) {
+int export_stream_create_file(const char *path, const void *head, uint64_t head_bytes,
+                              uint64_t bytes) {
     int fd = open(path, O_WRONLY | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0666);
     if (fd < 0) return program_fail_errno("cannot create", path);
     int status = reserve(fd, path, bytes);

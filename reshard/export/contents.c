@@ -1,0 +1,253 @@
+/* Which tensors go out, under which names and types, and where they lie in which file. */
+#include "export/contents.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <dcp/safetensors.h>
+
+#include "common/element.h"
+#include "programs/program.h"
+
+#define MODEL "/model/"
+#define OPTIMIZER "/optimizer/"
+
+static int starts_with(const char *text, const char *start) {
+    return strncmp(text, start, strlen(start)) == 0;
+}
+
+/* "exp_avg.<name>" in safetensors, whose names are flat; HDF5 has folders. */
+static char *name_optimizer(const char *path, int hdf5) {
+    char *name = strdup(hdf5 ? path + 1 : path + strlen(OPTIMIZER));
+    for (char *at = name; !hdf5 && at && (at = strchr(at, '/'));) *at = '.';
+    return name;
+}
+
+static int add_item(export_contents *contents, const dcp_tensor *tensor, const export_settings *s,
+                    int optimizer) {
+    export_item *item = &contents->items[contents->n];
+    *item = (export_item){.source = tensor->path, .stored = tensor->dtype, .tensor = *tensor};
+    item->tensor.path =
+        optimizer ? name_optimizer(tensor->path, s->hdf5) : strdup(tensor->path + strlen(MODEL));
+    if (!item->tensor.path) return program_fail(PROGRAM_FAILED, "out of memory");
+    if (!optimizer && s->cast && element_is_float(tensor->dtype)) item->tensor.dtype = s->dtype;
+    contents->n++;
+    return 0;
+}
+
+static int by_name(const void *a, const void *b) {
+    return strcmp(((const export_item *)a)->tensor.path, ((const export_item *)b)->tensor.path);
+}
+
+/* As safetensors' own writer orders a file: types of more bytes first, which keeps all elements
+ * aligned, then this order of types, then names. */
+static int type_order(dcp_dtype dtype) {
+    static const int order[DCP_DTYPE_COUNT] = {
+        [DCP_U64] = 1,      [DCP_I64] = 2,      [DCP_F64] = 3, [DCP_F32] = 4, [DCP_U32] = 5,
+        [DCP_I32] = 6,      [DCP_BF16] = 7,     [DCP_F16] = 8, [DCP_U16] = 9, [DCP_I16] = 10,
+        [DCP_F8_E4M3] = 11, [DCP_F8_E5M2] = 12, [DCP_I8] = 13, [DCP_U8] = 14, [DCP_BOOL] = 15};
+    return order[dtype];
+}
+
+static int by_place(const void *a, const void *b) {
+    const export_item *x = a, *y = b;
+    if (x->file != y->file) return x->file < y->file ? -1 : 1;
+    int order = type_order(x->tensor.dtype) - type_order(y->tensor.dtype);
+    return order ? order : by_name(a, b);
+}
+
+static int add_part(const dcp_checkpoint *ckpt, const export_settings *s, const char *left_out,
+                    int optimizer, export_contents *contents) {
+    const char *section = optimizer ? OPTIMIZER : MODEL;
+    export_part *part = &contents->parts[contents->n_parts++];
+    *part = (export_part){.stem = optimizer ? "optimizer" : "model", .first = contents->n};
+    for (size_t i = 0; i < dcp_checkpoint_tensors(ckpt); i++) {
+        const dcp_tensor *tensor = dcp_checkpoint_tensor(ckpt, i);
+        if (!starts_with(tensor->path, section)) continue;
+        if (left_out && strcmp(tensor->path, left_out) == 0) continue;
+        int status = add_item(contents, tensor, s, optimizer);
+        if (status) return status;
+    }
+    part->n = contents->n - part->first;
+    if (part->n == 0)
+        return program_fail(PROGRAM_USAGE, "%s: has no tensor under %s: nothing to export%s",
+                            dcp_checkpoint_path(ckpt), section,
+                            optimizer
+                                ? "; an import has no moments until it is trained, so leave out "
+                                  "--with-optimizer"
+                                : "");
+    qsort(&contents->items[part->first], part->n, sizeof *contents->items, by_name);
+    for (size_t i = part->first; i < contents->n; i++) {
+        const dcp_tensor *tensor = &contents->items[i].tensor;
+        part->bytes += dcp_tensor_bytes(tensor);
+        part->elems += dcp_tensor_bytes(tensor) / dcp_dtype_bytes(tensor->dtype);
+    }
+    contents->bytes += part->bytes;
+    return 0;
+}
+
+/* In the order of names; a file takes what fits. */
+static void assign_files(export_contents *contents, export_part *part, uint64_t max_file_bytes) {
+    uint64_t filled = 0;
+    part->file = contents->n_files;
+    part->files = 1;
+    for (size_t i = part->first; i < part->first + part->n; i++) {
+        uint64_t bytes = dcp_tensor_bytes(&contents->items[i].tensor);
+        if (filled && bytes > max_file_bytes - filled) {
+            part->files++;
+            filled = 0;
+        }
+        contents->items[i].file = part->file + part->files - 1;
+        filled += bytes < max_file_bytes - filled ? bytes : max_file_bytes - filled;
+    }
+    contents->n_files += part->files;
+    qsort(&contents->items[part->first], part->n, sizeof *contents->items, by_place);
+}
+
+static void name_files(const export_contents *contents, const export_part *part) {
+    for (size_t i = 0; i < part->files; i++) {
+        export_file *file = &contents->files[part->file + i];
+        if (part->files == 1)
+            snprintf(file->name, sizeof file->name, "%s.safetensors", part->stem);
+        else
+            snprintf(file->name, sizeof file->name, "%s-%05zu-of-%05zu.safetensors", part->stem,
+                     i + 1, part->files);
+    }
+}
+
+/* Headers, and so the places of all data. The items of a file lie one after another. */
+static int lay_out(export_contents *contents, export_file *file) {
+    dcp_error err = {0};
+    dcp_tensor *tensors = calloc(file->n + 1, sizeof *tensors);
+    if (!tensors) return program_fail(PROGRAM_FAILED, "out of memory");
+    for (size_t i = 0; i < file->n; i++) tensors[i] = contents->items[file->first + i].tensor;
+    int status = dcp_st_header(tensors, file->n, &file->head, &file->head_bytes, &err);
+    free(tensors);
+    if (status) return program_report(&err);
+    file->bytes = file->head_bytes;
+    for (size_t i = 0; i < file->n; i++) {
+        export_item *item = &contents->items[file->first + i];
+        item->offset = file->bytes;
+        file->bytes += dcp_tensor_bytes(&item->tensor);
+    }
+    return 0;
+}
+
+static int make_files(export_contents *contents, const export_settings *s) {
+    for (size_t p = 0; !s->hdf5 && p < contents->n_parts; p++)
+        assign_files(contents, &contents->parts[p], s->max_file_bytes);
+    if (s->hdf5) contents->n_files = 1;
+    contents->files = calloc(contents->n_files, sizeof *contents->files);
+    if (!contents->files) return program_fail(PROGRAM_FAILED, "out of memory");
+    for (size_t i = 0; i < contents->n; i++) {
+        export_file *file = &contents->files[contents->items[i].file];
+        if (file->n++ == 0) file->first = i;
+    }
+    if (s->hdf5) {
+        snprintf(contents->files[0].name, sizeof contents->files[0].name, "model.h5");
+        return 0;
+    }
+    for (size_t p = 0; p < contents->n_parts; p++) name_files(contents, &contents->parts[p]);
+    int status = 0;
+    for (size_t i = 0; status == 0 && i < contents->n_files; i++)
+        status = lay_out(contents, &contents->files[i]);
+    return status;
+}
+
+int export_contents_make(const dcp_checkpoint *ckpt, const export_settings *settings,
+                         const char *left_out, export_contents *out) {
+    export_contents contents = {
+        .items = calloc(dcp_checkpoint_tensors(ckpt) + 1, sizeof *contents.items)};
+    if (!contents.items) return program_fail(PROGRAM_FAILED, "out of memory");
+    int status = add_part(ckpt, settings, left_out, 0, &contents);
+    if (status == 0 && settings->with_optimizer)
+        status = add_part(ckpt, settings, left_out, 1, &contents);
+    if (status == 0) status = make_files(&contents, settings);
+    *out = contents;
+    if (status) export_contents_free(out);
+    return status;
+}
+
+void export_contents_free(export_contents *contents) {
+    for (size_t i = 0; i < contents->n; i++)
+        free((char *)(uintptr_t)contents->items[i].tensor.path);
+    for (size_t i = 0; contents->files && i < contents->n_files; i++) free(contents->files[i].head);
+    free(contents->items);
+    free(contents->files);
+    *contents = (export_contents){0};
+}
+
+/* Tied weights: transformers makes lm_head.weight from the embedding where the configuration says
+ * so, and writes one of them. A copy that differs is no copy, and goes out as it is. */
+#define COPY "/model/lm_head.weight"
+#define PIECE_BYTES (8u << 20)
+
+static const char *const embeddings[] = {
+    "/model/model.embed_tokens.weight",
+    "/model/transformer.wte.weight",
+    "/model/wte.weight",
+};
+
+json_t *export_contents_config(const dcp_checkpoint *ckpt) {
+    json_t *meta = json_loads(dcp_checkpoint_json(ckpt), 0, NULL);
+    json_t *config = json_incref(json_object_get(meta, "model"));
+    json_decref(meta);
+    if (json_is_object(config)) return config;
+    json_decref(config);
+    return NULL;
+}
+
+/* GPT-2 ties where its configuration is silent. */
+static int is_tied(const dcp_checkpoint *ckpt) {
+    json_t *config = export_contents_config(ckpt);
+    const json_t *tie = json_object_get(config, "tie_word_embeddings");
+    const char *type = json_string_value(json_object_get(config, "model_type"));
+    int tied = tie && !json_is_null(tie) ? json_is_true(tie) : type && strcmp(type, "gpt2") == 0;
+    json_decref(config);
+    return tied;
+}
+
+static int same_shape(const dcp_tensor *a, const dcp_tensor *b) {
+    return a->dtype == b->dtype && a->ndim == b->ndim &&
+           memcmp(a->shape, b->shape, a->ndim * sizeof *a->shape) == 0;
+}
+
+/* Compares a piece after the other, into `memory` of two pieces. */
+static int compare(dcp_checkpoint *ckpt, const dcp_tensor *a, const dcp_tensor *b, char *memory,
+                   int *same) {
+    const dcp_box whole = dcp_box_whole(a);
+    const uint64_t size = dcp_dtype_bytes(a->dtype), elems = dcp_box_elems(&whole, a->ndim);
+    *same = 1;
+    for (uint64_t first = 0, n; *same && first < elems; first += n) {
+        dcp_error err = {0};
+        dcp_box piece;
+        n = dcp_box_slice(a->ndim, &whole, first, PIECE_BYTES / size, &piece);
+        if (dcp_checkpoint_read(ckpt, a->path, &piece, memory, &err) ||
+            dcp_checkpoint_read(ckpt, b->path, &piece, memory + PIECE_BYTES, &err))
+            return program_report(&err);
+        *same = memcmp(memory, memory + PIECE_BYTES, n * size) == 0;
+    }
+    return 0;
+}
+
+static int find_copy(dcp_checkpoint *ckpt, int *found) {
+    const dcp_tensor *copy = dcp_checkpoint_find(ckpt, COPY), *embedding = NULL;
+    *found = 0;
+    for (size_t i = 0; !embedding && i < sizeof embeddings / sizeof *embeddings; i++)
+        embedding = dcp_checkpoint_find(ckpt, embeddings[i]);
+    if (!copy || !embedding || !is_tied(ckpt) || !same_shape(copy, embedding)) return 0;
+    char *memory = malloc(2 * (size_t)PIECE_BYTES);
+    if (!memory) return program_fail(PROGRAM_FAILED, "out of memory");
+    int status = compare(ckpt, copy, embedding, memory, found);
+    free(memory);
+    return status;
+}
+
+int export_contents_find_tied(const launch *job, dcp_checkpoint *ckpt, const char **out) {
+    int found = 0;
+    int status = launch_worst(job, job->rank == 0 ? find_copy(ckpt, &found) : 0);
+    launch_broadcast(job, &found, sizeof found);
+    *out = found ? COPY : NULL;
+    return status;
+}

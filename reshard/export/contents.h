@@ -1,0 +1,72 @@
+/* What is exported: which tensors go out, under which names and types, and where they lie in which
+ * file.
+ *
+ * Both forms of an export are files in which every tensor has its place before a byte of it moves:
+ * so ranks share the bytes, not the files. */
+#ifndef RESHARD_EXPORT_CONTENTS_H
+#define RESHARD_EXPORT_CONTENTS_H
+
+#include <jansson.h>
+#include <stddef.h>
+
+#include <dcp/checkpoint.h>
+
+#include "common/launch.h"
+
+/* Functions return exit statuses, having said what failed. */
+
+typedef struct export_item {
+    const char *source; /* path in the checkpoint; valid until its close */
+    dcp_dtype stored;
+    dcp_tensor tensor;  /* as it is exported: its name there, in the type asked for */
+    size_t file;        /* of the contents's files */
+    uint64_t offset;    /* of its data in that file */
+    uint64_t overflows; /* finite elements that the type made infinite; export_stream_share counts
+                           them */
+} export_item;
+
+typedef struct export_file {
+    char name[64];   /* in the export's folder */
+    size_t first, n; /* items */
+    char *head;      /* what comes before the data; NULL: HDF5's business */
+    uint64_t head_bytes, bytes;
+} export_file;
+
+/* What is exported for one purpose: the model, or the optimizer's state. */
+typedef struct export_part {
+    const char *stem;      /* "model" */
+    size_t first, n;       /* items */
+    size_t file, files;    /* files */
+    uint64_t bytes, elems; /* of all items as exported */
+} export_part;
+
+typedef struct export_contents {
+    export_item *items;
+    size_t n;
+    export_file *files;
+    size_t n_files;
+    export_part parts[2];
+    size_t n_parts;
+    uint64_t bytes; /* of all items as exported */
+} export_contents;
+
+typedef struct export_settings {
+    int hdf5, cast, with_optimizer;
+    dcp_dtype dtype;         /* of the model's floating tensors, where `cast` is set */
+    uint64_t max_file_bytes; /* a safetensors file is closed before its data would exceed it (one
+                                tensor may) */
+} export_settings;
+
+/* All of /model but for `left_out` (a path, or NULL), and of /optimizer where asked for. */
+int export_contents_make(const dcp_checkpoint *ckpt, const export_settings *settings,
+                         const char *left_out, export_contents *out);
+void export_contents_free(export_contents *contents);
+
+/* The path of a copy of the embedding that transformers makes by itself, since the configuration
+ * ties the two; NULL: there is none. Collective. */
+int export_contents_find_tied(const launch *job, dcp_checkpoint *ckpt, const char **out);
+
+/* The model's configuration in the checkpoint; NULL: it has none. The caller's. */
+json_t *export_contents_config(const dcp_checkpoint *ckpt);
+
+#endif

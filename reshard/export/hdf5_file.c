@@ -1,0 +1,89 @@
+/* One plain HDF5 file: a contiguous dataset a tensor, under the tensor's name, at the root, whose
+ * attribute `config` is the model's configuration. HDF5 only lays it out; ranks then write the data
+ * to the places that it gave. */
+#include "export/hdf5_file.h"
+
+#include <hdf5.h>
+#include <limits.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+
+#include "common/json_text.h"
+#include "export/hf_folder.h"
+#include "export/stream.h"
+#include "h5/types.h"
+#include "programs/program.h"
+
+/* Allocated at once and never filled, so that it has a place; a tensor without bytes needs none. */
+static int create_dataset(export_item *item, hid_t file, hid_t links, hid_t storage) {
+    hsize_t dims[DCP_MAX_DIMS];
+    const dcp_tensor *tensor = &item->tensor;
+    for (uint32_t d = 0; d < tensor->ndim; d++) dims[d] = tensor->shape[d];
+    hid_t type = h5_dtype(tensor->dtype);
+    const char *attribute = h5_dtype_attribute(tensor->dtype);
+    hid_t space =
+        tensor->ndim ? H5Screate_simple((int)tensor->ndim, dims, NULL) : H5Screate(H5S_SCALAR);
+    hid_t dataset = H5Dcreate2(file, tensor->path, type, space, links, storage, H5P_DEFAULT);
+    haddr_t at = dataset < 0 ? HADDR_UNDEF : H5Dget_offset(dataset);
+    int status =
+        dataset < 0 || (at == HADDR_UNDEF && dcp_tensor_bytes(tensor)) ? PROGRAM_FAILED : 0;
+    item->offset = at == HADDR_UNDEF ? 0 : at;
+    if (dataset >= 0 && attribute && h5_attribute_write(dataset, "dtype", attribute))
+        status = PROGRAM_FAILED;
+    if (dataset >= 0 && H5Dclose(dataset) < 0) status = PROGRAM_FAILED;
+    H5Sclose(space);
+    H5Tclose(type);
+    return status;
+}
+
+/* As a string of fixed length; where the checkpoint has none, there is no attribute. */
+static int write_config(const dcp_checkpoint *ckpt, const export_contents *contents, hid_t file) {
+    json_t *config = export_hf_folder_config(ckpt, contents);
+    char *text = config ? json_text(config, JSON_SORT_KEYS) : NULL;
+    if (!config) return 0;
+    json_decref(config);
+    if (!text) return PROGRAM_FAILED;
+    int status = h5_attribute_write(file, "config", text) ? PROGRAM_FAILED : 0;
+    free(text);
+    return status;
+}
+
+static int create_datasets(export_contents *contents, hid_t file) {
+    hid_t links = H5Pcreate(H5P_LINK_CREATE), storage = H5Pcreate(H5P_DATASET_CREATE);
+    H5Pset_create_intermediate_group(links, 1);
+    H5Pset_alloc_time(storage, H5D_ALLOC_TIME_EARLY);
+    H5Pset_fill_time(storage, H5D_FILL_TIME_NEVER);
+    int status = 0;
+    for (size_t i = 0; status == 0 && i < contents->n; i++)
+        status = create_dataset(&contents->items[i], file, links, storage);
+    H5Pclose(storage);
+    H5Pclose(links);
+    return status;
+}
+
+int export_hdf5_file_is_ours(const char *path) {
+    H5Eset_auto2(H5E_DEFAULT, NULL, NULL);
+    hid_t file = H5Fopen(path, H5F_ACC_RDONLY, H5P_DEFAULT);
+    if (file < 0) return 0;
+    int ours = H5Aexists(file, "config") > 0;
+    H5Fclose(file);
+    return ours;
+}
+
+int export_hdf5_file_create(const dcp_checkpoint *ckpt, export_contents *contents,
+                            const char *dir) {
+    char path[PATH_MAX + 80];
+    struct stat st;
+    snprintf(path, sizeof path, "%s/%s", dir, contents->files[0].name);
+    H5Eset_auto2(H5E_DEFAULT, NULL, NULL);
+    hid_t file = H5Fcreate(path, H5F_ACC_EXCL, H5P_DEFAULT, H5P_DEFAULT);
+    if (file < 0) return program_fail_errno("cannot create", path);
+    int status = write_config(ckpt, contents, file);
+    if (status == 0) status = create_datasets(contents, file);
+    if (H5Fclose(file) < 0 && status == 0) status = PROGRAM_FAILED;
+    if (status) return program_fail(status, "cannot write %s: is the disk full?", path);
+    if (stat(path, &st)) return program_fail_errno("cannot stat", path);
+    return export_stream_create_file(path, "", 0, (uint64_t)st.st_size);
+}
