@@ -4,6 +4,8 @@
 #include "core/clock.h"
 #include "core/fail.h"
 #include "rewrite/rewrite.h"
+#include "save/calls.h"
+#include "save/save.h"
 
 enum { SCRATCH_BYTES = 2 << 20 }; /* SPAN_RUNS of runs.c with what lies between them */
 
@@ -79,12 +81,12 @@ int dcp_rewrite(dcp_checkpoint *from, dcp_store *to, const dcp_rewrite_options *
     rewrite w = {.from = from, .stop = o->stop};
     save_request r = {0};
     dcp_report figures = {0};
-    int status = save_turn(to, SAVE_REWRITE, &save, err);
+    int status = save_call_begin(to, SAVE_REWRITE, &save, err);
     if (!status && !from)
         status = core_fail(err, DCP_ERR_ARG, "dcp_rewrite: a checkpoint is needed");
     if (!status) status = make_state(&w, o, err);
     if (!status) status = save_request_make(to, from->step, w.state, from->json, &save, &r, err);
-    status = save_agree(to, status, SAVE_REWRITE, &save, err);
+    status = save_call_agree(to, status, SAVE_REWRITE, &save, err);
     const save_mover mover = {rewrite_announce, rewrite_move, rewrite_prove, &w};
     save_progress progress = r.progress;
     r.mover = &mover;

@@ -9,7 +9,6 @@
 #include "core/fail.h"
 #include "dcp/rewrite.h"
 #include "save/image.h"
-#include "save/save.h"
 #include "step/checkpoint.h"
 
 /* A box to be written; the ctx of its state_box. */

@@ -1,11 +1,13 @@
 /* Layout global: one file, written by all ranks. */
+#include "save/global.h"
+
 #include <stdlib.h>
 #include <string.h>
 
 #include "core/clock.h"
 #include "core/fail.h"
+#include "save/context.h"
 #include "save/reuse.h"
-#include "save/save.h"
 
 static void add_boxes(image *im, const save_request *r, const struct save_layout *plan) {
     for (size_t i = 0; i < plan->boxes.n; i++) {
@@ -48,7 +50,7 @@ int save_global(dcp_store *store, const save_request *r, const struct save_layou
     if (!status) status = image_join_sums(&im, err);
     if (!status && r->mover)
         status = comm_agree(store->comm, r->mover->prove(r->mover->ctx, im.sums, err), err);
-    if (!status) history_take(store->noted, r, im.sums);
+    if (!status) save_history_note(save_context_of(store)->noted, r, im.sums);
     if (!status) report->cloned_bytes = im.reuse->bytes;
     if (!status) status = image_finish(&im, report, err);
     if (!status) image_note_spare(&im, r->step);

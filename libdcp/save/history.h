@@ -3,10 +3,10 @@
 #ifndef DCP_SAVE_HISTORY_H
 #define DCP_SAVE_HISTORY_H
 
-#include "save/plan.h"
+#include "save/layout.h"
 
 /* A file of the last step, for save/reuse.c. */
-typedef struct file_record {
+typedef struct save_file_record {
     int refused;   /* its file system shares nothing: the rest is not kept */
     uint64_t rows; /* fingerprint of the rows' paths, sizes and places */
     size_t n;
@@ -14,7 +14,7 @@ typedef struct file_record {
     unsigned char *steady; /* a row: whether any block stayed the same from the save before */
     uint64_t *sums;        /* the raw checksum of each block */
     uint64_t identity[4];  /* on the rank that wrote the tables: device, inode, time of change */
-} file_record;
+} save_file_record;
 
 struct save_history {
     uint64_t step;
@@ -23,26 +23,31 @@ struct save_history {
     uint64_t *prints; /* a tensor: a checksum of its blocks' */
     dcp_layout layout;
     int shards;
-    file_record *files; /* those that this rank writes, or writes with others */
+    save_file_record *files; /* those that this rank writes, or writes with others */
     size_t n_files;
 };
 
 /* Not collective. */
-int history_make(const dcp_store *store, const save_request *r, const struct save_layout *plan,
-                 struct save_history **out, dcp_error *err);
-/* Collective. Where this store has not saved yet but a step of it was loaded
- * (dcp_store_mark_intact), store->history is made of that step's files. */
-int history_recall(dcp_store *store, const save_request *r, const struct save_layout *plan,
-                   dcp_error *err);
-void history_free(struct save_history *history);
+int save_history_make(const dcp_store *store, const save_request *r, const struct save_layout *plan,
+                      struct save_history **out, dcp_error *err);
+/* Collective, where this store has not saved yet. Where a step of it was loaded
+ * (dcp_store_mark_intact), *out is made of that step's files; else it stays as it is. */
+int save_history_recall(const dcp_store *store, const save_request *r,
+                        const struct save_layout *plan, struct save_history **out, dcp_error *err);
+void save_history_free(struct save_history *history);
 
 /* Notes the tensors' fingerprints: `sums` are the raw checksums of the blocks of all tensors, in
  * their order, as all ranks have them. */
-void history_take(struct save_history *now, const save_request *r, const uint64_t *sums);
+void save_history_note(struct save_history *now, const save_request *r, const uint64_t *sums);
 
-/* Not collective; at the end of a save. Where it was published (`status`), counts the tensors that
- * it found unchanged, warns where an update seems not to have reached what is saved, and keeps
- * store->noted for the next one. */
-void history_keep(dcp_store *store, int status, const save_request *r, dcp_report *report);
+/* Not collective; at the end of a save that was published: counts the tensors that did not change
+ * from `last` (NULL: none) to `now`, and warns where an update seems not to have reached what is
+ * saved. */
+void save_history_compare(const dcp_store *store, const struct save_history *last,
+                          const struct save_history *now, const save_request *r,
+                          dcp_report *report);
+
+/* A fingerprint of the rows' paths, sizes and places. */
+uint64_t save_history_rows(const index_row *rows, size_t n);
 
 #endif

@@ -8,16 +8,10 @@
 #include "core/clock.h"
 #include "core/crc64.h"
 #include "core/fail.h"
+#include "save/context.h"
 #include "save/reuse.h"
 #include "save/snapshot.h"
 #include "store/spare.h"
-
-void save_file_free(save_file *file) {
-    free(file->rows);
-    free(file->paths);
-    h5_skeleton_free(&file->skeleton);
-    *file = (save_file){0};
-}
 
 /* The metadata is a piece of rank 0 like any other, without a checksum of blocks. */
 static void add_metadata(image *im) {
@@ -52,7 +46,7 @@ piece *image_add(image *im, size_t row, const state_box *box, const box_copy *co
                  .bytes = r->bytes,
                  .row = r,
                  .box = box,
-                 .staging = box->device ? im->store->staging : NULL,
+                 .staging = box->device ? save_context_of(im->store)->staging : NULL,
                  .sums = im->sums + r->first_block};
     piece_set_copy(p, copy);
     if (im->mover && copy->run_bytes >= MOVED_BYTES) p->direct = p->file_offset % PAGE_BYTES == 0;
@@ -91,8 +85,9 @@ static int create(image *im, dcp_error *err) {
 
 /* Made once a store: 16 MiB of fresh memory a save would cost more than the checksums do. */
 static int ready_queue(const image *im, dcp_error *err) {
-    if (!im->store->queue) return io_queue_create(&im->store->queue, err);
-    io_queue_rewind(im->store->queue);
+    save_context *kept = save_context_of(im->store);
+    if (!kept->queue) return io_queue_create(&kept->queue, err);
+    io_queue_rewind(kept->queue);
     return DCP_OK;
 }
 
@@ -132,7 +127,7 @@ static int write_by_position(image *im, dcp_report *report, dcp_error *err) {
     if (status) return status;
     status = comm_agree(im->comm, ready_queue(im, err), err);
     if (!status) {
-        int moved = move_data(im, im->store->queue, report, err);
+        int moved = move_data(im, save_context_of(im->store)->queue, report, err);
         if (im->is_last) save_progress_release(im->progress);
         status = comm_agree(im->comm, moved, err);
     }
@@ -160,7 +155,7 @@ int image_finish(image *im, dcp_report *report, dcp_error *err) {
     double start = core_clock_now();
     if (im->comm->rank == 0) {
         status = ready_queue(im, err);
-        if (!status) status = tables_write(im, im->store->queue, err);
+        if (!status) status = tables_write(im, save_context_of(im->store)->queue, err);
     }
     double middle = core_clock_now();
     if (!status) status = io_sync(&im->file, err);

@@ -5,20 +5,8 @@
 #include <limits.h>
 
 #include "dcp/save.h"
-#include "h5/skeleton.h"
+#include "save/layout.h"
 #include "save/write.h"
-
-/* Where everything lies in a file. */
-typedef struct save_file {
-    dcp_layout layout;
-    index_row *rows; /* a dataset each; their paths are `paths` or the state's */
-    size_t n;
-    char *paths;
-    uint64_t blocks;
-    skeleton skeleton; /* runs only on the rank that writes metadata */
-} save_file;
-
-void save_file_free(save_file *file);
 
 struct image;
 

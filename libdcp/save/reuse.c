@@ -22,23 +22,16 @@
 #include "core/crc64.h"
 #include "core/fail.h"
 #include "io/clone.h"
+#include "save/context.h"
 #include "step/list.h"
 
 #define REWRITE_AFTER 16
 #define LEAST_BYTES (64u << 10) /* to be worth an extent of its own */
 
-uint64_t reuse_rows(const index_row *rows, size_t n) {
-    uint64_t raw = ~0ULL;
-    for (size_t i = 0; i < n; i++) {
-        raw = core_crc64_raw(raw, rows[i].tensor.path, strlen(rows[i].tensor.path) + 1);
-        raw = core_crc64_raw(raw, (uint64_t[]){rows[i].offset, rows[i].bytes}, 16);
-    }
-    return raw;
-}
-
 /* The record of this file in the store's last step; NULL: none. */
-static const file_record *find_last(const dcp_store *store, size_t i) {
-    const struct save_history *last = store->history, *now = store->noted;
+static const save_file_record *find_last(const dcp_store *store, size_t i) {
+    const struct save_history *last = save_context_of(store)->history;
+    const struct save_history *now = save_context_of(store)->noted;
     if (!last || last->layout != now->layout || last->shards != now->shards) return NULL;
     return &last->files[i];
 }
@@ -48,20 +41,20 @@ int reuse_prepare(image *im, dcp_store *store, size_t i, dcp_error *err) {
     const save_file *file = im->layout;
     reuse *u = im->reuse = calloc(1, sizeof *u);
     if (!u) return core_fail_memory(err, sizeof *u);
-    u->now = &store->noted->files[i];
+    u->now = &save_context_of(store)->noted->files[i];
     u->last = find_last(store, i);
     u->now->refused = u->last && u->last->refused;
     if (u->now->refused) return DCP_OK;
-    *u->now = (file_record){.rows = reuse_rows(file->rows, file->n),
-                            .n = file->n,
-                            .age = calloc(file->n + 1, 1),
-                            .steady = calloc(file->n + 1, 1),
-                            .sums = calloc(file->blocks + 1, sizeof *u->now->sums)};
+    *u->now = (save_file_record){.rows = save_history_rows(file->rows, file->n),
+                                 .n = file->n,
+                                 .age = calloc(file->n + 1, 1),
+                                 .steady = calloc(file->n + 1, 1),
+                                 .sums = calloc(file->blocks + 1, sizeof *u->now->sums)};
     if (!u->now->age || !u->now->steady || !u->now->sums)
         return core_fail_memory(err, file->n * 2 + file->blocks * 8);
     if (u->last && (u->last->n != file->n || u->last->rows != u->now->rows)) u->last = NULL;
     if (!u->last) return DCP_OK;
-    step_name_write(step, "", store->history->step);
+    step_name_write(step, "", save_context_of(store)->history->step);
     if (snprintf(u->path, sizeof u->path, "%s/%s%s", store->dir, step, strrchr(im->path, '/')) >=
         (int)sizeof u->path)
         return core_fail(err, DCP_ERR_ARG, "path of %s is too long", store->dir);
@@ -97,7 +90,7 @@ static int in_memory(const image *im) {
 }
 
 static int is_candidate(const image *im, size_t row) {
-    const file_record *last = im->reuse->last;
+    const save_file_record *last = im->reuse->last;
     const index_row *r = &im->layout->rows[row];
     return last->steady[row] && last->age[row] < REWRITE_AFTER + row % REWRITE_AFTER &&
            r->bytes >= PAGE_BYTES && r->offset % PAGE_BYTES == 0;

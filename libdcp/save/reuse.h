@@ -7,8 +7,8 @@
 #include "save/image.h"
 
 typedef struct reuse {
-    const file_record *last; /* NULL: there is nothing to share with */
-    file_record *now;
+    const save_file_record *last; /* NULL: there is nothing to share with */
+    save_file_record *now;
     char path[PATH_MAX]; /* of the last step's file */
     span_list shared;    /* what the new file has from it */
     uint64_t bytes;      /* in all */
@@ -32,8 +32,5 @@ void reuse_note(image *im);
 /* Not collective, rank 0 of the image: notes which file it is, when nobody writes it any more. */
 void reuse_close(image *im);
 void reuse_free(reuse *u);
-
-/* For records: a fingerprint of rows. */
-uint64_t reuse_rows(const index_row *rows, size_t n);
 
 #endif

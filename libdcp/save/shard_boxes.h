@@ -2,7 +2,7 @@
 #ifndef DCP_SAVE_SHARD_BOXES_H
 #define DCP_SAVE_SHARD_BOXES_H
 
-#include "save/plan.h"
+#include "save/layout.h"
 
 typedef struct shard_box {
     size_t tensor; /* in the request's sorted ones */

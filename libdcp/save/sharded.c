@@ -1,6 +1,8 @@
 /* Layout sharded: a file a rank, each written by one process alone. The files know each other by
  * the state id, a checksum over the checksums of all whole tensors; so data of all shards is
  * written first, then their tables. */
+#include "save/sharded.h"
+
 #include <jansson.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -11,8 +13,8 @@
 #include "core/crc64.h"
 #include "core/fail.h"
 #include "core/json.h"
+#include "save/context.h"
 #include "save/reuse.h"
-#include "save/save.h"
 #include "save/shard_boxes.h"
 
 typedef struct shard {
@@ -223,7 +225,7 @@ int save_sharded(dcp_store *store, const save_request *r, const struct save_layo
         status = comm_agree(store->comm, r->mover->prove(r->mover->ctx, all.sums, err), err);
     if (!status) status = share_meta(store->comm, r->meta, &meta, err);
     if (status) goto free_all;
-    history_take(store->noted, r, all.sums);
+    save_history_note(save_context_of(store)->noted, r, all.sums);
     uint64_t id = state_id(r, &all);
     for (size_t i = 0; i < all.n && !status; i++) {
         status = shard_meta(&all.list[i], meta, plan->shards, id, err);

@@ -8,24 +8,26 @@
 
 #include "copy/staged.h"
 #include "core/fail.h"
-#include "store/store.h"
+#include "save/context.h"
 
 int snapshot_open(dcp_store *store, const dcp_state *state, uint64_t bytes, dcp_error *err) {
     uint64_t slot = STAGING_SLOT_BYTES;
     if (!state->device) return DCP_OK;
     if (bytes > state->device_bytes) bytes = (state->device_bytes + slot - 1) / slot * slot;
     unsigned slots = (unsigned)(bytes / slot < STAGING_MOST ? bytes / slot : STAGING_MOST);
-    staging *s = store->staging;
+    save_context *kept = save_context_of(store);
+    staging *s = kept->staging;
     if (s && (s->device != state->device || s->slots < slots)) {
         device_staging_close(s);
-        store->staging = s = NULL;
+        kept->staging = s = NULL;
     }
-    return s ? DCP_OK : device_staging_open(state->device, bytes, &store->staging, err);
+    return s ? DCP_OK : device_staging_open(state->device, bytes, &kept->staging, err);
 }
 
 int snapshot_prepare(dcp_store *store, const dcp_state *state, uint64_t bytes, dcp_error *err) {
     int status = snapshot_open(store, state, bytes, err);
-    return status || !state->device ? status : device_staging_follow(store->staging, err);
+    return status || !state->device ? status
+                                    : device_staging_follow(save_context_of(store)->staging, err);
 }
 
 void snapshot_begin(image *im) {
@@ -35,7 +37,7 @@ void snapshot_begin(image *im) {
         im->staged = 1;
         if (im->engine == DCP_ENGINE_MPIO) p->direct = 0; /* all of it is fetched */
     }
-    if (im->staged) staged_begin(im->store->staging, im->pieces, im->n_pieces);
+    if (im->staged) staged_begin(save_context_of(im->store)->staging, im->pieces, im->n_pieces);
 }
 
 /* Pieces that are written by this rank itself, apart: those on the device and the others. */
@@ -159,7 +161,8 @@ static int write_parts(snapshot *w) {
 }
 
 int snapshot_write(image *im, io_queue *queue, dcp_error *err) {
-    snapshot w = {.staging = im->store->staging, .queue = queue, .im = im, .err = err};
+    snapshot w = {
+        .staging = save_context_of(im->store)->staging, .queue = queue, .im = im, .err = err};
     piece *pieces = malloc((im->n_pieces + 1) * sizeof *pieces);
     if (!pieces) return core_fail_memory(err, im->n_pieces * sizeof *pieces);
     size_t n = take_pieces(im, pieces), parts = 0;

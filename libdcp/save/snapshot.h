@@ -4,7 +4,7 @@
 
 #include "save/image.h"
 
-/* Not collective. Sees to it that store->staging is there where the state has boxes on a device,
+/* Not collective. Sees to it that staging memory is there where the state has boxes on a device,
  * with about `bytes` of memory. No save is in flight. */
 int snapshot_open(dcp_store *store, const dcp_state *state, uint64_t bytes, dcp_error *err);
 

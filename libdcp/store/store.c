@@ -14,8 +14,6 @@
 
 #include "comm/comm.h"
 #include "core/fail.h"
-#include "device/staging.h"
-#include "io/queue.h"
 #include "redundancy/redundancy.h"
 #include "store/folder.h"
 #include "store/nodes.h"
@@ -169,17 +167,14 @@ int dcp_store_open(dcp_comm *comm, const char *dir, const dcp_store_options *opt
 }
 
 void store_settle(dcp_store *store) {
-    if (store->saving) store->settle(store->saving);
+    store_attachment *a = store->attachment;
+    if (a && a->settle) a->settle(a);
 }
 
 void dcp_store_close(dcp_store *store) {
     if (!store) return;
     store_settle(store);
-    dcp_comm_destroy(store->twin);
-    io_queue_destroy(store->queue);
-    device_staging_close(store->staging);
-    if (store->layout_free) store->layout_free(store->layout);
-    if (store->history_free) store->history_free(store->history);
+    if (store->attachment) store->attachment->free(store->attachment);
     spare_drop(store);
     if (store->lock_fd >= 0) close(store->lock_fd);
     if (store->dir_fd >= 0) close(store->dir_fd);

@@ -7,15 +7,16 @@
 #define STORE_PINS 8
 #define STORE_MARKS 64 /* files written last */
 
-struct save_layout;  /* libdcp/save: the layout of the last file, kept for the next */
-struct save_history; /* and what it held */
-struct io_queue;
-struct staging;
-
 /* A file that was written: see store/spare.h. */
 typedef struct spare_mark {
     uint64_t step, pages, identity[4];
 } spare_mark;
+
+/* What another room keeps with a store; it begins with this. */
+typedef struct store_attachment {
+    void (*settle)(struct store_attachment *attachment); /* waits for the save in flight; or NULL */
+    void (*free)(struct store_attachment *attachment);
+} store_attachment;
 
 struct dcp_store {
     dcp_comm *comm;                   /* borrowed */
@@ -31,18 +32,9 @@ struct dcp_store {
     int has_intact;
     uint64_t pins[STORE_PINS]; /* steps that `keep` leaves */
     size_t n_pins;
-    spare_mark marks[STORE_MARKS];             /* in turn */
-    size_t n_marks;                            /* ever made */
-    struct dcp_saving *saving;                 /* in flight; NULL: none */
-    void (*settle)(struct dcp_saving *saving); /* waits for it, and takes it off the store */
-    dcp_comm *twin;         /* the communicator of the thread that saves; NULL until it is needed */
-    struct io_queue *queue; /* of saves; NULL before the first one, and after a failure */
-    struct staging *staging; /* the same, of boxes on a device */
-    struct save_layout *layout;
-    void (*layout_free)(struct save_layout *layout);
-    struct save_history *history; /* of the save published last; NULL: none yet */
-    struct save_history *noted;   /* of the save under way */
-    void (*history_free)(struct save_history *history);
+    spare_mark marks[STORE_MARKS]; /* in turn */
+    size_t n_marks;                /* ever made */
+    store_attachment *attachment;  /* of libdcp/save; NULL before the first save */
 };
 
 /* Whether this rank leads its node. */

@@ -7,6 +7,7 @@
 
 #include "core/fail.h"
 #include "plan/plan.h"
+#include "save/context.h"
 #include "tiers/tiers.h"
 
 static int is_due(const tier *t, uint64_t step) {
@@ -25,13 +26,11 @@ int dcp_tiers_has(const dcp_tiers *tiers, size_t i, uint64_t step) {
 }
 
 static void lend_staging(dcp_tiers *tiers, tier *t) {
-    t->store->staging = tiers->staging;
-    tiers->staging = NULL;
+    save_context_swap_staging(t->store, &tiers->staging);
 }
 
 static void take_back_staging(dcp_tiers *tiers, tier *t) {
-    tiers->staging = t->store->staging;
-    t->store->staging = NULL;
+    save_context_swap_staging(t->store, &tiers->staging);
 }
 
 void dcp_tiers_fence(dcp_tiers *tiers) {

@@ -16,6 +16,7 @@
 #include "copy/window.h"
 #include "plan/plan.h"
 #include "planned.h"
+#include "save/context.h"
 #include "stored.h"
 #include "work.h"
 #include "world.h"
@@ -81,14 +82,16 @@ static void measure_save(bench *b, int s) {
     hold_all(b, b->sample[s]);
     store.comm = world_run(&b->world, b->sample[s]);
     planned_save(&store, b->work.state, &b->first[s], &err);
-    NEED(store.layout);
-    size_t boxes = store.layout->boxes.n, runs = store.layout->file.skeleton.n_runs;
+    NEED(store.attachment);
+    const struct save_layout *layout = save_context_of(&store)->layout;
+    NEED(layout);
+    size_t boxes = layout->boxes.n, runs = layout->file.skeleton.n_runs;
     NEED(boxes == b->work.n);
     need_planned(&b->first[s], boxes + runs, &err);
     planned_save(&store, b->work.state, &b->again[s], &err);
     need_planned(&b->again[s], boxes + runs, &err);
-    if (!b->sample[s]) stored_make(&b->stored, &store.layout->file);
-    store.layout_free(store.layout);
+    if (!b->sample[s]) stored_make(&b->stored, &save_context_of(&store)->layout->file);
+    store.attachment->free(store.attachment);
     dcp_comm_destroy(store.comm);
 }
 

@@ -6,7 +6,9 @@
 
 #include "copy/window.h"
 #include "core/fail.h"
+#include "h5/skeleton.h"
 #include "heap.h"
+#include "io/queue.h"
 #include "world.h"
 
 int __real_windows_find(dcp_comm *comm, const piece *pieces, size_t n, uint64_t file_bytes,

@@ -3,8 +3,8 @@
 #ifndef TESTS_BENCH_SCALE_PLANNED_H
 #define TESTS_BENCH_SCALE_PLANNED_H
 
-#include "save/save.h"
 #include "step/checkpoint.h"
+#include "store/store.h"
 
 typedef struct planned_cost {
     double cpu_ms;     /* without HDF5's layout */

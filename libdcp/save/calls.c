@@ -1,13 +1,18 @@
-/* Saves in flight.
+/* The public calls of a save: at once, or in flight beside what the caller does next.
  *
- * A thread runs the whole save over a communicator of its own (the store's twin), on a copy of the
- * store, which goes back into the store when the save is settled: so the caller's thread and the
- * save's never touch the same object. Where there can be no such thread, the first fence or wait
- * runs the save. Whoever runs it, every rank's collectives come in the same order. */
+ * Of a save in flight, a thread runs the whole save over a communicator of its own (a duplicate of
+ * the store's), on a copy of the store, which goes back into the store when the save is settled: so
+ * the caller's thread and the save's never touch the same object. Where there can be no such
+ * thread, the first fence or wait runs the save. Whoever runs it, every rank's collectives come in
+ * the same order. */
+#include "save/calls.h"
+
 #include <pthread.h>
 #include <stdlib.h>
 
 #include "core/fail.h"
+#include "plan/plan.h"
+#include "save/context.h"
 #include "save/save.h"
 #include "save/snapshot.h"
 
@@ -76,6 +81,12 @@ static void settle(dcp_saving *s) {
     dcp_comm *comm = store->comm;
     *store = s->copy;
     store->comm = comm;
+    save_context_of(store)->in_flight = NULL;
+}
+
+static void settle_in_flight(store_attachment *attachment) {
+    const save_context *kept = (save_context *)attachment;
+    if (kept->in_flight) settle(kept->in_flight);
 }
 
 static void destroy(dcp_saving *s) {
@@ -86,11 +97,11 @@ static void destroy(dcp_saving *s) {
 }
 
 /* Collective, once a store. */
-static int get_twin(dcp_store *store, dcp_error *err) {
-    if (store->twin) return DCP_OK;
-    if (store->comm->size == 1) return dcp_comm_self(&store->twin, err);
-    if (!store->comm->make_twin) return DCP_OK;
-    return store->comm->make_twin(store->comm, &store->twin, err);
+static int duplicate_comm(const dcp_store *store, dcp_error *err) {
+    dcp_comm *comm = store->comm, **own = &save_context_of(store)->comm;
+    if (*own) return DCP_OK;
+    if (comm->size == 1) return dcp_comm_self(own, err);
+    return comm->make_twin ? comm->make_twin(comm, own, err) : DCP_OK;
 }
 
 static int make(dcp_store *store, uint64_t step, const dcp_state *state, const char *json,
@@ -105,27 +116,30 @@ static int make(dcp_store *store, uint64_t step, const dcp_state *state, const c
 }
 
 static void launch(dcp_store *store, dcp_saving *s) {
+    save_context *kept = save_context_of(store);
     s->store = store;
     s->copy = *store;
-    if (store->twin) s->copy.comm = store->twin;
-    store->saving = s;
-    store->settle = settle;
+    if (kept->comm) s->copy.comm = kept->comm;
+    kept->in_flight = s;
+    kept->attachment.settle = settle_in_flight;
     /* without a thread, the fence runs the save over the same communicator; HDF5 and MPI-IO are
      * called where the caller calls them: they are not thread-safe */
     s->may_have_thread =
-        store->twin && plan_engine(s->request.engine, store->dir) != DCP_ENGINE_MPIO;
+        kept->comm && plan_engine(s->request.engine, store->dir) != DCP_ENGINE_MPIO;
     s->has_thread = s->may_have_thread && pthread_create(&s->thread, NULL, run, s) == 0;
     if (s->has_thread) pthread_setname_np(s->thread, "dcp-save"); /* in top, and in profiles */
 }
 
 /* The ranks' threads end at different times: one that is not done refuses for all. Where there are
  * none, all ranks run the save here, or none does. */
-int save_turn(dcp_store *store, save_call call, const dcp_save_options *options, dcp_error *err) {
+int save_call_begin(dcp_store *store, save_call call, const dcp_save_options *options,
+                    dcp_error *err) {
     int refuses = options && options->when_busy == DCP_BUSY_REFUSE;
-    int is_busy = store->saving && !dcp_save_is_done(store->saving);
-    int status = DCP_OK;
-    if (is_busy && !store->saving->may_have_thread)
-        status = save_agree(store, DCP_OK, call, options, err);
+    int status = save_context_make(store, err);
+    if (status) return status;
+    dcp_saving *s = save_context_of(store)->in_flight;
+    int is_busy = s && !dcp_save_is_done(s);
+    if (is_busy && !s->may_have_thread) status = save_call_agree(store, DCP_OK, call, options, err);
     if (status) return status;
     if (refuses && is_busy)
         return core_fail(err, DCP_ERR_BUSY,
@@ -135,8 +149,8 @@ int save_turn(dcp_store *store, save_call call, const dcp_save_options *options,
     return DCP_OK;
 }
 
-int save_agree(dcp_store *store, int status, save_call call, const dcp_save_options *options,
-               dcp_error *err) {
+int save_call_agree(dcp_store *store, int status, save_call call, const dcp_save_options *options,
+                    dcp_error *err) {
     const plan_value values[] = {
         {"the call: 0 is dcp_save, 1 dcp_save_async, 2 dcp_rewrite", call, 0},
         {"when_busy", options ? options->when_busy : DCP_BUSY_WAIT, 0},
@@ -148,11 +162,11 @@ int dcp_save_async(dcp_store *store, uint64_t step, const dcp_state *state, cons
                    const dcp_save_options *options, dcp_saving **out, dcp_error *err) {
     if (!store) return core_fail(err, DCP_ERR_ARG, "dcp_save_async: a store is needed");
     dcp_saving *s = NULL;
-    int status = save_turn(store, SAVE_ASYNC, options, err);
+    int status = save_call_begin(store, SAVE_ASYNC, options, err);
     if (!status && !out) status = core_fail(err, DCP_ERR_ARG, "dcp_save_async: out is NULL");
     if (!status) status = make(store, step, state, json, options, &s, err);
-    status = save_agree(store, status, SAVE_ASYNC, options, err);
-    if (!status) status = get_twin(store, err);
+    status = save_call_agree(store, status, SAVE_ASYNC, options, err);
+    if (!status) status = duplicate_comm(store, err);
     if (status) {
         if (s) destroy(s);
         return status;
@@ -186,5 +200,34 @@ int dcp_save_wait(dcp_saving *saving, dcp_report *report, dcp_error *err) {
     if (status && err) *err = saving->error;
     if (!status && report) *report = saving->report;
     destroy(saving);
+    return status;
+}
+
+int dcp_save_prepare(dcp_store *store, const dcp_state *state, const dcp_save_options *options,
+                     dcp_error *err) {
+    if (!store || !state)
+        return core_fail(err, DCP_ERR_ARG, "dcp_save_prepare: a store and a state are needed");
+    int status = save_context_make(store, err);
+    if (status) return status;
+    if (save_context_of(store)->in_flight)
+        return core_fail(err, DCP_ERR_STATE,
+                         "dcp_save_prepare: %s: a save is in flight: wait for it first",
+                         store->dir);
+    return snapshot_open(store, state, save_request_copy_bytes(options), err);
+}
+
+int dcp_save(dcp_store *store, uint64_t step, const dcp_state *state, const char *json,
+             const dcp_save_options *options, dcp_report *report, dcp_error *err) {
+    if (!store) return core_fail(err, DCP_ERR_ARG, "dcp_save: a store is needed");
+    save_request r = {0};
+    dcp_report figures = {0};
+    int status = save_call_begin(store, SAVE_NOW, options, err);
+    if (!status) status = save_request_make(store, step, state, json, options, &r, err);
+    if (!status) status = snapshot_prepare(store, state, r.progress.staging_bytes, err);
+    status = save_call_agree(store, status, SAVE_NOW, options, err);
+    save_progress progress = r.progress;
+    if (!status) status = save_run(store, &r, &progress, &figures, err);
+    save_request_free(&r);
+    if (!status && report) *report = figures;
     return status;
 }

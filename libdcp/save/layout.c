@@ -1,9 +1,10 @@
 /* Planning, and not planning again while tensors and boxes stay as they are. */
-#include "save/plan.h"
+#include "save/layout.h"
 
 #include <stdlib.h>
 #include <string.h>
 
+#include "core/box.h"
 #include "core/crc64.h"
 #include "core/fail.h"
 
@@ -11,9 +12,17 @@
 
 #define SHARD_MEMBER 128 /* {"rank":99999,"state_id":"...","world":99999} */
 
-uint64_t save_meta_bytes(const char *meta, dcp_layout layout) {
+/* Length of /dcp/meta: whole multiples of 64 KiB, with room for a shard's own member. */
+static uint64_t meta_bytes_of(const char *meta, dcp_layout layout) {
     uint64_t bytes = strlen(meta) + (layout == DCP_LAYOUT_SHARDED ? SHARD_MEMBER : 0);
     return (bytes / META_UNIT + 1) * META_UNIT;
+}
+
+void save_file_free(save_file *file) {
+    free(file->rows);
+    free(file->paths);
+    h5_skeleton_free(&file->skeleton);
+    *file = (save_file){0};
 }
 
 static uint64_t hash(uint64_t raw, const void *data, size_t bytes) {
@@ -39,7 +48,8 @@ static uint64_t local_key(const save_request *request) {
     return raw;
 }
 
-static void layout_free(struct save_layout *layout) {
+void save_layout_free(struct save_layout *layout) {
+    if (!layout) return;
     plan_boxes_free(&layout->boxes);
     save_file_free(&layout->file);
     free(layout);
@@ -66,7 +76,7 @@ static int agree_request(dcp_store *store, const save_request *r, int unchanged,
         least[N + i] = ~what[i].value;
     }
     least[UNCHANGED] = (uint64_t)unchanged;
-    least[META] = is_first ? ~save_meta_bytes(r->meta, r->layout) : UINT64_MAX;
+    least[META] = is_first ? ~meta_bytes_of(r->meta, r->layout) : UINT64_MAX;
     least[ENGINE] = is_first ? plan_engine(r->engine, store->dir) : UINT64_MAX;
     int status = comm_allreduce(store->comm, least, ALL, DCP_REDUCE_MIN, err);
     if (status) return status;
@@ -125,7 +135,7 @@ static int lay_out(dcp_comm *comm, const save_request *r, uint64_t meta_bytes, s
 }
 
 static int plan_anew(dcp_store *store, const save_request *r, uint64_t key, uint64_t meta_bytes,
-                     dcp_error *err) {
+                     struct save_layout **layout, dcp_error *err) {
     struct save_layout *plan = calloc(1, sizeof *plan);
     int status = comm_agree(store->comm, plan ? DCP_OK : core_fail_memory(err, sizeof *plan), err);
     if (status) goto free_plan;
@@ -139,12 +149,11 @@ static int plan_anew(dcp_store *store, const save_request *r, uint64_t key, uint
     if (!status && r->layout == DCP_LAYOUT_GLOBAL)
         status = lay_out(store->comm, r, meta_bytes, &plan->file, err);
     if (status) goto free_plan;
-    if (store->layout) layout_free(store->layout);
-    store->layout = plan;
-    store->layout_free = layout_free;
+    save_layout_free(*layout);
+    *layout = plan;
     return DCP_OK;
 free_plan:
-    if (plan) layout_free(plan);
+    save_layout_free(plan);
     return status;
 }
 
@@ -156,21 +165,21 @@ static void repoint(struct save_layout *plan, const save_request *r) {
             plan->boxes.boxes[k++].box = &r->sorted[i]->boxes[b];
 }
 
-int save_plan(dcp_store *store, const save_request *r, struct save_layout **out, dcp_error *err) {
+int save_layout_plan(dcp_store *store, const save_request *r, struct save_layout **layout,
+                     dcp_error *err) {
     uint64_t key = local_key(r);
-    const struct save_layout *last = store->layout;
+    const struct save_layout *last = *layout;
     int unchanged =
         last && last->key == key && last->layout == r->layout && last->shards == r->shards;
     agreed all = {0};
     int status = agree_request(store, r, unchanged, &all, err);
     if (status) return status;
     if (!all.unchanged || last->meta_bytes != all.meta_bytes) {
-        status = plan_anew(store, r, key, all.meta_bytes, err);
+        status = plan_anew(store, r, key, all.meta_bytes, layout, err);
         if (status) return status;
     } else {
-        repoint(store->layout, r);
+        repoint(*layout, r);
     }
-    store->layout->engine = all.engine;
-    *out = store->layout;
+    (*layout)->engine = all.engine;
     return DCP_OK;
 }

@@ -1,0 +1,41 @@
+/* What a store keeps for its saves, from one save to the next. Made by the first save. The store
+ * carries it without knowing what is in it; while a save runs in a thread, only `in_flight` is
+ * touched by other threads. */
+#ifndef DCP_SAVE_CONTEXT_H
+#define DCP_SAVE_CONTEXT_H
+
+#include "store/store.h"
+
+struct dcp_saving;
+struct io_queue;
+struct save_history;
+struct save_layout;
+struct staging;
+
+typedef struct save_context {
+    store_attachment attachment;  /* first: the store's view of it */
+    struct dcp_saving *in_flight; /* NULL: none */
+    dcp_comm *comm; /* a duplicate of the store's, for the saving thread; NULL until it is needed */
+    struct io_queue *queue;       /* NULL before the first save, and after a failure */
+    struct staging *staging;      /* the same, of boxes on a device */
+    struct save_layout *layout;   /* of the last save; NULL: none yet */
+    struct save_history *history; /* of the save published last; NULL: none yet */
+    struct save_history *noted;   /* of the save under way */
+} save_context;
+
+/* Sees to it that the store has a context. Not collective. */
+int save_context_make(dcp_store *store, dcp_error *err);
+
+/* The store's context; NULL before save_context_make. */
+save_context *save_context_of(const dcp_store *store);
+
+/* Exchanges the store's staging memory for *staging (either may be NULL), so that several stores
+ * can use the same in turn. No save of the store is in flight. Nothing happens where memory for the
+ * context is short. */
+void save_context_swap_staging(dcp_store *store, struct staging **staging);
+
+/* Not trusted after a failure is what the next save would go on with. Page-locked memory is kept
+ * where it was not the device that failed: taking it again would hold up the training. */
+void save_context_reset(save_context *context, int status);
+
+#endif

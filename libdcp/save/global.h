@@ -1,0 +1,12 @@
+/* Layout global: one file, written by all ranks. */
+#ifndef DCP_SAVE_GLOBAL_H
+#define DCP_SAVE_GLOBAL_H
+
+#include "save/layout.h"
+
+/* Collective: writes what belongs into `folder`, and notes what was saved in the store's context.
+ */
+int save_global(dcp_store *store, const save_request *request, const struct save_layout *plan,
+                const char *folder, save_progress *progress, dcp_report *report, dcp_error *err);
+
+#endif

@@ -1,0 +1,218 @@
+/* What was saved last. Fingerprints are of whole tensors and known to all ranks, so each rank
+ * judges alone and all judge the same; rank 0 says it.
+ *
+ * The first save after a restart takes the history from the tables of the loaded step, as if this
+ * store had saved it, so that a frozen tensor is not written anew. Without good tables nothing is
+ * shared, which is no failure. */
+#include "save/history.h"
+
+#include <fcntl.h>
+#include <limits.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "comm/comm.h"
+#include "core/crc64.h"
+#include "core/fail.h"
+#include "step/checkpoint.h"
+#include "step/files.h"
+#include "step/list.h"
+#include "step/tables.h"
+#include "store/folder.h"
+
+/* Files of a step that this rank has a part in. */
+static size_t count_files(const dcp_comm *comm, const save_request *r) {
+    if (r->layout == DCP_LAYOUT_GLOBAL) return 1;
+    return (size_t)(r->shards / comm->size + (comm->rank < r->shards % comm->size));
+}
+
+int save_history_make(const dcp_store *store, const save_request *r, const struct save_layout *plan,
+                      struct save_history **out, dcp_error *err) {
+    struct save_history *h = calloc(1, sizeof *h);
+    if (!h) return core_fail_memory(err, sizeof *h);
+    *h = (struct save_history){.step = r->step,
+                               .tensors = plan->tensors,
+                               .n = r->n,
+                               .layout = r->layout,
+                               .shards = r->shards,
+                               .n_files = count_files(store->comm, r)};
+    h->prints = calloc(r->n + 1, sizeof *h->prints);
+    h->files = calloc(h->n_files + 1, sizeof *h->files);
+    if (!h->prints || !h->files) {
+        save_history_free(h);
+        return core_fail_memory(err, r->n * sizeof *h->prints);
+    }
+    *out = h;
+    return DCP_OK;
+}
+
+void save_history_free(struct save_history *history) {
+    if (!history) return;
+    for (size_t i = 0; history->files && i < history->n_files; i++) {
+        free(history->files[i].age);
+        free(history->files[i].steady);
+        free(history->files[i].sums);
+    }
+    free(history->files);
+    free(history->prints);
+    free(history);
+}
+
+void save_history_note(struct save_history *now, const save_request *r, const uint64_t *sums) {
+    for (size_t i = 0; i < r->n; i++) {
+        uint64_t blocks = step_index_blocks(r->sorted[i]->bytes);
+        now->prints[i] = core_crc64_raw(~0ULL, sums, blocks * sizeof *sums);
+        sums += blocks;
+    }
+}
+
+/* Tensors with bytes, all of them and those of the two sections that an update writes. */
+typedef struct changes {
+    size_t unchanged, changed;
+} changes;
+
+static void count(changes *c, int unchanged) { *(unchanged ? &c->unchanged : &c->changed) += 1; }
+
+static int is_below(const char *path, const char *section) {
+    return strncmp(path, section, strlen(section)) == 0;
+}
+
+static int is_still(const changes *c) { return c->unchanged && !c->changed; }
+
+static void warn(const dcp_store *store, const struct save_history *last, uint64_t step,
+                 const changes *state, const changes *model, const changes *optimizer) {
+    unsigned long long from = last->step, to = step;
+    if (is_still(state))
+        store_log(store, DCP_LOG_WARNING,
+                  "step %llu: no byte of any tensor differs from step %llu: the optimizer's update "
+                  "did not reach what is saved, or it was zero",
+                  to, from);
+    else if (optimizer->changed && is_still(model))
+        store_log(store, DCP_LOG_WARNING,
+                  "step %llu: tensors under /optimizer changed since step %llu, but no byte under "
+                  "/model did: the update did not reach the parameters that are saved, or it was "
+                  "zero",
+                  to, from);
+    else if (model->changed && is_still(optimizer))
+        store_log(store, DCP_LOG_WARNING,
+                  "step %llu: tensors under /model changed since step %llu, but no byte under "
+                  "/optimizer did: the optimizer's state that is saved is not the one in use",
+                  to, from);
+}
+
+void save_history_compare(const dcp_store *store, const struct save_history *last,
+                          const struct save_history *now, const save_request *r,
+                          dcp_report *report) {
+    if (!last || last->tensors != now->tensors || last->n != now->n) return;
+    changes state = {0}, model = {0}, optimizer = {0};
+    for (size_t i = 0; i < r->n; i++) {
+        const char *path = r->sorted[i]->tensor.path;
+        int unchanged = last->prints[i] == now->prints[i];
+        if (!r->sorted[i]->bytes) continue;
+        report->unchanged += (uint64_t)unchanged;
+        if (is_below(path, "/files/")) continue;
+        count(&state, unchanged);
+        if (is_below(path, "/model/")) count(&model, unchanged);
+        if (is_below(path, "/optimizer/")) count(&optimizer, unchanged);
+    }
+    if (store->comm->rank == 0 && last->step < now->step)
+        warn(store, last, now->step, &state, &model, &optimizer);
+}
+
+uint64_t save_history_rows(const index_row *rows, size_t n) {
+    uint64_t raw = ~0ULL;
+    for (size_t i = 0; i < n; i++) {
+        raw = core_crc64_raw(raw, rows[i].tensor.path, strlen(rows[i].tensor.path) + 1);
+        raw = core_crc64_raw(raw, (uint64_t[]){rows[i].offset, rows[i].bytes}, 16);
+    }
+    return raw;
+}
+
+/* Room for `n` rows, all of them steady, and `blocks` checksums; 0 where memory is short. */
+static int make_record(save_file_record *f, uint64_t rows, size_t n, uint64_t blocks) {
+    f->age = calloc(n + 1, 1);
+    f->steady = malloc(n + 1);
+    f->sums = calloc(blocks + 1, sizeof *f->sums);
+    if (!f->age || !f->steady || !f->sums) return 0;
+    for (size_t i = 0; i < n; i++) f->steady[i] = 1;
+    f->rows = rows;
+    f->n = n;
+    return 1;
+}
+
+static void fill_record(save_file_record *f, const step_file *file) {
+    for (size_t i = 0; i < f->n; i++) {
+        const index_row *row = &file->rows[i];
+        for (uint64_t b = 0; b < step_index_blocks(row->bytes); b++)
+            f->sums[row->first_block + b] = core_crc64_unfinish(
+                file->crcs[row->first_block + b], step_index_block_bytes(row->bytes, b));
+    }
+}
+
+/* The record of a file as its tables have it; left without rows where that does not work. */
+static uint64_t read_record(save_file_record *f, const dcp_store *store, const save_request *r,
+                            uint64_t step, size_t number) {
+    char name[64], folder[PATH_MAX];
+    step_file file = {.file.fd = -1, .plain = -1};
+    step_name_write(name, "", step);
+    if (snprintf(folder, sizeof folder, "%s/%s", store->dir, name) < (int)sizeof folder)
+        file.path = step_files_path(folder, r->layout, number, (size_t)r->shards);
+    uint64_t blocks = 0;
+    if (file.path && !step_tables_read(&file, NULL)) {
+        blocks = file.ub.blocks.bytes / 8;
+        int fd = open(file.path, O_RDONLY | O_NOFOLLOW | O_CLOEXEC);
+        if (fd >= 0 &&
+            make_record(f, save_history_rows(file.rows, file.ub.rows), file.ub.rows, blocks)) {
+            fill_record(f, &file);
+            io_identify(fd, f->identity);
+        }
+        if (fd >= 0) close(fd);
+    }
+    step_tables_free(&file);
+    return f->n ? blocks : 0;
+}
+
+/* Collective: rank 0 reads, all have it. */
+static int recall_global(const dcp_store *store, const save_request *r, struct save_history *h,
+                         dcp_error *err) {
+    save_file_record *f = &h->files[0];
+    int reads = store->comm->rank == 0;
+    uint64_t head[3] = {0};
+    if (reads) head[2] = read_record(f, store, r, h->step, 0);
+    if (reads) head[0] = f->rows, head[1] = f->n;
+    int status = comm_broadcast(store->comm, head, sizeof head, 0, err);
+    if (status || !head[1]) return status;
+    int has_room = reads || make_record(f, head[0], head[1], head[2]);
+    status = comm_agree(store->comm, has_room ? DCP_OK : core_fail_memory(err, head[2] * 8), err);
+    if (status) return status;
+    return comm_broadcast(store->comm, f->sums, head[2] * sizeof *f->sums, 0, err);
+}
+
+int save_history_recall(const dcp_store *store, const save_request *r,
+                        const struct save_layout *plan, struct save_history **out, dcp_error *err) {
+    uint64_t step = store->has_intact ? store->newest_intact : UINT64_MAX;
+    uint64_t vote[2] = {step, ~step};
+    struct save_history *h = NULL;
+    if (plan->engine == DCP_ENGINE_MPIO) return DCP_OK;
+    int status = comm_allreduce(store->comm, vote, 2, DCP_REDUCE_MIN, err);
+    if (status || vote[0] != ~vote[1] || step == UINT64_MAX) return status;
+    status = comm_agree(store->comm, save_history_make(store, r, plan, &h, err), err);
+    if (status) goto free_history;
+    h->step = step;
+    h->n = 0; /* tensors are compared with those of this store's own saves */
+    h->tensors = 0;
+    if (r->layout == DCP_LAYOUT_GLOBAL)
+        status = recall_global(store, r, h, err);
+    else
+        for (size_t i = 0; i < h->n_files; i++)
+            read_record(&h->files[i], store, r, step,
+                        (size_t)store->comm->rank + i * (size_t)store->comm->size);
+    if (status) goto free_history;
+    *out = h;
+    return DCP_OK;
+free_history:
+    save_history_free(h);
+    return status;
+}

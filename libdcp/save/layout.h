@@ -1,0 +1,40 @@
+/* The plan of a save: agreed tensors, who keeps which boxes, and for layout global the file's
+ * layout. Kept from save to save: a save at every step plans once. */
+#ifndef DCP_SAVE_LAYOUT_H
+#define DCP_SAVE_LAYOUT_H
+
+#include "h5/skeleton.h"
+#include "plan/plan.h"
+#include "save/request.h"
+
+/* Where everything lies in a file. */
+typedef struct save_file {
+    dcp_layout layout;
+    index_row *rows; /* a dataset each; their paths are `paths` or the state's */
+    size_t n;
+    char *paths;
+    uint64_t blocks;
+    skeleton skeleton; /* runs only on the rank that writes metadata */
+} save_file;
+
+void save_file_free(save_file *file);
+
+struct save_layout {
+    uint64_t key; /* checksum of this rank's tensors and boxes */
+    dcp_layout layout;
+    int shards;
+    dcp_engine engine; /* of this save; never DCP_ENGINE_AUTO */
+    uint64_t meta_bytes;
+    uint64_t tensors; /* fingerprint of all tensors, the same on all ranks */
+    plan_boxes boxes; /* box pointers are those of the state planned last: see save_layout_plan */
+    save_file file;   /* layout global */
+};
+
+/* Collective. Checks that all ranks ask for the same, and plans where anything changed since the
+ * last save, whose layout is *layout (NULL: none). *layout is the new one then; its boxes point
+ * into this request's state. */
+int save_layout_plan(dcp_store *store, const save_request *request, struct save_layout **layout,
+                     dcp_error *err);
+void save_layout_free(struct save_layout *layout);
+
+#endif

@@ -1,0 +1,102 @@
+/* Arguments that cannot be saved are refused here, before anything is planned. */
+#include "save/request.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "core/fail.h"
+#include "core/json.h"
+#include "io/queue.h"
+#include "plan/plan.h"
+#include "step/userblock.h"
+
+#define ABOUT_BYTES (1 << 20) /* of the caller's members of about.json */
+
+/* The checkpoint's JSON: the caller's with the library's members. */
+static int make_meta(const char *json, uint64_t step, char **out, dcp_error *err) {
+    json_t *object;
+    int status = core_json_parse_object(json, json ? strlen(json) : 0, &object, err);
+    if (status) return status;
+    json_object_del(object, "shard");
+    if (step > INT64_MAX)
+        status = core_fail(err, DCP_ERR_ARG, "step %llu is too large", (unsigned long long)step);
+    else if (json_object_set_new(object, "format", json_integer(FORMAT_VERSION)) ||
+             json_object_set_new(object, "step", json_integer((json_int_t)step)) ||
+             !(*out = core_json_canonical(object)))
+        status = core_fail_memory(err, json ? strlen(json) : 64);
+    else if (strlen(*out) > MAX_JSON_BYTES)
+        status =
+            core_fail(err, DCP_ERR_ARG, "json: %zu bytes, at most %u: keep large data as tensors",
+                      strlen(*out), MAX_JSON_BYTES);
+    json_decref(object);
+    return status;
+}
+
+static int keep_about(save_request *r, const char *about, dcp_error *err) {
+    json_t *object;
+    if (!about) return DCP_OK;
+    size_t bytes = strlen(about);
+    if (bytes > ABOUT_BYTES)
+        return core_fail(err, DCP_ERR_ARG, "about_json: %zu bytes, at most %d are kept", bytes,
+                         ABOUT_BYTES);
+    if (core_json_parse_object(about, bytes, &object, err))
+        return core_fail(err, DCP_ERR_ARG, "about_json is not a JSON object");
+    json_decref(object);
+    r->about = strdup(about);
+    return r->about ? DCP_OK : core_fail_memory(err, bytes);
+}
+
+uint64_t save_request_copy_bytes(const dcp_save_options *options) {
+    const uint64_t buffers = (uint64_t)IO_SLOTS * IO_SLOT_BYTES;
+    uint64_t staging_bytes = options ? options->staging_bytes : 0;
+    if (staging_bytes == DCP_STAGING_NONE) return 0;
+    if (!staging_bytes) staging_bytes = DCP_STAGING_DEFAULT;
+    return staging_bytes > buffers ? staging_bytes - buffers : 0;
+}
+
+int save_request_make(const dcp_store *store, uint64_t step, const dcp_state *state,
+                      const char *json, const dcp_save_options *options, save_request *r,
+                      dcp_error *err) {
+    if (!state) return core_fail(err, DCP_ERR_ARG, "dcp_save: a state is needed");
+    const dcp_save_options plain = {0};
+    if (!options) options = &plain;
+    r->progress = (save_progress){.on_progress = options->on_progress,
+                                  .progress_ctx = options->progress_ctx,
+                                  .on_phase = options->on_phase,
+                                  .phase_ctx = options->phase_ctx,
+                                  .staging_bytes = save_request_copy_bytes(options)};
+    r->engine = options->engine;
+    int status = plan_check_engine(r->engine, err);
+    if (status) return status;
+    if ((unsigned)options->layout > DCP_LAYOUT_SHARDED)
+        return core_fail(err, DCP_ERR_ARG, "layout %d does not exist", (int)options->layout);
+    if (options->layout == DCP_LAYOUT_SHARDED) {
+        r->layout = DCP_LAYOUT_SHARDED;
+        r->shards = options->shards ? options->shards : store->comm->size;
+        if (r->shards < 0 || r->shards > 99999)
+            return core_fail(err, DCP_ERR_ARG, "%d shards: from 1 to 99999 are possible",
+                             r->shards);
+    }
+    if (store->options.private_dirs && r->layout != DCP_LAYOUT_SHARDED)
+        return core_fail(err, DCP_ERR_UNSUPPORTED,
+                         "%s is a private store: only layout sharded can be saved into it, a file "
+                         "a rank",
+                         store->dir);
+    if (store->groups && r->shards != store->comm->size)
+        return core_fail(err, DCP_ERR_ARG,
+                         "%s: a store with redundancy takes as many shards as ranks: %d, not %d",
+                         store->dir, store->comm->size, r->shards);
+    r->step = step;
+    r->n = dcp_state_tensors(state);
+    r->sorted = core_state_sorted(state);
+    if (!r->sorted) return core_fail_memory(err, r->n * sizeof *r->sorted);
+    status = keep_about(r, options->about_json, err);
+    if (status) return status;
+    return store->comm->rank == 0 ? make_meta(json, step, &r->meta, err) : DCP_OK;
+}
+
+void save_request_free(save_request *r) {
+    free(r->sorted);
+    free(r->meta);
+    free(r->about);
+}

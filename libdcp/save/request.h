@@ -1,0 +1,33 @@
+/* The checked arguments of a save. */
+#ifndef DCP_SAVE_REQUEST_H
+#define DCP_SAVE_REQUEST_H
+
+#include "core/state.h"
+#include "save/progress.h"
+#include "store/store.h"
+
+struct save_mover;
+
+typedef struct save_request {
+    uint64_t step;
+    state_tensor **sorted;
+    size_t n;
+    dcp_layout layout;
+    dcp_engine engine;
+    int shards;                     /* files of layout sharded */
+    char *meta;                     /* rank 0: canonical JSON */
+    char *about;                    /* further members of about.json; NULL: none */
+    const struct save_mover *mover; /* NULL: the boxes are memory or plain sources */
+    save_progress progress; /* as the caller's options ask for; each run of the save has its own */
+} save_request;
+
+/* Checks and copies the arguments of a save. Not collective; to be freed in either case. */
+int save_request_make(const dcp_store *store, uint64_t step, const dcp_state *state,
+                      const char *json, const dcp_save_options *options, save_request *r,
+                      dcp_error *err);
+void save_request_free(save_request *r);
+
+/* How much of the caller's memory may be copied at a fence, beside the queue's buffers. */
+uint64_t save_request_copy_bytes(const dcp_save_options *options);
+
+#endif
