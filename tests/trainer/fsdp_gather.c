@@ -6,7 +6,9 @@
 #include <string.h>
 
 #include "dcp/mpi.h"
-#include "fsdp/gather.h"
+#include "fsdp/gather_messages.h"
+#include "fsdp/gather_shared.h"
+#include "fsdp/transport_mpi.h"
 #include "support/check.h"
 
 enum { UNITS = 5, STEPS = 3, ROOT = 0 };
@@ -180,7 +182,7 @@ int main(int argc, char **argv) {
         if (way & 8 && !strategy.keep_params) continue;
         gather_steps((fsdp_plan){.layout = layouts[way >> 3 & 1],
                                  .strategy = strategy,
-                                 .leaves = (uint64_t)world,
+                                 .micro_batches = (uint64_t)world,
                                  .is_shared = way >> 2 & 1},
                      &mesh, k);
     }
@@ -188,7 +190,7 @@ int main(int argc, char **argv) {
     for (int way = 0; way < 4; way++)
         gather_steps((fsdp_plan){.layout = layouts[0],
                                  .strategy = {.bf16 = way & 1, .prefetch = (uint64_t)(way & 2)},
-                                 .leaves = (uint64_t)world,
+                                 .micro_batches = (uint64_t)world,
                                  .offloads = 1,
                                  .is_apart = 1},
                      &mesh, k);

@@ -9,7 +9,8 @@
 #include <string.h>
 
 #include "fsdp/nccl.h"
-#include "fsdp/transport.h"
+#include "fsdp/transport_nccl.h"
+#include "fsdp/transports.h"
 #include "streams.h"
 #include "support/check.h"
 

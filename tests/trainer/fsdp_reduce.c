@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "fsdp/reduce.h"
+#include "fsdp/transport_mpi.h"
 #include "support/check.h"
 
 enum { UNITS = 4, MOST_LEAVES = 13, MOST_ELEMS = 1 << 14 };
@@ -84,10 +85,10 @@ static void spoil(float *memory, uint64_t n) {
 static void reduce_step(fsdp_reduce *r, const fsdp_plan *plan, int overlap, float *grads,
                         float *whole, float *scratch) {
     const fsdp_layout *layout = plan->layout;
-    const fsdp_leaves leaves = fsdp_plan_leaves(plan);
+    const fsdp_micro_batches leaves = fsdp_plan_micro_batches(plan);
     const int needs_scratch = layout->shards > 1 || overlap;
-    for (uint64_t micro = 0; micro < fsdp_leaves_micro_steps(&leaves); micro++) {
-        const uint64_t leaf = fsdp_leaf(&leaves, layout->rank, micro);
+    for (uint64_t micro = 0; micro < fsdp_micro_batches_steps(&leaves); micro++) {
+        const uint64_t leaf = fsdp_micro_batch_of(&leaves, layout->rank, micro);
         const int at_home = overlap && layout->world == 1 && micro == 0;
         for (size_t u = layout->n; u-- > 0;) {
             const uint64_t n = layout->units[u].whole_grad_elems;
@@ -112,7 +113,7 @@ static void reduce_steps(const fsdp_plan *plan, fsdp_transport *transport, kerne
     CHECK(fsdp_reduce_create(plan, transport, k, NULL, grads, &r, NULL) == DCP_OK);
     for (int step = 0; step < 2; step++) { /* twice: the counters are empty again after a step */
         reduce_step(r, plan, step == 0, grads, whole, scratch);
-        check_shards(layout, grads, plan->leaves, plan->strategy.ring);
+        check_shards(layout, grads, plan->micro_batches, plan->strategy.ring);
     }
     CHECK(fsdp_reduce_sent_bytes(r) == 2 * fsdp_plan_traffic(plan).reductions);
     fsdp_reduce_destroy(r);
@@ -135,7 +136,8 @@ static void reduce_in_groups(int rank, int world, int replicas, kernels *k) {
         for (uint64_t leaves = 1; leaves <= MOST_LEAVES; leaves += by) {
             const fsdp_strategy strategy = {
                 .replicas = replicas, .local_sums = way & 1, .ring = way >> 1};
-            const fsdp_plan plan = {.layout = layout, .strategy = strategy, .leaves = leaves};
+            const fsdp_plan plan = {
+                .layout = layout, .strategy = strategy, .micro_batches = leaves};
             reduce_steps(&plan, &transport, k);
         }
     }

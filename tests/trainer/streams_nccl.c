@@ -156,19 +156,19 @@ static ncclResult_t all_reduce(const void *from, void *to, size_t n, ncclDataTyp
     return group_end();
 }
 
-int nccl_load(nccl_library *nccl) {
+int fsdp_nccl_load(fsdp_nccl *nccl) {
     streams_loaded++;
-    *nccl = (nccl_library){.version = version,
-                           .unique_id = unique_id,
-                           .init = init,
-                           .async_error = async_error,
-                           .abort = abort_comm,
-                           .error_text = error_text,
-                           .group_start = group_start,
-                           .group_end = group_end,
-                           .send = send_part,
-                           .recv = receive_part,
-                           .reduce = reduce,
-                           .all_reduce = all_reduce};
+    *nccl = (fsdp_nccl){.version = version,
+                        .unique_id = unique_id,
+                        .init = init,
+                        .async_error = async_error,
+                        .abort = abort_comm,
+                        .error_text = error_text,
+                        .group_start = group_start,
+                        .group_end = group_end,
+                        .send = send_part,
+                        .recv = receive_part,
+                        .reduce = reduce,
+                        .all_reduce = all_reduce};
     return 0;
 }

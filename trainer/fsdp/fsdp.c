@@ -1,13 +1,14 @@
 /* The order of gathers, stages and reductions, which is the same on every rank: a rank without a
- * leaf goes through all of it but the computation. A block's gradients travel while the next one's
- * are computed, the root's at the end of a micro-step. */
+ * micro-batch goes through all of it but the computation. A block's gradients travel while the next
+ * one's are computed, the root's at the end of a micro-step. */
 #include "fsdp/fsdp.h"
 
 #include <stdlib.h>
 
-#include "fsdp/gather.h"
+#include "fsdp/alloc.h"
+#include "fsdp/gather_messages.h"
+#include "fsdp/gather_shared.h"
 #include "fsdp/reduce.h"
-#include "fsdp/take.h"
 #include "programs/fail.h"
 
 enum { ROOT = 0, NO_UNIT = -1 };
@@ -18,7 +19,7 @@ struct fsdp {
     fsdp_plan plan;
     kernels *k;
     timeline *tl;
-    fsdp_leaves leaves;
+    fsdp_micro_batches batches;
     const float **whole;       /* [units] parameters of those that are gathered, or NULL */
     size_t last_backward;      /* the stage; nothing that those before it use is trained */
     long in_block;             /* the block that is gathered, where they do not stay; NO_UNIT */
@@ -54,9 +55,9 @@ static int take_places(fsdp *f, const float *params, dcp_error *err) {
 
 static int take_gradients(fsdp *f, dcp_error *err) {
     const fsdp_sizes s = fsdp_plan_sizes(&f->plan);
-    int status = fsdp_take(f->k, &f->root_grads, s.root_grads, err);
-    if (!status) status = fsdp_take(f->k, &f->block_grads, s.block_grads, err);
-    if (!status) status = fsdp_take(f->k, &f->outgoing, s.outgoing, err);
+    int status = fsdp_alloc(f->k, &f->root_grads, s.root_grads, err);
+    if (!status) status = fsdp_alloc(f->k, &f->block_grads, s.block_grads, err);
+    if (!status) status = fsdp_alloc(f->k, &f->outgoing, s.outgoing, err);
     return status;
 }
 
@@ -99,7 +100,7 @@ int fsdp_create(const model *m, const fsdp_plan *plan, const fsdp_ways *ways, ke
                 .plan = *plan,
                 .k = k,
                 .tl = tl,
-                .leaves = fsdp_plan_leaves(plan),
+                .batches = fsdp_plan_micro_batches(plan),
                 .grads = grads,
                 .in_block = NO_UNIT};
     int status = take_places(f, params, err);
@@ -128,9 +129,9 @@ void fsdp_destroy(fsdp *f) {
     free(f);
 }
 
-uint64_t fsdp_micro_steps(const fsdp *f) { return fsdp_leaves_micro_steps(&f->leaves); }
-uint64_t fsdp_own_leaf(const fsdp *f, uint64_t micro) {
-    return fsdp_leaf(&f->leaves, f->layout->rank, micro);
+uint64_t fsdp_micro_steps(const fsdp *f) { return fsdp_micro_batches_steps(&f->batches); }
+uint64_t fsdp_own_micro_batch(const fsdp *f, uint64_t micro) {
+    return fsdp_micro_batch_of(&f->batches, f->layout->rank, micro);
 }
 uint64_t fsdp_sent_bytes(const fsdp *f) {
     return (f->gather ? f->gather->sent : 0) + fsdp_reduce_sent_bytes(f->reduce);
@@ -151,21 +152,21 @@ void fsdp_poll(void *ctx) {
     fsdp_reduce_poll(f->reduce);
 }
 
-static void drop(fsdp *f, size_t unit) {
+static void drop_unit(fsdp *f, size_t unit) {
     if (f->whole[unit]) f->gather->release(f->gather, unit);
     f->whole[unit] = NULL;
 }
 
 /* Blocks that do not stay are there one at a time. */
 static void drop_block(fsdp *f) {
-    if (f->in_block != NO_UNIT) drop(f, (size_t)f->in_block);
+    if (f->in_block != NO_UNIT) drop_unit(f, (size_t)f->in_block);
     f->in_block = NO_UNIT;
 }
 
 void fsdp_step_begin(fsdp *f) {
     const double start = MPI_Wtime();
     if (!f->gather) return;
-    for (size_t u = 0; u < f->layout->n; u++) drop(f, u);
+    for (size_t u = 0; u < f->layout->n; u++) drop_unit(f, u);
     f->in_block = NO_UNIT;
     f->gather->start(f->gather, ROOT);
     f->whole[ROOT] = f->gather->finish(f->gather);
@@ -187,7 +188,7 @@ static void finish_gather(fsdp *f, size_t unit) {
 }
 
 /* Makes the unit's parameters whole, and sends for blocks that come next. */
-static void hold(fsdp *f, size_t unit) {
+static void hold_unit(fsdp *f, size_t unit) {
     const uint64_t ahead = f->plan.strategy.prefetch;
     if (!f->whole[unit]) {
         if (f->gather->flying == 0) start_next(f);
@@ -198,8 +199,8 @@ static void hold(fsdp *f, size_t unit) {
         start_next(f);
 }
 
-/* Where a leaf's gradients of a unit are made. One rank's first leaf begins the sum of all where
- * that ends: the storage is laid out as the whole unit is. */
+/* Where a micro-batch's gradients of a unit are made. One rank's first micro-batch begins the sum
+ * of all where that ends: the storage is laid out as the whole unit is. */
 static float *unit_grads(const fsdp *f, size_t unit) {
     if (f->layout->world == 1 && f->micro == 0) return f->grads + f->layout->units[unit].grad_at;
     return unit == ROOT ? f->root_grads : f->block_grads;
@@ -216,11 +217,11 @@ static void point_at(fsdp *f, size_t stage) {
     }
 }
 
-static void forward(fsdp *f, model_run *run) {
+static void run_forward(fsdp *f, model_run *run) {
     for (size_t stage = 0; stage < model_stages(f->m); stage++) {
         const double start = MPI_Wtime();
         const size_t unit = stage_unit(f, stage);
-        hold(f, unit);
+        hold_unit(f, unit);
         const double held = MPI_Wtime();
         point_at(f, stage);
         if (run) model_forward(run, stage, f->places);
@@ -239,8 +240,9 @@ static float *scratch_of(fsdp *f, size_t unit) {
     return f->gather->spare(f->gather, unit);
 }
 
-/* The leaf's gradients of a unit are sent to their owners; those of the unit before are there. */
-static void reduce(fsdp *f, size_t unit, uint64_t micro) {
+/* The micro-batch's gradients of a unit are sent to their owners; those of the unit before are
+ * there. */
+static void reduce_unit(fsdp *f, size_t unit, uint64_t micro) {
     const double start = MPI_Wtime();
     fsdp_reduce_start(f->reduce, unit, micro, unit_grads(f, unit), scratch_of(f, unit));
     if (!f->plan.strategy.overlap || unit == ROOT) fsdp_reduce_finish(f->reduce);
@@ -266,11 +268,11 @@ static int ends_unit(const fsdp *f, size_t stage) {
     return stage_unit(f, stage - 1) != unit;
 }
 
-static void backward(fsdp *f, model_run *run, uint64_t micro) {
+static void run_backward(fsdp *f, model_run *run, uint64_t micro) {
     for (size_t stage = model_stages(f->m); stage-- > 0;) {
         const size_t unit = stage_unit(f, stage);
         const double start = MPI_Wtime();
-        hold(f, unit);
+        hold_unit(f, unit);
         const double held = MPI_Wtime();
         if (run && begins_unit(f, stage)) zero_grads(f, unit);
         point_at(f, stage);
@@ -278,7 +280,7 @@ static void backward(fsdp *f, model_run *run, uint64_t micro) {
         if (!f->gather) is_done(f, unit);
         timeline_add(f->tl, TIMELINE_WAIT, (long)unit, start, held);
         timeline_add(f->tl, TIMELINE_BACKWARD, (long)unit, held, MPI_Wtime());
-        if (ends_unit(f, stage)) reduce(f, unit, micro);
+        if (ends_unit(f, stage)) reduce_unit(f, unit, micro);
     }
 }
 
@@ -287,7 +289,7 @@ void fsdp_evaluate(fsdp *f, model_run *run) {
     drop_block(f);
     f->started = 0;
     f->to_gather = f->whole[blocks] ? 0 : blocks;
-    forward(f, run);
+    run_forward(f, run);
 }
 
 void fsdp_micro_step(fsdp *f, uint64_t micro, model_run *run) {
@@ -295,6 +297,6 @@ void fsdp_micro_step(fsdp *f, uint64_t micro, model_run *run) {
     f->micro = micro;
     f->started = 0;
     f->to_gather = fsdp_plan_gathers(&f->plan, micro);
-    forward(f, run);
-    backward(f, run, micro);
+    run_forward(f, run);
+    run_backward(f, run, micro);
 }

@@ -8,13 +8,9 @@
 
 #include <mpi.h>
 
-#include "fsdp/gather.h"
-#include "fsdp/layout.h"
+#include "fsdp/fsdp_plan.h"
 #include "fsdp/mesh.h"
-#include "fsdp/plan.h"
-#include "fsdp/strategy.h"
 #include "fsdp/transport.h"
-#include "fsdp/wrap.h"
 #include "kernels/kernels.h"
 #include "models/model.h"
 #include "timeline/timeline.h"
@@ -25,8 +21,8 @@ typedef struct fsdp fsdp;
 typedef struct fsdp_ways {
     const fsdp_mesh *mesh;
     fsdp_transport *transport;
-    void *shared; /* [fsdp_gather_shared_bytes], as gather.h says; used where plan->is_shared: then
-                     it also holds params, if they are stored in place */
+    void *shared; /* [fsdp_gather_shared_bytes], as gather_shared.h says; used where
+                     plan->is_shared: then it also holds params, if they are stored in place */
 } fsdp_ways;
 
 /* plan: of a layout of the model; copied. params, grads: this rank's storage, [layout->param_elems]
@@ -37,19 +33,21 @@ int fsdp_create(const model *m, const fsdp_plan *plan, const fsdp_ways *ways, ke
 void fsdp_destroy(fsdp *f);
 
 uint64_t fsdp_micro_steps(const fsdp *f);
-/* The leaf that this rank computes in a micro-step; plan->leaves or more where it has none. */
-uint64_t fsdp_own_leaf(const fsdp *f, uint64_t micro);
+/* The micro-batch that this rank computes in a micro-step; plan->batches or more where it has none.
+ */
+uint64_t fsdp_own_micro_batch(const fsdp *f, uint64_t micro);
 /* Bytes that this rank has sent for gathers and reductions since the creation. */
 uint64_t fsdp_sent_bytes(const fsdp *f);
 
 /* Collective: gathers the root's parameters, as the storage now holds them. */
 void fsdp_step_begin(fsdp *f);
-/* Collective: computes this rank's leaf of micro-step `micro`, whose batch is set in `run`; NULL
- * where the rank has none. After the last micro-step `grads` holds the sums over all leaves.
- * Parameters may be updated once all ranks have come that far: they may read this rank's. */
+/* Collective: computes this rank's micro-batch of micro-step `micro`, whose batch is set in `run`;
+ * NULL where the rank has none. After the last micro-step `grads` holds the sums over all
+ * micro-batches. Parameters may be updated once all ranks have come that far: they may read this
+ * rank's. */
 void fsdp_micro_step(fsdp *f, uint64_t micro, model_run *run);
-/* Collective, after fsdp_step_begin: this rank's leaf forwards alone, in `run`; NULL where it has
- * none. */
+/* Collective, after fsdp_step_begin: this rank's micro-batch forwards alone, in `run`; NULL where
+ * it has none. */
 void fsdp_evaluate(fsdp *f, model_run *run);
 /* done(ctx, unit) is called each time that this rank's storage of a unit's parameters is not read
  * for a while. */

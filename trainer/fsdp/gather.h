@@ -7,7 +7,7 @@
 #ifndef TRAINER_FSDP_GATHER_H
 #define TRAINER_FSDP_GATHER_H
 
-#include "fsdp/plan.h"
+#include "fsdp/fsdp_plan.h"
 #include "fsdp/transport.h"
 #include "kernels/kernels.h"
 #include "timeline/timeline.h"
@@ -41,18 +41,5 @@ typedef struct fsdp_gather_of {
     kernels *k;
     timeline *tl; /* is told of gathers; may be NULL */
 } fsdp_gather_of;
-
-int fsdp_gather_by_messages(const fsdp_plan *plan, fsdp_transport *transport,
-                            const fsdp_gather_of *of, fsdp_gather **out, dcp_error *err);
-
-/* memory: [fsdp_gather_shared_bytes], zeroed, seen by all ranks of the group and by the kernels;
- * borrowed. comm: of the group. plan->is_shared is set. */
-int fsdp_gather_in_shared_memory(const fsdp_plan *plan, MPI_Comm comm, void *memory,
-                                 const fsdp_gather_of *of, fsdp_gather **out, dcp_error *err);
-/* 0 where nothing is gathered. */
-uint64_t fsdp_gather_shared_bytes(const fsdp_plan *plan);
-/* Where the storage of parameters is in that memory; NULL: it is not in there, they are not stored
- * in place. */
-float *fsdp_gather_shared_params(const fsdp_plan *plan, void *memory);
 
 #endif

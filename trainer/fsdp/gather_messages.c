@@ -5,21 +5,22 @@
  * For a computation in bf16 they travel in it, in the upper half of the staging buffer, and are
  * widened there. From memory apart they come by way of the lower half. What does not travel is not
  * rounded: the model does that anyhow. */
+#include "fsdp/gather_messages.h"
+
 #include <stdlib.h>
 
-#include "fsdp/gather.h"
-#include "fsdp/take.h"
+#include "fsdp/alloc.h"
 #include "programs/fail.h"
 
 enum { ROOT = 0 };
 
 /* A unit on its way. */
-typedef struct flight {
+typedef struct messages_flight {
     float *staging; /* [gathered_elems] of the units that may use it */
     fsdp_transfer transfer;
     size_t unit;
     double started;
-} flight;
+} messages_flight;
 
 typedef struct messages {
     fsdp_gather gather; /* first */
@@ -28,15 +29,15 @@ typedef struct messages {
     int is_apart, narrows;      /* parameters are in the host's memory; travel in bf16 */
     float *root, *block, *kept; /* whole units; NULL: none */
     float **whole;              /* [units] where a unit is to stand */
-    flight *flights;            /* [gather.most] */
+    messages_flight *flights;   /* [gather.most] */
     size_t oldest;              /* those on their way begin with it, around the end */
 } messages;
 
-static uint16_t *narrow_staging(const messages *m, const flight *f) {
+static uint16_t *narrow_staging(const messages *m, const messages_flight *f) {
     return (uint16_t *)f->staging + m->of.layout->units[f->unit].gathered_elems;
 }
 
-static void start_narrow(messages *m, flight *f) {
+static void messages_start_narrow(messages *m, messages_flight *f) {
     const fsdp_unit *u = &m->of.layout->units[f->unit];
     uint16_t *to = narrow_staging(m, f), *own = to + u->starts[m->of.layout->shard];
     if (m->is_apart && m->transport->narrow)
@@ -52,7 +53,7 @@ static void start_narrow(messages *m, flight *f) {
 }
 
 /* This rank's shard of the unit: as it is stored, or from where its slices are. */
-static const float *own_shard(const messages *m, const flight *f) {
+static const float *own_shard(const messages *m, const messages_flight *f) {
     const fsdp_unit *u = &m->of.layout->units[f->unit];
     float *to = f->staging + u->starts[m->of.layout->shard];
     if (!m->of.layout->in_place) return m->of.params + u->param_at;
@@ -62,28 +63,28 @@ static const float *own_shard(const messages *m, const flight *f) {
     return to;
 }
 
-static void start(fsdp_gather *g, size_t unit) {
+static void messages_start(fsdp_gather *g, size_t unit) {
     messages *m = (messages *)g;
     const fsdp_unit *u = &m->of.layout->units[unit];
-    flight *f = &m->flights[(m->oldest + g->flying++) % g->most];
+    messages_flight *f = &m->flights[(m->oldest + g->flying++) % g->most];
     f->unit = unit;
     f->started = MPI_Wtime();
     g->sent += fsdp_gather_sends(m->of.layout, unit) * fsdp_param_bytes(m->of.bf16);
     if (m->narrows)
-        start_narrow(m, f);
+        messages_start_narrow(m, f);
     else
         m->transport->gather(m->transport, FSDP_SHARDS, KERNELS_F32, own_shard(m, f),
                              (fsdp_stretches){f->staging, u->counts, u->starts}, &f->transfer);
 }
 
-static void poll(fsdp_gather *g) {
+static void messages_poll(fsdp_gather *g) {
     messages *m = (messages *)g;
     if (g->flying) m->transport->poll(m->transport, &m->flights[m->oldest].transfer);
 }
 
-static float *finish(fsdp_gather *g) {
+static float *messages_finish(fsdp_gather *g) {
     messages *m = (messages *)g;
-    flight *f = &m->flights[m->oldest];
+    messages_flight *f = &m->flights[m->oldest];
     float *whole = m->whole[f->unit];
     m->transport->finish(m->transport, &f->transfer);
     if (m->narrows)
@@ -95,18 +96,18 @@ static float *finish(fsdp_gather *g) {
     return whole;
 }
 
-static void release(fsdp_gather *g, size_t unit) {
+static void messages_release(fsdp_gather *g, size_t unit) {
     (void)g;
     (void)unit;
 }
 
 /* The root's gradients go when nothing is on its way to this rank. */
-static float *spare(fsdp_gather *g, size_t unit) {
+static float *messages_spare(fsdp_gather *g, size_t unit) {
     messages *m = (messages *)g;
     return unit == ROOT ? m->flights[0].staging : m->block;
 }
 
-static void destroy(fsdp_gather *g) {
+static void messages_destroy(fsdp_gather *g) {
     messages *m = (messages *)g;
     kernels *k = m->of.k;
     k->free(k, m->root);
@@ -130,18 +131,18 @@ static void place_units(messages *m) {
     }
 }
 
-static int take(messages *m, const fsdp_sizes *s, dcp_error *err) {
+static int messages_take(messages *m, const fsdp_sizes *s, dcp_error *err) {
     kernels *k = m->of.k;
     m->whole = calloc(m->of.layout->n, sizeof *m->whole);
     m->flights = calloc(s->n_staging + 1, sizeof *m->flights);
     if (!m->whole || !m->flights) return core_fail_memory(err, s->n_staging);
-    int status = fsdp_take(k, &m->root, s->root, err);
-    if (!status) status = fsdp_take(k, &m->block, s->block, err);
-    if (!status) status = fsdp_take(k, &m->kept, s->kept_blocks, err);
+    int status = fsdp_alloc(k, &m->root, s->root, err);
+    if (!status) status = fsdp_alloc(k, &m->block, s->block, err);
+    if (!status) status = fsdp_alloc(k, &m->kept, s->kept_blocks, err);
     for (size_t i = 0; i < s->n_staging && !status; i++) {
         const uint64_t elems = i ? s->staging : s->first_staging;
         const uint64_t bytes = elems * fsdp_param_bytes(m->narrows);
-        status = fsdp_take(k, &m->flights[i].staging, elems, err);
+        status = fsdp_alloc(k, &m->flights[i].staging, elems, err);
         if (!status && fsdp_transport_reserve(m->transport, FSDP_SHARDS, 0, bytes))
             status = core_fail_memory(err, bytes);
     }
@@ -153,20 +154,20 @@ int fsdp_gather_by_messages(const fsdp_plan *plan, fsdp_transport *transport,
     const fsdp_sizes sizes = fsdp_plan_sizes(plan);
     messages *m = calloc(1, sizeof *m);
     if (!m) return core_fail_memory(err, sizeof *m);
-    *m = (messages){.gather = {.start = start,
-                               .poll = poll,
-                               .finish = finish,
-                               .release = release,
-                               .spare = spare,
-                               .destroy = destroy,
+    *m = (messages){.gather = {.start = messages_start,
+                               .poll = messages_poll,
+                               .finish = messages_finish,
+                               .release = messages_release,
+                               .spare = messages_spare,
+                               .destroy = messages_destroy,
                                .most = sizes.n_staging},
                     .of = *of,
                     .transport = transport,
                     .is_apart = plan->is_apart,
                     .narrows = of->bf16 && plan->layout->shards > 1};
-    const int status = take(m, &sizes, err);
+    const int status = messages_take(m, &sizes, err);
     if (status != DCP_OK) {
-        destroy(&m->gather);
+        messages_destroy(&m->gather);
         return status;
     }
     place_units(m);

@@ -6,43 +6,45 @@
  *
  * A start that finds the place in use is made up for by a poll or by the finish. Who waits lets MPI
  * proceed: another rank may need that to come here. */
+#include "fsdp/gather_shared.h"
+
 #include <sched.h>
 #include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include "fsdp/gather.h"
 #include "programs/fail.h"
 
 enum { ROOT = 0, STRETCH = 512, PAGE = 4096 };
 
-typedef struct progress {
+typedef struct shared_progress {
     _Alignas(64) _Atomic uint64_t written; /* the last use for which the rank has put its slices */
     _Atomic uint64_t released;             /* the last one that it has done with */
-} progress;
+} shared_progress;
 
-typedef struct place {
+typedef struct shared_place {
     float *whole;
-    progress *ranks; /* [shards] */
-    uint64_t uses;   /* begun */
-} place;
+    shared_progress *ranks; /* [shards] */
+    uint64_t uses;          /* begun */
+} shared_place;
 
-typedef struct flight {
+typedef struct shared_flight {
     size_t unit;
-    place *at;
+    shared_place *at;
     int is_put;
     double started;
-} flight;
+} shared_flight;
 
 typedef struct shared {
     fsdp_gather gather; /* first */
     fsdp_gather_of of;
     MPI_Comm comm;
     int keeps;
-    place *places; /* the root's; then each block's where they stay, else those they take in turn */
+    shared_place
+        *places; /* the root's; then each block's where they stay, else those they take in turn */
     size_t n_places, next;
-    place **place_of; /* [units] where a unit that was finished stands */
-    flight *flights;  /* [gather.most] */
+    shared_place **place_of; /* [units] where a unit that was finished stands */
+    shared_flight *flights;  /* [gather.most] */
     size_t oldest;
 } shared;
 
@@ -60,7 +62,7 @@ static uint64_t place_elems(const fsdp_plan *plan, const fsdp_sizes *s, size_t i
 }
 
 static uint64_t counters_bytes(const fsdp_plan *plan, size_t n_places) {
-    return round_up(n_places * (size_t)plan->layout->shards * sizeof(progress));
+    return round_up(n_places * (size_t)plan->layout->shards * sizeof(shared_progress));
 }
 
 uint64_t fsdp_gather_shared_bytes(const fsdp_plan *plan) {
@@ -79,7 +81,7 @@ float *fsdp_gather_shared_params(const fsdp_plan *plan, void *memory) {
     return (float *)((char *)memory + counters_bytes(plan, count_places(plan, &s)));
 }
 
-static int have_all(const shared *s, const place *p, uint64_t use, int released) {
+static int have_all(const shared *s, const shared_place *p, uint64_t use, int released) {
     for (int r = 0; r < s->of.layout->shards; r++) {
         const _Atomic uint64_t *count = released ? &p->ranks[r].released : &p->ranks[r].written;
         if (atomic_load_explicit(count, memory_order_acquire) < use) return 0;
@@ -109,31 +111,31 @@ static void put_slices(const shared *s, const fsdp_unit *unit, float *whole) {
 }
 
 /* This rank's slices go to their places in the whole unit, if all are done with what was there. */
-static void put(shared *s, flight *f) {
-    place *p = f->at;
+static void put_shard(shared *s, shared_flight *f) {
+    shared_place *p = f->at;
     if (f->is_put || !have_all(s, p, p->uses - 1, 1)) return;
     if (!s->of.layout->in_place) put_slices(s, &s->of.layout->units[f->unit], p->whole);
     atomic_store_explicit(&p->ranks[s->of.layout->shard].written, p->uses, memory_order_release);
     f->is_put = 1;
 }
 
-static place *take_place(shared *s, size_t unit) {
+static shared_place *next_place(shared *s, size_t unit) {
     if (unit == ROOT || s->keeps) return &s->places[unit];
     return &s->places[1 + s->next++ % (s->n_places - 1)];
 }
 
-static void start(fsdp_gather *g, size_t unit) {
+static void shared_start(fsdp_gather *g, size_t unit) {
     shared *s = (shared *)g;
-    flight *f = &s->flights[(s->oldest + g->flying++) % g->most];
-    *f = (flight){.unit = unit, .at = take_place(s, unit), .started = MPI_Wtime()};
+    shared_flight *f = &s->flights[(s->oldest + g->flying++) % g->most];
+    *f = (shared_flight){.unit = unit, .at = next_place(s, unit), .started = MPI_Wtime()};
     f->at->uses++;
-    put(s, f);
+    put_shard(s, f);
     g->sent += fsdp_gather_sends(s->of.layout, unit) * fsdp_param_bytes(s->of.bf16);
 }
 
-static void poll(fsdp_gather *g) {
+static void shared_poll(fsdp_gather *g) {
     shared *s = (shared *)g;
-    for (size_t i = 0; i < g->flying; i++) put(s, &s->flights[(s->oldest + i) % g->most]);
+    for (size_t i = 0; i < g->flying; i++) put_shard(s, &s->flights[(s->oldest + i) % g->most]);
 }
 
 static void let_others(const shared *s) {
@@ -142,10 +144,11 @@ static void let_others(const shared *s) {
     sched_yield();
 }
 
-static float *finish(fsdp_gather *g) {
+static float *shared_finish(fsdp_gather *g) {
     shared *s = (shared *)g;
-    flight *f = &s->flights[s->oldest];
-    for (poll(g); !f->is_put || !have_all(s, f->at, f->at->uses, 0); poll(g)) let_others(s);
+    shared_flight *f = &s->flights[s->oldest];
+    for (shared_poll(g); !f->is_put || !have_all(s, f->at, f->at->uses, 0); shared_poll(g))
+        let_others(s);
     s->place_of[f->unit] = f->at;
     timeline_add(s->of.tl, TIMELINE_GATHER, (long)f->unit, f->started, MPI_Wtime());
     s->oldest = (s->oldest + 1) % g->most;
@@ -153,20 +156,20 @@ static float *finish(fsdp_gather *g) {
     return f->at->whole;
 }
 
-static void release(fsdp_gather *g, size_t unit) {
+static void shared_release(fsdp_gather *g, size_t unit) {
     shared *s = (shared *)g;
-    progress *own = &s->place_of[unit]->ranks[s->of.layout->shard];
+    shared_progress *own = &s->place_of[unit]->ranks[s->of.layout->shard];
     const uint64_t use = atomic_load_explicit(&own->written, memory_order_relaxed);
     atomic_store_explicit(&own->released, use, memory_order_release);
 }
 
-static float *spare(fsdp_gather *g, size_t unit) {
+static float *shared_spare(fsdp_gather *g, size_t unit) {
     (void)g;
     (void)unit;
     return NULL;
 }
 
-static void destroy(fsdp_gather *g) {
+static void shared_destroy(fsdp_gather *g) {
     shared *s = (shared *)g;
     free(s->flights);
     free(s->place_of);
@@ -174,12 +177,13 @@ static void destroy(fsdp_gather *g) {
     free(s);
 }
 
-static void lay_out(shared *s, const fsdp_plan *plan, const fsdp_sizes *sizes, char *memory) {
+static void lay_out_places(shared *s, const fsdp_plan *plan, const fsdp_sizes *sizes,
+                           char *memory) {
     const fsdp_layout *layout = plan->layout;
-    progress *ranks = (progress *)memory;
+    shared_progress *ranks = (shared_progress *)memory;
     char *at = memory + counters_bytes(plan, s->n_places);
     for (size_t i = 0; i < s->n_places; i++) {
-        s->places[i] = (place){.whole = (float *)at, .ranks = ranks};
+        s->places[i] = (shared_place){.whole = (float *)at, .ranks = ranks};
         ranks += layout->shards;
         if (layout->in_place) s->places[i].whole = s->of.params + layout->units[i].param_at;
         at += round_up(place_elems(plan, sizes, i) * sizeof(float));
@@ -191,12 +195,12 @@ int fsdp_gather_in_shared_memory(const fsdp_plan *plan, MPI_Comm comm, void *mem
     const fsdp_sizes sizes = fsdp_plan_sizes(plan);
     shared *s = calloc(1, sizeof *s);
     if (!s) return core_fail_memory(err, sizeof *s);
-    *s = (shared){.gather = {.start = start,
-                             .poll = poll,
-                             .finish = finish,
-                             .release = release,
-                             .spare = spare,
-                             .destroy = destroy,
+    *s = (shared){.gather = {.start = shared_start,
+                             .poll = shared_poll,
+                             .finish = shared_finish,
+                             .release = shared_release,
+                             .spare = shared_spare,
+                             .destroy = shared_destroy,
                              .most = sizes.n_flights},
                   .of = *of,
                   .comm = comm,
@@ -206,10 +210,10 @@ int fsdp_gather_in_shared_memory(const fsdp_plan *plan, MPI_Comm comm, void *mem
     s->place_of = calloc(plan->layout->n, sizeof *s->place_of);
     s->flights = calloc(s->gather.most, sizeof *s->flights);
     if (!s->places || !s->place_of || !s->flights) {
-        destroy(&s->gather);
+        shared_destroy(&s->gather);
         return core_fail_memory(err, s->n_places * sizeof *s->places);
     }
-    lay_out(s, plan, &sizes, memory);
+    lay_out_places(s, plan, &sizes, memory);
     *out = &s->gather;
     return DCP_OK;
 }

@@ -2,12 +2,15 @@
  * about them is ever sent. MPI counts are int: a unit of 2^31 elements is refused at the start. */
 #include "fsdp/layout.h"
 
+#include <fnmatch.h>
 #include <inttypes.h>
 #include <limits.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "programs/fail.h"
+
+enum { ROOT = 0 };
 
 static uint64_t padded(uint64_t elems) {
     return (elems + FSDP_ALIGN - 1) / FSDP_ALIGN * FSDP_ALIGN;
@@ -19,12 +22,12 @@ dcp_tensor fsdp_param_tensor(const fsdp_param *param, const char *path) {
     return tensor;
 }
 
-static dcp_box box_of(const fsdp_param *param, int rank, int world) {
+static dcp_box slice_box(const fsdp_param *param, int rank, int world) {
     const dcp_tensor tensor = fsdp_param_tensor(param, NULL);
     return dcp_box_chunk(&tensor, rank, world);
 }
 
-static uint64_t elems_of(const fsdp_param *param, const dcp_box *box) {
+static uint64_t slice_elems(const fsdp_param *param, const dcp_box *box) {
     return dcp_box_elems(box, param->info.ndim);
 }
 
@@ -47,8 +50,8 @@ static void place_params(const fsdp_layout *layout, fsdp_unit *unit, int frozen,
         if (param->info.frozen != frozen) continue;
         const uint64_t elems = whole_elems(param);
         param->row_elems = param->info.ndim ? elems / param->info.shape[0] : 1;
-        param->box = box_of(param, layout->shard, layout->shards);
-        param->elems = elems_of(param, &param->box);
+        param->box = slice_box(param, layout->shard, layout->shards);
+        param->elems = slice_elems(param, &param->box);
         param->whole_at = unit->whole_elems;
         param->ranked_at = *held;
         param->param_at = unit->param_at + (layout->in_place ? slice_at(param) : *held);
@@ -69,8 +72,8 @@ static void place_unit(const fsdp_layout *layout, fsdp_unit *unit) {
  * hold nothing. */
 static void count_slices(const fsdp_param *param, int shards, int *counts) {
     for (int r = 0; r < shards; r++) {
-        const dcp_box box = box_of(param, r, shards);
-        const uint64_t elems = elems_of(param, &box);
+        const dcp_box box = slice_box(param, r, shards);
+        const uint64_t elems = slice_elems(param, &box);
         if (elems == 0) break;
         counts[r] += (int)padded(elems);
     }
@@ -123,7 +126,7 @@ static int build_unit(fsdp_layout *layout, size_t u, const model_param *params, 
     return DCP_OK;
 }
 
-static void count_params(fsdp_layout *layout) {
+static void count_layout_params(fsdp_layout *layout) {
     for (size_t u = 0; u < layout->n; u++)
         for (size_t i = 0; i < layout->units[u].n; i++) {
             const fsdp_param *param = &layout->units[u].params[i];
@@ -152,11 +155,145 @@ int fsdp_layout_create(const model_param *params, const size_t *n_params, size_t
         status = build_unit(layout, u, params, err);
         params += n_params[u];
     }
-    count_params(layout);
+    count_layout_params(layout);
     if (status == DCP_OK)
         *out = layout;
     else
         fsdp_layout_destroy(layout);
+    return status;
+}
+
+int fsdp_globs_match(const json_t *globs, const char *name) {
+    for (size_t i = 0; i < json_array_size(globs); i++)
+        if (fnmatch(json_string_value(json_array_get(globs, i)), name, 0) == 0) return 1;
+    return 0;
+}
+
+static int is_found(const fsdp_layout *layout, const char *glob) {
+    for (size_t u = 0; u < layout->n; u++)
+        for (size_t i = 0; i < layout->units[u].n; i++)
+            if (fnmatch(glob, layout->units[u].params[i].info.name, 0) == 0) return 1;
+    return 0;
+}
+
+int fsdp_globs_check(const fsdp_layout *layout, const char *key, const json_t *globs,
+                     dcp_error *err) {
+    for (size_t i = 0; i < json_array_size(globs); i++) {
+        const char *glob = json_string_value(json_array_get(globs, i));
+        if (!is_found(layout, glob))
+            return core_fail(err, DCP_ERR_ARG, "%s: %.200s matches no parameter", key, glob);
+    }
+    return DCP_OK;
+}
+
+/* A model's own units are its root and its blocks; here they are joined. */
+typedef struct wrapping {
+    const model *m;
+    size_t n;                   /* units */
+    size_t *unit_of, *first_of; /* of the model's units, as in fsdp_layout */
+    size_t *counts;             /* [n] parameters of a unit */
+} wrapping;
+
+static uint64_t model_unit_elems(const model *m, size_t unit) {
+    uint64_t total = 0;
+    for (size_t i = 0; i < model_unit_params(m, unit); i++) {
+        const model_param *param = model_unit_param(m, unit, i);
+        uint64_t elems = 1;
+        for (uint32_t d = 0; d < param->ndim; d++) elems *= param->shape[d];
+        total += elems;
+    }
+    return total;
+}
+
+/* Blocks first ... end - 1 become part of a unit. */
+static void assign_blocks(wrapping *w, size_t first, size_t end, size_t unit) {
+    for (size_t block = first; block < end; block++) w->unit_of[block] = unit;
+}
+
+/* Joins blocks until they are large enough; what is left stays with the root. */
+static void join_blocks(wrapping *w, uint64_t min_params) {
+    uint64_t elems = 0;
+    size_t first = 1;
+    w->n = 1;
+    for (size_t block = 1; block < model_units(w->m); block++) {
+        elems += model_unit_elems(w->m, block);
+        if (elems < min_params) continue;
+        assign_blocks(w, first, block + 1, w->n++);
+        first = block + 1;
+        elems = 0;
+    }
+    assign_blocks(w, first, model_units(w->m), ROOT);
+}
+
+static void count_unit_params(wrapping *w) {
+    for (size_t u = 0; u < model_units(w->m); u++) {
+        size_t *count = &w->counts[w->unit_of[u]];
+        w->first_of[u] = *count;
+        *count += model_unit_params(w->m, u);
+    }
+}
+
+/* The parameters of all units in order; NULL where memory is short. Freed with free(). */
+static model_param *list_params(const wrapping *w, const json_t *frozen) {
+    size_t total = 0, at = 0;
+    for (size_t unit = 0; unit < w->n; unit++) total += w->counts[unit];
+    model_param *params = malloc(total * sizeof *params);
+    for (size_t unit = 0; unit < w->n && params; unit++)
+        for (size_t u = 0; u < model_units(w->m); u++) {
+            if (w->unit_of[u] != unit) continue;
+            for (size_t i = 0; i < model_unit_params(w->m, u); i++, at++) {
+                params[at] = *model_unit_param(w->m, u, i);
+                params[at].frozen = fsdp_globs_match(frozen, params[at].name);
+            }
+        }
+    return params;
+}
+
+static int check_frozen(const json_t *frozen, const fsdp_layout *layout, dcp_error *err) {
+    const int status = fsdp_globs_check(layout, "frozen", frozen, err);
+    if (status != DCP_OK || layout->trained_params > 0) return status;
+    return core_fail(err, DCP_ERR_ARG,
+                     "frozen: matches every parameter of the model; nothing is left to train");
+}
+
+static int lay_out_units(const wrapping *w, const json_t *frozen, const fsdp_strategy *strategy,
+                         int rank, int world, fsdp_layout **out, dcp_error *err) {
+    model_param *params = list_params(w, frozen);
+    if (!params) return core_fail_memory(err, w->n * sizeof *params);
+    int status = fsdp_layout_create(params, w->counts, w->n, rank, world, strategy->replicas,
+                                    strategy->in_place, out, err);
+    free(params);
+    if (status != DCP_OK) return status;
+    status = check_frozen(frozen, *out, err);
+    if (status == DCP_OK) return DCP_OK;
+    fsdp_layout_destroy(*out);
+    *out = NULL;
+    return status;
+}
+
+int fsdp_layout_of_model(const model *m, const json_t *frozen, const fsdp_strategy *strategy,
+                         int rank, int world, fsdp_layout **out, dcp_error *err) {
+    const size_t n = model_units(m);
+    wrapping w = {.m = m,
+                  .unit_of = calloc(n, sizeof *w.unit_of),
+                  .first_of = calloc(n, sizeof *w.first_of),
+                  .counts = calloc(n, sizeof *w.counts)};
+    int status = DCP_OK;
+    if (!w.unit_of || !w.first_of || !w.counts) {
+        status = core_fail_memory(err, n * sizeof *w.counts);
+    } else {
+        join_blocks(&w, strategy->min_params);
+        count_unit_params(&w);
+        status = lay_out_units(&w, frozen, strategy, rank, world, out, err);
+    }
+    free(w.counts);
+    if (status == DCP_OK) {
+        (*out)->unit_of = w.unit_of;
+        (*out)->first_of = w.first_of;
+    } else {
+        free(w.unit_of);
+        free(w.first_of);
+    }
     return status;
 }
 
@@ -205,8 +342,8 @@ static float *copy_slices(const fsdp_layout *layout, const fsdp_unit *unit, int 
     for (size_t i = 0; i < unit->n; i++) {
         const fsdp_param *param = &unit->params[i];
         if (param->info.frozen != frozen) continue;
-        const dcp_box box = box_of(param, r, layout->shards);
-        const uint64_t elems = elems_of(param, &box);
+        const dcp_box box = slice_box(param, r, layout->shards);
+        const uint64_t elems = slice_elems(param, &box);
         float *in_whole = whole + param->whole_at + box.start[0] * param->row_elems;
         if (elems) k->copy(k, to_whole ? in_whole : ranked, to_whole ? ranked : in_whole, elems);
         ranked += padded(elems);

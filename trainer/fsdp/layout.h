@@ -16,9 +16,11 @@
 #ifndef TRAINER_FSDP_LAYOUT_H
 #define TRAINER_FSDP_LAYOUT_H
 
+#include <jansson.h>
 #include <stddef.h>
 #include <stdint.h>
 
+#include "fsdp/strategy.h"
 #include "models/model.h"
 #include <dcp/tensor.h>
 
@@ -69,6 +71,13 @@ typedef struct fsdp_layout {
  * stored where they are gathered. */
 int fsdp_layout_create(const model_param *params, const size_t *n_params, size_t n_units, int rank,
                        int world, int replicas, int in_place, fsdp_layout **out, dcp_error *err);
+/* The layout of a model on rank `rank` of `world`, which need not exist: nothing is communicated.
+ * Unit 0 is the root. Each block is a unit; with strategy->min_params, consecutive blocks are
+ * joined until they have so many parameters, and the root takes those that are left. Tied weights
+ * are one parameter. frozen: list of globs of names. DCP_ERR_ARG: one of them matches no parameter,
+ * or together they match all. */
+int fsdp_layout_of_model(const model *m, const json_t *frozen, const fsdp_strategy *strategy,
+                         int rank, int world, fsdp_layout **out, dcp_error *err);
 void fsdp_layout_destroy(fsdp_layout *layout);
 
 /* A stretch of a unit's gradient in rank order. */
@@ -94,5 +103,14 @@ void fsdp_join(const fsdp_layout *layout, size_t unit, kernels *k, float *whole,
 /* The shards of a unit's gradient, in rank order, from the whole. */
 void fsdp_split(const fsdp_layout *layout, size_t unit, kernels *k, const float *whole,
                 float *ranked);
+
+/* Globs of parameter names, as fnmatch(3) without flags reads them: `*` is any text. Whether one of
+ * the list's matches. */
+int fsdp_globs_match(const json_t *globs, const char *name);
+
+/* DCP_ERR_ARG names the key and a glob that matches no parameter: a slip that would go unnoticed
+ * for a whole run. */
+int fsdp_globs_check(const fsdp_layout *layout, const char *key, const json_t *globs,
+                     dcp_error *err);
 
 #endif

@@ -13,6 +13,12 @@ void fsdp_mesh_create(MPI_Comm world, int n_replicas, fsdp_mesh *out) {
     MPI_Comm_split(world, rank % row, rank, &out->replicas);
 }
 
+MPI_Comm fsdp_mesh_comm(const fsdp_mesh *mesh, fsdp_group group) {
+    const MPI_Comm comms[] = {
+        [FSDP_WORLD] = mesh->world, [FSDP_SHARDS] = mesh->shards, [FSDP_REPLICAS] = mesh->replicas};
+    return comms[group];
+}
+
 /* Each may see the device by a number of its own, so its name is compared. The first rank that has
  * it stands for it. */
 void fsdp_mesh_sharers(MPI_Comm world, const char *device, MPI_Comm *out) {

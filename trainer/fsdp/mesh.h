@@ -5,6 +5,8 @@
 
 #include <mpi.h>
 
+typedef enum fsdp_group { FSDP_WORLD, FSDP_SHARDS, FSDP_REPLICAS } fsdp_group;
+
 typedef struct fsdp_mesh {
     MPI_Comm world;    /* borrowed */
     MPI_Comm shards;   /* this rank's row, by shard */
@@ -13,6 +15,8 @@ typedef struct fsdp_mesh {
 
 /* Collective. n_replicas divides the size of `world`. */
 void fsdp_mesh_create(MPI_Comm world, int n_replicas, fsdp_mesh *out);
+/* The communicator of a group: all ranks, this rank's row, or its column. Borrowed. */
+MPI_Comm fsdp_mesh_comm(const fsdp_mesh *mesh, fsdp_group group);
 /* Collective: the ranks of this one's host that share its device, in their order. device: which of
  * the host's it is, as kernels' `device` tells. The caller frees *out. */
 void fsdp_mesh_sharers(MPI_Comm world, const char *device, MPI_Comm *out);

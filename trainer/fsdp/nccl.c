@@ -6,7 +6,7 @@
 #define TEXT_OF(x) #x
 #define TEXT(x) TEXT_OF(x)
 
-int nccl_load(nccl_library *nccl) {
+int fsdp_nccl_load(fsdp_nccl *nccl) {
     nccl->library = dlopen("libnccl.so." TEXT(NCCL_MAJOR), RTLD_NOW | RTLD_LOCAL);
     if (!nccl->library) nccl->library = dlopen(NCCL_PATH, RTLD_NOW | RTLD_LOCAL);
     if (!nccl->library) return 1;

@@ -5,7 +5,7 @@
 
 #include <nccl.h>
 
-typedef struct nccl_library {
+typedef struct fsdp_nccl {
     void *library;
     __typeof__(ncclGetVersion) *version;
     __typeof__(ncclGetUniqueId) *unique_id;
@@ -19,10 +19,10 @@ typedef struct nccl_library {
     __typeof__(ncclRecv) *recv;
     __typeof__(ncclReduce) *reduce;
     __typeof__(ncclAllReduce) *all_reduce;
-} nccl_library;
+} fsdp_nccl;
 
 /* Nonzero where the library or one of its functions is missing. The library stays for good: its
  * threads and CUDA's state may still be in it when the last communicator is gone. */
-int nccl_load(nccl_library *nccl);
+int fsdp_nccl_load(fsdp_nccl *nccl);
 
 #endif

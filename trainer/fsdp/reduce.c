@@ -1,11 +1,11 @@
-/* Every rank sends every other one the pieces of its leaves that are the other's to add up: as many
- * bytes as a reduce-scatter moves. They are added in the order of leaves. A rank without a leaf
- * sends nothing and is skipped; it is not a leaf of zeros, since adding that would make another
- * tree of sums. Where several ranks hold a shard, each adds up a piece of it and they exchange
- * these.
+/* Every rank sends every other one the pieces of its micro-batches that are the other's to add up:
+ * as many bytes as a reduce-scatter moves. They are added in the order of micro-batches. A rank
+ * without a micro-batch sends nothing and is skipped; it is not a micro-batch of zeros, since
+ * adding that would make another tree of sums. Where several ranks hold a shard, each adds up a
+ * piece of it and they exchange these.
  *
  * One unit is on its way at a time, and the sums of the one before it to the ranks that hold the
- * same shard. The ring leaves the additions to the transport. */
+ * same shard. The ring micro-batches the additions to the transport. */
 #include "fsdp/reduce.h"
 
 #include <inttypes.h>
@@ -20,10 +20,10 @@ struct fsdp_reduce {
     kernels *k;
     fsdp_transport *transport;
     timeline *tl;
-    fsdp_leaves leaves;
+    fsdp_micro_batches batches;
     int ring;
     float *grads;
-    float *received; /* pieces of all sums of a reduction, in leaf order */
+    float *received; /* pieces of all sums of a reduction, in micro-batch order */
     fsdp_sums sums;
     int *counts;        /* four times [world]: what is sent and received, and where it begins */
     int *spread_counts; /* twice [replicas] */
@@ -41,7 +41,7 @@ struct fsdp_reduce {
 static int replicas_of(const fsdp_reduce *r) { return r->layout->world / r->layout->shards; }
 
 /* One unit is on its way at a time, and one to the ranks that hold the same shard. */
-static int reserve(fsdp_reduce *r, uint64_t received, dcp_error *err) {
+static int reserve_transfers(fsdp_reduce *r, uint64_t received, dcp_error *err) {
     uint64_t sent = 0, shard = 0;
     for (size_t u = 0; u < r->layout->n; u++) {
         const fsdp_unit *unit = &r->layout->units[u];
@@ -56,7 +56,7 @@ static int reserve(fsdp_reduce *r, uint64_t received, dcp_error *err) {
     return failed ? core_fail_memory(err, sent + received + shard) : DCP_OK;
 }
 
-static int allocate(fsdp_reduce *r, const fsdp_plan *plan, dcp_error *err) {
+static int take_received(fsdp_reduce *r, const fsdp_plan *plan, dcp_error *err) {
     const uint64_t elems = fsdp_plan_sizes(plan).received;
     if (elems > INT_MAX)
         return core_fail(err, DCP_ERR_UNSUPPORTED,
@@ -66,7 +66,7 @@ static int allocate(fsdp_reduce *r, const fsdp_plan *plan, dcp_error *err) {
     if (!r->counts || !r->spread_counts) return core_fail_memory(err, 0);
     r->received = r->k->alloc(r->k, elems * sizeof(float)); /* never NULL, also for nothing */
     if (!r->received) return core_fail_memory(err, elems * sizeof(float));
-    const int status = reserve(r, elems, err);
+    const int status = reserve_transfers(r, elems, err);
     return status ? status : fsdp_sums_create(plan, r->k, r->grads, &r->sums, err);
 }
 
@@ -78,10 +78,10 @@ int fsdp_reduce_create(const fsdp_plan *plan, fsdp_transport *transport, kernels
                        .k = k,
                        .transport = transport,
                        .tl = tl,
-                       .leaves = fsdp_plan_leaves(plan),
+                       .batches = fsdp_plan_micro_batches(plan),
                        .ring = plan->strategy.ring && plan->layout->world > 1,
                        .grads = grads};
-    const int status = allocate(r, plan, err);
+    const int status = take_received(r, plan, err);
     if (status == DCP_OK)
         *out = r;
     else
@@ -101,7 +101,7 @@ void fsdp_reduce_destroy(fsdp_reduce *r) {
 uint64_t fsdp_reduce_sent_bytes(const fsdp_reduce *r) { return r->sent * sizeof(float); }
 
 static int is_last(const fsdp_reduce *r, uint64_t micro) {
-    return micro + 1 == fsdp_leaves_micro_steps(&r->leaves);
+    return micro + 1 == fsdp_micro_batches_steps(&r->batches);
 }
 
 /* A whole gradient in rank order, in memory that stays as it is: partial sums in slots do. */
@@ -117,8 +117,8 @@ static float *in_rank_order(const fsdp_reduce *r, size_t unit, float *sum, const
 }
 
 /* Each rank sends its sum number `round`, where it has so many; `send` is this rank's. What comes
- * is placed in the order of leaves. */
-static void exchange(fsdp_reduce *r, size_t unit, uint64_t micro, size_t round, float *send) {
+ * is placed in the order of micro-batches. */
+static void exchange_sums(fsdp_reduce *r, size_t unit, uint64_t micro, size_t round, float *send) {
     const int world = r->layout->world, me = r->layout->rank;
     const int own = fsdp_grad_piece(r->layout, unit, me).count;
     int *send_counts = r->counts, *send_starts = send_counts + world;
@@ -127,7 +127,7 @@ static void exchange(fsdp_reduce *r, size_t unit, uint64_t micro, size_t round, 
     size_t before = 0;
     for (int i = 0; i < world; i++) {
         const fsdp_piece piece = fsdp_grad_piece(r->layout, unit, i);
-        const size_t n = fsdp_leaves_parts(&r->leaves, i, micro, parts);
+        const size_t n = fsdp_micro_batches_parts(&r->batches, i, micro, parts);
         send_counts[i] = send ? piece.count : 0;
         send_starts[i] = piece.start;
         counts[i] = round < n ? own : 0;
@@ -144,7 +144,7 @@ static size_t most_parts(const fsdp_reduce *r, uint64_t micro) {
     fsdp_part parts[FSDP_MOST_PARTS];
     size_t most = 0;
     for (int i = 0; i < r->layout->world; i++) {
-        const size_t n = fsdp_leaves_parts(&r->leaves, i, micro, parts);
+        const size_t n = fsdp_micro_batches_parts(&r->batches, i, micro, parts);
         if (n > most) most = n;
     }
     return most;
@@ -154,39 +154,39 @@ static size_t most_parts(const fsdp_reduce *r, uint64_t micro) {
  * are still on their way when it returns. */
 static void start_exchanges(fsdp_reduce *r, size_t unit, uint64_t micro, float *whole,
                             float *scratch) {
-    partial_sums *local = &r->sums.local[unit];
+    fsdp_sum *local = &r->sums.local[unit];
     fsdp_part parts[FSDP_MOST_PARTS];
-    const size_t own = fsdp_leaves_parts(&r->leaves, r->layout->rank, micro, parts);
+    const size_t own = fsdp_micro_batches_parts(&r->batches, r->layout->rank, micro, parts);
     const size_t rounds = most_parts(r, micro);
     for (size_t round = 0; round < rounds; round++) {
         float *send = NULL;
         r->transport->finish(r->transport, &r->arriving);
         if (round < own) {
-            send = r->leaves.local ? local->sums[round].at : whole;
+            send = r->batches.local ? local->sums[round].at : whole;
             send = in_rank_order(r, unit, send, whole, scratch);
         }
-        exchange(r, unit, micro, round, send);
+        exchange_sums(r, unit, micro, round, send);
     }
-    partial_clear(local);
+    fsdp_sum_clear(local);
 }
 
 static void push_received(fsdp_reduce *r, size_t unit, uint64_t micro) {
-    partial_sums *own = &r->sums.own[unit];
+    fsdp_sum *own = &r->sums.own[unit];
     fsdp_part parts[FSDP_MOST_PARTS];
     float *at = r->received;
     for (int i = 0; i < r->layout->world; i++) {
-        const size_t n = fsdp_leaves_parts(&r->leaves, i, micro, parts);
-        for (size_t p = 0; p < n; p++, at += own->elems) partial_push(own, parts[p], at);
+        const size_t n = fsdp_micro_batches_parts(&r->batches, i, micro, parts);
+        for (size_t p = 0; p < n; p++, at += own->elems) fsdp_sum_push(own, parts[p], at);
     }
 }
 
 /* What was pushed in this micro-step is borrowed no longer. */
 static void keep_sums(fsdp_reduce *r, size_t unit, uint64_t micro) {
-    partial_sums *own = &r->sums.own[unit];
+    fsdp_sum *own = &r->sums.own[unit];
     if (is_last(r, micro))
-        partial_fold(own);
+        fsdp_sum_fold(own);
     else
-        partial_settle(own);
+        fsdp_sum_settle(own);
 }
 
 /* Ranks that hold the same shard tell each other the pieces that they added up. */
@@ -212,7 +212,7 @@ static void add_to_shard(fsdp_reduce *r, size_t unit, uint64_t micro, const floa
     const size_t own = (size_t)u->grad_counts[r->layout->shard];
     float *home = r->grads + u->grad_at;
     if (sum == home) return;
-    if (r->leaves.local || micro == 0)
+    if (r->batches.local || micro == 0)
         r->k->copy(r->k, home, sum, own);
     else
         r->k->add(r->k, home, sum, own);
@@ -248,11 +248,11 @@ static void finish_flight(fsdp_reduce *r) {
     r->flight.is_on = 0;
 }
 
-/* Of this rank's leaves, whole; zeros where it has none. */
-static float *sum_leaves(fsdp_reduce *r, size_t unit, int has_leaf, float *whole) {
-    partial_sums *local = &r->sums.local[unit];
-    if (local->depth > 0) return partial_join(local);
-    if (!has_leaf) r->k->zero(r->k, whole, local->elems);
+/* Of this rank's micro-batches, whole; zeros where it has none. */
+static float *sum_batches(fsdp_reduce *r, size_t unit, int has_batch, float *whole) {
+    fsdp_sum *local = &r->sums.local[unit];
+    if (local->depth > 0) return fsdp_sum_join(local);
+    if (!has_batch) r->k->zero(r->k, whole, local->elems);
     return whole;
 }
 
@@ -268,18 +268,18 @@ static void start_ring(fsdp_reduce *r, size_t unit, uint64_t micro, float *sum, 
 }
 
 void fsdp_reduce_start(fsdp_reduce *r, size_t unit, uint64_t micro, float *whole, float *scratch) {
-    const uint64_t leaf = fsdp_leaf(&r->leaves, r->layout->rank, micro);
-    const int has_leaf = leaf < r->leaves.n;
+    const uint64_t batch = fsdp_micro_batch_of(&r->batches, r->layout->rank, micro);
+    const int has_batch = batch < r->batches.n;
     if (r->layout->units[unit].whole_grad_elems == 0) return;
     if (r->layout->world == 1) {
-        partial_push(&r->sums.own[unit], (fsdp_part){leaf, 1}, whole);
+        fsdp_sum_push(&r->sums.own[unit], (fsdp_part){batch, 1}, whole);
         keep_sums(r, unit, micro);
         return;
     }
-    if (r->leaves.local) {
-        if (has_leaf) partial_push(&r->sums.local[unit], (fsdp_part){leaf, 1}, whole);
+    if (r->batches.local) {
+        if (has_batch) fsdp_sum_push(&r->sums.local[unit], (fsdp_part){batch, 1}, whole);
         if (!is_last(r, micro)) {
-            partial_settle(&r->sums.local[unit]);
+            fsdp_sum_settle(&r->sums.local[unit]);
             return;
         }
     }
@@ -289,7 +289,7 @@ void fsdp_reduce_start(fsdp_reduce *r, size_t unit, uint64_t micro, float *whole
     r->flight.micro = micro;
     r->flight.started = MPI_Wtime();
     if (r->ring)
-        start_ring(r, unit, micro, sum_leaves(r, unit, has_leaf, whole), scratch);
+        start_ring(r, unit, micro, sum_batches(r, unit, has_batch, whole), scratch);
     else
         start_exchanges(r, unit, micro, whole, scratch);
 }

@@ -1,10 +1,10 @@
-/* Summing gradients over leaves, into the shards of those that hold them, with the same bits on any
- * number of ranks and by any strategy but the ring. A unit's gradients travel while something else
- * computes; they are added up when all are there. */
+/* Summing gradients over micro-batches, into the shards of those that hold them, with the same bits
+ * on any number of ranks and by any strategy but the ring. A unit's gradients travel while
+ * something else computes; they are added up when all are there. */
 #ifndef TRAINER_FSDP_REDUCE_H
 #define TRAINER_FSDP_REDUCE_H
 
-#include "fsdp/plan.h"
+#include "fsdp/fsdp_plan.h"
 #include "fsdp/transport.h"
 #include "timeline/timeline.h"
 
@@ -18,8 +18,8 @@ void fsdp_reduce_destroy(fsdp_reduce *r);
 
 /* Collective: begins to add a unit's gradients of micro-step `micro` to the sums; the unit before
  * it is finished first. Does nothing for a unit that is all frozen.
- *   whole    this rank's leaf's; used up, and free again on return. Ignored where the rank has no
- *            leaf in this micro-step. On a single rank that of micro-step 0 may lie in `grads`,
+ *   whole    this rank's micro-batch's; used up, and free again on return. Ignored where the rank
+ * has no micro-batch in this micro-step. On a single rank that of micro-step 0 may lie in `grads`,
  *            where the sums end.
  *   scratch  [gathered_grad_elems], in use until the finish. NULL, where a shard is the whole unit:
  *            `whole` is in use instead */

@@ -22,7 +22,7 @@ typedef struct fsdp_strategy {
     int replicas;        /* divides the number of ranks */
     int keep_params;     /* a block that was gathered stays until the update */
     int in_place;        /* parameters that stay are stored where they are gathered */
-    int local_sums;      /* a rank adds up its own leaves, and reduces once a step */
+    int local_sums;      /* a rank adds up its own micro-batches, and reduces once a step */
     int overlap;         /* a unit's gradients travel while the next one computes */
     int ring;            /* reductions by MPI's order of additions, which depends on the ranks */
     int bf16;            /* gathers round parameters to it, and send half the bytes */

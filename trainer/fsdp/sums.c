@@ -1,10 +1,85 @@
-/* A sum's first slot is the storage where it ends, wherever that is as long; the others are beside
- * it, of all units in one piece. */
+/* The binary counter. An addition's result replaces the older sum: fp32 addition commutes, so that
+ * where it is stored changes no bit. Sums that were pushed since the last settle may lie in
+ * borrowed memory; they are newer than all that lie in slots. A sum's first slot is the storage
+ * where it ends, wherever that is as long; the others are beside it, of all units in one piece. */
 #include "fsdp/sums.h"
 
+#include <assert.h>
 #include <stdlib.h>
+#include <string.h>
 
 #include "programs/fail.h"
+
+static size_t count_bits(uint64_t n) { return (size_t)__builtin_popcountll(n); }
+
+size_t fsdp_sum_slots(uint64_t batches, uint64_t together) {
+    size_t most = 1;
+    for (uint64_t done = together; done < batches; done += together)
+        if (count_bits(done) > most) most = count_bits(done);
+    return most;
+}
+
+/* The newest sum is added to the one before it. */
+static void merge_newest(fsdp_sum *p) {
+    const size_t newest = p->depth - 1, older = p->depth - 2;
+    p->k->add(p->k, p->sums[older].at, p->sums[newest].at, p->elems);
+    p->sums[older].part.n += p->sums[newest].part.n;
+    if (p->sums[newest].slot >= 0) p->used &= ~((uint64_t)1 << p->sums[newest].slot);
+    p->depth--;
+}
+
+/* Whether the two newest sums are the halves of a subtree. */
+static int are_halves(const fsdp_sum *p) {
+    if (p->depth < 2) return 0;
+    const fsdp_part newest = p->sums[p->depth - 1].part, older = p->sums[p->depth - 2].part;
+    return newest.n == older.n && older.first % (2 * older.n) == 0;
+}
+
+void fsdp_sum_push(fsdp_sum *p, fsdp_part part, float *batch) {
+    assert(p->depth < FSDP_SUM_DEPTH);
+    p->sums[p->depth].part = part;
+    p->sums[p->depth].at = batch;
+    p->sums[p->depth].slot = -1;
+    p->depth++;
+    while (are_halves(p)) merge_newest(p);
+}
+
+static int unused_slot(const fsdp_sum *p) {
+    int slot = 0;
+    while (p->used >> slot & 1) slot++;
+    assert((size_t)slot < p->n_slots);
+    return slot;
+}
+
+void fsdp_sum_settle(fsdp_sum *p) {
+    for (size_t i = 0; i < p->depth; i++) {
+        if (p->sums[i].slot >= 0) continue;
+        const int slot = unused_slot(p);
+        float *to = slot ? p->slots[slot - 1] + p->offset : p->home;
+        if (to != p->sums[i].at) p->k->copy(p->k, to, p->sums[i].at, p->elems);
+        p->sums[i].at = to;
+        p->sums[i].slot = slot;
+        p->used |= (uint64_t)1 << slot;
+    }
+}
+
+void fsdp_sum_clear(fsdp_sum *p) {
+    p->used = 0;
+    p->depth = 0;
+}
+
+float *fsdp_sum_join(fsdp_sum *p) {
+    assert(p->depth > 0);
+    while (p->depth >= 2) merge_newest(p);
+    float *sum = p->sums[0].at;
+    fsdp_sum_clear(p);
+    return sum;
+}
+
+void fsdp_sum_fold(fsdp_sum *p) {
+    const float *sum = fsdp_sum_join(p);
+    if (sum != p->home) p->k->copy(p->k, p->home, sum, p->elems);
+}
 
 static int take_slots(kernels *k, float ***out, size_t n, uint64_t elems, dcp_error *err) {
     *out = calloc(n + 1, sizeof **out);
@@ -16,8 +91,8 @@ static int take_slots(kernels *k, float ***out, size_t n, uint64_t elems, dcp_er
     return DCP_OK;
 }
 
-static int allocate(fsdp_sums *s, const fsdp_layout *layout, const fsdp_sizes *sizes,
-                    dcp_error *err) {
+static int take_counters(fsdp_sums *s, const fsdp_layout *layout, const fsdp_sizes *sizes,
+                         dcp_error *err) {
     s->own = calloc(layout->n, sizeof *s->own);
     s->local = calloc(layout->n, sizeof *s->local);
     if (!s->own || !s->local) return core_fail_memory(err, layout->n * sizeof *s->own);
@@ -32,12 +107,12 @@ static void place_own(fsdp_sums *s, const fsdp_layout *layout, float *grads) {
         const fsdp_unit *unit = &layout->units[u];
         const fsdp_piece piece = fsdp_grad_piece(layout, u, layout->rank);
         const int before = piece.start - unit->grad_starts[layout->shard];
-        s->own[u] = (partial_sums){.k = s->k,
-                                   .home = grads + unit->grad_at + before,
-                                   .slots = s->own_slots,
-                                   .n_slots = 1 + s->n_own,
-                                   .offset = offset,
-                                   .elems = (uint64_t)piece.count};
+        s->own[u] = (fsdp_sum){.k = s->k,
+                               .home = grads + unit->grad_at + before,
+                               .slots = s->own_slots,
+                               .n_slots = 1 + s->n_own,
+                               .offset = offset,
+                               .elems = (uint64_t)piece.count};
         offset += (uint64_t)piece.count;
     }
 }
@@ -50,12 +125,12 @@ static void place_local(fsdp_sums *s, const fsdp_layout *layout, float *grads) {
         const uint64_t elems = layout->units[u].whole_grad_elems;
         float *home = in_storage ? grads + layout->units[u].grad_at : NULL;
         if (!in_storage && s->n_local) home = slots[0] + offset;
-        s->local[u] = (partial_sums){.k = s->k,
-                                     .home = home,
-                                     .slots = in_storage ? slots : slots + 1,
-                                     .n_slots = s->n_local + (size_t)in_storage,
-                                     .offset = offset,
-                                     .elems = elems};
+        s->local[u] = (fsdp_sum){.k = s->k,
+                                 .home = home,
+                                 .slots = in_storage ? slots : slots + 1,
+                                 .n_slots = s->n_local + (size_t)in_storage,
+                                 .offset = offset,
+                                 .elems = elems};
         offset += elems;
     }
 }
@@ -64,7 +139,7 @@ int fsdp_sums_create(const fsdp_plan *plan, kernels *k, float *grads, fsdp_sums 
                      dcp_error *err) {
     const fsdp_sizes sizes = fsdp_plan_sizes(plan);
     *out = (fsdp_sums){.n_own = sizes.n_own_sums, .n_local = sizes.n_local_sums, .k = k};
-    const int status = allocate(out, plan->layout, &sizes, err);
+    const int status = take_counters(out, plan->layout, &sizes, err);
     if (status != DCP_OK) return status;
     place_own(out, plan->layout, grads);
     place_local(out, plan->layout, grads);

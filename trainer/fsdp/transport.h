@@ -23,9 +23,6 @@
 #include "fsdp/mesh.h"
 #include "kernels/kernels.h"
 
-/* Ranks that take part; see mesh.h. */
-typedef enum fsdp_group { FSDP_WORLD, FSDP_SHARDS, FSDP_REPLICAS } fsdp_group;
-
 /* A stretch for each rank of a group, in elements from `at` on. The arrays are borrowed until the
  * finish. */
 typedef struct fsdp_stretches {
@@ -39,6 +36,8 @@ typedef struct fsdp_transfer {
     MPI_Request request;
     void *other; /* for implementations without requests */
 } fsdp_transfer;
+
+enum { FSDP_MOST_TRANSFERS = 64 }; /* on their way at once: more than there ever are */
 
 typedef struct fsdp_transport fsdp_transport;
 struct fsdp_transport {
@@ -80,22 +79,5 @@ static inline int fsdp_transport_reserve(fsdp_transport *t, fsdp_group group, si
                                          size_t received) {
     return t->reserve ? t->reserve(t, group, sent, received) : 0;
 }
-
-/* By messages of MPI, between memory of the host. mesh: borrowed. */
-fsdp_transport fsdp_transport_mpi(const fsdp_mesh *mesh);
-/* The same between copies on the host, page-locked, of the memory of k, where that is a device's.
- * Nonzero: out of memory. */
-int fsdp_transport_host(const fsdp_mesh *mesh, kernels *k, fsdp_transport *out);
-/* By NCCL between GPUs, on streams of its own. shared: ranks share a GPU, which only NCCL 2.30 and
- * later do, where NCCL_MULTI_RANK_GPU_ENABLE=1 asks for it. sums: reduce_scatter and all_reduce are
- * wanted, too. Ranks are connected before it returns. Collective; nonzero on all ranks where the
- * library of one will not do. A rank that does not answer ends the others after 300 s, and what
- * NCCL fails at ends the run within 20 s. A rank alone needs no library. Only where it was built.
- */
-int fsdp_transport_nccl(const fsdp_mesh *mesh, kernels *k, int shared, int sums,
-                        fsdp_transport *out);
-/* The one of these that suits the memory of k: on GPUs NCCL where it will do. sums: as above.
- * Collective; nonzero: out of memory. */
-int fsdp_transport_choose(const fsdp_mesh *mesh, kernels *k, int sums, fsdp_transport *out);
 
 #endif

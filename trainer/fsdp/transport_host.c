@@ -2,11 +2,12 @@
  * downloaded at the beginning, and what came is uploaded at the finish. Each transfer has memory of
  * its own, page-locked and reserved: the smallest that is free, of those that were meant for what
  * it does. Where none is, one grows. */
+#include "fsdp/transport_host.h"
+
 #include <stdlib.h>
 #include <string.h>
 
-#include "fsdp/slots.h"
-#include "fsdp/transport.h"
+#include "fsdp/transport_mpi.h"
 
 /* What a transfer's memory is meant for: so that none takes what another one will want. */
 typedef enum copies_use { UNUSED, GATHERS, REDUCTIONS, SPREADS } copies_use;
@@ -29,7 +30,7 @@ typedef struct host_transport {
     fsdp_transport mpi;
     const fsdp_mesh *mesh;
     kernels *k;
-    copies list[FSDP_SLOTS];
+    copies list[FSDP_MOST_TRANSFERS];
 } host_transport;
 
 static host_transport *of(fsdp_transport *t) { return t->state; }
@@ -39,7 +40,7 @@ static copies_use use_of(fsdp_group group, int sends) {
     return group == FSDP_REPLICAS ? SPREADS : GATHERS;
 }
 
-static int grow(kernels *k, char **memory, size_t *has, size_t bytes) {
+static int grow_memory(kernels *k, char **memory, size_t *has, size_t bytes) {
     if (*memory && bytes <= *has) return 0;
     k->free_host(k, *memory);
     *memory = k->alloc_host(k, bytes);
@@ -49,8 +50,8 @@ static int grow(kernels *k, char **memory, size_t *has, size_t bytes) {
 
 static int fit(host_transport *h, copies *c, copies_use use, size_t sent, size_t received) {
     c->use = use;
-    return (use == REDUCTIONS && grow(h->k, &c->from, &c->from_bytes, sent)) ||
-           grow(h->k, &c->to, &c->to_bytes, received);
+    return (use == REDUCTIONS && grow_memory(h->k, &c->from, &c->from_bytes, sent)) ||
+           grow_memory(h->k, &c->to, &c->to_bytes, received);
 }
 
 static int fits(const copies *c, size_t sent, size_t received) {
@@ -64,12 +65,12 @@ static int is_better(const copies *a, const copies *b, size_t sent, size_t recei
 }
 
 /* A run cannot go on without memory; as where MPI fails, that ends it. */
-static copies *begin(host_transport *h, copies_use use, size_t sent, size_t received,
-                     fsdp_transfer *out) {
+static copies *begin_copies(host_transport *h, copies_use use, size_t sent, size_t received,
+                            fsdp_transfer *out) {
     copies *best = NULL;
-    for (copies *c = h->list; c < h->list + FSDP_SLOTS; c++)
+    for (copies *c = h->list; c < h->list + FSDP_MOST_TRANSFERS; c++)
         if (!c->is_on && c->use == use && is_better(c, best, sent, received)) best = c;
-    for (copies *c = h->list; c < h->list + FSDP_SLOTS && !best; c++)
+    for (copies *c = h->list; c < h->list + FSDP_MOST_TRANSFERS && !best; c++)
         if (c->use == UNUSED) best = c;
     if (!best || fit(h, best, use, sent, received)) MPI_Abort(MPI_COMM_WORLD, 3);
     best->is_on = 1;
@@ -78,21 +79,19 @@ static copies *begin(host_transport *h, copies_use use, size_t sent, size_t rece
     return best;
 }
 
-static int reserve(fsdp_transport *t, fsdp_group group, size_t sent, size_t received) {
+static int host_reserve(fsdp_transport *t, fsdp_group group, size_t sent, size_t received) {
     host_transport *h = of(t);
     copies *c = h->list;
-    while (c < h->list + FSDP_SLOTS && c->use != UNUSED) c++;
-    if (c == h->list + FSDP_SLOTS) return 1;
+    while (c < h->list + FSDP_MOST_TRANSFERS && c->use != UNUSED) c++;
+    if (c == h->list + FSDP_MOST_TRANSFERS) return 1;
     return fit(h, c, use_of(group, sent > 0), sent, received);
 }
 
 static int ranks_of(const host_transport *h, fsdp_group group, int *rank) {
-    const MPI_Comm comms[] = {[FSDP_WORLD] = h->mesh->world,
-                              [FSDP_SHARDS] = h->mesh->shards,
-                              [FSDP_REPLICAS] = h->mesh->replicas};
+    const MPI_Comm comm = fsdp_mesh_comm(h->mesh, group);
     int ranks;
-    MPI_Comm_size(comms[group], &ranks);
-    MPI_Comm_rank(comms[group], rank);
+    MPI_Comm_size(comm, &ranks);
+    MPI_Comm_rank(comm, rank);
     return ranks;
 }
 
@@ -106,13 +105,13 @@ static size_t extent(fsdp_stretches s, int ranks) {
     return end;
 }
 
-static void gather(fsdp_transport *t, fsdp_group group, kernels_type type, const void *own,
-                   fsdp_stretches to, fsdp_transfer *out) {
+static void host_gather(fsdp_transport *t, fsdp_group group, kernels_type type, const void *own,
+                        fsdp_stretches to, fsdp_transfer *out) {
     host_transport *h = of(t);
     const size_t size = type == KERNELS_BF16 ? sizeof(uint16_t) : sizeof(float);
     int rank;
     const int ranks = ranks_of(h, group, &rank);
-    copies *c = begin(h, use_of(group, 0), 0, extent(to, ranks) * size, out);
+    copies *c = begin_copies(h, use_of(group, 0), 0, extent(to, ranks) * size, out);
     char *place = c->to + (size_t)to.starts[rank] * size;
     const size_t bytes = (size_t)to.counts[rank] * size;
     c->ranks = ranks;
@@ -124,13 +123,13 @@ static void gather(fsdp_transport *t, fsdp_group group, kernels_type type, const
                   &c->inner);
 }
 
-static void exchange(fsdp_transport *t, fsdp_group group, fsdp_stretches from, fsdp_stretches to,
-                     fsdp_transfer *out) {
+static void host_exchange(fsdp_transport *t, fsdp_group group, fsdp_stretches from,
+                          fsdp_stretches to, fsdp_transfer *out) {
     host_transport *h = of(t);
     int rank;
     const int ranks = ranks_of(h, group, &rank);
     const size_t bytes = extent(from, ranks) * sizeof(float);
-    copies *c = begin(h, REDUCTIONS, bytes, extent(to, ranks) * sizeof(float), out);
+    copies *c = begin_copies(h, REDUCTIONS, bytes, extent(to, ranks) * sizeof(float), out);
     c->ranks = ranks;
     c->size = sizeof(float);
     c->places = to;
@@ -140,15 +139,15 @@ static void exchange(fsdp_transport *t, fsdp_group group, fsdp_stretches from, f
                     (fsdp_stretches){c->to, to.counts, to.starts}, &c->inner);
 }
 
-static void reduce_scatter(fsdp_transport *t, fsdp_group group, const float *from, float *to,
-                           const int *counts, fsdp_transfer *out) {
+static void host_reduce_scatter(fsdp_transport *t, fsdp_group group, const float *from, float *to,
+                                const int *counts, fsdp_transfer *out) {
     host_transport *h = of(t);
     int rank;
     size_t n = 0;
     const int ranks = ranks_of(h, group, &rank);
     for (int i = 0; i < ranks; i++) n += (size_t)counts[i];
     const size_t own = (size_t)counts[rank];
-    copies *c = begin(h, REDUCTIONS, n * sizeof(float), own * sizeof(float), out);
+    copies *c = begin_copies(h, REDUCTIONS, n * sizeof(float), own * sizeof(float), out);
     c->summed = 1;
     c->sums = to;
     c->sums_n = own;
@@ -157,11 +156,11 @@ static void reduce_scatter(fsdp_transport *t, fsdp_group group, const float *fro
                           &c->inner);
 }
 
-static void all_reduce(fsdp_transport *t, fsdp_group group, float *sums, int n,
-                       fsdp_transfer *out) {
+static void host_all_reduce(fsdp_transport *t, fsdp_group group, float *sums, int n,
+                            fsdp_transfer *out) {
     host_transport *h = of(t);
     const size_t bytes = (size_t)n * sizeof(float);
-    copies *c = begin(h, use_of(group, 0), 0, bytes, out);
+    copies *c = begin_copies(h, use_of(group, 0), 0, bytes, out);
     c->summed = 1;
     c->sums = sums;
     c->sums_n = (size_t)n;
@@ -169,13 +168,13 @@ static void all_reduce(fsdp_transport *t, fsdp_group group, float *sums, int n,
     h->mpi.all_reduce(&h->mpi, group, (float *)(void *)c->to, n, &c->inner);
 }
 
-static void poll(fsdp_transport *t, fsdp_transfer *transfer) {
+static void host_poll(fsdp_transport *t, fsdp_transfer *transfer) {
     host_transport *h = of(t);
     copies *c = transfer->other;
     if (transfer->is_on) h->mpi.poll(&h->mpi, &c->inner);
 }
 
-static void upload(kernels *k, const copies *c) {
+static void upload_copies(kernels *k, const copies *c) {
     if (c->summed && c->sums_n) k->upload(k, c->sums, c->to, c->sums_n * sizeof(float));
     for (int i = 0; i < c->ranks && !c->summed; i++) {
         const size_t at = (size_t)c->places.starts[i] * c->size;
@@ -184,19 +183,19 @@ static void upload(kernels *k, const copies *c) {
     }
 }
 
-static void finish(fsdp_transport *t, fsdp_transfer *transfer) {
+static void host_finish(fsdp_transport *t, fsdp_transfer *transfer) {
     host_transport *h = of(t);
     copies *c = transfer->other;
     if (!transfer->is_on) return;
     h->mpi.finish(&h->mpi, &c->inner);
-    upload(h->k, c);
+    upload_copies(h->k, c);
     c->is_on = 0;
     transfer->is_on = 0;
 }
 
-static void destroy(fsdp_transport *t) {
+static void host_destroy(fsdp_transport *t) {
     host_transport *h = of(t);
-    for (size_t i = 0; i < FSDP_SLOTS; i++) {
+    for (size_t i = 0; i < FSDP_MOST_TRANSFERS; i++) {
         h->k->free_host(h->k, h->list[i].from);
         h->k->free_host(h->k, h->list[i].to);
     }
@@ -211,13 +210,13 @@ int fsdp_transport_host(const fsdp_mesh *mesh, kernels *k, fsdp_transport *out) 
     h->k = k;
     *out = (fsdp_transport){.name = "mpi, by copies on the host",
                             .state = h,
-                            .reserve = reserve,
-                            .gather = gather,
-                            .exchange = exchange,
-                            .reduce_scatter = reduce_scatter,
-                            .all_reduce = all_reduce,
-                            .poll = poll,
-                            .finish = finish,
-                            .destroy = destroy};
+                            .reserve = host_reserve,
+                            .gather = host_gather,
+                            .exchange = host_exchange,
+                            .reduce_scatter = host_reduce_scatter,
+                            .all_reduce = host_all_reduce,
+                            .poll = host_poll,
+                            .finish = host_finish,
+                            .destroy = host_destroy};
     return 0;
 }

@@ -4,10 +4,129 @@
  * its peers have come, so two communicators' at once, begun in another order on another GPU, could
  * wait for each other for ever. Events order it behind the kernels' stream and the kernels' stream
  * behind it. A rank alone needs no NCCL: what is gathered from the host's memory is copied on that
- * stream. Communicators do not block; who waits for them is in nccl_wait.c. */
-#include <stdlib.h>
+ * stream. Communicators do not block: who waits, for them or for a transfer, looks for
+ * errors and at the clock, so that a failure ends the run within a bounded time. Neither
+ * ncclCommAbort nor MPI_Abort is known to return, so that an alarm stands behind them. */
+#include "fsdp/transport_nccl.h"
 
-#include "fsdp/nccl_wait.h"
+#include <cuda_runtime_api.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "fsdp/nccl.h"
+
+enum { NCCL_GROUPS = 3 };
+
+typedef struct nccl_flight {
+    fsdp_group group;
+    cudaEvent_t done;
+} nccl_flight;
+
+typedef struct nccl_transport {
+    fsdp_nccl nccl;
+    cudaStream_t kernels; /* theirs; borrowed */
+    cudaStream_t stream;  /* of all transfers */
+    cudaEvent_t before;
+    struct {
+        int rank, ranks;
+        ncclComm_t comm; /* NULL: of one rank; of all ranks: the world's */
+    } groups[NCCL_GROUPS];
+    uint64_t taken; /* a bit for each of the flights */
+    nccl_flight flights[FSDP_MOST_TRANSFERS];
+    const char **from; /* [ranks] for swap, and how many of each */
+    size_t *from_n;
+    int *ones, *places; /* [ranks] for the first transfer: 1, 1 ... and 0, 1 ... */
+    float *scratch;     /* [2 * ranks] on the device */
+    kernels *k;
+} nccl_transport;
+
+enum { FAILED = 3 };
+static const double patience_s = 300; /* a peer may compute that much longer */
+static const unsigned farewell_s = 20;
+
+static void leave_by_alarm(int signal) {
+    (void)signal;
+    _exit(FAILED);
+}
+
+/* Whether the group has a communicator, and one of its own. */
+static int has_own(const nccl_transport *n, fsdp_group group) {
+    const ncclComm_t comm = n->groups[group].comm;
+    return comm && (group == FSDP_WORLD || comm != n->groups[FSDP_WORLD].comm);
+}
+
+/* Ends all communicators, whatever they are doing. */
+static void nccl_abort(nccl_transport *n) {
+    for (int g = 0; g < NCCL_GROUPS; g++)
+        if (has_own(n, (fsdp_group)g)) n->nccl.abort(n->groups[g].comm);
+}
+
+/* Says what and why, aborts all communicators and ends the run. */
+static void nccl_fail(nccl_transport *n, const char *what, const char *why) {
+    int rank;
+    MPI_Comm_rank(MPI_COMM_WORLD, &rank);
+    fprintf(stderr, "dcp-train: rank %d: NCCL: %s: %s\n", rank, what, why);
+    signal(SIGALRM, leave_by_alarm);
+    alarm(farewell_s);
+    nccl_abort(n);
+    MPI_Abort(MPI_COMM_WORLD, FAILED);
+    exit(FAILED);
+}
+
+static void nccl_check_cuda(nccl_transport *n, cudaError_t code) {
+    if (code != cudaSuccess) nccl_fail(n, "CUDA", cudaGetErrorString(code));
+}
+
+static void nccl_check(nccl_transport *n, ncclResult_t result) {
+    if (result != ncclSuccess && result != ncclInProgress)
+        nccl_fail(n, "a call failed", n->nccl.error_text(result));
+}
+
+static void check_comm(nccl_transport *n, fsdp_group group, ncclResult_t *state) {
+    nccl_check(n, n->nccl.async_error(n->groups[group].comm, state));
+    nccl_check(n, *state);
+}
+
+static void doze(nccl_transport *n, double since) {
+    const struct timespec moment = {.tv_nsec = 20000};
+    if (MPI_Wtime() - since > patience_s) nccl_fail(n, "a rank does not answer", "time-out");
+    nanosleep(&moment, NULL);
+}
+
+/* Until the communicator has taken what it was given. */
+static void nccl_settle(nccl_transport *n, fsdp_group group) {
+    const double since = MPI_Wtime();
+    ncclResult_t state;
+    for (check_comm(n, group, &state); state == ncclInProgress; check_comm(n, group, &state))
+        doze(n, since);
+}
+
+/* Until the transfer is done. All transfers are on one stream, so that this one may stand behind
+ * another group's. */
+static void nccl_wait(nccl_transport *n, const nccl_flight *f) {
+    const double since = MPI_Wtime();
+    cudaError_t code;
+    while ((code = cudaEventQuery(f->done)) == cudaErrorNotReady) {
+        ncclResult_t state;
+        for (int g = 0; g < NCCL_GROUPS; g++)
+            if (has_own(n, (fsdp_group)g)) check_comm(n, (fsdp_group)g, &state);
+        doze(n, since);
+    }
+    nccl_check_cuda(n, code);
+}
+
+/* The lowest free slot, which is taken then; -1: there is none. */
+static int take_slot(uint64_t *slots) {
+    if (*slots == UINT64_MAX) return -1;
+    const int slot = __builtin_ctzll(~*slots);
+    *slots |= (uint64_t)1 << slot;
+    return slot;
+}
+
+static void free_slot(uint64_t *slots, ptrdiff_t slot) { *slots &= ~((uint64_t)1 << slot); }
 
 static nccl_transport *of(fsdp_transport *t) { return t->state; }
 
@@ -17,8 +136,8 @@ static void follow_kernels(nccl_transport *n) {
     nccl_check_cuda(n, cudaStreamWaitEvent(n->stream, n->before, 0));
 }
 
-static nccl_flight *begin(nccl_transport *n, fsdp_group group, fsdp_transfer *out) {
-    const int slot = fsdp_slot_take(&n->taken);
+static nccl_flight *begin_flight(nccl_transport *n, fsdp_group group, fsdp_transfer *out) {
+    const int slot = take_slot(&n->taken);
     if (slot < 0) nccl_fail(n, "transfers", "too many are on their way");
     nccl_flight *f = &n->flights[slot];
     f->group = group;
@@ -33,8 +152,8 @@ static void launched(nccl_transport *n, nccl_flight *f) {
 }
 
 /* n->from: to each rank, n->from_n: how much; to: from each. */
-static void swap(nccl_transport *n, fsdp_group group, ncclDataType_t type, size_t size,
-                 fsdp_stretches to) {
+static void swap_stretches(nccl_transport *n, fsdp_group group, ncclDataType_t type, size_t size,
+                           fsdp_stretches to) {
     const int rank = n->groups[group].rank, ranks = n->groups[group].ranks;
     ncclComm_t comm = n->groups[group].comm;
     char *place = (char *)to.at + (size_t)to.starts[rank] * size;
@@ -55,8 +174,8 @@ static void swap(nccl_transport *n, fsdp_group group, ncclDataType_t type, size_
 
 /* By the copy engine, and rounded where it has arrived: a kernel that reads the host's memory would
  * hold multiprocessors for as long as the bus takes. */
-static void narrow(fsdp_transport *t, uint16_t *to, const float *from, size_t n, float *between,
-                   size_t room) {
+static void nccl_narrow(fsdp_transport *t, uint16_t *to, const float *from, size_t n,
+                        float *between, size_t room) {
     nccl_transport *all = of(t);
     follow_kernels(all);
     for (size_t at = 0, here; at < n; at += here) {
@@ -68,38 +187,38 @@ static void narrow(fsdp_transport *t, uint16_t *to, const float *from, size_t n,
 }
 
 /* What lies in the host's memory goes to its place first, and to the others from there. */
-static void gather(fsdp_transport *t, fsdp_group group, kernels_type type, const void *own,
-                   fsdp_stretches to, fsdp_transfer *out) {
+static void nccl_gather(fsdp_transport *t, fsdp_group group, kernels_type type, const void *own,
+                        fsdp_stretches to, fsdp_transfer *out) {
     nccl_transport *n = of(t);
-    nccl_flight *f = begin(n, group, out);
+    nccl_flight *f = begin_flight(n, group, out);
     const int bf16 = type == KERNELS_BF16, rank = n->groups[group].rank;
     const size_t size = bf16 ? sizeof(uint16_t) : sizeof(float);
     for (int r = 0; r < n->groups[group].ranks; r++) {
         n->from[r] = r == rank ? own : (const char *)to.at + (size_t)to.starts[rank] * size;
         n->from_n[r] = (size_t)to.counts[rank];
     }
-    swap(n, group, bf16 ? ncclBfloat16 : ncclFloat32, size, to);
+    swap_stretches(n, group, bf16 ? ncclBfloat16 : ncclFloat32, size, to);
     launched(n, f);
 }
 
-static void exchange(fsdp_transport *t, fsdp_group group, fsdp_stretches from, fsdp_stretches to,
-                     fsdp_transfer *out) {
+static void nccl_exchange(fsdp_transport *t, fsdp_group group, fsdp_stretches from,
+                          fsdp_stretches to, fsdp_transfer *out) {
     nccl_transport *n = of(t);
-    nccl_flight *f = begin(n, group, out);
+    nccl_flight *f = begin_flight(n, group, out);
     for (int r = 0; r < n->groups[group].ranks; r++) {
         n->from_n[r] = (size_t)from.counts[r];
         n->from[r] = NULL;
         if (n->from_n[r]) n->from[r] = (const char *)((const float *)from.at + from.starts[r]);
     }
-    swap(n, group, ncclFloat32, sizeof(float), to);
+    swap_stretches(n, group, ncclFloat32, sizeof(float), to);
     launched(n, f);
 }
 
 /* A sum for each rank: ncclReduceScatter wants all of one length. */
-static void reduce_scatter(fsdp_transport *t, fsdp_group group, const float *from, float *to,
-                           const int *counts, fsdp_transfer *out) {
+static void nccl_reduce_scatter(fsdp_transport *t, fsdp_group group, const float *from, float *to,
+                                const int *counts, fsdp_transfer *out) {
     nccl_transport *n = of(t);
-    nccl_flight *f = begin(n, group, out);
+    nccl_flight *f = begin_flight(n, group, out);
     ncclComm_t comm = n->groups[group].comm;
     if (comm) {
         nccl_check(n, n->nccl.group_start());
@@ -115,10 +234,10 @@ static void reduce_scatter(fsdp_transport *t, fsdp_group group, const float *fro
     launched(n, f);
 }
 
-static void all_reduce(fsdp_transport *t, fsdp_group group, float *sums, int count,
-                       fsdp_transfer *out) {
+static void nccl_all_reduce(fsdp_transport *t, fsdp_group group, float *sums, int count,
+                            fsdp_transfer *out) {
     nccl_transport *n = of(t);
-    nccl_flight *f = begin(n, group, out);
+    nccl_flight *f = begin_flight(n, group, out);
     if (n->groups[group].comm && count)
         nccl_check(n, n->nccl.all_reduce(sums, sums, (size_t)count, ncclFloat32, ncclSum,
                                          n->groups[group].comm, n->stream));
@@ -126,23 +245,23 @@ static void all_reduce(fsdp_transport *t, fsdp_group group, float *sums, int cou
 }
 
 /* Transfers proceed by themselves. */
-static void poll(fsdp_transport *t, fsdp_transfer *transfer) { (void)t, (void)transfer; }
+static void nccl_poll(fsdp_transport *t, fsdp_transfer *transfer) { (void)t, (void)transfer; }
 
-static void finish(fsdp_transport *t, fsdp_transfer *transfer) {
+static void nccl_finish(fsdp_transport *t, fsdp_transfer *transfer) {
     nccl_transport *n = of(t);
     nccl_flight *f = transfer->other;
     if (!transfer->is_on) return;
     nccl_wait(n, f);
     nccl_check_cuda(n, cudaStreamWaitEvent(n->kernels, f->done, 0));
-    fsdp_slot_free(&n->taken, f - n->flights);
+    free_slot(&n->taken, f - n->flights);
     transfer->is_on = 0;
 }
 
-static void destroy(fsdp_transport *t) {
+static void nccl_destroy(fsdp_transport *t) {
     nccl_transport *n = of(t);
     nccl_abort(n); /* nothing is on its way */
     if (n->stream) cudaStreamDestroy(n->stream);
-    for (size_t i = 0; i < FSDP_SLOTS; i++)
+    for (size_t i = 0; i < FSDP_MOST_TRANSFERS; i++)
         if (n->flights[i].done) cudaEventDestroy(n->flights[i].done);
     if (n->before) cudaEventDestroy(n->before);
     n->k->free(n->k, n->scratch);
@@ -159,14 +278,14 @@ static int make_stream(nccl_transport *n) {
         cudaStreamCreateWithPriority(&n->stream, cudaStreamNonBlocking, greatest) != cudaSuccess)
         return 1;
     int failed = cudaEventCreateWithFlags(&n->before, cudaEventDisableTiming) != cudaSuccess;
-    for (size_t i = 0; i < FSDP_SLOTS; i++)
+    for (size_t i = 0; i < FSDP_MOST_TRANSFERS; i++)
         failed |=
             cudaEventCreateWithFlags(&n->flights[i].done, cudaEventDisableTiming) != cudaSuccess;
     return failed;
 }
 
 /* Collective over the group. */
-static void join(nccl_transport *n, fsdp_group group, MPI_Comm mpi) {
+static void join_group(nccl_transport *n, fsdp_group group, MPI_Comm mpi) {
     ncclConfig_t config = NCCL_CONFIG_INITIALIZER;
     ncclUniqueId id = {{0}};
     int rank, ranks;
@@ -201,19 +320,19 @@ static int take_lists(nccl_transport *n, int ranks) {
 }
 
 /* NCCL connects ranks, and takes memory for that, at their first transfer of each kind: so now. */
-static void connect(fsdp_transport *t, int sums) {
+static void connect_groups(fsdp_transport *t, int sums) {
     nccl_transport *n = of(t);
     for (int g = 0; g < NCCL_GROUPS; g++) {
         float *to = n->scratch + n->groups[g].ranks;
         fsdp_transfer transfer = {0};
-        exchange(t, (fsdp_group)g, (fsdp_stretches){n->scratch, n->ones, n->places},
-                 (fsdp_stretches){to, n->ones, n->places}, &transfer);
-        finish(t, &transfer);
+        nccl_exchange(t, (fsdp_group)g, (fsdp_stretches){n->scratch, n->ones, n->places},
+                      (fsdp_stretches){to, n->ones, n->places}, &transfer);
+        nccl_finish(t, &transfer);
         if (!sums) continue;
-        reduce_scatter(t, (fsdp_group)g, n->scratch, to, n->ones, &transfer);
-        finish(t, &transfer);
-        all_reduce(t, (fsdp_group)g, to, 1, &transfer);
-        finish(t, &transfer);
+        nccl_reduce_scatter(t, (fsdp_group)g, n->scratch, to, n->ones, &transfer);
+        nccl_finish(t, &transfer);
+        nccl_all_reduce(t, (fsdp_group)g, to, 1, &transfer);
+        nccl_finish(t, &transfer);
     }
 }
 
@@ -223,7 +342,7 @@ static int is_usable(nccl_transport *n, int ranks, int shared) {
     const char *allowed = getenv("NCCL_MULTI_RANK_GPU_ENABLE");
     int version = 0;
     if (ranks == 1) return 1;
-    if (nccl_load(&n->nccl) || n->nccl.version(&version) != ncclSuccess) return 0;
+    if (fsdp_nccl_load(&n->nccl) || n->nccl.version(&version) != ncclSuccess) return 0;
     return !shared || (version >= NCCL_VERSION(2, 30, 0) && allowed && allowed[0] == '1');
 }
 
@@ -239,24 +358,24 @@ int fsdp_transport_nccl(const fsdp_mesh *mesh, kernels *k, int shared, int sums,
     MPI_Allreduce(MPI_IN_PLACE, &usable, 1, MPI_INT, MPI_MIN, mesh->world);
     *out = (fsdp_transport){.name = "nccl",
                             .state = n,
-                            .narrow = narrow,
-                            .gather = gather,
-                            .exchange = exchange,
-                            .reduce_scatter = reduce_scatter,
-                            .all_reduce = all_reduce,
-                            .poll = poll,
-                            .finish = finish,
-                            .destroy = destroy};
+                            .narrow = nccl_narrow,
+                            .gather = nccl_gather,
+                            .exchange = nccl_exchange,
+                            .reduce_scatter = nccl_reduce_scatter,
+                            .all_reduce = nccl_all_reduce,
+                            .poll = nccl_poll,
+                            .finish = nccl_finish,
+                            .destroy = nccl_destroy};
     if (!usable) {
-        if (n) destroy(out);
+        if (n) nccl_destroy(out);
         return 1;
     }
     n->kernels = stream;
     /* For sums of other sizes NCCL takes other ways, which it otherwise connects when one comes. */
     if (sums) setenv("NCCL_RUNTIME_CONNECT", "0", 0);
-    join(n, FSDP_WORLD, mesh->world);
-    join(n, FSDP_SHARDS, mesh->shards);
-    join(n, FSDP_REPLICAS, mesh->replicas);
-    connect(out, sums);
+    join_group(n, FSDP_WORLD, mesh->world);
+    join_group(n, FSDP_SHARDS, mesh->shards);
+    join_group(n, FSDP_REPLICAS, mesh->replicas);
+    connect_groups(out, sums);
     return 0;
 }

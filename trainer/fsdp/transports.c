@@ -1,5 +1,11 @@
 /* Which transport a run takes: the only place outside their files that knows which were built. */
-#include "fsdp/transport.h"
+#include "fsdp/transports.h"
+
+#include "fsdp/transport_host.h"
+#include "fsdp/transport_mpi.h"
+#ifdef TRAINER_NCCL
+#include "fsdp/transport_nccl.h"
+#endif
 
 #ifdef TRAINER_NCCL
 /* Whether ranks share a device, anywhere. */

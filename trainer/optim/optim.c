@@ -5,7 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "fsdp/globs.h"
+#include "fsdp/layout.h"
 #include "programs/fail.h"
 
 enum { PIECE_ELEMS = 1 << 20 };
@@ -79,7 +79,7 @@ static int list_runs(optim *o, const fsdp_layout *layout, const json_t *no_decay
     for (size_t u = 0; u < layout->n; u++)
         for (size_t i = 0; i < layout->units[u].n; i++) {
             const fsdp_param *param = &layout->units[u].params[i];
-            add_param(o, param, !globs_match(no_decay, param->info.name));
+            add_param(o, param, !fsdp_globs_match(no_decay, param->info.name));
         }
     return DCP_OK;
 }
@@ -87,7 +87,7 @@ static int list_runs(optim *o, const fsdp_layout *layout, const json_t *no_decay
 int optim_create(const config *c, const fsdp_layout *layout, kernels *k, optim **out,
                  dcp_error *err) {
     const json_t *no_decay = json_object_get(c->optimizer_params, "no_decay");
-    int status = globs_check(layout, "optimizer.params.no_decay", no_decay, err);
+    int status = fsdp_globs_check(layout, "optimizer.params.no_decay", no_decay, err);
     if (status != DCP_OK) return status;
     optim *o = calloc(1, sizeof *o);
     if (!o) return core_fail_memory(err, sizeof *o);

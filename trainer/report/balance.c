@@ -21,13 +21,14 @@ struct balance {
     member ranks[];
 };
 
-balance *balance_create(const fsdp_leaves *leaves, balance_tell_fn tell, void *ctx) {
+balance *balance_create(const fsdp_micro_batches *leaves, balance_tell_fn tell, void *ctx) {
     const int world = leaves->world;
     balance *b = calloc(1, sizeof *b + (size_t)world * sizeof *b->ranks);
     if (!b) return NULL;
     *b = (balance){.world = world, .tell = tell, .ctx = ctx};
-    for (int r = 0; r < world && fsdp_leaf(leaves, r, 0) < leaves->n; r++, b->working++)
-        while (fsdp_leaf(leaves, r, (uint64_t)b->ranks[r].leaves) < leaves->n) b->ranks[r].leaves++;
+    for (int r = 0; r < world && fsdp_micro_batch_of(leaves, r, 0) < leaves->n; r++, b->working++)
+        while (fsdp_micro_batch_of(leaves, r, (uint64_t)b->ranks[r].leaves) < leaves->n)
+            b->ranks[r].leaves++;
     return b;
 }
 

@@ -5,7 +5,7 @@
 #ifndef TRAINER_REPORT_BALANCE_H
 #define TRAINER_REPORT_BALANCE_H
 
-#include "fsdp/leaves.h"
+#include "fsdp/micro_batches.h"
 
 enum { BALANCE_STEPS = 10 };
 
@@ -18,7 +18,7 @@ typedef struct balance balance;
 typedef void (*balance_tell_fn)(void *ctx, int rank, balance_kind kind, int is, double ratio);
 
 /* NULL: out of memory. */
-balance *balance_create(const fsdp_leaves *leaves, balance_tell_fn tell, void *ctx);
+balance *balance_create(const fsdp_micro_batches *leaves, balance_tell_fn tell, void *ctx);
 void balance_destroy(balance *b);
 
 /* A step's: what each rank spent computing, and its largest memory so far; [world] each. */

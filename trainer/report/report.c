@@ -44,7 +44,7 @@ static int open_metrics(report *r, dcp_error *err) {
 static int prepare(report *r, dcp_error *err) {
     const trainer *t = r->t;
     if (t->rank != 0) return DCP_OK;
-    const fsdp_leaves leaves = fsdp_plan_leaves(&t->plan);
+    const fsdp_micro_batches leaves = fsdp_plan_micro_batches(&t->plan);
     r->usage = calloc(2 * (size_t)t->world, sizeof *r->usage);
     r->ranks = balance_create(&leaves, tell_unbalanced, r);
     if (!r->usage || !r->ranks) return core_fail_memory(err, 0);

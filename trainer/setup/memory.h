@@ -3,7 +3,7 @@
 #define TRAINER_SETUP_MEMORY_H
 
 #include "config/config.h"
-#include "fsdp/plan.h"
+#include "fsdp/fsdp_plan.h"
 #include "models/model.h"
 
 /* Bytes. */

@@ -6,6 +6,7 @@
 
 #include "common/agree.h"
 #include "common/say.h"
+#include "fsdp/transports.h"
 #include "programs/fail.h"
 #include "setup/device.h"
 #include "setup/hosts.h"
@@ -76,7 +77,7 @@ static int make_state(trainer *t, unsigned number, dcp_error *err) {
     status = fsdp_layout_of_model(t->m, t->c->frozen, &t->plan.strategy, t->rank, t->world,
                                   &t->layout, err);
     t->plan.layout = t->layout;
-    t->plan.leaves = config_leaves(t->c);
+    t->plan.micro_batches = config_leaves(t->c);
     t->plan.slot_bytes = optim_element_bytes(optim_type_find(t->c->optimizer));
     t->plan.offloads = t->c->offloads;
     t->plan.is_apart = t->c->offloads && !t->c->offload_path;

@@ -5,6 +5,7 @@
 #include "common/agree.h"
 #include "common/say.h"
 #include "config/places.h"
+#include "fsdp/gather_shared.h"
 #include "optim/norm.h"
 #include "programs/fail.h"
 #include "report/metrics.h"
@@ -103,7 +104,8 @@ static int make_work(trainer *t, dcp_error *err) {
     if (status == DCP_OK && t->state->offloaded)
         fsdp_set_done(t->sharded, state_release_unit, t->state);
     if (status == DCP_OK) status = make_leaves(t, err);
-    const int trains = status == DCP_OK && fsdp_own_leaf(t->sharded, 0) < t->plan.leaves;
+    const int trains =
+        status == DCP_OK && fsdp_own_micro_batch(t->sharded, 0) < t->plan.micro_batches;
     if (status == DCP_OK && (trains || (uint64_t)t->rank < evaluate_leaves(t)))
         status = model_run_create(t->m, t->c->micro, t->sequence, &t->run, err);
     if (status == DCP_OK) status = evaluate_prepare(t, err);

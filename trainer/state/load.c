@@ -7,7 +7,7 @@
 
 #include "common/agree.h"
 #include "common/say.h"
-#include "fsdp/globs.h"
+#include "fsdp/layout.h"
 #include "programs/fail.h"
 #include "state/match.h"
 #include "state/state.h"
@@ -52,7 +52,7 @@ static void look_at_slots(const dcp_checkpoint *ckpt, const optim_type *optimize
         found->with++;
     } else if (n != 0) {
         if (!found->broken) found->broken = name;
-    } else if (globs_match(frozen, name)) {
+    } else if (fsdp_globs_match(frozen, name)) {
         if (found->thawed++ == 0) found->first_thawed = name;
     } else if (!found->without) {
         found->without = name;

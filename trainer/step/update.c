@@ -14,7 +14,7 @@
 
 /* This rank's leaf of a micro-step; leaves or more where it has none. */
 static uint64_t leaf_of(const trainer *t, uint64_t micro) {
-    return fsdp_own_leaf(t->sharded, micro);
+    return fsdp_own_micro_batch(t->sharded, micro);
 }
 
 static int read_leaves(trainer *t, uint64_t *counted, dcp_error *err) {

@@ -1,6 +1,6 @@
-#include "fsdp/plan.h"
+#include "fsdp/fsdp_plan.h"
 
-#include "fsdp/partial.h"
+#include "fsdp/sums.h"
 
 enum { ROOT = 0 };
 
@@ -10,11 +10,11 @@ static uint64_t least(uint64_t a, uint64_t b) { return a < b ? a : b; }
 static int is_cut(const fsdp_plan *plan) { return plan->layout->shards > 1; }
 static int gathers(const fsdp_plan *plan) { return is_cut(plan) || plan->is_apart; }
 
-/* A single rank adds its leaves up in its own shard whatever the strategy says. */
-fsdp_leaves fsdp_plan_leaves(const fsdp_plan *plan) {
-    return (fsdp_leaves){.n = plan->leaves,
-                         .world = plan->layout->world,
-                         .local = plan->strategy.local_sums && plan->layout->world > 1};
+/* A single rank adds its micro-batches up in its own shard whatever the strategy says. */
+fsdp_micro_batches fsdp_plan_micro_batches(const fsdp_plan *plan) {
+    return (fsdp_micro_batches){.n = plan->micro_batches,
+                                .world = plan->layout->world,
+                                .local = plan->strategy.local_sums && plan->layout->world > 1};
 }
 
 size_t fsdp_plan_gathers(const fsdp_plan *plan, uint64_t micro) {
@@ -29,10 +29,10 @@ size_t fsdp_plan_gather(const fsdp_plan *plan, size_t i) {
     return i < blocks ? 1 + i : 2 * blocks - 1 - i;
 }
 
-/* A single rank's first leaf has its gradients in the storage, where the sum ends. */
+/* A single rank's first micro-batch has its gradients in the storage, where the sum ends. */
 static void size_gradients(const fsdp_plan *plan, fsdp_sizes *s) {
     const fsdp_layout *layout = plan->layout;
-    if (layout->world == 1 && plan->leaves == 1) return;
+    if (layout->world == 1 && plan->micro_batches == 1) return;
     for (size_t u = 0; u < layout->n; u++) {
         const uint64_t whole = layout->units[u].whole_grad_elems;
         if (u == ROOT)
@@ -84,10 +84,10 @@ static void size_outgoing(const fsdp_plan *plan, fsdp_sizes *s) {
 /* The largest of what one reduction brings to this rank. */
 static void size_received(const fsdp_plan *plan, fsdp_sizes *s) {
     const fsdp_layout *layout = plan->layout;
-    const fsdp_leaves leaves = fsdp_plan_leaves(plan);
-    const uint64_t last = fsdp_leaves_micro_steps(&leaves) - 1;
-    const uint64_t first = fsdp_leaves_all_parts(&leaves, 0);
-    const uint64_t parts = most(first, fsdp_leaves_all_parts(&leaves, last));
+    const fsdp_micro_batches batches = fsdp_plan_micro_batches(plan);
+    const uint64_t last = fsdp_micro_batches_steps(&batches) - 1;
+    const uint64_t first = fsdp_micro_batches_all_parts(&batches, 0);
+    const uint64_t parts = most(first, fsdp_micro_batches_all_parts(&batches, last));
     const int in_place = plan->strategy.ring && !is_cut(plan);
     for (size_t u = 0; u < layout->n; u++) {
         const uint64_t piece = (uint64_t)fsdp_grad_piece(layout, u, layout->rank).count;
@@ -104,14 +104,14 @@ static size_t local_sums(const fsdp_plan *plan, size_t kept) {
 
 static void size_sums(const fsdp_plan *plan, fsdp_sizes *s) {
     const fsdp_layout *layout = plan->layout;
-    const fsdp_leaves leaves = fsdp_plan_leaves(plan);
+    const fsdp_micro_batches batches = fsdp_plan_micro_batches(plan);
     for (size_t u = 0; u < layout->n; u++) {
         s->own_sum += (uint64_t)fsdp_grad_piece(layout, u, layout->rank).count;
         s->local_sum += layout->units[u].whole_grad_elems;
     }
-    s->n_local_sums = local_sums(plan, fsdp_leaves_kept(&leaves, layout->rank));
-    const int adds_often = !leaves.local && (!plan->strategy.ring || layout->world == 1);
-    if (adds_often) s->n_own_sums = partial_slots(leaves.n, (uint64_t)leaves.world) - 1;
+    s->n_local_sums = local_sums(plan, fsdp_micro_batches_kept(&batches, layout->rank));
+    const int adds_often = !batches.local && (!plan->strategy.ring || layout->world == 1);
+    if (adds_often) s->n_own_sums = fsdp_sum_slots(batches.n, (uint64_t)batches.world) - 1;
 }
 
 fsdp_sizes fsdp_plan_sizes(const fsdp_plan *plan) {
@@ -146,9 +146,9 @@ fsdp_memory fsdp_plan_memory(const fsdp_plan *plan) {
 }
 
 uint64_t fsdp_plan_most_partial(const fsdp_plan *plan) {
-    const fsdp_leaves leaves = fsdp_plan_leaves(plan);
+    const fsdp_micro_batches batches = fsdp_plan_micro_batches(plan);
     const fsdp_sizes s = fsdp_plan_sizes(plan);
-    const uint64_t local = local_sums(plan, fsdp_leaves_most_kept(&leaves)) * s.local_sum;
+    const uint64_t local = local_sums(plan, fsdp_micro_batches_most_kept(&batches)) * s.local_sum;
     return (s.n_own_sums * s.own_sum + local) * sizeof(float);
 }
 
@@ -182,25 +182,25 @@ static uint64_t all_units(const fsdp_layout *layout,
 
 static uint64_t reduced(const fsdp_plan *plan) {
     const fsdp_layout *layout = plan->layout;
-    const fsdp_leaves leaves = fsdp_plan_leaves(plan);
-    const uint64_t micro_steps = fsdp_leaves_micro_steps(&leaves);
+    const fsdp_micro_batches batches = fsdp_plan_micro_batches(plan);
+    const uint64_t micro_steps = fsdp_micro_batches_steps(&batches);
     const uint64_t spread = all_units(layout, fsdp_spread_sends);
     if (plan->strategy.ring)
-        return all_units(layout, fsdp_ring_sends) * (leaves.local ? 1 : micro_steps) + 2 * spread;
+        return all_units(layout, fsdp_ring_sends) * (batches.local ? 1 : micro_steps) + 2 * spread;
     uint64_t parts = 0;
     fsdp_part list[FSDP_MOST_PARTS];
     for (uint64_t micro = 0; micro < micro_steps; micro++)
-        parts += fsdp_leaves_parts(&leaves, layout->rank, micro, list);
+        parts += fsdp_micro_batches_parts(&batches, layout->rank, micro, list);
     return parts * all_units(layout, fsdp_reduce_sends) + spread;
 }
 
 fsdp_traffic fsdp_plan_traffic(const fsdp_plan *plan) {
     const fsdp_layout *layout = plan->layout;
-    const fsdp_leaves leaves = fsdp_plan_leaves(plan);
+    const fsdp_micro_batches batches = fsdp_plan_micro_batches(plan);
     fsdp_traffic t = {0};
     if (layout->world == 1) return t;
     uint64_t gathered = fsdp_gather_sends(layout, ROOT);
-    for (uint64_t micro = 0; micro < fsdp_leaves_micro_steps(&leaves); micro++)
+    for (uint64_t micro = 0; micro < fsdp_micro_batches_steps(&batches); micro++)
         for (size_t i = 0; i < fsdp_plan_gathers(plan, micro); i++)
             gathered += fsdp_gather_sends(layout, fsdp_plan_gather(plan, i));
     t.gathers = gathered * fsdp_param_bytes(plan->strategy.bf16);

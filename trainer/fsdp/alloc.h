@@ -1,12 +1,12 @@
 /* Memory of the kernels, zeroed. */
-#ifndef TRAINER_FSDP_TAKE_H
-#define TRAINER_FSDP_TAKE_H
+#ifndef TRAINER_FSDP_ALLOC_H
+#define TRAINER_FSDP_ALLOC_H
 
 #include "kernels/kernels.h"
 #include "programs/fail.h"
 
 /* *out stays as it is where elems is 0. DCP_ERR_NO_MEMORY. */
-static inline int fsdp_take(kernels *k, float **out, uint64_t elems, dcp_error *err) {
+static inline int fsdp_alloc(kernels *k, float **out, uint64_t elems, dcp_error *err) {
     if (elems == 0) return DCP_OK;
     *out = k->alloc(k, elems * sizeof(float));
     if (!*out) return core_fail_memory(err, elems * sizeof(float));

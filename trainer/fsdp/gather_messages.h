@@ -1,0 +1,10 @@
+/* Gathering by messages. */
+#ifndef TRAINER_FSDP_GATHER_MESSAGES_H
+#define TRAINER_FSDP_GATHER_MESSAGES_H
+
+#include "fsdp/gather.h"
+
+int fsdp_gather_by_messages(const fsdp_plan *plan, fsdp_transport *transport,
+                            const fsdp_gather_of *of, fsdp_gather **out, dcp_error *err);
+
+#endif

@@ -1,0 +1,17 @@
+/* Gathering in memory that the ranks of a host share. */
+#ifndef TRAINER_FSDP_GATHER_SHARED_H
+#define TRAINER_FSDP_GATHER_SHARED_H
+
+#include "fsdp/gather.h"
+
+/* memory: [fsdp_gather_shared_bytes], zeroed, seen by all ranks of the group and by the kernels;
+ * borrowed. comm: of the group. plan->is_shared is set. */
+int fsdp_gather_in_shared_memory(const fsdp_plan *plan, MPI_Comm comm, void *memory,
+                                 const fsdp_gather_of *of, fsdp_gather **out, dcp_error *err);
+/* 0 where nothing is gathered. */
+uint64_t fsdp_gather_shared_bytes(const fsdp_plan *plan);
+/* Where the storage of parameters is in that memory; NULL: it is not in there, they are not stored
+ * in place. */
+float *fsdp_gather_shared_params(const fsdp_plan *plan, void *memory);
+
+#endif
