@@ -1,18 +1,59 @@
 /* The communicator object, and the collectives as the library calls them: a failure becomes
  * DCP_ERR_COMM with one line that says which collective, and nothing is sent for nothing. All ranks
- * pass the same sizes to all but comm_alltoall, so leaving a collective out happens on all. */
+ * pass the same sizes to all but comm_alltoall, so leaving a collective out happens on all.
+ *
+ * In the agreement on one status the lowest rank that failed speaks for all. Its message travels
+ * only where some rank failed, which all ranks know from the same all-reduce. */
 #include "comm/comm.h"
 
+#include <limits.h>
 #include <stdlib.h>
+#include <string.h>
 
 #include "core/fail.h"
+
+/* Of one rank alone: copies or nothing, so no launcher and no MPI_Init is needed. */
+static int alone_broadcast(void *ctx, void *buf, uint64_t bytes, int root) {
+    (void)ctx, (void)buf, (void)bytes, (void)root;
+    return 0;
+}
+
+static int alone_allreduce(void *ctx, uint64_t *buf, uint64_t count, dcp_reduce op) {
+    (void)ctx, (void)buf, (void)count, (void)op;
+    return 0;
+}
+
+static int alone_gather(void *ctx, const void *send, uint64_t bytes, void *recv, int root) {
+    (void)ctx, (void)root;
+    if (bytes > 0) memmove(recv, send, bytes);
+    return 0;
+}
+
+static int alone_alltoall(void *ctx, const void *send, const uint64_t *send_bytes, void *recv,
+                          const uint64_t *recv_bytes) {
+    (void)recv_bytes;
+    return alone_gather(ctx, send, send_bytes[0], recv, 0);
+}
+
+static int alone_barrier(void *ctx) {
+    (void)ctx;
+    return 0;
+}
+
+static const dcp_comm_ops alone_ops = {
+    .broadcast = alone_broadcast,
+    .allreduce = alone_allreduce,
+    .gather = alone_gather,
+    .alltoall = alone_alltoall,
+    .barrier = alone_barrier,
+};
 
 dcp_comm *comm_create(const dcp_comm_ops *ops, void *ctx, void (*destroy_ctx)(void *ctx), int rank,
                       int size) {
     dcp_comm *comm = calloc(1, sizeof *comm + (size_t)size * sizeof *comm->eights);
     if (!comm) return NULL;
     for (int r = 0; r < size; r++) comm->eights[r] = sizeof *comm->eights;
-    comm->ops = size == 1 ? comm_alone : *ops;
+    comm->ops = size == 1 ? alone_ops : *ops;
     comm->ctx = ctx;
     comm->destroy_ctx = destroy_ctx;
     comm->rank = rank;
@@ -34,6 +75,19 @@ int dcp_comm_from_ops(const dcp_comm_ops *ops, void *ctx, int rank, int size, dc
     return DCP_OK;
 }
 
+int dcp_comm_self(dcp_comm **out, dcp_error *err) {
+    if (!out) return core_fail(err, DCP_ERR_ARG, "dcp_comm_self: out is NULL");
+    dcp_comm *comm = comm_create(NULL, NULL, NULL, 0, 1);
+    if (!comm) return core_fail_memory(err, sizeof *comm);
+    *out = comm;
+    return DCP_OK;
+}
+
+int comm_duplicate(dcp_comm *comm, dcp_comm **out, dcp_error *err) {
+    if (comm->size == 1) return dcp_comm_self(out, err);
+    return comm->duplicate ? comm->duplicate(comm, out, err) : DCP_OK;
+}
+
 int dcp_comm_rank(const dcp_comm *comm) { return comm->rank; }
 
 int dcp_comm_size(const dcp_comm *comm) { return comm->size; }
@@ -44,7 +98,8 @@ void dcp_comm_destroy(dcp_comm *comm) {
     free(comm);
 }
 
-static int checked(const dcp_comm *comm, const char *collective, int code, dcp_error *err) {
+static int check_collective(const dcp_comm *comm, const char *collective, int code,
+                            dcp_error *err) {
     if (code == 0) return DCP_OK;
     return core_fail(err, DCP_ERR_COMM,
                      "the %s among %d ranks failed with code %d on rank %d: a rank or the network "
@@ -54,28 +109,58 @@ static int checked(const dcp_comm *comm, const char *collective, int code, dcp_e
 
 int comm_broadcast(dcp_comm *comm, void *buf, uint64_t bytes, int root, dcp_error *err) {
     if (bytes == 0) return DCP_OK;
-    return checked(comm, "broadcast", comm->ops.broadcast(comm->ctx, buf, bytes, root), err);
+    return check_collective(comm, "broadcast", comm->ops.broadcast(comm->ctx, buf, bytes, root),
+                            err);
 }
 
 int comm_allreduce(dcp_comm *comm, uint64_t *buf, uint64_t count, dcp_reduce op, dcp_error *err) {
     if (count == 0) return DCP_OK;
-    return checked(comm, "all-reduce", comm->ops.allreduce(comm->ctx, buf, count, op), err);
+    return check_collective(comm, "all-reduce", comm->ops.allreduce(comm->ctx, buf, count, op),
+                            err);
 }
 
 int comm_gather(dcp_comm *comm, const void *send, uint64_t bytes, void *recv, int root,
                 dcp_error *err) {
     if (bytes == 0) return DCP_OK;
     void *recv_on_root = comm->rank == root ? recv : NULL;
-    return checked(comm, "gather", comm->ops.gather(comm->ctx, send, bytes, recv_on_root, root),
-                   err);
+    return check_collective(comm, "gather",
+                            comm->ops.gather(comm->ctx, send, bytes, recv_on_root, root), err);
 }
 
 int comm_alltoall(dcp_comm *comm, const void *send, const uint64_t *send_bytes, void *recv,
                   const uint64_t *recv_bytes, dcp_error *err) {
-    return checked(comm, "all-to-all",
-                   comm->ops.alltoall(comm->ctx, send, send_bytes, recv, recv_bytes), err);
+    return check_collective(comm, "all-to-all",
+                            comm->ops.alltoall(comm->ctx, send, send_bytes, recv, recv_bytes), err);
 }
 
 int comm_barrier(dcp_comm *comm, dcp_error *err) {
-    return checked(comm, "barrier", comm->ops.barrier(comm->ctx), err);
+    return check_collective(comm, "barrier", comm->ops.barrier(comm->ctx), err);
+}
+
+/* What this rank tells the others; callers that pass no error still say what kind it was. */
+static dcp_error own_failure(const dcp_comm *comm, int status, const dcp_error *err) {
+    dcp_error failure = {0};
+    int filled = err && err->status == status;
+    int agreed_before = filled && err->rank >= 0;
+    const char *message = filled ? err->message : dcp_status_text(status);
+    if (comm->size > 1 && !agreed_before)
+        core_fail(&failure, status, "rank %d: %s", comm->rank, message);
+    else
+        core_fail(&failure, status, "%s", message);
+    failure.rank = agreed_before ? err->rank : comm->rank;
+    return failure;
+}
+
+int comm_agree(dcp_comm *comm, int status, dcp_error *err) {
+    uint64_t first_failed = status == DCP_OK ? INT_MAX : (uint64_t)comm->rank;
+    int comm_status = comm_allreduce(comm, &first_failed, 1, DCP_REDUCE_MIN, err);
+    if (comm_status != DCP_OK) return comm_status;
+    if (first_failed == INT_MAX) return DCP_OK;
+
+    dcp_error failure = {0};
+    if (first_failed == (uint64_t)comm->rank) failure = own_failure(comm, status, err);
+    comm_status = comm_broadcast(comm, &failure, sizeof failure, (int)first_failed, err);
+    if (comm_status != DCP_OK) return comm_status;
+    if (err) *err = failure;
+    return failure.status;
 }

@@ -36,18 +36,20 @@ struct dcp_comm {
     void (*destroy_ctx)(void *ctx); /* NULL where the context is the caller's */
     /* Collective: a communicator of the same ranks that another thread may use at the same time,
      * and that sleeps while it waits. NULL: there can be none. */
-    int (*make_twin)(struct dcp_comm *comm, struct dcp_comm **out, dcp_error *err);
+    int (*duplicate)(struct dcp_comm *comm, struct dcp_comm **out, dcp_error *err);
     const comm_shared *shared; /* NULL: they share nothing */
     int rank, size;
     uint64_t eights[]; /* an 8 for each rank: the sizes of an all-to-all of one u64 */
 };
 
-/* The collectives of one rank alone, which every communicator of size 1 uses. */
-extern const dcp_comm_ops comm_alone;
-
-/* A communicator over `ops`, which it copies, without a twin; NULL where memory is short. */
+/* A communicator over `ops`, which it copies, without a duplicate; NULL where memory is short. One
+ * rank alone needs no ops. */
 dcp_comm *comm_create(const dcp_comm_ops *ops, void *ctx, void (*destroy_ctx)(void *ctx), int rank,
                       int size);
+
+/* Collective: a communicator of the same ranks for another thread. *out stays as it is where there
+ * can be none. */
+int comm_duplicate(dcp_comm *comm, dcp_comm **out, dcp_error *err);
 
 int comm_broadcast(dcp_comm *comm, void *buf, uint64_t bytes, int root, dcp_error *err);
 int comm_allreduce(dcp_comm *comm, uint64_t *buf, uint64_t count, dcp_reduce op, dcp_error *err);

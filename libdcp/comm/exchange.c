@@ -6,7 +6,7 @@
 
 #include "core/fail.h"
 
-unsigned char *comm_append(comm_message *message, uint64_t bytes) {
+unsigned char *comm_message_append(comm_message *message, uint64_t bytes) {
     uint64_t needed = message->bytes + bytes;
     if (needed > message->capacity || !message->data) {
         uint64_t capacity = needed + needed / 2 + 4096;
@@ -27,7 +27,7 @@ int comm_exchange(dcp_comm *comm, const comm_message *send, const uint64_t *send
     if (status) return status;
     for (int r = 0; r < comm->size; r++) total += receive_bytes[r];
     receive->bytes = 0;
-    if (!comm_append(receive, total)) status = core_fail_memory(err, total);
+    if (!comm_message_append(receive, total)) status = core_fail_memory(err, total);
     status = comm_agree(comm, status, err);
     if (status) return status;
     return comm_alltoall(comm, send->data, send_bytes, receive->data, receive_bytes, err);

@@ -12,7 +12,7 @@ typedef struct comm_message {
 
 /* Makes room for `bytes` more at the end and returns it; NULL: out of memory. Valid until the next
  * call. */
-unsigned char *comm_append(comm_message *message, uint64_t bytes);
+unsigned char *comm_message_append(comm_message *message, uint64_t bytes);
 
 /* Collective. send->data holds send_bytes[r] bytes for each rank r. `receive` is filled likewise,
  * with receive_bytes[r] from each rank; its memory is reused. */

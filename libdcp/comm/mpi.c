@@ -1,4 +1,4 @@
-/* A communicator over MPI: between nodes by its messages, on one node through shared memory.
+/* A communicator over MPI: between hosts by its messages, on one host through shared memory.
  *
  * MPI-3 counts are ints: what is larger goes in pieces, which every rank derives from sizes that
  * both sides know, so no rank waits for a piece that is not sent. Nothing is allocated between
@@ -11,7 +11,7 @@
 #include <time.h>
 
 #include "comm/comm.h"
-#include "comm/node.h"
+#include "comm/host.h"
 #include "core/bytes.h"
 #include "core/fail.h"
 
@@ -21,7 +21,7 @@
 #define PEERS_AT_ONCE 32
 #define ALLTOALL_TAG 1
 
-static MPI_Comm comm_of(void *ctx) { return ((struct mpi_ctx *)ctx)->comm; }
+static MPI_Comm comm_of(void *ctx) { return ((comm_mpi *)ctx)->comm; }
 
 /* MPI waits by asking over and over. A thread beside one that computes must leave it the core. */
 static int sleep_until_done(int n, MPI_Request *requests) {
@@ -34,23 +34,23 @@ static int sleep_until_done(int n, MPI_Request *requests) {
     }
 }
 
-static int sleeps(void *ctx) { return ((struct mpi_ctx *)ctx)->aside; }
+static int sleeps(void *ctx) { return ((comm_mpi *)ctx)->yields; }
 
-static int finish(void *ctx, int n, MPI_Request *requests) {
+static int finish_requests(void *ctx, int n, MPI_Request *requests) {
     return sleeps(ctx) ? sleep_until_done(n, requests)
                        : MPI_Waitall(n, requests, MPI_STATUSES_IGNORE);
 }
 
 /* The same for one request, where starting it worked. */
-static int finish_one(void *ctx, int code, MPI_Request request) {
-    return code == MPI_SUCCESS ? finish(ctx, 1, &request) : code;
+static int finish_request(void *ctx, int code, MPI_Request request) {
+    return code == MPI_SUCCESS ? finish_requests(ctx, 1, &request) : code;
 }
 
 static int broadcast_piece(void *ctx, void *buf, int count, int root) {
     MPI_Request request;
     if (!sleeps(ctx)) return MPI_Bcast(buf, count, MPI_BYTE, root, comm_of(ctx));
     int code = MPI_Ibcast(buf, count, MPI_BYTE, root, comm_of(ctx), &request);
-    return finish_one(ctx, code, request);
+    return finish_request(ctx, code, request);
 }
 
 static int mpi_broadcast(void *ctx, void *buf, uint64_t bytes, int root) {
@@ -81,7 +81,7 @@ static int allreduce_piece(void *ctx, uint64_t *buf, int n, MPI_Op op) {
     MPI_Comm comm = comm_of(ctx);
     if (!sleeps(ctx)) return MPI_Allreduce(MPI_IN_PLACE, buf, n, MPI_UINT64_T, op, comm);
     int code = MPI_Iallreduce(MPI_IN_PLACE, buf, n, MPI_UINT64_T, op, comm, &request);
-    return finish_one(ctx, code, request);
+    return finish_request(ctx, code, request);
 }
 
 static int mpi_allreduce(void *ctx, uint64_t *buf, uint64_t count, dcp_reduce op) {
@@ -107,7 +107,7 @@ static int gather_piece(void *ctx, const void *send, int count, void *recv, uint
     code = MPI_Type_commit(&strided);
     if (code == MPI_SUCCESS)
         code = MPI_Igather(send, count, MPI_BYTE, recv, 1, strided, root, comm_of(ctx), &request);
-    code = finish_one(ctx, code, request);
+    code = finish_request(ctx, code, request);
     MPI_Type_free(&strided);
 free_dense:
     MPI_Type_free(&dense);
@@ -124,31 +124,31 @@ static int mpi_gather(void *ctx, const void *send, uint64_t bytes, void *recv, i
 }
 
 /* A walk around the ring of ranks over a buffer that holds bytes[r] for each rank r. */
-struct ring {
+typedef struct mpi_ring {
     const uint64_t *bytes;
     int size;
     int peer;
     uint64_t offset; /* of the peer's bytes */
-};
+} mpi_ring;
 
-static struct ring ring_at(const uint64_t *bytes, int size, int peer) {
-    struct ring ring = {bytes, size, peer, 0};
+static mpi_ring ring_at(const uint64_t *bytes, int size, int peer) {
+    mpi_ring ring = {bytes, size, peer, 0};
     for (int r = 0; r < peer; r++) ring.offset += bytes[r];
     return ring;
 }
 
-static void ring_up(struct ring *ring) {
+static void ring_up(mpi_ring *ring) {
     ring->offset += ring->bytes[ring->peer];
     if (++ring->peer == ring->size) *ring = ring_at(ring->bytes, ring->size, 0);
 }
 
-static void ring_down(struct ring *ring) {
+static void ring_down(mpi_ring *ring) {
     if (ring->peer == 0) *ring = ring_at(ring->bytes, ring->size, ring->size);
     ring->offset -= ring->bytes[--ring->peer];
 }
 
 /* Bytes of the peer's piece number `piece`: 0 where it has fewer pieces. */
-static int piece_bytes(const struct ring *ring, uint64_t piece) {
+static int piece_bytes(const mpi_ring *ring, uint64_t piece) {
     uint64_t begin = piece * PIECE_BYTES, bytes = ring->bytes[ring->peer];
     return begin < bytes ? (int)core_min_u64(bytes - begin, PIECE_BYTES) : 0;
 }
@@ -156,8 +156,8 @@ static int piece_bytes(const struct ring *ring, uint64_t piece) {
 /* Piece number `piece` between all pairs of ranks. At distance d each rank sends d up and receives
  * from d below; some distances are under way at once. No deadlock: a rank that is behind all others
  * finds its partners' sends and receives posted. */
-static int alltoall_piece(void *ctx, uint64_t piece, const char *send, struct ring to, char *recv,
-                          struct ring from) {
+static int alltoall_piece(void *ctx, uint64_t piece, const char *send, mpi_ring to, char *recv,
+                          mpi_ring from) {
     MPI_Comm comm = comm_of(ctx);
     int code = MPI_SUCCESS;
     for (int d = 1; d < to.size && code == MPI_SUCCESS;) {
@@ -174,7 +174,7 @@ static int alltoall_piece(void *ctx, uint64_t piece, const char *send, struct ri
                 code = MPI_Isend(send + to.offset + piece * PIECE_BYTES, out, MPI_BYTE, to.peer,
                                  ALLTOALL_TAG, comm, &requests[n++]);
         }
-        if (code == MPI_SUCCESS) code = finish(ctx, n, requests);
+        if (code == MPI_SUCCESS) code = finish_requests(ctx, n, requests);
     }
     return code;
 }
@@ -185,7 +185,7 @@ static int mpi_alltoall(void *ctx, const void *send, const uint64_t *send_bytes,
     int rank, size;
     MPI_Comm_rank(comm, &rank);
     MPI_Comm_size(comm, &size);
-    struct ring to = ring_at(send_bytes, size, rank), from = ring_at(recv_bytes, size, rank);
+    mpi_ring to = ring_at(send_bytes, size, rank), from = ring_at(recv_bytes, size, rank);
     if (send_bytes[rank] > 0)
         memcpy((char *)recv + from.offset, (const char *)send + to.offset, send_bytes[rank]);
 
@@ -204,7 +204,7 @@ static int mpi_barrier(void *ctx) {
     MPI_Request request;
     if (!sleeps(ctx)) return MPI_Barrier(comm_of(ctx));
     int code = MPI_Ibarrier(comm_of(ctx), &request);
-    return finish_one(ctx, code, request);
+    return finish_request(ctx, code, request);
 }
 
 static const dcp_comm_ops mpi_ops = {
@@ -216,10 +216,10 @@ static const dcp_comm_ops mpi_ops = {
 };
 
 static void mpi_destroy(void *context) {
-    struct mpi_ctx *ctx = context;
+    comm_mpi *ctx = context;
     int finalized = 0;
     MPI_Finalized(&finalized);
-    comm_node_leave(ctx);
+    comm_host_leave(ctx);
     if (!finalized) MPI_Comm_free(&ctx->comm);
     free(ctx);
 }
@@ -240,9 +240,9 @@ static int check_mpi(MPI_Comm comm, dcp_error *err) {
     return DCP_OK;
 }
 
-static int make_mpi(MPI_Comm comm, int aside, dcp_comm **out, dcp_error *err);
+static int make_mpi(MPI_Comm comm, int yields, dcp_comm **out, dcp_error *err);
 
-static int make_twin(dcp_comm *comm, dcp_comm **out, dcp_error *err) {
+static int duplicate_mpi(dcp_comm *comm, dcp_comm **out, dcp_error *err) {
     return make_mpi(comm_of(comm->ctx), 1, out, err);
 }
 
@@ -252,14 +252,14 @@ static int threads_may_call(void) {
     return level == MPI_THREAD_MULTIPLE;
 }
 
-static int make_mpi(MPI_Comm comm, int aside, dcp_comm **out, dcp_error *err) {
-    struct mpi_ctx made = {.aside = aside}, *ctx = malloc(sizeof *ctx);
+static int make_mpi(MPI_Comm comm, int yields, dcp_comm **out, dcp_error *err) {
+    comm_mpi made = {.yields = yields}, *ctx = malloc(sizeof *ctx);
     if (MPI_Comm_dup(comm, &made.comm) != MPI_SUCCESS) {
         free(ctx);
         return core_fail(err, DCP_ERR_COMM, "dcp_comm_from_mpi: MPI_Comm_dup failed");
     }
     MPI_Comm_set_errhandler(made.comm, MPI_ERRORS_RETURN);
-    const dcp_comm_ops *ops = comm_node_join(&made) ? &node_ops : &mpi_ops;
+    const dcp_comm_ops *ops = comm_host_join(&made) ? &comm_host_ops : &mpi_ops;
     int rank, size;
     MPI_Comm_rank(made.comm, &rank);
     MPI_Comm_size(made.comm, &size);
@@ -270,13 +270,13 @@ static int make_mpi(MPI_Comm comm, int aside, dcp_comm **out, dcp_error *err) {
         !all_made) {
         free(c);
         free(ctx);
-        comm_node_leave(&made);
+        comm_host_leave(&made);
         MPI_Comm_free(&made.comm);
         return core_fail_memory(err, sizeof *c + sizeof *ctx);
     }
     *ctx = made;
-    if (ops == &node_ops) c->shared = &ctx->node.shared;
-    if (threads_may_call()) c->make_twin = make_twin;
+    if (ops == &comm_host_ops) c->shared = &ctx->host.shared;
+    if (threads_may_call()) c->duplicate = duplicate_mpi;
     *out = c;
     return DCP_OK;
 }

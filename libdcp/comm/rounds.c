@@ -15,7 +15,7 @@ int comm_rounds_make(comm_rounds *rounds, dcp_comm *comm, size_t n, dcp_error *e
 }
 
 /* From [a * b_count + b] to [b * a_count + a]. */
-static void turn(const uint64_t *from, size_t a_count, size_t b_count, uint64_t *to) {
+static void transpose(const uint64_t *from, size_t a_count, size_t b_count, uint64_t *to) {
     for (size_t a = 0; a < a_count; a++)
         for (size_t b = 0; b < b_count; b++) to[b * a_count + a] = from[a * b_count + b];
 }
@@ -27,9 +27,9 @@ static int exchange_sizes(const comm_rounds *r, dcp_error *err) {
     if (!status) {
         uint64_t *out = memory, *in = out + sizes, *bytes = in + sizes;
         for (size_t rank = 0; rank < ranks; rank++) bytes[rank] = r->n * sizeof *out;
-        turn(r->send, r->n, ranks, out);
+        transpose(r->send, r->n, ranks, out);
         status = comm_alltoall(r->comm, out, bytes, in, bytes, err);
-        if (!status) turn(in, ranks, r->n, r->receive);
+        if (!status) transpose(in, ranks, r->n, r->receive);
     }
     free(memory);
     return status;

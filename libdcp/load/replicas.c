@@ -41,7 +41,7 @@ static int pack_one(state_tensor *const *sorted, const plan_box *b, const stagin
     uint64_t head[2] = {b->tensor, 0};
     int status = checksum(sorted, b, on_device, &head[1], err);
     if (status) return status;
-    unsigned char *at = comm_append(out, 16 + 16ULL * dims);
+    unsigned char *at = comm_message_append(out, 16 + 16ULL * dims);
     if (!at) return core_fail_memory(err, out->bytes);
     memcpy(at, head, sizeof head);
     memcpy(at + 16, b->box->box.start, 8ULL * dims);

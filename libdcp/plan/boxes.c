@@ -98,7 +98,7 @@ static int pack(state_tensor *const *sorted, const plan_boxes *plan, int size, t
     uint64_t total = 0;
     for (int r = 0; r < size; r++) total += t->bytes[r];
     t->order = order_by_home(plan, size);
-    unsigned char *at = comm_append(&t->send, total);
+    unsigned char *at = comm_message_append(&t->send, total);
     for (size_t i = 0; i < plan->n && at && t->order; i++) {
         const plan_box *b = &plan->boxes[t->order[i]];
         if (i + PREFETCH_DISTANCE < plan->n)

@@ -42,7 +42,7 @@ uint64_t plan_fingerprint(state_tensor *const *sorted, size_t n) {
 static int serialize(state_tensor *const *sorted, size_t n, comm_message *list) {
     for (size_t i = 0; i < n; i++) {
         size_t length = strlen(sorted[i]->tensor.path) + 1;
-        unsigned char *at = comm_append(list, HEAD + length);
+        unsigned char *at = comm_message_append(list, HEAD + length);
         if (!at) return 0;
         put_head(&sorted[i]->tensor, at);
         memcpy(at + HEAD, sorted[i]->tensor.path, length);

@@ -96,14 +96,6 @@ static void destroy(dcp_saving *s) {
     free(s);
 }
 
-/* Collective, once a store. */
-static int duplicate_comm(const dcp_store *store, dcp_error *err) {
-    dcp_comm *comm = store->comm, **own = &save_context_of(store)->comm;
-    if (*own) return DCP_OK;
-    if (comm->size == 1) return dcp_comm_self(own, err);
-    return comm->make_twin ? comm->make_twin(comm, own, err) : DCP_OK;
-}
-
 static int make(dcp_store *store, uint64_t step, const dcp_state *state, const char *json,
                 const dcp_save_options *options, dcp_saving **out, dcp_error *err) {
     dcp_saving *s = calloc(1, sizeof *s);
@@ -166,7 +158,8 @@ int dcp_save_async(dcp_store *store, uint64_t step, const dcp_state *state, cons
     if (!status && !out) status = core_fail(err, DCP_ERR_ARG, "dcp_save_async: out is NULL");
     if (!status) status = make(store, step, state, json, options, &s, err);
     status = save_call_agree(store, status, SAVE_ASYNC, options, err);
-    if (!status) status = duplicate_comm(store, err);
+    if (!status && !save_context_of(store)->comm)
+        status = comm_duplicate(store->comm, &save_context_of(store)->comm, err);
     if (status) {
         if (s) destroy(s);
         return status;

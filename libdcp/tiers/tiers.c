@@ -87,12 +87,6 @@ static int make(dcp_comm *comm, const dcp_tier *list, size_t n, const dcp_tiers_
     return status;
 }
 
-/* Collective. */
-static int make_comm(dcp_comm *comm, dcp_comm **out, dcp_error *err) {
-    if (comm->size == 1) return comm_agree(comm, dcp_comm_self(out, err), err);
-    return comm->make_twin ? comm->make_twin(comm, out, err) : DCP_OK;
-}
-
 static int open_tier(dcp_tiers *tiers, size_t i, const dcp_tiers_options *options, dcp_error *err) {
     tier *t = &tiers->list[i];
     const dcp_store_options store = {.keep = t->given.keep,
@@ -102,7 +96,7 @@ static int open_tier(dcp_tiers *tiers, size_t i, const dcp_tiers_options *option
                                      .tool = options->tool,
                                      .log = options->log,
                                      .log_ctx = options->log_ctx};
-    int status = i ? make_comm(tiers->comm, &t->comm, err) : DCP_OK;
+    int status = i ? comm_duplicate(tiers->comm, &t->comm, err) : DCP_OK;
     if (status) return status;
     return dcp_store_open(t->comm ? t->comm : tiers->comm, t->path, &store, &t->store, err);
 }

@@ -4,12 +4,11 @@
 #ifndef SLOT_BYTES
 #define SLOT_BYTES ((size_t)0) /* no memory is shared: all goes by messages */
 #endif
+#include "comm/host.c"
 #include "comm/host_memory.c"
 #include "comm/mpi.c"
-#include "comm/node.c"
 
 #include "comm/comm.c"
-#include "comm/self.c"
 #include "support/check.h"
 
 #define LARGEST 100
@@ -97,8 +96,8 @@ static void check_all(dcp_comm *comm) {
     CHECK(comm_barrier(comm, NULL) == DCP_OK);
 }
 
-/* A few of each: a twin that works by messages naps between them. */
-static void check_twin(dcp_comm *comm) {
+/* A few of each: a duplicate that works by messages naps between them. */
+static void check_duplicate(dcp_comm *comm) {
     for (uint64_t bytes = 23; bytes < LARGEST; bytes += 25) {
         check_broadcast(comm, bytes, comm->size - 1);
         check_gather(comm, bytes, 0);
@@ -111,14 +110,14 @@ static void check_twin(dcp_comm *comm) {
 int main(int argc, char **argv) {
     int level;
     MPI_Init_thread(&argc, &argv, MPI_THREAD_MULTIPLE, &level);
-    dcp_comm *comm, *twin;
+    dcp_comm *comm, *duplicate;
     CHECK(dcp_comm_from_mpi(MPI_COMM_WORLD, &comm, NULL) == DCP_OK);
-    struct mpi_ctx *ctx = comm->ctx;
-    CHECK((ctx->node.seats != NULL) == (SLOT_BYTES > 0 && comm->size > 1));
+    comm_mpi *ctx = comm->ctx;
+    CHECK((ctx->host.rounds != NULL) == (SLOT_BYTES > 0 && comm->size > 1));
     check_all(comm);
-    CHECK(comm->make_twin && comm->make_twin(comm, &twin, NULL) == DCP_OK);
-    check_twin(twin);
-    dcp_comm_destroy(twin);
+    CHECK(comm->duplicate && comm->duplicate(comm, &duplicate, NULL) == DCP_OK);
+    check_duplicate(duplicate);
+    dcp_comm_destroy(duplicate);
     dcp_comm_destroy(comm);
     MPI_Finalize();
     return 0;

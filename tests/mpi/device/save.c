@@ -226,7 +226,7 @@ int main(int argc, char **argv) {
     same_files(&s, &d, &g);
     scratch_save(&s, s.comm, "rows", &g, ROWS, DCP_LAYOUT_GLOBAL);
     for (int threads = 1; threads >= 0; threads--) {
-        if (!threads) s.comm->make_twin = NULL;
+        if (!threads) s.comm->duplicate = NULL;
         if (threads) fence_waits_for_no_disk(&s, &d);
         between_launch_and_fence(&s, &d, &g);
     }

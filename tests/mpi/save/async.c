@@ -68,7 +68,7 @@ static void refused_when_busy(const scratch *s, const given *g) {
     dcp_save_options options = {.when_busy = DCP_BUSY_REFUSE};
     dcp_store *store = scratch_store(s, s->comm, "busy");
     held_make(&h, g, ROWS, s->rank, s->size, 1);
-    if (!s->comm->make_twin && s->size > 1) { /* nothing happens before the fence */
+    if (!s->comm->duplicate && s->size > 1) { /* nothing happens before the fence */
         dcp_saving *first = start(store, 1, &h);
         int status = dcp_save(store, 2, h.state, NULL, &options, NULL, &failure);
         check_same_failure(status, DCP_ERR_BUSY, &failure, "in flight");
@@ -134,7 +134,7 @@ int main(int argc, char **argv) {
     scratch_begin(&s, &argc, &argv);
     given_make(&g, 0);
     for (int threads = 1; threads >= 0; threads--) {
-        if (!threads) s.comm->make_twin = NULL;
+        if (!threads) s.comm->duplicate = NULL;
         same_file_though_memory_changes(&s, &g);
         one_after_the_other(&s, &g);
         failure_at_the_wait(&s, &g);

@@ -137,7 +137,7 @@ static void without_threads(scratch *s) {
         CHECK(mkdir(s->root, 0700) == 0);
     }
     MPI_Barrier(MPI_COMM_WORLD);
-    s->comm->make_twin = NULL;
+    s->comm->duplicate = NULL;
 }
 
 int main(int argc, char **argv) {

@@ -1,0 +1,276 @@
+/* Every collective is a sequence of rounds. In a round each rank fills its slot, publishes it,
+ * waits for all others, and reads theirs. There are two slots a rank, by turns: who fills one again
+ * has seen all others publish the round between, and so be done with reading it. */
+#include "comm/host.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "core/bytes.h"
+#include "core/futex.h"
+#include "dcp/mpi.h"
+
+#ifndef SLOT_BYTES /* tests set it small */
+#define SLOT_BYTES ((size_t)256 << 10)
+#endif
+#define AREA_BYTES ((size_t)4 << 20)   /* at most */
+#define AREAS_BYTES ((size_t)16 << 20) /* of all ranks together, at most but for a page each */
+#define SPINS 100                      /* before it sleeps: some microseconds */
+#define NAP_NS 1000000                 /* the first time; then MPI may need a push */
+#define LONG_NAP_NS 32000000
+
+/* A rank that we wait for may itself wait for a message of ours that MPI still has to send. */
+static void push_mpi(MPI_Comm comm) {
+    int flag;
+    MPI_Iprobe(MPI_ANY_SOURCE, MPI_ANY_TAG, comm, &flag, MPI_STATUS_IGNORE);
+}
+
+/* Naps grow where it waits beside a thread that computes, and so keeps MPI going itself, but for
+ * when that thread waits for this one. */
+static void wait_for_rank(const comm_mpi *ctx, int rank) {
+    const comm_host *host = &ctx->host;
+    core_futex *round = host->rounds[rank];
+    long nap = NAP_NS;
+    for (int i = 0; i < (ctx->yields ? 1 : SPINS); i++)
+        if (core_futex_has(round, host->round)) return;
+    while (!core_futex_has(round, host->round)) {
+        if (!core_futex_sleep(round, host->round, nap)) continue;
+        push_mpi(ctx->comm);
+        if (ctx->yields && nap < LONG_NAP_NS) nap *= 2;
+    }
+}
+
+/* The rank's slot of a round. */
+static unsigned char *slot(const comm_host *host, int rank, uint32_t round) {
+    return (unsigned char *)host->rounds[rank] + PAGE_BYTES + (round % 2) * host->slot_bytes;
+}
+
+static unsigned char *next_slot(const comm_host *host) {
+    return slot(host, host->rank, host->round + 1);
+}
+
+/* Publishes this rank's next slot; then those of all ranks can be read. */
+static void meet_ranks(comm_mpi *ctx) {
+    comm_host *host = &ctx->host;
+    core_futex_set(host->rounds[host->rank], ++host->round);
+    for (int i = 1; i < host->size; i++) wait_for_rank(ctx, (host->rank + i) % host->size);
+}
+
+static const unsigned char *read_slot(const comm_host *host, int rank) {
+    return slot(host, rank, host->round);
+}
+
+static int host_barrier(void *ctx) {
+    meet_ranks(ctx);
+    return 0;
+}
+
+static int host_broadcast(void *context, void *buf, uint64_t bytes, int root) {
+    comm_mpi *ctx = context;
+    const comm_host *host = &ctx->host;
+    for (uint64_t done = 0, part; done < bytes; done += part) {
+        part = core_min_u64(bytes - done, host->slot_bytes);
+        unsigned char *at = (unsigned char *)buf + done;
+        if (host->rank == root) memcpy(next_slot(host), at, part);
+        meet_ranks(ctx);
+        if (host->rank != root) memcpy(at, read_slot(host, root), part);
+    }
+    return 0;
+}
+
+static void reduce_values(uint64_t *buf, const uint64_t *other, uint64_t n, dcp_reduce op) {
+    for (uint64_t i = 0; i < n; i++) switch (op) {
+        case DCP_REDUCE_MAX:
+            if (other[i] > buf[i]) buf[i] = other[i];
+            break;
+        case DCP_REDUCE_MIN:
+            if (other[i] < buf[i]) buf[i] = other[i];
+            break;
+        case DCP_REDUCE_SUM:
+            buf[i] += other[i];
+            break;
+        case DCP_REDUCE_XOR:
+            buf[i] ^= other[i];
+            break;
+        }
+}
+
+static int host_allreduce(void *context, uint64_t *buf, uint64_t count, dcp_reduce op) {
+    comm_mpi *ctx = context;
+    const comm_host *host = &ctx->host;
+    for (uint64_t done = 0, n; done < count; done += n) {
+        n = core_min_u64(count - done, host->slot_bytes / sizeof *buf);
+        memcpy(next_slot(host), buf + done, n * sizeof *buf);
+        meet_ranks(ctx);
+        for (int r = 0; r < host->size; r++)
+            if (r != host->rank)
+                reduce_values(buf + done, (const uint64_t *)read_slot(host, r), n, op);
+    }
+    return 0;
+}
+
+static int host_gather(void *context, const void *send, uint64_t bytes, void *recv, int root) {
+    comm_mpi *ctx = context;
+    const comm_host *host = &ctx->host;
+    for (uint64_t done = 0, part; done < bytes; done += part) {
+        part = core_min_u64(bytes - done, host->slot_bytes);
+        memcpy(next_slot(host), (const unsigned char *)send + done, part);
+        meet_ranks(ctx);
+        for (int r = 0; host->rank == root && r < host->size; r++)
+            memcpy((unsigned char *)recv + (uint64_t)r * bytes + done, read_slot(host, r), part);
+    }
+    return 0;
+}
+
+/* What the ranks send one another: each one's messages in rank order are a stream, of which a slot
+ * holds the next part. The sizes of all messages go first. */
+typedef struct streams {
+    comm_mpi *ctx;
+    const unsigned char *send;
+    unsigned char *recv;
+    const uint64_t *recv_bytes;
+    uint64_t own_bytes, longest;
+} streams;
+
+/* One round: everybody's sizes. */
+static void meet_sizes(streams *s, const uint64_t *send_bytes) {
+    const comm_host *host = &s->ctx->host;
+    memcpy(next_slot(host), send_bytes, (size_t)host->size * sizeof *send_bytes);
+    meet_ranks(s->ctx);
+    for (int r = 0; r < host->size; r++) {
+        const uint64_t *sizes = (const uint64_t *)read_slot(host, r);
+        uint64_t length = 0;
+        for (int to = 0; to < host->size; to++) {
+            if (to == host->rank) host->begins[r] = length;
+            length += sizes[to];
+        }
+        if (length > s->longest) s->longest = length;
+        if (r == host->rank) s->own_bytes = length;
+    }
+}
+
+/* Takes what bytes [done, done + slot) of the streams hold for this rank. */
+static void take_streams(const streams *s, uint64_t done) {
+    const comm_host *host = &s->ctx->host;
+    unsigned char *to = s->recv;
+    for (int r = 0; r < host->size; to += s->recv_bytes[r++]) {
+        uint64_t begin = host->begins[r], end = begin + s->recv_bytes[r], from = begin;
+        if (from < done) from = done;
+        if (end > done + host->slot_bytes) end = done + host->slot_bytes;
+        if (from >= end || r == host->rank) continue;
+        memcpy(to + (from - begin), read_slot(host, r) + (from - done), end - from);
+    }
+}
+
+static void copy_own(const streams *s) {
+    const comm_host *host = &s->ctx->host;
+    unsigned char *to = s->recv;
+    for (int r = 0; r < host->rank; r++) to += s->recv_bytes[r];
+    if (s->recv_bytes[host->rank])
+        memcpy(to, s->send + host->begins[host->rank], s->recv_bytes[host->rank]);
+}
+
+static int host_alltoall(void *context, const void *send, const uint64_t *send_bytes, void *recv,
+                         const uint64_t *recv_bytes) {
+    streams s = {.ctx = context, .send = send, .recv = recv, .recv_bytes = recv_bytes};
+    const comm_host *host = &s.ctx->host;
+    meet_sizes(&s, send_bytes);
+    copy_own(&s);
+    for (uint64_t done = 0; done < s.longest; done += host->slot_bytes) {
+        if (done < s.own_bytes)
+            memcpy(next_slot(host), s.send + done,
+                   core_min_u64(s.own_bytes - done, host->slot_bytes));
+        meet_ranks(s.ctx);
+        take_streams(&s, done);
+    }
+    return 0;
+}
+
+const dcp_comm_ops comm_host_ops = {
+    .broadcast = host_broadcast,
+    .allreduce = host_allreduce,
+    .gather = host_gather,
+    .alltoall = host_alltoall,
+    .barrier = host_barrier,
+};
+
+static int may_share(void) {
+    const char *word = getenv("DCP_SHARED_MEMORY");
+    return !word || strcmp(word, "0") != 0;
+}
+
+static int all_agree(MPI_Comm comm, int yes) {
+    return MPI_Allreduce(MPI_IN_PLACE, &yes, 1, MPI_INT, MPI_MIN, comm) == MPI_SUCCESS && yes;
+}
+
+static size_t area_bytes(int ranks) {
+    size_t most = AREAS_BYTES / 2 / (size_t)ranks / PAGE_BYTES * PAGE_BYTES;
+    if (most < PAGE_BYTES) most = PAGE_BYTES;
+    return most < AREA_BYTES ? most : AREA_BYTES;
+}
+
+static size_t slots_bytes(const comm_host *host) {
+    return core_round_to_pages(2 * host->slot_bytes);
+}
+
+static size_t marks_bytes(const comm_host *host) {
+    return core_round_to_pages(host->shared.area_bytes / PAGE_BYTES * sizeof **host->shared.marks);
+}
+
+/* What a rank has: its round, two slots, the marks of two areas, two areas. */
+static size_t rank_bytes(const comm_host *host) {
+    return PAGE_BYTES + slots_bytes(host) + 2 * (marks_bytes(host) + host->shared.area_bytes);
+}
+
+static size_t all_bytes(const comm_host *host) { return (size_t)host->size * rank_bytes(host); }
+
+static void find_parts(comm_host *host, int rank) {
+    unsigned char *at = host->memory + (size_t)rank * rank_bytes(host);
+    host->rounds[rank] = (core_futex *)at;
+    at += PAGE_BYTES + slots_bytes(host);
+    for (int i = 0; i < 2; i++) {
+        host->shared.marks[2 * rank + i] = (_Atomic uint16_t *)at;
+        at += marks_bytes(host);
+    }
+    for (int i = 0; i < 2; i++) {
+        host->shared.areas[2 * rank + i] = at;
+        at += host->shared.area_bytes;
+    }
+}
+
+static int make_lists(comm_host *host) {
+    size_t ranks = (size_t)host->size;
+    host->rounds = calloc(ranks, sizeof *host->rounds);
+    host->begins = calloc(ranks, sizeof *host->begins);
+    host->shared.areas = calloc(2 * ranks, sizeof *host->shared.areas);
+    host->shared.marks = calloc(2 * ranks, sizeof *host->shared.marks);
+    return host->rounds && host->begins && host->shared.areas && host->shared.marks;
+}
+
+int comm_host_join(comm_mpi *ctx) {
+    comm_host *host = &ctx->host;
+    *host = (comm_host){.slot_bytes = SLOT_BYTES};
+    MPI_Comm_rank(ctx->comm, &host->rank);
+    MPI_Comm_size(ctx->comm, &host->size);
+    host->shared.area_bytes = area_bytes(host->size);
+    int too_many = (size_t)host->size > SLOT_BYTES / sizeof(uint64_t); /* see meet_sizes */
+    if (host->size == 1 || too_many) return 0;
+    if (all_agree(ctx->comm, make_lists(host) && may_share()))
+        host->memory = dcp_host_memory_create(ctx->comm, all_bytes(host));
+    if (!host->memory) {
+        comm_host_leave(ctx);
+        return 0;
+    }
+    for (int r = 0; r < host->size; r++) find_parts(host, r);
+    return 1;
+}
+
+void comm_host_leave(comm_mpi *ctx) {
+    comm_host *host = &ctx->host;
+    dcp_host_memory_free(host->memory, all_bytes(host));
+    free(host->rounds);
+    free(host->begins);
+    free(host->shared.areas);
+    free(host->shared.marks);
+    *host = (comm_host){0};
+}

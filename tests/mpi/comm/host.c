@@ -1,0 +1,3 @@
+/* The same collectives between ranks of one host, through slots of 64 bytes. */
+#define SLOT_BYTES ((size_t)64)
+#include "pieces.c"

@@ -1,3 +1,0 @@
-/* The same collectives between ranks of one node, through slots of 64 bytes. */
-#define SLOT_BYTES ((size_t)64)
-#include "pieces.c"
