@@ -5,19 +5,18 @@
 #include "io/sweep.h"
 
 #include <pthread.h>
-#include <sched.h>
-#include <signal.h>
 #include <stdlib.h>
 
 #include "core/fail.h"
 #include "io/queue.h"
+#include "io/threads.h"
 
 #define CHUNK IO_SLOT_BYTES
-#define STACK_BYTES (256u << 10)
 
 typedef struct run {
     const io_sweep *what;
     uint64_t *first_chunk; /* [n + 1] of each file */
+    io_queue *queue;       /* the caller's */
     uint64_t next, end;    /* chunks of this rank; `next` is shared by the threads */
     uint64_t done;         /* bytes, of all threads */
     int failed;            /* some thread has: all end */
@@ -124,26 +123,12 @@ static void work(worker *w) {
 }
 
 /* A thread that finds no memory for its queue leaves its work to the others. */
-static void *work_aside(void *ctx) {
-    worker w = {.run = ctx};
-    if (io_queue_create(&w.queue, NULL)) return NULL;
+static void work_as(void *ctx, unsigned number) {
+    run *r = ctx;
+    worker w = {.run = r, .queue = r->queue, .is_caller = number == 0};
+    if (!w.is_caller && io_queue_create(&w.queue, NULL)) return;
     work(&w);
-    io_queue_destroy(w.queue);
-    return NULL;
-}
-
-static unsigned start_threads(run *r, unsigned n, pthread_t *ids) {
-    pthread_attr_t attributes;
-    sigset_t all, before; /* signals are for the program's own threads */
-    unsigned started = 0;
-    if (pthread_attr_init(&attributes)) return 0;
-    pthread_attr_setstacksize(&attributes, STACK_BYTES);
-    sigfillset(&all);
-    pthread_sigmask(SIG_SETMASK, &all, &before);
-    while (started < n && !pthread_create(&ids[started], &attributes, work_aside, r)) started++;
-    pthread_sigmask(SIG_SETMASK, &before, NULL);
-    pthread_attr_destroy(&attributes);
-    return started;
+    if (!w.is_caller) io_queue_destroy(w.queue);
 }
 
 static int count_chunks(run *r, dcp_error *err) {
@@ -161,35 +146,17 @@ static int count_chunks(run *r, dcp_error *err) {
     return DCP_OK;
 }
 
-static void read_all(run *r, io_queue *queue) {
-    pthread_t ids[SWEEP_THREADS];
-    uint64_t chunks = r->end - r->next;
-    unsigned others = r->what->threads > SWEEP_THREADS ? SWEEP_THREADS : r->what->threads;
-    if (others > chunks) others = (unsigned)chunks;
-    unsigned started = others > 1 ? start_threads(r, others - 1, ids) : 0;
-    work(&(worker){.run = r, .queue = queue, .is_caller = 1});
-    for (unsigned i = 0; i < started; i++) pthread_join(ids[i], NULL);
-}
-
 int io_sweep_run(const io_sweep *s, dcp_error *err) {
     run r = {.what = s, .lock = PTHREAD_MUTEX_INITIALIZER};
-    io_queue *queue = NULL;
     int status = count_chunks(&r, err);
-    if (!status && r.next < r.end) status = io_queue_create(&queue, err);
-    if (queue) read_all(&r, queue);
-    io_queue_destroy(queue);
+    const uint64_t chunks = r.end - r.next;
+    if (!status && chunks) status = io_queue_create(&r.queue, err);
+    if (r.queue) io_threads_run(s->threads < chunks ? s->threads : (unsigned)chunks, work_as, &r);
+    io_queue_destroy(r.queue);
     free(r.first_chunk);
     pthread_mutex_destroy(&r.lock);
     if (status) return status;
     if (r.status && err) *err = r.error;
     if (!r.status && r.done && s->on_read) s->on_read(s->ctx, r.done);
     return r.status;
-}
-
-unsigned io_sweep_cores(int ranks) {
-    cpu_set_t set;
-    int cores = sched_getaffinity(0, sizeof set, &set) ? 1 : CPU_COUNT(&set);
-    cores /= ranks > 0 ? ranks : 1;
-    if (cores < 1) return 1;
-    return (unsigned)cores < SWEEP_THREADS ? (unsigned)cores : SWEEP_THREADS;
 }

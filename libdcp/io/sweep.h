@@ -8,8 +8,6 @@
 
 #include "dcp/error.h"
 
-#define SWEEP_THREADS 32u /* at most; each has a queue's buffers, 16 MiB */
-
 typedef struct io_sweep_file {
     const char *path;
     uint64_t bytes; /* as its tables say: whole pages */
@@ -24,7 +22,7 @@ typedef struct io_sweep {
     const io_sweep_file *files;
     size_t n;
     int rank, size; /* of so many ranks, which share the chunks, this is one; size is 1 at least */
-    unsigned threads; /* 1 to SWEEP_THREADS; fewer run where they can't be started */
+    unsigned threads; /* 1 to IO_THREADS_MOST; each has a queue's buffers, 16 MiB */
     io_sweep_fn fn;
     /* Called from the calling thread alone, with all bytes read by this rank; may be NULL. */
     void (*on_read)(void *ctx, uint64_t done);
@@ -33,8 +31,5 @@ typedef struct io_sweep {
 
 /* Reads this rank's share. A failure ends it on all threads. */
 int io_sweep_run(const io_sweep *s, dcp_error *err);
-
-/* The cores that this process may use, at most SWEEP_THREADS; shared by `ranks` of them. */
-unsigned io_sweep_cores(int ranks);
 
 #endif

@@ -1,11 +1,14 @@
-/* Threads that take jobs from one list, in the order of submission, and leave them in another. */
+/* A pool takes jobs from one list, in the order of submission, and leaves them in another. */
 #include "io/threads.h"
 
 #include <errno.h>
 #include <pthread.h>
+#include <sched.h>
 #include <signal.h>
 #include <stdlib.h>
 #include <unistd.h>
+
+#define STACK_BYTES (512u << 10)
 
 typedef struct job_list {
     io_job *first, **end;
@@ -63,17 +66,28 @@ static void *work(void *ctx) {
     return NULL;
 }
 
+/* A thread that leaves signals to the program's own ones. 0, or an error's code. */
+static int start_thread(pthread_t *id, void *(*fn)(void *), void *ctx) {
+    pthread_attr_t attributes;
+    sigset_t all, before;
+    int failed = pthread_attr_init(&attributes);
+    if (failed) return failed;
+    pthread_attr_setstacksize(&attributes, STACK_BYTES);
+    sigfillset(&all);
+    pthread_sigmask(SIG_SETMASK, &all, &before);
+    failed = pthread_create(id, &attributes, fn, ctx);
+    pthread_sigmask(SIG_SETMASK, &before, NULL);
+    pthread_attr_destroy(&attributes);
+    return failed;
+}
+
 io_threads *io_threads_create(unsigned n) {
     io_threads *t = calloc(1, sizeof *t + n * sizeof *t->ids);
     if (!t) return NULL;
     pthread_mutex_init(&t->lock, NULL);
     list_init(&t->waiting);
     list_init(&t->done);
-    sigset_t all, before; /* signals are for the program's own threads */
-    sigfillset(&all);
-    pthread_sigmask(SIG_SETMASK, &all, &before);
-    while (t->n < n && !pthread_create(&t->ids[t->n], NULL, work, t)) t->n++;
-    pthread_sigmask(SIG_SETMASK, &before, NULL);
+    while (t->n < n && !start_thread(&t->ids[t->n], work, t)) t->n++;
     return t;
 }
 
@@ -103,4 +117,36 @@ io_job *io_threads_take(io_threads *t) {
     io_job *job = remove_first(&t->done);
     pthread_mutex_unlock(&t->lock);
     return job;
+}
+
+typedef struct team_member {
+    io_threads_fn fn;
+    void *ctx;
+    unsigned number;
+} team_member;
+
+static void *run_member(void *ctx) {
+    const team_member *m = ctx;
+    m->fn(m->ctx, m->number);
+    return NULL;
+}
+
+void io_threads_run(unsigned n, io_threads_fn fn, void *ctx) {
+    pthread_t ids[IO_THREADS_MOST];
+    team_member members[IO_THREADS_MOST];
+    unsigned started = 1;
+    for (; started < n && started < IO_THREADS_MOST; started++) {
+        members[started] = (team_member){fn, ctx, started};
+        if (start_thread(&ids[started], run_member, &members[started])) break;
+    }
+    fn(ctx, 0);
+    while (started-- > 1) pthread_join(ids[started], NULL);
+}
+
+unsigned io_threads_cores(int ranks, unsigned most) {
+    cpu_set_t set;
+    int cores = sched_getaffinity(0, sizeof set, &set) ? 1 : CPU_COUNT(&set);
+    cores /= ranks > 0 ? ranks : 1;
+    if (cores < 1) return 1;
+    return (unsigned)cores < most ? (unsigned)cores : most;
 }

@@ -25,4 +25,16 @@ void io_threads_submit(io_threads *threads, io_job *job);
 /* Waits for a job that is done. At least one must be in flight. */
 io_job *io_threads_take(io_threads *threads);
 
+enum { IO_THREADS_MOST = 32 }; /* of a team */
+
+/* The work of member `number` of a team. */
+typedef void (*io_threads_fn)(void *ctx, unsigned number);
+/* Does fn(ctx, number) for the numbers below n (IO_THREADS_MOST at most): 0 on the calling thread,
+ * the others on threads of their own, fewer where they can't be started. Returns when all are done.
+ */
+void io_threads_run(unsigned n, io_threads_fn fn, void *ctx);
+
+/* The cores that this process may use where `ranks` processes share them: from 1 to `most`. */
+unsigned io_threads_cores(int ranks, unsigned most);
+
 #endif

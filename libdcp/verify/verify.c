@@ -15,6 +15,7 @@
 #include "dcp/inspect.h"
 #include "h5/skeleton.h"
 #include "io/sweep.h"
+#include "io/threads.h"
 #include "plan/plan.h"
 #include "redundancy/redundancy.h"
 #include "step/about.h"
@@ -200,7 +201,7 @@ static int read_part(verifier *v, dcp_error *err) {
                         .n = ckpt->n_files,
                         .rank = v->comm->rank,
                         .size = v->comm->size,
-                        .threads = io_sweep_cores(v->comm->size),
+                        .threads = io_threads_cores(v->comm->size, IO_THREADS_MOST),
                         .fn = add_bytes,
                         .on_read = on_swept,
                         .ctx = v};

@@ -4,9 +4,13 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "common/json_text.h"
 #include "common/launch.h"
-#include "inspect/inspect.h"
+#include "inspect/command_diff.h"
+#include "inspect/command_layout.h"
+#include "inspect/command_ls.h"
+#include "inspect/command_show.h"
+#include "inspect/command_stat.h"
+#include "inspect/command_verify.h"
 #include "programs/arguments.h"
 #include "programs/program.h"
 
@@ -17,12 +21,6 @@ static const struct command {
 } commands[] = {{"ls", inspect_ls, 1},         {"show", inspect_show, 1},
                 {"verify", inspect_verify, 0}, {"diff", inspect_diff, 0},
                 {"stat", inspect_stat, 0},     {"layout", inspect_layout, 1}};
-
-void inspect_print_json(json_t *root) {
-    if (!root) exit(program_fail(PROGRAM_FAILED, "cannot print it as JSON: out of memory"));
-    json_text_write(root, 0, stdout);
-    json_decref(root);
-}
 
 static const char usage[] = "ls DIR\n"
                             "show CKPT [NAME[SLICE]]\n"

@@ -3,10 +3,11 @@
 #include "inspect/stats.h"
 
 #include <math.h>
+#include <string.h>
 
-uint64_t stats_finite(const stats *s) { return s->n - s->nan - s->inf; }
+uint64_t inspect_stats_finite(const inspect_stats *s) { return s->n - s->nan - s->inf; }
 
-static void count(stats *s, const double *values, uint64_t n) {
+static void count(inspect_stats *s, const double *values, uint64_t n) {
     uint64_t zeros = 0, nan = 0, inf = 0;
     for (uint64_t i = 0; i < n; i++) {
         zeros += values[i] == 0;
@@ -39,7 +40,7 @@ static void add_squares(lanes *l, const double *values, uint64_t n, double mean)
 }
 
 /* Sums side by side, which processors add at once. */
-static void measure(stats *s, const double *values, uint64_t n) {
+static void measure(inspect_stats *s, const double *values, uint64_t n) {
     lanes l = {0};
     uint64_t whole = n - n % LANES;
     for (int i = 0; i < LANES; i++) l.min[i] = l.max[i] = values[0];
@@ -59,15 +60,15 @@ static void measure(stats *s, const double *values, uint64_t n) {
 }
 
 /* The same where some are to be left out. */
-static void measure_finite(stats *s, const double *values, uint64_t n) {
+static void measure_finite(inspect_stats *s, const double *values, uint64_t n) {
     double kept[256];
-    stats all = {0};
+    inspect_stats all = {0};
     for (uint64_t i = 0, m = 0; i < n; i++) {
         if (isfinite(values[i])) kept[m++] = values[i];
         if (m == sizeof kept / sizeof *kept || (i + 1 == n && m)) {
-            stats part = {.n = m};
+            inspect_stats part = {.n = m};
             measure(&part, kept, m);
-            stats_join(&all, &part);
+            inspect_stats_join(&all, &part);
             m = 0;
         }
     }
@@ -77,8 +78,8 @@ static void measure_finite(stats *s, const double *values, uint64_t n) {
     s->squares = all.squares;
 }
 
-void stats_join(stats *s, const stats *more) {
-    uint64_t seen = stats_finite(s), added = stats_finite(more);
+void inspect_stats_join(inspect_stats *s, const inspect_stats *more) {
+    uint64_t seen = inspect_stats_finite(s), added = inspect_stats_finite(more);
     if (added) {
         double total = (double)(seen + added), apart = more->mean - s->mean;
         s->min = seen && s->min < more->min ? s->min : more->min;
@@ -92,19 +93,105 @@ void stats_join(stats *s, const stats *more) {
     s->inf += more->inf;
 }
 
-void stats_add(stats *s, const double *values, uint64_t n) {
-    stats batch = {0};
+void inspect_stats_add(inspect_stats *s, const double *values, uint64_t n) {
+    inspect_stats batch = {0};
     if (!n) return;
     count(&batch, values, n);
     if (batch.nan || batch.inf)
         measure_finite(&batch, values, n);
     else
         measure(&batch, values, n);
-    stats_join(s, &batch);
+    inspect_stats_join(s, &batch);
 }
 
-double stats_std(const stats *s) {
-    uint64_t finite = stats_finite(s);
+double inspect_stats_std(const inspect_stats *s) {
+    uint64_t finite = inspect_stats_finite(s);
     if (!isfinite(s->squares)) return (double)NAN; /* of either sign, where squares overflowed */
     return finite ? sqrt(s->squares / (double)finite) : 0;
+}
+
+enum { BIAS = 1023, TOP = HISTOGRAM_BINS - 1, WIDTH = 28 };
+
+void inspect_histogram_add(inspect_histogram *h, const double *values, uint64_t n) {
+    for (uint64_t i = 0; i < n; i++) {
+        uint64_t bits;
+        memcpy(&bits, &values[i], sizeof bits);
+        if (bits >> 63)
+            h->negative[bits >> 52 & TOP]++;
+        else
+            h->positive[bits >> 52 & TOP]++;
+        if (!(bits << 1)) /* zero, which has no magnitude */
+            --*(bits >> 63 ? &h->negative[0] : &h->positive[0]);
+    }
+}
+
+void inspect_histogram_join(inspect_histogram *h, const inspect_histogram *more) {
+    for (int i = 0; i < HISTOGRAM_BINS; i++) {
+        h->positive[i] += more->positive[i];
+        h->negative[i] += more->negative[i];
+    }
+}
+
+/* The bins with numbers are [*low, *high]; 0 where there are none. */
+static int find_range(const inspect_histogram *h, int *low, int *high) {
+    *low = TOP;
+    *high = -1;
+    for (int i = 0; i < TOP; i++) {
+        if (!h->positive[i] && !h->negative[i]) continue;
+        if (i < *low) *low = i;
+        *high = i;
+    }
+    return *high >= 0;
+}
+
+static uint64_t sum_bins(const uint64_t *bins, int from, int n) {
+    uint64_t sum = 0;
+    for (int i = from; i < from + n && i < TOP; i++) sum += bins[i];
+    return sum;
+}
+
+/* At least one mark for what is not nothing. */
+static int length_of(uint64_t n, uint64_t most) {
+    return n ? 1 + (int)((double)n / (double)most * (WIDTH - 1)) : 0;
+}
+
+static void draw_row(uint64_t negative, uint64_t positive, uint64_t most, uint64_t total,
+                     double magnitude, FILE *out) {
+    static const char marks[] = "############################";
+    int left = length_of(negative, most), right = length_of(positive, most);
+    fprintf(out, "  %9.2e %*s%.*s|%.*s%*s %6.2f%%\n", magnitude, WIDTH - left, "", left, marks,
+            right, marks, WIDTH - right, "",
+            total ? 100 * (double)(negative + positive) / (double)total : 0);
+}
+
+void inspect_histogram_draw(const inspect_histogram *h, uint64_t total, int rows, FILE *out) {
+    int low, high;
+    uint64_t most = 0;
+    if (!find_range(h, &low, &high)) return;
+    int group = (high - low) / rows + 1;
+    for (int i = low; i <= high; i += group) {
+        uint64_t negative = sum_bins(h->negative, i, group), n = sum_bins(h->positive, i, group);
+        if (negative > n) n = negative;
+        if (n > most) most = n;
+    }
+    fprintf(out, "  %-9s %*s|%s\n", "from", WIDTH, "negative", "positive");
+    for (int i = low; i <= high; i += group)
+        draw_row(sum_bins(h->negative, i, group), sum_bins(h->positive, i, group), most, total,
+                 ldexp(1, i - BIAS), out);
+}
+
+json_t *inspect_histogram_json(const inspect_histogram *h) {
+    int low, high;
+    json_t *negative = json_array(), *positive = json_array();
+    int any = find_range(h, &low, &high);
+    for (int i = low; any && i <= high; i++) {
+        json_array_append_new(negative, json_integer((json_int_t)h->negative[i]));
+        json_array_append_new(positive, json_integer((json_int_t)h->positive[i]));
+    }
+    if (any)
+        return json_pack("{s:i, s:o, s:o}", "log2", low - BIAS, "negative", negative, "positive",
+                         positive);
+    json_decref(negative);
+    json_decref(positive);
+    return json_null();
 }

@@ -3,9 +3,13 @@
 #include <inttypes.h>
 #include <math.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
-const char *text_name(const char *name, char *text) {
+#include "common/json_text.h"
+#include "programs/program.h"
+
+const char *inspect_text_name(const char *name, char *text) {
     size_t i = 0;
     for (; name[i] && i + 1 < TEXT_PATH; i++)
         text[i] = (unsigned char)name[i] < ' ' || name[i] == 0x7f ? '?' : name[i];
@@ -13,12 +17,12 @@ const char *text_name(const char *name, char *text) {
     return text;
 }
 
-void text_print(const char *line) {
+void inspect_text_print(const char *line) {
     for (; *line; line++) putchar((unsigned char)*line < ' ' || *line == 0x7f ? '?' : *line);
     putchar('\n');
 }
 
-const char *text_shape(const uint64_t *shape, uint32_t ndim, char *text) {
+const char *inspect_text_shape(const uint64_t *shape, uint32_t ndim, char *text) {
     size_t used = (size_t)snprintf(text, TEXT_SHAPE, "[");
     for (uint32_t d = 0; d < ndim; d++)
         used +=
@@ -27,7 +31,7 @@ const char *text_shape(const uint64_t *shape, uint32_t ndim, char *text) {
     return text;
 }
 
-const char *text_count(uint64_t n, char *text) {
+const char *inspect_text_count(uint64_t n, char *text) {
     char digits[24];
     int length = snprintf(digits, sizeof digits, "%" PRIu64, n), used = 0;
     for (int i = 0; i < length; i++) {
@@ -38,28 +42,34 @@ const char *text_count(uint64_t n, char *text) {
     return text;
 }
 
-const char *text_layout(const dcp_checkpoint *ckpt) {
+const char *inspect_text_layout(const dcp_checkpoint *ckpt) {
     return dcp_checkpoint_layout(ckpt) == DCP_LAYOUT_GLOBAL ? "global" : "sharded";
 }
 
-json_t *text_shape_json(const uint64_t *shape, uint32_t ndim) {
+json_t *inspect_shape_json(const uint64_t *shape, uint32_t ndim) {
     json_t *array = json_array();
-    for (uint32_t d = 0; d < ndim; d++) json_array_append_new(array, text_count_json(shape[d]));
+    for (uint32_t d = 0; d < ndim; d++) json_array_append_new(array, inspect_count_json(shape[d]));
     return array;
 }
 
-json_t *text_real_json(double value) { return isfinite(value) ? json_real(value) : json_null(); }
+json_t *inspect_real_json(double value) { return isfinite(value) ? json_real(value) : json_null(); }
 
-json_t *text_count_json(uint64_t n) { return json_integer((json_int_t)n); }
+json_t *inspect_count_json(uint64_t n) { return json_integer((json_int_t)n); }
 
-json_t *text_tensor_json(const dcp_tensor *t) {
+json_t *inspect_tensor_json(const dcp_tensor *t) {
     return json_pack("{s:s, s:s, s:o, s:o}", "path", t->path, "dtype", dcp_dtype_name(t->dtype),
-                     "shape", text_shape_json(t->shape, t->ndim), "bytes",
-                     text_count_json(dcp_tensor_bytes(t)));
+                     "shape", inspect_shape_json(t->shape, t->ndim), "bytes",
+                     inspect_count_json(dcp_tensor_bytes(t)));
 }
 
-json_t *text_checkpoint_json(const dcp_checkpoint *ckpt) {
+json_t *inspect_checkpoint_json(const dcp_checkpoint *ckpt) {
     return json_pack("{s:s, s:o, s:s, s:i}", "path", dcp_checkpoint_path(ckpt), "step",
-                     text_count_json(dcp_checkpoint_step(ckpt)), "layout", text_layout(ckpt),
-                     "files", dcp_checkpoint_files(ckpt));
+                     inspect_count_json(dcp_checkpoint_step(ckpt)), "layout",
+                     inspect_text_layout(ckpt), "files", dcp_checkpoint_files(ckpt));
+}
+
+void inspect_text_print_json(json_t *root) {
+    if (!root) exit(program_fail(PROGRAM_FAILED, "cannot print it as JSON: out of memory"));
+    json_text_write(root, 0, stdout);
+    json_decref(root);
 }

@@ -11,23 +11,26 @@
 #define TEXT_SHAPE 200
 
 /* A name from a file as it may go to a terminal: control characters become '?'. */
-const char *text_name(const char *name, char *text /* TEXT_PATH */);
+const char *inspect_text_name(const char *name, char *text /* TEXT_PATH */);
 /* Prints a line likewise. */
-void text_print(const char *line);
+void inspect_text_print(const char *line);
 /* "[4, 3]" */
-const char *text_shape(const uint64_t *shape, uint32_t ndim, char *text /* TEXT_SHAPE */);
+const char *inspect_text_shape(const uint64_t *shape, uint32_t ndim, char *text /* TEXT_SHAPE */);
 /* "1,234,567" into text[32]. */
-const char *text_count(uint64_t n, char *text);
-const char *text_layout(const dcp_checkpoint *ckpt);
+const char *inspect_text_count(uint64_t n, char *text);
+const char *inspect_text_layout(const dcp_checkpoint *ckpt);
 
-json_t *text_shape_json(const uint64_t *shape, uint32_t ndim);
+json_t *inspect_shape_json(const uint64_t *shape, uint32_t ndim);
 /* null where it is no finite number, which JSON has not. */
-json_t *text_real_json(double value);
-json_t *text_count_json(uint64_t n);
+json_t *inspect_real_json(double value);
+json_t *inspect_count_json(uint64_t n);
 /* {"path", "dtype", "shape", "bytes"} */
-json_t *text_tensor_json(const dcp_tensor *t);
+json_t *inspect_tensor_json(const dcp_tensor *t);
 
 /* {"path", "step", "layout", "files"} of a checkpoint. */
-json_t *text_checkpoint_json(const dcp_checkpoint *ckpt);
+json_t *inspect_checkpoint_json(const dcp_checkpoint *ckpt);
+
+/* Prints `root` on stdout and frees it. */
+void inspect_text_print_json(json_t *root);
 
 #endif

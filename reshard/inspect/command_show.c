@@ -1,4 +1,6 @@
 /* dcp-inspect show: the table of tensors, or one tensor's numbers. */
+#include "inspect/command_show.h"
+
 #include <inttypes.h>
 #include <math.h>
 #include <stdio.h>
@@ -8,7 +10,6 @@
 #include "common/element.h"
 #include "common/progress.h"
 #include "common/step_path.h"
-#include "inspect/inspect.h"
 #include "inspect/slice.h"
 #include "inspect/stats.h"
 #include "inspect/text.h"
@@ -18,12 +19,12 @@
 enum { BATCH = 2048, VALUES = 64, MOST_VALUES = 10000000, EDGE = 3 };
 
 static void print_table_json(const dcp_checkpoint *ckpt) {
-    json_t *tensors = json_array(), *root = text_checkpoint_json(ckpt);
+    json_t *tensors = json_array(), *root = inspect_checkpoint_json(ckpt);
     for (size_t i = 0; i < dcp_checkpoint_tensors(ckpt); i++)
-        json_array_append_new(tensors, text_tensor_json(dcp_checkpoint_tensor(ckpt, i)));
+        json_array_append_new(tensors, inspect_tensor_json(dcp_checkpoint_tensor(ckpt, i)));
     json_object_set_new(root, "tensors", tensors);
     json_object_set_new(root, "meta", json_loads(dcp_checkpoint_json(ckpt), 0, NULL));
-    inspect_print_json(root);
+    inspect_text_print_json(root);
 }
 
 static void print_table(const dcp_checkpoint *ckpt) {
@@ -32,20 +33,20 @@ static void print_table(const dcp_checkpoint *ckpt) {
     for (size_t i = 0; i < dcp_checkpoint_tensors(ckpt); i++) {
         const dcp_tensor *t = dcp_checkpoint_tensor(ckpt, i);
         printf("%-7s %-18s %9s  %s\n", dcp_dtype_name(t->dtype),
-               text_shape(t->shape, t->ndim, shape), program_bytes_text(dcp_tensor_bytes(t), bytes),
-               text_name(t->path, name));
+               inspect_text_shape(t->shape, t->ndim, shape),
+               program_bytes_text(dcp_tensor_bytes(t), bytes), inspect_text_name(t->path, name));
         total += dcp_tensor_bytes(t);
     }
     printf("step %" PRIu64 ", %s in %d file%s: %zu tensors, %s\n", dcp_checkpoint_step(ckpt),
-           text_layout(ckpt), dcp_checkpoint_files(ckpt),
+           inspect_text_layout(ckpt), dcp_checkpoint_files(ckpt),
            dcp_checkpoint_files(ckpt) == 1 ? "" : "s", dcp_checkpoint_tensors(ckpt),
            program_bytes_text(total, bytes));
 }
 
 typedef struct view {
     dcp_checkpoint *ckpt;
-    slice slice;
-    stats stats;
+    inspect_slice slice;
+    inspect_stats stats;
     uint64_t values; /* to be printed at most */
     progress_bar bar;
 } view;
@@ -57,7 +58,7 @@ static void add_elements(void *ctx, const void *data, uint64_t n) {
     for (uint64_t i = 0, m; i < n; i += m) {
         m = n - i < BATCH ? n - i : BATCH;
         element_to_f64(dtype, (const char *)data + i * dcp_dtype_bytes(dtype), m, batch);
-        stats_add(&v->stats, batch, m);
+        inspect_stats_add(&v->stats, batch, m);
     }
 }
 
@@ -70,7 +71,7 @@ static void on_read(void *ctx, uint64_t done, uint64_t total) {
 static int read_view(view *v) {
     dcp_error err = {0};
     progress_start(&v->bar, "reading");
-    int status = slice_read(v->ckpt, &v->slice, add_elements, on_read, v, &err);
+    int status = inspect_slice_read(v->ckpt, &v->slice, add_elements, on_read, v, &err);
     progress_end(&v->bar);
     return status ? program_report(&err) : 0;
 }
@@ -79,7 +80,8 @@ static int read_view(view *v) {
 static int element_text(const view *v, const uint64_t *index, char *text) {
     char element[8];
     dcp_error err = {0};
-    if (slice_element(v->ckpt, &v->slice, index, element, &err)) return program_report(&err);
+    if (inspect_slice_element(v->ckpt, &v->slice, index, element, &err))
+        return program_report(&err);
     element_print(v->slice.tensor->dtype, element, text);
     return 0;
 }
@@ -87,7 +89,7 @@ static int element_text(const view *v, const uint64_t *index, char *text) {
 /* Dimension d of the slice as numpy prints it: `edge` elements at both ends where that is less. */
 static int print_dimension(const view *v, uint32_t d, uint64_t *index, uint64_t edge) {
     char text[ELEMENT_TEXT];
-    const slice *s = &v->slice;
+    const inspect_slice *s = &v->slice;
     int status = 0;
     if (d == s->tensor->ndim) {
         status = element_text(v, index, text);
@@ -116,16 +118,18 @@ static int print_view(const view *v) {
     char shape[TEXT_SHAPE], bytes[32], name[TEXT_PATH], zeros[32];
     uint64_t kept[DCP_MAX_DIMS], index[DCP_MAX_DIMS] = {0};
     const dcp_tensor *t = v->slice.tensor;
-    const stats *s = &v->stats;
-    uint32_t ndim = slice_shape(&v->slice, kept);
-    printf("%s: %s %s, %s\n", text_name(t->path, name), dcp_dtype_name(t->dtype),
-           text_shape(t->shape, t->ndim, shape), program_bytes_text(dcp_tensor_bytes(t), bytes));
-    printf("shown: %s, %" PRIu64 " elements\n", text_shape(kept, ndim, shape), s->n);
-    if (stats_finite(s))
-        printf("min %.9g  max %.9g  mean %.9g  std %.9g\n", s->min, s->max, s->mean, stats_std(s));
-    printf("zeros %s", text_count(s->zeros, zeros));
-    printf("  NaN %s", text_count(s->nan, zeros));
-    printf("  Inf %s\n", text_count(s->inf, zeros));
+    const inspect_stats *s = &v->stats;
+    uint32_t ndim = inspect_slice_shape(&v->slice, kept);
+    printf("%s: %s %s, %s\n", inspect_text_name(t->path, name), dcp_dtype_name(t->dtype),
+           inspect_text_shape(t->shape, t->ndim, shape),
+           program_bytes_text(dcp_tensor_bytes(t), bytes));
+    printf("shown: %s, %" PRIu64 " elements\n", inspect_text_shape(kept, ndim, shape), s->n);
+    if (inspect_stats_finite(s))
+        printf("min %.9g  max %.9g  mean %.9g  std %.9g\n", s->min, s->max, s->mean,
+               inspect_stats_std(s));
+    printf("zeros %s", inspect_text_count(s->zeros, zeros));
+    printf("  NaN %s", inspect_text_count(s->nan, zeros));
+    printf("  Inf %s\n", inspect_text_count(s->inf, zeros));
     int status = print_dimension(v, 0, index,
                                  s->n <= v->values ? UINT64_MAX / 2
                                  : ndim > 3        ? 1
@@ -153,7 +157,7 @@ static int values_json(const view *v, json_t *values) {
     return status;
 }
 
-static json_t *steps_json(const slice *s) {
+static json_t *steps_json(const inspect_slice *s) {
     json_t *array = json_array();
     for (uint32_t d = 0; d < s->tensor->ndim; d++)
         json_array_append_new(array, json_integer((json_int_t)s->step[d]));
@@ -161,35 +165,35 @@ static json_t *steps_json(const slice *s) {
 }
 
 static int print_view_json(const view *v) {
-    const slice *s = &v->slice;
+    const inspect_slice *s = &v->slice;
     uint64_t kept[DCP_MAX_DIMS];
-    uint32_t ndim = slice_shape(s, kept);
-    json_t *values = json_array(), *root = text_tensor_json(s->tensor);
-    json_object_set_new(root, "start", text_shape_json(s->start, s->tensor->ndim));
-    json_object_set_new(root, "count", text_shape_json(s->count, s->tensor->ndim));
+    uint32_t ndim = inspect_slice_shape(s, kept);
+    json_t *values = json_array(), *root = inspect_tensor_json(s->tensor);
+    json_object_set_new(root, "start", inspect_shape_json(s->start, s->tensor->ndim));
+    json_object_set_new(root, "count", inspect_shape_json(s->count, s->tensor->ndim));
     json_object_set_new(root, "step", steps_json(s));
-    json_object_set_new(root, "shown", text_shape_json(kept, ndim));
-    json_object_set_new(root, "zeros", text_count_json(v->stats.zeros));
-    json_object_set_new(root, "nan", text_count_json(v->stats.nan));
-    json_object_set_new(root, "inf", text_count_json(v->stats.inf));
-    if (stats_finite(&v->stats)) {
-        json_object_set_new(root, "min", text_real_json(v->stats.min));
-        json_object_set_new(root, "max", text_real_json(v->stats.max));
-        json_object_set_new(root, "mean", text_real_json(v->stats.mean));
-        json_object_set_new(root, "std", text_real_json(stats_std(&v->stats)));
+    json_object_set_new(root, "shown", inspect_shape_json(kept, ndim));
+    json_object_set_new(root, "zeros", inspect_count_json(v->stats.zeros));
+    json_object_set_new(root, "nan", inspect_count_json(v->stats.nan));
+    json_object_set_new(root, "inf", inspect_count_json(v->stats.inf));
+    if (inspect_stats_finite(&v->stats)) {
+        json_object_set_new(root, "min", inspect_real_json(v->stats.min));
+        json_object_set_new(root, "max", inspect_real_json(v->stats.max));
+        json_object_set_new(root, "mean", inspect_real_json(v->stats.mean));
+        json_object_set_new(root, "std", inspect_real_json(inspect_stats_std(&v->stats)));
     }
     int status = values_json(v, values);
     json_object_set_new(root, "values", values);
     if (status)
         json_decref(root);
     else
-        inspect_print_json(root);
+        inspect_text_print_json(root);
     return status;
 }
 
 static int show_tensor(dcp_checkpoint *ckpt, const char *name, uint64_t values, int json) {
     view v = {.ckpt = ckpt, .values = values};
-    int status = slice_parse(ckpt, name, &v.slice);
+    int status = inspect_slice_parse(ckpt, name, &v.slice);
     if (!status) status = read_view(&v);
     if (status) return status;
     return json ? print_view_json(&v) : print_view(&v);

@@ -1,13 +1,14 @@
 /* dcp-inspect layout: who holds what, of a step as it was written or as so many ranks would. */
+#include "inspect/command_layout.h"
+
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "common/step_path.h"
-#include "inspect/choose.h"
+#include "inspect/filter.h"
 #include "inspect/holders.h"
-#include "inspect/inspect.h"
 #include "inspect/text.h"
 #include "programs/arguments.h"
 #include "programs/program.h"
@@ -21,7 +22,7 @@ typedef struct request {
     size_t n_globs;
 } request;
 
-static const char *cut_text(const holders *h, char *text, size_t size) {
+static const char *cut_text(const inspect_holders *h, char *text, size_t size) {
     char axes[RANK_MESH_TEXT];
     if (h->mesh)
         snprintf(text, size, "on %d %s, %s", h->world, h->world == 1 ? "rank" : "ranks",
@@ -31,13 +32,13 @@ static const char *cut_text(const holders *h, char *text, size_t size) {
     return text;
 }
 
-static void print_ranks(const holders *h) {
+static void print_ranks(const inspect_holders *h) {
     char range[32], bytes[32];
     uint64_t all = 0;
     for (int r = 0; r < h->world; r++) all += h->bytes[r];
     printf("%-16s %10s %9s %9s\n", "ranks", "bytes", "of mean", "tensors");
     for (int first = 0, last; first < h->world; first = last + 1) {
-        last = holders_run(h, first);
+        last = inspect_holders_last_alike(h, first);
         snprintf(range, sizeof range, first == last ? "%d" : "%d-%d", first, last);
         printf("%-16s %10s %9.3f %9" PRIu64 "\n", range, program_bytes_text(h->bytes[first], bytes),
                all ? (double)h->bytes[first] * h->world / (double)all : 0, h->tensors[first]);
@@ -45,11 +46,11 @@ static void print_ranks(const holders *h) {
 }
 
 /* A group's smallest and largest share, and how many ranks have any. */
-static void print_groups(const holders *h) {
+static void print_groups(const inspect_holders *h) {
     char bytes[32], least[32], most[32];
     printf("\n%-40s %10s %8s %10s %10s\n", "group", "bytes", "holders", "smallest", "largest");
     for (size_t i = 0; i < h->n; i++) {
-        const holders_group *g = &h->groups[i];
+        const inspect_holders_group *g = &h->groups[i];
         uint64_t low = UINT64_MAX, high = 0;
         int n = 0;
         for (int r = 0; r < h->world; r++) {
@@ -74,8 +75,8 @@ static int add_box(void *ctx, int rank, const dcp_box *box) {
     b->n++;
     if (b->list) {
         json_array_append_new(b->list, json_pack("{s:i, s:o, s:o}", "rank", rank, "start",
-                                                 text_shape_json(box->start, t->ndim), "count",
-                                                 text_shape_json(box->count, t->ndim)));
+                                                 inspect_shape_json(box->start, t->ndim), "count",
+                                                 inspect_shape_json(box->count, t->ndim)));
         return b->n > MOST_BOXES;
     }
     printf("  rank %-6d [", rank);
@@ -86,41 +87,43 @@ static int add_box(void *ctx, int rank, const dcp_box *box) {
     return 0;
 }
 
-static void print_boxes(const holders *h, const unsigned char *take) {
+static void print_boxes(const inspect_holders *h, const unsigned char *take) {
     char name[TEXT_PATH], shape[TEXT_SHAPE];
     for (size_t i = 0; i < dcp_checkpoint_tensors(h->ckpt); i++) {
         boxes b = {.tensor = dcp_checkpoint_tensor(h->ckpt, i)};
         if (!take[i]) continue;
-        printf("\n%s %s %s\n", text_name(b.tensor->path, name), dcp_dtype_name(b.tensor->dtype),
-               text_shape(b.tensor->shape, b.tensor->ndim, shape));
-        holders_each(h, i, add_box, &b);
+        printf("\n%s %s %s\n", inspect_text_name(b.tensor->path, name),
+               dcp_dtype_name(b.tensor->dtype),
+               inspect_text_shape(b.tensor->shape, b.tensor->ndim, shape));
+        inspect_holders_each(h, i, add_box, &b);
     }
 }
 
-static json_t *ranks_json(const holders *h) {
+static json_t *ranks_json(const inspect_holders *h) {
     json_t *list = json_array();
     for (int r = 0; r < h->world; r++)
         json_array_append_new(list, json_pack("{s:i, s:o, s:o}", "rank", r, "bytes",
-                                              text_count_json(h->bytes[r]), "tensors",
-                                              text_count_json(h->tensors[r])));
+                                              inspect_count_json(h->bytes[r]), "tensors",
+                                              inspect_count_json(h->tensors[r])));
     return list;
 }
 
-static json_t *groups_json(const holders *h) {
+static json_t *groups_json(const inspect_holders *h) {
     json_t *list = json_array();
     for (size_t i = 0; i < h->n; i++) {
-        const holders_group *g = &h->groups[i];
+        const inspect_holders_group *g = &h->groups[i];
         json_t *held = json_array(), *name = json_string(g->name);
-        for (int r = 0; r < h->world; r++) json_array_append_new(held, text_count_json(g->held[r]));
+        for (int r = 0; r < h->world; r++)
+            json_array_append_new(held, inspect_count_json(g->held[r]));
         json_array_append_new(list,
                               json_pack("{s:o, s:o, s:o}", "group", name ? name : json_string("?"),
-                                        "bytes", text_count_json(g->bytes), "held", held));
+                                        "bytes", inspect_count_json(g->bytes), "held", held));
     }
     return list;
 }
 
 /* NULL: they are too many. */
-static json_t *tensors_json(const holders *h, const unsigned char *take) {
+static json_t *tensors_json(const inspect_holders *h, const unsigned char *take) {
     json_t *list = json_array();
     uint64_t n = 0;
     for (size_t i = 0; i < dcp_checkpoint_tensors(h->ckpt); i++) {
@@ -129,9 +132,9 @@ static json_t *tensors_json(const holders *h, const unsigned char *take) {
             json_decref(b.list);
             continue;
         }
-        int stopped = holders_each(h, i, add_box, &b);
+        int stopped = inspect_holders_each(h, i, add_box, &b);
         n = b.n;
-        json_t *tensor = text_tensor_json(b.tensor);
+        json_t *tensor = inspect_tensor_json(b.tensor);
         json_object_set_new(tensor, "boxes", b.list);
         json_array_append_new(list, tensor);
         if (!stopped) continue;
@@ -141,9 +144,9 @@ static json_t *tensors_json(const holders *h, const unsigned char *take) {
     return list;
 }
 
-static int print_json(const holders *h, const unsigned char *take, const request *q) {
+static int print_json(const inspect_holders *h, const unsigned char *take, const request *q) {
     char axes[RANK_MESH_TEXT];
-    json_t *root = text_checkpoint_json(h->ckpt);
+    json_t *root = inspect_checkpoint_json(h->ckpt);
     json_t *tensors = q->n_globs ? tensors_json(h, take) : NULL;
     if (q->n_globs && !tensors) {
         json_decref(root);
@@ -155,11 +158,11 @@ static int print_json(const holders *h, const unsigned char *take, const request
     json_object_set_new(root, "ranks", ranks_json(h));
     json_object_set_new(root, "groups", groups_json(h));
     if (tensors) json_object_set_new(root, "tensors", tensors);
-    inspect_print_json(root);
+    inspect_text_print_json(root);
     return 0;
 }
 
-static int print_text(const holders *h, const unsigned char *take, const request *q) {
+static int print_text(const inspect_holders *h, const unsigned char *take, const request *q) {
     char cut[RANK_MESH_TEXT + 64];
     printf("%s: step %" PRIu64 ", %s\n\n", dcp_checkpoint_path(h->ckpt),
            dcp_checkpoint_step(h->ckpt), cut_text(h, cut, sizeof cut));
@@ -169,36 +172,23 @@ static int print_text(const holders *h, const unsigned char *take, const request
     return 0;
 }
 
-/* Marks what the globs name. */
-static int choose(const dcp_checkpoint *ckpt, const request *q, unsigned char *take) {
-    unsigned char *matched = calloc(q->n_globs + 1, 1);
-    int status = matched ? 0 : program_fail(PROGRAM_FAILED, "out of memory");
-    for (size_t i = 0; i < dcp_checkpoint_tensors(ckpt) && matched; i++)
-        take[i] = (unsigned char)choose_matches(q->globs, q->n_globs,
-                                                dcp_checkpoint_tensor(ckpt, i)->path, matched);
-    for (size_t i = 0; i < q->n_globs && !status; i++)
-        if (!matched[i])
-            status = program_fail(PROGRAM_USAGE, "no tensor matches '%s'", q->globs[i]);
-    free(matched);
-    return status;
-}
-
-static int draw(const holders *h, const request *q) {
+static int draw(const inspect_holders *h, const request *q) {
     char title[DCP_MAX_PATH], cut[RANK_MESH_TEXT + 64];
     const char *name = strrchr(dcp_checkpoint_path(h->ckpt), '/');
     snprintf(title, sizeof title, "%.200s %s", name ? name + 1 : dcp_checkpoint_path(h->ckpt),
              cut_text(h, cut, sizeof cut));
-    return holders_draw(h, title, q->svg);
+    return inspect_holders_draw(h, title, q->svg);
 }
 
 static int lay_out(const dcp_checkpoint *ckpt, const rank_mesh *m, const request *q) {
-    holders *h = calloc(1, sizeof *h);
+    inspect_holders *h = calloc(1, sizeof *h);
     unsigned char *take = calloc(dcp_checkpoint_tensors(ckpt) + 1, 1);
-    int status = h && take ? choose(ckpt, q, take) : program_fail(PROGRAM_FAILED, "out of memory");
-    if (!status) status = holders_make(ckpt, m, h);
+    int status = h && take ? inspect_filter_tensors(ckpt, q->globs, q->n_globs, take)
+                           : program_fail(PROGRAM_FAILED, "out of memory");
+    if (!status) status = inspect_holders_make(ckpt, m, h);
     if (!status && q->svg) status = draw(h, q);
     if (!status) status = q->json ? print_json(h, take, q) : print_text(h, take, q);
-    if (h) holders_free(h);
+    if (h) inspect_holders_free(h);
     free(h);
     free(take);
     return status;

@@ -1,4 +1,6 @@
 /* dcp-inspect ls: the steps of a directory, whatever state they are in. */
+#include "inspect/command_ls.h"
+
 #include <inttypes.h>
 #include <limits.h>
 #include <stdio.h>
@@ -9,7 +11,6 @@
 
 #include "common/progress.h"
 #include "common/step_path.h"
-#include "inspect/inspect.h"
 #include "inspect/text.h"
 #include "programs/arguments.h"
 #include "programs/program.h"
@@ -125,10 +126,10 @@ static json_t *row_json(const row *r) {
     int64_t age = age_of(r);
     const char *layout = r->seen.layout == DCP_LAYOUT_GLOBAL ? "global" : "sharded";
     return json_pack("{s:s, s:o, s:s, s:s?, s:o, s:o, s:o, s:o, s:o, s:s?}", "name", r->step->name,
-                     "step", text_count_json(r->step->step), "state", r->state, "layout",
+                     "step", inspect_count_json(r->step->step), "state", r->state, "layout",
                      r->seen.files ? layout : NULL, "files",
                      known_json(r->seen.files > 0, r->seen.files), "bytes",
-                     text_count_json(r->seen.bytes), "tensors",
+                     inspect_count_json(r->seen.bytes), "tensors",
                      known_json(r->seen.tensors > 0, (int64_t)r->seen.tensors), "ranks",
                      known_json(ranks_of(r) > 0, ranks_of(r)), "age_s", known_json(age >= 0, age),
                      "damage", r->damage[0] ? r->damage : NULL);
@@ -151,7 +152,7 @@ static int list(const char *dir, const dcp_step *steps, size_t n, int every_byte
             print_row(&r);
     }
     if (json)
-        inspect_print_json(json_pack("{s:s, s:O}", "dir", dir, "steps", rows));
+        inspect_text_print_json(json_pack("{s:s, s:O}", "dir", dir, "steps", rows));
     else if (n == 0)
         program_note("%s: holds no steps, which are folders with names such as step-00000120", dir);
     json_decref(rows);

@@ -1,4 +1,6 @@
 /* dcp-inspect diff: two checkpoints compared. */
+#include "inspect/command_diff.h"
+
 #include <errno.h>
 #include <inttypes.h>
 #include <math.h>
@@ -8,8 +10,7 @@
 
 #include "common/json_text.h"
 #include "common/step_path.h"
-#include "inspect/diff.h"
-#include "inspect/inspect.h"
+#include "inspect/differences.h"
 #include "inspect/text.h"
 #include "programs/arguments.h"
 #include "programs/program.h"
@@ -22,8 +23,8 @@ static const char *const keys[] = {"same",  "close",  "changed", "dtype",
                                    "shape", "only_a", "only_b"};
 
 typedef struct output {
-    const diff *d;
-    const diff_options *options;
+    const inspect_differences *d;
+    const inspect_diff_options *options;
     json_t *meta; /* NULL: not compared */
     size_t meta_n;
     int all; /* rows that are the same, too */
@@ -34,27 +35,28 @@ static int differ(const output *o) {
     return alike != o->d->n || o->meta_n > 0;
 }
 
-static void print_amounts(const diff_row *r) {
+static void print_amounts(const inspect_diff_row *r) {
     char differing[32], elems[32];
-    const diff_sums *s = &r->sums;
+    const inspect_diff_sums *s = &r->sums;
     printf(": %s of %s elements, max %.6g, mean %.6g, relative %.6g",
-           text_count(s->differing, differing),
-           text_count(dcp_tensor_bytes(r->a) / dcp_dtype_bytes(r->a->dtype), elems), s->max,
-           diff_mean(s), diff_relative(s));
+           inspect_text_count(s->differing, differing),
+           inspect_text_count(dcp_tensor_bytes(r->a) / dcp_dtype_bytes(r->a->dtype), elems), s->max,
+           inspect_differences_mean(s), inspect_differences_relative(s));
     if (s->nonfinite)
-        printf(", %s to or from NaN or infinity", text_count(s->nonfinite, differing));
+        printf(", %s to or from NaN or infinity", inspect_text_count(s->nonfinite, differing));
     if (s->bits_only)
-        printf(", %s in their bits alone (0 and -0, or NaNs)", text_count(s->bits_only, differing));
+        printf(", %s in their bits alone (0 and -0, or NaNs)",
+               inspect_text_count(s->bits_only, differing));
 }
 
-static void print_row(const diff_row *r) {
+static void print_row(const inspect_diff_row *r) {
     char name[TEXT_PATH], shape[TEXT_SHAPE], other[TEXT_SHAPE];
     const dcp_tensor *t = r->a ? r->a : r->b;
-    printf("%-13s %s %s %s", kinds[r->kind], text_name(t->path, name), dcp_dtype_name(t->dtype),
-           text_shape(t->shape, t->ndim, shape));
+    printf("%-13s %s %s %s", kinds[r->kind], inspect_text_name(t->path, name),
+           dcp_dtype_name(t->dtype), inspect_text_shape(t->shape, t->ndim, shape));
     if (r->kind == DIFF_SHAPE || r->kind == DIFF_DTYPE)
         printf(" against %s %s", dcp_dtype_name(r->b->dtype),
-               text_shape(r->b->shape, r->b->ndim, other));
+               inspect_text_shape(r->b->shape, r->b->ndim, other));
     if (r->measured && r->kind != DIFF_SAME) print_amounts(r);
     printf("\n");
 }
@@ -77,7 +79,7 @@ static void print_meta(const output *o) {
     char a[100], b[100], key[TEXT_PATH];
     json_array_foreach(o->meta, i, entry)
         printf("meta          %s: %s against %s\n",
-               text_name(json_string_value(json_object_get(entry, "key")), key),
+               inspect_text_name(json_string_value(json_object_get(entry, "key")), key),
                value_text(json_object_get(entry, "a"), a, sizeof a),
                value_text(json_object_get(entry, "b"), b, sizeof b));
     if (o->meta_n > MOST_META) printf("meta          and %zu more\n", o->meta_n - MOST_META);
@@ -98,21 +100,22 @@ static void print_text(const output *o) {
     printf("\n");
 }
 
-static json_t *row_json(const diff_row *r) {
-    json_t *root = text_tensor_json(r->a ? r->a : r->b);
+static json_t *row_json(const inspect_diff_row *r) {
+    json_t *root = inspect_tensor_json(r->a ? r->a : r->b);
     json_object_set_new(root, "status", json_string(keys[r->kind]));
     if (r->kind == DIFF_DTYPE || r->kind == DIFF_SHAPE) {
         json_object_set_new(root, "dtype_b", json_string(dcp_dtype_name(r->b->dtype)));
-        json_object_set_new(root, "shape_b", text_shape_json(r->b->shape, r->b->ndim));
+        json_object_set_new(root, "shape_b", inspect_shape_json(r->b->shape, r->b->ndim));
     }
     if (!r->measured) return root;
-    json_object_set_new(root, "differing", text_count_json(r->sums.differing));
-    json_object_set_new(root, "bits_only", text_count_json(r->sums.bits_only));
-    json_object_set_new(root, "max", text_real_json(r->sums.max));
-    json_object_set_new(root, "mean", text_real_json(diff_mean(&r->sums)));
-    json_object_set_new(root, "relative", text_real_json(diff_relative(&r->sums)));
-    json_object_set_new(root, "nonfinite", text_count_json(r->sums.nonfinite));
-    json_object_set_new(root, "beyond", text_count_json(r->sums.beyond));
+    json_object_set_new(root, "differing", inspect_count_json(r->sums.differing));
+    json_object_set_new(root, "bits_only", inspect_count_json(r->sums.bits_only));
+    json_object_set_new(root, "max", inspect_real_json(r->sums.max));
+    json_object_set_new(root, "mean", inspect_real_json(inspect_differences_mean(&r->sums)));
+    json_object_set_new(root, "relative",
+                        inspect_real_json(inspect_differences_relative(&r->sums)));
+    json_object_set_new(root, "nonfinite", inspect_count_json(r->sums.nonfinite));
+    json_object_set_new(root, "beyond", inspect_count_json(r->sums.beyond));
     return root;
 }
 
@@ -120,16 +123,16 @@ static void print_json(const output *o) {
     json_t *tensors = json_array(), *counts = json_object();
     for (size_t i = 0; i < o->d->n; i++) json_array_append_new(tensors, row_json(&o->d->rows[i]));
     for (int k = 0; k < DIFF_KINDS; k++)
-        json_object_set_new(counts, keys[k], text_count_json(o->d->counts[k]));
-    inspect_print_json(json_pack("{s:o, s:o, s:b, s:o, s:o, s:O?}", "a",
-                                 text_checkpoint_json(o->d->a), "b", text_checkpoint_json(o->d->b),
-                                 "same", !differ(o), "counts", counts, "tensors", tensors, "meta",
-                                 o->meta));
+        json_object_set_new(counts, keys[k], inspect_count_json(o->d->counts[k]));
+    inspect_text_print_json(json_pack("{s:o, s:o, s:b, s:o, s:o, s:O?}", "a",
+                                      inspect_checkpoint_json(o->d->a), "b",
+                                      inspect_checkpoint_json(o->d->b), "same", !differ(o),
+                                      "counts", counts, "tensors", tensors, "meta", o->meta));
 }
 
 /* Prints, on rank 0, what was measured. */
-static int print(const diff *d, output *o, int meta, int json) {
-    if (meta) o->meta = diff_meta(d->a, d->b, MOST_META, &o->meta_n);
+static int print(const inspect_differences *d, output *o, int meta, int json) {
+    if (meta) o->meta = inspect_differences_meta(d->a, d->b, MOST_META, &o->meta_n);
     if (json)
         print_json(o);
     else
@@ -138,9 +141,9 @@ static int print(const diff *d, output *o, int meta, int json) {
     return differ(o) ? PROGRAM_DIFFERS : PROGRAM_DONE;
 }
 
-static int measure(const launch *job, diff *d, const diff_options *options) {
-    int status = launch_worst(job, diff_pair(d->a, d->b, options, d));
-    return launch_worst(job, status ? status : diff_measure(job, d, options));
+static int measure(const launch *job, inspect_differences *d, const inspect_diff_options *options) {
+    int status = launch_worst(job, inspect_differences_pair(d->a, d->b, options, d));
+    return launch_worst(job, status ? status : inspect_differences_measure(job, d, options));
 }
 
 /* An exit status; of a damaged newest step, the one before it is named. */
@@ -152,10 +155,10 @@ static int open_one(const launch *job, const char *path, dcp_checkpoint **out) {
     return status;
 }
 
-static int open_and_compare(const launch *job, char **paths, const diff_options *options, int all,
-                            int meta, int json) {
+static int open_and_compare(const launch *job, char **paths, const inspect_diff_options *options,
+                            int all, int meta, int json) {
     dcp_checkpoint *a, *b;
-    diff d;
+    inspect_differences d;
     int status = open_one(job, paths[0], &a);
     if (status) return status;
     status = open_one(job, paths[1], &b);
@@ -163,13 +166,13 @@ static int open_and_compare(const launch *job, char **paths, const diff_options 
         dcp_checkpoint_close(a);
         return status;
     }
-    d = (diff){.a = a, .b = b};
+    d = (inspect_differences){.a = a, .b = b};
     output o = {.d = &d, .options = options, .all = all};
     status = measure(job, &d, options);
     for (int i = 0; i < 2 && status == PROGRAM_DIFFERS && !job->rank; i++)
         step_path_note_older(paths[i]);
     if (!status && !job->rank) status = print(&d, &o, meta, json);
-    diff_free(&d);
+    inspect_differences_free(&d);
     dcp_checkpoint_close(a);
     dcp_checkpoint_close(b);
     return launch_worst(job, status);
@@ -218,7 +221,7 @@ int inspect_diff(int argc, char **argv) {
                                      .about = about,
                                      .options = table,
                                      .json = &json};
-    diff_options options = {.quick = quick};
+    inspect_diff_options options = {.quick = quick};
     char **args;
     launch job;
     int status = program_arguments_parse(&program, argc, argv, 2, 1 << 20, &args, &n);

@@ -1,4 +1,6 @@
 /* dcp-inspect verify: every byte of a step, or of all. Damage goes to stdout, one line each. */
+#include "inspect/command_verify.h"
+
 #include <inttypes.h>
 #include <limits.h>
 #include <stdio.h>
@@ -11,7 +13,6 @@
 #include "common/launch.h"
 #include "common/progress.h"
 #include "common/step_path.h"
-#include "inspect/inspect.h"
 #include "inspect/text.h"
 #include "programs/arguments.h"
 #include "programs/program.h"
@@ -33,7 +34,7 @@ static void on_damage(void *ctx, const char *what) {
         return;
     }
     progress_end(&v->progress);
-    text_print(what);
+    inspect_text_print(what);
 }
 
 static void on_note(void *ctx, const char *what) {
@@ -98,7 +99,7 @@ static int verify_newest(const launch *job, const char *ckpt, int as_json) {
     int status = find_step(job, ckpt, step);
     if (status) return status;
     status = verify_step(job, step, as_json ? &json : NULL);
-    if (json) inspect_print_json(json);
+    if (json) inspect_text_print_json(json);
     if (status == PROGRAM_DIFFERS && !job->rank) step_path_note_older(ckpt);
     return status;
 }
@@ -146,7 +147,7 @@ static int verify_all(const launch *job, const char *dir, int as_json) {
         json_t *list = as_json ? json_array() : NULL;
         status = verify_each(job, dir, steps, n, list);
         if (as_json && !job->rank)
-            inspect_print_json(
+            inspect_text_print_json(
                 json_pack("{s:s, s:b, s:O}", "dir", dir, "intact", status == 0, "steps", list));
         json_decref(list);
     }

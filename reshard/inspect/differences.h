@@ -1,6 +1,6 @@
 /* Two checkpoints compared, in whatever layouts they are: what differs, and by how much. */
-#ifndef RESHARD_DIFF_H
-#define RESHARD_DIFF_H
+#ifndef RESHARD_INSPECT_DIFFERENCES_H
+#define RESHARD_INSPECT_DIFFERENCES_H
 
 #include <jansson.h>
 
@@ -8,7 +8,7 @@
 
 #include "common/launch.h"
 
-typedef enum diff_kind {
+typedef enum inspect_diff_kind {
     DIFF_SAME,    /* every bit */
     DIFF_CLOSE,   /* within the tolerance */
     DIFF_CHANGED, /* of one dtype and shape */
@@ -18,11 +18,11 @@ typedef enum diff_kind {
     DIFF_ONLY_B,
     DIFF_KINDS,
     DIFF_UNKNOWN, /* the tables don't tell: to be read */
-} diff_kind;
+} inspect_diff_kind;
 
 /* Sums over elements, of two tensors of one shape. What is NaN or infinite in both in the same way
  * counts as equal; where only one is, or they are otherwise so, it is in `nonfinite` alone. */
-typedef struct diff_sums {
+typedef struct inspect_diff_sums {
     uint64_t differing; /* elements whose bits differ, of different dtypes: whose values do */
     uint64_t bits_only; /* of these, of one dtype: whose values are equal (0 and -0, NaNs) */
     uint64_t nonfinite; /* elements that differ by more than a number */
@@ -30,42 +30,45 @@ typedef struct diff_sums {
     uint64_t beyond;    /* elements outside of the tolerance */
     double max, abs;    /* largest, and sum, of |b - a| */
     double squares, squares_a;
-} diff_sums;
+} inspect_diff_sums;
 
-typedef struct diff_row {
+typedef struct inspect_diff_row {
     const dcp_tensor *a, *b; /* NULL where it is missing */
     size_t ia, ib;
-    diff_kind kind;
+    inspect_diff_kind kind;
     int measured; /* sums are known */
-    diff_sums sums;
-} diff_row;
+    inspect_diff_sums sums;
+} inspect_diff_row;
 
-typedef struct diff_options {
+typedef struct inspect_diff_options {
     char *const *globs;
     size_t n_globs;
     int quick; /* don't measure */
     int tolerant;
     double rtol, atol; /* equal where |a - b| <= atol + rtol |b| */
-} diff_options;
+} inspect_diff_options;
 
-typedef struct diff {
+typedef struct inspect_differences {
     dcp_checkpoint *a, *b;
-    diff_row *rows; /* ascending by path */
+    inspect_diff_row *rows; /* ascending by path */
     size_t n;
     size_t counts[DIFF_KINDS];
-} diff;
+} inspect_differences;
 
 /* Pairs the tensors and judges them by their checksums. Returns an exit status, as the next. */
-int diff_pair(dcp_checkpoint *a, dcp_checkpoint *b, const diff_options *options, diff *out);
+int inspect_differences_pair(dcp_checkpoint *a, dcp_checkpoint *b,
+                             const inspect_diff_options *options, inspect_differences *out);
 /* Collective: reads what is unknown and, unless `quick`, what changed; counts on rank 0. */
-int diff_measure(const launch *job, diff *d, const diff_options *options);
-void diff_free(diff *d);
+int inspect_differences_measure(const launch *job, inspect_differences *d,
+                                const inspect_diff_options *options);
+void inspect_differences_free(inspect_differences *d);
 
-double diff_mean(const diff_sums *s);
-double diff_relative(const diff_sums *s); /* norm of b - a over a's */
+double inspect_differences_mean(const inspect_diff_sums *s);
+double inspect_differences_relative(const inspect_diff_sums *s); /* norm of b - a over a's */
 
 /* What differs in the checkpoints' meta: an array of {"key": path with dots, "a": value, "b":
  * value}, absent where it is missing; at most `most`, *n is how many there are. */
-json_t *diff_meta(const dcp_checkpoint *a, const dcp_checkpoint *b, size_t most, size_t *n);
+json_t *inspect_differences_meta(const dcp_checkpoint *a, const dcp_checkpoint *b, size_t most,
+                                 size_t *n);
 
 #endif
