@@ -1,5 +1,6 @@
-/* dcp-train: configuration, and the exit status. Rank 0 reads the configuration, so
- * that all ranks have the same; failures are told by rank 0 alone, in one line. */
+/* dcp-train: the command line, the configuration and the exit status. Rank 0 reads the
+ * configuration, so that all ranks have the same; failures are told by rank 0 alone, in one line.
+ */
 #include <inttypes.h>
 #include <mpi.h>
 #include <stdio.h>
@@ -9,21 +10,109 @@
 #include "common/agree.h"
 #include "common/say.h"
 #include "config/config.h"
-#include "options.h"
+#include "loop/loop.h"
+#include "programs/arguments.h"
 #include "programs/fail.h"
+#include "programs/program.h"
 #include "report/plot.h"
 #include "setup/preview.h"
-#include "stdout.h"
+#include "setup/setup.h"
 #include "step/signals.h"
-#include "step/trainer.h"
+
+enum { MOST_RANKS = 1 << 20, MOST_ARGUMENTS = 1 << 20 };
+
+typedef struct options {
+    const char *path; /* CONFIG.json; of --plot METRICS.jsonl */
+    char *const *overrides;
+    int n_overrides;
+    const char *trace, *plot; /* their files; NULL: not asked for */
+    uint64_t ranks;           /* of --plan */
+    int plan, print_config, dry_run;
+} options;
+
+static const char usage[] = "CONFIG.json [key.path=value ...]\n"
+                            "--plot FILE.svg METRICS.jsonl";
+static const char about[] =
+    "Common use:\n"
+    "  dcp-train llama.json data.path=corpus --dry-run      what would be done\n"
+    "  dcp-run -n 4 -- dcp-train llama.json data.path=corpus\n"
+    "  mpirun -n 4 dcp-train llama.json data.path=corpus\n"
+    "\n"
+    "Trains a language model or a classifier, fully sharded over N ranks, and saves its state.\n"
+    "Goes on by itself from the newest complete checkpoint, whatever number of ranks wrote it.\n"
+    "key.path=value overrides the file, as optimizer.params.lr=1e-4.";
+static const char notes[] =
+    "SIGTERM: save after this step and end. SIGUSR1: save after this step and go on.\n"
+    "DCP_RUN_RESTART=1 in the environment, as dcp-run sets it: like checkpoint.resume=auto\n"
+    "checkpoint.overwrite=false.";
+static const char statuses[] =
+    "Exit status: 0 done; 1 no checkpoint in the directory is intact; 2 wrong usage or\n"
+    "configuration; 3 failure; 143 stopped by SIGTERM after saving.";
+
+static int misuse(const char *what) {
+    if (program_rank() == 0) program_note("%s; try 'dcp-train --help'", what);
+    return PROGRAM_USAGE;
+}
+
+static int check_options(const options *o, const char *ranks, int n_args) {
+    if (o->print_config + o->plan + o->dry_run + (o->plot != NULL) > 1)
+        return misuse("--print-config, --plan, --dry-run and --plot: one at a time");
+    if (o->trace && (o->print_config || o->plan || o->plot))
+        return misuse("--trace goes with training");
+    if (ranks && !o->plan) return misuse("--ranks goes with --plan");
+    if (o->plot && n_args != 1)
+        return misuse("--plot takes the drawing's name and one METRICS.jsonl");
+    return -1;
+}
+
+/* -1 to go on, or the status to exit with. */
+static int read_options(int argc, char **argv, options *out) {
+    const char *ranks = NULL;
+    *out = (options){.ranks = 1};
+    const program_option table[] = {
+        PROGRAM_FLAG("print-config", "show every key with its effective value", &out->print_config),
+        PROGRAM_FLAG("dry-run",
+                     "check configuration, model, data and the checkpoint to go on\n"
+                     "                           from, and say what would be done",
+                     &out->dry_run),
+        PROGRAM_FLAG("plan", "show units, memory and traffic of a rank, without starting any",
+                     &out->plan),
+        PROGRAM_VALUE("ranks", "N", "how many ranks --plan is of (1)", &ranks),
+        PROGRAM_VALUE("trace", "FILE",
+                      "write what each rank did when, for ui.perfetto.dev or\n"
+                      "                           chrome://tracing",
+                      &out->trace),
+        PROGRAM_VALUE("plot", "FILE.svg", "draw loss, speed and stalls from a METRICS.jsonl",
+                      &out->plot),
+        {0},
+    };
+    const program_command command = {.name = "dcp-train",
+                                     .usage = usage,
+                                     .about = about,
+                                     .options = table,
+                                     .notes = notes,
+                                     .statuses = statuses};
+    char **args;
+    int n;
+    int status = program_arguments_parse(&command, argc, argv, 1, MOST_ARGUMENTS, &args, &n);
+    if (status < 0) status = check_options(out, ranks, n);
+    if (status >= 0) return status;
+    if (ranks && program_count_parse("--ranks", ranks, 1, MOST_RANKS, &out->ranks) != 0)
+        return PROGRAM_USAGE;
+    out->path = args[0];
+    out->overrides = args + 1;
+    out->n_overrides = n - 1;
+    return -1;
+}
 
 /* What dcp-run sets when it starts again a run that has published a step: the run goes on from
  * there, where repeating checkpoint.resume would lose what was done since. */
 static int go_on_after_restart(config *c, dcp_error *err) {
     const char *set = getenv("DCP_RUN_RESTART");
     if (!set || strcmp(set, "1") != 0 || strcmp(c->resume, "auto") == 0) return DCP_OK;
-    say(0, "restarted by dcp-run: going on from the newest step, not by checkpoint.resume=%s",
-        c->resume);
+    common_say(0,
+               "restarted by dcp-run: going on from the newest step, not by checkpoint.resume=%s",
+               c->resume);
     return config_resume_newest(c, err);
 }
 
@@ -38,15 +127,16 @@ static int read_config(const options *a, config **own, char **text, dcp_error *e
 static int share_config(const options *a, int rank, config **out, dcp_error *err) {
     char *text = NULL;
     config *own = NULL;
-    int status = agree(MPI_COMM_WORLD, rank == 0 ? read_config(a, &own, &text, err) : DCP_OK, err);
+    int status =
+        common_agree(MPI_COMM_WORLD, rank == 0 ? read_config(a, &own, &text, err) : DCP_OK, err);
     if (status != DCP_OK) goto free_own;
     uint64_t bytes = text ? strlen(text) + 1 : 0;
     MPI_Bcast(&bytes, 1, MPI_UINT64_T, 0, MPI_COMM_WORLD);
     if (rank != 0) text = malloc(bytes);
-    status = agree(MPI_COMM_WORLD, text ? DCP_OK : core_fail_memory(err, bytes), err);
+    status = common_agree(MPI_COMM_WORLD, text ? DCP_OK : core_fail_memory(err, bytes), err);
     if (status != DCP_OK) goto free_own;
     MPI_Bcast(text, (int)bytes, MPI_CHAR, 0, MPI_COMM_WORLD);
-    status = agree(MPI_COMM_WORLD, rank == 0 ? DCP_OK : config_unpack(text, &own, err), err);
+    status = common_agree(MPI_COMM_WORLD, rank == 0 ? DCP_OK : config_unpack(text, &own, err), err);
     if (status == DCP_OK) {
         *out = own;
         own = NULL;
@@ -63,14 +153,15 @@ static void print_config(const config *c, int rank) {
     if (text) puts(text);
     free(text);
     if (c->ring)
-        say(rank, "zero_optimization.ring: gradients are added in an order that depends on the "
-                  "number of ranks, so losses and checkpoints do too");
+        common_say(rank,
+                   "zero_optimization.ring: gradients are added in an order that depends on the "
+                   "number of ranks, so losses and checkpoints do too");
 }
 
 /* A longer run may be what is meant later, so it is no error. */
 static void warn_of_warmup(const config *c, int rank) {
     if (c->warmup_steps > c->max_steps)
-        say_warning(rank,
+        common_warn(rank,
                     "scheduler.params.warmup_steps: a warm-up of %" PRIu64
                     " steps is not over when the run ends with step %" PRIu64
                     ", so the learning rate stays below optimizer.params.lr",
@@ -79,15 +170,14 @@ static void warn_of_warmup(const config *c, int rank) {
 
 static int train(const options *a, const config *c, dcp_error *err) {
     trainer t;
-    int status = trainer_plan(&t, c, MPI_COMM_WORLD, err);
+    int status = setup_plan(&t, c, MPI_COMM_WORLD, err);
     t.trace = a->trace;
-    if (status == EXIT_DONE)
-        status = a->dry_run ? trainer_foretell(&t, err) : trainer_start(&t, err);
-    if (status != EXIT_DONE)
-        say(t.rank, "%s", err->message);
+    if (status == PROGRAM_DONE) status = a->dry_run ? setup_dry_run(&t, err) : setup_start(&t, err);
+    if (status != PROGRAM_DONE)
+        common_say(t.rank, "%s", err->message);
     else if (!a->dry_run)
-        status = trainer_loop(&t);
-    trainer_end(&t);
+        status = loop_run(&t);
+    setup_end(&t);
     return status;
 }
 
@@ -98,10 +188,10 @@ static int run(const options *a) {
     dcp_error err;
     int status = share_config(a, rank, &c, &err);
     if (status != DCP_OK) {
-        say(rank, "%s", err.message);
-        return status == DCP_ERR_NO_MEMORY ? EXIT_FAILED : EXIT_USAGE;
+        common_say(rank, "%s", err.message);
+        return status == DCP_ERR_NO_MEMORY ? PROGRAM_FAILED : PROGRAM_USAGE;
     }
-    status = EXIT_DONE;
+    status = PROGRAM_DONE;
     warn_of_warmup(c, rank);
     if (a->print_config)
         print_config(c, rank);
@@ -113,9 +203,9 @@ static int run(const options *a) {
 
 static int draw(const options *a) {
     dcp_error err;
-    const int status = plot_metrics(a->path, a->plot, &err);
-    if (status != DCP_OK) say(0, "%s", err.message);
-    return status == DCP_OK ? EXIT_DONE : status == DCP_ERR_ARG ? EXIT_USAGE : EXIT_FAILED;
+    const int status = report_plot(a->path, a->plot, &err);
+    if (status != DCP_OK) common_say(0, "%s", err.message);
+    return status == DCP_OK ? PROGRAM_DONE : status == DCP_ERR_ARG ? PROGRAM_USAGE : PROGRAM_FAILED;
 }
 
 static int plan(const options *a) {
@@ -123,37 +213,27 @@ static int plan(const options *a) {
     dcp_error err;
     int status = config_load(a->path, a->overrides, a->n_overrides, &c, &err);
     if (status == DCP_OK) {
-        status = planned_print(c, a->ranks, &err);
+        status = setup_preview_print(c, (int)a->ranks, &err);
         config_free(c);
     }
-    if (status != DCP_OK) say(0, "%s", err.message);
-    return status == DCP_OK ? EXIT_DONE : status == DCP_ERR_NO_MEMORY ? EXIT_FAILED : EXIT_USAGE;
-}
-
-/* What one process does alone. */
-static int run_alone(const options *a) {
-    if (a->print_help) fputs(options_help, stdout);
-    if (a->print_version) printf("dcp-train %s\n", dcp_version());
-    return stdout_end("dcp-train", a->plot ? draw(a) : a->plan ? plan(a) : EXIT_DONE);
-}
-
-/* Set by launchers: whether this is the process that tells of misuse. */
-static int is_first(void) {
-    const char *rank = getenv("OMPI_COMM_WORLD_RANK");
-    if (!rank) rank = getenv("PMI_RANK");
-    return !rank || strcmp(rank, "0") == 0;
+    if (status != DCP_OK) common_say(0, "%s", err.message);
+    return status == DCP_OK              ? PROGRAM_DONE
+           : status == DCP_ERR_NO_MEMORY ? PROGRAM_FAILED
+                                         : PROGRAM_USAGE;
 }
 
 int main(int argc, char **argv) {
-    signals_hold();
-    options a;
-    const int is_loud = is_first();
-    if (options_parse(argc, argv, is_loud, &a) != 0) return EXIT_USAGE;
-    if (a.print_help || a.print_version || a.plot || a.plan)
-        return is_loud ? run_alone(&a) : EXIT_DONE;
+    options o;
+    step_signals_hold();
+    int status = read_options(argc, argv, &o);
+    if (status >= 0) return status;
+    if (o.plot || o.plan) {
+        if (program_rank() != 0) return PROGRAM_DONE;
+        return o.plot ? draw(&o) : plan(&o);
+    }
     int provided;
     MPI_Init_thread(&argc, &argv, MPI_THREAD_MULTIPLE, &provided); /* saves have a thread */
-    const int status = run(&a);
+    status = run(&o);
     MPI_Finalize();
-    return stdout_end("dcp-train", status);
+    return status;
 }

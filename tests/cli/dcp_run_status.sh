@@ -25,13 +25,13 @@ misuse -n 2 --restart-ranks 2, -- true
 misuse -n 2 --max-restarts -1 -- true
 misuse -n 2 --grace soon -- true
 misuse -n 2 --no-such-option -- true
-says 'unknown option: --no-such-option'
+says 'unknown option --no-such-option'
 misuse -n 2 -x -- true
-says 'unknown option: -x'
+says 'unknown option -x'
 misuse -n 2 --watch
-says 'this option needs a value: --watch'
+says 'argument missing after --watch'
 misuse -n
-says 'this option needs a value: -n'
+says 'argument missing after -n'
 misuse -n 2 -- "$dir/no-such-program"
 misuse -n 2 -- no-such-program
 

@@ -14,17 +14,17 @@ enum { WORLD = 4, MIB = 1 << 20 };
 
 static char told[256];
 
-static void tell(void *ctx, int rank, balance_kind kind, int is, double ratio) {
+static void tell(void *ctx, int rank, report_balance_kind kind, int is, double ratio) {
     (void)ctx;
     const size_t used = strlen(told);
     snprintf(told + used, sizeof told - used, "%d%s%s %.2f;", rank, is ? " " : " not ",
-             kind == BALANCE_SLOW ? "slow" : "large", ratio);
+             kind == REPORT_BALANCE_SLOW ? "slow" : "large", ratio);
 }
 
 /* A window of steps in which the ranks take so long and are so large. */
-static void window(balance *b, const double *times, const double *bytes, const char *want) {
+static void window(report_balance *b, const double *times, const double *bytes, const char *want) {
     told[0] = '\0';
-    for (int i = 0; i < BALANCE_STEPS; i++) balance_step(b, times, bytes);
+    for (int i = 0; i < REPORT_BALANCE_STEPS; i++) report_balance_step(b, times, bytes);
     assert_string_equal(told, want);
 }
 
@@ -33,7 +33,8 @@ static const double small[WORLD] = {100. * MIB, 100. * MIB, 100. * MIB, 100. * M
 
 static void tells_once_until_it_changes(void **state) {
     (void)state;
-    balance *b = balance_create(&(fsdp_micro_batches){.n = WORLD, .world = WORLD}, tell, NULL);
+    report_balance *b =
+        report_balance_create(&(fsdp_micro_batches){.n = WORLD, .world = WORLD}, tell, NULL);
     const double slow[WORLD] = {1, 1, 1.5, 1}, nearly[WORLD] = {1, 1, 1.15, 1};
     window(b, same, small, "");
     window(b, slow, small, "2 slow 1.50;");
@@ -42,47 +43,50 @@ static void tells_once_until_it_changes(void **state) {
     window(b, same, small, "2 not slow 1.00;");
     window(b, nearly, small, "");
     window(b, slow, small, "2 slow 1.50;");
-    balance_destroy(b);
+    report_balance_destroy(b);
 }
 
 static void noise_is_not_told_of(void **state) {
     (void)state;
-    balance *b = balance_create(&(fsdp_micro_batches){.n = WORLD, .world = WORLD}, tell, NULL);
+    report_balance *b =
+        report_balance_create(&(fsdp_micro_batches){.n = WORLD, .world = WORLD}, tell, NULL);
     told[0] = '\0';
-    for (int i = 0; i < 4 * BALANCE_STEPS; i++) { /* another rank is slow at each step */
+    for (int i = 0; i < 4 * REPORT_BALANCE_STEPS; i++) { /* another rank is slow at each step */
         double times[WORLD] = {1, 1, 1, 1};
         times[i % WORLD] = 2;
-        balance_step(b, times, small);
+        report_balance_step(b, times, small);
     }
     const double once[WORLD] = {20, 1, 1, 1}; /* one step alone */
-    balance_step(b, once, small);
-    for (int i = 1; i < BALANCE_STEPS; i++) balance_step(b, same, small);
+    report_balance_step(b, once, small);
+    for (int i = 1; i < REPORT_BALANCE_STEPS; i++) report_balance_step(b, same, small);
     const double hardly[WORLD] = {0.001, 0.003, 0.001, 0.001}; /* nobody waits long for it */
-    for (int i = 0; i < BALANCE_STEPS; i++) balance_step(b, hardly, small);
+    for (int i = 0; i < REPORT_BALANCE_STEPS; i++) report_balance_step(b, hardly, small);
     assert_string_equal(told, "");
-    balance_destroy(b);
+    report_balance_destroy(b);
 }
 
 static void times_are_judged_a_leaf(void **state) {
     (void)state;
-    balance *b = balance_create(&(fsdp_micro_batches){.n = 5, .world = WORLD}, tell, NULL);
+    report_balance *b =
+        report_balance_create(&(fsdp_micro_batches){.n = 5, .world = WORLD}, tell, NULL);
     const double twice[WORLD] = {2, 1, 1, 1};
     window(b, twice, small, "");
     const double faster[WORLD] = {1.5, 1, 1, 1}; /* the others are not slow for that */
     window(b, faster, small, "");
-    balance_destroy(b);
-    b = balance_create(&(fsdp_micro_batches){.n = 2, .world = WORLD}, tell, NULL);
+    report_balance_destroy(b);
+    b = report_balance_create(&(fsdp_micro_batches){.n = 2, .world = WORLD}, tell, NULL);
     const double idle[WORLD] = {1, 1, 0, 0};
     window(b, idle, small, "");
-    balance_destroy(b);
-    b = balance_create(&(fsdp_micro_batches){.n = 2, .world = 1}, tell, NULL);
+    report_balance_destroy(b);
+    b = report_balance_create(&(fsdp_micro_batches){.n = 2, .world = 1}, tell, NULL);
     window(b, same, small, "");
-    balance_destroy(b);
+    report_balance_destroy(b);
 }
 
 static void large_ranks(void **state) {
     (void)state;
-    balance *b = balance_create(&(fsdp_micro_batches){.n = WORLD, .world = WORLD}, tell, NULL);
+    report_balance *b =
+        report_balance_create(&(fsdp_micro_batches){.n = WORLD, .world = WORLD}, tell, NULL);
     const double tiny[WORLD] = {50. * MIB, 30. * MIB, 30. * MIB, 30. * MIB};
     const double large[WORLD] = {100. * MIB, 100. * MIB, 100. * MIB, 200. * MIB};
     const double grown[WORLD] = {200. * MIB, 200. * MIB, 200. * MIB, 200. * MIB};
@@ -90,7 +94,7 @@ static void large_ranks(void **state) {
     window(b, same, large, "3 large 2.00;");
     window(b, same, large, "");
     window(b, same, grown, "3 not large 1.00;");
-    balance_destroy(b);
+    report_balance_destroy(b);
 }
 
 int main(void) {

@@ -1,5 +1,5 @@
-/* train_compare gradients|parameters CKPT GOLDEN.safetensors SCALE [LIMIT]: compares a checkpoint's first
- * moments times SCALE with golden gradients, or its parameters with golden ones. How close is
+/* train_compare gradients|parameters CKPT GOLDEN.safetensors SCALE [LIMIT]: compares a checkpoint's
+ * first moments times SCALE with golden gradients, or its parameters with golden ones. How close is
  * right: see the tests that call it. Prints the largest deviation; exit 1 where it is too large. */
 #include <math.h>
 #include <stdio.h>

@@ -29,10 +29,10 @@ static void holds(const char *want) {
 }
 
 static void opens_at(const char *before, uint64_t step, const char *after) {
-    metrics *m;
+    report_metrics *m;
     put(before);
-    assert_int_equal(metrics_open(path, step, &m, NULL), DCP_OK);
-    metrics_close(m);
+    assert_int_equal(report_metrics_open(path, step, &m, NULL), DCP_OK);
+    report_metrics_close(m);
     holds(after);
 }
 
@@ -56,13 +56,13 @@ static void drops_what_a_kill_cut(void **state) {
 
 static void other_files_stay(void **state) {
     (void)state;
-    metrics *m;
+    report_metrics *m;
     dcp_error err;
     char old[64];
     put("not metrics\n" ONE);
-    assert_int_equal(metrics_open(path, 5, &m, &err), DCP_ERR_ARG);
+    assert_int_equal(report_metrics_open(path, 5, &m, &err), DCP_ERR_ARG);
     assert_non_null(strstr(err.message, "train_metrics.jsonl is there, and no metrics file"));
-    assert_int_equal(metrics_set_aside(path, old, sizeof old, &err), DCP_ERR_ARG);
+    assert_int_equal(report_metrics_set_aside(path, old, sizeof old, &err), DCP_ERR_ARG);
     holds("not metrics\n" ONE);
 }
 
@@ -71,28 +71,28 @@ static void a_fresh_start_moves_what_is_there(void **state) {
     dcp_error err;
     char old[64];
     put(ONE TWO);
-    assert_int_equal(metrics_set_aside(path, old, sizeof old, &err), DCP_OK);
+    assert_int_equal(report_metrics_set_aside(path, old, sizeof old, &err), DCP_OK);
     assert_string_equal(old, "train_metrics.jsonl.old");
     assert_int_equal(access(path, F_OK), -1);
     assert_int_equal(rename(old, path), 0);
     holds(ONE TWO);
     put("");
-    assert_int_equal(metrics_set_aside(path, old, sizeof old, &err), DCP_OK);
+    assert_int_equal(report_metrics_set_aside(path, old, sizeof old, &err), DCP_OK);
     assert_string_equal(old, "");
 }
 
 static void writes_nine_digits(void **state) {
     (void)state;
     unlink(path);
-    metrics *m;
-    assert_int_equal(metrics_open(path, 0, &m, NULL), DCP_OK);
-    const step_metrics v = {
+    report_metrics *m;
+    assert_int_equal(report_metrics_open(path, 0, &m, NULL), DCP_OK);
+    const report_values v = {
         .step = 7, .loss = 1.0 / 3, .grad_norm = 200.0 / 3, .lr = 1e-3, .mfu = 1.5};
-    assert_int_equal(metrics_write(m, &v, NULL), DCP_OK);
-    const step_metrics evaluated = {
+    assert_int_equal(report_metrics_write(m, &v, NULL), DCP_OK);
+    const report_values evaluated = {
         .step = 8, .evaluated = 1, .eval_loss = 1.0 / 3, .eval_accuracy = 0.75, .eval_s = 2};
-    assert_int_equal(metrics_write(m, &evaluated, NULL), DCP_OK);
-    metrics_close(m);
+    assert_int_equal(report_metrics_write(m, &evaluated, NULL), DCP_OK);
+    report_metrics_close(m);
     char line[1024];
     FILE *file = fopen(path, "r");
     assert_non_null(file);
@@ -110,9 +110,9 @@ static void writes_nine_digits(void **state) {
 
 static void says_what_cannot_be_opened(void **state) {
     (void)state;
-    metrics *m;
+    report_metrics *m;
     dcp_error err;
-    assert_int_equal(metrics_open("no/such/folder/m.jsonl", 0, &m, &err), DCP_ERR_IO);
+    assert_int_equal(report_metrics_open("no/such/folder/m.jsonl", 0, &m, &err), DCP_ERR_IO);
     assert_non_null(strstr(err.message, "no/such/folder/m.jsonl: No such file"));
 }
 

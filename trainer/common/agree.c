@@ -5,7 +5,7 @@
 
 #include "programs/fail.h"
 
-int agree(MPI_Comm comm, int status, dcp_error *err) {
+int common_agree(MPI_Comm comm, int status, dcp_error *err) {
     int rank, world;
     MPI_Comm_rank(comm, &rank);
     MPI_Comm_size(comm, &world);

@@ -10,6 +10,6 @@
 /* Collective: each rank passes its own status and the error that it filled where it failed. All
  * return the status and the message of the lowest rank that failed, which the message names unless
  * all failed. */
-int agree(MPI_Comm comm, int status, dcp_error *err);
+int common_agree(MPI_Comm comm, int status, dcp_error *err);
 
 #endif

@@ -10,7 +10,7 @@ static void line(const char *prefix, const char *fmt, va_list args) {
     fprintf(stderr, "dcp-train: %s%s\n", prefix, text);
 }
 
-void say(int rank, const char *fmt, ...) {
+void common_say(int rank, const char *fmt, ...) {
     if (rank != 0) return;
     va_list args;
     va_start(args, fmt);
@@ -18,7 +18,7 @@ void say(int rank, const char *fmt, ...) {
     va_end(args);
 }
 
-void say_warning(int rank, const char *fmt, ...) {
+void common_warn(int rank, const char *fmt, ...) {
     if (rank != 0) return;
     va_list args;
     va_start(args, fmt);
@@ -26,10 +26,10 @@ void say_warning(int rank, const char *fmt, ...) {
     va_end(args);
 }
 
-void say_log(void *ctx, dcp_log_level level, const char *text) {
+void common_log(void *ctx, dcp_log_level level, const char *text) {
     (void)ctx;
     if (level == DCP_LOG_WARNING)
-        say_warning(0, "%s", text);
+        common_warn(0, "%s", text);
     else
-        say(0, "%s", text);
+        common_say(0, "%s", text);
 }

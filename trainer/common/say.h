@@ -5,11 +5,11 @@
 #include <dcp/error.h>
 
 /* "dcp-train: ..."; nothing on other ranks. */
-void say(int rank, const char *fmt, ...) DCP_PRINTF(2, 3);
+void common_say(int rank, const char *fmt, ...) DCP_PRINTF(2, 3);
 /* "dcp-train: warning: ..." */
-void say_warning(int rank, const char *fmt, ...) DCP_PRINTF(2, 3);
+void common_warn(int rank, const char *fmt, ...) DCP_PRINTF(2, 3);
 
 /* A dcp_log_fn. libdcp calls it on rank 0 only. */
-void say_log(void *ctx, dcp_log_level level, const char *line);
+void common_log(void *ctx, dcp_log_level level, const char *line);
 
 #endif

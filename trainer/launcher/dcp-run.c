@@ -1,19 +1,181 @@
 /* dcp-run: starts ranks, watches them, starts them again. One job exists at a time: the next starts
- * only when job_clear has proven that nothing of the last one is left. */
+ * only when launcher_job_clear has proven that nothing of the last one is left. */
 #include <errno.h>
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
 #include <unistd.h>
 
 #include "launcher/job.h"
 #include "launcher/monitor.h"
-#include "launcher/options.h"
-#include "launcher/reason.h"
 #include "launcher/restart.h"
-#include "stdout.h"
+#include "programs/arguments.h"
+#include "programs/program.h"
 
-enum { EXIT_DONE = 0, EXIT_DIFFERS = 1, EXIT_MISUSE = 2, EXIT_FAILED = 3, EXIT_STOPPED = 143 };
+enum { MAX_RANKS = 4096, MAX_RESTARTS = 1000000, MAX_ARGUMENTS = 1 << 20 };
+
+typedef struct run_options {
+    int ranks;            /* of the first start */
+    int *then_ranks;      /* ranks of restart 1, 2, ...; the last one repeats */
+    int then_count;       /* 0: always `ranks` */
+    int max_restarts;     /* in a row without a newer step */
+    double grace_s;       /* from a request to stop until SIGKILL */
+    const char *watch;    /* checkpoint directory; NULL: not known */
+    char *const *program; /* PROGRAM ARGS, ended by NULL */
+} run_options;
+
+static const char about[] =
+    "Common use:\n"
+    "  dcp-run -n 4 -- dcp-train llama.json                            four ranks\n"
+    "  dcp-run -n 4 --restart-ranks 8,4 -- dcp-train llama.json        after a failure eight\n"
+    "\n"
+    "Starts N ranks of PROGRAM through mpirun on this host, watches them, and starts them again\n"
+    "when one fails.";
+static const char notes[] =
+    "SIGTERM, SIGINT: the ranks get SIGTERM, to save and end; at the second one, or after the\n"
+    "grace period, SIGKILL. SIGUSR1 is passed on. stdin is closed to the ranks.\n"
+    "After a failure, once this run has published a step in DIR, the ranks find DCP_RUN_RESTART=1\n"
+    "in their environment: dcp-train then goes on from the newest step, whatever\n"
+    "checkpoint.resume and checkpoint.overwrite say.\n"
+    "A reason that the ranks write to the file $DCP_RUN_REASON says that a restart would fail in\n"
+    "the same way (dcp-train: a full disk at the end, a loss that diverges): one is tried.";
+static const char statuses[] =
+    "Exit status: 0 done; 1, 2, 143 (stopped by SIGTERM) as PROGRAM gave it, without a restart;\n"
+    "2 wrong usage; 3 failure with no restart left.";
+
+/* A whole number of [min, max] that ends at `end`; sets *after to what follows it. */
+static int parse_int(const char *text, long min, long max, const char **after, int *out) {
+    char *end;
+    errno = 0;
+    const long value = strtol(text, &end, 10);
+    if (end == text || errno != 0 || value < min || value > max) return -1;
+    *after = end;
+    *out = (int)value;
+    return 0;
+}
+
+static int parse_list(const char *text, run_options *out) {
+    int *list = calloc(strlen(text) + 1, sizeof *list);
+    if (!list) return -1;
+    int n = 0, bad;
+    const char *at = text;
+    while ((bad = parse_int(at, 1, MAX_RANKS, &at, &list[n++])) == 0 && *at == ',') at++;
+    if (bad || *at != '\0') {
+        free(list);
+        return -1;
+    }
+    out->then_ranks = list;
+    out->then_count = n;
+    return 0;
+}
+
+static int parse_seconds(const char *text, double *out) {
+    char *end;
+    const double value = strtod(text, &end);
+    if (end == text || *end != '\0' || !isfinite(value) || value < 0 || value > 1e6) return -1;
+    *out = value;
+    return 0;
+}
+
+/* Ranks of start number `start`, from 0. */
+static int ranks_of_start(const run_options *options, int start) {
+    if (start == 0 || options->then_count == 0) return options->ranks;
+    const int i = start - 1 < options->then_count ? start - 1 : options->then_count - 1;
+    return options->then_ranks[i];
+}
+
+/* Fills in what the options' arguments say; NULL: not given. */
+static int read_values(const char *ranks, const char *then, const char *restarts, const char *grace,
+                       run_options *out) {
+    uint64_t count = 0;
+    if (!ranks) return program_fail(PROGRAM_USAGE, "-n N is needed; try 'dcp-run --help'");
+    if (program_count_parse("-n", ranks, 1, MAX_RANKS, &count) != 0) return PROGRAM_USAGE;
+    out->ranks = (int)count;
+    if (restarts && program_count_parse("--max-restarts", restarts, 0, MAX_RESTARTS, &count) != 0)
+        return PROGRAM_USAGE;
+    if (restarts) out->max_restarts = (int)count;
+    if (grace && parse_seconds(grace, &out->grace_s) != 0)
+        return program_fail(PROGRAM_USAGE, "--grace takes seconds, not: %s", grace);
+    if (then && parse_list(then, out) != 0)
+        return program_fail(PROGRAM_USAGE,
+                            "--restart-ranks takes numbers of ranks, as 8 or 8,4, not: %s", then);
+    return -1;
+}
+
+/* -1 to go on, or the status to exit with. */
+static int read_options(int argc, char **argv, run_options *out) {
+    const char *ranks = NULL, *then = NULL, *restarts = NULL, *grace = NULL;
+    *out = (run_options){.max_restarts = 3, .grace_s = 60};
+    const program_option table[] = {
+        {"ranks", "N", "ranks of the first start", &ranks, NULL, 'n'},
+        PROGRAM_VALUE("restart-ranks", "LIST",
+                      "ranks of the restarts, as 8 or 8,4,2: one a restart, the\n"
+                      "                           last one repeats (default: N)",
+                      &then),
+        PROGRAM_VALUE("max-restarts", "R",
+                      "restarts in a row without a newer step in DIR (default: 3)", &restarts),
+        PROGRAM_VALUE("watch", "DIR",
+                      "checkpoint directory (default: checkpoint.dir of the\n"
+                      "                           CONFIG.json that dcp-train is given)",
+                      &out->watch),
+        PROGRAM_VALUE("grace", "SECONDS", "how long ranks may take to save and end (default: 60)",
+                      &grace),
+        {0},
+    };
+    const program_command command = {.name = "dcp-run",
+                                     .usage = "-n N [options] -- PROGRAM ARGS",
+                                     .about = about,
+                                     .options = table,
+                                     .notes = notes,
+                                     .statuses = statuses,
+                                     .ends_at_first = 1};
+    char **args;
+    int n, status = program_arguments_parse(&command, argc, argv, 0, MAX_ARGUMENTS, &args, &n);
+    if (status >= 0) return status;
+    out->program = args;
+    if (ranks && n == 0)
+        return program_fail(PROGRAM_USAGE, "PROGRAM is missing; try 'dcp-run --help'");
+    return read_values(ranks, then, restarts, grace, out);
+}
+
+/* Why a start failed, where the program says that a restart would only repeat it: a line in a file
+ * in memory, whose path the ranks find in DCP_RUN_REASON. */
+typedef struct run_reason {
+    int fd;         /* -1: there is no such file, and nothing is ever told */
+    char last[256]; /* of the last start that failed; "" where it told none */
+} run_reason;
+
+/* Makes the file and sets DCP_RUN_REASON for what is started from now on. */
+static void reason_open(run_reason *reason) {
+    char path[64];
+    *reason = (run_reason){.fd = memfd_create("dcp-run", MFD_CLOEXEC)};
+    unsetenv("DCP_RUN_REASON");
+    if (reason->fd < 0) return;
+    snprintf(path, sizeof path, "/proc/%d/fd/%d", (int)getpid(), reason->fd);
+    setenv("DCP_RUN_REASON", path, 1);
+}
+
+static void reason_close(run_reason *reason) {
+    if (reason->fd >= 0) close(reason->fd);
+}
+
+/* Called after a failure: whether it has the reason that the failure before it had. Empties the
+ * file. */
+static int reason_repeats(run_reason *reason) {
+    char before[sizeof reason->last];
+    memcpy(before, reason->last, sizeof before);
+    const ssize_t n =
+        reason->fd < 0 ? 0 : pread(reason->fd, reason->last, sizeof reason->last - 1, 0);
+    reason->last[n > 0 ? n : 0] = '\0';
+    reason->last[strcspn(reason->last, "\n")] = '\0';
+    if (n > 0 && ftruncate(reason->fd, 0) != 0) { /* it would be read again */
+        reason_close(reason);
+        reason->fd = -1;
+    }
+    return *before && strcmp(before, reason->last) == 0;
+}
 
 /* Whether PROGRAM can be run as execvp would find it. */
 static int program_found(const char *program) {
@@ -29,7 +191,7 @@ static int program_found(const char *program) {
     return 0;
 }
 
-static void report_failure(const run_job *job, int start) {
+static void report_failure(const launcher_job *job, int start) {
     fprintf(stderr, "dcp-run: start %d failed with status %d", start, job->status);
     if (job->status > 128) fprintf(stderr, " (%s)", strsignal(job->status - 128));
     if (job->status > 128 && job->seen == job->ranks && job->first_gone >= 0)
@@ -38,8 +200,8 @@ static void report_failure(const run_job *job, int start) {
     fputc('\n', stderr);
 }
 
-static void report_restart(const restart_budget *budget, int ranks) {
-    const int64_t newest = restart_newest_step(budget);
+static void report_restart(const launcher_budget *budget, int ranks) {
+    const int64_t newest = launcher_restart_newest_step(budget);
     fprintf(stderr, "dcp-run: restart %d of %d, on %d %s", budget->used, budget->max, ranks,
             ranks == 1 ? "rank" : "ranks");
     if (newest >= 0) fprintf(stderr, ", newest complete step %lld", (long long)newest);
@@ -48,33 +210,34 @@ static void report_restart(const restart_budget *budget, int ranks) {
 
 /* Statuses that a restart would not change. */
 static int is_final(int status) {
-    return status == EXIT_DONE || status == EXIT_DIFFERS || status == EXIT_MISUSE ||
-           status == EXIT_STOPPED;
+    return status == PROGRAM_DONE || status == PROGRAM_DIFFERS || status == PROGRAM_USAGE ||
+           status == PROGRAM_STOPPED;
 }
 
 /* Start number `start`, from 0, watched to its end and cleared away; sets *stop when a signal asked
  * for the end. */
-static int run_once(const run_options *options, const watch_signals *signals, int start, int go_on,
-                    int *stop) {
-    run_job job;
-    const int ranks = options_ranks(options, start);
-    if (job_start(&job, ranks, options->program, &signals->before, go_on) != 0) return EXIT_FAILED;
-    const watch_result result = watch_job(&job, signals, start + 1, options->grace_s);
-    const int status = result.killed ? EXIT_FAILED : job.status;
+static int run_once(const run_options *options, const launcher_signals *signals, int start,
+                    int go_on, int *stop) {
+    launcher_job job;
+    const int ranks = ranks_of_start(options, start);
+    if (launcher_job_start(&job, ranks, options->program, &signals->before, go_on) != 0)
+        return PROGRAM_FAILED;
+    const launcher_result result = launcher_monitor_job(&job, signals, start + 1, options->grace_s);
+    const int status = result.killed ? PROGRAM_FAILED : job.status;
     if (!is_final(job.status)) report_failure(&job, start + 1);
-    if (job.status == EXIT_DIFFERS || job.status == EXIT_MISUSE)
+    if (job.status == PROGRAM_DIFFERS || job.status == PROGRAM_USAGE)
         fprintf(stderr, "dcp-run: start %d ended with status %d, which no restart would change\n",
                 start + 1, job.status);
-    job_clear(&job);
+    launcher_job_clear(&job);
     *stop = result.stop_asked;
     return status;
 }
 
 /* Whether to start again after a failure; says why not. A reason that lasts gets one restart, in
  * case that somebody has removed it. */
-static int is_worth_another(restart_budget *budget, run_reason *reason) {
+static int is_worth_another(launcher_budget *budget, run_reason *reason) {
     const int repeats = reason_repeats(reason), before = budget->used;
-    const int allowed = restart_allowed(budget);
+    const int allowed = launcher_restart_allowed(budget);
     if (repeats && budget->used > 1) {
         fprintf(stderr,
                 "dcp-run: giving up: restart %d failed like the start before it, and another one "
@@ -88,47 +251,47 @@ static int is_worth_another(restart_budget *budget, run_reason *reason) {
     return allowed;
 }
 
-static int supervise(const run_options *options, const watch_signals *signals,
-                     restart_budget *budget, run_reason *reason) {
+static int supervise(const run_options *options, const launcher_signals *signals,
+                     launcher_budget *budget, run_reason *reason) {
     for (int start = 0;; start++) {
         int stop = 0;
-        const int status = run_once(options, signals, start, restart_goes_on(budget), &stop);
+        const int status =
+            run_once(options, signals, start, launcher_restart_goes_on(budget), &stop);
         if (is_final(status)) return status;
-        if (stop) return EXIT_FAILED;
-        if (watch_stop_pending(signals)) return EXIT_STOPPED;
-        if (!is_worth_another(budget, reason)) return EXIT_FAILED;
-        report_restart(budget, options_ranks(options, start + 1));
+        if (stop) return PROGRAM_FAILED;
+        if (launcher_stop_pending(signals)) return PROGRAM_STOPPED;
+        if (!is_worth_another(budget, reason)) return PROGRAM_FAILED;
+        report_restart(budget, ranks_of_start(options, start + 1));
     }
 }
 
 int main(int argc, char **argv) {
     run_options options;
-    const run_parsed parsed = options_parse(argc, argv, &options);
-    int status = parsed.status;
-    if (!parsed.go_on) goto free_options;
+    int status = read_options(argc, argv, &options);
+    if (status >= 0) goto free_options;
     if (!program_found(options.program[0])) {
         fprintf(stderr, "dcp-run: cannot run %s: no such program\n", options.program[0]);
-        status = EXIT_MISUSE;
+        status = PROGRAM_USAGE;
         goto free_options;
     }
 
-    watch_signals signals;
-    if (watch_signals_open(&signals) != 0) {
+    launcher_signals signals;
+    if (launcher_signals_open(&signals) != 0) {
         fprintf(stderr, "dcp-run: cannot watch signals: %s\n", strerror(errno));
-        status = EXIT_FAILED;
+        status = PROGRAM_FAILED;
         goto free_options;
     }
-    char *dir = options.watch ? strdup(options.watch) : restart_dir_of(options.program);
-    restart_budget budget;
-    restart_begin(&budget, dir, options.max_restarts);
+    char *dir = options.watch ? strdup(options.watch) : launcher_restart_dir_of(options.program);
+    launcher_budget budget;
+    launcher_restart_begin(&budget, dir, options.max_restarts);
     run_reason reason;
     reason_open(&reason);
     status = supervise(&options, &signals, &budget, &reason);
     reason_close(&reason);
-    restart_end(&budget);
+    launcher_restart_end(&budget);
     free(dir);
     close(signals.fd);
 free_options:
-    options_free(&options);
-    return stdout_end("dcp-run", status);
+    free(options.then_ranks);
+    return status;
 }

@@ -4,7 +4,9 @@
  * then and are reached through pidfds, which never name a later process of the same pid. */
 #include "launcher/job.h"
 
+#include <dirent.h>
 #include <errno.h>
+#include <fcntl.h>
 #include <poll.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -13,10 +15,6 @@
 #include <sys/prctl.h>
 #include <sys/wait.h>
 #include <unistd.h>
-
-#include <fcntl.h>
-
-#include "launcher/procs.h"
 
 enum { EXIT_UNKNOWN = 3, EXIT_CANNOT_EXEC = 127, REAP_POLL_MS = 5 };
 
@@ -63,10 +61,11 @@ static _Noreturn void exec_mpirun(char *const *argv, pid_t parent, const sigset_
     _exit(EXIT_CANNOT_EXEC);
 }
 
-int job_start(run_job *job, int ranks, char *const *program, const sigset_t *mask, int go_on) {
+int launcher_job_start(launcher_job *job, int ranks, char *const *program, const sigset_t *mask,
+                       int go_on) {
     char number[16];
     char **argv = mpirun_argv(ranks, program, number, sizeof number);
-    *job = (run_job){.ranks = ranks, .first_gone = -1, .status = EXIT_UNKNOWN};
+    *job = (launcher_job){.ranks = ranks, .first_gone = -1, .status = EXIT_UNKNOWN};
     job->members = calloc((size_t)ranks, sizeof *job->members);
     if (!argv || !job->members) goto fail;
     for (int r = 0; r < ranks; r++) job->members[r].fd = -1;
@@ -86,19 +85,65 @@ fail:
     return -1;
 }
 
+/* The parent in /proc/PID/stat: "pid (name) state ppid ..."; the name may hold anything. */
+static pid_t parent_of(const char *pid) {
+    char path[64], line[512];
+    snprintf(path, sizeof path, "/proc/%.20s/stat", pid);
+    FILE *file = fopen(path, "re");
+    if (!file) return -1;
+    const size_t n = fread(line, 1, sizeof line - 1, file);
+    fclose(file);
+    line[n] = '\0';
+    const char *after_name = strrchr(line, ')');
+    int parent;
+    if (!after_name || sscanf(after_name + 1, " %*c %d", &parent) != 1) return -1;
+    return parent;
+}
+
+/* Calls `visit` with each process whose parent is `parent` (also zombies). Processes come and go
+ * meanwhile: what vanishes is skipped. */
+static void visit_children(pid_t parent, void (*visit)(void *ctx, pid_t child), void *ctx) {
+    DIR *dir = opendir("/proc");
+    if (!dir) return;
+    for (struct dirent *entry; (entry = readdir(dir));) {
+        char *end;
+        const long pid = strtol(entry->d_name, &end, 10);
+        if (pid > 0 && *end == '\0' && parent_of(entry->d_name) == parent) visit(ctx, (pid_t)pid);
+    }
+    closedir(dir);
+}
+
+/* The value of OMPI_COMM_WORLD_RANK in the environment with which `pid` was started; -1 where it
+ * has none (yet). */
+static int mpi_rank_of(pid_t pid) {
+    static const char key[] = "OMPI_COMM_WORLD_RANK=";
+    char path[64];
+    snprintf(path, sizeof path, "/proc/%d/environ", (int)pid);
+    FILE *file = fopen(path, "re");
+    if (!file) return -1;
+    char *entry = NULL;
+    size_t capacity = 0;
+    int rank = -1;
+    while (rank < 0 && getdelim(&entry, &capacity, '\0', file) > 0)
+        if (strncmp(entry, key, sizeof key - 1) == 0) rank = atoi(entry + sizeof key - 1);
+    free(entry);
+    fclose(file);
+    return rank;
+}
+
 typedef struct rank_finder {
-    run_job *job;
+    launcher_job *job;
     int signal_new;
 } rank_finder;
 
 static void take_rank(void *ctx, pid_t child) {
     rank_finder *finder = ctx;
-    run_job *job = finder->job;
-    const int rank = procs_mpi_rank(child);
+    launcher_job *job = finder->job;
+    const int rank = mpi_rank_of(child);
     if (rank < 0 || rank >= job->ranks || job->members[rank].pid != 0) return;
     const int fd = pidfd_open(child, 0);
     if (fd < 0) return;
-    job->members[rank] = (job_rank){.pid = child, .fd = fd};
+    job->members[rank] = (launcher_rank){.pid = child, .fd = fd};
     job->seen++;
     job->alive++;
     if (finder->signal_new) pidfd_send_signal(fd, finder->signal_new, NULL, 0);
@@ -106,27 +151,27 @@ static void take_rank(void *ctx, pid_t child) {
 
 /* What a rank left behind is our child now. */
 static void take_orphan(void *ctx, pid_t child) {
-    run_job *job = ctx;
-    if (child != job->mpirun && procs_mpi_rank(child) >= 0) job->launched = 1;
+    launcher_job *job = ctx;
+    if (child != job->mpirun && mpi_rank_of(child) >= 0) job->launched = 1;
 }
 
-int job_find_ranks(run_job *job, int signal_new) {
+int launcher_job_find_ranks(launcher_job *job, int signal_new) {
     rank_finder finder = {job, signal_new};
     const int seen = job->seen;
-    if (job->mpirun) procs_children(job->mpirun, take_rank, &finder);
+    if (job->mpirun) visit_children(job->mpirun, take_rank, &finder);
     if (job->seen > 0) job->launched = 1;
-    if (!job->launched) procs_children(getpid(), take_orphan, job);
+    if (!job->launched) visit_children(getpid(), take_orphan, job);
     return job->seen - seen;
 }
 
-void job_rank_gone(run_job *job, int rank) {
+void launcher_job_rank_gone(launcher_job *job, int rank) {
     close(job->members[rank].fd);
     job->members[rank].fd = -1;
     job->alive--;
     if (job->first_gone < 0) job->first_gone = rank;
 }
 
-void job_reap(run_job *job) {
+void launcher_job_reap(launcher_job *job) {
     int status;
     for (pid_t pid; (pid = waitpid(-1, &status, WNOHANG)) > 0;) {
         if (pid != job->mpirun) continue;
@@ -135,32 +180,34 @@ void job_reap(run_job *job) {
     }
 }
 
-void job_signal_ranks(const run_job *job, int signal) {
+void launcher_job_signal_ranks(const launcher_job *job, int signal) {
     for (int r = 0; r < job->ranks; r++)
         if (job->members[r].fd >= 0) pidfd_send_signal(job->members[r].fd, signal, NULL, 0);
 }
 
 /* Its children first: without it they would be ours, and out of sight until the next look. */
 static void kill_tree(void *ctx, pid_t child) {
-    const run_job *job = ctx;
+    const launcher_job *job = ctx;
     if (child == job->mpirun) return;
-    procs_children(child, kill_tree, ctx);
+    visit_children(child, kill_tree, ctx);
     kill(child, SIGKILL);
 }
 
-void job_kill_orphans(const run_job *job) { procs_children(getpid(), kill_tree, (void *)job); }
+void launcher_job_kill_orphans(const launcher_job *job) {
+    visit_children(getpid(), kill_tree, (void *)job);
+}
 
 static void kill_child(void *ctx, pid_t child) {
     (void)ctx;
     kill(child, SIGKILL);
 }
 
-void job_clear(run_job *job) {
-    job_signal_ranks(job, SIGKILL);
+void launcher_job_clear(launcher_job *job) {
+    launcher_job_signal_ranks(job, SIGKILL);
     int status;
     for (pid_t pid; (pid = waitpid(-1, &status, WNOHANG)) >= 0 || errno != ECHILD;) {
         if (pid != 0) continue;
-        procs_children(getpid(), kill_child, NULL);
+        visit_children(getpid(), kill_child, NULL);
         poll(NULL, 0, REAP_POLL_MS);
     }
     for (int r = 0; r < job->ranks; r++)

@@ -18,8 +18,8 @@ enum {
     MPIRUN_LINGER_S = 10, /* mpirun's own end after its last rank's */
 };
 
-typedef struct watcher {
-    run_job *job;
+typedef struct monitor {
+    launcher_job *job;
     struct pollfd *polled; /* [0]: signals; [1 + rank]: ranks */
     int start;
     int announced;
@@ -28,8 +28,8 @@ typedef struct watcher {
     double kill_at;   /* when the ranks get SIGKILL; 0: never */
     double linger_at; /* when what has outlived all ranks does; 0: a rank lives */
     int orphans_killed;
-    watch_result result;
-} watcher;
+    launcher_result result;
+} monitor;
 
 static double now_s(void) {
     struct timespec t;
@@ -39,7 +39,7 @@ static double now_s(void) {
 
 static int is_stop(int signal) { return signal == SIGTERM || signal == SIGINT || signal == SIGHUP; }
 
-int watch_signals_open(watch_signals *signals) {
+int launcher_signals_open(launcher_signals *signals) {
     static const int wanted[] = {SIGCHLD, SIGTERM, SIGINT, SIGHUP, SIGUSR1};
     sigset_t set;
     sigemptyset(&set);
@@ -56,19 +56,19 @@ int watch_signals_open(watch_signals *signals) {
 }
 
 /* The next signal that has come; 0: none. */
-static int next_signal(const watch_signals *signals) {
+static int next_signal(const launcher_signals *signals) {
     struct signalfd_siginfo info;
     return read(signals->fd, &info, sizeof info) == sizeof info ? (int)info.ssi_signo : 0;
 }
 
-int watch_stop_pending(const watch_signals *signals) {
+int launcher_stop_pending(const launcher_signals *signals) {
     int stop = 0;
     for (int signal; (signal = next_signal(signals)) != 0;) stop |= is_stop(signal);
     return stop;
 }
 
-static void announce(watcher *w) {
-    const run_job *job = w->job;
+static void announce(monitor *w) {
+    const launcher_job *job = w->job;
     /* the line's form is promised to scripts, for one rank too */
     fprintf(stderr, "dcp-run: start %d, %d ranks, pids", w->start, job->ranks);
     for (int r = 0; r < job->ranks; r++)
@@ -81,7 +81,7 @@ static void announce(watcher *w) {
     w->announced = 1;
 }
 
-static void ask_to_stop(watcher *w, int signal) {
+static void ask_to_stop(monitor *w, int signal) {
     if (w->result.stop_asked) {
         w->kill_at = now_s();
         return;
@@ -92,19 +92,19 @@ static void ask_to_stop(watcher *w, int signal) {
             signal, w->grace_s);
     w->result.stop_asked = 1;
     w->kill_at = now_s() + w->grace_s;
-    job_signal_ranks(w->job, SIGTERM);
+    launcher_job_signal_ranks(w->job, SIGTERM);
 }
 
-static void take_signals(watcher *w, const watch_signals *signals) {
+static void take_signals(monitor *w, const launcher_signals *signals) {
     for (int signal; (signal = next_signal(signals)) != 0;) {
         if (is_stop(signal)) ask_to_stop(w, signal);
-        if (signal == SIGUSR1) job_signal_ranks(w->job, SIGUSR1);
+        if (signal == SIGUSR1) launcher_job_signal_ranks(w->job, SIGUSR1);
     }
 }
 
-static void look_for_ranks(watcher *w) {
-    run_job *job = w->job;
-    const int found = job_find_ranks(job, w->result.stop_asked ? SIGTERM : 0);
+static void look_for_ranks(monitor *w) {
+    launcher_job *job = w->job;
+    const int found = launcher_job_find_ranks(job, w->result.stop_asked ? SIGTERM : 0);
     for (int r = 0; r < job->ranks; r++)
         w->polled[1 + r] = (struct pollfd){.fd = job->members[r].fd, .events = POLLIN};
     if (w->announced) return;
@@ -112,32 +112,32 @@ static void look_for_ranks(watcher *w) {
     if (job->seen == job->ranks || (w->settled_at > 0 && now_s() >= w->settled_at)) announce(w);
 }
 
-static void take_ends(watcher *w) {
-    run_job *job = w->job;
+static void take_ends(monitor *w) {
+    launcher_job *job = w->job;
     for (int r = 0; r < job->ranks; r++) {
         if (w->polled[1 + r].fd < 0 || !(w->polled[1 + r].revents & POLLIN)) continue;
         w->polled[1 + r].fd = -1;
-        job_rank_gone(job, r);
+        launcher_job_rank_gone(job, r);
     }
 }
 
 /* The ranks did not end in time. mpirun tidies up after them by itself, where it has any. */
-static void kill_ranks(watcher *w) {
+static void kill_ranks(monitor *w) {
     fprintf(stderr, "dcp-run: killing what is left of start %d\n", w->start);
     w->result.killed = 1;
     if (w->job->alive == 0 && w->job->mpirun) kill(w->job->mpirun, SIGKILL);
-    job_signal_ranks(w->job, SIGKILL);
+    launcher_job_signal_ranks(w->job, SIGKILL);
 }
 
 /* All ranks have ended, mpirun has not. Only it knows their status, so it is killed last. */
-static void kill_lingering(watcher *w) {
+static void kill_lingering(monitor *w) {
     if (w->orphans_killed) {
         fprintf(stderr, "dcp-run: killing mpirun, which has outlived all ranks of start %d\n",
                 w->start);
         kill(w->job->mpirun, SIGKILL);
     } else {
         fprintf(stderr, "dcp-run: killing what the ranks of start %d left running\n", w->start);
-        job_kill_orphans(w->job);
+        launcher_job_kill_orphans(w->job);
         w->orphans_killed = 1;
     }
     w->linger_at = now_s() + MPIRUN_LINGER_S;
@@ -149,7 +149,7 @@ static double earlier(double a, double b) {
     return a < b ? a : b;
 }
 
-static void enforce_deadlines(watcher *w) {
+static void enforce_deadlines(monitor *w) {
     const int all_ended = w->announced && w->job->alive == 0;
     if (!all_ended) w->linger_at = 0;
     if (all_ended && w->linger_at == 0) w->linger_at = now_s() + MPIRUN_LINGER_S;
@@ -162,7 +162,7 @@ static void enforce_deadlines(watcher *w) {
     if (w->kill_at > 0) w->kill_at = now_s() + MPIRUN_LINGER_S;
 }
 
-static int timeout_ms(const watcher *w) {
+static int timeout_ms(const monitor *w) {
     if (!w->announced) return FIND_POLL_MS;
     const int missing = w->job->seen < w->job->ranks;
     const double deadline = earlier(w->kill_at, w->linger_at);
@@ -172,8 +172,9 @@ static int timeout_ms(const watcher *w) {
     return left < 0 ? 0 : (int)left + 1;
 }
 
-watch_result watch_job(run_job *job, const watch_signals *signals, int start, double grace_s) {
-    watcher w = {.job = job, .start = start, .grace_s = grace_s};
+launcher_result launcher_monitor_job(launcher_job *job, const launcher_signals *signals, int start,
+                                     double grace_s) {
+    monitor w = {.job = job, .start = start, .grace_s = grace_s};
     const nfds_t n = 1 + (nfds_t)job->ranks;
     w.polled = calloc(n, sizeof *w.polled);
     if (!w.polled) {
@@ -186,7 +187,7 @@ watch_result watch_job(run_job *job, const watch_signals *signals, int start, do
         if (poll(w.polled, n, timeout_ms(&w)) < 0 && errno != EINTR) break;
         take_signals(&w, signals);
         take_ends(&w);
-        job_reap(job);
+        launcher_job_reap(job);
         if (job->mpirun) enforce_deadlines(&w);
     }
     if (!w.announced) announce(&w);

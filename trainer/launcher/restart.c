@@ -14,23 +14,23 @@
 #include <dcp/store.h>
 
 /* The folder behind a listed step; step -1 where it is not complete, or is gone by now. */
-static run_step identify(const char *dir, const dcp_step *listed) {
-    const run_step none = {.step = -1};
+static launcher_step identify(const char *dir, const dcp_step *listed) {
+    const launcher_step none = {.step = -1};
     char path[PATH_MAX];
     struct stat st;
     const int n = snprintf(path, sizeof path, "%s/step-%08" PRIu64, dir, listed->step);
     if (listed->kind != DCP_STEP_COMPLETE || n < 0 || (size_t)n >= sizeof path) return none;
     if (stat(path, &st) != 0) return none;
-    return (run_step){(int64_t)listed->step, st.st_ino, st.st_mtim};
+    return (launcher_step){(int64_t)listed->step, st.st_ino, st.st_mtim};
 }
 
 /* The complete steps of the directory, freed by the caller; NULL: none. */
-static run_step *list_steps(const char *dir, size_t *n_out) {
+static launcher_step *list_steps(const char *dir, size_t *n_out) {
     dcp_step *listed = NULL;
     size_t n = 0;
     *n_out = 0;
     if (!dir || dcp_steps_list(dir, &listed, &n, NULL) != DCP_OK) return NULL;
-    run_step *steps = calloc(n + 1, sizeof *steps);
+    launcher_step *steps = calloc(n + 1, sizeof *steps);
     for (size_t i = 0; i < n && steps; i++) {
         steps[*n_out] = identify(dir, &listed[i]);
         if (steps[*n_out].step >= 0) (*n_out)++;
@@ -39,18 +39,18 @@ static run_step *list_steps(const char *dir, size_t *n_out) {
     return steps;
 }
 
-static run_step newest_of(const char *dir) {
+static launcher_step newest_of(const char *dir) {
     size_t n;
-    run_step *steps = list_steps(dir, &n), newest = {.step = -1};
+    launcher_step *steps = list_steps(dir, &n), newest = {.step = -1};
     for (size_t i = 0; i < n; i++)
         if (steps[i].step > newest.step) newest = steps[i];
     free(steps);
     return newest;
 }
 
-static int was_there(const restart_budget *budget, const run_step *step) {
+static int was_there(const launcher_budget *budget, const launcher_step *step) {
     for (size_t i = 0; i < budget->n_before; i++) {
-        const run_step *b = &budget->before[i];
+        const launcher_step *b = &budget->before[i];
         if (b->step == step->step && b->inode == step->inode &&
             b->made.tv_sec == step->made.tv_sec && b->made.tv_nsec == step->made.tv_nsec)
             return 1;
@@ -58,17 +58,19 @@ static int was_there(const restart_budget *budget, const run_step *step) {
     return 0;
 }
 
-void restart_begin(restart_budget *budget, const char *dir, int max) {
-    *budget = (restart_budget){.dir = dir, .max = max, .published = -1};
+void launcher_restart_begin(launcher_budget *budget, const char *dir, int max) {
+    *budget = (launcher_budget){.dir = dir, .max = max, .published = -1};
     budget->before = list_steps(dir, &budget->n_before);
 }
 
-void restart_end(restart_budget *budget) { free(budget->before); }
+void launcher_restart_end(launcher_budget *budget) { free(budget->before); }
 
-int64_t restart_newest_step(const restart_budget *budget) { return newest_of(budget->dir).step; }
+int64_t launcher_restart_newest_step(const launcher_budget *budget) {
+    return newest_of(budget->dir).step;
+}
 
-int restart_allowed(restart_budget *budget) {
-    const run_step newest = newest_of(budget->dir);
+int launcher_restart_allowed(launcher_budget *budget) {
+    const launcher_step newest = newest_of(budget->dir);
     if (newest.step > budget->published && !was_there(budget, &newest)) {
         budget->published = newest.step;
         budget->used = 0;
@@ -78,7 +80,7 @@ int restart_allowed(restart_budget *budget) {
     return 1;
 }
 
-int restart_goes_on(const restart_budget *budget) { return budget->published >= 0; }
+int launcher_restart_goes_on(const launcher_budget *budget) { return budget->published >= 0; }
 
 /* checkpoint.dir of the file; dcp-train's default where it has none. */
 static char *dir_of_config(const char *path) {
@@ -99,7 +101,7 @@ static char *dir_of_override(const char *value) {
     return dir;
 }
 
-char *restart_dir_of(char *const *program) {
+char *launcher_restart_dir_of(char *const *program) {
     static const char override[] = "checkpoint.dir=";
     const char *slash = strrchr(program[0], '/');
     if (strcmp(slash ? slash + 1 : program[0], "dcp-train") != 0) return NULL;

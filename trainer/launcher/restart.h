@@ -7,37 +7,37 @@
 #include <sys/stat.h>
 
 /* A complete step, told from others that had or will have its number. */
-typedef struct run_step {
+typedef struct launcher_step {
     int64_t step; /* -1: none */
     ino_t inode;
     struct timespec made;
-} run_step;
+} launcher_step;
 
-typedef struct restart_budget {
+typedef struct launcher_budget {
     const char *dir; /* the checkpoint directory; NULL: not known, nothing counts as progress */
     int max;
-    int used;         /* since the last newer step */
-    run_step *before; /* complete steps that the first start found */
+    int used;              /* since the last newer step */
+    launcher_step *before; /* complete steps that the first start found */
     size_t n_before;
     int64_t published; /* the newest step by a start of ours, -1: none */
-} restart_budget;
+} launcher_budget;
 
 /* Takes note of what is there before the first start. */
-void restart_begin(restart_budget *budget, const char *dir, int max);
-void restart_end(restart_budget *budget);
+void launcher_restart_begin(launcher_budget *budget, const char *dir, int max);
+void launcher_restart_end(launcher_budget *budget);
 
 /* The newest complete step of the directory; -1 where there is none. */
-int64_t restart_newest_step(const restart_budget *budget);
+int64_t launcher_restart_newest_step(const launcher_budget *budget);
 
 /* Called after a failure: whether another start is due, which is then counted. */
-int restart_allowed(restart_budget *budget);
+int launcher_restart_allowed(launcher_budget *budget);
 
 /* Whether a start has published a step, from which the next one should go on. */
-int restart_goes_on(const restart_budget *budget);
+int launcher_restart_goes_on(const launcher_budget *budget);
 
 /* The checkpoint directory that `dcp-train CONFIG.json [key.path=value ...]` would use, freed by
  * the caller; NULL where `program` is another one, or the file is none that dcp-train would take.
  */
-char *restart_dir_of(char *const *program);
+char *launcher_restart_dir_of(char *const *program);
 
 #endif

@@ -4,8 +4,9 @@
 
 #include "models/params.h"
 
-#define WEIGHTS_COPY "lm_head.weight" /* the embedding, where a file of tied weights has it twice  \
-                                       */
+#define WEIGHTS_COPY                                                                               \
+    "lm_head.weight" /* the embedding, where a file of tied weights has it twice                   \
+                      */
 
 /* The tensors found, ascending by path; `prefix` comes before each name. */
 typedef struct found_tensors {

@@ -3,38 +3,40 @@
 #include <stdlib.h>
 
 static const double more = 1.2, alike = 1.1;
-static const double least_s = 0.01 * BALANCE_STEPS, least_bytes = 64 << 20;
+static const double least_s = 0.01 * REPORT_BALANCE_STEPS, least_bytes = 64 << 20;
 enum { MOST_STEPS = 8 }; /* of a window */
 
 typedef struct member {
     double leaves; /* of a step */
     double leaf_s; /* a leaf's time, summed over the window */
     int slow_steps;
-    int is[BALANCE_KINDS]; /* as was told */
+    int is[REPORT_BALANCE_KINDS]; /* as was told */
 } member;
 
-struct balance {
+struct report_balance {
     int world, working; /* ranks; those with leaves */
     int steps;          /* of this window */
-    balance_tell_fn tell;
+    report_balance_tell_fn tell;
     void *ctx;
     member ranks[];
 };
 
-balance *balance_create(const fsdp_micro_batches *leaves, balance_tell_fn tell, void *ctx) {
+report_balance *report_balance_create(const fsdp_micro_batches *leaves, report_balance_tell_fn tell,
+                                      void *ctx) {
     const int world = leaves->world;
-    balance *b = calloc(1, sizeof *b + (size_t)world * sizeof *b->ranks);
+    report_balance *b = calloc(1, sizeof *b + (size_t)world * sizeof *b->ranks);
     if (!b) return NULL;
-    *b = (balance){.world = world, .tell = tell, .ctx = ctx};
+    *b = (report_balance){.world = world, .tell = tell, .ctx = ctx};
     for (int r = 0; r < world && fsdp_micro_batch_of(leaves, r, 0) < leaves->n; r++, b->working++)
         while (fsdp_micro_batch_of(leaves, r, (uint64_t)b->ranks[r].leaves) < leaves->n)
             b->ranks[r].leaves++;
     return b;
 }
 
-void balance_destroy(balance *b) { free(b); }
+void report_balance_destroy(report_balance *b) { free(b); }
 
-static void judge(balance *b, int rank, balance_kind kind, int exceeds, double ratio) {
+static void judge(report_balance *b, int rank, report_balance_kind kind, int exceeds,
+                  double ratio) {
     int *is = &b->ranks[rank].is[kind];
     if (*is ? ratio >= alike : !exceeds) return;
     *is = !*is;
@@ -42,7 +44,7 @@ static void judge(balance *b, int rank, balance_kind kind, int exceeds, double r
 }
 
 /* One step's times; those of ranks without leaves say nothing. */
-static void add_step(balance *b, const double *compute_s) {
+static void add_step(report_balance *b, const double *compute_s) {
     double sum = 0;
     for (int r = 0; r < b->working; r++) sum += compute_s[r] / b->ranks[r].leaves;
     for (int r = 0; r < b->working; r++) {
@@ -52,33 +54,33 @@ static void add_step(balance *b, const double *compute_s) {
     }
 }
 
-static void judge_times(balance *b) {
+static void judge_times(report_balance *b) {
     double sum = 0;
     for (int r = 0; r < b->working; r++) sum += b->ranks[r].leaf_s;
     for (int r = 0; r < b->working; r++) {
         member *m = &b->ranks[r];
         const double others = (sum - m->leaf_s) / (b->working - 1);
         const double costs = (m->leaf_s - others) * m->leaves;
-        judge(b, r, BALANCE_SLOW,
+        judge(b, r, REPORT_BALANCE_SLOW,
               m->leaf_s > more * others && costs > least_s && m->slow_steps >= MOST_STEPS,
               m->leaf_s / others);
     }
     for (int r = 0; r < b->working; r++) b->ranks[r].leaf_s = b->ranks[r].slow_steps = 0;
 }
 
-static void judge_bytes(balance *b, const double *bytes) {
+static void judge_bytes(report_balance *b, const double *bytes) {
     double sum = 0;
     for (int r = 0; r < b->world; r++) sum += bytes[r];
     for (int r = 0; r < b->world; r++) {
         const double others = (sum - bytes[r]) / (b->world - 1);
-        judge(b, r, BALANCE_LARGE, bytes[r] > more * others && bytes[r] - others > least_bytes,
-              bytes[r] / others);
+        judge(b, r, REPORT_BALANCE_LARGE,
+              bytes[r] > more * others && bytes[r] - others > least_bytes, bytes[r] / others);
     }
 }
 
-void balance_step(balance *b, const double *compute_s, const double *bytes) {
+void report_balance_step(report_balance *b, const double *compute_s, const double *bytes) {
     add_step(b, compute_s);
-    if (++b->steps < BALANCE_STEPS) return;
+    if (++b->steps < REPORT_BALANCE_STEPS) return;
     b->steps = 0;
     if (b->working > 1) judge_times(b);
     if (b->world > 1) judge_bytes(b, bytes);

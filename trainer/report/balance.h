@@ -1,27 +1,34 @@
 /* Finding a rank that is slower, or larger, than the others: by more than a fifth of their mean.
- * Time is judged a micro-batch, over windows of BALANCE_STEPS steps: a rank is slow where it was in
- * most steps of the window and in their sum, and where that costs a hundredth of a second a step.
- * A rank is large from 64 MiB above the mean on. It is the others' like again below a tenth. */
+ * Time is judged a micro-batch, over windows of REPORT_BALANCE_STEPS steps: a rank is slow where it
+ * was in most steps of the window and in their sum, and where that costs a hundredth of a second a
+ * step. A rank is large from 64 MiB above the mean on. It is the others' like again below a tenth.
+ */
 #ifndef TRAINER_REPORT_BALANCE_H
 #define TRAINER_REPORT_BALANCE_H
 
 #include "fsdp/micro_batches.h"
 
-enum { BALANCE_STEPS = 10 };
+enum { REPORT_BALANCE_STEPS = 10 };
 
-typedef enum balance_kind { BALANCE_SLOW, BALANCE_LARGE, BALANCE_KINDS } balance_kind;
+typedef enum report_balance_kind {
+    REPORT_BALANCE_SLOW,
+    REPORT_BALANCE_LARGE,
+    REPORT_BALANCE_KINDS
+} report_balance_kind;
 
-typedef struct balance balance;
+typedef struct report_balance report_balance;
 
 /* Told when a rank becomes so (is 1) and when it is no more (is 0). ratio: over the others' mean.
  */
-typedef void (*balance_tell_fn)(void *ctx, int rank, balance_kind kind, int is, double ratio);
+typedef void (*report_balance_tell_fn)(void *ctx, int rank, report_balance_kind kind, int is,
+                                       double ratio);
 
 /* NULL: out of memory. */
-balance *balance_create(const fsdp_micro_batches *leaves, balance_tell_fn tell, void *ctx);
-void balance_destroy(balance *b);
+report_balance *report_balance_create(const fsdp_micro_batches *leaves, report_balance_tell_fn tell,
+                                      void *ctx);
+void report_balance_destroy(report_balance *b);
 
 /* A step's: what each rank spent computing, and its largest memory so far; [world] each. */
-void balance_step(balance *b, const double *compute_s, const double *bytes);
+void report_balance_step(report_balance *b, const double *compute_s, const double *bytes);
 
 #endif

@@ -14,7 +14,7 @@
 
 #include "programs/fail.h"
 
-struct metrics {
+struct report_metrics {
     int fd;
     char *path;
 };
@@ -27,7 +27,7 @@ static const char line_start[] = "{\"step\": ";
 
 /* By the bytes that any metrics file begins with; zeros are what a crash of the machine may leave.
  */
-int metrics_check(const char *path, dcp_error *err) {
+int report_metrics_check(const char *path, dcp_error *err) {
     char first[sizeof line_start] = "";
     struct stat st;
     if (stat(path, &st) != 0 || !S_ISREG(st.st_mode)) return DCP_OK;
@@ -41,11 +41,11 @@ int metrics_check(const char *path, dcp_error *err) {
                      path);
 }
 
-int metrics_set_aside(const char *path, char *old, size_t size, dcp_error *err) {
+int report_metrics_set_aside(const char *path, char *old, size_t size, dcp_error *err) {
     struct stat st;
     *old = '\0';
     if (stat(path, &st) != 0 || !S_ISREG(st.st_mode) || st.st_size == 0) return DCP_OK;
-    const int status = metrics_check(path, err);
+    const int status = report_metrics_check(path, err);
     if (status != DCP_OK) return status;
     if ((size_t)snprintf(old, size, "%s.old", path) < size && rename(path, old) == 0) return DCP_OK;
     *old = '\0';
@@ -76,10 +76,10 @@ static off_t kept_bytes(const char *path, uint64_t step) {
     return bytes;
 }
 
-int metrics_open(const char *path, uint64_t step, metrics **out, dcp_error *err) {
-    int status = metrics_check(path, err);
+int report_metrics_open(const char *path, uint64_t step, report_metrics **out, dcp_error *err) {
+    int status = report_metrics_check(path, err);
     if (status != DCP_OK) return status;
-    metrics *m = calloc(1, sizeof *m);
+    report_metrics *m = calloc(1, sizeof *m);
     if (m) m->path = strdup(path);
     if (!m || !m->path) {
         free(m);
@@ -94,11 +94,11 @@ int metrics_open(const char *path, uint64_t step, metrics **out, dcp_error *err)
     if (status == DCP_OK)
         *out = m;
     else
-        metrics_close(m);
+        report_metrics_close(m);
     return status;
 }
 
-void metrics_close(metrics *m) {
+void report_metrics_close(report_metrics *m) {
     if (!m) return;
     if (m->fd >= 0) close(m->fd);
     free(m->path);
@@ -106,9 +106,9 @@ void metrics_close(metrics *m) {
 }
 
 /* A step that is faster than the fastest products means that these were measured badly. */
-static double utilization(const step_metrics *v) { return v->mfu < 1 ? v->mfu : 1; }
+static double utilization(const report_values *v) { return v->mfu < 1 ? v->mfu : 1; }
 
-static void evaluation_members(const step_metrics *v, char *out, size_t size) {
+static void evaluation_members(const report_values *v, char *out, size_t size) {
     *out = '\0';
     if (!v->evaluated) return;
     const int n =
@@ -117,7 +117,7 @@ static void evaluation_members(const step_metrics *v, char *out, size_t size) {
         snprintf(out + n, size - (size_t)n, ", \"eval_accuracy\": %.6g", v->eval_accuracy);
 }
 
-int metrics_write(metrics *m, const step_metrics *v, dcp_error *err) {
+int report_metrics_write(report_metrics *m, const report_values *v, dcp_error *err) {
     char line[1024], eval[128];
     evaluation_members(v, eval, sizeof eval);
     const int n = snprintf(
@@ -139,7 +139,7 @@ int metrics_write(metrics *m, const step_metrics *v, dcp_error *err) {
     return fail_errno(m->path, "cannot write", err);
 }
 
-int metrics_print(const step_metrics *v, uint64_t max_steps, int are_tokens) {
+int report_metrics_print(const report_values *v, uint64_t max_steps, int are_tokens) {
     printf("step %" PRIu64 "/%" PRIu64 "  loss %.5f  norm %.4f  lr %.3g  %" PRIu64 " %s  "
            "%.0f %s/s  mfu %.0f%%  step %.3f s (forward %.3f, backward %.3f, comm %.3f, "
            "optimizer %.3f, data %.3f, save %.3f)  memory %.0f MiB",

@@ -7,7 +7,7 @@
 
 #include <dcp/error.h>
 
-typedef struct step_metrics {
+typedef struct report_values {
     uint64_t step;
     double loss, grad_norm, lr;
     uint64_t tokens; /* consumed since the start of the run */
@@ -24,31 +24,31 @@ typedef struct step_metrics {
     int evaluated; /* whether the next three are there */
     double eval_loss, eval_s;
     double eval_accuracy; /* below 0: the model is no classifier */
-} step_metrics;
+} report_values;
 
-typedef struct metrics metrics;
+typedef struct report_metrics report_metrics;
 
 /* DCP_ERR_ARG: a file of that name is there, and no metrics file. */
-int metrics_check(const char *path, dcp_error *err);
+int report_metrics_check(const char *path, dcp_error *err);
 
 /* For a run that starts afresh: a file of lines, which are another run's, becomes `path`.old, in
  * place of an older one; `old` gets that name, or "" where there were none. DCP_ERR_ARG: the file
  * is no metrics file. */
-int metrics_set_aside(const char *path, char *old, size_t size, dcp_error *err);
+int report_metrics_set_aside(const char *path, char *old, size_t size, dcp_error *err);
 
 /* Opens `path`, making it where it is missing, and drops the lines of steps after `step` and what
  * was cut by a kill. A later write follows the last line that stays. DCP_ERR_ARG: the file is no
  * metrics file, and stays as it is. */
-int metrics_open(const char *path, uint64_t step, metrics **out, dcp_error *err);
+int report_metrics_open(const char *path, uint64_t step, report_metrics **out, dcp_error *err);
 /* NULL is ignored. */
-void metrics_close(metrics *m);
+void report_metrics_close(report_metrics *m);
 
 /* Adds a line; it is in the file when this returns, so that a step that is saved has its line
  * whatever happens then. */
-int metrics_write(metrics *m, const step_metrics *values, dcp_error *err);
+int report_metrics_write(report_metrics *m, const report_values *values, dcp_error *err);
 
 /* The same for people, on stdout; what `tokens` counts are tokens, or samples. 0, or -1 with errno
  * where it could not be written. */
-int metrics_print(const step_metrics *values, uint64_t max_steps, int are_tokens);
+int report_metrics_print(const report_values *values, uint64_t max_steps, int are_tokens);
 
 #endif

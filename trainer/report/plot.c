@@ -2,6 +2,7 @@
 #include "report/plot.h"
 
 #include <errno.h>
+#include <jansson.h>
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -9,8 +10,171 @@
 
 #include "programs/fail.h"
 #include "programs/svg.h"
-#include "report/axis.h"
-#include "report/series.h"
+
+/* From values to places on a drawing, with round numbers for ticks. */
+typedef struct axis {
+    double low, high; /* round, or, of a tight axis, the values' own */
+    double step;      /* from tick to tick: 1, 2 or 5 times a power of ten */
+    double from, to;  /* where they lie on the drawing */
+} axis;
+
+static double round_step(double least) {
+    const double power = pow(10, floor(log10(least)));
+    const double part = least / power;
+    return (part <= 1 ? 1 : part <= 2 ? 2 : part <= 5 ? 5 : 10) * power;
+}
+
+/* An axis over low ... high with some `ticks` ticks. `tight`: it ends with the values. */
+static axis axis_over(double low, double high, int ticks, int tight) {
+    axis a = {.low = low, .high = high};
+    if (!(high > low)) { /* one value: it stands in the middle */
+        const double around = low != 0 ? fabs(low) / 2 : 0.5;
+        a.low -= around;
+        a.high += around;
+    }
+    a.step = round_step((a.high - a.low) / ticks);
+    if (tight) return a;
+    a.low = floor(a.low / a.step) * a.step;
+    a.high = ceil(a.high / a.step) * a.step;
+    return a;
+}
+
+static double axis_place(const axis *a, double value) {
+    return a->from + (value - a->low) / (a->high - a->low) * (a->to - a->from);
+}
+
+/* Others follow by a->step, up to a->high. */
+static double axis_first_tick(const axis *a) { return ceil(a->low / a->step - 1e-9) * a->step; }
+
+/* A tick with the digits that tell it from its neighbours: "0.25", "20k", "1.5M". */
+static void axis_label(const axis *a, double tick, char *out, size_t size) {
+    static const char *const units[] = {"", "k", "M", "G", "T"};
+    int unit = 0;
+    double scale = 1;
+    const double most = fmax(fabs(a->low), fabs(a->high));
+    for (; unit < 4 && most >= 10000 * scale; unit++) scale *= 1000;
+    const double decimals = ceil(-log10(a->step / scale) - 1e-9);
+    const double value = fabs(tick) < a->step / 2 ? 0 : tick / scale; /* not "-0" */
+    snprintf(out, size, "%.*f%s", decimals > 0 ? (int)decimals : 0, value,
+             value != 0 ? units[unit] : "");
+}
+
+/* Which of n points to draw where they are more than can be told apart: of each of `columns`
+ * stretches of x the lowest and the highest, so that no peak is lost, and the first and last of
+ * all. x ascends. keep[n] receives indices in order; returns how many. */
+static size_t axis_thin(const axis *a, const double *x, const double *y, size_t n, size_t columns,
+                        size_t *keep) {
+    size_t kept = 0;
+    const double width = (a->high - a->low) / (double)columns;
+    for (size_t i = 0; i < n;) {
+        size_t low = i, high = i, next = i;
+        const double column = floor((x[i] - a->low) / width);
+        for (; next < n && floor((x[next] - a->low) / width) == column; next++) {
+            if (y[next] < y[low]) low = next;
+            if (y[next] > y[high]) high = next;
+        }
+        const size_t candidates[] = {i, low < high ? low : high, low < high ? high : low, next - 1};
+        for (int c = 0; c < 4; c++) { /* the first and the last of a column only at the ends */
+            const int is_edge = (c == 0 && i > 0) || (c == 3 && next < n);
+            if (!is_edge && (!kept || keep[kept - 1] < candidates[c])) keep[kept++] = candidates[c];
+        }
+        i = next;
+    }
+    return kept;
+}
+
+/* A metrics file as columns. */
+typedef enum series_column {
+    SERIES_STEP,
+    SERIES_LOSS,
+    SERIES_TOKENS_PER_S,
+    SERIES_STALL,
+    SERIES_EVAL_LOSS, /* NAN where the step ended without an evaluation */
+    SERIES_RANKS,
+    SERIES_COLUMNS,
+} series_column;
+
+typedef struct series {
+    double *columns[SERIES_COLUMNS]; /* [n] each */
+    size_t n, room;
+} series;
+
+static const struct {
+    const char *key;
+    int may_lack;
+} series_keys[SERIES_COLUMNS] = {
+    [SERIES_STEP] = {"step", 0},
+    [SERIES_LOSS] = {"loss", 0},
+    [SERIES_TOKENS_PER_S] = {"tokens_per_s", 0},
+    [SERIES_STALL] = {"save_stall_s", 0},
+    [SERIES_EVAL_LOSS] = {"eval_loss", 1},
+    [SERIES_RANKS] = {"ranks", 1},
+};
+
+static int series_make_room(series *s) {
+    if (s->n < s->room) return 0;
+    const size_t room = s->room ? 2 * s->room : 1024;
+    for (int c = 0; c < SERIES_COLUMNS; c++) {
+        double *column = realloc(s->columns[c], room * sizeof *column);
+        if (!column) return -1;
+        s->columns[c] = column;
+    }
+    s->room = room;
+    return 0;
+}
+
+/* Whether the object is a line of metrics; it follows those of earlier steps. */
+static int series_add_line(series *s, const json_t *line) {
+    double values[SERIES_COLUMNS];
+    for (int c = 0; c < SERIES_COLUMNS; c++) {
+        const json_t *value = json_object_get(line, series_keys[c].key);
+        if (value ? !json_is_number(value) : !series_keys[c].may_lack) return 0;
+        values[c] = value ? json_number_value(value) : NAN;
+    }
+    while (s->n && s->columns[SERIES_STEP][s->n - 1] >= values[SERIES_STEP]) s->n--;
+    for (int c = 0; c < SERIES_COLUMNS; c++) s->columns[c][s->n] = values[c];
+    s->n++;
+    return 1;
+}
+
+static int read_lines(FILE *file, const char *path, series *s, dcp_error *err) {
+    char *text = NULL;
+    size_t room = 0, number = 0;
+    ssize_t n;
+    int status = DCP_OK;
+    while (status == DCP_OK && (n = getline(&text, &room, file)) > 0) {
+        number++;
+        if (series_make_room(s) != 0) {
+            status = core_fail_memory(err, s->room * sizeof(double));
+            break;
+        }
+        json_t *line = json_loadb(text, (size_t)n, 0, NULL);
+        if (!series_add_line(s, line) && text[n - 1] == '\n')
+            status = core_fail(err, DCP_ERR_ARG, "%s:%zu: no line of a metrics file", path, number);
+        json_decref(line);
+    }
+    if (status == DCP_OK && ferror(file))
+        status = core_fail(err, DCP_ERR_ARG, "%s: cannot read: %s", path, strerror(errno));
+    free(text);
+    return status;
+}
+
+/* Reads all lines; a last one that a kill cut is left out. Where a line's step is not after the
+ * last one's, a run went back: what it did again counts. DCP_ERR_ARG: no file, or something else
+ * than metrics in it. In either case series_free frees it. */
+static int series_read(const char *path, series *out, dcp_error *err) {
+    *out = (series){0};
+    FILE *file = fopen(path, "re");
+    if (!file) return core_fail(err, DCP_ERR_ARG, "%s: cannot read: %s", path, strerror(errno));
+    const int status = read_lines(file, path, out, err);
+    fclose(file);
+    if (status != DCP_OK || out->n) return status;
+    return core_fail(err, DCP_ERR_ARG, "%s: no step is in it yet", path);
+}
+
+static void series_free(series *s) {
+    for (int c = 0; c < SERIES_COLUMNS; c++) free(s->columns[c]);
+}
 
 enum { LEFT = 90, WIDTH = 820, RIGHT = 30, TOP = 60, TALL = 190, GAP = 46, PANELS = 3 };
 enum { FEW = 60 }; /* points that are dots as well */
@@ -167,7 +331,7 @@ static int draw_series(const series *data, const char *metrics, const char *path
                 : DCP_OK;
 }
 
-int plot_metrics(const char *metrics, const char *path, dcp_error *err) {
+int report_plot(const char *metrics, const char *path, dcp_error *err) {
     series data;
     int status = series_read(metrics, &data, err);
     if (status == DCP_OK) status = draw_series(&data, metrics, path, err);

@@ -3,28 +3,41 @@
 #include <errno.h>
 #include <inttypes.h>
 #include <limits.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "common/agree.h"
 #include "common/say.h"
 #include "programs/fail.h"
-#include "report/spent.h"
-#include "report/usage.h"
+#include "programs/program.h"
 #include "step/saves.h"
 
-static void tell_unbalanced(void *ctx, int rank, balance_kind kind, int is, double ratio) {
+/* Peak resident memory of this process; 0 where the system does not tell. VmHWM rather than
+ * getrusage: the latter keeps the peak of the process that started this one. */
+static uint64_t peak_bytes(void) {
+    FILE *file = fopen("/proc/self/status", "re");
+    if (!file) return 0;
+    char line[256];
+    unsigned long long kib = 0;
+    while (fgets(line, sizeof line, file))
+        if (sscanf(line, "VmHWM: %llu", &kib) == 1) break;
+    fclose(file);
+    return (uint64_t)kib * 1024;
+}
+
+static void tell_unbalanced(void *ctx, int rank, report_balance_kind kind, int is, double ratio) {
     const report *r = ctx;
     if (!is)
-        say(0, "rank %d is %s the others again", rank,
-            kind == BALANCE_SLOW ? "as fast as" : "no larger than");
-    else if (kind == BALANCE_SLOW)
-        say_warning(0,
+        common_say(0, "rank %d is %s the others again", rank,
+                   kind == REPORT_BALANCE_SLOW ? "as fast as" : "no larger than");
+    else if (kind == REPORT_BALANCE_SLOW)
+        common_warn(0,
                     "rank %d is slow: over the last %d steps it took %.2f times the other ranks' "
                     "mean to compute a micro-batch",
-                    rank, BALANCE_STEPS, ratio);
+                    rank, REPORT_BALANCE_STEPS, ratio);
     else
-        say_warning(0,
+        common_warn(0,
                     "rank %d is large: its memory peaked at %.0f MiB, %.2f times the others' mean",
                     rank, r->usage[r->t->world + rank] / 1048576, ratio);
 }
@@ -34,11 +47,11 @@ static int open_metrics(report *r, dcp_error *err) {
     char old[PATH_MAX];
     if (!path) return DCP_OK;
     if (r->t->state->step == 0) {
-        const int status = metrics_set_aside(path, old, sizeof old, err);
+        const int status = report_metrics_set_aside(path, old, sizeof old, err);
         if (status != DCP_OK) return status;
-        if (*old) say(0, "another run's metrics are in %s now", old);
+        if (*old) common_say(0, "another run's metrics are in %s now", old);
     }
-    return metrics_open(path, r->t->state->step, &r->lines, err);
+    return report_metrics_open(path, r->t->state->step, &r->lines, err);
 }
 
 static int prepare(report *r, dcp_error *err) {
@@ -46,7 +59,7 @@ static int prepare(report *r, dcp_error *err) {
     if (t->rank != 0) return DCP_OK;
     const fsdp_micro_batches leaves = fsdp_plan_micro_batches(&t->plan);
     r->usage = calloc(2 * (size_t)t->world, sizeof *r->usage);
-    r->ranks = balance_create(&leaves, tell_unbalanced, r);
+    r->ranks = report_balance_create(&leaves, tell_unbalanced, r);
     if (!r->usage || !r->ranks) return core_fail_memory(err, 0);
     return open_metrics(r, err);
 }
@@ -55,42 +68,43 @@ static int prepare(report *r, dcp_error *err) {
 static int begin_trace(report *r, dcp_error *err) {
     trainer *t = r->t;
     const uint64_t most = 1 << 20;
-    const uint64_t passes = fsdp_micro_steps(t->sharded) + evaluate_leaves(t) / (uint64_t)t->world;
-    const uint64_t step = 1024 + SAVE_PHASES + 6 * passes * model_stages(t->m);
+    const uint64_t passes =
+        fsdp_micro_steps(t->sharded) + step_evaluate_leaves(t) / (uint64_t)t->world;
+    const uint64_t step = 1024 + STEP_SAVE_PHASES + 6 * passes * model_stages(t->m);
     const size_t room = step < most ? step : most;
-    const int status = agree(t->comm, timeline_init(&t->tl, room, err), err);
-    return status == DCP_OK ? trace_open(t->trace, t->comm, room, &r->trace, err) : status;
+    const int status = common_agree(t->comm, timeline_init(&t->tl, room, err), err);
+    return status == DCP_OK ? report_trace_open(t->trace, t->comm, room, &r->trace, err) : status;
 }
 
 /* Collective. */
 static void flush_trace(report *r) {
     dcp_error err;
-    if (r->trace && trace_flush(r->trace, &r->t->tl, &err) != DCP_OK)
-        say_warning(0, "%s: the trace ends here; training goes on", err.message);
+    if (r->trace && report_trace_flush(r->trace, &r->t->tl, &err) != DCP_OK)
+        common_warn(0, "%s: the trace ends here; training goes on", err.message);
 }
 
 static void end_trace(report *r) {
     if (!r->trace) return;
     flush_trace(r);
-    const uint64_t dropped = trace_dropped(r->trace, &r->t->tl);
+    const uint64_t dropped = report_trace_dropped(r->trace, &r->t->tl);
     if (dropped)
-        say_warning(r->t->rank, "%s: %" PRIu64 " events found no room and are left out",
+        common_warn(r->t->rank, "%s: %" PRIu64 " events found no room and are left out",
                     r->t->trace, dropped);
 }
 
 int report_begin(report *r, trainer *t, dcp_error *err) {
     *r = (report){.t = t, .begin = MPI_Wtime()};
     r->line_at = r->begin;
-    int status = agree(t->comm, prepare(r, err), err);
+    int status = common_agree(t->comm, prepare(r, err), err);
     if (status == DCP_OK && t->trace) status = begin_trace(r, err);
     return status;
 }
 
 /* What rank 0 tells of all ranks: the largest memory, and the slowest rank's compute time over the
  * mean. */
-static void gather_usage(report *r, double compute_s, step_metrics *v) {
+static void gather_usage(report *r, double compute_s, report_values *v) {
     const int world = r->t->world;
-    const double bytes = (double)usage_peak_bytes();
+    const double bytes = (double)peak_bytes();
     double *times = r->usage, *memory = r->usage ? r->usage + world : NULL;
     MPI_Gather(&compute_s, 1, MPI_DOUBLE, times, 1, MPI_DOUBLE, 0, r->t->comm);
     MPI_Gather(&bytes, 1, MPI_DOUBLE, memory, 1, MPI_DOUBLE, 0, r->t->comm);
@@ -103,23 +117,23 @@ static void gather_usage(report *r, double compute_s, step_metrics *v) {
     }
     v->mem_peak_bytes = (uint64_t)largest;
     v->imbalance = sum > 0 ? slowest * world / sum : 1;
-    balance_step(r->ranks, times, memory);
+    report_balance_step(r->ranks, times, memory);
 }
 
-static void write_line(report *r, const step_metrics *v) {
+static void write_line(report *r, const report_values *v) {
     dcp_error err;
-    if (!r->is_mute && metrics_print(v, r->t->c->max_steps, r->t->shape.tokens > 0) != 0 &&
+    if (!r->is_mute && report_metrics_print(v, r->t->c->max_steps, r->t->shape.tokens > 0) != 0 &&
         errno != EPIPE) { /* a reader that has seen enough */
-        say_warning(0, "stdout: %s: no more lines are shown; training goes on", strerror(errno));
+        common_warn(0, "stdout: %s: no more lines are shown; training goes on", strerror(errno));
         r->is_mute = 1;
     }
-    if (!r->lines || metrics_write(r->lines, v, &err) == DCP_OK) return;
-    say_warning(0, "%s: no more lines are written", err.message);
-    metrics_close(r->lines);
+    if (!r->lines || report_metrics_write(r->lines, v, &err) == DCP_OK) return;
+    common_warn(0, "%s: no more lines are written", err.message);
+    report_metrics_close(r->lines);
     r->lines = NULL;
 }
 
-void report_step(report *r, const step_result *result, const evaluation *evaluated) {
+void report_step(report *r, const step_result *result, const step_evaluation *evaluated) {
     const trainer *t = r->t;
     double now[TIMELINE_SPENT], spent[TIMELINE_SPENT];
     memcpy(now, t->tl.spent, sizeof now);
@@ -127,27 +141,27 @@ void report_step(report *r, const step_result *result, const evaluation *evaluat
     const double at = MPI_Wtime(), samples = (double)t->c->batch;
     const fsdp_memory memory = fsdp_plan_memory(&t->plan);
     const uint64_t sent = fsdp_sent_bytes(t->sharded);
-    step_metrics v = {.step = t->state->step,
-                      .loss = result->loss,
-                      .grad_norm = result->grad_norm,
-                      .lr = result->lr,
-                      .tokens = t->state->tokens,
-                      .step_s = at - r->line_at,
-                      .forward_s = spent[TIMELINE_FORWARD],
-                      .backward_s = spent[TIMELINE_BACKWARD],
-                      .comm_s = spent[TIMELINE_WAIT] + spent[TIMELINE_REDUCE],
-                      .gather_wait_s = spent[TIMELINE_WAIT],
-                      .optimizer_s = spent[TIMELINE_OPTIMIZER],
-                      .data_s = spent[TIMELINE_DATA],
-                      .save_stall_s = spent[TIMELINE_STALL],
-                      .partial_sums_bytes = memory.partial,
-                      .state_bytes = memory.state,
-                      .sent_bytes = sent - r->sent,
-                      .ranks = t->world,
-                      .evaluated = evaluated->done,
-                      .eval_loss = evaluated->loss,
-                      .eval_accuracy = t->shape.tokens ? -1 : evaluated->accuracy,
-                      .eval_s = spent[TIMELINE_EVALUATE]};
+    report_values v = {.step = t->state->step,
+                       .loss = result->loss,
+                       .grad_norm = result->grad_norm,
+                       .lr = result->lr,
+                       .tokens = t->state->tokens,
+                       .step_s = at - r->line_at,
+                       .forward_s = spent[TIMELINE_FORWARD],
+                       .backward_s = spent[TIMELINE_BACKWARD],
+                       .comm_s = spent[TIMELINE_WAIT] + spent[TIMELINE_REDUCE],
+                       .gather_wait_s = spent[TIMELINE_WAIT],
+                       .optimizer_s = spent[TIMELINE_OPTIMIZER],
+                       .data_s = spent[TIMELINE_DATA],
+                       .save_stall_s = spent[TIMELINE_STALL],
+                       .partial_sums_bytes = memory.partial,
+                       .state_bytes = memory.state,
+                       .sent_bytes = sent - r->sent,
+                       .ranks = t->world,
+                       .evaluated = evaluated->done,
+                       .eval_loss = evaluated->loss,
+                       .eval_accuracy = t->shape.tokens ? -1 : evaluated->accuracy,
+                       .eval_s = spent[TIMELINE_EVALUATE]};
     const double training_s = v.step_s - v.eval_s;
     v.tokens_per_s = samples * (double)t->shape.targets / training_s;
     if (t->matmul_peak > 0)
@@ -161,15 +175,65 @@ void report_step(report *r, const step_result *result, const evaluation *evaluat
     r->steps++;
 }
 
+enum { OTHER = TIMELINE_SPENT, ROWS };
+
+static const char *const row_names[ROWS] = {
+    [TIMELINE_FORWARD] = "forward",
+    [TIMELINE_BACKWARD] = "backward",
+    [TIMELINE_WAIT] = "waiting for gathers",
+    [TIMELINE_REDUCE] = "reductions",
+    [TIMELINE_OPTIMIZER] = "norm and optimizer",
+    [TIMELINE_STALL] = "waiting for saves",
+    [TIMELINE_DATA] = "data",
+    [TIMELINE_EVALUATE] = "evaluation",
+    [OTHER] = "other",
+};
+static const int row_order[ROWS] = {TIMELINE_FORWARD, TIMELINE_BACKWARD,  TIMELINE_WAIT,
+                                    TIMELINE_REDUCE,  TIMELINE_OPTIMIZER, TIMELINE_STALL,
+                                    TIMELINE_DATA,    TIMELINE_EVALUATE,  OTHER};
+
+typedef struct largest { /* MPI_DOUBLE_INT */
+    double seconds;
+    int rank;
+} largest;
+
+/* Where the time of the run went. Collective. `steps` were made in `seconds`; nothing is told of a
+ * run without steps. */
+static void tell_time(const trainer *t, uint64_t steps, double seconds) {
+    if (steps == 0) return;
+    double sum[ROWS];
+    largest most_of[ROWS];
+    sum[OTHER] = seconds;
+    for (int i = 0; i < TIMELINE_SPENT; i++) {
+        sum[i] = t->tl.spent[i];
+        sum[OTHER] -= sum[i];
+    }
+    for (int i = 0; i < ROWS; i++) most_of[i] = (largest){sum[i], t->rank};
+    const int root = t->rank == 0;
+    MPI_Reduce(root ? MPI_IN_PLACE : sum, sum, ROWS, MPI_DOUBLE, MPI_SUM, 0, t->comm);
+    MPI_Reduce(root ? MPI_IN_PLACE : most_of, most_of, ROWS, MPI_DOUBLE_INT, MPI_MAXLOC, 0,
+               t->comm);
+    common_say(t->rank, "%" PRIu64 " %s in %.3f s; where the time of %d %s went:", steps,
+               steps == 1 ? "step" : "steps", seconds, t->world, t->world == 1 ? "rank" : "ranks");
+    common_say(t->rank, "%-20s %10s %7s %10s", "", "mean s", "share", "most s");
+    for (int i = 0; i < ROWS; i++) {
+        const int row = row_order[i];
+        const double mean = sum[row] / t->world;
+        common_say(t->rank, "%-20s %10.3f %5.1f %% %10.3f  rank %d", row_names[row], mean,
+                   100 * mean / seconds, most_of[row].seconds, most_of[row].rank);
+    }
+}
+
 /* Beside what was predicted. */
 static void tell_memory(const report *r) {
     static const char offloaded[] = ", and what the kernel keeps of the offloaded file";
     const trainer *t = r->t;
-    double most = (double)usage_peak_bytes();
+    double most = (double)peak_bytes();
     const int root = t->rank == 0;
     MPI_Reduce(root ? MPI_IN_PLACE : &most, &most, 1, MPI_DOUBLE, MPI_MAX, 0, t->comm);
     if (r->steps)
-        say(t->rank,
+        common_say(
+            t->rank,
             "memory of the largest rank peaked at %.1f MiB; predicted were %.1f, and up to %.1f "
             "more for saves that are waited for%s",
             most / 1048576, (double)t->memory_bytes / 1048576, (double)t->staging_bytes / 1048576,
@@ -177,15 +241,15 @@ static void tell_memory(const report *r) {
 }
 
 int report_end(report *r, int status) {
-    if (status == EXIT_DONE || status == EXIT_STOPPED) {
-        spent_tell(r->t, r->steps, MPI_Wtime() - r->begin);
+    if (status == PROGRAM_DONE || status == PROGRAM_STOPPED) {
+        tell_time(r->t, r->steps, MPI_Wtime() - r->begin);
         tell_memory(r);
         end_trace(r);
     }
-    const int lost = r->is_mute || !trace_is_whole(r->trace);
-    trace_close(r->trace);
-    metrics_close(r->lines);
-    balance_destroy(r->ranks);
+    const int lost = r->is_mute || !report_trace_is_whole(r->trace);
+    report_trace_close(r->trace);
+    report_metrics_close(r->lines);
+    report_balance_destroy(r->ranks);
     free(r->usage);
-    return status == EXIT_DONE && lost ? EXIT_FAILED : status;
+    return status == PROGRAM_DONE && lost ? PROGRAM_FAILED : status;
 }

@@ -12,12 +12,12 @@
 
 typedef struct report {
     trainer *t;
-    metrics *lines; /* on rank 0; NULL: none, or given up */
-    balance *ranks; /* on rank 0 */
-    double *usage;  /* [2 * world] on rank 0: compute times, then memory; room for one's own */
-    trace *trace;   /* NULL: none is asked for */
-    int is_mute;    /* stdout has failed */
-    uint64_t steps; /* told of */
+    report_metrics *lines; /* on rank 0; NULL: none, or given up */
+    report_balance *ranks; /* on rank 0 */
+    double *usage;       /* [2 * world] on rank 0: compute times, then memory; room for one's own */
+    report_trace *trace; /* NULL: none is asked for */
+    int is_mute;         /* stdout has failed */
+    uint64_t steps;      /* told of */
     double begin, line_at;        /* of the run; when the last line was written */
     double spent[TIMELINE_SPENT]; /* as it was then */
     uint64_t sent;                /* bytes, likewise */
@@ -26,9 +26,9 @@ typedef struct report {
 /* Collective, as all below. Opens the metrics file, and the trace's. */
 int report_begin(report *r, trainer *t, dcp_error *err);
 /* evaluated: of the evaluation that the step ended with, if one is done. */
-void report_step(report *r, const step_result *result, const evaluation *evaluated);
-/* Returns the run's exit status: EXIT_FAILED where it was `status` EXIT_DONE and lines for stdout
- * or the trace were lost. */
+void report_step(report *r, const step_result *result, const step_evaluation *evaluated);
+/* Returns the run's exit status: PROGRAM_FAILED where it was `status` PROGRAM_DONE and lines for
+ * stdout or the trace were lost. */
 int report_end(report *r, int status);
 
 #endif

@@ -20,7 +20,7 @@ static const char head[] =
 static const char tail[] = "\n]}\n";
 static const double least_wait_s = 1e-6; /* of what is drawn: not to wait takes time, too */
 
-struct trace {
+struct report_trace {
     MPI_Comm comm;
     int rank, world;
     size_t room;
@@ -57,7 +57,7 @@ static const struct {
 };
 
 /* What rank `r`'s clock must be advanced by, on rank 0. */
-static double compare_clocks(const trace *t, int r) {
+static double compare_clocks(const report_trace *t, int r) {
     double best = 1e300, offset = 0;
     for (int i = 0; i < PINGS; i++) {
         double there = MPI_Wtime();
@@ -74,12 +74,12 @@ static double compare_clocks(const trace *t, int r) {
     return offset;
 }
 
-static void begin_event(trace *t) {
+static void begin_event(report_trace *t) {
     if (!t->is_empty) fputs(",\n", t->file);
     t->is_empty = 0;
 }
 
-static void name_thread(trace *t, int rank, int thread, const char *name) {
+static void name_thread(report_trace *t, int rank, int thread, const char *name) {
     begin_event(t);
     fprintf(t->file,
             "{\"ph\": \"M\", \"name\": \"thread_name\", \"pid\": %d, \"tid\": %d, "
@@ -87,7 +87,7 @@ static void name_thread(trace *t, int rank, int thread, const char *name) {
             rank, thread, name);
 }
 
-static void name_rank(trace *t, int rank) {
+static void name_rank(report_trace *t, int rank) {
     begin_event(t);
     fprintf(t->file,
             "{\"ph\": \"M\", \"name\": \"process_name\", \"pid\": %d, "
@@ -103,11 +103,11 @@ static void name_rank(trace *t, int rank) {
 
 /* When it was since the start, in whole nanoseconds: what one piece ends with, another begins with,
  * and a viewer drops pieces that overlap by the last digit. */
-static double nanoseconds(const trace *t, int rank, double when) {
+static double nanoseconds(const report_trace *t, int rank, double when) {
     return round((when + t->offsets[rank] - t->origin) * 1e9);
 }
 
-static void put_event(trace *t, int rank, const timeline_event *e) {
+static void put_event(report_trace *t, int rank, const timeline_event *e) {
     const int takes_unit = kinds[e->kind].has_unit, thread = kinds[e->kind].thread + e->lane;
     const int takes_step = e->kind == TIMELINE_SAVE || e->kind == TIMELINE_FILL;
     const double begin = nanoseconds(t, rank, e->begin);
@@ -125,7 +125,7 @@ static void put_event(trace *t, int rank, const timeline_event *e) {
 }
 
 /* Makes the file whole, and notes where to go on. */
-static int put_tail(trace *t, dcp_error *err) {
+static int put_tail(report_trace *t, dcp_error *err) {
     if (!t->file) return DCP_OK;
     t->end = ftell(t->file);
     fputs(tail, t->file);
@@ -138,7 +138,7 @@ static int put_tail(trace *t, dcp_error *err) {
 }
 
 /* What is there must be a trace, or no file: a mistyped name must not cost a checkpoint. */
-int trace_check(const char *path, dcp_error *err) {
+int report_trace_check(const char *path, dcp_error *err) {
     char start[30] = "";
     struct stat st;
     FILE *file = fopen(path, "re");
@@ -151,11 +151,11 @@ int trace_check(const char *path, dcp_error *err) {
                      path);
 }
 
-static int make_file(trace *t, const char *path, dcp_error *err) {
+static int make_file(report_trace *t, const char *path, dcp_error *err) {
     t->offsets = calloc((size_t)t->world, sizeof *t->offsets);
     t->others = malloc(t->room * sizeof *t->others);
     if (!t->offsets || !t->others) return core_fail_memory(err, t->room * sizeof *t->others);
-    const int status = trace_check(path, err);
+    const int status = report_trace_check(path, err);
     if (status != DCP_OK) return status;
     t->file = fopen(path, "we");
     if (!t->file)
@@ -166,9 +166,10 @@ static int make_file(trace *t, const char *path, dcp_error *err) {
     return put_tail(t, err);
 }
 
-int trace_open(const char *path, MPI_Comm comm, size_t room, trace **out, dcp_error *err) {
-    trace *t = calloc(1, sizeof *t);
-    if (agree(comm, t ? DCP_OK : core_fail_memory(err, sizeof *t), err) != DCP_OK) {
+int report_trace_open(const char *path, MPI_Comm comm, size_t room, report_trace **out,
+                      dcp_error *err) {
+    report_trace *t = calloc(1, sizeof *t);
+    if (common_agree(comm, t ? DCP_OK : core_fail_memory(err, sizeof *t), err) != DCP_OK) {
         free(t);
         return err->status;
     }
@@ -176,9 +177,9 @@ int trace_open(const char *path, MPI_Comm comm, size_t room, trace **out, dcp_er
     MPI_Comm_dup(comm, &t->comm);
     MPI_Comm_rank(comm, &t->rank);
     MPI_Comm_size(comm, &t->world);
-    const int status = agree(comm, t->rank == 0 ? make_file(t, path, err) : DCP_OK, err);
+    const int status = common_agree(comm, t->rank == 0 ? make_file(t, path, err) : DCP_OK, err);
     if (status != DCP_OK) {
-        trace_close(t);
+        report_trace_close(t);
         return status;
     }
     for (int r = 1; r < t->world && t->rank == 0; r++) t->offsets[r] = compare_clocks(t, r);
@@ -188,11 +189,11 @@ int trace_open(const char *path, MPI_Comm comm, size_t room, trace **out, dcp_er
     return DCP_OK;
 }
 
-static void put_events(trace *t, int rank, const timeline_event *events, size_t n) {
+static void put_events(report_trace *t, int rank, const timeline_event *events, size_t n) {
     for (size_t i = 0; i < n && t->file; i++) put_event(t, rank, &events[i]);
 }
 
-static void take_events(trace *t, int rank) {
+static void take_events(report_trace *t, int rank) {
     MPI_Status from;
     int bytes;
     MPI_Recv(t->others, (int)(t->room * sizeof *t->others), MPI_BYTE, rank, TAG_EVENTS, t->comm,
@@ -201,7 +202,7 @@ static void take_events(trace *t, int rank) {
     put_events(t, rank, t->others, (size_t)bytes / sizeof *t->others);
 }
 
-int trace_flush(trace *t, timeline *tl, dcp_error *err) {
+int report_trace_flush(report_trace *t, timeline *tl, dcp_error *err) {
     int status = DCP_OK;
     if (t->rank != 0) {
         MPI_Send(tl->events, (int)(tl->n * sizeof *tl->events), MPI_BYTE, 0, TAG_EVENTS, t->comm);
@@ -215,15 +216,15 @@ int trace_flush(trace *t, timeline *tl, dcp_error *err) {
     return status;
 }
 
-uint64_t trace_dropped(const trace *t, const timeline *tl) {
+uint64_t report_trace_dropped(const report_trace *t, const timeline *tl) {
     uint64_t all = 0;
     MPI_Reduce(&tl->dropped, &all, 1, MPI_UINT64_T, MPI_SUM, 0, t->comm);
     return all;
 }
 
-int trace_is_whole(const trace *t) { return !t || !t->has_failed; }
+int report_trace_is_whole(const report_trace *t) { return !t || !t->has_failed; }
 
-void trace_close(trace *t) {
+void report_trace_close(report_trace *t) {
     if (!t) return;
     if (t->file) fclose(t->file);
     MPI_Comm_free(&t->comm);

@@ -13,20 +13,21 @@
 
 #include "timeline/timeline.h"
 
-typedef struct trace trace;
+typedef struct report_trace report_trace;
 
 /* DCP_ERR_ARG: a file of that name is there, and no trace. */
-int trace_check(const char *path, dcp_error *err);
+int report_trace_check(const char *path, dcp_error *err);
 /* Collective. Makes the file; one that is there is replaced if it is a trace, else DCP_ERR_ARG.
  * `room` events of a rank find room in a flush. */
-int trace_open(const char *path, MPI_Comm comm, size_t room, trace **out, dcp_error *err);
+int report_trace_open(const char *path, MPI_Comm comm, size_t room, report_trace **out,
+                      dcp_error *err);
 /* Collective: moves the ranks' events to the file, and clears them. DCP_ERR_IO, on rank 0 and once:
  * the file could not be written; what follows is lost. */
-int trace_flush(trace *t, timeline *tl, dcp_error *err);
+int report_trace_flush(report_trace *t, timeline *tl, dcp_error *err);
 /* Events of all ranks that found no room, on rank 0; collective. */
-uint64_t trace_dropped(const trace *t, const timeline *tl);
+uint64_t report_trace_dropped(const report_trace *t, const timeline *tl);
 /* Whether everything could be written, on rank 0; NULL: yes. */
-int trace_is_whole(const trace *t);
-void trace_close(trace *t);
+int report_trace_is_whole(const report_trace *t);
+void report_trace_close(report_trace *t);
 
 #endif

@@ -4,7 +4,9 @@
 
 #include "programs/fail.h"
 
-static int fail(const config *c, int status, dcp_error *err) {
+enum { LEAST_SIDE = 512, MOST_SIDE = 8192, TIMINGS = 5 }; /* of products that are measured */
+
+static int fail_to_open(const config *c, int status, dcp_error *err) {
     switch (status) {
     case KERNELS_UNKNOWN:
         return core_fail(err, DCP_ERR_UNSUPPORTED,
@@ -20,7 +22,7 @@ static int fail(const config *c, int status, dcp_error *err) {
     }
 }
 
-int device_memory(const kernels *k, dcp_device **out, dcp_error *err) {
+int setup_device_memory(const kernels *k, dcp_device **out, dcp_error *err) {
     void *stream;
     const int number = k->place(k, &stream);
     *out = NULL;
@@ -41,12 +43,12 @@ static int check_memory(const config *c, const kernels *k, dcp_error *err) {
                      k->name);
 }
 
-int device_open(const config *c, unsigned number, kernels **out, dcp_error *err) {
+int setup_device_open(const config *c, unsigned number, kernels **out, dcp_error *err) {
     const int is_auto = strcmp(c->device, "auto") == 0;
     int status = kernels_open_on(is_auto ? "cuda" : c->device, number, out);
     if (is_auto && (status == KERNELS_UNKNOWN || status == KERNELS_NO_DEVICE))
         status = kernels_open("cpu", out);
-    if (status != KERNELS_OK) return fail(c, status, err);
+    if (status != KERNELS_OK) return fail_to_open(c, status, err);
     (*out)->allow_tf32(*out, c->tf32);
     const int failed = check_memory(c, *out, err);
     if (failed) {
@@ -54,4 +56,68 @@ int device_open(const config *c, unsigned number, kernels **out, dcp_error *err)
         *out = NULL;
     }
     return failed;
+}
+
+/* A product of squares, of operands of that type. */
+static void multiply(kernels *k, kernels_type type, float *memory, size_t side) {
+    const float *a = memory + side * side, *b = a + side * side;
+    if (type == KERNELS_BF16)
+        k->matmul_bf16(k, memory, (const uint16_t *)a, (const uint16_t *)b, side, side, side, 0);
+    else
+        k->matmul(k, memory, a, b, side, side, side, 0);
+    k->sync(k);
+}
+
+/* This rank's products a second while all ranks compute them. */
+static double measure(kernels *k, kernels_type type, float *memory, size_t side, MPI_Comm comm) {
+    const double at_least_s = 0.02, flop = 2.0 * (double)(side * side) * (double)side;
+    MPI_Barrier(comm);
+    const double start = MPI_Wtime();
+    int products = 0;
+    double passed;
+    do {
+        multiply(k, type, memory, side);
+        products++;
+        passed = MPI_Wtime() - start;
+    } while (passed < at_least_s);
+    return flop * products / passed;
+}
+
+static float *take_operands(kernels *k, size_t side) {
+    const size_t elems = 3 * side * side;
+    float *memory = k->alloc(k, elems * sizeof *memory);
+    if (memory) k->zero(k, memory, elems);
+    return memory;
+}
+
+/* Of products that take some time: a GPU is only as fast as they are large. */
+static size_t choose_side(kernels *k, kernels_type type) {
+    const double enough_s = 2e-4;
+    for (size_t side = LEAST_SIDE; side < MOST_SIDE; side *= 2) {
+        float *memory = take_operands(k, side);
+        if (!memory) return LEAST_SIDE;
+        multiply(k, type, memory, side); /* compiles */
+        const double start = MPI_Wtime();
+        multiply(k, type, memory, side);
+        const double took = MPI_Wtime() - start;
+        k->free(k, memory);
+        if (took >= enough_s) return side;
+    }
+    return MOST_SIDE;
+}
+
+double setup_device_peak(kernels *k, kernels_type type, MPI_Comm comm) {
+    const size_t side = choose_side(k, type);
+    float *memory = take_operands(k, side);
+    int failed = !memory;
+    MPI_Allreduce(MPI_IN_PLACE, &failed, 1, MPI_INT, MPI_MAX, comm);
+    double rate = 0;
+    if (!failed) multiply(k, type, memory, side);
+    for (int i = 0; i < TIMINGS && !failed; i++) {
+        double now = measure(k, type, memory, side, comm);
+        MPI_Allreduce(MPI_IN_PLACE, &now, 1, MPI_DOUBLE, MPI_SUM, comm);
+        if (now > rate) rate = now; /* whatever else the machine did meanwhile only takes away */
+    }
+    k->free(k, memory);
+    return rate;
 }

@@ -1,4 +1,13 @@
+/* The prediction, and a comparison with what a device has. */
 #include "setup/memory.h"
+
+#include <inttypes.h>
+#include <stdio.h>
+
+#include "common/agree.h"
+#include "common/say.h"
+#include "optim/norm.h"
+#include "programs/fail.h"
 
 /* Measured on Debian 12. */
 static const uint64_t program_bytes = (uint64_t)36 << 20;
@@ -7,15 +16,15 @@ static const uint64_t messages_bytes = (uint64_t)8 << 20; /* of MPI and libdcp b
 static const uint64_t paged_bytes = (uint64_t)22 << 20;
 static const uint64_t save_buffers = (uint64_t)16 << 20; /* dcp/save.h */
 
-static uint64_t least(uint64_t a, uint64_t b) { return a < b ? a : b; }
+static uint64_t smaller(uint64_t a, uint64_t b) { return a < b ? a : b; }
 
 static uint64_t sample_bytes(const model *m, uint64_t sequence) {
     const sample_shape s = model_sample(m, sequence);
     return 4 * (s.tokens + sample_values(&s) + s.targets);
 }
 
-int memory_predict(const config *c, const model *m, const fsdp_plan *plan, uint64_t sequence,
-                   memory *out, dcp_error *err) {
+int setup_memory_predict(const config *c, const model *m, const fsdp_plan *plan, uint64_t sequence,
+                         setup_memory *out, dcp_error *err) {
     const fsdp_memory shards = fsdp_plan_memory(plan);
     const fsdp_micro_batches leaves = fsdp_plan_micro_batches(plan);
     const uint64_t params = plan->layout->param_elems * sizeof(float);
@@ -25,24 +34,113 @@ int memory_predict(const config *c, const model *m, const fsdp_plan *plan, uint6
         plan->layout->in_place ? params / (uint64_t)plan->layout->shards : params;
     const uint64_t saved = (shard + slots) / (uint64_t)plan->strategy.replicas;
     const int is_alone = plan->layout->world == 1;
-    *out = (memory){.params = plan->offloads ? 0 : params,
-                    .grads = grads,
-                    .moments = plan->offloads ? 0 : slots,
-                    .offloaded = shards.offloaded,
-                    .paged = plan->is_apart ? 0 : least(paged_bytes, shards.offloaded),
-                    .units = shards.units,
-                    .shared = shards.shared,
-                    .partial = fsdp_plan_most_partial(plan),
-                    .samples =
-                        fsdp_micro_batches_steps(&leaves) * c->micro * sample_bytes(m, sequence),
-                    .buffers = c->engine == DCP_ENGINE_MPIO ? 0 : least(save_buffers, saved),
-                    .program = program_bytes + (is_alone ? 0 : messages_bytes)};
+    *out = (setup_memory){
+        .params = plan->offloads ? 0 : params,
+        .grads = grads,
+        .moments = plan->offloads ? 0 : slots,
+        .offloaded = shards.offloaded,
+        .paged = plan->is_apart ? 0 : smaller(paged_bytes, shards.offloaded),
+        .units = shards.units,
+        .shared = shards.shared,
+        .partial = fsdp_plan_most_partial(plan),
+        .samples = fsdp_micro_batches_steps(&leaves) * c->micro * sample_bytes(m, sequence),
+        .buffers = c->engine == DCP_ENGINE_MPIO ? 0 : smaller(save_buffers, saved),
+        .program = program_bytes + (is_alone ? 0 : messages_bytes)};
     if (c->async && c->engine != DCP_ENGINE_MPIO && c->staging_bytes > save_buffers)
-        out->staging = least(c->staging_bytes, saved) - out->buffers;
+        out->staging = smaller(c->staging_bytes, saved) - out->buffers;
     return model_run_measure(m, c->micro, sequence, &out->activations, err);
 }
 
-uint64_t memory_sum(const memory *m) {
+uint64_t setup_memory_sum(const setup_memory *m) {
     return m->params + m->grads + m->moments + m->paged + m->units + m->activations + m->partial +
            m->samples + m->buffers + m->program;
+}
+
+/* Of the device. */
+typedef struct needs {
+    setup_memory m;
+    uint64_t later; /* what kernels may yet take for themselves */
+    uint64_t bytes; /* of this rank, all together */
+    uint64_t unused, all;
+} needs;
+
+/* What the run could do to need less, and does not yet. */
+static void advise(const config *c, char *out, size_t size) {
+    snprintf(out, size, "a smaller train_micro_batch_size_per_gpu%s%s or more GPUs take less",
+             c->checkpointing ? "" : ", fsdp.activation_checkpointing",
+             c->offloads ? "" : ", fsdp.cpu_offload");
+}
+
+static double mib(uint64_t bytes) { return (double)bytes / 1048576; }
+
+static int predict(const trainer *t, needs *out, dcp_error *err) {
+    setup_memory *m = &out->m;
+    const int status = setup_memory_predict(t->c, t->m, &t->plan, t->sequence, m, err);
+    if (status != DCP_OK) return status;
+    t->k->room(t->k, &out->unused, &out->all, &out->later);
+    out->bytes = m->params + m->grads + m->moments + m->units + m->activations + m->partial +
+                 norm_scratch_bytes(t->layout) + out->later;
+    return DCP_OK;
+}
+
+/* "203.00 MiB a rank (...)" */
+static void describe(const needs *n, char *out, size_t size) {
+    const setup_memory *m = &n->m;
+    snprintf(out, size,
+             "%.2f MiB a rank (%.2f parameters, gradients and moments; %.2f gathered units; %.2f "
+             "activations; %.2f partial sums; %.2f for what libraries take)",
+             mib(n->bytes), mib(m->params + m->grads + m->moments), mib(m->units),
+             mib(m->activations), mib(m->partial), mib(n->later));
+}
+
+/* Collective: what the ranks on this one's device need together. */
+static void add_up(const trainer *t, uint64_t own, uint64_t *bytes, int *ranks) {
+    MPI_Comm sharers;
+    fsdp_mesh_sharers(t->comm, t->k->device(t->k), &sharers);
+    MPI_Comm_size(sharers, ranks);
+    MPI_Allreduce(&own, bytes, 1, MPI_UINT64_T, MPI_SUM, sharers);
+    MPI_Comm_free(&sharers);
+}
+
+static int judge(const trainer *t, const needs *n, uint64_t together, int ranks, dcp_error *err) {
+    char text[256], less[160];
+    if (together <= n->unused) return DCP_OK;
+    describe(n, text, sizeof text);
+    advise(t->c, less, sizeof less);
+    return core_fail(err, DCP_ERR_NO_MEMORY,
+                     "out of memory: %d %s on the device %s need %.2f MiB, where %.2f of %.2f "
+                     "are free: %s; %s",
+                     ranks, ranks == 1 ? "rank" : "ranks", t->k->device(t->k), mib(together),
+                     mib(n->unused), mib(n->all), text, less);
+}
+
+int setup_memory_check(const trainer *t, dcp_error *err) {
+    needs n;
+    uint64_t together;
+    int ranks;
+    if (kernels_on_host(t->k)) return DCP_OK;
+    MPI_Barrier(t->comm); /* no rank still has what it measured products with */
+    int status = common_agree(t->comm, predict(t, &n, err), err); /* nor has gone on to take some */
+    if (status != DCP_OK) return status;
+    add_up(t, n.bytes, &together, &ranks);
+    status = common_agree(t->comm, judge(t, &n, together, ranks, err), err);
+    if (status == DCP_OK)
+        common_say(t->rank, "%.2f MiB of the device's memory a rank; %.1f of %.1f MiB were free",
+                   mib(n.bytes), mib(n.unused), mib(n.all));
+    return status;
+}
+
+int setup_memory_explain(const trainer *t, int status, dcp_error *err) {
+    needs n;
+    dcp_error ignored;
+    char text[256], less[160];
+    if (status != DCP_ERR_NO_MEMORY || kernels_on_host(t->k) || predict(t, &n, &ignored) != DCP_OK)
+        return status;
+    const dcp_error first = *err;
+    describe(&n, text, sizeof text);
+    advise(t->c, less, sizeof less);
+    return core_fail(err, status,
+                     "%s; the run takes %s of the device %s, where %.2f of %.2f MiB are still "
+                     "free; %s",
+                     first.message, text, t->k->device(t->k), mib(n.unused), mib(n.all), less);
 }

@@ -8,7 +8,7 @@
 #include "fsdp/layout.h"
 #include "optim/optim.h"
 #include "setup/memory.h"
-#include "setup/subject.h"
+#include "setup/setup.h"
 
 static double mib(uint64_t bytes) { return (double)bytes / 1048576; }
 
@@ -64,7 +64,7 @@ static void print_units(const fsdp_plan *plan) {
     }
 }
 
-static void print_memory(const memory *m, int is_apart, int ranks, int groups) {
+static void print_memory(const setup_memory *m, int is_apart, int ranks, int groups) {
     const struct {
         const char *name;
         uint64_t bytes;
@@ -78,11 +78,11 @@ static void print_memory(const memory *m, int is_apart, int ranks, int groups) {
                 {"samples", m->samples},
                 {"buffers of a save", m->buffers},
                 {"program", m->program},
-                {"together", memory_sum(m)},
+                {"together", setup_memory_sum(m)},
                 {"shared by a group", m->shared},
                 {"staging, at most", m->staging},
                 {is_apart ? "offloaded, to the host" : "offloaded, on disk", m->offloaded}};
-    const uint64_t own = memory_sum(m) + m->staging + (is_apart ? m->offloaded : 0);
+    const uint64_t own = setup_memory_sum(m) + m->staging + (is_apart ? m->offloaded : 0);
     const uint64_t need = own * (uint64_t)ranks - m->shared * (uint64_t)(ranks - groups);
     const uint64_t has = (uint64_t)sysconf(_SC_PHYS_PAGES) * (uint64_t)sysconf(_SC_PAGESIZE);
     printf("\nmemory of a rank, MiB\n");
@@ -120,13 +120,13 @@ static int print_model(const config *c, const model *m, int ranks, dcp_error *er
     if (plan.is_apart) plan.is_shared = 0;            /* they are on a device, then */
     fsdp_layout *layout = NULL;
     uint64_t sequence;
-    memory needs;
-    int status = subject_sequence(c, m, &sequence, err);
+    setup_memory needs;
+    int status = setup_sequence(c, m, &sequence, err);
     if (status == DCP_OK) status = fsdp_strategy_of(c, ranks, &plan.strategy, err);
     if (status == DCP_OK)
         status = fsdp_layout_of_model(m, c->frozen, &plan.strategy, 0, ranks, &layout, err);
     plan.layout = layout;
-    if (status == DCP_OK) status = memory_predict(c, m, &plan, sequence, &needs, err);
+    if (status == DCP_OK) status = setup_memory_predict(c, m, &plan, sequence, &needs, err);
     if (status == DCP_OK) {
         print_head(c, &plan, ranks);
         print_units(&plan);
@@ -137,10 +137,10 @@ static int print_model(const config *c, const model *m, int ranks, dcp_error *er
     return status;
 }
 
-int planned_print(const config *c, int ranks, dcp_error *err) {
+int setup_preview_print(const config *c, int ranks, dcp_error *err) {
     model *m;
     int status = config_check_world(c, ranks, err);
-    if (status == DCP_OK) status = subject_model(c, &m, err);
+    if (status == DCP_OK) status = setup_model(c, &m, err);
     if (status != DCP_OK) return status;
     status = print_model(c, m, ranks, err);
     model_destroy(m);

@@ -6,6 +6,6 @@
 
 /* Prints units, memory and traffic of rank 0, which holds the most. Reads no data but the length of
  * a stored batch. */
-int planned_print(const config *c, int ranks, dcp_error *err);
+int setup_preview_print(const config *c, int ranks, dcp_error *err);
 
 #endif

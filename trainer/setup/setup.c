@@ -1,40 +1,90 @@
-/* Preparing a run, first part: the plan. What is cheap and most often wrong is checked first, and
- * no checkpoint directory is touched; start.c goes on from there. Ranks agree after each step. */
+/* Preparing a run. setup_plan checks first what is cheap and most often wrong, and touches no
+ * checkpoint directory; setup_start goes on with memory, stores and the state to start from. Ranks
+ * agree after each step. */
+#include "setup/setup.h"
+
 #include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "common/agree.h"
 #include "common/say.h"
+#include "config/places.h"
+#include "data/data.h"
+#include "fsdp/gather_shared.h"
 #include "fsdp/transports.h"
+#include "optim/norm.h"
 #include "programs/fail.h"
+#include "programs/program.h"
+#include "report/metrics.h"
+#include "report/trace.h"
 #include "setup/device.h"
-#include "setup/hosts.h"
-#include "setup/subject.h"
+#include "setup/memory.h"
 #include "state/resume.h"
 #include "step/evaluate.h"
+#include "step/saves.h"
 #include "step/trainer.h"
 #include <dcp/mpi.h>
 
-int trainer_exit_status(int status) {
+/* Collective: this rank's number among those of its host, from 0. */
+static unsigned rank_on_host(MPI_Comm comm) {
+    MPI_Comm host;
+    int number;
+    MPI_Comm_split_type(comm, MPI_COMM_TYPE_SHARED, 0, MPI_INFO_NULL, &host);
+    MPI_Comm_rank(host, &number);
+    MPI_Comm_free(&host);
+    return (unsigned)number;
+}
+
+static int count_hosts(MPI_Comm comm) {
+    const int is_first = rank_on_host(comm) == 0;
+    int hosts;
+    MPI_Allreduce(&is_first, &hosts, 1, MPI_INT, MPI_SUM, comm);
+    return hosts;
+}
+
+int setup_model(const config *c, model **out, dcp_error *err) {
+    dcp_error why;
+    const int status = model_create(c->model, out, &why);
+    if (status != DCP_OK) return core_fail(err, status, "model: %s", why.message);
+    model_set_checkpointing(*out, c->checkpointing);
+    model_set_type(*out, c->bf16 ? KERNELS_BF16 : KERNELS_F32);
+    return DCP_OK;
+}
+
+int setup_sequence(const config *c, const model *m, uint64_t *out, dcp_error *err) {
+    const uint64_t most = model_max_sequence(m);
+    *out = 0;
+    if (most == 0) return DCP_OK;
+    *out = c->sequence;
+    const int status = *out ? DCP_OK : data_fixed_sequence(c->data_path, out, err);
+    if (status != DCP_OK || *out <= most) return status;
+    return core_fail(err, DCP_ERR_ARG,
+                     "data.sequence_length: %" PRIu64
+                     " is more than the model's max_position_embeddings %" PRIu64,
+                     *out, most);
+}
+
+/* The exit status of a failure at the start. */
+static int exit_status_of(int status) {
     switch (status) {
     case DCP_OK:
-        return EXIT_DONE;
+        return PROGRAM_DONE;
     case DCP_ERR_CORRUPT:
-        return EXIT_CORRUPT;
+        return PROGRAM_DIFFERS;
     case DCP_ERR_IO:
     case DCP_ERR_NO_SPACE:
     case DCP_ERR_COMM:
     case DCP_ERR_NO_MEMORY:
     case DCP_ERR_DEVICE:
-        return EXIT_FAILED;
+        return PROGRAM_FAILED;
     default:
-        return EXIT_USAGE;
+        return PROGRAM_USAGE;
     }
 }
 
 static int open_data(trainer *t, dcp_error *err) {
-    const int status = subject_sequence(t->c, t->m, &t->sequence, err);
+    const int status = setup_sequence(t->c, t->m, &t->sequence, err);
     if (status != DCP_OK) return status;
     t->shape = model_sample(t->m, t->sequence);
     const data_options options = {.type = t->c->data_type,
@@ -59,19 +109,20 @@ static int compare_data(const trainer *t, const data *samples, const char *key, 
 /* Collective. */
 static int open_all_data(trainer *t, dcp_error *err) {
     const config *c = t->c;
-    int status = agree(t->comm, open_data(t, err), err);
-    if (status == DCP_OK) status = agree(t->comm, evaluate_open(t, err), err);
+    int status = common_agree(t->comm, open_data(t, err), err);
+    if (status == DCP_OK) status = common_agree(t->comm, step_evaluate_open(t, err), err);
     if (status == DCP_OK)
-        status = agree(t->comm, compare_data(t, t->samples, "data.path", c->data_path, err), err);
+        status =
+            common_agree(t->comm, compare_data(t, t->samples, "data.path", c->data_path, err), err);
     if (status == DCP_OK && c->eval_path)
-        status = agree(t->comm,
-                       compare_data(t, t->eval_samples, "data.eval_path", c->eval_path, err), err);
+        status = common_agree(
+            t->comm, compare_data(t, t->eval_samples, "data.eval_path", c->eval_path, err), err);
     return status;
 }
 
 /* number: of this rank on its host. */
 static int make_state(trainer *t, unsigned number, dcp_error *err) {
-    int status = device_open(t->c, number, &t->k, err);
+    int status = setup_device_open(t->c, number, &t->k, err);
     if (status != DCP_OK) return status;
     model_set_kernels(t->m, t->k);
     status = fsdp_layout_of_model(t->m, t->c->frozen, &t->plan.strategy, t->rank, t->world,
@@ -95,7 +146,7 @@ static int make_transport(trainer *t, dcp_error *err) {
                          "device: some ranks have a GPU and others have none; set device=cpu, "
                          "or start ranks only where GPUs are");
     const int failed = fsdp_transport_choose(&t->mesh, t->k, t->plan.strategy.ring, &t->transport);
-    return agree(t->comm, failed ? core_fail_memory(err, 0) : DCP_OK, err);
+    return common_agree(t->comm, failed ? core_fail_memory(err, 0) : DCP_OK, err);
 }
 
 /* An accumulation that the number of ranks contradicts is a mistake at the start of a run; later it
@@ -106,14 +157,14 @@ static int check_start(const trainer *t, dcp_error *err) {
     if (status != DCP_OK) return status;
     status = config_check_world(t->c, t->world, err);
     if (status == DCP_OK || !resumes) return status;
-    say_warning(t->rank, "%s; ignored, since the run is resumed", err->message);
+    common_warn(t->rank, "%s; ignored, since the run is resumed", err->message);
     return DCP_OK;
 }
 
 /* Ranks without a micro-batch hold their part of the state, and wait for the others. */
 static void warn_of_idle(const trainer *t, uint64_t leaves) {
     if ((uint64_t)t->world > leaves)
-        say_warning(t->rank,
+        common_warn(t->rank,
                     "%" PRIu64 " of %d ranks have nothing to compute: train_batch_size %" PRIu64
                     " by train_micro_batch_size_per_gpu %" PRIu64 " makes %" PRIu64
                     " micro-batches a step; a smaller micro-batch or a larger batch makes more",
@@ -122,43 +173,43 @@ static void warn_of_idle(const trainer *t, uint64_t leaves) {
 
 static void tell_plan(const trainer *t) {
     const uint64_t leaves = config_leaves(t->c), world = (uint64_t)t->world;
-    say(t->rank,
-        "%.2f M parameters in %zu units on %d %s; "
-        "%" PRIu64 " micro-batches a step, at most %" PRIu64 " a rank; %" PRIu64
-        " samples an epoch; %s",
-        (double)t->layout->total_params * 1e-6, t->layout->n, t->world,
-        t->world == 1 ? "rank" : "ranks", leaves, (leaves + world - 1) / world,
-        data_samples(t->samples), t->k->describe(t->k));
+    common_say(t->rank,
+               "%.2f M parameters in %zu units on %d %s; "
+               "%" PRIu64 " micro-batches a step, at most %" PRIu64 " a rank; %" PRIu64
+               " samples an epoch; %s",
+               (double)t->layout->total_params * 1e-6, t->layout->n, t->world,
+               t->world == 1 ? "rank" : "ranks", leaves, (leaves + world - 1) / world,
+               data_samples(t->samples), t->k->describe(t->k));
     warn_of_idle(t, leaves);
     if (strcmp(t->transport.name, "mpi") != 0 && t->world > 1)
-        say(t->rank, "units and gradients travel by %s", t->transport.name);
+        common_say(t->rank, "units and gradients travel by %s", t->transport.name);
     if (t->eval_samples)
-        say(t->rank, "%" PRIu64 " samples of %s are evaluated after the last step%s",
-            data_samples(t->eval_samples), t->c->eval_path,
-            t->c->eval_every ? ", and every eval_every steps" : "");
+        common_say(t->rank, "%" PRIu64 " samples of %s are evaluated after the last step%s",
+                   data_samples(t->eval_samples), t->c->eval_path,
+                   t->c->eval_every ? ", and every eval_every steps" : "");
 }
 
-int trainer_plan(trainer *t, const config *c, MPI_Comm comm, dcp_error *err) {
+int setup_plan(trainer *t, const config *c, MPI_Comm comm, dcp_error *err) {
     *t = (trainer){.c = c, .comm = comm};
     MPI_Comm_rank(comm, &t->rank);
     MPI_Comm_size(comm, &t->world);
-    int status = agree(comm, subject_model(c, &t->m, err), err);
-    if (status != DCP_OK) return trainer_exit_status(status);
+    int status = common_agree(comm, setup_model(c, &t->m, err), err);
+    if (status != DCP_OK) return exit_status_of(status);
     status = open_all_data(t, err);
-    if (status != DCP_OK) return status == DCP_ERR_NO_MEMORY ? EXIT_FAILED : EXIT_USAGE;
+    if (status != DCP_OK) return status == DCP_ERR_NO_MEMORY ? PROGRAM_FAILED : PROGRAM_USAGE;
     status = fsdp_strategy_of(c, t->world, &t->plan.strategy, err);
-    if (status != DCP_OK) return EXIT_USAGE;
+    if (status != DCP_OK) return PROGRAM_USAGE;
     fsdp_mesh_create(comm, t->plan.strategy.replicas, &t->mesh);
-    status = agree(comm, make_state(t, hosts_number(comm), err), err);
+    status = common_agree(comm, make_state(t, rank_on_host(comm), err), err);
     if (status == DCP_OK) status = make_transport(t, err);
-    if (status == DCP_OK) status = agree(comm, dcp_comm_from_mpi(comm, &t->dcp, err), err);
-    if (status != DCP_OK) return trainer_exit_status(status);
-    status = agree(comm, check_start(t, err), err);
+    if (status == DCP_OK) status = common_agree(comm, dcp_comm_from_mpi(comm, &t->dcp, err), err);
+    if (status != DCP_OK) return exit_status_of(status);
+    status = common_agree(comm, check_start(t, err), err);
     if (status == DCP_OK) tell_plan(t);
-    return trainer_exit_status(status);
+    return exit_status_of(status);
 }
 
-void trainer_end(trainer *t) {
+void setup_end(trainer *t) {
     timeline_free(&t->tl);
     if (t->k) t->k->free(t->k, t->norm_scratch);
     free(t->logits);
@@ -182,4 +233,156 @@ void trainer_end(trainer *t) {
     data_close(t->samples);
     model_destroy(t->m);
     kernels_close(t->k);
+}
+
+static resume_from beginning(const trainer *t) {
+    return (resume_from){.c = t->c,
+                         .m = t->m,
+                         .layout = t->layout,
+                         .optimizer = optim_type_find(t->c->optimizer),
+                         .epoch_samples = data_samples(t->samples),
+                         .sequence = t->sequence,
+                         .kernels = t->k->describe(t->k),
+                         .comm = t->comm,
+                         .dcp = t->dcp,
+                         .stores = t->stores};
+}
+
+/* Of rank 0. */
+static int check_own_files(const trainer *t, dcp_error *err) {
+    const char *lines = t->c->metrics, *events = t->trace;
+    int status = lines ? places_check_writable(t->c, "metrics", lines, err) : DCP_OK;
+    if (status == DCP_OK && lines) status = report_metrics_check(lines, err);
+    if (status == DCP_OK && events) status = places_check_writable(t->c, "--trace", events, err);
+    return status == DCP_OK && events ? report_trace_check(events, err) : status;
+}
+
+static int check_places(const trainer *t, dcp_error *err) {
+    int status = places_check_hosts(t->c, count_hosts(t->comm), t->world, err);
+    if (status == DCP_OK && t->rank == 0) status = check_own_files(t, err);
+    return common_agree(t->comm, status, err);
+}
+
+int setup_dry_run(trainer *t, dcp_error *err) {
+    const resume_from from = beginning(t);
+    int status = resume_foretell(&from, err);
+    if (status == DCP_OK) status = check_places(t, err);
+    return exit_status_of(status);
+}
+
+static int open_stores(trainer *t, dcp_error *err) {
+    const dcp_tiers_options options = {.tool = "dcp-train",
+                                       .log = common_log,
+                                       .on_filled = timeline_add_fill,
+                                       .filled_ctx = &t->tl};
+    dcp_error why;
+    const int status =
+        dcp_tiers_open(t->dcp, t->c->stores, t->c->n_stores, &options, &t->stores, &why);
+    return status == DCP_OK ? DCP_OK : resume_fail_directory(t->c, status, &why, err);
+}
+
+/* Memory of n samples, of 4 bytes a token, number and target. */
+static int make_samples(trainer *t, uint64_t n, dcp_error *err) {
+    const sample_shape *s = &t->shape;
+    const uint64_t values = sample_values(s), most = s->tokens > values ? s->tokens : values;
+    if (most > SIZE_MAX / 4 / n) return core_fail_memory(err, SIZE_MAX);
+    if (s->tokens) t->leaves.ids = malloc(n * s->tokens * sizeof *t->leaves.ids);
+    if (values) t->leaves.values = malloc(n * values * sizeof *t->leaves.values);
+    t->leaves.targets = malloc(n * s->targets * sizeof *t->leaves.targets);
+    if ((t->leaves.ids || t->leaves.values) && t->leaves.targets) return DCP_OK;
+    return core_fail_memory(err, n * most * 4);
+}
+
+static int make_leaves(trainer *t, dcp_error *err) {
+    const uint64_t leaves = config_leaves(t->c);
+    const size_t scratch = norm_scratch_bytes(t->layout);
+    t->losses = malloc(leaves * sizeof *t->losses);
+    t->norm_scratch = t->k->alloc(t->k, scratch);
+    if (!t->losses || !t->norm_scratch)
+        return core_fail_memory(err, leaves * sizeof *t->losses + scratch);
+    return make_samples(t, fsdp_micro_steps(t->sharded) * t->c->micro, err);
+}
+
+/* Collective: whether gathered units are held once by the ranks of a group. Parameters may be
+ * stored in that memory. */
+static void share_units(trainer *t) {
+    const int can = t->c->shares_memory && kernels_on_host(t->k);
+    t->plan.is_shared = 1;
+    t->shared_bytes = can ? fsdp_gather_shared_bytes(&t->plan) : 0;
+    t->shared = dcp_host_memory_create(t->mesh.shards, t->shared_bytes);
+    t->plan.is_shared = t->shared != NULL;
+}
+
+static int make_work(trainer *t, dcp_error *err) {
+    const fsdp_ways ways = {&t->mesh, &t->transport, t->shared};
+    int status = fsdp_create(t->m, &t->plan, &ways, t->k, &t->tl, t->state->params, t->state->grads,
+                             &t->sharded, err);
+    if (status == DCP_OK && t->state->offloaded)
+        fsdp_set_done(t->sharded, state_release_unit, t->state);
+    if (status == DCP_OK) status = make_leaves(t, err);
+    const int trains =
+        status == DCP_OK && fsdp_own_micro_batch(t->sharded, 0) < t->plan.micro_batches;
+    if (status == DCP_OK && (trains || (uint64_t)t->rank < step_evaluate_leaves(t)))
+        status = model_run_create(t->m, t->c->micro, t->sequence, &t->run, err);
+    if (status == DCP_OK) status = step_evaluate_prepare(t, err);
+    if (t->run) model_run_set_poll(t->run, fsdp_poll, t->sharded);
+    if (status == DCP_OK) status = state_register(t->state, STATE_ALL, &t->registered, err);
+    return status;
+}
+
+static double mib(uint64_t bytes) { return (double)bytes / 1048576; }
+
+/* What a rank will need, with the partial sums of the one with most. Kept, to stand beside what was
+ * measured. */
+static int predict(trainer *t, dcp_error *err) {
+    setup_memory m;
+    const int status = setup_memory_predict(t->c, t->m, &t->plan, t->sequence, &m, err);
+    if (status != DCP_OK) return status;
+    t->memory_bytes = setup_memory_sum(&m);
+    t->staging_bytes = m.staging;
+    common_say(
+        t->rank,
+        "memory a rank, in MiB: %.1f parameters, gradients and moments; %.1f gathered units; %.1f "
+        "activations; %.1f partial sums",
+        mib(m.params + m.grads + m.moments), mib(m.units), mib(m.activations), mib(m.partial));
+    return DCP_OK;
+}
+
+static void tell_offload(const trainer *t) {
+    const double offloaded = mib(fsdp_plan_memory(&t->plan).offloaded);
+    if (t->plan.is_apart)
+        common_say(t->rank, "%.1f MiB of parameters and moments a rank lie in the host's memory",
+                   offloaded);
+    else if (t->c->offloads)
+        common_say(t->rank, "%.1f MiB of parameters and moments a rank lie in a file in %s",
+                   offloaded, t->c->offload_path);
+}
+
+static int make_shards(trainer *t, dcp_error *err) {
+    int status = setup_device_memory(t->k, &t->device, err);
+    if (status != DCP_OK) return status;
+    status = state_create(t->layout, optim_type_find(t->c->optimizer), t->k, t->device,
+                          fsdp_gather_shared_params(&t->plan, t->shared), t->c->offloads,
+                          t->c->offload_path, &t->state, err);
+    return setup_memory_explain(t, status, err);
+}
+
+int setup_start(trainer *t, dcp_error *err) {
+    int status = check_places(t, err);
+    if (status != DCP_OK) return exit_status_of(status);
+    t->matmul_peak = setup_device_peak(t->k, model_type(t->m), t->comm); /* its memory goes first */
+    status = setup_memory_check(t, err);
+    if (status == DCP_OK) share_units(t);
+    if (status == DCP_OK) status = common_agree(t->comm, make_shards(t, err), err);
+    if (status != DCP_OK) return exit_status_of(status);
+    status = open_stores(t, err);
+    if (status != DCP_OK) return exit_status_of(status);
+    tell_offload(t);
+    const resume_from from = beginning(t);
+    status = resume(&from, t->state, err);
+    if (status == DCP_OK)
+        status = common_agree(t->comm, setup_memory_explain(t, make_work(t, err), err), err);
+    if (status == DCP_OK) status = common_agree(t->comm, step_saves_prepare(t, err), err);
+    if (status == DCP_OK) status = common_agree(t->comm, predict(t, err), err);
+    return exit_status_of(status);
 }

@@ -37,12 +37,12 @@ char *about_members(const char *kernels) {
 static void compare(const json_t *about, const char *key, const char *here) {
     const char *there = json_string_value(json_object_get(about, key));
     if (!there)
-        say_warning(0,
+        common_warn(0,
                     "about.json does not name its %s: cannot tell whether it computes the same "
                     "bits here",
                     key);
     else if (strcmp(there, here) != 0)
-        say_warning(0,
+        common_warn(0,
                     "the checkpoint was computed with %s \"%s\", here it is \"%s\": results may "
                     "differ in their last digits",
                     key, there, here);
@@ -52,7 +52,7 @@ void about_compare_kernels(const char *step_path, const char *kernels) {
     char processor[256], *text;
     const int status = dcp_about_read(step_path, &text, NULL);
     if (status != DCP_OK) {
-        say_warning(
+        common_warn(
             0, "%s/about.json is %s: cannot tell whether this processor computes the same bits",
             step_path, status == DCP_ERR_NOT_FOUND ? "missing" : "damaged");
         return;

@@ -200,7 +200,7 @@ static int load_units(train_state *s, MPI_Comm comm, dcp_checkpoint *ckpt, unsig
     int status = DCP_OK;
     for (size_t next = 0; next < s->layout->n && status == DCP_OK;) {
         dcp_state *state = NULL;
-        status = agree(comm, plan(s, ckpt, sections, with_slots, &next, &state, err), err);
+        status = common_agree(comm, plan(s, ckpt, sections, with_slots, &next, &state, err), err);
         if (status == DCP_OK) status = dcp_load_with(ckpt, state, &options, NULL, err);
         if (state) dcp_state_destroy(state);
         state_release_all(s);
@@ -211,12 +211,12 @@ static int load_units(train_state *s, MPI_Comm comm, dcp_checkpoint *ckpt, unsig
 int state_load(train_state *s, MPI_Comm comm, dcp_checkpoint *ckpt, unsigned sections,
                dcp_engine engine, int *with_slots, dcp_error *err) {
     slots_found found = {0};
-    int status = agree(comm, check(s, ckpt, sections, &found, err), err);
+    int status = common_agree(comm, check(s, ckpt, sections, &found, err), err);
     if (status == DCP_OK && (found.with == 0 || found.thawed > 0)) zero_slots(s);
     if (status == DCP_OK) status = load_units(s, comm, ckpt, sections, engine, found.with > 0, err);
     if (status != DCP_OK) return status;
     if (found.with > 0 && found.thawed > 0)
-        say_warning(s->layout->rank,
+        common_warn(s->layout->rank,
                     "%zu parameters, the first of them %s, were frozen when %s was saved: their "
                     "moments start at zero",
                     found.thawed, found.first_thawed, dcp_checkpoint_path(ckpt));

@@ -61,7 +61,7 @@ static void tell_fresh(const fsdp_layout *layout, const found_tensors *found) {
         for (size_t i = 0; i < layout->units[u].n; i++) {
             const model_param *param = &layout->units[u].params[i].info;
             if (param->fresh && !weights_find_param(found, param))
-                say_warning(layout->rank, "%s has no %s: newly initialized", found->where,
+                common_warn(layout->rank, "%s has no %s: newly initialized", found->where,
                             param->name);
         }
 }

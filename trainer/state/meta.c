@@ -144,7 +144,7 @@ static void tell_differences(int rank, const char *section, const json_t *there,
         char *was = a ? json_dumps(a, flags) : NULL, *is = b ? json_dumps(b, flags) : NULL;
         char name[512];
         as_configured(section, key, name, sizeof name);
-        say_warning(rank, "the checkpoint was saved with %s %s, the run goes on with %s", name,
+        common_warn(rank, "the checkpoint was saved with %s %s, the run goes on with %s", name,
                     was ? was : "unset", is ? is : "unset");
         free(was);
         free(is);
@@ -190,7 +190,7 @@ static void read_seed(meta_place *place, const meta_run *run, const json_t *rng)
     const uint64_t own = run->c->seed;
     place->seed = json_is_integer(seed) ? (uint64_t)json_integer_value(seed) : own;
     if (place->seed != own)
-        say_warning(run->rank,
+        common_warn(run->rank,
                     "seed %" PRIu64 " of the checkpoint is kept, not the configuration's %" PRIu64
                     ": it orders the samples",
                     place->seed, own);

@@ -27,7 +27,7 @@ static int blame_eval_path(int status, const dcp_error *why, dcp_error *err) {
     return core_fail(err, status, "data.eval_path: %s", what);
 }
 
-int evaluate_open(trainer *t, dcp_error *err) {
+int step_evaluate_open(trainer *t, dcp_error *err) {
     const data_options options = {.type = t->c->data_type,
                                   .path = t->c->eval_path,
                                   .dtype = t->c->data_dtype,
@@ -39,19 +39,19 @@ int evaluate_open(trainer *t, dcp_error *err) {
     return status == DCP_OK ? DCP_OK : blame_eval_path(status, &why, err);
 }
 
-uint64_t evaluate_leaves(const trainer *t) {
+uint64_t step_evaluate_leaves(const trainer *t) {
     if (!t->eval_samples) return 0;
     return (data_samples(t->eval_samples) + t->c->micro - 1) / t->c->micro;
 }
 
-int evaluate_prepare(trainer *t, dcp_error *err) {
+int step_evaluate_prepare(trainer *t, dcp_error *err) {
     if (!t->eval_samples || t->shape.tokens) return DCP_OK;
     const uint64_t bytes = t->c->micro * t->shape.classes * sizeof *t->logits;
     t->logits = malloc(bytes);
     return t->logits ? DCP_OK : core_fail_memory(err, bytes);
 }
 
-int evaluate_is_due(const trainer *t) {
+int step_evaluate_is_due(const trainer *t) {
     const uint64_t step = t->state->step, every = t->c->eval_every;
     return t->eval_samples && (step == t->c->max_steps || (every > 0 && step % every == 0));
 }
@@ -96,7 +96,7 @@ static void add_leaf(const trainer *t, const sample_batch *batch, sums *s) {
 /* One leaf of each rank. */
 static int evaluate_round(trainer *t, uint64_t round, sums *s, dcp_error *err) {
     const uint64_t leaf = round * (uint64_t)t->world + (uint64_t)t->rank;
-    const int has_leaf = leaf < evaluate_leaves(t);
+    const int has_leaf = leaf < step_evaluate_leaves(t);
     sample_batch batch;
     int status = has_leaf ? read_leaf(t, leaf, &batch, err) : DCP_OK;
     if (has_leaf && status == DCP_OK) status = model_run_set_batch(t->run, &batch, 1.0f, err);
@@ -106,7 +106,7 @@ static int evaluate_round(trainer *t, uint64_t round, sums *s, dcp_error *err) {
     return status;
 }
 
-static int finish(const trainer *t, sums *s, evaluation *out, dcp_error *err) {
+static int finish(const trainer *t, sums *s, step_evaluation *out, dcp_error *err) {
     uint64_t counts[2] = {s->counted, s->right};
     const char *failed = t->k->sync(t->k);
     int status = failed ? core_fail(err, DCP_ERR_NO_MEMORY, "%s", failed) : DCP_OK;
@@ -119,24 +119,24 @@ static int finish(const trainer *t, sums *s, evaluation *out, dcp_error *err) {
     return status;
 }
 
-int evaluate(trainer *t, evaluation *out, dcp_error *err) {
+int step_evaluate(trainer *t, step_evaluation *out, dcp_error *err) {
     const uint64_t world = (uint64_t)t->world;
-    const uint64_t rounds = (evaluate_leaves(t) + world - 1) / world;
+    const uint64_t rounds = (step_evaluate_leaves(t) + world - 1) / world;
     const double start = MPI_Wtime();
     double spent[TIMELINE_SPENT];
     memcpy(spent, t->tl.spent, sizeof spent);
     sums s = {0};
     int status = DCP_OK;
-    *out = (evaluation){.done = 1};
+    *out = (step_evaluation){.done = 1};
     fsdp_step_begin(t->sharded);
     for (uint64_t i = 0; i < rounds && out->done; i++) {
         dcp_error why;
         const int failed = evaluate_round(t, i, &s, &why);
         if (failed && !status) status = core_fail(err, failed, "%s", why.message);
-        out->done = !signals_ask_to_stop(t->comm);
+        out->done = !step_signals_ask_to_stop(t->comm);
     }
-    status = agree(t->comm, status, err);
-    if (status == DCP_OK && out->done) status = agree(t->comm, finish(t, &s, out, err), err);
+    status = common_agree(t->comm, status, err);
+    if (status == DCP_OK && out->done) status = common_agree(t->comm, finish(t, &s, out, err), err);
     memcpy(t->tl.spent, spent, sizeof spent); /* what its passes took is the evaluation's */
     timeline_add(&t->tl, TIMELINE_EVALUATE, -1, start, MPI_Wtime());
     return status;

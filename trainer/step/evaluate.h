@@ -4,27 +4,27 @@
 
 #include "step/trainer.h"
 
-typedef struct evaluation {
+typedef struct step_evaluation {
     double loss;     /* mean over all counted targets */
     double accuracy; /* of a classifier: the share of samples whose class was thought likeliest */
     int done;        /* 0: SIGTERM came before its end */
-} evaluation;
+} step_evaluation;
 
 /* Opens data.eval_path, where it is given. Not collective. */
-int evaluate_open(trainer *t, dcp_error *err);
+int step_evaluate_open(trainer *t, dcp_error *err);
 
 /* Memory that evaluations take beside training's. Not collective. */
-int evaluate_prepare(trainer *t, dcp_error *err);
+int step_evaluate_prepare(trainer *t, dcp_error *err);
 
 /* Micro-batches of an evaluation; 0: there is none. */
-uint64_t evaluate_leaves(const trainer *t);
+uint64_t step_evaluate_leaves(const trainer *t);
 
 /* Whether the step that the state is at ends with an evaluation: every eval_every steps, and at the
  * last. */
-int evaluate_is_due(const trainer *t);
+int step_evaluate_is_due(const trainer *t);
 
 /* Collective: each sample of the evaluation's data once. Same bits on any number of ranks; changes
  * nothing that the next step depends on. */
-int evaluate(trainer *t, evaluation *out, dcp_error *err);
+int step_evaluate(trainer *t, step_evaluation *out, dcp_error *err);
 
 #endif

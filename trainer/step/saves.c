@@ -15,38 +15,38 @@ static uint64_t staging_of(const config *c) {
     return c->staging_bytes ? c->staging_bytes : DCP_STAGING_NONE;
 }
 
-int saves_prepare(const trainer *t, dcp_error *err) {
+int step_saves_prepare(const trainer *t, dcp_error *err) {
     const dcp_save_options options = {.staging_bytes = staging_of(t->c)};
     return dcp_tiers_prepare(t->stores, t->registered, &options, err);
 }
 
-void saves_begin(saves *s, trainer *t) {
+void step_saves_begin(step_saves *s, trainer *t) {
     const uint64_t step = t->state->step;
     int loaded_here = 0;
-    *s = (saves){.t = t, .start_step = step};
+    *s = (step_saves){.t = t, .start_step = step};
     for (size_t i = 0; i < t->c->n_stores; i++) loaded_here |= dcp_tiers_has(t->stores, i, step);
     if (loaded_here) s->start_step = UINT64_MAX;
 }
 
-int saves_are_due(const saves *s) {
+int step_saves_are_due(const step_saves *s) {
     return s->failed || dcp_tiers_is_due(s->t->stores, s->t->state->step);
 }
 
-int saves_are_complete(const saves *s) {
+int step_saves_are_complete(const step_saves *s) {
     const uint64_t step = s->t->state->step;
     return step == s->start_step || dcp_tiers_has(s->t->stores, s->t->c->n_stores - 1, step);
 }
 
 /* Notes how a save ended. */
-static int note(saves *s, int status) {
+static int note(step_saves *s, int status) {
     s->failed = status != DCP_OK;
     s->saved_any |= status == DCP_OK;
     return status;
 }
 
-static int tell(const saves *s, uint64_t step, int status, const dcp_error *err) {
+static int tell(const step_saves *s, uint64_t step, int status, const dcp_error *err) {
     if (status != DCP_OK)
-        say_warning(s->t->rank,
+        common_warn(s->t->rank,
                     "step %" PRIu64 " is not saved: %s; older steps stay, training goes on", step,
                     err->message);
     return status == DCP_ERR_COMM ? status : DCP_OK;
@@ -56,8 +56,9 @@ static const double least_wait_s = 1e-5;
 
 /* Of waits for the disk the shortest are left out, and then the last ones. */
 static void keep_phase(void *ctx, dcp_phase phase, double begin, double end) {
-    saves *s = ctx;
-    const size_t kept_free = 64, room = SAVE_PHASES - (phase == DCP_PHASE_WRITE ? kept_free : 0);
+    step_saves *s = ctx;
+    const size_t kept_free = 64,
+                 room = STEP_SAVE_PHASES - (phase == DCP_PHASE_WRITE ? kept_free : 0);
     if (phase == DCP_PHASE_WRITE && end - begin < least_wait_s) return;
     if (s->n_phases >= room) {
         s->lost_phases++;
@@ -69,7 +70,7 @@ static void keep_phase(void *ctx, dcp_phase phase, double begin, double end) {
 }
 
 /* What the save that has ended was at, for the trace. */
-static void note_phases(saves *s) {
+static void note_phases(step_saves *s) {
     timeline *tl = &s->t->tl;
     for (size_t i = 0; i < s->n_phases; i++)
         timeline_add_monotonic(tl, (timeline_kind)(TIMELINE_SAVE + s->phases[i].phase),
@@ -86,13 +87,13 @@ static void let_go(void *state, uint64_t done, uint64_t total) {
 
 /* Saves the state as it is: into the stores that are due, in flight, or now, and then `also_last`
  * into checkpoint.dir. */
-static int save(saves *s, int flight, int also_last, dcp_error *err) {
+static int save(step_saves *s, int flight, int also_last, dcp_error *err) {
     trainer *t = s->t;
     char *json = NULL, *about = NULL;
     int status = meta_write(t->state, t->c, data_samples(t->samples), t->sequence, &json, err);
     if (status == DCP_OK) about = about_members(t->k->describe(t->k));
     if (status == DCP_OK && !about) status = core_fail_memory(err, 0);
-    status = agree(t->comm, status, err);
+    status = common_agree(t->comm, status, err);
     const dcp_save_options options = {.engine = t->c->engine,
                                       .about_json = about,
                                       .staging_bytes = staging_of(t->c),
@@ -116,7 +117,7 @@ static int save(saves *s, int flight, int also_last, dcp_error *err) {
     return status;
 }
 
-static int settle(saves *s) {
+static int settle(step_saves *s) {
     if (!s->flying) return DCP_OK;
     dcp_error err;
     const int status = dcp_tiers_wait(s->t->stores, NULL, &err);
@@ -127,42 +128,42 @@ static int settle(saves *s) {
 }
 
 /* Whether the save in flight is still under way on any rank. */
-static int is_busy(const saves *s) {
+static int is_busy(const step_saves *s) {
     int busy = s->flying && !dcp_tiers_is_done(s->t->stores);
     MPI_Allreduce(MPI_IN_PLACE, &busy, 1, MPI_INT, MPI_MAX, s->t->comm);
     return busy;
 }
 
-static int start(saves *s) {
+static int start(step_saves *s) {
     dcp_error err;
     if (s->t->c->skip_when_busy && is_busy(s)) return DCP_OK;
     int status = settle(s);
-    if (status != DCP_OK || !saves_are_due(s)) return status;
+    if (status != DCP_OK || !step_saves_are_due(s)) return status;
     status = save(s, s->t->c->async, 0, &err);
     if (!s->flying) note(s, status);
     return tell(s, s->t->state->step, status, &err);
 }
 
-int saves_start(saves *s) {
+int step_saves_start(step_saves *s) {
     const double begin = MPI_Wtime();
     const int status = start(s);
     timeline_add(&s->t->tl, TIMELINE_STALL, -1, begin, MPI_Wtime());
     return status;
 }
 
-int saves_settle(saves *s) {
+int step_saves_settle(step_saves *s) {
     const double begin = MPI_Wtime();
     const int status = settle(s);
     timeline_add(&s->t->tl, TIMELINE_STALL, -1, begin, MPI_Wtime());
     return status;
 }
 
-int saves_finish(saves *s, dcp_error *err) {
+int step_saves_finish(step_saves *s, dcp_error *err) {
     const double begin = MPI_Wtime();
     int status = settle(s);
     if (status != DCP_OK)
         core_fail(err, status, "the save before it failed, and ranks can't talk any more");
-    else if (!saves_are_complete(s))
+    else if (!step_saves_are_complete(s))
         status = note(s, save(s, 0, 1, err));
     timeline_add(&s->t->tl, TIMELINE_STALL, -1, begin, MPI_Wtime());
     return status;

@@ -5,9 +5,9 @@
 
 #include "step/trainer.h"
 
-enum { SAVE_PHASES = 1024 }; /* that a trace keeps of a save */
+enum { STEP_SAVE_PHASES = 1024 }; /* that a trace keeps of a save */
 
-typedef struct saves {
+typedef struct step_saves {
     trainer *t;
     uint64_t start_step; /* where the run began, if the state need not be saved there */
     int saved_any;       /* this run saved one */
@@ -18,34 +18,34 @@ typedef struct saves {
     struct {
         double begin, end; /* by the library's clock */
         int phase;
-    } phases[SAVE_PHASES];
+    } phases[STEP_SAVE_PHASES];
     size_t n_phases, lost_phases;
-} saves;
+} step_saves;
 
 /* Takes what saves of the trainer's state need of its device, so that no step has to. Not
  * collective. */
-int saves_prepare(const trainer *t, dcp_error *err);
+int step_saves_prepare(const trainer *t, dcp_error *err);
 
 /* For a run that begins at the trainer's state. What was loaded from elsewhere need not be saved as
  * it is; what was loaded from a faster store has yet to come to checkpoint.dir. */
-void saves_begin(saves *s, trainer *t);
+void step_saves_begin(step_saves *s, trainer *t);
 
 /* Whether a save is due: of some store, or because the last one failed. */
-int saves_are_due(const saves *s);
+int step_saves_are_due(const step_saves *s);
 
 /* Whether the state is where the run's last save has to be, or need not be there. */
-int saves_are_complete(const saves *s);
+int step_saves_are_complete(const step_saves *s);
 
 /* Starts a save of the state, where it is not saved, after the end of the one in flight; where that
  * has not ended and checkpoint.when_busy is "skip", does nothing. A failure, of either, is told:
  * the run can do without this save. DCP_ERR_COMM: the run can't go on. */
-int saves_start(saves *s);
+int step_saves_start(step_saves *s);
 
 /* Saves the state to checkpoint.dir, where it is not saved there, and to stores that are due, and
  * waits for the end. */
-int saves_finish(saves *s, dcp_error *err);
+int step_saves_finish(step_saves *s, dcp_error *err);
 
 /* Waits for the save in flight; a failure is told. */
-int saves_settle(saves *s);
+int step_saves_settle(step_saves *s);
 
 #endif

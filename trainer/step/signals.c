@@ -12,7 +12,7 @@ static void set_of_requests(sigset_t *set) {
     sigaddset(set, SIGUSR1);
 }
 
-void signals_hold(void) {
+void step_signals_hold(void) {
     sigset_t set;
     set_of_requests(&set);
     sigprocmask(SIG_BLOCK, &set, NULL);
@@ -20,7 +20,7 @@ void signals_hold(void) {
     sigaction(SIGPIPE, &ignore, NULL); /* a reader of our lines that leaves ends no training */
 }
 
-signal_requests signals_take(MPI_Comm comm) {
+step_signal_requests step_signals_take(MPI_Comm comm) {
     static const struct timespec at_once = {0};
     int asked[2] = {0, 0};
     sigset_t set;
@@ -28,10 +28,10 @@ signal_requests signals_take(MPI_Comm comm) {
     for (int found; (found = sigtimedwait(&set, NULL, &at_once)) > 0;)
         asked[found == SIGTERM ? 0 : 1] = 1;
     MPI_Allreduce(MPI_IN_PLACE, asked, 2, MPI_INT, MPI_MAX, comm);
-    return (signal_requests){.stop = asked[0], .save = asked[1]};
+    return (step_signal_requests){.stop = asked[0], .save = asked[1]};
 }
 
-int signals_ask_to_stop(MPI_Comm comm) {
+int step_signals_ask_to_stop(MPI_Comm comm) {
     sigset_t set;
     int asked = sigpending(&set) == 0 && sigismember(&set, SIGTERM) == 1;
     MPI_Allreduce(MPI_IN_PLACE, &asked, 1, MPI_INT, MPI_MAX, comm);

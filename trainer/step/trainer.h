@@ -47,30 +47,4 @@ typedef struct trainer {
     const char *trace;                    /* file of --trace; NULL: none */
 } trainer;
 
-/* How main ends. */
-enum {
-    EXIT_DONE = 0,
-    EXIT_CORRUPT = 1,
-    EXIT_USAGE = 2,
-    EXIT_FAILED = 3,
-    EXIT_STOPPED = 143,
-};
-
-/* The exit status of a failure at the start. */
-int trainer_exit_status(int status);
-
-/* Collective: checks what the configuration asks for and prepares everything up to the first
- * step, in two parts. `plan` reads and writes no checkpoint and makes no file; it also tells what
- * is going to happen. `start` takes the directory's lock and loads. 0, or an exit status, with
- * `err` filled. In either case trainer_end frees what was made. */
-int trainer_plan(trainer *t, const config *c, MPI_Comm comm, dcp_error *err);
-int trainer_start(trainer *t, dcp_error *err);
-/* Instead of `start`: says where the run would start, and reads no more than that takes. */
-int trainer_foretell(trainer *t, dcp_error *err);
-void trainer_end(trainer *t);
-
-/* Collective: trains until the last step, or until a signal asks to stop. An exit status; failures
- * have been told. */
-int trainer_loop(trainer *t);
-
 #endif

@@ -34,7 +34,7 @@ static int read_leaves(trainer *t, uint64_t *counted, dcp_error *err) {
 
 /* All leaves of this rank; how many targets count in the whole step. */
 static int read_step(trainer *t, uint64_t *counted, dcp_error *err) {
-    int status = agree(t->comm, read_leaves(t, counted, err), err);
+    int status = common_agree(t->comm, read_leaves(t, counted, err), err);
     if (status != DCP_OK) return status;
     MPI_Allreduce(MPI_IN_PLACE, counted, 1, MPI_UINT64_T, MPI_SUM, t->comm);
     if (*counted > 0) return DCP_OK;
@@ -68,7 +68,7 @@ static int compute(trainer *t, uint64_t counted, step_result *out, dcp_error *er
         if (failed && !status) status = core_fail(err, failed, "%s", why.message);
     }
     const double computed = MPI_Wtime();
-    status = agree(t->comm, status, err);
+    status = common_agree(t->comm, status, err);
     if (status != DCP_OK) return status;
     MPI_Allreduce(MPI_IN_PLACE, t->losses, (int)leaves, MPI_DOUBLE, MPI_SUM, t->comm);
     out->loss = 0;
@@ -100,7 +100,7 @@ static int update(trainer *t, const step_result *r, dcp_error *err) {
     return failed ? core_fail(err, DCP_ERR_DEVICE, "the update: %s", failed) : DCP_OK;
 }
 
-int step_run(trainer *t, step_result *out, dcp_error *err) {
+int step_update(trainer *t, step_result *out, dcp_error *err) {
     uint64_t counted;
     const double start = MPI_Wtime();
     int status = read_step(t, &counted, err);
@@ -110,14 +110,14 @@ int step_run(trainer *t, step_result *out, dcp_error *err) {
     const double computed = MPI_Wtime();
     out->grad_norm =
         norm_of_shards(t->layout, t->k, t->mesh.shards, t->state->grads, t->norm_scratch);
-    status = agree(t->comm, check_finite(t, out, err), err);
+    status = common_agree(t->comm, check_finite(t, out, err), err);
     if (status != DCP_OK) return status;
     const double fence = MPI_Wtime();
     dcp_tiers_fence(t->stores);
     const double free_again = MPI_Wtime();
     out->lr = schedule_lr(t->c, t->state->step + 1);
     status = update(t, out, err);
-    if (t->c->offloads) status = agree(t->comm, status, err);
+    if (t->c->offloads) status = common_agree(t->comm, status, err);
     timeline_add(&t->tl, TIMELINE_OPTIMIZER, -1, computed, fence);
     timeline_add(&t->tl, TIMELINE_STALL, -1, fence, free_again);
     timeline_add(&t->tl, TIMELINE_OPTIMIZER, -1, free_again, MPI_Wtime());

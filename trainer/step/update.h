@@ -10,6 +10,6 @@ typedef struct step_result {
 
 /* Collective: trainer->state becomes that of the next step. On failure it stays that of the last
  * one: parameters and moments are changed by the update alone, which cannot fail. */
-int step_run(trainer *t, step_result *out, dcp_error *err);
+int step_update(trainer *t, step_result *out, dcp_error *err);
 
 #endif

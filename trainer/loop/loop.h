@@ -1,0 +1,11 @@
+/* The steps of a run. */
+#ifndef TRAINER_LOOP_LOOP_H
+#define TRAINER_LOOP_LOOP_H
+
+#include "step/trainer.h"
+
+/* Collective: trains until the last step, or until a signal asks to stop. An exit status; failures
+ * have been told. */
+int loop_run(trainer *t);
+
+#endif

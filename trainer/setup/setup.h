@@ -1,0 +1,23 @@
+/* From a configuration to a run that is ready for its first step, in two parts: a plan, which
+ * neither reads nor writes a checkpoint, and the start. */
+#ifndef TRAINER_SETUP_SETUP_H
+#define TRAINER_SETUP_SETUP_H
+
+#include "step/trainer.h"
+
+/* What is trained, as the configuration describes it; needs no ranks. */
+int setup_model(const config *c, model **out, dcp_error *err);
+/* Tokens of a sample, which may be those of a stored batch; 0: the model takes none. */
+int setup_sequence(const config *c, const model *m, uint64_t *out, dcp_error *err);
+
+/* Collective, as those below: checks what the configuration asks for and prepares what needs no
+ * checkpoint; tells what is going to happen. 0, or an exit status with `err` filled. In either case
+ * setup_end frees what was made. */
+int setup_plan(trainer *t, const config *c, MPI_Comm comm, dcp_error *err);
+/* After the plan: takes the directory's lock and loads. */
+int setup_start(trainer *t, dcp_error *err);
+/* Instead of setup_start: says where the run would start, and reads no more than that takes. */
+int setup_dry_run(trainer *t, dcp_error *err);
+void setup_end(trainer *t);
+
+#endif
