@@ -66,12 +66,25 @@ static json_t *fallback(const config_key *key, const json_t *given) {
     return json_loads(key->fallback, JSON_DECODE_ANY, NULL);
 }
 
+/* A key of another optimizer's is a mistake. */
+static int check_optimizer(const json_t *given, const char *optimizer, dcp_error *err) {
+    for (size_t i = 0; i < config_keys_count; i++) {
+        const config_key *key = &config_keys[i];
+        if (config_at(given, key->path) && !config_key_of(key->path, optimizer))
+            return core_fail(err, DCP_ERR_ARG, "%s: a key of %s, which %s does not have", key->path,
+                             key->optimizer, optimizer);
+    }
+    return DCP_OK;
+}
+
+/* Keys of optimizers come behind optimizer.type. */
 static int effective_tree(const json_t *given, json_t **out, dcp_error *err) {
     json_t *tree = json_object();
     int failed = !tree;
     for (size_t i = 0; i < config_keys_count && !failed; i++) {
         const config_key *key = &config_keys[i];
         json_t *value = config_at(given, key->path);
+        if (config_key_of(key->path, config_text(tree, "optimizer.type")) != key) continue;
         if (!value && !key->fallback) {
             json_decref(tree);
             return core_fail(err, DCP_ERR_ARG, "%s: missing; it has no default", key->path);
@@ -84,8 +97,12 @@ static int effective_tree(const json_t *given, json_t **out, dcp_error *err) {
         json_decref(tree);
         return core_fail_memory(err, 0);
     }
-    *out = tree;
-    return DCP_OK;
+    const int status = check_optimizer(given, config_text(tree, "optimizer.type"), err);
+    if (status == DCP_OK)
+        *out = tree;
+    else
+        json_decref(tree);
+    return status;
 }
 
 static int check_sequence(const json_t *tree, dcp_error *err) {

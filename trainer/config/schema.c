@@ -25,9 +25,9 @@ const config_key config_keys[] = {
     {KEY("gradient_clipping", CONFIG_NUMBER, "1.0"), .max = 1e30},
     {KEY("optimizer.type", CONFIG_CHOICE, "\"AdamW\""), .choices = "AdamW"},
     {KEY("optimizer.params.lr", CONFIG_NUMBER, "0.001"), .max = 1e30},
-    {KEY("optimizer.params.betas", CONFIG_BETAS, "[0.9, 0.95]")},
-    {KEY("optimizer.params.eps", CONFIG_NUMBER, "1e-8"), .max = 1e30},
-    {KEY("optimizer.params.weight_decay", CONFIG_NUMBER, "0.1"), .max = 1e30},
+    {KEY("optimizer.params.betas", CONFIG_BETAS, "[0.9, 0.95]"), .optimizer = "AdamW"},
+    {KEY("optimizer.params.eps", CONFIG_NUMBER, "1e-8"), .max = 1e30, .optimizer = "AdamW"},
+    {KEY("optimizer.params.weight_decay", CONFIG_NUMBER, "0.1"), .max = 1e30, .optimizer = "AdamW"},
     {KEY("optimizer.params.no_decay", CONFIG_NAMES, "[]")},
     {KEY("scheduler.type", CONFIG_CHOICE, "\"constant\""), .choices = "constant|linear|cosine|wsd"},
     {KEY("scheduler.params.warmup_steps", CONFIG_INTEGER, "0"), .max = MAX_INT},
@@ -68,6 +68,14 @@ const size_t config_keys_count = sizeof config_keys / sizeof *config_keys;
 const config_key *config_key_find(const char *path) {
     for (size_t i = 0; i < config_keys_count; i++)
         if (strcmp(config_keys[i].path, path) == 0) return &config_keys[i];
+    return NULL;
+}
+
+const config_key *config_key_of(const char *path, const char *optimizer) {
+    for (size_t i = 0; i < config_keys_count; i++)
+        if (strcmp(config_keys[i].path, path) == 0 &&
+            (!config_keys[i].optimizer || strcmp(config_keys[i].optimizer, optimizer) == 0))
+            return &config_keys[i];
     return NULL;
 }
 

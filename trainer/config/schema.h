@@ -29,6 +29,9 @@ typedef struct config_key {
     const char *choices;  /* of CONFIG_CHOICE: "direct|mpio" */
     double min, max;
     int nullable;
+    /* The optimizer.type that has the key; NULL: all have it, or it is none of theirs. Where their
+     * defaults differ, a key has a row for each of them. */
+    const char *optimizer;
 } config_key;
 
 extern const config_key config_keys[];
@@ -36,6 +39,8 @@ extern const size_t config_keys_count;
 
 /* The key of that path; NULL where there is none. */
 const config_key *config_key_find(const char *path);
+/* The same, of those that there are where optimizer.type is that. */
+const config_key *config_key_of(const char *path, const char *optimizer);
 /* Whether keys lie below the path: "optimizer", "optimizer.params". */
 int config_key_is_group(const char *path);
 /* The key, or group of keys, that `path` was probably meant to be; 0: none is like it. */
