@@ -13,6 +13,8 @@
 #include "load/cast.h"
 #include "load/place.h"
 #include "load/replicas.h"
+#include "plan/plan.h"
+#include "plan/tensors.h"
 
 /* What one dataset holds of one box. */
 static int make_piece(const load *l, const plan_box *b, const state_box *box,

@@ -4,7 +4,7 @@
 
 #include "load/select.h"
 #include "load/transfer.h"
-#include "plan/plan.h"
+#include "plan/boxes.h"
 
 /* The tensors as they lie in memory until everything is proven (cast.h). */
 typedef struct casting {

@@ -2,7 +2,7 @@
 #ifndef DCP_LOAD_REPLICAS_H
 #define DCP_LOAD_REPLICAS_H
 
-#include "plan/plan.h"
+#include "plan/boxes.h"
 
 struct staging;
 

@@ -11,6 +11,7 @@
 #include "core/fail.h"
 #include "load/rename.h"
 #include "plan/plan.h"
+#include "plan/values.h"
 
 static uint64_t hash_text(uint64_t raw, const char *text) {
     return text ? core_crc64_raw(raw, text, strlen(text) + 1) : core_crc64_shift(raw, 7);

@@ -1,5 +1,7 @@
 /* Agreement on the tensors: one checksum a rank where all is well; where not, rank 0's list goes
  * round, so that the first tensor that differs can be named, with what each rank has there. */
+#include "plan/tensors.h"
+
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -9,7 +11,7 @@
 #include "core/bytes.h"
 #include "core/crc64.h"
 #include "core/fail.h"
-#include "plan/plan.h"
+#include "plan/values.h"
 
 enum { HEAD = 8 + 8 * DCP_MAX_DIMS };
 
@@ -52,7 +54,7 @@ static int serialize(state_tensor *const *sorted, size_t n, comm_message *list) 
 
 enum { RECORD = 1 + HEAD }; /* whether a rank has the tensor, and its head */
 
-static void describe(const unsigned char *record, char *text, size_t size) {
+static void describe_tensor(const unsigned char *record, char *text, size_t size) {
     const unsigned char *head = record + 1;
     uint64_t shape[DCP_MAX_DIMS];
     uint32_t ndim = core_get_u32(head + 4);
@@ -101,10 +103,11 @@ static int name_difference(dcp_comm *comm, state_tensor *const *sorted, size_t n
             put_head(&sorted[i]->tensor, record + 1);
         }
     snprintf(what, sizeof what, "tensor %s", path);
-    return plan_disagree(comm, what, record, sizeof record, describe, err);
+    return plan_disagree(comm, what, record, sizeof record, describe_tensor, err);
 }
 
-static int explain(dcp_comm *comm, state_tensor *const *sorted, size_t n, dcp_error *err) {
+static int explain_difference(dcp_comm *comm, state_tensor *const *sorted, size_t n,
+                              dcp_error *err) {
     comm_message list = {0};
     int status = DCP_OK;
     if (comm->rank == 0 && !serialize(sorted, n, &list)) status = core_fail_memory(err, list.bytes);
@@ -128,5 +131,5 @@ int plan_tensors(dcp_comm *comm, state_tensor *const *sorted, size_t n, dcp_erro
     uint64_t hash = plan_fingerprint(sorted, n), bounds[2] = {hash, ~hash};
     int status = comm_allreduce(comm, bounds, 2, DCP_REDUCE_MIN, err);
     if (status) return status;
-    return bounds[0] == ~bounds[1] ? DCP_OK : explain(comm, sorted, n, err);
+    return bounds[0] == ~bounds[1] ? DCP_OK : explain_difference(comm, sorted, n, err);
 }

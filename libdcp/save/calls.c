@@ -12,6 +12,7 @@
 
 #include "core/fail.h"
 #include "plan/plan.h"
+#include "plan/values.h"
 #include "save/context.h"
 #include "save/save.h"
 #include "save/snapshot.h"

@@ -7,6 +7,9 @@
 #include "core/box.h"
 #include "core/crc64.h"
 #include "core/fail.h"
+#include "plan/plan.h"
+#include "plan/tensors.h"
+#include "plan/values.h"
 
 #define META_UNIT (64u << 10)
 

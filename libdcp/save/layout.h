@@ -4,7 +4,7 @@
 #define DCP_SAVE_LAYOUT_H
 
 #include "h5/skeleton.h"
-#include "plan/plan.h"
+#include "plan/boxes.h"
 #include "save/request.h"
 
 /* Where everything lies in a file. */

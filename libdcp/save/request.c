@@ -4,6 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "comm/comm.h"
 #include "core/fail.h"
 #include "core/json.h"
 #include "io/queue.h"

@@ -10,7 +10,7 @@
 
 #include "comm/comm.h"
 #include "core/fail.h"
-#include "plan/plan.h"
+#include "plan/values.h"
 #include "redundancy/redundancy.h"
 #include "step/about.h"
 #include "step/list.h"

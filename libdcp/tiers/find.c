@@ -5,7 +5,7 @@
 #include <string.h>
 
 #include "core/fail.h"
-#include "plan/plan.h"
+#include "plan/values.h"
 #include "step/list.h"
 #include "tiers/tiers.h"
 

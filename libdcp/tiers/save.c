@@ -6,7 +6,7 @@
 #include <string.h>
 
 #include "core/fail.h"
-#include "plan/plan.h"
+#include "plan/values.h"
 #include "save/context.h"
 #include "tiers/tiers.h"
 

@@ -14,7 +14,7 @@
 #include <string.h>
 
 #include "copy/window.h"
-#include "plan/plan.h"
+#include "plan/boxes.h"
 #include "planned.h"
 #include "save/context.h"
 #include "stored.h"

@@ -1,12 +1,13 @@
 /* Saying who disagrees: every rank's record goes to rank 0, which groups equal ones. Only where
  * something is wrong, so its cost does not matter. */
+#include "plan/values.h"
+
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "core/fail.h"
-#include "plan/plan.h"
 
 enum { VARIANTS = 4, RANKS_TEXT = 120 };
 
@@ -40,8 +41,8 @@ static void tell_variant(const unsigned char *records, size_t bytes, int size, i
 }
 
 /* Fills `err` with all variants; its rank is the first that differs from rank 0. */
-static int tell(const char *what, const unsigned char *records, size_t bytes, int size,
-                plan_describe describe, dcp_error *err) {
+static int tell_variants(const char *what, const unsigned char *records, size_t bytes, int size,
+                         plan_describe describe, dcp_error *err) {
     char text[VARIANTS * (316 + RANKS_TEXT)] = "", record[300], ranks[RANKS_TEXT];
     unsigned char *told = calloc(2 * (size_t)size, 1);
     int variants = 0, differs = -1;
@@ -73,7 +74,7 @@ int plan_disagree(dcp_comm *comm, const char *what, const void *record, size_t b
     status = comm_agree(comm, status, &failure);
     if (!status) status = comm_gather(comm, record, bytes, records, 0, &failure);
     if (!status && comm->rank == 0)
-        status = tell(what, records, bytes, comm->size, describe, &failure);
+        status = tell_variants(what, records, bytes, comm->size, describe, &failure);
     if (status != DCP_ERR_COMM) status = comm_agree(comm, status, &failure);
     free(records);
     if (err) *err = failure;

@@ -1,0 +1,36 @@
+/* What all ranks must pass the same, and saying who passed something else. */
+#ifndef DCP_PLAN_VALUES_H
+#define DCP_PLAN_VALUES_H
+
+#include "comm/comm.h"
+
+/* A rank's record as text, for plan_disagree. */
+typedef void (*plan_describe)(const unsigned char *record, char *text, size_t size);
+
+/* Collective, where ranks are known to disagree: DCP_ERR_MISMATCH "<what>: <record> on ranks 0-2,
+ * <another> on rank 3" on all ranks. Without `describe` records are "one" and "another". */
+int plan_disagree(dcp_comm *comm, const char *what, const void *record, size_t bytes,
+                  plan_describe describe, dcp_error *err);
+
+#define PLAN_VALUES 16
+
+/* Something that all ranks must pass the same. */
+typedef struct plan_value {
+    const char *name;
+    uint64_t value;
+    int is_hash; /* no number that says anything */
+} plan_value;
+
+/* Collective, where ranks are known to have passed different ones: plan_disagree about it. */
+int plan_value_differs(dcp_comm *comm, const plan_value *value, dcp_error *err);
+
+/* Collective; at most PLAN_VALUES. DCP_ERR_MISMATCH names the first that differs and the ranks. */
+int plan_same(dcp_comm *comm, const plan_value *values, size_t n, dcp_error *err);
+
+/* plan_same and then comm_agree of `status`, in one all-reduce. */
+int plan_agree(dcp_comm *comm, int status, const plan_value *values, size_t n, dcp_error *err);
+
+/* "rank 3" or "ranks 0-2, 5" of the ranks marked in `member`. */
+void plan_ranks_print(const unsigned char *member, int size, char *text, size_t bytes);
+
+#endif
