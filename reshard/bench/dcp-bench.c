@@ -2,7 +2,10 @@
  *
  * Only the library's call is timed, from a barrier to the slowest rank's return. Between repeats
  * older steps are removed, but only those that this program wrote, whatever else is in DIR. */
+#include <dirent.h>
+#include <fcntl.h>
 #include <inttypes.h>
+#include <jansson.h>
 #include <limits.h>
 #include <mpi.h>
 #include <stdio.h>
@@ -11,20 +14,110 @@
 #include <time.h>
 #include <unistd.h>
 
-#include "bench/bench_dir.h"
-#include "bench/bench_work.h"
+#include <dcp/dcp.h>
+
+#include "bench/workload.h"
 #include "common/launch.h"
 #include "programs/arguments.h"
 #include "programs/program.h"
 
+#define BENCH_TOOL "dcp-bench" /* in about.json of what it saved */
+
 typedef struct bench {
     launch job;
-    bench_work work;
+    bench_workload work;
     const char *dir;
     uint64_t repeats;
     dcp_engine engine;
     int dry_run, repeated;
 } bench;
+
+/* Whether about.json names this program; or another one, where `by_other`. */
+static int is_by(const char *folder, int by_other) {
+    char path[PATH_MAX];
+    if (snprintf(path, sizeof path, "%s/about.json", folder) >= PATH_MAX) return 0;
+    json_t *about = json_load_file(path, 0, NULL);
+    const char *tool = json_string_value(json_object_get(about, "tool"));
+    int is = tool && (strcmp(tool, BENCH_TOOL) != 0) == by_other;
+    json_decref(about);
+    return is;
+}
+
+/* Out of the way first, as the library does it: what stays is cleaned by the next writer. */
+static void remove_step(const char *dir, const char *name) {
+    char step[PATH_MAX], trash[PATH_MAX], file[PATH_MAX + 16];
+    snprintf(step, sizeof step, "%s/%s", dir, name);
+    snprintf(trash, sizeof trash, "%s/.trash-%s", dir, name);
+    if (!is_by(step, 0) || rename(step, trash) != 0) return;
+    snprintf(file, sizeof file, "%s/state.h5", trash);
+    unlink(file);
+    snprintf(file, sizeof file, "%s/about.json", trash);
+    unlink(file);
+    rmdir(trash);
+}
+
+/* Rank 0 removes the steps before `step`, but only those that dcp-bench wrote. */
+static void remove_steps_before(const launch *job, const char *dir, uint64_t step) {
+    dcp_step *steps;
+    size_t n;
+    if (job->rank != 0 || dcp_steps_list(dir, &steps, &n, NULL) != DCP_OK) return;
+    for (size_t i = 0; i < n; i++)
+        if (steps[i].kind == DCP_STEP_COMPLETE && steps[i].step < step)
+            remove_step(dir, steps[i].name);
+    free(steps);
+    int fd = open(dir, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    if (fd < 0) return;
+    syncfs(fd); /* so that the next repeat does not pay for the removal */
+    close(fd);
+}
+
+/* Collective. The number of the newest complete step; 0 where there is none. */
+static uint64_t find_newest(const launch *job, const char *dir) {
+    dcp_step *steps;
+    size_t n;
+    uint64_t newest = 0;
+    if (job->rank == 0 && dcp_steps_list(dir, &steps, &n, NULL) == DCP_OK) {
+        for (size_t i = 0; i < n; i++)
+            if (steps[i].kind == DCP_STEP_COMPLETE) newest = steps[i].step;
+        free(steps);
+    }
+    launch_broadcast(job, &newest, sizeof newest);
+    return newest;
+}
+
+/* Collective. PROGRAM_USAGE, with a message, where another program's steps lie there: those of a
+ * training run are not to be hidden behind newer ones. */
+static int check_dir(const launch *job, const char *dir) {
+    dcp_step *steps;
+    size_t n;
+    int status = PROGRAM_DONE;
+    if (job->rank == 0 && dcp_steps_list(dir, &steps, &n, NULL) == DCP_OK) {
+        for (size_t i = 0; i < n && status == PROGRAM_DONE; i++) {
+            char step[PATH_MAX];
+            snprintf(step, sizeof step, "%s/%s", dir, steps[i].name);
+            if (steps[i].kind == DCP_STEP_COMPLETE && is_by(step, 1))
+                status = program_fail(PROGRAM_USAGE, "%s: another program's; choose another folder",
+                                      step);
+        }
+        free(steps);
+    }
+    return launch_worst(job, status);
+}
+
+/* Collective. Drops the pages of a step's files, which are the machine's, from the page cache. */
+static void drop_cache(const launch *job, const char *folder) {
+    DIR *stream = opendir(folder);
+    struct dirent *entry;
+    while (stream && (entry = readdir(stream))) {
+        int fd = openat(dirfd(stream), entry->d_name, O_RDONLY | O_CLOEXEC);
+        if (fd < 0) continue;
+        fdatasync(fd);
+        posix_fadvise(fd, 0, 0, POSIX_FADV_DONTNEED);
+        close(fd);
+    }
+    if (stream) closedir(stream);
+    if (job->mpi) MPI_Barrier(MPI_COMM_WORLD);
+}
 
 static double now_s(void) {
     struct timespec t;
@@ -89,17 +182,17 @@ static int save_once(bench *b, dcp_store *store, uint64_t step, int async, dcp_e
 static int bench_save(bench *b, int async) {
     dcp_error err = {0};
     dcp_store *store;
-    int steps = bench_dir_check(&b->job, b->dir);
+    int steps = check_dir(&b->job, b->dir);
     if (steps != PROGRAM_DONE) return steps;
     dcp_store_options options = {.tool = BENCH_TOOL, .log = print_log, .log_ctx = b};
     if (dcp_store_open(b->job.comm, b->dir, &options, &store, &err)) return program_report(&err);
-    bench_work_fill(&b->work);
-    uint64_t step = bench_dir_newest(&b->job, b->dir);
+    bench_workload_fill(&b->work);
+    uint64_t step = find_newest(&b->job, b->dir);
     int status = DCP_OK;
     for (uint64_t r = 0; r < b->repeats && status == DCP_OK; r++) {
         status = save_once(b, store, ++step, async, &err);
         if (status != DCP_OK) break;
-        bench_dir_remove_before(&b->job, b->dir, step);
+        remove_steps_before(&b->job, b->dir, step);
         b->repeated = 1;
     }
     dcp_store_close(store);
@@ -130,10 +223,9 @@ static int check_sizes(const bench *b) {
 static int load_once(bench *b) {
     dcp_error err = {0};
     char folder[PATH_MAX];
-    snprintf(folder, sizeof folder, "%s/step-%08" PRIu64, b->dir,
-             bench_dir_newest(&b->job, b->dir));
-    bench_dir_drop_cache(&b->job, access(folder, F_OK) == 0 ? folder : b->dir);
-    bench_work_clear(&b->work);
+    snprintf(folder, sizeof folder, "%s/step-%08" PRIu64, b->dir, find_newest(&b->job, b->dir));
+    drop_cache(&b->job, access(folder, F_OK) == 0 ? folder : b->dir);
+    bench_workload_clear(&b->work);
 
     dcp_report report = {0};
     dcp_checkpoint *ckpt;
@@ -154,7 +246,7 @@ static int bench_load(bench *b) {
     for (uint64_t r = 0; r < b->repeats; r++) {
         int result = load_once(b);
         if (result != PROGRAM_DONE) return result;
-        const char *wrong = bench_work_check(&b->work);
+        const char *wrong = bench_workload_check(&b->work);
         if (wrong)
             program_note("rank %d: %s holds other values than were saved", b->job.rank, wrong);
         int worst = launch_worst(&b->job, wrong ? PROGRAM_DIFFERS : PROGRAM_DONE);
@@ -170,7 +262,7 @@ typedef struct sizes {
 /* Collective. */
 static void print_plan(const bench *b, const char *op) {
     char text[32];
-    uint64_t newest = bench_dir_newest(&b->job, b->dir);
+    uint64_t newest = find_newest(&b->job, b->dir);
     if (b->job.rank != 0) return;
     int loads = strcmp(op, "load") == 0;
     printf("%s %s/step-%08" PRIu64 ": %zu tensors, %s, by %d %s, repeat %" PRIu64 "\n",
@@ -183,8 +275,8 @@ static int run(bench *b, const char *op, const sizes *size) {
     dcp_error err;
     int result = launch_start(&b->job);
     if (result != 0) return result;
-    int status = bench_work_create(&b->work, size->layers, size->hidden, size->vocab, b->job.rank,
-                                   b->job.size, &err);
+    int status = bench_workload_create(&b->work, size->layers, size->hidden, size->vocab,
+                                       b->job.rank, b->job.size, &err);
     if (status != DCP_OK) program_note("rank %d: %s", b->job.rank, err.message);
     result = launch_worst(&b->job, status == DCP_OK ? PROGRAM_DONE : PROGRAM_FAILED);
     if (result == PROGRAM_DONE && b->dry_run)
@@ -193,7 +285,7 @@ static int run(bench *b, const char *op, const sizes *size) {
         print_plan(b, op);
     else if (result == PROGRAM_DONE)
         result = strcmp(op, "load") == 0 ? bench_load(b) : bench_save(b, strcmp(op, "async") == 0);
-    bench_work_destroy(&b->work);
+    bench_workload_destroy(&b->work);
     launch_end(&b->job);
     return result;
 }

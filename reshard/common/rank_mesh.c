@@ -2,6 +2,7 @@
 #include "common/rank_mesh.h"
 
 #include <fnmatch.h>
+#include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -108,6 +109,19 @@ int rank_mesh_set_rules(rank_mesh *m, const char *text) {
 void rank_mesh_free(rank_mesh *m) {
     free(m->rules);
     m->rules = NULL;
+}
+
+int rank_mesh_from_options(const char *world, const char *mesh, const char *rules, rank_mesh *out) {
+    uint64_t ranks = 0;
+    if (world && program_count_parse("--world", world, 1, RANK_MESH_MAX_WORLD, &ranks))
+        return PROGRAM_USAGE;
+    rank_mesh_flat((int)ranks, out);
+    if (mesh && rank_mesh_parse(mesh, out)) return PROGRAM_USAGE;
+    if (ranks && (uint64_t)out->world != ranks)
+        return program_fail(PROGRAM_USAGE,
+                            "--world %" PRIu64 " contradicts --mesh %s, which has %d ranks", ranks,
+                            mesh, out->world);
+    return rules ? rank_mesh_set_rules(out, rules) : 0;
 }
 
 /* The tensor's name without its sections: what follows /model/ or /optimizer/exp_avg/. */

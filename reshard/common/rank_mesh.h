@@ -36,6 +36,10 @@ void rank_mesh_flat(int world, rank_mesh *out);
 /* "fsdp=4,tp=2". 0, or PROGRAM_USAGE: the message was printed. */
 int rank_mesh_parse(const char *text, rank_mesh *out);
 
+/* What --world, --mesh and --tp-rule ask for; each may be NULL. Without --mesh it is --world ranks
+ * in fsdp, 0 without either. 0, or PROGRAM_USAGE after a message; rank_mesh_free. */
+int rank_mesh_from_options(const char *world, const char *mesh, const char *rules, rank_mesh *out);
+
 /* The mesh's axes as rank_mesh_parse takes them, in text. */
 enum { RANK_MESH_TEXT = 64 };
 const char *rank_mesh_print(const rank_mesh *m, char text[RANK_MESH_TEXT]);

@@ -14,7 +14,8 @@
 
 #include "common/launch.h"
 #include "common/progress.h"
-#include "import/import.h"
+#include "import/config_check.h"
+#include "import/hf_source.h"
 #include "programs/arguments.h"
 #include "programs/program.h"
 
@@ -102,7 +103,7 @@ static int open_folder_everywhere(const launch *job, const settings *s, folder *
     int status = job->rank == 0 ? open_folder(job, path, f) : 0;
     if (status == 0 && job->rank == 0) {
         import_note_unnamed(path, f->reader);
-        status = import_check(path, f->config, f->reader, s->allow_mismatch);
+        status = import_config_check(path, f->config, f->reader, s->allow_mismatch);
     }
     status = launch_worst(job, status);
     if (status == 0) status = launch_worst(job, job->rank == 0 ? 0 : open_folder(job, path, f));

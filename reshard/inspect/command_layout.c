@@ -194,30 +194,19 @@ static int lay_out(const dcp_checkpoint *ckpt, const rank_mesh *m, const request
     return status;
 }
 
-/* The mesh that was asked for; *asked is 0 for none. */
-static int parse_mesh(const request *q, rank_mesh *m, int *asked) {
-    uint64_t world = 0;
-    *asked = q->world || q->mesh;
-    if (q->world && program_count_parse("--world", q->world, 1, RANK_MESH_MAX_WORLD, &world))
-        return PROGRAM_USAGE;
-    if (world) rank_mesh_flat((int)world, m);
-    if (q->mesh && rank_mesh_parse(q->mesh, m)) return PROGRAM_USAGE;
-    if (world && (uint64_t)m->world != world)
-        return program_fail(PROGRAM_USAGE,
-                            "--world %" PRIu64 " contradicts --mesh %s, which has %d ranks", world,
-                            q->mesh, m->world);
-    if (q->rules && !q->mesh)
-        return program_fail(PROGRAM_USAGE, "--tp-rule needs a --mesh with tp");
-    return q->rules ? rank_mesh_set_rules(m, q->rules) : 0;
-}
-
 static int open_and_lay_out(const request *q) {
     rank_mesh m = {0};
-    int asked, status = parse_mesh(q, &m, &asked);
+    const int asked = q->world || q->mesh;
+    int status = rank_mesh_from_options(q->world, q->mesh, q->rules, &m);
     dcp_error err = {0};
     dcp_comm *self;
     dcp_checkpoint *ckpt;
-    if (status) return status;
+    if (!status && q->rules && !q->mesh)
+        status = program_fail(PROGRAM_USAGE, "--tp-rule needs a --mesh with tp");
+    if (status) {
+        rank_mesh_free(&m);
+        return status;
+    }
     if (dcp_comm_self(&self, &err)) return program_report(&err);
     if (dcp_checkpoint_open(self, q->ckpt, &ckpt, &err)) {
         status = program_report(&err);

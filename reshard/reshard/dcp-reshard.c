@@ -17,8 +17,7 @@
 #include "common/step_path.h"
 #include "programs/arguments.h"
 #include "programs/program.h"
-#include "reshard/flows.h"
-#include "reshard/reshard_about.h"
+#include "reshard/traffic.h"
 
 #define MIB ((uint64_t)1 << 20)
 
@@ -29,21 +28,6 @@ typedef struct settings {
     rank_mesh mesh;  /* of the files that are written */
     uint64_t memory; /* of the process, in bytes */
 } settings;
-
-/* The mesh of layout sharded; world 0: as many as ranks. */
-static int parse_mesh(settings *s) {
-    uint64_t world = 0;
-    if (s->world_text &&
-        program_count_parse("--world", s->world_text, 1, RANK_MESH_MAX_WORLD, &world))
-        return PROGRAM_USAGE;
-    rank_mesh_flat((int)world, &s->mesh);
-    if (s->mesh_text && rank_mesh_parse(s->mesh_text, &s->mesh)) return PROGRAM_USAGE;
-    if (world && (uint64_t)s->mesh.world != world)
-        return program_fail(PROGRAM_USAGE,
-                            "--world %" PRIu64 " contradicts --mesh %s, which has %d ranks", world,
-                            s->mesh_text, s->mesh.world);
-    return s->tp_rules ? rank_mesh_set_rules(&s->mesh, s->tp_rules) : 0;
-}
 
 static int parse_values(settings *s) {
     if (!s->layout_name)
@@ -60,7 +44,7 @@ static int parse_values(settings *s) {
                      s->mesh_text ? "--mesh" : "--tp-rule");
     if (s->memory_text && program_size_parse("--memory", s->memory_text, &s->memory))
         return PROGRAM_USAGE;
-    return parse_mesh(s);
+    return rank_mesh_from_options(s->world_text, s->mesh_text, s->tp_rules, &s->mesh);
 }
 
 static int parse(settings *s, int argc, char **argv) {
@@ -139,8 +123,8 @@ static int check_dst(const settings *s, const dcp_checkpoint *ckpt) {
     return status;
 }
 
-static int print_json(const flows *f, const flows_labels *labels) {
-    json_t *plan = flows_json(f, labels);
+static int print_json(const reshard_traffic *f, const reshard_traffic_labels *labels) {
+    json_t *plan = reshard_traffic_json(f, labels);
     if (!plan) return program_fail(PROGRAM_FAILED, "out of memory");
     int failed = json_text_write(plan, 0, stdout);
     json_decref(plan);
@@ -151,27 +135,28 @@ static int print_plan(const settings *s, const dcp_checkpoint *ckpt, int size) {
     char dst[PATH_MAX], axes[RANK_MESH_TEXT];
     int has_mesh = s->layout == DCP_LAYOUT_SHARDED && s->mesh_text;
     snprintf(dst, sizeof dst, "%s/step-%08" PRIu64, s->dst, dcp_checkpoint_step(ckpt));
-    const flows_labels labels = {.src = dcp_checkpoint_path(ckpt),
-                                 .dst = dst,
-                                 .step = dcp_checkpoint_step(ckpt),
-                                 .old_layout = dcp_checkpoint_layout(ckpt),
-                                 .new_layout = s->layout,
-                                 .mesh = has_mesh ? rank_mesh_print(&s->mesh, axes) : NULL,
-                                 .processes = size};
+    const reshard_traffic_labels labels = {.src = dcp_checkpoint_path(ckpt),
+                                           .dst = dst,
+                                           .step = dcp_checkpoint_step(ckpt),
+                                           .old_layout = dcp_checkpoint_layout(ckpt),
+                                           .new_layout = s->layout,
+                                           .mesh =
+                                               has_mesh ? rank_mesh_print(&s->mesh, axes) : NULL,
+                                           .processes = size};
     rank_mesh one;
-    flows f;
+    reshard_traffic f;
     rank_mesh_flat(size, &one); /* the parts of a global file that each process writes */
-    int status = flows_make(ckpt, s->layout == DCP_LAYOUT_SHARDED ? &s->mesh : &one, &f);
+    int status = reshard_traffic_count(ckpt, s->layout == DCP_LAYOUT_SHARDED ? &s->mesh : &one, &f);
     if (status) return status;
     if (s->svg) {
-        errno = flows_draw(&f, s->svg);
+        errno = reshard_traffic_draw(&f, s->svg);
         if (errno) status = program_fail_errno("write", s->svg);
     }
     if (!status && s->json)
         status = print_json(&f, &labels);
     else if (!status)
-        flows_print(&f, &labels);
-    flows_free(&f);
+        reshard_traffic_print(&f, &labels);
+    reshard_traffic_free(&f);
     return status;
 }
 
@@ -208,6 +193,25 @@ static int divide_memory(const settings *s, const dcp_checkpoint *ckpt, int size
 
 static void advance(void *ctx, uint64_t done, uint64_t total) { progress_update(ctx, done, total); }
 
+/* What about.json of a rewritten step says beside who rewrote it: the kernels and the processor
+ * that computed the step in that folder, which a resume compares with its own, and `mesh` unless it
+ * is NULL: a JSON object, malloc'd. NULL: out of memory. */
+static char *make_about(const char *step, const char *mesh) {
+    static const char *const kept[] = {"kernels", "processor"};
+    char *text = NULL;
+    json_t *old = dcp_about_read(step, &text, NULL) ? NULL : json_loads(text, 0, NULL);
+    json_t *about = json_object();
+    for (size_t i = 0; i < sizeof kept / sizeof *kept; i++)
+        if (json_object_get(old, kept[i]))
+            json_object_set(about, kept[i], json_object_get(old, kept[i]));
+    if (mesh) json_object_set_new(about, "mesh", json_string(mesh));
+    free(text);
+    text = json_dumps(about, JSON_COMPACT);
+    json_decref(about);
+    json_decref(old);
+    return text;
+}
+
 static int rewrite(const settings *s, dcp_checkpoint *ckpt, dcp_store *store, uint64_t memory) {
     dcp_error err = {0};
     char axes[RANK_MESH_TEXT];
@@ -222,7 +226,7 @@ static int rewrite(const settings *s, dcp_checkpoint *ckpt, dcp_store *store, ui
                                    .progress_ctx = &bar};
     int has_mesh = s->layout == DCP_LAYOUT_SHARDED && s->mesh_text;
     char *about =
-        reshard_about(dcp_checkpoint_path(ckpt), has_mesh ? rank_mesh_print(&s->mesh, axes) : NULL);
+        make_about(dcp_checkpoint_path(ckpt), has_mesh ? rank_mesh_print(&s->mesh, axes) : NULL);
     options.about_json = about;
     progress_start(&bar, "resharding");
     int status = dcp_rewrite(ckpt, store, &options, NULL, &err);

@@ -1,6 +1,6 @@
-/* dcp-import in parts: a Hugging Face folder as the source of a save. */
-#ifndef RESHARD_IMPORT_H
-#define RESHARD_IMPORT_H
+/* A Hugging Face folder as the source of a save. */
+#ifndef RESHARD_IMPORT_HF_SOURCE_H
+#define RESHARD_IMPORT_HF_SOURCE_H
 
 #include <jansson.h>
 
@@ -32,11 +32,6 @@ void import_note_unnamed(const char *folder, const dcp_st_reader *reader);
 /* What the checkpoint keeps of the folder's config.json: all but transformers_version and keys that
  * begin with `_`. *out is released with json_decref. */
 int import_config_read(const char *folder, json_t **out);
-
-/* Compares the tensors with those that config.json asks for, where it is one that dcp-train takes,
- * dropout aside; tells the first ones that are missing, surplus or of another shape, which is a
- * failure, with `allow` a note. What dcp-train would refuse in config.json is a note. */
-int import_check(const char *folder, const json_t *config, const dcp_st_reader *reader, int allow);
 
 /* The state that rank `rank` of `size` contributes: its rows of every tensor and file, read when
  * the save asks for them. */

@@ -1,6 +1,6 @@
 /* The benchmark's tensors. All boxes lie in one arena, each from a page's start, as an allocator of
  * large tensors would give them out. */
-#include "bench/bench_work.h"
+#include "bench/workload.h"
 
 #include <inttypes.h>
 #include <stdio.h>
@@ -45,7 +45,7 @@ static void describe_in_layer(bench_tensor *t, const char *section, uint64_t lay
     t->tensor = (dcp_tensor){t->path, DCP_F32, s->ndim, {s->rows * hidden, s->cols * hidden}};
 }
 
-static void describe(bench_work *work, uint64_t layers, uint64_t hidden, uint64_t vocab) {
+static void describe(bench_workload *work, uint64_t layers, uint64_t hidden, uint64_t vocab) {
     bench_tensor *t = work->tensors;
     for (size_t s = 0; s < SECTIONS; s++) {
         describe_outer(t++, sections[s], 0, hidden, vocab);
@@ -62,7 +62,7 @@ static uint64_t box_bytes(const bench_tensor *t) {
 
 static uint64_t in_pages(uint64_t bytes) { return (bytes + PAGE - 1) / PAGE * PAGE; }
 
-static int place(bench_work *work, int rank, int ranks, dcp_error *err) {
+static int place(bench_workload *work, int rank, int ranks, dcp_error *err) {
     for (size_t i = 0; i < work->n; i++) {
         bench_tensor *t = &work->tensors[i];
         t->box = dcp_box_chunk(&t->tensor, rank, ranks);
@@ -86,9 +86,9 @@ static int place(bench_work *work, int rank, int ranks, dcp_error *err) {
     return DCP_OK;
 }
 
-int bench_work_create(bench_work *work, uint64_t layers, uint64_t hidden, uint64_t vocab, int rank,
-                      int ranks, dcp_error *err) {
-    *work = (bench_work){.n = SECTIONS * (OUTSIDE_LAYERS + PER_LAYER * layers)};
+int bench_workload_create(bench_workload *work, uint64_t layers, uint64_t hidden, uint64_t vocab,
+                          int rank, int ranks, dcp_error *err) {
+    *work = (bench_workload){.n = SECTIONS * (OUTSIDE_LAYERS + PER_LAYER * layers)};
     *err = (dcp_error){.status = DCP_ERR_NO_MEMORY, .rank = -1, .message = "out of memory"};
     work->tensors = calloc(work->n, sizeof *work->tensors);
     if (!work->tensors) return DCP_ERR_NO_MEMORY;
@@ -99,11 +99,11 @@ int bench_work_create(bench_work *work, uint64_t layers, uint64_t hidden, uint64
         bench_tensor *t = &work->tensors[i];
         status = dcp_state_add(work->state, &t->tensor, &t->box, t->data, err);
     }
-    if (status == DCP_OK) bench_work_clear(work);
+    if (status == DCP_OK) bench_workload_clear(work);
     return status;
 }
 
-void bench_work_destroy(bench_work *work) {
+void bench_workload_destroy(bench_workload *work) {
     dcp_state_destroy(work->state);
     if (work->arena) munmap(work->arena, work->arena_bytes);
     free(work->tensors);
@@ -119,7 +119,7 @@ static uint64_t first_elem(const bench_tensor *t) {
     return t->box.start[0] * (t->tensor.ndim == MATRIX ? t->tensor.shape[1] : 1);
 }
 
-void bench_work_fill(bench_work *work) {
+void bench_workload_fill(bench_workload *work) {
     for (size_t k = 0; k < work->n; k++) {
         const bench_tensor *t = &work->tensors[k];
         uint64_t n = dcp_box_elems(&t->box, t->tensor.ndim), first = first_elem(t);
@@ -127,11 +127,11 @@ void bench_work_fill(bench_work *work) {
     }
 }
 
-void bench_work_clear(bench_work *work) {
+void bench_workload_clear(bench_workload *work) {
     if (work->arena) memset(work->arena, 0xa5, work->arena_bytes);
 }
 
-const char *bench_work_check(const bench_work *work) {
+const char *bench_workload_check(const bench_workload *work) {
     for (size_t k = 0; k < work->n; k++) {
         const bench_tensor *t = &work->tensors[k];
         uint64_t n = dcp_box_elems(&t->box, t->tensor.ndim), first = first_elem(t);

@@ -1,9 +1,10 @@
 /* Whether the tensors are those that config.json asks for, so that a wrong folder is told when it
  * is imported and not when it is trained. */
+#include "import/config_check.h"
+
 #include <stdlib.h>
 #include <string.h>
 
-#include "import/import.h"
 #include "models/weights.h"
 #include "programs/program.h"
 
@@ -119,7 +120,8 @@ static json_t *without_dropout(const json_t *config) {
     return copy;
 }
 
-int import_check(const char *folder, const json_t *config, const dcp_st_reader *reader, int allow) {
+int import_config_check(const char *folder, const json_t *config, const dcp_st_reader *reader,
+                        int allow) {
     dcp_error err = {0}, still = {0};
     model *m = NULL;
     json_t *bare = without_dropout(config);

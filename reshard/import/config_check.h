@@ -1,0 +1,15 @@
+/* Whether a folder's tensors are those of its config.json. */
+#ifndef RESHARD_IMPORT_CONFIG_CHECK_H
+#define RESHARD_IMPORT_CONFIG_CHECK_H
+
+#include <jansson.h>
+
+#include <dcp/safetensors.h>
+
+/* Compares the tensors with those that config.json asks for, where it is one that dcp-train takes,
+ * dropout aside; tells the first ones that are missing, surplus or of another shape, which is a
+ * failure, with `allow` a note. What dcp-train would refuse in config.json is a note. */
+int import_config_check(const char *folder, const json_t *config, const dcp_st_reader *reader,
+                        int allow);
+
+#endif
