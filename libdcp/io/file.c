@@ -14,6 +14,7 @@
 
 #include "core/bytes.h"
 #include "core/fail.h"
+#include "io/publish.h"
 
 static int reserve(int fd, uint64_t bytes) {
     int failed;
@@ -112,7 +113,7 @@ int io_sync(const io_file *file, dcp_error *err) {
 int io_sync_folder(const char *path, dcp_error *err) {
     int fd = open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
     if (fd < 0) return core_fail_errno(err, "cannot open", path);
-    int status = fsync(fd) ? core_fail_errno(err, "sync", path) : DCP_OK;
+    int status = io_publish_sync(fd) ? core_fail_errno(err, "cannot sync", path) : DCP_OK;
     close(fd);
     return status;
 }

@@ -17,10 +17,10 @@
 #include "core/crc64.h"
 #include "core/fail.h"
 #include "step/checkpoint.h"
-#include "step/files.h"
+#include "step/folder.h"
 #include "step/list.h"
 #include "step/tables.h"
-#include "store/folder.h"
+#include "store/directory.h"
 
 /* Files of a step that this rank has a part in. */
 static size_t count_files(const dcp_comm *comm, const save_request *r) {
@@ -158,7 +158,7 @@ static uint64_t read_record(save_file_record *f, const dcp_store *store, const s
     step_file file = {.file.fd = -1, .plain = -1};
     step_name_write(name, "", step);
     if (snprintf(folder, sizeof folder, "%s/%s", store->dir, name) < (int)sizeof folder)
-        file.path = step_files_path(folder, r->layout, number, (size_t)r->shards);
+        file.path = step_folder_path(folder, r->layout, number, (size_t)r->shards);
     uint64_t blocks = 0;
     if (file.path && !step_tables_read(&file, NULL)) {
         blocks = file.ub.blocks.bytes / 8;

@@ -11,7 +11,7 @@
 #include "save/context.h"
 #include "save/reuse.h"
 #include "save/snapshot.h"
-#include "store/spare.h"
+#include "store/recycle.h"
 
 /* The metadata is a piece of rank 0 like any other, without a checksum of blocks. */
 static void add_metadata(image *im) {
@@ -68,12 +68,12 @@ static uint64_t pages_of(const save_file *file) {
 
 void image_take_spare(image *im) {
     if (im->comm->rank || im->engine == DCP_ENGINE_MPIO || !im->reuse->now->refused) return;
-    im->stands = spare_take(im->store, strrchr(im->path, '/') + 1, pages_of(im->layout), im->path);
+    im->stands = store_recycle_take(im->store, strrchr(im->path, '/') + 1, pages_of(im->layout), im->path);
 }
 
 void image_note_spare(const image *im, uint64_t step) {
     if (!im->comm->rank && im->engine != DCP_ENGINE_MPIO)
-        spare_note(im->store, step, im->file.fd, pages_of(im->layout));
+        store_recycle_note(im->store, step, im->file.fd, pages_of(im->layout));
 }
 
 static int create(image *im, dcp_error *err) {

@@ -17,7 +17,7 @@
 #include "core/fail.h"
 #include "core/json.h"
 #include "io/file.h"
-#include "step/files.h"
+#include "step/folder.h"
 
 #define DIGITS 16
 #define ZEROS "0000000000000000"
@@ -63,17 +63,10 @@ static void write_digits(char *digits, uint64_t crc) {
     memcpy(digits, text, DIGITS);
 }
 
-static int write_file(const char *path, const char *text, size_t bytes, dcp_error *err) {
+static int write_durably(const char *path, const char *text, size_t bytes, dcp_error *err) {
     int fd = open(path, O_WRONLY | O_CREAT | O_TRUNC | O_NOFOLLOW | O_CLOEXEC, 0666);
     if (fd < 0) return core_fail_errno(err, "cannot make", path);
-    int status = DCP_OK;
-    for (size_t done = 0; done < bytes && status == DCP_OK;) {
-        ssize_t n = write(fd, text + done, bytes - done);
-        if (n >= 0)
-            done += (size_t)n;
-        else if (errno != EINTR)
-            status = core_fail_errno(err, "cannot write", path);
-    }
+    int status = io_write_plain(fd, text, bytes, 0, path, err);
     if (status == DCP_OK && fsync(fd) != 0) status = core_fail_errno(err, "cannot sync", path);
     if (close(fd) != 0 && status == DCP_OK) status = core_fail_errno(err, "cannot close", path);
     return status;
@@ -95,7 +88,7 @@ int step_about_write(const char *dir, const char *tool, int ranks, const char *m
         status = core_fail_memory(err, text ? strlen(text) : 0);
     } else {
         write_digits(digits_of(file, (size_t)bytes), core_crc64(file, (size_t)bytes));
-        status = write_file(path, file, (size_t)bytes, err);
+        status = write_durably(path, file, (size_t)bytes, err);
         free(file);
     }
     free(text);
@@ -164,7 +157,7 @@ json_t *step_about_shards(const char *folder, int world) {
     int *numbers = NULL, failed = 0;
     size_t n = 0;
     json_t *list = json_array();
-    if (!list || step_files_shards(folder, world, &numbers, &n, NULL)) {
+    if (!list || step_folder_shards(folder, world, &numbers, &n, NULL)) {
         json_decref(list);
         return NULL;
     }

@@ -14,7 +14,7 @@
 #include "core/cover.h"
 #include "core/fail.h"
 #include "core/json.h"
-#include "step/files.h"
+#include "step/folder.h"
 #include "step/list.h"
 #include "step/visibility.h"
 
@@ -289,7 +289,7 @@ static int resolve(const char *path, char *folder, dcp_error *err) {
                          "%s: not a folder: give a step's folder or the "
                          "directory of steps",
                          path);
-    if (step_files_find(path, &n, &layout, NULL) && !step_name_read(path, &step))
+    if (step_folder_files(path, &n, &layout, NULL) && !step_name_read(path, &step))
         return step_list_newest(path, folder, &step, err);
     if (strlen(path) >= PATH_MAX) return core_fail(err, DCP_ERR_ARG, "%.80s: too long", path);
     strcpy(folder, path);
@@ -329,7 +329,7 @@ int step_checkpoint_make_files(dcp_checkpoint *ckpt, size_t n, dcp_error *err) {
 static int name_files(dcp_checkpoint *ckpt, const char *folder, size_t n, dcp_error *err) {
     int status = step_checkpoint_make_files(ckpt, n, err);
     for (size_t i = 0; i < n && !status; i++) {
-        ckpt->files[i].path = step_files_path(folder, ckpt->layout, i, n);
+        ckpt->files[i].path = step_folder_path(folder, ckpt->layout, i, n);
         if (!ckpt->files[i].path) status = core_fail_memory(err, PATH_MAX);
     }
     return status;
@@ -346,7 +346,7 @@ static int find_shared(dcp_checkpoint *ckpt, const char *path, dcp_error *err) {
     if (ckpt->comm->rank == 0) {
         size_t n = 0;
         status = resolve(path, folder, err);
-        if (!status) status = step_files_find(folder, &n, &ckpt->layout, err);
+        if (!status) status = step_folder_files(folder, &n, &ckpt->layout, err);
         head[0] = n;
         head[1] = ckpt->layout;
     }

@@ -14,7 +14,7 @@
 #include "dcp/inspect.h"
 #include "io/file.h"
 #include "step/about.h"
-#include "step/files.h"
+#include "step/folder.h"
 #include "step/list.h"
 #include "step/userblock.h"
 
@@ -83,7 +83,7 @@ static int look_at_files(const char *folder, const int *numbers, size_t n, dcp_g
     out->files_here = (int)n;
     for (size_t i = 0; i < n && !status; i++) {
         size_t number = numbers ? (size_t)numbers[i] : i;
-        char *path = step_files_path(folder, out->layout, number, (size_t)out->files);
+        char *path = step_folder_path(folder, out->layout, number, (size_t)out->files);
         if (!path) return core_fail_memory(err, PATH_MAX);
         status = look_at_file(path, out->layout, &ub, err);
         free(path);
@@ -101,7 +101,7 @@ static int look_at_part(const char *folder, dcp_glance *out, const dcp_error *mi
     unsigned char *kept = calloc((size_t)out->files, 1);
     if (!kept) return core_fail_memory(err, (uint64_t)out->files);
     int is_part = step_about_is_part(folder, out->files, kept);
-    int status = step_files_shards(folder, out->files, &here, &n, err);
+    int status = step_folder_shards(folder, out->files, &here, &n, err);
     for (size_t i = 0; i < n && !status; i++) kept[here[i]] = 0;
     for (int f = 0; f < out->files && !lacks; f++) lacks = kept[f];
     out->files_here = (int)n;
@@ -119,12 +119,12 @@ static int look_at_part(const char *folder, dcp_glance *out, const dcp_error *mi
 static int look_at_step(const char *folder, dcp_glance *out, dcp_error *err) {
     size_t n;
     dcp_error e;
-    int status = step_files_find(folder, &n, &out->layout, &e);
+    int status = step_folder_files(folder, &n, &out->layout, &e);
     if (!status) {
         out->files = (int)n;
         return look_at_files(folder, NULL, n, out, err);
     }
-    if (status == DCP_ERR_CORRUPT && !step_files_world(folder, INT_MAX, &out->files, NULL) &&
+    if (status == DCP_ERR_CORRUPT && !step_folder_world(folder, INT_MAX, &out->files, NULL) &&
         out->files) {
         out->layout = DCP_LAYOUT_SHARDED;
         return look_at_part(folder, out, &e, err);

@@ -10,7 +10,7 @@
 #include <unistd.h>
 
 #include "core/fail.h"
-#include "step/files.h"
+#include "step/folder.h"
 #include "step/list.h"
 
 #define STATE_FILE ((uint64_t)INT_MAX) /* as a number of shards: layout global */
@@ -34,7 +34,7 @@ static uint64_t shards_here(const char *folder, uint64_t below) {
     snprintf(path, sizeof path, "%s/state.h5", folder);
     if (below > STATE_FILE && is_there(path)) return STATE_FILE;
     int limit = below > STATE_FILE ? INT_MAX : (int)below;
-    return step_files_world(folder, limit, &world, NULL) ? 0 : (uint64_t)world;
+    return step_folder_world(folder, limit, &world, NULL) ? 0 : (uint64_t)world;
 }
 
 /* Shard f is best read by the rank that saved it, else by the next one that sees it. readers[f] is
@@ -48,7 +48,7 @@ static int look(step_visibility *v, int rank, int size, dcp_error *err) {
     v->seen = calloc(v->n, 1);
     if (!v->readers || !v->seen) return core_fail_memory(err, v->n * sizeof *v->readers);
     for (size_t f = 0; f < v->n; f++) {
-        char *path = step_files_path(v->folder, v->layout, f, v->n);
+        char *path = step_folder_path(v->folder, v->layout, f, v->n);
         if (!path) return core_fail_memory(err, PATH_MAX);
         v->seen[f] = is_there(path);
         v->readers[f] =

@@ -5,6 +5,8 @@
  * replaces keeps its name until the new one takes it, but on several nodes, where all take the old
  * one aside first. Only leaders touch directories. Where there are several, none renames before all
  * are ready, and where one fails to, all take the name back. */
+#include "store/publish.h"
+
 #include <errno.h>
 #include <fcntl.h>
 #include <limits.h>
@@ -15,10 +17,13 @@
 
 #include "comm/comm.h"
 #include "core/fail.h"
+#include "io/file.h"
+#include "io/publish.h"
 #include "step/about.h"
 #include "step/list.h"
-#include "store/folder.h"
-#include "store/spare.h"
+#include "store/directory.h"
+#include "store/recycle.h"
+#include "store/retention.h"
 
 #define LATEST_TMP ".tmp-latest"
 
@@ -31,7 +36,7 @@ static int check_free(dcp_store *store, uint64_t step, dcp_error *err) {
     step_name_write(name, "", step);
     if (store_leads(store)) {
         int goes_aside = store->abandon_pending && step > store->continue_from;
-        stands = !goes_aside && !store->options.replace && folder_has(store->dir_fd, name);
+        stands = !goes_aside && !store->options.replace && store_directory_has(store->dir_fd, name);
     } else if (store->nodes == 1) {
         return DCP_OK; /* the leader knows */
     }
@@ -46,7 +51,7 @@ static int check_free(dcp_store *store, uint64_t step, dcp_error *err) {
 static int make_tmp(dcp_store *store, uint64_t step, dcp_error *err) {
     char tmp[64];
     step_name_write(tmp, ".tmp-", step);
-    if (folder_remove(store->dir_fd, tmp) != 0)
+    if (store_directory_remove(store->dir_fd, tmp) != 0)
         return store_fail_errno(store, "cannot remove", tmp, err);
     if (mkdirat(store->dir_fd, tmp, 0777) != 0)
         return store_fail_errno(store, "cannot make directory", tmp, err);
@@ -73,12 +78,7 @@ static int finish_folder(dcp_store *store, uint64_t step, const char *members_js
     char path[PATH_MAX];
     tmp_path_of(store, step, path);
     int status = step_about_write(path, store->options.tool, store->comm->size, members_json, err);
-    if (status != DCP_OK) return status;
-    int fd = open(path, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
-    if (fd < 0) return core_fail_errno(err, "cannot open directory", path);
-    if (folder_sync(fd) != 0) status = core_fail_errno(err, "cannot sync", path);
-    close(fd);
-    return status;
+    return status != DCP_OK ? status : io_sync_folder(path, err);
 }
 
 /* A step's folder on its way to its name. */
@@ -91,43 +91,29 @@ typedef struct renaming {
 /* Of several nodes none may have the old step while another has the new one: both have the name, so
  * together they would be taken for one step. The old one loses its name on all nodes first. */
 static int set_aside(const dcp_store *store, renaming *r, dcp_error *err) {
-    char base[NAME_MAX + 1];
     int fd = store->dir_fd;
-    if (!folder_has(fd, r->name)) return DCP_OK;
-    snprintf(base, sizeof base, ".trash-%s", r->name);
-    folder_free_name(fd, base, r->old);
+    if (!store_directory_has(fd, r->name)) return DCP_OK;
+    store_directory_free_name(fd, ".trash-", r->name, r->old);
     if (renameat(fd, r->name, fd, r->old) != 0) {
         r->old[0] = '\0';
         return store_fail_errno(store, "cannot rename", r->name, err);
     }
-    return folder_sync(fd) ? store_fail_errno(store, "cannot sync", ".", err) : DCP_OK;
+    return io_publish_sync(fd) ? store_fail_errno(store, "cannot sync", ".", err) : DCP_OK;
 }
 
 /* Gives the step's name to the temporary folder. */
 static int take_name(const dcp_store *store, renaming *r, dcp_error *err) {
     int fd = store->dir_fd;
-    if (!folder_has(fd, r->name)) {
+    if (!store_directory_has(fd, r->name)) {
         if (renameat(fd, r->tmp, fd, r->name) != 0)
             return store_fail_errno(store, "cannot rename", r->tmp, err);
         return DCP_OK;
     }
-    if (renameat2(fd, r->tmp, fd, r->name, RENAME_EXCHANGE) == 0) {
-        snprintf(r->old, sizeof r->old, "%s", r->tmp);
-        return DCP_OK;
-    }
-    if (errno != EINVAL && errno != ENOSYS)
-        return store_fail_errno(store, "cannot replace", r->name, err);
-    /* A file system without exchange: for a moment neither has the name. */
-    char base[NAME_MAX + 1];
-    snprintf(base, sizeof base, ".trash-%s", r->name);
-    folder_free_name(fd, base, r->old);
-    if (renameat(fd, r->name, fd, r->old) != 0)
-        return store_fail_errno(store, "cannot rename", r->name, err);
-    if (renameat(fd, r->tmp, fd, r->name) != 0) {
-        int status = store_fail_errno(store, "cannot rename", r->tmp, err);
-        renameat(fd, r->old, fd, r->name);
-        return status;
-    }
+    char aside[NAME_MAX + 1];
+    store_directory_free_name(fd, ".trash-", r->name, aside);
+    int exchanged = io_publish_replace(fd, r->tmp, r->name, aside);
+    if (exchanged < 0) return store_fail_errno(store, "cannot replace", r->name, err);
+    snprintf(r->old, sizeof r->old, "%s", exchanged ? r->tmp : aside);
     return DCP_OK;
 }
 
@@ -135,7 +121,8 @@ static int make_visible(const dcp_store *store, renaming *r, dcp_error *err) {
     int status = take_name(store, r, err);
     if (status != DCP_OK) return status;
     r->taken = 1;
-    if (folder_sync(store->dir_fd) != 0) return store_fail_errno(store, "cannot sync", ".", err);
+    if (io_publish_sync(store->dir_fd) != 0)
+        return store_fail_errno(store, "cannot sync", ".", err);
     return DCP_OK;
 }
 
@@ -167,7 +154,8 @@ static void point_latest(dcp_store *store, uint64_t published) {
     store_log(store, DCP_LOG_WARNING, "%s", err.message);
 }
 
-static int prepare(dcp_store *store, uint64_t step, const char *members_json, dcp_error *err) {
+static int prepare_publication(dcp_store *store, uint64_t step, const char *members_json,
+                               dcp_error *err) {
     int status = finish_folder(store, step, members_json, err);
     if (status == DCP_OK && store->abandon_pending) status = store_abandon(store, err);
     if (status == DCP_OK) store->abandon_pending = 0;
@@ -175,7 +163,7 @@ static int prepare(dcp_store *store, uint64_t step, const char *members_json, dc
 }
 
 /* After the publication: what fails here is logged. */
-static void tidy(dcp_store *store, uint64_t step, const renaming *r) {
+static void tidy_up(dcp_store *store, uint64_t step, const renaming *r) {
     dcp_error err;
     if (r->old[0] && store_discard(store, r->old, &err) != DCP_OK)
         store_log(store, DCP_LOG_WARNING, "the replaced step stays: %s", err.message);
@@ -188,7 +176,8 @@ int store_publish(dcp_store *store, uint64_t step, const char *members_json, dcp
     renaming r = {0};
     step_name_write(r.tmp, ".tmp-", step);
     step_name_write(r.name, "", step);
-    status = comm_agree(comm, leads ? prepare(store, step, members_json, err) : DCP_OK, err);
+    status =
+        comm_agree(comm, leads ? prepare_publication(store, step, members_json, err) : DCP_OK, err);
     if (status != DCP_OK) return status;
     if (store->nodes > 1)
         status = comm_agree(comm, leads ? set_aside(store, &r, err) : DCP_OK, err);
@@ -198,7 +187,7 @@ int store_publish(dcp_store *store, uint64_t step, const char *members_json, dcp
         return_name(store, &r);
         return status;
     }
-    if (leads) tidy(store, step, &r);
+    if (leads) tidy_up(store, step, &r);
     store->abandon_pending = 0;
     store->newest_intact = step;
     store->has_intact = 1;
@@ -207,11 +196,11 @@ int store_publish(dcp_store *store, uint64_t step, const char *members_json, dcp
 
 void store_rollback(dcp_store *store, uint64_t step) {
     if (!store_leads(store)) return;
-    spare_drop(store); /* a full disk may be why it failed */
+    store_recycle_drop(store); /* a full disk may be why it failed */
     char tmp[64];
     dcp_error err;
     step_name_write(tmp, ".tmp-", step);
-    if (folder_remove(store->dir_fd, tmp) == 0) return;
+    if (store_directory_remove(store->dir_fd, tmp) == 0) return;
     store_fail_errno(store, "cannot remove", tmp, &err);
     store_log(store, DCP_LOG_WARNING, "an unfinished save stays: %s", err.message);
 }

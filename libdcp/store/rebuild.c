@@ -1,6 +1,8 @@
 /* The newest step of a private store that is whole or can be made so. Its lost files are rebuilt in
  * the steps' folders themselves: a step that lacks files is no worse for having some of them again,
  * and each appears whole. */
+#include "store/rebuild.h"
+
 #include <fcntl.h>
 #include <jansson.h>
 #include <limits.h>
@@ -10,11 +12,11 @@
 
 #include "comm/comm.h"
 #include "core/fail.h"
+#include "io/file.h"
 #include "plan/values.h"
 #include "redundancy/redundancy.h"
 #include "step/about.h"
 #include "step/list.h"
-#include "store/folder.h"
 
 typedef struct restoration {
     dcp_store *store;
@@ -58,11 +60,7 @@ static int add_about(const restoration *r, int ranks, dcp_error *err) {
     if (!access(path, F_OK)) return DCP_OK;
     int status = write_about(r, ranks, err);
     if (status) return status;
-    int fd = open(r->folder, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
-    if (fd < 0) return core_fail_errno(err, "cannot open directory", r->folder);
-    if (folder_sync(fd)) status = core_fail_errno(err, "cannot sync", r->folder);
-    close(fd);
-    return status;
+    return io_sync_folder(r->folder, err);
 }
 
 static int write_lost(restoration *r, redundancy_survey *s, dcp_error *err) {
@@ -78,7 +76,7 @@ static int write_lost(restoration *r, redundancy_survey *s, dcp_error *err) {
     return DCP_OK;
 }
 
-static int name_folder(restoration *r, dcp_error *err) {
+static int name_restored(restoration *r, dcp_error *err) {
     char name[64];
     step_name_write(name, "", r->step);
     if (snprintf(r->folder, sizeof r->folder, "%s/%s", r->store->dir, name) < PATH_MAX)
@@ -89,7 +87,7 @@ static int name_folder(restoration *r, dcp_error *err) {
 /* DCP_ERR_NOT_FOUND or DCP_ERR_CORRUPT: too much of the step is lost. */
 static int restore_step(restoration *r, dcp_error *err) {
     redundancy_survey *s = NULL;
-    int status = comm_agree(r->store->comm, name_folder(r, err), err);
+    int status = comm_agree(r->store->comm, name_restored(r, err), err);
     if (!status) status = survey(r, r->every_byte, &s, err);
     if (!status && !r->every_byte && count_lost(s)) { /* what it is rebuilt from has to be proved */
         redundancy_survey_close(s);
@@ -142,8 +140,8 @@ int store_rebuild_step(dcp_store *store, uint64_t step, int every_byte, int *reb
     return status;
 }
 
-static int check_arguments(const dcp_store *store, int every_byte, const uint64_t *step,
-                           dcp_error *err) {
+static int check_rebuild_arguments(const dcp_store *store, int every_byte, const uint64_t *step,
+                                   dcp_error *err) {
     const plan_value value = {"every_byte", every_byte != 0, 0};
     int status = DCP_OK;
     if (!step) status = core_fail(err, DCP_ERR_ARG, "dcp_store_rebuild: step is NULL");
@@ -157,7 +155,7 @@ int dcp_store_rebuild(dcp_store *store, int every_byte, uint64_t *step, int *reb
                       dcp_error *err) {
     if (!store) return core_fail(err, DCP_ERR_ARG, "dcp_store_rebuild: a store is needed");
     store_settle(store);
-    int status = check_arguments(store, every_byte, step, err);
+    int status = check_rebuild_arguments(store, every_byte, step, err);
     if (status) return status;
     restoration r = {.store = store, .every_byte = every_byte};
     dcp_step *steps = NULL;

@@ -2,6 +2,8 @@
  *
  * A removal is a publication backwards: the step loses its name, durably, before a byte of it goes,
  * so what has a step's name is complete at every moment. */
+#include "store/retention.h"
+
 #include <errno.h>
 #include <fcntl.h>
 #include <stdio.h>
@@ -10,46 +12,70 @@
 
 #include "comm/comm.h"
 #include "core/fail.h"
+#include "io/publish.h"
 #include "step/list.h"
-#include "store/folder.h"
-#include "store/nodes.h"
-#include "store/spare.h"
+#include "store/directory.h"
+#include "store/recycle.h"
 
 /* Durably no step any more. */
 static int lose_name(dcp_store *store, const char *name, const char *trash, dcp_error *err) {
     if (renameat(store->dir_fd, name, store->dir_fd, trash) != 0)
         return store_fail_errno(store, "cannot rename", name, err);
-    if (folder_sync(store->dir_fd) != 0) return store_fail_errno(store, "cannot sync", ".", err);
+    if (io_publish_sync(store->dir_fd) != 0)
+        return store_fail_errno(store, "cannot sync", ".", err);
     return DCP_OK;
 }
 
 int store_discard(dcp_store *store, const char *name, dcp_error *err) {
-    char base[NAME_MAX + 1], trash[NAME_MAX + 1];
-    snprintf(base, sizeof base, ".trash-%s", name);
-    folder_free_name(store->dir_fd, base, trash);
+    char trash[NAME_MAX + 1];
+    store_directory_free_name(store->dir_fd, ".trash-", name, trash);
     int status = lose_name(store, name, trash, err);
     if (status != DCP_OK) return status;
-    if (folder_remove(store->dir_fd, trash) != 0)
+    if (store_directory_remove(store->dir_fd, trash) != 0)
         return store_fail_errno(store, "cannot remove", trash, err);
     return DCP_OK;
 }
 
 /* The step goes; its files may serve the next save. */
-static int let_go(dcp_store *store, const dcp_step *step, dcp_error *err) {
-    if (!spare_is_written(store, step->step)) return store_discard(store, step->name, err);
-    spare_drop(store);
-    return lose_name(store, step->name, SPARE_FOLDER, err);
+static int remove_step(dcp_store *store, const dcp_step *step, dcp_error *err) {
+    if (!store_recycle_is_written(store, step->step)) return store_discard(store, step->name, err);
+    store_recycle_drop(store);
+    return lose_name(store, step->name, RECYCLE_FOLDER, err);
+}
+
+/* The newest step before *step (UINT64_MAX: of all) that every node has complete, into *step;
+ * *found = 0 where there is none. `steps` is the leader's own list, ascending; other ranks have
+ * none. Collective where there are several nodes; of one, only the leader learns anything.
+ *
+ * What some node lacks can't be the answer: the lowest of the nodes' newest steps is tried next. */
+static int find_newest_step(dcp_store *store, const dcp_step *steps, size_t n, uint64_t *step,
+                            int *found, dcp_error *err) {
+    for (uint64_t limit = *step;;) {
+        uint64_t least[2] = {UINT64_MAX, UINT64_MAX};
+        if (store_leads(store) || store->nodes == 1) {
+            least[0] = step_list_newest_below(steps, n, limit);
+            least[1] = ~least[0];
+        }
+        int status = DCP_OK;
+        if (store->nodes > 1) status = comm_allreduce(store->comm, least, 2, DCP_REDUCE_MIN, err);
+        if (status) return status;
+        *found = least[0] > 0;
+        if (least[0] == 0) return DCP_OK;
+        *step = least[0] - 1;
+        if (least[0] == ~least[1]) return DCP_OK;
+        limit = least[0];
+    }
 }
 
 /* The oldest of the newest `keep` steps that are complete on every node; *found = 0: there are
  * fewer. */
-static int find_oldest_kept(dcp_store *store, const dcp_step *steps, size_t n, uint64_t *oldest,
-                            int *found, dcp_error *err) {
+static int find_oldest_to_keep(dcp_store *store, const dcp_step *steps, size_t n, uint64_t *oldest,
+                               int *found, dcp_error *err) {
     int status = DCP_OK;
     *found = 1;
     *oldest = UINT64_MAX;
     for (uint32_t i = 0; i < store->options.keep && *found && !status; i++)
-        status = nodes_newest_step(store, steps, n, oldest, found, err);
+        status = find_newest_step(store, steps, n, oldest, found, err);
     return status;
 }
 
@@ -89,9 +115,10 @@ int store_retain(dcp_store *store, dcp_error *err) {
     if (store->options.keep == 0) return DCP_OK;
     if (store_leads(store) && dcp_steps_list(store->dir, &steps, &n, &local) != DCP_OK)
         store_log(store, DCP_LOG_WARNING, "old steps stay: %s", local.message);
-    int status = find_oldest_kept(store, steps, n, &oldest, &found, err);
+    int status = find_oldest_to_keep(store, steps, n, &oldest, &found, err);
     for (size_t i = 0; i < n && !status && found; i++)
-        if (is_outlived(store, &steps[i], oldest) && let_go(store, &steps[i], &local) != DCP_OK)
+        if (is_outlived(store, &steps[i], oldest) &&
+            remove_step(store, &steps[i], &local) != DCP_OK)
             store_log(store, DCP_LOG_WARNING, "an old step stays: %s", local.message);
     free(steps);
     return status;
@@ -104,9 +131,8 @@ int store_abandon(dcp_store *store, dcp_error *err) {
     if (status != DCP_OK) return status;
     for (size_t i = 0; i < n && status == DCP_OK; i++) {
         if (steps[i].kind != DCP_STEP_COMPLETE || steps[i].step <= store->continue_from) continue;
-        char base[64], name[NAME_MAX + 1];
-        step_name_write(base, ".abandoned-", steps[i].step);
-        folder_free_name(store->dir_fd, base, name);
+        char name[NAME_MAX + 1];
+        store_directory_free_name(store->dir_fd, ".abandoned-", steps[i].name, name);
         if (renameat(store->dir_fd, steps[i].name, store->dir_fd, name) != 0)
             status = store_fail_errno(store, "cannot set aside", steps[i].name, err);
         else
@@ -121,7 +147,7 @@ int store_set_aside(dcp_store *store, dcp_error *err) {
     int status = DCP_OK;
     if (store_leads(store) && store->abandon_pending) {
         status = store_abandon(store, err);
-        if (status == DCP_OK && folder_sync(store->dir_fd) != 0)
+        if (status == DCP_OK && io_publish_sync(store->dir_fd) != 0)
             status = store_fail_errno(store, "cannot sync", ".", err);
     }
     status = comm_agree(store->comm, status, err);

@@ -13,6 +13,7 @@
 #include "plan/plan.h"
 #include "step/checkpoint.h"
 #include "step/list.h"
+#include "store/retention.h"
 #include "tiers/tiers.h"
 
 /* A box of this rank as bytes of one dataset. */

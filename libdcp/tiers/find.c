@@ -7,6 +7,7 @@
 #include "core/fail.h"
 #include "plan/values.h"
 #include "step/list.h"
+#include "store/rebuild.h"
 #include "tiers/tiers.h"
 
 typedef struct candidates {

@@ -8,6 +8,7 @@
 #include "core/fail.h"
 #include "plan/values.h"
 #include "save/context.h"
+#include "store/retention.h"
 #include "tiers/tiers.h"
 
 static int is_due(const tier *t, uint64_t step) {

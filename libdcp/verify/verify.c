@@ -20,7 +20,7 @@
 #include "redundancy/redundancy.h"
 #include "step/about.h"
 #include "step/checkpoint.h"
-#include "step/files.h"
+#include "step/folder.h"
 #include "verify/sums.h"
 
 /* A step being verified. */
@@ -60,12 +60,12 @@ static int take_part(verifier *v, const char *path, int world, unsigned char *ke
     dcp_checkpoint *ckpt = v->ckpt;
     int *here = NULL;
     size_t n = 0;
-    int status = step_files_shards(path, world, &here, &n, err);
+    int status = step_folder_shards(path, world, &here, &n, err);
     if (status) return status;
     ckpt->layout = DCP_LAYOUT_SHARDED;
     status = step_checkpoint_make_files(ckpt, (size_t)world, err);
     for (size_t i = 0; i < n && !status; i++) {
-        char *file = step_files_path(path, ckpt->layout, (size_t)here[i], ckpt->n_files);
+        char *file = step_folder_path(path, ckpt->layout, (size_t)here[i], ckpt->n_files);
         if (!file) status = core_fail_memory(err, PATH_MAX);
         ckpt->files[here[i]].path = file;
         kept[here[i]] = 0;
@@ -82,7 +82,7 @@ static int take_part(verifier *v, const char *path, int world, unsigned char *ke
 /* A folder of a private store, where about.json says that it keeps but a part of the shards. */
 static int find_part(verifier *v, const char *path, dcp_error *err) {
     int world = 0, status = DCP_OK;
-    if (step_files_world(path, INT_MAX, &world, NULL) || !world) return DCP_OK;
+    if (step_folder_world(path, INT_MAX, &world, NULL) || !world) return DCP_OK;
     unsigned char *kept = malloc((size_t)world);
     if (!kept) return core_fail_memory(err, (uint64_t)world);
     v->is_part = step_about_is_part(path, world, kept);
@@ -96,9 +96,9 @@ static void check_one_layout(verifier *v, const char *path) {
     char line[PATH_MAX + 96];
     int world = 0, *here = NULL;
     size_t n = 0;
-    if (v->ckpt->layout != DCP_LAYOUT_GLOBAL || step_files_world(path, INT_MAX, &world, NULL))
+    if (v->ckpt->layout != DCP_LAYOUT_GLOBAL || step_folder_world(path, INT_MAX, &world, NULL))
         return;
-    if (!world || step_files_shards(path, world, &here, &n, NULL)) return;
+    if (!world || step_folder_shards(path, world, &here, &n, NULL)) return;
     free(here);
     if (n < (size_t)world) return;
     snprintf(line, sizeof line, "%.4095s: holds both state.h5 and shards of %d ranks", path, world);
@@ -111,7 +111,7 @@ static int find_files(verifier *v, const char *path, dcp_error *err) {
     dcp_checkpoint *ckpt = v->ckpt;
     dcp_error e;
     size_t n;
-    int status = step_files_find(path, &n, &ckpt->layout, &e);
+    int status = step_folder_files(path, &n, &ckpt->layout, &e);
     if (status == DCP_ERR_CORRUPT) {
         int found = find_part(v, path, err);
         if (found || v->is_part) return found;
@@ -131,7 +131,7 @@ static int read_tables(verifier *v, int *usable, dcp_error *err) {
         step_file *file = &ckpt->files[i];
         if (v->is_part && !file->path) continue;
         free(file->path);
-        file->path = step_files_path(ckpt->path, ckpt->layout, i, ckpt->n_files);
+        file->path = step_folder_path(ckpt->path, ckpt->layout, i, ckpt->n_files);
         if (!file->path) return core_fail_memory(err, 4096);
         int status = step_tables_read(file, &e);
         if (status) *usable = 0;
@@ -165,7 +165,7 @@ static int read_step(verifier *v, const char *path, dcp_error *err) {
     int status = find_files(v, path, err);
     if (status || !v->ckpt->files) return status;
     v->path = path;
-    step_files_surplus(path, v->ckpt->layout, v->ckpt->n_files, on_surplus, v);
+    step_folder_surplus(path, v->ckpt->layout, v->ckpt->n_files, on_surplus, v);
     status = read_tables(v, &v->usable, err);
     if (status || !v->usable) return status;
     status =

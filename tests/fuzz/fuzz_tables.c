@@ -7,7 +7,7 @@
 #include "core/crc64.h"
 #include "fuzz.h"
 #include "step/checkpoint.h"
-#include "step/files.h"
+#include "step/folder.h"
 
 enum { HEAD = 120, AT_VERSION = 8, AT_FILE = 16, AT_ROWS = 24, AT_ROW = 32, TABLES = 40 };
 enum { BAD_CRC = 1, BAD_MAGIC = 2, OWN_SIZES = 4, SHARDED = 8 }; /* switches */
@@ -105,7 +105,7 @@ static int take_files(dcp_checkpoint *ckpt, const uint8_t *data, size_t size, in
         dcp_error err = {0};
         unsigned char *packed = take_file(&data, &size, how, i + 1 == ckpt->n_files, &bytes);
         if (!packed) return DCP_ERR_CORRUPT;
-        file->path = step_files_path(ckpt->path, ckpt->layout, i, ckpt->n_files);
+        file->path = step_folder_path(ckpt->path, ckpt->layout, i, ckpt->n_files);
         status = step_tables_unpack(file, packed, bytes, 0, &err);
         PROMISE(err.status == status && !*err.message == !status);
         if (!status) {

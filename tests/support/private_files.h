@@ -129,7 +129,7 @@ static inline void private_lose(const private_files *p, unsigned nodes) {
     MPI_Barrier(MPI_COMM_WORLD);
     for (int node = 0; node < p->nodes && p->s->rank == 0; node++) {
         private_folder(p, node, path);
-        if (nodes >> node & 1) CHECK(folder_remove(AT_FDCWD, path) == 0);
+        if (nodes >> node & 1) CHECK(store_directory_remove(AT_FDCWD, path) == 0);
     }
     MPI_Barrier(MPI_COMM_WORLD);
 }
@@ -161,7 +161,7 @@ static inline void private_restore(const private_files *p) {
     for (int node = 0; node < p->nodes && p->s->rank == 0; node++) {
         char path[PATH_MAX];
         private_folder(p, node, path);
-        CHECK(folder_remove(AT_FDCWD, path) == 0);
+        CHECK(store_directory_remove(AT_FDCWD, path) == 0);
         private_make_folder(p, node);
     }
     for (int i = 0; i < p->n_kept; i++)
@@ -175,7 +175,7 @@ static inline void private_end(private_files *p) {
     for (int node = 0; node < p->nodes + p->s->size && p->s->rank == 0; node++) {
         char path[PATH_MAX];
         snprintf(path, sizeof path, "%s/node-%d", p->s->root, node);
-        CHECK(folder_remove(AT_FDCWD, path) == 0 || access(path, F_OK));
+        CHECK(store_directory_remove(AT_FDCWD, path) == 0 || access(path, F_OK));
     }
     for (int i = 0; i < p->n_kept; i++) free(p->kept[i].data);
     free(p->kept);

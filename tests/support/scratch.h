@@ -10,7 +10,7 @@
 
 #include "dcp/dcp.h"
 #include "dcp/mpi.h"
-#include "store/folder.h"
+#include "store/directory.h"
 #include "support/check.h"
 #include "support/given.h"
 
@@ -35,7 +35,7 @@ static inline void scratch_begin(scratch *s, int *argc, char ***argv) {
 
 static inline int scratch_end(scratch *s) {
     MPI_Barrier(MPI_COMM_WORLD);
-    if (s->rank == 0) CHECK(folder_remove(AT_FDCWD, s->root) == 0);
+    if (s->rank == 0) CHECK(store_directory_remove(AT_FDCWD, s->root) == 0);
     dcp_comm_destroy(s->comm);
     dcp_comm_destroy(s->self);
     MPI_Finalize();

@@ -16,7 +16,8 @@
 #include <cmocka.h>
 
 #include "dcp/dcp.h"
-#include "store/folder.h"
+#include "store/directory.h"
+#include "store/publish.h"
 
 struct scratch {
     char root[64]; /* removed at the end */
@@ -36,7 +37,7 @@ static inline int scratch_make(void **state) {
 
 static inline int scratch_remove(void **state) {
     struct scratch *s = *state;
-    folder_remove(AT_FDCWD, s->root);
+    store_directory_remove(AT_FDCWD, s->root);
     dcp_comm_destroy(s->comm);
     free(s);
     return 0;

@@ -5,7 +5,7 @@
 #include <unistd.h>
 
 #include "dcp/dcp.h"
-#include "store/folder.h"
+#include "store/directory.h"
 
 #include <fcntl.h>
 
@@ -49,7 +49,7 @@ int main(void) {
         if (pthread_create(&threads[i], NULL, run, dirs[i])) return 1;
     }
     for (int i = 0; i < 2; i++) pthread_join(threads[i], &failed[i]);
-    folder_remove(AT_FDCWD, root);
+    store_directory_remove(AT_FDCWD, root);
     if (failed[0] || failed[1]) puts("a save failed");
     return failed[0] || failed[1];
 }

@@ -70,7 +70,7 @@ static void nothing_is_whole(const scratch *s) {
     node_dir(s, "steps", s->rank, dir);
     for (int n = 1; n <= 2 && s->rank == 0; n++) {
         snprintf(path, sizeof path, "%s/step-0000000%d", dir, n);
-        CHECK(folder_remove(AT_FDCWD, path) == 0);
+        CHECK(store_directory_remove(AT_FDCWD, path) == 0);
     }
     MPI_Barrier(MPI_COMM_WORLD);
     int status = dcp_checkpoint_open_private(s->comm, dir, &ckpt, &failure);

@@ -1,6 +1,7 @@
 /* A private store with redundancy: its saves survive the loss of a node's files, damage counts as
  * loss, too much loss falls back to an older step; and what can't be is refused when it is opened.
  */
+#include "store/rebuild.h"
 #include "store/store.h"
 #include "support/private_files.h"
 
@@ -94,7 +95,7 @@ static void one_step_is_rebuilt(const private_files *p) {
     int rebuilt = 0;
     snprintf(path, sizeof path, "%s/node-1/step-00000004", p->s->root);
     MPI_Barrier(MPI_COMM_WORLD);
-    if (p->s->rank == 0) CHECK(folder_remove(AT_FDCWD, path) == 0);
+    if (p->s->rank == 0) CHECK(store_directory_remove(AT_FDCWD, path) == 0);
     private_lose(p, 1);
     SUCCEEDS(open_store(p, NULL, &store, err));
     SUCCEEDS(store_rebuild_step(store, 4, 0, &rebuilt, err));
@@ -148,7 +149,7 @@ static void too_much_loss_goes_back(const private_files *p) {
     for (int node = 0; node < p->nodes && p->s->rank == 0; node++) {
         char path[PATH_MAX];
         snprintf(path, sizeof path, "%s/node-%d/step-00000004", p->s->root, node);
-        CHECK(folder_remove(AT_FDCWD, path) == 0);
+        CHECK(store_directory_remove(AT_FDCWD, path) == 0);
     }
     check_same_failure(rebuild(p, 0, &step, NULL, &failure), DCP_ERR_NOT_FOUND, &failure,
                        p->nodes > 2 ? "no step can be made whole; of the newest: step 7"

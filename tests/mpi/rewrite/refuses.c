@@ -74,7 +74,7 @@ int main(int argc, char **argv) {
     if (s.rank == 0) {
         char folder[PATH_MAX];
         snprintf(folder, sizeof folder, "%s/from", s.root);
-        CHECK(folder_remove(AT_FDCWD, folder) == 0);
+        CHECK(store_directory_remove(AT_FDCWD, folder) == 0);
     }
     MPI_Barrier(MPI_COMM_WORLD);
     check_layout(&s, &g, DCP_LAYOUT_SHARDED, last);

@@ -135,7 +135,7 @@ static uint64_t whole_pages_in_all(void) {
 static void remove_step(const scratch *s, const char *dir, uint64_t step) {
     char path[512];
     step_path(path, dir, step);
-    if (s->rank == 0) CHECK(folder_remove(AT_FDCWD, path) == 0);
+    if (s->rank == 0) CHECK(store_directory_remove(AT_FDCWD, path) == 0);
     MPI_Barrier(MPI_COMM_WORLD);
 }
 
@@ -280,7 +280,7 @@ static void share(held_state *h, const char *parent, const char *reference) {
     writes_anew_at_times(h, store[2], reference);
     shares_in_shards(h, store[3], reference);
     shares_after_a_restart(h, store[4], reference);
-    for (int i = 0; i < 5 && h->s->rank == 0; i++) CHECK(folder_remove(AT_FDCWD, store[i]) == 0);
+    for (int i = 0; i < 5 && h->s->rank == 0; i++) CHECK(store_directory_remove(AT_FDCWD, store[i]) == 0);
     MPI_Barrier(MPI_COMM_WORLD);
     fits_where_all_would_not(h, store[5], reference);
 }

@@ -110,7 +110,7 @@ int main(int argc, char **argv) {
         save(&s, memory, "memory", &g, BLOCKS, layout, DCP_ENGINE_MPIO);
         check_same(&s, memory, "memory", layout);
     }
-    if (in_memory && s.rank == 0) CHECK(folder_remove(AT_FDCWD, memory) == 0);
+    if (in_memory && s.rank == 0) CHECK(store_directory_remove(AT_FDCWD, memory) == 0);
     int refused = refuse_io_uring();
     MPI_Allreduce(MPI_IN_PLACE, &refused, 1, MPI_INT, MPI_MIN, MPI_COMM_WORLD);
     for (int layout = 0; layout < 2 && refused; layout++) {

@@ -81,6 +81,6 @@ int main(int argc, char **argv) {
     load(ckpt, &part, DCP_F8_E5M2);
     dcp_checkpoint_close(ckpt);
     MPI_Barrier(MPI_COMM_WORLD);
-    if (s.rank == 0) CHECK(folder_remove(AT_FDCWD, dir) == 0);
+    if (s.rank == 0) CHECK(store_directory_remove(AT_FDCWD, dir) == 0);
     return scratch_end(&s);
 }

@@ -125,7 +125,7 @@ static void nodes_keep_the_same_steps(const scratch *s, const given *g) {
     char dir[PATH_MAX], path[2 * PATH_MAX];
     node_dir(s, "keep", 99, dir);
     snprintf(path, sizeof path, "%s/step-00000003", dir);
-    if (s->rank == 0 && s->size > 1) CHECK(folder_remove(AT_FDCWD, path) == 0);
+    if (s->rank == 0 && s->size > 1) CHECK(store_directory_remove(AT_FDCWD, path) == 0);
     MPI_Barrier(MPI_COMM_WORLD);
     int lost = s->size > 1 && node_of(s, s->rank) == 99;
     store = open_private(s, "keep", 2);
@@ -140,7 +140,7 @@ static void what_some_nodes_have_is_replaced(const scratch *s, const given *g) {
     char dir[PATH_MAX], path[2 * PATH_MAX];
     node_dir(s, "keep", 99, dir);
     snprintf(path, sizeof path, "%s/step-00000005", dir);
-    if (s->rank == 0) CHECK(folder_remove(AT_FDCWD, path) == 0);
+    if (s->rank == 0) CHECK(store_directory_remove(AT_FDCWD, path) == 0);
     MPI_Barrier(MPI_COMM_WORLD);
     dcp_store *store = open_private(s, "keep", 2);
     save(s, store, g, 5);

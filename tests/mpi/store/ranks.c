@@ -8,7 +8,8 @@
 #include "comm/comm.h"
 #include "dcp/dcp.h"
 #include "dcp/mpi.h"
-#include "store/folder.h"
+#include "store/directory.h"
+#include "store/publish.h"
 #include "support/check.h"
 
 static void check_same_failure(int status, int expected, const dcp_error *err, const char *text) {
@@ -51,7 +52,7 @@ int main(int argc, char **argv) {
     CHECK(dcp_comm_from_mpi(MPI_COMM_WORLD, &comm, NULL) == DCP_OK);
     if (dcp_comm_rank(comm) == 0) CHECK(mkdtemp(root));
     check_store(comm, root);
-    if (dcp_comm_rank(comm) == 0) CHECK(folder_remove(AT_FDCWD, root) == 0);
+    if (dcp_comm_rank(comm) == 0) CHECK(store_directory_remove(AT_FDCWD, root) == 0);
     dcp_comm_destroy(comm);
     MPI_Finalize();
     return 0;

@@ -19,7 +19,7 @@ static void lose(const scratch *s, const tiers_under_test *t, int i, int rank, c
     MPI_Barrier(MPI_COMM_WORLD);
     tiers_dir(t, s, i, dir);
     snprintf(path, sizeof path, "%s%s%s", dir, step ? "/" : "", step ? step : "");
-    if (rank < 0 || rank == s->rank) CHECK(folder_remove(AT_FDCWD, path) == 0);
+    if (rank < 0 || rank == s->rank) CHECK(store_directory_remove(AT_FDCWD, path) == 0);
     MPI_Barrier(MPI_COMM_WORLD);
 }
 
@@ -91,7 +91,7 @@ static void with_redundancy(const scratch *s, const char *redundancy) {
         char dir[PATH_MAX];
         tiers_dir(&t, s, i, dir);
         MPI_Barrier(MPI_COMM_WORLD);
-        folder_remove(AT_FDCWD, dir);
+        store_directory_remove(AT_FDCWD, dir);
         MPI_Barrier(MPI_COMM_WORLD);
     }
     tiers_make(&t, s, redundancy);

@@ -133,7 +133,7 @@ static void save_at_every_step(const scratch *s) {
 static void without_threads(scratch *s) {
     MPI_Barrier(MPI_COMM_WORLD);
     if (s->rank == 0) {
-        CHECK(folder_remove(AT_FDCWD, s->root) == 0);
+        CHECK(store_directory_remove(AT_FDCWD, s->root) == 0);
         CHECK(mkdir(s->root, 0700) == 0);
     }
     MPI_Barrier(MPI_COMM_WORLD);

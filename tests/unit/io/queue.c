@@ -218,7 +218,7 @@ static int run_broken_ring(void) {
     int status = io_queue_status(q, NULL);
     io_queue_destroy(q);
     io_close(&file);
-    folder_remove(AT_FDCWD, root);
+    store_directory_remove(AT_FDCWD, root);
     return status != DCP_ERR_IO && status != DCP_OK; /* DCP_OK: there was no ring to break */
 }
 

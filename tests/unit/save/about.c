@@ -13,7 +13,7 @@
 #include <cmocka.h>
 
 #include "dcp/dcp.h"
-#include "store/folder.h"
+#include "store/directory.h"
 
 static char root[] = "/tmp/dcp-about-XXXXXX";
 
@@ -120,6 +120,6 @@ int main(void) {
     };
     if (!mkdtemp(root)) return 1;
     int failed = cmocka_run_group_tests(tests, NULL, NULL);
-    folder_remove(AT_FDCWD, root);
+    store_directory_remove(AT_FDCWD, root);
     return failed;
 }

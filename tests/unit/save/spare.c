@@ -113,7 +113,7 @@ static void a_spare_file_is_written_over(void **state) {
         char spare[200];
         snprintf(spare, sizeof spare, "%s/.trash-spare", s->dir);
         assert_int_equal(access(spare, F_OK), -1); /* closed: nothing is left */
-        assert_int_equal(folder_remove(AT_FDCWD, s->dir), 0);
+        assert_int_equal(store_directory_remove(AT_FDCWD, s->dir), 0);
     }
 }
 

@@ -1,4 +1,6 @@
 /* Which steps stay: `keep`, the newest intact one, and the life of abandoned ones. */
+#include "store/publish.h"
+#include "store/retention.h"
 #include "support/store_fixture.h"
 
 static void keep_counts_complete_steps(void **state) {

@@ -1,5 +1,5 @@
 /* A file counts by its name; what is in it is not looked at. */
-#include "step/files.h"
+#include "step/folder.h"
 
 #include <dirent.h>
 #include <limits.h>
@@ -19,7 +19,7 @@ static int world_of(const char *name) {
     return strcmp(name, made) ? 0 : world;
 }
 
-int step_files_world(const char *folder, int below, int *world, dcp_error *err) {
+int step_folder_world(const char *folder, int below, int *world, dcp_error *err) {
     DIR *dir = opendir(folder);
     if (!dir) return core_fail_errno(err, "cannot open", folder);
     *world = 0;
@@ -31,7 +31,7 @@ int step_files_world(const char *folder, int below, int *world, dcp_error *err) 
     return DCP_OK;
 }
 
-char *step_files_path(const char *folder, dcp_layout layout, size_t i, size_t n) {
+char *step_folder_path(const char *folder, dcp_layout layout, size_t i, size_t n) {
     size_t bytes = strlen(folder) + 64;
     char *path = malloc(bytes);
     if (path && layout == DCP_LAYOUT_SHARDED)
@@ -43,21 +43,21 @@ char *step_files_path(const char *folder, dcp_layout layout, size_t i, size_t n)
 
 static int check_exists(const char *folder, dcp_layout layout, size_t i, size_t n, dcp_error *err) {
     struct stat st;
-    char *path = step_files_path(folder, layout, i, n);
+    char *path = step_folder_path(folder, layout, i, n);
     if (!path) return core_fail_memory(err, PATH_MAX);
     int status = lstat(path, &st) ? core_fail(err, DCP_ERR_CORRUPT, "%s is missing", path) : DCP_OK;
     free(path);
     return status;
 }
 
-int step_files_find(const char *folder, size_t *n, dcp_layout *layout, dcp_error *err) {
+int step_folder_files(const char *folder, size_t *n, dcp_layout *layout, dcp_error *err) {
     if (!check_exists(folder, DCP_LAYOUT_GLOBAL, 0, 1, NULL)) {
         *n = 1;
         *layout = DCP_LAYOUT_GLOBAL;
         return DCP_OK;
     }
     int world = 0;
-    int status = step_files_world(folder, INT_MAX, &world, err);
+    int status = step_folder_world(folder, INT_MAX, &world, err);
     if (status) return status;
     if (!world) return core_fail(err, DCP_ERR_CORRUPT, "%s: state.h5 is missing", folder);
     for (size_t i = 0; i < (size_t)world && !status; i++)
@@ -77,15 +77,15 @@ static int belongs(const char *name, dcp_layout layout, size_t files) {
                                        : (size_t)world_of(name) == files;
 }
 
-void step_files_surplus(const char *folder, dcp_layout layout, size_t files,
-                        void (*fn)(void *ctx, const char *name), void *ctx) {
+void step_folder_surplus(const char *folder, dcp_layout layout, size_t files,
+                         void (*fn)(void *ctx, const char *name), void *ctx) {
     DIR *dir = opendir(folder);
     for (struct dirent *e; dir && (e = readdir(dir));)
         if (!belongs(e->d_name, layout, files)) fn(ctx, e->d_name);
     if (dir) closedir(dir);
 }
 
-int step_files_shards(const char *folder, int world, int **out, size_t *n, dcp_error *err) {
+int step_folder_shards(const char *folder, int world, int **out, size_t *n, dcp_error *err) {
     int *numbers = malloc(((size_t)world + 1) * sizeof *numbers);
     if (!numbers) return core_fail_memory(err, (uint64_t)world * sizeof *numbers);
     *n = 0;

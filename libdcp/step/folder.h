@@ -1,6 +1,6 @@
 /* Which files a step's folder has, and which it should have. */
-#ifndef DCP_STEP_FILES_H
-#define DCP_STEP_FILES_H
+#ifndef DCP_STEP_FOLDER_H
+#define DCP_STEP_FOLDER_H
 
 #include <stddef.h>
 
@@ -8,19 +8,19 @@
 #include "dcp/save.h"
 
 /* Layout and number of files of a step's folder. DCP_ERR_CORRUPT: one is missing. */
-int step_files_find(const char *folder, size_t *n, dcp_layout *layout, dcp_error *err);
+int step_folder_files(const char *folder, size_t *n, dcp_layout *layout, dcp_error *err);
 
 /* The path of file i of n, malloc'd; NULL: out of memory. */
-char *step_files_path(const char *folder, dcp_layout layout, size_t i, size_t n);
+char *step_folder_path(const char *folder, dcp_layout layout, size_t i, size_t n);
 
 /* The largest number of shards, but less than `below`, of which the folder has some; 0: none. */
-int step_files_world(const char *folder, int below, int *world, dcp_error *err);
+int step_folder_world(const char *folder, int below, int *world, dcp_error *err);
 
 /* Numbers of the shards of `world` that the folder has; *n of them, ascending, malloc'd. */
-int step_files_shards(const char *folder, int world, int **out, size_t *n, dcp_error *err);
+int step_folder_shards(const char *folder, int world, int **out, size_t *n, dcp_error *err);
 
 /* Calls fn with each entry of the folder that is no part of a step of so many files. */
-void step_files_surplus(const char *folder, dcp_layout layout, size_t files,
-                        void (*fn)(void *ctx, const char *name), void *ctx);
+void step_folder_surplus(const char *folder, dcp_layout layout, size_t files,
+                         void (*fn)(void *ctx, const char *name), void *ctx);
 
 #endif

@@ -7,25 +7,25 @@
  *
  * Only files that this store itself has written since it was opened are used, and only where nobody
  * else can be reading them: see io_is_alone. */
-#ifndef DCP_STORE_SPARE_H
-#define DCP_STORE_SPARE_H
+#ifndef DCP_STORE_RECYCLE_H
+#define DCP_STORE_RECYCLE_H
 
 #include "store/store.h"
 
-#define SPARE_FOLDER ".trash-spare"
+#define RECYCLE_FOLDER ".trash-spare"
 
 /* Not collective. This rank has written the file that is open as `fd`, for the step. pages: a
  * fingerprint of which bytes it wrote; all others are zero. */
-void spare_note(dcp_store *store, uint64_t step, int fd, uint64_t pages);
+void store_recycle_note(dcp_store *store, uint64_t step, int fd, uint64_t pages);
 
 /* Not collective. Moves the spare file `name` to `path`, if it is as long as a file of the same
  * `pages` and its other bytes are zero. 0: there is none, or none any more. */
-int spare_take(dcp_store *store, const char *name, uint64_t pages, const char *path);
+int store_recycle_take(dcp_store *store, const char *name, uint64_t pages, const char *path);
 
 /* Whether the files of that step are such: this rank has written some of them. */
-int spare_is_written(const dcp_store *store, uint64_t step);
+int store_recycle_is_written(const dcp_store *store, uint64_t step);
 
 /* Removes what is spare; on ranks that don't lead, nothing. */
-void spare_drop(dcp_store *store);
+void store_recycle_drop(dcp_store *store);
 
 #endif

@@ -2,7 +2,7 @@
  *
  * What lies in the directory is not trusted: removal goes through open folders, entry by entry, and
  * unlinks symbolic links instead of following them, so nothing outside is ever touched. */
-#include "store/folder.h"
+#include "store/directory.h"
 
 #include <dirent.h>
 #include <errno.h>
@@ -14,24 +14,20 @@
 #include <unistd.h>
 
 #include "core/fail.h"
+#include "io/publish.h"
 
 #define DEEPEST 16 /* a step's folder is flat; what lies deeper than this is not ours to remove */
 #define ROOM 256   /* for a step's folder and the longest name of a file in it */
 
-int folder_sync(int dir_fd) {
-    if (fsync(dir_fd) == 0) return 0;
-    return errno == EINVAL ? 0 : -1; /* file systems on which folders cannot be synced */
-}
-
-int folder_has(int dir_fd, const char *name) {
+int store_directory_has(int dir_fd, const char *name) {
     struct stat st;
     return fstatat(dir_fd, name, &st, AT_SYMLINK_NOFOLLOW) == 0;
 }
 
-void folder_free_name(int dir_fd, const char *base, char *name) {
-    snprintf(name, NAME_MAX + 1, "%s", base);
-    for (unsigned k = 1; folder_has(dir_fd, name); k++)
-        snprintf(name, NAME_MAX + 1, "%s.%u", base, k);
+void store_directory_free_name(int dir_fd, const char *prefix, const char *base, char *name) {
+    snprintf(name, NAME_MAX + 1, "%s%s", prefix, base);
+    for (unsigned k = 1; store_directory_has(dir_fd, name); k++)
+        snprintf(name, NAME_MAX + 1, "%s%s.%u", prefix, base, k);
 }
 
 static int is_dot(const char *name) { return strcmp(name, ".") == 0 || strcmp(name, "..") == 0; }
@@ -60,7 +56,7 @@ static int remove_below(int parent_fd, const char *name, int depth) {
     return unlinkat(parent_fd, name, AT_REMOVEDIR);
 }
 
-int folder_remove(int dir_fd, const char *name) { return remove_below(dir_fd, name, 0); }
+int store_directory_remove(int dir_fd, const char *name) { return remove_below(dir_fd, name, 0); }
 
 static int is_directory(const char *path) {
     struct stat st;
@@ -75,14 +71,7 @@ static int make_component(char *path) {
         if (is_directory(path)) return 0; /* another rank of the node was faster */
         return errno = ENOTDIR, -1;
     }
-    char *slash = strrchr(path, '/');
-    char parent[PATH_MAX] = ".";
-    if (slash) snprintf(parent, sizeof parent, "%.*s", (int)(slash - path) + 1, path);
-    int fd = open(parent, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-    if (fd < 0) return -1;
-    int result = folder_sync(fd), code = errno;
-    close(fd);
-    return errno = code, result;
+    return io_publish_sync_parent(path);
 }
 
 static int make_with_parents(const char *dir, dcp_error *err) {
@@ -98,7 +87,7 @@ static int make_with_parents(const char *dir, dcp_error *err) {
     return DCP_OK;
 }
 
-int folder_open(const char *dir, int *dir_fd, char *absolute, dcp_error *err) {
+int store_directory_open(const char *dir, int *dir_fd, char *absolute, dcp_error *err) {
     if (!*dir || strlen(dir) >= PATH_MAX - ROOM)
         return core_fail(err, DCP_ERR_ARG,
                          "the checkpoint directory's path has %zu bytes: 1 to %d work", strlen(dir),

@@ -1,6 +1,6 @@
 /* A file is known again by its number and the time of its last change, so one that anybody touched
  * is not used. */
-#include "store/spare.h"
+#include "store/recycle.h"
 
 #include <fcntl.h>
 #include <stdio.h>
@@ -8,27 +8,27 @@
 #include <unistd.h>
 
 #include "io/file.h"
-#include "store/folder.h"
+#include "store/directory.h"
 
-void spare_note(dcp_store *store, uint64_t step, int fd, uint64_t pages) {
-    spare_mark *mark = &store->marks[store->n_marks++ % STORE_MARKS];
-    *mark = (spare_mark){.step = step, .pages = pages};
+void store_recycle_note(dcp_store *store, uint64_t step, int fd, uint64_t pages) {
+    store_written *mark = &store->marks[store->n_marks++ % STORE_WRITTEN];
+    *mark = (store_written){.step = step, .pages = pages};
     io_identify(fd, mark->identity);
 }
 
 static int is_ours(const dcp_store *store, int fd, uint64_t pages) {
     uint64_t identity[4];
     io_identify(fd, identity);
-    for (size_t i = 0; i < STORE_MARKS && i < store->n_marks; i++)
+    for (size_t i = 0; i < STORE_WRITTEN && i < store->n_marks; i++)
         if (!memcmp(store->marks[i].identity, identity, sizeof identity))
             return store->marks[i].pages == pages;
     return 0;
 }
 
-int spare_take(dcp_store *store, const char *name, uint64_t pages, const char *path) {
+int store_recycle_take(dcp_store *store, const char *name, uint64_t pages, const char *path) {
     char spare[PATH_MAX];
     if (!store->n_marks) return 0;
-    if (snprintf(spare, sizeof spare, "%s/" SPARE_FOLDER "/%s", store->dir, name) >=
+    if (snprintf(spare, sizeof spare, "%s/" RECYCLE_FOLDER "/%s", store->dir, name) >=
         (int)sizeof spare)
         return 0;
     int fd = open(spare, O_WRONLY | O_NOFOLLOW | O_CLOEXEC);
@@ -40,12 +40,12 @@ int spare_take(dcp_store *store, const char *name, uint64_t pages, const char *p
     return 0;
 }
 
-int spare_is_written(const dcp_store *store, uint64_t step) {
-    for (size_t i = 0; i < STORE_MARKS && i < store->n_marks; i++)
+int store_recycle_is_written(const dcp_store *store, uint64_t step) {
+    for (size_t i = 0; i < STORE_WRITTEN && i < store->n_marks; i++)
         if (store->marks[i].step == step) return 1;
     return 0;
 }
 
-void spare_drop(dcp_store *store) {
-    if (store->n_marks && store->dir_fd >= 0) folder_remove(store->dir_fd, SPARE_FOLDER);
+void store_recycle_drop(dcp_store *store) {
+    if (store->n_marks && store->dir_fd >= 0) store_directory_remove(store->dir_fd, RECYCLE_FOLDER);
 }

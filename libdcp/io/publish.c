@@ -1,0 +1,37 @@
+/* Order matters: first the bytes are durable, then the name changes, then the change is durable. */
+#include "io/publish.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <limits.h>
+#include <stdio.h>
+#include <string.h>
+#include <unistd.h>
+
+int io_publish_sync(int folder_fd) { return fsync(folder_fd) && errno != EINVAL ? -1 : 0; }
+
+int io_publish_sync_parent(const char *path) {
+    char parent[PATH_MAX] = ".";
+    const char *slash = strrchr(path, '/');
+    if (slash) snprintf(parent, sizeof parent, "%.*s", (int)(slash - path) + 1, path);
+    int fd = open(parent, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    if (fd < 0) return -1;
+    int result = io_publish_sync(fd), code = errno;
+    close(fd);
+    return errno = code, result;
+}
+
+int io_publish_file(int fd, const char *tmp, const char *path) {
+    if (fsync(fd) || rename(tmp, path)) return -1;
+    return io_publish_sync_parent(path);
+}
+
+int io_publish_replace(int dir_fd, const char *tmp, const char *name, const char *aside) {
+    if (renameat2(dir_fd, tmp, dir_fd, name, RENAME_EXCHANGE) == 0) return 1;
+    if (errno != EINVAL && errno != ENOSYS) return -1;
+    if (renameat(dir_fd, name, dir_fd, aside)) return -1;
+    if (renameat(dir_fd, tmp, dir_fd, name) == 0) return 0;
+    int code = errno;
+    renameat(dir_fd, aside, dir_fd, name);
+    return errno = code, -1;
+}

@@ -1,0 +1,279 @@
+/* Opening a store: all ranks do, each directory is touched by its leader alone, which holds the
+ * lock for as long as the store is open. Other ranks know the directory's absolute path only. A
+ * shared store is a private one with a single node. */
+#include <dirent.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "comm/comm.h"
+#include "core/fail.h"
+#include "redundancy/redundancy.h"
+#include "store/directory.h"
+#include "store/recycle.h"
+#include "store/store.h"
+
+#define LOCK_NAME ".lock"
+
+static int fail_busy(int fd, const char *dir, dcp_error *err) {
+    char text[320] = {0}, host[256];
+    long pid;
+    ssize_t n = pread(fd, text, sizeof text - 1, 0);
+    if (n > 0 && sscanf(text, "%255s %ld", host, &pid) == 2)
+        return core_fail(err, DCP_ERR_BUSY,
+                         "%s is in use by another writer, process %ld on host %s: end it or choose "
+                         "another directory",
+                         dir, pid, host);
+    return core_fail(err, DCP_ERR_BUSY,
+                     "%s is in use by another writer that has just begun: end it or choose another "
+                     "directory",
+                     dir);
+}
+
+static int name_holder(int fd) {
+    char host[256] = "unknown", text[320];
+    gethostname(host, sizeof host - 1);
+    int bytes = snprintf(text, sizeof text, "%s %ld\n", host, (long)getpid());
+    if (pwrite(fd, text, (size_t)bytes, 0) != bytes) return -1;
+    return ftruncate(fd, bytes);
+}
+
+/* Takes the lock file; the lock lives as long as *lock_fd is open. DCP_ERR_BUSY: another writer
+ * holds it. It belongs to the open file, not to a name or a text in it: it ends with the process,
+ * however that ends. The text is for people and for the message of the writer that comes second. */
+static int take_lock(int dir_fd, const char *dir, int *lock_fd, dcp_error *err) {
+    int fd =
+        openat(dir_fd, LOCK_NAME, O_RDWR | O_CREAT | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC, 0666);
+    if (fd < 0) return core_fail_errno(err, "cannot make " LOCK_NAME " in", dir);
+    int status;
+    struct flock whole = {.l_type = F_WRLCK, .l_whence = SEEK_SET};
+    if (fcntl(fd, F_OFD_SETLK, &whole) != 0) {
+        if (errno == EAGAIN || errno == EACCES)
+            status = fail_busy(fd, dir, err);
+        else
+            status = core_fail_errno(err, "cannot lock " LOCK_NAME " in", dir);
+        goto close_file;
+    }
+    if (name_holder(fd) != 0) {
+        status = core_fail_errno(err, "cannot write " LOCK_NAME " in", dir);
+        goto close_file;
+    }
+    *lock_fd = fd;
+    return DCP_OK;
+close_file:
+    close(fd);
+    return status;
+}
+
+/* Which directory a rank has. The kernel that runs, the file system's device and the inode tell:
+ * so ranks in different mount namespaces of one host are told apart, or found to be together, by
+ * what they see. */
+typedef struct directory_id {
+    char host[40]; /* the boot's UUID, or where that can't be read the host's name */
+    uint64_t device, inode, rank;
+} directory_id;
+
+static void name_host(char *host, size_t size) {
+    int fd = open("/proc/sys/kernel/random/boot_id", O_RDONLY | O_CLOEXEC);
+    ssize_t n = fd >= 0 ? read(fd, host, size - 1) : -1;
+    if (fd >= 0) close(fd);
+    if (n <= 0) gethostname(host, size - 1);
+}
+
+static int compare_directories(const directory_id *x, const directory_id *y) {
+    return memcmp(x, y, offsetof(directory_id, rank));
+}
+
+static int by_directory(const void *a, const void *b) {
+    const directory_id *x = a, *y = b;
+    int order = compare_directories(x, y);
+    return order ? order : (x->rank > y->rank) - (x->rank < y->rank);
+}
+
+/* Rank 0: each rank's leader, and after them the number of nodes. */
+static void choose_leaders(directory_id *ids, size_t n, uint64_t *leaders) {
+    leaders[n] = 0;
+    qsort(ids, n, sizeof *ids, by_directory);
+    for (size_t i = 0, first = 0; i < n; i++) {
+        if (i == 0 || compare_directories(&ids[i], &ids[first]) != 0) {
+            first = i;
+            leaders[n]++;
+        }
+        leaders[ids[i].rank] = ids[first].rank;
+    }
+}
+
+/* Collective: *leader is the lowest rank whose directory `dir_fd` is this rank's, *nodes how many
+ * different directories there are. `dir` is for messages. */
+static int find_nodes(dcp_comm *comm, int dir_fd, const char *dir, int *leader, int *nodes,
+                      dcp_error *err) {
+    size_t n = (size_t)comm->size;
+    struct stat st;
+    directory_id own = {.rank = (uint64_t)comm->rank};
+    directory_id *ids = comm->rank == 0 ? calloc(n, sizeof *ids) : NULL;
+    uint64_t *leaders = calloc(n + 1, sizeof *leaders);
+    int status = DCP_OK;
+    if (!leaders || (comm->rank == 0 && !ids)) status = core_fail_memory(err, n * sizeof own);
+    if (!status && fstat(dir_fd, &st) != 0) status = core_fail_errno(err, "cannot look at", dir);
+    status = comm_agree(comm, status, err);
+    if (status) goto free_all;
+    name_host(own.host, sizeof own.host);
+    own.device = st.st_dev;
+    own.inode = st.st_ino;
+    status = comm_gather(comm, &own, sizeof own, ids, 0, err);
+    if (status) goto free_all;
+    if (comm->rank == 0) choose_leaders(ids, n, leaders);
+    status = comm_broadcast(comm, leaders, (n + 1) * sizeof *leaders, 0, err);
+    if (status) goto free_all;
+    *leader = (int)leaders[comm->rank];
+    *nodes = (int)leaders[n];
+free_all:
+    free(ids);
+    free(leaders);
+    return status;
+}
+
+static int is_left_over(const char *name) {
+    return strncmp(name, ".tmp-", 5) == 0 || strncmp(name, ".trash-", 7) == 0;
+}
+
+/* Removes what a killed writer left, and logs it. */
+static void remove_left_overs(dcp_store *store) {
+    DIR *stream = opendir(store->dir);
+    if (!stream) return;
+    struct dirent *entry;
+    dcp_error err;
+    while ((entry = readdir(stream))) {
+        if (!is_left_over(entry->d_name)) continue;
+        if (store_directory_remove(store->dir_fd, entry->d_name) == 0) {
+            store_log(store, DCP_LOG_INFO, "removed %s/%s, which a killed writer left", store->dir,
+                      entry->d_name);
+        } else {
+            store_fail_errno(store, "cannot remove", entry->d_name, &err);
+            store_log(store, DCP_LOG_WARNING, "a killed writer's rest stays: %s", err.message);
+        }
+    }
+    closedir(stream);
+}
+
+static dcp_store *make_store(dcp_comm *comm, const dcp_store_options *options) {
+    dcp_store *store = calloc(1, sizeof *store);
+    if (!store) return NULL;
+    store->comm = comm;
+    store->dir_fd = store->lock_fd = -1;
+    store->nodes = 1;
+    if (options) store->options = *options;
+    store->options.redundancy = NULL;
+    store->options.tool = strdup(options && options->tool ? options->tool : "libdcp");
+    store->dir = calloc(1, PATH_MAX);
+    if (store->options.tool && store->dir) return store;
+    dcp_store_close(store);
+    return NULL;
+}
+
+static int open_directory(dcp_store *store, const char *dir, dcp_error *err) {
+    if (!store->options.private_dirs && store->comm->rank != 0) return DCP_OK;
+    if (!dir) return core_fail(err, DCP_ERR_ARG, "dcp_store_open: dir is NULL");
+    return store_directory_open(dir, &store->dir_fd, store->dir, err);
+}
+
+/* Leaders of nodes that are one directory after all, seen from several hosts, meet at its lock. */
+static int take_directory(dcp_store *store, dcp_error *err) {
+    if (!store_leads(store)) {
+        if (store->dir_fd >= 0) close(store->dir_fd);
+        store->dir_fd = -1;
+        return DCP_OK;
+    }
+    dcp_error why;
+    int status = take_lock(store->dir_fd, store->dir, &store->lock_fd, &why);
+    if (status == DCP_ERR_BUSY && store->nodes > 1)
+        return core_fail(err, status, "%s; a private store needs a directory of its own a node",
+                         why.message);
+    if (status != DCP_OK) return core_fail(err, status, "%s", why.message);
+    remove_left_overs(store);
+    return DCP_OK;
+}
+
+static int read_redundancy(const dcp_store *store, const char *text, redundancy_spec *spec,
+                           dcp_error *err) {
+    int status = redundancy_parse(text, spec, err);
+    if (status == DCP_OK && spec->kind != REDUNDANCY_NONE && !store->options.private_dirs)
+        status = core_fail(err, DCP_ERR_ARG,
+                           "redundancy \"%s\" is for private stores (private_dirs): a shared one "
+                           "is not lost with a node",
+                           text);
+    return status;
+}
+
+/* What all ranks of a private store act upon together has to be the same on all of them. */
+static int agree_on_options(dcp_store *store, const redundancy_spec *spec, dcp_error *err) {
+    uint64_t is_private = store->options.private_dirs != 0;
+    uint64_t keep = is_private ? store->options.keep : 0;
+    uint64_t redundancy = (uint64_t)spec->kind << 32 | (uint64_t)spec->lost;
+    uint64_t most[6] = {is_private, ~is_private, keep, ~keep, redundancy, ~redundancy};
+    int status = comm_allreduce(store->comm, most, 6, DCP_REDUCE_MAX, err);
+    if (status != DCP_OK) return status;
+    if (most[0] != ~most[1])
+        return core_fail(err, DCP_ERR_MISMATCH,
+                         "dcp_store_open: private_dirs is set on some ranks and not on others");
+    if (most[2] != ~most[3])
+        return core_fail(err, DCP_ERR_MISMATCH,
+                         "dcp_store_open: ranks passed different values for keep: from %llu to "
+                         "%llu",
+                         (unsigned long long)~most[3], (unsigned long long)most[2]);
+    if (most[4] != ~most[5])
+        return core_fail(err, DCP_ERR_MISMATCH,
+                         "dcp_store_open: ranks passed different values for redundancy");
+    return DCP_OK;
+}
+
+static int open_store(dcp_store *store, const char *dir, const char *redundancy, dcp_error *err) {
+    dcp_comm *comm = store->comm;
+    redundancy_spec spec = {REDUNDANCY_NONE, 0};
+    int status = comm_agree(comm, read_redundancy(store, redundancy, &spec, err), err);
+    if (status == DCP_OK) status = agree_on_options(store, &spec, err);
+    if (status == DCP_OK) status = comm_agree(comm, open_directory(store, dir, err), err);
+    if (status == DCP_OK && store->options.private_dirs)
+        status = find_nodes(comm, store->dir_fd, store->dir, &store->leader, &store->nodes, err);
+    if (status == DCP_OK && spec.kind != REDUNDANCY_NONE)
+        status =
+            redundancy_groups_collect(comm, &spec, (uint64_t)store->leader, &store->groups, err);
+    if (status == DCP_OK) status = comm_agree(comm, take_directory(store, err), err);
+    if (status == DCP_OK && !store->options.private_dirs)
+        status = comm_broadcast(comm, store->dir, PATH_MAX, 0, err);
+    return status;
+}
+
+int dcp_store_open(dcp_comm *comm, const char *dir, const dcp_store_options *options,
+                   dcp_store **out, dcp_error *err) {
+    if (!comm) return core_fail(err, DCP_ERR_ARG, "dcp_store_open: comm is NULL");
+    dcp_store *store = make_store(comm, options);
+    int status = store ? DCP_OK : core_fail_memory(err, PATH_MAX + sizeof *store);
+    if (!out) status = core_fail(err, DCP_ERR_ARG, "dcp_store_open: out is NULL");
+    status = comm_agree(comm, status, err);
+    if (status == DCP_OK)
+        status = open_store(store, dir, options ? options->redundancy : NULL, err);
+    if (status != DCP_OK) {
+        dcp_store_close(store);
+        return status;
+    }
+    *out = store;
+    return DCP_OK;
+}
+
+void dcp_store_close(dcp_store *store) {
+    if (!store) return;
+    store_settle(store);
+    if (store->attachment) store->attachment->free(store->attachment);
+    store_recycle_drop(store);
+    if (store->lock_fd >= 0) close(store->lock_fd);
+    if (store->dir_fd >= 0) close(store->dir_fd);
+    redundancy_groups_free(store->groups);
+    free((char *)store->options.tool);
+    free(store->dir);
+    free(store);
+}

@@ -1,0 +1,22 @@
+/* What a save needs of a store: a folder to write into, and its publication. */
+#ifndef DCP_STORE_PUBLISH_H
+#define DCP_STORE_PUBLISH_H
+
+#include "store/store.h"
+
+/* Collective. Leaders make an empty `DIR/.tmp-step-N`; each rank gets its node's (PATH_MAX bytes).
+ * DCP_ERR_STATE where step-N exists on all nodes, is not about to be abandoned, and options.replace
+ * is 0. */
+int store_begin(dcp_store *store, uint64_t step, char *tmp_path, dcp_error *err);
+
+/* Collective. The files in the temporary folders are complete and durable; leaders add about.json
+ * (the library's members: see about.h; `members_json`: an object with further ones, or NULL), make
+ * the folder durable and set later steps aside where a run went back; when all have done so, they
+ * rename; when all have done so, they repoint `latest` and apply `keep`. The step counts as intact
+ * from then on. A failure to remove old steps is logged, not returned. */
+int store_publish(dcp_store *store, uint64_t step, const char *members_json, dcp_error *err);
+
+/* Not collective; leaders remove the temporary folder of a save that failed. Never fails. */
+void store_rollback(dcp_store *store, uint64_t step);
+
+#endif
