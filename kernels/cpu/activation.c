@@ -97,28 +97,35 @@ CPU_INLINE void gate_backward(activation *at, kernels_type type, void *out, void
         break;                                                                                     \
     }
 
-CPU_CLONES void cpu_activation_forward(kernels *k, void *out, const void *x, size_t n,
-                                       kernels_activation f, kernels_type type) {
+CPU_CLONES static void cpu_activation_forward(kernels *k, void *out, const void *x, size_t n,
+                                              kernels_activation f, kernels_type type) {
     (void)k;
     CHOOSE(forward, f, type, out, x, n)
 }
 
-CPU_CLONES void cpu_activation_backward(kernels *k, void *out, void *dx, const void *dout,
-                                        const void *x, size_t n, kernels_activation f,
-                                        kernels_type type) {
+CPU_CLONES static void cpu_activation_backward(kernels *k, void *out, void *dx, const void *dout,
+                                               const void *x, size_t n, kernels_activation f,
+                                               kernels_type type) {
     (void)k;
     CHOOSE(backward, f, type, out, dx, dout, x, n)
 }
 
-CPU_CLONES void cpu_gated_forward(kernels *k, void *out, const void *gate, const void *up, size_t n,
-                                  kernels_activation f, kernels_type type) {
+CPU_CLONES static void cpu_gated_forward(kernels *k, void *out, const void *gate, const void *up,
+                                         size_t n, kernels_activation f, kernels_type type) {
     (void)k;
     CHOOSE(gate_forward, f, type, out, gate, up, n)
 }
 
-CPU_CLONES void cpu_gated_backward(kernels *k, void *out, void *dgate, void *dup, const void *dout,
-                                   const void *gate, const void *up, size_t n, kernels_activation f,
-                                   kernels_type type) {
+CPU_CLONES static void cpu_gated_backward(kernels *k, void *out, void *dgate, void *dup,
+                                          const void *dout, const void *gate, const void *up,
+                                          size_t n, kernels_activation f, kernels_type type) {
     (void)k;
     CHOOSE(gate_backward, f, type, out, dgate, dup, dout, gate, up, n)
+}
+
+void cpu_activation_fill(kernels *k) {
+    k->activation_forward = cpu_activation_forward;
+    k->activation_backward = cpu_activation_backward;
+    k->gated_forward = cpu_gated_forward;
+    k->gated_backward = cpu_gated_backward;
 }

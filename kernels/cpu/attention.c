@@ -24,7 +24,7 @@ enum { KEY, VALUE, DKEY, DVALUE, Q, OUT, DOUT, WIDENED };
 
 static int is_wide(const kernels_attention *s) { return s->type == KERNELS_F32; }
 
-size_t cpu_attention_scratch(const kernels_attention *shape) {
+static size_t cpu_attention_scratch(const kernels_attention *shape) {
     const size_t rows = shape->sequence < QUERIES ? shape->sequence : QUERIES;
     const size_t head = is_wide(shape) ? 0 : shape->sequence * shape->head_dim;
     return WIDENED * head + 2 * rows * shape->sequence + QUERIES;
@@ -101,7 +101,7 @@ static void rows_by_keys(kernels *k, const block *b, float alpha, float *out, co
                      .lda = b->q_stride,
                      .ldb = b->kv_stride,
                      .ldc = b->keys};
-    cpu_sgemm(k, &p, x, y, out);
+    cpu_matmul_run(k, &p, x, y, out);
 }
 
 /* out[rows,dim] = alpha w[rows,keys] y[keys,dim]; out is strided as queries */
@@ -117,7 +117,7 @@ static void weigh_keys(kernels *k, const block *b, float alpha, float *out, cons
                      .lda = b->keys,
                      .ldb = b->kv_stride,
                      .ldc = b->q_stride};
-    cpu_sgemm(k, &p, w, y, out);
+    cpu_matmul_run(k, &p, w, y, out);
 }
 
 /* out[keys,dim] += alpha w[rows,keys]^T x[rows,dim]; out is strided as keys */
@@ -133,7 +133,7 @@ static void add_to_keys(kernels *k, const block *b, float alpha, float *out, con
                      .lda = b->keys,
                      .ldb = b->q_stride,
                      .ldc = b->kv_stride};
-    cpu_sgemm(k, &p, w, x, out);
+    cpu_matmul_run(k, &p, w, x, out);
 }
 
 /* Scores [rows,keys] become the softmax over each row's visible keys, the rest 0; lse [rows]. */
@@ -187,8 +187,9 @@ static void head_forward(kernels *k, const kernels_attention *s, float *out, flo
     }
 }
 
-void cpu_attention_forward(kernels *k, const kernels_attention *s, void *out, float *lse,
-                           const void *q, const void *key, const void *value, float *scratch) {
+static void cpu_attention_forward(kernels *k, const kernels_attention *s, void *out, float *lse,
+                                  const void *q, const void *key, const void *value,
+                                  float *scratch) {
     const size_t group = s->heads / s->kv_heads;
     for (size_t i = 0; i < s->batch * s->kv_heads; i++) {
         const place kv = {i / s->kv_heads, s->kv_heads, i % s->kv_heads};
@@ -229,13 +230,14 @@ static void head_backward(kernels *k, const kernels_attention *s, const head_gra
 static void clear_heads(kernels *k, const kernels_attention *s, const head_gradient *h, place kv) {
     const size_t head = s->sequence * s->head_dim;
     if (is_wide(s) && (kv.batch || kv.head)) return;
-    cpu_zero(k, h->dkey, is_wide(s) ? s->batch * s->kv_heads * head : head);
-    cpu_zero(k, h->dvalue, is_wide(s) ? s->batch * s->kv_heads * head : head);
+    k->zero(k, h->dkey, is_wide(s) ? s->batch * s->kv_heads * head : head);
+    k->zero(k, h->dvalue, is_wide(s) ? s->batch * s->kv_heads * head : head);
 }
 
-void cpu_attention_backward(kernels *k, const kernels_attention *s, float *dq, float *dkey,
-                            void *dvalue, const void *dout, const void *out, const float *lse,
-                            const void *q, const void *key, const void *value, float *scratch) {
+static void cpu_attention_backward(kernels *k, const kernels_attention *s, float *dq, float *dkey,
+                                   void *dvalue, const void *dout, const void *out,
+                                   const float *lse, const void *q, const void *key,
+                                   const void *value, float *scratch) {
     const size_t group = s->heads / s->kv_heads;
     for (size_t i = 0; i < s->batch * s->kv_heads; i++) {
         const place kv = {i / s->kv_heads, s->kv_heads, i % s->kv_heads};
@@ -257,4 +259,10 @@ void cpu_attention_backward(kernels *k, const kernels_attention *s, float *dq, f
         put(s, dkey, KERNELS_F32, kv, h.dkey);
         put(s, dvalue, s->type, kv, h.dvalue);
     }
+}
+
+void cpu_attention_fill(kernels *k) {
+    k->attention_scratch = cpu_attention_scratch;
+    k->attention_forward = cpu_attention_forward;
+    k->attention_backward = cpu_attention_backward;
 }

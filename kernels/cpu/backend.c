@@ -8,16 +8,6 @@
 
 #define HUGE_PAGE ((size_t)2 << 20)
 
-static int cpu_open(kernels *k, unsigned number) {
-    (void)number;
-    cpu_state *state = calloc(1, sizeof *state);
-    if (!state) return KERNELS_NO_MEMORY;
-    cpu_describe_products(state->description, sizeof state->description);
-    state->bf16 = cpu_bf16_open();
-    k->state = state;
-    return KERNELS_OK;
-}
-
 static void cpu_close(kernels *k) {
     cpu_state *state = k->state;
     cpu_bf16_close(state->bf16);
@@ -84,56 +74,43 @@ static const char *cpu_sync(kernels *k) {
     return state->product_failed ? "oneDNN refused a matrix product (out of memory?)" : NULL;
 }
 
+static void fill(kernels *k) {
+    k->close = cpu_close;
+    k->describe = cpu_describe;
+    k->place = cpu_place;
+    k->allow_tf32 = cpu_allow_tf32;
+    k->device = cpu_device;
+    k->room = cpu_room;
+    k->alloc = cpu_alloc;
+    k->free = cpu_free;
+    k->alloc_host = cpu_alloc;
+    k->free_host = cpu_free;
+    k->upload = cpu_upload;
+    k->download = cpu_download;
+    k->sync = cpu_sync;
+    k->linear = kernels_linear_apart;
+    cpu_activation_fill(k);
+    cpu_attention_fill(k);
+    cpu_bf16_fill(k);
+    cpu_embedding_fill(k);
+    cpu_heads_fill(k);
+    cpu_loss_fill(k);
+    cpu_matmul_fill(k);
+    cpu_norm_fill(k);
+    cpu_optimizer_fill(k);
+    cpu_vector_fill(k);
+}
+
+static int cpu_open(kernels *k, unsigned number) {
+    (void)number;
+    cpu_state *state = calloc(1, sizeof *state);
+    if (!state) return KERNELS_NO_MEMORY;
+    cpu_matmul_describe(state->description, sizeof state->description);
+    state->bf16 = cpu_bf16_open();
+    k->state = state;
+    fill(k);
+    return KERNELS_OK;
+}
+
 extern const kernels kernels_cpu;
-const kernels kernels_cpu = {
-    .name = "cpu",
-    .open = cpu_open,
-    .close = cpu_close,
-    .describe = cpu_describe,
-    .place = cpu_place,
-    .allow_tf32 = cpu_allow_tf32,
-    .device = cpu_device,
-    .room = cpu_room,
-    .alloc = cpu_alloc,
-    .free = cpu_free,
-    .alloc_host = cpu_alloc,
-    .free_host = cpu_free,
-    .upload = cpu_upload,
-    .download = cpu_download,
-    .sync = cpu_sync,
-    .copy = cpu_copy,
-    .zero = cpu_zero,
-    .scale = cpu_scale,
-    .add = cpu_add,
-    .copy_rows = cpu_copy_rows,
-    .sum_rows = cpu_sum_rows,
-    .matmul = cpu_matmul,
-    .narrow = cpu_narrow,
-    .narrow_on = cpu_narrow_on,
-    .widen = cpu_widen,
-    .widen_upper = cpu_widen_upper,
-    .matmul_bf16 = cpu_matmul_bf16,
-    .matmul_bf16_keeps = cpu_matmul_bf16_keeps,
-    .linear = kernels_linear_apart,
-    .embedding_forward = cpu_embedding_forward,
-    .embedding_backward = cpu_embedding_backward,
-    .patches = cpu_patches,
-    .rmsnorm_forward = cpu_rmsnorm_forward,
-    .rmsnorm_backward = cpu_rmsnorm_backward,
-    .layernorm_forward = cpu_layernorm_forward,
-    .layernorm_backward = cpu_layernorm_backward,
-    .heads_forward = cpu_heads_forward,
-    .heads_backward = cpu_heads_backward,
-    .attention_scratch = cpu_attention_scratch,
-    .attention_forward = cpu_attention_forward,
-    .attention_backward = cpu_attention_backward,
-    .activation_forward = cpu_activation_forward,
-    .activation_backward = cpu_activation_backward,
-    .gated_forward = cpu_gated_forward,
-    .gated_backward = cpu_gated_backward,
-    .cross_entropy_forward = cpu_cross_entropy_forward,
-    .cross_entropy_backward = cpu_cross_entropy_backward,
-    .update = cpu_update,
-    .row_sumsq = cpu_row_sumsq,
-    .exact_add = cpu_exact_add,
-};
+const kernels kernels_cpu = {.name = "cpu", .open = cpu_open};

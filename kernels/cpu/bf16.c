@@ -1,9 +1,13 @@
 /* bf16: rounding, widening, and matrix products.
  *
- * Products go to the processor's own instructions where it has them. Elsewhere operands are
- * widened, which is exact, a panel at a time, and multiplied in fp32: the product of two bf16 is
- * exact in fp32, so that only the order of the sums differs. */
+ * On processors with instructions for products of bf16 (AVX512_BF16, AMX), oneDNN multiplies. It
+ * keeps what it has compiled for a shape; asking it anew for each product costs microseconds. It
+ * runs on one thread, as for fp32 (see matmul.c). On other processors operands are widened, which
+ * is exact, a panel at a time, and multiplied in fp32: the product of two bf16 is exact in fp32, so
+ * only the order of the sums differs. */
 #include <math.h>
+#include <omp.h>
+#include <oneapi/dnnl/dnnl.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -12,19 +16,128 @@
 
 enum { PANEL = 2048 }; /* rows that are widened at once */
 
-CPU_CLONES void cpu_narrow(kernels *k, uint16_t *restrict y, const float *restrict x, size_t n) {
+CPU_CLONES static void cpu_narrow(kernels *k, uint16_t *restrict y, const float *restrict x,
+                                  size_t n) {
     (void)k;
     for (size_t i = 0; i < n; i++) y[i] = bf16_of(x[i]);
 }
 
-void cpu_narrow_on(kernels *k, void *stream, uint16_t *y, const float *x, size_t n) {
+static void cpu_narrow_on(kernels *k, void *stream, uint16_t *y, const float *x, size_t n) {
     (void)stream;
     cpu_narrow(k, y, x, n);
 }
 
-CPU_CLONES void cpu_widen(kernels *k, float *restrict y, const uint16_t *restrict x, size_t n) {
+CPU_CLONES static void cpu_widen(kernels *k, float *restrict y, const uint16_t *restrict x,
+                                 size_t n) {
     (void)k;
     for (size_t i = 0; i < n; i++) y[i] = bf16_wide(x[i]);
+}
+
+/* From the beginning on: what is still to be read lies above what is written, but for a stretch. */
+static void cpu_widen_upper(kernels *k, float *y, size_t n) {
+    enum { STRETCH = 512 };
+    const uint16_t *from = (const uint16_t *)y + n;
+    uint16_t stretch[STRETCH];
+    for (size_t at = 0; at < n; at += STRETCH) {
+        const size_t here = n - at < STRETCH ? n - at : STRETCH;
+        memcpy(stretch, from + at, here * sizeof *stretch);
+        cpu_widen(k, y + at, stretch, here);
+    }
+}
+
+struct cpu_bf16 {
+    dnnl_engine_t engine;
+    dnnl_stream_t stream;
+};
+
+static int has_products(void) {
+    return (dnnl_get_effective_cpu_isa() & dnnl_cpu_isa_avx512_core_bf16) ==
+           dnnl_cpu_isa_avx512_core_bf16;
+}
+
+cpu_bf16 *cpu_bf16_open(void) {
+    if (!has_products()) return NULL;
+    cpu_bf16 *b = calloc(1, sizeof *b);
+    if (!b) return NULL;
+    if (dnnl_engine_create(&b->engine, dnnl_cpu, 0) == dnnl_success &&
+        dnnl_stream_create(&b->stream, b->engine, dnnl_stream_default_flags) == dnnl_success)
+        return b;
+    cpu_bf16_close(b);
+    return NULL;
+}
+
+void cpu_bf16_close(cpu_bf16 *b) {
+    if (!b) return;
+    if (b->stream) dnnl_stream_destroy(b->stream);
+    if (b->engine) dnnl_engine_destroy(b->engine);
+    free(b);
+}
+
+/* A matrix [rows,cols] in row-major order, or stored as its transpose. */
+static dnnl_status_t describe_matrix(dnnl_memory_desc_t *out, size_t rows, size_t cols,
+                                     int transposed, dnnl_data_type_t type) {
+    const dnnl_dims_t dims = {(dnnl_dim_t)rows, (dnnl_dim_t)cols};
+    const dnnl_dims_t strides = {transposed ? 1 : (dnnl_dim_t)cols,
+                                 transposed ? (dnnl_dim_t)rows : 1};
+    return dnnl_memory_desc_init_by_strides(out, 2, dims, type, strides);
+}
+
+static dnnl_status_t compile_product(dnnl_primitive_t *out, dnnl_engine_t engine,
+                                     const dnnl_memory_desc_t *a, const dnnl_memory_desc_t *b,
+                                     const dnnl_memory_desc_t *c, int add) {
+    dnnl_matmul_desc_t desc;
+    dnnl_primitive_attr_t attr = NULL;
+    dnnl_post_ops_t sum = NULL;
+    dnnl_primitive_desc_t found = NULL;
+    dnnl_status_t status = dnnl_matmul_desc_init(&desc, a, b, NULL, c);
+    if (!status && add) status = dnnl_primitive_attr_create(&attr);
+    if (!status && add) status = dnnl_post_ops_create(&sum);
+    if (!status && add) status = dnnl_post_ops_append_sum(sum, 1.0f);
+    if (!status && add) status = dnnl_primitive_attr_set_post_ops(attr, sum);
+    if (!status) status = dnnl_primitive_desc_create(&found, &desc, attr, engine, NULL);
+    if (!status) status = dnnl_primitive_create(out, found);
+    if (found) dnnl_primitive_desc_destroy(found);
+    if (sum) dnnl_post_ops_destroy(sum);
+    if (attr) dnnl_primitive_attr_destroy(attr);
+    return status;
+}
+
+enum { A, B, C, MATRICES };
+
+static dnnl_status_t execute_product(const cpu_bf16 *on, dnnl_primitive_t product,
+                                     const dnnl_memory_desc_t *desc, void *const *data) {
+    static const int places[MATRICES] = {DNNL_ARG_SRC, DNNL_ARG_WEIGHTS, DNNL_ARG_DST};
+    dnnl_exec_arg_t args[MATRICES] = {{0}};
+    dnnl_status_t status = dnnl_success;
+    for (int i = 0; i < MATRICES; i++) {
+        args[i].arg = places[i];
+        if (!status) status = dnnl_memory_create(&args[i].memory, &desc[i], on->engine, data[i]);
+    }
+    if (!status) status = dnnl_primitive_execute(product, on->stream, MATRICES, args);
+    if (!status) status = dnnl_stream_wait(on->stream);
+    for (int i = 0; i < MATRICES; i++)
+        if (args[i].memory) dnnl_memory_destroy(args[i].memory);
+    return status;
+}
+
+static int multiply_by_dnnl(const cpu_bf16 *on, void *c, const uint16_t *a, const uint16_t *b,
+                            size_t m, size_t n, size_t depth, unsigned flags) {
+    void *const data[MATRICES] = {(void *)a, (void *)b, c};
+    dnnl_memory_desc_t desc[MATRICES];
+    dnnl_primitive_t product = NULL;
+    omp_set_num_threads(1);
+    dnnl_status_t status =
+        describe_matrix(&desc[A], m, depth, (flags & KERNELS_TRANSPOSE_A) != 0, dnnl_bf16);
+    if (!status)
+        status = describe_matrix(&desc[B], depth, n, (flags & KERNELS_TRANSPOSE_B) != 0, dnnl_bf16);
+    if (!status)
+        status = describe_matrix(&desc[C], m, n, 0, flags & KERNELS_NARROW ? dnnl_bf16 : dnnl_f32);
+    if (!status)
+        status = compile_product(&product, on->engine, &desc[A], &desc[B], &desc[C],
+                                 (flags & KERNELS_ADD) != 0);
+    if (!status) status = execute_product(on, product, desc, data);
+    if (product) dnnl_primitive_destroy(product);
+    return status != dnnl_success;
 }
 
 /* Memory for widened operands; kept from product to product. */
@@ -49,7 +162,7 @@ typedef struct bf16_product {
 } bf16_product;
 
 /* A panel of rows of a, and of c; all of b. */
-static int by_rows(kernels *k, const bf16_product *p) {
+static int multiply_by_rows(kernels *k, const bf16_product *p) {
     const size_t panel = p->m < PANEL ? p->m : PANEL;
     const size_t b_elems = padded(p->n * p->depth), a_elems = padded(panel * p->depth);
     float *b = wide_memory(k, b_elems + a_elems + (p->narrow ? panel * p->n : 0));
@@ -59,7 +172,7 @@ static int by_rows(kernels *k, const bf16_product *p) {
     for (size_t row = 0; row < p->m; row += panel) {
         const size_t rows = p->m - row < panel ? p->m - row : panel;
         cpu_widen(k, a, p->a + row * p->depth, rows * p->depth);
-        cpu_matmul(k, p->narrow ? c : p->c + row * p->n, a, b, rows, p->n, p->depth, p->flags);
+        k->matmul(k, p->narrow ? c : p->c + row * p->n, a, b, rows, p->n, p->depth, p->flags);
         if (p->narrow) cpu_narrow(k, p->narrow + row * p->n, c, rows * p->n);
     }
     return 0;
@@ -67,7 +180,7 @@ static int by_rows(kernels *k, const bf16_product *p) {
 
 /* a is [depth,m]: a panel of it and of b [depth,n], added to c. A b of the other order has no such
  * panels, and is taken whole. */
-static int by_depth(kernels *k, const bf16_product *p) {
+static int multiply_by_depth(kernels *k, const bf16_product *p) {
     const size_t most = p->flags & KERNELS_TRANSPOSE_B ? p->depth : PANEL;
     const size_t panel = p->depth < most ? p->depth : most;
     const size_t a_elems = padded(panel * p->m), b_elems = padded(panel * p->n);
@@ -79,20 +192,20 @@ static int by_depth(kernels *k, const bf16_product *p) {
         const size_t rows = p->depth - row < panel ? p->depth - row : panel;
         cpu_widen(k, a, p->a + row * p->m, rows * p->m);
         cpu_widen(k, b, p->b + row * p->n, rows * p->n);
-        cpu_matmul(k, c, a, b, p->m, p->n, rows, flags);
+        k->matmul(k, c, a, b, p->m, p->n, rows, flags);
         flags |= KERNELS_ADD;
     }
     if (p->narrow) cpu_narrow(k, p->narrow, c, p->m * p->n);
     return 0;
 }
 
-static void poison(kernels *k, void *c, size_t elems, unsigned flags) {
+static void poison_bf16(kernels *k, void *c, size_t elems, unsigned flags) {
     memset(c, 0xff, elems * (flags & KERNELS_NARROW ? sizeof(uint16_t) : sizeof(float)));
-    cpu_product_failed(k);
+    cpu_matmul_fail(k);
 }
 
-void cpu_matmul_bf16(kernels *k, void *c, const uint16_t *a, const uint16_t *b, size_t m, size_t n,
-                     size_t depth, unsigned flags) {
+static void cpu_matmul_bf16(kernels *k, void *c, const uint16_t *a, const uint16_t *b, size_t m,
+                            size_t n, size_t depth, unsigned flags) {
     const cpu_state *state = k->state;
     const int narrow = (flags & KERNELS_NARROW) != 0;
     const bf16_product p = {.narrow = narrow ? c : NULL,
@@ -104,16 +217,25 @@ void cpu_matmul_bf16(kernels *k, void *c, const uint16_t *a, const uint16_t *b, 
                             .depth = depth,
                             .flags = flags & ~(unsigned)KERNELS_NARROW};
     if (!m || !n) return;
-    const int failed = state->bf16 ? cpu_bf16_matmul(state->bf16, c, a, b, m, n, depth, flags)
-                       : flags & KERNELS_TRANSPOSE_A ? by_depth(k, &p)
-                                                     : by_rows(k, &p);
-    if (failed) poison(k, c, m * n, flags);
+    const int failed = state->bf16 ? multiply_by_dnnl(state->bf16, c, a, b, m, n, depth, flags)
+                       : flags & KERNELS_TRANSPOSE_A ? multiply_by_depth(k, &p)
+                                                     : multiply_by_rows(k, &p);
+    if (failed) poison_bf16(k, c, m * n, flags);
 }
 
 /* The product forwards, where it is rounded, takes the most: all of the weight, a panel of its
  * operand and one of what comes out. */
-size_t cpu_matmul_bf16_keeps(const kernels *k, size_t m, size_t n, size_t depth) {
+static size_t cpu_matmul_bf16_keeps(const kernels *k, size_t m, size_t n, size_t depth) {
     const cpu_state *state = k->state;
     const size_t panel = m < PANEL ? m : PANEL;
     return state->bf16 ? 0 : (n * depth + panel * (n + depth)) * sizeof(float);
+}
+
+void cpu_bf16_fill(kernels *k) {
+    k->narrow = cpu_narrow;
+    k->narrow_on = cpu_narrow_on;
+    k->widen = cpu_widen;
+    k->widen_upper = cpu_widen_upper;
+    k->matmul_bf16 = cpu_matmul_bf16;
+    k->matmul_bf16_keeps = cpu_matmul_bf16_keeps;
 }

@@ -140,13 +140,19 @@ CPU_INLINE head head_at(const kernels_heads *h, size_t i) {
             loop((h), KERNELS_F32, 0, &where, __VA_ARGS__);                                        \
     }
 
-CPU_CLONES void cpu_heads_forward(kernels *k, const kernels_heads *h, void *out, const void *x) {
+CPU_CLONES static void cpu_heads_forward(kernels *k, const kernels_heads *h, void *out,
+                                         const void *x) {
     (void)k;
     EACH(h, forward, out, x)
 }
 
-CPU_CLONES void cpu_heads_backward(kernels *k, const kernels_heads *h, void *dx, float *dweight,
-                                   const float *dout, const void *x) {
+CPU_CLONES static void cpu_heads_backward(kernels *k, const kernels_heads *h, void *dx,
+                                          float *dweight, const float *dout, const void *x) {
     (void)k;
     EACH(h, backward, dx, dweight, dout, x)
+}
+
+void cpu_heads_fill(kernels *k) {
+    k->heads_forward = cpu_heads_forward;
+    k->heads_backward = cpu_heads_backward;
 }

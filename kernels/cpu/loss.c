@@ -22,9 +22,10 @@ CPU_INLINE double log_sum_of(const void *x, kernels_type type, size_t at, size_t
     return (double)most + log((double)sum_exp(x, type, at, most, n));
 }
 
-CPU_CLONES void cpu_cross_entropy_forward(kernels *k, double *losses, float *lse,
-                                          const void *logits, kernels_type type,
-                                          const int32_t *targets, size_t rows, size_t vocab) {
+CPU_CLONES static void cpu_cross_entropy_forward(kernels *k, double *losses, float *lse,
+                                                 const void *logits, kernels_type type,
+                                                 const int32_t *targets, size_t rows,
+                                                 size_t vocab) {
     (void)k;
     for (size_t row = 0; row < rows; row++) {
         const size_t at = row * vocab;
@@ -49,10 +50,10 @@ CPU_INLINE void row_backward(void *dlogits, const void *x, kernels_type type, si
     lanes_store(dlogits, at + target, type, of_target);
 }
 
-CPU_CLONES void cpu_cross_entropy_backward(kernels *k, void *dlogits, const void *logits,
-                                           kernels_type type, const float *lse,
-                                           const int32_t *targets, size_t rows, size_t vocab,
-                                           float scale) {
+CPU_CLONES static void cpu_cross_entropy_backward(kernels *k, void *dlogits, const void *logits,
+                                                  kernels_type type, const float *lse,
+                                                  const int32_t *targets, size_t rows, size_t vocab,
+                                                  float scale) {
     const size_t elem = type == KERNELS_BF16 ? sizeof(uint16_t) : sizeof(float);
     (void)k;
     for (size_t row = 0; row < rows; row++) {
@@ -64,4 +65,9 @@ CPU_CLONES void cpu_cross_entropy_backward(kernels *k, void *dlogits, const void
         else
             row_backward(dlogits, logits, KERNELS_F32, at, lse[row], target, vocab, scale);
     }
+}
+
+void cpu_loss_fill(kernels *k) {
+    k->cross_entropy_forward = cpu_cross_entropy_forward;
+    k->cross_entropy_backward = cpu_cross_entropy_backward;
 }

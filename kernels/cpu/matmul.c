@@ -41,7 +41,7 @@ static const char *isa_name(dnnl_cpu_isa_t isa) {
     }
 }
 
-void cpu_describe_products(char *text, size_t size) {
+void cpu_matmul_describe(char *text, size_t size) {
     /* Refused after the first product, when the choice has been made: harmless. */
     (void)dnnl_set_max_cpu_isa(dnnl_cpu_isa_all);
     const dnnl_version_t *v = dnnl_version();
@@ -56,7 +56,7 @@ static void poison(const cpu_product *p, float *c) {
         for (size_t col = 0; col < p->n; col++) c[row * p->ldc + col] = NAN;
 }
 
-void cpu_product_failed(kernels *k) { ((cpu_state *)k->state)->product_failed = 1; }
+void cpu_matmul_fail(kernels *k) { ((cpu_state *)k->state)->product_failed = 1; }
 
 static int has_avx2_alone(void) {
     return __builtin_cpu_supports("avx2") && !__builtin_cpu_supports("avx512f");
@@ -74,7 +74,7 @@ static void multiply_by_openblas(const cpu_product *p, const float *a, const flo
                 p->alpha, a, (int)p->lda, b, (int)p->ldb, p->beta, c, (int)p->ldc);
 }
 
-void cpu_sgemm(kernels *k, const cpu_product *p, const float *a, const float *b, float *c) {
+void cpu_matmul_run(kernels *k, const cpu_product *p, const float *a, const float *b, float *c) {
     if (!p->m || !p->n) return;
     if (suits_openblas(p)) {
         multiply_by_openblas(p, a, b, c);
@@ -86,11 +86,11 @@ void cpu_sgemm(kernels *k, const cpu_product *p, const float *a, const float *b,
         p->alpha, a, (dnnl_dim_t)p->lda, b, (dnnl_dim_t)p->ldb, p->beta, c, (dnnl_dim_t)p->ldc);
     if (status == dnnl_success) return;
     poison(p, c);
-    cpu_product_failed(k);
+    cpu_matmul_fail(k);
 }
 
-void cpu_matmul(kernels *k, float *c, const float *a, const float *b, size_t m, size_t n,
-                size_t depth, unsigned flags) {
+static void cpu_matmul(kernels *k, float *c, const float *a, const float *b, size_t m, size_t n,
+                       size_t depth, unsigned flags) {
     int ta = (flags & KERNELS_TRANSPOSE_A) != 0, tb = (flags & KERNELS_TRANSPOSE_B) != 0;
     cpu_product p = {.transpose_a = ta ? 'T' : 'N',
                      .transpose_b = tb ? 'T' : 'N',
@@ -102,5 +102,7 @@ void cpu_matmul(kernels *k, float *c, const float *a, const float *b, size_t m, 
                      .lda = ta ? m : depth,
                      .ldb = tb ? depth : n,
                      .ldc = n};
-    cpu_sgemm(k, &p, a, b, c);
+    cpu_matmul_run(k, &p, a, b, c);
 }
+
+void cpu_matmul_fill(kernels *k) { k->matmul = cpu_matmul; }

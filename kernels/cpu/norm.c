@@ -18,9 +18,9 @@ CPU_INLINE void rms_rows(void *out, kernels_type type, float *restrict rstd,
     }
 }
 
-CPU_CLONES void cpu_rmsnorm_forward(kernels *k, void *out, kernels_type type, float *rstd,
-                                    const float *x, const float *weight, size_t rows, size_t dim,
-                                    float eps) {
+CPU_CLONES static void cpu_rmsnorm_forward(kernels *k, void *out, kernels_type type, float *rstd,
+                                           const float *x, const float *weight, size_t rows,
+                                           size_t dim, float eps) {
     (void)k;
     if (type == KERNELS_BF16)
         rms_rows(out, KERNELS_BF16, rstd, x, weight, rows, dim, eps);
@@ -40,10 +40,11 @@ CPU_INLINE float dot3_around(const float *dout, const float *weight, const float
     return lanes_fold(lane);
 }
 
-CPU_CLONES void cpu_rmsnorm_backward(kernels *k, float *dx, uint16_t *rounded,
-                                     float *restrict dweight, const float *dout, const float *x,
-                                     const float *restrict weight, const float *restrict rstd,
-                                     size_t rows, size_t dim, unsigned flags) {
+CPU_CLONES static void cpu_rmsnorm_backward(kernels *k, float *dx, uint16_t *rounded,
+                                            float *restrict dweight, const float *dout,
+                                            const float *x, const float *restrict weight,
+                                            const float *restrict rstd, size_t rows, size_t dim,
+                                            unsigned flags) {
     const int add = (flags & KERNELS_ADD) != 0;
     for (size_t row = 0; row < rows; row++) {
         const float *d = dout + row * dim, *in = x + row * dim;
@@ -57,7 +58,7 @@ CPU_CLONES void cpu_rmsnorm_backward(kernels *k, float *dx, uint16_t *rounded,
             dweight[i] += d[i] * (in[i] * scale);
             to[i] = add ? to[i] + change : change;
         }
-        if (rounded) cpu_narrow(k, rounded + row * dim, to, dim);
+        if (rounded) k->narrow(k, rounded + row * dim, to, dim);
     }
 }
 
@@ -87,9 +88,10 @@ CPU_INLINE void layer_rows(void *out, kernels_type type, float *restrict mean, f
     }
 }
 
-CPU_CLONES void cpu_layernorm_forward(kernels *k, void *out, kernels_type type, float *mean,
-                                      float *rstd, const float *x, const float *weight,
-                                      const float *bias, size_t rows, size_t dim, float eps) {
+CPU_CLONES static void cpu_layernorm_forward(kernels *k, void *out, kernels_type type, float *mean,
+                                             float *rstd, const float *x, const float *weight,
+                                             const float *bias, size_t rows, size_t dim,
+                                             float eps) {
     (void)k;
     if (type == KERNELS_BF16)
         layer_rows(out, KERNELS_BF16, mean, rstd, x, weight, bias, rows, dim, eps);
@@ -97,12 +99,11 @@ CPU_CLONES void cpu_layernorm_forward(kernels *k, void *out, kernels_type type, 
         layer_rows(out, KERNELS_F32, mean, rstd, x, weight, bias, rows, dim, eps);
 }
 
-CPU_CLONES void cpu_layernorm_backward(kernels *k, float *dx, uint16_t *rounded,
-                                       float *restrict dweight, float *restrict dbias,
-                                       const float *dout, const float *x,
-                                       const float *restrict weight, const float *restrict mean,
-                                       const float *restrict rstd, size_t rows, size_t dim,
-                                       unsigned flags) {
+CPU_CLONES static void
+cpu_layernorm_backward(kernels *k, float *dx, uint16_t *rounded, float *restrict dweight,
+                       float *restrict dbias, const float *dout, const float *x,
+                       const float *restrict weight, const float *restrict mean,
+                       const float *restrict rstd, size_t rows, size_t dim, unsigned flags) {
     const int add = (flags & KERNELS_ADD) != 0;
     for (size_t row = 0; row < rows; row++) {
         const float *d = dout + row * dim, *in = x + row * dim;
@@ -118,6 +119,13 @@ CPU_CLONES void cpu_layernorm_backward(kernels *k, float *dx, uint16_t *rounded,
             dbias[i] += d[i];
             to[i] = add ? to[i] + change : change;
         }
-        if (rounded) cpu_narrow(k, rounded + row * dim, to, dim);
+        if (rounded) k->narrow(k, rounded + row * dim, to, dim);
     }
+}
+
+void cpu_norm_fill(kernels *k) {
+    k->rmsnorm_forward = cpu_rmsnorm_forward;
+    k->rmsnorm_backward = cpu_rmsnorm_backward;
+    k->layernorm_forward = cpu_layernorm_forward;
+    k->layernorm_backward = cpu_layernorm_backward;
 }

@@ -44,8 +44,8 @@ static void adamw_update(const kernels_update *u, float *param, void *const *slo
     adamw_elements(param, slots[0], slots[1], grad, n, &f);
 }
 
-void cpu_update(kernels *k, const kernels_update *u, float *param, void *const *slots,
-                const float *grad, size_t n) {
+static void cpu_update(kernels *k, const kernels_update *u, float *param, void *const *slots,
+                       const float *grad, size_t n) {
     static void (*const rules[])(const kernels_update *, float *, void *const *, const float *,
                                  size_t) = {[KERNELS_ADAMW] = adamw_update};
     (void)k;
@@ -63,13 +63,13 @@ CPU_INLINE double row_sum(const float *x, size_t dim) {
     return lane[0];
 }
 
-CPU_CLONES void cpu_row_sumsq(kernels *k, double *restrict out, const float *restrict x,
-                              size_t rows, size_t dim) {
+CPU_CLONES static void cpu_row_sumsq(kernels *k, double *restrict out, const float *restrict x,
+                                     size_t rows, size_t dim) {
     (void)k;
     for (size_t row = 0; row < rows; row++) out[row] = row_sum(x + row * dim, dim);
 }
 
-void cpu_exact_add(kernels *k, uint64_t *sum, const double *x, size_t n) {
+static void cpu_exact_add(kernels *k, uint64_t *sum, const double *x, size_t n) {
     (void)k;
     for (size_t i = 0; i < n; i++) {
         uint64_t bits;
@@ -83,4 +83,10 @@ void cpu_exact_add(kernels *k, uint64_t *sum, const double *x, size_t n) {
         sum[cut.limb + 1] += cut.middle;
         sum[cut.limb + 2] += cut.high;
     }
+}
+
+void cpu_optimizer_fill(kernels *k) {
+    k->update = cpu_update;
+    k->row_sumsq = cpu_row_sumsq;
+    k->exact_add = cpu_exact_add;
 }

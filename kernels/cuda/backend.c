@@ -4,7 +4,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "cuda/cuda.h"
+#include "cuda/common/cuda.h"
+#include "cuda/products/blas.h"
 
 /* Bytes. CUDA loads a kernel's code, and takes memory for what its threads spill, when it is first
  * called. To load all at the start would cost more: most of cuBLAS' kernels are never called. */
@@ -13,11 +14,6 @@ enum { LOADED_LATER = 256 << 20 };
 /* A stream's is 0 unless it is told, and that is the least: what others do beside, like summing
  * what they save, is to have less. Lower is more, and NCCL's transfers have most. */
 enum { PRIORITY = -1 };
-
-void cuda_check(kernels *k, cudaError_t status) {
-    cuda_state *state = cuda_of(k);
-    if (status != cudaSuccess && !state->failure) state->failure = cudaGetErrorString(status);
-}
 
 static int no_device(cudaError_t why) {
     kernels_say_why(cudaGetErrorString(why));
@@ -32,19 +28,21 @@ static int describe_device(cuda_state *state) {
     state->major = device.major;
     state->most_shared = device.sharedMemPerBlockOptin;
     snprintf(state->description, sizeof state->description, "cuBLASLt %zu sm_%d%d %s",
-             state->blas.version(), device.major, device.minor, device.name);
+             state->blas->version(), device.major, device.minor, device.name);
     return KERNELS_OK;
 }
 
 static void release(cuda_state *state) {
-    cuda_blas_unload(&state->blas);
-    cudaFree(state->blas.workspace);
+    if (state->blas) cuda_blas_unload(state->blas);
+    free(state->blas);
+    cudaFree(state->workspace);
     if (state->stream) cudaStreamDestroy(state->stream);
     free(state);
 }
 
 static int start(cuda_state *state) {
-    cuda_blas *blas = &state->blas;
+    cuda_blas *blas = state->blas = calloc(1, sizeof *blas);
+    if (!blas) return KERNELS_NO_MEMORY;
     const cudaError_t code = cudaSetDevice(state->device);
     if (code) return no_device(code);
     if (cuda_blas_load(blas)) {
@@ -52,25 +50,9 @@ static int start(cuda_state *state) {
         return KERNELS_NO_DEVICE;
     }
     if (cudaStreamCreateWithPriority(&state->stream, cudaStreamNonBlocking, PRIORITY) ||
-        cudaMalloc(&blas->workspace, BLAS_WORKSPACE) || blas->create(&blas->handle))
+        cudaMalloc(&state->workspace, CUDA_WORKSPACE) || blas->create(&blas->handle))
         return KERNELS_NO_MEMORY;
     return describe_device(state);
-}
-
-static int cuda_open(kernels *k, unsigned number) {
-    int devices = 0;
-    const cudaError_t code = cudaGetDeviceCount(&devices);
-    if (code || devices <= 0) return no_device(code ? code : cudaErrorNoDevice);
-    cuda_state *state = calloc(1, sizeof *state);
-    if (!state) return KERNELS_NO_MEMORY;
-    state->device = (int)(number % (unsigned)devices);
-    int status = start(state);
-    if (status != KERNELS_OK) {
-        release(state);
-        return status;
-    }
-    k->state = state;
-    return KERNELS_OK;
 }
 
 static void cuda_close(kernels *k) { release(cuda_of(k)); }
@@ -83,12 +65,12 @@ static void cuda_allow_tf32(kernels *k, int allow) {
     static const char note[] = " tf32";
     cuda_state *state = cuda_of(k);
     char *end = state->description + strlen(state->description);
-    if (!allow == !state->blas.tf32) return;
+    if (!allow == !state->blas->tf32) return;
     if (allow)
         snprintf(end, sizeof state->description - (size_t)(end - state->description), "%s", note);
     else
         end[-(ptrdiff_t)(sizeof note - 1)] = 0;
-    state->blas.tf32 = allow;
+    state->blas->tf32 = allow;
 }
 
 static int cuda_place(const kernels *k, void **stream) {
@@ -150,70 +132,67 @@ static void cuda_download(kernels *k, void *host, const void *memory, size_t byt
     transfer(k, host, memory, bytes);
 }
 
-void cuda_copy(kernels *k, float *y, const float *x, size_t n) {
+static void cuda_copy(kernels *k, float *y, const float *x, size_t n) {
     cuda_check(k, cudaMemcpyAsync(y, x, n * sizeof *y, cudaMemcpyDefault, cuda_of(k)->stream));
 }
 
-void cuda_zero(kernels *k, float *x, size_t n) {
+static void cuda_zero(kernels *k, float *x, size_t n) {
     cuda_check(k, cudaMemsetAsync(x, 0, n * sizeof *x, cuda_of(k)->stream));
 }
 
-void cuda_narrow_on(kernels *k, void *stream, uint16_t *y, const float *x, size_t n) {
+static void cuda_narrow_on(kernels *k, void *stream, uint16_t *y, const float *x, size_t n) {
     const cudaStream_t own = cuda_of(k)->stream;
     cuda_of(k)->stream = stream;
-    cuda_narrow(k, y, x, n);
+    k->narrow(k, y, x, n);
     cuda_of(k)->stream = own;
 }
 
+static void fill(kernels *k) {
+    k->close = cuda_close;
+    k->describe = cuda_describe;
+    k->place = cuda_place;
+    k->allow_tf32 = cuda_allow_tf32;
+    k->device = cuda_device;
+    k->room = cuda_room;
+    k->alloc = cuda_alloc;
+    k->free = cuda_free;
+    k->alloc_host = cuda_alloc_host;
+    k->free_host = cuda_free_host;
+    k->upload = cuda_upload;
+    k->download = cuda_download;
+    k->sync = cuda_sync;
+    k->copy = cuda_copy;
+    k->zero = cuda_zero;
+    k->narrow_on = cuda_narrow_on;
+    cuda_activation_fill(k);
+    cuda_attention_fill(k);
+    cuda_elementwise_fill(k);
+    cuda_embedding_fill(k);
+    cuda_heads_fill(k);
+    cuda_loss_fill(k);
+    cuda_matmul_fill(k);
+    cuda_norm_fill(k);
+    cuda_optimizer_fill(k);
+    cuda_rows_fill(k);
+    cuda_sums_fill(k);
+}
+
+static int cuda_open(kernels *k, unsigned number) {
+    int devices = 0;
+    const cudaError_t code = cudaGetDeviceCount(&devices);
+    if (code || devices <= 0) return no_device(code ? code : cudaErrorNoDevice);
+    cuda_state *state = calloc(1, sizeof *state);
+    if (!state) return KERNELS_NO_MEMORY;
+    state->device = (int)(number % (unsigned)devices);
+    int status = start(state);
+    if (status != KERNELS_OK) {
+        release(state);
+        return status;
+    }
+    k->state = state;
+    fill(k);
+    return KERNELS_OK;
+}
+
 extern const kernels kernels_cuda;
-const kernels kernels_cuda = {
-    .name = "cuda",
-    .open = cuda_open,
-    .close = cuda_close,
-    .describe = cuda_describe,
-    .place = cuda_place,
-    .allow_tf32 = cuda_allow_tf32,
-    .device = cuda_device,
-    .room = cuda_room,
-    .alloc = cuda_alloc,
-    .free = cuda_free,
-    .alloc_host = cuda_alloc_host,
-    .free_host = cuda_free_host,
-    .upload = cuda_upload,
-    .download = cuda_download,
-    .sync = cuda_sync,
-    .copy = cuda_copy,
-    .zero = cuda_zero,
-    .scale = cuda_scale,
-    .add = cuda_add,
-    .copy_rows = cuda_copy_rows,
-    .sum_rows = cuda_sum_rows,
-    .matmul = cuda_matmul,
-    .narrow = cuda_narrow,
-    .narrow_on = cuda_narrow_on,
-    .widen = cuda_widen,
-    .widen_upper = cuda_widen_upper,
-    .matmul_bf16 = cuda_matmul_bf16,
-    .linear = cuda_linear,
-    .embedding_forward = cuda_embedding_forward,
-    .embedding_backward = cuda_embedding_backward,
-    .patches = cuda_patches,
-    .rmsnorm_forward = cuda_rmsnorm_forward,
-    .rmsnorm_backward = cuda_rmsnorm_backward,
-    .layernorm_forward = cuda_layernorm_forward,
-    .layernorm_backward = cuda_layernorm_backward,
-    .heads_forward = cuda_heads_forward,
-    .heads_backward = cuda_heads_backward,
-    .attention_scratch = cuda_attention_scratch,
-    .attention_forward = cuda_attention_forward,
-    .attention_backward = cuda_attention_backward,
-    .activation_forward = cuda_activation_forward,
-    .activation_backward = cuda_activation_backward,
-    .gated_forward = cuda_gated_forward,
-    .gated_backward = cuda_gated_backward,
-    .cross_entropy_forward = cuda_cross_entropy_forward,
-    .cross_entropy_backward = cuda_cross_entropy_backward,
-    .update = cuda_update,
-    .row_sumsq = cuda_row_sumsq,
-    .exact_add = cuda_exact_add,
-};
+const kernels kernels_cuda = {.name = "cuda", .open = cuda_open};

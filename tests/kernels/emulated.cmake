@@ -7,9 +7,9 @@ if(CMAKE_CXX_COMPILER)
   enable_language(CXX)
   set(cuda ${PROJECT_SOURCE_DIR}/kernels/cuda)
   # What is spelled out for every width of rows takes long to compile, and little time to run.
-  set(cuda_row_sources ${cuda}/arrays/elementwise.cu ${cuda}/arrays/optimizer.cu ${cuda}/arrays/rows.cu ${cuda}/arrays/sums.cu
+  set(cuda_row_sources ${cuda}/arrays/elementwise.cu ${cuda}/arrays/optimizer.cu ${cuda}/arrays/rows.cu ${cuda}/arrays/sums.cu ${cuda}/common/columns.cu
     ${cuda}/layers/activation.cu ${cuda}/layers/embedding.cu ${cuda}/layers/heads.cu
-    ${cuda}/layers/loss.cu ${cuda}/layers/norm.cu ${cuda}/layers/norm_backward.cu)
+    ${cuda}/layers/loss.cu ${cuda}/layers/norm.cu)
   set(cuda_sources ${cuda}/attention/attention.cu ${cuda}/attention/rows.cu
     ${cuda}/attention/tensor.cu ${cuda}/attention/tensor_forward.cu
     ${cuda}/attention/tensor_keys.cu ${cuda}/attention/tensor_queries.cu
@@ -27,7 +27,7 @@ if(CMAKE_CXX_COMPILER)
   target_link_libraries(kernel_emulated_backend PRIVATE dcp_warnings m)
 
   # It is these two's only backend.
-  add_library(kernel_emulated_alone OBJECT ${PROJECT_SOURCE_DIR}/kernels/registry.c)
+  add_library(kernel_emulated_alone OBJECT ${PROJECT_SOURCE_DIR}/kernels/kernels.c)
   target_compile_definitions(kernel_emulated_alone PRIVATE KERNELS_CUDA)
   target_link_libraries(kernel_emulated_alone PRIVATE dcp_warnings PUBLIC kernels)
   add_executable(kernel_emulated)

@@ -15,6 +15,7 @@
 #include "fenced_memory.h"
 
 extern const kernels kernels_cpu;
+static size_t (*cpu_attention_scratch)(const kernels_attention *shape);
 
 void *fenced_inside(const kernels *k, const void *device) {
     return fence_translate(fence_of(k), device);
@@ -34,6 +35,7 @@ static int fenced_open(kernels *k, unsigned number) {
     f->cpu = cpu;
     k->state = f;
     const int status = cpu->open(cpu, number);
+    cpu_attention_scratch = cpu->attention_scratch;
     snprintf(f->description, sizeof f->description, "%s", cpu->describe(cpu));
     return status;
 }
@@ -197,7 +199,7 @@ static void fenced_heads_backward(kernels *k, const kernels_heads *h, void *dx, 
 }
 
 static size_t fenced_attention_scratch(const kernels_attention *shape) {
-    return kernels_cpu.attention_scratch(shape);
+    return cpu_attention_scratch(shape);
 }
 
 static void fenced_attention_forward(kernels *k, const kernels_attention *shape, void *out,

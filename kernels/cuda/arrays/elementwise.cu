@@ -6,7 +6,7 @@ struct scaled {
     __device__ void operator()(const float (&x)[1], float (&y)[1]) const { y[0] = a * x[0]; }
 };
 
-void cuda_scale(kernels *k, float *x, float a, size_t n) {
+static void cuda_scale(kernels *k, float *x, float a, size_t n) {
     map(k, map_arrays<float, float, 1, 1>{{x}, {x}, n, false}, scaled{a});
 }
 
@@ -14,7 +14,7 @@ struct added {
     __device__ void operator()(const float (&x)[2], float (&y)[1]) const { y[0] = x[0] + x[1]; }
 };
 
-void cuda_add(kernels *k, float *y, const float *x, size_t n) {
+static void cuda_add(kernels *k, float *y, const float *x, size_t n) {
     map(k, map_arrays<float, float, 2, 1>{{y, x}, {y}, n, false}, added{});
 }
 
@@ -22,11 +22,11 @@ struct same {
     __device__ void operator()(const float (&x)[1], float (&y)[1]) const { y[0] = x[0]; }
 };
 
-void cuda_narrow(kernels *k, uint16_t *y, const float *x, size_t n) {
+static void cuda_narrow(kernels *k, uint16_t *y, const float *x, size_t n) {
     map(k, map_arrays<float, uint16_t, 1, 1>{{x}, {y}, n, false}, same{});
 }
 
-void cuda_widen(kernels *k, float *y, const uint16_t *x, size_t n) {
+static void cuda_widen(kernels *k, float *y, const uint16_t *x, size_t n) {
     map(k, map_arrays<uint16_t, float, 1, 1>{{x}, {y}, n, false}, same{});
 }
 
@@ -42,7 +42,7 @@ static __global__ void __launch_bounds__(LAST_THREADS)
 }
 
 /* Half of what is left, again and again, lies below all that is still to be read. */
-void cuda_widen_upper(kernels *k, float *y, size_t n) {
+static void cuda_widen_upper(kernels *k, float *y, size_t n) {
     const uint16_t *from = (const uint16_t *)y + n;
     size_t at = 0;
     while (n - at > LAST) {
@@ -53,4 +53,12 @@ void cuda_widen_upper(kernels *k, float *y, size_t n) {
     const bool wide = n % 4 == 0 && aligned(y + at, from + at);
     launch(k, widen_last_kernel, n > at ? 1 : 0, LAST_THREADS, 0, y + at, from + at,
            (unsigned)(n - at), wide);
+}
+
+void cuda_elementwise_fill(kernels *k) {
+    k->scale = cuda_scale;
+    k->add = cuda_add;
+    k->narrow = cuda_narrow;
+    k->widen = cuda_widen;
+    k->widen_upper = cuda_widen_upper;
 }

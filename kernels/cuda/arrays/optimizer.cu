@@ -40,11 +40,13 @@ static void update_adamw(kernels *k, const kernels_update *u, float *param, void
     map(k, arrays, adamw_of(u));
 }
 
-void cuda_update(kernels *k, const kernels_update *u, float *param, void *const *slots,
-                 const float *grad, size_t n) {
+static void cuda_update(kernels *k, const kernels_update *u, float *param, void *const *slots,
+                        const float *grad, size_t n) {
     switch (u->rule) {
     case KERNELS_ADAMW:
         update_adamw(k, u, param, slots, grad, n);
         break;
     }
 }
+
+void cuda_optimizer_fill(kernels *k) { k->update = cuda_update; }

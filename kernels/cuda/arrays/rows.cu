@@ -23,8 +23,8 @@ static __global__ void __launch_bounds__(THREADS)
     copy_row<W>(p, y + p.row * y_stride, x + p.row * x_stride, dim, add);
 }
 
-void cuda_copy_rows(kernels *k, float *y, size_t y_stride, const float *x, size_t x_stride,
-                    size_t rows, size_t dim, unsigned flags) {
+static void cuda_copy_rows(kernels *k, float *y, size_t y_stride, const float *x, size_t x_stride,
+                           size_t rows, size_t dim, unsigned flags) {
     const bool wide = (dim | y_stride | x_stride) % 4 == 0 && aligned(y, x);
     by_width(dim, [&](auto shape) {
         typedef decltype(shape) W;
@@ -42,8 +42,8 @@ static __global__ void __launch_bounds__(THREADS)
     copy_row<W>(p, out + p.row * dim, from, dim, false);
 }
 
-void cuda_embedding_forward(kernels *k, float *out, const float *table, const int32_t *ids,
-                            size_t rows, size_t dim) {
+static void cuda_embedding_forward(kernels *k, float *out, const float *table, const int32_t *ids,
+                                   size_t rows, size_t dim) {
     const bool wide = dim % 4 == 0 && aligned(out, table);
     by_width(dim, [&](auto shape) {
         typedef decltype(shape) W;
@@ -66,9 +66,16 @@ static __global__ void patches_kernel(float *out, const float *images, kernels_p
     }
 }
 
-void cuda_patches(kernels *k, float *out, const float *images, const kernels_patches *shape) {
+static void cuda_patches(kernels *k, float *out, const float *images,
+                         const kernels_patches *shape) {
     const size_t across = shape->width / shape->patch_width;
     const size_t down = shape->height / shape->patch_height;
     LAUNCH(k, patches_kernel, shape->batch * across * down, 0, out, images, *shape,
            (unsigned)across, (unsigned)down);
+}
+
+void cuda_rows_fill(kernels *k) {
+    k->copy_rows = cuda_copy_rows;
+    k->embedding_forward = cuda_embedding_forward;
+    k->patches = cuda_patches;
 }

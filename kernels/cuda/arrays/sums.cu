@@ -4,56 +4,6 @@
 #include "cuda/common/columns.cuh"
 #include "kernels/limbs.h"
 
-/* Few rows: a thread adds up a column. */
-static __global__ void __launch_bounds__(THREADS)
-    few_rows_kernel(float *sum, const float *x, size_t x_stride, unsigned rows, size_t dim) {
-    const size_t i = (size_t)blockIdx.x * THREADS + threadIdx.x;
-    if (i >= dim) return;
-    float total = 0.0f;
-#pragma unroll 8
-    for (unsigned row = 0; row < rows; row++) total += x[row * x_stride + i];
-    sum[i] += total;
-}
-
-/* More: a block owns COLUMNS columns, as many floats as memory is read at once; lane l adds up rows
- * l, l + LANES, ... and the lanes are joined in order: it depends on rows alone. */
-enum { COLUMNS = 8, LANES = 128, COLUMN_THREADS = COLUMNS * LANES, FEW_ROWS = 32 };
-
-/* The column's sum, on its first lane. All threads of the block call it. */
-static __device__ float column_sum(float value) {
-    __shared__ float part[COLUMN_THREADS / WARP][COLUMNS];
-    for (int mask = WARP / 2; mask >= COLUMNS; mask /= 2)
-        value += __shfl_xor_sync(~0u, value, mask);
-    if (threadIdx.x % WARP < COLUMNS) part[threadIdx.x / WARP][threadIdx.x % WARP] = value;
-    __syncthreads();
-    if (threadIdx.x >= COLUMNS) return 0.0f;
-    float sum = 0.0f;
-#pragma unroll
-    for (unsigned w = 0; w < COLUMN_THREADS / WARP; w++) sum += part[w][threadIdx.x];
-    return sum;
-}
-
-static __global__ void __launch_bounds__(COLUMN_THREADS)
-    columns_add_kernel(float *sum, const float *x, size_t x_stride, unsigned rows, size_t dim) {
-    const size_t i = (size_t)blockIdx.x * COLUMNS + threadIdx.x % COLUMNS;
-    const unsigned lane = threadIdx.x / COLUMNS;
-    float total = 0.0f;
-    if (i < dim)
-#pragma unroll 8
-        for (unsigned row = lane; row < rows; row += LANES) total += x[row * x_stride + i];
-    total = column_sum(total);
-    if (lane == 0 && i < dim) sum[i] += total;
-}
-
-void columns_add(kernels *k, float *sum, const float *x, size_t x_stride, size_t rows, size_t dim) {
-    if (rows <= FEW_ROWS)
-        LAUNCH(k, few_rows_kernel, pieces_of(dim, THREADS), 0, sum, x, x_stride, (unsigned)rows,
-               dim);
-    else
-        launch(k, columns_add_kernel, pieces_of(dim, COLUMNS), COLUMN_THREADS, 0, sum, x, x_stride,
-               (unsigned)rows, dim);
-}
-
 template <typename W>
 static __global__ void __launch_bounds__(THREADS)
     sum_rows_kernel(float *partial, const float *x, size_t x_stride, size_t rows, unsigned dim,
@@ -76,10 +26,10 @@ static __global__ void __launch_bounds__(THREADS)
     sums.finish(columns);
 }
 
-void cuda_sum_rows(kernels *k, float *sum, const float *x, size_t x_stride, size_t rows,
-                   size_t dim) {
+static void cuda_sum_rows(kernels *k, float *sum, const float *x, size_t x_stride, size_t rows,
+                          size_t dim) {
     if (rows <= COLUMN_ROWS) {
-        columns_add(k, sum, x, x_stride, rows, dim);
+        cuda_columns_add(k, sum, x, x_stride, rows, dim);
         return;
     }
     const bool wide = dim % 4 == 0 && x_stride % 4 == 0 && aligned(x);
@@ -88,7 +38,7 @@ void cuda_sum_rows(kernels *k, float *sum, const float *x, size_t x_stride, size
         const column_plan plan = plan_columns<W>(k, rows, dim);
         LAUNCH(k, sum_rows_kernel<W>, plan.blocks, 0, plan.partial[0], x, x_stride, rows,
                (unsigned)dim, plan.each, wide);
-        columns_add(k, sum, plan.partial[0], dim, plan.blocks, dim);
+        cuda_columns_add(k, sum, plan.partial[0], dim, plan.blocks, dim);
     });
 }
 
@@ -106,7 +56,7 @@ static __global__ void __launch_bounds__(THREADS)
     if (p.there && p.lane == 0) out[p.row] = sum;
 }
 
-void cuda_row_sumsq(kernels *k, double *out, const float *x, size_t rows, size_t dim) {
+static void cuda_row_sumsq(kernels *k, double *out, const float *x, size_t rows, size_t dim) {
     const bool wide = dim % 4 == 0 && aligned(x);
     by_width(dim, [&](auto shape) {
         typedef decltype(shape) W;
@@ -159,7 +109,13 @@ static __global__ void __launch_bounds__(THREADS)
 
 static const size_t EXACT_BLOCKS = 264; /* twice a large GPU's multiprocessors */
 
-void cuda_exact_add(kernels *k, uint64_t *sum, const double *x, size_t n) {
+static void cuda_exact_add(kernels *k, uint64_t *sum, const double *x, size_t n) {
     const size_t blocks = pieces_of(n, THREADS);
     LAUNCH(k, exact_add_kernel, std::min(blocks, EXACT_BLOCKS), 0, (unsigned long long *)sum, x, n);
+}
+
+void cuda_sums_fill(kernels *k) {
+    k->sum_rows = cuda_sum_rows;
+    k->row_sumsq = cuda_row_sumsq;
+    k->exact_add = cuda_exact_add;
 }

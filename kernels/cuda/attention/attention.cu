@@ -27,25 +27,25 @@ static size_t q_elements(const view &v) { return v.batch * v.sequence * v.heads 
 static size_t kv_elements(const view &v) { return v.batch * v.sequence * v.kv_heads * v.dim; }
 
 /* Where the tensor cores are not taken: delta; and where arrays are bf16, all of them as fp32. */
-size_t cuda_attention_scratch(const kernels_attention *shape) {
+static size_t cuda_attention_scratch(const kernels_attention *shape) {
     const view v = view_of(shape);
     const size_t wide = shape->type == KERNELS_BF16 ? 3 * q_elements(v) + 3 * kv_elements(v) : 0;
-    if (takes_bf16(shape)) return bf16_scratch(v, shape->type) / sizeof(float);
+    if (takes_bf16(shape)) return attention_tensor_scratch(v, shape->type) / sizeof(float);
     return delta_floats(v) + wide;
 }
 
 static void forward(kernels *k, const view &v, float *out, float *lse, const float *q,
                     const float *key, const float *value) {
-    if (!fp32_forward(k, v, out, lse, q, key, value)) return;
-    rows_forward(k, v, out, lse, q, key, value);
+    if (!attention_tiles_forward(k, v, out, lse, q, key, value)) return;
+    attention_rows_forward(k, v, out, lse, q, key, value);
 }
 
 static void backward(kernels *k, const view &v, const attention_gradients &g, const float *out,
                      float *delta) {
     const size_t warps = THREADS / 32;
     LAUNCH(k, delta_kernel, (rows_of(v) + warps - 1) / warps, 0, v, delta, g.dout, out, rows_of(v));
-    if (!fp32_backward(k, v, g)) return;
-    rows_backward(k, v, g);
+    if (!attention_tiles_backward(k, v, g)) return;
+    attention_rows_backward(k, v, g);
 }
 
 /* The array as fp32: itself, or a copy in scratch, behind which *room then points. */
@@ -53,7 +53,7 @@ static const float *widened(kernels *k, kernels_type type, float **room, const v
                             size_t n) {
     float *to = *room;
     if (type != KERNELS_BF16) return (const float *)from;
-    cuda_widen(k, to, (const uint16_t *)from, n);
+    k->widen(k, to, (const uint16_t *)from, n);
     *room += n;
     return to;
 }
@@ -67,16 +67,17 @@ static float *room_for(kernels_type type, float **room, void *array, size_t n) {
 }
 
 static void settle(kernels *k, kernels_type type, void *array, const float *wide, size_t n) {
-    if (type == KERNELS_BF16) cuda_narrow(k, (uint16_t *)array, wide, n);
+    if (type == KERNELS_BF16) k->narrow(k, (uint16_t *)array, wide, n);
 }
 
-void cuda_attention_forward(kernels *k, const kernels_attention *shape, void *out, float *lse,
-                            const void *q, const void *key, const void *value, float *scratch) {
+static void cuda_attention_forward(kernels *k, const kernels_attention *shape, void *out,
+                                   float *lse, const void *q, const void *key, const void *value,
+                                   float *scratch) {
     const view v = view_of(shape);
     const kernels_type type = shape->type;
     float *room = scratch + delta_floats(v);
     if (takes_bf16(shape)) {
-        bf16_forward(k, v, type, out, lse, q, key, value, scratch);
+        attention_tensor_forward(k, v, type, out, lse, q, key, value, scratch);
         return;
     }
     const float *wide_q = widened(k, type, &room, q, q_elements(v));
@@ -87,15 +88,16 @@ void cuda_attention_forward(kernels *k, const kernels_attention *shape, void *ou
     settle(k, type, out, wide_out, q_elements(v));
 }
 
-void cuda_attention_backward(kernels *k, const kernels_attention *shape, float *dq, float *dkey,
-                             void *dvalue, const void *dout, const void *out, const float *lse,
-                             const void *q, const void *key, const void *value, float *scratch) {
+static void cuda_attention_backward(kernels *k, const kernels_attention *shape, float *dq,
+                                    float *dkey, void *dvalue, const void *dout, const void *out,
+                                    const float *lse, const void *q, const void *key,
+                                    const void *value, float *scratch) {
     const view v = view_of(shape);
     const kernels_type type = shape->type;
     float *room = scratch + delta_floats(v);
     if (takes_bf16(shape)) {
         const attention_backward b = {dq, dkey, dvalue, dout, out, q, key, value, lse};
-        bf16_backward(k, v, type, b, scratch);
+        attention_tensor_backward(k, v, type, b, scratch);
         return;
     }
     attention_gradients g = {};
@@ -110,4 +112,10 @@ void cuda_attention_backward(kernels *k, const kernels_attention *shape, float *
     g.dvalue = room_for(type, &room, dvalue, kv_elements(v));
     backward(k, v, g, widened(k, type, &room, out, q_elements(v)), scratch);
     settle(k, type, dvalue, g.dvalue, kv_elements(v));
+}
+
+void cuda_attention_fill(kernels *k) {
+    k->attention_scratch = cuda_attention_scratch;
+    k->attention_forward = cuda_attention_forward;
+    k->attention_backward = cuda_attention_backward;
 }

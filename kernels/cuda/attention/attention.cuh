@@ -39,16 +39,16 @@ typedef struct attention_gradients {
 } attention_gradients;
 
 /* rows.cu: a row at a time, any head_dim. */
-void rows_forward(kernels *k, const view &v, float *out, float *lse, const float *q,
-                  const float *key, const float *value);
-void rows_backward(kernels *k, const view &v, const attention_gradients &g);
+void attention_rows_forward(kernels *k, const view &v, float *out, float *lse, const float *q,
+                            const float *key, const float *value);
+void attention_rows_backward(kernels *k, const view &v, const attention_gradients &g);
 
 /* tiles.cu: in tiles, head_dim to TILES_DIM. Nonzero where the device lacks the shared
  * memory; then nothing was done. */
 enum { TILE = 64, TILES_DIM = 128 };
-int fp32_forward(kernels *k, const view &v, float *out, float *lse, const float *q,
-                 const float *key, const float *value);
-int fp32_backward(kernels *k, const view &v, const attention_gradients &g);
+int attention_tiles_forward(kernels *k, const view &v, float *out, float *lse, const float *q,
+                            const float *key, const float *value);
+int attention_tiles_backward(kernels *k, const view &v, const attention_gradients &g);
 
 typedef struct attention_backward {
     float *dq, *dkey;
@@ -58,12 +58,12 @@ typedef struct attention_backward {
 } attention_backward;
 
 /* tensor.cu: by the tensor cores, head_dim to TILES_DIM. `type` is the shape's; operands of
- * products are rounded to bf16. Scratch of bf16_scratch bytes, on 64. */
-size_t bf16_scratch(const view &v, kernels_type type);
-void bf16_forward(kernels *k, const view &v, kernels_type type, void *out, float *lse,
-                  const void *q, const void *key, const void *value, void *scratch);
-void bf16_backward(kernels *k, const view &v, kernels_type type, const attention_backward &b,
-                   void *scratch);
+ * products are rounded to bf16. Scratch of attention_tensor_scratch bytes, on 64. */
+size_t attention_tensor_scratch(const view &v, kernels_type type);
+void attention_tensor_forward(kernels *k, const view &v, kernels_type type, void *out, float *lse,
+                              const void *q, const void *key, const void *value, void *scratch);
+void attention_tensor_backward(kernels *k, const view &v, kernels_type type,
+                               const attention_backward &b, void *scratch);
 
 /* job(std::integral_constant<int, D>()): tiles of D columns are the narrowest that take `dim`.
  * Nonzero where none do, or where the job's result is. */

@@ -68,8 +68,8 @@ static __global__ void forward_kernel(view v, float *out, float *lse, const floa
     if (threadIdx.x == 0) lse[blockIdx.x] = (float)((double)most + log((double)sum));
 }
 
-void rows_forward(kernels *k, const view &v, float *out, float *lse, const float *q,
-                  const float *key, const float *value) {
+void attention_rows_forward(kernels *k, const view &v, float *out, float *lse, const float *q,
+                            const float *key, const float *value) {
     size_t shared = (v.dim + THREADS) * sizeof(float);
     LAUNCH(k, forward_kernel, rows_of(v), shared, v, out, lse, q, key, value);
 }
@@ -139,7 +139,7 @@ static __global__ void query_kernel(view v, float *dq, const float *delta, const
 }
 
 /* The queries last: dq may be q, of which a block reads only its own row. */
-void rows_backward(kernels *k, const view &v, const attention_gradients &g) {
+void attention_rows_backward(kernels *k, const view &v, const attention_gradients &g) {
     size_t row = v.dim * sizeof(float), chunk = THREADS * sizeof(float);
     LAUNCH(k, key_kernel, v.batch * v.kv_heads * v.sequence, 2 * (row + chunk), v, g.dkey, g.dvalue,
            g.delta, g.dout, g.lse, g.q, g.key, g.value);

@@ -106,7 +106,7 @@ static size_t packed_bytes(const view &v, size_t heads) {
 
 static size_t terms_bytes(const view &v) { return round_up(rows_of(v) * sizeof(float2), 64); }
 
-size_t bf16_scratch(const view &v, kernels_type type) {
+size_t attention_tensor_scratch(const view &v, kernels_type type) {
     const size_t copies = 2 * (packed_bytes(v, v.heads) + packed_bytes(v, v.kv_heads));
     return terms_bytes(v) + (is_packed(v, type) ? copies : 0);
 }
@@ -136,12 +136,12 @@ static bf16_sources sources_of(kernels *k, const view &v, const void *q, const v
     return in;
 }
 
-void bf16_forward(kernels *k, const view &v, kernels_type type, void *out, float *lse,
-                  const void *q, const void *key, const void *value, void *scratch) {
+void attention_tensor_forward(kernels *k, const view &v, kernels_type type, void *out, float *lse,
+                              const void *q, const void *key, const void *value, void *scratch) {
     const bf16_shape s = shape_of(v);
     char *behind = (char *)scratch;
     const bf16_sources in = sources_of(k, v, q, key, value, type, &behind);
-    bf16_tiles_forward(k, in_sections(s, s.kv_heads), in, type, out, lse);
+    tensor_forward_run(k, in_sections(s, s.kv_heads), in, type, out, lse);
 }
 
 static void form_terms(kernels *k, const bf16_shape &s, float2 *terms, const uint16_t *dout,
@@ -155,8 +155,8 @@ static void form_terms(kernels *k, const bf16_shape &s, float2 *terms, const uin
 }
 
 /* The queries last: dq may be q. */
-void bf16_backward(kernels *k, const view &v, kernels_type type, const attention_backward &b,
-                   void *scratch) {
+void attention_tensor_backward(kernels *k, const view &v, kernels_type type,
+                               const attention_backward &b, void *scratch) {
     const bf16_shape s = shape_of(v);
     float2 *terms = (float2 *)scratch;
     char *behind = (char *)scratch + terms_bytes(v);
@@ -164,6 +164,6 @@ void bf16_backward(kernels *k, const view &v, kernels_type type, const attention
     in.dout = source(k, v, b.dout, v.heads, type, &behind);
     in.terms = terms;
     form_terms(k, s, terms, in.dout, b.out, b.lse, type);
-    bf16_tiles_keys(k, in_sections(s, s.heads), in, type, b.dkey, b.dvalue);
-    bf16_tiles_queries(k, in_sections(s, s.kv_heads), in, b.dq);
+    tensor_keys_run(k, in_sections(s, s.heads), in, type, b.dkey, b.dvalue);
+    tensor_queries_run(k, in_sections(s, s.kv_heads), in, b.dq);
 }

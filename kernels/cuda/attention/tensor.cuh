@@ -30,10 +30,10 @@ typedef struct bf16_sources {
 
 /* tensor_forward.cu, tensor_queries.cu and tensor_keys.cu; out and dvalue
  * are of `type`. */
-void bf16_tiles_forward(kernels *k, const bf16_shape &s, const bf16_sources &in, kernels_type type,
+void tensor_forward_run(kernels *k, const bf16_shape &s, const bf16_sources &in, kernels_type type,
                         void *out, float *lse);
-void bf16_tiles_queries(kernels *k, const bf16_shape &s, const bf16_sources &in, float *dq);
-void bf16_tiles_keys(kernels *k, const bf16_shape &s, const bf16_sources &in, kernels_type type,
+void tensor_queries_run(kernels *k, const bf16_shape &s, const bf16_sources &in, float *dq);
+void tensor_keys_run(kernels *k, const bf16_shape &s, const bf16_sources &in, kernels_type type,
                      float *dkey, void *dvalue);
 
 /* Bytes of shared memory that a block can have of every device with these instructions. */

@@ -141,7 +141,7 @@ static void forward(kernels *k, const bf16_shape &s, const bf16_sources &in, T *
     });
 }
 
-void bf16_tiles_forward(kernels *k, const bf16_shape &s, const bf16_sources &in, kernels_type type,
+void tensor_forward_run(kernels *k, const bf16_shape &s, const bf16_sources &in, kernels_type type,
                         void *out, float *lse) {
     if (type == KERNELS_BF16)
         forward(k, s, in, (uint16_t *)out, lse);

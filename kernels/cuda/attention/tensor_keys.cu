@@ -217,7 +217,7 @@ static void to_keys(kernels *k, const bf16_shape &s, const bf16_sources &in, flo
     });
 }
 
-void bf16_tiles_keys(kernels *k, const bf16_shape &s, const bf16_sources &in, kernels_type type,
+void tensor_keys_run(kernels *k, const bf16_shape &s, const bf16_sources &in, kernels_type type,
                      float *dkey, void *dvalue) {
     if (type == KERNELS_BF16)
         to_keys(k, s, in, dkey, (uint16_t *)dvalue);

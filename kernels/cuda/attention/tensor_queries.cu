@@ -98,7 +98,7 @@ static __global__ void __launch_bounds__(BLOCK, 2)
              tile + warp_of() * 32 * rows::BYTES);
 }
 
-void bf16_tiles_queries(kernels *k, const bf16_shape &s, const bf16_sources &in, float *dq) {
+void tensor_queries_run(kernels *k, const bf16_shape &s, const bf16_sources &in, float *dq) {
     by_dim(s.dim, [&](auto dim) {
         enum { DIM = decltype(dim)::value };
         enum { BYTES = (2 * QUERIES + 4 * KEYS) * rows_of_tile<DIM>::BYTES + QUERIES * 8 };

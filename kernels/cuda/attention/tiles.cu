@@ -101,14 +101,14 @@ template <int DIM> struct fp32_tiles {
     }
 };
 
-int fp32_forward(kernels *k, const view &v, float *out, float *lse, const float *q,
-                 const float *key, const float *value) {
+int attention_tiles_forward(kernels *k, const view &v, float *out, float *lse, const float *q,
+                            const float *key, const float *value) {
     const tile_sources in = {q, key, value, NULL};
     return by_engine<fp32_tiles>(
         k, v.dim, [&](auto tiles) { tiles_forward<decltype(tiles)>(k, v, in, out, lse); });
 }
 
-int fp32_backward(kernels *k, const view &v, const attention_gradients &g) {
+int attention_tiles_backward(kernels *k, const view &v, const attention_gradients &g) {
     const tile_sources in = {g.q, g.key, g.value, g.dout};
     return by_engine<fp32_tiles>(k, v.dim,
                                  [&](auto tiles) { tiles_backward<decltype(tiles)>(k, v, in, g); });

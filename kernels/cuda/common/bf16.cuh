@@ -5,7 +5,7 @@
 
 #include <stdint.h>
 
-#include "cuda/cuda.h"
+#include "cuda/common/cuda.h"
 
 /* Rounded to nearest even; NaN stays NaN, with its sign. By the one instruction that there is for
  * it (PTX ISA: cvt.rn.bf16.f32), whose NaN has other bits than the host's. */

@@ -10,17 +10,18 @@
 enum { COLUMN_ROWS = 1024 };
 
 /* sum[dim] += the rows of x, in one step. */
-void columns_add(kernels *k, float *sum, const float *x, size_t x_stride, size_t rows, size_t dim);
+void cuda_columns_add(kernels *k, float *sum, const float *x, size_t x_stride, size_t rows,
+                      size_t dim);
 
 typedef struct column_plan {
     unsigned each; /* rows a block, a multiple of its groups */
     size_t blocks;
-    float *partial[2]; /* [blocks,dim] in the matrix products' workspace, behind which they run */
+    float *partial[2]; /* [blocks,dim] in the workspace */
 } column_plan;
 
 /* For one or two arrays of [dim] that are summed at once. */
 template <typename W> static column_plan plan_columns(kernels *k, size_t rows, size_t dim) {
-    const size_t room = BLAS_WORKSPACE / sizeof(float) / 2 / dim;
+    const size_t room = CUDA_WORKSPACE / sizeof(float) / 2 / dim;
     size_t most = dim <= 512 ? COLUMN_ROWS : COLUMN_ROWS / 2;
     if (most > room) most = room;
     if (!most) {
@@ -31,7 +32,7 @@ template <typename W> static column_plan plan_columns(kernels *k, size_t rows, s
     const size_t each = pieces_of(pieces_of(rows, most), W::GROUPS);
     p.each = (unsigned)((each > 2 ? each : 2) * W::GROUPS);
     p.blocks = rows ? pieces_of(rows, p.each) : 0;
-    p.partial[0] = (float *)cuda_of(k)->blas.workspace;
+    p.partial[0] = (float *)cuda_of(k)->workspace;
     p.partial[1] = p.partial[0] + p.blocks * dim;
     return p;
 }

@@ -6,7 +6,7 @@
 #include <math.h>
 
 #include "cuda/common/bf16.cuh"
-#include "cuda/cuda.h"
+#include "cuda/common/cuda.h"
 
 enum { THREADS = 256, WARP = 32 };
 

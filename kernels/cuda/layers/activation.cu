@@ -64,8 +64,8 @@ template <typename F> struct value_of {
     }
 };
 
-void cuda_activation_forward(kernels *k, void *out, const void *x, size_t n, kernels_activation f,
-                             kernels_type type) {
+static void cuda_activation_forward(kernels *k, void *out, const void *x, size_t n,
+                                    kernels_activation f, kernels_type type) {
     by_type_and_activation(type, f, [&](auto t, auto a) {
         typedef decltype(t) T;
         map(k, map_arrays<T, T, 1, 1>{{(const T *)x}, {(T *)out}, n, false},
@@ -89,8 +89,9 @@ template <typename F> struct slope_and_value_of {
     }
 };
 
-void cuda_activation_backward(kernels *k, void *out, void *dx, const void *dout, const void *x,
-                              size_t n, kernels_activation f, kernels_type type) {
+static void cuda_activation_backward(kernels *k, void *out, void *dx, const void *dout,
+                                     const void *x, size_t n, kernels_activation f,
+                                     kernels_type type) {
     by_type_and_activation(type, f, [&](auto t, auto a) {
         typedef decltype(t) T;
         const T *d = (const T *)dout, *in = (const T *)x;
@@ -109,8 +110,8 @@ template <typename F> struct gated {
     }
 };
 
-void cuda_gated_forward(kernels *k, void *out, const void *gate, const void *up, size_t n,
-                        kernels_activation f, kernels_type type) {
+static void cuda_gated_forward(kernels *k, void *out, const void *gate, const void *up, size_t n,
+                               kernels_activation f, kernels_type type) {
     by_type_and_activation(type, f, [&](auto t, auto a) {
         typedef decltype(t) T;
         map(k, map_arrays<T, T, 2, 1>{{(const T *)gate, (const T *)up}, {(T *)out}, n, false},
@@ -128,9 +129,9 @@ template <typename F> struct gated_slopes {
     }
 };
 
-void cuda_gated_backward(kernels *k, void *out, void *dgate, void *dup, const void *dout,
-                         const void *gate, const void *up, size_t n, kernels_activation f,
-                         kernels_type type) {
+static void cuda_gated_backward(kernels *k, void *out, void *dgate, void *dup, const void *dout,
+                                const void *gate, const void *up, size_t n, kernels_activation f,
+                                kernels_type type) {
     by_type_and_activation(type, f, [&](auto t, auto a) {
         typedef decltype(t) T;
         const map_arrays<T, T, 3, 3> arrays = {{(const T *)dout, (const T *)gate, (const T *)up},
@@ -139,4 +140,11 @@ void cuda_gated_backward(kernels *k, void *out, void *dgate, void *dup, const vo
                                                false};
         map(k, arrays, gated_slopes<decltype(a)>());
     });
+}
+
+void cuda_activation_fill(kernels *k) {
+    k->activation_forward = cuda_activation_forward;
+    k->activation_backward = cuda_activation_backward;
+    k->gated_forward = cuda_gated_forward;
+    k->gated_backward = cuda_gated_backward;
 }

@@ -5,7 +5,7 @@
 
 #include "cuda/common/shares.cuh"
 
-/* In the matrix products' workspace, of one piece of the rows and a slice of the ids. */
+/* In the workspace, of one piece of the rows and a slice of the ids. */
 typedef struct buckets {
     unsigned *counts; /* [ids] rows of an id */
     unsigned *used;   /* [1] of `unsorted`, by buckets that have their place */
@@ -89,7 +89,7 @@ static const size_t MOST_ROWS = 1 << 20, MOST_IDS = 1 << 21;
 
 static void add_piece(kernels *k, float *dtable, const float *dout, embedded in, size_t dim) {
     buckets b;
-    b.counts = (unsigned *)cuda_of(k)->blas.workspace;
+    b.counts = (unsigned *)cuda_of(k)->workspace;
     b.used = b.counts + in.n_ids;
     b.starts = b.used + 1;
     b.places = b.starts + in.n_ids;
@@ -108,8 +108,8 @@ static void add_piece(kernels *k, float *dtable, const float *dout, embedded in,
            (unsigned)dim, cuts, wide);
 }
 
-void cuda_embedding_backward(kernels *k, float *dtable, const float *dout, const int32_t *ids,
-                             size_t rows, size_t vocab, size_t dim) {
+static void cuda_embedding_backward(kernels *k, float *dtable, const float *dout,
+                                    const int32_t *ids, size_t rows, size_t vocab, size_t dim) {
     for (size_t row = 0; row < rows; row += MOST_ROWS)
         for (size_t id = 0; id < vocab; id += MOST_IDS) {
             const size_t n_ids = std::min(vocab - id, MOST_IDS);
@@ -118,3 +118,5 @@ void cuda_embedding_backward(kernels *k, float *dtable, const float *dout, const
             add_piece(k, dtable, dout + row * dim, in, dim);
         }
 }
+
+void cuda_embedding_fill(kernels *k) { k->embedding_backward = cuda_embedding_backward; }

@@ -91,7 +91,7 @@ static bool is_wide(const kernels_heads &h, const void *a, const void *b, const 
     return h.dim % 8 == 0 && aligned(a, b, c, h.weight, h.cosines, h.sines);
 }
 
-void cuda_heads_forward(kernels *k, const kernels_heads *h, void *out, const void *x) {
+static void cuda_heads_forward(kernels *k, const kernels_heads *h, void *out, const void *x) {
     const size_t rows = h->batch * h->sequence * h->heads;
     by_type(h->type, [&](auto t) {
         typedef decltype(t) T;
@@ -162,8 +162,8 @@ static __global__ void __launch_bounds__(THREADS)
 }
 
 /* dx may take the place of x or dout: a thread writes what it alone has read. */
-void cuda_heads_backward(kernels *k, const kernels_heads *h, void *dx, float *dweight,
-                         const float *dout, const void *x) {
+static void cuda_heads_backward(kernels *k, const kernels_heads *h, void *dx, float *dweight,
+                                const float *dout, const void *x) {
     const size_t rows = h->batch * h->sequence * h->heads;
     by_type(h->type, [&](auto t) {
         typedef decltype(t) T;
@@ -173,7 +173,13 @@ void cuda_heads_backward(kernels *k, const kernels_heads *h, void *dx, float *dw
             if (h->weight) plan = plan_columns<W>(k, rows, h->dim);
             LAUNCH(k, (heads_backward_kernel<W, T>), plan.blocks, 0, *h, (T *)dx, plan.partial[0],
                    dout, (const T *)x, rows, plan.each, is_wide(*h, dx, dout, x));
-            if (h->weight) columns_add(k, dweight, plan.partial[0], h->dim, plan.blocks, h->dim);
+            if (h->weight)
+                cuda_columns_add(k, dweight, plan.partial[0], h->dim, plan.blocks, h->dim);
         });
     });
+}
+
+void cuda_heads_fill(kernels *k) {
+    k->heads_forward = cuda_heads_forward;
+    k->heads_backward = cuda_heads_backward;
 }

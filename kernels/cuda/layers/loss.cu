@@ -51,9 +51,9 @@ static __global__ void __launch_bounds__(THREADS)
     losses[row] = target == KERNELS_IGNORE ? 0.0 : log_sum - (double)load(x + target);
 }
 
-void cuda_cross_entropy_forward(kernels *k, double *losses, float *lse, const void *logits,
-                                kernels_type type, const int32_t *targets, size_t rows,
-                                size_t vocab) {
+static void cuda_cross_entropy_forward(kernels *k, double *losses, float *lse, const void *logits,
+                                       kernels_type type, const int32_t *targets, size_t rows,
+                                       size_t vocab) {
     const bool wide = vocab % 4 == 0 && aligned(logits);
     by_type(type, [&](auto t) {
         typedef decltype(t) T;
@@ -85,13 +85,18 @@ static __global__ void __launch_bounds__(THREADS)
     }
 }
 
-void cuda_cross_entropy_backward(kernels *k, void *dlogits, const void *logits, kernels_type type,
-                                 const float *lse, const int32_t *targets, size_t rows,
-                                 size_t vocab, float scale) {
+static void cuda_cross_entropy_backward(kernels *k, void *dlogits, const void *logits,
+                                        kernels_type type, const float *lse, const int32_t *targets,
+                                        size_t rows, size_t vocab, float scale) {
     const bool wide = vocab % 4 == 0 && aligned(dlogits, logits);
     by_type(type, [&](auto t) {
         typedef decltype(t) T;
         LAUNCH(k, cross_entropy_backward_kernel<T>, rows, 0, (T *)dlogits, (const T *)logits, lse,
                targets, (unsigned)vocab, scale, wide);
     });
+}
+
+void cuda_loss_fill(kernels *k) {
+    k->cross_entropy_forward = cuda_cross_entropy_forward;
+    k->cross_entropy_backward = cuda_cross_entropy_backward;
 }

@@ -1,5 +1,7 @@
-/* RMSNorm and LayerNorm forwards: a row is read once and stays in registers, unless it is long. */
-#include "cuda/common/shares.cuh"
+/* RMSNorm and LayerNorm. Forwards, a row is read once and stays in registers, unless it is long.
+ * Backwards, one pass over dout and x gives dx and, in registers over a block's rows, the partial
+ * sums of the weight's gradient. */
+#include "cuda/common/columns.cuh"
 
 template <typename W, typename Out>
 static __global__ void __launch_bounds__(THREADS)
@@ -26,8 +28,9 @@ static __global__ void __launch_bounds__(THREADS)
     }
 }
 
-void cuda_rmsnorm_forward(kernels *k, void *out, kernels_type type, float *rstd, const float *x,
-                          const float *weight, size_t rows, size_t dim, float eps) {
+static void cuda_rmsnorm_forward(kernels *k, void *out, kernels_type type, float *rstd,
+                                 const float *x, const float *weight, size_t rows, size_t dim,
+                                 float eps) {
     const bool wide = dim % 4 == 0 && aligned(out, x, weight);
     by_type(type, [&](auto t) {
         typedef decltype(t) Out;
@@ -75,9 +78,9 @@ static __global__ void __launch_bounds__(THREADS)
     }
 }
 
-void cuda_layernorm_forward(kernels *k, void *out, kernels_type type, float *mean, float *rstd,
-                            const float *x, const float *weight, const float *bias, size_t rows,
-                            size_t dim, float eps) {
+static void cuda_layernorm_forward(kernels *k, void *out, kernels_type type, float *mean,
+                                   float *rstd, const float *x, const float *weight,
+                                   const float *bias, size_t rows, size_t dim, float eps) {
     const bool wide = dim % 4 == 0 && aligned(out, x, weight, bias);
     by_type(type, [&](auto t) {
         typedef decltype(t) Out;
@@ -87,4 +90,163 @@ void cuda_layernorm_forward(kernels *k, void *out, kernels_type type, float *mea
                    mean, rstd, x, weight, bias, rows, (unsigned)dim, eps, wide);
         });
     });
+}
+
+/* What the kernels of the backward read of rows. */
+typedef struct norm_rows {
+    const float *dout, *x, *weight, *mean, *rstd;
+    size_t rows;
+    unsigned dim, each;
+    bool add, wide;
+} norm_rows;
+
+/* What they write of them; rounded may be NULL. dx may take the place of dout or x: a thread writes
+ * only what it alone has read. */
+typedef struct norm_results {
+    float *dx;
+    uint16_t *rounded;
+} norm_results;
+
+/* dx at one place of the row that begins at `at`. */
+template <typename W>
+static __device__ __forceinline__ void put_dx(const row_place<W> &p, const norm_results &to,
+                                              size_t at, share<W> &d, unsigned first, bool add) {
+    if (add) {
+        share<W> before;
+        p.load(before, to.dx + at, first);
+        FOR_SHARE(W, u, e) d[u][e] += before[u][e];
+    }
+    p.store(to.dx + at, d, first);
+    if (to.rounded) p.store(to.rounded + at, d, first);
+}
+
+template <typename W>
+static __global__ void __launch_bounds__(THREADS)
+    rmsnorm_backward_kernel(norm_results to, float *partial, norm_rows r) {
+    const row_place<W> columns(0, 1, r.dim, r.wide);
+    column_sums<W> dweight(partial, r.dim);
+    for (unsigned i = 0; i < r.each; i += W::GROUPS) {
+        const row_place<W> p((size_t)blockIdx.x * r.each + i + threadIdx.x / W::LANES, r.rows,
+                             r.dim, r.wide);
+        const size_t at = p.row * r.dim;
+        const float scale = p.there ? r.rstd[p.row] : 0.0f;
+        share<W> g, v, w;
+        float sum = 0.0f;
+        FOR_SPANS(W, first, r.dim) {
+            p.load(g, r.dout + at, first);
+            p.load(v, r.x + at, first);
+            columns.load(w, r.weight, first);
+            dweight.fetch(columns, first);
+            FOR_SHARE(W, u, e) {
+                dweight.v[u][e] += g[u][e] * (v[u][e] * scale);
+                g[u][e] *= w[u][e];
+                sum += g[u][e] * v[u][e];
+            }
+            dweight.put(columns, first);
+        }
+        dweight.begun = true;
+        const float along = group_sum<W::LANES>(sum) / (float)r.dim * scale * scale;
+        FOR_SPANS(W, first, r.dim) {
+            if (!W::ONCE) {
+                p.load(g, r.dout + at, first);
+                p.load(v, r.x + at, first);
+                columns.load(w, r.weight, first);
+                FOR_SHARE(W, u, e) g[u][e] *= w[u][e];
+            }
+            FOR_SHARE(W, u, e) g[u][e] = scale * (g[u][e] - v[u][e] * along);
+            put_dx<W>(p, to, at, g, first, r.add);
+        }
+    }
+    dweight.finish(columns);
+}
+
+static void cuda_rmsnorm_backward(kernels *k, float *dx, uint16_t *rounded, float *dweight,
+                                  const float *dout, const float *x, const float *weight,
+                                  const float *rstd, size_t rows, size_t dim, unsigned flags) {
+    const bool wide = dim % 4 == 0 && aligned(dx, rounded, dout, x, weight);
+    by_width(dim, [&](auto shape) {
+        typedef decltype(shape) W;
+        const column_plan plan = plan_columns<W>(k, rows, dim);
+        const norm_rows r = {
+            dout, x, weight, NULL, rstd, rows, (unsigned)dim, plan.each, (flags & KERNELS_ADD) != 0,
+            wide};
+        LAUNCH(k, rmsnorm_backward_kernel<W>, plan.blocks, 0, norm_results{dx, rounded},
+               plan.partial[0], r);
+        cuda_columns_add(k, dweight, plan.partial[0], dim, plan.blocks, dim);
+    });
+}
+
+template <typename W>
+static __global__ void __launch_bounds__(THREADS)
+    layernorm_backward_kernel(norm_results to, float *weights, float *biases, norm_rows r) {
+    const row_place<W> columns(0, 1, r.dim, r.wide);
+    column_sums<W> dweight(weights, r.dim), dbias(biases, r.dim);
+    for (unsigned i = 0; i < r.each; i += W::GROUPS) {
+        const row_place<W> p((size_t)blockIdx.x * r.each + i + threadIdx.x / W::LANES, r.rows,
+                             r.dim, r.wide);
+        const size_t at = p.row * r.dim;
+        const float middle = p.there ? r.mean[p.row] : 0.0f, scale = p.there ? r.rstd[p.row] : 0.0f;
+        share<W> g, v, w;
+        float sums[2] = {0.0f, 0.0f}; /* of g and of g xhat */
+        FOR_SPANS(W, first, r.dim) {
+            p.load(g, r.dout + at, first);
+            p.load(v, r.x + at, first);
+            columns.load(w, r.weight, first);
+            dweight.fetch(columns, first);
+            dbias.fetch(columns, first);
+            FOR_SHARE(W, u, e) {
+                v[u][e] = (v[u][e] - middle) * scale;
+                dweight.v[u][e] += g[u][e] * v[u][e];
+                dbias.v[u][e] += g[u][e];
+                g[u][e] *= w[u][e];
+                sums[0] += g[u][e];
+                sums[1] += g[u][e] * v[u][e];
+            }
+            dweight.put(columns, first);
+            dbias.put(columns, first);
+        }
+        dweight.begun = dbias.begun = true;
+        group_sums<W::LANES>(sums);
+        const float level = sums[0] / (float)r.dim, along = sums[1] / (float)r.dim;
+        FOR_SPANS(W, first, r.dim) {
+            if (!W::ONCE) {
+                p.load(g, r.dout + at, first);
+                p.load(v, r.x + at, first);
+                columns.load(w, r.weight, first);
+                FOR_SHARE(W, u, e) {
+                    v[u][e] = (v[u][e] - middle) * scale;
+                    g[u][e] *= w[u][e];
+                }
+            }
+            FOR_SHARE(W, u, e) g[u][e] = scale * (g[u][e] - level - v[u][e] * along);
+            put_dx<W>(p, to, at, g, first, r.add);
+        }
+    }
+    dweight.finish(columns);
+    dbias.finish(columns);
+}
+
+static void cuda_layernorm_backward(kernels *k, float *dx, uint16_t *rounded, float *dweight,
+                                    float *dbias, const float *dout, const float *x,
+                                    const float *weight, const float *mean, const float *rstd,
+                                    size_t rows, size_t dim, unsigned flags) {
+    const bool wide = dim % 4 == 0 && aligned(dx, rounded, dout, x, weight);
+    by_width(dim, [&](auto shape) {
+        typedef decltype(shape) W;
+        const column_plan plan = plan_columns<W>(k, rows, dim);
+        const norm_rows r = {
+            dout, x, weight, mean, rstd, rows, (unsigned)dim, plan.each, (flags & KERNELS_ADD) != 0,
+            wide};
+        LAUNCH(k, layernorm_backward_kernel<W>, plan.blocks, 0, norm_results{dx, rounded},
+               plan.partial[0], plan.partial[1], r);
+        cuda_columns_add(k, dweight, plan.partial[0], dim, plan.blocks, dim);
+        cuda_columns_add(k, dbias, plan.partial[1], dim, plan.blocks, dim);
+    });
+}
+
+void cuda_norm_fill(kernels *k) {
+    k->rmsnorm_forward = cuda_rmsnorm_forward;
+    k->rmsnorm_backward = cuda_rmsnorm_backward;
+    k->layernorm_forward = cuda_layernorm_forward;
+    k->layernorm_backward = cuda_layernorm_backward;
 }

@@ -14,6 +14,7 @@
  * it. */
 #include <string.h>
 
+#include "cuda/common/cuda.h"
 #include "cuda/products/blas.h"
 
 /* The first status that is not success. */
@@ -56,7 +57,7 @@ static cublasStatus_t describe_matrix(cuda_blas *blas, cublasLtMatrixLayout_t *o
 
 static cublasStatus_t wish_for(cuda_blas *blas, cublasLtMatmulPreference_t wish,
                                const blas_shape *s) {
-    const uint64_t workspace = BLAS_WORKSPACE;
+    const uint64_t workspace = CUDA_WORKSPACE;
     const uint32_t reduction = CUBLASLT_REDUCTION_SCHEME_COMPUTE_TYPE;
     const uint32_t align_add = s->align_add ? s->align_add : s->align_stored;
     cublasStatus_t status = CUBLAS_STATUS_SUCCESS;
@@ -69,7 +70,7 @@ static cublasStatus_t wish_for(cuda_blas *blas, cublasLtMatmulPreference_t wish,
     return status;
 }
 
-static cublasStatus_t choose(cuda_blas *blas, blas_plan *plan) {
+static cublasStatus_t choose_algorithm(cuda_blas *blas, blas_plan *plan) {
     cublasLtMatmulHeuristicResult_t best;
     cublasLtMatmulPreference_t wish = NULL;
     int found = 0;
@@ -84,7 +85,7 @@ static cublasStatus_t choose(cuda_blas *blas, blas_plan *plan) {
     return status;
 }
 
-static void clear(cuda_blas *blas, blas_plan *plan) {
+static void clear_plan(cuda_blas *blas, blas_plan *plan) {
     if (plan->product) blas->product_destroy(plan->product);
     if (plan->a) blas->layout_destroy(plan->a);
     if (plan->b) blas->layout_destroy(plan->b);
@@ -92,14 +93,14 @@ static void clear(cuda_blas *blas, blas_plan *plan) {
     memset(plan, 0, sizeof *plan);
 }
 
-static void make(cuda_blas *blas, blas_plan *plan, const blas_shape *s) {
-    clear(blas, plan);
+static void make_plan(cuda_blas *blas, blas_plan *plan, const blas_shape *s) {
+    clear_plan(blas, plan);
     plan->shape = *s;
     plan->status = describe_product(blas, plan);
     TRY(plan->status, describe_matrix(blas, &plan->a, s->operands, s->m, s->depth, s->transpose_a));
     TRY(plan->status, describe_matrix(blas, &plan->b, s->operands, s->depth, s->n, s->transpose_b));
     TRY(plan->status, describe_matrix(blas, &plan->c, s->result, s->m, s->n, 0));
-    TRY(plan->status, choose(blas, plan));
+    TRY(plan->status, choose_algorithm(blas, plan));
 }
 
 blas_plan *blas_plan_of(cuda_blas *blas, const blas_shape *shape) {
@@ -107,10 +108,10 @@ blas_plan *blas_plan_of(cuda_blas *blas, const blas_shape *shape) {
     for (size_t i = 0; i < kept; i++)
         if (!memcmp(&blas->plans[i].shape, shape, sizeof *shape)) return &blas->plans[i];
     blas_plan *oldest = &blas->plans[blas->n_plans++ % BLAS_PLANS];
-    make(blas, oldest, shape);
+    make_plan(blas, oldest, shape);
     return oldest;
 }
 
 void blas_plans_free(cuda_blas *blas) {
-    for (size_t i = 0; i < BLAS_PLANS; i++) clear(blas, &blas->plans[i]);
+    for (size_t i = 0; i < BLAS_PLANS; i++) clear_plan(blas, &blas->plans[i]);
 }

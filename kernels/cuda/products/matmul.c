@@ -2,7 +2,20 @@
  * stream. */
 #include <stdio.h>
 
-#include "cuda/cuda.h"
+#include "cuda/common/cuda.h"
+#include "cuda/products/blas.h"
+
+/* c[m,n] = a[m,depth] b[depth,n] + add[m,n] + bias[n], row-major, in the backend's memory. */
+typedef struct blas_product {
+    void *c; /* fp32, or bf16 with KERNELS_NARROW */
+    const void *a, *b;
+    const void *add;   /* of c's type, may be c; NULL: nothing is added */
+    const float *bias; /* added to each row; NULL: none */
+    float *gelu;       /* [m,n] = the tanh approximation of c's GELU; NULL: none */
+    size_t m, n, depth;
+    kernels_type operands; /* of a and b */
+    unsigned flags;        /* KERNELS_TRANSPOSE_A and so on; `add` says what KERNELS_ADD would */
+} blas_product;
 
 /* The largest power of two that divides an address, at most BLAS_ALIGNMENT; 0 of none. */
 static uint32_t alignment(const void *p) {
@@ -42,7 +55,7 @@ static blas_shape shape_of(const cuda_blas *blas, const blas_product *p) {
 }
 
 static blas_plan *plan_of(kernels *k, const blas_product *p) {
-    cuda_blas *blas = &cuda_of(k)->blas;
+    cuda_blas *blas = cuda_of(k)->blas;
     const blas_shape shape = shape_of(blas, p);
     return blas_plan_of(blas, &shape);
 }
@@ -50,7 +63,7 @@ static blas_plan *plan_of(kernels *k, const blas_product *p) {
 static cublasStatus_t try_product(kernels *k, const blas_product *p) {
     const float one = 1.0f, keep = p->add ? 1.0f : 0.0f;
     const blas_plan *plan = plan_of(k, p);
-    const cuda_blas *blas = &cuda_of(k)->blas;
+    const cuda_blas *blas = cuda_of(k)->blas;
     void *stored = p->gelu ? p->gelu : p->c;
     cublasStatus_t status = plan->status;
     if (status == CUBLAS_STATUS_SUCCESS && p->bias)
@@ -62,7 +75,7 @@ static cublasStatus_t try_product(kernels *k, const blas_product *p) {
     if (status != CUBLAS_STATUS_SUCCESS) return status;
     return blas->multiply(blas->handle, plan->product, &one, p->b, plan->b, p->a, plan->a, &keep,
                           p->add ? p->add : stored, plan->c, stored, plan->c, &plan->algorithm,
-                          blas->workspace, BLAS_WORKSPACE, cuda_of(k)->stream);
+                          cuda_of(k)->workspace, CUDA_WORKSPACE, cuda_of(k)->stream);
 }
 
 static void poison(kernels *k, void *c, size_t bytes) {
@@ -70,13 +83,13 @@ static void poison(kernels *k, void *c, size_t bytes) {
 }
 
 static void note_failure(cuda_state *state, const blas_product *p, cublasStatus_t status) {
-    const blas_shape s = shape_of(&state->blas, p);
+    const blas_shape s = shape_of(state->blas, p);
     if (state->failure) return;
     snprintf(
         state->product_failure, sizeof state->product_failure,
         "cuBLASLt: %s: product of [%llu,%llu] and [%llu,%llu]%s%s in %s, epilogue %u, alignments "
         "%u, %u, %u and %u",
-        state->blas.status_string(status), (unsigned long long)s.m, (unsigned long long)s.depth,
+        state->blas->status_string(status), (unsigned long long)s.m, (unsigned long long)s.depth,
         (unsigned long long)s.depth, (unsigned long long)s.n,
         s.transpose_a ? ", the first transposed" : "",
         s.transpose_b ? ", the second transposed" : "",
@@ -86,7 +99,7 @@ static void note_failure(cuda_state *state, const blas_product *p, cublasStatus_
 }
 
 /* A product that failed leaves NaN. */
-static void fail(kernels *k, const blas_product *p, cublasStatus_t status) {
+static void fail_product(kernels *k, const blas_product *p, cublasStatus_t status) {
     cuda_state *state = cuda_of(k);
     poison(k, p->c, p->m * p->n * (p->flags & KERNELS_NARROW ? sizeof(uint16_t) : sizeof(float)));
     if (p->gelu) poison(k, p->gelu, p->m * p->n * sizeof *p->gelu);
@@ -96,7 +109,7 @@ static void fail(kernels *k, const blas_product *p, cublasStatus_t status) {
 static void multiply(kernels *k, const blas_product *p) {
     if (!p->m || !p->n) return;
     const cublasStatus_t status = try_product(k, p);
-    if (status != CUBLAS_STATUS_SUCCESS) fail(k, p, status);
+    if (status != CUBLAS_STATUS_SUCCESS) fail_product(k, p, status);
 }
 
 /* Nonzero where cuBLASLt turns the product down, by either of the words that it has for that; then
@@ -108,13 +121,13 @@ static int is_refused(kernels *k, const blas_product *p) {
         plan_of(k, p)->status = CUBLAS_STATUS_NOT_SUPPORTED;
         return 1;
     }
-    if (status != CUBLAS_STATUS_SUCCESS) fail(k, p, status);
+    if (status != CUBLAS_STATUS_SUCCESS) fail_product(k, p, status);
     return 0;
 }
 
 /* c = a b, or c += a b, without an epilogue. */
-static void matmul(kernels *k, void *c, const void *a, const void *b, size_t m, size_t n,
-                   size_t depth, kernels_type operands, unsigned flags) {
+static void multiply_plain(kernels *k, void *c, const void *a, const void *b, size_t m, size_t n,
+                           size_t depth, kernels_type operands, unsigned flags) {
     multiply(k, &(blas_product){.c = c,
                                 .a = a,
                                 .b = b,
@@ -126,14 +139,14 @@ static void matmul(kernels *k, void *c, const void *a, const void *b, size_t m, 
                                 .flags = flags});
 }
 
-void cuda_matmul(kernels *k, float *c, const float *a, const float *b, size_t m, size_t n,
-                 size_t depth, unsigned flags) {
-    matmul(k, c, a, b, m, n, depth, KERNELS_F32, flags & ~(unsigned)KERNELS_NARROW);
+static void cuda_matmul(kernels *k, float *c, const float *a, const float *b, size_t m, size_t n,
+                        size_t depth, unsigned flags) {
+    multiply_plain(k, c, a, b, m, n, depth, KERNELS_F32, flags & ~(unsigned)KERNELS_NARROW);
 }
 
-void cuda_matmul_bf16(kernels *k, void *c, const uint16_t *a, const uint16_t *b, size_t m, size_t n,
-                      size_t depth, unsigned flags) {
-    matmul(k, c, a, b, m, n, depth, KERNELS_BF16, flags);
+static void cuda_matmul_bf16(kernels *k, void *c, const uint16_t *a, const uint16_t *b, size_t m,
+                             size_t n, size_t depth, unsigned flags) {
+    multiply_plain(k, c, a, b, m, n, depth, KERNELS_BF16, flags);
 }
 
 /* cuBLASLt wants rows of multiples of 8 for it; before Hopper its kernels for it are reported
@@ -147,7 +160,7 @@ static int may_fuse_gelu(kernels *k, const kernels_linear *l) {
 
 /* In one product where cuBLASLt has one for all of it, else without the activation, else one after
  * the other. Which, the shape decides, and so for all ranks alike. */
-void cuda_linear(kernels *k, float *y, const kernels_linear *l) {
+static void cuda_linear(kernels *k, float *y, const kernels_linear *l) {
     blas_product p = {.c = y,
                       .a = l->x,
                       .b = l->weight,
@@ -164,5 +177,11 @@ void cuda_linear(kernels *k, float *y, const kernels_linear *l) {
     if (is_refused(k, &p))
         kernels_linear_apart(k, y, l);
     else if (l->activated)
-        cuda_activation_forward(k, l->activated, y, l->rows * l->out, l->f, KERNELS_F32);
+        k->activation_forward(k, l->activated, y, l->rows * l->out, l->f, KERNELS_F32);
+}
+
+void cuda_matmul_fill(kernels *k) {
+    k->matmul = cuda_matmul;
+    k->matmul_bf16 = cuda_matmul_bf16;
+    k->linear = cuda_linear;
 }

@@ -37,13 +37,13 @@ enum {
 
 enum { KERNELS_HOST = -1 };
 
-/* All members are required of a backend. */
+/* What a backend gives: kernels_open sets all members. */
 struct kernels {
     const char *name;
     void *state; /* the backend's own */
 
-    /* KERNELS_OK, or why not. kernels_open calls it. number: of the device, from 0, modulo how many
-     * there are. */
+    /* Sets the other members. KERNELS_OK, or why not. kernels_open calls it. number: of the device,
+     * from 0, modulo how many there are. */
     int (*open)(kernels *k, unsigned number);
     void (*close)(kernels *k);
     /* What computes, for people and for about.json: "oneDNN 2.6.3 avx512_core". Valid until the

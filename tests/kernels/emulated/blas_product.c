@@ -3,7 +3,8 @@
 #include <string.h>
 
 #include "blas_objects.h"
-#include "cuda/cuda.h"
+#include "cuda/common/cuda.h"
+#include "cuda/products/blas.h"
 
 static int has_bias(const struct emulated_product *p) {
     return (p->epilogue & CUBLASLT_EPILOGUE_BIAS) != 0;

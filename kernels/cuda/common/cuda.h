@@ -1,0 +1,53 @@
+/* What the files of the CUDA backend share: its state, and for each file with functions of
+ * kernels/kernels.h, their manual, one that sets them: cuda_norm_fill is in layers/norm.cu. All
+ * work of a backend runs in order on its one stream. */
+#ifndef KERNELS_CUDA_H
+#define KERNELS_CUDA_H
+
+#include <cuda_runtime_api.h>
+
+#include "kernels/kernels.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+enum { CUDA_WORKSPACE = 32 << 20 }; /* bytes; what cuBLAS asks for on Hopper */
+
+typedef struct cuda_state {
+    int device;
+    cudaStream_t stream;
+    struct cuda_blas *blas; /* products/blas.h */
+    void *workspace;        /* for whatever runs next; fixed, so that the bits of products are */
+    int major;              /* of its architecture: 9 is Hopper */
+    size_t most_shared;     /* bytes of shared memory that a block can ask for */
+    const char *failure;    /* of the first call that failed */
+    char product_failure[240];
+    char bus[32]; /* "0000:3b:00.0" */
+    char description[320];
+} cuda_state;
+
+static inline cuda_state *cuda_of(kernels *k) { return (cuda_state *)k->state; }
+
+/* Keeps the first failure. */
+static inline void cuda_check(kernels *k, cudaError_t status) {
+    cuda_state *state = cuda_of(k);
+    if (status != cudaSuccess && !state->failure) state->failure = cudaGetErrorString(status);
+}
+
+void cuda_activation_fill(kernels *k);
+void cuda_attention_fill(kernels *k);
+void cuda_elementwise_fill(kernels *k);
+void cuda_embedding_fill(kernels *k);
+void cuda_heads_fill(kernels *k);
+void cuda_loss_fill(kernels *k);
+void cuda_matmul_fill(kernels *k);
+void cuda_norm_fill(kernels *k);
+void cuda_optimizer_fill(kernels *k);
+void cuda_rows_fill(kernels *k);
+void cuda_sums_fill(kernels *k);
+
+#ifdef __cplusplus
+}
+#endif
+#endif

@@ -1,0 +1,39 @@
+/* Which algorithm of cuBLASLt multiplies matrices of a shape. */
+#ifndef KERNELS_CUDA_BLAS_PLAN_H
+#define KERNELS_CUDA_BLAS_PLAN_H
+
+#include <cublasLt.h>
+
+enum {
+    BLAS_PLANS = 128,    /* that are kept; a model has some thirty */
+    BLAS_ALIGNMENT = 16, /* bytes; no algorithm gains by more */
+};
+
+/* All that the choice of an algorithm may depend on. Equal shapes are equal in every byte: there is
+ * no padding. */
+typedef struct blas_shape {
+    uint64_t m, n, depth; /* of the row-major product */
+    uint32_t transpose_a, transpose_b;
+    uint32_t operands, result; /* cudaDataType */
+    uint32_t compute;          /* cublasComputeType_t */
+    uint32_t epilogue;         /* cublasLtEpilogue_t */
+    /* Bytes, at most BLAS_ALIGNMENT; 0: not there. stored: where the product ends, c or gelu. */
+    uint32_t align_a, align_b, align_add, align_stored, align_bias, align_aux;
+} blas_shape;
+
+typedef struct blas_plan {
+    blas_shape shape;
+    cublasStatus_t status; /* CUBLAS_STATUS_NOT_SUPPORTED: there is no algorithm */
+    cublasLtMatmulDesc_t product;
+    cublasLtMatrixLayout_t a, b, c;
+    cublasLtMatmulAlgo_t algorithm;
+} blas_plan;
+
+struct cuda_blas; /* blas.h */
+
+/* The plan of a shape, made where it is not kept; valid until the next call. Its status is the
+ * plan's. */
+blas_plan *blas_plan_of(struct cuda_blas *blas, const blas_shape *shape);
+void blas_plans_free(struct cuda_blas *blas);
+
+#endif
