@@ -15,7 +15,7 @@
 #include "save/history.h"
 #include "save/sharded.h"
 #include "step/about.h"
-#include "store/publish.h"
+#include "store/publication.h"
 
 /* What this rank keeps, and so writes or hands on. */
 static uint64_t kept_bytes(const save_request *r, const struct save_layout *plan) {

@@ -28,7 +28,7 @@ static size_t tensor_path_bytes(const step_dataset *p) {
                                                     : strlen(p->row->tensor.path);
 }
 
-static int by_tensor(const void *a, const void *b) {
+static int by_dataset_tensor(const void *a, const void *b) {
     const step_dataset *x = a, *y = b;
     int order = compare_paths(x->row->tensor.path, tensor_path_bytes(x), y->row->tensor.path,
                               tensor_path_bytes(y));
@@ -79,7 +79,7 @@ static int collect_pieces(dcp_checkpoint *ckpt, size_t *n_out, dcp_error *err) {
         for (size_t i = 0; i < ckpt->files[f].ub.rows; i++)
             ckpt->pieces[at++] = (step_dataset){&ckpt->files[f], &ckpt->files[f].rows[i], 0};
     if (ckpt->layout == DCP_LAYOUT_SHARDED) /* else rows are tensors, in this order */
-        qsort(ckpt->pieces, n, sizeof *ckpt->pieces, by_tensor);
+        qsort(ckpt->pieces, n, sizeof *ckpt->pieces, by_dataset_tensor);
     *n_out = n;
     return DCP_OK;
 }
@@ -462,12 +462,12 @@ const dcp_tensor *dcp_checkpoint_tensor(const dcp_checkpoint *ckpt, size_t i) {
     return i < ckpt->n_tensors ? &ckpt->tensors[i].tensor : NULL;
 }
 
-static int by_path(const void *key, const void *tensor) {
+static int by_tensor_path(const void *key, const void *tensor) {
     return strcmp(key, ((const step_tensor *)tensor)->tensor.path);
 }
 
 const step_tensor *step_checkpoint_lookup(const dcp_checkpoint *ckpt, const char *path) {
-    return bsearch(path, ckpt->tensors, ckpt->n_tensors, sizeof *ckpt->tensors, by_path);
+    return bsearch(path, ckpt->tensors, ckpt->n_tensors, sizeof *ckpt->tensors, by_tensor_path);
 }
 
 size_t dcp_checkpoint_boxes(const dcp_checkpoint *ckpt, size_t i) {

@@ -161,7 +161,7 @@ static int check_row_bytes(const userblock *ub, const char *file, uint64_t *path
                      (unsigned long long)ub->row_bytes);
 }
 
-static int by_offset(const void *a, const void *b) {
+static int by_row_offset(const void *a, const void *b) {
     const index_row *x = *(const index_row *const *)a, *y = *(const index_row *const *)b;
     return (x->offset > y->offset) - (x->offset < y->offset);
 }
@@ -219,7 +219,7 @@ static int check_whole(const index_row *rows, uint64_t path_bytes, const userblo
     size_t n = 0;
     for (size_t i = 0; i < ub->rows; i++)
         if (rows[i].bytes) order[n++] = &rows[i];
-    qsort(order, n, sizeof *order, by_offset);
+    qsort(order, n, sizeof *order, by_row_offset);
     status = check_disjoint(order, n, ub, file, err);
     free(order);
     return status;

@@ -65,7 +65,7 @@ static int parse_name(const char *name, dcp_step *out) {
     return 1;
 }
 
-static int is_folder(DIR *dir, const struct dirent *entry) {
+static int is_step_folder(DIR *dir, const struct dirent *entry) {
     struct stat st;
     if (entry->d_type != DT_UNKNOWN) return entry->d_type == DT_DIR;
     return fstatat(dirfd(dir), entry->d_name, &st, AT_SYMLINK_NOFOLLOW) == 0 && S_ISDIR(st.st_mode);
@@ -79,7 +79,7 @@ static int by_step(const void *a, const void *b) {
 }
 
 /* Adds one step to the list, whose room doubles. */
-static int append(dcp_step **steps, size_t *n, const dcp_step *step) {
+static int append_step(dcp_step **steps, size_t *n, const dcp_step *step) {
     if ((*n & (*n - 1)) == 0) { /* 0 or a power of two: the room is used up */
         dcp_step *grown = realloc(*steps, (*n ? 2 * *n : 1) * sizeof *grown);
         if (!grown) return -1;
@@ -93,7 +93,8 @@ static int read_steps(DIR *dir, dcp_step **steps, size_t *n) {
     struct dirent *entry;
     dcp_step step;
     while ((errno = 0, entry = readdir(dir)))
-        if (parse_name(entry->d_name, &step) && is_folder(dir, entry) && append(steps, n, &step))
+        if (parse_name(entry->d_name, &step) && is_step_folder(dir, entry) &&
+            append_step(steps, n, &step))
             return -1;
     return errno ? -1 : 0;
 }

@@ -14,7 +14,7 @@ typedef struct gap_sum {
     uint64_t raw; /* checksum of what was read */
 } gap_sum;
 
-static int by_offset(const void *a, const void *b) {
+static int by_file_offset(const void *a, const void *b) {
     const index_row *x = *(const index_row *const *)a, *y = *(const index_row *const *)b;
     return (x->offset > y->offset) - (x->offset < y->offset);
 }
@@ -37,7 +37,7 @@ int step_outside_check(const step_file *file, unsigned char *buffer,
     const index_row **rows = malloc((n + 1) * sizeof *rows);
     if (!rows) return core_fail_memory(err, n * sizeof *rows);
     for (size_t i = 0; i < n; i++) rows[i] = &file->rows[i];
-    qsort(rows, n, sizeof *rows, by_offset);
+    qsort(rows, n, sizeof *rows, by_file_offset);
     gap_sum w = {file, buffer, progress, ctx, 0};
     uint64_t at = USERBLOCK_BYTES, outside = file->ub.file_bytes - USERBLOCK_BYTES;
     int status = DCP_OK;

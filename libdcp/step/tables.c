@@ -16,7 +16,7 @@ enum {
     INDEX_STEP = 4 << 20,             /* of an index that is larger */
 };
 
-static int open_file(const char *path, int *fd, uint64_t *bytes, dcp_error *err) {
+static int open_with_userblock(const char *path, int *fd, uint64_t *bytes, dcp_error *err) {
     int status = io_open_regular(path, O_RDONLY, fd, bytes, err);
     if (status || *bytes >= USERBLOCK_BYTES) return status;
     return core_fail(err, DCP_ERR_CORRUPT, "%s: size: %llu bytes are less than a user block", path,
@@ -31,7 +31,7 @@ typedef struct packing {
     uint64_t bytes;
 } packing;
 
-static int append(packing *p, uint64_t offset, uint64_t bytes, dcp_error *err) {
+static int append_bytes(packing *p, uint64_t offset, uint64_t bytes, dcp_error *err) {
     unsigned char *grown = realloc(p->all, p->bytes + bytes + 1);
     if (!grown) return core_fail_memory(err, p->bytes + bytes);
     p->all = grown;
@@ -47,7 +47,7 @@ static int append_index(packing *p, const userblock *ub, dcp_error *err) {
     uint64_t step = ub->row_bytes ? INDEX_STEP / ub->row_bytes + 1 : 1;
     for (uint64_t i = 0; i < ub->rows && !status; i += step) {
         uint64_t n = ub->rows - i < step ? ub->rows - i : step;
-        status = append(p, ub->index.offset + i * ub->row_bytes, n * ub->row_bytes, err);
+        status = append_bytes(p, ub->index.offset + i * ub->row_bytes, n * ub->row_bytes, err);
         if (!status && step < ub->rows)
             status = step_index_check_rows(p->all + HEAD_BYTES, i, i + n, ub, p->path, err);
     }
@@ -60,19 +60,19 @@ static int pack_file(packing *p, uint64_t file_bytes, dcp_error *err) {
     if (!p->all) return core_fail_memory(err, HEAD_BYTES);
     core_put_u64(p->all, file_bytes);
     p->bytes = 8;
-    int status = append(p, 0, USERBLOCK_BYTES, err);
+    int status = append_bytes(p, 0, USERBLOCK_BYTES, err);
     if (!status) status = step_userblock_decode(p->all + 8, file_bytes, p->path, &ub, err);
     if (!status) status = step_index_check_rows(NULL, 0, 0, &ub, p->path, err);
     if (!status) status = append_index(p, &ub, err);
-    if (!status) status = append(p, ub.blocks.offset, ub.blocks.bytes, err);
-    if (!status) status = append(p, ub.meta.offset, ub.meta.bytes, err);
+    if (!status) status = append_bytes(p, ub.blocks.offset, ub.blocks.bytes, err);
+    if (!status) status = append_bytes(p, ub.meta.offset, ub.meta.bytes, err);
     return status;
 }
 
 int step_tables_pack(const char *path, unsigned char **packed, uint64_t *bytes, dcp_error *err) {
     packing p = {.path = path, .fd = -1};
     uint64_t file_bytes = 0;
-    int status = open_file(path, &p.fd, &file_bytes, err);
+    int status = open_with_userblock(path, &p.fd, &file_bytes, err);
     if (!status) status = pack_file(&p, file_bytes, err);
     if (p.fd >= 0) close(p.fd);
     if (status) {

@@ -21,7 +21,7 @@
 #include "step/about.h"
 #include "step/checkpoint.h"
 #include "step/folder.h"
-#include "verify/sums.h"
+#include "verify/checksums.h"
 
 /* A step being verified. */
 typedef struct verifier {
@@ -184,13 +184,13 @@ static void on_swept(void *ctx, uint64_t done) {
     if (all > v->done) report_progress(v, all - v->done);
 }
 
-static void add_bytes(void *ctx, size_t file, uint64_t offset, const unsigned char *data,
+static void sum_bytes(void *ctx, size_t file, uint64_t offset, const unsigned char *data,
                       uint64_t bytes) {
     verify_sums_add(((verifier *)ctx)->sums, file, offset, data, bytes);
 }
 
 /* Reads this rank's part of all files. */
-static int read_part(verifier *v, dcp_error *err) {
+static int sum_part(verifier *v, dcp_error *err) {
     const dcp_checkpoint *ckpt = v->ckpt;
     io_sweep_file *files = calloc(ckpt->n_files + 1, sizeof *files);
     if (!files) return core_fail_memory(err, ckpt->n_files * sizeof *files);
@@ -202,7 +202,7 @@ static int read_part(verifier *v, dcp_error *err) {
                         .rank = v->comm->rank,
                         .size = v->comm->size,
                         .threads = io_threads_cores(v->comm->size, IO_THREADS_MOST),
-                        .fn = add_bytes,
+                        .fn = sum_bytes,
                         .on_read = on_swept,
                         .ctx = v};
     int status = io_sweep_run(&s, err);
@@ -229,7 +229,7 @@ static int sum_files(verifier *v, dcp_error *err) {
     uint64_t n;
     int status = agree_on_files(v, err);
     if (status || !v->usable) return status;
-    status = comm_agree(v->comm, read_part(v, err), err);
+    status = comm_agree(v->comm, sum_part(v, err), err);
     if (status) return status;
     uint64_t *sums = verify_sums_raw(v->sums, &n);
     return comm_allreduce(v->comm, sums, n, DCP_REDUCE_XOR, err);

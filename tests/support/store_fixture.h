@@ -17,7 +17,7 @@
 
 #include "dcp/dcp.h"
 #include "store/directory.h"
-#include "store/publish.h"
+#include "store/publication.h"
 
 struct scratch {
     char root[64]; /* removed at the end */

@@ -9,7 +9,7 @@
 #include "dcp/dcp.h"
 #include "dcp/mpi.h"
 #include "store/directory.h"
-#include "store/publish.h"
+#include "store/publication.h"
 #include "support/check.h"
 
 static void check_same_failure(int status, int expected, const dcp_error *err, const char *text) {

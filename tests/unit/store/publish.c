@@ -1,7 +1,7 @@
 /* Publication: what has a step's name is whole, what failed leaves nothing, what exists stays. */
 #include "step/about.h"
 #include "step/list.h"
-#include "store/publish.h"
+#include "store/publication.h"
 #include "support/store_fixture.h"
 
 #include <errno.h>

@@ -1,5 +1,5 @@
 /* Which steps stay: `keep`, the newest intact one, and the life of abandoned ones. */
-#include "store/publish.h"
+#include "store/publication.h"
 #include "store/retention.h"
 #include "support/store_fixture.h"
 

@@ -1,8 +1,8 @@
 /* Checksums of all bytes of a checkpoint's files, put together from parts that come in any order,
  * on several threads and ranks: of each block of each dataset, of what is outside of datasets, and
  * of tensors whose boxes in the shards are no runs of theirs. */
-#ifndef DCP_VERIFY_SUMS_H
-#define DCP_VERIFY_SUMS_H
+#ifndef DCP_VERIFY_CHECKSUMS_H
+#define DCP_VERIFY_CHECKSUMS_H
 
 #include "step/checkpoint.h"
 

@@ -3,7 +3,7 @@
  *
  * A tensor in several shards has the checksum that its boxes' give where each is a run of it: those
  * come from the tables. Only of other tensors the bytes are summed twice. */
-#include "verify/sums.h"
+#include "verify/checksums.h"
 
 #include <stdlib.h>
 
@@ -41,7 +41,7 @@ static void xor_into(uint64_t *sum, uint64_t part) {
     __atomic_fetch_xor(sum, part, __ATOMIC_RELAXED);
 }
 
-static int by_offset(const void *a, const void *b) {
+static int by_dataset_offset(const void *a, const void *b) {
     const index_row *x = ((const summed_dataset *)a)->row, *y = ((const summed_dataset *)b)->row;
     return (x->offset > y->offset) - (x->offset < y->offset);
 }
@@ -54,7 +54,7 @@ static void find_datasets(verify_sums *t) {
         t->first[f] = n;
         for (size_t i = 0; file->rows && i < file->ub.rows; i++)
             if (file->rows[i].bytes) t->datasets[n++] = (summed_dataset){.row = &file->rows[i]};
-        qsort(t->datasets + t->first[f], n - t->first[f], sizeof *t->datasets, by_offset);
+        qsort(t->datasets + t->first[f], n - t->first[f], sizeof *t->datasets, by_dataset_offset);
         uint64_t gaps = 0, at = USERBLOCK_BYTES;
         for (size_t e = t->first[f]; e < n; e++) {
             gaps += t->datasets[e].row->offset - at;

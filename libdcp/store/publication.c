@@ -5,7 +5,7 @@
  * replaces keeps its name until the new one takes it, but on several nodes, where all take the old
  * one aside first. Only leaders touch directories. Where there are several, none renames before all
  * are ready, and where one fails to, all take the name back. */
-#include "store/publish.h"
+#include "store/publication.h"
 
 #include <errno.h>
 #include <fcntl.h>

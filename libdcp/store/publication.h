@@ -1,6 +1,6 @@
 /* What a save needs of a store: a folder to write into, and its publication. */
-#ifndef DCP_STORE_PUBLISH_H
-#define DCP_STORE_PUBLISH_H
+#ifndef DCP_STORE_PUBLICATION_H
+#define DCP_STORE_PUBLICATION_H
 
 #include "store/store.h"
 
