@@ -49,5 +49,5 @@ if(CMAKE_CXX_COMPILER)
     list(APPEND emulated_tests model_emulated)
   endif()
   set_tests_properties(${emulated_tests} PROPERTIES ENVIRONMENT "${DCP_TEST_ENV}"
-    TIMEOUT $<IF:$<BOOL:${DCP_SANITIZE}>,900,300>)
+    COST 20 TIMEOUT $<IF:$<BOOL:${DCP_SANITIZE}>,900,300>)
 endif()
