@@ -6,9 +6,11 @@
 #include <stdlib.h>
 #include <string.h>
 
-int code_strips(const code_group *g) { return g->kind == REDUNDANCY_RS ? g->members : 2; }
+int redundancy_code_strips(const code_group *g) {
+    return g->kind == REDUNDANCY_RS ? g->members : 2;
+}
 
-int code_data_strips(const code_group *g) {
+int redundancy_code_data_strips(const code_group *g) {
     return g->kind == REDUNDANCY_RS ? g->members - g->lost : 1;
 }
 
@@ -24,7 +26,7 @@ static code_strip strip_of_rs(const code_group *g, int number, int member) {
     return strip;
 }
 
-void code_stripe(const code_group *g, int number, code_strip *out) {
+void redundancy_code_stripe(const code_group *g, int number, code_strip *out) {
     if (g->kind != REDUNDANCY_RS) {
         out[0] = (code_strip){number, 0, 0};
         out[1] = (code_strip){(number + 1) % g->members, 1, 0};
@@ -36,8 +38,9 @@ void code_stripe(const code_group *g, int number, code_strip *out) {
     }
 }
 
-int code_solve(const code_group *g, const int *present, int wanted, unsigned char *coeffs) {
-    int strips = code_strips(g), n = code_data_strips(g), status = -1;
+int redundancy_code_solve(const code_group *g, const int *present, int wanted,
+                          unsigned char *coeffs) {
+    int strips = redundancy_code_strips(g), n = redundancy_code_data_strips(g), status = -1;
     size_t rows = (size_t)strips, columns = (size_t)n;
     unsigned char *matrix = malloc(rows * columns), *chosen = malloc(columns * columns);
     unsigned char *inverse = malloc(columns * columns);
@@ -57,8 +60,8 @@ free_all:
     return status;
 }
 
-void code_combine(uint64_t bytes, int n_in, int n_out, unsigned char *coeffs, unsigned char **in,
-                  unsigned char **out) {
+void redundancy_code_combine(uint64_t bytes, int n_in, int n_out, unsigned char *coeffs,
+                             unsigned char **in, unsigned char **out) {
     unsigned char tables[32 * REDUNDANCY_MAX_MEMBERS];
     for (int i = 0; i < n_out; i++) {
         ec_init_tables(n_in, 1, coeffs + i * n_in, tables);

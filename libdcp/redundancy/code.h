@@ -4,11 +4,11 @@
  * redundant, g - k are the members' next segments of data; which members have which moves on by one
  * from stripe to stripe, so that all hold the same (as in SCR, "Reed-Solomon"). A stripe of partner
  * has two strips: a member's whole file, and its copy on the next member. Strips of a stripe are
- * its rows, data first; any code_data_strips() of them give the others. */
+ * its rows, data first; any redundancy_code_data_strips() of them give the others. */
 #ifndef DCP_REDUNDANCY_CODE_H
 #define DCP_REDUNDANCY_CODE_H
 
-#include "redundancy/redundancy.h"
+#include "redundancy/groups.h"
 
 typedef struct code_group {
     redundancy_kind kind;
@@ -22,18 +22,20 @@ typedef struct code_strip {
 } code_strip;
 
 /* Strips in a stripe, and how many of them are data. */
-int code_strips(const code_group *g);
-int code_data_strips(const code_group *g);
+int redundancy_code_strips(const code_group *g);
+int redundancy_code_data_strips(const code_group *g);
 
 /* The strips of stripe number `number` (0 to members - 1), by row. */
-void code_stripe(const code_group *g, int number, code_strip *out /* code_strips() */);
+void redundancy_code_stripe(const code_group *g, int number,
+                            code_strip *out /* redundancy_code_strips() */);
 
-/* coeffs[code_data_strips()]: what row `wanted` is as a sum of the rows `present`, which are
- * code_data_strips() different ones. 0, or -1 where memory is short. */
-int code_solve(const code_group *g, const int *present, int wanted, unsigned char *coeffs);
+/* coeffs[redundancy_code_data_strips()]: what row `wanted` is as a sum of the rows `present`, which
+ * are redundancy_code_data_strips() different ones. 0, or -1 where memory is short. */
+int redundancy_code_solve(const code_group *g, const int *present, int wanted,
+                          unsigned char *coeffs);
 
 /* out[i][0 .. bytes) = sum over j of coeffs[i * n_in + j] * in[j]. */
-void code_combine(uint64_t bytes, int n_in, int n_out, unsigned char *coeffs, unsigned char **in,
-                  unsigned char **out);
+void redundancy_code_combine(uint64_t bytes, int n_in, int n_out, unsigned char *coeffs,
+                             unsigned char **in, unsigned char **out);
 
 #endif

@@ -1,6 +1,8 @@
 /* Writing the redundancy files of a step: every member's file is read once, and a window of it at a
  * time goes to those who keep strips of it. The lengths of a group's files are known before, their
  * checksums afterwards; so the header comes last. */
+#include "redundancy/encode.h"
+
 #include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -21,7 +23,7 @@ typedef struct encoder {
     char *own_path;
     strip_file own;   /* the shard */
     uint64_t own_raw; /* its checksum */
-    output out;
+    redundancy_output out;
     stripe *stripes;
 } encoder;
 
@@ -30,7 +32,7 @@ static int rank_of(const encoder *e, int member) {
 }
 
 /* This rank's number of all members: values[member] of each. */
-static int share(const encoder *e, uint64_t value, uint64_t *values, dcp_error *err) {
+static int share_number(const encoder *e, uint64_t value, uint64_t *values, dcp_error *err) {
     int n = e->comm->size, members = e->header.group.members;
     uint64_t *bytes = calloc((size_t)n, sizeof *bytes), same[REDUNDANCY_MAX_MEMBERS];
     uint64_t got[REDUNDANCY_MAX_MEMBERS];
@@ -53,7 +55,7 @@ free_bytes:
 
 static int open_shard(encoder *e, const char *folder, dcp_error *err) {
     char name[64];
-    parity_shard_name(name, (uint64_t)e->comm->rank, e->comm->size);
+    redundancy_parity_shard_name(name, (uint64_t)e->comm->rank, e->comm->size);
     if (asprintf(&e->own_path, "%s/%s", folder, name) < 0) {
         e->own_path = NULL;
         return core_fail_memory(err, strlen(folder) + sizeof name);
@@ -72,7 +74,7 @@ static void begin_header(encoder *e, uint64_t step) {
     for (int m = 0; m < h->group.members; m++) h->members[m].number = (uint64_t)rank_of(e, m);
 }
 
-static strip strip_at(encoder *e, const code_strip *at, uint64_t bytes) {
+static strip strip_of_row(encoder *e, const code_strip *at, uint64_t bytes) {
     strip s = {rank_of(e, at->member), NULL, (uint64_t)at->index * bytes};
     if (s.rank == e->comm->rank) s.file = at->redundant ? &e->out.file : &e->own;
     return s;
@@ -82,18 +84,19 @@ static strip strip_at(encoder *e, const code_strip *at, uint64_t bytes) {
 static int fill_stripe(encoder *e, int number, dcp_error *err) {
     const code_group *g = &e->header.group;
     code_strip rows[REDUNDANCY_MAX_MEMBERS];
-    int data[REDUNDANCY_MAX_MEMBERS], n = code_data_strips(g);
+    int data[REDUNDANCY_MAX_MEMBERS], n = redundancy_code_data_strips(g);
     stripe *s = &e->stripes[number];
-    if (stripe_allocate(s, n, code_strips(g) - n)) return core_fail_memory(err, sizeof *s);
-    s->bytes = parity_strip_bytes(&e->header, number);
-    code_stripe(g, number, rows);
+    if (redundancy_stripe_allocate(s, n, redundancy_code_strips(g) - n))
+        return core_fail_memory(err, sizeof *s);
+    s->bytes = redundancy_parity_strip_bytes(&e->header, number);
+    redundancy_code_stripe(g, number, rows);
     for (int row = 0; row < n; row++) {
         data[row] = row;
-        s->in[row] = strip_at(e, &rows[row], s->bytes);
+        s->in[row] = strip_of_row(e, &rows[row], s->bytes);
     }
     for (int o = 0; o < s->n_out; o++) {
-        s->out[o] = strip_at(e, &rows[n + o], s->bytes);
-        if (code_solve(g, data, n + o, s->coeffs + o * n))
+        s->out[o] = strip_of_row(e, &rows[n + o], s->bytes);
+        if (redundancy_code_solve(g, data, n + o, s->coeffs + o * n))
             return core_fail_memory(err, (uint64_t)n * (uint64_t)n);
     }
     return DCP_OK;
@@ -102,42 +105,43 @@ static int fill_stripe(encoder *e, int number, dcp_error *err) {
 static int begin_file(encoder *e, const char *folder, dcp_error *err) {
     const parity_header *h = &e->header;
     char name[64];
-    parity_file_name(name, h->group.kind, (uint64_t)e->comm->rank, h->world);
+    redundancy_parity_file_name(name, h->group.kind, (uint64_t)e->comm->rank, h->world);
     e->stripes = calloc((size_t)h->group.members, sizeof *e->stripes);
     if (!e->stripes) return core_fail_memory(err, (uint64_t)h->group.members * sizeof *e->stripes);
-    int status = output_begin(&e->out, folder, name, parity_payload_start(h, h->member),
-                              parity_payload_bytes(h, h->member), BLOCK_BYTES, err);
+    int status = redundancy_output_begin(
+        &e->out, folder, name, redundancy_parity_payload_start(h, h->member),
+        redundancy_parity_payload_bytes(h, h->member), BLOCK_BYTES, err);
     for (int i = 0; i < h->group.members && !status; i++) status = fill_stripe(e, i, err);
     return status;
 }
 
 /* All ranks know their groups' lengths and have space. */
-static int begin(encoder *e, const char *folder, dcp_error *err) {
+static int begin_encoding(encoder *e, const char *folder, dcp_error *err) {
     uint64_t lengths[REDUNDANCY_MAX_MEMBERS];
     int status = comm_agree(e->comm, open_shard(e, folder, err), err);
-    if (!status) status = share(e, e->own.bytes, lengths, err);
+    if (!status) status = share_number(e, e->own.bytes, lengths, err);
     if (status) return status;
     for (int m = 0; m < e->header.group.members; m++) e->header.members[m].bytes = lengths[m];
     return comm_agree(e->comm, begin_file(e, folder, err), err);
 }
 
-static int finish(encoder *e, dcp_error *err) {
+static int finish_encoding(encoder *e, dcp_error *err) {
     parity_header *h = &e->header;
     uint64_t crcs[REDUNDANCY_MAX_MEMBERS];
-    int status = share(e, core_crc64_finish(e->own_raw, e->own.bytes), crcs, err);
+    int status = share_number(e, core_crc64_finish(e->own_raw, e->own.bytes), crcs, err);
     if (status) return status;
     for (int m = 0; m < h->group.members; m++) h->members[m].crc = crcs[m];
-    h->set = parity_set_part(&h->members[h->member]);
+    h->set = redundancy_parity_set_part(&h->members[h->member]);
     status = comm_allreduce(e->comm, &h->set, 1, DCP_REDUCE_XOR, err);
     if (status) return status;
-    status = output_header(&e->out, h, err);
-    if (!status) status = output_publish(&e->out, err);
+    status = redundancy_output_header(&e->out, h, err);
+    if (!status) status = redundancy_output_publish(&e->out, err);
     int agreed = comm_agree(e->comm, status, err);
     if (agreed) unlink(e->out.path);
     return agreed;
 }
 
-static int check_arguments(const dcp_comm *comm, const redundancy_groups *groups, dcp_error *err) {
+static int check_world(const dcp_comm *comm, const redundancy_groups *groups, dcp_error *err) {
     if (groups->world == comm->size) return DCP_OK;
     return core_fail(err, DCP_ERR_ARG, "redundancy: groups of %d ranks for a save of %d",
                      groups->world, comm->size);
@@ -147,14 +151,15 @@ int redundancy_encode(dcp_comm *comm, const redundancy_groups *groups, const cha
                       uint64_t step, dcp_error *err) {
     if (groups->spec.kind == REDUNDANCY_NONE) return DCP_OK;
     encoder e = {.comm = comm, .groups = groups, .own.fd = -1, .out.file.fd = -1};
-    int status = comm_agree(comm, check_arguments(comm, groups, err), err);
+    int status = comm_agree(comm, check_world(comm, groups, err), err);
     if (status) return status;
     begin_header(&e, step);
-    status = begin(&e, folder, err);
-    if (!status) status = stripes_move(comm, e.stripes, (size_t)e.header.group.members, err);
-    if (!status) status = finish(&e, err);
-    output_end(&e.out);
-    stripes_free(e.stripes, (size_t)e.header.group.members);
+    status = begin_encoding(&e, folder, err);
+    if (!status)
+        status = redundancy_stripes_move(comm, e.stripes, (size_t)e.header.group.members, err);
+    if (!status) status = finish_encoding(&e, err);
+    redundancy_output_end(&e.out);
+    redundancy_stripes_free(e.stripes, (size_t)e.header.group.members);
     if (e.own.fd >= 0) close(e.own.fd);
     free(e.own_path);
     return status;

@@ -1,13 +1,14 @@
 /* Groups whose members are on different nodes: ranks are sorted by node and dealt to the groups in
  * turn, like cards. Where no node has more ranks than there are groups, it has at most one in each;
  * and the groups' sizes differ by one at most. */
+#include "redundancy/groups.h"
+
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "comm/comm.h"
 #include "core/fail.h"
-#include "redundancy/redundancy.h"
 
 #define DEFAULT_MEMBERS 8
 
@@ -62,7 +63,7 @@ static int count_nodes(const placed_rank *sorted, int world, int *largest) {
     return nodes;
 }
 
-static int up(int a, int b) { return (a + b - 1) / b; }
+static int divide_up(int a, int b) { return (a + b - 1) / b; }
 
 /* How many groups: few, but no node has two members of one. */
 static int choose_groups(const redundancy_spec *spec, const placed_rank *sorted, int world,
@@ -80,7 +81,7 @@ static int choose_groups(const redundancy_spec *spec, const placed_rank *sorted,
     if (group_size < least || group_size > REDUNDANCY_MAX_MEMBERS)
         return core_fail(err, DCP_ERR_ARG, "redundancy: groups of %d members: %d to %d are needed",
                          group_size, least, REDUNDANCY_MAX_MEMBERS);
-    *n = up(world, group_size);
+    *n = divide_up(world, group_size);
     if (world / *n < least) *n = world / least;
     if (*n < largest) *n = largest;
     if (world / *n < least)
@@ -92,7 +93,7 @@ static int choose_groups(const redundancy_spec *spec, const placed_rank *sorted,
     return DCP_OK;
 }
 
-static redundancy_groups *allocate(const redundancy_spec *spec, int world) {
+static redundancy_groups *allocate_groups(const redundancy_spec *spec, int world) {
     redundancy_groups *groups = calloc(1, sizeof *groups);
     if (!groups) return NULL;
     groups->spec = *spec;
@@ -107,7 +108,7 @@ static redundancy_groups *allocate(const redundancy_spec *spec, int world) {
 int redundancy_groups_make(const redundancy_spec *spec, const uint64_t *nodes, int world,
                            int group_size, redundancy_groups **out, dcp_error *err) {
     placed_rank *sorted = malloc((size_t)world * sizeof *sorted);
-    redundancy_groups *groups = allocate(spec, world);
+    redundancy_groups *groups = allocate_groups(spec, world);
     int status = DCP_OK;
     if (!sorted || !groups) {
         status = core_fail_memory(err, (uint64_t)world * sizeof *sorted);

@@ -1,3 +1,4 @@
+/* Space for the whole file is taken at first, so that a full disk is noticed before bytes move. */
 #include "redundancy/output.h"
 
 #include <errno.h>
@@ -13,7 +14,7 @@
 #include "io/file.h"
 #include "step/userblock.h"
 
-static char *join(const char *folder, const char *prefix, const char *name) {
+static char *join_path(const char *folder, const char *prefix, const char *name) {
     char *path = NULL;
     return asprintf(&path, "%s/%s%s", folder, prefix, name) < 0 ? NULL : path;
 }
@@ -22,14 +23,15 @@ static uint64_t count_blocks(const strip_file *file) {
     return (file->bytes + file->block_bytes - 1) / file->block_bytes;
 }
 
-int output_begin(output *o, const char *folder, const char *name, uint64_t start, uint64_t bytes,
-                 uint64_t block_bytes, dcp_error *err) {
-    *o = (output){.file = {.fd = -1, .start = start, .bytes = bytes, .block_bytes = block_bytes}};
+int redundancy_output_begin(redundancy_output *o, const char *folder, const char *name,
+                            uint64_t start, uint64_t bytes, uint64_t block_bytes, dcp_error *err) {
+    *o = (redundancy_output){
+        .file = {.fd = -1, .start = start, .bytes = bytes, .block_bytes = block_bytes}};
     uint64_t blocks = count_blocks(&o->file) + 1;
     int status;
     o->folder = strdup(folder);
-    o->path = join(folder, "", name);
-    o->tmp = join(folder, ".tmp-", name);
+    o->path = join_path(folder, "", name);
+    o->tmp = join_path(folder, ".tmp-", name);
     o->file.raws = calloc(blocks, sizeof *o->file.raws);
     if (!o->folder || !o->path || !o->tmp || !o->file.raws) {
         status = core_fail_memory(err, blocks * sizeof *o->file.raws);
@@ -47,11 +49,11 @@ int output_begin(output *o, const char *folder, const char *name, uint64_t start
     }
     if (status) unlink(o->tmp);
 free_output:
-    if (status) output_end(o);
+    if (status) redundancy_output_end(o);
     return status;
 }
 
-int output_header(const output *o, parity_header *h, dcp_error *err) {
+int redundancy_output_header(const redundancy_output *o, parity_header *h, dcp_error *err) {
     uint64_t bytes = o->file.start;
     unsigned char *head = calloc(1, bytes);
     if (!head) return core_fail_memory(err, bytes);
@@ -62,13 +64,13 @@ int output_header(const output *o, parity_header *h, dcp_error *err) {
         left -= part;
     }
     h->table_crc = core_crc64(table, bytes - PAGE_BYTES);
-    parity_header_encode(h, head);
+    redundancy_parity_header_encode(h, head);
     int status = io_write_plain(o->file.fd, head, bytes, 0, o->tmp, err);
     free(head);
     return status;
 }
 
-int output_publish(output *o, dcp_error *err) {
+int redundancy_output_publish(redundancy_output *o, dcp_error *err) {
     if (fsync(o->file.fd)) return core_fail_errno(err, "sync", o->tmp);
     int failed = close(o->file.fd);
     o->file.fd = -1;
@@ -81,7 +83,7 @@ int output_publish(output *o, dcp_error *err) {
     return io_sync_folder(o->folder, err);
 }
 
-void output_end(output *o) {
+void redundancy_output_end(redundancy_output *o) {
     if (o->file.fd >= 0 && o->tmp) {
         close(o->file.fd);
         unlink(o->tmp);
@@ -90,5 +92,5 @@ void output_end(output *o) {
     free(o->folder);
     free(o->tmp);
     free(o->path);
-    *o = (output){.file = {.fd = -1}};
+    *o = (redundancy_output){.file = {.fd = -1}};
 }

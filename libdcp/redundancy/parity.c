@@ -2,16 +2,19 @@
  * whole pages, the strips. Nothing in it is believed before the header's own checksum. */
 #include "redundancy/parity.h"
 
+#include <dirent.h>
 #include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include "core/bytes.h"
 #include "core/crc64.h"
 #include "core/fail.h"
 #include "io/file.h"
+#include "step/list.h"
 #include "step/userblock.h"
 
 static const unsigned char magic[8] = {0x89, 'D', 'C', 'R', '\r', '\n', 0x1a, '\n'};
@@ -36,29 +39,30 @@ enum { /* byte offsets */
        AT_CRC = PAGE_BYTES - 8,
 };
 
-uint64_t parity_strip_bytes(const parity_header *h, int number) {
-    uint64_t longest = 0, segments = (uint64_t)code_data_strips(&h->group);
+uint64_t redundancy_parity_strip_bytes(const parity_header *h, int number) {
+    uint64_t longest = 0, segments = (uint64_t)redundancy_code_data_strips(&h->group);
     if (h->group.kind != REDUNDANCY_RS) return core_round_to_pages(h->members[number].bytes);
     for (int m = 0; m < h->group.members; m++)
         if (h->members[m].bytes > longest) longest = h->members[m].bytes;
     return core_round_to_pages((longest + segments - 1) / segments);
 }
 
-uint64_t parity_payload_bytes(const parity_header *h, int member) {
-    if (h->group.kind == REDUNDANCY_RS) return (uint64_t)h->group.lost * parity_strip_bytes(h, 0);
-    return parity_strip_bytes(h, (member + h->group.members - 1) % h->group.members);
+uint64_t redundancy_parity_payload_bytes(const parity_header *h, int member) {
+    if (h->group.kind == REDUNDANCY_RS)
+        return (uint64_t)h->group.lost * redundancy_parity_strip_bytes(h, 0);
+    return redundancy_parity_strip_bytes(h, (member + h->group.members - 1) % h->group.members);
 }
 
-uint64_t parity_payload_start(const parity_header *h, int member) {
-    uint64_t blocks = (parity_payload_bytes(h, member) + BLOCK_BYTES - 1) / BLOCK_BYTES;
+uint64_t redundancy_parity_payload_start(const parity_header *h, int member) {
+    uint64_t blocks = (redundancy_parity_payload_bytes(h, member) + BLOCK_BYTES - 1) / BLOCK_BYTES;
     return PAGE_BYTES + core_round_to_pages(blocks * 8);
 }
 
-uint64_t parity_file_bytes(const parity_header *h, int member) {
-    return parity_payload_start(h, member) + parity_payload_bytes(h, member);
+uint64_t redundancy_parity_file_bytes(const parity_header *h, int member) {
+    return redundancy_parity_payload_start(h, member) + redundancy_parity_payload_bytes(h, member);
 }
 
-uint64_t parity_set_part(const parity_member *member) {
+uint64_t redundancy_parity_set_part(const parity_member *member) {
     unsigned char bytes[MEMBER_BYTES];
     core_put_u64(bytes, member->number);
     core_put_u64(bytes + 8, member->bytes);
@@ -66,16 +70,17 @@ uint64_t parity_set_part(const parity_member *member) {
     return core_crc64(bytes, sizeof bytes);
 }
 
-void parity_shard_name(char *name, uint64_t number, int world) {
+void redundancy_parity_shard_name(char *name, uint64_t number, int world) {
     snprintf(name, 64, "shard-%05llu-of-%05d.h5", (unsigned long long)number, world);
 }
 
-void parity_file_name(char *name, redundancy_kind kind, uint64_t number, int world) {
+void redundancy_parity_file_name(char *name, redundancy_kind kind, uint64_t number, int world) {
     snprintf(name, 64, "%s-%05llu-of-%05d.bin", kind == REDUNDANCY_RS ? "parity" : "partner",
              (unsigned long long)number, world);
 }
 
-int parity_name_read(const char *name, redundancy_kind *kind, uint64_t *number, int *world) {
+int redundancy_parity_name_read(const char *name, redundancy_kind *kind, uint64_t *number,
+                                int *world) {
     char word[8], again[64];
     unsigned long long n;
     if (sscanf(name, "%7[a-z]-%llu-of-%d", word, &n, world) != 3 || *world < 1 ||
@@ -86,13 +91,13 @@ int parity_name_read(const char *name, redundancy_kind *kind, uint64_t *number, 
             : !strcmp(word, "parity") ? REDUNDANCY_RS
                                       : REDUNDANCY_PARTNER;
     if (*kind == REDUNDANCY_NONE)
-        parity_shard_name(again, n, *world);
+        redundancy_parity_shard_name(again, n, *world);
     else
-        parity_file_name(again, *kind, n, *world);
+        redundancy_parity_file_name(again, *kind, n, *world);
     return !strcmp(name, again);
 }
 
-void parity_header_encode(const parity_header *h, unsigned char *out) {
+void redundancy_parity_header_encode(const parity_header *h, unsigned char *out) {
     memset(out, 0, PAGE_BYTES);
     memcpy(out, magic, sizeof magic);
     core_put_u32(out + AT_VERSION, VERSION);
@@ -103,7 +108,7 @@ void parity_header_encode(const parity_header *h, unsigned char *out) {
     core_put_u32(out + AT_WORLD, (uint32_t)h->world);
     core_put_u64(out + AT_STEP, h->step);
     core_put_u64(out + AT_SET, h->set);
-    core_put_u64(out + AT_PAYLOAD, parity_payload_bytes(h, h->member));
+    core_put_u64(out + AT_PAYLOAD, redundancy_parity_payload_bytes(h, h->member));
     core_put_u64(out + AT_TABLE_CRC, h->table_crc);
     for (int m = 0; m < h->group.members; m++) {
         unsigned char *at = out + AT_TABLE + m * MEMBER_BYTES;
@@ -144,8 +149,8 @@ static void read_fields(const unsigned char *in, parity_header *h) {
                          .table_crc = core_get_u64(in + AT_TABLE_CRC)};
 }
 
-int parity_header_decode(const unsigned char *in, const char *path, parity_header *out,
-                         dcp_error *err) {
+int redundancy_parity_header_decode(const unsigned char *in, const char *path, parity_header *out,
+                                    dcp_error *err) {
     parity_header h;
     if (memcmp(in, magic, sizeof magic))
         return core_fail(err, DCP_ERR_CORRUPT, "%s: header: not a redundancy file (wrong magic)",
@@ -164,7 +169,8 @@ int parity_header_decode(const unsigned char *in, const char *path, parity_heade
         h.members[m] =
             (parity_member){core_get_u64(at), core_get_u64(at + 8), core_get_u64(at + 16)};
     }
-    if (!are_members(&h) || core_get_u64(in + AT_PAYLOAD) != parity_payload_bytes(&h, h.member))
+    if (!are_members(&h) ||
+        core_get_u64(in + AT_PAYLOAD) != redundancy_parity_payload_bytes(&h, h.member))
         return core_fail(err, DCP_ERR_CORRUPT, "%s: header: its members can't be", path);
     *out = h;
     return DCP_OK;
@@ -174,8 +180,8 @@ int parity_header_decode(const unsigned char *in, const char *path, parity_heade
 static int check_place(const parity_header *h, uint64_t bytes, const char *path, const char *name,
                        dcp_error *err) {
     char right[64];
-    uint64_t right_bytes = parity_file_bytes(h, h->member);
-    parity_file_name(right, h->group.kind, h->members[h->member].number, h->world);
+    uint64_t right_bytes = redundancy_parity_file_bytes(h, h->member);
+    redundancy_parity_file_name(right, h->group.kind, h->members[h->member].number, h->world);
     if (strcmp(name, right))
         return core_fail(err, DCP_ERR_CORRUPT, "%s: header: it is that of %s", path, right);
     if (bytes != right_bytes)
@@ -184,13 +190,14 @@ static int check_place(const parity_header *h, uint64_t bytes, const char *path,
     return DCP_OK;
 }
 
-int parity_open(const char *path, const char *name, parity_header *out, int *fd, dcp_error *err) {
+int redundancy_parity_open(const char *path, const char *name, parity_header *out, int *fd,
+                           dcp_error *err) {
     unsigned char page[PAGE_BYTES];
     uint64_t bytes;
     int status = io_open_regular(path, O_RDONLY, fd, &bytes, err);
     if (status) return status;
     status = io_read_plain(*fd, page, sizeof page, 0, path, err);
-    if (!status) status = parity_header_decode(page, path, out, err);
+    if (!status) status = redundancy_parity_header_decode(page, path, out, err);
     if (!status) status = check_place(out, bytes, path, name, err);
     if (!status) return DCP_OK;
     close(*fd);
@@ -198,7 +205,7 @@ int parity_open(const char *path, const char *name, parity_header *out, int *fd,
     return status;
 }
 
-static void report(const redundancy_reader *reader, const char *path, const char *what) {
+static void report_block(const redundancy_reader *reader, const char *path, const char *what) {
     char line[4300];
     snprintf(line, sizeof line, "%s: %s: damaged", path, what);
     reader->on_damage(reader->ctx, line);
@@ -211,20 +218,21 @@ static int check_block(const redundancy_reader *reader, int fd, const char *path
     int status = io_read_plain(fd, block, bytes, offset, path, err);
     if (status) return status;
     snprintf(what, sizeof what, "block %llu of its strips", (unsigned long long)number);
-    if (core_crc64(block, bytes) != crc) report(reader, path, what);
+    if (core_crc64(block, bytes) != crc) report_block(reader, path, what);
     if (reader->on_read) reader->on_read(reader->ctx, bytes);
     return DCP_OK;
 }
 
-int parity_check_payload(const parity_header *h, int fd, const char *path,
-                         const redundancy_reader *reader, dcp_error *err) {
-    uint64_t start = parity_payload_start(h, h->member), table_bytes = start - PAGE_BYTES;
-    uint64_t left = parity_payload_bytes(h, h->member);
+int redundancy_parity_check_payload(const parity_header *h, int fd, const char *path,
+                                    const redundancy_reader *reader, dcp_error *err) {
+    uint64_t start = redundancy_parity_payload_start(h, h->member),
+             table_bytes = start - PAGE_BYTES;
+    uint64_t left = redundancy_parity_payload_bytes(h, h->member);
     unsigned char *table = malloc(table_bytes + BLOCK_BYTES);
     if (!table) return core_fail_memory(err, table_bytes + BLOCK_BYTES);
     int status = io_read_plain(fd, table, table_bytes, PAGE_BYTES, path, err);
     if (!status && core_crc64(table, table_bytes) != h->table_crc) {
-        report(reader, path, "table of blocks");
+        report_block(reader, path, "table of blocks");
         left = 0;
     }
     for (uint64_t b = 0; left && !status; b++) {
@@ -235,4 +243,67 @@ int parity_check_payload(const parity_header *h, int fd, const char *path,
     }
     free(table);
     return status;
+}
+
+static int is_redundancy(const char *name) {
+    uint64_t number;
+    int world;
+    redundancy_kind kind;
+    return redundancy_parity_name_read(name, &kind, &number, &world) && kind != REDUNDANCY_NONE;
+}
+
+/* A failure that is damage is reported, another one is returned. */
+static int open_reported(const char *path, const char *name, const redundancy_reader *reader,
+                         parity_header *h, int *fd, dcp_error *err) {
+    dcp_error e;
+    int status = redundancy_parity_open(path, name, h, fd, &e);
+    if (status == DCP_ERR_CORRUPT || status == DCP_ERR_VERSION) {
+        reader->on_damage(reader->ctx, e.message);
+        return DCP_OK;
+    }
+    if (status && err) *err = e;
+    return status;
+}
+
+static int verify_file(const char *folder, const char *name, const redundancy_reader *reader,
+                       dcp_error *err) {
+    parity_header h;
+    char *path, line[4300];
+    uint64_t step;
+    int fd = -1;
+    if (asprintf(&path, "%s/%s", folder, name) < 0) return core_fail_memory(err, 4096);
+    int status = open_reported(path, name, reader, &h, &fd, err);
+    if (fd < 0) goto free_path;
+    if (step_name_read(folder, &step) && step != h.step) {
+        snprintf(line, sizeof line, "%s: header: it is of step %llu", path,
+                 (unsigned long long)h.step);
+        reader->on_damage(reader->ctx, line);
+    }
+    status = redundancy_parity_check_payload(&h, fd, path, reader, err);
+    close(fd);
+free_path:
+    free(path);
+    return status;
+}
+
+int redundancy_parity_verify(const char *folder, const redundancy_reader *reader, dcp_error *err) {
+    DIR *dir = opendir(folder);
+    if (!dir) return core_fail_errno(err, "cannot open", folder);
+    int status = DCP_OK;
+    for (struct dirent *entry; !status && (entry = readdir(dir));)
+        if (is_redundancy(entry->d_name)) status = verify_file(folder, entry->d_name, reader, err);
+    closedir(dir);
+    return status;
+}
+
+uint64_t redundancy_parity_bytes(const char *folder) {
+    DIR *dir = opendir(folder);
+    struct stat st;
+    uint64_t bytes = 0;
+    if (!dir) return 0;
+    for (struct dirent *entry; (entry = readdir(dir));)
+        if (is_redundancy(entry->d_name) && !fstatat(dirfd(dir), entry->d_name, &st, 0))
+            bytes += (uint64_t)st.st_size;
+    closedir(dir);
+    return bytes;
 }

@@ -1,12 +1,220 @@
 /* Writing what is lost, some groups at a time: of each stripe, enough strips that are left go to
  * the ranks that write the others. A rebuilt shard gets its name when its checksum is that which
  * the redundancy files know; the sources of all are files that the survey has read whole. */
-#include <stdlib.h>
+#include "redundancy/rebuild.h"
 
+#include <errno.h>
+#include <fcntl.h>
+#include <limits.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "core/crc64.h"
 #include "core/fail.h"
-#include "redundancy/rebuild_group.h"
+#include "io/file.h"
+#include "redundancy/output.h"
+#include "step/userblock.h"
 
 #define GROUPS_AT_ONCE 64
+
+/* What a rebuild works on; all borrowed. */
+typedef struct rebuild_site {
+    dcp_comm *comm;
+    redundancy_survey *survey;
+    const char *folder; /* of this rank, for files that are lost; made where it is needed */
+} rebuild_site;
+
+/* A file of a group: read where it is, or written where it is lost. */
+typedef struct rebuild_slot {
+    int rank;
+    strip_file in;         /* on `rank`, where it is not lost */
+    redundancy_output out; /* on `rank`, where it is */
+} rebuild_slot;
+
+typedef struct rebuild_group {
+    int leader;
+    code_group group;
+    int numbers[REDUNDANCY_MAX_MEMBERS];           /* the members' shards */
+    rebuild_slot slots[2][REDUNDANCY_MAX_MEMBERS]; /* shards, redundancy files */
+} rebuild_group;
+
+static int file_number(const rebuild_site *at, const rebuild_group *g, int redundant, int member) {
+    return g->numbers[member] + (redundant ? at->survey->world : 0);
+}
+
+static survey_place *place_of_file(const rebuild_site *at, const rebuild_group *g, int redundant,
+                                   int member) {
+    return &at->survey->files[file_number(at, g, redundant, member)];
+}
+
+/* Whether the member's shard, or its redundancy file, is lost. */
+static int is_lost_file(const rebuild_site *at, const rebuild_group *g, int redundant, int member) {
+    return place_of_file(at, g, redundant, member)->rank < 0;
+}
+
+static int has_losses(const rebuild_site *at, const rebuild_group *g) {
+    for (int m = 0; m < g->group.members; m++)
+        if (is_lost_file(at, g, 0, m) || is_lost_file(at, g, 1, m)) return 1;
+    return 0;
+}
+
+/* Whether a file of another member is, or will be, on the rank's node. */
+static int has_other(const rebuild_site *at, const rebuild_group *g, int member, int rank) {
+    const uint64_t *nodes = at->survey->nodes;
+    for (int m = 0; m < g->group.members; m++)
+        for (int k = 0; k < 2 && m != member; k++) {
+            int other = g->slots[k][m].rank;
+            if (other >= 0 && nodes[other] == nodes[rank]) return 1;
+        }
+    return 0;
+}
+
+/* Who writes a member's lost files: who has its other one, or a damaged copy; else a node that has
+ * no other member, so that the next loss is survived as well. */
+static int choose_writer(const rebuild_site *at, const rebuild_group *g, int member) {
+    int size = at->comm->size, first = g->numbers[member] % size;
+    for (int k = 0; k < 2; k++)
+        if (g->slots[k][member].rank >= 0) return g->slots[k][member].rank;
+    for (int k = 0; k < 2; k++)
+        if (place_of_file(at, g, k, member)->damaged >= 0)
+            return place_of_file(at, g, k, member)->damaged;
+    for (int i = 0; i < size; i++)
+        if (!has_other(at, g, member, (first + i) % size)) return (first + i) % size;
+    return first;
+}
+
+/* The group that shard `leader` leads, with a rank for every file, the same on all ranks. 1 where
+ * any of its files is lost, else 0. */
+static int begin_group(const rebuild_site *at, int leader, rebuild_group *g) {
+    g->leader = leader;
+    redundancy_survey_group(at->survey, leader, &g->group, g->numbers);
+    for (int k = 0; k < 2; k++)
+        for (int m = 0; m < g->group.members; m++)
+            g->slots[k][m] = (rebuild_slot){
+                .rank = place_of_file(at, g, k, m)->rank, .in.fd = -1, .out.file.fd = -1};
+    for (int m = 0; m < g->group.members; m++) {
+        int writer = choose_writer(at, g, m);
+        for (int k = 0; k < 2; k++)
+            if (g->slots[k][m].rank < 0) g->slots[k][m].rank = writer;
+    }
+    return has_losses(at, g);
+}
+
+static int open_input(strip_file *in, const char *path, uint64_t start, uint64_t bytes,
+                      dcp_error *err) {
+    uint64_t file_bytes;
+    *in = (strip_file){.path = path, .fd = -1, .start = start, .bytes = bytes};
+    return io_open_regular(path, O_RDONLY, &in->fd, &file_bytes, err);
+}
+
+/* Where a damaged file is replaced, else this rank's folder, which is made. */
+static int make_folder(const rebuild_site *at, const rebuild_group *g, int redundant, int member,
+                       char *folder, dcp_error *err) {
+    const redundancy_survey *s = at->survey;
+    int file = file_number(at, g, redundant, member);
+    for (size_t i = 0; i < s->n_found; i++) {
+        const survey_found *f = &s->found[i];
+        int number = (int)f->number + (f->kind == REDUNDANCY_NONE ? 0 : s->world);
+        if (f->world != s->world || number != file) continue;
+        snprintf(folder, PATH_MAX, "%.*s", (int)(strrchr(f->path, '/') - f->path), f->path);
+        return DCP_OK;
+    }
+    if (snprintf(folder, PATH_MAX, "%s", at->folder) >= PATH_MAX - 64)
+        return core_fail(err, DCP_ERR_ARG, "the path is too long: %s", at->folder);
+    if (!mkdir(folder, 0777)) {
+        char parent[PATH_MAX];
+        snprintf(parent, sizeof parent, "%.4090s/..", folder);
+        return io_sync_folder(parent, err);
+    }
+    return errno == EEXIST ? DCP_OK : core_fail_errno(err, "cannot make directory", folder);
+}
+
+static int open_output(const rebuild_site *at, rebuild_group *g, int redundant, int member,
+                       const parity_header *h, dcp_error *err) {
+    char folder[PATH_MAX], name[64];
+    int number = g->numbers[member];
+    int status = make_folder(at, g, redundant, member, folder, err);
+    if (status) return status;
+    redundancy_output *out = &g->slots[redundant][member].out;
+    if (!redundant) {
+        redundancy_parity_shard_name(name, (uint64_t)number, h->world);
+        return redundancy_output_begin(out, folder, name, 0, h->members[member].bytes, ONE_BLOCK,
+                                       err);
+    }
+    redundancy_parity_file_name(name, h->group.kind, (uint64_t)number, h->world);
+    return redundancy_output_begin(out, folder, name, redundancy_parity_payload_start(h, member),
+                                   redundancy_parity_payload_bytes(h, member), BLOCK_BYTES, err);
+}
+
+/* Opens what this rank reads and writes of the group. end_group closes it in either case, and
+ * removes what was written and not finished. */
+static int open_group(const rebuild_site *at, rebuild_group *g, dcp_error *err) {
+    parity_header h;
+    int status = DCP_OK;
+    redundancy_survey_header(at->survey, g->leader, 0, &h);
+    for (int m = 0; m < g->group.members; m++)
+        for (int k = 0; k < 2 && !status; k++) {
+            const survey_place *place = place_of_file(at, g, k, m);
+            if (g->slots[k][m].rank != at->comm->rank) continue;
+            if (place->rank < 0)
+                status = open_output(at, g, k, m, &h, err);
+            else
+                status = open_input(
+                    &g->slots[k][m].in, place->path, k ? redundancy_parity_payload_start(&h, m) : 0,
+                    k ? redundancy_parity_payload_bytes(&h, m) : h.members[m].bytes, err);
+        }
+    return status;
+}
+
+static int finish_output(const rebuild_site *at, rebuild_group *g, int redundant, int member,
+                         dcp_error *err) {
+    redundancy_output *out = &g->slots[redundant][member].out;
+    parity_header h;
+    int status = DCP_OK;
+    redundancy_survey_header(at->survey, g->leader, member, &h);
+    if (redundant) status = redundancy_output_header(out, &h, err);
+    if (!redundant &&
+        core_crc64_finish(out->file.raws[0], h.members[member].bytes) != h.members[member].crc)
+        status = core_fail(err, DCP_ERR_CORRUPT,
+                           "%s: rebuilt, its checksum is wrong: a file that it was made of has "
+                           "changed meanwhile",
+                           out->path);
+    return status ? status : redundancy_output_publish(out, err);
+}
+
+/* Gives this rank's new files their names. DCP_ERR_CORRUPT: a shard's checksum is not that which
+ * the redundancy files know. */
+static int publish_group(const rebuild_site *at, rebuild_group *g, dcp_error *err) {
+    int status = DCP_OK;
+    for (int m = 0; m < g->group.members; m++)
+        for (int k = 0; k < 2 && !status; k++)
+            if (g->slots[k][m].out.file.fd >= 0) status = finish_output(at, g, k, m, err);
+    return status;
+}
+
+/* The survey knows the new files from now on, and owns their paths. */
+static void tell_survey(const rebuild_site *at, rebuild_group *g) {
+    for (int m = 0; m < g->group.members; m++)
+        for (int k = 0; k < 2; k++) {
+            survey_place *place = place_of_file(at, g, k, m);
+            if (place->rank >= 0) continue;
+            char *path = g->slots[k][m].out.path;
+            *place = (survey_place){g->slots[k][m].rank, -1, path, path != NULL};
+            g->slots[k][m].out.path = NULL;
+        }
+}
+
+static void end_group(rebuild_group *g) {
+    for (int m = 0; m < g->group.members; m++)
+        for (int k = 0; k < 2; k++) {
+            rebuild_slot *s = &g->slots[k][m];
+            if (s->in.fd >= 0) close(s->in.fd);
+            redundancy_output_end(&s->out);
+        }
+}
 
 typedef struct rebuilder {
     rebuild_site at;
@@ -16,10 +224,11 @@ typedef struct rebuilder {
     size_t n_stripes;
 } rebuilder;
 
-static strip strip_at(const rebuilder *r, rebuild_group *g, const code_strip *at, uint64_t bytes) {
+static strip strip_of_file(const rebuilder *r, rebuild_group *g, const code_strip *at,
+                           uint64_t bytes) {
     rebuild_slot *from = &g->slots[at->redundant][at->member];
     strip s = {from->rank, NULL, (uint64_t)at->index * bytes};
-    int lost = rebuild_group_lacks(&r->at, g, at->redundant, at->member);
+    int lost = is_lost_file(&r->at, g, at->redundant, at->member);
     if (s.rank == r->at.comm->rank) s.file = lost ? &from->out.file : &from->in;
     return s;
 }
@@ -29,10 +238,10 @@ static void sort_rows(const rebuilder *r, const rebuild_group *g, const code_str
                       int *present, int *lost, int *n_lost) {
     int n = 0;
     *n_lost = 0;
-    for (int row = 0; row < code_strips(&g->group); row++) {
-        if (rebuild_group_lacks(&r->at, g, rows[row].redundant, rows[row].member))
+    for (int row = 0; row < redundancy_code_strips(&g->group); row++) {
+        if (is_lost_file(&r->at, g, rows[row].redundant, rows[row].member))
             lost[(*n_lost)++] = row;
-        else if (n < code_data_strips(&g->group))
+        else if (n < redundancy_code_data_strips(&g->group))
             present[n++] = row;
     }
 }
@@ -40,17 +249,17 @@ static void sort_rows(const rebuilder *r, const rebuild_group *g, const code_str
 static int add_stripe(rebuilder *r, rebuild_group *g, int number, uint64_t bytes, dcp_error *err) {
     code_strip rows[REDUNDANCY_MAX_MEMBERS];
     int present[REDUNDANCY_MAX_MEMBERS], lost[REDUNDANCY_MAX_MEMBERS], n_lost;
-    int n = code_data_strips(&g->group);
-    code_stripe(&g->group, number, rows);
+    int n = redundancy_code_data_strips(&g->group);
+    redundancy_code_stripe(&g->group, number, rows);
     sort_rows(r, g, rows, present, lost, &n_lost);
     if (!n_lost) return DCP_OK;
     stripe *s = &r->stripes[r->n_stripes++];
-    if (stripe_allocate(s, n, n_lost)) return core_fail_memory(err, sizeof *s);
+    if (redundancy_stripe_allocate(s, n, n_lost)) return core_fail_memory(err, sizeof *s);
     s->bytes = bytes;
-    for (int i = 0; i < n; i++) s->in[i] = strip_at(r, g, &rows[present[i]], bytes);
+    for (int i = 0; i < n; i++) s->in[i] = strip_of_file(r, g, &rows[present[i]], bytes);
     for (int o = 0; o < n_lost; o++) {
-        s->out[o] = strip_at(r, g, &rows[lost[o]], bytes);
-        if (code_solve(&g->group, present, lost[o], s->coeffs + o * n))
+        s->out[o] = strip_of_file(r, g, &rows[lost[o]], bytes);
+        if (redundancy_code_solve(&g->group, present, lost[o], s->coeffs + o * n))
             return core_fail_memory(err, (uint64_t)n * (uint64_t)n);
     }
     return DCP_OK;
@@ -65,10 +274,10 @@ static int begin_stripes(rebuilder *r, dcp_error *err) {
     for (int i = 0; i < r->n_groups && !status; i++) {
         rebuild_group *g = &r->groups[i];
         parity_header h;
-        survey_header(r->at.survey, g->leader, 0, &h);
-        status = rebuild_group_open(&r->at, g, err);
+        redundancy_survey_header(r->at.survey, g->leader, 0, &h);
+        status = open_group(&r->at, g, err);
         for (int j = 0; j < g->group.members && !status; j++)
-            status = add_stripe(r, g, j, parity_strip_bytes(&h, j), err);
+            status = add_stripe(r, g, j, redundancy_parity_strip_bytes(&h, j), err);
     }
     return status;
 }
@@ -76,13 +285,13 @@ static int begin_stripes(rebuilder *r, dcp_error *err) {
 static int finish_groups(rebuilder *r, dcp_error *err) {
     int status = DCP_OK;
     for (int i = 0; i < r->n_groups && !status; i++)
-        status = rebuild_group_finish(&r->at, &r->groups[i], err);
+        status = publish_group(&r->at, &r->groups[i], err);
     return status;
 }
 
 static void end_groups(rebuilder *r) {
-    for (int i = 0; i < r->n_groups; i++) rebuild_group_end(&r->groups[i]);
-    stripes_free(r->stripes, r->n_stripes);
+    for (int i = 0; i < r->n_groups; i++) end_group(&r->groups[i]);
+    redundancy_stripes_free(r->stripes, r->n_stripes);
     r->stripes = NULL;
     r->n_stripes = 0;
     r->n_groups = 0;
@@ -91,9 +300,9 @@ static void end_groups(rebuilder *r) {
 /* The groups that were collected. */
 static int rebuild_collected(rebuilder *r, dcp_error *err) {
     int status = comm_agree(r->at.comm, begin_stripes(r, err), err);
-    if (!status) status = stripes_move(r->at.comm, r->stripes, r->n_stripes, err);
+    if (!status) status = redundancy_stripes_move(r->at.comm, r->stripes, r->n_stripes, err);
     if (!status) status = comm_agree(r->at.comm, finish_groups(r, err), err);
-    for (int i = 0; i < r->n_groups && !status; i++) rebuild_group_tell(&r->at, &r->groups[i]);
+    for (int i = 0; i < r->n_groups && !status; i++) tell_survey(&r->at, &r->groups[i]);
     end_groups(r);
     return status;
 }
@@ -107,13 +316,13 @@ static int rebuild_groups(rebuilder *r, dcp_error *err) {
     int status = DCP_OK;
     for (int f = 0; f < r->at.survey->world && !status; f++) {
         if (r->at.survey->shards[f].leader == f)
-            r->n_groups += rebuild_group_begin(&r->at, f, &r->groups[r->n_groups]);
+            r->n_groups += begin_group(&r->at, f, &r->groups[r->n_groups]);
         if (r->n_groups == most_groups(r->at.comm)) status = rebuild_collected(r, err);
     }
     return !status && r->n_groups ? rebuild_collected(r, err) : status;
 }
 
-static int check_arguments(const redundancy_survey *s, const char *folder, dcp_error *err) {
+static int check_survey(const redundancy_survey *s, const char *folder, dcp_error *err) {
     if (!s || !folder || !s->every_byte)
         return core_fail(err, DCP_ERR_ARG,
                          "redundancy_rebuild: a survey of every byte and a folder are needed");
@@ -123,7 +332,7 @@ static int check_arguments(const redundancy_survey *s, const char *folder, dcp_e
 int redundancy_rebuild(dcp_comm *comm, redundancy_survey *survey, const char *folder,
                        dcp_error *err) {
     rebuilder r = {.at = {comm, survey, folder}};
-    int status = check_arguments(survey, folder, err);
+    int status = check_survey(survey, folder, err);
     size_t n = (size_t)most_groups(comm);
     if (!status && !(r.groups = calloc(n, sizeof *r.groups)))
         status = core_fail_memory(err, n * sizeof *r.groups);

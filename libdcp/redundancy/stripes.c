@@ -17,7 +17,7 @@
 
 #define MEMORY_BYTES ((uint64_t)16 << 20)
 
-typedef struct mover {
+typedef struct strips_move {
     dcp_comm *comm;
     const stripe *list;
     size_t n;
@@ -25,10 +25,10 @@ typedef struct mover {
     unsigned char *send, *receive, *combined;
     /* [size]: bytes in this window, and where a rank's message is in its buffer */
     uint64_t *send_bytes, *receive_bytes, *send_at, *receive_at;
-} mover;
+} strips_move;
 
-void strip_file_sum(const strip_file *file, const unsigned char *data, uint64_t offset,
-                    uint64_t bytes) {
+void redundancy_strip_sum(const strip_file *file, const unsigned char *data, uint64_t offset,
+                          uint64_t bytes) {
     for (uint64_t part; file->raws && bytes; data += part, offset += part, bytes -= part) {
         uint64_t block = offset / file->block_bytes;
         uint64_t end = core_min_u64((block + 1) * file->block_bytes, file->bytes);
@@ -37,7 +37,7 @@ void strip_file_sum(const strip_file *file, const unsigned char *data, uint64_t 
     }
 }
 
-int stripe_allocate(stripe *s, int n_in, int n_out) {
+int redundancy_stripe_allocate(stripe *s, int n_in, int n_out) {
     *s = (stripe){.n_in = n_in, .n_out = n_out};
     s->in = calloc((size_t)n_in, sizeof *s->in);
     s->out = calloc((size_t)n_out, sizeof *s->out);
@@ -45,7 +45,7 @@ int stripe_allocate(stripe *s, int n_in, int n_out) {
     return s->in && s->out && s->coeffs ? 0 : -1;
 }
 
-void stripes_free(stripe *list, size_t n) {
+void redundancy_stripes_free(stripe *list, size_t n) {
     for (size_t i = 0; list && i < n; i++) {
         free(list[i].in);
         free(list[i].out);
@@ -68,7 +68,7 @@ static int outs_of(const stripe *s, int rank) {
 }
 
 /* Adds `bytes` for each strip that the stripe sends from, and brings to, this rank. */
-static void add_messages(const mover *m, const stripe *s, uint64_t bytes) {
+static void add_messages(const strips_move *m, const stripe *s, uint64_t bytes) {
     int me = m->comm->rank, needed = outs_of(s, me);
     for (int i = 0; i < s->n_in; i++) {
         if (needed) m->receive_bytes[s->in[i].rank] += bytes;
@@ -78,11 +78,11 @@ static void add_messages(const mover *m, const stripe *s, uint64_t bytes) {
 }
 
 /* Bytes of the stripe's strips that are in this window. */
-static uint64_t part_of(const mover *m, const stripe *s) {
+static uint64_t part_of(const strips_move *m, const stripe *s) {
     return s->bytes > m->start ? core_min_u64(m->window, s->bytes - m->start) : 0;
 }
 
-static void plan_messages(mover *m) {
+static void plan_messages(strips_move *m) {
     size_t size = (size_t)m->comm->size;
     memset(m->send_bytes, 0, 2 * size * sizeof *m->send_bytes);
     for (size_t i = 0; i < m->n; i++) add_messages(m, &m->list[i], part_of(m, &m->list[i]));
@@ -94,19 +94,19 @@ static void plan_messages(mover *m) {
 }
 
 /* The window of a strip, with zeros where its file has ended. */
-static int read_part(const mover *m, const strip *from, unsigned char *to, uint64_t bytes,
-                     dcp_error *err) {
+static int read_strip(const strips_move *m, const strip *from, unsigned char *to, uint64_t bytes,
+                      dcp_error *err) {
     const strip_file *file = from->file;
     uint64_t offset = from->offset + m->start;
     uint64_t have = offset < file->bytes ? core_min_u64(bytes, file->bytes - offset) : 0;
     int status = io_read_plain(file->fd, to, have, file->start + offset, file->path, err);
     if (status) return status;
     memset(to + have, 0, bytes - have);
-    strip_file_sum(file, to, offset, have);
+    redundancy_strip_sum(file, to, offset, have);
     return DCP_OK;
 }
 
-static int read_stripe(mover *m, const stripe *s, dcp_error *err) {
+static int read_stripe(strips_move *m, const stripe *s, dcp_error *err) {
     uint64_t bytes = part_of(m, s);
     for (int i = 0; i < s->n_in && bytes; i++) {
         unsigned char *first = NULL;
@@ -119,7 +119,7 @@ static int read_stripe(mover *m, const stripe *s, dcp_error *err) {
                 memcpy(to, first, bytes);
                 continue;
             }
-            int status = read_part(m, &s->in[i], to, bytes, err);
+            int status = read_strip(m, &s->in[i], to, bytes, err);
             if (status) return status;
             first = to;
         }
@@ -127,17 +127,17 @@ static int read_stripe(mover *m, const stripe *s, dcp_error *err) {
     return DCP_OK;
 }
 
-static int write_part(const mover *m, const strip *to, const unsigned char *data, uint64_t bytes,
-                      dcp_error *err) {
+static int write_strip(const strips_move *m, const strip *to, const unsigned char *data,
+                       uint64_t bytes, dcp_error *err) {
     const strip_file *file = to->file;
     uint64_t offset = to->offset + m->start;
     uint64_t left = offset < file->bytes ? core_min_u64(bytes, file->bytes - offset) : 0;
-    strip_file_sum(file, data, offset, left);
+    redundancy_strip_sum(file, data, offset, left);
     return io_write_plain(file->fd, data, left, file->start + offset, file->path, err);
 }
 
 /* What this rank combines of a stripe. */
-static int combine_stripe(mover *m, const stripe *s, dcp_error *err) {
+static int combine_stripe(strips_move *m, const stripe *s, dcp_error *err) {
     unsigned char *in[REDUNDANCY_MAX_MEMBERS];
     uint64_t bytes = part_of(m, s);
     int me = m->comm->rank, status = DCP_OK;
@@ -148,13 +148,13 @@ static int combine_stripe(mover *m, const stripe *s, dcp_error *err) {
     }
     for (int o = 0; o < s->n_out && !status; o++) {
         if (s->out[o].rank != me) continue;
-        code_combine(bytes, s->n_in, 1, s->coeffs + o * s->n_in, in, &m->combined);
-        status = write_part(m, &s->out[o], m->combined, bytes, err);
+        redundancy_code_combine(bytes, s->n_in, 1, s->coeffs + o * s->n_in, in, &m->combined);
+        status = write_strip(m, &s->out[o], m->combined, bytes, err);
     }
     return status;
 }
 
-static int move_window(mover *m, int status, dcp_error *err) {
+static int move_strips(strips_move *m, int status, dcp_error *err) {
     plan_messages(m);
     for (size_t i = 0; i < m->n && !status; i++) status = read_stripe(m, &m->list[i], err);
     status = comm_agree(m->comm, status, err);
@@ -163,10 +163,10 @@ static int move_window(mover *m, int status, dcp_error *err) {
     return status;
 }
 
-static int move_all(mover *m, dcp_error *err) {
+static int move_all_strips(strips_move *m, dcp_error *err) {
     int status = DCP_OK;
     for (m->start = 0; m->start < m->longest; m->start += m->window) {
-        status = move_window(m, status, err);
+        status = move_strips(m, status, err);
         if (status) return status; /* agreed on */
         for (size_t i = 0; i < m->n && !status; i++) status = combine_stripe(m, &m->list[i], err);
     }
@@ -174,7 +174,7 @@ static int move_all(mover *m, dcp_error *err) {
 }
 
 /* The window, from how many strips the busiest rank sends and receives at once. */
-static int choose_window(mover *m, uint64_t *sent, uint64_t *received, dcp_error *err) {
+static int choose_window(strips_move *m, uint64_t *sent, uint64_t *received, dcp_error *err) {
     uint64_t most[2] = {0, 0};
     *sent = *received = 0;
     memset(m->send_bytes, 0, 2 * (size_t)m->comm->size * sizeof *m->send_bytes);
@@ -196,10 +196,10 @@ static int choose_window(mover *m, uint64_t *sent, uint64_t *received, dcp_error
     return DCP_OK;
 }
 
-int stripes_move(dcp_comm *comm, const stripe *list, size_t n, dcp_error *err) {
+int redundancy_stripes_move(dcp_comm *comm, const stripe *list, size_t n, dcp_error *err) {
     size_t size = (size_t)comm->size;
     uint64_t sent = 0, received = 0, *arrays = malloc(4 * size * sizeof *arrays);
-    mover m = {.comm = comm, .list = list, .n = n};
+    strips_move m = {.comm = comm, .list = list, .n = n};
     int status = comm_agree(comm, arrays ? DCP_OK : core_fail_memory(err, size * 32), err);
     if (status) goto free_arrays;
     m.send_bytes = arrays;
@@ -216,7 +216,7 @@ int stripes_move(dcp_comm *comm, const stripe *list, size_t n, dcp_error *err) {
         status = core_fail_memory(err, (sent + received + 1) * m.window);
     }
     status = comm_agree(comm, status, err);
-    if (!status) status = move_all(&m, err);
+    if (!status) status = move_all_strips(&m, err);
     free(m.send);
 free_arrays:
     free(arrays);

@@ -34,15 +34,15 @@ typedef struct stripe {
 } stripe;
 
 /* Adds the part [offset, offset + bytes) of the file's bytes to its checksums. */
-void strip_file_sum(const strip_file *file, const unsigned char *data, uint64_t offset,
-                    uint64_t bytes);
+void redundancy_strip_sum(const strip_file *file, const unsigned char *data, uint64_t offset,
+                          uint64_t bytes);
 
 /* Memory for the strips of a stripe; 0, or -1 where memory is short. */
-int stripe_allocate(stripe *s, int n_in, int n_out);
-void stripes_free(stripe *list, size_t n);
+int redundancy_stripe_allocate(stripe *s, int n_in, int n_out);
+void redundancy_stripes_free(stripe *list, size_t n);
 
 /* Collective. Each rank passes those stripes in which it has strips, in an order that is the same
  * on all ranks. Uses 16 MiB a rank, or where it has more than 2,000 strips, a page for each. */
-int stripes_move(dcp_comm *comm, const stripe *list, size_t n, dcp_error *err);
+int redundancy_stripes_move(dcp_comm *comm, const stripe *list, size_t n, dcp_error *err);
 
 #endif

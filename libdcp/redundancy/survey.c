@@ -1,10 +1,15 @@
 /* Where the files of a step are, and whether that is enough.
  *
- * Of each file one intact copy is chosen; a rank that finds its copy damaged withdraws it, and the
- * choice is made anew until none is withdrawn. */
+ * First each rank lists the files in the folders that it sees. What can't be read is as damaged as
+ * what has wrong bytes: both are lost. Then it is found which save the survey is about: redundancy
+ * files of the same save say the same of it, and where there are files of several saves, as many
+ * ranks as possible decide. Of each file one intact copy is chosen; a rank that finds its copy
+ * damaged withdraws it, and the choice is made anew until none is withdrawn. */
 #include "redundancy/survey.h"
 
+#include <dirent.h>
 #include <fcntl.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
@@ -13,11 +18,133 @@
 #include "core/crc64.h"
 #include "core/fail.h"
 #include "io/file.h"
+#include "step/list.h"
 #include "step/userblock.h"
+
+/* The header of a redundancy file; without one it is not usable. */
+static int read_found_header(survey_found *f, const char *folder, const char *name,
+                             dcp_error *err) {
+    parity_header header;
+    uint64_t step;
+    int fd;
+    if (redundancy_parity_open(f->path, name, &header, &fd, NULL)) return DCP_OK;
+    close(fd);
+    if (step_name_read(folder, &step) && step != header.step) return DCP_OK;
+    f->header = malloc(sizeof header);
+    if (!f->header) return core_fail_memory(err, sizeof header);
+    *f->header = header;
+    f->usable = 1;
+    return DCP_OK;
+}
+
+static int add_found_file(redundancy_survey *s, const char *folder, const char *name,
+                          dcp_error *err) {
+    survey_found f = {0};
+    if (!redundancy_parity_name_read(name, &f.kind, &f.number, &f.world)) return DCP_OK;
+    survey_found *longer = realloc(s->found, (s->n_found + 1) * sizeof *longer);
+    if (!longer) return core_fail_memory(err, (s->n_found + 1) * sizeof *longer);
+    s->found = longer;
+    if (asprintf(&f.path, "%s/%s", folder, name) < 0) return core_fail_memory(err, 4096);
+    f.usable = f.kind == REDUNDANCY_NONE;
+    int status = f.usable ? DCP_OK : read_found_header(&f, folder, name, err);
+    s->found[s->n_found++] = f;
+    return status;
+}
+
+/* Fills s->found with the files of a step that the folders hold. */
+static int find_files(redundancy_survey *s, const char *const *folders, size_t n, dcp_error *err) {
+    int status = DCP_OK;
+    for (size_t i = 0; i < n && !status; i++) {
+        DIR *dir = opendir(folders[i]);
+        if (!dir) continue;
+        for (struct dirent *entry; !status && (entry = readdir(dir));)
+            status = add_found_file(s, folders[i], entry->d_name, err);
+        closedir(dir);
+    }
+    return status;
+}
+
+static void free_found_files(redundancy_survey *s) {
+    for (size_t i = 0; i < s->n_found; i++) {
+        free(s->found[i].path);
+        free(s->found[i].header);
+    }
+    free(s->found);
+}
+
+/* What the redundancy files of one save have in common, and how many of them there are. */
+typedef struct save_votes {
+    uint64_t step, set;
+    int world, kind, lost, votes;
+} save_votes;
+
+static save_votes vote_of(const parity_header *h) {
+    return (save_votes){h->step, h->set, h->world, (int)h->group.kind, h->group.lost, 1};
+}
+
+static int is_same_save(const save_votes *a, const save_votes *b) {
+    return a->step == b->step && a->set == b->set && a->world == b->world && a->kind == b->kind &&
+           a->lost == b->lost;
+}
+
+/* Whether the redundancy file of that header is of this step and save. */
+static int is_of_save(const redundancy_survey *s, const parity_header *h) {
+    save_votes wanted = {s->step, s->set, s->world, (int)s->kind, s->lost, 0}, has = vote_of(h);
+    return is_same_save(&wanted, &has);
+}
+
+/* The save with the most votes of `list`, where equal ones are added up; of two the later. */
+static save_votes most_votes(const save_votes *list, size_t n) {
+    save_votes best = {0};
+    for (size_t i = 0; i < n; i++) {
+        save_votes sum = list[i];
+        if (best.votes && is_same_save(&sum, &best)) continue;
+        sum.votes = 0;
+        for (size_t j = 0; j < n; j++)
+            if (is_same_save(&list[j], &sum)) sum.votes += list[j].votes;
+        int later = sum.step > best.step || (sum.step == best.step && sum.set > best.set);
+        if (sum.votes > best.votes || (sum.votes && sum.votes == best.votes && later)) best = sum;
+    }
+    return best;
+}
+
+static int own_vote(const redundancy_survey *s, save_votes *out, dcp_error *err) {
+    size_t n = 0;
+    save_votes *list = malloc((s->n_found + 1) * sizeof *list);
+    if (!list) return core_fail_memory(err, (s->n_found + 1) * sizeof *list);
+    for (size_t i = 0; i < s->n_found; i++)
+        if (s->found[i].usable && s->found[i].header) list[n++] = vote_of(s->found[i].header);
+    *out = most_votes(list, n);
+    free(list);
+    return DCP_OK;
+}
+
+/* Collective: fills step, set, world, kind and lost by what most files of s->found say.
+ * DCP_ERR_NOT_FOUND: nobody has found any. */
+static int elect_save(dcp_comm *comm, redundancy_survey *s, dcp_error *err) {
+    size_t size = (size_t)comm->size;
+    save_votes own = {0}, *all = malloc(size * sizeof *all);
+    int status = all ? own_vote(s, &own, err) : core_fail_memory(err, size * sizeof *all);
+    status = comm_agree(comm, status, err);
+    if (!status) status = comm_gather(comm, &own, sizeof own, comm->rank ? NULL : all, 0, err);
+    if (!status && comm->rank == 0) own = most_votes(all, size);
+    if (!status) status = comm_broadcast(comm, &own, sizeof own, 0, err);
+    free(all);
+    if (status) return status;
+    if (!own.votes)
+        return core_fail(err, DCP_ERR_NOT_FOUND,
+                         "redundancy: no rank sees an intact redundancy file of this step");
+    s->step = own.step;
+    s->set = own.set;
+    s->world = own.world;
+    s->kind = (redundancy_kind)own.kind;
+    s->lost = own.lost;
+    return DCP_OK;
+}
 
 enum { LEADER, MEMBER, MEMBERS, BYTES, CRC, FIELDS };
 
-static void enter(const parity_header *h, uint64_t *fields) {
+static void enter_shards(const parity_header *h, uint64_t *fields) {
     for (int m = 0; m < h->group.members; m++) {
         uint64_t *at = fields + h->members[m].number * FIELDS;
         at[LEADER] = h->members[0].number + 1;
@@ -66,8 +193,8 @@ static int learn_shards(dcp_comm *comm, redundancy_survey *s, dcp_error *err) {
     if (!fields || !s->shards || !s->files) status = core_fail_memory(err, world * FIELDS * 8);
     status = comm_agree(comm, status, err);
     for (size_t i = 0; i < s->n_found && !status; i++)
-        if (s->found[i].header && survey_has(s, s->found[i].header))
-            enter(s->found[i].header, fields);
+        if (s->found[i].header && is_of_save(s, s->found[i].header))
+            enter_shards(s->found[i].header, fields);
     if (!status) status = comm_allreduce(comm, fields, world * FIELDS, DCP_REDUCE_MAX, err);
     for (size_t f = 0; f < world && !status; f++) {
         const uint64_t *at = fields + f * FIELDS;
@@ -79,23 +206,26 @@ static int learn_shards(dcp_comm *comm, redundancy_survey *s, dcp_error *err) {
     return status;
 }
 
-void survey_group(const redundancy_survey *s, int leader, code_group *out, int *numbers) {
+void redundancy_survey_group(const redundancy_survey *s, int leader, code_group *out,
+                             int *numbers) {
     *out = (code_group){s->kind, s->shards[leader].members, s->lost};
     for (int f = 0; f < s->world; f++)
         if (s->shards[f].leader == leader) numbers[s->shards[f].member] = f;
 }
 
-void survey_header(const redundancy_survey *s, int leader, int member, parity_header *out) {
+void redundancy_survey_header(const redundancy_survey *s, int leader, int member,
+                              parity_header *out) {
     int numbers[REDUNDANCY_MAX_MEMBERS];
     *out = (parity_header){.member = member, .world = s->world, .step = s->step, .set = s->set};
-    survey_group(s, leader, &out->group, numbers);
+    redundancy_survey_group(s, leader, &out->group, numbers);
     for (int m = 0; m < out->group.members; m++) {
         const survey_shard *shard = &s->shards[numbers[m]];
         out->members[m] = (parity_member){(uint64_t)numbers[m], shard->bytes, shard->crc};
     }
 }
 
-int survey_file_of(const redundancy_survey *s, const int *numbers, const code_strip *at) {
+/* The file that a strip of a group is in. */
+static int file_of_strip(const redundancy_survey *s, const int *numbers, const code_strip *at) {
     return numbers[at->member] + (at->redundant ? s->world : 0);
 }
 
@@ -108,7 +238,7 @@ static int agrees(const redundancy_survey *s, const parity_header *h) {
     int leader = s->shards[h->members[0].number].leader;
     parity_header common;
     if (leader < 0 || leader != (int)h->members[0].number) return 0;
-    survey_header(s, leader, h->member, &common);
+    redundancy_survey_header(s, leader, h->member, &common);
     return common.group.members == h->group.members &&
            !memcmp(common.members, h->members, sizeof common.members);
 }
@@ -120,7 +250,7 @@ static void check_quickly(const redundancy_survey *s, survey_found *f) {
     if (f->world != s->world) f->usable = 0;
     if (!f->usable) return;
     if (f->kind != REDUNDANCY_NONE) {
-        f->usable = survey_has(s, f->header) && agrees(s, f->header);
+        f->usable = is_of_save(s, f->header) && agrees(s, f->header);
         return;
     }
     const survey_shard *shard = &s->shards[f->number];
@@ -160,9 +290,9 @@ static int check_bytes(const redundancy_survey *s, survey_found *f, dcp_error *e
         if (s->shards[f->number].leader < 0) return DCP_OK;
         return check_shard(&s->shards[f->number], f->path, &f->usable, err);
     }
-    status = parity_open(f->path, strrchr(f->path, '/') + 1, &header, &fd, NULL);
+    status = redundancy_parity_open(f->path, strrchr(f->path, '/') + 1, &header, &fd, NULL);
     if (!status) {
-        status = parity_check_payload(&header, fd, f->path, &reader, NULL);
+        status = redundancy_parity_check_payload(&header, fd, f->path, &reader, NULL);
         close(fd);
     }
     if (status == DCP_ERR_NO_MEMORY) return core_fail_memory(err, BLOCK_BYTES);
@@ -171,19 +301,19 @@ static int check_bytes(const redundancy_survey *s, survey_found *f, dcp_error *e
 }
 
 /* The rank's distance from the one whose turn it is to take the file: lets ranks share the work. */
-static uint64_t distance(const dcp_comm *comm, size_t file, int rank) {
+static uint64_t distance_of_turn(const dcp_comm *comm, size_t file, int rank) {
     uint64_t size = (uint64_t)comm->size;
     return ((uint64_t)rank + size - file % size) % size;
 }
 
 /* An intact copy of every file, by what is known now. */
-static int choose(dcp_comm *comm, redundancy_survey *s, uint64_t *keys, dcp_error *err) {
+static int choose_copies(dcp_comm *comm, redundancy_survey *s, uint64_t *keys, dcp_error *err) {
     size_t n = 2 * (size_t)s->world;
     for (size_t f = 0; f < n; f++) keys[f] = UINT64_MAX;
     for (size_t i = 0; i < s->n_found; i++)
         if (s->found[i].usable) {
             size_t f = file_of(s, &s->found[i]);
-            keys[f] = distance(comm, f, comm->rank);
+            keys[f] = distance_of_turn(comm, f, comm->rank);
         }
     int status = comm_allreduce(comm, keys, n, DCP_REDUCE_MIN, err);
     if (status) return status;
@@ -231,7 +361,7 @@ static int place_files(dcp_comm *comm, redundancy_survey *s, dcp_error *err) {
     for (size_t i = 0; i < s->n_found && !status; i++) check_quickly(s, &s->found[i]);
     do {
         withdrawn = 0;
-        if (!status) status = choose(comm, s, keys, err);
+        if (!status) status = choose_copies(comm, s, keys, err);
         if (status || !s->every_byte) break;
         status = comm_agree(comm, check_chosen(s, &withdrawn, err), err);
         if (!status) status = comm_allreduce(comm, &withdrawn, 1, DCP_REDUCE_MAX, err);
@@ -241,11 +371,11 @@ static int place_files(dcp_comm *comm, redundancy_survey *s, dcp_error *err) {
     return status;
 }
 
-static int begin(dcp_comm *comm, redundancy_survey *s, const char *const *folders, size_t n,
-                 uint64_t node, dcp_error *err) {
+static int begin_survey(dcp_comm *comm, redundancy_survey *s, const char *const *folders, size_t n,
+                        uint64_t node, dcp_error *err) {
     size_t size = (size_t)comm->size;
     s->nodes = malloc(size * sizeof *s->nodes);
-    int status = s->nodes ? survey_find(s, folders, n, err) : core_fail_memory(err, size * 8);
+    int status = s->nodes ? find_files(s, folders, n, err) : core_fail_memory(err, size * 8);
     status = comm_agree(comm, status, err);
     if (status) return status;
     status = comm_gather(comm, &node, sizeof node, comm->rank ? NULL : s->nodes, 0, err);
@@ -258,9 +388,9 @@ int redundancy_survey_open(dcp_comm *comm, const char *const *folders, size_t n,
     int status = comm_agree(comm, s ? DCP_OK : core_fail_memory(err, sizeof *s), err);
     if (!status) {
         s->every_byte = every_byte;
-        status = begin(comm, s, folders, n, node, err);
+        status = begin_survey(comm, s, folders, n, node, err);
     }
-    if (!status) status = survey_elect(comm, s, err);
+    if (!status) status = elect_save(comm, s, err);
     if (!status) status = learn_shards(comm, s, err);
     if (!status) status = place_files(comm, s, err);
     if (status)
@@ -274,9 +404,83 @@ void redundancy_survey_close(redundancy_survey *s) {
     if (!s) return;
     for (size_t f = 0; s->files && f < 2 * (size_t)s->world; f++)
         if (s->files[f].is_rebuilt) free(s->files[f].path);
-    survey_found_free(s);
+    free_found_files(s);
     free(s->nodes);
     free(s->shards);
     free(s->files);
     free(s);
+}
+
+static int is_lost(const redundancy_survey *s, int file) { return s->files[file].rank < 0; }
+
+/* A number after the others, or "..." where the text is full. */
+static void append_number(char *text, size_t size, int number) {
+    size_t length = strlen(text);
+    if (length + 16 < size)
+        snprintf(text + length, size - length, "%s%d", length ? ", " : "", number);
+    else if (length + 4 < size && text[length - 1] != '.')
+        strcat(text, "...");
+}
+
+static int can_rebuild(const redundancy_survey *s, const code_group *g, const int *numbers) {
+    code_strip rows[REDUNDANCY_MAX_MEMBERS];
+    for (int i = 0; i < g->members; i++) {
+        int left = 0;
+        redundancy_code_stripe(g, i, rows);
+        for (int row = 0; row < redundancy_code_strips(g); row++)
+            left += !is_lost(s, file_of_strip(s, numbers, &rows[row]));
+        if (left < redundancy_code_data_strips(g)) return 0;
+    }
+    return 1;
+}
+
+static int fail_group(const redundancy_survey *s, const code_group *g, const int *numbers,
+                      dcp_error *err) {
+    char all[256] = "", lost[256] = "", files[256] = "", rule[64] = "partner";
+    int damaged = 0;
+    for (int m = 0; m < g->members; m++) {
+        int shard = numbers[m], redundant = numbers[m] + s->world;
+        append_number(all, sizeof all, shard);
+        if (is_lost(s, shard)) append_number(lost, sizeof lost, shard);
+        if (is_lost(s, redundant)) append_number(files, sizeof files, shard);
+        damaged |= is_lost(s, shard) && s->files[shard].damaged >= 0;
+        damaged |= is_lost(s, redundant) && s->files[redundant].damaged >= 0;
+    }
+    if (g->kind == REDUNDANCY_RS)
+        snprintf(rule, sizeof rule, "rs(%d) survives the loss of %d", g->lost, g->lost);
+    else
+        snprintf(rule, sizeof rule, "partner survives no loss of neighbours");
+    return core_fail(err, damaged ? DCP_ERR_CORRUPT : DCP_ERR_NOT_FOUND,
+                     "step %llu can't be rebuilt: of the group of shards %s, shards %s and the "
+                     "redundancy files of %s are %s, and %s: load an older step",
+                     (unsigned long long)s->step, all, *lost ? lost : "(none)",
+                     *files ? files : "(none)", damaged ? "damaged or missing" : "missing", rule);
+}
+
+/* A shard whose group nobody knows any more: there is no way to rebuild it. */
+static int fail_unknown(const redundancy_survey *s, int shard, dcp_error *err) {
+    int damaged = s->files[shard].damaged >= 0;
+    return core_fail(err, damaged ? DCP_ERR_CORRUPT : DCP_ERR_NOT_FOUND,
+                     "step %llu can't be rebuilt: shard %d of %d is %s, and no redundancy file of "
+                     "its group is left: load an older step",
+                     (unsigned long long)s->step, shard, s->world, damaged ? "damaged" : "missing");
+}
+
+int redundancy_survey_check(const redundancy_survey *s, dcp_error *err) {
+    code_group g;
+    int numbers[REDUNDANCY_MAX_MEMBERS];
+    for (int f = 0; f < s->world; f++) {
+        if (s->shards[f].leader < 0 && is_lost(s, f)) return fail_unknown(s, f, err);
+        if (s->shards[f].leader != f) continue;
+        redundancy_survey_group(s, f, &g, numbers);
+        if (!can_rebuild(s, &g, numbers)) return fail_group(s, &g, numbers, err);
+    }
+    return DCP_OK;
+}
+
+void redundancy_survey_lost(const redundancy_survey *s, int *shards, int *redundancy_files) {
+    int n[2] = {0, 0};
+    for (int f = 0; f < 2 * s->world; f++) n[f >= s->world] += is_lost(s, f);
+    if (shards) *shards = n[0];
+    if (redundancy_files) *redundancy_files = n[1];
 }

@@ -1,5 +1,5 @@
-/* What is left of a step: the same on all ranks, but for paths. Files are numbered: shard f is file
- * f, the redundancy file beside it is file world + f. */
+/* What is left of a step that was saved with redundancy: the same on all ranks, but for paths.
+ * Files are numbered: shard f is file f, the redundancy file beside it is file world + f. */
 #ifndef DCP_REDUNDANCY_SURVEY_H
 #define DCP_REDUNDANCY_SURVEY_H
 
@@ -13,10 +13,11 @@ typedef struct survey_shard {
     uint64_t bytes, crc;
 } survey_shard;
 
+/* Where a file is, or after redundancy_rebuild will be. */
 typedef struct survey_place {
     int rank;    /* that has the file intact; -1: lost */
     int damaged; /* a rank that has it damaged; -1: none has */
-    char *path;  /* on `rank`: of a survey_found, or of a file that was rebuilt */
+    char *path;  /* on `rank`: of a survey_found, or of a file that was rebuilt; NULL on others */
     int is_rebuilt;
 } survey_place;
 
@@ -30,37 +31,47 @@ typedef struct survey_found {
     parity_header *header; /* of a redundancy file that is usable */
 } survey_found;
 
-struct redundancy_survey {
+typedef struct redundancy_survey {
     int every_byte;
     redundancy_kind kind;
-    int lost, world;
+    int lost, world; /* members of a group that may be lost; shards, as saved */
     uint64_t step, set;
     uint64_t *nodes; /* of ranks */
     survey_found *found;
     size_t n_found;
     survey_shard *shards; /* [world] */
     survey_place *files;  /* [2 * world] */
-};
+} redundancy_survey;
 
 /* The group of the shard `leader`, which leads one, and the shards of its members. */
-void survey_group(const redundancy_survey *s, int leader, code_group *out,
-                  int *numbers /* REDUNDANCY_MAX_MEMBERS */);
+void redundancy_survey_group(const redundancy_survey *s, int leader, code_group *out,
+                             int *numbers /* REDUNDANCY_MAX_MEMBERS */);
 
 /* The header of that group's redundancy file number `member`, but for table_crc. */
-void survey_header(const redundancy_survey *s, int leader, int member, parity_header *out);
+void redundancy_survey_header(const redundancy_survey *s, int leader, int member,
+                              parity_header *out);
 
-/* The file that a strip of a group is in. */
-int survey_file_of(const redundancy_survey *s, const int *numbers, const code_strip *at);
+/* Collective. Looks for the files of one step on all ranks, which need not be as many as saved it.
+ *
+ *   folders, n  the step's folders that this rank sees, `DIR/step-N`; none where n is 0. One that
+ *               does not exist is as one without files. Copied. Ranks of a node may name the same.
+ *   node        number of this rank's node, as for redundancy_groups_collect: what is rebuilt goes
+ *               to nodes that hold nothing else of its group, where there are such
+ *   every_byte  1: files are read and compared with their checksums, each by one rank, and a
+ *               damaged one counts as lost; 0: only sizes and headers are, which is quick
+ *
+ * DCP_ERR_NOT_FOUND: no rank sees an intact redundancy file. Losses are no failure here. */
+int redundancy_survey_open(dcp_comm *comm, const char *const *folders, size_t n, uint64_t node,
+                           int every_byte, redundancy_survey **out, dcp_error *err);
 
-/* elect.c. Collective: fills step, set, world, kind and lost by what most files of s->found say.
- * DCP_ERR_NOT_FOUND: nobody has found any. */
-int survey_elect(dcp_comm *comm, redundancy_survey *s, dcp_error *err);
+void redundancy_survey_close(redundancy_survey *survey); /* NULL is ignored */
 
-/* Whether the redundancy file of that header is of this step and save. */
-int survey_has(const redundancy_survey *s, const parity_header *h);
+/* Whether the step is whole or can be made so: the same answer on all ranks, without communication.
+ * DCP_ERR_NOT_FOUND, or DCP_ERR_CORRUPT where files are damaged: it can't; the message names the
+ * group, its lost members and how many may be lost. */
+int redundancy_survey_check(const redundancy_survey *survey, dcp_error *err);
 
-/* found.c: fills s->found with the files of a step that the folders hold. */
-int survey_find(redundancy_survey *s, const char *const *folders, size_t n, dcp_error *err);
-void survey_found_free(redundancy_survey *s);
+/* How many shards, and how many redundancy files, are missing or damaged; either may be NULL. */
+void redundancy_survey_lost(const redundancy_survey *survey, int *shards, int *redundancy_files);
 
 #endif

@@ -9,7 +9,7 @@
 #include "core/clock.h"
 #include "core/fail.h"
 #include "core/json.h"
-#include "redundancy/redundancy.h"
+#include "redundancy/encode.h"
 #include "save/context.h"
 #include "save/global.h"
 #include "save/history.h"

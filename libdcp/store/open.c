@@ -12,7 +12,7 @@
 
 #include "comm/comm.h"
 #include "core/fail.h"
-#include "redundancy/redundancy.h"
+#include "redundancy/groups.h"
 #include "store/directory.h"
 #include "store/recycle.h"
 #include "store/store.h"

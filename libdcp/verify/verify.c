@@ -17,7 +17,7 @@
 #include "io/sweep.h"
 #include "io/threads.h"
 #include "plan/values.h"
-#include "redundancy/redundancy.h"
+#include "redundancy/parity.h"
 #include "step/about.h"
 #include "step/checkpoint.h"
 #include "step/folder.h"
@@ -380,7 +380,7 @@ static void on_redundancy_read(void *v, uint64_t bytes) { report_progress(v, byt
 
 static int judge_redundancy(verifier *v, const char *path, dcp_error *err) {
     const redundancy_reader reader = {v, on_redundancy_damage, on_redundancy_read};
-    return redundancy_verify(path, &reader, err);
+    return redundancy_parity_verify(path, &reader, err);
 }
 
 /* Rank 0's part: what the sums say, and the small files. */
@@ -418,7 +418,7 @@ int dcp_verify_with(dcp_comm *comm, const char *path, const dcp_verify_options *
         status = core_fail_memory(err, PATH_MAX);
     status = comm_agree(comm, status, err);
     if (!status) {
-        v.redundancy_bytes = redundancy_bytes(path);
+        v.redundancy_bytes = redundancy_parity_bytes(path);
         status = check_step(&v, path, err);
     }
     verify_sums_destroy(v.sums);

@@ -13,12 +13,13 @@
 static void check_group(const parity_header *h) {
     const code_group *g = &h->group;
     code_strip strips[REDUNDANCY_MAX_MEMBERS + 1];
-    int n = code_strips(g);
-    PROMISE(n >= 2 && n <= g->members && code_data_strips(g) >= 1 && code_data_strips(g) < n);
+    int n = redundancy_code_strips(g);
+    PROMISE(n >= 2 && n <= g->members && redundancy_code_data_strips(g) >= 1 &&
+            redundancy_code_data_strips(g) < n);
     for (int m = 0; m < g->members; m++) {
-        PROMISE(parity_strip_bytes(h, m) <= 1ULL << 60);
-        PROMISE(parity_payload_bytes(h, m) < parity_file_bytes(h, m));
-        code_stripe(g, m, strips);
+        PROMISE(redundancy_parity_strip_bytes(h, m) <= 1ULL << 60);
+        PROMISE(redundancy_parity_payload_bytes(h, m) < redundancy_parity_file_bytes(h, m));
+        redundancy_code_stripe(g, m, strips);
         for (int s = 0; s < n; s++)
             PROMISE(strips[s].member >= 0 && strips[s].member < g->members && strips[s].index >= 0);
     }
@@ -34,7 +35,7 @@ static void header(const uint8_t *data, size_t size) {
            "DCR\r\n\x1a\n\1\0\0\0",
            12);
     core_put_u64(page + AT_CRC, core_crc64(page, AT_CRC));
-    int status = parity_header_decode(page, "file", &h, &err);
+    int status = redundancy_parity_header_decode(page, "file", &h, &err);
     PROMISE(err.status == status && !*err.message == !status);
     if (!status) check_group(&h);
 }
@@ -47,12 +48,12 @@ static void name(const uint8_t *data, size_t size) {
     if (size >= sizeof text) return;
     memcpy(text, data, size);
     text[size] = 0;
-    if (!parity_name_read(text, &kind, &number, &world)) return;
+    if (!redundancy_parity_name_read(text, &kind, &number, &world)) return;
     PROMISE(world > 0 && number < (uint64_t)world);
     if (kind == REDUNDANCY_NONE)
-        parity_shard_name(again, number, world);
+        redundancy_parity_shard_name(again, number, world);
     else
-        parity_file_name(again, kind, number, world);
+        redundancy_parity_file_name(again, kind, number, world);
     PROMISE(!strcmp(text, again));
 }
 

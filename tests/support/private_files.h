@@ -7,7 +7,8 @@
 #include <stdio.h>
 #include <sys/stat.h>
 
-#include "redundancy/redundancy.h"
+#include "redundancy/encode.h"
+#include "redundancy/rebuild.h"
 #include "support/scratch.h"
 
 #define PRIVATE_STEP 7
@@ -192,8 +193,8 @@ static inline redundancy_survey *private_survey(const private_files *p, int ever
     private_folder(p, node, folder);
     SUCCEEDS(
         redundancy_survey_open(p->s->comm, folders, 1, (uint64_t)node, every_byte, &survey, err));
-    CHECK(redundancy_survey_step(survey) == PRIVATE_STEP);
-    CHECK(redundancy_survey_world(survey) == p->world);
+    CHECK(survey->step == PRIVATE_STEP);
+    CHECK(survey->world == p->world);
     return survey;
 }
 

@@ -109,7 +109,7 @@ static void count(void *ctx, const char *line) {
 static int damages_found(const char *folder) {
     int damages = 0;
     const redundancy_reader reader = {&damages, count, NULL};
-    SUCCEEDS(redundancy_verify(folder, &reader, err));
+    SUCCEEDS(redundancy_parity_verify(folder, &reader, err));
     return damages;
 }
 

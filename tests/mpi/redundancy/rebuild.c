@@ -21,10 +21,10 @@ static void check_rebuilt(const private_files *p, unsigned lost) {
     redundancy_survey_lost(survey, &shards, &files);
     CHECK(shards == 0 && files == 0);
     for (int f = 0; f < p->world; f++) {
-        CHECK(redundancy_survey_rank(survey, f) / p->ranks_a_node == f / p->ranks_a_node);
-        int mine = redundancy_survey_rank(survey, f) == p->s->rank;
-        CHECK(mine == !!redundancy_survey_path(survey, f));
-        if (mine) CHECK(access(redundancy_survey_path(survey, f), R_OK) == 0);
+        CHECK(survey->files[f].rank / p->ranks_a_node == f / p->ranks_a_node);
+        int mine = survey->files[f].rank == p->s->rank;
+        CHECK(mine == !!survey->files[f].path);
+        if (mine) CHECK(access(survey->files[f].path, R_OK) == 0);
     }
     redundancy_survey_close(survey);
     private_compare(p, 0);

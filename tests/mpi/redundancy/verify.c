@@ -2,7 +2,7 @@
  * names the file, and its progress counts them. */
 #include <stdio.h>
 
-#include "redundancy/redundancy.h"
+#include "redundancy/encode.h"
 #include "support/scratch.h"
 
 typedef struct heard {

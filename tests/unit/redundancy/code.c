@@ -15,21 +15,21 @@ typedef struct encoded {
 /* Row `wanted` of a stripe from the rows `present`. */
 static void solve(encoded *e, int number, const int *present, int wanted, unsigned char *out) {
     unsigned char coeffs[REDUNDANCY_MAX_MEMBERS], *in[REDUNDANCY_MAX_MEMBERS];
-    int n = code_data_strips(&e->group);
-    assert_int_equal(code_solve(&e->group, present, wanted, coeffs), 0);
+    int n = redundancy_code_data_strips(&e->group);
+    assert_int_equal(redundancy_code_solve(&e->group, present, wanted, coeffs), 0);
     for (int i = 0; i < n; i++) in[i] = e->strips[number][present[i]];
-    code_combine(STRIP, n, 1, coeffs, in, &out);
+    redundancy_code_combine(STRIP, n, 1, coeffs, in, &out);
 }
 
 static void encode(encoded *e, code_group group) {
-    int data[REDUNDANCY_MAX_MEMBERS], n = code_data_strips(&group);
+    int data[REDUNDANCY_MAX_MEMBERS], n = redundancy_code_data_strips(&group);
     e->group = group;
     for (int number = 0; number < group.members; number++) {
         for (int row = 0; row < n; row++) {
             data[row] = row;
             for (int i = 0; i < STRIP; i++) e->strips[number][row][i] = (unsigned char)any();
         }
-        for (int row = n; row < code_strips(&group); row++)
+        for (int row = n; row < redundancy_code_strips(&group); row++)
             solve(e, number, data, row, e->strips[number][row]);
     }
 }
@@ -38,14 +38,14 @@ static void encode(encoded *e, code_group group) {
 static void check_loss(encoded *e, unsigned members_lost) {
     code_strip rows[REDUNDANCY_MAX_MEMBERS];
     unsigned char out[STRIP];
-    int n = code_data_strips(&e->group);
+    int n = redundancy_code_data_strips(&e->group);
     for (int number = 0; number < e->group.members; number++) {
         int present[REDUNDANCY_MAX_MEMBERS], left = 0;
-        code_stripe(&e->group, number, rows);
-        for (int row = 0; row < code_strips(&e->group) && left < n; row++)
+        redundancy_code_stripe(&e->group, number, rows);
+        for (int row = 0; row < redundancy_code_strips(&e->group) && left < n; row++)
             if (!(members_lost >> rows[row].member & 1)) present[left++] = row;
         assert_int_equal(left, n);
-        for (int row = 0; row < code_strips(&e->group); row++) {
+        for (int row = 0; row < redundancy_code_strips(&e->group); row++) {
             if (!(members_lost >> rows[row].member & 1)) continue;
             solve(e, number, present, row, out);
             assert_memory_equal(out, e->strips[number][row], STRIP);
@@ -98,7 +98,7 @@ static void it_is_the_documented_code(void **state) {
     encode(&e, (code_group){REDUNDANCY_RS, members, lost});
     for (int number = 0; number < members; number++) {
         code_strip rows[REDUNDANCY_MAX_MEMBERS];
-        code_stripe(&e.group, number, rows);
+        redundancy_code_stripe(&e.group, number, rows);
         for (int row = 0; row < members; row++) {
             int d = (rows[row].member - number + members) % members;
             assert_int_equal(row, d < lost ? data + d : d - lost);
@@ -131,17 +131,17 @@ static void check_strips(const code_group *g) {
     code_strip rows[REDUNDANCY_MAX_MEMBERS];
     for (int number = 0; number < g->members; number++) {
         unsigned members = 0;
-        code_stripe(g, number, rows);
-        for (int row = 0; row < code_strips(g); row++) {
-            assert_int_equal(rows[row].redundant, row >= code_data_strips(g));
+        redundancy_code_stripe(g, number, rows);
+        for (int row = 0; row < redundancy_code_strips(g); row++) {
+            assert_int_equal(rows[row].redundant, row >= redundancy_code_data_strips(g));
             assert_int_equal(rows[row].index, next[rows[row].redundant][rows[row].member]++);
             assert_false(members >> rows[row].member & 1);
             members |= 1u << rows[row].member;
         }
     }
     for (int m = 0; m < g->members; m++) {
-        assert_int_equal(next[0][m], code_data_strips(g));
-        assert_int_equal(next[1][m], code_strips(g) - code_data_strips(g));
+        assert_int_equal(next[0][m], redundancy_code_data_strips(g));
+        assert_int_equal(next[1][m], redundancy_code_strips(g) - redundancy_code_data_strips(g));
     }
 }
 

@@ -1,6 +1,6 @@
 /* Groups: every rank is in one, no node has two members of one, their sizes are nearly equal, the
  * same ranks give the same groups; and where there can be none the message says why. */
-#include "redundancy/redundancy.h"
+#include "redundancy/groups.h"
 #include "support/core_fixture.h"
 
 static redundancy_groups *make(redundancy_spec spec, const uint64_t *nodes, int world, int size) {

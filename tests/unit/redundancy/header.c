@@ -20,7 +20,7 @@ static void it_has_the_documented_bytes(void **state) {
     (void)state;
     unsigned char page[PAGE_BYTES];
     parity_header h = three_members(REDUNDANCY_RS);
-    parity_header_encode(&h, page);
+    redundancy_parity_header_encode(&h, page);
     assert_memory_equal(page,
                         "\x89"
                         "DCR\r\n\x1a\n",
@@ -45,15 +45,15 @@ static void it_has_the_documented_bytes(void **state) {
 static void lengths_follow_from_the_members(void **state) {
     (void)state;
     parity_header h = three_members(REDUNDANCY_RS);
-    assert_int_equal(parity_strip_bytes(&h, 0), 8192); /* 10,000 / 2 on pages */
-    assert_int_equal(parity_file_bytes(&h, 1), 4096 + 4096 + 8192);
+    assert_int_equal(redundancy_parity_strip_bytes(&h, 0), 8192); /* 10,000 / 2 on pages */
+    assert_int_equal(redundancy_parity_file_bytes(&h, 1), 4096 + 4096 + 8192);
     h.members[2].bytes = 1 << 30;
-    assert_int_equal(parity_file_bytes(&h, 1), 4096 + 4096 + (1 << 29));
+    assert_int_equal(redundancy_parity_file_bytes(&h, 1), 4096 + 4096 + (1 << 29));
     h = three_members(REDUNDANCY_PARTNER);
-    assert_int_equal(parity_payload_bytes(&h, 0), 12288); /* the last member's 8,193 */
-    assert_int_equal(parity_payload_bytes(&h, 1), 12288);
-    assert_int_equal(parity_payload_bytes(&h, 2), 0);
-    assert_int_equal(parity_payload_start(&h, 2), 4096);
+    assert_int_equal(redundancy_parity_payload_bytes(&h, 0), 12288); /* the last member's 8,193 */
+    assert_int_equal(redundancy_parity_payload_bytes(&h, 1), 12288);
+    assert_int_equal(redundancy_parity_payload_bytes(&h, 2), 0);
+    assert_int_equal(redundancy_parity_payload_start(&h, 2), 4096);
 }
 
 static void it_comes_back(void **state) {
@@ -61,8 +61,8 @@ static void it_comes_back(void **state) {
     unsigned char page[PAGE_BYTES];
     for (redundancy_kind kind = REDUNDANCY_PARTNER; kind <= REDUNDANCY_RS; kind++) {
         parity_header h = three_members(kind), back;
-        parity_header_encode(&h, page);
-        assert_int_equal(parity_header_decode(page, "file", &back, NULL), DCP_OK);
+        redundancy_parity_header_encode(&h, page);
+        assert_int_equal(redundancy_parity_header_decode(page, "file", &back, NULL), DCP_OK);
         assert_memory_equal(&back, &h, sizeof h);
     }
 }
@@ -70,7 +70,7 @@ static void it_comes_back(void **state) {
 static void refuse(const unsigned char *page, int status) {
     parity_header h;
     dcp_error err = {0};
-    assert_int_equal(parity_header_decode(page, "some/file", &h, &err), status);
+    assert_int_equal(redundancy_parity_header_decode(page, "some/file", &h, &err), status);
     assert_non_null(strstr(err.message, "some/file: "));
 }
 
@@ -95,7 +95,7 @@ static void nothing_impossible_is_believed(void **state) {
     };
     for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
         parity_header h = three_members(REDUNDANCY_RS);
-        parity_header_encode(&h, page);
+        redundancy_parity_header_encode(&h, page);
         if (bad[i].bytes == 4)
             core_put_u32(page + bad[i].offset, (uint32_t)bad[i].value);
         else
@@ -106,7 +106,7 @@ static void nothing_impossible_is_believed(void **state) {
     }
     parity_header h = three_members(REDUNDANCY_PARTNER);
     h.group.lost = 2;
-    parity_header_encode(&h, page);
+    redundancy_parity_header_encode(&h, page);
     refuse(page, DCP_ERR_CORRUPT);
 }
 
@@ -129,12 +129,12 @@ static void only_its_names_are_names(void **state) {
     uint64_t number;
     int world;
     for (size_t i = 0; i < sizeof bad / sizeof *bad; i++)
-        assert_false(parity_name_read(bad[i], &kind, &number, &world));
-    assert_true(parity_name_read("shard-00002-of-00008.h5", &kind, &number, &world));
+        assert_false(redundancy_parity_name_read(bad[i], &kind, &number, &world));
+    assert_true(redundancy_parity_name_read("shard-00002-of-00008.h5", &kind, &number, &world));
     assert_true(kind == REDUNDANCY_NONE && number == 2 && world == 8);
-    assert_true(parity_name_read("parity-99999-of-100000.bin", &kind, &number, &world));
+    assert_true(redundancy_parity_name_read("parity-99999-of-100000.bin", &kind, &number, &world));
     assert_true(kind == REDUNDANCY_RS && number == 99999 && world == 100000);
-    assert_true(parity_name_read("partner-00000-of-00001.bin", &kind, &number, &world));
+    assert_true(redundancy_parity_name_read("partner-00000-of-00001.bin", &kind, &number, &world));
     assert_true(kind == REDUNDANCY_PARTNER && number == 0 && world == 1);
 }
 

@@ -1,5 +1,5 @@
 /* The option's text: what it may be, and that anything else is refused with what is allowed. */
-#include "redundancy/redundancy.h"
+#include "redundancy/groups.h"
 #include "support/core_fixture.h"
 
 static void it_reads(void **state) {

@@ -1,0 +1,19 @@
+/* Writing again what of a step is lost. */
+#ifndef DCP_REDUNDANCY_REBUILD_H
+#define DCP_REDUNDANCY_REBUILD_H
+
+#include "redundancy/survey.h"
+
+/* Collective. Writes all that is lost, shards and redundancy files, byte by byte as they were
+ * saved, durably, each under a temporary name until its checksum is proved.
+ *
+ *   survey  one of every byte. It knows afterwards where the rebuilt files are.
+ *   folder  where this rank puts what it rebuilds; made where it is missing (its parent is not). A
+ *           damaged file is replaced where it lies.
+ *
+ * Extra memory: 16 MiB a rank. The failures of redundancy_survey_check, before anything is written;
+ * DCP_ERR_NO_SPACE, DCP_ERR_IO: files that were whole by then stay, and it may be tried again. */
+int redundancy_rebuild(dcp_comm *comm, redundancy_survey *survey, const char *folder,
+                       dcp_error *err);
+
+#endif
