@@ -12,6 +12,7 @@
 
 #include "core/fail.h"
 #include "dcp/safetensors.h"
+#include "io/publish.h"
 #include "safetensors/header.h"
 
 struct dcp_st_writer {
@@ -85,33 +86,18 @@ int dcp_st_write(dcp_st_writer *writer, const void *data, uint64_t bytes, dcp_er
     return append(writer, data, bytes, err);
 }
 
-static int sync_folder(const char *path, dcp_error *err) {
-    char dir[PATH_MAX];
-    const char *slash = strrchr(path, '/');
-    int length = slash ? (int)(slash - path) : 0;
-    snprintf(dir, sizeof dir, "%.*s", length ? length : 1, slash ? path : ".");
-    int fd = open(dir, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-    if (fd < 0) return core_fail_errno(err, "cannot open", dir);
-    int status = fsync(fd) ? core_fail_errno(err, "cannot sync", dir) : DCP_OK;
-    close(fd);
-    return status;
-}
-
 int dcp_st_finish(dcp_st_writer *writer, dcp_error *err) {
     if (!writer) return core_fail(err, DCP_ERR_ARG, "dcp_st_finish: writer is NULL");
     int status = DCP_OK;
     if (writer->written != writer->total)
         status = core_fail(err, DCP_ERR_STATE, "%s: finished %llu bytes too early", writer->path,
                            (unsigned long long)(writer->total - writer->written));
-    else if (fsync(writer->fd))
-        status = core_fail_errno(err, "cannot sync", writer->tmp_path);
-    else if (rename(writer->tmp_path, writer->path))
-        status = core_fail_errno(err, "cannot rename to", writer->path);
+    else if (io_publish_file(writer->fd, writer->tmp_path, writer->path))
+        status = core_fail_errno(err, "cannot finish", writer->path);
     if (status != DCP_OK) {
         dcp_st_cancel(writer);
         return status;
     }
-    status = sync_folder(writer->path, err);
     close(writer->fd);
     free(writer);
     return status;

@@ -18,6 +18,7 @@
 
 #include "common/model_files.h"
 #include "export/hdf5_file.h"
+#include "io/publish.h"
 #include "programs/program.h"
 
 #define OLD ".old"
@@ -74,12 +75,13 @@ static int holds_model(const char *path) {
     return found;
 }
 
-/* 0 where it is done: never onto something. A folder goes onto an empty one at most where the file
- * system knows no such flag. */
-static int put_back(const char *old, const char *path) {
-    if (renameat2(AT_FDCWD, old, AT_FDCWD, path, RENAME_NOREPLACE) == 0) return 0;
+/* Never onto something, as rename would do without a word; but a folder onto an empty one where the
+ * file system knows no such flag. 0, or -1 with errno. */
+static int rename_to_free(const char *from, const char *to, int is_folder) {
+    if (renameat2(AT_FDCWD, from, AT_FDCWD, to, RENAME_NOREPLACE) == 0) return 0;
     if (errno != EINVAL && errno != ENOSYS) return -1;
-    return access(path, F_OK) ? rename(old, path) : -1;
+    if (is_folder) return access(to, F_OK) ? rename(from, to) : -1;
+    return link(from, to) || unlink(from) ? -1 : 0;
 }
 
 void export_target_recover(const char *path) {
@@ -90,7 +92,7 @@ void export_target_recover(const char *path) {
         if (is_being_replaced(old)) continue;
         if (!holds_model(old))
             rmdir(old); /* an empty folder was replaced; what holds other things is not ours */
-        else if (put_back(old, path) == 0)
+        else if (rename_to_free(old, path, 1) == 0)
             program_note("%s: put back what a killed export was about to replace", path);
         else if (access(path, F_OK) == 0)
             export_target_remove(old);
@@ -117,7 +119,7 @@ int export_target_make_tmp(const char *path, char *tmp) {
 static int sync_one(const char *path) {
     int fd = open(path, O_RDONLY | O_CLOEXEC);
     if (fd < 0) return program_fail_errno("cannot open", path);
-    int status = fsync(fd) ? program_fail_errno("cannot sync", path) : 0;
+    int status = io_publish_sync(fd) ? program_fail_errno("cannot sync", path) : 0;
     close(fd);
     return status;
 }
@@ -147,47 +149,22 @@ void export_target_remove(const char *path) {
 }
 
 static int sync_parent(const char *path) {
-    char parent[PATH_MAX];
-    const char *slash = strrchr(path, '/');
-    if (slash == path)
-        strcpy(parent, "/");
-    else
-        snprintf(parent, sizeof parent, "%.*s", slash ? (int)(slash - path) : 1,
-                 slash ? path : ".");
-    return sync_one(parent);
+    return io_publish_sync_parent(path) ? program_fail_errno("cannot sync the folder of", path) : 0;
 }
 
-/* rename would let a file take another's place without a word. */
-static int rename_to_free(const char *tmp, const char *path) {
-    if (renameat2(AT_FDCWD, tmp, AT_FDCWD, path, RENAME_NOREPLACE) == 0) return 0;
-    if (errno != EINVAL && errno != ENOSYS) return -1;
-    return link(tmp, path) || unlink(tmp) ? -1 : 0; /* a file system without the flag */
-}
-
-/* For file systems that can't exchange two names: between the two renames neither is there. */
-static int replace_in_two(const char *tmp, const char *path) {
-    char old[PATH_MAX + 8];
-    snprintf(old, sizeof old, "%s" OLD, tmp);
-    if (rename(path, old)) return program_fail_errno("cannot replace", path);
-    if (rename(tmp, path)) {
-        int status = program_fail_errno("cannot rename to", path);
-        if (rename(old, path)) export_target_remove(old); /* another program's is there */
+/* What `path` was goes, once the new one is durable. */
+static int replace_folder(const char *tmp, const char *path) {
+    char aside[PATH_MAX + 8];
+    snprintf(aside, sizeof aside, "%s" OLD, tmp);
+    int exchanged = io_publish_replace(AT_FDCWD, tmp, path, aside);
+    if (exchanged < 0) {
+        int status = program_fail_errno("cannot replace", path);
+        if (access(path, F_OK) == 0) export_target_remove(aside); /* another program was there */
         return status;
     }
     int status = sync_parent(path);
-    export_target_remove(old);
+    export_target_remove(exchanged ? tmp : aside);
     return status;
-}
-
-/* A folder takes the place of what is there. */
-static int replace_folder(const char *tmp, const char *path) {
-    if (renameat2(AT_FDCWD, tmp, AT_FDCWD, path, RENAME_EXCHANGE) == 0) {
-        int status = sync_parent(path);
-        export_target_remove(tmp);
-        return status;
-    }
-    if (errno == EINVAL || errno == ENOSYS) return replace_in_two(tmp, path);
-    return program_fail_errno("cannot replace", path);
 }
 
 int export_target_publish(const char *tmp, const char *file, const char *path, int replace) {
@@ -197,7 +174,7 @@ int export_target_publish(const char *tmp, const char *file, const char *path, i
     int status = sync_below(tmp);
     if (status) return status;
     if (folder && replace && access(path, F_OK) == 0) return replace_folder(tmp, path);
-    if (folder || replace ? rename(from, path) : rename_to_free(from, path))
+    if (folder || replace ? rename(from, path) : rename_to_free(from, path, 0))
         return program_fail_errno("cannot rename to", path);
     return sync_parent(path);
 }
