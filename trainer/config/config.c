@@ -66,17 +66,6 @@ static json_t *fallback(const config_key *key, const json_t *given) {
     return json_loads(key->fallback, JSON_DECODE_ANY, NULL);
 }
 
-/* A key of another optimizer's is a mistake. */
-static int check_optimizer(const json_t *given, const char *optimizer, dcp_error *err) {
-    for (size_t i = 0; i < config_keys_count; i++) {
-        const config_key *key = &config_keys[i];
-        if (config_at(given, key->path) && !config_key_of(key->path, optimizer))
-            return core_fail(err, DCP_ERR_ARG, "%s: a key of %s, which %s does not have", key->path,
-                             key->optimizer, optimizer);
-    }
-    return DCP_OK;
-}
-
 /* Keys of optimizers come behind optimizer.type. */
 static int effective_tree(const json_t *given, json_t **out, dcp_error *err) {
     json_t *tree = json_object();
@@ -97,12 +86,20 @@ static int effective_tree(const json_t *given, json_t **out, dcp_error *err) {
         json_decref(tree);
         return core_fail_memory(err, 0);
     }
-    const int status = check_optimizer(given, config_text(tree, "optimizer.type"), err);
-    if (status == DCP_OK)
-        *out = tree;
-    else
-        json_decref(tree);
-    return status;
+    *out = tree;
+    return DCP_OK;
+}
+
+/* A key of another optimizer's is a mistake. */
+static int check_optimizer(const json_t *given, const json_t *tree, dcp_error *err) {
+    const char *optimizer = config_text(tree, "optimizer.type");
+    for (size_t i = 0; i < config_keys_count; i++) {
+        const config_key *key = &config_keys[i];
+        if (config_at(given, key->path) && !config_key_of(key->path, optimizer))
+            return core_fail(err, DCP_ERR_ARG, "%s: a key of %s, which %s does not have", key->path,
+                             key->optimizer, optimizer);
+    }
+    return DCP_OK;
 }
 
 static int check_sequence(const json_t *tree, dcp_error *err) {
@@ -196,8 +193,12 @@ static int finish(const char *path, const json_t *given, const json_t *from_line
     if (status == DCP_OK) status = check_tree(given, "", err);
     if (status == DCP_OK) status = effective_tree(given, &tree, err);
     if (status != DCP_OK) return blame(path, status, err);
-    const char *to_blame = config_at(from_line, "data") ? LINE : path;
-    status = check_sequence(tree, err);
+    const char *to_blame = config_at(from_line, "optimizer") ? LINE : path;
+    status = check_optimizer(given, tree, err);
+    if (status == DCP_OK) {
+        to_blame = config_at(from_line, "data") ? LINE : path;
+        status = check_sequence(tree, err);
+    }
     if (status == DCP_OK) {
         to_blame = config_at(from_line, "model") ? LINE : path;
         status = config_resolve_model(json_object_get(tree, "model"), &model, err);
