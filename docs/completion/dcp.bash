@@ -10,7 +10,8 @@ model init
 data.type=text|tokens|idx|safetensors data.path data.sequence_length data.dtype=uint16|uint32
 data.eval_path eval_every seed max_steps
 train_batch_size train_micro_batch_size_per_gpu gradient_accumulation_steps gradient_clipping
-optimizer.type=AdamW optimizer.params.lr optimizer.params.betas optimizer.params.eps
+optimizer.type=AdamW|SGD optimizer.params.lr optimizer.params.betas optimizer.params.eps
+optimizer.params.momentum optimizer.params.dampening optimizer.params.nesterov=true|false
 optimizer.params.weight_decay optimizer.params.no_decay
 scheduler.type=constant|linear|cosine|wsd scheduler.params.warmup_steps
 scheduler.params.min_lr_ratio scheduler.params.decay_ratio

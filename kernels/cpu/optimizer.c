@@ -44,10 +44,43 @@ static void adamw_update(const kernels_update *u, float *param, void *const *slo
     adamw_elements(param, slots[0], slots[1], grad, n, &f);
 }
 
+typedef struct sgd_factors {
+    float grad_scale, decay, keep, add, ahead, step;
+} sgd_factors;
+
+static sgd_factors sgd_factors_of(const kernels_update *u) {
+    const int begins = u->step == 1 || u->momentum == 0;
+    return (sgd_factors){.grad_scale = (float)u->grad_scale,
+                         .decay = (float)u->weight_decay,
+                         .keep = begins ? 0.0f : (float)u->momentum,
+                         .add = begins ? 1.0f : (float)(1.0 - u->dampening),
+                         .ahead = (float)u->momentum,
+                         .step = (float)u->lr};
+}
+
+CPU_CLONES static void sgd_elements(float *restrict param, float *restrict buffer,
+                                    const float *restrict grad, size_t n,
+                                    const sgd_factors *factors, int nesterov) {
+    const sgd_factors f = *factors;
+    for (size_t i = 0; i < n; i++) {
+        float g = grad[i] * f.grad_scale + f.decay * param[i];
+        float b = f.keep * buffer[i] + f.add * g;
+        buffer[i] = b;
+        param[i] -= f.step * (nesterov ? g + f.ahead * b : b);
+    }
+}
+
+static void sgd_update(const kernels_update *u, float *param, void *const *slots, const float *grad,
+                       size_t n) {
+    const sgd_factors f = sgd_factors_of(u);
+    sgd_elements(param, slots[0], grad, n, &f, u->nesterov);
+}
+
 static void cpu_update(kernels *k, const kernels_update *u, float *param, void *const *slots,
                        const float *grad, size_t n) {
     static void (*const rules[])(const kernels_update *, float *, void *const *, const float *,
-                                 size_t) = {[KERNELS_ADAMW] = adamw_update};
+                                 size_t) = {
+        [KERNELS_ADAMW] = adamw_update, [KERNELS_SGD] = sgd_update};
     (void)k;
     rules[u->rule](u, param, slots, grad, n);
 }

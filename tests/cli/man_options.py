@@ -102,8 +102,9 @@ with tempfile.TemporaryDirectory() as folder:
         json.dump({"model": "config.json", "data": {"path": "data"}}, f)
     with open(f"{folder}/model.json", "w") as f:
         json.dump({"model_type": "llama"}, f)
-    printed = json.loads(run(f"{BIN}/dcp-train", f"{folder}/config.json", f"model={folder}/model.json", "--print-config"))
-compare("keys of the configuration", print_config=set(keys(printed)),
+    printed = [json.loads(run(f"{BIN}/dcp-train", f"{folder}/config.json", f"model={folder}/model.json",
+                              f"optimizer.type={optimizer}", "--print-config")) for optimizer in ("AdamW", "SGD")]
+compare("keys of the configuration", print_config={key for each in printed for key in keys(each)},
         man=set(re.findall(r"^\.It Cm (\S+)$", page("dcp-train.json.5"), re.M)),
         completion={key[:-1] for key in completed("dcp-train", "config.json", "")})
 

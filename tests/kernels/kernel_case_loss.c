@@ -1,4 +1,4 @@
-/* Conformance: cross-entropy, AdamW, sums of squares. */
+/* Conformance: cross-entropy, sums of squares. */
 #include <math.h>
 #include <setjmp.h>
 #include <stdarg.h>
@@ -105,57 +105,6 @@ void case_loss(conform *c) {
 void case_loss_extremes(conform *c) {
     c->what = "cross_entropy, large logits";
     loss_of(c, 7, 33, 5000.0f);
-}
-
-static void reference_adamw(double *p, double *m, double *v, double g, const kernels_update *o) {
-    double step = (double)o->step;
-    g *= o->grad_scale;
-    *p *= 1.0 - o->lr * o->weight_decay;
-    *m = o->beta1 * *m + (1.0 - o->beta1) * g;
-    *v = o->beta2 * *v + (1.0 - o->beta2) * g * g;
-    double m_hat = *m / (1.0 - pow(o->beta1, step)), v_hat = *v / (1.0 - pow(o->beta2, step));
-    *p -= o->lr * m_hat / (sqrt(v_hat) + o->eps);
-}
-
-static void adamw_of(conform *c, size_t n) {
-    kernels *k = c->k;
-    kernels_update o = {.rule = KERNELS_ADAMW,
-                        .lr = 0.01,
-                        .beta1 = 0.9,
-                        .beta2 = 0.95,
-                        .eps = 1e-8,
-                        .weight_decay = 0.1,
-                        .grad_scale = 0.5,
-                        .step = 1};
-    float *param = conform_random(c, n), *zeros = conform_host(c, n, 4);
-    double *p = conform_wide(c, param, n), *m = conform_wide(c, zeros, n);
-    double *v = conform_wide(c, zeros, n);
-    float *state[3] = {conform_floats(c, param, n), conform_floats(c, zeros, n),
-                       conform_floats(c, zeros, n)};
-    float *cut[3] = {conform_floats(c, param, n), conform_floats(c, zeros, n),
-                     conform_floats(c, zeros, n)};
-    size_t half = n / 3;
-    for (o.step = 1; o.step <= 3; o.step++) {
-        float *grad = conform_random(c, n), *g = conform_floats(c, grad, n);
-        for (size_t i = 0; i < n; i++) reference_adamw(&p[i], &m[i], &v[i], (double)grad[i], &o);
-        k->update(k, &o, state[0], (void *[]){state[1], state[2]}, g, n);
-        k->update(k, &o, cut[0], (void *[]){cut[1], cut[2]}, g, half);
-        k->update(k, &o, cut[0] + half, (void *[]){cut[1] + half, cut[2] + half}, g + half,
-                  n - half);
-    }
-    const double *want[3] = {p, m, v};
-    for (size_t i = 0; i < 3; i++) {
-        float *whole = conform_fetch_floats(c, state[i], n);
-        conform_close(c, "state", whole, want[i], n, 1e-6);
-        assert_memory_equal(whole, conform_fetch_floats(c, cut[i], n), n * sizeof *whole);
-    }
-}
-
-void case_adamw(conform *c) {
-    c->what = "adamw";
-    adamw_of(c, 1);
-    adamw_of(c, 35);
-    adamw_of(c, 2000);
 }
 
 static void sumsq_of(conform *c, size_t rows, size_t dim) {

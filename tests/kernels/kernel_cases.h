@@ -32,7 +32,7 @@ typedef void conform_case(conform *c);
 conform_case case_vectors, case_rows, case_patches, case_matmul, case_embedding, case_norm_forward,
     case_norm_backward, case_layernorm_forward, case_layernorm_backward, case_heads,
     case_attention_forward, case_attention_backward, case_attention_alone, case_activation,
-    case_gated, case_loss, case_loss_extremes, case_adamw, case_row_sumsq, case_bf16,
+    case_gated, case_loss, case_loss_extremes, case_adamw, case_sgd, case_row_sumsq, case_bf16,
     case_matmul_bf16, case_activations_bf16, case_exact_add, case_host_memory, case_device,
     case_tf32, case_layer;
 

@@ -42,7 +42,7 @@ static void conforms(void **state) {
 #define ANYWHERE(j, name) CASE_OF(j, name, 1)
 
 static int run_all(kernels *k) {
-    job j[27];
+    job j[28];
     const struct CMUnitTest tests[] = {
         ANYWHERE(j[0], case_vectors),
         ANYWHERE(j[1], case_rows),
@@ -71,6 +71,7 @@ static int run_all(kernels *k) {
         CASE(j[24], case_attention_alone),
         CASE(j[25], case_tf32),
         CASE(j[26], case_layer),
+        ANYWHERE(j[27], case_sgd),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -23,12 +23,26 @@ static int read_adamw(const json_t *params, kernels_update *out, dcp_error *err)
     return DCP_OK;
 }
 
+static int read_sgd(const json_t *params, kernels_update *out, dcp_error *err) {
+    out->momentum = number_of(params, "momentum");
+    out->dampening = number_of(params, "dampening");
+    out->nesterov = json_is_true(json_object_get(params, "nesterov"));
+    if (!out->nesterov || (out->momentum > 0 && out->dampening == 0)) return DCP_OK;
+    return core_fail(err, DCP_ERR_ARG,
+                     "optimizer.params.nesterov: needs a momentum above 0 and a dampening of 0");
+}
+
 static const optim_type types[] = {
     {.name = "AdamW",
      .rule = KERNELS_ADAMW,
      .n_slots = 2,
      .slots = {{"exp_avg", DCP_F32}, {"exp_avg_sq", DCP_F32}},
      .read = read_adamw},
+    {.name = "SGD",
+     .rule = KERNELS_SGD,
+     .n_slots = 1,
+     .slots = {{"momentum_buffer", DCP_F32}},
+     .read = read_sgd},
 };
 
 const optim_type *optim_type_find(const char *name) {

@@ -40,11 +40,48 @@ static void update_adamw(kernels *k, const kernels_update *u, float *param, void
     map(k, arrays, adamw_of(u));
 }
 
+struct sgd {
+    float grad_scale, decay, keep, add, ahead, step;
+    bool nesterov;
+
+    /* x: param, momentum_buffer, grad; y: the first two. */
+    __device__ void operator()(const float (&x)[3], float (&y)[2]) const {
+        const float g = fmaf(decay, x[0], x[2] * grad_scale);
+        const float b = fmaf(keep, x[1], add * g);
+        y[0] = fmaf(-step, nesterov ? fmaf(ahead, b, g) : b, x[0]);
+        y[1] = b;
+    }
+};
+
+static sgd sgd_of(const kernels_update *u) {
+    const bool begins = u->step == 1 || u->momentum == 0;
+    sgd s;
+    s.grad_scale = (float)u->grad_scale;
+    s.decay = (float)u->weight_decay;
+    s.keep = begins ? 0.0f : (float)u->momentum;
+    s.add = begins ? 1.0f : (float)(1.0 - u->dampening);
+    s.ahead = (float)u->momentum;
+    s.step = (float)u->lr;
+    s.nesterov = u->nesterov;
+    return s;
+}
+
+static void update_sgd(kernels *k, const kernels_update *u, float *param, void *const *slots,
+                       const float *grad, size_t n) {
+    float *buffer = (float *)slots[0];
+    const map_arrays<float, float, 3, 2> arrays = {
+        {param, buffer, grad}, {param, buffer}, n, false};
+    map(k, arrays, sgd_of(u));
+}
+
 static void cuda_update(kernels *k, const kernels_update *u, float *param, void *const *slots,
                         const float *grad, size_t n) {
     switch (u->rule) {
     case KERNELS_ADAMW:
         update_adamw(k, u, param, slots, grad, n);
+        break;
+    case KERNELS_SGD:
+        update_sgd(k, u, param, slots, grad, n);
         break;
     }
 }

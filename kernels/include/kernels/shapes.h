@@ -78,6 +78,11 @@ typedef enum kernels_rule {
     /* AdamW (Loshchilov and Hutter 2019) as torch.optim.AdamW computes it in fp32: decoupled decay,
      * bias correction. Slots: exp_avg, exp_avg_sq, both fp32. */
     KERNELS_ADAMW,
+    /* Gradient descent with momentum as torch.optim.SGD computes it in fp32. With g = grad +
+     * weight_decay * param: buffer = momentum * buffer + (1 - dampening) * g, in step 1 and without
+     * momentum buffer = g; param -= lr * buffer, or with nesterov lr * (g + momentum * buffer).
+     * Slot: momentum_buffer, fp32. */
+    KERNELS_SGD,
 } kernels_rule;
 
 enum { KERNELS_MOST_SLOTS = 2 };
@@ -87,9 +92,11 @@ typedef struct kernels_update {
     kernels_rule rule;
     double lr;
     double weight_decay;
-    double grad_scale;        /* gradients are multiplied by it as they are read (clipping) */
-    uint64_t step;            /* of this update, from 1 */
-    double beta1, beta2, eps; /* of KERNELS_ADAMW */
+    double grad_scale;          /* gradients are multiplied by it as they are read (clipping) */
+    uint64_t step;              /* of this update, from 1 */
+    double beta1, beta2, eps;   /* of KERNELS_ADAMW */
+    double momentum, dampening; /* of KERNELS_SGD */
+    int nesterov;
 } kernels_update;
 
 #endif
