@@ -1,5 +1,6 @@
-/* What a step's folder tells at a glance: a directory of a thousand steps is listed in the time
- * that a few tables take to read. */
+/* The quick check of a step: are its files there, as long as they say, and of one layout? It reads
+ * user blocks and about.json and no tables, so that a directory of a thousand steps is listed fast.
+ */
 #include <dirent.h>
 #include <fcntl.h>
 #include <limits.h>
@@ -19,7 +20,7 @@
 #include "step/userblock.h"
 
 /* Sizes and the newest time of all files in the folder. */
-static int scan(const char *folder, dcp_glance *out, dcp_error *err) {
+static int measure_files(const char *folder, dcp_glance *out, dcp_error *err) {
     struct stat st;
     DIR *dir = opendir(folder);
     if (!dir) return core_fail_errno(err, "cannot open", folder);
@@ -59,7 +60,7 @@ static int read_about(const char *folder, dcp_glance *out, dcp_error *err) {
     return status;
 }
 
-static int look_at_file(const char *path, dcp_layout layout, userblock *ub, dcp_error *err) {
+static int check_file(const char *path, dcp_layout layout, userblock *ub, dcp_error *err) {
     unsigned char head[USERBLOCK_BYTES];
     uint64_t bytes;
     int fd, status = io_open_regular(path, O_RDONLY, &fd, &bytes, err);
@@ -76,8 +77,8 @@ static int look_at_file(const char *path, dcp_layout layout, userblock *ub, dcp_
 }
 
 /* Files `numbers`, n of them, or all where it is NULL. */
-static int look_at_files(const char *folder, const int *numbers, size_t n, dcp_glance *out,
-                         dcp_error *err) {
+static int check_files(const char *folder, const int *numbers, size_t n, dcp_glance *out,
+                       dcp_error *err) {
     userblock ub;
     int status = DCP_OK;
     out->files_here = (int)n;
@@ -85,7 +86,7 @@ static int look_at_files(const char *folder, const int *numbers, size_t n, dcp_g
         size_t number = numbers ? (size_t)numbers[i] : i;
         char *path = step_folder_path(folder, out->layout, number, (size_t)out->files);
         if (!path) return core_fail_memory(err, PATH_MAX);
-        status = look_at_file(path, out->layout, &ub, err);
+        status = check_file(path, out->layout, &ub, err);
         free(path);
     }
     if (!status && out->layout == DCP_LAYOUT_GLOBAL) out->tensors = ub.rows;
@@ -94,8 +95,8 @@ static int look_at_files(const char *folder, const int *numbers, size_t n, dcp_g
 
 /* Of `missing` the failure to find all files: none where the folder is a private store's, and has
  * the shards that its about.json lists. */
-static int look_at_part(const char *folder, dcp_glance *out, const dcp_error *missing,
-                        dcp_error *err) {
+static int check_part(const char *folder, dcp_glance *out, const dcp_error *missing,
+                      dcp_error *err) {
     int *here = NULL, lacks = 0;
     size_t n = 0;
     unsigned char *kept = calloc((size_t)out->files, 1);
@@ -106,7 +107,7 @@ static int look_at_part(const char *folder, dcp_glance *out, const dcp_error *mi
     for (int f = 0; f < out->files && !lacks; f++) lacks = kept[f];
     out->files_here = (int)n;
     if (!status && is_part && !lacks) {
-        status = look_at_files(folder, here, n, out, err);
+        status = check_files(folder, here, n, out, err);
     } else if (!status) {
         if (err) *err = *missing;
         status = missing->status;
@@ -116,18 +117,18 @@ static int look_at_part(const char *folder, dcp_glance *out, const dcp_error *mi
     return status;
 }
 
-static int look_at_step(const char *folder, dcp_glance *out, dcp_error *err) {
+static int check_files_of_step(const char *folder, dcp_glance *out, dcp_error *err) {
     size_t n;
     dcp_error e;
     int status = step_folder_files(folder, &n, &out->layout, &e);
     if (!status) {
         out->files = (int)n;
-        return look_at_files(folder, NULL, n, out, err);
+        return check_files(folder, NULL, n, out, err);
     }
     if (status == DCP_ERR_CORRUPT && !step_folder_world(folder, INT_MAX, &out->files, NULL) &&
         out->files) {
         out->layout = DCP_LAYOUT_SHARDED;
-        return look_at_part(folder, out, &e, err);
+        return check_part(folder, out, &e, err);
     }
     if (err) *err = e;
     return status;
@@ -138,10 +139,10 @@ int dcp_step_glance(const char *step_path, dcp_glance *out, dcp_error *err) {
     if (!step_path || !out)
         return core_fail(err, DCP_ERR_ARG, "dcp_step_glance: a path and an output are needed");
     *out = (dcp_glance){.written = -1};
-    int status = scan(step_path, out, err);
+    int status = measure_files(step_path, out, err);
     if (status) return status;
     int about_status = read_about(step_path, out, &about);
-    status = look_at_step(step_path, out, err);
+    status = check_files_of_step(step_path, out, err);
     if (status || !about_status) return status;
     if (err) *err = about;
     return about_status;

@@ -5,9 +5,9 @@
 #include "io/file.h"
 #include "step/index.h"
 
-/* Files lie one after the other in one space of addresses, so that a load sees one file: in their
- * order, or, where some are hidden from some ranks, ordered by their readers, so that each reader
- * has a lane (copy/window.h). */
+/* A load sees a step's files as one file: they have addresses one after the other, in their order.
+ * Where some ranks cannot see some files, the order is that of the ranks that read them, so that
+ * each reader has one range of addresses. */
 typedef struct step_file {
     char *path; /* of a hidden one: as its reader sees it */
     int reader; /* the rank that reads its tables, and its data for ranks that can't */

@@ -1,4 +1,5 @@
-/* Each piece's raw checksum, carried past what follows it in the tensor, joined by XOR. */
+/* CRC-64 is linear: the tensor's checksum is the XOR of its datasets' raw checksums, each shifted
+ * by the bytes that follow the dataset in the tensor. */
 #include "step/tensor_checksum.h"
 
 #include <stdlib.h>

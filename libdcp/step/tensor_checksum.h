@@ -1,4 +1,4 @@
-/* A whole tensor's checksum from those of the boxes that files hold of it. */
+/* A tensor's checksum, from those of its datasets. */
 #ifndef DCP_STEP_TENSOR_CHECKSUM_H
 #define DCP_STEP_TENSOR_CHECKSUM_H
 

@@ -1,6 +1,6 @@
-/* The newest step of a private store that is whole or can be made so. Its lost files are rebuilt in
- * the steps' folders themselves: a step that lacks files is no worse for having some of them again,
- * and each appears whole. */
+/* Finds the newest step of a private store that is complete or can be completed. Lost files are
+ * written into the step's folders themselves: each appears there under its name only when it is
+ * complete, so that a rebuild that fails leaves the step no worse than it was. */
 #include "store/rebuild.h"
 
 #include <fcntl.h>

@@ -1,4 +1,4 @@
-/* Making a step of a private store whole again. */
+/* Rebuilding the lost files of a step of a private store from its redundancy files. */
 #ifndef DCP_STORE_REBUILD_H
 #define DCP_STORE_REBUILD_H
 

@@ -26,17 +26,17 @@ static int is_ours(const dcp_store *store, int fd, uint64_t pages) {
 }
 
 int store_recycle_take(dcp_store *store, const char *name, uint64_t pages, const char *path) {
-    char spare[PATH_MAX];
+    char recycled[PATH_MAX];
     if (!store->n_marks) return 0;
-    if (snprintf(spare, sizeof spare, "%s/" RECYCLE_FOLDER "/%s", store->dir, name) >=
-        (int)sizeof spare)
+    if (snprintf(recycled, sizeof recycled, "%s/" RECYCLE_FOLDER "/%s", store->dir, name) >=
+        (int)sizeof recycled)
         return 0;
-    int fd = open(spare, O_WRONLY | O_NOFOLLOW | O_CLOEXEC);
+    int fd = open(recycled, O_WRONLY | O_NOFOLLOW | O_CLOEXEC);
     if (fd < 0) return 0;
     int fits = is_ours(store, fd, pages) && io_is_alone(fd);
     close(fd);
-    if (fits && rename(spare, path) == 0) return 1;
-    unlink(spare); /* its space is needed */
+    if (fits && rename(recycled, path) == 0) return 1;
+    unlink(recycled); /* its space is needed */
     return 0;
 }
 

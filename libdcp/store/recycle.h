@@ -1,12 +1,12 @@
-/* The files of a step that went, kept for the next save to write over.
+/* Recycled files: those of a step that was removed, which the next save overwrites.
  *
- * Blocks that a file has already cost less than new ones: nothing is reserved, marked as written or
- * given back (on a disk that discards, all of it twice), and memory that is a file needs no
- * zeroing. A store keeps at most one step so, in `DIR/.trash-spare`, until its next save or its
- * end; what a killed writer leaves there goes like any left-over.
+ * To overwrite a file costs less than to write a new one: the file system neither reserves nor
+ * frees blocks, and a file in memory needs no zeroing. A store keeps the files of at most one step,
+ * in `DIR/.trash-spare`, until its next save or until it is closed. What a killed writer leaves
+ * there is removed like all its left-overs.
  *
- * Only files that this store itself has written since it was opened are used, and only where nobody
- * else can be reading them: see io_is_alone. */
+ * Only files are used that this store itself has written since it was opened, and that nobody else
+ * can be reading: see io_is_alone. */
 #ifndef DCP_STORE_RECYCLE_H
 #define DCP_STORE_RECYCLE_H
 
@@ -18,14 +18,14 @@
  * fingerprint of which bytes it wrote; all others are zero. */
 void store_recycle_note(dcp_store *store, uint64_t step, int fd, uint64_t pages);
 
-/* Not collective. Moves the spare file `name` to `path`, if it is as long as a file of the same
- * `pages` and its other bytes are zero. 0: there is none, or none any more. */
+/* Not collective. Moves the recycled file `name` to `path` and returns 1, where it was noted with
+ * the same `pages`. Otherwise the file is removed, if there is one, and the return value is 0. */
 int store_recycle_take(dcp_store *store, const char *name, uint64_t pages, const char *path);
 
 /* Whether the files of that step are such: this rank has written some of them. */
 int store_recycle_is_written(const dcp_store *store, uint64_t step);
 
-/* Removes what is spare; on ranks that don't lead, nothing. */
+/* Removes all recycled files; on ranks that don't lead, nothing. */
 void store_recycle_drop(dcp_store *store);
 
 #endif

@@ -1,8 +1,8 @@
-/* The raw form of CRC-64 is linear (core/crc64.h), so a part of a block is summed by itself,
- * carried past what follows it in the block, and joined by XOR, which threads may do at once.
+/* The raw form of CRC-64 is linear (core/crc64.h): a part of a block is summed by itself, shifted
+ * by the bytes that follow it in the block, and added by XOR, which several threads may do at once.
  *
- * A tensor in several shards has the checksum that its boxes' give where each is a run of it: those
- * come from the tables. Only of other tensors the bytes are summed twice. */
+ * Where each dataset of a tensor is one run of its bytes, the tensor's checksum follows from the
+ * datasets'. Only the bytes of other tensors are summed a second time, for the tensor. */
 #include "verify/checksums.h"
 
 #include <stdlib.h>

@@ -1,6 +1,7 @@
-/* Checksums of all bytes of a checkpoint's files, put together from parts that come in any order,
- * on several threads and ranks: of each block of each dataset, of what is outside of datasets, and
- * of tensors whose boxes in the shards are no runs of theirs. */
+/* Checksums of all bytes of a checkpoint's files. The bytes may come in any order, on several
+ * threads and ranks. There is a sum for each block of each dataset, one for each file of what is
+ * outside of datasets, and one for each tensor that shards cut so that a dataset is not one run of
+ * its bytes. */
 #ifndef DCP_VERIFY_CHECKSUMS_H
 #define DCP_VERIFY_CHECKSUMS_H
 
@@ -8,8 +9,8 @@
 
 typedef struct verify_sums verify_sums;
 
-/* For files that have their tables; those without a path are left out. The checkpoint is borrowed,
- * and joined already, unless there is no more to know than its files. */
+/* Of the files that have their tables; files without a path are left out. The checkpoint is
+ * borrowed. It is joined, or has files and no tensors. */
 int verify_sums_create(const dcp_checkpoint *ckpt, verify_sums **out, dcp_error *err);
 void verify_sums_destroy(verify_sums *t); /* NULL is ignored */
 
