@@ -41,7 +41,8 @@ char *step_folder_path(const char *folder, dcp_layout layout, size_t i, size_t n
     return path;
 }
 
-static int check_exists(const char *folder, dcp_layout layout, size_t i, size_t n, dcp_error *err) {
+int step_folder_check_file(const char *folder, dcp_layout layout, size_t i, size_t n,
+                           dcp_error *err) {
     struct stat st;
     char *path = step_folder_path(folder, layout, i, n);
     if (!path) return core_fail_memory(err, PATH_MAX);
@@ -51,7 +52,7 @@ static int check_exists(const char *folder, dcp_layout layout, size_t i, size_t 
 }
 
 int step_folder_files(const char *folder, size_t *n, dcp_layout *layout, dcp_error *err) {
-    if (!check_exists(folder, DCP_LAYOUT_GLOBAL, 0, 1, NULL)) {
+    if (!step_folder_check_file(folder, DCP_LAYOUT_GLOBAL, 0, 1, NULL)) {
         *n = 1;
         *layout = DCP_LAYOUT_GLOBAL;
         return DCP_OK;
@@ -61,7 +62,7 @@ int step_folder_files(const char *folder, size_t *n, dcp_layout *layout, dcp_err
     if (status) return status;
     if (!world) return core_fail(err, DCP_ERR_CORRUPT, "%s: state.h5 is missing", folder);
     for (size_t i = 0; i < (size_t)world && !status; i++)
-        status = check_exists(folder, DCP_LAYOUT_SHARDED, i, (size_t)world, err);
+        status = step_folder_check_file(folder, DCP_LAYOUT_SHARDED, i, (size_t)world, err);
     if (status) return status;
     *n = (size_t)world;
     *layout = DCP_LAYOUT_SHARDED;
@@ -90,7 +91,7 @@ int step_folder_shards(const char *folder, int world, int **out, size_t *n, dcp_
     if (!numbers) return core_fail_memory(err, (uint64_t)world * sizeof *numbers);
     *n = 0;
     for (int i = 0; i < world; i++)
-        if (!check_exists(folder, DCP_LAYOUT_SHARDED, (size_t)i, (size_t)world, NULL))
+        if (!step_folder_check_file(folder, DCP_LAYOUT_SHARDED, (size_t)i, (size_t)world, NULL))
             numbers[(*n)++] = i;
     *out = numbers;
     return DCP_OK;

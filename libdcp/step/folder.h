@@ -13,6 +13,11 @@ int step_folder_files(const char *folder, size_t *n, dcp_layout *layout, dcp_err
 /* The path of file i of n, malloc'd; NULL: out of memory. */
 char *step_folder_path(const char *folder, dcp_layout layout, size_t i, size_t n);
 
+/* DCP_ERR_CORRUPT: there is nothing of the name of file i of n. What it is shows when it is opened.
+ */
+int step_folder_check_file(const char *folder, dcp_layout layout, size_t i, size_t n,
+                           dcp_error *err);
+
 /* The largest number of shards, but less than `below`, of which the folder has some; 0: none. */
 int step_folder_world(const char *folder, int below, int *world, dcp_error *err);
 

@@ -6,7 +6,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/stat.h>
 #include <unistd.h>
 
 #include "core/fail.h"
@@ -20,19 +19,12 @@ void step_visibility_free(step_visibility *v) {
     free(v->seen);
 }
 
-/* Also a link, or what is no file: opening it tells what is wrong with it. */
-static unsigned char is_there(const char *path) {
-    struct stat st;
-    return lstat(path, &st) == 0;
-}
-
 /* What this rank sees of the step below a number of shards: STATE_FILE, another number, or 0. */
 static uint64_t shards_here(const char *folder, uint64_t below) {
-    char path[PATH_MAX + 16];
     int world = 0;
     if (!*folder) return 0;
-    snprintf(path, sizeof path, "%s/state.h5", folder);
-    if (below > STATE_FILE && is_there(path)) return STATE_FILE;
+    if (below > STATE_FILE && !step_folder_check_file(folder, DCP_LAYOUT_GLOBAL, 0, 1, NULL))
+        return STATE_FILE;
     int limit = below > STATE_FILE ? INT_MAX : (int)below;
     return step_folder_world(folder, limit, &world, NULL) ? 0 : (uint64_t)world;
 }
@@ -48,12 +40,11 @@ static int look(step_visibility *v, int rank, int size, dcp_error *err) {
     v->seen = calloc(v->n, 1);
     if (!v->readers || !v->seen) return core_fail_memory(err, v->n * sizeof *v->readers);
     for (size_t f = 0; f < v->n; f++) {
-        char *path = step_folder_path(v->folder, v->layout, f, v->n);
-        if (!path) return core_fail_memory(err, PATH_MAX);
-        v->seen[f] = is_there(path);
+        int status = step_folder_check_file(v->folder, v->layout, f, v->n, err);
+        if (status == DCP_ERR_NO_MEMORY) return status;
+        v->seen[f] = status == DCP_OK;
         v->readers[f] =
             v->seen[f] ? (uint64_t)((rank + size - (int)(f % (size_t)size)) % size) : UINT64_MAX;
-        free(path);
     }
     return DCP_OK;
 }
