@@ -2,11 +2,14 @@
  * itself, or of those that fall to it, block by block against their checksums, and a save of them
  * goes into the other store, all in a thread over that store's communicator. The step that is read
  * is pinned, so that `keep` leaves it. */
+#include "tiers/drain.h"
+
 #include <limits.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
+#include "comm/comm.h"
 #include "core/clock.h"
 #include "core/fail.h"
 #include "load/read.h"
@@ -14,7 +17,6 @@
 #include "step/checkpoint.h"
 #include "step/list.h"
 #include "store/retention.h"
-#include "tiers/tiers.h"
 
 /* A box of this rank as bytes of one dataset. */
 typedef struct source {
@@ -43,8 +45,8 @@ static int share_of(const dcp_checkpoint *ckpt, const step_tensor *t, const step
     return t->bytes != 0;
 }
 
-static int add_tensor(const dcp_checkpoint *ckpt, const step_tensor *t, dcp_state *state,
-                      source **next, dcp_error *err) {
+static int add_source_tensor(const dcp_checkpoint *ckpt, const step_tensor *t, dcp_state *state,
+                             source **next, dcp_error *err) {
     const dcp_box nothing = {{0}, {0}};
     int status = dcp_state_add(state, &t->tensor, &nothing, NULL, err);
     for (size_t k = 0; k < t->n_pieces && !status; k++) {
@@ -56,25 +58,25 @@ static int add_tensor(const dcp_checkpoint *ckpt, const step_tensor *t, dcp_stat
     return status;
 }
 
-static int make_state(const dcp_checkpoint *ckpt, dcp_state **state, source **sources,
-                      dcp_error *err) {
+static int make_source_state(const dcp_checkpoint *ckpt, dcp_state **state, source **sources,
+                             dcp_error *err) {
     size_t n = 0;
     for (size_t i = 0; i < ckpt->n_tensors; i++) n += ckpt->tensors[i].n_pieces;
     source *next = *sources = calloc(n + 1, sizeof **sources);
     if (!next) return core_fail_memory(err, n * sizeof *next);
     int status = dcp_state_create(state, err);
     for (size_t i = 0; i < ckpt->n_tensors && !status; i++)
-        status = add_tensor(ckpt, &ckpt->tensors[i], *state, &next, err);
+        status = add_source_tensor(ckpt, &ckpt->tensors[i], *state, &next, err);
     return status;
 }
 
-static int fill(drain *d, dcp_error *err) {
+static int fill(tiers_drain *d, dcp_error *err) {
     dcp_checkpoint *ckpt = NULL;
     dcp_state *state = NULL;
     source *sources = NULL;
     int status = dcp_checkpoint_open_private(d->comm, d->path, &ckpt, err);
     if (status) return status;
-    status = comm_agree(d->comm, make_state(ckpt, &state, &sources, err), err);
+    status = comm_agree(d->comm, make_source_state(ckpt, &state, &sources, err), err);
     if (!status)
         status = dcp_save(d->to, d->step, state, dcp_checkpoint_json(ckpt), &d->options, NULL, err);
     dcp_state_destroy(state);
@@ -83,8 +85,8 @@ static int fill(drain *d, dcp_error *err) {
     return status;
 }
 
-static void *run(void *ctx) {
-    drain *d = ctx;
+static void *fill_thread(void *ctx) {
+    tiers_drain *d = ctx;
     d->begin = core_clock_now();
     d->status = fill(d, &d->error);
     d->end = core_clock_now();
@@ -94,7 +96,7 @@ static void *run(void *ctx) {
     return NULL;
 }
 
-static void destroy(drain *d) {
+static void free_drain(tiers_drain *d) {
     if (!d) return;
     pthread_mutex_destroy(&d->lock);
     free(d->path);
@@ -102,11 +104,11 @@ static void destroy(drain *d) {
     free(d);
 }
 
-static int make(const dcp_tiers *tiers, const tier *to, const tier *from, drain **out,
-                dcp_error *err) {
+static int make_drain(const dcp_tiers *tiers, const tier *to, const tier *from, tiers_drain **out,
+                      dcp_error *err) {
     char name[64], path[PATH_MAX];
     const char *about = tiers->given.about_json;
-    drain *d = *out = calloc(1, sizeof *d);
+    tiers_drain *d = *out = calloc(1, sizeof *d);
     if (!d) return core_fail_memory(err, sizeof *d);
     pthread_mutex_init(&d->lock, NULL);
     step_name_write(name, "", from->step);
@@ -126,28 +128,28 @@ static int make(const dcp_tiers *tiers, const tier *to, const tier *from, drain 
     return DCP_OK;
 }
 
-void drain_start(const dcp_tiers *tiers, tier *to, tier *from) {
-    drain *d = NULL;
+void tiers_drain_start(const dcp_tiers *tiers, tier *to, tier *from) {
+    tiers_drain *d = NULL;
     dcp_error err;
-    int status = comm_agree(tiers->comm, make(tiers, to, from, &d, &err), &err);
+    int status = comm_agree(tiers->comm, make_drain(tiers, to, from, &d, &err), &err);
     if (status) {
-        destroy(d);
-        tier_note(to, from->step, status);
-        tier_warn(tiers, to, from->step, &err);
+        free_drain(d);
+        tiers_note(to, from->step, status);
+        tiers_warn(tiers, to, from->step, &err);
         return;
     }
     to->drain = d;
     store_pin(d->from, d->step);
     /* HDF5 and MPI-IO are called where the caller calls them: see save/async.c */
     int may_have_thread = to->comm && plan_engine(d->options.engine, d->to->dir) != DCP_ENGINE_MPIO;
-    d->has_thread = may_have_thread && pthread_create(&d->thread, NULL, run, d) == 0;
+    d->has_thread = may_have_thread && pthread_create(&d->thread, NULL, fill_thread, d) == 0;
     if (d->has_thread)
         pthread_setname_np(d->thread, "dcp-fill");
     else
-        run(d);
+        fill_thread(d);
 }
 
-int drain_is_done(tier *t) {
+int tiers_drain_is_done(tier *t) {
     if (!t->drain) return 1;
     pthread_mutex_lock(&t->drain->lock);
     int done = t->drain->done;
@@ -155,15 +157,15 @@ int drain_is_done(tier *t) {
     return done;
 }
 
-void drain_finish(const dcp_tiers *tiers, tier *t) {
-    drain *d = t->drain;
+void tiers_drain_finish(const dcp_tiers *tiers, tier *t) {
+    tiers_drain *d = t->drain;
     if (!d) return;
     if (d->has_thread) pthread_join(d->thread, NULL);
     t->drain = NULL;
     store_unpin(d->from, d->step);
-    tier_note(t, d->step, d->status);
-    if (d->status) tier_warn(tiers, t, d->step, &d->error);
+    tiers_note(t, d->step, d->status);
+    if (d->status) tiers_warn(tiers, t, d->step, &d->error);
     if (tiers->on_filled)
         tiers->on_filled(tiers->filled_ctx, (size_t)(t - tiers->list), d->step, d->begin, d->end);
-    destroy(d);
+    free_drain(d);
 }

@@ -5,11 +5,12 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "comm/comm.h"
 #include "core/fail.h"
 #include "plan/values.h"
 #include "save/context.h"
 #include "store/retention.h"
-#include "tiers/tiers.h"
+#include "tiers/drain.h"
 
 static int is_due(const tier *t, uint64_t step) {
     if ((t->has_step && t->step == step) || (t->drain && t->drain->step == step)) return 0;
@@ -48,7 +49,7 @@ int dcp_tiers_wait(dcp_tiers *tiers, dcp_report *report, dcp_error *err) {
     int status = dcp_save_wait(tiers->flight, report, err);
     tiers->flight = NULL;
     take_back_staging(tiers, tiers->flight_tier);
-    tier_note(tiers->flight_tier, tiers->flight_step, status);
+    tiers_note(tiers->flight_tier, tiers->flight_step, status);
     for (size_t i = 0; i < tiers->n; i++) {
         tier *t = &tiers->list[i];
         if (!t->waiting) continue;
@@ -56,17 +57,17 @@ int dcp_tiers_wait(dcp_tiers *tiers, dcp_report *report, dcp_error *err) {
         if (status)
             t->owed = 1;
         else
-            drain_start(tiers, t, tiers->flight_tier);
+            tiers_drain_start(tiers, t, tiers->flight_tier);
     }
     return status;
 }
 
 /* Ends the save in flight, for a caller who asks for another one. */
-static int settle(dcp_tiers *tiers, dcp_error *err) {
+static int settle_flight(dcp_tiers *tiers, dcp_error *err) {
     dcp_error why;
     if (!tiers->flight) return DCP_OK;
     int status = dcp_tiers_wait(tiers, NULL, &why);
-    if (status) tier_warn(tiers, tiers->flight_tier, tiers->flight_step, &why);
+    if (status) tiers_warn(tiers, tiers->flight_tier, tiers->flight_step, &why);
     if (status == DCP_ERR_COMM && err) *err = why;
     return status == DCP_ERR_COMM ? status : DCP_OK;
 }
@@ -76,7 +77,7 @@ static int find_busy(dcp_tiers *tiers, uint64_t *busy, dcp_error *err) {
     int any = 0;
     for (size_t i = 0; i < tiers->n; i++) {
         any |= tiers->list[i].drain != NULL;
-        busy[i] = !drain_is_done(&tiers->list[i]);
+        busy[i] = !tiers_drain_is_done(&tiers->list[i]);
     }
     return any ? comm_allreduce(tiers->comm, busy, tiers->n, DCP_REDUCE_MAX, err) : DCP_OK;
 }
@@ -111,9 +112,9 @@ static int set_aside(dcp_tiers *tiers, dcp_error *err) {
 
 /* Whether the store is due, and what was being written to it has ended; `busy`: it has not. */
 static int takes_part(dcp_tiers *tiers, tier *t, uint64_t step, int busy, dcp_busy when_busy) {
-    if (!busy) drain_finish(tiers, t);
+    if (!busy) tiers_drain_finish(tiers, t);
     if (!is_due(t, step) || (busy && when_busy == DCP_BUSY_REFUSE)) return 0;
-    drain_finish(tiers, t);
+    tiers_drain_finish(tiers, t);
     return is_due(t, step);
 }
 
@@ -153,7 +154,7 @@ static int take_turn(dcp_tiers *tiers, uint64_t step, dcp_busy when_busy, tier *
                      dcp_error *err) {
     uint64_t busy[DCP_MAX_TIERS];
     int status = agree_on_turn(tiers, step, when_busy, IN_FLIGHT, err);
-    if (!status) status = settle(tiers, err);
+    if (!status) status = settle_flight(tiers, err);
     if (!status) status = set_aside(tiers, err);
     if (!status) status = find_busy(tiers, busy, err);
     for (size_t i = 0; i < tiers->n && !status; i++) {
@@ -212,27 +213,27 @@ int dcp_tiers_save(dcp_tiers *tiers, uint64_t step, const dcp_state *state, cons
     int status =
         agree_on_turn(tiers, step, options->when_busy, also_last ? NOW_AND_LAST : NOW, err);
     if (status) return status;
-    status = settle(tiers, err);
-    for (size_t i = 0; i < tiers->n; i++) drain_finish(tiers, &tiers->list[i]);
+    status = settle_flight(tiers, err);
+    for (size_t i = 0; i < tiers->n; i++) tiers_drain_finish(tiers, &tiers->list[i]);
     if (!status) status = set_aside(tiers, err);
     for (size_t i = 0; i < tiers->n && !status; i++) {
         tier *t = &tiers->list[i];
         int has = t->has_step && t->step == step;
         if (has || !(is_due(t, step) || (also_last && t == last))) continue;
-        if (failed) tier_warn(tiers, failed, step, &why);
+        if (failed) tiers_warn(tiers, failed, step, &why);
         failed = NULL;
         const dcp_save_options own = options_of(t, options);
         lend_staging(tiers, t);
         int outcome = dcp_save(t->store, step, state, json, &own, report, &why);
         take_back_staging(tiers, t);
-        tier_note(t, step, outcome);
+        tiers_note(t, step, outcome);
         saved += !outcome;
         if (outcome) failed = t, failure = outcome;
         if (outcome == DCP_ERR_COMM) break;
     }
     if (!failed) return status;
     if (failure != DCP_ERR_COMM && saved && !(also_last && failed == last)) {
-        tier_warn(tiers, failed, step, &why);
+        tiers_warn(tiers, failed, step, &why);
         return DCP_OK;
     }
     if (err) *err = why;

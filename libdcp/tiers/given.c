@@ -1,13 +1,16 @@
 /* Paths of private stores name the rank or the host, where ranks share a file system but not its
- * directory. */
+ * directory. All else is the same on all ranks. */
+#include "tiers/given.h"
+
 #include <limits.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
+#include "comm/comm.h"
+#include "core/crc64.h"
 #include "core/fail.h"
-#include "tiers/tiers.h"
 
 /* What stands for the braces at `at`; their length, 0 where they are none that we know. */
 static size_t stand_in(const char *at, int rank, char *out, size_t size) {
@@ -22,7 +25,7 @@ static size_t stand_in(const char *at, int rank, char *out, size_t size) {
     return 0;
 }
 
-int tiers_path(const dcp_tier *given, int rank, char **out, dcp_error *err) {
+int tiers_given_path(const dcp_tier *given, int rank, char **out, dcp_error *err) {
     char path[PATH_MAX] = "", word[256];
     size_t length = 0;
     if (!given->path) return core_fail(err, DCP_ERR_ARG, "a store needs a path");
@@ -42,4 +45,30 @@ int tiers_path(const dcp_tier *given, int rank, char **out, dcp_error *err) {
     }
     *out = strdup(path);
     return *out ? DCP_OK : core_fail_memory(err, length);
+}
+
+/* All that ranks must agree on, in one number. */
+static uint64_t print_of(const dcp_tier *list, size_t n) {
+    uint64_t raw = core_crc64_raw(~0ULL, &n, sizeof n);
+    for (size_t i = 0; i < n; i++) {
+        const char *redundancy = list[i].redundancy ? list[i].redundancy : "";
+        uint64_t what[] = {list[i].every, list[i].keep, list[i].is_private != 0, list[i].layout};
+        raw = core_crc64_raw(raw, what, sizeof what);
+        raw = core_crc64_raw(raw, redundancy, strlen(redundancy) + 1);
+    }
+    return raw;
+}
+
+int tiers_given_agree(dcp_comm *comm, const dcp_tier *list, size_t n, dcp_error *err) {
+    int status = DCP_OK;
+    if (!list || n < 1 || n > DCP_MAX_TIERS)
+        status =
+            core_fail(err, DCP_ERR_ARG, "%zu stores: from 1 to %d are possible", n, DCP_MAX_TIERS);
+    status = comm_agree(comm, status, err);
+    if (status) return status;
+    uint64_t print = print_of(list, n), both[2] = {print, ~print};
+    status = comm_allreduce(comm, both, 2, DCP_REDUCE_MAX, err);
+    if (status || both[0] == ~both[1]) return status;
+    return core_fail(err, DCP_ERR_MISMATCH,
+                     "ranks passed different lists of stores (all but the paths must be the same)");
 }

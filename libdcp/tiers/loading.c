@@ -4,10 +4,12 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "comm/comm.h"
 #include "core/fail.h"
 #include "plan/values.h"
 #include "step/list.h"
 #include "store/rebuild.h"
+#include "tiers/given.h"
 #include "tiers/tiers.h"
 
 typedef struct candidates {
@@ -15,7 +17,7 @@ typedef struct candidates {
     size_t n;
 } candidates;
 
-static int append(candidates *c, uint64_t step, size_t of, dcp_error *err) {
+static int append_step(candidates *c, uint64_t step, size_t of, dcp_error *err) {
     dcp_tiers_step *grown = realloc(c->list, (c->n + 1) * sizeof *grown);
     if (!grown) return core_fail_memory(err, (c->n + 1) * sizeof *grown);
     c->list = grown;
@@ -27,15 +29,15 @@ static int append(candidates *c, uint64_t step, size_t of, dcp_error *err) {
 static int list_tier(dcp_comm *comm, const dcp_tier *given, dcp_step **steps, size_t *n,
                      dcp_error *err) {
     char *path = NULL;
-    int status = tiers_path(given, comm->rank, &path, err);
+    int status = tiers_given_path(given, comm->rank, &path, err);
     if (!status && (given->is_private || comm->rank == 0))
         status = dcp_steps_list(path, steps, n, err);
     free(path);
     return status;
 }
 
-static int add_tier(dcp_comm *comm, const dcp_tier *given, size_t of, candidates *c,
-                    dcp_error *err) {
+static int append_tier_steps(dcp_comm *comm, const dcp_tier *given, size_t of, candidates *c,
+                             dcp_error *err) {
     dcp_step *steps = NULL;
     size_t n = 0;
     int status = comm_agree(comm, list_tier(comm, given, &steps, &n, err), err), local = DCP_OK;
@@ -44,7 +46,7 @@ static int add_tier(dcp_comm *comm, const dcp_tier *given, size_t of, candidates
         status = comm_allreduce(comm, &next, 1, DCP_REDUCE_MAX, err);
         if (status || !next) break;
         limit = next - 1;
-        if (!local) local = append(c, limit, of, err);
+        if (!local) local = append_step(c, limit, of, err);
     }
     free(steps);
     return status ? status : comm_agree(comm, local, err);
@@ -60,12 +62,13 @@ int dcp_tiers_steps(dcp_comm *comm, const dcp_tier *list, size_t n, dcp_tiers_st
                     size_t *n_out, dcp_error *err) {
     candidates c = {0};
     if (!comm) return core_fail(err, DCP_ERR_ARG, "dcp_tiers_steps: comm is NULL");
-    int status = tiers_agree(comm, list, n, err);
+    int status = tiers_given_agree(comm, list, n, err);
     if (status) return status;
     if (!out || !n_out)
         status = core_fail(err, DCP_ERR_ARG, "dcp_tiers_steps: out or n_out is NULL");
     status = comm_agree(comm, status, err);
-    for (size_t i = 0; i < n && !status; i++) status = add_tier(comm, &list[i], i, &c, err);
+    for (size_t i = 0; i < n && !status; i++)
+        status = append_tier_steps(comm, &list[i], i, &c, err);
     if (status) {
         free(c.list);
         return status;
@@ -76,11 +79,11 @@ int dcp_tiers_steps(dcp_comm *comm, const dcp_tier *list, size_t n, dcp_tiers_st
     return DCP_OK;
 }
 
-static int name_folder(const dcp_tier *given, int rank, uint64_t step, char *folder,
-                       dcp_error *err) {
+static int name_step_folder(const dcp_tier *given, int rank, uint64_t step, char *folder,
+                            dcp_error *err) {
     char name[64], *path = NULL;
     step_name_write(name, "", step);
-    int status = tiers_path(given, rank, &path, err);
+    int status = tiers_given_path(given, rank, &path, err);
     if (!status && snprintf(folder, PATH_MAX, "%s/%s", path, name) >= PATH_MAX)
         status = core_fail(err, DCP_ERR_ARG, "the path is too long: %.80s...", path);
     free(path);
@@ -104,7 +107,7 @@ int dcp_tiers_open_step(dcp_comm *comm, const dcp_tier *list, const dcp_tiers_st
     int status = agree_on_step(comm, list, which, err);
     if (status) return status;
     const dcp_tier *given = &list[which->tier];
-    status = comm_agree(comm, name_folder(given, comm->rank, which->step, folder, err), err);
+    status = comm_agree(comm, name_step_folder(given, comm->rank, which->step, folder, err), err);
     if (status) return status;
     return (given->is_private ? dcp_checkpoint_open_private : dcp_checkpoint_open)(comm, folder,
                                                                                    out, err);
@@ -123,7 +126,7 @@ static int is_damage(int status) {
     return status == DCP_ERR_CORRUPT || status == DCP_ERR_NOT_FOUND;
 }
 
-static int open_and_load(loading *l, const dcp_tiers_step *which, dcp_error *err) {
+static int load_step(loading *l, const dcp_tiers_step *which, dcp_error *err) {
     dcp_checkpoint *ckpt = NULL;
     int status = dcp_tiers_open_step(l->tiers->comm, l->list, which, &ckpt, err);
     if (status) return status;
@@ -146,16 +149,16 @@ static int try_step(loading *l, const dcp_tiers_step *which, dcp_error *err) {
     const tier *t = &l->tiers->list[which->tier];
     dcp_error why;
     l->rebuilt = 0;
-    int status = open_and_load(l, which, err);
+    int status = load_step(l, which, err);
     if (!is_damage(status) || !t->given.is_private) return status;
     int rebuilt = rebuild(l, which, 1, &why);
-    if (!rebuilt && l->rebuilt) return open_and_load(l, which, err);
+    if (!rebuilt && l->rebuilt) return load_step(l, which, err);
     if (!rebuilt || !t->store->groups) return status; /* the damage itself says more */
     if (err) *err = why;
     return rebuilt;
 }
 
-static const char *place(const loading *l, const dcp_tiers_step *which) {
+static const char *dir_of_tier(const loading *l, const dcp_tiers_step *which) {
     return l->tiers->list[which->tier].store->dir;
 }
 
@@ -163,14 +166,14 @@ static const char *place(const loading *l, const dcp_tiers_step *which) {
 static int note_loaded(loading *l, const candidates *c, size_t at, dcp_error *err) {
     const dcp_tiers_step *which = &c->list[at];
     for (size_t i = at; i < c->n && c->list[i].step == which->step; i++)
-        tier_note(&l->tiers->list[c->list[i].tier], which->step, DCP_OK);
+        tiers_note(&l->tiers->list[c->list[i].tier], which->step, DCP_OK);
     if (l->rebuilt)
         tiers_log(l->tiers, DCP_LOG_INFO,
                   "step %llu is loaded from %s, after %d of its files were rebuilt",
-                  (unsigned long long)which->step, place(l, which), l->rebuilt);
+                  (unsigned long long)which->step, dir_of_tier(l, which), l->rebuilt);
     else if (l->tiers->n > 1)
         tiers_log(l->tiers, DCP_LOG_INFO, "step %llu is loaded from %s",
-                  (unsigned long long)which->step, place(l, which));
+                  (unsigned long long)which->step, dir_of_tier(l, which));
     return dcp_store_mark_intact(l->tiers->list[which->tier].store, which->step, err);
 }
 
@@ -189,7 +192,7 @@ static int try_all(loading *l, const candidates *c, uint64_t *step, dcp_error *e
             tiers_log(l->tiers, DCP_LOG_WARNING,
                       "step %llu is damaged (%s): falling back to step %llu in %s",
                       (unsigned long long)which->step, why.message, (unsigned long long)next->step,
-                      place(l, next));
+                      dir_of_tier(l, next));
     }
     if (!c->n) return core_fail(err, DCP_ERR_NOT_FOUND, "the stores hold no step");
     return core_fail(err, DCP_ERR_CORRUPT, "none of the %zu steps is intact (the oldest: %s)", c->n,

@@ -1,0 +1,35 @@
+/* Filling one store from another's files, in a thread beside the next saves. */
+#ifndef DCP_TIERS_DRAIN_H
+#define DCP_TIERS_DRAIN_H
+
+#include <pthread.h>
+
+#include "tiers/tiers.h"
+
+/* A store that is being filled from a faster one's step. */
+typedef struct tiers_drain {
+    dcp_comm *comm;  /* of the store that is filled */
+    dcp_store *to;   /* nobody else touches it meanwhile */
+    dcp_store *from; /* its step is pinned */
+    char *path;      /* of the step's folder on this rank */
+    char *about;     /* options.about_json */
+    uint64_t step;
+    dcp_save_options options;
+    double begin, end;
+    int status;
+    dcp_error error;
+    int has_thread;
+    pthread_t thread;
+    pthread_mutex_t lock; /* of: */
+    int done;
+} tiers_drain;
+
+/* Collective: begins to fill `to` from the step that `from` got last. Where there can be no thread,
+ * it is filled when this returns. Failures are noted and logged. */
+void tiers_drain_start(const dcp_tiers *tiers, tier *to, tier *from);
+/* 1 where tiers_drain_finish would not wait on this rank. */
+int tiers_drain_is_done(tier *t);
+/* Waits for the end, and notes the outcome. Nothing happens where the tier is not being filled. */
+void tiers_drain_finish(const dcp_tiers *tiers, tier *t);
+
+#endif

@@ -1,0 +1,112 @@
+/* Opening and closing the list of stores, and what a run tells it at its start. The first store is
+ * saved into from memory, and filled only where that failed; it shares the caller's communicator.
+ * Every other one has its own, since its saves run beside those of the first. */
+#include <stdlib.h>
+#include <string.h>
+
+#include "comm/comm.h"
+#include "core/fail.h"
+#include "device/staging.h"
+#include "tiers/drain.h"
+#include "tiers/given.h"
+
+static int copy_tier(const dcp_tier *given, int rank, tier *out, dcp_error *err) {
+    int status = tiers_given_path(given, rank, &out->path, err);
+    if (status) return status;
+    out->given = *given;
+    out->given.path = strdup(given->path);
+    out->given.redundancy = strdup(given->redundancy ? given->redundancy : "none");
+    if (out->given.path && out->given.redundancy) return DCP_OK;
+    return core_fail_memory(err, strlen(given->path));
+}
+
+static int make_tiers(dcp_comm *comm, const dcp_tier *list, size_t n,
+                      const dcp_tiers_options *options, dcp_tiers **out, dcp_error *err) {
+    dcp_tiers *tiers = *out = calloc(1, sizeof *tiers);
+    if (!tiers) return core_fail_memory(err, sizeof *tiers);
+    tiers->comm = comm;
+    tiers->log = options->log;
+    tiers->log_ctx = options->log_ctx;
+    tiers->on_filled = options->on_filled;
+    tiers->filled_ctx = options->filled_ctx;
+    tiers->list = calloc(n, sizeof *tiers->list);
+    if (!tiers->list) return core_fail_memory(err, n * sizeof *tiers->list);
+    tiers->n = n;
+    int status = DCP_OK;
+    for (size_t i = 0; i < n && !status; i++)
+        status = copy_tier(&list[i], comm->rank, &tiers->list[i], err);
+    return status;
+}
+
+static int open_tier(dcp_tiers *tiers, size_t i, const dcp_tiers_options *options, dcp_error *err) {
+    tier *t = &tiers->list[i];
+    const dcp_store_options store = {.keep = t->given.keep,
+                                     .replace = options->replace,
+                                     .private_dirs = t->given.is_private,
+                                     .redundancy = t->given.redundancy,
+                                     .tool = options->tool,
+                                     .log = options->log,
+                                     .log_ctx = options->log_ctx};
+    int status = i ? comm_duplicate(tiers->comm, &t->comm, err) : DCP_OK;
+    if (status) return status;
+    return dcp_store_open(t->comm ? t->comm : tiers->comm, t->path, &store, &t->store, err);
+}
+
+int dcp_tiers_open(dcp_comm *comm, const dcp_tier *list, size_t n, const dcp_tiers_options *options,
+                   dcp_tiers **out, dcp_error *err) {
+    static const dcp_tiers_options defaults;
+    dcp_tiers *tiers = NULL;
+    if (!comm) return core_fail(err, DCP_ERR_ARG, "dcp_tiers_open: comm is NULL");
+    if (!options) options = &defaults;
+    int status = tiers_given_agree(comm, list, n, err);
+    if (status) return status;
+    status = make_tiers(comm, list, n, options, &tiers, err);
+    if (!out) status = core_fail(err, DCP_ERR_ARG, "dcp_tiers_open: out is NULL");
+    status = comm_agree(comm, status, err);
+    for (size_t i = 0; i < n && !status; i++) status = open_tier(tiers, i, options, err);
+    if (status) {
+        dcp_tiers_close(tiers);
+        return status;
+    }
+    *out = tiers;
+    return DCP_OK;
+}
+
+static void close_tier(const dcp_tiers *tiers, tier *t) {
+    tiers_drain_finish(tiers, t);
+    dcp_store_close(t->store);
+    dcp_comm_destroy(t->comm);
+    free(t->path);
+    free((char *)t->given.path);
+    free((char *)t->given.redundancy);
+}
+
+void dcp_tiers_close(dcp_tiers *tiers) {
+    dcp_error err;
+    if (!tiers) return;
+    tier *flying = tiers->flight_tier;
+    if (tiers->flight && dcp_tiers_wait(tiers, NULL, &err))
+        tiers_warn(tiers, flying, tiers->flight_step, &err);
+    for (size_t i = 0; i < tiers->n; i++) tiers_drain_finish(tiers, &tiers->list[i]);
+    for (size_t i = 0; i < tiers->n; i++) close_tier(tiers, &tiers->list[i]);
+    device_staging_close(tiers->staging);
+    free((char *)tiers->given.about_json);
+    free(tiers->list);
+    free(tiers);
+}
+
+int dcp_tiers_continue_from(dcp_tiers *tiers, uint64_t step, dcp_error *err) {
+    if (!tiers) return core_fail(err, DCP_ERR_ARG, "dcp_tiers_continue_from: tiers is NULL");
+    int status = DCP_OK;
+    for (size_t i = 0; i < tiers->n && !status; i++)
+        status = dcp_store_continue_from(tiers->list[i].store, step, err);
+    tiers->set_aside = 0;
+    return status;
+}
+
+int dcp_tiers_mark_intact(dcp_tiers *tiers, size_t i, uint64_t step, dcp_error *err) {
+    if (!tiers || i >= tiers->n)
+        return core_fail(err, DCP_ERR_ARG, "dcp_tiers_mark_intact: no such store");
+    tiers_note(&tiers->list[i], step, DCP_OK);
+    return dcp_store_mark_intact(tiers->list[i].store, step, err);
+}
