@@ -32,8 +32,6 @@ typedef struct staging_batch {
     unsigned cursor; /* of those who look for a range */
 } staging_batch;
 
-struct piece;
-
 typedef struct staging {
     const dcp_device *device; /* borrowed */
     void *stream;
@@ -42,9 +40,7 @@ typedef struct staging {
     uint64_t *sums;
     staging_range *ranges;
     staging_batch batches[STAGING_MOST];
-    unsigned n, turn;          /* batches as cut last; the one in use or to be used next */
-    const struct piece *ahead; /* copy/staged.h: what is read ahead from */
-    size_t n_ahead;
+    unsigned n, turn; /* batches as cut last; the one in use or to be used next */
 } staging;
 
 /* A stream of the device and `bytes` of page-locked memory, in whole slots within the limits above.

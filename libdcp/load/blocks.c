@@ -1,10 +1,11 @@
 /* Checking blocks at their files. The ranks mark which blocks they took bytes of; the readers of
  * the files read those, each once, and compare their checksums. */
+#include "load/blocks.h"
+
 #include <stdlib.h>
 
 #include "core/box.h"
 #include "core/fail.h"
-#include "load/load.h"
 #include "load/read.h"
 
 /* Marks the blocks that the runs touch; of short runs, one a block is enough. */
@@ -47,7 +48,7 @@ static int check_tensor(load *l, size_t tensor, const uint64_t *marks, dcp_error
     return status;
 }
 
-int load_check_blocks(load *l, dcp_error *err) {
+int load_blocks_check(load *l, dcp_error *err) {
     size_t n = l->chosen.n;
     uint64_t blocks = l->first_sum[n], *marks = calloc(blocks + 1, sizeof *marks);
     int status =

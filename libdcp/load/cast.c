@@ -8,7 +8,6 @@
 
 #include "core/box.h"
 #include "core/fail.h"
-#include "load/place.h"
 
 #define SCRATCH_BYTES (32u << 20)
 #define READ_BYTES BLOCK_BYTES
@@ -33,7 +32,7 @@ int cast_is_narrow(const load *l, size_t i) {
 }
 
 int cast_agree(load *l, dcp_error *err) {
-    uint64_t by_scratch = l->staging != NULL;
+    uint64_t by_scratch = l->device.staging != NULL;
     if (!l->options->cast) return DCP_OK;
     int status = comm_allreduce(l->comm, &by_scratch, 1, DCP_REDUCE_MAX, err);
     l->cast.by_scratch = by_scratch != 0;
@@ -109,7 +108,7 @@ typedef struct narrowing {
 } narrowing;
 
 static int is_due(const load *l, const plan_box *b) {
-    return load_moves(l, b->tensor) && cast_is_narrow(l, b->tensor);
+    return load_pieces_fill(l, b->tensor) && cast_is_narrow(l, b->tensor);
 }
 
 /* Moves on to what is next; 0 where nothing is left. */
@@ -143,7 +142,7 @@ static void fill_group(narrowing *w) {
 }
 
 /* Converts `n` stored elements in a buffer and puts them on the device. */
-static int deliver_to_device(const load *l, const plan_box *b, uint64_t first,
+static int deliver_to_device(load *l, const plan_box *b, uint64_t first,
                              const unsigned char *stored, uint64_t n, dcp_error *err) {
     unsigned char part[PART_BYTES];
     const dcp_tensor *from = &l->chosen.stored[b->tensor]->tensor;
@@ -153,14 +152,14 @@ static int deliver_to_device(const load *l, const plan_box *b, uint64_t first,
     for (uint64_t at = 0; at < n && !status; at += most) {
         if (most > n - at) most = n - at;
         dcp_convert(from->dtype, stored + at * stored_size(l, b->tensor), to->dtype, part, most);
-        status =
-            place_range(l->staging, b->box, to->path, (first + at) * size, part, most * size, err);
+        status = move_device_put(&l->device, b->box, to->path, (first + at) * size, part,
+                                 most * size, err);
     }
     return status;
 }
 
 /* `n` stored elements become the box's from number `first` on. */
-static int deliver(const load *l, const plan_box *b, uint64_t first, const unsigned char *stored,
+static int deliver(load *l, const plan_box *b, uint64_t first, const unsigned char *stored,
                    uint64_t n, dcp_error *err) {
     if (!b->box->data) return deliver_to_device(l, b, first, stored, n, err);
     dcp_convert(l->chosen.stored[b->tensor]->tensor.dtype, stored,
@@ -182,16 +181,16 @@ static int move_group(narrowing *w, dcp_error *err) {
     load *l = w->load;
     size_t most = 0, n = 0;
     for (size_t i = 0; i < w->n; i++)
-        most += load_pieces(l, w->slices[i].of, &w->slices[i].box, NULL);
-    piece *pieces = calloc(most + 1, sizeof *pieces);
+        most += load_pieces_of(l, w->slices[i].of, &w->slices[i].box, NULL);
+    move_piece *pieces = calloc(most + 1, sizeof *pieces);
     for (size_t i = 0; i < w->n && pieces; i++)
-        n += load_pieces(l, w->slices[i].of, &w->slices[i].box, pieces + n);
-    int stand = pieces && pieces_stand(pieces, n);
+        n += load_pieces_of(l, w->slices[i].of, &w->slices[i].box, pieces + n);
+    int complete = pieces && move_pieces_have_copies(pieces, n);
     int status =
-        comm_agree(l->comm, stand ? DCP_OK : core_fail_memory(err, most * sizeof *pieces), err);
-    if (!status) status = load_move(l, pieces, n, err);
+        comm_agree(l->comm, complete ? DCP_OK : core_fail_memory(err, most * sizeof *pieces), err);
+    if (!status) status = load_pieces_move(l, pieces, n, err);
     if (!status) status = comm_agree(l->comm, deliver_group(w, err), err);
-    pieces_free(pieces, n);
+    move_pieces_free(pieces, n);
     return status;
 }
 
@@ -209,7 +208,7 @@ int cast_narrow(load *l, dcp_error *err) {
         fill_group(&w);
         status = move_group(&w, err);
     }
-    if (!status) status = comm_agree(l->comm, place_rest(l->staging, err), err);
+    if (!status) status = comm_agree(l->comm, move_device_flush(&l->device, err), err);
     free(w.scratch);
     free(w.slices);
     return status;

@@ -5,7 +5,7 @@
 #ifndef DCP_LOAD_CAST_H
 #define DCP_LOAD_CAST_H
 
-#include "load/load.h"
+#include "load/pieces.h"
 
 /* Collective. Whether any rank's boxes are on a device; before what follows. */
 int cast_agree(load *l, dcp_error *err);

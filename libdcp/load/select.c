@@ -10,7 +10,7 @@
 #include "core/crc64.h"
 #include "core/fail.h"
 #include "load/rename.h"
-#include "plan/plan.h"
+#include "move/engine.h"
 #include "plan/values.h"
 
 static uint64_t hash_text(uint64_t raw, const char *text) {
@@ -54,7 +54,7 @@ static int check_options(const dcp_load_options *o, dcp_error *err) {
         return core_fail(err, DCP_ERR_ARG,
                          "dcp_load: missing_keys or unexpected_keys has no value "
                          "of its enum");
-    return plan_check_engine(o->engine, err);
+    return move_engine_check(o->engine, err);
 }
 
 /* All globs where `matched` is given, which tells which did; else the first that matches will do.

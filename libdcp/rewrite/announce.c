@@ -45,7 +45,7 @@ static int add_run(void *ctx, const rewrite_run *run) {
     return a->told > MOST_BYTES;
 }
 
-static int add_fragment(void *ctx, const fragment *f) {
+static int add_fragment(void *ctx, const move_fragment *f) {
     const state_box *box = f->piece->box; /* none: metadata */
     return box ? rewrite_runs(box->ctx, f->box_offset, f->bytes, add_run, ctx) : 0;
 }
@@ -55,7 +55,7 @@ void rewrite_announce(void *ctx, const image *im) {
     announcer a = {.from = from, .ranges = calloc(from->n_files, sizeof *a.ranges)};
     size_t first = 0;
     if (!a.ranges) return; /* it is slower then */
-    piece_fragments(im->pieces, im->n_pieces, &first, 0, UINT64_MAX, add_fragment, &a);
+    move_fragments(im->pieces, im->n_pieces, &first, 0, UINT64_MAX, add_fragment, &a);
     for (size_t f = 0; f < from->n_files; f++) tell(&a, &from->files[f], &a.ranges[f]);
     free(a.ranges);
 }

@@ -72,7 +72,7 @@ static int is_welcome(const trial *t, uint64_t bytes) {
     return b->used < b->capacity / 2 || t->grown < t->wanted / 2;
 }
 
-int batch_add(batch *b, const fragment *what, const io_file *file) {
+int batch_add(batch *b, const move_fragment *what, const io_file *file) {
     trial t = {.b = b, .hint = b->n_extents, .is_one = 1};
     size_t before = b->n_extents;
     memcpy(b->before, b->extents, before * sizeof *b->extents);
@@ -137,7 +137,7 @@ static int copy_run(void *ctx, const rewrite_run *run) {
 /* The part's bytes, which are put together at *room where they don't lie ready. */
 static int make_part(const batch *b, const batch_part *part, unsigned char **room,
                      const unsigned char **data, dcp_error *err) {
-    const fragment *f = &part->what;
+    const move_fragment *f = &part->what;
     size_t hint = 0;
     if (part->in_place) {
         *data = find_bytes(b, &hint, part->source.file, part->source.from, part->source.to);
@@ -157,14 +157,14 @@ int batch_write(batch *b, io_queue *queue, unsigned slot, dcp_error *err) {
     for (size_t i = 0; i < b->n_extents; i++) room += b->extents[i].to - b->extents[i].from;
     for (size_t i = 0; i < b->n_parts && !status; i++) {
         const batch_part *part = &b->parts[i];
-        const fragment *f = &part->what;
+        const move_fragment *f = &part->what;
         const unsigned char *data;
         status = make_part(b, part, &room, &data, err);
         if (status) break;
         io_queue_write(queue, slot, part->file, data, f->bytes, f->file_offset);
         io_queue_send(queue);
-        piece_sum(f->piece, f->dataset_offset, data, f->bytes);
-        save_progress_written(b->owner->progress, f->bytes);
+        move_piece_sum(f->piece, f->dataset_offset, data, f->bytes);
+        move_progress_written(b->owner->progress, f->bytes);
         status = io_queue_status(queue, err);
     }
     return status;

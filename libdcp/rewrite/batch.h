@@ -16,7 +16,7 @@ typedef struct extent {
 
 /* Whole pages of a new file. */
 typedef struct batch_part {
-    fragment what; /* of a direct piece */
+    move_fragment what; /* of a bulk move_piece */
     const io_file *file;
     int in_place;  /* its bytes lie in one extent, as they are: */
     extent source; /* [from, to) there, not in pages */
@@ -36,7 +36,7 @@ typedef struct batch {
  * to do with what is in it. What doesn't fit into an empty batch has to be cut in two; up to
  * BATCH_LEAST bytes always fit. */
 #define BATCH_LEAST (64u << 10)
-int batch_add(batch *b, const fragment *what, const io_file *file);
+int batch_add(batch *b, const move_fragment *what, const io_file *file);
 
 /* Starts reading. */
 void batch_read(batch *b, io_queue *queue, unsigned slot);

@@ -13,14 +13,14 @@
 enum { BATCHES = IO_SLOTS, AHEAD = 2 };
 #define HUGE_PAGE (2u << 20)
 
-/* A direct piece of a new file. */
+/* A bulk piece of a new file. */
 typedef struct entry {
-    const piece *piece;
+    const move_piece *piece;
     const io_file *file;
 } entry;
 
 typedef struct part {
-    fragment what;
+    move_fragment what;
     const io_file *file;
     uint64_t place; /* of its first element, in the whole tensor */
 } part;
@@ -39,7 +39,7 @@ typedef struct mover {
     dcp_error *err;
 } mover;
 
-static const rewrite_box *box_of(const piece *p) { return p->box->ctx; }
+static const rewrite_box *box_of(const move_piece *p) { return p->box->ctx; }
 
 static int by_tensor(const void *a, const void *b) {
     const step_tensor *x = box_of(((const entry *)a)->piece)->tensor,
@@ -63,7 +63,7 @@ static uint64_t place_of(const rewrite_box *b, uint64_t elem) {
     return place;
 }
 
-static int add_part(void *ctx, const fragment *f) {
+static int add_part(void *ctx, const move_fragment *f) {
     mover *m = ctx;
     const rewrite_box *box = box_of(f->piece);
     uint64_t size = dcp_dtype_bytes(box->tensor->tensor.dtype);
@@ -75,7 +75,7 @@ static int add_part(void *ctx, const fragment *f) {
             m->parts = grown;
             m->room = room;
         }
-        fragment cut = *f;
+        move_fragment cut = *f;
         cut.file_offset += done;
         cut.dataset_offset += done;
         cut.box_offset += done;
@@ -119,7 +119,7 @@ static int next_batch(mover *m) {
     return status ? status : io_queue_status(m->queue, m->err);
 }
 
-static int take_part(mover *m, const fragment *what, const io_file *file) {
+static int take_part(mover *m, const move_fragment *what, const io_file *file) {
     int status = DCP_OK;
     batch *b = &m->batches[(m->begun - 1) % BATCHES];
     if (batch_add(b, what, file)) return DCP_OK;
@@ -127,7 +127,7 @@ static int take_part(mover *m, const fragment *what, const io_file *file) {
         status = next_batch(m);
         return status ? status : take_part(m, what, file);
     }
-    fragment half = *what;
+    move_fragment half = *what;
     half.bytes = what->bytes / 2 / PAGE_BYTES * PAGE_BYTES;
     status = take_part(m, &half, file);
     half.file_offset += half.bytes;
@@ -144,7 +144,7 @@ static int move_tensor(mover *m, const entry *entries, size_t n) {
     for (size_t i = 0; i < n && !status; i++) {
         m->file = entries[i].file;
         m->part_bytes = part_bytes(box_of(entries[i].piece));
-        status = piece_parts(entries[i].piece, 1, add_part, m);
+        status = move_bulk_parts(entries[i].piece, 1, add_part, m);
     }
     if (m->n) qsort(m->parts, m->n, sizeof *m->parts, by_place);
     for (size_t i = 0; i < m->n && !status; i++)
@@ -163,7 +163,7 @@ static int move_tensors(mover *m, const entry *entries, size_t n) {
     return status;
 }
 
-/* The direct pieces of the images, by tensor. */
+/* The bulk pieces of the images, by tensor. */
 static int list_pieces(image *const *images, size_t n, entry **out, size_t *n_out, dcp_error *err) {
     size_t room = 1, at = 0;
     for (size_t i = 0; i < n; i++) room += images[i]->n_pieces;
@@ -171,7 +171,7 @@ static int list_pieces(image *const *images, size_t n, entry **out, size_t *n_ou
     if (!list) return core_fail_memory(err, room * sizeof *list);
     for (size_t i = 0; i < n; i++)
         for (size_t k = 0; k < images[i]->n_pieces; k++)
-            if (images[i]->pieces[k].direct)
+            if (images[i]->pieces[k].bulk)
                 list[at++] = (entry){&images[i]->pieces[k], &images[i]->file};
     qsort(list, at, sizeof *list, by_tensor);
     *out = list;

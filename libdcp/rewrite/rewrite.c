@@ -88,7 +88,7 @@ int dcp_rewrite(dcp_checkpoint *from, dcp_store *to, const dcp_rewrite_options *
     if (!status) status = save_request_make(to, from->step, w.state, from->json, &save, &r, err);
     status = save_call_agree(to, status, SAVE_REWRITE, &save, err);
     const save_mover mover = {rewrite_announce, rewrite_move, rewrite_prove, &w};
-    save_progress progress = r.progress;
+    move_progress progress = r.progress;
     r.mover = &mover;
     w.progress = &progress;
     if (!status) status = save_run(to, &r, &progress, &figures, err);

@@ -1,6 +1,6 @@
 /* A rewrite from inside: a save whose bytes come from a checkpoint's files.
  *
- * Fragments (copy/piece.h) are read one by one through the page cache, where the kernel reads
+ * Fragments (move/piece.h) are read one by one through the page cache, where the kernel reads
  * ahead. Whole pages of long runs, nearly all bytes, go in batches past it: some batches are being
  * read while others are written. */
 #ifndef DCP_REWRITE_REWRITE_H
@@ -25,7 +25,7 @@ typedef struct rewrite {
     size_t n_boxes;
     uint64_t memory_bytes;
     unsigned char *scratch; /* of rewrite_fetch */
-    save_progress *progress;
+    move_progress *progress;
     int (*stop)(void); /* the caller's; NULL: never */
 } rewrite;
 
@@ -57,7 +57,7 @@ int rewrite_fetch(void *box, uint64_t offset, uint64_t bytes, void *out, dcp_err
 /* save_mover: has the kernel read ahead what the image's fragments need. */
 void rewrite_announce(void *rewrite, const image *im);
 
-/* save_mover: moves the images' direct pieces. */
+/* save_mover: moves the images' bulk parts. */
 int rewrite_move(void *rewrite, image *const *images, size_t n, dcp_error *err);
 
 /* save_mover: the blocks' checksums of all tensors of the new files, `sums`, against the old ones'.

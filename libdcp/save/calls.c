@@ -11,11 +11,10 @@
 #include <stdlib.h>
 
 #include "core/fail.h"
-#include "plan/plan.h"
+#include "move/engine.h"
 #include "plan/values.h"
 #include "save/context.h"
 #include "save/save.h"
-#include "save/snapshot.h"
 
 struct dcp_saving {
     dcp_store *store; /* NULL once settled */
@@ -60,7 +59,7 @@ static int is_awaited(void *ctx) {
 
 static void *run(void *ctx) {
     dcp_saving *s = ctx;
-    save_progress progress = s->request.progress;
+    move_progress progress = s->request.progress;
     progress.released = on_released;
     progress.is_awaited = is_awaited;
     progress.ctx = s;
@@ -105,7 +104,8 @@ static int make(dcp_store *store, uint64_t step, const dcp_state *state, const c
     pthread_cond_init(&s->changed, NULL);
     *out = s;
     int status = save_request_make(store, step, state, json, options, &s->request, err);
-    return status ? status : snapshot_prepare(store, state, s->request.progress.staging_bytes, err);
+    return status ? status
+                  : save_context_follow(store, state, s->request.progress.staging_bytes, err);
 }
 
 static void launch(dcp_store *store, dcp_saving *s) {
@@ -118,7 +118,7 @@ static void launch(dcp_store *store, dcp_saving *s) {
     /* without a thread, the fence runs the save over the same communicator; HDF5 and MPI-IO are
      * called where the caller calls them: they are not thread-safe */
     s->may_have_thread =
-        kept->comm && plan_engine(s->request.engine, store->dir) != DCP_ENGINE_MPIO;
+        kept->comm && move_engine_choose(s->request.engine, store->dir)->is_for_any_thread;
     s->has_thread = s->may_have_thread && pthread_create(&s->thread, NULL, run, s) == 0;
     if (s->has_thread) pthread_setname_np(s->thread, "dcp-save"); /* in top, and in profiles */
 }
@@ -207,7 +207,7 @@ int dcp_save_prepare(dcp_store *store, const dcp_state *state, const dcp_save_op
         return core_fail(err, DCP_ERR_STATE,
                          "dcp_save_prepare: %s: a save is in flight: wait for it first",
                          store->dir);
-    return snapshot_open(store, state, save_request_copy_bytes(options), err);
+    return save_context_open_staging(store, state, save_request_copy_bytes(options), err);
 }
 
 int dcp_save(dcp_store *store, uint64_t step, const dcp_state *state, const char *json,
@@ -217,9 +217,9 @@ int dcp_save(dcp_store *store, uint64_t step, const dcp_state *state, const char
     dcp_report figures = {0};
     int status = save_call_begin(store, SAVE_NOW, options, err);
     if (!status) status = save_request_make(store, step, state, json, options, &r, err);
-    if (!status) status = snapshot_prepare(store, state, r.progress.staging_bytes, err);
+    if (!status) status = save_context_follow(store, state, r.progress.staging_bytes, err);
     status = save_call_agree(store, status, SAVE_NOW, options, err);
-    save_progress progress = r.progress;
+    move_progress progress = r.progress;
     if (!status) status = save_run(store, &r, &progress, &figures, err);
     save_request_free(&r);
     if (!status && report) *report = figures;

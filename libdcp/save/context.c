@@ -38,6 +38,32 @@ void save_context_swap_staging(dcp_store *store, struct staging **other) {
     *other = own;
 }
 
+int save_context_open_staging(dcp_store *store, const dcp_state *state, uint64_t bytes,
+                              dcp_error *err) {
+    uint64_t slot = STAGING_SLOT_BYTES;
+    if (!state->device) return DCP_OK;
+    if (bytes > state->device_bytes) bytes = (state->device_bytes + slot - 1) / slot * slot;
+    unsigned slots = (unsigned)(bytes / slot < STAGING_MOST ? bytes / slot : STAGING_MOST);
+    save_context *c = save_context_of(store);
+    if (c->staging && (c->staging->device != state->device || c->staging->slots < slots)) {
+        device_staging_close(c->staging);
+        c->staging = NULL;
+    }
+    return c->staging ? DCP_OK : device_staging_open(state->device, bytes, &c->staging, err);
+}
+
+int save_context_follow(dcp_store *store, const dcp_state *state, uint64_t bytes, dcp_error *err) {
+    int status = save_context_open_staging(store, state, bytes, err);
+    if (status || !state->device) return status;
+    return device_staging_follow(save_context_of(store)->staging, err);
+}
+
+int save_context_open_queue(save_context *c, dcp_error *err) {
+    if (!c->queue) return io_queue_create(&c->queue, err);
+    io_queue_rewind(c->queue);
+    return DCP_OK;
+}
+
 void save_context_reset(save_context *c, int status) {
     io_queue_destroy(c->queue); /* it remembers its first failure */
     c->queue = NULL;

@@ -4,6 +4,7 @@
 #ifndef DCP_SAVE_CONTEXT_H
 #define DCP_SAVE_CONTEXT_H
 
+#include "core/state.h"
 #include "store/store.h"
 
 struct dcp_saving;
@@ -33,6 +34,18 @@ save_context *save_context_of(const dcp_store *store);
  * can use the same in turn. No save of the store is in flight. Nothing happens where memory for the
  * context is short. */
 void save_context_swap_staging(dcp_store *store, struct staging **staging);
+
+/* Sees to it that there are staging buffers of about `bytes` where the state has boxes on a device.
+ * Not collective; no save of the store is in flight. */
+int save_context_open_staging(dcp_store *store, const dcp_state *state, uint64_t bytes,
+                              dcp_error *err);
+/* The same on the thread that asks for the save, whose copies come after what the program has given
+ * the device so far. */
+int save_context_follow(dcp_store *store, const dcp_state *state, uint64_t bytes, dcp_error *err);
+
+/* An empty queue, which is made once a store: 16 MiB of fresh memory a save
+ * would cost more than the checksums do. */
+int save_context_open_queue(save_context *context, dcp_error *err);
 
 /* Not trusted after a failure is what the next save would go on with. Page-locked memory is kept
  * where it was not the device that failed: taking it again would hold up the training. */

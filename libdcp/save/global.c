@@ -21,24 +21,24 @@ static void add_boxes(image *im, const save_request *r, const struct save_layout
     }
 }
 
-static int move_direct(image *im, dcp_report *report, dcp_error *err) {
+static int move_apart(image *im, dcp_report *report, dcp_error *err) {
     double start = core_clock_now();
     int status = comm_agree(im->comm, im->mover->move(im->mover->ctx, &im, 1, err), err);
-    report->write_s += save_progress_phase(im->progress, DCP_PHASE_WRITE, start, core_clock_now());
+    report->write_s += move_progress_phase(im->progress, DCP_PHASE_WRITE, start, core_clock_now());
     return status;
 }
 
 int save_global(dcp_store *store, const save_request *r, const struct save_layout *plan,
-                const char *folder, save_progress *progress, dcp_report *report, dcp_error *err) {
+                const char *folder, move_progress *progress, dcp_report *report, dcp_error *err) {
     image im;
     int status = image_prepare(&im, store->comm, &plan->file, folder, "state.h5", plan->boxes.n,
                                progress, err);
     im.store = store;
     im.is_last = 1;
     im.engine = plan->engine;
-    im.mover = plan->engine == DCP_ENGINE_DIRECT ? r->mover : NULL;
+    im.mover = plan->engine->is_by_position ? r->mover : NULL;
     if (!status) add_boxes(&im, r, plan);
-    if (!status && !pieces_stand(im.pieces, im.n_pieces))
+    if (!status && !move_pieces_have_copies(im.pieces, im.n_pieces))
         status = core_fail_memory(err, im.n_pieces * sizeof *im.pieces);
     if (!status) status = reuse_prepare(&im, store, 0, err);
     if (!status) image_take_spare(&im);
@@ -46,7 +46,7 @@ int save_global(dcp_store *store, const save_request *r, const struct save_layou
         status = core_fail_memory(err, strlen(r->meta));
     status = comm_agree(store->comm, status, err);
     if (!status) status = image_write(&im, report, err);
-    if (!status && im.mover) status = move_direct(&im, report, err);
+    if (!status && im.mover) status = move_apart(&im, report, err);
     if (!status) status = image_join_sums(&im, err);
     if (!status && r->mover)
         status = comm_agree(store->comm, r->mover->prove(r->mover->ctx, im.sums, err), err);

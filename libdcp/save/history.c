@@ -195,7 +195,7 @@ int save_history_recall(const dcp_store *store, const save_request *r,
     uint64_t step = store->has_intact ? store->newest_intact : UINT64_MAX;
     uint64_t vote[2] = {step, ~step};
     struct save_history *h = NULL;
-    if (plan->engine == DCP_ENGINE_MPIO) return DCP_OK;
+    if (!plan->engine->is_by_position) return DCP_OK;
     int status = comm_allreduce(store->comm, vote, 2, DCP_REDUCE_MIN, err);
     if (status || vote[0] != ~vote[1] || step == UINT64_MAX) return status;
     status = comm_agree(store->comm, save_history_make(store, r, plan, &h, err), err);

@@ -10,7 +10,6 @@
 #include "core/fail.h"
 #include "save/context.h"
 #include "save/reuse.h"
-#include "save/snapshot.h"
 #include "store/recycle.h"
 
 /* The metadata is a piece of rank 0 like any other, without a checksum of blocks. */
@@ -18,15 +17,15 @@ static void add_metadata(image *im) {
     for (size_t i = 0; i < im->layout->skeleton.n_runs; i++) {
         const skeleton_run *run = &im->layout->skeleton.runs[i];
         const box_copy whole = {.run_bytes = run->bytes, .runs = 1};
-        piece *p = &im->pieces[im->n_pieces++];
-        *p = (piece){.file_offset = run->offset, .bytes = run->bytes, .raw = run->data};
-        piece_set_copy(p, &whole);
-        p->direct = 0;
+        move_piece *p = &im->pieces[im->n_pieces++];
+        *p = (move_piece){.file_offset = run->offset, .bytes = run->bytes, .raw = run->data};
+        move_piece_set_copy(p, &whole);
+        p->bulk = 0;
     }
 }
 
 int image_prepare(image *im, dcp_comm *comm, const save_file *layout, const char *folder,
-                  const char *name, size_t n_pieces, save_progress *progress, dcp_error *err) {
+                  const char *name, size_t n_pieces, move_progress *progress, dcp_error *err) {
     *im = (image){.comm = comm, .layout = layout, .file.fd = -1, .progress = progress};
     if (snprintf(im->path, sizeof im->path, "%s/%s", folder, name) >= (int)sizeof im->path)
         return core_fail(err, DCP_ERR_ARG, "path of %s is too long", folder);
@@ -39,17 +38,20 @@ int image_prepare(image *im, dcp_comm *comm, const save_file *layout, const char
     return DCP_OK;
 }
 
-piece *image_add(image *im, size_t row, const state_box *box, const box_copy *copy) {
+move_piece *image_add(image *im, size_t row, const state_box *box, const box_copy *copy) {
     const index_row *r = &im->layout->rows[row];
-    piece *p = &im->pieces[im->n_pieces++];
-    *p = (piece){.file_offset = r->offset,
-                 .bytes = r->bytes,
-                 .row = r,
-                 .box = box,
-                 .staging = box->device ? save_context_of(im->store)->staging : NULL,
-                 .sums = im->sums + r->first_block};
-    piece_set_copy(p, copy);
-    if (im->mover && copy->run_bytes >= MOVED_BYTES) p->direct = p->file_offset % PAGE_BYTES == 0;
+    move_piece *p = &im->pieces[im->n_pieces++];
+    *p = (move_piece){.file_offset = r->offset,
+                      .bytes = r->bytes,
+                      .row = r,
+                      .box = box,
+                      .sums = im->sums + r->first_block};
+    move_piece_set_copy(p, copy);
+    if (box->device) {
+        im->device.staging = save_context_of(im->store)->staging;
+        p->device = &im->device;
+    }
+    if (im->mover && copy->run_bytes >= MOVED_BYTES) p->bulk = p->file_offset % PAGE_BYTES == 0;
     return p;
 }
 
@@ -67,12 +69,12 @@ static uint64_t pages_of(const save_file *file) {
 }
 
 void image_take_spare(image *im) {
-    if (im->comm->rank || im->engine == DCP_ENGINE_MPIO || !im->reuse->now->refused) return;
+    if (im->comm->rank || !im->engine->is_by_position || !im->reuse->now->refused) return;
     im->stands = store_recycle_take(im->store, strrchr(im->path, '/') + 1, pages_of(im->layout), im->path);
 }
 
 void image_note_spare(const image *im, uint64_t step) {
-    if (!im->comm->rank && im->engine != DCP_ENGINE_MPIO)
+    if (!im->comm->rank && im->engine->is_by_position)
         store_recycle_note(im->store, step, im->file.fd, pages_of(im->layout));
 }
 
@@ -83,65 +85,44 @@ static int create(image *im, dcp_error *err) {
     return comm_agree(im->comm, status, err);
 }
 
-/* Made once a store: 16 MiB of fresh memory a save would cost more than the checksums do. */
-static int ready_queue(const image *im, dcp_error *err) {
-    save_context *kept = save_context_of(im->store);
-    if (!kept->queue) return io_queue_create(&kept->queue, err);
-    io_queue_rewind(kept->queue);
-    return DCP_OK;
-}
-
-static void tell_wait(void *progress, double begin, double end) {
-    save_progress_phase(progress, DCP_PHASE_WRITE, begin, end);
-}
-
-static int move_data(image *im, io_queue *queue, dcp_report *report, dcp_error *err) {
-    double start = core_clock_now(), waited_before = io_queue_waited(queue);
-    if (im->progress->on_phase) io_queue_tell(queue, tell_wait, im->progress);
-    int status = write_fragments(im->comm, queue, &im->file, im->layout->skeleton.file_bytes,
-                                 im->pieces, im->n_pieces, im->progress, err);
-    double middle = core_clock_now(), waited = io_queue_waited(queue) - waited_before;
-    if (!status && im->mover)
-        status = io_queue_status(queue, err);
-    else if (!status && im->staged)
-        status = snapshot_write(im, queue, err);
-    else if (!status)
-        status = write_direct(queue, &im->file, im->pieces, im->n_pieces, im->progress, im->is_last,
-                              err);
-    double end = core_clock_now(), waited_too = io_queue_waited(queue) - waited_before - waited;
-    io_queue_tell(queue, NULL, NULL);
-    report->gather_s += save_progress_phase(im->progress, DCP_PHASE_GATHER, start, middle) - waited;
-    report->copy_s += save_progress_phase(im->progress, DCP_PHASE_COPY, middle, end) - waited_too;
-    report->write_s += waited + waited_too;
-    return status;
-}
-
-static int write_by_position(image *im, dcp_report *report, dcp_error *err) {
-    int status = comm_agree(im->comm, io_open(im->path, 1, &im->file, err), err);
+/* Of a file whose bytes may be on the disk already. */
+static int share_unchanged(image *im, dcp_report *report, dcp_error *err) {
     double start = core_clock_now();
-    if (!status && reuse_may_share(im)) {
-        status = reuse_share(im, err);
-        report->copy_s +=
-            save_progress_phase(im->progress, DCP_PHASE_COPY, start, core_clock_now());
-    }
-    if (status) return status;
-    status = comm_agree(im->comm, ready_queue(im, err), err);
-    if (!status) {
-        int moved = move_data(im, save_context_of(im->store)->queue, report, err);
-        if (im->is_last) save_progress_release(im->progress);
-        status = comm_agree(im->comm, moved, err);
-    }
+    if (!reuse_may_share(im)) return DCP_OK;
+    int status = reuse_share(im, err);
+    report->copy_s += move_progress_phase(im->progress, DCP_PHASE_COPY, start, core_clock_now());
     return status;
+}
+
+static int move_pieces(image *im, dcp_report *report, dcp_error *err) {
+    const move_file file = {
+        .end = im->layout->skeleton.file_bytes, .file = &im->file, .path = im->path};
+    move_transfer t = {.direction = MOVE_TO_FILE,
+                       .comm = im->comm,
+                       .queue = save_context_of(im->store)->queue,
+                       .files = &file,
+                       .n_files = 1,
+                       .pieces = im->pieces,
+                       .n_pieces = im->n_pieces,
+                       .device = &im->device,
+                       .progress = im->progress,
+                       .is_last = im->is_last,
+                       .bulk_is_apart = im->mover != NULL,
+                       .report = report};
+    return im->engine->to_file(&t, err);
 }
 
 int image_write(image *im, dcp_report *report, dcp_error *err) {
-    piece_sort(im->pieces, im->n_pieces);
-    snapshot_begin(im);
+    move_pieces_sort(im->pieces, im->n_pieces);
+    move_device_begin(&im->device, im->pieces, im->n_pieces);
     if (im->mover) im->mover->announce(im->mover->ctx, im);
     int status = create(im, err);
-    if (!status)
-        status = (im->engine == DCP_ENGINE_MPIO ? write_mpio : write_by_position)(im, report, err);
-    return status;
+    if (!status) status = comm_agree(im->comm, im->engine->open(im->path, &im->file, err), err);
+    if (!status) status = share_unchanged(im, report, err);
+    if (!status && im->engine->is_by_position)
+        status =
+            comm_agree(im->comm, save_context_open_queue(save_context_of(im->store), err), err);
+    return status ? status : move_pieces(im, report, err);
 }
 
 int image_join_sums(image *im, dcp_error *err) {
@@ -154,21 +135,21 @@ int image_finish(image *im, dcp_report *report, dcp_error *err) {
     int status = DCP_OK;
     double start = core_clock_now();
     if (im->comm->rank == 0) {
-        status = ready_queue(im, err);
+        status = save_context_open_queue(save_context_of(im->store), err);
         if (!status) status = tables_write(im, save_context_of(im->store)->queue, err);
     }
     double middle = core_clock_now();
     if (!status) status = io_sync(&im->file, err);
     reuse_close(im);
-    report->publish_s += save_progress_phase(im->progress, DCP_PHASE_PUBLISH, start, middle);
-    report->sync_s += save_progress_phase(im->progress, DCP_PHASE_SYNC, middle, core_clock_now());
+    report->publish_s += move_progress_phase(im->progress, DCP_PHASE_PUBLISH, start, middle);
+    report->sync_s += move_progress_phase(im->progress, DCP_PHASE_SYNC, middle, core_clock_now());
     return comm_agree(im->comm, status, err);
 }
 
 void image_free(image *im) {
     if (im->layout) io_close(&im->file);
     reuse_free(im->reuse);
-    pieces_free(im->pieces, im->n_pieces);
+    move_pieces_free(im->pieces, im->n_pieces);
     free(im->sums);
     free(im->meta);
     *im = (image){.file.fd = -1};

@@ -6,7 +6,6 @@
 
 #include "dcp/save.h"
 #include "save/layout.h"
-#include "save/write.h"
 
 struct image;
 
@@ -17,7 +16,7 @@ struct image;
 typedef struct save_mover {
     /* The fragments of the image will be read soon. */
     void (*announce)(void *ctx, const struct image *im);
-    /* Moves the direct pieces of the images, which are open, and adds them to their checksums. */
+    /* Moves the bulk parts of the images, which are open, and adds them to their checksums. */
     int (*move)(void *ctx, struct image *const *images, size_t n, dcp_error *err);
     /* `sums`: raw checksums of the blocks of all tensors, in their order, of all ranks. A failure
      * leaves the step unpublished. */
@@ -29,26 +28,26 @@ typedef struct image {
     dcp_comm *comm; /* of the ranks that write it */
     const save_file *layout;
     char path[PATH_MAX];
-    dcp_engine engine; /* never DCP_ENGINE_AUTO */
+    const move_engine *engine;
     io_file file;
-    piece *pieces; /* this rank's, and on rank 0 the metadata's; ascending by file_offset */
+    move_piece *pieces; /* this rank's, and on rank 0 the metadata's; ascending by file_offset */
     size_t n_pieces;
     uint64_t *sums; /* a raw checksum a block, this rank's share; then all ranks' */
     char *meta;     /* rank 0: the JSON text, before padding */
-    save_progress *progress;
-    const save_mover *mover; /* moves direct pieces, after image_write; NULL: image_write does */
+    move_progress *progress;
+    const save_mover *mover; /* moves bulk parts, after image_write; NULL: image_write does */
     int is_last;             /* of the images that read the caller's memory */
     dcp_store *store;        /* the step's */
     struct reuse *reuse;     /* NULL: every byte is written */
     int stands;              /* on rank 0: the file is there, a spare one to be written over */
-    int staged;              /* some of the boxes are on a device */
+    move_device device;      /* that some of the boxes are on */
 } image;
 
 /* Memory for n pieces beside the metadata's, and for the checksums. Not collective. */
 int image_prepare(image *im, dcp_comm *comm, const save_file *layout, const char *folder,
-                  const char *name, size_t n_pieces, save_progress *progress, dcp_error *err);
+                  const char *name, size_t n_pieces, move_progress *progress, dcp_error *err);
 /* Adds the piece of dataset `row` that `box` holds. */
-piece *image_add(image *im, size_t row, const state_box *box, const box_copy *copy);
+move_piece *image_add(image *im, size_t row, const state_box *box, const box_copy *copy);
 
 /* Not collective, after reuse_prepare; on rank 0: takes the store's spare file, where there is one
  * that this image fills as the last one did. */
@@ -66,10 +65,6 @@ int image_join_sums(image *im, dcp_error *err);
 int image_finish(image *im, dcp_report *report, dcp_error *err);
 
 void image_free(image *im);
-
-/* Engine mpio, collective over the image's ranks, of a file that rank 0 has created: moves the data
- * and adds it to the checksums; leaves the file open for the tables. */
-int write_mpio(image *im, dcp_report *report, dcp_error *err);
 
 /* Rank 0: tables and user block into the open file. */
 int tables_write(const image *im, io_queue *queue, dcp_error *err);

@@ -7,7 +7,6 @@
 #include "core/box.h"
 #include "core/crc64.h"
 #include "core/fail.h"
-#include "plan/plan.h"
 #include "plan/tensors.h"
 #include "plan/values.h"
 
@@ -60,7 +59,7 @@ void save_layout_free(struct save_layout *layout) {
 
 typedef struct agreed {
     uint64_t meta_bytes;
-    dcp_engine engine;
+    const move_engine *engine;
     int unchanged;
 } agreed;
 
@@ -80,12 +79,15 @@ static int agree_request(dcp_store *store, const save_request *r, int unchanged,
     }
     least[UNCHANGED] = (uint64_t)unchanged;
     least[META] = is_first ? ~meta_bytes_of(r->meta, r->layout) : UINT64_MAX;
-    least[ENGINE] = is_first ? plan_engine(r->engine, store->dir) : UINT64_MAX;
+    /* an engine that is named is chosen; else rank 0 chooses */
+    int chooses = is_first || move_engine_row(r->engine);
+    least[ENGINE] = chooses ? move_engine_choose(r->engine, store->dir)->engine : UINT64_MAX;
     int status = comm_allreduce(store->comm, least, ALL, DCP_REDUCE_MIN, err);
     if (status) return status;
     for (int i = 0; i < N; i++)
         if (least[i] != ~least[N + i]) return plan_value_differs(store->comm, &what[i], err);
-    *out = (agreed){~least[META], (dcp_engine)least[ENGINE], (int)least[UNCHANGED]};
+    *out =
+        (agreed){~least[META], move_engine_row((dcp_engine)least[ENGINE]), (int)least[UNCHANGED]};
     return DCP_OK;
 }
 

@@ -4,6 +4,7 @@
 #define DCP_SAVE_LAYOUT_H
 
 #include "h5/skeleton.h"
+#include "move/engine.h"
 #include "plan/boxes.h"
 #include "save/request.h"
 
@@ -23,7 +24,7 @@ struct save_layout {
     uint64_t key; /* checksum of this rank's tensors and boxes */
     dcp_layout layout;
     int shards;
-    dcp_engine engine; /* of this save; never DCP_ENGINE_AUTO */
+    const move_engine *engine; /* of this save */
     uint64_t meta_bytes;
     uint64_t tensors; /* fingerprint of all tensors, the same on all ranks */
     plan_boxes boxes; /* box pointers are those of the state planned last: see save_layout_plan */

@@ -8,7 +8,7 @@
 #include "core/fail.h"
 #include "core/json.h"
 #include "io/queue.h"
-#include "plan/plan.h"
+#include "move/engine.h"
 #include "step/userblock.h"
 
 #define ABOUT_BYTES (1 << 20) /* of the caller's members of about.json */
@@ -61,13 +61,13 @@ int save_request_make(const dcp_store *store, uint64_t step, const dcp_state *st
     if (!state) return core_fail(err, DCP_ERR_ARG, "dcp_save: a state is needed");
     const dcp_save_options plain = {0};
     if (!options) options = &plain;
-    r->progress = (save_progress){.on_progress = options->on_progress,
+    r->progress = (move_progress){.on_progress = options->on_progress,
                                   .progress_ctx = options->progress_ctx,
                                   .on_phase = options->on_phase,
                                   .phase_ctx = options->phase_ctx,
                                   .staging_bytes = save_request_copy_bytes(options)};
     r->engine = options->engine;
-    int status = plan_check_engine(r->engine, err);
+    int status = move_engine_check(r->engine, err);
     if (status) return status;
     if ((unsigned)options->layout > DCP_LAYOUT_SHARDED)
         return core_fail(err, DCP_ERR_ARG, "layout %d does not exist", (int)options->layout);

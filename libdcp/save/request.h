@@ -3,7 +3,7 @@
 #define DCP_SAVE_REQUEST_H
 
 #include "core/state.h"
-#include "save/progress.h"
+#include "move/progress.h"
 #include "store/store.h"
 
 struct save_mover;
@@ -18,7 +18,7 @@ typedef struct save_request {
     char *meta;                     /* rank 0: canonical JSON */
     char *about;                    /* further members of about.json; NULL: none */
     const struct save_mover *mover; /* NULL: the boxes are memory or plain sources */
-    save_progress progress; /* as the caller's options ask for; each run of the save has its own */
+    move_progress progress; /* as the caller's options ask for; each run of the save has its own */
 } save_request;
 
 /* Checks and copies the arguments of a save. Not collective; to be freed in either case. */

@@ -62,8 +62,7 @@ int reuse_prepare(image *im, dcp_store *store, size_t i, dcp_error *err) {
 }
 
 int reuse_may_share(const image *im) {
-    return im->engine != DCP_ENGINE_MPIO && im->reuse && im->reuse->last &&
-           !im->reuse->last->refused;
+    return im->engine->is_by_position && im->reuse && im->reuse->last && !im->reuse->last->refused;
 }
 
 /* Opens the last step's file, if it still is what was written, and tries whether it shares: with
@@ -99,12 +98,12 @@ static int is_candidate(const image *im, size_t row) {
 /* Takes the checksums of the candidates; writing does not take them again. */
 static void sum_candidates(image *im) {
     for (size_t i = 0; i < im->n_pieces; i++) {
-        piece *p = &im->pieces[i];
+        move_piece *p = &im->pieces[i];
         if (!p->row || !is_candidate(im, (size_t)(p->row - im->layout->rows))) continue;
         for (uint64_t run = 0; run < p->copy->runs; run++) {
             uint64_t a, b;
             core_box_copy_run(p->copy, run, &a, &b);
-            piece_sum(p, a, piece_memory(p, b), p->copy->run_bytes);
+            move_piece_sum(p, a, move_piece_memory(p, b), p->copy->run_bytes);
         }
         p->sums = NULL;
         p->global = NULL;
@@ -112,16 +111,16 @@ static void sum_candidates(image *im) {
 }
 
 static int by_place(const void *a, const void *b) {
-    const span *x = a, *y = b;
+    const move_span *x = a, *y = b;
     return (x->from > y->from) - (x->from < y->from);
 }
 
 /* Joins what touches, drops what is too short. */
-static void tidy(span_list *s) {
+static void tidy(move_span_list *s) {
     size_t kept = 0;
     qsort(s->list, s->n, sizeof *s->list, by_place);
     for (size_t i = 0, end; i < s->n; i = end) {
-        span joined = s->list[i];
+        move_span joined = s->list[i];
         for (end = i + 1; end < s->n && s->list[end].from == joined.to; end++)
             joined.to = s->list[end].to;
         if (joined.to - joined.from >= LEAST_BYTES) s->list[kept++] = joined;
@@ -130,7 +129,7 @@ static void tidy(span_list *s) {
 }
 
 /* The whole pages of unchanged blocks. `sums` are all ranks'. */
-static void find_unchanged(const image *im, const uint64_t *sums, span_list *out) {
+static void find_unchanged(const image *im, const uint64_t *sums, move_span_list *out) {
     for (size_t i = 0; i < im->layout->n; i++) {
         const index_row *row = &im->layout->rows[i];
         if (!is_candidate(im, i)) continue;
@@ -138,7 +137,7 @@ static void find_unchanged(const image *im, const uint64_t *sums, span_list *out
             uint64_t k = row->first_block + b, from = row->offset + b * BLOCK_BYTES;
             uint64_t bytes = step_index_block_bytes(row->bytes, b) / PAGE_BYTES * PAGE_BYTES;
             if (sums[k] == im->reuse->last->sums[k] && bytes)
-                out->list[out->n++] = (span){from, from + bytes};
+                out->list[out->n++] = (move_span){from, from + bytes};
         }
     }
     tidy(out);
@@ -164,7 +163,7 @@ static int look(image *im, dcp_error *err) {
 
 /* How many of the ranges the file shares now. The first that fails, for want of space say, and
  * those after it are written. */
-static uint64_t share_ranges(const span_list *shared, int from, int to) {
+static uint64_t share_ranges(const move_span_list *shared, int from, int to) {
     uint64_t done = 0;
     while (done < shared->n && !io_clone(from, to, shared->list[done].from,
                                          shared->list[done].to - shared->list[done].from))
@@ -174,7 +173,7 @@ static uint64_t share_ranges(const span_list *shared, int from, int to) {
 
 /* Space for all that is not shared. */
 static int reserve_rest(const image *im, dcp_error *err) {
-    const span_list *shared = &im->reuse->shared;
+    const move_span_list *shared = &im->reuse->shared;
     uint64_t at = 0;
     for (size_t i = 0; i <= shared->n; i++) {
         uint64_t to = i < shared->n ? shared->list[i].from : im->layout->skeleton.file_bytes;
@@ -185,7 +184,7 @@ static int reserve_rest(const image *im, dcp_error *err) {
     return DCP_OK;
 }
 
-static int add_bytes(void *ctx, const fragment *f) {
+static int add_bytes(void *ctx, const move_fragment *f) {
     *(uint64_t *)ctx += f->piece->box ? f->bytes : 0;
     return DCP_OK;
 }
@@ -199,12 +198,12 @@ static void skip_shared(image *im) {
         im->pieces[i].skip = &u->shared;
         if (im->pieces[i].box) before += im->pieces[i].copy->run_bytes * im->pieces[i].copy->runs;
     }
-    piece_fragments(im->pieces, im->n_pieces, &first, 0, im->layout->skeleton.file_bytes, add_bytes,
-                    &left);
-    piece_parts(im->pieces, im->n_pieces, add_bytes, &left);
+    move_fragments(im->pieces, im->n_pieces, &first, 0, im->layout->skeleton.file_bytes, add_bytes,
+                   &left);
+    move_bulk_parts(im->pieces, im->n_pieces, add_bytes, &left);
     for (size_t i = 0; i < u->shared.n; i++)
         u->bytes += u->shared.list[i].to - u->shared.list[i].from;
-    if (before > left) save_progress_written(im->progress, before - left);
+    if (before > left) move_progress_written(im->progress, before - left);
 }
 
 int reuse_share(image *im, dcp_error *err) {

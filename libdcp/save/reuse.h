@@ -9,9 +9,9 @@
 typedef struct reuse {
     const save_file_record *last; /* NULL: there is nothing to share with */
     save_file_record *now;
-    char path[PATH_MAX]; /* of the last step's file */
-    span_list shared;    /* what the new file has from it */
-    uint64_t bytes;      /* in all */
+    char path[PATH_MAX];   /* of the last step's file */
+    move_span_list shared; /* what the new file has from it */
+    uint64_t bytes;        /* in all */
 } reuse;
 
 /* Not collective: prepares it for the image, which is number `i` of this rank's files in the step.

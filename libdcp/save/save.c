@@ -85,7 +85,7 @@ static void note_saved(const dcp_store *store, int status, const save_request *r
 
 /* Collective: into the folder, and from there under the step's name. */
 static int write_step(dcp_store *store, const save_request *r, const struct save_layout *plan,
-                      const char *folder, save_progress *progress, double start, dcp_report *report,
+                      const char *folder, move_progress *progress, double start, dcp_report *report,
                       dcp_error *err) {
     save_context *kept = save_context_of(store);
     int status = kept->history ? DCP_OK : save_history_recall(store, r, plan, &kept->history, err);
@@ -100,11 +100,11 @@ static int write_step(dcp_store *store, const save_request *r, const struct save
     if (!status) status = publish(store, r, folder, report, start, err);
     note_saved(store, status, r, report);
     report->publish_s +=
-        save_progress_phase(progress, DCP_PHASE_PUBLISH, written, core_clock_now());
+        move_progress_phase(progress, DCP_PHASE_PUBLISH, written, core_clock_now());
     return status;
 }
 
-int save_run(dcp_store *store, const save_request *r, save_progress *progress, dcp_report *report,
+int save_run(dcp_store *store, const save_request *r, move_progress *progress, dcp_report *report,
              dcp_error *err) {
     char folder[PATH_MAX];
     save_context *kept = save_context_of(store);
@@ -113,19 +113,19 @@ int save_run(dcp_store *store, const save_request *r, save_progress *progress, d
     if (status) return status;
     const struct save_layout *plan = kept->layout;
     report->bytes = total_bytes(r);
-    report->engine = plan->engine;
+    report->engine = plan->engine->engine;
     progress->total = kept_bytes(r, plan);
     status = store_begin(store, r->step, folder, err);
     if (status) {
         if (status != DCP_ERR_STATE) store_rollback(store, r->step);
         return status;
     }
-    report->plan_s = save_progress_phase(progress, DCP_PHASE_PLAN, start, core_clock_now());
+    report->plan_s = move_progress_phase(progress, DCP_PHASE_PLAN, start, core_clock_now());
     status = write_step(store, r, plan, folder, progress, start, report, err);
     if (status) {
         save_context_reset(kept, status);
         store_rollback(store, r->step);
     }
-    report->total_s = save_progress_phase(progress, DCP_PHASE_ALL, start, core_clock_now());
+    report->total_s = move_progress_phase(progress, DCP_PHASE_ALL, start, core_clock_now());
     return status;
 }

@@ -5,7 +5,7 @@
 #include "save/request.h"
 
 /* Collective, with a store that has its context: from planning to publication. */
-int save_run(dcp_store *store, const save_request *r, save_progress *progress, dcp_report *report,
+int save_run(dcp_store *store, const save_request *r, move_progress *progress, dcp_report *report,
              dcp_error *err);
 
 #endif

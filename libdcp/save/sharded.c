@@ -20,8 +20,8 @@
 typedef struct shard {
     int number;
     save_file file;
-    dcp_box *boxes;       /* a row's */
-    piece_global *global; /* a row: what it is of the whole tensor */
+    dcp_box *boxes;      /* a row's */
+    move_global *global; /* a row: what it is of the whole tensor */
     image im;
 } shard;
 
@@ -59,17 +59,17 @@ static int add_pieces(const shard_box *boxes, size_t n, shard *s, const save_req
         size_t tensor = boxes[i].tensor;
         if (!boxes[i].source) continue;
         box_copy whole = {.run_bytes = s->file.rows[i].bytes, .runs = 1};
-        piece *p = image_add(&s->im, i, boxes[i].source, &whole);
+        move_piece *p = image_add(&s->im, i, boxes[i].source, &whole);
         s->global[i].bytes = r->sorted[tensor]->bytes;
         s->global[i].sums = all->sums + all->first_block[tensor];
         p->global = &s->global[i];
     }
-    if (pieces_stand(s->im.pieces, s->im.n_pieces)) return DCP_OK;
+    if (move_pieces_have_copies(s->im.pieces, s->im.n_pieces)) return DCP_OK;
     return core_fail_memory(err, n * sizeof *s->im.pieces);
 }
 
 static int shard_write(shard *s, const shards *all, const save_request *r,
-                       const struct save_layout *plan, const char *folder, save_progress *progress,
+                       const struct save_layout *plan, const char *folder, move_progress *progress,
                        dcp_report *report, dcp_error *err) {
     size_t bytes = 1, n = shard_boxes_measure(r, plan, s->number, &bytes);
     char name[64];
@@ -91,7 +91,7 @@ static int shard_write(shard *s, const shards *all, const save_request *r,
         status = image_prepare(&s->im, all->self, &s->file, folder, name, n, progress, err);
     s->im.store = all->store;
     s->im.engine = plan->engine;
-    s->im.mover = plan->engine == DCP_ENGINE_DIRECT ? r->mover : NULL;
+    s->im.mover = plan->engine->is_by_position ? r->mover : NULL;
     s->im.is_last = s == &all->list[all->n - 1];
     if (!status) status = add_pieces(boxes, n, s, r, all, err);
     if (!status) status = reuse_prepare(&s->im, all->store, (size_t)(s - all->list), err);
@@ -104,8 +104,8 @@ static int shard_write(shard *s, const shards *all, const save_request *r,
 }
 
 /* What the shards left to the mover: all at once, as they have rows of the same old files. */
-static int move_direct(const shards *all, const save_mover *mover, dcp_report *report,
-                       dcp_error *err) {
+static int move_apart(const shards *all, const save_mover *mover, dcp_report *report,
+                      dcp_error *err) {
     double start = core_clock_now();
     if (!all->n || !all->list[0].im.mover) return DCP_OK;
     image **images = malloc(all->n * sizeof *images);
@@ -115,7 +115,7 @@ static int move_direct(const shards *all, const save_mover *mover, dcp_report *r
     free(images);
     for (size_t i = 0; i < all->n && !status; i++) status = image_join_sums(&all->list[i].im, err);
     report->write_s +=
-        save_progress_phase(all->list[0].im.progress, DCP_PHASE_WRITE, start, core_clock_now());
+        move_progress_phase(all->list[0].im.progress, DCP_PHASE_WRITE, start, core_clock_now());
     return status;
 }
 
@@ -209,14 +209,14 @@ static void shards_free(shards *all) {
 }
 
 int save_sharded(dcp_store *store, const save_request *r, const struct save_layout *plan,
-                 const char *folder, save_progress *progress, dcp_report *report, dcp_error *err) {
+                 const char *folder, move_progress *progress, dcp_report *report, dcp_error *err) {
     shards all = {.store = store};
     char *meta = NULL;
     int status = shards_prepare(store, r, plan, &all, err);
     for (size_t i = 0; i < all.n && !status; i++)
         status = shard_write(&all.list[i], &all, r, plan, folder, progress, report, err);
-    if (!status) status = move_direct(&all, r->mover, report, err);
-    save_progress_release(progress);
+    if (!status) status = move_apart(&all, r->mover, report, err);
+    move_progress_release(progress);
     status = agree_on_shards(store->comm, status, err);
     if (!status) status = comm_allreduce(store->comm, all.sums, all.blocks, DCP_REDUCE_XOR, err);
     if (!status)

@@ -7,6 +7,6 @@
 /* Collective: writes what belongs into `folder`, and notes what was saved in the store's context.
  */
 int save_sharded(dcp_store *store, const save_request *request, const struct save_layout *plan,
-                 const char *folder, save_progress *progress, dcp_report *report, dcp_error *err);
+                 const char *folder, move_progress *progress, dcp_report *report, dcp_error *err);
 
 #endif

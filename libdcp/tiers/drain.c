@@ -13,7 +13,7 @@
 #include "core/clock.h"
 #include "core/fail.h"
 #include "load/read.h"
-#include "plan/plan.h"
+#include "move/engine.h"
 #include "step/checkpoint.h"
 #include "step/list.h"
 #include "store/retention.h"
@@ -141,7 +141,8 @@ void tiers_drain_start(const dcp_tiers *tiers, tier *to, tier *from) {
     to->drain = d;
     store_pin(d->from, d->step);
     /* HDF5 and MPI-IO are called where the caller calls them: see save/async.c */
-    int may_have_thread = to->comm && plan_engine(d->options.engine, d->to->dir) != DCP_ENGINE_MPIO;
+    int may_have_thread =
+        to->comm && move_engine_choose(d->options.engine, d->to->dir)->is_for_any_thread;
     d->has_thread = may_have_thread && pthread_create(&d->thread, NULL, fill_thread, d) == 0;
     if (d->has_thread)
         pthread_setname_np(d->thread, "dcp-fill");

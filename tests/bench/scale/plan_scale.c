@@ -13,7 +13,7 @@
 #include <getopt.h>
 #include <string.h>
 
-#include "copy/window.h"
+#include "move/window.h"
 #include "plan/boxes.h"
 #include "planned.h"
 #include "save/context.h"

@@ -4,19 +4,19 @@
 
 #include <time.h>
 
-#include "copy/window.h"
 #include "core/fail.h"
 #include "h5/skeleton.h"
 #include "heap.h"
 #include "io/queue.h"
+#include "move/window.h"
 #include "world.h"
 
-int __real_windows_find(dcp_comm *comm, const piece *pieces, size_t n, uint64_t file_bytes,
-                        windows *out, dcp_error *err);
+int __real_move_windows_find(dcp_comm *comm, const move_piece *pieces, size_t n, uint64_t end,
+                             const uint64_t *reader_ranges, move_windows *out, dcp_error *err);
 int __real_h5_skeleton_build(index_row *rows, size_t n, dcp_layout layout, uint64_t meta_bytes,
                              skeleton *out, dcp_error *err);
-int __wrap_windows_find(dcp_comm *comm, const piece *pieces, size_t n, uint64_t file_bytes,
-                        windows *out, dcp_error *err);
+int __wrap_move_windows_find(dcp_comm *comm, const move_piece *pieces, size_t n, uint64_t end,
+                             const uint64_t *reader_ranges, move_windows *out, dcp_error *err);
 int __wrap_h5_skeleton_build(index_row *rows, size_t n, dcp_layout layout, uint64_t meta_bytes,
                              skeleton *out, dcp_error *err);
 int __wrap_store_begin(dcp_store *store, uint64_t step, char *folder, dcp_error *err);
@@ -52,14 +52,14 @@ int __wrap_h5_skeleton_build(index_row *rows, size_t n, dcp_layout layout, uint6
     return status;
 }
 
-int __wrap_windows_find(dcp_comm *comm, const piece *pieces, size_t n, uint64_t file_bytes,
-                        windows *out, dcp_error *err) {
-    int status = __real_windows_find(comm, pieces, n, file_bytes, out, err);
+int __wrap_move_windows_find(dcp_comm *comm, const move_piece *pieces, size_t n, uint64_t end,
+                             const uint64_t *reader_ranges, move_windows *out, dcp_error *err) {
+    int status = __real_move_windows_find(comm, pieces, n, end, reader_ranges, out, err);
     current->all = cost_so_far();
     current->pieces = n;
     if (status) return status;
     current->reached = 1;
-    windows_free(out);
+    move_windows_free(out);
     return core_fail(err, DCP_ERR_STATE, "planned");
 }
 

@@ -1,17 +1,17 @@
 /* A matrix cut by columns, so large that its fragments need more windows than one round of sizes
  * speaks of: saved on some columns, loaded on other ones, every element is right. */
 #include "comm/rounds.h"
-#include "copy/window.h"
+#include "move/window.h"
 #include "support/scratch.h"
 
 #define COLUMNS_IN_ALL 1031
 
-/* More than WINDOW_BYTES for each round that is planned at once. */
+/* More than MOVE_WINDOW_BYTES for each round that is planned at once. */
 static const dcp_tensor matrix = {
     "/model/m",
     DCP_U32,
     2,
-    {(COMM_ROUNDS_AT_ONCE + 2) * (WINDOW_BYTES / 4 / COLUMNS_IN_ALL), COLUMNS_IN_ALL}};
+    {(COMM_ROUNDS_AT_ONCE + 2) * (MOVE_WINDOW_BYTES / 4 / COLUMNS_IN_ALL), COLUMNS_IN_ALL}};
 
 static dcp_box columns(int part, int parts) {
     dcp_box box = dcp_box_whole(&matrix);

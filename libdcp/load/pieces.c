@@ -1,0 +1,116 @@
+/* From boxes of the state to pieces of the checkpoint's datasets, and moving those. */
+#include "load/pieces.h"
+
+#include <stdlib.h>
+
+#include "core/box.h"
+#include "core/fail.h"
+#include "step/outside.h"
+
+static int make_sums(load *l, dcp_error *err) {
+    uint64_t blocks = 0;
+    l->first_sum = calloc(l->chosen.n + 1, sizeof *l->first_sum);
+    if (!l->first_sum) return core_fail_memory(err, l->chosen.n * sizeof *l->first_sum);
+    for (size_t i = 0; i < l->chosen.n; i++) {
+        l->first_sum[i] = blocks;
+        blocks += l->chosen.stored[i]->blocks;
+    }
+    l->first_sum[l->chosen.n] = blocks;
+    l->sums = calloc(blocks + 1, sizeof *l->sums);
+    return l->sums ? DCP_OK : core_fail_memory(err, blocks * sizeof *l->sums);
+}
+
+static int list_files(load *l, dcp_error *err) {
+    const dcp_checkpoint *ckpt = l->ckpt;
+    l->files = calloc(ckpt->n_files, sizeof *l->files);
+    if (!l->files) return core_fail_memory(err, ckpt->n_files * sizeof *l->files);
+    for (size_t f = 0; f < ckpt->n_files; f++) {
+        step_file *file = ckpt->by_address[f];
+        l->files[f] = (move_file){.base = file->base,
+                                  .end = file->base + file->ub.file_bytes,
+                                  .file = &file->file,
+                                  .path = file->path,
+                                  .owner = file};
+    }
+    return DCP_OK;
+}
+
+int load_pieces_prepare(load *l, dcp_error *err) {
+    int status = make_sums(l, err);
+    if (!status) status = list_files(l, err);
+    if (status || !l->engine->is_by_position) return status;
+    for (size_t f = 0; f < l->ckpt->n_files && !status; f++)
+        if (!l->ckpt->files[f].hidden) status = step_file_open(&l->ckpt->files[f], err);
+    return status ? status : io_queue_create(&l->queue, err);
+}
+
+void load_pieces_free(load *l) {
+    io_queue_destroy(l->queue);
+    free(l->files);
+    free(l->sums);
+    free(l->first_sum);
+}
+
+/* What one dataset holds of one box. */
+static int make_piece(const load *l, const plan_box *b, const state_box *box,
+                      const step_dataset *from, move_piece *out) {
+    const dcp_tensor *t = &l->chosen.stored[b->tensor]->tensor;
+    const dcp_box held = step_index_row_box(from->row);
+    box_copy copy;
+    if (!from->row->bytes ||
+        !core_box_copy_between(&copy, t->ndim, dcp_dtype_bytes(t->dtype), &held, &box->box))
+        return 0;
+    *out = (move_piece){.file_offset = from->file->base + from->row->offset,
+                        .bytes = from->row->bytes,
+                        .row = from->row,
+                        .box = box};
+    if (b->keeper && l->boxes.exact[b->tensor])
+        out->sums = l->sums + l->first_sum[b->tensor] + from->first_block;
+    move_piece_set_copy(out, &copy);
+    if (from->file->hidden) out->bulk = 0;
+    if (box->device) out->device = (move_device *)&l->device;
+    return 1;
+}
+
+size_t load_pieces_of(const load *l, const plan_box *b, const state_box *box, move_piece *out) {
+    const step_tensor *t = l->chosen.stored[b->tensor];
+    const step_dataset *from = &l->ckpt->pieces[t->first_piece];
+    size_t n = 0, k, end;
+    step_checkpoint_near(l->ckpt, t, &box->box, &k, &end);
+    if (!out) return end - k;
+    for (; k < end; k++) n += (size_t)make_piece(l, b, box, &from[k], out + n);
+    return n;
+}
+
+/* Once for each file: HDF5 sees it only when plain reads have shown that its metadata is intact. */
+static int check_metadata(void *owner, dcp_error *err) {
+    step_file *file = owner;
+    if (file->outside_is_intact) return DCP_OK;
+    int status = step_file_open_plain(file, err);
+    unsigned char *buffer = status ? NULL : malloc(BLOCK_BYTES);
+    if (!status && !buffer) status = core_fail_memory(err, BLOCK_BYTES);
+    if (!status)
+        status = step_outside_check(file, buffer, NULL, NULL, &file->outside_is_intact, err);
+    free(buffer);
+    if (status || file->outside_is_intact) return status;
+    return core_fail(err, DCP_ERR_CORRUPT,
+                     "%s: HDF5 metadata or padding: bytes outside the tensors and tables are "
+                     "damaged",
+                     file->path);
+}
+
+int load_pieces_move(load *l, move_piece *pieces, size_t n, dcp_error *err) {
+    move_transfer t = {.direction = MOVE_FROM_FILE,
+                       .comm = l->comm,
+                       .queue = l->queue,
+                       .files = l->files,
+                       .n_files = l->ckpt->n_files,
+                       .reader_ranges = l->ckpt->lanes,
+                       .pieces = pieces,
+                       .n_pieces = n,
+                       .device = &l->device,
+                       .check_metadata = check_metadata,
+                       .report = &l->report};
+    move_pieces_sort(pieces, n);
+    return l->engine->from_files(&t, err);
+}

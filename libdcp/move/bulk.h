@@ -1,0 +1,11 @@
+/* Bulk parts: whole pages of long runs, written or read by the rank that holds them. */
+#ifndef DCP_MOVE_BULK_H
+#define DCP_MOVE_BULK_H
+
+#include "move/transfer.h"
+
+/* Not collective. Moves the bulk parts of the transfer's pieces and adds them to their checksums.
+ * Done when it returns, but what a load has put on a device may still be on its way. */
+int move_bulk(const move_transfer *t, dcp_error *err);
+
+#endif

@@ -1,0 +1,208 @@
+/* Engine mpio: datasets through HDF5's MPI-IO driver, each rank by itself. All goes through the
+ * page cache.
+ *
+ * To a file: rank 0 makes it a valid HDF5 file; then every rank writes its boxes into the datasets,
+ * in parts of a bounded size. HDF5 changes no metadata; rank 0 puts its bytes there once more, so
+ * that they are right whatever HDF5 wrote. From files: a rank reads its boxes out of the datasets,
+ * directly into their memory. HDF5 sees a file only after plain reads have shown that its metadata
+ * is what was saved. */
+#include <stdlib.h>
+
+#include "core/clock.h"
+#include "core/fail.h"
+#include "h5/parallel.h"
+#include "move/engines.h"
+
+#define BUFFER_BYTES ((uint64_t)4 << 20) /* for what is not in memory */
+#define PART_BYTES ((uint64_t)256 << 20) /* MPI-IO's transfers stay below 2 GiB */
+
+typedef struct mpio_mover {
+    const move_transfer *transfer;
+    const move_file *from; /* of `file` */
+    h5_file *file;
+    const move_piece *piece;
+    unsigned char *buffer; /* BUFFER_BYTES; from files: NULL before the first use */
+    dcp_error *err;
+} mpio_mover;
+
+/* Pieces without a box are the file's metadata, which rank 0 has. */
+static int put_metadata(const move_transfer *t, dcp_error *err) {
+    io_file file;
+    if (t->comm->rank) return DCP_OK;
+    int status = io_open_buffered(t->files->path, 1, &file, err);
+    if (status) return status;
+    status = io_reserve(&file, t->files->end, err);
+    for (size_t i = 0; i < t->n_pieces && !status; i++) {
+        const move_piece *p = &t->pieces[i];
+        if (!p->box)
+            status = io_write_plain(file.fd, p->raw, p->bytes, p->file_offset, t->files->path, err);
+    }
+    io_close(&file); /* other nodes see it when it is closed */
+    return status;
+}
+
+/* `part` is bytes [offset, offset + bytes) of the box. */
+static int write_part(mpio_mover *m, const dcp_box *part, uint64_t offset, uint64_t bytes) {
+    const unsigned char *data = move_piece_memory(m->piece, offset);
+    if (!data) {
+        int status = move_box_fetch(m->piece, offset, bytes, m->buffer, m->err);
+        if (status) return status;
+        data = m->buffer;
+    }
+    int status = h5_parallel_write(m->file, part, data, m->err);
+    if (status) return status;
+    move_piece_sum_box(m->piece, offset, data, bytes);
+    move_progress_written(m->transfer->progress, bytes);
+    return DCP_OK;
+}
+
+static int write_piece(mpio_mover *m) {
+    const dcp_tensor *t = &m->piece->row->tensor;
+    const dcp_box *box = &m->piece->box->box;
+    uint32_t dims = core_box_dims(t->ndim);
+    uint64_t size = dcp_dtype_bytes(t->dtype), all = dcp_box_elems(box, dims);
+    int status = h5_parallel_dataset(m->file, m->piece->row, m->err);
+    for (uint64_t at = 0, n; at < all && !status; at += n) {
+        dcp_box part;
+        n = dcp_box_slice(dims, box, at, BUFFER_BYTES / size, &part);
+        status = write_part(m, &part, at * size, n * size);
+    }
+    return status;
+}
+
+/* This rank's boxes. Not collective. */
+static int write_boxes(const move_transfer *t, dcp_error *err) {
+    mpio_mover m = {.transfer = t, .err = err, .buffer = malloc(BUFFER_BYTES)};
+    if (!m.buffer) return core_fail_memory(err, BUFFER_BYTES);
+    int status = h5_parallel_open(t->files->path, 1, &m.file, err);
+    for (size_t i = 0; i < t->n_pieces && !status; i++) {
+        m.piece = &t->pieces[i];
+        if (m.piece->row) status = write_piece(&m);
+    }
+    int closed = h5_parallel_close(m.file, status ? NULL : err);
+    free(m.buffer);
+    return status ? status : closed;
+}
+
+static int write_datasets(move_transfer *t, dcp_error *err) {
+    double start = core_clock_now();
+    for (size_t i = 0; i < t->n_pieces; i++) t->pieces[i].bulk = 0; /* all of it is fetched */
+    int status = comm_agree(t->comm, put_metadata(t, err), err);
+    if (status) return status;
+    status = move_transfer_finish(t, write_boxes(t, err), err);
+    if (!status) status = comm_agree(t->comm, put_metadata(t, err), err);
+    t->report->write_s +=
+        move_progress_phase(t->progress, DCP_PHASE_WRITE, start, core_clock_now());
+    return status;
+}
+
+static int open_piece_file(mpio_mover *m) {
+    const move_file *file = move_transfer_file(m->transfer, m->piece->file_offset);
+    if (m->from == file) return DCP_OK;
+    int status = h5_parallel_close(m->file, m->err);
+    m->file = NULL;
+    if (!status) status = m->transfer->check_metadata(file->owner, m->err);
+    if (!status) status = h5_parallel_open(file->path, 0, &m->file, m->err);
+    m->from = file;
+    return status;
+}
+
+static void sum_piece(const move_piece *p) {
+    const unsigned char *memory = p->box->data;
+    for (uint64_t i = 0, a, b; i < p->copy->runs; i++) {
+        core_box_copy_run(p->copy, i, &a, &b);
+        move_piece_sum(p, a, memory + b, p->copy->run_bytes);
+    }
+}
+
+/* A part of what the dataset and the box share, dense in the buffer, to where it belongs. */
+static int put_part(const mpio_mover *m, const dcp_box *part) {
+    const move_piece *p = m->piece;
+    const dcp_tensor *t = &p->row->tensor;
+    uint32_t dims = core_box_dims(t->ndim);
+    uint64_t size = dcp_dtype_bytes(t->dtype);
+    const dcp_box held = step_index_row_box(p->row);
+    box_copy copy;
+    int status = DCP_OK;
+    core_box_copy_between(&copy, dims, size, &held, part);
+    for (uint64_t i = 0, a, b; i < copy.runs; i++) {
+        core_box_copy_run(&copy, i, &a, &b);
+        move_piece_sum(p, a, m->buffer + b, copy.run_bytes);
+    }
+    core_box_copy_between(&copy, dims, size, &p->box->box, part);
+    for (uint64_t i = 0, a, b; i < copy.runs && !status; i++) {
+        core_box_copy_run(&copy, i, &a, &b);
+        status = move_box_put(p, a, m->buffer + b, copy.run_bytes, m->err);
+    }
+    return status;
+}
+
+static int read_to_device(mpio_mover *m, const dcp_box *shared) {
+    const dcp_tensor *t = &m->piece->row->tensor;
+    uint32_t dims = core_box_dims(t->ndim);
+    uint64_t most = BUFFER_BYTES / dcp_dtype_bytes(t->dtype), all = dcp_box_elems(shared, dims);
+    if (!m->buffer && !(m->buffer = malloc(BUFFER_BYTES)))
+        return core_fail_memory(m->err, BUFFER_BYTES);
+    int status = h5_parallel_dataset(m->file, m->piece->row, m->err);
+    for (uint64_t at = 0; at < all && !status;) {
+        dcp_box part;
+        at += dcp_box_slice(dims, shared, at, most, &part);
+        status = h5_parallel_read(m->file, &part, &part, m->buffer, m->err);
+        if (!status) status = put_part(m, &part);
+    }
+    return status;
+}
+
+static int read_piece(mpio_mover *m) {
+    const move_piece *p = m->piece;
+    const dcp_tensor *t = &p->row->tensor;
+    uint32_t dims = core_box_dims(t->ndim);
+    dcp_box held = step_index_row_box(p->row), shared, part;
+    if (!core_box_intersect(dims, &held, &p->box->box, &shared)) return DCP_OK;
+    if (p->device) return read_to_device(m, &shared);
+    uint64_t most = PART_BYTES / dcp_dtype_bytes(t->dtype), all = dcp_box_elems(&shared, dims);
+    int status = h5_parallel_dataset(m->file, p->row, m->err);
+    for (uint64_t at = 0; at < all && !status;) {
+        at += dcp_box_slice(dims, &shared, at, most, &part);
+        status = h5_parallel_read(m->file, &part, &p->box->box, p->box->data, m->err);
+    }
+    if (!status && p->sums) sum_piece(p);
+    return status;
+}
+
+/* Not collective. */
+static int read_boxes(const move_transfer *t, dcp_error *err) {
+    mpio_mover m = {.transfer = t, .err = err};
+    int status = DCP_OK;
+    for (size_t i = 0; i < t->n_pieces && !status; i++) {
+        m.piece = &t->pieces[i];
+        status = open_piece_file(&m);
+        if (!status) status = read_piece(&m);
+    }
+    int closed = h5_parallel_close(m.file, status ? NULL : err);
+    free(m.buffer);
+    return status ? status : closed;
+}
+
+static int read_datasets(move_transfer *t, dcp_error *err) {
+    double start = core_clock_now();
+    int status = move_transfer_finish(t, read_boxes(t, err), err);
+    t->report->write_s += core_clock_now() - start;
+    return status;
+}
+
+static int open_to_write(const char *path, io_file *out, dcp_error *err) {
+    return io_open_buffered(path, 1, out, err);
+}
+
+const move_engine move_engine_mpio = {
+    .engine = DCP_ENGINE_MPIO,
+    .name = "mpio",
+    /* PVFS2 and OrangeFS have no POSIX semantics between clients by design: no locks, and caches
+     * that other nodes' writes don't reach. They are made for MPI-IO. */
+    .file_systems = {0x20030528},
+    .check = h5_parallel_check,
+    .open = open_to_write,
+    .to_file = write_datasets,
+    .from_files = read_datasets,
+};

@@ -1,0 +1,97 @@
+/* A piece: one box of this rank as bytes of one dataset of a file. Saving and loading are loops
+ * over pieces.
+ *
+ * A piece moves in one of two ways. Where its runs are long, the whole pages inside each run are
+ * bulk: this rank writes or reads them itself. The rest, edges and short runs, travels as fragments
+ * between this rank and the aggregators, the ranks that own the file's domains (window.h). So no
+ * page is touched by two ranks, and small pieces become large transfers. */
+#ifndef DCP_MOVE_PIECE_H
+#define DCP_MOVE_PIECE_H
+
+#include "core/box.h"
+#include "core/state.h"
+#include "step/index.h"
+
+#define MOVE_BULK_BYTES (512u << 10) /* a run of at least that is bulk */
+
+/* Parts of a file, ascending, with something between them. */
+typedef struct move_span {
+    uint64_t from, to;
+} move_span;
+
+typedef struct move_span_list {
+    move_span *list;
+    size_t n;
+} move_span_list;
+
+/* For a dataset that is a box of a larger tensor: the tensor's checksums. */
+typedef struct move_global {
+    box_copy copy;  /* a: bytes of the tensor, b: bytes of the dataset */
+    uint64_t bytes; /* of the tensor */
+    uint64_t *sums; /* raw checksums of its blocks to add to */
+} move_global;
+
+typedef struct move_piece {
+    const box_copy *copy; /* a: bytes of the dataset, b: bytes of `box`, dense */
+    uint64_t
+        file_offset; /* of the dataset; where there are several files: its address (transfer.h) */
+    uint64_t bytes;  /* of the dataset */
+    const index_row *row; /* the dataset's; NULL: bytes of no dataset */
+    const state_box *box; /* memory or source; NULL: `raw` */
+    const unsigned char *raw;
+    int bulk;                   /* runs are long and the dataset starts on a page */
+    uint64_t *sums;             /* raw checksums of the dataset's blocks to add to; NULL: none */
+    const move_global *global;  /* to add to as well; NULL: none */
+    const move_span_list *skip; /* whole pages that are in the file already; NULL: none */
+    struct move_device *device; /* that the box is on (box_bytes.h); NULL: it is on none */
+} move_piece;
+
+/* Sets `copy` to one of its own and `bulk`, from file_offset. Where memory is short `copy` is NULL:
+ * see move_pieces_have_copies. */
+void move_piece_set_copy(move_piece *p, const box_copy *copy);
+/* 1 where every piece has got its copy. */
+int move_pieces_have_copies(const move_piece *pieces, size_t n);
+/* Frees them with their copies. */
+void move_pieces_free(move_piece *pieces, size_t n);
+
+/* Orders pieces by their places in the file, as the walks below want them. */
+void move_pieces_sort(move_piece *pieces, size_t n);
+
+/* The first of the sorted pieces whose dataset begins at `file_offset` or after it. */
+size_t move_pieces_find(const move_piece *pieces, size_t n, uint64_t file_offset);
+
+/* Memory of the box at that offset; NULL where it has to be fetched: a source, or on a device. */
+const unsigned char *move_piece_memory(const move_piece *p, uint64_t offset);
+
+/* Adds bytes [offset, offset + bytes) of the dataset to the checksums. */
+void move_piece_sum(const move_piece *p, uint64_t offset, const unsigned char *data,
+                    uint64_t bytes);
+
+/* The same for bytes [offset, offset + bytes) of the box, where all of the box is in the piece. */
+void move_piece_sum_box(const move_piece *p, uint64_t offset, const unsigned char *data,
+                        uint64_t bytes);
+
+/* The whole pages [*from, *to) of the file inside run i of a bulk piece; empty: *from = *to. */
+void move_piece_interior(const move_piece *p, uint64_t run, uint64_t *from, uint64_t *to);
+
+/* One contiguous part of a piece. */
+typedef struct move_fragment {
+    const move_piece *piece;
+    uint64_t file_offset; /* absolute */
+    uint64_t dataset_offset, box_offset, bytes;
+} move_fragment;
+
+/* Called for each fragment, ascending within a piece. Not 0 stops the walk. */
+typedef int (*move_fragment_fn)(void *ctx, const move_fragment *f);
+
+/* Walks the fragments of pieces (ascending by file_offset) that lie in [low, high) of the file, cut
+ * to it. *first is where to start looking, and is moved past pieces that end before `low`: start at
+ * 0, then pass ascending ranges. */
+int move_fragments(const move_piece *pieces, size_t n, size_t *first, uint64_t low, uint64_t high,
+                   move_fragment_fn fn, void *ctx);
+
+/* Walks the bulk parts of pieces: whole pages of runs, cut at the ends of the dataset's blocks, so
+ * that each part is checksummed in one. Statuses of `fn` but DCP_OK end the walk. */
+int move_bulk_parts(const move_piece *pieces, size_t n, move_fragment_fn fn, void *ctx);
+
+#endif

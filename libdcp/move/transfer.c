@@ -1,0 +1,32 @@
+/* Addresses of files, and the end of a move. */
+#include "move/transfer.h"
+
+const move_file *move_transfer_file(const move_transfer *t, uint64_t address) {
+    size_t low = 0, high = t->n_files;
+    while (high - low > 1) {
+        size_t middle = low + (high - low) / 2;
+        if (t->files[middle].base <= address)
+            low = middle;
+        else
+            high = middle;
+    }
+    return &t->files[low];
+}
+
+void move_transfer_start(const move_transfer *t, unsigned slot, unsigned char *buffer,
+                         uint64_t bytes, uint64_t address) {
+    const move_file *file = move_transfer_file(t, address);
+    if (t->direction == MOVE_TO_FILE)
+        io_queue_write(t->queue, slot, file->file, buffer, bytes, address - file->base);
+    else
+        io_queue_read(t->queue, slot, file->file, buffer, bytes, address - file->base);
+}
+
+int move_transfer_finish(const move_transfer *t, int status, dcp_error *err) {
+    if (t->direction == MOVE_FROM_FILE) {
+        if (!status) status = move_device_flush(t->device, err);
+    } else if (t->is_last) {
+        move_progress_release(t->progress);
+    }
+    return comm_agree(t->comm, status, err);
+}

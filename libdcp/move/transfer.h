@@ -1,0 +1,52 @@
+/* One move of bytes between the boxes of ranks and files, in either direction: what engines are
+ * given. */
+#ifndef DCP_MOVE_TRANSFER_H
+#define DCP_MOVE_TRANSFER_H
+
+#include "comm/comm.h"
+#include "io/queue.h"
+#include "move/box_bytes.h"
+#include "move/progress.h"
+
+typedef enum move_direction { MOVE_TO_FILE, MOVE_FROM_FILE } move_direction;
+
+/* Files lie one after the other in one space of addresses, so that all of them look like one. */
+typedef struct move_file {
+    uint64_t base, end;  /* its addresses */
+    const io_file *file; /* open for engines by position, of the files that this rank sees */
+    const char *path;
+    void *owner; /* the caller's, for move_transfer.check_metadata */
+} move_file;
+
+typedef struct move_transfer {
+    move_direction direction;
+    dcp_comm *comm;  /* of the ranks that move together */
+    io_queue *queue; /* of engines by position */
+    const move_file *files;
+    size_t n_files; /* 1 where the direction is to the file */
+    /* Where only some ranks see some files: rank r reads what others ask for of the addresses
+     * [reader_ranges[r], reader_ranges[r + 1]), and no other rank does. NULL: each sees all. */
+    const uint64_t *reader_ranges;
+    move_piece *pieces; /* this rank's, sorted; file_offset is an address */
+    size_t n_pieces;
+    move_device *device;
+    move_progress *progress; /* NULL where the direction is from files */
+    int is_last;       /* to a file: no other memory of the save is read after these pieces' */
+    int bulk_is_apart; /* bulk parts are left to the caller */
+    /* From files: whether a file's metadata is what was saved, before HDF5 sees it. */
+    int (*check_metadata)(void *owner, dcp_error *err);
+    dcp_report *report; /* gets the seconds */
+} move_transfer;
+
+/* The file that holds the address. */
+const move_file *move_transfer_file(const move_transfer *t, uint64_t address);
+
+/* Starts writing or reading [address, address + bytes), in one file, from or into the buffer. */
+void move_transfer_start(const move_transfer *t, unsigned slot, unsigned char *buffer,
+                         uint64_t bytes, uint64_t address);
+
+/* Collective: how a move ends on all ranks; `status` is this rank's. The caller's memory is free
+ * then, or all has arrived on a device. */
+int move_transfer_finish(const move_transfer *t, int status, dcp_error *err);
+
+#endif
