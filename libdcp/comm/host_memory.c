@@ -63,7 +63,7 @@ static int set_size(int fd, size_t bytes) {
     return memory_is_counted() ? fallocate(fd, 0, 0, (off_t)bytes) : ftruncate(fd, (off_t)bytes);
 }
 
-static int make_file(size_t bytes, file_of_first *file) {
+static int make_first_file(size_t bytes, file_of_first *file) {
     int fd = memfd_create("dcp", MFD_CLOEXEC | MFD_NOEXEC_SEAL);
     if (fd < 0) fd = memfd_create("dcp", MFD_CLOEXEC); /* kernels before 6.3 */
     if (fd >= 0 && set_size(fd, bytes) != 0) {
@@ -76,7 +76,7 @@ static int make_file(size_t bytes, file_of_first *file) {
     return fd;
 }
 
-static int open_file(const file_of_first *file) {
+static int open_first_file(const file_of_first *file) {
     char path[64];
     file_of_first found = {0};
     if (file->fd < 0) return -1;
@@ -94,9 +94,9 @@ void *dcp_host_memory_create(MPI_Comm group, size_t bytes) {
     int rank, fd = -1;
     MPI_Comm_rank(group, &rank);
     if (bytes == 0 || !is_one_host(group)) return NULL;
-    if (rank == 0) fd = make_file(bytes, &file);
+    if (rank == 0) fd = make_first_file(bytes, &file);
     MPI_Bcast(&file, sizeof file, MPI_BYTE, 0, group);
-    if (rank > 0) fd = open_file(&file);
+    if (rank > 0) fd = open_first_file(&file);
     if (fd >= 0) memory = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
     const int ok = all_ok(group, memory != MAP_FAILED); /* all have opened it */
     if (fd >= 0) close(fd);

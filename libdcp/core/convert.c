@@ -12,7 +12,7 @@ enum { BATCH = 1024 };
 #define F64_QUIET 0x0008000000000000ULL
 
 /* What integers and floats hold: bits of magnitude, or of precision. */
-static const struct kind {
+static const struct number_kind {
     unsigned char bits, is_signed, is_float;
 } kinds[DCP_DTYPE_COUNT] = {
     [DCP_F64] = {53, 1, 1}, [DCP_F32] = {24, 1, 1},    [DCP_F16] = {11, 1, 1},
@@ -23,7 +23,7 @@ static const struct kind {
 };
 
 static int possible(dcp_dtype from, dcp_dtype to) {
-    const struct kind *a = &kinds[from], *b = &kinds[to];
+    const struct number_kind *a = &kinds[from], *b = &kinds[to];
     if (from == DCP_BOOL || to == DCP_BOOL) return 0;
     if (a->is_float) return b->is_float;
     return a->bits <= b->bits && a->is_signed <= b->is_signed;

@@ -43,8 +43,8 @@ static uint64_t multiply_by_bits(uint64_t a, uint64_t b) {
 
 #ifdef __x86_64__
 /* *low: of the product, bit 63 is x^0; returned: of the same, bit 63 is x^64. */
-__attribute__((target("pclmul,sse4.1"))) static uint64_t product(uint64_t a, uint64_t b,
-                                                                 uint64_t *low) {
+__attribute__((target("pclmul,sse4.1"))) static uint64_t multiply_unreduced(uint64_t a, uint64_t b,
+                                                                            uint64_t *low) {
     __m128i x = _mm_cvtsi64_si128((long long)a), y = _mm_cvtsi64_si128((long long)b);
     __m128i xy = _mm_clmulepi64_si128(x, y, 0);
     uint64_t end = (uint64_t)_mm_cvtsi128_si64(xy);
@@ -57,18 +57,18 @@ __attribute__((target("pclmul,sse4.1"))) static uint64_t product(uint64_t a, uin
 __attribute__((target("pclmul,sse4.1"))) static uint64_t multiply_by_instruction(uint64_t a,
                                                                                  uint64_t b) {
     uint64_t low, unused, rest;
-    uint64_t high = product(a, b, &low);
-    uint64_t quotient = high ^ product(high, QUOTIENT, &unused);
-    product(quotient, POLYNOMIAL, &rest);
+    uint64_t high = multiply_unreduced(a, b, &low);
+    uint64_t quotient = high ^ multiply_unreduced(high, QUOTIENT, &unused);
+    multiply_unreduced(quotient, POLYNOMIAL, &rest);
     return low ^ rest;
 }
 
-static uint64_t multiply(uint64_t a, uint64_t b) {
+static uint64_t multiply_mod(uint64_t a, uint64_t b) {
     return __builtin_cpu_supports("pclmul") ? multiply_by_instruction(a, b)
                                             : multiply_by_bits(a, b);
 }
 #else
-static uint64_t multiply(uint64_t a, uint64_t b) { return multiply_by_bits(a, b); }
+static uint64_t multiply_mod(uint64_t a, uint64_t b) { return multiply_by_bits(a, b); }
 #endif
 
 uint64_t core_crc64(const void *data, uint64_t bytes) { return crc64_ecma_refl(0, data, bytes); }
@@ -80,7 +80,7 @@ uint64_t core_crc64_raw(uint64_t raw, const void *data, uint64_t bytes) {
 uint64_t core_crc64_shift(uint64_t raw, uint64_t count) {
     if (!raw) return 0;
     for (int i = 3; count; i++, count >>= 1) /* a byte is 2^3 bits */
-        if (count & 1) raw = multiply(power[i], raw);
+        if (count & 1) raw = multiply_mod(power[i], raw);
     return raw;
 }
 

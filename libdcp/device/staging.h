@@ -4,7 +4,7 @@
 #ifndef DCP_DEVICE_STAGING_H
 #define DCP_DEVICE_STAGING_H
 
-#include "core/state.h"
+#include "core/state_dict.h"
 #include "dcp/device.h"
 
 #define STAGING_SLOT_BYTES (4u << 20)

@@ -4,7 +4,7 @@
 #include <string.h>
 
 #include "core/fail.h"
-#include "core/state.h"
+#include "core/state_dict.h"
 
 static int bad_rename(const dcp_rename *pair, const char *why, dcp_error *err) {
     return core_fail(err, DCP_ERR_ARG, "renames: {\"%s\", \"%s\"}: %s",

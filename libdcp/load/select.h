@@ -2,7 +2,7 @@
 #ifndef DCP_LOAD_SELECT_H
 #define DCP_LOAD_SELECT_H
 
-#include "core/state.h"
+#include "core/state_dict.h"
 #include "step/checkpoint.h"
 
 typedef struct selection {

@@ -9,7 +9,7 @@
 #define DCP_MOVE_PIECE_H
 
 #include "core/box.h"
-#include "core/state.h"
+#include "core/state_dict.h"
 #include "step/index.h"
 
 #define MOVE_BULK_BYTES (512u << 10) /* a run of at least that is bulk */

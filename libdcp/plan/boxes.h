@@ -8,7 +8,7 @@
 #define DCP_PLAN_BOXES_H
 
 #include "comm/comm.h"
-#include "core/state.h"
+#include "core/state_dict.h"
 
 typedef struct plan_box {
     size_t tensor; /* in the sorted array */

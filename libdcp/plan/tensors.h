@@ -3,7 +3,7 @@
 #define DCP_PLAN_TENSORS_H
 
 #include "comm/comm.h"
-#include "core/state.h"
+#include "core/state_dict.h"
 
 /* Collective. All ranks have the same tensors (sorted by path): names, dtypes and shapes.
  * DCP_ERR_MISMATCH names the first tensor that differs and the ranks. */

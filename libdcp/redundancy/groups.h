@@ -10,7 +10,8 @@
  *     saving    redundancy_parse, redundancy_groups_collect once; after every rank's shard is
  *               written and before publication: redundancy_encode
  *     loading   redundancy_survey_open, redundancy_survey_check: can this step be made whole?
- *               redundancy_rebuild writes what is lost; then the step is there as it was saved */
+ *               redundancy_reconstruct writes what is lost; then the step is there as it was saved
+ */
 #ifndef DCP_REDUNDANCY_GROUPS_H
 #define DCP_REDUNDANCY_GROUPS_H
 

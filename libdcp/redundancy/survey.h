@@ -13,7 +13,7 @@ typedef struct survey_shard {
     uint64_t bytes, crc;
 } survey_shard;
 
-/* Where a file is, or after redundancy_rebuild will be. */
+/* Where a file is, or after redundancy_reconstruct will be. */
 typedef struct survey_place {
     int rank;    /* that has the file intact; -1: lost */
     int damaged; /* a rank that has it damaged; -1: none has */

@@ -4,7 +4,7 @@
 #ifndef DCP_SAVE_CONTEXT_H
 #define DCP_SAVE_CONTEXT_H
 
-#include "core/state.h"
+#include "core/state_dict.h"
 #include "store/store.h"
 
 struct dcp_saving;

@@ -2,7 +2,7 @@
 #ifndef DCP_SAVE_REQUEST_H
 #define DCP_SAVE_REQUEST_H
 
-#include "core/state.h"
+#include "core/state_dict.h"
 #include "move/progress.h"
 #include "store/store.h"
 

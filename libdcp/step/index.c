@@ -9,7 +9,7 @@
 #include "core/bytes.h"
 #include "core/crc64.h"
 #include "core/fail.h"
-#include "core/state.h"
+#include "core/state_dict.h"
 
 enum { DTYPE_BYTES = 8, FIXED_BYTES = DTYPE_BYTES + 4 + 8 * DCP_MAX_DIMS + 24 };
 #define BOX_BYTES (16 * DCP_MAX_DIMS)

@@ -14,7 +14,7 @@
 #include "core/fail.h"
 #include "io/file.h"
 #include "plan/values.h"
-#include "redundancy/rebuild.h"
+#include "redundancy/reconstruct.h"
 #include "step/about.h"
 #include "step/list.h"
 
@@ -66,7 +66,7 @@ static int add_about(const restoration *r, int ranks, dcp_error *err) {
 static int write_lost(restoration *r, redundancy_survey *s, dcp_error *err) {
     dcp_comm *comm = r->store->comm;
     int lost = count_lost(s);
-    int status = redundancy_rebuild(comm, s, r->folder, err);
+    int status = redundancy_reconstruct(comm, s, r->folder, err);
     if (!status) status = comm_agree(comm, add_about(r, s->world, err), err);
     if (status) return status;
     r->rebuilt = lost;

@@ -70,7 +70,7 @@ static int make_source_state(const dcp_checkpoint *ckpt, dcp_state **state, sour
     return status;
 }
 
-static int fill(tiers_drain *d, dcp_error *err) {
+static int fill_store(tiers_drain *d, dcp_error *err) {
     dcp_checkpoint *ckpt = NULL;
     dcp_state *state = NULL;
     source *sources = NULL;
@@ -88,7 +88,7 @@ static int fill(tiers_drain *d, dcp_error *err) {
 static void *fill_thread(void *ctx) {
     tiers_drain *d = ctx;
     d->begin = core_clock_now();
-    d->status = fill(d, &d->error);
+    d->status = fill_store(d, &d->error);
     d->end = core_clock_now();
     pthread_mutex_lock(&d->lock);
     d->done = 1;

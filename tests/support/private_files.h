@@ -8,7 +8,7 @@
 #include <sys/stat.h>
 
 #include "redundancy/encode.h"
-#include "redundancy/rebuild.h"
+#include "redundancy/reconstruct.h"
 #include "support/scratch.h"
 
 #define PRIVATE_STEP 7
@@ -202,7 +202,7 @@ static inline redundancy_survey *private_survey(const private_files *p, int ever
 static inline void private_rebuild(const private_files *p, redundancy_survey *survey) {
     char folder[PATH_MAX];
     private_folder(p, p->s->rank / p->ranks_a_node, folder);
-    SUCCEEDS(redundancy_rebuild(p->s->comm, survey, folder, err));
+    SUCCEEDS(redundancy_reconstruct(p->s->comm, survey, folder, err));
 }
 
 #endif

@@ -4,7 +4,7 @@
 #ifndef TESTS_BENCH_SCALE_WORK_H
 #define TESTS_BENCH_SCALE_WORK_H
 
-#include "core/state.h"
+#include "core/state_dict.h"
 
 typedef struct work {
     dcp_state *state;

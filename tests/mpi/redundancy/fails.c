@@ -57,7 +57,7 @@ static void check_rebuild(const private_files *p) {
     private_lose(p, 1 << 1);
     redundancy_survey *survey = private_survey(p, 1);
     if (p->s->rank == 1) limit_files(4096);
-    check_same_failure(redundancy_rebuild(p->s->comm, survey, folder, &err), DCP_ERR_IO, &err,
+    check_same_failure(redundancy_reconstruct(p->s->comm, survey, folder, &err), DCP_ERR_IO, &err,
                        "rank 1: ");
     if (p->s->rank == 1) limit_files(RLIM_INFINITY);
     CHECK(count_files(p) == (p->s->rank == 1 ? 0 : 2));
@@ -72,7 +72,7 @@ static void check_misuse(const private_files *p) {
     dcp_error err = {0};
     redundancy_survey *survey = private_survey(p, 0), *other = NULL;
     private_folder(p, p->s->rank, folder);
-    check_same_failure(redundancy_rebuild(p->s->comm, survey, folder, &err), DCP_ERR_ARG, &err,
+    check_same_failure(redundancy_reconstruct(p->s->comm, survey, folder, &err), DCP_ERR_ARG, &err,
                        "a survey of every byte");
     redundancy_survey_close(survey);
     check_same_failure(redundancy_survey_open(p->s->comm, NULL, 0, 0, 1, &other, &err),

@@ -30,7 +30,7 @@ static void rebuild_on(const private_files *p, dcp_comm *comm, int lost) {
     SUCCEEDS(redundancy_survey_open(comm, list, (size_t)n, (uint64_t)rank, 1, &survey, err));
     redundancy_survey_lost(survey, &shards, &files);
     CHECK(shards == lost && files == lost);
-    SUCCEEDS(redundancy_rebuild(comm, survey, folders[0], err));
+    SUCCEEDS(redundancy_reconstruct(comm, survey, folders[0], err));
     redundancy_survey_close(survey);
     SUCCEEDS(redundancy_survey_open(comm, list, (size_t)n, (uint64_t)rank, 1, &survey, err));
     redundancy_survey_lost(survey, &shards, &files);

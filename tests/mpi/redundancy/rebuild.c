@@ -38,7 +38,7 @@ static void check_refused(const private_files *p, unsigned lost) {
                        "load an older step");
     CHECK(strstr(err.message, "step 7 can't be rebuilt: of the group of shards 0, "));
     private_folder(p, p->s->rank / p->ranks_a_node, folder);
-    check_same_failure(redundancy_rebuild(p->s->comm, survey, folder, &err), DCP_ERR_NOT_FOUND,
+    check_same_failure(redundancy_reconstruct(p->s->comm, survey, folder, &err), DCP_ERR_NOT_FOUND,
                        &err, "can't be rebuilt");
     redundancy_survey_close(survey);
     int is_lost = lost >> p->s->rank / p->ranks_a_node & 1;

@@ -5,7 +5,7 @@
 #include "core/cover.h"
 #include "core/crc64.h"
 #include "core/json.h"
-#include "core/state.h"
+#include "core/state_dict.h"
 
 int main(void) {
     dcp_state *state = NULL;

@@ -1,5 +1,5 @@
 /* A state takes what one rank can know to be right, and refuses the rest with the right status. */
-#include "core/state.h"
+#include "core/state_dict.h"
 #include "support/core_fixture.h"
 
 static unsigned char memory[64];

@@ -1,7 +1,7 @@
 /* Writing what is lost, some groups at a time: of each stripe, enough strips that are left go to
  * the ranks that write the others. A rebuilt shard gets its name when its checksum is that which
  * the redundancy files know; the sources of all are files that the survey has read whole. */
-#include "redundancy/rebuild.h"
+#include "redundancy/reconstruct.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -325,12 +325,12 @@ static int rebuild_groups(rebuilder *r, dcp_error *err) {
 static int check_survey(const redundancy_survey *s, const char *folder, dcp_error *err) {
     if (!s || !folder || !s->every_byte)
         return core_fail(err, DCP_ERR_ARG,
-                         "redundancy_rebuild: a survey of every byte and a folder are needed");
+                         "redundancy_reconstruct: a survey of every byte and a folder are needed");
     return redundancy_survey_check(s, err);
 }
 
-int redundancy_rebuild(dcp_comm *comm, redundancy_survey *survey, const char *folder,
-                       dcp_error *err) {
+int redundancy_reconstruct(dcp_comm *comm, redundancy_survey *survey, const char *folder,
+                           dcp_error *err) {
     rebuilder r = {.at = {comm, survey, folder}};
     int status = check_survey(survey, folder, err);
     size_t n = (size_t)most_groups(comm);

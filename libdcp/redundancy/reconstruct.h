@@ -1,6 +1,6 @@
 /* Writing again what of a step is lost. */
-#ifndef DCP_REDUNDANCY_REBUILD_H
-#define DCP_REDUNDANCY_REBUILD_H
+#ifndef DCP_REDUNDANCY_RECONSTRUCT_H
+#define DCP_REDUNDANCY_RECONSTRUCT_H
 
 #include "redundancy/survey.h"
 
@@ -13,7 +13,7 @@
  *
  * Extra memory: 16 MiB a rank. The failures of redundancy_survey_check, before anything is written;
  * DCP_ERR_NO_SPACE, DCP_ERR_IO: files that were whole by then stay, and it may be tried again. */
-int redundancy_rebuild(dcp_comm *comm, redundancy_survey *survey, const char *folder,
-                       dcp_error *err);
+int redundancy_reconstruct(dcp_comm *comm, redundancy_survey *survey, const char *folder,
+                           dcp_error *err);
 
 #endif

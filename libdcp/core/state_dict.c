@@ -1,7 +1,7 @@
 /* Building a state dict. Everything that a single rank can know to be wrong is refused here; what
  * takes other ranks' knowledge is checked when a save or load starts (libdcp/plan). */
 #define _GNU_SOURCE /* twalk_r */
-#include "core/state.h"
+#include "core/state_dict.h"
 
 #include <search.h>
 #include <stdio.h>
@@ -11,7 +11,7 @@
 #include "core/box.h"
 #include "core/fail.h"
 
-static int by_path(const void *a, const void *b) {
+static int compare_paths(const void *a, const void *b) {
     const state_tensor *x = a, *y = b;
     return strcmp(x->tensor.path, y->tensor.path);
 }
@@ -33,7 +33,7 @@ static void tensor_free(state_tensor *t) {
 void dcp_state_destroy(dcp_state *state) {
     if (!state) return;
     for (size_t i = 0; i < state->n; i++) {
-        tdelete(state->tensors[i], &state->by_path, by_path);
+        tdelete(state->tensors[i], &state->by_path, compare_paths);
         tensor_free(state->tensors[i]);
     }
     free(state->tensors);
@@ -80,9 +80,9 @@ int core_path_valid(const char *path, const char **what) {
     return strncmp(path, "/dcp/", 5) != 0;
 }
 
-static state_tensor *find(const dcp_state *state, const char *path) {
+static state_tensor *find_tensor(const dcp_state *state, const char *path) {
     state_tensor key = {.tensor = {.path = path}};
-    void *node = tfind(&key, (void *const *)&state->by_path, by_path);
+    void *node = tfind(&key, (void *const *)&state->by_path, compare_paths);
     return node ? *(state_tensor **)node : NULL;
 }
 
@@ -98,7 +98,7 @@ static int check_folders(const dcp_state *state, const char *path, dcp_error *er
     for (const char *c = strchr(path + 1, '/'); c; c = strchr(c + 1, '/')) {
         memcpy(folder, path, (size_t)(c - path));
         folder[c - path] = 0;
-        if (find(state, folder))
+        if (find_tensor(state, folder))
             return core_fail(err, DCP_ERR_ARG, "tensor %s: %s is a tensor, not a folder", path,
                              folder);
     }
@@ -137,7 +137,7 @@ static int box_check(const dcp_tensor *t, const dcp_box *box, dcp_error *err) {
     return DCP_OK;
 }
 
-static int grow(dcp_state *state) {
+static int grow_list(dcp_state *state) {
     if (state->n < state->capacity) return 1;
     size_t capacity = state->capacity ? 2 * state->capacity : 64;
     void *tensors = realloc(state->tensors, capacity * sizeof *state->tensors);
@@ -153,12 +153,12 @@ static int tensor_insert(dcp_state *state, const dcp_tensor *tensor, uint64_t by
     if (status) return status;
     size_t length = strlen(tensor->path) + 1;
     state_kept *kept = malloc(sizeof *kept + length);
-    if (!kept || !grow(state)) goto no_memory;
+    if (!kept || !grow_list(state)) goto no_memory;
     state_tensor *t = &kept->tensor;
     *t = (state_tensor){.tensor = *tensor, .bytes = bytes, .boxes = &kept->box};
     t->tensor.path = memcpy(kept->path, tensor->path, length);
     if (!tensor->ndim) t->tensor.shape[0] = 1;
-    if (!tsearch(t, &state->by_path, by_path)) goto no_memory;
+    if (!tsearch(t, &state->by_path, compare_paths)) goto no_memory;
     state->tensors[state->n++] = t;
     *out = t;
     return DCP_OK;
@@ -178,7 +178,8 @@ static int more_boxes(state_tensor *t) {
     return 1;
 }
 
-static int add(dcp_state *state, const dcp_tensor *tensor, const state_box *box, dcp_error *err) {
+static int add_box(dcp_state *state, const dcp_tensor *tensor, const state_box *box,
+                   dcp_error *err) {
     uint64_t bytes;
     int status = tensor_check(tensor, &bytes, err);
     if (!status) status = box_check(tensor, &box->box, err);
@@ -187,7 +188,7 @@ static int add(dcp_state *state, const dcp_tensor *tensor, const state_box *box,
     if (!empty && !box->data && !box->source && !box->device_data)
         return core_fail(err, DCP_ERR_ARG, "tensor %s: a box with elements needs memory",
                          tensor->path);
-    state_tensor *t = find(state, tensor->path);
+    state_tensor *t = find_tensor(state, tensor->path);
     if (t && !core_tensor_same(&t->tensor, tensor))
         return core_fail(err, DCP_ERR_MISMATCH,
                          "tensor %s was added before with another dtype or shape", tensor->path);
@@ -210,7 +211,7 @@ int dcp_state_add(dcp_state *state, const dcp_tensor *tensor, const dcp_box *box
         b.box = *box;
     else if (tensor->ndim <= DCP_MAX_DIMS)
         b.box = dcp_box_whole(tensor);
-    return add(state, tensor, &b, err);
+    return add_box(state, tensor, &b, err);
 }
 
 int dcp_state_add_source(dcp_state *state, const dcp_tensor *tensor, const dcp_box *box,
@@ -223,7 +224,7 @@ int dcp_state_add_source(dcp_state *state, const dcp_tensor *tensor, const dcp_b
         b.box = *box;
     else if (tensor->ndim <= DCP_MAX_DIMS)
         b.box = dcp_box_whole(tensor);
-    return add(state, tensor, &b, err);
+    return add_box(state, tensor, &b, err);
 }
 
 int dcp_state_add_device(dcp_state *state, const dcp_tensor *tensor, const dcp_box *box,
@@ -241,7 +242,7 @@ int dcp_state_add_device(dcp_state *state, const dcp_tensor *tensor, const dcp_b
         b.box = *box;
     else if (tensor->ndim <= DCP_MAX_DIMS)
         b.box = dcp_box_whole(tensor);
-    return add(state, tensor, &b, err);
+    return add_box(state, tensor, &b, err);
 }
 
 size_t dcp_state_tensors(const dcp_state *state) { return state->n; }

@@ -1,6 +1,6 @@
 /* The state dict from inside. */
-#ifndef DCP_CORE_STATE_H
-#define DCP_CORE_STATE_H
+#ifndef DCP_CORE_STATE_DICT_H
+#define DCP_CORE_STATE_DICT_H
 
 #include "core/prefetch.h"
 #include "dcp/device.h"
