@@ -1,31 +1,32 @@
-/* Whole units in places that all ranks of the group see. A place is used again and again: for its
+/* Whole units in places that all ranks of the group see. A place is used again and again. For its
  * use number n, a rank puts its slices there once all have released use n - 1, and reads once all
- * have put theirs. Who has come how far, counters in the shared memory say, each written by one
- * rank; it is published by a release store and seen by an acquire load. Slices that are stored in
- * place are there; that they are the updated ones is then all that a rank says.
+ * have put theirs. Counts in the shared memory, each written by one rank, say who has come how far.
+ * Slices that are stored in place are there already: a rank only says that they are updated.
  *
- * A start that finds the place in use is made up for by a poll or by the finish. Who waits lets MPI
- * proceed: another rank may need that to come here. */
+ * A start that finds the place in use is made up for by a poll or by the finish. Who waits looks a
+ * few times, then sleeps, and lets MPI proceed in between: another rank may need that to come here.
+ */
 #include "fsdp/gather_shared.h"
 
 #include <sched.h>
-#include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
 
+#include "core/futex.h"
 #include "programs/fail.h"
 
 enum { ROOT = 0, STRETCH = 512, PAGE = 4096 };
+enum { SPINS = 200, NAP_NS = 200000 }; /* while it waits: looks before it sleeps, and how long */
 
 typedef struct shared_progress {
-    _Alignas(64) _Atomic uint64_t written; /* the last use for which the rank has put its slices */
-    _Atomic uint64_t released;             /* the last one that it has done with */
+    _Alignas(64) core_futex written; /* the last use for which the rank has put its slices */
+    core_futex released;             /* the last one that it has done with */
 } shared_progress;
 
 typedef struct shared_place {
     float *whole;
     shared_progress *ranks; /* [shards] */
-    uint64_t uses;          /* begun */
+    uint32_t uses;          /* begun */
 } shared_place;
 
 typedef struct shared_flight {
@@ -81,12 +82,13 @@ float *fsdp_gather_shared_params(const fsdp_plan *plan, void *memory) {
     return (float *)((char *)memory + counters_bytes(plan, count_places(plan, &s)));
 }
 
-static int have_all(const shared *s, const shared_place *p, uint64_t use, int released) {
+/* The count of a rank that has not come as far as `use`; NULL: all have. */
+static core_futex *find_late(const shared *s, const shared_place *p, uint32_t use, int released) {
     for (int r = 0; r < s->of.layout->shards; r++) {
-        const _Atomic uint64_t *count = released ? &p->ranks[r].released : &p->ranks[r].written;
-        if (atomic_load_explicit(count, memory_order_acquire) < use) return 0;
+        core_futex *count = released ? &p->ranks[r].released : &p->ranks[r].written;
+        if (!core_futex_has(count, use)) return count;
     }
-    return 1;
+    return NULL;
 }
 
 static void put_slice(const shared *s, float *to, const float *from, uint64_t n) {
@@ -113,9 +115,9 @@ static void put_slices(const shared *s, const fsdp_unit *unit, float *whole) {
 /* This rank's slices go to their places in the whole unit, if all are done with what was there. */
 static void put_shard(shared *s, shared_flight *f) {
     shared_place *p = f->at;
-    if (f->is_put || !have_all(s, p, p->uses - 1, 1)) return;
+    if (f->is_put || find_late(s, p, p->uses - 1, 1)) return;
     if (!s->of.layout->in_place) put_slices(s, &s->of.layout->units[f->unit], p->whole);
-    atomic_store_explicit(&p->ranks[s->of.layout->shard].written, p->uses, memory_order_release);
+    core_futex_set(&p->ranks[s->of.layout->shard].written, p->uses);
     f->is_put = 1;
 }
 
@@ -138,17 +140,28 @@ static void shared_poll(fsdp_gather *g) {
     for (size_t i = 0; i < g->flying; i++) put_shard(s, &s->flights[(s->oldest + i) % g->most]);
 }
 
-static void let_others(const shared *s) {
+/* looks: how often it was looked in vain. */
+static void wait_for_count(const shared *s, core_futex *late, uint32_t use, int looks) {
     int is_there;
     MPI_Iprobe(MPI_ANY_SOURCE, MPI_ANY_TAG, s->comm, &is_there, MPI_STATUS_IGNORE);
-    sched_yield();
+    if (looks < SPINS)
+        sched_yield();
+    else
+        core_futex_sleep(late, use, NAP_NS);
 }
 
 static float *shared_finish(fsdp_gather *g) {
     shared *s = (shared *)g;
     shared_flight *f = &s->flights[s->oldest];
-    for (shared_poll(g); !f->is_put || !have_all(s, f->at, f->at->uses, 0); shared_poll(g))
-        let_others(s);
+    for (int looks = 0;; looks++) {
+        shared_poll(g);
+        const uint32_t use = f->is_put ? f->at->uses : f->at->uses - 1;
+        core_futex *late = find_late(s, f->at, use, !f->is_put);
+        if (late)
+            wait_for_count(s, late, use, looks);
+        else if (f->is_put)
+            break;
+    }
     s->place_of[f->unit] = f->at;
     timeline_add(s->of.tl, TIMELINE_GATHER, (long)f->unit, f->started, MPI_Wtime());
     s->oldest = (s->oldest + 1) % g->most;
@@ -159,8 +172,7 @@ static float *shared_finish(fsdp_gather *g) {
 static void shared_release(fsdp_gather *g, size_t unit) {
     shared *s = (shared *)g;
     shared_progress *own = &s->place_of[unit]->ranks[s->of.layout->shard];
-    const uint64_t use = atomic_load_explicit(&own->written, memory_order_relaxed);
-    atomic_store_explicit(&own->released, use, memory_order_release);
+    core_futex_set(&own->released, atomic_load(&own->written.count));
 }
 
 static float *shared_spare(fsdp_gather *g, size_t unit) {
