@@ -10,6 +10,8 @@
 #include "common/agree.h"
 #include "common/say.h"
 #include "config/config.h"
+#include "config/reader.h"
+#include "config/schema.h"
 #include "loop/loop.h"
 #include "programs/arguments.h"
 #include "programs/fail.h"
@@ -27,11 +29,12 @@ typedef struct options {
     int n_overrides;
     const char *trace, *plot; /* their files; NULL: not asked for */
     uint64_t ranks;           /* of --plan */
-    int plan, print_config, dry_run;
+    int plan, print_config, print_keys, dry_run;
 } options;
 
 static const char usage[] = "CONFIG.json [key.path=value ...]\n"
-                            "--plot FILE.svg METRICS.jsonl";
+                            "--plot FILE.svg METRICS.jsonl\n"
+                            "--print-keys";
 static const char about[] =
     "Common use:\n"
     "  dcp-train llama.json data.path=corpus --dry-run      what would be done\n"
@@ -71,6 +74,8 @@ static int read_options(int argc, char **argv, options *out) {
     *out = (options){.ranks = 1};
     const program_option table[] = {
         PROGRAM_FLAG("print-config", "show every key with its effective value", &out->print_config),
+        PROGRAM_FLAG("print-keys", "show every key with what it takes, its default and what it is",
+                     &out->print_keys),
         PROGRAM_FLAG("dry-run",
                      "check configuration, model, data and the checkpoint to go on\n"
                      "                           from, and say what would be done",
@@ -94,8 +99,10 @@ static int read_options(int argc, char **argv, options *out) {
                                      .statuses = statuses};
     char **args;
     int n;
-    int status = program_arguments_parse(&command, argc, argv, 1, MOST_ARGUMENTS, &args, &n);
-    if (status < 0) status = check_options(out, ranks, n);
+    int status = program_arguments_parse(&command, argc, argv, 0, MOST_ARGUMENTS, &args, &n);
+    if (status >= 0 || out->print_keys) return status;
+    if (n == 0) return misuse("CONFIG.json is missing");
+    status = check_options(out, ranks, n);
     if (status >= 0) return status;
     if (ranks && program_count_parse("--ranks", ranks, 1, MOST_RANKS, &out->ranks) != 0)
         return PROGRAM_USAGE;
@@ -227,8 +234,10 @@ int main(int argc, char **argv) {
     step_signals_hold();
     int status = read_options(argc, argv, &o);
     if (status >= 0) return status;
-    if (o.plot || o.plan) {
+    if (o.plot || o.plan || o.print_keys) {
         if (program_rank() != 0) return PROGRAM_DONE;
+        if (o.print_keys) config_schema_print();
+        if (o.print_keys) return PROGRAM_DONE;
         return o.plot ? draw(&o) : plan(&o);
     }
     int provided;

@@ -2,30 +2,24 @@
 #
 # Where it offers nothing bash completes names of files.
 # Options, and words like global|sharded that an option takes, come from the program's own --help, so
-# they are always its own. The keys of dcp-train's configuration are listed here; a test compares
-# them with --print-config.
+# they are always its own; so do the keys of dcp-train's configuration, from --print-keys.
 
-_dcp_keys='
-model init
-data.type=text|tokens|idx|safetensors data.path data.sequence_length data.dtype=uint16|uint32
-data.eval_path eval_every seed max_steps
-train_batch_size train_micro_batch_size_per_gpu gradient_accumulation_steps gradient_clipping
-optimizer.type=AdamW|SGD optimizer.params.lr optimizer.params.betas optimizer.params.eps
-optimizer.params.momentum optimizer.params.dampening optimizer.params.nesterov=true|false
-optimizer.params.weight_decay optimizer.params.no_decay
-scheduler.type=constant|linear|cosine|wsd scheduler.params.warmup_steps
-scheduler.params.min_lr_ratio scheduler.params.decay_ratio
-bf16.enabled=true|false frozen
-zero_optimization.stage=0|1|2|3 zero_optimization.ring=true|false
-zero_optimization.overlap_comm=true|false
-fsdp.wrap_policy=transformer|size fsdp.min_num_params fsdp.reshard_after_forward=true|false
-fsdp.accumulate=sharded|local fsdp.replicas fsdp.prefetch fsdp.shared_memory=true|false fsdp.activation_checkpointing=true|false fsdp.cpu_offload=true|false
-fsdp.offload_path
-checkpoint.dir checkpoint.every checkpoint.keep checkpoint.async=true|false
-checkpoint.engine=auto|direct|mpio checkpoint.layout=global|sharded checkpoint.resume=auto|never
-checkpoint.overwrite=true|false checkpoint.staging_mb checkpoint.when_busy=wait|skip
-checkpoint.stores
-device=auto|cpu|cuda cuda.tf32=true|false metrics'
+_dcp_keys=
+
+# _dcp_read_keys PROGRAM: fills _dcp_keys with "key" and "key=word|word", as --print-keys tells them.
+_dcp_read_keys() {
+    local key values rest from to
+    [[ -z $_dcp_keys ]] || return 0
+    while read -r key values rest; do
+        [[ "$_dcp_keys " != *" $key"[=\ ]* ]] || continue # another optimizer has it, too
+        if [[ $values =~ ^([0-9])\.\.([0-9])$ ]]; then
+            to=${BASH_REMATCH[2]} values=${BASH_REMATCH[1]}
+            for ((from = values + 1; from <= to; from++)); do values+="|$from"; done
+        fi
+        [[ $values == *'|'* ]] || values=
+        _dcp_keys+=" $key${values:+=${values%|PATH}}"
+    done < <("${1/#\~/$HOME}" --print-keys 2>/dev/null </dev/null)
+}
 
 declare -A _dcp_help_texts
 
@@ -118,6 +112,7 @@ _dcp() { # COMMAND CURRENT PREVIOUS
             return
         fi
     fi
+    [[ ${program##*/} != dcp-train ]] || _dcp_read_keys "$program"
     if [[ -n $before ]]; then
         _dcp_key_values "$before"
         COMPREPLY=($(compgen -W "$REPLY" -- "$cur"))

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """--help, which shows the common use first, man page and completion of each program have the same options;
-the man page has the exit statuses that --help has. dcp-train.json(5), completion and --print-config
-have the same keys. Man pages are free of errors."""
+the man page has the exit statuses that --help has. dcp-train.json(5), completion, --print-config and
+--print-keys have the same keys, and the page has the words that they take. Man pages are free of errors."""
 import json, os, re, shutil, subprocess, sys, tempfile
 
 SOURCE, BIN = os.environ["DCP_SOURCE"], os.environ["DCP_BIN"]
@@ -102,11 +102,22 @@ with tempfile.TemporaryDirectory() as folder:
         json.dump({"model": "config.json", "data": {"path": "data"}}, f)
     with open(f"{folder}/model.json", "w") as f:
         json.dump({"model_type": "llama"}, f)
-    printed = [json.loads(run(f"{BIN}/dcp-train", f"{folder}/config.json", f"model={folder}/model.json",
-                              f"optimizer.type={optimizer}", "--print-config")) for optimizer in ("AdamW", "SGD")]
-compare("keys of the configuration", print_config={key for each in printed for key in keys(each)},
-        man=set(re.findall(r"^\.It Cm (\S+)$", page("dcp-train.json.5"), re.M)),
+    printed = {optimizer: json.loads(run(f"{BIN}/dcp-train", f"{folder}/config.json", f"model={folder}/model.json",
+                                         f"optimizer.type={optimizer}", "--print-config"))
+               for optimizer in ("AdamW", "SGD")}
+described = dict(re.findall(r"^\.It Cm (\S+)$(.*?)(?=^\.It Cm|^\.Ss|^\.Sh)", page("dcp-train.json.5"), re.M | re.S))
+shown = [line.split(maxsplit=2) for line in run(f"{BIN}/dcp-train", "--print-keys").splitlines()]
+for optimizer, tree in printed.items():
+    compare(f"keys of the configuration with {optimizer}", print_config=set(keys(tree)),
+            print_keys={key for key, _, rest in shown if not re.search(rf"\(of (?!{optimizer}\))\w+\)$", rest)})
+compare("keys of the configuration", print_keys={key for key, _, _ in shown}, man=set(described),
         completion={key[:-1] for key in completed("dcp-train", "config.json", "")})
+for key, values, rest in shown:
+    for word in set(values.split("|")) - {"true", "false", "PATH"} if "|" in values else ():
+        if not re.search(rf"^\.Q[lq] {word}\b", described[key], re.M):
+            wrong(f"dcp-train.json(5): {key} may be {word}, which its item does not say")
+    if len(re.split(r"  +", rest)[-1]) < 5:
+        wrong(f"--print-keys: {key} has no help")
 
 with tempfile.TemporaryDirectory() as folder:
     line = json.loads(run(f"{BIN}/dcp-bench", "save", folder, *"--layers 1 --hidden 8 --vocab 8".split()))

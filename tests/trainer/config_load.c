@@ -10,7 +10,7 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "config/config.h"
+#include "config/reader.h"
 
 #define MODEL "\"model\": {\"model_type\": \"llama\"}"
 #define MINIMAL "{" MODEL ", \"data\": {\"path\": \"text\"}}"

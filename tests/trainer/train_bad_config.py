@@ -70,7 +70,7 @@ check("broken.json:1:" in err, err)
 _, err = train(1, "nowhere.json", expect=2)
 check("nowhere.json: cannot read" in err, err)
 _, err = train(1, expect=2)
-check("missing argument CONFIG.json" in err, err)
+check("CONFIG.json is missing" in err, err)
 
 # With several ranks: one line as well, and no rank waits for another.
 for overrides in (["max_step=1"], ["data.path=nowhere"], ["gradient_accumulation_steps=1"]):

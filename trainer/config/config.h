@@ -39,9 +39,9 @@ typedef struct config {
     const char *device; /* "auto", "cpu" or "cuda" */
     int tf32;           /* cuda.tf32 */
     int bf16;           /* computes in it */
-    int stage;          /* of ZeRO */
+    uint64_t stage;     /* of ZeRO */
     int ring, overlap, reshard, accumulate_local;
-    int replicas;
+    uint64_t replicas;
     int wrap_by_size;
     uint64_t min_num_params; /* of a unit, where wrap_by_size */
     uint64_t prefetch;
@@ -50,28 +50,20 @@ typedef struct config {
     int offloads;             /* parameters and moments: into a file in */
     const char *offload_path; /* this folder; NULL: from a GPU into the host's memory */
     const char *dir, *resume;
+    uint64_t every, keep;           /* steps of dir */
+    dcp_layout layout;              /* of dir */
     dcp_tier stores[DCP_MAX_TIERS]; /* fastest first; `dir` is the last */
     size_t n_stores;
-    dcp_engine engine;
+    const char *engine_name;
+    dcp_engine engine; /* of that name */
     int overwrite;
-    int async;              /* saves in flight beside the next step */
-    uint64_t staging_bytes; /* that a fence may copy */
-    int skip_when_busy;     /* a save that is due while one is in flight is left out */
-    const char *metrics;    /* NULL: none */
+    int async;                          /* saves in flight beside the next step */
+    uint64_t staging_mb, staging_bytes; /* that a fence may copy */
+    int skip_when_busy;                 /* a save that is due while one is in flight is left out */
+    const char *metrics;                /* NULL: none */
 } config;
 
-/* Reads the file, applies the overrides ("key.path=value": a JSON value, else a string), checks
- * everything and fills in the defaults. The message names the file, or the command line, and the
- * key's full path. */
-int config_load(const char *path, char *const *overrides, int n_overrides, config **out,
-                dcp_error *err);
 void config_free(config *c);
-/* Sets checkpoint.resume=auto and checkpoint.overwrite=false. */
-int config_resume_newest(config *c, dcp_error *err);
-
-/* One text for the other ranks, and back. The text is freed with free(). */
-int config_pack(const config *c, char **text, dcp_error *err);
-int config_unpack(const char *text, config **out, dcp_error *err);
 
 /* Micro-batches of a step, whatever the world size. */
 uint64_t config_leaves(const config *c);

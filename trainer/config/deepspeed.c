@@ -13,7 +13,7 @@
 
 static const struct {
     const char *path, *instead;
-} keys[] = {
+} their_keys[] = {
     {"fp16", BF16},
     {"amp", BF16},
     {"bfloat16", "use bf16"},
@@ -151,13 +151,13 @@ static int is_or_below(const char *path, const char *key) {
     return strncmp(path, key, n) == 0 && (path[n] == '\0' || path[n] == '.');
 }
 
-const char *deepspeed_instead(const char *path) {
-    for (size_t i = 0; i < sizeof keys / sizeof *keys; i++)
-        if (is_or_below(path, keys[i].path)) return keys[i].instead;
+const char *config_deepspeed_instead(const char *path) {
+    for (size_t i = 0; i < sizeof their_keys / sizeof *their_keys; i++)
+        if (is_or_below(path, their_keys[i].path)) return their_keys[i].instead;
     return NULL;
 }
 
-const char *deepspeed_name(const char *path, const char *value) {
+const char *config_deepspeed_name(const char *path, const char *value) {
     static const struct {
         const char *path, *theirs, *ours;
     } names[] = {

@@ -7,7 +7,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "config/schema.h"
+#include "config/suggest.h"
 #include "programs/fail.h"
 
 enum { SLIP = 2 }; /* edits that make a word another's misspelling */
@@ -58,19 +58,22 @@ static int check_apart(const config *c, dcp_error *err) {
 }
 
 static int check_resume(const config *c, dcp_error *err) {
-    static const char *const words[] = {"auto", "never"};
+    char word[CONFIG_PATH_MAX];
     if (access(c->resume, F_OK) == 0) return DCP_OK;
-    for (size_t i = 0; i < sizeof words / sizeof *words; i++) {
-        const size_t edits = config_distance(c->resume, words[i]);
+    for (const char *at = config_key_find("checkpoint.resume")->words; *at;) {
+        const int length = (int)strcspn(at, "|");
+        snprintf(word, sizeof word, "%.*s", length, at);
+        at += length + (at[length] == '|');
+        const size_t edits = config_suggest_distance(c->resume, word);
         if (edits > 0 && edits <= SLIP)
             return core_fail(err, DCP_ERR_ARG,
                              "checkpoint.resume: there is no %.300s; did you mean %s?", c->resume,
-                             words[i]);
+                             word);
     }
     return DCP_OK;
 }
 
-int places_check(const config *c, dcp_error *err) {
+int config_places_check(const config *c, dcp_error *err) {
     const int status = check_apart(c, err);
     return status == DCP_OK ? check_resume(c, err) : status;
 }
@@ -82,7 +85,8 @@ static int will_be_made(const config *c, const char *folder) {
     return 0;
 }
 
-int places_check_writable(const config *c, const char *what, const char *path, dcp_error *err) {
+int config_places_check_writable(const config *c, const char *what, const char *path,
+                                 dcp_error *err) {
     char folder[PATH_MAX];
     struct stat st;
     const char *slash = strrchr(path, '/');
@@ -103,7 +107,7 @@ static int nodes_needed(const char *redundancy) {
     return redundancy && sscanf(redundancy, "rs(%d)", &lost) == 1 ? lost + 1 : 1;
 }
 
-int places_check_hosts(const config *c, int hosts, int world, dcp_error *err) {
+int config_places_check_hosts(const config *c, int hosts, int world, dcp_error *err) {
     for (size_t i = 0; i + 1 < c->n_stores; i++) {
         const char *path = c->stores[i].path, *redundancy = c->stores[i].redundancy;
         const int needed = nodes_needed(redundancy);

@@ -5,13 +5,14 @@
 #include "config/config.h"
 
 /* DCP_ERR_ARG: two stores are one directory; checkpoint.resume is neither there nor a word. */
-int places_check(const config *c, dcp_error *err);
+int config_places_check(const config *c, dcp_error *err);
 
 /* Whether a run could begin to write the file, in a folder that is there or that its stores bring;
  * nothing is made. DCP_ERR_ARG, with a message that begins with `what`. */
-int places_check_writable(const config *c, const char *what, const char *path, dcp_error *err);
+int config_places_check_writable(const config *c, const char *what, const char *path,
+                                 dcp_error *err);
 
 /* Whether so many ranks on so many hosts are enough for the stores' redundancy. */
-int places_check_hosts(const config *c, int hosts, int world, dcp_error *err);
+int config_places_check_hosts(const config *c, int hosts, int world, dcp_error *err);
 
 #endif

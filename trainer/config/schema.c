@@ -1,71 +1,156 @@
-/* The list of keys. Its order is that of --print-config; groups stand together. */
+/* The table of keys. Its order is that of --print-config; groups stand together. */
 #include "config/schema.h"
 
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
-#define KEY(name, kind, otherwise) .path = name, .type = kind, .fallback = otherwise
+#include "config/deepspeed.h"
+#include "config/json_tree.h"
+#include "config/stores.h"
+#include "programs/fail.h"
+
+#define KEY(name, kind, otherwise, what)                                                           \
+    .path = name, .type = kind, .fallback = otherwise, .help = what
+#define TO(member) .offset = offsetof(config, member)
 #define MAX_COUNT 1e15
 #define MAX_INT 2147483647.0
 
 const config_key config_keys[] = {
-    {KEY("model", CONFIG_MODEL, NULL)},
-    {KEY("init", CONFIG_TEXT, "\"random\"")},
-    {KEY("data.type", CONFIG_CHOICE, "\"text\""), .choices = "text|tokens|idx|safetensors"},
-    {KEY("data.path", CONFIG_TEXT, NULL)},
-    {KEY("data.sequence_length", CONFIG_INTEGER, "256"), .min = 1, .max = MAX_INT, .nullable = 1},
-    {KEY("data.dtype", CONFIG_CHOICE, "null"), .choices = "uint16|uint32", .nullable = 1},
-    {KEY("data.eval_path", CONFIG_TEXT, "null"), .nullable = 1},
-    {KEY("eval_every", CONFIG_INTEGER, "0"), .max = MAX_INT},
-    {KEY("seed", CONFIG_INTEGER, "1"), .max = 9007199254740992.0},
-    {KEY("max_steps", CONFIG_INTEGER, "200"), .min = 1, .max = MAX_INT},
-    {KEY("train_batch_size", CONFIG_INTEGER, "32"), .min = 1, .max = MAX_INT},
-    {KEY("train_micro_batch_size_per_gpu", CONFIG_INTEGER, "4"), .min = 1, .max = MAX_INT},
-    {KEY("gradient_accumulation_steps", CONFIG_INTEGER, "null"), .min = 1, .max = MAX_INT,
-     .nullable = 1},
-    {KEY("gradient_clipping", CONFIG_NUMBER, "1.0"), .max = 1e30},
-    {KEY("optimizer.type", CONFIG_CHOICE, "\"AdamW\""), .choices = "AdamW|SGD"},
-    {KEY("optimizer.params.lr", CONFIG_NUMBER, "0.001"), .max = 1e30},
-    {KEY("optimizer.params.betas", CONFIG_BETAS, "[0.9, 0.95]"), .optimizer = "AdamW"},
-    {KEY("optimizer.params.eps", CONFIG_NUMBER, "1e-8"), .max = 1e30, .optimizer = "AdamW"},
-    {KEY("optimizer.params.weight_decay", CONFIG_NUMBER, "0.1"), .max = 1e30, .optimizer = "AdamW"},
-    {KEY("optimizer.params.momentum", CONFIG_NUMBER, "0.9"), .max = 1, .optimizer = "SGD"},
-    {KEY("optimizer.params.dampening", CONFIG_NUMBER, "0"), .max = 1, .optimizer = "SGD"},
-    {KEY("optimizer.params.weight_decay", CONFIG_NUMBER, "0"), .max = 1e30, .optimizer = "SGD"},
-    {KEY("optimizer.params.nesterov", CONFIG_SWITCH, "false"), .optimizer = "SGD"},
-    {KEY("optimizer.params.no_decay", CONFIG_NAMES, "[]")},
-    {KEY("scheduler.type", CONFIG_CHOICE, "\"constant\""), .choices = "constant|linear|cosine|wsd"},
-    {KEY("scheduler.params.warmup_steps", CONFIG_INTEGER, "0"), .max = MAX_INT},
-    {KEY("scheduler.params.min_lr_ratio", CONFIG_NUMBER, "0.1"), .max = 1},
-    {KEY("scheduler.params.decay_ratio", CONFIG_NUMBER, "0.2"), .max = 1},
-    {KEY("bf16.enabled", CONFIG_SWITCH, "false")},
-    {KEY("frozen", CONFIG_NAMES, "[]")},
-    {KEY("zero_optimization.stage", CONFIG_INTEGER, "3"), .max = 3},
-    {KEY("zero_optimization.ring", CONFIG_SWITCH, "false")},
-    {KEY("zero_optimization.overlap_comm", CONFIG_SWITCH, "true")},
-    {KEY("fsdp.wrap_policy", CONFIG_CHOICE, "\"transformer\""), .choices = "transformer|size"},
-    {KEY("fsdp.min_num_params", CONFIG_INTEGER, "100000000"), .min = 1, .max = MAX_COUNT},
-    {KEY("fsdp.reshard_after_forward", CONFIG_SWITCH, "true")},
-    {KEY("fsdp.accumulate", CONFIG_CHOICE, "\"sharded\""), .choices = "sharded|local"},
-    {KEY("fsdp.replicas", CONFIG_INTEGER, "1"), .min = 1, .max = MAX_INT},
-    {KEY("fsdp.prefetch", CONFIG_INTEGER, "1"), .max = MAX_INT},
-    {KEY("fsdp.shared_memory", CONFIG_SWITCH, "true")},
-    {KEY("fsdp.activation_checkpointing", CONFIG_SWITCH, "false")},
-    {KEY("fsdp.cpu_offload", CONFIG_SWITCH, "false")},
-    {KEY("fsdp.offload_path", CONFIG_TEXT, "null"), .nullable = 1},
-    {KEY("checkpoint.dir", CONFIG_TEXT, "\"ckpt\"")},
-    {KEY("checkpoint.every", CONFIG_INTEGER, "1"), .max = MAX_INT},
-    {KEY("checkpoint.keep", CONFIG_INTEGER, "3"), .max = MAX_INT},
-    {KEY("checkpoint.async", CONFIG_SWITCH, "true")},
-    {KEY("checkpoint.engine", CONFIG_CHOICE, "\"auto\""), .choices = "auto|direct|mpio"},
-    {KEY("checkpoint.layout", CONFIG_CHOICE, "\"global\""), .choices = "global|sharded"},
-    {KEY("checkpoint.resume", CONFIG_TEXT, "\"auto\"")},
-    {KEY("checkpoint.overwrite", CONFIG_SWITCH, "false")},
-    {KEY("checkpoint.staging_mb", CONFIG_INTEGER, "64"), .min = 0, .max = MAX_INT},
-    {KEY("checkpoint.when_busy", CONFIG_CHOICE, "\"wait\""), .choices = "wait|skip"},
-    {KEY("checkpoint.stores", CONFIG_STORES, "[]")},
-    {KEY("device", CONFIG_CHOICE, "\"auto\""), .choices = "auto|cpu|cuda"},
-    {KEY("cuda.tf32", CONFIG_SWITCH, "false")},
-    {KEY("metrics", CONFIG_TEXT, "\"metrics.jsonl\""), .nullable = 1},
+    {KEY("model", CONFIG_MODEL, NULL,
+         "a Hugging Face config.json, the folder that holds it, or the object itself")},
+    {KEY("init", CONFIG_TEXT, "\"random\"",
+         "weights to start with: random, or of a Hugging Face folder or checkpoint"),
+     .words = "random", TO(init)},
+    {KEY("data.type", CONFIG_WORD, "\"text\"", "what data.path holds"),
+     .words = "text|tokens|idx|safetensors", TO(data_type)},
+    {KEY("data.path", CONFIG_TEXT, NULL, "a file, a folder or a glob"), TO(data_path)},
+    {KEY("data.sequence_length", CONFIG_INTEGER, "256",
+         "tokens of a sample; of safetensors null: what the file has"),
+     .min = 1, .max = MAX_INT, .nullable = 1, TO(sequence)},
+    {KEY("data.dtype", CONFIG_WORD, "null", "of tokens; null: by the size of the vocabulary"),
+     .words = "uint16|uint32", .nullable = 1, TO(data_dtype)},
+    {KEY("data.eval_path", CONFIG_TEXT, "null", "data to evaluate on, of the same type"),
+     .nullable = 1, TO(eval_path)},
+    {KEY("eval_every", CONFIG_INTEGER, "0",
+         "steps from one evaluation to the next; 0: after the last step alone"),
+     .max = MAX_INT, TO(eval_every)},
+    {KEY("seed", CONFIG_INTEGER, "1", "of the random start and the order of samples"),
+     .max = 9007199254740992.0, TO(seed)},
+    {KEY("max_steps", CONFIG_INTEGER, "200", "the last step"), .min = 1, .max = MAX_INT,
+     TO(max_steps)},
+    {KEY("train_batch_size", CONFIG_INTEGER, "32", "samples of a step, of all ranks together"),
+     .min = 1, .max = MAX_INT, TO(batch)},
+    {KEY("train_micro_batch_size_per_gpu", CONFIG_INTEGER, "4",
+         "samples that a rank computes at once"),
+     .min = 1, .max = MAX_INT, TO(micro)},
+    {KEY("gradient_accumulation_steps", CONFIG_INTEGER, "null", "follows from the others"),
+     .min = 1, .max = MAX_INT, .nullable = 1, TO(accumulation)},
+    {KEY("gradient_clipping", CONFIG_NUMBER, "1.0", "the gradient's largest norm; 0: none"),
+     .max = 1e30, TO(clipping)},
+    {KEY("optimizer.type", CONFIG_WORD, "\"AdamW\"", "what updates the parameters"),
+     .words = "AdamW|SGD", TO(optimizer)},
+    {KEY("optimizer.params.lr", CONFIG_NUMBER, "0.001", "learning rate"), .max = 1e30, TO(lr)},
+    {KEY("optimizer.params.betas", CONFIG_BETAS, "[0.9, 0.95]", "decay of the two moments"),
+     .optimizer = "AdamW"},
+    {KEY("optimizer.params.eps", CONFIG_NUMBER, "1e-8", "added to the root of the second moment"),
+     .max = 1e30, .optimizer = "AdamW"},
+    {KEY("optimizer.params.weight_decay", CONFIG_NUMBER, "0.1",
+         "share of a parameter that decays, times the learning rate"),
+     .max = 1e30, .optimizer = "AdamW"},
+    {KEY("optimizer.params.momentum", CONFIG_NUMBER, "0.9",
+         "share of the buffer that stays in an update"),
+     .max = 1, .optimizer = "SGD"},
+    {KEY("optimizer.params.dampening", CONFIG_NUMBER, "0",
+         "share of the gradient that does not go into the buffer"),
+     .max = 1, .optimizer = "SGD"},
+    {KEY("optimizer.params.weight_decay", CONFIG_NUMBER, "0",
+         "added to the gradient, times the parameter"),
+     .max = 1e30, .optimizer = "SGD"},
+    {KEY("optimizer.params.nesterov", CONFIG_SWITCH, "false", "look ahead by one update"),
+     .optimizer = "SGD"},
+    {KEY("optimizer.params.no_decay", CONFIG_NAMES, "[]",
+         "globs of the parameters that do not decay")},
+    {KEY("scheduler.type", CONFIG_CHOICE, "\"constant\"", "how the learning rate falls"),
+     .words = "constant|linear|cosine|wsd", TO(schedule)},
+    {KEY("scheduler.params.warmup_steps", CONFIG_INTEGER, "0",
+         "steps in which the learning rate rises from 0"),
+     .max = MAX_INT, TO(warmup_steps)},
+    {KEY("scheduler.params.min_lr_ratio", CONFIG_NUMBER, "0.1",
+         "what the learning rate falls to, as a part of itself"),
+     .max = 1, TO(min_lr_ratio)},
+    {KEY("scheduler.params.decay_ratio", CONFIG_NUMBER, "0.2",
+         "of wsd: the share of max_steps that decays"),
+     .max = 1, TO(decay_ratio)},
+    {KEY("bf16.enabled", CONFIG_SWITCH, "false", "compute in bf16"), TO(bf16)},
+    {KEY("frozen", CONFIG_NAMES, "[]", "globs of the parameters that are not trained"), TO(frozen)},
+    {KEY("zero_optimization.stage", CONFIG_INTEGER, "3", "what is cut among ranks, as in ZeRO"),
+     .max = 3, TO(stage)},
+    {KEY("zero_optimization.ring", CONFIG_SWITCH, "false",
+         "MPI adds gradients up: less memory, other bits on other numbers of ranks"),
+     TO(ring)},
+    {KEY("zero_optimization.overlap_comm", CONFIG_SWITCH, "true",
+         "gradients travel while the next ones are computed"),
+     TO(overlap)},
+    {KEY("fsdp.wrap_policy", CONFIG_CHOICE, "\"transformer\"",
+         "what is gathered at once: a block, or blocks by their size"),
+     .words = "transformer|size", TO(wrap_by_size)},
+    {KEY("fsdp.min_num_params", CONFIG_INTEGER, "100000000",
+         "of size: the fewest parameters of a unit"),
+     .min = 1, .max = MAX_COUNT, TO(min_num_params)},
+    {KEY("fsdp.reshard_after_forward", CONFIG_SWITCH, "true",
+         "at stage 3, drop parameters after their use"),
+     TO(reshard)},
+    {KEY("fsdp.accumulate", CONFIG_CHOICE, "\"sharded\"",
+         "where the gradients of micro-batches are added up"),
+     .words = "sharded|local", TO(accumulate_local)},
+    {KEY("fsdp.replicas", CONFIG_INTEGER, "1", "groups of ranks that each hold the state once"),
+     .min = 1, .max = MAX_INT, TO(replicas)},
+    {KEY("fsdp.prefetch", CONFIG_INTEGER, "1", "units that are gathered ahead"), .max = MAX_INT,
+     TO(prefetch)},
+    {KEY("fsdp.shared_memory", CONFIG_SWITCH, "true",
+         "ranks of a host hold gathered units once between them"),
+     TO(shares_memory)},
+    {KEY("fsdp.activation_checkpointing", CONFIG_SWITCH, "false",
+         "compute activations again for the backward pass"),
+     TO(checkpointing)},
+    {KEY("fsdp.cpu_offload", CONFIG_SWITCH, "false",
+         "parameters and optimizer state lie outside the computing device's memory"),
+     TO(offloads)},
+    {KEY("fsdp.offload_path", CONFIG_TEXT, "null", "the folder of offloaded files, without a GPU"),
+     .nullable = 1, TO(offload_path)},
+    {KEY("checkpoint.dir", CONFIG_TEXT, "\"ckpt\"", "the directory of steps"), TO(dir)},
+    {KEY("checkpoint.every", CONFIG_INTEGER, "1",
+         "steps from one save to the next; 0: the last alone"),
+     .max = MAX_INT, TO(every)},
+    {KEY("checkpoint.keep", CONFIG_INTEGER, "3", "how many of the newest steps stay; 0: all"),
+     .max = MAX_INT, TO(keep)},
+    {KEY("checkpoint.async", CONFIG_SWITCH, "true", "a save goes on beside the next step"),
+     TO(async)},
+    {KEY("checkpoint.engine", CONFIG_WORD, "\"auto\"", "how files are written and read"),
+     .words = "auto|direct|mpio", TO(engine_name)},
+    {KEY("checkpoint.layout", CONFIG_CHOICE, "\"global\"",
+         "one file for all ranks, or a file a rank"),
+     .words = "global|sharded", TO(layout)},
+    {KEY("checkpoint.resume", CONFIG_TEXT, "\"auto\"",
+         "where to go on: the newest step, nowhere, or a step's path"),
+     .words = "auto|never", TO(resume)},
+    {KEY("checkpoint.overwrite", CONFIG_SWITCH, "false",
+         "whether resume=never may set aside the steps that are there"),
+     TO(overwrite)},
+    {KEY("checkpoint.staging_mb", CONFIG_INTEGER, "64",
+         "MiB that a save in flight may copy to let the next update start"),
+     .min = 0, .max = MAX_INT, TO(staging_mb)},
+    {KEY("checkpoint.when_busy", CONFIG_CHOICE, "\"wait\"",
+         "what a due save does while another is in flight"),
+     .words = "wait|skip", TO(skip_when_busy)},
+    {KEY("checkpoint.stores", CONFIG_STORES, "[]", "faster stores in front of checkpoint.dir")},
+    {KEY("device", CONFIG_WORD, "\"auto\"", "what computes"), .words = "auto|cpu|cuda", TO(device)},
+    {KEY("cuda.tf32", CONFIG_SWITCH, "false", "a GPU may round operands of fp32 products to tf32"),
+     TO(tf32)},
+    {KEY("metrics", CONFIG_TEXT, "\"metrics.jsonl\"", "file of a JSON object a step; null: none"),
+     .nullable = 1, TO(metrics)},
 };
 const size_t config_keys_count = sizeof config_keys / sizeof *config_keys;
 
@@ -89,4 +174,174 @@ int config_key_is_group(const char *path) {
         if (strncmp(config_keys[i].path, path, length) == 0 && config_keys[i].path[length] == '.')
             return 1;
     return 0;
+}
+
+static int integer_fits(const config_key *key, const json_t *value) {
+    if (!json_is_integer(value)) return 0;
+    const double number = (double)json_integer_value(value);
+    return number >= key->min && number <= key->max;
+}
+
+static int number_fits(const config_key *key, const json_t *value) {
+    if (!json_is_number(value)) return 0;
+    const double number = json_number_value(value);
+    return number >= key->min && number <= key->max;
+}
+
+/* The number of the row's word that the value is; -1: it is none. */
+static int word_number(const config_key *key, const json_t *value) {
+    const char *text = json_string_value(value), *at = key->words;
+    if (!text) return -1;
+    for (int number = 0;; number++) {
+        const size_t length = strcspn(at, "|");
+        if (strlen(text) == length && strncmp(at, text, length) == 0) return number;
+        if (at[length] == '\0') return -1;
+        at += length + 1;
+    }
+}
+
+static int betas_fit(const json_t *value) {
+    if (json_array_size(value) != 2) return 0;
+    for (size_t i = 0; i < 2; i++) {
+        const json_t *beta = json_array_get(value, i);
+        if (!json_is_number(beta)) return 0;
+        const double number = json_number_value(beta);
+        if (!(number >= 0 && number < 1)) return 0;
+    }
+    return 1;
+}
+
+static int names_fit(const json_t *value) {
+    if (!json_is_array(value)) return 0;
+    for (size_t i = 0; i < json_array_size(value); i++)
+        if (!json_is_string(json_array_get(value, i))) return 0;
+    return 1;
+}
+
+static int value_fits(const config_key *key, const json_t *value) {
+    if (json_is_null(value)) return key->nullable;
+    switch (key->type) {
+    case CONFIG_TEXT:
+        return json_string_length(value) > 0;
+    case CONFIG_WORD:
+    case CONFIG_CHOICE:
+        return word_number(key, value) >= 0;
+    case CONFIG_INTEGER:
+        return integer_fits(key, value);
+    case CONFIG_NUMBER:
+        return number_fits(key, value);
+    case CONFIG_BETAS:
+        return betas_fit(value);
+    case CONFIG_SWITCH:
+        return json_is_boolean(value);
+    case CONFIG_NAMES:
+        return names_fit(value);
+    case CONFIG_STORES:
+        return json_is_array(value);
+    case CONFIG_MODEL:
+        return json_is_object(value) || json_string_length(value) > 0;
+    }
+    return 0;
+}
+
+/* What the key asks for, for a message. */
+static void expect(const config_key *key, char *out, size_t size) {
+    static const char *const fixed[] = {
+        [CONFIG_TEXT] = "a string with something in it",
+        [CONFIG_BETAS] = "two numbers from 0 to below 1",
+        [CONFIG_SWITCH] = "true or false",
+        [CONFIG_NAMES] = "a list of strings",
+        [CONFIG_STORES] = "a list of objects",
+        [CONFIG_MODEL] = "the path of a config.json, or an object",
+    };
+    if (key->words && key->type != CONFIG_TEXT)
+        snprintf(out, size, "one of %s", key->words);
+    else if (key->type == CONFIG_INTEGER)
+        snprintf(out, size, "an integer from %.16g to %.16g", key->min, key->max);
+    else if (key->type == CONFIG_NUMBER)
+        snprintf(out, size, "a number from %g to %g", key->min, key->max);
+    else
+        snprintf(out, size, "%s", fixed[key->type]);
+    if (key->nullable) strncat(out, ", or null", size - strlen(out) - 1);
+}
+
+/* What to do about a value that users of other programs or versions may give. */
+static const char *advice(const config_key *key, const char *text) {
+    if (text && strcmp(text, "auto") == 0)
+        return "; nobody fills it in here: give a value, or leave it out";
+    if (text && strcmp(key->path, "checkpoint.engine") == 0 && strcmp(text, "cufile") == 0)
+        return "; cufile was removed, as no machine had run it: take auto";
+    return "";
+}
+
+/* Messages name the key's full path, what was given and what is asked for. */
+int config_key_check(const config_key *key, const json_t *value, dcp_error *err) {
+    if (value_fits(key, value))
+        return key->type == CONFIG_STORES ? config_stores_check(key->path, value, err) : DCP_OK;
+    char *given = json_dumps(value, JSON_ENCODE_ANY | JSON_COMPACT | JSON_REAL_PRECISION(15));
+    char wanted[160];
+    expect(key, wanted, sizeof wanted);
+    const char *text = json_string_value(value), *ours = config_deepspeed_name(key->path, text);
+    const int status = core_fail(
+        err, DCP_ERR_ARG, "%s: %.200s is not %s%s%s", key->path, given ? given : "the value",
+        wanted, ours ? "; DeepSpeed's name for " : advice(key, text), ours ? ours : "");
+    free(given);
+    return status;
+}
+
+static void fill_member(const config_key *key, const json_t *value, void *member) {
+    switch (key->type) {
+    case CONFIG_TEXT:
+    case CONFIG_WORD:
+        *(const char **)member = json_string_value(value);
+        break;
+    case CONFIG_CHOICE:
+        *(int *)member = word_number(key, value);
+        break;
+    case CONFIG_INTEGER:
+        *(uint64_t *)member = (uint64_t)json_integer_value(value);
+        break;
+    case CONFIG_NUMBER:
+        *(double *)member = json_number_value(value);
+        break;
+    case CONFIG_SWITCH:
+        *(int *)member = json_is_true(value);
+        break;
+    default:
+        *(const json_t **)member = value;
+    }
+}
+
+void config_schema_fill(config *c) {
+    for (size_t i = 0; i < config_keys_count; i++) {
+        const config_key *key = &config_keys[i];
+        if (key->offset)
+            fill_member(key, config_json_at(c->tree, key->path), (char *)c + key->offset);
+    }
+}
+
+/* What a key takes, in short. */
+static void describe_values(const config_key *key, char *out, size_t size) {
+    static const char *const fixed[] = {
+        [CONFIG_TEXT] = "TEXT",   [CONFIG_NUMBER] = "NUMBER", [CONFIG_SWITCH] = "true|false",
+        [CONFIG_BETAS] = "[B,B]", [CONFIG_NAMES] = "LIST",    [CONFIG_STORES] = "LIST",
+        [CONFIG_MODEL] = "PATH",
+    };
+    if (key->words)
+        snprintf(out, size, "%s%s", key->words, key->type == CONFIG_TEXT ? "|PATH" : "");
+    else if (key->type == CONFIG_INTEGER)
+        snprintf(out, size, "%.16g..%.16g", key->min, key->max);
+    else
+        snprintf(out, size, "%s", fixed[key->type]);
+}
+
+void config_schema_print(void) {
+    for (size_t i = 0; i < config_keys_count; i++) {
+        const config_key *key = &config_keys[i];
+        char values[64];
+        describe_values(key, values, sizeof values);
+        printf("%-38s %-29s %-16s %s%s%s%s\n", key->path, values,
+               key->fallback ? key->fallback : "-", key->help, key->optimizer ? " (of " : "",
+               key->optimizer ? key->optimizer : "", key->optimizer ? ")" : "");
+    }
 }

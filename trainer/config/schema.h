@@ -1,22 +1,26 @@
-/* Every key of dcp-train's configuration: its type, default and range. The one list that parsing,
- * checking and --print-config go by. */
+/* Every key of dcp-train's configuration: a row has its type, default, limits, one line of help,
+ * and the member of the struct that it fills in. The one list that reading, checking,
+ * --print-config and
+ * --print-keys go by. */
 #ifndef TRAINER_CONFIG_SCHEMA_H
 #define TRAINER_CONFIG_SCHEMA_H
 
 #include <jansson.h>
 #include <stddef.h>
 
-#include <dcp/error.h>
+#include "config/config.h"
 
 enum { CONFIG_PATH_MAX = 64 }; /* longer than any key's path */
 
+/* What a value is, and of which type the struct's member is. */
 typedef enum config_type {
-    CONFIG_TEXT,
-    CONFIG_CHOICE,  /* one of config_key.choices */
-    CONFIG_INTEGER, /* min <= value <= max */
-    CONFIG_NUMBER,  /* min <= value <= max */
-    CONFIG_BETAS,   /* two numbers of [0, 1) */
-    CONFIG_SWITCH,  /* true or false */
+    CONFIG_TEXT,    /* const char * */
+    CONFIG_WORD,    /* one of the row's words; const char * */
+    CONFIG_CHOICE,  /* likewise; an int or enum: the word's number */
+    CONFIG_INTEGER, /* min <= value <= max; uint64_t */
+    CONFIG_NUMBER,  /* min <= value <= max; double */
+    CONFIG_SWITCH,  /* true or false; int */
+    CONFIG_BETAS,   /* two numbers of [0, 1); const json_t *, as those below */
     CONFIG_NAMES,   /* list of strings */
     CONFIG_STORES,  /* list of objects (stores.h) */
     CONFIG_MODEL,   /* path, or an object with keys of its own */
@@ -26,12 +30,14 @@ typedef struct config_key {
     const char *path; /* "optimizer.params.lr" */
     config_type type;
     const char *fallback; /* the default, as JSON; NULL: must be given */
-    const char *choices;  /* of CONFIG_CHOICE: "direct|mpio" */
+    const char *help;
+    const char *words; /* "direct|mpio"; of CONFIG_TEXT words that mean something */
     double min, max;
     int nullable;
     /* The optimizer.type that has the key; NULL: all have it, or it is none of theirs. Where their
      * defaults differ, a key has a row for each of them. */
     const char *optimizer;
+    size_t offset; /* of the struct's member; 0: none */
 } config_key;
 
 extern const config_key config_keys[];
@@ -43,13 +49,14 @@ const config_key *config_key_find(const char *path);
 const config_key *config_key_of(const char *path, const char *optimizer);
 /* Whether keys lie below the path: "optimizer", "optimizer.params". */
 int config_key_is_group(const char *path);
-/* The key, or group of keys, that `path` was probably meant to be; 0: none is like it. */
-int config_key_nearest(const char *path, char best[CONFIG_PATH_MAX]);
-
-/* Levenshtein's distance of two words. */
-size_t config_distance(const char *a, const char *b);
 
 /* DCP_OK where `value` is of the key's type and in its range, else DCP_ERR_ARG. */
 int config_key_check(const config_key *key, const json_t *value, dcp_error *err);
+
+/* Fills in the members that keys have, from c->tree, in which every key is there and right. */
+void config_schema_fill(config *c);
+
+/* Prints each key with what it takes, its default and its help, a line each. */
+void config_schema_print(void);
 
 #endif

@@ -56,7 +56,7 @@ static int check_entry(const char *path, size_t i, const json_t *entry, dcp_erro
     return core_fail(err, DCP_ERR_ARG, "%s[%zu].path: missing; it has no default", path, i);
 }
 
-int stores_check(const char *path, const json_t *list, dcp_error *err) {
+int config_stores_check(const char *path, const json_t *list, dcp_error *err) {
     const size_t n = json_array_size(list);
     if (n > MOST)
         return core_fail(err, DCP_ERR_ARG, "%s: %zu stores; at most %d are possible", path, n,
@@ -67,7 +67,7 @@ int stores_check(const char *path, const json_t *list, dcp_error *err) {
     return status;
 }
 
-int stores_complete(json_t *list) {
+int config_stores_complete(json_t *list) {
     int failed = 0;
     for (size_t i = 0; i < json_array_size(list); i++) {
         json_t *defaults =
@@ -78,7 +78,7 @@ int stores_complete(json_t *list) {
     return failed ? -1 : 0;
 }
 
-size_t stores_fill(const json_t *list, dcp_tier *out) {
+size_t config_stores_fill(const json_t *list, dcp_tier *out) {
     const size_t n = json_array_size(list);
     for (size_t i = 0; i < n; i++) {
         const json_t *entry = json_array_get(list, i);

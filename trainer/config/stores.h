@@ -7,12 +7,12 @@
 #include <dcp/tiers.h>
 
 /* DCP_OK where every entry of the list has a path and else only what is known, in its range. */
-int stores_check(const char *path, const json_t *list, dcp_error *err);
+int config_stores_check(const char *path, const json_t *list, dcp_error *err);
 
 /* Adds what the entries of a checked list leave out. 0, or -1 where memory is short. */
-int stores_complete(json_t *list);
+int config_stores_complete(json_t *list);
 
 /* Fills out[] from a completed list and returns the number. Strings are borrowed from it. */
-size_t stores_fill(const json_t *list, dcp_tier *out);
+size_t config_stores_fill(const json_t *list, dcp_tier *out);
 
 #endif

@@ -4,17 +4,18 @@
 #include "programs/fail.h"
 
 int fsdp_strategy_of(const config *c, int world, fsdp_strategy *out, dcp_error *err) {
-    if (c->stage == 0 && c->replicas != 1)
+    const int replicas = (int)c->replicas;
+    if (c->stage == 0 && replicas != 1)
         return core_fail(err, DCP_ERR_ARG,
                          "fsdp.replicas: %d, but at zero_optimization.stage 0 every rank holds "
                          "all of the state; leave it out, or set a stage from 1 to 3",
-                         c->replicas);
-    if (world % c->replicas != 0)
+                         replicas);
+    if (world % replicas != 0)
         return core_fail(err, DCP_ERR_ARG,
-                         "fsdp.replicas: %d does not divide the number of ranks, %d", c->replicas,
+                         "fsdp.replicas: %d does not divide the number of ranks, %d", replicas,
                          world);
     const int keeps = c->stage < 3 || !c->reshard;
-    *out = (fsdp_strategy){.replicas = c->stage == 0 ? world : c->replicas,
+    *out = (fsdp_strategy){.replicas = c->stage == 0 ? world : replicas,
                            .keep_params = keeps,
                            .in_place = keeps && !c->offloads,
                            .local_sums = c->stage < 2 || c->accumulate_local,

@@ -251,14 +251,14 @@ static resume_from beginning(const trainer *t) {
 /* Of rank 0. */
 static int check_own_files(const trainer *t, dcp_error *err) {
     const char *lines = t->c->metrics, *events = t->trace;
-    int status = lines ? places_check_writable(t->c, "metrics", lines, err) : DCP_OK;
+    int status = lines ? config_places_check_writable(t->c, "metrics", lines, err) : DCP_OK;
     if (status == DCP_OK && lines) status = report_metrics_check(lines, err);
-    if (status == DCP_OK && events) status = places_check_writable(t->c, "--trace", events, err);
+    if (status == DCP_OK && events) status = config_places_check_writable(t->c, "--trace", events, err);
     return status == DCP_OK && events ? report_trace_check(events, err) : status;
 }
 
 static int check_places(const trainer *t, dcp_error *err) {
-    int status = places_check_hosts(t->c, count_hosts(t->comm), t->world, err);
+    int status = config_places_check_hosts(t->c, count_hosts(t->comm), t->world, err);
     if (status == DCP_OK && t->rank == 0) status = check_own_files(t, err);
     return common_agree(t->comm, status, err);
 }

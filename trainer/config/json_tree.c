@@ -1,6 +1,5 @@
-/* Reading JSON files. Duplicate keys are refused: one of the two values would be lost in silence.
- */
-#include "config/jsonfile.h"
+/* Objects are looked up part by part; nothing is copied. */
+#include "config/json_tree.h"
 
 #include <errno.h>
 #include <stdio.h>
@@ -15,7 +14,7 @@ static int is_json(const json_error_t *error) {
     return code == json_error_duplicate_key || code == json_error_numeric_overflow;
 }
 
-int config_read_object(const char *path, json_t **out, dcp_error *err) {
+int config_json_read(const char *path, json_t **out, dcp_error *err) {
     FILE *file = fopen(path, "re");
     struct stat st;
     if (file && fstat(fileno(file), &st) == 0 && S_ISDIR(st.st_mode)) {
@@ -38,19 +37,26 @@ int config_read_object(const char *path, json_t **out, dcp_error *err) {
     return DCP_OK;
 }
 
-int config_resolve_model(json_t *model, json_t **out, dcp_error *err) {
-    const char *given = json_string_value(model);
-    if (!given) {
-        *out = json_incref(model);
-        return DCP_OK;
+json_t *config_json_at(const json_t *tree, const char *path) {
+    const json_t *node = tree;
+    for (const char *from = path;; from++) {
+        const size_t length = strcspn(from, ".");
+        node = json_object_getn(node, from, length);
+        from += length;
+        if (!node || *from == '\0') return (json_t *)node;
     }
-    char path[4096];
-    struct stat st;
-    const int folder = stat(given, &st) == 0 && S_ISDIR(st.st_mode);
-    const int n = snprintf(path, sizeof path, "%s%s", given, folder ? "/config.json" : "");
-    if (n < 0 || (size_t)n >= sizeof path)
-        return core_fail(err, DCP_ERR_ARG, "model: the path is too long");
-    dcp_error why;
-    const int status = config_read_object(path, out, &why);
-    return status == DCP_OK ? DCP_OK : core_fail(err, status, "model: %s", why.message);
+}
+
+int config_json_set(json_t *tree, const char *path, json_t *value) {
+    const char *dot = strchr(path, '.');
+    if (!dot) return json_object_set_new(tree, path, value);
+    const size_t length = (size_t)(dot - path);
+    json_t *child = json_object_getn(tree, path, length);
+    if (!child) {
+        child = json_object();
+        json_object_setn_new(tree, path, length, child);
+    }
+    if (json_is_object(child)) return config_json_set(child, dot + 1, value);
+    json_decref(value);
+    return -1;
 }

@@ -1,7 +1,7 @@
 /* Which key was meant: what other trainers' name of a thing is here, else the key at the smallest
  * edit distance, as far as that can be a slip. A key of the same name in another group counts as
  * one edit, since a wrong place is as likely a slip as a wrong letter. */
-#include "config/schema.h"
+#include "config/suggest.h"
 
 #include <string.h>
 
@@ -9,7 +9,7 @@ enum { LONGEST = CONFIG_PATH_MAX }; /* what is longer than that resembles no key
 
 static const struct {
     const char *theirs, *ours;
-} names[] = {
+} other_names[] = {
     {"learning_rate", "optimizer.params.lr"},
     {"max_lr", "optimizer.params.lr"},
     {"beta1", "optimizer.params.betas"},
@@ -63,7 +63,7 @@ static size_t min3(size_t a, size_t b, size_t c) {
 }
 
 /* One row of the table at a time. */
-size_t config_distance(const char *a, const char *b) {
+size_t config_suggest_distance(const char *a, const char *b) {
     size_t row[LONGEST + 1];
     const size_t n = strnlen(b, LONGEST);
     for (size_t j = 0; j <= n; j++) row[j] = j;
@@ -94,8 +94,8 @@ static void consider(search *s, const char *candidate, size_t length) {
     char name[CONFIG_PATH_MAX];
     memcpy(name, candidate, length);
     name[length] = '\0';
-    const size_t whole = config_distance(s->path, name);
-    const size_t moved = config_distance(last_part(s->path), last_part(name)) + 1;
+    const size_t whole = config_suggest_distance(s->path, name);
+    const size_t moved = config_suggest_distance(last_part(s->path), last_part(name)) + 1;
     const size_t d = whole < moved ? whole : moved;
     if (d >= s->least) return;
     s->least = d;
@@ -106,16 +106,16 @@ static void consider(search *s, const char *candidate, size_t length) {
 static const char *name_here(const char *path) {
     const char *dot = strchr(path, '.');
     const size_t group = dot ? (size_t)(dot + 1 - path) : 0;
-    for (size_t i = 0; i < sizeof names / sizeof *names; i++)
-        if (strcmp(names[i].theirs, last_part(path)) == 0)
-            return strncmp(names[i].ours, path, group) == 0 ? names[i].ours : NULL;
+    for (size_t i = 0; i < sizeof other_names / sizeof *other_names; i++)
+        if (strcmp(other_names[i].theirs, last_part(path)) == 0)
+            return strncmp(other_names[i].ours, path, group) == 0 ? other_names[i].ours : NULL;
     return NULL;
 }
 
 /* How many edits may be slips in so long a word. */
 static size_t most_slips(const char *word) { return 1 + strlen(word) / 6; }
 
-int config_key_nearest(const char *path, char best[CONFIG_PATH_MAX]) {
+int config_suggest_key(const char *path, char best[CONFIG_PATH_MAX]) {
     search s = {.path = path, .best = best, .least = most_slips(last_part(path)) + 1};
     const char *here = name_here(path);
     *best = '\0';

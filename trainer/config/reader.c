@@ -1,0 +1,334 @@
+/* From a file and overrides to a checked configuration. The user's tree is walked once, so that
+ * every key in it is known and right; then the effective tree is built from the schema, key by key,
+ * and the struct is filled from that. */
+#include "config/reader.h"
+
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+
+#include "config/deepspeed.h"
+#include "config/json_tree.h"
+#include "config/places.h"
+#include "config/schema.h"
+#include "config/stores.h"
+#include "config/suggest.h"
+#include "programs/fail.h"
+
+static const char LINE[] = "command line";
+
+/* The model's object: `model` itself, or the file or folder (config.json in it) that it names. */
+static int resolve_model(json_t *model, json_t **out, dcp_error *err) {
+    const char *given = json_string_value(model);
+    if (!given) {
+        *out = json_incref(model);
+        return DCP_OK;
+    }
+    char path[4096];
+    struct stat st;
+    const int folder = stat(given, &st) == 0 && S_ISDIR(st.st_mode);
+    const int n = snprintf(path, sizeof path, "%s%s", given, folder ? "/config.json" : "");
+    if (n < 0 || (size_t)n >= sizeof path)
+        return core_fail(err, DCP_ERR_ARG, "model: the path is too long");
+    dcp_error why;
+    const int status = config_json_read(path, out, &why);
+    return status == DCP_OK ? DCP_OK : core_fail(err, status, "model: %s", why.message);
+}
+
+static int unknown_key(const char *path, dcp_error *err) {
+    char nearest[CONFIG_PATH_MAX];
+    const char *instead = config_deepspeed_instead(path);
+    if (instead)
+        return core_fail(err, DCP_ERR_ARG, "%.300s: a key of DeepSpeed's that is not here; %s",
+                         path, instead);
+    if (config_suggest_key(path, nearest))
+        return core_fail(err, DCP_ERR_ARG, "%.300s: unknown key; did you mean %s?", path, nearest);
+    return core_fail(err, DCP_ERR_ARG,
+                     "%.300s: unknown key, and like none that there is; dcp-train.json(5) "
+                     "tells of each",
+                     path);
+}
+
+static int check_tree(const json_t *tree, const char *prefix, dcp_error *err);
+
+static int check_entry(const char *path, const json_t *value, dcp_error *err) {
+    const config_key *key = config_key_find(path);
+    if (key) return config_key_check(key, value, err);
+    if (!config_key_is_group(path)) return unknown_key(path, err);
+    if (!json_is_object(value))
+        return core_fail(err, DCP_ERR_ARG, "%s: an object with keys is asked for", path);
+    return check_tree(value, path, err);
+}
+
+static int check_tree(const json_t *tree, const char *prefix, dcp_error *err) {
+    const char *name;
+    json_t *value;
+    json_object_foreach((json_t *)tree, name, value) {
+        char path[512];
+        const int n = snprintf(path, sizeof path, "%s%s%s", prefix, *prefix ? "." : "", name);
+        if (n < 0 || (size_t)n >= sizeof path || strchr(name, '.'))
+            return core_fail(err, DCP_ERR_ARG, "%.300s: unknown key", path);
+        const int status = check_entry(path, value, err);
+        if (status != DCP_OK) return status;
+    }
+    return DCP_OK;
+}
+
+/* Its default, or null. A batch that is stored has a length of its own. */
+static json_t *fallback(const config_key *key, const json_t *given) {
+    const char *type = json_string_value(config_json_at(given, "data.type"));
+    if (strcmp(key->path, "data.sequence_length") == 0 && type && strcmp(type, "safetensors") == 0)
+        return json_null();
+    return json_loads(key->fallback, JSON_DECODE_ANY, NULL);
+}
+
+/* Keys of optimizers come behind optimizer.type. */
+static int effective_tree(const json_t *given, json_t **out, dcp_error *err) {
+    json_t *tree = json_object();
+    int failed = !tree;
+    for (size_t i = 0; i < config_keys_count && !failed; i++) {
+        const config_key *key = &config_keys[i];
+        json_t *value = config_json_at(given, key->path);
+        if (config_key_of(key->path, json_string_value(config_json_at(tree, "optimizer.type"))) !=
+            key)
+            continue;
+        if (!value && !key->fallback) {
+            json_decref(tree);
+            return core_fail(err, DCP_ERR_ARG, "%s: missing; it has no default", key->path);
+        }
+        value = value ? json_incref(value) : fallback(key, given);
+        if (key->type == CONFIG_STORES) failed = config_stores_complete(value) != 0;
+        failed |= config_json_set(tree, key->path, value) != 0;
+    }
+    if (failed) {
+        json_decref(tree);
+        return core_fail_memory(err, 0);
+    }
+    *out = tree;
+    return DCP_OK;
+}
+
+/* A key of another optimizer's is a mistake. */
+static int check_optimizer(const json_t *given, const json_t *tree, dcp_error *err) {
+    const char *optimizer = json_string_value(config_json_at(tree, "optimizer.type"));
+    for (size_t i = 0; i < config_keys_count; i++) {
+        const config_key *key = &config_keys[i];
+        if (config_json_at(given, key->path) && !config_key_of(key->path, optimizer))
+            return core_fail(err, DCP_ERR_ARG, "%s: a key of %s, which %s does not have", key->path,
+                             key->optimizer, optimizer);
+    }
+    return DCP_OK;
+}
+
+static int check_sequence(const json_t *tree, dcp_error *err) {
+    const char *type = json_string_value(config_json_at(tree, "data.type"));
+    if (json_integer_value(config_json_at(tree, "data.sequence_length")) ||
+        strcmp(type, "idx") == 0 || strcmp(type, "safetensors") == 0)
+        return DCP_OK;
+    return core_fail(err, DCP_ERR_ARG,
+                     "data.sequence_length: null is for a batch in safetensors, which has a "
+                     "length; data.type %s needs a number",
+                     type);
+}
+
+/* What no key can be blamed for alone. */
+static int check_together(const config *c, dcp_error *err) {
+    if (c->batch % c->micro != 0)
+        return core_fail(err, DCP_ERR_ARG,
+                         "train_batch_size: %" PRIu64
+                         " is not a multiple of train_micro_batch_size_per_gpu %" PRIu64,
+                         c->batch, c->micro);
+    if (c->eval_every > 0 && !c->eval_path)
+        return core_fail(err, DCP_ERR_ARG,
+                         "eval_every: %" PRIu64 ", but there is no data.eval_path", c->eval_every);
+    if (c->offloads && !c->offload_path && strcmp(c->device, "cpu") == 0)
+        return core_fail(err, DCP_ERR_ARG, "%s", config_no_offload);
+    if (!c->offloads && c->offload_path)
+        return core_fail(err, DCP_ERR_ARG,
+                         "fsdp.offload_path: %.300s, but fsdp.cpu_offload is false",
+                         c->offload_path);
+    return DCP_OK;
+}
+
+/* The struct, from c->tree. */
+static void fill_struct(config *c) {
+    config_schema_fill(c);
+    c->optimizer_params = config_json_at(c->tree, "optimizer.params");
+    dcp_engine_parse(c->engine_name, &c->engine);
+    c->staging_bytes = c->staging_mb << 20;
+    c->n_stores = config_stores_fill(config_json_at(c->tree, "checkpoint.stores"), c->stores);
+    c->stores[c->n_stores++] = (dcp_tier){
+        .path = c->dir, .every = c->every, .keep = (uint32_t)c->keep, .layout = c->layout};
+}
+
+/* Takes `tree` and `model`. */
+static int assemble(json_t *tree, json_t *model, config **out, dcp_error *err) {
+    config *c = calloc(1, sizeof *c);
+    if (!c) {
+        json_decref(tree);
+        json_decref(model);
+        return core_fail_memory(err, sizeof *c);
+    }
+    c->tree = tree;
+    c->model = model;
+    fill_struct(c);
+    int status = check_together(c, err);
+    if (status == DCP_OK) status = config_places_check(c, err);
+    if (status == DCP_OK)
+        *out = c;
+    else
+        config_free(c);
+    return status;
+}
+
+/* Puts what is to blame in front of a message: the file, or the command line. */
+static int blame(const char *source, int status, dcp_error *err) {
+    if (status == DCP_OK) return DCP_OK;
+    const dcp_error why = *err;
+    return core_fail(err, status, "%s: %s", source, why.message);
+}
+
+/* `key.path=value` on the command line. The value is JSON where it parses as such, else a string;
+ * where the key takes a string it is the text itself, so that `data.path=2024` works. */
+
+/* NULL: not UTF-8, or *duplicate is set. */
+static json_t *parse_value(const char *path, const char *text, int *duplicate) {
+    const config_key *key = config_key_find(path);
+    json_error_t where;
+    json_t *value = json_loads(text, JSON_DECODE_ANY | JSON_REJECT_DUPLICATES, &where);
+    const int text_asked = key && key->type == CONFIG_TEXT;
+    *duplicate = !value && !text_asked && json_error_code(&where) == json_error_duplicate_key;
+    if (*duplicate) return NULL;
+    if (value && text_asked && !json_is_string(value) && !json_is_null(value)) {
+        json_decref(value);
+        value = NULL;
+    }
+    return value ? value : json_string(text);
+}
+
+/* What an override of a key of the model changes: the object behind the path. */
+static int open_model(json_t *tree, dcp_error *err) {
+    json_t *model = json_object_get(tree, "model");
+    if (!json_is_string(model)) return DCP_OK;
+    const int status = resolve_model(model, &model, err);
+    if (status == DCP_OK) json_object_set_new(tree, "model", model);
+    return status;
+}
+
+static int apply_override(json_t *tree, const char *assignment, dcp_error *err) {
+    if (strncmp(assignment, "model.", 6) == 0) {
+        const int status = open_model(tree, err);
+        if (status != DCP_OK) return status;
+    }
+    const char *equals = strchr(assignment, '=');
+    if (!equals || equals == assignment)
+        return core_fail(err, DCP_ERR_ARG, "\"%.300s\" is not of the form key.path=value",
+                         assignment);
+    char *path = strndup(assignment, (size_t)(equals - assignment));
+    if (!path) return core_fail_memory(err, strlen(assignment));
+    int duplicate, status = DCP_OK;
+    json_t *value = parse_value(path, equals + 1, &duplicate);
+    if (duplicate)
+        status = core_fail(err, DCP_ERR_ARG, "%.300s: a key in it is given twice", path);
+    else if (!value)
+        status = core_fail(err, DCP_ERR_ARG, "%.300s: the value is not UTF-8", path);
+    else if (config_json_set(tree, path, value) != 0)
+        status = core_fail(err, DCP_ERR_ARG,
+                           "%.300s: a part of this path is set to a value without keys", path);
+    free(path);
+    return status;
+}
+
+static int apply(json_t *tree, char *const *overrides, int n, dcp_error *err) {
+    int status = DCP_OK;
+    for (int i = 0; i < n && status == DCP_OK; i++)
+        status = apply_override(tree, overrides[i], err);
+    return status;
+}
+
+/* A tree of the overrides alone, checked: what is wrong in it is not the file's mistake. */
+static int read_overrides(char *const *overrides, int n, json_t **out, dcp_error *err) {
+    *out = json_object();
+    if (!*out) return core_fail_memory(err, 0);
+    const int status = apply(*out, overrides, n, err);
+    return status == DCP_OK ? check_tree(*out, "", err) : status;
+}
+
+/* Not the model's own file. */
+static int check_kind(const json_t *given, dcp_error *err) {
+    if (json_object_get(given, "model") || !json_object_get(given, "model_type")) return DCP_OK;
+    return core_fail(err, DCP_ERR_ARG,
+                     "describes a model, not a training; name it in a file such as {\"model\": "
+                     "\"config.json\", \"data\": {\"path\": \"corpus\"}}");
+}
+
+/* From the file's tree with the overrides applied to the result; takes neither. */
+static int finish(const char *path, const json_t *given, const json_t *from_line, config **out,
+                  dcp_error *err) {
+    json_t *tree = NULL, *model = NULL;
+    int status = check_kind(given, err);
+    if (status == DCP_OK) status = check_tree(given, "", err);
+    if (status == DCP_OK) status = effective_tree(given, &tree, err);
+    if (status != DCP_OK) return blame(path, status, err);
+    const char *to_blame = config_json_at(from_line, "optimizer") ? LINE : path;
+    status = check_optimizer(given, tree, err);
+    if (status == DCP_OK) {
+        to_blame = config_json_at(from_line, "data") ? LINE : path;
+        status = check_sequence(tree, err);
+    }
+    if (status == DCP_OK) {
+        to_blame = config_json_at(from_line, "model") ? LINE : path;
+        status = resolve_model(json_object_get(tree, "model"), &model, err);
+    }
+    if (status != DCP_OK) {
+        json_decref(tree);
+        return blame(to_blame, status, err);
+    }
+    const int by_line =
+        config_json_at(from_line, "checkpoint") || config_json_at(from_line, "train_batch_size") ||
+        config_json_at(from_line, "eval_every") || config_json_at(from_line, "fsdp") ||
+        config_json_at(from_line, "train_micro_batch_size_per_gpu");
+    return blame(by_line ? LINE : path, assemble(tree, model, out, err), err);
+}
+
+int config_load(const char *path, char *const *overrides, int n_overrides, config **out,
+                dcp_error *err) {
+    json_t *given, *from_line = NULL;
+    int status = config_json_read(path, &given, err);
+    if (status != DCP_OK) return status;
+    status = read_overrides(overrides, n_overrides, &from_line, err);
+    if (status == DCP_OK) status = apply(given, overrides, n_overrides, err);
+    status = blame(LINE, status, err);
+    if (status == DCP_OK) status = finish(path, given, from_line, out, err);
+    json_decref(from_line);
+    json_decref(given);
+    return status;
+}
+
+int config_resume_newest(config *c, dcp_error *err) {
+    if (config_json_set(c->tree, "checkpoint.resume", json_string("auto")) != 0 ||
+        config_json_set(c->tree, "checkpoint.overwrite", json_false()) != 0)
+        return core_fail_memory(err, 0);
+    fill_struct(c);
+    return DCP_OK;
+}
+
+int config_pack(const config *c, char **text, dcp_error *err) {
+    json_t *both = json_pack("{sOsO}", "tree", c->tree, "model", c->model);
+    *text = both ? json_dumps(both, JSON_COMPACT) : NULL;
+    json_decref(both);
+    return *text ? DCP_OK : core_fail_memory(err, 0);
+}
+
+int config_unpack(const char *text, config **out, dcp_error *err) {
+    json_t *both = json_loads(text, 0, NULL);
+    json_t *tree = json_incref(json_object_get(both, "tree"));
+    json_t *model = json_incref(json_object_get(both, "model"));
+    json_decref(both);
+    if (tree && model) return assemble(tree, model, out, err);
+    json_decref(tree);
+    json_decref(model);
+    return core_fail_memory(err, strlen(text));
+}

@@ -1,0 +1,19 @@
+/* From a file and overrides to a checked configuration, and from rank 0 to the others. */
+#ifndef TRAINER_CONFIG_READER_H
+#define TRAINER_CONFIG_READER_H
+
+#include "config/config.h"
+
+/* Reads the file, applies the overrides ("key.path=value": a JSON value, else a string), checks
+ * everything and fills in the defaults. The message names the file, or the command line, and the
+ * key's full path. */
+int config_load(const char *path, char *const *overrides, int n_overrides, config **out,
+                dcp_error *err);
+/* Sets checkpoint.resume=auto and checkpoint.overwrite=false. */
+int config_resume_newest(config *c, dcp_error *err);
+
+/* One text for the other ranks, and back. The text is freed with free(). */
+int config_pack(const config *c, char **text, dcp_error *err);
+int config_unpack(const char *text, config **out, dcp_error *err);
+
+#endif

@@ -1,0 +1,15 @@
+/* What a word that is none was probably meant to be. */
+#ifndef TRAINER_CONFIG_SUGGEST_H
+#define TRAINER_CONFIG_SUGGEST_H
+
+#include <stddef.h>
+
+#include "config/schema.h"
+
+/* The key, or group of keys, that `path` was probably meant to be; 0: none is like it. */
+int config_suggest_key(const char *path, char best[CONFIG_PATH_MAX]);
+
+/* Levenshtein's distance of two words. */
+size_t config_suggest_distance(const char *a, const char *b);
+
+#endif
