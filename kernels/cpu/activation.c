@@ -4,32 +4,34 @@
 #include "cpu/lanes.h"
 
 /* An activation's value and slope at one place. */
-typedef struct point {
+typedef struct cpu_point {
     float value, slope;
-} point;
+} cpu_point;
 
 /* NaN stays. */
-CPU_INLINE point relu_at(float x) { return (point){x < 0.0f ? 0.0f : x, x > 0.0f ? 1.0f : 0.0f}; }
+CPU_INLINE cpu_point relu_at(float x) {
+    return (cpu_point){x < 0.0f ? 0.0f : x, x > 0.0f ? 1.0f : 0.0f};
+}
 
-CPU_INLINE point gelu_at(float x) {
+CPU_INLINE cpu_point gelu_at(float x) {
     float cdf = 0.5f + 0.5f * lanes_erf(x * 0.70710678f);
-    return (point){x * cdf, cdf + x * (0.39894228f * lanes_exp(-0.5f * x * x))};
+    return (cpu_point){x * cdf, cdf + x * (0.39894228f * lanes_exp(-0.5f * x * x))};
 }
 
 /* 1 / 2 + tanh(u) / 2 is the logistic function of 2 u. */
-CPU_INLINE point gelu_tanh_at(float x) {
+CPU_INLINE cpu_point gelu_tanh_at(float x) {
     const float a = 0.79788456f, b = 0.044715f;
     float sigma = 1.0f / (1.0f + lanes_exp(-2.0f * a * (x + b * x * x * x)));
     float inner = 2.0f * a * (1.0f + 3.0f * b * x * x);
-    return (point){x * sigma, sigma + x * sigma * (1.0f - sigma) * inner};
+    return (cpu_point){x * sigma, sigma + x * sigma * (1.0f - sigma) * inner};
 }
 
-CPU_INLINE point silu_at(float x) {
+CPU_INLINE cpu_point silu_at(float x) {
     float sigma = 1.0f / (1.0f + lanes_exp(-x));
-    return (point){x * sigma, sigma * (1.0f + x * (1.0f - sigma))};
+    return (cpu_point){x * sigma, sigma * (1.0f + x * (1.0f - sigma))};
 }
 
-typedef point activation(float x);
+typedef cpu_point activation(float x);
 
 /* Outputs may be what they are computed from, as kernels.h allows: each element is read before it
  * is written. */
@@ -49,7 +51,7 @@ CPU_INLINE void backward(activation *at, kernels_type type, void *out, void *dx,
     }
 #pragma GCC ivdep
     for (size_t i = 0; i < n; i++) {
-        const point p = at(lanes_load(x, i, type));
+        const cpu_point p = at(lanes_load(x, i, type));
         const float d = lanes_load(dout, i, type);
         lanes_store(dx, i, type, d * p.slope);
         lanes_store(out, i, type, p.value);
@@ -67,7 +69,7 @@ CPU_INLINE void gate_backward(activation *at, kernels_type type, void *out, void
                               const void *dout, const void *gate, const void *up, size_t n) {
 #pragma GCC ivdep
     for (size_t i = 0; i < n; i++) {
-        const point p = at(lanes_load(gate, i, type));
+        const cpu_point p = at(lanes_load(gate, i, type));
         const float d = lanes_load(dout, i, type), u = lanes_load(up, i, type);
         lanes_store(dgate, i, type, d * u * p.slope);
         lanes_store(dup, i, type, d * p.value);

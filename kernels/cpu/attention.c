@@ -52,23 +52,24 @@ static block block_at(const kernels_attention *s, size_t first) {
 }
 
 /* One of the `heads` heads of an array [batch,sequence,heads,head_dim]. */
-typedef struct place {
+typedef struct cpu_head {
     size_t batch, heads, head;
-} place;
+} cpu_head;
 
 /* Offset of its first token. */
-static size_t head_offset(const kernels_attention *s, place p) {
+static size_t head_offset(const kernels_attention *s, cpu_head p) {
     return (p.batch * s->sequence * p.heads + p.head) * s->head_dim;
 }
 
 /* Where its rows are to stand as fp32: in the array, or in scratch. */
-static float *room_of(const kernels_attention *s, void *array, place p, float *scratch, int which) {
+static float *room_of(const kernels_attention *s, void *array, cpu_head p, float *scratch,
+                      int which) {
     return is_wide(s) ? (float *)array + head_offset(s, p) : widened(s, scratch, which);
 }
 
 /* The head as fp32. */
-CPU_CLONES static const float *take(const kernels_attention *s, const void *array, place p,
-                                    float *scratch, int which) {
+CPU_CLONES static const float *wide_head(const kernels_attention *s, const void *array, cpu_head p,
+                                         float *scratch, int which) {
     if (is_wide(s)) return (const float *)array + head_offset(s, p);
     const uint16_t *from = (const uint16_t *)array + head_offset(s, p);
     float *to = widened(s, scratch, which);
@@ -79,8 +80,8 @@ CPU_CLONES static const float *take(const kernels_attention *s, const void *arra
 }
 
 /* What was computed where room_of said, into an array of `type`. */
-CPU_CLONES static void put(const kernels_attention *s, void *array, kernels_type type, place p,
-                           const float *room) {
+CPU_CLONES static void put_head(const kernels_attention *s, void *array, kernels_type type,
+                                cpu_head p, const float *room) {
     const size_t dim = s->head_dim, stride = p.heads * dim, at = head_offset(s, p);
     if (is_wide(s)) return;
     for (size_t token = 0; token < s->sequence; token++)
@@ -192,15 +193,16 @@ static void cpu_attention_forward(kernels *k, const kernels_attention *s, void *
                                   float *scratch) {
     const size_t group = s->heads / s->kv_heads;
     for (size_t i = 0; i < s->batch * s->kv_heads; i++) {
-        const place kv = {i / s->kv_heads, s->kv_heads, i % s->kv_heads};
-        const float *one_key = take(s, key, kv, scratch, KEY);
-        const float *one_value = take(s, value, kv, scratch, VALUE);
+        const cpu_head kv = {i / s->kv_heads, s->kv_heads, i % s->kv_heads};
+        const float *one_key = wide_head(s, key, kv, scratch, KEY);
+        const float *one_value = wide_head(s, value, kv, scratch, VALUE);
         for (size_t head = kv.head * group; head < (kv.head + 1) * group; head++) {
-            const place p = {kv.batch, s->heads, head};
+            const cpu_head p = {kv.batch, s->heads, head};
             float *to = room_of(s, out, p, scratch, OUT);
             head_forward(k, s, to, lse + (p.batch * s->heads + head) * s->sequence,
-                         take(s, q, p, scratch, Q), one_key, one_value, blocks_scratch(s, scratch));
-            put(s, out, s->type, p, to);
+                         wide_head(s, q, p, scratch, Q), one_key, one_value,
+                         blocks_scratch(s, scratch));
+            put_head(s, out, s->type, p, to);
         }
     }
 }
@@ -227,7 +229,8 @@ static void head_backward(kernels *k, const kernels_attention *s, const head_gra
 }
 
 /* dkey and dvalue begin at 0; all of them at once where they are not in scratch. */
-static void clear_heads(kernels *k, const kernels_attention *s, const head_gradient *h, place kv) {
+static void clear_heads(kernels *k, const kernels_attention *s, const head_gradient *h,
+                        cpu_head kv) {
     const size_t head = s->sequence * s->head_dim;
     if (is_wide(s) && (kv.batch || kv.head)) return;
     k->zero(k, h->dkey, is_wide(s) ? s->batch * s->kv_heads * head : head);
@@ -240,24 +243,24 @@ static void cpu_attention_backward(kernels *k, const kernels_attention *s, float
                                    const void *value, float *scratch) {
     const size_t group = s->heads / s->kv_heads;
     for (size_t i = 0; i < s->batch * s->kv_heads; i++) {
-        const place kv = {i / s->kv_heads, s->kv_heads, i % s->kv_heads};
+        const cpu_head kv = {i / s->kv_heads, s->kv_heads, i % s->kv_heads};
         head_gradient h = {.dkey = room_of(s, dkey, kv, scratch, DKEY),
                            .dvalue = room_of(s, dvalue, kv, scratch, DVALUE),
-                           .key = take(s, key, kv, scratch, KEY),
-                           .value = take(s, value, kv, scratch, VALUE)};
+                           .key = wide_head(s, key, kv, scratch, KEY),
+                           .value = wide_head(s, value, kv, scratch, VALUE)};
         clear_heads(k, s, &h, kv);
         for (size_t head = kv.head * group; head < (kv.head + 1) * group; head++) {
-            const place p = {kv.batch, s->heads, head};
+            const cpu_head p = {kv.batch, s->heads, head};
             h.dq = room_of(s, dq, p, scratch, Q); /* q's own in bf16 */
-            h.dout = take(s, dout, p, scratch, DOUT);
-            h.out = take(s, out, p, scratch, OUT);
+            h.dout = wide_head(s, dout, p, scratch, DOUT);
+            h.out = wide_head(s, out, p, scratch, OUT);
             h.lse = lse + (p.batch * s->heads + head) * s->sequence;
-            h.q = take(s, q, p, scratch, Q);
+            h.q = wide_head(s, q, p, scratch, Q);
             head_backward(k, s, &h, blocks_scratch(s, scratch));
-            put(s, dq, KERNELS_F32, p, h.dq);
+            put_head(s, dq, KERNELS_F32, p, h.dq);
         }
-        put(s, dkey, KERNELS_F32, kv, h.dkey);
-        put(s, dvalue, s->type, kv, h.dvalue);
+        put_head(s, dkey, KERNELS_F32, kv, h.dkey);
+        put_head(s, dvalue, s->type, kv, h.dvalue);
     }
 }
 

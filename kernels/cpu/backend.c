@@ -74,7 +74,7 @@ static const char *cpu_sync(kernels *k) {
     return state->product_failed ? "oneDNN refused a matrix product (out of memory?)" : NULL;
 }
 
-static void fill(kernels *k) {
+static void set_kernels(kernels *k) {
     k->close = cpu_close;
     k->describe = cpu_describe;
     k->place = cpu_place;
@@ -108,7 +108,7 @@ static int cpu_open(kernels *k, unsigned number) {
     cpu_matmul_describe(state->description, sizeof state->description);
     state->bf16 = cpu_bf16_open();
     k->state = state;
-    fill(k);
+    set_kernels(k);
     return KERNELS_OK;
 }
 

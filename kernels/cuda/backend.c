@@ -4,8 +4,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "cuda/common/cuda.h"
-#include "cuda/products/blas.h"
+#include "cuda/common/cuda_state.h"
+#include "cuda/products/blas_plan.h"
 
 /* Bytes. CUDA loads a kernel's code, and takes memory for what its threads spill, when it is first
  * called. To load all at the start would cost more: most of cuBLAS' kernels are never called. */
@@ -33,16 +33,19 @@ static int describe_device(cuda_state *state) {
 }
 
 static void release(cuda_state *state) {
+    if (state->blas && state->plans) blas_plan_free_all(state->blas, state->plans);
     if (state->blas) cuda_blas_unload(state->blas);
+    free(state->plans);
     free(state->blas);
     cudaFree(state->workspace);
     if (state->stream) cudaStreamDestroy(state->stream);
     free(state);
 }
 
-static int start(cuda_state *state) {
+static int start_device(cuda_state *state) {
     cuda_blas *blas = state->blas = calloc(1, sizeof *blas);
-    if (!blas) return KERNELS_NO_MEMORY;
+    state->plans = calloc(1, sizeof *state->plans);
+    if (!blas || !state->plans) return KERNELS_NO_MEMORY;
     const cudaError_t code = cudaSetDevice(state->device);
     if (code) return no_device(code);
     if (cuda_blas_load(blas)) {
@@ -147,7 +150,7 @@ static void cuda_narrow_on(kernels *k, void *stream, uint16_t *y, const float *x
     cuda_of(k)->stream = own;
 }
 
-static void fill(kernels *k) {
+static void set_kernels(kernels *k) {
     k->close = cuda_close;
     k->describe = cuda_describe;
     k->place = cuda_place;
@@ -184,13 +187,13 @@ static int cuda_open(kernels *k, unsigned number) {
     cuda_state *state = calloc(1, sizeof *state);
     if (!state) return KERNELS_NO_MEMORY;
     state->device = (int)(number % (unsigned)devices);
-    int status = start(state);
+    int status = start_device(state);
     if (status != KERNELS_OK) {
         release(state);
         return status;
     }
     k->state = state;
-    fill(k);
+    set_kernels(k);
     return KERNELS_OK;
 }
 

@@ -8,8 +8,8 @@
 
 #include <cmocka.h>
 
-#include "cuda/common/cuda.h"
-#include "cuda/products/blas.h"
+#include "cuda/common/cuda_state.h"
+#include "cuda/products/blas_plan.h"
 
 enum { SIDE = 4, ROOM = 256 };
 
@@ -53,7 +53,7 @@ static void multiplies(const matrices *m, size_t depth, size_t at) {
     }
 }
 
-static size_t plans(const matrices *m) { return cuda_of(m->k)->blas->n_plans; }
+static size_t plans(const matrices *m) { return cuda_of(m->k)->plans->made; }
 
 static void addresses_have_no_say(void **state) {
     const matrices *m = *state;
@@ -109,7 +109,7 @@ static size_t plans_of_layer(const matrices *m, size_t depth) {
 }
 
 static const blas_plan *last_plan(const matrices *m) {
-    return &cuda_of(m->k)->blas->plans[(plans(m) - 1) % BLAS_PLANS];
+    return &cuda_of(m->k)->plans->plans[(plans(m) - 1) % BLAS_PLANS];
 }
 
 static void a_layer_is_one_product(void **state) {

@@ -1,10 +1,12 @@
 /* Attention: which kernels a shape takes. Tiles wherever a head fits one and the device has the
  * shared memory, by the tensor cores where the caller lets operands be rounded; else rows. */
-#include "cuda/attention/attention.cuh"
+#include "cuda/attention/rows.cuh"
+#include "cuda/attention/tensor.cuh"
+#include "cuda/attention/tiles.cuh"
 
 /* delta[batch,heads,sequence] = dout . out; a warp a row. */
-static __global__ void delta_kernel(view v, float *delta, const float *dout, const float *out,
-                                    size_t rows) {
+static __global__ void delta_kernel(attention_view v, float *delta, const float *dout,
+                                    const float *out, size_t rows) {
     const size_t row = ((size_t)blockIdx.x * THREADS + threadIdx.x) / 32;
     const size_t token = row % v.sequence, head = row / v.sequence % v.heads;
     const size_t batch = row / v.sequence / v.heads;
@@ -21,27 +23,29 @@ static bool takes_bf16(const kernels_attention *s) {
 }
 
 /* Up to a multiple of 16, so that what follows stands on 64 bytes. */
-static size_t delta_floats(const view &v) { return (rows_of(v) + 15) / 16 * 16; }
+static size_t delta_floats(const attention_view &v) { return (rows_of(v) + 15) / 16 * 16; }
 
-static size_t q_elements(const view &v) { return v.batch * v.sequence * v.heads * v.dim; }
-static size_t kv_elements(const view &v) { return v.batch * v.sequence * v.kv_heads * v.dim; }
+static size_t q_elements(const attention_view &v) { return v.batch * v.sequence * v.heads * v.dim; }
+static size_t kv_elements(const attention_view &v) {
+    return v.batch * v.sequence * v.kv_heads * v.dim;
+}
 
 /* Where the tensor cores are not taken: delta; and where arrays are bf16, all of them as fp32. */
 static size_t cuda_attention_scratch(const kernels_attention *shape) {
-    const view v = view_of(shape);
+    const attention_view v = view_of(shape);
     const size_t wide = shape->type == KERNELS_BF16 ? 3 * q_elements(v) + 3 * kv_elements(v) : 0;
     if (takes_bf16(shape)) return attention_tensor_scratch(v, shape->type) / sizeof(float);
     return delta_floats(v) + wide;
 }
 
-static void forward(kernels *k, const view &v, float *out, float *lse, const float *q,
-                    const float *key, const float *value) {
+static void attend_forward(kernels *k, const attention_view &v, float *out, float *lse,
+                           const float *q, const float *key, const float *value) {
     if (!attention_tiles_forward(k, v, out, lse, q, key, value)) return;
     attention_rows_forward(k, v, out, lse, q, key, value);
 }
 
-static void backward(kernels *k, const view &v, const attention_gradients &g, const float *out,
-                     float *delta) {
+static void attend_backward(kernels *k, const attention_view &v, const attention_gradients &g,
+                            const float *out, float *delta) {
     const size_t warps = THREADS / 32;
     LAUNCH(k, delta_kernel, (rows_of(v) + warps - 1) / warps, 0, v, delta, g.dout, out, rows_of(v));
     if (!attention_tiles_backward(k, v, g)) return;
@@ -66,14 +70,14 @@ static float *room_for(kernels_type type, float **room, void *array, size_t n) {
     return to;
 }
 
-static void settle(kernels *k, kernels_type type, void *array, const float *wide, size_t n) {
+static void narrow_back(kernels *k, kernels_type type, void *array, const float *wide, size_t n) {
     if (type == KERNELS_BF16) k->narrow(k, (uint16_t *)array, wide, n);
 }
 
 static void cuda_attention_forward(kernels *k, const kernels_attention *shape, void *out,
                                    float *lse, const void *q, const void *key, const void *value,
                                    float *scratch) {
-    const view v = view_of(shape);
+    const attention_view v = view_of(shape);
     const kernels_type type = shape->type;
     float *room = scratch + delta_floats(v);
     if (takes_bf16(shape)) {
@@ -84,15 +88,15 @@ static void cuda_attention_forward(kernels *k, const kernels_attention *shape, v
     const float *wide_key = widened(k, type, &room, key, kv_elements(v));
     const float *wide_value = widened(k, type, &room, value, kv_elements(v));
     float *wide_out = room_for(type, &room, out, q_elements(v));
-    forward(k, v, wide_out, lse, wide_q, wide_key, wide_value);
-    settle(k, type, out, wide_out, q_elements(v));
+    attend_forward(k, v, wide_out, lse, wide_q, wide_key, wide_value);
+    narrow_back(k, type, out, wide_out, q_elements(v));
 }
 
 static void cuda_attention_backward(kernels *k, const kernels_attention *shape, float *dq,
                                     float *dkey, void *dvalue, const void *dout, const void *out,
                                     const float *lse, const void *q, const void *key,
                                     const void *value, float *scratch) {
-    const view v = view_of(shape);
+    const attention_view v = view_of(shape);
     const kernels_type type = shape->type;
     float *room = scratch + delta_floats(v);
     if (takes_bf16(shape)) {
@@ -110,8 +114,8 @@ static void cuda_attention_backward(kernels *k, const kernels_attention *shape, 
     g.value = widened(k, type, &room, value, kv_elements(v));
     g.dout = widened(k, type, &room, dout, q_elements(v));
     g.dvalue = room_for(type, &room, dvalue, kv_elements(v));
-    backward(k, v, g, widened(k, type, &room, out, q_elements(v)), scratch);
-    settle(k, type, dvalue, g.dvalue, kv_elements(v));
+    attend_backward(k, v, g, widened(k, type, &room, out, q_elements(v)), scratch);
+    narrow_back(k, type, dvalue, g.dvalue, kv_elements(v));
 }
 
 void cuda_attention_fill(kernels *k) {

@@ -1,6 +1,8 @@
 /* Instructions of the tensor cores, copies past the registers and what else has no name in C++ (PTX
  * ISA: ldmatrix, mma, cp.async, cvt, ex2), a function each. All threads of a warp call those of
  * matrices together; r and c stand for thread / 4 and thread % 4. */
+#include "cuda/common/device.cuh" /* tests' stand-in for CUDA has what follows here, and its guard */
+
 #ifndef KERNELS_CUDA_MMA_CUH
 #define KERNELS_CUDA_MMA_CUH
 

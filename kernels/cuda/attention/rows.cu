@@ -2,31 +2,32 @@
  * (or of keys), over chunks of THREADS keys (or queries) in ascending order: a thread first forms
  * the chunk's weight at its place, then sums the weighted rows of its dimensions. Nothing of the
  * softmax is kept but the log of its sum. */
-#include "cuda/attention/attention.cuh"
+#include "cuda/attention/rows.cuh"
 
 /* One row's place, from the block's number: [batch, heads, sequence] as lse is. */
-typedef struct place {
+typedef struct attention_place {
     size_t batch, head, token;
-} place;
+} attention_place;
 
-static __device__ place place_of(size_t block, size_t heads, size_t sequence) {
-    place p;
+static __device__ attention_place place_of(size_t block, size_t heads, size_t sequence) {
+    attention_place p;
     p.token = block % sequence;
     p.head = block / sequence % heads;
     p.batch = block / sequence / heads;
     return p;
 }
 
-static __device__ size_t q_at(const view &v, size_t batch, size_t token, size_t head) {
+static __device__ size_t q_at(const attention_view &v, size_t batch, size_t token, size_t head) {
     return ((batch * v.sequence + token) * v.heads + head) * v.dim;
 }
 
-static __device__ size_t kv_at(const view &v, size_t batch, size_t token, size_t kv_head) {
+static __device__ size_t kv_at(const attention_view &v, size_t batch, size_t token,
+                               size_t kv_head) {
     return ((batch * v.sequence + token) * v.kv_heads + kv_head) * v.dim;
 }
 
 /* How many keys a position sees. */
-static __device__ size_t visible_from(const view &v, size_t token) {
+static __device__ size_t visible_from(const attention_view &v, size_t token) {
     return v.causal ? token + 1 : v.sequence;
 }
 
@@ -38,11 +39,11 @@ static __device__ float dot(const float *a, const float *b, size_t n) {
 
 /* Online softmax (Milakov and Gimelshein 2018): what was summed is scaled down as the largest score
  * grows. Shared: out [dim], then the chunk's weights [THREADS]. */
-static __global__ void forward_kernel(view v, float *out, float *lse, const float *q,
+static __global__ void forward_kernel(attention_view v, float *out, float *lse, const float *q,
                                       const float *key, const float *value) {
     float *shared = dynamic_shared();
     float *acc = shared, *weight = shared + v.dim;
-    place p = place_of(blockIdx.x, v.heads, v.sequence);
+    attention_place p = place_of(blockIdx.x, v.heads, v.sequence);
     size_t at = q_at(v, p.batch, p.token, p.head), kv_head = p.head / v.group;
     size_t visible = visible_from(v, p.token);
     float most = -INFINITY, sum = 0.0f;
@@ -68,20 +69,20 @@ static __global__ void forward_kernel(view v, float *out, float *lse, const floa
     if (threadIdx.x == 0) lse[blockIdx.x] = (float)((double)most + log((double)sum));
 }
 
-void attention_rows_forward(kernels *k, const view &v, float *out, float *lse, const float *q,
-                            const float *key, const float *value) {
+void attention_rows_forward(kernels *k, const attention_view &v, float *out, float *lse,
+                            const float *q, const float *key, const float *value) {
     size_t shared = (v.dim + THREADS) * sizeof(float);
     LAUNCH(k, forward_kernel, rows_of(v), shared, v, out, lse, q, key, value);
 }
 
 /* A block owns a key's row: dkey and dvalue over the heads that share it, in order, and over the
  * queries that see it. Shared: dkey [dim], dvalue [dim], then p and ds of a chunk [THREADS]. */
-static __global__ void key_kernel(view v, float *dkey, float *dvalue, const float *delta,
+static __global__ void key_kernel(attention_view v, float *dkey, float *dvalue, const float *delta,
                                   const float *dout, const float *lse, const float *q,
                                   const float *key, const float *value) {
     float *shared = dynamic_shared();
     float *dk = shared, *dv = dk + v.dim, *p = dv + v.dim, *ds = p + THREADS;
-    place own = place_of(blockIdx.x, v.kv_heads, v.sequence);
+    attention_place own = place_of(blockIdx.x, v.kv_heads, v.sequence);
     size_t at = kv_at(v, own.batch, own.token, own.head);
     for (size_t i = threadIdx.x; i < v.dim; i += THREADS) dk[i] = dv[i] = 0.0f;
     for (size_t head = own.head * v.group; head < (own.head + 1) * v.group; head++) {
@@ -112,12 +113,12 @@ static __global__ void key_kernel(view v, float *dkey, float *dvalue, const floa
 }
 
 /* A block owns a query's row. Shared: dq [dim], then ds of a chunk [THREADS]. */
-static __global__ void query_kernel(view v, float *dq, const float *delta, const float *dout,
-                                    const float *lse, const float *q, const float *key,
-                                    const float *value) {
+static __global__ void query_kernel(attention_view v, float *dq, const float *delta,
+                                    const float *dout, const float *lse, const float *q,
+                                    const float *key, const float *value) {
     float *shared = dynamic_shared();
     float *acc = shared, *ds = shared + v.dim;
-    place p = place_of(blockIdx.x, v.heads, v.sequence);
+    attention_place p = place_of(blockIdx.x, v.heads, v.sequence);
     size_t at = q_at(v, p.batch, p.token, p.head), kv_head = p.head / v.group;
     size_t visible = visible_from(v, p.token);
     for (size_t i = threadIdx.x; i < v.dim; i += THREADS) acc[i] = 0.0f;
@@ -139,7 +140,7 @@ static __global__ void query_kernel(view v, float *dq, const float *delta, const
 }
 
 /* The queries last: dq may be q, of which a block reads only its own row. */
-void attention_rows_backward(kernels *k, const view &v, const attention_gradients &g) {
+void attention_rows_backward(kernels *k, const attention_view &v, const attention_gradients &g) {
     size_t row = v.dim * sizeof(float), chunk = THREADS * sizeof(float);
     LAUNCH(k, key_kernel, v.batch * v.kv_heads * v.sequence, 2 * (row + chunk), v, g.dkey, g.dvalue,
            g.delta, g.dout, g.lse, g.q, g.key, g.value);

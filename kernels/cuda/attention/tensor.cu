@@ -3,6 +3,8 @@
  * a whole chunk. */
 #include "cuda/attention/tensor.cuh"
 
+#include "cuda/attention/tensor_tiles.cuh"
+
 /* Bytes of the L2 cache that sequences which are computed together may want. */
 enum { CACHE = 32 << 20 };
 
@@ -73,7 +75,7 @@ static __global__ void terms_kernel(bf16_shape s, float2 *terms, const uint16_t 
 
 static size_t round_up(size_t n, size_t step) { return (n + step - 1) / step * step; }
 
-static bf16_shape shape_of(const view &v) {
+static bf16_shape tensor_shape_of(const attention_view &v) {
     bf16_shape s = {};
     s.batch = (unsigned)v.batch;
     s.sequence = (unsigned)v.sequence;
@@ -95,26 +97,28 @@ static bf16_shape in_sections(bf16_shape s, unsigned heads) {
     return s;
 }
 
-static bool is_packed(const view &v, kernels_type type) {
+static bool is_packed(const attention_view &v, kernels_type type) {
     return type != KERNELS_BF16 || v.dim % 8;
 }
 
 /* Of an array's copy. */
-static size_t packed_bytes(const view &v, size_t heads) {
+static size_t packed_bytes(const attention_view &v, size_t heads) {
     return round_up(v.batch * v.sequence * heads * round_up(v.dim, 8) * 2, 64);
 }
 
-static size_t terms_bytes(const view &v) { return round_up(rows_of(v) * sizeof(float2), 64); }
+static size_t terms_bytes(const attention_view &v) {
+    return round_up(rows_of(v) * sizeof(float2), 64);
+}
 
-size_t attention_tensor_scratch(const view &v, kernels_type type) {
+size_t attention_tensor_scratch(const attention_view &v, kernels_type type) {
     const size_t copies = 2 * (packed_bytes(v, v.heads) + packed_bytes(v, v.kv_heads));
     return terms_bytes(v) + (is_packed(v, type) ? copies : 0);
 }
 
 /* Where the array is to be read; a copy goes to *scratch, which then points behind it. */
-static const uint16_t *source(kernels *k, const view &v, const void *from, size_t heads,
+static const uint16_t *source(kernels *k, const attention_view &v, const void *from, size_t heads,
                               kernels_type type, char **scratch) {
-    const bf16_shape s = shape_of(v);
+    const bf16_shape s = tensor_shape_of(v);
     const size_t rows = v.batch * v.sequence * heads;
     const size_t blocks = (rows * (s.width / 8) + THREADS - 1) / THREADS;
     uint4 *to = (uint4 *)*scratch;
@@ -127,7 +131,7 @@ static const uint16_t *source(kernels *k, const view &v, const void *from, size_
     return (const uint16_t *)to;
 }
 
-static bf16_sources sources_of(kernels *k, const view &v, const void *q, const void *key,
+static bf16_sources sources_of(kernels *k, const attention_view &v, const void *q, const void *key,
                                const void *value, kernels_type type, char **scratch) {
     bf16_sources in = {};
     in.q = source(k, v, q, v.heads, type, scratch);
@@ -136,9 +140,10 @@ static bf16_sources sources_of(kernels *k, const view &v, const void *q, const v
     return in;
 }
 
-void attention_tensor_forward(kernels *k, const view &v, kernels_type type, void *out, float *lse,
-                              const void *q, const void *key, const void *value, void *scratch) {
-    const bf16_shape s = shape_of(v);
+void attention_tensor_forward(kernels *k, const attention_view &v, kernels_type type, void *out,
+                              float *lse, const void *q, const void *key, const void *value,
+                              void *scratch) {
+    const bf16_shape s = tensor_shape_of(v);
     char *behind = (char *)scratch;
     const bf16_sources in = sources_of(k, v, q, key, value, type, &behind);
     tensor_forward_run(k, in_sections(s, s.kv_heads), in, type, out, lse);
@@ -155,9 +160,9 @@ static void form_terms(kernels *k, const bf16_shape &s, float2 *terms, const uin
 }
 
 /* The queries last: dq may be q. */
-void attention_tensor_backward(kernels *k, const view &v, kernels_type type,
+void attention_tensor_backward(kernels *k, const attention_view &v, kernels_type type,
                                const attention_backward &b, void *scratch) {
-    const bf16_shape s = shape_of(v);
+    const bf16_shape s = tensor_shape_of(v);
     float2 *terms = (float2 *)scratch;
     char *behind = (char *)scratch + terms_bytes(v);
     bf16_sources in = sources_of(k, v, b.q, b.key, b.value, type, &behind);

@@ -1,7 +1,7 @@
 /* Attention by the tensor cores, forwards (Dao et al. 2022; Dao 2023). A block of four warps has
  * 128 queries of a head, a warp 32 of them, and goes through the keys in ascending order: while a
  * tile of keys and values is computed with, the next one is copied. */
-#include "cuda/attention/tensor.cuh"
+#include "cuda/attention/tensor_tiles.cuh"
 
 enum { WARPS = 4, BLOCK = 32 * WARPS, QUERIES = 32 * WARPS, KEYS = 64 };
 
@@ -70,8 +70,8 @@ static __device__ __forceinline__ void soften(const bf16_shape &shape, soft_rows
 }
 
 /* factor = 1 / sum, and lse of the warp's rows from `first` on. */
-static __device__ void finish_rows(const bf16_shape &shape, const soft_rows &rows, unsigned first,
-                                   float *head_lse, float (&factor)[2][2]) {
+static __device__ void end_rows(const bf16_shape &shape, const soft_rows &rows, unsigned first,
+                                float *head_lse, float (&factor)[2][2]) {
 #pragma unroll
     for (int m = 0; m < 2; m++)
 #pragma unroll
@@ -124,13 +124,14 @@ static __global__ void __launch_bounds__(BLOCK, DIM > 64 ? 2 : 3)
         soften(s, &soft, x);
         add_weighted<DIM>(o, x, rows::across(stage + STAGE / 2));
     }
-    finish_rows(s, soft, first, head_of(lse, s, p.batch * s.heads + p.head, 1, 0, 1), factor);
-    put<DIM>(s, head_of(out, s, p.batch, s.heads, p.head, s.dim), s.heads * s.dim, first, o, factor,
-             tile + warp_of() * 32 * rows::BYTES);
+    end_rows(s, soft, first, head_of(lse, s, p.batch * s.heads + p.head, 1, 0, 1), factor);
+    put_tile<DIM>(s, head_of(out, s, p.batch, s.heads, p.head, s.dim), s.heads * s.dim, first, o,
+                  factor, tile + warp_of() * 32 * rows::BYTES);
 }
 
 template <typename T>
-static void forward(kernels *k, const bf16_shape &s, const bf16_sources &in, T *out, float *lse) {
+static void launch_forward(kernels *k, const bf16_shape &s, const bf16_sources &in, T *out,
+                           float *lse) {
     by_dim(s.dim, [&](auto dim) {
         enum { DIM = decltype(dim)::value };
         enum { BYTES = (QUERIES + 4 * KEYS) * rows_of_tile<DIM>::BYTES };
@@ -144,7 +145,7 @@ static void forward(kernels *k, const bf16_shape &s, const bf16_sources &in, T *
 void tensor_forward_run(kernels *k, const bf16_shape &s, const bf16_sources &in, kernels_type type,
                         void *out, float *lse) {
     if (type == KERNELS_BF16)
-        forward(k, s, in, (uint16_t *)out, lse);
+        launch_forward(k, s, in, (uint16_t *)out, lse);
     else
-        forward(k, s, in, (float *)out, lse);
+        launch_forward(k, s, in, (float *)out, lse);
 }

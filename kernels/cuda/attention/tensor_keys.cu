@@ -2,7 +2,7 @@
  * keys of a head, a warp 16 of them, whose keys and values it holds in registers as left operands.
  * It goes through the queries of the heads that share them, in order, 64 at once: while these are
  * computed with, the next are copied. Rows are keys here, and columns queries. */
-#include "cuda/attention/tensor.cuh"
+#include "cuda/attention/tensor_tiles.cuh"
 
 enum { WARPS = 8, BLOCK = 32 * WARPS, KEYS = 16 * WARPS, QUERIES = 64, STAGES = 3 };
 /* Queries that a thread has the registers for at once. */
@@ -26,8 +26,8 @@ static __device__ __forceinline__ unsigned first_query(const bf16_shape &s, cons
     return s.causal ? p.first : 0;
 }
 
-static __device__ __forceinline__ void advance(query_tile *t, const bf16_shape &s,
-                                               const block_place &p) {
+static __device__ __forceinline__ void go_on(query_tile *t, const bf16_shape &s,
+                                             const block_place &p) {
     t->first += QUERIES;
     if (t->first < s.sequence) return;
     t->first = first_query(s, p);
@@ -104,8 +104,9 @@ static __device__ __forceinline__ void begin_with_delta(float (&d)[1][PART / 8][
 
 /* Scores s become weights, and d = value . dout - delta the scores' gradient, but for its factor.
  */
-static __device__ __forceinline__ void grade(const bf16_shape &shape, float (&s)[1][PART / 8][4],
-                                             float (&d)[1][PART / 8][4], shared_at terms) {
+static __device__ __forceinline__ void grade_queries(const bf16_shape &shape,
+                                                     float (&s)[1][PART / 8][4],
+                                                     float (&d)[1][PART / 8][4], shared_at terms) {
 #pragma unroll
     for (int n = 0; n < PART / 8; n++) {
         const uint4 two = load_shared(terms + (8 * n + lane_of() % 4 * 2) * 8);
@@ -146,7 +147,7 @@ static __device__ __forceinline__ void add_queries(const bf16_shape &shape, held
         begin_with_delta(d, terms);
         add_scores(s, d, h, rows::right(q), rows::right(dout));
         if (shape.causal && first < key + 15) hide_keys(s, key, first);
-        grade(shape, s, d, terms);
+        grade_queries(shape, s, d, terms);
         add_weighted<DIM>(h.dvalue, s, rows::across(dout));
         add_weighted<DIM>(h.dkey, d, rows::across(q));
     }
@@ -186,21 +187,21 @@ static __global__ void __launch_bounds__(BLOCK, 1)
     held_keys<DIM> h;
     begin_keys(h, s, in, p, tile);
     fetch_queries<DIM>(tile, s, in, p, next);
-    advance(&next, s, p);
+    go_on(&next, s, p);
     fetch_queries<DIM>(tile + STAGE, s, in, p, next);
-    for (unsigned turn = 0; now.head < (p.head + 1) * s.group; advance(&now, s, p)) {
+    for (unsigned turn = 0; now.head < (p.head + 1) * s.group; go_on(&now, s, p)) {
         copies_wait<STAGES - 2>();
         __syncthreads(); /* this tile is there, and nobody computes with the one before */
-        advance(&next, s, p);
+        go_on(&next, s, p);
         fetch_queries<DIM>(tile + (turn ? turn - 1 : STAGES - 1) * STAGE, s, in, p, next);
         if (key < s.sequence) add_queries(s, h, tile + turn * STAGE, key, now.first);
         turn = turn == STAGES - 1 ? 0 : turn + 1;
     }
     __syncthreads();
-    put<DIM>(s, head_of(dkey, s, p.batch, s.kv_heads, p.head, s.dim), stride, key, h.dkey, root,
-             own);
-    put<DIM>(s, head_of(dvalue, s, p.batch, s.kv_heads, p.head, s.dim), stride, key, h.dvalue, one,
-             own);
+    put_tile<DIM>(s, head_of(dkey, s, p.batch, s.kv_heads, p.head, s.dim), stride, key, h.dkey,
+                  root, own);
+    put_tile<DIM>(s, head_of(dvalue, s, p.batch, s.kv_heads, p.head, s.dim), stride, key, h.dvalue,
+                  one, own);
 }
 
 template <typename T>

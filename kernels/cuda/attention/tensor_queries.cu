@@ -1,7 +1,7 @@
 /* Attention by the tensor cores, backwards to the queries. A block of four warps has 128 queries of
  * a head, a warp 32 of them, and goes through the keys in ascending order: the same as forwards,
  * but that a thread has the registers for fewer keys at once. */
-#include "cuda/attention/tensor.cuh"
+#include "cuda/attention/tensor_tiles.cuh"
 
 enum { WARPS = 4, BLOCK = 32 * WARPS, QUERIES = 32 * WARPS, KEYS = 32 };
 static_assert((int)BLOCK == QUERIES, "a thread a row's terms");
@@ -25,9 +25,10 @@ static __device__ __forceinline__ void begin_with_delta(float (&d)[2][KEYS / 8][
 }
 
 /* From scores s and d = dout . value - delta: the scores' gradient into d, but for its factor. */
-static __device__ __forceinline__ void grade(const bf16_shape &shape, float (&d)[2][KEYS / 8][4],
-                                             const float (&s)[2][KEYS / 8][4],
-                                             const float2 *terms) {
+static __device__ __forceinline__ void grade_keys(const bf16_shape &shape,
+                                                  float (&d)[2][KEYS / 8][4],
+                                                  const float (&s)[2][KEYS / 8][4],
+                                                  const float2 *terms) {
 #pragma unroll
     for (int m = 0; m < 2; m++)
 #pragma unroll
@@ -91,11 +92,11 @@ static __global__ void __launch_bounds__(BLOCK, 2)
         add_products<DIM>(x, q, rows::right(stage));
         add_products<DIM>(d, dout, rows::right(stage + STAGE / 2));
         if (!all_seen(s, first, at, KEYS)) hide(s, x, first, at);
-        grade(s, d, x, terms);
+        grade_keys(s, d, x, terms);
         add_weighted<DIM>(o, d, rows::across(stage));
     }
-    put<DIM>(s, head_of(dq, s, p.batch, s.heads, p.head, s.dim), s.heads * s.dim, first, o, factor,
-             tile + warp_of() * 32 * rows::BYTES);
+    put_tile<DIM>(s, head_of(dq, s, p.batch, s.heads, p.head, s.dim), s.heads * s.dim, first, o,
+                  factor, tile + warp_of() * 32 * rows::BYTES);
 }
 
 void tensor_queries_run(kernels *k, const bf16_shape &s, const bf16_sources &in, float *dq) {

@@ -5,7 +5,7 @@
 
 #include <stdint.h>
 
-#include "cuda/common/cuda.h"
+#include "cuda/common/cuda_state.h"
 
 /* Rounded to nearest even; NaN stays NaN, with its sign. By the one instruction that there is for
  * it (PTX ISA: cvt.rn.bf16.f32), whose NaN has other bits than the host's. */
@@ -27,11 +27,11 @@ static __device__ __forceinline__ float load(const uint16_t *x) {
 static __device__ __forceinline__ void store(float *y, float x) { *y = x; }
 static __device__ __forceinline__ void store(uint16_t *y, float x) { *y = bf16_of(x); }
 
-static __device__ __forceinline__ void unpack(float *out, uint32_t two) {
+static __device__ __forceinline__ void unpack_two(float *out, uint32_t two) {
     out[0] = __uint_as_float(two << 16);
     out[1] = __uint_as_float(two & 0xffff0000u);
 }
-static __device__ __forceinline__ uint32_t pack(const float *two) {
+static __device__ __forceinline__ uint32_t pack_two(const float *two) {
     return (uint32_t)bf16_of(two[1]) << 16 | bf16_of(two[0]);
 }
 
@@ -42,20 +42,22 @@ static __device__ __forceinline__ void load_wide(float (&out)[4], const float *x
 }
 static __device__ __forceinline__ void load_wide(float (&out)[4], const uint16_t *x) {
     const uint2 v = *reinterpret_cast<const uint2 *>(x);
-    unpack(out, v.x), unpack(out + 2, v.y);
+    unpack_two(out, v.x), unpack_two(out + 2, v.y);
 }
 static __device__ __forceinline__ void load_wide(float (&out)[8], const uint16_t *x) {
     const uint4 v = *reinterpret_cast<const uint4 *>(x);
-    unpack(out, v.x), unpack(out + 2, v.y), unpack(out + 4, v.z), unpack(out + 6, v.w);
+    unpack_two(out, v.x), unpack_two(out + 2, v.y), unpack_two(out + 4, v.z),
+        unpack_two(out + 6, v.w);
 }
 static __device__ __forceinline__ void store_wide(float *y, const float (&v)[4]) {
     *reinterpret_cast<float4 *>(y) = {v[0], v[1], v[2], v[3]};
 }
 static __device__ __forceinline__ void store_wide(uint16_t *y, const float (&v)[4]) {
-    *reinterpret_cast<uint2 *>(y) = {pack(v), pack(v + 2)};
+    *reinterpret_cast<uint2 *>(y) = {pack_two(v), pack_two(v + 2)};
 }
 static __device__ __forceinline__ void store_wide(uint16_t *y, const float (&v)[8]) {
-    *reinterpret_cast<uint4 *>(y) = {pack(v), pack(v + 2), pack(v + 4), pack(v + 6)};
+    *reinterpret_cast<uint4 *>(y) = {pack_two(v), pack_two(v + 2), pack_two(v + 4),
+                                     pack_two(v + 6)};
 }
 
 #endif

@@ -6,7 +6,7 @@
 #include <math.h>
 
 #include "cuda/common/bf16.cuh"
-#include "cuda/common/cuda.h"
+#include "cuda/common/cuda_state.h"
 
 enum { THREADS = 256, WARP = 32 };
 

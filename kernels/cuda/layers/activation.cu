@@ -2,42 +2,42 @@
 #include "cuda/common/map.cuh"
 
 /* An activation's value and slope at one place. */
-typedef struct point {
+typedef struct slope_point {
     float value, slope;
-} point;
+} slope_point;
 
 /* 1 / (1 + exp(-x)), to some units in the last place: the division costs more than it is worth. */
 static __device__ float logistic(float x) { return __fdividef(1.0f, 1.0f + expf(-x)); }
 
-template <kernels_activation F> __device__ point activation_at(float x);
+template <kernels_activation F> __device__ slope_point activation_at(float x);
 
-template <> __device__ point activation_at<KERNELS_GELU>(float x) {
+template <> __device__ slope_point activation_at<KERNELS_GELU>(float x) {
     float cdf = 0.5f + 0.5f * erff(x * 0.70710678f);
     return {x * cdf, cdf + x * (0.39894228f * expf(-0.5f * x * x))};
 }
 
 /* 1 / 2 + tanh(u) / 2 is the logistic function of 2 u. */
-template <> __device__ point activation_at<KERNELS_GELU_TANH>(float x) {
+template <> __device__ slope_point activation_at<KERNELS_GELU_TANH>(float x) {
     const float a = 0.79788456f, b = 0.044715f;
     float sigma = logistic(2.0f * a * (x + b * x * x * x));
     float inner = 2.0f * a * (1.0f + 3.0f * b * x * x);
     return {x * sigma, sigma + x * sigma * (1.0f - sigma) * inner};
 }
 
-template <> __device__ point activation_at<KERNELS_SILU>(float x) {
+template <> __device__ slope_point activation_at<KERNELS_SILU>(float x) {
     float sigma = logistic(x);
     return {x * sigma, sigma * (1.0f + x * (1.0f - sigma))};
 }
 
 /* NaN stays. */
-template <> __device__ point activation_at<KERNELS_RELU>(float x) {
+template <> __device__ slope_point activation_at<KERNELS_RELU>(float x) {
     return {x < 0.0f ? 0.0f : x, x > 0.0f ? 1.0f : 0.0f};
 }
 
 /* Calls f with a value of the arrays' type and one of a type that stands for the activation: a
  * kernel for each pair. */
 template <kernels_activation F> struct activation {
-    static __device__ point at(float x) { return activation_at<F>(x); }
+    static __device__ slope_point at(float x) { return activation_at<F>(x); }
 };
 
 template <typename T, typename Call> static void by_activation(kernels_activation f, Call call) {
@@ -83,7 +83,7 @@ template <typename F> struct slope_of {
 /* The same, and y[1]: the activation's value. */
 template <typename F> struct slope_and_value_of {
     __device__ void operator()(const float (&x)[2], float (&y)[2]) const {
-        const point at = F::at(x[1]);
+        const slope_point at = F::at(x[1]);
         y[0] = x[0] * at.slope;
         y[1] = at.value;
     }
@@ -122,7 +122,7 @@ static void cuda_gated_forward(kernels *k, void *out, const void *gate, const vo
 /* x: dout, gate, up; y: dgate, dup, out. */
 template <typename F> struct gated_slopes {
     __device__ void operator()(const float (&x)[3], float (&y)[3]) const {
-        const point at = F::at(x[1]);
+        const slope_point at = F::at(x[1]);
         y[0] = x[0] * x[2] * at.slope;
         y[1] = x[0] * at.value;
         y[2] = at.value * x[2];

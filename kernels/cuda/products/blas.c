@@ -42,6 +42,5 @@ int cuda_blas_load(cuda_blas *blas) {
 /* The library stays for good: threads and state of CUDA's may still be in it. */
 void cuda_blas_unload(cuda_blas *blas) {
     if (!blas->handle) return;
-    blas_plans_free(blas);
     blas->destroy(blas->handle);
 }

@@ -2,7 +2,7 @@
 #ifndef KERNELS_CUDA_BLAS_H
 #define KERNELS_CUDA_BLAS_H
 
-#include "cuda/products/blas_plan.h"
+#include <cublasLt.h>
 
 /* cuBLASLt, loaded as the backend opens and not with the program: it costs 150 MB of memory and
  * half a second, which runs on the CPU should not pay. */
@@ -25,8 +25,6 @@ typedef struct cuda_blas {
     __typeof__(cublasLtMatmul) *multiply;
 
     int tf32; /* products of fp32 may round their operands */
-    blas_plan plans[BLAS_PLANS];
-    size_t n_plans; /* that were ever made; the last BLAS_PLANS of them are kept */
 } cuda_blas;
 
 /* Nonzero where the library or one of its functions is missing. */

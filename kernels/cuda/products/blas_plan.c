@@ -14,8 +14,8 @@
  * it. */
 #include <string.h>
 
-#include "cuda/common/cuda.h"
-#include "cuda/products/blas.h"
+#include "cuda/common/cuda_state.h"
+#include "cuda/products/blas_plan.h"
 
 /* The first status that is not success. */
 #define TRY(status, call)                                                                          \
@@ -103,15 +103,15 @@ static void make_plan(cuda_blas *blas, blas_plan *plan, const blas_shape *s) {
     TRY(plan->status, choose_algorithm(blas, plan));
 }
 
-blas_plan *blas_plan_of(cuda_blas *blas, const blas_shape *shape) {
-    const size_t kept = blas->n_plans < BLAS_PLANS ? blas->n_plans : BLAS_PLANS;
+blas_plan *blas_plan_of(cuda_blas *blas, blas_plans *all, const blas_shape *shape) {
+    const size_t kept = all->made < BLAS_PLANS ? all->made : BLAS_PLANS;
     for (size_t i = 0; i < kept; i++)
-        if (!memcmp(&blas->plans[i].shape, shape, sizeof *shape)) return &blas->plans[i];
-    blas_plan *oldest = &blas->plans[blas->n_plans++ % BLAS_PLANS];
+        if (!memcmp(&all->plans[i].shape, shape, sizeof *shape)) return &all->plans[i];
+    blas_plan *oldest = &all->plans[all->made++ % BLAS_PLANS];
     make_plan(blas, oldest, shape);
     return oldest;
 }
 
-void blas_plans_free(cuda_blas *blas) {
-    for (size_t i = 0; i < BLAS_PLANS; i++) clear_plan(blas, &blas->plans[i]);
+void blas_plan_free_all(cuda_blas *blas, blas_plans *all) {
+    for (size_t i = 0; i < BLAS_PLANS; i++) clear_plan(blas, &all->plans[i]);
 }

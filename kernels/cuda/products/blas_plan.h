@@ -2,7 +2,7 @@
 #ifndef KERNELS_CUDA_BLAS_PLAN_H
 #define KERNELS_CUDA_BLAS_PLAN_H
 
-#include <cublasLt.h>
+#include "cuda/products/blas.h"
 
 enum {
     BLAS_PLANS = 128,    /* that are kept; a model has some thirty */
@@ -29,11 +29,15 @@ typedef struct blas_plan {
     cublasLtMatmulAlgo_t algorithm;
 } blas_plan;
 
-struct cuda_blas; /* blas.h */
+/* The last BLAS_PLANS that were made. All zero at first. */
+typedef struct blas_plans {
+    blas_plan plans[BLAS_PLANS];
+    size_t made; /* ever */
+} blas_plans;
 
 /* The plan of a shape, made where it is not kept; valid until the next call. Its status is the
  * plan's. */
-blas_plan *blas_plan_of(struct cuda_blas *blas, const blas_shape *shape);
-void blas_plans_free(struct cuda_blas *blas);
+blas_plan *blas_plan_of(cuda_blas *blas, blas_plans *all, const blas_shape *shape);
+void blas_plan_free_all(cuda_blas *blas, blas_plans *all);
 
 #endif

@@ -2,8 +2,8 @@
  * stream. */
 #include <stdio.h>
 
-#include "cuda/common/cuda.h"
-#include "cuda/products/blas.h"
+#include "cuda/common/cuda_state.h"
+#include "cuda/products/blas_plan.h"
 
 /* c[m,n] = a[m,depth] b[depth,n] + add[m,n] + bias[n], row-major, in the backend's memory. */
 typedef struct blas_product {
@@ -36,7 +36,7 @@ static uint32_t epilogue_of(const blas_product *p) {
     return p->bias ? CUBLASLT_EPILOGUE_BIAS : CUBLASLT_EPILOGUE_DEFAULT;
 }
 
-static blas_shape shape_of(const cuda_blas *blas, const blas_product *p) {
+static blas_shape blas_shape_of(const cuda_blas *blas, const blas_product *p) {
     return (blas_shape){.m = p->m,
                         .n = p->n,
                         .depth = p->depth,
@@ -56,8 +56,8 @@ static blas_shape shape_of(const cuda_blas *blas, const blas_product *p) {
 
 static blas_plan *plan_of(kernels *k, const blas_product *p) {
     cuda_blas *blas = cuda_of(k)->blas;
-    const blas_shape shape = shape_of(blas, p);
-    return blas_plan_of(blas, &shape);
+    const blas_shape shape = blas_shape_of(blas, p);
+    return blas_plan_of(blas, cuda_of(k)->plans, &shape);
 }
 
 static cublasStatus_t try_product(kernels *k, const blas_product *p) {
@@ -83,7 +83,7 @@ static void poison(kernels *k, void *c, size_t bytes) {
 }
 
 static void note_failure(cuda_state *state, const blas_product *p, cublasStatus_t status) {
-    const blas_shape s = shape_of(state->blas, p);
+    const blas_shape s = blas_shape_of(state->blas, p);
     if (state->failure) return;
     snprintf(
         state->product_failure, sizeof state->product_failure,
@@ -106,7 +106,7 @@ static void fail_product(kernels *k, const blas_product *p, cublasStatus_t statu
     note_failure(state, p, status);
 }
 
-static void multiply(kernels *k, const blas_product *p) {
+static void multiply_or_fail(kernels *k, const blas_product *p) {
     if (!p->m || !p->n) return;
     const cublasStatus_t status = try_product(k, p);
     if (status != CUBLAS_STATUS_SUCCESS) fail_product(k, p, status);
@@ -128,15 +128,15 @@ static int is_refused(kernels *k, const blas_product *p) {
 /* c = a b, or c += a b, without an epilogue. */
 static void multiply_plain(kernels *k, void *c, const void *a, const void *b, size_t m, size_t n,
                            size_t depth, kernels_type operands, unsigned flags) {
-    multiply(k, &(blas_product){.c = c,
-                                .a = a,
-                                .b = b,
-                                .add = flags & KERNELS_ADD ? c : NULL,
-                                .m = m,
-                                .n = n,
-                                .depth = depth,
-                                .operands = operands,
-                                .flags = flags});
+    multiply_or_fail(k, &(blas_product){.c = c,
+                                        .a = a,
+                                        .b = b,
+                                        .add = flags & KERNELS_ADD ? c : NULL,
+                                        .m = m,
+                                        .n = n,
+                                        .depth = depth,
+                                        .operands = operands,
+                                        .flags = flags});
 }
 
 static void cuda_matmul(kernels *k, float *c, const float *a, const float *b, size_t m, size_t n,

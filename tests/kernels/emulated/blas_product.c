@@ -3,7 +3,7 @@
 #include <string.h>
 
 #include "blas_objects.h"
-#include "cuda/common/cuda.h"
+#include "cuda/common/cuda_state.h"
 #include "cuda/products/blas.h"
 
 static int has_bias(const struct emulated_product *p) {
@@ -179,6 +179,5 @@ int cuda_blas_load(cuda_blas *blas) {
 }
 
 void cuda_blas_unload(cuda_blas *blas) {
-    blas_plans_free(blas);
     blas->destroy(blas->handle);
 }

@@ -1,8 +1,8 @@
 /* What the files of the CUDA backend share: its state, and for each file with functions of
  * kernels/kernels.h, their manual, one that sets them: cuda_norm_fill is in layers/norm.cu. All
  * work of a backend runs in order on its one stream. */
-#ifndef KERNELS_CUDA_H
-#define KERNELS_CUDA_H
+#ifndef KERNELS_CUDA_STATE_H
+#define KERNELS_CUDA_STATE_H
 
 #include <cuda_runtime_api.h>
 
@@ -17,11 +17,12 @@ enum { CUDA_WORKSPACE = 32 << 20 }; /* bytes; what cuBLAS asks for on Hopper */
 typedef struct cuda_state {
     int device;
     cudaStream_t stream;
-    struct cuda_blas *blas; /* products/blas.h */
-    void *workspace;        /* for whatever runs next; fixed, so that the bits of products are */
-    int major;              /* of its architecture: 9 is Hopper */
-    size_t most_shared;     /* bytes of shared memory that a block can ask for */
-    const char *failure;    /* of the first call that failed */
+    struct cuda_blas *blas;   /* products/blas.h */
+    struct blas_plans *plans; /* products/blas_plan.h */
+    void *workspace;          /* for whatever runs next; fixed, so that the bits of products are */
+    int major;                /* of its architecture: 9 is Hopper */
+    size_t most_shared;       /* bytes of shared memory that a block can ask for */
+    const char *failure;      /* of the first call that failed */
     char product_failure[240];
     char bus[32]; /* "0000:3b:00.0" */
     char description[320];

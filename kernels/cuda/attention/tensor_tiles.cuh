@@ -1,0 +1,297 @@
+/* Attention by the tensor cores, operands in bf16 and sums in fp32: what its kernels share.
+ *
+ * A warp multiplies its own rows of a tile, 16 M of them, with all rows of another one. Of the sums
+ * x[M][N / 8][4] a thread, r and c being thread / 4 and thread % 4 of its warp, has
+ *   x[m][n][0], x[m][n][1]   row 16 m + r,     columns 8 n + 2 c and 8 n + 2 c + 1
+ *   x[m][n][2], x[m][n][3]   row 16 m + r + 8, the same columns
+ * so that of N products of rows two n in a row are the left operand, 16 x 16, of what follows. */
+#ifndef KERNELS_CUDA_TENSOR_TILES_CUH
+#define KERNELS_CUDA_TENSOR_TILES_CUH
+
+#include "cuda/attention/mma.cuh"
+#include "cuda/attention/view.cuh"
+
+/* The shape as kernels count in it: in 32 bits, which is quicker, and enough for the elements of a
+ * sequence. */
+typedef struct bf16_shape {
+    unsigned batch, sequence, heads, kv_heads, group;
+    unsigned width;   /* of a head where it is read: a multiple of 8 */
+    unsigned dim;     /* of a head where it is written */
+    unsigned section; /* see block_place_of */
+    bool causal;
+    float root, scale; /* of scores; the same for exponentials of base 2 */
+} bf16_shape;
+
+/* The arrays that are read, [batch, sequence, heads or kv_heads, width], on 16 bytes. */
+typedef struct bf16_sources {
+    const uint16_t *q, *key, *value, *dout;
+    const float2 *terms; /* [batch, heads, sequence] of the backward: lse in base 2, and -delta */
+} bf16_sources;
+
+/* tensor_forward.cu, tensor_queries.cu and tensor_keys.cu; out and dvalue
+ * are of `type`. */
+void tensor_forward_run(kernels *k, const bf16_shape &s, const bf16_sources &in, kernels_type type,
+                        void *out, float *lse);
+void tensor_queries_run(kernels *k, const bf16_shape &s, const bf16_sources &in, float *dq);
+void tensor_keys_run(kernels *k, const bf16_shape &s, const bf16_sources &in, kernels_type type,
+                     float *dkey, void *dvalue);
+
+/* Bytes of shared memory that a block can have of every device with these instructions. */
+enum { MOST_SHARED = 99 << 10 };
+
+/* Where a block works: a head of queries, or of keys, and the first of the block's rows. */
+typedef struct block_place {
+    unsigned batch, head, first;
+} block_place;
+
+/* Blocks run about in their order. Sequences go in sections, of which the keys and values fit the
+ * L2 cache. In a section the long blocks come first, so that the last to run are short ones:
+ * `backwards` where later rows have more to do; and heads that share keys are neighbours. */
+static __device__ block_place block_place_of(const bf16_shape &s, unsigned heads, unsigned rows,
+                                             bool backwards) {
+    const unsigned tiles = (s.sequence + rows - 1) / rows, whole = s.section * heads * tiles;
+    const unsigned sequence = blockIdx.x / whole * s.section, rest = blockIdx.x % whole;
+    const unsigned together = min(s.section, s.batch - sequence) * heads, tile = rest / together;
+    block_place p;
+    p.batch = sequence + rest % together / heads;
+    p.head = rest % together % heads;
+    p.first = (backwards ? tiles - 1 - tile : tile) * rows;
+    return p;
+}
+
+/* Token 0 of a head of x[batch, sequence, heads, width]; of x[batch, heads, sequence] where that is
+ * taken for [batch * heads, sequence, 1, 1]. */
+template <typename T>
+static __device__ __forceinline__ T *head_of(T *x, const bf16_shape &s, unsigned batch,
+                                             unsigned heads, unsigned head, unsigned width) {
+    return x + ((size_t)batch * s.sequence * heads + head) * width;
+}
+
+static __device__ __forceinline__ unsigned lane_of() { return threadIdx.x % 32; }
+static __device__ __forceinline__ unsigned warp_of() { return threadIdx.x / 32; }
+
+/* Rows of DIM elements in shared memory, in chunks of 16 bytes. Where chunk i of a row stands is
+ * mixed with the row's number, so that the same chunk of eight rows in a row covers all banks. A
+ * tile begins on 256 bytes and has a multiple of 16 rows. */
+template <int DIM> struct rows_of_tile {
+    enum { CHUNKS = DIM / 8, BYTES = DIM * 2 };
+    /* Steps of 32 bytes in the largest power of two that divides a row's bytes: only the numbers of
+     * chunks below that are mixed. */
+    enum { PERIOD = (DIM & -DIM) / 16 };
+
+    static __device__ __forceinline__ unsigned at(unsigned row, unsigned chunk) {
+        const unsigned mix = DIM % 64 == 0 ? row % 8 : row / 2 % 4;
+        return (row * CHUNKS + (chunk ^ mix)) * 16;
+    }
+    /* From where chunk 0 or 1 stands to where the one that is 2 `step` further does. */
+    static __device__ __forceinline__ shared_at step(shared_at first, unsigned step) {
+        return (first ^ step % PERIOD * 32) + step / PERIOD * (PERIOD * 32);
+    }
+    /* What this thread shows load_matrices of a left operand, from a tile's row `first` on. */
+    static __device__ __forceinline__ shared_at left(shared_at tile, unsigned first) {
+        return tile + at(first + lane_of() % 16, lane_of() / 16);
+    }
+    /* Of a right operand, whose columns are the tile's rows: two times 8 columns. */
+    static __device__ __forceinline__ shared_at right(shared_at tile) {
+        return tile + at(lane_of() / 16 * 8 + lane_of() % 8, lane_of() / 8 % 2);
+    }
+    /* What it shows load_transposed of one whose rows are the tile's: two times 8 columns. */
+    static __device__ __forceinline__ shared_at across(shared_at tile) {
+        return tile + at(lane_of() % 16, lane_of() / 16);
+    }
+};
+
+/* Asks for ROWS rows of a head, from token `first` on: 0 beyond its ends. The head's token 0 stands
+ * at `head`, and `stride` elements further each next one. A thread copies the same chunks of every
+ * STEPth row, so that its places are one apart from the other by constants. */
+template <int DIM, int ROWS, int BLOCK>
+static __device__ __forceinline__ void
+fetch(shared_at tile, const bf16_shape &s, const uint16_t *head, unsigned stride, unsigned first) {
+    typedef rows_of_tile<DIM> rows;
+    enum { ACROSS = rows::CHUNKS & -rows::CHUNKS, STEP = BLOCK / ACROSS };
+    static_assert(ROWS % STEP == 0 && STEP % 8 == 0, "all threads copy as much, mixed alike");
+    const unsigned row = threadIdx.x / ACROSS, chunk = threadIdx.x % ACROSS;
+    const shared_at to = tile + rows::at(row, chunk);
+    const uint16_t *from = head + ((first + row) * stride + chunk * 8);
+#pragma unroll
+    for (unsigned j = 0; j < rows::CHUNKS; j += ACROSS) {
+        const unsigned tokens = (chunk + j) * 8 < s.width ? s.sequence : 0;
+#pragma unroll
+        for (unsigned i = 0; i < ROWS; i += STEP)
+            copy_16(to + i * rows::BYTES + j * 16, from + (i * stride + j * 8),
+                    first + row + i < tokens);
+    }
+}
+
+template <int M, int N> static __device__ __forceinline__ void clear(float (&x)[M][N][4]) {
+#pragma unroll
+    for (int m = 0; m < M; m++)
+#pragma unroll
+        for (int n = 0; n < N; n++)
+#pragma unroll
+            for (int i = 0; i < 4; i++) x[m][n][i] = 0.0f;
+}
+
+/* x[16 M, 8 N] += a b^T: the warp's rows of one tile and the first 8 N of another one, as
+ * rows_of_tile's left and right show them. */
+template <int DIM, int M, int N>
+static __device__ __forceinline__ void add_products(float (&x)[M][N][4], shared_at a, shared_at b) {
+    typedef rows_of_tile<DIM> rows;
+#pragma unroll
+    for (int k = 0; k < DIM / 16; k++) {
+        uint32_t left[M][4], right[4];
+#pragma unroll
+        for (int m = 0; m < M; m++) load_matrices(left[m], rows::step(a, k) + m * 16 * rows::BYTES);
+#pragma unroll
+        for (int n = 0; n < N; n += 2) {
+            load_matrices(right, rows::step(b, k) + n * 8 * rows::BYTES);
+#pragma unroll
+            for (int m = 0; m < M; m++) {
+                multiply_add(x[m][n], left[m], right);
+                multiply_add(x[m][n + 1], left[m], right + 2);
+            }
+        }
+    }
+}
+
+/* x[16 M, DIM] += w b: w[16 M, 8 N] rounded to bf16, and the first 8 N rows of a tile, as
+ * rows_of_tile's across shows them. */
+template <int DIM, int M, int N>
+static __device__ __forceinline__ void add_weighted(float (&x)[M][DIM / 8][4],
+                                                    const float (&w)[M][N][4], shared_at b) {
+    typedef rows_of_tile<DIM> rows;
+#pragma unroll
+    for (int n = 0; n < N; n += 2) {
+        uint32_t left[M][4], right[4];
+#pragma unroll
+        for (int m = 0; m < M; m++)
+#pragma unroll
+            for (int i = 0; i < 4; i++)
+                left[m][i] = pair_of(w[m][n + i / 2][i % 2 * 2], w[m][n + i / 2][i % 2 * 2 + 1]);
+#pragma unroll
+        for (int d = 0; d < DIM / 16; d++) {
+            load_transposed(right, rows::step(b, d) + n * 8 * rows::BYTES);
+#pragma unroll
+            for (int m = 0; m < M; m++) {
+                multiply_add(x[m][2 * d], left[m], right);
+                multiply_add(x[m][2 * d + 1], left[m], right + 2);
+            }
+        }
+    }
+}
+
+/* Scores s[16 M, 8 N] of queries from `query` on and keys from `key` on, as this thread has them:
+ * those that are not seen become -infinity. */
+template <int M, int N>
+static __device__ __forceinline__ void hide(const bf16_shape &shape, float (&s)[M][N][4],
+                                            unsigned query, unsigned key) {
+    const unsigned r = lane_of() / 4, c = lane_of() % 4;
+#pragma unroll
+    for (int m = 0; m < M; m++)
+#pragma unroll
+        for (int n = 0; n < N; n++)
+#pragma unroll
+            for (int i = 0; i < 4; i++) {
+                const unsigned row = query + 16 * m + r + i / 2 * 8,
+                               col = key + 8 * n + 2 * c + i % 2;
+                if (col >= shape.sequence || (shape.causal && col > row)) s[m][n][i] = -INFINITY;
+            }
+}
+
+/* Whether hide would change nothing. */
+static __device__ __forceinline__ bool all_seen(const bf16_shape &s, unsigned query, unsigned key,
+                                                unsigned keys) {
+    return key + keys <= s.sequence && (!s.causal || key + keys <= query + 1);
+}
+
+/* The sum, or the largest, of a row's numbers on the four threads that have it. */
+static __device__ __forceinline__ float row_sum(float x) {
+    x += __shfl_xor_sync(0xffffffffu, x, 1);
+    return x + __shfl_xor_sync(0xffffffffu, x, 2);
+}
+
+static __device__ __forceinline__ float row_max(float x) {
+    x = fmaxf(x, __shfl_xor_sync(0xffffffffu, x, 1));
+    return fmaxf(x, __shfl_xor_sync(0xffffffffu, x, 2));
+}
+
+/* Two neighbours of a row, the first on a multiple of their size. */
+static __device__ __forceinline__ void store_pair(float *to, float low, float high) {
+    *(float2 *)to = float2{low, high};
+}
+static __device__ __forceinline__ void store_pair(uint16_t *to, float low, float high) {
+    *(uint32_t *)to = pair_of(low, high);
+}
+
+/* Rows from token `first` on of a head, whose token 0 stands at `head`, = factor[m][i] x. */
+template <int DIM, int M, typename T>
+static __device__ void put_apart(const bf16_shape &s, T *head, unsigned stride, unsigned first,
+                                 const float (&x)[M][DIM / 8][4], const float (&factor)[M][2]) {
+#pragma unroll
+    for (int m = 0; m < M; m++)
+#pragma unroll
+        for (int i = 0; i < 2; i++) {
+            const unsigned token = first + 16 * m + lane_of() / 4 + 8 * i;
+            T *row = head + (size_t)token * stride;
+            if (token >= s.sequence) continue;
+#pragma unroll
+            for (int n = 0; n < DIM / 8; n++) {
+                const unsigned col = 8 * n + lane_of() % 4 * 2;
+                const float low = factor[m][i] * x[m][n][2 * i];
+                const float high = factor[m][i] * x[m][n][2 * i + 1];
+                if (s.dim % 2 == 0) {
+                    if (col < s.dim) store_pair(row + col, low, high);
+                    continue;
+                }
+                if (col < s.dim) store(row + col, low);
+                if (col + 1 < s.dim) store(row + col + 1, high);
+            }
+        }
+}
+
+/* The same of bf16, 16 bytes at once, by way of 16 M rows of shared memory that are the warp's. */
+template <int DIM, int M>
+static __device__ void put_chunks(const bf16_shape &s, uint16_t *head, unsigned stride,
+                                  unsigned first, const float (&x)[M][DIM / 8][4],
+                                  const float (&factor)[M][2], shared_at tile) {
+    typedef rows_of_tile<DIM> rows;
+    const unsigned r = lane_of() / 4, c = lane_of() % 4;
+    __syncwarp();
+#pragma unroll
+    for (int m = 0; m < M; m++)
+#pragma unroll
+        for (int n = 0; n < DIM / 8; n++)
+#pragma unroll
+            for (int i = 0; i < 2; i++)
+                store_shared(
+                    tile + rows::at(16 * m + r + 8 * i, n) + 4 * c,
+                    pair_of(factor[m][i] * x[m][n][2 * i], factor[m][i] * x[m][n][2 * i + 1]));
+    __syncwarp();
+#pragma unroll
+    for (unsigned i = lane_of(); i < 16 * M * rows::CHUNKS; i += 32) {
+        const unsigned row = i / rows::CHUNKS, chunk = i % rows::CHUNKS, token = first + row;
+        const uint4 part = load_shared(tile + rows::at(row, chunk));
+        if (token < s.sequence && chunk * 8 < s.dim)
+            *(uint4 *)(head + (size_t)token * stride + chunk * 8) = part;
+    }
+    __syncwarp();
+}
+
+template <int DIM, int M>
+static __device__ __forceinline__ void put_tile(const bf16_shape &s, float *head, unsigned stride,
+                                                unsigned first, const float (&x)[M][DIM / 8][4],
+                                                const float (&factor)[M][2], shared_at) {
+    put_apart<DIM>(s, head, stride, first, x, factor);
+}
+
+template <int DIM, int M>
+static __device__ __forceinline__ void
+put_tile(const bf16_shape &s, uint16_t *head, unsigned stride, unsigned first,
+         const float (&x)[M][DIM / 8][4], const float (&factor)[M][2], shared_at tile) {
+    if (s.dim % 8 == 0)
+        put_chunks<DIM>(s, head, stride, first, x, factor, tile);
+    else
+        put_apart<DIM>(s, head, stride, first, x, factor);
+}
+
+#endif
