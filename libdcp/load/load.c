@@ -83,8 +83,7 @@ static int choose(load *l, const dcp_state *state, dcp_error *err) {
     return status;
 }
 
-/* All ranks want the same engine; where they leave the choice, rank 0 chooses. HDF5 can only read
- * what its rank sees. */
+/* All ranks want the same engine; where they leave the choice, rank 0 chooses. */
 static int choose_engine(load *l, dcp_error *err) {
     const move_engine *own = l->ckpt->scattered
                                  ? move_engine_for_scattered()

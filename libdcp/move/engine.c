@@ -5,7 +5,6 @@
 #include <sys/vfs.h>
 
 #include "core/fail.h"
-#include "move/engines.h"
 
 static const char automatic[] = "auto";
 

@@ -28,6 +28,9 @@ typedef struct move_engine {
     int (*from_files)(move_transfer *t, dcp_error *err);
 } move_engine;
 
+/* The table (engines.c); NULL ends it. The first row is for all file systems that no row lists. */
+extern const move_engine *const move_engines[];
+
 /* The row of that engine; NULL where there is none, as for DCP_ENGINE_AUTO. */
 const move_engine *move_engine_row(dcp_engine engine);
 
@@ -37,7 +40,7 @@ int move_engine_check(dcp_engine wanted, dcp_error *err);
 /* That engine; for DCP_ENGINE_AUTO the one that suits dir's file system as this rank sees it, where
  * it can be used. */
 const move_engine *move_engine_choose(dcp_engine wanted, const char *dir);
-/* The one for files that not all ranks see. */
+/* The one for files that not all ranks see: a rank reads for others. */
 const move_engine *move_engine_for_scattered(void);
 /* The one that suits a file system of that type (statfs' f_type). */
 const move_engine *move_engine_for_type(uint64_t type);

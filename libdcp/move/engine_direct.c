@@ -6,7 +6,7 @@
  * all file systems that no other engine lists. */
 #include "core/clock.h"
 #include "move/bulk.h"
-#include "move/engines.h"
+#include "move/engine.h"
 #include "move/exchange_messages.h"
 #include "move/exchange_shared.h"
 

@@ -11,7 +11,7 @@
 #include "core/clock.h"
 #include "core/fail.h"
 #include "h5/parallel.h"
-#include "move/engines.h"
+#include "move/engine.h"
 
 #define BUFFER_BYTES ((uint64_t)4 << 20) /* for what is not in memory */
 #define PART_BYTES ((uint64_t)256 << 20) /* MPI-IO's transfers stay below 2 GiB */

@@ -34,19 +34,19 @@ int setup_memory_predict(const config *c, const model *m, const fsdp_plan *plan,
         plan->layout->in_place ? params / (uint64_t)plan->layout->shards : params;
     const uint64_t saved = (shard + slots) / (uint64_t)plan->strategy.replicas;
     const int is_alone = plan->layout->world == 1;
-    *out = (setup_memory){
-        .params = plan->offloads ? 0 : params,
-        .grads = grads,
-        .moments = plan->offloads ? 0 : slots,
-        .offloaded = shards.offloaded,
-        .paged = plan->is_apart ? 0 : smaller(paged_bytes, shards.offloaded),
-        .units = shards.units,
-        .shared = shards.shared,
-        .partial = fsdp_plan_most_partial(plan),
-        .samples = fsdp_micro_batches_steps(&leaves) * c->micro * sample_bytes(m, sequence),
-        .buffers = c->engine == DCP_ENGINE_MPIO ? 0 : smaller(save_buffers, saved),
-        .program = program_bytes + (is_alone ? 0 : messages_bytes)};
-    if (c->async && c->engine != DCP_ENGINE_MPIO && c->staging_bytes > save_buffers)
+    *out = (setup_memory){.params = plan->offloads ? 0 : params,
+                          .grads = grads,
+                          .moments = plan->offloads ? 0 : slots,
+                          .offloaded = shards.offloaded,
+                          .paged = plan->is_apart ? 0 : smaller(paged_bytes, shards.offloaded),
+                          .units = shards.units,
+                          .shared = shards.shared,
+                          .partial = fsdp_plan_most_partial(plan),
+                          .samples = fsdp_micro_batches_steps(&leaves) * c->micro *
+                                     sample_bytes(m, sequence),
+                          .buffers = c->by_hdf5 ? 0 : smaller(save_buffers, saved),
+                          .program = program_bytes + (is_alone ? 0 : messages_bytes)};
+    if (c->async && !c->by_hdf5 && c->staging_bytes > save_buffers)
         out->staging = smaller(c->staging_bytes, saved) - out->buffers;
     return model_run_measure(m, c->micro, sequence, &out->activations, err);
 }
