@@ -97,8 +97,8 @@ static const program_option *find_option(const option_list *list, int c) {
 }
 
 /* -1, or the status to exit with. */
-static int read_options(const program_command *command, const option_list *list, int argc,
-                        char **argv) {
+static int read_argv(const program_command *command, const option_list *list, int argc,
+                     char **argv) {
     struct option names[MOST_OPTIONS + 8];
     char letters[3 * MOST_OPTIONS + 8], letter[3];
     fill_getopt(command, list, names, letters);
@@ -157,7 +157,7 @@ int program_arguments_parse(const program_command *command, int argc, char **arg
     char name[64];
     program_check_stdout();
     list_options(command, &list);
-    int status = read_options(command, &list, argc, argv);
+    int status = read_argv(command, &list, argc, argv);
     if (status >= 0) return status;
     *args = argv + optind;
     *n = argc - optind;

@@ -6,6 +6,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 #include <unistd.h>
 
 static void print_message(const char *fmt, va_list args) {
@@ -102,4 +103,10 @@ const char *program_bytes_text(uint64_t bytes, char *text) {
     }
     snprintf(text, 32, unit ? "%.3g %s" : "%.0f %s", value, units[unit]);
     return text;
+}
+
+double program_now_s(void) {
+    struct timespec t;
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return (double)t.tv_sec + (double)t.tv_nsec * 1e-9;
 }

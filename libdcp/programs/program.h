@@ -39,4 +39,7 @@ void program_check_stdout(void);
 /* "1.5 GB" into text[32]. */
 const char *program_bytes_text(uint64_t bytes, char *text);
 
+/* Seconds on a clock that only goes forward. */
+double program_now_s(void);
+
 #endif

@@ -1,8 +1,10 @@
 /* Parsing of safetensors headers.
  *
- * Everything in a header is hostile until checked here: after st_header_parse the tensors' data
- * covers the file's data exactly, each byte once, shapes agree with sizes, and names are such as a
- * checkpoint has. */
+ * Everything in a header is hostile until checked here: after safetensors_header_parse the tensors'
+ * data covers the file's data exactly, each byte once, shapes agree with sizes, and names are such
+ * as a checkpoint has. */
+#include "safetensors/header.h"
+
 #include <endian.h>
 #include <jansson.h>
 #include <stdio.h>
@@ -11,7 +13,6 @@
 
 #include "core/fail.h"
 #include "dcp/safetensors.h"
-#include "safetensors/header.h"
 #include "safetensors/members.h"
 
 #define MAX_ENTRY_BYTES (4u << 10)    /* of JSON: a tensor's dtype, shape and offsets */
@@ -51,7 +52,7 @@ static int parse_shape(const char *path, const char *name, const json_t *value, 
 }
 
 /* A size of 0 anywhere makes the tensor empty, however large the others are. */
-int st_tensor_bytes(const dcp_tensor *tensor, uint64_t *out) {
+int safetensors_tensor_bytes(const dcp_tensor *tensor, uint64_t *out) {
     uint64_t bytes = dcp_dtype_bytes(tensor->dtype);
     for (uint32_t d = 0; d < tensor->ndim; d++)
         if (tensor->shape[d] == 0) {
@@ -65,7 +66,7 @@ int st_tensor_bytes(const dcp_tensor *tensor, uint64_t *out) {
 }
 
 static int parse_offsets(const char *path, const char *name, const json_t *value,
-                         uint64_t data_bytes, st_entry *out, dcp_error *err) {
+                         uint64_t data_bytes, safetensors_entry *out, dcp_error *err) {
     if (json_array_size(value) != 2 || parse_size(json_array_get(value, 0), &out->begin) ||
         parse_size(json_array_get(value, 1), &out->end) || out->begin > out->end)
         return core_fail(err, DCP_ERR_CORRUPT, "%s: tensor '%s': data_offsets are not [begin, end]",
@@ -76,7 +77,7 @@ static int parse_offsets(const char *path, const char *name, const json_t *value
                          "truncated?",
                          path, name, (unsigned long long)out->end, (unsigned long long)data_bytes);
     uint64_t bytes;
-    if (st_tensor_bytes(&out->tensor, &bytes))
+    if (safetensors_tensor_bytes(&out->tensor, &bytes))
         return core_fail(err, DCP_ERR_CORRUPT, "%s: tensor '%s': its shape overflows", path, name);
     if (bytes != out->end - out->begin)
         return core_fail(err, DCP_ERR_CORRUPT,
@@ -103,7 +104,7 @@ static int check_name(const char *path, const char *name, dcp_error *err) {
 }
 
 static int parse_entry(const char *path, const char *name, const json_t *value, uint64_t data_bytes,
-                       st_entry *out, dcp_error *err) {
+                       safetensors_entry *out, dcp_error *err) {
     if (!json_is_object(value) || json_object_size(value) != 3)
         return core_fail(err, DCP_ERR_CORRUPT,
                          "%s: tensor '%s' is not {dtype, shape, data_offsets}", path, name);
@@ -134,18 +135,19 @@ static int check_metadata(const char *path, json_t *value, dcp_error *err) {
 static int compare_u64(uint64_t a, uint64_t b) { return (a > b) - (a < b); }
 
 static int compare_places(const void *a, const void *b) {
-    const st_entry *x = a, *y = b;
+    const safetensors_entry *x = a, *y = b;
     int order = compare_u64(x->begin, y->begin);
     return order ? order : compare_u64(x->end, y->end);
 }
 
-int st_entry_compare_names(const void *a, const void *b) {
-    return strcmp(((const st_entry *)a)->tensor.path, ((const st_entry *)b)->tensor.path);
+int safetensors_entry_compare(const void *a, const void *b) {
+    return strcmp(((const safetensors_entry *)a)->tensor.path,
+                  ((const safetensors_entry *)b)->tensor.path);
 }
 
 /* `entries` ascend by place. */
-static int check_cover(const char *path, const st_entry *entries, size_t n, uint64_t data_bytes,
-                       dcp_error *err) {
+static int check_cover(const char *path, const safetensors_entry *entries, size_t n,
+                       uint64_t data_bytes, dcp_error *err) {
     uint64_t covered = 0;
     for (size_t i = 0; i < n; i++) {
         if (entries[i].begin < covered)
@@ -165,56 +167,56 @@ static int check_cover(const char *path, const st_entry *entries, size_t n, uint
     return DCP_OK;
 }
 
-void st_entries_free(st_entry *entries, size_t n) {
+void safetensors_entries_free(safetensors_entry *entries, size_t n) {
     for (size_t i = 0; i < n; i++) free((char *)(uintptr_t)entries[i].tensor.path);
     free(entries);
 }
 
-typedef struct parsing {
+typedef struct header_parser {
     const char *path;
     uint64_t data_bytes;
-    st_entry *entries;
+    safetensors_entry *entries;
     size_t n, room;
     int has_metadata;
-} parsing;
+} header_parser;
 
-static int grow(parsing *p, dcp_error *err) {
+static int grow_entries(header_parser *p, dcp_error *err) {
     if (p->n == ST_MAX_TENSORS)
         return core_fail(err, DCP_ERR_UNSUPPORTED, "%s: more than %u tensors", p->path,
                          ST_MAX_TENSORS);
     if (p->n < p->room) return DCP_OK;
     size_t room = p->room ? 2 * p->room : 64;
-    st_entry *grown = realloc(p->entries, room * sizeof *grown);
+    safetensors_entry *grown = realloc(p->entries, room * sizeof *grown);
     if (!grown) return core_fail_memory(err, room * sizeof *grown);
     p->entries = grown;
     p->room = room;
     return DCP_OK;
 }
 
-static int take_metadata(parsing *p, st_value value, dcp_error *err) {
+static int take_metadata(header_parser *p, safetensors_value value, dcp_error *err) {
     char what[ST_WHAT];
     json_t *json;
     if (p->has_metadata)
         return core_fail(err, DCP_ERR_CORRUPT, "%s: duplicate __metadata__", p->path);
     p->has_metadata = 1;
     snprintf(what, sizeof what, "%s: __metadata__", p->path);
-    int status = st_value_parse(what, value, MAX_METADATA_BYTES, &json, err);
+    int status = safetensors_value_parse(what, value, MAX_METADATA_BYTES, &json, err);
     if (status != DCP_OK) return status;
     status = check_metadata(p->path, json, err);
     json_decref(json);
     return status;
 }
 
-static int take_member(void *ctx, const char *name, st_value value, dcp_error *err) {
-    parsing *p = ctx;
+static int parse_member(void *ctx, const char *name, safetensors_value value, dcp_error *err) {
+    header_parser *p = ctx;
     char what[ST_WHAT];
     json_t *json;
     if (strcmp(name, "__metadata__") == 0) return take_metadata(p, value, err);
     int status = check_name(p->path, name, err);
-    if (status == DCP_OK) status = grow(p, err);
+    if (status == DCP_OK) status = grow_entries(p, err);
     if (status != DCP_OK) return status;
     snprintf(what, sizeof what, "%s: tensor '%s'", p->path, name);
-    status = st_value_parse(what, value, MAX_ENTRY_BYTES, &json, err);
+    status = safetensors_value_parse(what, value, MAX_ENTRY_BYTES, &json, err);
     if (status != DCP_OK) return status;
     memset(&p->entries[p->n], 0, sizeof *p->entries);
     status = parse_entry(p->path, name, json, p->data_bytes, &p->entries[p->n], err);
@@ -224,7 +226,8 @@ static int take_member(void *ctx, const char *name, st_value value, dcp_error *e
 }
 
 /* `entries` ascend by name. */
-static int check_names(const char *path, const st_entry *entries, size_t n, dcp_error *err) {
+static int check_names(const char *path, const safetensors_entry *entries, size_t n,
+                       dcp_error *err) {
     for (size_t i = 1; i < n; i++)
         if (strcmp(entries[i - 1].tensor.path, entries[i].tensor.path) == 0)
             return core_fail(err, DCP_ERR_CORRUPT, "%s: duplicate tensor '%s'", path,
@@ -233,31 +236,92 @@ static int check_names(const char *path, const st_entry *entries, size_t n, dcp_
 }
 
 /* A name that comes twice is told before the places, which then cannot be right either. */
-static int check_entries(const parsing *p, dcp_error *err) {
+static int check_entries(const header_parser *p, dcp_error *err) {
     if (!p->n) return check_cover(p->path, p->entries, 0, p->data_bytes, err);
-    qsort(p->entries, p->n, sizeof *p->entries, st_entry_compare_names);
+    qsort(p->entries, p->n, sizeof *p->entries, safetensors_entry_compare);
     int status = check_names(p->path, p->entries, p->n, err);
     if (status != DCP_OK) return status;
     qsort(p->entries, p->n, sizeof *p->entries, compare_places);
     status = check_cover(p->path, p->entries, p->n, p->data_bytes, err);
-    qsort(p->entries, p->n, sizeof *p->entries, st_entry_compare_names);
+    qsort(p->entries, p->n, sizeof *p->entries, safetensors_entry_compare);
     return status;
 }
 
-int st_header_parse(const char *path, const char *json, uint64_t bytes, uint64_t data_bytes,
-                    st_entry **out, size_t *n_out, dcp_error *err) {
+int safetensors_header_parse(const char *path, const char *json, uint64_t bytes,
+                             uint64_t data_bytes, safetensors_entry **out, size_t *n_out,
+                             dcp_error *err) {
     char what[ST_WHAT];
-    parsing p = {.path = path, .data_bytes = data_bytes};
+    header_parser p = {.path = path, .data_bytes = data_bytes};
     if (bytes == 0 || json[0] != '{')
         return core_fail(err, DCP_ERR_CORRUPT, "%s: the header does not begin with '{'", path);
     snprintf(what, sizeof what, "%s: the header", path);
-    int status = st_members(what, (st_value){json, bytes}, take_member, &p, err);
+    int status =
+        safetensors_members_visit(what, (safetensors_value){json, bytes}, parse_member, &p, err);
     if (status == DCP_OK) status = check_entries(&p, err);
     if (status != DCP_OK) {
-        st_entries_free(p.entries, p.n);
+        safetensors_entries_free(p.entries, p.n);
         return status;
     }
     *out = p.entries;
     *n_out = p.n;
     return DCP_OK;
+}
+
+static json_t *entry_json(const dcp_tensor *tensor, uint64_t begin, uint64_t end) {
+    json_t *shape = json_array();
+    for (uint32_t d = 0; d < tensor->ndim; d++)
+        json_array_append_new(shape, json_integer((json_int_t)tensor->shape[d]));
+    return json_pack("{s:s, s:o, s:[I, I]}", "dtype", dcp_dtype_name(tensor->dtype), "shape", shape,
+                     "data_offsets", (json_int_t)begin, (json_int_t)end);
+}
+
+static int format_tensor(json_t *root, const dcp_tensor *tensor, uint64_t *offset, dcp_error *err) {
+    uint64_t bytes, end;
+    if (!tensor->path || !dcp_dtype_name(tensor->dtype) || tensor->ndim > DCP_MAX_DIMS)
+        return core_fail(err, DCP_ERR_ARG, "safetensors: not a tensor (name, dtype, dimensions)");
+    if (safetensors_tensor_bytes(tensor, &bytes) || __builtin_add_overflow(*offset, bytes, &end) ||
+        end > INT64_MAX)
+        return core_fail(err, DCP_ERR_ARG, "safetensors: the size of '%s' overflows", tensor->path);
+    if (json_object_get(root, tensor->path))
+        return core_fail(err, DCP_ERR_ARG, "safetensors: the name '%s' is used twice or reserved",
+                         tensor->path);
+    if (json_object_set_new(root, tensor->path, entry_json(tensor, *offset, end)))
+        return core_fail(err, DCP_ERR_ARG, "safetensors: the name '%s' is not UTF-8", tensor->path);
+    *offset = end;
+    return DCP_OK;
+}
+
+static int frame(const char *text, char **out, uint64_t *bytes_out, dcp_error *err) {
+    uint64_t length = strlen(text), padded = (length + 7) / 8 * 8, le = htole64(padded);
+    if (padded > ST_MAX_HEADER)
+        return core_fail(err, DCP_ERR_ARG,
+                         "safetensors: the header would have %llu bytes, more than %u: use several "
+                         "files",
+                         (unsigned long long)padded, ST_MAX_HEADER);
+    char *header = malloc(ST_PREFIX_BYTES + padded);
+    if (!header) return core_fail_memory(err, ST_PREFIX_BYTES + padded);
+    memcpy(header, &le, sizeof le);
+    memcpy(header + ST_PREFIX_BYTES, text, length);
+    memset(header + ST_PREFIX_BYTES + length, ' ', padded - length);
+    *out = header;
+    *bytes_out = ST_PREFIX_BYTES + padded;
+    return DCP_OK;
+}
+
+int dcp_st_header(const dcp_tensor *tensors, size_t n, char **out, uint64_t *bytes,
+                  dcp_error *err) {
+    if (!out || !bytes || (n && !tensors))
+        return core_fail(err, DCP_ERR_ARG, "dcp_st_header: tensors, out or bytes is NULL");
+    uint64_t offset = 0;
+    int status = DCP_OK;
+    json_t *root = json_pack("{s:{s:s}}", "__metadata__", "format", "pt");
+    for (size_t i = 0; status == DCP_OK && i < n; i++)
+        status = format_tensor(root, &tensors[i], &offset, err);
+    if (status == DCP_OK) {
+        char *text = json_dumps(root, JSON_COMPACT);
+        status = text ? frame(text, out, bytes, err) : core_fail_memory(err, n * 100);
+        free(text);
+    }
+    json_decref(root);
+    return status;
 }

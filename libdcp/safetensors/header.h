@@ -10,28 +10,23 @@
 #define ST_PREFIX_BYTES 8u        /* the length before the header */
 #define ST_MAX_TENSORS (1u << 20) /* of one file, and of one folder's index */
 
-typedef struct st_entry {
+typedef struct safetensors_entry {
     dcp_tensor tensor;   /* path: the plain name, owned */
     uint64_t begin, end; /* of its data, from the end of the header */
     size_t file;         /* which of a reader's files */
-} st_entry;
+} safetensors_entry;
 
 /* Checks the header `json[bytes]` of a file with `data_bytes` bytes after it, and gives its tensors
- * ascending by name, for st_entries_free. `path` is for messages. DCP_ERR_CORRUPT, or
+ * ascending by name, for safetensors_entries_free. `path` is for messages. DCP_ERR_CORRUPT, or
  * DCP_ERR_UNSUPPORTED for what is valid but not known here. */
-int st_header_parse(const char *path, const char *json, uint64_t bytes, uint64_t data_bytes,
-                    st_entry **out, size_t *n_out, dcp_error *err);
-void st_entries_free(st_entry *entries, size_t n);
-int st_entry_compare_names(const void *a, const void *b);
+int safetensors_header_parse(const char *path, const char *json, uint64_t bytes,
+                             uint64_t data_bytes, safetensors_entry **out, size_t *n_out,
+                             dcp_error *err);
+void safetensors_entries_free(safetensors_entry *entries, size_t n);
+int safetensors_entry_compare(const void *a, const void *b);
 
 /* The bytes of the tensor's data. -1 where an int64 could not count them; dtype and ndim must be
  * valid. */
-int st_tensor_bytes(const dcp_tensor *tensor, uint64_t *out);
-
-/* The length and the header of a file with these tensors one after another, padded with spaces to a
- * multiple of 8 bytes. *out is the caller's to free. DCP_ERR_ARG where a name or a size can't be
- * written in a header. */
-int st_header_format(const dcp_tensor *tensors, size_t n, char **out, uint64_t *bytes_out,
-                     dcp_error *err);
+int safetensors_tensor_bytes(const dcp_tensor *tensor, uint64_t *out);
 
 #endif

@@ -25,7 +25,7 @@ static void skip_space(scanner *s) {
 }
 
 /* Takes the next character that is no space, where it is `c`. */
-static int take(scanner *s, char c) {
+static int take_char(scanner *s, char c) {
     skip_space(s);
     if (s->at == s->end || *s->at != c) return 0;
     s->at++;
@@ -65,7 +65,7 @@ static int skip_brackets(scanner *s) {
     return refuse(s, "a bracket without end");
 }
 
-static int skip_value(scanner *s, st_value *out) {
+static int skip_value(scanner *s, safetensors_value *out) {
     skip_space(s);
     const char *start = s->at;
     int status = DCP_OK;
@@ -76,7 +76,7 @@ static int skip_value(scanner *s, st_value *out) {
     else
         while (s->at < s->end && !memchr(",}] \t\r\n", *s->at, 7)) s->at++;
     if (status == DCP_OK && s->at == start) status = refuse(s, "a value is missing");
-    *out = (st_value){start, (uint64_t)(s->at - start)};
+    *out = (safetensors_value){start, (uint64_t)(s->at - start)};
     return status;
 }
 
@@ -87,19 +87,19 @@ static int read_name(scanner *s, json_t **out) {
     const char *start = s->at;
     int status = skip_string(s);
     if (status) return status;
-    st_value text = {start, (uint64_t)(s->at - start)};
+    safetensors_value text = {start, (uint64_t)(s->at - start)};
     char what[ST_WHAT];
     snprintf(what, sizeof what, "%s: the name at byte %llu", s->what,
              (unsigned long long)(start - s->text));
-    return st_value_parse(what, text, MAX_NAME_BYTES, out, s->err);
+    return safetensors_value_parse(what, text, MAX_NAME_BYTES, out, s->err);
 }
 
-static int visit_member(scanner *s, st_visit visit, void *ctx) {
+static int visit_member(scanner *s, safetensors_visit visit, void *ctx) {
     json_t *name;
-    st_value value;
+    safetensors_value value;
     int status = read_name(s, &name);
     if (status) return status;
-    if (!take(s, ':'))
+    if (!take_char(s, ':'))
         status = refuse(s, "':' is missing");
     else
         status = skip_value(s, &value);
@@ -108,22 +108,23 @@ static int visit_member(scanner *s, st_visit visit, void *ctx) {
     return status;
 }
 
-int st_members(const char *what, st_value text, st_visit visit, void *ctx, dcp_error *err) {
+int safetensors_members_visit(const char *what, safetensors_value text, safetensors_visit visit,
+                              void *ctx, dcp_error *err) {
     scanner s = {what, text.text, text.text, text.text + text.bytes, err};
-    if (!take(&s, '{')) return refuse(&s, "no object");
-    if (!take(&s, '}')) {
+    if (!take_char(&s, '{')) return refuse(&s, "no object");
+    if (!take_char(&s, '}')) {
         do {
             int status = visit_member(&s, visit, ctx);
             if (status) return status;
-        } while (take(&s, ','));
-        if (!take(&s, '}')) return refuse(&s, "',' or '}' is missing");
+        } while (take_char(&s, ','));
+        if (!take_char(&s, '}')) return refuse(&s, "',' or '}' is missing");
     }
     skip_space(&s);
     return s.at == s.end ? DCP_OK : refuse(&s, "more text after the object,");
 }
 
-int st_value_parse(const char *what, st_value value, uint64_t max_bytes, json_t **out,
-                   dcp_error *err) {
+int safetensors_value_parse(const char *what, safetensors_value value, uint64_t max_bytes,
+                            json_t **out, dcp_error *err) {
     json_error_t where;
     if (value.bytes > max_bytes)
         return core_fail(err, DCP_ERR_CORRUPT, "%s has %llu bytes of JSON, more than %llu", what,

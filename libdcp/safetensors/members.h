@@ -11,23 +11,25 @@
 #define ST_WHAT (DCP_MAX_PATH + 4400) /* a file's path and a name, to begin a message with */
 
 /* A member's value as it stands in the text. */
-typedef struct st_value {
+typedef struct safetensors_value {
     const char *text;
     uint64_t bytes;
-} st_value;
+} safetensors_value;
 
-typedef int (*st_visit)(void *ctx, const char *name, st_value value, dcp_error *err);
+typedef int (*safetensors_visit)(void *ctx, const char *name, safetensors_value value,
+                                 dcp_error *err);
 
 /* Calls `visit` for each member of the object that `text` is, in its order, until one fails. `what`
  * begins every message: "<path>: the header". Names are valid UTF-8 without NUL; the same name may
  * come again. Of values it is checked that their brackets are closed, at most 64 deep; the rest is
- * st_value_parse's. DCP_ERR_CORRUPT: not an object. */
-int st_members(const char *what, st_value text, st_visit visit, void *ctx, dcp_error *err);
+ * safetensors_value_parse's. DCP_ERR_CORRUPT: not an object. */
+int safetensors_members_visit(const char *what, safetensors_value text, safetensors_visit visit,
+                              void *ctx, dcp_error *err);
 
 /* The value as JSON; *out is released with json_decref. DCP_ERR_CORRUPT: it isn't JSON, has a key
  * twice, or has more than `max_bytes`, which bounds the memory that it takes. `what` begins the
  * message: "<path>: tensor 'a'". */
-int st_value_parse(const char *what, st_value value, uint64_t max_bytes, json_t **out,
-                   dcp_error *err);
+int safetensors_value_parse(const char *what, safetensors_value value, uint64_t max_bytes,
+                            json_t **out, dcp_error *err);
 
 #endif

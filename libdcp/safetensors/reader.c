@@ -1,9 +1,15 @@
 /* Reading safetensors: one file, or a folder of files under model.safetensors.index.json.
  *
  * A reader holds every file open; its entries ascend by name over all files, and each lies within
- * its file as that was when it was opened. */
+ * its file as that was when it was opened. Names are hostile until they are checked. What is
+ * checked of a name holds for the file that is then opened: whoever can exchange it in between can
+ * write into the folder anyway. */
 #include <endian.h>
+#include <errno.h>
+#include <fcntl.h>
 #include <limits.h>
+#include <search.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
@@ -11,30 +17,260 @@
 
 #include "core/fail.h"
 #include "dcp/safetensors.h"
-#include "safetensors/files.h"
 #include "safetensors/header.h"
-#include "safetensors/index.h"
+#include "safetensors/members.h"
 
-typedef struct st_file {
+static int read_at(int fd, const char *path, uint64_t offset, void *out, uint64_t bytes,
+                   dcp_error *err) {
+    for (uint64_t done = 0; done < bytes;) {
+        ssize_t got = pread(fd, (char *)out + done, bytes - done, (off_t)(offset + done));
+        if (got < 0 && errno == EINTR) continue;
+        if (got < 0) return core_fail_errno(err, "cannot read", path);
+        if (got == 0)
+            return core_fail(err, DCP_ERR_CORRUPT, "%s: ends at byte %llu: truncated?", path,
+                             (unsigned long long)(offset + done));
+        done += (uint64_t)got;
+    }
+    return DCP_OK;
+}
+
+/* O_NONBLOCK: opening a named pipe must not wait for a writer. */
+static int open_regular(const char *path, int *fd_out, uint64_t *size_out, dcp_error *err) {
+    struct stat st;
+    int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
+    if (fd < 0) return core_fail_errno(err, "cannot open", path);
+    int status = DCP_OK;
+    if (fstat(fd, &st))
+        status = core_fail_errno(err, "cannot stat", path);
+    else if (!S_ISREG(st.st_mode))
+        status = core_fail(err, DCP_ERR_IO, "%s: not a regular file", path);
+    if (status != DCP_OK) {
+        close(fd);
+        return status;
+    }
+    *fd_out = fd;
+    *size_out = (uint64_t)st.st_size;
+    return DCP_OK;
+}
+
+/* "dir/name" into out[PATH_MAX]. */
+static int join_path(char *out, const char *dir, const char *name, dcp_error *err) {
+    if (snprintf(out, PATH_MAX, "%s/%s", dir, name) >= PATH_MAX)
+        return core_fail(err, DCP_ERR_ARG, "%.200s/%.200s: the path is too long", dir, name);
+    return DCP_OK;
+}
+
+static int lies_in(const char *file, const char *folder) {
+    char *real = realpath(folder, NULL);
+    size_t n = real ? strlen(real) : 0;
+    int in = real && !strncmp(file, real, n) && file[n] == '/';
+    free(real);
+    return in;
+}
+
+/* A file of the folder is in it when links are followed, or in Hugging Face's cache beside it: a
+ * snapshot's files are links to ../../blobs. Nothing else that a link names is read. */
+static int check_inside(const char *path, const char *dir, dcp_error *err) {
+    char blobs[PATH_MAX], *real = realpath(path, NULL);
+    if (!real) return core_fail_errno(err, "cannot open", path);
+    int status = join_path(blobs, dir, "../../blobs", err);
+    if (!status && !lies_in(real, dir) && !lies_in(real, blobs))
+        status = core_fail(err, DCP_ERR_CORRUPT,
+                           "%s: a link out of its folder: copy the file into the folder", path);
+    free(real);
+    return status;
+}
+
+int dcp_st_open_file(const char *folder, const char *name, int *fd, uint64_t *bytes,
+                     dcp_error *err) {
+    char path[PATH_MAX];
+    if (!folder || !name || !fd || !bytes)
+        return core_fail(err, DCP_ERR_ARG, "dcp_st_open_file: an argument is NULL");
+    int status = join_path(path, folder, name, err);
+    if (status == DCP_OK) status = check_inside(path, folder, err);
+    return status == DCP_OK ? open_regular(path, fd, bytes, err) : status;
+}
+
+/* The weight map of model.safetensors.index.json: which of a folder's files holds which tensor. Its
+ * names are hostile until they are checked here: a file's name leads nowhere out of the folder by
+ * itself; where links lead is checked when files are opened. */
+
+#define ST_MAX_FILES 65536u
+
+#define MAX_FILE_BYTES (4u << 10)   /* a file's name as JSON */
+#define MAX_OTHER_BYTES (64u << 10) /* "metadata", which nothing is taken from */
+
+typedef struct weight_place {
+    char *tensor; /* the name */
+    size_t file;  /* of `files` */
+} weight_place;
+
+typedef struct weight_map {
+    weight_place *places; /* ascending by name, each name once */
+    size_t n;
+    char **files; /* each once, in the order they came; plain names, of this folder */
+    size_t n_files;
+} weight_map;
+
+typedef struct file_key {
+    const char *name;
+    size_t number;
+} file_key;
+
+typedef struct map_parser {
+    const char *path;
+    weight_map index;
+    size_t room;
+    void *by_name; /* a tree of file_key */
+    int has_map;
+} map_parser;
+
+static int compare_files(const void *a, const void *b) {
+    return strcmp(((const file_key *)a)->name, ((const file_key *)b)->name);
+}
+
+static int compare_weights(const void *a, const void *b) {
+    return strcmp(((const weight_place *)a)->tensor, ((const weight_place *)b)->tensor);
+}
+
+static void free_weight_map(weight_map *index) {
+    for (size_t i = 0; i < index->n; i++) free(index->places[i].tensor);
+    for (size_t i = 0; i < index->n_files; i++) free(index->files[i]);
+    free(index->places);
+    free(index->files);
+}
+
+/* Doubles at powers of two. */
+static void *grown(void *list, size_t n, size_t size) {
+    return n & (n - 1) ? list : realloc(list, (n ? 2 * n : 1) * size);
+}
+
+static int list_file(map_parser *p, const char *name, size_t *number, dcp_error *err) {
+    weight_map *index = &p->index;
+    if (index->n_files == ST_MAX_FILES)
+        return core_fail(err, DCP_ERR_UNSUPPORTED, "%s: more than %u files", p->path, ST_MAX_FILES);
+    char **files = grown(index->files, index->n_files, sizeof *files);
+    if (files) index->files = files;
+    char *copy = files ? strdup(name) : NULL;
+    file_key *key = copy ? malloc(sizeof *key) : NULL;
+    if (key) *key = (file_key){copy, index->n_files};
+    if (!key || !tsearch(key, &p->by_name, compare_files)) {
+        free(key);
+        free(copy);
+        return core_fail_memory(err, strlen(name));
+    }
+    *number = index->n_files;
+    files[index->n_files++] = copy;
+    return DCP_OK;
+}
+
+static int find_file(map_parser *p, const char *name, size_t *number, dcp_error *err) {
+    const file_key wanted = {.name = name};
+    file_key *const *found = tfind(&wanted, &p->by_name, compare_files);
+    if (!found) return list_file(p, name, number, err);
+    *number = (*found)->number;
+    return DCP_OK;
+}
+
+static int add_place(map_parser *p, const char *tensor, const char *file, dcp_error *err) {
+    weight_map *index = &p->index;
+    size_t number = 0;
+    if (!file || !*file || strchr(file, '/') || !strcmp(file, ".") || !strcmp(file, ".."))
+        return core_fail(err, DCP_ERR_CORRUPT,
+                         "%s: tensor '%s' is not in a file of this folder: '%s'", p->path, tensor,
+                         file ? file : "");
+    if (index->n == ST_MAX_TENSORS)
+        return core_fail(err, DCP_ERR_UNSUPPORTED, "%s: more than %u tensors", p->path,
+                         ST_MAX_TENSORS);
+    int status = find_file(p, file, &number, err);
+    if (status != DCP_OK) return status;
+    weight_place *places = grown(index->places, index->n, sizeof *places);
+    if (places) index->places = places;
+    char *copy = places ? strdup(tensor) : NULL;
+    if (!copy) return core_fail_memory(err, strlen(tensor) + 1);
+    places[index->n++] = (weight_place){copy, number};
+    return DCP_OK;
+}
+
+static int read_weight(void *ctx, const char *tensor, safetensors_value value, dcp_error *err) {
+    map_parser *p = ctx;
+    char what[ST_WHAT];
+    json_t *json;
+    snprintf(what, sizeof what, "%s: the file of tensor '%.1024s'", p->path, tensor);
+    int status = safetensors_value_parse(what, value, MAX_FILE_BYTES, &json, err);
+    if (status != DCP_OK) return status;
+    status = add_place(p, tensor, json_string_value(json), err);
+    json_decref(json);
+    return status;
+}
+
+static int read_index_member(void *ctx, const char *name, safetensors_value value, dcp_error *err) {
+    map_parser *p = ctx;
+    char what[ST_WHAT];
+    json_t *json;
+    snprintf(what, sizeof what, "%s: %.1024s", p->path, name);
+    if (strcmp(name, "weight_map")) {
+        int status = safetensors_value_parse(what, value, MAX_OTHER_BYTES, &json, err);
+        if (status == DCP_OK) json_decref(json);
+        return status;
+    }
+    if (p->has_map) return core_fail(err, DCP_ERR_CORRUPT, "%s: duplicate weight_map", p->path);
+    if (*value.text != '{') return DCP_OK;
+    p->has_map = 1;
+    return safetensors_members_visit(what, value, read_weight, p, err);
+}
+
+static int sort_places(const map_parser *p, dcp_error *err) {
+    weight_place *places = p->index.places;
+    if (!p->has_map) return core_fail(err, DCP_ERR_CORRUPT, "%s: has no weight_map", p->path);
+    if (p->index.n) qsort(places, p->index.n, sizeof *places, compare_weights);
+    for (size_t i = 1; i < p->index.n; i++)
+        if (strcmp(places[i - 1].tensor, places[i].tensor) == 0)
+            return core_fail(err, DCP_ERR_CORRUPT, "%s: duplicate tensor '%s'", p->path,
+                             places[i].tensor);
+    return DCP_OK;
+}
+
+/* Parses the text of the index `path` (for messages). On failure *out holds nothing. */
+static int parse_weight_map(const char *path, safetensors_value text, weight_map *out,
+                            dcp_error *err) {
+    map_parser p = {.path = path};
+    int status = safetensors_members_visit(path, text, read_index_member, &p, err);
+    if (status == DCP_OK) status = sort_places(&p, err);
+    tdestroy(p.by_name, free);
+    if (status != DCP_OK)
+        free_weight_map(&p.index);
+    else
+        *out = p.index;
+    return status;
+}
+
+static const weight_place *find_weight(const weight_map *index, const char *tensor) {
+    const weight_place wanted = {.tensor = (char *)(uintptr_t)tensor};
+    return index->n ? bsearch(&wanted, index->places, index->n, sizeof wanted, compare_weights)
+                    : NULL;
+}
+
+typedef struct safetensors_part {
     char *path;
     int fd;
     uint64_t data_start;
-} st_file;
+} safetensors_part;
 
 struct dcp_st_reader {
-    st_file *files;
+    safetensors_part *files;
     size_t n_files;
-    st_entry *entries;
+    safetensors_entry *entries;
     size_t n;
 };
 
-static int read_header(st_file *file, uint64_t size, st_entry **out, size_t *n_out,
-                       dcp_error *err) {
+static int read_header(safetensors_part *file, uint64_t size, safetensors_entry **out,
+                       size_t *n_out, dcp_error *err) {
     uint64_t length;
     if (size < ST_PREFIX_BYTES)
         return core_fail(err, DCP_ERR_CORRUPT, "%s: %llu bytes are too few for a safetensors file",
                          file->path, (unsigned long long)size);
-    int status = st_read_at(file->fd, file->path, 0, &length, sizeof length, err);
+    int status = read_at(file->fd, file->path, 0, &length, sizeof length, err);
     if (status != DCP_OK) return status;
     length = le64toh(length);
     if (length > ST_MAX_HEADER)
@@ -47,17 +283,18 @@ static int read_header(st_file *file, uint64_t size, st_entry **out, size_t *n_o
                          file->path, (unsigned long long)length, (unsigned long long)size);
     char *json = malloc(length + 1);
     if (!json) return core_fail_memory(err, length + 1);
-    status = st_read_at(file->fd, file->path, ST_PREFIX_BYTES, json, length, err);
+    status = read_at(file->fd, file->path, ST_PREFIX_BYTES, json, length, err);
     file->data_start = ST_PREFIX_BYTES + length;
     if (status == DCP_OK)
-        status =
-            st_header_parse(file->path, json, length, size - file->data_start, out, n_out, err);
+        status = safetensors_header_parse(file->path, json, length, size - file->data_start, out,
+                                          n_out, err);
     free(json);
     return status;
 }
 
-static int append_entries(dcp_st_reader *reader, st_entry *more, size_t n, dcp_error *err) {
-    st_entry *grown = realloc(reader->entries, (reader->n + n + 1) * sizeof *grown);
+static int append_entries(dcp_st_reader *reader, safetensors_entry *more, size_t n,
+                          dcp_error *err) {
+    safetensors_entry *grown = realloc(reader->entries, (reader->n + n + 1) * sizeof *grown);
     if (!grown) return core_fail_memory(err, (reader->n + n + 1) * sizeof *grown);
     for (size_t i = 0; i < n; i++) {
         more[i].file = reader->n_files - 1;
@@ -69,12 +306,12 @@ static int append_entries(dcp_st_reader *reader, st_entry *more, size_t n, dcp_e
 }
 
 /* reader->files has room. */
-static int add_file(dcp_st_reader *reader, const char *path, dcp_error *err) {
-    st_file *file = &reader->files[reader->n_files];
-    st_entry *entries = NULL;
+static int add_part(dcp_st_reader *reader, const char *path, dcp_error *err) {
+    safetensors_part *file = &reader->files[reader->n_files];
+    safetensors_entry *entries = NULL;
     size_t n = 0;
     uint64_t size;
-    int status = st_open_regular(path, &file->fd, &size, err);
+    int status = open_regular(path, &file->fd, &size, err);
     if (status != DCP_OK) return status;
     reader->n_files++;
     file->path = strdup(path);
@@ -85,7 +322,7 @@ static int add_file(dcp_st_reader *reader, const char *path, dcp_error *err) {
     if (status == DCP_OK)
         free(entries);
     else
-        st_entries_free(entries, n);
+        safetensors_entries_free(entries, n);
     return status;
 }
 
@@ -101,12 +338,12 @@ static const char *base_name(const char *path) {
 
 /* Each entry must be where the index says, and each name of the index must have an entry. The
  * reader's files are the index', in its order. */
-static int check_index(const dcp_st_reader *reader, const char *path, const st_index *index,
+static int check_index(const dcp_st_reader *reader, const char *path, const weight_map *index,
                        dcp_error *err) {
     for (size_t i = 0; i < reader->n; i++) {
         const char *name = reader->entries[i].tensor.path;
         const char *file = base_name(reader->files[reader->entries[i].file].path);
-        const st_place *place = st_index_find(index, name);
+        const weight_place *place = find_weight(index, name);
         if (!place)
             return core_fail(err, DCP_ERR_CORRUPT, "%s: omits tensor '%s', which %s holds", path,
                              name, file);
@@ -122,24 +359,24 @@ static int check_index(const dcp_st_reader *reader, const char *path, const st_i
     return DCP_OK;
 }
 
-static int open_listed(dcp_st_reader *reader, const char *dir, const st_index *index,
+static int open_listed(dcp_st_reader *reader, const char *dir, const weight_map *index,
                        dcp_error *err) {
     char path[PATH_MAX];
     int status = alloc_files(reader, index->n_files + 1, err);
     for (size_t i = 0; status == DCP_OK && i < index->n_files; i++) {
-        status = st_join(path, dir, index->files[i], err);
-        if (status == DCP_OK) status = st_check_inside(path, dir, err);
-        if (status == DCP_OK) status = add_file(reader, path, err);
+        status = join_path(path, dir, index->files[i], err);
+        if (status == DCP_OK) status = check_inside(path, dir, err);
+        if (status == DCP_OK) status = add_part(reader, path, err);
     }
     if (status == DCP_OK && reader->n)
-        qsort(reader->entries, reader->n, sizeof *reader->entries, st_entry_compare_names);
+        qsort(reader->entries, reader->n, sizeof *reader->entries, safetensors_entry_compare);
     return status;
 }
 
-static int load_index(const char *path, st_index *out, dcp_error *err) {
+static int load_index(const char *path, weight_map *out, dcp_error *err) {
     int fd = -1;
     uint64_t size = 0;
-    int status = st_open_regular(path, &fd, &size, err);
+    int status = open_regular(path, &fd, &size, err);
     if (status != DCP_OK) return status;
     char *text = NULL;
     if (size > ST_MAX_HEADER)
@@ -147,39 +384,40 @@ static int load_index(const char *path, st_index *out, dcp_error *err) {
                            (unsigned long long)size, ST_MAX_HEADER);
     else if (!(text = malloc(size + 1)))
         status = core_fail_memory(err, size);
-    if (status == DCP_OK) status = st_read_at(fd, path, 0, text, size, err);
-    if (status == DCP_OK) status = st_index_parse(path, (st_value){text, size}, out, err);
+    if (status == DCP_OK) status = read_at(fd, path, 0, text, size, err);
+    if (status == DCP_OK)
+        status = parse_weight_map(path, (safetensors_value){text, size}, out, err);
     free(text);
     close(fd);
     return status;
 }
 
 static int open_index(dcp_st_reader *reader, const char *dir, const char *path, dcp_error *err) {
-    st_index index = {0};
+    weight_map index = {0};
     int status = load_index(path, &index, err);
     if (status != DCP_OK) return status;
     status = open_listed(reader, dir, &index, err);
     if (status == DCP_OK) status = check_index(reader, path, &index, err);
-    st_index_free(&index);
+    free_weight_map(&index);
     return status;
 }
 
 static int open_folder(dcp_st_reader *reader, const char *dir, dcp_error *err) {
     char path[PATH_MAX];
-    int status = st_join(path, dir, "model.safetensors", err);
+    int status = join_path(path, dir, "model.safetensors", err);
     if (status != DCP_OK) return status;
     if (access(path, F_OK) == 0) {
-        status = st_check_inside(path, dir, err);
+        status = check_inside(path, dir, err);
         if (status == DCP_OK) status = alloc_files(reader, 1, err);
-        return status == DCP_OK ? add_file(reader, path, err) : status;
+        return status == DCP_OK ? add_part(reader, path, err) : status;
     }
-    status = st_join(path, dir, "model.safetensors.index.json", err);
+    status = join_path(path, dir, "model.safetensors.index.json", err);
     if (status != DCP_OK) return status;
     if (access(path, F_OK))
         return core_fail(err, DCP_ERR_NOT_FOUND,
                          "%s: holds neither model.safetensors nor model.safetensors.index.json",
                          dir);
-    status = st_check_inside(path, dir, err);
+    status = check_inside(path, dir, err);
     return status == DCP_OK ? open_index(reader, dir, path, err) : status;
 }
 
@@ -193,7 +431,7 @@ int dcp_st_open(const char *path, dcp_st_reader **out, dcp_error *err) {
     if (S_ISDIR(st.st_mode))
         status = open_folder(reader, path, err);
     else if ((status = alloc_files(reader, 1, err)) == DCP_OK)
-        status = add_file(reader, path, err);
+        status = add_part(reader, path, err);
     if (status != DCP_OK)
         dcp_st_close(reader);
     else
@@ -208,7 +446,7 @@ void dcp_st_close(dcp_st_reader *reader) {
         free(reader->files[i].path);
     }
     free(reader->files);
-    st_entries_free(reader->entries, reader->n);
+    safetensors_entries_free(reader->entries, reader->n);
     free(reader);
 }
 
@@ -224,14 +462,15 @@ const dcp_tensor *dcp_st_tensor(const dcp_st_reader *reader, size_t i) {
     return i < reader->n ? &reader->entries[i].tensor : NULL;
 }
 
-static const st_entry *find_entry(const dcp_st_reader *reader, const char *name) {
-    st_entry key = {.tensor.path = name};
-    return reader->n ? bsearch(&key, reader->entries, reader->n, sizeof key, st_entry_compare_names)
-                     : NULL;
+static const safetensors_entry *find_entry(const dcp_st_reader *reader, const char *name) {
+    safetensors_entry key = {.tensor.path = name};
+    return reader->n
+               ? bsearch(&key, reader->entries, reader->n, sizeof key, safetensors_entry_compare)
+               : NULL;
 }
 
 const dcp_tensor *dcp_st_find(const dcp_st_reader *reader, const char *name) {
-    const st_entry *entry = name ? find_entry(reader, name) : NULL;
+    const safetensors_entry *entry = name ? find_entry(reader, name) : NULL;
     return entry ? &entry->tensor : NULL;
 }
 
@@ -239,7 +478,7 @@ int dcp_st_read(dcp_st_reader *reader, const char *name, uint64_t offset, uint64
                 dcp_error *err) {
     if (!reader || !name || (!out && bytes))
         return core_fail(err, DCP_ERR_ARG, "dcp_st_read: reader, name or out is NULL");
-    const st_entry *entry = find_entry(reader, name);
+    const safetensors_entry *entry = find_entry(reader, name);
     if (!entry) return core_fail(err, DCP_ERR_NOT_FOUND, "safetensors: no tensor '%s'", name);
     uint64_t size = entry->end - entry->begin;
     if (offset > size || bytes > size - offset)
@@ -247,7 +486,6 @@ int dcp_st_read(dcp_st_reader *reader, const char *name, uint64_t offset, uint64
             err, DCP_ERR_ARG,
             "safetensors: bytes %llu + %llu are outside of tensor '%s', which has %llu",
             (unsigned long long)offset, (unsigned long long)bytes, name, (unsigned long long)size);
-    const st_file *file = &reader->files[entry->file];
-    return st_read_at(file->fd, file->path, file->data_start + entry->begin + offset, out, bytes,
-                      err);
+    const safetensors_part *file = &reader->files[entry->file];
+    return read_at(file->fd, file->path, file->data_start + entry->begin + offset, out, bytes, err);
 }

@@ -21,7 +21,7 @@ struct dcp_st_writer {
     uint64_t written, total; /* bytes of the file */
 };
 
-static int append(dcp_st_writer *writer, const void *data, uint64_t bytes, dcp_error *err) {
+static int append_bytes(dcp_st_writer *writer, const void *data, uint64_t bytes, dcp_error *err) {
     for (uint64_t done = 0; done < bytes;) {
         ssize_t put = write(writer->fd, (const char *)data + done, bytes - done);
         if (put < 0 && errno == EINTR) continue;
@@ -34,13 +34,13 @@ static int append(dcp_st_writer *writer, const void *data, uint64_t bytes, dcp_e
 
 /* Reserving the space shows a full disk before any data moves. Where the file system cannot do it,
  * a write will tell. */
-static int reserve(const dcp_st_writer *writer, dcp_error *err) {
+static int reserve_space(const dcp_st_writer *writer, dcp_error *err) {
     if (fallocate(writer->fd, 0, 0, (off_t)writer->total) == 0) return DCP_OK;
     if (errno == EOPNOTSUPP || errno == ENOSYS || errno == EINTR) return DCP_OK;
     return core_fail_errno(err, "cannot reserve space for", writer->tmp_path);
 }
 
-static int open_file(dcp_st_writer *writer, const char *path, dcp_error *err) {
+static int open_tmp(dcp_st_writer *writer, const char *path, dcp_error *err) {
     int length = snprintf(writer->tmp_path, PATH_MAX, "%s.tmp-%ld", path, (long)getpid());
     if (length >= PATH_MAX)
         return core_fail(err, DCP_ERR_ARG, "%.500s: the path is too long", path);
@@ -56,7 +56,7 @@ int dcp_st_create(const char *path, const dcp_tensor *tensors, size_t n, dcp_st_
     uint64_t header_bytes;
     if (!path || !out || (n && !tensors))
         return core_fail(err, DCP_ERR_ARG, "dcp_st_create: path, tensors or out is NULL");
-    int status = st_header_format(tensors, n, &header, &header_bytes, err);
+    int status = dcp_st_header(tensors, n, &header, &header_bytes, err);
     if (status != DCP_OK) return status;
     dcp_st_writer *writer = calloc(1, sizeof *writer);
     if (!writer) {
@@ -66,9 +66,9 @@ int dcp_st_create(const char *path, const dcp_tensor *tensors, size_t n, dcp_st_
     writer->fd = -1;
     writer->total = header_bytes;
     for (size_t i = 0; i < n; i++) writer->total += dcp_tensor_bytes(&tensors[i]);
-    status = open_file(writer, path, err);
-    if (status == DCP_OK) status = reserve(writer, err);
-    if (status == DCP_OK) status = append(writer, header, header_bytes, err);
+    status = open_tmp(writer, path, err);
+    if (status == DCP_OK) status = reserve_space(writer, err);
+    if (status == DCP_OK) status = append_bytes(writer, header, header_bytes, err);
     if (status != DCP_OK)
         dcp_st_cancel(writer);
     else
@@ -83,7 +83,7 @@ int dcp_st_write(dcp_st_writer *writer, const void *data, uint64_t bytes, dcp_er
         return core_fail(err, DCP_ERR_ARG, "dcp_st_write: writer or data is NULL");
     if (bytes > writer->total - writer->written)
         return core_fail(err, DCP_ERR_STATE, "%s: more data than its tensors have", writer->path);
-    return append(writer, data, bytes, err);
+    return append_bytes(writer, data, bytes, err);
 }
 
 int dcp_st_finish(dcp_st_writer *writer, dcp_error *err) {

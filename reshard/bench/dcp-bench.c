@@ -11,7 +11,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 #include <unistd.h>
 
 #include <dcp/dcp.h>
@@ -119,15 +118,9 @@ static void drop_cache(const launch *job, const char *folder) {
     if (job->mpi) MPI_Barrier(MPI_COMM_WORLD);
 }
 
-static double now_s(void) {
-    struct timespec t;
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return (double)t.tv_sec + (double)t.tv_nsec * 1e-9;
-}
-
 static double start_together(const launch *job) {
     if (job->mpi) MPI_Barrier(MPI_COMM_WORLD);
-    return now_s();
+    return program_now_s();
 }
 
 /* One line about one repeat, its times those of the slowest rank. */
@@ -169,12 +162,12 @@ static int save_once(bench *b, dcp_store *store, uint64_t step, int async, dcp_e
     double start_s = start_together(&b->job), stall_s = 0;
     if (async) {
         status = dcp_save_async(store, step, b->work.state, NULL, &options, &saving, err);
-        stall_s = now_s() - start_s;
+        stall_s = program_now_s() - start_s;
         if (status == DCP_OK) status = dcp_save_wait(saving, &report, err);
     } else {
         status = dcp_save(store, step, b->work.state, NULL, &options, &report, err);
     }
-    double s = now_s() - start_s;
+    double s = program_now_s() - start_s;
     if (status == DCP_OK) print_times(b, async ? "async" : "save", s, stall_s, &report);
     return status;
 }
@@ -234,7 +227,7 @@ static int load_once(bench *b) {
     const dcp_load_options options = {.engine = b->engine};
     int status = dcp_load_with(ckpt, b->work.state, &options, &report, &err);
     int result = status ? program_report(&err) : PROGRAM_DONE;
-    double s = now_s() - start_s;
+    double s = program_now_s() - start_s;
     dcp_checkpoint_close(ckpt);
     if (result == PROGRAM_DONE) print_times(b, "load", s, 0, &report);
     return result;
@@ -255,12 +248,12 @@ static int bench_load(bench *b) {
     return PROGRAM_DONE;
 }
 
-typedef struct sizes {
+typedef struct bench_sizes {
     uint64_t layers, hidden, vocab;
-} sizes;
+} bench_sizes;
 
 /* Collective. */
-static void print_plan(const bench *b, const char *op) {
+static void print_planned(const bench *b, const char *op) {
     char text[32];
     uint64_t newest = find_newest(&b->job, b->dir);
     if (b->job.rank != 0) return;
@@ -271,7 +264,7 @@ static void print_plan(const bench *b, const char *op) {
            b->job.size == 1 ? "rank" : "ranks", b->repeats);
 }
 
-static int run(bench *b, const char *op, const sizes *size) {
+static int run_bench(bench *b, const char *op, const bench_sizes *size) {
     dcp_error err;
     int result = launch_start(&b->job);
     if (result != 0) return result;
@@ -282,7 +275,7 @@ static int run(bench *b, const char *op, const sizes *size) {
     if (result == PROGRAM_DONE && b->dry_run)
         result = strcmp(op, "load") == 0 ? check_sizes(b) : PROGRAM_DONE;
     if (result == PROGRAM_DONE && b->dry_run)
-        print_plan(b, op);
+        print_planned(b, op);
     else if (result == PROGRAM_DONE)
         result = strcmp(op, "load") == 0 ? bench_load(b) : bench_save(b, strcmp(op, "async") == 0);
     bench_workload_destroy(&b->work);
@@ -335,7 +328,7 @@ int main(int argc, char **argv) {
     char **args;
     int n, result = program_arguments_parse(&program, argc, argv, 2, 2, &args, &n);
     if (result >= 0) return result;
-    sizes size;
+    bench_sizes size;
     if ((result = check_op(args[0])) || (result = parse_engine(engine, &b.engine)) ||
         (result = program_count_parse("--layers", layers, 1, 100000, &size.layers)) ||
         (result = program_count_parse("--hidden", hidden, 1, 1 << 20, &size.hidden)) ||
@@ -343,5 +336,5 @@ int main(int argc, char **argv) {
         (result = program_count_parse("--repeat", repeat, 1, 1 << 20, &b.repeats)))
         return result;
     b.dir = args[1];
-    return run(&b, args[0], &size);
+    return run_bench(&b, args[0], &size);
 }

@@ -45,7 +45,8 @@ static void describe_in_layer(bench_tensor *t, const char *section, uint64_t lay
     t->tensor = (dcp_tensor){t->path, DCP_F32, s->ndim, {s->rows * hidden, s->cols * hidden}};
 }
 
-static void describe(bench_workload *work, uint64_t layers, uint64_t hidden, uint64_t vocab) {
+static void describe_tensors(bench_workload *work, uint64_t layers, uint64_t hidden,
+                             uint64_t vocab) {
     bench_tensor *t = work->tensors;
     for (size_t s = 0; s < SECTIONS; s++) {
         describe_outer(t++, sections[s], 0, hidden, vocab);
@@ -62,7 +63,7 @@ static uint64_t box_bytes(const bench_tensor *t) {
 
 static uint64_t in_pages(uint64_t bytes) { return (bytes + PAGE - 1) / PAGE * PAGE; }
 
-static int place(bench_workload *work, int rank, int ranks, dcp_error *err) {
+static int place_tensors(bench_workload *work, int rank, int ranks, dcp_error *err) {
     for (size_t i = 0; i < work->n; i++) {
         bench_tensor *t = &work->tensors[i];
         t->box = dcp_box_chunk(&t->tensor, rank, ranks);
@@ -92,8 +93,8 @@ int bench_workload_create(bench_workload *work, uint64_t layers, uint64_t hidden
     *err = (dcp_error){.status = DCP_ERR_NO_MEMORY, .rank = -1, .message = "out of memory"};
     work->tensors = calloc(work->n, sizeof *work->tensors);
     if (!work->tensors) return DCP_ERR_NO_MEMORY;
-    describe(work, layers, hidden, vocab);
-    int status = place(work, rank, ranks, err);
+    describe_tensors(work, layers, hidden, vocab);
+    int status = place_tensors(work, rank, ranks, err);
     if (status == DCP_OK) status = dcp_state_create(&work->state, err);
     for (size_t i = 0; i < work->n && status == DCP_OK; i++) {
         bench_tensor *t = &work->tensors[i];

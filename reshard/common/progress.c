@@ -1,19 +1,12 @@
 #include "common/progress.h"
 
 #include <stdio.h>
-#include <time.h>
 #include <unistd.h>
 
 #include "programs/program.h"
 
-static double now_s(void) {
-    struct timespec t;
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return (double)t.tv_sec + (double)t.tv_nsec * 1e-9;
-}
-
 void progress_start(progress_bar *bar, const char *what) {
-    double now = now_s();
+    double now = program_now_s();
     *bar = (progress_bar){.what = what,
                           .start_s = now,
                           .last_s = now,
@@ -24,7 +17,7 @@ void progress_update(progress_bar *bar, uint64_t done, uint64_t total) {
     enum { WIDTH = 40 };
     char speed[32];
     if (!bar->on) return;
-    double now = now_s(), elapsed = now - bar->start_s;
+    double now = program_now_s(), elapsed = now - bar->start_s;
     if (elapsed < 2 || now - bar->last_s < 0.2) return;
     double part = total ? (double)done / (double)total : 1;
     int full = (int)(part * WIDTH);

@@ -216,7 +216,7 @@ int rank_mesh_tp_dim(const rank_mesh *m, const dcp_tensor *tensor) {
 }
 
 /* Keeps part `i` of `size` of the box's dimension d. */
-static void cut(dcp_box *box, int d, int i, int size) {
+static void cut_dimension(dcp_box *box, int d, int i, int size) {
     const dcp_tensor row = {.ndim = 1, .shape = {box->count[d]}};
     dcp_box part = dcp_box_chunk(&row, i, size);
     box->start[d] += part.start[0];
@@ -244,8 +244,8 @@ dcp_box rank_mesh_box_at(const rank_mesh *m, const dcp_tensor *tensor, int tp_di
     if (tensor->ndim == 0)
         return dcp_box_chunk(tensor, at[RANK_MESH_FSDP], m->size[RANK_MESH_FSDP]);
     dcp_box box = dcp_box_whole(tensor);
-    if (tp_dim >= 0) cut(&box, tp_dim, at[RANK_MESH_TP], m->size[RANK_MESH_TP]);
-    cut(&box, 0, at[RANK_MESH_FSDP], m->size[RANK_MESH_FSDP]);
+    if (tp_dim >= 0) cut_dimension(&box, tp_dim, at[RANK_MESH_TP], m->size[RANK_MESH_TP]);
+    cut_dimension(&box, 0, at[RANK_MESH_FSDP], m->size[RANK_MESH_FSDP]);
     return box;
 }
 

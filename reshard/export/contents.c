@@ -36,7 +36,7 @@ static int add_item(export_contents *contents, const dcp_tensor *tensor, const e
     return 0;
 }
 
-static int by_name(const void *a, const void *b) {
+static int compare_names(const void *a, const void *b) {
     return strcmp(((const export_item *)a)->tensor.path, ((const export_item *)b)->tensor.path);
 }
 
@@ -50,15 +50,15 @@ static int type_order(dcp_dtype dtype) {
     return order[dtype];
 }
 
-static int by_place(const void *a, const void *b) {
+static int compare_item_places(const void *a, const void *b) {
     const export_item *x = a, *y = b;
     if (x->file != y->file) return x->file < y->file ? -1 : 1;
     int order = type_order(x->tensor.dtype) - type_order(y->tensor.dtype);
-    return order ? order : by_name(a, b);
+    return order ? order : compare_names(a, b);
 }
 
-static int add_part(const dcp_checkpoint *ckpt, const export_settings *s, const char *left_out,
-                    int optimizer, export_contents *contents) {
+static int add_section(const dcp_checkpoint *ckpt, const export_settings *s, const char *left_out,
+                       int optimizer, export_contents *contents) {
     const char *section = optimizer ? OPTIMIZER : MODEL;
     export_part *part = &contents->parts[contents->n_parts++];
     *part = (export_part){.stem = optimizer ? "optimizer" : "model", .first = contents->n};
@@ -77,7 +77,7 @@ static int add_part(const dcp_checkpoint *ckpt, const export_settings *s, const 
                                 ? "; an import has no moments until it is trained, so leave out "
                                   "--with-optimizer"
                                 : "");
-    qsort(&contents->items[part->first], part->n, sizeof *contents->items, by_name);
+    qsort(&contents->items[part->first], part->n, sizeof *contents->items, compare_names);
     for (size_t i = part->first; i < contents->n; i++) {
         const dcp_tensor *tensor = &contents->items[i].tensor;
         part->bytes += dcp_tensor_bytes(tensor);
@@ -102,7 +102,7 @@ static void assign_files(export_contents *contents, export_part *part, uint64_t 
         filled += bytes < max_file_bytes - filled ? bytes : max_file_bytes - filled;
     }
     contents->n_files += part->files;
-    qsort(&contents->items[part->first], part->n, sizeof *contents->items, by_place);
+    qsort(&contents->items[part->first], part->n, sizeof *contents->items, compare_item_places);
 }
 
 static void name_files(const export_contents *contents, const export_part *part) {
@@ -117,7 +117,7 @@ static void name_files(const export_contents *contents, const export_part *part)
 }
 
 /* Headers, and so the places of all data. The items of a file lie one after another. */
-static int lay_out(export_contents *contents, export_file *file) {
+static int lay_out_file(export_contents *contents, export_file *file) {
     dcp_error err = {0};
     dcp_tensor *tensors = calloc(file->n + 1, sizeof *tensors);
     if (!tensors) return program_fail(PROGRAM_FAILED, "out of memory");
@@ -151,7 +151,7 @@ static int make_files(export_contents *contents, const export_settings *s) {
     for (size_t p = 0; p < contents->n_parts; p++) name_files(contents, &contents->parts[p]);
     int status = 0;
     for (size_t i = 0; status == 0 && i < contents->n_files; i++)
-        status = lay_out(contents, &contents->files[i]);
+        status = lay_out_file(contents, &contents->files[i]);
     return status;
 }
 
@@ -160,9 +160,9 @@ int export_contents_make(const dcp_checkpoint *ckpt, const export_settings *sett
     export_contents contents = {
         .items = calloc(dcp_checkpoint_tensors(ckpt) + 1, sizeof *contents.items)};
     if (!contents.items) return program_fail(PROGRAM_FAILED, "out of memory");
-    int status = add_part(ckpt, settings, left_out, 0, &contents);
+    int status = add_section(ckpt, settings, left_out, 0, &contents);
     if (status == 0 && settings->with_optimizer)
-        status = add_part(ckpt, settings, left_out, 1, &contents);
+        status = add_section(ckpt, settings, left_out, 1, &contents);
     if (status == 0) status = make_files(&contents, settings);
     *out = contents;
     if (status) export_contents_free(out);
@@ -208,14 +208,14 @@ static int is_tied(const dcp_checkpoint *ckpt) {
     return tied;
 }
 
-static int same_shape(const dcp_tensor *a, const dcp_tensor *b) {
+static int is_alike(const dcp_tensor *a, const dcp_tensor *b) {
     return a->dtype == b->dtype && a->ndim == b->ndim &&
            memcmp(a->shape, b->shape, a->ndim * sizeof *a->shape) == 0;
 }
 
 /* Compares a piece after the other, into `memory` of two pieces. */
-static int compare(dcp_checkpoint *ckpt, const dcp_tensor *a, const dcp_tensor *b, char *memory,
-                   int *same) {
+static int compare_tensors(dcp_checkpoint *ckpt, const dcp_tensor *a, const dcp_tensor *b,
+                           char *memory, int *same) {
     const dcp_box whole = dcp_box_whole(a);
     const uint64_t size = dcp_dtype_bytes(a->dtype), elems = dcp_box_elems(&whole, a->ndim);
     *same = 1;
@@ -236,10 +236,10 @@ static int find_copy(dcp_checkpoint *ckpt, int *found) {
     *found = 0;
     for (size_t i = 0; !embedding && i < sizeof embeddings / sizeof *embeddings; i++)
         embedding = dcp_checkpoint_find(ckpt, embeddings[i]);
-    if (!copy || !embedding || !is_tied(ckpt) || !same_shape(copy, embedding)) return 0;
+    if (!copy || !embedding || !is_tied(ckpt) || !is_alike(copy, embedding)) return 0;
     char *memory = malloc(2 * (size_t)PIECE_BYTES);
     if (!memory) return program_fail(PROGRAM_FAILED, "out of memory");
-    int status = compare(ckpt, copy, embedding, memory, found);
+    int status = compare_tensors(ckpt, copy, embedding, memory, found);
     free(memory);
     return status;
 }

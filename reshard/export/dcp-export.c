@@ -17,14 +17,14 @@
 #include "programs/arguments.h"
 #include "programs/program.h"
 
-typedef struct settings {
+typedef struct export_request {
     const char *ckpt, *format, *dtype_name, *max_shard_size;
     char out[PATH_MAX];
     int force, dry_run;
     export_settings what;
-} settings;
+} export_request;
 
-static int parse_dtype(settings *s) {
+static int parse_dtype(export_request *s) {
     static const struct {
         const char *name;
         dcp_dtype dtype;
@@ -39,7 +39,7 @@ static int parse_dtype(settings *s) {
     return program_fail(PROGRAM_USAGE, "--dtype: '%s' is none of f32, bf16, f16", s->dtype_name);
 }
 
-static int check_settings(settings *s) {
+static int check_settings(export_request *s) {
     s->what.hdf5 = strcmp(s->format, "hdf5") == 0;
     if (!s->what.hdf5 && strcmp(s->format, "safetensors"))
         return program_fail(PROGRAM_USAGE, "--format: '%s' is none of safetensors, hdf5",
@@ -53,7 +53,7 @@ static int check_settings(settings *s) {
                : 0;
 }
 
-static int parse(settings *s, int argc, char **argv) {
+static int parse_export(export_request *s, int argc, char **argv) {
     const program_option options[] = {
         PROGRAM_VALUE("format", "safetensors|hdf5",
                       "a Hugging Face folder (the default) or one HDF5 file", &s->format),
@@ -98,7 +98,7 @@ static int parse(settings *s, int argc, char **argv) {
     return -1;
 }
 
-static void print_plan(const settings *s, const export_contents *contents) {
+static void print_files(const export_request *s, const export_contents *contents) {
     char text[32];
     for (size_t i = 0; i < contents->n_files; i++) {
         const export_file *file = &contents->files[i];
@@ -115,18 +115,18 @@ typedef struct bar {
     uint64_t done, total;
 } bar;
 
-static void advance(void *ctx, uint64_t bytes) {
+static void add_progress(void *ctx, uint64_t bytes) {
     bar *b = ctx;
     b->done += bytes;
     progress_update(&b->progress, b->done, b->total);
 }
 
 /* Rank 0 makes the files, and all fill them. Collective. */
-static int write_files(const launch *job, dcp_checkpoint *ckpt, const settings *s,
+static int write_files(const launch *job, dcp_checkpoint *ckpt, const export_request *s,
                        export_contents *contents, const char *tmp) {
     int status = 0;
     bar b = {.total = contents->bytes / (uint64_t)job->size};
-    const export_meter meter = {advance, &b};
+    const export_meter meter = {add_progress, &b};
     if (job->rank == 0)
         status = s->what.hdf5 ? export_hdf5_file_create(ckpt, contents, tmp)
                               : export_hf_folder_create(ckpt, contents, tmp);
@@ -142,7 +142,7 @@ static int write_files(const launch *job, dcp_checkpoint *ckpt, const settings *
 }
 
 /* `tmp` is this export's own folder, the same on all ranks. */
-static int write_out(const launch *job, dcp_checkpoint *ckpt, const settings *s,
+static int write_out(const launch *job, dcp_checkpoint *ckpt, const export_request *s,
                      export_contents *contents, const char *tmp) {
     int status = write_files(job, ckpt, s, contents, tmp);
     if (job->rank || status) return status;
@@ -150,7 +150,7 @@ static int write_out(const launch *job, dcp_checkpoint *ckpt, const settings *s,
                                  s->force);
 }
 
-static int export_checkpoint(const launch *job, dcp_checkpoint *ckpt, const settings *s,
+static int export_checkpoint(const launch *job, dcp_checkpoint *ckpt, const export_request *s,
                              export_contents *contents) {
     char tmp[PATH_MAX] = "";
     char text[32];
@@ -165,7 +165,7 @@ static int export_checkpoint(const launch *job, dcp_checkpoint *ckpt, const sett
     return status;
 }
 
-static int make_plan(const launch *job, dcp_checkpoint *ckpt, const settings *s,
+static int make_plan(const launch *job, dcp_checkpoint *ckpt, const export_request *s,
                      export_contents *contents) {
     const char *left_out = NULL;
     int status = s->what.hdf5 ? 0 : export_contents_find_tied(job, ckpt, &left_out);
@@ -176,7 +176,7 @@ static int make_plan(const launch *job, dcp_checkpoint *ckpt, const settings *s,
     return export_contents_make(ckpt, &s->what, left_out, contents);
 }
 
-static int run(const launch *job, const settings *s) {
+static int run_export(const launch *job, const export_request *s) {
     dcp_error err = {0};
     dcp_checkpoint *ckpt;
     export_contents contents = {0};
@@ -190,20 +190,20 @@ static int run(const launch *job, const settings *s) {
     if (status == 0 && !s->dry_run)
         status = export_checkpoint(job, ckpt, s, &contents);
     else if (status == 0 && job->rank == 0)
-        print_plan(s, &contents);
+        print_files(s, &contents);
     export_contents_free(&contents);
     dcp_checkpoint_close(ckpt);
     return status;
 }
 
 int main(int argc, char **argv) {
-    settings s = {.format = "safetensors"};
+    export_request s = {.format = "safetensors"};
     launch job;
-    int status = parse(&s, argc, argv);
+    int status = parse_export(&s, argc, argv);
     if (status >= 0) return status;
     launch_catch_signals();
     status = launch_start(&job);
-    if (status == 0) status = run(&job, &s);
+    if (status == 0) status = run_export(&job, &s);
     if (status == PROGRAM_DIFFERS && !job.rank) step_path_note_older(s.ckpt);
     launch_end(&job);
     return launch_exit_status(status);

@@ -105,15 +105,15 @@ enum { PAGE = 4096, BUFFER = 16 << 20 };
  * lets them, from a buffer that lies in memory as they lie in the file: a disk takes them several
  * times as fast as the kernel writes back what lies in memory. The parts of pages at both ends of a
  * stretch go through the page cache, where a neighbour's part of the same page may be. */
-typedef struct output {
+typedef struct output_file {
     int fd, direct; /* -1: no file; no direct writes */
     char path[PATH_MAX + 80];
     char *buffer;            /* byte i is for the file's byte base + i */
     uint64_t base, from, to; /* what is to be written: [from, to) of the buffer */
-} output;
+} output_file;
 
 /* [from, to) of the buffer. A file system that took the flag may still refuse the write. */
-static int write_output_range(output *out, int fd, uint64_t from, uint64_t to) {
+static int write_output_range(output_file *out, int fd, uint64_t from, uint64_t to) {
     while (from < to) {
         ssize_t put = pwrite(fd, out->buffer + from, to - from, (off_t)(out->base + from));
         if (put < 0 && errno == EINTR) continue;
@@ -130,7 +130,7 @@ static int write_output_range(output *out, int fd, uint64_t from, uint64_t to) {
 
 /* Writes the whole pages, and where `all` is set the rest; else the last page's part stays, at the
  * buffer's start. */
-static int flush_output(output *out, int all) {
+static int flush_output(output_file *out, int all) {
     uint64_t first = (out->from + PAGE - 1) / PAGE * PAGE, last = out->to / PAGE * PAGE;
     if (first > last) first = last = out->to;
     int status = write_output_range(out, out->fd, out->from, first);
@@ -149,7 +149,7 @@ static int flush_output(output *out, int all) {
 }
 
 /* Bytes that follow each other are joined. `data` may change after the return. */
-static int output_write(output *out, uint64_t offset, const void *data, uint64_t bytes) {
+static int output_write(output_file *out, uint64_t offset, const void *data, uint64_t bytes) {
     int status = 0;
     if (out->from == out->to || out->base + out->to != offset) {
         status = flush_output(out, 1);
@@ -168,7 +168,7 @@ static int output_write(output *out, uint64_t offset, const void *data, uint64_t
 
 /* Writes what is left, and makes the file durable; with a `status` that is not 0 only closes it,
  * and returns that. A file that isn't open is let pass. */
-static int output_close(output *out, int status) {
+static int output_close(output_file *out, int status) {
     if (out->fd < 0) return status;
     if (status == 0) status = flush_output(out, 1);
     if (status == 0 && fsync(out->fd)) status = program_fail_errno("cannot sync", out->path);
@@ -179,8 +179,8 @@ static int output_close(output *out, int status) {
     return status;
 }
 
-static int output_open(output *out, const char *path) {
-    *out = (output){.fd = -1, .direct = -1};
+static int output_open(output_file *out, const char *path) {
+    *out = (output_file){.fd = -1, .direct = -1};
     snprintf(out->path, sizeof out->path, "%s", path);
     out->fd = open(path, O_WRONLY | O_CLOEXEC | O_NOFOLLOW);
     if (out->fd < 0) return program_fail_errno("cannot open", path);
@@ -196,7 +196,7 @@ static int output_open(output *out, const char *path) {
 
 /* The file that is being written. */
 typedef struct share_writer {
-    output out;
+    output_file out;
     size_t file;
     uint64_t offset; /* of the tensor in it */
     const export_meter *meter;
@@ -273,7 +273,7 @@ int export_stream_note_overflows(const launch *job, const export_contents *conte
 }
 
 /* Reserving the room shows a full disk before any data moves. */
-static int reserve(int fd, const char *path, uint64_t bytes) {
+static int reserve_bytes(int fd, const char *path, uint64_t bytes) {
     if (bytes == 0 || fallocate(fd, 0, 0, (off_t)bytes) == 0) return 0;
     if (errno != EOPNOTSUPP && errno != ENOSYS && errno != EINTR)
         return program_fail_errno("cannot reserve space for", path);
@@ -284,7 +284,7 @@ int export_stream_create_file(const char *path, const void *head, uint64_t head_
                               uint64_t bytes) {
     int fd = open(path, O_WRONLY | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0666);
     if (fd < 0) return program_fail_errno("cannot create", path);
-    int status = reserve(fd, path, bytes);
+    int status = reserve_bytes(fd, path, bytes);
     for (uint64_t done = 0; status == 0 && done < head_bytes;) {
         ssize_t put = pwrite(fd, (const char *)head + done, head_bytes - done, (off_t)done);
         if (put >= 0)

@@ -12,13 +12,13 @@ enum { MOST_TOLD = 5 }; /* of a kind */
 
 enum { MISSING, SURPLUS, OTHER_SHAPE, KINDS };
 
-typedef struct report {
+typedef struct check_report {
     const char *folder;
     size_t n[KINDS];
-} report;
+} check_report;
 
-static void tell(void *to, weights_difference difference) {
-    report *r = to;
+static void note_difference(void *to, weights_difference difference) {
+    check_report *r = to;
     const model_param *param = difference.param;
     const dcp_tensor *tensor = difference.tensor;
     char asked[160], there[160];
@@ -37,7 +37,7 @@ static void tell(void *to, weights_difference difference) {
 }
 
 /* An exit status: what was not told is counted. */
-static int judge(const report *r, int allow) {
+static int judge_report(const check_report *r, int allow) {
     size_t n = 0, more = 0;
     for (int kind = 0; kind < KINDS; kind++) {
         n += r->n[kind];
@@ -77,10 +77,11 @@ static void note_fresh(const model_param *const *params, size_t n, const found_t
                          params[i]->name);
 }
 
-static int compare(const char *folder, const model *m, const dcp_st_reader *reader, int allow) {
+static int compare_config(const char *folder, const model *m, const dcp_st_reader *reader,
+                          int allow) {
     dcp_error err = {0};
     size_t n;
-    report r = {.folder = folder};
+    check_report r = {.folder = folder};
     const model_param **params = list_params(m, &n);
     const dcp_tensor **list = list_tensors(reader);
     const found_tensors found = {.where = folder,
@@ -89,12 +90,12 @@ static int compare(const char *folder, const model *m, const dcp_st_reader *read
                                  .n = dcp_st_tensors(reader),
                                  .weights_only = 1};
     int status = params && list ? 0 : program_fail(PROGRAM_FAILED, "out of memory");
-    if (status == 0 && weights_compare(params, n, &found, tell, &r, &err))
+    if (status == 0 && weights_compare(params, n, &found, note_difference, &r, &err))
         status = program_report(&err);
     if (status == 0) note_fresh(params, n, &found);
     free(list);
     free(params);
-    return status ? status : judge(&r, allow);
+    return status ? status : judge_report(&r, allow);
 }
 
 /* What of it follows the words that say whose it is. */
@@ -131,7 +132,7 @@ int import_config_check(const char *folder, const json_t *config, const dcp_st_r
                      m ? "" : "; the tensors are not compared with it");
     }
     json_decref(bare);
-    const int status = m ? compare(folder, m, reader, allow) : 0;
+    const int status = m ? compare_config(folder, m, reader, allow) : 0;
     model_forget(m);
     return status;
 }

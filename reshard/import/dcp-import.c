@@ -19,10 +19,10 @@
 #include "programs/arguments.h"
 #include "programs/program.h"
 
-typedef struct settings {
+typedef struct import_request {
     const char *hf, *dst;
     int force, dry_run, allow_mismatch;
-} settings;
+} import_request;
 
 /* What is imported. */
 typedef struct folder {
@@ -33,7 +33,7 @@ typedef struct folder {
     uint64_t bytes; /* of tensors */
 } folder;
 
-static int parse(settings *s, int argc, char **argv) {
+static int parse_import(import_request *s, int argc, char **argv) {
     const program_option options[] = {
         PROGRAM_FLAG("force", "replace step 0 of CKPT_DIR, or add it to a run's steps", &s->force),
         PROGRAM_FLAG("allow-mismatch", "import tensors that are not those of config.json",
@@ -98,7 +98,7 @@ static int open_folder(const launch *job, const char *path, folder *f) {
 }
 
 /* Rank 0 first: what it refuses is said once. */
-static int open_folder_everywhere(const launch *job, const settings *s, folder *f) {
+static int open_folder_everywhere(const launch *job, const import_request *s, folder *f) {
     const char *path = s->hf;
     int status = job->rank == 0 ? open_folder(job, path, f) : 0;
     if (status == 0 && job->rank == 0) {
@@ -111,10 +111,11 @@ static int open_folder_everywhere(const launch *job, const settings *s, folder *
 }
 
 /* The directory of a run, whose newest step is what programs look for. */
-static int judge_newer(const settings *s, uint64_t newest) {
+static int judge_newer(const import_request *s, uint64_t newest) {
     if (!s->force)
         return program_fail(PROGRAM_USAGE,
-                            "%s holds a run, up to step %" PRIu64 ", which training goes on from; "
+                            "%s holds a run, up to step %" PRIu64
+                            ", which training goes on from; "
                             "import into another folder, or add --force",
                             s->dst, newest);
     program_note("%s holds steps up to %" PRIu64
@@ -124,7 +125,7 @@ static int judge_newer(const settings *s, uint64_t newest) {
     return 0;
 }
 
-static int check_steps(const settings *s, const char *dst) {
+static int check_steps(const import_request *s, const char *dst) {
     dcp_error err = {0};
     dcp_step *steps;
     size_t n;
@@ -143,7 +144,7 @@ static int check_steps(const settings *s, const char *dst) {
     return status;
 }
 
-static int check_dst(const settings *s) {
+static int check_dst(const import_request *s) {
     char hf[PATH_MAX], dst[PATH_MAX];
     struct stat st;
     if (!realpath(s->dst, dst)) return 0;
@@ -182,7 +183,7 @@ static int check_space(const char *path, uint64_t bytes) {
                         program_bytes_text(bytes, needed), program_bytes_text(room, there));
 }
 
-static void print_result(const settings *s, const folder *f, int will) {
+static void print_result(const import_request *s, const folder *f, int will) {
     char text[32];
     printf("%s%s/step-00000000: %zu tensors, %s", will ? "write " : "", s->dst,
            dcp_st_tensors(f->reader), program_bytes_text(f->bytes, text));
@@ -210,7 +211,7 @@ static void on_log(void *ctx, dcp_log_level level, const char *line) {
     if (level == DCP_LOG_WARNING) program_note("%s", line);
 }
 
-static int save(const launch *job, const settings *s, const folder *f, const char *json) {
+static int save(const launch *job, const import_request *s, const folder *f, const char *json) {
     dcp_error err = {0};
     dcp_store *store;
     progress_bar bar;
@@ -224,7 +225,7 @@ static int save(const launch *job, const settings *s, const folder *f, const cha
     return status ? program_report(&err) : 0;
 }
 
-static int import(const launch *job, const settings *s, folder *f) {
+static int import(const launch *job, const import_request *s, folder *f) {
     char *json = make_json(f);
     int status = launch_worst(job, json ? 0 : program_fail(PROGRAM_FAILED, "out of memory"));
     if (status == 0) status = save(job, s, f, json);
@@ -232,7 +233,7 @@ static int import(const launch *job, const settings *s, folder *f) {
     return status;
 }
 
-static int run(const launch *job, const settings *s) {
+static int run_import(const launch *job, const import_request *s) {
     folder f = {0};
     int status = open_folder_everywhere(job, s, &f);
     if (status == 0) {
@@ -247,13 +248,13 @@ static int run(const launch *job, const settings *s) {
 }
 
 int main(int argc, char **argv) {
-    settings s = {0};
+    import_request s = {0};
     launch job;
-    int status = parse(&s, argc, argv);
+    int status = parse_import(&s, argc, argv);
     if (status >= 0) return status;
     launch_catch_signals();
     status = launch_start(&job);
-    if (status == 0) status = run(&job, &s);
+    if (status == 0) status = run_import(&job, &s);
     launch_end(&job);
     return launch_exit_status(status);
 }

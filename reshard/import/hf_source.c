@@ -20,11 +20,11 @@
 
 static int is_kept(const struct dirent *entry) { return model_files_has(entry->d_name); }
 
-static int by_name(const struct dirent **a, const struct dirent **b) {
+static int compare_entries(const struct dirent **a, const struct dirent **b) {
     return strcmp((*a)->d_name, (*b)->d_name);
 }
 
-static int add_file(const char *folder, const char *name, import_files *files) {
+static int add_kept_file(const char *folder, const char *name, import_files *files) {
     dcp_error err = {0};
     import_file *file = &files->list[files->n];
     if (dcp_st_open_file(folder, name, &file->fd, &file->bytes, &err)) return program_report(&err);
@@ -41,12 +41,12 @@ static int add_file(const char *folder, const char *name, import_files *files) {
 
 int import_files_open(const char *folder, import_files *out) {
     struct dirent **entries;
-    int n = scandir(folder, &entries, is_kept, by_name), status = 0;
+    int n = scandir(folder, &entries, is_kept, compare_entries), status = 0;
     if (n < 0) return program_fail_errno("cannot list", folder);
     *out = (import_files){.list = calloc((size_t)n + 1, sizeof *out->list)};
     if (!out->list) status = program_fail(PROGRAM_FAILED, "out of memory");
     for (int i = 0; i < n; i++) {
-        if (status == 0) status = add_file(folder, entries[i]->d_name, out);
+        if (status == 0) status = add_kept_file(folder, entries[i]->d_name, out);
         free(entries[i]);
     }
     free(entries);
@@ -78,7 +78,7 @@ static int is_read(const dcp_st_reader *reader, const char *name) {
 
 void import_note_unnamed(const char *folder, const dcp_st_reader *reader) {
     struct dirent **entries;
-    int n = scandir(folder, &entries, is_safetensors, by_name);
+    int n = scandir(folder, &entries, is_safetensors, compare_entries);
     for (int i = 0; i < n; i++) {
         if (!is_read(reader, entries[i]->d_name))
             program_note("%s/%s: not a file of the model%s: not imported", folder,
@@ -153,48 +153,49 @@ int import_config_read(const char *folder, json_t **out) {
 /* Boxes of whole rows are ranges of a file's bytes, so what a save asks for is read straight
  * from the file into the save's buffer. */
 
-typedef struct range {
+typedef struct source_range {
     dcp_st_reader *reader; /* NULL: a kept file */
     const char *name;
     int fd;         /* of a kept file */
     uint64_t first; /* byte of the tensor or file that the box begins with */
-} range;
+} source_range;
 
 struct import_source {
     dcp_state *state;
-    range *ranges;
+    source_range *ranges;
     size_t n;
 };
 
-static int fail(dcp_error *err, int status, const char *what, const char *name) {
+static int fail_read(dcp_error *err, int status, const char *what, const char *name) {
     if (!err) return status;
     *err = (dcp_error){.status = status, .rank = -1};
     snprintf(err->message, sizeof err->message, "%s%.200s", what, name);
     return status;
 }
 
-static int read_file(const range *r, uint64_t offset, uint64_t bytes, char *out, dcp_error *err) {
+static int read_file(const source_range *r, uint64_t offset, uint64_t bytes, char *out,
+                     dcp_error *err) {
     for (uint64_t done = 0; done < bytes;) {
         ssize_t got = pread(r->fd, out + done, bytes - done, (off_t)(r->first + offset + done));
         if (got < 0 && errno == EINTR) continue;
-        if (got < 0) return fail(err, DCP_ERR_IO, "cannot read ", r->name);
-        if (got == 0) return fail(err, DCP_ERR_CORRUPT, "became shorter: ", r->name);
+        if (got < 0) return fail_read(err, DCP_ERR_IO, "cannot read ", r->name);
+        if (got == 0) return fail_read(err, DCP_ERR_CORRUPT, "became shorter: ", r->name);
         done += (uint64_t)got;
     }
     return DCP_OK;
 }
 
 static int read_range(void *ctx, uint64_t offset, uint64_t bytes, void *out, dcp_error *err) {
-    const range *r = ctx;
+    const source_range *r = ctx;
     if (launch_is_stopped())
-        return fail(err, DCP_ERR_IO, "stopped by a signal: nothing is published", "");
+        return fail_read(err, DCP_ERR_IO, "stopped by a signal: nothing is published", "");
     if (!r->reader) return read_file(r, offset, bytes, out, err);
     return dcp_st_read(r->reader, r->name, r->first + offset, bytes, out, err);
 }
 
 /* `r` is the whole tensor's or file's range; it becomes this rank's part. */
-static int add(import_source *s, range r, const char *section, dcp_tensor tensor, int rank,
-               int size) {
+static int add_range(import_source *s, source_range r, const char *section, dcp_tensor tensor,
+                     int rank, int size) {
     dcp_error err = {0};
     char path[DCP_MAX_PATH + 64];
     snprintf(path, sizeof path, "/%s/%s", section, r.name);
@@ -217,12 +218,13 @@ static int add_all(import_source *s, dcp_st_reader *reader, const import_files *
     int status = dcp_state_create(&s->state, &err) ? program_report(&err) : 0;
     for (size_t i = 0; status == 0 && i < dcp_st_tensors(reader); i++) {
         const dcp_tensor *tensor = dcp_st_tensor(reader, i);
-        status = add(s, (range){reader, tensor->path, -1, 0}, "model", *tensor, rank, size);
+        status =
+            add_range(s, (source_range){reader, tensor->path, -1, 0}, "model", *tensor, rank, size);
     }
     for (size_t i = 0; status == 0 && i < files->n; i++) {
         const import_file *f = &files->list[i];
         dcp_tensor tensor = {.dtype = DCP_U8, .ndim = 1, .shape = {f->bytes}};
-        status = add(s, (range){NULL, f->name, f->fd, 0}, "files", tensor, rank, size);
+        status = add_range(s, (source_range){NULL, f->name, f->fd, 0}, "files", tensor, rank, size);
     }
     return status;
 }

@@ -49,7 +49,7 @@ void inspect_chunks_free(inspect_chunks *chunks) {
     *chunks = (inspect_chunks){0};
 }
 
-typedef struct run {
+typedef struct chunks_run {
     const inspect_chunks *chunks;
     inspect_chunks_fn fn;
     void *ctx;
@@ -59,9 +59,9 @@ typedef struct run {
     int failed;
     dcp_error error; /* the first failure's */
     pthread_mutex_t lock;
-} run;
+} chunks_run;
 
-static void keep_failure(run *r, const dcp_error *err) {
+static void keep_failure(chunks_run *r, const dcp_error *err) {
     pthread_mutex_lock(&r->lock);
     if (!r->failed) r->error = *err;
     __atomic_store_n(&r->failed, 1, __ATOMIC_RELAXED);
@@ -69,7 +69,7 @@ static void keep_failure(run *r, const dcp_error *err) {
 }
 
 static void do_chunks(void *ctx, unsigned thread) {
-    run *r = ctx;
+    chunks_run *r = ctx;
     while (!__atomic_load_n(&r->failed, __ATOMIC_RELAXED)) {
         dcp_error err = {0};
         uint64_t i = __atomic_fetch_add(&r->next, 1, __ATOMIC_RELAXED);
@@ -82,12 +82,12 @@ static void do_chunks(void *ctx, unsigned thread) {
 
 int inspect_chunks_run(const launch *job, const inspect_chunks *chunks, const char *what,
                        inspect_chunks_fn fn, void *ctx) {
-    run r = {.chunks = chunks,
-             .fn = fn,
-             .ctx = ctx,
-             .next = chunks->n * (uint64_t)job->rank / (uint64_t)job->size,
-             .end = chunks->n * ((uint64_t)job->rank + 1) / (uint64_t)job->size,
-             .lock = PTHREAD_MUTEX_INITIALIZER};
+    chunks_run r = {.chunks = chunks,
+                    .fn = fn,
+                    .ctx = ctx,
+                    .next = chunks->n * (uint64_t)job->rank / (uint64_t)job->size,
+                    .end = chunks->n * ((uint64_t)job->rank + 1) / (uint64_t)job->size,
+                    .lock = PTHREAD_MUTEX_INITIALIZER};
     const uint64_t n = r.end - r.next;
     unsigned threads = io_threads_cores(job->size, CHUNKS_THREADS);
     for (uint64_t i = r.next; i < r.end; i++) r.total += chunks->list[i].bytes;

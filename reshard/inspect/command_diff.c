@@ -22,15 +22,15 @@ static const char *const kinds[] = {"same",          "close",     "changed",  "d
 static const char *const keys[] = {"same",  "close",  "changed", "dtype",
                                    "shape", "only_a", "only_b"};
 
-typedef struct output {
+typedef struct diff_output {
     const inspect_differences *d;
     const inspect_diff_options *options;
     json_t *meta; /* NULL: not compared */
     size_t meta_n;
     int all; /* rows that are the same, too */
-} output;
+} diff_output;
 
-static int differ(const output *o) {
+static int differ(const diff_output *o) {
     size_t alike = o->d->counts[DIFF_SAME] + o->d->counts[DIFF_CLOSE];
     return alike != o->d->n || o->meta_n > 0;
 }
@@ -49,7 +49,7 @@ static void print_amounts(const inspect_diff_row *r) {
                inspect_text_count(s->bits_only, differing));
 }
 
-static void print_row(const inspect_diff_row *r) {
+static void print_diff_row(const inspect_diff_row *r) {
     char name[TEXT_PATH], shape[TEXT_SHAPE], other[TEXT_SHAPE];
     const dcp_tensor *t = r->a ? r->a : r->b;
     printf("%-13s %s %s %s", kinds[r->kind], inspect_text_name(t->path, name),
@@ -73,7 +73,7 @@ static const char *value_text(const json_t *value, char *text, size_t size) {
     return text;
 }
 
-static void print_meta(const output *o) {
+static void print_meta(const diff_output *o) {
     json_t *entry;
     size_t i;
     char a[100], b[100], key[TEXT_PATH];
@@ -85,10 +85,10 @@ static void print_meta(const output *o) {
     if (o->meta_n > MOST_META) printf("meta          and %zu more\n", o->meta_n - MOST_META);
 }
 
-static void print_text(const output *o) {
+static void print_diff_text(const diff_output *o) {
     int first = 1;
     for (size_t i = 0; i < o->d->n; i++)
-        if (o->d->rows[i].kind != DIFF_SAME || o->all) print_row(&o->d->rows[i]);
+        if (o->d->rows[i].kind != DIFF_SAME || o->all) print_diff_row(&o->d->rows[i]);
     print_meta(o);
     printf("%zu tensor%s: ", o->d->n, o->d->n == 1 ? "" : "s");
     for (int k = 0; k < DIFF_KINDS; k++) {
@@ -119,7 +119,7 @@ static json_t *row_json(const inspect_diff_row *r) {
     return root;
 }
 
-static void print_json(const output *o) {
+static void print_diff_json(const diff_output *o) {
     json_t *tensors = json_array(), *counts = json_object();
     for (size_t i = 0; i < o->d->n; i++) json_array_append_new(tensors, row_json(&o->d->rows[i]));
     for (int k = 0; k < DIFF_KINDS; k++)
@@ -131,17 +131,18 @@ static void print_json(const output *o) {
 }
 
 /* Prints, on rank 0, what was measured. */
-static int print(const inspect_differences *d, output *o, int meta, int json) {
+static int print(const inspect_differences *d, diff_output *o, int meta, int json) {
     if (meta) o->meta = inspect_differences_meta(d->a, d->b, MOST_META, &o->meta_n);
     if (json)
-        print_json(o);
+        print_diff_json(o);
     else
-        print_text(o);
+        print_diff_text(o);
     json_decref(o->meta);
     return differ(o) ? PROGRAM_DIFFERS : PROGRAM_DONE;
 }
 
-static int measure(const launch *job, inspect_differences *d, const inspect_diff_options *options) {
+static int measure_differences(const launch *job, inspect_differences *d,
+                               const inspect_diff_options *options) {
     int status = launch_worst(job, inspect_differences_pair(d->a, d->b, options, d));
     return launch_worst(job, status ? status : inspect_differences_measure(job, d, options));
 }
@@ -167,8 +168,8 @@ static int open_and_compare(const launch *job, char **paths, const inspect_diff_
         return status;
     }
     d = (inspect_differences){.a = a, .b = b};
-    output o = {.d = &d, .options = options, .all = all};
-    status = measure(job, &d, options);
+    diff_output o = {.d = &d, .options = options, .all = all};
+    status = measure_differences(job, &d, options);
     for (int i = 0; i < 2 && status == PROGRAM_DIFFERS && !job->rank; i++)
         step_path_note_older(paths[i]);
     if (!status && !job->rank) status = print(&d, &o, meta, json);

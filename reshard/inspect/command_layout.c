@@ -15,12 +15,12 @@
 
 enum { MOST_BOXES = 1000000 };
 
-typedef struct request {
+typedef struct layout_request {
     const char *ckpt, *world, *mesh, *rules, *svg;
     int json;
     char **globs;
     size_t n_globs;
-} request;
+} layout_request;
 
 static const char *cut_text(const inspect_holders *h, char *text, size_t size) {
     char axes[RANK_MESH_TEXT];
@@ -69,7 +69,7 @@ typedef struct boxes {
     uint64_t n;
 } boxes;
 
-static int add_box(void *ctx, int rank, const dcp_box *box) {
+static int print_box(void *ctx, int rank, const dcp_box *box) {
     boxes *b = ctx;
     const dcp_tensor *t = b->tensor;
     b->n++;
@@ -95,7 +95,7 @@ static void print_boxes(const inspect_holders *h, const unsigned char *take) {
         printf("\n%s %s %s\n", inspect_text_name(b.tensor->path, name),
                dcp_dtype_name(b.tensor->dtype),
                inspect_text_shape(b.tensor->shape, b.tensor->ndim, shape));
-        inspect_holders_each(h, i, add_box, &b);
+        inspect_holders_each(h, i, print_box, &b);
     }
 }
 
@@ -132,7 +132,7 @@ static json_t *tensors_json(const inspect_holders *h, const unsigned char *take)
             json_decref(b.list);
             continue;
         }
-        int stopped = inspect_holders_each(h, i, add_box, &b);
+        int stopped = inspect_holders_each(h, i, print_box, &b);
         n = b.n;
         json_t *tensor = inspect_tensor_json(b.tensor);
         json_object_set_new(tensor, "boxes", b.list);
@@ -144,7 +144,8 @@ static json_t *tensors_json(const inspect_holders *h, const unsigned char *take)
     return list;
 }
 
-static int print_json(const inspect_holders *h, const unsigned char *take, const request *q) {
+static int print_layout_json(const inspect_holders *h, const unsigned char *take,
+                             const layout_request *q) {
     char axes[RANK_MESH_TEXT];
     json_t *root = inspect_checkpoint_json(h->ckpt);
     json_t *tensors = q->n_globs ? tensors_json(h, take) : NULL;
@@ -162,7 +163,8 @@ static int print_json(const inspect_holders *h, const unsigned char *take, const
     return 0;
 }
 
-static int print_text(const inspect_holders *h, const unsigned char *take, const request *q) {
+static int print_layout_text(const inspect_holders *h, const unsigned char *take,
+                             const layout_request *q) {
     char cut[RANK_MESH_TEXT + 64];
     printf("%s: step %" PRIu64 ", %s\n\n", dcp_checkpoint_path(h->ckpt),
            dcp_checkpoint_step(h->ckpt), cut_text(h, cut, sizeof cut));
@@ -172,7 +174,7 @@ static int print_text(const inspect_holders *h, const unsigned char *take, const
     return 0;
 }
 
-static int draw(const inspect_holders *h, const request *q) {
+static int draw_layout(const inspect_holders *h, const layout_request *q) {
     char title[DCP_MAX_PATH], cut[RANK_MESH_TEXT + 64];
     const char *name = strrchr(dcp_checkpoint_path(h->ckpt), '/');
     snprintf(title, sizeof title, "%.200s %s", name ? name + 1 : dcp_checkpoint_path(h->ckpt),
@@ -180,21 +182,21 @@ static int draw(const inspect_holders *h, const request *q) {
     return inspect_holders_draw(h, title, q->svg);
 }
 
-static int lay_out(const dcp_checkpoint *ckpt, const rank_mesh *m, const request *q) {
+static int print_layout(const dcp_checkpoint *ckpt, const rank_mesh *m, const layout_request *q) {
     inspect_holders *h = calloc(1, sizeof *h);
     unsigned char *take = calloc(dcp_checkpoint_tensors(ckpt) + 1, 1);
     int status = h && take ? inspect_filter_tensors(ckpt, q->globs, q->n_globs, take)
                            : program_fail(PROGRAM_FAILED, "out of memory");
     if (!status) status = inspect_holders_make(ckpt, m, h);
-    if (!status && q->svg) status = draw(h, q);
-    if (!status) status = q->json ? print_json(h, take, q) : print_text(h, take, q);
+    if (!status && q->svg) status = draw_layout(h, q);
+    if (!status) status = q->json ? print_layout_json(h, take, q) : print_layout_text(h, take, q);
     if (h) inspect_holders_free(h);
     free(h);
     free(take);
     return status;
 }
 
-static int open_and_lay_out(const request *q) {
+static int open_and_lay_out(const layout_request *q) {
     rank_mesh m = {0};
     const int asked = q->world || q->mesh;
     int status = rank_mesh_from_options(q->world, q->mesh, q->rules, &m);
@@ -219,7 +221,7 @@ static int open_and_lay_out(const request *q) {
                              "needed, or --mesh, to say of how many",
                              dcp_checkpoint_path(ckpt));
         else
-            status = lay_out(ckpt, asked ? &m : NULL, q);
+            status = print_layout(ckpt, asked ? &m : NULL, q);
         dcp_checkpoint_close(ckpt);
     }
     dcp_comm_destroy(self);
@@ -250,7 +252,7 @@ static const char about[] =
     "boxes: rank, start, count).";
 
 int inspect_layout(int argc, char **argv) {
-    request q = {0};
+    layout_request q = {0};
     const program_option options[] = {
         PROGRAM_VALUE("world", "N", "as N ranks hold it", &q.world),
         PROGRAM_VALUE("mesh", "AXES", "as ranks of a mesh do: fsdp=4,tp=2", &q.mesh),

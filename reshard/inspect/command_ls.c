@@ -48,7 +48,7 @@ static int check(const char *folder, row *r) {
 }
 
 /* A step that is being written has no end that could be missing. */
-static int describe(const char *dir, const dcp_step *step, int every_byte, row *r) {
+static int describe_step(const char *dir, const dcp_step *step, int every_byte, row *r) {
     static const char *const states[] = {"complete", "partial", "abandoned"};
     char folder[PATH_MAX + 80];
     dcp_error err = {0};
@@ -110,7 +110,7 @@ static int ranks_of(const row *r) {
     return r->seen.files && r->seen.layout == DCP_LAYOUT_SHARDED ? r->seen.files : r->seen.ranks;
 }
 
-static void print_row(const row *r) {
+static void print_step(const row *r) {
     char bytes[32], tensors[32], ranks[32], age[32], layout[32];
     printf("%-30s %-10s %-8s %10s %8s %6s %8s%s%s\n", r->step->name, r->state,
            layout_text(r, layout), program_bytes_text(r->seen.bytes, bytes),
@@ -144,12 +144,12 @@ static int list(const char *dir, const dcp_step *steps, size_t n, int every_byte
         printf("%-30s %-10s %-8s %10s %8s %6s %8s\n", "step", "state", "layout", "size", "tensors",
                "ranks", "age");
     for (size_t i = 0; i < n; i++) {
-        int status = describe(dir, &steps[i], every_byte, &r);
+        int status = describe_step(dir, &steps[i], every_byte, &r);
         if (status > worst) worst = status;
         if (json)
             json_array_append_new(rows, row_json(&r));
         else
-            print_row(&r);
+            print_step(&r);
     }
     if (json)
         inspect_text_print_json(json_pack("{s:s, s:O}", "dir", dir, "steps", rows));

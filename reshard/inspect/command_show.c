@@ -43,16 +43,16 @@ static void print_table(const dcp_checkpoint *ckpt) {
            program_bytes_text(total, bytes));
 }
 
-typedef struct view {
+typedef struct show_view {
     dcp_checkpoint *ckpt;
     inspect_slice slice;
     inspect_stats stats;
     uint64_t values; /* to be printed at most */
     progress_bar bar;
-} view;
+} show_view;
 
 static void add_elements(void *ctx, const void *data, uint64_t n) {
-    view *v = ctx;
+    show_view *v = ctx;
     double batch[BATCH];
     dcp_dtype dtype = v->slice.tensor->dtype;
     for (uint64_t i = 0, m; i < n; i += m) {
@@ -63,12 +63,12 @@ static void add_elements(void *ctx, const void *data, uint64_t n) {
 }
 
 static void on_read(void *ctx, uint64_t done, uint64_t total) {
-    const view *v = ctx;
+    const show_view *v = ctx;
     uint64_t size = dcp_dtype_bytes(v->slice.tensor->dtype);
-    progress_update(&((view *)ctx)->bar, done * size, total * size);
+    progress_update(&((show_view *)ctx)->bar, done * size, total * size);
 }
 
-static int read_view(view *v) {
+static int read_view(show_view *v) {
     dcp_error err = {0};
     progress_start(&v->bar, "reading");
     int status = inspect_slice_read(v->ckpt, &v->slice, add_elements, on_read, v, &err);
@@ -77,7 +77,7 @@ static int read_view(view *v) {
 }
 
 /* The element as text; blocks were checked a moment ago, so a failure is rare. */
-static int element_text(const view *v, const uint64_t *index, char *text) {
+static int element_text(const show_view *v, const uint64_t *index, char *text) {
     char element[8];
     dcp_error err = {0};
     if (inspect_slice_element(v->ckpt, &v->slice, index, element, &err))
@@ -87,7 +87,7 @@ static int element_text(const view *v, const uint64_t *index, char *text) {
 }
 
 /* Dimension d of the slice as numpy prints it: `edge` elements at both ends where that is less. */
-static int print_dimension(const view *v, uint32_t d, uint64_t *index, uint64_t edge) {
+static int print_dimension(const show_view *v, uint32_t d, uint64_t *index, uint64_t edge) {
     char text[ELEMENT_TEXT];
     const inspect_slice *s = &v->slice;
     int status = 0;
@@ -114,7 +114,7 @@ static int print_dimension(const view *v, uint32_t d, uint64_t *index, uint64_t 
     return status;
 }
 
-static int print_view(const view *v) {
+static int print_view(const show_view *v) {
     char shape[TEXT_SHAPE], bytes[32], name[TEXT_PATH], zeros[32];
     uint64_t kept[DCP_MAX_DIMS], index[DCP_MAX_DIMS] = {0};
     const dcp_tensor *t = v->slice.tensor;
@@ -144,7 +144,7 @@ static json_t *value_json(const char *text) {
 }
 
 /* The first values in row-major order. */
-static int values_json(const view *v, json_t *values) {
+static int values_json(const show_view *v, json_t *values) {
     uint64_t index[DCP_MAX_DIMS] = {0};
     char text[ELEMENT_TEXT];
     int status = 0;
@@ -164,7 +164,7 @@ static json_t *steps_json(const inspect_slice *s) {
     return array;
 }
 
-static int print_view_json(const view *v) {
+static int print_view_json(const show_view *v) {
     const inspect_slice *s = &v->slice;
     uint64_t kept[DCP_MAX_DIMS];
     uint32_t ndim = inspect_slice_shape(s, kept);
@@ -192,7 +192,7 @@ static int print_view_json(const view *v) {
 }
 
 static int show_tensor(dcp_checkpoint *ckpt, const char *name, uint64_t values, int json) {
-    view v = {.ckpt = ckpt, .values = values};
+    show_view v = {.ckpt = ckpt, .values = values};
     int status = inspect_slice_parse(ckpt, name, &v.slice);
     if (!status) status = read_view(&v);
     if (status) return status;

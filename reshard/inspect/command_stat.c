@@ -22,20 +22,20 @@
 
 enum { SUMMARY_KINDS = 16 }; /* further ones are counted together */
 
-typedef struct kind {
+typedef struct stat_kind {
     char name[40];
     size_t tensors;
     uint64_t elems, bytes;
     inspect_stats stats;
     inspect_histogram histogram;
-} kind;
+} stat_kind;
 
 typedef struct summary {
     dcp_checkpoint *ckpt;
     unsigned char *take; /* [tensors] that are asked for */
     unsigned char *kind_of;
     inspect_stats *stats; /* [tensors] of those that were read */
-    kind kinds[SUMMARY_KINDS];
+    stat_kind kinds[SUMMARY_KINDS];
     size_t n_kinds;
     inspect_modules modules; /* of the parameters */
     uint64_t tensor_bytes;   /* of all tensors, asked for or not */
@@ -66,9 +66,9 @@ static int is_parameter(const char *path) {
     return strncmp(path, "/optimizer/", 11) != 0 && strncmp(path, "/files/", 7) != 0;
 }
 
-static int add_tensor(summary *s, size_t i) {
+static int add_to_kind(summary *s, size_t i) {
     const dcp_tensor *t = dcp_checkpoint_tensor(s->ckpt, i);
-    kind *k = &s->kinds[find_kind(s, t->path)];
+    stat_kind *k = &s->kinds[find_kind(s, t->path)];
     s->kind_of[i] = (unsigned char)(k - s->kinds);
     k->tensors++;
     k->bytes += dcp_tensor_bytes(t);
@@ -89,7 +89,7 @@ static int summarize_sizes(dcp_checkpoint *ckpt, char *const *globs, size_t n_gl
     int status = failed ? 0 : inspect_filter_tensors(ckpt, globs, n_globs, out->take);
     for (size_t i = 0; i < n && !failed && !status; i++) {
         out->tensor_bytes += dcp_tensor_bytes(dcp_checkpoint_tensor(ckpt, i));
-        if (out->take[i]) failed = add_tensor(out, i);
+        if (out->take[i]) failed = add_to_kind(out, i);
     }
     return failed ? program_fail(PROGRAM_FAILED, "out of memory") : status;
 }
@@ -101,20 +101,20 @@ static void free_summary(summary *s) {
     inspect_modules_free(&s->modules);
 }
 
-typedef struct hand {
+typedef struct stat_worker {
     dcp_reader *reader;
     char *data;                    /* CHUNKS_SLICE */
     inspect_histogram *histograms; /* [n_kinds] */
-} hand;
+} stat_worker;
 
-typedef struct measuring {
+typedef struct stat_measuring {
     const summary *s;
     inspect_chunks chunks;
     inspect_stats *sums; /* [chunks.n] */
-    hand hands[CHUNKS_THREADS];
-} measuring;
+    stat_worker hands[CHUNKS_THREADS];
+} stat_measuring;
 
-static int prepare(hand *h, const summary *s, dcp_error *err) {
+static int prepare_worker(stat_worker *h, const summary *s, dcp_error *err) {
     if (!h->data) h->data = malloc(CHUNKS_SLICE);
     if (!h->histograms) h->histograms = calloc(s->n_kinds, sizeof *h->histograms);
     if (h->data && h->histograms)
@@ -124,13 +124,13 @@ static int prepare(hand *h, const summary *s, dcp_error *err) {
 }
 
 static int measure_chunk(void *ctx, unsigned thread, size_t i, dcp_error *err) {
-    measuring *m = ctx;
+    stat_measuring *m = ctx;
     const inspect_chunk *c = &m->chunks.list[i];
     const dcp_tensor *t = dcp_checkpoint_tensor(m->s->ckpt, c->tensor);
     uint64_t size = dcp_dtype_bytes(t->dtype);
-    hand *h = &m->hands[thread];
+    stat_worker *h = &m->hands[thread];
     double batch[BATCH];
-    int status = prepare(h, m->s, err);
+    int status = prepare_worker(h, m->s, err);
     for (uint64_t at = 0, n; !status && at < c->elems; at += n) {
         n = c->elems - at < CHUNKS_SLICE / size ? c->elems - at : CHUNKS_SLICE / size;
         status = inspect_chunks_read(h->reader, t, c->first + at, n, h->data, err);
@@ -144,7 +144,7 @@ static int measure_chunk(void *ctx, unsigned thread, size_t i, dcp_error *err) {
     return status;
 }
 
-static void take_numbers(summary *s, const measuring *m) {
+static void take_numbers(summary *s, const stat_measuring *m) {
     for (size_t i = 0; i < m->chunks.n; i++) {
         size_t tensor = m->chunks.list[i].tensor;
         inspect_stats_join(&s->stats[tensor], &m->sums[i]);
@@ -153,7 +153,7 @@ static void take_numbers(summary *s, const measuring *m) {
     s->measured = 1;
 }
 
-static void join_histograms(const launch *job, summary *s, measuring *m) {
+static void join_histograms(const launch *job, summary *s, stat_measuring *m) {
     for (size_t k = 0; k < s->n_kinds; k++) {
         for (size_t i = 0; i < CHUNKS_THREADS; i++)
             if (m->hands[i].histograms)
@@ -163,7 +163,7 @@ static void join_histograms(const launch *job, summary *s, measuring *m) {
     }
 }
 
-static int cut(summary *s, measuring *m, int with_files) {
+static int cut_chunks(summary *s, stat_measuring *m, int with_files) {
     size_t n = dcp_checkpoint_tensors(s->ckpt);
     unsigned char *take = malloc(n + 1);
     if (!take) return program_fail(PROGRAM_FAILED, "out of memory");
@@ -179,8 +179,8 @@ static int cut(summary *s, measuring *m, int with_files) {
 /* Collective: reads the tensors, of /files only what a glob names. The outcome is on rank 0.
  * Returns an exit status. */
 static int summarize_numbers(const launch *job, summary *s, int with_files) {
-    measuring m = {.s = s};
-    int status = launch_worst(job, cut(s, &m, with_files));
+    stat_measuring m = {.s = s};
+    int status = launch_worst(job, cut_chunks(s, &m, with_files));
     if (!status) status = inspect_chunks_run(job, &m.chunks, "reading", measure_chunk, &m);
     if (!status) {
         launch_collect(job, m.sums, m.chunks.n * sizeof *m.sums);
@@ -207,7 +207,7 @@ static void print_kinds(const summary *s) {
     char tensors[32], elems[32], bytes[32];
     printf("%-16s %10s %18s %10s\n", "kind", "tensors", "elements", "bytes");
     for (size_t i = 0; i < s->n_kinds; i++) {
-        const kind *k = &s->kinds[i];
+        const stat_kind *k = &s->kinds[i];
         printf("%-16s %10s %18s %10s\n", k->name, inspect_text_count(k->tensors, tensors),
                inspect_text_count(k->elems, elems), program_bytes_text(k->bytes, bytes));
     }
@@ -268,14 +268,14 @@ static void print_nonfinite(const summary *s) {
 
 static void print_histograms(const summary *s) {
     for (size_t i = 0; i < s->n_kinds; i++) {
-        const kind *k = &s->kinds[i];
+        const stat_kind *k = &s->kinds[i];
         if (inspect_stats_finite(&k->stats) == k->stats.zeros) continue;
         printf("\nmagnitudes of %s\n", k->name);
         inspect_histogram_draw(&k->histogram, k->stats.n, ROWS, stdout);
     }
 }
 
-static void print_text(const summary *s) {
+static void print_stat_text(const summary *s) {
     char bytes[32];
     printf("%s: step %" PRIu64 ", %s in %d file%s, %s\n\n", dcp_checkpoint_path(s->ckpt),
            dcp_checkpoint_step(s->ckpt), inspect_text_layout(s->ckpt),
@@ -303,7 +303,7 @@ static void add_numbers(json_t *root, const inspect_stats *n) {
 static json_t *kinds_json(const summary *s) {
     json_t *list = json_array();
     for (size_t i = 0; i < s->n_kinds; i++) {
-        const kind *k = &s->kinds[i];
+        const stat_kind *k = &s->kinds[i];
         json_t *name = json_string(k->name); /* one that was cut may end inside a character */
         json_t *root =
             json_pack("{s:o, s:o, s:o, s:o}", "kind", name ? name : json_string("?"), "tensors",
@@ -344,7 +344,7 @@ static json_t *tensors_json(const summary *s) {
     return list;
 }
 
-static void print_json(const summary *s) {
+static void print_stat_json(const summary *s) {
     json_t *root = inspect_checkpoint_json(s->ckpt);
     json_object_set_new(root, "bytes", inspect_count_json(dcp_checkpoint_file_bytes(s->ckpt)));
     json_object_set_new(root, "table_bytes", inspect_count_json(table_bytes(s)));
@@ -355,13 +355,13 @@ static void print_json(const summary *s) {
     inspect_text_print_json(root);
 }
 
-typedef struct request {
+typedef struct stat_request {
     char **args;
     int n, quick, json;
     uint64_t depth;
-} request;
+} stat_request;
 
-static int summarize(const launch *job, dcp_checkpoint *ckpt, const request *q) {
+static int summarize(const launch *job, dcp_checkpoint *ckpt, const stat_request *q) {
     summary *s = calloc(1, sizeof *s);
     int status = s ? 0 : program_fail(PROGRAM_FAILED, "out of memory");
     if (!status)
@@ -370,9 +370,9 @@ static int summarize(const launch *job, dcp_checkpoint *ckpt, const request *q) 
     if (!status && !q->quick) status = summarize_numbers(job, s, q->n > 1);
     if (!status && !job->rank) {
         if (q->json)
-            print_json(s);
+            print_stat_json(s);
         else
-            print_text(s);
+            print_stat_text(s);
     }
     if (s) free_summary(s);
     free(s);
@@ -400,7 +400,7 @@ static const char about[] =
     "bytes; where it was read zeros to std).";
 
 int inspect_stat(int argc, char **argv) {
-    request q = {.depth = DEPTH};
+    stat_request q = {.depth = DEPTH};
     const char *depth = NULL;
     const program_option options[] = {
         PROGRAM_VALUE("depth", "N", "levels of modules to show (3)", &depth),

@@ -50,7 +50,7 @@ static void on_progress(void *ctx, uint64_t done, uint64_t total) {
 }
 
 /* The folder is there, so whatever is missing in it is damage. */
-static int judge(verification *v, int status, const dcp_error *err) {
+static int judge_step(verification *v, int status, const dcp_error *err) {
     int is_damage = status == DCP_ERR_NOT_FOUND || status == DCP_ERR_CORRUPT;
     if (is_damage && !v->damages && !v->job->rank) on_damage(v, err->message);
     if (is_damage) return PROGRAM_DIFFERS;
@@ -73,7 +73,7 @@ static int verify_step(const launch *job, const char *step, json_t **json) {
     dcp_verify_options options = {
         .on_damage = on_damage, .on_note = on_note, .on_progress = on_progress, .ctx = &v};
     progress_start(&v.progress, "checking");
-    int status = judge(&v, dcp_verify_with(job->comm, step, &options, &err), &err);
+    int status = judge_step(&v, dcp_verify_with(job->comm, step, &options, &err), &err);
     progress_end(&v.progress);
     if (job->rank)
         json_decref(v.damage);

@@ -40,8 +40,8 @@ static inspect_diff_kind judge_pieces(const inspect_differences *d, const inspec
     return kind;
 }
 
-static inspect_diff_kind judge(const inspect_differences *d, const inspect_diff_row *r,
-                               int same_state) {
+static inspect_diff_kind judge_row(const inspect_differences *d, const inspect_diff_row *r,
+                                   int same_state) {
     uint64_t a, b;
     if (!r->b) return DIFF_ONLY_A;
     if (!r->a) return DIFF_ONLY_B;
@@ -90,7 +90,7 @@ int inspect_differences_pair(dcp_checkpoint *a, dcp_checkpoint *b,
         inspect_diff_row r = next_pair(out, &i, &k);
         const char *path = r.a ? r.a->path : r.b->path;
         if (!inspect_filter_matches(options->globs, options->n_globs, path, matched)) continue;
-        r.kind = judge(out, &r, same_state);
+        r.kind = judge_row(out, &r, same_state);
         out->rows[out->n++] = r;
     }
     if (!status) status = check_globs(options, matched);
@@ -122,14 +122,14 @@ typedef struct side {
     char *data; /* CHUNKS_SLICE */
 } side;
 
-typedef struct measuring {
+typedef struct diff_measuring {
     const inspect_differences *d;
     const inspect_diff_options *options;
     inspect_chunks chunks;
     size_t *row_of;          /* [tensors of a] */
     inspect_diff_sums *sums; /* [chunks.n] */
     side sides[CHUNKS_THREADS][2];
-} measuring;
+} diff_measuring;
 
 /* One element of each, and their distance where both are finite. */
 static void add_pair(inspect_diff_sums *s, const inspect_diff_options *o, double a, double b,
@@ -212,7 +212,7 @@ static const uint64_t *blocks_of(const dcp_checkpoint *ckpt, size_t i) {
     return p.block_crcs;
 }
 
-static int prepare(side *s, dcp_checkpoint *ckpt, dcp_error *err) {
+static int prepare_side(side *s, dcp_checkpoint *ckpt, dcp_error *err) {
     if (!s->data) s->data = malloc(CHUNKS_SLICE);
     if (!s->data) {
         *err = (dcp_error){DCP_ERR_NO_MEMORY, -1, "out of memory"};
@@ -222,7 +222,7 @@ static int prepare(side *s, dcp_checkpoint *ckpt, dcp_error *err) {
 }
 
 static int measure_chunk(void *ctx, unsigned thread, size_t i, dcp_error *err) {
-    measuring *m = ctx;
+    diff_measuring *m = ctx;
     const inspect_chunk *c = &m->chunks.list[i];
     const inspect_diff_row *r = &m->d->rows[m->row_of[c->tensor]];
     side *a = &m->sides[thread][0], *b = &m->sides[thread][1];
@@ -231,8 +231,8 @@ static int measure_chunk(void *ctx, unsigned thread, size_t i, dcp_error *err) {
     if (r->a->dtype != r->b->dtype) b_crcs = NULL;
     uint64_t most =
         (a_crcs && b_crcs ? CHUNKS_BLOCK : CHUNKS_SLICE) / (a_size > b_size ? a_size : b_size);
-    int status = prepare(a, m->d->a, err);
-    if (!status) status = prepare(b, m->d->b, err);
+    int status = prepare_side(a, m->d->a, err);
+    if (!status) status = prepare_side(b, m->d->b, err);
     for (uint64_t at = c->first, n; !status && at < c->first + c->elems; at += n) {
         uint64_t block = at * a_size / CHUNKS_BLOCK, left = c->first + c->elems - at;
         int same = a_crcs && b_crcs && a_crcs[block] == b_crcs[block];
@@ -264,7 +264,7 @@ static int wants_reading(const inspect_diff_row *r, const inspect_diff_options *
 }
 
 /* Also rows that have no elements to read. */
-static void settle(inspect_differences *d, const inspect_diff_options *o) {
+static void settle_rows(inspect_differences *d, const inspect_diff_options *o) {
     for (size_t i = 0; i < d->n; i++) {
         inspect_diff_row *r = &d->rows[i];
         r->measured = wants_reading(r, o);
@@ -276,7 +276,7 @@ static void settle(inspect_differences *d, const inspect_diff_options *o) {
     }
 }
 
-static int allocate(measuring *m) {
+static int allocate_measuring(diff_measuring *m) {
     size_t n = dcp_checkpoint_tensors(m->d->a);
     unsigned char *take = calloc(n + 1, 1);
     m->row_of = calloc(n + 1, sizeof *m->row_of);
@@ -295,14 +295,14 @@ static int allocate(measuring *m) {
 
 int inspect_differences_measure(const launch *job, inspect_differences *d,
                                 const inspect_diff_options *options) {
-    measuring m = {.d = d, .options = options};
-    int status = launch_worst(job, allocate(&m));
+    diff_measuring m = {.d = d, .options = options};
+    int status = launch_worst(job, allocate_measuring(&m));
     if (!status && m.chunks.n)
         status = inspect_chunks_run(job, &m.chunks, "comparing", measure_chunk, &m);
     if (!status) launch_collect(job, m.sums, m.chunks.n * sizeof *m.sums);
     for (size_t i = 0; i < m.chunks.n && !status; i++)
         add_sums(&d->rows[m.row_of[m.chunks.list[i].tensor]].sums, &m.sums[i]);
-    if (!status) settle(d, options);
+    if (!status) settle_rows(d, options);
     for (size_t i = 0; i < 2 * CHUNKS_THREADS; i++) {
         side *s = &m.sides[i / 2][i % 2];
         dcp_reader_destroy(s->reader);
@@ -325,7 +325,7 @@ typedef struct found {
     int depth;
 } found;
 
-static void add(found *f, const char *key, json_t *a, json_t *b) {
+static void add_difference(found *f, const char *key, json_t *a, json_t *b) {
     if (f->n++ >= f->most) return;
     json_t *entry = json_object();
     json_object_set_new(entry, "key", json_string(key));
@@ -334,27 +334,27 @@ static void add(found *f, const char *key, json_t *a, json_t *b) {
     json_array_append_new(f->list, entry);
 }
 
-static void compare(found *f, const char *key, json_t *a, json_t *b);
+static void compare_values(found *f, const char *key, json_t *a, json_t *b);
 
 /* A key that would be too long or too deep stands for all that is below it. */
 static void compare_member(found *f, const char *key, const char *name, json_t *a, json_t *b) {
     char path[KEY];
     int length = snprintf(path, sizeof path, "%s%s%s", key, key[0] ? "." : "", name);
     if (length >= KEY || f->depth >= DEPTH) {
-        if (!json_equal(a, b)) add(f, key, a, b);
+        if (!json_equal(a, b)) add_difference(f, key, a, b);
         return;
     }
     f->depth++;
-    compare(f, path, a, b);
+    compare_values(f, path, a, b);
     f->depth--;
 }
 
-static void compare(found *f, const char *key, json_t *a, json_t *b) {
+static void compare_values(found *f, const char *key, json_t *a, json_t *b) {
     const char *name;
     json_t *value;
     if (json_equal(a, b)) return;
     if (!json_is_object(a) || !json_is_object(b)) {
-        add(f, key, a, b);
+        add_difference(f, key, a, b);
         return;
     }
     json_object_foreach(a, name, value)
@@ -369,7 +369,7 @@ json_t *inspect_differences_meta(const dcp_checkpoint *a, const dcp_checkpoint *
     const char *texts[] = {dcp_checkpoint_json(a), dcp_checkpoint_json(b)};
     if (strcmp(texts[0], texts[1]) != 0) {
         json_t *x = json_loads(texts[0], 0, NULL), *y = json_loads(texts[1], 0, NULL);
-        compare(&f, "", x, y);
+        compare_values(&f, "", x, y);
         json_decref(x);
         json_decref(y);
     }

@@ -81,7 +81,7 @@ typedef struct adding {
     const dcp_tensor *tensor;
 } adding;
 
-static int add_box(void *ctx, int rank, const dcp_box *box) {
+static int add_held(void *ctx, int rank, const dcp_box *box) {
     const adding *a = ctx;
     uint64_t bytes = dcp_box_elems(box, a->tensor->ndim) * dcp_dtype_bytes(a->tensor->dtype);
     a->group->held[rank] += bytes;
@@ -125,7 +125,7 @@ static int add_tensors(inspect_holders *h, int depth) {
         if (status) break;
         adding a = {h, &h->groups[h->n - 1], t};
         a.group->bytes += dcp_tensor_bytes(t);
-        status = inspect_holders_each(h, i, add_box, &a);
+        status = inspect_holders_each(h, i, add_held, &a);
     }
     return status;
 }
@@ -240,7 +240,7 @@ static void draw_ranks(const drawing *d, double y) {
     }
 }
 
-static void draw_legend(const drawing *d) {
+static void draw_kinds(const drawing *d) {
     double x = LEFT, y = TOP + BARS + 36;
     for (size_t g = 0; g < d->h->n; g++) {
         const inspect_holders_group *group = &d->h->groups[g];
@@ -301,7 +301,7 @@ int inspect_holders_draw(const inspect_holders *h, const char *title, const char
     svg_text(d.svg, 16, 28, 17, SVG_START, title);
     draw_bars(&d);
     draw_ranks(&d, TOP + BARS + 16);
-    draw_legend(&d);
+    draw_kinds(&d);
     draw_matrix(&d);
     draw_ranks(&d, height - FOOT + 14);
     svg_text(d.svg, LEFT, height - 18, 12, SVG_START,

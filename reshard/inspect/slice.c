@@ -10,7 +10,7 @@
 
 #include "programs/program.h"
 
-static const dcp_tensor *find(const dcp_checkpoint *ckpt, const char *name, size_t length) {
+static const dcp_tensor *find_tensor(const dcp_checkpoint *ckpt, const char *name, size_t length) {
     static const char *const prefixes[] = {"", "/", "/model/"};
     char path[DCP_MAX_PATH + 16];
     const dcp_tensor *tensor = NULL;
@@ -33,7 +33,7 @@ static int parse_number(const char **text, int64_t *out, int *given) {
     return 0;
 }
 
-static int64_t cut(int64_t value, int64_t size, int64_t low, int64_t high) {
+static int64_t clip_bound(int64_t value, int64_t size, int64_t low, int64_t high) {
     if (value < 0) value += size;
     return value < low ? low : value > high ? high : value;
 }
@@ -74,8 +74,8 @@ static int parse_dimension(const char **text, inspect_slice *s, uint32_t d) {
     }
     if (step == 0) return -1;
     int64_t low = step > 0 ? 0 : -1, high = step > 0 ? size : size - 1;
-    from = has_from ? cut(from, size, low, high) : step > 0 ? 0 : size - 1;
-    to = has_to ? cut(to, size, low, high) : step > 0 ? size : -1;
+    from = has_from ? clip_bound(from, size, low, high) : step > 0 ? 0 : size - 1;
+    to = has_to ? clip_bound(to, size, low, high) : step > 0 ? size : -1;
     set_range(s, d, size, from, to, step);
     return 0;
 }
@@ -107,9 +107,9 @@ static int parse_parts(const char *text, inspect_slice *s) {
 
 int inspect_slice_parse(const dcp_checkpoint *ckpt, const char *text, inspect_slice *out) {
     const char *bracket = NULL;
-    *out = (inspect_slice){.tensor = find(ckpt, text, strlen(text))};
+    *out = (inspect_slice){.tensor = find_tensor(ckpt, text, strlen(text))};
     if (!out->tensor && (bracket = strrchr(text, '[')))
-        out->tensor = find(ckpt, text, (size_t)(bracket - text));
+        out->tensor = find_tensor(ckpt, text, (size_t)(bracket - text));
     if (!out->tensor)
         return program_fail(PROGRAM_USAGE, "%s: has no tensor '%s'", dcp_checkpoint_path(ckpt),
                             text);
@@ -156,7 +156,7 @@ int inspect_slice_element(dcp_checkpoint *ckpt, const inspect_slice *s, const ui
 
 enum { PIECE_BYTES = 16 << 20, LONG_ROW = 1 << 20 };
 
-typedef struct reading {
+typedef struct slice_reading {
     dcp_checkpoint *ckpt;
     const inspect_slice *s;
     uint32_t lead; /* dimensions of which one index is read at a time */
@@ -166,7 +166,7 @@ typedef struct reading {
     void (*on_read)(void *ctx, uint64_t done, uint64_t total);
     void *ctx;
     uint64_t done;
-} reading;
+} slice_reading;
 
 static uint64_t stride_of(const inspect_slice *s, uint32_t d) {
     return (uint64_t)(s->step[d] < 0 ? -s->step[d] : s->step[d]);
@@ -187,7 +187,7 @@ static uint32_t count_lead(const inspect_slice *s, uint64_t size) {
 }
 
 /* Of the piece's n elements those that the step of dimension `lead` meets. */
-static uint64_t pick(const reading *r, const dcp_box *piece, uint64_t n) {
+static uint64_t pick(const slice_reading *r, const dcp_box *piece, uint64_t n) {
     uint32_t d = r->lead, ndim = r->s->tensor->ndim;
     uint64_t inner = 1, kept = 0;
     if (d == ndim || stride_of(r->s, d) == 1) return n;
@@ -201,7 +201,7 @@ static uint64_t pick(const reading *r, const dcp_box *piece, uint64_t n) {
     return kept;
 }
 
-static int read_box(reading *r, const dcp_box *box, dcp_error *err) {
+static int read_slice_box(slice_reading *r, const dcp_box *box, dcp_error *err) {
     uint32_t ndim = r->s->tensor->ndim;
     uint64_t elems = dcp_box_elems(box, ndim);
     for (uint64_t first = 0, n; first < elems; first += n) {
@@ -218,7 +218,7 @@ static int read_box(reading *r, const dcp_box *box, dcp_error *err) {
 }
 
 /* The box of lead indices `index`. */
-static dcp_box box_at(const reading *r, const uint64_t *index) {
+static dcp_box box_at(const slice_reading *r, const uint64_t *index) {
     const inspect_slice *s = r->s;
     dcp_box box = {.count = {1}};
     for (uint32_t d = 0; d < s->tensor->ndim; d++) {
@@ -233,7 +233,8 @@ int inspect_slice_read(dcp_checkpoint *ckpt, const inspect_slice *s, inspect_sli
                        dcp_error *err) {
     uint64_t index[DCP_MAX_DIMS] = {0}, size = dcp_dtype_bytes(s->tensor->dtype);
     if (!inspect_slice_elems(s)) return DCP_OK;
-    reading r = {ckpt, s, count_lead(s, size), size, malloc(PIECE_BYTES), fn, on_read, ctx, 0};
+    slice_reading r = {ckpt, s, count_lead(s, size), size, malloc(PIECE_BYTES), fn, on_read,
+                       ctx,  0};
     int status = DCP_OK;
     if (!r.data) {
         *err = (dcp_error){DCP_ERR_NO_MEMORY, -1, "out of memory"};
@@ -241,7 +242,7 @@ int inspect_slice_read(dcp_checkpoint *ckpt, const inspect_slice *s, inspect_sli
     }
     for (uint32_t d = 0; !status && d != UINT32_MAX;) {
         const dcp_box box = box_at(&r, index);
-        status = read_box(&r, &box, err);
+        status = read_slice_box(&r, &box, err);
         for (d = r.lead - 1; d != UINT32_MAX && ++index[d] == s->count[d]; d--) index[d] = 0;
     }
     free(r.data);

@@ -7,7 +7,7 @@
 
 uint64_t inspect_stats_finite(const inspect_stats *s) { return s->n - s->nan - s->inf; }
 
-static void count(inspect_stats *s, const double *values, uint64_t n) {
+static void count_special(inspect_stats *s, const double *values, uint64_t n) {
     uint64_t zeros = 0, nan = 0, inf = 0;
     for (uint64_t i = 0; i < n; i++) {
         zeros += values[i] == 0;
@@ -40,7 +40,7 @@ static void add_squares(lanes *l, const double *values, uint64_t n, double mean)
 }
 
 /* Sums side by side, which processors add at once. */
-static void measure(inspect_stats *s, const double *values, uint64_t n) {
+static void measure_batch(inspect_stats *s, const double *values, uint64_t n) {
     lanes l = {0};
     uint64_t whole = n - n % LANES;
     for (int i = 0; i < LANES; i++) l.min[i] = l.max[i] = values[0];
@@ -67,7 +67,7 @@ static void measure_finite(inspect_stats *s, const double *values, uint64_t n) {
         if (isfinite(values[i])) kept[m++] = values[i];
         if (m == sizeof kept / sizeof *kept || (i + 1 == n && m)) {
             inspect_stats part = {.n = m};
-            measure(&part, kept, m);
+            measure_batch(&part, kept, m);
             inspect_stats_join(&all, &part);
             m = 0;
         }
@@ -96,11 +96,11 @@ void inspect_stats_join(inspect_stats *s, const inspect_stats *more) {
 void inspect_stats_add(inspect_stats *s, const double *values, uint64_t n) {
     inspect_stats batch = {0};
     if (!n) return;
-    count(&batch, values, n);
+    count_special(&batch, values, n);
     if (batch.nan || batch.inf)
         measure_finite(&batch, values, n);
     else
-        measure(&batch, values, n);
+        measure_batch(&batch, values, n);
     inspect_stats_join(s, &batch);
 }
 

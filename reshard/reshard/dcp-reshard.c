@@ -21,15 +21,15 @@
 
 #define MIB ((uint64_t)1 << 20)
 
-typedef struct settings {
+typedef struct reshard_request {
     const char *src, *dst, *layout_name, *world_text, *mesh_text, *tp_rules, *svg, *memory_text;
     int force, dry_run, json;
     dcp_layout layout;
     rank_mesh mesh;  /* of the files that are written */
     uint64_t memory; /* of the process, in bytes */
-} settings;
+} reshard_request;
 
-static int parse_values(settings *s) {
+static int parse_values(reshard_request *s) {
     if (!s->layout_name)
         return program_fail(PROGRAM_USAGE, "--layout global or --layout sharded is needed");
     s->layout = strcmp(s->layout_name, "sharded") == 0 ? DCP_LAYOUT_SHARDED : DCP_LAYOUT_GLOBAL;
@@ -47,7 +47,7 @@ static int parse_values(settings *s) {
     return rank_mesh_from_options(s->world_text, s->mesh_text, s->tp_rules, &s->mesh);
 }
 
-static int parse(settings *s, int argc, char **argv) {
+static int parse_reshard(reshard_request *s, int argc, char **argv) {
     const program_option options[] = {
         PROGRAM_VALUE("layout", "global|sharded",
                       "one file for any number of ranks, or a file a rank", &s->layout_name),
@@ -98,7 +98,7 @@ static int parse(settings *s, int argc, char **argv) {
 }
 
 /* Rank 0: SRC's directory must not be DST, nor DST hold the step. */
-static int check_dst(const settings *s, const dcp_checkpoint *ckpt) {
+static int check_dst(const reshard_request *s, const dcp_checkpoint *ckpt) {
     char src[PATH_MAX], dst[PATH_MAX];
     dcp_error err = {0};
     dcp_step *steps;
@@ -123,7 +123,7 @@ static int check_dst(const settings *s, const dcp_checkpoint *ckpt) {
     return status;
 }
 
-static int print_json(const reshard_traffic *f, const reshard_traffic_labels *labels) {
+static int print_plan_json(const reshard_traffic *f, const reshard_traffic_labels *labels) {
     json_t *plan = reshard_traffic_json(f, labels);
     if (!plan) return program_fail(PROGRAM_FAILED, "out of memory");
     int failed = json_text_write(plan, 0, stdout);
@@ -131,7 +131,7 @@ static int print_json(const reshard_traffic *f, const reshard_traffic_labels *la
     return failed ? program_fail_errno("write", "stdout") : 0;
 }
 
-static int print_plan(const settings *s, const dcp_checkpoint *ckpt, int size) {
+static int print_plan(const reshard_request *s, const dcp_checkpoint *ckpt, int size) {
     char dst[PATH_MAX], axes[RANK_MESH_TEXT];
     int has_mesh = s->layout == DCP_LAYOUT_SHARDED && s->mesh_text;
     snprintf(dst, sizeof dst, "%s/step-%08" PRIu64, s->dst, dcp_checkpoint_step(ckpt));
@@ -153,14 +153,14 @@ static int print_plan(const settings *s, const dcp_checkpoint *ckpt, int size) {
         if (errno) status = program_fail_errno("write", s->svg);
     }
     if (!status && s->json)
-        status = print_json(&f, &labels);
+        status = print_plan_json(&f, &labels);
     else if (!status)
         reshard_traffic_print(&f, &labels);
     reshard_traffic_free(&f);
     return status;
 }
 
-static dcp_box cut(void *ctx, const dcp_tensor *tensor, int shard) {
+static dcp_box cut_tensor(void *ctx, const dcp_tensor *tensor, int shard) {
     return rank_mesh_box(ctx, tensor, shard);
 }
 
@@ -174,7 +174,8 @@ static uint64_t memory_now(void) {
 }
 
 /* What is left for tensor data beside the descriptions of the boxes that this process writes. */
-static int divide_memory(const settings *s, const dcp_checkpoint *ckpt, int size, uint64_t *out) {
+static int divide_memory(const reshard_request *s, const dcp_checkpoint *ckpt, int size,
+                         uint64_t *out) {
     enum { BOX_BYTES = 1536, REST = 24 << 20, MOST = 128 << 20 };
     char needed[32];
     uint64_t tensors = dcp_checkpoint_tensors(ckpt), shards = 1;
@@ -191,7 +192,9 @@ static int divide_memory(const settings *s, const dcp_checkpoint *ckpt, int size
     return 0;
 }
 
-static void advance(void *ctx, uint64_t done, uint64_t total) { progress_update(ctx, done, total); }
+static void update_progress(void *ctx, uint64_t done, uint64_t total) {
+    progress_update(ctx, done, total);
+}
 
 /* What about.json of a rewritten step says beside who rewrote it: the kernels and the processor
  * that computed the step in that folder, which a resume compares with its own, and `mesh` unless it
@@ -212,16 +215,17 @@ static char *make_about(const char *step, const char *mesh) {
     return text;
 }
 
-static int rewrite(const settings *s, dcp_checkpoint *ckpt, dcp_store *store, uint64_t memory) {
+static int rewrite(const reshard_request *s, dcp_checkpoint *ckpt, dcp_store *store,
+                   uint64_t memory) {
     dcp_error err = {0};
     char axes[RANK_MESH_TEXT];
     progress_bar bar;
     dcp_rewrite_options options = {.layout = s->layout,
                                    .shards = s->layout == DCP_LAYOUT_SHARDED ? s->mesh.world : 0,
-                                   .cut = cut,
+                                   .cut = cut_tensor,
                                    .cut_ctx = (void *)&s->mesh,
                                    .memory_bytes = memory,
-                                   .on_progress = advance,
+                                   .on_progress = update_progress,
                                    .stop = launch_is_stopped,
                                    .progress_ctx = &bar};
     int has_mesh = s->layout == DCP_LAYOUT_SHARDED && s->mesh_text;
@@ -246,7 +250,7 @@ static void remove_empty(const char *dst) {
     if (n == 0 && unlink(lock) == 0) rmdir(dst);
 }
 
-static int reshard(const launch *job, const settings *s, dcp_checkpoint *ckpt) {
+static int reshard(const launch *job, const reshard_request *s, dcp_checkpoint *ckpt) {
     dcp_error err = {0};
     dcp_store *store;
     uint64_t memory = 0;
@@ -273,7 +277,7 @@ static void allow_files(void) {
     setrlimit(RLIMIT_NOFILE, &limit);
 }
 
-static int run(const launch *job, settings *s) {
+static int run_reshard(const launch *job, reshard_request *s) {
     dcp_error err = {0};
     dcp_checkpoint *ckpt;
     if (s->layout == DCP_LAYOUT_SHARDED && !s->mesh.world) {
@@ -296,13 +300,13 @@ static int run(const launch *job, settings *s) {
 }
 
 int main(int argc, char **argv) {
-    settings s = {.memory = 256 * MIB};
+    reshard_request s = {.memory = 256 * MIB};
     launch job;
-    int status = parse(&s, argc, argv);
+    int status = parse_reshard(&s, argc, argv);
     if (status >= 0) return status;
     launch_catch_signals();
     status = launch_start(&job);
-    if (status == 0) status = run(&job, &s);
+    if (status == 0) status = run_reshard(&job, &s);
     if (status == PROGRAM_DIFFERS && !job.rank) step_path_note_older(s.src);
     launch_end(&job);
     rank_mesh_free(&s.mesh);

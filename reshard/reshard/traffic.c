@@ -49,7 +49,7 @@ static void combine(counter *c) {
     c->n = n;
 }
 
-static int grow(counter *c) {
+static int grow_flows(counter *c) {
     size_t room = c->room ? 2 * c->room : 4096;
     reshard_flow *grown = realloc(c->list, room * sizeof *grown);
     if (!grown) return PROGRAM_FAILED;
@@ -61,7 +61,7 @@ static int grow(counter *c) {
 static int add_flow(counter *c, reshard_flow f) {
     if (c->n == c->room) {
         combine(c);
-        if (c->n > c->room / 2 || !c->room) return grow(c) ? PROGRAM_FAILED : add_flow(c, f);
+        if (c->n > c->room / 2 || !c->room) return grow_flows(c) ? PROGRAM_FAILED : add_flow(c, f);
     }
     c->list[c->n++] = f;
     return 0;
@@ -176,7 +176,7 @@ static const char *layout_name(dcp_layout layout) {
     return layout == DCP_LAYOUT_GLOBAL ? "global" : "sharded";
 }
 
-static void print_row(const char *rank, const reshard_flow_rank *r, const char *file) {
+static void print_rank(const char *rank, const reshard_flow_rank *r, const char *file) {
     char read[32], written[32], moved[32];
     printf("%5s %10s %10s %10s  %s\n", rank, program_bytes_text(r->read, read),
            program_bytes_text(r->written, written), program_bytes_text(r->moved, moved), file);
@@ -197,9 +197,9 @@ void reshard_traffic_print(const reshard_traffic *f, const reshard_traffic_label
     for (int r = 0; r < f->old || r < f->new; r++) {
         snprintf(rank, sizeof rank, "%d", r);
         file_name(l->new_layout, r, f->new, file);
-        print_row(rank, &f->ranks[r], r < f->new ? file : "");
+        print_rank(rank, &f->ranks[r], r < f->new ? file : "");
     }
-    print_row("all", &f->total, "");
+    print_rank("all", &f->total, "");
     printf(
         "\nread: bytes of the old rank's file. moved: of what the new rank's file gets, what lay "
         "with another old rank.\n");
@@ -329,17 +329,17 @@ static int draw_sankey(const reshard_traffic *f, const char *path) {
 }
 
 /* Ranks of one side of the matrix: `each` of them a cell, the last cell perhaps fewer. */
-typedef struct axis {
+typedef struct matrix_axis {
     int ranks, each, cells;
-} axis;
+} matrix_axis;
 
-static axis make_axis(int ranks) {
+static matrix_axis make_axis(int ranks) {
     int each = (ranks + MOST_CELLS - 1) / MOST_CELLS;
-    return (axis){ranks, each, (ranks + each - 1) / each};
+    return (matrix_axis){ranks, each, (ranks + each - 1) / each};
 }
 
 /* "512-515" or "7". */
-static const char *cell_name(const axis *a, int cell, char *text) {
+static const char *cell_name(const matrix_axis *a, int cell, char *text) {
     int first = cell * a->each, last = first + a->each - 1;
     if (last >= a->ranks) last = a->ranks - 1;
     if (first == last)
@@ -351,7 +351,7 @@ static const char *cell_name(const axis *a, int cell, char *text) {
 
 typedef struct matrix {
     svg *s;
-    axis old, new;
+    matrix_axis old, new;
     double x, y, cell; /* upper left corner; pixels a cell */
     uint64_t *bytes, most;
 } matrix;
@@ -381,7 +381,7 @@ static void draw_frame(const matrix *m) {
 }
 
 /* A number at some eight cells of an axis, and at its end. */
-static void draw_ticks(const matrix *m, const axis *a, int is_old) {
+static void draw_ticks(const matrix *m, const matrix_axis *a, int is_old) {
     char text[32];
     int step = (a->cells + 7) / 8;
     for (int i = 0; i < a->cells; i += step) {
@@ -397,7 +397,7 @@ static void draw_ticks(const matrix *m, const axis *a, int is_old) {
     }
 }
 
-static void draw_legend(const matrix *m, double y) {
+static void draw_scale(const matrix *m, double y) {
     char text[HINT], color[SVG_COLOR], bytes[32];
     enum { STEPS = 20, WIDTH = 10 };
     svg_text(m->s, m->x, y + 12, 12, SVG_START, "0");
@@ -434,7 +434,7 @@ static int draw_matrix(const reshard_traffic *f, const char *path) {
         draw_frame(&m);
         draw_ticks(&m, &m.old, 1);
         draw_ticks(&m, &m.new, 0);
-        draw_legend(&m, bottom + 24);
+        draw_scale(&m, bottom + 24);
         code = svg_close(m.s);
     }
     free(m.bytes);

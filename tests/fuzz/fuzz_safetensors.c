@@ -38,17 +38,17 @@ static void write_again(const dcp_st_reader *reader, uint64_t data_bytes) {
     dcp_tensor *tensors = calloc(n + 1, sizeof *tensors);
     char *header = NULL;
     uint64_t bytes;
-    st_entry *entries = NULL;
+    safetensors_entry *entries = NULL;
     PROMISE(tensors);
     for (size_t i = 0; i < n; i++) tensors[i] = *dcp_st_tensor(reader, i);
-    PROMISE(!st_header_format(tensors, n, &header, &bytes, NULL));
-    PROMISE(!st_header_parse("again", header + ST_PREFIX_BYTES, bytes - ST_PREFIX_BYTES, data_bytes,
-                             &entries, &m, NULL));
+    PROMISE(!dcp_st_header(tensors, n, &header, &bytes, NULL));
+    PROMISE(!safetensors_header_parse("again", header + ST_PREFIX_BYTES, bytes - ST_PREFIX_BYTES,
+                                      data_bytes, &entries, &m, NULL));
     PROMISE(n == m);
     for (size_t i = 0; i < n; i++)
         PROMISE(!strcmp(entries[i].tensor.path, tensors[i].path) &&
                 entries[i].tensor.dtype == tensors[i].dtype);
-    st_entries_free(entries, m);
+    safetensors_entries_free(entries, m);
     free(header);
     free(tensors);
 }
