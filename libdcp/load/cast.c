@@ -14,24 +14,24 @@
 #define PART_BYTES (16u << 10)
 
 /* Without the option all types are the same. */
-static int needs_cast(const load *l, size_t i) {
+static int needs_cast(const load_job *l, size_t i) {
     return l->options->cast &&
            l->chosen.wanted[i]->tensor.dtype != l->chosen.stored[i]->tensor.dtype;
 }
 
-static uint64_t stored_size(const load *l, size_t i) {
+static uint64_t stored_size(const load_job *l, size_t i) {
     return dcp_dtype_bytes(l->chosen.stored[i]->tensor.dtype);
 }
 
-static uint64_t wanted_size(const load *l, size_t i) {
+static uint64_t wanted_size(const load_job *l, size_t i) {
     return dcp_dtype_bytes(l->chosen.wanted[i]->tensor.dtype);
 }
 
-int cast_is_narrow(const load *l, size_t i) {
+int load_cast_is_narrow(const load_job *l, size_t i) {
     return stored_size(l, i) > wanted_size(l, i) || (l->cast.by_scratch && needs_cast(l, i));
 }
 
-int cast_agree(load *l, dcp_error *err) {
+int load_cast_agree(load_job *l, dcp_error *err) {
     uint64_t by_scratch = l->device.staging != NULL;
     if (!l->options->cast) return DCP_OK;
     int status = comm_allreduce(l->comm, &by_scratch, 1, DCP_REDUCE_MAX, err);
@@ -40,7 +40,7 @@ int cast_agree(load *l, dcp_error *err) {
 }
 
 /* The tensor with the stored type, its boxes at the ends of their memory. */
-static void make_shadow(const load *l, size_t i, state_tensor *shadow, state_box *boxes) {
+static void make_shadow(const load_job *l, size_t i, state_tensor *shadow, state_box *boxes) {
     const state_tensor *t = l->chosen.wanted[i];
     uint64_t surplus = wanted_size(l, i) - stored_size(l, i);
     *shadow = *t;
@@ -54,12 +54,12 @@ static void make_shadow(const load *l, size_t i, state_tensor *shadow, state_box
     }
 }
 
-int cast_prepare(load *l, dcp_error *err) {
-    casting *cast = &l->cast;
+int load_cast_prepare(load_job *l, dcp_error *err) {
+    load_casting *cast = &l->cast;
     size_t n = l->chosen.n, tensors = 0, boxes = 0;
     for (size_t i = 0; i < n; i++) {
         if (!needs_cast(l, i)) continue;
-        if (cast_is_narrow(l, i)) {
+        if (load_cast_is_narrow(l, i)) {
             cast->narrows = 1;
             continue;
         }
@@ -76,7 +76,7 @@ int cast_prepare(load *l, dcp_error *err) {
     state_box *box = cast->boxes;
     for (size_t i = 0; i < n; i++) {
         cast->tensors[i] = l->chosen.wanted[i];
-        if (!needs_cast(l, i) || cast_is_narrow(l, i)) continue;
+        if (!needs_cast(l, i) || load_cast_is_narrow(l, i)) continue;
         make_shadow(l, i, shadow, box);
         box += shadow->n_boxes;
         cast->tensors[i] = shadow++;
@@ -84,11 +84,11 @@ int cast_prepare(load *l, dcp_error *err) {
     return DCP_OK;
 }
 
-void cast_free(casting *cast) {
+void load_cast_free(load_casting *cast) {
     free(cast->tensors);
     free(cast->shadows);
     free(cast->boxes);
-    *cast = (casting){0};
+    *cast = (load_casting){0};
 }
 
 /* Some elements of a box, in scratch memory. */
@@ -99,7 +99,7 @@ typedef struct slice {
 } slice;
 
 typedef struct narrowing {
-    load *load;
+    load_job *load;
     unsigned char *scratch;
     size_t next;    /* of the plan's boxes */
     uint64_t first; /* element of it */
@@ -107,8 +107,8 @@ typedef struct narrowing {
     size_t n;
 } narrowing;
 
-static int is_due(const load *l, const plan_box *b) {
-    return load_pieces_fill(l, b->tensor) && cast_is_narrow(l, b->tensor);
+static int is_due(const load_job *l, const plan_box *b) {
+    return load_pieces_fill(l, b->tensor) && load_cast_is_narrow(l, b->tensor);
 }
 
 /* Moves on to what is next; 0 where nothing is left. */
@@ -120,7 +120,7 @@ static int skip_others(narrowing *w) {
 
 /* A box that doesn't fit begins a group and is cut; slices of it have groups of their own. */
 static void fill_group(narrowing *w) {
-    const load *l = w->load;
+    const load_job *l = w->load;
     uint64_t used = 0;
     w->n = 0;
     while (skip_others(w)) {
@@ -142,7 +142,7 @@ static void fill_group(narrowing *w) {
 }
 
 /* Converts `n` stored elements in a buffer and puts them on the device. */
-static int deliver_to_device(load *l, const plan_box *b, uint64_t first,
+static int deliver_to_device(load_job *l, const plan_box *b, uint64_t first,
                              const unsigned char *stored, uint64_t n, dcp_error *err) {
     unsigned char part[PART_BYTES];
     const dcp_tensor *from = &l->chosen.stored[b->tensor]->tensor;
@@ -159,7 +159,7 @@ static int deliver_to_device(load *l, const plan_box *b, uint64_t first,
 }
 
 /* `n` stored elements become the box's from number `first` on. */
-static int deliver(load *l, const plan_box *b, uint64_t first, const unsigned char *stored,
+static int deliver(load_job *l, const plan_box *b, uint64_t first, const unsigned char *stored,
                    uint64_t n, dcp_error *err) {
     if (!b->box->data) return deliver_to_device(l, b, first, stored, n, err);
     dcp_convert(l->chosen.stored[b->tensor]->tensor.dtype, stored,
@@ -178,7 +178,7 @@ static int deliver_group(const narrowing *w, dcp_error *err) {
 }
 
 static int move_group(narrowing *w, dcp_error *err) {
-    load *l = w->load;
+    load_job *l = w->load;
     size_t most = 0, n = 0;
     for (size_t i = 0; i < w->n; i++)
         most += load_pieces_of(l, w->slices[i].of, &w->slices[i].box, NULL);
@@ -194,7 +194,7 @@ static int move_group(narrowing *w, dcp_error *err) {
     return status;
 }
 
-int cast_narrow(load *l, dcp_error *err) {
+int load_cast_narrow(load_job *l, dcp_error *err) {
     narrowing w = {.load = l};
     if (!l->cast.narrows) return DCP_OK;
     w.slices = calloc(l->boxes.n + 1, sizeof *w.slices);
@@ -214,9 +214,9 @@ int cast_narrow(load *l, dcp_error *err) {
     return status;
 }
 
-int cast_read(load *l, const plan_box *b, dcp_error *err) {
+int load_cast_read(load_job *l, const plan_box *b, dcp_error *err) {
     const dcp_tensor *stored = &l->chosen.stored[b->tensor]->tensor;
-    if (b->box->data && !cast_is_narrow(l, b->tensor))
+    if (b->box->data && !load_cast_is_narrow(l, b->tensor))
         return dcp_checkpoint_read(l->ckpt, stored->path, &b->box->box, b->box->data, err);
     uint32_t dims = core_box_dims(stored->ndim);
     uint64_t size = stored_size(l, b->tensor), elems = dcp_box_elems(&b->box->box, dims), n;
@@ -232,7 +232,7 @@ int cast_read(load *l, const plan_box *b, dcp_error *err) {
     return status;
 }
 
-void cast_in_place(const load *l) {
+void load_cast_in_place(const load_job *l) {
     for (size_t i = 0; i < l->chosen.n && l->cast.widens; i++) {
         const state_tensor *want = l->chosen.wanted[i], *shadow = l->cast.tensors[i];
         for (size_t k = 0; k < want->n_boxes && shadow != want; k++)

@@ -8,25 +8,25 @@
 #include "load/pieces.h"
 
 /* Collective. Whether any rank's boxes are on a device; before what follows. */
-int cast_agree(load *l, dcp_error *err);
+int load_cast_agree(load_job *l, dcp_error *err);
 
 /* Not collective. Fills l->cast from l->chosen. */
-int cast_prepare(load *l, dcp_error *err);
+int load_cast_prepare(load_job *l, dcp_error *err);
 
-/* 1 where the tensor's boxes are filled by cast_narrow. */
-int cast_is_narrow(const load *l, size_t tensor);
+/* 1 where the tensor's boxes are filled by load_cast_narrow. */
+int load_cast_is_narrow(const load_job *l, size_t tensor);
 
 /* Collective. Moves and converts the boxes of tensors whose elements become smaller, but those that
- * cast_read reads. */
-int cast_narrow(load *l, dcp_error *err);
+ * load_cast_read reads. */
+int load_cast_narrow(load_job *l, dcp_error *err);
 
 /* Not collective. Reads and checks one box of a tensor that the boxes don't cover exactly, and
- * converts it where cast_narrow would have done. */
-int cast_read(load *l, const plan_box *b, dcp_error *err);
+ * converts it where load_cast_narrow would have done. */
+int load_cast_read(load_job *l, const plan_box *b, dcp_error *err);
 
 /* Converts in place what arrived as it was stored. */
-void cast_in_place(const load *l);
+void load_cast_in_place(const load_job *l);
 
-void cast_free(casting *cast);
+void load_cast_free(load_casting *cast);
 
 #endif

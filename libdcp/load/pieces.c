@@ -5,9 +5,8 @@
 
 #include "core/box.h"
 #include "core/fail.h"
-#include "step/outside.h"
 
-static int make_sums(load *l, dcp_error *err) {
+static int make_sums(load_job *l, dcp_error *err) {
     uint64_t blocks = 0;
     l->first_sum = calloc(l->chosen.n + 1, sizeof *l->first_sum);
     if (!l->first_sum) return core_fail_memory(err, l->chosen.n * sizeof *l->first_sum);
@@ -20,7 +19,7 @@ static int make_sums(load *l, dcp_error *err) {
     return l->sums ? DCP_OK : core_fail_memory(err, blocks * sizeof *l->sums);
 }
 
-static int list_files(load *l, dcp_error *err) {
+static int list_files(load_job *l, dcp_error *err) {
     const dcp_checkpoint *ckpt = l->ckpt;
     l->files = calloc(ckpt->n_files, sizeof *l->files);
     if (!l->files) return core_fail_memory(err, ckpt->n_files * sizeof *l->files);
@@ -35,7 +34,7 @@ static int list_files(load *l, dcp_error *err) {
     return DCP_OK;
 }
 
-int load_pieces_prepare(load *l, dcp_error *err) {
+int load_pieces_prepare(load_job *l, dcp_error *err) {
     int status = make_sums(l, err);
     if (!status) status = list_files(l, err);
     if (status || !l->engine->is_by_position) return status;
@@ -44,7 +43,7 @@ int load_pieces_prepare(load *l, dcp_error *err) {
     return status ? status : io_queue_create(&l->queue, err);
 }
 
-void load_pieces_free(load *l) {
+void load_pieces_free(load_job *l) {
     io_queue_destroy(l->queue);
     free(l->files);
     free(l->sums);
@@ -52,7 +51,7 @@ void load_pieces_free(load *l) {
 }
 
 /* What one dataset holds of one box. */
-static int make_piece(const load *l, const plan_box *b, const state_box *box,
+static int make_piece(const load_job *l, const plan_box *b, const state_box *box,
                       const step_dataset *from, move_piece *out) {
     const dcp_tensor *t = &l->chosen.stored[b->tensor]->tensor;
     const dcp_box held = step_index_row_box(from->row);
@@ -72,7 +71,7 @@ static int make_piece(const load *l, const plan_box *b, const state_box *box,
     return 1;
 }
 
-size_t load_pieces_of(const load *l, const plan_box *b, const state_box *box, move_piece *out) {
+size_t load_pieces_of(const load_job *l, const plan_box *b, const state_box *box, move_piece *out) {
     const step_tensor *t = l->chosen.stored[b->tensor];
     const step_dataset *from = &l->ckpt->pieces[t->first_piece];
     size_t n = 0, k, end;
@@ -89,8 +88,7 @@ static int check_metadata(void *owner, dcp_error *err) {
     int status = step_file_open_plain(file, err);
     unsigned char *buffer = status ? NULL : malloc(BLOCK_BYTES);
     if (!status && !buffer) status = core_fail_memory(err, BLOCK_BYTES);
-    if (!status)
-        status = step_outside_check(file, buffer, NULL, NULL, &file->outside_is_intact, err);
+    if (!status) status = step_file_check_outside(file, buffer, &file->outside_is_intact, err);
     free(buffer);
     if (status || file->outside_is_intact) return status;
     return core_fail(err, DCP_ERR_CORRUPT,
@@ -99,7 +97,7 @@ static int check_metadata(void *owner, dcp_error *err) {
                      file->path);
 }
 
-int load_pieces_move(load *l, move_piece *pieces, size_t n, dcp_error *err) {
+int load_pieces_move(load_job *l, move_piece *pieces, size_t n, dcp_error *err) {
     move_transfer t = {.direction = MOVE_FROM_FILE,
                        .comm = l->comm,
                        .queue = l->queue,

@@ -7,22 +7,22 @@
 #include "plan/boxes.h"
 
 /* The tensors as they lie in memory until everything is proven (cast.h). */
-typedef struct casting {
+typedef struct load_casting {
     state_tensor **tensors; /* of each selected tensor */
     state_tensor *shadows;
     state_box *boxes;
     int by_scratch; /* some rank's boxes are on a device: all conversions are from scratch memory */
     int narrows;    /* some tensor is converted from there */
     int widens;     /* some tensor is converted in place */
-} casting;
+} load_casting;
 
-typedef struct load {
+typedef struct load_job {
     dcp_checkpoint *ckpt;
     dcp_comm *comm;
     const dcp_load_options *options; /* not NULL */
-    selection chosen;
+    load_selection chosen;
     const move_engine *engine;
-    casting cast;
+    load_casting cast;
     plan_boxes boxes;
     io_queue *queue;     /* of engines by position */
     move_file *files;    /* of the checkpoint, by address */
@@ -30,22 +30,22 @@ typedef struct load {
     uint64_t *sums;      /* of the blocks of each selected tensor's datasets */
     uint64_t *first_sum; /* where each tensor's begin; of n + 1 tensors */
     dcp_report report;
-} load;
+} load_job;
 
 /* Not collective: checksums, files and queue. Before the functions below. */
-int load_pieces_prepare(load *l, dcp_error *err);
-void load_pieces_free(load *l);
+int load_pieces_prepare(load_job *l, dcp_error *err);
+void load_pieces_free(load_job *l);
 
 /* Adds the datasets' pieces of `box`, which is b's box or a part of it, to out and returns their
  * number. Where `out` is NULL: how many there can be. */
-size_t load_pieces_of(const load *l, const plan_box *b, const state_box *box, move_piece *out);
+size_t load_pieces_of(const load_job *l, const plan_box *b, const state_box *box, move_piece *out);
 
 /* 1 where the tensor's boxes are filled by load_pieces_move. */
-static inline int load_pieces_fill(const load *l, size_t tensor) {
+static inline int load_pieces_fill(const load_job *l, size_t tensor) {
     return l->boxes.exact[tensor] || l->ckpt->scattered;
 }
 
 /* Collective. Fills the boxes of pieces (sorted here) and adds to their checksums. */
-int load_pieces_move(load *l, move_piece *pieces, size_t n, dcp_error *err);
+int load_pieces_move(load_job *l, move_piece *pieces, size_t n, dcp_error *err);
 
 #endif

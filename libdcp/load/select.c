@@ -9,9 +9,90 @@
 #include "core/box.h"
 #include "core/crc64.h"
 #include "core/fail.h"
-#include "load/rename.h"
 #include "move/engine.h"
 #include "plan/values.h"
+
+typedef char path_text[DCP_MAX_PATH + 1];
+
+static int bad_rename(const dcp_rename *pair, const char *why, dcp_error *err) {
+    return core_fail(err, DCP_ERR_ARG, "renames: {\"%s\", \"%s\"}: %s",
+                     pair->from ? pair->from : "(null)", pair->to ? pair->to : "(null)", why);
+}
+
+static int stars(const char *pattern) {
+    int n = 0;
+    for (; *pattern; pattern++) n += *pattern == '*';
+    return n;
+}
+
+/* Whether the pairs are well-formed: DCP_ERR_ARG names the first that isn't. */
+static int check_renames(const dcp_rename *pairs, size_t n, dcp_error *err) {
+    for (size_t i = 0; i < n; i++) {
+        const dcp_rename *pair = &pairs[i];
+        if (!pair->from || !pair->to) return bad_rename(pair, "two names are needed", err);
+        if (stars(pair->from) > 1 || stars(pair->to) > 1)
+            return bad_rename(pair, "there can be one * on a side", err);
+        if (stars(pair->from) != stars(pair->to))
+            return bad_rename(pair, "a * has to be on both sides or on none", err);
+    }
+    return DCP_OK;
+}
+
+/* 1 where path is `pattern` with some text, of which *star is the beginning, for its star. */
+static int match_pattern(const char *pattern, const char *path, const char **star,
+                         size_t *star_bytes) {
+    const char *at = strchr(pattern, '*');
+    *star = path;
+    *star_bytes = 0;
+    if (!at) return !strcmp(pattern, path);
+    size_t before = (size_t)(at - pattern), after = strlen(at + 1), length = strlen(path);
+    if (length < before + after || memcmp(path, pattern, before) ||
+        memcmp(path + length - after, at + 1, after))
+        return 0;
+    *star = path + before;
+    *star_bytes = length - before - after;
+    return 1;
+}
+
+/* `pattern` with that text for its star; 0: longer than a path may be. */
+static int fill_pattern(const char *pattern, const char *star, size_t star_bytes, path_text out) {
+    size_t before = strcspn(pattern, "*"), length = strlen(pattern);
+    size_t after = before < length ? length - before - 1 : 0;
+    if (before + star_bytes + after > DCP_MAX_PATH) return 0;
+    memcpy(out, pattern, before);
+    if (before < length)
+        memcpy(out + before, star, star_bytes);
+    else
+        star_bytes = 0;
+    memcpy(out + before + star_bytes, pattern + length - after, after);
+    out[before + star_bytes + after] = 0;
+    return 1;
+}
+
+/* The name in the checkpoint of the state's tensor `path`. DCP_ERR_ARG: no tensor can have it. */
+static int rename_to_stored(const dcp_rename *pairs, size_t n, const char *path, path_text out,
+                            dcp_error *err) {
+    const char *star, *why = "it is longer than 1,024 bytes";
+    size_t star_bytes;
+    for (size_t i = 0; i < n; i++) {
+        if (!match_pattern(pairs[i].from, path, &star, &star_bytes)) continue;
+        if (fill_pattern(pairs[i].to, star, star_bytes, out) && core_path_valid(out, &why))
+            return DCP_OK;
+        return core_fail(err, DCP_ERR_ARG,
+                         "renames: {\"%s\", \"%s\"}: tensor %s gets no valid name: %s",
+                         pairs[i].from, pairs[i].to, path, why);
+    }
+    strcpy(out, path);
+    return DCP_OK;
+}
+
+/* The name that this pair turns into `stored`; 0: there is none. */
+static int rename_from_stored(const dcp_rename *pair, const char *stored, path_text out) {
+    const char *star;
+    size_t star_bytes;
+    return match_pattern(pair->to, stored, &star, &star_bytes) &&
+           fill_pattern(pair->from, star, star_bytes, out);
+}
 
 static uint64_t hash_text(uint64_t raw, const char *text) {
     return text ? core_crc64_raw(raw, text, strlen(text) + 1) : core_crc64_shift(raw, 7);
@@ -30,7 +111,7 @@ static uint64_t hash_renames(const dcp_load_options *o) {
     return raw;
 }
 
-int select_agree(dcp_comm *comm, const dcp_load_options *o, dcp_error *err) {
+int load_select_agree(dcp_comm *comm, const dcp_load_options *o, dcp_error *err) {
     const plan_value values[] = {
         {"the load option only", hash_globs(o), 1},
         {"the load option renames", hash_renames(o), 1},
@@ -47,7 +128,7 @@ static int check_options(const dcp_load_options *o, dcp_error *err) {
         return core_fail(err, DCP_ERR_ARG, "dcp_load: only or renames is NULL, its number is not");
     for (size_t i = 0; i < o->n_only; i++)
         if (!o->only[i]) return core_fail(err, DCP_ERR_ARG, "dcp_load: only[%zu] is NULL", i);
-    int status = rename_check(o->renames, o->n_renames, err);
+    int status = check_renames(o->renames, o->n_renames, err);
     if (status) return status;
     if ((unsigned)o->missing_keys > DCP_MISSING_KEYS_KEEP ||
         (unsigned)o->unexpected_keys > DCP_UNEXPECTED_KEYS_REFUSE)
@@ -69,7 +150,7 @@ static int glob(const dcp_load_options *o, const char *path, unsigned char *matc
     return any;
 }
 
-static int take_matching(const dcp_load_options *o, selection *s, dcp_error *err) {
+static int take_matching(const dcp_load_options *o, load_selection *s, dcp_error *err) {
     unsigned char *matched = calloc(o->n_only + 1, 1);
     if (!matched) return core_fail_memory(err, o->n_only);
     size_t n = 0;
@@ -130,7 +211,7 @@ static int check_boxes(const state_tensor *t, dcp_error *err) {
     return DCP_OK;
 }
 
-static int find_stored(const dcp_checkpoint *ckpt, const dcp_load_options *o, selection *s,
+static int find_stored(const dcp_checkpoint *ckpt, const dcp_load_options *o, load_selection *s,
                        dcp_error *err) {
     const step_tensor *last = NULL;
     size_t missing = 0, first = 0;
@@ -178,7 +259,7 @@ static int counts(const dcp_load_options *o, const char *stored) {
 }
 
 static int check_unexpected(const dcp_checkpoint *ckpt, const dcp_load_options *o,
-                            const selection *s, dcp_error *err) {
+                            const load_selection *s, dcp_error *err) {
     if (o->unexpected_keys == DCP_UNEXPECTED_KEYS_IGNORE) return DCP_OK;
     unsigned char *used = calloc(ckpt->n_tensors + 1, 1);
     size_t n = 0, first = 0;
@@ -196,8 +277,8 @@ static int check_unexpected(const dcp_checkpoint *ckpt, const dcp_load_options *
         ckpt->path, ckpt->tensors[first].tensor.path, n);
 }
 
-int select_tensors(const dcp_checkpoint *ckpt, const dcp_state *state,
-                   const dcp_load_options *options, selection *out, dcp_error *err) {
+int load_select_tensors(const dcp_checkpoint *ckpt, const dcp_state *state,
+                        const dcp_load_options *options, load_selection *out, dcp_error *err) {
     if (!state) return core_fail(err, DCP_ERR_ARG, "dcp_load: a state is needed");
     int status = check_options(options, err);
     if (status) return status;
@@ -211,7 +292,7 @@ int select_tensors(const dcp_checkpoint *ckpt, const dcp_state *state,
     return status;
 }
 
-void select_drop_missing(selection *s, const dcp_load_options *options) {
+void load_select_drop_missing(load_selection *s, const dcp_load_options *options) {
     size_t n = 0;
     for (size_t i = 0; i < s->n; i++) {
         if (!s->stored[i]) {
@@ -224,8 +305,8 @@ void select_drop_missing(selection *s, const dcp_load_options *options) {
     s->n = n;
 }
 
-void select_free(selection *s) {
+void load_select_free(load_selection *s) {
     free(s->wanted);
     free(s->stored);
-    *s = (selection){0};
+    *s = (load_selection){0};
 }

@@ -7,7 +7,7 @@
 
 #include "core/crc64.h"
 #include "core/fail.h"
-#include "load/read.h"
+#include "step/read.h"
 #include "rewrite/rewrite.h"
 
 static int compare_blocks(const dcp_checkpoint *from, const step_tensor *t, const uint64_t *sums,
@@ -50,7 +50,7 @@ static int find_damage(dcp_checkpoint *from, dcp_error *err) {
         for (size_t k = 0; k < from->tensors[i].n_pieces && !status; k++) {
             const step_dataset *p = &from->pieces[from->tensors[i].first_piece + k];
             for (uint64_t b = 0; b < step_index_blocks(p->row->bytes) && !status; b++)
-                status = checkpoint_block(from, p, b, err);
+                status = step_read_block(from, p, b, err);
         }
     if (status) return status;
     return core_fail(err, DCP_ERR_CORRUPT,

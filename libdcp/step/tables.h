@@ -20,7 +20,7 @@ typedef struct step_file {
     uint64_t first_block;  /* of all files' blocks */
     io_file file;          /* for dcp_load; fd -1 until it is needed */
     int plain;             /* descriptor for reads through the page cache; -1 likewise */
-    int outside_is_intact; /* step_outside_check found it so */
+    int outside_is_intact; /* step_file_check_outside found it so */
 } step_file;
 
 /* Reads and checks user block, index, blocks and meta of file->path. */
@@ -36,5 +36,10 @@ void step_tables_free(step_file *file);
  * may be called by several threads at once. */
 int step_file_open(step_file *file, dcp_error *err);
 int step_file_open_plain(step_file *file, dcp_error *err);
+
+/* Reads all bytes of the file that are neither user block nor tensor data: HDF5's metadata, tables,
+ * padding. file->plain is open; `buffer` has BLOCK_BYTES. *intact: they are what was saved. */
+int step_file_check_outside(const step_file *file, unsigned char *buffer, int *intact,
+                            dcp_error *err);
 
 #endif

@@ -12,7 +12,7 @@
 #include "comm/comm.h"
 #include "core/clock.h"
 #include "core/fail.h"
-#include "load/read.h"
+#include "step/read.h"
 #include "move/engine.h"
 #include "step/checkpoint.h"
 #include "step/list.h"
@@ -27,7 +27,7 @@ typedef struct source {
 
 static int read_source(void *ctx, uint64_t offset, uint64_t bytes, void *out, dcp_error *err) {
     const source *s = ctx;
-    return checkpoint_bytes(s->ckpt, s->piece, s->first + offset, bytes, out, err);
+    return step_read_bytes(s->ckpt, s->piece, s->first + offset, bytes, out, err);
 }
 
 /* The box of the dataset that this rank passes on: all of it, or of a whole tensor in one file that

@@ -31,7 +31,7 @@ static int cache_block(step_block_cache *c, const step_dataset *p, uint64_t numb
     return DCP_OK;
 }
 
-int checkpoint_block(dcp_checkpoint *ckpt, const step_dataset *p, uint64_t number, dcp_error *err) {
+int step_read_block(dcp_checkpoint *ckpt, const step_dataset *p, uint64_t number, dcp_error *err) {
     return cache_block(&ckpt->cache, p, number, err);
 }
 
@@ -50,13 +50,13 @@ static int cache_bytes(step_block_cache *c, const step_dataset *p, uint64_t offs
     return DCP_OK;
 }
 
-int checkpoint_bytes(dcp_checkpoint *ckpt, const step_dataset *p, uint64_t offset, uint64_t bytes,
-                     unsigned char *out, dcp_error *err) {
+int step_read_bytes(dcp_checkpoint *ckpt, const step_dataset *p, uint64_t offset, uint64_t bytes,
+                    unsigned char *out, dcp_error *err) {
     return cache_bytes(&ckpt->cache, p, offset, bytes, out, err);
 }
 
-static int read_piece(step_block_cache *c, const step_tensor *t, const step_dataset *p,
-                      const dcp_box *want, unsigned char *data, dcp_error *err) {
+static int read_dataset(step_block_cache *c, const step_tensor *t, const step_dataset *p,
+                        const dcp_box *want, unsigned char *data, dcp_error *err) {
     const dcp_box held = step_index_row_box(p->row);
     box_copy copy;
     if (!p->row->bytes || !core_box_copy_between(&copy, t->tensor.ndim,
@@ -70,8 +70,8 @@ static int read_piece(step_block_cache *c, const step_tensor *t, const step_data
     return status;
 }
 
-static int read_box(const dcp_checkpoint *ckpt, step_block_cache *c, const char *path,
-                    const dcp_box *box, void *data, dcp_error *err) {
+static int read_checked_box(const dcp_checkpoint *ckpt, step_block_cache *c, const char *path,
+                            const dcp_box *box, void *data, dcp_error *err) {
     const step_tensor *t = step_checkpoint_lookup(ckpt, path);
     if (!t)
         return core_fail(err, DCP_ERR_NOT_FOUND, "%s: tensor %s is not in the checkpoint",
@@ -87,7 +87,7 @@ static int read_box(const dcp_checkpoint *ckpt, step_block_cache *c, const char 
     size_t k, end;
     step_checkpoint_near(ckpt, t, box, &k, &end);
     for (; k < end && !status; k++)
-        status = read_piece(c, t, &ckpt->pieces[t->first_piece + k], box, data, err);
+        status = read_dataset(c, t, &ckpt->pieces[t->first_piece + k], box, data, err);
     return status;
 }
 
@@ -96,7 +96,7 @@ int dcp_checkpoint_read(dcp_checkpoint *ckpt, const char *path, const dcp_box *b
     if (!ckpt || !path || !box)
         return core_fail(err, DCP_ERR_ARG,
                          "dcp_checkpoint_read: a checkpoint, a path and a box are needed");
-    return read_box(ckpt, &ckpt->cache, path, box, data, err);
+    return read_checked_box(ckpt, &ckpt->cache, path, box, data, err);
 }
 
 struct dcp_reader {
@@ -126,5 +126,5 @@ int dcp_reader_read(dcp_reader *reader, const char *path, const dcp_box *box, vo
                     dcp_error *err) {
     if (!reader || !path || !box)
         return core_fail(err, DCP_ERR_ARG, "dcp_reader_read: a reader, path and box are needed");
-    return read_box(reader->ckpt, &reader->cache, path, box, data, err);
+    return read_checked_box(reader->ckpt, &reader->cache, path, box, data, err);
 }
