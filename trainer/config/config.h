@@ -55,8 +55,8 @@ typedef struct config {
     dcp_tier stores[DCP_MAX_TIERS]; /* fastest first; `dir` is the last */
     size_t n_stores;
     const char *engine_name;
-    dcp_engine engine;
-    int by_hdf5; /* it is mpio: HDF5 writes, on the calling thread, without buffers of libdcp */ /* of that name */
+    dcp_engine engine; /* of that name */
+    int by_hdf5; /* engine mpio: HDF5 writes, on the calling thread, without buffers of libdcp */
     int overwrite;
     int async;                          /* saves in flight beside the next step */
     uint64_t staging_mb, staging_bytes; /* that a fence may copy */
