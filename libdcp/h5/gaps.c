@@ -8,7 +8,7 @@
 #include "core/fail.h"
 
 static int by_offset(const void *a, const void *b) {
-    const file_range *x = a, *y = b;
+    const step_range *x = a, *y = b;
     return (x->offset > y->offset) - (x->offset < y->offset);
 }
 
@@ -70,12 +70,12 @@ static int keep_gap(int fd, uint64_t start, uint64_t end, skeleton *s, size_t *c
     return status;
 }
 
-int h5_gaps_collect(int fd, const index_row *rows, size_t n, skeleton *s, dcp_error *err) {
-    file_range *taken = malloc((n + 3) * sizeof *taken);
+int h5_gaps_collect(int fd, const step_row *rows, size_t n, skeleton *s, dcp_error *err) {
+    step_range *taken = malloc((n + 3) * sizeof *taken);
     if (!taken) return core_fail_memory(err, (n + 3) * sizeof *taken);
     size_t used = 0, capacity = 0;
     for (size_t i = 0; i < n; i++)
-        if (rows[i].bytes) taken[used++] = (file_range){rows[i].offset, rows[i].bytes, 0};
+        if (rows[i].bytes) taken[used++] = (step_range){rows[i].offset, rows[i].bytes, 0};
     taken[used++] = s->index;
     taken[used++] = s->blocks;
     taken[used++] = s->meta;

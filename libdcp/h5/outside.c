@@ -39,10 +39,10 @@ static uint64_t outside_crc(const segment *known, size_t n_known, const segment 
     return core_crc64_finish(core_crc64_shift(raw, end - position), end);
 }
 
-int h5_skeleton_outside_crc(const skeleton *s, const index_row *rows, size_t n,
+int h5_skeleton_outside_crc(const skeleton *s, const step_row *rows, size_t n,
                             const unsigned char *const *tables, uint64_t *crc, dcp_error *err) {
     size_t n_known = 0, n_data = 0, room = s->n_runs + 3 + n;
-    const file_range *ranges[] = {&s->index, &s->blocks, &s->meta};
+    const step_range *ranges[] = {&s->index, &s->blocks, &s->meta};
     segment *known = malloc(room * sizeof *known), *data = known + s->n_runs + 3;
     if (!known) return core_fail_memory(err, room * sizeof *known);
     for (size_t i = 0; i < s->n_runs; i++)

@@ -26,7 +26,7 @@
 struct h5_file {
     hid_t file, dataset, type; /* -1: none */
     MPI_File scratch;          /* for the close; MPI_FILE_NULL: only read */
-    const index_row *row;      /* of `dataset` */
+    const step_row *row;       /* of `dataset` */
     int writing;
     const char *path;
 };
@@ -178,7 +178,7 @@ static int has_type(hid_t dataset, hid_t wanted) {
     return same;
 }
 
-static int has_shape(hid_t dataset, const index_row *row) {
+static int has_shape(hid_t dataset, const step_row *row) {
     hsize_t dims[H5S_MAX_RANK];
     const dcp_box box = step_index_row_box(row);
     hid_t space = H5Dget_space(dataset);
@@ -190,7 +190,7 @@ static int has_shape(hid_t dataset, const index_row *row) {
     return same;
 }
 
-static int turn_to(h5_file *f, const index_row *row, dcp_error *err) {
+static int turn_to(h5_file *f, const step_row *row, dcp_error *err) {
     close_dataset(f);
     f->row = row;
     int status = open_dataset(f, row->tensor.path, err);
@@ -205,7 +205,7 @@ static int turn_to(h5_file *f, const index_row *row, dcp_error *err) {
                      f->path, row->tensor.path);
 }
 
-int h5_parallel_dataset(h5_file *f, const index_row *row, dcp_error *err) {
+int h5_parallel_dataset(h5_file *f, const step_row *row, dcp_error *err) {
     h5_turn turn;
     if (f->dataset >= 0 && f->row == row) return DCP_OK;
     h5_enter(&turn);

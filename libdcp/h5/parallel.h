@@ -20,7 +20,7 @@ int h5_parallel_close(h5_file *file, dcp_error *err);
 /* Turns to the dataset of a row, which is borrowed. DCP_ERR_CORRUPT where HDF5 sees another one
  * than the row describes: another type, size or offset, not contiguous, or in another file; and, in
  * a file opened for reading, none at all. */
-int h5_parallel_dataset(h5_file *file, const index_row *row, dcp_error *err);
+int h5_parallel_dataset(h5_file *file, const step_row *row, dcp_error *err);
 
 /* Writes `box` of the tensor, which lies in the row's box, from dense memory. */
 int h5_parallel_write(h5_file *file, const dcp_box *box, const void *data, dcp_error *err);

@@ -44,7 +44,7 @@ static int set_cache(hid_t fapl, size_t bytes) {
 }
 
 /* Beside the names that a group could have as much again; HDF5 takes at most 128 MiB. */
-static size_t cache_guess(const index_row *rows, size_t n) {
+static size_t cache_guess(const step_row *rows, size_t n) {
     size_t bytes = 2u << 20, most = 128u << 20;
     for (size_t i = 0; i < n && bytes < most; i++)
         bytes += 2 * (strlen(strrchr(rows[i].tensor.path, '/')) + 8);
@@ -151,7 +151,7 @@ static int make_dataset(builder *b, const char *path, hid_t type, uint32_t ndim,
     return status;
 }
 
-static int make_row(builder *b, index_row *row, dcp_error *err) {
+static int make_row(builder *b, step_row *row, dcp_error *err) {
     hid_t type = h5_dtype(row->tensor.dtype);
     if (type < 0) return h5_fail(err, "make the type of", row->tensor.path);
     const dcp_box box = step_index_row_box(row);
@@ -188,7 +188,7 @@ static hid_t make_index_type(uint64_t path_bytes, dcp_layout layout) {
     return -1;
 }
 
-static int make_tables(builder *b, const index_row *rows, size_t n, dcp_layout layout,
+static int make_tables(builder *b, const step_row *rows, size_t n, dcp_layout layout,
                        uint64_t meta_bytes, skeleton *s, dcp_error *err) {
     uint64_t path_bytes = step_index_path_bytes(rows, n), blocks = 0, count = n;
     for (size_t i = 0; i < n; i++) blocks += step_index_blocks(rows[i].bytes);
@@ -211,13 +211,13 @@ static int make_tables(builder *b, const index_row *rows, size_t n, dcp_layout l
 
 /* Room for the metadata of all datasets in one piece near the file's start: HDF5 spends some 400
  * bytes and the name on each. A wrong guess costs locality only. */
-static hsize_t metadata_guess(const index_row *rows, size_t n) {
+static hsize_t metadata_guess(const step_row *rows, size_t n) {
     hsize_t bytes = 16384;
     for (size_t i = 0; i < n; i++) bytes += 512 + strlen(rows[i].tensor.path);
     return core_round_to_pages(bytes);
 }
 
-static int lay_out(int fd, index_row *rows, size_t n, dcp_layout layout, uint64_t meta_bytes,
+static int lay_out(int fd, step_row *rows, size_t n, dcp_layout layout, uint64_t meta_bytes,
                    skeleton *s, dcp_error *err) {
     builder b;
     scratch how = {PAGE_BYTES, metadata_guess(rows, n), cache_guess(rows, n)};
@@ -237,7 +237,7 @@ static int file_size(int fd, skeleton *s, dcp_error *err) {
     struct stat st;
     if (fstat(fd, &st)) return core_fail_errno(err, "stat", "the layout");
     uint64_t end = (uint64_t)st.st_size;
-    const file_range *tables[] = {&s->index, &s->blocks, &s->meta};
+    const step_range *tables[] = {&s->index, &s->blocks, &s->meta};
     for (int t = 0; t < 3; t++)
         if (tables[t]->offset + tables[t]->bytes > end) end = tables[t]->offset + tables[t]->bytes;
     s->file_bytes = core_round_to_pages(end);
@@ -247,7 +247,7 @@ static int file_size(int fd, skeleton *s, dcp_error *err) {
     return DCP_OK;
 }
 
-int h5_skeleton_build(index_row *rows, size_t n, dcp_layout layout, uint64_t meta_bytes,
+int h5_skeleton_build(step_row *rows, size_t n, dcp_layout layout, uint64_t meta_bytes,
                       skeleton *out, dcp_error *err) {
     skeleton s = {0};
     if (n > MAX_ROWS)

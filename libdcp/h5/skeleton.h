@@ -15,20 +15,20 @@ typedef struct skeleton_run {
 
 typedef struct skeleton {
     uint64_t file_bytes;            /* a multiple of PAGE_BYTES */
-    file_range index, blocks, meta; /* without crc; on pages of their own */
+    step_range index, blocks, meta; /* without crc; on pages of their own */
     skeleton_run *runs;             /* ascending */
     size_t n_runs;
 } skeleton;
 
 /* Lays out one dataset a row (shape: the row's box) and the three tables; sets each row's offset.
  * Rows ascend by path. meta_bytes: length of /dcp/meta. Equal arguments give equal results. */
-int h5_skeleton_build(index_row *rows, size_t n, dcp_layout layout, uint64_t meta_bytes,
+int h5_skeleton_build(step_row *rows, size_t n, dcp_layout layout, uint64_t meta_bytes,
                       skeleton *out, dcp_error *err);
 void h5_skeleton_free(skeleton *s);
 
 /* The CRC-64 of all bytes of such a file that are neither user block nor tensor data, in file
  * order: the skeleton's runs, and index, blocks and meta, whose bytes are tables[0] to [2]. */
-int h5_skeleton_outside_crc(const skeleton *s, const index_row *rows, size_t n,
+int h5_skeleton_outside_crc(const skeleton *s, const step_row *rows, size_t n,
                             const unsigned char *const *tables, uint64_t *crc, dcp_error *err);
 
 #endif

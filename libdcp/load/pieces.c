@@ -103,7 +103,7 @@ int load_pieces_move(load_job *l, move_piece *pieces, size_t n, dcp_error *err) 
                        .queue = l->queue,
                        .files = l->files,
                        .n_files = l->ckpt->n_files,
-                       .reader_ranges = l->ckpt->lanes,
+                       .reader_ranges = l->ckpt->reader_ranges,
                        .pieces = pieces,
                        .n_pieces = n,
                        .device = &l->device,

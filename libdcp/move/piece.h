@@ -36,7 +36,7 @@ typedef struct move_piece {
     uint64_t
         file_offset; /* of the dataset; where there are several files: its address (transfer.h) */
     uint64_t bytes;  /* of the dataset */
-    const index_row *row; /* the dataset's; NULL: bytes of no dataset */
+    const step_row *row;  /* the dataset's; NULL: bytes of no dataset */
     const state_box *box; /* memory or source; NULL: `raw` */
     const unsigned char *raw;
     int bulk;                   /* runs are long and the dataset starts on a page */

@@ -121,7 +121,7 @@ void save_history_compare(const dcp_store *store, const struct save_history *las
         warn(store, last, now->step, &state, &model, &optimizer);
 }
 
-uint64_t save_history_rows(const index_row *rows, size_t n) {
+uint64_t save_history_rows(const step_row *rows, size_t n) {
     uint64_t raw = ~0ULL;
     for (size_t i = 0; i < n; i++) {
         raw = core_crc64_raw(raw, rows[i].tensor.path, strlen(rows[i].tensor.path) + 1);
@@ -144,7 +144,7 @@ static int make_record(save_file_record *f, uint64_t rows, size_t n, uint64_t bl
 
 static void fill_record(save_file_record *f, const step_file *file) {
     for (size_t i = 0; i < f->n; i++) {
-        const index_row *row = &file->rows[i];
+        const step_row *row = &file->rows[i];
         for (uint64_t b = 0; b < step_index_blocks(row->bytes); b++)
             f->sums[row->first_block + b] = core_crc64_unfinish(
                 file->crcs[row->first_block + b], step_index_block_bytes(row->bytes, b));

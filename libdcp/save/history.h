@@ -48,6 +48,6 @@ void save_history_compare(const dcp_store *store, const struct save_history *las
                           dcp_report *report);
 
 /* A fingerprint of the rows' paths, sizes and places. */
-uint64_t save_history_rows(const index_row *rows, size_t n);
+uint64_t save_history_rows(const step_row *rows, size_t n);
 
 #endif

@@ -39,7 +39,7 @@ int image_prepare(image *im, dcp_comm *comm, const save_file *layout, const char
 }
 
 move_piece *image_add(image *im, size_t row, const state_box *box, const box_copy *copy) {
-    const index_row *r = &im->layout->rows[row];
+    const step_row *r = &im->layout->rows[row];
     move_piece *p = &im->pieces[im->n_pieces++];
     *p = (move_piece){.file_offset = r->offset,
                       .bytes = r->bytes,
@@ -70,7 +70,8 @@ static uint64_t pages_of(const save_file *file) {
 
 void image_take_spare(image *im) {
     if (im->comm->rank || !im->engine->is_by_position || !im->reuse->now->refused) return;
-    im->stands = store_recycle_take(im->store, strrchr(im->path, '/') + 1, pages_of(im->layout), im->path);
+    im->stands =
+        store_recycle_take(im->store, strrchr(im->path, '/') + 1, pages_of(im->layout), im->path);
 }
 
 void image_note_spare(const image *im, uint64_t step) {

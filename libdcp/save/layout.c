@@ -102,7 +102,7 @@ static int make_rows(const save_request *r, save_file *file, dcp_error *err) {
     for (size_t i = 0; i < r->n; i++) {
         const state_tensor *t = r->sorted[i];
         file->rows[i] =
-            (index_row){.tensor = t->tensor, .bytes = t->bytes, .first_block = file->blocks};
+            (step_row){.tensor = t->tensor, .bytes = t->bytes, .first_block = file->blocks};
         size_t length = strlen(t->tensor.path) + 1;
         file->rows[i].tensor.path = memcpy(path, t->tensor.path, length);
         path += length;

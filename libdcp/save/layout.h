@@ -11,7 +11,7 @@
 /* Where everything lies in a file. */
 typedef struct save_file {
     dcp_layout layout;
-    index_row *rows; /* a dataset each; their paths are `paths` or the state's */
+    step_row *rows; /* a dataset each; their paths are `paths` or the state's */
     size_t n;
     char *paths;
     uint64_t blocks;

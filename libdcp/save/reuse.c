@@ -90,7 +90,7 @@ static int in_memory(const image *im) {
 
 static int is_candidate(const image *im, size_t row) {
     const save_file_record *last = im->reuse->last;
-    const index_row *r = &im->layout->rows[row];
+    const step_row *r = &im->layout->rows[row];
     return last->steady[row] && last->age[row] < REWRITE_AFTER + row % REWRITE_AFTER &&
            r->bytes >= PAGE_BYTES && r->offset % PAGE_BYTES == 0;
 }
@@ -131,7 +131,7 @@ static void tidy(move_span_list *s) {
 /* The whole pages of unchanged blocks. `sums` are all ranks'. */
 static void find_unchanged(const image *im, const uint64_t *sums, move_span_list *out) {
     for (size_t i = 0; i < im->layout->n; i++) {
-        const index_row *row = &im->layout->rows[i];
+        const step_row *row = &im->layout->rows[i];
         if (!is_candidate(im, i)) continue;
         for (uint64_t b = 0; b < step_index_blocks(row->bytes); b++) {
             uint64_t k = row->first_block + b, from = row->offset + b * BLOCK_BYTES;
@@ -229,7 +229,7 @@ int reuse_share(image *im, dcp_error *err) {
 }
 
 /* Whether any byte of the row is shared. */
-static int is_shared(const reuse *u, const index_row *row) {
+static int is_shared(const reuse *u, const step_row *row) {
     size_t low = 0, high = u->shared.n;
     while (low < high) { /* the first span that ends after the row's start */
         size_t middle = (low + high) / 2;
@@ -246,7 +246,7 @@ void reuse_note(image *im) {
     if (!u || u->now->refused) return;
     memcpy(u->now->sums, im->sums, im->layout->blocks * sizeof *im->sums);
     for (size_t i = 0; i < im->layout->n; i++) {
-        const index_row *row = &im->layout->rows[i];
+        const step_row *row = &im->layout->rows[i];
         if (is_shared(u, row)) u->now->age[i] = (unsigned char)(u->last->age[i] + 1);
         u->now->steady[i] = !u->last; /* without a step before, nothing is known against it */
         for (uint64_t b = 0; b < step_index_blocks(row->bytes) && !u->now->steady[i]; b++)

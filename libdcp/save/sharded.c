@@ -39,10 +39,10 @@ static void fill_rows(const save_request *r, const shard_box *boxes, size_t n, s
         const dcp_tensor *t = &r->sorted[boxes[i].tensor]->tensor;
         const dcp_box *box = &boxes[i].box;
         uint64_t size = dcp_dtype_bytes(t->dtype);
-        s->file.rows[i] = (index_row){.tensor = *t,
-                                      .box = &s->boxes[i],
-                                      .bytes = dcp_box_elems(box, t->ndim) * size,
-                                      .first_block = s->file.blocks};
+        s->file.rows[i] = (step_row){.tensor = *t,
+                                     .box = &s->boxes[i],
+                                     .bytes = dcp_box_elems(box, t->ndim) * size,
+                                     .first_block = s->file.blocks};
         s->file.rows[i].tensor.path = boxes[i].path;
         s->boxes[i] = *box;
         s->file.blocks += step_index_blocks(s->file.rows[i].bytes);

@@ -17,7 +17,7 @@ static unsigned char *table_memory(uint64_t bytes) {
 }
 
 /* Raw sums of blocks become checksums of blocks and of rows. */
-static void fill_blocks(const image *im, index_row *rows, unsigned char *blocks) {
+static void fill_blocks(const image *im, step_row *rows, unsigned char *blocks) {
     uint64_t *crcs = im->sums;
     for (size_t i = 0; i < im->layout->n; i++) {
         uint64_t *row = crcs + rows[i].first_block;
@@ -29,7 +29,7 @@ static void fill_blocks(const image *im, index_row *rows, unsigned char *blocks)
     }
 }
 
-static void write_table(const image *im, io_queue *queue, const file_range *range,
+static void write_table(const image *im, io_queue *queue, const step_range *range,
                         const unsigned char *data) {
     uint64_t total = core_round_to_pages(range->bytes);
     for (uint64_t at = 0; at < total; at += IO_SLOT_BYTES) {
@@ -38,8 +38,8 @@ static void write_table(const image *im, io_queue *queue, const file_range *rang
     }
 }
 
-static int build(const image *im, index_row *rows, unsigned char *const *tables,
-                 unsigned char *block, userblock *ub, dcp_error *err) {
+static int build(const image *im, step_row *rows, unsigned char *const *tables,
+                 unsigned char *block, step_userblock *ub, dcp_error *err) {
     const save_file *f = im->layout;
     uint64_t path_bytes = step_index_path_bytes(rows, f->n);
     fill_blocks(im, rows, tables[1]);
@@ -48,7 +48,7 @@ static int build(const image *im, index_row *rows, unsigned char *const *tables,
     memcpy(tables[2], im->meta, strlen(im->meta));
     ub->rows = f->n;
     ub->row_bytes = step_index_row_bytes(path_bytes, f->layout);
-    file_range *ranges[] = {&ub->index, &ub->blocks, &ub->meta};
+    step_range *ranges[] = {&ub->index, &ub->blocks, &ub->meta};
     for (int t = 0; t < 3; t++) {
         if (!ranges[t]->bytes) ranges[t]->offset = USERBLOCK_BYTES; /* an empty table is nowhere */
         ranges[t]->crc = core_crc64(tables[t], ranges[t]->bytes);
@@ -61,11 +61,11 @@ static int build(const image *im, index_row *rows, unsigned char *const *tables,
 
 int tables_write(const image *im, io_queue *queue, dcp_error *err) {
     const skeleton *s = &im->layout->skeleton;
-    userblock ub = {.layout = im->layout->layout,
-                    .file_bytes = s->file_bytes,
-                    .index = s->index,
-                    .blocks = s->blocks,
-                    .meta = s->meta};
+    step_userblock ub = {.layout = im->layout->layout,
+                         .file_bytes = s->file_bytes,
+                         .index = s->index,
+                         .blocks = s->blocks,
+                         .meta = s->meta};
     unsigned char *tables[] = {table_memory(ub.index.bytes), table_memory(ub.blocks.bytes),
                                table_memory(ub.meta.bytes)};
     unsigned char *block = table_memory(USERBLOCK_BYTES);
@@ -78,7 +78,7 @@ int tables_write(const image *im, io_queue *queue, dcp_error *err) {
         write_table(im, queue, &ub.index, tables[0]);
         write_table(im, queue, &ub.blocks, tables[1]);
         write_table(im, queue, &ub.meta, tables[2]);
-        write_table(im, queue, &(file_range){0, USERBLOCK_BYTES, 0}, block);
+        write_table(im, queue, &(step_range){0, USERBLOCK_BYTES, 0}, block);
         io_queue_drain(queue);
         status = io_queue_status(queue, err);
     }

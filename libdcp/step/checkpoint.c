@@ -47,19 +47,20 @@ static int by_reader(const void *a, const void *b) {
 static int place_files(dcp_checkpoint *ckpt, dcp_error *err) {
     size_t ranks = ckpt->scattered ? (size_t)ckpt->comm->size : 0, r = 0;
     ckpt->by_address = calloc(ckpt->n_files, sizeof *ckpt->by_address);
-    if (ckpt->scattered) ckpt->lanes = calloc(ranks + 1, sizeof *ckpt->lanes);
-    if (!ckpt->by_address || (ckpt->scattered && !ckpt->lanes))
-        return core_fail_memory(err, (ckpt->n_files + ranks) * sizeof *ckpt->lanes);
+    if (ckpt->scattered) ckpt->reader_ranges = calloc(ranks + 1, sizeof *ckpt->reader_ranges);
+    if (!ckpt->by_address || (ckpt->scattered && !ckpt->reader_ranges))
+        return core_fail_memory(err, (ckpt->n_files + ranks) * sizeof *ckpt->reader_ranges);
     for (size_t f = 0; f < ckpt->n_files; f++) ckpt->by_address[f] = &ckpt->files[f];
     if (ckpt->scattered)
         qsort(ckpt->by_address, ckpt->n_files, sizeof *ckpt->by_address, by_reader);
     for (size_t f = 0; f < ckpt->n_files; f++) {
         step_file *file = ckpt->by_address[f];
-        for (; r < ranks && r <= (size_t)file->reader; r++) ckpt->lanes[r] = ckpt->address_end;
+        for (; r < ranks && r <= (size_t)file->reader; r++)
+            ckpt->reader_ranges[r] = ckpt->address_end;
         file->base = ckpt->address_end;
         ckpt->address_end += file->ub.file_bytes;
     }
-    for (; ckpt->lanes && r <= ranks; r++) ckpt->lanes[r] = ckpt->address_end;
+    for (; ckpt->reader_ranges && r <= ranks; r++) ckpt->reader_ranges[r] = ckpt->address_end;
     return DCP_OK;
 }
 
@@ -441,7 +442,7 @@ void dcp_checkpoint_close(dcp_checkpoint *ckpt) {
     for (size_t i = 0; ckpt->files && i < ckpt->n_files; i++) step_tables_free(&ckpt->files[i]);
     free(ckpt->files);
     free(ckpt->by_address);
-    free(ckpt->lanes);
+    free(ckpt->reader_ranges);
     free(ckpt->tensors);
     free(ckpt->tensor_paths);
     free(ckpt->pieces);

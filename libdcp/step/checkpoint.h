@@ -9,7 +9,7 @@
 /* A dataset that holds a box of a tensor. */
 typedef struct step_dataset {
     step_file *file;
-    const index_row *row;
+    const step_row *row;
     uint64_t first_block; /* blocks of the tensor's pieces before it */
 } step_dataset;
 
@@ -25,7 +25,7 @@ typedef struct step_tensor {
 /* The block of a dataset that was read last. */
 typedef struct step_block_cache {
     unsigned char *data;
-    const index_row *row; /* NULL: none */
+    const step_row *row; /* NULL: none */
     uint64_t number;
 } step_block_cache;
 
@@ -37,8 +37,8 @@ struct dcp_checkpoint {
     char *json;
     step_file *files, **by_address;
     size_t n_files;
-    int scattered;   /* some file is hidden from some rank */
-    uint64_t *lanes; /* of the readers, where it is scattered */
+    int scattered;           /* some file is hidden from some rank */
+    uint64_t *reader_ranges; /* of the readers, where it is scattered */
     step_tensor *tensors;
     char *tensor_paths;
     size_t n_tensors;

@@ -16,7 +16,7 @@ enum { DTYPE_BYTES = 8, FIXED_BYTES = DTYPE_BYTES + 4 + 8 * DCP_MAX_DIMS + 24 };
 #define LONGEST_PATH (DCP_MAX_PATH + 16) /* with its NUL, rounded up to 16 */
 #define LONGEST_ROW (LONGEST_PATH + FIXED_BYTES + BOX_BYTES)
 
-uint64_t step_index_path_bytes(const index_row *rows, size_t n) {
+uint64_t step_index_path_bytes(const step_row *rows, size_t n) {
     size_t longest = 0;
     for (size_t i = 0; i < n; i++) {
         size_t length = strlen(rows[i].tensor.path);
@@ -37,12 +37,12 @@ static void get_dims(const unsigned char *p, uint64_t *dims) {
     for (uint32_t d = 0; d < DCP_MAX_DIMS; d++) dims[d] = core_get_u64(p + 8 * d);
 }
 
-void step_index_encode(const index_row *rows, size_t n, uint64_t path_bytes, dcp_layout layout,
+void step_index_encode(const step_row *rows, size_t n, uint64_t path_bytes, dcp_layout layout,
                        unsigned char *out) {
     uint64_t row_bytes = step_index_row_bytes(path_bytes, layout);
     memset(out, 0, n * row_bytes);
     for (size_t i = 0; i < n; i++, out += row_bytes) {
-        const index_row *r = &rows[i];
+        const step_row *r = &rows[i];
         unsigned char *p = out + path_bytes;
         memcpy(out, r->tensor.path, strlen(r->tensor.path));
         const char *dtype = dcp_dtype_name(r->tensor.dtype);
@@ -67,8 +67,8 @@ static int decode_dtype(const unsigned char *p, dcp_dtype *out) {
 
 /* The box of a row, into `box` in layout sharded; what is wrong with it, its size or its place, or
  * NULL. */
-static const char *decode_box(const unsigned char *p, const userblock *ub, dcp_box *box,
-                              index_row *r) {
+static const char *decode_box(const unsigned char *p, const step_userblock *ub, dcp_box *box,
+                              step_row *r) {
     uint64_t tensor_bytes;
     if (!core_tensor_size(r->tensor.dtype, r->tensor.ndim, r->tensor.shape, &tensor_bytes))
         return "its shape overflows";
@@ -95,20 +95,20 @@ static const char *decode_box(const unsigned char *p, const userblock *ub, dcp_b
 }
 
 /* The fields whose values need no interpretation. `path` has room for path_bytes + 1. */
-static void read_row(const unsigned char *in, uint64_t path_bytes, char *path, index_row *r) {
+static void read_row(const unsigned char *in, uint64_t path_bytes, char *path, step_row *r) {
     const unsigned char *p = in + path_bytes;
-    *r = (index_row){.tensor = {.path = path, .ndim = core_get_u32(p + 8)},
-                     .offset = core_get_u64(p + 76),
-                     .bytes = core_get_u64(p + 84),
-                     .crc = core_get_u64(p + 92)};
+    *r = (step_row){.tensor = {.path = path, .ndim = core_get_u32(p + 8)},
+                    .offset = core_get_u64(p + 76),
+                    .bytes = core_get_u64(p + 84),
+                    .crc = core_get_u64(p + 92)};
     memcpy(path, in, path_bytes);
     path[path_bytes] = 0;
     get_dims(p + 12, r->tensor.shape);
 }
 
 /* Decodes a row; what is wrong with it by itself, or NULL. */
-static const char *decode_row(const unsigned char *in, uint64_t path_bytes, const userblock *ub,
-                              char *path, dcp_box *box, index_row *r) {
+static const char *decode_row(const unsigned char *in, uint64_t path_bytes,
+                              const step_userblock *ub, char *path, dcp_box *box, step_row *r) {
     unsigned char again[LONGEST_ROW];
     const unsigned char *p = in + path_bytes;
     const char *wrong;
@@ -123,8 +123,8 @@ static const char *decode_row(const unsigned char *in, uint64_t path_bytes, cons
 }
 
 /* The same for a row that is known to be right; of one that isn't nothing may be used. */
-static void take_row(const unsigned char *in, uint64_t path_bytes, const userblock *ub, char *path,
-                     dcp_box *box, index_row *r) {
+static void take_row(const unsigned char *in, uint64_t path_bytes, const step_userblock *ub,
+                     char *path, dcp_box *box, step_row *r) {
     const unsigned char *p = in + path_bytes;
     read_row(in, path_bytes, path, r);
     decode_dtype(p, &r->tensor.dtype);
@@ -139,8 +139,8 @@ static void take_row(const unsigned char *in, uint64_t path_bytes, const userblo
 
 /* Rows begin with their paths, padded with NUL, so bytes compare as paths do. */
 static int check_row(const unsigned char *table, uint64_t i, uint64_t path_bytes,
-                     const userblock *ub, const char *file, char *path, dcp_box *box, index_row *r,
-                     dcp_error *err) {
+                     const step_userblock *ub, const char *file, char *path, dcp_box *box,
+                     step_row *r, dcp_error *err) {
     const unsigned char *row = table + i * ub->row_bytes;
     const char *wrong = decode_row(row, path_bytes, ub, path, box, r);
     if (!wrong && i && memcmp(row - ub->row_bytes, row, path_bytes) >= 0)
@@ -150,7 +150,7 @@ static int check_row(const unsigned char *table, uint64_t i, uint64_t path_bytes
                      (unsigned long long)i, wrong);
 }
 
-static int check_row_bytes(const userblock *ub, const char *file, uint64_t *path_bytes,
+static int check_row_bytes(const step_userblock *ub, const char *file, uint64_t *path_bytes,
                            dcp_error *err) {
     uint64_t fixed = step_index_row_bytes(0, ub->layout);
     *path_bytes = ub->row_bytes - fixed;
@@ -162,19 +162,19 @@ static int check_row_bytes(const userblock *ub, const char *file, uint64_t *path
 }
 
 static int by_row_offset(const void *a, const void *b) {
-    const index_row *x = *(const index_row *const *)a, *y = *(const index_row *const *)b;
+    const step_row *x = *(const step_row *const *)a, *y = *(const step_row *const *)b;
     return (x->offset > y->offset) - (x->offset < y->offset);
 }
 
-static int shares_bytes(const index_row *r, const file_range *table) {
+static int shares_bytes(const step_row *r, const step_range *table) {
     return r->offset + r->bytes > table->offset && r->offset < table->offset + table->bytes;
 }
 
 /* `order`: rows with bytes, ascending by offset. */
-static int check_disjoint(const index_row **order, size_t n, const userblock *ub, const char *file,
-                          dcp_error *err) {
+static int check_disjoint(const step_row **order, size_t n, const step_userblock *ub,
+                          const char *file, dcp_error *err) {
     for (size_t i = 0; i < n; i++) {
-        const index_row *r = order[i];
+        const step_row *r = order[i];
         if (i && order[i - 1]->offset + order[i - 1]->bytes > r->offset)
             return core_fail(err, DCP_ERR_CORRUPT, "%s: index: datasets %.300s and %.300s overlap",
                              file, order[i - 1]->tensor.path, r->tensor.path);
@@ -187,7 +187,7 @@ static int check_disjoint(const index_row **order, size_t n, const userblock *ub
 }
 
 /* HDF5 has either a dataset or a group at a path. What begins with a row's path follows it. */
-static int check_folders(const index_row *rows, size_t n, const char *file, dcp_error *err) {
+static int check_folders(const step_row *rows, size_t n, const char *file, dcp_error *err) {
     for (size_t i = 0; i < n; i++) {
         const char *path = rows[i].tensor.path, *next;
         size_t bytes = strlen(path);
@@ -203,7 +203,7 @@ static int check_folders(const index_row *rows, size_t n, const char *file, dcp_
     return DCP_OK;
 }
 
-static int check_whole(const index_row *rows, uint64_t path_bytes, const userblock *ub,
+static int check_whole(const step_row *rows, uint64_t path_bytes, const step_userblock *ub,
                        uint64_t blocks, const char *file, dcp_error *err) {
     if (path_bytes != step_index_path_bytes(rows, ub->rows))
         return core_fail(err, DCP_ERR_CORRUPT, "%s: index: paths of %llu bytes, longer than any",
@@ -214,7 +214,7 @@ static int check_whole(const index_row *rows, uint64_t path_bytes, const userblo
                          (unsigned long long)blocks, (unsigned long long)ub->blocks.bytes / 8);
     int status = check_folders(rows, ub->rows, file, err);
     if (status) return status;
-    const index_row **order = malloc((ub->rows + 1) * sizeof *order);
+    const step_row **order = malloc((ub->rows + 1) * sizeof *order);
     if (!order) return core_fail_memory(err, ub->rows * sizeof *order);
     size_t n = 0;
     for (size_t i = 0; i < ub->rows; i++)
@@ -226,25 +226,25 @@ static int check_whole(const index_row *rows, uint64_t path_bytes, const userblo
 }
 
 int step_index_check_rows(const unsigned char *table, uint64_t first, uint64_t end,
-                          const userblock *ub, const char *file, dcp_error *err) {
+                          const step_userblock *ub, const char *file, dcp_error *err) {
     uint64_t path_bytes;
     char path[LONGEST_PATH + 1];
     dcp_box box;
-    index_row row;
+    step_row row;
     int status = check_row_bytes(ub, file, &path_bytes, err);
     for (uint64_t i = first; i < end && !status; i++)
         status = check_row(table, i, path_bytes, ub, file, path, &box, &row, err);
     return status;
 }
 
-int step_index_decode(const unsigned char *table, const userblock *ub, const char *file,
-                      int checked, index_row **out, dcp_error *err) {
+int step_index_decode(const unsigned char *table, const step_userblock *ub, const char *file,
+                      int checked, step_row **out, dcp_error *err) {
     uint64_t path_bytes, blocks = 0;
     int status = check_row_bytes(ub, file, &path_bytes, err);
     if (status) return status;
     size_t box_bytes = ub->layout == DCP_LAYOUT_SHARDED ? sizeof(dcp_box) : 0;
-    size_t row_memory = sizeof(index_row) + box_bytes + path_bytes + 1;
-    index_row *rows = calloc(ub->rows + 1, row_memory);
+    size_t row_memory = sizeof(step_row) + box_bytes + path_bytes + 1;
+    step_row *rows = calloc(ub->rows + 1, row_memory);
     if (!rows) return core_fail_memory(err, ub->rows * row_memory);
     dcp_box *boxes = (dcp_box *)(rows + ub->rows + 1);
     char *paths = (char *)boxes + (ub->rows + 1) * box_bytes;

@@ -8,23 +8,23 @@
 #include "dcp/tensor.h"
 #include "step/userblock.h"
 
-typedef struct index_row {
+typedef struct step_row {
     dcp_tensor tensor;  /* global shape; path: the dataset's, "/model/x" or "/model/x@1" */
     const dcp_box *box; /* what of the tensor the dataset holds; NULL: all of it */
     uint64_t offset;    /* of its bytes from the file's start; 0 where there are none */
     uint64_t bytes;
     uint64_t crc;
     uint64_t first_block; /* its place in the blocks table: the blocks of all rows before it */
-} index_row;
+} step_row;
 
-static inline dcp_box step_index_row_box(const index_row *row) {
+static inline dcp_box step_index_row_box(const step_row *row) {
     return row->box ? *row->box : dcp_box_whole(&row->tensor);
 }
 
 /* The longest path (with its NUL) rounded up to 16. */
-uint64_t step_index_path_bytes(const index_row *rows, size_t n);
+uint64_t step_index_path_bytes(const step_row *rows, size_t n);
 uint64_t step_index_row_bytes(uint64_t path_bytes, dcp_layout layout);
-void step_index_encode(const index_row *rows, size_t n, uint64_t path_bytes, dcp_layout layout,
+void step_index_encode(const step_row *rows, size_t n, uint64_t path_bytes, dcp_layout layout,
                        unsigned char *out);
 
 /* Decodes and checks a table: names, types, shapes, sizes, order, that datasets lie in the file
@@ -32,13 +32,13 @@ void step_index_encode(const index_row *rows, size_t n, uint64_t path_bytes, dcp
  * would give the same bytes. *out is one allocation (rows, their boxes and paths), freed with
  * free(). `file` is the file's path, for messages. Where `checked`, another rank checks the same
  * bytes, and the rows are not to be used before it found them right. */
-int step_index_decode(const unsigned char *table, const userblock *ub, const char *file,
-                      int checked, index_row **out, dcp_error *err);
+int step_index_decode(const unsigned char *table, const step_userblock *ub, const char *file,
+                      int checked, step_row **out, dcp_error *err);
 
 /* Checks rows [first, end) by themselves; those before `first` were checked before. For a large
  * table, which is read step by step: a false number of rows shows at its first false row. */
 int step_index_check_rows(const unsigned char *table, uint64_t first, uint64_t end,
-                          const userblock *ub, const char *file, dcp_error *err);
+                          const step_userblock *ub, const char *file, dcp_error *err);
 
 /* Blocks of 4 MiB, the last one shorter, that a dataset of that size has. */
 static inline uint64_t step_index_blocks(uint64_t bytes) {

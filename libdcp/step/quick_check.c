@@ -60,7 +60,7 @@ static int read_about(const char *folder, dcp_glance *out, dcp_error *err) {
     return status;
 }
 
-static int check_file(const char *path, dcp_layout layout, userblock *ub, dcp_error *err) {
+static int check_file(const char *path, dcp_layout layout, step_userblock *ub, dcp_error *err) {
     unsigned char head[USERBLOCK_BYTES];
     uint64_t bytes;
     int fd, status = io_open_regular(path, O_RDONLY, &fd, &bytes, err);
@@ -79,7 +79,7 @@ static int check_file(const char *path, dcp_layout layout, userblock *ub, dcp_er
 /* Files `numbers`, n of them, or all where it is NULL. */
 static int check_files(const char *folder, const int *numbers, size_t n, dcp_glance *out,
                        dcp_error *err) {
-    userblock ub;
+    step_userblock ub;
     int status = DCP_OK;
     out->files_here = (int)n;
     for (size_t i = 0; i < n && !status; i++) {

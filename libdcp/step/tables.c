@@ -42,7 +42,7 @@ static int append_bytes(packing *p, uint64_t offset, uint64_t bytes, dcp_error *
 
 /* The first step is believed, as it costs little. What comes after it is read when all rows before
  * it were right: a hole in the file, which has the size it likes, is no row. */
-static int append_index(packing *p, const userblock *ub, dcp_error *err) {
+static int append_index(packing *p, const step_userblock *ub, dcp_error *err) {
     int status = DCP_OK;
     uint64_t step = ub->row_bytes ? INDEX_STEP / ub->row_bytes + 1 : 1;
     for (uint64_t i = 0; i < ub->rows && !status; i += step) {
@@ -55,7 +55,7 @@ static int append_index(packing *p, const userblock *ub, dcp_error *err) {
 }
 
 static int pack_file(packing *p, uint64_t file_bytes, dcp_error *err) {
-    userblock ub;
+    step_userblock ub;
     p->all = malloc(HEAD_BYTES);
     if (!p->all) return core_fail_memory(err, HEAD_BYTES);
     core_put_u64(p->all, file_bytes);
@@ -85,7 +85,7 @@ int step_tables_pack(const char *path, unsigned char **packed, uint64_t *bytes, 
 }
 
 static int check_table(const char *path, const char *name, const unsigned char *data,
-                       const file_range *range, dcp_error *err) {
+                       const step_range *range, dcp_error *err) {
     if (core_crc64(data, range->bytes) == range->crc) return DCP_OK;
     return core_fail(err, DCP_ERR_CORRUPT, "%s: %s: its checksum is wrong", path, name);
 }
@@ -115,7 +115,7 @@ int step_tables_unpack(step_file *file, const unsigned char *packed, uint64_t by
     int status =
         step_userblock_decode(packed + 8, core_get_u64(packed), file->path, &file->ub, err);
     if (status) return status;
-    const userblock *ub = &file->ub;
+    const step_userblock *ub = &file->ub;
     if (bytes != HEAD_BYTES + ub->index.bytes + ub->blocks.bytes + ub->meta.bytes)
         return core_fail(err, DCP_ERR_CORRUPT, "%s: user block: changed while it was read",
                          file->path);
@@ -182,7 +182,7 @@ typedef struct gap_sum {
 } gap_sum;
 
 static int by_file_offset(const void *a, const void *b) {
-    const index_row *x = *(const index_row *const *)a, *y = *(const index_row *const *)b;
+    const step_row *x = *(const step_row *const *)a, *y = *(const step_row *const *)b;
     return (x->offset > y->offset) - (x->offset < y->offset);
 }
 
@@ -200,7 +200,7 @@ static int sum_gap(gap_sum *w, uint64_t start, uint64_t end, dcp_error *err) {
 int step_file_check_outside(const step_file *file, unsigned char *buffer, int *intact,
                             dcp_error *err) {
     size_t n = file->ub.rows;
-    const index_row **rows = malloc((n + 1) * sizeof *rows);
+    const step_row **rows = malloc((n + 1) * sizeof *rows);
     if (!rows) return core_fail_memory(err, n * sizeof *rows);
     for (size_t i = 0; i < n; i++) rows[i] = &file->rows[i];
     qsort(rows, n, sizeof *rows, by_file_offset);

@@ -12,8 +12,8 @@ typedef struct step_file {
     char *path; /* of a hidden one: as its reader sees it */
     int reader; /* the rank that reads its tables, and its data for ranks that can't */
     int hidden; /* this rank doesn't see it */
-    userblock ub;
-    index_row *rows;
+    step_userblock ub;
+    step_row *rows;
     uint64_t *crcs;        /* of blocks, all rows' */
     char *meta;            /* JSON text without its padding */
     uint64_t base;         /* its first byte's address */

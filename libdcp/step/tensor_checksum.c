@@ -30,7 +30,7 @@ uint64_t step_tensor_checksum(const dcp_checkpoint *ckpt, const step_tensor *t) 
     const step_dataset *pieces = &ckpt->pieces[t->first_piece];
     uint64_t raw = 0;
     for (size_t k = 0; k < t->n_pieces && t->bytes; k++) {
-        const index_row *row = pieces[k].row;
+        const step_row *row = pieces[k].row;
         box_copy copy;
         uint64_t a, b;
         if (row->bytes == t->bytes) return row->crc;

@@ -24,17 +24,17 @@ enum { /* byte offsets */
        AT_CRC = USERBLOCK_BYTES - 8,
 };
 
-static void put_range(unsigned char *p, const file_range *r) {
+static void put_range(unsigned char *p, const step_range *r) {
     core_put_u64(p, r->offset);
     core_put_u64(p + 8, r->bytes);
     core_put_u64(p + 16, r->crc);
 }
 
-static file_range get_range(const unsigned char *p) {
-    return (file_range){core_get_u64(p), core_get_u64(p + 8), core_get_u64(p + 16)};
+static step_range get_range(const unsigned char *p) {
+    return (step_range){core_get_u64(p), core_get_u64(p + 8), core_get_u64(p + 16)};
 }
 
-void step_userblock_encode(const userblock *ub, unsigned char *out) {
+void step_userblock_encode(const step_userblock *ub, unsigned char *out) {
     memset(out, 0, USERBLOCK_BYTES);
     memcpy(out, magic, sizeof magic);
     core_put_u32(out + AT_VERSION, FORMAT_VERSION);
@@ -49,17 +49,17 @@ void step_userblock_encode(const userblock *ub, unsigned char *out) {
     core_put_u64(out + AT_CRC, core_crc64(out, AT_CRC));
 }
 
-static int in_file(const file_range *r, uint64_t file_bytes) {
+static int in_file(const step_range *r, uint64_t file_bytes) {
     return r->offset >= USERBLOCK_BYTES && r->offset % PAGE_BYTES == 0 && r->offset <= file_bytes &&
            r->bytes <= file_bytes - r->offset;
 }
 
-static int overlap(const file_range *a, const file_range *b) {
+static int overlap(const step_range *a, const step_range *b) {
     return a->offset < b->offset + b->bytes && b->offset < a->offset + a->bytes;
 }
 
 /* What contradicts itself; NULL: nothing. */
-static const char *sizes_wrong(const userblock *ub) {
+static const char *sizes_wrong(const step_userblock *ub) {
     uint64_t rows_bytes, blocks = ub->blocks.bytes / 8;
     if (ub->file_bytes % PAGE_BYTES) return "the file's size is no multiple of a page";
     if (ub->file_bytes > MAX_FILE_BYTES) return "no file is that large";
@@ -80,16 +80,16 @@ static const char *sizes_wrong(const userblock *ub) {
 }
 
 static int decode_body(const unsigned char *in, uint64_t file_bytes, const char *path,
-                       userblock *ub, dcp_error *err) {
+                       step_userblock *ub, dcp_error *err) {
     uint32_t layout = core_get_u32(in + AT_LAYOUT);
-    *ub = (userblock){.layout = layout ? DCP_LAYOUT_SHARDED : DCP_LAYOUT_GLOBAL,
-                      .file_bytes = core_get_u64(in + AT_FILE),
-                      .rows = core_get_u64(in + AT_ROWS),
-                      .row_bytes = core_get_u64(in + AT_ROW),
-                      .index = get_range(in + AT_INDEX),
-                      .blocks = get_range(in + AT_BLOCKS),
-                      .meta = get_range(in + AT_META),
-                      .outside_crc = core_get_u64(in + AT_OUTSIDE)};
+    *ub = (step_userblock){.layout = layout ? DCP_LAYOUT_SHARDED : DCP_LAYOUT_GLOBAL,
+                           .file_bytes = core_get_u64(in + AT_FILE),
+                           .rows = core_get_u64(in + AT_ROWS),
+                           .row_bytes = core_get_u64(in + AT_ROW),
+                           .index = get_range(in + AT_INDEX),
+                           .blocks = get_range(in + AT_BLOCKS),
+                           .meta = get_range(in + AT_META),
+                           .outside_crc = core_get_u64(in + AT_OUTSIDE)};
     if (ub->file_bytes != file_bytes)
         return core_fail(err, DCP_ERR_CORRUPT,
                          "%s: size: the file has %llu bytes, its user block says %llu", path,
@@ -101,7 +101,7 @@ static int decode_body(const unsigned char *in, uint64_t file_bytes, const char 
 }
 
 int step_userblock_decode(const unsigned char *in, uint64_t file_bytes, const char *path,
-                          userblock *out, dcp_error *err) {
+                          step_userblock *out, dcp_error *err) {
     if (memcmp(in, magic, sizeof magic))
         return core_fail(err, DCP_ERR_CORRUPT,
                          "%s: user block: not a checkpoint's file (wrong magic)", path);
@@ -111,7 +111,7 @@ int step_userblock_decode(const unsigned char *in, uint64_t file_bytes, const ch
         return core_fail(err, DCP_ERR_VERSION,
                          "%s: format version %u, this library reads version %d: use a newer one",
                          path, core_get_u32(in + AT_VERSION), FORMAT_VERSION);
-    userblock ub;
+    step_userblock ub;
     int status = decode_body(in, file_bytes, path, &ub, err);
     if (status) return status;
     *out = ub;

@@ -20,24 +20,24 @@
 #define MAX_JSON_BYTES (16u << 20)                   /* of the JSON text */
 #define MAX_META_BYTES (MAX_JSON_BYTES + (1u << 17)) /* with a shard's member and padding */
 
-typedef struct file_range {
+typedef struct step_range {
     uint64_t offset, bytes;
     uint64_t crc;
-} file_range;
+} step_range;
 
-typedef struct userblock {
+typedef struct step_userblock {
     dcp_layout layout;
     uint64_t file_bytes;
     uint64_t rows;      /* of the index */
     uint64_t row_bytes; /* one row of it */
-    file_range index, blocks, meta;
+    step_range index, blocks, meta;
     uint64_t outside_crc; /* of all bytes that are neither user block nor tensor data, in order */
-} userblock;
+} step_userblock;
 
-void step_userblock_encode(const userblock *ub, unsigned char *out /* USERBLOCK_BYTES */);
+void step_userblock_encode(const step_userblock *ub, unsigned char *out /* USERBLOCK_BYTES */);
 
 /* Checks magic, checksum, version and that every range lies in the file of `file_bytes` bytes. */
 int step_userblock_decode(const unsigned char *in, uint64_t file_bytes, const char *path,
-                          userblock *out, dcp_error *err);
+                          step_userblock *out, dcp_error *err);
 
 #endif

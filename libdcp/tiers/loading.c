@@ -8,7 +8,7 @@
 #include "core/fail.h"
 #include "plan/values.h"
 #include "step/list.h"
-#include "store/rebuild.h"
+#include "store/restore.h"
 #include "tiers/given.h"
 #include "tiers/tiers.h"
 
@@ -139,7 +139,7 @@ static int load_step(loading *l, const dcp_tiers_step *which, dcp_error *err) {
 static int rebuild(loading *l, const dcp_tiers_step *which, int every_byte, dcp_error *err) {
     int files = 0;
     int status =
-        store_rebuild_step(l->tiers->list[which->tier].store, which->step, every_byte, &files, err);
+        store_restore_step(l->tiers->list[which->tier].store, which->step, every_byte, &files, err);
     l->rebuilt += files;
     return status;
 }

@@ -14,7 +14,7 @@
 
 /* A dataset with bytes, in its file. */
 typedef struct summed_dataset {
-    const index_row *row;
+    const step_row *row;
     uint64_t gaps;        /* bytes outside of datasets before it, without the user block */
     const box_copy *runs; /* of the tensor that it holds; NULL where they are not to be summed */
     size_t tensor;
@@ -42,7 +42,7 @@ static void xor_into(uint64_t *sum, uint64_t part) {
 }
 
 static int by_dataset_offset(const void *a, const void *b) {
-    const index_row *x = ((const summed_dataset *)a)->row, *y = ((const summed_dataset *)b)->row;
+    const step_row *x = ((const summed_dataset *)a)->row, *y = ((const summed_dataset *)b)->row;
     return (x->offset > y->offset) - (x->offset < y->offset);
 }
 
@@ -203,7 +203,7 @@ static uint64_t add_gap(const verify_sums *t, size_t f, size_t e, uint64_t offse
 
 static uint64_t add_dataset(const verify_sums *t, size_t f, const summed_dataset *e,
                             uint64_t offset, const unsigned char *data, uint64_t end) {
-    const index_row *row = e->row;
+    const step_row *row = e->row;
     uint64_t from = offset - row->offset, bytes = end - offset;
     if (bytes > row->bytes - from) bytes = row->bytes - from;
     add_to_blocks(t->sums + t->ckpt->files[f].first_block + row->first_block, row->bytes, from,
@@ -230,7 +230,7 @@ uint64_t *verify_sums_raw(verify_sums *t, uint64_t *n) {
     return t->sums;
 }
 
-uint64_t verify_sums_block(const verify_sums *t, const step_file *file, const index_row *row,
+uint64_t verify_sums_block(const verify_sums *t, const step_file *file, const step_row *row,
                            uint64_t block) {
     return core_crc64_finish(t->sums[file->first_block + row->first_block + block],
                              step_index_block_bytes(row->bytes, block));

@@ -214,7 +214,7 @@ static int sum_part(verifier *v, dcp_error *err) {
 static int agree_on_files(verifier *v, dcp_error *err) {
     uint64_t tables = ~0ULL;
     for (size_t f = 0; f < v->ckpt->n_files; f++) {
-        const userblock *ub = &v->ckpt->files[f].ub;
+        const step_userblock *ub = &v->ckpt->files[f].ub;
         const uint64_t said[] = {ub->file_bytes, ub->index.crc, ub->blocks.crc, ub->meta.crc};
         tables = core_crc64_raw(tables, said, sizeof said);
     }
@@ -237,7 +237,7 @@ static int sum_files(verifier *v, dcp_error *err) {
 
 /* The tables' bytes one after the other, as they are in the file. */
 static void fill_tables(const step_file *file, unsigned char **tables, unsigned char *all) {
-    const userblock *ub = &file->ub;
+    const step_userblock *ub = &file->ub;
     tables[0] = all;
     tables[1] = tables[0] + ub->index.bytes;
     tables[2] = tables[1] + ub->blocks.bytes;
@@ -249,7 +249,7 @@ static void fill_tables(const step_file *file, unsigned char **tables, unsigned 
     memcpy(tables[2], file->meta, strlen(file->meta));
 }
 
-static int same_offsets(const step_file *file, const index_row *rows, const skeleton *s) {
+static int same_offsets(const step_file *file, const step_row *rows, const skeleton *s) {
     for (uint64_t i = 0; i < file->ub.rows; i++)
         if (rows[i].bytes && rows[i].offset != file->rows[i].offset) return 0;
     return s->file_bytes == file->ub.file_bytes;
@@ -260,10 +260,10 @@ static int same_offsets(const step_file *file, const index_row *rows, const skel
  * out anew, in memory, and never sees the file itself, so metadata that was made to mislead it does
  * no harm. */
 static int is_own_metadata(const step_file *file, int *ours, dcp_error *err) {
-    const userblock *ub = &file->ub;
+    const step_userblock *ub = &file->ub;
     uint64_t bytes = ub->index.bytes + ub->blocks.bytes + ub->meta.bytes, crc = 0;
     unsigned char *all = malloc(bytes + 1), *tables[3];
-    index_row *rows = malloc((ub->rows + 1) * sizeof *rows);
+    step_row *rows = malloc((ub->rows + 1) * sizeof *rows);
     skeleton s = {0};
     int status = DCP_OK;
     *ours = 0;

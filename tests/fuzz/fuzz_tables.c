@@ -76,7 +76,7 @@ static unsigned char *take_file(const uint8_t **data, size_t *size, int how, int
 static void check_file(const step_file *file) {
     uint64_t blocks = 0;
     for (uint64_t i = 0; i < file->ub.rows; i++) {
-        const index_row *r = &file->rows[i];
+        const step_row *r = &file->rows[i];
         PROMISE(!i || strcmp(file->rows[i - 1].tensor.path, r->tensor.path) < 0);
         PROMISE(r->offset <= file->ub.file_bytes && r->bytes <= file->ub.file_bytes - r->offset);
         PROMISE(r->first_block == blocks && !strstr(r->tensor.path, "/../"));

@@ -10,7 +10,7 @@
 #define HEAD_BYTES (8 + USERBLOCK_BYTES)
 
 /* The tables of a file of which `ub` has sizes and places; checksums are those of no data. */
-static unsigned char *pack(const index_row *rows, userblock *ub, uint64_t path_bytes,
+static unsigned char *pack(const step_row *rows, step_userblock *ub, uint64_t path_bytes,
                            const char *json, uint64_t *bytes) {
     *bytes = HEAD_BYTES + ub->index.bytes + ub->blocks.bytes + ub->meta.bytes;
     unsigned char *packed = calloc(*bytes, 1);
@@ -30,33 +30,33 @@ static unsigned char *pack(const index_row *rows, userblock *ub, uint64_t path_b
 }
 
 void stored_make(stored *s, const save_file *file) {
-    userblock ub = {.layout = DCP_LAYOUT_GLOBAL,
-                    .file_bytes = file->skeleton.file_bytes,
-                    .rows = file->n,
-                    .index = file->skeleton.index,
-                    .blocks = file->skeleton.blocks,
-                    .meta = file->skeleton.meta};
+    step_userblock ub = {.layout = DCP_LAYOUT_GLOBAL,
+                         .file_bytes = file->skeleton.file_bytes,
+                         .rows = file->n,
+                         .index = file->skeleton.index,
+                         .blocks = file->skeleton.blocks,
+                         .meta = file->skeleton.meta};
     s->packed = pack(file->rows, &ub, step_index_path_bytes(file->rows, file->n),
                      "{\"format\":1,\"step\":1}", &s->bytes);
 }
 
 /* Tables first, then the shard's boxes on pages of their own. */
 static unsigned char *pack_shard(const stored *s, int number, uint64_t *bytes) {
-    index_row *rows = calloc(s->n, sizeof *rows);
+    step_row *rows = calloc(s->n, sizeof *rows);
     dcp_box *boxes = calloc(s->n, sizeof *boxes);
     NEED(rows && boxes);
-    userblock ub = {.layout = DCP_LAYOUT_SHARDED, .rows = s->n};
+    step_userblock ub = {.layout = DCP_LAYOUT_SHARDED, .rows = s->n};
     for (size_t i = 0; i < s->n; i++) {
         const dcp_tensor *t = &s->sorted[i]->tensor;
         boxes[i] = dcp_box_chunk(t, number, s->shards);
-        rows[i] = (index_row){.tensor = *t, .box = &boxes[i]};
+        rows[i] = (step_row){.tensor = *t, .box = &boxes[i]};
         rows[i].bytes = dcp_box_elems(&boxes[i], t->ndim) * dcp_dtype_bytes(t->dtype);
         ub.blocks.bytes += 8 * step_index_blocks(rows[i].bytes);
     }
     uint64_t path_bytes = step_index_path_bytes(rows, s->n), at = 2 * PAGE_BYTES;
-    ub.index = (file_range){at, s->n * step_index_row_bytes(path_bytes, ub.layout), 0};
+    ub.index = (step_range){at, s->n * step_index_row_bytes(path_bytes, ub.layout), 0};
     ub.blocks.offset = at += (ub.index.bytes / PAGE_BYTES + 1) * PAGE_BYTES;
-    ub.meta = (file_range){at += (ub.blocks.bytes / PAGE_BYTES + 1) * PAGE_BYTES, 65536, 0};
+    ub.meta = (step_range){at += (ub.blocks.bytes / PAGE_BYTES + 1) * PAGE_BYTES, 65536, 0};
     at += ub.meta.bytes;
     for (size_t i = 0; i < s->n; i++) {
         rows[i].offset = at;

@@ -64,15 +64,15 @@ static void damaged_metadata(const scratch *s, const given *g) {
 }
 
 static int by_offset(const void *a, const void *b) {
-    const index_row *x = a, *y = b;
+    const step_row *x = a, *y = b;
     return (x->offset > y->offset) - (x->offset < y->offset);
 }
 
 /* Gives the file its true length and checksums again, as an attacker would. */
 static void seal(const scratch *s) {
     size_t n;
-    userblock ub;
-    index_row *rows;
+    step_userblock ub;
+    step_row *rows;
     struct stat st;
     CHECK(stat(file, &st) == 0 && truncate(file, (st.st_size + 4095) / 4096 * 4096) == 0);
     unsigned char *data = scratch_read(s, STEP "/state.h5", &n);

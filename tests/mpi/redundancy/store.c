@@ -1,8 +1,8 @@
 /* A private store with redundancy: its saves survive the loss of a node's files, damage counts as
  * loss, too much loss falls back to an older step; and what can't be is refused when it is opened.
  */
-#include "store/rebuild.h"
 #include "store/store.h"
+#include "store/restore.h"
 #include "support/private_files.h"
 
 static char log_lines[16384];
@@ -98,11 +98,11 @@ static void one_step_is_rebuilt(const private_files *p) {
     if (p->s->rank == 0) CHECK(store_directory_remove(AT_FDCWD, path) == 0);
     private_lose(p, 1);
     SUCCEEDS(open_store(p, NULL, &store, err));
-    SUCCEEDS(store_rebuild_step(store, 4, 0, &rebuilt, err));
+    SUCCEEDS(store_restore_step(store, 4, 0, &rebuilt, err));
     CHECK(rebuilt == 2 * p->ranks_a_node && access(path, R_OK) == 0);
-    SUCCEEDS(store_rebuild_step(store, 4, 0, &rebuilt, err));
+    SUCCEEDS(store_restore_step(store, 4, 0, &rebuilt, err));
     CHECK(rebuilt == 0);
-    check_same_failure(store_rebuild_step(store, 5, 0, &rebuilt, &failure), DCP_ERR_NOT_FOUND,
+    check_same_failure(store_restore_step(store, 5, 0, &rebuilt, &failure), DCP_ERR_NOT_FOUND,
                        &failure, "no rank sees an intact redundancy file");
     dcp_store_close(store);
     private_folder(p, 0, path);

@@ -9,14 +9,14 @@
 
 /* A table in memory of its own size, so that a read past its end shows. */
 struct table {
-    userblock ub;
+    step_userblock ub;
     unsigned char *bytes;
     uint64_t path_bytes;
 };
 
 static const dcp_box part = {{1, 0}, {2, 3}};
 
-static struct table make_table(dcp_layout layout, index_row *rows) {
+static struct table make_table(dcp_layout layout, step_row *rows) {
     static const struct {
         const char *path;
         dcp_dtype dtype;
@@ -34,7 +34,7 @@ static struct table make_table(dcp_layout layout, index_row *rows) {
     for (size_t i = 0; i < ROWS; i++) {
         dcp_tensor tensor = {list[i].path, list[i].dtype, list[i].ndim, {0}};
         memcpy(tensor.shape, list[i].shape, sizeof tensor.shape);
-        rows[i] = (index_row){.tensor = tensor};
+        rows[i] = (step_row){.tensor = tensor};
         if (layout == DCP_LAYOUT_SHARDED && i == 3) rows[i].box = &part;
         dcp_box box = step_index_row_box(&rows[i]);
         rows[i].bytes = dcp_box_elems(&box, tensor.ndim) * dcp_dtype_bytes(tensor.dtype);
@@ -45,16 +45,16 @@ static struct table make_table(dcp_layout layout, index_row *rows) {
     }
     t.path_bytes = step_index_path_bytes(rows, ROWS);
     t.ub.row_bytes = step_index_row_bytes(t.path_bytes, layout);
-    t.ub.index = (file_range){32 << 20, ROWS * t.ub.row_bytes, 0};
-    t.ub.blocks = (file_range){33 << 20, 8 * blocks, 0};
-    t.ub.meta = (file_range){34 << 20, 65536, 0};
+    t.ub.index = (step_range){32 << 20, ROWS * t.ub.row_bytes, 0};
+    t.ub.blocks = (step_range){33 << 20, 8 * blocks, 0};
+    t.ub.meta = (step_range){34 << 20, 65536, 0};
     t.bytes = malloc(t.ub.index.bytes);
     assert_non_null(t.bytes);
     step_index_encode(rows, ROWS, t.path_bytes, layout, t.bytes);
     return t;
 }
 
-static int decode(const struct table *t, index_row **rows) {
+static int decode(const struct table *t, step_row **rows) {
     dcp_error err = {0};
     int status = step_index_decode(t->bytes, &t->ub, "file", 0, rows, &err);
     assert_int_equal(err.status, status);
@@ -65,7 +65,7 @@ static int decode(const struct table *t, index_row **rows) {
 static void what_is_encoded_comes_back(void **state) {
     (void)state;
     for (dcp_layout layout = DCP_LAYOUT_GLOBAL; layout <= DCP_LAYOUT_SHARDED; layout++) {
-        index_row rows[ROWS], *back;
+        step_row rows[ROWS], *back;
         struct table t = make_table(layout, rows);
         assert_int_equal(t.path_bytes, 32);
         assert_int_equal(t.ub.row_bytes, layout ? 260 : 132);
@@ -89,10 +89,11 @@ static void what_is_encoded_comes_back(void **state) {
 
 static void an_empty_table_is_one(void **state) {
     (void)state;
-    userblock ub = {.file_bytes = 8192, .row_bytes = step_index_row_bytes(16, DCP_LAYOUT_GLOBAL)};
-    ub.index = ub.blocks = (file_range){4096, 0, 0};
-    ub.meta = (file_range){4096, 4096, 0};
-    index_row *rows;
+    step_userblock ub = {.file_bytes = 8192,
+                         .row_bytes = step_index_row_bytes(16, DCP_LAYOUT_GLOBAL)};
+    ub.index = ub.blocks = (step_range){4096, 0, 0};
+    ub.meta = (step_range){4096, 4096, 0};
+    step_row *rows;
     assert_int_equal(step_index_path_bytes(NULL, 0), 16);
     assert_int_equal(step_index_decode((const unsigned char *)"", &ub, "file", 0, &rows, NULL),
                      DCP_OK);
@@ -190,7 +191,7 @@ static void each_field_is_checked(void **state) {
         for (dcp_layout layout = DCP_LAYOUT_GLOBAL; layout <= DCP_LAYOUT_SHARDED; layout++) {
             const struct mutation *m = &mutations[i];
             if (m->only == (layout == DCP_LAYOUT_GLOBAL ? 1 : -1)) continue;
-            index_row rows[ROWS], *back = NULL;
+            step_row rows[ROWS], *back = NULL;
             struct table t = make_table(layout, rows);
             mutate(&t, m);
             int status = decode(&t, &back);
@@ -203,9 +204,9 @@ static void each_field_is_checked(void **state) {
 static void tables_of_other_sizes(void **state) {
     (void)state;
     for (int i = 0; i < 8; i++) {
-        index_row rows[ROWS], *back;
+        step_row rows[ROWS], *back;
         struct table t = make_table(DCP_LAYOUT_GLOBAL, rows);
-        userblock *ub = &t.ub;
+        step_userblock *ub = &t.ub;
         if (i == 0) ub->row_bytes = 0;
         if (i == 1) ub->row_bytes = 100; /* no path */
         if (i == 2) ub->row_bytes = 99;
@@ -230,7 +231,7 @@ static void tables_of_other_sizes(void **state) {
 static void random_damage_does_no_harm(void **state) {
     (void)state;
     for (int round = 0; round < 20000; round++) {
-        index_row rows[ROWS], *back;
+        step_row rows[ROWS], *back;
         struct table t = make_table(round % 2 ? DCP_LAYOUT_SHARDED : DCP_LAYOUT_GLOBAL, rows);
         for (uint64_t n = between(1, 4); n > 0; n--)
             t.bytes[between(0, t.ub.index.bytes - 1)] = (unsigned char)(any() >> between(0, 7));
@@ -249,7 +250,7 @@ static void random_damage_does_no_harm(void **state) {
 /* As a large table is read: a false row shows in its step, and only there. */
 static void steps_find_the_false_row(void **state) {
     (void)state;
-    index_row rows[ROWS];
+    step_row rows[ROWS];
     struct table t = make_table(DCP_LAYOUT_GLOBAL, rows);
     assert_int_equal(step_index_check_rows(t.bytes, 0, ROWS, &t.ub, "file", NULL), DCP_OK);
     memset(t.bytes + 4 * t.ub.row_bytes, 0, 3 * t.ub.row_bytes); /* a hole */

@@ -6,19 +6,19 @@
 
 #define FILE_BYTES (1ULL << 20)
 
-static const userblock good = {.layout = DCP_LAYOUT_SHARDED,
-                               .file_bytes = FILE_BYTES,
-                               .rows = 3,
-                               .row_bytes = 260,
-                               .index = {8192, 780, 0x1111},
-                               .blocks = {12288, 24, 0x2222},
-                               .meta = {65536, 65536, 0x3333},
-                               .outside_crc = 0x4444};
+static const step_userblock good = {.layout = DCP_LAYOUT_SHARDED,
+                                    .file_bytes = FILE_BYTES,
+                                    .rows = 3,
+                                    .row_bytes = 260,
+                                    .index = {8192, 780, 0x1111},
+                                    .blocks = {12288, 24, 0x2222},
+                                    .meta = {65536, 65536, 0x3333},
+                                    .outside_crc = 0x4444};
 
 static void it_comes_back(void **state) {
     (void)state;
     unsigned char block[USERBLOCK_BYTES];
-    userblock back;
+    step_userblock back;
     memset(block, 0xaa, sizeof block);
     step_userblock_encode(&good, block);
     assert_int_equal(step_userblock_decode(block, FILE_BYTES, "file", &back, NULL), DCP_OK);
@@ -35,7 +35,7 @@ static void it_comes_back(void **state) {
 static void every_flipped_bit_is_damage(void **state) {
     (void)state;
     unsigned char block[USERBLOCK_BYTES];
-    userblock back;
+    step_userblock back;
     step_userblock_encode(&good, block);
     for (size_t bit = 0; bit < 8 * sizeof block; bit++) {
         dcp_error err = {0};
@@ -51,7 +51,7 @@ static void every_flipped_bit_is_damage(void **state) {
 static void a_file_of_another_size_is_damage(void **state) {
     (void)state;
     unsigned char block[USERBLOCK_BYTES];
-    userblock back;
+    step_userblock back;
     dcp_error err = {0};
     step_userblock_encode(&good, block);
     for (int d = -1; d <= 1; d += 2) {
@@ -63,9 +63,9 @@ static void a_file_of_another_size_is_damage(void **state) {
 }
 
 /* With a right checksum: what a hostile writer could make. */
-static void expect_forged(const userblock *ub, const char *part) {
+static void expect_forged(const step_userblock *ub, const char *part) {
     unsigned char block[USERBLOCK_BYTES];
-    userblock back;
+    step_userblock back;
     dcp_error err = {0};
     step_userblock_encode(ub, block);
     assert_int_equal(step_userblock_decode(block, ub->file_bytes, "file", &back, &err),
@@ -75,7 +75,7 @@ static void expect_forged(const userblock *ub, const char *part) {
 
 static void ranges_outside_the_file_are_damage(void **state) {
     (void)state;
-    static const file_range bad[] = {
+    static const step_range bad[] = {
         {0, 780, 0},           {FILE_BYTES - 512, 780, 0},
         {FILE_BYTES, 780, 0},  {FILE_BYTES + 4096, 0, 0},
         {8193, 780, 0},        {UINT64_MAX - 4095, 780, 0},
@@ -83,7 +83,7 @@ static void ranges_outside_the_file_are_damage(void **state) {
     };
     for (size_t i = 0; i < sizeof bad / sizeof *bad; i++)
         for (int table = 0; table < 3; table++) {
-            userblock ub = good;
+            step_userblock ub = good;
             *(table == 0 ? &ub.index : table == 1 ? &ub.blocks : &ub.meta) = bad[i];
             if (table == 0) ub.rows = 1, ub.row_bytes = bad[i].bytes;
             if (table == 1 && bad[i].bytes == 780) ub.blocks.bytes = 776;
@@ -93,7 +93,7 @@ static void ranges_outside_the_file_are_damage(void **state) {
 
 static void sizes_that_contradict_are_damage(void **state) {
     (void)state;
-    userblock ub = good;
+    step_userblock ub = good;
     ub.rows = 4;
     expect_forged(&ub, "size of its rows");
     ub = good;
@@ -115,12 +115,12 @@ static void sizes_that_contradict_are_damage(void **state) {
  * have. */
 static void sizes_beyond_any_file_are_damage(void **state) {
     (void)state;
-    userblock ub = good;
+    step_userblock ub = good;
     ub.file_bytes = 1ULL << 62;
     expect_forged(&ub, "no file is that large");
     ub.file_bytes = 1ULL << 47;
     ub.rows = MAX_ROWS + 1;
-    ub.index = (file_range){1ULL << 46, ub.rows * 260, 0};
+    ub.index = (step_range){1ULL << 46, ub.rows * 260, 0};
     expect_forged(&ub, "no index has that many rows");
     ub = good;
     ub.file_bytes = 1ULL << 47;
@@ -128,7 +128,7 @@ static void sizes_beyond_any_file_are_damage(void **state) {
     expect_forged(&ub, "no meta is that large");
     ub = good;
     ub.file_bytes = 1ULL << 30;
-    ub.blocks = (file_range){1 << 20, 8 * (256 + 3 + 1), 0};
+    ub.blocks = (step_range){1 << 20, 8 * (256 + 3 + 1), 0};
     expect_forged(&ub, "the blocks table has not the size of what it covers");
 }
 
@@ -136,7 +136,7 @@ static void what_is_not_used_is_zero(void **state) {
     (void)state;
     for (size_t at = 120; at < USERBLOCK_BYTES - 8; at += 13) {
         unsigned char block[USERBLOCK_BYTES];
-        userblock back;
+        step_userblock back;
         dcp_error err = {0};
         step_userblock_encode(&good, block);
         block[at] = 1;
@@ -150,7 +150,7 @@ static void what_is_not_used_is_zero(void **state) {
 static void a_newer_format_is_told_apart(void **state) {
     (void)state;
     unsigned char block[USERBLOCK_BYTES];
-    userblock back;
+    step_userblock back;
     dcp_error err = {0};
     step_userblock_encode(&good, block);
     core_put_u32(block + 8, FORMAT_VERSION + 1);

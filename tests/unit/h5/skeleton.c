@@ -8,7 +8,7 @@
 #define MOST 400
 
 struct plan {
-    index_row rows[MOST];
+    step_row rows[MOST];
     char paths[MOST][40];
     size_t n;
     uint64_t meta_bytes;
@@ -21,7 +21,7 @@ static void any_rows(struct plan *p, size_t n) {
     p->meta_bytes = 65536 * between(1, 2);
     uint64_t blocks = 0;
     for (size_t i = 0; i < n; i++) {
-        index_row *r = &p->rows[i];
+        step_row *r = &p->rows[i];
         snprintf(p->paths[i], sizeof p->paths[i], "%s/w%05zu", folders[4 * i / n], i);
         r->tensor.path = p->paths[i];
         r->tensor.dtype = (dcp_dtype)between(0, DCP_DTYPE_COUNT - 1);
@@ -56,7 +56,7 @@ static int by_offset(const void *a, const void *b) {
 
 static size_t extents(const struct plan *p, const skeleton *s, struct extent *out) {
     size_t n = 0;
-    const file_range *tables[] = {&s->index, &s->blocks, &s->meta};
+    const step_range *tables[] = {&s->index, &s->blocks, &s->meta};
     for (int t = 0; t < 3; t++)
         if (tables[t]->bytes) out[n++] = (struct extent){tables[t]->offset, tables[t]->bytes, 1};
     for (size_t i = 0; i < p->n; i++)
@@ -136,8 +136,8 @@ static void what_hdf5_refuses_is_an_error(void **state) {
     (void)state;
     static const char *const second[] = {"/m/a/b", "/m/a"};
     for (int i = 0; i < 2; i++) {
-        index_row rows[2] = {{.tensor = {"/m/a", DCP_F32, 1, {4}}, .bytes = 16},
-                             {.tensor = {second[i], DCP_F32, 1, {4}}, .bytes = 16}};
+        step_row rows[2] = {{.tensor = {"/m/a", DCP_F32, 1, {4}}, .bytes = 16},
+                            {.tensor = {second[i], DCP_F32, 1, {4}}, .bytes = 16}};
         skeleton s;
         dcp_error err = {0};
         assert_int_equal(h5_skeleton_build(rows, 2, DCP_LAYOUT_GLOBAL, 65536, &s, &err),

@@ -9,14 +9,14 @@
 
 typedef struct grid {
     dcp_tensor tensor;
-    index_row rows[MOST];
+    step_row rows[MOST];
     dcp_box boxes[MOST];
     step_file file;
     size_t n;
     dcp_checkpoint ckpt;
 } grid;
 
-static void swap_boxes(index_row *a, index_row *b) {
+static void swap_boxes(step_row *a, step_row *b) {
     const dcp_box *box = a->box;
     a->box = b->box;
     b->box = box;
@@ -34,12 +34,12 @@ static void cut(grid *g, const uint64_t *cells) {
         dcp_box box = {{cell[0] * size[0], cell[1] * size[1]}, {size[0], size[1]}};
         snprintf(paths[g->n], sizeof paths[0], "/model/w@%zu", g->n + 1);
         g->boxes[g->n] = box;
-        g->rows[g->n] = (index_row){g->tensor, &g->boxes[g->n], .bytes = size[0] * size[1]};
+        g->rows[g->n] = (step_row){g->tensor, &g->boxes[g->n], .bytes = size[0] * size[1]};
         g->rows[g->n].tensor.path = paths[g->n];
     }
     for (size_t i = g->n; i > 1; i--) swap_boxes(&g->rows[i - 1], &g->rows[between(0, i - 1)]);
     g->file = (step_file){.path = (char *)"file", .rows = g->rows, .meta = json};
-    g->file.ub = (userblock){.layout = DCP_LAYOUT_SHARDED, .rows = g->n};
+    g->file.ub = (step_userblock){.layout = DCP_LAYOUT_SHARDED, .rows = g->n};
     g->ckpt = (dcp_checkpoint){
         .path = (char *)"folder", .layout = DCP_LAYOUT_SHARDED, .files = &g->file, .n_files = 1};
 }
@@ -59,7 +59,7 @@ static void look(const grid *g, int one_cut) {
         size_t first, end;
         step_checkpoint_near(&g->ckpt, t, &box, &first, &end);
         for (size_t k = 0; k < t->n_pieces; k++) {
-            const index_row *row = g->ckpt.pieces[t->first_piece + k].row;
+            const step_row *row = g->ckpt.pieces[t->first_piece + k].row;
             int is_near = k >= first && k < end,
                 shares = core_box_intersect(2, row->box, &box, &shared);
             assert_true(is_near || !shares);

@@ -1,7 +1,7 @@
 /* Finds the newest step of a private store that is complete or can be completed. Lost files are
  * written into the step's folders themselves: each appears there under its name only when it is
  * complete, so that a rebuild that fails leaves the step no worse than it was. */
-#include "store/rebuild.h"
+#include "store/restore.h"
 
 #include <fcntl.h>
 #include <jansson.h>
@@ -132,7 +132,7 @@ static int restore_newest(restoration *r, const dcp_step *steps, size_t n, dcp_e
                      r->newest.message);
 }
 
-int store_rebuild_step(dcp_store *store, uint64_t step, int every_byte, int *rebuilt,
+int store_restore_step(dcp_store *store, uint64_t step, int every_byte, int *rebuilt,
                        dcp_error *err) {
     restoration r = {.store = store, .step = step, .every_byte = every_byte};
     int status = restore_step(&r, err);

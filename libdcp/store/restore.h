@@ -1,13 +1,13 @@
 /* Rebuilding the lost files of a step of a private store from its redundancy files. */
-#ifndef DCP_STORE_REBUILD_H
-#define DCP_STORE_REBUILD_H
+#ifndef DCP_STORE_RESTORE_H
+#define DCP_STORE_RESTORE_H
 
 #include "store/store.h"
 
 /* Collective. dcp_store_rebuild of one step of a private store. DCP_ERR_NOT_FOUND: too many of its
  * files are lost, or no redundancy file is left; DCP_ERR_CORRUPT: the same, and some are damaged.
  */
-int store_rebuild_step(dcp_store *store, uint64_t step, int every_byte, int *rebuilt,
+int store_restore_step(dcp_store *store, uint64_t step, int every_byte, int *rebuilt,
                        dcp_error *err);
 
 #endif
