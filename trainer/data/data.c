@@ -4,7 +4,9 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "data/source.h"
+#include "data/fixed.h"
+#include "data/idx.h"
+#include "data/sequences.h"
 #include "programs/fail.h"
 
 struct data {

@@ -5,23 +5,9 @@
 
 #include <stdint.h>
 
-#include "models/sample.h"
-#include <dcp/error.h>
+#include "data/source.h"
 
 typedef struct data data;
-
-enum { DATA_ANY_BATCH = 0 }; /* a fixed batch may be of any size */
-
-typedef struct data_options {
-    const char *type; /* "text", "tokens", "idx" or "safetensors" */
-    const char *path;
-    const char *dtype; /* of tokens: "uint16" or "uint32"; NULL: uint16 where the vocabulary fits */
-    uint64_t batch;    /* samples of a step; DATA_ANY_BATCH */
-    sample_shape shape;
-} data_options;
-
-/* Tokens of a row of the fixed batch, a safetensors file. Errors as data_open's. */
-int data_fixed_sequence(const char *path, uint64_t *out, dcp_error *err);
 
 /* Not collective. DCP_ERR_NOT_FOUND, DCP_ERR_ARG: what is wrong with path or content, or the data
  * is of another kind than the model takes. */

@@ -1,8 +1,21 @@
-/* What a kind of data provides. */
+/* What a kind of data is asked for, and what it provides. */
 #ifndef TRAINER_DATA_SOURCE_H
 #define TRAINER_DATA_SOURCE_H
 
-#include "data/data.h"
+#include <stdint.h>
+
+#include "models/sample.h"
+#include <dcp/error.h>
+
+enum { DATA_ANY_BATCH = 0 }; /* a fixed batch may be of any size */
+
+typedef struct data_options {
+    const char *type; /* "text", "tokens", "idx" or "safetensors" */
+    const char *path;
+    const char *dtype; /* of tokens: "uint16" or "uint32"; NULL: uint16 where the vocabulary fits */
+    uint64_t batch;    /* samples of a step; DATA_ANY_BATCH */
+    sample_shape shape;
+} data_options;
 
 typedef struct data_source {
     const char *type;
@@ -15,7 +28,5 @@ typedef struct data_source {
     int (*read)(void *state, uint64_t seed, uint64_t epoch, uint64_t index, const sample_batch *out,
                 dcp_error *err);
 } data_source;
-
-extern const data_source data_text, data_tokens, data_idx, data_fixed;
 
 #endif

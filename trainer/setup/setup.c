@@ -11,6 +11,7 @@
 #include "common/say.h"
 #include "config/places.h"
 #include "data/data.h"
+#include "data/fixed.h"
 #include "fsdp/gather_shared.h"
 #include "fsdp/transports.h"
 #include "optim/norm.h"

@@ -1,7 +1,7 @@
 /* Files as one string of bytes. One descriptor is open at a time: a folder may hold more files than
  * a process may open. Sizes are those found at the start; a file that shrinks later is an error,
  * because the samples would no longer be the same on all ranks and in all runs. */
-#include "data/files.h"
+#include "data/joined_files.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -15,7 +15,7 @@
 
 #include "programs/fail.h"
 
-static int add_file(data_files *files, const char *path, uint64_t bytes, dcp_error *err) {
+static int append_file(data_files *files, const char *path, uint64_t bytes, dcp_error *err) {
     if (access(path, R_OK) != 0)
         return core_fail(err, DCP_ERR_NOT_FOUND, "data.path: cannot read %s: %s", path,
                          strerror(errno));
@@ -35,7 +35,7 @@ static int add_file(data_files *files, const char *path, uint64_t bytes, dcp_err
 /* What fts found at `entry`. Links below the start are not followed: they may lead in circles. */
 static int add_entry(data_files *files, const FTSENT *entry, dcp_error *err) {
     if (entry->fts_info == FTS_F && S_ISREG(entry->fts_statp->st_mode))
-        return add_file(files, entry->fts_path, (uint64_t)entry->fts_statp->st_size, err);
+        return append_file(files, entry->fts_path, (uint64_t)entry->fts_statp->st_size, err);
     if (entry->fts_info == FTS_DNR || entry->fts_info == FTS_ERR || entry->fts_info == FTS_NS)
         return core_fail(err, DCP_ERR_NOT_FOUND, "data.path: cannot read %s: %s", entry->fts_path,
                          strerror(entry->fts_errno));
@@ -114,7 +114,7 @@ int data_files_append(data_files *files, const char *path, dcp_error *err) {
     struct stat st;
     if (stat(path, &st) != 0 || !S_ISREG(st.st_mode))
         return core_fail(err, DCP_ERR_NOT_FOUND, "data.path: %s is no file that can be read", path);
-    const int status = add_file(files, path, (uint64_t)st.st_size, err);
+    const int status = append_file(files, path, (uint64_t)st.st_size, err);
     find_begins(files);
     return status;
 }
@@ -165,7 +165,7 @@ const char *data_files_at(const data_files *files, uint64_t offset, uint64_t *wi
     return file->path;
 }
 
-static int open_file(data_files *files, size_t i, dcp_error *err) {
+static int open_nth_file(data_files *files, size_t i, dcp_error *err) {
     if (files->fd >= 0 && files->open == i) return DCP_OK;
     if (files->fd >= 0) close(files->fd);
     files->open = i;
@@ -175,8 +175,8 @@ static int open_file(data_files *files, size_t i, dcp_error *err) {
                      strerror(errno));
 }
 
-static int read_piece(const data_files *files, uint64_t offset, uint64_t bytes, char *out,
-                      dcp_error *err) {
+static int read_within(const data_files *files, uint64_t offset, uint64_t bytes, char *out,
+                       dcp_error *err) {
     const char *path = files->list[files->open].path;
     while (bytes > 0) {
         const ssize_t n = pread(files->fd, out, bytes, (off_t)offset);
@@ -198,8 +198,8 @@ int data_files_read(data_files *files, uint64_t offset, uint64_t bytes, void *ou
         const uint64_t within = offset - files->list[i].begin;
         const uint64_t left = files->list[i].bytes - within;
         const uint64_t piece = left < bytes ? left : bytes;
-        int status = open_file(files, i, err);
-        if (status == DCP_OK) status = read_piece(files, within, piece, to, err);
+        int status = open_nth_file(files, i, err);
+        if (status == DCP_OK) status = read_within(files, within, piece, to, err);
         if (status != DCP_OK) return status;
         to += piece;
         offset += piece;

@@ -1,31 +1,32 @@
-/* Files as one string of tokens: bytes, or ids of 2 or 4 bytes. Window w is tokens [w * sequence,
- * (w + 1) * sequence]: windows share one token, so that each but the first is predicted once an
+/* Files as one string of tokens: bytes, or ids of 2 or 4 bytes. Sequence w is tokens [w * sequence,
+ * (w + 1) * sequence]: sequences share one token, so that each but the first is predicted once an
  * epoch. Every epoch has its own order.
  *
  * Ids are checked as they are read, and at the start those at the beginning of each file: a wrong
  * type or a wrong tokenizer shows there, and to read all of many GB would take minutes. */
+#include "data/sequences.h"
+
 #include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include "data/files.h"
-#include "data/source.h"
+#include "data/joined_files.h"
 #include "programs/fail.h"
 #include "random/random.h"
 
 enum { BYTES_VOCABULARY = 256, UINT16_VOCABULARY = 65536, CHECKED_BYTES = 1 << 20 };
 
-typedef struct windows {
+typedef struct sequences {
     data_files files;
     uint64_t sequence, vocab;
     uint32_t width;  /* bytes of a token */
-    uint8_t *window; /* [sequence + 1] tokens */
-} windows;
+    uint8_t *tokens; /* [sequence + 1] tokens */
+} sequences;
 
-static void windows_close(void *state) {
-    windows *w = state;
+static void sequences_close(void *state) {
+    sequences *w = state;
     data_files_close(&w->files);
-    free(w->window);
+    free(w->tokens);
     free(w);
 }
 
@@ -35,7 +36,7 @@ static uint32_t token_at(const uint8_t *bytes, uint32_t width) {
     return id;
 }
 
-static int fail_id(const windows *w, uint64_t offset, uint32_t id, dcp_error *err) {
+static int fail_id(const sequences *w, uint64_t offset, uint32_t id, dcp_error *err) {
     uint64_t within;
     const char *path = data_files_at(&w->files, offset, &within);
     return core_fail(err, DCP_ERR_ARG,
@@ -46,7 +47,7 @@ static int fail_id(const windows *w, uint64_t offset, uint32_t id, dcp_error *er
 }
 
 /* Bytes [offset, offset + bytes) of the files lie in `from`: every id must be the model's. */
-static int check_ids(const windows *w, uint64_t offset, const uint8_t *from, uint64_t bytes,
+static int check_ids(const sequences *w, uint64_t offset, const uint8_t *from, uint64_t bytes,
                      dcp_error *err) {
     if (w->width == 1) return DCP_OK;
     for (uint64_t at = 0; at < bytes; at += w->width) {
@@ -56,7 +57,7 @@ static int check_ids(const windows *w, uint64_t offset, const uint8_t *from, uin
     return DCP_OK;
 }
 
-static int check_sizes(const windows *w, dcp_error *err) {
+static int check_sizes(const sequences *w, dcp_error *err) {
     for (size_t i = 0; i < w->files.n; i++) {
         const data_file *file = &w->files.list[i];
         if (file->bytes % w->width == 0) continue;
@@ -69,13 +70,13 @@ static int check_sizes(const windows *w, dcp_error *err) {
     return DCP_OK;
 }
 
-static int check_beginning(windows *w, const data_file *file, uint8_t *buffer, dcp_error *err) {
+static int check_beginning(sequences *w, const data_file *file, uint8_t *buffer, dcp_error *err) {
     const uint64_t bytes = file->bytes < CHECKED_BYTES ? file->bytes : CHECKED_BYTES;
     const int status = data_files_read(&w->files, file->begin, bytes, buffer, err);
     return status == DCP_OK ? check_ids(w, file->begin, buffer, bytes, err) : status;
 }
 
-static int check_files(windows *w, dcp_error *err) {
+static int check_files(sequences *w, dcp_error *err) {
     if (w->width == 1) return DCP_OK;
     int status = check_sizes(w, err);
     if (status != DCP_OK) return status;
@@ -87,7 +88,7 @@ static int check_files(windows *w, dcp_error *err) {
     return status;
 }
 
-static int check_length(const windows *w, const char *path, dcp_error *err) {
+static int check_length(const sequences *w, const char *path, dcp_error *err) {
     const uint64_t tokens = w->files.bytes / w->width;
     if (tokens > w->sequence) return DCP_OK;
     return core_fail(err, DCP_ERR_ARG,
@@ -97,27 +98,28 @@ static int check_length(const windows *w, const char *path, dcp_error *err) {
                      w->files.n == 1 ? "file" : "files", w->sequence, w->sequence + 1);
 }
 
-static int windows_open(const data_options *options, uint32_t width, void **state, dcp_error *err) {
-    windows *w = calloc(1, sizeof *w);
+static int sequences_open(const data_options *options, uint32_t width, void **state,
+                          dcp_error *err) {
+    sequences *w = calloc(1, sizeof *w);
     if (!w) return core_fail_memory(err, sizeof *w);
     w->files.fd = -1;
     w->sequence = options->shape.tokens;
     w->vocab = options->shape.classes;
     w->width = width;
-    w->window = malloc((options->shape.tokens + 1) * width);
-    int status = w->window ? data_files_find(options->path, &w->files, err)
+    w->tokens = malloc((options->shape.tokens + 1) * width);
+    int status = w->tokens ? data_files_find(options->path, &w->files, err)
                            : core_fail_memory(err, (options->shape.tokens + 1) * width);
     if (status == DCP_OK) status = check_files(w, err);
     if (status == DCP_OK) status = check_length(w, options->path, err);
     if (status == DCP_OK)
         *state = w;
     else
-        windows_close(w);
+        sequences_close(w);
     return status;
 }
 
 static int text_open(const data_options *options, void **state, dcp_error *err) {
-    if (options->shape.classes >= BYTES_VOCABULARY) return windows_open(options, 1, state, err);
+    if (options->shape.classes >= BYTES_VOCABULARY) return sequences_open(options, 1, state, err);
     return core_fail(err, DCP_ERR_ARG,
                      "model: a vocabulary of %" PRIu64
                      " is too small for data.type text, whose tokens are 256 byte values",
@@ -127,29 +129,29 @@ static int text_open(const data_options *options, void **state, dcp_error *err) 
 static int tokens_open(const data_options *options, void **state, dcp_error *err) {
     const int wide = options->dtype ? strcmp(options->dtype, "uint32") == 0
                                     : options->shape.classes > UINT16_VOCABULARY;
-    return windows_open(options, wide ? 4 : 2, state, err);
+    return sequences_open(options, wide ? 4 : 2, state, err);
 }
 
-static uint64_t windows_samples(const void *state) {
-    const windows *w = state;
+static uint64_t sequences_samples(const void *state) {
+    const sequences *w = state;
     return (w->files.bytes / w->width - 1) / w->sequence;
 }
 
-static uint64_t windows_fingerprint(const void *state) {
-    return data_files_fingerprint(&((const windows *)state)->files);
+static uint64_t sequences_fingerprint(const void *state) {
+    return data_files_fingerprint(&((const sequences *)state)->files);
 }
 
-static int windows_read(void *state, uint64_t seed, uint64_t epoch, uint64_t index,
-                        const sample_batch *out, dcp_error *err) {
-    windows *w = state;
-    const uint64_t number = random_permute(index, windows_samples(w), seed, epoch);
+static int sequences_read(void *state, uint64_t seed, uint64_t epoch, uint64_t index,
+                          const sample_batch *out, dcp_error *err) {
+    sequences *w = state;
+    const uint64_t number = random_permute(index, sequences_samples(w), seed, epoch);
     const uint64_t begin = number * w->sequence * w->width, bytes = (w->sequence + 1) * w->width;
-    int status = data_files_read(&w->files, begin, bytes, w->window, err);
-    if (status == DCP_OK) status = check_ids(w, begin, w->window, bytes, err);
+    int status = data_files_read(&w->files, begin, bytes, w->tokens, err);
+    if (status == DCP_OK) status = check_ids(w, begin, w->tokens, bytes, err);
     if (status != DCP_OK) return status;
     for (uint64_t i = 0; i < w->sequence; i++) {
-        out->ids[i] = (int32_t)token_at(w->window + i * w->width, w->width);
-        out->targets[i] = (int32_t)token_at(w->window + (i + 1) * w->width, w->width);
+        out->ids[i] = (int32_t)token_at(w->tokens + i * w->width, w->width);
+        out->targets[i] = (int32_t)token_at(w->tokens + (i + 1) * w->width, w->width);
     }
     return DCP_OK;
 }
@@ -158,18 +160,18 @@ const data_source data_text = {
     .type = "text",
     .tokens = 1,
     .open = text_open,
-    .close = windows_close,
-    .samples = windows_samples,
-    .fingerprint = windows_fingerprint,
-    .read = windows_read,
+    .close = sequences_close,
+    .samples = sequences_samples,
+    .fingerprint = sequences_fingerprint,
+    .read = sequences_read,
 };
 
 const data_source data_tokens = {
     .type = "tokens",
     .tokens = 1,
     .open = tokens_open,
-    .close = windows_close,
-    .samples = windows_samples,
-    .fingerprint = windows_fingerprint,
-    .read = windows_read,
+    .close = sequences_close,
+    .samples = sequences_samples,
+    .fingerprint = sequences_fingerprint,
+    .read = sequences_read,
 };

@@ -1,6 +1,6 @@
 /* A list of files read as one long string of bytes. */
-#ifndef TRAINER_DATA_FILES_H
-#define TRAINER_DATA_FILES_H
+#ifndef TRAINER_DATA_JOINED_FILES_H
+#define TRAINER_DATA_JOINED_FILES_H
 
 #include <stddef.h>
 #include <stdint.h>
