@@ -3,7 +3,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "optim/norm.h"
+#include "optim/grad_norm.h"
 #include "support/check.h"
 
 static const model_param params[] = {
@@ -42,7 +42,7 @@ static double norm(kernels *k, MPI_Comm comm, float poison) {
     fsdp_layout *layout;
     CHECK(fsdp_layout_create(params, n_params, UNITS, rank, world, 1, 0, &layout, NULL) == DCP_OK);
     float *grads = calloc(layout->grad_elems + 1, sizeof *grads);
-    double *rows = malloc(norm_scratch_bytes(layout));
+    double *rows = malloc(optim_norm_scratch_bytes(layout));
     CHECK(grads && rows);
     for (size_t u = 0, p = 0; u < layout->n; u++)
         for (size_t i = 0; i < layout->units[u].n; i++, p++) {
@@ -52,7 +52,7 @@ static double norm(kernels *k, MPI_Comm comm, float poison) {
         }
     const fsdp_param *first = &layout->units[0].params[0];
     if (first->elems && first->box.start[0] == 0) grads[first->grad_at] += poison;
-    const double result = norm_of_shards(layout, k, comm, grads, rows);
+    const double result = optim_norm_of_shards(layout, k, comm, grads, rows);
     free(rows);
     free(grads);
     fsdp_layout_destroy(layout);

@@ -8,7 +8,7 @@
 
 #include "dcp/dcp.h"
 #include "dcp/mpi.h"
-#include "state/state.h"
+#include "state/state_load.h"
 #include "support/check.h"
 
 enum { ROWS = 7, COLS = 9, FILE_BYTES = 29 };

@@ -20,8 +20,8 @@ static config base(config_schedule schedule) {
 
 static void has_rate(config_schedule schedule, uint64_t step, double want) {
     const config c = base(schedule);
-    if (fabs(schedule_lr(&c, step) - want) > 1e-12) /* some roundings of fp64 */
-        fail_msg("schedule %d, step %d: %g", schedule, (int)step, schedule_lr(&c, step));
+    if (fabs(optim_schedule_lr(&c, step) - want) > 1e-12) /* some roundings of fp64 */
+        fail_msg("schedule %d, step %d: %g", schedule, (int)step, optim_schedule_lr(&c, step));
 }
 
 static void warms_up(void **state) {
@@ -33,7 +33,7 @@ static void warms_up(void **state) {
     }
     config c = base(SCHEDULE_COSINE);
     c.warmup_steps = 0;
-    assert_true(schedule_lr(&c, 1) < 2 && schedule_lr(&c, 1) > 1.99);
+    assert_true(optim_schedule_lr(&c, 1) < 2 && optim_schedule_lr(&c, 1) > 1.99);
 }
 
 static void decays(void **state) {
@@ -53,8 +53,8 @@ static void survives_a_warm_up_longer_than_the_run(void **state) {
     (void)state;
     config c = base(SCHEDULE_COSINE);
     c.warmup_steps = 1000;
-    assert_true(schedule_lr(&c, 100) == 0.2);
-    assert_true(schedule_lr(&c, 1000) == 2);
+    assert_true(optim_schedule_lr(&c, 100) == 0.2);
+    assert_true(optim_schedule_lr(&c, 1000) == 2);
 }
 
 int main(void) {

@@ -8,7 +8,7 @@
 enum { LIMB_BITS = 32, LOWEST = -1074 };
 static const uint64_t limb_mask = 0xffffffff;
 
-void exact_carry(exact_sum *sum) {
+void optim_exact_carry(exact_sum *sum) {
     uint64_t carry = 0;
     for (size_t i = 0; i < EXACT_LIMBS; i++) {
         const uint64_t limb = sum->limbs[i] + carry;
@@ -18,7 +18,7 @@ void exact_carry(exact_sum *sum) {
     sum->pending = 0;
 }
 
-void exact_add(exact_sum *sum, double x) {
+void optim_exact_add(exact_sum *sum, double x) {
     uint64_t bits;
     kernels_cut cut;
     memcpy(&bits, &x, sizeof bits);
@@ -29,13 +29,13 @@ void exact_add(exact_sum *sum, double x) {
     sum->limbs[cut.limb] += cut.low;
     sum->limbs[cut.limb + 1] += cut.middle;
     sum->limbs[cut.limb + 2] += cut.high;
-    if (++sum->pending >> 31) exact_carry(sum);
+    if (++sum->pending >> 31) optim_exact_carry(sum);
 }
 
 /* The topmost 64 bits are rounded by the conversion; what is below them only breaks ties. */
-double exact_value(exact_sum *sum) {
+double optim_exact_value(exact_sum *sum) {
     if (sum->not_finite) return NAN;
-    exact_carry(sum);
+    optim_exact_carry(sum);
     size_t top = EXACT_LIMBS;
     while (top > 0 && sum->limbs[top - 1] == 0) top--;
     if (top == 0) return 0;
@@ -52,13 +52,13 @@ double exact_value(exact_sum *sum) {
     return ldexp((double)(digits >> (LOWEST - scale)), LOWEST); /* subnormal: exact */
 }
 
-double exact_sum_of_ranks(exact_sum *sum, MPI_Comm comm) {
-    exact_carry(sum);
+double optim_exact_sum_of_ranks(exact_sum *sum, MPI_Comm comm) {
+    optim_exact_carry(sum);
     uint64_t all[EXACT_LIMBS + 1];
     memcpy(all, sum->limbs, sizeof sum->limbs);
     all[EXACT_LIMBS] = sum->not_finite;
     MPI_Allreduce(MPI_IN_PLACE, all, EXACT_LIMBS + 1, MPI_UINT64_T, MPI_SUM, comm);
     memcpy(sum->limbs, all, sizeof sum->limbs);
     sum->not_finite = all[EXACT_LIMBS];
-    return exact_value(sum);
+    return optim_exact_value(sum);
 }

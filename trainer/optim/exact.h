@@ -18,12 +18,12 @@ typedef struct exact_sum {
 } exact_sum;
 
 /* x >= 0, or not finite. A zeroed exact_sum is 0. */
-void exact_add(exact_sum *sum, double x);
+void optim_exact_add(exact_sum *sum, double x);
 /* Limbs become less than 2^32, so that up to 2^31 sums may be added limb by limb. */
-void exact_carry(exact_sum *sum);
+void optim_exact_carry(exact_sum *sum);
 /* The nearest double, ties to even; NaN where something not finite was added. */
-double exact_value(exact_sum *sum);
+double optim_exact_value(exact_sum *sum);
 /* Collective: the value of all ranks' sums together, the same on each. */
-double exact_sum_of_ranks(exact_sum *sum, MPI_Comm comm);
+double optim_exact_sum_of_ranks(exact_sum *sum, MPI_Comm comm);
 
 #endif

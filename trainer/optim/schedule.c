@@ -10,7 +10,7 @@ static double passed(const config *c, double from, uint64_t step) {
     return at >= to ? 1 : (at - from) / (to - from);
 }
 
-double schedule_lr(const config *c, uint64_t step) {
+double optim_schedule_lr(const config *c, uint64_t step) {
     const double pi = 3.141592653589793, warmup = (double)c->warmup_steps;
     if (step < c->warmup_steps) return c->lr * (double)step / warmup;
     double left = 1; /* 1: all of lr, 0: min_lr_ratio of it */

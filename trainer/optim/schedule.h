@@ -10,6 +10,6 @@
  * decays reach lr * min_lr_ratio at max_steps and stay there:
  *   linear, cosine   from the end of the warm-up
  *   wsd              linear, over the last decay_ratio of max_steps */
-double schedule_lr(const config *c, uint64_t step);
+double optim_schedule_lr(const config *c, uint64_t step);
 
 #endif

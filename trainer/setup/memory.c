@@ -6,7 +6,7 @@
 
 #include "common/agree.h"
 #include "common/say.h"
-#include "optim/norm.h"
+#include "optim/grad_norm.h"
 #include "programs/fail.h"
 
 /* Measured on Debian 12. */
@@ -79,7 +79,7 @@ static int predict(const trainer *t, needs *out, dcp_error *err) {
     if (status != DCP_OK) return status;
     t->k->room(t->k, &out->unused, &out->all, &out->later);
     out->bytes = m->params + m->grads + m->moments + m->units + m->activations + m->partial +
-                 norm_scratch_bytes(t->layout) + out->later;
+                 optim_norm_scratch_bytes(t->layout) + out->later;
     return DCP_OK;
 }
 

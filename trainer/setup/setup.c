@@ -14,7 +14,7 @@
 #include "data/fixed.h"
 #include "fsdp/gather_shared.h"
 #include "fsdp/transports.h"
-#include "optim/norm.h"
+#include "optim/grad_norm.h"
 #include "programs/fail.h"
 #include "programs/program.h"
 #include "report/metrics.h"
@@ -154,7 +154,7 @@ static int make_transport(trainer *t, dcp_error *err) {
  * is what is left of another number of ranks. */
 static int check_start(const trainer *t, dcp_error *err) {
     int resumes;
-    int status = resume_expected(t->c, t->dcp, &resumes, err);
+    int status = state_resume_expected(t->c, t->dcp, &resumes, err);
     if (status != DCP_OK) return status;
     status = config_check_world(t->c, t->world, err);
     if (status == DCP_OK || !resumes) return status;
@@ -254,7 +254,8 @@ static int check_own_files(const trainer *t, dcp_error *err) {
     const char *lines = t->c->metrics, *events = t->trace;
     int status = lines ? config_places_check_writable(t->c, "metrics", lines, err) : DCP_OK;
     if (status == DCP_OK && lines) status = report_metrics_check(lines, err);
-    if (status == DCP_OK && events) status = config_places_check_writable(t->c, "--trace", events, err);
+    if (status == DCP_OK && events)
+        status = config_places_check_writable(t->c, "--trace", events, err);
     return status == DCP_OK && events ? report_trace_check(events, err) : status;
 }
 
@@ -266,7 +267,7 @@ static int check_places(const trainer *t, dcp_error *err) {
 
 int setup_dry_run(trainer *t, dcp_error *err) {
     const resume_from from = beginning(t);
-    int status = resume_foretell(&from, err);
+    int status = state_resume_preview(&from, err);
     if (status == DCP_OK) status = check_places(t, err);
     return exit_status_of(status);
 }
@@ -279,7 +280,7 @@ static int open_stores(trainer *t, dcp_error *err) {
     dcp_error why;
     const int status =
         dcp_tiers_open(t->dcp, t->c->stores, t->c->n_stores, &options, &t->stores, &why);
-    return status == DCP_OK ? DCP_OK : resume_fail_directory(t->c, status, &why, err);
+    return status == DCP_OK ? DCP_OK : state_resume_fail_directory(t->c, status, &why, err);
 }
 
 /* Memory of n samples, of 4 bytes a token, number and target. */
@@ -296,7 +297,7 @@ static int make_samples(trainer *t, uint64_t n, dcp_error *err) {
 
 static int make_leaves(trainer *t, dcp_error *err) {
     const uint64_t leaves = config_leaves(t->c);
-    const size_t scratch = norm_scratch_bytes(t->layout);
+    const size_t scratch = optim_norm_scratch_bytes(t->layout);
     t->losses = malloc(leaves * sizeof *t->losses);
     t->norm_scratch = t->k->alloc(t->k, scratch);
     if (!t->losses || !t->norm_scratch)
@@ -380,7 +381,7 @@ int setup_start(trainer *t, dcp_error *err) {
     if (status != DCP_OK) return exit_status_of(status);
     tell_offload(t);
     const resume_from from = beginning(t);
-    status = resume(&from, t->state, err);
+    status = state_resume(&from, t->state, err);
     if (status == DCP_OK)
         status = common_agree(t->comm, setup_memory_explain(t, make_work(t, err), err), err);
     if (status == DCP_OK) status = common_agree(t->comm, step_saves_prepare(t, err), err);

@@ -25,7 +25,7 @@ static void differ(differences *d, const char *fmt, ...) {
     va_end(args);
 }
 
-static void tell(void *differences_of, weights_difference difference) {
+static void tell_difference(void *differences_of, weights_difference difference) {
     differences *d = differences_of;
     const model_param *param = difference.param;
     const dcp_tensor *tensor = difference.tensor;
@@ -72,8 +72,8 @@ static size_t count_params(const fsdp_layout *layout) {
     return n;
 }
 
-static int compare(const fsdp_layout *layout, const found_tensors *found, differences *d,
-                   dcp_error *err) {
+static int compare_params(const fsdp_layout *layout, const found_tensors *found, differences *d,
+                          dcp_error *err) {
     const size_t n = count_params(layout);
     const model_param **params = calloc(n + 1, sizeof *params);
     if (!params) return core_fail_memory(err, (n + 1) * sizeof *params);
@@ -81,15 +81,15 @@ static int compare(const fsdp_layout *layout, const found_tensors *found, differ
     for (size_t u = 0; u < layout->n; u++)
         for (size_t i = 0; i < layout->units[u].n; i++)
             params[at++] = &layout->units[u].params[i].info;
-    const int status = weights_compare(params, n, found, tell, d, err);
+    const int status = weights_compare(params, n, found, tell_difference, d, err);
     for (size_t i = 0; i < n; i++) compare_dtype(params[i], found, d);
     free(params);
     return status;
 }
 
-int match_model(const fsdp_layout *layout, const found_tensors *found, dcp_error *err) {
+static int match_shapes(const fsdp_layout *layout, const found_tensors *found, dcp_error *err) {
     differences d = {.prefix_length = strlen(found->prefix)};
-    const int status = compare(layout, found, &d, err);
+    const int status = compare_params(layout, found, &d, err);
     if (status != DCP_OK) return status;
     if (d.n == 0) {
         tell_fresh(layout, found);
@@ -112,8 +112,8 @@ static int fail_tied(const found_tensors *found, const char *name, dcp_error *er
 
 /* `memory`: two pieces. */
 static int compare_tied(const fsdp_param *param, const found_tensors *found,
-                        const dcp_tensor *const both[2], match_read read, void *from, char *memory,
-                        dcp_error *err) {
+                        const dcp_tensor *const both[2], state_match_read read, void *from,
+                        char *memory, dcp_error *err) {
     const uint32_t ndim = both[0]->ndim;
     const uint64_t size = dcp_dtype_bytes(both[0]->dtype);
     for (uint64_t first = 0, n; first < param->elems; first += n) {
@@ -128,8 +128,8 @@ static int compare_tied(const fsdp_param *param, const found_tensors *found,
     return DCP_OK;
 }
 
-int match_tied(const fsdp_layout *layout, const found_tensors *found, match_read read, void *from,
-               dcp_error *err) {
+static int match_tied(const fsdp_layout *layout, const found_tensors *found, state_match_read read,
+                      void *from, dcp_error *err) {
     const fsdp_param *param = tied_param(layout);
     if (!param) return DCP_OK;
     const dcp_tensor *const both[] = {weights_find_param(found, &param->info),
@@ -143,4 +143,10 @@ int match_tied(const fsdp_layout *layout, const found_tensors *found, match_read
     const int status = compare_tied(param, found, both, read, from, memory, err);
     free(memory);
     return status;
+}
+
+int state_match_weights(const fsdp_layout *layout, const found_tensors *found,
+                        state_match_read read, void *from, dcp_error *err) {
+    const int status = match_shapes(layout, found, err);
+    return status == DCP_OK ? match_tied(layout, found, read, from, err) : status;
 }

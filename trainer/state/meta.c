@@ -11,7 +11,7 @@
 #include "common/say.h"
 #include "programs/fail.h"
 
-json_t *meta_model(const json_t *given) {
+json_t *state_meta_model(const json_t *given) {
     json_t *stored = json_object();
     const char *key;
     json_t *value;
@@ -83,12 +83,12 @@ static json_t *random_object(const train_state *s) {
     return json_pack("{sssI}", "generator", "philox4x32-10", "seed", (json_int_t)s->seed);
 }
 
-int meta_write(const train_state *s, const config *c, uint64_t epoch_samples, uint64_t sequence,
-               char **text, dcp_error *err) {
-    json_t *o = json_pack("{sIsIsososososo}", "samples", (json_int_t)s->samples, "tokens",
-                          (json_int_t)s->tokens, "rng", random_object(s), "schedule",
-                          schedule_object(c), "optimizer", optimizer_object(c), "data",
-                          data_object(epoch_samples, sequence), "model", meta_model(c->model));
+int state_meta_write(const train_state *s, const config *c, uint64_t epoch_samples,
+                     uint64_t sequence, char **text, dcp_error *err) {
+    json_t *o = json_pack(
+        "{sIsIsososososo}", "samples", (json_int_t)s->samples, "tokens", (json_int_t)s->tokens,
+        "rng", random_object(s), "schedule", schedule_object(c), "optimizer", optimizer_object(c),
+        "data", data_object(epoch_samples, sequence), "model", state_meta_model(c->model));
     json_t *batch = batch_members(c);
     const int failed = !o || !batch || json_object_update(o, batch) != 0;
     *text = failed ? NULL : json_dumps(o, JSON_COMPACT | JSON_SORT_KEYS);
@@ -199,7 +199,7 @@ static void read_seed(meta_place *place, const meta_run *run, const json_t *rng)
 static void tell_all(const meta_run *run, const json_t *there) {
     const int rank = run->rank;
     const config *c = run->c;
-    tell_object(rank, "model", json_object_get(there, "model"), meta_model(c->model));
+    tell_object(rank, "model", json_object_get(there, "model"), state_meta_model(c->model));
     tell_object(rank, "schedule", json_object_get(there, "schedule"), schedule_object(c));
     tell_object(rank, "optimizer", json_object_get(there, "optimizer"), optimizer_object(c));
     tell_batch(rank, there, c);
@@ -207,7 +207,7 @@ static void tell_all(const meta_run *run, const json_t *there) {
                 data_object(run->epoch_samples, run->sequence));
 }
 
-int meta_read(const meta_run *run, const char *text, meta_place *out, dcp_error *err) {
+int state_meta_read(const meta_run *run, const char *text, meta_place *out, dcp_error *err) {
     json_t *o = json_loads(text, 0, NULL);
     if (!o) return core_fail(err, DCP_ERR_CORRUPT, "the checkpoint's JSON cannot be parsed");
     int status = read_count(o, "samples", &out->samples, err);

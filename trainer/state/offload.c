@@ -58,7 +58,7 @@ static int map(offload *o, const char *folder, dcp_error *err) {
     return DCP_OK;
 }
 
-int offload_create(const char *folder, uint64_t bytes, offload **out, dcp_error *err) {
+int state_offload_create(const char *folder, uint64_t bytes, offload **out, dcp_error *err) {
     const uint64_t page = page_bytes();
     offload *o = calloc(1, sizeof *o);
     if (!o) return core_fail_memory(err, sizeof *o);
@@ -67,20 +67,20 @@ int offload_create(const char *folder, uint64_t bytes, offload **out, dcp_error 
     if (status == DCP_OK)
         *out = o;
     else
-        offload_destroy(o);
+        state_offload_destroy(o);
     return status;
 }
 
-void offload_destroy(offload *o) {
+void state_offload_destroy(offload *o) {
     if (!o) return;
     if (o->at) munmap(o->at, o->bytes);
     if (o->fd >= 0) close(o->fd);
     free(o);
 }
 
-void *offload_memory(const offload *o) { return o->at; }
+void *state_offload_memory(const offload *o) { return o->at; }
 
-void offload_release(const offload *o, const void *from, uint64_t bytes) {
+void state_offload_release(const offload *o, const void *from, uint64_t bytes) {
     const uint64_t page = page_bytes(), first = (uint64_t)((const char *)from - o->at);
     const uint64_t begin = first / page * page;
     const uint64_t end = (first + bytes + page - 1) / page * page;
@@ -89,4 +89,4 @@ void offload_release(const offload *o, const void *from, uint64_t bytes) {
     sync_file_range(o->fd, (off_t)begin, (off_t)(end - begin), SYNC_FILE_RANGE_WRITE);
 }
 
-void offload_release_all(const offload *o) { offload_release(o, o->at, o->bytes); }
+void state_offload_release_all(const offload *o) { state_offload_release(o, o->at, o->bytes); }

@@ -12,17 +12,17 @@ typedef struct offload offload;
 
 /* `bytes` of zeros in a file in `folder`. DCP_ERR_ARG: it is no folder that files can be made in.
  * DCP_ERR_NO_SPACE. */
-int offload_create(const char *folder, uint64_t bytes, offload **out, dcp_error *err);
+int state_offload_create(const char *folder, uint64_t bytes, offload **out, dcp_error *err);
 /* NULL is ignored. */
-void offload_destroy(offload *o);
+void state_offload_destroy(offload *o);
 
 /* The memory, on a page's boundary. */
-void *offload_memory(const offload *o);
+void *state_offload_memory(const offload *o);
 
 /* The process lets go of the pages of [from, from + bytes), and the disk begins to write what
  * changed. The content stays, and is there again when it is touched. From any thread, also while
  * others use the pages. */
-void offload_release(const offload *o, const void *from, uint64_t bytes);
-void offload_release_all(const offload *o);
+void state_offload_release(const offload *o, const void *from, uint64_t bytes);
+void state_offload_release_all(const offload *o);
 
 #endif

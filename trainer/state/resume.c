@@ -12,25 +12,27 @@
 #include "common/agree.h"
 #include "common/say.h"
 #include "programs/fail.h"
-#include "state/about.h"
 #include "state/meta.h"
+#include "state/provenance.h"
+#include "state/state_hf.h"
+#include "state/state_load.h"
 
 static int is_text(const char *a, const char *b) { return strcmp(a, b) == 0; }
 
-int resume_fail_directory(const config *c, int status, const dcp_error *why, dcp_error *err) {
+int state_resume_fail_directory(const config *c, int status, const dcp_error *why, dcp_error *err) {
     return core_fail(err, status == DCP_ERR_IO ? DCP_ERR_ARG : status, "%s: %s",
                      c->n_stores == 1 ? "checkpoint.dir" : "checkpoint.stores or checkpoint.dir",
                      why->message);
 }
 
-int resume_expected(const config *c, dcp_comm *dcp, int *expected, dcp_error *err) {
+int state_resume_expected(const config *c, dcp_comm *dcp, int *expected, dcp_error *err) {
     dcp_tiers_step *steps;
     size_t n;
     *expected = !is_text(c->resume, "never") && !is_text(c->resume, "auto");
     if (*expected) return DCP_OK;
     dcp_error why;
     const int status = dcp_tiers_steps(dcp, c->stores, c->n_stores, &steps, &n, &why);
-    if (status != DCP_OK) return resume_fail_directory(c, status, &why, err);
+    if (status != DCP_OK) return state_resume_fail_directory(c, status, &why, err);
     const char *where = n > 0 ? c->stores[steps[0].tier].path : c->dir;
     free(steps);
     *expected = is_text(c->resume, "auto") && n > 0;
@@ -52,7 +54,7 @@ static int is_own_step(const config *c, const char *step_path) {
 static int read_place(const resume_from *from, const dcp_checkpoint *ckpt, meta_place *out,
                       dcp_error *err) {
     const meta_run run = {from->layout->rank, from->c, from->epoch_samples, from->sequence};
-    return meta_read(&run, dcp_checkpoint_json(ckpt), out, err);
+    return state_meta_read(&run, dcp_checkpoint_json(ckpt), out, err);
 }
 
 /* Takes the run's place from a checkpoint whose tensors are loaded. */
@@ -78,7 +80,7 @@ static int take_place(const resume_from *from, train_state *s, const dcp_checkpo
                     s->optimizer->name);
     else if (!with_slots)
         common_say(rank, "%s has no optimizer state: the moments start at zero", path);
-    if (rank == 0 && with_slots) about_compare_kernels(path, from->kernels);
+    if (rank == 0 && with_slots) state_provenance_compare_kernels(path, from->kernels);
     return DCP_OK;
 }
 
@@ -99,7 +101,7 @@ static int load_all(const visit *v, dcp_checkpoint *ckpt, dcp_error *err) {
 }
 
 /* Says that a run would go on from an open checkpoint, and what it would tell of that. */
-static int foretell(const visit *v, dcp_checkpoint *ckpt, dcp_error *err) {
+static int preview(const visit *v, dcp_checkpoint *ckpt, dcp_error *err) {
     const fsdp_layout *layout = v->from->layout;
     const char *path = dcp_checkpoint_path(ckpt);
     meta_place place;
@@ -108,7 +110,7 @@ static int foretell(const visit *v, dcp_checkpoint *ckpt, dcp_error *err) {
     if (status == DCP_OK) status = read_place(v->from, ckpt, &place, err);
     status = common_agree(v->from->comm, status, err);
     if (status != DCP_OK) return status;
-    if (layout->rank == 0 && with_slots) about_compare_kernels(path, v->from->kernels);
+    if (layout->rank == 0 && with_slots) state_provenance_compare_kernels(path, v->from->kernels);
     common_say(layout->rank,
                "would go on from step %" PRIu64
                ": %s, whose tensors are the model's%s; their bytes are "
@@ -117,16 +119,16 @@ static int foretell(const visit *v, dcp_checkpoint *ckpt, dcp_error *err) {
     return DCP_OK;
 }
 
-static int take(void *ctx, dcp_checkpoint *ckpt, dcp_error *err) {
+static int take_opened(void *ctx, dcp_checkpoint *ckpt, dcp_error *err) {
     const visit *v = ctx;
-    return v->s ? load_all(v, ckpt, err) : foretell(v, ckpt, err);
+    return v->s ? load_all(v, ckpt, err) : preview(v, ckpt, err);
 }
 
 static int take_path(const visit *v, const char *path, dcp_error *err) {
     dcp_checkpoint *ckpt;
     int status = dcp_checkpoint_open(v->from->dcp, path, &ckpt, err);
     if (status != DCP_OK) return status;
-    status = take((void *)v, ckpt, err);
+    status = take_opened((void *)v, ckpt, err);
     dcp_checkpoint_close(ckpt);
     return status;
 }
@@ -137,7 +139,7 @@ static int is_damage(int status) {
 }
 
 /* dcp_tiers_load without open stores: nothing is rebuilt. */
-static int foretell_newest(const visit *v, dcp_error *err) {
+static int preview_newest(const visit *v, dcp_error *err) {
     const resume_from *from = v->from;
     dcp_tiers_step *steps;
     size_t n;
@@ -148,7 +150,7 @@ static int foretell_newest(const visit *v, dcp_error *err) {
         dcp_checkpoint *ckpt;
         status = dcp_tiers_open_step(from->dcp, from->c->stores, &steps[i], &ckpt, err);
         if (status == DCP_OK) {
-            status = foretell(v, ckpt, err);
+            status = preview(v, ckpt, err);
             dcp_checkpoint_close(ckpt);
         }
         if (is_damage(status))
@@ -163,8 +165,8 @@ static int foretell_newest(const visit *v, dcp_error *err) {
 static int take_newest(visit *v, int *found, dcp_error *err) {
     const config *c = v->from->c;
     dcp_error why;
-    const int status =
-        v->s ? dcp_tiers_load(v->from->stores, take, v, NULL, &why) : foretell_newest(v, &why);
+    const int status = v->s ? dcp_tiers_load(v->from->stores, take_opened, v, NULL, &why)
+                            : preview_newest(v, &why);
     *found = status != DCP_ERR_NOT_FOUND;
     if (status == DCP_ERR_NOT_FOUND || status == DCP_OK) return DCP_OK;
     if (status == DCP_ERR_CORRUPT)
@@ -203,7 +205,7 @@ static int init_from_checkpoint(const resume_from *from, train_state *s, dcp_err
     return status;
 }
 
-static int init(const resume_from *from, train_state *s, dcp_error *err) {
+static int init_state(const resume_from *from, train_state *s, dcp_error *err) {
     const char *path = from->c->init;
     s->seed = from->c->seed;
     if (is_text(path, "random")) {
@@ -237,11 +239,11 @@ static int take_checkpoint(const resume_from *from, train_state *s, int *found, 
     return status == DCP_OK ? DCP_OK : core_fail(err, status, "checkpoint.resume: %s", why.message);
 }
 
-int resume(const resume_from *from, train_state *s, dcp_error *err) {
+int state_resume(const resume_from *from, train_state *s, dcp_error *err) {
     int found;
     int status = take_checkpoint(from, s, &found, err);
     if (status != DCP_OK || found) return status;
-    status = init(from, s, err);
+    status = init_state(from, s, err);
     if (status == DCP_OK) status = dcp_tiers_continue_from(from->stores, 0, err);
     return status;
 }
@@ -261,7 +263,7 @@ static int check_init(const resume_from *from, dcp_error *err) {
     return status;
 }
 
-int resume_foretell(const resume_from *from, dcp_error *err) {
+int state_resume_preview(const resume_from *from, dcp_error *err) {
     const config *c = from->c;
     int found;
     int status = take_checkpoint(from, NULL, &found, err);

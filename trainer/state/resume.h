@@ -6,7 +6,7 @@
 
 #include "config/config.h"
 #include "models/model.h"
-#include "state/state.h"
+#include "state/train_state.h"
 #include <dcp/tiers.h>
 
 typedef struct resume_from {
@@ -18,24 +18,24 @@ typedef struct resume_from {
     const char *kernels; /* what computes, as about.json names it */
     MPI_Comm comm;
     dcp_comm *dcp;     /* over the same ranks */
-    dcp_tiers *stores; /* NULL: for resume_foretell */
+    dcp_tiers *stores; /* NULL: for state_resume_preview */
 } resume_from;
 
 /* Says that checkpoint.dir, or a store, cannot be used, for the reason `why`. Returns `status`, and
  * DCP_ERR_ARG for DCP_ERR_IO: a directory that cannot be read or written is a wrong directory. */
-int resume_fail_directory(const config *c, int status, const dcp_error *why, dcp_error *err);
+int state_resume_fail_directory(const config *c, int status, const dcp_error *why, dcp_error *err);
 
 /* Whether the run is going to resume from a checkpoint. DCP_ERR_STATE: checkpoint.resume is
  * `never`, a store holds steps and overwrite is not set. Collective. */
-int resume_expected(const config *c, dcp_comm *dcp, int *expected, dcp_error *err);
+int state_resume_expected(const config *c, dcp_comm *dcp, int *expected, dcp_error *err);
 
 /* Collective: fills the state as checkpoint.resume and init say, tells the stores where the run
  * goes on, and says on rank 0 what was done.
  * DCP_ERR_CORRUPT: nothing intact is left. DCP_ERR_MISMATCH: another model's. */
-int resume(const resume_from *from, train_state *s, dcp_error *err);
+int state_resume(const resume_from *from, train_state *s, dcp_error *err);
 
 /* Collective: says on rank 0 where resume would start, from what can be known without reading
  * tensors. Errors as resume's. */
-int resume_foretell(const resume_from *from, dcp_error *err);
+int state_resume_preview(const resume_from *from, dcp_error *err);
 
 #endif

@@ -84,7 +84,7 @@ static void add_leaf(const trainer *t, const sample_batch *batch, sums *s) {
     const void *from = logits ? model_run_logits(t->run, &type) : NULL;
     assert(type == KERNELS_F32); /* a classifier's */
     if (logits) t->k->download(t->k, t->logits, from, t->c->micro * classes * sizeof *logits);
-    exact_add(&s->loss, fmax(model_run_loss(t->run), 0.0)); /* below 0 only by rounding */
+    optim_exact_add(&s->loss, fmax(model_run_loss(t->run), 0.0)); /* below 0 only by rounding */
     for (uint64_t i = 0; i < t->c->micro * t->shape.targets; i++) {
         if (batch->targets[i] == SAMPLE_IGNORE) continue;
         s->counted++;
@@ -111,7 +111,7 @@ static int finish(const trainer *t, sums *s, step_evaluation *out, dcp_error *er
     const char *failed = t->k->sync(t->k);
     int status = failed ? core_fail(err, DCP_ERR_NO_MEMORY, "%s", failed) : DCP_OK;
     MPI_Allreduce(MPI_IN_PLACE, counts, 2, MPI_UINT64_T, MPI_SUM, t->comm);
-    const double loss = exact_sum_of_ranks(&s->loss, t->comm);
+    const double loss = optim_exact_sum_of_ranks(&s->loss, t->comm);
     if (!status && counts[0] == 0)
         status = core_fail(err, DCP_ERR_ARG, "data.eval_path: nothing in it counts for the loss");
     out->loss = loss / (double)counts[0];

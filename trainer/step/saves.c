@@ -8,8 +8,8 @@
 #include "common/agree.h"
 #include "common/say.h"
 #include "programs/fail.h"
-#include "state/about.h"
 #include "state/meta.h"
+#include "state/provenance.h"
 
 static uint64_t staging_of(const config *c) {
     return c->staging_bytes ? c->staging_bytes : DCP_STAGING_NONE;
@@ -90,8 +90,9 @@ static void let_go(void *state, uint64_t done, uint64_t total) {
 static int save(step_saves *s, int flight, int also_last, dcp_error *err) {
     trainer *t = s->t;
     char *json = NULL, *about = NULL;
-    int status = meta_write(t->state, t->c, data_samples(t->samples), t->sequence, &json, err);
-    if (status == DCP_OK) about = about_members(t->k->describe(t->k));
+    int status =
+        state_meta_write(t->state, t->c, data_samples(t->samples), t->sequence, &json, err);
+    if (status == DCP_OK) about = state_provenance_members(t->k->describe(t->k));
     if (status == DCP_OK && !about) status = core_fail_memory(err, 0);
     status = common_agree(t->comm, status, err);
     const dcp_save_options options = {.engine = t->c->engine,

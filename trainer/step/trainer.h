@@ -10,7 +10,7 @@
 #include "kernels/kernels.h"
 #include "models/model.h"
 #include "optim/optim.h"
-#include "state/state.h"
+#include "state/train_state.h"
 #include "timeline/timeline.h"
 #include <dcp/tiers.h>
 

@@ -8,7 +8,7 @@
 #include <string.h>
 
 #include "common/agree.h"
-#include "optim/norm.h"
+#include "optim/grad_norm.h"
 #include "optim/schedule.h"
 #include "programs/fail.h"
 
@@ -109,13 +109,13 @@ int step_update(trainer *t, step_result *out, dcp_error *err) {
     if (status != DCP_OK) return status;
     const double computed = MPI_Wtime();
     out->grad_norm =
-        norm_of_shards(t->layout, t->k, t->mesh.shards, t->state->grads, t->norm_scratch);
+        optim_norm_of_shards(t->layout, t->k, t->mesh.shards, t->state->grads, t->norm_scratch);
     status = common_agree(t->comm, check_finite(t, out, err), err);
     if (status != DCP_OK) return status;
     const double fence = MPI_Wtime();
     dcp_tiers_fence(t->stores);
     const double free_again = MPI_Wtime();
-    out->lr = schedule_lr(t->c, t->state->step + 1);
+    out->lr = optim_schedule_lr(t->c, t->state->step + 1);
     status = update(t, out, err);
     if (t->c->offloads) status = common_agree(t->comm, status, err);
     timeline_add(&t->tl, TIMELINE_OPTIMIZER, -1, computed, fence);

@@ -1,16 +1,16 @@
 /* What about.json says of a run's arithmetic: equal bits are promised only by equal kernels on the
  * same kind of processor. */
-#ifndef TRAINER_STATE_ABOUT_H
-#define TRAINER_STATE_ABOUT_H
+#ifndef TRAINER_STATE_PROVENANCE_H
+#define TRAINER_STATE_PROVENANCE_H
 
 #include <dcp/error.h>
 
 /* Members for dcp_save_options.about_json; freed with free(). NULL: out of memory. kernels: what
  * kernels.describe says. */
-char *about_members(const char *kernels);
+char *state_provenance_members(const char *kernels);
 
 /* Warns where the step's about.json names other kernels or another processor, or is missing or
  * damaged. */
-void about_compare_kernels(const char *step_path, const char *kernels);
+void state_provenance_compare_kernels(const char *step_path, const char *kernels);
 
 #endif

@@ -1,6 +1,8 @@
 /* Filling the state from a checkpoint. Tables are the same on all ranks, so what is decided from
  * them is too. Weights of two bytes are widened by the load, where no optimizer's tensors come with
  * them. */
+#include "state/state_load.h"
+
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -10,9 +12,8 @@
 #include "fsdp/layout.h"
 #include "programs/fail.h"
 #include "state/match.h"
-#include "state/state.h"
 
-static int same_shape(const dcp_tensor *tensor, const model_param *param) {
+static int has_shape(const dcp_tensor *tensor, const model_param *param) {
     return tensor->ndim == param->ndim &&
            memcmp(tensor->shape, param->shape, param->ndim * sizeof *param->shape) == 0;
 }
@@ -31,8 +32,7 @@ static int count_slots(const dcp_checkpoint *ckpt, const optim_type *optimizer,
     for (size_t i = 0; i < optimizer->n_slots; i++) {
         const optim_slot *slot = &optimizer->slots[i];
         const dcp_tensor *tensor = find_slot(ckpt, slot, param);
-        if (tensor && (tensor->dtype != slot->dtype || !same_shape(tensor, &param->info)))
-            return -1;
+        if (tensor && (tensor->dtype != slot->dtype || !has_shape(tensor, &param->info))) return -1;
         n += tensor != NULL;
     }
     return n;
@@ -83,8 +83,8 @@ int state_has_optimizer(const dcp_checkpoint *ckpt) {
     return 0;
 }
 
-static int read_box(void *ckpt, const dcp_tensor *tensor, const dcp_box *box, void *out,
-                    dcp_error *err) {
+static int read_stored_box(void *ckpt, const dcp_tensor *tensor, const dcp_box *box, void *out,
+                           dcp_error *err) {
     return dcp_checkpoint_read(ckpt, tensor->path, box, out, err);
 }
 
@@ -98,8 +98,7 @@ static int match_weights(const fsdp_layout *layout, dcp_checkpoint *ckpt, dcp_er
                                  .list = list,
                                  .n = n,
                                  .weights_only = !state_has_optimizer(ckpt)};
-    int status = match_model(layout, &found, err);
-    if (status == DCP_OK) status = match_tied(layout, &found, read_box, ckpt, err);
+    const int status = state_match_weights(layout, &found, read_stored_box, ckpt, err);
     free(list);
     return status;
 }
@@ -166,8 +165,8 @@ static int add_unit(train_state *s, const dcp_checkpoint *ckpt, size_t unit, int
     return status;
 }
 
-static int check(train_state *s, dcp_checkpoint *ckpt, unsigned sections, slots_found *found,
-                 dcp_error *err) {
+static int check_checkpoint(train_state *s, dcp_checkpoint *ckpt, unsigned sections,
+                            slots_found *found, dcp_error *err) {
     const optim_type *optimizer = sections & STATE_OPTIMIZER ? s->optimizer : NULL;
     int status = match_tensors(s->layout, optimizer, ckpt, found, err);
     if (status == DCP_OK && sections & STATE_FILES) status = state_take_files(s, ckpt, err);
@@ -185,8 +184,8 @@ static void zero_slots(const train_state *s) {
 
 /* The units from *next on that are loaded at once: all, or where they are offloaded one, so that no
  * more of them is in memory. What an import kept comes with the first. */
-static int plan(train_state *s, const dcp_checkpoint *ckpt, unsigned sections, int with_slots,
-                size_t *next, dcp_state **state, dcp_error *err) {
+static int plan_units(train_state *s, const dcp_checkpoint *ckpt, unsigned sections, int with_slots,
+                      size_t *next, dcp_state **state, dcp_error *err) {
     const size_t first = *next, end = s->offloaded ? first + 1 : s->layout->n;
     int status = state_register(s, first == 0 ? sections & STATE_FILES : 0, state, err);
     for (; *next < end && status == DCP_OK; ++*next)
@@ -200,7 +199,8 @@ static int load_units(train_state *s, MPI_Comm comm, dcp_checkpoint *ckpt, unsig
     int status = DCP_OK;
     for (size_t next = 0; next < s->layout->n && status == DCP_OK;) {
         dcp_state *state = NULL;
-        status = common_agree(comm, plan(s, ckpt, sections, with_slots, &next, &state, err), err);
+        status =
+            common_agree(comm, plan_units(s, ckpt, sections, with_slots, &next, &state, err), err);
         if (status == DCP_OK) status = dcp_load_with(ckpt, state, &options, NULL, err);
         if (state) dcp_state_destroy(state);
         state_release_all(s);
@@ -211,7 +211,7 @@ static int load_units(train_state *s, MPI_Comm comm, dcp_checkpoint *ckpt, unsig
 int state_load(train_state *s, MPI_Comm comm, dcp_checkpoint *ckpt, unsigned sections,
                dcp_engine engine, int *with_slots, dcp_error *err) {
     slots_found found = {0};
-    int status = common_agree(comm, check(s, ckpt, sections, &found, err), err);
+    int status = common_agree(comm, check_checkpoint(s, ckpt, sections, &found, err), err);
     if (status == DCP_OK && (found.with == 0 || found.thawed > 0)) zero_slots(s);
     if (status == DCP_OK) status = load_units(s, comm, ckpt, sections, engine, found.with > 0, err);
     if (status != DCP_OK) return status;

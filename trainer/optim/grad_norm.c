@@ -1,5 +1,5 @@
 /* Rows are cut between ranks but never split, so that a row's sum is one rank's, in one order. */
-#include "optim/norm.h"
+#include "optim/grad_norm.h"
 
 #include <math.h>
 #include <string.h>
@@ -22,7 +22,7 @@ static uint64_t all_rows(const fsdp_layout *layout) {
 /* The limbs, then the sums of all rows. */
 enum { SUM_ELEMS = KERNELS_LIMBS + 1 };
 
-size_t norm_scratch_bytes(const fsdp_layout *layout) {
+size_t optim_norm_scratch_bytes(const fsdp_layout *layout) {
     return SUM_ELEMS * sizeof(uint64_t) + all_rows(layout) * sizeof(double);
 }
 
@@ -58,8 +58,8 @@ static double *sum_all_rows(const fsdp_layout *layout, kernels *k, double *out,
     return sum_rows(k, out, grads, &s);
 }
 
-double norm_of_shards(const fsdp_layout *layout, kernels *k, MPI_Comm comm, const float *grads,
-                      void *scratch) {
+double optim_norm_of_shards(const fsdp_layout *layout, kernels *k, MPI_Comm comm,
+                            const float *grads, void *scratch) {
     uint64_t *on_device = scratch, sum[SUM_ELEMS];
     double *rows = (double *)(on_device + SUM_ELEMS);
     k->zero(k, scratch, 2 * SUM_ELEMS);
@@ -68,5 +68,5 @@ double norm_of_shards(const fsdp_layout *layout, kernels *k, MPI_Comm comm, cons
     k->download(k, sum, scratch, sizeof sum);
     exact_sum all = {.not_finite = sum[KERNELS_LIMBS]};
     memcpy(all.limbs, sum, sizeof all.limbs);
-    return sqrt(exact_sum_of_ranks(&all, comm));
+    return sqrt(optim_exact_sum_of_ranks(&all, comm));
 }

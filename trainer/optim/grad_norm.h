@@ -1,6 +1,6 @@
 /* The norm of a gradient that lies in shards. */
-#ifndef TRAINER_OPTIM_NORM_H
-#define TRAINER_OPTIM_NORM_H
+#ifndef TRAINER_OPTIM_GRAD_NORM_H
+#define TRAINER_OPTIM_GRAD_NORM_H
 
 #include <mpi.h>
 
@@ -8,12 +8,12 @@
 #include "kernels/kernels.h"
 
 /* What `scratch` below takes, in the memory of the kernels. */
-size_t norm_scratch_bytes(const fsdp_layout *layout);
+size_t optim_norm_scratch_bytes(const fsdp_layout *layout);
 
 /* The L2 norm over all shards of all ranks: each row's sum of squares in fp64 in an order of its
  * own, the rows added exactly. Collective; the same bits on every rank and any number of ranks. NaN
  * where an element is not finite. grads, scratch: memory of k. */
-double norm_of_shards(const fsdp_layout *layout, kernels *k, MPI_Comm comm, const float *grads,
-                      void *scratch);
+double optim_norm_of_shards(const fsdp_layout *layout, kernels *k, MPI_Comm comm,
+                            const float *grads, void *scratch);
 
 #endif

@@ -1,5 +1,5 @@
 /* Naming the processor and the kernels, and noticing a change of either. */
-#include "state/about.h"
+#include "state/provenance.h"
 
 #include <jansson.h>
 #include <stdio.h>
@@ -25,7 +25,7 @@ static void processor_name(char *out, size_t size) {
     fclose(file);
 }
 
-char *about_members(const char *kernels) {
+char *state_provenance_members(const char *kernels) {
     char processor[256];
     processor_name(processor, sizeof processor);
     json_t *o = json_pack("{ssss}", "kernels", kernels, "processor", processor);
@@ -34,7 +34,7 @@ char *about_members(const char *kernels) {
     return text;
 }
 
-static void compare(const json_t *about, const char *key, const char *here) {
+static void compare_member(const json_t *about, const char *key, const char *here) {
     const char *there = json_string_value(json_object_get(about, key));
     if (!there)
         common_warn(0,
@@ -48,7 +48,7 @@ static void compare(const json_t *about, const char *key, const char *here) {
                     key, there, here);
 }
 
-void about_compare_kernels(const char *step_path, const char *kernels) {
+void state_provenance_compare_kernels(const char *step_path, const char *kernels) {
     char processor[256], *text;
     const int status = dcp_about_read(step_path, &text, NULL);
     if (status != DCP_OK) {
@@ -59,8 +59,8 @@ void about_compare_kernels(const char *step_path, const char *kernels) {
     }
     json_t *about = json_loads(text, 0, NULL);
     processor_name(processor, sizeof processor);
-    compare(about, "kernels", kernels);
-    compare(about, "processor", processor);
+    compare_member(about, "kernels", kernels);
+    compare_member(about, "processor", processor);
     json_decref(about);
     free(text);
 }

@@ -1,7 +1,7 @@
 /* All that a checkpoint holds: this rank's shards of parameters and of what the optimizer keeps of
  * them, what an import keeps for the export, and the few numbers that say where the run stands. */
-#ifndef TRAINER_STATE_STATE_H
-#define TRAINER_STATE_STATE_H
+#ifndef TRAINER_STATE_TRAIN_STATE_H
+#define TRAINER_STATE_TRAIN_STATE_H
 
 #include <mpi.h>
 
@@ -40,8 +40,8 @@ typedef struct train_state {
 
 /* Memory of this rank's shards, zeroed; of k, which is the device's or, NULL, the host's. Borrows
  * layout, k and device. params: borrowed memory for the parameters, zeroed; NULL: it is had like
- * the rest. offloads: parameters and slots lie in a file in offload_path (see offload_create) or,
- * NULL, in memory of k->alloc_host; then params is NULL. */
+ * the rest. offloads: parameters and slots lie in a file in offload_path (see state_offload_create)
+ * or, NULL, in memory of k->alloc_host; then params is NULL. */
 int state_create(const fsdp_layout *layout, const optim_type *optimizer, kernels *k,
                  const dcp_device *device, float *params, int offloads, const char *offload_path,
                  train_state **out, dcp_error *err);
@@ -77,27 +77,5 @@ int state_add(const train_state *s, dcp_state *state, const dcp_tensor *tensor, 
 
 /* Takes over which files the checkpoint holds, with memory for this rank's part. */
 int state_take_files(train_state *s, const dcp_checkpoint *ckpt, dcp_error *err);
-
-/* Parameters from a Hugging Face folder or file, widened to fp32; a classifier that it lacks starts
- * as at random, which is told. Not collective. DCP_ERR_MISMATCH
- * names what is missing, surplus or of another shape. */
-int state_read_hf(train_state *s, const char *path, dcp_error *err);
-
-/* Whether the tensors that are there are the model's, and of a checkpoint, where `optimizer` is not
- * NULL, its slots; of them only a copy of a tied embedding is read. Not collective. Errors as
- * state_read_hf's and state_load's. */
-int state_match_hf(const fsdp_layout *layout, const char *path, dcp_error *err);
-int state_match(const fsdp_layout *layout, const optim_type *optimizer, dcp_checkpoint *ckpt,
-                int *with_slots, dcp_error *err);
-
-/* Fills the state from an open checkpoint, of which one without an optimizer's tensors may lack a
- * classifier. Collective over `comm`, of which the checkpoint has a duplicate. sections:
- * STATE_MODEL alone, or STATE_ALL; then *with_slots says whether the optimizer's slots were there.
- * DCP_ERR_MISMATCH: it is one of another model, or has only some of the slots. */
-int state_load(train_state *s, MPI_Comm comm, dcp_checkpoint *ckpt, unsigned sections,
-               dcp_engine engine, int *with_slots, dcp_error *err);
-
-/* Whether a checkpoint has tensors of an optimizer, whichever that was. */
-int state_has_optimizer(const dcp_checkpoint *ckpt);
 
 #endif

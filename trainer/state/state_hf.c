@@ -1,11 +1,11 @@
 /* Parameters from Hugging Face's safetensors. Each rank reads its own rows. */
+#include "state/state_hf.h"
+
 #include <stdlib.h>
 #include <string.h>
 
 #include "programs/fail.h"
 #include "state/match.h"
-#include "state/state.h"
-#include "state/widen.h"
 #include <dcp/safetensors.h>
 
 enum { PIECE_ELEMS = 1 << 18 };
@@ -24,7 +24,7 @@ static int read_param(train_state *s, dcp_st_reader *reader, const fsdp_param *p
         const uint64_t left = param->elems - at, n = left < PIECE_ELEMS ? left : PIECE_ELEMS;
         status = dcp_st_read(reader, tensor->path, (first + at) * size, n * size, piece, err);
         if (status != DCP_OK) break;
-        widen(wide, piece, n, tensor->dtype);
+        dcp_convert(tensor->dtype, piece, DCP_F32, wide, n); /* exact, and was found possible */
         s->k->upload(s->k, s->params + param->param_at + at, wide, n * sizeof *wide);
     }
     state_release(s, param);
@@ -32,24 +32,23 @@ static int read_param(train_state *s, dcp_st_reader *reader, const fsdp_param *p
 }
 
 /* Of a matrix, and so whole rows or a part of one. */
-static int read_box(void *reader, const dcp_tensor *tensor, const dcp_box *box, void *out,
-                    dcp_error *err) {
+static int read_hf_box(void *reader, const dcp_tensor *tensor, const dcp_box *box, void *out,
+                       dcp_error *err) {
     const uint64_t size = dcp_dtype_bytes(tensor->dtype);
     const uint64_t first = box->start[0] * tensor->shape[1] + box->start[1];
     const uint64_t n = dcp_box_elems(box, tensor->ndim);
     return dcp_st_read(reader, tensor->path, first * size, n * size, out, err);
 }
 
-static int match(const fsdp_layout *layout, dcp_st_reader *reader, const char *path,
-                 dcp_error *err) {
+static int match_reader(const fsdp_layout *layout, dcp_st_reader *reader, const char *path,
+                        dcp_error *err) {
     const size_t n = dcp_st_tensors(reader);
     const dcp_tensor **list = calloc(n + 1, sizeof *list);
     if (!list) return core_fail_memory(err, n * sizeof *list);
     for (size_t i = 0; i < n; i++) list[i] = dcp_st_tensor(reader, i);
     const found_tensors found = {
         .where = path, .prefix = "", .list = list, .n = n, .weights_only = 1};
-    int status = match_model(layout, &found, err);
-    if (status == DCP_OK) status = match_tied(layout, &found, read_box, reader, err);
+    const int status = state_match_weights(layout, &found, read_hf_box, reader, err);
     free(list);
     return status;
 }
@@ -58,7 +57,7 @@ int state_match_hf(const fsdp_layout *layout, const char *path, dcp_error *err) 
     dcp_st_reader *reader;
     int status = dcp_st_open(path, &reader, err);
     if (status != DCP_OK) return status;
-    status = match(layout, reader, path, err);
+    status = match_reader(layout, reader, path, err);
     dcp_st_close(reader);
     return status;
 }
@@ -69,7 +68,7 @@ int state_read_hf(train_state *s, const char *path, dcp_error *err) {
     if (status != DCP_OK) return status;
     float *piece = malloc(2 * PIECE_ELEMS * sizeof *piece); /* as it is read, and widened */
     if (!piece) status = core_fail_memory(err, 2 * PIECE_ELEMS * sizeof *piece);
-    if (status == DCP_OK) status = match(s->layout, reader, path, err);
+    if (status == DCP_OK) status = match_reader(s->layout, reader, path, err);
     for (size_t u = 0; u < s->layout->n; u++)
         for (size_t i = 0; i < s->layout->units[u].n && status == DCP_OK; i++)
             status = read_param(s, reader, &s->layout->units[u].params[i], piece,

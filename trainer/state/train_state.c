@@ -1,6 +1,6 @@
 /* Shards in memory, and their registration with libdcp. All ranks register the same tensors in the
  * same order; boxes of ranks that hold nothing are empty. */
-#include "state/state.h"
+#include "state/train_state.h"
 
 #include <inttypes.h>
 #include <stdio.h>
@@ -12,7 +12,7 @@
 
 enum { PIECE_ELEMS = 1 << 14 };
 
-static int take(train_state *s, void **out, uint64_t bytes, dcp_error *err) {
+static int take_zeroed(train_state *s, void **out, uint64_t bytes, dcp_error *err) {
     *out = s->k->alloc(s->k, bytes);
     if (!*out) return core_fail_memory(err, bytes);
     s->k->zero(s->k, *out, bytes / sizeof(float));
@@ -45,8 +45,8 @@ static void place_offloaded(train_state *s, void *memory) {
 
 /* In one file. */
 static int take_offloaded(train_state *s, const char *folder, dcp_error *err) {
-    const int status = offload_create(folder, offloaded_bytes(s), &s->offloaded, err);
-    if (status == DCP_OK) place_offloaded(s, offload_memory(s->offloaded));
+    const int status = state_offload_create(folder, offloaded_bytes(s), &s->offloaded, err);
+    if (status == DCP_OK) place_offloaded(s, state_offload_memory(s->offloaded));
     return status;
 }
 
@@ -67,10 +67,10 @@ static int take_shards(train_state *s, dcp_error *err) {
     void *params = s->params;
     int status = DCP_OK;
     if (!s->borrows_params)
-        status = take(s, &params, s->layout->param_elems * sizeof *s->params, err);
+        status = take_zeroed(s, &params, s->layout->param_elems * sizeof *s->params, err);
     s->params = params;
     for (size_t i = 0; i < s->optimizer->n_slots && status == DCP_OK; i++)
-        status = take(s, &s->slots[i], slot_bytes(s, i), err);
+        status = take_zeroed(s, &s->slots[i], slot_bytes(s, i), err);
     return status;
 }
 
@@ -86,7 +86,7 @@ int state_create(const fsdp_layout *layout, const optim_type *optimizer, kernels
     s->device = device;
     s->params = params;
     s->borrows_params = params != NULL;
-    int status = take(s, &grads, layout->grad_elems * sizeof *s->grads, err);
+    int status = take_zeroed(s, &grads, layout->grad_elems * sizeof *s->grads, err);
     s->grads = grads;
     if (status == DCP_OK && !offloads)
         status = take_shards(s, err);
@@ -106,14 +106,15 @@ void *state_slot_at(const train_state *s, size_t slot, const fsdp_param *param) 
 
 void state_release(const train_state *s, const fsdp_param *param) {
     if (!s->offloaded) return;
-    offload_release(s->offloaded, s->params + param->param_at, param->elems * sizeof *s->params);
+    state_offload_release(s->offloaded, s->params + param->param_at,
+                          param->elems * sizeof *s->params);
     for (size_t i = 0; i < s->optimizer->n_slots && !param->info.frozen; i++)
-        offload_release(s->offloaded, state_slot_at(s, i, param),
-                        param->elems * dcp_dtype_bytes(s->optimizer->slots[i].dtype));
+        state_offload_release(s->offloaded, state_slot_at(s, i, param),
+                              param->elems * dcp_dtype_bytes(s->optimizer->slots[i].dtype));
 }
 
 static void release_memory(void *offloaded, const void *from, uint64_t bytes) {
-    offload_release(offloaded, from, bytes);
+    state_offload_release(offloaded, from, bytes);
 }
 
 void state_update(const train_state *s, const optim *o, double lr, double grad_scale) {
@@ -129,11 +130,11 @@ void state_release_unit(void *state, size_t unit) {
     const train_state *s = state;
     const fsdp_unit *u = &s->layout->units[unit];
     const uint64_t bytes = (uint64_t)u->counts[s->layout->shard] * sizeof(float);
-    if (s->offloaded) offload_release(s->offloaded, s->params + u->param_at, bytes);
+    if (s->offloaded) state_offload_release(s->offloaded, s->params + u->param_at, bytes);
 }
 
 void state_release_all(const train_state *s) {
-    if (s->offloaded) offload_release_all(s->offloaded);
+    if (s->offloaded) state_offload_release_all(s->offloaded);
 }
 
 static void drop_files(train_state *s) {
@@ -155,7 +156,7 @@ void state_destroy(train_state *s) {
     }
     s->k->free_host(s->k, s->apart);
     s->k->free(s->k, s->grads);
-    offload_destroy(s->offloaded);
+    state_offload_destroy(s->offloaded);
     free(s);
 }
 

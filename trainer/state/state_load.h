@@ -1,0 +1,24 @@
+/* The state from a checkpoint. */
+#ifndef TRAINER_STATE_STATE_LOAD_H
+#define TRAINER_STATE_STATE_LOAD_H
+
+#include <mpi.h>
+
+#include "state/train_state.h"
+
+/* Fills the state from an open checkpoint, of which one without an optimizer's tensors may lack a
+ * classifier. Collective over `comm`, of which the checkpoint has a duplicate. sections:
+ * STATE_MODEL alone, or STATE_ALL; then *with_slots says whether the optimizer's slots were there.
+ * DCP_ERR_MISMATCH: it is one of another model, or has only some of the slots. */
+int state_load(train_state *s, MPI_Comm comm, dcp_checkpoint *ckpt, unsigned sections,
+               dcp_engine engine, int *with_slots, dcp_error *err);
+
+/* Whether the tensors that are there are the model's and, where `optimizer` is not NULL, its slots;
+ * errors as above. Of them only a copy of a tied embedding is read. Not collective. */
+int state_match(const fsdp_layout *layout, const optim_type *optimizer, dcp_checkpoint *ckpt,
+                int *with_slots, dcp_error *err);
+
+/* Whether a checkpoint has tensors of an optimizer, whichever that was. */
+int state_has_optimizer(const dcp_checkpoint *ckpt);
+
+#endif
