@@ -4,27 +4,30 @@
 
 #include <string.h>
 
+#include "core/bytes.h"
+#include "move/progress.h"
+
 #define JOIN_BYTES (32u << 10) /* of gaps that are read along */
 
 /* A part being added. */
 typedef struct trial {
-    batch *b;
-    size_t hint;     /* the extent met last */
-    uint64_t grown;  /* bytes that the extents got */
-    uint64_t wanted; /* bytes of pages that the part needs */
-    extent all;      /* the part's bytes, where they lie in one row */
+    rewrite_batch *b;
+    size_t hint;        /* the extent met last */
+    uint64_t grown;     /* bytes that the extents got */
+    uint64_t wanted;    /* bytes of pages that the part needs */
+    rewrite_extent all; /* the part's bytes, where they lie in one row */
     int is_one;
 } trial;
 
 /* Whether the pages belong to the extent, or near it. */
-static int touches(const extent *e, const extent *pages) {
+static int touches(const rewrite_extent *e, const rewrite_extent *pages) {
     return e->file == pages->file && pages->from <= e->to + JOIN_BYTES &&
            e->from <= pages->to + JOIN_BYTES;
 }
 
 /* The extent that the pages touch; n_extents: none. */
-static size_t find_near(const trial *t, const extent *pages) {
-    const batch *b = t->b;
+static size_t find_near(const trial *t, const rewrite_extent *pages) {
+    const rewrite_batch *b = t->b;
     if (t->hint < b->n_extents && touches(&b->extents[t->hint], pages)) return t->hint;
     for (size_t i = b->n_extents; i-- > 0;)
         if (touches(&b->extents[i], pages)) return i;
@@ -32,12 +35,12 @@ static size_t find_near(const trial *t, const extent *pages) {
 }
 
 /* 1 where the extents are full. */
-static int add_pages(trial *t, const extent *pages) {
-    batch *b = t->b;
+static int add_pages(trial *t, const rewrite_extent *pages) {
+    rewrite_batch *b = t->b;
     size_t i = find_near(t, pages);
-    if (i == BATCH_EXTENTS) return 1;
+    if (i == REWRITE_EXTENTS) return 1;
     t->hint = i;
-    extent *e = &b->extents[i];
+    rewrite_extent *e = &b->extents[i];
     uint64_t before = e->to - e->from;
     if (i == b->n_extents) {
         *e = *pages;
@@ -54,9 +57,10 @@ static int plan_run(void *ctx, const rewrite_run *run) {
     trial *t = ctx;
     step_file *file = run->piece->file;
     uint64_t from = run->piece->row->offset + run->dataset_offset, to = from + run->bytes;
-    const extent pages = {file, from / PAGE_BYTES * PAGE_BYTES, core_round_to_pages(to), NULL};
+    const rewrite_extent pages = {file, from / PAGE_BYTES * PAGE_BYTES, core_round_to_pages(to),
+                                  NULL};
     if (!t->all.file)
-        t->all = (extent){file, from, to, NULL};
+        t->all = (rewrite_extent){file, from, to, NULL};
     else if (t->is_one && t->all.file == file && t->all.to == from)
         t->all.to = to;
     else
@@ -67,23 +71,23 @@ static int plan_run(void *ctx, const rewrite_run *run) {
 
 /* Whether the part may come to what is in the batch. */
 static int is_welcome(const trial *t, uint64_t bytes) {
-    const batch *b = t->b;
-    if (b->used + bytes > b->capacity || b->n_parts == BATCH_PARTS) return 0;
+    const rewrite_batch *b = t->b;
+    if (b->used + bytes > b->capacity || b->n_parts == REWRITE_PARTS) return 0;
     return b->used < b->capacity / 2 || t->grown < t->wanted / 2;
 }
 
-int batch_add(batch *b, const move_fragment *what, const io_file *file) {
+int rewrite_batch_add(rewrite_batch *b, const move_fragment *what, const io_file *file) {
     trial t = {.b = b, .hint = b->n_extents, .is_one = 1};
     size_t before = b->n_extents;
     memcpy(b->before, b->extents, before * sizeof *b->extents);
     int full = rewrite_runs(what->piece->box->ctx, what->box_offset, what->bytes, plan_run, &t);
-    batch_part part = {.what = *what, .file = file, .source = t.all};
+    rewrite_part part = {.what = *what, .file = file, .source = t.all};
     part.in_place = !full && t.is_one && t.all.from % file->memory_align == 0;
     uint64_t bytes = t.grown + (part.in_place ? 0 : what->bytes);
     if (full || !is_welcome(&t, bytes)) {
         b->n_extents = before;
         memcpy(b->extents, b->before, before * sizeof *b->extents);
-        if (b->n_parts || what->bytes > BATCH_LEAST) return 0;
+        if (b->n_parts || what->bytes > REWRITE_LEAST) return 0;
         part.by_runs = 1;
         part.in_place = 0;
         bytes = what->bytes;
@@ -93,10 +97,10 @@ int batch_add(batch *b, const move_fragment *what, const io_file *file) {
     return 1;
 }
 
-void batch_read(batch *b, io_queue *queue, unsigned slot) {
+void rewrite_batch_read(rewrite_batch *b, io_queue *queue, unsigned slot) {
     unsigned char *memory = b->memory;
     for (size_t i = 0; i < b->n_extents; i++) {
-        extent *e = &b->extents[i];
+        rewrite_extent *e = &b->extents[i];
         uint64_t end = e->to < e->file->ub.file_bytes ? e->to : e->file->ub.file_bytes;
         e->memory = memory;
         memory += e->to - e->from;
@@ -108,11 +112,11 @@ void batch_read(batch *b, io_queue *queue, unsigned slot) {
     io_queue_send(queue);
 }
 
-static const unsigned char *find_bytes(const batch *b, size_t *hint, const step_file *file,
+static const unsigned char *find_bytes(const rewrite_batch *b, size_t *hint, const step_file *file,
                                        uint64_t from, uint64_t to) {
     for (size_t k = 0; k < b->n_extents; k++) {
         size_t i = (*hint + k) % b->n_extents;
-        const extent *e = &b->extents[i];
+        const rewrite_extent *e = &b->extents[i];
         if (e->file != file || from < e->from || to > e->to) continue;
         *hint = i;
         return e->memory + (from - e->from);
@@ -121,7 +125,7 @@ static const unsigned char *find_bytes(const batch *b, size_t *hint, const step_
 }
 
 typedef struct gathering {
-    const batch *b;
+    const rewrite_batch *b;
     size_t hint;
     unsigned char *out;
 } gathering;
@@ -135,7 +139,7 @@ static int copy_run(void *ctx, const rewrite_run *run) {
 }
 
 /* The part's bytes, which are put together at *room where they don't lie ready. */
-static int make_part(const batch *b, const batch_part *part, unsigned char **room,
+static int make_part(const rewrite_batch *b, const rewrite_part *part, unsigned char **room,
                      const unsigned char **data, dcp_error *err) {
     const move_fragment *f = &part->what;
     size_t hint = 0;
@@ -151,12 +155,12 @@ static int make_part(const batch *b, const batch_part *part, unsigned char **roo
     return rewrite_runs(box, f->box_offset, f->bytes, copy_run, &g);
 }
 
-int batch_write(batch *b, io_queue *queue, unsigned slot, dcp_error *err) {
+int rewrite_batch_write(rewrite_batch *b, io_queue *queue, unsigned slot, dcp_error *err) {
     unsigned char *room = b->memory;
     int status = io_queue_status(queue, err);
     for (size_t i = 0; i < b->n_extents; i++) room += b->extents[i].to - b->extents[i].from;
     for (size_t i = 0; i < b->n_parts && !status; i++) {
-        const batch_part *part = &b->parts[i];
+        const rewrite_part *part = &b->parts[i];
         const move_fragment *f = &part->what;
         const unsigned char *data;
         status = make_part(b, part, &room, &data, err);
@@ -170,4 +174,4 @@ int batch_write(batch *b, io_queue *queue, unsigned slot, dcp_error *err) {
     return status;
 }
 
-void batch_clear(batch *b) { b->n_extents = b->n_parts = b->used = 0; }
+void rewrite_batch_clear(rewrite_batch *b) { b->n_extents = b->n_parts = b->used = 0; }

@@ -2,6 +2,8 @@
  * elements lie in the whole tensor, so what several files have of the same old pages is moved in
  * one batch. Of four batches two are being read while the one before is put together and written.
  */
+#include "rewrite/move.h"
+
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
@@ -19,20 +21,20 @@ typedef struct entry {
     const io_file *file;
 } entry;
 
-typedef struct part {
+typedef struct tensor_part {
     move_fragment what;
     const io_file *file;
     uint64_t place; /* of its first element, in the whole tensor */
-} part;
+} tensor_part;
 
 typedef struct mover {
     rewrite *owner;
     io_queue *queue;
     unsigned char *memory;
-    batch *batches; /* in turn */
-    uint64_t begun; /* batches so far; the last one is being filled */
+    rewrite_batch *batches; /* in turn */
+    uint64_t begun;         /* batches so far; the last one is being filled */
     uint64_t written;
-    part *parts; /* of one tensor */
+    tensor_part *parts; /* of one tensor */
     size_t n, room;
     uint64_t part_bytes; /* at most, of the tensor's parts */
     const io_file *file; /* of the piece that is being cut into parts */
@@ -47,8 +49,8 @@ static int by_tensor(const void *a, const void *b) {
     return (x > y) - (x < y);
 }
 
-static int by_place(const void *a, const void *b) {
-    const part *x = a, *y = b;
+static int by_place_in_tensor(const void *a, const void *b) {
+    const tensor_part *x = a, *y = b;
     if (x->place != y->place) return x->place < y->place ? -1 : 1;
     return (x->what.piece > y->what.piece) - (x->what.piece < y->what.piece);
 }
@@ -63,14 +65,14 @@ static uint64_t place_of(const rewrite_box *b, uint64_t elem) {
     return place;
 }
 
-static int add_part(void *ctx, const move_fragment *f) {
+static int add_tensor_part(void *ctx, const move_fragment *f) {
     mover *m = ctx;
     const rewrite_box *box = box_of(f->piece);
     uint64_t size = dcp_dtype_bytes(box->tensor->tensor.dtype);
     for (uint64_t done = 0; done < f->bytes; done += m->part_bytes) {
         if (m->n == m->room) {
             size_t room = m->room ? 2 * m->room : 256;
-            part *grown = realloc(m->parts, room * sizeof *grown);
+            tensor_part *grown = realloc(m->parts, room * sizeof *grown);
             if (!grown) return core_fail_memory(m->err, room * sizeof *grown);
             m->parts = grown;
             m->room = room;
@@ -80,7 +82,7 @@ static int add_part(void *ctx, const move_fragment *f) {
         cut.dataset_offset += done;
         cut.box_offset += done;
         cut.bytes = f->bytes - done < m->part_bytes ? f->bytes - done : m->part_bytes;
-        m->parts[m->n++] = (part){cut, m->file, place_of(box, cut.box_offset / size)};
+        m->parts[m->n++] = (tensor_part){cut, m->file, place_of(box, cut.box_offset / size)};
     }
     return DCP_OK;
 }
@@ -94,14 +96,14 @@ static uint64_t part_bytes(const rewrite_box *b) {
         held *= b->box.count[d];
     }
     bytes = IO_SLOT_BYTES / ((row + held - 1) / held) / PAGE_BYTES * PAGE_BYTES;
-    return bytes < BATCH_LEAST ? BATCH_LEAST : bytes;
+    return bytes < REWRITE_LEAST ? REWRITE_LEAST : bytes;
 }
 
 static int end_batch(mover *m) {
     unsigned slot = (unsigned)(m->written % BATCHES);
     io_queue_wait(m->queue, slot);
     m->written++;
-    return batch_write(&m->batches[slot], m->queue, slot, m->err);
+    return rewrite_batch_write(&m->batches[slot], m->queue, slot, m->err);
 }
 
 /* Starts reading the batch that was filled, and makes room for the next one. */
@@ -110,31 +112,31 @@ static int next_batch(mover *m) {
     if (status) return status;
     if (m->begun) {
         unsigned slot = (unsigned)((m->begun - 1) % BATCHES);
-        batch_read(&m->batches[slot], m->queue, slot);
+        rewrite_batch_read(&m->batches[slot], m->queue, slot);
         if (m->begun > AHEAD) status = end_batch(m);
     }
     unsigned next = (unsigned)(m->begun++ % BATCHES);
     io_queue_wait(m->queue, next);
-    batch_clear(&m->batches[next]);
+    rewrite_batch_clear(&m->batches[next]);
     return status ? status : io_queue_status(m->queue, m->err);
 }
 
-static int take_part(mover *m, const move_fragment *what, const io_file *file) {
+static int batch_part(mover *m, const move_fragment *what, const io_file *file) {
     int status = DCP_OK;
-    batch *b = &m->batches[(m->begun - 1) % BATCHES];
-    if (batch_add(b, what, file)) return DCP_OK;
+    rewrite_batch *b = &m->batches[(m->begun - 1) % BATCHES];
+    if (rewrite_batch_add(b, what, file)) return DCP_OK;
     if (b->n_parts) {
         status = next_batch(m);
-        return status ? status : take_part(m, what, file);
+        return status ? status : batch_part(m, what, file);
     }
     move_fragment half = *what;
     half.bytes = what->bytes / 2 / PAGE_BYTES * PAGE_BYTES;
-    status = take_part(m, &half, file);
+    status = batch_part(m, &half, file);
     half.file_offset += half.bytes;
     half.dataset_offset += half.bytes;
     half.box_offset += half.bytes;
     half.bytes = what->bytes - half.bytes;
-    return status ? status : take_part(m, &half, file);
+    return status ? status : batch_part(m, &half, file);
 }
 
 /* All pieces of one tensor. */
@@ -144,11 +146,11 @@ static int move_tensor(mover *m, const entry *entries, size_t n) {
     for (size_t i = 0; i < n && !status; i++) {
         m->file = entries[i].file;
         m->part_bytes = part_bytes(box_of(entries[i].piece));
-        status = move_bulk_parts(entries[i].piece, 1, add_part, m);
+        status = move_bulk_parts(entries[i].piece, 1, add_tensor_part, m);
     }
-    if (m->n) qsort(m->parts, m->n, sizeof *m->parts, by_place);
+    if (m->n) qsort(m->parts, m->n, sizeof *m->parts, by_place_in_tensor);
     for (size_t i = 0; i < m->n && !status; i++)
-        status = take_part(m, &m->parts[i].what, m->parts[i].file);
+        status = batch_part(m, &m->parts[i].what, m->parts[i].file);
     return status;
 }
 
@@ -194,7 +196,7 @@ static int make_batches(mover *m) {
     madvise(m->memory, each * BATCHES, MADV_HUGEPAGE); /* fewer faults and pins */
     for (size_t i = 0; i < BATCHES; i++)
         m->batches[i] =
-            (batch){.owner = m->owner, .memory = m->memory + i * each, .capacity = each};
+            (rewrite_batch){.owner = m->owner, .memory = m->memory + i * each, .capacity = each};
     return DCP_OK;
 }
 

@@ -1,11 +1,21 @@
-/* dcp_rewrite: a save of boxes that nobody holds in memory. */
+/* dcp_rewrite: a save of boxes that nobody holds in memory, whose bytes come from a checkpoint's
+ * files.
+ *
+ * Fragments (move/piece.h) are read one by one through the page cache, where the kernel reads
+ * ahead. Whole pages of long runs, nearly all bytes, go in batches past it: some batches are being
+ * read while others are written. */
+#include <fcntl.h>
+#include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 
 #include "core/clock.h"
+#include "core/crc64.h"
 #include "core/fail.h"
-#include "rewrite/rewrite.h"
+#include "rewrite/move.h"
 #include "save/calls.h"
 #include "save/save.h"
+#include "step/read.h"
 
 enum { SCRATCH_BYTES = 2 << 20 }; /* SPAN_RUNS of runs.c with what lies between them */
 
@@ -68,6 +78,130 @@ static void free_state(rewrite *w) {
     free(w->scratch);
 }
 
+enum {
+    JOIN_BYTES = 64 << 10,
+    RANGE_BYTES = 1 << 20,  /* told of at once */
+    MOST_BYTES = 128 << 20, /* of one new file: not more than the page cache keeps */
+};
+
+/* What is to be read of a file, and was not told yet. */
+typedef struct announced_range {
+    uint64_t from, to;
+} announced_range;
+
+typedef struct announcer {
+    const dcp_checkpoint *from;
+    announced_range *ranges; /* a file */
+    uint64_t told;
+} announcer;
+
+static void announce_range(announcer *a, step_file *file, announced_range *r) {
+    if (r->to > r->from && !step_file_open_plain(file, NULL)) {
+        posix_fadvise(file->plain, (off_t)r->from, (off_t)(r->to - r->from), POSIX_FADV_WILLNEED);
+        a->told += r->to - r->from;
+    }
+    *r = (announced_range){0, 0};
+}
+
+static int announce_run(void *ctx, const rewrite_run *run) {
+    announcer *a = ctx;
+    step_file *file = run->piece->file;
+    announced_range *r = &a->ranges[file - a->from->files];
+    uint64_t from = run->piece->row->offset + run->dataset_offset, to = from + run->bytes;
+    int joins = from + JOIN_BYTES >= r->from && from <= r->to + JOIN_BYTES &&
+                to - (r->from < from ? r->from : from) <= RANGE_BYTES;
+    if (!joins) announce_range(a, file, r);
+    if (r->from == r->to) *r = (announced_range){from, to};
+    if (from < r->from) r->from = from;
+    if (to > r->to) r->to = to;
+    return a->told > MOST_BYTES;
+}
+
+static int announce_fragment(void *ctx, const move_fragment *f) {
+    const state_box *box = f->piece->box; /* none: metadata */
+    return box ? rewrite_runs(box->ctx, f->box_offset, f->bytes, announce_run, ctx) : 0;
+}
+
+/* save_mover.announce: edges and small tensors lie here and there in the old files. One by one,
+ * each would wait for the disk; told of all at once, the kernel reads them at the same time. Near
+ * ones are joined. */
+static void announce_fragments(void *ctx, const image *im) {
+    const dcp_checkpoint *from = ((const rewrite *)ctx)->from;
+    announcer a = {.from = from, .ranges = calloc(from->n_files, sizeof *a.ranges)};
+    size_t first = 0;
+    if (!a.ranges) return; /* it is slower then */
+    move_fragments(im->pieces, im->n_pieces, &first, 0, UINT64_MAX, announce_fragment, &a);
+    for (size_t f = 0; f < from->n_files; f++) announce_range(&a, &from->files[f], &a.ranges[f]);
+    free(a.ranges);
+}
+
+static int compare_blocks(const dcp_checkpoint *from, const step_tensor *t, const uint64_t *sums,
+                          dcp_error *err) {
+    const step_dataset *p = &from->pieces[t->first_piece];
+    for (uint64_t b = 0; b < step_index_blocks(t->bytes); b++)
+        if (core_crc64_finish(sums[b], step_index_block_bytes(t->bytes, b)) !=
+            p->file->crcs[p->row->first_block + b])
+            return core_fail(err, DCP_ERR_CORRUPT,
+                             "%s: tensor %s, block %llu: what was read differs from what was saved",
+                             p->file->path, t->tensor.path, (unsigned long long)b);
+    return DCP_OK;
+}
+
+/* The state id of the new files' tensors. */
+static int make_id(const dcp_checkpoint *from, const uint64_t *sums, char *id, dcp_error *err) {
+    uint64_t raw = ~0ULL, *crcs = NULL;
+    for (size_t i = 0; i < from->n_tensors; i++) {
+        const step_tensor *t = &from->tensors[i];
+        uint64_t blocks = step_index_blocks(t->bytes);
+        uint64_t *grown = realloc(crcs, (blocks + 1) * sizeof *crcs);
+        if (!grown) {
+            free(crcs);
+            return core_fail_memory(err, blocks * sizeof *crcs);
+        }
+        crcs = grown;
+        for (uint64_t b = 0; b < blocks; b++)
+            crcs[b] = core_crc64_finish(sums[b], step_index_block_bytes(t->bytes, b));
+        raw = step_index_state_id(raw, &t->tensor, step_index_join_blocks(crcs, t->bytes));
+        sums += blocks;
+    }
+    free(crcs);
+    snprintf(id, 17, "%016llx", (unsigned long long)~raw);
+    return DCP_OK;
+}
+
+static int find_damage(dcp_checkpoint *from, dcp_error *err) {
+    int status = DCP_OK;
+    for (size_t i = 0; i < from->n_tensors && !status; i++)
+        for (size_t k = 0; k < from->tensors[i].n_pieces && !status; k++) {
+            const step_dataset *p = &from->pieces[from->tensors[i].first_piece + k];
+            for (uint64_t b = 0; b < step_index_blocks(p->row->bytes) && !status; b++)
+                status = step_read_block(from, p, b, err);
+        }
+    if (status) return status;
+    return core_fail(err, DCP_ERR_CORRUPT,
+                     "%s: meta: the state id is not that of the tensors: shards of different "
+                     "states, or what was read once differs from what is read now",
+                     from->path);
+}
+
+/* save_mover.prove: what was written is what had been saved. A global file has its blocks'
+ * checksums; shards have the state id, a checksum over those of whole tensors: where that differs,
+ * the old files' blocks are looked through for the one to blame. Every rank checks all of them. */
+static int prove_sums(void *ctx, const uint64_t *sums, dcp_error *err) {
+    dcp_checkpoint *from = ((rewrite *)ctx)->from;
+    char id[17];
+    int status = DCP_OK;
+    if (from->layout == DCP_LAYOUT_SHARDED) {
+        status = make_id(from, sums, id, err);
+        return status || !strcmp(id, from->state_id) ? status : find_damage(from, err);
+    }
+    for (size_t i = 0; i < from->n_tensors && !status; i++) {
+        status = compare_blocks(from, &from->tensors[i], sums, err);
+        sums += step_index_blocks(from->tensors[i].bytes);
+    }
+    return status;
+}
+
 int dcp_rewrite(dcp_checkpoint *from, dcp_store *to, const dcp_rewrite_options *options,
                 dcp_report *report, dcp_error *err) {
     static const dcp_rewrite_options defaults;
@@ -87,7 +221,7 @@ int dcp_rewrite(dcp_checkpoint *from, dcp_store *to, const dcp_rewrite_options *
     if (!status) status = make_state(&w, o, err);
     if (!status) status = save_request_make(to, from->step, w.state, from->json, &save, &r, err);
     status = save_call_agree(to, status, SAVE_REWRITE, &save, err);
-    const save_mover mover = {rewrite_announce, rewrite_move, rewrite_prove, &w};
+    const save_mover mover = {announce_fragments, rewrite_move, prove_sums, &w};
     move_progress progress = r.progress;
     r.mover = &mover;
     w.progress = &progress;

@@ -1,19 +1,21 @@
 /* From a box that is written to the datasets that have its elements; and reading a little of it. */
+#include "rewrite/runs.h"
+
 #include <string.h>
 
 #include "core/box.h"
-#include "rewrite/rewrite.h"
 
 /* A walk over [low, high), bytes of the dense box. */
-typedef struct walk {
+typedef struct run_walk {
     uint64_t low, high;
     rewrite_run_fn fn;
     void *ctx;
-} walk;
+} run_walk;
 
 /* The runs that `part` of the box, whose first byte is byte `at` of it, has in one dataset.
  * Elements may be cut by the walk's ends. */
-static int walk_piece(const walk *w, const step_dataset *p, const box_copy *copy, uint64_t at) {
+static int walk_dataset(const run_walk *w, const step_dataset *p, const box_copy *copy,
+                        uint64_t at) {
     int status = DCP_OK;
     for (uint64_t i = 0, a, b; i < copy->runs && !status; i++) {
         core_box_copy_run(copy, i, &a, &b);
@@ -31,7 +33,7 @@ int rewrite_runs(const rewrite_box *box, uint64_t offset, uint64_t bytes, rewrit
     const step_tensor *t = box->tensor;
     const dcp_checkpoint *from = box->owner->from;
     const step_dataset *pieces = &from->pieces[t->first_piece];
-    const walk w = {offset, offset + bytes, fn, ctx};
+    const run_walk w = {offset, offset + bytes, fn, ctx};
     uint64_t size = dcp_dtype_bytes(t->tensor.dtype), n;
     uint64_t end = (offset + bytes + size - 1) / size;
     uint32_t dims = core_box_dims(t->tensor.ndim);
@@ -45,7 +47,7 @@ int rewrite_runs(const rewrite_box *box, uint64_t offset, uint64_t bytes, rewrit
             const dcp_box held = step_index_row_box(pieces[k].row);
             box_copy copy;
             if (pieces[k].row->bytes && core_box_copy_between(&copy, dims, size, &held, &part))
-                status = walk_piece(&w, &pieces[k], &copy, at * size);
+                status = walk_dataset(&w, &pieces[k], &copy, at * size);
         }
     }
     return status;
@@ -65,7 +67,7 @@ typedef struct span_reader {
     dcp_error *err;
 } span_reader;
 
-static int flush(span_reader *s) {
+static int read_span(span_reader *s) {
     if (!s->n) return DCP_OK;
     const rewrite_run *first = &s->runs[0], *last = &s->runs[s->n - 1];
     const step_dataset *p = first->piece;
@@ -89,9 +91,9 @@ static int joins(const span_reader *s, const rewrite_run *run) {
            run->dataset_offset - last->dataset_offset - last->bytes <= JOIN_BYTES;
 }
 
-static int collect(void *ctx, const rewrite_run *run) {
+static int add_to_span(void *ctx, const rewrite_run *run) {
     span_reader *s = ctx;
-    int status = s->n && !joins(s, run) ? flush(s) : DCP_OK;
+    int status = s->n && !joins(s, run) ? read_span(s) : DCP_OK;
     s->runs[s->n++] = *run;
     return status;
 }
@@ -100,6 +102,6 @@ int rewrite_fetch(void *ctx, uint64_t offset, uint64_t bytes, void *out, dcp_err
     const rewrite_box *box = ctx;
     span_reader s = {.owner = box->owner, .out = out, .err = err};
     int status = rewrite_stopped(box->owner, err);
-    if (!status) status = rewrite_runs(box, offset, bytes, collect, &s);
-    return status ? status : flush(&s);
+    if (!status) status = rewrite_runs(box, offset, bytes, add_to_span, &s);
+    return status ? status : read_span(&s);
 }

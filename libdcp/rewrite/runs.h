@@ -1,15 +1,12 @@
-/* A rewrite from inside: a save whose bytes come from a checkpoint's files.
- *
- * Fragments (move/piece.h) are read one by one through the page cache, where the kernel reads
- * ahead. Whole pages of long runs, nearly all bytes, go in batches past it: some batches are being
- * read while others are written. */
-#ifndef DCP_REWRITE_REWRITE_H
-#define DCP_REWRITE_REWRITE_H
+/* Where the bytes of a rewrite come from: the old files' datasets that hold a box to be written. */
+#ifndef DCP_REWRITE_RUNS_H
+#define DCP_REWRITE_RUNS_H
 
 #include "core/fail.h"
 #include "dcp/rewrite.h"
-#include "save/image.h"
 #include "step/checkpoint.h"
+
+struct move_progress;
 
 /* A box to be written; the ctx of its state_box. */
 typedef struct rewrite_box {
@@ -25,7 +22,7 @@ typedef struct rewrite {
     size_t n_boxes;
     uint64_t memory_bytes;
     unsigned char *scratch; /* of rewrite_fetch */
-    move_progress *progress;
+    struct move_progress *progress;
     int (*stop)(void); /* the caller's; NULL: never */
 } rewrite;
 
@@ -53,15 +50,5 @@ int rewrite_runs(const rewrite_box *box, uint64_t offset, uint64_t bytes, rewrit
 
 /* dcp_source_fn of a rewrite_box: reads them through the page cache. */
 int rewrite_fetch(void *box, uint64_t offset, uint64_t bytes, void *out, dcp_error *err);
-
-/* save_mover: has the kernel read ahead what the image's fragments need. */
-void rewrite_announce(void *rewrite, const image *im);
-
-/* save_mover: moves the images' bulk parts. */
-int rewrite_move(void *rewrite, image *const *images, size_t n, dcp_error *err);
-
-/* save_mover: the blocks' checksums of all tensors of the new files, `sums`, against the old ones'.
- * Not collective; every rank checks them all. */
-int rewrite_prove(void *rewrite, const uint64_t *sums, dcp_error *err);
 
 #endif
