@@ -58,8 +58,8 @@ static int prove_sums(load_job *l, dcp_error *err) {
     for (size_t i = (size_t)l->comm->rank; i < l->chosen.n; i += (size_t)l->comm->size) {
         const step_tensor *t = l->chosen.stored[i];
         const uint64_t *sums = l->sums + l->first_sum[i];
-        for (size_t k = 0; k < t->n_pieces && !status && l->boxes.exact[i]; k++) {
-            const step_dataset *p = &l->ckpt->pieces[t->first_piece + k];
+        for (size_t k = 0; k < t->n_datasets && !status && l->boxes.exact[i]; k++) {
+            const step_dataset *p = &l->ckpt->datasets[t->first_dataset + k];
             status = compare_row(p, sums, err);
             sums += step_index_blocks(p->row->bytes);
         }
@@ -89,16 +89,16 @@ static void mark_runs(const box_copy *copy, uint64_t *marks) {
 
 static void mark_box(const load_job *l, const plan_box *b, uint64_t *marks) {
     const step_tensor *t = l->chosen.stored[b->tensor];
-    const step_dataset *pieces = &l->ckpt->pieces[t->first_piece];
+    const step_dataset *datasets = &l->ckpt->datasets[t->first_dataset];
     size_t k, end;
     step_checkpoint_near(l->ckpt, t, &b->box->box, &k, &end);
     for (; k < end; k++) {
-        const dcp_box held = step_index_row_box(pieces[k].row);
+        const dcp_box held = step_index_row_box(datasets[k].row);
         box_copy copy;
-        if (pieces[k].row->bytes &&
+        if (datasets[k].row->bytes &&
             core_box_copy_between(&copy, t->tensor.ndim, dcp_dtype_bytes(t->tensor.dtype), &held,
                                   &b->box->box))
-            mark_runs(&copy, marks + l->first_sum[b->tensor] + pieces[k].first_block);
+            mark_runs(&copy, marks + l->first_sum[b->tensor] + datasets[k].first_block);
     }
 }
 
@@ -106,8 +106,8 @@ static int check_marked(load_job *l, size_t tensor, const uint64_t *marks, dcp_e
     const step_tensor *t = l->chosen.stored[tensor];
     int status = DCP_OK;
     marks += l->first_sum[tensor];
-    for (size_t k = 0; k < t->n_pieces && !status; k++) {
-        const step_dataset *p = &l->ckpt->pieces[t->first_piece + k];
+    for (size_t k = 0; k < t->n_datasets && !status; k++) {
+        const step_dataset *p = &l->ckpt->datasets[t->first_dataset + k];
         uint64_t blocks = step_index_blocks(p->row->bytes);
         for (uint64_t b = 0; b < blocks && p->file->reader == l->comm->rank && !status; b++)
             if (marks[b]) status = step_read_block(l->ckpt, p, b, err);

@@ -73,7 +73,7 @@ static int make_piece(const load_job *l, const plan_box *b, const state_box *box
 
 size_t load_pieces_of(const load_job *l, const plan_box *b, const state_box *box, move_piece *out) {
     const step_tensor *t = l->chosen.stored[b->tensor];
-    const step_dataset *from = &l->ckpt->pieces[t->first_piece];
+    const step_dataset *from = &l->ckpt->datasets[t->first_dataset];
     size_t n = 0, k, end;
     step_checkpoint_near(l->ckpt, t, &box->box, &k, &end);
     if (!out) return end - k;

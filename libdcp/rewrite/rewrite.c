@@ -137,7 +137,7 @@ static void announce_fragments(void *ctx, const image *im) {
 
 static int compare_blocks(const dcp_checkpoint *from, const step_tensor *t, const uint64_t *sums,
                           dcp_error *err) {
-    const step_dataset *p = &from->pieces[t->first_piece];
+    const step_dataset *p = &from->datasets[t->first_dataset];
     for (uint64_t b = 0; b < step_index_blocks(t->bytes); b++)
         if (core_crc64_finish(sums[b], step_index_block_bytes(t->bytes, b)) !=
             p->file->crcs[p->row->first_block + b])
@@ -172,8 +172,8 @@ static int make_id(const dcp_checkpoint *from, const uint64_t *sums, char *id, d
 static int find_damage(dcp_checkpoint *from, dcp_error *err) {
     int status = DCP_OK;
     for (size_t i = 0; i < from->n_tensors && !status; i++)
-        for (size_t k = 0; k < from->tensors[i].n_pieces && !status; k++) {
-            const step_dataset *p = &from->pieces[from->tensors[i].first_piece + k];
+        for (size_t k = 0; k < from->tensors[i].n_datasets && !status; k++) {
+            const step_dataset *p = &from->datasets[from->tensors[i].first_dataset + k];
             for (uint64_t b = 0; b < step_index_blocks(p->row->bytes) && !status; b++)
                 status = step_read_block(from, p, b, err);
         }

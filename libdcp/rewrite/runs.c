@@ -32,7 +32,7 @@ int rewrite_runs(const rewrite_box *box, uint64_t offset, uint64_t bytes, rewrit
                  void *ctx) {
     const step_tensor *t = box->tensor;
     const dcp_checkpoint *from = box->owner->from;
-    const step_dataset *pieces = &from->pieces[t->first_piece];
+    const step_dataset *pieces = &from->datasets[t->first_dataset];
     const run_walk w = {offset, offset + bytes, fn, ctx};
     uint64_t size = dcp_dtype_bytes(t->tensor.dtype), n;
     uint64_t end = (offset + bytes + size - 1) / size;

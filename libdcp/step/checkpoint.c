@@ -64,7 +64,7 @@ static int place_files(dcp_checkpoint *ckpt, dcp_error *err) {
     return DCP_OK;
 }
 
-static int collect_pieces(dcp_checkpoint *ckpt, size_t *n_out, dcp_error *err) {
+static int collect_datasets(dcp_checkpoint *ckpt, size_t *n_out, dcp_error *err) {
     size_t n = 0, at = 0;
     int status = place_files(ckpt, err);
     if (status) return status;
@@ -74,71 +74,71 @@ static int collect_pieces(dcp_checkpoint *ckpt, size_t *n_out, dcp_error *err) {
         ckpt->blocks += file->ub.blocks.bytes / 8;
         n += file->ub.rows;
     }
-    ckpt->pieces = malloc((n + 1) * sizeof *ckpt->pieces);
-    if (!ckpt->pieces) return core_fail_memory(err, n * sizeof *ckpt->pieces);
+    ckpt->datasets = malloc((n + 1) * sizeof *ckpt->datasets);
+    if (!ckpt->datasets) return core_fail_memory(err, n * sizeof *ckpt->datasets);
     for (size_t f = 0; f < ckpt->n_files; f++)
         for (size_t i = 0; i < ckpt->files[f].ub.rows; i++)
-            ckpt->pieces[at++] = (step_dataset){&ckpt->files[f], &ckpt->files[f].rows[i], 0};
+            ckpt->datasets[at++] = (step_dataset){&ckpt->files[f], &ckpt->files[f].rows[i], 0};
     if (ckpt->layout == DCP_LAYOUT_SHARDED) /* else rows are tensors, in this order */
-        qsort(ckpt->pieces, n, sizeof *ckpt->pieces, by_dataset_tensor);
+        qsort(ckpt->datasets, n, sizeof *ckpt->datasets, by_dataset_tensor);
     *n_out = n;
     return DCP_OK;
 }
 
-/* Orders the tensor's pieces as their boxes are; what has no elements goes. */
-static int order_pieces(dcp_checkpoint *ckpt, step_tensor *t, const cover_box *boxes, size_t n,
-                        dcp_error *err) {
-    step_dataset *pieces = ckpt->pieces + t->first_piece;
-    step_dataset *before = malloc((t->n_pieces + 1) * sizeof *before);
-    if (!before) return core_fail_memory(err, t->n_pieces * sizeof *before);
-    memcpy(before, pieces, t->n_pieces * sizeof *before);
+/* Orders the tensor's datasets as their boxes are; what has no elements goes. */
+static int order_datasets(dcp_checkpoint *ckpt, step_tensor *t, const cover_box *boxes, size_t n,
+                          dcp_error *err) {
+    step_dataset *datasets = ckpt->datasets + t->first_dataset;
+    step_dataset *before = malloc((t->n_datasets + 1) * sizeof *before);
+    if (!before) return core_fail_memory(err, t->n_datasets * sizeof *before);
+    memcpy(before, datasets, t->n_datasets * sizeof *before);
     t->sweep = core_cover_finest(t->tensor.ndim, t->tensor.shape, boxes, n);
-    t->n_pieces = n;
+    t->n_datasets = n;
     for (size_t i = 0; i < n; i++) {
-        pieces[i] = before[boxes[i].tag];
+        datasets[i] = before[boxes[i].tag];
         if (boxes[i].box.count[t->sweep] > t->longest) t->longest = boxes[i].box.count[t->sweep];
     }
     free(before);
     return DCP_OK;
 }
 
-/* The pieces of one tensor agree about it and cover it. */
+/* The datasets of one tensor agree about it and cover it. */
 static int check_tensor(dcp_checkpoint *ckpt, step_tensor *t, dcp_error *err) {
-    const step_dataset *pieces = ckpt->pieces + t->first_piece;
-    cover_box *boxes = calloc(t->n_pieces + 1, sizeof *boxes);
-    if (!boxes) return core_fail_memory(err, t->n_pieces * sizeof *boxes);
+    const step_dataset *datasets = ckpt->datasets + t->first_dataset;
+    cover_box *boxes = calloc(t->n_datasets + 1, sizeof *boxes);
+    if (!boxes) return core_fail_memory(err, t->n_datasets * sizeof *boxes);
     int status = DCP_OK;
     size_t n = 0, first, second;
-    for (size_t i = 0; i < t->n_pieces; i++) {
-        if (!core_tensor_same(&pieces[i].row->tensor, &t->tensor))
+    for (size_t i = 0; i < t->n_datasets; i++) {
+        if (!core_tensor_same(&datasets[i].row->tensor, &t->tensor))
             status = core_fail(err, DCP_ERR_CORRUPT, "%s: tensor %s: files differ in its shape",
                                ckpt->path, t->tensor.path);
-        if (pieces[i].row->bytes)
-            boxes[n++] = (cover_box){.box = step_index_row_box(pieces[i].row), .tag = i};
+        if (datasets[i].row->bytes)
+            boxes[n++] = (cover_box){.box = step_index_row_box(datasets[i].row), .tag = i};
     }
     if (!status && t->bytes &&
         core_cover_check(t->tensor.ndim, t->tensor.shape, boxes, n, &first, &second) != COVER_EXACT)
         status = core_fail(err, DCP_ERR_CORRUPT, "%s: tensor %s: the shards don't cover it once",
                            ckpt->path, t->tensor.path);
-    if (!status && t->bytes) status = order_pieces(ckpt, t, boxes, n, err);
+    if (!status && t->bytes) status = order_datasets(ckpt, t, boxes, n, err);
     free(boxes);
     return status;
 }
 
 static void count_blocks(dcp_checkpoint *ckpt, step_tensor *t) {
-    for (size_t k = 0; k < t->n_pieces; k++) {
-        ckpt->pieces[t->first_piece + k].first_block = t->blocks;
-        t->blocks += step_index_blocks(ckpt->pieces[t->first_piece + k].row->bytes);
+    for (size_t k = 0; k < t->n_datasets; k++) {
+        ckpt->datasets[t->first_dataset + k].first_block = t->blocks;
+        t->blocks += step_index_blocks(ckpt->datasets[t->first_dataset + k].row->bytes);
     }
 }
 
-/* The first of the tensor's pieces that starts at `at` or after it on the dimension of the sweep.
+/* The first of the tensor's datasets that starts at `at` or after it on the dimension of the sweep.
  */
-static size_t first_from(const step_tensor *t, const step_dataset *pieces, uint64_t at) {
-    size_t low = 0, high = t->n_pieces;
+static size_t first_from(const step_tensor *t, const step_dataset *datasets, uint64_t at) {
+    size_t low = 0, high = t->n_datasets;
     while (low < high) {
         size_t middle = low + (high - low) / 2;
-        const dcp_box *box = pieces[middle].row->box;
+        const dcp_box *box = datasets[middle].row->box;
         if ((box ? box->start[t->sweep] : 0) < at)
             low = middle + 1;
         else
@@ -149,30 +149,30 @@ static size_t first_from(const step_tensor *t, const step_dataset *pieces, uint6
 
 void step_checkpoint_near(const dcp_checkpoint *ckpt, const step_tensor *t, const dcp_box *box,
                           size_t *first, size_t *end) {
-    const step_dataset *pieces = ckpt->pieces + t->first_piece;
+    const step_dataset *datasets = ckpt->datasets + t->first_dataset;
     *first = 0;
-    *end = t->n_pieces;
-    if (t->n_pieces < 2 || !t->longest) return;
+    *end = t->n_datasets;
+    if (t->n_datasets < 2 || !t->longest) return;
     uint64_t start = box->start[t->sweep];
-    *first = first_from(t, pieces, start < t->longest ? 0 : start - t->longest + 1);
-    *end = first_from(t, pieces, start + box->count[t->sweep]);
+    *first = first_from(t, datasets, start < t->longest ? 0 : start - t->longest + 1);
+    *end = first_from(t, datasets, start + box->count[t->sweep]);
 }
 
-/* Whether piece i is of another tensor than the one before. */
+/* Whether dataset i is of another tensor than the one before. */
 static int begins_tensor(const dcp_checkpoint *ckpt, size_t i) {
     if (!i || ckpt->layout == DCP_LAYOUT_GLOBAL) return 1;
-    const step_dataset *pieces = ckpt->pieces;
-    const step_dataset *a = &pieces[i - 1], *b = &pieces[i];
+    const step_dataset *datasets = ckpt->datasets;
+    const step_dataset *a = &datasets[i - 1], *b = &datasets[i];
     return compare_paths(a->row->tensor.path, tensor_path_bytes(a), b->row->tensor.path,
                          tensor_path_bytes(b)) != 0;
 }
 
-/* A tensor for each group of pieces, with a path of its own. */
+/* A tensor for each group of datasets, with a path of its own. */
 static int name_tensors(dcp_checkpoint *ckpt, size_t n, dcp_error *err) {
     size_t bytes = 0, tensors = 0;
     for (size_t i = 0; i < n; i++)
         if (begins_tensor(ckpt, i)) {
-            bytes += tensor_path_bytes(&ckpt->pieces[i]) + 1;
+            bytes += tensor_path_bytes(&ckpt->datasets[i]) + 1;
             tensors++;
         }
     ckpt->tensors = calloc(tensors + 1, sizeof *ckpt->tensors);
@@ -180,14 +180,14 @@ static int name_tensors(dcp_checkpoint *ckpt, size_t n, dcp_error *err) {
     if (!ckpt->tensors || !ckpt->tensor_paths) return core_fail_memory(err, bytes);
     char *path = ckpt->tensor_paths;
     for (size_t i = 0; i < n; i++) {
-        const step_dataset *p = &ckpt->pieces[i];
+        const step_dataset *p = &ckpt->datasets[i];
         if (!begins_tensor(ckpt, i)) {
-            ckpt->tensors[ckpt->n_tensors - 1].n_pieces++;
+            ckpt->tensors[ckpt->n_tensors - 1].n_datasets++;
             continue;
         }
         size_t length = tensor_path_bytes(p);
         step_tensor *t = &ckpt->tensors[ckpt->n_tensors++];
-        *t = (step_tensor){.tensor = p->row->tensor, .first_piece = i, .n_pieces = 1};
+        *t = (step_tensor){.tensor = p->row->tensor, .first_dataset = i, .n_datasets = 1};
         t->tensor.path = path;
         memcpy(path, p->row->tensor.path, length);
         path[length] = 0;
@@ -268,7 +268,7 @@ int step_checkpoint_join(dcp_checkpoint *ckpt, dcp_error *err) {
         if (ckpt->files[f].ub.layout != ckpt->layout)
             return core_fail(err, DCP_ERR_CORRUPT, "%s: user block: of the other layout",
                              ckpt->files[f].path);
-    int status = collect_pieces(ckpt, &n, err);
+    int status = collect_datasets(ckpt, &n, err);
     if (!status) status = name_tensors(ckpt, n, err);
     if (!status) status = step_checkpoint_read_metas(ckpt, err);
     for (size_t i = 0; i < ckpt->n_tensors && !status; i++)
@@ -445,7 +445,7 @@ void dcp_checkpoint_close(dcp_checkpoint *ckpt) {
     free(ckpt->reader_ranges);
     free(ckpt->tensors);
     free(ckpt->tensor_paths);
-    free(ckpt->pieces);
+    free(ckpt->datasets);
     free(ckpt->path);
     free(ckpt->json);
     free(ckpt->cache.data);
@@ -472,12 +472,12 @@ const step_tensor *step_checkpoint_lookup(const dcp_checkpoint *ckpt, const char
 }
 
 size_t dcp_checkpoint_boxes(const dcp_checkpoint *ckpt, size_t i) {
-    return i < ckpt->n_tensors ? ckpt->tensors[i].n_pieces : 0;
+    return i < ckpt->n_tensors ? ckpt->tensors[i].n_datasets : 0;
 }
 
 int dcp_checkpoint_box(const dcp_checkpoint *ckpt, size_t i, size_t k, dcp_box *box) {
     if (k >= dcp_checkpoint_boxes(ckpt, i)) return -1;
-    const step_dataset *p = &ckpt->pieces[ckpt->tensors[i].first_piece + k];
+    const step_dataset *p = &ckpt->datasets[ckpt->tensors[i].first_dataset + k];
     *box = step_index_row_box(p->row);
     return (int)(p->file - ckpt->files);
 }

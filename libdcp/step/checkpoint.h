@@ -10,16 +10,16 @@
 typedef struct step_dataset {
     step_file *file;
     const step_row *row;
-    uint64_t first_block; /* blocks of the tensor's pieces before it */
+    uint64_t first_block; /* blocks of the tensor's datasets before it */
 } step_dataset;
 
 typedef struct step_tensor {
     dcp_tensor tensor;
     uint64_t bytes;
-    size_t first_piece, n_pieces; /* ascending by their starts on dimension `sweep` */
+    size_t first_dataset, n_datasets; /* ascending by their starts on dimension `sweep` */
     uint32_t sweep;
-    uint64_t longest; /* piece on that dimension */
-    uint64_t blocks;  /* of all pieces */
+    uint64_t longest; /* dataset on that dimension */
+    uint64_t blocks;  /* of all datasets */
 } step_tensor;
 
 /* The block of a dataset that was read last. */
@@ -42,8 +42,8 @@ struct dcp_checkpoint {
     step_tensor *tensors;
     char *tensor_paths;
     size_t n_tensors;
-    step_dataset *pieces; /* by tensor */
-    uint64_t blocks;      /* of all files */
+    step_dataset *datasets; /* by tensor */
+    uint64_t blocks;        /* of all files */
     uint64_t address_end;
     char state_id[17];      /* layout sharded */
     step_block_cache cache; /* of reads by whole blocks */
@@ -59,7 +59,7 @@ int step_checkpoint_join(dcp_checkpoint *ckpt, dcp_error *err);
  */
 int step_checkpoint_read_metas(dcp_checkpoint *ckpt, dcp_error *err);
 
-/* The tensor's pieces [*first, *end) are all that can share elements with the box. */
+/* The tensor's datasets [*first, *end) are all that can share elements with the box. */
 void step_checkpoint_near(const dcp_checkpoint *ckpt, const step_tensor *t, const dcp_box *box,
                           size_t *first, size_t *end);
 

@@ -58,7 +58,8 @@ uint64_t step_index_join_blocks(const uint64_t *crcs, uint64_t bytes);
  * checksum. */
 uint64_t step_index_state_id(uint64_t raw, const dcp_tensor *tensor, uint64_t crc);
 
-/* Length of the tensor's path in a dataset's: without the "@<digits>" of a further piece. */
+/* Length of the tensor's path in a dataset's: without the "@<digits>" of a further box of the
+ * tensor. */
 size_t step_index_tensor_path(const char *dataset_path);
 
 #endif

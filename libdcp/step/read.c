@@ -87,7 +87,7 @@ static int read_checked_box(const dcp_checkpoint *ckpt, step_block_cache *c, con
     size_t k, end;
     step_checkpoint_near(ckpt, t, box, &k, &end);
     for (; k < end && !status; k++)
-        status = read_dataset(c, t, &ckpt->pieces[t->first_piece + k], box, data, err);
+        status = read_dataset(c, t, &ckpt->datasets[t->first_dataset + k], box, data, err);
     return status;
 }
 

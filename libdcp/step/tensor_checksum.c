@@ -9,32 +9,32 @@
 #include "core/fail.h"
 #include "dcp/inspect.h"
 
-/* The piece's bytes (a) in the tensor (b). */
+/* The dataset's bytes (a) in the tensor (b). */
 static void runs_of(const step_tensor *t, const step_dataset *p, box_copy *copy) {
     const dcp_box all = dcp_box_whole(&t->tensor), held = step_index_row_box(p->row);
     core_box_copy_between(copy, t->tensor.ndim, dcp_dtype_bytes(t->tensor.dtype), &held, &all);
 }
 
 int step_tensor_is_runs(const dcp_checkpoint *ckpt, const step_tensor *t) {
-    const step_dataset *pieces = &ckpt->pieces[t->first_piece];
-    for (size_t k = 0; k < t->n_pieces && t->bytes; k++) {
+    const step_dataset *datasets = &ckpt->datasets[t->first_dataset];
+    for (size_t k = 0; k < t->n_datasets && t->bytes; k++) {
         box_copy copy;
-        if (pieces[k].row->bytes == t->bytes) return 1;
-        runs_of(t, &pieces[k], &copy);
+        if (datasets[k].row->bytes == t->bytes) return 1;
+        runs_of(t, &datasets[k], &copy);
         if (copy.runs > 1) return 0;
     }
     return 1;
 }
 
 uint64_t step_tensor_checksum(const dcp_checkpoint *ckpt, const step_tensor *t) {
-    const step_dataset *pieces = &ckpt->pieces[t->first_piece];
+    const step_dataset *datasets = &ckpt->datasets[t->first_dataset];
     uint64_t raw = 0;
-    for (size_t k = 0; k < t->n_pieces && t->bytes; k++) {
-        const step_row *row = pieces[k].row;
+    for (size_t k = 0; k < t->n_datasets && t->bytes; k++) {
+        const step_row *row = datasets[k].row;
         box_copy copy;
         uint64_t a, b;
         if (row->bytes == t->bytes) return row->crc;
-        runs_of(t, &pieces[k], &copy);
+        runs_of(t, &datasets[k], &copy);
         core_box_copy_run(&copy, 0, &a, &b);
         raw ^=
             core_crc64_shift(core_crc64_unfinish(row->crc, row->bytes), t->bytes - b - row->bytes);
@@ -56,12 +56,12 @@ int dcp_checkpoint_crc(const dcp_checkpoint *ckpt, size_t i, uint64_t *crc, dcp_
 }
 
 size_t dcp_checkpoint_pieces(const dcp_checkpoint *ckpt, size_t i) {
-    return ckpt && i < ckpt->n_tensors && ckpt->tensors[i].bytes ? ckpt->tensors[i].n_pieces : 0;
+    return ckpt && i < ckpt->n_tensors && ckpt->tensors[i].bytes ? ckpt->tensors[i].n_datasets : 0;
 }
 
 int dcp_checkpoint_piece(const dcp_checkpoint *ckpt, size_t i, size_t k, dcp_piece *out) {
     if (!out || k >= dcp_checkpoint_pieces(ckpt, i)) return DCP_ERR_ARG;
-    const step_dataset *p = &ckpt->pieces[ckpt->tensors[i].first_piece + k];
+    const step_dataset *p = &ckpt->datasets[ckpt->tensors[i].first_dataset + k];
     *out = (dcp_piece){.box = step_index_row_box(p->row),
                        .file = (int)(p->file - ckpt->files),
                        .bytes = p->row->bytes,

@@ -12,10 +12,10 @@
 #include "comm/comm.h"
 #include "core/clock.h"
 #include "core/fail.h"
-#include "step/read.h"
 #include "move/engine.h"
 #include "step/checkpoint.h"
 #include "step/list.h"
+#include "step/read.h"
 #include "store/retention.h"
 
 /* A box of this rank as bytes of one dataset. */
@@ -49,9 +49,9 @@ static int add_source_tensor(const dcp_checkpoint *ckpt, const step_tensor *t, d
                              source **next, dcp_error *err) {
     const dcp_box nothing = {{0}, {0}};
     int status = dcp_state_add(state, &t->tensor, &nothing, NULL, err);
-    for (size_t k = 0; k < t->n_pieces && !status; k++) {
+    for (size_t k = 0; k < t->n_datasets && !status; k++) {
         dcp_box box;
-        if (!share_of(ckpt, t, &ckpt->pieces[t->first_piece + k], &box, *next)) continue;
+        if (!share_of(ckpt, t, &ckpt->datasets[t->first_dataset + k], &box, *next)) continue;
         status = dcp_state_add_source(state, &t->tensor, &box, read_source, *next, -1, err);
         ++*next;
     }
@@ -61,7 +61,7 @@ static int add_source_tensor(const dcp_checkpoint *ckpt, const step_tensor *t, d
 static int make_source_state(const dcp_checkpoint *ckpt, dcp_state **state, source **sources,
                              dcp_error *err) {
     size_t n = 0;
-    for (size_t i = 0; i < ckpt->n_tensors; i++) n += ckpt->tensors[i].n_pieces;
+    for (size_t i = 0; i < ckpt->n_tensors; i++) n += ckpt->tensors[i].n_datasets;
     source *next = *sources = calloc(n + 1, sizeof **sources);
     if (!next) return core_fail_memory(err, n * sizeof *next);
     int status = dcp_state_create(state, err);

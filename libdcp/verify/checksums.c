@@ -82,8 +82,8 @@ static summed_dataset *dataset_of(const verify_sums *t, const step_dataset *p) {
 static int find_tensor_runs(const verify_sums *t, size_t tensor, dcp_error *err) {
     const step_tensor *whole = &t->ckpt->tensors[tensor];
     const dcp_box all = dcp_box_whole(&whole->tensor);
-    for (size_t k = 0; k < whole->n_pieces; k++) {
-        const step_dataset *p = &t->ckpt->pieces[whole->first_piece + k];
+    for (size_t k = 0; k < whole->n_datasets; k++) {
+        const step_dataset *p = &t->ckpt->datasets[whole->first_dataset + k];
         const dcp_box held = step_index_row_box(p->row);
         summed_dataset *e = dataset_of(t, p);
         box_copy copy;

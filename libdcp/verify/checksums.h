@@ -25,7 +25,7 @@ uint64_t *verify_sums_raw(verify_sums *t, uint64_t *n);
 uint64_t verify_sums_block(const verify_sums *t, const step_file *file, const step_row *row,
                            uint64_t block);
 uint64_t verify_sums_outside(const verify_sums *t, const step_file *file);
-/* Of the whole tensor, whatever its pieces. */
+/* Of the whole tensor, whatever its datasets. */
 uint64_t verify_sums_tensor(const verify_sums *t, size_t tensor);
 
 #endif

@@ -340,8 +340,8 @@ static void judge_tensors(verifier *v) {
     uint64_t id = ~0ULL, before = v->damages;
     for (size_t i = 0; i < ckpt->n_tensors; i++) {
         const step_tensor *t = &ckpt->tensors[i];
-        for (size_t k = 0; k < t->n_pieces; k++)
-            judge_dataset(v, &ckpt->pieces[t->first_piece + k]);
+        for (size_t k = 0; k < t->n_datasets; k++)
+            judge_dataset(v, &ckpt->datasets[t->first_dataset + k]);
         if (ckpt->layout == DCP_LAYOUT_SHARDED)
             id = step_index_state_id(id, &t->tensor, verify_sums_tensor(v->sums, i));
     }

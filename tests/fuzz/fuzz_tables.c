@@ -122,8 +122,8 @@ static void check_tensors(const dcp_checkpoint *ckpt) {
         const step_tensor *t = &ckpt->tensors[i];
         PROMISE(step_checkpoint_lookup(ckpt, t->tensor.path) == t);
         uint64_t bytes = 0;
-        for (size_t k = 0; k < t->n_pieces; k++)
-            bytes += ckpt->pieces[t->first_piece + k].row->bytes;
+        for (size_t k = 0; k < t->n_datasets; k++)
+            bytes += ckpt->datasets[t->first_dataset + k].row->bytes;
         PROMISE(bytes == t->bytes);
     }
     PROMISE(ckpt->json && strlen(ckpt->json) >= 2);

@@ -185,7 +185,7 @@ static void what_is_refused(const scratch *s, dcp_checkpoint *ckpt, const given 
 /* Flips a bit of the tensor's stored bytes, and back. */
 static void flip(const scratch *s, const dcp_checkpoint *ckpt, const char *path) {
     const step_tensor *t = step_checkpoint_lookup(ckpt, path);
-    const step_dataset *p = &ckpt->pieces[t->first_piece];
+    const step_dataset *p = &ckpt->datasets[t->first_dataset];
     unsigned char byte;
     MPI_Barrier(MPI_COMM_WORLD);
     if (s->rank == 0) {

@@ -45,7 +45,7 @@ static void cut(grid *g, const uint64_t *cells) {
 }
 
 static void grid_free(grid *g) {
-    free(g->ckpt.pieces);
+    free(g->ckpt.datasets);
     free(g->ckpt.tensors);
     free(g->ckpt.tensor_paths);
     free(g->ckpt.by_address);
@@ -58,8 +58,8 @@ static void look(const grid *g, int one_cut) {
         dcp_box box = any_box(2, g->tensor.shape, 1), shared;
         size_t first, end;
         step_checkpoint_near(&g->ckpt, t, &box, &first, &end);
-        for (size_t k = 0; k < t->n_pieces; k++) {
-            const step_row *row = g->ckpt.pieces[t->first_piece + k].row;
+        for (size_t k = 0; k < t->n_datasets; k++) {
+            const step_row *row = g->ckpt.datasets[t->first_dataset + k].row;
             int is_near = k >= first && k < end,
                 shares = core_box_intersect(2, row->box, &box, &shared);
             assert_true(is_near || !shares);
@@ -78,7 +78,7 @@ static void near_is_what_shares_elements(void **state) {
         cut(&g, cells);
         assert_int_equal(step_checkpoint_join(&g.ckpt, &err), DCP_OK);
         assert_int_equal(g.ckpt.n_tensors, 1);
-        assert_int_equal(g.ckpt.tensors[0].n_pieces, g.n);
+        assert_int_equal(g.ckpt.tensors[0].n_datasets, g.n);
         look(&g, round % 3 < 2);
         grid_free(&g);
     }
