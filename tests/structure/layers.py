@@ -1,12 +1,13 @@
 #!/usr/bin/env python3
 """Compares every include of the product with the tables of docs/architecture.md.
 
-    tests/structure/layers.py [ROOT]
+    tests/structure/layers.py [--unused] [ROOT]
 
 `| folder | holds | may include |` has a row for each folder with sources, and no other; `| header | of |
 included by |` says which folders know a library. A folder may include itself and what its row names. The
 arrows of the table form no circle, no include goes upwards by ../, and every file that the documents
-name is there. Exit status 1, and a line for each fault, where something differs.
+name is there. Exit status 1, and a line for each fault, where something differs. --unused also names
+arrows that no include takes.
 """
 import collections
 import fnmatch
@@ -95,6 +96,12 @@ def check_includes(arrows, libraries, tree):
                 yield f'{where}: write it from {area}/'
 
 
+def unused(arrows, tree):
+    """Arrows that no include takes: the table may lose them."""
+    taken = {(os.path.dirname(f), os.path.dirname(g)) for f in tree.files for g in tree.includes(f)}
+    return [f'{a} -> {b}' for a, to in arrows.items() for b in sorted(to) if (a, b) not in taken]
+
+
 def check_names(tree):
     """Every source or script that a document names in backticks is there."""
     for document in NAMING:
@@ -121,10 +128,14 @@ def faults(root):
 
 
 def main():
-    root = sys.argv[1] if len(sys.argv) > 1 else os.path.join(os.path.dirname(__file__), '..', '..')
+    given = [a for a in sys.argv[1:] if a != '--unused']
+    root = given[0] if given else os.path.join(os.path.dirname(__file__), '..', '..')
     found = faults(os.path.normpath(root))
     for line in found:
         print(line)
+    if '--unused' in sys.argv:
+        with open(os.path.join(root, MAP), encoding='utf-8') as f:
+            print('\n'.join(unused(read_map(f.read())[0], Tree(os.path.normpath(root), AREAS))))
     return 1 if found else 0
 
 
