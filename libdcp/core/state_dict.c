@@ -10,6 +10,7 @@
 
 #include "core/box.h"
 #include "core/fail.h"
+#include "dcp/device.h"
 
 static int compare_paths(const void *a, const void *b) {
     const state_tensor *x = a, *y = b;

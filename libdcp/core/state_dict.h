@@ -3,15 +3,17 @@
 #define DCP_CORE_STATE_DICT_H
 
 #include "core/prefetch.h"
-#include "dcp/device.h"
+#include "dcp/state.h"
+
+struct dcp_device;
 
 typedef struct state_box {
     dcp_box box;
     void *data;           /* or, where it is NULL: */
     dcp_source_fn source; /* reads pieces of it; or, where that is NULL, too: */
     void *ctx;
-    int rank;                 /* whose box it is; -1: the calling rank's */
-    const dcp_device *device; /* the elements are at device_data of it */
+    int rank;                        /* whose box it is; -1: the calling rank's */
+    const struct dcp_device *device; /* the elements are at device_data of it */
     void *device_data;
 } state_box;
 
@@ -41,9 +43,9 @@ static inline void core_state_prefetch(state_tensor *const *tensors, size_t n, s
 struct dcp_state {
     state_tensor **tensors; /* in the order added */
     size_t n, capacity;
-    void *by_path;            /* tsearch tree of state_tensor */
-    const dcp_device *device; /* of its boxes that are on one; NULL: none is */
-    uint64_t device_bytes;    /* of those */
+    void *by_path;                   /* tsearch tree of state_tensor */
+    const struct dcp_device *device; /* of its boxes that are on one; NULL: none is */
+    uint64_t device_bytes;           /* of those */
 };
 
 /* The tensors bytewise ascending by path; the caller frees the array. NULL: out of memory. */

@@ -31,14 +31,14 @@ struct dcp_saving {
     int awaited, released, done;
 };
 
-static void note(dcp_saving *s, int *what) {
+static void announce(dcp_saving *s, int *what) {
     pthread_mutex_lock(&s->lock);
     *what = 1;
     pthread_cond_broadcast(&s->changed);
     pthread_mutex_unlock(&s->lock);
 }
 
-static void await(dcp_saving *s, const int *what) {
+static void await_change(dcp_saving *s, const int *what) {
     pthread_mutex_lock(&s->lock);
     while (!*what) pthread_cond_wait(&s->changed, &s->lock);
     pthread_mutex_unlock(&s->lock);
@@ -46,7 +46,7 @@ static void await(dcp_saving *s, const int *what) {
 
 static void on_released(void *ctx) {
     dcp_saving *s = ctx;
-    note(s, &s->released);
+    announce(s, &s->released);
 }
 
 static int is_awaited(void *ctx) {
@@ -57,26 +57,26 @@ static int is_awaited(void *ctx) {
     return awaited;
 }
 
-static void *run(void *ctx) {
+static void *run_saving(void *ctx) {
     dcp_saving *s = ctx;
     move_progress progress = s->request.progress;
     progress.released = on_released;
     progress.is_awaited = is_awaited;
     progress.ctx = s;
     s->status = save_run(&s->copy, &s->request, &progress, &s->report, &s->error);
-    note(s, &s->released);
-    note(s, &s->done);
+    announce(s, &s->released);
+    announce(s, &s->done);
     return NULL;
 }
 
 /* Ends the save, where it has not ended, and gives the store back what the save changed in it. */
-static void settle(dcp_saving *s) {
+static void settle_saving(dcp_saving *s) {
     dcp_store *store = s->store;
     if (!store) return;
     if (s->has_thread)
         pthread_join(s->thread, NULL);
     else if (!s->done)
-        run(s);
+        run_saving(s);
     s->store = NULL;
     dcp_comm *comm = store->comm;
     *store = s->copy;
@@ -86,18 +86,18 @@ static void settle(dcp_saving *s) {
 
 static void settle_in_flight(store_attachment *attachment) {
     const save_context *kept = (save_context *)attachment;
-    if (kept->in_flight) settle(kept->in_flight);
+    if (kept->in_flight) settle_saving(kept->in_flight);
 }
 
-static void destroy(dcp_saving *s) {
+static void free_saving(dcp_saving *s) {
     save_request_free(&s->request);
     pthread_cond_destroy(&s->changed);
     pthread_mutex_destroy(&s->lock);
     free(s);
 }
 
-static int make(dcp_store *store, uint64_t step, const dcp_state *state, const char *json,
-                const dcp_save_options *options, dcp_saving **out, dcp_error *err) {
+static int make_saving(dcp_store *store, uint64_t step, const dcp_state *state, const char *json,
+                       const dcp_save_options *options, dcp_saving **out, dcp_error *err) {
     dcp_saving *s = calloc(1, sizeof *s);
     if (!s) return core_fail_memory(err, sizeof *s);
     pthread_mutex_init(&s->lock, NULL);
@@ -108,7 +108,7 @@ static int make(dcp_store *store, uint64_t step, const dcp_state *state, const c
                   : save_context_follow(store, state, s->request.progress.staging_bytes, err);
 }
 
-static void launch(dcp_store *store, dcp_saving *s) {
+static void launch_saving(dcp_store *store, dcp_saving *s) {
     save_context *kept = save_context_of(store);
     s->store = store;
     s->copy = *store;
@@ -119,7 +119,7 @@ static void launch(dcp_store *store, dcp_saving *s) {
      * called where the caller calls them: they are not thread-safe */
     s->may_have_thread =
         kept->comm && move_engine_choose(s->request.engine, store->dir)->is_for_any_thread;
-    s->has_thread = s->may_have_thread && pthread_create(&s->thread, NULL, run, s) == 0;
+    s->has_thread = s->may_have_thread && pthread_create(&s->thread, NULL, run_saving, s) == 0;
     if (s->has_thread) pthread_setname_np(s->thread, "dcp-save"); /* in top, and in profiles */
 }
 
@@ -157,15 +157,15 @@ int dcp_save_async(dcp_store *store, uint64_t step, const dcp_state *state, cons
     dcp_saving *s = NULL;
     int status = save_call_begin(store, SAVE_ASYNC, options, err);
     if (!status && !out) status = core_fail(err, DCP_ERR_ARG, "dcp_save_async: out is NULL");
-    if (!status) status = make(store, step, state, json, options, &s, err);
+    if (!status) status = make_saving(store, step, state, json, options, &s, err);
     status = save_call_agree(store, status, SAVE_ASYNC, options, err);
     if (!status && !save_context_of(store)->comm)
         status = comm_duplicate(store->comm, &save_context_of(store)->comm, err);
     if (status) {
-        if (s) destroy(s);
+        if (s) free_saving(s);
         return status;
     }
-    launch(store, s);
+    launch_saving(store, s);
     *out = s;
     return DCP_OK;
 }
@@ -173,11 +173,11 @@ int dcp_save_async(dcp_store *store, uint64_t step, const dcp_state *state, cons
 void dcp_save_fence(dcp_saving *saving) {
     if (!saving) return;
     if (saving->store && !saving->has_thread) {
-        settle(saving);
+        settle_saving(saving);
         return;
     }
-    note(saving, &saving->awaited);
-    await(saving, &saving->released);
+    announce(saving, &saving->awaited);
+    await_change(saving, &saving->released);
 }
 
 int dcp_save_is_done(dcp_saving *saving) {
@@ -189,11 +189,11 @@ int dcp_save_is_done(dcp_saving *saving) {
 
 int dcp_save_wait(dcp_saving *saving, dcp_report *report, dcp_error *err) {
     if (!saving) return core_fail(err, DCP_ERR_ARG, "dcp_save_wait: no save");
-    settle(saving);
+    settle_saving(saving);
     int status = saving->status;
     if (status && err) *err = saving->error;
     if (!status && report) *report = saving->report;
-    destroy(saving);
+    free_saving(saving);
     return status;
 }
 

@@ -6,10 +6,11 @@
 
 #include "core/clock.h"
 #include "core/fail.h"
+#include "move/engine.h"
 #include "save/context.h"
 #include "save/reuse.h"
 
-static void add_boxes(image *im, const save_request *r, const struct save_layout *plan) {
+static void add_boxes(image *im, const save_request *r, const save_layout *plan) {
     for (size_t i = 0; i < plan->boxes.n; i++) {
         const plan_box *b = &plan->boxes.boxes[i];
         if (!b->keeper) continue;
@@ -28,7 +29,7 @@ static int move_apart(image *im, dcp_report *report, dcp_error *err) {
     return status;
 }
 
-int save_global(dcp_store *store, const save_request *r, const struct save_layout *plan,
+int save_global(dcp_store *store, const save_request *r, const save_layout *plan,
                 const char *folder, move_progress *progress, dcp_report *report, dcp_error *err) {
     image im;
     int status = image_prepare(&im, store->comm, &plan->file, folder, "state.h5", plan->boxes.n,

@@ -16,6 +16,7 @@
 #include "comm/comm.h"
 #include "core/crc64.h"
 #include "core/fail.h"
+#include "move/engine.h"
 #include "step/checkpoint.h"
 #include "step/folder.h"
 #include "step/list.h"
@@ -28,7 +29,7 @@ static size_t count_files(const dcp_comm *comm, const save_request *r) {
     return (size_t)(r->shards / comm->size + (comm->rank < r->shards % comm->size));
 }
 
-int save_history_make(const dcp_store *store, const save_request *r, const struct save_layout *plan,
+int save_history_make(const dcp_store *store, const save_request *r, const save_layout *plan,
                       struct save_history **out, dcp_error *err) {
     struct save_history *h = calloc(1, sizeof *h);
     if (!h) return core_fail_memory(err, sizeof *h);
@@ -73,7 +74,9 @@ typedef struct changes {
     size_t unchanged, changed;
 } changes;
 
-static void count(changes *c, int unchanged) { *(unchanged ? &c->unchanged : &c->changed) += 1; }
+static void count_change(changes *c, int unchanged) {
+    *(unchanged ? &c->unchanged : &c->changed) += 1;
+}
 
 static int is_below(const char *path, const char *section) {
     return strncmp(path, section, strlen(section)) == 0;
@@ -81,8 +84,8 @@ static int is_below(const char *path, const char *section) {
 
 static int is_still(const changes *c) { return c->unchanged && !c->changed; }
 
-static void warn(const dcp_store *store, const struct save_history *last, uint64_t step,
-                 const changes *state, const changes *model, const changes *optimizer) {
+static void warn_of_still(const dcp_store *store, const struct save_history *last, uint64_t step,
+                          const changes *state, const changes *model, const changes *optimizer) {
     unsigned long long from = last->step, to = step;
     if (is_still(state))
         store_log(store, DCP_LOG_WARNING,
@@ -113,12 +116,12 @@ void save_history_compare(const dcp_store *store, const struct save_history *las
         if (!r->sorted[i]->bytes) continue;
         report->unchanged += (uint64_t)unchanged;
         if (is_below(path, "/files/")) continue;
-        count(&state, unchanged);
-        if (is_below(path, "/model/")) count(&model, unchanged);
-        if (is_below(path, "/optimizer/")) count(&optimizer, unchanged);
+        count_change(&state, unchanged);
+        if (is_below(path, "/model/")) count_change(&model, unchanged);
+        if (is_below(path, "/optimizer/")) count_change(&optimizer, unchanged);
     }
     if (store->comm->rank == 0 && last->step < now->step)
-        warn(store, last, now->step, &state, &model, &optimizer);
+        warn_of_still(store, last, now->step, &state, &model, &optimizer);
 }
 
 uint64_t save_history_rows(const step_row *rows, size_t n) {
@@ -190,8 +193,8 @@ static int recall_global(const dcp_store *store, const save_request *r, struct s
     return comm_broadcast(store->comm, f->sums, head[2] * sizeof *f->sums, 0, err);
 }
 
-int save_history_recall(const dcp_store *store, const save_request *r,
-                        const struct save_layout *plan, struct save_history **out, dcp_error *err) {
+int save_history_recall(const dcp_store *store, const save_request *r, const save_layout *plan,
+                        struct save_history **out, dcp_error *err) {
     uint64_t step = store->has_intact ? store->newest_intact : UINT64_MAX;
     uint64_t vote[2] = {step, ~step};
     struct save_history *h = NULL;

@@ -4,6 +4,7 @@
 #define DCP_SAVE_HISTORY_H
 
 #include "save/layout.h"
+#include "save/request.h"
 
 /* A file of the last step, for save/reuse.c. */
 typedef struct save_file_record {
@@ -28,12 +29,12 @@ struct save_history {
 };
 
 /* Not collective. */
-int save_history_make(const dcp_store *store, const save_request *r, const struct save_layout *plan,
+int save_history_make(const dcp_store *store, const save_request *r, const save_layout *plan,
                       struct save_history **out, dcp_error *err);
 /* Collective, where this store has not saved yet. Where a step of it was loaded
  * (dcp_store_mark_intact), *out is made of that step's files; else it stays as it is. */
-int save_history_recall(const dcp_store *store, const save_request *r,
-                        const struct save_layout *plan, struct save_history **out, dcp_error *err);
+int save_history_recall(const dcp_store *store, const save_request *r, const save_layout *plan,
+                        struct save_history **out, dcp_error *err);
 void save_history_free(struct save_history *history);
 
 /* Notes the tensors' fingerprints: `sums` are the raw checksums of the blocks of all tensors, in

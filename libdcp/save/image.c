@@ -8,6 +8,7 @@
 #include "core/clock.h"
 #include "core/crc64.h"
 #include "core/fail.h"
+#include "move/engine.h"
 #include "save/context.h"
 #include "save/reuse.h"
 #include "store/recycle.h"

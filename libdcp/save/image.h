@@ -5,6 +5,9 @@
 #include <limits.h>
 
 #include "dcp/save.h"
+#include "io/queue.h"
+#include "move/box_bytes.h"
+#include "move/progress.h"
 #include "save/layout.h"
 
 struct image;
@@ -28,7 +31,7 @@ typedef struct image {
     dcp_comm *comm; /* of the ranks that write it */
     const save_file *layout;
     char path[PATH_MAX];
-    const move_engine *engine;
+    const struct move_engine *engine;
     io_file file;
     move_piece *pieces; /* this rank's, and on rank 0 the metadata's; ascending by file_offset */
     size_t n_pieces;

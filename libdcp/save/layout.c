@@ -7,8 +7,10 @@
 #include "core/box.h"
 #include "core/crc64.h"
 #include "core/fail.h"
+#include "move/engine.h"
 #include "plan/tensors.h"
 #include "plan/values.h"
+#include "save/request.h"
 
 #define META_UNIT (64u << 10)
 
@@ -50,7 +52,7 @@ static uint64_t local_key(const save_request *request) {
     return raw;
 }
 
-void save_layout_free(struct save_layout *layout) {
+void save_layout_free(save_layout *layout) {
     if (!layout) return;
     plan_boxes_free(&layout->boxes);
     save_file_free(&layout->file);
@@ -129,8 +131,8 @@ free_offsets:
     return status;
 }
 
-static int lay_out(dcp_comm *comm, const save_request *r, uint64_t meta_bytes, save_file *file,
-                   dcp_error *err) {
+static int lay_out_file(dcp_comm *comm, const save_request *r, uint64_t meta_bytes, save_file *file,
+                        dcp_error *err) {
     int status = make_rows(r, file, err);
     if (!status && comm->rank == 0)
         status = h5_skeleton_build(file->rows, file->n, DCP_LAYOUT_GLOBAL, meta_bytes,
@@ -140,8 +142,8 @@ static int lay_out(dcp_comm *comm, const save_request *r, uint64_t meta_bytes, s
 }
 
 static int plan_anew(dcp_store *store, const save_request *r, uint64_t key, uint64_t meta_bytes,
-                     struct save_layout **layout, dcp_error *err) {
-    struct save_layout *plan = calloc(1, sizeof *plan);
+                     save_layout **layout, dcp_error *err) {
+    save_layout *plan = calloc(1, sizeof *plan);
     int status = comm_agree(store->comm, plan ? DCP_OK : core_fail_memory(err, sizeof *plan), err);
     if (status) goto free_plan;
     plan->key = key;
@@ -152,7 +154,7 @@ static int plan_anew(dcp_store *store, const save_request *r, uint64_t key, uint
     status = plan_tensors(store->comm, r->sorted, r->n, err);
     if (!status) status = plan_exchange(store->comm, r->sorted, r->n, 1, &plan->boxes, err);
     if (!status && r->layout == DCP_LAYOUT_GLOBAL)
-        status = lay_out(store->comm, r, meta_bytes, &plan->file, err);
+        status = lay_out_file(store->comm, r, meta_bytes, &plan->file, err);
     if (status) goto free_plan;
     save_layout_free(*layout);
     *layout = plan;
@@ -163,7 +165,7 @@ free_plan:
 }
 
 /* A plan made for an equal state has its boxes at the same places of another one. */
-static void repoint(struct save_layout *plan, const save_request *r) {
+static void repoint(save_layout *plan, const save_request *r) {
     size_t k = 0;
     for (size_t i = 0; i < r->n; i++)
         for (size_t b = 0; b < r->sorted[i]->n_boxes; b++)
@@ -173,7 +175,7 @@ static void repoint(struct save_layout *plan, const save_request *r) {
 int save_layout_plan(dcp_store *store, const save_request *r, struct save_layout **layout,
                      dcp_error *err) {
     uint64_t key = local_key(r);
-    const struct save_layout *last = *layout;
+    const save_layout *last = *layout;
     int unchanged =
         last && last->key == key && last->layout == r->layout && last->shards == r->shards;
     agreed all = {0};

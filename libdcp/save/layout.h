@@ -3,10 +3,12 @@
 #ifndef DCP_SAVE_LAYOUT_H
 #define DCP_SAVE_LAYOUT_H
 
+#include "dcp/save.h"
 #include "h5/skeleton.h"
-#include "move/engine.h"
 #include "plan/boxes.h"
-#include "save/request.h"
+
+struct move_engine;
+struct save_request;
 
 /* Where everything lies in a file. */
 typedef struct save_file {
@@ -20,22 +22,22 @@ typedef struct save_file {
 
 void save_file_free(save_file *file);
 
-struct save_layout {
+typedef struct save_layout {
     uint64_t key; /* checksum of this rank's tensors and boxes */
     dcp_layout layout;
     int shards;
-    const move_engine *engine; /* of this save */
+    const struct move_engine *engine; /* of this save */
     uint64_t meta_bytes;
     uint64_t tensors; /* fingerprint of all tensors, the same on all ranks */
     plan_boxes boxes; /* box pointers are those of the state planned last: see save_layout_plan */
     save_file file;   /* layout global */
-};
+} save_layout;
 
 /* Collective. Checks that all ranks ask for the same, and plans where anything changed since the
  * last save, whose layout is *layout (NULL: none). *layout is the new one then; its boxes point
  * into this request's state. */
-int save_layout_plan(dcp_store *store, const save_request *request, struct save_layout **layout,
+int save_layout_plan(dcp_store *store, const struct save_request *request, save_layout **layout,
                      dcp_error *err);
-void save_layout_free(struct save_layout *layout);
+void save_layout_free(save_layout *layout);
 
 #endif

@@ -22,6 +22,7 @@
 #include "core/crc64.h"
 #include "core/fail.h"
 #include "io/clone.h"
+#include "move/engine.h"
 #include "save/context.h"
 #include "step/list.h"
 

@@ -9,6 +9,7 @@
 #include "core/clock.h"
 #include "core/fail.h"
 #include "core/json.h"
+#include "move/engine.h"
 #include "redundancy/encode.h"
 #include "save/context.h"
 #include "save/global.h"
@@ -18,7 +19,7 @@
 #include "store/publication.h"
 
 /* What this rank keeps, and so writes or hands on. */
-static uint64_t kept_bytes(const save_request *r, const struct save_layout *plan) {
+static uint64_t kept_bytes(const save_request *r, const save_layout *plan) {
     uint64_t bytes = 0;
     for (size_t i = 0; i < plan->boxes.n; i++) {
         const plan_box *b = &plan->boxes.boxes[i];
@@ -84,7 +85,7 @@ static void note_saved(const dcp_store *store, int status, const save_request *r
 }
 
 /* Collective: into the folder, and from there under the step's name. */
-static int write_step(dcp_store *store, const save_request *r, const struct save_layout *plan,
+static int write_step(dcp_store *store, const save_request *r, const save_layout *plan,
                       const char *folder, move_progress *progress, double start, dcp_report *report,
                       dcp_error *err) {
     save_context *kept = save_context_of(store);
@@ -111,7 +112,7 @@ int save_run(dcp_store *store, const save_request *r, move_progress *progress, d
     double start = core_clock_now();
     int status = save_layout_plan(store, r, &kept->layout, err);
     if (status) return status;
-    const struct save_layout *plan = kept->layout;
+    const save_layout *plan = kept->layout;
     report->bytes = total_bytes(r);
     report->engine = plan->engine->engine;
     progress->total = kept_bytes(r, plan);

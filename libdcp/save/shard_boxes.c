@@ -6,7 +6,7 @@
 
 #include "core/fail.h"
 
-size_t shard_boxes_measure(const save_request *r, const struct save_layout *plan, int number,
+size_t shard_boxes_measure(const save_request *r, const save_layout *plan, int number,
                            size_t *bytes) {
     size_t n = 0;
     for (size_t i = 0; i < plan->boxes.n; i++)
@@ -51,8 +51,8 @@ static int name_dataset(const char *path, size_t k, char *out, size_t *length, d
     return DCP_OK;
 }
 
-int shard_boxes_collect(const save_request *r, const struct save_layout *plan, int number,
-                        shard_box *out, size_t *n_out, char *paths, dcp_error *err) {
+int shard_boxes_collect(const save_request *r, const save_layout *plan, int number, shard_box *out,
+                        size_t *n_out, char *paths, dcp_error *err) {
     size_t n = 0, k = 0;
     for (size_t i = 0; i < plan->boxes.n; i++) {
         const plan_box *b = &plan->boxes.boxes[i];

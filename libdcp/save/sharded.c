@@ -13,6 +13,7 @@
 #include "core/crc64.h"
 #include "core/fail.h"
 #include "core/json.h"
+#include "move/engine.h"
 #include "save/context.h"
 #include "save/reuse.h"
 #include "save/shard_boxes.h"
@@ -68,9 +69,9 @@ static int add_pieces(const shard_box *boxes, size_t n, shard *s, const save_req
     return core_fail_memory(err, n * sizeof *s->im.pieces);
 }
 
-static int shard_write(shard *s, const shards *all, const save_request *r,
-                       const struct save_layout *plan, const char *folder, move_progress *progress,
-                       dcp_report *report, dcp_error *err) {
+static int shard_write(shard *s, const shards *all, const save_request *r, const save_layout *plan,
+                       const char *folder, move_progress *progress, dcp_report *report,
+                       dcp_error *err) {
     size_t bytes = 1, n = shard_boxes_measure(r, plan, s->number, &bytes);
     char name[64];
     snprintf(name, sizeof name, "shard-%05d-of-%05d.h5", s->number, plan->shards);
@@ -148,7 +149,7 @@ static int shard_meta(shard *s, const char *meta, int world, uint64_t id, dcp_er
     return status;
 }
 
-static int shards_prepare(dcp_store *store, const save_request *r, const struct save_layout *plan,
+static int shards_prepare(dcp_store *store, const save_request *r, const save_layout *plan,
                           shards *all, dcp_error *err) {
     int size = store->comm->size, rank = store->comm->rank;
     all->list = calloc((size_t)plan->shards / (size_t)size + 1, sizeof *all->list);
@@ -208,7 +209,7 @@ static void shards_free(shards *all) {
     dcp_comm_destroy(all->self);
 }
 
-int save_sharded(dcp_store *store, const save_request *r, const struct save_layout *plan,
+int save_sharded(dcp_store *store, const save_request *r, const save_layout *plan,
                  const char *folder, move_progress *progress, dcp_report *report, dcp_error *err) {
     shards all = {.store = store};
     char *meta = NULL;

@@ -7,7 +7,7 @@
 
 #include "core/bytes.h"
 #include "dcp/error.h"
-#include "dcp/save.h"
+#include "dcp/layout.h"
 
 #define USERBLOCK_BYTES 4096
 #define FORMAT_VERSION 1

@@ -2,19 +2,13 @@
 #ifndef DCP_SAVE_H
 #define DCP_SAVE_H
 
+#include "dcp/layout.h"
 #include "dcp/state.h"
 #include "dcp/store.h"
 
 #ifdef __cplusplus
 extern "C" {
 #endif
-
-typedef enum dcp_layout {
-    DCP_LAYOUT_GLOBAL, /* one file for all ranks: state.h5 */
-    /* A file a rank: shard-00002-of-00008.h5. Paths with a component that ends in @digits are
-     * refused (DCP_ERR_UNSUPPORTED): further boxes of a tensor have such names there. */
-    DCP_LAYOUT_SHARDED,
-} dcp_layout;
 
 typedef enum dcp_busy {
     DCP_BUSY_WAIT,   /* a save waits for the one in flight first */
