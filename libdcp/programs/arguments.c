@@ -63,7 +63,7 @@ static void print_help(const program_command *command, const option_list *list) 
 
 static int misuse(const program_command *command, const char *what, const char *which) {
     if (program_rank() != 0) return PROGRAM_USAGE;
-    return program_fail(PROGRAM_USAGE, "%s%s; try '%s --help'", what, which, command->name);
+    return program_refuse("%s%s; try '%s --help'", what, which, command->name);
 }
 
 /* What getopt_long stopped at; in `text`, where it is one letter. */
@@ -143,10 +143,9 @@ static int check_json(char **args, int n) {
         json_decref(text);
         if (!text && program_rank() != 0) return PROGRAM_USAGE;
         if (!text)
-            return program_fail(PROGRAM_USAGE,
-                                "--json: %s is not UTF-8, as JSON has to be; leave --json out, or "
-                                "go into that folder and give '.'",
-                                args[i]);
+            return program_refuse("--json: %s is not UTF-8, as JSON has to be; leave --json out, "
+                                  "or go into that folder and give '.'",
+                                  args[i]);
     }
     return 0;
 }
@@ -174,9 +173,8 @@ int program_count_parse(const char *option, const char *text, uint64_t min, uint
     errno = 0;
     uint64_t value = strtoull(text, &end, 10);
     if (text[0] < '0' || text[0] > '9' || *end || errno || value < min || value > max)
-        return program_fail(PROGRAM_USAGE,
-                            "%s: '%s' is not a whole number from %" PRIu64 " to %" PRIu64, option,
-                            text, min, max);
+        return program_refuse("%s: '%s' is not a whole number from %" PRIu64 " to %" PRIu64, option,
+                              text, min, max);
     *out = value;
     return 0;
 }
@@ -216,12 +214,10 @@ int program_size_parse(const char *option, const char *text, uint64_t *out) {
     const int64_t bytes =
         text[0] >= '0' && text[0] <= '9' && unit ? scale_digits(text, end, unit) : 0;
     if (bytes < 0)
-        return program_fail(PROGRAM_USAGE, "%s: '%s' is more than 9.2EB (2^63 - 1 bytes)", option,
-                            text);
+        return program_refuse("%s: '%s' is more than 9.2EB (2^63 - 1 bytes)", option, text);
     if (bytes == 0)
-        return program_fail(PROGRAM_USAGE,
-                            "%s: '%s' is not a size such as 5GB, 1.5TB or 512KiB: at least a byte",
-                            option, text);
+        return program_refuse(
+            "%s: '%s' is not a size such as 5GB, 1.5TB or 512KiB: at least a byte", option, text);
     *out = (uint64_t)bytes;
     return 0;
 }

@@ -32,15 +32,23 @@ void program_note(const char *fmt, ...) {
     va_end(args);
 }
 
+int program_refuse(const char *fmt, ...) {
+    va_list args;
+    va_start(args, fmt);
+    print_message(fmt, args);
+    va_end(args);
+    return PROGRAM_USAGE;
+}
+
+int program_no_memory(void) { return program_fail(PROGRAM_FAILED, "out of memory"); }
+
 int program_fail_errno(const char *what, const char *path) {
     int code = errno;
-    if (code == ENOENT)
-        return program_fail(PROGRAM_USAGE, "%s %s: no such file or folder", what, path);
+    if (code == ENOENT) return program_refuse("%s %s: no such file or folder", what, path);
     if (code == ENOTDIR || code == EISDIR || code == ENAMETOOLONG)
-        return program_fail(PROGRAM_USAGE, "%s %s: %s", what, path, strerror(code));
+        return program_refuse("%s %s: %s", what, path, strerror(code));
     if (code == EEXIST || code == ENOTEMPTY)
-        return program_fail(PROGRAM_USAGE, "%s %s: another file is there; choose another name",
-                            what, path);
+        return program_refuse("%s %s: another file is there; choose another name", what, path);
     return program_fail(PROGRAM_FAILED, "%s %s: %s", what, path, strerror(code));
 }
 

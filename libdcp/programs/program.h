@@ -18,6 +18,9 @@ enum {
 /* Print "<program>: <message>" on stderr and return `exit_status`. The name is argv[0]'s last part,
  * and the message is one line, whatever it quotes. */
 int program_fail(int exit_status, const char *fmt, ...) DCP_PRINTF(2, 3);
+/* The same for PROGRAM_USAGE, and for memory that is short. */
+int program_refuse(const char *fmt, ...) DCP_PRINTF(1, 2);
+int program_no_memory(void);
 /* From errno: "<what> <path>: <errno's text>"; PROGRAM_USAGE for a path that is not there,
  * leads through a file, or is taken. */
 int program_fail_errno(const char *what, const char *path);

@@ -91,8 +91,8 @@ int svg_open(const char *path, double width, double height, const char *title, s
     }
     fprintf(s->file,
             "<?xml version=\"1.0\" encoding=\"UTF-8\"?>\n"
-            "<svg xmlns=\"http://www.w3.org/2000/svg\" width=\"%.0f\" height=\"%.0f\" "
-            "viewBox=\"0 0 %.0f %.0f\" font-family=\"sans-serif\">\n<title>",
+            "<svg xmlns=\"http://www.w3.org/2000/svg\" width=\"%.0f\" height=\"%.0f\" viewBox=\"0 "
+            "0 %.0f %.0f\" font-family=\"sans-serif\">\n<title>",
             width, height, width, height);
     put_text(s->file, title);
     fputs("</title>\n", s->file);

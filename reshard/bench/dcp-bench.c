@@ -95,8 +95,7 @@ static int check_dir(const launch *job, const char *dir) {
             char step[PATH_MAX];
             snprintf(step, sizeof step, "%s/%s", dir, steps[i].name);
             if (steps[i].kind == DCP_STEP_COMPLETE && is_by(step, 1))
-                status = program_fail(PROGRAM_USAGE, "%s: another program's; choose another folder",
-                                      step);
+                status = program_refuse("%s: another program's; choose another folder", step);
         }
         free(steps);
     }
@@ -286,17 +285,27 @@ static int run_bench(bench *b, const char *op, const bench_sizes *size) {
 static int check_op(const char *op) {
     if (strcmp(op, "save") == 0 || strcmp(op, "async") == 0 || strcmp(op, "load") == 0) return 0;
     if (program_rank() != 0) return PROGRAM_USAGE;
-    return program_fail(PROGRAM_USAGE, "'%s' is not one of save, async, load", op);
+    return program_refuse("'%s' is not one of save, async, load", op);
 }
 
 static int parse_engine(const char *name, dcp_engine *out) {
     if (dcp_engine_parse(name, out) == DCP_OK) return 0;
     if (program_rank() != 0) return PROGRAM_USAGE;
     if (strcmp(name, "cufile") == 0)
-        return program_fail(PROGRAM_USAGE,
-                            "--engine cufile was removed, as no machine had run it: take auto");
-    return program_fail(PROGRAM_USAGE, "--engine %s: not one of auto, direct, mpio", name);
+        return program_refuse("--engine cufile was removed, as no machine had run it: take auto");
+    return program_refuse("--engine %s: not one of auto, direct, mpio", name);
 }
+
+static const char about[] =
+    "Common use:\n"
+    "  mpirun -n 4 dcp-bench save DIR --repeat 3             2.28 GB in 276 tensors\n"
+    "  mpirun -n 4 dcp-bench load DIR\n"
+    "  mpirun -n 4 dcp-bench save DIR --layers 400 --hidden 64 --vocab 1000\n"
+    "\n"
+    "Times durable saves, saves in flight (async), or loads from a cold page cache, of a\n"
+    "decoder's parameters and moments in fp32; under mpirun -n N by N ranks. Prints one JSON\n"
+    "object a repeat. Save and async leave the last step in DIR and remove earlier ones that\n"
+    "they wrote themselves. Load wants the sizes that were saved.";
 
 int main(int argc, char **argv) {
     const char *layers = "10", *hidden = "1024", *vocab = "32000", *repeat = "1", *engine = "auto";
@@ -312,16 +321,7 @@ int main(int argc, char **argv) {
     const program_command program = {
         .name = BENCH_TOOL,
         .usage = "save|async|load DIR [OPTIONS]",
-        .about =
-            "Common use:\n"
-            "  mpirun -n 4 dcp-bench save DIR --repeat 3             2.28 GB in 276 tensors\n"
-            "  mpirun -n 4 dcp-bench load DIR\n"
-            "  mpirun -n 4 dcp-bench save DIR --layers 400 --hidden 64 --vocab 1000\n"
-            "\n"
-            "Times durable saves, saves in flight (async), or loads from a cold page cache, of a\n"
-            "decoder's parameters and moments in fp32; under mpirun -n N by N ranks. Prints one\n"
-            "JSON object a repeat. Save and async leave the last step in DIR and remove earlier\n"
-            "ones that they wrote themselves. Load wants the sizes that were saved.",
+        .about = about,
         .options = options,
         .dry_run = &b.dry_run,
     };

@@ -5,6 +5,8 @@
 #include <errno.h>
 #include <stdlib.h>
 
+#include "programs/program.h"
+
 char *json_text(const json_t *value, size_t flags) {
     char *text = NULL;
     for (size_t digits = 15, same = 0; digits <= 17 && !same; digits++) {
@@ -23,4 +25,12 @@ int json_text_write(const json_t *value, size_t flags, FILE *out) {
     int status = text && fputs(text, out) >= 0 && fputc('\n', out) != EOF ? 0 : -1;
     free(text);
     return status;
+}
+
+int json_text_write_file(json_t *value, const char *path) {
+    FILE *out = fopen(path, "wx");
+    int failed = !out || json_text_write(value, JSON_SORT_KEYS, out);
+    if (out) failed |= fclose(out) != 0;
+    json_decref(value);
+    return failed ? program_fail_errno("cannot write", path) : 0;
 }

@@ -32,10 +32,8 @@ int launch_start(launch *job) {
     if (!program_is_launched()) return dcp_comm_self(&job->comm, &err) ? program_report(&err) : 0;
     int level; /* saves in flight have a thread of their own */
     if (MPI_Init_thread(NULL, NULL, MPI_THREAD_MULTIPLE, &level) != MPI_SUCCESS)
-        return program_fail(
-            PROGRAM_FAILED,
-            "MPI_Init failed: start the program alone, or with the mpirun of the MPI that it "
-            "was built with");
+        return program_fail(PROGRAM_FAILED, "MPI_Init failed: start the program alone, or with the "
+                                            "mpirun of the MPI that it was built with");
     job->mpi = 1;
     if (dcp_comm_from_mpi(MPI_COMM_WORLD, &job->comm, &err)) return program_report(&err);
     job->rank = dcp_comm_rank(job->comm);

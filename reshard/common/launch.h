@@ -6,8 +6,6 @@
 
 #include <dcp/comm.h>
 
-#include "programs/program.h"
-
 typedef struct launch {
     dcp_comm *comm;
     int rank, size;

@@ -24,7 +24,7 @@ static int find_axis(const char *name, rank_mesh_axis *out) {
             *out = (rank_mesh_axis)a;
             return 0;
         }
-    return program_fail(PROGRAM_USAGE, "--mesh: '%s' is no axis; fsdp, tp and replicate are", name);
+    return program_refuse("--mesh: '%s' is no axis; fsdp, tp and replicate are", name);
 }
 
 /* One "axis=size". */
@@ -32,15 +32,14 @@ static int parse_axis(char *text, int n, rank_mesh *m) {
     uint64_t size;
     rank_mesh_axis axis = RANK_MESH_FSDP;
     char *equals = strchr(text, '=');
-    if (!equals) return program_fail(PROGRAM_USAGE, "--mesh: '%s' is not axis=size", text);
+    if (!equals) return program_refuse("--mesh: '%s' is not axis=size", text);
     *equals = 0;
     if (find_axis(text, &axis)) return PROGRAM_USAGE;
-    if (m->size[axis])
-        return program_fail(PROGRAM_USAGE, "--mesh: the axis %s is there twice", text);
+    if (m->size[axis]) return program_refuse("--mesh: the axis %s is there twice", text);
     if (program_count_parse("--mesh", equals + 1, 1, RANK_MESH_MAX_WORLD, &size))
         return PROGRAM_USAGE;
     if (size * (uint64_t)m->world > RANK_MESH_MAX_WORLD)
-        return program_fail(PROGRAM_USAGE, "--mesh: more than %d ranks", RANK_MESH_MAX_WORLD);
+        return program_refuse("--mesh: more than %d ranks", RANK_MESH_MAX_WORLD);
     m->size[axis] = (int)size;
     m->order[n] = axis;
     m->world *= (int)size;
@@ -51,12 +50,12 @@ int rank_mesh_parse(const char *text, rank_mesh *out) {
     rank_mesh m = {.world = 1};
     int n = 0, status = 0;
     char *copy = strdup(text), *save = NULL;
-    if (!copy) return program_fail(PROGRAM_FAILED, "out of memory");
+    if (!copy) return program_no_memory();
     for (char *axis = strtok_r(copy, ",", &save); axis && !status;
          axis = strtok_r(NULL, ",", &save))
         status = parse_axis(axis, n++, &m);
     free(copy);
-    if (!status && n == 0) status = program_fail(PROGRAM_USAGE, "--mesh: '%s' names no axis", text);
+    if (!status && n == 0) status = program_refuse("--mesh: '%s' names no axis", text);
     for (int a = 0; a < RANK_MESH_AXES && !status; a++)
         if (!m.size[a]) {
             m.size[a] = 1;
@@ -83,21 +82,19 @@ static int is_dim(const char *text) {
 
 int rank_mesh_set_rules(rank_mesh *m, const char *text) {
     char *save = NULL, *copy = strdup(text), *rules = calloc(1, strlen(text) + 3), *to = rules;
-    int status = copy && rules ? 0 : program_fail(PROGRAM_FAILED, "out of memory");
+    int status = copy && rules ? 0 : program_no_memory();
     for (char *rule = status ? NULL : strtok_r(copy, ",", &save); rule && !status;
          rule = strtok_r(NULL, ",", &save)) {
         char *equals = strrchr(rule, '=');
         if (!equals || equals == rule || !is_dim(equals + 1)) {
-            status = program_fail(PROGRAM_USAGE,
-                                  "--tp-rule: '%s' is not GLOB=DIMENSION or GLOB=none", rule);
+            status = program_refuse("--tp-rule: '%s' is not GLOB=DIMENSION or GLOB=none", rule);
             break;
         }
         *equals = 0;
         to = stpcpy(to, rule) + 1;
         to = stpcpy(to, equals + 1) + 1;
     }
-    if (!status && to == rules)
-        status = program_fail(PROGRAM_USAGE, "--tp-rule: '%s' is no rule", text);
+    if (!status && to == rules) status = program_refuse("--tp-rule: '%s' is no rule", text);
     free(copy);
     if (status)
         free(rules);
@@ -118,9 +115,8 @@ int rank_mesh_from_options(const char *world, const char *mesh, const char *rule
     rank_mesh_flat((int)ranks, out);
     if (mesh && rank_mesh_parse(mesh, out)) return PROGRAM_USAGE;
     if (ranks && (uint64_t)out->world != ranks)
-        return program_fail(PROGRAM_USAGE,
-                            "--world %" PRIu64 " contradicts --mesh %s, which has %d ranks", ranks,
-                            mesh, out->world);
+        return program_refuse("--world %" PRIu64 " contradicts --mesh %s, which has %d ranks",
+                              ranks, mesh, out->world);
     return rules ? rank_mesh_set_rules(out, rules) : 0;
 }
 
@@ -148,14 +144,12 @@ int rank_mesh_check_rules(const rank_mesh *m, const dcp_checkpoint *ckpt) {
         const char *value = rule + strlen(rule) + 1;
         int dims = most_dims(rule, ckpt);
         if (dims < 0)
-            return program_fail(
-                PROGRAM_USAGE,
+            return program_refuse(
                 "--tp-rule: no tensor's name matches '%s'; dcp-inspect show lists them", rule);
         if (strcmp(value, "none") && value[0] - '0' >= dims)
-            return program_fail(PROGRAM_USAGE,
-                                "--tp-rule: '%s=%s': the tensors it matches have no dimension %s, "
-                                "which are numbered from 0",
-                                rule, value, value);
+            return program_refuse("--tp-rule: '%s=%s': the tensors it matches have no dimension "
+                                  "%s, which are numbered from 0",
+                                  rule, value, value);
         rule = value + strlen(value) + 1;
     }
     return 0;

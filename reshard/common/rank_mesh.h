@@ -14,8 +14,6 @@
 #include <dcp/checkpoint.h>
 #include <dcp/tensor.h>
 
-#include "programs/program.h"
-
 enum {
     RANK_MESH_AXES = 3,
     RANK_MESH_MAX_WORLD = 99999, /* five digits in a shard's file name */

@@ -52,17 +52,16 @@ int step_path_find(const char *ckpt, char *step) {
     struct stat st;
     if (!realpath(ckpt, dir) || stat(dir, &st)) return program_fail_errno("cannot open", ckpt);
     if (!S_ISDIR(st.st_mode))
-        return program_fail(PROGRAM_USAGE,
-                            "%s: not a folder; give the step's folder or the directory of steps",
-                            ckpt);
+        return program_refuse("%s: not a folder; give the step's folder or the directory of steps",
+                              ckpt);
     int status = newest_complete(dir, name, older);
     if (status) return status;
     if (!name[0] && !step_path_is_step(dir))
-        return program_fail(PROGRAM_USAGE, "%s: holds no complete step", ckpt);
+        return program_refuse("%s: holds no complete step", ckpt);
     int given = (int)strlen(ckpt);
     while (given > 1 && ckpt[given - 1] == '/') given--;
     int length = snprintf(step, PATH_MAX, "%.*s%s%s", given, ckpt, name[0] ? "/" : "", name);
-    return length < PATH_MAX ? 0 : program_fail(PROGRAM_USAGE, "%s: the path is too long", ckpt);
+    return length < PATH_MAX ? 0 : program_refuse("%s: the path is too long", ckpt);
 }
 
 void step_path_note_older(const char *ckpt) {

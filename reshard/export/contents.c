@@ -30,7 +30,7 @@ static int add_item(export_contents *contents, const dcp_tensor *tensor, const e
     *item = (export_item){.source = tensor->path, .stored = tensor->dtype, .tensor = *tensor};
     item->tensor.path =
         optimizer ? name_optimizer(tensor->path, s->hdf5) : strdup(tensor->path + strlen(MODEL));
-    if (!item->tensor.path) return program_fail(PROGRAM_FAILED, "out of memory");
+    if (!item->tensor.path) return program_no_memory();
     if (!optimizer && s->cast && element_is_float(tensor->dtype)) item->tensor.dtype = s->dtype;
     contents->n++;
     return 0;
@@ -71,12 +71,11 @@ static int add_section(const dcp_checkpoint *ckpt, const export_settings *s, con
     }
     part->n = contents->n - part->first;
     if (part->n == 0)
-        return program_fail(PROGRAM_USAGE, "%s: has no tensor under %s: nothing to export%s",
-                            dcp_checkpoint_path(ckpt), section,
-                            optimizer
-                                ? "; an import has no moments until it is trained, so leave out "
-                                  "--with-optimizer"
-                                : "");
+        return program_refuse(
+            "%s: has no tensor under %s: nothing to export%s", dcp_checkpoint_path(ckpt), section,
+            optimizer
+                ? "; an import has no moments until it is trained, so leave out --with-optimizer"
+                : "");
     qsort(&contents->items[part->first], part->n, sizeof *contents->items, compare_names);
     for (size_t i = part->first; i < contents->n; i++) {
         const dcp_tensor *tensor = &contents->items[i].tensor;
@@ -120,7 +119,7 @@ static void name_files(const export_contents *contents, const export_part *part)
 static int lay_out_file(export_contents *contents, export_file *file) {
     dcp_error err = {0};
     dcp_tensor *tensors = calloc(file->n + 1, sizeof *tensors);
-    if (!tensors) return program_fail(PROGRAM_FAILED, "out of memory");
+    if (!tensors) return program_no_memory();
     for (size_t i = 0; i < file->n; i++) tensors[i] = contents->items[file->first + i].tensor;
     int status = dcp_st_header(tensors, file->n, &file->head, &file->head_bytes, &err);
     free(tensors);
@@ -139,7 +138,7 @@ static int make_files(export_contents *contents, const export_settings *s) {
         assign_files(contents, &contents->parts[p], s->max_file_bytes);
     if (s->hdf5) contents->n_files = 1;
     contents->files = calloc(contents->n_files, sizeof *contents->files);
-    if (!contents->files) return program_fail(PROGRAM_FAILED, "out of memory");
+    if (!contents->files) return program_no_memory();
     for (size_t i = 0; i < contents->n; i++) {
         export_file *file = &contents->files[contents->items[i].file];
         if (file->n++ == 0) file->first = i;
@@ -159,7 +158,7 @@ int export_contents_make(const dcp_checkpoint *ckpt, const export_settings *sett
                          const char *left_out, export_contents *out) {
     export_contents contents = {
         .items = calloc(dcp_checkpoint_tensors(ckpt) + 1, sizeof *contents.items)};
-    if (!contents.items) return program_fail(PROGRAM_FAILED, "out of memory");
+    if (!contents.items) return program_no_memory();
     int status = add_section(ckpt, settings, left_out, 0, &contents);
     if (status == 0 && settings->with_optimizer)
         status = add_section(ckpt, settings, left_out, 1, &contents);
@@ -238,7 +237,7 @@ static int find_copy(dcp_checkpoint *ckpt, int *found) {
         embedding = dcp_checkpoint_find(ckpt, embeddings[i]);
     if (!copy || !embedding || !is_tied(ckpt) || !is_alike(copy, embedding)) return 0;
     char *memory = malloc(2 * (size_t)PIECE_BYTES);
-    if (!memory) return program_fail(PROGRAM_FAILED, "out of memory");
+    if (!memory) return program_no_memory();
     int status = compare_tensors(ckpt, copy, embedding, memory, found);
     free(memory);
     return status;

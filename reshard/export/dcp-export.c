@@ -36,22 +36,32 @@ static int parse_dtype(export_request *s) {
             s->what.cast = 1;
             return 0;
         }
-    return program_fail(PROGRAM_USAGE, "--dtype: '%s' is none of f32, bf16, f16", s->dtype_name);
+    return program_refuse("--dtype: '%s' is none of f32, bf16, f16", s->dtype_name);
 }
 
 static int check_settings(export_request *s) {
     s->what.hdf5 = strcmp(s->format, "hdf5") == 0;
     if (!s->what.hdf5 && strcmp(s->format, "safetensors"))
-        return program_fail(PROGRAM_USAGE, "--format: '%s' is none of safetensors, hdf5",
-                            s->format);
+        return program_refuse("--format: '%s' is none of safetensors, hdf5", s->format);
     if (s->what.hdf5 && s->max_shard_size)
-        return program_fail(PROGRAM_USAGE,
-                            "--max-shard-size cuts safetensors; --format hdf5 is one file");
+        return program_refuse("--max-shard-size cuts safetensors; --format hdf5 is one file");
     const char *size = s->max_shard_size ? s->max_shard_size : "5GB";
     return parse_dtype(s) || program_size_parse("--max-shard-size", size, &s->what.max_file_bytes)
                ? PROGRAM_USAGE
                : 0;
 }
+
+static const char about[] =
+    "Common use:\n"
+    "  dcp-export ckpt my-model                  the newest step as a Hugging Face folder\n"
+    "  dcp-export ckpt my-model --dtype bf16     the same in bf16, for inference\n"
+    "\n"
+    "Writes the model of a checkpoint (a step's folder, or a checkpoint directory, meaning\n"
+    "its newest complete step) as a folder that Hugging Face's transformers loads; with\n"
+    "--format hdf5 as one file: the tensors' names lie at its root, and its attribute\n"
+    "'config' is the model's configuration as JSON. The option --with-optimizer adds\n"
+    "optimizer.safetensors, with names such as exp_avg.lm_head.weight, or in HDF5 the folder\n"
+    "/optimizer.";
 
 static int parse_export(export_request *s, int argc, char **argv) {
     const program_option options[] = {
@@ -65,26 +75,12 @@ static int parse_export(export_request *s, int argc, char **argv) {
                      &s->what.with_optimizer),
         PROGRAM_FLAG("force", "replace OUT, where it is an earlier export", &s->force),
         {0}};
-    const program_command program = {
-        .name = "dcp-export",
-        .usage = "CKPT OUT [options]",
-        .about =
-            "Common use:\n"
-            "  dcp-export ckpt my-model                  the newest step as a Hugging Face folder\n"
-            "  dcp-export ckpt my-model --dtype bf16     the same in bf16, for inference\n"
-            "\n"
-            "Writes the model of a checkpoint (a step's folder, or a checkpoint directory, "
-            "meaning\n"
-            "its newest complete step) as a folder that Hugging Face's transformers loads; with "
-            "--format\n"
-            "hdf5 as one file: the tensors' names lie at its root, and its attribute 'config' is "
-            "the\n"
-            "model's configuration as JSON. The option --with-optimizer adds "
-            "optimizer.safetensors,\n"
-            "with names such as exp_avg.lm_head.weight, or in HDF5 the folder /optimizer.",
-        .options = options,
-        .dry_run = &s->dry_run,
-        .stops = 1};
+    const program_command program = {.name = "dcp-export",
+                                     .usage = "CKPT OUT [options]",
+                                     .about = about,
+                                     .options = options,
+                                     .dry_run = &s->dry_run,
+                                     .stops = 1};
     char **args;
     int n, status = program_arguments_parse(&program, argc, argv, 2, 2, &args, &n);
     if (status >= 0) return status;
@@ -93,7 +89,7 @@ static int parse_export(export_request *s, int argc, char **argv) {
     size_t length = strlen(args[1]);
     while (length > 1 && args[1][length - 1] == '/') length--;
     if (length == 0 || length > PATH_MAX - 100)
-        return program_fail(PROGRAM_USAGE, "OUT: not a path that can be written");
+        return program_refuse("OUT: not a path that can be written");
     memcpy(s->out, args[1], length);
     return -1;
 }

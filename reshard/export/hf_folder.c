@@ -86,11 +86,7 @@ int export_config(const dcp_checkpoint *ckpt, const export_contents *contents, c
         return 0;
     }
     snprintf(path, sizeof path, "%s/config.json", dir);
-    FILE *out = fopen(path, "wx");
-    int failed = !out || json_text_write(config, JSON_SORT_KEYS, out);
-    if (out) failed |= fclose(out) != 0;
-    json_decref(config);
-    return failed ? program_fail_errno("cannot write", path) : 0;
+    return json_text_write_file(config, path);
 }
 
 static int create_files(const export_contents *contents, const char *dir) {
@@ -115,11 +111,7 @@ static int write_index(const export_contents *contents, const export_part *part,
         json_pack("{s:{s:I, s:I}, s:o}", "metadata", "total_parameters", (json_int_t)part->elems,
                   "total_size", (json_int_t)part->bytes, "weight_map", map);
     snprintf(path, sizeof path, "%s/%s.safetensors.index.json", dir, part->stem);
-    FILE *out = fopen(path, "wx");
-    int failed = !out || json_text_write(root, JSON_SORT_KEYS, out);
-    if (out) failed |= fclose(out) != 0;
-    json_decref(root);
-    return failed ? program_fail_errno("cannot write", path) : 0;
+    return json_text_write_file(root, path);
 }
 
 static int make_parents(char *path, size_t from) {

@@ -93,7 +93,7 @@ int export_stream_tensor(dcp_checkpoint *ckpt, const char *source, dcp_dtype as,
     if (s.in && s.out)
         status = pass_pieces(&s, sink, ctx);
     else
-        status = program_fail(PROGRAM_FAILED, "out of memory");
+        status = program_no_memory();
     if (s.out != s.in) free(s.out);
     free(s.in);
     return status;
@@ -188,7 +188,7 @@ static int output_open(output_file *out, const char *path) {
     void *memory;
     if (posix_memalign(&memory, PAGE, BUFFER)) {
         output_close(out, PROGRAM_FAILED);
-        return program_fail(PROGRAM_FAILED, "out of memory");
+        return program_no_memory();
     }
     out->buffer = memory;
     return 0;
@@ -252,7 +252,7 @@ int export_stream_note_overflows(const launch *job, const export_contents *conte
     enum { NAMED = 5 };
     uint64_t *counts = calloc(contents->n + 1, sizeof *counts), total = 0;
     size_t tensors = 0, named = 0;
-    int status = launch_worst(job, counts ? 0 : program_fail(PROGRAM_FAILED, "out of memory"));
+    int status = launch_worst(job, counts ? 0 : program_no_memory());
     for (size_t i = 0; status == 0 && i < contents->n; i++)
         counts[i] = contents->items[i].overflows;
     if (status == 0) launch_sum(job, counts, (int)contents->n);
@@ -261,8 +261,8 @@ int export_stream_note_overflows(const launch *job, const export_contents *conte
         tensors += counts[i] != 0;
     }
     if (total)
-        program_note("%" PRIu64 " elements of %zu tensors are too large for the type and became "
-                     "infinite:",
+        program_note("%" PRIu64
+                     " elements of %zu tensors are too large for the type and became infinite:",
                      total, tensors);
     for (size_t i = 0; total && i < contents->n && named < NAMED; i++)
         if (counts[i] && ++named)

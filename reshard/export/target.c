@@ -102,7 +102,7 @@ void export_target_recover(const char *path) {
 
 int export_target_make_tmp(const char *path, char *tmp) {
     if (snprintf(tmp, PATH_MAX, "%s.tmp-XXXXXX", path) >= PATH_MAX - 16)
-        return program_fail(PROGRAM_USAGE, "%.200s...: the path is too long", path);
+        return program_refuse("%.200s...: the path is too long", path);
     remove_leftovers(path);
     struct stat st;
     do { /* again where another process took it for a left-over, before it was locked */
@@ -193,25 +193,18 @@ int export_target_check(const char *out, int hdf5, int replace) {
     struct stat st;
     if (lstat(out, &st)) return 0;
     if (S_ISLNK(st.st_mode))
-        return program_fail(PROGRAM_USAGE, "%s: is a symbolic link; give the path that it leads to",
-                            out);
+        return program_refuse("%s: is a symbolic link; give the path that it leads to", out);
     if (!hdf5 && is_empty_folder(out)) return 0;
     if (hdf5 == S_ISDIR(st.st_mode))
-        return program_fail(PROGRAM_USAGE, "%s: is there and not a %s", out,
-                            hdf5 ? "file" : "folder");
-    if (!replace)
-        return program_fail(PROGRAM_USAGE, "%s: is there already; --force replaces it", out);
+        return program_refuse("%s: is there and not a %s", out, hdf5 ? "file" : "folder");
+    if (!replace) return program_refuse("%s: is there already; --force replaces it", out);
     if (hdf5 && !export_hdf5_file_is_ours(out))
-        return program_fail(
-            PROGRAM_USAGE,
-            "%s: is no earlier export to HDF5; remove it yourself or choose another "
-            "name",
-            out);
+        return program_refuse(
+            "%s: is no earlier export to HDF5; remove it yourself or choose another name", out);
     if (!hdf5 && !holds_model(out))
-        return program_fail(PROGRAM_USAGE,
-                            "%s: holds no model.safetensors, so it is no earlier export; remove it "
-                            "yourself or choose another folder",
-                            out);
+        return program_refuse("%s: holds no model.safetensors, so it is no earlier export; remove "
+                              "it yourself or choose another folder",
+                              out);
     return 0;
 }
 
@@ -232,10 +225,9 @@ static int check_entries(const dcp_checkpoint *ckpt, const char *out) {
     DIR *dir = opendir(out);
     for (struct dirent *e; dir && !status && (e = readdir(dir));)
         if (strcmp(e->d_name, ".") && strcmp(e->d_name, "..") && !may_be_exported(ckpt, e->d_name))
-            status = program_fail(PROGRAM_USAGE,
-                                  "%s: holds %s, which is no part of an export; move it away, or "
-                                  "choose another folder",
-                                  out, e->d_name);
+            status = program_refuse("%s: holds %s, which is no part of an export; move it away, or "
+                                    "choose another folder",
+                                    out, e->d_name);
     if (dir) closedir(dir);
     return status;
 }
@@ -250,8 +242,7 @@ static int check_place(const dcp_checkpoint *ckpt, const char *out) {
     int in_step = strncmp(parent, step, length) == 0 && (!parent[length] || parent[length] == '/');
     int like_step = strcmp(dirname(step), parent) == 0 && !strncmp(basename(name), "step-", 5);
     if (!in_step && !like_step) return 0;
-    return program_fail(PROGRAM_USAGE,
-                        "%s: is in the checkpoint itself; choose a path outside of it", out);
+    return program_refuse("%s: is in the checkpoint itself; choose a path outside of it", out);
 }
 
 int export_target_check_with(const dcp_checkpoint *ckpt, const char *out) {

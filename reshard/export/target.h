@@ -5,8 +5,6 @@
 
 #include <dcp/checkpoint.h>
 
-#include "programs/program.h"
-
 /* Functions return exit statuses, having said what failed. */
 
 /* Whether `out` is free, or may be replaced: what goes then must be an earlier export. */

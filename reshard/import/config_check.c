@@ -47,8 +47,8 @@ static int judge_report(const check_report *r, int allow) {
     if (n == 0 || allow) return 0;
     return program_fail(
         PROGRAM_DIFFERS,
-        "%s: these are not the tensors of its config.json, and dcp-train would refuse "
-        "them: mend one or the other; --allow-mismatch imports them as they are",
+        "%s: these are not the tensors of its config.json, and dcp-train would refuse them: mend "
+        "one or the other; --allow-mismatch imports them as they are",
         r->folder);
 }
 
@@ -89,7 +89,7 @@ static int compare_config(const char *folder, const model *m, const dcp_st_reade
                                  .list = list,
                                  .n = dcp_st_tensors(reader),
                                  .weights_only = 1};
-    int status = params && list ? 0 : program_fail(PROGRAM_FAILED, "out of memory");
+    int status = params && list ? 0 : program_no_memory();
     if (status == 0 && weights_compare(params, n, &found, note_difference, &r, &err))
         status = program_report(&err);
     if (status == 0) note_fresh(params, n, &found);

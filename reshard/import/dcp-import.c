@@ -33,30 +33,28 @@ typedef struct folder {
     uint64_t bytes; /* of tensors */
 } folder;
 
+static const char about[] =
+    "Common use:\n"
+    "  dcp-import Qwen3-0.6B ckpt    the folder becomes ckpt/step-00000000\n"
+    "  mpirun -n 4 dcp-import ...    four ranks share the work\n"
+    "\n"
+    "Makes the model of a Hugging Face folder (config.json, one or many safetensors files)\n"
+    "step 0 of the checkpoint directory CKPT_DIR, with the files of its tokenizer. Types stay\n"
+    "as they are; dcp-train widens them, and starts with zero moments. That the tensors are\n"
+    "those of config.json is checked for the models that dcp-train knows.";
+
 static int parse_import(import_request *s, int argc, char **argv) {
     const program_option options[] = {
         PROGRAM_FLAG("force", "replace step 0 of CKPT_DIR, or add it to a run's steps", &s->force),
         PROGRAM_FLAG("allow-mismatch", "import tensors that are not those of config.json",
                      &s->allow_mismatch),
         {0}};
-    const program_command program = {
-        .name = "dcp-import",
-        .usage = "HF_DIR CKPT_DIR [options]",
-        .about = "Common use:\n"
-                 "  dcp-import Qwen3-0.6B ckpt    the folder becomes ckpt/step-00000000\n"
-                 "  mpirun -n 4 dcp-import ...    four ranks share the work\n"
-                 "\n"
-                 "Makes the model of a Hugging Face folder (config.json, one or many safetensors "
-                 "files)\n"
-                 "step 0 of the checkpoint directory CKPT_DIR, with the files of its tokenizer. "
-                 "Types stay\n"
-                 "as they are; dcp-train widens them, and starts with zero moments. That the "
-                 "tensors are "
-                 "those\n"
-                 "of config.json is checked for the models that dcp-train knows.",
-        .options = options,
-        .dry_run = &s->dry_run,
-        .stops = 1};
+    const program_command program = {.name = "dcp-import",
+                                     .usage = "HF_DIR CKPT_DIR [options]",
+                                     .about = about,
+                                     .options = options,
+                                     .dry_run = &s->dry_run,
+                                     .stops = 1};
     char **args;
     int n, status = program_arguments_parse(&program, argc, argv, 2, 2, &args, &n);
     if (status >= 0) return status;
@@ -69,8 +67,7 @@ static int check_folder(const char *path) {
     struct stat st;
     if (stat(path, &st)) return program_fail_errno("cannot open", path);
     if (!S_ISDIR(st.st_mode))
-        return program_fail(PROGRAM_USAGE, "%s: not a folder; give the one that holds config.json",
-                            path);
+        return program_refuse("%s: not a folder; give the one that holds config.json", path);
     return 0;
 }
 
@@ -113,14 +110,13 @@ static int open_folder_everywhere(const launch *job, const import_request *s, fo
 /* The directory of a run, whose newest step is what programs look for. */
 static int judge_newer(const import_request *s, uint64_t newest) {
     if (!s->force)
-        return program_fail(PROGRAM_USAGE,
-                            "%s holds a run, up to step %" PRIu64
-                            ", which training goes on from; "
-                            "import into another folder, or add --force",
-                            s->dst, newest);
+        return program_refuse(
+            "%s holds a run, up to step %" PRIu64
+            ", which training goes on from; import into another folder, or add --force",
+            s->dst, newest);
     program_note("%s holds steps up to %" PRIu64
-                 ": training there goes on from them; to start from "
-                 "the import, set checkpoint.resume=%s/step-00000000",
+                 ": training there goes on from them; to start from the import, set "
+                 "checkpoint.resume=%s/step-00000000",
                  s->dst, newest, s->dst);
     return 0;
 }
@@ -136,8 +132,8 @@ static int check_steps(const import_request *s, const char *dst) {
         if (steps[i].kind != DCP_STEP_COMPLETE) continue;
         newest = steps[i].step;
         if (steps[i].step == 0 && !s->force)
-            status = program_fail(PROGRAM_USAGE, "%s/%s: is there already; --force replaces it",
-                                  s->dst, steps[i].name);
+            status = program_refuse("%s/%s: is there already; --force replaces it", s->dst,
+                                    steps[i].name);
     }
     if (status == 0 && newest) status = judge_newer(s, newest);
     free(steps);
@@ -149,10 +145,9 @@ static int check_dst(const import_request *s) {
     struct stat st;
     if (!realpath(s->dst, dst)) return 0;
     if (stat(dst, &st) == 0 && !S_ISDIR(st.st_mode))
-        return program_fail(PROGRAM_USAGE, "%s: is there and no folder", s->dst);
+        return program_refuse("%s: is there and no folder", s->dst);
     if (!s->force && realpath(s->hf, hf) && strcmp(hf, dst) == 0)
-        return program_fail(
-            PROGRAM_USAGE,
+        return program_refuse(
             "HF_DIR and CKPT_DIR are the same folder, %s; --force puts the step into it", dst);
     return check_steps(s, dst);
 }
@@ -227,7 +222,7 @@ static int save(const launch *job, const import_request *s, const folder *f, con
 
 static int import(const launch *job, const import_request *s, folder *f) {
     char *json = make_json(f);
-    int status = launch_worst(job, json ? 0 : program_fail(PROGRAM_FAILED, "out of memory"));
+    int status = launch_worst(job, json ? 0 : program_no_memory());
     if (status == 0) status = save(job, s, f, json);
     free(json);
     return status;

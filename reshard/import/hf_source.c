@@ -30,13 +30,13 @@ static int add_kept_file(const char *folder, const char *name, import_files *fil
     if (dcp_st_open_file(folder, name, &file->fd, &file->bytes, &err)) return program_report(&err);
     files->n++;
     file->name = strdup(name);
-    if (!file->name) return program_fail(PROGRAM_FAILED, "out of memory");
+    if (!file->name) return program_no_memory();
     files->bytes += file->bytes;
     if (file->bytes <= MAX_KEPT_BYTES && files->bytes <= MAX_KEPT_BYTES) return 0;
-    return program_fail(PROGRAM_USAGE,
-                        "%s/%s: %" PRIu64 " bytes; the files that a checkpoint keeps have at most "
-                        "%" PRIu64 " together: move what no tokenizer needs out of the folder",
-                        folder, name, file->bytes, MAX_KEPT_BYTES);
+    return program_refuse("%s/%s: %" PRIu64
+                          " bytes; the files that a checkpoint keeps have at most %" PRIu64
+                          " together: move what no tokenizer needs out of the folder",
+                          folder, name, file->bytes, MAX_KEPT_BYTES);
 }
 
 int import_files_open(const char *folder, import_files *out) {
@@ -44,7 +44,7 @@ int import_files_open(const char *folder, import_files *out) {
     int n = scandir(folder, &entries, is_kept, compare_entries), status = 0;
     if (n < 0) return program_fail_errno("cannot list", folder);
     *out = (import_files){.list = calloc((size_t)n + 1, sizeof *out->list)};
-    if (!out->list) status = program_fail(PROGRAM_FAILED, "out of memory");
+    if (!out->list) status = program_no_memory();
     for (int i = 0; i < n; i++) {
         if (status == 0) status = add_kept_file(folder, entries[i]->d_name, out);
         free(entries[i]);
@@ -132,8 +132,7 @@ int import_config_read(const char *folder, json_t **out) {
     uint64_t bytes;
     int status = dcp_st_open_file(folder, "config.json", &fd, &bytes, &err);
     if (status == DCP_ERR_NOT_FOUND)
-        return program_fail(PROGRAM_USAGE,
-                            "%s: holds no config.json, so it is no Hugging Face folder", folder);
+        return program_refuse("%s: holds no config.json, so it is no Hugging Face folder", folder);
     if (status) return program_report(&err);
     char *text = bytes <= MAX_CONFIG_BYTES ? malloc(bytes + 1) : NULL;
     if (bytes > MAX_CONFIG_BYTES)
@@ -141,7 +140,7 @@ int import_config_read(const char *folder, json_t **out) {
             program_fail(PROGRAM_DIFFERS, "%s/config.json: has %" PRIu64 " bytes, more than %u",
                          folder, bytes, MAX_CONFIG_BYTES);
     else if (!text)
-        status = program_fail(PROGRAM_FAILED, "out of memory");
+        status = program_no_memory();
     if (status == 0) status = read_text(folder, fd, bytes, text);
     if (status == 0) status = parse_config(folder, text, bytes, out);
     if (status == 0) strip(*out);
@@ -235,7 +234,7 @@ int import_source_make(dcp_st_reader *reader, const import_files *files, int ran
     if (s) s->ranges = calloc(dcp_st_tensors(reader) + files->n + 1, sizeof *s->ranges);
     if (!s || !s->ranges) {
         free(s);
-        return program_fail(PROGRAM_FAILED, "out of memory");
+        return program_no_memory();
     }
     int status = add_all(s, reader, files, rank, size);
     if (status)

@@ -34,7 +34,7 @@ int inspect_chunks_cut(const dcp_checkpoint *ckpt, const unsigned char *take, in
     for (size_t i = 0; i < tensors; i++)
         if (take[i]) n += count_chunks(bytes_of(ckpt, i), size);
     out->list = malloc((n + 1) * sizeof *out->list);
-    if (!out->list) return program_fail(PROGRAM_FAILED, "out of memory");
+    if (!out->list) return program_no_memory();
     for (size_t i = 0; i < tensors; i++) {
         const dcp_tensor *t = dcp_checkpoint_tensor(ckpt, i);
         uint64_t elem = dcp_dtype_bytes(t->dtype), elems = dcp_tensor_bytes(t) / elem;
@@ -98,15 +98,27 @@ int inspect_chunks_run(const launch *job, const inspect_chunks *chunks, const ch
     return launch_worst(job, r.failed ? program_report(&r.error) : 0);
 }
 
-int inspect_chunks_read(dcp_reader *reader, const dcp_tensor *tensor, uint64_t first, uint64_t n,
-                        void *out, dcp_error *err) {
+int inspect_chunks_prepare(inspect_chunks_reader *r, dcp_checkpoint *ckpt, dcp_error *err) {
+    if (!r->data) r->data = malloc(CHUNKS_SLICE);
+    if (r->data) return r->reader ? DCP_OK : dcp_reader_create(ckpt, &r->reader, err);
+    *err = (dcp_error){DCP_ERR_NO_MEMORY, -1, "out of memory"};
+    return DCP_ERR_NO_MEMORY;
+}
+
+void inspect_chunks_release(inspect_chunks_reader *r) {
+    dcp_reader_destroy(r->reader);
+    free(r->data);
+}
+
+int inspect_chunks_read(inspect_chunks_reader *r, const dcp_tensor *tensor, uint64_t first,
+                        uint64_t n, dcp_error *err) {
     const dcp_box whole = dcp_box_whole(tensor);
-    uint64_t size = dcp_dtype_bytes(tensor->dtype);
-    for (uint64_t done = 0, part; done < n; done += part) {
+    const uint64_t size = dcp_dtype_bytes(tensor->dtype);
+    int status = DCP_OK;
+    for (uint64_t done = 0, part; done < n && status == DCP_OK; done += part) {
         dcp_box piece;
         part = dcp_box_slice(tensor->ndim, &whole, first + done, n - done, &piece);
-        int status = dcp_reader_read(reader, tensor->path, &piece, (char *)out + done * size, err);
-        if (status) return status;
+        status = dcp_reader_read(r->reader, tensor->path, &piece, r->data + done * size, err);
     }
-    return DCP_OK;
+    return status;
 }

@@ -39,8 +39,17 @@ typedef int (*inspect_chunks_fn)(void *ctx, unsigned thread, size_t i, dcp_error
 int inspect_chunks_run(const launch *job, const inspect_chunks *chunks, const char *what,
                        inspect_chunks_fn fn, void *ctx);
 
-/* Reads elements [first, first + n) of a tensor, in row-major order. */
-int inspect_chunks_read(dcp_reader *reader, const dcp_tensor *tensor, uint64_t first, uint64_t n,
-                        void *out, dcp_error *err);
+/* What a thread reads a checkpoint with; zero before the first use. */
+typedef struct inspect_chunks_reader {
+    dcp_reader *reader;
+    char *data; /* CHUNKS_SLICE */
+} inspect_chunks_reader;
+
+/* Makes it ready where it is not yet. */
+int inspect_chunks_prepare(inspect_chunks_reader *r, dcp_checkpoint *ckpt, dcp_error *err);
+void inspect_chunks_release(inspect_chunks_reader *r);
+/* Reads elements [first, first + n) of a tensor, in row-major order, into r->data. */
+int inspect_chunks_read(inspect_chunks_reader *r, const dcp_tensor *tensor, uint64_t first,
+                        uint64_t n, dcp_error *err);
 
 #endif

@@ -186,7 +186,7 @@ static int parse_tolerance(const char *option, const char *text, double *out, in
     *out = strtod(text, &end);
     *given = 1;
     if (end != text && !*end && !errno && *out >= 0 && isfinite(*out)) return 0;
-    return program_fail(PROGRAM_USAGE, "%s: '%s' is not a number from 0", option, text);
+    return program_refuse("%s: '%s' is not a number from 0", option, text);
 }
 
 static const char about[] =
@@ -195,17 +195,17 @@ static const char about[] =
     "  dcp-inspect diff run1 run2 'model/*'                     the newest steps' weights\n"
     "  dcp-inspect diff a b --rtol 1e-5 --atol 1e-8             as numpy.allclose\n"
     "\n"
-    "Compares two checkpoints, whatever their layouts and the ranks that wrote them. The tables'\n"
-    "checksums tell what is equal without reading it; of other tensors both sides are read, for\n"
-    "the elements that differ, the largest and mean absolute difference, and the norm of the\n"
-    "difference over A's. GLOBs name tensors, by path or without /model/; meta (step,\n"
-    "configuration) is compared where there are none. Exit status 1 where anything differs.\n"
+    "Compares two checkpoints, whatever their layouts and the ranks that wrote them. The\n"
+    "tables' checksums tell what is equal without reading it; of other tensors both sides are\n"
+    "read, for the elements that differ, the largest and mean absolute difference, and the\n"
+    "norm of the difference over A's. GLOBs name tensors, by path or without /model/; meta\n"
+    "(step, configuration) is compared where there are none. Exit status 1 where anything\n"
+    "differs.\n"
     "\n"
-    "JSON: a, b (path, step, layout, files), same, counts (of each status), tensors (path, dtype,\n"
-    "shape, bytes, status: same, close, changed, dtype, shape, only_a or only_b; dtype_b, "
-    "shape_b;\n"
-    "where it was read differing, bits_only, max, mean, relative, nonfinite, beyond), meta (key, "
-    "a, b).";
+    "JSON: a, b (path, step, layout, files), same, counts (of each status), tensors (path,\n"
+    "dtype, shape, bytes, status: same, close, changed, dtype, shape, only_a or only_b;\n"
+    "dtype_b, shape_b; where it was read differing, bits_only, max, mean, relative,\n"
+    "nonfinite, beyond), meta (key, a, b).";
 
 int inspect_diff(int argc, char **argv) {
     int json = 0, quick = 0, all = 0, ignore_meta = 0, n;
@@ -231,8 +231,7 @@ int inspect_diff(int argc, char **argv) {
     if (!status) status = parse_tolerance("--atol", atol, &options.atol, &options.tolerant);
     if (status) return status;
     if (quick && options.tolerant)
-        return program_fail(PROGRAM_USAGE,
-                            "--quick reads nothing that a tolerance could be held against");
+        return program_refuse("--quick reads nothing that a tolerance could be held against");
     options.quick = quick;
     options.globs = args + 2;
     options.n_globs = (size_t)n - 2;

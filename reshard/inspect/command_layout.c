@@ -151,7 +151,7 @@ static int print_layout_json(const inspect_holders *h, const unsigned char *take
     json_t *tensors = q->n_globs ? tensors_json(h, take) : NULL;
     if (q->n_globs && !tensors) {
         json_decref(root);
-        return program_fail(PROGRAM_USAGE, "more than %d boxes: give a narrower GLOB", MOST_BOXES);
+        return program_refuse("more than %d boxes: give a narrower GLOB", MOST_BOXES);
     }
     json_object_set_new(root, "world", json_integer(h->world));
     json_object_set_new(root, "mesh",
@@ -185,8 +185,8 @@ static int draw_layout(const inspect_holders *h, const layout_request *q) {
 static int print_layout(const dcp_checkpoint *ckpt, const rank_mesh *m, const layout_request *q) {
     inspect_holders *h = calloc(1, sizeof *h);
     unsigned char *take = calloc(dcp_checkpoint_tensors(ckpt) + 1, 1);
-    int status = h && take ? inspect_filter_tensors(ckpt, q->globs, q->n_globs, take)
-                           : program_fail(PROGRAM_FAILED, "out of memory");
+    int status =
+        h && take ? inspect_filter_tensors(ckpt, q->globs, q->n_globs, take) : program_no_memory();
     if (!status) status = inspect_holders_make(ckpt, m, h);
     if (!status && q->svg) status = draw_layout(h, q);
     if (!status) status = q->json ? print_layout_json(h, take, q) : print_layout_text(h, take, q);
@@ -204,7 +204,7 @@ static int open_and_lay_out(const layout_request *q) {
     dcp_comm *self;
     dcp_checkpoint *ckpt;
     if (!status && q->rules && !q->mesh)
-        status = program_fail(PROGRAM_USAGE, "--tp-rule needs a --mesh with tp");
+        status = program_refuse("--tp-rule needs a --mesh with tp");
     if (status) {
         rank_mesh_free(&m);
         return status;
@@ -215,11 +215,9 @@ static int open_and_lay_out(const layout_request *q) {
         if (status == PROGRAM_DIFFERS) step_path_note_older(q->ckpt);
     } else {
         if (!asked && dcp_checkpoint_layout(ckpt) == DCP_LAYOUT_GLOBAL)
-            status =
-                program_fail(PROGRAM_USAGE,
-                             "%s: its one file is the same for any number of ranks: --world N is "
-                             "needed, or --mesh, to say of how many",
-                             dcp_checkpoint_path(ckpt));
+            status = program_refuse("%s: its one file is the same for any number of ranks: --world "
+                                    "N is needed, or --mesh, to say of how many",
+                                    dcp_checkpoint_path(ckpt));
         else
             status = print_layout(ckpt, asked ? &m : NULL, q);
         dcp_checkpoint_close(ckpt);
@@ -236,20 +234,15 @@ static const char about[] =
     "  dcp-inspect layout ckpt --world 8 'lm_head.weight'     each rank's box of a tensor\n"
     "  dcp-inspect layout sharded-ckpt                        as its ranks wrote it\n"
     "\n"
-    "Prints who holds what: with --world N as dcp-train on N ranks holds it, and dcp-reshard "
-    "--world N\n"
-    "writes it: each tensor is cut on dimension 0 into N parts, of which the last may be smaller "
-    "or\n"
-    "empty. --mesh is dcp-reshard's. A step of layout global needs one of the two; of one of "
-    "layout\n"
-    "sharded its files are shown without either. GLOBs name tensors, by path or without /model/,\n"
-    "whose boxes are printed.\n"
+    "Prints who holds what: with --world N as dcp-train on N ranks holds it, and dcp-reshard\n"
+    "--world N writes it: each tensor is cut on dimension 0 into N parts, of which the last\n"
+    "may be smaller or empty. --mesh is dcp-reshard's. A step of layout global needs one of\n"
+    "the two; of one of layout sharded its files are shown without either. GLOBs name\n"
+    "tensors, by path or without /model/, whose boxes are printed.\n"
     "\n"
-    "JSON: path, step, layout, files, world, mesh (null: as written), ranks (rank, bytes, "
-    "tensors),\n"
-    "groups (group, bytes, held: bytes of each rank); with GLOBs tensors (path, dtype, shape, "
-    "bytes,\n"
-    "boxes: rank, start, count).";
+    "JSON: path, step, layout, files, world, mesh (null: as written), ranks (rank, bytes,\n"
+    "tensors), groups (group, bytes, held: bytes of each rank); with GLOBs tensors (path,\n"
+    "dtype, shape, bytes, boxes: rank, start, count).";
 
 int inspect_layout(int argc, char **argv) {
     layout_request q = {0};

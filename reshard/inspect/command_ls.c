@@ -164,16 +164,14 @@ static const char about[] =
     "  dcp-inspect ls ckpt             what is there\n"
     "  dcp-inspect ls ckpt --verify    and whether every byte of it is right\n"
     "\n"
-    "Lists the steps of a checkpoint directory, with size, tensors, the number of ranks that "
-    "wrote\n"
-    "them, and age. State is complete; damaged: a file is missing or its size or user block is\n"
-    "wrong, or about.json is, with the reason at the end; partial: being written, or left by a\n"
-    "killed writer; abandoned: set aside by a run that went back. Exit status 1 where --verify\n"
-    "finds damage.\n"
+    "Lists the steps of a checkpoint directory, with size, tensors, the number of ranks that\n"
+    "wrote them, and age. State is complete; damaged: a file is missing or its size or user\n"
+    "block is wrong, or about.json is, with the reason at the end; partial: being written, or\n"
+    "left by a killed writer; abandoned: set aside by a run that went back. Exit status 1\n"
+    "where --verify finds damage.\n"
     "\n"
-    "JSON: dir, steps (name, step, state, layout, files, bytes, tensors, ranks, age_s, damage; "
-    "null\n"
-    "where it is not known).";
+    "JSON: dir, steps (name, step, state, layout, files, bytes, tensors, ranks, age_s,\n"
+    "damage; null where it is not known).";
 
 int inspect_ls(int argc, char **argv) {
     int json = 0, every_byte = 0;
@@ -190,16 +188,15 @@ int inspect_ls(int argc, char **argv) {
     struct stat st;
     if (stat(args[0], &st)) return program_fail_errno("cannot open", args[0]);
     if (!S_ISDIR(st.st_mode) || strlen(args[0]) >= PATH_MAX)
-        return program_fail(PROGRAM_USAGE, "%.200s: not a folder", args[0]);
+        return program_refuse("%.200s: not a folder", args[0]);
     dcp_error err = {0};
     dcp_step *steps;
     size_t count;
     if (dcp_steps_list(args[0], &steps, &count, &err)) return program_report(&err);
     if (count == 0 && step_path_is_step(args[0]))
-        status = program_fail(PROGRAM_USAGE,
-                              "%s: is a step's folder; give the directory that it lies in, or try "
-                              "'dcp-inspect show'",
-                              args[0]);
+        status = program_refuse(
+            "%s: is a step's folder; give the directory that it lies in, or try 'dcp-inspect show'",
+            args[0]);
     else
         status = list(args[0], steps, count, every_byte, json);
     free(steps);

@@ -215,21 +215,16 @@ static const char about[] =
     "  dcp-inspect show ckpt 'lm_head.weight[0:2,:]'         a slice of it\n"
     "  dcp-inspect show ckpt 'lm_head.weight[-1,::2]'        as Python's: -1 is the last\n"
     "\n"
-    "Without NAME: path, type, shape and size of each tensor. With it: of the elements that are "
-    "meant\n"
-    "the smallest, largest, mean and standard deviation (of what is finite), how many are zero, "
-    "NaN\n"
-    "or infinite, and the values. SLICE is numpy's basic slicing: start:stop:step of either sign "
-    "in\n"
-    "each dimension, plain indices, and '...'. Where there are more values than --values, the ends "
-    "of\n"
-    "each dimension are printed.\n"
+    "Without NAME: path, type, shape and size of each tensor. With it: of the elements that\n"
+    "are meant the smallest, largest, mean and standard deviation (of what is finite), how\n"
+    "many are zero, NaN or infinite, and the values. SLICE is numpy's basic slicing:\n"
+    "start:stop:step of either sign in each dimension, plain indices, and '...'. Where there\n"
+    "are more values than --values, the ends of each dimension are printed.\n"
     "\n"
-    "JSON: path, step, layout, files, tensors (path, dtype, shape, bytes), meta; with NAME path, "
-    "dtype,\n"
-    "shape, bytes, start, count, step (of each dimension), shown (the slice's shape), zeros, nan, "
-    "inf,\n"
-    "min, max, mean, std (where some are finite), values (the first ones, row by row).";
+    "JSON: path, step, layout, files, tensors (path, dtype, shape, bytes), meta; with NAME\n"
+    "path, dtype, shape, bytes, start, count, step (of each dimension), shown (the slice's\n"
+    "shape), zeros, nan, inf, min, max, mean, std (where some are finite), values (the first\n"
+    "ones, row by row).";
 
 int inspect_show(int argc, char **argv) {
     int json = 0;

@@ -91,7 +91,7 @@ static int summarize_sizes(dcp_checkpoint *ckpt, char *const *globs, size_t n_gl
         out->tensor_bytes += dcp_tensor_bytes(dcp_checkpoint_tensor(ckpt, i));
         if (out->take[i]) failed = add_to_kind(out, i);
     }
-    return failed ? program_fail(PROGRAM_FAILED, "out of memory") : status;
+    return failed ? program_no_memory() : status;
 }
 
 static void free_summary(summary *s) {
@@ -102,8 +102,7 @@ static void free_summary(summary *s) {
 }
 
 typedef struct stat_worker {
-    dcp_reader *reader;
-    char *data;                    /* CHUNKS_SLICE */
+    inspect_chunks_reader reader;
     inspect_histogram *histograms; /* [n_kinds] */
 } stat_worker;
 
@@ -111,14 +110,12 @@ typedef struct stat_measuring {
     const summary *s;
     inspect_chunks chunks;
     inspect_stats *sums; /* [chunks.n] */
-    stat_worker hands[CHUNKS_THREADS];
+    stat_worker workers[CHUNKS_THREADS];
 } stat_measuring;
 
 static int prepare_worker(stat_worker *h, const summary *s, dcp_error *err) {
-    if (!h->data) h->data = malloc(CHUNKS_SLICE);
     if (!h->histograms) h->histograms = calloc(s->n_kinds, sizeof *h->histograms);
-    if (h->data && h->histograms)
-        return h->reader ? DCP_OK : dcp_reader_create(s->ckpt, &h->reader, err);
+    if (h->histograms) return inspect_chunks_prepare(&h->reader, s->ckpt, err);
     *err = (dcp_error){DCP_ERR_NO_MEMORY, -1, "out of memory"};
     return DCP_ERR_NO_MEMORY;
 }
@@ -128,15 +125,15 @@ static int measure_chunk(void *ctx, unsigned thread, size_t i, dcp_error *err) {
     const inspect_chunk *c = &m->chunks.list[i];
     const dcp_tensor *t = dcp_checkpoint_tensor(m->s->ckpt, c->tensor);
     uint64_t size = dcp_dtype_bytes(t->dtype);
-    stat_worker *h = &m->hands[thread];
+    stat_worker *h = &m->workers[thread];
     double batch[BATCH];
     int status = prepare_worker(h, m->s, err);
     for (uint64_t at = 0, n; !status && at < c->elems; at += n) {
         n = c->elems - at < CHUNKS_SLICE / size ? c->elems - at : CHUNKS_SLICE / size;
-        status = inspect_chunks_read(h->reader, t, c->first + at, n, h->data, err);
+        status = inspect_chunks_read(&h->reader, t, c->first + at, n, err);
         for (uint64_t k = 0, part; !status && k < n; k += part) {
             part = n - k < BATCH ? n - k : BATCH;
-            element_to_f64(t->dtype, h->data + k * size, part, batch);
+            element_to_f64(t->dtype, h->reader.data + k * size, part, batch);
             inspect_stats_add(&m->sums[i], batch, part);
             inspect_histogram_add(&h->histograms[m->s->kind_of[c->tensor]], batch, part);
         }
@@ -144,7 +141,7 @@ static int measure_chunk(void *ctx, unsigned thread, size_t i, dcp_error *err) {
     return status;
 }
 
-static void take_numbers(summary *s, const stat_measuring *m) {
+static void join_numbers(summary *s, const stat_measuring *m) {
     for (size_t i = 0; i < m->chunks.n; i++) {
         size_t tensor = m->chunks.list[i].tensor;
         inspect_stats_join(&s->stats[tensor], &m->sums[i]);
@@ -156,8 +153,8 @@ static void take_numbers(summary *s, const stat_measuring *m) {
 static void join_histograms(const launch *job, summary *s, stat_measuring *m) {
     for (size_t k = 0; k < s->n_kinds; k++) {
         for (size_t i = 0; i < CHUNKS_THREADS; i++)
-            if (m->hands[i].histograms)
-                inspect_histogram_join(&s->kinds[k].histogram, &m->hands[i].histograms[k]);
+            if (m->workers[i].histograms)
+                inspect_histogram_join(&s->kinds[k].histogram, &m->workers[i].histograms[k]);
         launch_sum(job, s->kinds[k].histogram.positive, HISTOGRAM_BINS);
         launch_sum(job, s->kinds[k].histogram.negative, HISTOGRAM_BINS);
     }
@@ -166,12 +163,12 @@ static void join_histograms(const launch *job, summary *s, stat_measuring *m) {
 static int cut_chunks(summary *s, stat_measuring *m, int with_files) {
     size_t n = dcp_checkpoint_tensors(s->ckpt);
     unsigned char *take = malloc(n + 1);
-    if (!take) return program_fail(PROGRAM_FAILED, "out of memory");
+    if (!take) return program_no_memory();
     for (size_t i = 0; i < n; i++)
         take[i] = s->take[i] && (with_files || strcmp(s->kinds[s->kind_of[i]].name, files));
     int status = inspect_chunks_cut(s->ckpt, take, &m->chunks);
     if (!status) m->sums = calloc(m->chunks.n + 1, sizeof *m->sums);
-    if (!status && !m->sums) status = program_fail(PROGRAM_FAILED, "out of memory");
+    if (!status && !m->sums) status = program_no_memory();
     free(take);
     return status;
 }
@@ -185,12 +182,11 @@ static int summarize_numbers(const launch *job, summary *s, int with_files) {
     if (!status) {
         launch_collect(job, m.sums, m.chunks.n * sizeof *m.sums);
         join_histograms(job, s, &m);
-        take_numbers(s, &m);
+        join_numbers(s, &m);
     }
     for (size_t i = 0; i < CHUNKS_THREADS; i++) {
-        dcp_reader_destroy(m.hands[i].reader);
-        free(m.hands[i].data);
-        free(m.hands[i].histograms);
+        inspect_chunks_release(&m.workers[i].reader);
+        free(m.workers[i].histograms);
     }
     free(m.sums);
     inspect_chunks_free(&m.chunks);
@@ -363,7 +359,7 @@ typedef struct stat_request {
 
 static int summarize(const launch *job, dcp_checkpoint *ckpt, const stat_request *q) {
     summary *s = calloc(1, sizeof *s);
-    int status = s ? 0 : program_fail(PROGRAM_FAILED, "out of memory");
+    int status = s ? 0 : program_no_memory();
     if (!status)
         status = summarize_sizes(ckpt, q->args + 1, (size_t)q->n - 1, (unsigned)q->depth, s);
     status = launch_worst(job, status);
@@ -385,19 +381,17 @@ static const char about[] =
     "  dcp-inspect stat ckpt 'model/*q_proj*'         some tensors\n"
     "  dcp-inspect stat ckpt --quick --depth 2        sizes alone, which reads no tensor\n"
     "\n"
-    "Prints bytes by kind (model, the optimizer's exp_avg and exp_avg_sq, files, and tables: what "
-    "is\n"
-    "no tensor), parameters by module, and of the numbers how many are zero, NaN or infinite, "
-    "their\n"
-    "smallest, largest, mean, standard deviation (of what is finite), and a histogram of their\n"
-    "magnitudes. GLOBs name tensors, by path or without /model/. Of /files numbers are only told\n"
-    "where a GLOB names them. All cores work; under mpirun all ranks do.\n"
+    "Prints bytes by kind (model, the optimizer's exp_avg and exp_avg_sq, files, and tables:\n"
+    "what is no tensor), parameters by module, and of the numbers how many are zero, NaN or\n"
+    "infinite, their smallest, largest, mean, standard deviation (of what is finite), and a\n"
+    "histogram of their magnitudes. GLOBs name tensors, by path or without /model/. Of /files\n"
+    "numbers are only told where a GLOB names them. All cores work; under mpirun all ranks\n"
+    "do.\n"
     "\n"
-    "JSON: path, step, layout, files, bytes, table_bytes, parameters, kinds (kind, tensors, "
-    "elements,\n"
-    "bytes; where it was read zeros, nan, inf, min, max, mean, std, histogram: log2, negative,\n"
-    "positive), modules (module, depth, tensors, parameters, bytes), tensors (path, dtype, shape,\n"
-    "bytes; where it was read zeros to std).";
+    "JSON: path, step, layout, files, bytes, table_bytes, parameters, kinds (kind, tensors,\n"
+    "elements, bytes; where it was read zeros, nan, inf, min, max, mean, std, histogram:\n"
+    "log2, negative, positive), modules (module, depth, tensors, parameters, bytes), tensors\n"
+    "(path, dtype, shape, bytes; where it was read zeros to std).";
 
 int inspect_stat(int argc, char **argv) {
     stat_request q = {.depth = DEPTH};

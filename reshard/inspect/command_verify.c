@@ -129,7 +129,7 @@ static int list_complete(const launch *job, const char *dir, dcp_step **steps, s
     for (size_t i = 0; i < all; i++)
         if ((*steps)[i].kind == DCP_STEP_COMPLETE) (*steps)[head[1]++] = (*steps)[i];
     if (!job->rank && !head[0] && !head[1])
-        head[0] = (uint64_t)program_fail(PROGRAM_USAGE, "%s: holds no complete step", dir);
+        head[0] = (uint64_t)program_refuse("%s: holds no complete step", dir);
     launch_broadcast(job, head, sizeof head);
     *n = (size_t)head[1];
     if (head[0]) return (int)head[0];
@@ -162,11 +162,9 @@ static const char about[] =
     "  dcp-inspect verify ckpt --all                all complete steps\n"
     "  mpirun -n 4 dcp-inspect verify ckpt          several ranks share the reading\n"
     "\n"
-    "Reads every byte of a step, past the page cache and on all cores, and checks it. Exit status "
-    "1\n"
-    "where there is damage; each has a line that names the file and the tensor, block and bytes, "
-    "or\n"
-    "the structure.\n"
+    "Reads every byte of a step, past the page cache and on all cores, and checks it. Exit\n"
+    "status 1 where there is damage; each has a line that names the file and the tensor,\n"
+    "block and bytes, or the structure.\n"
     "\n"
     "JSON: path, intact, bytes, damage (lines); with --all dir, intact, steps (of these).";
 

@@ -54,12 +54,10 @@ int main(int argc, char **argv) {
             return commands[i].run(argc - 1, argv + 1);
         }
     if (argc > 1 && argv[1][0] != '-')
-        return program_fail(PROGRAM_USAGE, "'%s' is none of ls, show, verify, diff, stat, layout",
-                            argv[1]);
+        return program_refuse("'%s' is none of ls, show, verify, diff, stat, layout", argv[1]);
     char **args;
     int n, status = program_arguments_parse(&program, argc, argv, 0, 0, &args, &n);
     if (status >= 0) return status;
-    return program_fail(PROGRAM_USAGE,
-                        "missing command: ls, show, verify, diff, stat or layout; try "
-                        "'dcp-inspect --help'");
+    return program_refuse(
+        "missing command: ls, show, verify, diff, stat or layout; try 'dcp-inspect --help'");
 }

@@ -74,8 +74,7 @@ static inspect_diff_row next_pair(const inspect_differences *d, size_t *i, size_
 static int check_globs(const inspect_diff_options *options, const unsigned char *matched) {
     for (size_t i = 0; i < options->n_globs; i++)
         if (!matched[i])
-            return program_fail(PROGRAM_USAGE, "no tensor of either matches '%s'",
-                                options->globs[i]);
+            return program_refuse("no tensor of either matches '%s'", options->globs[i]);
     return 0;
 }
 
@@ -84,7 +83,7 @@ int inspect_differences_pair(dcp_checkpoint *a, dcp_checkpoint *b,
     size_t na = dcp_checkpoint_tensors(a), nb = dcp_checkpoint_tensors(b), i = 0, k = 0;
     *out = (inspect_differences){.a = a, .b = b, .rows = malloc((na + nb + 1) * sizeof *out->rows)};
     unsigned char *matched = calloc(options->n_globs + 1, 1);
-    int status = out->rows && matched ? 0 : program_fail(PROGRAM_FAILED, "out of memory");
+    int status = out->rows && matched ? 0 : program_no_memory();
     int same_state = !status && have_same_state(out);
     while (!status && (i < na || k < nb)) {
         inspect_diff_row r = next_pair(out, &i, &k);
@@ -117,18 +116,13 @@ double inspect_differences_relative(const inspect_diff_sums *s) {
 
 enum { BATCH = 2048 };
 
-typedef struct side {
-    dcp_reader *reader;
-    char *data; /* CHUNKS_SLICE */
-} side;
-
 typedef struct diff_measuring {
     const inspect_differences *d;
     const inspect_diff_options *options;
     inspect_chunks chunks;
-    size_t *row_of;          /* [tensors of a] */
-    inspect_diff_sums *sums; /* [chunks.n] */
-    side sides[CHUNKS_THREADS][2];
+    size_t *row_of;                                   /* [tensors of a] */
+    inspect_diff_sums *sums;                          /* [chunks.n] */
+    inspect_chunks_reader readers[CHUNKS_THREADS][2]; /* of both sides */
 } diff_measuring;
 
 /* One element of each, and their distance where both are finite. */
@@ -212,33 +206,24 @@ static const uint64_t *blocks_of(const dcp_checkpoint *ckpt, size_t i) {
     return p.block_crcs;
 }
 
-static int prepare_side(side *s, dcp_checkpoint *ckpt, dcp_error *err) {
-    if (!s->data) s->data = malloc(CHUNKS_SLICE);
-    if (!s->data) {
-        *err = (dcp_error){DCP_ERR_NO_MEMORY, -1, "out of memory"};
-        return DCP_ERR_NO_MEMORY;
-    }
-    return s->reader ? DCP_OK : dcp_reader_create(ckpt, &s->reader, err);
-}
-
 static int measure_chunk(void *ctx, unsigned thread, size_t i, dcp_error *err) {
     diff_measuring *m = ctx;
     const inspect_chunk *c = &m->chunks.list[i];
     const inspect_diff_row *r = &m->d->rows[m->row_of[c->tensor]];
-    side *a = &m->sides[thread][0], *b = &m->sides[thread][1];
+    inspect_chunks_reader *a = &m->readers[thread][0], *b = &m->readers[thread][1];
     uint64_t a_size = dcp_dtype_bytes(r->a->dtype), b_size = dcp_dtype_bytes(r->b->dtype);
     const uint64_t *a_crcs = blocks_of(m->d->a, r->ia), *b_crcs = blocks_of(m->d->b, r->ib);
     if (r->a->dtype != r->b->dtype) b_crcs = NULL;
     uint64_t most =
         (a_crcs && b_crcs ? CHUNKS_BLOCK : CHUNKS_SLICE) / (a_size > b_size ? a_size : b_size);
-    int status = prepare_side(a, m->d->a, err);
-    if (!status) status = prepare_side(b, m->d->b, err);
+    int status = inspect_chunks_prepare(a, m->d->a, err);
+    if (!status) status = inspect_chunks_prepare(b, m->d->b, err);
     for (uint64_t at = c->first, n; !status && at < c->first + c->elems; at += n) {
         uint64_t block = at * a_size / CHUNKS_BLOCK, left = c->first + c->elems - at;
         int same = a_crcs && b_crcs && a_crcs[block] == b_crcs[block];
         n = left < most ? left : most;
-        status = inspect_chunks_read(a->reader, r->a, at, n, a->data, err);
-        if (!status && !same) status = inspect_chunks_read(b->reader, r->b, at, n, b->data, err);
+        status = inspect_chunks_read(a, r->a, at, n, err);
+        if (!status && !same) status = inspect_chunks_read(b, r->b, at, n, err);
         if (!status)
             add_elements(&m->sums[i], m->options, r->a->dtype, a->data, r->b->dtype,
                          same ? NULL : b->data, n);
@@ -280,7 +265,7 @@ static int allocate_measuring(diff_measuring *m) {
     size_t n = dcp_checkpoint_tensors(m->d->a);
     unsigned char *take = calloc(n + 1, 1);
     m->row_of = calloc(n + 1, sizeof *m->row_of);
-    int status = take && m->row_of ? 0 : program_fail(PROGRAM_FAILED, "out of memory");
+    int status = take && m->row_of ? 0 : program_no_memory();
     for (size_t i = 0; i < m->d->n && !status; i++)
         if (wants_reading(&m->d->rows[i], m->options)) {
             take[m->d->rows[i].ia] = 1;
@@ -288,7 +273,7 @@ static int allocate_measuring(diff_measuring *m) {
         }
     if (!status) status = inspect_chunks_cut(m->d->a, take, &m->chunks);
     if (!status) m->sums = calloc(m->chunks.n + 1, sizeof *m->sums);
-    if (!status && !m->sums) status = program_fail(PROGRAM_FAILED, "out of memory");
+    if (!status && !m->sums) status = program_no_memory();
     free(take);
     return status;
 }
@@ -303,10 +288,9 @@ int inspect_differences_measure(const launch *job, inspect_differences *d,
     for (size_t i = 0; i < m.chunks.n && !status; i++)
         add_sums(&d->rows[m.row_of[m.chunks.list[i].tensor]].sums, &m.sums[i]);
     if (!status) settle_rows(d, options);
-    for (size_t i = 0; i < 2 * CHUNKS_THREADS; i++) {
-        side *s = &m.sides[i / 2][i % 2];
-        dcp_reader_destroy(s->reader);
-        free(s->data);
+    for (size_t i = 0; i < CHUNKS_THREADS; i++) {
+        inspect_chunks_release(&m.readers[i][0]);
+        inspect_chunks_release(&m.readers[i][1]);
     }
     free(m.sums);
     free(m.row_of);

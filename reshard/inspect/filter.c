@@ -22,12 +22,12 @@ int inspect_filter_matches(char *const *globs, size_t n, const char *path, unsig
 int inspect_filter_tensors(const dcp_checkpoint *ckpt, char *const *globs, size_t n,
                            unsigned char *take) {
     unsigned char *matched = calloc(n + 1, 1);
-    int status = matched ? 0 : program_fail(PROGRAM_FAILED, "out of memory");
+    int status = matched ? 0 : program_no_memory();
     for (size_t i = 0; i < dcp_checkpoint_tensors(ckpt) && !status; i++)
         take[i] = (unsigned char)inspect_filter_matches(
             globs, n, dcp_checkpoint_tensor(ckpt, i)->path, matched);
     for (size_t i = 0; i < n && !status; i++)
-        if (!matched[i]) status = program_fail(PROGRAM_USAGE, "no tensor matches '%s'", globs[i]);
+        if (!matched[i]) status = program_refuse("no tensor matches '%s'", globs[i]);
     free(matched);
     return status;
 }

@@ -6,8 +6,6 @@
 
 #include <dcp/checkpoint.h>
 
-#include "programs/program.h"
-
 /* Whether a glob (fnmatch(3) without flags, so `*` is any text) matches the path, with or
  * without its first slash, or what follows "/model/" in it; no globs match all. matched[n], where
  * given, marks the globs that did. */

@@ -68,7 +68,7 @@ static int add_group(inspect_holders *h, const char *path, int depth) {
     inspect_holders_group *g = &h->groups[h->n];
     g->first = path;
     g->held = calloc((size_t)h->world + 1, sizeof *g->held);
-    if (!g->held) return program_fail(PROGRAM_FAILED, "out of memory");
+    if (!g->held) return program_no_memory();
     name_group(g, depth);
     if (h->n) g->kind = g[-1].kind + !same_group(g[-1].first, path, 0);
     h->n++;
@@ -134,12 +134,11 @@ int inspect_holders_make(const dcp_checkpoint *ckpt, const rank_mesh *cut, inspe
     int depth = DEEPEST, world = cut ? cut->world : dcp_checkpoint_files(ckpt);
     *out = (inspect_holders){.ckpt = ckpt, .mesh = cut, .world = world};
     if (cut && dcp_checkpoint_tensors(ckpt) > MOST_BOXES / (size_t)world)
-        return program_fail(PROGRAM_USAGE,
-                            "%zu tensors on %d ranks are more boxes than can be looked at",
-                            dcp_checkpoint_tensors(ckpt), world);
+        return program_refuse("%zu tensors on %d ranks are more boxes than can be looked at",
+                              dcp_checkpoint_tensors(ckpt), world);
     out->bytes = calloc((size_t)world + 1, sizeof *out->bytes);
     out->tensors = calloc((size_t)world + 1, sizeof *out->tensors);
-    if (!out->bytes || !out->tensors) return program_fail(PROGRAM_FAILED, "out of memory");
+    if (!out->bytes || !out->tensors) return program_no_memory();
     while (depth >= 0 && count_groups(ckpt, depth) > HOLDERS_GROUPS) depth--;
     return add_tensors(out, depth);
 }

@@ -41,10 +41,9 @@ static int64_t clip_bound(int64_t value, int64_t size, int64_t low, int64_t high
 static int set_index(inspect_slice *s, uint32_t d, int64_t index, int64_t size) {
     const int64_t from = index < 0 ? index + size : index;
     if (from < 0 || from >= size)
-        return program_fail(PROGRAM_USAGE,
-                            "index %" PRId64 " of dimension %u is out of range: %s has %" PRId64
-                            " there (%" PRId64 " to %" PRId64 ")",
-                            index, d, s->tensor->path, size, -size, size - 1);
+        return program_refuse("index %" PRId64 " of dimension %u is out of range: %s has %" PRId64
+                              " there (%" PRId64 " to %" PRId64 ")",
+                              index, d, s->tensor->path, size, -size, size - 1);
     index = from;
     s->start[d] = (uint64_t)index;
     s->count[d] = 1;
@@ -111,18 +110,15 @@ int inspect_slice_parse(const dcp_checkpoint *ckpt, const char *text, inspect_sl
     if (!out->tensor && (bracket = strrchr(text, '[')))
         out->tensor = find_tensor(ckpt, text, (size_t)(bracket - text));
     if (!out->tensor)
-        return program_fail(PROGRAM_USAGE, "%s: has no tensor '%s'", dcp_checkpoint_path(ckpt),
-                            text);
+        return program_refuse("%s: has no tensor '%s'", dcp_checkpoint_path(ckpt), text);
     for (uint32_t d = 0; d < out->tensor->ndim; d++) {
         out->count[d] = out->tensor->shape[d];
         out->step[d] = 1;
     }
     int status = bracket ? parse_parts(bracket + 1, out) : 0;
     if (status < 0)
-        return program_fail(
-            PROGRAM_USAGE,
-            "'%s' is no slice of %s: write [0:2,:], one part a dimension of %u, as in "
-            "Python",
+        return program_refuse(
+            "'%s' is no slice of %s: write [0:2,:], one part a dimension of %u, as in Python",
             bracket, out->tensor->path, out->tensor->ndim);
     return status;
 }

@@ -30,15 +30,13 @@ typedef struct reshard_request {
 } reshard_request;
 
 static int parse_values(reshard_request *s) {
-    if (!s->layout_name)
-        return program_fail(PROGRAM_USAGE, "--layout global or --layout sharded is needed");
+    if (!s->layout_name) return program_refuse("--layout global or --layout sharded is needed");
     s->layout = strcmp(s->layout_name, "sharded") == 0 ? DCP_LAYOUT_SHARDED : DCP_LAYOUT_GLOBAL;
     if (s->layout == DCP_LAYOUT_GLOBAL && strcmp(s->layout_name, "global"))
-        return program_fail(PROGRAM_USAGE, "--layout: '%s' is none of global, sharded",
-                            s->layout_name);
+        return program_refuse("--layout: '%s' is none of global, sharded", s->layout_name);
     if ((s->json || s->svg) && !s->dry_run)
-        return program_fail(PROGRAM_USAGE, "%s is how --dry-run prints the plan: give both",
-                            s->json ? "--json" : "--svg");
+        return program_refuse("%s is how --dry-run prints the plan: give both",
+                              s->json ? "--json" : "--svg");
     if (s->layout == DCP_LAYOUT_GLOBAL && (s->mesh_text || s->tp_rules))
         program_note("%s says nothing here: a global file serves any mesh",
                      s->mesh_text ? "--mesh" : "--tp-rule");
@@ -46,6 +44,20 @@ static int parse_values(reshard_request *s) {
         return PROGRAM_USAGE;
     return rank_mesh_from_options(s->world_text, s->mesh_text, s->tp_rules, &s->mesh);
 }
+
+static const char about[] =
+    "Common use:\n"
+    "  dcp-reshard ckpt ckpt-8 --layout sharded --world 8    a file for each of eight ranks\n"
+    "  dcp-reshard ckpt-8 ckpt-one --layout global           one file again\n"
+    "  mpirun -n 4 dcp-reshard ...                           four ranks share the work\n"
+    "\n"
+    "Rewrites a step of SRC (a step's folder, or a checkpoint directory, meaning its newest\n"
+    "complete step) into the checkpoint directory DST, where it keeps its number. DST gets no\n"
+    "'latest': a step that was rewritten is not a run's newest. Under mpirun the ranks share\n"
+    "the work. Nothing is published before the checksums of all tensors were found equal.\n"
+    "\n"
+    "Axes of a mesh, the first the slowest: fsdp cuts tensors on dimension 0, tp as Megatron\n"
+    "does (q, k, v, gate, up, embeddings by outputs; o, down by inputs), replicate copies.";
 
 static int parse_reshard(reshard_request *s, int argc, char **argv) {
     const program_option options[] = {
@@ -67,24 +79,7 @@ static int parse_reshard(reshard_request *s, int argc, char **argv) {
     const program_command program = {
         .name = "dcp-reshard",
         .usage = "SRC DST --layout global|sharded [--world N | --mesh AXES] [options]",
-        .about =
-            "Common use:\n"
-            "  dcp-reshard ckpt ckpt-8 --layout sharded --world 8    a file for each of eight "
-            "ranks\n"
-            "  dcp-reshard ckpt-8 ckpt-one --layout global           one file again\n"
-            "  mpirun -n 4 dcp-reshard ...                           four ranks share the work\n"
-            "\n"
-            "Rewrites a step of SRC (a step's folder, or a checkpoint directory, meaning its "
-            "newest\n"
-            "complete step) into the checkpoint directory DST, where it keeps its number. DST gets "
-            "no\n"
-            "'latest': a step that was rewritten is not a run's newest. Under mpirun the ranks "
-            "share\n"
-            "the work. Nothing is published before the checksums of all tensors were found equal.\n"
-            "\n"
-            "Axes of a mesh, the first the slowest: fsdp cuts tensors on dimension 0, tp as "
-            "Megatron\n"
-            "does (q, k, v, gate, up, embeddings by outputs; o, down by inputs), replicate copies.",
+        .about = about,
         .options = options,
         .json = &s->json,
         .dry_run = &s->dry_run,
@@ -108,24 +103,22 @@ static int check_dst(const reshard_request *s, const dcp_checkpoint *ckpt) {
         int is_step = strcmp(src, dst) == 0;
         *strrchr(src, '/') = 0;
         if (is_step || strcmp(src, dst) == 0)
-            return program_fail(PROGRAM_USAGE,
-                                "SRC and DST are the same directory, %s; --force replaces "
-                                "the step in it",
-                                dst);
+            return program_refuse(
+                "SRC and DST are the same directory, %s; --force replaces the step in it", dst);
     }
     if (dcp_steps_list(dst, &steps, &n, &err)) return program_report(&err);
     int status = 0;
     for (size_t i = 0; i < n; i++)
         if (steps[i].kind == DCP_STEP_COMPLETE && steps[i].step == dcp_checkpoint_step(ckpt))
-            status = program_fail(PROGRAM_USAGE, "%s/%s: is there already; --force replaces it",
-                                  s->dst, steps[i].name);
+            status = program_refuse("%s/%s: is there already; --force replaces it", s->dst,
+                                    steps[i].name);
     free(steps);
     return status;
 }
 
 static int print_plan_json(const reshard_traffic *f, const reshard_traffic_labels *labels) {
     json_t *plan = reshard_traffic_json(f, labels);
-    if (!plan) return program_fail(PROGRAM_FAILED, "out of memory");
+    if (!plan) return program_no_memory();
     int failed = json_text_write(plan, 0, stdout);
     json_decref(plan);
     return failed ? program_fail_errno("write", "stdout") : 0;
@@ -182,12 +175,12 @@ static int divide_memory(const reshard_request *s, const dcp_checkpoint *ckpt, i
     if (s->layout == DCP_LAYOUT_SHARDED) shards += (uint64_t)(s->mesh.world / size);
     uint64_t fixed = memory_now() + tensors * shards * BOX_BYTES + REST;
     if (fixed + DCP_REWRITE_LEAST > s->memory)
-        return program_fail(PROGRAM_USAGE,
-                            "--memory: %" PRIu64 " MiB are too little: the tables of these %" PRIu64
-                            " boxes and the least buffers take %s: allow more, or share the work "
-                            "among more processes by mpirun",
-                            s->memory / MIB, tensors * shards,
-                            program_bytes_text(fixed + DCP_REWRITE_LEAST, needed));
+        return program_refuse("--memory: %" PRIu64
+                              " MiB are too little: the tables of these %" PRIu64
+                              " boxes and the least buffers take %s: allow more, or share the work "
+                              "among more processes by mpirun",
+                              s->memory / MIB, tensors * shards,
+                              program_bytes_text(fixed + DCP_REWRITE_LEAST, needed));
     *out = s->memory - fixed < MOST ? s->memory - fixed : MOST;
     return 0;
 }
@@ -203,14 +196,14 @@ static char *make_about(const char *step, const char *mesh) {
     static const char *const kept[] = {"kernels", "processor"};
     char *text = NULL;
     json_t *old = dcp_about_read(step, &text, NULL) ? NULL : json_loads(text, 0, NULL);
-    json_t *about = json_object();
+    json_t *made = json_object();
     for (size_t i = 0; i < sizeof kept / sizeof *kept; i++)
         if (json_object_get(old, kept[i]))
-            json_object_set(about, kept[i], json_object_get(old, kept[i]));
-    if (mesh) json_object_set_new(about, "mesh", json_string(mesh));
+            json_object_set(made, kept[i], json_object_get(old, kept[i]));
+    if (mesh) json_object_set_new(made, "mesh", json_string(mesh));
     free(text);
-    text = json_dumps(about, JSON_COMPACT);
-    json_decref(about);
+    text = json_dumps(made, JSON_COMPACT);
+    json_decref(made);
     json_decref(old);
     return text;
 }
@@ -229,13 +222,13 @@ static int rewrite(const reshard_request *s, dcp_checkpoint *ckpt, dcp_store *st
                                    .stop = launch_is_stopped,
                                    .progress_ctx = &bar};
     int has_mesh = s->layout == DCP_LAYOUT_SHARDED && s->mesh_text;
-    char *about =
+    char *about_text =
         make_about(dcp_checkpoint_path(ckpt), has_mesh ? rank_mesh_print(&s->mesh, axes) : NULL);
-    options.about_json = about;
+    options.about_json = about_text;
     progress_start(&bar, "resharding");
     int status = dcp_rewrite(ckpt, store, &options, NULL, &err);
     progress_end(&bar);
-    free(about);
+    free(about_text);
     return status ? program_report(&err) : 0;
 }
 
@@ -282,7 +275,7 @@ static int run_reshard(const launch *job, reshard_request *s) {
     dcp_checkpoint *ckpt;
     if (s->layout == DCP_LAYOUT_SHARDED && !s->mesh.world) {
         if (job->size == 1)
-            return program_fail(PROGRAM_USAGE, "--layout sharded needs --world N or --mesh AXES");
+            return program_refuse("--layout sharded needs --world N or --mesh AXES");
         rank_mesh_free(&s->mesh);
         rank_mesh_flat(job->size, &s->mesh);
     }

@@ -151,7 +151,7 @@ int reshard_traffic_count(const dcp_checkpoint *ckpt, const rank_mesh *m, reshar
     f.n = c.n;
     if (status) {
         reshard_traffic_free(&f);
-        return program_fail(PROGRAM_FAILED, "out of memory");
+        return program_no_memory();
     }
     add_up(&f);
     *out = f;
@@ -200,9 +200,8 @@ void reshard_traffic_print(const reshard_traffic *f, const reshard_traffic_label
         print_rank(rank, &f->ranks[r], r < f->new ? file : "");
     }
     print_rank("all", &f->total, "");
-    printf(
-        "\nread: bytes of the old rank's file. moved: of what the new rank's file gets, what lay "
-        "with another old rank.\n");
+    printf("\nread: bytes of the old rank's file. moved: of what the new rank's file gets, what "
+           "lay with another old rank.\n");
 }
 
 static json_t *rank_json(const reshard_traffic *f, const reshard_traffic_labels *l, int r) {

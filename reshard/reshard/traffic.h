@@ -7,7 +7,6 @@
 #include <dcp/checkpoint.h>
 
 #include "common/rank_mesh.h"
-#include "programs/program.h"
 
 typedef struct reshard_flow {
     int from, to; /* old rank, new rank; a global file is old rank 0 */
