@@ -7,8 +7,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "common/agree.h"
-#include "common/say.h"
 #include "config/config.h"
 #include "config/reader.h"
 #include "config/schema.h"
@@ -16,6 +14,8 @@
 #include "programs/arguments.h"
 #include "programs/fail.h"
 #include "programs/program.h"
+#include "ranks/agree.h"
+#include "ranks/say.h"
 #include "report/plot.h"
 #include "setup/preview.h"
 #include "setup/setup.h"
@@ -69,7 +69,7 @@ static int check_options(const options *o, const char *ranks, int n_args) {
 }
 
 /* -1 to go on, or the status to exit with. */
-static int read_options(int argc, char **argv, options *out) {
+static int read_command_line(int argc, char **argv, options *out) {
     const char *ranks = NULL;
     *out = (options){.ranks = 1};
     const program_option table[] = {
@@ -117,9 +117,8 @@ static int read_options(int argc, char **argv, options *out) {
 static int go_on_after_restart(config *c, dcp_error *err) {
     const char *set = getenv("DCP_RUN_RESTART");
     if (!set || strcmp(set, "1") != 0 || strcmp(c->resume, "auto") == 0) return DCP_OK;
-    common_say(0,
-               "restarted by dcp-run: going on from the newest step, not by checkpoint.resume=%s",
-               c->resume);
+    ranks_say(0, "restarted by dcp-run: going on from the newest step, not by checkpoint.resume=%s",
+              c->resume);
     return config_resume_newest(c, err);
 }
 
@@ -135,15 +134,15 @@ static int share_config(const options *a, int rank, config **out, dcp_error *err
     char *text = NULL;
     config *own = NULL;
     int status =
-        common_agree(MPI_COMM_WORLD, rank == 0 ? read_config(a, &own, &text, err) : DCP_OK, err);
+        ranks_agree(MPI_COMM_WORLD, rank == 0 ? read_config(a, &own, &text, err) : DCP_OK, err);
     if (status != DCP_OK) goto free_own;
     uint64_t bytes = text ? strlen(text) + 1 : 0;
     MPI_Bcast(&bytes, 1, MPI_UINT64_T, 0, MPI_COMM_WORLD);
     if (rank != 0) text = malloc(bytes);
-    status = common_agree(MPI_COMM_WORLD, text ? DCP_OK : core_fail_memory(err, bytes), err);
+    status = ranks_agree(MPI_COMM_WORLD, text ? DCP_OK : core_fail_memory(err, bytes), err);
     if (status != DCP_OK) goto free_own;
     MPI_Bcast(text, (int)bytes, MPI_CHAR, 0, MPI_COMM_WORLD);
-    status = common_agree(MPI_COMM_WORLD, rank == 0 ? DCP_OK : config_unpack(text, &own, err), err);
+    status = ranks_agree(MPI_COMM_WORLD, rank == 0 ? DCP_OK : config_unpack(text, &own, err), err);
     if (status == DCP_OK) {
         *out = own;
         own = NULL;
@@ -160,42 +159,42 @@ static void print_config(const config *c, int rank) {
     if (text) puts(text);
     free(text);
     if (c->ring)
-        common_say(rank,
-                   "zero_optimization.ring: gradients are added in an order that depends on the "
-                   "number of ranks, so losses and checkpoints do too");
+        ranks_say(rank,
+                  "zero_optimization.ring: gradients are added in an order that depends on the "
+                  "number of ranks, so losses and checkpoints do too");
 }
 
 /* A longer run may be what is meant later, so it is no error. */
 static void warn_of_warmup(const config *c, int rank) {
     if (c->warmup_steps > c->max_steps)
-        common_warn(rank,
-                    "scheduler.params.warmup_steps: a warm-up of %" PRIu64
-                    " steps is not over when the run ends with step %" PRIu64
-                    ", so the learning rate stays below optimizer.params.lr",
-                    c->warmup_steps, c->max_steps);
+        ranks_warn(rank,
+                   "scheduler.params.warmup_steps: a warm-up of %" PRIu64
+                   " steps is not over when the run ends with step %" PRIu64
+                   ", so the learning rate stays below optimizer.params.lr",
+                   c->warmup_steps, c->max_steps);
 }
 
-static int train(const options *a, const config *c, dcp_error *err) {
+static int train_model(const options *a, const config *c, dcp_error *err) {
     trainer t;
     int status = setup_plan(&t, c, MPI_COMM_WORLD, err);
     t.trace = a->trace;
     if (status == PROGRAM_DONE) status = a->dry_run ? setup_dry_run(&t, err) : setup_start(&t, err);
     if (status != PROGRAM_DONE)
-        common_say(t.rank, "%s", err->message);
+        ranks_say(t.rank, "%s", err->message);
     else if (!a->dry_run)
         status = loop_run(&t);
     setup_end(&t);
     return status;
 }
 
-static int run(const options *a) {
+static int run_configured(const options *a) {
     int rank;
     MPI_Comm_rank(MPI_COMM_WORLD, &rank);
     config *c;
     dcp_error err;
     int status = share_config(a, rank, &c, &err);
     if (status != DCP_OK) {
-        common_say(rank, "%s", err.message);
+        ranks_say(rank, "%s", err.message);
         return status == DCP_ERR_NO_MEMORY ? PROGRAM_FAILED : PROGRAM_USAGE;
     }
     status = PROGRAM_DONE;
@@ -203,19 +202,19 @@ static int run(const options *a) {
     if (a->print_config)
         print_config(c, rank);
     else
-        status = train(a, c, &err);
+        status = train_model(a, c, &err);
     config_free(c);
     return status;
 }
 
-static int draw(const options *a) {
+static int draw_metrics(const options *a) {
     dcp_error err;
     const int status = report_plot(a->path, a->plot, &err);
-    if (status != DCP_OK) common_say(0, "%s", err.message);
+    if (status != DCP_OK) ranks_say(0, "%s", err.message);
     return status == DCP_OK ? PROGRAM_DONE : status == DCP_ERR_ARG ? PROGRAM_USAGE : PROGRAM_FAILED;
 }
 
-static int plan(const options *a) {
+static int print_plan(const options *a) {
     config *c;
     dcp_error err;
     int status = config_load(a->path, a->overrides, a->n_overrides, &c, &err);
@@ -223,7 +222,7 @@ static int plan(const options *a) {
         status = setup_preview_print(c, (int)a->ranks, &err);
         config_free(c);
     }
-    if (status != DCP_OK) common_say(0, "%s", err.message);
+    if (status != DCP_OK) ranks_say(0, "%s", err.message);
     return status == DCP_OK              ? PROGRAM_DONE
            : status == DCP_ERR_NO_MEMORY ? PROGRAM_FAILED
                                          : PROGRAM_USAGE;
@@ -232,17 +231,17 @@ static int plan(const options *a) {
 int main(int argc, char **argv) {
     options o;
     step_signals_hold();
-    int status = read_options(argc, argv, &o);
+    int status = read_command_line(argc, argv, &o);
     if (status >= 0) return status;
     if (o.plot || o.plan || o.print_keys) {
         if (program_rank() != 0) return PROGRAM_DONE;
         if (o.print_keys) config_schema_print();
         if (o.print_keys) return PROGRAM_DONE;
-        return o.plot ? draw(&o) : plan(&o);
+        return o.plot ? draw_metrics(&o) : print_plan(&o);
     }
     int provided;
     MPI_Init_thread(&argc, &argv, MPI_THREAD_MULTIPLE, &provided); /* saves have a thread */
-    status = run(&o);
+    status = run_configured(&o);
     MPI_Finalize();
     return status;
 }

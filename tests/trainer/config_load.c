@@ -31,7 +31,7 @@ static void has_the_contracts_defaults(void **state) {
     config *c;
     dcp_error err;
     assert_int_equal(load(MINIMAL, NULL, &c, &err), DCP_OK);
-    assert_int_equal(config_leaves(c), 8);
+    assert_int_equal(config_micro_batches(c), 8);
     assert_int_equal(c->n_stores, 1);
     assert_string_equal(c->stores[0].path, "ckpt");
     assert_true(c->stores[0].every == 1 && c->stores[0].keep == 3 && !c->stores[0].is_private);

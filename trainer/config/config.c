@@ -16,7 +16,7 @@ void config_free(config *c) {
     free(c);
 }
 
-uint64_t config_leaves(const config *c) { return c->batch / c->micro; }
+uint64_t config_micro_batches(const config *c) { return c->batch / c->micro; }
 
 int config_check_world(const config *c, int world, dcp_error *err) {
     const uint64_t product = c->micro * c->accumulation * (uint64_t)world;

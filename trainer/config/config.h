@@ -67,7 +67,7 @@ typedef struct config {
 void config_free(config *c);
 
 /* Micro-batches of a step, whatever the world size. */
-uint64_t config_leaves(const config *c);
+uint64_t config_micro_batches(const config *c);
 /* DCP_ERR_ARG where an accumulation was given that contradicts batch, micro-batch and `world`. */
 int config_check_world(const config *c, int world, dcp_error *err);
 /* Why fsdp.cpu_offload alone is refused on the CPU. */

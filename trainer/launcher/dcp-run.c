@@ -105,7 +105,7 @@ static int read_values(const char *ranks, const char *then, const char *restarts
 }
 
 /* -1 to go on, or the status to exit with. */
-static int read_options(int argc, char **argv, run_options *out) {
+static int read_command_line(int argc, char **argv, run_options *out) {
     const char *ranks = NULL, *then = NULL, *restarts = NULL, *grace = NULL;
     *out = (run_options){.max_restarts = 3, .grace_s = 60};
     const program_option table[] = {
@@ -267,7 +267,7 @@ static int supervise(const run_options *options, const launcher_signals *signals
 
 int main(int argc, char **argv) {
     run_options options;
-    int status = read_options(argc, argv, &options);
+    int status = read_command_line(argc, argv, &options);
     if (status >= 0) goto free_options;
     if (!program_found(options.program[0])) {
         fprintf(stderr, "dcp-run: cannot run %s: no such program\n", options.program[0]);

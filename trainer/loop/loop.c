@@ -9,8 +9,8 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "common/say.h"
 #include "programs/program.h"
+#include "ranks/say.h"
 #include "report/report.h"
 #include "step/evaluate.h"
 #include "step/saves.h"
@@ -20,7 +20,7 @@
 
 typedef struct loop {
     trainer *t;
-    report report;
+    run_report report;
     step_saves saves;
 } loop;
 
@@ -52,15 +52,15 @@ static int save_and_end(loop *l, int done) {
     const int status = step_saves_finish(&l->saves, &err);
     if (status != DCP_OK) {
         if (status == DCP_ERR_NO_SPACE) tell_launcher(t->rank, "there is no room for another step");
-        common_say(t->rank, "%s, but step %" PRIu64 " could not be saved: %s", why, t->state->step,
-                   err.message);
+        ranks_say(t->rank, "%s, but step %" PRIu64 " could not be saved: %s", why, t->state->step,
+                  err.message);
         return PROGRAM_FAILED;
     }
     if (l->saves.saved_any)
-        common_say(t->rank, "%s: step %" PRIu64 " is saved in %s", why, t->state->step, t->c->dir);
+        ranks_say(t->rank, "%s: step %" PRIu64 " is saved in %s", why, t->state->step, t->c->dir);
     else
-        common_say(t->rank, "%s at step %" PRIu64 ", before anything was to be saved", why,
-                   t->state->step);
+        ranks_say(t->rank, "%s at step %" PRIu64 ", before anything was to be saved", why,
+                  t->state->step);
     return done;
 }
 
@@ -70,14 +70,14 @@ static int is_save_due(const loop *l) {
 }
 
 /* One step and what follows it; PROGRAM_DONE: go on. */
-static int advance(loop *l) {
+static int take_step(loop *l) {
     step_result r = {0};
     step_evaluation e = {0};
     dcp_error err;
     int status = step_update(l->t, &r, &err);
     if (status == DCP_OK && step_evaluate_is_due(l->t)) status = step_evaluate(l->t, &e, &err);
     if (status != DCP_OK) {
-        common_say(l->t->rank, "%s", err.message);
+        ranks_say(l->t->rank, "%s", err.message);
         if (status == DCP_ERR_STATE) tell_launcher(l->t->rank, err.message);
         return status == DCP_ERR_ARG ? PROGRAM_USAGE
                                      : PROGRAM_FAILED; /* data that no restart mends */
@@ -91,18 +91,18 @@ static int answer_save_request(loop *l) {
     const uint64_t step = l->t->state->step;
     const int status = step_saves_finish(&l->saves, &err);
     if (status != DCP_OK)
-        common_warn(l->t->rank, "SIGUSR1: step %" PRIu64 " is not saved: %s", step, err.message);
+        ranks_warn(l->t->rank, "SIGUSR1: step %" PRIu64 " is not saved: %s", step, err.message);
     else
-        common_say(l->t->rank, "SIGUSR1: step %" PRIu64 " %s", step,
-                   l->saves.saved_any ? "is saved" : "is where the run starts: nothing to save");
+        ranks_say(l->t->rank, "SIGUSR1: step %" PRIu64 " %s", step,
+                  l->saves.saved_any ? "is saved" : "is where the run starts: nothing to save");
     return status == DCP_ERR_COMM ? PROGRAM_FAILED : PROGRAM_DONE;
 }
 
 static int run_steps(loop *l) {
     const trainer *t = l->t;
     if (t->state->step >= t->c->max_steps && step_saves_are_complete(&l->saves)) {
-        common_say(t->rank, "step %" PRIu64 " of max_steps %" PRIu64 " is reached: nothing to do",
-                   t->state->step, t->c->max_steps);
+        ranks_say(t->rank, "step %" PRIu64 " of max_steps %" PRIu64 " is reached: nothing to do",
+                  t->state->step, t->c->max_steps);
         return PROGRAM_DONE;
     }
     int status = PROGRAM_DONE;
@@ -111,7 +111,7 @@ static int run_steps(loop *l) {
         if (asked.stop) return save_and_end(l, PROGRAM_STOPPED);
         if (t->state->step >= t->c->max_steps) return save_and_end(l, PROGRAM_DONE);
         if (asked.save) status = answer_save_request(l);
-        if (status == PROGRAM_DONE) status = advance(l);
+        if (status == PROGRAM_DONE) status = take_step(l);
     }
     return status;
 }
@@ -122,7 +122,7 @@ int loop_run(trainer *t) {
     step_saves_begin(&l.saves, t);
     const int status = report_begin(&l.report, t, &err);
     if (status != DCP_OK) {
-        common_say(t->rank, "%s", err.message);
+        ranks_say(t->rank, "%s", err.message);
         return report_end(&l.report, status == DCP_ERR_NO_MEMORY ? PROGRAM_FAILED : PROGRAM_USAGE);
     }
     const int end = run_steps(&l);

@@ -6,19 +6,19 @@ static const double more = 1.2, alike = 1.1;
 static const double least_s = 0.01 * REPORT_BALANCE_STEPS, least_bytes = 64 << 20;
 enum { MOST_STEPS = 8 }; /* of a window */
 
-typedef struct member {
+typedef struct balance_rank {
     double leaves; /* of a step */
     double leaf_s; /* a leaf's time, summed over the window */
     int slow_steps;
     int is[REPORT_BALANCE_KINDS]; /* as was told */
-} member;
+} balance_rank;
 
 struct report_balance {
     int world, working; /* ranks; those with leaves */
     int steps;          /* of this window */
     report_balance_tell_fn tell;
     void *ctx;
-    member ranks[];
+    balance_rank ranks[];
 };
 
 report_balance *report_balance_create(const fsdp_micro_batches *leaves, report_balance_tell_fn tell,
@@ -35,8 +35,8 @@ report_balance *report_balance_create(const fsdp_micro_batches *leaves, report_b
 
 void report_balance_destroy(report_balance *b) { free(b); }
 
-static void judge(report_balance *b, int rank, report_balance_kind kind, int exceeds,
-                  double ratio) {
+static void judge_ratio(report_balance *b, int rank, report_balance_kind kind, int exceeds,
+                        double ratio) {
     int *is = &b->ranks[rank].is[kind];
     if (*is ? ratio >= alike : !exceeds) return;
     *is = !*is;
@@ -58,12 +58,12 @@ static void judge_times(report_balance *b) {
     double sum = 0;
     for (int r = 0; r < b->working; r++) sum += b->ranks[r].leaf_s;
     for (int r = 0; r < b->working; r++) {
-        member *m = &b->ranks[r];
+        balance_rank *m = &b->ranks[r];
         const double others = (sum - m->leaf_s) / (b->working - 1);
         const double costs = (m->leaf_s - others) * m->leaves;
-        judge(b, r, REPORT_BALANCE_SLOW,
-              m->leaf_s > more * others && costs > least_s && m->slow_steps >= MOST_STEPS,
-              m->leaf_s / others);
+        judge_ratio(b, r, REPORT_BALANCE_SLOW,
+                    m->leaf_s > more * others && costs > least_s && m->slow_steps >= MOST_STEPS,
+                    m->leaf_s / others);
     }
     for (int r = 0; r < b->working; r++) b->ranks[r].leaf_s = b->ranks[r].slow_steps = 0;
 }
@@ -73,8 +73,8 @@ static void judge_bytes(report_balance *b, const double *bytes) {
     for (int r = 0; r < b->world; r++) sum += bytes[r];
     for (int r = 0; r < b->world; r++) {
         const double others = (sum - bytes[r]) / (b->world - 1);
-        judge(b, r, REPORT_BALANCE_LARGE,
-              bytes[r] > more * others && bytes[r] - others > least_bytes, bytes[r] / others);
+        judge_ratio(b, r, REPORT_BALANCE_LARGE,
+                    bytes[r] > more * others && bytes[r] - others > least_bytes, bytes[r] / others);
     }
 }
 

@@ -12,11 +12,11 @@
 #include "programs/svg.h"
 
 /* From values to places on a drawing, with round numbers for ticks. */
-typedef struct axis {
+typedef struct plot_axis {
     double low, high; /* round, or, of a tight axis, the values' own */
     double step;      /* from tick to tick: 1, 2 or 5 times a power of ten */
     double from, to;  /* where they lie on the drawing */
-} axis;
+} plot_axis;
 
 static double round_step(double least) {
     const double power = pow(10, floor(log10(least)));
@@ -25,8 +25,8 @@ static double round_step(double least) {
 }
 
 /* An axis over low ... high with some `ticks` ticks. `tight`: it ends with the values. */
-static axis axis_over(double low, double high, int ticks, int tight) {
-    axis a = {.low = low, .high = high};
+static plot_axis axis_over(double low, double high, int ticks, int tight) {
+    plot_axis a = {.low = low, .high = high};
     if (!(high > low)) { /* one value: it stands in the middle */
         const double around = low != 0 ? fabs(low) / 2 : 0.5;
         a.low -= around;
@@ -39,15 +39,17 @@ static axis axis_over(double low, double high, int ticks, int tight) {
     return a;
 }
 
-static double axis_place(const axis *a, double value) {
+static double axis_place(const plot_axis *a, double value) {
     return a->from + (value - a->low) / (a->high - a->low) * (a->to - a->from);
 }
 
 /* Others follow by a->step, up to a->high. */
-static double axis_first_tick(const axis *a) { return ceil(a->low / a->step - 1e-9) * a->step; }
+static double axis_first_tick(const plot_axis *a) {
+    return ceil(a->low / a->step - 1e-9) * a->step;
+}
 
 /* A tick with the digits that tell it from its neighbours: "0.25", "20k", "1.5M". */
-static void axis_label(const axis *a, double tick, char *out, size_t size) {
+static void axis_label(const plot_axis *a, double tick, char *out, size_t size) {
     static const char *const units[] = {"", "k", "M", "G", "T"};
     int unit = 0;
     double scale = 1;
@@ -62,8 +64,8 @@ static void axis_label(const axis *a, double tick, char *out, size_t size) {
 /* Which of n points to draw where they are more than can be told apart: of each of `columns`
  * stretches of x the lowest and the highest, so that no peak is lost, and the first and last of
  * all. x ascends. keep[n] receives indices in order; returns how many. */
-static size_t axis_thin(const axis *a, const double *x, const double *y, size_t n, size_t columns,
-                        size_t *keep) {
+static size_t axis_thin(const plot_axis *a, const double *x, const double *y, size_t n,
+                        size_t columns, size_t *keep) {
     size_t kept = 0;
     const double width = (a->high - a->low) / (double)columns;
     for (size_t i = 0; i < n;) {
@@ -94,10 +96,10 @@ typedef enum series_column {
     SERIES_COLUMNS,
 } series_column;
 
-typedef struct series {
+typedef struct plot_series {
     double *columns[SERIES_COLUMNS]; /* [n] each */
     size_t n, room;
-} series;
+} plot_series;
 
 static const struct {
     const char *key;
@@ -111,7 +113,7 @@ static const struct {
     [SERIES_RANKS] = {"ranks", 1},
 };
 
-static int series_make_room(series *s) {
+static int series_make_room(plot_series *s) {
     if (s->n < s->room) return 0;
     const size_t room = s->room ? 2 * s->room : 1024;
     for (int c = 0; c < SERIES_COLUMNS; c++) {
@@ -124,7 +126,7 @@ static int series_make_room(series *s) {
 }
 
 /* Whether the object is a line of metrics; it follows those of earlier steps. */
-static int series_add_line(series *s, const json_t *line) {
+static int series_add_line(plot_series *s, const json_t *line) {
     double values[SERIES_COLUMNS];
     for (int c = 0; c < SERIES_COLUMNS; c++) {
         const json_t *value = json_object_get(line, series_keys[c].key);
@@ -137,7 +139,7 @@ static int series_add_line(series *s, const json_t *line) {
     return 1;
 }
 
-static int read_lines(FILE *file, const char *path, series *s, dcp_error *err) {
+static int read_lines(FILE *file, const char *path, plot_series *s, dcp_error *err) {
     char *text = NULL;
     size_t room = 0, number = 0;
     ssize_t n;
@@ -162,8 +164,8 @@ static int read_lines(FILE *file, const char *path, series *s, dcp_error *err) {
 /* Reads all lines; a last one that a kill cut is left out. Where a line's step is not after the
  * last one's, a run went back: what it did again counts. DCP_ERR_ARG: no file, or something else
  * than metrics in it. In either case series_free frees it. */
-static int series_read(const char *path, series *out, dcp_error *err) {
-    *out = (series){0};
+static int series_read(const char *path, plot_series *out, dcp_error *err) {
+    *out = (plot_series){0};
     FILE *file = fopen(path, "re");
     if (!file) return core_fail(err, DCP_ERR_ARG, "%s: cannot read: %s", path, strerror(errno));
     const int status = read_lines(file, path, out, err);
@@ -172,21 +174,21 @@ static int series_read(const char *path, series *out, dcp_error *err) {
     return core_fail(err, DCP_ERR_ARG, "%s: no step is in it yet", path);
 }
 
-static void series_free(series *s) {
+static void series_free(plot_series *s) {
     for (int c = 0; c < SERIES_COLUMNS; c++) free(s->columns[c]);
 }
 
 enum { LEFT = 90, WIDTH = 820, RIGHT = 30, TOP = 60, TALL = 190, GAP = 46, PANELS = 3 };
 enum { FEW = 60 }; /* points that are dots as well */
 
-typedef struct panel {
+typedef struct plot_panel {
     const char *title;
     series_column column, also; /* `also`: SERIES_STEP for none */
     const char *names[2];
     int from_zero;
-} panel;
+} plot_panel;
 
-static const panel panels[PANELS] = {
+static const plot_panel panels[PANELS] = {
     {"loss", SERIES_LOSS, SERIES_EVAL_LOSS, {"training", "evaluation"}, 0},
     {"tokens a second (of images and vectors: samples)", SERIES_TOKENS_PER_S, SERIES_STEP, {0}, 1},
     {"seconds that a step waited for saves", SERIES_STALL, SERIES_STEP, {0}, 1},
@@ -194,8 +196,8 @@ static const panel panels[PANELS] = {
 
 typedef struct plot {
     svg *s;
-    const series *data;
-    axis steps;
+    const plot_series *data;
+    plot_axis steps;
     double *x, *y; /* [n] of a curve: values, then places */
     size_t *keep;  /* [n] */
 } plot;
@@ -220,19 +222,19 @@ static void extend(plot *p, series_column column, double *low, double *high) {
     }
 }
 
-static axis axis_of(plot *p, const panel *what, double top) {
+static plot_axis axis_of(plot *p, const plot_panel *what, double top) {
     double low = INFINITY, high = -INFINITY;
     extend(p, what->column, &low, &high);
     if (what->also != SERIES_STEP) extend(p, what->also, &low, &high);
     if (what->from_zero) low = 0;
     if (what->from_zero && high <= 0) high = 1;
-    axis a = axis_over(low, high, 5, 0);
+    plot_axis a = axis_over(low, high, 5, 0);
     a.from = top + TALL;
     a.to = top;
     return a;
 }
 
-static void draw_curve(plot *p, const axis *a, series_column column, size_t color) {
+static void draw_curve(plot *p, const plot_axis *a, series_column column, size_t color) {
     const size_t n = points(p, column), kept = axis_thin(&p->steps, p->x, p->y, n, WIDTH, p->keep);
     char hint[96];
     const int dots = kept <= FEW;
@@ -246,7 +248,7 @@ static void draw_curve(plot *p, const axis *a, series_column column, size_t colo
     if (kept > 1) svg_path(p->s, p->x, p->y, kept, svg_color(color));
 }
 
-static void draw_grid(plot *p, const axis *a, double top) {
+static void draw_grid(plot *p, const plot_axis *a, double top) {
     char text[32];
     for (double t = axis_first_tick(a); t <= a->high + a->step * 1e-6; t += a->step) {
         const double y = axis_place(a, t);
@@ -281,7 +283,7 @@ static int has_any(plot *p, series_column column) {
     return column != SERIES_STEP && points(p, column) > 0;
 }
 
-static void draw_legend(plot *p, const panel *what, double top) {
+static void draw_names(plot *p, const plot_panel *what, double top) {
     for (int i = 0; i < 2; i++) {
         const double x = LEFT + WIDTH - 190 + 95 * i;
         svg_rect(p->s, x, top - 18, 12, 12, svg_color((size_t)i), NULL);
@@ -289,18 +291,18 @@ static void draw_legend(plot *p, const panel *what, double top) {
     }
 }
 
-static void draw_panel(plot *p, const panel *what, double top, int is_first) {
-    const axis a = axis_of(p, what, top);
+static void draw_panel(plot *p, const plot_panel *what, double top, int is_first) {
+    const plot_axis a = axis_of(p, what, top);
     svg_text(p->s, LEFT, top - 8, 13, SVG_START, what->title);
     draw_grid(p, &a, top);
     draw_ranks(p, top, is_first);
     draw_curve(p, &a, what->column, 0);
     if (!has_any(p, what->also)) return;
     draw_curve(p, &a, what->also, 1);
-    draw_legend(p, what, top);
+    draw_names(p, what, top);
 }
 
-static int draw(plot *p, const char *metrics, const char *path) {
+static int draw_panels(plot *p, const char *metrics, const char *path) {
     const double height = TOP + PANELS * (TALL + GAP) + 10;
     const int code = svg_open(path, LEFT + WIDTH + RIGHT, height, metrics, &p->s);
     if (code) return code;
@@ -310,7 +312,8 @@ static int draw(plot *p, const char *metrics, const char *path) {
     return svg_close(p->s);
 }
 
-static int draw_series(const series *data, const char *metrics, const char *path, dcp_error *err) {
+static int draw_series(const plot_series *data, const char *metrics, const char *path,
+                       dcp_error *err) {
     const double *steps = data->columns[SERIES_STEP];
     plot p = {.data = data, .steps = axis_over(steps[0], steps[data->n - 1], 10, 1)};
     if (p.steps.step < 1) p.steps.step = 1;
@@ -320,7 +323,7 @@ static int draw_series(const series *data, const char *metrics, const char *path
     p.y = malloc(data->n * sizeof *p.y);
     p.keep = malloc(data->n * sizeof *p.keep);
     int code = ENOMEM;
-    if (p.x && p.y && p.keep) code = draw(&p, metrics, path);
+    if (p.x && p.y && p.keep) code = draw_panels(&p, metrics, path);
     free(p.keep);
     free(p.y);
     free(p.x);
@@ -332,7 +335,7 @@ static int draw_series(const series *data, const char *metrics, const char *path
 }
 
 int report_plot(const char *metrics, const char *path, dcp_error *err) {
-    series data;
+    plot_series data;
     int status = series_read(metrics, &data, err);
     if (status == DCP_OK) status = draw_series(&data, metrics, path, err);
     series_free(&data);

@@ -7,10 +7,10 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "common/agree.h"
-#include "common/say.h"
 #include "programs/fail.h"
 #include "programs/program.h"
+#include "ranks/agree.h"
+#include "ranks/say.h"
 #include "step/saves.h"
 
 /* Peak resident memory of this process; 0 where the system does not tell. VmHWM rather than
@@ -27,34 +27,34 @@ static uint64_t peak_bytes(void) {
 }
 
 static void tell_unbalanced(void *ctx, int rank, report_balance_kind kind, int is, double ratio) {
-    const report *r = ctx;
+    const run_report *r = ctx;
     if (!is)
-        common_say(0, "rank %d is %s the others again", rank,
-                   kind == REPORT_BALANCE_SLOW ? "as fast as" : "no larger than");
+        ranks_say(0, "rank %d is %s the others again", rank,
+                  kind == REPORT_BALANCE_SLOW ? "as fast as" : "no larger than");
     else if (kind == REPORT_BALANCE_SLOW)
-        common_warn(0,
-                    "rank %d is slow: over the last %d steps it took %.2f times the other ranks' "
-                    "mean to compute a micro-batch",
-                    rank, REPORT_BALANCE_STEPS, ratio);
+        ranks_warn(0,
+                   "rank %d is slow: over the last %d steps it took %.2f times the other ranks' "
+                   "mean to compute a micro-batch",
+                   rank, REPORT_BALANCE_STEPS, ratio);
     else
-        common_warn(0,
-                    "rank %d is large: its memory peaked at %.0f MiB, %.2f times the others' mean",
-                    rank, r->usage[r->t->world + rank] / 1048576, ratio);
+        ranks_warn(0,
+                   "rank %d is large: its memory peaked at %.0f MiB, %.2f times the others' mean",
+                   rank, r->usage[r->t->world + rank] / 1048576, ratio);
 }
 
-static int open_metrics(report *r, dcp_error *err) {
+static int open_metrics(run_report *r, dcp_error *err) {
     const char *path = r->t->c->metrics;
     char old[PATH_MAX];
     if (!path) return DCP_OK;
     if (r->t->state->step == 0) {
         const int status = report_metrics_set_aside(path, old, sizeof old, err);
         if (status != DCP_OK) return status;
-        if (*old) common_say(0, "another run's metrics are in %s now", old);
+        if (*old) ranks_say(0, "another run's metrics are in %s now", old);
     }
     return report_metrics_open(path, r->t->state->step, &r->lines, err);
 }
 
-static int prepare(report *r, dcp_error *err) {
+static int open_on_rank_0(run_report *r, dcp_error *err) {
     const trainer *t = r->t;
     if (t->rank != 0) return DCP_OK;
     const fsdp_micro_batches leaves = fsdp_plan_micro_batches(&t->plan);
@@ -65,44 +65,44 @@ static int prepare(report *r, dcp_error *err) {
 }
 
 /* Events of a step: six a stage of a leaf, a save's, and room for what comes once. */
-static int begin_trace(report *r, dcp_error *err) {
+static int begin_trace(run_report *r, dcp_error *err) {
     trainer *t = r->t;
     const uint64_t most = 1 << 20;
     const uint64_t passes =
         fsdp_micro_steps(t->sharded) + step_evaluate_leaves(t) / (uint64_t)t->world;
     const uint64_t step = 1024 + STEP_SAVE_PHASES + 6 * passes * model_stages(t->m);
     const size_t room = step < most ? step : most;
-    const int status = common_agree(t->comm, timeline_init(&t->tl, room, err), err);
+    const int status = ranks_agree(t->comm, timeline_init(&t->tl, room, err), err);
     return status == DCP_OK ? report_trace_open(t->trace, t->comm, room, &r->trace, err) : status;
 }
 
 /* Collective. */
-static void flush_trace(report *r) {
+static void flush_trace(run_report *r) {
     dcp_error err;
     if (r->trace && report_trace_flush(r->trace, &r->t->tl, &err) != DCP_OK)
-        common_warn(0, "%s: the trace ends here; training goes on", err.message);
+        ranks_warn(0, "%s: the trace ends here; training goes on", err.message);
 }
 
-static void end_trace(report *r) {
+static void end_trace(run_report *r) {
     if (!r->trace) return;
     flush_trace(r);
     const uint64_t dropped = report_trace_dropped(r->trace, &r->t->tl);
     if (dropped)
-        common_warn(r->t->rank, "%s: %" PRIu64 " events found no room and are left out",
-                    r->t->trace, dropped);
+        ranks_warn(r->t->rank, "%s: %" PRIu64 " events found no room and are left out", r->t->trace,
+                   dropped);
 }
 
-int report_begin(report *r, trainer *t, dcp_error *err) {
-    *r = (report){.t = t, .begin = MPI_Wtime()};
+int report_begin(run_report *r, trainer *t, dcp_error *err) {
+    *r = (run_report){.t = t, .begin = MPI_Wtime()};
     r->line_at = r->begin;
-    int status = common_agree(t->comm, prepare(r, err), err);
+    int status = ranks_agree(t->comm, open_on_rank_0(r, err), err);
     if (status == DCP_OK && t->trace) status = begin_trace(r, err);
     return status;
 }
 
 /* What rank 0 tells of all ranks: the largest memory, and the slowest rank's compute time over the
  * mean. */
-static void gather_usage(report *r, double compute_s, report_values *v) {
+static void gather_usage(run_report *r, double compute_s, report_values *v) {
     const int world = r->t->world;
     const double bytes = (double)peak_bytes();
     double *times = r->usage, *memory = r->usage ? r->usage + world : NULL;
@@ -120,20 +120,20 @@ static void gather_usage(report *r, double compute_s, report_values *v) {
     report_balance_step(r->ranks, times, memory);
 }
 
-static void write_line(report *r, const report_values *v) {
+static void write_line(run_report *r, const report_values *v) {
     dcp_error err;
     if (!r->is_mute && report_metrics_print(v, r->t->c->max_steps, r->t->shape.tokens > 0) != 0 &&
         errno != EPIPE) { /* a reader that has seen enough */
-        common_warn(0, "stdout: %s: no more lines are shown; training goes on", strerror(errno));
+        ranks_warn(0, "stdout: %s: no more lines are shown; training goes on", strerror(errno));
         r->is_mute = 1;
     }
     if (!r->lines || report_metrics_write(r->lines, v, &err) == DCP_OK) return;
-    common_warn(0, "%s: no more lines are written", err.message);
+    ranks_warn(0, "%s: no more lines are written", err.message);
     report_metrics_close(r->lines);
     r->lines = NULL;
 }
 
-void report_step(report *r, const step_result *result, const step_evaluation *evaluated) {
+void report_step(run_report *r, const step_result *result, const step_evaluation *evaluated) {
     const trainer *t = r->t;
     double now[TIMELINE_SPENT], spent[TIMELINE_SPENT];
     memcpy(now, t->tl.spent, sizeof now);
@@ -213,26 +213,26 @@ static void tell_time(const trainer *t, uint64_t steps, double seconds) {
     MPI_Reduce(root ? MPI_IN_PLACE : sum, sum, ROWS, MPI_DOUBLE, MPI_SUM, 0, t->comm);
     MPI_Reduce(root ? MPI_IN_PLACE : most_of, most_of, ROWS, MPI_DOUBLE_INT, MPI_MAXLOC, 0,
                t->comm);
-    common_say(t->rank, "%" PRIu64 " %s in %.3f s; where the time of %d %s went:", steps,
-               steps == 1 ? "step" : "steps", seconds, t->world, t->world == 1 ? "rank" : "ranks");
-    common_say(t->rank, "%-20s %10s %7s %10s", "", "mean s", "share", "most s");
+    ranks_say(t->rank, "%" PRIu64 " %s in %.3f s; where the time of %d %s went:", steps,
+              steps == 1 ? "step" : "steps", seconds, t->world, t->world == 1 ? "rank" : "ranks");
+    ranks_say(t->rank, "%-20s %10s %7s %10s", "", "mean s", "share", "most s");
     for (int i = 0; i < ROWS; i++) {
         const int row = row_order[i];
         const double mean = sum[row] / t->world;
-        common_say(t->rank, "%-20s %10.3f %5.1f %% %10.3f  rank %d", row_names[row], mean,
-                   100 * mean / seconds, most_of[row].seconds, most_of[row].rank);
+        ranks_say(t->rank, "%-20s %10.3f %5.1f %% %10.3f  rank %d", row_names[row], mean,
+                  100 * mean / seconds, most_of[row].seconds, most_of[row].rank);
     }
 }
 
 /* Beside what was predicted. */
-static void tell_memory(const report *r) {
+static void tell_memory(const run_report *r) {
     static const char offloaded[] = ", and what the kernel keeps of the offloaded file";
     const trainer *t = r->t;
     double most = (double)peak_bytes();
     const int root = t->rank == 0;
     MPI_Reduce(root ? MPI_IN_PLACE : &most, &most, 1, MPI_DOUBLE, MPI_MAX, 0, t->comm);
     if (r->steps)
-        common_say(
+        ranks_say(
             t->rank,
             "memory of the largest rank peaked at %.1f MiB; predicted were %.1f, and up to %.1f "
             "more for saves that are waited for%s",
@@ -240,7 +240,7 @@ static void tell_memory(const report *r) {
             t->c->offload_path ? offloaded : "");
 }
 
-int report_end(report *r, int status) {
+int report_end(run_report *r, int status) {
     if (status == PROGRAM_DONE || status == PROGRAM_STOPPED) {
         tell_time(r->t, r->steps, MPI_Wtime() - r->begin);
         tell_memory(r);

@@ -10,7 +10,7 @@
 #include "step/trainer.h"
 #include "step/update.h"
 
-typedef struct report {
+typedef struct run_report {
     trainer *t;
     report_metrics *lines; /* on rank 0; NULL: none, or given up */
     report_balance *ranks; /* on rank 0 */
@@ -21,14 +21,14 @@ typedef struct report {
     double begin, line_at;        /* of the run; when the last line was written */
     double spent[TIMELINE_SPENT]; /* as it was then */
     uint64_t sent;                /* bytes, likewise */
-} report;
+} run_report;
 
 /* Collective, as all below. Opens the metrics file, and the trace's. */
-int report_begin(report *r, trainer *t, dcp_error *err);
+int report_begin(run_report *r, trainer *t, dcp_error *err);
 /* evaluated: of the evaluation that the step ended with, if one is done. */
-void report_step(report *r, const step_result *result, const step_evaluation *evaluated);
+void report_step(run_report *r, const step_result *result, const step_evaluation *evaluated);
 /* Returns the run's exit status: PROGRAM_FAILED where it was `status` PROGRAM_DONE and lines for
  * stdout or the trace were lost. */
-int report_end(report *r, int status);
+int report_end(run_report *r, int status);
 
 #endif

@@ -8,8 +8,8 @@
 #include <string.h>
 #include <sys/stat.h>
 
-#include "common/agree.h"
 #include "programs/fail.h"
+#include "ranks/agree.h"
 
 /* Threads of a rank; gathers and fills have as many as lanes. */
 enum { COMPUTE, COMM, SAVE, SUMS, GATHERS, FILLS = GATHERS + TIMELINE_LANES };
@@ -169,7 +169,7 @@ static int make_file(report_trace *t, const char *path, dcp_error *err) {
 int report_trace_open(const char *path, MPI_Comm comm, size_t room, report_trace **out,
                       dcp_error *err) {
     report_trace *t = calloc(1, sizeof *t);
-    if (common_agree(comm, t ? DCP_OK : core_fail_memory(err, sizeof *t), err) != DCP_OK) {
+    if (ranks_agree(comm, t ? DCP_OK : core_fail_memory(err, sizeof *t), err) != DCP_OK) {
         free(t);
         return err->status;
     }
@@ -177,7 +177,7 @@ int report_trace_open(const char *path, MPI_Comm comm, size_t room, report_trace
     MPI_Comm_dup(comm, &t->comm);
     MPI_Comm_rank(comm, &t->rank);
     MPI_Comm_size(comm, &t->world);
-    const int status = common_agree(comm, t->rank == 0 ? make_file(t, path, err) : DCP_OK, err);
+    const int status = ranks_agree(comm, t->rank == 0 ? make_file(t, path, err) : DCP_OK, err);
     if (status != DCP_OK) {
         report_trace_close(t);
         return status;

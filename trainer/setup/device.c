@@ -69,7 +69,8 @@ static void multiply(kernels *k, kernels_type type, float *memory, size_t side) 
 }
 
 /* This rank's products a second while all ranks compute them. */
-static double measure(kernels *k, kernels_type type, float *memory, size_t side, MPI_Comm comm) {
+static double measure_rate(kernels *k, kernels_type type, float *memory, size_t side,
+                           MPI_Comm comm) {
     const double at_least_s = 0.02, flop = 2.0 * (double)(side * side) * (double)side;
     MPI_Barrier(comm);
     const double start = MPI_Wtime();
@@ -114,7 +115,7 @@ double setup_device_peak(kernels *k, kernels_type type, MPI_Comm comm) {
     double rate = 0;
     if (!failed) multiply(k, type, memory, side);
     for (int i = 0; i < TIMINGS && !failed; i++) {
-        double now = measure(k, type, memory, side, comm);
+        double now = measure_rate(k, type, memory, side, comm);
         MPI_Allreduce(MPI_IN_PLACE, &now, 1, MPI_DOUBLE, MPI_SUM, comm);
         if (now > rate) rate = now; /* whatever else the machine did meanwhile only takes away */
     }

@@ -7,10 +7,8 @@
 
 #include "fsdp/layout.h"
 #include "optim/optim.h"
-#include "setup/memory.h"
+#include "setup/rank_memory.h"
 #include "setup/setup.h"
-
-static double mib(uint64_t bytes) { return (double)bytes / 1048576; }
 
 /* What the names of a unit's parameters have in common: "model.layers.0". */
 static void name_unit(const fsdp_unit *unit, size_t number, char *out, size_t size) {
@@ -58,9 +56,9 @@ static void print_units(const fsdp_plan *plan) {
         char name[128];
         name_unit(unit, u, name, sizeof name);
         printf("%5zu  %-28s %12" PRIu64 " %10.2f %12.2f %14.2f %8" PRIu64 "\n", u, name,
-               unit_params(unit), mib(sizeof(float) * unit->whole_elems),
-               mib(sizeof(float) * (uint64_t)unit->counts[layout->shard]),
-               mib(gathered_size * fsdp_gather_sends(layout, u)), gathers_of(plan, u));
+               unit_params(unit), setup_mib(sizeof(float) * unit->whole_elems),
+               setup_mib(sizeof(float) * (uint64_t)unit->counts[layout->shard]),
+               setup_mib(gathered_size * fsdp_gather_sends(layout, u)), gathers_of(plan, u));
     }
 }
 
@@ -87,16 +85,16 @@ static void print_memory(const setup_memory *m, int is_apart, int ranks, int gro
     const uint64_t has = (uint64_t)sysconf(_SC_PHYS_PAGES) * (uint64_t)sysconf(_SC_PAGESIZE);
     printf("\nmemory of a rank, MiB\n");
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++)
-        printf("  %-20s %12.2f\n", rows[i].name, mib(rows[i].bytes));
+        printf("  %-20s %12.2f\n", rows[i].name, setup_mib(rows[i].bytes));
     printf("%d %s on this machine: %.1f of %.1f MiB: %s\n", ranks, ranks == 1 ? "rank" : "ranks",
-           mib(need), mib(has), need <= has ? "fits" : "does not fit");
+           setup_mib(need), setup_mib(has), need <= has ? "fits" : "does not fit");
 }
 
 static void print_traffic(const fsdp_plan *plan) {
     const fsdp_traffic sent = fsdp_plan_traffic(plan);
     printf("\nsent by a rank in a step, MiB\n  %-20s %12.2f\n  %-20s %12.2f\n  %-20s %12.2f\n",
-           "gathers", mib(sent.gathers), "reductions", mib(sent.reductions), "together",
-           mib(sent.gathers + sent.reductions));
+           "gathers", setup_mib(sent.gathers), "reductions", setup_mib(sent.reductions), "together",
+           setup_mib(sent.gathers + sent.reductions));
 }
 
 static void print_head(const config *c, const fsdp_plan *plan, int ranks) {
@@ -112,7 +110,7 @@ static void print_head(const config *c, const fsdp_plan *plan, int ranks) {
 }
 
 static int print_model(const config *c, const model *m, int ranks, dcp_error *err) {
-    fsdp_plan plan = {.micro_batches = config_leaves(c),
+    fsdp_plan plan = {.micro_batches = config_micro_batches(c),
                       .slot_bytes = optim_element_bytes(optim_type_find(c->optimizer)),
                       .offloads = c->offloads,
                       .is_apart = c->offloads && !c->offload_path,

@@ -7,8 +7,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "common/agree.h"
-#include "common/say.h"
 #include "config/places.h"
 #include "data/data.h"
 #include "data/fixed.h"
@@ -17,10 +15,12 @@
 #include "optim/grad_norm.h"
 #include "programs/fail.h"
 #include "programs/program.h"
+#include "ranks/agree.h"
+#include "ranks/say.h"
 #include "report/metrics.h"
 #include "report/trace.h"
 #include "setup/device.h"
-#include "setup/memory.h"
+#include "setup/rank_memory.h"
 #include "state/resume.h"
 #include "step/evaluate.h"
 #include "step/saves.h"
@@ -110,13 +110,13 @@ static int compare_data(const trainer *t, const data *samples, const char *key, 
 /* Collective. */
 static int open_all_data(trainer *t, dcp_error *err) {
     const config *c = t->c;
-    int status = common_agree(t->comm, open_data(t, err), err);
-    if (status == DCP_OK) status = common_agree(t->comm, step_evaluate_open(t, err), err);
+    int status = ranks_agree(t->comm, open_data(t, err), err);
+    if (status == DCP_OK) status = ranks_agree(t->comm, step_evaluate_open(t, err), err);
     if (status == DCP_OK)
         status =
-            common_agree(t->comm, compare_data(t, t->samples, "data.path", c->data_path, err), err);
+            ranks_agree(t->comm, compare_data(t, t->samples, "data.path", c->data_path, err), err);
     if (status == DCP_OK && c->eval_path)
-        status = common_agree(
+        status = ranks_agree(
             t->comm, compare_data(t, t->eval_samples, "data.eval_path", c->eval_path, err), err);
     return status;
 }
@@ -129,7 +129,7 @@ static int make_state(trainer *t, unsigned number, dcp_error *err) {
     status = fsdp_layout_of_model(t->m, t->c->frozen, &t->plan.strategy, t->rank, t->world,
                                   &t->layout, err);
     t->plan.layout = t->layout;
-    t->plan.micro_batches = config_leaves(t->c);
+    t->plan.micro_batches = config_micro_batches(t->c);
     t->plan.slot_bytes = optim_element_bytes(optim_type_find(t->c->optimizer));
     t->plan.offloads = t->c->offloads;
     t->plan.is_apart = t->c->offloads && !t->c->offload_path;
@@ -147,7 +147,7 @@ static int make_transport(trainer *t, dcp_error *err) {
                          "device: some ranks have a GPU and others have none; set device=cpu, "
                          "or start ranks only where GPUs are");
     const int failed = fsdp_transport_choose(&t->mesh, t->k, t->plan.strategy.ring, &t->transport);
-    return common_agree(t->comm, failed ? core_fail_memory(err, 0) : DCP_OK, err);
+    return ranks_agree(t->comm, failed ? core_fail_memory(err, 0) : DCP_OK, err);
 }
 
 /* An accumulation that the number of ranks contradicts is a mistake at the start of a run; later it
@@ -158,54 +158,54 @@ static int check_start(const trainer *t, dcp_error *err) {
     if (status != DCP_OK) return status;
     status = config_check_world(t->c, t->world, err);
     if (status == DCP_OK || !resumes) return status;
-    common_warn(t->rank, "%s; ignored, since the run is resumed", err->message);
+    ranks_warn(t->rank, "%s; ignored, since the run is resumed", err->message);
     return DCP_OK;
 }
 
 /* Ranks without a micro-batch hold their part of the state, and wait for the others. */
 static void warn_of_idle(const trainer *t, uint64_t leaves) {
     if ((uint64_t)t->world > leaves)
-        common_warn(t->rank,
-                    "%" PRIu64 " of %d ranks have nothing to compute: train_batch_size %" PRIu64
-                    " by train_micro_batch_size_per_gpu %" PRIu64 " makes %" PRIu64
-                    " micro-batches a step; a smaller micro-batch or a larger batch makes more",
-                    (uint64_t)t->world - leaves, t->world, t->c->batch, t->c->micro, leaves);
+        ranks_warn(t->rank,
+                   "%" PRIu64 " of %d ranks have nothing to compute: train_batch_size %" PRIu64
+                   " by train_micro_batch_size_per_gpu %" PRIu64 " makes %" PRIu64
+                   " micro-batches a step; a smaller micro-batch or a larger batch makes more",
+                   (uint64_t)t->world - leaves, t->world, t->c->batch, t->c->micro, leaves);
 }
 
 static void tell_plan(const trainer *t) {
-    const uint64_t leaves = config_leaves(t->c), world = (uint64_t)t->world;
-    common_say(t->rank,
-               "%.2f M parameters in %zu units on %d %s; "
-               "%" PRIu64 " micro-batches a step, at most %" PRIu64 " a rank; %" PRIu64
-               " samples an epoch; %s",
-               (double)t->layout->total_params * 1e-6, t->layout->n, t->world,
-               t->world == 1 ? "rank" : "ranks", leaves, (leaves + world - 1) / world,
-               data_samples(t->samples), t->k->describe(t->k));
+    const uint64_t leaves = config_micro_batches(t->c), world = (uint64_t)t->world;
+    ranks_say(t->rank,
+              "%.2f M parameters in %zu units on %d %s; "
+              "%" PRIu64 " micro-batches a step, at most %" PRIu64 " a rank; %" PRIu64
+              " samples an epoch; %s",
+              (double)t->layout->total_params * 1e-6, t->layout->n, t->world,
+              t->world == 1 ? "rank" : "ranks", leaves, (leaves + world - 1) / world,
+              data_samples(t->samples), t->k->describe(t->k));
     warn_of_idle(t, leaves);
     if (strcmp(t->transport.name, "mpi") != 0 && t->world > 1)
-        common_say(t->rank, "units and gradients travel by %s", t->transport.name);
+        ranks_say(t->rank, "units and gradients travel by %s", t->transport.name);
     if (t->eval_samples)
-        common_say(t->rank, "%" PRIu64 " samples of %s are evaluated after the last step%s",
-                   data_samples(t->eval_samples), t->c->eval_path,
-                   t->c->eval_every ? ", and every eval_every steps" : "");
+        ranks_say(t->rank, "%" PRIu64 " samples of %s are evaluated after the last step%s",
+                  data_samples(t->eval_samples), t->c->eval_path,
+                  t->c->eval_every ? ", and every eval_every steps" : "");
 }
 
 int setup_plan(trainer *t, const config *c, MPI_Comm comm, dcp_error *err) {
     *t = (trainer){.c = c, .comm = comm};
     MPI_Comm_rank(comm, &t->rank);
     MPI_Comm_size(comm, &t->world);
-    int status = common_agree(comm, setup_model(c, &t->m, err), err);
+    int status = ranks_agree(comm, setup_model(c, &t->m, err), err);
     if (status != DCP_OK) return exit_status_of(status);
     status = open_all_data(t, err);
     if (status != DCP_OK) return status == DCP_ERR_NO_MEMORY ? PROGRAM_FAILED : PROGRAM_USAGE;
     status = fsdp_strategy_of(c, t->world, &t->plan.strategy, err);
     if (status != DCP_OK) return PROGRAM_USAGE;
     fsdp_mesh_create(comm, t->plan.strategy.replicas, &t->mesh);
-    status = common_agree(comm, make_state(t, rank_on_host(comm), err), err);
+    status = ranks_agree(comm, make_state(t, rank_on_host(comm), err), err);
     if (status == DCP_OK) status = make_transport(t, err);
-    if (status == DCP_OK) status = common_agree(comm, dcp_comm_from_mpi(comm, &t->dcp, err), err);
+    if (status == DCP_OK) status = ranks_agree(comm, dcp_comm_from_mpi(comm, &t->dcp, err), err);
     if (status != DCP_OK) return exit_status_of(status);
-    status = common_agree(comm, check_start(t, err), err);
+    status = ranks_agree(comm, check_start(t, err), err);
     if (status == DCP_OK) tell_plan(t);
     return exit_status_of(status);
 }
@@ -262,7 +262,7 @@ static int check_own_files(const trainer *t, dcp_error *err) {
 static int check_places(const trainer *t, dcp_error *err) {
     int status = config_places_check_hosts(t->c, count_hosts(t->comm), t->world, err);
     if (status == DCP_OK && t->rank == 0) status = check_own_files(t, err);
-    return common_agree(t->comm, status, err);
+    return ranks_agree(t->comm, status, err);
 }
 
 int setup_dry_run(trainer *t, dcp_error *err) {
@@ -274,7 +274,7 @@ int setup_dry_run(trainer *t, dcp_error *err) {
 
 static int open_stores(trainer *t, dcp_error *err) {
     const dcp_tiers_options options = {.tool = "dcp-train",
-                                       .log = common_log,
+                                       .log = ranks_log,
                                        .on_filled = timeline_add_fill,
                                        .filled_ctx = &t->tl};
     dcp_error why;
@@ -296,7 +296,7 @@ static int make_samples(trainer *t, uint64_t n, dcp_error *err) {
 }
 
 static int make_leaves(trainer *t, dcp_error *err) {
-    const uint64_t leaves = config_leaves(t->c);
+    const uint64_t leaves = config_micro_batches(t->c);
     const size_t scratch = optim_norm_scratch_bytes(t->layout);
     t->losses = malloc(leaves * sizeof *t->losses);
     t->norm_scratch = t->k->alloc(t->k, scratch);
@@ -332,8 +332,6 @@ static int make_work(trainer *t, dcp_error *err) {
     return status;
 }
 
-static double mib(uint64_t bytes) { return (double)bytes / 1048576; }
-
 /* What a rank will need, with the partial sums of the one with most. Kept, to stand beside what was
  * measured. */
 static int predict(trainer *t, dcp_error *err) {
@@ -342,22 +340,23 @@ static int predict(trainer *t, dcp_error *err) {
     if (status != DCP_OK) return status;
     t->memory_bytes = setup_memory_sum(&m);
     t->staging_bytes = m.staging;
-    common_say(
+    ranks_say(
         t->rank,
         "memory a rank, in MiB: %.1f parameters, gradients and moments; %.1f gathered units; %.1f "
         "activations; %.1f partial sums",
-        mib(m.params + m.grads + m.moments), mib(m.units), mib(m.activations), mib(m.partial));
+        setup_mib(m.params + m.grads + m.moments), setup_mib(m.units), setup_mib(m.activations),
+        setup_mib(m.partial));
     return DCP_OK;
 }
 
 static void tell_offload(const trainer *t) {
-    const double offloaded = mib(fsdp_plan_memory(&t->plan).offloaded);
+    const double offloaded = setup_mib(fsdp_plan_memory(&t->plan).offloaded);
     if (t->plan.is_apart)
-        common_say(t->rank, "%.1f MiB of parameters and moments a rank lie in the host's memory",
-                   offloaded);
+        ranks_say(t->rank, "%.1f MiB of parameters and moments a rank lie in the host's memory",
+                  offloaded);
     else if (t->c->offloads)
-        common_say(t->rank, "%.1f MiB of parameters and moments a rank lie in a file in %s",
-                   offloaded, t->c->offload_path);
+        ranks_say(t->rank, "%.1f MiB of parameters and moments a rank lie in a file in %s",
+                  offloaded, t->c->offload_path);
 }
 
 static int make_shards(trainer *t, dcp_error *err) {
@@ -375,7 +374,7 @@ int setup_start(trainer *t, dcp_error *err) {
     t->matmul_peak = setup_device_peak(t->k, model_type(t->m), t->comm); /* its memory goes first */
     status = setup_memory_check(t, err);
     if (status == DCP_OK) share_units(t);
-    if (status == DCP_OK) status = common_agree(t->comm, make_shards(t, err), err);
+    if (status == DCP_OK) status = ranks_agree(t->comm, make_shards(t, err), err);
     if (status != DCP_OK) return exit_status_of(status);
     status = open_stores(t, err);
     if (status != DCP_OK) return exit_status_of(status);
@@ -383,8 +382,8 @@ int setup_start(trainer *t, dcp_error *err) {
     const resume_from from = beginning(t);
     status = state_resume(&from, t->state, err);
     if (status == DCP_OK)
-        status = common_agree(t->comm, setup_memory_explain(t, make_work(t, err), err), err);
-    if (status == DCP_OK) status = common_agree(t->comm, step_saves_prepare(t, err), err);
-    if (status == DCP_OK) status = common_agree(t->comm, predict(t, err), err);
+        status = ranks_agree(t->comm, setup_memory_explain(t, make_work(t, err), err), err);
+    if (status == DCP_OK) status = ranks_agree(t->comm, step_saves_prepare(t, err), err);
+    if (status == DCP_OK) status = ranks_agree(t->comm, predict(t, err), err);
     return exit_status_of(status);
 }

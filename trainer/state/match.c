@@ -6,8 +6,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "common/say.h"
 #include "programs/fail.h"
+#include "ranks/say.h"
 
 #define PIECE_BYTES (1u << 20)
 
@@ -61,8 +61,8 @@ static void tell_fresh(const fsdp_layout *layout, const found_tensors *found) {
         for (size_t i = 0; i < layout->units[u].n; i++) {
             const model_param *param = &layout->units[u].params[i].info;
             if (param->fresh && !weights_find_param(found, param))
-                common_warn(layout->rank, "%s has no %s: newly initialized", found->where,
-                            param->name);
+                ranks_warn(layout->rank, "%s has no %s: newly initialized", found->where,
+                           param->name);
         }
 }
 

@@ -8,8 +8,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "common/say.h"
 #include "programs/fail.h"
+#include "ranks/say.h"
 
 json_t *state_meta_model(const json_t *given) {
     json_t *stored = json_object();
@@ -144,8 +144,8 @@ static void tell_differences(int rank, const char *section, const json_t *there,
         char *was = a ? json_dumps(a, flags) : NULL, *is = b ? json_dumps(b, flags) : NULL;
         char name[512];
         as_configured(section, key, name, sizeof name);
-        common_warn(rank, "the checkpoint was saved with %s %s, the run goes on with %s", name,
-                    was ? was : "unset", is ? is : "unset");
+        ranks_warn(rank, "the checkpoint was saved with %s %s, the run goes on with %s", name,
+                   was ? was : "unset", is ? is : "unset");
         free(was);
         free(is);
     }
@@ -190,10 +190,10 @@ static void read_seed(meta_place *place, const meta_run *run, const json_t *rng)
     const uint64_t own = run->c->seed;
     place->seed = json_is_integer(seed) ? (uint64_t)json_integer_value(seed) : own;
     if (place->seed != own)
-        common_warn(run->rank,
-                    "seed %" PRIu64 " of the checkpoint is kept, not the configuration's %" PRIu64
-                    ": it orders the samples",
-                    place->seed, own);
+        ranks_warn(run->rank,
+                   "seed %" PRIu64 " of the checkpoint is kept, not the configuration's %" PRIu64
+                   ": it orders the samples",
+                   place->seed, own);
 }
 
 static void tell_all(const meta_run *run, const json_t *there) {

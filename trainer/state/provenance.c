@@ -6,7 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "common/say.h"
+#include "ranks/say.h"
 #include <dcp/checkpoint.h>
 
 /* "model name" of /proc/cpuinfo, where there is one. */
@@ -37,24 +37,24 @@ char *state_provenance_members(const char *kernels) {
 static void compare_member(const json_t *about, const char *key, const char *here) {
     const char *there = json_string_value(json_object_get(about, key));
     if (!there)
-        common_warn(0,
-                    "about.json does not name its %s: cannot tell whether it computes the same "
-                    "bits here",
-                    key);
+        ranks_warn(0,
+                   "about.json does not name its %s: cannot tell whether it computes the same "
+                   "bits here",
+                   key);
     else if (strcmp(there, here) != 0)
-        common_warn(0,
-                    "the checkpoint was computed with %s \"%s\", here it is \"%s\": results may "
-                    "differ in their last digits",
-                    key, there, here);
+        ranks_warn(0,
+                   "the checkpoint was computed with %s \"%s\", here it is \"%s\": results may "
+                   "differ in their last digits",
+                   key, there, here);
 }
 
 void state_provenance_compare_kernels(const char *step_path, const char *kernels) {
     char processor[256], *text;
     const int status = dcp_about_read(step_path, &text, NULL);
     if (status != DCP_OK) {
-        common_warn(
-            0, "%s/about.json is %s: cannot tell whether this processor computes the same bits",
-            step_path, status == DCP_ERR_NOT_FOUND ? "missing" : "damaged");
+        ranks_warn(0,
+                   "%s/about.json is %s: cannot tell whether this processor computes the same bits",
+                   step_path, status == DCP_ERR_NOT_FOUND ? "missing" : "damaged");
         return;
     }
     json_t *about = json_loads(text, 0, NULL);

@@ -9,9 +9,9 @@
 #include <string.h>
 #include <sys/stat.h>
 
-#include "common/agree.h"
-#include "common/say.h"
 #include "programs/fail.h"
+#include "ranks/agree.h"
+#include "ranks/say.h"
 #include "state/meta.h"
 #include "state/provenance.h"
 #include "state/state_hf.h"
@@ -74,12 +74,12 @@ static int take_place(const resume_from *from, train_state *s, const dcp_checkpo
     if (status == DCP_OK && is_own_step(from->c, path))
         status = dcp_tiers_mark_intact(from->stores, from->c->n_stores - 1, s->step, err);
     if (status != DCP_OK) return status;
-    common_say(rank, "going on from step %" PRIu64 ": %s", s->step, path);
+    ranks_say(rank, "going on from step %" PRIu64 ": %s", s->step, path);
     if (!with_slots && state_has_optimizer(ckpt))
-        common_warn(rank, "%s has no optimizer state of %s: it starts at zero", path,
-                    s->optimizer->name);
+        ranks_warn(rank, "%s has no optimizer state of %s: it starts at zero", path,
+                   s->optimizer->name);
     else if (!with_slots)
-        common_say(rank, "%s has no optimizer state: the moments start at zero", path);
+        ranks_say(rank, "%s has no optimizer state: the moments start at zero", path);
     if (rank == 0 && with_slots) state_provenance_compare_kernels(path, from->kernels);
     return DCP_OK;
 }
@@ -97,7 +97,7 @@ static int load_all(const visit *v, dcp_checkpoint *ckpt, dcp_error *err) {
     int status =
         state_load(v->s, v->from->comm, ckpt, STATE_ALL, v->from->c->engine, &with_slots, err);
     if (status != DCP_OK) return status;
-    return common_agree(v->from->comm, take_place(v->from, v->s, ckpt, with_slots, err), err);
+    return ranks_agree(v->from->comm, take_place(v->from, v->s, ckpt, with_slots, err), err);
 }
 
 /* Says that a run would go on from an open checkpoint, and what it would tell of that. */
@@ -108,14 +108,14 @@ static int preview(const visit *v, dcp_checkpoint *ckpt, dcp_error *err) {
     int with_slots;
     int status = state_match(layout, v->from->optimizer, ckpt, &with_slots, err);
     if (status == DCP_OK) status = read_place(v->from, ckpt, &place, err);
-    status = common_agree(v->from->comm, status, err);
+    status = ranks_agree(v->from->comm, status, err);
     if (status != DCP_OK) return status;
     if (layout->rank == 0 && with_slots) state_provenance_compare_kernels(path, v->from->kernels);
-    common_say(layout->rank,
-               "would go on from step %" PRIu64
-               ": %s, whose tensors are the model's%s; their bytes are "
-               "checked when they are loaded, or by dcp-inspect verify",
-               dcp_checkpoint_step(ckpt), path, with_slots ? "" : ", with moments of zero");
+    ranks_say(layout->rank,
+              "would go on from step %" PRIu64
+              ": %s, whose tensors are the model's%s; their bytes are "
+              "checked when they are loaded, or by dcp-inspect verify",
+              dcp_checkpoint_step(ckpt), path, with_slots ? "" : ", with moments of zero");
     return DCP_OK;
 }
 
@@ -154,8 +154,8 @@ static int preview_newest(const visit *v, dcp_error *err) {
             dcp_checkpoint_close(ckpt);
         }
         if (is_damage(status))
-            common_warn(from->layout->rank, "step %" PRIu64 " is damaged (%s)", steps[i].step,
-                        err->message);
+            ranks_warn(from->layout->rank, "step %" PRIu64 " is damaged (%s)", steps[i].step,
+                       err->message);
     }
     free(steps);
     return is_damage(status) && n > 0 ? DCP_ERR_CORRUPT : status;
@@ -199,8 +199,8 @@ static int init_from_checkpoint(const resume_from *from, train_state *s, dcp_err
     if (status != DCP_OK) return status;
     status = state_load(s, from->comm, ckpt, STATE_MODEL, from->c->engine, &with_slots, err);
     if (status == DCP_OK)
-        common_say(s->layout->rank, "weights from %s, moments start at zero",
-                   dcp_checkpoint_path(ckpt));
+        ranks_say(s->layout->rank, "weights from %s, moments start at zero",
+                  dcp_checkpoint_path(ckpt));
     dcp_checkpoint_close(ckpt);
     return status;
 }
@@ -210,7 +210,7 @@ static int init_state(const resume_from *from, train_state *s, dcp_error *err) {
     s->seed = from->c->seed;
     if (is_text(path, "random")) {
         state_randomize(s);
-        common_say(s->layout->rank, "random start with seed %" PRIu64, s->seed);
+        ranks_say(s->layout->rank, "random start with seed %" PRIu64, s->seed);
         return DCP_OK;
     }
     int checkpoint = is_checkpoint(path);
@@ -220,9 +220,9 @@ static int init_state(const resume_from *from, train_state *s, dcp_error *err) {
     if (checkpoint)
         status = init_from_checkpoint(from, s, &why);
     else
-        status = common_agree(from->comm, state_read_hf(s, path, &why), &why);
+        status = ranks_agree(from->comm, state_read_hf(s, path, &why), &why);
     if (status != DCP_OK) return core_fail(err, status, "init: %s", why.message);
-    if (!checkpoint) common_say(s->layout->rank, "weights from %s", path);
+    if (!checkpoint) ranks_say(s->layout->rank, "weights from %s", path);
     return DCP_OK;
 }
 
@@ -253,12 +253,12 @@ static int check_init(const resume_from *from, dcp_error *err) {
     const char *path = from->c->init;
     int checkpoint = is_checkpoint(path);
     MPI_Bcast(&checkpoint, 1, MPI_INT, 0, from->comm);
-    if (!checkpoint) return common_agree(from->comm, state_match_hf(from->layout, path, err), err);
+    if (!checkpoint) return ranks_agree(from->comm, state_match_hf(from->layout, path, err), err);
     dcp_checkpoint *ckpt;
     int status = dcp_checkpoint_open(from->dcp, path, &ckpt, err);
     if (status != DCP_OK) return status;
     int with_slots;
-    status = common_agree(from->comm, state_match(from->layout, NULL, ckpt, &with_slots, err), err);
+    status = ranks_agree(from->comm, state_match(from->layout, NULL, ckpt, &with_slots, err), err);
     dcp_checkpoint_close(ckpt);
     return status;
 }
@@ -269,12 +269,12 @@ int state_resume_preview(const resume_from *from, dcp_error *err) {
     int status = take_checkpoint(from, NULL, &found, err);
     if (status != DCP_OK || found) return status;
     if (is_text(c->init, "random")) {
-        common_say(from->layout->rank, "would start at random, with seed %" PRIu64, c->seed);
+        ranks_say(from->layout->rank, "would start at random, with seed %" PRIu64, c->seed);
         return DCP_OK;
     }
     dcp_error why;
     status = check_init(from, &why);
     if (status != DCP_OK) return core_fail(err, status, "init: %s", why.message);
-    common_say(from->layout->rank, "would start with weights from %s", c->init);
+    ranks_say(from->layout->rank, "would start with weights from %s", c->init);
     return DCP_OK;
 }

@@ -7,10 +7,10 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "common/agree.h"
-#include "common/say.h"
 #include "fsdp/layout.h"
 #include "programs/fail.h"
+#include "ranks/agree.h"
+#include "ranks/say.h"
 #include "state/match.h"
 
 static int has_shape(const dcp_tensor *tensor, const model_param *param) {
@@ -200,7 +200,7 @@ static int load_units(train_state *s, MPI_Comm comm, dcp_checkpoint *ckpt, unsig
     for (size_t next = 0; next < s->layout->n && status == DCP_OK;) {
         dcp_state *state = NULL;
         status =
-            common_agree(comm, plan_units(s, ckpt, sections, with_slots, &next, &state, err), err);
+            ranks_agree(comm, plan_units(s, ckpt, sections, with_slots, &next, &state, err), err);
         if (status == DCP_OK) status = dcp_load_with(ckpt, state, &options, NULL, err);
         if (state) dcp_state_destroy(state);
         state_release_all(s);
@@ -211,15 +211,15 @@ static int load_units(train_state *s, MPI_Comm comm, dcp_checkpoint *ckpt, unsig
 int state_load(train_state *s, MPI_Comm comm, dcp_checkpoint *ckpt, unsigned sections,
                dcp_engine engine, int *with_slots, dcp_error *err) {
     slots_found found = {0};
-    int status = common_agree(comm, check_checkpoint(s, ckpt, sections, &found, err), err);
+    int status = ranks_agree(comm, check_checkpoint(s, ckpt, sections, &found, err), err);
     if (status == DCP_OK && (found.with == 0 || found.thawed > 0)) zero_slots(s);
     if (status == DCP_OK) status = load_units(s, comm, ckpt, sections, engine, found.with > 0, err);
     if (status != DCP_OK) return status;
     if (found.with > 0 && found.thawed > 0)
-        common_warn(s->layout->rank,
-                    "%zu parameters, the first of them %s, were frozen when %s was saved: their "
-                    "moments start at zero",
-                    found.thawed, found.first_thawed, dcp_checkpoint_path(ckpt));
+        ranks_warn(s->layout->rank,
+                   "%zu parameters, the first of them %s, were frozen when %s was saved: their "
+                   "moments start at zero",
+                   found.thawed, found.first_thawed, dcp_checkpoint_path(ckpt));
     *with_slots = found.with > 0;
     return DCP_OK;
 }

@@ -8,15 +8,15 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "common/agree.h"
 #include "optim/exact.h"
 #include "programs/fail.h"
+#include "ranks/agree.h"
 #include "step/signals.h"
 
-typedef struct sums {
+typedef struct evaluation_sums {
     exact_sum loss;
     uint64_t counted, right;
-} sums;
+} evaluation_sums;
 
 /* Messages of data.c blame data.path. */
 static int blame_eval_path(int status, const dcp_error *why, dcp_error *err) {
@@ -77,7 +77,7 @@ static size_t likeliest(const float *logits, size_t classes) {
     return best;
 }
 
-static void add_leaf(const trainer *t, const sample_batch *batch, sums *s) {
+static void add_leaf(const trainer *t, const sample_batch *batch, evaluation_sums *s) {
     const size_t classes = t->shape.classes;
     const float *logits = t->logits;
     kernels_type type = KERNELS_F32;
@@ -94,7 +94,7 @@ static void add_leaf(const trainer *t, const sample_batch *batch, sums *s) {
 }
 
 /* One leaf of each rank. */
-static int evaluate_round(trainer *t, uint64_t round, sums *s, dcp_error *err) {
+static int evaluate_round(trainer *t, uint64_t round, evaluation_sums *s, dcp_error *err) {
     const uint64_t leaf = round * (uint64_t)t->world + (uint64_t)t->rank;
     const int has_leaf = leaf < step_evaluate_leaves(t);
     sample_batch batch;
@@ -106,7 +106,8 @@ static int evaluate_round(trainer *t, uint64_t round, sums *s, dcp_error *err) {
     return status;
 }
 
-static int finish(const trainer *t, sums *s, step_evaluation *out, dcp_error *err) {
+static int add_up_ranks(const trainer *t, evaluation_sums *s, step_evaluation *out,
+                        dcp_error *err) {
     uint64_t counts[2] = {s->counted, s->right};
     const char *failed = t->k->sync(t->k);
     int status = failed ? core_fail(err, DCP_ERR_NO_MEMORY, "%s", failed) : DCP_OK;
@@ -125,7 +126,7 @@ int step_evaluate(trainer *t, step_evaluation *out, dcp_error *err) {
     const double start = MPI_Wtime();
     double spent[TIMELINE_SPENT];
     memcpy(spent, t->tl.spent, sizeof spent);
-    sums s = {0};
+    evaluation_sums s = {0};
     int status = DCP_OK;
     *out = (step_evaluation){.done = 1};
     fsdp_step_begin(t->sharded);
@@ -135,8 +136,9 @@ int step_evaluate(trainer *t, step_evaluation *out, dcp_error *err) {
         if (failed && !status) status = core_fail(err, failed, "%s", why.message);
         out->done = !step_signals_ask_to_stop(t->comm);
     }
-    status = common_agree(t->comm, status, err);
-    if (status == DCP_OK && out->done) status = common_agree(t->comm, finish(t, &s, out, err), err);
+    status = ranks_agree(t->comm, status, err);
+    if (status == DCP_OK && out->done)
+        status = ranks_agree(t->comm, add_up_ranks(t, &s, out, err), err);
     memcpy(t->tl.spent, spent, sizeof spent); /* what its passes took is the evaluation's */
     timeline_add(&t->tl, TIMELINE_EVALUATE, -1, start, MPI_Wtime());
     return status;

@@ -5,9 +5,9 @@
 #include <inttypes.h>
 #include <stdlib.h>
 
-#include "common/agree.h"
-#include "common/say.h"
 #include "programs/fail.h"
+#include "ranks/agree.h"
+#include "ranks/say.h"
 #include "state/meta.h"
 #include "state/provenance.h"
 
@@ -38,17 +38,17 @@ int step_saves_are_complete(const step_saves *s) {
 }
 
 /* Notes how a save ended. */
-static int note(step_saves *s, int status) {
+static int note_end(step_saves *s, int status) {
     s->failed = status != DCP_OK;
     s->saved_any |= status == DCP_OK;
     return status;
 }
 
-static int tell(const step_saves *s, uint64_t step, int status, const dcp_error *err) {
+static int tell_failure(const step_saves *s, uint64_t step, int status, const dcp_error *err) {
     if (status != DCP_OK)
-        common_warn(s->t->rank,
-                    "step %" PRIu64 " is not saved: %s; older steps stay, training goes on", step,
-                    err->message);
+        ranks_warn(s->t->rank,
+                   "step %" PRIu64 " is not saved: %s; older steps stay, training goes on", step,
+                   err->message);
     return status == DCP_ERR_COMM ? status : DCP_OK;
 }
 
@@ -87,14 +87,14 @@ static void let_go(void *state, uint64_t done, uint64_t total) {
 
 /* Saves the state as it is: into the stores that are due, in flight, or now, and then `also_last`
  * into checkpoint.dir. */
-static int save(step_saves *s, int flight, int also_last, dcp_error *err) {
+static int save_state(step_saves *s, int flight, int also_last, dcp_error *err) {
     trainer *t = s->t;
     char *json = NULL, *about = NULL;
     int status =
         state_meta_write(t->state, t->c, data_samples(t->samples), t->sequence, &json, err);
     if (status == DCP_OK) about = state_provenance_members(t->k->describe(t->k));
     if (status == DCP_OK && !about) status = core_fail_memory(err, 0);
-    status = common_agree(t->comm, status, err);
+    status = ranks_agree(t->comm, status, err);
     const dcp_save_options options = {.engine = t->c->engine,
                                       .about_json = about,
                                       .staging_bytes = staging_of(t->c),
@@ -118,14 +118,14 @@ static int save(step_saves *s, int flight, int also_last, dcp_error *err) {
     return status;
 }
 
-static int settle(step_saves *s) {
+static int wait_for_flight(step_saves *s) {
     if (!s->flying) return DCP_OK;
     dcp_error err;
     const int status = dcp_tiers_wait(s->t->stores, NULL, &err);
     note_phases(s);
     s->flying = 0;
-    note(s, status);
-    return tell(s, s->flight_step, status, &err);
+    note_end(s, status);
+    return tell_failure(s, s->flight_step, status, &err);
 }
 
 /* Whether the save in flight is still under way on any rank. */
@@ -135,37 +135,37 @@ static int is_busy(const step_saves *s) {
     return busy;
 }
 
-static int start(step_saves *s) {
+static int start_due(step_saves *s) {
     dcp_error err;
     if (s->t->c->skip_when_busy && is_busy(s)) return DCP_OK;
-    int status = settle(s);
+    int status = wait_for_flight(s);
     if (status != DCP_OK || !step_saves_are_due(s)) return status;
-    status = save(s, s->t->c->async, 0, &err);
-    if (!s->flying) note(s, status);
-    return tell(s, s->t->state->step, status, &err);
+    status = save_state(s, s->t->c->async, 0, &err);
+    if (!s->flying) note_end(s, status);
+    return tell_failure(s, s->t->state->step, status, &err);
 }
 
 int step_saves_start(step_saves *s) {
     const double begin = MPI_Wtime();
-    const int status = start(s);
+    const int status = start_due(s);
     timeline_add(&s->t->tl, TIMELINE_STALL, -1, begin, MPI_Wtime());
     return status;
 }
 
 int step_saves_settle(step_saves *s) {
     const double begin = MPI_Wtime();
-    const int status = settle(s);
+    const int status = wait_for_flight(s);
     timeline_add(&s->t->tl, TIMELINE_STALL, -1, begin, MPI_Wtime());
     return status;
 }
 
 int step_saves_finish(step_saves *s, dcp_error *err) {
     const double begin = MPI_Wtime();
-    int status = settle(s);
+    int status = wait_for_flight(s);
     if (status != DCP_OK)
         core_fail(err, status, "the save before it failed, and ranks can't talk any more");
     else if (!step_saves_are_complete(s))
-        status = note(s, save(s, 0, 1, err));
+        status = note_end(s, save_state(s, 0, 1, err));
     timeline_add(&s->t->tl, TIMELINE_STALL, -1, begin, MPI_Wtime());
     return status;
 }

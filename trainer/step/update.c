@@ -7,10 +7,10 @@
 #include <math.h>
 #include <string.h>
 
-#include "common/agree.h"
 #include "optim/grad_norm.h"
 #include "optim/schedule.h"
 #include "programs/fail.h"
+#include "ranks/agree.h"
 
 /* This rank's leaf of a micro-step; leaves or more where it has none. */
 static uint64_t leaf_of(const trainer *t, uint64_t micro) {
@@ -18,7 +18,7 @@ static uint64_t leaf_of(const trainer *t, uint64_t micro) {
 }
 
 static int read_leaves(trainer *t, uint64_t *counted, dcp_error *err) {
-    const uint64_t leaves = config_leaves(t->c);
+    const uint64_t leaves = config_micro_batches(t->c);
     *counted = 0;
     for (uint64_t i = 0; leaf_of(t, i) < leaves; i++) {
         const uint64_t first = t->state->samples + leaf_of(t, i) * t->c->micro;
@@ -34,7 +34,7 @@ static int read_leaves(trainer *t, uint64_t *counted, dcp_error *err) {
 
 /* All leaves of this rank; how many targets count in the whole step. */
 static int read_step(trainer *t, uint64_t *counted, dcp_error *err) {
-    int status = common_agree(t->comm, read_leaves(t, counted, err), err);
+    int status = ranks_agree(t->comm, read_leaves(t, counted, err), err);
     if (status != DCP_OK) return status;
     MPI_Allreduce(MPI_IN_PLACE, counted, 1, MPI_UINT64_T, MPI_SUM, t->comm);
     if (*counted > 0) return DCP_OK;
@@ -44,7 +44,7 @@ static int read_step(trainer *t, uint64_t *counted, dcp_error *err) {
 
 static int compute_leaf(trainer *t, uint64_t micro, float scale, dcp_error *err) {
     const uint64_t leaf = leaf_of(t, micro);
-    if (leaf >= config_leaves(t->c)) {
+    if (leaf >= config_micro_batches(t->c)) {
         fsdp_micro_step(t->sharded, micro, NULL);
         return DCP_OK;
     }
@@ -57,7 +57,7 @@ static int compute_leaf(trainer *t, uint64_t micro, float scale, dcp_error *err)
 
 /* Gradients of all leaves, in the shards; the step's loss. */
 static int compute(trainer *t, uint64_t counted, step_result *out, dcp_error *err) {
-    const uint64_t leaves = config_leaves(t->c);
+    const uint64_t leaves = config_micro_batches(t->c);
     const float scale = (float)(1.0 / (double)counted);
     int status = DCP_OK;
     memset(t->losses, 0, leaves * sizeof *t->losses);
@@ -68,7 +68,7 @@ static int compute(trainer *t, uint64_t counted, step_result *out, dcp_error *er
         if (failed && !status) status = core_fail(err, failed, "%s", why.message);
     }
     const double computed = MPI_Wtime();
-    status = common_agree(t->comm, status, err);
+    status = ranks_agree(t->comm, status, err);
     if (status != DCP_OK) return status;
     MPI_Allreduce(MPI_IN_PLACE, t->losses, (int)leaves, MPI_DOUBLE, MPI_SUM, t->comm);
     out->loss = 0;
@@ -110,14 +110,14 @@ int step_update(trainer *t, step_result *out, dcp_error *err) {
     const double computed = MPI_Wtime();
     out->grad_norm =
         optim_norm_of_shards(t->layout, t->k, t->mesh.shards, t->state->grads, t->norm_scratch);
-    status = common_agree(t->comm, check_finite(t, out, err), err);
+    status = ranks_agree(t->comm, check_finite(t, out, err), err);
     if (status != DCP_OK) return status;
     const double fence = MPI_Wtime();
     dcp_tiers_fence(t->stores);
     const double free_again = MPI_Wtime();
     out->lr = optim_schedule_lr(t->c, t->state->step + 1);
     status = update(t, out, err);
-    if (t->c->offloads) status = common_agree(t->comm, status, err);
+    if (t->c->offloads) status = ranks_agree(t->comm, status, err);
     timeline_add(&t->tl, TIMELINE_OPTIMIZER, -1, computed, fence);
     timeline_add(&t->tl, TIMELINE_STALL, -1, fence, free_again);
     timeline_add(&t->tl, TIMELINE_OPTIMIZER, -1, free_again, MPI_Wtime());

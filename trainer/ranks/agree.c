@@ -1,11 +1,11 @@
 /* One all-reduce where nothing failed, which is nearly always. */
-#include "common/agree.h"
+#include "ranks/agree.h"
 
 #include <limits.h>
 
 #include "programs/fail.h"
 
-int common_agree(MPI_Comm comm, int status, dcp_error *err) {
+int ranks_agree(MPI_Comm comm, int status, dcp_error *err) {
     int rank, world;
     MPI_Comm_rank(comm, &rank);
     MPI_Comm_size(comm, &world);

@@ -1,5 +1,5 @@
 /* A line is one write, so that lines of several processes stay whole. */
-#include "common/say.h"
+#include "ranks/say.h"
 
 #include <stdarg.h>
 #include <stdio.h>
@@ -10,7 +10,7 @@ static void line(const char *prefix, const char *fmt, va_list args) {
     fprintf(stderr, "dcp-train: %s%s\n", prefix, text);
 }
 
-void common_say(int rank, const char *fmt, ...) {
+void ranks_say(int rank, const char *fmt, ...) {
     if (rank != 0) return;
     va_list args;
     va_start(args, fmt);
@@ -18,7 +18,7 @@ void common_say(int rank, const char *fmt, ...) {
     va_end(args);
 }
 
-void common_warn(int rank, const char *fmt, ...) {
+void ranks_warn(int rank, const char *fmt, ...) {
     if (rank != 0) return;
     va_list args;
     va_start(args, fmt);
@@ -26,10 +26,10 @@ void common_warn(int rank, const char *fmt, ...) {
     va_end(args);
 }
 
-void common_log(void *ctx, dcp_log_level level, const char *text) {
+void ranks_log(void *ctx, dcp_log_level level, const char *text) {
     (void)ctx;
     if (level == DCP_LOG_WARNING)
-        common_warn(0, "%s", text);
+        ranks_warn(0, "%s", text);
     else
-        common_say(0, "%s", text);
+        ranks_say(0, "%s", text);
 }

@@ -1,7 +1,7 @@
 /* How much memory a rank will need, by kind: for --plan, beside what a run measures, and against
  * what a device has, since a run takes all of that before its first step. */
-#ifndef TRAINER_SETUP_MEMORY_H
-#define TRAINER_SETUP_MEMORY_H
+#ifndef TRAINER_SETUP_RANK_MEMORY_H
+#define TRAINER_SETUP_RANK_MEMORY_H
 
 #include "config/config.h"
 #include "fsdp/fsdp_plan.h"
@@ -38,5 +38,8 @@ int setup_memory_check(const trainer *t, dcp_error *err);
 /* `status`; where it is DCP_ERR_NO_MEMORY on a device, *err gets the rank's needs and what is free.
  */
 int setup_memory_explain(const trainer *t, int status, dcp_error *err);
+
+/* In MiB, for people. */
+double setup_mib(uint64_t bytes);
 
 #endif

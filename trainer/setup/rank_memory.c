@@ -1,13 +1,13 @@
 /* The prediction, and a comparison with what a device has. */
-#include "setup/memory.h"
+#include "setup/rank_memory.h"
 
 #include <inttypes.h>
 #include <stdio.h>
 
-#include "common/agree.h"
-#include "common/say.h"
 #include "optim/grad_norm.h"
 #include "programs/fail.h"
+#include "ranks/agree.h"
+#include "ranks/say.h"
 
 /* Measured on Debian 12. */
 static const uint64_t program_bytes = (uint64_t)36 << 20;
@@ -71,7 +71,7 @@ static void advise(const config *c, char *out, size_t size) {
              c->offloads ? "" : ", fsdp.cpu_offload");
 }
 
-static double mib(uint64_t bytes) { return (double)bytes / 1048576; }
+double setup_mib(uint64_t bytes) { return (double)bytes / 1048576; }
 
 static int predict(const trainer *t, needs *out, dcp_error *err) {
     setup_memory *m = &out->m;
@@ -84,13 +84,13 @@ static int predict(const trainer *t, needs *out, dcp_error *err) {
 }
 
 /* "203.00 MiB a rank (...)" */
-static void describe(const needs *n, char *out, size_t size) {
+static void describe_needs(const needs *n, char *out, size_t size) {
     const setup_memory *m = &n->m;
     snprintf(out, size,
              "%.2f MiB a rank (%.2f parameters, gradients and moments; %.2f gathered units; %.2f "
              "activations; %.2f partial sums; %.2f for what libraries take)",
-             mib(n->bytes), mib(m->params + m->grads + m->moments), mib(m->units),
-             mib(m->activations), mib(m->partial), mib(n->later));
+             setup_mib(n->bytes), setup_mib(m->params + m->grads + m->moments), setup_mib(m->units),
+             setup_mib(m->activations), setup_mib(m->partial), setup_mib(n->later));
 }
 
 /* Collective: what the ranks on this one's device need together. */
@@ -102,16 +102,17 @@ static void add_up(const trainer *t, uint64_t own, uint64_t *bytes, int *ranks) 
     MPI_Comm_free(&sharers);
 }
 
-static int judge(const trainer *t, const needs *n, uint64_t together, int ranks, dcp_error *err) {
+static int compare_with_free(const trainer *t, const needs *n, uint64_t together, int ranks,
+                             dcp_error *err) {
     char text[256], less[160];
     if (together <= n->unused) return DCP_OK;
-    describe(n, text, sizeof text);
+    describe_needs(n, text, sizeof text);
     advise(t->c, less, sizeof less);
     return core_fail(err, DCP_ERR_NO_MEMORY,
                      "out of memory: %d %s on the device %s need %.2f MiB, where %.2f of %.2f "
                      "are free: %s; %s",
-                     ranks, ranks == 1 ? "rank" : "ranks", t->k->device(t->k), mib(together),
-                     mib(n->unused), mib(n->all), text, less);
+                     ranks, ranks == 1 ? "rank" : "ranks", t->k->device(t->k), setup_mib(together),
+                     setup_mib(n->unused), setup_mib(n->all), text, less);
 }
 
 int setup_memory_check(const trainer *t, dcp_error *err) {
@@ -120,13 +121,13 @@ int setup_memory_check(const trainer *t, dcp_error *err) {
     int ranks;
     if (kernels_on_host(t->k)) return DCP_OK;
     MPI_Barrier(t->comm); /* no rank still has what it measured products with */
-    int status = common_agree(t->comm, predict(t, &n, err), err); /* nor has gone on to take some */
+    int status = ranks_agree(t->comm, predict(t, &n, err), err); /* nor has gone on to take some */
     if (status != DCP_OK) return status;
     add_up(t, n.bytes, &together, &ranks);
-    status = common_agree(t->comm, judge(t, &n, together, ranks, err), err);
+    status = ranks_agree(t->comm, compare_with_free(t, &n, together, ranks, err), err);
     if (status == DCP_OK)
-        common_say(t->rank, "%.2f MiB of the device's memory a rank; %.1f of %.1f MiB were free",
-                   mib(n.bytes), mib(n.unused), mib(n.all));
+        ranks_say(t->rank, "%.2f MiB of the device's memory a rank; %.1f of %.1f MiB were free",
+                  setup_mib(n.bytes), setup_mib(n.unused), setup_mib(n.all));
     return status;
 }
 
@@ -137,10 +138,11 @@ int setup_memory_explain(const trainer *t, int status, dcp_error *err) {
     if (status != DCP_ERR_NO_MEMORY || kernels_on_host(t->k) || predict(t, &n, &ignored) != DCP_OK)
         return status;
     const dcp_error first = *err;
-    describe(&n, text, sizeof text);
+    describe_needs(&n, text, sizeof text);
     advise(t->c, less, sizeof less);
     return core_fail(err, status,
                      "%s; the run takes %s of the device %s, where %.2f of %.2f MiB are still "
                      "free; %s",
-                     first.message, text, t->k->device(t->k), mib(n.unused), mib(n.all), less);
+                     first.message, text, t->k->device(t->k), setup_mib(n.unused), setup_mib(n.all),
+                     less);
 }
