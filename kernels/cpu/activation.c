@@ -8,7 +8,7 @@ typedef struct cpu_point {
     float value, slope;
 } cpu_point;
 
-/* NaN stays. */
+/* NaN stays NaN. */
 CPU_INLINE cpu_point relu_at(float x) {
     return (cpu_point){x < 0.0f ? 0.0f : x, x > 0.0f ? 1.0f : 0.0f};
 }
@@ -77,7 +77,8 @@ CPU_INLINE void gate_backward(activation *at, kernels_type type, void *out, void
     }
 }
 
-/* CHOOSE(loop, f, type, arguments of the loop after its first two, which are constants here) */
+/* CHOOSE(loop, f, type, arguments...): calls the loop with the activation and the type as
+ * constants, then the arguments. */
 #define CHOOSE(loop, f, type, ...)                                                                 \
     if ((type) == KERNELS_BF16)                                                                    \
         CHOOSE_ACTIVATION(loop, f, KERNELS_BF16, __VA_ARGS__)                                      \

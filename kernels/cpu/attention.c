@@ -1,7 +1,7 @@
-/* Attention, a head and a block of QUERIES query rows at a time, by matrix products: the
- * scores of a block exist only in scratch, [QUERIES, keys up to the block's end]. The order of
- * every sum follows the shape: blocks ascending, heads ascending. Heads in bf16 are widened into
- * scratch, and what is computed there is rounded out of it. */
+/* Attention by matrix products, one head and one block of QUERIES query rows at a time. The scores
+ * of a block exist only in scratch, as [QUERIES, keys up to the block's end]. Sums run over blocks
+ * and heads in ascending order, so their order depends on the shape alone. Heads in bf16 are
+ * widened into scratch; results are rounded from there into the output. */
 #include <math.h>
 
 #include "cpu/cpu.h"
@@ -34,7 +34,7 @@ static float *widened(const kernels_attention *s, float *scratch, int which) {
     return scratch + (size_t)which * s->sequence * s->head_dim;
 }
 
-/* What is not heads. */
+/* The part of scratch that follows the widened heads. */
 static float *blocks_scratch(const kernels_attention *s, float *scratch) {
     return is_wide(s) ? scratch : widened(s, scratch, WIDENED);
 }
@@ -61,7 +61,7 @@ static size_t head_offset(const kernels_attention *s, cpu_head p) {
     return (p.batch * s->sequence * p.heads + p.head) * s->head_dim;
 }
 
-/* Where its rows are to stand as fp32: in the array, or in scratch. */
+/* Where the head's rows are kept as fp32: in the array itself, or in scratch. */
 static float *room_of(const kernels_attention *s, void *array, cpu_head p, float *scratch,
                       int which) {
     return is_wide(s) ? (float *)array + head_offset(s, p) : widened(s, scratch, which);
@@ -79,7 +79,7 @@ CPU_CLONES static const float *wide_head(const kernels_attention *s, const void 
     return to;
 }
 
-/* What was computed where room_of said, into an array of `type`. */
+/* Stores a head that was computed at room_of into an array of `type`. */
 CPU_CLONES static void put_head(const kernels_attention *s, void *array, kernels_type type,
                                 cpu_head p, const float *room) {
     const size_t dim = s->head_dim, stride = p.heads * dim, at = head_offset(s, p);

@@ -1,5 +1,5 @@
-/* The CPU backend: the reference that others are compared with, and fast enough to train on. All
- * its state is whether a product failed, and what products of bf16 need. */
+/* The CPU backend: fast enough to train on, and the reference for other backends. Its state is
+ * whether a product has failed, and what products of bf16 need. */
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
@@ -37,18 +37,18 @@ static void cpu_room(kernels *k, uint64_t *unused, uint64_t *all, uint64_t *late
     *unused = *all = *later = 0;
 }
 
-/* On pages of 2 MiB, where the system has them, but for the end: fewer misses in address
- * translation, and a disk reads them in fewer pieces. */
+/* Uses pages of 2 MiB where the system has them, except at the end: address translation misses less
+ * often, and a disk reads such memory in fewer pieces. */
 static void *alloc_huge(size_t bytes) {
     void *memory;
     if (posix_memalign(&memory, HUGE_PAGE, (bytes + 511) / 512 * 512) != 0) return NULL;
-    madvise(memory, bytes / HUGE_PAGE * HUGE_PAGE, MADV_HUGEPAGE); /* if it can */
+    madvise(memory, bytes / HUGE_PAGE * HUGE_PAGE, MADV_HUGEPAGE); /* a failure does no harm */
     return memory;
 }
 
 static void *cpu_alloc(kernels *k, size_t bytes) {
     (void)k;
-    const size_t unit = 512; /* cache lines, and what disks want of memory they read */
+    const size_t unit = 512; /* suits cache lines, and direct I/O */
     if (bytes > SIZE_MAX - HUGE_PAGE) return NULL;
     if (bytes >= HUGE_PAGE) return alloc_huge(bytes);
     return aligned_alloc(unit, bytes ? (bytes + unit - 1) / unit * unit : unit);

@@ -33,7 +33,8 @@ CPU_CLONES static void cpu_widen(kernels *k, float *restrict y, const uint16_t *
     for (size_t i = 0; i < n; i++) y[i] = bf16_wide(x[i]);
 }
 
-/* From the beginning on: what is still to be read lies above what is written, but for a stretch. */
+/* Goes from the beginning to the end. What is still to be read lies above what has been written,
+ * except within one stretch, which is copied first. */
 static void cpu_widen_upper(kernels *k, float *y, size_t n) {
     enum { STRETCH = 512 };
     const uint16_t *from = (const uint16_t *)y + n;
@@ -140,7 +141,7 @@ static int multiply_by_dnnl(const cpu_bf16 *on, void *c, const uint16_t *a, cons
     return status != dnnl_success;
 }
 
-/* Memory for widened operands; kept from product to product. */
+/* Memory for widened operands, which is kept from product to product. NULL: there is too little. */
 static float *wide_memory(kernels *k, size_t elems) {
     cpu_state *state = k->state;
     if (elems <= state->wide_elems) return state->wide;
@@ -154,14 +155,14 @@ static float *wide_memory(kernels *k, size_t elems) {
 static size_t padded(size_t elems) { return (elems + 15) / 16 * 16; }
 
 typedef struct bf16_product {
-    uint16_t *narrow; /* c, one of the two */
+    uint16_t *narrow; /* the result where it is bf16, else NULL; c: the other way round */
     float *c;
     const uint16_t *a, *b;
     size_t m, n, depth;
     unsigned flags; /* of cpu_matmul */
 } bf16_product;
 
-/* A panel of rows of a, and of c; all of b. */
+/* Widens all of b, and a panel of rows of a at a time, which gives as many rows of c. */
 static int multiply_by_rows(kernels *k, const bf16_product *p) {
     const size_t panel = p->m < PANEL ? p->m : PANEL;
     const size_t b_elems = padded(p->n * p->depth), a_elems = padded(panel * p->depth);
@@ -178,8 +179,8 @@ static int multiply_by_rows(kernels *k, const bf16_product *p) {
     return 0;
 }
 
-/* a is [depth,m]: a panel of it and of b [depth,n], added to c. A b of the other order has no such
- * panels, and is taken whole. */
+/* For a [depth,m]: a panel of it and one of b [depth,n] give a product that is added to c. A
+ * transposed b has no such panels, and is widened whole. */
 static int multiply_by_depth(kernels *k, const bf16_product *p) {
     const size_t most = p->flags & KERNELS_TRANSPOSE_B ? p->depth : PANEL;
     const size_t panel = p->depth < most ? p->depth : most;
@@ -223,8 +224,8 @@ static void cpu_matmul_bf16(kernels *k, void *c, const uint16_t *a, const uint16
     if (failed) poison_bf16(k, c, m * n, flags);
 }
 
-/* The product forwards, where it is rounded, takes the most: all of the weight, a panel of its
- * operand and one of what comes out. */
+/* The product of the forward takes the most, where its result is rounded: all of the weight, a
+ * panel of the operand, and a panel of the result. */
 static size_t cpu_matmul_bf16_keeps(const kernels *k, size_t m, size_t n, size_t depth) {
     const cpu_state *state = k->state;
     const size_t panel = m < PANEL ? m : PANEL;

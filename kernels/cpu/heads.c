@@ -1,6 +1,7 @@
-/* Heads between their projection and attention: RMSNorm of each, and rotary positions, by which a
- * head's first and second half turn against each other. What does not turn comes after the pairs
- * in the loops below. Each is compiled for one type, with and without the norm. */
+/* Heads between their projection and attention: RMSNorm of each head, and rotary positions, which
+ * rotate pairs of one element of the first half and one of the second. Elements without a rotation
+ * come after the pairs in the loops below. Each loop is compiled for each type, with and without
+ * the norm. */
 #include <math.h>
 
 #include "cpu/cpu.h"
@@ -52,7 +53,7 @@ CPU_INLINE void forward(const kernels_heads *h, kernels_type type, int norm, con
         lanes_store(out, at + i, type, normed(h, type, norm, scale, x, at, i));
 }
 
-/* The gradients of a pair before it turned. */
+/* The gradients of a pair before its rotation. */
 typedef struct pair {
     float low, high;
 } pair;
@@ -84,7 +85,7 @@ CPU_INLINE float along(const kernels_heads *h, kernels_type type, const head *wh
 typedef struct norm_backward {
     int there;
     float scale;    /* rstd */
-    float share;    /* what x is taken off by: mean(g * xhat) * rstd */
+    float share;    /* x times this is subtracted: mean(g * xhat) * rstd */
     float *dweight; /* [dim] */
 } norm_backward;
 
@@ -119,14 +120,15 @@ CPU_INLINE void backward(const kernels_heads *h, kernels_type type, int norm, co
         lanes_store(dx, at + i, type, gradient(h, type, &n, x, at, i, dout[at + i]));
 }
 
-/* Head number i of all. */
+/* Head number i, counted over all tokens. */
 CPU_INLINE head head_at(const kernels_heads *h, size_t i) {
     const size_t angle = i / h->heads % h->sequence * (h->dim / 2);
     if (!h->cosines) return (head){.at = i * h->dim};
     return (head){i * h->dim, h->cosines + angle, h->sines + angle};
 }
 
-/* EACH(h, loop, arguments of the loop after its fourth) */
+/* EACH(h, loop, arguments...): calls the loop for every head, with the arguments after its fourth.
+ */
 #define EACH(h, loop, ...)                                                                         \
     for (size_t i = 0; i < (h)->batch * (h)->sequence * (h)->heads; i++) {                         \
         const head where = head_at((h), i);                                                        \

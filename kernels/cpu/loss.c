@@ -1,5 +1,5 @@
-/* Cross-entropy and its gradient. The row's largest logit is taken off before exp, so nothing
- * overflows; the sum runs in 16 fp32 lanes; the loss itself is formed in fp64. */
+/* Cross-entropy and its gradient. The row's largest logit is subtracted before exp, so nothing
+ * overflows. The sum runs in 16 fp32 lanes, and the loss itself is computed in fp64. */
 #include <math.h>
 
 #include "cpu/cpu.h"

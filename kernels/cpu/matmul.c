@@ -1,14 +1,14 @@
-/* Matrix products through oneDNN's dnnl_sgemm. oneDNN rather than OpenBLAS because it picks this
- * processor's best kernels by itself, while OpenBLAS needs an environment variable set before it
- * loads and took Haswell's kernels on AVX-512 machines (250 against 470 GFLOP/s). But with AVX2
- * alone oneDNN does not pack operands where both sides of c are small, which leaves the gradient of
- * a weight of 512 x 512 at 53 GFLOP/s where OpenBLAS does 86, and those of a head's keys and values
- * at 62 where it does 85: there it is OpenBLAS's.
+/* Matrix products through oneDNN's dnnl_sgemm. oneDNN picks this processor's best kernels by
+ * itself. OpenBLAS needs an environment variable set before it loads, and took Haswell's kernels on
+ * AVX-512 machines (250 against 470 GFLOP/s). With AVX2 alone, however, oneDNN does not pack
+ * operands where both sides of c are small: the gradient of a weight of 512 x 512 takes 53 GFLOP/s
+ * there, with OpenBLAS 86, and those of a head's keys and values 62, with OpenBLAS 85. So such
+ * products go to OpenBLAS.
  *
- * Bits: which of the two, the shape decides. Each product runs on one thread, since the split of
- * the work, and with it the order of the sums, follows the number of threads; and
- * ONEDNN_MAX_CPU_ISA is overruled, so that the environment has no say. OPENBLAS_CORETYPE has: it is
- * read before main. So the description names the kernels that OpenBLAS took. */
+ * The same bits every time: the shape decides which of the two multiplies. Each product runs on one
+ * thread, since the number of threads decides how the work is split, and with it the order of the
+ * sums. ONEDNN_MAX_CPU_ISA is overruled, so the environment has no influence. OPENBLAS_CORETYPE has
+ * one, since it is read before main; so the description names the kernels that OpenBLAS took. */
 #include <cblas.h>
 #include <limits.h>
 #include <math.h>
@@ -42,7 +42,7 @@ static const char *isa_name(dnnl_cpu_isa_t isa) {
 }
 
 void cpu_matmul_describe(char *text, size_t size) {
-    /* Refused after the first product, when the choice has been made: harmless. */
+    /* oneDNN refuses this after the first product, since it has chosen by then: harmless. */
     (void)dnnl_set_max_cpu_isa(dnnl_cpu_isa_all);
     const dnnl_version_t *v = dnnl_version();
     char blas[24] = ""; /* "OpenBLAS 0.3.21 ..." */
@@ -62,7 +62,7 @@ static int has_avx2_alone(void) {
     return __builtin_cpu_supports("avx2") && !__builtin_cpu_supports("avx512f");
 }
 
-/* Measured on Zen 3; a gradient of a weight, or of a head's keys. */
+/* Measured on Zen 3. Such products are gradients of a weight, or of a head's keys. */
 static int suits_openblas(const cpu_product *p) {
     return p->transpose_a == 'T' && p->transpose_b == 'N' && p->depth <= INT_MAX &&
            p->depth >= 16 && p->n >= 32 && p->m * p->n <= (size_t)1 << 19 && has_avx2_alone();

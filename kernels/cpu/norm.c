@@ -1,5 +1,5 @@
-/* RMSNorm and LayerNorm. A row's sums run in 16 fp32 lanes; the weight's gradient adds rows in
- * order. */
+/* RMSNorm and LayerNorm. A row's sums run in 16 fp32 lanes. The weight's gradient adds rows in
+ * their order. */
 #include <math.h>
 
 #include "cpu/cpu.h"
@@ -50,7 +50,7 @@ CPU_CLONES static void cpu_rmsnorm_backward(kernels *k, float *dx, uint16_t *rou
         const float *d = dout + row * dim, *in = x + row * dim;
         float *to = dx + row * dim;
         float scale = rstd[row];
-        /* mean(g * xhat) * rstd: what x's share is multiplied by */
+        /* mean(g * xhat) * rstd, by which x is multiplied */
         float share = dot3_around(d, weight, in, 0, dim) / (float)dim * scale * scale;
 #pragma GCC ivdep
         for (size_t i = 0; i < dim; i++) {
@@ -72,7 +72,7 @@ CPU_INLINE float squares_around(const float *x, float mean, size_t dim) {
     return lanes_fold(lane);
 }
 
-/* The mean first, then the squares around it: one pass would cancel. */
+/* The mean first, then the squares around it: sums of one pass would cancel each other. */
 CPU_INLINE void layer_rows(void *out, kernels_type type, float *restrict mean, float *restrict rstd,
                            const float *restrict x, const float *restrict weight,
                            const float *restrict bias, size_t rows, size_t dim, float eps) {
@@ -110,7 +110,7 @@ cpu_layernorm_backward(kernels *k, float *dx, uint16_t *rounded, float *restrict
         float *to = dx + row * dim;
         float scale = rstd[row], middle = mean[row];
         float sum = lanes_dot(d, weight, dim) / (float)dim;
-        /* mean(g * xhat) * rstd: what the share of x - mean is multiplied by */
+        /* mean(g * xhat) * rstd, by which x - mean is multiplied */
         float share = dot3_around(d, weight, in, middle, dim) / (float)dim * scale * scale;
 #pragma GCC ivdep
         for (size_t i = 0; i < dim; i++) {

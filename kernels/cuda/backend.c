@@ -1,5 +1,5 @@
-/* The CUDA backend: one device, which it makes the current one of the thread that opens it, one
- * stream, cuBLASLt in plain fp32. Its kernels' sums have a fixed order. */
+/* The CUDA backend: one device, one stream, and cuBLASLt in plain fp32. The device becomes the
+ * current one of the thread that opens the backend. The sums of its kernels have a fixed order. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -7,12 +7,14 @@
 #include "cuda/common/cuda_state.h"
 #include "cuda/products/blas_plan.h"
 
-/* Bytes. CUDA loads a kernel's code, and takes memory for what its threads spill, when it is first
- * called. To load all at the start would cost more: most of cuBLAS' kernels are never called. */
+/* Bytes. CUDA loads a kernel's code when it is first called, and takes memory then for what its
+ * threads spill. Loading all kernels at the start would cost more, since most of cuBLAS' are never
+ * called. */
 enum { LOADED_LATER = 256 << 20 };
 
-/* A stream's is 0 unless it is told, and that is the least: what others do beside, like summing
- * what they save, is to have less. Lower is more, and NCCL's transfers have most. */
+/* Of the stream; a lower number is a higher priority. 0, the lowest, is what streams have by
+ * default: work beside the training, like checksums of what is saved, should have that. NCCL's
+ * transfers have the highest. */
 enum { PRIORITY = -1 };
 
 static int no_device(cudaError_t why) {
@@ -96,13 +98,13 @@ static void *cuda_alloc(kernels *k, size_t bytes) {
     (void)k;
     void *memory = NULL;
     if (cudaMalloc(&memory, bytes ? bytes : 1) == cudaSuccess) return memory;
-    (void)cudaGetLastError(); /* it is told here, and not by the next launch again */
+    (void)cudaGetLastError(); /* clears the error, which the next launch would report again */
     return NULL;
 }
 
 static void cuda_free(kernels *k, void *memory) { cuda_check(k, cudaFree(memory)); }
 
-/* With unified addresses, which 64-bit systems have, kernels use the host's address. */
+/* 64-bit systems have unified addresses, so kernels use the host's address. */
 static void *cuda_alloc_host(kernels *k, size_t bytes) {
     (void)k;
     void *memory = NULL;
@@ -121,7 +123,7 @@ static const char *cuda_sync(kernels *k) {
     return cuda_of(k)->failure;
 }
 
-/* Default: either side may be memory of cuda_alloc_host. */
+/* cudaMemcpyDefault, since either side may be memory of cuda_alloc_host. */
 static void transfer(kernels *k, void *to, const void *from, size_t bytes) {
     cuda_check(k, cudaMemcpyAsync(to, from, bytes, cudaMemcpyDefault, cuda_of(k)->stream));
     cuda_check(k, cudaStreamSynchronize(cuda_of(k)->stream));

@@ -1,4 +1,4 @@
-/* Vectors, conversions: bytes moved are all that counts. */
+/* Kernels on vectors, and conversions: their speed is that of memory. */
 #include "cuda/common/map.cuh"
 
 struct scaled {
@@ -30,7 +30,7 @@ static void cuda_widen(kernels *k, float *y, const uint16_t *x, size_t n) {
     map(k, map_arrays<uint16_t, float, 1, 1>{{x}, {y}, n, false}, same{});
 }
 
-/* What one block widens in place: all is read before an element is written. */
+/* What one block widens in place: it reads everything before it writes an element. */
 enum { LAST_THREADS = 1024, LAST_UNITS = 8, LAST = 4 * LAST_UNITS * LAST_THREADS };
 
 static __global__ void __launch_bounds__(LAST_THREADS)
@@ -41,7 +41,8 @@ static __global__ void __launch_bounds__(LAST_THREADS)
     store_share<LAST_THREADS>(y, v, threadIdx.x, n, wide);
 }
 
-/* Half of what is left, again and again, lies below all that is still to be read. */
+/* Widens half of what is left, again and again: its result lies below all that is still to be read.
+ */
 static void cuda_widen_upper(kernels *k, float *y, size_t n) {
     const uint16_t *from = (const uint16_t *)y + n;
     size_t at = 0;

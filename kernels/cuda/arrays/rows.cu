@@ -1,4 +1,4 @@
-/* What moves rows: copies, embeddings forward, patches of images. */
+/* Kernels that move rows: copies, embeddings forward, patches of images. */
 #include "cuda/common/shares.cuh"
 
 template <typename W>

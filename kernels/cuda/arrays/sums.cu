@@ -76,8 +76,8 @@ static __device__ unsigned warp_min(unsigned value) {
     return value;
 }
 
-/* Numbers alike in size have the same limbs: a warp adds up those first, then the block, then all.
- * Atomic additions of integers: their order is free, and the sum the same. */
+/* Numbers of similar size have the same limbs. A warp adds those up first, then the block, then
+ * all. The additions are atomic and of integers, so their order does not change the sum. */
 static __global__ void __launch_bounds__(THREADS)
     exact_add_kernel(unsigned long long *sum, const double *x, size_t n) {
     const unsigned NONE = KERNELS_LIMBS + 1;

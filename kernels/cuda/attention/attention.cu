@@ -1,5 +1,6 @@
-/* Attention: which kernels a shape takes. Tiles wherever a head fits one and the device has the
- * shared memory, by the tensor cores where the caller lets operands be rounded; else rows. */
+/* Attention: chooses the kernels for a shape. Tiles, wherever a head fits one and the device has
+ * the shared memory; on the tensor cores, where the caller allows rounded operands. Otherwise a row
+ * at a time. */
 #include "cuda/attention/rows.cuh"
 #include "cuda/attention/tensor.cuh"
 #include "cuda/attention/tiles.cuh"
@@ -22,7 +23,7 @@ static bool takes_bf16(const kernels_attention *s) {
     return s->operands == KERNELS_BF16 && s->head_dim <= TILES_DIM;
 }
 
-/* Up to a multiple of 16, so that what follows stands on 64 bytes. */
+/* Rounded up to a multiple of 16, so that what follows is aligned to 64 bytes. */
 static size_t delta_floats(const attention_view &v) { return (rows_of(v) + 15) / 16 * 16; }
 
 static size_t q_elements(const attention_view &v) { return v.batch * v.sequence * v.heads * v.dim; }
@@ -30,7 +31,7 @@ static size_t kv_elements(const attention_view &v) {
     return v.batch * v.sequence * v.kv_heads * v.dim;
 }
 
-/* Where the tensor cores are not taken: delta; and where arrays are bf16, all of them as fp32. */
+/* Without the tensor cores: delta, and where arrays are bf16, copies of all of them as fp32. */
 static size_t cuda_attention_scratch(const kernels_attention *shape) {
     const attention_view v = view_of(shape);
     const size_t wide = shape->type == KERNELS_BF16 ? 3 * q_elements(v) + 3 * kv_elements(v) : 0;
@@ -62,7 +63,7 @@ static const float *widened(kernels *k, kernels_type type, float **room, const v
     return to;
 }
 
-/* Where an array is to be written as fp32, likewise; and what then has to be done. */
+/* Where an array is to be written as fp32, likewise; narrow_back then rounds it into the array. */
 static float *room_for(kernels_type type, float **room, void *array, size_t n) {
     float *to = *room;
     if (type != KERNELS_BF16) return (float *)array;

@@ -1,7 +1,10 @@
-/* Instructions of the tensor cores, copies past the registers and what else has no name in C++ (PTX
- * ISA: ldmatrix, mma, cp.async, cvt, ex2), a function each. All threads of a warp call those of
- * matrices together; r and c stand for thread / 4 and thread % 4. */
-#include "cuda/common/device.cuh" /* tests' stand-in for CUDA has what follows here, and its guard */
+/* PTX instructions that C++ has no name for, as functions: of the tensor cores, and of copies that
+ * bypass the registers (PTX ISA: ldmatrix, mma, cp.async, cvt, ex2). All threads of a warp call the
+ * ones for matrices together; r and c stand for thread / 4 and thread % 4.
+ *
+ * device.cuh comes before the guard: the tests' CUDA has all of this for the host, with this guard.
+ */
+#include "cuda/common/device.cuh"
 
 #ifndef KERNELS_CUDA_MMA_CUH
 #define KERNELS_CUDA_MMA_CUH

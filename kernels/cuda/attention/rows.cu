@@ -1,7 +1,7 @@
-/* Attention without tiles, for heads of any width. A block of threads works for one row of queries
- * (or of keys), over chunks of THREADS keys (or queries) in ascending order: a thread first forms
- * the chunk's weight at its place, then sums the weighted rows of its dimensions. Nothing of the
- * softmax is kept but the log of its sum. */
+/* Attention without tiles, for heads of any width. A block of threads computes one row of queries
+ * (or of keys), over chunks of THREADS keys (or queries) in ascending order. A thread first
+ * computes one weight of the chunk, then sums the weighted rows in its dimensions. Of the softmax
+ * only the log of its sum is kept. */
 #include "cuda/attention/rows.cuh"
 
 /* One row's place, from the block's number: [batch, heads, sequence] as lse is. */

@@ -1,11 +1,11 @@
-/* Attention by the tensor cores: what comes before its kernels. Arrays of bf16 are read as they
- * are where a head is whole chunks of 16 bytes; others are copied first, as bf16 and with 0 up to
- * a whole chunk. */
+/* Attention by the tensor cores: prepares the arrays and launches the kernels. Arrays of bf16 are
+ * read in place where a head is whole chunks of 16 bytes. Others are copied first, as bf16 and with
+ * zeros up to a whole chunk. */
 #include "cuda/attention/tensor.cuh"
 
 #include "cuda/attention/tensor_tiles.cuh"
 
-/* Bytes of the L2 cache that sequences which are computed together may want. */
+/* Bytes of the L2 cache for the sequences that are computed together. */
 enum { CACHE = 32 << 20 };
 
 /* Eight elements, of which the first `there` are read; 0 for the others. */
@@ -90,7 +90,7 @@ static bf16_shape tensor_shape_of(const attention_view &v) {
     return s;
 }
 
-/* The shape where blocks go through two arrays of so many heads each. */
+/* The shape with its section set, for blocks that go through two arrays of so many heads each. */
 static bf16_shape in_sections(bf16_shape s, unsigned heads) {
     const size_t bytes = (size_t)4 * s.sequence * heads * s.width;
     s.section = (unsigned)min((size_t)s.batch, max((size_t)1, CACHE / bytes));
@@ -101,7 +101,7 @@ static bool is_packed(const attention_view &v, kernels_type type) {
     return type != KERNELS_BF16 || v.dim % 8;
 }
 
-/* Of an array's copy. */
+/* Bytes of an array's copy. */
 static size_t packed_bytes(const attention_view &v, size_t heads) {
     return round_up(v.batch * v.sequence * heads * round_up(v.dim, 8) * 2, 64);
 }
@@ -159,7 +159,7 @@ static void form_terms(kernels *k, const bf16_shape &s, float2 *terms, const uin
         LAUNCH(k, terms_kernel<float>, blocks, 0, s, terms, dout, (const float *)out, lse);
 }
 
-/* The queries last: dq may be q. */
+/* The queries come last, since dq may be q. */
 void attention_tensor_backward(kernels *k, const attention_view &v, kernels_type type,
                                const attention_backward &b, void *scratch) {
     const bf16_shape s = tensor_shape_of(v);

@@ -1,22 +1,22 @@
 /* Attention by the tensor cores, forwards (Dao et al. 2022; Dao 2023). A block of four warps has
- * 128 queries of a head, a warp 32 of them, and goes through the keys in ascending order: while a
- * tile of keys and values is computed with, the next one is copied. */
+ * 128 queries of a head, 32 for each warp, and goes through the keys in ascending order. While it
+ * computes with one tile of keys and values, the next one is copied. */
 #include "cuda/attention/tensor_tiles.cuh"
 
 enum { WARPS = 4, BLOCK = 32 * WARPS, QUERIES = 32 * WARPS, KEYS = 64 };
 
 /* A row's softmax so far, of rows 16 m + r + 8 i. Weights are powers of 2 over `most`. */
 typedef struct soft_rows {
-    float most[2][2]; /* a score, as large as the largest was when it was last taken */
+    float most[2][2]; /* the largest score when it was last updated */
     float sum[2][2];  /* of the weights that this thread has */
 } soft_rows;
 
-/* A row's weights are allowed to grow to this power of 2 before they are taken over a larger
- * score: fp32 has room for that, and o is seldom scaled. */
+/* A row's weights may grow to this power of 2 before `most` is updated. fp32 has room for that, and
+ * o is seldom scaled. */
 #define GROWTH 8.0f
 
-/* Where scores have grown too much takes a larger `most`, and scales o and sum down. Every row sees
- * key 0, so `most` is a number from the first tile on. */
+/* Updates `most` where scores have grown too much, and scales o and sum down. Every row sees key 0,
+ * so `most` is finite from the first tile on. */
 template <int DIM>
 static __device__ __forceinline__ void take_most(const bf16_shape &shape, soft_rows *rows,
                                                  const float (&s)[2][KEYS / 8][4],
@@ -110,7 +110,7 @@ static __global__ void __launch_bounds__(BLOCK, DIM > 64 ? 2 : 3)
         const shared_at stage = stages + turn * STAGE, next = stages + (turn ^ 1) * STAGE;
         float x[2][KEYS / 8][4];
         copies_wait<0>();
-        __syncthreads(); /* this tile is there, and nobody computes with the one before */
+        __syncthreads(); /* this tile has arrived, and no warp still reads the one before */
         if (at + KEYS < keys) {
             fetch<DIM, KEYS, BLOCK>(next, s, key, kv_stride, at + KEYS);
             fetch<DIM, KEYS, BLOCK>(next + STAGE / 2, s, value, kv_stride, at + KEYS);

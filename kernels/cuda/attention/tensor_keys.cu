@@ -1,15 +1,16 @@
-/* Attention by the tensor cores, backwards to the keys and values. A block of eight warps has 128
- * keys of a head, a warp 16 of them, whose keys and values it holds in registers as left operands.
- * It goes through the queries of the heads that share them, in order, 64 at once: while these are
- * computed with, the next are copied. Rows are keys here, and columns queries. */
+/* Attention by the tensor cores: the gradients of keys and values. A block of eight warps has 128
+ * keys of a head, 16 for each warp, which holds them and their values in registers as left
+ * operands. The block goes in order through the queries of the heads that share these keys, 64 at a
+ * time. While it computes with one tile of queries, the next is copied. Rows are keys here, and
+ * columns are queries. */
 #include "cuda/attention/tensor_tiles.cuh"
 
 enum { WARPS = 8, BLOCK = 32 * WARPS, KEYS = 16 * WARPS, QUERIES = 64, STAGES = 3 };
-/* Queries that a thread has the registers for at once. */
+/* As many queries at once as a thread has registers for. */
 enum { PART = 16 };
 
-/* A stage of shared memory: q [QUERIES], dout [QUERIES], terms [QUERIES]. Together they are larger
- * than the block's keys and values, which come first. */
+/* A stage of shared memory: q [QUERIES], dout [QUERIES], terms [QUERIES]. All stages together have
+ * room for the block's keys and values, which pass through them first. */
 template <int DIM> struct stage_of {
     enum { TILE_BYTES = QUERIES * DIM * 2 };
     enum { DOUT = TILE_BYTES, TERMS = 2 * TILE_BYTES, BYTES = TERMS + QUERIES * 8 };
@@ -34,7 +35,7 @@ static __device__ __forceinline__ void go_on(query_tile *t, const bf16_shape &s,
     t->head++;
 }
 
-/* Asks for a tile of queries, as a group; for nothing behind the last one. */
+/* Starts copying a tile of queries, as a group; nothing behind the last one. */
 template <int DIM>
 static __device__ __forceinline__ void fetch_queries(shared_at stage, const bf16_shape &s,
                                                      const bf16_sources &in, const block_place &p,
@@ -70,8 +71,8 @@ static __device__ __forceinline__ void hold(uint32_t (&held)[DIM / 16][4], share
     for (int k = 0; k < DIM / 16; k++) load_matrices(held[k], rows::step(left, k));
 }
 
-/* s[16, PART] += key q^T and d[16, PART] += value dout^T, in turns: so more products are under way
- * that do not wait for each other. q and dout are as rows_of_tile's right shows them. */
+/* s[16, PART] += key q^T and d[16, PART] += value dout^T, in turns, so that more products are
+ * independent of each other. q and dout are given as by rows_of_tile's right. */
 template <int DIM>
 static __device__ __forceinline__ void
 add_scores(float (&s)[1][PART / 8][4], float (&d)[1][PART / 8][4], const held_keys<DIM> &h,
@@ -91,7 +92,7 @@ add_scores(float (&s)[1][PART / 8][4], float (&d)[1][PART / 8][4], const held_ke
         }
 }
 
-/* d begins with what its columns have in terms. */
+/* d begins with -delta of its columns, from the terms. */
 static __device__ __forceinline__ void begin_with_delta(float (&d)[1][PART / 8][4],
                                                         shared_at terms) {
 #pragma unroll
@@ -102,8 +103,8 @@ static __device__ __forceinline__ void begin_with_delta(float (&d)[1][PART / 8][
     }
 }
 
-/* Scores s become weights, and d = value . dout - delta the scores' gradient, but for its factor.
- */
+/* Scores s become weights. d = value . dout - delta becomes the gradient of the scores, without the
+ * factor `root`. */
 static __device__ __forceinline__ void grade_queries(const bf16_shape &shape,
                                                      float (&s)[1][PART / 8][4],
                                                      float (&d)[1][PART / 8][4], shared_at terms) {
@@ -130,7 +131,8 @@ static __device__ __forceinline__ void hide_keys(float (&s)[1][PART / 8][4], uns
                 s[0][n][i] = -INFINITY;
 }
 
-/* Adds what a stage's queries, which begin with `query`, give the warp's keys, from `key` on. */
+/* Adds to the gradients of the warp's keys, from `key` on, what a stage's queries contribute, which
+ * begin with `query`. */
 template <int DIM>
 static __device__ __forceinline__ void add_queries(const bf16_shape &shape, held_keys<DIM> &h,
                                                    shared_at stage, unsigned key, unsigned query) {
@@ -153,7 +155,7 @@ static __device__ __forceinline__ void add_queries(const bf16_shape &shape, held
     }
 }
 
-/* Keys and values come where the stages will be. */
+/* Loads keys and values, through the memory of the stages. */
 template <int DIM>
 static __device__ __forceinline__ void begin_keys(held_keys<DIM> &h, const bf16_shape &s,
                                                   const bf16_sources &in, const block_place &p,
@@ -191,7 +193,7 @@ static __global__ void __launch_bounds__(BLOCK, 1)
     fetch_queries<DIM>(tile + STAGE, s, in, p, next);
     for (unsigned turn = 0; now.head < (p.head + 1) * s.group; go_on(&now, s, p)) {
         copies_wait<STAGES - 2>();
-        __syncthreads(); /* this tile is there, and nobody computes with the one before */
+        __syncthreads(); /* this tile has arrived, and no warp still reads the one before */
         go_on(&next, s, p);
         fetch_queries<DIM>(tile + (turn ? turn - 1 : STAGES - 1) * STAGE, s, in, p, next);
         if (key < s.sequence) add_queries(s, h, tile + turn * STAGE, key, now.first);

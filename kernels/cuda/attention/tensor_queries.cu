@@ -1,13 +1,13 @@
-/* Attention by the tensor cores, backwards to the queries. A block of four warps has 128 queries of
- * a head, a warp 32 of them, and goes through the keys in ascending order: the same as forwards,
- * but that a thread has the registers for fewer keys at once. */
+/* Attention by the tensor cores: the gradient of the queries. As in the forward, a block of four
+ * warps has 128 queries of a head, 32 for each warp, and goes through the keys in ascending order;
+ * but fewer at once, for want of registers. */
 #include "cuda/attention/tensor_tiles.cuh"
 
 enum { WARPS = 4, BLOCK = 32 * WARPS, QUERIES = 32 * WARPS, KEYS = 32 };
 static_assert((int)BLOCK == QUERIES, "a thread a row's terms");
 
-/* What rows 16 m + r + 8 i have of the block's terms, of which `terms` are the warp's. They stand
- * in shared memory, as registers are scarce. */
+/* The terms of rows 16 m + r + 8 i of the warp. They are kept in shared memory, since registers are
+ * scarce. */
 static __device__ __forceinline__ float2 terms_of(const float2 *terms, int m, int i) {
     return terms[16 * m + lane_of() / 4 + 8 * i];
 }
@@ -24,7 +24,8 @@ static __device__ __forceinline__ void begin_with_delta(float (&d)[2][KEYS / 8][
         }
 }
 
-/* From scores s and d = dout . value - delta: the scores' gradient into d, but for its factor. */
+/* From scores s and d = dout . value - delta, computes the gradient of the scores into d, without
+ * the factor `root`. */
 static __device__ __forceinline__ void grade_keys(const bf16_shape &shape,
                                                   float (&d)[2][KEYS / 8][4],
                                                   const float (&s)[2][KEYS / 8][4],
@@ -40,7 +41,7 @@ static __device__ __forceinline__ void grade_keys(const bf16_shape &shape,
         }
 }
 
-/* 0 beyond the sequence. */
+/* The terms of a token, 0 beyond the sequence. */
 static __device__ __forceinline__ float2 terms_at(const bf16_shape &s, const bf16_sources &in,
                                                   const block_place &p, unsigned token) {
     const float2 *head = head_of(in.terms, s, p.batch * s.heads + p.head, 1, 0, 1);
@@ -48,7 +49,7 @@ static __device__ __forceinline__ float2 terms_at(const bf16_shape &s, const bf1
 }
 
 /* Shared: q [QUERIES], dout [QUERIES], twice key [KEYS] and value [KEYS], terms [QUERIES]. dq may
- * be q: a block reads only those of its rows that it writes. */
+ * be q: a block reads only the rows that it writes. */
 template <int DIM>
 static __global__ void __launch_bounds__(BLOCK, 2)
     query_kernel(bf16_shape s, bf16_sources in, float *dq) {
@@ -80,7 +81,7 @@ static __global__ void __launch_bounds__(BLOCK, 2)
         const shared_at stage = stages + turn * STAGE, next = stages + (turn ^ 1) * STAGE;
         float x[2][KEYS / 8][4], d[2][KEYS / 8][4];
         copies_wait<0>();
-        __syncthreads(); /* this tile is there, and nobody computes with the one before */
+        __syncthreads(); /* this tile has arrived, and no warp still reads the one before */
         if (at + KEYS < keys) {
             fetch<DIM, KEYS, BLOCK>(next, s, key, kv_stride, at + KEYS);
             fetch<DIM, KEYS, BLOCK>(next + STAGE / 2, s, value, kv_stride, at + KEYS);

@@ -1,52 +1,51 @@
-/* Attention by the tensor cores, operands in bf16 and sums in fp32: what its kernels share.
+/* What the kernels of attention by the tensor cores share. Operands are bf16, sums fp32.
  *
- * A warp multiplies its own rows of a tile, 16 M of them, with all rows of another one. Of the sums
- * x[M][N / 8][4] a thread, r and c being thread / 4 and thread % 4 of its warp, has
+ * A warp multiplies its own 16 M rows of a tile with all rows of another one. With r and c for
+ * thread / 4 and thread % 4 of its warp, a thread has these of the sums x[M][N / 8][4]:
  *   x[m][n][0], x[m][n][1]   row 16 m + r,     columns 8 n + 2 c and 8 n + 2 c + 1
  *   x[m][n][2], x[m][n][3]   row 16 m + r + 8, the same columns
- * so that of N products of rows two n in a row are the left operand, 16 x 16, of what follows. */
+ * Two neighbouring n together are the left operand, 16 x 16, of the next product. */
 #ifndef KERNELS_CUDA_TENSOR_TILES_CUH
 #define KERNELS_CUDA_TENSOR_TILES_CUH
 
 #include "cuda/attention/mma.cuh"
 #include "cuda/attention/view.cuh"
 
-/* The shape as kernels count in it: in 32 bits, which is quicker, and enough for the elements of a
- * sequence. */
+/* The shape in 32 bits, which kernels compute with faster, and which are enough for the elements of
+ * a sequence. */
 typedef struct bf16_shape {
     unsigned batch, sequence, heads, kv_heads, group;
     unsigned width;   /* of a head where it is read: a multiple of 8 */
     unsigned dim;     /* of a head where it is written */
     unsigned section; /* see block_place_of */
     bool causal;
-    float root, scale; /* of scores; the same for exponentials of base 2 */
+    float root, scale; /* head_dim^-1/2; the same for exponentials of base 2 */
 } bf16_shape;
 
-/* The arrays that are read, [batch, sequence, heads or kv_heads, width], on 16 bytes. */
+/* The arrays that are read, [batch, sequence, heads or kv_heads, width], aligned to 16 bytes. */
 typedef struct bf16_sources {
     const uint16_t *q, *key, *value, *dout;
     const float2 *terms; /* [batch, heads, sequence] of the backward: lse in base 2, and -delta */
 } bf16_sources;
 
-/* tensor_forward.cu, tensor_queries.cu and tensor_keys.cu; out and dvalue
- * are of `type`. */
+/* Each is in the .cu of its name. out and dvalue are of `type`. */
 void tensor_forward_run(kernels *k, const bf16_shape &s, const bf16_sources &in, kernels_type type,
                         void *out, float *lse);
 void tensor_queries_run(kernels *k, const bf16_shape &s, const bf16_sources &in, float *dq);
 void tensor_keys_run(kernels *k, const bf16_shape &s, const bf16_sources &in, kernels_type type,
                      float *dkey, void *dvalue);
 
-/* Bytes of shared memory that a block can have of every device with these instructions. */
+/* Bytes of shared memory that a block can have on every device with these instructions. */
 enum { MOST_SHARED = 99 << 10 };
 
-/* Where a block works: a head of queries, or of keys, and the first of the block's rows. */
+/* What a block computes: a head of queries, or of keys, and the first of the block's rows. */
 typedef struct block_place {
     unsigned batch, head, first;
 } block_place;
 
-/* Blocks run about in their order. Sequences go in sections, of which the keys and values fit the
- * L2 cache. In a section the long blocks come first, so that the last to run are short ones:
- * `backwards` where later rows have more to do; and heads that share keys are neighbours. */
+/* Blocks run roughly in the order of their numbers. Sequences are taken in sections whose keys and
+ * values fit the L2 cache. In a section the long blocks come first, so that the last ones to run
+ * are short; `backwards`: later rows are the longer ones. Heads that share keys are neighbours. */
 static __device__ block_place block_place_of(const bf16_shape &s, unsigned heads, unsigned rows,
                                              bool backwards) {
     const unsigned tiles = (s.sequence + rows - 1) / rows, whole = s.section * heads * tiles;
@@ -59,8 +58,8 @@ static __device__ block_place block_place_of(const bf16_shape &s, unsigned heads
     return p;
 }
 
-/* Token 0 of a head of x[batch, sequence, heads, width]; of x[batch, heads, sequence] where that is
- * taken for [batch * heads, sequence, 1, 1]. */
+/* Token 0 of a head of x[batch, sequence, heads, width]. An x[batch, heads, sequence] is given as
+ * [batch * heads, sequence, 1, 1]. */
 template <typename T>
 static __device__ __forceinline__ T *head_of(T *x, const bf16_shape &s, unsigned batch,
                                              unsigned heads, unsigned head, unsigned width) {
@@ -70,40 +69,42 @@ static __device__ __forceinline__ T *head_of(T *x, const bf16_shape &s, unsigned
 static __device__ __forceinline__ unsigned lane_of() { return threadIdx.x % 32; }
 static __device__ __forceinline__ unsigned warp_of() { return threadIdx.x / 32; }
 
-/* Rows of DIM elements in shared memory, in chunks of 16 bytes. Where chunk i of a row stands is
- * mixed with the row's number, so that the same chunk of eight rows in a row covers all banks. A
- * tile begins on 256 bytes and has a multiple of 16 rows. */
+/* Rows of DIM elements in shared memory, in chunks of 16 bytes. The position of a chunk in its row
+ * is mixed with the row's number (swizzled), so that the same chunk of eight consecutive rows
+ * covers all banks. A tile is aligned to 256 bytes and has a multiple of 16 rows. */
 template <int DIM> struct rows_of_tile {
     enum { CHUNKS = DIM / 8, BYTES = DIM * 2 };
-    /* Steps of 32 bytes in the largest power of two that divides a row's bytes: only the numbers of
-     * chunks below that are mixed. */
+    /* Steps of 32 bytes in the largest power of two that divides a row's bytes. Only chunks within
+     * one such period are mixed. */
     enum { PERIOD = (DIM & -DIM) / 16 };
 
     static __device__ __forceinline__ unsigned at(unsigned row, unsigned chunk) {
         const unsigned mix = DIM % 64 == 0 ? row % 8 : row / 2 % 4;
         return (row * CHUNKS + (chunk ^ mix)) * 16;
     }
-    /* From where chunk 0 or 1 stands to where the one that is 2 `step` further does. */
+    /* The address of the chunk that is 2 `step` after chunk 0 or 1 at `first`. */
     static __device__ __forceinline__ shared_at step(shared_at first, unsigned step) {
         return (first ^ step % PERIOD * 32) + step / PERIOD * (PERIOD * 32);
     }
-    /* What this thread shows load_matrices of a left operand, from a tile's row `first` on. */
+    /* The address that this thread gives load_matrices for a left operand, from a tile's row
+     * `first` on. */
     static __device__ __forceinline__ shared_at left(shared_at tile, unsigned first) {
         return tile + at(first + lane_of() % 16, lane_of() / 16);
     }
-    /* Of a right operand, whose columns are the tile's rows: two times 8 columns. */
+    /* For a right operand, whose columns are the tile's rows: two times 8 columns. */
     static __device__ __forceinline__ shared_at right(shared_at tile) {
         return tile + at(lane_of() / 16 * 8 + lane_of() % 8, lane_of() / 8 % 2);
     }
-    /* What it shows load_transposed of one whose rows are the tile's: two times 8 columns. */
+    /* The one for load_transposed, for a right operand whose rows are the tile's: two times 8
+     * columns. */
     static __device__ __forceinline__ shared_at across(shared_at tile) {
         return tile + at(lane_of() % 16, lane_of() / 16);
     }
 };
 
-/* Asks for ROWS rows of a head, from token `first` on: 0 beyond its ends. The head's token 0 stands
- * at `head`, and `stride` elements further each next one. A thread copies the same chunks of every
- * STEPth row, so that its places are one apart from the other by constants. */
+/* Starts copying ROWS rows of a head, from token `first` on, with zeros beyond its ends. The head's
+ * token 0 is at `head`, and each next one `stride` elements further. A thread copies the same
+ * chunks of every STEPth row, so that its addresses differ by constants. */
 template <int DIM, int ROWS, int BLOCK>
 static __device__ __forceinline__ void
 fetch(shared_at tile, const bf16_shape &s, const uint16_t *head, unsigned stride, unsigned first) {
@@ -132,8 +133,8 @@ template <int M, int N> static __device__ __forceinline__ void clear(float (&x)[
             for (int i = 0; i < 4; i++) x[m][n][i] = 0.0f;
 }
 
-/* x[16 M, 8 N] += a b^T: the warp's rows of one tile and the first 8 N of another one, as
- * rows_of_tile's left and right show them. */
+/* x[16 M, 8 N] += a b^T: the warp's rows of one tile and the first 8 N of another one, at the
+ * addresses of rows_of_tile's left and right. */
 template <int DIM, int M, int N>
 static __device__ __forceinline__ void add_products(float (&x)[M][N][4], shared_at a, shared_at b) {
     typedef rows_of_tile<DIM> rows;
@@ -154,8 +155,8 @@ static __device__ __forceinline__ void add_products(float (&x)[M][N][4], shared_
     }
 }
 
-/* x[16 M, DIM] += w b: w[16 M, 8 N] rounded to bf16, and the first 8 N rows of a tile, as
- * rows_of_tile's across shows them. */
+/* x[16 M, DIM] += w b: w[16 M, 8 N] rounded to bf16, and the first 8 N rows of a tile, at the
+ * address of rows_of_tile's across. */
 template <int DIM, int M, int N>
 static __device__ __forceinline__ void add_weighted(float (&x)[M][DIM / 8][4],
                                                     const float (&w)[M][N][4], shared_at b) {
@@ -180,8 +181,8 @@ static __device__ __forceinline__ void add_weighted(float (&x)[M][DIM / 8][4],
     }
 }
 
-/* Scores s[16 M, 8 N] of queries from `query` on and keys from `key` on, as this thread has them:
- * those that are not seen become -infinity. */
+/* Of this thread's scores s[16 M, 8 N], with queries from `query` on and keys from `key` on, those
+ * that are not visible become -infinity. */
 template <int M, int N>
 static __device__ __forceinline__ void hide(const bf16_shape &shape, float (&s)[M][N][4],
                                             unsigned query, unsigned key) {
@@ -215,7 +216,7 @@ static __device__ __forceinline__ float row_max(float x) {
     return fmaxf(x, __shfl_xor_sync(0xffffffffu, x, 2));
 }
 
-/* Two neighbours of a row, the first on a multiple of their size. */
+/* Two neighbours of a row, aligned to the size of both. */
 static __device__ __forceinline__ void store_pair(float *to, float low, float high) {
     *(float2 *)to = float2{low, high};
 }
@@ -223,7 +224,7 @@ static __device__ __forceinline__ void store_pair(uint16_t *to, float low, float
     *(uint32_t *)to = pair_of(low, high);
 }
 
-/* Rows from token `first` on of a head, whose token 0 stands at `head`, = factor[m][i] x. */
+/* Rows from token `first` on of a head, whose token 0 is at `head`, = factor[m][i] x. */
 template <int DIM, int M, typename T>
 static __device__ void put_apart(const bf16_shape &s, T *head, unsigned stride, unsigned first,
                                  const float (&x)[M][DIM / 8][4], const float (&factor)[M][2]) {
@@ -249,7 +250,7 @@ static __device__ void put_apart(const bf16_shape &s, T *head, unsigned stride, 
         }
 }
 
-/* The same of bf16, 16 bytes at once, by way of 16 M rows of shared memory that are the warp's. */
+/* The same for bf16, 16 bytes at once, through the warp's 16 M rows of shared memory. */
 template <int DIM, int M>
 static __device__ void put_chunks(const bf16_shape &s, uint16_t *head, unsigned stride,
                                   unsigned first, const float (&x)[M][DIM / 8][4],

@@ -136,7 +136,7 @@ static __device__ tile_place tile_place_of(const attention_view &v, size_t heads
     return p;
 }
 
-/* 32 bits are enough here, and cheaper. */
+/* In 32 bits, which are enough here, and faster. */
 static __device__ __forceinline__ bool sees(const attention_view &v, unsigned query, unsigned key) {
     return key < (unsigned)v.sequence && query < (unsigned)v.sequence &&
            (!v.causal || key <= query);
@@ -354,7 +354,7 @@ static __global__ void __launch_bounds__(BLOCK, 1)
     put_rows(v, dvalue, p, v.kv_heads, dv, one);
 }
 
-/* What the kernel that takes most takes. */
+/* Bytes of shared memory of the kernel that takes most. */
 static size_t most_shared_bytes(int dim) { return shared_bytes(4, dim) + 2 * TILE * sizeof(float); }
 
 /* by_dim, where blocks of this device have the shared memory; else nonzero. */

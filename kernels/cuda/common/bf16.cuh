@@ -35,7 +35,7 @@ static __device__ __forceinline__ uint32_t pack_two(const float *two) {
     return (uint32_t)bf16_of(two[1]) << 16 | bf16_of(two[0]);
 }
 
-/* The same, N elements in one access: 4 of fp32, 4 or 8 of bf16, aligned as they are large. */
+/* The same for N elements in one access: 4 of fp32, 4 or 8 of bf16, aligned to their size. */
 static __device__ __forceinline__ void load_wide(float (&out)[4], const float *x) {
     const float4 v = *reinterpret_cast<const float4 *>(x);
     out[0] = v.x, out[1] = v.y, out[2] = v.z, out[3] = v.w;

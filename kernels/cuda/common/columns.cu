@@ -12,8 +12,9 @@ static __global__ void __launch_bounds__(THREADS)
     sum[i] += total;
 }
 
-/* More: a block owns COLUMNS columns, as many floats as memory is read at once; lane l adds up rows
- * l, l + LANES, ... and the lanes are joined in order: it depends on rows alone. */
+/* More rows: a block owns COLUMNS columns, as many floats as one access to memory reads. Lane l
+ * adds up rows l, l + LANES, ..., and the lanes are added in order, which depends on `rows` alone.
+ */
 enum { COLUMNS = 8, LANES = 128, COLUMN_THREADS = COLUMNS * LANES, FEW_ROWS = 32 };
 
 /* The column's sum, on its first lane. All threads of the block call it. */

@@ -6,7 +6,7 @@
 
 #include "cuda/common/shares.cuh"
 
-/* As many rows as one step adds up, and blocks as fill a large GPU. */
+/* Rows that one step adds up, and blocks that fill a large GPU. */
 enum { COLUMN_ROWS = 1024 };
 
 /* sum[dim] += the rows of x, in one step. */

@@ -10,8 +10,8 @@
 
 enum { THREADS = 256, WARP = 32 };
 
-/* Nothing to do is no launch: an empty grid would be an error. Shared memory beyond what every
- * kernel may have, 48 KiB with the 2 KiB that sums over a block take, has to be allowed. */
+/* Launches nothing where there are no blocks, since an empty grid would be an error. A kernel may
+ * have 48 KiB of shared memory, of which sums over a block take 2; more has to be allowed first. */
 template <typename... Expected, typename... Given>
 static void launch(kernels *k, void (*kernel)(Expected...), size_t blocks, unsigned threads,
                    size_t shared_bytes, Given... given) {
@@ -42,7 +42,7 @@ template <typename F> static void by_type(kernels_type type, F f) {
         f(float());
 }
 
-/* What the launch asked for as shared memory. */
+/* The shared memory that the launch asked for. */
 static __device__ float *dynamic_shared() {
     extern __shared__ __align__(256) float shared[];
     return shared;
@@ -89,7 +89,7 @@ template <unsigned LANES, typename T> __device__ T group_sum(T value) {
 /* The sum of every thread's value, on every thread. All threads of the block call it. */
 template <typename T> __device__ T block_sum(T value) { return group_sum<THREADS>(value); }
 
-/* The largest likewise; a NaN anywhere shows in what is computed from it, not here. */
+/* The largest likewise. A NaN is not found here; it shows in what is computed from the values. */
 static __device__ float block_max(float value) {
     __shared__ float part[THREADS / WARP];
     for (int mask = WARP / 2; mask; mask /= 2)

@@ -1,5 +1,5 @@
-/* Elements by themselves: outputs[n] = f(inputs[n]), one thread's worth of 16-byte accesses at a
- * time. An output may be an input. */
+/* Elementwise kernels: outputs[n] = f(inputs[n]), by accesses of 16 bytes. An output may be an
+ * input. */
 #ifndef KERNELS_CUDA_MAP_CUH
 #define KERNELS_CUDA_MAP_CUH
 
@@ -12,7 +12,7 @@ template <typename In, typename Out, unsigned INS, unsigned OUTS> struct map_arr
     bool wide; /* all begin on 16 bytes */
 
     static constexpr unsigned EACH = 16 / (sizeof(In) > sizeof(Out) ? sizeof(In) : sizeof(Out));
-    /* Some 64 bytes a thread on their way, and at most 16 elements. */
+    /* A thread has some 64 bytes in flight, and at most 16 elements. */
     static constexpr unsigned UNITS = INS >= 3 ? 1 : EACH == 8 ? 2 / INS : 4 / INS;
     static constexpr unsigned CHUNK = THREADS * UNITS * EACH;
 };

@@ -53,12 +53,12 @@ __device__ __forceinline__ void store_share(T *y, const float (&v)[UNITS][EACH],
         }
 }
 
-/* Whether the arrays begin on 16 bytes. */
+/* Whether all arrays are aligned to 16 bytes. */
 template <typename... T> static bool aligned(const T *...arrays) {
     return ((reinterpret_cast<uintptr_t>(arrays) | ...) % 16) == 0;
 }
 
-/* A row's threads: ONCE says that one span holds it, so that it stays in registers. */
+/* The threads of a row. ONCE: one span holds the whole row, so that it stays in registers. */
 template <unsigned L, unsigned U, bool O> struct row_shape {
     static constexpr unsigned LANES = L, UNITS = U, EACH = 4, SPAN = L * U * EACH;
     static constexpr unsigned GROUPS = THREADS / L; /* rows that a block works at together */
@@ -68,8 +68,8 @@ template <unsigned L, unsigned U, bool O> struct row_shape {
 /* The elements that a thread has of a span. */
 template <typename W> using share = float[W::UNITS][W::EACH];
 
-/* Where a thread's group stands in a row. One past the last row has no elements, but its threads
- * take part in sums. */
+/* The row of a thread's group, and the thread's position in it. A group past the last row has no
+ * elements, but its threads take part in sums. */
 template <typename W> struct row_place {
     size_t row;
     unsigned lane, dim;

@@ -6,7 +6,7 @@ typedef struct slope_point {
     float value, slope;
 } slope_point;
 
-/* 1 / (1 + exp(-x)), to some units in the last place: the division costs more than it is worth. */
+/* 1 / (1 + exp(-x)), to some units in the last place: an exact division would cost too much. */
 static __device__ float logistic(float x) { return __fdividef(1.0f, 1.0f + expf(-x)); }
 
 template <kernels_activation F> __device__ slope_point activation_at(float x);
@@ -29,7 +29,7 @@ template <> __device__ slope_point activation_at<KERNELS_SILU>(float x) {
     return {x * sigma, sigma * (1.0f + x * (1.0f - sigma))};
 }
 
-/* NaN stays. */
+/* NaN stays NaN. */
 template <> __device__ slope_point activation_at<KERNELS_RELU>(float x) {
     return {x < 0.0f ? 0.0f : x, x > 0.0f ? 1.0f : 0.0f};
 }

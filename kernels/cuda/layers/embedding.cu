@@ -1,18 +1,18 @@
-/* The embedding's gradient: rows of one id are added up in order, by the threads that own the id's
- * row of the table. A counting sort finds them: integers alone are added atomically, and the order
- * that this leaves open is sorted away. */
+/* The embedding's gradient. The threads that own an id's row of the table add up the rows of that
+ * id in order. A counting sort finds these rows. Its atomic additions are of integers alone; they
+ * leave the order within a bucket open, which is then sorted. */
 #include <algorithm>
 
 #include "cuda/common/shares.cuh"
 
 /* In the workspace, of one piece of the rows and a slice of the ids. */
 typedef struct buckets {
-    unsigned *counts; /* [ids] rows of an id */
-    unsigned *used;   /* [1] of `unsorted`, by buckets that have their place */
-    unsigned *starts; /* [ids] where an id's rows begin */
-    unsigned *places; /* [rows] of a row in its bucket, in any order */
-    unsigned *unsorted,
-        *sorted; /* [rows] rows by bucket; in a bucket in any order, and ascending */
+    unsigned *counts;   /* [ids] rows of an id */
+    unsigned *used;     /* [1] elements of `unsorted` that buckets have taken */
+    unsigned *starts;   /* [ids] where an id's rows begin */
+    unsigned *places;   /* [rows] of a row in its bucket, in any order */
+    unsigned *unsorted; /* [rows] rows by bucket, in any order within one */
+    unsigned *sorted;   /* [rows] the same, in ascending order within one */
 } buckets;
 
 /* Whose gradients a launch looks at: of rows 0 ... rows - 1 those with ids from `first` on. */
@@ -31,7 +31,7 @@ static __global__ void count_kernel(buckets b, embedded in) {
     if (in.has(row)) b.places[row] = atomicAdd(b.counts + in.id(row), 1u);
 }
 
-/* Buckets stand in any order. */
+/* Gives each bucket its place; their order does not matter. */
 static __global__ void start_kernel(buckets b, embedded in) {
     const unsigned id = blockIdx.x * THREADS + threadIdx.x;
     if (id < in.n_ids && b.counts[id]) b.starts[id] = atomicAdd(b.used, b.counts[id]);
@@ -42,7 +42,7 @@ static __global__ void place_kernel(buckets b, embedded in) {
     if (in.has(row)) b.unsorted[b.starts[in.id(row)] + b.places[row]] = row;
 }
 
-/* A row's place is how many of its bucket come before it. */
+/* A row's place in its bucket is the number of lower rows in it. */
 static __global__ void sort_kernel(buckets b, embedded in) {
     const unsigned row = blockIdx.x * THREADS + threadIdx.x;
     if (!in.has(row)) return;
@@ -56,8 +56,8 @@ static __global__ void sort_kernel(buckets b, embedded in) {
 
 enum { ADD_THREADS = 64, ADD_COLUMNS = 4 * ADD_THREADS, AHEAD = 8 };
 
-/* A block for each place in `sorted` and ADD_COLUMNS columns: that at which a bucket begins adds up
- * the bucket, with AHEAD rows on their way. */
+/* There is a block for each place in `sorted` and each ADD_COLUMNS columns. The block of the place
+ * at which a bucket begins adds up the bucket, loading AHEAD rows in advance. */
 static __global__ void __launch_bounds__(ADD_THREADS)
     add_kernel(float *dtable, const float *dout, buckets b, embedded in, unsigned dim,
                unsigned cuts, bool wide) {

@@ -1,6 +1,7 @@
-/* Heads between their projection and attention: RMSNorm of each, and rotary positions, by which a
- * head's first and second half turn against each other: a thread has the same elements of both. Of
- * an odd number, which does not turn, the first half is the longer one. */
+/* Heads between their projection and attention: RMSNorm of each head, and rotary positions, which
+ * rotate pairs of one element of the first half and one of the second. A thread has both elements
+ * of a pair. A head with an odd number of elements has no rotation, and its first half is the
+ * longer one. */
 #include "cuda/common/columns.cuh"
 
 static __host__ __device__ unsigned first_half(const kernels_heads &h) {
@@ -44,7 +45,7 @@ template <typename W> struct head_place {
         half[1].store(y + second, v[1], first);
     }
 
-    /* Turns by the angles of the head's token; sign -1: back. */
+    /* Rotates by the angles of the head's token; sign -1: back. */
     __device__ __forceinline__ void turn(two_shares<W> &v, const kernels_heads &h, unsigned first,
                                          float sign) const {
         if (!h.cosines) return;
@@ -86,7 +87,7 @@ static __global__ void __launch_bounds__(THREADS)
     }
 }
 
-/* Whether all is aligned, and both halves hold whole units. */
+/* Whether all arrays are aligned, and both halves are whole units. */
 static bool is_wide(const kernels_heads &h, const void *a, const void *b, const void *c) {
     return h.dim % 8 == 0 && aligned(a, b, c, h.weight, h.cosines, h.sines);
 }

@@ -1,4 +1,4 @@
-/* Cross-entropy: a block a row, which is long. */
+/* Cross-entropy: one block for each row, since rows are long. */
 #include "cuda/common/shares.cuh"
 
 typedef row_shape<THREADS, 4, false> row_of_logits;
@@ -21,7 +21,7 @@ static __device__ void add_logits(softmax_part *s, const share<row_of_logits> &v
     s->most = most;
 }
 
-/* Elements past the row's end count for nothing. */
+/* Excludes elements past the row's end. */
 static __device__ void leave_out(share<row_of_logits> &v, const row_place<row_of_logits> &p,
                                  unsigned first) {
     FOR_SHARE(row_of_logits, u, e) v[u][e] = p.has(first, u, e) ? v[u][e] : -INFINITY;

@@ -42,7 +42,7 @@ static void cuda_rmsnorm_forward(kernels *k, void *out, kernels_type type, float
     });
 }
 
-/* The mean first, then the squares around it: one sum of both would cancel. */
+/* The mean first, then the squares around it: sums of one pass would cancel each other. */
 template <typename W, typename Out>
 static __global__ void __launch_bounds__(THREADS)
     layernorm_forward_kernel(Out *out, float *mean, float *rstd, const float *x,

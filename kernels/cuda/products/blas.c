@@ -1,5 +1,5 @@
-/* Loads cuBLASLt: the version that was compiled against, from the usual places or else from where
- * it was found then. */
+/* Loads cuBLASLt, in the version that this was compiled against: from the usual places, or else
+ * from where it was when this was compiled. */
 #include <dlfcn.h>
 #include <string.h>
 
@@ -39,7 +39,7 @@ int cuda_blas_load(cuda_blas *blas) {
     return 0;
 }
 
-/* The library stays for good: threads and state of CUDA's may still be in it. */
+/* The library is never unloaded: threads and state of CUDA may still use it. */
 void cuda_blas_unload(cuda_blas *blas) {
     if (!blas->handle) return;
     blas->destroy(blas->handle);

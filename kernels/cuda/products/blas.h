@@ -4,8 +4,8 @@
 
 #include <cublasLt.h>
 
-/* cuBLASLt, loaded as the backend opens and not with the program: it costs 150 MB of memory and
- * half a second, which runs on the CPU should not pay. */
+/* cuBLASLt, which is loaded when the backend opens. Loading it with the program would cost runs on
+ * the CPU 150 MB of memory and half a second. */
 typedef struct cuda_blas {
     void *library;
     cublasLtHandle_t handle;

@@ -1,17 +1,17 @@
-/* Which algorithm multiplies. cuBLASLt proposes one for a shape, epilogue included; it is asked
- * once for each, and what it is told here depends on nothing else, so that the same shape takes the
- * same algorithm, and gives the same bits, on every rank and in every run:
+/* Which algorithm multiplies. cuBLASLt proposes one for each shape, which includes the epilogue. It
+ * is asked once for a shape and is told nothing else, so that the same shape takes the same
+ * algorithm and gives the same bits, on every rank and in every run:
  *
- * - Addresses: of them only the alignment is told, and that up to BLAS_ALIGNMENT. (Left unsaid,
- *   cuBLASLt takes 256 bytes for granted.)
- * - The depth may be split where few tiles would leave the device idle, but the parts are fp32 in
- *   the workspace, added in order by a kernel of its own. Parts that are added in the output's
- *   type, or in place, are not allowed.
+ * - Addresses: cuBLASLt is told their alignment alone, up to BLAS_ALIGNMENT. (Otherwise it would
+ *   assume 256 bytes.)
+ * - The depth may be split where few tiles would leave the device idle. The parts must be fp32 in
+ *   the workspace, added in order by a kernel of their own; not added in the output's type, or in
+ *   place.
  * - The workspace is always the same one.
  *
  * cuBLASLt is column-major: a row-major c = a b is its c^T = b^T a^T, so the operands change places
- * and keep their transpositions. A bias by column of c is one by row of c^T, as its epilogue has
- * it. */
+ * and keep their transpositions. A bias for each column of c is one for each row of c^T, which its
+ * epilogue has. */
 #include <string.h>
 
 #include "cuda/common/cuda_state.h"
@@ -31,7 +31,7 @@ static cublasStatus_t describe_product(cuda_blas *blas, blas_plan *plan) {
     const blas_shape *s = &plan->shape;
     const int32_t first = s->transpose_b ? CUBLAS_OP_T : CUBLAS_OP_N;
     const int32_t second = s->transpose_a ? CUBLAS_OP_T : CUBLAS_OP_N;
-    /* Not the addresses themselves: those are of this alignment. */
+    /* Stand-ins for the addresses, with the same alignment. */
     const void *bias = (const void *)(uintptr_t)s->align_bias;
     const void *aux = (const void *)(uintptr_t)s->align_aux;
     const int64_t aux_ld = (int64_t)s->n;

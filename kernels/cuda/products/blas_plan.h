@@ -5,12 +5,12 @@
 #include "cuda/products/blas.h"
 
 enum {
-    BLAS_PLANS = 128,    /* that are kept; a model has some thirty */
+    BLAS_PLANS = 128,    /* kept at once; a model needs some thirty */
     BLAS_ALIGNMENT = 16, /* bytes; no algorithm gains by more */
 };
 
-/* All that the choice of an algorithm may depend on. Equal shapes are equal in every byte: there is
- * no padding. */
+/* All that the choice of an algorithm may depend on. There is no padding, so equal shapes are equal
+ * in every byte. */
 typedef struct blas_shape {
     uint64_t m, n, depth; /* of the row-major product */
     uint32_t transpose_a, transpose_b;

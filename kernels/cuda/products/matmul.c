@@ -1,5 +1,5 @@
-/* Matrix products and linear layers: what blas_plan.c has chosen for their shapes, on the backend's
- * stream. */
+/* Matrix products and linear layers, by the algorithms that blas_plan.c chooses for their shapes.
+ */
 #include <stdio.h>
 
 #include "cuda/common/cuda_state.h"
@@ -17,7 +17,7 @@ typedef struct blas_product {
     unsigned flags;        /* KERNELS_TRANSPOSE_A and so on; `add` says what KERNELS_ADD would */
 } blas_product;
 
-/* The largest power of two that divides an address, at most BLAS_ALIGNMENT; 0 of none. */
+/* The largest power of two that divides an address, at most BLAS_ALIGNMENT; 0 of NULL. */
 static uint32_t alignment(const void *p) {
     const uintptr_t at = (uintptr_t)p | (p ? BLAS_ALIGNMENT : 0);
     return (uint32_t)(at & (~at + 1));
@@ -29,7 +29,7 @@ static cublasComputeType_t compute_type(const cuda_blas *blas, kernels_type oper
     return blas->tf32 ? CUBLAS_COMPUTE_32F_FAST_TF32 : CUBLAS_COMPUTE_32F_PEDANTIC;
 }
 
-/* cuBLASLt's GELU stores the approximation where the product would end, and the product as its
+/* With a GELU, cuBLASLt stores the activation where the product would go, and the product as the
  * auxiliary matrix. */
 static uint32_t epilogue_of(const blas_product *p) {
     if (p->gelu) return p->bias ? CUBLASLT_EPILOGUE_GELU_AUX_BIAS : CUBLASLT_EPILOGUE_GELU_AUX;
@@ -98,7 +98,7 @@ static void note_failure(cuda_state *state, const blas_product *p, cublasStatus_
     state->failure = state->product_failure;
 }
 
-/* A product that failed leaves NaN. */
+/* Fills the output of a failed product with NaN. */
 static void fail_product(kernels *k, const blas_product *p, cublasStatus_t status) {
     cuda_state *state = cuda_of(k);
     poison(k, p->c, p->m * p->n * (p->flags & KERNELS_NARROW ? sizeof(uint16_t) : sizeof(float)));
@@ -112,8 +112,8 @@ static void multiply_or_fail(kernels *k, const blas_product *p) {
     if (status != CUBLAS_STATUS_SUCCESS) fail_product(k, p, status);
 }
 
-/* Nonzero where cuBLASLt turns the product down, by either of the words that it has for that; then
- * nothing was done, and it is not asked again. The shape decides it. Other failures end the run. */
+/* Nonzero where cuBLASLt refuses the product, by either status that means so. Then nothing was
+ * done, and it is not asked for this shape again. Other failures end the run. */
 static int is_refused(kernels *k, const blas_product *p) {
     if (!p->m || !p->n) return 0;
     const cublasStatus_t status = try_product(k, p);
@@ -149,17 +149,17 @@ static void cuda_matmul_bf16(kernels *k, void *c, const uint16_t *a, const uint1
     multiply_plain(k, c, a, b, m, n, depth, KERNELS_BF16, flags);
 }
 
-/* cuBLASLt wants rows of multiples of 8 for it; before Hopper its kernels for it are reported
- * slower than the steps; and how fine its tanh is nobody says, so it has to be fine enough for bf16
- * only. What is added may be y itself, which would be read and be the auxiliary matrix in one call:
- * nothing says that it may. */
+/* Whether cuBLASLt may compute the GELU in the product's epilogue. It wants rows of multiples of 8.
+ * Before Hopper its kernels are reported slower than single steps. The precision of its tanh is not
+ * documented, so only bf16 uses it. `add` may be y itself, which would then be read and be the
+ * auxiliary matrix in one call; that is not documented either. */
 static int may_fuse_gelu(kernels *k, const kernels_linear *l) {
     return l->activated && !l->add && l->f == KERNELS_GELU_TANH && l->operands == KERNELS_BF16 &&
            l->out % 8 == 0 && cuda_of(k)->major >= 9;
 }
 
-/* In one product where cuBLASLt has one for all of it, else without the activation, else one after
- * the other. Which, the shape decides, and so for all ranks alike. */
+/* In one product where cuBLASLt offers that, else without the activation, else in single steps. The
+ * shape decides which, so it is the same on all ranks. */
 static void cuda_linear(kernels *k, float *y, const kernels_linear *l) {
     blas_product p = {.c = y,
                       .a = l->x,

@@ -56,21 +56,21 @@ struct kernels {
     /* Which of its host's devices it is, whatever number it has here: ranks of a host that get the
      * same text share it. Valid until the close. */
     const char *(*device)(const kernels *k);
-    /* Bytes of its memory that nobody has taken, and all that there are; and what this backend may
-     * yet take of them beside alloc, while it computes. 0 on the host. */
+    /* Bytes of its memory: those that are free, all, and what this backend may still take of the
+     * free ones besides alloc, while it computes. 0 on the host. */
     void (*room)(kernels *k, uint64_t *unused, uint64_t *all, uint64_t *later);
 
     /* Whether products of fp32 may round their operands to tf32 (10 bits behind the first) from now
-     * on, where the device gains by it; sums stay fp32. Not before the first call. describe tells
-     * it where it is done. */
+     * on, where that is faster; sums stay fp32. They may not until this is called. describe says so
+     * where it is done. */
     void (*allow_tf32)(kernels *k, int allow);
 
     /* Memory, on 64-byte boundaries; NULL where there is not enough. Its content is undefined. */
     void *(*alloc)(kernels *k, size_t bytes);
     void (*free)(kernels *k, void *memory); /* NULL is ignored */
-    /* The same in the host's memory, page-locked where the device has its own: the host touches it
-     * like any other, and kernels take it in place of the device's, at the speed of the bus. Each
-     * side waits for the other by sync. */
+    /* The same in the host's memory, page-locked where the device has memory of its own. The host
+     * uses it like any other, and kernels take it in place of the device's memory, at the speed of
+     * the bus. sync orders their accesses. */
     void *(*alloc_host)(kernels *k, size_t bytes);
     void (*free_host)(kernels *k, void *memory); /* NULL is ignored */
     void (*upload)(kernels *k, void *memory, const void *host, size_t bytes);
@@ -108,17 +108,17 @@ struct kernels {
     void (*widen)(kernels *k, float *y, const uint16_t *x, size_t n);
     /* y[n] = the n bf16 that stand in the upper half of y's memory, exactly. */
     void (*widen_upper)(kernels *k, float *y, size_t n);
-    /* As matmul, of bf16 a[m,depth] and b[depth,n]: products are exact and added in fp32, which a
-     * device may cut off instead of rounding it. c is fp32, or with KERNELS_NARROW bf16, rounded
+    /* As matmul, for bf16 a[m,depth] and b[depth,n]. Products are exact, and sums are fp32, which a
+     * device may truncate instead of rounding. c is fp32, or with KERNELS_NARROW bf16, rounded
      * once. */
     void (*matmul_bf16)(kernels *k, void *c, const uint16_t *a, const uint16_t *b, size_t m,
                         size_t n, size_t depth, unsigned flags);
-    /* Bytes that the backend keeps for such products of a layer of [n,depth] with m rows, forwards
-     * and back, once there was one; of all layers the most counts. NULL: none. */
+    /* Bytes that the backend keeps from the first such product on, for a layer of [n,depth] with m
+     * rows, forwards and backwards. Of several layers the largest counts. NULL: none. */
     size_t (*matmul_bf16_keeps)(const kernels *k, size_t m, size_t n, size_t depth);
 
     /* y[rows,out] = x weight + add + bias, and activated = f(y), in one pass where the backend can.
-     * Sums are fp32, also of bf16; of bf16 a backend may compute the tanh of KERNELS_GELU_TANH to
+     * Sums are fp32. With operands in bf16 a backend may compute the tanh of KERNELS_GELU_TANH in
      * bf16's precision. */
     void (*linear)(kernels *k, float *y, const kernels_linear *l);
 
@@ -161,10 +161,10 @@ struct kernels {
                                const float *mean, const float *rstd, size_t rows, size_t dim,
                                unsigned flags);
 
-    /* out[batch*sequence,heads,dim] = x normed and turned; out may equal x. */
+    /* out[batch*sequence,heads,dim] = x, normed and rotated; out may equal x. */
     void (*heads_forward)(kernels *k, const kernels_heads *h, void *out, const void *x);
-    /* dx = the gradient of x, and dweight[dim] += that of the norm's weight; x is what the forward
-     * read, and not read where there is no norm. dx may equal x, or in fp32 dout. */
+    /* dx = the gradient of x, and dweight[dim] += that of the norm's weight. x is the forward's
+     * input, which is only read where there is a norm. dx may equal x, or in fp32 dout. */
     void (*heads_backward)(kernels *k, const kernels_heads *h, void *dx, float *dweight,
                            const float *dout, const void *x);
 
@@ -238,15 +238,14 @@ int kernels_open(const char *name, kernels **out);
 /* The same, on the device of that number modulo how many there are; kernels_open takes the first.
  */
 int kernels_open_on(const char *name, unsigned number, kernels **out);
-/* What the last open that failed said of it: static text; NULL: nothing. */
+/* Why the last open failed, as static text; NULL: it gave no reason. */
 const char *kernels_why(void);
 /* For backends: text for kernels_why, before an open fails. */
 void kernels_say_why(const char *text);
 /* NULL is ignored. Memory of k->alloc goes first. */
 void kernels_close(kernels *k);
 
-/* linear, by a backend's other functions: copied, multiplied, added and activated one after the
- * other. For backends. */
+/* For backends: linear in single steps (copy, multiply, add, activate) by their other functions. */
 void kernels_linear_apart(kernels *k, float *y, const kernels_linear *l);
 
 /* host cosines, sines [sequence,dim/2] of position * theta^(-2i/dim): frequency and angle in fp32,

@@ -1,4 +1,4 @@
-/* What the calls of kernels.h are told beside their arrays: types, shapes, options. */
+/* What the calls of kernels.h take besides arrays: types, shapes, options. */
 #ifndef KERNELS_SHAPES_H
 #define KERNELS_SHAPES_H
 
