@@ -166,7 +166,8 @@ static int move_tensors(mover *m, const entry *entries, size_t n) {
 }
 
 /* The bulk pieces of the images, by tensor. */
-static int list_pieces(image *const *images, size_t n, entry **out, size_t *n_out, dcp_error *err) {
+static int list_pieces(save_image *const *images, size_t n, entry **out, size_t *n_out,
+                       dcp_error *err) {
     size_t room = 1, at = 0;
     for (size_t i = 0; i < n; i++) room += images[i]->n_pieces;
     entry *list = malloc(room * sizeof *list);
@@ -200,7 +201,7 @@ static int make_batches(mover *m) {
     return DCP_OK;
 }
 
-int rewrite_move(void *ctx, image *const *images, size_t n, dcp_error *err) {
+int rewrite_move(void *ctx, save_image *const *images, size_t n, dcp_error *err) {
     mover m = {.owner = ctx, .err = err};
     entry *entries = NULL;
     size_t n_entries = 0;

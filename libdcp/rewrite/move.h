@@ -6,6 +6,6 @@
 #include "save/image.h"
 
 /* save_mover.move of a rewrite: moves the images' bulk parts. */
-int rewrite_move(void *rewrite, image *const *images, size_t n, dcp_error *err);
+int rewrite_move(void *rewrite, save_image *const *images, size_t n, dcp_error *err);
 
 #endif

@@ -125,7 +125,7 @@ static int announce_fragment(void *ctx, const move_fragment *f) {
 /* save_mover.announce: edges and small tensors lie here and there in the old files. One by one,
  * each would wait for the disk; told of all at once, the kernel reads them at the same time. Near
  * ones are joined. */
-static void announce_fragments(void *ctx, const image *im) {
+static void announce_fragments(void *ctx, const save_image *im) {
     const dcp_checkpoint *from = ((const rewrite *)ctx)->from;
     announcer a = {.from = from, .ranges = calloc(from->n_files, sizeof *a.ranges)};
     size_t first = 0;

@@ -37,10 +37,10 @@ static const save_file_record *find_last(const dcp_store *store, size_t i) {
     return &last->files[i];
 }
 
-int reuse_prepare(image *im, dcp_store *store, size_t i, dcp_error *err) {
+int save_reuse_prepare(save_image *im, dcp_store *store, size_t i, dcp_error *err) {
     char step[64];
     const save_file *file = im->layout;
-    reuse *u = im->reuse = calloc(1, sizeof *u);
+    save_reuse *u = im->reuse = calloc(1, sizeof *u);
     if (!u) return core_fail_memory(err, sizeof *u);
     u->now = &save_context_of(store)->noted->files[i];
     u->last = find_last(store, i);
@@ -62,13 +62,13 @@ int reuse_prepare(image *im, dcp_store *store, size_t i, dcp_error *err) {
     return DCP_OK;
 }
 
-int reuse_may_share(const image *im) {
+int save_reuse_may_share(const save_image *im) {
     return im->engine->is_by_position && im->reuse && im->reuse->last && !im->reuse->last->refused;
 }
 
 /* Opens the last step's file, if it still is what was written, and tries whether it shares: with
  * the user block, which is written in any case. -1: no. */
-static int open_last(reuse *u, int to, int *refused) {
+static int open_last(save_reuse *u, int to, int *refused) {
     uint64_t identity[4];
     int fd = open(u->path, O_RDONLY | O_NOFOLLOW | O_CLOEXEC);
     if (fd < 0) return -1;
@@ -83,13 +83,13 @@ static int open_last(reuse *u, int to, int *refused) {
     return -1;
 }
 
-static int in_memory(const image *im) {
+static int in_memory(const save_image *im) {
     for (size_t i = 0; i < im->n_pieces; i++)
         if (im->pieces[i].box && !im->pieces[i].box->data) return 0;
     return 1;
 }
 
-static int is_candidate(const image *im, size_t row) {
+static int is_candidate(const save_image *im, size_t row) {
     const save_file_record *last = im->reuse->last;
     const step_row *r = &im->layout->rows[row];
     return last->steady[row] && last->age[row] < REWRITE_AFTER + row % REWRITE_AFTER &&
@@ -97,7 +97,7 @@ static int is_candidate(const image *im, size_t row) {
 }
 
 /* Takes the checksums of the candidates; writing does not take them again. */
-static void sum_candidates(image *im) {
+static void sum_candidates(save_image *im) {
     for (size_t i = 0; i < im->n_pieces; i++) {
         move_piece *p = &im->pieces[i];
         if (!p->row || !is_candidate(im, (size_t)(p->row - im->layout->rows))) continue;
@@ -130,7 +130,7 @@ static void tidy(move_span_list *s) {
 }
 
 /* The whole pages of unchanged blocks. `sums` are all ranks'. */
-static void find_unchanged(const image *im, const uint64_t *sums, move_span_list *out) {
+static void find_unchanged(const save_image *im, const uint64_t *sums, move_span_list *out) {
     for (size_t i = 0; i < im->layout->n; i++) {
         const step_row *row = &im->layout->rows[i];
         if (!is_candidate(im, i)) continue;
@@ -145,8 +145,8 @@ static void find_unchanged(const image *im, const uint64_t *sums, move_span_list
 }
 
 /* Collective: what is unchanged, into u->shared. */
-static int look(image *im, dcp_error *err) {
-    reuse *u = im->reuse;
+static int look(save_image *im, dcp_error *err) {
+    save_reuse *u = im->reuse;
     uint64_t blocks = im->layout->blocks, *sums = malloc((blocks + 1) * sizeof *sums);
     u->shared.list = malloc((blocks + 1) * sizeof *u->shared.list);
     int status = DCP_OK;
@@ -173,7 +173,7 @@ static uint64_t share_ranges(const move_span_list *shared, int from, int to) {
 }
 
 /* Space for all that is not shared. */
-static int reserve_rest(const image *im, dcp_error *err) {
+static int reserve_rest(const save_image *im, dcp_error *err) {
     const move_span_list *shared = &im->reuse->shared;
     uint64_t at = 0;
     for (size_t i = 0; i <= shared->n; i++) {
@@ -191,8 +191,8 @@ static int add_bytes(void *ctx, const move_fragment *f) {
 }
 
 /* The pieces do without what is shared, which counts as done. */
-static void skip_shared(image *im) {
-    reuse *u = im->reuse;
+static void skip_shared(save_image *im) {
+    save_reuse *u = im->reuse;
     uint64_t before = 0, left = 0;
     size_t first = 0;
     for (size_t i = 0; i < im->n_pieces; i++) {
@@ -207,8 +207,8 @@ static void skip_shared(image *im) {
     if (before > left) move_progress_written(im->progress, before - left);
 }
 
-int reuse_share(image *im, dcp_error *err) {
-    reuse *u = im->reuse;
+int save_reuse_share(save_image *im, dcp_error *err) {
+    save_reuse *u = im->reuse;
     int writes = im->comm->rank == 0, refused = 0, from = -1, status = DCP_OK;
     uint64_t vote[2] = {(uint64_t)in_memory(im), 1}, done = UINT64_MAX;
     if (writes && ftruncate(im->file.fd, (off_t)im->layout->skeleton.file_bytes))
@@ -230,7 +230,7 @@ int reuse_share(image *im, dcp_error *err) {
 }
 
 /* Whether any byte of the row is shared. */
-static int is_shared(const reuse *u, const step_row *row) {
+static int is_shared(const save_reuse *u, const step_row *row) {
     size_t low = 0, high = u->shared.n;
     while (low < high) { /* the first span that ends after the row's start */
         size_t middle = (low + high) / 2;
@@ -242,8 +242,8 @@ static int is_shared(const reuse *u, const step_row *row) {
     return low < u->shared.n && u->shared.list[low].from < row->offset + row->bytes;
 }
 
-void reuse_note(image *im) {
-    reuse *u = im->reuse;
+void save_reuse_note(save_image *im) {
+    save_reuse *u = im->reuse;
     if (!u || u->now->refused) return;
     memcpy(u->now->sums, im->sums, im->layout->blocks * sizeof *im->sums);
     for (size_t i = 0; i < im->layout->n; i++) {
@@ -256,12 +256,6 @@ void reuse_note(image *im) {
     }
 }
 
-void reuse_close(image *im) {
+void save_reuse_close(save_image *im) {
     if (im->reuse && im->comm->rank == 0) io_identify(im->file.fd, im->reuse->now->identity);
-}
-
-void reuse_free(reuse *u) {
-    if (!u) return;
-    free(u->shared.list);
-    free(u);
 }

@@ -6,8 +6,8 @@
 
 #include "core/fail.h"
 
-size_t shard_boxes_measure(const save_request *r, const save_layout *plan, int number,
-                           size_t *bytes) {
+size_t save_shard_boxes_measure(const save_request *r, const save_layout *plan, int number,
+                                size_t *bytes) {
     size_t n = 0;
     for (size_t i = 0; i < plan->boxes.n; i++)
         if (plan->boxes.boxes[i].rank == number) {
@@ -22,7 +22,7 @@ size_t shard_boxes_measure(const save_request *r, const save_layout *plan, int n
 }
 
 static int by_path(const void *a, const void *b) {
-    return strcmp(((const shard_box *)a)->path, ((const shard_box *)b)->path);
+    return strcmp(((const save_shard_box *)a)->path, ((const save_shard_box *)b)->path);
 }
 
 /* Whether a component of the path ends in @digits: as a dataset or as a folder it could be in the
@@ -51,17 +51,17 @@ static int name_dataset(const char *path, size_t k, char *out, size_t *length, d
     return DCP_OK;
 }
 
-int shard_boxes_collect(const save_request *r, const save_layout *plan, int number, shard_box *out,
-                        size_t *n_out, char *paths, dcp_error *err) {
+int save_shard_boxes_collect(const save_request *r, const save_layout *plan, int number,
+                             save_shard_box *out, size_t *n_out, char *paths, dcp_error *err) {
     size_t n = 0, k = 0;
     for (size_t i = 0; i < plan->boxes.n; i++) {
         const plan_box *b = &plan->boxes.boxes[i];
         if (b->keeper && b->rank == number)
-            out[n++] = (shard_box){b->tensor, b->box->box, b->box, NULL};
+            out[n++] = (save_shard_box){b->tensor, b->box->box, b->box, NULL};
     }
     for (size_t i = 0; i < r->n && number == 0; i++)
         if (!r->sorted[i]->bytes)
-            out[n++] = (shard_box){i, dcp_box_whole(&r->sorted[i]->tensor), NULL, NULL};
+            out[n++] = (save_shard_box){i, dcp_box_whole(&r->sorted[i]->tensor), NULL, NULL};
     for (size_t i = 0; i < n; i++) {
         size_t length = 0;
         k = i && out[i - 1].tensor == out[i].tensor ? k + 1 : 0;

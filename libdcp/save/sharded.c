@@ -17,13 +17,14 @@
 #include "save/context.h"
 #include "save/reuse.h"
 #include "save/shard_boxes.h"
+#include "save/write.h"
 
 typedef struct shard {
     int number;
     save_file file;
     dcp_box *boxes;      /* a row's */
     move_global *global; /* a row: what it is of the whole tensor */
-    image im;
+    save_image im;
 } shard;
 
 typedef struct shards {
@@ -35,7 +36,7 @@ typedef struct shards {
     uint64_t *sums, blocks; /* of whole tensors */
 } shards;
 
-static void fill_rows(const save_request *r, const shard_box *boxes, size_t n, shard *s) {
+static void fill_rows(const save_request *r, const save_shard_box *boxes, size_t n, shard *s) {
     for (size_t i = 0; i < n; i++) {
         const dcp_tensor *t = &r->sorted[boxes[i].tensor]->tensor;
         const dcp_box *box = &boxes[i].box;
@@ -54,13 +55,13 @@ static void fill_rows(const save_request *r, const shard_box *boxes, size_t n, s
     s->file.layout = DCP_LAYOUT_SHARDED;
 }
 
-static int add_pieces(const shard_box *boxes, size_t n, shard *s, const save_request *r,
+static int add_pieces(const save_shard_box *boxes, size_t n, shard *s, const save_request *r,
                       const shards *all, dcp_error *err) {
     for (size_t i = 0; i < n; i++) {
         size_t tensor = boxes[i].tensor;
         if (!boxes[i].source) continue;
         box_copy whole = {.run_bytes = s->file.rows[i].bytes, .runs = 1};
-        move_piece *p = image_add(&s->im, i, boxes[i].source, &whole);
+        move_piece *p = save_image_add(&s->im, i, boxes[i].source, &whole);
         s->global[i].bytes = r->sorted[tensor]->bytes;
         s->global[i].sums = all->sums + all->first_block[tensor];
         p->global = &s->global[i];
@@ -72,10 +73,10 @@ static int add_pieces(const shard_box *boxes, size_t n, shard *s, const save_req
 static int shard_write(shard *s, const shards *all, const save_request *r, const save_layout *plan,
                        const char *folder, move_progress *progress, dcp_report *report,
                        dcp_error *err) {
-    size_t bytes = 1, n = shard_boxes_measure(r, plan, s->number, &bytes);
+    size_t bytes = 1, n = save_shard_boxes_measure(r, plan, s->number, &bytes);
     char name[64];
     snprintf(name, sizeof name, "shard-%05d-of-%05d.h5", s->number, plan->shards);
-    shard_box *boxes = calloc(n + 1, sizeof *boxes);
+    save_shard_box *boxes = calloc(n + 1, sizeof *boxes);
     s->file.rows = calloc(n + 1, sizeof *s->file.rows);
     s->file.paths = malloc(bytes);
     s->boxes = calloc(n + 1, sizeof *s->boxes);
@@ -83,22 +84,23 @@ static int shard_write(shard *s, const shards *all, const save_request *r, const
     int status = DCP_OK;
     if (!boxes || !s->file.rows || !s->file.paths || !s->boxes || !s->global)
         status = core_fail_memory(err, n * sizeof *s->file.rows);
-    if (!status) status = shard_boxes_collect(r, plan, s->number, boxes, &n, s->file.paths, err);
+    if (!status)
+        status = save_shard_boxes_collect(r, plan, s->number, boxes, &n, s->file.paths, err);
     if (!status) fill_rows(r, boxes, n, s);
     if (!status)
         status = h5_skeleton_build(s->file.rows, n, DCP_LAYOUT_SHARDED, plan->meta_bytes,
                                    &s->file.skeleton, err);
     if (!status)
-        status = image_prepare(&s->im, all->self, &s->file, folder, name, n, progress, err);
+        status = save_image_prepare(&s->im, all->self, &s->file, folder, name, n, progress, err);
     s->im.store = all->store;
     s->im.engine = plan->engine;
     s->im.mover = plan->engine->is_by_position ? r->mover : NULL;
     s->im.is_last = s == &all->list[all->n - 1];
     if (!status) status = add_pieces(boxes, n, s, r, all, err);
-    if (!status) status = reuse_prepare(&s->im, all->store, (size_t)(s - all->list), err);
-    if (!status) image_take_spare(&s->im);
-    if (!status) status = image_write(&s->im, report, err);
-    if (!status && !s->im.mover) status = image_join_sums(&s->im, err);
+    if (!status) status = save_reuse_prepare(&s->im, all->store, (size_t)(s - all->list), err);
+    if (!status) save_image_take_recycled(&s->im);
+    if (!status) status = save_image_write(&s->im, report, err);
+    if (!status && !s->im.mover) status = save_image_join_sums(&s->im, err);
     if (!status) report->cloned_bytes += s->im.reuse->bytes;
     free(boxes);
     return status;
@@ -109,12 +111,13 @@ static int move_apart(const shards *all, const save_mover *mover, dcp_report *re
                       dcp_error *err) {
     double start = core_clock_now();
     if (!all->n || !all->list[0].im.mover) return DCP_OK;
-    image **images = malloc(all->n * sizeof *images);
+    save_image **images = malloc(all->n * sizeof *images);
     if (!images) return core_fail_memory(err, all->n * sizeof *images);
     for (size_t i = 0; i < all->n; i++) images[i] = &all->list[i].im;
     int status = mover->move(mover->ctx, images, all->n, err);
     free(images);
-    for (size_t i = 0; i < all->n && !status; i++) status = image_join_sums(&all->list[i].im, err);
+    for (size_t i = 0; i < all->n && !status; i++)
+        status = save_image_join_sums(&all->list[i].im, err);
     report->write_s +=
         move_progress_phase(all->list[0].im.progress, DCP_PHASE_WRITE, start, core_clock_now());
     return status;
@@ -198,7 +201,7 @@ static int agree_on_shards(dcp_comm *comm, int status, dcp_error *err) {
 
 static void shards_free(shards *all) {
     for (size_t i = 0; i < all->n; i++) {
-        image_free(&all->list[i].im);
+        save_image_free(&all->list[i].im);
         save_file_free(&all->list[i].file);
         free(all->list[i].boxes);
         free(all->list[i].global);
@@ -230,8 +233,8 @@ int save_sharded(dcp_store *store, const save_request *r, const save_layout *pla
     uint64_t id = state_id(r, &all);
     for (size_t i = 0; i < all.n && !status; i++) {
         status = shard_meta(&all.list[i], meta, plan->shards, id, err);
-        if (!status) status = image_finish(&all.list[i].im, report, err);
-        if (!status) image_note_spare(&all.list[i].im, r->step);
+        if (!status) status = save_image_finish(&all.list[i].im, report, err);
+        if (!status) save_image_note_recycled(&all.list[i].im, r->step);
     }
     status = agree_on_shards(store->comm, status, err);
 free_all:

@@ -1,12 +1,12 @@
-/* The tables of a file, written by one rank when all data's checksums are known: index, blocks,
- * JSON and the user block, each on pages of its own. */
+/* Each table lies on pages of its own. */
+#include "save/tables.h"
+
 #include <stdlib.h>
 #include <string.h>
 
 #include "core/bytes.h"
 #include "core/crc64.h"
 #include "core/fail.h"
-#include "save/image.h"
 
 /* Page-aligned and zeroed up to whole pages. */
 static unsigned char *table_memory(uint64_t bytes) {
@@ -17,7 +17,7 @@ static unsigned char *table_memory(uint64_t bytes) {
 }
 
 /* Raw sums of blocks become checksums of blocks and of rows. */
-static void fill_blocks(const image *im, step_row *rows, unsigned char *blocks) {
+static void fill_blocks(const save_image *im, step_row *rows, unsigned char *blocks) {
     uint64_t *crcs = im->sums;
     for (size_t i = 0; i < im->layout->n; i++) {
         uint64_t *row = crcs + rows[i].first_block;
@@ -29,7 +29,7 @@ static void fill_blocks(const image *im, step_row *rows, unsigned char *blocks) 
     }
 }
 
-static void write_table(const image *im, io_queue *queue, const step_range *range,
+static void write_table(const save_image *im, io_queue *queue, const step_range *range,
                         const unsigned char *data) {
     uint64_t total = core_round_to_pages(range->bytes);
     for (uint64_t at = 0; at < total; at += IO_SLOT_BYTES) {
@@ -38,7 +38,7 @@ static void write_table(const image *im, io_queue *queue, const step_range *rang
     }
 }
 
-static int build(const image *im, step_row *rows, unsigned char *const *tables,
+static int build(const save_image *im, step_row *rows, unsigned char *const *tables,
                  unsigned char *block, step_userblock *ub, dcp_error *err) {
     const save_file *f = im->layout;
     uint64_t path_bytes = step_index_path_bytes(rows, f->n);
@@ -59,7 +59,7 @@ static int build(const image *im, step_row *rows, unsigned char *const *tables,
     return status;
 }
 
-int tables_write(const image *im, io_queue *queue, dcp_error *err) {
+int save_tables_write(const save_image *im, io_queue *queue, dcp_error *err) {
     const skeleton *s = &im->layout->skeleton;
     step_userblock ub = {.layout = im->layout->layout,
                          .file_bytes = s->file_bytes,

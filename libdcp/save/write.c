@@ -1,0 +1,105 @@
+/* Each stage ends with an agreement, so all ranks of the image see one status. */
+#include "save/write.h"
+
+#include <string.h>
+
+#include "core/clock.h"
+#include "core/crc64.h"
+#include "core/fail.h"
+#include "move/engine.h"
+#include "save/context.h"
+#include "save/reuse.h"
+#include "save/tables.h"
+#include "store/recycle.h"
+
+/* Which bytes are written: those of pages that anything lies on. */
+static uint64_t pages_of(const save_file *file) {
+    const skeleton *s = &file->skeleton;
+    const uint64_t sizes[] = {s->file_bytes,   s->index.offset, s->index.bytes, s->blocks.offset,
+                              s->blocks.bytes, s->meta.offset,  s->meta.bytes};
+    uint64_t raw = core_crc64_raw(~0ULL, sizes, sizeof sizes);
+    for (size_t i = 0; i < s->n_runs; i++)
+        raw = core_crc64_raw(raw, (uint64_t[]){s->runs[i].offset, s->runs[i].bytes}, 16);
+    for (size_t i = 0; i < file->n; i++)
+        raw = core_crc64_raw(raw, (uint64_t[]){file->rows[i].offset, file->rows[i].bytes}, 16);
+    return raw;
+}
+
+void save_image_take_recycled(save_image *im) {
+    if (im->comm->rank || !im->engine->is_by_position || !im->reuse->now->refused) return;
+    im->is_recycled =
+        store_recycle_take(im->store, strrchr(im->path, '/') + 1, pages_of(im->layout), im->path);
+}
+
+void save_image_note_recycled(const save_image *im, uint64_t step) {
+    if (!im->comm->rank && im->engine->is_by_position)
+        store_recycle_note(im->store, step, im->file.fd, pages_of(im->layout));
+}
+
+static int create(save_image *im, dcp_error *err) {
+    int status = DCP_OK;
+    uint64_t bytes = save_reuse_may_share(im) ? 0 : im->layout->skeleton.file_bytes;
+    if (im->comm->rank == 0 && !im->is_recycled) status = io_create(im->path, bytes, err);
+    return comm_agree(im->comm, status, err);
+}
+
+/* Of a file whose bytes may be on the disk already. */
+static int share_unchanged(save_image *im, dcp_report *report, dcp_error *err) {
+    double start = core_clock_now();
+    if (!save_reuse_may_share(im)) return DCP_OK;
+    int status = save_reuse_share(im, err);
+    report->copy_s += move_progress_phase(im->progress, DCP_PHASE_COPY, start, core_clock_now());
+    return status;
+}
+
+static int move_pieces(save_image *im, dcp_report *report, dcp_error *err) {
+    const move_file file = {
+        .end = im->layout->skeleton.file_bytes, .file = &im->file, .path = im->path};
+    move_transfer t = {.direction = MOVE_TO_FILE,
+                       .comm = im->comm,
+                       .queue = save_context_of(im->store)->queue,
+                       .files = &file,
+                       .n_files = 1,
+                       .pieces = im->pieces,
+                       .n_pieces = im->n_pieces,
+                       .device = &im->device,
+                       .progress = im->progress,
+                       .is_last = im->is_last,
+                       .bulk_is_apart = im->mover != NULL,
+                       .report = report};
+    return im->engine->to_file(&t, err);
+}
+
+int save_image_write(save_image *im, dcp_report *report, dcp_error *err) {
+    move_pieces_sort(im->pieces, im->n_pieces);
+    move_device_begin(&im->device, im->pieces, im->n_pieces);
+    if (im->mover) im->mover->announce(im->mover->ctx, im);
+    int status = create(im, err);
+    if (!status) status = comm_agree(im->comm, im->engine->open(im->path, &im->file, err), err);
+    if (!status) status = share_unchanged(im, report, err);
+    if (!status && im->engine->is_by_position)
+        status =
+            comm_agree(im->comm, save_context_open_queue(save_context_of(im->store), err), err);
+    return status ? status : move_pieces(im, report, err);
+}
+
+int save_image_join_sums(save_image *im, dcp_error *err) {
+    int status = comm_allreduce(im->comm, im->sums, im->layout->blocks, DCP_REDUCE_XOR, err);
+    if (!status) save_reuse_note(im);
+    return status;
+}
+
+int save_image_finish(save_image *im, dcp_report *report, dcp_error *err) {
+    int status = DCP_OK;
+    double start = core_clock_now();
+    if (im->comm->rank == 0) {
+        status = save_context_open_queue(save_context_of(im->store), err);
+        if (!status) status = save_tables_write(im, save_context_of(im->store)->queue, err);
+    }
+    double middle = core_clock_now();
+    if (!status) status = io_sync(&im->file, err);
+    save_reuse_close(im);
+    report->publish_s += move_progress_phase(im->progress, DCP_PHASE_PUBLISH, start, middle);
+    report->sync_s += move_progress_phase(im->progress, DCP_PHASE_SYNC, middle, core_clock_now());
+    return comm_agree(im->comm, status, err);
+}
