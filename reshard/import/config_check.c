@@ -23,8 +23,8 @@ static void note_difference(void *to, weights_difference difference) {
     const dcp_tensor *tensor = difference.tensor;
     char asked[160], there[160];
     if (r->n[!tensor ? MISSING : !param ? SURPLUS : OTHER_SHAPE]++ >= MOST_TOLD) return;
-    if (param) weights_shape_text(param->ndim, param->shape, asked, sizeof asked);
-    if (tensor) weights_shape_text(tensor->ndim, tensor->shape, there, sizeof there);
+    if (param) model_weights_shape_text(param->ndim, param->shape, asked, sizeof asked);
+    if (tensor) model_weights_shape_text(tensor->ndim, tensor->shape, there, sizeof there);
     if (!tensor)
         program_note("%s: %s %s is missing, config.json asks for it", r->folder, param->name,
                      asked);
@@ -72,7 +72,7 @@ static const dcp_tensor **list_tensors(const dcp_st_reader *reader) {
 
 static void note_fresh(const model_param *const *params, size_t n, const found_tensors *found) {
     for (size_t i = 0; i < n; i++)
-        if (params[i]->fresh && !weights_find_param(found, params[i]))
+        if (params[i]->fresh && !model_weights_find_param(found, params[i]))
             program_note("%s: has no %s: dcp-train will initialize it", found->where,
                          params[i]->name);
 }
@@ -90,7 +90,7 @@ static int compare_config(const char *folder, const model *m, const dcp_st_reade
                                  .n = dcp_st_tensors(reader),
                                  .weights_only = 1};
     int status = params && list ? 0 : program_no_memory();
-    if (status == 0 && weights_compare(params, n, &found, note_difference, &r, &err))
+    if (status == 0 && model_weights_compare(params, n, &found, note_difference, &r, &err))
         status = program_report(&err);
     if (status == 0) note_fresh(params, n, &found);
     free(list);

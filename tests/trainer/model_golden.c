@@ -12,7 +12,7 @@
 #include "dcp/safetensors.h"
 #include "golden_keys.h"
 #include "kernels/kernels.h"
-#include "models/model.h"
+#include "models/model_run.h"
 
 enum { MAX_PARAMS = 64, STEPS = 5 };
 

@@ -9,7 +9,7 @@
 
 #include <cmocka.h>
 
-#include "models/model.h"
+#include "models/model_run.h"
 
 enum { BATCH = 2, SEQUENCE = 70, TOKENS = BATCH * SEQUENCE, MAX_PARAMS = 32, VALUES = 2 * 10 * 9 };
 

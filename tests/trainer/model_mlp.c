@@ -9,7 +9,7 @@
 
 #include <cmocka.h>
 
-#include "models/model.h"
+#include "models/model_run.h"
 
 enum { BATCH = 5, MAX_WIDTH = 16, MAX_LAYERS = 4, MAX_PARAMS = 2 * MAX_LAYERS };
 
@@ -96,7 +96,7 @@ static void set_up(mlp *t, const char *text) {
         t->targets[s] = s == 2 ? SAMPLE_IGNORE : (int32_t)(s % t->sizes[t->layers]);
     t->batch = (sample_batch){NULL, t->values, t->targets};
     sample_shape shape = model_sample(t->m, 256);
-    assert_int_equal(sample_values(&shape), t->sizes[0]);
+    assert_int_equal(model_sample_values(&shape), t->sizes[0]);
     assert_int_equal(shape.targets, 1);
     assert_int_equal(model_run_create(t->m, BATCH, 256, &t->run, NULL), DCP_OK);
 }

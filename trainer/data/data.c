@@ -56,7 +56,7 @@ int data_read(data *d, uint64_t seed, uint64_t first, uint64_t n, const sample_b
               uint64_t *counted, dcp_error *err) {
     const uint64_t samples = data_samples(d);
     for (uint64_t g = first; g < first + n; g++) {
-        const sample_batch at = sample_batch_at(out, &d->shape, g - first);
+        const sample_batch at = model_sample_batch_at(out, &d->shape, g - first);
         const int status = d->source->read(d->state, seed, g / samples, g % samples, &at, err);
         if (status != DCP_OK) return status;
     }

@@ -173,7 +173,7 @@ static uint64_t hash_bytes(uint64_t hash, const void *memory, uint64_t bytes) {
 
 static uint64_t fixed_fingerprint(const void *state) {
     const fixed *f = state;
-    const uint64_t values = f->rows * sample_values(&f->shape);
+    const uint64_t values = f->rows * model_sample_values(&f->shape);
     uint64_t hash = 0xcbf29ce484222325;
     hash = hash_bytes(hash, f->ids, f->rows * f->shape.tokens * sizeof *f->ids);
     hash = hash_bytes(hash, f->values, values * sizeof *f->values);
@@ -184,7 +184,7 @@ static int fixed_read(void *state, uint64_t seed, uint64_t epoch, uint64_t index
                       const sample_batch *out, dcp_error *err) {
     (void)seed, (void)epoch, (void)err;
     const fixed *f = state;
-    const uint64_t tokens = f->shape.tokens, values = sample_values(&f->shape);
+    const uint64_t tokens = f->shape.tokens, values = model_sample_values(&f->shape);
     const int64_t *labels = f->labels + index * f->shape.targets;
     if (!tokens) {
         memcpy(out->values, f->values + index * values, values * sizeof *f->values);

@@ -12,7 +12,7 @@
 #include "fsdp/mesh.h"
 #include "fsdp/transport.h"
 #include "kernels/kernels.h"
-#include "models/model.h"
+#include "models/model_run.h"
 #include "timeline/timeline.h"
 
 typedef struct fsdp fsdp;

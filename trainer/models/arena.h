@@ -14,11 +14,11 @@ typedef struct arena {
 } arena;
 
 /* NULL while only the size is asked for. */
-void *arena_take(arena *a, size_t rows, size_t bytes_a_row);
-float *arena_floats(arena *a, size_t rows, size_t cols);
-void *arena_typed(arena *a, size_t rows, size_t cols, kernels_type type);
+void *model_arena_take(arena *a, size_t rows, size_t bytes_a_row);
+float *model_arena_floats(arena *a, size_t rows, size_t cols);
+void *model_arena_typed(arena *a, size_t rows, size_t cols, kernels_type type);
 
 /* `part` began as a copy of `a` and shares its place with others that did. */
-void arena_cover(arena *a, const arena *part);
+void model_arena_cover(arena *a, const arena *part);
 
 #endif

@@ -2,9 +2,12 @@
  * stream and leaves the next block's. Backwards, run->dstream carries the gradient of the stream;
  * what the forward did not keep is computed again, and gradients take the place of activations that
  * are no longer needed, so a block runs backwards once for each forward. */
+#include "models/linear.h"
+#include "models/norm.h"
+#include "models/operand.h"
 #include "models/parts.h"
 
-static kernels_attention shape_of(const model_run *run) {
+static kernels_attention attention_shape(const model_run *run) {
     const model_config *c = &run->m->c;
     return (kernels_attention){.batch = run->batch,
                                .sequence = run->length,
@@ -24,35 +27,37 @@ static void block_keep(model_run *run, arena *a, size_t layer) {
     const size_t n = run->rows, q = model_q_dim(m), kv = model_kv_dim(m);
     const size_t inner = m->c.intermediate;
     const kernels_type heads = model_heads_type(m), type = model_inner_type(m);
-    run->blocks[layer] = (block_run){.q = arena_typed(a, n, q, heads),
-                                     .key = arena_typed(a, n, kv, heads),
-                                     .value = arena_typed(a, n, kv, heads),
-                                     .attended = arena_typed(a, n, q, heads),
-                                     .lse = arena_floats(a, n, m->c.heads),
-                                     .middle = arena_floats(a, n, m->c.hidden),
-                                     .gate = arena_typed(a, is_gated(run) ? n : 0, inner, type),
-                                     .up = arena_typed(a, n, inner, type)};
+    run->blocks[layer] =
+        (block_run){.q = model_arena_typed(a, n, q, heads),
+                    .key = model_arena_typed(a, n, kv, heads),
+                    .value = model_arena_typed(a, n, kv, heads),
+                    .attended = model_arena_typed(a, n, q, heads),
+                    .lse = model_arena_floats(a, n, m->c.heads),
+                    .middle = model_arena_floats(a, n, m->c.hidden),
+                    .gate = model_arena_typed(a, is_gated(run) ? n : 0, inner, type),
+                    .up = model_arena_typed(a, n, inner, type)};
 }
 
 /* Attention and MLP never work at the same time: both begin at the same place. */
 static void block_work(model_run *run, arena *a) {
     const model *m = run->m;
     const size_t n = run->rows, q = model_q_dim(m), kv = model_kv_dim(m);
-    const kernels_attention shape = shape_of(run);
+    const kernels_attention shape = attention_shape(run);
     const kernels_type type = model_heads_type(m);
     arena attention = *a, mlp = *a;
-    run->attention =
-        (attention_work){.fused = arena_floats(&attention, is_fused(run) ? n : 0, q + 2 * kv),
-                         .q = arena_typed(&attention, n, q, type),
-                         .key = arena_typed(&attention, n, kv, type),
-                         .dkey = arena_floats(&attention, n, kv),
-                         .dvalue = arena_typed(&attention, n, kv, type),
-                         .dattended = arena_typed(&attention, n, q, type),
-                         .scratch = arena_floats(&attention, run->k->attention_scratch(&shape), 1)};
-    run->mlp = arena_typed(&mlp, n, m->c.intermediate, model_inner_type(m));
-    run->attention.dq = type == KERNELS_F32 ? run->attention.q : arena_floats(&attention, n, q);
-    arena_cover(a, &attention);
-    arena_cover(a, &mlp);
+    run->attention = (attention_work){
+        .fused = model_arena_floats(&attention, is_fused(run) ? n : 0, q + 2 * kv),
+        .q = model_arena_typed(&attention, n, q, type),
+        .key = model_arena_typed(&attention, n, kv, type),
+        .dkey = model_arena_floats(&attention, n, kv),
+        .dvalue = model_arena_typed(&attention, n, kv, type),
+        .dattended = model_arena_typed(&attention, n, q, type),
+        .scratch = model_arena_floats(&attention, run->k->attention_scratch(&shape), 1)};
+    run->mlp = model_arena_typed(&mlp, n, m->c.intermediate, model_inner_type(m));
+    run->attention.dq =
+        type == KERNELS_F32 ? run->attention.q : model_arena_floats(&attention, n, q);
+    model_arena_cover(a, &attention);
+    model_arena_cover(a, &mlp);
 }
 
 /* out[rows,dim] = columns [at, at + dim) of fused. */
@@ -67,25 +72,27 @@ static void put_columns(model_run *run, const float *in, size_t at, size_t dim) 
 }
 
 static operand normed_operand(model_run *run) {
-    return operand_typed(run, run->m->type, run->in, run->normed, run->rows * run->m->c.hidden);
+    return model_operand_typed(run, run->m->type, run->in, run->normed,
+                               run->rows * run->m->c.hidden);
 }
 
 /* An array between the MLP's products; in fp32 it is rounded into `to` where they are in bf16. */
 static operand inner_operand(model_run *run, uint16_t *to, const void *x) {
-    return operand_typed(run, model_inner_type(run->m), to, x, run->rows * run->m->c.intermediate);
+    return model_operand_typed(run, model_inner_type(run->m), to, x,
+                               run->rows * run->m->c.intermediate);
 }
 
 static unsigned inner_flags(const model_run *run) {
-    return operand_flags(model_inner_type(run->m));
+    return model_operand_flags(model_inner_type(run->m));
 }
 
 /* The same of arrays of `dim` columns that hold heads. */
 static operand heads_operand(model_run *run, uint16_t *to, const void *x, size_t dim) {
-    return operand_typed(run, model_heads_type(run->m), to, x, run->rows * dim);
+    return model_operand_typed(run, model_heads_type(run->m), to, x, run->rows * dim);
 }
 
 static unsigned heads_flags(const model_run *run) {
-    return operand_flags(model_heads_type(run->m));
+    return model_operand_flags(model_heads_type(run->m));
 }
 
 /* Queries, keys and values from run->normed. */
@@ -94,12 +101,12 @@ static void project(model_run *run, block_run *b, const float *const *params) {
     const size_t q = model_q_dim(run->m), kv = model_kv_dim(run->m);
     const operand in = normed_operand(run);
     if (!is_fused(run)) {
-        linear_forward(run, &p->q, b->q, in, run->rows, params, heads_flags(run));
-        linear_forward(run, &p->k, b->key, in, run->rows, params, heads_flags(run));
-        linear_forward(run, &p->v, b->value, in, run->rows, params, heads_flags(run));
+        model_linear_forward(run, &p->q, b->q, in, run->rows, params, heads_flags(run));
+        model_linear_forward(run, &p->k, b->key, in, run->rows, params, heads_flags(run));
+        model_linear_forward(run, &p->v, b->value, in, run->rows, params, heads_flags(run));
         return;
     }
-    linear_forward(run, &p->qkv, run->attention.fused, in, run->rows, params, 0);
+    model_linear_forward(run, &p->qkv, run->attention.fused, in, run->rows, params, 0);
     take_columns(run, b->q, 0, q);
     take_columns(run, b->key, q, kv);
     take_columns(run, b->value, q + kv, kv);
@@ -112,20 +119,21 @@ static void project_backward(model_run *run, const float *const *params, float *
     const size_t n = run->rows, q = model_q_dim(run->m), kv = model_kv_dim(run->m);
     const operand in = normed_operand(run);
     if (!is_fused(run)) {
-        linear_backward(run, &p->q, run->dnormed, heads_operand(run, run->dout, w->q, q), in, n,
-                        params, grads, 0);
-        linear_backward(run, &p->k, run->dnormed, heads_operand(run, run->dout, w->key, kv), in, n,
-                        params, grads, KERNELS_ADD);
-        linear_backward(run, &p->v, run->dnormed, heads_operand(run, run->dout, w->dvalue, kv), in,
-                        n, params, grads, KERNELS_ADD);
+        model_linear_backward(run, &p->q, run->dnormed, heads_operand(run, run->dout, w->q, q), in,
+                              n, params, grads, 0);
+        model_linear_backward(run, &p->k, run->dnormed, heads_operand(run, run->dout, w->key, kv),
+                              in, n, params, grads, KERNELS_ADD);
+        model_linear_backward(run, &p->v, run->dnormed,
+                              heads_operand(run, run->dout, w->dvalue, kv), in, n, params, grads,
+                              KERNELS_ADD);
         return;
     }
     put_columns(run, w->q, 0, q);
     put_columns(run, w->key, q, kv);
     put_columns(run, w->dvalue, q + kv, kv);
-    linear_backward(run, &p->qkv, run->dnormed,
-                    operand_of(run, run->dout, w->fused, n * (q + 2 * kv)), in, n, params, grads,
-                    0);
+    model_linear_backward(run, &p->qkv, run->dnormed,
+                          model_operand_of(run, run->dout, w->fused, n * (q + 2 * kv)), in, n,
+                          params, grads, 0);
 }
 
 static operand attended_operand(model_run *run, const block_run *b) {
@@ -143,16 +151,16 @@ static kernels_heads heads_of(model_run *run, const norm *n, size_t heads,
                               const float *const *params) {
     const model_config *c = &run->m->c;
     const int turn = c->rope_theta > 0.0;
-    return (kernels_heads){.batch = run->batch,
-                           .sequence = run->length,
-                           .heads = heads,
-                           .dim = c->head_dim,
-                           .type = model_heads_type(run->m),
-                           .weight =
-                               n->dim ? operand_rounded(run, 0, params[n->weight], n->dim) : NULL,
-                           .eps = n->eps,
-                           .cosines = turn ? run->cosines : NULL,
-                           .sines = turn ? run->sines : NULL};
+    return (kernels_heads){
+        .batch = run->batch,
+        .sequence = run->length,
+        .heads = heads,
+        .dim = c->head_dim,
+        .type = model_heads_type(run->m),
+        .weight = n->dim ? model_operand_rounded(run, 0, params[n->weight], n->dim) : NULL,
+        .eps = n->eps,
+        .cosines = turn ? run->cosines : NULL,
+        .sines = turn ? run->sines : NULL};
 }
 
 static void rotate(model_run *run, const norm *n, void *out, const void *in, size_t heads,
@@ -179,33 +187,34 @@ static void rotate_both(model_run *run, const block_run *b, const float *const *
 
 static void attend(model_run *run, block_run *b, const float *in, const float *const *params) {
     const block_parts *p = &run->m->block;
-    const kernels_attention shape = shape_of(run);
+    const kernels_attention shape = attention_shape(run);
     kernels *k = run->k;
-    norm_forward(run, &p->attention_norm, run->normed, in, run->rows, params, &run->stats);
+    model_norm_forward(run, &p->attention_norm, run->normed, in, run->rows, params, &run->stats);
     project(run, b, params);
     rotate_both(run, b, params);
     k->attention_forward(k, &shape, b->attended, b->lse, run->attention.q, run->attention.key,
                          b->value, run->attention.scratch);
-    linear_forward_onto(run, &p->o, b->middle, in, attended_operand(run, b), run->rows, params);
+    model_linear_forward_onto(run, &p->o, b->middle, in, attended_operand(run, b), run->rows,
+                              params);
 }
 
 static void attend_backward(model_run *run, block_run *b, const float *in,
                             const float *const *params, float *const *grads) {
     const block_parts *p = &run->m->block;
     const model_config *c = &run->m->c;
-    const kernels_attention shape = shape_of(run);
+    const kernels_attention shape = attention_shape(run);
     attention_work *w = &run->attention;
-    linear_backward(run, &p->o, w->dattended, dstream_operand(run), attended_operand(run, b),
-                    run->rows, params, grads, heads_flags(run));
+    model_linear_backward(run, &p->o, w->dattended, dstream_operand(run), attended_operand(run, b),
+                          run->rows, params, grads, heads_flags(run));
     rotate_both(run, b, params);
     run->k->attention_backward(run->k, &shape, w->dq, w->dkey, w->dvalue, w->dattended, b->attended,
                                b->lse, w->q, w->key, b->value, w->scratch);
     rotate_backward(run, &p->q_norm, w->q, w->dq, b->q, c->heads, params, grads);
     rotate_backward(run, &p->k_norm, w->key, w->dkey, b->key, c->kv_heads, params, grads);
-    norm_forward(run, &p->attention_norm, run->normed, in, run->rows, params, &run->stats);
+    model_norm_forward(run, &p->attention_norm, run->normed, in, run->rows, params, &run->stats);
     project_backward(run, params, grads);
-    norm_backward(run, &p->attention_norm, run->dstream, run->dnormed, in, run->rows, params, grads,
-                  &run->stats, KERNELS_ADD);
+    model_norm_backward(run, &p->attention_norm, run->dstream, run->dnormed, in, run->rows, params,
+                        grads, &run->stats, KERNELS_ADD);
 }
 
 /* run->mlp = f(gate) * up, or f(up) */
@@ -226,23 +235,23 @@ static void rise(model_run *run, block_run *b, const float *const *params) {
     const block_parts *p = &run->m->block;
     const operand in = normed_operand(run);
     if (!is_gated(run) && model_inner_type(run->m) == KERNELS_F32) {
-        linear_forward_activated(run, &p->up, b->up, run->mlp, in, run->rows, params);
+        model_linear_forward_activated(run, &p->up, b->up, run->mlp, in, run->rows, params);
         return;
     }
     if (is_gated(run))
-        linear_forward(run, &p->gate, b->gate, in, run->rows, params, inner_flags(run));
-    linear_forward(run, &p->up, b->up, in, run->rows, params, inner_flags(run));
+        model_linear_forward(run, &p->gate, b->gate, in, run->rows, params, inner_flags(run));
+    model_linear_forward(run, &p->up, b->up, in, run->rows, params, inner_flags(run));
     if (!run->again) activate(run, b);
 }
 
 static void feed_forward(model_run *run, block_run *b, float *out, const float *const *params) {
     const block_parts *p = &run->m->block;
     const size_t n = run->rows;
-    norm_forward(run, &p->mlp_norm, run->normed, b->middle, n, params, &run->stats);
+    model_norm_forward(run, &p->mlp_norm, run->normed, b->middle, n, params, &run->stats);
     rise(run, b, params);
     if (run->again) return;
-    linear_forward_onto(run, &p->down, out, b->middle, inner_operand(run, run->in, run->mlp), n,
-                        params);
+    model_linear_forward_onto(run, &p->down, out, b->middle, inner_operand(run, run->in, run->mlp),
+                              n, params);
 }
 
 static void feed_forward_backward(model_run *run, block_run *b, const float *const *params,
@@ -252,24 +261,24 @@ static void feed_forward_backward(model_run *run, block_run *b, const float *con
     const size_t n = run->rows, inner = n * c->intermediate;
     const kernels_type type = model_inner_type(run->m);
     kernels *k = run->k;
-    linear_backward_input(run, &p->down, run->mlp, dstream_operand(run), n, params,
-                          inner_flags(run));
+    model_linear_backward_input(run, &p->down, run->mlp, dstream_operand(run), n, params,
+                                inner_flags(run));
     if (is_gated(run))
         k->gated_backward(k, run->mlp, b->gate, b->up, run->mlp, b->gate, b->up, inner,
                           c->activation, type);
     else
         k->activation_backward(k, run->mlp, b->up, run->mlp, b->up, inner, c->activation, type);
-    linear_backward_params(run, &p->down, dstream_operand(run),
-                           inner_operand(run, run->in, run->mlp), n, grads);
-    norm_forward(run, &p->mlp_norm, run->normed, b->middle, n, params, &run->stats);
+    model_linear_backward_params(run, &p->down, dstream_operand(run),
+                                 inner_operand(run, run->in, run->mlp), n, grads);
+    model_norm_forward(run, &p->mlp_norm, run->normed, b->middle, n, params, &run->stats);
     const operand in = normed_operand(run);
     if (is_gated(run))
-        linear_backward(run, &p->gate, run->dnormed, inner_operand(run, run->dout, b->gate), in, n,
-                        params, grads, 0);
-    linear_backward(run, &p->up, run->dnormed, inner_operand(run, run->dout, b->up), in, n, params,
-                    grads, is_gated(run) ? KERNELS_ADD : 0);
-    norm_backward(run, &p->mlp_norm, run->dstream, run->dnormed, b->middle, n, params, grads,
-                  &run->stats, KERNELS_ADD);
+        model_linear_backward(run, &p->gate, run->dnormed, inner_operand(run, run->dout, b->gate),
+                              in, n, params, grads, 0);
+    model_linear_backward(run, &p->up, run->dnormed, inner_operand(run, run->dout, b->up), in, n,
+                          params, grads, is_gated(run) ? KERNELS_ADD : 0);
+    model_norm_backward(run, &p->mlp_norm, run->dstream, run->dnormed, b->middle, n, params, grads,
+                        &run->stats, KERNELS_ADD);
 }
 
 static void block_forward(model_run *run, size_t layer, const float *const *params) {

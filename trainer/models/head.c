@@ -1,5 +1,8 @@
 /* How the loss comes about: what leaves the last block, normed where the family does that, through
  * a linear layer into cross-entropy. A classifier of images looks at the class token alone. */
+#include "models/linear.h"
+#include "models/norm.h"
+#include "models/operand.h"
 #include "models/parts.h"
 
 static float *last(const model_run *run) { return run->stream[run->m->c.layers]; }
@@ -7,13 +10,13 @@ static float *last(const model_run *run) { return run->stream[run->m->c.layers];
 static void head_keep(model_run *run, arena *a, size_t layer) {
     (void)layer;
     const int all = run->counted == run->rows;
-    run->picked = arena_floats(a, all ? 0 : run->counted, run->m->c.hidden);
-    run->lse = arena_floats(a, run->counted, 1);
-    run->losses = arena_take(a, run->counted, sizeof(double));
+    run->picked = model_arena_floats(a, all ? 0 : run->counted, run->m->c.hidden);
+    run->lse = model_arena_floats(a, run->counted, 1);
+    run->losses = model_arena_take(a, run->counted, sizeof(double));
 }
 
 static void head_work(model_run *run, arena *a) {
-    run->logits = arena_typed(a, run->counted, run->m->c.classes, model_logits_type(run->m));
+    run->logits = model_arena_typed(a, run->counted, run->m->c.classes, model_logits_type(run->m));
 }
 
 /* The rows that count: each sample's first, or all. */
@@ -28,17 +31,18 @@ static const float *pick(model_run *run) {
 /* What the linear layer reads, from what was picked. */
 static operand normed_of(model_run *run, const float *rows, const float *const *params) {
     const size_t n = run->counted * run->m->root.head.in;
-    if (!run->m->root.final.dim) return operand_of(run, run->in, rows, n);
-    norm_forward(run, &run->m->root.final, run->normed, rows, run->counted, params, &run->stats);
-    return operand_typed(run, run->m->type, run->in, run->normed, n);
+    if (!run->m->root.final.dim) return model_operand_of(run, run->in, rows, n);
+    model_norm_forward(run, &run->m->root.final, run->normed, rows, run->counted, params,
+                       &run->stats);
+    return model_operand_typed(run, run->m->type, run->in, run->normed, n);
 }
 
 static void head_forward(model_run *run, size_t layer, const float *const *params) {
     (void)layer;
     const operand in = normed_of(run, pick(run), params);
     const kernels_type type = model_logits_type(run->m);
-    linear_forward(run, &run->m->root.head, run->logits, in, run->counted, params,
-                   operand_flags(type));
+    model_linear_forward(run, &run->m->root.head, run->logits, in, run->counted, params,
+                         model_operand_flags(type));
     run->k->cross_entropy_forward(run->k, run->losses, run->lse, run->logits, type,
                                   run->samples.targets, run->counted, run->m->c.classes);
 }
@@ -59,7 +63,7 @@ static operand dlogits_of(model_run *run) {
     run->k->cross_entropy_backward(run->k, run->logits, run->logits, type, run->lse,
                                    run->samples.targets, run->counted, run->m->c.classes,
                                    run->scale);
-    return operand_typed(run, type, run->dout, run->logits, run->counted * run->m->c.classes);
+    return model_operand_typed(run, type, run->dout, run->logits, run->counted * run->m->c.classes);
 }
 
 static void head_backward(model_run *run, size_t layer, const float *const *params,
@@ -70,11 +74,11 @@ static void head_backward(model_run *run, size_t layer, const float *const *para
     const float *rows = all ? last(run) : run->picked;
     float *drows = all ? run->dstream : run->dnormed;
     const operand in = normed_of(run, rows, params);
-    linear_backward(run, &root->head, has_norm ? run->dnormed : drows, dlogits_of(run), in,
-                    run->counted, params, grads, 0);
+    model_linear_backward(run, &root->head, has_norm ? run->dnormed : drows, dlogits_of(run), in,
+                          run->counted, params, grads, 0);
     if (has_norm)
-        norm_backward(run, &root->final, drows, run->dnormed, rows, run->counted, params, grads,
-                      &run->stats, 0);
+        model_norm_backward(run, &root->final, drows, run->dnormed, rows, run->counted, params,
+                            grads, &run->stats, 0);
     if (!all) put_back(run);
 }
 

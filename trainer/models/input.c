@@ -1,5 +1,7 @@
 /* How samples enter the stream: tokens through an embedding, images as projected patches behind a
  * class token, vectors as they are. Positions that are learned are added. */
+#include "models/linear.h"
+#include "models/operand.h"
 #include "models/parts.h"
 
 /* Every sample gets the same positions, [length,hidden]. */
@@ -7,8 +9,8 @@ static void add_positions(model_run *run, const float *const *params) {
     const size_t place = run->m->root.positions, sample = run->length * run->m->c.hidden;
     if (place != NO_PLACE)
         run->k->copy_rows(run->k, run->stream[0], sample,
-                          operand_rounded(run, 0, params[place], sample), 0, run->batch, sample,
-                          KERNELS_ADD);
+                          model_operand_rounded(run, 0, params[place], sample), 0, run->batch,
+                          sample, KERNELS_ADD);
 }
 
 static void add_positions_backward(model_run *run, float *const *grads) {
@@ -47,8 +49,8 @@ const stage_kind stage_tokens = {.forward = tokens_forward, .backward = tokens_b
 
 static void image_work(model_run *run, arena *a) {
     const size_t rows = run->batch * model_patches(run->m);
-    run->patches = arena_floats(a, rows, model_patch_dim(run->m));
-    run->projected = arena_floats(a, rows, run->m->c.hidden);
+    run->patches = model_arena_floats(a, rows, model_patch_dim(run->m));
+    run->projected = model_arena_floats(a, rows, run->m->c.hidden);
 }
 
 static void cut_patches(model_run *run) {
@@ -64,7 +66,7 @@ static void cut_patches(model_run *run) {
 
 static operand patches_operand(model_run *run) {
     const size_t rows = run->batch * model_patches(run->m);
-    return operand_of(run, run->in, run->patches, rows * model_patch_dim(run->m));
+    return model_operand_of(run, run->in, run->patches, rows * model_patch_dim(run->m));
 }
 
 static void image_forward(model_run *run, size_t layer, const float *const *params) {
@@ -75,10 +77,11 @@ static void image_forward(model_run *run, size_t layer, const float *const *para
     const size_t sample = run->length * hidden;
     float *stream = run->stream[0];
     cut_patches(run);
-    linear_forward(run, &root->patches, run->projected, patches_operand(run), run->batch * patches,
-                   params, 0);
-    k->copy_rows(k, stream, sample, operand_rounded(run, 0, params[root->class_token], hidden), 0,
-                 run->batch, hidden, 0);
+    model_linear_forward(run, &root->patches, run->projected, patches_operand(run),
+                         run->batch * patches, params, 0);
+    k->copy_rows(k, stream, sample,
+                 model_operand_rounded(run, 0, params[root->class_token], hidden), 0, run->batch,
+                 hidden, 0);
     k->copy_rows(k, stream + hidden, sample, run->projected, patches * hidden, run->batch,
                  patches * hidden, 0);
     add_positions(run, params);
@@ -97,9 +100,10 @@ static void image_backward(model_run *run, size_t layer, const float *const *par
     k->copy_rows(k, run->projected, patches * hidden, run->dstream + hidden, sample, run->batch,
                  patches * hidden, 0);
     cut_patches(run);
-    linear_backward(run, &root->patches, NULL,
-                    operand_of(run, run->dout, run->projected, run->batch * patches * hidden),
-                    patches_operand(run), run->batch * patches, params, grads, 0);
+    model_linear_backward(
+        run, &root->patches, NULL,
+        model_operand_of(run, run->dout, run->projected, run->batch * patches * hidden),
+        patches_operand(run), run->batch * patches, params, grads, 0);
 }
 
 const stage_kind stage_image = {

@@ -6,7 +6,7 @@
 
 #include "programs/fail.h"
 
-const json_t *keys_value(const json_t *object, const char *key) {
+const json_t *model_keys_value(const json_t *object, const char *key) {
     const json_t *value = json_object_get(object, key);
     return json_is_null(value) ? NULL : value;
 }
@@ -26,9 +26,9 @@ static uint64_t size_of(const json_t *value, const char *key, uint64_t most, dcp
     return 0;
 }
 
-int keys_size(const json_t *config, const keys_entry *entry, dcp_error *err) {
-    const json_t *value = keys_value(config, entry->key);
-    const json_t *other = entry->other ? keys_value(config, entry->other) : NULL;
+int model_keys_size(const json_t *config, const keys_entry *entry, dcp_error *err) {
+    const json_t *value = model_keys_value(config, entry->key);
+    const json_t *other = entry->other ? model_keys_value(config, entry->other) : NULL;
     if (value && other && !json_equal(value, other))
         return core_fail(err, DCP_ERR_ARG,
                          "model config: %s and %s are two spellings of one key, and differ",
@@ -45,15 +45,15 @@ int keys_size(const json_t *config, const keys_entry *entry, dcp_error *err) {
     return DCP_OK;
 }
 
-int keys_sizes(const json_t *config, const keys_entry *entries, size_t n, dcp_error *err) {
+int model_keys_sizes(const json_t *config, const keys_entry *entries, size_t n, dcp_error *err) {
     int status = DCP_OK;
-    for (size_t i = 0; i < n && !status; i++) status = keys_size(config, &entries[i], err);
+    for (size_t i = 0; i < n && !status; i++) status = model_keys_size(config, &entries[i], err);
     return status;
 }
 
-int keys_pair(const json_t *config, const char *key, uint64_t absent, uint64_t out[2],
-              dcp_error *err) {
-    const json_t *value = keys_value(config, key);
+int model_keys_pair(const json_t *config, const char *key, uint64_t absent, uint64_t out[2],
+                    dcp_error *err) {
+    const json_t *value = model_keys_value(config, key);
     if (!value) {
         out[0] = out[1] = absent;
         return DCP_OK;
@@ -71,9 +71,9 @@ int keys_pair(const json_t *config, const char *key, uint64_t absent, uint64_t o
     return DCP_OK;
 }
 
-int keys_number(const json_t *object, const char *key, double absent, double least, double *out,
-                dcp_error *err) {
-    const json_t *value = keys_value(object, key);
+int model_keys_number(const json_t *object, const char *key, double absent, double least,
+                      double *out, dcp_error *err) {
+    const json_t *value = model_keys_value(object, key);
     if (value && !json_is_number(value))
         return core_fail(err, DCP_ERR_ARG, "model config: %s is not a number", key);
     const double number = value ? json_number_value(value) : absent;
@@ -84,8 +84,8 @@ int keys_number(const json_t *object, const char *key, double absent, double lea
     return DCP_OK;
 }
 
-int keys_flag(const json_t *config, const char *key, int absent, int *out, dcp_error *err) {
-    const json_t *value = keys_value(config, key);
+int model_keys_flag(const json_t *config, const char *key, int absent, int *out, dcp_error *err) {
+    const json_t *value = model_keys_value(config, key);
     if (value && !json_is_boolean(value))
         return core_fail(err, DCP_ERR_ARG, "model config: %s is neither true nor false", key);
     *out = value ? json_is_true(value) : absent;
@@ -108,9 +108,9 @@ static const struct activation_name {
     {"gelu_accurate", KERNELS_GELU_TANH},
 };
 
-int keys_activation(const json_t *config, const char *key, const char *absent,
-                    kernels_activation *out, dcp_error *err) {
-    const json_t *value = keys_value(config, key);
+int model_keys_activation(const json_t *config, const char *key, const char *absent,
+                          kernels_activation *out, dcp_error *err) {
+    const json_t *value = model_keys_value(config, key);
     const char *name = value ? json_string_value(value) : absent;
     if (!name) return core_fail(err, DCP_ERR_ARG, "model config: %s is not a name", key);
     for (size_t i = 0; i < sizeof activation_names / sizeof *activation_names; i++)
@@ -123,26 +123,26 @@ int keys_activation(const json_t *config, const char *key, const char *absent,
                      key, name);
 }
 
-int keys_only_flag(const json_t *config, const char *key, int only, dcp_error *err) {
+int model_keys_only_flag(const json_t *config, const char *key, int only, dcp_error *err) {
     int set = only;
-    const int status = keys_flag(config, key, only, &set, err);
+    const int status = model_keys_flag(config, key, only, &set, err);
     if (status || set == only) return status;
     return core_fail(err, DCP_ERR_UNSUPPORTED, "model config: %s %s is not supported", key,
                      set ? "true" : "false");
 }
 
-int keys_only_number(const json_t *object, const char *key, double only, dcp_error *err) {
+int model_keys_only_number(const json_t *object, const char *key, double only, dcp_error *err) {
     double number = only;
-    const int status = keys_number(object, key, only, -HUGE_VAL, &number, err);
+    const int status = model_keys_number(object, key, only, -HUGE_VAL, &number, err);
     if (status || number == only) return status;
     return core_fail(err, DCP_ERR_UNSUPPORTED, "model config: %s %g is not supported (only %g)",
                      key, number, only);
 }
 
-int keys_no_dropout(const json_t *config, const char *const *keys, size_t n, dcp_error *err) {
+int model_keys_no_dropout(const json_t *config, const char *const *keys, size_t n, dcp_error *err) {
     for (size_t i = 0; i < n; i++) {
         double rate = 0.0;
-        const int status = keys_number(config, keys[i], 0.0, -HUGE_VAL, &rate, err);
+        const int status = model_keys_number(config, keys[i], 0.0, -HUGE_VAL, &rate, err);
         if (status) return status;
         if (rate != 0.0)
             return core_fail(err, DCP_ERR_UNSUPPORTED,
@@ -153,8 +153,8 @@ int keys_no_dropout(const json_t *config, const char *const *keys, size_t n, dcp
     return DCP_OK;
 }
 
-int keys_no_quantization(const json_t *config, dcp_error *err) {
-    if (!keys_value(config, "quantization_config")) return DCP_OK;
+int model_keys_no_quantization(const json_t *config, dcp_error *err) {
+    if (!model_keys_value(config, "quantization_config")) return DCP_OK;
     return core_fail(err, DCP_ERR_UNSUPPORTED,
                      "model config: quantization_config is not supported");
 }

@@ -25,26 +25,26 @@ typedef struct keys_entry {
 } keys_entry;
 
 /* The value of a key; NULL where it is absent or null. */
-const json_t *keys_value(const json_t *object, const char *key);
+const json_t *model_keys_value(const json_t *object, const char *key);
 
 /* A size of at least 1. Two spellings that differ are an error. */
-int keys_size(const json_t *config, const keys_entry *entry, dcp_error *err);
-int keys_sizes(const json_t *config, const keys_entry *entries, size_t n, dcp_error *err);
+int model_keys_size(const json_t *config, const keys_entry *entry, dcp_error *err);
+int model_keys_sizes(const json_t *config, const keys_entry *entries, size_t n, dcp_error *err);
 /* [height, width], or one number for both. */
-int keys_pair(const json_t *config, const char *key, uint64_t absent, uint64_t out[2],
-              dcp_error *err);
+int model_keys_pair(const json_t *config, const char *key, uint64_t absent, uint64_t out[2],
+                    dcp_error *err);
 /* A finite number that is at least `least`. */
-int keys_number(const json_t *object, const char *key, double absent, double least, double *out,
-                dcp_error *err);
-int keys_flag(const json_t *config, const char *key, int absent, int *out, dcp_error *err);
-int keys_activation(const json_t *config, const char *key, const char *absent,
-                    kernels_activation *out, dcp_error *err);
+int model_keys_number(const json_t *object, const char *key, double absent, double least,
+                      double *out, dcp_error *err);
+int model_keys_flag(const json_t *config, const char *key, int absent, int *out, dcp_error *err);
+int model_keys_activation(const json_t *config, const char *key, const char *absent,
+                          kernels_activation *out, dcp_error *err);
 
 /* What a key must be where it is given. */
-int keys_only_flag(const json_t *config, const char *key, int only, dcp_error *err);
-int keys_only_number(const json_t *object, const char *key, double only, dcp_error *err);
+int model_keys_only_flag(const json_t *config, const char *key, int only, dcp_error *err);
+int model_keys_only_number(const json_t *object, const char *key, double only, dcp_error *err);
 /* For each: dropout is not computed, so a config that asks for it must say that it shall not be. */
-int keys_no_dropout(const json_t *config, const char *const *keys, size_t n, dcp_error *err);
-int keys_no_quantization(const json_t *config, dcp_error *err);
+int model_keys_no_dropout(const json_t *config, const char *const *keys, size_t n, dcp_error *err);
+int model_keys_no_quantization(const json_t *config, dcp_error *err);
 
 #endif

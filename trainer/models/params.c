@@ -14,16 +14,16 @@
 enum { ROOT = 0 };
 
 /* Parts being added to one unit. */
-typedef struct builder {
+typedef struct unit_builder {
     model *m;
     size_t unit;
     int in_first;    /* linear weights are [in,out] */
     char prefix[64]; /* of names */
     int failed;      /* out of memory, or a name too long */
-} builder;
+} unit_builder;
 
-static size_t add_tensor(builder *b, const char *name, const char *suffix, uint32_t ndim,
-                         const uint64_t *shape, model_init init, double std) {
+static size_t add_parameter(unit_builder *b, const char *name, const char *suffix, uint32_t ndim,
+                            const uint64_t *shape, model_init init, double std) {
     model_unit *unit = &b->m->units[b->unit];
     model_param *grown = realloc(unit->params, (unit->n + 1) * sizeof *grown);
     if (!grown) {
@@ -41,13 +41,13 @@ static size_t add_tensor(builder *b, const char *name, const char *suffix, uint3
     return unit->n++;
 }
 
-static size_t add_vector(builder *b, const char *name, const char *suffix, size_t dim,
+static size_t add_vector(unit_builder *b, const char *name, const char *suffix, size_t dim,
                          model_init init) {
-    return add_tensor(b, name, suffix, 1, &(uint64_t){dim}, init, 0.0);
+    return add_parameter(b, name, suffix, 1, &(uint64_t){dim}, init, 0.0);
 }
 
 /* No such part in the family: `out` is 0. */
-static linear add_linear(builder *b, const char *name, size_t in, size_t out, int bias,
+static linear add_linear(unit_builder *b, const char *name, size_t in, size_t out, int bias,
                          double std) {
     linear l = {.weight = NO_PLACE, .bias = NO_PLACE};
     if (!name) return l;
@@ -55,13 +55,13 @@ static linear add_linear(builder *b, const char *name, size_t in, size_t out, in
     l.out = out;
     l.in_first = b->in_first;
     const uint64_t shape[2] = {l.in_first ? in : out, l.in_first ? out : in};
-    l.weight = add_tensor(b, name, ".weight", 2, shape, MODEL_INIT_NORMAL, std);
+    l.weight = add_parameter(b, name, ".weight", 2, shape, MODEL_INIT_NORMAL, std);
     if (bias) l.bias = add_vector(b, name, ".bias", out, MODEL_INIT_ZEROS);
     return l;
 }
 
 /* No such part in the family: `dim` is 0. */
-static norm add_norm(builder *b, const char *name, size_t dim) {
+static norm add_norm(unit_builder *b, const char *name, size_t dim) {
     norm n = {.weight = NO_PLACE, .bias = NO_PLACE};
     if (!name) return n;
     n.dim = dim;
@@ -76,7 +76,7 @@ static double residual_std(const model_config *c) {
     return c->in_first ? c->init_std / sqrt(2.0 * (double)c->layers) : c->init_std;
 }
 
-static block_parts add_block(builder *b) {
+static block_parts add_block(unit_builder *b) {
     const model *m = b->m;
     const model_config *c = &m->c;
     const family_names *names = c->names;
@@ -101,14 +101,14 @@ static block_parts add_block(builder *b) {
 /* He et al. 2015, for the activation that follows. */
 static double dense_std(size_t in) { return sqrt(2.0 / (double)in); }
 
-static void add_dense(builder *b, size_t layer) {
+static void add_dense(unit_builder *b, size_t layer) {
     const model *m = b->m;
     add_linear(b, "", model_width(m, layer), model_width(m, layer + 1), 1,
                dense_std(model_width(m, layer)));
 }
 
 /* The learned embeddings of a family, those of images with the leading 1 of their batch. */
-static void add_embeddings(builder *b, root_parts *root) {
+static void add_embeddings(unit_builder *b, root_parts *root) {
     const model_config *c = &b->m->c;
     const family_names *names = c->names;
     const int image = c->input == INPUT_IMAGE;
@@ -118,19 +118,19 @@ static void add_embeddings(builder *b, root_parts *root) {
     root->embed = root->positions = root->class_token = NO_PLACE;
     if (names->embed)
         root->embed =
-            add_tensor(b, names->embed, ".weight", 2, vocab, MODEL_INIT_NORMAL, c->init_std);
+            add_parameter(b, names->embed, ".weight", 2, vocab, MODEL_INIT_NORMAL, c->init_std);
     if (root->embed != NO_PLACE) b->m->units[ROOT].params[root->embed].tied = c->tied;
     if (names->class_token)
-        root->class_token =
-            add_tensor(b, names->class_token, "", 3, class_token, MODEL_INIT_NORMAL, c->init_std);
+        root->class_token = add_parameter(b, names->class_token, "", 3, class_token,
+                                          MODEL_INIT_NORMAL, c->init_std);
     if (names->positions)
         root->positions =
-            add_tensor(b, names->positions, "", image ? 3 : 2, image ? positions : positions + 1,
-                       MODEL_INIT_NORMAL, c->init_std);
+            add_parameter(b, names->positions, "", image ? 3 : 2, image ? positions : positions + 1,
+                          MODEL_INIT_NORMAL, c->init_std);
 }
 
 /* A convolution's weight; to a matrix product it is [hidden, channels * patch]. */
-static linear add_patches(builder *b) {
+static linear add_patches(unit_builder *b) {
     const model_config *c = &b->m->c;
     const uint64_t shape[4] = {c->hidden, c->channels, c->patch[0], c->patch[1]};
     linear l = {.weight = NO_PLACE, .bias = NO_PLACE};
@@ -138,13 +138,13 @@ static linear add_patches(builder *b) {
     l.in = model_patch_dim(b->m);
     l.out = c->hidden;
     l.weight =
-        add_tensor(b, c->names->patches, ".weight", 4, shape, MODEL_INIT_NORMAL, c->init_std);
+        add_parameter(b, c->names->patches, ".weight", 4, shape, MODEL_INIT_NORMAL, c->init_std);
     l.bias = add_vector(b, c->names->patches, ".bias", c->hidden, MODEL_INIT_ZEROS);
     return l;
 }
 
 /* The head is always stored [out,in]; an MLP's is its last layer. */
-static linear add_head(builder *b, const root_parts *root) {
+static linear add_head(unit_builder *b, const root_parts *root) {
     const model_config *c = &b->m->c;
     const size_t in = model_width(b->m, c->layers);
     if (c->tied)
@@ -167,7 +167,7 @@ static void mark_classifier(model *m) {
 }
 
 static int add_parts(model *m) {
-    builder b = {.m = m, .unit = ROOT};
+    unit_builder b = {.m = m, .unit = ROOT};
     add_embeddings(&b, &m->root);
     m->root.patches = add_patches(&b);
     m->root.final = add_norm(&b, m->c.names->final_norm, m->c.hidden);
@@ -217,9 +217,4 @@ size_t model_unit_params(const model *m, size_t unit) { return m->units[unit].n;
 
 const model_param *model_unit_param(const model *m, size_t unit, size_t i) {
     return &m->units[unit].params[i];
-}
-
-size_t model_length(const model *m, size_t sequence) {
-    if (m->c.input == INPUT_IMAGE) return 1 + model_patches(m);
-    return m->c.input == INPUT_TOKENS ? sequence : 1;
 }

@@ -7,24 +7,10 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "models/param.h"
 #include <dcp/error.h>
-#include <dcp/tensor.h>
 
 typedef struct model model;
-
-typedef enum model_init { MODEL_INIT_NORMAL, MODEL_INIT_ONES, MODEL_INIT_ZEROS } model_init;
-
-typedef struct model_param {
-    char name[128]; /* Hugging Face's: "model.layers.0.mlp.up_proj.weight" */
-    uint32_t ndim;
-    uint64_t shape[DCP_MAX_DIMS];
-    size_t base;     /* files of the base model have the name from here on: "layers.0.mlp..." */
-    model_init init; /* how a random start fills it */
-    double std;      /* of MODEL_INIT_NORMAL */
-    int frozen;      /* 0; whoever trains the model may set it in a copy */
-    int fresh; /* files of weights may lack it: a classifier, which starts as at random then */
-    int tied;  /* files may hold it a second time, as lm_head.weight */
-} model_param;
 
 /* Reads a Hugging Face config object: model_type "gpt2", "llama", "qwen3" or "vit" (for image
  * classification); or "mlp", our own. A key whose value asks for what we don't have (rope scaling,

@@ -8,10 +8,14 @@
 
 #include "kernels/kernels.h"
 #include "models/arena.h"
-#include "models/config.h"
-#include "models/model.h"
+#include "models/families.h"
+#include "models/param.h"
+#include "models/sample.h"
 
 #define NO_PLACE SIZE_MAX
+
+typedef struct model model;
+typedef struct model_run model_run;
 
 typedef struct linear {
     size_t weight, bias; /* places in the unit; bias may be NO_PLACE */
@@ -155,29 +159,11 @@ static inline size_t model_patch_dim(const model *m) {
     return m->c.channels * m->c.patch[0] * m->c.patch[1];
 }
 /* Rows of a sample in the stream; `sequence`: tokens of a sample. */
-size_t model_length(const model *m, size_t sequence);
-
-/* What a matrix product reads: `narrow` where the model computes in bf16, else `wide`. */
-typedef struct operand {
-    const float *wide;
-    const uint16_t *narrow;
-} operand;
-
-/* x[n] as an operand; in bf16 it is rounded into `to`. */
-operand operand_of(model_run *run, uint16_t *to, const float *x, size_t n);
-/* A linear layer's weight likewise, until the next call. */
-operand operand_weight(model_run *run, const linear *l, const float *const *params);
-/* A parameter that is not multiplied by a matrix, as it is used: itself, or rounded into `slot` of
- * run->rounded, until the slot's next use. */
-const float *operand_rounded(model_run *run, size_t slot, const float *param, size_t n);
-/* x[n] of `type`, which is fp32 or the model's, as an operand; rounded into `to` where it is not
- * rounded yet. */
-operand operand_typed(model_run *run, kernels_type type, uint16_t *to, const void *x, size_t n);
-/* What a product needs to be told that leaves an array of `type`. */
-static inline unsigned operand_flags(kernels_type type) {
-    return type == KERNELS_BF16 ? KERNELS_NARROW : 0;
+static inline size_t model_length(const model *m, size_t sequence) {
+    if (m->c.input == INPUT_IMAGE) return 1 + model_patches(m);
+    return m->c.input == INPUT_TOKENS ? sequence : 1;
 }
-void operand_lay_out(model_run *run, arena *a);
+
 /* What the arrays between the MLP's products hold, and heads on their way from their projection
  * through attention and back: fp32 where a bias is added to them. */
 static inline kernels_type model_inner_type(const model *m) {
@@ -193,35 +179,5 @@ static inline kernels_type model_logits_type(const model *m) {
 static inline kernels_type model_heads_type(const model *m) {
     return m->c.qkv_bias || m->block.qkv.out > 0 ? KERNELS_F32 : m->type;
 }
-
-/* y[rows,out] = x[rows,in] weight + bias. flags: KERNELS_NARROW where y is bf16; then there is no
- * bias. */
-void linear_forward(model_run *run, const linear *l, void *y, operand x, size_t rows,
-                    const float *const *params, unsigned flags);
-/* y[rows,out] = add[rows,out] + x[rows,in] weight + bias */
-void linear_forward_onto(model_run *run, const linear *l, float *y, const float *add, operand x,
-                         size_t rows, const float *const *params);
-/* The first, in fp32, and activated[rows,out] = the model's activation of y. */
-void linear_forward_activated(model_run *run, const linear *l, float *y, float *activated,
-                              operand x, size_t rows, const float *const *params);
-/* The parameters' gradients. dy.wide is needed where the layer has a bias. */
-void linear_backward_params(model_run *run, const linear *l, operand dy, operand x, size_t rows,
-                            float *const *grads);
-/* dx[rows,in] = (or +=) the gradient of x */
-void linear_backward_input(model_run *run, const linear *l, void *dx, operand dy, size_t rows,
-                           const float *const *params, unsigned flags);
-/* Both; dx may be NULL, and may be x. */
-void linear_backward(model_run *run, const linear *l, void *dx, operand dy, operand x, size_t rows,
-                     const float *const *params, float *const *grads, unsigned flags);
-
-/* out[rows,dim] = the norm of in, in the model's type; fills stats. */
-void norm_forward(model_run *run, const norm *n, void *out, const float *in, size_t rows,
-                  const float *const *params, const norm_stats *stats);
-/* The parameters' gradients, and dx[rows,dim] = (or +=) that of in; dx may be dout. Where dx is
- * run->dstream its rounded form follows. */
-void norm_backward(model_run *run, const norm *n, float *dx, const float *dout, const float *in,
-                   size_t rows, const float *const *params, float *const *grads,
-                   const norm_stats *stats, unsigned add);
-void norm_lay_out(const norm *n, arena *a, size_t rows, norm_stats *out);
 
 #endif

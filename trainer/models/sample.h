@@ -25,17 +25,18 @@ typedef struct sample_batch {
 } sample_batch;
 
 /* Numbers of one sample; 0 for tokens. */
-static inline uint64_t sample_values(const sample_shape *shape) {
+static inline uint64_t model_sample_values(const sample_shape *shape) {
     uint64_t n = shape->ndim > 0;
     for (uint32_t d = 0; d < shape->ndim; d++) n *= shape->dims[d];
     return n;
 }
 
 /* The batch from its i-th sample on. */
-static inline sample_batch sample_batch_at(const sample_batch *batch, const sample_shape *shape,
-                                           uint64_t i) {
+static inline sample_batch model_sample_batch_at(const sample_batch *batch,
+                                                 const sample_shape *shape, uint64_t i) {
     return (sample_batch){.ids = batch->ids ? batch->ids + i * shape->tokens : NULL,
-                          .values = batch->values ? batch->values + i * sample_values(shape) : NULL,
+                          .values =
+                              batch->values ? batch->values + i * model_sample_values(shape) : NULL,
                           .targets = batch->targets + i * shape->targets};
 }
 

@@ -8,31 +8,31 @@
 
 #include "programs/fail.h"
 
-void weights_shape_text(uint32_t ndim, const uint64_t *shape, char *out, size_t size) {
+void model_weights_shape_text(uint32_t ndim, const uint64_t *shape, char *out, size_t size) {
     size_t at = (size_t)snprintf(out, size, "[");
     for (uint32_t d = 0; d < ndim && at < size; d++)
         at += (size_t)snprintf(out + at, size - at, d ? ",%" PRIu64 : "%" PRIu64, shape[d]);
     if (at < size) snprintf(out + at, size - at, "]");
 }
 
-static int by_path(const void *key, const void *element) {
+static int compare_paths(const void *key, const void *element) {
     return strcmp(key, (*(const dcp_tensor *const *)element)->path);
 }
 
-const dcp_tensor *weights_find(const found_tensors *found, const char *name) {
+const dcp_tensor *model_weights_find(const found_tensors *found, const char *name) {
     char path[DCP_MAX_PATH];
     snprintf(path, sizeof path, "%s%s", found->prefix, name);
     const dcp_tensor *const *at =
-        found->n ? bsearch(path, found->list, found->n, sizeof *found->list, by_path) : NULL;
+        found->n ? bsearch(path, found->list, found->n, sizeof *found->list, compare_paths) : NULL;
     return at ? *at : NULL;
 }
 
-const dcp_tensor *weights_find_param(const found_tensors *found, const model_param *param) {
-    const dcp_tensor *tensor = weights_find(found, param->name);
-    return tensor || !param->base ? tensor : weights_find(found, param->name + param->base);
+const dcp_tensor *model_weights_find_param(const found_tensors *found, const model_param *param) {
+    const dcp_tensor *tensor = model_weights_find(found, param->name);
+    return tensor || !param->base ? tensor : model_weights_find(found, param->name + param->base);
 }
 
-static int same_shape(const model_param *param, const dcp_tensor *tensor) {
+static int shapes_agree(const model_param *param, const dcp_tensor *tensor) {
     return param->ndim == tensor->ndim &&
            memcmp(param->shape, tensor->shape, param->ndim * sizeof *param->shape) == 0;
 }
@@ -44,7 +44,7 @@ typedef struct name_list {
     int tied;
 } name_list;
 
-static int by_name(const void *a, const void *b) {
+static int compare_names(const void *a, const void *b) {
     return strcmp(*(const char *const *)a, *(const char *const *)b);
 }
 
@@ -57,7 +57,7 @@ static int list_names(const model_param *const *params, size_t n, name_list *nam
         if (params[i]->base) names->list[names->n++] = params[i]->name + params[i]->base;
         names->tied |= params[i]->tied;
     }
-    qsort(names->list, names->n, sizeof *names->list, by_name);
+    qsort(names->list, names->n, sizeof *names->list, compare_names);
     return DCP_OK;
 }
 
@@ -82,21 +82,21 @@ static void compare_surplus(const name_list *names, const found_tensors *found, 
     for (size_t i = 0; i < found->n; i++) {
         if (strncmp(found->list[i]->path, found->prefix, prefix) != 0) continue;
         const char *name = found->list[i]->path + prefix;
-        if (!bsearch(&name, names->list, names->n, sizeof *names->list, by_name) &&
+        if (!bsearch(&name, names->list, names->n, sizeof *names->list, compare_names) &&
             !may_be_surplus(names, name))
             tell(ctx, (weights_difference){.tensor = found->list[i]});
     }
 }
 
-int weights_compare(const model_param *const *params, size_t n, const found_tensors *found,
-                    weights_tell tell, void *ctx, dcp_error *err) {
+int model_weights_compare(const model_param *const *params, size_t n, const found_tensors *found,
+                          weights_tell tell, void *ctx, dcp_error *err) {
     name_list names;
     const int status = list_names(params, n, &names, err);
     if (status != DCP_OK) return status;
     for (size_t i = 0; i < n; i++) {
-        const dcp_tensor *tensor = weights_find_param(found, params[i]);
+        const dcp_tensor *tensor = model_weights_find_param(found, params[i]);
         if (!tensor && params[i]->fresh && found->weights_only) continue;
-        if (!tensor || !same_shape(params[i], tensor))
+        if (!tensor || !shapes_agree(params[i], tensor))
             tell(ctx, (weights_difference){params[i], tensor});
     }
     compare_surplus(&names, found, tell, ctx);

@@ -18,10 +18,10 @@ typedef struct found_tensors {
 } found_tensors;
 
 /* A name without the prefix; NULL where there is none. */
-const dcp_tensor *weights_find(const found_tensors *found, const char *name);
+const dcp_tensor *model_weights_find(const found_tensors *found, const char *name);
 /* The parameter's tensor among those found, by its name or, as files of a base model have it,
  * without the family's prefix; NULL where there is none. */
-const dcp_tensor *weights_find_param(const found_tensors *found, const model_param *param);
+const dcp_tensor *model_weights_find_param(const found_tensors *found, const model_param *param);
 
 /* One difference: without a tensor it is missing, without a parameter it is surplus, with both the
  * shapes differ. */
@@ -35,10 +35,10 @@ typedef void (*weights_tell)(void *ctx, weights_difference difference);
  * tensors. Of weights alone a classifier may be missing. A surplus lm_head.weight of tied weights,
  * what a classifier does not use (pooler, mask token) and old files' constants (rotary frequencies,
  * GPT-2's masks) are let pass. DCP_ERR_NO_MEMORY, or DCP_OK. */
-int weights_compare(const model_param *const *params, size_t n, const found_tensors *found,
-                    weights_tell tell, void *ctx, dcp_error *err);
+int model_weights_compare(const model_param *const *params, size_t n, const found_tensors *found,
+                          weights_tell tell, void *ctx, dcp_error *err);
 
 /* "[4,3]" into `out`; cut where it does not fit. */
-void weights_shape_text(uint32_t ndim, const uint64_t *shape, char *out, size_t size);
+void model_weights_shape_text(uint32_t ndim, const uint64_t *shape, char *out, size_t size);
 
 #endif

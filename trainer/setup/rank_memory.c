@@ -20,7 +20,7 @@ static uint64_t smaller(uint64_t a, uint64_t b) { return a < b ? a : b; }
 
 static uint64_t sample_bytes(const model *m, uint64_t sequence) {
     const sample_shape s = model_sample(m, sequence);
-    return 4 * (s.tokens + sample_values(&s) + s.targets);
+    return 4 * (s.tokens + model_sample_values(&s) + s.targets);
 }
 
 int setup_memory_predict(const config *c, const model *m, const fsdp_plan *plan, uint64_t sequence,

@@ -5,7 +5,7 @@
 
 #include "config/config.h"
 #include "fsdp/fsdp_plan.h"
-#include "models/model.h"
+#include "models/model_run.h"
 #include "step/trainer.h"
 
 /* Bytes. */

@@ -286,7 +286,7 @@ static int open_stores(trainer *t, dcp_error *err) {
 /* Memory of n samples, of 4 bytes a token, number and target. */
 static int make_samples(trainer *t, uint64_t n, dcp_error *err) {
     const sample_shape *s = &t->shape;
-    const uint64_t values = sample_values(s), most = s->tokens > values ? s->tokens : values;
+    const uint64_t values = model_sample_values(s), most = s->tokens > values ? s->tokens : values;
     if (most > SIZE_MAX / 4 / n) return core_fail_memory(err, SIZE_MAX);
     if (s->tokens) t->leaves.ids = malloc(n * s->tokens * sizeof *t->leaves.ids);
     if (values) t->leaves.values = malloc(n * values * sizeof *t->leaves.values);

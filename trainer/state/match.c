@@ -30,8 +30,8 @@ static void tell_difference(void *differences_of, weights_difference difference)
     const model_param *param = difference.param;
     const dcp_tensor *tensor = difference.tensor;
     char here[160], there[160];
-    if (param) weights_shape_text(param->ndim, param->shape, here, sizeof here);
-    if (tensor) weights_shape_text(tensor->ndim, tensor->shape, there, sizeof there);
+    if (param) model_weights_shape_text(param->ndim, param->shape, here, sizeof here);
+    if (tensor) model_weights_shape_text(tensor->ndim, tensor->shape, there, sizeof there);
     if (!tensor)
         differ(d, "%s %s is missing there", param->name, here);
     else if (!param)
@@ -42,7 +42,7 @@ static void tell_difference(void *differences_of, weights_difference difference)
 }
 
 static void compare_dtype(const model_param *param, const found_tensors *found, differences *d) {
-    const dcp_tensor *tensor = weights_find_param(found, param);
+    const dcp_tensor *tensor = model_weights_find_param(found, param);
     if (tensor && tensor->dtype != DCP_F32 && tensor->dtype != DCP_BF16 && tensor->dtype != DCP_F16)
         differ(d, "%s is %s there, which is not widened to F32", param->name,
                dcp_dtype_name(tensor->dtype));
@@ -60,7 +60,7 @@ static void tell_fresh(const fsdp_layout *layout, const found_tensors *found) {
     for (size_t u = 0; u < layout->n; u++)
         for (size_t i = 0; i < layout->units[u].n; i++) {
             const model_param *param = &layout->units[u].params[i].info;
-            if (param->fresh && !weights_find_param(found, param))
+            if (param->fresh && !model_weights_find_param(found, param))
                 ranks_warn(layout->rank, "%s has no %s: newly initialized", found->where,
                            param->name);
         }
@@ -81,7 +81,7 @@ static int compare_params(const fsdp_layout *layout, const found_tensors *found,
     for (size_t u = 0; u < layout->n; u++)
         for (size_t i = 0; i < layout->units[u].n; i++)
             params[at++] = &layout->units[u].params[i].info;
-    const int status = weights_compare(params, n, found, tell_difference, d, err);
+    const int status = model_weights_compare(params, n, found, tell_difference, d, err);
     for (size_t i = 0; i < n; i++) compare_dtype(params[i], found, d);
     free(params);
     return status;
@@ -132,8 +132,8 @@ static int match_tied(const fsdp_layout *layout, const found_tensors *found, sta
                       void *from, dcp_error *err) {
     const fsdp_param *param = tied_param(layout);
     if (!param) return DCP_OK;
-    const dcp_tensor *const both[] = {weights_find_param(found, &param->info),
-                                      weights_find(found, WEIGHTS_COPY)};
+    const dcp_tensor *const both[] = {model_weights_find_param(found, &param->info),
+                                      model_weights_find(found, WEIGHTS_COPY)};
     if (!both[0] || !both[1]) return DCP_OK;
     if (both[0]->dtype != both[1]->dtype || both[0]->ndim != both[1]->ndim ||
         memcmp(both[0]->shape, both[1]->shape, both[0]->ndim * sizeof *both[0]->shape) != 0)

@@ -62,7 +62,7 @@ static int read_leaf(trainer *t, uint64_t leaf, sample_batch *out, dcp_error *er
     const uint64_t left = data_samples(t->eval_samples) - first;
     uint64_t counted;
     dcp_error why;
-    *out = sample_batch_at(&t->leaves, &t->shape, 0);
+    *out = model_sample_batch_at(&t->leaves, &t->shape, 0);
     const int status =
         data_read(t->eval_samples, t->state->seed, first, micro, out, &counted, &why);
     if (status != DCP_OK) return blame_eval_path(status, &why, err);

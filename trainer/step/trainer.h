@@ -8,7 +8,7 @@
 #include "data/data.h"
 #include "fsdp/fsdp.h"
 #include "kernels/kernels.h"
-#include "models/model.h"
+#include "models/model_run.h"
 #include "optim/optim.h"
 #include "state/train_state.h"
 #include "timeline/timeline.h"

@@ -22,7 +22,7 @@ static int read_leaves(trainer *t, uint64_t *counted, dcp_error *err) {
     *counted = 0;
     for (uint64_t i = 0; leaf_of(t, i) < leaves; i++) {
         const uint64_t first = t->state->samples + leaf_of(t, i) * t->c->micro;
-        const sample_batch leaf = sample_batch_at(&t->leaves, &t->shape, i * t->c->micro);
+        const sample_batch leaf = model_sample_batch_at(&t->leaves, &t->shape, i * t->c->micro);
         uint64_t n;
         const int status =
             data_read(t->samples, t->state->seed, first, t->c->micro, &leaf, &n, err);
@@ -48,7 +48,7 @@ static int compute_leaf(trainer *t, uint64_t micro, float scale, dcp_error *err)
         fsdp_micro_step(t->sharded, micro, NULL);
         return DCP_OK;
     }
-    const sample_batch batch = sample_batch_at(&t->leaves, &t->shape, micro * t->c->micro);
+    const sample_batch batch = model_sample_batch_at(&t->leaves, &t->shape, micro * t->c->micro);
     const int status = model_run_set_batch(t->run, &batch, scale, err);
     fsdp_micro_step(t->sharded, micro, status == DCP_OK ? t->run : NULL);
     t->losses[leaf] = model_run_loss(t->run);

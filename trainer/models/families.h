@@ -1,7 +1,7 @@
 /* What a model's config.json says, checked and with defaults filled in, in terms that all families
  * share. */
-#ifndef TRAINER_MODELS_CONFIG_H
-#define TRAINER_MODELS_CONFIG_H
+#ifndef TRAINER_MODELS_FAMILIES_H
+#define TRAINER_MODELS_FAMILIES_H
 
 #include <jansson.h>
 #include <stdint.h>
@@ -50,15 +50,5 @@ typedef struct model_config {
  * key. After success every product of two of the sizes fits in 63 bits. */
 int model_config_read(const json_t *config, model_config *out, dcp_error *err);
 void model_config_free(model_config *c);
-
-/* The families' own readers, for model_config_read. */
-int model_config_llama(const json_t *config, model_config *c, dcp_error *err);
-int model_config_qwen3(const json_t *config, model_config *c, dcp_error *err);
-int model_config_gpt2(const json_t *config, model_config *c, dcp_error *err);
-int model_config_vit(const json_t *config, model_config *c, dcp_error *err);
-int model_config_mlp(const json_t *config, model_config *c, dcp_error *err);
-
-/* heads and head_dim where the config gives hidden_size / heads: for the readers. */
-int model_config_head_dim(model_config *c, const char *hidden, const char *heads, dcp_error *err);
 
 #endif

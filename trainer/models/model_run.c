@@ -1,35 +1,41 @@
 /* The memory of one leaf, its samples, and its stages in order. */
+#include "models/model_run.h"
+
 #include <inttypes.h>
 #include <stdlib.h>
 
+#include "models/norm.h"
+#include "models/operand.h"
 #include "models/parts.h"
 #include "programs/fail.h"
 
 static void lay_out_stream(model_run *run, arena *a) {
     const model *m = run->m;
     for (size_t layer = 0; layer <= m->c.layers; layer++)
-        run->stream[layer] = arena_floats(a, run->rows, model_width(m, layer));
-    run->dstream = arena_floats(a, run->rows, m->c.hidden);
-    run->dstream_rounded = arena_typed(a, m->type == KERNELS_BF16 && !m->c.sizes ? run->rows : 0,
-                                       m->c.hidden, KERNELS_BF16);
-    run->normed = arena_typed(a, run->rows, m->c.hidden, m->type);
-    run->dnormed = arena_floats(a, run->rows, m->c.hidden);
+        run->stream[layer] = model_arena_floats(a, run->rows, model_width(m, layer));
+    run->dstream = model_arena_floats(a, run->rows, m->c.hidden);
+    run->dstream_rounded = model_arena_typed(
+        a, m->type == KERNELS_BF16 && !m->c.sizes ? run->rows : 0, m->c.hidden, KERNELS_BF16);
+    run->normed = model_arena_typed(a, run->rows, m->c.hidden, m->type);
+    run->dnormed = model_arena_floats(a, run->rows, m->c.hidden);
 }
 
 static void lay_out_norms(model_run *run, arena *a) {
     const model *m = run->m;
     const size_t half = m->c.rope_theta > 0.0 ? m->c.head_dim / 2 : 0;
-    norm_lay_out(&m->root.final, a, run->rows, &run->stats);
-    run->unwanted = arena_floats(a, 1, m->c.hidden > m->c.head_dim ? m->c.hidden : m->c.head_dim);
-    run->cosines = arena_floats(a, run->length, half);
-    run->sines = arena_floats(a, run->length, half);
+    model_norm_lay_out(&m->root.final, a, run->rows, &run->stats);
+    run->unwanted =
+        model_arena_floats(a, 1, m->c.hidden > m->c.head_dim ? m->c.hidden : m->c.head_dim);
+    run->cosines = model_arena_floats(a, run->length, half);
+    run->sines = model_arena_floats(a, run->length, half);
 }
 
 static void lay_out_samples(model_run *run, arena *a) {
-    const uint64_t values = sample_values(&run->shape);
-    run->samples.ids = arena_take(a, run->batch * run->shape.tokens, sizeof *run->samples.ids);
-    run->samples.values = arena_floats(a, run->batch, values);
-    run->samples.targets = arena_take(a, run->counted, sizeof *run->samples.targets);
+    const uint64_t values = model_sample_values(&run->shape);
+    run->samples.ids =
+        model_arena_take(a, run->batch * run->shape.tokens, sizeof *run->samples.ids);
+    run->samples.values = model_arena_floats(a, run->batch, values);
+    run->samples.targets = model_arena_take(a, run->counted, sizeof *run->samples.targets);
 }
 
 static void lay_out_keeps(model_run *run, arena *a) {
@@ -38,11 +44,11 @@ static void lay_out_keeps(model_run *run, arena *a) {
     for (size_t layer = 0; layer < m->c.layers; layer++) {
         arena keep = m->checkpointing ? first : *a;
         m->body->keep(run, &keep, layer);
-        arena_cover(a, &keep);
+        model_arena_cover(a, &keep);
     }
 }
 
-static void lay_out(model_run *run, arena *a) {
+static void lay_out_run(model_run *run, arena *a) {
     const model *m = run->m;
     const stage_kind *const kinds[] = {m->input, m->body, &stage_head};
     lay_out_samples(run, a);
@@ -50,16 +56,16 @@ static void lay_out(model_run *run, arena *a) {
     lay_out_norms(run, a);
     lay_out_keeps(run, a);
     stage_head.keep(run, a, 0);
-    operand_lay_out(run, a);
+    model_operand_lay_out(run, a);
     const arena before = *a;
     for (size_t i = 0; i < sizeof kinds / sizeof *kinds; i++) {
         arena work = before;
         if (kinds[i]->work) kinds[i]->work(run, &work);
-        arena_cover(a, &work);
+        model_arena_cover(a, &work);
     }
 }
 
-static int check_shape(const model *m, uint64_t batch, uint64_t sequence, dcp_error *err) {
+static int check_batch_shape(const model *m, uint64_t batch, uint64_t sequence, dcp_error *err) {
     const uint64_t length = model_length(m, sequence);
     if (!batch || !length || batch > INT32_MAX / length)
         return core_fail(err, DCP_ERR_ARG,
@@ -76,20 +82,20 @@ static int check_shape(const model *m, uint64_t batch, uint64_t sequence, dcp_er
 }
 
 /* How many bytes it takes. */
-static int measure(model_run *run, dcp_error *err) {
+static int measure_run(model_run *run, dcp_error *err) {
     const size_t layers = run->m->c.layers;
     run->blocks = calloc(layers + 1, sizeof *run->blocks);
     run->stream = calloc(layers + 1, sizeof *run->stream);
     if (!run->blocks || !run->stream)
         return core_fail_memory(err, (layers + 1) * sizeof *run->blocks);
     arena size = {0};
-    lay_out(run, &size);
+    lay_out_run(run, &size);
     if (size.overflow) return core_fail_memory(err, UINT64_MAX);
     run->bytes = size.used;
     return DCP_OK;
 }
 
-static int allocate(model_run *run, dcp_error *err) {
+static int take_run_memory(model_run *run, dcp_error *err) {
     run->memory = run->k->alloc(run->k, run->bytes);
     if (!run->memory)
         return core_fail(err, DCP_ERR_NO_MEMORY,
@@ -97,7 +103,7 @@ static int allocate(model_run *run, dcp_error *err) {
                          "%zu rows",
                          (size_t)run->bytes, run->batch, run->length);
     arena places = {.base = run->memory};
-    lay_out(run, &places);
+    lay_out_run(run, &places);
     run->host_losses = calloc(run->counted, sizeof *run->host_losses);
     if (!run->host_losses) return core_fail_memory(err, run->counted * sizeof(double));
     run->k->upload(run->k, run->losses, run->host_losses, run->counted * sizeof(double));
@@ -119,9 +125,9 @@ static int fill_rope(model_run *run, dcp_error *err) {
 }
 
 /* A run without its memory. */
-static int begin(const model *m, uint64_t batch, uint64_t sequence, model_run **out,
-                 dcp_error *err) {
-    int status = check_shape(m, batch, sequence, err);
+static int begin_stage(const model *m, uint64_t batch, uint64_t sequence, model_run **out,
+                       dcp_error *err) {
+    int status = check_batch_shape(m, batch, sequence, err);
     if (status) return status;
     model_run *run = calloc(1, sizeof *run);
     if (!run) return core_fail_memory(err, sizeof *run);
@@ -132,7 +138,7 @@ static int begin(const model *m, uint64_t batch, uint64_t sequence, model_run **
     run->rows = batch * run->length;
     run->shape = model_sample(m, sequence);
     run->counted = batch * run->shape.targets;
-    status = measure(run, err);
+    status = measure_run(run, err);
     if (status)
         model_run_destroy(run);
     else
@@ -143,7 +149,7 @@ static int begin(const model *m, uint64_t batch, uint64_t sequence, model_run **
 int model_run_measure(const model *m, uint64_t batch, uint64_t sequence, uint64_t *bytes,
                       dcp_error *err) {
     model_run *run;
-    const int status = begin(m, batch, sequence, &run, err);
+    const int status = begin_stage(m, batch, sequence, &run, err);
     if (status) return status;
     *bytes = run->bytes + run->kept_bytes;
     model_run_destroy(run);
@@ -153,9 +159,9 @@ int model_run_measure(const model *m, uint64_t batch, uint64_t sequence, uint64_
 int model_run_create(const model *m, uint64_t batch, uint64_t sequence, model_run **out,
                      dcp_error *err) {
     model_run *run;
-    int status = begin(m, batch, sequence, &run, err);
+    int status = begin_stage(m, batch, sequence, &run, err);
     if (status) return status;
-    status = allocate(run, err);
+    status = take_run_memory(run, err);
     if (!status) status = fill_rope(run, err);
     if (status)
         model_run_destroy(run);
@@ -187,7 +193,7 @@ static int check_class(const model_run *run, const char *what, size_t at, int32_
 static void upload_samples(model_run *run, const sample_batch *from) {
     const sample_batch *to = &run->samples;
     const size_t ids = run->batch * run->shape.tokens;
-    const size_t values = run->batch * sample_values(&run->shape);
+    const size_t values = run->batch * model_sample_values(&run->shape);
     kernels *k = run->k;
     if (ids) k->upload(k, to->ids, from->ids, ids * sizeof *to->ids);
     if (values) k->upload(k, to->values, from->values, values * sizeof *to->values);

@@ -1,0 +1,433 @@
+/* The families: what each one's config.json says, which family a config is of, and what holds for
+ * all of them. */
+#include "models/families.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "models/keys.h"
+#include "programs/fail.h"
+
+/* heads and head_dim where the config gives hidden_size / heads. */
+static int take_head_dim(model_config *c, const char *hidden, const char *heads, dcp_error *err) {
+    if (c->hidden % c->heads)
+        return core_fail(err, DCP_ERR_ARG,
+                         "model config: %s %llu is no multiple of %s %llu, and head_dim is "
+                         "missing",
+                         hidden, (unsigned long long)c->hidden, heads,
+                         (unsigned long long)c->heads);
+    c->head_dim = c->hidden / c->heads;
+    return DCP_OK;
+}
+
+/* GPT-2, in its own spelling and in that of newer families. n_ctx has no say, as in transformers:
+ * the positions are n_positions. Dropout that a config does not mention counts as none. */
+
+static const family_names gpt2 = {
+    .base = "transformer.",
+    .embed = "transformer.wte",
+    .positions = "transformer.wpe.weight",
+    .final_norm = "transformer.ln_f",
+    .head = "lm_head",
+    .block = "transformer.h.",
+    .after = ".",
+    .attention_norm = "ln_1",
+    .qkv = "attn.c_attn",
+    .o = "attn.c_proj",
+    .mlp_norm = "ln_2",
+    .up = "mlp.c_fc",
+    .down = "mlp.c_proj",
+};
+
+static int read_gpt2_sizes(const json_t *config, model_config *c, dcp_error *err) {
+    const keys_entry entries[] = {
+        {.key = "vocab_size", .out = &c->classes},
+        {.key = "n_embd", .other = "hidden_size", .out = &c->hidden},
+        {.key = "n_layer",
+         .other = "num_hidden_layers",
+         .out = &c->layers,
+         .most = KEYS_MAX_LAYERS},
+        {.key = "n_head", .other = "num_attention_heads", .out = &c->heads},
+        {.key = "n_positions",
+         .other = "max_position_embeddings",
+         .absent = 1024,
+         .out = &c->max_positions},
+    };
+    int status = model_keys_sizes(config, entries, sizeof entries / sizeof *entries, err);
+    if (status) return status;
+    c->kv_heads = c->heads;
+    const keys_entry inner = {.key = "n_inner", .absent = 4 * c->hidden, .out = &c->intermediate};
+    status = model_keys_size(config, &inner, err);
+    return status ? status : take_head_dim(c, "n_embd", "n_head", err);
+}
+
+static int read_gpt2(const json_t *config, model_config *c, dcp_error *err) {
+    static const char *const dropout[] = {"resid_pdrop", "embd_pdrop", "attn_pdrop"};
+    c->names = &gpt2;
+    c->input = INPUT_TOKENS;
+    c->causal = c->layer_norm = c->in_first = 1;
+    c->qkv_bias = c->o_bias = c->mlp_bias = 1;
+    int status = read_gpt2_sizes(config, c, err);
+    if (!status) status = model_keys_flag(config, "tie_word_embeddings", 1, &c->tied, err);
+    if (!status)
+        status = model_keys_number(config, "layer_norm_epsilon", 1e-5, 0.0, &c->norm_eps, err);
+    if (!status)
+        status = model_keys_number(config, "initializer_range", 0.02, 0.0, &c->init_std, err);
+    if (!status)
+        status =
+            model_keys_activation(config, "activation_function", "gelu_new", &c->activation, err);
+    if (!status) status = model_keys_no_dropout(config, dropout, 3, err);
+    if (!status) status = model_keys_only_flag(config, "scale_attn_weights", 1, err);
+    if (!status) status = model_keys_only_flag(config, "scale_attn_by_inverse_layer_idx", 0, err);
+    if (!status) status = model_keys_only_flag(config, "add_cross_attention", 0, err);
+    return status;
+}
+
+/* Llama and Qwen3. Defaults are those of transformers' configuration classes. Keys that change the
+ * computation in a way that we don't have are refused by name; all others (token ids, dtype,
+ * versions) pass. */
+
+#define LLAMA_NAMES                                                                                \
+    .base = "model.", .embed = "model.embed_tokens", .final_norm = "model.norm",                   \
+    .head = "lm_head", .block = "model.layers.", .after = ".",                                     \
+    .attention_norm = "input_layernorm", .q = "self_attn.q_proj", .k = "self_attn.k_proj",         \
+    .v = "self_attn.v_proj", .o = "self_attn.o_proj", .mlp_norm = "post_attention_layernorm",      \
+    .up = "mlp.up_proj", .down = "mlp.down_proj", .gate = "mlp.gate_proj"
+
+static const family_names llama = {LLAMA_NAMES};
+/* RMSNorm of each head's query and key before their rotation. */
+static const family_names qwen3 = {LLAMA_NAMES, .q_norm = "self_attn.q_norm",
+                                   .k_norm = "self_attn.k_norm"};
+
+static int check_layer_types(const json_t *config, const model_config *c, dcp_error *err) {
+    const json_t *types = model_keys_value(config, "layer_types"), *type;
+    size_t i;
+    if (!types) return DCP_OK;
+    if (!json_is_array(types))
+        return core_fail(err, DCP_ERR_ARG, "model config: layer_types is not a list");
+    if (json_array_size(types) != c->layers)
+        return core_fail(err, DCP_ERR_ARG,
+                         "model config: layer_types names %zu layers, num_hidden_layers is %llu",
+                         json_array_size(types), (unsigned long long)c->layers);
+    json_array_foreach(types, i, type) {
+        const char *name = json_string_value(type);
+        if (!name || strcmp(name, "full_attention"))
+            return core_fail(err, DCP_ERR_UNSUPPORTED,
+                             "model config: layer_types: \"%.100s\" is not supported (only "
+                             "full_attention)",
+                             name ? name : "?");
+    }
+    return DCP_OK;
+}
+
+/* rope_parameters (newer) or rope_scaling (older): only the plain rotation. */
+static int check_rope(const json_t *config, const char *key, dcp_error *err) {
+    const json_t *rope = model_keys_value(config, key);
+    if (!rope) return DCP_OK;
+    if (!json_is_object(rope))
+        return core_fail(err, DCP_ERR_ARG, "model config: %s is not an object", key);
+    const char *member;
+    json_t *value;
+    json_object_foreach((json_t *)rope, member, value) {
+        if (json_is_object(value))
+            return core_fail(err, DCP_ERR_UNSUPPORTED,
+                             "model config: %s.%.100s: rotations that differ between layers "
+                             "are not supported",
+                             key, member);
+    }
+    const json_t *type = model_keys_value(rope, "rope_type");
+    type = type ? type : model_keys_value(rope, "type");
+    const char *name = type ? json_string_value(type) : "default";
+    if (!name || strcmp(name, "default"))
+        return core_fail(err, DCP_ERR_UNSUPPORTED,
+                         "model config: %s.rope_type \"%.100s\" is not supported (only default)",
+                         key, name ? name : "?");
+    return model_keys_only_number(rope, "partial_rotary_factor", 1.0, err);
+}
+
+/* As transformers: rope_scaling goes before rope_parameters, and either's rope_theta before the
+ * config's own. */
+static int read_rope(const json_t *config, model_config *c, dcp_error *err) {
+    int status = check_rope(config, "rope_parameters", err);
+    if (!status) status = check_rope(config, "rope_scaling", err);
+    if (!status) status = model_keys_only_number(config, "partial_rotary_factor", 1.0, err);
+    if (status) return status;
+    const json_t *older = model_keys_value(config, "rope_scaling");
+    const json_t *rope = older ? older : model_keys_value(config, "rope_parameters");
+    const json_t *holder = model_keys_value(rope, "rope_theta") ? rope : config;
+    return model_keys_number(holder, "rope_theta", 10000.0, 1.0, &c->rope_theta, err);
+}
+
+static int read_llama_sizes(const json_t *config, model_config *c, dcp_error *err) {
+    const keys_entry entries[] = {
+        {.key = "vocab_size", .out = &c->classes},
+        {.key = "hidden_size", .out = &c->hidden},
+        {.key = "intermediate_size", .out = &c->intermediate},
+        {.key = "num_hidden_layers", .out = &c->layers, .most = KEYS_MAX_LAYERS},
+        {.key = "num_attention_heads", .out = &c->heads},
+        {.key = "max_position_embeddings", .absent = c->max_positions, .out = &c->max_positions},
+    };
+    int status = model_keys_sizes(config, entries, sizeof entries / sizeof *entries, err);
+    if (status) return status;
+    const keys_entry kv_heads = {
+        .key = "num_key_value_heads", .absent = c->heads, .out = &c->kv_heads};
+    status = model_keys_size(config, &kv_heads, err);
+    if (!status && !c->head_dim && !model_keys_value(config, "head_dim"))
+        return take_head_dim(c, "hidden_size", "num_attention_heads", err);
+    const keys_entry head_dim = {.key = "head_dim", .absent = c->head_dim, .out = &c->head_dim};
+    return status ? status : model_keys_size(config, &head_dim, err);
+}
+
+static int read_rest(const json_t *config, model_config *c, dcp_error *err) {
+    static const char *const dropout[] = {"attention_dropout"};
+    int status = model_keys_flag(config, "tie_word_embeddings", 0, &c->tied, err);
+    if (!status) status = model_keys_number(config, "rms_norm_eps", 1e-6, 0.0, &c->norm_eps, err);
+    if (!status)
+        status = model_keys_number(config, "initializer_range", 0.02, 0.0, &c->init_std, err);
+    if (!status) status = read_rope(config, c, err);
+    if (!status) status = model_keys_flag(config, "attention_bias", 0, &c->qkv_bias, err);
+    if (!status) status = model_keys_activation(config, "hidden_act", "silu", &c->activation, err);
+    if (!status) status = model_keys_only_flag(config, "use_sliding_window", 0, err);
+    if (!status) status = model_keys_no_dropout(config, dropout, 1, err);
+    c->o_bias = c->qkv_bias;
+    return status ? status : check_layer_types(config, c, err);
+}
+
+static int read_decoder(const json_t *config, model_config *c, dcp_error *err) {
+    c->input = INPUT_TOKENS;
+    c->causal = 1;
+    const int status = read_llama_sizes(config, c, err);
+    return status ? status : read_rest(config, c, err);
+}
+
+/* The key is none of Llama's: transformers ignores it there, and whoever set it expects something
+ * else. Qwen3 asks for windows by use_sliding_window. */
+static int refuse_window(const json_t *config, dcp_error *err) {
+    const json_t *window = model_keys_value(config, "sliding_window");
+    if (!window || json_is_false(model_keys_value(config, "use_sliding_window"))) return DCP_OK;
+    return core_fail(err, DCP_ERR_UNSUPPORTED,
+                     "model config: sliding_window %" JSON_INTEGER_FORMAT
+                     ": sliding windows are not supported; set it to null for full attention",
+                     json_integer_value(window));
+}
+
+static int read_llama(const json_t *config, model_config *c, dcp_error *err) {
+    c->names = &llama;
+    c->max_positions = 2048;
+    int status = read_decoder(config, c, err);
+    if (!status) status = refuse_window(config, err);
+    return status ? status : model_keys_flag(config, "mlp_bias", 0, &c->mlp_bias, err);
+}
+
+static int read_qwen3(const json_t *config, model_config *c, dcp_error *err) {
+    c->names = &qwen3;
+    c->head_dim = 128;
+    c->max_positions = 32768;
+    const int status = read_decoder(config, c, err);
+    return status ? status : model_keys_only_flag(config, "mlp_bias", 0, err);
+}
+
+/* ViT for image classification. */
+
+static const family_names vit = {
+    .base = "vit.",
+    .class_token = "vit.embeddings.cls_token",
+    .positions = "vit.embeddings.position_embeddings",
+    .patches = "vit.embeddings.patch_embeddings.projection",
+    .final_norm = "vit.layernorm",
+    .head = "classifier",
+    .block = "vit.encoder.layer.",
+    .after = ".",
+    .attention_norm = "layernorm_before",
+    .q = "attention.attention.query",
+    .k = "attention.attention.key",
+    .v = "attention.attention.value",
+    .o = "attention.output.dense",
+    .mlp_norm = "layernorm_after",
+    .up = "intermediate.dense",
+    .down = "output.dense",
+};
+
+static int read_vit_sizes(const json_t *config, model_config *c, dcp_error *err) {
+    const keys_entry entries[] = {
+        {.key = "hidden_size", .out = &c->hidden},
+        {.key = "intermediate_size", .out = &c->intermediate},
+        {.key = "num_hidden_layers", .out = &c->layers, .most = KEYS_MAX_LAYERS},
+        {.key = "num_attention_heads", .out = &c->heads},
+        {.key = "num_channels", .absent = 3, .out = &c->channels},
+    };
+    int status = model_keys_sizes(config, entries, sizeof entries / sizeof *entries, err);
+    if (status) return status;
+    c->kv_heads = c->heads;
+    if (!model_keys_value(config, "head_dim"))
+        return take_head_dim(c, "hidden_size", "num_attention_heads", err);
+    const keys_entry head_dim = {.key = "head_dim", .out = &c->head_dim};
+    return model_keys_size(config, &head_dim, err);
+}
+
+/* The patches that fit; a convolution leaves out what is over. */
+static int read_image(const json_t *config, model_config *c, dcp_error *err) {
+    int status = model_keys_pair(config, "image_size", 224, c->image, err);
+    if (!status) status = model_keys_pair(config, "patch_size", 16, c->patch, err);
+    if (status) return status;
+    for (size_t i = 0; i < 2; i++)
+        if (c->patch[i] > c->image[i])
+            return core_fail(err, DCP_ERR_ARG,
+                             "model config: patch_size %llu is more than image_size %llu",
+                             (unsigned long long)c->patch[i], (unsigned long long)c->image[i]);
+    if (c->image[0] * c->image[1] > KEYS_MAX_SIZE / c->channels)
+        return core_fail(err, DCP_ERR_ARG,
+                         "model config: num_channels %llu times image_size %llu x %llu is over "
+                         "%llu",
+                         (unsigned long long)c->channels, (unsigned long long)c->image[0],
+                         (unsigned long long)c->image[1], (unsigned long long)KEYS_MAX_SIZE);
+    return DCP_OK;
+}
+
+/* As many as id2label has; num_labels where that is missing; else 2. */
+static int read_classes(const json_t *config, model_config *c, dcp_error *err) {
+    const json_t *labels = model_keys_value(config, "id2label");
+    if (labels && !json_is_object(labels))
+        return core_fail(err, DCP_ERR_ARG, "model config: id2label is not an object");
+    const uint64_t named = labels ? json_object_size(labels) : 2;
+    const keys_entry classes = {.key = "num_labels", .absent = named, .out = &c->classes};
+    const int status = model_keys_size(config, &classes, err);
+    if (status) return status;
+    if (labels && c->classes != named)
+        return core_fail(err, DCP_ERR_ARG, "model config: num_labels is %llu, id2label names %llu",
+                         (unsigned long long)c->classes, (unsigned long long)named);
+    const json_t *problem = model_keys_value(config, "problem_type");
+    const char *name = problem ? json_string_value(problem) : "single_label_classification";
+    if (!name || strcmp(name, "single_label_classification") != 0)
+        return core_fail(err, DCP_ERR_UNSUPPORTED,
+                         "model config: problem_type \"%.100s\" is not supported (only "
+                         "single_label_classification)",
+                         name ? name : "?");
+    if (c->classes == 1)
+        return core_fail(err, DCP_ERR_UNSUPPORTED,
+                         "model config: %s: one label, which is a regression, is not supported",
+                         labels ? "id2label" : "num_labels");
+    return DCP_OK;
+}
+
+static int read_vit(const json_t *config, model_config *c, dcp_error *err) {
+    static const char *const dropout[] = {"hidden_dropout_prob", "attention_probs_dropout_prob"};
+    c->names = &vit;
+    c->input = INPUT_IMAGE;
+    c->layer_norm = c->o_bias = c->mlp_bias = c->head_bias = 1;
+    int status = read_vit_sizes(config, c, err);
+    if (!status) status = read_image(config, c, err);
+    if (!status) status = read_classes(config, c, err);
+    if (!status) status = model_keys_flag(config, "qkv_bias", 1, &c->qkv_bias, err);
+    if (!status)
+        status = model_keys_number(config, "layer_norm_eps", 1e-12, 0.0, &c->norm_eps, err);
+    if (!status)
+        status = model_keys_number(config, "initializer_range", 0.02, 0.0, &c->init_std, err);
+    if (!status) status = model_keys_activation(config, "hidden_act", "gelu", &c->activation, err);
+    return status ? status : model_keys_no_dropout(config, dropout, 2, err);
+}
+
+/* A plain MLP for classification: {"model_type": "mlp", "sizes": [784, 512, 10]}, linear layers
+ * with "activation" (relu) between them. The format is our own, so an unknown key is a mistake. */
+
+static const family_names mlp = {.base = "", .block = "layers.", .after = "", .head = "layers."};
+
+static int check_mlp_keys(const json_t *config, dcp_error *err) {
+    static const char *const known[] = {"model_type", "sizes",       "activation",
+                                        "dtype",      "torch_dtype", "transformers_version"};
+    const char *key;
+    json_t *value;
+    json_object_foreach((json_t *)config, key, value) {
+        int found = key[0] == '_' || strcmp(key, "architectures") == 0;
+        for (size_t i = 0; i < sizeof known / sizeof *known; i++)
+            found |= strcmp(key, known[i]) == 0;
+        if (!found)
+            return core_fail(err, DCP_ERR_UNSUPPORTED,
+                             "model config: %.100s: an mlp has no such key (sizes, activation)",
+                             key);
+    }
+    return DCP_OK;
+}
+
+static int read_mlp_sizes(const json_t *sizes, model_config *c, dcp_error *err) {
+    const size_t n = json_array_size(sizes);
+    if (n < 2 || n > KEYS_MAX_LAYERS)
+        return core_fail(err, DCP_ERR_ARG, "model config: sizes is not a list of 2 to %llu sizes",
+                         (unsigned long long)KEYS_MAX_LAYERS);
+    c->layers = n - 2;
+    c->sizes = malloc(n * sizeof *c->sizes);
+    if (!c->sizes) return core_fail_memory(err, n * sizeof *c->sizes);
+    for (size_t i = 0; i < n; i++) {
+        const json_t *size = json_array_get(sizes, i);
+        const json_int_t number = json_integer_value(size);
+        if (!json_is_integer(size) || number < 1 || (uint64_t)number > KEYS_MAX_SIZE)
+            return core_fail(err, DCP_ERR_ARG,
+                             "model config: sizes[%zu] is not an integer in 1..%llu", i,
+                             (unsigned long long)KEYS_MAX_SIZE);
+        c->sizes[i] = (uint64_t)number;
+        if (c->sizes[i] > c->hidden) c->hidden = c->sizes[i];
+    }
+    c->classes = c->sizes[n - 1];
+    return DCP_OK;
+}
+
+static int read_mlp(const json_t *config, model_config *c, dcp_error *err) {
+    c->names = &mlp;
+    c->input = INPUT_VECTOR;
+    c->mlp_bias = c->head_bias = 1;
+    int status = check_mlp_keys(config, err);
+    if (!status) status = read_mlp_sizes(model_keys_value(config, "sizes"), c, err);
+    return status ? status
+                  : model_keys_activation(config, "activation", "relu", &c->activation, err);
+}
+
+static const struct family {
+    const char *model_type;
+    int (*read)(const json_t *config, model_config *c, dcp_error *err);
+} families[] = {
+    {"gpt2", read_gpt2}, {"llama", read_llama}, {"qwen3", read_qwen3},
+    {"vit", read_vit},   {"mlp", read_mlp},
+};
+
+static int check_heads(const model_config *c, dcp_error *err) {
+    if (c->sizes) return DCP_OK;
+    if (c->heads % c->kv_heads)
+        return core_fail(err, DCP_ERR_ARG,
+                         "model config: num_attention_heads %llu is no multiple of "
+                         "num_key_value_heads %llu",
+                         (unsigned long long)c->heads, (unsigned long long)c->kv_heads);
+    if (c->rope_theta > 0.0 && c->head_dim % 2)
+        return core_fail(err, DCP_ERR_ARG, "model config: head_dim %llu is odd",
+                         (unsigned long long)c->head_dim);
+    if (c->heads * c->head_dim > KEYS_MAX_SIZE)
+        return core_fail(err, DCP_ERR_ARG,
+                         "model config: num_attention_heads %llu times head_dim %llu is over "
+                         "%llu",
+                         (unsigned long long)c->heads, (unsigned long long)c->head_dim,
+                         (unsigned long long)KEYS_MAX_SIZE);
+    return DCP_OK;
+}
+
+int model_config_read(const json_t *config, model_config *out, dcp_error *err) {
+    if (!json_is_object(config))
+        return core_fail(err, DCP_ERR_ARG, "model config: not a JSON object");
+    const char *type = json_string_value(model_keys_value(config, "model_type"));
+    if (!type) return core_fail(err, DCP_ERR_ARG, "model config: model_type is missing");
+    for (size_t i = 0; i < sizeof families / sizeof *families; i++) {
+        if (strcmp(families[i].model_type, type) != 0) continue;
+        int status = families[i].read(config, out, err);
+        if (!status) status = model_keys_no_quantization(config, err);
+        if (!status) status = check_heads(out, err);
+        if (status) model_config_free(out);
+        return status;
+    }
+    return core_fail(err, DCP_ERR_UNSUPPORTED,
+                     "model config: model_type \"%.100s\" is not supported (gpt2, llama, qwen3, "
+                     "vit, mlp)",
+                     type);
+}
+
+void model_config_free(model_config *c) {
+    free(c->sizes);
+    c->sizes = NULL;
+}

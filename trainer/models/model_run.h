@@ -1,0 +1,48 @@
+/* The computation of a model: the activations of one micro-batch, and its stages forwards and
+ * backwards. It depends on nothing but the samples and the parameters: same bits on any rank. */
+#ifndef TRAINER_MODELS_MODEL_RUN_H
+#define TRAINER_MODELS_MODEL_RUN_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+#include "kernels/kernels.h"
+#include "models/model.h"
+#include "models/sample.h"
+#include <dcp/error.h>
+
+typedef struct model_run model_run;
+
+/* Memory for one micro-batch of `batch` samples: every allocation is made here. */
+int model_run_create(const model *m, uint64_t batch, uint64_t sequence, model_run **out,
+                     dcp_error *err);
+/* The bytes that it takes, with what the kernels will keep for it, without taking them. */
+int model_run_measure(const model *m, uint64_t batch, uint64_t sequence, uint64_t *bytes,
+                      dcp_error *err);
+void model_run_destroy(model_run *run);
+
+/* Sets the micro-batch: `batch` samples, copied. A target is what the token at that
+ * place should predict, or the sample's class; SAMPLE_IGNORE: not counted. Gradients and loss are
+ * multiplied by `scale` (1 / targets counted in the whole step). DCP_ERR_ARG: an id or target
+ * outside the vocabulary. */
+int model_run_set_batch(model_run *run, const sample_batch *batch, float scale, dcp_error *err);
+
+/* poll(ctx) is called after each matrix product, so that transfers that are on their way proceed
+ * meanwhile. NULL: none, as after the creation. */
+void model_run_set_poll(model_run *run, void (*poll)(void *ctx), void *ctx);
+
+/* Runs a stage. params: the unit's parameters, whole, in the unit's order, in the memory of the
+ * model's kernels, as gradients are. Stages run in order; the last one also computes the loss. */
+void model_forward(model_run *run, size_t stage, const float *const *params);
+/* Runs a stage backwards, in reverse order, once for each forward: gradients take the place of
+ * activations. grads: the unit's gradients, +=; NULL for a parameter whose gradient nobody asks
+ * for. */
+void model_backward(model_run *run, size_t stage, const float *const *params, float *const *grads);
+/* Sum over the counted tokens of the last micro-batch that went forward of the negative log
+ * likelihood, times scale; 0 before. Waits for it. */
+double model_run_loss(const model_run *run);
+/* Logits of the last forward [batch*sequence, vocab], in the memory of the model's kernels; valid
+ * until the backward. *type: what they are. Classifiers' are fp32. */
+const void *model_run_logits(const model_run *run, kernels_type *type);
+
+#endif
