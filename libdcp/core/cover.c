@@ -85,42 +85,42 @@ cover_result core_cover_check(uint32_t ndim, const uint64_t *shape, cover_box *b
     return overlap ? COVER_OVERLAP : covered == total ? COVER_EXACT : COVER_MISSING;
 }
 
-/* Elements of `region` in boxes; they don't overlap. */
-static uint64_t covered_in(uint32_t dims, const dcp_box *region, const cover_box *boxes, size_t n) {
+/* Elements of `part` in boxes; they don't overlap. */
+static uint64_t covered_in(uint32_t dims, const dcp_box *part, const cover_box *boxes, size_t n) {
     uint64_t elems = 0;
     dcp_box shared;
     for (size_t i = 0; i < n; i++)
-        if (boxes[i].keeper && core_box_intersect(dims, region, &boxes[i].box, &shared))
+        if (boxes[i].keeper && core_box_intersect(dims, part, &boxes[i].box, &shared))
             elems += dcp_box_elems(&shared, dims);
     return elems;
 }
 
-/* The region as wide as the tensor in the dimensions where nothing there is covered either. */
+/* Makes the part as wide as the tensor in each dimension, where nothing there is covered either. */
 static void widen(uint32_t ndim, const uint64_t *shape, const cover_box *boxes, size_t n,
-                  dcp_box *region) {
+                  dcp_box *part) {
     for (uint32_t d = 0; d < ndim; d++) {
-        dcp_box wider = *region;
+        dcp_box wider = *part;
         wider.start[d] = 0;
         wider.count[d] = shape[d];
-        if (!covered_in(ndim, &wider, boxes, n)) *region = wider;
+        if (!covered_in(ndim, &wider, boxes, n)) *part = wider;
     }
 }
 
-/* Halves the region, and goes on in a half that is not full, until nothing of it is covered. */
+/* Halves the part, and goes on in a half that is not full, until nothing of it is covered. */
 dcp_box core_cover_hole(uint32_t ndim, const uint64_t *shape, const cover_box *boxes, size_t n) {
     uint32_t dims = core_box_dims(ndim);
-    dcp_box region = {{0}, {0}};
-    for (uint32_t d = 0; d < dims; d++) region.count[d] = ndim ? shape[d] : 1;
-    while (covered_in(dims, &region, boxes, n)) {
+    dcp_box part = {{0}, {0}};
+    for (uint32_t d = 0; d < dims; d++) part.count[d] = ndim ? shape[d] : 1;
+    while (covered_in(dims, &part, boxes, n)) {
         uint32_t longest = 0;
         for (uint32_t d = 1; d < dims; d++)
-            if (region.count[d] > region.count[longest]) longest = d;
-        dcp_box half = region;
+            if (part.count[d] > part.count[longest]) longest = d;
+        dcp_box half = part;
         half.count[longest] /= 2;
-        region.start[longest] += half.count[longest];
-        region.count[longest] -= half.count[longest];
-        if (covered_in(dims, &half, boxes, n) < dcp_box_elems(&half, dims)) region = half;
+        part.start[longest] += half.count[longest];
+        part.count[longest] -= half.count[longest];
+        if (covered_in(dims, &half, boxes, n) < dcp_box_elems(&half, dims)) part = half;
     }
-    widen(ndim, shape, boxes, n, &region);
-    return region;
+    widen(ndim, shape, boxes, n, &part);
+    return part;
 }

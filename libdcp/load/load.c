@@ -4,7 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "comm/exchange.h"
+#include "comm/message.h"
 #include "core/box.h"
 #include "core/clock.h"
 #include "core/crc64.h"
@@ -280,7 +280,7 @@ static int check_replicas(dcp_comm *comm, state_tensor *const *sorted, const pla
     status = comm_agree(comm, status, err);
     if (status) goto free_all;
     uint64_t *received = bytes + comm->size;
-    status = comm_exchange(comm, &send, bytes, &receive, received, err);
+    status = comm_message_exchange(comm, &send, bytes, &receive, received, err);
     if (status) goto free_all;
     status = comm_agree(
         comm, compare_replicas(comm, sorted, plan, on_device, &receive, received, err), err);

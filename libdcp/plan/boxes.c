@@ -6,7 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "comm/exchange.h"
+#include "comm/message.h"
 #include "core/box.h"
 #include "core/cover.h"
 #include "core/fail.h"
@@ -276,7 +276,7 @@ static int prepare_question(dcp_comm *comm, state_tensor *const *sorted, size_t 
 /* Boxes to their arbiters, verdicts back. */
 static int ask_arbiters(dcp_comm *comm, state_tensor *const *sorted, size_t n, int strict,
                         plan_boxes *plan, question *t, dcp_error *err) {
-    int status = comm_exchange(comm, &t->send, t->bytes, &t->receive, t->received, err);
+    int status = comm_message_exchange(comm, &t->send, t->bytes, &t->receive, t->received, err);
     if (status) return status;
     if (!unpack_boxes(n, &t->receive, t->received, comm->size, &t->arbiter))
         status = core_fail_memory(err, t->receive.bytes);

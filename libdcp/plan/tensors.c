@@ -6,7 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "comm/exchange.h"
+#include "comm/message.h"
 #include "core/box.h"
 #include "core/bytes.h"
 #include "core/crc64.h"

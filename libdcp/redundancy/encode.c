@@ -1,4 +1,4 @@
-/* Writing the redundancy files of a step: every member's file is read once, and a window of it at a
+/* Writing the redundancy files of a step: every member's file is read once, and a slice of it at a
  * time goes to those who keep strips of it. The lengths of a group's files are known before, their
  * checksums afterwards; so the header comes last. */
 #include "redundancy/encode.h"

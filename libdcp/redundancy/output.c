@@ -12,6 +12,7 @@
 #include "core/crc64.h"
 #include "core/fail.h"
 #include "io/file.h"
+#include "io/publish.h"
 #include "step/userblock.h"
 
 static char *join_path(const char *folder, const char *prefix, const char *name) {
@@ -29,11 +30,10 @@ int redundancy_output_begin(redundancy_output *o, const char *folder, const char
         .file = {.fd = -1, .start = start, .bytes = bytes, .block_bytes = block_bytes}};
     uint64_t blocks = count_blocks(&o->file) + 1;
     int status;
-    o->folder = strdup(folder);
     o->path = join_path(folder, "", name);
     o->tmp = join_path(folder, ".tmp-", name);
     o->file.raws = calloc(blocks, sizeof *o->file.raws);
-    if (!o->folder || !o->path || !o->tmp || !o->file.raws) {
+    if (!o->path || !o->tmp || !o->file.raws) {
         status = core_fail_memory(err, blocks * sizeof *o->file.raws);
         goto free_output;
     }
@@ -71,16 +71,12 @@ int redundancy_output_header(const redundancy_output *o, parity_header *h, dcp_e
 }
 
 int redundancy_output_publish(redundancy_output *o, dcp_error *err) {
-    if (fsync(o->file.fd)) return core_fail_errno(err, "sync", o->tmp);
-    int failed = close(o->file.fd);
+    int failed = io_publish_file(o->file.fd, o->tmp, o->path);
+    int status = failed ? core_fail_errno(err, "cannot finish", o->path) : DCP_OK;
+    if (failed) unlink(o->tmp);
+    close(o->file.fd);
     o->file.fd = -1;
-    if (!failed) failed = rename(o->tmp, o->path);
-    if (failed) {
-        int status = core_fail_errno(err, "cannot finish", o->path);
-        unlink(o->tmp);
-        return status;
-    }
-    return io_sync_folder(o->folder, err);
+    return status;
 }
 
 void redundancy_output_end(redundancy_output *o) {
@@ -89,7 +85,6 @@ void redundancy_output_end(redundancy_output *o) {
         unlink(o->tmp);
     }
     free(o->file.raws);
-    free(o->folder);
     free(o->tmp);
     free(o->path);
     *o = (redundancy_output){.file = {.fd = -1}};

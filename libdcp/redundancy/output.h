@@ -6,7 +6,7 @@
 
 typedef struct redundancy_output {
     strip_file file;
-    char *folder, *tmp, *path;
+    char *tmp, *path;
 } redundancy_output;
 
 /* Creates it with space for `bytes` after `start`. The file's checksums are of blocks of

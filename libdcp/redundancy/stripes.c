@@ -1,6 +1,6 @@
-/* A window of every strip at a time: its bytes are read where they are, sent to each rank that
+/* A slice of every strip at a time: its bytes are read where they are, sent to each rank that
  * needs them, combined there and written. Both ends know the sizes of all messages: strips lie in
- * them in the order of the list. The window is as large as the busiest rank's memory allows. */
+ * them in the order of the list. The slice is as large as the busiest rank's memory allows. */
 #include "redundancy/stripes.h"
 
 #include <errno.h>
@@ -21,9 +21,9 @@ typedef struct strips_move {
     dcp_comm *comm;
     const stripe *list;
     size_t n;
-    uint64_t window, start, longest; /* start: of this window in every strip */
+    uint64_t slice, start, longest; /* start: of this slice in every strip */
     unsigned char *send, *receive, *combined;
-    /* [size]: bytes in this window, and where a rank's message is in its buffer */
+    /* [size]: bytes in this slice, and where a rank's message is in its buffer */
     uint64_t *send_bytes, *receive_bytes, *send_at, *receive_at;
 } strips_move;
 
@@ -77,9 +77,9 @@ static void add_messages(const strips_move *m, const stripe *s, uint64_t bytes) 
     }
 }
 
-/* Bytes of the stripe's strips that are in this window. */
+/* Bytes of the stripe's strips that are in this slice. */
 static uint64_t part_of(const strips_move *m, const stripe *s) {
-    return s->bytes > m->start ? core_min_u64(m->window, s->bytes - m->start) : 0;
+    return s->bytes > m->start ? core_min_u64(m->slice, s->bytes - m->start) : 0;
 }
 
 static void plan_messages(strips_move *m) {
@@ -93,7 +93,7 @@ static void plan_messages(strips_move *m) {
     }
 }
 
-/* The window of a strip, with zeros where its file has ended. */
+/* The slice of a strip, with zeros where its file has ended. */
 static int read_strip(const strips_move *m, const strip *from, unsigned char *to, uint64_t bytes,
                       dcp_error *err) {
     const strip_file *file = from->file;
@@ -165,7 +165,7 @@ static int move_strips(strips_move *m, int status, dcp_error *err) {
 
 static int move_all_strips(strips_move *m, dcp_error *err) {
     int status = DCP_OK;
-    for (m->start = 0; m->start < m->longest; m->start += m->window) {
+    for (m->start = 0; m->start < m->longest; m->start += m->slice) {
         status = move_strips(m, status, err);
         if (status) return status; /* agreed on */
         for (size_t i = 0; i < m->n && !status; i++) status = combine_stripe(m, &m->list[i], err);
@@ -173,8 +173,8 @@ static int move_all_strips(strips_move *m, dcp_error *err) {
     return comm_agree(m->comm, status, err);
 }
 
-/* The window, from how many strips the busiest rank sends and receives at once. */
-static int choose_window(strips_move *m, uint64_t *sent, uint64_t *received, dcp_error *err) {
+/* The slice, from how many strips the busiest rank sends and receives at once. */
+static int choose_slice(strips_move *m, uint64_t *sent, uint64_t *received, dcp_error *err) {
     uint64_t most[2] = {0, 0};
     *sent = *received = 0;
     memset(m->send_bytes, 0, 2 * (size_t)m->comm->size * sizeof *m->send_bytes);
@@ -190,9 +190,9 @@ static int choose_window(strips_move *m, uint64_t *sent, uint64_t *received, dcp
     int status = comm_allreduce(m->comm, most, 2, DCP_REDUCE_MAX, err);
     if (status) return status;
     m->longest = most[1];
-    m->window = MEMORY_BYTES / most[0] / PAGE_BYTES * PAGE_BYTES;
-    if (!m->window) m->window = PAGE_BYTES;
-    m->window = core_min_u64(m->window, m->longest);
+    m->slice = MEMORY_BYTES / most[0] / PAGE_BYTES * PAGE_BYTES;
+    if (!m->slice) m->slice = PAGE_BYTES;
+    m->slice = core_min_u64(m->slice, m->longest);
     return DCP_OK;
 }
 
@@ -206,14 +206,14 @@ int redundancy_stripes_move(dcp_comm *comm, const stripe *list, size_t n, dcp_er
     m.receive_bytes = arrays + size;
     m.send_at = arrays + 2 * size;
     m.receive_at = arrays + 3 * size;
-    status = choose_window(&m, &sent, &received, err);
+    status = choose_slice(&m, &sent, &received, err);
     if (status) goto free_arrays;
-    m.send = malloc((sent + received + 1) * m.window + 1);
+    m.send = malloc((sent + received + 1) * m.slice + 1);
     if (m.send) {
-        m.receive = m.send + sent * m.window;
-        m.combined = m.receive + received * m.window;
+        m.receive = m.send + sent * m.slice;
+        m.combined = m.receive + received * m.slice;
     } else {
-        status = core_fail_memory(err, (sent + received + 1) * m.window);
+        status = core_fail_memory(err, (sent + received + 1) * m.slice);
     }
     status = comm_agree(comm, status, err);
     if (!status) status = move_all_strips(&m, err);

@@ -49,14 +49,14 @@ enum { MPI_COMM_TYPE_SHARED, MPI_MODE_RDWR = 8 };
 #define MPI_STATUSES_IGNORE ((MPI_Status *)NULL)
 #define DCP_ALONE static inline __attribute__((unused))
 
-DCP_ALONE int mpi_alone_copy(const void *from, void *to, int n, MPI_Datatype type) {
+DCP_ALONE int alone_copy(const void *from, void *to, int n, MPI_Datatype type) {
     if (from != MPI_IN_PLACE && to != MPI_IN_PLACE && from != to && n > 0)
         memmove(to, from, (size_t)n * type);
     return MPI_SUCCESS;
 }
 
 /* A launcher that starts several such processes would have each take itself for all. */
-DCP_ALONE int mpi_alone_start(void) {
+DCP_ALONE int alone_start(void) {
     static const char *const sizes[] = {"OMPI_COMM_WORLD_SIZE", "PMI_SIZE", "SLURM_STEP_NUM_TASKS"};
     for (int i = 0; i < 3; i++) {
         const char *size = getenv(sizes[i]);
@@ -72,11 +72,11 @@ DCP_ALONE int mpi_alone_start(void) {
 
 DCP_ALONE int MPI_Init(int *argc, char ***argv) {
     (void)argc, (void)argv;
-    return mpi_alone_start();
+    return alone_start();
 }
 DCP_ALONE int MPI_Init_thread(int *argc, char ***argv, int wanted, int *out) {
     (void)argc, (void)argv, *out = wanted;
-    return mpi_alone_start();
+    return alone_start();
 }
 DCP_ALONE int MPI_Query_thread(int *out) {
     *out = MPI_THREAD_MULTIPLE;
@@ -183,49 +183,49 @@ DCP_ALONE int MPI_Type_free(MPI_Datatype *t) {
 DCP_ALONE int MPI_Allreduce(const void *in, void *out, int n, MPI_Datatype t, MPI_Op op,
                             MPI_Comm c) {
     (void)op, (void)c;
-    return mpi_alone_copy(in, out, n, t);
+    return alone_copy(in, out, n, t);
 }
 DCP_ALONE int MPI_Iallreduce(const void *in, void *out, int n, MPI_Datatype t, MPI_Op op,
                              MPI_Comm c, MPI_Request *r) {
     (void)op, (void)c, *r = 0;
-    return mpi_alone_copy(in, out, n, t);
+    return alone_copy(in, out, n, t);
 }
 DCP_ALONE int MPI_Reduce(const void *in, void *out, int n, MPI_Datatype t, MPI_Op op, int root,
                          MPI_Comm c) {
     (void)op, (void)root, (void)c;
-    return mpi_alone_copy(in, out, n, t);
+    return alone_copy(in, out, n, t);
 }
 DCP_ALONE int MPI_Ireduce_scatter(const void *in, void *out, const int *n, MPI_Datatype t,
                                   MPI_Op op, MPI_Comm c, MPI_Request *r) {
     (void)op, (void)c, *r = 0;
-    return mpi_alone_copy(in, out, n[0], t);
+    return alone_copy(in, out, n[0], t);
 }
 DCP_ALONE int MPI_Gather(const void *in, int n, MPI_Datatype t, void *out, int m, MPI_Datatype u,
                          int root, MPI_Comm c) {
     (void)m, (void)u, (void)root, (void)c;
-    return mpi_alone_copy(in, out, n, t);
+    return alone_copy(in, out, n, t);
 }
 DCP_ALONE int MPI_Igather(const void *in, int n, MPI_Datatype t, void *out, int m, MPI_Datatype u,
                           int root, MPI_Comm c, MPI_Request *r) {
     (void)m, (void)u, (void)root, (void)c, *r = 0;
-    return mpi_alone_copy(in, out, n, t);
+    return alone_copy(in, out, n, t);
 }
 DCP_ALONE int MPI_Allgather(const void *in, int n, MPI_Datatype t, void *out, int m, MPI_Datatype u,
                             MPI_Comm c) {
     (void)m, (void)u, (void)c;
-    return mpi_alone_copy(in, out, n, t);
+    return alone_copy(in, out, n, t);
 }
 DCP_ALONE int MPI_Iallgatherv(const void *in, int n, MPI_Datatype t, void *out, const int *m,
                               const int *at, MPI_Datatype u, MPI_Comm c, MPI_Request *r) {
     (void)m, (void)c, *r = 0;
-    return mpi_alone_copy(in, out == MPI_IN_PLACE ? out : (char *)out + (size_t)at[0] * u, n, t);
+    return alone_copy(in, out == MPI_IN_PLACE ? out : (char *)out + (size_t)at[0] * u, n, t);
 }
 DCP_ALONE int MPI_Ialltoallv(const void *in, const int *n, const int *from, MPI_Datatype t,
                              void *out, const int *m, const int *at, MPI_Datatype u, MPI_Comm c,
                              MPI_Request *r) {
     (void)m, (void)c, *r = 0;
-    return mpi_alone_copy(in == MPI_IN_PLACE ? in : (const char *)in + (size_t)from[0] * t,
-                          (char *)out + (size_t)at[0] * u, n[0], t);
+    return alone_copy(in == MPI_IN_PLACE ? in : (const char *)in + (size_t)from[0] * t,
+                      (char *)out + (size_t)at[0] * u, n[0], t);
 }
 /* To whom, or from whom, with one rank? */
 DCP_ALONE int MPI_Send(const void *b, int n, MPI_Datatype t, int to, int tag, MPI_Comm c) {

@@ -1,6 +1,6 @@
 /* Lengths travel first, then the messages. A rank that can't receive says so before anybody sends.
  */
-#include "comm/exchange.h"
+#include "comm/message.h"
 
 #include <stdlib.h>
 
@@ -20,8 +20,8 @@ unsigned char *comm_message_append(comm_message *message, uint64_t bytes) {
     return at;
 }
 
-int comm_exchange(dcp_comm *comm, const comm_message *send, const uint64_t *send_bytes,
-                  comm_message *receive, uint64_t *receive_bytes, dcp_error *err) {
+int comm_message_exchange(dcp_comm *comm, const comm_message *send, const uint64_t *send_bytes,
+                          comm_message *receive, uint64_t *receive_bytes, dcp_error *err) {
     uint64_t total = 0;
     int status = comm_alltoall(comm, send_bytes, comm->eights, receive_bytes, comm->eights, err);
     if (status) return status;

@@ -1,6 +1,6 @@
 /* Messages of any size between all pairs of ranks. */
-#ifndef DCP_COMM_EXCHANGE_H
-#define DCP_COMM_EXCHANGE_H
+#ifndef DCP_COMM_MESSAGE_H
+#define DCP_COMM_MESSAGE_H
 
 #include "comm/comm.h"
 
@@ -16,7 +16,7 @@ unsigned char *comm_message_append(comm_message *message, uint64_t bytes);
 
 /* Collective. send->data holds send_bytes[r] bytes for each rank r. `receive` is filled likewise,
  * with receive_bytes[r] from each rank; its memory is reused. */
-int comm_exchange(dcp_comm *comm, const comm_message *send, const uint64_t *send_bytes,
-                  comm_message *receive, uint64_t *receive_bytes, dcp_error *err);
+int comm_message_exchange(dcp_comm *comm, const comm_message *send, const uint64_t *send_bytes,
+                          comm_message *receive, uint64_t *receive_bytes, dcp_error *err);
 
 #endif
