@@ -154,16 +154,13 @@ int step_about_parse(const char *dir, json_t **about, dcp_error *err) {
 }
 
 json_t *step_about_shards(const char *folder, int world) {
-    int *numbers = NULL, failed = 0;
-    size_t n = 0;
+    unsigned char *here = malloc((size_t)world);
     json_t *list = json_array();
-    if (!list || step_folder_shards(folder, world, &numbers, &n, NULL)) {
-        json_decref(list);
-        return NULL;
-    }
-    for (size_t i = 0; i < n && !failed; i++)
-        failed = json_array_append_new(list, json_integer(numbers[i]));
-    free(numbers);
+    int failed = !list || !here;
+    if (!failed) step_folder_shards(folder, world, here);
+    for (int i = 0; i < world && !failed; i++)
+        failed = here[i] && json_array_append_new(list, json_integer(i));
+    free(here);
     if (!failed) return list;
     json_decref(list);
     return NULL;

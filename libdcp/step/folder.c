@@ -86,13 +86,12 @@ void step_folder_surplus(const char *folder, dcp_layout layout, size_t files,
     if (dir) closedir(dir);
 }
 
-int step_folder_shards(const char *folder, int world, int **out, size_t *n, dcp_error *err) {
-    int *numbers = malloc(((size_t)world + 1) * sizeof *numbers);
-    if (!numbers) return core_fail_memory(err, (uint64_t)world * sizeof *numbers);
-    *n = 0;
-    for (int i = 0; i < world; i++)
-        if (!step_folder_check_file(folder, DCP_LAYOUT_SHARDED, (size_t)i, (size_t)world, NULL))
-            numbers[(*n)++] = i;
-    *out = numbers;
-    return DCP_OK;
+int step_folder_shards(const char *folder, int world, unsigned char *here) {
+    int n = 0;
+    for (int i = 0; i < world; i++) {
+        here[i] =
+            !step_folder_check_file(folder, DCP_LAYOUT_SHARDED, (size_t)i, (size_t)world, NULL);
+        n += here[i];
+    }
+    return n;
 }

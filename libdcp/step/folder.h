@@ -21,8 +21,8 @@ int step_folder_check_file(const char *folder, dcp_layout layout, size_t i, size
 /* The largest number of shards, but less than `below`, of which the folder has some; 0: none. */
 int step_folder_world(const char *folder, int below, int *world, dcp_error *err);
 
-/* Numbers of the shards of `world` that the folder has; *n of them, ascending, malloc'd. */
-int step_folder_shards(const char *folder, int world, int **out, size_t *n, dcp_error *err);
+/* Marks in here[world] which shards of `world` the folder has, and returns how many. */
+int step_folder_shards(const char *folder, int world, unsigned char *here);
 
 /* Calls fn with each entry of the folder that is no part of a step of so many files. */
 void step_folder_surplus(const char *folder, dcp_layout layout, size_t files,

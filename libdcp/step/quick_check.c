@@ -13,11 +13,10 @@
 #include "core/fail.h"
 #include "core/json.h"
 #include "dcp/inspect.h"
-#include "io/file.h"
 #include "step/about.h"
 #include "step/folder.h"
 #include "step/list.h"
-#include "step/userblock.h"
+#include "step/tables.h"
 
 /* Sizes and the newest time of all files in the folder. */
 static int measure_files(const char *folder, dcp_glance *out, dcp_error *err) {
@@ -61,30 +60,20 @@ static int read_about(const char *folder, dcp_glance *out, dcp_error *err) {
 }
 
 static int check_file(const char *path, dcp_layout layout, step_userblock *ub, dcp_error *err) {
-    unsigned char head[USERBLOCK_BYTES];
-    uint64_t bytes;
-    int fd, status = io_open_regular(path, O_RDONLY, &fd, &bytes, err);
-    if (status) return status;
-    if (bytes < USERBLOCK_BYTES)
-        status = core_fail(err, DCP_ERR_CORRUPT, "%s: size: %llu bytes are less than a user block",
-                           path, (unsigned long long)bytes);
-    if (!status) status = io_read_plain(fd, head, sizeof head, 0, path, err);
-    close(fd);
-    if (!status) status = step_userblock_decode(head, bytes, path, ub, err);
+    int status = step_tables_read_userblock(path, ub, err);
     if (!status && ub->layout != layout)
         status = core_fail(err, DCP_ERR_CORRUPT, "%s: user block: of the other layout", path);
     return status;
 }
 
-/* Files `numbers`, n of them, or all where it is NULL. */
-static int check_files(const char *folder, const int *numbers, size_t n, dcp_glance *out,
+/* The files that are marked in `here`, or all where it is NULL. */
+static int check_files(const char *folder, const unsigned char *here, dcp_glance *out,
                        dcp_error *err) {
     step_userblock ub;
     int status = DCP_OK;
-    out->files_here = (int)n;
-    for (size_t i = 0; i < n && !status; i++) {
-        size_t number = numbers ? (size_t)numbers[i] : i;
-        char *path = step_folder_path(folder, out->layout, number, (size_t)out->files);
+    for (int f = 0; f < out->files && !status; f++) {
+        if (here && !here[f]) continue;
+        char *path = step_folder_path(folder, out->layout, (size_t)f, (size_t)out->files);
         if (!path) return core_fail_memory(err, PATH_MAX);
         status = check_file(path, out->layout, &ub, err);
         free(path);
@@ -93,26 +82,21 @@ static int check_files(const char *folder, const int *numbers, size_t n, dcp_gla
     return status;
 }
 
-/* Of `missing` the failure to find all files: none where the folder is a private store's, and has
- * the shards that its about.json lists. */
+/* A private store's folder need have only the shards that its about.json lists. Without such a
+ * list, or where it lacks one of them, this fails as `missing` says. */
 static int check_part(const char *folder, dcp_glance *out, const dcp_error *missing,
                       dcp_error *err) {
-    int *here = NULL, lacks = 0;
-    size_t n = 0;
-    unsigned char *kept = calloc((size_t)out->files, 1);
+    unsigned char *kept = calloc(2 * (size_t)out->files, 1), *here = kept + out->files;
     if (!kept) return core_fail_memory(err, (uint64_t)out->files);
-    int is_part = step_about_is_part(folder, out->files, kept);
-    int status = step_folder_shards(folder, out->files, &here, &n, err);
-    for (size_t i = 0; i < n && !status; i++) kept[here[i]] = 0;
-    for (int f = 0; f < out->files && !lacks; f++) lacks = kept[f];
-    out->files_here = (int)n;
-    if (!status && is_part && !lacks) {
-        status = check_files(folder, here, n, out, err);
-    } else if (!status) {
+    int is_part = step_about_is_part(folder, out->files, kept), status;
+    out->files_here = step_folder_shards(folder, out->files, here);
+    for (int f = 0; f < out->files && is_part; f++) is_part = here[f] || !kept[f];
+    if (is_part) {
+        status = check_files(folder, here, out, err);
+    } else {
         if (err) *err = *missing;
         status = missing->status;
     }
-    free(here);
     free(kept);
     return status;
 }
@@ -122,8 +106,8 @@ static int check_files_of_step(const char *folder, dcp_glance *out, dcp_error *e
     dcp_error e;
     int status = step_folder_files(folder, &n, &out->layout, &e);
     if (!status) {
-        out->files = (int)n;
-        return check_files(folder, NULL, n, out, err);
+        out->files = out->files_here = (int)n;
+        return check_files(folder, NULL, out, err);
     }
     if (status == DCP_ERR_CORRUPT && !step_folder_world(folder, INT_MAX, &out->files, NULL) &&
         out->files) {

@@ -23,6 +23,16 @@ static int open_with_userblock(const char *path, int *fd, uint64_t *bytes, dcp_e
                      (unsigned long long)*bytes);
 }
 
+int step_tables_read_userblock(const char *path, step_userblock *ub, dcp_error *err) {
+    unsigned char head[USERBLOCK_BYTES];
+    uint64_t bytes;
+    int fd = -1, status = open_with_userblock(path, &fd, &bytes, err);
+    if (!status) status = io_read_plain(fd, head, sizeof head, 0, path, err);
+    if (!status) status = step_userblock_decode(head, bytes, path, ub, err);
+    if (fd >= 0) close(fd);
+    return status;
+}
+
 /* Bytes being put together; `all` grows with what was read, not with what a file claims. */
 typedef struct packing {
     const char *path;

@@ -23,6 +23,8 @@ typedef struct step_file {
     int outside_is_intact; /* step_file_check_outside found it so */
 } step_file;
 
+/* Reads and checks the user block alone. */
+int step_tables_read_userblock(const char *path, step_userblock *ub, dcp_error *err);
 /* Reads and checks user block, index, blocks and meta of file->path. */
 int step_tables_read(step_file *file, dcp_error *err);
 /* The same from what step_tables_pack put together; `checked`: as step_index_decode has it. */

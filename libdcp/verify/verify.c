@@ -54,28 +54,21 @@ static int absorb_damage(verifier *v, int status, const dcp_error *e) {
     return DCP_OK;
 }
 
-/* Files for the shards that the folder has; it should have those in kept[]. */
-static int take_part(verifier *v, const char *path, int world, unsigned char *kept,
-                     dcp_error *err) {
+/* Files for the shards that the folder has: marked in `here`; it should have those in `kept`. */
+static int take_shards(verifier *v, const char *path, int world, const unsigned char *kept,
+                       const unsigned char *here, dcp_error *err) {
     dcp_checkpoint *ckpt = v->ckpt;
-    int *here = NULL;
-    size_t n = 0;
-    int status = step_folder_shards(path, world, &here, &n, err);
-    if (status) return status;
     ckpt->layout = DCP_LAYOUT_SHARDED;
-    status = step_checkpoint_make_files(ckpt, (size_t)world, err);
-    for (size_t i = 0; i < n && !status; i++) {
-        char *file = step_folder_path(path, ckpt->layout, (size_t)here[i], ckpt->n_files);
-        if (!file) status = core_fail_memory(err, PATH_MAX);
-        ckpt->files[here[i]].path = file;
-        kept[here[i]] = 0;
-    }
+    int status = step_checkpoint_make_files(ckpt, (size_t)world, err);
     for (int f = 0; f < world && !status; f++) {
         char line[PATH_MAX + 64];
+        char **file = &ckpt->files[f].path;
         snprintf(line, sizeof line, "%.4095s/shard-%05d-of-%05d.h5 is missing", path, f, world);
-        if (kept[f]) report_damage(v, line);
+        if (here[f] && !(*file = step_folder_path(path, ckpt->layout, (size_t)f, ckpt->n_files)))
+            status = core_fail_memory(err, PATH_MAX);
+        else if (kept[f] && !here[f])
+            report_damage(v, line);
     }
-    free(here);
     return status;
 }
 
@@ -83,26 +76,28 @@ static int take_part(verifier *v, const char *path, int world, unsigned char *ke
 static int find_part(verifier *v, const char *path, dcp_error *err) {
     int world = 0, status = DCP_OK;
     if (step_folder_world(path, INT_MAX, &world, NULL) || !world) return DCP_OK;
-    unsigned char *kept = malloc((size_t)world);
+    unsigned char *kept = malloc(2 * (size_t)world), *here = kept + world;
     if (!kept) return core_fail_memory(err, (uint64_t)world);
     v->is_part = step_about_is_part(path, world, kept);
-    if (v->is_part) status = take_part(v, path, world, kept, err);
+    step_folder_shards(path, world, here);
+    if (v->is_part) status = take_shards(v, path, world, kept, here, err);
     free(kept);
     return status;
 }
 
 /* All shards beside state.h5: one of the two is foreign, and a load takes the latter. */
-static void check_one_layout(verifier *v, const char *path) {
+static int check_one_layout(verifier *v, const char *path, dcp_error *err) {
     char line[PATH_MAX + 96];
-    int world = 0, *here = NULL;
-    size_t n = 0;
-    if (v->ckpt->layout != DCP_LAYOUT_GLOBAL || step_folder_world(path, INT_MAX, &world, NULL))
-        return;
-    if (!world || step_folder_shards(path, world, &here, &n, NULL)) return;
-    free(here);
-    if (n < (size_t)world) return;
+    int world = 0;
+    if (v->ckpt->layout != DCP_LAYOUT_GLOBAL || step_folder_world(path, INT_MAX, &world, NULL) ||
+        !world)
+        return DCP_OK;
+    unsigned char *here = malloc((size_t)world);
+    if (!here) return core_fail_memory(err, (uint64_t)world);
     snprintf(line, sizeof line, "%.4095s: holds both state.h5 and shards of %d ranks", path, world);
-    report_damage(v, line);
+    if (step_folder_shards(path, world, here) == world) report_damage(v, line);
+    free(here);
+    return DCP_OK;
 }
 
 /* Not collective. Finds the files of the step in the folder `path` and fills layout and files of
@@ -118,8 +113,8 @@ static int find_files(verifier *v, const char *path, dcp_error *err) {
     }
     if (status && status != DCP_ERR_CORRUPT && err) *err = e;
     if (status) return absorb_damage(v, status, &e);
-    check_one_layout(v, path);
-    return step_checkpoint_make_files(ckpt, n, err);
+    status = check_one_layout(v, path, err);
+    return status ? status : step_checkpoint_make_files(ckpt, n, err);
 }
 
 /* Reads all files' tables; the damaged ones are reported. */
