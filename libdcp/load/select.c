@@ -194,7 +194,7 @@ static int check_types(const dcp_checkpoint *ckpt, const dcp_tensor *want, const
     return DCP_OK;
 }
 
-/* Names and tensors ascend alike, so the tensor after the last one that was found is mostly it. */
+/* Both lists ascend by name, so it is mostly the tensor after the one that was found last. */
 static const step_tensor *find_after(const dcp_checkpoint *ckpt, const step_tensor *last,
                                      const char *name) {
     const step_tensor *next = last ? last + 1 : ckpt->tensors;

@@ -1,5 +1,6 @@
-/* about.json: written with the digits of its checksum as '0', summed, then written for good. The
- * checksum stands at a fixed distance from the end, so it is found without trusting the syntax. */
+/* about.json's text is made with zeros in place of its checksum; then it is summed, and the digits
+ * are put in. They stand at a fixed distance from the end, so a reader finds them without
+ * parsing. */
 #include "step/about.h"
 #include "dcp/checkpoint.h"
 
@@ -181,7 +182,8 @@ int step_about_is_part(const char *folder, int world, unsigned char *kept) {
     return is_part;
 }
 
-/* That of another step is whole, too. Older versions did not write the step. */
+/* The about.json of another step has a right checksum, too. Older versions did not write the
+ * step. */
 int step_about_check_step(const char *dir, const json_t *about, uint64_t step, dcp_error *err) {
     const json_t *said = json_object_get(about, "step");
     if (!json_is_integer(said) || (uint64_t)json_integer_value(said) == step) return DCP_OK;

@@ -26,7 +26,7 @@ int step_about_check_step(const char *dir, const struct json_t *about, uint64_t 
  * that are in the folder. NULL where memory is short. */
 struct json_t *step_about_shards(const char *folder, int world);
 
-/* Whether about.json says that the folder keeps but a part of the step's shards, and which: marks
+/* Whether about.json says that the folder keeps only a part of the step's shards, and which: marks
  * them in kept[world]. 0 also where about.json can't be read. */
 int step_about_is_part(const char *folder, int world, unsigned char *kept);
 

@@ -85,7 +85,7 @@ static int collect_datasets(dcp_checkpoint *ckpt, size_t *n_out, dcp_error *err)
     return DCP_OK;
 }
 
-/* Orders the tensor's datasets as their boxes are; what has no elements goes. */
+/* Puts the tensor's datasets in the order of their boxes, and leaves out those without elements. */
 static int order_datasets(dcp_checkpoint *ckpt, step_tensor *t, const cover_box *boxes, size_t n,
                           dcp_error *err) {
     step_dataset *datasets = ckpt->datasets + t->first_dataset;
@@ -102,7 +102,7 @@ static int order_datasets(dcp_checkpoint *ckpt, step_tensor *t, const cover_box 
     return DCP_OK;
 }
 
-/* The datasets of one tensor agree about it and cover it. */
+/* All datasets of a tensor name the same type and shape, and together they cover it once. */
 static int check_tensor(dcp_checkpoint *ckpt, step_tensor *t, dcp_error *err) {
     const step_dataset *datasets = ckpt->datasets + t->first_dataset;
     cover_box *boxes = calloc(t->n_datasets + 1, sizeof *boxes);

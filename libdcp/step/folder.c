@@ -10,7 +10,7 @@
 
 #include "core/fail.h"
 
-/* The world size in a shard's name; 0: not one as they are made. */
+/* The world size in a shard's name; 0: it is no shard's name. */
 static int world_of(const char *name) {
     char made[64];
     int rank, world;

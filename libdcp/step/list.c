@@ -1,5 +1,6 @@
-/* The names of steps: made, recognised, listed. A name counts only as it would be made, so that a
- * step has one name and nothing else in the directory is taken for one. */
+/* The names of steps: written, recognised, listed. A name counts only if it is exactly what this
+ * library writes, so that a step has one name, and nothing else in the directory is taken for a
+ * step. */
 #include "step/list.h"
 
 #include <ctype.h>

@@ -1,6 +1,6 @@
 /* Reading a box by whole blocks, each checked in the buffer it was read into. The block read last
- * is kept: a walk along a tensor reads each block once. Readers have buffers of their own and share
- * the rest, which no read changes but for opening files. */
+ * is kept, so that reading along a tensor reads each block once. Each reader has its own buffer;
+ * the rest is shared, and reads change nothing of it except that they open files. */
 #include <stdlib.h>
 #include <string.h>
 

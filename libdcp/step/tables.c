@@ -1,5 +1,5 @@
 /* Reading the tables of one file with plain reads, before HDF5 or anything else sees it. Nothing is
- * used before its checksum was right; sizes were bounded by the file's before that. */
+ * used before its checksum is found right; until then sizes are limited by the file's size. */
 #include "step/tables.h"
 
 #include <fcntl.h>
@@ -50,8 +50,8 @@ static int append_bytes(packing *p, uint64_t offset, uint64_t bytes, dcp_error *
     return status;
 }
 
-/* The first step is believed, as it costs little. What comes after it is read when all rows before
- * it were right: a hole in the file, which has the size it likes, is no row. */
+/* A large index is read step by step, and each step only after the rows before it were found right.
+ * So a false number of rows costs little memory: the zeros of a sparse file are no valid rows. */
 static int append_index(packing *p, const step_userblock *ub, dcp_error *err) {
     int status = DCP_OK;
     uint64_t step = ub->row_bytes ? INDEX_STEP / ub->row_bytes + 1 : 1;

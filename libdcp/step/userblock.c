@@ -1,5 +1,4 @@
-/* The user block. Its own checksum comes first in every check: nothing else in it is believed
- * before. */
+/* The user block. Its own checksum is checked first; nothing else in it is used before that. */
 #include "step/userblock.h"
 
 #include <string.h>

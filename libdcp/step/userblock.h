@@ -13,8 +13,8 @@
 #define FORMAT_VERSION 1
 #define BLOCK_BYTES (4u << 20) /* what one entry of /dcp/blocks covers at most */
 
-/* What one file may hold: far beyond any honest one, so that a false number costs little. A writer
- * refuses what a reader would. */
+/* Limits of one file, far beyond what a real one needs, so that a false number can't make a reader
+ * allocate much memory. A writer refuses what a reader would. */
 #define MAX_ROWS (1u << 24)
 #define MAX_FILE_BYTES (1ULL << 48)
 #define MAX_JSON_BYTES (16u << 20)                   /* of the JSON text */

@@ -68,8 +68,9 @@ static int look_together(dcp_comm *comm, step_visibility *v, dcp_error *err) {
     return comm_agree(comm, status, err);
 }
 
-/* Collective. Folders of one name may hold files of different saves: nodes that no longer take part
- * keep what they have. The largest number of shards that is whole is the step. */
+/* Collective. Folders of one name may hold files of different saves, since a node that no longer
+ * takes part keeps its files. The step is the largest number of shards all of whose files are
+ * seen. */
 static int look_for_step(dcp_comm *comm, step_visibility *v, dcp_error *err) {
     dcp_error why = {0}, first = {0};
     int status = DCP_ERR_CORRUPT;

@@ -1,7 +1,8 @@
 /* A store's directory: making it, and removing entries of it.
  *
- * What lies in the directory is not trusted: removal goes through open folders, entry by entry, and
- * unlinks symbolic links instead of following them, so nothing outside is ever touched. */
+ * What is in the directory is not trusted: removal opens each folder on the way, entry by entry,
+ * and unlinks symbolic links instead of following them, so nothing outside the directory is
+ * touched. */
 #include "store/directory.h"
 
 #include <dirent.h>

@@ -1,6 +1,6 @@
-/* Opening a store: all ranks do, each directory is touched by its leader alone, which holds the
- * lock for as long as the store is open. Other ranks know the directory's absolute path only. A
- * shared store is a private one with a single node. */
+/* Opening a store. All ranks take part, but each directory is touched by its leader alone, which
+ * holds the lock for as long as the store is open; other ranks know only the directory's absolute
+ * path. A shared store is a private one with a single node. */
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
@@ -181,7 +181,7 @@ static int open_directory(dcp_store *store, const char *dir, dcp_error *err) {
     return store_directory_open(dir, &store->dir_fd, store->dir, err);
 }
 
-/* Leaders of nodes that are one directory after all, seen from several hosts, meet at its lock. */
+/* Where several hosts see one directory, each has a leader, and all but one find it locked. */
 static int take_directory(dcp_store *store, dcp_error *err) {
     if (!store_leads(store)) {
         if (store->dir_fd >= 0) close(store->dir_fd);

@@ -1,10 +1,11 @@
 /* Publication: a step is written under a temporary name and gets its own by one rename.
  *
- * Everything in the folder is durable before the rename, and the rename before the save returns. So
- * at every moment, whatever is killed, what has a step's name is whole; and the step that a save
- * replaces keeps its name until the new one takes it, but on several nodes, where all take the old
- * one aside first. Only leaders touch directories. Where there are several, none renames before all
- * are ready, and where one fails to, all take the name back. */
+ * Everything in the folder is durable before the rename, and the rename is durable before the save
+ * returns. So at every moment, whatever is killed, a folder with a step's name is complete.
+ *
+ * A step that is replaced keeps its name until the new one takes it. With several nodes, each of
+ * which has a directory, all leaders first rename the old step. None gives the new one its name
+ * before all are ready, and if one fails, all take the name back. */
 #include "store/publication.h"
 
 #include <errno.h>
@@ -27,8 +28,8 @@
 
 #define LATEST_TMP ".tmp-latest"
 
-/* DCP_ERR_STATE where the step stands on every node and must stay. What only some nodes have is the
- * rest of a publication that was cut off. */
+/* DCP_ERR_STATE where the step is on every node and must not be replaced. A step that only some
+ * nodes have is left of a publication that was cut off. */
 static int check_free(dcp_store *store, uint64_t step, dcp_error *err) {
     char name[64];
     int status = DCP_OK;
@@ -88,8 +89,8 @@ typedef struct renaming {
     int taken;
 } renaming;
 
-/* Of several nodes none may have the old step while another has the new one: both have the name, so
- * together they would be taken for one step. The old one loses its name on all nodes first. */
+/* Of several nodes none may have the old step while another has the new one: by their names they
+ * would be taken for one step. So the old one loses its name on all nodes first. */
 static int set_aside(const dcp_store *store, renaming *r, dcp_error *err) {
     int fd = store->dir_fd;
     if (!store_directory_has(fd, r->name)) return DCP_OK;
@@ -126,7 +127,7 @@ static int make_visible(const dcp_store *store, renaming *r, dcp_error *err) {
     return DCP_OK;
 }
 
-/* The name goes back, where it was taken, so that a rollback removes what was to be new. */
+/* Undoes the renames, so that a rollback finds the new folder under its temporary name. */
 static void return_name(const dcp_store *store, const renaming *r) {
     int fd = store->dir_fd;
     if (strcmp(r->old, r->tmp) == 0) {

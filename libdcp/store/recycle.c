@@ -1,5 +1,5 @@
-/* A file is known again by its number and the time of its last change, so one that anybody touched
- * is not used. */
+/* A file is recognised by its inode number and the time of its last change, so one that anybody has
+ * changed is not used. */
 #include "store/recycle.h"
 
 #include <fcntl.h>

@@ -51,7 +51,7 @@ static int write_about(const restoration *r, int ranks, dcp_error *err) {
     return status;
 }
 
-/* A node that has lost its folder gets one that says what wrote it. */
+/* Adds about.json where the rebuild made the step's folder. */
 static int add_about(const restoration *r, int ranks, dcp_error *err) {
     char path[PATH_MAX];
     if (!store_leads(r->store) || access(r->folder, F_OK)) return DCP_OK;

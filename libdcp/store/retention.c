@@ -1,7 +1,7 @@
-/* Which steps stay, and the removal of the others.
+/* Which steps stay, and how the others are removed.
  *
- * A removal is a publication backwards: the step loses its name, durably, before a byte of it goes,
- * so what has a step's name is complete at every moment. */
+ * A step loses its name, durably, before any of its files is removed, so a folder with a step's
+ * name is complete at every moment. */
 #include "store/retention.h"
 
 #include <errno.h>
@@ -97,7 +97,8 @@ static int is_pinned(const dcp_store *store, uint64_t step) {
     return 0;
 }
 
-/* Has had its time. An abandoned step is older than a complete one of the same number. */
+/* Whether retention removes the step. An abandoned step is older than a complete one of the same
+ * number. */
 static int is_outlived(const dcp_store *store, const dcp_step *step, uint64_t oldest) {
     if (step->kind == DCP_STEP_PARTIAL) return 0;
     if (step->kind == DCP_STEP_ABANDONED) return step->step <= oldest;

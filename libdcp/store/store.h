@@ -12,7 +12,7 @@ typedef struct store_written {
     uint64_t step, pages, identity[4];
 } store_written;
 
-/* What another room keeps with a store; it begins with this. */
+/* What libdcp/save keeps with a store: a struct that begins with this one. */
 typedef struct store_attachment {
     void (*settle)(struct store_attachment *attachment); /* waits for the save in flight; or NULL */
     void (*free)(struct store_attachment *attachment);

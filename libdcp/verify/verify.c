@@ -1,9 +1,9 @@
 /* Checking every byte of a step: user block, tables, what lies between tensors, every block of
- * every tensor, about.json, and for shards that together they are the state they claim to be. Goes
- * on after a damage, so that all of it is reported.
+ * every tensor, about.json, and of shards that together they are the state that they claim to be.
+ * The check goes on after a damage, so that all damages are reported.
  *
  * Every rank reads all tables and a part of the files, on several threads. The sums of all ranks
- * are joined; rank 0 judges them, and it alone speaks. */
+ * are joined; rank 0 compares them with the tables, and it alone reports. */
 #include <limits.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -72,7 +72,7 @@ static int take_shards(verifier *v, const char *path, int world, const unsigned 
     return status;
 }
 
-/* A folder of a private store, where about.json says that it keeps but a part of the shards. */
+/* A folder of a private store, where about.json says that it keeps only a part of the shards. */
 static int find_part(verifier *v, const char *path, dcp_error *err) {
     int world = 0, status = DCP_OK;
     if (step_folder_world(path, INT_MAX, &world, NULL) || !world) return DCP_OK;
@@ -85,7 +85,8 @@ static int find_part(verifier *v, const char *path, dcp_error *err) {
     return status;
 }
 
-/* All shards beside state.h5: one of the two is foreign, and a load takes the latter. */
+/* Where a folder has state.h5 and all shards, one of them does not belong there; a load takes
+ * state.h5. */
 static int check_one_layout(verifier *v, const char *path, dcp_error *err) {
     char line[PATH_MAX + 96];
     int world = 0;
