@@ -6,10 +6,13 @@
 #include <stdlib.h>
 
 #include "fsdp/alloc.h"
+#include "fsdp/fsdp_plan.h"
 #include "fsdp/gather_messages.h"
 #include "fsdp/gather_shared.h"
 #include "fsdp/reduce.h"
+#include "models/model_run.h"
 #include "programs/fail.h"
+#include "timeline/timeline.h"
 
 enum { ROOT = 0, NO_UNIT = -1 };
 

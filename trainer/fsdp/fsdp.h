@@ -8,14 +8,19 @@
 
 #include <mpi.h>
 
-#include "fsdp/fsdp_plan.h"
-#include "fsdp/mesh.h"
-#include "fsdp/transport.h"
-#include "kernels/kernels.h"
-#include "models/model_run.h"
-#include "timeline/timeline.h"
+#include <stddef.h>
+#include <stdint.h>
+
+#include <dcp/error.h>
 
 typedef struct fsdp fsdp;
+typedef struct fsdp_mesh fsdp_mesh;
+typedef struct fsdp_plan fsdp_plan;
+typedef struct fsdp_transport fsdp_transport;
+typedef struct kernels kernels;
+typedef struct model model;
+typedef struct model_run model_run;
+typedef struct timeline timeline;
 
 /* How ranks reach each other. */
 typedef struct fsdp_ways {

@@ -1,7 +1,5 @@
 #include "fsdp/fsdp_plan.h"
 
-#include "fsdp/sums.h"
-
 enum { ROOT = 0 };
 
 static uint64_t most(uint64_t a, uint64_t b) { return a > b ? a : b; }
@@ -111,7 +109,8 @@ static void size_sums(const fsdp_plan *plan, fsdp_sizes *s) {
     }
     s->n_local_sums = local_sums(plan, fsdp_micro_batches_kept(&batches, layout->rank));
     const int adds_often = !batches.local && (!plan->strategy.ring || layout->world == 1);
-    if (adds_often) s->n_own_sums = fsdp_sum_slots(batches.n, (uint64_t)batches.world) - 1;
+    if (adds_often)
+        s->n_own_sums = fsdp_micro_batches_slots(batches.n, (uint64_t)batches.world) - 1;
 }
 
 fsdp_sizes fsdp_plan_sizes(const fsdp_plan *plan) {

@@ -3,8 +3,8 @@
 #ifndef TRAINER_FSDP_FSDP_PLAN_H
 #define TRAINER_FSDP_FSDP_PLAN_H
 
-#include "fsdp/layout.h"
 #include "fsdp/micro_batches.h"
+#include "fsdp/shard_layout.h"
 #include "fsdp/strategy.h"
 
 /* All that the computation of a step depends on, apart from the model. `layout` is of the rank that

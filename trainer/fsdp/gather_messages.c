@@ -22,7 +22,7 @@ typedef struct messages_flight {
     double started;
 } messages_flight;
 
-typedef struct messages {
+typedef struct gather_messages {
     fsdp_gather gather; /* first */
     fsdp_gather_of of;
     fsdp_transport *transport;
@@ -31,13 +31,13 @@ typedef struct messages {
     float **whole;              /* [units] where a unit is to stand */
     messages_flight *flights;   /* [gather.most] */
     size_t oldest;              /* those on their way begin with it, around the end */
-} messages;
+} gather_messages;
 
-static uint16_t *narrow_staging(const messages *m, const messages_flight *f) {
+static uint16_t *narrow_staging(const gather_messages *m, const messages_flight *f) {
     return (uint16_t *)f->staging + m->of.layout->units[f->unit].gathered_elems;
 }
 
-static void messages_start_narrow(messages *m, messages_flight *f) {
+static void messages_start_narrow(gather_messages *m, messages_flight *f) {
     const fsdp_unit *u = &m->of.layout->units[f->unit];
     uint16_t *to = narrow_staging(m, f), *own = to + u->starts[m->of.layout->shard];
     if (m->is_apart && m->transport->narrow)
@@ -53,7 +53,7 @@ static void messages_start_narrow(messages *m, messages_flight *f) {
 }
 
 /* This rank's shard of the unit: as it is stored, or from where its slices are. */
-static const float *own_shard(const messages *m, const messages_flight *f) {
+static const float *own_shard(const gather_messages *m, const messages_flight *f) {
     const fsdp_unit *u = &m->of.layout->units[f->unit];
     float *to = f->staging + u->starts[m->of.layout->shard];
     if (!m->of.layout->in_place) return m->of.params + u->param_at;
@@ -64,7 +64,7 @@ static const float *own_shard(const messages *m, const messages_flight *f) {
 }
 
 static void messages_start(fsdp_gather *g, size_t unit) {
-    messages *m = (messages *)g;
+    gather_messages *m = (gather_messages *)g;
     const fsdp_unit *u = &m->of.layout->units[unit];
     messages_flight *f = &m->flights[(m->oldest + g->flying++) % g->most];
     f->unit = unit;
@@ -78,12 +78,12 @@ static void messages_start(fsdp_gather *g, size_t unit) {
 }
 
 static void messages_poll(fsdp_gather *g) {
-    messages *m = (messages *)g;
+    gather_messages *m = (gather_messages *)g;
     if (g->flying) m->transport->poll(m->transport, &m->flights[m->oldest].transfer);
 }
 
 static float *messages_finish(fsdp_gather *g) {
-    messages *m = (messages *)g;
+    gather_messages *m = (gather_messages *)g;
     messages_flight *f = &m->flights[m->oldest];
     float *whole = m->whole[f->unit];
     m->transport->finish(m->transport, &f->transfer);
@@ -103,12 +103,12 @@ static void messages_release(fsdp_gather *g, size_t unit) {
 
 /* The root's gradients go when nothing is on its way to this rank. */
 static float *messages_spare(fsdp_gather *g, size_t unit) {
-    messages *m = (messages *)g;
+    gather_messages *m = (gather_messages *)g;
     return unit == ROOT ? m->flights[0].staging : m->block;
 }
 
 static void messages_destroy(fsdp_gather *g) {
-    messages *m = (messages *)g;
+    gather_messages *m = (gather_messages *)g;
     kernels *k = m->of.k;
     k->free(k, m->root);
     k->free(k, m->block);
@@ -119,7 +119,7 @@ static void messages_destroy(fsdp_gather *g) {
     free(m);
 }
 
-static void place_units(messages *m) {
+static void place_units(gather_messages *m) {
     const fsdp_layout *layout = m->of.layout;
     float *kept = m->kept;
     for (size_t u = 0; u < layout->n; u++) {
@@ -131,7 +131,7 @@ static void place_units(messages *m) {
     }
 }
 
-static int messages_take(messages *m, const fsdp_sizes *s, dcp_error *err) {
+static int messages_take(gather_messages *m, const fsdp_sizes *s, dcp_error *err) {
     kernels *k = m->of.k;
     m->whole = calloc(m->of.layout->n, sizeof *m->whole);
     m->flights = calloc(s->n_staging + 1, sizeof *m->flights);
@@ -152,19 +152,19 @@ static int messages_take(messages *m, const fsdp_sizes *s, dcp_error *err) {
 int fsdp_gather_by_messages(const fsdp_plan *plan, fsdp_transport *transport,
                             const fsdp_gather_of *of, fsdp_gather **out, dcp_error *err) {
     const fsdp_sizes sizes = fsdp_plan_sizes(plan);
-    messages *m = calloc(1, sizeof *m);
+    gather_messages *m = calloc(1, sizeof *m);
     if (!m) return core_fail_memory(err, sizeof *m);
-    *m = (messages){.gather = {.start = messages_start,
-                               .poll = messages_poll,
-                               .finish = messages_finish,
-                               .release = messages_release,
-                               .spare = messages_spare,
-                               .destroy = messages_destroy,
-                               .most = sizes.n_staging},
-                    .of = *of,
-                    .transport = transport,
-                    .is_apart = plan->is_apart,
-                    .narrows = of->bf16 && plan->layout->shards > 1};
+    *m = (gather_messages){.gather = {.start = messages_start,
+                                      .poll = messages_poll,
+                                      .finish = messages_finish,
+                                      .release = messages_release,
+                                      .spare = messages_spare,
+                                      .destroy = messages_destroy,
+                                      .most = sizes.n_staging},
+                           .of = *of,
+                           .transport = transport,
+                           .is_apart = plan->is_apart,
+                           .narrows = of->bf16 && plan->layout->shards > 1};
     const int status = messages_take(m, &sizes, err);
     if (status != DCP_OK) {
         messages_destroy(&m->gather);

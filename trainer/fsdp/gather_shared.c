@@ -36,7 +36,7 @@ typedef struct shared_flight {
     double started;
 } shared_flight;
 
-typedef struct shared {
+typedef struct gather_shared {
     fsdp_gather gather; /* first */
     fsdp_gather_of of;
     MPI_Comm comm;
@@ -47,7 +47,7 @@ typedef struct shared {
     shared_place **place_of; /* [units] where a unit that was finished stands */
     shared_flight *flights;  /* [gather.most] */
     size_t oldest;
-} shared;
+} gather_shared;
 
 static uint64_t round_up(uint64_t bytes) { return (bytes + PAGE - 1) / PAGE * PAGE; }
 
@@ -83,7 +83,8 @@ float *fsdp_gather_shared_params(const fsdp_plan *plan, void *memory) {
 }
 
 /* The count of a rank that has not come as far as `use`; NULL: all have. */
-static core_futex *find_late(const shared *s, const shared_place *p, uint32_t use, int released) {
+static core_futex *find_late(const gather_shared *s, const shared_place *p, uint32_t use,
+                             int released) {
     for (int r = 0; r < s->of.layout->shards; r++) {
         core_futex *count = released ? &p->ranks[r].released : &p->ranks[r].written;
         if (!core_futex_has(count, use)) return count;
@@ -91,7 +92,7 @@ static core_futex *find_late(const shared *s, const shared_place *p, uint32_t us
     return NULL;
 }
 
-static void put_slice(const shared *s, float *to, const float *from, uint64_t n) {
+static void put_slice(const gather_shared *s, float *to, const float *from, uint64_t n) {
     uint16_t stretch[STRETCH];
     if (!s->of.bf16) {
         memcpy(to, from, n * sizeof *to);
@@ -104,7 +105,7 @@ static void put_slice(const shared *s, float *to, const float *from, uint64_t n)
     }
 }
 
-static void put_slices(const shared *s, const fsdp_unit *unit, float *whole) {
+static void put_slices(const gather_shared *s, const fsdp_unit *unit, float *whole) {
     for (size_t i = 0; i < unit->n; i++) {
         const fsdp_param *param = &unit->params[i];
         const uint64_t first = param->elems ? param->box.start[0] * param->row_elems : 0;
@@ -113,7 +114,7 @@ static void put_slices(const shared *s, const fsdp_unit *unit, float *whole) {
 }
 
 /* This rank's slices go to their places in the whole unit, if all are done with what was there. */
-static void put_shard(shared *s, shared_flight *f) {
+static void put_shard(gather_shared *s, shared_flight *f) {
     shared_place *p = f->at;
     if (f->is_put || find_late(s, p, p->uses - 1, 1)) return;
     if (!s->of.layout->in_place) put_slices(s, &s->of.layout->units[f->unit], p->whole);
@@ -121,13 +122,13 @@ static void put_shard(shared *s, shared_flight *f) {
     f->is_put = 1;
 }
 
-static shared_place *next_place(shared *s, size_t unit) {
+static shared_place *next_place(gather_shared *s, size_t unit) {
     if (unit == ROOT || s->keeps) return &s->places[unit];
     return &s->places[1 + s->next++ % (s->n_places - 1)];
 }
 
 static void shared_start(fsdp_gather *g, size_t unit) {
-    shared *s = (shared *)g;
+    gather_shared *s = (gather_shared *)g;
     shared_flight *f = &s->flights[(s->oldest + g->flying++) % g->most];
     *f = (shared_flight){.unit = unit, .at = next_place(s, unit), .started = MPI_Wtime()};
     f->at->uses++;
@@ -136,12 +137,12 @@ static void shared_start(fsdp_gather *g, size_t unit) {
 }
 
 static void shared_poll(fsdp_gather *g) {
-    shared *s = (shared *)g;
+    gather_shared *s = (gather_shared *)g;
     for (size_t i = 0; i < g->flying; i++) put_shard(s, &s->flights[(s->oldest + i) % g->most]);
 }
 
 /* looks: how often it was looked in vain. */
-static void wait_for_count(const shared *s, core_futex *late, uint32_t use, int looks) {
+static void wait_for_count(const gather_shared *s, core_futex *late, uint32_t use, int looks) {
     int is_there;
     MPI_Iprobe(MPI_ANY_SOURCE, MPI_ANY_TAG, s->comm, &is_there, MPI_STATUS_IGNORE);
     if (looks < SPINS)
@@ -151,7 +152,7 @@ static void wait_for_count(const shared *s, core_futex *late, uint32_t use, int 
 }
 
 static float *shared_finish(fsdp_gather *g) {
-    shared *s = (shared *)g;
+    gather_shared *s = (gather_shared *)g;
     shared_flight *f = &s->flights[s->oldest];
     for (int looks = 0;; looks++) {
         shared_poll(g);
@@ -170,7 +171,7 @@ static float *shared_finish(fsdp_gather *g) {
 }
 
 static void shared_release(fsdp_gather *g, size_t unit) {
-    shared *s = (shared *)g;
+    gather_shared *s = (gather_shared *)g;
     shared_progress *own = &s->place_of[unit]->ranks[s->of.layout->shard];
     core_futex_set(&own->released, atomic_load(&own->written.count));
 }
@@ -182,14 +183,14 @@ static float *shared_spare(fsdp_gather *g, size_t unit) {
 }
 
 static void shared_destroy(fsdp_gather *g) {
-    shared *s = (shared *)g;
+    gather_shared *s = (gather_shared *)g;
     free(s->flights);
     free(s->place_of);
     free(s->places);
     free(s);
 }
 
-static void lay_out_places(shared *s, const fsdp_plan *plan, const fsdp_sizes *sizes,
+static void lay_out_places(gather_shared *s, const fsdp_plan *plan, const fsdp_sizes *sizes,
                            char *memory) {
     const fsdp_layout *layout = plan->layout;
     shared_progress *ranks = (shared_progress *)memory;
@@ -205,19 +206,19 @@ static void lay_out_places(shared *s, const fsdp_plan *plan, const fsdp_sizes *s
 int fsdp_gather_in_shared_memory(const fsdp_plan *plan, MPI_Comm comm, void *memory,
                                  const fsdp_gather_of *of, fsdp_gather **out, dcp_error *err) {
     const fsdp_sizes sizes = fsdp_plan_sizes(plan);
-    shared *s = calloc(1, sizeof *s);
+    gather_shared *s = calloc(1, sizeof *s);
     if (!s) return core_fail_memory(err, sizeof *s);
-    *s = (shared){.gather = {.start = shared_start,
-                             .poll = shared_poll,
-                             .finish = shared_finish,
-                             .release = shared_release,
-                             .spare = shared_spare,
-                             .destroy = shared_destroy,
-                             .most = sizes.n_flights},
-                  .of = *of,
-                  .comm = comm,
-                  .keeps = plan->strategy.keep_params,
-                  .n_places = count_places(plan, &sizes)};
+    *s = (gather_shared){.gather = {.start = shared_start,
+                                    .poll = shared_poll,
+                                    .finish = shared_finish,
+                                    .release = shared_release,
+                                    .spare = shared_spare,
+                                    .destroy = shared_destroy,
+                                    .most = sizes.n_flights},
+                         .of = *of,
+                         .comm = comm,
+                         .keeps = plan->strategy.keep_params,
+                         .n_places = count_places(plan, &sizes)};
     s->places = calloc(s->n_places, sizeof *s->places);
     s->place_of = calloc(plan->layout->n, sizeof *s->place_of);
     s->flights = calloc(s->gather.most, sizeof *s->flights);

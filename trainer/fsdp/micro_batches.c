@@ -77,3 +77,12 @@ size_t fsdp_micro_batches_most_kept(const fsdp_micro_batches *l) {
     }
     return most;
 }
+
+static size_t count_bits(uint64_t x) { return (size_t)__builtin_popcountll(x); }
+
+size_t fsdp_micro_batches_slots(uint64_t n, uint64_t together) {
+    size_t most = 1;
+    for (uint64_t done = together; done < n; done += together)
+        if (count_bits(done) > most) most = count_bits(done);
+    return most;
+}

@@ -34,5 +34,8 @@ size_t fsdp_micro_batches_all_parts(const fsdp_micro_batches *l, uint64_t micro)
 size_t fsdp_micro_batches_kept(const fsdp_micro_batches *l, int rank);
 /* Of the rank that keeps most of them. */
 size_t fsdp_micro_batches_most_kept(const fsdp_micro_batches *l);
+/* Memory for sums of `n` micro-batches in order, where `together` of them are added at a time: how
+ * many partial sums there are at most. */
+size_t fsdp_micro_batches_slots(uint64_t n, uint64_t together);
 
 #endif

@@ -1,6 +1,7 @@
 /* From keys of DeepSpeed and FSDP to one description. */
 #include "fsdp/strategy.h"
 
+#include "config/config.h"
 #include "programs/fail.h"
 
 int fsdp_strategy_of(const config *c, int world, fsdp_strategy *out, dcp_error *err) {

@@ -14,7 +14,11 @@
 #ifndef TRAINER_FSDP_STRATEGY_H
 #define TRAINER_FSDP_STRATEGY_H
 
-#include "config/config.h"
+#include <stdint.h>
+
+#include <dcp/error.h>
+
+typedef struct config config;
 
 enum { FSDP_MOST_AHEAD = 32 }; /* transports have room for twice as much */
 

@@ -10,15 +10,6 @@
 
 #include "programs/fail.h"
 
-static size_t count_bits(uint64_t n) { return (size_t)__builtin_popcountll(n); }
-
-size_t fsdp_sum_slots(uint64_t batches, uint64_t together) {
-    size_t most = 1;
-    for (uint64_t done = together; done < batches; done += together)
-        if (count_bits(done) > most) most = count_bits(done);
-    return most;
-}
-
 /* The newest sum is added to the one before it. */
 static void merge_newest(fsdp_sum *p) {
     const size_t newest = p->depth - 1, older = p->depth - 2;

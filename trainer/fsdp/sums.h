@@ -30,10 +30,6 @@ typedef struct fsdp_sum {
     } sums[FSDP_SUM_DEPTH]; /* in the order of micro-batches */
 } fsdp_sum;
 
-/* Slots that sums of `micro-batches` micro-batches take when `together` of them are pushed before
- * each settle. */
-size_t fsdp_sum_slots(uint64_t batches, uint64_t together);
-
 /* Adds the next micro-batch, or sum of micro-batches, of `elems` elements: its memory is used up,
  * and may not be touched before fsdp_sum_settle, fsdp_sum_join, fsdp_sum_fold or fsdp_sum_clear.
  * The first one may lie in `home`. */

@@ -15,7 +15,7 @@ void model_weights_shape_text(uint32_t ndim, const uint64_t *shape, char *out, s
     if (at < size) snprintf(out + at, size - at, "]");
 }
 
-static int compare_paths(const void *key, const void *element) {
+static int order_by_path(const void *key, const void *element) {
     return strcmp(key, (*(const dcp_tensor *const *)element)->path);
 }
 
@@ -23,7 +23,7 @@ const dcp_tensor *model_weights_find(const found_tensors *found, const char *nam
     char path[DCP_MAX_PATH];
     snprintf(path, sizeof path, "%s%s", found->prefix, name);
     const dcp_tensor *const *at =
-        found->n ? bsearch(path, found->list, found->n, sizeof *found->list, compare_paths) : NULL;
+        found->n ? bsearch(path, found->list, found->n, sizeof *found->list, order_by_path) : NULL;
     return at ? *at : NULL;
 }
 
@@ -44,7 +44,7 @@ typedef struct name_list {
     int tied;
 } name_list;
 
-static int compare_names(const void *a, const void *b) {
+static int order_by_name(const void *a, const void *b) {
     return strcmp(*(const char *const *)a, *(const char *const *)b);
 }
 
@@ -57,7 +57,7 @@ static int list_names(const model_param *const *params, size_t n, name_list *nam
         if (params[i]->base) names->list[names->n++] = params[i]->name + params[i]->base;
         names->tied |= params[i]->tied;
     }
-    qsort(names->list, names->n, sizeof *names->list, compare_names);
+    qsort(names->list, names->n, sizeof *names->list, order_by_name);
     return DCP_OK;
 }
 
@@ -82,7 +82,7 @@ static void compare_surplus(const name_list *names, const found_tensors *found, 
     for (size_t i = 0; i < found->n; i++) {
         if (strncmp(found->list[i]->path, found->prefix, prefix) != 0) continue;
         const char *name = found->list[i]->path + prefix;
-        if (!bsearch(&name, names->list, names->n, sizeof *names->list, compare_names) &&
+        if (!bsearch(&name, names->list, names->n, sizeof *names->list, order_by_name) &&
             !may_be_surplus(names, name))
             tell(ctx, (weights_difference){.tensor = found->list[i]});
     }

@@ -4,7 +4,7 @@
 
 #include <mpi.h>
 
-#include "fsdp/layout.h"
+#include "fsdp/shard_layout.h"
 #include "kernels/kernels.h"
 
 /* What `scratch` below takes, in the memory of the kernels. */

@@ -5,7 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "fsdp/layout.h"
+#include "fsdp/shard_layout.h"
 #include "programs/fail.h"
 
 enum { PIECE_ELEMS = 1 << 20 };

@@ -6,7 +6,7 @@
 #include <jansson.h>
 
 #include "config/config.h"
-#include "fsdp/layout.h"
+#include "fsdp/shard_layout.h"
 #include "kernels/kernels.h"
 #include <dcp/tensor.h>
 

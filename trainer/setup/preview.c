@@ -5,7 +5,7 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "fsdp/layout.h"
+#include "fsdp/shard_layout.h"
 #include "optim/optim.h"
 #include "setup/rank_memory.h"
 #include "setup/setup.h"

@@ -2,7 +2,7 @@
 #ifndef TRAINER_STATE_MATCH_H
 #define TRAINER_STATE_MATCH_H
 
-#include "fsdp/layout.h"
+#include "fsdp/shard_layout.h"
 #include "models/weights.h"
 
 /* Reads a box of a tensor that was found, whose elements follow each other, into `out`. */

@@ -7,13 +7,13 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "fsdp/layout.h"
+#include "fsdp/shard_layout.h"
 #include "programs/fail.h"
 #include "ranks/agree.h"
 #include "ranks/say.h"
 #include "state/match.h"
 
-static int has_shape(const dcp_tensor *tensor, const model_param *param) {
+static int is_shaped_like(const dcp_tensor *tensor, const model_param *param) {
     return tensor->ndim == param->ndim &&
            memcmp(tensor->shape, param->shape, param->ndim * sizeof *param->shape) == 0;
 }
@@ -32,7 +32,7 @@ static int count_slots(const dcp_checkpoint *ckpt, const optim_type *optimizer,
     for (size_t i = 0; i < optimizer->n_slots; i++) {
         const optim_slot *slot = &optimizer->slots[i];
         const dcp_tensor *tensor = find_slot(ckpt, slot, param);
-        if (tensor && (tensor->dtype != slot->dtype || !has_shape(tensor, &param->info))) return -1;
+        if (tensor && (tensor->dtype != slot->dtype || !is_shaped_like(tensor, &param->info))) return -1;
         n += tensor != NULL;
     }
     return n;

@@ -5,7 +5,7 @@
 
 #include <mpi.h>
 
-#include "fsdp/layout.h"
+#include "fsdp/shard_layout.h"
 #include "kernels/kernels.h"
 #include "optim/optim.h"
 #include "state/offload.h"

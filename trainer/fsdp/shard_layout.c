@@ -1,6 +1,6 @@
 /* Arithmetic of shards. Every rank computes every rank's sizes from shapes alone, so that nothing
  * about them is ever sent. MPI counts are int: a unit of 2^31 elements is refused at the start. */
-#include "fsdp/layout.h"
+#include "fsdp/shard_layout.h"
 
 #include <fnmatch.h>
 #include <inttypes.h>

@@ -13,8 +13,8 @@
  *
  * In a unit, whole or sharded, frozen parameters come last. What only trained parameters have,
  * gradients and moments, is laid out as the part before them. */
-#ifndef TRAINER_FSDP_LAYOUT_H
-#define TRAINER_FSDP_LAYOUT_H
+#ifndef TRAINER_FSDP_SHARD_LAYOUT_H
+#define TRAINER_FSDP_SHARD_LAYOUT_H
 
 #include <jansson.h>
 #include <stddef.h>
