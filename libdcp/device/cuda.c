@@ -9,8 +9,8 @@
 
 #include "core/fail.h"
 #include "dcp/device.h"
+#include "device/crc64_kernel.h"
 #include "device/crc64_tables.h"
-#include "device/cuda.h"
 
 typedef struct cuda_device {
     dcp_device device; /* must be first */
@@ -26,7 +26,7 @@ typedef struct cuda_stream {
     cudaStream_t streams[STREAMS];
     int is_behind[STREAMS]; /* its next copy comes after what the other one was given */
     cudaEvent_t before;     /* what they have to wait for */
-    cuda_cell *cell;
+    device_crc64_cell *cell;
     unsigned n;
     cudaEvent_t events[][STREAMS];
 } cuda_stream;
@@ -125,7 +125,8 @@ static int checksum(void *ctx, void *stream, const void *device, uint64_t bytes,
     cudaError_t code = enter(ctx);
     if (code) return (int)code;
     const scheme_tables *tables = ((const cuda_device *)ctx)->tables;
-    return (int)device_cuda_crc64(tables, device, bytes, s->cell, pinned, s->streams[OTHERS]);
+    return (int)device_crc64_kernel_launch(tables, device, bytes, s->cell, pinned,
+                                           s->streams[OTHERS]);
 }
 
 static int record(void *ctx, void *stream, unsigned event) {

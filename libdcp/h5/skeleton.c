@@ -15,19 +15,19 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "core/crc64.h"
 #include "core/fail.h"
-#include "h5/gaps.h"
 #include "h5/hdf5.h"
 #include "h5/memory.h"
 #include "h5/types.h"
 
-typedef struct builder {
+typedef struct layout_builder {
     hid_t driver;      /* registered until the file is closed: HDF5 frees its table before use */
     hid_t file, group; /* group: of the dataset made last */
     hid_t gcpl, dcpl;
     char parent[DCP_MAX_PATH + 16]; /* its path */
     int error;                      /* errno of the memory file */
-} builder;
+} layout_builder;
 
 /* A metadata cache of a fixed size, of which no part has to be clean. A group's names are one entry
  * of it: where they nearly fill it, HDF5 looks through the whole cache at each further dataset. */
@@ -58,7 +58,7 @@ typedef struct scratch {
     size_t cache;
 } scratch;
 
-static hid_t open_scratch(builder *b, int fd, int create, const scratch *how) {
+static hid_t open_scratch(layout_builder *b, int fd, int create, const scratch *how) {
     const char *name = "libdcp-layout"; /* the driver goes by the descriptor */
     hid_t fapl = H5Pcreate(H5P_FILE_ACCESS), fcpl = H5Pcreate(H5P_FILE_CREATE), file = -1;
     if (b->driver >= 0 && h5_memory_use(fapl, b->driver, fd, &b->error) >= 0 &&
@@ -72,8 +72,8 @@ static hid_t open_scratch(builder *b, int fd, int create, const scratch *how) {
     return file;
 }
 
-static int builder_open(builder *b, int fd, int create, const scratch *how, dcp_error *err) {
-    *b = (builder){.driver = h5_memory_register(), .group = -1};
+static int builder_open(layout_builder *b, int fd, int create, const scratch *how, dcp_error *err) {
+    *b = (layout_builder){.driver = h5_memory_register(), .group = -1};
     b->file = open_scratch(b, fd, create, how);
     b->gcpl = H5Pcreate(H5P_GROUP_CREATE);
     b->dcpl = H5Pcreate(H5P_DATASET_CREATE);
@@ -86,7 +86,7 @@ static int builder_open(builder *b, int fd, int create, const scratch *how, dcp_
 }
 
 /* Closing writes the metadata to the memory file: a failure here is a failure of the build. */
-static int builder_close(builder *b, dcp_error *err) {
+static int builder_close(layout_builder *b, dcp_error *err) {
     if (b->group >= 0) H5Gclose(b->group);
     H5Pclose(b->gcpl);
     H5Pclose(b->dcpl);
@@ -98,7 +98,7 @@ static int builder_close(builder *b, dcp_error *err) {
     return core_fail_errno(err, "write the layout to", "a memory file");
 }
 
-static int make_groups(builder *b, const char *parent, dcp_error *err) {
+static int make_groups(layout_builder *b, const char *parent, dcp_error *err) {
     char path[DCP_MAX_PATH + 16];
     size_t length = strlen(parent);
     for (size_t i = 1; i <= length; i++) {
@@ -115,7 +115,7 @@ static int make_groups(builder *b, const char *parent, dcp_error *err) {
 }
 
 /* Makes b->group the folder of `path`; *name is the rest. */
-static int enter_group(builder *b, const char *path, const char **name, dcp_error *err) {
+static int enter_group(layout_builder *b, const char *path, const char **name, dcp_error *err) {
     size_t length = (size_t)(strrchr(path, '/') - path);
     *name = path + length + 1;
     if (b->group >= 0 && strlen(b->parent) == length && !memcmp(b->parent, path, length))
@@ -130,7 +130,7 @@ static int enter_group(builder *b, const char *path, const char **name, dcp_erro
 }
 
 /* Creates a dataset and returns where its bytes will be; 0 where it has none. */
-static int make_dataset(builder *b, const char *path, hid_t type, uint32_t ndim,
+static int make_dataset(layout_builder *b, const char *path, hid_t type, uint32_t ndim,
                         const uint64_t *dims, const char *attribute, uint64_t *offset,
                         dcp_error *err) {
     const char *name;
@@ -151,7 +151,7 @@ static int make_dataset(builder *b, const char *path, hid_t type, uint32_t ndim,
     return status;
 }
 
-static int make_row(builder *b, step_row *row, dcp_error *err) {
+static int make_row(layout_builder *b, step_row *row, dcp_error *err) {
     hid_t type = h5_dtype(row->tensor.dtype);
     if (type < 0) return h5_fail(err, "make the type of", row->tensor.path);
     const dcp_box box = step_index_row_box(row);
@@ -188,8 +188,8 @@ static hid_t make_index_type(uint64_t path_bytes, dcp_layout layout) {
     return -1;
 }
 
-static int make_tables(builder *b, const step_row *rows, size_t n, dcp_layout layout,
-                       uint64_t meta_bytes, skeleton *s, dcp_error *err) {
+static int make_tables(layout_builder *b, const step_row *rows, size_t n, dcp_layout layout,
+                       uint64_t meta_bytes, h5_skeleton *s, dcp_error *err) {
     uint64_t path_bytes = step_index_path_bytes(rows, n), blocks = 0, count = n;
     for (size_t i = 0; i < n; i++) blocks += step_index_blocks(rows[i].bytes);
     s->index.bytes = n * step_index_row_bytes(path_bytes, layout);
@@ -217,9 +217,9 @@ static hsize_t metadata_guess(const step_row *rows, size_t n) {
     return core_round_to_pages(bytes);
 }
 
-static int lay_out(int fd, step_row *rows, size_t n, dcp_layout layout, uint64_t meta_bytes,
-                   skeleton *s, dcp_error *err) {
-    builder b;
+static int lay_out_file(int fd, step_row *rows, size_t n, dcp_layout layout, uint64_t meta_bytes,
+                        h5_skeleton *s, dcp_error *err) {
+    layout_builder b;
     scratch how = {PAGE_BYTES, metadata_guess(rows, n), cache_guess(rows, n)};
     int status = builder_open(&b, fd, 1, &how, err);
     for (size_t i = 0; i < n && !status; i++) status = make_row(&b, &rows[i], err);
@@ -233,7 +233,7 @@ static int lay_out(int fd, step_row *rows, size_t n, dcp_layout layout, uint64_t
     return status ? status : closed;
 }
 
-static int file_size(int fd, skeleton *s, dcp_error *err) {
+static int file_size(int fd, h5_skeleton *s, dcp_error *err) {
     struct stat st;
     if (fstat(fd, &st)) return core_fail_errno(err, "stat", "the layout");
     uint64_t end = (uint64_t)st.st_size;
@@ -247,19 +247,105 @@ static int file_size(int fd, skeleton *s, dcp_error *err) {
     return DCP_OK;
 }
 
+static int order_ranges(const void *a, const void *b) {
+    const step_range *x = a, *y = b;
+    return (x->offset > y->offset) - (x->offset < y->offset);
+}
+
+static int is_zero(const unsigned char *p, size_t n) {
+    return !n || (!p[0] && !memcmp(p, p + 1, n - 1));
+}
+
+static int add_gap_run(h5_skeleton *s, size_t *capacity, uint64_t offset, uint64_t bytes,
+                       const unsigned char *data) {
+    if (s->n_runs == *capacity) {
+        size_t more = *capacity ? 2 * *capacity : 16;
+        void *runs = realloc(s->runs, more * sizeof *s->runs);
+        if (!runs) return 0;
+        s->runs = runs;
+        *capacity = more;
+    }
+    unsigned char *copy = malloc(bytes);
+    if (!copy) return 0;
+    memcpy(copy, data, bytes);
+    s->runs[s->n_runs++] = (h5_run){offset, bytes, copy};
+    return 1;
+}
+
+/* Bytes from `at` to the end of its page or of the gap. */
+static uint64_t page_rest(uint64_t at, uint64_t end) {
+    uint64_t next = (at / PAGE_BYTES + 1) * PAGE_BYTES;
+    return (next < end ? next : end) - at;
+}
+
+/* Cuts the gap's bytes, which begin at `start` in the file, into rows of pages that are not zero.
+ */
+static int keep_pages(h5_skeleton *s, size_t *capacity, uint64_t start, const unsigned char *data,
+                      uint64_t bytes) {
+    uint64_t end = start + bytes;
+    for (uint64_t at = start; at < end;) {
+        uint64_t first = at;
+        while (at < end && !is_zero(data + (at - start), page_rest(at, end)))
+            at += page_rest(at, end);
+        if (at > first && !add_gap_run(s, capacity, first, at - first, data + (first - start)))
+            return 0;
+        if (at < end) at += page_rest(at, end);
+    }
+    return 1;
+}
+
+/* Keeps the bytes [start, end) of the memory file, where they are not zero. */
+static int keep_gap(int fd, uint64_t start, uint64_t end, h5_skeleton *s, size_t *capacity,
+                    dcp_error *err) {
+    if (start >= end) return DCP_OK;
+    unsigned char *data = malloc(end - start);
+    if (!data) return core_fail_memory(err, end - start);
+    int status = DCP_OK;
+    ssize_t got = pread(fd, data, end - start, (off_t)start); /* less at the memory file's end */
+    if (got < 0)
+        status = core_fail_errno(err, "read the layout of", "the file");
+    else if (!keep_pages(s, capacity, start, data, (uint64_t)got))
+        status = core_fail_memory(err, (uint64_t)got);
+    free(data);
+    return status;
+}
+
+/* Fills s->runs from the memory file: what lies between the datasets of the rows and s's tables, in
+ * rows of pages that are not zero. What it kept before a failure is freed with s. */
+static int collect_gaps(int fd, const step_row *rows, size_t n, h5_skeleton *s, dcp_error *err) {
+    step_range *taken = malloc((n + 3) * sizeof *taken);
+    if (!taken) return core_fail_memory(err, (n + 3) * sizeof *taken);
+    size_t used = 0, capacity = 0;
+    for (size_t i = 0; i < n; i++)
+        if (rows[i].bytes) taken[used++] = (step_range){rows[i].offset, rows[i].bytes, 0};
+    taken[used++] = s->index;
+    taken[used++] = s->blocks;
+    taken[used++] = s->meta;
+    qsort(taken, used, sizeof *taken, order_ranges);
+    uint64_t at = USERBLOCK_BYTES;
+    int status = DCP_OK;
+    for (size_t i = 0; i < used && !status; i++) {
+        status = keep_gap(fd, at, taken[i].offset, s, &capacity, err);
+        if (taken[i].offset + taken[i].bytes > at) at = taken[i].offset + taken[i].bytes;
+    }
+    if (!status) status = keep_gap(fd, at, s->file_bytes, s, &capacity, err);
+    free(taken);
+    return status;
+}
+
 int h5_skeleton_build(step_row *rows, size_t n, dcp_layout layout, uint64_t meta_bytes,
-                      skeleton *out, dcp_error *err) {
-    skeleton s = {0};
+                      h5_skeleton *out, dcp_error *err) {
+    h5_skeleton s = {0};
     if (n > MAX_ROWS)
         return core_fail(err, DCP_ERR_ARG, "%zu tensors: a file holds at most %u", n, MAX_ROWS);
     int fd = memfd_create("libdcp-layout", MFD_CLOEXEC);
     if (fd < 0) return core_fail_errno(err, "make a memory file for", "the layout");
     h5_turn turn;
     h5_enter(&turn);
-    int status = lay_out(fd, rows, n, layout, meta_bytes, &s, err);
+    int status = lay_out_file(fd, rows, n, layout, meta_bytes, &s, err);
     h5_leave(&turn);
     if (!status) status = file_size(fd, &s, err);
-    if (!status) status = h5_gaps_collect(fd, rows, n, &s, err);
+    if (!status) status = collect_gaps(fd, rows, n, &s, err);
     close(fd);
     if (status)
         h5_skeleton_free(&s);
@@ -268,8 +354,62 @@ int h5_skeleton_build(step_row *rows, size_t n, dcp_layout layout, uint64_t meta
     return status;
 }
 
-void h5_skeleton_free(skeleton *s) {
+void h5_skeleton_free(h5_skeleton *s) {
     for (size_t i = 0; i < s->n_runs; i++) free((void *)s->runs[i].data);
     free(s->runs);
-    *s = (skeleton){0};
+    *s = (h5_skeleton){0};
+}
+
+typedef struct segment {
+    uint64_t offset, bytes;
+    const unsigned char *data;
+} segment;
+
+static int order_segments(const void *a, const void *b) {
+    const segment *x = a, *y = b;
+    return (x->offset > y->offset) - (x->offset < y->offset);
+}
+
+/* Bytes of datasets in the file before `offset`; *at moves along the ascending list. */
+static uint64_t data_before(const segment *data, size_t n, size_t *at, uint64_t *sum,
+                            uint64_t offset) {
+    while (*at < n && data[*at].offset < offset) *sum += data[(*at)++].bytes;
+    return *sum;
+}
+
+/* The checksum of all bytes outside user block and tensor data, in file order: `known` are those
+ * that are not zero. */
+static uint64_t outside_crc(const segment *known, size_t n_known, const segment *data,
+                            size_t n_data, uint64_t file_bytes) {
+    uint64_t raw = 0, position = 0, sum = 0; /* position: bytes outside seen so far */
+    size_t at = 0;
+    for (size_t i = 0; i < n_known; i++) {
+        uint64_t start = known[i].offset - USERBLOCK_BYTES -
+                         data_before(data, n_data, &at, &sum, known[i].offset);
+        raw =
+            core_crc64_raw(core_crc64_shift(raw, start - position), known[i].data, known[i].bytes);
+        position = start + known[i].bytes;
+    }
+    uint64_t end = file_bytes - USERBLOCK_BYTES - data_before(data, n_data, &at, &sum, file_bytes);
+    return core_crc64_finish(core_crc64_shift(raw, end - position), end);
+}
+
+int h5_skeleton_outside_crc(const h5_skeleton *s, const step_row *rows, size_t n,
+                            const unsigned char *const *tables, uint64_t *crc, dcp_error *err) {
+    size_t n_known = 0, n_data = 0, room = s->n_runs + 3 + n;
+    const step_range *ranges[] = {&s->index, &s->blocks, &s->meta};
+    segment *known = malloc(room * sizeof *known), *data = known + s->n_runs + 3;
+    if (!known) return core_fail_memory(err, room * sizeof *known);
+    for (size_t i = 0; i < s->n_runs; i++)
+        known[n_known++] = (segment){s->runs[i].offset, s->runs[i].bytes, s->runs[i].data};
+    for (int t = 0; t < 3; t++) /* an empty table has no offset */
+        if (ranges[t]->bytes)
+            known[n_known++] = (segment){ranges[t]->offset, ranges[t]->bytes, tables[t]};
+    for (size_t i = 0; i < n; i++)
+        if (rows[i].bytes) data[n_data++] = (segment){rows[i].offset, rows[i].bytes, NULL};
+    qsort(known, n_known, sizeof *known, order_segments);
+    qsort(data, n_data, sizeof *data, order_segments);
+    *crc = outside_crc(known, n_known, data, n_data, s->file_bytes);
+    free(known);
+    return DCP_OK;
 }

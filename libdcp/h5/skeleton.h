@@ -8,27 +8,27 @@
 #include "step/index.h"
 
 /* Bytes that are neither zero nor of a dataset. */
-typedef struct skeleton_run {
+typedef struct h5_run {
     uint64_t offset, bytes;
     const unsigned char *data;
-} skeleton_run;
+} h5_run;
 
-typedef struct skeleton {
+typedef struct h5_skeleton {
     uint64_t file_bytes;            /* a multiple of PAGE_BYTES */
     step_range index, blocks, meta; /* without crc; on pages of their own */
-    skeleton_run *runs;             /* ascending */
+    h5_run *runs;                   /* ascending */
     size_t n_runs;
-} skeleton;
+} h5_skeleton;
 
 /* Lays out one dataset a row (shape: the row's box) and the three tables; sets each row's offset.
  * Rows ascend by path. meta_bytes: length of /dcp/meta. Equal arguments give equal results. */
 int h5_skeleton_build(step_row *rows, size_t n, dcp_layout layout, uint64_t meta_bytes,
-                      skeleton *out, dcp_error *err);
-void h5_skeleton_free(skeleton *s);
+                      h5_skeleton *out, dcp_error *err);
+void h5_skeleton_free(h5_skeleton *s);
 
 /* The CRC-64 of all bytes of such a file that are neither user block nor tensor data, in file
  * order: the skeleton's runs, and index, blocks and meta, whose bytes are tables[0] to [2]. */
-int h5_skeleton_outside_crc(const skeleton *s, const step_row *rows, size_t n,
+int h5_skeleton_outside_crc(const h5_skeleton *s, const step_row *rows, size_t n,
                             const unsigned char *const *tables, uint64_t *crc, dcp_error *err);
 
 #endif

@@ -60,7 +60,7 @@ static int copy_rest(bulk_writer *w) {
     return status;
 }
 
-static int write_part(void *ctx, const move_fragment *part) {
+static int write_host_part(void *ctx, const move_fragment *part) {
     bulk_writer *w = ctx;
     const move_transfer *t = w->transfer;
     const move_piece *p = part->piece;
@@ -95,7 +95,7 @@ static int write_parts(const move_transfer *t, dcp_error *err) {
     bulk_writer w = {.transfer = t, .err = err};
     w.may_copy = t->is_last && !move_bulk_is_on_device(t);
     move_bulk_parts(t->pieces, t->n_pieces, add_bytes, &w.left);
-    int status = move_bulk_parts(t->pieces, t->n_pieces, write_part, &w);
+    int status = move_bulk_parts(t->pieces, t->n_pieces, write_host_part, &w);
     io_queue_drain(t->queue);
     free(w.copy);
     if (!status) status = io_queue_status(t->queue, err);
@@ -116,7 +116,7 @@ typedef struct bulk_reader {
     dcp_error *err;
 } bulk_reader;
 
-static int take_part(bulk_reading *r, dcp_error *err) {
+static int place_part(bulk_reading *r, dcp_error *err) {
     const move_piece *p = r->piece;
     if (!p) return DCP_OK;
     r->piece = NULL;
@@ -130,7 +130,7 @@ static int read_part(void *ctx, const move_fragment *part) {
     const move_transfer *t = r->transfer;
     unsigned slot = io_queue_next(t->queue);
     int status = io_queue_status(t->queue, r->err);
-    if (!status) status = take_part(&r->slots[slot], r->err);
+    if (!status) status = place_part(&r->slots[slot], r->err);
     if (status) return status;
     const state_box *box = part->piece->box;
     unsigned char *to = box->data ? (unsigned char *)box->data + part->box_offset : NULL;
@@ -150,7 +150,7 @@ static int read_parts(const move_transfer *t, dcp_error *err) {
     io_queue_drain(t->queue);
     if (!status) status = io_queue_status(t->queue, err);
     for (unsigned slot = 0; slot < IO_SLOTS && !status; slot++)
-        status = take_part(&r.slots[slot], err);
+        status = place_part(&r.slots[slot], err);
     return status;
 }
 

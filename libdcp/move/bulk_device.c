@@ -83,7 +83,7 @@ static int release_memory(device_writer *w) {
     return status;
 }
 
-static void write_part(const device_writer *w, unsigned slot, const device_part *p) {
+static void write_device_part(const device_writer *w, unsigned slot, const device_part *p) {
     io_queue_write(w->queue, slot, w->transfer->files->file, p->memory, p->f.bytes,
                    p->f.file_offset);
     move_piece_sum(p->f.piece, p->f.dataset_offset, p->memory, p->f.bytes);
@@ -97,7 +97,7 @@ static int write_batch(device_writer *w) {
     if (status) return status;
     w->io_slots[number] = io_queue_next(w->queue);
     for (; w->written < w->ends[number]; w->written++)
-        write_part(w, w->io_slots[number], &w->parts[w->written]);
+        write_device_part(w, w->io_slots[number], &w->parts[w->written]);
     io_queue_send(w->queue);
     w->batches_written++;
     return io_queue_status(w->queue, w->err);

@@ -42,7 +42,7 @@ static int put_metadata(const move_transfer *t, dcp_error *err) {
 }
 
 /* `part` is bytes [offset, offset + bytes) of the box. */
-static int write_part(mpio_mover *m, const dcp_box *part, uint64_t offset, uint64_t bytes) {
+static int write_box_part(mpio_mover *m, const dcp_box *part, uint64_t offset, uint64_t bytes) {
     const unsigned char *data = move_piece_memory(m->piece, offset);
     if (!data) {
         int status = move_box_fetch(m->piece, offset, bytes, m->buffer, m->err);
@@ -56,7 +56,7 @@ static int write_part(mpio_mover *m, const dcp_box *part, uint64_t offset, uint6
     return DCP_OK;
 }
 
-static int write_piece(mpio_mover *m) {
+static int write_dataset(mpio_mover *m) {
     const dcp_tensor *t = &m->piece->row->tensor;
     const dcp_box *box = &m->piece->box->box;
     uint32_t dims = core_box_dims(t->ndim);
@@ -65,7 +65,7 @@ static int write_piece(mpio_mover *m) {
     for (uint64_t at = 0, n; at < all && !status; at += n) {
         dcp_box part;
         n = dcp_box_slice(dims, box, at, BUFFER_BYTES / size, &part);
-        status = write_part(m, &part, at * size, n * size);
+        status = write_box_part(m, &part, at * size, n * size);
     }
     return status;
 }
@@ -77,7 +77,7 @@ static int write_boxes(const move_transfer *t, dcp_error *err) {
     int status = h5_parallel_open(t->files->path, 1, &m.file, err);
     for (size_t i = 0; i < t->n_pieces && !status; i++) {
         m.piece = &t->pieces[i];
-        if (m.piece->row) status = write_piece(&m);
+        if (m.piece->row) status = write_dataset(&m);
     }
     int closed = h5_parallel_close(m.file, status ? NULL : err);
     free(m.buffer);
@@ -153,7 +153,7 @@ static int read_to_device(mpio_mover *m, const dcp_box *shared) {
     return status;
 }
 
-static int read_piece(mpio_mover *m) {
+static int read_dataset(mpio_mover *m) {
     const move_piece *p = m->piece;
     const dcp_tensor *t = &p->row->tensor;
     uint32_t dims = core_box_dims(t->ndim);
@@ -177,7 +177,7 @@ static int read_boxes(const move_transfer *t, dcp_error *err) {
     for (size_t i = 0; i < t->n_pieces && !status; i++) {
         m.piece = &t->pieces[i];
         status = open_piece_file(&m);
-        if (!status) status = read_piece(&m);
+        if (!status) status = read_dataset(&m);
     }
     int closed = h5_parallel_close(m.file, status ? NULL : err);
     free(m.buffer);

@@ -30,7 +30,7 @@ typedef struct asked_window {
     unsigned char *heads; /* from all ranks */
 } asked_window;
 
-typedef struct messages {
+typedef struct message_exchange {
     move_exchange *x;
     dcp_comm *comm;
     int to_file;
@@ -42,7 +42,7 @@ typedef struct messages {
     unsigned char *own; /* to the file: this rank's domain, of which `pages` are in use */
     int is_own;         /* it is walked */
     unsigned char pages[MOVE_DOMAIN_PAGES];
-} messages;
+} message_exchange;
 
 /* What a message to an aggregator, and the one back, take. */
 typedef struct message_sizes {
@@ -57,7 +57,7 @@ static int count_fragment(void *ctx, const move_fragment *f) {
 }
 
 /* What a rank sends to its own domain to be written takes no message. */
-static int agree_on_sizes(messages *m, const uint64_t *list, size_t n, dcp_error *err) {
+static int agree_on_sizes(message_exchange *m, const uint64_t *list, size_t n, dcp_error *err) {
     int status = comm_rounds_make(&m->there, m->comm, n, err);
     if (!status && !m->to_file) status = comm_rounds_make(&m->back, m->comm, n, err);
     if (status) return status;
@@ -75,7 +75,7 @@ static int agree_on_sizes(messages *m, const uint64_t *list, size_t n, dcp_error
 
 static uint64_t larger(uint64_t a, uint64_t b) { return a > b ? a : b; }
 
-static int allocate_messages(messages *m, dcp_error *err) {
+static int allocate_messages(message_exchange *m, dcp_error *err) {
     uint64_t out = larger(m->there.most_out, m->back.most_in);
     uint64_t in = m->to_file ? m->there.most_in : m->back.most_out;
     uint64_t heads = m->to_file ? 0 : m->there.most_in;
@@ -87,7 +87,7 @@ static int allocate_messages(messages *m, dcp_error *err) {
     return comm_agree(m->comm, ok ? DCP_OK : core_fail_memory(err, out + in + 2 * heads), err);
 }
 
-static void free_messages(messages *m) {
+static void free_messages(message_exchange *m) {
     comm_rounds_free(&m->there);
     comm_rounds_free(&m->back);
     free(m->out);
@@ -99,7 +99,7 @@ static void free_messages(messages *m) {
 
 /* Where bytes of the own domain are placed. Pages get their zeros when the first fragment meets
  * them. */
-static unsigned char *own_bytes(messages *m, uint64_t offset, uint64_t bytes) {
+static unsigned char *own_bytes(message_exchange *m, uint64_t offset, uint64_t bytes) {
     for (uint64_t page = offset / PAGE_BYTES; page <= (offset + bytes - 1) / PAGE_BYTES; page++)
         if (!m->pages[page]) {
             m->pages[page] = 1;
@@ -109,7 +109,7 @@ static unsigned char *own_bytes(messages *m, uint64_t offset, uint64_t bytes) {
 }
 
 static int pack_fragment(void *ctx, const move_fragment *f) {
-    messages *m = ctx;
+    message_exchange *m = ctx;
     uint64_t offset = f->file_offset - m->domain_start;
     if (m->to_file && m->is_own) {
         move_exchange_fetch(m->x, f, own_bytes(m, offset, f->bytes));
@@ -126,7 +126,7 @@ static int pack_fragment(void *ctx, const move_fragment *f) {
 }
 
 /* Messages of the round to all aggregators, and theirs to this one. */
-static int send_there(messages *m, size_t round, uint64_t window, unsigned char *in,
+static int send_there(message_exchange *m, size_t round, uint64_t window, unsigned char *in,
                       dcp_error *err) {
     m->at = m->out;
     for (int r = 0; r < m->comm->size; r++) {
@@ -138,17 +138,17 @@ static int send_there(messages *m, size_t round, uint64_t window, unsigned char 
 }
 
 /* Bytes that `rank` sent to this aggregator in the round. */
-static uint64_t bytes_from(const messages *m, size_t round, int rank) {
+static uint64_t bytes_from(const message_exchange *m, size_t round, int rank) {
     return m->there.receive[round * (size_t)m->comm->size + (size_t)rank];
 }
 
-static uint64_t bytes_from_all(const messages *m, size_t round) {
+static uint64_t bytes_from_all(const message_exchange *m, size_t round) {
     uint64_t bytes = 0;
     for (int r = 0; r < m->comm->size; r++) bytes += bytes_from(m, round, r);
     return bytes;
 }
 
-static void place_fragments(messages *m, uint64_t message_bytes) {
+static void place_fragments(message_exchange *m, uint64_t message_bytes) {
     const unsigned char *at = m->in, *end = at + message_bytes;
     while (at < end) {
         uint32_t offset = core_get_u32(at), bytes = core_get_u32(at + 4);
@@ -157,7 +157,7 @@ static void place_fragments(messages *m, uint64_t message_bytes) {
     }
 }
 
-static int write_window(messages *m, size_t round, uint64_t window, dcp_error *err) {
+static int write_window(message_exchange *m, size_t round, uint64_t window, dcp_error *err) {
     unsigned slot = io_queue_next(m->x->queue);
     m->own = io_queue_buffer(m->x->queue, slot);
     memset(m->pages, 0, sizeof m->pages);
@@ -168,7 +168,7 @@ static int write_window(messages *m, size_t round, uint64_t window, dcp_error *e
     return DCP_OK;
 }
 
-static int begin_reading(messages *m, asked_window *a, size_t round, uint64_t window,
+static int begin_reading(message_exchange *m, asked_window *a, size_t round, uint64_t window,
                          dcp_error *err) {
     a->round = round;
     a->window = window;
@@ -186,7 +186,7 @@ static int begin_reading(messages *m, asked_window *a, size_t round, uint64_t wi
     return DCP_OK;
 }
 
-static void pack_answers(const messages *m, const asked_window *a) {
+static void pack_answers(const message_exchange *m, const asked_window *a) {
     const unsigned char *at = a->heads, *domain = io_queue_buffer(m->x->queue, a->slot);
     const unsigned char *end = at + bytes_from_all(m, a->round);
     unsigned char *to = m->out;
@@ -198,13 +198,13 @@ static void pack_answers(const messages *m, const asked_window *a) {
 }
 
 static int take_fragment(void *ctx, const move_fragment *f) {
-    messages *m = ctx;
+    message_exchange *m = ctx;
     move_exchange_put(m->x, f, m->at);
     m->at += f->bytes;
     return 0;
 }
 
-static int end_reading(messages *m, const asked_window *a, dcp_error *err) {
+static int end_reading(message_exchange *m, const asked_window *a, dcp_error *err) {
     move_exchange_wait(m->x, a->slot);
     pack_answers(m, a);
     int status = comm_rounds_answer(&m->back, a->round, m->out, m->in, err);
@@ -215,13 +215,13 @@ static int end_reading(messages *m, const asked_window *a, dcp_error *err) {
     return DCP_OK;
 }
 
-static int write_windows(messages *m, const uint64_t *list, size_t n, dcp_error *err) {
+static int write_windows(message_exchange *m, const uint64_t *list, size_t n, dcp_error *err) {
     int status = DCP_OK;
     for (size_t i = 0; i < n && !status; i++) status = write_window(m, i, list[i], err);
     return status;
 }
 
-static int read_windows(messages *m, const uint64_t *list, size_t n, dcp_error *err) {
+static int read_windows(message_exchange *m, const uint64_t *list, size_t n, dcp_error *err) {
     int status = begin_reading(m, &m->asked[0], 0, list[0], err);
     for (size_t i = 0; i < n && !status; i++) {
         if (i + 1 < n) status = begin_reading(m, &m->asked[(i + 1) % 2], i + 1, list[i + 1], err);
@@ -231,7 +231,8 @@ static int read_windows(messages *m, const uint64_t *list, size_t n, dcp_error *
 }
 
 int move_exchange_by_messages(move_exchange *x, dcp_error *err) {
-    messages m = {.x = x, .comm = x->comm, .to_file = x->transfer->direction == MOVE_TO_FILE};
+    message_exchange m = {
+        .x = x, .comm = x->comm, .to_file = x->transfer->direction == MOVE_TO_FILE};
     int status = DCP_OK;
     for (size_t done = 0, n; done < x->windows.n && !status; done += n) {
         const uint64_t *list = x->windows.list + done;

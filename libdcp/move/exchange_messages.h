@@ -2,7 +2,7 @@
 #ifndef DCP_MOVE_EXCHANGE_MESSAGES_H
 #define DCP_MOVE_EXCHANGE_MESSAGES_H
 
-#include "move/exchange.h"
+#include "move/fragments.h"
 
 /* Collective. Moves the fragments of all windows. What fails on this rank alone is in x->status. */
 int move_exchange_by_messages(move_exchange *x, dcp_error *err);

@@ -2,7 +2,7 @@
 #ifndef DCP_MOVE_EXCHANGE_SHARED_H
 #define DCP_MOVE_EXCHANGE_SHARED_H
 
-#include "move/exchange.h"
+#include "move/fragments.h"
 
 /* Collective, where comm->shared is not NULL. Moves the fragments of all windows. What fails on
  * this rank alone is in x->status. */

@@ -24,7 +24,7 @@ void move_pieces_free(move_piece *pieces, size_t n) {
     free(pieces);
 }
 
-static int by_offset(const void *a, const void *b) {
+static int order_by_offset(const void *a, const void *b) {
     const move_piece *x = a, *y = b;
     if (x->file_offset != y->file_offset) return x->file_offset < y->file_offset ? -1 : 1;
     return (x->copy->base_a > y->copy->base_a) - (x->copy->base_a < y->copy->base_a);
@@ -33,12 +33,12 @@ static int by_offset(const void *a, const void *b) {
 /* Tensors mostly lie in the file in the order of their paths, which is that of the pieces. */
 static int are_sorted(const move_piece *pieces, size_t n) {
     for (size_t i = 1; i < n; i++)
-        if (by_offset(&pieces[i - 1], &pieces[i]) > 0) return 0;
+        if (order_by_offset(&pieces[i - 1], &pieces[i]) > 0) return 0;
     return 1;
 }
 
 void move_pieces_sort(move_piece *pieces, size_t n) {
-    if (!are_sorted(pieces, n)) qsort(pieces, n, sizeof *pieces, by_offset);
+    if (!are_sorted(pieces, n)) qsort(pieces, n, sizeof *pieces, order_by_offset);
 }
 
 size_t move_pieces_find(const move_piece *pieces, size_t n, uint64_t file_offset) {

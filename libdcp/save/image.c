@@ -11,7 +11,7 @@
 /* The metadata is a piece of rank 0 like any other, without a checksum of blocks. */
 static void add_metadata(save_image *im) {
     for (size_t i = 0; i < im->layout->skeleton.n_runs; i++) {
-        const skeleton_run *run = &im->layout->skeleton.runs[i];
+        const h5_run *run = &im->layout->skeleton.runs[i];
         const box_copy whole = {.run_bytes = run->bytes, .runs = 1};
         move_piece *p = &im->pieces[im->n_pieces++];
         *p = (move_piece){.file_offset = run->offset, .bytes = run->bytes, .raw = run->data};

@@ -17,7 +17,7 @@ typedef struct save_file {
     size_t n;
     char *paths;
     uint64_t blocks;
-    skeleton skeleton; /* runs only on the rank that writes metadata */
+    h5_skeleton skeleton; /* runs only on the rank that writes metadata */
 } save_file;
 
 void save_file_free(save_file *file);

@@ -9,12 +9,12 @@
 #include "move/engine.h"
 #include "save/context.h"
 #include "save/reuse.h"
-#include "save/tables.h"
+#include "save/write_tables.h"
 #include "store/recycle.h"
 
 /* Which bytes are written: those of pages that anything lies on. */
 static uint64_t pages_of(const save_file *file) {
-    const skeleton *s = &file->skeleton;
+    const h5_skeleton *s = &file->skeleton;
     const uint64_t sizes[] = {s->file_bytes,   s->index.offset, s->index.bytes, s->blocks.offset,
                               s->blocks.bytes, s->meta.offset,  s->meta.bytes};
     uint64_t raw = core_crc64_raw(~0ULL, sizes, sizeof sizes);

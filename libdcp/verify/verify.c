@@ -245,7 +245,7 @@ static void fill_tables(const step_file *file, unsigned char **tables, unsigned 
     memcpy(tables[2], file->meta, strlen(file->meta));
 }
 
-static int same_offsets(const step_file *file, const step_row *rows, const skeleton *s) {
+static int same_offsets(const step_file *file, const step_row *rows, const h5_skeleton *s) {
     for (uint64_t i = 0; i < file->ub.rows; i++)
         if (rows[i].bytes && rows[i].offset != file->rows[i].offset) return 0;
     return s->file_bytes == file->ub.file_bytes;
@@ -260,7 +260,7 @@ static int is_own_metadata(const step_file *file, int *ours, dcp_error *err) {
     uint64_t bytes = ub->index.bytes + ub->blocks.bytes + ub->meta.bytes, crc = 0;
     unsigned char *all = malloc(bytes + 1), *tables[3];
     step_row *rows = malloc((ub->rows + 1) * sizeof *rows);
-    skeleton s = {0};
+    h5_skeleton s = {0};
     int status = DCP_OK;
     *ours = 0;
     if (!all || !rows) {

@@ -14,11 +14,11 @@
 int __real_move_windows_find(dcp_comm *comm, const move_piece *pieces, size_t n, uint64_t end,
                              const uint64_t *reader_ranges, move_windows *out, dcp_error *err);
 int __real_h5_skeleton_build(step_row *rows, size_t n, dcp_layout layout, uint64_t meta_bytes,
-                             skeleton *out, dcp_error *err);
+                             h5_skeleton *out, dcp_error *err);
 int __wrap_move_windows_find(dcp_comm *comm, const move_piece *pieces, size_t n, uint64_t end,
                              const uint64_t *reader_ranges, move_windows *out, dcp_error *err);
 int __wrap_h5_skeleton_build(step_row *rows, size_t n, dcp_layout layout, uint64_t meta_bytes,
-                             skeleton *out, dcp_error *err);
+                             h5_skeleton *out, dcp_error *err);
 int __wrap_store_begin(dcp_store *store, uint64_t step, char *folder, dcp_error *err);
 void __wrap_store_rollback(dcp_store *store, uint64_t step);
 int __wrap_io_create(const char *path, uint64_t bytes, dcp_error *err);
@@ -43,7 +43,7 @@ static planned_cost cost_so_far(void) {
 }
 
 int __wrap_h5_skeleton_build(step_row *rows, size_t n, dcp_layout layout, uint64_t meta_bytes,
-                             skeleton *out, dcp_error *err) {
+                             h5_skeleton *out, dcp_error *err) {
     double start = planned_clock_ms();
     size_t before = heap_now();
     int status = __real_h5_skeleton_build(rows, n, layout, meta_bytes, out, err);

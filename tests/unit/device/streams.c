@@ -6,7 +6,7 @@
 #include <string.h>
 
 #include "dcp/device.h"
-#include "device/cuda.h"
+#include "device/crc64_kernel.h"
 #include "support/core_fixture.h"
 
 enum { MOST = 64 };
@@ -140,8 +140,9 @@ cudaError_t cudaEventSynchronize(cudaEvent_t event) {
 }
 const char *cudaGetErrorString(cudaError_t status) { return status ? "failed" : "no error"; }
 
-cudaError_t device_cuda_crc64(const scheme_tables *tables, const void *data, uint64_t bytes,
-                              cuda_cell *cell, uint64_t *pinned, cudaStream_t stream) {
+cudaError_t device_crc64_kernel_launch(const scheme_tables *tables, const void *data,
+                                       uint64_t bytes, device_crc64_cell *cell, uint64_t *pinned,
+                                       cudaStream_t stream) {
     if (!tables || !cell) return cudaErrorInvalidValue;
     return give(stream, (op){.what = SUM, .to = (void *)pinned, .from = data, .bytes = bytes});
 }

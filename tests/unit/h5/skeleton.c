@@ -35,8 +35,8 @@ static void any_rows(struct plan *p, size_t n) {
     }
 }
 
-static skeleton build(struct plan *p) {
-    skeleton s;
+static h5_skeleton build(struct plan *p) {
+    h5_skeleton s;
     dcp_error err = {0};
     if (h5_skeleton_build(p->rows, p->n, DCP_LAYOUT_GLOBAL, p->meta_bytes, &s, &err))
         fail_msg("%s", err.message);
@@ -54,7 +54,7 @@ static int by_offset(const void *a, const void *b) {
     return (x->offset > y->offset) - (x->offset < y->offset);
 }
 
-static size_t extents(const struct plan *p, const skeleton *s, struct extent *out) {
+static size_t extents(const struct plan *p, const h5_skeleton *s, struct extent *out) {
     size_t n = 0;
     const step_range *tables[] = {&s->index, &s->blocks, &s->meta};
     for (int t = 0; t < 3; t++)
@@ -67,7 +67,7 @@ static size_t extents(const struct plan *p, const skeleton *s, struct extent *ou
     return n;
 }
 
-static void check_places(const struct plan *p, const skeleton *s) {
+static void check_places(const struct plan *p, const h5_skeleton *s) {
     struct extent *all = malloc((p->n + s->n_runs + 3) * sizeof *all);
     size_t n = extents(p, s, all);
     uint64_t end = USERBLOCK_BYTES;
@@ -92,13 +92,13 @@ static void tables_have_their_pages_for_themselves(void **state) {
     static struct plan p;
     for (int round = 0; round < 25; round++) {
         any_rows(&p, round < 5 ? (size_t)round : between(1, MOST));
-        skeleton s = build(&p);
+        h5_skeleton s = build(&p);
         check_places(&p, &s);
         h5_skeleton_free(&s);
     }
 }
 
-static void assert_same(const skeleton *a, const skeleton *b) {
+static void assert_same(const h5_skeleton *a, const h5_skeleton *b) {
     assert_int_equal(a->file_bytes, b->file_bytes);
     assert_memory_equal(&a->index, &b->index, 16);
     assert_memory_equal(&a->blocks, &b->blocks, 16);
@@ -120,9 +120,9 @@ static void equal_arguments_give_equal_bytes(void **state) {
         q = p;
         for (size_t i = 0; i < p.n; i++) q.rows[i].tensor.path = q.paths[i];
         mallopt(M_PERTURB, 0x55);
-        skeleton a = build(&p);
+        h5_skeleton a = build(&p);
         mallopt(M_PERTURB, 0xaa - round);
-        skeleton b = build(&q);
+        h5_skeleton b = build(&q);
         mallopt(M_PERTURB, 0);
         assert_same(&a, &b);
         for (size_t i = 0; i < p.n; i++) assert_int_equal(p.rows[i].offset, q.rows[i].offset);
@@ -138,7 +138,7 @@ static void what_hdf5_refuses_is_an_error(void **state) {
     for (int i = 0; i < 2; i++) {
         step_row rows[2] = {{.tensor = {"/m/a", DCP_F32, 1, {4}}, .bytes = 16},
                             {.tensor = {second[i], DCP_F32, 1, {4}}, .bytes = 16}};
-        skeleton s;
+        h5_skeleton s;
         dcp_error err = {0};
         assert_int_equal(h5_skeleton_build(rows, 2, DCP_LAYOUT_GLOBAL, 65536, &s, &err),
                          DCP_ERR_IO);

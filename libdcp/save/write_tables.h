@@ -1,6 +1,6 @@
 /* The tables of a file: index, blocks, JSON and the user block. */
-#ifndef DCP_SAVE_TABLES_H
-#define DCP_SAVE_TABLES_H
+#ifndef DCP_SAVE_WRITE_TABLES_H
+#define DCP_SAVE_WRITE_TABLES_H
 
 #include "save/image.h"
 

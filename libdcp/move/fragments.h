@@ -1,8 +1,8 @@
 /* Fragments on their way between this rank's boxes and the domains of all ranks: what the two ways
  * of exchanging them share, by messages (exchange_messages.h) and through the memory of a host
  * (exchange_shared.h). */
-#ifndef DCP_MOVE_EXCHANGE_H
-#define DCP_MOVE_EXCHANGE_H
+#ifndef DCP_MOVE_FRAGMENTS_H
+#define DCP_MOVE_FRAGMENTS_H
 
 #include "move/transfer.h"
 #include "move/window.h"

@@ -1,5 +1,5 @@
 /* Windows, walks over fragments, and the pages of this rank's domains. */
-#include "move/exchange.h"
+#include "move/fragments.h"
 
 #include <stdlib.h>
 #include <string.h>

@@ -1,10 +1,10 @@
 /* The scheme of crc64_scheme.h: a block of threads a block of words. The last block to end hands
  * the sum over and clears the cell. Integer XOR: the result does not depend on the order. */
-#include "device/cuda.h"
+#include "device/crc64_kernel.h"
 
 __global__ void __launch_bounds__(SCHEME_THREADS)
-    crc64_kernel(const scheme_tables *tables, const void *data, uint64_t bytes, cuda_cell *cell,
-                 unsigned long long *out) {
+    crc64_kernel(const scheme_tables *tables, const void *data, uint64_t bytes,
+                 device_crc64_cell *cell, unsigned long long *out) {
     __shared__ uint64_t row[8][256];
     __shared__ uint64_t joined[SCHEME_THREADS];
     const unsigned t = threadIdx.x;
@@ -31,8 +31,9 @@ __global__ void __launch_bounds__(SCHEME_THREADS)
     cell->blocks = 0;
 }
 
-extern "C" cudaError_t device_cuda_crc64(const scheme_tables *tables, const void *data, uint64_t bytes,
-                                  cuda_cell *cell, uint64_t *pinned, cudaStream_t stream) {
+extern "C" cudaError_t device_crc64_kernel_launch(const scheme_tables *tables, const void *data,
+                                                  uint64_t bytes, device_crc64_cell *cell,
+                                                  uint64_t *pinned, cudaStream_t stream) {
     const uint64_t blocks = device_crc64_range_of(data, bytes).blocks;
     if (blocks > 0x7fffffffULL) return cudaErrorInvalidValue; /* 128 TiB */
     cudaLaunchConfig_t config = {}; /* and no <<< >>>, whose error may be one of an older call */

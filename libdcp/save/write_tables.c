@@ -1,5 +1,5 @@
 /* Each table lies on pages of its own. */
-#include "save/tables.h"
+#include "save/write_tables.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -60,7 +60,7 @@ static int build(const save_image *im, step_row *rows, unsigned char *const *tab
 }
 
 int save_tables_write(const save_image *im, io_queue *queue, dcp_error *err) {
-    const skeleton *s = &im->layout->skeleton;
+    const h5_skeleton *s = &im->layout->skeleton;
     step_userblock ub = {.layout = im->layout->layout,
                          .file_bytes = s->file_bytes,
                          .index = s->index,
