@@ -235,7 +235,7 @@ static int check_names(const char *path, const safetensors_entry *entries, size_
     return DCP_OK;
 }
 
-/* A name that comes twice is told before the places, which then cannot be right either. */
+/* A name that comes twice is reported first: the offsets cannot be right then either. */
 static int check_entries(const header_parser *p, dcp_error *err) {
     if (!p->n) return check_cover(p->path, p->entries, 0, p->data_bytes, err);
     qsort(p->entries, p->n, sizeof *p->entries, safetensors_entry_compare);

@@ -24,7 +24,7 @@ static void skip_space(scanner *s) {
     while (s->at < s->end && memchr(" \t\r\n", *s->at, 4)) s->at++;
 }
 
-/* Takes the next character that is no space, where it is `c`. */
+/* Skips spaces, and then `c` if it follows. Returns whether it did. */
 static int take_char(scanner *s, char c) {
     skip_space(s);
     if (s->at == s->end || *s->at != c) return 0;
@@ -32,7 +32,7 @@ static int take_char(scanner *s, char c) {
     return 1;
 }
 
-/* From a quote to behind the one that closes it. */
+/* Skips a string, from its opening quote to behind the closing one. */
 static int skip_string(scanner *s) {
     const char *start = s->at++;
     for (; s->at < s->end && *s->at != '"'; s->at++)
@@ -45,7 +45,7 @@ static int skip_string(scanner *s) {
     return refuse(s, "a string without end");
 }
 
-/* From a bracket to behind the one that closes it. */
+/* Skips an array or object, from its opening bracket to behind the closing one. */
 static int skip_brackets(scanner *s) {
     const char *start = s->at;
     for (int depth = 0; s->at < s->end;) {

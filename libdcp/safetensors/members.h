@@ -1,5 +1,5 @@
-/* Walking a JSON object member by member, without building it: what a text of 100 MB makes of a
- * parser's objects would be gigabytes. Each member by itself is jansson's. */
+/* Reads a JSON object member by member without building it in memory: the objects that a parser
+ * makes of 100 MB of text would take gigabytes. Each member by itself is parsed by jansson. */
 #ifndef DCP_SAFETENSORS_MEMBERS_H
 #define DCP_SAFETENSORS_MEMBERS_H
 
@@ -19,10 +19,10 @@ typedef struct safetensors_value {
 typedef int (*safetensors_visit)(void *ctx, const char *name, safetensors_value value,
                                  dcp_error *err);
 
-/* Calls `visit` for each member of the object that `text` is, in its order, until one fails. `what`
- * begins every message: "<path>: the header". Names are valid UTF-8 without NUL; the same name may
- * come again. Of values it is checked that their brackets are closed, at most 64 deep; the rest is
- * safetensors_value_parse's. DCP_ERR_CORRUPT: not an object. */
+/* Calls `visit` for each member of the object `text`, in order, until one fails. `what` begins
+ * every message: "<path>: the header". Names are valid UTF-8 without NUL; the same name may come
+ * again. Of a value only its brackets are checked, at most 64 deep; safetensors_value_parse checks
+ * the rest. DCP_ERR_CORRUPT: not an object. */
 int safetensors_members_visit(const char *what, safetensors_value text, safetensors_visit visit,
                               void *ctx, dcp_error *err);
 

@@ -31,7 +31,7 @@ typedef struct bench {
     int dry_run, repeated;
 } bench;
 
-/* Whether about.json names this program; or another one, where `by_other`. */
+/* Whether about.json names this program, or with `by_other` whether it names another one. */
 static int is_by(const char *folder, int by_other) {
     char path[PATH_MAX];
     if (snprintf(path, sizeof path, "%s/about.json", folder) >= PATH_MAX) return 0;
@@ -42,7 +42,8 @@ static int is_by(const char *folder, int by_other) {
     return is;
 }
 
-/* Out of the way first, as the library does it: what stays is cleaned by the next writer. */
+/* It is renamed first, as the library does it: if the removal is cut off, the next writer cleans
+ * up. */
 static void remove_step(const char *dir, const char *name) {
     char step[PATH_MAX], trash[PATH_MAX], file[PATH_MAX + 16];
     snprintf(step, sizeof step, "%s/%s", dir, name);
@@ -102,7 +103,7 @@ static int check_dir(const launch *job, const char *dir) {
     return launch_worst(job, status);
 }
 
-/* Collective. Drops the pages of a step's files, which are the machine's, from the page cache. */
+/* Collective. Drops the pages of a step's files from the machine's page cache. */
 static void drop_cache(const launch *job, const char *folder) {
     DIR *stream = opendir(folder);
     struct dirent *entry;
@@ -122,7 +123,7 @@ static double start_together(const launch *job) {
     return program_now_s();
 }
 
-/* One line about one repeat, its times those of the slowest rank. */
+/* One line about one repeat, with the times of the slowest rank. */
 static void print_times(const bench *b, const char *op, double s, double stall_s,
                         const dcp_report *report) {
     double times[] = {s,
@@ -146,13 +147,14 @@ static void print_times(const bench *b, const char *op, double s, double stall_s
     fflush(stdout);
 }
 
-/* From the second repeat on the same bytes are saved again, which the library would warn of. */
+/* From the second repeat on the same bytes are saved again, about which the library would warn. */
 static void print_log(void *ctx, dcp_log_level level, const char *line) {
     const bench *b = ctx;
     if (level == DCP_LOG_WARNING && !b->repeated) program_note("%s", line);
 }
 
-/* A save by itself, or one in flight, whose stall is the time until the call returns. */
+/* A save that is waited for, or with `async` one in flight: its stall is the time until the call
+ * returns. */
 static int save_once(bench *b, dcp_store *store, uint64_t step, int async, dcp_error *err) {
     dcp_report report = {0};
     const dcp_save_options options = {.engine = b->engine};
@@ -211,7 +213,7 @@ static int check_sizes(const bench *b) {
     return same ? PROGRAM_DONE : PROGRAM_USAGE;
 }
 
-/* Of DIR's newest complete step, or of DIR where it is a step's folder itself. */
+/* Loads DIR's newest complete step, or DIR itself where it is a step's folder. */
 static int load_once(bench *b) {
     dcp_error err = {0};
     char folder[PATH_MAX];

@@ -1,5 +1,5 @@
-/* The benchmark's tensors. All boxes lie in one arena, each from a page's start, as an allocator of
- * large tensors would give them out. */
+/* All boxes lie in one piece of memory, each at the start of a page, as an allocator of large
+ * tensors would place them. */
 #include "bench/workload.h"
 
 #include <inttypes.h>
@@ -110,7 +110,7 @@ void bench_workload_destroy(bench_workload *work) {
     free(work->tensors);
 }
 
-/* What element `i` of the tensor number `t` holds: any 32 bits, never compared as a number. */
+/* The value of element `i` of tensor number `t`: 32 bits that are never compared as a number. */
 static uint32_t pattern(size_t t, uint64_t i) {
     return (uint32_t)i * 2654435761u ^ (uint32_t)t * 0x9e3779b9u;
 }

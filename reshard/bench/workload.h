@@ -24,7 +24,7 @@ typedef struct bench_workload {
     dcp_state *state;
 } bench_workload;
 
-/* Memory is touched. Not collective. */
+/* The memory is touched, so that its pages are there. Not collective. */
 int bench_workload_create(bench_workload *work, uint64_t layers, uint64_t hidden, uint64_t vocab,
                           int rank, int ranks, dcp_error *err);
 void bench_workload_destroy(bench_workload *work);

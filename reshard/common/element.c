@@ -1,4 +1,4 @@
-/* The types that no fp64 holds, and text. All other conversions are the library's. */
+/* What the library's dcp_convert does not do: types that fp64 cannot hold, and text. */
 #include "common/element.h"
 
 #include <inttypes.h>

@@ -10,11 +10,12 @@ int element_is_float(dcp_dtype dtype);
 /* out[n] = in[n] as fp64: exact but for 64-bit integers over 2^53. */
 void element_to_f64(dcp_dtype dtype, const void *in, uint64_t n, double *out);
 
-/* Whether it is an integer or a boolean, and one of these exactly. */
+/* Whether the type is an integer or a boolean; and the exact value of such an element. */
 int element_is_integer(dcp_dtype dtype);
 __int128 element_integer(dcp_dtype dtype, const void *element);
 
-/* One element as text: "-1.5", "7", "nan", "true". Reals have the digits that tell them apart. */
+/* One element as text: "-1.5", "7", "nan", "true". Reals get as many digits as tell any two
+ * apart. */
 #define ELEMENT_TEXT 40
 void element_print(dcp_dtype dtype, const void *element, char *text);
 

@@ -1,5 +1,6 @@
-/* jansson prints all reals of a value with one number of digits: the fewest with which all of them
- * read back as they were. So 1e-6 stays 1e-6 and is not 9.9999999999999995e-7. */
+/* jansson prints all reals of a value with the same number of digits. Here it is the smallest
+ * number with which all of them read back as they were: 1e-6 stays 1e-6 instead of
+ * 9.9999999999999995e-7. */
 #include "common/json_text.h"
 
 #include <errno.h>

@@ -1,4 +1,4 @@
-/* JSON for people: indented, reals as short as they can be. */
+/* JSON for people: indented, and reals as short as possible. */
 #ifndef RESHARD_JSON_TEXT_H
 #define RESHARD_JSON_TEXT_H
 

@@ -27,8 +27,7 @@ int launch_exit_status(int exit_status);
 int launch_worst(const launch *job, int exit_status);
 /* Collective: buf[bytes] of rank 0 to all. */
 void launch_broadcast(const launch *job, void *buf, int bytes);
-/* Collective: buf[bytes] of all ranks joined on rank 0, where each byte is 0 on all ranks but one.
- */
+/* Collective: joins buf[bytes] of all ranks on rank 0; each byte must be 0 on all ranks but one. */
 void launch_collect(const launch *job, void *buf, uint64_t bytes);
 /* Collective: buf[n] added up on rank 0. */
 void launch_sum(const launch *job, uint64_t *buf, int n);

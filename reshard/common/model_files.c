@@ -3,7 +3,7 @@
 #include <fnmatch.h>
 #include <stddef.h>
 
-static const char *const kept[] = {
+static const char *const companions[] = {
     "generation_config.json",
     "tokenizer.json",
     "tokenizer_config.json",
@@ -20,7 +20,7 @@ static const char *const kept[] = {
     "processor_config.json",
 };
 
-static const char *const written[] = {
+static const char *const own_files[] = {
     "config.json",
     "model*.safetensors",
     "optimizer*.safetensors",
@@ -33,8 +33,11 @@ static int is_in(const char *name, const char *const *patterns, size_t n) {
     return 0;
 }
 
-int model_files_has(const char *name) { return is_in(name, kept, sizeof kept / sizeof *kept); }
+int model_files_is_companion(const char *name) {
+    return is_in(name, companions, sizeof companions / sizeof *companions);
+}
 
 int model_files_is_exported(const char *name) {
-    return model_files_has(name) || is_in(name, written, sizeof written / sizeof *written);
+    return model_files_is_companion(name) ||
+           is_in(name, own_files, sizeof own_files / sizeof *own_files);
 }

@@ -1,11 +1,12 @@
-/* Which files of a Hugging Face folder belong to a model. */
+/* Which files of a Hugging Face folder belong to a model, by their names. */
 #ifndef RESHARD_MODEL_FILES_H
 #define RESHARD_MODEL_FILES_H
 
-/* Beside the tensors and config.json: an import keeps it, an export gives it back. */
-int model_files_has(const char *name);
+/* A companion of the model beside its tensors and config.json, such as a tokenizer: an import keeps
+ * it in the checkpoint, an export writes it again. */
+int model_files_is_companion(const char *name);
 
-/* What an export may have written. */
+/* A file that an export may have written. */
 int model_files_is_exported(const char *name);
 
 #endif

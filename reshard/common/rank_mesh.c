@@ -127,7 +127,7 @@ static const char *name_of(const char *path) {
     return inner ? inner + 1 : name;
 }
 
-/* Of the tensors that the glob matches, the most dimensions; -1: it matches none. */
+/* The largest number of dimensions of the tensors that the glob matches; -1: it matches none. */
 static int most_dims(const char *glob, const dcp_checkpoint *ckpt) {
     int most = -1;
     for (size_t i = 0; i < dcp_checkpoint_tensors(ckpt); i++) {
@@ -155,9 +155,9 @@ int rank_mesh_check_rules(const rank_mesh *m, const dcp_checkpoint *ckpt) {
     return 0;
 }
 
-/* A linear layer's weight is [outputs, inputs], GPT-2's Conv1D's [inputs, outputs]. What a row of
- * the table says of a matrix's outputs holds for its bias; cut by inputs, the bias is whole. The
- * first that matches counts. */
+/* A linear layer's weight is [outputs, inputs], GPT-2's Conv1D's is [inputs, outputs]. A matrix
+ * that is cut by its outputs has its bias cut in the same way; one that is cut by its inputs keeps
+ * its bias whole. The first row that matches counts. */
 static int built_in(const char *name) {
     static const struct {
         const char *glob;
@@ -209,7 +209,7 @@ int rank_mesh_tp_dim(const rank_mesh *m, const dcp_tensor *tensor) {
     return dim < (int)tensor->ndim ? dim : -1;
 }
 
-/* Keeps part `i` of `size` of the box's dimension d. */
+/* Cuts the box down to part `i` of `size` on dimension d. */
 static void cut_dimension(dcp_box *box, int d, int i, int size) {
     const dcp_tensor row = {.ndim = 1, .shape = {box->count[d]}};
     dcp_box part = dcp_box_chunk(&row, i, size);

@@ -59,10 +59,11 @@ int rank_mesh_tp_dim(const rank_mesh *m, const dcp_tensor *tensor);
 
 /* The box that `rank` holds; empty where it holds nothing. */
 dcp_box rank_mesh_box(const rank_mesh *m, const dcp_tensor *tensor, int rank);
-/* The same where rank_mesh_tp_dim is known, which takes longer to find than all else. */
+/* The same where rank_mesh_tp_dim is known: finding it takes longer than the rest. */
 dcp_box rank_mesh_box_at(const rank_mesh *m, const dcp_tensor *tensor, int tp_dim, int rank);
 
-/* Whether the rank's file gets its box: of ranks with equal boxes the lowest one's does. */
+/* Whether the rank's file holds its box: of ranks with equal boxes only the lowest one's file
+ * does. */
 int rank_mesh_keeps(const rank_mesh *m, int tp_dim, int rank);
 
 #endif

@@ -86,7 +86,7 @@ static int add_section(const dcp_checkpoint *ckpt, const export_settings *s, con
     return 0;
 }
 
-/* In the order of names; a file takes what fits. */
+/* Fills one file after the other, in the order of names. */
 static void assign_files(export_contents *contents, export_part *part, uint64_t max_file_bytes) {
     uint64_t filled = 0;
     part->file = contents->n_files;
@@ -115,7 +115,7 @@ static void name_files(const export_contents *contents, const export_part *part)
     }
 }
 
-/* Headers, and so the places of all data. The items of a file lie one after another. */
+/* Makes the header of a file, which gives the places of its items: they lie one after another. */
 static int lay_out_file(export_contents *contents, export_file *file) {
     dcp_error err = {0};
     dcp_tensor *tensors = calloc(file->n + 1, sizeof *tensors);
@@ -177,8 +177,9 @@ void export_contents_free(export_contents *contents) {
     *contents = (export_contents){0};
 }
 
-/* Tied weights: transformers makes lm_head.weight from the embedding where the configuration says
- * so, and writes one of them. A copy that differs is no copy, and goes out as it is. */
+/* Tied weights: where the configuration says so, transformers takes the embedding as
+ * lm_head.weight, and stores only one of them. A second tensor that differs is no copy, and is
+ * exported. */
 #define COPY "/model/lm_head.weight"
 #define PIECE_BYTES (8u << 20)
 
@@ -197,7 +198,7 @@ json_t *export_contents_config(const dcp_checkpoint *ckpt) {
     return NULL;
 }
 
-/* GPT-2 ties where its configuration is silent. */
+/* GPT-2's weights are tied where its configuration does not say. */
 static int is_tied(const dcp_checkpoint *ckpt) {
     json_t *config = export_contents_config(ckpt);
     const json_t *tie = json_object_get(config, "tie_word_embeddings");
@@ -212,7 +213,7 @@ static int is_alike(const dcp_tensor *a, const dcp_tensor *b) {
            memcmp(a->shape, b->shape, a->ndim * sizeof *a->shape) == 0;
 }
 
-/* Compares a piece after the other, into `memory` of two pieces. */
+/* Compares piece by piece; `memory` has room for two pieces. */
 static int compare_tensors(dcp_checkpoint *ckpt, const dcp_tensor *a, const dcp_tensor *b,
                            char *memory, int *same) {
     const dcp_box whole = dcp_box_whole(a);

@@ -28,7 +28,7 @@ typedef struct export_item {
 typedef struct export_file {
     char name[64];   /* in the export's folder */
     size_t first, n; /* items */
-    char *head;      /* what comes before the data; NULL: HDF5's business */
+    char *head;      /* what comes before the data; NULL: HDF5 makes it */
     uint64_t head_bytes, bytes;
 } export_file;
 

@@ -117,7 +117,7 @@ static void add_progress(void *ctx, uint64_t bytes) {
     progress_update(&b->progress, b->done, b->total);
 }
 
-/* Rank 0 makes the files, and all fill them. Collective. */
+/* Collective. Rank 0 makes the files, and all ranks write into them. */
 static int write_files(const launch *job, dcp_checkpoint *ckpt, const export_request *s,
                        export_contents *contents, const char *tmp) {
     int status = 0;
@@ -137,7 +137,7 @@ static int write_files(const launch *job, dcp_checkpoint *ckpt, const export_req
     return status ? status : export_stream_note_overflows(job, contents);
 }
 
-/* `tmp` is this export's own folder, the same on all ranks. */
+/* Collective. `tmp` is this export's temporary folder, the same on all ranks. */
 static int write_out(const launch *job, dcp_checkpoint *ckpt, const export_request *s,
                      export_contents *contents, const char *tmp) {
     int status = write_files(job, ckpt, s, contents, tmp);

@@ -16,7 +16,8 @@
 #include "h5/types.h"
 #include "programs/program.h"
 
-/* Allocated at once and never filled, so that it has a place; a tensor without bytes needs none. */
+/* Space is allocated at once and not filled, so that the place of the data is known; a tensor
+ * without bytes has none. */
 static int create_dataset(export_item *item, hid_t file, hid_t links, hid_t storage) {
     hsize_t dims[DCP_MAX_DIMS];
     const dcp_tensor *tensor = &item->tensor;
@@ -38,7 +39,7 @@ static int create_dataset(export_item *item, hid_t file, hid_t links, hid_t stor
     return status;
 }
 
-/* As a string of fixed length; where the checkpoint has none, there is no attribute. */
+/* The configuration as an attribute; a checkpoint without one gives none. */
 static int write_config(const dcp_checkpoint *ckpt, const export_contents *contents, hid_t file) {
     json_t *config = export_hf_folder_config(ckpt, contents);
     char *text = config ? json_text(config, JSON_SORT_KEYS) : NULL;

@@ -54,8 +54,8 @@ static void set_dtype(json_t *config, dcp_dtype dtype) {
     if (!found) json_object_set_new(config, keys[1], json_string(torch_dtype(dtype)));
 }
 
-/* The type of most of the model's bytes: that of its largest floating tensor. 8 bits are no type to
- * compute in, which is what the configuration names. */
+/* The type of the model's largest floating tensor. The configuration names a type to compute in,
+ * which 8-bit floats are not. */
 static dcp_dtype main_dtype(const export_contents *contents) {
     const export_part *model = &contents->parts[0];
     dcp_dtype dtype = DCP_F32;
@@ -100,7 +100,7 @@ static int create_files(const export_contents *contents, const char *dir) {
     return status;
 }
 
-/* As transformers writes it. */
+/* model.safetensors.index.json, as transformers writes it. */
 static int write_index(const export_contents *contents, const export_part *part, const char *dir) {
     char path[PATH_MAX + 80];
     json_t *map = json_object();
@@ -126,11 +126,12 @@ static int make_parents(char *path, size_t from) {
 
 static int write_bytes(void *ctx, uint64_t offset, const void *data, uint64_t bytes) {
     (void)offset;
-    return fwrite(data, 1, bytes, ctx) == bytes ? 0
-                                                : program_fail_errno("cannot write", "a kept file");
+    return fwrite(data, 1, bytes, ctx) == bytes
+               ? 0
+               : program_fail_errno("cannot write", "a file of the checkpoint");
 }
 
-static int write_kept_file(dcp_checkpoint *ckpt, const dcp_tensor *tensor, const char *name,
+static int write_companion(dcp_checkpoint *ckpt, const dcp_tensor *tensor, const char *name,
                            const char *dir) {
     char path[PATH_MAX + DCP_MAX_PATH + 2];
     snprintf(path, sizeof path, "%s/%s", dir, name);
@@ -148,13 +149,13 @@ static int write_kept_file(dcp_checkpoint *ckpt, const dcp_tensor *tensor, const
     return status;
 }
 
-static int write_kept_files(dcp_checkpoint *ckpt, const char *dir) {
+static int write_companions(dcp_checkpoint *ckpt, const char *dir) {
     static const char section[] = "/files/";
     int status = 0;
     for (size_t i = 0; status == 0 && i < dcp_checkpoint_tensors(ckpt); i++) {
         const dcp_tensor *tensor = dcp_checkpoint_tensor(ckpt, i);
         if (strncmp(tensor->path, section, strlen(section))) continue;
-        status = write_kept_file(ckpt, tensor, tensor->path + strlen(section), dir);
+        status = write_companion(ckpt, tensor, tensor->path + strlen(section), dir);
     }
     return status;
 }
@@ -165,5 +166,5 @@ int export_hf_folder_create(dcp_checkpoint *ckpt, const export_contents *content
     for (size_t i = 0; status == 0 && i < contents->n_parts; i++)
         if (contents->parts[i].files > 1) status = write_index(contents, &contents->parts[i], dir);
     if (status == 0) status = export_config(ckpt, contents, dir);
-    return status ? status : write_kept_files(ckpt, dir);
+    return status ? status : write_companions(ckpt, dir);
 }

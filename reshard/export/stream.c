@@ -1,8 +1,8 @@
-/* The data's way out, in bounded memory.
+/* Memory is bounded by the size of a piece.
  *
- * The bytes of all tensors, as stored and in the order of the contents, are cut into one stretch a
- * rank; a piece goes with its first byte. Each rank writes its pieces to their places, which it
- * shares with nobody. */
+ * The bytes of all tensors, as stored and in the order of the contents, are cut into one range for
+ * each rank. A piece belongs to the rank whose range holds its first byte; that rank alone reads it
+ * and writes it to its place. */
 #include "export/stream.h"
 
 #include <errno.h>
@@ -28,13 +28,13 @@ typedef struct stream {
     uint64_t *overflows; /* may be NULL */
 } stream;
 
-/* Of what a cast makes: F32, F16 or BF16. */
+/* Whether element i is infinite, of a type that a cast can give: F32, F16 or BF16. */
 static int is_infinite(dcp_dtype dtype, const void *elements, uint64_t i) {
     if (dtype == DCP_F32) return (((const uint32_t *)elements)[i] & 0x7fffffff) == 0x7f800000;
     return (((const uint16_t *)elements)[i] & 0x7fff) == (dtype == DCP_F16 ? 0x7c00 : 0x7f80);
 }
 
-/* Of n elements that were converted: what is infinite now and was finite before. */
+/* How many of n converted elements are infinite now and were finite before. */
 static uint64_t count_overflows(const stream *s, uint64_t n) {
     const uint64_t size = dcp_dtype_bytes(s->stored->dtype);
     uint64_t found = 0, overflows = 0;
@@ -112,7 +112,7 @@ typedef struct output_file {
     uint64_t base, from, to; /* what is to be written: [from, to) of the buffer */
 } output_file;
 
-/* [from, to) of the buffer. A file system that took the flag may still refuse the write. */
+/* Writes [from, to) of the buffer. A file system that took O_DIRECT may still refuse the write. */
 static int write_output_range(output_file *out, int fd, uint64_t from, uint64_t to) {
     while (from < to) {
         ssize_t put = pwrite(fd, out->buffer + from, to - from, (off_t)(out->base + from));
@@ -272,7 +272,7 @@ int export_stream_note_overflows(const launch *job, const export_contents *conte
     return status;
 }
 
-/* Reserving the room shows a full disk before any data moves. */
+/* Reserving the space shows a full disk before any data moves. */
 static int reserve_bytes(int fd, const char *path, uint64_t bytes) {
     if (bytes == 0 || fallocate(fd, 0, 0, (off_t)bytes) == 0) return 0;
     if (errno != EOPNOTSUPP && errno != ENOSYS && errno != EINTR)

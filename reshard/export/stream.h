@@ -1,5 +1,5 @@
-/* The data's way out of the checkpoint into files: read, converted and written in bounded memory.
- */
+/* Moves the data of tensors from the checkpoint into files: reads, converts and writes it in
+ * bounded memory. */
 #ifndef RESHARD_EXPORT_STREAM_H
 #define RESHARD_EXPORT_STREAM_H
 
@@ -15,7 +15,7 @@ typedef int (*export_sink)(void *ctx, uint64_t offset, const void *data, uint64_
 int export_stream_tensor(dcp_checkpoint *ckpt, const char *source, dcp_dtype as, uint64_t begin,
                          uint64_t end, uint64_t *overflows, export_sink sink, void *ctx);
 
-/* What moves, for the progress bar. */
+/* Is called with the bytes that were written, for the progress bar. */
 typedef struct export_meter {
     void (*update)(void *ctx, uint64_t bytes);
     void *ctx;

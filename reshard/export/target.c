@@ -1,5 +1,5 @@
-/* Whatever stands under the final name is complete: what was there changes its name with the new
- * folder and is removed only then. */
+/* What has the final name is complete at every moment: an earlier export exchanges its name with
+ * the new folder, and is removed after that. */
 #include "export/target.h"
 
 #include <dirent.h>
@@ -32,7 +32,8 @@ static int lock_folder(const char *path) {
     return -1;
 }
 
-/* What lies beside `path` under a temporary name with this end; globfree. */
+/* Finds what lies beside `path` under a temporary name that ends in `end`. 0, and *found is
+ * released with globfree. */
 static int find_beside(const char *path, const char *end, glob_t *found) {
     char pattern[2 * PATH_MAX + 16], *to = pattern;
     for (; *path; *to++ = *path++)
@@ -41,7 +42,7 @@ static int find_beside(const char *path, const char *end, glob_t *found) {
     return glob(pattern, GLOB_NOSORT, NULL, found);
 }
 
-/* Left by processes that were killed: those that live hold a lock on theirs. */
+/* Removes temporary folders of killed processes: a living one holds a lock on its own. */
 static void remove_leftovers(const char *path) {
     glob_t found;
     if (find_beside(path, "", &found)) return;
@@ -75,8 +76,8 @@ static int holds_model(const char *path) {
     return found;
 }
 
-/* Never onto something, as rename would do without a word; but a folder onto an empty one where the
- * file system knows no such flag. 0, or -1 with errno. */
+/* Renames, but never onto an existing entry (on a file system without that flag a folder may
+ * replace an empty one). 0, or -1 with errno. */
 static int rename_to_free(const char *from, const char *to, int is_folder) {
     if (renameat2(AT_FDCWD, from, AT_FDCWD, to, RENAME_NOREPLACE) == 0) return 0;
     if (errno != EINVAL && errno != ENOSYS) return -1;
@@ -152,7 +153,7 @@ static int sync_parent(const char *path) {
     return io_publish_sync_parent(path) ? program_fail_errno("cannot sync the folder of", path) : 0;
 }
 
-/* What `path` was goes, once the new one is durable. */
+/* What was at `path` is removed once the new folder is durable. */
 static int replace_folder(const char *tmp, const char *path) {
     char aside[PATH_MAX + 8];
     snprintf(aside, sizeof aside, "%s" OLD, tmp);
@@ -219,7 +220,7 @@ static int may_be_exported(const dcp_checkpoint *ckpt, const char *name) {
     return model_files_is_exported(name);
 }
 
-/* What is to be replaced, where that is a folder, holds nobody else's files. */
+/* A folder that is to be replaced must not hold other files. */
 static int check_entries(const dcp_checkpoint *ckpt, const char *out) {
     int status = 0;
     DIR *dir = opendir(out);
@@ -232,7 +233,7 @@ static int check_entries(const dcp_checkpoint *ckpt, const char *out) {
     return status;
 }
 
-/* A step holds nothing else, and what is named like one is one. */
+/* OUT must not lie in a step, nor look like one. */
 static int check_place(const dcp_checkpoint *ckpt, const char *out) {
     char step[PATH_MAX], parent[PATH_MAX], copy[PATH_MAX], name[PATH_MAX];
     snprintf(copy, sizeof copy, "%s", out);

@@ -7,14 +7,14 @@
 
 /* Functions return exit statuses, having said what failed. */
 
-/* Whether `out` is free, or may be replaced: what goes then must be an earlier export. */
+/* Whether `out` is free, or with `replace` an earlier export. */
 int export_target_check(const char *out, int hdf5, int replace);
 /* The same as far as it depends on the checkpoint: `out` lies outside of it, and holds nothing that
  * no export of it may have written. */
 int export_target_check_with(const dcp_checkpoint *ckpt, const char *out);
 
-/* What an export that was killed while it replaced `out` had moved away comes back, with a note,
- * or goes where there is something under that name. */
+/* After an export that was killed while it replaced `out`: what it had moved away gets its name
+ * back, with a note, or is removed where the name is taken. */
 void export_target_recover(const char *out);
 /* Makes an empty folder `<out>.tmp-XXXXXX`; its name goes to tmp[PATH_MAX]. */
 int export_target_make_tmp(const char *out, char *tmp);

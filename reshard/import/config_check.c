@@ -1,5 +1,5 @@
-/* Whether the tensors are those that config.json asks for, so that a wrong folder is told when it
- * is imported and not when it is trained. */
+/* A folder whose tensors do not fit its config.json is found when it is imported, not when it is
+ * trained. */
 #include "import/config_check.h"
 
 #include <stdlib.h>
@@ -36,7 +36,7 @@ static void note_difference(void *to, weights_difference difference) {
                      asked);
 }
 
-/* An exit status: what was not told is counted. */
+/* Says how many differences were not listed, and judges. An exit status. */
 static int judge_report(const check_report *r, int allow) {
     size_t n = 0, more = 0;
     for (int kind = 0; kind < KINDS; kind++) {
@@ -98,7 +98,7 @@ static int compare_config(const char *folder, const model *m, const dcp_st_reade
     return status ? status : judge_report(&r, allow);
 }
 
-/* What of it follows the words that say whose it is. */
+/* The message without "model config: ", with which it may begin. */
 static const char *message(const dcp_error *err) {
     static const char whose[] = "model config: ";
     return err->message + (strncmp(err->message, whose, strlen(whose)) ? 0 : strlen(whose));

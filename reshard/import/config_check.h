@@ -6,9 +6,10 @@
 
 #include <dcp/safetensors.h>
 
-/* Compares the tensors with those that config.json asks for, where it is one that dcp-train takes,
- * dropout aside; tells the first ones that are missing, surplus or of another shape, which is a
- * failure, with `allow` a note. What dcp-train would refuse in config.json is a note. */
+/* Compares the tensors with those that config.json asks for, where dcp-train takes that
+ * configuration (dropout aside). Lists the first ones that are missing, surplus or of another
+ * shape: a failure, or with `allow` a note. What dcp-train would refuse in config.json is a note.
+ * Returns an exit status. */
 int import_config_check(const char *folder, const json_t *config, const dcp_st_reader *reader,
                         int allow);
 

@@ -1,6 +1,6 @@
 /* dcp-import: a Hugging Face folder becomes step 0 of a checkpoint directory.
  *
- * All of the folder is checked, and the room for it, before anything is made. */
+ * The whole folder, and the space for it, is checked before anything is written. */
 #include <errno.h>
 #include <inttypes.h>
 #include <limits.h>
@@ -94,7 +94,7 @@ static int open_folder(const launch *job, const char *path, folder *f) {
     return status;
 }
 
-/* Rank 0 first: what it refuses is said once. */
+/* Collective. Rank 0 opens first, so that what it refuses is said once. */
 static int open_folder_everywhere(const launch *job, const import_request *s, folder *f) {
     const char *path = s->hf;
     int status = job->rank == 0 ? open_folder(job, path, f) : 0;
@@ -107,7 +107,7 @@ static int open_folder_everywhere(const launch *job, const import_request *s, fo
     return status;
 }
 
-/* The directory of a run, whose newest step is what programs look for. */
+/* CKPT_DIR holds a run's steps: programs will look for its newest one, not for the import. */
 static int judge_newer(const import_request *s, uint64_t newest) {
     if (!s->force)
         return program_refuse(
@@ -152,7 +152,7 @@ static int check_dst(const import_request *s) {
     return check_steps(s, dst);
 }
 
-/* Bytes free where `path` is or, as far as it is missing, will be. */
+/* The free bytes of the file system where `path` is or will be. */
 static int free_space(const char *path, uint64_t *out) {
     char dir[PATH_MAX];
     struct statvfs fs;
@@ -169,7 +169,7 @@ static int free_space(const char *path, uint64_t *out) {
     return 0;
 }
 
-/* A save reserves its room, too; this tells before a folder is made. */
+/* A save reserves its space as well; this is known before a folder is made. */
 static int check_space(const char *path, uint64_t bytes) {
     char needed[32], there[32];
     uint64_t room;
@@ -187,8 +187,8 @@ static void print_result(const import_request *s, const folder *f, int will) {
     printf("; no optimizer state: training starts with zero moments\n");
 }
 
-/* The members of meta that an import knows, the configuration among them, which goes: it may be
- * large. NULL: out of memory. */
+/* The members of meta that an import knows. Releases the configuration, which may be large. NULL:
+ * out of memory. */
 static char *make_json(folder *f) {
     json_t *meta = json_pack("{s:i, s:i, s:o}", "samples", 0, "tokens", 0, "model", f->config);
     char *text = meta ? json_dumps(meta, JSON_COMPACT | JSON_SORT_KEYS) : NULL;

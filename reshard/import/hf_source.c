@@ -1,5 +1,5 @@
-/* config.json and the files that are kept as they are. Both are hostile until read: they are
- * opened by the rules of the reader of safetensors, and bounded. */
+/* Files of the folder may be hostile: they are opened by the rules of the library's safetensors
+ * reader, and their sizes are bounded. */
 #include "import/hf_source.h"
 
 #include <dirent.h>
@@ -16,15 +16,17 @@
 
 #define MAX_CONFIG_BYTES (2u << 20) /* what jansson makes of it then stays below 80 MB */
 #define WHOLE "model.safetensors"   /* where there is no index */
-#define MAX_KEPT_BYTES ((uint64_t)256 << 20)
+#define MAX_COMPANION_BYTES ((uint64_t)256 << 20)
 
-static int is_kept(const struct dirent *entry) { return model_files_has(entry->d_name); }
+static int is_companion(const struct dirent *entry) {
+    return model_files_is_companion(entry->d_name);
+}
 
 static int compare_entries(const struct dirent **a, const struct dirent **b) {
     return strcmp((*a)->d_name, (*b)->d_name);
 }
 
-static int add_kept_file(const char *folder, const char *name, import_files *files) {
+static int add_companion(const char *folder, const char *name, import_files *files) {
     dcp_error err = {0};
     import_file *file = &files->list[files->n];
     if (dcp_st_open_file(folder, name, &file->fd, &file->bytes, &err)) return program_report(&err);
@@ -32,21 +34,21 @@ static int add_kept_file(const char *folder, const char *name, import_files *fil
     file->name = strdup(name);
     if (!file->name) return program_no_memory();
     files->bytes += file->bytes;
-    if (file->bytes <= MAX_KEPT_BYTES && files->bytes <= MAX_KEPT_BYTES) return 0;
+    if (file->bytes <= MAX_COMPANION_BYTES && files->bytes <= MAX_COMPANION_BYTES) return 0;
     return program_refuse("%s/%s: %" PRIu64
                           " bytes; the files that a checkpoint keeps have at most %" PRIu64
                           " together: move what no tokenizer needs out of the folder",
-                          folder, name, file->bytes, MAX_KEPT_BYTES);
+                          folder, name, file->bytes, MAX_COMPANION_BYTES);
 }
 
 int import_files_open(const char *folder, import_files *out) {
     struct dirent **entries;
-    int n = scandir(folder, &entries, is_kept, compare_entries), status = 0;
+    int n = scandir(folder, &entries, is_companion, compare_entries), status = 0;
     if (n < 0) return program_fail_errno("cannot list", folder);
     *out = (import_files){.list = calloc((size_t)n + 1, sizeof *out->list)};
     if (!out->list) status = program_no_memory();
     for (int i = 0; i < n; i++) {
-        if (status == 0) status = add_kept_file(folder, entries[i]->d_name, out);
+        if (status == 0) status = add_companion(folder, entries[i]->d_name, out);
         free(entries[i]);
     }
     free(entries);
@@ -115,7 +117,7 @@ static int parse_config(const char *folder, const char *text, uint64_t bytes, js
     return 0;
 }
 
-/* As the trainer stores it. */
+/* Leaves what the trainer stores of a configuration. */
 static void strip(json_t *config) {
     const char *key;
     json_t *value;
@@ -153,9 +155,9 @@ int import_config_read(const char *folder, json_t **out) {
  * from the file into the save's buffer. */
 
 typedef struct source_range {
-    dcp_st_reader *reader; /* NULL: a kept file */
+    dcp_st_reader *reader; /* NULL: a companion file */
     const char *name;
-    int fd;         /* of a kept file */
+    int fd;         /* of a companion file */
     uint64_t first; /* byte of the tensor or file that the box begins with */
 } source_range;
 

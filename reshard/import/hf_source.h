@@ -13,7 +13,8 @@ typedef struct import_file {
     uint64_t bytes;
 } import_file;
 
-/* The files beside the tensors that an export gives back: tokenizer, generation, preprocessing. */
+/* The model's companion files, which an export writes again: tokenizer, generation,
+ * preprocessing. */
 typedef struct import_files {
     import_file *list; /* ascending by name */
     size_t n;
@@ -25,8 +26,8 @@ typedef struct import_files {
 int import_files_open(const char *folder, import_files *out);
 void import_files_close(import_files *files);
 
-/* Notes the folder's safetensors files that are not the model's, by its index or where there is
- * none, so that nothing is taken from them. */
+/* Says on stderr which safetensors files of the folder are not the model's (by its index, or where
+ * there is none), since nothing is imported from them. */
 void import_note_unnamed(const char *folder, const dcp_st_reader *reader);
 
 /* What the checkpoint keeps of the folder's config.json: all but transformers_version and keys that

@@ -1,5 +1,5 @@
-/* Chunks grow with the work, so that their number is bounded. A rank has those that begin in its
- * share of the bytes. */
+/* Chunks are the larger the more there is to read, so that their number is bounded. Each rank does
+ * an equal number of them. */
 #include "inspect/chunks.h"
 
 #include <pthread.h>

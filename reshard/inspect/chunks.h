@@ -45,7 +45,7 @@ typedef struct inspect_chunks_reader {
     char *data; /* CHUNKS_SLICE */
 } inspect_chunks_reader;
 
-/* Makes it ready where it is not yet. */
+/* Makes it ready, where it is not yet. DCP_OK or an error. */
 int inspect_chunks_prepare(inspect_chunks_reader *r, dcp_checkpoint *ckpt, dcp_error *err);
 void inspect_chunks_release(inspect_chunks_reader *r);
 /* Reads elements [first, first + n) of a tensor, in row-major order, into r->data. */

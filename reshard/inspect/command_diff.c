@@ -27,7 +27,7 @@ typedef struct diff_output {
     const inspect_diff_options *options;
     json_t *meta; /* NULL: not compared */
     size_t meta_n;
-    int all; /* rows that are the same, too */
+    int all; /* also rows that are the same */
 } diff_output;
 
 static int differ(const diff_output *o) {
@@ -130,7 +130,7 @@ static void print_diff_json(const diff_output *o) {
                                       "counts", counts, "tensors", tensors, "meta", o->meta));
 }
 
-/* Prints, on rank 0, what was measured. */
+/* Prints what was measured, on rank 0. */
 static int print(const inspect_differences *d, diff_output *o, int meta, int json) {
     if (meta) o->meta = inspect_differences_meta(d->a, d->b, MOST_META, &o->meta_n);
     if (json)
@@ -147,7 +147,7 @@ static int measure_differences(const launch *job, inspect_differences *d,
     return launch_worst(job, status ? status : inspect_differences_measure(job, d, options));
 }
 
-/* An exit status; of a damaged newest step, the one before it is named. */
+/* An exit status; where the newest step is damaged, the one before it is named. */
 static int open_one(const launch *job, const char *path, dcp_checkpoint **out) {
     dcp_error err = {0};
     if (!dcp_checkpoint_open(job->comm, path, out, &err)) return 0;

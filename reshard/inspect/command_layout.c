@@ -45,7 +45,7 @@ static void print_ranks(const inspect_holders *h) {
     }
 }
 
-/* A group's smallest and largest share, and how many ranks have any. */
+/* The smallest and largest share of each group, and how many ranks have any of it. */
 static void print_groups(const inspect_holders *h) {
     char bytes[32], least[32], most[32];
     printf("\n%-40s %10s %8s %10s %10s\n", "group", "bytes", "holders", "smallest", "largest");

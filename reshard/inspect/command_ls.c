@@ -32,7 +32,8 @@ static void on_progress(void *ctx, uint64_t done, uint64_t total) {
     progress_update(&((row *)ctx)->bar, done, total);
 }
 
-/* Every byte of the step. A check that could not be done is told; its exit status. */
+/* Checks every byte of the step. 0, or an exit status: a check that could not be done is
+ * reported. */
 static int check(const char *folder, row *r) {
     const dcp_verify_options options = {
         .on_damage = on_damage, .on_progress = on_progress, .ctx = r};
@@ -47,7 +48,8 @@ static int check(const char *folder, row *r) {
     return status ? program_report(&err) : 0;
 }
 
-/* A step that is being written has no end that could be missing. */
+/* One row of the list. A step that is still being written is not damaged where something is
+ * missing. */
 static int describe_step(const char *dir, const dcp_step *step, int every_byte, row *r) {
     static const char *const states[] = {"complete", "partial", "abandoned"};
     char folder[PATH_MAX + 80];
@@ -105,7 +107,7 @@ static const char *layout_text(const row *r, char *text) {
     return text;
 }
 
-/* Shards are for a number of ranks, whoever wrote them; else about.json names it. */
+/* The number of shards; of a global file, the ranks that about.json names. */
 static int ranks_of(const row *r) {
     return r->seen.files && r->seen.layout == DCP_LAYOUT_SHARDED ? r->seen.files : r->seen.ranks;
 }
@@ -135,7 +137,7 @@ static json_t *row_json(const row *r) {
                      "damage", r->damage[0] ? r->damage : NULL);
 }
 
-/* The worst of the steps' statuses. */
+/* Lists the steps. The worst of their exit statuses. */
 static int list(const char *dir, const dcp_step *steps, size_t n, int every_byte, int json) {
     json_t *rows = json_array();
     row r;

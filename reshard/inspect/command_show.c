@@ -76,7 +76,7 @@ static int read_view(show_view *v) {
     return status ? program_report(&err) : 0;
 }
 
-/* The element as text; blocks were checked a moment ago, so a failure is rare. */
+/* The element as text. A failure is rare: its block was checked a moment ago. */
 static int element_text(const show_view *v, const uint64_t *index, char *text) {
     char element[8];
     dcp_error err = {0};

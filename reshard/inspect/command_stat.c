@@ -1,7 +1,8 @@
-/* dcp-inspect stat: sizes by kind and module, and what the numbers are like.
+/* dcp-inspect stat: sizes by kind and module, and statistics of the numbers.
  *
- * Chunks' numbers are kept apart and joined in order, so that they are the same whatever the
- * number of threads and ranks; histograms are whole numbers, so a thread has one for each kind. */
+ * Each chunk has statistics of its own, which are joined in order, so that results do not depend on
+ * the number of threads and ranks. Histograms are whole numbers: the order does not matter, so each
+ * thread has one for each kind. */
 #include "inspect/command_stat.h"
 
 #include <inttypes.h>

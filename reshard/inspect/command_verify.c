@@ -85,7 +85,7 @@ static int verify_step(const launch *job, const char *step, json_t **json) {
     return status;
 }
 
-/* What rank 0 finds counts for all. */
+/* Collective. Rank 0 looks for the step, and all get the same path. */
 static int find_step(const launch *job, const char *ckpt, char *step) {
     int status = job->rank ? 0 : step_path_find(ckpt, step);
     launch_broadcast(job, &status, sizeof status);
@@ -104,7 +104,7 @@ static int verify_newest(const launch *job, const char *ckpt, int as_json) {
     return status;
 }
 
-/* The worst status of the complete steps. */
+/* Collective. Verifies all the steps; the worst exit status. */
 static int verify_each(const launch *job, const char *dir, const dcp_step *steps, size_t n,
                        json_t *list) {
     char path[PATH_MAX + 80];

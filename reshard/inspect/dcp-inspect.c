@@ -46,7 +46,8 @@ int main(int argc, char **argv) {
     const program_option none[] = {{0}};
     const program_command program = {
         .name = "dcp-inspect", .usage = usage, .about = about, .options = none};
-    mallopt(M_ARENA_MAX, 1); /* a heap a thread is 64 MiB each of what `ulimit -v` allows */
+    /* A heap for each thread would take 64 MiB of what `ulimit -v` allows. */
+    mallopt(M_ARENA_MAX, 1);
     for (size_t i = 0; argc > 1 && i < sizeof commands / sizeof *commands; i++)
         if (strcmp(argv[1], commands[i].name) == 0) {
             if (commands[i].alone && program_rank() != 0) return PROGRAM_DONE;

@@ -1,6 +1,6 @@
-/* Tensors are paired as two sorted lists are merged. Checksums of whole tensors decide wherever the
- * tables give them. Where shards are cut so that they don't, one of these may: equal state ids,
- * or equal boxes with equal checksums. */
+/* Tensors are paired as two sorted lists are merged. Tensor checksums decide where both tables give
+ * them. Otherwise, where shards are cut in other ways, equal state ids may decide, or equal boxes
+ * with equal checksums; what stays undecided is read. */
 #include "inspect/differences.h"
 
 #include <math.h>
@@ -25,7 +25,7 @@ static int same_box(const dcp_box *a, const dcp_box *b, uint32_t ndim) {
     return 1;
 }
 
-/* By the pieces, where both are cut alike. */
+/* Compares the pieces' checksums, where both sides are cut alike. */
 static inspect_diff_kind judge_pieces(const inspect_differences *d, const inspect_diff_row *r) {
     size_t n = dcp_checkpoint_pieces(d->a, r->ia);
     inspect_diff_kind kind = DIFF_SAME;
@@ -111,8 +111,8 @@ double inspect_differences_relative(const inspect_diff_sums *s) {
 }
 
 /* Both sides are read chunk by chunk. Blocks whose checksums agree are read on one side only, for
- * the norm. What a chunk gives is kept apart and added up in order, so that results are the same
- * whatever the number of threads and ranks. */
+ * the norm. Each chunk has sums of its own, which are added up in order, so that results do not
+ * depend on the number of threads and ranks. */
 
 enum { BATCH = 2048 };
 
@@ -125,7 +125,7 @@ typedef struct diff_measuring {
     inspect_chunks_reader readers[CHUNKS_THREADS][2]; /* of both sides */
 } diff_measuring;
 
-/* One element of each, and their distance where both are finite. */
+/* Adds one element of each side, and their distance `d` where both are finite. */
 static void add_pair(inspect_diff_sums *s, const inspect_diff_options *o, double a, double b,
                      double d) {
     if (!isfinite(a) || !isfinite(b)) {
@@ -248,7 +248,7 @@ static int wants_reading(const inspect_diff_row *r, const inspect_diff_options *
     return (r->kind == DIFF_CHANGED || r->kind == DIFF_DTYPE) && !o->quick;
 }
 
-/* Also rows that have no elements to read. */
+/* Gives every row its final kind, also those without elements to read. */
 static void settle_rows(inspect_differences *d, const inspect_diff_options *o) {
     for (size_t i = 0; i < d->n; i++) {
         inspect_diff_row *r = &d->rows[i];
@@ -298,7 +298,7 @@ int inspect_differences_measure(const launch *job, inspect_differences *d,
     return status;
 }
 
-/* Members are compared as deep as both are objects. What is shown of a key or value is bounded:
+/* Meta is compared member by member, as deep as both sides are objects. Keys are bounded in length:
  * meta may have 16 MiB. */
 
 enum { KEY = 400, DEPTH = 32 };

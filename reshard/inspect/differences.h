@@ -20,8 +20,9 @@ typedef enum inspect_diff_kind {
     DIFF_UNKNOWN, /* the tables don't tell: to be read */
 } inspect_diff_kind;
 
-/* Sums over elements, of two tensors of one shape. What is NaN or infinite in both in the same way
- * counts as equal; where only one is, or they are otherwise so, it is in `nonfinite` alone. */
+/* Sums over the elements of two tensors of one shape. Elements that are the same infinity or both
+ * NaN count as equal; where only one is not finite, or the infinities differ, `nonfinite` alone
+ * counts it. */
 typedef struct inspect_diff_sums {
     uint64_t differing; /* elements whose bits differ, of different dtypes: whose values do */
     uint64_t bits_only; /* of these, of one dtype: whose values are equal (0 and -0, NaNs) */

@@ -1,4 +1,5 @@
-/* Parameters are grouped by module, as deep as there is room for; other kinds are a group each. */
+/* Parameters are grouped by module, as deep as the number of groups allows; every other kind is one
+ * group. */
 #include "inspect/holders.h"
 
 #include <errno.h>
@@ -90,8 +91,7 @@ static int add_held(void *ctx, int rank, const dcp_box *box) {
     return 0;
 }
 
-/* A box of each rank, unless nothing more can come: cut by fsdp alone, no rank has any after one
- * that has none. */
+/* Each rank's box. Where fsdp alone cuts, the ranks after one without a box have none either. */
 static int each_of_mesh(const inspect_holders *h, const dcp_tensor *t, inspect_holders_fn fn,
                         void *ctx) {
     int by_rows = h->mesh->size[RANK_MESH_FSDP] == h->world, dim = rank_mesh_tp_dim(h->mesh, t),
@@ -228,7 +228,7 @@ static void draw_bars(const drawing *d) {
                  program_bytes_text(d->h->bytes[r], text));
 }
 
-/* At most sixteen, at round numbers. */
+/* Ranks along the axis: at most sixteen numbers. */
 static void draw_ranks(const drawing *d, double y) {
     int step = 1;
     char text[32];

@@ -1,4 +1,4 @@
-/* Who holds how much of what: bytes by rank and by group of tensors. */
+/* Who holds how much of what: bytes of each rank, by groups of tensors. */
 #ifndef RESHARD_INSPECT_HOLDERS_H
 #define RESHARD_INSPECT_HOLDERS_H
 

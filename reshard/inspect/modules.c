@@ -1,4 +1,5 @@
-/* Tensors come sorted, so those of a module follow each other: a stack of open modules will do. */
+/* Tensors come sorted, so those of a module follow each other: a stack of the modules that the last
+ * tensor was in is enough. */
 #include "inspect/modules.h"
 
 #include <stdlib.h>

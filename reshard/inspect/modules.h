@@ -1,4 +1,4 @@
-/* Tensors by module: what the dots and slashes in their names say. */
+/* Tensors counted by module, as the dots and slashes in their names give them. */
 #ifndef RESHARD_INSPECT_MODULES_H
 #define RESHARD_INSPECT_MODULES_H
 

@@ -1,4 +1,4 @@
-/* Python's rules: a bound is moved on by the size where it is negative, then cut to what the step's
+/* Python's rules: the size is added to a negative bound, which is then clipped to what the step's
  * direction can reach. */
 #include "inspect/slice.h"
 
@@ -21,7 +21,7 @@ static const dcp_tensor *find_tensor(const dcp_checkpoint *ckpt, const char *nam
     return tensor;
 }
 
-/* A whole number into *out, where there is one; -1 where there is something else. */
+/* Reads a whole number into *out, where one is given; -1 where there is something else. */
 static int parse_number(const char **text, int64_t *out, int *given) {
     char *end;
     *given = !strchr(":,]", **text);
@@ -59,7 +59,7 @@ static void set_range(inspect_slice *s, uint32_t d, int64_t size, int64_t from, 
     s->start[d] = s->count[d] && size ? (uint64_t)from : 0;
 }
 
-/* 0; -1: no slice; or an exit status, what is wrong being told. */
+/* 0; -1: no slice; or an exit status after a message. */
 static int parse_dimension(const char **text, inspect_slice *s, uint32_t d) {
     int64_t size = (int64_t)s->tensor->shape[d], from = 0, to = 0, step = 1;
     int has_from, has_to = 0, has_step = 0;
@@ -146,9 +146,9 @@ int inspect_slice_element(dcp_checkpoint *ckpt, const inspect_slice *s, const ui
     return dcp_checkpoint_read(ckpt, s->tensor->path, &box, out, err);
 }
 
-/* Dimensions after the last one with a step are whole ranges, and so is that one if its rows are
- * short: of what is read there, the elements that are meant are picked. Of the dimensions before it
- * one index is read at a time. */
+/* Dimensions after the last one with a step are read as whole ranges, and so is that one if its
+ * rows are short: the elements that the slice means are then picked from what was read. Of the
+ * dimensions before it one index is read at a time. */
 
 enum { PIECE_BYTES = 16 << 20, LONG_ROW = 1 << 20 };
 
@@ -182,7 +182,7 @@ static uint32_t count_lead(const inspect_slice *s, uint64_t size) {
     return row * stride_of(s, d - 1) > LONG_ROW || row > LONG_ROW ? d : d - 1;
 }
 
-/* Of the piece's n elements those that the step of dimension `lead` meets. */
+/* Picks those of the piece's n elements that the slice means on dimension `lead`; their number. */
 static uint64_t pick(const slice_reading *r, const dcp_box *piece, uint64_t n) {
     uint32_t d = r->lead, ndim = r->s->tensor->ndim;
     uint64_t inner = 1, kept = 0;

@@ -1,5 +1,5 @@
 /* Each batch is measured in two passes and joined to what came before (Chan, Golub, LeVeque 1979),
- * so that large means do not swallow small deviations. */
+ * so that small deviations from a large mean are not lost. */
 #include "inspect/stats.h"
 
 #include <math.h>
@@ -39,7 +39,7 @@ static void add_squares(lanes *l, const double *values, uint64_t n, double mean)
     for (uint64_t i = 0; i < n; i++) l->squares[i] += (values[i] - mean) * (values[i] - mean);
 }
 
-/* Sums side by side, which processors add at once. */
+/* Several sums side by side, which processors add at once. */
 static void measure_batch(inspect_stats *s, const double *values, uint64_t n) {
     lanes l = {0};
     uint64_t whole = n - n % LANES;
@@ -59,7 +59,7 @@ static void measure_batch(inspect_stats *s, const double *values, uint64_t n) {
     }
 }
 
-/* The same where some are to be left out. */
+/* The same for numbers of which some are not finite: those are left out. */
 static void measure_finite(inspect_stats *s, const double *values, uint64_t n) {
     double kept[256];
     inspect_stats all = {0};
@@ -150,7 +150,7 @@ static uint64_t sum_bins(const uint64_t *bins, int from, int n) {
     return sum;
 }
 
-/* At least one mark for what is not nothing. */
+/* The length of a bar: at least one mark where n is not 0. */
 static int length_of(uint64_t n, uint64_t most) {
     return n ? 1 + (int)((double)n / (double)most * (WIDTH - 1)) : 0;
 }

@@ -15,13 +15,13 @@ typedef struct inspect_stats {
 } inspect_stats;
 
 void inspect_stats_add(inspect_stats *s, const double *values, uint64_t n);
-/* Joins what was seen apart. */
+/* Adds the statistics of other numbers to *s. */
 void inspect_stats_join(inspect_stats *s, const inspect_stats *more);
 uint64_t inspect_stats_finite(const inspect_stats *s);
 double inspect_stats_std(const inspect_stats *s); /* of the population */
 
-/* How many numbers are of which magnitude: a bin for each power of two, so that one pass over any
- * numbers will do. */
+/* How many numbers are of which magnitude: a bin for each power of two, so that the range need not
+ * be known before. */
 #define HISTOGRAM_BINS 2048 /* exponents of fp64 */
 
 typedef struct inspect_histogram {

@@ -166,7 +166,8 @@ static uint64_t memory_now(void) {
     return resident * (uint64_t)sysconf(_SC_PAGESIZE);
 }
 
-/* What is left for tensor data beside the descriptions of the boxes that this process writes. */
+/* The part of --memory that is left for tensor data, beside the tables and the boxes that this
+ * process writes. */
 static int divide_memory(const reshard_request *s, const dcp_checkpoint *ckpt, int size,
                          uint64_t *out) {
     enum { BOX_BYTES = 1536, REST = 24 << 20, MOST = 128 << 20 };
@@ -189,9 +190,9 @@ static void update_progress(void *ctx, uint64_t done, uint64_t total) {
     progress_update(ctx, done, total);
 }
 
-/* What about.json of a rewritten step says beside who rewrote it: the kernels and the processor
- * that computed the step in that folder, which a resume compares with its own, and `mesh` unless it
- * is NULL: a JSON object, malloc'd. NULL: out of memory. */
+/* The members of a rewritten step's about.json: the kernels and the processor that computed the
+ * step in the folder `step`, since a resume compares them with its own; and `mesh`, unless it is
+ * NULL. A JSON object, malloc'd; NULL: out of memory. */
 static char *make_about(const char *step, const char *mesh) {
     static const char *const kept[] = {"kernels", "processor"};
     char *text = NULL;
@@ -232,7 +233,7 @@ static int rewrite(const reshard_request *s, dcp_checkpoint *ckpt, dcp_store *st
     return status ? program_report(&err) : 0;
 }
 
-/* The directory that a failed run made, unless another program's steps came into it. */
+/* Removes the directory that a failed run made, unless there are steps of another program in it. */
 static void remove_empty(const char *dst) {
     char lock[PATH_MAX + 8];
     dcp_step *steps;
@@ -262,7 +263,7 @@ static int reshard(const launch *job, const reshard_request *s, dcp_checkpoint *
     return status;
 }
 
-/* Each shard is a file that is open. */
+/* Every shard is an open file: allows as many as the system does. */
 static void allow_files(void) {
     struct rlimit limit;
     if (getrlimit(RLIMIT_NOFILE, &limit)) return;

@@ -1,4 +1,4 @@
-/* Counting what goes from where to where: old boxes against the new ones near them. */
+/* Each old box is compared with the new boxes that may overlap it on dimension 0. */
 #include "reshard/traffic.h"
 
 #include <errno.h>
@@ -37,7 +37,7 @@ static int by_start(const void *a, const void *b) {
     return (x->rank > y->rank) - (x->rank < y->rank);
 }
 
-/* Flows of the same ranks become one. */
+/* Joins flows between the same two ranks. */
 static void combine(counter *c) {
     size_t n = 0;
     if (c->n) qsort(c->list, c->n, sizeof *c->list, by_flow);
@@ -67,7 +67,7 @@ static int add_flow(counter *c, reshard_flow f) {
     return 0;
 }
 
-/* The boxes that new ranks write: of equal ones, the lowest rank's. */
+/* Lists the boxes that new ranks write; of equal boxes only the lowest rank writes. */
 static void find_targets(counter *c, const dcp_tensor *t) {
     int dim = rank_mesh_tp_dim(c->m, t);
     c->n_targets = 0;
@@ -237,9 +237,10 @@ json_t *reshard_traffic_json(const reshard_traffic *f, const reshard_traffic_lab
                      ranks, "flows", list);
 }
 
-/* The drawing. Few ranks: old ones stand left, new ones right, as high as they have bytes, and a
- * band as thick as its bytes goes from each to each. Many: a matrix, old ranks downwards, new ones
- * to the right; a cell is as dark as the bytes that go from some old ranks to some new ones. */
+/* The drawing. Of few ranks: old ones on the left, new ones on the right, as bars whose heights are
+ * their bytes, and between them bands whose thickness is the bytes that go from one to the other.
+ * Of many ranks: a matrix with a row for some old ranks and a column for some new ones; the more
+ * bytes go between them, the darker the cell. */
 
 enum {
     MOST_BARS = 64, /* ranks a side, to be told apart */

@@ -13,7 +13,7 @@ typedef struct reshard_flow {
     uint64_t bytes;
 } reshard_flow;
 
-/* Of a rank number, which may be an old one, a new one or both. */
+/* Bytes of one rank number, which may be an old rank, a new rank or both. */
 typedef struct reshard_flow_rank {
     uint64_t read;    /* of the old rank's file; all of its tensors' bytes */
     uint64_t written; /* to the new rank's file */
@@ -28,7 +28,7 @@ typedef struct reshard_traffic {
     reshard_flow_rank total;
 } reshard_traffic;
 
-/* 0, or PROGRAM_FAILED: memory is short, as was said. */
+/* 0, or PROGRAM_FAILED after a message: memory is short. */
 int reshard_traffic_count(const dcp_checkpoint *ckpt, const rank_mesh *m, reshard_traffic *out);
 void reshard_traffic_free(reshard_traffic *f);
 
