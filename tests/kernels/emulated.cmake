@@ -42,7 +42,14 @@ if(CMAKE_CXX_COMPILER)
 
   # Whole models on it, beside the CPU's.
   if(TARGET trainer_models)
-    add_executable(model_emulated $<TARGET_OBJECTS:model_golden>)
+    set(golden ${PROJECT_SOURCE_DIR}/tests/trainer/model_golden.c)
+    if(DCP_MPI) # the other trainer's tests are there, too
+      set(golden $<TARGET_OBJECTS:model_golden>)
+    endif()
+    add_executable(model_emulated ${golden})
+    target_compile_definitions(model_emulated PRIVATE _GNU_SOURCE
+      TEST_DATA="${PROJECT_SOURCE_DIR}/tests/data")
+    target_include_directories(model_emulated PRIVATE ${PROJECT_SOURCE_DIR}/tests/trainer)
     target_link_libraries(model_emulated PRIVATE dcp_warnings PkgConfig::CMOCKA kernel_registry
       kernel_emulated_backend trainer_models dcp m)
     add_test(NAME model_emulated COMMAND model_emulated cuda)
