@@ -24,8 +24,8 @@ typedef void (*report_balance_tell_fn)(void *ctx, int rank, report_balance_kind 
                                        double ratio);
 
 /* NULL: out of memory. */
-report_balance *report_balance_create(const fsdp_micro_batches *leaves, report_balance_tell_fn tell,
-                                      void *ctx);
+report_balance *report_balance_create(const fsdp_micro_batches *micro_batches,
+                                      report_balance_tell_fn tell, void *ctx);
 void report_balance_destroy(report_balance *b);
 
 /* A step's: what each rank spent computing, and its largest memory so far; [world] each. */

@@ -57,19 +57,19 @@ static int open_metrics(run_report *r, dcp_error *err) {
 static int open_on_rank_0(run_report *r, dcp_error *err) {
     const trainer *t = r->t;
     if (t->rank != 0) return DCP_OK;
-    const fsdp_micro_batches leaves = fsdp_plan_micro_batches(&t->plan);
+    const fsdp_micro_batches micro_batches = fsdp_plan_micro_batches(&t->plan);
     r->usage = calloc(2 * (size_t)t->world, sizeof *r->usage);
-    r->ranks = report_balance_create(&leaves, tell_unbalanced, r);
+    r->ranks = report_balance_create(&micro_batches, tell_unbalanced, r);
     if (!r->usage || !r->ranks) return core_fail_memory(err, 0);
     return open_metrics(r, err);
 }
 
-/* Events of a step: six a stage of a leaf, a save's, and room for what comes once. */
+/* Events of a step: six a stage of a micro-batch, a save's, and room for what comes once. */
 static int begin_trace(run_report *r, dcp_error *err) {
     trainer *t = r->t;
     const uint64_t most = 1 << 20;
     const uint64_t passes =
-        fsdp_micro_steps(t->sharded) + step_evaluate_leaves(t) / (uint64_t)t->world;
+        fsdp_micro_steps(t->sharded) + step_evaluate_micro_batches(t) / (uint64_t)t->world;
     const uint64_t step = 1024 + STEP_SAVE_PHASES + 6 * passes * model_stages(t->m);
     const size_t room = step < most ? step : most;
     const int status = ranks_agree(t->comm, timeline_init(&t->tl, room, err), err);

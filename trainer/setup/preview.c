@@ -36,11 +36,11 @@ static uint64_t unit_params(const fsdp_unit *unit) {
 
 /* How often a step gathers the unit. */
 static uint64_t gathers_of(const fsdp_plan *plan, size_t unit) {
-    const fsdp_micro_batches leaves = fsdp_plan_micro_batches(plan);
+    const fsdp_micro_batches micro_batches = fsdp_plan_micro_batches(plan);
     uint64_t times = 0;
     if (plan->layout->shards == 1) return 0;
     if (unit == 0) return 1;
-    for (uint64_t micro = 0; micro < fsdp_micro_batches_steps(&leaves); micro++)
+    for (uint64_t micro = 0; micro < fsdp_micro_batches_steps(&micro_batches); micro++)
         for (size_t i = 0; i < fsdp_plan_gathers(plan, micro); i++)
             times += fsdp_plan_gather(plan, i) == unit;
     return times;
@@ -98,7 +98,7 @@ static void print_traffic(const fsdp_plan *plan) {
 }
 
 static void print_head(const config *c, const fsdp_plan *plan, int ranks) {
-    const fsdp_micro_batches leaves = fsdp_plan_micro_batches(plan);
+    const fsdp_micro_batches micro_batches = fsdp_plan_micro_batches(plan);
     printf("%" PRIu64 " parameters, %" PRIu64
            " of them trained, in %zu units on %d %s in %d %s; %" PRIu64 " micro-batches of %" PRIu64
            " a step, at most %" PRIu64 " a rank\n",
@@ -106,7 +106,7 @@ static void print_head(const config *c, const fsdp_plan *plan, int ranks) {
            ranks == 1 ? "rank" : "ranks", plan->strategy.replicas,
            plan->strategy.replicas == 1 ? "group that holds the state"
                                         : "groups that hold the state each",
-           plan->micro_batches, c->micro, fsdp_micro_batches_steps(&leaves));
+           plan->micro_batches, c->micro, fsdp_micro_batches_steps(&micro_batches));
 }
 
 static int print_model(const config *c, const model *m, int ranks, dcp_error *err) {

@@ -26,7 +26,7 @@ static uint64_t sample_bytes(const model *m, uint64_t sequence) {
 int setup_memory_predict(const config *c, const model *m, const fsdp_plan *plan, uint64_t sequence,
                          setup_memory *out, dcp_error *err) {
     const fsdp_memory shards = fsdp_plan_memory(plan);
-    const fsdp_micro_batches leaves = fsdp_plan_micro_batches(plan);
+    const fsdp_micro_batches micro_batches = fsdp_plan_micro_batches(plan);
     const uint64_t params = plan->layout->param_elems * sizeof(float);
     const uint64_t grads = plan->layout->grad_elems * sizeof(float);
     const uint64_t slots = plan->layout->grad_elems * plan->slot_bytes;
@@ -42,7 +42,7 @@ int setup_memory_predict(const config *c, const model *m, const fsdp_plan *plan,
                           .units = shards.units,
                           .shared = shards.shared,
                           .partial = fsdp_plan_most_partial(plan),
-                          .samples = fsdp_micro_batches_steps(&leaves) * c->micro *
+                          .samples = fsdp_micro_batches_steps(&micro_batches) * c->micro *
                                      sample_bytes(m, sequence),
                           .buffers = c->by_hdf5 ? 0 : smaller(save_buffers, saved),
                           .program = program_bytes + (is_alone ? 0 : messages_bytes)};

@@ -163,25 +163,26 @@ static int check_start(const trainer *t, dcp_error *err) {
 }
 
 /* Ranks without a micro-batch hold their part of the state, and wait for the others. */
-static void warn_of_idle(const trainer *t, uint64_t leaves) {
-    if ((uint64_t)t->world > leaves)
+static void warn_of_idle(const trainer *t, uint64_t micro_batches) {
+    if ((uint64_t)t->world > micro_batches)
         ranks_warn(t->rank,
                    "%" PRIu64 " of %d ranks have nothing to compute: train_batch_size %" PRIu64
                    " by train_micro_batch_size_per_gpu %" PRIu64 " makes %" PRIu64
                    " micro-batches a step; a smaller micro-batch or a larger batch makes more",
-                   (uint64_t)t->world - leaves, t->world, t->c->batch, t->c->micro, leaves);
+                   (uint64_t)t->world - micro_batches, t->world, t->c->batch, t->c->micro,
+                   micro_batches);
 }
 
 static void tell_plan(const trainer *t) {
-    const uint64_t leaves = config_micro_batches(t->c), world = (uint64_t)t->world;
+    const uint64_t micro_batches = config_micro_batches(t->c), world = (uint64_t)t->world;
     ranks_say(t->rank,
               "%.2f M parameters in %zu units on %d %s; "
               "%" PRIu64 " micro-batches a step, at most %" PRIu64 " a rank; %" PRIu64
               " samples an epoch; %s",
               (double)t->layout->total_params * 1e-6, t->layout->n, t->world,
-              t->world == 1 ? "rank" : "ranks", leaves, (leaves + world - 1) / world,
+              t->world == 1 ? "rank" : "ranks", micro_batches, (micro_batches + world - 1) / world,
               data_samples(t->samples), t->k->describe(t->k));
-    warn_of_idle(t, leaves);
+    warn_of_idle(t, micro_batches);
     if (strcmp(t->transport.name, "mpi") != 0 && t->world > 1)
         ranks_say(t->rank, "units and gradients travel by %s", t->transport.name);
     if (t->eval_samples)
@@ -215,9 +216,9 @@ void setup_end(trainer *t) {
     if (t->k) t->k->free(t->k, t->norm_scratch);
     free(t->logits);
     free(t->losses);
-    free(t->leaves.targets);
-    free(t->leaves.values);
-    free(t->leaves.ids);
+    free(t->inputs.targets);
+    free(t->inputs.values);
+    free(t->inputs.ids);
     if (t->registered) dcp_state_destroy(t->registered);
     model_run_destroy(t->run);
     fsdp_destroy(t->sharded);
@@ -288,20 +289,20 @@ static int make_samples(trainer *t, uint64_t n, dcp_error *err) {
     const sample_shape *s = &t->shape;
     const uint64_t values = model_sample_values(s), most = s->tokens > values ? s->tokens : values;
     if (most > SIZE_MAX / 4 / n) return core_fail_memory(err, SIZE_MAX);
-    if (s->tokens) t->leaves.ids = malloc(n * s->tokens * sizeof *t->leaves.ids);
-    if (values) t->leaves.values = malloc(n * values * sizeof *t->leaves.values);
-    t->leaves.targets = malloc(n * s->targets * sizeof *t->leaves.targets);
-    if ((t->leaves.ids || t->leaves.values) && t->leaves.targets) return DCP_OK;
+    if (s->tokens) t->inputs.ids = malloc(n * s->tokens * sizeof *t->inputs.ids);
+    if (values) t->inputs.values = malloc(n * values * sizeof *t->inputs.values);
+    t->inputs.targets = malloc(n * s->targets * sizeof *t->inputs.targets);
+    if ((t->inputs.ids || t->inputs.values) && t->inputs.targets) return DCP_OK;
     return core_fail_memory(err, n * most * 4);
 }
 
-static int make_leaves(trainer *t, dcp_error *err) {
-    const uint64_t leaves = config_micro_batches(t->c);
+static int make_inputs(trainer *t, dcp_error *err) {
+    const uint64_t micro_batches = config_micro_batches(t->c);
     const size_t scratch = optim_norm_scratch_bytes(t->layout);
-    t->losses = malloc(leaves * sizeof *t->losses);
+    t->losses = malloc(micro_batches * sizeof *t->losses);
     t->norm_scratch = t->k->alloc(t->k, scratch);
     if (!t->losses || !t->norm_scratch)
-        return core_fail_memory(err, leaves * sizeof *t->losses + scratch);
+        return core_fail_memory(err, micro_batches * sizeof *t->losses + scratch);
     return make_samples(t, fsdp_micro_steps(t->sharded) * t->c->micro, err);
 }
 
@@ -321,10 +322,10 @@ static int make_work(trainer *t, dcp_error *err) {
                              &t->sharded, err);
     if (status == DCP_OK && t->state->offloaded)
         fsdp_set_done(t->sharded, state_release_unit, t->state);
-    if (status == DCP_OK) status = make_leaves(t, err);
+    if (status == DCP_OK) status = make_inputs(t, err);
     const int trains =
         status == DCP_OK && fsdp_own_micro_batch(t->sharded, 0) < t->plan.micro_batches;
-    if (status == DCP_OK && (trains || (uint64_t)t->rank < step_evaluate_leaves(t)))
+    if (status == DCP_OK && (trains || (uint64_t)t->rank < step_evaluate_micro_batches(t)))
         status = model_run_create(t->m, t->c->micro, t->sequence, &t->run, err);
     if (status == DCP_OK) status = step_evaluate_prepare(t, err);
     if (t->run) model_run_set_poll(t->run, fsdp_poll, t->sharded);

@@ -39,7 +39,7 @@ int step_evaluate_open(trainer *t, dcp_error *err) {
     return status == DCP_OK ? DCP_OK : blame_eval_path(status, &why, err);
 }
 
-uint64_t step_evaluate_leaves(const trainer *t) {
+uint64_t step_evaluate_micro_batches(const trainer *t) {
     if (!t->eval_samples) return 0;
     return (data_samples(t->eval_samples) + t->c->micro - 1) / t->c->micro;
 }
@@ -56,13 +56,13 @@ int step_evaluate_is_due(const trainer *t) {
     return t->eval_samples && (step == t->c->max_steps || (every > 0 && step % every == 0));
 }
 
-/* The leaf's samples; those behind the last one begin anew and are ignored. */
-static int read_leaf(trainer *t, uint64_t leaf, sample_batch *out, dcp_error *err) {
-    const uint64_t micro = t->c->micro, first = leaf * micro, targets = t->shape.targets;
+/* The micro-batch's samples; those behind the last one begin anew and are ignored. */
+static int read_micro_batch(trainer *t, uint64_t number, sample_batch *out, dcp_error *err) {
+    const uint64_t micro = t->c->micro, first = number * micro, targets = t->shape.targets;
     const uint64_t left = data_samples(t->eval_samples) - first;
     uint64_t counted;
     dcp_error why;
-    *out = model_sample_batch_at(&t->leaves, &t->shape, 0);
+    *out = model_sample_batch_at(&t->inputs, &t->shape, 0);
     const int status =
         data_read(t->eval_samples, t->state->seed, first, micro, out, &counted, &why);
     if (status != DCP_OK) return blame_eval_path(status, &why, err);
@@ -77,7 +77,7 @@ static size_t likeliest(const float *logits, size_t classes) {
     return best;
 }
 
-static void add_leaf(const trainer *t, const sample_batch *batch, evaluation_sums *s) {
+static void add_micro_batch(const trainer *t, const sample_batch *batch, evaluation_sums *s) {
     const size_t classes = t->shape.classes;
     const float *logits = t->logits;
     kernels_type type = KERNELS_F32;
@@ -93,16 +93,16 @@ static void add_leaf(const trainer *t, const sample_batch *batch, evaluation_sum
     }
 }
 
-/* One leaf of each rank. */
+/* One micro-batch of each rank. */
 static int evaluate_round(trainer *t, uint64_t round, evaluation_sums *s, dcp_error *err) {
-    const uint64_t leaf = round * (uint64_t)t->world + (uint64_t)t->rank;
-    const int has_leaf = leaf < step_evaluate_leaves(t);
+    const uint64_t number = round * (uint64_t)t->world + (uint64_t)t->rank;
+    const int has_one = number < step_evaluate_micro_batches(t);
     sample_batch batch;
-    int status = has_leaf ? read_leaf(t, leaf, &batch, err) : DCP_OK;
-    if (has_leaf && status == DCP_OK) status = model_run_set_batch(t->run, &batch, 1.0f, err);
-    const int computes = has_leaf && status == DCP_OK;
+    int status = has_one ? read_micro_batch(t, number, &batch, err) : DCP_OK;
+    if (has_one && status == DCP_OK) status = model_run_set_batch(t->run, &batch, 1.0f, err);
+    const int computes = has_one && status == DCP_OK;
     fsdp_evaluate(t->sharded, computes ? t->run : NULL);
-    if (computes) add_leaf(t, &batch, s);
+    if (computes) add_micro_batch(t, &batch, s);
     return status;
 }
 
@@ -122,7 +122,7 @@ static int add_up_ranks(const trainer *t, evaluation_sums *s, step_evaluation *o
 
 int step_evaluate(trainer *t, step_evaluation *out, dcp_error *err) {
     const uint64_t world = (uint64_t)t->world;
-    const uint64_t rounds = (step_evaluate_leaves(t) + world - 1) / world;
+    const uint64_t rounds = (step_evaluate_micro_batches(t) + world - 1) / world;
     const double start = MPI_Wtime();
     double spent[TIMELINE_SPENT];
     memcpy(spent, t->tl.spent, sizeof spent);

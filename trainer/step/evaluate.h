@@ -17,7 +17,7 @@ int step_evaluate_open(trainer *t, dcp_error *err);
 int step_evaluate_prepare(trainer *t, dcp_error *err);
 
 /* Micro-batches of an evaluation; 0: there is none. */
-uint64_t step_evaluate_leaves(const trainer *t);
+uint64_t step_evaluate_micro_batches(const trainer *t);
 
 /* Whether the step that the state is at ends with an evaluation: every eval_every steps, and at the
  * last. */

@@ -37,13 +37,13 @@ typedef struct trainer {
     dcp_state *registered; /* the state as libdcp saves it */
     fsdp *sharded;
     optim *optimizer;
-    model_run *run;    /* activations of one leaf */
+    model_run *run;    /* activations of one micro-batch */
     uint64_t sequence; /* tokens of a sample; 0: the model takes none */
     sample_shape shape;
-    sample_batch leaves;                  /* all of this rank in a step */
-    double *losses;                       /* [leaves] */
+    sample_batch inputs;                  /* of all micro-batches of this rank in a step */
+    double *losses;                       /* [micro-batches of the step] */
     void *norm_scratch;                   /* in the memory of k */
-    float *logits;                        /* of a leaf, where an evaluation judges classes */
+    float *logits;                        /* of a micro-batch, where an evaluation judges classes */
     double matmul_peak;                   /* of all ranks, operations a second; 0: unknown */
     uint64_t memory_bytes, staging_bytes; /* predicted of a rank; what fences may add */
     timeline tl;                          /* of this rank since the start of its loop */

@@ -1,6 +1,6 @@
-/* Reading a step's leaves, computing their gradients, and the update. Every number that leaves this
- * file is the same on all ranks and for any number of them: losses are one value a leaf, added in
- * leaf order; the norm is an exact sum. */
+/* Reading a step's micro-batches, computing their gradients, and the update. Every number that
+ * leaves this file is the same on all ranks and for any number of them: losses are one value a
+ * micro-batch, added in the order of these; the norm is an exact sum. */
 #include "step/update.h"
 
 #include <inttypes.h>
@@ -12,29 +12,30 @@
 #include "programs/fail.h"
 #include "ranks/agree.h"
 
-/* This rank's leaf of a micro-step; leaves or more where it has none. */
-static uint64_t leaf_of(const trainer *t, uint64_t micro) {
+/* The number of this rank's micro-batch in a micro-step; where it has none, one that no micro-batch
+ * has. */
+static uint64_t micro_batch_of(const trainer *t, uint64_t micro) {
     return fsdp_own_micro_batch(t->sharded, micro);
 }
 
-static int read_leaves(trainer *t, uint64_t *counted, dcp_error *err) {
-    const uint64_t leaves = config_micro_batches(t->c);
+static int read_inputs(trainer *t, uint64_t *counted, dcp_error *err) {
+    const uint64_t micro_batches = config_micro_batches(t->c);
     *counted = 0;
-    for (uint64_t i = 0; leaf_of(t, i) < leaves; i++) {
-        const uint64_t first = t->state->samples + leaf_of(t, i) * t->c->micro;
-        const sample_batch leaf = model_sample_batch_at(&t->leaves, &t->shape, i * t->c->micro);
+    for (uint64_t i = 0; micro_batch_of(t, i) < micro_batches; i++) {
+        const uint64_t first = t->state->samples + micro_batch_of(t, i) * t->c->micro;
+        const sample_batch inputs = model_sample_batch_at(&t->inputs, &t->shape, i * t->c->micro);
         uint64_t n;
         const int status =
-            data_read(t->samples, t->state->seed, first, t->c->micro, &leaf, &n, err);
+            data_read(t->samples, t->state->seed, first, t->c->micro, &inputs, &n, err);
         if (status != DCP_OK) return status;
         *counted += n;
     }
     return DCP_OK;
 }
 
-/* All leaves of this rank; how many targets count in the whole step. */
+/* All micro-batches of this rank; how many targets count in the whole step. */
 static int read_step(trainer *t, uint64_t *counted, dcp_error *err) {
-    int status = ranks_agree(t->comm, read_leaves(t, counted, err), err);
+    int status = ranks_agree(t->comm, read_inputs(t, counted, err), err);
     if (status != DCP_OK) return status;
     MPI_Allreduce(MPI_IN_PLACE, counted, 1, MPI_UINT64_T, MPI_SUM, t->comm);
     if (*counted > 0) return DCP_OK;
@@ -42,37 +43,37 @@ static int read_step(trainer *t, uint64_t *counted, dcp_error *err) {
                      t->shape.tokens ? "token" : "label");
 }
 
-static int compute_leaf(trainer *t, uint64_t micro, float scale, dcp_error *err) {
-    const uint64_t leaf = leaf_of(t, micro);
-    if (leaf >= config_micro_batches(t->c)) {
+static int compute_micro_batch(trainer *t, uint64_t micro, float scale, dcp_error *err) {
+    const uint64_t number = micro_batch_of(t, micro);
+    if (number >= config_micro_batches(t->c)) {
         fsdp_micro_step(t->sharded, micro, NULL);
         return DCP_OK;
     }
-    const sample_batch batch = model_sample_batch_at(&t->leaves, &t->shape, micro * t->c->micro);
+    const sample_batch batch = model_sample_batch_at(&t->inputs, &t->shape, micro * t->c->micro);
     const int status = model_run_set_batch(t->run, &batch, scale, err);
     fsdp_micro_step(t->sharded, micro, status == DCP_OK ? t->run : NULL);
-    t->losses[leaf] = model_run_loss(t->run);
+    t->losses[number] = model_run_loss(t->run);
     return status;
 }
 
-/* Gradients of all leaves, in the shards; the step's loss. */
+/* Gradients of all micro-batches, in the shards; the step's loss. */
 static int compute(trainer *t, uint64_t counted, step_result *out, dcp_error *err) {
-    const uint64_t leaves = config_micro_batches(t->c);
+    const uint64_t micro_batches = config_micro_batches(t->c);
     const float scale = (float)(1.0 / (double)counted);
     int status = DCP_OK;
-    memset(t->losses, 0, leaves * sizeof *t->losses);
+    memset(t->losses, 0, micro_batches * sizeof *t->losses);
     fsdp_step_begin(t->sharded);
     for (uint64_t i = 0; i < fsdp_micro_steps(t->sharded); i++) {
         dcp_error why;
-        const int failed = compute_leaf(t, i, scale, &why);
+        const int failed = compute_micro_batch(t, i, scale, &why);
         if (failed && !status) status = core_fail(err, failed, "%s", why.message);
     }
     const double computed = MPI_Wtime();
     status = ranks_agree(t->comm, status, err);
     if (status != DCP_OK) return status;
-    MPI_Allreduce(MPI_IN_PLACE, t->losses, (int)leaves, MPI_DOUBLE, MPI_SUM, t->comm);
+    MPI_Allreduce(MPI_IN_PLACE, t->losses, (int)micro_batches, MPI_DOUBLE, MPI_SUM, t->comm);
     out->loss = 0;
-    for (uint64_t leaf = 0; leaf < leaves; leaf++) out->loss += t->losses[leaf];
+    for (uint64_t number = 0; number < micro_batches; number++) out->loss += t->losses[number];
     timeline_add(&t->tl, TIMELINE_REDUCE, -1, computed, MPI_Wtime());
     return DCP_OK;
 }
