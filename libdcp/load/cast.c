@@ -8,6 +8,7 @@
 
 #include "core/box.h"
 #include "core/fail.h"
+#include "load/pieces.h"
 
 #define SCRATCH_BYTES (32u << 20)
 #define READ_BYTES BLOCK_BYTES

@@ -5,28 +5,34 @@
 #ifndef DCP_LOAD_CAST_H
 #define DCP_LOAD_CAST_H
 
-#include "load/pieces.h"
+#include <stddef.h>
+
+#include "dcp/error.h"
+
+struct load_job;
+struct load_casting;
+struct plan_box;
 
 /* Collective. Whether any rank's boxes are on a device; before what follows. */
-int load_cast_agree(load_job *l, dcp_error *err);
+int load_cast_agree(struct load_job *l, dcp_error *err);
 
 /* Not collective. Fills l->cast from l->chosen. */
-int load_cast_prepare(load_job *l, dcp_error *err);
+int load_cast_prepare(struct load_job *l, dcp_error *err);
 
 /* 1 where the tensor's boxes are filled by load_cast_narrow. */
-int load_cast_is_narrow(const load_job *l, size_t tensor);
+int load_cast_is_narrow(const struct load_job *l, size_t tensor);
 
 /* Collective. Moves and converts the boxes of tensors whose elements become smaller, but those that
  * load_cast_read reads. */
-int load_cast_narrow(load_job *l, dcp_error *err);
+int load_cast_narrow(struct load_job *l, dcp_error *err);
 
 /* Not collective. Reads and checks one box of a tensor that the boxes don't cover exactly, and
  * converts it where load_cast_narrow would have done. */
-int load_cast_read(load_job *l, const plan_box *b, dcp_error *err);
+int load_cast_read(struct load_job *l, const struct plan_box *b, dcp_error *err);
 
 /* Converts in place what arrived as it was stored. */
-void load_cast_in_place(const load_job *l);
+void load_cast_in_place(const struct load_job *l);
 
-void load_cast_free(load_casting *cast);
+void load_cast_free(struct load_casting *cast);
 
 #endif

@@ -11,6 +11,8 @@
 #include "core/fail.h"
 #include "device/staging.h"
 #include "load/cast.h"
+#include "load/pieces.h"
+#include "move/engine.h"
 #include "plan/tensors.h"
 #include "step/read.h"
 

@@ -5,6 +5,7 @@
 
 #include "core/box.h"
 #include "core/fail.h"
+#include "move/engine.h"
 
 static int make_sums(load_job *l, dcp_error *err) {
     uint64_t blocks = 0;

@@ -3,7 +3,7 @@
 #define DCP_LOAD_PIECES_H
 
 #include "load/select.h"
-#include "move/engine.h"
+#include "move/box_bytes.h"
 #include "plan/boxes.h"
 
 /* The tensors as they lie in memory until everything is proven (cast.h). */
@@ -21,14 +21,14 @@ typedef struct load_job {
     dcp_comm *comm;
     const dcp_load_options *options; /* not NULL */
     load_selection chosen;
-    const move_engine *engine;
+    const struct move_engine *engine;
     load_casting cast;
     plan_boxes boxes;
-    io_queue *queue;     /* of engines by position */
-    move_file *files;    /* of the checkpoint, by address */
-    move_device device;  /* that boxes of this rank are on */
-    uint64_t *sums;      /* of the blocks of each selected tensor's datasets */
-    uint64_t *first_sum; /* where each tensor's begin; of n + 1 tensors */
+    struct io_queue *queue;  /* of engines by position */
+    struct move_file *files; /* of the checkpoint, by address */
+    move_device device;      /* that boxes of this rank are on */
+    uint64_t *sums;          /* of the blocks of each selected tensor's datasets */
+    uint64_t *first_sum;     /* where each tensor's begin; of n + 1 tensors */
     dcp_report report;
 } load_job;
 

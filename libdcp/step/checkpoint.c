@@ -18,7 +18,7 @@
 #include "step/list.h"
 #include "step/visibility.h"
 
-static int compare_paths(const char *a, size_t a_bytes, const char *b, size_t b_bytes) {
+static int compare_tensor_paths(const char *a, size_t a_bytes, const char *b, size_t b_bytes) {
     int order = memcmp(a, b, a_bytes < b_bytes ? a_bytes : b_bytes);
     return order ? order : (a_bytes > b_bytes) - (a_bytes < b_bytes);
 }
@@ -30,8 +30,8 @@ static size_t tensor_path_bytes(const step_dataset *p) {
 
 static int by_dataset_tensor(const void *a, const void *b) {
     const step_dataset *x = a, *y = b;
-    int order = compare_paths(x->row->tensor.path, tensor_path_bytes(x), y->row->tensor.path,
-                              tensor_path_bytes(y));
+    int order = compare_tensor_paths(x->row->tensor.path, tensor_path_bytes(x), y->row->tensor.path,
+                                     tensor_path_bytes(y));
     if (order) return order;
     if (x->file != y->file) return x->file < y->file ? -1 : 1;
     return (x->row > y->row) - (x->row < y->row);
@@ -163,8 +163,8 @@ static int begins_tensor(const dcp_checkpoint *ckpt, size_t i) {
     if (!i || ckpt->layout == DCP_LAYOUT_GLOBAL) return 1;
     const step_dataset *datasets = ckpt->datasets;
     const step_dataset *a = &datasets[i - 1], *b = &datasets[i];
-    return compare_paths(a->row->tensor.path, tensor_path_bytes(a), b->row->tensor.path,
-                         tensor_path_bytes(b)) != 0;
+    return compare_tensor_paths(a->row->tensor.path, tensor_path_bytes(a), b->row->tensor.path,
+                                tensor_path_bytes(b)) != 0;
 }
 
 /* A tensor for each group of datasets, with a path of its own. */
