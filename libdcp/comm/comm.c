@@ -1,9 +1,9 @@
-/* The communicator object, and the collectives as the library calls them: a failure becomes
- * DCP_ERR_COMM with one line that says which collective, and nothing is sent for nothing. All ranks
- * pass the same sizes to all but comm_alltoall, so leaving a collective out happens on all.
+/* The communicator object, and the collectives as the library calls them. A failure becomes
+ * DCP_ERR_COMM with one line that names the collective. A collective of no bytes is left out; since
+ * all ranks pass the same sizes to all but comm_alltoall, all of them leave it out.
  *
- * In the agreement on one status the lowest rank that failed speaks for all. Its message travels
- * only where some rank failed, which all ranks know from the same all-reduce. */
+ * comm_agree needs one all-reduce where all is well. Only where some rank failed, the message of
+ * the lowest one is broadcast. */
 #include "comm/comm.h"
 
 #include <limits.h>
@@ -12,7 +12,8 @@
 
 #include "core/fail.h"
 
-/* Of one rank alone: copies or nothing, so no launcher and no MPI_Init is needed. */
+/* The collectives of one rank alone copy or do nothing, so they need no launcher and no MPI_Init.
+ */
 static int alone_broadcast(void *ctx, void *buf, uint64_t bytes, int root) {
     (void)ctx, (void)buf, (void)bytes, (void)root;
     return 0;

@@ -1,8 +1,9 @@
 /* Collectives as the library uses them, and the agreement on one status.
  *
- * Collective rule: a local failure never returns between two collectives. Do the local work, pass
- * its status to comm_agree, go on only if that returns DCP_OK. A failing collective itself is
- * DCP_ERR_COMM; after it no rank is waited for any more. */
+ * The rule of collectives: a local failure never returns between two of them, or the other ranks
+ * would wait for ever. Do the local work, pass its status to comm_agree, and go on only if that
+ * returns DCP_OK. A collective that fails itself returns DCP_ERR_COMM; after that, no rank waits
+ * for another any more. */
 #ifndef DCP_COMM_COMM_H
 #define DCP_COMM_COMM_H
 
@@ -11,10 +12,10 @@
 
 #include "dcp/comm.h"
 
-/* Memory that all ranks of a communicator see. Each rank has two areas, page-aligned, and for each
- * page (PAGE_BYTES) of them a mark, 0 at first. Who uses them agrees by barriers on who may touch
- * what when, leaves the marks 0, and leaves the areas to nobody: their content means nothing to the
- * next. */
+/* Memory that all ranks of a communicator see. Each rank has two areas, page-aligned. Each page
+ * (PAGE_BYTES) of an area has a mark, which is 0 at first. Users agree by barriers on who may touch
+ * what when. They set all marks back to 0 at their end, and leave nothing in the areas for the next
+ * user. */
 typedef struct comm_shared {
     size_t area_bytes;
     unsigned char **areas; /* [2 * rank + which] */
@@ -35,20 +36,20 @@ struct dcp_comm {
     void *ctx;
     void (*destroy_ctx)(void *ctx); /* NULL where the context is the caller's */
     /* Collective: a communicator of the same ranks that another thread may use at the same time,
-     * and that sleeps while it waits. NULL: there can be none. */
+     * and that sleeps while it waits. NULL: no such communicator is possible. */
     int (*duplicate)(struct dcp_comm *comm, struct dcp_comm **out, dcp_error *err);
     const comm_shared *shared; /* NULL: they share nothing */
     int rank, size;
-    uint64_t eights[]; /* an 8 for each rank: the sizes of an all-to-all of one u64 */
+    uint64_t eights[]; /* 8 for each rank: the sizes of an all-to-all of one u64 */
 };
 
-/* A communicator over `ops`, which it copies, without a duplicate; NULL where memory is short. One
- * rank alone needs no ops. */
+/* A communicator over `ops`, which it copies; NULL where memory is short. It cannot be duplicated
+ * unless the caller sets `duplicate`. With one rank, `ops` is not used and may be NULL. */
 dcp_comm *comm_create(const dcp_comm_ops *ops, void *ctx, void (*destroy_ctx)(void *ctx), int rank,
                       int size);
 
-/* Collective: a communicator of the same ranks for another thread. *out stays as it is where there
- * can be none. */
+/* Collective: a communicator of the same ranks for another thread. Where that is not possible,
+ * DCP_OK is returned and *out stays as it is. */
 int comm_duplicate(dcp_comm *comm, dcp_comm **out, dcp_error *err);
 
 int comm_broadcast(dcp_comm *comm, void *buf, uint64_t bytes, int root, dcp_error *err);

@@ -1,6 +1,7 @@
 /* Every collective is a sequence of rounds. In a round each rank fills its slot, publishes it,
- * waits for all others, and reads theirs. There are two slots a rank, by turns: who fills one again
- * has seen all others publish the round between, and so be done with reading it. */
+ * waits for all others, and reads theirs. Each rank has two slots, which it uses in turn. Before it
+ * fills a slot again, it has seen all others publish the round in between, so they are done with
+ * reading it. */
 #include "comm/host.h"
 
 #include <stdlib.h>
@@ -25,8 +26,8 @@ static void push_mpi(MPI_Comm comm) {
     MPI_Iprobe(MPI_ANY_SOURCE, MPI_ANY_TAG, comm, &flag, MPI_STATUS_IGNORE);
 }
 
-/* Naps grow where it waits beside a thread that computes, and so keeps MPI going itself, but for
- * when that thread waits for this one. */
+/* A rank that waits beside a thread that computes sleeps longer and longer, since that thread keeps
+ * MPI going. It still wakes now and then, for when that thread waits for this one. */
 static void wait_for_rank(const comm_mpi *ctx, int rank) {
     const comm_host *host = &ctx->host;
     core_futex *round = host->rounds[rank];
@@ -122,8 +123,8 @@ static int host_gather(void *context, const void *send, uint64_t bytes, void *re
     return 0;
 }
 
-/* What the ranks send one another: each one's messages in rank order are a stream, of which a slot
- * holds the next part. The sizes of all messages go first. */
+/* An all-to-all. The messages that a rank sends are one stream, in the order of the ranks that get
+ * them; a slot holds the next part of it. The sizes of all messages go first. */
 typedef struct streams {
     comm_mpi *ctx;
     const unsigned char *send;
@@ -217,7 +218,7 @@ static size_t marks_bytes(const comm_host *host) {
     return core_round_to_pages(host->shared.area_bytes / PAGE_BYTES * sizeof **host->shared.marks);
 }
 
-/* What a rank has: its round, two slots, the marks of two areas, two areas. */
+/* The memory of a rank: its round, two slots, the marks of two areas, two areas. */
 static size_t rank_bytes(const comm_host *host) {
     return PAGE_BYTES + slots_bytes(host) + 2 * (marks_bytes(host) + host->shared.area_bytes);
 }

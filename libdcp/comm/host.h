@@ -1,6 +1,6 @@
-/* Ranks of one host: their collectives go through memory that they share, and who waits sleeps
- * until the one it waits for has come. So ranks that wait cost nothing, where MPI asks over and
- * over: beside a thread that computes, and where there are more ranks than cores. */
+/* Collectives of ranks on one host, through memory that they share. A rank that waits sleeps until
+ * the rank that it waits for has come. MPI would ask again and again, which costs a core: beside a
+ * thread that computes, or where there are more ranks than cores. */
 #ifndef DCP_COMM_HOST_H
 #define DCP_COMM_HOST_H
 
@@ -20,14 +20,15 @@ typedef struct comm_host {
     int rank, size;
 } comm_host;
 
-/* The context of a communicator over MPI; of either kind. */
+/* The context of a communicator over MPI, through shared memory or by messages. */
 typedef struct comm_mpi {
     MPI_Comm comm;
-    int yields; /* it may wait beside a thread that computes: whoever waits leaves that the core */
+    int yields; /* it works beside a thread that computes: while it waits, it leaves the core to
+                   that */
     comm_host host;
 } comm_mpi;
 
-/* Their context: a comm_mpi whose host was joined. They cannot fail. */
+/* Collectives of a comm_mpi that has joined its host. They cannot fail. */
 extern const dcp_comm_ops comm_host_ops;
 
 /* Collective over ctx->comm: returns 1 where all of its ranks now share memory, or 0 on all. */

@@ -1,6 +1,7 @@
-/* The first rank makes a file that exists in memory alone, and the others open it through /proc,
- * which a process may where it could trace the first one: the same user, the same processes. In
- * another container that path may lead to another file: hence its numbers are compared. */
+/* The first rank makes a file that exists in memory alone. The others open it through /proc, which
+ * the kernel allows where a process could trace the first one: the same user, the same process
+ * namespace. In another container that path may lead to another file, so device and inode are
+ * compared. */
 #include <fcntl.h>
 #include <stdint.h>
 #include <stdio.h>
@@ -44,7 +45,7 @@ static void identify(int fd, file_of_first *file) {
     file->inode = st.st_ino;
 }
 
-/* vm.overcommit_memory is 2: no more memory is promised than there is. */
+/* Whether vm.overcommit_memory is 2: the kernel promises no more memory than there is. */
 static int memory_is_counted(void) {
     char mode = 0;
     const int fd = open("/proc/sys/vm/overcommit_memory", O_RDONLY | O_CLOEXEC);
@@ -54,9 +55,9 @@ static int memory_is_counted(void) {
     return n == 1 && mode == '2';
 }
 
-/* Pages come when they are first touched, on the processor that does. Where memory is counted, one
- * that can't be had then is SIGBUS: so there all are taken now. Past the limit of a file's size the
- * kernel would send SIGXFSZ. */
+/* A page is made when it is first touched, near the processor that touches it. Where memory is
+ * counted, a page that cannot be had then ends the process by SIGBUS, so all pages are taken now. A
+ * file beyond the limit of file sizes would end it by SIGXFSZ. */
 static int set_size(int fd, size_t bytes) {
     struct rlimit limit;
     if (getrlimit(RLIMIT_FSIZE, &limit) == 0 && limit.rlim_cur < bytes) return -1;

@@ -1,8 +1,8 @@
-/* A communicator over MPI: between hosts by its messages, on one host through shared memory.
+/* A communicator over MPI: by messages between hosts, through shared memory on one host.
  *
- * MPI-3 counts are ints: what is larger goes in pieces, which every rank derives from sizes that
- * both sides know, so no rank waits for a piece that is not sent. Nothing is allocated between
- * collectives. */
+ * Counts of MPI-3 are ints, so what is larger goes in pieces. Every rank derives the pieces from
+ * sizes that both sides know, so no rank waits for a piece that is not sent. No memory is allocated
+ * between collectives. */
 #include "dcp/mpi.h"
 
 #include <stddef.h>
@@ -23,7 +23,7 @@
 
 static MPI_Comm comm_of(void *ctx) { return ((comm_mpi *)ctx)->comm; }
 
-/* MPI waits by asking over and over. A thread beside one that computes must leave it the core. */
+/* MPI waits by asking again and again. A thread beside one that computes must leave it the core. */
 static int sleep_until_done(int n, MPI_Request *requests) {
     struct timespec pause = {.tv_nsec = 20000};
     for (int done = 0;;) {

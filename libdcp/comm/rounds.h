@@ -1,5 +1,5 @@
-/* Many all-to-alls one after the other, whose sizes are agreed on at once: a round then is one
- * collective, and allocates nothing. */
+/* Many all-to-alls one after the other. Their sizes are agreed on at once, so that a round is a
+ * single collective and allocates nothing. */
 #ifndef DCP_COMM_ROUNDS_H
 #define DCP_COMM_ROUNDS_H
 

@@ -1,7 +1,7 @@
-/* Elements of one type as another. Everything goes through fp64 (or as if), which holds every value
- * of the types that may be converted exactly; so there is one rounding, whatever the pair. A batch
- * is read before any of it is written, which is what makes overlapping memory safe (dcp/tensor.h).
- */
+/* Converting elements of one type to another. Each element goes through fp64, or gives the same
+ * result as if it did. fp64 holds every value of the convertible types exactly, so there is one
+ * rounding for every pair of types. A batch is read before any of it is written, so memory may
+ * overlap (dcp/tensor.h). */
 #include <string.h>
 
 #include "dcp/tensor.h"
@@ -68,8 +68,8 @@ static inline uint64_t round_off(uint64_t magnitude, unsigned drop) {
     return (magnitude + half - 1 + (magnitude >> drop & 1)) >> drop;
 }
 
-/* Below the smallest normal number the last place stands still; the shift grows instead. `top` is
- * what follows the largest number. */
+/* Below the smallest normal number the last bit has a fixed value, so the shift grows instead.
+ * `top` is the first number that is too large. */
 static inline uint32_t encode(double value, unsigned e, unsigned m, uint32_t top, uint32_t nan) {
     uint64_t bits, bias = (1u << (e - 1)) - 1;
     memcpy(&bits, &value, sizeof bits);
@@ -163,8 +163,8 @@ static void write_batch(dcp_dtype to, const double *in, uint64_t n, unsigned cha
     }
 }
 
-/* The pair that training and inference exchange most goes through its bits: the same results as
- * through fp64, in vectors. A NaN becomes quiet. */
+/* fp32 and bf16, the pair that is converted most, by their bits: the same results as through fp64,
+ * in vectors. A NaN becomes quiet. */
 static void narrow_to_bf16(const unsigned char *in, uint64_t n, unsigned char *out) {
     uint32_t wide[BATCH];
     uint16_t narrow[BATCH];

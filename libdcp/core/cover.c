@@ -1,6 +1,6 @@
-/* Disjoint boxes whose volumes add up to the tensor's cover it. Boxes are swept along the dimension
- * that is cut finest, in the order of their starts there, so each is compared only with those that
- * reach into it on that dimension. */
+/* Boxes that do not overlap cover the tensor where their volumes add up to its own. Boxes are
+ * sorted by their start on the dimension that is cut finest. So each is compared only with those
+ * that it can touch on that dimension. */
 #include "core/cover.h"
 
 #include <stdlib.h>

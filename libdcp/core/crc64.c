@@ -1,6 +1,6 @@
-/* The raw form's shift is a product with x^(8 n) modulo the polynomial, put together from the
- * powers x^(2^i). Small pieces are shifted as often as they are summed, so products are made by the
- * processor's carry-less multiplication where it has one. */
+/* A shift multiplies by x^(8 n) modulo the polynomial; the factor is a product of the powers
+ * x^(2^i). Small pieces are shifted as often as they are summed, so products use the processor's
+ * carry-less multiplication where it has one. */
 #include "core/crc64.h"
 
 #include <isa-l.h>
@@ -84,7 +84,7 @@ uint64_t core_crc64_shift(uint64_t raw, uint64_t count) {
     return raw;
 }
 
-/* The initial ~0 travels through the message, the final ~0 is added after it. */
+/* What the inversions of the initial and the final value add, for a message of that length. */
 static uint64_t inversions(uint64_t bytes) { return ~core_crc64_shift(~0ULL, bytes); }
 
 uint64_t core_crc64_finish(uint64_t raw, uint64_t bytes) { return raw ^ inversions(bytes); }

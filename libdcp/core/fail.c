@@ -1,8 +1,8 @@
 /* Errors: the texts of the statuses, and filling a dcp_error.
  *
- * A message is formatted apart and then copied, so that an error may be rephrased with its own old
- * message as an argument; and it is one line whatever the names in it hold. The reason stands at
- * its end, so a message that is too long, as paths can make it, loses its middle. */
+ * A message is formatted into memory of its own and then copied, so that an error's old message can
+ * be an argument of its new one. Line breaks in names are replaced: a message is one line. The
+ * reason stands at the end, so where a message is too long, its middle is left out. */
 #include "core/fail.h"
 
 #include <errno.h>

@@ -1,6 +1,6 @@
-/* Asking for memory before it is needed. What planning walks over lies all over the heap, and with
- * thousands of tensors on many ranks of a host it is in no cache any more: a walk that asks for
- * what comes a few steps later does not wait for each. */
+/* Asking for memory before it is needed. The tensors that planning walks over are spread over the
+ * heap, and with thousands of them no cache holds them. A walk that asks for the tensor some steps
+ * ahead does not wait for each. */
 #ifndef DCP_CORE_PREFETCH_H
 #define DCP_CORE_PREFETCH_H
 

@@ -1,5 +1,5 @@
-/* Building a state dict. Everything that a single rank can know to be wrong is refused here; what
- * takes other ranks' knowledge is checked when a save or load starts (libdcp/plan). */
+/* Building a state dict. What a single rank can know to be wrong is refused here. What depends on
+ * other ranks is checked when a save or load starts (libdcp/plan). */
 #define _GNU_SOURCE /* twalk_r */
 #include "core/state_dict.h"
 

@@ -1,4 +1,4 @@
-/* The state dict from inside. */
+/* The state dict (dcp/state.h) from inside. */
 #ifndef DCP_CORE_STATE_DICT_H
 #define DCP_CORE_STATE_DICT_H
 
@@ -24,7 +24,8 @@ typedef struct state_tensor {
     size_t n_boxes;
 } state_tensor;
 
-/* As a state keeps it: in one piece of memory, but for the boxes where they are several. */
+/* A tensor as a state stores it: in one block of memory, with room for one box. More boxes are
+ * allocated apart. */
 typedef struct state_kept {
     state_tensor tensor;
     state_box box; /* room for a single one */

@@ -1,5 +1,6 @@
-/* Boxes travel to the arbiters of their tensors, verdicts come back. On the wire a box is u64s: its
- * tensor, its holder and above that the number of dimensions, start and count of each. */
+/* Boxes travel to the arbiters of their tensors, and answers come back. A box is sent as u64s: the
+ * tensor's number; the holder's rank, with the number of dimensions in the upper half; start and
+ * count of each dimension. */
 #include "plan/boxes.h"
 
 #include <stdio.h>
@@ -190,7 +191,7 @@ static size_t *order_by_arbiter(const plan_boxes *plan, int size) {
     return order;
 }
 
-/* Verdicts come back in the order in which boxes went out. */
+/* Answers come back in the order in which the boxes went out. */
 static void read_answers(plan_boxes *plan, const size_t *order, const uint32_t *answers) {
     for (size_t i = 0; i < plan->n; i++) {
         plan->boxes[order[i]].keeper = answers[i] & 1;
@@ -198,7 +199,7 @@ static void read_answers(plan_boxes *plan, const size_t *order, const uint32_t *
     }
 }
 
-/* Each arbiter knows its own tensors' verdicts; XOR joins them. */
+/* Each arbiter knows whether its own tensors are covered; XOR joins what they know. */
 static int share_exact(dcp_comm *comm, plan_boxes *plan, size_t n, dcp_error *err) {
     size_t words = (n + 7) / 8;
     uint64_t *all = calloc(words + 1, sizeof *all);

@@ -1,9 +1,10 @@
 /* Who holds which boxes of the tensors, and who keeps each.
  *
- * Each tensor has an arbiter: the rank of its number modulo the world size. Every rank sends its
- * boxes to their arbiters. An arbiter judges its tensors alone, and answers for each box whether
- * its holder keeps it (one of each set of replicas does). No rank ever sees more than its share:
- * work and memory are those of its own boxes and of tensors / ranks whole tensors. */
+ * Each tensor has an arbiter: tensor number i belongs to rank i modulo the world size. Every rank
+ * sends its boxes to the arbiters of their tensors. An arbiter looks whether the boxes cover its
+ * tensors. For each box it answers whether the holder keeps it: of equal boxes on several ranks
+ * (replicas), one is kept. So no rank sees all boxes: its work and memory grow with its own boxes
+ * and with tensors / ranks. */
 #ifndef DCP_PLAN_BOXES_H
 #define DCP_PLAN_BOXES_H
 

@@ -1,5 +1,5 @@
-/* Agreement on the tensors: one checksum a rank where all is well; where not, rank 0's list goes
- * round, so that the first tensor that differs can be named, with what each rank has there. */
+/* Agreement on the tensors. Where all is well it takes one checksum a rank. Where not, rank 0's
+ * list is broadcast, to find the first tensor that differs and what each rank has there. */
 #include "plan/tensors.h"
 
 #include <stdio.h>

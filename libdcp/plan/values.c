@@ -1,5 +1,5 @@
-/* Saying who disagrees: every rank's record goes to rank 0, which groups equal ones. Only where
- * something is wrong, so its cost does not matter. */
+/* Saying who disagrees: every rank's record goes to rank 0, which groups equal ones. This happens
+ * only where something is wrong, so its cost does not matter. */
 #include "plan/values.h"
 
 #include <inttypes.h>
