@@ -1,5 +1,6 @@
-/* ISA-L's Cauchy matrix: identity on top, and any square choice of its rows can be inverted. With
- * one row of data its other row is a copy, which makes partner a code like the others. */
+/* The code is ISA-L's Cauchy matrix: its upper part is the identity, and any square choice of its
+ * rows can be inverted. With one row of data, the other row is a copy; so partner is a code like
+ * the others. */
 #include "redundancy/code.h"
 
 #include <isa-l.h>
@@ -14,7 +15,8 @@ int redundancy_code_data_strips(const code_group *g) {
     return g->kind == REDUNDANCY_RS ? g->members - g->lost : 1;
 }
 
-/* Which row of the stripe is redundant: below `lost`; a data strip's row is that less `lost`. */
+/* Below `lost`: this row of the stripe is redundant. Else it is data, and its number is that less
+ * `lost`. */
 static int rotation(const code_group *g, int number, int member) {
     return (member - number + g->members) % g->members;
 }

@@ -1,10 +1,11 @@
-/* The erasure code of a group, as pure arithmetic over GF(2^8).
+/* The erasure code of a group: arithmetic over GF(2^8), no files.
  *
- * A group of g members has g stripes. A stripe of rs(k) has a strip on every member: k of them are
- * redundant, g - k are the members' next segments of data; which members have which moves on by one
- * from stripe to stripe, so that all hold the same (as in SCR, "Reed-Solomon"). A stripe of partner
- * has two strips: a member's whole file, and its copy on the next member. Strips of a stripe are
- * its rows, data first; any redundancy_code_data_strips() of them give the others. */
+ * A group of g members has g stripes. A stripe of rs(k) has a strip on every member. k of its
+ * strips are redundant. The other g - k are the next segments of those members' data. From stripe
+ * to stripe the redundant strips move on by one member, so that all members hold the same number of
+ * them (as in SCR, "Reed-Solomon"). A stripe of partner has two strips: a member's whole file, and
+ * its copy on the next member. The rows of a stripe are its strips, data first. Any
+ * redundancy_code_data_strips() of them give the others. */
 #ifndef DCP_REDUNDANCY_CODE_H
 #define DCP_REDUNDANCY_CODE_H
 

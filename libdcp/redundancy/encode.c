@@ -1,6 +1,6 @@
-/* Writing the redundancy files of a step: every member's file is read once, and a slice of it at a
- * time goes to those who keep strips of it. The lengths of a group's files are known before, their
- * checksums afterwards; so the header comes last. */
+/* Writing the redundancy files of a step. Every member's file is read once; one slice of it at a
+ * time goes to the ranks that keep strips of it. The lengths of a group's files are known before,
+ * their checksums only afterwards, so the header is written last. */
 #include "redundancy/encode.h"
 
 #include <fcntl.h>

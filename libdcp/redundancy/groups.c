@@ -1,6 +1,6 @@
-/* Groups whose members are on different nodes: ranks are sorted by node and dealt to the groups in
- * turn, like cards. Where no node has more ranks than there are groups, it has at most one in each;
- * and the groups' sizes differ by one at most. */
+/* Ranks are sorted by node, and dealt to the groups in turn, as cards are. Where no node has more
+ * ranks than there are groups, no group gets two ranks of a node. The sizes of the groups differ by
+ * one at most. */
 #include "redundancy/groups.h"
 
 #include <stdio.h>

@@ -1,4 +1,4 @@
-/* Space for the whole file is taken at first, so that a full disk is noticed before bytes move. */
+/* Space for the whole file is reserved at first, so a full disk is noticed before bytes move. */
 #include "redundancy/output.h"
 
 #include <errno.h>

@@ -1,4 +1,5 @@
-/* A file that is written under a temporary name and gets its own when it is whole and durable. */
+/* A redundancy file or shard that is being written: under a temporary name until it is complete and
+ * durable. */
 #ifndef DCP_REDUNDANCY_OUTPUT_H
 #define DCP_REDUNDANCY_OUTPUT_H
 

@@ -1,5 +1,5 @@
-/* The bytes of a redundancy file: a page of header, the table of its blocks' checksums padded to
- * whole pages, the strips. Nothing in it is believed before the header's own checksum. */
+/* A redundancy file is a page of header, the table of its blocks' checksums padded to whole pages,
+ * and the strips. Nothing in it is used before the header's own checksum is right. */
 #include "redundancy/parity.h"
 
 #include <dirent.h>

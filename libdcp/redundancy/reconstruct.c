@@ -1,6 +1,7 @@
-/* Writing what is lost, some groups at a time: of each stripe, enough strips that are left go to
- * the ranks that write the others. A rebuilt shard gets its name when its checksum is that which
- * the redundancy files know; the sources of all are files that the survey has read whole. */
+/* Files are rebuilt some groups at a time. Of each stripe, as many intact strips as it takes go to
+ * the ranks that write the lost ones. A rebuilt shard gets its name when its checksum is the one in
+ * the redundancy files. All files that are read have been checked by the survey, every byte of
+ * them. */
 #include "redundancy/reconstruct.h"
 
 #include <errno.h>
@@ -72,8 +73,9 @@ static int has_other(const rebuild_site *at, const rebuild_group *g, int member,
     return 0;
 }
 
-/* Who writes a member's lost files: who has its other one, or a damaged copy; else a node that has
- * no other member, so that the next loss is survived as well. */
+/* Who writes a member's lost files: the rank that has the member's other file, or a damaged copy.
+ * Else a rank on a node that has no other member of the group, so that the next loss can be
+ * survived as well. */
 static int choose_writer(const rebuild_site *at, const rebuild_group *g, int member) {
     int size = at->comm->size, first = g->numbers[member] % size;
     for (int k = 0; k < 2; k++)
@@ -307,7 +309,7 @@ static int rebuild_collected(rebuilder *r, dcp_error *err) {
     return status;
 }
 
-/* As many groups at once as there are ranks, so that the work of one falls to a rank, usually. */
+/* As many groups at once as there are ranks: usually each rank then has the work of one. */
 static int most_groups(const dcp_comm *comm) {
     return comm->size < GROUPS_AT_ONCE ? comm->size : GROUPS_AT_ONCE;
 }

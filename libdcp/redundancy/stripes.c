@@ -1,6 +1,7 @@
-/* A slice of every strip at a time: its bytes are read where they are, sent to each rank that
- * needs them, combined there and written. Both ends know the sizes of all messages: strips lie in
- * them in the order of the list. The slice is as large as the busiest rank's memory allows. */
+/* Strips move one slice at a time. The bytes of a slice are read where they are, sent to each rank
+ * that needs them, combined there and written. Both ends know the sizes of all messages, in which
+ * strips lie in the order of the list. A slice is as large as the memory of the busiest rank
+ * allows. */
 #include "redundancy/stripes.h"
 
 #include <errno.h>
@@ -27,8 +28,9 @@ typedef struct strips_move {
     uint64_t *send_bytes, *receive_bytes, *send_at, *receive_at;
 } strips_move;
 
-void redundancy_strip_sum(const strip_file *file, const unsigned char *data, uint64_t offset,
-                          uint64_t bytes) {
+/* Adds the part [offset, offset + bytes) of the file's bytes to its checksums. */
+static void sum_strip(const strip_file *file, const unsigned char *data, uint64_t offset,
+                      uint64_t bytes) {
     for (uint64_t part; file->raws && bytes; data += part, offset += part, bytes -= part) {
         uint64_t block = offset / file->block_bytes;
         uint64_t end = core_min_u64((block + 1) * file->block_bytes, file->bytes);
@@ -102,7 +104,7 @@ static int read_strip(const strips_move *m, const strip *from, unsigned char *to
     int status = io_read_plain(file->fd, to, have, file->start + offset, file->path, err);
     if (status) return status;
     memset(to + have, 0, bytes - have);
-    redundancy_strip_sum(file, to, offset, have);
+    sum_strip(file, to, offset, have);
     return DCP_OK;
 }
 
@@ -132,7 +134,7 @@ static int write_strip(const strips_move *m, const strip *to, const unsigned cha
     const strip_file *file = to->file;
     uint64_t offset = to->offset + m->start;
     uint64_t left = offset < file->bytes ? core_min_u64(bytes, file->bytes - offset) : 0;
-    redundancy_strip_sum(file, data, offset, left);
+    sum_strip(file, data, offset, left);
     return io_write_plain(file->fd, data, left, file->start + offset, file->path, err);
 }
 

@@ -33,10 +33,6 @@ typedef struct stripe {
     unsigned char *coeffs; /* [n_out][n_in] */
 } stripe;
 
-/* Adds the part [offset, offset + bytes) of the file's bytes to its checksums. */
-void redundancy_strip_sum(const strip_file *file, const unsigned char *data, uint64_t offset,
-                          uint64_t bytes);
-
 /* Memory for the strips of a stripe; 0, or -1 where memory is short. */
 int redundancy_stripe_allocate(stripe *s, int n_in, int n_out);
 void redundancy_stripes_free(stripe *list, size_t n);

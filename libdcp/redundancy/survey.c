@@ -1,10 +1,10 @@
-/* Where the files of a step are, and whether that is enough.
+/* Where the files of a step are, and whether they are enough.
  *
- * First each rank lists the files in the folders that it sees. What can't be read is as damaged as
- * what has wrong bytes: both are lost. Then it is found which save the survey is about: redundancy
- * files of the same save say the same of it, and where there are files of several saves, as many
- * ranks as possible decide. Of each file one intact copy is chosen; a rank that finds its copy
- * damaged withdraws it, and the choice is made anew until none is withdrawn. */
+ * First each rank lists the files in the folders that it sees. A file that cannot be read counts as
+ * lost, like one with wrong bytes. Then the ranks decide which save the survey is about, since
+ * folders may hold redundancy files of several saves: the one that most of them vote for. Of each
+ * file one intact copy is chosen. A rank that finds its chosen copy damaged withdraws it, and the
+ * choice is made again until no copy is withdrawn. */
 #include "redundancy/survey.h"
 
 #include <dirent.h>
@@ -93,7 +93,8 @@ static int is_of_save(const redundancy_survey *s, const parity_header *h) {
     return is_same_save(&wanted, &has);
 }
 
-/* The save with the most votes of `list`, where equal ones are added up; of two the later. */
+/* The save with the most votes in `list`, where votes for the same save are added up. Of two with
+ * equally many, the later. */
 static save_votes most_votes(const save_votes *list, size_t n) {
     save_votes best = {0};
     for (size_t i = 0; i < n; i++) {
@@ -169,7 +170,7 @@ static int is_whole_group(const redundancy_survey *s, int leader) {
     return n == members && s->shards[leader].member == 0 && members > s->lost;
 }
 
-/* Groups of which only forged files tell different things are as unknown. */
+/* Groups whose files contradict each other, as forged ones would, count as unknown. */
 static void keep_whole_groups(redundancy_survey *s) {
     for (int f = 0; f < s->world; f++) {
         int leader = s->shards[f].leader;
@@ -300,7 +301,7 @@ static int check_bytes(const redundancy_survey *s, survey_found *f, dcp_error *e
     return DCP_OK;
 }
 
-/* The rank's distance from the one whose turn it is to take the file: lets ranks share the work. */
+/* How far the rank is behind the one that should read the file, so that ranks share the work. */
 static uint64_t distance_of_turn(const dcp_comm *comm, size_t file, int rank) {
     uint64_t size = (uint64_t)comm->size;
     return ((uint64_t)rank + size - file % size) % size;

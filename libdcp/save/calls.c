@@ -1,10 +1,9 @@
 /* The public calls of a save: at once, or in flight beside what the caller does next.
  *
- * Of a save in flight, a thread runs the whole save over a communicator of its own (a duplicate of
- * the store's), on a copy of the store, which goes back into the store when the save is settled: so
- * the caller's thread and the save's never touch the same object. Where there can be no such
- * thread, the first fence or wait runs the save. Whoever runs it, every rank's collectives come in
- * the same order. */
+ * A thread runs a save in flight, over a duplicate of the store's communicator and on a copy of the
+ * store's object. When the save is settled, the copy goes back into the store; so the two threads
+ * never touch the same object. Where there can be no such thread, the first fence or wait runs the
+ * save. In both cases the collectives come in the same order on every rank. */
 #include "save/calls.h"
 
 #include <pthread.h>
@@ -23,7 +22,7 @@ struct dcp_saving {
     dcp_report report;
     dcp_error error;
     int status;
-    int may_have_thread; /* the same on all ranks; else a fence, a wait or the next save runs it */
+    int may_have_thread; /* the same on all ranks; 0: a fence, a wait or the next save runs it */
     int has_thread;
     pthread_t thread;
     pthread_mutex_t lock; /* of what is below */
@@ -123,8 +122,8 @@ static void launch_saving(dcp_store *store, dcp_saving *s) {
     if (s->has_thread) pthread_setname_np(s->thread, "dcp-save"); /* in top, and in profiles */
 }
 
-/* The ranks' threads end at different times: one that is not done refuses for all. Where there are
- * none, all ranks run the save here, or none does. */
+/* The threads of ranks end at different times: where one is not done, all refuse. Without threads,
+ * either all ranks run the save here, or none does. */
 int save_call_begin(dcp_store *store, save_call call, const dcp_save_options *options,
                     dcp_error *err) {
     int refuses = options && options->when_busy == DCP_BUSY_REFUSE;

@@ -1,6 +1,6 @@
-/* What a store keeps for its saves, from one save to the next. Made by the first save. The store
- * carries it without knowing what is in it; while a save runs in a thread, only `in_flight` is
- * touched by other threads. */
+/* What a store keeps for its saves, from one save to the next. The first save makes it. The store
+ * carries it without knowing what is in it. While a save runs in a thread, other threads touch
+ * `in_flight` only. */
 #ifndef DCP_SAVE_CONTEXT_H
 #define DCP_SAVE_CONTEXT_H
 
@@ -47,8 +47,8 @@ int save_context_follow(dcp_store *store, const dcp_state *state, uint64_t bytes
  * would cost more than the checksums do. */
 int save_context_open_queue(save_context *context, dcp_error *err);
 
-/* Not trusted after a failure is what the next save would go on with. Page-locked memory is kept
- * where it was not the device that failed: taking it again would hold up the training. */
+/* After a failed save: drops what the next save could not rely on. Page-locked memory stays where
+ * it was not the device that failed, since taking it again would hold up the training. */
 void save_context_reset(save_context *context, int status);
 
 #endif

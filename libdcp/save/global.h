@@ -5,8 +5,7 @@
 #include "save/layout.h"
 #include "save/request.h"
 
-/* Collective: writes what belongs into `folder`, and notes what was saved in the store's context.
- */
+/* Collective: writes the file into `folder`, and notes what was saved in the store's context. */
 int save_global(dcp_store *store, const save_request *request, const save_layout *plan,
                 const char *folder, move_progress *progress, dcp_report *report, dcp_error *err);
 

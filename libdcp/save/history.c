@@ -1,9 +1,9 @@
-/* What was saved last. Fingerprints are of whole tensors and known to all ranks, so each rank
- * judges alone and all judge the same; rank 0 says it.
+/* Fingerprints are of whole tensors, and all ranks know them. So each rank finds alone what
+ * changed, and all find the same; rank 0 logs it.
  *
  * The first save after a restart takes the history from the tables of the loaded step, as if this
- * store had saved it, so that a frozen tensor is not written anew. Without good tables nothing is
- * shared, which is no failure. */
+ * store had saved it. So a frozen tensor is not written again. Where the tables are not good,
+ * nothing is shared, which is no failure. */
 #include "save/history.h"
 
 #include <fcntl.h>

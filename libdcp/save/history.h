@@ -1,5 +1,5 @@
-/* What the last save of a store wrote, kept in memory for the next one: to tell what changed
- * between them. */
+/* What the last save of a store wrote. It is kept in memory, to tell what changed in the next one.
+ * */
 #ifndef DCP_SAVE_HISTORY_H
 #define DCP_SAVE_HISTORY_H
 

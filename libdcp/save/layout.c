@@ -1,4 +1,4 @@
-/* Planning, and not planning again while tensors and boxes stay as they are. */
+/* Planning a save, unless tensors and boxes are as they were in the last one. */
 #include "save/layout.h"
 
 #include <stdlib.h>

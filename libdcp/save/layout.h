@@ -1,5 +1,6 @@
-/* The plan of a save: agreed tensors, who keeps which boxes, and for layout global the file's
- * layout. Kept from save to save: a save at every step plans once. */
+/* The plan of a save: which tensors, who keeps which boxes, and for layout global where everything
+ * lies in the file. It is kept from save to save: saves of the same tensors and boxes are planned
+ * once. */
 #ifndef DCP_SAVE_LAYOUT_H
 #define DCP_SAVE_LAYOUT_H
 

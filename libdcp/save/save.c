@@ -1,5 +1,5 @@
-/* Plan, write, publish. Whatever fails, all ranks leave with the same status and the
- * temporary folder goes. */
+/* Plan, write, publish. Where anything fails, all ranks return the same status and the temporary
+ * folder is removed. */
 #include "save/save.h"
 
 #include <limits.h>

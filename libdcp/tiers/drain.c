@@ -1,7 +1,7 @@
-/* Filling one store from another's files. Each rank reads back the boxes of the shard that it wrote
- * itself, or of those that fall to it, block by block against their checksums, and a save of them
- * goes into the other store, all in a thread over that store's communicator. The step that is read
- * is pinned, so that `keep` leaves it. */
+/* Filling one store from another's files. Each rank reads back the boxes that it wrote itself, or
+ * those that are its share, and checks every block. They are saved into the other store like any
+ * state. All of this happens in a thread, over that store's communicator. The step that is read is
+ * pinned, so that `keep` does not remove it. */
 #include "tiers/drain.h"
 
 #include <limits.h>
@@ -140,7 +140,7 @@ void tiers_drain_start(const dcp_tiers *tiers, tier *to, tier *from) {
     }
     to->drain = d;
     store_pin(d->from, d->step);
-    /* HDF5 and MPI-IO are called where the caller calls them: see save/async.c */
+    /* HDF5 and MPI-IO are called where the caller calls them: see save/calls.c */
     int may_have_thread =
         to->comm && move_engine_choose(d->options.engine, d->to->dir)->is_for_any_thread;
     d->has_thread = may_have_thread && pthread_create(&d->thread, NULL, fill_thread, d) == 0;

@@ -1,5 +1,5 @@
-/* Paths of private stores name the rank or the host, where ranks share a file system but not its
- * directory. All else is the same on all ranks. */
+/* Paths of private stores may name the rank or the host: ranks can share a file system without
+ * sharing a directory on it. All else in the list is the same on all ranks. */
 #include "tiers/given.h"
 
 #include <limits.h>
@@ -12,7 +12,7 @@
 #include "core/crc64.h"
 #include "core/fail.h"
 
-/* What stands for the braces at `at`; their length, 0 where they are none that we know. */
+/* The value of the braces at `at`, and their length; 0 where they are unknown. */
 static size_t stand_in(const char *at, int rank, char *out, size_t size) {
     if (strncmp(at, "{rank}", 6) == 0) {
         snprintf(out, size, "%d", rank);

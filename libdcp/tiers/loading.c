@@ -1,4 +1,5 @@
-/* What to load. Every store's steps are candidates, newest first; each is tried until one loads. */
+/* Choosing what to load. The steps of all stores are candidates, newest first. Each is tried until
+ * one loads. */
 #include <limits.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -25,7 +26,7 @@ static int append_step(candidates *c, uint64_t step, size_t of, dcp_error *err) 
     return DCP_OK;
 }
 
-/* Of a shared store rank 0's view counts, of a private one everybody's. */
+/* In a shared store rank 0's view counts, in a private one that of every rank. */
 static int list_tier(dcp_comm *comm, const dcp_tier *given, dcp_step **steps, size_t *n,
                      dcp_error *err) {
     char *path = NULL;
@@ -121,7 +122,7 @@ typedef struct loading {
     int rebuilt; /* files of the step being tried */
 } loading;
 
-/* A step that was listed and has lost its files is as damaged as one that lost a byte. */
+/* A step that was listed, and whose files are gone, counts as damaged. */
 static int is_damage(int status) {
     return status == DCP_ERR_CORRUPT || status == DCP_ERR_NOT_FOUND;
 }
@@ -135,7 +136,7 @@ static int load_step(loading *l, const dcp_tiers_step *which, dcp_error *err) {
     return status;
 }
 
-/* Redundancy makes good what is missing, and with every_byte what is damaged. */
+/* Redundancy replaces missing files, and with every_byte damaged ones. */
 static int rebuild(loading *l, const dcp_tiers_step *which, int every_byte, dcp_error *err) {
     int files = 0;
     int status =
@@ -144,7 +145,7 @@ static int rebuild(loading *l, const dcp_tiers_step *which, int every_byte, dcp_
     return status;
 }
 
-/* Damage is tried to be rebuilt, once: what then still doesn't load is passed over. */
+/* A damaged step is rebuilt once. Where it still does not load, it is passed over. */
 static int try_step(loading *l, const dcp_tiers_step *which, dcp_error *err) {
     const tier *t = &l->tiers->list[which->tier];
     dcp_error why;

@@ -1,6 +1,6 @@
-/* Opening and closing the list of stores, and what a run tells it at its start. The first store is
- * saved into from memory, and filled only where that failed; it shares the caller's communicator.
- * Every other one has its own, since its saves run beside those of the first. */
+/* Opening and closing the list of stores. The first store is usually saved into from memory and
+ * shares the caller's communicator. Every other one has its own, since it is filled while the first
+ * one is saved into. */
 #include <stdlib.h>
 #include <string.h>
 

@@ -1,7 +1,7 @@
-/* Which store gets a save, and when the others are filled. Ranks decide alike: from what they all
- * know, or by one all-reduce over who is still busy. Stores are filled from the save in flight once
- * it has been waited for, so a store's own object is changed by the caller's thread only while no
- * save of it is under way. */
+/* Which store gets a save, and when the others are filled. Ranks decide alike: by what they all
+ * know, or by one all-reduce over who is still busy. Stores are filled from the save in flight
+ * after it has been waited for, so the caller's thread changes a store's object only while no save
+ * of it is in flight. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -84,8 +84,8 @@ static int find_busy(dcp_tiers *tiers, uint64_t *busy, dcp_error *err) {
 
 typedef enum tiers_call { IN_FLIGHT, NOW, NOW_AND_LAST } tiers_call;
 
-/* Collective: which stores are due depends on the step, so ranks must mean the same one. A flight
- * that is under way on any rank refuses on all. */
+/* Collective. Which stores are due depends on the step, so ranks must mean the same one. A save
+ * that is in flight on any rank refuses on all. */
 static int agree_on_turn(dcp_tiers *tiers, uint64_t step, dcp_busy when_busy, tiers_call call,
                          dcp_error *err) {
     const plan_value values[] = {
@@ -100,8 +100,8 @@ static int agree_on_turn(dcp_tiers *tiers, uint64_t step, dcp_busy when_busy, ti
     return plan_agree(tiers->comm, status, values, sizeof values / sizeof *values, err);
 }
 
-/* Steps that a run which went back has left behind must not pass for its newest ones in any store,
- * so they go aside in all of them first. A single store does it at its publication. */
+/* Where a run went back, later steps must not count as the newest ones of any store. So they are
+ * set aside in all stores first. A single store does so at its publication. */
 static int set_aside(dcp_tiers *tiers, dcp_error *err) {
     int status = DCP_OK;
     for (size_t i = 0; i < tiers->n && tiers->n > 1 && !tiers->set_aside && !status; i++)
@@ -137,7 +137,7 @@ static dcp_save_options options_of(const tier *t, const dcp_save_options *given)
     return own;
 }
 
-/* Of the waiting ones the fastest that did not fail last time; it waits no more. */
+/* Of the waiting stores the fastest that did not fail last time. It no longer waits then. */
 static tier *take_first(dcp_tiers *tiers) {
     tier *first = NULL;
     for (size_t i = 0; i < tiers->n; i++) {
