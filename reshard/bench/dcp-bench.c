@@ -8,23 +8,181 @@
 #include <jansson.h>
 #include <limits.h>
 #include <mpi.h>
+#include <stddef.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
 #include <unistd.h>
 
 #include <dcp/dcp.h>
 
-#include "bench/workload.h"
 #include "common/launch.h"
 #include "programs/arguments.h"
 #include "programs/program.h"
+
+/* The benchmark's state: the tensors of a decoder with L layers, hidden size H and vocabulary V,
+ * three times (parameter and two moments), fp32, cut on dimension 0; and this rank's part of it,
+ * filled so that an element in a wrong place shows. All boxes lie in one piece of memory, each at
+ * the start of a page, as an allocator of large tensors would place them. */
+typedef struct bench_tensor {
+    char path[96];
+    dcp_tensor tensor; /* its path points to the one above */
+    dcp_box box;       /* this rank's */
+    uint32_t *data;    /* page aligned, in the arena; NULL where the box is empty */
+} bench_tensor;
+
+typedef struct workload {
+    bench_tensor *tensors;
+    size_t n;
+    uint64_t bytes; /* of all ranks */
+    char *arena;
+    uint64_t arena_bytes;
+    dcp_state *state;
+} workload;
+
+#define PAGE 4096
+#define PER_LAYER 9
+#define OUTSIDE_LAYERS 2
+#define MATRIX 2
+
+typedef struct shape {
+    const char *name;
+    uint32_t ndim;
+    uint64_t rows, cols; /* in units of the hidden size */
+} shape;
+
+static const shape layer_shapes[PER_LAYER] = {
+    {"input_layernorm", 1, 1, 0},       {"post_attention_layernorm", 1, 1, 0},
+    {"self_attn.q_proj", MATRIX, 2, 1}, {"self_attn.k_proj", MATRIX, 1, 1},
+    {"self_attn.v_proj", MATRIX, 1, 1}, {"self_attn.o_proj", MATRIX, 1, 2},
+    {"mlp.gate_proj", MATRIX, 3, 1},    {"mlp.up_proj", MATRIX, 3, 1},
+    {"mlp.down_proj", MATRIX, 1, 3},
+};
+
+static const char *const sections[] = {"model", "optimizer/exp_avg", "optimizer/exp_avg_sq"};
+#define SECTIONS (sizeof sections / sizeof *sections)
+
+static void describe_outer(bench_tensor *t, const char *section, int is_norm, uint64_t hidden,
+                           uint64_t vocab) {
+    snprintf(t->path, sizeof t->path, "/%s/model.%s.weight", section,
+             is_norm ? "norm" : "embed_tokens");
+    t->tensor = (dcp_tensor){t->path, DCP_F32, is_norm ? 1 : MATRIX, {is_norm ? hidden : vocab}};
+    if (!is_norm) t->tensor.shape[1] = hidden;
+}
+
+static void describe_in_layer(bench_tensor *t, const char *section, uint64_t layer, const shape *s,
+                              uint64_t hidden) {
+    snprintf(t->path, sizeof t->path, "/%s/model.layers.%" PRIu64 ".%s.weight", section, layer,
+             s->name);
+    t->tensor = (dcp_tensor){t->path, DCP_F32, s->ndim, {s->rows * hidden, s->cols * hidden}};
+}
+
+static void describe_tensors(workload *work, uint64_t layers, uint64_t hidden, uint64_t vocab) {
+    bench_tensor *t = work->tensors;
+    for (size_t s = 0; s < SECTIONS; s++) {
+        describe_outer(t++, sections[s], 0, hidden, vocab);
+        describe_outer(t++, sections[s], 1, hidden, vocab);
+        for (uint64_t layer = 0; layer < layers; layer++)
+            for (size_t k = 0; k < PER_LAYER; k++)
+                describe_in_layer(t++, sections[s], layer, &layer_shapes[k], hidden);
+    }
+}
+
+static uint64_t box_bytes(const bench_tensor *t) {
+    return dcp_box_elems(&t->box, t->tensor.ndim) * sizeof *t->data;
+}
+
+static uint64_t in_pages(uint64_t bytes) { return (bytes + PAGE - 1) / PAGE * PAGE; }
+
+static int place_tensors(workload *work, int rank, int ranks, dcp_error *err) {
+    for (size_t i = 0; i < work->n; i++) {
+        bench_tensor *t = &work->tensors[i];
+        t->box = dcp_box_chunk(&t->tensor, rank, ranks);
+        work->bytes += dcp_tensor_bytes(&t->tensor);
+        work->arena_bytes += in_pages(box_bytes(t));
+    }
+    if (work->arena_bytes == 0) return DCP_OK;
+    void *arena =
+        mmap(NULL, work->arena_bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    if (arena == MAP_FAILED) {
+        snprintf(err->message, sizeof err->message, "out of memory: %" PRIu64 " bytes",
+                 work->arena_bytes);
+        return err->status = DCP_ERR_NO_MEMORY;
+    }
+    char *at = work->arena = arena;
+    for (size_t i = 0; i < work->n; i++) {
+        bench_tensor *t = &work->tensors[i];
+        if (box_bytes(t) > 0) t->data = (uint32_t *)(void *)at;
+        at += in_pages(box_bytes(t));
+    }
+    return DCP_OK;
+}
+
+static void clear_workload(workload *work) {
+    if (work->arena) memset(work->arena, 0xa5, work->arena_bytes);
+}
+
+/* The memory is touched, so that its pages are there. Not collective. */
+static int make_workload(workload *work, uint64_t layers, uint64_t hidden, uint64_t vocab, int rank,
+                         int ranks, dcp_error *err) {
+    *work = (workload){.n = SECTIONS * (OUTSIDE_LAYERS + PER_LAYER * layers)};
+    *err = (dcp_error){.status = DCP_ERR_NO_MEMORY, .rank = -1, .message = "out of memory"};
+    work->tensors = calloc(work->n, sizeof *work->tensors);
+    if (!work->tensors) return DCP_ERR_NO_MEMORY;
+    describe_tensors(work, layers, hidden, vocab);
+    int status = place_tensors(work, rank, ranks, err);
+    if (status == DCP_OK) status = dcp_state_create(&work->state, err);
+    for (size_t i = 0; i < work->n && status == DCP_OK; i++) {
+        bench_tensor *t = &work->tensors[i];
+        status = dcp_state_add(work->state, &t->tensor, &t->box, t->data, err);
+    }
+    if (status == DCP_OK) clear_workload(work);
+    return status;
+}
+
+static void free_workload(workload *work) {
+    dcp_state_destroy(work->state);
+    if (work->arena) munmap(work->arena, work->arena_bytes);
+    free(work->tensors);
+}
+
+/* The value of element `i` of tensor number `t`: 32 bits that are never compared as a number. */
+static uint32_t pattern(size_t t, uint64_t i) {
+    return (uint32_t)i * 2654435761u ^ (uint32_t)t * 0x9e3779b9u;
+}
+
+/* The tensor's element that the box begins with. */
+static uint64_t first_elem(const bench_tensor *t) {
+    return t->box.start[0] * (t->tensor.ndim == MATRIX ? t->tensor.shape[1] : 1);
+}
+
+/* Gives each element the value that its tensor and place determine. */
+static void fill_workload(workload *work) {
+    for (size_t k = 0; k < work->n; k++) {
+        const bench_tensor *t = &work->tensors[k];
+        uint64_t n = dcp_box_elems(&t->box, t->tensor.ndim), first = first_elem(t);
+        for (uint64_t i = 0; i < n; i++) t->data[i] = pattern(k, first + i);
+    }
+}
+
+/* The path of the first tensor whose elements are not as filled; NULL: all are. */
+static const char *check_workload(const workload *work) {
+    for (size_t k = 0; k < work->n; k++) {
+        const bench_tensor *t = &work->tensors[k];
+        uint64_t n = dcp_box_elems(&t->box, t->tensor.ndim), first = first_elem(t);
+        uint32_t wrong = 0;
+        for (uint64_t i = 0; i < n; i++) wrong |= t->data[i] ^ pattern(k, first + i);
+        if (wrong) return t->path;
+    }
+    return NULL;
+}
 
 #define BENCH_TOOL "dcp-bench" /* in about.json of what it saved */
 
 typedef struct bench {
     launch job;
-    bench_workload work;
+    workload work;
     const char *dir;
     uint64_t repeats;
     dcp_engine engine;
@@ -180,7 +338,7 @@ static int bench_save(bench *b, int async) {
     if (steps != PROGRAM_DONE) return steps;
     dcp_store_options options = {.tool = BENCH_TOOL, .log = print_log, .log_ctx = b};
     if (dcp_store_open(b->job.comm, b->dir, &options, &store, &err)) return program_report(&err);
-    bench_workload_fill(&b->work);
+    fill_workload(&b->work);
     uint64_t step = find_newest(&b->job, b->dir);
     int status = DCP_OK;
     for (uint64_t r = 0; r < b->repeats && status == DCP_OK; r++) {
@@ -219,7 +377,7 @@ static int load_once(bench *b) {
     char folder[PATH_MAX];
     snprintf(folder, sizeof folder, "%s/step-%08" PRIu64, b->dir, find_newest(&b->job, b->dir));
     drop_cache(&b->job, access(folder, F_OK) == 0 ? folder : b->dir);
-    bench_workload_clear(&b->work);
+    clear_workload(&b->work);
 
     dcp_report report = {0};
     dcp_checkpoint *ckpt;
@@ -240,7 +398,7 @@ static int bench_load(bench *b) {
     for (uint64_t r = 0; r < b->repeats; r++) {
         int result = load_once(b);
         if (result != PROGRAM_DONE) return result;
-        const char *wrong = bench_workload_check(&b->work);
+        const char *wrong = check_workload(&b->work);
         if (wrong)
             program_note("rank %d: %s holds other values than were saved", b->job.rank, wrong);
         int worst = launch_worst(&b->job, wrong ? PROGRAM_DIFFERS : PROGRAM_DONE);
@@ -269,8 +427,8 @@ static int run_bench(bench *b, const char *op, const bench_sizes *size) {
     dcp_error err;
     int result = launch_start(&b->job);
     if (result != 0) return result;
-    int status = bench_workload_create(&b->work, size->layers, size->hidden, size->vocab,
-                                       b->job.rank, b->job.size, &err);
+    int status = make_workload(&b->work, size->layers, size->hidden, size->vocab, b->job.rank,
+                               b->job.size, &err);
     if (status != DCP_OK) program_note("rank %d: %s", b->job.rank, err.message);
     result = launch_worst(&b->job, status == DCP_OK ? PROGRAM_DONE : PROGRAM_FAILED);
     if (result == PROGRAM_DONE && b->dry_run)
@@ -279,7 +437,7 @@ static int run_bench(bench *b, const char *op, const bench_sizes *size) {
         print_planned(b, op);
     else if (result == PROGRAM_DONE)
         result = strcmp(op, "load") == 0 ? bench_load(b) : bench_save(b, strcmp(op, "async") == 0);
-    bench_workload_destroy(&b->work);
+    free_workload(&b->work);
     launch_end(&b->job);
     return result;
 }

@@ -116,7 +116,7 @@ static void name_files(const export_contents *contents, const export_part *part)
 }
 
 /* Makes the header of a file, which gives the places of its items: they lie one after another. */
-static int lay_out_file(export_contents *contents, export_file *file) {
+static int place_items(export_contents *contents, export_file *file) {
     dcp_error err = {0};
     dcp_tensor *tensors = calloc(file->n + 1, sizeof *tensors);
     if (!tensors) return program_no_memory();
@@ -150,7 +150,7 @@ static int make_files(export_contents *contents, const export_settings *s) {
     for (size_t p = 0; p < contents->n_parts; p++) name_files(contents, &contents->parts[p]);
     int status = 0;
     for (size_t i = 0; status == 0 && i < contents->n_files; i++)
-        status = lay_out_file(contents, &contents->files[i]);
+        status = place_items(contents, &contents->files[i]);
     return status;
 }
 

@@ -7,7 +7,7 @@
 #include <unistd.h>
 
 #include "common/launch.h"
-#include "common/progress.h"
+#include "common/progress_bar.h"
 #include "common/step_path.h"
 #include "export/contents.h"
 #include "export/hdf5_file.h"
@@ -114,7 +114,7 @@ typedef struct bar {
 static void add_progress(void *ctx, uint64_t bytes) {
     bar *b = ctx;
     b->done += bytes;
-    progress_update(&b->progress, b->done, b->total);
+    progress_bar_update(&b->progress, b->done, b->total);
 }
 
 /* Collective. Rank 0 makes the files, and all ranks write into them. */
@@ -130,9 +130,9 @@ static int write_files(const launch *job, dcp_checkpoint *ckpt, const export_req
     if (status) return status;
     for (size_t i = 0; s->what.hdf5 && i < contents->n; i++)
         launch_broadcast(job, &contents->items[i].offset, sizeof contents->items[i].offset);
-    progress_start(&b.progress, "exporting");
+    progress_bar_start(&b.progress, "exporting");
     status = export_stream_share(job, ckpt, contents, tmp, &meter);
-    progress_end(&b.progress);
+    progress_bar_end(&b.progress);
     status = launch_worst(job, status);
     return status ? status : export_stream_note_overflows(job, contents);
 }

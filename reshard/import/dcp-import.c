@@ -13,8 +13,7 @@
 #include <dcp/dcp.h>
 
 #include "common/launch.h"
-#include "common/progress.h"
-#include "import/config_check.h"
+#include "common/progress_bar.h"
 #include "import/hf_source.h"
 #include "programs/arguments.h"
 #include "programs/program.h"
@@ -100,7 +99,7 @@ static int open_folder_everywhere(const launch *job, const import_request *s, fo
     int status = job->rank == 0 ? open_folder(job, path, f) : 0;
     if (status == 0 && job->rank == 0) {
         import_note_unnamed(path, f->reader);
-        status = import_config_check(path, f->config, f->reader, s->allow_mismatch);
+        status = import_source_check(path, f->config, f->reader, s->allow_mismatch);
     }
     status = launch_worst(job, status);
     if (status == 0) status = launch_worst(job, job->rank == 0 ? 0 : open_folder(job, path, f));
@@ -197,8 +196,8 @@ static char *make_json(folder *f) {
     return text;
 }
 
-static void on_progress(void *bar, uint64_t done, uint64_t total) {
-    progress_update(bar, done, total);
+static void update_bar(void *bar, uint64_t done, uint64_t total) {
+    progress_bar_update(bar, done, total);
 }
 
 static void on_log(void *ctx, dcp_log_level level, const char *line) {
@@ -211,11 +210,11 @@ static int save(const launch *job, const import_request *s, const folder *f, con
     dcp_store *store;
     progress_bar bar;
     const dcp_store_options to = {.replace = s->force, .tool = "dcp-import", .log = on_log};
-    const dcp_save_options options = {.on_progress = on_progress, .progress_ctx = &bar};
+    const dcp_save_options options = {.on_progress = update_bar, .progress_ctx = &bar};
     if (dcp_store_open(job->comm, s->dst, &to, &store, &err)) return program_report(&err);
-    progress_start(&bar, "importing");
+    progress_bar_start(&bar, "importing");
     int status = dcp_save(store, 0, import_source_state(f->source), json, &options, NULL, &err);
-    progress_end(&bar);
+    progress_bar_end(&bar);
     dcp_store_close(store);
     return status ? program_report(&err) : 0;
 }

@@ -34,6 +34,13 @@ void import_note_unnamed(const char *folder, const dcp_st_reader *reader);
  * begin with `_`. *out is released with json_decref. */
 int import_config_read(const char *folder, json_t **out);
 
+/* Compares the tensors with those that config.json asks for, where dcp-train takes that
+ * configuration (dropout aside). Lists the first ones that are missing, surplus or of another
+ * shape: a failure, or with `allow` a note. What dcp-train would refuse in config.json is a note.
+ * Returns an exit status. */
+int import_source_check(const char *folder, const json_t *config, const dcp_st_reader *reader,
+                        int allow);
+
 /* The state that rank `rank` of `size` contributes: its rows of every tensor and file, read when
  * the save asks for them. */
 typedef struct import_source import_source;

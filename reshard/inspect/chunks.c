@@ -5,7 +5,7 @@
 #include <pthread.h>
 #include <stdlib.h>
 
-#include "common/progress.h"
+#include "common/progress_bar.h"
 #include "io/threads.h"
 #include "programs/program.h"
 
@@ -76,7 +76,7 @@ static void do_chunks(void *ctx, unsigned thread) {
         if (i >= r->end) break;
         if (r->fn(r->ctx, thread, (size_t)i, &err)) keep_failure(r, &err);
         uint64_t ready = __atomic_add_fetch(&r->ready, r->chunks->list[i].bytes, __ATOMIC_RELAXED);
-        if (!thread) progress_update(&r->bar, ready, r->total);
+        if (!thread) progress_bar_update(&r->bar, ready, r->total);
     }
 }
 
@@ -91,9 +91,9 @@ int inspect_chunks_run(const launch *job, const inspect_chunks *chunks, const ch
     const uint64_t n = r.end - r.next;
     unsigned threads = io_threads_cores(job->size, CHUNKS_THREADS);
     for (uint64_t i = r.next; i < r.end; i++) r.total += chunks->list[i].bytes;
-    progress_start(&r.bar, what);
+    progress_bar_start(&r.bar, what);
     io_threads_run(threads < n ? threads : (unsigned)n, do_chunks, &r);
-    progress_end(&r.bar);
+    progress_bar_end(&r.bar);
     pthread_mutex_destroy(&r.lock);
     return launch_worst(job, r.failed ? program_report(&r.error) : 0);
 }

@@ -9,7 +9,7 @@
 #include <sys/stat.h>
 #include <time.h>
 
-#include "common/progress.h"
+#include "common/progress_bar.h"
 #include "common/step_path.h"
 #include "inspect/text.h"
 #include "programs/arguments.h"
@@ -29,7 +29,7 @@ static void on_damage(void *ctx, const char *what) {
 }
 
 static void on_progress(void *ctx, uint64_t done, uint64_t total) {
-    progress_update(&((row *)ctx)->bar, done, total);
+    progress_bar_update(&((row *)ctx)->bar, done, total);
 }
 
 /* Checks every byte of the step. 0, or an exit status: a check that could not be done is
@@ -38,9 +38,9 @@ static int check(const char *folder, row *r) {
     const dcp_verify_options options = {
         .on_damage = on_damage, .on_progress = on_progress, .ctx = r};
     dcp_error err = {0};
-    progress_start(&r->bar, r->step->name);
+    progress_bar_start(&r->bar, r->step->name);
     int status = dcp_verify(folder, &options, &err);
-    progress_end(&r->bar);
+    progress_bar_end(&r->bar);
     if (status == DCP_ERR_CORRUPT || status == DCP_ERR_NOT_FOUND) {
         on_damage(r, err.message);
         return PROGRAM_DIFFERS;

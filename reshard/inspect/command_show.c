@@ -8,7 +8,7 @@
 #include <string.h>
 
 #include "common/element.h"
-#include "common/progress.h"
+#include "common/progress_bar.h"
 #include "common/step_path.h"
 #include "inspect/slice.h"
 #include "inspect/stats.h"
@@ -65,14 +65,14 @@ static void add_elements(void *ctx, const void *data, uint64_t n) {
 static void on_read(void *ctx, uint64_t done, uint64_t total) {
     const show_view *v = ctx;
     uint64_t size = dcp_dtype_bytes(v->slice.tensor->dtype);
-    progress_update(&((show_view *)ctx)->bar, done * size, total * size);
+    progress_bar_update(&((show_view *)ctx)->bar, done * size, total * size);
 }
 
 static int read_view(show_view *v) {
     dcp_error err = {0};
-    progress_start(&v->bar, "reading");
+    progress_bar_start(&v->bar, "reading");
     int status = inspect_slice_read(v->ckpt, &v->slice, add_elements, on_read, v, &err);
-    progress_end(&v->bar);
+    progress_bar_end(&v->bar);
     return status ? program_report(&err) : 0;
 }
 

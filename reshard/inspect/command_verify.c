@@ -11,7 +11,7 @@
 #include <dcp/checkpoint.h>
 
 #include "common/launch.h"
-#include "common/progress.h"
+#include "common/progress_bar.h"
 #include "common/step_path.h"
 #include "inspect/text.h"
 #include "programs/arguments.h"
@@ -33,20 +33,20 @@ static void on_damage(void *ctx, const char *what) {
         json_array_append_new(v->damage, text ? text : json_string("a name that is not UTF-8"));
         return;
     }
-    progress_end(&v->progress);
+    progress_bar_end(&v->progress);
     inspect_text_print(what);
 }
 
 static void on_note(void *ctx, const char *what) {
     verification *v = ctx;
-    progress_end(&v->progress);
+    progress_bar_end(&v->progress);
     program_note("%s", what);
 }
 
 static void on_progress(void *ctx, uint64_t done, uint64_t total) {
     verification *v = ctx;
     v->bytes = total;
-    progress_update(&v->progress, done, total);
+    progress_bar_update(&v->progress, done, total);
 }
 
 /* The folder is there, so whatever is missing in it is damage. */
@@ -72,9 +72,9 @@ static int verify_step(const launch *job, const char *step, json_t **json) {
     verification v = {.job = job, .damage = json ? json_array() : NULL};
     dcp_verify_options options = {
         .on_damage = on_damage, .on_note = on_note, .on_progress = on_progress, .ctx = &v};
-    progress_start(&v.progress, "checking");
+    progress_bar_start(&v.progress, "checking");
     int status = judge_step(&v, dcp_verify_with(job->comm, step, &options, &err), &err);
-    progress_end(&v.progress);
+    progress_bar_end(&v.progress);
     if (job->rank)
         json_decref(v.damage);
     else if (json)

@@ -13,7 +13,7 @@
 
 #include "common/json_text.h"
 #include "common/launch.h"
-#include "common/progress.h"
+#include "common/progress_bar.h"
 #include "common/step_path.h"
 #include "programs/arguments.h"
 #include "programs/program.h"
@@ -187,7 +187,7 @@ static int divide_memory(const reshard_request *s, const dcp_checkpoint *ckpt, i
 }
 
 static void update_progress(void *ctx, uint64_t done, uint64_t total) {
-    progress_update(ctx, done, total);
+    progress_bar_update(ctx, done, total);
 }
 
 /* The members of a rewritten step's about.json: the kernels and the processor that computed the
@@ -226,9 +226,9 @@ static int rewrite(const reshard_request *s, dcp_checkpoint *ckpt, dcp_store *st
     char *about_text =
         make_about(dcp_checkpoint_path(ckpt), has_mesh ? rank_mesh_print(&s->mesh, axes) : NULL);
     options.about_json = about_text;
-    progress_start(&bar, "resharding");
+    progress_bar_start(&bar, "resharding");
     int status = dcp_rewrite(ckpt, store, &options, NULL, &err);
-    progress_end(&bar);
+    progress_bar_end(&bar);
     free(about_text);
     return status ? program_report(&err) : 0;
 }

@@ -1,11 +1,11 @@
-#include "common/progress.h"
+#include "common/progress_bar.h"
 
 #include <stdio.h>
 #include <unistd.h>
 
 #include "programs/program.h"
 
-void progress_start(progress_bar *bar, const char *what) {
+void progress_bar_start(progress_bar *bar, const char *what) {
     double now = program_now_s();
     *bar = (progress_bar){.what = what,
                           .start_s = now,
@@ -13,7 +13,7 @@ void progress_start(progress_bar *bar, const char *what) {
                           .on = isatty(STDERR_FILENO) && program_rank() == 0};
 }
 
-void progress_update(progress_bar *bar, uint64_t done, uint64_t total) {
+void progress_bar_update(progress_bar *bar, uint64_t done, uint64_t total) {
     enum { WIDTH = 40 };
     char speed[32];
     if (!bar->on) return;
@@ -29,7 +29,7 @@ void progress_update(progress_bar *bar, uint64_t done, uint64_t total) {
     bar->shown = 1;
 }
 
-void progress_end(progress_bar *bar) {
+void progress_bar_end(progress_bar *bar) {
     if (bar->shown) fputs("\r\033[K", stderr);
     bar->on = bar->shown = 0;
 }
