@@ -45,8 +45,8 @@ _dcp_subcommands() {
 _dcp_values() {
     local line
     REPLY=
-    while read -r line; do
-        [[ $line =~ (^|[ ,])"$2"\ ([^ ]+)(  |$| ) && $line == -* ]] || continue
+    while IFS= read -r line; do # options are indented, prose about them is not
+        [[ $line =~ ^\ +(-[a-z],\ )?"$2"\ ([^ ]+) ]] || continue
         REPLY=${BASH_REMATCH[2]}
         break
     done <<<"$1"
