@@ -107,7 +107,7 @@ class Tree:
 
 def unit(file):
     """X.c and X.h are one unit, named by the path without its suffix."""
-    return os.path.splitext(file)[0]
+    return os.path.splitext(file)[0].replace('kernels/include/kernels/', 'kernels/')
 
 
 def is_header(file):
