@@ -2,7 +2,8 @@
 #ifndef DCP_CORE_STATE_DICT_H
 #define DCP_CORE_STATE_DICT_H
 
-#include "core/prefetch.h"
+#include <stddef.h>
+
 #include "dcp/state.h"
 
 struct dcp_device;
@@ -31,6 +32,16 @@ typedef struct state_kept {
     state_box box; /* room for a single one */
     char path[];
 } state_kept;
+
+/* Asking for memory before it is needed. The tensors that planning walks over are spread over the
+ * heap, and with thousands of them no cache holds them. A walk that asks for the tensor some steps
+ * ahead does not wait for each. */
+enum { PREFETCH_DISTANCE = 8, CACHE_LINE = 64 }; /* steps; bytes */
+
+/* Any address will do, as nothing is read. */
+static inline void core_prefetch(const void *memory, size_t bytes) {
+    for (size_t at = 0; at < bytes; at += CACHE_LINE) __builtin_prefetch((const char *)memory + at);
+}
 
 static inline void core_state_prefetch_one(const state_tensor *tensor) {
     core_prefetch(tensor, sizeof(state_kept) + CACHE_LINE);

@@ -17,6 +17,8 @@
 #include "core/crc64.h"
 #include "core/fail.h"
 #include "move/engine.h"
+#include "save/layout.h"
+#include "save/request.h"
 #include "step/checkpoint.h"
 #include "step/folder.h"
 #include "step/list.h"

@@ -3,8 +3,11 @@
 #ifndef DCP_SAVE_HISTORY_H
 #define DCP_SAVE_HISTORY_H
 
-#include "save/layout.h"
-#include "save/request.h"
+#include "dcp/save.h"
+#include "step/index.h"
+
+struct save_layout;
+struct save_request;
 
 /* A file of the last step, for save/reuse.c. */
 typedef struct save_file_record {
@@ -29,23 +32,24 @@ struct save_history {
 };
 
 /* Not collective. */
-int save_history_make(const dcp_store *store, const save_request *r, const save_layout *plan,
-                      struct save_history **out, dcp_error *err);
+int save_history_make(const dcp_store *store, const struct save_request *r,
+                      const struct save_layout *plan, struct save_history **out, dcp_error *err);
 /* Collective, where this store has not saved yet. Where a step of it was loaded
  * (dcp_store_mark_intact), *out is made of that step's files; else it stays as it is. */
-int save_history_recall(const dcp_store *store, const save_request *r, const save_layout *plan,
-                        struct save_history **out, dcp_error *err);
+int save_history_recall(const dcp_store *store, const struct save_request *r,
+                        const struct save_layout *plan, struct save_history **out, dcp_error *err);
 void save_history_free(struct save_history *history);
 
 /* Notes the tensors' fingerprints: `sums` are the raw checksums of the blocks of all tensors, in
  * their order, as all ranks have them. */
-void save_history_note(struct save_history *now, const save_request *r, const uint64_t *sums);
+void save_history_note(struct save_history *now, const struct save_request *r,
+                       const uint64_t *sums);
 
 /* Not collective; at the end of a save that was published: counts the tensors that did not change
  * from `last` (NULL: none) to `now`, and warns where an update seems not to have reached what is
  * saved. */
 void save_history_compare(const dcp_store *store, const struct save_history *last,
-                          const struct save_history *now, const save_request *r,
+                          const struct save_history *now, const struct save_request *r,
                           dcp_report *report);
 
 /* A fingerprint of the rows' paths, sizes and places. */

@@ -131,8 +131,8 @@ free_offsets:
     return status;
 }
 
-static int lay_out_file(dcp_comm *comm, const save_request *r, uint64_t meta_bytes, save_file *file,
-                        dcp_error *err) {
+static int lay_out_global(dcp_comm *comm, const save_request *r, uint64_t meta_bytes,
+                          save_file *file, dcp_error *err) {
     int status = make_rows(r, file, err);
     if (!status && comm->rank == 0)
         status = h5_skeleton_build(file->rows, file->n, DCP_LAYOUT_GLOBAL, meta_bytes,
@@ -154,7 +154,7 @@ static int plan_anew(dcp_store *store, const save_request *r, uint64_t key, uint
     status = plan_tensors(store->comm, r->sorted, r->n, err);
     if (!status) status = plan_exchange(store->comm, r->sorted, r->n, 1, &plan->boxes, err);
     if (!status && r->layout == DCP_LAYOUT_GLOBAL)
-        status = lay_out_file(store->comm, r, meta_bytes, &plan->file, err);
+        status = lay_out_global(store->comm, r, meta_bytes, &plan->file, err);
     if (status) goto free_plan;
     save_layout_free(*layout);
     *layout = plan;

@@ -5,7 +5,8 @@
 #include <jansson.h>
 #include <stdint.h>
 
-#include <dcp/tiers.h>
+#include <dcp/save.h>
+#include <dcp/tier.h>
 
 typedef enum config_schedule {
     SCHEDULE_CONSTANT,

@@ -17,24 +17,11 @@
 #define DCP_TIERS_H
 
 #include "dcp/checkpoint.h"
+#include "dcp/tier.h"
 
 #ifdef __cplusplus
 extern "C" {
 #endif
-
-#define DCP_MAX_TIERS 8
-
-/* One store. The same on all ranks, but for the path. */
-typedef struct dcp_tier {
-    /* The directory. Of a private one, {rank} stands for this rank's number and {host} for its
-     * host's name; a node is known by the directory itself (dcp/store.h). */
-    const char *path;
-    uint64_t every;         /* due at the steps that it divides; 0: at none */
-    uint32_t keep;          /* as in dcp_store_options */
-    int is_private;         /* dcp_store_options.private_dirs: layout sharded, a directory a node */
-    const char *redundancy; /* of a private one: "none", "partner" or "rs(K)"; NULL: none */
-    dcp_layout layout;      /* of a shared one */
-} dcp_tier;
 
 typedef struct dcp_tiers_options {
     int replace;      /* as in dcp_store_options */

@@ -1,0 +1,23 @@
+/* One store of a list of them (dcp/tiers.h). */
+#ifndef DCP_TIER_H
+#define DCP_TIER_H
+
+#include <stdint.h>
+
+#include "dcp/layout.h"
+
+#define DCP_MAX_TIERS 8
+
+/* One store. The same on all ranks, but for the path. */
+typedef struct dcp_tier {
+    /* The directory. Of a private one, {rank} stands for this rank's number and {host} for its
+     * host's name; a node is known by the directory itself (dcp/store.h). */
+    const char *path;
+    uint64_t every;         /* due at the steps that it divides; 0: at none */
+    uint32_t keep;          /* as in dcp_store_options */
+    int is_private;         /* dcp_store_options.private_dirs: layout sharded, a directory a node */
+    const char *redundancy; /* of a private one: "none", "partner" or "rs(K)"; NULL: none */
+    dcp_layout layout;      /* of a shared one */
+} dcp_tier;
+
+#endif
