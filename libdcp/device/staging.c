@@ -8,6 +8,7 @@
 
 #include "core/crc64.h"
 #include "core/fail.h"
+#include "core/state_dict.h"
 
 #define RANGES 64u /* a slot */
 

@@ -4,8 +4,9 @@
 #ifndef DCP_DEVICE_STAGING_H
 #define DCP_DEVICE_STAGING_H
 
-#include "core/state_dict.h"
 #include "dcp/device.h"
+
+struct state_box;
 
 #define STAGING_SLOT_BYTES (4u << 20)
 #define STAGING_LEAST 2u /* slots */
@@ -13,7 +14,7 @@
 
 /* A range of a box, as it lies in a batch's memory. */
 typedef struct staging_range {
-    const state_box *box;
+    const struct state_box *box;
     const char *path; /* of its tensor, for messages; borrowed */
     uint64_t offset, bytes;
     uint64_t at;
@@ -59,7 +60,7 @@ void device_staging_cut(staging *s, unsigned n);
 /* Adds as much of `bytes` of the box at `offset` as there is room for, *taken, to a batch that is
  * not in flight; returns where it will be or is to be put, NULL where the batch is full. Calls that
  * follow each other in the box become one range. */
-unsigned char *device_staging_add(staging_batch *b, const state_box *box, const char *path,
+unsigned char *device_staging_add(staging_batch *b, const struct state_box *box, const char *path,
                                   uint64_t offset, uint64_t bytes, uint64_t *taken);
 /* Begins to copy the batch. */
 int device_staging_send(staging *s, staging_batch *b, staging_way way, dcp_error *err);
@@ -70,7 +71,7 @@ int device_staging_wait(const staging *s, staging_batch *b, dcp_error *err);
 void device_staging_clear(staging_batch *b);
 
 /* The raw checksum (core/crc64.h) of all `bytes` of a box, by the device. No batch is in flight. */
-int device_staging_checksum(const staging *s, const state_box *box, const char *path,
+int device_staging_checksum(const staging *s, const struct state_box *box, const char *path,
                             uint64_t bytes, uint64_t *raw, dcp_error *err);
 
 #endif

@@ -5,7 +5,9 @@
 
 #include "core/box.h"
 #include "core/fail.h"
+#include "io/queue.h"
 #include "move/engine.h"
+#include "move/transfer.h"
 
 static int make_sums(load_job *l, dcp_error *err) {
     uint64_t blocks = 0;

@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "core/fail.h"
+#include "device/staging.h"
 
 #define LOAD_BYTES (16u << 20) /* of staging buffers */
 #define READ_BATCHES 2

@@ -3,12 +3,13 @@
 #ifndef DCP_MOVE_BOX_BYTES_H
 #define DCP_MOVE_BOX_BYTES_H
 
-#include "device/staging.h"
 #include "move/piece.h"
+
+struct staging;
 
 /* A device that boxes of the moved pieces are on. */
 typedef struct move_device {
-    staging *staging;         /* NULL: there is none */
+    struct staging *staging;  /* NULL: there is none */
     const move_piece *pieces; /* to a file: all pieces, sorted, which are read ahead */
     size_t n;
 } move_device;

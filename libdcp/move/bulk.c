@@ -6,7 +6,11 @@
 #include <string.h>
 
 #include "core/fail.h"
+#include "io/queue.h"
+#include "move/box_bytes.h"
 #include "move/bulk_device.h"
+#include "move/progress.h"
+#include "move/transfer.h"
 
 /* To a file. Short parts share a slot and go to the disk together, which costs fewer interrupts;
  * parts are checksummed while the slot before is in flight. Where somebody waits for the memory and

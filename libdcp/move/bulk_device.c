@@ -7,6 +7,11 @@
 #include <stdlib.h>
 
 #include "core/fail.h"
+#include "device/staging.h"
+#include "io/queue.h"
+#include "move/box_bytes.h"
+#include "move/progress.h"
+#include "move/transfer.h"
 
 typedef struct device_part {
     move_fragment f;

@@ -3,7 +3,10 @@
 #ifndef DCP_MOVE_ENGINE_H
 #define DCP_MOVE_ENGINE_H
 
-#include "move/transfer.h"
+#include "dcp/save.h"
+
+struct io_file;
+struct move_transfer;
 
 #define MOVE_FILE_SYSTEMS 4
 
@@ -21,11 +24,11 @@ typedef struct move_engine {
     /* Whether it can be used here; NULL: everywhere. */
     int (*check)(dcp_error *err);
     /* Opens a file to be written. */
-    int (*open)(const char *path, io_file *out, dcp_error *err);
+    int (*open)(const char *path, struct io_file *out, dcp_error *err);
     /* Collective: moves all pieces between their boxes and the files, adds them to their checksums,
      * and ends with move_transfer_finish. */
-    int (*to_file)(move_transfer *t, dcp_error *err);
-    int (*from_files)(move_transfer *t, dcp_error *err);
+    int (*to_file)(struct move_transfer *t, dcp_error *err);
+    int (*from_files)(struct move_transfer *t, dcp_error *err);
 } move_engine;
 
 /* The table (engines.c); NULL ends it. The first row is for all file systems that no row lists. */

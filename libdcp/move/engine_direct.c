@@ -5,10 +5,13 @@
  * it in time: ext4, xfs, btrfs, tmpfs, overlayfs, NFS, Lustre, GPFS, CephFS. So it is the engine of
  * all file systems that no other engine lists. */
 #include "core/clock.h"
+#include "io/queue.h"
 #include "move/bulk.h"
 #include "move/engine.h"
 #include "move/exchange_messages.h"
 #include "move/exchange_shared.h"
+#include "move/progress.h"
+#include "move/transfer.h"
 
 /* Collective. */
 static int move_all_fragments(const move_transfer *t, dcp_error *err) {

@@ -8,10 +8,15 @@
  * is what was saved. */
 #include <stdlib.h>
 
+#include "comm/comm.h"
 #include "core/clock.h"
 #include "core/fail.h"
 #include "h5/parallel.h"
+#include "io/file.h"
+#include "move/box_bytes.h"
 #include "move/engine.h"
+#include "move/progress.h"
+#include "move/transfer.h"
 
 #define BUFFER_BYTES ((uint64_t)4 << 20) /* for what is not in memory */
 #define PART_BYTES ((uint64_t)256 << 20) /* MPI-IO's transfers stay below 2 GiB */

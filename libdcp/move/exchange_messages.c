@@ -17,6 +17,7 @@
 #include "comm/rounds.h"
 #include "core/bytes.h"
 #include "core/fail.h"
+#include "move/transfer.h"
 
 #define HEAD_BYTES 8
 

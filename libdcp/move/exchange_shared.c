@@ -14,6 +14,8 @@
 
 #include <string.h>
 
+#include "move/transfer.h"
+
 enum { MARK_WALK, COPY_WALK };
 
 typedef struct sharing {

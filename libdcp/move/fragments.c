@@ -5,6 +5,9 @@
 #include <string.h>
 
 #include "core/fail.h"
+#include "move/box_bytes.h"
+#include "move/progress.h"
+#include "move/transfer.h"
 
 #define JOIN_PAGES 16 /* wanted pages that are not further apart are read at once */
 

@@ -4,13 +4,14 @@
 #ifndef DCP_MOVE_FRAGMENTS_H
 #define DCP_MOVE_FRAGMENTS_H
 
-#include "move/transfer.h"
 #include "move/window.h"
+
+struct move_transfer;
 
 enum { MOVE_WALKS = 3 }; /* that may be on their way at a time */
 
 typedef struct move_exchange {
-    const move_transfer *transfer;
+    const struct move_transfer *transfer;
     dcp_comm *comm;
     io_queue *queue;
     move_windows windows;
@@ -20,7 +21,7 @@ typedef struct move_exchange {
 } move_exchange;
 
 /* Collective. To be closed in either case. */
-int move_exchange_open(move_exchange *x, const move_transfer *t, dcp_error *err);
+int move_exchange_open(move_exchange *x, const struct move_transfer *t, dcp_error *err);
 void move_exchange_close(move_exchange *x);
 
 /* Walks this rank's fragments in rank's domain of the window. Walk number `walk` asks for windows

@@ -1,6 +1,11 @@
 /* Addresses of files, and the end of a move. */
 #include "move/transfer.h"
 
+#include "comm/comm.h"
+#include "io/queue.h"
+#include "move/box_bytes.h"
+#include "move/progress.h"
+
 const move_file *move_transfer_file(const move_transfer *t, uint64_t address) {
     size_t low = 0, high = t->n_files;
     while (high - low > 1) {

@@ -3,34 +3,38 @@
 #ifndef DCP_MOVE_TRANSFER_H
 #define DCP_MOVE_TRANSFER_H
 
-#include "comm/comm.h"
-#include "io/queue.h"
-#include "move/box_bytes.h"
-#include "move/progress.h"
+#include "dcp/comm.h"
+#include "dcp/save.h"
+
+struct io_file;
+struct io_queue;
+struct move_device;
+struct move_piece;
+struct move_progress;
 
 typedef enum move_direction { MOVE_TO_FILE, MOVE_FROM_FILE } move_direction;
 
 /* Files lie one after the other in one space of addresses, so that all of them look like one. */
 typedef struct move_file {
-    uint64_t base, end;  /* its addresses */
-    const io_file *file; /* open for engines by position, of the files that this rank sees */
+    uint64_t base, end;         /* its addresses */
+    const struct io_file *file; /* open for engines by position, of the files that this rank sees */
     const char *path;
     void *owner; /* the caller's, for move_transfer.check_metadata */
 } move_file;
 
 typedef struct move_transfer {
     move_direction direction;
-    dcp_comm *comm;  /* of the ranks that move together */
-    io_queue *queue; /* of engines by position */
+    dcp_comm *comm;         /* of the ranks that move together */
+    struct io_queue *queue; /* of engines by position */
     const move_file *files;
     size_t n_files; /* 1 where the direction is to the file */
     /* Where only some ranks see some files: rank r reads what others ask for of the addresses
      * [reader_ranges[r], reader_ranges[r + 1]), and no other rank does. NULL: each sees all. */
     const uint64_t *reader_ranges;
-    move_piece *pieces; /* this rank's, sorted; file_offset is an address */
+    struct move_piece *pieces; /* this rank's, sorted; file_offset is an address */
     size_t n_pieces;
-    move_device *device;
-    move_progress *progress; /* NULL where the direction is from files */
+    struct move_device *device;
+    struct move_progress *progress; /* NULL where the direction is from files */
     int is_last;       /* to a file: no other memory of the save is read after these pieces' */
     int bulk_is_apart; /* bulk parts are left to the caller */
     /* From files: whether a file's metadata is what was saved, before HDF5 sees it. */

@@ -8,6 +8,7 @@
 #include "core/fail.h"
 #include "move/engine.h"
 #include "save/context.h"
+#include "save/history.h"
 #include "save/reuse.h"
 #include "save/write.h"
 

@@ -8,10 +8,10 @@
 #include "io/queue.h"
 #include "move/box_bytes.h"
 #include "move/progress.h"
-#include "save/history.h"
 #include "save/layout.h"
 
 struct save_image;
+struct save_file_record;
 
 #define SAVE_APART_BYTES (128u << 10) /* a run of at least that is the save_mover's */
 
@@ -30,8 +30,8 @@ typedef struct save_mover {
 
 /* What the file shares with that of the last step: see reuse.h. */
 typedef struct save_reuse {
-    const save_file_record *last; /* NULL: there is nothing to share with */
-    save_file_record *now;
+    const struct save_file_record *last; /* NULL: there is nothing to share with */
+    struct save_file_record *now;
     char path[PATH_MAX];   /* of the last step's file */
     move_span_list shared; /* what the new file has from it */
     uint64_t bytes;        /* in all */

@@ -24,6 +24,7 @@
 #include "io/clone.h"
 #include "move/engine.h"
 #include "save/context.h"
+#include "save/history.h"
 #include "step/list.h"
 
 #define REWRITE_AFTER 16

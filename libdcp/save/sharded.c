@@ -15,6 +15,7 @@
 #include "core/json.h"
 #include "move/engine.h"
 #include "save/context.h"
+#include "save/history.h"
 #include "save/reuse.h"
 #include "save/shard_boxes.h"
 #include "save/write.h"

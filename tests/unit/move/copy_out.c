@@ -1,7 +1,11 @@
 /* Where somebody waits for the memory, the rest is copied once no more than the budget is left: the
  * memory may change from then on, and file and checksums are those of before. */
 #include "core/crc64.h"
+#include "io/queue.h"
+#include "move/box_bytes.h"
 #include "move/bulk.h"
+#include "move/progress.h"
+#include "move/transfer.h"
 #include "step/userblock.h"
 #include "support/core_fixture.h"
 #include "support/store_fixture.h"

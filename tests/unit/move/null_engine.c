@@ -1,6 +1,8 @@
 /* A new engine is a row of the table: one that moves nothing saves and loads by its name. What it
  * leaves out reads as zeros, for which its checksums are right; what it does not bring is found. */
+#include "io/file.h"
 #include "move/engine.h"
+#include "move/transfer.h"
 #include "support/store_fixture.h"
 
 enum { NULL_ENGINE = 9, ELEMS = 3000 };
