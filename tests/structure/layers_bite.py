@@ -11,20 +11,33 @@ from sources import AREAS
 ROOT = os.path.normpath(os.path.join(os.path.dirname(os.path.abspath(__file__)), '..', '..'))
 
 
-def append(root, file, text):
-    path = os.path.join(root, file)
-    os.makedirs(os.path.dirname(path), exist_ok=True)
-    with open(path, 'a', encoding='utf-8') as f:
+def read(path):
+    with open(path, encoding='utf-8') as f:
+        return f.read()
+
+
+def write(path, text):
+    before = read(path) if os.path.exists(path) else None
+    with open(path, 'w', encoding='utf-8') as f:
         f.write(text)
+    return lambda: write(path, before)
+
+
+def append(root, file, text):
+    """Adds the text to the file; returns what takes it back."""
+    path = os.path.join(root, file)
+    if not os.path.exists(path):
+        os.makedirs(os.path.dirname(path))
+        write(path, text)
+        return lambda: shutil.rmtree(os.path.dirname(path))
+    return write(path, read(path) + text)
 
 
 def edit_map(root, old, new):
     path = os.path.join(root, layers.MAP)
-    with open(path, encoding='utf-8') as f:
-        text = f.read()
+    text = read(path)
     assert old in text, old
-    with open(path, 'w', encoding='utf-8') as f:
-        f.write(text.replace(old, new, 1))
+    return write(path, text.replace(old, new, 1))
 
 
 FAULTS = [
@@ -57,20 +70,19 @@ FAULTS = [
 
 def main():
     failed = 0
-    with tempfile.TemporaryDirectory() as scratch:
-        for number, (what, expected, spoil) in enumerate([('as it is', None, lambda r: None), *FAULTS]):
-            root = os.path.join(scratch, str(number))
-            for area in (*AREAS, 'docs', 'tests', 'cmake'):
-                skip = shutil.ignore_patterns('corpus', 'data') if area == 'tests' else None
-                shutil.copytree(os.path.join(ROOT, area), os.path.join(root, area), symlinks=True, ignore=skip)
-            for name in ('README.md', 'CMakeLists.txt', 'CMakePresets.json'):
-                shutil.copy(os.path.join(ROOT, name), root)
-            spoil(root)
+    with tempfile.TemporaryDirectory() as root:
+        for area in (*AREAS, 'docs', 'tests', 'cmake'):
+            skip = shutil.ignore_patterns('corpus', 'data') if area == 'tests' else None
+            shutil.copytree(os.path.join(ROOT, area), os.path.join(root, area), symlinks=True, ignore=skip)
+        for name in ('README.md', 'CMakeLists.txt', 'CMakePresets.json'):
+            shutil.copy(os.path.join(ROOT, name), root)
+        for what, expected, spoil in [('as it is', None, lambda r: lambda: None), *FAULTS]:
+            mend = spoil(root)
             found = layers.faults(root)
             told = any(expected in line for line in found) if expected else not found
             print(f'{"ok" if told else "FAILED"}: {what}')
             failed += not told
-            shutil.rmtree(root)
+            mend()
     return 1 if failed else 0
 
 
