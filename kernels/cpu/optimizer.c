@@ -1,6 +1,5 @@
 /* Updates of parameters, one function a rule, and the sums of squares for clipping. */
 #include <math.h>
-#include <string.h>
 
 #include "cpu/cpu.h"
 #include "cpu/lanes.h"
@@ -104,18 +103,7 @@ CPU_CLONES static void cpu_row_sumsq(kernels *k, double *restrict out, const flo
 
 static void cpu_exact_add(kernels *k, uint64_t *sum, const double *x, size_t n) {
     (void)k;
-    for (size_t i = 0; i < n; i++) {
-        uint64_t bits;
-        kernels_cut cut;
-        memcpy(&bits, x + i, sizeof bits);
-        if (kernels_cut_bits(bits, &cut)) {
-            sum[KERNELS_LIMBS]++;
-            continue;
-        }
-        sum[cut.limb] += cut.low;
-        sum[cut.limb + 1] += cut.middle;
-        sum[cut.limb + 2] += cut.high;
-    }
+    for (size_t i = 0; i < n; i++) kernels_limbs_add(sum, x[i]);
 }
 
 void cpu_optimizer_fill(kernels *k) {

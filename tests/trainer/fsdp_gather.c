@@ -84,7 +84,7 @@ static void check_held(const subject *s) {
 }
 
 static void drop(subject *s, size_t u) {
-    if (s->whole[u]) s->gather->release(s->gather, u);
+    if (s->whole[u] && s->gather->release) s->gather->release(s->gather, u);
     s->whole[u] = NULL;
 }
 

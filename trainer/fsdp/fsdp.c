@@ -156,7 +156,7 @@ void fsdp_poll(void *ctx) {
 }
 
 static void drop_unit(fsdp *f, size_t unit) {
-    if (f->whole[unit]) f->gather->release(f->gather, unit);
+    if (f->whole[unit] && f->gather->release) f->gather->release(f->gather, unit);
     f->whole[unit] = NULL;
 }
 
@@ -240,7 +240,7 @@ static float *scratch_of(fsdp *f, size_t unit) {
     if (f->layout->shards == 1) return is_root ? NULL : f->outgoing;
     if (f->outgoing && (!is_root || f->plan.is_shared)) return f->outgoing;
     if (!is_root) drop_block(f);
-    return f->gather->spare(f->gather, unit);
+    return f->gather->spare ? f->gather->spare(f->gather, unit) : NULL;
 }
 
 /* The micro-batch's gradients of a unit are sent to their owners; those of the unit before are

@@ -23,9 +23,9 @@ struct fsdp_gather {
      * [whole_elems], to be read until the release. Blocks that do not stay are released one before
      * the finish of the next. */
     float *(*finish)(fsdp_gather *g);
-    void (*release)(fsdp_gather *g, size_t unit);
+    void (*release)(fsdp_gather *g, size_t unit); /* NULL: there is nothing to do */
     /* Memory for the unit's gradients on their way in rank order, at the end of its backward, in
-     * place of its parameters; NULL: there is none. */
+     * place of its parameters. NULL: there is none. */
     float *(*spare)(fsdp_gather *g, size_t unit);
     void (*destroy)(fsdp_gather *g);
 

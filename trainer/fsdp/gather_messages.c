@@ -96,11 +96,6 @@ static float *messages_finish(fsdp_gather *g) {
     return whole;
 }
 
-static void messages_release(fsdp_gather *g, size_t unit) {
-    (void)g;
-    (void)unit;
-}
-
 /* The root's gradients go when nothing is on its way to this rank. */
 static float *messages_spare(fsdp_gather *g, size_t unit) {
     gather_messages *m = (gather_messages *)g;
@@ -157,7 +152,6 @@ int fsdp_gather_by_messages(const fsdp_plan *plan, fsdp_transport *transport,
     *m = (gather_messages){.gather = {.start = messages_start,
                                       .poll = messages_poll,
                                       .finish = messages_finish,
-                                      .release = messages_release,
                                       .spare = messages_spare,
                                       .destroy = messages_destroy,
                                       .most = sizes.n_staging},

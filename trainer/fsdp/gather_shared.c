@@ -176,12 +176,6 @@ static void shared_release(fsdp_gather *g, size_t unit) {
     core_futex_set(&own->released, atomic_load(&own->written.count));
 }
 
-static float *shared_spare(fsdp_gather *g, size_t unit) {
-    (void)g;
-    (void)unit;
-    return NULL;
-}
-
 static void shared_destroy(fsdp_gather *g) {
     gather_shared *s = (gather_shared *)g;
     free(s->flights);
@@ -212,7 +206,6 @@ int fsdp_gather_in_shared_memory(const fsdp_plan *plan, MPI_Comm comm, void *mem
                                     .poll = shared_poll,
                                     .finish = shared_finish,
                                     .release = shared_release,
-                                    .spare = shared_spare,
                                     .destroy = shared_destroy,
                                     .most = sizes.n_flights},
                          .of = *of,

@@ -31,12 +31,6 @@ static uint64_t slice_elems(const fsdp_param *param, const dcp_box *box) {
     return dcp_box_elems(box, param->info.ndim);
 }
 
-static uint64_t whole_elems(const fsdp_param *param) {
-    uint64_t elems = 1;
-    for (uint32_t d = 0; d < param->info.ndim; d++) elems *= param->info.shape[d];
-    return elems;
-}
-
 /* This rank's slice in the whole unit. */
 static uint64_t slice_at(const fsdp_param *param) {
     return param->whole_at + (param->elems ? param->box.start[0] * param->row_elems : 0);
@@ -48,7 +42,7 @@ static void place_params(const fsdp_layout *layout, fsdp_unit *unit, int frozen,
     for (size_t i = 0; i < unit->n; i++) {
         fsdp_param *param = &unit->params[i];
         if (param->info.frozen != frozen) continue;
-        const uint64_t elems = whole_elems(param);
+        const uint64_t elems = model_param_elems(&param->info);
         param->row_elems = param->info.ndim ? elems / param->info.shape[0] : 1;
         param->box = slice_box(param, layout->shard, layout->shards);
         param->elems = slice_elems(param, &param->box);
@@ -101,12 +95,11 @@ static int unit_fits(const fsdp_unit *unit, int shards) {
 static int build_unit(fsdp_layout *layout, size_t u, const model_param *params, dcp_error *err) {
     fsdp_unit *unit = &layout->units[u];
     const size_t shards = (size_t)layout->shards;
-    unit->params = calloc(unit->n + 1, sizeof *unit->params);
     unit->counts = calloc(shards, sizeof *unit->counts);
     unit->starts = calloc(shards, sizeof *unit->starts);
     unit->grad_counts = calloc(shards, sizeof *unit->grad_counts);
     unit->grad_starts = calloc(shards, sizeof *unit->grad_starts);
-    if (!unit->params || !unit->counts || !unit->starts || !unit->grad_counts || !unit->grad_starts)
+    if (!unit->counts || !unit->starts || !unit->grad_counts || !unit->grad_starts)
         return core_fail_memory(err, unit->n * sizeof *unit->params);
     for (size_t i = 0; i < unit->n; i++) unit->params[i].info = params[i];
     unit->param_at = layout->param_elems;
@@ -127,21 +120,23 @@ static int build_unit(fsdp_layout *layout, size_t u, const model_param *params, 
 }
 
 static void count_layout_params(fsdp_layout *layout) {
-    for (size_t u = 0; u < layout->n; u++)
-        for (size_t i = 0; i < layout->units[u].n; i++) {
-            const fsdp_param *param = &layout->units[u].params[i];
-            layout->total_params += whole_elems(param);
-            if (!param->info.frozen) layout->trained_params += whole_elems(param);
-        }
+    for (size_t i = 0; i < layout->n_params; i++) {
+        const fsdp_param *param = &layout->params[i];
+        layout->total_params += model_param_elems(&param->info);
+        if (!param->info.frozen) layout->trained_params += model_param_elems(&param->info);
+    }
 }
 
 int fsdp_layout_create(const model_param *params, const size_t *n_params, size_t n_units, int rank,
                        int world, int replicas, int in_place, fsdp_layout **out, dcp_error *err) {
     fsdp_layout *layout = calloc(1, sizeof *layout);
-    if (layout) layout->units = calloc(n_units, sizeof *layout->units);
-    if (!layout || !layout->units) {
-        free(layout);
-        return core_fail_memory(err, n_units * sizeof *layout->units);
+    if (!layout) return core_fail_memory(err, sizeof *layout);
+    for (size_t u = 0; u < n_units; u++) layout->n_params += n_params[u];
+    layout->units = calloc(n_units, sizeof *layout->units);
+    layout->params = calloc(layout->n_params + 1, sizeof *layout->params);
+    if (!layout->units || !layout->params) {
+        fsdp_layout_destroy(layout);
+        return core_fail_memory(err, layout->n_params * sizeof *layout->params);
     }
     layout->n = n_units;
     layout->rank = rank;
@@ -150,10 +145,10 @@ int fsdp_layout_create(const model_param *params, const size_t *n_params, size_t
     layout->shard = rank % layout->shards;
     layout->in_place = in_place;
     int status = DCP_OK;
-    for (size_t u = 0; u < n_units && status == DCP_OK; u++) {
+    for (size_t u = 0, at = 0; u < n_units && status == DCP_OK; at += n_params[u++]) {
+        layout->units[u].params = layout->params + at;
         layout->units[u].n = n_params[u];
-        status = build_unit(layout, u, params, err);
-        params += n_params[u];
+        status = build_unit(layout, u, params + at, err);
     }
     count_layout_params(layout);
     if (status == DCP_OK)
@@ -170,9 +165,8 @@ int fsdp_globs_match(const json_t *globs, const char *name) {
 }
 
 static int is_found(const fsdp_layout *layout, const char *glob) {
-    for (size_t u = 0; u < layout->n; u++)
-        for (size_t i = 0; i < layout->units[u].n; i++)
-            if (fnmatch(glob, layout->units[u].params[i].info.name, 0) == 0) return 1;
+    for (size_t i = 0; i < layout->n_params; i++)
+        if (fnmatch(glob, layout->params[i].info.name, 0) == 0) return 1;
     return 0;
 }
 
@@ -196,12 +190,8 @@ typedef struct wrapping {
 
 static uint64_t model_unit_elems(const model *m, size_t unit) {
     uint64_t total = 0;
-    for (size_t i = 0; i < model_unit_params(m, unit); i++) {
-        const model_param *param = model_unit_param(m, unit, i);
-        uint64_t elems = 1;
-        for (uint32_t d = 0; d < param->ndim; d++) elems *= param->shape[d];
-        total += elems;
-    }
+    for (size_t i = 0; i < model_unit_params(m, unit); i++)
+        total += model_param_elems(model_unit_param(m, unit, i));
     return total;
 }
 
@@ -300,13 +290,13 @@ int fsdp_layout_of_model(const model *m, const json_t *frozen, const fsdp_strate
 void fsdp_layout_destroy(fsdp_layout *layout) {
     if (!layout) return;
     for (size_t u = 0; u < layout->n; u++) {
-        free(layout->units[u].params);
         free(layout->units[u].counts);
         free(layout->units[u].starts);
         free(layout->units[u].grad_counts);
         free(layout->units[u].grad_starts);
     }
     free(layout->units);
+    free(layout->params);
     free(layout->unit_of);
     free(layout->first_of);
     free(layout);

@@ -38,7 +38,7 @@ typedef struct fsdp_param {
 } fsdp_param;
 
 typedef struct fsdp_unit {
-    fsdp_param *params;
+    fsdp_param *params; /* its part of the layout's */
     size_t n;
     uint64_t whole_elems;
     uint64_t param_at; /* where it begins in this rank's storage of parameters */
@@ -54,6 +54,8 @@ typedef struct fsdp_unit {
 typedef struct fsdp_layout {
     fsdp_unit *units;
     size_t n;
+    fsdp_param *params; /* of all units, in order */
+    size_t n_params;
     int rank, world;
     int shard, shards;       /* this rank holds this one of that many: its place in its group */
     int in_place;            /* parameters are stored where they are gathered */

@@ -77,12 +77,8 @@ sample_shape model_sample(const model *m, uint64_t sequence) {
 
 static double unit_elems(const model *m, size_t unit) {
     double elems = 0.0;
-    for (size_t i = 0; i < m->units[unit].n; i++) {
-        double n = 1.0;
-        for (uint32_t d = 0; d < m->units[unit].params[i].ndim; d++)
-            n *= (double)m->units[unit].params[i].shape[d];
-        elems += n;
-    }
+    for (size_t i = 0; i < m->units[unit].n; i++)
+        elems += (double)model_param_elems(&m->units[unit].params[i]);
     return elems;
 }
 

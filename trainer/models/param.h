@@ -21,4 +21,10 @@ typedef struct model_param {
     int tied;  /* files may hold it a second time, as lm_head.weight */
 } model_param;
 
+static inline uint64_t model_param_elems(const model_param *param) {
+    uint64_t elems = 1;
+    for (uint32_t d = 0; d < param->ndim; d++) elems *= param->shape[d];
+    return elems;
+}
+
 #endif

@@ -3,7 +3,6 @@
 #include "optim/exact.h"
 
 #include <math.h>
-#include <string.h>
 
 enum { LIMB_BITS = 32, LOWEST = -1074 };
 static const uint64_t limb_mask = 0xffffffff;
@@ -19,22 +18,13 @@ void optim_exact_carry(exact_sum *sum) {
 }
 
 void optim_exact_add(exact_sum *sum, double x) {
-    uint64_t bits;
-    kernels_cut cut;
-    memcpy(&bits, &x, sizeof bits);
-    if (kernels_cut_bits(bits, &cut)) {
-        sum->not_finite++;
-        return;
-    }
-    sum->limbs[cut.limb] += cut.low;
-    sum->limbs[cut.limb + 1] += cut.middle;
-    sum->limbs[cut.limb + 2] += cut.high;
+    kernels_limbs_add(sum->limbs, x);
     if (++sum->pending >> 31) optim_exact_carry(sum);
 }
 
 /* The topmost 64 bits are rounded by the conversion; what is below them only breaks ties. */
 double optim_exact_value(exact_sum *sum) {
-    if (sum->not_finite) return NAN;
+    if (sum->limbs[EXACT_LIMBS]) return NAN;
     optim_exact_carry(sum);
     size_t top = EXACT_LIMBS;
     while (top > 0 && sum->limbs[top - 1] == 0) top--;
@@ -54,11 +44,6 @@ double optim_exact_value(exact_sum *sum) {
 
 double optim_exact_sum_of_ranks(exact_sum *sum, MPI_Comm comm) {
     optim_exact_carry(sum);
-    uint64_t all[EXACT_LIMBS + 1];
-    memcpy(all, sum->limbs, sizeof sum->limbs);
-    all[EXACT_LIMBS] = sum->not_finite;
-    MPI_Allreduce(MPI_IN_PLACE, all, EXACT_LIMBS + 1, MPI_UINT64_T, MPI_SUM, comm);
-    memcpy(sum->limbs, all, sizeof sum->limbs);
-    sum->not_finite = all[EXACT_LIMBS];
+    MPI_Allreduce(MPI_IN_PLACE, sum->limbs, EXACT_LIMBS + 1, MPI_UINT64_T, MPI_SUM, comm);
     return optim_exact_value(sum);
 }

@@ -12,9 +12,9 @@
 enum { EXACT_LIMBS = KERNELS_LIMBS };
 
 typedef struct exact_sum {
-    uint64_t limbs[EXACT_LIMBS]; /* value = sum of limbs[i] * 2^(32 i - 1074) */
-    uint64_t pending;            /* additions since the limbs were last made less than 2^32 */
-    uint64_t not_finite;         /* infinities and NaNs that were added */
+    /* Value = sum of limbs[i] * 2^(32 i - 1074); the last counts infinities and NaNs. */
+    uint64_t limbs[EXACT_LIMBS + 1];
+    uint64_t pending; /* additions since the limbs were last made less than 2^32 */
 } exact_sum;
 
 /* x >= 0, or not finite. A zeroed exact_sum is 0. */

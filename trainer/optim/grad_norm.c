@@ -2,7 +2,6 @@
 #include "optim/grad_norm.h"
 
 #include <math.h>
-#include <string.h>
 
 #include "optim/exact.h"
 
@@ -12,10 +11,8 @@ static uint64_t rows_of(const fsdp_param *param) {
 
 static uint64_t all_rows(const fsdp_layout *layout) {
     uint64_t rows = 0;
-    for (size_t u = 0; u < layout->n; u++)
-        for (size_t i = 0; i < layout->units[u].n; i++)
-            if (!layout->units[u].params[i].info.frozen)
-                rows += rows_of(&layout->units[u].params[i]);
+    for (size_t i = 0; i < layout->n_params; i++)
+        if (!layout->params[i].info.frozen) rows += rows_of(&layout->params[i]);
     return rows;
 }
 
@@ -44,29 +41,27 @@ static double *sum_rows(kernels *k, double *out, const float *grads, const stret
 static double *sum_all_rows(const fsdp_layout *layout, kernels *k, double *out,
                             const float *grads) {
     stretch s = {0};
-    for (size_t u = 0; u < layout->n; u++)
-        for (size_t i = 0; i < layout->units[u].n; i++) {
-            const fsdp_param *param = &layout->units[u].params[i];
-            const uint64_t rows = rows_of(param);
-            if (rows == 0 || param->info.frozen) continue;
-            if (!continues(&s, param)) {
-                out = sum_rows(k, out, grads, &s);
-                s = (stretch){.at = param->grad_at, .row_elems = param->row_elems};
-            }
-            s.rows += rows;
+    for (size_t i = 0; i < layout->n_params; i++) {
+        const fsdp_param *param = &layout->params[i];
+        const uint64_t rows = rows_of(param);
+        if (rows == 0 || param->info.frozen) continue;
+        if (!continues(&s, param)) {
+            out = sum_rows(k, out, grads, &s);
+            s = (stretch){.at = param->grad_at, .row_elems = param->row_elems};
         }
+        s.rows += rows;
+    }
     return sum_rows(k, out, grads, &s);
 }
 
 double optim_norm_of_shards(const fsdp_layout *layout, kernels *k, MPI_Comm comm,
                             const float *grads, void *scratch) {
-    uint64_t *on_device = scratch, sum[SUM_ELEMS];
+    uint64_t *on_device = scratch;
+    exact_sum all = {0};
     double *rows = (double *)(on_device + SUM_ELEMS);
     k->zero(k, scratch, 2 * SUM_ELEMS);
     const double *end = sum_all_rows(layout, k, rows, grads);
     if (end > rows) k->exact_add(k, on_device, rows, (size_t)(end - rows));
-    k->download(k, sum, scratch, sizeof sum);
-    exact_sum all = {.not_finite = sum[KERNELS_LIMBS]};
-    memcpy(all.limbs, sum, sizeof all.limbs);
+    k->download(k, all.limbs, scratch, sizeof all.limbs);
     return sqrt(optim_exact_sum_of_ranks(&all, comm));
 }

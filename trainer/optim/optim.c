@@ -86,15 +86,12 @@ static void add_param(optim *o, const fsdp_param *param, int decays) {
 }
 
 static int list_runs(optim *o, const fsdp_layout *layout, const json_t *no_decay, dcp_error *err) {
-    size_t n = 0;
-    for (size_t u = 0; u < layout->n; u++) n += layout->units[u].n;
-    o->runs = calloc(n, sizeof *o->runs);
-    if (!o->runs) return core_fail_memory(err, n * sizeof *o->runs);
-    for (size_t u = 0; u < layout->n; u++)
-        for (size_t i = 0; i < layout->units[u].n; i++) {
-            const fsdp_param *param = &layout->units[u].params[i];
-            add_param(o, param, !fsdp_globs_match(no_decay, param->info.name));
-        }
+    o->runs = calloc(layout->n_params, sizeof *o->runs);
+    if (!o->runs) return core_fail_memory(err, layout->n_params * sizeof *o->runs);
+    for (size_t i = 0; i < layout->n_params; i++) {
+        const fsdp_param *param = &layout->params[i];
+        add_param(o, param, !fsdp_globs_match(no_decay, param->info.name));
+    }
     return DCP_OK;
 }
 

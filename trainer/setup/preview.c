@@ -25,12 +25,7 @@ static void name_unit(const fsdp_unit *unit, size_t number, char *out, size_t si
 
 static uint64_t unit_params(const fsdp_unit *unit) {
     uint64_t sum = 0;
-    for (size_t i = 0; i < unit->n; i++) {
-        uint64_t elems = 1;
-        for (uint32_t d = 0; d < unit->params[i].info.ndim; d++)
-            elems *= unit->params[i].info.shape[d];
-        sum += elems;
-    }
+    for (size_t i = 0; i < unit->n; i++) sum += model_param_elems(&unit->params[i].info);
     return sum;
 }
 

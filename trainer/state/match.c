@@ -50,37 +50,25 @@ static void compare_dtype(const model_param *param, const found_tensors *found, 
 
 /* The parameter that is the head's weight, too; NULL: there is none. */
 static const fsdp_param *tied_param(const fsdp_layout *layout) {
-    for (size_t u = 0; u < layout->n; u++)
-        for (size_t i = 0; i < layout->units[u].n; i++)
-            if (layout->units[u].params[i].info.tied) return &layout->units[u].params[i];
+    for (size_t i = 0; i < layout->n_params; i++)
+        if (layout->params[i].info.tied) return &layout->params[i];
     return NULL;
 }
 
 static void tell_fresh(const fsdp_layout *layout, const found_tensors *found) {
-    for (size_t u = 0; u < layout->n; u++)
-        for (size_t i = 0; i < layout->units[u].n; i++) {
-            const model_param *param = &layout->units[u].params[i].info;
-            if (param->fresh && !model_weights_find_param(found, param))
-                ranks_warn(layout->rank, "%s has no %s: newly initialized", found->where,
-                           param->name);
-        }
-}
-
-static size_t count_params(const fsdp_layout *layout) {
-    size_t n = 0;
-    for (size_t u = 0; u < layout->n; u++) n += layout->units[u].n;
-    return n;
+    for (size_t i = 0; i < layout->n_params; i++) {
+        const model_param *param = &layout->params[i].info;
+        if (param->fresh && !model_weights_find_param(found, param))
+            ranks_warn(layout->rank, "%s has no %s: newly initialized", found->where, param->name);
+    }
 }
 
 static int compare_params(const fsdp_layout *layout, const found_tensors *found, differences *d,
                           dcp_error *err) {
-    const size_t n = count_params(layout);
+    const size_t n = layout->n_params;
     const model_param **params = calloc(n + 1, sizeof *params);
     if (!params) return core_fail_memory(err, (n + 1) * sizeof *params);
-    size_t at = 0;
-    for (size_t u = 0; u < layout->n; u++)
-        for (size_t i = 0; i < layout->units[u].n; i++)
-            params[at++] = &layout->units[u].params[i].info;
+    for (size_t i = 0; i < n; i++) params[i] = &layout->params[i].info;
     const int status = model_weights_compare(params, n, found, tell_difference, d, err);
     for (size_t i = 0; i < n; i++) compare_dtype(params[i], found, d);
     free(params);

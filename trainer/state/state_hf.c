@@ -69,10 +69,8 @@ int state_read_hf(train_state *s, const char *path, dcp_error *err) {
     float *piece = malloc(2 * PIECE_ELEMS * sizeof *piece); /* as it is read, and widened */
     if (!piece) status = core_fail_memory(err, 2 * PIECE_ELEMS * sizeof *piece);
     if (status == DCP_OK) status = match_reader(s->layout, reader, path, err);
-    for (size_t u = 0; u < s->layout->n; u++)
-        for (size_t i = 0; i < s->layout->units[u].n && status == DCP_OK; i++)
-            status = read_param(s, reader, &s->layout->units[u].params[i], piece,
-                                piece + PIECE_ELEMS, err);
+    for (size_t i = 0; i < s->layout->n_params && status == DCP_OK; i++)
+        status = read_param(s, reader, &s->layout->params[i], piece, piece + PIECE_ELEMS, err);
     free(piece);
     dcp_st_close(reader);
     return status;

@@ -32,7 +32,8 @@ static int count_slots(const dcp_checkpoint *ckpt, const optim_type *optimizer,
     for (size_t i = 0; i < optimizer->n_slots; i++) {
         const optim_slot *slot = &optimizer->slots[i];
         const dcp_tensor *tensor = find_slot(ckpt, slot, param);
-        if (tensor && (tensor->dtype != slot->dtype || !is_shaped_like(tensor, &param->info))) return -1;
+        if (tensor && (tensor->dtype != slot->dtype || !is_shaped_like(tensor, &param->info)))
+            return -1;
         n += tensor != NULL;
     }
     return n;
@@ -62,12 +63,11 @@ static void look_at_slots(const dcp_checkpoint *ckpt, const optim_type *optimize
 static int match_slots(const fsdp_layout *layout, const optim_type *optimizer,
                        const dcp_checkpoint *ckpt, slots_found *found, dcp_error *err) {
     json_t *meta = json_loads(dcp_checkpoint_json(ckpt), 0, NULL);
-    for (size_t u = 0; u < layout->n; u++)
-        for (size_t i = 0; i < layout->units[u].n; i++) {
-            const fsdp_param *param = &layout->units[u].params[i];
-            if (!param->info.frozen)
-                look_at_slots(ckpt, optimizer, param, json_object_get(meta, "frozen"), found);
-        }
+    for (size_t i = 0; i < layout->n_params; i++) {
+        const fsdp_param *param = &layout->params[i];
+        if (!param->info.frozen)
+            look_at_slots(ckpt, optimizer, param, json_object_get(meta, "frozen"), found);
+    }
     json_decref(meta);
     if (!found->broken && found->with > 0) found->broken = found->without;
     if (!found->broken) return DCP_OK;

@@ -2,15 +2,103 @@
  * same order; boxes of ranks that hold nothing are empty. */
 #include "state/train_state.h"
 
+#include <errno.h>
+#include <fcntl.h>
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
+#include <unistd.h>
 
 #include "programs/fail.h"
 #include "random/random.h"
 
 enum { PIECE_ELEMS = 1 << 14 };
+
+static const char OFFLOAD_KEY[] = "fsdp.offload_path";
+
+/* Memory that lies in a file: what is not at work takes room on a disk, and the page cache's while
+ * there is some. The file has no name, so nobody else opens it, and nothing is left of it however
+ * the process ends. All of its room is taken at once: a disk that runs full later does no harm. */
+struct offload {
+    int fd;
+    char *at;
+    uint64_t bytes; /* whole pages */
+};
+
+static uint64_t page_bytes(void) { return (uint64_t)sysconf(_SC_PAGESIZE); }
+
+/* Where the file system has no files without a name, one that loses it at once. */
+static int open_nameless(const char *folder) {
+    const int fd = open(folder, O_TMPFILE | O_RDWR | O_CLOEXEC, 0600);
+    if (fd >= 0 || (errno != EOPNOTSUPP && errno != EISDIR && errno != EINVAL)) return fd;
+    char path[4096];
+    const int n = snprintf(path, sizeof path, "%s/.dcp-offload-XXXXXX", folder);
+    if (n < 0 || (size_t)n >= sizeof path) {
+        errno = ENAMETOOLONG;
+        return -1;
+    }
+    const int named = mkostemp(path, O_CLOEXEC);
+    if (named >= 0) unlink(path);
+    return named;
+}
+
+static int fail_room(int why, const char *folder, uint64_t bytes, dcp_error *err) {
+    const int full = why == ENOSPC || why == EDQUOT || why == EFBIG;
+    return core_fail(err, full ? DCP_ERR_NO_SPACE : DCP_ERR_IO,
+                     "%s: no room for the %" PRIu64 " bytes of a rank in %s: %s", OFFLOAD_KEY,
+                     bytes, folder, strerror(why));
+}
+
+static int map_offload(offload *o, const char *folder, dcp_error *err) {
+    o->fd = open_nameless(folder);
+    if (o->fd < 0)
+        return core_fail(err, DCP_ERR_ARG, "%s: cannot make a file in %s: %s", OFFLOAD_KEY, folder,
+                         strerror(errno));
+    const int failed = posix_fallocate(o->fd, 0, (off_t)o->bytes);
+    if (failed) return fail_room(failed, folder, o->bytes, err);
+    void *at = mmap(NULL, o->bytes, PROT_READ | PROT_WRITE, MAP_SHARED, o->fd, 0);
+    if (at == MAP_FAILED)
+        return core_fail(err, DCP_ERR_IO, "%s: cannot map a file in %s: %s", OFFLOAD_KEY, folder,
+                         strerror(errno));
+    o->at = at;
+    return DCP_OK;
+}
+
+static void offload_destroy(offload *o) {
+    if (!o) return;
+    if (o->at) munmap(o->at, o->bytes);
+    if (o->fd >= 0) close(o->fd);
+    free(o);
+}
+
+/* `bytes` of zeros in a file in `folder`. DCP_ERR_ARG: it is no folder that files can be made in.
+ * DCP_ERR_NO_SPACE. */
+static int offload_create(const char *folder, uint64_t bytes, offload **out, dcp_error *err) {
+    const uint64_t page = page_bytes();
+    offload *o = calloc(1, sizeof *o);
+    if (!o) return core_fail_memory(err, sizeof *o);
+    *o = (offload){.fd = -1, .bytes = (bytes + page) / page * page}; /* a page at least */
+    const int status = map_offload(o, folder, err);
+    if (status == DCP_OK)
+        *out = o;
+    else
+        offload_destroy(o);
+    return status;
+}
+
+/* The process lets go of the pages of [from, from + bytes), and the disk begins to write what
+ * changed. The content stays, and is there again when it is touched. From any thread, also while
+ * others use the pages. */
+static void offload_release(const offload *o, const void *from, uint64_t bytes) {
+    const uint64_t page = page_bytes(), first = (uint64_t)((const char *)from - o->at);
+    const uint64_t begin = first / page * page;
+    const uint64_t end = (first + bytes + page - 1) / page * page;
+    if (bytes == 0) return;
+    madvise(o->at + begin, end - begin, MADV_DONTNEED); /* of a shared mapping: content stays */
+    sync_file_range(o->fd, (off_t)begin, (off_t)(end - begin), SYNC_FILE_RANGE_WRITE);
+}
 
 static int take_zeroed(train_state *s, void **out, uint64_t bytes, dcp_error *err) {
     *out = s->k->alloc(s->k, bytes);
@@ -45,8 +133,8 @@ static void place_offloaded(train_state *s, void *memory) {
 
 /* In one file. */
 static int take_offloaded(train_state *s, const char *folder, dcp_error *err) {
-    const int status = state_offload_create(folder, offloaded_bytes(s), &s->offloaded, err);
-    if (status == DCP_OK) place_offloaded(s, state_offload_memory(s->offloaded));
+    const int status = offload_create(folder, offloaded_bytes(s), &s->offloaded, err);
+    if (status == DCP_OK) place_offloaded(s, s->offloaded->at);
     return status;
 }
 
@@ -106,15 +194,14 @@ void *state_slot_at(const train_state *s, size_t slot, const fsdp_param *param) 
 
 void state_release(const train_state *s, const fsdp_param *param) {
     if (!s->offloaded) return;
-    state_offload_release(s->offloaded, s->params + param->param_at,
-                          param->elems * sizeof *s->params);
+    offload_release(s->offloaded, s->params + param->param_at, param->elems * sizeof *s->params);
     for (size_t i = 0; i < s->optimizer->n_slots && !param->info.frozen; i++)
-        state_offload_release(s->offloaded, state_slot_at(s, i, param),
-                              param->elems * dcp_dtype_bytes(s->optimizer->slots[i].dtype));
+        offload_release(s->offloaded, state_slot_at(s, i, param),
+                        param->elems * dcp_dtype_bytes(s->optimizer->slots[i].dtype));
 }
 
 static void release_memory(void *offloaded, const void *from, uint64_t bytes) {
-    state_offload_release(offloaded, from, bytes);
+    offload_release(offloaded, from, bytes);
 }
 
 void state_update(const train_state *s, const optim *o, double lr, double grad_scale) {
@@ -130,11 +217,11 @@ void state_release_unit(void *state, size_t unit) {
     const train_state *s = state;
     const fsdp_unit *u = &s->layout->units[unit];
     const uint64_t bytes = (uint64_t)u->counts[s->layout->shard] * sizeof(float);
-    if (s->offloaded) state_offload_release(s->offloaded, s->params + u->param_at, bytes);
+    if (s->offloaded) offload_release(s->offloaded, s->params + u->param_at, bytes);
 }
 
 void state_release_all(const train_state *s) {
-    if (s->offloaded) state_offload_release_all(s->offloaded);
+    if (s->offloaded) offload_release(s->offloaded, s->offloaded->at, s->offloaded->bytes);
 }
 
 static void drop_files(train_state *s) {
@@ -156,7 +243,7 @@ void state_destroy(train_state *s) {
     }
     s->k->free_host(s->k, s->apart);
     s->k->free(s->k, s->grads);
-    state_offload_destroy(s->offloaded);
+    offload_destroy(s->offloaded);
     free(s);
 }
 
@@ -182,9 +269,8 @@ void state_randomize_param(train_state *s, const fsdp_param *param) {
 }
 
 void state_randomize(train_state *s) {
-    for (size_t u = 0; u < s->layout->n; u++)
-        for (size_t i = 0; i < s->layout->units[u].n; i++)
-            state_randomize_param(s, &s->layout->units[u].params[i]);
+    for (size_t i = 0; i < s->layout->n_params; i++)
+        state_randomize_param(s, &s->layout->params[i]);
 }
 
 int state_add(const train_state *s, dcp_state *state, const dcp_tensor *tensor, const dcp_box *box,
@@ -209,11 +295,10 @@ static int add_slice(const train_state *s, dcp_state *state, const char *section
 
 static int add_model(const train_state *s, dcp_state *state, dcp_error *err) {
     int status = DCP_OK;
-    for (size_t u = 0; u < s->layout->n; u++)
-        for (size_t i = 0; i < s->layout->units[u].n && status == DCP_OK; i++) {
-            const fsdp_param *param = &s->layout->units[u].params[i];
-            status = add_slice(s, state, "model", param, DCP_F32, s->params + param->param_at, err);
-        }
+    for (size_t i = 0; i < s->layout->n_params && status == DCP_OK; i++) {
+        const fsdp_param *param = &s->layout->params[i];
+        status = add_slice(s, state, "model", param, DCP_F32, s->params + param->param_at, err);
+    }
     return status;
 }
 
@@ -222,13 +307,12 @@ static int add_slot(const train_state *s, dcp_state *state, size_t slot, dcp_err
     char section[64];
     int status = DCP_OK;
     snprintf(section, sizeof section, "optimizer/%s", info->name);
-    for (size_t u = 0; u < s->layout->n; u++)
-        for (size_t i = 0; i < s->layout->units[u].n && status == DCP_OK; i++) {
-            const fsdp_param *param = &s->layout->units[u].params[i];
-            if (!param->info.frozen)
-                status = add_slice(s, state, section, param, info->dtype,
-                                   state_slot_at(s, slot, param), err);
-        }
+    for (size_t i = 0; i < s->layout->n_params && status == DCP_OK; i++) {
+        const fsdp_param *param = &s->layout->params[i];
+        if (!param->info.frozen)
+            status = add_slice(s, state, section, param, info->dtype, state_slot_at(s, slot, param),
+                               err);
+    }
     return status;
 }
 

@@ -8,10 +8,11 @@
 #include "fsdp/shard_layout.h"
 #include "kernels/kernels.h"
 #include "optim/optim.h"
-#include "state/offload.h"
 #include <dcp/checkpoint.h>
 #include <dcp/device.h>
 #include <dcp/state.h>
+
+typedef struct offload offload; /* memory in a file */
 
 /* A tensor of the section /files, cut on dimension 0 like any other. */
 typedef struct kept_file {
@@ -40,7 +41,7 @@ typedef struct train_state {
 
 /* Memory of this rank's shards, zeroed; of k, which is the device's or, NULL, the host's. Borrows
  * layout, k and device. params: borrowed memory for the parameters, zeroed; NULL: it is had like
- * the rest. offloads: parameters and slots lie in a file in offload_path (see state_offload_create)
+ * the rest. offloads: parameters and slots lie in a file in offload_path that has no name
  * or, NULL, in memory of k->alloc_host; then params is NULL. */
 int state_create(const fsdp_layout *layout, const optim_type *optimizer, kernels *k,
                  const dcp_device *device, float *params, int offloads, const char *offload_path,

@@ -4,6 +4,7 @@
 #define KERNELS_LIMBS_H
 
 #include <stdint.h>
+#include <string.h>
 
 #ifdef __CUDACC__
 #define KERNELS_ANYWHERE static inline __host__ __device__
@@ -34,6 +35,21 @@ KERNELS_ANYWHERE int kernels_cut_bits(uint64_t bits, kernels_cut *out) {
     out->middle = shifted >> 32;
     out->high = shift ? mantissa >> (64 - shift) : 0;
     return exponent == 0x7ff;
+}
+
+/* Adds x, >= 0 or not finite, to a sum's limbs on the host; sum[KERNELS_LIMBS] counts what is not
+ * finite. Nothing is carried. */
+static inline void kernels_limbs_add(uint64_t *sum, double x) {
+    uint64_t bits;
+    kernels_cut cut;
+    memcpy(&bits, &x, sizeof bits);
+    if (kernels_cut_bits(bits, &cut)) {
+        sum[KERNELS_LIMBS]++;
+        return;
+    }
+    sum[cut.limb] += cut.low;
+    sum[cut.limb + 1] += cut.middle;
+    sum[cut.limb + 2] += cut.high;
 }
 
 #endif
