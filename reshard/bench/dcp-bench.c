@@ -18,6 +18,7 @@
 #include <dcp/dcp.h>
 
 #include "common/launch.h"
+#include "common/step_path.h"
 #include "programs/arguments.h"
 #include "programs/program.h"
 
@@ -218,10 +219,8 @@ static void remove_step(const char *dir, const char *name) {
 static void remove_steps_before(const launch *job, const char *dir, uint64_t step) {
     dcp_step *steps;
     size_t n;
-    if (job->rank != 0 || dcp_steps_list(dir, &steps, &n, NULL) != DCP_OK) return;
-    for (size_t i = 0; i < n; i++)
-        if (steps[i].kind == DCP_STEP_COMPLETE && steps[i].step < step)
-            remove_step(dir, steps[i].name);
+    if (job->rank != 0 || step_path_list(dir, &steps, &n)) return;
+    for (size_t i = 0; i < n && steps[i].step < step; i++) remove_step(dir, steps[i].name);
     free(steps);
     int fd = open(dir, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
     if (fd < 0) return;
@@ -234,9 +233,8 @@ static uint64_t find_newest(const launch *job, const char *dir) {
     dcp_step *steps;
     size_t n;
     uint64_t newest = 0;
-    if (job->rank == 0 && dcp_steps_list(dir, &steps, &n, NULL) == DCP_OK) {
-        for (size_t i = 0; i < n; i++)
-            if (steps[i].kind == DCP_STEP_COMPLETE) newest = steps[i].step;
+    if (job->rank == 0 && step_path_list(dir, &steps, &n) == 0) {
+        if (n) newest = steps[n - 1].step;
         free(steps);
     }
     launch_broadcast(job, &newest, sizeof newest);
@@ -246,18 +244,16 @@ static uint64_t find_newest(const launch *job, const char *dir) {
 /* Collective. PROGRAM_USAGE, with a message, where another program's steps lie there: those of a
  * training run are not to be hidden behind newer ones. */
 static int check_dir(const launch *job, const char *dir) {
-    dcp_step *steps;
-    size_t n;
-    int status = PROGRAM_DONE;
-    if (job->rank == 0 && dcp_steps_list(dir, &steps, &n, NULL) == DCP_OK) {
-        for (size_t i = 0; i < n && status == PROGRAM_DONE; i++) {
-            char step[PATH_MAX];
-            snprintf(step, sizeof step, "%s/%s", dir, steps[i].name);
-            if (steps[i].kind == DCP_STEP_COMPLETE && is_by(step, 1))
-                status = program_refuse("%s: another program's; choose another folder", step);
-        }
-        free(steps);
+    size_t n = 0;
+    dcp_step *steps = NULL;
+    int status = job->rank == 0 ? step_path_list(dir, &steps, &n) : PROGRAM_DONE;
+    for (size_t i = 0; i < n && status == PROGRAM_DONE; i++) {
+        char step[PATH_MAX];
+        snprintf(step, sizeof step, "%s/%s", dir, steps[i].name);
+        if (is_by(step, 1))
+            status = program_refuse("%s: another program's; choose another folder", step);
     }
+    free(steps);
     return launch_worst(job, status);
 }
 

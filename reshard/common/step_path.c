@@ -8,22 +8,28 @@
 #include <string.h>
 #include <sys/stat.h>
 
-#include <dcp/store.h>
-
 #include "programs/program.h"
+
+int step_path_list(const char *dir, dcp_step **out, size_t *n) {
+    dcp_error err = {0};
+    dcp_step *steps;
+    size_t all, complete = 0;
+    if (dcp_steps_list(dir, &steps, &all, &err)) return program_report(&err);
+    for (size_t i = 0; i < all; i++)
+        if (steps[i].kind == DCP_STEP_COMPLETE) steps[complete++] = steps[i];
+    *out = steps;
+    *n = complete;
+    return 0;
+}
 
 /* The newest complete step and the one before it; empty where there is none. */
 static int newest_complete(const char *dir, char name[64], char older[64]) {
-    dcp_error err = {0};
     dcp_step *steps;
     size_t n;
-    name[0] = older[0] = 0;
-    if (dcp_steps_list(dir, &steps, &n, &err)) return program_report(&err);
-    for (size_t i = 0; i < n; i++)
-        if (steps[i].kind == DCP_STEP_COMPLETE) {
-            memcpy(older, name, 64);
-            snprintf(name, 64, "%s", steps[i].name);
-        }
+    int status = step_path_list(dir, &steps, &n);
+    if (status) return status;
+    snprintf(name, 64, "%s", n > 0 ? steps[n - 1].name : "");
+    snprintf(older, 64, "%s", n > 1 ? steps[n - 2].name : "");
     free(steps);
     return 0;
 }

@@ -2,6 +2,14 @@
 #ifndef RESHARD_STEP_PATH_H
 #define RESHARD_STEP_PATH_H
 
+#include <stddef.h>
+
+#include <dcp/store.h>
+
+/* The complete steps of a directory, ascending; *out is the caller's to free. 0, or an exit status
+ * after a message. */
+int step_path_list(const char *dir, dcp_step **out, size_t *n);
+
 /* The path of the step's folder, which is `ckpt` or lies in it, into step[PATH_MAX]. 0, or the
  * status to exit with. The folder may be damaged in any way. */
 int step_path_find(const char *ckpt, char *step);

@@ -14,6 +14,7 @@
 
 #include "common/launch.h"
 #include "common/progress_bar.h"
+#include "common/step_path.h"
 #include "import/hf_source.h"
 #include "programs/arguments.h"
 #include "programs/program.h"
@@ -121,20 +122,14 @@ static int judge_newer(const import_request *s, uint64_t newest) {
 }
 
 static int check_steps(const import_request *s, const char *dst) {
-    dcp_error err = {0};
     dcp_step *steps;
     size_t n;
-    int status = 0;
-    if (dcp_steps_list(dst, &steps, &n, &err)) return program_report(&err);
-    uint64_t newest = 0;
-    for (size_t i = 0; i < n; i++) {
-        if (steps[i].kind != DCP_STEP_COMPLETE) continue;
-        newest = steps[i].step;
-        if (steps[i].step == 0 && !s->force)
-            status = program_refuse("%s/%s: is there already; --force replaces it", s->dst,
-                                    steps[i].name);
-    }
-    if (status == 0 && newest) status = judge_newer(s, newest);
+    int status = step_path_list(dst, &steps, &n);
+    if (status) return status;
+    if (n && steps[0].step == 0 && !s->force)
+        status =
+            program_refuse("%s/%s: is there already; --force replaces it", s->dst, steps[0].name);
+    if (status == 0 && n && steps[n - 1].step) status = judge_newer(s, steps[n - 1].step);
     free(steps);
     return status;
 }

@@ -121,18 +121,11 @@ static int verify_each(const launch *job, const char *dir, const dcp_step *steps
 
 /* The complete steps as rank 0 lists them, *n of them; an exit status. */
 static int list_complete(const launch *job, const char *dir, dcp_step **steps, size_t *n) {
-    dcp_error err = {0};
-    uint64_t head[2] = {0, 0};
-    size_t all = 0;
-    if (!job->rank && dcp_steps_list(dir, steps, &all, &err))
-        head[0] = (uint64_t)program_report(&err);
-    for (size_t i = 0; i < all; i++)
-        if ((*steps)[i].kind == DCP_STEP_COMPLETE) (*steps)[head[1]++] = (*steps)[i];
-    if (!job->rank && !head[0] && !head[1])
-        head[0] = (uint64_t)program_refuse("%s: holds no complete step", dir);
-    launch_broadcast(job, head, sizeof head);
-    *n = (size_t)head[1];
-    if (head[0]) return (int)head[0];
+    int status = job->rank ? 0 : step_path_list(dir, steps, n);
+    if (!job->rank && !status && !*n) status = program_refuse("%s: holds no complete step", dir);
+    launch_broadcast(job, &status, sizeof status);
+    if (status) return status;
+    launch_broadcast(job, n, sizeof *n);
     if (job->rank) *steps = calloc(*n, sizeof **steps);
     if (launch_worst(job, *steps ? 0 : PROGRAM_FAILED)) return PROGRAM_FAILED;
     for (size_t i = 0; i < *n; i++) launch_broadcast(job, &(*steps)[i], sizeof **steps);

@@ -95,7 +95,6 @@ static int parse_reshard(reshard_request *s, int argc, char **argv) {
 /* Rank 0: SRC's directory must not be DST, nor DST hold the step. */
 static int check_dst(const reshard_request *s, const dcp_checkpoint *ckpt) {
     char src[PATH_MAX], dst[PATH_MAX];
-    dcp_error err = {0};
     dcp_step *steps;
     size_t n;
     if (s->force || !realpath(s->dst, dst)) return 0;
@@ -106,10 +105,10 @@ static int check_dst(const reshard_request *s, const dcp_checkpoint *ckpt) {
             return program_refuse(
                 "SRC and DST are the same directory, %s; --force replaces the step in it", dst);
     }
-    if (dcp_steps_list(dst, &steps, &n, &err)) return program_report(&err);
-    int status = 0;
+    int status = step_path_list(dst, &steps, &n);
+    if (status) return status;
     for (size_t i = 0; i < n; i++)
-        if (steps[i].kind == DCP_STEP_COMPLETE && steps[i].step == dcp_checkpoint_step(ckpt))
+        if (steps[i].step == dcp_checkpoint_step(ckpt))
             status = program_refuse("%s/%s: is there already; --force replaces it", s->dst,
                                     steps[i].name);
     free(steps);
