@@ -5,7 +5,7 @@
  * piece of it and they exchange these.
  *
  * One unit is on its way at a time, and the sums of the one before it to the ranks that hold the
- * same shard. The ring micro-batches the additions to the transport. */
+ * same shard. The ring leaves the additions to the transport. */
 #include "fsdp/reduce.h"
 
 #include <inttypes.h>

@@ -1,4 +1,4 @@
-/* The memory of one leaf, its samples, and its stages in order. */
+/* The memory of one micro-batch, its samples, and its stages in order. */
 #include "models/model_run.h"
 
 #include <inttypes.h>
