@@ -20,6 +20,7 @@
 #include "setup/preview.h"
 #include "setup/setup.h"
 #include "step/signals.h"
+#include "step/trainer.h"
 
 enum { MOST_RANKS = 1 << 20, MOST_ARGUMENTS = 1 << 20 };
 

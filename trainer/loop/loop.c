@@ -9,9 +9,11 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "config/config.h"
 #include "programs/program.h"
 #include "ranks/say.h"
 #include "report/report.h"
+#include "state/train_state.h"
 #include "step/evaluate.h"
 #include "step/saves.h"
 #include "step/signals.h"

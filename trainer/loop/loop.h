@@ -2,7 +2,8 @@
 #ifndef TRAINER_LOOP_LOOP_H
 #define TRAINER_LOOP_LOOP_H
 
-#include "step/trainer.h"
+typedef struct trainer trainer;
+
 
 /* Collective: trains until the last step, or until a signal asks to stop. An exit status; failures
  * have been told. */

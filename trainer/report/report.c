@@ -7,11 +7,18 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "config/config.h"
+#include "fsdp/fsdp.h"
 #include "programs/fail.h"
 #include "programs/program.h"
 #include "ranks/agree.h"
 #include "ranks/say.h"
+#include "report/balance.h"
+#include "report/metrics.h"
+#include "report/trace.h"
+#include "state/train_state.h"
 #include "step/saves.h"
+#include "step/trainer.h"
 
 /* Peak resident memory of this process; 0 where the system does not tell. VmHWM rather than
  * getrusage: the latter keeps the peak of the process that started this one. */

@@ -3,19 +3,16 @@
 #ifndef TRAINER_REPORT_REPORT_H
 #define TRAINER_REPORT_REPORT_H
 
-#include "report/balance.h"
-#include "report/metrics.h"
-#include "report/trace.h"
 #include "step/evaluate.h"
-#include "step/trainer.h"
 #include "step/update.h"
+#include "timeline/timeline.h"
 
 typedef struct run_report {
     trainer *t;
-    report_metrics *lines; /* on rank 0; NULL: none, or given up */
-    report_balance *ranks; /* on rank 0 */
+    struct report_metrics *lines; /* on rank 0; NULL: none, or given up */
+    struct report_balance *ranks; /* on rank 0 */
     double *usage;       /* [2 * world] on rank 0: compute times, then memory; room for one's own */
-    report_trace *trace; /* NULL: none is asked for */
+    struct report_trace *trace; /* NULL: none is asked for */
     int is_mute;         /* stdout has failed */
     uint64_t steps;      /* told of */
     double begin, line_at;        /* of the run; when the last line was written */

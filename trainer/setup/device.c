@@ -2,6 +2,7 @@
 
 #include <string.h>
 
+#include "config/config.h"
 #include "programs/fail.h"
 
 enum { LEAST_SIDE = 512, MOST_SIDE = 8192, TIMINGS = 5 }; /* of products that are measured */

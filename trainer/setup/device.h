@@ -4,9 +4,10 @@
 
 #include <mpi.h>
 
-#include "config/config.h"
 #include "kernels/kernels.h"
 #include <dcp/device.h>
+
+typedef struct config config;
 
 /* `device` as the configuration has it; auto takes a GPU where there is one and this build has
  * CUDA. number: of this rank among those of its host, which share the host's devices evenly.

@@ -5,6 +5,8 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "config/config.h"
+#include "fsdp/fsdp_plan.h"
 #include "fsdp/shard_layout.h"
 #include "optim/optim.h"
 #include "setup/rank_memory.h"

@@ -2,7 +2,9 @@
 #ifndef TRAINER_SETUP_PREVIEW_H
 #define TRAINER_SETUP_PREVIEW_H
 
-#include "config/config.h"
+#include <dcp/error.h>
+
+typedef struct config config;
 
 /* Prints units, memory and traffic of rank 0, which holds the most. Reads no data but the length of
  * a stored batch. */

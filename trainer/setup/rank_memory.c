@@ -4,10 +4,14 @@
 #include <inttypes.h>
 #include <stdio.h>
 
+#include "config/config.h"
+#include "fsdp/mesh.h"
+#include "models/model_run.h"
 #include "optim/grad_norm.h"
 #include "programs/fail.h"
 #include "ranks/agree.h"
 #include "ranks/say.h"
+#include "step/trainer.h"
 
 /* Measured on Debian 12. */
 static const uint64_t program_bytes = (uint64_t)36 << 20;

@@ -3,10 +3,11 @@
 #ifndef TRAINER_SETUP_RANK_MEMORY_H
 #define TRAINER_SETUP_RANK_MEMORY_H
 
-#include "config/config.h"
 #include "fsdp/fsdp_plan.h"
-#include "models/model_run.h"
-#include "step/trainer.h"
+#include "models/model.h"
+
+typedef struct config config;
+typedef struct trainer trainer;
 
 /* Bytes. */
 typedef struct setup_memory {

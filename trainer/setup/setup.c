@@ -7,12 +7,16 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "config/config.h"
 #include "config/places.h"
 #include "data/data.h"
 #include "data/fixed.h"
+#include "fsdp/fsdp.h"
 #include "fsdp/gather_shared.h"
 #include "fsdp/transports.h"
+#include "models/model_run.h"
 #include "optim/grad_norm.h"
+#include "optim/optim.h"
 #include "programs/fail.h"
 #include "programs/program.h"
 #include "ranks/agree.h"
@@ -22,10 +26,13 @@
 #include "setup/device.h"
 #include "setup/rank_memory.h"
 #include "state/resume.h"
+#include "state/train_state.h"
 #include "step/evaluate.h"
 #include "step/saves.h"
 #include "step/trainer.h"
+#include <dcp/comm.h>
 #include <dcp/mpi.h>
+#include <dcp/tiers.h>
 
 /* Collective: this rank's number among those of its host, from 0. */
 static unsigned rank_on_host(MPI_Comm comm) {

@@ -3,7 +3,13 @@
 #ifndef TRAINER_SETUP_SETUP_H
 #define TRAINER_SETUP_SETUP_H
 
-#include "step/trainer.h"
+#include <mpi.h>
+
+#include "models/model.h"
+#include <dcp/error.h>
+
+typedef struct config config;
+typedef struct trainer trainer;
 
 /* What is trained, as the configuration describes it; needs no ranks. */
 int setup_model(const config *c, model **out, dcp_error *err);

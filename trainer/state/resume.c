@@ -16,6 +16,7 @@
 #include "state/provenance.h"
 #include "state/state_hf.h"
 #include "state/state_load.h"
+#include <dcp/tiers.h>
 
 static int is_text(const char *a, const char *b) { return strcmp(a, b) == 0; }
 

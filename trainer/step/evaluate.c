@@ -8,10 +8,16 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "config/config.h"
+#include "data/data.h"
+#include "fsdp/fsdp.h"
+#include "models/model_run.h"
 #include "optim/exact.h"
 #include "programs/fail.h"
 #include "ranks/agree.h"
+#include "state/train_state.h"
 #include "step/signals.h"
+#include "step/trainer.h"
 
 typedef struct evaluation_sums {
     exact_sum loss;

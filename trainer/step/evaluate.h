@@ -2,7 +2,11 @@
 #ifndef TRAINER_STEP_EVALUATE_H
 #define TRAINER_STEP_EVALUATE_H
 
-#include "step/trainer.h"
+#include <stdint.h>
+
+#include <dcp/error.h>
+
+typedef struct trainer trainer;
 
 typedef struct step_evaluation {
     double loss;     /* mean over all counted targets */

@@ -5,11 +5,16 @@
 #include <inttypes.h>
 #include <stdlib.h>
 
+#include "config/config.h"
+#include "data/data.h"
 #include "programs/fail.h"
 #include "ranks/agree.h"
 #include "ranks/say.h"
 #include "state/meta.h"
 #include "state/provenance.h"
+#include "state/train_state.h"
+#include "step/trainer.h"
+#include <dcp/tiers.h>
 
 static uint64_t staging_of(const config *c) {
     return c->staging_bytes ? c->staging_bytes : DCP_STAGING_NONE;

@@ -3,7 +3,12 @@
 #ifndef TRAINER_STEP_SAVES_H
 #define TRAINER_STEP_SAVES_H
 
-#include "step/trainer.h"
+#include <stddef.h>
+#include <stdint.h>
+
+#include <dcp/error.h>
+
+typedef struct trainer trainer;
 
 enum { STEP_SAVE_PHASES = 1024 }; /* that a trace keeps of a save */
 

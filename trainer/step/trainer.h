@@ -4,41 +4,35 @@
 
 #include <mpi.h>
 
-#include "config/config.h"
-#include "data/data.h"
-#include "fsdp/fsdp.h"
 #include "fsdp/fsdp_plan.h"
 #include "fsdp/mesh.h"
 #include "fsdp/transport.h"
 #include "kernels/kernels.h"
-#include "models/model_run.h"
-#include "optim/optim.h"
-#include "state/train_state.h"
+#include "models/model.h"
 #include "timeline/timeline.h"
-#include <dcp/tiers.h>
 
 typedef struct trainer {
-    const config *c;
+    const struct config *c;
     MPI_Comm comm;
     int rank, world;
     kernels *k;
-    dcp_device *device; /* whose memory k's is; NULL: the host's */
+    struct dcp_device *device; /* whose memory k's is; NULL: the host's */
     model *m;
-    data *samples, *eval_samples; /* the latter NULL: none */
+    struct data *samples, *eval_samples; /* the latter NULL: none */
     fsdp_mesh mesh;
     fsdp_transport transport;
     void *shared; /* memory of the ranks of a group; NULL: none */
     size_t shared_bytes;
     fsdp_layout *layout;
     fsdp_plan plan;
-    train_state *state;
-    dcp_comm *dcp;
-    dcp_tiers *stores;
-    dcp_state *registered; /* the state as libdcp saves it */
-    fsdp *sharded;
-    optim *optimizer;
-    model_run *run;    /* activations of one micro-batch */
-    uint64_t sequence; /* tokens of a sample; 0: the model takes none */
+    struct train_state *state;
+    struct dcp_comm *dcp;
+    struct dcp_tiers *stores;
+    struct dcp_state *registered; /* the state as libdcp saves it */
+    struct fsdp *sharded;
+    struct optim *optimizer;
+    struct model_run *run; /* activations of one micro-batch */
+    uint64_t sequence;     /* tokens of a sample; 0: the model takes none */
     sample_shape shape;
     sample_batch inputs;                  /* of all micro-batches of this rank in a step */
     double *losses;                       /* [micro-batches of the step] */

@@ -7,10 +7,18 @@
 #include <math.h>
 #include <string.h>
 
+#include "config/config.h"
+#include "data/data.h"
+#include "fsdp/fsdp.h"
+#include "models/model_run.h"
 #include "optim/grad_norm.h"
+#include "optim/optim.h"
 #include "optim/schedule.h"
 #include "programs/fail.h"
 #include "ranks/agree.h"
+#include "state/train_state.h"
+#include "step/trainer.h"
+#include <dcp/tiers.h>
 
 /* The number of this rank's micro-batch in a micro-step; where it has none, one that no micro-batch
  * has. */

@@ -2,7 +2,9 @@
 #ifndef TRAINER_STEP_UPDATE_H
 #define TRAINER_STEP_UPDATE_H
 
-#include "step/trainer.h"
+#include <dcp/error.h>
+
+typedef struct trainer trainer;
 
 typedef struct step_result {
     double loss, grad_norm, lr; /* as computed in this step, before its update */
