@@ -84,20 +84,9 @@ size_t load_pieces_of(const load_job *l, const plan_box *b, const state_box *box
     return n;
 }
 
-/* Once for each file: HDF5 sees it only when plain reads have shown that its metadata is intact. */
+/* HDF5 sees a file only when plain reads have shown that its metadata is intact. */
 static int check_metadata(void *owner, dcp_error *err) {
-    step_file *file = owner;
-    if (file->outside_is_intact) return DCP_OK;
-    int status = step_file_open_plain(file, err);
-    unsigned char *buffer = status ? NULL : malloc(BLOCK_BYTES);
-    if (!status && !buffer) status = core_fail_memory(err, BLOCK_BYTES);
-    if (!status) status = step_file_check_outside(file, buffer, &file->outside_is_intact, err);
-    free(buffer);
-    if (status || file->outside_is_intact) return status;
-    return core_fail(err, DCP_ERR_CORRUPT,
-                     "%s: HDF5 metadata or padding: bytes outside the tensors and tables are "
-                     "damaged",
-                     file->path);
+    return step_file_check_outside(owner, err);
 }
 
 int load_pieces_move(load_job *l, move_piece *pieces, size_t n, dcp_error *err) {

@@ -203,6 +203,18 @@ static int check_folders(const step_row *rows, size_t n, const char *file, dcp_e
     return DCP_OK;
 }
 
+int step_index_sort(const step_row *rows, size_t n, const step_row ***out, size_t *n_out,
+                    dcp_error *err) {
+    const step_row **order = malloc((n + 1) * sizeof *order);
+    if (!order) return core_fail_memory(err, n * sizeof *order);
+    *n_out = 0;
+    for (size_t i = 0; i < n; i++)
+        if (rows[i].bytes) order[(*n_out)++] = &rows[i];
+    qsort(order, *n_out, sizeof *order, by_row_offset);
+    *out = order;
+    return DCP_OK;
+}
+
 static int check_whole(const step_row *rows, uint64_t path_bytes, const step_userblock *ub,
                        uint64_t blocks, const char *file, dcp_error *err) {
     if (path_bytes != step_index_path_bytes(rows, ub->rows))
@@ -212,14 +224,11 @@ static int check_whole(const step_row *rows, uint64_t path_bytes, const step_use
         return core_fail(err, DCP_ERR_CORRUPT,
                          "%s: index: its tensors have %llu blocks, the blocks table %llu", file,
                          (unsigned long long)blocks, (unsigned long long)ub->blocks.bytes / 8);
-    int status = check_folders(rows, ub->rows, file, err);
-    if (status) return status;
-    const step_row **order = malloc((ub->rows + 1) * sizeof *order);
-    if (!order) return core_fail_memory(err, ub->rows * sizeof *order);
+    const step_row **order = NULL;
     size_t n = 0;
-    for (size_t i = 0; i < ub->rows; i++)
-        if (rows[i].bytes) order[n++] = &rows[i];
-    qsort(order, n, sizeof *order, by_row_offset);
+    int status = check_folders(rows, ub->rows, file, err);
+    if (!status) status = step_index_sort(rows, ub->rows, &order, &n, err);
+    if (status) return status;
     status = check_disjoint(order, n, ub, file, err);
     free(order);
     return status;

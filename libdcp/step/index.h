@@ -40,6 +40,10 @@ int step_index_decode(const unsigned char *table, const step_userblock *ub, cons
 int step_index_check_rows(const unsigned char *table, uint64_t first, uint64_t end,
                           const step_userblock *ub, const char *file, dcp_error *err);
 
+/* The rows that have bytes, ascending by offset; the array is malloc'd. */
+int step_index_sort(const step_row *rows, size_t n, const step_row ***out, size_t *n_out,
+                    dcp_error *err);
+
 /* Blocks of 4 MiB, the last one shorter, that a dataset of that size has. */
 static inline uint64_t step_index_blocks(uint64_t bytes) {
     return bytes / BLOCK_BYTES + (bytes % BLOCK_BYTES != 0);

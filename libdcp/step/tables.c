@@ -185,46 +185,49 @@ int step_file_open_plain(step_file *file, dcp_error *err) {
     return DCP_OK;
 }
 
-typedef struct gap_sum {
-    const step_file *file;
-    unsigned char *buffer;
-    uint64_t raw; /* checksum of what was read */
-} gap_sum;
-
-static int by_file_offset(const void *a, const void *b) {
-    const step_row *x = *(const step_row *const *)a, *y = *(const step_row *const *)b;
-    return (x->offset > y->offset) - (x->offset < y->offset);
-}
-
-/* Goes on with bytes [start, end) of the file. */
-static int sum_gap(gap_sum *w, uint64_t start, uint64_t end, dcp_error *err) {
+/* Continues the raw checksum with bytes [start, end) of the file. */
+static int sum_gap(const step_file *file, unsigned char *buffer, uint64_t start, uint64_t end,
+                   uint64_t *raw, dcp_error *err) {
     for (uint64_t part; start < end; start += part) {
         part = end - start < BLOCK_BYTES ? end - start : BLOCK_BYTES;
-        int status = io_read_plain(w->file->plain, w->buffer, part, start, w->file->path, err);
+        int status = io_read_plain(file->plain, buffer, part, start, file->path, err);
         if (status) return status;
-        w->raw = core_crc64_raw(w->raw, w->buffer, part);
+        *raw = core_crc64_raw(*raw, buffer, part);
     }
     return DCP_OK;
 }
 
-int step_file_check_outside(const step_file *file, unsigned char *buffer, int *intact,
-                            dcp_error *err) {
-    size_t n = file->ub.rows;
-    const step_row **rows = malloc((n + 1) * sizeof *rows);
-    if (!rows) return core_fail_memory(err, n * sizeof *rows);
-    for (size_t i = 0; i < n; i++) rows[i] = &file->rows[i];
-    qsort(rows, n, sizeof *rows, by_file_offset);
-    gap_sum w = {file, buffer, 0};
-    uint64_t at = USERBLOCK_BYTES, outside = file->ub.file_bytes - USERBLOCK_BYTES;
-    int status = DCP_OK;
+/* The checksum of what lies between the datasets: `rows`, ascending by offset. */
+static int sum_outside(const step_file *file, const step_row **rows, size_t n, uint64_t *crc,
+                       dcp_error *err) {
+    uint64_t at = USERBLOCK_BYTES, outside = file->ub.file_bytes - USERBLOCK_BYTES, raw = 0;
+    unsigned char *buffer = malloc(BLOCK_BYTES);
+    int status = buffer ? DCP_OK : core_fail_memory(err, BLOCK_BYTES);
     for (size_t i = 0; i < n && !status; i++) {
-        if (!rows[i]->bytes) continue;
-        status = sum_gap(&w, at, rows[i]->offset, err);
+        status = sum_gap(file, buffer, at, rows[i]->offset, &raw, err);
         at = rows[i]->offset + rows[i]->bytes;
         outside -= rows[i]->bytes;
     }
-    if (!status) status = sum_gap(&w, at, file->ub.file_bytes, err);
-    free(rows);
-    *intact = !status && core_crc64_finish(w.raw, outside) == file->ub.outside_crc;
+    if (!status) status = sum_gap(file, buffer, at, file->ub.file_bytes, &raw, err);
+    free(buffer);
+    *crc = core_crc64_finish(raw, outside);
     return status;
+}
+
+int step_file_check_outside(step_file *file, dcp_error *err) {
+    const step_row **rows = NULL;
+    size_t n = 0;
+    uint64_t crc = 0;
+    if (file->outside_is_intact) return DCP_OK;
+    int status = step_file_open_plain(file, err);
+    if (!status) status = step_index_sort(file->rows, file->ub.rows, &rows, &n, err);
+    if (!status) status = sum_outside(file, rows, n, &crc, err);
+    free(rows);
+    if (status) return status;
+    file->outside_is_intact = crc == file->ub.outside_crc;
+    if (file->outside_is_intact) return DCP_OK;
+    return core_fail(err, DCP_ERR_CORRUPT,
+                     "%s: HDF5 metadata or padding: bytes outside the tensors and tables are "
+                     "damaged",
+                     file->path);
 }

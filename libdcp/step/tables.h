@@ -40,8 +40,7 @@ int step_file_open(step_file *file, dcp_error *err);
 int step_file_open_plain(step_file *file, dcp_error *err);
 
 /* Reads all bytes of the file that are neither user block nor tensor data: HDF5's metadata, tables,
- * padding. file->plain is open; `buffer` has BLOCK_BYTES. *intact: they are what was saved. */
-int step_file_check_outside(const step_file *file, unsigned char *buffer, int *intact,
-                            dcp_error *err);
+ * padding; once for a file. DCP_ERR_CORRUPT: they are not what was saved. */
+int step_file_check_outside(step_file *file, dcp_error *err);
 
 #endif
