@@ -3,6 +3,7 @@
 #include <cuda_runtime_api.h>
 
 #include "core/crc64.h"
+#include "core/state_dict.h"
 #include "device/staging.h"
 #include "support/scratch.h"
 
