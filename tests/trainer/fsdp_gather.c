@@ -1,6 +1,6 @@
 /* A gathered unit holds every rank's slices at their places until it is released, for any number of
  * ranks, by messages and in shared memory, whether blocks stay or not and are stored in place, with
- * none, one or several on their way, in fp32 and rounded to bf16, also from memory apart, where a
+ * none, one or several in flight, in fp32 and rounded to bf16, also from memory apart, where a
  * transport may round what it sends by way of memory that is too small for all of it at once. */
 #include <stdlib.h>
 #include <string.h>
@@ -94,14 +94,14 @@ static void start_next(subject *s) {
 
 static void hold_next(subject *s, size_t n) {
     const size_t unit = fsdp_plan_gather(s->plan, s->finished++);
-    if (s->gather->flying == 0) start_next(s);
+    if (s->gather->in_flight == 0) start_next(s);
     if (!s->plan->strategy.keep_params) {
         if (s->in_block != ROOT) drop(s, s->in_block);
         s->in_block = unit;
     }
     s->whole[unit] = s->gather->finish(s->gather);
-    while (s->started < n && s->gather->flying < s->plan->strategy.prefetch &&
-           s->gather->flying < s->gather->most)
+    while (s->started < n && s->gather->in_flight < s->plan->strategy.prefetch &&
+           s->gather->in_flight < s->gather->most_in_flight)
         start_next(s);
 }
 
@@ -119,7 +119,7 @@ static uint64_t gather_step(subject *s) {
         hold_next(s, n);
         check_held(s);
     }
-    CHECK(s->gather->flying == 0);
+    CHECK(s->gather->in_flight == 0);
     return sent;
 }
 
@@ -136,7 +136,7 @@ static void narrow(fsdp_transport *t, uint16_t *to, const float *from, size_t n,
 
 static void gather_steps(fsdp_plan plan, const fsdp_mesh *mesh, kernels *k) {
     fsdp_transport transport = fsdp_transport_mpi(mesh);
-    if (plan.is_apart) transport.narrow = narrow;
+    if (plan.is_on_host) transport.narrow = narrow;
     subject s = {.plan = &plan, .k = k};
     const size_t bytes = plan.is_shared ? fsdp_gather_shared_bytes(&plan) : 0;
     void *memory = dcp_host_memory_create(mesh->shards, bytes);
@@ -192,7 +192,7 @@ int main(int argc, char **argv) {
                                  .strategy = {.bf16 = way & 1, .prefetch = (uint64_t)(way & 2)},
                                  .micro_batches = (uint64_t)world,
                                  .offloads = 1,
-                                 .is_apart = 1},
+                                 .is_on_host = 1},
                      &mesh, k);
     CHECK(dcp_host_memory_create(MPI_COMM_WORLD, SIZE_MAX / 2 + 1) == NULL); /* on every rank */
     for (int in_place = 0; in_place < 2; in_place++) fsdp_layout_destroy(layouts[in_place]);

@@ -1,7 +1,7 @@
 /* fsdp_nccl MODE: the transport over NCCL, on a stand-in for its streams and messages (streams.h).
  * "works": bytes arrive, no two communicators are at work on two streams, each transfer comes after
  * the kernels that were given before it and before those that are given after it; what is rounded
- * on its way is; sums are right, and connected before the first one where they are wanted; NCCL is
+ * in flight is; sums are right, and connected before the first one where they are wanted; NCCL is
  * chosen where each rank has a GPU of its own, by whatever number it sees that. "error", "silent"
  * and "stuck": the run ends with status 3. */
 #include <stdio.h>

@@ -80,7 +80,7 @@ static void spoil(float *memory, uint64_t n) {
     for (uint64_t i = 0; i < n; i++) memory[i] = NAN;
 }
 
-/* A step of `overlap`: each unit is on its way until the next one is. `whole` is free again as soon
+/* A step of `overlap`: each unit is in flight until the next one is. `whole` is free again as soon
  * as it is, unless there is no scratch. A single rank's first leaf then begins in the storage. */
 static void reduce_step(fsdp_reduce *r, const fsdp_plan *plan, int overlap, float *grads,
                         float *whole, float *scratch) {

@@ -32,7 +32,7 @@ struct fsdp {
     uint64_t micro;            /* the micro-step at work */
     float *grads;              /* this rank's storage */
     float *root_grads, *block_grads;
-    float *outgoing;     /* a unit's gradients on their way; NULL: there is none */
+    float *outgoing;     /* a unit's gradients in flight; NULL: there is none */
     fsdp_gather *gather; /* NULL: the storage is the gathered model */
     fsdp_reduce *reduce;
     void (*done)(void *ctx, size_t unit); /* NULL: nobody asks */
@@ -40,7 +40,7 @@ struct fsdp {
 };
 
 /* Whether the storage itself is the gathered model. */
-static int in_storage(const fsdp *f) { return f->layout->shards == 1 && !f->plan.is_apart; }
+static int in_storage(const fsdp *f) { return f->layout->shards == 1 && !f->plan.is_on_host; }
 
 static int take_places(fsdp *f, const float *params, dcp_error *err) {
     size_t most = 0;
@@ -194,11 +194,11 @@ static void finish_gather(fsdp *f, size_t unit) {
 static void hold_unit(fsdp *f, size_t unit) {
     const uint64_t ahead = f->plan.strategy.prefetch;
     if (!f->whole[unit]) {
-        if (f->gather->flying == 0) start_next(f);
+        if (f->gather->in_flight == 0) start_next(f);
         finish_gather(f, unit);
     }
-    while (f->started < f->to_gather && f->gather->flying < f->gather->most &&
-           f->gather->flying < ahead)
+    while (f->started < f->to_gather && f->gather->in_flight < f->gather->most_in_flight &&
+           f->gather->in_flight < ahead)
         start_next(f);
 }
 
@@ -240,7 +240,7 @@ static float *scratch_of(fsdp *f, size_t unit) {
     if (f->layout->shards == 1) return is_root ? NULL : f->outgoing;
     if (f->outgoing && (!is_root || f->plan.is_shared)) return f->outgoing;
     if (!is_root) drop_block(f);
-    return f->gather->spare ? f->gather->spare(f->gather, unit) : NULL;
+    return f->gather->gradient_room ? f->gather->gradient_room(f->gather, unit) : NULL;
 }
 
 /* The micro-batch's gradients of a unit are sent to their owners; those of the unit before are

@@ -1,12 +1,10 @@
-/* Sharded computation of a model: a unit's parameters are gathered before a stage needs them,
- * others while one computes, and its gradients are summed into their owners' shards while the
- * next one computes. How, fsdp_strategy says; which buffers that takes, fsdp_plan_sizes. The root
- * unit stays gathered during a step. Where one rank's shard is all of the state, or all units stay
- * gathered, the storage itself is the gathered model, unless it lies apart. */
+/* Sharded computation of a model. A unit's parameters are gathered before a stage needs them, while
+ * another one computes. Its gradients are summed into their owners' shards while the next one
+ * computes. fsdp_strategy says how, fsdp_plan_sizes which buffers that takes. The root unit stays
+ * gathered during a step. Where one rank's shard is all of the state, the storage itself is the
+ * gathered model, unless it is offloaded to the host. */
 #ifndef TRAINER_FSDP_FSDP_H
 #define TRAINER_FSDP_FSDP_H
-
-#include <mpi.h>
 
 #include <stddef.h>
 #include <stdint.h>
@@ -38,7 +36,8 @@ int fsdp_create(const model *m, const fsdp_plan *plan, const fsdp_ways *ways, ke
 void fsdp_destroy(fsdp *f);
 
 uint64_t fsdp_micro_steps(const fsdp *f);
-/* The micro-batch that this rank computes in a micro-step; plan->batches or more where it has none.
+/* The micro-batch that this rank computes in a micro-step; plan->micro_batches or more where it has
+ * none.
  */
 uint64_t fsdp_own_micro_batch(const fsdp *f, uint64_t micro);
 /* Bytes that this rank has sent for gathers and reductions since the creation. */
@@ -54,10 +53,10 @@ void fsdp_micro_step(fsdp *f, uint64_t micro, model_run *run);
 /* Collective, after fsdp_step_begin: this rank's micro-batch forwards alone, in `run`; NULL where
  * it has none. */
 void fsdp_evaluate(fsdp *f, model_run *run);
-/* done(ctx, unit) is called each time that this rank's storage of a unit's parameters is not read
- * for a while. */
+/* done(ctx, unit) is called each time that this rank has read its stored parameters of a unit and
+ * will not need them soon. */
 void fsdp_set_done(fsdp *f, void (*done)(void *ctx, size_t unit), void *ctx);
-/* Lets units that are on their way proceed; for model_run_set_poll. f: an fsdp. */
+/* Lets units that are in flight proceed; for model_run_set_poll. f: an fsdp. */
 void fsdp_poll(void *f);
 
 #endif

@@ -6,7 +6,7 @@ static uint64_t most(uint64_t a, uint64_t b) { return a > b ? a : b; }
 static uint64_t least(uint64_t a, uint64_t b) { return a < b ? a : b; }
 
 static int is_cut(const fsdp_plan *plan) { return plan->layout->shards > 1; }
-static int gathers(const fsdp_plan *plan) { return is_cut(plan) || plan->is_apart; }
+static int gathers(const fsdp_plan *plan) { return is_cut(plan) || plan->is_on_host; }
 
 /* A single rank adds its micro-batches up in its own shard whatever the strategy says. */
 fsdp_micro_batches fsdp_plan_micro_batches(const fsdp_plan *plan) {
@@ -88,7 +88,7 @@ static void size_received(const fsdp_plan *plan, fsdp_sizes *s) {
     const uint64_t parts = most(first, fsdp_micro_batches_all_parts(&batches, last));
     const int in_place = plan->strategy.ring && !is_cut(plan);
     for (size_t u = 0; u < layout->n; u++) {
-        const uint64_t piece = (uint64_t)fsdp_grad_piece(layout, u, layout->rank).count;
+        const uint64_t piece = (uint64_t)fsdp_grad_range(layout, u, layout->rank).count;
         const uint64_t shard = (uint64_t)layout->units[u].grad_counts[layout->shard];
         const uint64_t n = plan->strategy.ring ? shard : parts * piece;
         if (!in_place) s->received = most(s->received, n);
@@ -104,7 +104,7 @@ static void size_sums(const fsdp_plan *plan, fsdp_sizes *s) {
     const fsdp_layout *layout = plan->layout;
     const fsdp_micro_batches batches = fsdp_plan_micro_batches(plan);
     for (size_t u = 0; u < layout->n; u++) {
-        s->own_sum += (uint64_t)fsdp_grad_piece(layout, u, layout->rank).count;
+        s->own_sum += (uint64_t)fsdp_grad_range(layout, u, layout->rank).count;
         s->local_sum += layout->units[u].whole_grad_elems;
     }
     s->n_local_sums = local_sums(plan, fsdp_micro_batches_kept(&batches, layout->rank));
@@ -158,7 +158,7 @@ uint64_t fsdp_gather_sends(const fsdp_layout *layout, size_t unit) {
 }
 
 uint64_t fsdp_reduce_sends(const fsdp_layout *layout, size_t unit) {
-    const uint64_t own = (uint64_t)fsdp_grad_piece(layout, unit, layout->rank).count;
+    const uint64_t own = (uint64_t)fsdp_grad_range(layout, unit, layout->rank).count;
     return layout->units[unit].gathered_grad_elems - own;
 }
 
@@ -168,7 +168,7 @@ uint64_t fsdp_ring_sends(const fsdp_layout *layout, size_t unit) {
 }
 
 uint64_t fsdp_spread_sends(const fsdp_layout *layout, size_t unit) {
-    const uint64_t own = (uint64_t)fsdp_grad_piece(layout, unit, layout->rank).count;
+    const uint64_t own = (uint64_t)fsdp_grad_range(layout, unit, layout->rank).count;
     return own * (uint64_t)(layout->world / layout->shards - 1);
 }
 

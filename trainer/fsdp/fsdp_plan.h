@@ -1,5 +1,5 @@
-/* What a rank needs and sends, as a function of layout and strategy: for the buffers themselves,
- * and for predictions without a single rank started. */
+/* What a rank needs and sends in a step, as a function of layout and strategy. Buffers are
+ * allocated by it, and --plan predicts by it, without starting a rank. */
 #ifndef TRAINER_FSDP_FSDP_PLAN_H
 #define TRAINER_FSDP_FSDP_PLAN_H
 
@@ -14,40 +14,42 @@ typedef struct fsdp_plan {
     fsdp_strategy strategy;
     uint64_t micro_batches; /* of a step, all ranks together */
     uint64_t slot_bytes;    /* what the optimizer keeps for each element of a gradient */
-    int offloads;           /* parameters and slots lie in a file, or apart */
-    int is_apart;  /* they do in memory that kernels are slow to reach, so that units are gathered
-                      even if a shard is all of them */
-    int is_shared; /* the ranks of a group hold gathered units once, in memory of their host */
+    int offloads;           /* parameters and slots lie in a file, or in the host's memory */
+    int is_on_host; /* the latter, which kernels are slow to reach: units are gathered from there
+                       even if a shard is all of the unit */
+    int is_shared;  /* ranks of a group share one copy of gathered units, in memory of their host */
 } fsdp_plan;
 
-/* Buffers, in elements of fp32; 0: none. What is gathered where it is stored needs none. */
+/* Sizes of buffers in elements of fp32; 0: there is none. What is stored where it is gathered needs
+ * none. */
 typedef struct fsdp_sizes {
-    uint64_t root_grads, block_grads; /* a micro-batch's gradient of the root, of the largest block;
-                                         0 where it is made in the storage */
-    uint64_t root;                    /* the root, gathered */
-    size_t n_blocks;                  /* gathered blocks at once: */
-    uint64_t block;                   /* each; perhaps also its gradient on its way */
-    uint64_t kept_blocks;             /* or instead all blocks, gathered */
-    size_t n_flights;                 /* units on their way at once, at most */
-    size_t n_staging;                 /* those that take a buffer of their own: */
-    uint64_t first_staging;           /* the first one's; also the root's gradient on its way */
-    uint64_t staging;                 /* of each other */
-    uint64_t outgoing;                /* a unit's gradient on its way, where it needs its own */
-    uint64_t received;                /* what a reduction brings */
-    size_t n_own_sums, n_local_sums;  /* partial sums that have memory of their own: */
-    uint64_t own_sum;                 /* of the gradients that this rank adds up, all units */
-    uint64_t local_sum;               /* of a whole gradient of the model */
+    uint64_t root_grads;    /* a micro-batch's gradient of the root; 0: it is made in the storage */
+    uint64_t block_grads;   /* the same of the largest block */
+    uint64_t root;          /* the root, gathered */
+    size_t n_blocks;        /* gathered blocks at once, of `block` elements each */
+    uint64_t block;         /* where there is no `outgoing`, also for its gradient in flight */
+    uint64_t kept_blocks;   /* instead of these, all blocks, gathered */
+    size_t n_flights;       /* units that are gathered at once, at most */
+    size_t n_staging;       /* those of them that take a staging buffer */
+    uint64_t first_staging; /* the first one's; the root's gradient in flight uses it, too */
+    uint64_t staging;       /* each other one's */
+    uint64_t outgoing;      /* a unit's gradient in flight, where it needs memory of its own */
+    uint64_t received;      /* what a reduction brings */
+    size_t n_own_sums;      /* partial sums, with memory of their own, of what this rank adds up */
+    uint64_t own_sum;       /* each, over all units */
+    size_t n_local_sums;    /* partial sums, with memory of their own, of whole gradients */
+    uint64_t local_sum;     /* each */
 } fsdp_sizes;
 
 fsdp_sizes fsdp_plan_sizes(const fsdp_plan *plan);
 
 /* Memory of the rank, in bytes. */
 typedef struct fsdp_memory {
-    uint64_t state; /* its storage of parameters, gradients and slots; but what is */
-    uint64_t offloaded;
-    uint64_t units;  /* gathered units, a micro-batch's gradients, and both on their way; of them */
-    uint64_t shared; /* what the ranks of a group have together, of units or parameters */
-    uint64_t partial; /* partial sums of gradients */
+    uint64_t state;     /* its parameters, gradients and slots, without */
+    uint64_t offloaded; /* those that are offloaded */
+    uint64_t units;     /* gathered units, a micro-batch's gradients, and both in flight */
+    uint64_t shared;    /* the part of parameters or units that the ranks of a group share */
+    uint64_t partial;   /* partial sums of gradients */
 } fsdp_memory;
 
 fsdp_memory fsdp_plan_memory(const fsdp_plan *plan);
@@ -65,12 +67,12 @@ fsdp_traffic fsdp_plan_traffic(const fsdp_plan *plan);
 
 fsdp_micro_batches fsdp_plan_micro_batches(const fsdp_plan *plan);
 
-/* The order in which a micro-step gathers blocks: forwards, and, where they do not stay, back again
- * but for the last, which is still there. */
+/* The order in which a micro-step gathers blocks: forwards and, where they do not stay, backwards
+ * without the last one, which is still there. */
 size_t fsdp_plan_gathers(const fsdp_plan *plan, uint64_t micro);
 size_t fsdp_plan_gather(const fsdp_plan *plan, size_t i); /* the unit of the i-th */
 
-/* Of a parameter on its way. */
+/* Bytes of a parameter that is sent. */
 uint64_t fsdp_param_bytes(int bf16);
 
 /* Elements that the rank sends for one gather of a unit; for one reduction of it (a sum of

@@ -3,8 +3,8 @@
  * share one place.
  *
  * For a computation in bf16 they travel in it, in the upper half of the staging buffer, and are
- * widened there. From memory apart they come by way of the lower half. What does not travel is not
- * rounded: the model does that anyhow. */
+ * widened there. From the host's memory they come by way of the lower half. What does not travel is
+ * not rounded: the model does that anyhow. */
 #include "fsdp/gather_messages.h"
 
 #include <stdlib.h>
@@ -14,7 +14,7 @@
 
 enum { ROOT = 0 };
 
-/* A unit on its way. */
+/* A unit in flight. */
 typedef struct messages_flight {
     float *staging; /* [gathered_elems] of the units that may use it */
     fsdp_transfer transfer;
@@ -26,11 +26,11 @@ typedef struct gather_messages {
     fsdp_gather gather; /* first */
     fsdp_gather_of of;
     fsdp_transport *transport;
-    int is_apart, narrows;      /* parameters are in the host's memory; travel in bf16 */
+    int is_on_host, narrows;    /* parameters are in the host's memory; travel in bf16 */
     float *root, *block, *kept; /* whole units; NULL: none */
     float **whole;              /* [units] where a unit is to stand */
-    messages_flight *flights;   /* [gather.most] */
-    size_t oldest;              /* those on their way begin with it, around the end */
+    messages_flight *flights;   /* [gather.most_in_flight] */
+    size_t oldest;              /* those in flight begin with it, around the end */
 } gather_messages;
 
 static uint16_t *narrow_staging(const gather_messages *m, const messages_flight *f) {
@@ -40,7 +40,7 @@ static uint16_t *narrow_staging(const gather_messages *m, const messages_flight 
 static void messages_start_narrow(gather_messages *m, messages_flight *f) {
     const fsdp_unit *u = &m->of.layout->units[f->unit];
     uint16_t *to = narrow_staging(m, f), *own = to + u->starts[m->of.layout->shard];
-    if (m->is_apart && m->transport->narrow)
+    if (m->is_on_host && m->transport->narrow)
         m->transport->narrow(m->transport, own, m->of.params + u->param_at,
                              (size_t)u->counts[m->of.layout->shard], f->staging,
                              u->gathered_elems / 2);
@@ -66,7 +66,7 @@ static const float *own_shard(const gather_messages *m, const messages_flight *f
 static void messages_start(fsdp_gather *g, size_t unit) {
     gather_messages *m = (gather_messages *)g;
     const fsdp_unit *u = &m->of.layout->units[unit];
-    messages_flight *f = &m->flights[(m->oldest + g->flying++) % g->most];
+    messages_flight *f = &m->flights[(m->oldest + g->in_flight++) % g->most_in_flight];
     f->unit = unit;
     f->started = MPI_Wtime();
     g->sent += fsdp_gather_sends(m->of.layout, unit) * fsdp_param_bytes(m->of.bf16);
@@ -79,7 +79,7 @@ static void messages_start(fsdp_gather *g, size_t unit) {
 
 static void messages_poll(fsdp_gather *g) {
     gather_messages *m = (gather_messages *)g;
-    if (g->flying) m->transport->poll(m->transport, &m->flights[m->oldest].transfer);
+    if (g->in_flight) m->transport->poll(m->transport, &m->flights[m->oldest].transfer);
 }
 
 static float *messages_finish(fsdp_gather *g) {
@@ -91,13 +91,14 @@ static float *messages_finish(fsdp_gather *g) {
         m->of.k->widen_upper(m->of.k, f->staging, m->of.layout->units[f->unit].gathered_elems);
     fsdp_join(m->of.layout, f->unit, m->of.k, whole, f->staging);
     timeline_add(m->of.tl, TIMELINE_GATHER, (long)f->unit, f->started, MPI_Wtime());
-    g->flying--;
-    m->oldest = g->flying ? (m->oldest + 1) % g->most : 0; /* the first has room for the root */
+    g->in_flight--;
+    m->oldest = g->in_flight ? (m->oldest + 1) % g->most_in_flight
+                             : 0; /* the first has room for the root */
     return whole;
 }
 
 /* The root's gradients go when nothing is on its way to this rank. */
-static float *messages_spare(fsdp_gather *g, size_t unit) {
+static float *messages_gradient_room(fsdp_gather *g, size_t unit) {
     gather_messages *m = (gather_messages *)g;
     return unit == ROOT ? m->flights[0].staging : m->block;
 }
@@ -108,7 +109,7 @@ static void messages_destroy(fsdp_gather *g) {
     k->free(k, m->root);
     k->free(k, m->block);
     k->free(k, m->kept);
-    for (size_t i = 0; i < g->most && m->flights; i++) k->free(k, m->flights[i].staging);
+    for (size_t i = 0; i < g->most_in_flight && m->flights; i++) k->free(k, m->flights[i].staging);
     free(m->flights);
     free(m->whole);
     free(m);
@@ -152,12 +153,12 @@ int fsdp_gather_by_messages(const fsdp_plan *plan, fsdp_transport *transport,
     *m = (gather_messages){.gather = {.start = messages_start,
                                       .poll = messages_poll,
                                       .finish = messages_finish,
-                                      .spare = messages_spare,
+                                      .gradient_room = messages_gradient_room,
                                       .destroy = messages_destroy,
-                                      .most = sizes.n_staging},
+                                      .most_in_flight = sizes.n_staging},
                            .of = *of,
                            .transport = transport,
-                           .is_apart = plan->is_apart,
+                           .is_on_host = plan->is_on_host,
                            .narrows = of->bf16 && plan->layout->shards > 1};
     const int status = messages_take(m, &sizes, err);
     if (status != DCP_OK) {

@@ -45,7 +45,7 @@ typedef struct gather_shared {
         *places; /* the root's; then each block's where they stay, else those they take in turn */
     size_t n_places, next;
     shared_place **place_of; /* [units] where a unit that was finished stands */
-    shared_flight *flights;  /* [gather.most] */
+    shared_flight *flights;  /* [gather.most_in_flight] */
     size_t oldest;
 } gather_shared;
 
@@ -129,7 +129,7 @@ static shared_place *next_place(gather_shared *s, size_t unit) {
 
 static void shared_start(fsdp_gather *g, size_t unit) {
     gather_shared *s = (gather_shared *)g;
-    shared_flight *f = &s->flights[(s->oldest + g->flying++) % g->most];
+    shared_flight *f = &s->flights[(s->oldest + g->in_flight++) % g->most_in_flight];
     *f = (shared_flight){.unit = unit, .at = next_place(s, unit), .started = MPI_Wtime()};
     f->at->uses++;
     put_shard(s, f);
@@ -138,7 +138,8 @@ static void shared_start(fsdp_gather *g, size_t unit) {
 
 static void shared_poll(fsdp_gather *g) {
     gather_shared *s = (gather_shared *)g;
-    for (size_t i = 0; i < g->flying; i++) put_shard(s, &s->flights[(s->oldest + i) % g->most]);
+    for (size_t i = 0; i < g->in_flight; i++)
+        put_shard(s, &s->flights[(s->oldest + i) % g->most_in_flight]);
 }
 
 /* looks: how often it was looked in vain. */
@@ -165,8 +166,8 @@ static float *shared_finish(fsdp_gather *g) {
     }
     s->place_of[f->unit] = f->at;
     timeline_add(s->of.tl, TIMELINE_GATHER, (long)f->unit, f->started, MPI_Wtime());
-    s->oldest = (s->oldest + 1) % g->most;
-    g->flying--;
+    s->oldest = (s->oldest + 1) % g->most_in_flight;
+    g->in_flight--;
     return f->at->whole;
 }
 
@@ -207,14 +208,14 @@ int fsdp_gather_in_shared_memory(const fsdp_plan *plan, MPI_Comm comm, void *mem
                                     .finish = shared_finish,
                                     .release = shared_release,
                                     .destroy = shared_destroy,
-                                    .most = sizes.n_flights},
+                                    .most_in_flight = sizes.n_flights},
                          .of = *of,
                          .comm = comm,
                          .keeps = plan->strategy.keep_params,
                          .n_places = count_places(plan, &sizes)};
     s->places = calloc(s->n_places, sizeof *s->places);
     s->place_of = calloc(plan->layout->n, sizeof *s->place_of);
-    s->flights = calloc(s->gather.most, sizeof *s->flights);
+    s->flights = calloc(s->gather.most_in_flight, sizeof *s->flights);
     if (!s->places || !s->place_of || !s->flights) {
         shared_destroy(&s->gather);
         return core_fail_memory(err, s->n_places * sizeof *s->places);

@@ -4,7 +4,7 @@
  * adding that would make another tree of sums. Where several ranks hold a shard, each adds up a
  * piece of it and they exchange these.
  *
- * One unit is on its way at a time, and the sums of the one before it to the ranks that hold the
+ * One unit is in flight at a time, and the sums of the one before it to the ranks that hold the
  * same shard. The ring leaves the additions to the transport. */
 #include "fsdp/reduce.h"
 
@@ -32,7 +32,7 @@ struct fsdp_reduce {
         size_t unit;
         uint64_t micro;
         double started;
-    } flight;               /* the unit whose gradients are on their way */
+    } flight;               /* the unit whose gradients are in flight */
     fsdp_transfer arriving; /* they */
     fsdp_transfer spreading;
     uint64_t sent; /* elements */
@@ -40,7 +40,7 @@ struct fsdp_reduce {
 
 static int replicas_of(const fsdp_reduce *r) { return r->layout->world / r->layout->shards; }
 
-/* One unit is on its way at a time, and one to the ranks that hold the same shard. */
+/* One unit is in flight at a time, and one to the ranks that hold the same shard. */
 static int reserve_transfers(fsdp_reduce *r, uint64_t received, dcp_error *err) {
     uint64_t sent = 0, shard = 0;
     for (size_t u = 0; u < r->layout->n; u++) {
@@ -120,13 +120,13 @@ static float *in_rank_order(const fsdp_reduce *r, size_t unit, float *sum, const
  * is placed in the order of micro-batches. */
 static void exchange_sums(fsdp_reduce *r, size_t unit, uint64_t micro, size_t round, float *send) {
     const int world = r->layout->world, me = r->layout->rank;
-    const int own = fsdp_grad_piece(r->layout, unit, me).count;
+    const int own = fsdp_grad_range(r->layout, unit, me).count;
     int *send_counts = r->counts, *send_starts = send_counts + world;
     int *counts = send_starts + world, *starts = counts + world;
     fsdp_part parts[FSDP_MOST_PARTS];
     size_t before = 0;
     for (int i = 0; i < world; i++) {
-        const fsdp_piece piece = fsdp_grad_piece(r->layout, unit, i);
+        const fsdp_range piece = fsdp_grad_range(r->layout, unit, i);
         const size_t n = fsdp_micro_batches_parts(&r->batches, i, micro, parts);
         send_counts[i] = send ? piece.count : 0;
         send_starts[i] = piece.start;
@@ -151,7 +151,7 @@ static size_t most_parts(const fsdp_reduce *r, uint64_t micro) {
 }
 
 /* Sends for this rank's piece of all sums that are sent after the micro-step: only the last ones
- * are still on their way when it returns. */
+ * are still in flight when it returns. */
 static void start_exchanges(fsdp_reduce *r, size_t unit, uint64_t micro, float *whole,
                             float *scratch) {
     fsdp_sum *local = &r->sums.local[unit];
@@ -195,14 +195,14 @@ static void spread(fsdp_reduce *r, size_t unit) {
     const fsdp_unit *u = &layout->units[unit];
     const int replicas = replicas_of(r), row = layout->rank / layout->shards;
     int *counts = r->spread_counts, *starts = counts + replicas;
-    float *home = r->grads + u->grad_at;
+    float *own_shard = r->grads + u->grad_at;
     for (int i = 0; i < replicas; i++) {
-        const fsdp_piece piece = fsdp_grad_piece(layout, unit, i * layout->shards + layout->shard);
+        const fsdp_range piece = fsdp_grad_range(layout, unit, i * layout->shards + layout->shard);
         counts[i] = piece.count;
         starts[i] = piece.start - u->grad_starts[layout->shard];
     }
-    r->transport->gather(r->transport, FSDP_REPLICAS, KERNELS_F32, home + starts[row],
-                         (fsdp_stretches){home, counts, starts}, &r->spreading);
+    r->transport->gather(r->transport, FSDP_REPLICAS, KERNELS_F32, own_shard + starts[row],
+                         (fsdp_stretches){own_shard, counts, starts}, &r->spreading);
     r->sent += fsdp_spread_sends(layout, unit);
 }
 
@@ -210,12 +210,12 @@ static void spread(fsdp_reduce *r, size_t unit) {
 static void add_to_shard(fsdp_reduce *r, size_t unit, uint64_t micro, const float *sum) {
     const fsdp_unit *u = &r->layout->units[unit];
     const size_t own = (size_t)u->grad_counts[r->layout->shard];
-    float *home = r->grads + u->grad_at;
-    if (sum == home) return;
+    float *own_shard = r->grads + u->grad_at;
+    if (sum == own_shard) return;
     if (r->batches.local || micro == 0)
-        r->k->copy(r->k, home, sum, own);
+        r->k->copy(r->k, own_shard, sum, own);
     else
-        r->k->add(r->k, home, sum, own);
+        r->k->add(r->k, own_shard, sum, own);
 }
 
 static void sum_replicas(fsdp_reduce *r, size_t unit) {

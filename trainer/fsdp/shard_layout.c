@@ -302,13 +302,13 @@ void fsdp_layout_destroy(fsdp_layout *layout) {
     free(layout);
 }
 
-fsdp_piece fsdp_grad_piece(const fsdp_layout *layout, size_t unit, int rank) {
+fsdp_range fsdp_grad_range(const fsdp_layout *layout, size_t unit, int rank) {
     const fsdp_unit *u = &layout->units[unit];
     const int shard = rank % layout->shards, replicas = layout->world / layout->shards;
     const uint64_t own = (uint64_t)u->grad_counts[shard], row = (uint64_t)(rank / layout->shards);
     const uint64_t most = padded((own + (uint64_t)replicas - 1) / (uint64_t)replicas);
     const uint64_t from = row * most < own ? row * most : own;
-    return (fsdp_piece){.start = (int)((uint64_t)u->grad_starts[shard] + from),
+    return (fsdp_range){.start = (int)((uint64_t)u->grad_starts[shard] + from),
                         .count = (int)(own - from < most ? own - from : most)};
 }
 

@@ -2,8 +2,8 @@
  * a rank's slices of a unit stand side by side: its shard. All sizes are in elements of fp32.
  *
  * Parameters that stay gathered are stored in place: the storage is then the gathered model, all
- * units whole one after the other, and a rank's slices are their parts of it. Gradients and moments
- * are shards in any case.
+ * units whole one after the other, and a rank's slices are their parts of it. Gradients and the
+ * optimizer's slots are shards in any case.
  *
  * Ranks form groups of `shards` consecutive ones; each group holds the state once. "Rank order" is
  * that of the ranks of a group.
@@ -12,7 +12,7 @@
  * nothing that matters. On one rank a unit's shard is laid out as the whole unit is.
  *
  * In a unit, whole or sharded, frozen parameters come last. What only trained parameters have,
- * gradients and moments, is laid out as the part before them. */
+ * gradients and slots, is laid out as the part before them. */
 #ifndef TRAINER_FSDP_SHARD_LAYOUT_H
 #define TRAINER_FSDP_SHARD_LAYOUT_H
 
@@ -34,7 +34,7 @@ typedef struct fsdp_param {
     uint64_t whole_at;  /* in the whole unit, and in the unit's whole gradient */
     uint64_t param_at;  /* this rank's slice in its storage of parameters, all units */
     uint64_t ranked_at; /* and in its shard of the unit, where slices stand side by side */
-    uint64_t grad_at;   /* in this rank's gradients and moments; 0 where it is frozen */
+    uint64_t grad_at;   /* in this rank's gradients and slots; 0 where it is frozen */
 } fsdp_param;
 
 typedef struct fsdp_unit {
@@ -60,7 +60,7 @@ typedef struct fsdp_layout {
     int shard, shards;       /* this rank holds this one of that many: its place in its group */
     int in_place;            /* parameters are stored where they are gathered */
     uint64_t param_elems;    /* of this rank's storage of parameters */
-    uint64_t grad_elems;     /* of this rank's gradients, and of each of its moments */
+    uint64_t grad_elems;     /* of this rank's gradients, and of each of its slots */
     uint64_t total_params;   /* of the model, without gaps */
     uint64_t trained_params; /* those that are not frozen */
     /* Of a layout of a model: */
@@ -82,14 +82,13 @@ int fsdp_layout_of_model(const model *m, const json_t *frozen, const fsdp_strate
                          int rank, int world, fsdp_layout **out, dcp_error *err);
 void fsdp_layout_destroy(fsdp_layout *layout);
 
-/* A stretch of a unit's gradient in rank order. */
-typedef struct fsdp_piece {
+/* Consecutive elements of a unit's gradient in rank order. */
+typedef struct fsdp_range {
     int start, count;
-} fsdp_piece;
+} fsdp_range;
 
-/* What a rank adds up of a unit's gradient, for all that hold the same shard: each of them has an
- * equal part of it. */
-fsdp_piece fsdp_grad_piece(const fsdp_layout *layout, size_t unit, int rank);
+/* What a rank adds up of a unit's gradient. Ranks that hold the same shard divide it among them. */
+fsdp_range fsdp_grad_range(const fsdp_layout *layout, size_t unit, int rank);
 
 /* The rows of its slice of a parameter that this rank saves: ranks that hold the same slice share
  * the work. *first: the first of these elements in the slice. */
@@ -98,8 +97,8 @@ dcp_box fsdp_saved_box(const fsdp_layout *layout, const fsdp_param *param, uint6
 /* The parameter as a tensor of that path. */
 dcp_tensor fsdp_param_tensor(const fsdp_param *param, const char *path);
 
-/* A whole unit from the shards of all ranks in rank order, both in the memory of k; but what this
- * rank stores in place. */
+/* Makes a whole unit from the shards of all ranks in rank order, both in the memory of k. What this
+ * rank stores in place is left as it is. */
 void fsdp_join(const fsdp_layout *layout, size_t unit, kernels *k, float *whole,
                const float *ranked);
 /* The shards of a unit's gradient, in rank order, from the whole. */
@@ -110,8 +109,7 @@ void fsdp_split(const fsdp_layout *layout, size_t unit, kernels *k, const float 
  * the list's matches. */
 int fsdp_globs_match(const json_t *globs, const char *name);
 
-/* DCP_ERR_ARG names the key and a glob that matches no parameter: a slip that would go unnoticed
- * for a whole run. */
+/* DCP_ERR_ARG names the key and a glob that matches no parameter, which is probably a mistake. */
 int fsdp_globs_check(const fsdp_layout *layout, const char *key, const json_t *globs,
                      dcp_error *err);
 

@@ -1,16 +1,15 @@
-/* How a run spreads its state over ranks: the one description that all of this folder reads. All
- * strategies give the same bits, but for `ring`.
+/* How a run spreads its state over ranks. All strategies but `ring` give the same bits.
  *
- *   stage  parameters                 gradients                        moments
+ *   stage  parameters                 gradients                        slots
  *   3      a unit at a time           reduced after each micro-step    of a shard
  *   2      whole                      reduced after each micro-step    of a shard
  *   1      whole                      kept whole, reduced once a step  of a shard
  *   0      whole                      kept whole, reduced once a step  whole
  *
  * Each rank updates a shard of the parameters. Where all of them stay gathered, the shard is a part
- * of the whole, and there is no other copy of it; but where parameters are offloaded. Ranks are cut
- * in `replicas` groups of consecutive ranks; each group holds the state once. Stage 0 is as many
- * replicas as ranks. */
+ * of the whole and has no memory of its own, unless parameters are offloaded. Ranks form `replicas`
+ * groups of consecutive ranks; each group holds the state once. Stage 0 is as many replicas as
+ * ranks. */
 #ifndef TRAINER_FSDP_STRATEGY_H
 #define TRAINER_FSDP_STRATEGY_H
 

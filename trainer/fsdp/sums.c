@@ -46,7 +46,7 @@ void fsdp_sum_settle(fsdp_sum *p) {
     for (size_t i = 0; i < p->depth; i++) {
         if (p->sums[i].slot >= 0) continue;
         const int slot = unused_slot(p);
-        float *to = slot ? p->slots[slot - 1] + p->offset : p->home;
+        float *to = slot ? p->slots[slot - 1] + p->offset : p->result;
         if (to != p->sums[i].at) p->k->copy(p->k, to, p->sums[i].at, p->elems);
         p->sums[i].at = to;
         p->sums[i].slot = slot;
@@ -69,7 +69,7 @@ float *fsdp_sum_join(fsdp_sum *p) {
 
 void fsdp_sum_fold(fsdp_sum *p) {
     const float *sum = fsdp_sum_join(p);
-    if (sum != p->home) p->k->copy(p->k, p->home, sum, p->elems);
+    if (sum != p->result) p->k->copy(p->k, p->result, sum, p->elems);
 }
 
 static int take_slots(kernels *k, float ***out, size_t n, uint64_t elems, dcp_error *err) {
@@ -96,10 +96,10 @@ static void place_own(fsdp_sums *s, const fsdp_layout *layout, float *grads) {
     uint64_t offset = 0;
     for (size_t u = 0; u < layout->n; u++) {
         const fsdp_unit *unit = &layout->units[u];
-        const fsdp_piece piece = fsdp_grad_piece(layout, u, layout->rank);
+        const fsdp_range piece = fsdp_grad_range(layout, u, layout->rank);
         const int before = piece.start - unit->grad_starts[layout->shard];
         s->own[u] = (fsdp_sum){.k = s->k,
-                               .home = grads + unit->grad_at + before,
+                               .result = grads + unit->grad_at + before,
                                .slots = s->own_slots,
                                .n_slots = 1 + s->n_own,
                                .offset = offset,
@@ -114,10 +114,10 @@ static void place_local(fsdp_sums *s, const fsdp_layout *layout, float *grads) {
     uint64_t offset = 0;
     for (size_t u = 0; u < layout->n; u++) {
         const uint64_t elems = layout->units[u].whole_grad_elems;
-        float *home = in_storage ? grads + layout->units[u].grad_at : NULL;
-        if (!in_storage && s->n_local) home = slots[0] + offset;
+        float *result = in_storage ? grads + layout->units[u].grad_at : NULL;
+        if (!in_storage && s->n_local) result = slots[0] + offset;
         s->local[u] = (fsdp_sum){.k = s->k,
-                                 .home = home,
+                                 .result = result,
                                  .slots = in_storage ? slots : slots + 1,
                                  .n_slots = s->n_local + (size_t)in_storage,
                                  .offset = offset,

@@ -17,7 +17,7 @@ enum { FSDP_SUM_DEPTH = FSDP_MOST_PARTS };
 
 typedef struct fsdp_sum {
     kernels *k;
-    float *home;         /* [elems] the first slot: where the sum ends */
+    float *result;       /* [elems] the first slot: where the sum ends */
     float *const *slots; /* [n_slots - 1][offset + elems] the others */
     size_t n_slots;
     uint64_t offset, elems;
@@ -32,7 +32,7 @@ typedef struct fsdp_sum {
 
 /* Adds the next micro-batch, or sum of micro-batches, of `elems` elements: its memory is used up,
  * and may not be touched before fsdp_sum_settle, fsdp_sum_join, fsdp_sum_fold or fsdp_sum_clear.
- * The first one may lie in `home`. */
+ * The first one may lie in `result`. */
 void fsdp_sum_push(fsdp_sum *p, fsdp_part part, float *batch);
 /* Moves sums out of borrowed memory into slots. */
 void fsdp_sum_settle(fsdp_sum *p);

@@ -5,7 +5,7 @@
  * A transfer begins with gather, exchange, reduce_scatter or all_reduce, and ends with finish. An
  * implementation guarantees:
  * - All ranks of a group begin the group's transfers in the same order. To begin one waits for no
- *   other rank. Several may be on their way at once, also of different groups, and are finished in
+ *   other rank. Several may be in flight at once, also of different groups, and are finished in
  *   any order.
  * - What is sent must not change, and what is received not be touched, before finish. Work that was
  *   given to the kernels before the beginning is seen by it, and work that is given to them after
@@ -30,14 +30,14 @@ typedef struct fsdp_stretches {
     const int *counts, *starts;
 } fsdp_stretches;
 
-/* What is on its way. */
+/* What is in flight. */
 typedef struct fsdp_transfer {
     int is_on; /* from the beginning to the finish; else poll and finish do nothing */
     MPI_Request request;
     void *other; /* for implementations without requests */
 } fsdp_transfer;
 
-enum { FSDP_MOST_TRANSFERS = 64 }; /* on their way at once: more than there ever are */
+enum { FSDP_MOST_TRANSFERS = 64 }; /* in flight at once: more than there ever are */
 
 typedef struct fsdp_transport fsdp_transport;
 struct fsdp_transport {
@@ -71,7 +71,7 @@ struct fsdp_transport {
 
     void (*poll)(fsdp_transport *t, fsdp_transfer *transfer);
     void (*finish)(fsdp_transport *t, fsdp_transfer *transfer);
-    /* Nothing is on its way. */
+    /* Nothing is in flight. */
     void (*destroy)(fsdp_transport *t);
 };
 

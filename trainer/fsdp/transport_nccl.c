@@ -259,7 +259,7 @@ static void nccl_finish(fsdp_transport *t, fsdp_transfer *transfer) {
 
 static void nccl_destroy(fsdp_transport *t) {
     nccl_transport *n = of(t);
-    nccl_abort(n); /* nothing is on its way */
+    nccl_abort(n); /* nothing is in flight */
     if (n->stream) cudaStreamDestroy(n->stream);
     for (size_t i = 0; i < FSDP_MOST_TRANSFERS; i++)
         if (n->flights[i].done) cudaEventDestroy(n->flights[i].done);

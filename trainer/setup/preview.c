@@ -59,7 +59,7 @@ static void print_units(const fsdp_plan *plan) {
     }
 }
 
-static void print_memory(const setup_memory *m, int is_apart, int ranks, int groups) {
+static void print_memory(const setup_memory *m, int is_on_host, int ranks, int groups) {
     const struct {
         const char *name;
         uint64_t bytes;
@@ -76,8 +76,8 @@ static void print_memory(const setup_memory *m, int is_apart, int ranks, int gro
                 {"together", setup_memory_sum(m)},
                 {"shared by a group", m->shared},
                 {"staging, at most", m->staging},
-                {is_apart ? "offloaded, to the host" : "offloaded, on disk", m->offloaded}};
-    const uint64_t own = setup_memory_sum(m) + m->staging + (is_apart ? m->offloaded : 0);
+                {is_on_host ? "offloaded, to the host" : "offloaded, on disk", m->offloaded}};
+    const uint64_t own = setup_memory_sum(m) + m->staging + (is_on_host ? m->offloaded : 0);
     const uint64_t need = own * (uint64_t)ranks - m->shared * (uint64_t)(ranks - groups);
     const uint64_t has = (uint64_t)sysconf(_SC_PHYS_PAGES) * (uint64_t)sysconf(_SC_PAGESIZE);
     printf("\nmemory of a rank, MiB\n");
@@ -110,9 +110,9 @@ static int print_model(const config *c, const model *m, int ranks, dcp_error *er
     fsdp_plan plan = {.micro_batches = config_micro_batches(c),
                       .slot_bytes = optim_element_bytes(optim_type_find(c->optimizer)),
                       .offloads = c->offloads,
-                      .is_apart = c->offloads && !c->offload_path,
+                      .is_on_host = c->offloads && !c->offload_path,
                       .is_shared = c->shares_memory}; /* all on this host */
-    if (plan.is_apart) plan.is_shared = 0;            /* they are on a device, then */
+    if (plan.is_on_host) plan.is_shared = 0;          /* they are on a device, then */
     fsdp_layout *layout = NULL;
     uint64_t sequence;
     setup_memory needs;
@@ -125,7 +125,7 @@ static int print_model(const config *c, const model *m, int ranks, dcp_error *er
     if (status == DCP_OK) {
         print_head(c, &plan, ranks);
         print_units(&plan);
-        print_memory(&needs, plan.is_apart, ranks, plan.strategy.replicas);
+        print_memory(&needs, plan.is_on_host, ranks, plan.strategy.replicas);
         print_traffic(&plan);
     }
     fsdp_layout_destroy(layout);

@@ -139,7 +139,7 @@ static int make_state(trainer *t, unsigned number, dcp_error *err) {
     t->plan.micro_batches = config_micro_batches(t->c);
     t->plan.slot_bytes = optim_element_bytes(optim_type_find(t->c->optimizer));
     t->plan.offloads = t->c->offloads;
-    t->plan.is_apart = t->c->offloads && !t->c->offload_path;
+    t->plan.is_on_host = t->c->offloads && !t->c->offload_path;
     if (status == DCP_OK) status = optim_create(t->c, t->layout, t->k, &t->optimizer, err);
     return status;
 }
@@ -359,7 +359,7 @@ static int predict(trainer *t, dcp_error *err) {
 
 static void tell_offload(const trainer *t) {
     const double offloaded = setup_mib(fsdp_plan_memory(&t->plan).offloaded);
-    if (t->plan.is_apart)
+    if (t->plan.is_on_host)
         ranks_say(t->rank, "%.1f MiB of parameters and moments a rank lie in the host's memory",
                   offloaded);
     else if (t->c->offloads)

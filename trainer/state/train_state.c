@@ -141,13 +141,13 @@ static int take_offloaded(train_state *s, const char *folder, dcp_error *err) {
 /* In one block of the host's memory. */
 static int take_apart(train_state *s, dcp_error *err) {
     const uint64_t bytes = offloaded_bytes(s);
-    s->apart = s->k->alloc_host(s->k, bytes);
-    if (!s->apart)
+    s->host_memory = s->k->alloc_host(s->k, bytes);
+    if (!s->host_memory)
         return core_fail(
             err, DCP_ERR_NO_MEMORY,
             "fsdp.cpu_offload: out of memory: %" PRIu64 " page-locked bytes of the host", bytes);
-    memset(s->apart, 0, bytes);
-    place_offloaded(s, s->apart);
+    memset(s->host_memory, 0, bytes);
+    place_offloaded(s, s->host_memory);
     return DCP_OK;
 }
 
@@ -237,11 +237,11 @@ static void drop_files(train_state *s) {
 void state_destroy(train_state *s) {
     if (!s) return;
     drop_files(s);
-    if (!s->offloaded && !s->apart) {
+    if (!s->offloaded && !s->host_memory) {
         for (size_t i = 0; i < s->optimizer->n_slots; i++) s->k->free(s->k, s->slots[i]);
         if (!s->borrows_params) s->k->free(s->k, s->params);
     }
-    s->k->free_host(s->k, s->apart);
+    s->k->free_host(s->k, s->host_memory);
     s->k->free(s->k, s->grads);
     offload_destroy(s->offloaded);
     free(s);
@@ -275,7 +275,7 @@ void state_randomize(train_state *s) {
 
 int state_add(const train_state *s, dcp_state *state, const dcp_tensor *tensor, const dcp_box *box,
               void *data, dcp_error *err) {
-    if (s->device && !s->apart)
+    if (s->device && !s->host_memory)
         return dcp_state_add_device(state, tensor, box, s->device, data, err);
     return dcp_state_add(state, tensor, box, data, err);
 }

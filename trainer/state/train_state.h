@@ -30,8 +30,9 @@ typedef struct train_state {
     const optim_type *optimizer;
     float *grads;                    /* [layout->grad_elems] */
     void *slots[KERNELS_MOST_SLOTS]; /* the optimizer's, [layout->grad_elems] each */
-    offload *offloaded;              /* where params and slots lie; NULL: in memory, */
-    void *apart; /* the host's where the kernels' is another; NULL: as the gradients */
+    offload *offloaded;              /* the file that params and slots lie in; NULL: none */
+    void *
+        host_memory; /* or the host's memory that they lie in, of kernels on a device; NULL: none */
     kept_file *files;
     size_t n_files;
     uint64_t step;            /* updates made */

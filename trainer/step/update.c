@@ -102,7 +102,7 @@ static int update(trainer *t, const step_result *r, dcp_error *err) {
     const double limit = t->c->clipping;
     const double scale = limit > 0 ? fmin(1.0, limit / (r->grad_norm + 1e-6)) : 1.0;
     state_update(s, t->optimizer, r->lr, scale);
-    const char *failed = s->apart ? t->k->sync(t->k) : NULL;
+    const char *failed = s->host_memory ? t->k->sync(t->k) : NULL;
     s->step++;
     s->samples += t->c->batch;
     s->tokens += t->c->batch * t->shape.targets;
