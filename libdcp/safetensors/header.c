@@ -51,8 +51,9 @@ static int parse_shape(const char *path, const char *name, const json_t *value, 
     return DCP_OK;
 }
 
-/* A size of 0 anywhere makes the tensor empty, however large the others are. */
-int safetensors_tensor_bytes(const dcp_tensor *tensor, uint64_t *out) {
+/* The bytes of the tensor's data: none where a size is 0, however large the others are. -1 where an
+ * int64 could not count them; dtype and ndim must be valid. */
+static int count_bytes(const dcp_tensor *tensor, uint64_t *out) {
     uint64_t bytes = dcp_dtype_bytes(tensor->dtype);
     for (uint32_t d = 0; d < tensor->ndim; d++)
         if (tensor->shape[d] == 0) {
@@ -77,7 +78,7 @@ static int parse_offsets(const char *path, const char *name, const json_t *value
                          "truncated?",
                          path, name, (unsigned long long)out->end, (unsigned long long)data_bytes);
     uint64_t bytes;
-    if (safetensors_tensor_bytes(&out->tensor, &bytes))
+    if (count_bytes(&out->tensor, &bytes))
         return core_fail(err, DCP_ERR_CORRUPT, "%s: tensor '%s': its shape overflows", path, name);
     if (bytes != out->end - out->begin)
         return core_fail(err, DCP_ERR_CORRUPT,
@@ -279,7 +280,7 @@ static int format_tensor(json_t *root, const dcp_tensor *tensor, uint64_t *offse
     uint64_t bytes, end;
     if (!tensor->path || !dcp_dtype_name(tensor->dtype) || tensor->ndim > DCP_MAX_DIMS)
         return core_fail(err, DCP_ERR_ARG, "safetensors: not a tensor (name, dtype, dimensions)");
-    if (safetensors_tensor_bytes(tensor, &bytes) || __builtin_add_overflow(*offset, bytes, &end) ||
+    if (count_bytes(tensor, &bytes) || __builtin_add_overflow(*offset, bytes, &end) ||
         end > INT64_MAX)
         return core_fail(err, DCP_ERR_ARG, "safetensors: the size of '%s' overflows", tensor->path);
     if (json_object_get(root, tensor->path))

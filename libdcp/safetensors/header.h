@@ -25,8 +25,4 @@ int safetensors_header_parse(const char *path, const char *json, uint64_t bytes,
 void safetensors_entries_free(safetensors_entry *entries, size_t n);
 int safetensors_entry_compare(const void *a, const void *b);
 
-/* The bytes of the tensor's data. -1 where an int64 could not count them; dtype and ndim must be
- * valid. */
-int safetensors_tensor_bytes(const dcp_tensor *tensor, uint64_t *out);
-
 #endif

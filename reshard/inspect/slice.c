@@ -123,7 +123,7 @@ int inspect_slice_parse(const dcp_checkpoint *ckpt, const char *text, inspect_sl
     return status;
 }
 
-uint64_t inspect_slice_elems(const inspect_slice *s) {
+static uint64_t count_elems(const inspect_slice *s) {
     uint64_t n = 1;
     for (uint32_t d = 0; d < s->tensor->ndim; d++) n *= s->count[d];
     return n;
@@ -208,7 +208,7 @@ static int read_slice_box(slice_reading *r, const dcp_box *box, dcp_error *err) 
         uint64_t kept = pick(r, &piece, n);
         r->fn(r->ctx, r->data, kept);
         r->done += kept;
-        if (r->on_read) r->on_read(r->ctx, r->done, inspect_slice_elems(r->s));
+        if (r->on_read) r->on_read(r->ctx, r->done, count_elems(r->s));
     }
     return DCP_OK;
 }
@@ -228,7 +228,7 @@ int inspect_slice_read(dcp_checkpoint *ckpt, const inspect_slice *s, inspect_sli
                        void (*on_read)(void *ctx, uint64_t done, uint64_t total), void *ctx,
                        dcp_error *err) {
     uint64_t index[DCP_MAX_DIMS] = {0}, size = dcp_dtype_bytes(s->tensor->dtype);
-    if (!inspect_slice_elems(s)) return DCP_OK;
+    if (!count_elems(s)) return DCP_OK;
     slice_reading r = {ckpt, s, count_lead(s, size), size, malloc(PIECE_BYTES), fn, on_read,
                        ctx,  0};
     int status = DCP_OK;

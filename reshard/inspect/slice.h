@@ -17,7 +17,6 @@ typedef struct inspect_slice {
  * cut at the ends; plain indices, which must exist; "...", once. 0, or the status to exit with. */
 int inspect_slice_parse(const dcp_checkpoint *ckpt, const char *text, inspect_slice *out);
 
-uint64_t inspect_slice_elems(const inspect_slice *s);
 /* The dimensions that numpy keeps, into shape; their number. */
 uint32_t inspect_slice_shape(const inspect_slice *s, uint64_t *shape);
 
