@@ -39,20 +39,20 @@ typedef struct config {
     double decay_ratio; /* of SCHEDULE_WSD: the share of max_steps that decays */
     const char *device; /* "auto", "cpu" or "cuda" */
     int tf32;           /* cuda.tf32 */
-    int bf16;           /* computes in it */
+    int bf16;           /* whether to compute in it */
     uint64_t stage;     /* of ZeRO */
     int ring, overlap, reshard, accumulate_local;
     uint64_t replicas;
     int wrap_by_size;
     uint64_t min_num_params; /* of a unit, where wrap_by_size */
     uint64_t prefetch;
-    int shares_memory;        /* units among the ranks of a host */
+    int shares_memory;        /* ranks of a host hold gathered units once, together */
     int checkpointing;        /* of activations */
-    int offloads;             /* parameters and moments: into a file in */
-    const char *offload_path; /* this folder; NULL: from a GPU into the host's memory */
+    int offloads;             /* parameters and optimizer state lie elsewhere */
+    const char *offload_path; /* in a file in this folder; NULL: a GPU's, in the host's memory */
     const char *dir, *resume;
-    uint64_t every, keep;           /* steps of dir */
-    dcp_layout layout;              /* of dir */
+    uint64_t every, keep;           /* of the store `dir` */
+    dcp_layout layout;              /* likewise */
     dcp_tier stores[DCP_MAX_TIERS]; /* fastest first; `dir` is the last */
     size_t n_stores;
     const char *engine_name;
@@ -60,14 +60,14 @@ typedef struct config {
     int by_hdf5; /* engine mpio: HDF5 writes, on the calling thread, without buffers of libdcp */
     int overwrite;
     int async;                          /* saves in flight beside the next step */
-    uint64_t staging_mb, staging_bytes; /* that a fence may copy */
+    uint64_t staging_mb, staging_bytes; /* what a fence may copy instead of waiting */
     int skip_when_busy;                 /* a save that is due while one is in flight is left out */
     const char *metrics;                /* NULL: none */
 } config;
 
 void config_free(config *c);
 
-/* Micro-batches of a step, whatever the world size. */
+/* Micro-batches of a step: the same number on any number of ranks. */
 uint64_t config_micro_batches(const config *c);
 /* DCP_ERR_ARG where an accumulation was given that contradicts batch, micro-batch and `world`. */
 int config_check_world(const config *c, int world, dcp_error *err);

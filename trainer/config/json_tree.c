@@ -1,4 +1,4 @@
-/* Objects are looked up part by part; nothing is copied. */
+/* Paths are followed part by part; values are shared, not copied. */
 #include "config/json_tree.h"
 
 #include <errno.h>

@@ -1,4 +1,4 @@
-/* The table of keys. Its order is that of --print-config; groups stand together. */
+/* The table of keys, in the order of --print-config: the keys of a group follow each other. */
 #include "config/schema.h"
 
 #include <math.h>

@@ -1,4 +1,4 @@
-/* What a word that is none was probably meant to be. */
+/* Which key or word was probably meant by one that does not exist. */
 #ifndef TRAINER_CONFIG_SUGGEST_H
 #define TRAINER_CONFIG_SUGGEST_H
 
@@ -6,7 +6,7 @@
 
 #include "config/schema.h"
 
-/* The key, or group of keys, that `path` was probably meant to be; 0: none is like it. */
+/* Writes the key, or group of keys, that `path` is most like into best[]; 0: none is like it. */
 int config_suggest_key(const char *path, char best[CONFIG_PATH_MAX]);
 
 /* Levenshtein's distance of two words. */

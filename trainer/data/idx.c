@@ -177,7 +177,7 @@ static int add_part(idx_array *a, size_t i, dcp_error *err) {
 }
 
 /* Reads and checks the headers of a->files, which stay the array's: sizes, types and dimensions are
- * hostile until they agree with the files' sizes and with each other. */
+ * not trusted until they agree with the files' sizes and with each other. */
 static int idx_open(idx_array *a, dcp_error *err) {
     a->parts = calloc(a->files.n, sizeof *a->parts);
     if (!a->parts) return core_fail_memory(err, a->files.n * sizeof *a->parts);

@@ -16,7 +16,7 @@ typedef struct launcher_job {
     int ranks;
     int seen;       /* ranks whose process was found */
     int alive;      /* of these, not known to be gone */
-    int launched;   /* mpirun has started ranks, as their processes or their children show */
+    int launched;   /* mpirun has started ranks: they, or what they left behind, were seen */
     int first_gone; /* the rank that ended first; -1: none yet */
     launcher_rank *members; /* [ranks] */
 } launcher_job;

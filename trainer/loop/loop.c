@@ -26,10 +26,9 @@ typedef struct loop {
     step_saves saves;
 } loop;
 
-/* Tells dcp-run, where it started this run, of a failure that a restart would only repeat: in words
- * that are the same each time. Nothing on other ranks than 0. The file is one that dcp-run has in
- * memory, under /proc: it has no name of its own. What else DCP_RUN_REASON may name is left alone.
- */
+/* Rank 0 tells dcp-run, if that started this run, of a failure that a restart would only repeat.
+ * `why` must be the same words each time. DCP_RUN_REASON names a file that dcp-run made in memory,
+ * under /proc/<pid>/fd; a file of any other kind is not written to. */
 static void tell_launcher(int rank, const char *why) {
     const char *path = getenv("DCP_RUN_REASON");
     static const char dcp_run[] = "/memfd:dcp-run";

@@ -4,7 +4,6 @@
 
 typedef struct trainer trainer;
 
-
 /* Collective: trains until the last step, or until a signal asks to stop. An exit status; failures
  * have been told. */
 int loop_run(trainer *t);

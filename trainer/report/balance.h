@@ -1,8 +1,9 @@
 /* Finding a rank that is slower, or larger, than the others: by more than a fifth of their mean.
- * Time is judged a micro-batch, over windows of REPORT_BALANCE_STEPS steps: a rank is slow where it
- * was in most steps of the window and in their sum, and where that costs a hundredth of a second a
- * step. A rank is large from 64 MiB above the mean on. It is the others' like again below a tenth.
- */
+ *
+ * Times are compared per micro-batch over REPORT_BALANCE_STEPS steps. A rank is slow if it was so
+ * in most of these steps and in their sum, and if that costs a hundredth of a second a step. A rank
+ * is large if it is also at least 64 MiB above the mean. A warning ends once the rank is less than
+ * a tenth above the mean. */
 #ifndef TRAINER_REPORT_BALANCE_H
 #define TRAINER_REPORT_BALANCE_H
 
@@ -18,8 +19,8 @@ typedef enum report_balance_kind {
 
 typedef struct report_balance report_balance;
 
-/* Told when a rank becomes so (is 1) and when it is no more (is 0). ratio: over the others' mean.
- */
+/* Called when a rank becomes slow or large (is 1), and when it no longer is (is 0). ratio: to the
+ * others' mean. */
 typedef void (*report_balance_tell_fn)(void *ctx, int rank, report_balance_kind kind, int is,
                                        double ratio);
 

@@ -11,13 +11,13 @@ typedef struct run_report {
     trainer *t;
     struct report_metrics *lines; /* on rank 0; NULL: none, or given up */
     struct report_balance *ranks; /* on rank 0 */
-    double *usage;       /* [2 * world] on rank 0: compute times, then memory; room for one's own */
-    struct report_trace *trace; /* NULL: none is asked for */
-    int is_mute;         /* stdout has failed */
-    uint64_t steps;      /* told of */
-    double begin, line_at;        /* of the run; when the last line was written */
-    double spent[TIMELINE_SPENT]; /* as it was then */
-    uint64_t sent;                /* bytes, likewise */
+    double *usage;                /* [2 * world] on rank 0: compute times, then memory */
+    struct report_trace *trace;   /* NULL: none is asked for */
+    int is_mute;                  /* stdout has failed */
+    uint64_t steps;               /* told of */
+    double begin, line_at;        /* when the run began; when the last line was written */
+    double spent[TIMELINE_SPENT]; /* the timeline's seconds at the last line */
+    uint64_t sent;                /* bytes sent until the last line */
 } run_report;
 
 /* Collective, as all below. Opens the metrics file, and the trace's. */

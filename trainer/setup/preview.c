@@ -65,7 +65,7 @@ static void print_memory(const setup_memory *m, int is_on_host, int ranks, int g
         uint64_t bytes;
     } rows[] = {{"parameters", m->params},
                 {"gradients", m->grads},
-                {"moments", m->moments},
+                {"moments", m->slots},
                 {"offloaded, at work", m->paged},
                 {"gathered units", m->units},
                 {"activations", m->activations},

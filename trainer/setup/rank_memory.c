@@ -40,7 +40,7 @@ int setup_memory_predict(const config *c, const model *m, const fsdp_plan *plan,
     const int is_alone = plan->layout->world == 1;
     *out = (setup_memory){.params = plan->offloads ? 0 : params,
                           .grads = grads,
-                          .moments = plan->offloads ? 0 : slots,
+                          .slots = plan->offloads ? 0 : slots,
                           .offloaded = shards.offloaded,
                           .paged = plan->is_on_host ? 0 : smaller(paged_bytes, shards.offloaded),
                           .units = shards.units,
@@ -56,7 +56,7 @@ int setup_memory_predict(const config *c, const model *m, const fsdp_plan *plan,
 }
 
 uint64_t setup_memory_sum(const setup_memory *m) {
-    return m->params + m->grads + m->moments + m->paged + m->units + m->activations + m->partial +
+    return m->params + m->grads + m->slots + m->paged + m->units + m->activations + m->partial +
            m->samples + m->buffers + m->program;
 }
 
@@ -82,7 +82,7 @@ static int predict(const trainer *t, needs *out, dcp_error *err) {
     const int status = setup_memory_predict(t->c, t->m, &t->plan, t->sequence, m, err);
     if (status != DCP_OK) return status;
     t->k->room(t->k, &out->unused, &out->all, &out->later);
-    out->bytes = m->params + m->grads + m->moments + m->units + m->activations + m->partial +
+    out->bytes = m->params + m->grads + m->slots + m->units + m->activations + m->partial +
                  optim_norm_scratch_bytes(t->layout) + out->later;
     return DCP_OK;
 }
@@ -93,7 +93,7 @@ static void describe_needs(const needs *n, char *out, size_t size) {
     snprintf(out, size,
              "%.2f MiB a rank (%.2f parameters, gradients and moments; %.2f gathered units; %.2f "
              "activations; %.2f partial sums; %.2f for what libraries take)",
-             setup_mib(n->bytes), setup_mib(m->params + m->grads + m->moments), setup_mib(m->units),
+             setup_mib(n->bytes), setup_mib(m->params + m->grads + m->slots), setup_mib(m->units),
              setup_mib(m->activations), setup_mib(m->partial), setup_mib(n->later));
 }
 

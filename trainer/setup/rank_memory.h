@@ -11,36 +11,37 @@ typedef struct trainer trainer;
 
 /* Bytes. */
 typedef struct setup_memory {
-    uint64_t params, grads, moments; /* of the rank's shards; 0 where they are offloaded */
-    uint64_t offloaded;              /* in a file: no memory has to be had for it, but for */
-    uint64_t paged;                  /* what is worked on at a time */
-    uint64_t units;  /* gathered, a micro-batch's gradients, and both on their way */
-    uint64_t shared; /* of them, what the ranks of a group have together */
+    uint64_t params, grads, slots; /* the rank's shards of them; 0 where they are offloaded */
+    uint64_t offloaded;            /* parameters and slots in a file, which takes no memory */
+    uint64_t paged;                /* the part of the file that is worked on at a time */
+    uint64_t units;  /* gathered units, a micro-batch's gradients, and buffers to send them */
+    uint64_t shared; /* the part of `units` that the ranks of a group share */
     uint64_t activations;
     uint64_t partial; /* partial sums of gradients */
     uint64_t samples; /* of a step */
     uint64_t buffers; /* of a save */
     uint64_t program; /* code, libraries, MPI */
-    uint64_t staging; /* beyond all that: what a fence may copy, where it has to wait */
+    uint64_t staging; /* in addition: what a fence may copy instead of waiting for a save */
 } setup_memory;
 
-/* Of the rank that plan->layout is of, which has micro-batches, with the partial sums of the rank
- * that has most. sequence: tokens of a sample. */
+/* For the rank of plan->layout, which must have a micro-batch. Partial sums are those of the rank
+ * with the most. sequence: tokens of a sample. */
 int setup_memory_predict(const config *c, const model *m, const fsdp_plan *plan, uint64_t sequence,
                          setup_memory *out, dcp_error *err);
 
 /* All but staging. */
 uint64_t setup_memory_sum(const setup_memory *m);
 
-/* Collective, before anything is taken: DCP_ERR_NO_MEMORY on all ranks where a device has too
- * little for what its ranks need together; the message has both. Nothing to do on the host. */
+/* Collective, before the run takes memory: DCP_ERR_NO_MEMORY on all ranks where a device has less
+ * free memory than its ranks need together; the message has both numbers. Does nothing where ranks
+ * compute on the host. */
 int setup_memory_check(const trainer *t, dcp_error *err);
 
-/* `status`; where it is DCP_ERR_NO_MEMORY on a device, *err gets the rank's needs and what is free.
- */
+/* Returns `status`. Where it is DCP_ERR_NO_MEMORY on a device, adds to *err what the rank needs and
+ * what is free. */
 int setup_memory_explain(const trainer *t, int status, dcp_error *err);
 
-/* In MiB, for people. */
+/* Bytes as MiB, to be printed. */
 double setup_mib(uint64_t bytes);
 
 #endif

@@ -352,7 +352,7 @@ static int predict(trainer *t, dcp_error *err) {
         t->rank,
         "memory a rank, in MiB: %.1f parameters, gradients and moments; %.1f gathered units; %.1f "
         "activations; %.1f partial sums",
-        setup_mib(m.params + m.grads + m.moments), setup_mib(m.units), setup_mib(m.activations),
+        setup_mib(m.params + m.grads + m.slots), setup_mib(m.units), setup_mib(m.activations),
         setup_mib(m.partial));
     return DCP_OK;
 }

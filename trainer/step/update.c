@@ -96,7 +96,8 @@ static int check_finite(const trainer *t, const step_result *r, dcp_error *err) 
                      t->state->step + 1, r->loss, r->grad_norm);
 }
 
-/* Where the host has the state, a save reads it there as soon as this returns. */
+/* A save may read the state as soon as this returns; so where the host holds it, the device's work
+ * is waited for. */
 static int update(trainer *t, const step_result *r, dcp_error *err) {
     train_state *s = t->state;
     const double limit = t->c->clipping;

@@ -10,8 +10,8 @@ typedef struct step_result {
     double loss, grad_norm, lr; /* as computed in this step, before its update */
 } step_result;
 
-/* Collective: trainer->state becomes that of the next step. On failure it stays that of the last
- * one: parameters and moments are changed by the update alone, which cannot fail. */
+/* Collective: moves trainer->state on by one step. On failure the state is still that of the last
+ * step, since only the update at the end changes parameters and the optimizer's state. */
 int step_update(trainer *t, step_result *out, dcp_error *err);
 
 #endif

@@ -1,6 +1,6 @@
 /* What a rank does, when, and for how long: seconds of each kind of work, and, where a trace is
- * asked for, every piece of it. Costs an addition a piece where none is. Times are MPI_Wtime's of
- * this rank. Used by one thread. */
+ * asked for, every piece of it. Without a trace a piece of work costs one addition. Times are
+ * MPI_Wtime's of this rank. Used by one thread. */
 #ifndef TRAINER_TIMELINE_TIMELINE_H
 #define TRAINER_TIMELINE_TIMELINE_H
 
