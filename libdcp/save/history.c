@@ -159,10 +159,9 @@ static void fill_record(save_file_record *f, const step_file *file) {
 /* The record of a file as its tables have it; left without rows where that does not work. */
 static uint64_t read_record(save_file_record *f, const dcp_store *store, const save_request *r,
                             uint64_t step, size_t number) {
-    char name[64], folder[PATH_MAX];
+    char folder[PATH_MAX];
     step_file file = {.file.fd = -1, .plain = -1};
-    step_name_write(name, "", step);
-    if (snprintf(folder, sizeof folder, "%s/%s", store->dir, name) < (int)sizeof folder)
+    if (!step_name_path(store->dir, "", step, folder, NULL))
         file.path = step_folder_path(folder, r->layout, number, (size_t)r->shards);
     uint64_t blocks = 0;
     if (file.path && !step_tables_read(&file, NULL)) {

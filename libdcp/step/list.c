@@ -22,6 +22,13 @@ void step_name_write(char *name, const char *prefix, uint64_t step) {
     snprintf(name, NAME_BYTES, "%sstep-%08" PRIu64, prefix, step);
 }
 
+int step_name_path(const char *dir, const char *prefix, uint64_t step, char *path, dcp_error *err) {
+    char name[NAME_BYTES];
+    step_name_write(name, prefix, step);
+    if (snprintf(path, PATH_MAX, "%s/%s", dir, name) < PATH_MAX) return DCP_OK;
+    return core_fail(err, DCP_ERR_ARG, "the path is too long: %s", dir);
+}
+
 int step_name_read(const char *path, uint64_t *step) {
     static const char *const kinds[] = {"step-", ".tmp-step-", ".abandoned-step-"};
     size_t start = strlen(path);
@@ -130,14 +137,12 @@ int step_list_newest(const char *dir, char *path, uint64_t *step, dcp_error *err
     size_t n;
     int status = dcp_steps_list(dir, &steps, &n, err);
     if (status != DCP_OK) return status;
-    size_t i = n;
-    while (i > 0 && steps[i - 1].kind != DCP_STEP_COMPLETE) i--;
-    if (i == 0) {
+    uint64_t next = step_list_newest_below(steps, n, UINT64_MAX);
+    if (!next) {
         status = core_fail(err, DCP_ERR_NOT_FOUND, "no complete step (step-...) in %s", dir);
-    } else if (snprintf(path, PATH_MAX, "%s/%s", dir, steps[i - 1].name) >= PATH_MAX) {
-        status = core_fail(err, DCP_ERR_ARG, "the path is too long: %s", dir);
     } else {
-        *step = steps[i - 1].step;
+        *step = next - 1;
+        status = step_name_path(dir, "", *step, path, err);
     }
     free(steps);
     return status;

@@ -13,6 +13,9 @@ uint64_t step_list_newest_below(const dcp_step *steps, size_t n, uint64_t limit)
 /* "step-00000120" with the given prefix ("", ".tmp-", ".abandoned-") into name[64]. */
 void step_name_write(char *name, const char *prefix, uint64_t step);
 
+/* "dir/step-00000120", with such a prefix, into path[PATH_MAX]. DCP_ERR_ARG: it is too long. */
+int step_name_path(const char *dir, const char *prefix, uint64_t step, char *path, dcp_error *err);
+
 /* The path of the newest complete step's folder in dir, or DCP_ERR_NOT_FOUND. */
 int step_list_newest(const char *dir, char *path /* PATH_MAX */, uint64_t *step, dcp_error *err);
 

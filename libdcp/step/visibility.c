@@ -91,15 +91,6 @@ static int look_for_step(dcp_comm *comm, step_visibility *v, dcp_error *err) {
     return status;
 }
 
-static int name_step(const char *dir, uint64_t step, char *folder, dcp_error *err) {
-    char name[64];
-    step_name_write(name, "", step);
-    *folder = '\0';
-    if (!dir) return DCP_OK;
-    if (snprintf(folder, PATH_MAX, "%s/%s", dir, name) < PATH_MAX) return DCP_OK;
-    return core_fail(err, DCP_ERR_ARG, "the path is too long: %.80s...", dir);
-}
-
 /* Collective. Tries the steps that any rank lists, newest first. */
 static int try_steps(dcp_comm *comm, const char *dir, const dcp_step *steps, size_t n,
                      step_visibility *v, dcp_error *err) {
@@ -119,7 +110,8 @@ static int try_steps(dcp_comm *comm, const char *dir, const dcp_step *steps, siz
                                         dir ? dir : "no directory"),
                               err);
         limit = next - 1;
-        status = comm_agree(comm, name_step(dir, limit, v->folder, &why), &why);
+        status = dir ? step_name_path(dir, "", limit, v->folder, &why) : DCP_OK;
+        status = comm_agree(comm, status, &why);
         if (!status) status = look_for_step(comm, v, &why);
         if (status != DCP_ERR_CORRUPT) {
             if (status && err) *err = why;

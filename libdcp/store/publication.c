@@ -60,9 +60,7 @@ static int make_tmp(dcp_store *store, uint64_t step, dcp_error *err) {
 }
 
 static void tmp_path_of(const dcp_store *store, uint64_t step, char *path) {
-    char tmp[64];
-    step_name_write(tmp, ".tmp-", step);
-    snprintf(path, PATH_MAX, "%s/%s", store->dir, tmp);
+    step_name_path(store->dir, ".tmp-", step, path, NULL); /* open.c left room for it */
 }
 
 int store_begin(dcp_store *store, uint64_t step, char *tmp_path, dcp_error *err) {

@@ -76,18 +76,11 @@ static int write_lost(restoration *r, redundancy_survey *s, dcp_error *err) {
     return DCP_OK;
 }
 
-static int name_restored(restoration *r, dcp_error *err) {
-    char name[64];
-    step_name_write(name, "", r->step);
-    if (snprintf(r->folder, sizeof r->folder, "%s/%s", r->store->dir, name) < PATH_MAX)
-        return DCP_OK;
-    return core_fail(err, DCP_ERR_ARG, "the path is too long: %s", r->store->dir);
-}
-
 /* DCP_ERR_NOT_FOUND or DCP_ERR_CORRUPT: too much of the step is lost. */
 static int restore_step(restoration *r, dcp_error *err) {
     redundancy_survey *s = NULL;
-    int status = comm_agree(r->store->comm, name_restored(r, err), err);
+    int status = step_name_path(r->store->dir, "", r->step, r->folder, err);
+    status = comm_agree(r->store->comm, status, err);
     if (!status) status = survey(r, r->every_byte, &s, err);
     if (!status && !r->every_byte && count_lost(s)) { /* what it is rebuilt from has to be proved */
         redundancy_survey_close(s);

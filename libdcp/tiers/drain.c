@@ -106,14 +106,13 @@ static void free_drain(tiers_drain *d) {
 
 static int make_drain(const dcp_tiers *tiers, const tier *to, const tier *from, tiers_drain **out,
                       dcp_error *err) {
-    char name[64], path[PATH_MAX];
+    char path[PATH_MAX];
     const char *about = tiers->given.about_json;
     tiers_drain *d = *out = calloc(1, sizeof *d);
     if (!d) return core_fail_memory(err, sizeof *d);
     pthread_mutex_init(&d->lock, NULL);
-    step_name_write(name, "", from->step);
-    if (snprintf(path, sizeof path, "%s/%s", from->store->dir, name) >= (int)sizeof path)
-        return core_fail(err, DCP_ERR_ARG, "the path is too long: %s", from->store->dir);
+    int status = step_name_path(from->store->dir, "", from->step, path, err);
+    if (status) return status;
     d->path = strdup(path);
     d->about = about ? strdup(about) : NULL;
     if (!d->path || (about && !d->about)) return core_fail_memory(err, sizeof path);

@@ -82,11 +82,9 @@ int dcp_tiers_steps(dcp_comm *comm, const dcp_tier *list, size_t n, dcp_tiers_st
 
 static int name_step_folder(const dcp_tier *given, int rank, uint64_t step, char *folder,
                             dcp_error *err) {
-    char name[64], *path = NULL;
-    step_name_write(name, "", step);
+    char *path = NULL;
     int status = tiers_given_path(given, rank, &path, err);
-    if (!status && snprintf(folder, PATH_MAX, "%s/%s", path, name) >= PATH_MAX)
-        status = core_fail(err, DCP_ERR_ARG, "the path is too long: %.80s...", path);
+    if (!status) status = step_name_path(path, "", step, folder, err);
     free(path);
     return status;
 }
