@@ -30,9 +30,10 @@ typedef struct train_state {
     const optim_type *optimizer;
     float *grads;                    /* [layout->grad_elems] */
     void *slots[KERNELS_MOST_SLOTS]; /* the optimizer's, [layout->grad_elems] each */
-    offload *offloaded;              /* the file that params and slots lie in; NULL: none */
-    void *
-        host_memory; /* or the host's memory that they lie in, of kernels on a device; NULL: none */
+    /* Where params and slots lie if they are offloaded, else both NULL: a file, or for kernels on a
+     * device the host's memory. */
+    offload *offloaded;
+    void *host_memory;
     kept_file *files;
     size_t n_files;
     uint64_t step;            /* updates made */
@@ -42,8 +43,8 @@ typedef struct train_state {
 
 /* Memory of this rank's shards, zeroed; of k, which is the device's or, NULL, the host's. Borrows
  * layout, k and device. params: borrowed memory for the parameters, zeroed; NULL: it is had like
- * the rest. offloads: parameters and slots lie in a file in offload_path that has no name
- * or, NULL, in memory of k->alloc_host; then params is NULL. */
+ * the rest. offloads: parameters and slots lie in a file without a name in offload_path or, where
+ * that is NULL, in memory of k->alloc_host; then params is NULL. */
 int state_create(const fsdp_layout *layout, const optim_type *optimizer, kernels *k,
                  const dcp_device *device, float *params, int offloads, const char *offload_path,
                  train_state **out, dcp_error *err);
