@@ -6,8 +6,9 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 #include <unistd.h>
+
+#include "core/clock.h"
 
 static void print_message(const char *fmt, va_list args) {
     char message[1200];
@@ -113,8 +114,4 @@ const char *program_bytes_text(uint64_t bytes, char *text) {
     return text;
 }
 
-double program_now_s(void) {
-    struct timespec t;
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return (double)t.tv_sec + (double)t.tv_nsec * 1e-9;
-}
+double program_now_s(void) { return core_clock_now(); }

@@ -9,8 +9,9 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <sys/signalfd.h>
-#include <time.h>
 #include <unistd.h>
+
+#include "programs/program.h"
 
 enum {
     FIND_POLL_MS = 5,     /* while ranks are still appearing */
@@ -30,12 +31,6 @@ typedef struct monitor {
     int orphans_killed;
     launcher_result result;
 } monitor;
-
-static double monotonic_s(void) {
-    struct timespec t;
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return (double)t.tv_sec + (double)t.tv_nsec * 1e-9;
-}
 
 static int is_stop(int signal) { return signal == SIGTERM || signal == SIGINT || signal == SIGHUP; }
 
@@ -83,7 +78,7 @@ static void announce(monitor *w) {
 
 static void ask_to_stop(monitor *w, int signal) {
     if (w->result.stop_asked) {
-        w->kill_at = monotonic_s();
+        w->kill_at = program_now_s();
         return;
     }
     fprintf(stderr,
@@ -91,7 +86,7 @@ static void ask_to_stop(monitor *w, int signal) {
             "(--grace) is killed\n",
             signal, w->grace_s);
     w->result.stop_asked = 1;
-    w->kill_at = monotonic_s() + w->grace_s;
+    w->kill_at = program_now_s() + w->grace_s;
     launcher_job_signal_ranks(w->job, SIGTERM);
 }
 
@@ -109,8 +104,8 @@ static void look_for_ranks(monitor *w) {
         w->polled[1 + r] = (struct pollfd){.fd = job->members[r].fd, .events = POLLIN};
     if (w->announced) return;
     if (found || (job->launched && w->settled_at == 0))
-        w->settled_at = monotonic_s() + SETTLE_MS * 1e-3;
-    if (job->seen == job->ranks || (w->settled_at > 0 && monotonic_s() >= w->settled_at))
+        w->settled_at = program_now_s() + SETTLE_MS * 1e-3;
+    if (job->seen == job->ranks || (w->settled_at > 0 && program_now_s() >= w->settled_at))
         announce(w);
 }
 
@@ -142,7 +137,7 @@ static void kill_lingering(monitor *w) {
         launcher_job_kill_orphans(w->job);
         w->orphans_killed = 1;
     }
-    w->linger_at = monotonic_s() + MPIRUN_LINGER_S;
+    w->linger_at = program_now_s() + MPIRUN_LINGER_S;
 }
 
 /* The earlier of two times, either of which may be 0: never. */
@@ -154,14 +149,14 @@ static double earlier(double a, double b) {
 static void enforce_deadlines(monitor *w) {
     const int all_ended = w->announced && w->job->alive == 0;
     if (!all_ended) w->linger_at = 0;
-    if (all_ended && w->linger_at == 0) w->linger_at = monotonic_s() + MPIRUN_LINGER_S;
+    if (all_ended && w->linger_at == 0) w->linger_at = program_now_s() + MPIRUN_LINGER_S;
     const double deadline = earlier(w->kill_at, w->linger_at);
-    if (deadline == 0 || monotonic_s() < deadline) return;
+    if (deadline == 0 || program_now_s() < deadline) return;
     if (all_ended)
         kill_lingering(w);
     else
         kill_ranks(w);
-    if (w->kill_at > 0) w->kill_at = monotonic_s() + MPIRUN_LINGER_S;
+    if (w->kill_at > 0) w->kill_at = program_now_s() + MPIRUN_LINGER_S;
 }
 
 static int timeout_ms(const monitor *w) {
@@ -169,7 +164,7 @@ static int timeout_ms(const monitor *w) {
     const int missing = w->job->seen < w->job->ranks;
     const double deadline = earlier(w->kill_at, w->linger_at);
     if (deadline == 0) return missing ? SETTLE_MS : -1;
-    const double left = (deadline - monotonic_s()) * 1e3;
+    const double left = (deadline - program_now_s()) * 1e3;
     if (missing && left > SETTLE_MS) return SETTLE_MS;
     return left < 0 ? 0 : (int)left + 1;
 }
