@@ -9,8 +9,218 @@
 #include <sys/mman.h>
 
 #include "core/box.h"
+#include "core/bytes.h"
 #include "core/fail.h"
-#include "rewrite/batch.h"
+#include "io/queue.h"
+#include "move/piece.h"
+#include "move/progress.h"
+#include "rewrite/runs.h"
+
+/* Parts of new files that are moved together are a batch: what they need of the old files is read
+ * at once, each page once, however many parts have something from it; then they are put together
+ * and written. Near pieces of an old file become one extent, and what lies between them is read
+ * along.
+ */
+enum { BATCH_EXTENTS = 512, BATCH_PARTS = 256 };
+
+/* Pages of an old file. */
+typedef struct extent {
+    step_file *file;
+    uint64_t from, to;
+    unsigned char *memory;
+} extent;
+
+/* Whole pages of a new file. */
+typedef struct batch_part {
+    move_fragment what; /* of a bulk move_piece */
+    const io_file *file;
+    int in_place;  /* its bytes lie in one extent, as they are: */
+    extent source; /* [from, to) there, not in pages */
+    int by_runs;   /* too scattered for extents */
+} batch_part;
+
+typedef struct batch {
+    rewrite *owner;
+    unsigned char *memory; /* page-aligned; borrowed */
+    uint64_t capacity, used;
+    extent extents[BATCH_EXTENTS], before[BATCH_EXTENTS]; /* before the part that is being added */
+    batch_part parts[BATCH_PARTS];
+    size_t n_extents, n_parts;
+} batch;
+
+#define BATCH_LEAST (64u << 10) /* bytes that always fit into an empty batch */
+#define JOIN_BYTES (32u << 10)  /* of gaps that are read along */
+
+/* A part being added. */
+typedef struct trial {
+    batch *b;
+    size_t hint;     /* the extent met last */
+    uint64_t grown;  /* bytes that the extents got */
+    uint64_t wanted; /* bytes of pages that the part needs */
+    extent all;      /* the part's bytes, where they lie in one row */
+    int is_one;
+} trial;
+
+/* Whether the pages belong to the extent, or near it. */
+static int touches(const extent *e, const extent *pages) {
+    return e->file == pages->file && pages->from <= e->to + JOIN_BYTES &&
+           e->from <= pages->to + JOIN_BYTES;
+}
+
+/* The extent that the pages touch; n_extents: none. */
+static size_t find_near(const trial *t, const extent *pages) {
+    const batch *b = t->b;
+    if (t->hint < b->n_extents && touches(&b->extents[t->hint], pages)) return t->hint;
+    for (size_t i = b->n_extents; i-- > 0;)
+        if (touches(&b->extents[i], pages)) return i;
+    return b->n_extents;
+}
+
+/* 1 where the extents are full. */
+static int add_pages(trial *t, const extent *pages) {
+    batch *b = t->b;
+    size_t i = find_near(t, pages);
+    if (i == BATCH_EXTENTS) return 1;
+    t->hint = i;
+    extent *e = &b->extents[i];
+    uint64_t before = e->to - e->from;
+    if (i == b->n_extents) {
+        *e = *pages;
+        before = 0;
+        b->n_extents++;
+    }
+    if (pages->from < e->from) e->from = pages->from;
+    if (pages->to > e->to) e->to = pages->to;
+    t->grown += e->to - e->from - before;
+    return 0;
+}
+
+static int plan_run(void *ctx, const rewrite_run *run) {
+    trial *t = ctx;
+    step_file *file = run->piece->file;
+    uint64_t from = run->piece->row->offset + run->dataset_offset, to = from + run->bytes;
+    const extent pages = {file, from / PAGE_BYTES * PAGE_BYTES, core_round_to_pages(to), NULL};
+    if (!t->all.file)
+        t->all = (extent){file, from, to, NULL};
+    else if (t->is_one && t->all.file == file && t->all.to == from)
+        t->all.to = to;
+    else
+        t->is_one = 0;
+    t->wanted += pages.to - pages.from;
+    return add_pages(t, &pages) || t->b->used + t->grown > t->b->capacity;
+}
+
+/* Whether the part may come to what is in the batch. */
+static int is_welcome(const trial *t, uint64_t bytes) {
+    const batch *b = t->b;
+    if (b->used + bytes > b->capacity || b->n_parts == BATCH_PARTS) return 0;
+    return b->used < b->capacity / 2 || t->grown < t->wanted / 2;
+}
+
+/* Adds the part: 1; or 0 where there is no room, or the batch is half full and the part has little
+ * to do with what is in it. What doesn't fit into an empty batch has to be cut in two. */
+static int add_to_batch(batch *b, const move_fragment *what, const io_file *file) {
+    trial t = {.b = b, .hint = b->n_extents, .is_one = 1};
+    size_t before = b->n_extents;
+    memcpy(b->before, b->extents, before * sizeof *b->extents);
+    int full = rewrite_runs(what->piece->box->ctx, what->box_offset, what->bytes, plan_run, &t);
+    batch_part part = {.what = *what, .file = file, .source = t.all};
+    part.in_place = !full && t.is_one && t.all.from % file->memory_align == 0;
+    uint64_t bytes = t.grown + (part.in_place ? 0 : what->bytes);
+    if (full || !is_welcome(&t, bytes)) {
+        b->n_extents = before;
+        memcpy(b->extents, b->before, before * sizeof *b->extents);
+        if (b->n_parts || what->bytes > BATCH_LEAST) return 0;
+        part.by_runs = 1;
+        part.in_place = 0;
+        bytes = what->bytes;
+    }
+    b->parts[b->n_parts++] = part;
+    b->used += bytes;
+    return 1;
+}
+
+/* Starts reading. */
+static void read_batch(batch *b, io_queue *queue, unsigned slot) {
+    unsigned char *memory = b->memory;
+    for (size_t i = 0; i < b->n_extents; i++) {
+        extent *e = &b->extents[i];
+        uint64_t end = e->to < e->file->ub.file_bytes ? e->to : e->file->ub.file_bytes;
+        e->memory = memory;
+        memory += e->to - e->from;
+        for (uint64_t at = e->from; at < end; at += IO_SLOT_BYTES) {
+            uint64_t bytes = end - at < IO_SLOT_BYTES ? end - at : IO_SLOT_BYTES;
+            io_queue_read(queue, slot, &e->file->file, e->memory + (at - e->from), bytes, at);
+        }
+    }
+    io_queue_send(queue);
+}
+
+static const unsigned char *find_bytes(const batch *b, size_t *hint, const step_file *file,
+                                       uint64_t from, uint64_t to) {
+    for (size_t k = 0; k < b->n_extents; k++) {
+        size_t i = (*hint + k) % b->n_extents;
+        const extent *e = &b->extents[i];
+        if (e->file != file || from < e->from || to > e->to) continue;
+        *hint = i;
+        return e->memory + (from - e->from);
+    }
+    return NULL; /* every run was planned: never */
+}
+
+typedef struct gathering {
+    const batch *b;
+    size_t hint;
+    unsigned char *out;
+} gathering;
+
+static int copy_run(void *ctx, const rewrite_run *run) {
+    gathering *g = ctx;
+    uint64_t from = run->piece->row->offset + run->dataset_offset;
+    memcpy(g->out + run->at, find_bytes(g->b, &g->hint, run->piece->file, from, from + run->bytes),
+           run->bytes);
+    return 0;
+}
+
+/* The part's bytes, which are put together at *room where they don't lie ready. */
+static int make_part(const batch *b, const batch_part *part, unsigned char **room,
+                     const unsigned char **data, dcp_error *err) {
+    const move_fragment *f = &part->what;
+    size_t hint = 0;
+    if (part->in_place) {
+        *data = find_bytes(b, &hint, part->source.file, part->source.from, part->source.to);
+        return DCP_OK;
+    }
+    *data = *room;
+    *room += f->bytes;
+    void *box = f->piece->box->ctx;
+    if (part->by_runs) return rewrite_fetch(box, f->box_offset, f->bytes, (void *)*data, err);
+    gathering g = {b, 0, (unsigned char *)*data};
+    return rewrite_runs(box, f->box_offset, f->bytes, copy_run, &g);
+}
+
+/* When it was read: puts the parts together, adds them to their checksums and starts writing. */
+static int write_batch(batch *b, io_queue *queue, unsigned slot, dcp_error *err) {
+    unsigned char *room = b->memory;
+    int status = io_queue_status(queue, err);
+    for (size_t i = 0; i < b->n_extents; i++) room += b->extents[i].to - b->extents[i].from;
+    for (size_t i = 0; i < b->n_parts && !status; i++) {
+        const batch_part *part = &b->parts[i];
+        const move_fragment *f = &part->what;
+        const unsigned char *data;
+        status = make_part(b, part, &room, &data, err);
+        if (status) break;
+        io_queue_write(queue, slot, part->file, data, f->bytes, f->file_offset);
+        io_queue_send(queue);
+        move_piece_sum(f->piece, f->dataset_offset, data, f->bytes);
+        move_progress_written(b->owner->progress, f->bytes);
+        status = io_queue_status(queue, err);
+    }
+    return status;
+}
+
+/* Forgets the parts: nothing of it may be in flight. */
+static void clear_batch(batch *b) { b->n_extents = b->n_parts = b->used = 0; }
 
 enum { BATCHES = IO_SLOTS, AHEAD = 2 };
 #define HUGE_PAGE (2u << 20)
@@ -31,8 +241,8 @@ typedef struct mover {
     rewrite *owner;
     io_queue *queue;
     unsigned char *memory;
-    rewrite_batch *batches; /* in turn */
-    uint64_t begun;         /* batches so far; the last one is being filled */
+    batch *batches; /* in turn */
+    uint64_t begun; /* batches so far; the last one is being filled */
     uint64_t written;
     tensor_part *parts; /* of one tensor */
     size_t n, room;
@@ -96,14 +306,14 @@ static uint64_t part_bytes(const rewrite_box *b) {
         held *= b->box.count[d];
     }
     bytes = IO_SLOT_BYTES / ((row + held - 1) / held) / PAGE_BYTES * PAGE_BYTES;
-    return bytes < REWRITE_LEAST ? REWRITE_LEAST : bytes;
+    return bytes < BATCH_LEAST ? BATCH_LEAST : bytes;
 }
 
 static int end_batch(mover *m) {
     unsigned slot = (unsigned)(m->written % BATCHES);
     io_queue_wait(m->queue, slot);
     m->written++;
-    return rewrite_batch_write(&m->batches[slot], m->queue, slot, m->err);
+    return write_batch(&m->batches[slot], m->queue, slot, m->err);
 }
 
 /* Starts reading the batch that was filled, and makes room for the next one. */
@@ -112,31 +322,31 @@ static int next_batch(mover *m) {
     if (status) return status;
     if (m->begun) {
         unsigned slot = (unsigned)((m->begun - 1) % BATCHES);
-        rewrite_batch_read(&m->batches[slot], m->queue, slot);
+        read_batch(&m->batches[slot], m->queue, slot);
         if (m->begun > AHEAD) status = end_batch(m);
     }
     unsigned next = (unsigned)(m->begun++ % BATCHES);
     io_queue_wait(m->queue, next);
-    rewrite_batch_clear(&m->batches[next]);
+    clear_batch(&m->batches[next]);
     return status ? status : io_queue_status(m->queue, m->err);
 }
 
-static int batch_part(mover *m, const move_fragment *what, const io_file *file) {
+static int move_part(mover *m, const move_fragment *what, const io_file *file) {
     int status = DCP_OK;
-    rewrite_batch *b = &m->batches[(m->begun - 1) % BATCHES];
-    if (rewrite_batch_add(b, what, file)) return DCP_OK;
+    batch *b = &m->batches[(m->begun - 1) % BATCHES];
+    if (add_to_batch(b, what, file)) return DCP_OK;
     if (b->n_parts) {
         status = next_batch(m);
-        return status ? status : batch_part(m, what, file);
+        return status ? status : move_part(m, what, file);
     }
     move_fragment half = *what;
     half.bytes = what->bytes / 2 / PAGE_BYTES * PAGE_BYTES;
-    status = batch_part(m, &half, file);
+    status = move_part(m, &half, file);
     half.file_offset += half.bytes;
     half.dataset_offset += half.bytes;
     half.box_offset += half.bytes;
     half.bytes = what->bytes - half.bytes;
-    return status ? status : batch_part(m, &half, file);
+    return status ? status : move_part(m, &half, file);
 }
 
 /* All pieces of one tensor. */
@@ -150,7 +360,7 @@ static int move_tensor(mover *m, const entry *entries, size_t n) {
     }
     if (m->n) qsort(m->parts, m->n, sizeof *m->parts, by_place_in_tensor);
     for (size_t i = 0; i < m->n && !status; i++)
-        status = batch_part(m, &m->parts[i].what, m->parts[i].file);
+        status = move_part(m, &m->parts[i].what, m->parts[i].file);
     return status;
 }
 
@@ -197,7 +407,7 @@ static int make_batches(mover *m) {
     madvise(m->memory, each * BATCHES, MADV_HUGEPAGE); /* fewer faults and pins */
     for (size_t i = 0; i < BATCHES; i++)
         m->batches[i] =
-            (rewrite_batch){.owner = m->owner, .memory = m->memory + i * each, .capacity = each};
+            (batch){.owner = m->owner, .memory = m->memory + i * each, .capacity = each};
     return DCP_OK;
 }
 

@@ -16,8 +16,9 @@
 #include "move/engine.h"
 #include "save/context.h"
 #include "save/history.h"
+#include "save/layout.h"
+#include "save/request.h"
 #include "save/reuse.h"
-#include "save/shard_boxes.h"
 #include "save/write.h"
 
 typedef struct shard {
@@ -37,7 +38,87 @@ typedef struct shards {
     uint64_t *sums, blocks; /* of whole tensors */
 } shards;
 
-static void fill_rows(const save_request *r, const save_shard_box *boxes, size_t n, shard *s) {
+typedef struct shard_box {
+    size_t tensor; /* in the request's sorted ones */
+    dcp_box box;
+    const state_box *source; /* NULL: nothing to write */
+    char *path;              /* the dataset's, in `paths` */
+} shard_box;
+
+/* Shard `number` gets at most so many rows. The bytes of their paths are added to *path_bytes. */
+static size_t measure_boxes(const save_request *r, const save_layout *plan, int number,
+                            size_t *bytes) {
+    size_t n = 0;
+    for (size_t i = 0; i < plan->boxes.n; i++)
+        if (plan->boxes.boxes[i].rank == number) {
+            *bytes += strlen(r->sorted[plan->boxes.boxes[i].tensor]->tensor.path) + 24;
+            n++;
+        }
+    for (size_t i = 0; i < r->n && number == 0; i++) {
+        *bytes += strlen(r->sorted[i]->tensor.path) + 24;
+        n++;
+    }
+    return n;
+}
+
+static int order_by_path(const void *a, const void *b) {
+    return strcmp(((const shard_box *)a)->path, ((const shard_box *)b)->path);
+}
+
+/* Whether a component of the path ends in @digits: as a dataset or as a folder it could be in the
+ * way of a piece's name. */
+static int is_like_a_piece(const char *path) {
+    for (const char *at = strchr(path, '@'); at; at = strchr(at + 1, '@')) {
+        size_t digits = strspn(at + 1, "0123456789");
+        if (digits && (!at[1 + digits] || at[1 + digits] == '/')) return 1;
+    }
+    return 0;
+}
+
+/* Names of datasets: the tensor's path, then path@1, path@2 for its further boxes in this shard. */
+static int name_dataset(const char *path, size_t k, char *out, size_t *length, dcp_error *err) {
+    if (is_like_a_piece(path))
+        return core_fail(err, DCP_ERR_UNSUPPORTED,
+                         "tensor %s: layout sharded keeps names that end in @<digits> for the "
+                         "pieces of a tensor: rename it",
+                         path);
+    if (k && strlen(path) + 12 > DCP_MAX_PATH)
+        return core_fail(err, DCP_ERR_UNSUPPORTED,
+                         "tensor %.80s...: layout sharded needs 12 bytes after its name for the "
+                         "number of a piece: shorten it",
+                         path);
+    *length = (size_t)(k ? sprintf(out, "%s@%zu", path, k) : sprintf(out, "%s", path));
+    return DCP_OK;
+}
+
+/* The boxes that the shard keeps, ascending by path: *n_out of them in out[], their paths in
+ * `paths`, both with the room that measure_boxes found. Tensors without elements, which
+ * nobody holds, are in shard 0. DCP_ERR_UNSUPPORTED: a name that is in the way of a piece's. */
+static int collect_boxes(const save_request *r, const save_layout *plan, int number, shard_box *out,
+                         size_t *n_out, char *paths, dcp_error *err) {
+    size_t n = 0, k = 0;
+    for (size_t i = 0; i < plan->boxes.n; i++) {
+        const plan_box *b = &plan->boxes.boxes[i];
+        if (b->keeper && b->rank == number)
+            out[n++] = (shard_box){b->tensor, b->box->box, b->box, NULL};
+    }
+    for (size_t i = 0; i < r->n && number == 0; i++)
+        if (!r->sorted[i]->bytes)
+            out[n++] = (shard_box){i, dcp_box_whole(&r->sorted[i]->tensor), NULL, NULL};
+    for (size_t i = 0; i < n; i++) {
+        size_t length = 0;
+        k = i && out[i - 1].tensor == out[i].tensor ? k + 1 : 0;
+        out[i].path = paths;
+        int status = name_dataset(r->sorted[out[i].tensor]->tensor.path, k, paths, &length, err);
+        if (status) return status;
+        paths += length + 1;
+    }
+    qsort(out, n, sizeof *out, order_by_path);
+    *n_out = n;
+    return DCP_OK;
+}
+
+static void fill_rows(const save_request *r, const shard_box *boxes, size_t n, shard *s) {
     for (size_t i = 0; i < n; i++) {
         const dcp_tensor *t = &r->sorted[boxes[i].tensor]->tensor;
         const dcp_box *box = &boxes[i].box;
@@ -56,7 +137,7 @@ static void fill_rows(const save_request *r, const save_shard_box *boxes, size_t
     s->file.layout = DCP_LAYOUT_SHARDED;
 }
 
-static int add_pieces(const save_shard_box *boxes, size_t n, shard *s, const save_request *r,
+static int add_pieces(const shard_box *boxes, size_t n, shard *s, const save_request *r,
                       const shards *all, dcp_error *err) {
     for (size_t i = 0; i < n; i++) {
         size_t tensor = boxes[i].tensor;
@@ -74,10 +155,10 @@ static int add_pieces(const save_shard_box *boxes, size_t n, shard *s, const sav
 static int shard_write(shard *s, const shards *all, const save_request *r, const save_layout *plan,
                        const char *folder, move_progress *progress, dcp_report *report,
                        dcp_error *err) {
-    size_t bytes = 1, n = save_shard_boxes_measure(r, plan, s->number, &bytes);
+    size_t bytes = 1, n = measure_boxes(r, plan, s->number, &bytes);
     char name[64];
     snprintf(name, sizeof name, "shard-%05d-of-%05d.h5", s->number, plan->shards);
-    save_shard_box *boxes = calloc(n + 1, sizeof *boxes);
+    shard_box *boxes = calloc(n + 1, sizeof *boxes);
     s->file.rows = calloc(n + 1, sizeof *s->file.rows);
     s->file.paths = malloc(bytes);
     s->boxes = calloc(n + 1, sizeof *s->boxes);
@@ -85,8 +166,7 @@ static int shard_write(shard *s, const shards *all, const save_request *r, const
     int status = DCP_OK;
     if (!boxes || !s->file.rows || !s->file.paths || !s->boxes || !s->global)
         status = core_fail_memory(err, n * sizeof *s->file.rows);
-    if (!status)
-        status = save_shard_boxes_collect(r, plan, s->number, boxes, &n, s->file.paths, err);
+    if (!status) status = collect_boxes(r, plan, s->number, boxes, &n, s->file.paths, err);
     if (!status) fill_rows(r, boxes, n, s);
     if (!status)
         status = h5_skeleton_build(s->file.rows, n, DCP_LAYOUT_SHARDED, plan->meta_bytes,

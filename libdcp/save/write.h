@@ -4,8 +4,8 @@
 
 #include "save/image.h"
 
-/* Not collective, after save_reuse_prepare; on rank 0: takes the store's recycled file, where there is
- * one that this image fills as the last one did. */
+/* Not collective, after save_reuse_prepare; on rank 0: takes the store's recycled file, where there
+ * is one that this image fills as the last one did. */
 void save_image_take_recycled(save_image *im);
 /* Not collective, after save_image_finish; on rank 0: the file may be recycled some day. */
 void save_image_note_recycled(const save_image *im, uint64_t step);
