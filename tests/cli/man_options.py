@@ -106,18 +106,19 @@ with tempfile.TemporaryDirectory() as folder:
                                          f"optimizer.type={optimizer}", "--print-config"))
                for optimizer in ("AdamW", "SGD")}
 described = dict(re.findall(r"^\.It Cm (\S+)$(.*?)(?=^\.It Cm|^\.Ss|^\.Sh)", page("dcp-train.json.5"), re.M | re.S))
-shown = [line.split(maxsplit=2) for line in run(f"{BIN}/dcp-train", "--print-keys").splitlines()]
+shown = [re.split("  +", line) for line in run(f"{BIN}/dcp-train", "--print-keys").splitlines()]
 for optimizer, tree in printed.items():
     compare(f"keys of the configuration with {optimizer}", print_config=set(keys(tree)),
-            print_keys={key for key, _, rest in shown if not re.search(rf"\(of (?!{optimizer}\))\w+\)$", rest)})
-compare("keys of the configuration", print_keys={key for key, _, _ in shown}, man=set(described),
+            print_keys={key for key, *_, about in shown if not re.search(rf"\(of (?!{optimizer}\))\w+\)$", about)})
+compare("keys of the configuration", print_keys={row[0] for row in shown}, man=set(described),
         completion={key[:-1] for key in completed("dcp-train", "config.json", "")})
-for key, values, rest in shown:
-    for word in set(values.split("|")) - {"true", "false", "PATH"} if "|" in values else ():
-        if not re.search(rf"^\.Q[lq] {word}\b", described[key], re.M):
+for key, values, default, about in shown:
+    words = set(values.split("|")) - {"true", "false", "PATH"} if "|" in values else set()
+    if default not in ("-", "null"):
+        words.add(re.sub(r"\.0$", "", default.strip('"')))
+    for word in words:
+        if not re.search(rf"(^| ){re.escape(word)}([ .,;]|$)", described[key], re.M):
             wrong(f"dcp-train.json(5): {key} may be {word}, which its item does not say")
-    if len(re.split(r"  +", rest)[-1]) < 5:
-        wrong(f"--print-keys: {key} has no help")
 
 with tempfile.TemporaryDirectory() as folder:
     line = json.loads(run(f"{BIN}/dcp-bench", "save", folder, *"--layers 1 --hidden 8 --vocab 8".split()))
