@@ -4,29 +4,12 @@
 #include "cpu/cpu.h"
 #include "cpu/lanes.h"
 #include "kernels/limbs.h"
-
-/* The options as PyTorch passes them on to its fp32 kernels: computed in fp64, then rounded. */
-typedef struct adamw_factors {
-    float grad_scale, decay, towards_grad, keep_square, add_square, root, eps, step;
-} adamw_factors;
-
-static adamw_factors adamw_factors_of(const kernels_update *u) {
-    double correction1 = 1.0 - pow(u->beta1, (double)u->step);
-    double correction2 = 1.0 - pow(u->beta2, (double)u->step);
-    return (adamw_factors){.grad_scale = (float)u->grad_scale,
-                           .decay = (float)(1.0 - u->lr * u->weight_decay),
-                           .towards_grad = (float)(1.0 - u->beta1),
-                           .keep_square = (float)u->beta2,
-                           .add_square = (float)(1.0 - u->beta2),
-                           .root = (float)sqrt(correction2),
-                           .eps = (float)u->eps,
-                           .step = (float)(u->lr / correction1)};
-}
+#include "kernels/rules.h"
 
 CPU_CLONES static void adamw_elements(float *restrict param, float *restrict exp_avg,
                                       float *restrict exp_avg_sq, const float *restrict grad,
-                                      size_t n, const adamw_factors *factors) {
-    const adamw_factors f = *factors;
+                                      size_t n, const kernels_update *u) {
+    const kernels_adamw f = kernels_adamw_of(u);
     for (size_t i = 0; i < n; i++) {
         float g = grad[i] * f.grad_scale;
         float m = exp_avg[i] + f.towards_grad * (g - exp_avg[i]);
@@ -39,40 +22,23 @@ CPU_CLONES static void adamw_elements(float *restrict param, float *restrict exp
 
 static void adamw_update(const kernels_update *u, float *param, void *const *slots,
                          const float *grad, size_t n) {
-    const adamw_factors f = adamw_factors_of(u);
-    adamw_elements(param, slots[0], slots[1], grad, n, &f);
-}
-
-typedef struct sgd_factors {
-    float grad_scale, decay, keep, add, ahead, step;
-} sgd_factors;
-
-static sgd_factors sgd_factors_of(const kernels_update *u) {
-    const int begins = u->step == 1 || u->momentum == 0;
-    return (sgd_factors){.grad_scale = (float)u->grad_scale,
-                         .decay = (float)u->weight_decay,
-                         .keep = begins ? 0.0f : (float)u->momentum,
-                         .add = begins ? 1.0f : (float)(1.0 - u->dampening),
-                         .ahead = (float)u->momentum,
-                         .step = (float)u->lr};
+    adamw_elements(param, slots[0], slots[1], grad, n, u);
 }
 
 CPU_CLONES static void sgd_elements(float *restrict param, float *restrict buffer,
-                                    const float *restrict grad, size_t n,
-                                    const sgd_factors *factors, int nesterov) {
-    const sgd_factors f = *factors;
+                                    const float *restrict grad, size_t n, const kernels_update *u) {
+    const kernels_sgd f = kernels_sgd_of(u);
     for (size_t i = 0; i < n; i++) {
         float g = grad[i] * f.grad_scale + f.decay * param[i];
         float b = f.keep * buffer[i] + f.add * g;
         buffer[i] = b;
-        param[i] -= f.step * (nesterov ? g + f.ahead * b : b);
+        param[i] -= f.step * (f.nesterov ? g + f.ahead * b : b);
     }
 }
 
 static void sgd_update(const kernels_update *u, float *param, void *const *slots, const float *grad,
                        size_t n) {
-    const sgd_factors f = sgd_factors_of(u);
-    sgd_elements(param, slots[0], grad, n, &f, u->nesterov);
+    sgd_elements(param, slots[0], grad, n, u);
 }
 
 static void cpu_update(kernels *k, const kernels_update *u, float *param, void *const *slots,

@@ -1,0 +1,45 @@
+/* What optimizers' rules multiply by, once for all backends: the options as PyTorch passes them on
+ * to its fp32 kernels, computed in fp64 and then rounded. */
+#ifndef KERNELS_RULES_H
+#define KERNELS_RULES_H
+
+#include <math.h>
+
+#include "kernels/shapes.h"
+
+typedef struct kernels_adamw {
+    float grad_scale, decay, towards_grad, keep_square, add_square, root, eps, step;
+} kernels_adamw;
+
+static inline kernels_adamw kernels_adamw_of(const kernels_update *u) {
+    kernels_adamw f;
+    f.grad_scale = (float)u->grad_scale;
+    f.decay = (float)(1.0 - u->lr * u->weight_decay);
+    f.towards_grad = (float)(1.0 - u->beta1);
+    f.keep_square = (float)u->beta2;
+    f.add_square = (float)(1.0 - u->beta2);
+    f.root = (float)sqrt(1.0 - pow(u->beta2, (double)u->step));
+    f.eps = (float)u->eps;
+    f.step = (float)(u->lr / (1.0 - pow(u->beta1, (double)u->step)));
+    return f;
+}
+
+typedef struct kernels_sgd {
+    float grad_scale, decay, keep, add, ahead, step;
+    int nesterov;
+} kernels_sgd;
+
+static inline kernels_sgd kernels_sgd_of(const kernels_update *u) {
+    const int begins = u->step == 1 || u->momentum == 0;
+    kernels_sgd f;
+    f.grad_scale = (float)u->grad_scale;
+    f.decay = (float)u->weight_decay;
+    f.keep = begins ? 0.0f : (float)u->momentum;
+    f.add = begins ? 1.0f : (float)(1.0 - u->dampening);
+    f.ahead = (float)u->momentum;
+    f.step = (float)u->lr;
+    f.nesterov = u->nesterov;
+    return f;
+}
+
+#endif
