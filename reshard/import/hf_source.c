@@ -256,7 +256,10 @@ void import_source_free(import_source *source) {
     free(source);
 }
 
-enum { MOST_TOLD = 5 }; /* of a kind */
+/* The tensors against config.json: a folder that does not fit is found when it is imported, not
+ * when it is trained. */
+
+enum { MOST_LISTED = 5 }; /* of a kind */
 
 enum { MISSING, SURPLUS, OTHER_SHAPE, KINDS };
 
@@ -270,7 +273,7 @@ static void note_difference(void *to, weights_difference difference) {
     const model_param *param = difference.param;
     const dcp_tensor *tensor = difference.tensor;
     char asked[160], there[160];
-    if (r->n[!tensor ? MISSING : !param ? SURPLUS : OTHER_SHAPE]++ >= MOST_TOLD) return;
+    if (r->n[!tensor ? MISSING : !param ? SURPLUS : OTHER_SHAPE]++ >= MOST_LISTED) return;
     if (param) model_weights_shape_text(param->ndim, param->shape, asked, sizeof asked);
     if (tensor) model_weights_shape_text(tensor->ndim, tensor->shape, there, sizeof there);
     if (!tensor)
@@ -289,7 +292,7 @@ static int judge_report(const check_report *r, int allow) {
     size_t n = 0, more = 0;
     for (int kind = 0; kind < KINDS; kind++) {
         n += r->n[kind];
-        if (r->n[kind] > MOST_TOLD) more += r->n[kind] - MOST_TOLD;
+        if (r->n[kind] > MOST_LISTED) more += r->n[kind] - MOST_LISTED;
     }
     if (more) program_note("%s: and %zu more differences", r->folder, more);
     if (n == 0 || allow) return 0;

@@ -1,4 +1,4 @@
-/* dcp-inspect: looks into checkpoints and changes nothing. */
+/* dcp-inspect: looks into checkpoints and changes nothing. A command is a row of the table. */
 #include <malloc.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -15,50 +15,61 @@
 #include "programs/program.h"
 
 static const struct command {
-    const char *name;
+    const char *name, *arguments, *what;
     int (*run)(int argc, char **argv);
     int alone; /* under a launcher rank 0 does it all */
-} commands[] = {{"ls", inspect_ls, 1},         {"show", inspect_show, 1},
-                {"verify", inspect_verify, 0}, {"diff", inspect_diff, 0},
-                {"stat", inspect_stat, 0},     {"layout", inspect_layout, 1}};
+} commands[] = {
+    {"ls", "DIR", "lists the steps of a directory", inspect_ls, 1},
+    {"show", "CKPT [NAME[SLICE]]", "prints the tensors of a step, or one's values", inspect_show,
+     1},
+    {"verify", "CKPT [--all]", "checks every byte", inspect_verify, 0},
+    {"diff", "A B [GLOB...]", "compares two checkpoints", inspect_diff, 0},
+    {"stat", "CKPT [GLOB...]", "sizes by kind and module, what the numbers are like", inspect_stat,
+     0},
+    {"layout", "CKPT [GLOB...] [--world N] [--svg FILE]",
+     "who holds what, as a table and as a drawing", inspect_layout, 1},
+};
+enum { COMMANDS = sizeof commands / sizeof *commands };
 
-static const char usage[] = "ls DIR\n"
-                            "show CKPT [NAME[SLICE]]\n"
-                            "verify CKPT [--all]\n"
-                            "diff A B [GLOB...]\n"
-                            "stat CKPT [GLOB...]\n"
-                            "layout CKPT [GLOB...] [--world N] [--svg FILE]";
+static const char about_all[] =
+    "CKPT is a step's folder, or a directory of steps, meaning its newest complete one. Each\n"
+    "command has its own --help, and --json. verify, diff and stat use all cores; under mpirun\n"
+    "the ranks share their work.";
 
-static const char about[] = "ls      lists the steps of a directory\n"
-                            "show    prints the tensors of a step, or one's values\n"
-                            "verify  checks every byte\n"
-                            "diff    compares two checkpoints\n"
-                            "stat    sizes by kind and module, what the numbers are like\n"
-                            "layout  who holds what, as a table and as a drawing\n"
-                            "\n"
-                            "CKPT is a step's folder, or a directory of steps, meaning its newest "
-                            "complete one. Each command\n"
-                            "has its own --help, and --json. verify, diff and stat use all cores; "
-                            "under mpirun the ranks share\n"
-                            "their work.";
+/* The texts of --help, and the commands' names as a list. */
+typedef struct help {
+    char usage[400], about[800], names[80];
+} help;
+
+static void make_help(help *h) {
+    char *usage = h->usage, *about = h->about, *names = h->names;
+    for (const struct command *c = commands; c < commands + COMMANDS; c++) {
+        usage += sprintf(usage, "%s%s %s", c == commands ? "" : "\n", c->name, c->arguments);
+        about += sprintf(about, "%-7s %s\n", c->name, c->what);
+        names += sprintf(names, "%s%s", c == commands ? "" : ", ", c->name);
+    }
+    sprintf(about, "\n%s", about_all);
+}
 
 int main(int argc, char **argv) {
+    help h;
+    char **args;
+    int n;
     const program_option none[] = {{0}};
     const program_command program = {
-        .name = "dcp-inspect", .usage = usage, .about = about, .options = none};
+        .name = "dcp-inspect", .usage = h.usage, .about = h.about, .options = none};
+    make_help(&h);
     /* A heap for each thread would take 64 MiB of what `ulimit -v` allows. */
     mallopt(M_ARENA_MAX, 1);
-    for (size_t i = 0; argc > 1 && i < sizeof commands / sizeof *commands; i++)
+    for (size_t i = 0; argc > 1 && i < COMMANDS; i++)
         if (strcmp(argv[1], commands[i].name) == 0) {
             if (commands[i].alone && program_rank() != 0) return PROGRAM_DONE;
             argv[1] = argv[0];
             return commands[i].run(argc - 1, argv + 1);
         }
     if (argc > 1 && argv[1][0] != '-')
-        return program_refuse("'%s' is none of ls, show, verify, diff, stat, layout", argv[1]);
-    char **args;
-    int n, status = program_arguments_parse(&program, argc, argv, 0, 0, &args, &n);
+        return program_refuse("'%s' is none of %s", argv[1], h.names);
+    int status = program_arguments_parse(&program, argc, argv, 0, 0, &args, &n);
     if (status >= 0) return status;
-    return program_refuse(
-        "missing command: ls, show, verify, diff, stat or layout; try 'dcp-inspect --help'");
+    return program_refuse("missing command: one of %s; try 'dcp-inspect --help'", h.names);
 }
