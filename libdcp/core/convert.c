@@ -94,7 +94,7 @@ static inline uint32_t encode(double value, unsigned e, unsigned m, uint32_t top
     }                                                                                              \
     break
 
-static void read_batch(dcp_dtype from, const unsigned char *in, uint64_t n, double *out) {
+static void decode_batch(dcp_dtype from, const unsigned char *in, uint64_t n, double *out) {
     switch (from) {
     case DCP_F64:
         READ_AS(double, x);
@@ -132,7 +132,7 @@ static void read_batch(dcp_dtype from, const unsigned char *in, uint64_t n, doub
     }                                                                                              \
     break
 
-static void write_batch(dcp_dtype to, const double *in, uint64_t n, unsigned char *out) {
+static void encode_batch(dcp_dtype to, const double *in, uint64_t n, unsigned char *out) {
     switch (to) {
     case DCP_F64:
         WRITE_AS(double, in[i]);
@@ -196,8 +196,8 @@ static void convert_batch(dcp_dtype from, const unsigned char *in, dcp_dtype to,
     } else if (from == DCP_BF16 && to == DCP_F32) {
         widen_bf16(in, n, out);
     } else {
-        read_batch(from, in, n, batch);
-        write_batch(to, batch, n, out);
+        decode_batch(from, in, n, batch);
+        encode_batch(to, batch, n, out);
     }
 }
 
