@@ -86,8 +86,9 @@ static int is_below(const char *path, const char *section) {
 
 static int is_still(const changes *c) { return c->unchanged && !c->changed; }
 
-static void warn_of_still(const dcp_store *store, const struct save_history *last, uint64_t step,
-                          const changes *state, const changes *model, const changes *optimizer) {
+static void warn_of_no_update(const dcp_store *store, const struct save_history *last,
+                              uint64_t step, const changes *state, const changes *model,
+                              const changes *optimizer) {
     unsigned long long from = last->step, to = step;
     if (is_still(state))
         store_log(store, DCP_LOG_WARNING,
@@ -123,7 +124,7 @@ void save_history_compare(const dcp_store *store, const struct save_history *las
         if (is_below(path, "/optimizer/")) count_change(&optimizer, unchanged);
     }
     if (store->comm->rank == 0 && last->step < now->step)
-        warn_of_still(store, last, now->step, &state, &model, &optimizer);
+        warn_of_no_update(store, last, now->step, &state, &model, &optimizer);
 }
 
 uint64_t save_history_rows(const step_row *rows, size_t n) {
