@@ -10,7 +10,7 @@ if(CMAKE_CXX_COMPILER)
   set(cuda_row_sources ${cuda}/arrays/elementwise.cu ${cuda}/arrays/optimizer.cu ${cuda}/arrays/rows.cu ${cuda}/arrays/sums.cu ${cuda}/common/columns.cu
     ${cuda}/layers/activation.cu ${cuda}/layers/embedding.cu ${cuda}/layers/heads.cu
     ${cuda}/layers/loss.cu ${cuda}/layers/norm.cu)
-  set(cuda_sources ${cuda}/attention/attention.cu ${cuda}/attention/rows.cu
+  set(cuda_sources ${cuda}/attention/attention.cu
     ${cuda}/attention/tensor.cu ${cuda}/attention/tensor_forward.cu
     ${cuda}/attention/tensor_keys.cu ${cuda}/attention/tensor_queries.cu
     ${cuda}/attention/tiles.cu ${cuda_row_sources})

@@ -1,9 +1,157 @@
 /* Attention: chooses the kernels for a shape. Tiles, wherever a head fits one and the device has
  * the shared memory; on the tensor cores, where the caller allows rounded operands. Otherwise a row
  * at a time. */
-#include "cuda/attention/rows.cuh"
 #include "cuda/attention/tensor.cuh"
 #include "cuda/attention/tiles.cuh"
+
+/* Without tiles, for heads of any width. A block of threads computes one row of queries (or of
+ * keys), over chunks of THREADS keys (or queries) in ascending order. A thread first computes one
+ * weight of the chunk, then sums the weighted rows in its dimensions. Of the softmax only the log
+ * of its sum is kept.
+ *
+ * One row's place, from the block's number: [batch, heads, sequence] as lse is. */
+typedef struct attention_place {
+    size_t batch, head, token;
+} attention_place;
+
+static __device__ attention_place place_of(size_t block, size_t heads, size_t sequence) {
+    attention_place p;
+    p.token = block % sequence;
+    p.head = block / sequence % heads;
+    p.batch = block / sequence / heads;
+    return p;
+}
+
+static __device__ size_t q_at(const attention_view &v, size_t batch, size_t token, size_t head) {
+    return ((batch * v.sequence + token) * v.heads + head) * v.dim;
+}
+
+static __device__ size_t kv_at(const attention_view &v, size_t batch, size_t token,
+                               size_t kv_head) {
+    return ((batch * v.sequence + token) * v.kv_heads + kv_head) * v.dim;
+}
+
+/* How many keys a position sees. */
+static __device__ size_t visible_from(const attention_view &v, size_t token) {
+    return v.causal ? token + 1 : v.sequence;
+}
+
+static __device__ float dot(const float *a, const float *b, size_t n) {
+    float sum = 0.0f;
+    for (size_t i = 0; i < n; i++) sum += a[i] * b[i];
+    return sum;
+}
+
+/* Online softmax (Milakov and Gimelshein 2018): what was summed is scaled down as the largest score
+ * grows. Shared: out [dim], then the chunk's weights [THREADS]. */
+static __global__ void forward_kernel(attention_view v, float *out, float *lse, const float *q,
+                                      const float *key, const float *value) {
+    float *shared = dynamic_shared();
+    float *acc = shared, *weight = shared + v.dim;
+    attention_place p = place_of(blockIdx.x, v.heads, v.sequence);
+    size_t at = q_at(v, p.batch, p.token, p.head), kv_head = p.head / v.group;
+    size_t visible = visible_from(v, p.token);
+    float most = -INFINITY, sum = 0.0f;
+    for (size_t i = threadIdx.x; i < v.dim; i += THREADS) acc[i] = 0.0f;
+    for (size_t first = 0; first < visible; first += THREADS) {
+        size_t j = first + threadIdx.x, here = min((size_t)THREADS, visible - first);
+        float score = j >= visible
+                          ? -INFINITY
+                          : v.inv_root * dot(q + at, key + kv_at(v, p.batch, j, kv_head), v.dim);
+        float above = fmaxf(most, block_max(score)), shrink = expf(most - above);
+        weight[threadIdx.x] = expf(score - above);
+        sum = sum * shrink + block_sum(weight[threadIdx.x]);
+        most = above;
+        for (size_t i = threadIdx.x; i < v.dim; i += THREADS) {
+            float part = 0.0f;
+            for (size_t w = 0; w < here; w++)
+                part += weight[w] * value[kv_at(v, p.batch, first + w, kv_head) + i];
+            acc[i] = acc[i] * shrink + part;
+        }
+        __syncthreads();
+    }
+    for (size_t i = threadIdx.x; i < v.dim; i += THREADS) out[at + i] = acc[i] / sum;
+    if (threadIdx.x == 0) lse[blockIdx.x] = (float)((double)most + log((double)sum));
+}
+
+static void forward_rows(kernels *k, const attention_view &v, float *out, float *lse,
+                         const float *q, const float *key, const float *value) {
+    size_t shared = (v.dim + THREADS) * sizeof(float);
+    LAUNCH(k, forward_kernel, rows_of(v), shared, v, out, lse, q, key, value);
+}
+
+/* A block owns a key's row: dkey and dvalue over the heads that share it, in order, and over the
+ * queries that see it. Shared: dkey [dim], dvalue [dim], then p and ds of a chunk [THREADS]. */
+static __global__ void key_kernel(attention_view v, float *dkey, float *dvalue, const float *delta,
+                                  const float *dout, const float *lse, const float *q,
+                                  const float *key, const float *value) {
+    float *shared = dynamic_shared();
+    float *dk = shared, *dv = dk + v.dim, *p = dv + v.dim, *ds = p + THREADS;
+    attention_place own = place_of(blockIdx.x, v.kv_heads, v.sequence);
+    size_t at = kv_at(v, own.batch, own.token, own.head);
+    for (size_t i = threadIdx.x; i < v.dim; i += THREADS) dk[i] = dv[i] = 0.0f;
+    for (size_t head = own.head * v.group; head < (own.head + 1) * v.group; head++) {
+        size_t row = (own.batch * v.heads + head) * v.sequence;
+        for (size_t first = v.causal ? own.token : 0; first < v.sequence; first += THREADS) {
+            size_t t = first + threadIdx.x, here = min((size_t)THREADS, v.sequence - first);
+            if (t < v.sequence) {
+                size_t from = q_at(v, own.batch, t, head);
+                float score = v.inv_root * dot(q + from, key + at, v.dim);
+                p[threadIdx.x] = expf(score - lse[row + t]);
+                ds[threadIdx.x] =
+                    p[threadIdx.x] * (dot(dout + from, value + at, v.dim) - delta[row + t]);
+            }
+            __syncthreads();
+            for (size_t i = threadIdx.x; i < v.dim; i += THREADS)
+                for (size_t w = 0; w < here; w++) {
+                    size_t from = q_at(v, own.batch, first + w, head) + i;
+                    dv[i] += p[w] * dout[from];
+                    dk[i] += ds[w] * q[from];
+                }
+            __syncthreads();
+        }
+    }
+    for (size_t i = threadIdx.x; i < v.dim; i += THREADS) {
+        dkey[at + i] = v.inv_root * dk[i];
+        dvalue[at + i] = dv[i];
+    }
+}
+
+/* A block owns a query's row. Shared: dq [dim], then ds of a chunk [THREADS]. */
+static __global__ void query_kernel(attention_view v, float *dq, const float *delta,
+                                    const float *dout, const float *lse, const float *q,
+                                    const float *key, const float *value) {
+    float *shared = dynamic_shared();
+    float *acc = shared, *ds = shared + v.dim;
+    attention_place p = place_of(blockIdx.x, v.heads, v.sequence);
+    size_t at = q_at(v, p.batch, p.token, p.head), kv_head = p.head / v.group;
+    size_t visible = visible_from(v, p.token);
+    for (size_t i = threadIdx.x; i < v.dim; i += THREADS) acc[i] = 0.0f;
+    for (size_t first = 0; first < visible; first += THREADS) {
+        size_t j = first + threadIdx.x, here = min((size_t)THREADS, visible - first);
+        if (j < visible) {
+            size_t from = kv_at(v, p.batch, j, kv_head);
+            float score = v.inv_root * dot(q + at, key + from, v.dim);
+            ds[threadIdx.x] = expf(score - lse[blockIdx.x]) *
+                              (dot(dout + at, value + from, v.dim) - delta[blockIdx.x]);
+        }
+        __syncthreads();
+        for (size_t i = threadIdx.x; i < v.dim; i += THREADS)
+            for (size_t w = 0; w < here; w++)
+                acc[i] += ds[w] * key[kv_at(v, p.batch, first + w, kv_head) + i];
+        __syncthreads();
+    }
+    for (size_t i = threadIdx.x; i < v.dim; i += THREADS) dq[at + i] = v.inv_root * acc[i];
+}
+
+/* The queries last: dq may be q, of which a block reads only its own row. */
+static void backward_rows(kernels *k, const attention_view &v, const attention_gradients &g) {
+    size_t row = v.dim * sizeof(float), chunk = THREADS * sizeof(float);
+    LAUNCH(k, key_kernel, v.batch * v.kv_heads * v.sequence, 2 * (row + chunk), v, g.dkey, g.dvalue,
+           g.delta, g.dout, g.lse, g.q, g.key, g.value);
+    LAUNCH(k, query_kernel, rows_of(v), row + chunk, v, g.dq, g.delta, g.dout, g.lse, g.q, g.key,
+           g.value);
+}
 
 /* delta[batch,heads,sequence] = dout . out; a warp a row. */
 static __global__ void delta_kernel(attention_view v, float *delta, const float *dout,
@@ -42,7 +190,7 @@ static size_t cuda_attention_scratch(const kernels_attention *shape) {
 static void attend_forward(kernels *k, const attention_view &v, float *out, float *lse,
                            const float *q, const float *key, const float *value) {
     if (!attention_tiles_forward(k, v, out, lse, q, key, value)) return;
-    attention_rows_forward(k, v, out, lse, q, key, value);
+    forward_rows(k, v, out, lse, q, key, value);
 }
 
 static void attend_backward(kernels *k, const attention_view &v, const attention_gradients &g,
@@ -50,7 +198,7 @@ static void attend_backward(kernels *k, const attention_view &v, const attention
     const size_t warps = THREADS / 32;
     LAUNCH(k, delta_kernel, (rows_of(v) + warps - 1) / warps, 0, v, delta, g.dout, out, rows_of(v));
     if (!attention_tiles_backward(k, v, g)) return;
-    attention_rows_backward(k, v, g);
+    backward_rows(k, v, g);
 }
 
 /* The array as fp32: itself, or a copy in scratch, behind which *room then points. */
