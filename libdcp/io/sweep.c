@@ -8,6 +8,7 @@
 #include <stdlib.h>
 
 #include "core/fail.h"
+#include "core/search.h"
 #include "io/queue.h"
 #include "io/threads.h"
 
@@ -51,15 +52,7 @@ static void keep_failure(run *r, int status, const dcp_error *e) {
 
 /* The file of a chunk. */
 static size_t file_of(const run *r, uint64_t chunk) {
-    size_t low = 0, high = r->what->n;
-    while (high - low > 1) {
-        size_t middle = low + (high - low) / 2;
-        if (r->first_chunk[middle] <= chunk)
-            low = middle;
-        else
-            high = middle;
-    }
-    return low;
+    return core_first_from(r->first_chunk, r->what->n, sizeof *r->first_chunk, chunk + 1) - 1;
 }
 
 static int open_for(reading *slot, const io_sweep_file *file, size_t number, dcp_error *err) {

@@ -9,6 +9,7 @@
 #include "core/clock.h"
 #include "core/crc64.h"
 #include "core/fail.h"
+#include "core/search.h"
 #include "device/staging.h"
 #include "load/cast.h"
 #include "load/pieces.h"
@@ -196,14 +197,7 @@ static int pack_replicas(state_tensor *const *sorted, const plan_boxes *plan,
 /* The keeper's own box that equals `want`; plan->boxes ascend by tensor. */
 static const plan_box *find_kept_box(state_tensor *const *sorted, const plan_boxes *plan,
                                      size_t tensor, const dcp_box *want) {
-    size_t low = 0, high = plan->n;
-    while (low < high) {
-        size_t middle = low + (high - low) / 2;
-        if (plan->boxes[middle].tensor < tensor)
-            low = middle + 1;
-        else
-            high = middle;
-    }
+    size_t low = core_first_from(&plan->boxes->tensor, plan->n, sizeof *plan->boxes, tensor);
     for (; low < plan->n && plan->boxes[low].tensor == tensor; low++)
         if (plan->boxes[low].keeper && core_box_equal(core_box_dims(sorted[tensor]->tensor.ndim),
                                                       &plan->boxes[low].box->box, want))

@@ -7,6 +7,7 @@
 #include "core/bytes.h"
 #include "core/crc64.h"
 #include "core/fail.h"
+#include "core/search.h"
 
 void move_piece_set_copy(move_piece *p, const box_copy *copy) {
     p->copy = core_box_copy_keep(copy);
@@ -42,15 +43,7 @@ void move_pieces_sort(move_piece *pieces, size_t n) {
 }
 
 size_t move_pieces_find(const move_piece *pieces, size_t n, uint64_t file_offset) {
-    size_t low = 0, high = n;
-    while (low < high) {
-        size_t middle = low + (high - low) / 2;
-        if (pieces[middle].file_offset < file_offset)
-            low = middle + 1;
-        else
-            high = middle;
-    }
-    return low;
+    return core_first_from(&pieces->file_offset, n, sizeof *pieces, file_offset);
 }
 
 const unsigned char *move_piece_memory(const move_piece *p, uint64_t offset) {
@@ -131,15 +124,9 @@ void move_piece_interior(const move_piece *p, uint64_t run, uint64_t *from, uint
 
 /* Moves *at past what is skipped there, and *end back to where something is skipped next. */
 static void skip_spans(const move_span_list *skip, uint64_t *at, uint64_t *end) {
-    size_t low = 0, high = skip ? skip->n : 0;
-    while (low < high) { /* the first span that ends after *at */
-        size_t middle = (low + high) / 2;
-        if (skip->list[middle].to > *at)
-            high = middle;
-        else
-            low = middle + 1;
-    }
-    if (!skip || low == skip->n) return;
+    if (!skip || !skip->n) return;
+    size_t low = core_first_from(&skip->list->to, skip->n, sizeof *skip->list, *at + 1);
+    if (low == skip->n) return;
     if (skip->list[low].from <= *at) *at = skip->list[low++].to;
     if (low < skip->n && skip->list[low].from < *end) *end = skip->list[low].from;
 }

@@ -2,20 +2,14 @@
 #include "move/transfer.h"
 
 #include "comm/comm.h"
+#include "core/search.h"
 #include "io/queue.h"
 #include "move/box_bytes.h"
 #include "move/progress.h"
 
 const move_file *move_transfer_file(const move_transfer *t, uint64_t address) {
-    size_t low = 0, high = t->n_files;
-    while (high - low > 1) {
-        size_t middle = low + (high - low) / 2;
-        if (t->files[middle].base <= address)
-            low = middle;
-        else
-            high = middle;
-    }
-    return &t->files[low];
+    return &t->files[core_first_from(&t->files->base, t->n_files, sizeof *t->files, address + 1) -
+                     1];
 }
 
 void move_transfer_start(const move_transfer *t, unsigned slot, unsigned char *buffer,

@@ -5,6 +5,7 @@
 #include <stdlib.h>
 
 #include "core/fail.h"
+#include "core/search.h"
 
 /* Windows from one address on, `unit` bytes apart. */
 typedef struct marking {
@@ -48,15 +49,7 @@ static void unmark_skipped(const move_span_list *skip, uint64_t *marks, uint64_t
 
 /* Where the reader range of the address begins. */
 static uint64_t range_start(const uint64_t *ranges, int ranks, uint64_t address) {
-    size_t low = 0, high = (size_t)ranks;
-    while (high - low > 1) {
-        size_t middle = low + (high - low) / 2;
-        if (ranges[middle] <= address)
-            low = middle;
-        else
-            high = middle;
-    }
-    return ranges[low];
+    return ranges[core_first_from(ranges, (size_t)ranks, sizeof *ranges, address + 1) - 1];
 }
 
 static void mark_piece(const move_windows *w, const move_piece *p, int ranks) {

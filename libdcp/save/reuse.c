@@ -21,6 +21,7 @@
 
 #include "core/crc64.h"
 #include "core/fail.h"
+#include "core/search.h"
 #include "io/clone.h"
 #include "move/engine.h"
 #include "save/context.h"
@@ -232,14 +233,9 @@ int save_reuse_share(save_image *im, dcp_error *err) {
 
 /* Whether any byte of the row is shared. */
 static int is_shared(const save_reuse *u, const step_row *row) {
-    size_t low = 0, high = u->shared.n;
-    while (low < high) { /* the first span that ends after the row's start */
-        size_t middle = (low + high) / 2;
-        if (u->shared.list[middle].to > row->offset)
-            high = middle;
-        else
-            low = middle + 1;
-    }
+    const move_span *spans = u->shared.list; /* NULL: there are none */
+    size_t low =
+        spans ? core_first_from(&spans->to, u->shared.n, sizeof *spans, row->offset + 1) : 0;
     return low < u->shared.n && u->shared.list[low].from < row->offset + row->bytes;
 }
 
