@@ -12,10 +12,11 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "core/bytes.h"
 #include "core/futex.h"
 #include "programs/fail.h"
 
-enum { ROOT = 0, STRETCH = 512, PAGE = 4096 };
+enum { ROOT = 0, STRETCH = 512 };
 enum { SPINS = 200, NAP_NS = 200000 }; /* while it waits: looks before it sleeps, and how long */
 
 typedef struct shared_progress {
@@ -49,8 +50,6 @@ typedef struct gather_shared {
     size_t oldest;
 } gather_shared;
 
-static uint64_t round_up(uint64_t bytes) { return (bytes + PAGE - 1) / PAGE * PAGE; }
-
 static size_t count_places(const fsdp_plan *plan, const fsdp_sizes *s) {
     return plan->strategy.keep_params ? plan->layout->n : 1 + s->n_blocks;
 }
@@ -63,7 +62,7 @@ static uint64_t place_elems(const fsdp_plan *plan, const fsdp_sizes *s, size_t i
 }
 
 static uint64_t counters_bytes(const fsdp_plan *plan, size_t n_places) {
-    return round_up(n_places * (size_t)plan->layout->shards * sizeof(shared_progress));
+    return core_round_to_pages(n_places * (size_t)plan->layout->shards * sizeof(shared_progress));
 }
 
 uint64_t fsdp_gather_shared_bytes(const fsdp_plan *plan) {
@@ -71,8 +70,10 @@ uint64_t fsdp_gather_shared_bytes(const fsdp_plan *plan) {
     const size_t n = count_places(plan, &s);
     if (plan->layout->shards == 1) return 0;
     uint64_t bytes = counters_bytes(plan, n);
-    if (plan->layout->in_place) bytes += round_up(plan->layout->param_elems * sizeof(float));
-    for (size_t i = 0; i < n; i++) bytes += round_up(place_elems(plan, &s, i) * sizeof(float));
+    if (plan->layout->in_place)
+        bytes += core_round_to_pages(plan->layout->param_elems * sizeof(float));
+    for (size_t i = 0; i < n; i++)
+        bytes += core_round_to_pages(place_elems(plan, &s, i) * sizeof(float));
     return bytes;
 }
 
@@ -194,7 +195,7 @@ static void lay_out_places(gather_shared *s, const fsdp_plan *plan, const fsdp_s
         s->places[i] = (shared_place){.whole = (float *)at, .ranks = ranks};
         ranks += layout->shards;
         if (layout->in_place) s->places[i].whole = s->of.params + layout->units[i].param_at;
-        at += round_up(place_elems(plan, sizes, i) * sizeof(float));
+        at += core_round_to_pages(place_elems(plan, sizes, i) * sizeof(float));
     }
 }
 
