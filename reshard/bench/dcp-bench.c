@@ -20,6 +20,7 @@
 #include "common/launch.h"
 #include "common/step_path.h"
 #include "programs/arguments.h"
+#include "programs/fail.h"
 #include "programs/program.h"
 
 /* The benchmark's state: the tensors of a decoder with L layers, hidden size H and vocabulary V,
@@ -106,11 +107,7 @@ static int place_tensors(workload *work, int rank, int ranks, dcp_error *err) {
     if (work->arena_bytes == 0) return DCP_OK;
     void *arena =
         mmap(NULL, work->arena_bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-    if (arena == MAP_FAILED) {
-        snprintf(err->message, sizeof err->message, "out of memory: %" PRIu64 " bytes",
-                 work->arena_bytes);
-        return err->status = DCP_ERR_NO_MEMORY;
-    }
+    if (arena == MAP_FAILED) return core_fail_memory(err, work->arena_bytes);
     char *at = work->arena = arena;
     for (size_t i = 0; i < work->n; i++) {
         bench_tensor *t = &work->tensors[i];
@@ -128,9 +125,8 @@ static void clear_workload(workload *work) {
 static int make_workload(workload *work, uint64_t layers, uint64_t hidden, uint64_t vocab, int rank,
                          int ranks, dcp_error *err) {
     *work = (workload){.n = SECTIONS * (OUTSIDE_LAYERS + PER_LAYER * layers)};
-    *err = (dcp_error){.status = DCP_ERR_NO_MEMORY, .rank = -1, .message = "out of memory"};
     work->tensors = calloc(work->n, sizeof *work->tensors);
-    if (!work->tensors) return DCP_ERR_NO_MEMORY;
+    if (!work->tensors) return core_fail_memory(err, work->n * sizeof *work->tensors);
     describe_tensors(work, layers, hidden, vocab);
     int status = place_tensors(work, rank, ranks, err);
     if (status == DCP_OK) status = dcp_state_create(&work->state, err);

@@ -13,6 +13,7 @@
 #include "common/launch.h"
 #include "common/model_files.h"
 #include "models/weights.h"
+#include "programs/fail.h"
 #include "programs/program.h"
 
 #define MAX_CONFIG_BYTES (2u << 20) /* what jansson makes of it then stays below 80 MB */
@@ -92,16 +93,17 @@ void import_note_unnamed(const char *folder, const dcp_st_reader *reader) {
     if (n >= 0) free(entries);
 }
 
-/* All of an open file of `bytes` bytes. */
-static int read_text(const char *folder, int fd, uint64_t bytes, char *text) {
+/* Bytes [offset, offset + bytes) of an open file. */
+static int read_file(int fd, const char *name, uint64_t offset, uint64_t bytes, char *out,
+                     dcp_error *err) {
     for (uint64_t done = 0; done < bytes;) {
-        ssize_t got = pread(fd, text + done, bytes - done, (off_t)done);
-        if (got < 0) return program_fail_errno("cannot read config.json in", folder);
-        if (got == 0)
-            return program_fail(PROGRAM_DIFFERS, "%s/config.json: became shorter", folder);
+        ssize_t got = pread(fd, out + done, bytes - done, (off_t)(offset + done));
+        if (got < 0 && errno == EINTR) continue;
+        if (got < 0) return core_fail_errno(err, "cannot read", name);
+        if (got == 0) return core_fail(err, DCP_ERR_CORRUPT, "%s: became shorter", name);
         done += (uint64_t)got;
     }
-    return 0;
+    return DCP_OK;
 }
 
 static int parse_config(const char *folder, const char *text, uint64_t bytes, json_t **out) {
@@ -144,7 +146,8 @@ int import_config_read(const char *folder, json_t **out) {
                          folder, bytes, MAX_CONFIG_BYTES);
     else if (!text)
         status = program_no_memory();
-    if (status == 0) status = read_text(folder, fd, bytes, text);
+    if (status == 0 && read_file(fd, "config.json", 0, bytes, text, &err))
+        status = program_report(&err);
     if (status == 0) status = parse_config(folder, text, bytes, out);
     if (status == 0) strip(*out);
     free(text);
@@ -168,30 +171,11 @@ struct import_source {
     size_t n;
 };
 
-static int fail_read(dcp_error *err, int status, const char *what, const char *name) {
-    if (!err) return status;
-    *err = (dcp_error){.status = status, .rank = -1};
-    snprintf(err->message, sizeof err->message, "%s%.200s", what, name);
-    return status;
-}
-
-static int read_file(const source_range *r, uint64_t offset, uint64_t bytes, char *out,
-                     dcp_error *err) {
-    for (uint64_t done = 0; done < bytes;) {
-        ssize_t got = pread(r->fd, out + done, bytes - done, (off_t)(r->first + offset + done));
-        if (got < 0 && errno == EINTR) continue;
-        if (got < 0) return fail_read(err, DCP_ERR_IO, "cannot read ", r->name);
-        if (got == 0) return fail_read(err, DCP_ERR_CORRUPT, "became shorter: ", r->name);
-        done += (uint64_t)got;
-    }
-    return DCP_OK;
-}
-
 static int read_range(void *ctx, uint64_t offset, uint64_t bytes, void *out, dcp_error *err) {
     const source_range *r = ctx;
     if (launch_is_stopped())
-        return fail_read(err, DCP_ERR_IO, "stopped by a signal: nothing is published", "");
-    if (!r->reader) return read_file(r, offset, bytes, out, err);
+        return core_fail(err, DCP_ERR_IO, "stopped by a signal: nothing is published");
+    if (!r->reader) return read_file(r->fd, r->name, r->first + offset, bytes, out, err);
     return dcp_st_read(r->reader, r->name, r->first + offset, bytes, out, err);
 }
 

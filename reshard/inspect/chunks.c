@@ -7,6 +7,7 @@
 
 #include "common/progress_bar.h"
 #include "io/threads.h"
+#include "programs/fail.h"
 #include "programs/program.h"
 
 #define MOST_CHUNKS 65536u
@@ -101,8 +102,7 @@ int inspect_chunks_run(const launch *job, const inspect_chunks *chunks, const ch
 int inspect_chunks_prepare(inspect_chunks_reader *r, dcp_checkpoint *ckpt, dcp_error *err) {
     if (!r->data) r->data = malloc(CHUNKS_SLICE);
     if (r->data) return r->reader ? DCP_OK : dcp_reader_create(ckpt, &r->reader, err);
-    *err = (dcp_error){DCP_ERR_NO_MEMORY, -1, "out of memory"};
-    return DCP_ERR_NO_MEMORY;
+    return core_fail_memory(err, CHUNKS_SLICE);
 }
 
 void inspect_chunks_release(inspect_chunks_reader *r) {

@@ -19,6 +19,7 @@
 #include "inspect/stats.h"
 #include "inspect/text.h"
 #include "programs/arguments.h"
+#include "programs/fail.h"
 #include "programs/program.h"
 
 enum { SUMMARY_KINDS = 16 }; /* further ones are counted together */
@@ -117,8 +118,7 @@ typedef struct stat_measuring {
 static int prepare_worker(stat_worker *h, const summary *s, dcp_error *err) {
     if (!h->histograms) h->histograms = calloc(s->n_kinds, sizeof *h->histograms);
     if (h->histograms) return inspect_chunks_prepare(&h->reader, s->ckpt, err);
-    *err = (dcp_error){DCP_ERR_NO_MEMORY, -1, "out of memory"};
-    return DCP_ERR_NO_MEMORY;
+    return core_fail_memory(err, s->n_kinds * sizeof *h->histograms);
 }
 
 static int measure_chunk(void *ctx, unsigned thread, size_t i, dcp_error *err) {

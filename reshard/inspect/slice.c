@@ -8,6 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "programs/fail.h"
 #include "programs/program.h"
 
 static const dcp_tensor *find_tensor(const dcp_checkpoint *ckpt, const char *name, size_t length) {
@@ -232,10 +233,7 @@ int inspect_slice_read(dcp_checkpoint *ckpt, const inspect_slice *s, inspect_sli
     slice_reading r = {ckpt, s, count_lead(s, size), size, malloc(PIECE_BYTES), fn, on_read,
                        ctx,  0};
     int status = DCP_OK;
-    if (!r.data) {
-        *err = (dcp_error){DCP_ERR_NO_MEMORY, -1, "out of memory"};
-        return DCP_ERR_NO_MEMORY;
-    }
+    if (!r.data) return core_fail_memory(err, PIECE_BYTES);
     for (uint32_t d = 0; !status && d != UINT32_MAX;) {
         const dcp_box box = box_at(&r, index);
         status = read_slice_box(&r, &box, err);
