@@ -13,6 +13,7 @@
 #include "device/staging.h"
 #include "load/cast.h"
 #include "load/pieces.h"
+#include "load/select.h"
 #include "move/engine.h"
 #include "plan/tensors.h"
 #include "step/read.h"
@@ -162,6 +163,7 @@ static int by_keeper(const void *a, const void *b) {
     return (x->keeper_rank > y->keeper_rank) - (x->keeper_rank < y->keeper_rank);
 }
 
+/* As u64s: tensor, checksum, start and count of each dimension. */
 static int pack_replica(state_tensor *const *sorted, const plan_box *b, const staging *on_device,
                         comm_message *out, dcp_error *err) {
     uint32_t dims = core_box_dims(sorted[b->tensor]->tensor.ndim);
