@@ -86,8 +86,9 @@ static int check_files(const char *folder, const unsigned char *here, dcp_glance
  * list, or where it lacks one of them, this fails as `missing` says. */
 static int check_part(const char *folder, dcp_glance *out, const dcp_error *missing,
                       dcp_error *err) {
-    unsigned char *kept = calloc(2 * (size_t)out->files, 1), *here = kept + out->files;
+    unsigned char *kept = calloc(2 * (size_t)out->files, 1);
     if (!kept) return core_fail_memory(err, (uint64_t)out->files);
+    unsigned char *here = kept + out->files;
     int is_part = step_about_is_part(folder, out->files, kept), status;
     out->files_here = step_folder_shards(folder, out->files, here);
     for (int f = 0; f < out->files && is_part; f++) is_part = here[f] || !kept[f];

@@ -76,8 +76,9 @@ static int take_shards(verifier *v, const char *path, int world, const unsigned 
 static int find_part(verifier *v, const char *path, dcp_error *err) {
     int world = 0, status = DCP_OK;
     if (step_folder_world(path, INT_MAX, &world, NULL) || !world) return DCP_OK;
-    unsigned char *kept = malloc(2 * (size_t)world), *here = kept + world;
+    unsigned char *kept = malloc(2 * (size_t)world);
     if (!kept) return core_fail_memory(err, (uint64_t)world);
+    unsigned char *here = kept + world;
     v->is_part = step_about_is_part(path, world, kept);
     step_folder_shards(path, world, here);
     if (v->is_part) status = take_shards(v, path, world, kept, here, err);
