@@ -1,18 +1,22 @@
 /* dcp-run: starts ranks, watches them, starts them again. One job exists at a time: the next starts
  * only when launcher_job_clear has proven that nothing of the last one is left. */
 #include <errno.h>
+#include <inttypes.h>
+#include <jansson.h>
+#include <limits.h>
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include "launcher/job.h"
 #include "launcher/monitor.h"
-#include "launcher/restart.h"
 #include "programs/arguments.h"
 #include "programs/program.h"
+#include <dcp/store.h>
 
 enum { MAX_RANKS = 4096, MAX_RESTARTS = 1000000, MAX_ARGUMENTS = 1 << 20 };
 
@@ -177,6 +181,139 @@ static int reason_repeats(run_reason *reason) {
     return *before && strcmp(before, reason->last) == 0;
 }
 
+/* Restarts are counted until the run has published a step newer than those that it published
+ * before: one that makes progress may fail any number of times, one that does not ends after `max`,
+ * also where it starts over each time. Steps of earlier runs, which a run may set aside and publish
+ * again under the same numbers, do not count: a step is its folder, not its number. */
+
+/* A complete step, told from others that had or will have its number. */
+typedef struct published_step {
+    int64_t step; /* -1: none */
+    ino_t inode;
+    struct timespec made;
+} published_step;
+
+typedef struct restart_budget {
+    const char *dir; /* the checkpoint directory; NULL: not known, nothing counts as progress */
+    int max;
+    int used;               /* since the last newer step */
+    published_step *before; /* complete steps that the first start found */
+    size_t n_before;
+    int64_t published; /* the newest step by a start of ours, -1: none */
+} restart_budget;
+
+/* The folder behind a listed step; step -1 where it is not complete, or is gone by now. */
+static published_step identify(const char *dir, const dcp_step *listed) {
+    const published_step none = {.step = -1};
+    char path[PATH_MAX];
+    struct stat st;
+    const int n = snprintf(path, sizeof path, "%s/step-%08" PRIu64, dir, listed->step);
+    if (listed->kind != DCP_STEP_COMPLETE || n < 0 || (size_t)n >= sizeof path) return none;
+    if (stat(path, &st) != 0) return none;
+    return (published_step){(int64_t)listed->step, st.st_ino, st.st_mtim};
+}
+
+/* The complete steps of the directory, freed by the caller; NULL: none. */
+static published_step *list_steps(const char *dir, size_t *n_out) {
+    dcp_step *listed = NULL;
+    size_t n = 0;
+    *n_out = 0;
+    if (!dir || dcp_steps_list(dir, &listed, &n, NULL) != DCP_OK) return NULL;
+    published_step *steps = calloc(n + 1, sizeof *steps);
+    for (size_t i = 0; i < n && steps; i++) {
+        steps[*n_out] = identify(dir, &listed[i]);
+        if (steps[*n_out].step >= 0) (*n_out)++;
+    }
+    free(listed);
+    return steps;
+}
+
+static published_step newest_of(const char *dir) {
+    size_t n;
+    published_step *steps = list_steps(dir, &n), newest = {.step = -1};
+    for (size_t i = 0; i < n; i++)
+        if (steps[i].step > newest.step) newest = steps[i];
+    free(steps);
+    return newest;
+}
+
+static int was_there(const restart_budget *budget, const published_step *step) {
+    for (size_t i = 0; i < budget->n_before; i++) {
+        const published_step *b = &budget->before[i];
+        if (b->step == step->step && b->inode == step->inode &&
+            b->made.tv_sec == step->made.tv_sec && b->made.tv_nsec == step->made.tv_nsec)
+            return 1;
+    }
+    return 0;
+}
+
+/* Takes note of what is there before the first start. */
+static void budget_begin(restart_budget *budget, const char *dir, int max) {
+    *budget = (restart_budget){.dir = dir, .max = max, .published = -1};
+    budget->before = list_steps(dir, &budget->n_before);
+}
+
+static void budget_end(restart_budget *budget) { free(budget->before); }
+
+/* The newest complete step of the directory; -1 where there is none. */
+static int64_t newest_step(const restart_budget *budget) { return newest_of(budget->dir).step; }
+
+/* Called after a failure: whether another start is due, which is then counted. */
+static int restart_is_allowed(restart_budget *budget) {
+    const published_step newest = newest_of(budget->dir);
+    if (newest.step > budget->published && !was_there(budget, &newest)) {
+        budget->published = newest.step;
+        budget->used = 0;
+    }
+    if (budget->used >= budget->max) return 0;
+    budget->used++;
+    return 1;
+}
+
+/* Whether a start has published a step, from which the next one should go on. */
+static int restart_goes_on(const restart_budget *budget) { return budget->published >= 0; }
+
+/* checkpoint.dir of the file; dcp-train's default where it has none. */
+static char *dir_of_config(const char *path) {
+    json_t *config = json_load_file(path, 0, NULL);
+    if (!config) return NULL;
+    json_t *checkpoint = json_object_get(config, "checkpoint");
+    const char *dir = json_string_value(json_object_get(checkpoint, "dir"));
+    char *found = strdup(dir ? dir : "ckpt");
+    json_decref(config);
+    return found;
+}
+
+/* An override's value: JSON where it is a JSON string, else the characters themselves. */
+static char *dir_of_override(const char *value) {
+    json_t *parsed = json_loads(value, JSON_DECODE_ANY, NULL);
+    char *dir = strdup(json_is_string(parsed) ? json_string_value(parsed) : value);
+    json_decref(parsed);
+    return dir;
+}
+
+/* The checkpoint directory that `dcp-train CONFIG.json [key.path=value ...]` would use, freed by
+ * the caller; NULL where `program` is another one, or the file is none that dcp-train would take.
+ */
+static char *directory_of(char *const *program) {
+    static const char override[] = "checkpoint.dir=";
+    const char *slash = strrchr(program[0], '/');
+    if (strcmp(slash ? slash + 1 : program[0], "dcp-train") != 0) return NULL;
+
+    char *dir = NULL;
+    for (char *const *arg = program + 1; *arg; arg++) {
+        char *found = NULL;
+        if (strncmp(*arg, override, sizeof override - 1) == 0)
+            found = dir_of_override(*arg + sizeof override - 1);
+        else if (!dir && !strchr(*arg, '=') && (*arg)[0] != '-')
+            found = dir_of_config(*arg);
+        if (!found) continue;
+        free(dir);
+        dir = found;
+    }
+    return dir;
+}
+
 /* Whether PROGRAM can be run as execvp would find it. */
 static int program_found(const char *program) {
     if (strchr(program, '/')) return access(program, X_OK) == 0;
@@ -200,8 +337,8 @@ static void report_failure(const launcher_job *job, int start) {
     fputc('\n', stderr);
 }
 
-static void report_restart(const launcher_budget *budget, int ranks) {
-    const int64_t newest = launcher_restart_newest_step(budget);
+static void report_restart(const restart_budget *budget, int ranks) {
+    const int64_t newest = newest_step(budget);
     fprintf(stderr, "dcp-run: restart %d of %d, on %d %s", budget->used, budget->max, ranks,
             ranks == 1 ? "rank" : "ranks");
     if (newest >= 0) fprintf(stderr, ", newest complete step %lld", (long long)newest);
@@ -235,9 +372,9 @@ static int run_once(const run_options *options, const launcher_signals *signals,
 
 /* Whether to start again after a failure; says why not. A reason that lasts gets one restart, in
  * case that somebody has removed it. */
-static int is_worth_another(launcher_budget *budget, run_reason *reason) {
+static int is_worth_another(restart_budget *budget, run_reason *reason) {
     const int repeats = reason_repeats(reason), before = budget->used;
-    const int allowed = launcher_restart_allowed(budget);
+    const int allowed = restart_is_allowed(budget);
     if (repeats && budget->used > 1) {
         fprintf(stderr,
                 "dcp-run: giving up: restart %d failed like the start before it, and another one "
@@ -252,11 +389,10 @@ static int is_worth_another(launcher_budget *budget, run_reason *reason) {
 }
 
 static int supervise(const run_options *options, const launcher_signals *signals,
-                     launcher_budget *budget, run_reason *reason) {
+                     restart_budget *budget, run_reason *reason) {
     for (int start = 0;; start++) {
         int stop = 0;
-        const int status =
-            run_once(options, signals, start, launcher_restart_goes_on(budget), &stop);
+        const int status = run_once(options, signals, start, restart_goes_on(budget), &stop);
         if (is_final(status)) return status;
         if (stop) return PROGRAM_FAILED;
         if (launcher_stop_pending(signals)) return PROGRAM_STOPPED;
@@ -281,14 +417,14 @@ int main(int argc, char **argv) {
         status = PROGRAM_FAILED;
         goto free_options;
     }
-    char *dir = options.watch ? strdup(options.watch) : launcher_restart_dir_of(options.program);
-    launcher_budget budget;
-    launcher_restart_begin(&budget, dir, options.max_restarts);
+    char *dir = options.watch ? strdup(options.watch) : directory_of(options.program);
+    restart_budget budget;
+    budget_begin(&budget, dir, options.max_restarts);
     run_reason reason;
     reason_open(&reason);
     status = supervise(&options, &signals, &budget, &reason);
     reason_close(&reason);
-    launcher_restart_end(&budget);
+    budget_end(&budget);
     free(dir);
     close(signals.fd);
 free_options:
