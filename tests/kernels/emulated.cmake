@@ -1,19 +1,16 @@
-# The CUDA backend's own sources on the host, where a C++ compiler is: its kernels' threads take turns
-# on one thread, and simple loops stand for cuBLASLt. It proves indexes, bounds, barriers, and what
-# cuBLASLt is told, without a GPU.
+# The CUDA backend's own sources, compiled for the host where a C++ compiler is. The threads of a
+# kernel take turns on one thread, and simple loops stand for cuBLASLt. This tests indexes, bounds,
+# barriers, and what cuBLASLt is told, without a GPU.
 include(CheckLanguage)
 check_language(CXX)
 if(CMAKE_CXX_COMPILER)
   enable_language(CXX)
   set(cuda ${PROJECT_SOURCE_DIR}/kernels/cuda)
-  # What is spelled out for every width of rows takes long to compile, and little time to run.
-  set(cuda_row_sources ${cuda}/arrays/elementwise.cu ${cuda}/arrays/optimizer.cu ${cuda}/arrays/rows.cu ${cuda}/arrays/sums.cu ${cuda}/common/columns.cu
-    ${cuda}/layers/activation.cu ${cuda}/layers/embedding.cu ${cuda}/layers/heads.cu
-    ${cuda}/layers/loss.cu ${cuda}/layers/norm.cu)
-  set(cuda_sources ${cuda}/attention/attention.cu
-    ${cuda}/attention/tensor.cu ${cuda}/attention/tensor_forward.cu
-    ${cuda}/attention/tensor_keys.cu ${cuda}/attention/tensor_queries.cu
-    ${cuda}/attention/tiles.cu ${cuda_row_sources})
+  # Templates for every width of rows take long to compile, and little time to run.
+  file(GLOB cuda_row_sources CONFIGURE_DEPENDS ${cuda}/arrays/*.cu ${cuda}/common/*.cu
+    ${cuda}/layers/*.cu)
+  file(GLOB cuda_sources CONFIGURE_DEPENDS ${cuda}/attention/*.cu)
+  list(APPEND cuda_sources ${cuda_row_sources})
   set_source_files_properties(${cuda_row_sources} PROPERTIES COMPILE_OPTIONS -O1)
   set_source_files_properties(${cuda_sources} PROPERTIES LANGUAGE CXX)
   add_library(kernel_emulated_backend OBJECT ${cuda_sources} ${cuda}/backend.c
