@@ -1,6 +1,5 @@
-/* The raw CRC-64 of a range (core/crc64.h) by many threads. One text for the kernel of
- * crc64_kernel.cu and for the host, whose test runs the same blocks and threads one after the
- * other.
+/* The raw CRC-64 of a range (core/crc64.h) by many threads. The kernel of crc64_kernel.cu and the
+ * host compile the same text; on the host a test runs the blocks and threads one after the other.
  *
  * A message is cut into 8-byte words that begin at multiples of 8 bytes of memory. Zeros before a
  * message do not change its raw checksum: so what of the first word comes before the range is made

@@ -1,9 +1,11 @@
-/* dcp_device over the CUDA runtime. Every call first makes the device the thread's own: a save's
- * thread has never seen it. Waiting sleeps instead of polling, for the cores are the program's.
+/* dcp_device over the CUDA runtime. CUDA keeps a current device per thread, and a save runs in a
+ * thread of its own: so every call sets it first. Waiting sleeps instead of polling, to leave the
+ * cores to the program.
  *
- * A stream is two of CUDA's: one for copies to the host, one for the rest. A checksum's kernel
- * begins when the program's kernels leave room for it, and copies behind it, which the copy engine
- * could make meanwhile, would wait for that. Both only read, so nobody can tell in which order. */
+ * A stream here is two streams of CUDA: one for copies to the host, one for everything else. A
+ * checksum's kernel waits until the program's kernels leave room for it. Copies on the same stream
+ * would wait behind it, though the copy engine is free. Copies to the host and checksums only read,
+ * so their order does not matter. */
 #include <stdio.h>
 #include <stdlib.h>
 
@@ -66,7 +68,7 @@ static cudaError_t make_stream(cuda_stream *s, int k) {
     return code;
 }
 
-/* cudaMalloc beside the program's own kernels waits for them: so once a stream, not once a copy. */
+/* Once for each stream, not once for each copy: cudaMalloc waits for the program's kernels. */
 static cudaError_t fill_stream(cuda_stream *s) {
     cudaError_t code = cudaSuccess;
     for (int k = 0; k < STREAMS && !code; k++) code = make_stream(s, k);
@@ -98,7 +100,8 @@ static int follow(void *ctx, void *stream) {
     return (int)code;
 }
 
-/* On stream k: behind what the other one was given, if one of them writes what the other reads. */
+/* On stream k, after what the other stream was given where one of them writes what the other reads.
+ */
 static int copy(void *ctx, cuda_stream *s, int k, void *to, const void *from, uint64_t bytes) {
     cudaError_t code = enter(ctx);
     if (!code && s->is_behind[k]) {

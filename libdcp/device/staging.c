@@ -1,6 +1,6 @@
-/* Batches of copies. Ranges are only noted when they are added, so that those which follow each
- * other become one copy; the device hears of them when the batch is sent. A batch's memory is not
- * touched between device_staging_send and device_staging_wait. */
+/* Ranges are only noted when they are added, so that ranges which follow each other become one
+ * copy. The device is told of them when the batch is sent. Between device_staging_send and
+ * device_staging_wait nobody touches a batch's memory. */
 #include "device/staging.h"
 
 #include <stdlib.h>

@@ -1,6 +1,6 @@
-/* Page-locked memory between the boxes on a device and the files, in batches: ranges of boxes that
- * are copied together, one way or the other, with the device's checksum of each. Not thread-safe.
- */
+/* Staging buffers: page-locked memory between the boxes on a device and the files. A batch is a set
+ * of ranges of boxes that are copied together, in one direction, with the device's checksum of
+ * each. Not thread-safe. */
 #ifndef DCP_DEVICE_STAGING_H
 #define DCP_DEVICE_STAGING_H
 
@@ -44,8 +44,8 @@ typedef struct staging {
     unsigned n, turn; /* batches as cut last; the one in use or to be used next */
 } staging;
 
-/* A stream of the device and `bytes` of page-locked memory, in whole slots within the limits above.
- * DCP_ERR_NO_MEMORY, DCP_ERR_DEVICE. */
+/* Opens a stream of the device and takes `bytes` of page-locked memory, rounded to whole slots
+ * within the limits above. DCP_ERR_NO_MEMORY, DCP_ERR_DEVICE. */
 int device_staging_open(const dcp_device *device, uint64_t bytes, staging **out, dcp_error *err);
 /* Waits for what is in flight. NULL is ignored. */
 void device_staging_close(staging *s);
@@ -53,19 +53,19 @@ void device_staging_close(staging *s);
 /* What is copied from now on comes after the program's work so far. */
 int device_staging_follow(staging *s, dcp_error *err);
 
-/* Waits for what is in flight, whatever became of it, and divides the memory among n empty batches,
- * 1 to s->slots. */
+/* Waits for what is in flight, also where it failed, and divides the memory into n empty batches, 1
+ * to s->slots. */
 void device_staging_cut(staging *s, unsigned n);
 
-/* Adds as much of `bytes` of the box at `offset` as there is room for, *taken, to a batch that is
- * not in flight; returns where it will be or is to be put, NULL where the batch is full. Calls that
- * follow each other in the box become one range. */
+/* Adds the part of `bytes` of the box at `offset` that there is room for, *taken, to a batch that
+ * is not in flight. Returns the place of these bytes in the batch; NULL: the batch is full. Calls
+ * with adjacent parts of a box become one range. */
 unsigned char *device_staging_add(staging_batch *b, const struct state_box *box, const char *path,
                                   uint64_t offset, uint64_t bytes, uint64_t *taken);
 /* Begins to copy the batch. */
 int device_staging_send(staging *s, staging_batch *b, staging_way way, dcp_error *err);
-/* Waits until it is copied, where it is in flight, and compares the device's checksums with those
- * of the batch's memory. DCP_ERR_DEVICE names the tensor. */
+/* Waits until a batch in flight is copied, and compares the device's checksums with those of the
+ * batch's memory. DCP_ERR_DEVICE names the tensor. */
 int device_staging_wait(const staging *s, staging_batch *b, dcp_error *err);
 /* Empties a batch that is not in flight. */
 void device_staging_clear(staging_batch *b);

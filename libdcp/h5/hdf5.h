@@ -1,4 +1,4 @@
-/* Calling HDF5: by one thread at a time, and what it says of a failure. */
+/* Calling HDF5 from one thread at a time, and telling why a call failed. */
 #ifndef DCP_H5_HDF5_H
 #define DCP_H5_HDF5_H
 
@@ -6,8 +6,8 @@
 
 #include "dcp/error.h"
 
-/* Our turn at HDF5, which as packaged is not thread-safe, whatever objects its callers have. Its
- * own printing of errors is off meanwhile. */
+/* A section in which this thread alone calls HDF5: as packaged it is not thread-safe, even for
+ * separate files. HDF5's own printing of errors is off in it. */
 typedef struct h5_turn {
     H5E_auto2_t print;
     void *print_data;

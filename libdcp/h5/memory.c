@@ -1,10 +1,10 @@
-/* HDF5 opens files by name and resolves symbolic links, so a memory file can't be given to its own
- * drivers through /proc. This one takes a descriptor: datasets that are allocated but never
- * written cost nothing, and no file system is needed.
+/* HDF5's own drivers open files by name and resolve symbolic links, so they cannot open a memory
+ * file, not through /proc either. This driver is given a descriptor. Datasets that are allocated
+ * and never written take no memory, and no file system is needed.
  *
- * A write that fails (a limit of file sizes holds for memory files, too) is told through *error,
- * not to HDF5: a file that HDF5 could not close is closed again at the program's end, without its
- * driver. */
+ * A failed write (limits of file sizes hold for memory files, too) is reported through *error and
+ * not to HDF5: HDF5 would close the file a second time when the program ends, and its driver would
+ * be gone by then. */
 #include "h5/memory.h"
 
 #include <errno.h>

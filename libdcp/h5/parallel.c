@@ -1,9 +1,9 @@
 /* HDF5 1.10's mpio driver.
  *
- * Open MPI's own MPI-IO (ompio) returns success for writes that a full disk refused, so ROMIO is
- * wanted. Open MPI chooses at the first file that a process opens, by the environment; so the
- * choice is made right before that, where nobody else has made one. MPI-IO's return codes are
- * checked at every transfer: H5Fflush and H5Fclose succeed even where data was lost. */
+ * Open MPI's own MPI-IO (ompio) reports success for writes that a full disk refused, so ROMIO is
+ * needed. Open MPI reads its choice from the environment when a process opens its first file. So
+ * the choice is made just before that, unless someone else has made it. The return code of every
+ * transfer is checked: H5Fflush and H5Fclose succeed even where data was lost. */
 #include "h5/parallel.h"
 
 #include <mpi.h>
@@ -79,9 +79,9 @@ static int open_file(h5_file *f, dcp_error *err) {
     return status;
 }
 
-/* HDF5 1.10 rewrites its superblock whenever it closes a file that it may write. Where that fails,
- * an id of freed memory stays, at which MPI_Finalize crashes. So before the close a scratch file in
- * memory takes the place of the file's handle, which is closed here. */
+/* HDF5 1.10 rewrites the superblock whenever it closes a file that was opened for writing. If that
+ * fails, an id keeps pointing to freed memory, and MPI_Finalize crashes. So before the close the
+ * file's handle is closed here, and a scratch file in memory takes its place. */
 static int open_scratch(h5_file *f, dcp_error *err) {
     char path[64];
     int fd = memfd_create("dcp-mpio", MFD_CLOEXEC);

@@ -17,9 +17,9 @@ int h5_parallel_open(const char *path, int writing, h5_file **out, dcp_error *er
 /* NULL is ignored. Changes nothing in the file. A failure to write shows in h5_parallel_write. */
 int h5_parallel_close(h5_file *file, dcp_error *err);
 
-/* Turns to the dataset of a row, which is borrowed. DCP_ERR_CORRUPT where HDF5 sees another one
- * than the row describes: another type, size or offset, not contiguous, or in another file; and, in
- * a file opened for reading, none at all. */
+/* Opens the dataset of a row, which is borrowed, for the transfers that follow. DCP_ERR_CORRUPT:
+ * HDF5 sees a dataset of another type, size or offset, one that is not contiguous or lies in
+ * another file, or, in a file opened for reading, none. */
 int h5_parallel_dataset(h5_file *file, const step_row *row, dcp_error *err);
 
 /* Writes `box` of the tensor, which lies in the row's box, from dense memory. */

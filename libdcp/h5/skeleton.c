@@ -1,9 +1,9 @@
 /* Building a file's HDF5 metadata in memory.
  *
- * Invariants: object times are off and the format bounds are HDF5's default, so equal arguments
- * give equal bytes. Datasets of a page or more start on pages; the tables are added after the file
- * was closed and opened again with page alignment for everything, so no page holds both a table and
- * tensor data, and tables may be written after the tensors without meeting their pages. */
+ * Equal arguments give equal bytes: object times are off, and the format bounds are HDF5's default.
+ * Datasets of a page or more start on pages. The tables are added after the file was closed and
+ * opened again, with page alignment for everything. So no page holds both a table and tensor data,
+ * and tables can be written after the tensors. */
 #include "h5/skeleton.h"
 
 #include <errno.h>
@@ -29,8 +29,9 @@ typedef struct layout_builder {
     int error;                      /* errno of the memory file */
 } layout_builder;
 
-/* A metadata cache of a fixed size, of which no part has to be clean. A group's names are one entry
- * of it: where they nearly fill it, HDF5 looks through the whole cache at each further dataset. */
+/* A metadata cache of a fixed size, without a minimum of clean entries. The names of a group are
+ * one entry of it: where they nearly fill the cache, HDF5 searches all of it for each new dataset.
+ */
 static int set_cache(hid_t fapl, size_t bytes) {
     H5AC_cache_config_t config = {.version = H5AC__CURR_CACHE_CONFIG_VERSION};
     if (H5Pget_mdc_config(fapl, &config) < 0) return 0;
@@ -43,7 +44,8 @@ static int set_cache(hid_t fapl, size_t bytes) {
     return H5Pset_mdc_config(fapl, &config) >= 0;
 }
 
-/* Beside the names that a group could have as much again; HDF5 takes at most 128 MiB. */
+/* Twice the room for the names of all datasets, which may be in one group. HDF5 takes at most 128
+ * MiB. */
 static size_t cache_guess(const step_row *rows, size_t n) {
     size_t bytes = 2u << 20, most = 128u << 20;
     for (size_t i = 0; i < n && bytes < most; i++)
@@ -209,8 +211,8 @@ static int make_tables(layout_builder *b, const step_row *rows, size_t n, dcp_la
     return status;
 }
 
-/* Room for the metadata of all datasets in one piece near the file's start: HDF5 spends some 400
- * bytes and the name on each. A wrong guess costs locality only. */
+/* Room for the metadata of all datasets in one piece near the start of the file: HDF5 uses some 400
+ * bytes and the name for each. A wrong guess only spreads the metadata. */
 static hsize_t metadata_guess(const step_row *rows, size_t n) {
     hsize_t bytes = 16384;
     for (size_t i = 0; i < n; i++) bytes += 512 + strlen(rows[i].tensor.path);

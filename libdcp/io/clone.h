@@ -8,7 +8,7 @@
  * of the files is written there. 0, or -1 with errno; then the range of `to` is undefined. */
 int io_clone(int from, int to, uint64_t offset, uint64_t bytes);
 
-/* Whether that errno of io_clone will come again for any file of the two folders. */
+/* Whether io_clone will fail with this errno for all files of the two folders. */
 int io_clone_is_refused(int error);
 
 /* Reserves space for a range inside the file, where the file system can. 0, or -1 with errno. */

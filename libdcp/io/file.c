@@ -60,7 +60,7 @@ static int open_failed(const char *path, dcp_error *err) {
     return core_fail_errno(err, "cannot open", path);
 }
 
-/* O_NONBLOCK is for the opening alone: io_uring would not wait for data with it. */
+/* O_NONBLOCK is taken off after the opening: with it, io_uring would not wait for data. */
 int io_open_regular(const char *path, int access, int *fd, uint64_t *bytes, dcp_error *err) {
     struct stat st;
     int opened = open(path, access | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC), status = DCP_OK;
@@ -141,8 +141,9 @@ static int is_local(int fd) {
            fs.f_type == TMPFS_MAGIC;
 }
 
-/* The kernel gives a lease for writing only to the sole opener. Were the file opened while we hold
- * it, the signal would be one that is ignored, not SIGIO, which kills. */
+/* The kernel gives a write lease only to the sole opener. If another process opens the file while
+ * we hold the lease, we get a signal: one that is ignored by default, as SIGIO would kill the
+ * process. */
 int io_is_alone(int fd) {
     struct stat st;
     if (fstat(fd, &st) || st.st_nlink != 1 || !is_local(fd)) return 0;

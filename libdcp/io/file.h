@@ -37,12 +37,12 @@ int io_sync_folder(const char *path, dcp_error *err);
 
 void io_close(io_file *file);
 
-/* Which file is open, and when it was changed: equal only for the same file, unchanged since. All 0
- * where that can't be told. */
+/* Identifies the open file and its last change: equal identities mean the same file, unchanged. All
+ * 0 where that can't be told. */
 void io_identify(int fd, uint64_t identity[4]);
 
-/* Whether `fd`, open for writing, is all there is of its file: it has one name, and nobody else has
- * it open, on this machine or another. 0 also where that can't be told. */
+/* Whether nothing else refers to the file that is open for writing as `fd`: it has one name, and
+ * nobody else has it open, on this machine or another. 0 also where that can't be told. */
 int io_is_alone(int fd);
 
 /* Whole reads through the page cache; a file that ends before is DCP_ERR_CORRUPT. */

@@ -1,10 +1,9 @@
-/* Requests in flight. A request that was done in part is sent again for the rest, so the caller
- * sees whole requests or a failure. A read that meets the file's end fails: sizes were checked
- * before.
+/* A request that was done in part is sent again for the rest, so the caller sees whole requests or
+ * a failure. A read beyond the end of a file fails: sizes were checked before.
  *
- * Some file systems take O_DIRECT when a file is opened and refuse it later (EINVAL). Then O_DIRECT
- * is taken off the descriptor, for all that follows, and the request is sent once more. Pages that
- * went past the page cache before are not met again, so what is in the cache is never stale. */
+ * Some file systems accept O_DIRECT when a file is opened and refuse it later (EINVAL). Then
+ * O_DIRECT is removed from the descriptor for good, and the request is sent again. Pages that were
+ * moved past the page cache before are not read again, so the cache is never stale. */
 #include "io/queue.h"
 
 #include <errno.h>
@@ -111,8 +110,8 @@ static void put_into_ring(io_queue *q, request *r) {
     q->unsent[q->n_unsent++] = r;
 }
 
-/* What the kernel does not take, the last in the ring, may still be taken later: as requests for
- * nothing. */
+/* The kernel may still take the requests that it refused, the last in the ring, at a later call:
+ * they become requests that do nothing. */
 static void drop_unsent(io_queue *q, int error) {
     unsigned left = io_uring_sq_ready(&q->ring);
     for (unsigned i = q->n_unsent > left ? q->n_unsent - left : 0; i < q->n_unsent; i++) {

@@ -19,8 +19,8 @@ void io_queue_destroy(io_queue *queue);
 
 /* The next slot in turn, with nothing in flight any more. */
 unsigned io_queue_next(io_queue *queue);
-/* Between two pieces of work: turns begin with the first slot again, so that what is small touches
- * the same buffers each time, and not all of them in the end. Nothing may be in flight. */
+/* Between two saves: turns begin with the first slot again, so that a small save touches the same
+ * buffer each time, and not all of them one after the other. Nothing may be in flight. */
 void io_queue_rewind(io_queue *queue);
 unsigned char *io_queue_buffer(const io_queue *queue, unsigned slot);
 

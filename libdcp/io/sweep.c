@@ -1,7 +1,7 @@
-/* The files' chunks are numbered through. A rank has a range of numbers, and its threads take the
- * next one of it whenever a slot of their queue is free, so the disk sees one long read from front
- * to back whatever the number of threads. A chunk is summed or looked at by the thread that asked
- * for it, while the reads of its other slots go on. */
+/* The chunks of all files are numbered. A rank has a range of numbers, and each of its threads
+ * takes the next one whenever a slot of its queue is free. So the disk sees one long read from
+ * front to back, whatever the number of threads. The thread that asked for a chunk also works on
+ * it, while the reads of its other slots go on. */
 #include "io/sweep.h"
 
 #include <pthread.h>

@@ -66,7 +66,7 @@ static void *work(void *ctx) {
     return NULL;
 }
 
-/* A thread that leaves signals to the program's own ones. 0, or an error's code. */
+/* A thread that takes no signals: they are for the program's own threads. 0, or an error's code. */
 static int start_thread(pthread_t *id, void *(*fn)(void *), void *ctx) {
     pthread_attr_t attributes;
     sigset_t all, before;

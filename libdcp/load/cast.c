@@ -1,6 +1,6 @@
-/* Converting from scratch memory goes in groups, on all ranks at once, since moving is collective:
- * a group is what fits into a rank's scratch memory, boxes or slices of one. Sums of checksums add
- * up over slices and groups, so the proof at the end is the same as for a load without a cast. */
+/* Moving is collective, so converting from scratch memory goes in groups, on all ranks at once. A
+ * group is what fits into a rank's scratch memory: some boxes, or a slice of one. Checksums add up
+ * over slices and groups, so the proof at the end is the same as for a load without a cast. */
 #include "load/cast.h"
 
 #include <stdlib.h>
@@ -119,7 +119,8 @@ static int skip_others(narrowing *w) {
     return w->next < boxes->n;
 }
 
-/* A box that doesn't fit begins a group and is cut; slices of it have groups of their own. */
+/* A box that doesn't fit into the rest of the scratch memory begins a group. One that is larger
+ * than all of it is cut into slices, each a group of its own. */
 static void fill_group(narrowing *w) {
     const load_job *l = w->load;
     uint64_t used = 0;

@@ -1,7 +1,7 @@
 /* Casts on load. Where the state's elements are as large as the stored ones or larger, the stored
- * bytes arrive at the end of the box's memory, are proven there, and are converted in place. Where
- * they are smaller, or on some rank are to be on a device, parts of boxes arrive in scratch memory,
- * are summed, and converted from there. */
+ * bytes arrive at the end of the box's memory, are checked there, and are converted in place. Where
+ * they are smaller, or where some rank's boxes are on a device, parts of boxes arrive in scratch
+ * memory, are summed, and are converted from there. */
 #ifndef DCP_LOAD_CAST_H
 #define DCP_LOAD_CAST_H
 
@@ -22,8 +22,8 @@ int load_cast_prepare(struct load_job *l, dcp_error *err);
 /* 1 where the tensor's boxes are filled by load_cast_narrow. */
 int load_cast_is_narrow(const struct load_job *l, size_t tensor);
 
-/* Collective. Moves and converts the boxes of tensors whose elements become smaller, but those that
- * load_cast_read reads. */
+/* Collective. Moves and converts the boxes of tensors whose elements become smaller, except those
+ * that load_cast_read reads. */
 int load_cast_narrow(struct load_job *l, dcp_error *err);
 
 /* Not collective. Reads and checks one box of a tensor that the boxes don't cover exactly, and

@@ -1,7 +1,6 @@
-/* Moving the long runs of all new files of this rank. Parts are taken in the order in which their
- * elements lie in the whole tensor, so what several files have of the same old pages is moved in
- * one batch. Of four batches two are being read while the one before is put together and written.
- */
+/* Parts are taken in the order in which their elements lie in the whole tensor, so what several new
+ * files have from the same old pages is moved in one batch. Of four batches two are being read
+ * while the one before is put together and written. */
 #include "rewrite/move.h"
 
 #include <stdlib.h>

@@ -122,9 +122,9 @@ static int announce_fragment(void *ctx, const move_fragment *f) {
     return box ? rewrite_runs(box->ctx, f->box_offset, f->bytes, announce_run, ctx) : 0;
 }
 
-/* save_mover.announce: edges and small tensors lie here and there in the old files. One by one,
- * each would wait for the disk; told of all at once, the kernel reads them at the same time. Near
- * ones are joined. */
+/* save_mover.announce: edges and small tensors are scattered over the old files. Read one by one,
+ * each would wait for the disk. So the kernel is told of all of them at once, and reads them at the
+ * same time. Near ones are joined. */
 static void announce_fragments(void *ctx, const save_image *im) {
     const dcp_checkpoint *from = ((const rewrite *)ctx)->from;
     announcer a = {.from = from, .ranges = calloc(from->n_files, sizeof *a.ranges)};
@@ -184,9 +184,9 @@ static int find_damage(dcp_checkpoint *from, dcp_error *err) {
                      from->path);
 }
 
-/* save_mover.prove: what was written is what had been saved. A global file has its blocks'
- * checksums; shards have the state id, a checksum over those of whole tensors: where that differs,
- * the old files' blocks are looked through for the one to blame. Every rank checks all of them. */
+/* save_mover.prove: what was written equals what had been saved. The old global file has checksums
+ * of its blocks. Old shards have the state id, a checksum over those of whole tensors; where it
+ * differs, the old files' blocks are checked for the damaged one. Every rank checks all of them. */
 static int prove_sums(void *ctx, const uint64_t *sums, dcp_error *err) {
     dcp_checkpoint *from = ((rewrite *)ctx)->from;
     char id[17];

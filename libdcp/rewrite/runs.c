@@ -1,4 +1,5 @@
-/* From a box that is written to the datasets that have its elements; and reading a little of it. */
+/* From a box that is to be written to the datasets that hold its elements; and reading small parts
+ * of it. */
 #include "rewrite/runs.h"
 
 #include <string.h>

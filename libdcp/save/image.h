@@ -15,10 +15,10 @@ struct save_file_record;
 
 #define SAVE_APART_BYTES (128u << 10) /* a run of at least that is the save_mover's */
 
-/* For a save whose boxes are in files: what moves their long runs, and has a last look. Not
- * collective. */
+/* For a save whose boxes lie in files: it reads ahead, moves the long runs itself, and proves the
+ * result. Not collective. */
 typedef struct save_mover {
-    /* The fragments of the image will be read soon. */
+    /* Says that the fragments of the image will be read soon. */
     void (*announce)(void *ctx, const struct save_image *im);
     /* Moves the bulk parts of the images, which are open, and adds them to their checksums. */
     int (*move)(void *ctx, struct save_image *const *images, size_t n, dcp_error *err);

@@ -1,14 +1,15 @@
 /* Sharing unchanged bytes with the last step's file.
  *
- * Tensors of which a block stayed the same in the save before are looked at first: their checksums
- * are taken from memory and compared with the last file's. Whole pages of unchanged blocks are then
- * shared by rank 0, all else is written as ever. All ranks know the same checksums, so each finds
- * the same ranges alone; what rank 0 could share of them is the start of that list.
+ * Candidates are the tensors of which the save before left a block unchanged. Their checksums are
+ * taken from memory and compared with those of the last file. Rank 0 shares the whole pages of
+ * unchanged blocks, and all else is written as usual. All ranks know the same checksums, so each
+ * finds the same ranges alone; rank 0 only tells how many of them, from the first on, it could
+ * share.
  *
  * A page is shared only where all its bytes are one tensor's and unchanged, so no page has parts of
- * both kinds. Checksums are always those of memory: if the shared bytes rotted on the disk, a load
- * finds it. A row's bytes are written anew after REWRITE_AFTER saves or some more, so that such
- * damage does not go on for ever; not in the same save for all rows. */
+ * both kinds. Checksums are always those of memory: where the shared bytes are damaged on the disk,
+ * a load finds it. After REWRITE_AFTER saves or some more a row's bytes are written anew, so that
+ * such damage is not passed on for ever. Rows take turns at that. */
 #include "save/reuse.h"
 
 #include <errno.h>
@@ -68,8 +69,8 @@ int save_reuse_may_share(const save_image *im) {
     return im->engine->is_by_position && im->reuse && im->reuse->last && !im->reuse->last->refused;
 }
 
-/* Opens the last step's file, if it still is what was written, and tries whether it shares: with
- * the user block, which is written in any case. -1: no. */
+/* Opens the last step's file, if it is unchanged since it was written, and tries whether it can
+ * share extents, with the user block, which is written anyway. -1: no. */
 static int open_last(save_reuse *u, int to, int *refused) {
     uint64_t identity[4];
     int fd = open(u->path, O_RDONLY | O_NOFOLLOW | O_CLOEXEC);

@@ -5,12 +5,12 @@
 
 #include "save/image.h"
 
-/* Not collective: prepares it for the image, which is number `i` of this rank's files in the step.
- * Frees itself with the image. */
+/* Not collective: makes im->reuse for the image, which is number `i` of this rank's files in the
+ * step. save_image_free frees it. */
 int save_reuse_prepare(save_image *im, dcp_store *store, size_t i, dcp_error *err);
 
-/* Whether save_image_write has something to try: then it creates the file empty, and calls
- * save_reuse_share when all have opened it. The same on all ranks. */
+/* Whether there is anything to try to share. Then save_image_write creates the file empty, and
+ * calls save_reuse_share once all ranks have opened it. The same on all ranks. */
 int save_reuse_may_share(const save_image *im);
 
 /* Collective over the image's ranks. Gives the file its length, finds what did not change, shares

@@ -1,5 +1,5 @@
-/* Layout sharded: a file a rank, each written by one process alone. The files know each other by
- * the state id, a checksum over the checksums of all whole tensors; so data of all shards is
+/* Layout sharded: a file for each rank, written by one process alone. The files are tied together
+ * by the state id, a checksum over the checksums of all whole tensors. So the data of all shards is
  * written first, then their tables. */
 #include "save/sharded.h"
 
@@ -187,7 +187,7 @@ static int shard_write(shard *s, const shards *all, const save_request *r, const
     return status;
 }
 
-/* What the shards left to the mover: all at once, as they have rows of the same old files. */
+/* What the shards left to the save_mover, all at once: they have rows from the same old files. */
 static int move_apart(const shards *all, const save_mover *mover, dcp_report *report,
                       dcp_error *err) {
     double start = core_clock_now();

@@ -16,7 +16,7 @@
 #include "save/reuse.h"
 #include "store/recycle.h"
 
-/* Which bytes are written: those of pages that anything lies on. */
+/* A fingerprint of the pages that are written: all that something lies on. */
 static uint64_t pages_of(const save_file *file) {
     const h5_skeleton *s = &file->skeleton;
     const uint64_t sizes[] = {s->file_bytes,   s->index.offset, s->index.bytes, s->blocks.offset,

@@ -42,7 +42,7 @@ DCP_API const char *dcp_engine_name(dcp_engine engine);
 /* The engine of that name; DCP_ERR_NOT_FOUND where there is none. */
 DCP_API int dcp_engine_parse(const char *name, dcp_engine *out);
 
-/* What a save is at; but for the first the figures of dcp_report. */
+/* Phases of a save. All but the first are figures of dcp_report. */
 typedef enum dcp_phase {
     DCP_PHASE_ALL,
     DCP_PHASE_PLAN,
