@@ -8,6 +8,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "kernels/kernels.h"
+#include "models/model.h"
 #include "programs/fail.h"
 
 enum { ROOT = 0 };

@@ -21,8 +21,11 @@
 #include <stdint.h>
 
 #include "fsdp/strategy.h"
-#include "models/model.h"
+#include "models/param.h"
 #include <dcp/tensor.h>
+
+typedef struct kernels kernels;
+typedef struct model model;
 
 enum { FSDP_ALIGN = 128 }; /* 512 bytes: what disks want of memory that is written in place */
 
