@@ -1,19 +1,202 @@
-/* Every rank sends every other one the pieces of its micro-batches that are the other's to add up:
+/* Every rank sends every other one the part of its micro-batches' gradients that the other adds up:
  * as many bytes as a reduce-scatter moves. They are added in the order of micro-batches. A rank
- * without a micro-batch sends nothing and is skipped; it is not a micro-batch of zeros, since
- * adding that would make another tree of sums. Where several ranks hold a shard, each adds up a
- * piece of it and they exchange these.
+ * without a micro-batch sends nothing and is skipped. It does not count as a micro-batch of zeros:
+ * adding those would change the order of the sum. Where several ranks hold a shard, each adds up a
+ * range of it, and they exchange the results.
  *
- * One unit is in flight at a time, and the sums of the one before it to the ranks that hold the
- * same shard. The ring leaves the additions to the transport. */
+ * The gradients of one unit are in flight at a time, and the results of the unit before it. With
+ * the ring the transport does the additions. */
 #include "fsdp/reduce.h"
 
+#include <assert.h>
 #include <inttypes.h>
 #include <limits.h>
 #include <stdlib.h>
+#include <string.h>
 
-#include "fsdp/sums.h"
 #include "programs/fail.h"
+
+/* A sum of micro-batches in an order that depends on their numbers alone: a binary counter of
+ * partial sums, as in pairwise summation. Two sums that are halves of one subtree become one; what
+ * is left at the end is folded from the fewest micro-batches to the most. An addition's result
+ * replaces the older sum: fp32 addition commutes, so its place changes no bit.
+ *
+ * Sums that were pushed since the last settle_sums may lie in borrowed memory; they are newer than
+ * all that lie in slots. A sum's first slot is the storage where it ends, if that is as long. The
+ * other slots are beside it, each for all units. */
+enum { SUM_DEPTH = FSDP_MOST_PARTS };
+
+typedef struct sum_counter {
+    kernels *k;
+    float *result;       /* [elems] the first slot: where the sum ends */
+    float *const *slots; /* [n_slots - 1][offset + elems] the others */
+    size_t n_slots;
+    uint64_t offset, elems;
+    uint64_t used; /* bit s: slot s holds a sum */
+    size_t depth;
+    struct {
+        fsdp_part part;
+        float *at;     /* a slot's memory, or borrowed from the caller of push_sum */
+        int slot;      /* -1: borrowed */
+    } sums[SUM_DEPTH]; /* in the order of micro-batches */
+} sum_counter;
+
+/* The partial sums of gradients that a rank keeps, and their memory. */
+typedef struct sum_counters {
+    sum_counter *own;   /* [units] of the piece that this rank adds up; ends in its storage */
+    sum_counter *local; /* [units] of this rank's micro-batches, whole */
+    float **own_slots, **local_slots;
+    size_t n_own, n_local;
+    kernels *k;
+} sum_counters;
+
+/* The newest sum is added to the one before it. */
+static void merge_newest(sum_counter *p) {
+    const size_t newest = p->depth - 1, older = p->depth - 2;
+    p->k->add(p->k, p->sums[older].at, p->sums[newest].at, p->elems);
+    p->sums[older].part.n += p->sums[newest].part.n;
+    if (p->sums[newest].slot >= 0) p->used &= ~((uint64_t)1 << p->sums[newest].slot);
+    p->depth--;
+}
+
+/* Whether the two newest sums are the halves of a subtree. */
+static int are_halves(const sum_counter *p) {
+    if (p->depth < 2) return 0;
+    const fsdp_part newest = p->sums[p->depth - 1].part, older = p->sums[p->depth - 2].part;
+    return newest.n == older.n && older.first % (2 * older.n) == 0;
+}
+
+/* Adds the next micro-batch, or sum of micro-batches, of `elems` elements: its memory is used up,
+ * and may not be touched before settle_sums, join_sums, fold_sums or clear_sums.
+ * The first one may lie in `result`. */
+static void push_sum(sum_counter *p, fsdp_part part, float *batch) {
+    assert(p->depth < SUM_DEPTH);
+    p->sums[p->depth].part = part;
+    p->sums[p->depth].at = batch;
+    p->sums[p->depth].slot = -1;
+    p->depth++;
+    while (are_halves(p)) merge_newest(p);
+}
+
+static int unused_slot(const sum_counter *p) {
+    int slot = 0;
+    while (p->used >> slot & 1) slot++;
+    assert((size_t)slot < p->n_slots);
+    return slot;
+}
+
+/* Moves sums out of borrowed memory into slots. */
+static void settle_sums(sum_counter *p) {
+    for (size_t i = 0; i < p->depth; i++) {
+        if (p->sums[i].slot >= 0) continue;
+        const int slot = unused_slot(p);
+        float *to = slot ? p->slots[slot - 1] + p->offset : p->result;
+        if (to != p->sums[i].at) p->k->copy(p->k, to, p->sums[i].at, p->elems);
+        p->sums[i].at = to;
+        p->sums[i].slot = slot;
+        p->used |= (uint64_t)1 << slot;
+    }
+}
+
+/* Forgets all sums. */
+static void clear_sums(sum_counter *p) {
+    p->used = 0;
+    p->depth = 0;
+}
+
+/* Ends the sum, and returns where it stands until the next push; the counter is empty again. At
+ * least one micro-batch was pushed. */
+static float *join_sums(sum_counter *p) {
+    assert(p->depth > 0);
+    while (p->depth >= 2) merge_newest(p);
+    float *sum = p->sums[0].at;
+    clear_sums(p);
+    return sum;
+}
+
+/* The same; the sum stands in the first slot. */
+static void fold_sums(sum_counter *p) {
+    const float *sum = join_sums(p);
+    if (sum != p->result) p->k->copy(p->k, p->result, sum, p->elems);
+}
+
+static int take_slots(kernels *k, float ***out, size_t n, uint64_t elems, dcp_error *err) {
+    *out = calloc(n + 1, sizeof **out);
+    if (!*out) return core_fail_memory(err, n * sizeof **out);
+    for (size_t s = 0; s < n; s++) {
+        (*out)[s] = k->alloc(k, elems * sizeof(float));
+        if (!(*out)[s]) return core_fail_memory(err, elems * sizeof(float));
+    }
+    return DCP_OK;
+}
+
+static int take_counters(sum_counters *s, const fsdp_layout *layout, const fsdp_sizes *sizes,
+                         dcp_error *err) {
+    s->own = calloc(layout->n, sizeof *s->own);
+    s->local = calloc(layout->n, sizeof *s->local);
+    if (!s->own || !s->local) return core_fail_memory(err, layout->n * sizeof *s->own);
+    const int status = take_slots(s->k, &s->own_slots, s->n_own, sizes->own_sum, err);
+    if (status != DCP_OK) return status;
+    return take_slots(s->k, &s->local_slots, s->n_local, sizes->local_sum, err);
+}
+
+static void place_own(sum_counters *s, const fsdp_layout *layout, float *grads) {
+    uint64_t offset = 0;
+    for (size_t u = 0; u < layout->n; u++) {
+        const fsdp_unit *unit = &layout->units[u];
+        const fsdp_range piece = fsdp_grad_range(layout, u, layout->rank);
+        const int before = piece.start - unit->grad_starts[layout->shard];
+        s->own[u] = (sum_counter){.k = s->k,
+                                  .result = grads + unit->grad_at + before,
+                                  .slots = s->own_slots,
+                                  .n_slots = 1 + s->n_own,
+                                  .offset = offset,
+                                  .elems = (uint64_t)piece.count};
+        offset += (uint64_t)piece.count;
+    }
+}
+
+static void place_local(sum_counters *s, const fsdp_layout *layout, float *grads) {
+    const int in_storage = layout->shards == 1;
+    float *const *slots = s->local_slots;
+    uint64_t offset = 0;
+    for (size_t u = 0; u < layout->n; u++) {
+        const uint64_t elems = layout->units[u].whole_grad_elems;
+        float *result = in_storage ? grads + layout->units[u].grad_at : NULL;
+        if (!in_storage && s->n_local) result = slots[0] + offset;
+        s->local[u] = (sum_counter){.k = s->k,
+                                    .result = result,
+                                    .slots = in_storage ? slots : slots + 1,
+                                    .n_slots = s->n_local + (size_t)in_storage,
+                                    .offset = offset,
+                                    .elems = elems};
+        offset += elems;
+    }
+}
+
+/* grads: this rank's storage [grad_elems]; borrowed. destroy_sums also after a failure. */
+static int create_sums(const fsdp_plan *plan, kernels *k, float *grads, sum_counters *out,
+                       dcp_error *err) {
+    const fsdp_sizes sizes = fsdp_plan_sizes(plan);
+    *out = (sum_counters){.n_own = sizes.n_own_sums, .n_local = sizes.n_local_sums, .k = k};
+    const int status = take_counters(out, plan->layout, &sizes, err);
+    if (status != DCP_OK) return status;
+    place_own(out, plan->layout, grads);
+    place_local(out, plan->layout, grads);
+    return DCP_OK;
+}
+
+static void free_slots(kernels *k, float **slots, size_t n) {
+    for (size_t s = 0; s < n && slots; s++) k->free(k, slots[s]);
+    free(slots);
+}
+
+static void destroy_sums(sum_counters *s) {
+    free_slots(s->k, s->own_slots, s->n_own);
+    free_slots(s->k, s->local_slots, s->n_local);
+    free(s->own);
+    free(s->local);
+}
 
 struct fsdp_reduce {
     const fsdp_layout *layout;
@@ -24,7 +207,7 @@ struct fsdp_reduce {
     int ring;
     float *grads;
     float *received; /* pieces of all sums of a reduction, in micro-batch order */
-    fsdp_sums sums;
+    sum_counters sums;
     int *counts;        /* four times [world]: what is sent and received, and where it begins */
     int *spread_counts; /* twice [replicas] */
     struct {
@@ -67,7 +250,7 @@ static int take_received(fsdp_reduce *r, const fsdp_plan *plan, dcp_error *err) 
     r->received = r->k->alloc(r->k, elems * sizeof(float)); /* never NULL, also for nothing */
     if (!r->received) return core_fail_memory(err, elems * sizeof(float));
     const int status = reserve_transfers(r, elems, err);
-    return status ? status : fsdp_sums_create(plan, r->k, r->grads, &r->sums, err);
+    return status ? status : create_sums(plan, r->k, r->grads, &r->sums, err);
 }
 
 int fsdp_reduce_create(const fsdp_plan *plan, fsdp_transport *transport, kernels *k, timeline *tl,
@@ -92,7 +275,7 @@ int fsdp_reduce_create(const fsdp_plan *plan, fsdp_transport *transport, kernels
 void fsdp_reduce_destroy(fsdp_reduce *r) {
     if (!r) return;
     if (r->received) r->k->free(r->k, r->received);
-    fsdp_sums_destroy(&r->sums);
+    destroy_sums(&r->sums);
     free(r->spread_counts);
     free(r->counts);
     free(r);
@@ -154,7 +337,7 @@ static size_t most_parts(const fsdp_reduce *r, uint64_t micro) {
  * are still in flight when it returns. */
 static void start_exchanges(fsdp_reduce *r, size_t unit, uint64_t micro, float *whole,
                             float *scratch) {
-    fsdp_sum *local = &r->sums.local[unit];
+    sum_counter *local = &r->sums.local[unit];
     fsdp_part parts[FSDP_MOST_PARTS];
     const size_t own = fsdp_micro_batches_parts(&r->batches, r->layout->rank, micro, parts);
     const size_t rounds = most_parts(r, micro);
@@ -167,26 +350,26 @@ static void start_exchanges(fsdp_reduce *r, size_t unit, uint64_t micro, float *
         }
         exchange_sums(r, unit, micro, round, send);
     }
-    fsdp_sum_clear(local);
+    clear_sums(local);
 }
 
 static void push_received(fsdp_reduce *r, size_t unit, uint64_t micro) {
-    fsdp_sum *own = &r->sums.own[unit];
+    sum_counter *own = &r->sums.own[unit];
     fsdp_part parts[FSDP_MOST_PARTS];
     float *at = r->received;
     for (int i = 0; i < r->layout->world; i++) {
         const size_t n = fsdp_micro_batches_parts(&r->batches, i, micro, parts);
-        for (size_t p = 0; p < n; p++, at += own->elems) fsdp_sum_push(own, parts[p], at);
+        for (size_t p = 0; p < n; p++, at += own->elems) push_sum(own, parts[p], at);
     }
 }
 
 /* What was pushed in this micro-step is borrowed no longer. */
 static void keep_sums(fsdp_reduce *r, size_t unit, uint64_t micro) {
-    fsdp_sum *own = &r->sums.own[unit];
+    sum_counter *own = &r->sums.own[unit];
     if (is_last(r, micro))
-        fsdp_sum_fold(own);
+        fold_sums(own);
     else
-        fsdp_sum_settle(own);
+        settle_sums(own);
 }
 
 /* Ranks that hold the same shard tell each other the pieces that they added up. */
@@ -250,8 +433,8 @@ static void finish_flight(fsdp_reduce *r) {
 
 /* Of this rank's micro-batches, whole; zeros where it has none. */
 static float *sum_batches(fsdp_reduce *r, size_t unit, int has_batch, float *whole) {
-    fsdp_sum *local = &r->sums.local[unit];
-    if (local->depth > 0) return fsdp_sum_join(local);
+    sum_counter *local = &r->sums.local[unit];
+    if (local->depth > 0) return join_sums(local);
     if (!has_batch) r->k->zero(r->k, whole, local->elems);
     return whole;
 }
@@ -272,14 +455,14 @@ void fsdp_reduce_start(fsdp_reduce *r, size_t unit, uint64_t micro, float *whole
     const int has_batch = batch < r->batches.n;
     if (r->layout->units[unit].whole_grad_elems == 0) return;
     if (r->layout->world == 1) {
-        fsdp_sum_push(&r->sums.own[unit], (fsdp_part){batch, 1}, whole);
+        push_sum(&r->sums.own[unit], (fsdp_part){batch, 1}, whole);
         keep_sums(r, unit, micro);
         return;
     }
     if (r->batches.local) {
-        if (has_batch) fsdp_sum_push(&r->sums.local[unit], (fsdp_part){batch, 1}, whole);
+        if (has_batch) push_sum(&r->sums.local[unit], (fsdp_part){batch, 1}, whole);
         if (!is_last(r, micro)) {
-            fsdp_sum_settle(&r->sums.local[unit]);
+            settle_sums(&r->sums.local[unit]);
             return;
         }
     }

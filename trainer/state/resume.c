@@ -14,7 +14,6 @@
 #include "ranks/say.h"
 #include "state/meta.h"
 #include "state/provenance.h"
-#include "state/state_hf.h"
 #include "state/state_load.h"
 #include <dcp/tiers.h>
 
