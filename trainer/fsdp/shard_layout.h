@@ -24,6 +24,8 @@
 #include "models/param.h"
 #include <dcp/tensor.h>
 
+typedef struct model model;
+
 typedef struct kernels kernels;
 typedef struct model model;
 
