@@ -119,4 +119,17 @@ SCHEME_FN uint64_t device_crc64_tail(const scheme_range *r) {
     return v;
 }
 
+#ifndef __CUDACC__ /* on the host */
+#include "core/crc64.h"
+
+/* Both tables follow from shifts of the raw checksum: by n bytes it is multiplied by x^(8 n). */
+static inline void device_crc64_tables_fill(scheme_tables *tables) {
+    const uint64_t one = 1ULL << 63; /* x^0 */
+    for (int i = 0; i < 64; i++) tables->power[i] = core_crc64_shift(one, 1ULL << i);
+    for (int k = 0; k < 8; k++)
+        for (uint64_t value = 0; value < 256; value++)
+            tables->row[k][value] = core_crc64_shift(value << 8 * k, 8 * SCHEME_THREADS);
+}
+#endif
+
 #endif

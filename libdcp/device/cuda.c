@@ -12,7 +12,6 @@
 #include "core/fail.h"
 #include "dcp/device.h"
 #include "device/crc64_kernel.h"
-#include "device/crc64_tables.h"
 
 typedef struct cuda_device {
     dcp_device device; /* must be first */

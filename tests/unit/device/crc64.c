@@ -1,7 +1,7 @@
 /* The scheme by which a device takes checksums, run on the host block by block and thread by
  * thread: the same number as core/crc64.c for any length and any place in memory. */
 #include "core/crc64.h"
-#include "device/crc64_tables.h"
+#include "device/crc64_scheme.h"
 #include "support/core_fixture.h"
 
 static scheme_tables tables;
