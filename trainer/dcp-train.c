@@ -113,8 +113,8 @@ static int read_command_line(int argc, char **argv, options *out) {
     return -1;
 }
 
-/* What dcp-run sets when it starts again a run that has published a step: the run goes on from
- * there, where repeating checkpoint.resume would lose what was done since. */
+/* dcp-run sets DCP_RUN_RESTART when it restarts a run that has published a step. The run then goes
+ * on from that step; to repeat checkpoint.resume would lose it. */
 static int go_on_after_restart(config *c, dcp_error *err) {
     const char *set = getenv("DCP_RUN_RESTART");
     if (!set || strcmp(set, "1") != 0 || strcmp(c->resume, "auto") == 0) return DCP_OK;
@@ -165,7 +165,7 @@ static void print_config(const config *c, int rank) {
                   "number of ranks, so losses and checkpoints do too");
 }
 
-/* A longer run may be what is meant later, so it is no error. */
+/* Only a warning: the run may be meant to be prolonged later. */
 static void warn_of_warmup(const config *c, int rank) {
     if (c->warmup_steps > c->max_steps)
         ranks_warn(rank,

@@ -8,7 +8,7 @@
 
 #include "programs/fail.h"
 
-/* What is refused although it is JSON. */
+/* Whether the parser refused text that is valid JSON. */
 static int is_json(const json_error_t *error) {
     const enum json_error_code code = json_error_code(error);
     return code == json_error_duplicate_key || code == json_error_numeric_overflow;

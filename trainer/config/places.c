@@ -10,9 +10,9 @@
 #include "config/suggest.h"
 #include "programs/fail.h"
 
-enum { SLIP = 2 }; /* edits that make a word another's misspelling */
+enum { SLIP = 2 }; /* up to so many edits a word counts as misspelled */
 
-/* The next part of a path: what begins at *at, without slashes and dots that mean nothing. */
+/* The length of the next part of a path. Moves *at to it, past slashes and "." parts. */
 static size_t next_part(const char **at) {
     size_t n = 1;
     do {
@@ -23,7 +23,7 @@ static size_t next_part(const char **at) {
     } while (1);
 }
 
-/* Whether `path` is `folder`, or lies in it, as both are written. */
+/* Whether `path` is `folder`, or lies in it, by their text alone. */
 static int lies_in(const char *path, const char *folder) {
     if ((*path == '/') != (*folder == '/')) return 0;
     for (size_t n = next_part(&folder); n > 0; n = next_part(&folder)) {
@@ -78,7 +78,7 @@ int config_places_check(const config *c, dcp_error *err) {
     return status == DCP_OK ? check_resume(c, err) : status;
 }
 
-/* A store's directory is made with all that it lies in. */
+/* Whether the folder will exist once the stores' directories and their parents are made. */
 static int will_be_made(const config *c, const char *folder) {
     for (size_t i = 0; i < c->n_stores; i++)
         if (lies_in(c->stores[i].path, folder)) return 1;

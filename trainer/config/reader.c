@@ -76,7 +76,7 @@ static int check_tree(const json_t *tree, const char *prefix, dcp_error *err) {
     return DCP_OK;
 }
 
-/* Its default, or null. A batch that is stored has a length of its own. */
+/* The default. It is null for the sequence length of a stored batch, which has its own. */
 static json_t *fallback(const config_key *key, const json_t *given) {
     const char *type = json_string_value(config_json_at(given, "data.type"));
     if (strcmp(key->path, "data.sequence_length") == 0 && type && strcmp(type, "safetensors") == 0)
@@ -84,7 +84,7 @@ static json_t *fallback(const config_key *key, const json_t *given) {
     return json_loads(key->fallback, JSON_DECODE_ANY, NULL);
 }
 
-/* Keys of optimizers come behind optimizer.type. */
+/* optimizer.type comes before the keys of optimizers in the table. */
 static int effective_tree(const json_t *given, json_t **out, dcp_error *err) {
     json_t *tree = json_object();
     int failed = !tree;
@@ -133,7 +133,7 @@ static int check_sequence(const json_t *tree, dcp_error *err) {
                      type);
 }
 
-/* What no key can be blamed for alone. */
+/* Checks what depends on several keys. */
 static int check_together(const config *c, dcp_error *err) {
     if (c->batch % c->micro != 0)
         return core_fail(err, DCP_ERR_ARG,
@@ -184,7 +184,7 @@ static int assemble(json_t *tree, json_t *model, config **out, dcp_error *err) {
     return status;
 }
 
-/* Puts what is to blame in front of a message: the file, or the command line. */
+/* Puts the source of a mistake in front of its message: the file, or the command line. */
 static int blame(const char *source, int status, dcp_error *err) {
     if (status == DCP_OK) return DCP_OK;
     const dcp_error why = *err;
@@ -194,7 +194,7 @@ static int blame(const char *source, int status, dcp_error *err) {
 /* `key.path=value` on the command line. The value is JSON where it parses as such, else a string;
  * where the key takes a string it is the text itself, so that `data.path=2024` works. */
 
-/* NULL: not UTF-8, or *duplicate is set. */
+/* NULL: the value is not UTF-8, or, where *duplicate is set, has a key twice. */
 static json_t *parse_value(const char *path, const char *text, int *duplicate) {
     const config_key *key = config_key_find(path);
     json_error_t where;
@@ -209,7 +209,7 @@ static json_t *parse_value(const char *path, const char *text, int *duplicate) {
     return value ? value : json_string(text);
 }
 
-/* What an override of a key of the model changes: the object behind the path. */
+/* Replaces the path of the model by its object, so that an override can change a key of it. */
 static int open_model(json_t *tree, dcp_error *err) {
     json_t *model = json_object_get(tree, "model");
     if (!json_is_string(model)) return DCP_OK;
@@ -249,7 +249,7 @@ static int apply(json_t *tree, char *const *overrides, int n, dcp_error *err) {
     return status;
 }
 
-/* A tree of the overrides alone, checked: what is wrong in it is not the file's mistake. */
+/* A checked tree of the overrides alone, so that their mistakes are not blamed on the file. */
 static int read_overrides(char *const *overrides, int n, json_t **out, dcp_error *err) {
     *out = json_object();
     if (!*out) return core_fail_memory(err, 0);
@@ -265,7 +265,8 @@ static int check_kind(const json_t *given, dcp_error *err) {
                      "\"config.json\", \"data\": {\"path\": \"corpus\"}}");
 }
 
-/* From the file's tree with the overrides applied to the result; takes neither. */
+/* Makes the result from the file's tree with the overrides applied. Both trees stay the caller's.
+ */
 static int finish(const char *path, const json_t *given, const json_t *from_line, config **out,
                   dcp_error *err) {
     json_t *tree = NULL, *model = NULL;

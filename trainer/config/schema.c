@@ -188,7 +188,7 @@ static int number_fits(const config_key *key, const json_t *value) {
     return number >= key->min && number <= key->max;
 }
 
-/* The number of the row's word that the value is; -1: it is none. */
+/* The index of the value among the row's words; -1: it is none of them. */
 static int word_number(const config_key *key, const json_t *value) {
     const char *text = json_string_value(value), *at = key->words;
     if (!text) return -1;
@@ -244,7 +244,7 @@ static int value_fits(const config_key *key, const json_t *value) {
     return 0;
 }
 
-/* What the key asks for, for a message. */
+/* What the key asks for, as text for a message. */
 static void expect(const config_key *key, char *out, size_t size) {
     static const char *const fixed[] = {
         [CONFIG_TEXT] = "a string with something in it",

@@ -24,7 +24,7 @@ static int is_count(const json_t *value, json_int_t least) {
            json_integer_value(value) <= MAX_INT;
 }
 
-/* What the key asks for, where the value is not that; NULL: it is. */
+/* What the key asks for, if the value is something else; NULL: the value is right. */
 static const char *what_is_wrong(const char *key, const json_t *value) {
     if (strcmp(key, "path") == 0)
         return json_string_length(value) > 0 ? NULL : "a string with something in it";

@@ -5,7 +5,7 @@
 
 #include <string.h>
 
-enum { LONGEST = CONFIG_PATH_MAX }; /* what is longer than that resembles no key anyway */
+enum { LONGEST = CONFIG_PATH_MAX }; /* longer words resemble no key */
 
 static const struct {
     const char *theirs, *ours;
@@ -102,7 +102,7 @@ static void consider(search *s, const char *candidate, size_t length) {
     memcpy(s->best, name, length + 1);
 }
 
-/* In one of our groups a name of theirs is meant to be of that group. */
+/* Another trainer's name inside one of our groups is only taken for a key of that group. */
 static const char *name_here(const char *path) {
     const char *dot = strchr(path, '.');
     const size_t group = dot ? (size_t)(dot + 1 - path) : 0;

@@ -83,7 +83,7 @@ static int read_tensor(dcp_st_reader *reader, const data_options *o, const asked
     return dcp_st_read(reader, a->name, 0, bytes, *out, err);
 }
 
-/* `ignored`: a value that may stand there although it is no class; 0: none. */
+/* `ignored`: a value that is allowed although it is no class; 0: none. */
 static int check_ids(const int64_t *ids, uint64_t per_row, const char *name, const data_options *o,
                      int64_t ignored, dcp_error *err) {
     for (uint64_t i = 0; i < o->batch * per_row; i++)
@@ -132,7 +132,7 @@ int data_fixed_sequence(const char *path, uint64_t *out, dcp_error *err) {
     return status;
 }
 
-/* The options with the file's own number of rows, where any will do. */
+/* The options; where any batch size will do, with the file's number of rows. */
 static data_options with_rows(const data_options *options, dcp_st_reader *reader) {
     data_options own = *options;
     const dcp_tensor *labels = dcp_st_find(reader, "labels");

@@ -191,7 +191,7 @@ static void idx_close(idx_array *a) {
     free(a->parts);
 }
 
-/* Its place in the whole of the files. */
+/* Where the file starts among all files. */
 static uint64_t offset_of(const idx_array *a, uint64_t item) {
     size_t low = 0, high = a->files.n;
     while (high - low > 1) {

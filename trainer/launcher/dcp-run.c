@@ -186,7 +186,7 @@ static int reason_repeats(run_reason *reason) {
  * also where it starts over each time. Steps of earlier runs, which a run may set aside and publish
  * again under the same numbers, do not count: a step is its folder, not its number. */
 
-/* A complete step, told from others that had or will have its number. */
+/* A complete step. Inode and time tell it from other steps of the same number. */
 typedef struct published_step {
     int64_t step; /* -1: none */
     ino_t inode;
@@ -370,8 +370,8 @@ static int run_once(const run_options *options, const launcher_signals *signals,
     return status;
 }
 
-/* Whether to start again after a failure; says why not. A reason that lasts gets one restart, in
- * case that somebody has removed it. */
+/* Whether to start again after a failure; says why not. A reason that repeats gets one restart, in
+ * case somebody has removed it. */
 static int is_worth_another(restart_budget *budget, run_reason *reason) {
     const int repeats = reason_repeats(reason), before = budget->used;
     const int allowed = restart_is_allowed(budget);

@@ -33,7 +33,8 @@ static char **mpirun_argv(int ranks, char *const *program, char *number, size_t 
     return argv;
 }
 
-/* Open MPI refuses root unless told; a thread pool a core in every rank helps nobody. */
+/* Open MPI refuses to run as root unless told. One thread a rank, so that the thread pools of ranks
+ * do not compete for cores. */
 static void set_environment(int go_on) {
     if (geteuid() == 0) {
         setenv("OMPI_ALLOW_RUN_AS_ROOT", "1", 0);
@@ -46,7 +47,7 @@ static void set_environment(int go_on) {
         unsetenv("DCP_RUN_RESTART");
 }
 
-/* In the child. Its own session: Ctrl-C reaches dcp-run alone, which passes it on in good order. */
+/* In the child. A session of its own, so that Ctrl-C reaches dcp-run alone, which passes it on. */
 static _Noreturn void exec_mpirun(char *const *argv, pid_t parent, const sigset_t *mask,
                                   int go_on) {
     setsid();
@@ -185,7 +186,7 @@ void launcher_job_signal_ranks(const launcher_job *job, int signal) {
         if (job->members[r].fd >= 0) pidfd_send_signal(job->members[r].fd, signal, NULL, 0);
 }
 
-/* Its children first: without it they would be ours, and out of sight until the next look. */
+/* Children first: when it has ended they are ours, and would only be found at the next look. */
 static void kill_tree(void *ctx, pid_t child) {
     const launcher_job *job = ctx;
     if (child == job->mpirun) return;

@@ -15,7 +15,7 @@
 
 enum {
     FIND_POLL_MS = 5,     /* while ranks are still appearing */
-    SETTLE_MS = 1000,     /* without another rank: those missing have ended; then the poll's pace */
+    SETTLE_MS = 1000,     /* if no other rank appears for so long, the missing ones have ended */
     MPIRUN_LINGER_S = 10, /* mpirun's own end after its last rank's */
 };
 
@@ -27,7 +27,7 @@ typedef struct monitor {
     double settled_at; /* when no more ranks are waited for; 0: mpirun has started none yet */
     double grace_s;
     double kill_at;   /* when the ranks get SIGKILL; 0: never */
-    double linger_at; /* when what has outlived all ranks does; 0: a rank lives */
+    double linger_at; /* when what has outlived all ranks gets SIGKILL; 0: a rank lives */
     int orphans_killed;
     launcher_result result;
 } monitor;

@@ -25,7 +25,7 @@ static int fail_errno(const char *path, const char *what, dcp_error *err) {
 
 static const char line_start[] = "{\"step\": ";
 
-/* By the bytes that any metrics file begins with; zeros are what a crash of the machine may leave.
+/* Goes by the first bytes. Zeros are accepted, since a crash of the machine may leave them.
  */
 int report_metrics_check(const char *path, dcp_error *err) {
     char first[sizeof line_start] = "";
@@ -105,7 +105,7 @@ void report_metrics_close(report_metrics *m) {
     free(m);
 }
 
-/* A step that is faster than the fastest products means that these were measured badly. */
+/* Above 1 the fastest products were measured too slow. */
 static double utilization(const report_values *v) { return v->mfu < 1 ? v->mfu : 1; }
 
 static void evaluation_members(const report_values *v, char *out, size_t size) {

@@ -76,7 +76,7 @@ static size_t axis_thin(const plot_axis *a, const double *x, const double *y, si
             if (y[next] > y[high]) high = next;
         }
         const size_t candidates[] = {i, low < high ? low : high, low < high ? high : low, next - 1};
-        for (int c = 0; c < 4; c++) { /* the first and the last of a column only at the ends */
+        for (int c = 0; c < 4; c++) { /* a column's first and last only at the curve's ends */
             const int is_edge = (c == 0 && i > 0) || (c == 3 && next < n);
             if (!is_edge && (!kept || keep[kept - 1] < candidates[c])) keep[kept++] = candidates[c];
         }

@@ -71,7 +71,7 @@ static int open_on_rank_0(run_report *r, dcp_error *err) {
     return open_metrics(r, err);
 }
 
-/* Events of a step: six a stage of a micro-batch, a save's, and room for what comes once. */
+/* Room for a step's events: six for each stage of a micro-batch, those of a save, and some more. */
 static int begin_trace(run_report *r, dcp_error *err) {
     trainer *t = r->t;
     const uint64_t most = 1 << 20;

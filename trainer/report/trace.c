@@ -18,7 +18,7 @@ static const char head[] =
     "{\"otherData\": {\"program\": \"dcp-train\"}, \"displayTimeUnit\": \"ms\",\n"
     "\"traceEvents\": [\n";
 static const char tail[] = "\n]}\n";
-static const double least_wait_s = 1e-6; /* of what is drawn: not to wait takes time, too */
+static const double least_wait_s = 1e-6; /* shorter ones only found nothing to wait for */
 
 struct report_trace {
     MPI_Comm comm;
@@ -28,7 +28,7 @@ struct report_trace {
     int is_empty, has_failed;
     long end;               /* where the tail begins */
     double origin;          /* the start, by rank 0's clock */
-    double *offsets;        /* [world] on rank 0: what a rank's clock is behind */
+    double *offsets;        /* [world] on rank 0: seconds to add to a rank's clock */
     timeline_event *others; /* [room] on rank 0: another rank's */
 };
 
@@ -101,8 +101,8 @@ static void name_rank(report_trace *t, int rank) {
     name_thread(t, rank, FILLS + 1, "fills of stores"); /* the first store is rarely filled */
 }
 
-/* When it was since the start, in whole nanoseconds: what one piece ends with, another begins with,
- * and a viewer drops pieces that overlap by the last digit. */
+/* Time since the start in whole nanoseconds. Rounding keeps pieces that follow each other from
+ * overlapping by the last digit, which makes a viewer drop them. */
 static double nanoseconds(const report_trace *t, int rank, double when) {
     return round((when + t->offsets[rank] - t->origin) * 1e9);
 }
@@ -137,7 +137,7 @@ static int put_tail(report_trace *t, dcp_error *err) {
     return core_fail(err, DCP_ERR_IO, "trace: cannot write: %s", strerror(code));
 }
 
-/* What is there must be a trace, or no file: a mistyped name must not cost a checkpoint. */
+/* A file that exists must be a trace, so that a mistyped name overwrites nothing else. */
 int report_trace_check(const char *path, dcp_error *err) {
     char start[30] = "";
     struct stat st;

@@ -31,7 +31,7 @@ int setup_device_memory(const kernels *k, dcp_device **out, dcp_error *err) {
     return dcp_device_cuda_create(number, stream, out, err);
 }
 
-/* A file's memory is the host's, and no GPU reaches it. */
+/* An offload file is mapped into the host's memory, which the GPU cannot use. */
 static int check_memory(const config *c, const kernels *k, dcp_error *err) {
     const int on_host = kernels_on_host(k);
     if (on_host && c->offloads && !c->offload_path)
@@ -59,7 +59,7 @@ int setup_device_open(const config *c, unsigned number, kernels **out, dcp_error
     return failed;
 }
 
-/* A product of squares, of operands of that type. */
+/* One product of square matrices of that type. */
 static void multiply(kernels *k, kernels_type type, float *memory, size_t side) {
     const float *a = memory + side * side, *b = a + side * side;
     if (type == KERNELS_BF16)
@@ -92,7 +92,7 @@ static float *take_operands(kernels *k, size_t side) {
     return memory;
 }
 
-/* Of products that take some time: a GPU is only as fast as they are large. */
+/* The size of the products to measure: large enough that a GPU is busy. */
 static size_t choose_side(kernels *k, kernels_type type) {
     const double enough_s = 2e-4;
     for (size_t side = LEAST_SIDE; side < MOST_SIDE; side *= 2) {
@@ -118,7 +118,7 @@ double setup_device_peak(kernels *k, kernels_type type, MPI_Comm comm) {
     for (int i = 0; i < TIMINGS && !failed; i++) {
         double now = measure_rate(k, type, memory, side, comm);
         MPI_Allreduce(MPI_IN_PLACE, &now, 1, MPI_DOUBLE, MPI_SUM, comm);
-        if (now > rate) rate = now; /* whatever else the machine did meanwhile only takes away */
+        if (now > rate) rate = now; /* other work on the machine only makes it slower */
     }
     k->free(k, memory);
     return rate;

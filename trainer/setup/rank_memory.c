@@ -63,12 +63,12 @@ uint64_t setup_memory_sum(const setup_memory *m) {
 /* Of the device. */
 typedef struct needs {
     setup_memory m;
-    uint64_t later; /* what kernels may yet take for themselves */
+    uint64_t later; /* what kernels may still allocate for themselves */
     uint64_t bytes; /* of this rank, all together */
     uint64_t unused, all;
 } needs;
 
-/* What the run could do to need less, and does not yet. */
+/* Options that would need less memory and are not in use yet. */
 static void advise(const config *c, char *out, size_t size) {
     snprintf(out, size, "a smaller train_micro_batch_size_per_gpu%s%s or more GPUs take less",
              c->checkpointing ? "" : ", fsdp.activation_checkpointing",
@@ -124,7 +124,7 @@ int setup_memory_check(const trainer *t, dcp_error *err) {
     uint64_t together;
     int ranks;
     if (kernels_on_host(t->k)) return DCP_OK;
-    MPI_Barrier(t->comm); /* no rank still has what it measured products with */
+    MPI_Barrier(t->comm); /* all ranks have freed the operands of their measurement */
     int status = ranks_agree(t->comm, predict(t, &n, err), err); /* nor has gone on to take some */
     if (status != DCP_OK) return status;
     add_up(t, n.bytes, &together, &ranks);

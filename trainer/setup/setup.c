@@ -157,8 +157,8 @@ static int make_transport(trainer *t, dcp_error *err) {
     return ranks_agree(t->comm, failed ? core_fail_memory(err, 0) : DCP_OK, err);
 }
 
-/* An accumulation that the number of ranks contradicts is a mistake at the start of a run; later it
- * is what is left of another number of ranks. */
+/* An accumulation that contradicts the number of ranks is a mistake at the start of a run. On a
+ * resumed run it is ignored, since the number of ranks may have changed. */
 static int check_start(const trainer *t, dcp_error *err) {
     int resumes;
     int status = state_resume_expected(t->c, t->dcp, &resumes, err);
@@ -340,8 +340,8 @@ static int make_work(trainer *t, dcp_error *err) {
     return status;
 }
 
-/* What a rank will need, with the partial sums of the one with most. Kept, to stand beside what was
- * measured. */
+/* What a rank will need, with the partial sums of the rank that has most. Kept for the report,
+ * which shows it beside the measured peak. */
 static int predict(trainer *t, dcp_error *err) {
     setup_memory m;
     const int status = setup_memory_predict(t->c, t->m, &t->plan, t->sequence, &m, err);

@@ -24,7 +24,7 @@ typedef struct evaluation_sums {
     uint64_t counted, right;
 } evaluation_sums;
 
-/* Messages of data.c blame data.path. */
+/* Messages of data/ name data.path; here it is data.eval_path. */
 static int blame_eval_path(int status, const dcp_error *why, dcp_error *err) {
     static const char path[] = "data.path: ";
     const size_t n = strlen(path);
@@ -62,7 +62,7 @@ int step_evaluate_is_due(const trainer *t) {
     return t->eval_samples && (step == t->c->max_steps || (every > 0 && step % every == 0));
 }
 
-/* The micro-batch's samples; those behind the last one begin anew and are ignored. */
+/* Reads the micro-batch's samples. Beyond the last sample it starts over, and ignores those. */
 static int read_micro_batch(trainer *t, uint64_t number, sample_batch *out, dcp_error *err) {
     const uint64_t micro = t->c->micro, first = number * micro, targets = t->shape.targets;
     const uint64_t left = data_samples(t->eval_samples) - first;
@@ -145,7 +145,7 @@ int step_evaluate(trainer *t, step_evaluation *out, dcp_error *err) {
     status = ranks_agree(t->comm, status, err);
     if (status == DCP_OK && out->done)
         status = ranks_agree(t->comm, add_up_ranks(t, &s, out, err), err);
-    memcpy(t->tl.spent, spent, sizeof spent); /* what its passes took is the evaluation's */
+    memcpy(t->tl.spent, spent, sizeof spent); /* the passes count as evaluation alone */
     timeline_add(&t->tl, TIMELINE_EVALUATE, -1, start, MPI_Wtime());
     return status;
 }

@@ -59,7 +59,8 @@ static int tell_failure(const step_saves *s, uint64_t step, int status, const dc
 
 static const double least_wait_s = 1e-5;
 
-/* Of waits for the disk the shortest are left out, and then the last ones. */
+/* Waits for the disk are kept only if they are long, and only while there is room for other phases.
+ */
 static void keep_phase(void *ctx, dcp_phase phase, double begin, double end) {
     step_saves *s = ctx;
     const size_t kept_free = 64,
@@ -74,7 +75,7 @@ static void keep_phase(void *ctx, dcp_phase phase, double begin, double end) {
     s->phases[s->n_phases++].phase = phase;
 }
 
-/* What the save that has ended was at, for the trace. */
+/* Adds the phases of the save that has ended to the trace. */
 static void note_phases(step_saves *s) {
     timeline *tl = &s->t->tl;
     for (size_t i = 0; i < s->n_phases; i++)
@@ -84,7 +85,7 @@ static void note_phases(step_saves *s) {
     s->n_phases = s->lost_phases = 0;
 }
 
-/* A save reads all of the state: what is offloaded need not stay for that. */
+/* A save reads all of the state; pages of offloaded parts are let go as it goes on. */
 static void let_go(void *state, uint64_t done, uint64_t total) {
     (void)done, (void)total;
     state_release_all(state);

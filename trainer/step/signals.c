@@ -17,7 +17,7 @@ void step_signals_hold(void) {
     set_of_requests(&set);
     sigprocmask(SIG_BLOCK, &set, NULL);
     struct sigaction ignore = {.sa_handler = SIG_IGN};
-    sigaction(SIGPIPE, &ignore, NULL); /* a reader of our lines that leaves ends no training */
+    sigaction(SIGPIPE, &ignore, NULL); /* training goes on when the reader of its lines is gone */
 }
 
 step_signal_requests step_signals_take(MPI_Comm comm) {

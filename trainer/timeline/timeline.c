@@ -6,7 +6,7 @@
 #include "programs/fail.h"
 #include "programs/program.h"
 
-/* Of a few tries the one that nothing came between. */
+/* The best of a few tries: the one with the shortest gap. */
 static double compare_clocks(void) {
     double best = 1e300, ahead = 0;
     for (int i = 0; i < 8; i++) {
