@@ -29,7 +29,7 @@ LIMITS = {
     'header agreement': (0, 'who reads a header finds the functions in the .c of its name'),
     'headers alone': (0, 'likewise'),
     'sources alone': (0, 'what others use of a .c stands in the header of its name'),
-    'include depth': (30, 'more than 8 headers below each other are read by nobody'),
+    'include depth': (0, 'more than 8 headers below each other are read by nobody'),
     'upward includes': (0, 'includes are written from the root of their area'),
     'types twice': (0, 'a type has one meaning'),
     'headers twice': (0, 'so does the name of a header'),
