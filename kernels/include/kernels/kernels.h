@@ -20,6 +20,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "kernels/rules.h"
 #include "kernels/shapes.h"
 
 #ifdef __cplusplus
