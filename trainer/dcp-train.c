@@ -46,6 +46,7 @@ static const char about[] =
     "Goes on by itself from the newest complete checkpoint, whatever number of ranks wrote it.\n"
     "key.path=value overrides the file, as optimizer.params.lr=1e-4.";
 static const char notes[] =
+    "device=cuda trains on a GPU, in builds with -DDCP_CUDA=ON: experimental, no GPU has run it.\n"
     "SIGTERM: save after this step and end. SIGUSR1: save after this step and go on.\n"
     "DCP_RUN_RESTART=1 in the environment, as dcp-run sets it: like checkpoint.resume=auto\n"
     "checkpoint.overwrite=false.";
