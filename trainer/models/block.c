@@ -2,9 +2,7 @@
  * stream and leaves the next block's. Backwards, run->dstream carries the gradient of the stream;
  * what the forward did not keep is computed again, and gradients take the place of activations that
  * are no longer needed, so a block runs backwards once for each forward. */
-#include "models/linear.h"
-#include "models/norm.h"
-#include "models/operand.h"
+#include "models/layers.h"
 #include "models/parts.h"
 
 static kernels_attention attention_shape(const model_run *run) {

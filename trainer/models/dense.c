@@ -1,6 +1,5 @@
 /* The hidden layer of a plain MLP: linear, then its activation. */
-#include "models/linear.h"
-#include "models/operand.h"
+#include "models/layers.h"
 #include "models/parts.h"
 
 static linear part_of(const model *m, size_t layer) {

@@ -1,8 +1,6 @@
 /* How the loss comes about: what leaves the last block, normed where the family does that, through
  * a linear layer into cross-entropy. A classifier of images looks at the class token alone. */
-#include "models/linear.h"
-#include "models/norm.h"
-#include "models/operand.h"
+#include "models/layers.h"
 #include "models/parts.h"
 
 static float *last(const model_run *run) { return run->stream[run->m->c.layers]; }

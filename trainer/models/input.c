@@ -1,7 +1,6 @@
 /* How samples enter the stream: tokens through an embedding, images as projected patches behind a
  * class token, vectors as they are. Positions that are learned are added. */
-#include "models/linear.h"
-#include "models/operand.h"
+#include "models/layers.h"
 #include "models/parts.h"
 
 /* Every sample gets the same positions, [length,hidden]. */

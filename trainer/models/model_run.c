@@ -4,8 +4,7 @@
 #include <inttypes.h>
 #include <stdlib.h>
 
-#include "models/norm.h"
-#include "models/operand.h"
+#include "models/layers.h"
 #include "models/parts.h"
 #include "programs/fail.h"
 
