@@ -97,11 +97,8 @@ static void mark_box(const load_job *l, const plan_box *b, uint64_t *marks) {
     size_t k, end;
     step_checkpoint_near(l->ckpt, t, &b->box->box, &k, &end);
     for (; k < end; k++) {
-        const dcp_box held = step_index_row_box(datasets[k].row);
         box_copy copy;
-        if (datasets[k].row->bytes &&
-            core_box_copy_between(&copy, t->tensor.ndim, dcp_dtype_bytes(t->tensor.dtype), &held,
-                                  &b->box->box))
+        if (step_index_shared(datasets[k].row, &b->box->box, &copy))
             mark_runs(&copy, marks + l->first_sum[b->tensor] + datasets[k].first_block);
     }
 }

@@ -56,12 +56,8 @@ void load_pieces_free(load_job *l) {
 /* What one dataset holds of one box. */
 static int make_piece(const load_job *l, const plan_box *b, const state_box *box,
                       const step_dataset *from, move_piece *out) {
-    const dcp_tensor *t = &l->chosen.stored[b->tensor]->tensor;
-    const dcp_box held = step_index_row_box(from->row);
     box_copy copy;
-    if (!from->row->bytes ||
-        !core_box_copy_between(&copy, t->ndim, dcp_dtype_bytes(t->dtype), &held, &box->box))
-        return 0;
+    if (!step_index_shared(from->row, &box->box, &copy)) return 0;
     *out = (move_piece){.file_offset = from->file->base + from->row->offset,
                         .bytes = from->row->bytes,
                         .row = from->row,

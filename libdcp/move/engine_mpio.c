@@ -126,10 +126,9 @@ static int put_part(const mpio_mover *m, const dcp_box *part) {
     const dcp_tensor *t = &p->row->tensor;
     uint32_t dims = core_box_dims(t->ndim);
     uint64_t size = dcp_dtype_bytes(t->dtype);
-    const dcp_box held = step_index_row_box(p->row);
     box_copy copy;
     int status = DCP_OK;
-    core_box_copy_between(&copy, dims, size, &held, part);
+    step_index_shared(p->row, part, &copy);
     for (uint64_t i = 0, a, b; i < copy.runs; i++) {
         core_box_copy_run(&copy, i, &a, &b);
         move_piece_sum(p, a, m->buffer + b, copy.run_bytes);

@@ -45,9 +45,8 @@ int rewrite_runs(const rewrite_box *box, uint64_t offset, uint64_t bytes, rewrit
         n = dcp_box_slice(dims, &box->box, at, end - at, &part);
         step_checkpoint_near(from, t, &part, &k, &last);
         for (; k < last && !status; k++) {
-            const dcp_box held = step_index_row_box(pieces[k].row);
             box_copy copy;
-            if (pieces[k].row->bytes && core_box_copy_between(&copy, dims, size, &held, &part))
+            if (step_index_shared(pieces[k].row, &part, &copy))
                 status = walk_dataset(&w, &pieces[k], &copy, at * size);
         }
     }

@@ -16,6 +16,12 @@ enum { DTYPE_BYTES = 8, FIXED_BYTES = DTYPE_BYTES + 4 + 8 * DCP_MAX_DIMS + 24 };
 #define LONGEST_PATH (DCP_MAX_PATH + 16) /* with its NUL, rounded up to 16 */
 #define LONGEST_ROW (LONGEST_PATH + FIXED_BYTES + BOX_BYTES)
 
+int step_index_shared(const step_row *row, const dcp_box *box, box_copy *out) {
+    const dcp_box held = step_index_row_box(row);
+    return row->bytes && core_box_copy_between(out, row->tensor.ndim,
+                                               dcp_dtype_bytes(row->tensor.dtype), &held, box);
+}
+
 uint64_t step_index_path_bytes(const step_row *rows, size_t n) {
     size_t longest = 0;
     for (size_t i = 0; i < n; i++) {

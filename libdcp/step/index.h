@@ -8,6 +8,8 @@
 #include "dcp/tensor.h"
 #include "step/userblock.h"
 
+struct box_copy;
+
 typedef struct step_row {
     dcp_tensor tensor;  /* global shape; path: the dataset's, "/model/x" or "/model/x@1" */
     const dcp_box *box; /* what of the tensor the dataset holds; NULL: all of it */
@@ -20,6 +22,10 @@ typedef struct step_row {
 static inline dcp_box step_index_row_box(const step_row *row) {
     return row->box ? *row->box : dcp_box_whole(&row->tensor);
 }
+
+/* How the elements that the row's dataset shares with a box of its tensor lie in the dataset (a)
+ * and in the box, dense (b). 0: it shares none. */
+int step_index_shared(const step_row *row, const dcp_box *box, struct box_copy *out);
 
 /* The longest path (with its NUL) rounded up to 16. */
 uint64_t step_index_path_bytes(const step_row *rows, size_t n);

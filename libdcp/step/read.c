@@ -55,13 +55,10 @@ int step_read_bytes(dcp_checkpoint *ckpt, const step_dataset *p, uint64_t offset
     return cache_bytes(&ckpt->cache, p, offset, bytes, out, err);
 }
 
-static int read_dataset(step_block_cache *c, const step_tensor *t, const step_dataset *p,
-                        const dcp_box *want, unsigned char *data, dcp_error *err) {
-    const dcp_box held = step_index_row_box(p->row);
+static int read_dataset(step_block_cache *c, const step_dataset *p, const dcp_box *want,
+                        unsigned char *data, dcp_error *err) {
     box_copy copy;
-    if (!p->row->bytes || !core_box_copy_between(&copy, t->tensor.ndim,
-                                                 dcp_dtype_bytes(t->tensor.dtype), &held, want))
-        return DCP_OK;
+    if (!step_index_shared(p->row, want, &copy)) return DCP_OK;
     int status = DCP_OK;
     for (uint64_t i = 0, a, b; i < copy.runs && !status; i++) {
         core_box_copy_run(&copy, i, &a, &b);
@@ -87,7 +84,7 @@ static int read_checked_box(const dcp_checkpoint *ckpt, step_block_cache *c, con
     size_t k, end;
     step_checkpoint_near(ckpt, t, box, &k, &end);
     for (; k < end && !status; k++)
-        status = read_dataset(c, t, &ckpt->datasets[t->first_dataset + k], box, data, err);
+        status = read_dataset(c, &ckpt->datasets[t->first_dataset + k], box, data, err);
     return status;
 }
 
