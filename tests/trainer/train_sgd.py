@@ -76,5 +76,5 @@ check('optimizer.type "AdamW", the run goes on with "SGD"' in err, err)
 _, err = train(1, config("both.json", optimizer={"type": "SGD", "params": {"nesterov": True, "dampening": 0.5}}), expect=2)
 check("nesterov: needs a momentum above 0 and a dampening of 0" in err, err)
 shown = json.loads(tool("dcp-train", c, "--print-config"))["optimizer"]
-check(shown == {"type": "SGD", "params": {"lr": 0.1, "momentum": 0.9, "dampening": 0, "weight_decay": 0,
+check(shown == {"type": "SGD", "params": {"lr": 0.1, "momentum": 0, "dampening": 0, "weight_decay": 0,
                                           "nesterov": False, "no_decay": []}}, shown)

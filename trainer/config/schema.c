@@ -59,7 +59,7 @@ const config_key config_keys[] = {
     {KEY("optimizer.params.weight_decay", CONFIG_NUMBER, "0.1",
          "share of a parameter that decays, times the learning rate"),
      .max = 1e30, .optimizer = "AdamW"},
-    {KEY("optimizer.params.momentum", CONFIG_NUMBER, "0.9",
+    {KEY("optimizer.params.momentum", CONFIG_NUMBER, "0",
          "share of the buffer that stays in an update"),
      .max = 1, .optimizer = "SGD"},
     {KEY("optimizer.params.dampening", CONFIG_NUMBER, "0",
