@@ -111,7 +111,7 @@ int io_sync(const io_file *file, dcp_error *err) {
 }
 
 int io_sync_folder(const char *path, dcp_error *err) {
-    int fd = open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    int fd = open(path, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
     if (fd < 0) return core_fail_errno(err, "cannot open", path);
     int status = io_publish_sync(fd) ? core_fail_errno(err, "cannot sync", path) : DCP_OK;
     close(fd);
