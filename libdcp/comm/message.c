@@ -32,3 +32,14 @@ int comm_message_exchange(dcp_comm *comm, const comm_message *send, const uint64
     if (status) return status;
     return comm_alltoall(comm, send->data, send_bytes, receive->data, receive_bytes, err);
 }
+
+int comm_message_broadcast(dcp_comm *comm, comm_message *message, int root, dcp_error *err) {
+    uint64_t bytes = message->bytes;
+    int status = comm_broadcast(comm, &bytes, sizeof bytes, root, err);
+    if (status) return status;
+    if (comm->rank != root) message->bytes = 0;
+    if (comm->rank != root && !comm_message_append(message, bytes))
+        status = core_fail_memory(err, bytes);
+    status = comm_agree(comm, status, err);
+    return status ? status : comm_broadcast(comm, message->data, bytes, root, err);
+}

@@ -1,4 +1,4 @@
-/* Messages of any size between all pairs of ranks. */
+/* Messages of any size: between all pairs of ranks, and from one to all. */
 #ifndef DCP_COMM_MESSAGE_H
 #define DCP_COMM_MESSAGE_H
 
@@ -18,5 +18,8 @@ unsigned char *comm_message_append(comm_message *message, uint64_t bytes);
  * with receive_bytes[r] from each rank; its memory is reused. */
 int comm_message_exchange(dcp_comm *comm, const comm_message *send, const uint64_t *send_bytes,
                           comm_message *receive, uint64_t *receive_bytes, dcp_error *err);
+
+/* Collective. The message of `root` becomes that of all ranks; the others' memory is reused. */
+int comm_message_broadcast(dcp_comm *comm, comm_message *message, int root, dcp_error *err);
 
 #endif

@@ -4,7 +4,6 @@
 #include "load/cast.h"
 
 #include <stdlib.h>
-#include <string.h>
 
 #include "core/box.h"
 #include "core/fail.h"
@@ -67,7 +66,6 @@ int load_cast_prepare(load_job *l, dcp_error *err) {
         tensors++;
         boxes += l->chosen.wanted[i]->n_boxes;
     }
-    cast->widens = tensors > 0;
     cast->tensors = calloc(n + 1, sizeof *cast->tensors);
     cast->shadows = calloc(tensors + 1, sizeof *cast->shadows);
     cast->boxes = calloc(boxes + 1, sizeof *cast->boxes);
@@ -235,7 +233,7 @@ int load_cast_read(load_job *l, const plan_box *b, dcp_error *err) {
 }
 
 void load_cast_in_place(const load_job *l) {
-    for (size_t i = 0; i < l->chosen.n && l->cast.widens; i++) {
+    for (size_t i = 0; i < l->chosen.n; i++) {
         const state_tensor *want = l->chosen.wanted[i], *shadow = l->cast.tensors[i];
         for (size_t k = 0; k < want->n_boxes && shadow != want; k++)
             dcp_convert(shadow->tensor.dtype, shadow->boxes[k].data, want->tensor.dtype,

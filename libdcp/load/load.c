@@ -45,16 +45,6 @@ static int move_boxes(load_job *l, dcp_error *err) {
     return status;
 }
 
-static int compare_row(const step_dataset *p, const uint64_t *sums, dcp_error *err) {
-    const uint64_t *stored = p->file->crcs + p->row->first_block;
-    for (uint64_t b = 0; b < step_index_blocks(p->row->bytes); b++)
-        if (core_crc64_finish(sums[b], step_index_block_bytes(p->row->bytes, b)) != stored[b])
-            return core_fail(err, DCP_ERR_CORRUPT,
-                             "%s: tensor %s, block %llu: what was read differs from what was saved",
-                             p->file->path, p->row->tensor.path, (unsigned long long)b);
-    return DCP_OK;
-}
-
 /* Ranks share the comparing. */
 static int prove_sums(load_job *l, dcp_error *err) {
     int status = comm_allreduce(l->comm, l->sums, l->first_sum[l->chosen.n], DCP_REDUCE_XOR, err);
@@ -64,7 +54,7 @@ static int prove_sums(load_job *l, dcp_error *err) {
         const uint64_t *sums = l->sums + l->first_sum[i];
         for (size_t k = 0; k < t->n_datasets && !status && l->boxes.exact[i]; k++) {
             const step_dataset *p = &l->ckpt->datasets[t->first_dataset + k];
-            status = compare_row(p, sums, err);
+            status = step_read_compare_sums(p, sums, err);
             sums += step_index_blocks(p->row->bytes);
         }
     }
@@ -111,7 +101,7 @@ static int check_marked(load_job *l, size_t tensor, const uint64_t *marks, dcp_e
         const step_dataset *p = &l->ckpt->datasets[t->first_dataset + k];
         uint64_t blocks = step_index_blocks(p->row->bytes);
         for (uint64_t b = 0; b < blocks && p->file->reader == l->comm->rank && !status; b++)
-            if (marks[b]) status = step_read_block(l->ckpt, p, b, err);
+            if (marks[b]) status = step_read_block(&l->ckpt->cache, p, b, err);
         marks += blocks;
     }
     return status;

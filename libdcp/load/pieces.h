@@ -13,7 +13,6 @@ typedef struct load_casting {
     state_box *boxes;
     int by_scratch; /* some rank's boxes are on a device: all conversions are from scratch memory */
     int narrows;    /* some tensor is converted from there */
-    int widens;     /* some tensor is converted in place */
 } load_casting;
 
 typedef struct load_job {

@@ -9,19 +9,15 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "core/clock.h"
 #include "core/crc64.h"
 #include "core/fail.h"
+#include "dcp/rewrite.h"
 #include "rewrite/move.h"
 #include "save/calls.h"
 #include "save/save.h"
 #include "step/read.h"
 
 enum { SCRATCH_BYTES = 2 << 20 }; /* SPAN_RUNS of runs.c with what lies between them */
-
-static dcp_box box_of(const dcp_rewrite_options *o, const dcp_tensor *t, int shard, int shards) {
-    return o->cut ? o->cut(o->cut_ctx, t, shard) : dcp_box_chunk(t, shard, shards);
-}
 
 /* `as` is the shard's number, -1 in a global file. */
 static int add_box(rewrite *w, const step_tensor *t, const dcp_box *box, int as, dcp_error *err) {
@@ -41,7 +37,8 @@ static int add_tensor(rewrite *w, const step_tensor *t, const dcp_rewrite_option
         return add_box(w, t, &box, -1, err);
     }
     for (int r = comm->rank; r < shards && !status; r += comm->size) {
-        const dcp_box box = box_of(o, &t->tensor, r, shards);
+        const dcp_box box =
+            o->cut ? o->cut(o->cut_ctx, &t->tensor, r) : dcp_box_chunk(&t->tensor, r, shards);
         status = add_box(w, t, &box, r, err);
     }
     return status;
@@ -70,12 +67,6 @@ static int make_state(rewrite *w, const dcp_rewrite_options *o, dcp_error *err) 
     for (size_t i = 0; i < w->from->n_tensors && !status; i++)
         status = add_tensor(w, &w->from->tensors[i], o, shards, err);
     return status;
-}
-
-static void free_state(rewrite *w) {
-    dcp_state_destroy(w->state);
-    free(w->boxes);
-    free(w->scratch);
 }
 
 enum {
@@ -135,18 +126,6 @@ static void announce_fragments(void *ctx, const save_image *im) {
     free(a.ranges);
 }
 
-static int compare_blocks(const dcp_checkpoint *from, const step_tensor *t, const uint64_t *sums,
-                          dcp_error *err) {
-    const step_dataset *p = &from->datasets[t->first_dataset];
-    for (uint64_t b = 0; b < step_index_blocks(t->bytes); b++)
-        if (core_crc64_finish(sums[b], step_index_block_bytes(t->bytes, b)) !=
-            p->file->crcs[p->row->first_block + b])
-            return core_fail(err, DCP_ERR_CORRUPT,
-                             "%s: tensor %s, block %llu: what was read differs from what was saved",
-                             p->file->path, t->tensor.path, (unsigned long long)b);
-    return DCP_OK;
-}
-
 /* The state id of the new files' tensors. */
 static int make_id(const dcp_checkpoint *from, const uint64_t *sums, char *id, dcp_error *err) {
     uint64_t raw = ~0ULL, *crcs = NULL;
@@ -175,7 +154,7 @@ static int find_damage(dcp_checkpoint *from, dcp_error *err) {
         for (size_t k = 0; k < from->tensors[i].n_datasets && !status; k++) {
             const step_dataset *p = &from->datasets[from->tensors[i].first_dataset + k];
             for (uint64_t b = 0; b < step_index_blocks(p->row->bytes) && !status; b++)
-                status = step_read_block(from, p, b, err);
+                status = step_read_block(&from->cache, p, b, err);
         }
     if (status) return status;
     return core_fail(err, DCP_ERR_CORRUPT,
@@ -196,8 +175,9 @@ static int prove_sums(void *ctx, const uint64_t *sums, dcp_error *err) {
         return status || !strcmp(id, from->state_id) ? status : find_damage(from, err);
     }
     for (size_t i = 0; i < from->n_tensors && !status; i++) {
-        status = compare_blocks(from, &from->tensors[i], sums, err);
-        sums += step_index_blocks(from->tensors[i].bytes);
+        const step_dataset *p = &from->datasets[from->tensors[i].first_dataset];
+        status = step_read_compare_sums(p, sums, err);
+        sums += step_index_blocks(p->row->bytes);
     }
     return status;
 }
@@ -227,7 +207,9 @@ int dcp_rewrite(dcp_checkpoint *from, dcp_store *to, const dcp_rewrite_options *
     w.progress = &progress;
     if (!status) status = save_run(to, &r, &progress, &figures, err);
     save_request_free(&r);
-    free_state(&w);
+    dcp_state_destroy(w.state);
+    free(w.boxes);
+    free(w.scratch);
     if (!status && report) *report = figures;
     return status;
 }

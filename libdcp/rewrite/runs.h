@@ -3,7 +3,6 @@
 #define DCP_REWRITE_RUNS_H
 
 #include "core/fail.h"
-#include "dcp/rewrite.h"
 #include "step/checkpoint.h"
 
 struct move_progress;

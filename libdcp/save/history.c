@@ -8,7 +8,6 @@
 
 #include <fcntl.h>
 #include <limits.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
@@ -19,11 +18,9 @@
 #include "move/engine.h"
 #include "save/layout.h"
 #include "save/request.h"
-#include "step/checkpoint.h"
 #include "step/folder.h"
 #include "step/list.h"
 #include "step/tables.h"
-#include "store/directory.h"
 
 /* Files of a step that this rank has a part in. */
 static size_t count_files(const dcp_comm *comm, const save_request *r) {

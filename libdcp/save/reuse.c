@@ -17,10 +17,8 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/stat.h>
 #include <unistd.h>
 
-#include "core/crc64.h"
 #include "core/fail.h"
 #include "core/search.h"
 #include "io/clone.h"

@@ -8,6 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "comm/message.h"
 #include "core/bytes.h"
 #include "core/clock.h"
 #include "core/crc64.h"
@@ -258,22 +259,6 @@ static int shards_prepare(dcp_store *store, const save_request *r, const save_la
     return all->sums ? dcp_comm_self(&all->self, err) : core_fail_memory(err, all->blocks * 8);
 }
 
-/* Rank 0's JSON to all. */
-static int share_meta(dcp_comm *comm, const char *meta, char **out, dcp_error *err) {
-    uint64_t bytes = meta ? strlen(meta) + 1 : 0;
-    int status = comm_broadcast(comm, &bytes, sizeof bytes, 0, err);
-    if (status) return status;
-    char *text = malloc(bytes + 1);
-    if (text && meta) memcpy(text, meta, bytes);
-    status = comm_agree(comm, text ? DCP_OK : core_fail_memory(err, bytes), err);
-    if (!status) status = comm_broadcast(comm, text, bytes, 0, err);
-    if (status)
-        free(text);
-    else
-        *out = text;
-    return status;
-}
-
 /* The shards' own communicators called this rank 0; now it gets its number among all. */
 static int agree_on_shards(dcp_comm *comm, int status, dcp_error *err) {
     if (status && err) err->rank = -1;
@@ -296,7 +281,8 @@ static void shards_free(shards *all) {
 int save_sharded(dcp_store *store, const save_request *r, const save_layout *plan,
                  const char *folder, move_progress *progress, dcp_report *report, dcp_error *err) {
     shards all = {.store = store};
-    char *meta = NULL;
+    comm_message meta = {.data = (unsigned char *)r->meta}; /* rank 0's, then that of all */
+    if (r->meta) meta.bytes = strlen(r->meta) + 1;
     int status = shards_prepare(store, r, plan, &all, err);
     for (size_t i = 0; i < all.n && !status; i++)
         status = shard_write(&all.list[i], &all, r, plan, folder, progress, report, err);
@@ -308,18 +294,18 @@ int save_sharded(dcp_store *store, const save_request *r, const save_layout *pla
         status = comm_allreduce(store->comm, &report->cloned_bytes, 1, DCP_REDUCE_SUM, err);
     if (!status && r->mover)
         status = comm_agree(store->comm, r->mover->prove(r->mover->ctx, all.sums, err), err);
-    if (!status) status = share_meta(store->comm, r->meta, &meta, err);
+    if (!status) status = comm_message_broadcast(store->comm, &meta, 0, err);
     if (status) goto free_all;
     save_history_note(save_context_of(store)->noted, r, all.sums);
     uint64_t id = state_id(r, &all);
     for (size_t i = 0; i < all.n && !status; i++) {
-        status = shard_meta(&all.list[i], meta, plan->shards, id, err);
+        status = shard_meta(&all.list[i], (char *)meta.data, plan->shards, id, err);
         if (!status) status = save_image_finish(&all.list[i].im, report, err);
         if (!status) save_image_note_recycled(&all.list[i].im, r->step);
     }
     status = agree_on_shards(store->comm, status, err);
 free_all:
-    free(meta);
+    if (!r->meta) free(meta.data);
     shards_free(&all);
     return status;
 }

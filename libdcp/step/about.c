@@ -4,7 +4,6 @@
 #include "step/about.h"
 #include "dcp/checkpoint.h"
 
-#include <errno.h>
 #include <fcntl.h>
 #include <inttypes.h>
 #include <limits.h>

@@ -10,6 +10,7 @@
 #include <string.h>
 #include <sys/stat.h>
 
+#include "comm/message.h"
 #include "core/box.h"
 #include "core/cover.h"
 #include "core/fail.h"
@@ -299,22 +300,16 @@ static int resolve(const char *path, char *folder, dcp_error *err) {
 
 /* One file's packed tables from its reader, which checks their rows, to all. */
 static int share_tables(dcp_comm *comm, step_file *file, dcp_error *err) {
-    unsigned char *packed = NULL;
-    uint64_t bytes = 0;
-    int status = DCP_OK;
-    if (comm->rank == file->reader) status = step_tables_pack(file->path, &packed, &bytes, err);
+    comm_message packed = {0};
+    int status = DCP_OK, checked = comm->rank != file->reader;
+    if (!checked) status = step_tables_pack(file->path, &packed.data, &packed.bytes, err);
     status = comm_agree(comm, status, err);
-    if (status) return status;
-    status = comm_broadcast(comm, &bytes, sizeof bytes, file->reader, err);
-    if (status) goto free_packed;
-    if (comm->rank != file->reader) packed = malloc(bytes);
-    status = comm_agree(comm, packed ? DCP_OK : core_fail_memory(err, bytes), err);
-    if (!status) status = comm_broadcast(comm, packed, bytes, file->reader, err);
-    int checked = comm->rank != file->reader;
-    if (!status)
-        status = comm_agree(comm, step_tables_unpack(file, packed, bytes, checked, err), err);
-free_packed:
-    free(packed);
+    if (!status) status = comm_message_broadcast(comm, &packed, file->reader, err);
+    if (!status) {
+        status = step_tables_unpack(file, packed.data, packed.bytes, checked, err);
+        status = comm_agree(comm, status, err);
+    }
+    free(packed.data);
     return status;
 }
 

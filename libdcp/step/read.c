@@ -1,6 +1,8 @@
 /* Reading a box by whole blocks, each checked in the buffer it was read into. The block read last
  * is kept, so that reading along a tensor reads each block once. Each reader has its own buffer;
  * the rest is shared, and reads change nothing of it except that they open files. */
+#include "step/read.h"
+
 #include <stdlib.h>
 #include <string.h>
 
@@ -8,10 +10,24 @@
 #include "core/crc64.h"
 #include "core/fail.h"
 #include "dcp/inspect.h"
-#include "step/checkpoint.h"
 
-static int cache_block(step_block_cache *c, const step_dataset *p, uint64_t number,
-                       dcp_error *err) {
+static int compare_block(const step_dataset *p, uint64_t number, uint64_t crc, dcp_error *err) {
+    if (crc == p->file->crcs[p->row->first_block + number]) return DCP_OK;
+    return core_fail(err, DCP_ERR_CORRUPT,
+                     "%s: tensor %s, block %llu: what was read differs from what was saved",
+                     p->file->path, p->row->tensor.path, (unsigned long long)number);
+}
+
+int step_read_compare_sums(const step_dataset *p, const uint64_t *sums, dcp_error *err) {
+    int status = DCP_OK;
+    for (uint64_t b = 0; b < step_index_blocks(p->row->bytes) && !status; b++) {
+        uint64_t bytes = step_index_block_bytes(p->row->bytes, b);
+        status = compare_block(p, b, core_crc64_finish(sums[b], bytes), err);
+    }
+    return status;
+}
+
+int step_read_block(step_block_cache *c, const step_dataset *p, uint64_t number, dcp_error *err) {
     if (c->row == p->row && c->number == number) return DCP_OK;
     if (!c->data && posix_memalign((void **)&c->data, PAGE_BYTES, BLOCK_BYTES))
         return core_fail_memory(err, BLOCK_BYTES);
@@ -21,25 +37,18 @@ static int cache_block(step_block_cache *c, const step_dataset *p, uint64_t numb
     uint64_t bytes = step_index_block_bytes(p->row->bytes, number);
     status = io_read_plain(p->file->plain, c->data, bytes, p->row->offset + number * BLOCK_BYTES,
                            p->file->path, err);
+    if (!status) status = compare_block(p, number, core_crc64(c->data, bytes), err);
     if (status) return status;
-    if (core_crc64(c->data, bytes) != p->file->crcs[p->row->first_block + number])
-        return core_fail(err, DCP_ERR_CORRUPT,
-                         "%s: tensor %s, block %llu: what was read differs from what was saved",
-                         p->file->path, p->row->tensor.path, (unsigned long long)number);
     c->row = p->row;
     c->number = number;
     return DCP_OK;
 }
 
-int step_read_block(dcp_checkpoint *ckpt, const step_dataset *p, uint64_t number, dcp_error *err) {
-    return cache_block(&ckpt->cache, p, number, err);
-}
-
-static int cache_bytes(step_block_cache *c, const step_dataset *p, uint64_t offset, uint64_t bytes,
-                       unsigned char *out, dcp_error *err) {
+int step_read_bytes(step_block_cache *c, const step_dataset *p, uint64_t offset, uint64_t bytes,
+                    unsigned char *out, dcp_error *err) {
     while (bytes) {
         uint64_t number = offset / BLOCK_BYTES, at = offset % BLOCK_BYTES;
-        int status = cache_block(c, p, number, err);
+        int status = step_read_block(c, p, number, err);
         if (status) return status;
         uint64_t part = BLOCK_BYTES - at < bytes ? BLOCK_BYTES - at : bytes;
         memcpy(out, c->data + at, part);
@@ -50,11 +59,6 @@ static int cache_bytes(step_block_cache *c, const step_dataset *p, uint64_t offs
     return DCP_OK;
 }
 
-int step_read_bytes(dcp_checkpoint *ckpt, const step_dataset *p, uint64_t offset, uint64_t bytes,
-                    unsigned char *out, dcp_error *err) {
-    return cache_bytes(&ckpt->cache, p, offset, bytes, out, err);
-}
-
 static int read_dataset(step_block_cache *c, const step_dataset *p, const dcp_box *want,
                         unsigned char *data, dcp_error *err) {
     box_copy copy;
@@ -62,7 +66,7 @@ static int read_dataset(step_block_cache *c, const step_dataset *p, const dcp_bo
     int status = DCP_OK;
     for (uint64_t i = 0, a, b; i < copy.runs && !status; i++) {
         core_box_copy_run(&copy, i, &a, &b);
-        status = cache_bytes(c, p, a, copy.run_bytes, data + b, err);
+        status = step_read_bytes(c, p, a, copy.run_bytes, data + b, err);
     }
     return status;
 }

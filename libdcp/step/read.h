@@ -4,10 +4,14 @@
 
 #include "step/checkpoint.h"
 
-/* Reads and checks one block of a dataset, into ckpt->cache. */
-int step_read_block(dcp_checkpoint *ckpt, const step_dataset *p, uint64_t number, dcp_error *err);
+/* Reads and checks one block of a dataset, into the cache. */
+int step_read_block(step_block_cache *c, const step_dataset *p, uint64_t number, dcp_error *err);
 /* Bytes [offset, offset + bytes) of a dataset, out of such blocks. */
-int step_read_bytes(dcp_checkpoint *ckpt, const step_dataset *p, uint64_t offset, uint64_t bytes,
+int step_read_bytes(step_block_cache *c, const step_dataset *p, uint64_t offset, uint64_t bytes,
                     unsigned char *out, dcp_error *err);
+
+/* DCP_ERR_CORRUPT where `sums`, raw checksums of what was read of the dataset's blocks, are not
+ * those of what was saved. */
+int step_read_compare_sums(const step_dataset *p, const uint64_t *sums, dcp_error *err);
 
 #endif

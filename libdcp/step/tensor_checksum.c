@@ -11,8 +11,8 @@
 
 /* The dataset's bytes (a) in the tensor (b). */
 static void runs_of(const step_tensor *t, const step_dataset *p, box_copy *copy) {
-    const dcp_box all = dcp_box_whole(&t->tensor), held = step_index_row_box(p->row);
-    core_box_copy_between(copy, t->tensor.ndim, dcp_dtype_bytes(t->tensor.dtype), &held, &all);
+    const dcp_box all = dcp_box_whole(&t->tensor);
+    step_index_shared(p->row, &all, copy);
 }
 
 int step_tensor_is_runs(const dcp_checkpoint *ckpt, const step_tensor *t) {

@@ -1,11 +1,9 @@
 /* Steps are tried from the newest to the oldest until each file of one is seen by some rank. */
 #include "step/visibility.h"
 
-#include <inttypes.h>
 #include <limits.h>
 #include <stdio.h>
 #include <stdlib.h>
-#include <string.h>
 #include <unistd.h>
 
 #include "core/fail.h"

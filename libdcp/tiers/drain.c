@@ -5,7 +5,6 @@
 #include "tiers/drain.h"
 
 #include <limits.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -27,7 +26,7 @@ typedef struct source {
 
 static int read_source(void *ctx, uint64_t offset, uint64_t bytes, void *out, dcp_error *err) {
     const source *s = ctx;
-    return step_read_bytes(s->ckpt, s->piece, s->first + offset, bytes, out, err);
+    return step_read_bytes(&s->ckpt->cache, s->piece, s->first + offset, bytes, out, err);
 }
 
 /* The box of the dataset that this rank passes on: all of it, or of a whole tensor in one file that

@@ -66,17 +66,17 @@ static void find_datasets(verify_sums *t) {
     t->first[ckpt->n_files] = n;
 }
 
-/* The summed_dataset of a row. */
-static summed_dataset *dataset_of(const verify_sums *t, const step_dataset *p) {
-    size_t f = (size_t)(p->file - t->ckpt->files), low = t->first[f], high = t->first[f + 1];
-    while (high - low > 1) {
+/* The first summed_dataset of the file that ends after `offset`. */
+static size_t first_dataset_after(const verify_sums *t, size_t f, uint64_t offset) {
+    size_t low = t->first[f], high = t->first[f + 1];
+    while (low < high) {
         size_t middle = low + (high - low) / 2;
-        if (t->datasets[middle].row->offset <= p->row->offset)
-            low = middle;
-        else
+        if (t->datasets[middle].row->offset + t->datasets[middle].row->bytes > offset)
             high = middle;
+        else
+            low = middle + 1;
     }
-    return &t->datasets[low];
+    return low;
 }
 
 static int find_tensor_runs(const verify_sums *t, size_t tensor, dcp_error *err) {
@@ -85,7 +85,8 @@ static int find_tensor_runs(const verify_sums *t, size_t tensor, dcp_error *err)
     for (size_t k = 0; k < whole->n_datasets; k++) {
         const step_dataset *p = &t->ckpt->datasets[whole->first_dataset + k];
         const dcp_box held = step_index_row_box(p->row);
-        summed_dataset *e = dataset_of(t, p);
+        size_t f = (size_t)(p->file - t->ckpt->files);
+        summed_dataset *e = &t->datasets[first_dataset_after(t, f, p->row->offset)];
         box_copy copy;
         core_box_copy_between(&copy, whole->tensor.ndim, dcp_dtype_bytes(whole->tensor.dtype), &all,
                               &held);
@@ -170,19 +171,6 @@ static void add_to_outside(const verify_sums *t, size_t f, uint64_t position,
                            const unsigned char *data, uint64_t bytes) {
     uint64_t after = t->outside_bytes[f] - position - bytes;
     xor_into(outside_sum(t, f), core_crc64_shift(core_crc64_raw(0, data, bytes), after));
-}
-
-/* The first summed_dataset of the file that ends after `offset`. */
-static size_t first_dataset_after(const verify_sums *t, size_t f, uint64_t offset) {
-    size_t low = t->first[f], high = t->first[f + 1];
-    while (low < high) {
-        size_t middle = low + (high - low) / 2;
-        if (t->datasets[middle].row->offset + t->datasets[middle].row->bytes > offset)
-            high = middle;
-        else
-            low = middle + 1;
-    }
-    return low;
 }
 
 /* What lies between datasets at `offset`, up to `end` or the summed_dataset e; its bytes. */
