@@ -15,7 +15,7 @@
 #include "load/pieces.h"
 #include "load/select.h"
 #include "move/engine.h"
-#include "plan/tensors.h"
+#include "plan/agreement.h"
 #include "step/read.h"
 
 /* Of boxes that are filled where they are; see load_cast_narrow. */

@@ -10,7 +10,7 @@
 #include "core/crc64.h"
 #include "core/fail.h"
 #include "move/engine.h"
-#include "plan/values.h"
+#include "plan/agreement.h"
 
 typedef char path_text[DCP_MAX_PATH + 1];
 

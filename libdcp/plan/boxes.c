@@ -11,7 +11,7 @@
 #include "core/box.h"
 #include "core/cover.h"
 #include "core/fail.h"
-#include "plan/values.h"
+#include "plan/agreement.h"
 
 typedef struct arbiter_box {
     const unsigned char *wire; /* the box as it came */

@@ -11,7 +11,7 @@
 
 #include "core/fail.h"
 #include "move/engine.h"
-#include "plan/values.h"
+#include "plan/agreement.h"
 #include "save/context.h"
 #include "save/save.h"
 

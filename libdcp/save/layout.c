@@ -8,8 +8,7 @@
 #include "core/crc64.h"
 #include "core/fail.h"
 #include "move/engine.h"
-#include "plan/tensors.h"
-#include "plan/values.h"
+#include "plan/agreement.h"
 #include "save/request.h"
 
 #define META_UNIT (64u << 10)

@@ -12,6 +12,7 @@
 
 #include "comm/comm.h"
 #include "core/fail.h"
+#include "plan/agreement.h"
 #include "redundancy/groups.h"
 #include "store/directory.h"
 #include "store/recycle.h"
@@ -137,10 +138,6 @@ free_all:
     return status;
 }
 
-static int is_left_over(const char *name) {
-    return strncmp(name, ".tmp-", 5) == 0 || strncmp(name, ".trash-", 7) == 0;
-}
-
 /* Removes what a killed writer left, and logs it. */
 static void remove_left_overs(dcp_store *store) {
     DIR *stream = opendir(store->dir);
@@ -148,7 +145,7 @@ static void remove_left_overs(dcp_store *store) {
     struct dirent *entry;
     dcp_error err;
     while ((entry = readdir(stream))) {
-        if (!is_left_over(entry->d_name)) continue;
+        if (strncmp(entry->d_name, ".tmp-", 5) && strncmp(entry->d_name, ".trash-", 7)) continue;
         if (store_directory_remove(store->dir_fd, entry->d_name) == 0) {
             store_log(store, DCP_LOG_INFO, "removed %s/%s, which a killed writer left", store->dir,
                       entry->d_name);
@@ -211,24 +208,13 @@ static int read_redundancy(const dcp_store *store, const char *text, redundancy_
 
 /* What all ranks of a private store act upon together has to be the same on all of them. */
 static int agree_on_options(dcp_store *store, const redundancy_spec *spec, dcp_error *err) {
-    uint64_t is_private = store->options.private_dirs != 0;
-    uint64_t keep = is_private ? store->options.keep : 0;
-    uint64_t redundancy = (uint64_t)spec->kind << 32 | (uint64_t)spec->lost;
-    uint64_t most[6] = {is_private, ~is_private, keep, ~keep, redundancy, ~redundancy};
-    int status = comm_allreduce(store->comm, most, 6, DCP_REDUCE_MAX, err);
-    if (status != DCP_OK) return status;
-    if (most[0] != ~most[1])
-        return core_fail(err, DCP_ERR_MISMATCH,
-                         "dcp_store_open: private_dirs is set on some ranks and not on others");
-    if (most[2] != ~most[3])
-        return core_fail(err, DCP_ERR_MISMATCH,
-                         "dcp_store_open: ranks passed different values for keep: from %llu to "
-                         "%llu",
-                         (unsigned long long)~most[3], (unsigned long long)most[2]);
-    if (most[4] != ~most[5])
-        return core_fail(err, DCP_ERR_MISMATCH,
-                         "dcp_store_open: ranks passed different values for redundancy");
-    return DCP_OK;
+    int is_private = store->options.private_dirs != 0;
+    const plan_value values[] = {
+        {"private_dirs", (uint64_t)is_private, 0},
+        {"keep", is_private ? store->options.keep : 0, 0},
+        {"redundancy", (uint64_t)spec->kind << 32 | (uint64_t)spec->lost, 1},
+    };
+    return plan_same(store->comm, values, sizeof values / sizeof *values, err);
 }
 
 static int open_store(dcp_store *store, const char *dir, const char *redundancy, dcp_error *err) {

@@ -8,8 +8,6 @@
  * before all are ready, and if one fails, all take the name back. */
 #include "store/publication.h"
 
-#include <errno.h>
-#include <fcntl.h>
 #include <limits.h>
 #include <stdio.h>
 #include <string.h>
@@ -97,7 +95,7 @@ static int set_aside(const dcp_store *store, renaming *r, dcp_error *err) {
         r->old[0] = '\0';
         return store_fail_errno(store, "cannot rename", r->name, err);
     }
-    return io_publish_sync(fd) ? store_fail_errno(store, "cannot sync", ".", err) : DCP_OK;
+    return store_sync(store, err);
 }
 
 /* Gives the step's name to the temporary folder. */
@@ -120,9 +118,7 @@ static int make_visible(const dcp_store *store, renaming *r, dcp_error *err) {
     int status = take_name(store, r, err);
     if (status != DCP_OK) return status;
     r->taken = 1;
-    if (io_publish_sync(store->dir_fd) != 0)
-        return store_fail_errno(store, "cannot sync", ".", err);
-    return DCP_OK;
+    return store_sync(store, err);
 }
 
 /* Undoes the renames, so that a rollback finds the new folder under its temporary name. */

@@ -3,7 +3,6 @@
  * complete, so that a rebuild that fails leaves the step no worse than it was. */
 #include "store/restore.h"
 
-#include <fcntl.h>
 #include <jansson.h>
 #include <limits.h>
 #include <stdio.h>
@@ -13,7 +12,7 @@
 #include "comm/comm.h"
 #include "core/fail.h"
 #include "io/file.h"
-#include "plan/values.h"
+#include "plan/agreement.h"
 #include "redundancy/reconstruct.h"
 #include "step/about.h"
 #include "step/list.h"
@@ -92,13 +91,6 @@ static int restore_step(restoration *r, dcp_error *err) {
     return status;
 }
 
-/* One more than the newest complete step below `limit` that any node has; 0: none. */
-static int next_step(const restoration *r, const dcp_step *steps, size_t n, uint64_t limit,
-                     uint64_t *next, dcp_error *err) {
-    *next = step_list_newest_below(steps, n, limit);
-    return comm_allreduce(r->store->comm, next, 1, DCP_REDUCE_MAX, err);
-}
-
 static void note_lost(restoration *r, const dcp_error *why) {
     if (!r->newest.status) r->newest = *why;
     if (r->store->comm->rank == 0)
@@ -107,9 +99,10 @@ static void note_lost(restoration *r, const dcp_error *why) {
 }
 
 static int restore_newest(restoration *r, const dcp_step *steps, size_t n, dcp_error *err) {
-    for (uint64_t limit = UINT64_MAX, next;; limit = r->step) {
+    for (uint64_t limit = UINT64_MAX;; limit = r->step) {
         dcp_error why = {0};
-        int status = next_step(r, steps, n, limit, &next, err);
+        uint64_t next = step_list_newest_below(steps, n, limit); /* that any node has */
+        int status = comm_allreduce(r->store->comm, &next, 1, DCP_REDUCE_MAX, err);
         if (status) return status;
         if (!next) break;
         r->step = next - 1;

@@ -4,15 +4,10 @@
  * name is complete at every moment. */
 #include "store/retention.h"
 
-#include <errno.h>
-#include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>
-#include <string.h>
 
 #include "comm/comm.h"
-#include "core/fail.h"
-#include "io/publish.h"
 #include "step/list.h"
 #include "store/directory.h"
 #include "store/recycle.h"
@@ -21,9 +16,7 @@
 static int lose_name(dcp_store *store, const char *name, const char *trash, dcp_error *err) {
     if (renameat(store->dir_fd, name, store->dir_fd, trash) != 0)
         return store_fail_errno(store, "cannot rename", name, err);
-    if (io_publish_sync(store->dir_fd) != 0)
-        return store_fail_errno(store, "cannot sync", ".", err);
-    return DCP_OK;
+    return store_sync(store, err);
 }
 
 int store_discard(dcp_store *store, const char *name, dcp_error *err) {
@@ -148,8 +141,7 @@ int store_set_aside(dcp_store *store, dcp_error *err) {
     int status = DCP_OK;
     if (store_leads(store) && store->abandon_pending) {
         status = store_abandon(store, err);
-        if (status == DCP_OK && io_publish_sync(store->dir_fd) != 0)
-            status = store_fail_errno(store, "cannot sync", ".", err);
+        if (status == DCP_OK) status = store_sync(store, err);
     }
     status = comm_agree(store->comm, status, err);
     if (status == DCP_OK) store->abandon_pending = 0;

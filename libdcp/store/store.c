@@ -5,10 +5,10 @@
 #include <limits.h>
 #include <stdarg.h>
 #include <stdio.h>
-#include <string.h>
 
 #include "comm/comm.h"
 #include "core/fail.h"
+#include "io/publish.h"
 
 int store_leads(const dcp_store *store) { return store->comm->rank == store->leader; }
 
@@ -32,7 +32,12 @@ int store_fail_errno(const dcp_store *store, const char *what, const char *name,
     int code = errno;
     snprintf(path, sizeof path, "%s/%s", store->dir, name);
     errno = code;
-    return core_fail_errno(err, what, strcmp(name, ".") == 0 ? store->dir : path);
+    return core_fail_errno(err, what, path);
+}
+
+int store_sync(const dcp_store *store, dcp_error *err) {
+    return io_publish_sync(store->dir_fd) ? core_fail_errno(err, "cannot sync", store->dir)
+                                          : DCP_OK;
 }
 
 int dcp_store_continue_from(dcp_store *store, uint64_t step, dcp_error *err) {

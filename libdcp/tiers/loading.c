@@ -1,16 +1,13 @@
 /* Choosing what to load. The steps of all stores are candidates, newest first. Each is tried until
  * one loads. */
 #include <limits.h>
-#include <stdio.h>
 #include <stdlib.h>
-#include <string.h>
 
 #include "comm/comm.h"
 #include "core/fail.h"
-#include "plan/values.h"
+#include "plan/agreement.h"
 #include "step/list.h"
 #include "store/restore.h"
-#include "tiers/given.h"
 #include "tiers/tiers.h"
 
 typedef struct candidates {

@@ -8,7 +8,6 @@
 #include "core/fail.h"
 #include "device/staging.h"
 #include "tiers/drain.h"
-#include "tiers/given.h"
 
 static int copy_tier(const dcp_tier *given, int rank, tier *out, dcp_error *err) {
     int status = tiers_given_path(given, rank, &out->path, err);

@@ -7,7 +7,7 @@
 
 #include "comm/comm.h"
 #include "core/fail.h"
-#include "plan/values.h"
+#include "plan/agreement.h"
 #include "save/context.h"
 #include "store/retention.h"
 #include "tiers/drain.h"
@@ -27,11 +27,8 @@ int dcp_tiers_has(const dcp_tiers *tiers, size_t i, uint64_t step) {
     return i < tiers->n && tiers->list[i].has_step && tiers->list[i].step == step;
 }
 
-static void lend_staging(dcp_tiers *tiers, tier *t) {
-    save_context_swap_staging(t->store, &tiers->staging);
-}
-
-static void take_back_staging(dcp_tiers *tiers, tier *t) {
+/* Lends the store the staging memory, or takes it back. */
+static void swap_staging(dcp_tiers *tiers, tier *t) {
     save_context_swap_staging(t->store, &tiers->staging);
 }
 
@@ -48,7 +45,7 @@ int dcp_tiers_wait(dcp_tiers *tiers, dcp_report *report, dcp_error *err) {
     if (!tiers->flight) return DCP_OK;
     int status = dcp_save_wait(tiers->flight, report, err);
     tiers->flight = NULL;
-    take_back_staging(tiers, tiers->flight_tier);
+    swap_staging(tiers, tiers->flight_tier);
     tiers_note(tiers->flight_tier, tiers->flight_step, status);
     for (size_t i = 0; i < tiers->n; i++) {
         tier *t = &tiers->list[i];
@@ -175,9 +172,9 @@ int dcp_tiers_prepare(dcp_tiers *tiers, const dcp_state *state, const dcp_save_o
             err, DCP_ERR_STATE,
             "dcp_tiers_prepare: a save is in flight or a store is being filled: call it "
             "before the first save");
-    lend_staging(tiers, tiers->list);
+    swap_staging(tiers, tiers->list);
     const int status = dcp_save_prepare(tiers->list[0].store, state, options, err);
-    take_back_staging(tiers, tiers->list);
+    swap_staging(tiers, tiers->list);
     return status;
 }
 
@@ -193,10 +190,10 @@ int dcp_tiers_save_async(dcp_tiers *tiers, uint64_t step, const dcp_state *state
     const dcp_save_options own = options_of(first, options);
     tiers->flight_tier = first;
     tiers->flight_step = step;
-    lend_staging(tiers, first);
+    swap_staging(tiers, first);
     if (!status)
         status = dcp_save_async(first->store, step, state, json, &own, &tiers->flight, err);
-    if (status) take_back_staging(tiers, first);
+    if (status) swap_staging(tiers, first);
     for (size_t i = 0; i < tiers->n && status; i++) tiers->list[i].waiting = 0;
     return status;
 }
@@ -223,9 +220,9 @@ int dcp_tiers_save(dcp_tiers *tiers, uint64_t step, const dcp_state *state, cons
         if (failed) tiers_warn(tiers, failed, step, &why);
         failed = NULL;
         const dcp_save_options own = options_of(t, options);
-        lend_staging(tiers, t);
+        swap_staging(tiers, t);
         int outcome = dcp_save(t->store, step, state, json, &own, report, &why);
-        take_back_staging(tiers, t);
+        swap_staging(tiers, t);
         tiers_note(t, step, outcome);
         saved += !outcome;
         if (outcome) failed = t, failure = outcome;

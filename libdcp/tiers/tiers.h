@@ -1,4 +1,4 @@
-/* The list of stores, from inside. */
+/* The list of stores: as a caller gives it, and from inside. */
 #ifndef DCP_TIERS_TIERS_H
 #define DCP_TIERS_TIERS_H
 
@@ -35,6 +35,13 @@ struct dcp_tiers {
     uint64_t flight_step;
     dcp_save_options given; /* to the save in flight; about_json is a copy */
 };
+
+/* The path with {rank} and {host} replaced, malloc'd. DCP_ERR_ARG: other braces, or any of them in
+ * a shared store's path. */
+int tiers_given_path(const dcp_tier *given, int rank, char **out, dcp_error *err);
+
+/* Collective: all ranks have the same list, but for the paths. */
+int tiers_given_agree(dcp_comm *comm, const dcp_tier *list, size_t n, dcp_error *err);
 
 /* On rank 0. */
 void tiers_log(const dcp_tiers *tiers, dcp_log_level level, const char *fmt, ...) DCP_PRINTF(3, 4);

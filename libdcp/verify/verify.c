@@ -16,7 +16,7 @@
 #include "h5/skeleton.h"
 #include "io/sweep.h"
 #include "io/threads.h"
-#include "plan/values.h"
+#include "plan/agreement.h"
 #include "redundancy/parity.h"
 #include "step/about.h"
 #include "step/checkpoint.h"

@@ -108,7 +108,9 @@ static void what_is_refused(const scratch *s, const given *g) {
     if (s->size > 1) {
         options.keep = s->rank == 1 ? 7 : 3;
         check_same_failure(dcp_store_open(s->comm, dir, &options, &second, &failure),
-                           DCP_ERR_MISMATCH, &failure, "keep: from 3 to 7");
+                           DCP_ERR_MISMATCH, &failure, "values for keep: 3 on rank");
+        check_same_failure(dcp_store_open(s->comm, dir, &options, &second, &failure),
+                           DCP_ERR_MISMATCH, &failure, "7 on rank 1");
         options.private_dirs = s->rank == 1;
         check_same_failure(dcp_store_open(s->comm, dir, &options, &second, &failure),
                            DCP_ERR_MISMATCH, &failure, "private_dirs");

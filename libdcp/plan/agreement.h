@@ -1,8 +1,9 @@
-/* What all ranks must pass the same, and saying who passed something else. */
-#ifndef DCP_PLAN_VALUES_H
-#define DCP_PLAN_VALUES_H
+/* What all ranks must pass the same, values and tensors, and saying who passed something else. */
+#ifndef DCP_PLAN_AGREEMENT_H
+#define DCP_PLAN_AGREEMENT_H
 
 #include "comm/comm.h"
+#include "core/state_dict.h"
 
 /* A rank's record as text, for plan_disagree. */
 typedef void (*plan_describe)(const unsigned char *record, char *text, size_t size);
@@ -32,5 +33,12 @@ int plan_agree(dcp_comm *comm, int status, const plan_value *values, size_t n, d
 
 /* "rank 3" or "ranks 0-2, 5" of the ranks marked in `member`. */
 void plan_ranks_print(const unsigned char *member, int size, char *text, size_t bytes);
+
+/* Collective. All ranks have the same tensors (sorted by path): names, dtypes and shapes.
+ * DCP_ERR_MISMATCH names the first tensor that differs and the ranks. */
+int plan_tensors(dcp_comm *comm, state_tensor *const *sorted, size_t n, dcp_error *err);
+
+/* A checksum of names, dtypes and shapes. Not collective. */
+uint64_t plan_fingerprint(state_tensor *const *sorted, size_t n);
 
 #endif
