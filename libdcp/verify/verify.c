@@ -5,6 +5,7 @@
  * Every rank reads all tables and a part of the files, on several threads. The sums of all ranks
  * are joined; rank 0 compares them with the tables, and it alone reports. */
 #include <limits.h>
+#include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -12,7 +13,6 @@
 #include "core/bytes.h"
 #include "core/crc64.h"
 #include "core/fail.h"
-#include "dcp/inspect.h"
 #include "h5/skeleton.h"
 #include "io/sweep.h"
 #include "io/threads.h"
@@ -35,10 +35,15 @@ typedef struct verifier {
     int is_part; /* the folder of a private store keeps some of the step's shards */
 } verifier;
 
-/* Reports a damage; rank 0 alone speaks. */
-static void report_damage(verifier *v, const char *what) {
+/* Reports a damage in one line; rank 0 alone speaks. */
+DCP_PRINTF(2, 3) static void report_damage(verifier *v, const char *fmt, ...) {
+    char line[DCP_MAX_PATH + PATH_MAX + 400];
+    va_list args;
+    va_start(args, fmt);
+    vsnprintf(line, sizeof line, fmt, args);
+    va_end(args);
     v->damages++;
-    if (v->comm->rank == 0 && v->options->on_damage) v->options->on_damage(v->options->ctx, what);
+    if (v->comm->rank == 0 && v->options->on_damage) v->options->on_damage(v->options->ctx, line);
 }
 
 static void report_progress(verifier *v, uint64_t bytes) {
@@ -48,10 +53,13 @@ static void report_progress(verifier *v, uint64_t bytes) {
 }
 
 /* A failure that is damage is reported and DCP_OK returned, another one ends the check. */
-static int absorb_damage(verifier *v, int status, const dcp_error *e) {
-    if (status != DCP_ERR_CORRUPT && status != DCP_ERR_VERSION) return status;
-    report_damage(v, e->message);
-    return DCP_OK;
+static int absorb_damage(verifier *v, int status, const dcp_error *e, dcp_error *err) {
+    if (status == DCP_ERR_CORRUPT || status == DCP_ERR_VERSION) {
+        report_damage(v, "%s", e->message);
+        return DCP_OK;
+    }
+    if (status && err) *err = *e;
+    return status;
 }
 
 /* Files for the shards that the folder has: marked in `here`; it should have those in `kept`. */
@@ -61,13 +69,11 @@ static int take_shards(verifier *v, const char *path, int world, const unsigned 
     ckpt->layout = DCP_LAYOUT_SHARDED;
     int status = step_checkpoint_make_files(ckpt, (size_t)world, err);
     for (int f = 0; f < world && !status; f++) {
-        char line[PATH_MAX + 64];
         char **file = &ckpt->files[f].path;
-        snprintf(line, sizeof line, "%.4095s/shard-%05d-of-%05d.h5 is missing", path, f, world);
         if (here[f] && !(*file = step_folder_path(path, ckpt->layout, (size_t)f, ckpt->n_files)))
             status = core_fail_memory(err, PATH_MAX);
         else if (kept[f] && !here[f])
-            report_damage(v, line);
+            report_damage(v, "%s/shard-%05d-of-%05d.h5 is missing", path, f, world);
     }
     return status;
 }
@@ -89,15 +95,14 @@ static int find_part(verifier *v, const char *path, dcp_error *err) {
 /* Where a folder has state.h5 and all shards, one of them does not belong there; a load takes
  * state.h5. */
 static int check_one_layout(verifier *v, const char *path, dcp_error *err) {
-    char line[PATH_MAX + 96];
     int world = 0;
     if (v->ckpt->layout != DCP_LAYOUT_GLOBAL || step_folder_world(path, INT_MAX, &world, NULL) ||
         !world)
         return DCP_OK;
     unsigned char *here = malloc((size_t)world);
     if (!here) return core_fail_memory(err, (uint64_t)world);
-    snprintf(line, sizeof line, "%.4095s: holds both state.h5 and shards of %d ranks", path, world);
-    if (step_folder_shards(path, world, here) == world) report_damage(v, line);
+    if (step_folder_shards(path, world, here) == world)
+        report_damage(v, "%s: holds both state.h5 and shards of %d ranks", path, world);
     free(here);
     return DCP_OK;
 }
@@ -113,8 +118,7 @@ static int find_files(verifier *v, const char *path, dcp_error *err) {
         int found = find_part(v, path, err);
         if (found || v->is_part) return found;
     }
-    if (status && status != DCP_ERR_CORRUPT && err) *err = e;
-    if (status) return absorb_damage(v, status, &e);
+    if (status) return absorb_damage(v, status, &e, err);
     status = check_one_layout(v, path, err);
     return status ? status : step_checkpoint_make_files(ckpt, n, err);
 }
@@ -132,8 +136,7 @@ static int read_tables(verifier *v, int *usable, dcp_error *err) {
         if (!file->path) return core_fail_memory(err, 4096);
         int status = step_tables_read(file, &e);
         if (status) *usable = 0;
-        status = absorb_damage(v, status, &e);
-        if (status && err) *err = e;
+        status = absorb_damage(v, status, &e, err);
         if (status) return status;
         v->file_bytes += file->ub.file_bytes;
     }
@@ -149,11 +152,8 @@ static void number_blocks(dcp_checkpoint *ckpt) {
 }
 
 static void on_surplus(void *ctx, const char *name) {
-    char line[PATH_MAX + 400];
     verifier *v = ctx;
-    snprintf(line, sizeof line, "%.4095s/%.255s: surplus: it is no part of the step", v->path,
-             name);
-    report_damage(v, line);
+    report_damage(v, "%s/%s: surplus: it is no part of the step", v->path, name);
 }
 
 /* The files' tables, and whether they fit together. */
@@ -168,8 +168,7 @@ static int read_step(verifier *v, const char *path, dcp_error *err) {
     status =
         v->is_part ? step_checkpoint_read_metas(v->ckpt, &e) : step_checkpoint_join(v->ckpt, &e);
     v->usable = !status;
-    if (status && status != DCP_ERR_CORRUPT && err) *err = e;
-    if (status) return absorb_damage(v, status, &e);
+    if (status) return absorb_damage(v, status, &e, err);
     if (v->is_part) number_blocks(v->ckpt);
     return verify_sums_create(v->ckpt, &v->sums, err);
 }
@@ -283,26 +282,19 @@ free_all:
     return status;
 }
 
-static void report_block(verifier *v, const step_dataset *p, uint64_t b, uint64_t bytes) {
-    char line[DCP_MAX_PATH + 4200];
-    snprintf(line, sizeof line, "%s: tensor %s, block %llu (bytes %llu to %llu): damaged",
-             p->file->path, p->row->tensor.path, (unsigned long long)b,
-             (unsigned long long)(b * BLOCK_BYTES), (unsigned long long)(b * BLOCK_BYTES + bytes));
-    report_damage(v, line);
-}
-
 /* One dataset, whose bytes were summed. */
 static void judge_dataset(verifier *v, const step_dataset *p) {
     const uint64_t *crcs = p->file->crcs + p->row->first_block;
-    for (uint64_t b = 0; b < step_index_blocks(p->row->bytes); b++)
-        if (verify_sums_block(v->sums, p->file, p->row, b) != crcs[b])
-            report_block(v, p, b, step_index_block_bytes(p->row->bytes, b));
-    if (step_index_join_blocks(crcs, p->row->bytes) != p->row->crc) {
-        char line[DCP_MAX_PATH + 4200];
-        snprintf(line, sizeof line, "%s: index: tensor %s: its checksum is not that of its blocks",
-                 p->file->path, p->row->tensor.path);
-        report_damage(v, line);
+    for (uint64_t b = 0; b < step_index_blocks(p->row->bytes); b++) {
+        unsigned long long from = b * BLOCK_BYTES;
+        if (verify_sums_block(v->sums, p->file, p->row, b) == crcs[b]) continue;
+        report_damage(v, "%s: tensor %s, block %llu (bytes %llu to %llu): damaged", p->file->path,
+                      p->row->tensor.path, (unsigned long long)b, from,
+                      from + step_index_block_bytes(p->row->bytes, b));
     }
+    if (step_index_join_blocks(crcs, p->row->bytes) != p->row->crc)
+        report_damage(v, "%s: index: tensor %s: its checksum is not that of its blocks",
+                      p->file->path, p->row->tensor.path);
 }
 
 /* Another version of HDF5 may have written it, so this is no damage. */
@@ -323,11 +315,9 @@ static int judge_origin(verifier *v, const step_file *file, dcp_error *err) {
 static int judge_outside(verifier *v, const step_file *file, dcp_error *err) {
     if (verify_sums_outside(v->sums, file) == file->ub.outside_crc)
         return judge_origin(v, file, err);
-    char line[4300];
-    snprintf(line, sizeof line,
-             "%s: HDF5 metadata or padding: bytes outside the tensors and tables are damaged",
-             file->path);
-    report_damage(v, line);
+    report_damage(v,
+                  "%s: HDF5 metadata or padding: bytes outside the tensors and tables are damaged",
+                  file->path);
     return DCP_OK;
 }
 
@@ -366,26 +356,20 @@ static int judge_files(verifier *v, dcp_error *err) {
 static int judge_about(verifier *v, const char *path, dcp_error *err) {
     dcp_error e;
     int status = step_about_check(path, v->ckpt->json ? &v->ckpt->step : NULL, &e);
-    if (status == DCP_ERR_NOT_FOUND) status = DCP_ERR_CORRUPT;
-    if (status && status != DCP_ERR_CORRUPT && err) *err = e;
-    return absorb_damage(v, status, &e);
+    return absorb_damage(v, status == DCP_ERR_NOT_FOUND ? DCP_ERR_CORRUPT : status, &e, err);
 }
 
-static void on_redundancy_damage(void *v, const char *line) { report_damage(v, line); }
+static void on_redundancy_damage(void *v, const char *line) { report_damage(v, "%s", line); }
 
 static void on_redundancy_read(void *v, uint64_t bytes) { report_progress(v, bytes); }
 
-static int judge_redundancy(verifier *v, const char *path, dcp_error *err) {
-    const redundancy_reader reader = {v, on_redundancy_damage, on_redundancy_read};
-    return redundancy_parity_verify(path, &reader, err);
-}
-
 /* Rank 0's part: what the sums say, and the small files. */
 static int judge_step(verifier *v, const char *path, dcp_error *err) {
+    const redundancy_reader redundancy = {v, on_redundancy_damage, on_redundancy_read};
     if (v->comm->rank != 0) return DCP_OK;
     int status = v->usable ? judge_files(v, err) : DCP_OK;
     if (!status) status = judge_about(v, path, err);
-    if (!status) status = judge_redundancy(v, path, err);
+    if (!status) status = redundancy_parity_verify(path, &redundancy, err);
     return status;
 }
 
