@@ -5,7 +5,6 @@
  * checked of a name holds for the file that is then opened: whoever can exchange it in between can
  * write into the folder anyway. */
 #include <endian.h>
-#include <errno.h>
 #include <fcntl.h>
 #include <limits.h>
 #include <search.h>
@@ -17,22 +16,9 @@
 
 #include "core/fail.h"
 #include "dcp/safetensors.h"
+#include "io/file.h"
 #include "safetensors/header.h"
 #include "safetensors/members.h"
-
-static int read_at(int fd, const char *path, uint64_t offset, void *out, uint64_t bytes,
-                   dcp_error *err) {
-    for (uint64_t done = 0; done < bytes;) {
-        ssize_t got = pread(fd, (char *)out + done, bytes - done, (off_t)(offset + done));
-        if (got < 0 && errno == EINTR) continue;
-        if (got < 0) return core_fail_errno(err, "cannot read", path);
-        if (got == 0)
-            return core_fail(err, DCP_ERR_CORRUPT, "%s: ends at byte %llu: truncated?", path,
-                             (unsigned long long)(offset + done));
-        done += (uint64_t)got;
-    }
-    return DCP_OK;
-}
 
 /* O_NONBLOCK: opening a named pipe must not wait for a writer. */
 static int open_regular(const char *path, int *fd_out, uint64_t *size_out, dcp_error *err) {
@@ -270,7 +256,7 @@ static int read_header(safetensors_part *file, uint64_t size, safetensors_entry 
     if (size < ST_PREFIX_BYTES)
         return core_fail(err, DCP_ERR_CORRUPT, "%s: %llu bytes are too few for a safetensors file",
                          file->path, (unsigned long long)size);
-    int status = read_at(file->fd, file->path, 0, &length, sizeof length, err);
+    int status = io_read_plain(file->fd, &length, sizeof length, 0, file->path, err);
     if (status != DCP_OK) return status;
     length = le64toh(length);
     if (length > ST_MAX_HEADER)
@@ -283,7 +269,7 @@ static int read_header(safetensors_part *file, uint64_t size, safetensors_entry 
                          file->path, (unsigned long long)length, (unsigned long long)size);
     char *json = malloc(length + 1);
     if (!json) return core_fail_memory(err, length + 1);
-    status = read_at(file->fd, file->path, ST_PREFIX_BYTES, json, length, err);
+    status = io_read_plain(file->fd, json, length, ST_PREFIX_BYTES, file->path, err);
     file->data_start = ST_PREFIX_BYTES + length;
     if (status == DCP_OK)
         status = safetensors_header_parse(file->path, json, length, size - file->data_start, out,
@@ -384,7 +370,7 @@ static int load_index(const char *path, weight_map *out, dcp_error *err) {
                            (unsigned long long)size, ST_MAX_HEADER);
     else if (!(text = malloc(size + 1)))
         status = core_fail_memory(err, size);
-    if (status == DCP_OK) status = read_at(fd, path, 0, text, size, err);
+    if (status == DCP_OK) status = io_read_plain(fd, text, size, 0, path, err);
     if (status == DCP_OK)
         status = parse_weight_map(path, (safetensors_value){text, size}, out, err);
     free(text);
@@ -487,5 +473,6 @@ int dcp_st_read(dcp_st_reader *reader, const char *name, uint64_t offset, uint64
             "safetensors: bytes %llu + %llu are outside of tensor '%s', which has %llu",
             (unsigned long long)offset, (unsigned long long)bytes, name, (unsigned long long)size);
     const safetensors_part *file = &reader->files[entry->file];
-    return read_at(file->fd, file->path, file->data_start + entry->begin + offset, out, bytes, err);
+    return io_read_plain(file->fd, out, bytes, file->data_start + entry->begin + offset, file->path,
+                         err);
 }

@@ -12,6 +12,7 @@
 
 #include "core/fail.h"
 #include "dcp/safetensors.h"
+#include "io/file.h"
 #include "io/publish.h"
 #include "safetensors/header.h"
 
@@ -22,14 +23,9 @@ struct dcp_st_writer {
 };
 
 static int append_bytes(dcp_st_writer *writer, const void *data, uint64_t bytes, dcp_error *err) {
-    for (uint64_t done = 0; done < bytes;) {
-        ssize_t put = write(writer->fd, (const char *)data + done, bytes - done);
-        if (put < 0 && errno == EINTR) continue;
-        if (put < 0) return core_fail_errno(err, "cannot write", writer->tmp_path);
-        done += (uint64_t)put;
-    }
-    writer->written += bytes;
-    return DCP_OK;
+    int status = io_write_plain(writer->fd, data, bytes, writer->written, writer->tmp_path, err);
+    if (!status) writer->written += bytes;
+    return status;
 }
 
 /* Reserving the space shows a full disk before any data moves. Where the file system cannot do it,
