@@ -4,7 +4,6 @@
 #include "core/cover.h"
 
 #include <stdlib.h>
-#include <string.h>
 
 #include "core/box.h"
 

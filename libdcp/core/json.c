@@ -2,7 +2,6 @@
 #include "core/json.h"
 
 #include <stdlib.h>
-#include <string.h>
 
 #include "core/fail.h"
 

@@ -179,10 +179,12 @@ static int more_boxes(state_tensor *t) {
     return 1;
 }
 
-static int add_box(dcp_state *state, const dcp_tensor *tensor, const state_box *box,
+/* Fills in the place of `box`, `at`, or the whole tensor where that is NULL, and adds it. */
+static int add_box(dcp_state *state, const dcp_tensor *tensor, const dcp_box *at, state_box *box,
                    dcp_error *err) {
     uint64_t bytes;
     int status = tensor_check(tensor, &bytes, err);
+    if (!status) box->box = at ? *at : dcp_box_whole(tensor);
     if (!status) status = box_check(tensor, &box->box, err);
     if (status) return status;
     int empty = !bytes || !dcp_box_elems(&box->box, tensor->ndim);
@@ -208,11 +210,7 @@ int dcp_state_add(dcp_state *state, const dcp_tensor *tensor, const dcp_box *box
     if (!state || !tensor)
         return core_fail(err, DCP_ERR_ARG, "dcp_state_add: a state and a tensor are needed");
     state_box b = {.data = data, .rank = -1};
-    if (box)
-        b.box = *box;
-    else if (tensor->ndim <= DCP_MAX_DIMS)
-        b.box = dcp_box_whole(tensor);
-    return add_box(state, tensor, &b, err);
+    return add_box(state, tensor, box, &b, err);
 }
 
 int dcp_state_add_source(dcp_state *state, const dcp_tensor *tensor, const dcp_box *box,
@@ -221,11 +219,7 @@ int dcp_state_add_source(dcp_state *state, const dcp_tensor *tensor, const dcp_b
         return core_fail(err, DCP_ERR_ARG,
                          "dcp_state_add_source: a state, a tensor and a source are needed");
     state_box b = {.source = source, .ctx = ctx, .rank = rank < 0 ? -1 : rank};
-    if (box)
-        b.box = *box;
-    else if (tensor->ndim <= DCP_MAX_DIMS)
-        b.box = dcp_box_whole(tensor);
-    return add_box(state, tensor, &b, err);
+    return add_box(state, tensor, box, &b, err);
 }
 
 int dcp_state_add_device(dcp_state *state, const dcp_tensor *tensor, const dcp_box *box,
@@ -239,11 +233,7 @@ int dcp_state_add_device(dcp_state *state, const dcp_tensor *tensor, const dcp_b
                          "have to be on one device",
                          tensor->path ? tensor->path : "(null)", device->name, state->device->name);
     state_box b = {.rank = -1, .device = device, .device_data = data};
-    if (box)
-        b.box = *box;
-    else if (tensor->ndim <= DCP_MAX_DIMS)
-        b.box = dcp_box_whole(tensor);
-    return add_box(state, tensor, &b, err);
+    return add_box(state, tensor, box, &b, err);
 }
 
 size_t dcp_state_tensors(const dcp_state *state) { return state->n; }

@@ -141,17 +141,15 @@ static int finish_encoding(encoder *e, dcp_error *err) {
     return agreed;
 }
 
-static int check_world(const dcp_comm *comm, const redundancy_groups *groups, dcp_error *err) {
-    if (groups->world == comm->size) return DCP_OK;
-    return core_fail(err, DCP_ERR_ARG, "redundancy: groups of %d ranks for a save of %d",
-                     groups->world, comm->size);
-}
-
 int redundancy_encode(dcp_comm *comm, const redundancy_groups *groups, const char *folder,
                       uint64_t step, dcp_error *err) {
     if (groups->spec.kind == REDUNDANCY_NONE) return DCP_OK;
     encoder e = {.comm = comm, .groups = groups, .own.fd = -1, .out.file.fd = -1};
-    int status = comm_agree(comm, check_world(comm, groups, err), err);
+    int status = DCP_OK;
+    if (groups->world != comm->size)
+        status = core_fail(err, DCP_ERR_ARG, "redundancy: groups of %d ranks for a save of %d",
+                           groups->world, comm->size);
+    status = comm_agree(comm, status, err);
     if (status) return status;
     begin_header(&e, step);
     status = begin_encoding(&e, folder, err);

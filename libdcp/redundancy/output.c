@@ -5,7 +5,6 @@
 #include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>
-#include <string.h>
 #include <unistd.h>
 
 #include "core/bytes.h"
@@ -20,15 +19,11 @@ static char *join_path(const char *folder, const char *prefix, const char *name)
     return asprintf(&path, "%s/%s%s", folder, prefix, name) < 0 ? NULL : path;
 }
 
-static uint64_t count_blocks(const strip_file *file) {
-    return (file->bytes + file->block_bytes - 1) / file->block_bytes;
-}
-
 int redundancy_output_begin(redundancy_output *o, const char *folder, const char *name,
                             uint64_t start, uint64_t bytes, uint64_t block_bytes, dcp_error *err) {
     *o = (redundancy_output){
         .file = {.fd = -1, .start = start, .bytes = bytes, .block_bytes = block_bytes}};
-    uint64_t blocks = count_blocks(&o->file) + 1;
+    uint64_t blocks = (bytes + block_bytes - 1) / block_bytes + 1;
     int status;
     o->path = join_path(folder, "", name);
     o->tmp = join_path(folder, ".tmp-", name);

@@ -62,11 +62,15 @@ uint64_t redundancy_parity_file_bytes(const parity_header *h, int member) {
     return redundancy_parity_payload_start(h, member) + redundancy_parity_payload_bytes(h, member);
 }
 
+static void put_member(unsigned char *at, const parity_member *member) {
+    core_put_u64(at, member->number);
+    core_put_u64(at + 8, member->bytes);
+    core_put_u64(at + 16, member->crc);
+}
+
 uint64_t redundancy_parity_set_part(const parity_member *member) {
     unsigned char bytes[MEMBER_BYTES];
-    core_put_u64(bytes, member->number);
-    core_put_u64(bytes + 8, member->bytes);
-    core_put_u64(bytes + 16, member->crc);
+    put_member(bytes, member);
     return core_crc64(bytes, sizeof bytes);
 }
 
@@ -110,12 +114,8 @@ void redundancy_parity_header_encode(const parity_header *h, unsigned char *out)
     core_put_u64(out + AT_SET, h->set);
     core_put_u64(out + AT_PAYLOAD, redundancy_parity_payload_bytes(h, h->member));
     core_put_u64(out + AT_TABLE_CRC, h->table_crc);
-    for (int m = 0; m < h->group.members; m++) {
-        unsigned char *at = out + AT_TABLE + m * MEMBER_BYTES;
-        core_put_u64(at, h->members[m].number);
-        core_put_u64(at + 8, h->members[m].bytes);
-        core_put_u64(at + 16, h->members[m].crc);
-    }
+    for (int m = 0; m < h->group.members; m++)
+        put_member(out + AT_TABLE + m * MEMBER_BYTES, &h->members[m]);
     core_put_u64(out + AT_CRC, core_crc64(out, AT_CRC));
 }
 

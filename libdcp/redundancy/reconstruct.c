@@ -16,6 +16,7 @@
 #include "core/crc64.h"
 #include "core/fail.h"
 #include "io/file.h"
+#include "io/publish.h"
 #include "redundancy/output.h"
 #include "step/userblock.h"
 
@@ -56,12 +57,6 @@ static int is_lost_file(const rebuild_site *at, const rebuild_group *g, int redu
     return place_of_file(at, g, redundant, member)->rank < 0;
 }
 
-static int has_losses(const rebuild_site *at, const rebuild_group *g) {
-    for (int m = 0; m < g->group.members; m++)
-        if (is_lost_file(at, g, 0, m) || is_lost_file(at, g, 1, m)) return 1;
-    return 0;
-}
-
 /* Whether a file of another member is, or will be, on the rank's node. */
 static int has_other(const rebuild_site *at, const rebuild_group *g, int member, int rank) {
     const uint64_t *nodes = at->survey->nodes;
@@ -97,12 +92,16 @@ static int begin_group(const rebuild_site *at, int leader, rebuild_group *g) {
         for (int m = 0; m < g->group.members; m++)
             g->slots[k][m] = (rebuild_slot){
                 .rank = place_of_file(at, g, k, m)->rank, .in.fd = -1, .out.file.fd = -1};
+    int has_losses = 0;
     for (int m = 0; m < g->group.members; m++) {
         int writer = choose_writer(at, g, m);
-        for (int k = 0; k < 2; k++)
-            if (g->slots[k][m].rank < 0) g->slots[k][m].rank = writer;
+        for (int k = 0; k < 2; k++) {
+            if (g->slots[k][m].rank >= 0) continue;
+            g->slots[k][m].rank = writer;
+            has_losses = 1;
+        }
     }
-    return has_losses(at, g);
+    return has_losses;
 }
 
 static int open_input(strip_file *in, const char *path, uint64_t start, uint64_t bytes,
@@ -126,12 +125,9 @@ static int make_folder(const rebuild_site *at, const rebuild_group *g, int redun
     }
     if (snprintf(folder, PATH_MAX, "%s", at->folder) >= PATH_MAX - 64)
         return core_fail(err, DCP_ERR_ARG, "the path is too long: %s", at->folder);
-    if (!mkdir(folder, 0777)) {
-        char parent[PATH_MAX];
-        snprintf(parent, sizeof parent, "%.4090s/..", folder);
-        return io_sync_folder(parent, err);
-    }
-    return errno == EEXIST ? DCP_OK : core_fail_errno(err, "cannot make directory", folder);
+    if (mkdir(folder, 0777))
+        return errno == EEXIST ? DCP_OK : core_fail_errno(err, "cannot make directory", folder);
+    return io_publish_sync_parent(folder) ? core_fail_errno(err, "cannot sync", folder) : DCP_OK;
 }
 
 static int open_output(const rebuild_site *at, rebuild_group *g, int redundant, int member,

@@ -4,17 +4,14 @@
  * allows. */
 #include "redundancy/stripes.h"
 
-#include <errno.h>
 #include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
 
 #include "core/bytes.h"
 #include "core/crc64.h"
 #include "core/fail.h"
 #include "io/file.h"
 #include "redundancy/code.h"
-#include "step/userblock.h"
 
 #define MEMORY_BYTES ((uint64_t)16 << 20)
 
