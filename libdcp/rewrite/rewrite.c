@@ -9,7 +9,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "core/crc64.h"
 #include "core/fail.h"
 #include "dcp/rewrite.h"
 #include "rewrite/move.h"
@@ -126,26 +125,17 @@ static void announce_fragments(void *ctx, const save_image *im) {
     free(a.ranges);
 }
 
-/* The state id of the new files' tensors. */
-static int make_id(const dcp_checkpoint *from, const uint64_t *sums, char *id, dcp_error *err) {
-    uint64_t raw = ~0ULL, *crcs = NULL;
+/* Whether the state id of the new files' tensors is that of the old ones'. */
+static int has_same_id(const dcp_checkpoint *from, const uint64_t *sums) {
+    uint64_t raw = ~0ULL;
+    char id[17];
     for (size_t i = 0; i < from->n_tensors; i++) {
         const step_tensor *t = &from->tensors[i];
-        uint64_t blocks = step_index_blocks(t->bytes);
-        uint64_t *grown = realloc(crcs, (blocks + 1) * sizeof *crcs);
-        if (!grown) {
-            free(crcs);
-            return core_fail_memory(err, blocks * sizeof *crcs);
-        }
-        crcs = grown;
-        for (uint64_t b = 0; b < blocks; b++)
-            crcs[b] = core_crc64_finish(sums[b], step_index_block_bytes(t->bytes, b));
-        raw = step_index_state_id(raw, &t->tensor, step_index_join_blocks(crcs, t->bytes));
-        sums += blocks;
+        raw = step_index_state_id(raw, &t->tensor, step_index_join_sums(sums, t->bytes));
+        sums += step_index_blocks(t->bytes);
     }
-    free(crcs);
-    snprintf(id, 17, "%016llx", (unsigned long long)~raw);
-    return DCP_OK;
+    snprintf(id, sizeof id, "%016llx", (unsigned long long)~raw);
+    return !strcmp(id, from->state_id);
 }
 
 static int find_damage(dcp_checkpoint *from, dcp_error *err) {
@@ -168,12 +158,9 @@ static int find_damage(dcp_checkpoint *from, dcp_error *err) {
  * differs, the old files' blocks are checked for the damaged one. Every rank checks all of them. */
 static int prove_sums(void *ctx, const uint64_t *sums, dcp_error *err) {
     dcp_checkpoint *from = ((rewrite *)ctx)->from;
-    char id[17];
     int status = DCP_OK;
-    if (from->layout == DCP_LAYOUT_SHARDED) {
-        status = make_id(from, sums, id, err);
-        return status || !strcmp(id, from->state_id) ? status : find_damage(from, err);
-    }
+    if (from->layout == DCP_LAYOUT_SHARDED)
+        return has_same_id(from, sums) ? DCP_OK : find_damage(from, err);
     for (size_t i = 0; i < from->n_tensors && !status; i++) {
         const step_dataset *p = &from->datasets[from->tensors[i].first_dataset];
         status = step_read_compare_sums(p, sums, err);

@@ -11,7 +11,6 @@
 #include "comm/message.h"
 #include "core/bytes.h"
 #include "core/clock.h"
-#include "core/crc64.h"
 #include "core/fail.h"
 #include "core/json.h"
 #include "move/engine.h"
@@ -210,10 +209,8 @@ static uint64_t state_id(const save_request *r, const shards *all) {
     uint64_t raw = ~0ULL;
     for (size_t i = 0; i < r->n; i++) {
         const state_tensor *t = r->sorted[i];
-        uint64_t *sums = all->sums + all->first_block[i];
-        for (uint64_t b = 0; b < step_index_blocks(t->bytes); b++)
-            sums[b] = core_crc64_finish(sums[b], step_index_block_bytes(t->bytes, b));
-        raw = step_index_state_id(raw, &t->tensor, step_index_join_blocks(sums, t->bytes));
+        const uint64_t *sums = all->sums + all->first_block[i];
+        raw = step_index_state_id(raw, &t->tensor, step_index_join_sums(sums, t->bytes));
     }
     return ~raw;
 }

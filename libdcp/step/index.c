@@ -291,6 +291,13 @@ uint64_t step_index_join_blocks(const uint64_t *crcs, uint64_t bytes) {
     return core_crc64_finish(raw, bytes);
 }
 
+uint64_t step_index_join_sums(const uint64_t *sums, uint64_t bytes) {
+    uint64_t raw = 0;
+    for (uint64_t b = 0; b < step_index_blocks(bytes); b++)
+        raw = core_crc64_shift(raw, step_index_block_bytes(bytes, b)) ^ sums[b];
+    return core_crc64_finish(raw, bytes);
+}
+
 uint64_t step_index_state_id(uint64_t raw, const dcp_tensor *tensor, uint64_t crc) {
     unsigned char words[8 * (DCP_MAX_DIMS + 2)];
     const char *dtype = dcp_dtype_name(tensor->dtype);

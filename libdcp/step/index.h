@@ -61,8 +61,9 @@ static inline uint64_t step_index_block_bytes(uint64_t bytes, uint64_t b) {
     return left < BLOCK_BYTES ? left : BLOCK_BYTES;
 }
 
-/* The checksum of a dataset from its blocks'. */
+/* The checksum of a dataset from its blocks', and from their raw forms. */
 uint64_t step_index_join_blocks(const uint64_t *crcs, uint64_t bytes);
+uint64_t step_index_join_sums(const uint64_t *sums, uint64_t bytes);
 
 /* Continues the state id (raw ~0 at first, inverted at the end) with a tensor: path, dtype, shape,
  * checksum. */

@@ -215,8 +215,8 @@ int dcp_tiers_save(dcp_tiers *tiers, uint64_t step, const dcp_state *state, cons
     if (!status) status = set_aside(tiers, err);
     for (size_t i = 0; i < tiers->n && !status; i++) {
         tier *t = &tiers->list[i];
-        int has = t->has_step && t->step == step;
-        if (has || !(is_due(t, step) || (also_last && t == last))) continue;
+        if (dcp_tiers_has(tiers, i, step) || !(is_due(t, step) || (also_last && t == last)))
+            continue;
         if (failed) tiers_warn(tiers, failed, step, &why);
         failed = NULL;
         const dcp_save_options own = options_of(t, options);
