@@ -14,7 +14,7 @@
 
 #include "core/box.h"
 #include "core/fail.h"
-#include "h5/hdf5.h"
+#include "h5/turn.h"
 #include "h5/types.h"
 
 #if defined H5_HAVE_PARALLEL && !defined DCP_COMM_ALONE_MPI_H

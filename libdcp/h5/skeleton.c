@@ -17,8 +17,8 @@
 
 #include "core/crc64.h"
 #include "core/fail.h"
-#include "h5/hdf5.h"
 #include "h5/memory.h"
+#include "h5/turn.h"
 #include "h5/types.h"
 
 typedef struct layout_builder {

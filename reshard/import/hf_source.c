@@ -12,7 +12,7 @@
 
 #include "common/launch.h"
 #include "common/model_files.h"
-#include "models/weights.h"
+#include "models/weights_check.h"
 #include "programs/fail.h"
 #include "programs/program.h"
 

@@ -1,9 +1,9 @@
-/* Comparing a model's parameters with the tensors that a file has of them. */
+/* Whether a checkpoint has one tensor of the right shape for each of a model's parameters. */
 #ifndef TRAINER_STATE_MATCH_H
 #define TRAINER_STATE_MATCH_H
 
 #include "fsdp/shard_layout.h"
-#include "models/weights.h"
+#include "models/weights_check.h"
 
 /* Reads a box of a tensor that was found, whose elements follow each other, into `out`. */
 typedef int (*state_match_read)(void *from, const dcp_tensor *tensor, const dcp_box *box, void *out,

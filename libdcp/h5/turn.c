@@ -1,5 +1,5 @@
 /* One lock for all of the library's calls of HDF5. */
-#include "h5/hdf5.h"
+#include "h5/turn.h"
 
 #include <errno.h>
 #include <pthread.h>

@@ -1,6 +1,6 @@
 /* Comparing a model's parameters with the tensors that files have of them, by name and shape. */
-#ifndef TRAINER_MODELS_WEIGHTS_H
-#define TRAINER_MODELS_WEIGHTS_H
+#ifndef TRAINER_MODELS_WEIGHTS_CHECK_H
+#define TRAINER_MODELS_WEIGHTS_CHECK_H
 
 #include "models/params.h"
 

@@ -1,6 +1,6 @@
 /* Calling HDF5 from one thread at a time, and telling why a call failed. */
-#ifndef DCP_H5_HDF5_H
-#define DCP_H5_HDF5_H
+#ifndef DCP_H5_TURN_H
+#define DCP_H5_TURN_H
 
 #include <hdf5.h>
 

@@ -1,5 +1,5 @@
 /* Names are looked up in sorted lists: files and configurations may have very many. */
-#include "models/weights.h"
+#include "models/weights_check.h"
 
 #include <inttypes.h>
 #include <stdio.h>
