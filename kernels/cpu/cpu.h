@@ -1,7 +1,6 @@
 /* What the files of the CPU backend share. Each has functions of kernels/kernels.h, their manual,
  * and one that sets them: cpu_norm_fill is in norm.c. */
-#ifndef KERNELS_CPU_H
-#define KERNELS_CPU_H
+#pragma once
 
 #include "kernels/kernels.h"
 
@@ -41,5 +40,3 @@ void cpu_matmul_fill(kernels *k);
 void cpu_norm_fill(kernels *k);
 void cpu_optimizer_fill(kernels *k);
 void cpu_vector_fill(kernels *k);
-
-#endif

@@ -5,8 +5,7 @@
  * GCC keeps in registers; a vector type wider than the processor's it keeps in memory. CPU_CLONES
  * compiles a function for three generations of processors and picks one as the program starts;
  * since multiply-adds are fused where FUSED says so and nowhere else, all give the same bits. */
-#ifndef KERNELS_CPU_LANES_H
-#define KERNELS_CPU_LANES_H
+#pragma once
 
 #include <stddef.h>
 #include <stdint.h>
@@ -149,5 +148,3 @@ CPU_INLINE float lanes_erf(float x) {
     high = x < 0.0f ? -high : high;
     return t > 0.927734375f ? high : low;
 }
-
-#endif

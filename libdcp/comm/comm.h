@@ -4,8 +4,7 @@
  * would wait for ever. Do the local work, pass its status to comm_agree, and go on only if that
  * returns DCP_OK. A collective that fails itself returns DCP_ERR_COMM; after that, no rank waits
  * for another any more. */
-#ifndef DCP_COMM_COMM_H
-#define DCP_COMM_COMM_H
+#pragma once
 
 #include <stdatomic.h>
 #include <stddef.h>
@@ -65,5 +64,3 @@ int comm_barrier(dcp_comm *comm, dcp_error *err);
  * "rank R: " where the communicator has several ranks) and err->rank = R. An error that was agreed
  * on before keeps its rank and prefix. Costs one all-reduce of eight bytes where no rank failed. */
 int comm_agree(dcp_comm *comm, int status, dcp_error *err);
-
-#endif

@@ -1,8 +1,7 @@
 /* Collectives of ranks on one host, through memory that they share. A rank that waits sleeps until
  * the rank that it waits for has come. MPI would ask again and again, which costs a core: beside a
  * thread that computes, or where there are more ranks than cores. */
-#ifndef DCP_COMM_HOST_H
-#define DCP_COMM_HOST_H
+#pragma once
 
 #include <mpi.h>
 #include <stddef.h>
@@ -36,5 +35,3 @@ int comm_host_join(comm_mpi *ctx);
 
 /* After a comm_host_join that returned 0 as well. */
 void comm_host_leave(comm_mpi *ctx);
-
-#endif

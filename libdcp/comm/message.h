@@ -1,6 +1,5 @@
 /* Messages of any size: between all pairs of ranks, and from one to all. */
-#ifndef DCP_COMM_MESSAGE_H
-#define DCP_COMM_MESSAGE_H
+#pragma once
 
 #include "comm/comm.h"
 
@@ -21,5 +20,3 @@ int comm_message_exchange(dcp_comm *comm, const comm_message *send, const uint64
 
 /* Collective. The message of `root` becomes that of all ranks; the others' memory is reused. */
 int comm_message_broadcast(dcp_comm *comm, comm_message *message, int root, dcp_error *err);
-
-#endif

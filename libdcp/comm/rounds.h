@@ -1,7 +1,6 @@
 /* Many all-to-alls one after the other. Their sizes are agreed on at once, so that a round is a
  * single collective and allocates nothing. */
-#ifndef DCP_COMM_ROUNDS_H
-#define DCP_COMM_ROUNDS_H
+#pragma once
 
 #include <stddef.h>
 
@@ -33,5 +32,3 @@ int comm_rounds_answer(const comm_rounds *rounds, size_t round, const void *out,
                        dcp_error *err);
 
 void comm_rounds_free(comm_rounds *rounds);
-
-#endif

@@ -1,6 +1,5 @@
 /* Boxes of tensors, and the runs of bytes that two row-major layouts of one box share. */
-#ifndef DCP_CORE_BOX_H
-#define DCP_CORE_BOX_H
+#pragma once
 
 #include <stddef.h>
 
@@ -59,5 +58,3 @@ void core_box_print(uint32_t ndim, const dcp_box *box, char *text, size_t size);
 
 /* "[4, 3]" likewise. */
 void core_shape_print(uint32_t ndim, const uint64_t *shape, char *text, size_t size);
-
-#endif

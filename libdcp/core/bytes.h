@@ -1,6 +1,5 @@
 /* Counts of bytes, and little-endian integers in buffers without alignment. */
-#ifndef DCP_CORE_BYTES_H
-#define DCP_CORE_BYTES_H
+#pragma once
 
 #include <stdint.h>
 
@@ -31,5 +30,3 @@ static inline uint64_t core_get_u64(const unsigned char *p) {
     for (int i = 0; i < 8; i++) v |= (uint64_t)p[i] << 8 * i;
     return v;
 }
-
-#endif

@@ -1,6 +1,5 @@
 /* Seconds of a clock that only goes forward. */
-#ifndef DCP_CORE_CLOCK_H
-#define DCP_CORE_CLOCK_H
+#pragma once
 
 #include <time.h>
 
@@ -9,5 +8,3 @@ static inline double core_clock_now(void) {
     clock_gettime(CLOCK_MONOTONIC, &t);
     return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
 }
-
-#endif

@@ -1,6 +1,5 @@
 /* Whether boxes cover a tensor: every element once, replicas aside. */
-#ifndef DCP_CORE_COVER_H
-#define DCP_CORE_COVER_H
+#pragma once
 
 #include <stddef.h>
 
@@ -29,5 +28,3 @@ cover_result core_cover_check(uint32_t ndim, const uint64_t *shape, cover_box *b
 
 /* After COVER_MISSING: a box of elements that are in none of the boxes. */
 dcp_box core_cover_hole(uint32_t ndim, const uint64_t *shape, const cover_box *boxes, size_t n);
-
-#endif

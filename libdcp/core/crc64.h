@@ -5,8 +5,7 @@
  * it past the bytes that follow, and XOR. core_crc64_finish adds the inversions' constant, which
  * depends on the length alone. Reference: Koopman, "Cyclic Redundancy Code (CRC) Polynomial
  * Selection", and zlib's crc32_combine for the shift by a power of x modulo the polynomial. */
-#ifndef DCP_CORE_CRC64_H
-#define DCP_CORE_CRC64_H
+#pragma once
 
 #include <stdint.h>
 
@@ -22,5 +21,3 @@ uint64_t core_crc64_shift(uint64_t raw, uint64_t count);
 /* Raw form of a message of `bytes` bytes <-> its CRC-64/XZ. */
 uint64_t core_crc64_finish(uint64_t raw, uint64_t bytes);
 uint64_t core_crc64_unfinish(uint64_t crc, uint64_t bytes);
-
-#endif

@@ -1,7 +1,6 @@
 /* Filling a dcp_error. Every function returns the status that it stored, so that a failing line
  * reads `return core_fail(err, DCP_ERR_ARG, "...")`. */
-#ifndef DCP_CORE_FAIL_H
-#define DCP_CORE_FAIL_H
+#pragma once
 
 #include <stdarg.h>
 #include <stddef.h>
@@ -19,5 +18,3 @@ void core_format(char *out, size_t size, const char *fmt, va_list args) DCP_PRIN
 int core_fail_errno(dcp_error *err, const char *what, const char *path);
 
 int core_fail_memory(dcp_error *err, uint64_t bytes);
-
-#endif

@@ -1,8 +1,7 @@
 /* A count in memory that processes share, and sleeping until it has come far enough. One process
  * counts; any may wait. Counts wrap around, so two of them are compared by their distance. Zeroed
  * memory is a count of 0. */
-#ifndef DCP_CORE_FUTEX_H
-#define DCP_CORE_FUTEX_H
+#pragma once
 
 #include <errno.h>
 #include <linux/futex.h>
@@ -40,5 +39,3 @@ static inline int core_futex_sleep(core_futex *f, uint32_t count, long nanosecon
     atomic_fetch_sub(&f->waiting, 1);
     return timed_out;
 }
-
-#endif

@@ -1,6 +1,5 @@
 /* The JSON text of a checkpoint, in one canonical form: equal values give equal bytes. */
-#ifndef DCP_CORE_JSON_H
-#define DCP_CORE_JSON_H
+#pragma once
 
 #include <jansson.h>
 
@@ -16,5 +15,3 @@ char *core_json_exact(const json_t *value, size_t flags);
 
 /* The same with sorted keys and no spaces. */
 char *core_json_canonical(const json_t *value);
-
-#endif

@@ -1,6 +1,5 @@
 /* Looking for a number in an ascending list. */
-#ifndef DCP_CORE_SEARCH_H
-#define DCP_CORE_SEARCH_H
+#pragma once
 
 #include <stddef.h>
 #include <stdint.h>
@@ -19,5 +18,3 @@ static inline size_t core_first_from(const uint64_t *number, size_t n, size_t st
     }
     return low;
 }
-
-#endif

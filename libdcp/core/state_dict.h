@@ -1,6 +1,5 @@
 /* The state dict (dcp/state.h) from inside. */
-#ifndef DCP_CORE_STATE_DICT_H
-#define DCP_CORE_STATE_DICT_H
+#pragma once
 
 #include <stddef.h>
 
@@ -65,5 +64,3 @@ state_tensor **core_state_sorted(const dcp_state *state);
 
 /* Checks a tensor's path by itself; `what` is set to the reason it is refused. Returns 0 then. */
 int core_path_valid(const char *path, const char **what);
-
-#endif

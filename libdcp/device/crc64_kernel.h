@@ -1,6 +1,5 @@
 /* The device's checksum of a range of its memory, as a kernel of CUDA. */
-#ifndef DCP_DEVICE_CRC64_KERNEL_H
-#define DCP_DEVICE_CRC64_KERNEL_H
+#pragma once
 
 #include <cuda_runtime_api.h>
 
@@ -23,5 +22,4 @@ cudaError_t device_crc64_kernel_launch(const scheme_tables *tables, const void *
 
 #ifdef __cplusplus
 }
-#endif
 #endif

@@ -15,8 +15,7 @@
  * Products and sums are of polynomials over GF(2), modulo the CRC's. Sums are XOR: no order
  * matters.
  */
-#ifndef DCP_DEVICE_CRC64_SCHEME_H
-#define DCP_DEVICE_CRC64_SCHEME_H
+#pragma once
 
 #include <stdint.h>
 
@@ -130,6 +129,4 @@ static inline void device_crc64_tables_fill(scheme_tables *tables) {
         for (uint64_t value = 0; value < 256; value++)
             tables->row[k][value] = core_crc64_shift(value << 8 * k, 8 * SCHEME_THREADS);
 }
-#endif
-
 #endif

@@ -1,8 +1,7 @@
 /* Staging buffers: page-locked memory between the boxes on a device and the files. A batch is a set
  * of ranges of boxes that are copied together, in one direction, with the device's checksum of
  * each. Not thread-safe. */
-#ifndef DCP_DEVICE_STAGING_H
-#define DCP_DEVICE_STAGING_H
+#pragma once
 
 #include "dcp/device.h"
 
@@ -73,5 +72,3 @@ void device_staging_clear(staging_batch *b);
 /* The raw checksum (core/crc64.h) of all `bytes` of a box, by the device. No batch is in flight. */
 int device_staging_checksum(const staging *s, const struct state_box *box, const char *path,
                             uint64_t bytes, uint64_t *raw, dcp_error *err);
-
-#endif

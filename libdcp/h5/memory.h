@@ -1,6 +1,5 @@
 /* An HDF5 file driver over a sparse anonymous memory file. */
-#ifndef DCP_H5_MEMORY_H
-#define DCP_H5_MEMORY_H
+#pragma once
 
 #include <hdf5.h>
 
@@ -10,5 +9,3 @@ hid_t h5_memory_register(void);
 /* Makes `fapl` use the driver on the open file `fd`, which stays the caller's. A write that fails
  * sets *error to its errno, and HDF5 takes it for done. *error must live as long as the file. */
 herr_t h5_memory_use(hid_t fapl, hid_t driver, int fd, int *error);
-
-#endif

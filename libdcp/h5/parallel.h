@@ -2,8 +2,7 @@
  *
  * Every rank opens the file by itself, on MPI_COMM_SELF: nothing in here is collective, so a rank
  * that fails leaves nobody waiting, and the file's metadata is never changed. */
-#ifndef DCP_H5_PARALLEL_H
-#define DCP_H5_PARALLEL_H
+#pragma once
 
 #include "step/index.h"
 
@@ -28,5 +27,3 @@ int h5_parallel_write(h5_file *file, const dcp_box *box, const void *data, dcp_e
  */
 int h5_parallel_read(h5_file *file, const dcp_box *box, const dcp_box *held, void *memory,
                      dcp_error *err);
-
-#endif

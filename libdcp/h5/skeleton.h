@@ -1,7 +1,6 @@
 /* A file's HDF5 metadata and where its datasets lie, built without touching the file: HDF5 lays the
  * datasets out in an anonymous sparse memory file, from which the bytes outside them are taken. */
-#ifndef DCP_H5_SKELETON_H
-#define DCP_H5_SKELETON_H
+#pragma once
 
 #include <stddef.h>
 
@@ -30,5 +29,3 @@ void h5_skeleton_free(h5_skeleton *s);
  * order: the skeleton's runs, and index, blocks and meta, whose bytes are tables[0] to [2]. */
 int h5_skeleton_outside_crc(const h5_skeleton *s, const step_row *rows, size_t n,
                             const unsigned char *const *tables, uint64_t *crc, dcp_error *err);
-
-#endif

@@ -1,6 +1,5 @@
 /* Calling HDF5 from one thread at a time, and telling why a call failed. */
-#ifndef DCP_H5_TURN_H
-#define DCP_H5_TURN_H
+#pragma once
 
 #include <hdf5.h>
 
@@ -19,5 +18,3 @@ void h5_leave(const h5_turn *turn);
 /* "HDF5 can't <what> <path>: <why>", right after the call that failed, in the same turn.
  * DCP_ERR_NO_SPACE where that is why, else DCP_ERR_IO. */
 int h5_fail(dcp_error *err, const char *what, const char *path);
-
-#endif

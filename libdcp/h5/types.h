@@ -1,6 +1,5 @@
 /* HDF5 types of our element types. Exports have the same: dcp-export compiles this file in. */
-#ifndef DCP_H5_TYPES_H
-#define DCP_H5_TYPES_H
+#pragma once
 
 #include <hdf5.h>
 
@@ -16,5 +15,3 @@ hid_t h5_string_type(uint64_t bytes, H5T_str_t pad);
 /* Adds an attribute, a UTF-8 string of `text`'s length, to a dataset or file. 0, or -1 on failure.
  */
 int h5_attribute_write(hid_t object, const char *name, const char *text);
-
-#endif

@@ -1,6 +1,5 @@
 /* Files of one file system that share their extents (XFS, btrfs). */
-#ifndef DCP_IO_CLONE_H
-#define DCP_IO_CLONE_H
+#pragma once
 
 #include <stdint.h>
 
@@ -13,5 +12,3 @@ int io_clone_is_refused(int error);
 
 /* Reserves space for a range inside the file, where the file system can. 0, or -1 with errno. */
 int io_reserve_range(int fd, uint64_t offset, uint64_t bytes);
-
-#endif

@@ -1,6 +1,5 @@
 /* Files for positioned reads and writes, past the page cache where the file system allows it. */
-#ifndef DCP_IO_FILE_H
-#define DCP_IO_FILE_H
+#pragma once
 
 #include <stdint.h>
 
@@ -52,5 +51,3 @@ int io_read_plain(int fd, void *buffer, uint64_t bytes, uint64_t offset, const c
 /* Whole writes through the page cache. */
 int io_write_plain(int fd, const void *buffer, uint64_t bytes, uint64_t offset, const char *path,
                    dcp_error *err);
-
-#endif

@@ -1,8 +1,7 @@
 /* Publication: what is complete and durable under a temporary name gets its own name by a rename.
  * The part that stores, files of other formats and tools have in common; plain system calls, which
  * return -1 with errno. */
-#ifndef DCP_IO_PUBLISH_H
-#define DCP_IO_PUBLISH_H
+#pragma once
 
 /* Makes a folder's entries durable. File systems on which folders cannot be synced need no sync. */
 int io_publish_sync(int folder_fd);
@@ -18,5 +17,3 @@ int io_publish_file(int fd, const char *tmp, const char *path);
  * Nothing is synced. 1: the two names were exchanged, at once. 0: on a file system that cannot do
  * that, what had the name was renamed to `aside` before. -1: the names are as they were. */
 int io_publish_replace(int dir_fd, const char *tmp, const char *name, const char *aside);
-
-#endif

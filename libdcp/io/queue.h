@@ -1,8 +1,7 @@
 /* A queue of positioned reads and writes in flight, over io_uring, or by a few threads where the
  * kernel refuses io_uring. Each request belongs to one of a few slots, and each slot has a
  * page-aligned buffer; waiting is by slot. */
-#ifndef DCP_IO_QUEUE_H
-#define DCP_IO_QUEUE_H
+#pragma once
 
 #include "io/file.h"
 
@@ -44,5 +43,3 @@ void io_queue_tell(io_queue *queue, void (*waited)(void *ctx, double begin, doub
 
 /* The first failure of any request so far. */
 int io_queue_status(const io_queue *queue, dcp_error *err);
-
-#endif

@@ -1,7 +1,6 @@
 /* Reading files from end to end, past the page cache, at the disk's speed: in chunks, by several
  * threads with several reads in flight each. */
-#ifndef DCP_IO_SWEEP_H
-#define DCP_IO_SWEEP_H
+#pragma once
 
 #include <stddef.h>
 #include <stdint.h>
@@ -31,5 +30,3 @@ typedef struct io_sweep {
 
 /* Reads this rank's share. A failure ends it on all threads. */
 int io_sweep_run(const io_sweep *s, dcp_error *err);
-
-#endif

@@ -1,6 +1,5 @@
 /* A few threads that do positioned reads and writes: requests in flight without io_uring. */
-#ifndef DCP_IO_THREADS_H
-#define DCP_IO_THREADS_H
+#pragma once
 
 #include <stdint.h>
 
@@ -36,5 +35,3 @@ void io_threads_run(unsigned n, io_threads_fn fn, void *ctx);
 
 /* The cores that this process may use where `ranks` processes share them: from 1 to `most`. */
 unsigned io_threads_cores(int ranks, unsigned most);
-
-#endif

@@ -2,8 +2,7 @@
  * bytes arrive at the end of the box's memory, are checked there, and are converted in place. Where
  * they are smaller, or where some rank's boxes are on a device, parts of boxes arrive in scratch
  * memory, are summed, and are converted from there. */
-#ifndef DCP_LOAD_CAST_H
-#define DCP_LOAD_CAST_H
+#pragma once
 
 #include <stddef.h>
 
@@ -34,5 +33,3 @@ int load_cast_read(struct load_job *l, const struct plan_box *b, dcp_error *err)
 void load_cast_in_place(const struct load_job *l);
 
 void load_cast_free(struct load_casting *cast);
-
-#endif

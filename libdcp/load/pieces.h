@@ -1,6 +1,5 @@
 /* A load at work, and the pieces that it moves. */
-#ifndef DCP_LOAD_PIECES_H
-#define DCP_LOAD_PIECES_H
+#pragma once
 
 #include "load/select.h"
 #include "move/box_bytes.h"
@@ -46,5 +45,3 @@ static inline int load_pieces_fill(const load_job *l, size_t tensor) {
 
 /* Collective. Fills the boxes of pieces (sorted here) and adds to their checksums. */
 int load_pieces_move(load_job *l, move_piece *pieces, size_t n, dcp_error *err);
-
-#endif

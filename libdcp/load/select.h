@@ -1,6 +1,5 @@
 /* Which of a state's tensors a load fills, and from which stored tensors (dcp_load_options). */
-#ifndef DCP_LOAD_SELECT_H
-#define DCP_LOAD_SELECT_H
+#pragma once
 
 #include "core/state_dict.h"
 #include "step/checkpoint.h"
@@ -23,5 +22,3 @@ int load_select_tensors(const dcp_checkpoint *ckpt, const dcp_state *state,
 void load_select_drop_missing(load_selection *s, const dcp_load_options *options);
 
 void load_select_free(load_selection *s);
-
-#endif

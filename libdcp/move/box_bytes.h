@@ -1,7 +1,6 @@
 /* The bytes of pieces' boxes, wherever the boxes are: in memory, behind a source function of the
  * caller, or on a device, which is reached through staging buffers. */
-#ifndef DCP_MOVE_BOX_BYTES_H
-#define DCP_MOVE_BOX_BYTES_H
+#pragma once
 
 #include "move/piece.h"
 
@@ -39,5 +38,3 @@ int move_device_put(move_device *d, const state_box *box, const char *path, uint
 
 /* Waits until all that was put is on the device, and proves it by the device's checksums. */
 int move_device_flush(move_device *d, dcp_error *err);
-
-#endif

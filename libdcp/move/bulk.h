@@ -1,6 +1,5 @@
 /* Bulk parts: whole pages of long runs, written or read by the rank that holds them. */
-#ifndef DCP_MOVE_BULK_H
-#define DCP_MOVE_BULK_H
+#pragma once
 
 #include "dcp/error.h"
 
@@ -9,5 +8,3 @@ struct move_transfer;
 /* Not collective. Moves the bulk parts of the transfer's pieces and adds them to their checksums.
  * Done when it returns, but what a load has put on a device may still be on its way. */
 int move_bulk(const struct move_transfer *t, dcp_error *err);
-
-#endif

@@ -1,7 +1,6 @@
 /* Engines: how bytes of a transfer get into files and out of them. An engine is one file and one
  * row of the table in engines.c. */
-#ifndef DCP_MOVE_ENGINE_H
-#define DCP_MOVE_ENGINE_H
+#pragma once
 
 #include "dcp/save.h"
 
@@ -47,5 +46,3 @@ const move_engine *move_engine_choose(dcp_engine wanted, const char *dir);
 const move_engine *move_engine_for_scattered(void);
 /* The one that suits a file system of that type (statfs' f_type). */
 const move_engine *move_engine_for_type(uint64_t type);
-
-#endif

@@ -1,8 +1,7 @@
 /* Fragments on their way between this rank's boxes and the domains of all ranks: what the two ways
  * of exchanging them share, by messages (exchange_messages.h) and through the memory of a host
  * (exchange_shared.h). */
-#ifndef DCP_MOVE_FRAGMENTS_H
-#define DCP_MOVE_FRAGMENTS_H
+#pragma once
 
 #include "move/window.h"
 
@@ -40,5 +39,3 @@ void move_exchange_start(const move_exchange *x, uint64_t window, const unsigned
 
 /* Waits for what the slot is reading. */
 void move_exchange_wait(move_exchange *x, unsigned slot);
-
-#endif

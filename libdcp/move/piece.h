@@ -5,8 +5,7 @@
  * bulk: this rank writes or reads them itself. The rest, edges and short runs, travels as fragments
  * between this rank and the aggregators, the ranks that own the file's domains (window.h). So no
  * page is touched by two ranks, and small pieces become large transfers. */
-#ifndef DCP_MOVE_PIECE_H
-#define DCP_MOVE_PIECE_H
+#pragma once
 
 #include "core/box.h"
 #include "core/state_dict.h"
@@ -93,5 +92,3 @@ int move_fragments(const move_piece *pieces, size_t n, size_t *first, uint64_t l
 /* Walks the bulk parts of pieces: whole pages of runs, cut at the ends of the dataset's blocks, so
  * that each part is checksummed in one. Statuses of `fn` but DCP_OK end the walk. */
 int move_bulk_parts(const move_piece *pieces, size_t n, move_fragment_fn fn, void *ctx);
-
-#endif

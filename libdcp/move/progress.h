@@ -1,7 +1,6 @@
 /* What a save tells its caller while bytes move: how far it is, how long its phases took, and when
  * the caller's memory is free. A load tells nothing: it passes NULL. */
-#ifndef DCP_MOVE_PROGRESS_H
-#define DCP_MOVE_PROGRESS_H
+#pragma once
 
 #include <stdint.h>
 
@@ -35,5 +34,3 @@ void move_progress_release(const move_progress *progress);
 
 /* Whether it is worth copying the `left` bytes that are still to be read. */
 int move_progress_wants_copy(const move_progress *progress, uint64_t left);
-
-#endif

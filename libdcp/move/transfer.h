@@ -1,7 +1,6 @@
 /* One move of bytes between the boxes of ranks and files, in either direction: what engines are
  * given. */
-#ifndef DCP_MOVE_TRANSFER_H
-#define DCP_MOVE_TRANSFER_H
+#pragma once
 
 #include "dcp/comm.h"
 #include "dcp/save.h"
@@ -52,5 +51,3 @@ void move_transfer_start(const move_transfer *t, unsigned slot, unsigned char *b
 /* Collective: how a move ends on all ranks; `status` is this rank's. The caller's memory is free
  * then, or all has arrived on a device. */
 int move_transfer_finish(const move_transfer *t, int status, dcp_error *err);
-
-#endif

@@ -5,8 +5,7 @@
  * Where only some ranks can reach some addresses, each rank has a reader range, addresses of its
  * own, and its domains lie in there one after the other. Else the domains of a window lie one after
  * the other. */
-#ifndef DCP_MOVE_WINDOW_H
-#define DCP_MOVE_WINDOW_H
+#pragma once
 
 #include "comm/comm.h"
 #include "io/queue.h"
@@ -38,5 +37,3 @@ static inline uint64_t move_windows_domain_end(const move_windows *w, uint64_t w
     uint64_t end = move_windows_domain(w, window, rank) + w->domain_bytes;
     return w->reader_ranges ? core_min_u64(end, w->reader_ranges[rank + 1]) : end;
 }
-
-#endif

@@ -1,6 +1,5 @@
 /* What all ranks must pass the same, values and tensors, and saying who passed something else. */
-#ifndef DCP_PLAN_AGREEMENT_H
-#define DCP_PLAN_AGREEMENT_H
+#pragma once
 
 #include "comm/comm.h"
 #include "core/state_dict.h"
@@ -40,5 +39,3 @@ int plan_tensors(dcp_comm *comm, state_tensor *const *sorted, size_t n, dcp_erro
 
 /* A checksum of names, dtypes and shapes. Not collective. */
 uint64_t plan_fingerprint(state_tensor *const *sorted, size_t n);
-
-#endif

@@ -5,8 +5,7 @@
  * tensors. For each box it answers whether the holder keeps it: of equal boxes on several ranks
  * (replicas), one is kept. So no rank sees all boxes: its work and memory grow with its own boxes
  * and with tensors / ranks. */
-#ifndef DCP_PLAN_BOXES_H
-#define DCP_PLAN_BOXES_H
+#pragma once
 
 #include "comm/comm.h"
 #include "core/state_dict.h"
@@ -30,5 +29,3 @@ typedef struct plan_boxes {
 int plan_exchange(dcp_comm *comm, state_tensor *const *sorted, size_t n, int strict,
                   plan_boxes *out, dcp_error *err);
 void plan_boxes_free(plan_boxes *plan);
-
-#endif

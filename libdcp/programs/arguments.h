@@ -1,7 +1,6 @@
 /* Command lines: a program is a table of options, from which its --help is printed and its argv is
  * read. */
-#ifndef PROGRAMS_ARGUMENTS_H
-#define PROGRAMS_ARGUMENTS_H
+#pragma once
 
 #include <stdint.h>
 
@@ -46,5 +45,3 @@ int program_count_parse(const char *option, const char *text, uint64_t min, uint
 /* "5GB", "1.5TB", "512KiB", "100000": from 1 to 2^63 - 1 bytes, rounded down; 0 or PROGRAM_USAGE.
  */
 int program_size_parse(const char *option, const char *text, uint64_t *out);
-
-#endif

@@ -1,7 +1,6 @@
 /* What every command-line program does alike: exit statuses, one-line messages on stderr, and
  * whether this process is the one of several ranks that speaks. */
-#ifndef PROGRAMS_PROGRAM_H
-#define PROGRAMS_PROGRAM_H
+#pragma once
 
 #include <stdint.h>
 
@@ -44,5 +43,3 @@ const char *program_bytes_text(uint64_t bytes, char *text);
 
 /* Seconds on a clock that only goes forward. */
 double program_now_s(void);
-
-#endif

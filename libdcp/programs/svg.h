@@ -2,8 +2,7 @@
  *
  * The file is self-contained (no script, no font, no link) and valid XML whatever text it is given:
  * text is escaped, and what is no UTF-8 or no character of XML becomes U+FFFD. */
-#ifndef PROGRAMS_SVG_H
-#define PROGRAMS_SVG_H
+#pragma once
 
 #include <stddef.h>
 
@@ -42,5 +41,3 @@ const char *svg_color(size_t i);
 /* The colour of `part` (0 to 1) on a scale from light to dark, as "#rrggbb". */
 #define SVG_COLOR 8
 void svg_heat(double part, char color[SVG_COLOR]);
-
-#endif

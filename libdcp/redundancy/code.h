@@ -6,8 +6,7 @@
  * them (as in SCR, "Reed-Solomon"). A stripe of partner has two strips: a member's whole file, and
  * its copy on the next member. The rows of a stripe are its strips, data first. Any
  * redundancy_code_data_strips() of them give the others. */
-#ifndef DCP_REDUNDANCY_CODE_H
-#define DCP_REDUNDANCY_CODE_H
+#pragma once
 
 #include "redundancy/groups.h"
 
@@ -38,5 +37,3 @@ int redundancy_code_solve(const code_group *g, const int *present, int wanted,
 /* out[i][0 .. bytes) = sum over j of coeffs[i * n_in + j] * in[j]. */
 void redundancy_code_combine(uint64_t bytes, int n_in, int n_out, unsigned char *coeffs,
                              unsigned char **in, unsigned char **out);
-
-#endif

@@ -1,6 +1,5 @@
 /* Writing the redundancy files of a step. */
-#ifndef DCP_REDUNDANCY_ENCODE_H
-#define DCP_REDUNDANCY_ENCODE_H
+#pragma once
 
 #include "redundancy/groups.h"
 
@@ -13,5 +12,3 @@
  * all return its status, and the file is not there. */
 int redundancy_encode(dcp_comm *comm, const redundancy_groups *groups, const char *folder,
                       uint64_t step, dcp_error *err);
-
-#endif

@@ -12,8 +12,7 @@
  *     loading   redundancy_survey_open, redundancy_survey_check: can this step be made whole?
  *               redundancy_reconstruct writes what is lost; then the step is there as it was saved
  */
-#ifndef DCP_REDUNDANCY_GROUPS_H
-#define DCP_REDUNDANCY_GROUPS_H
+#pragma once
 
 #include <stddef.h>
 #include <stdint.h>
@@ -64,5 +63,3 @@ void redundancy_groups_free(redundancy_groups *groups); /* NULL is ignored */
 /* Members of group g; the group of a rank, and its number in that group. */
 int redundancy_group_members(const redundancy_groups *groups, int g);
 int redundancy_group_of(const redundancy_groups *groups, int rank, int *member);
-
-#endif

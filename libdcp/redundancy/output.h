@@ -1,7 +1,6 @@
 /* A redundancy file or shard that is being written: under a temporary name until it is complete and
  * durable. */
-#ifndef DCP_REDUNDANCY_OUTPUT_H
-#define DCP_REDUNDANCY_OUTPUT_H
+#pragma once
 
 #include "redundancy/parity.h"
 
@@ -23,5 +22,3 @@ int redundancy_output_publish(redundancy_output *o, dcp_error *err);
 
 /* Frees it; removes the file where it has no name yet. What was not begun is ignored. */
 void redundancy_output_end(redundancy_output *o);
-
-#endif

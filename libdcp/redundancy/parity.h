@@ -1,7 +1,6 @@
 /* The redundancy file: a header that knows all files of the group, checksums, strips.
  * docs/format.md has the byte offsets. */
-#ifndef DCP_REDUNDANCY_PARITY_H
-#define DCP_REDUNDANCY_PARITY_H
+#pragma once
 
 #include "redundancy/code.h"
 #include "redundancy/stripes.h"
@@ -68,5 +67,3 @@ int redundancy_parity_verify(const char *folder, const redundancy_reader *reader
 
 /* Bytes of the redundancy files in a folder, 0 where it can't be read. */
 uint64_t redundancy_parity_bytes(const char *folder);
-
-#endif

@@ -1,6 +1,5 @@
 /* Writing again what of a step is lost. */
-#ifndef DCP_REDUNDANCY_RECONSTRUCT_H
-#define DCP_REDUNDANCY_RECONSTRUCT_H
+#pragma once
 
 #include "redundancy/survey.h"
 
@@ -15,5 +14,3 @@
  * DCP_ERR_NO_SPACE, DCP_ERR_IO: files that were whole by then stay, and it may be tried again. */
 int redundancy_reconstruct(dcp_comm *comm, redundancy_survey *survey, const char *folder,
                            dcp_error *err);
-
-#endif

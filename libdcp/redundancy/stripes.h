@@ -1,6 +1,5 @@
 /* Strips that travel from the ranks whose files hold them to the ranks that combine them. */
-#ifndef DCP_REDUNDANCY_STRIPES_H
-#define DCP_REDUNDANCY_STRIPES_H
+#pragma once
 
 #include <stddef.h>
 
@@ -40,5 +39,3 @@ void redundancy_stripes_free(stripe *list, size_t n);
 /* Collective. Each rank passes those stripes in which it has strips, in an order that is the same
  * on all ranks. Uses 16 MiB a rank, or where it has more than 2,000 strips, a page for each. */
 int redundancy_stripes_move(dcp_comm *comm, const stripe *list, size_t n, dcp_error *err);
-
-#endif

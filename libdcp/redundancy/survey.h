@@ -1,7 +1,6 @@
 /* What is left of a step that was saved with redundancy: the same on all ranks, but for paths.
  * Files are numbered: shard f is file f, the redundancy file beside it is file world + f. */
-#ifndef DCP_REDUNDANCY_SURVEY_H
-#define DCP_REDUNDANCY_SURVEY_H
+#pragma once
 
 #include "comm/comm.h"
 #include "redundancy/parity.h"
@@ -73,5 +72,3 @@ int redundancy_survey_check(const redundancy_survey *survey, dcp_error *err);
 
 /* How many shards, and how many redundancy files, are missing or damaged; either may be NULL. */
 void redundancy_survey_lost(const redundancy_survey *survey, int *shards, int *redundancy_files);
-
-#endif

@@ -1,6 +1,5 @@
 /* Where the bytes of a rewrite come from: the old files' datasets that hold a box to be written. */
-#ifndef DCP_REWRITE_RUNS_H
-#define DCP_REWRITE_RUNS_H
+#pragma once
 
 #include "core/fail.h"
 #include "step/checkpoint.h"
@@ -49,5 +48,3 @@ int rewrite_runs(const rewrite_box *box, uint64_t offset, uint64_t bytes, rewrit
 
 /* dcp_source_fn of a rewrite_box: reads them through the page cache. */
 int rewrite_fetch(void *box, uint64_t offset, uint64_t bytes, void *out, dcp_error *err);
-
-#endif

@@ -1,6 +1,5 @@
 /* The JSON header of one safetensors file: u64 length, JSON, then the tensors' data. */
-#ifndef DCP_SAFETENSORS_HEADER_H
-#define DCP_SAFETENSORS_HEADER_H
+#pragma once
 
 #include <stddef.h>
 
@@ -24,5 +23,3 @@ int safetensors_header_parse(const char *path, const char *json, uint64_t bytes,
                              dcp_error *err);
 void safetensors_entries_free(safetensors_entry *entries, size_t n);
 int safetensors_entry_compare(const void *a, const void *b);
-
-#endif

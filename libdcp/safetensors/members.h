@@ -1,7 +1,6 @@
 /* Reads a JSON object member by member without building it in memory: the objects that a parser
  * makes of 100 MB of text would take gigabytes. Each member by itself is parsed by jansson. */
-#ifndef DCP_SAFETENSORS_MEMBERS_H
-#define DCP_SAFETENSORS_MEMBERS_H
+#pragma once
 
 #include <jansson.h>
 #include <stdint.h>
@@ -31,5 +30,3 @@ int safetensors_members_visit(const char *what, safetensors_value text, safetens
  * message: "<path>: tensor 'a'". */
 int safetensors_value_parse(const char *what, safetensors_value value, uint64_t max_bytes,
                             json_t **out, dcp_error *err);
-
-#endif

@@ -1,6 +1,5 @@
 /* How the public calls of a save begin. */
-#ifndef DCP_SAVE_CALLS_H
-#define DCP_SAVE_CALLS_H
+#pragma once
 
 #include "dcp/save.h"
 #include "store/store.h"
@@ -16,5 +15,3 @@ int save_call_begin(dcp_store *store, save_call call, const dcp_save_options *op
  * what became of it on this rank so far. */
 int save_call_agree(dcp_store *store, int status, save_call call, const dcp_save_options *options,
                     dcp_error *err);
-
-#endif

@@ -1,8 +1,7 @@
 /* What a store keeps for its saves, from one save to the next. The first save makes it. The store
  * carries it without knowing what is in it. While a save runs in a thread, other threads touch
  * `in_flight` only. */
-#ifndef DCP_SAVE_CONTEXT_H
-#define DCP_SAVE_CONTEXT_H
+#pragma once
 
 #include "core/state_dict.h"
 #include "store/store.h"
@@ -50,5 +49,3 @@ int save_context_open_queue(save_context *context, dcp_error *err);
 /* After a failed save: drops what the next save could not rely on. Page-locked memory stays where
  * it was not the device that failed, since taking it again would hold up the training. */
 void save_context_reset(save_context *context, int status);
-
-#endif

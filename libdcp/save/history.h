@@ -1,7 +1,6 @@
 /* What the last save of a store wrote. It is kept in memory, to tell what changed in the next one.
  * */
-#ifndef DCP_SAVE_HISTORY_H
-#define DCP_SAVE_HISTORY_H
+#pragma once
 
 #include "dcp/save.h"
 #include "step/index.h"
@@ -54,5 +53,3 @@ void save_history_compare(const dcp_store *store, const struct save_history *las
 
 /* A fingerprint of the rows' paths, sizes and places. */
 uint64_t save_history_rows(const step_row *rows, size_t n);
-
-#endif

@@ -1,6 +1,5 @@
 /* One file of a step while it is written, by one rank or by all of them. */
-#ifndef DCP_SAVE_IMAGE_H
-#define DCP_SAVE_IMAGE_H
+#pragma once
 
 #include <limits.h>
 
@@ -63,5 +62,3 @@ int save_image_prepare(save_image *im, dcp_comm *comm, const save_file *layout, 
 move_piece *save_image_add(save_image *im, size_t row, const state_box *box, const box_copy *copy);
 
 void save_image_free(save_image *im);
-
-#endif

@@ -1,8 +1,7 @@
 /* The plan of a save: which tensors, who keeps which boxes, and for layout global where everything
  * lies in the file. It is kept from save to save: saves of the same tensors and boxes are planned
  * once. */
-#ifndef DCP_SAVE_LAYOUT_H
-#define DCP_SAVE_LAYOUT_H
+#pragma once
 
 #include "dcp/save.h"
 #include "h5/skeleton.h"
@@ -40,5 +39,3 @@ typedef struct save_layout {
 int save_layout_plan(dcp_store *store, const struct save_request *request, save_layout **layout,
                      dcp_error *err);
 void save_layout_free(save_layout *layout);
-
-#endif

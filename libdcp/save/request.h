@@ -1,6 +1,5 @@
 /* The checked arguments of a save. */
-#ifndef DCP_SAVE_REQUEST_H
-#define DCP_SAVE_REQUEST_H
+#pragma once
 
 #include "core/state_dict.h"
 #include "move/progress.h"
@@ -29,5 +28,3 @@ void save_request_free(save_request *r);
 
 /* How much of the caller's memory may be copied at a fence, beside the queue's buffers. */
 uint64_t save_request_copy_bytes(const dcp_save_options *options);
-
-#endif

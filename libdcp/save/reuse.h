@@ -1,7 +1,6 @@
 /* Unchanged bytes of a file are not written again where the file system lets the new file share
  * them with the last step's. */
-#ifndef DCP_SAVE_REUSE_H
-#define DCP_SAVE_REUSE_H
+#pragma once
 
 #include "save/image.h"
 
@@ -22,5 +21,3 @@ int save_reuse_share(save_image *im, dcp_error *err);
 void save_reuse_note(save_image *im);
 /* Not collective, rank 0 of the image: notes which file it is, when nobody writes it any more. */
 void save_reuse_close(save_image *im);
-
-#endif

@@ -1,6 +1,5 @@
 /* Layout sharded: files of their own, each written by one rank. */
-#ifndef DCP_SAVE_SHARDED_H
-#define DCP_SAVE_SHARDED_H
+#pragma once
 
 #include "save/layout.h"
 #include "save/request.h"
@@ -8,5 +7,3 @@
 /* Collective: writes the files into `folder`, and notes what was saved in the store's context. */
 int save_sharded(dcp_store *store, const save_request *request, const save_layout *plan,
                  const char *folder, move_progress *progress, dcp_report *report, dcp_error *err);
-
-#endif

@@ -1,6 +1,5 @@
 /* Writing an image: from creating its file to making it durable. */
-#ifndef DCP_SAVE_WRITE_H
-#define DCP_SAVE_WRITE_H
+#pragma once
 
 #include "save/image.h"
 
@@ -18,5 +17,3 @@ int save_image_join_sums(save_image *im, dcp_error *err);
 
 /* Collective: rank 0 writes tables and user block, all make their writes durable. */
 int save_image_finish(save_image *im, dcp_report *report, dcp_error *err);
-
-#endif

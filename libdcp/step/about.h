@@ -2,8 +2,7 @@
  *
  * A JSON object; its last member is "crc64": 16 lower-case hex digits, the CRC-64/XZ of the whole
  * file with these digits replaced by '0'. So one flipped, missing or surplus byte shows. */
-#ifndef DCP_STEP_ABOUT_H
-#define DCP_STEP_ABOUT_H
+#pragma once
 
 #include <stdint.h>
 
@@ -34,5 +33,3 @@ int step_about_is_part(const char *folder, int world, unsigned char *kept);
  * than `step` (may be NULL), DCP_ERR_NOT_FOUND where it is missing.
  */
 int step_about_check(const char *dir, const uint64_t *step, dcp_error *err);
-
-#endif

@@ -1,6 +1,5 @@
 /* An open checkpoint: the tables of its files, and its tensors with the datasets that hold them. */
-#ifndef DCP_STEP_CHECKPOINT_H
-#define DCP_STEP_CHECKPOINT_H
+#pragma once
 
 #include "comm/comm.h"
 #include "dcp/checkpoint.h"
@@ -64,5 +63,3 @@ void step_checkpoint_near(const dcp_checkpoint *ckpt, const step_tensor *t, cons
                           size_t *first, size_t *end);
 
 const step_tensor *step_checkpoint_lookup(const dcp_checkpoint *ckpt, const char *path);
-
-#endif

@@ -1,6 +1,5 @@
 /* Which files a step's folder has, and which it should have. */
-#ifndef DCP_STEP_FOLDER_H
-#define DCP_STEP_FOLDER_H
+#pragma once
 
 #include <stddef.h>
 
@@ -27,5 +26,3 @@ int step_folder_shards(const char *folder, int world, unsigned char *here);
 /* Calls fn with each entry of the folder that is no part of a step of so many files. */
 void step_folder_surplus(const char *folder, dcp_layout layout, size_t files,
                          void (*fn)(void *ctx, const char *name), void *ctx);
-
-#endif

@@ -1,7 +1,6 @@
 /* The index table (/dcp/index): a row a dataset. In layout global a dataset is a whole tensor; in a
  * shard's file it is one box of a tensor, and rows have start and count as well. */
-#ifndef DCP_STEP_INDEX_H
-#define DCP_STEP_INDEX_H
+#pragma once
 
 #include <stddef.h>
 
@@ -72,5 +71,3 @@ uint64_t step_index_state_id(uint64_t raw, const dcp_tensor *tensor, uint64_t cr
 /* Length of the tensor's path in a dataset's: without the "@<digits>" of a further box of the
  * tensor. */
 size_t step_index_tensor_path(const char *dataset_path);
-
-#endif

@@ -1,6 +1,5 @@
 /* The names of steps' folders, and the steps of a directory. */
-#ifndef DCP_STEP_LIST_H
-#define DCP_STEP_LIST_H
+#pragma once
 
 #include "dcp/store.h"
 
@@ -18,5 +17,3 @@ int step_name_path(const char *dir, const char *prefix, uint64_t step, char *pat
 
 /* The path of the newest complete step's folder in dir, or DCP_ERR_NOT_FOUND. */
 int step_list_newest(const char *dir, char *path /* PATH_MAX */, uint64_t *step, dcp_error *err);
-
-#endif

@@ -1,6 +1,5 @@
 /* Reads of a checkpoint's datasets by whole blocks, each checked. */
-#ifndef DCP_STEP_READ_H
-#define DCP_STEP_READ_H
+#pragma once
 
 #include "step/checkpoint.h"
 
@@ -13,5 +12,3 @@ int step_read_bytes(step_block_cache *c, const step_dataset *p, uint64_t offset,
 /* DCP_ERR_CORRUPT where `sums`, raw checksums of what was read of the dataset's blocks, are not
  * those of what was saved. */
 int step_read_compare_sums(const step_dataset *p, const uint64_t *sums, dcp_error *err);
-
-#endif

@@ -1,6 +1,5 @@
 /* One file of a step: its tables, read before HDF5 or anything else sees the file. */
-#ifndef DCP_STEP_TABLES_H
-#define DCP_STEP_TABLES_H
+#pragma once
 
 #include "io/file.h"
 #include "step/index.h"
@@ -42,5 +41,3 @@ int step_file_open_plain(step_file *file, dcp_error *err);
 /* Reads all bytes of the file that are neither user block nor tensor data: HDF5's metadata, tables,
  * padding; once for a file. DCP_ERR_CORRUPT: they are not what was saved. */
 int step_file_check_outside(step_file *file, dcp_error *err);
-
-#endif

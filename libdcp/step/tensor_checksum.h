@@ -1,6 +1,5 @@
 /* A tensor's checksum, from those of its datasets. */
-#ifndef DCP_STEP_TENSOR_CHECKSUM_H
-#define DCP_STEP_TENSOR_CHECKSUM_H
+#pragma once
 
 #include "step/checkpoint.h"
 
@@ -10,5 +9,3 @@ int step_tensor_is_runs(const dcp_checkpoint *ckpt, const step_tensor *t);
 
 /* The tensor's checksum, as the tables have it; its datasets are runs. */
 uint64_t step_tensor_checksum(const dcp_checkpoint *ckpt, const step_tensor *t);
-
-#endif

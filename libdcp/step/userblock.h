@@ -1,7 +1,6 @@
 /* The first 4,096 bytes of a checkpoint's file: where its tables are, and the checksums of all that
  * is not tensor data. docs/format.md has the byte offsets. */
-#ifndef DCP_STEP_USERBLOCK_H
-#define DCP_STEP_USERBLOCK_H
+#pragma once
 
 #include <stdint.h>
 
@@ -39,5 +38,3 @@ void step_userblock_encode(const step_userblock *ub, unsigned char *out /* USERB
 /* Checks magic, checksum, version and that every range lies in the file of `file_bytes` bytes. */
 int step_userblock_decode(const unsigned char *in, uint64_t file_bytes, const char *path,
                           step_userblock *out, dcp_error *err);
-
-#endif

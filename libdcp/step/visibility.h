@@ -1,7 +1,6 @@
 /* Visibility: which ranks see which files of a step. Where directories are private to a node, ranks
  * see the same folder or different ones, and no rank may see all files of a step. */
-#ifndef DCP_STEP_VISIBILITY_H
-#define DCP_STEP_VISIBILITY_H
+#pragma once
 
 #include <limits.h>
 
@@ -24,5 +23,3 @@ int step_visibility_find(dcp_comm *comm, const char *own_path, step_visibility *
                          dcp_error *err);
 
 void step_visibility_free(step_visibility *v);
-
-#endif

@@ -1,7 +1,6 @@
 /* Inside a store's directory: what its leader does there, under the lock. Names are those of
  * entries of the directory; nothing here follows a symbolic link that it finds in it. */
-#ifndef DCP_STORE_DIRECTORY_H
-#define DCP_STORE_DIRECTORY_H
+#pragma once
 
 #include <limits.h>
 
@@ -19,5 +18,3 @@ void store_directory_free_name(int dir_fd, const char *prefix, const char *base,
 
 /* Removes the entry and all below it. 0, or -1 with errno. */
 int store_directory_remove(int dir_fd, const char *name);
-
-#endif

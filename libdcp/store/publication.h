@@ -1,6 +1,5 @@
 /* What a save needs of a store: a folder to write into, and its publication. */
-#ifndef DCP_STORE_PUBLICATION_H
-#define DCP_STORE_PUBLICATION_H
+#pragma once
 
 #include "store/store.h"
 
@@ -18,5 +17,3 @@ int store_publish(dcp_store *store, uint64_t step, const char *members_json, dcp
 
 /* Not collective; leaders remove the temporary folder of a save that failed. Never fails. */
 void store_rollback(dcp_store *store, uint64_t step);
-
-#endif

@@ -7,8 +7,7 @@
  *
  * Only files are used that this store itself has written since it was opened, and that nobody else
  * can be reading: see io_is_alone. */
-#ifndef DCP_STORE_RECYCLE_H
-#define DCP_STORE_RECYCLE_H
+#pragma once
 
 #include "store/store.h"
 
@@ -27,5 +26,3 @@ int store_recycle_is_written(const dcp_store *store, uint64_t step);
 
 /* Removes all recycled files; on ranks that don't lead, nothing. */
 void store_recycle_drop(dcp_store *store);
-
-#endif

@@ -1,6 +1,5 @@
 /* Rebuilding the lost files of a step of a private store from its redundancy files. */
-#ifndef DCP_STORE_RESTORE_H
-#define DCP_STORE_RESTORE_H
+#pragma once
 
 #include "store/store.h"
 
@@ -9,5 +8,3 @@
  */
 int store_restore_step(dcp_store *store, uint64_t step, int every_byte, int *rebuilt,
                        dcp_error *err);
-
-#endif

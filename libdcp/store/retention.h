@@ -1,6 +1,5 @@
 /* Which steps stay in a store, and how the others go. */
-#ifndef DCP_STORE_RETENTION_H
-#define DCP_STORE_RETENTION_H
+#pragma once
 
 #include "store/store.h"
 
@@ -20,5 +19,3 @@ int store_retain(dcp_store *store, dcp_error *err);
 /* While a step is pinned, `keep` leaves it. Only while no save of the store is in flight. */
 void store_pin(dcp_store *store, uint64_t step);
 void store_unpin(dcp_store *store, uint64_t step);
-
-#endif

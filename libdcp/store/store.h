@@ -1,6 +1,5 @@
 /* An open store: what its parts share. Only a leader touches its directory. */
-#ifndef DCP_STORE_STORE_H
-#define DCP_STORE_STORE_H
+#pragma once
 
 #include "dcp/store.h"
 
@@ -50,5 +49,3 @@ int store_fail_errno(const dcp_store *store, const char *what, const char *name,
 int store_sync(const dcp_store *store, dcp_error *err);
 
 void store_log(const dcp_store *store, dcp_log_level level, const char *fmt, ...) DCP_PRINTF(3, 4);
-
-#endif

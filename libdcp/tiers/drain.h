@@ -1,6 +1,5 @@
 /* Filling one store from another's files, in a thread beside the next saves. */
-#ifndef DCP_TIERS_DRAIN_H
-#define DCP_TIERS_DRAIN_H
+#pragma once
 
 #include <pthread.h>
 
@@ -31,5 +30,3 @@ void tiers_drain_start(const dcp_tiers *tiers, tier *to, tier *from);
 int tiers_drain_is_done(tier *t);
 /* Waits for the end, and notes the outcome. Nothing happens where the tier is not being filled. */
 void tiers_drain_finish(const dcp_tiers *tiers, tier *t);
-
-#endif

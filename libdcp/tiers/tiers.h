@@ -1,6 +1,5 @@
 /* The list of stores: as a caller gives it, and from inside. */
-#ifndef DCP_TIERS_TIERS_H
-#define DCP_TIERS_TIERS_H
+#pragma once
 
 #include "dcp/tiers.h"
 #include "store/store.h"
@@ -50,5 +49,3 @@ void tiers_log(const dcp_tiers *tiers, dcp_log_level level, const char *fmt, ...
 void tiers_note(tier *t, uint64_t step, int status);
 /* Logs that it failed, where no caller gets to know. */
 void tiers_warn(const dcp_tiers *tiers, const tier *t, uint64_t step, const dcp_error *err);
-
-#endif

@@ -2,8 +2,7 @@
  * threads and ranks. There is a sum for each block of each dataset, one for each file of what is
  * outside of datasets, and one for each tensor that shards cut so that a dataset is not one run of
  * its bytes. */
-#ifndef DCP_VERIFY_CHECKSUMS_H
-#define DCP_VERIFY_CHECKSUMS_H
+#pragma once
 
 #include "step/checkpoint.h"
 
@@ -27,5 +26,3 @@ uint64_t verify_sums_block(const verify_sums *t, const step_file *file, const st
 uint64_t verify_sums_outside(const verify_sums *t, const step_file *file);
 /* Of the whole tensor, whatever its datasets. */
 uint64_t verify_sums_tensor(const verify_sums *t, size_t tensor);
-
-#endif

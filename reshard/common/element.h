@@ -1,6 +1,5 @@
 /* Elements as numbers: reading any dtype as fp64, and as text. */
-#ifndef RESHARD_ELEMENT_H
-#define RESHARD_ELEMENT_H
+#pragma once
 
 #include <dcp/tensor.h>
 
@@ -18,5 +17,3 @@ __int128 element_integer(dcp_dtype dtype, const void *element);
  * apart. */
 #define ELEMENT_TEXT 40
 void element_print(dcp_dtype dtype, const void *element, char *text);
-
-#endif

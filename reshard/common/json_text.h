@@ -1,6 +1,5 @@
 /* JSON for people: indented, and reals as short as possible. */
-#ifndef RESHARD_JSON_TEXT_H
-#define RESHARD_JSON_TEXT_H
+#pragma once
 
 #include <jansson.h>
 #include <stdio.h>
@@ -13,5 +12,3 @@ int json_text_write(const json_t *value, size_t flags, FILE *out);
 
 /* The same, sorted by keys, as the new file `path`; releases `value`. An exit status. */
 int json_text_write_file(json_t *value, const char *path);
-
-#endif

@@ -1,8 +1,7 @@
 /* How a tool runs: as one rank or as several that share the work, until it ends or a signal asks it
  * to. Started by hand it is one rank and never touches MPI; started by a launcher (mpirun, srun) it
  * is a rank of several. */
-#ifndef RESHARD_LAUNCH_H
-#define RESHARD_LAUNCH_H
+#pragma once
 
 #include <dcp/comm.h>
 
@@ -31,5 +30,3 @@ void launch_broadcast(const launch *job, void *buf, int bytes);
 void launch_collect(const launch *job, void *buf, uint64_t bytes);
 /* Collective: buf[n] added up on rank 0. */
 void launch_sum(const launch *job, uint64_t *buf, int n);
-
-#endif

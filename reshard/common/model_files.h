@@ -1,6 +1,5 @@
 /* Which files of a Hugging Face folder belong to a model, by their names. */
-#ifndef RESHARD_MODEL_FILES_H
-#define RESHARD_MODEL_FILES_H
+#pragma once
 
 /* A companion of the model beside its tensors and config.json, such as a tokenizer: an import keeps
  * it in the checkpoint, an export writes it again. */
@@ -8,5 +7,3 @@ int model_files_is_companion(const char *name);
 
 /* A file that an export may have written. */
 int model_files_is_exported(const char *name);
-
-#endif

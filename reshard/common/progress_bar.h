@@ -1,6 +1,5 @@
 /* A progress bar on stderr, on a terminal only, once two seconds have passed. */
-#ifndef RESHARD_PROGRESS_BAR_H
-#define RESHARD_PROGRESS_BAR_H
+#pragma once
 
 #include <stdint.h>
 
@@ -13,5 +12,3 @@ typedef struct progress_bar {
 void progress_bar_start(progress_bar *bar, const char *what);
 void progress_bar_update(progress_bar *bar, uint64_t done, uint64_t total);
 void progress_bar_end(progress_bar *bar);
-
-#endif

@@ -8,8 +8,7 @@
  * and 1 are neighbours in tp. Where tp and fsdp cut the same dimension, tp cuts first, and fsdp
  * cuts what it left, as FSDP2 does over tensor-parallel modules. Each cut is torch.chunk's: ceil(n
  * / size) a rank, the last ones may have fewer or none. */
-#ifndef RESHARD_RANK_MESH_H
-#define RESHARD_RANK_MESH_H
+#pragma once
 
 #include <dcp/checkpoint.h>
 #include <dcp/tensor.h>
@@ -65,5 +64,3 @@ dcp_box rank_mesh_box_at(const rank_mesh *m, const dcp_tensor *tensor, int tp_di
 /* Whether the rank's file holds its box: of ranks with equal boxes only the lowest one's file
  * does. */
 int rank_mesh_keeps(const rank_mesh *m, int tp_dim, int rank);
-
-#endif

@@ -1,6 +1,5 @@
 /* A CKPT argument: a step's folder, or a checkpoint directory, meaning its newest complete step. */
-#ifndef RESHARD_STEP_PATH_H
-#define RESHARD_STEP_PATH_H
+#pragma once
 
 #include <stddef.h>
 
@@ -20,5 +19,3 @@ int step_path_is_step(const char *folder);
 /* For a failure of the newest step: says on stderr which complete step of the checkpoint directory
  * `ckpt` comes before it. Says nothing where `ckpt` is a step itself or holds no other one. */
 void step_path_note_older(const char *ckpt);
-
-#endif

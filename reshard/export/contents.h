@@ -3,8 +3,7 @@
  *
  * Both forms of an export are files in which every tensor has its place before a byte of it moves:
  * so ranks share the bytes, not the files. */
-#ifndef RESHARD_EXPORT_CONTENTS_H
-#define RESHARD_EXPORT_CONTENTS_H
+#pragma once
 
 #include <jansson.h>
 #include <stddef.h>
@@ -68,5 +67,3 @@ int export_contents_find_tied(const launch *job, dcp_checkpoint *ckpt, const cha
 
 /* The model's configuration in the checkpoint; NULL: it has none. The caller's. */
 json_t *export_contents_config(const dcp_checkpoint *ckpt);
-
-#endif

@@ -1,6 +1,5 @@
 /* An export as one plain HDF5 file. */
-#ifndef RESHARD_EXPORT_HDF5_FILE_H
-#define RESHARD_EXPORT_HDF5_FILE_H
+#pragma once
 
 #include "export/contents.h"
 
@@ -9,5 +8,3 @@
 int export_hdf5_file_create(const dcp_checkpoint *ckpt, export_contents *contents, const char *dir);
 /* Whether the file is one that export_hdf5_file_create may have made: HDF5 with that attribute. */
 int export_hdf5_file_is_ours(const char *path);
-
-#endif

@@ -1,6 +1,5 @@
 /* An export as the folder that Hugging Face's transformers loads. */
-#ifndef RESHARD_EXPORT_HF_FOLDER_H
-#define RESHARD_EXPORT_HF_FOLDER_H
+#pragma once
 
 #include "export/contents.h"
 
@@ -11,5 +10,3 @@ int export_hf_folder_create(dcp_checkpoint *ckpt, const export_contents *content
 /* config.json: the model's configuration with what transformers needs to load it; NULL: the
  * checkpoint has none. The caller's. */
 json_t *export_hf_folder_config(const dcp_checkpoint *ckpt, const export_contents *contents);
-
-#endif

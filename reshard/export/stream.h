@@ -1,7 +1,6 @@
 /* Moves the data of tensors from the checkpoint into files: reads, converts and writes it in
  * bounded memory. */
-#ifndef RESHARD_EXPORT_STREAM_H
-#define RESHARD_EXPORT_STREAM_H
+#pragma once
 
 #include "export/contents.h"
 
@@ -30,5 +29,3 @@ int export_stream_note_overflows(const launch *job, const export_contents *conte
 /* Creates a file with `head`, of `bytes` bytes altogether, the space reserved. */
 int export_stream_create_file(const char *path, const void *head, uint64_t head_bytes,
                               uint64_t bytes);
-
-#endif

@@ -1,7 +1,6 @@
 /* OUT, where an export goes: whether it may be written there, and the temporary folder beside it,
  * which becomes durable and is then renamed. */
-#ifndef RESHARD_EXPORT_TARGET_H
-#define RESHARD_EXPORT_TARGET_H
+#pragma once
 
 #include <dcp/checkpoint.h>
 
@@ -24,5 +23,3 @@ void export_target_remove(const char *path);
  * folder (of a folder) or, where `replace` is set, anything: that is removed. PROGRAM_USAGE where
  * another program was there first. All is durable at the return. */
 int export_target_publish(const char *tmp, const char *file, const char *out, int replace);
-
-#endif

@@ -1,6 +1,5 @@
 /* A Hugging Face folder as the source of a save. */
-#ifndef RESHARD_IMPORT_HF_SOURCE_H
-#define RESHARD_IMPORT_HF_SOURCE_H
+#pragma once
 
 #include <jansson.h>
 
@@ -48,5 +47,3 @@ int import_source_make(dcp_st_reader *reader, const import_files *files, int ran
                        import_source **out);
 const dcp_state *import_source_state(const import_source *source);
 void import_source_free(import_source *source);
-
-#endif

@@ -1,8 +1,7 @@
 /* Work on the elements of many tensors by all cores and all ranks: cut into chunks, which threads
  * take one after the other. What a chunk gives is kept by its number, so results do not depend on
  * who did what. */
-#ifndef RESHARD_INSPECT_CHUNKS_H
-#define RESHARD_INSPECT_CHUNKS_H
+#pragma once
 
 #include <stddef.h>
 
@@ -51,5 +50,3 @@ void inspect_chunks_release(inspect_chunks_reader *r);
 /* Reads elements [first, first + n) of a tensor, in row-major order, into r->data. */
 int inspect_chunks_read(inspect_chunks_reader *r, const dcp_tensor *tensor, uint64_t first,
                         uint64_t n, dcp_error *err);
-
-#endif

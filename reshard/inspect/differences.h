@@ -1,6 +1,5 @@
 /* Two checkpoints compared, in whatever layouts they are: what differs, and by how much. */
-#ifndef RESHARD_INSPECT_DIFFERENCES_H
-#define RESHARD_INSPECT_DIFFERENCES_H
+#pragma once
 
 #include <jansson.h>
 
@@ -71,5 +70,3 @@ double inspect_differences_relative(const inspect_diff_sums *s); /* norm of b - 
  * value}, absent where it is missing; at most `most`, *n is how many there are. */
 json_t *inspect_differences_meta(const dcp_checkpoint *a, const dcp_checkpoint *b, size_t most,
                                  size_t *n);
-
-#endif

@@ -1,6 +1,5 @@
 /* Which tensors a command is about: those that one of some globs matches. */
-#ifndef RESHARD_INSPECT_FILTER_H
-#define RESHARD_INSPECT_FILTER_H
+#pragma once
 
 #include <stddef.h>
 
@@ -15,5 +14,3 @@ int inspect_filter_matches(char *const *globs, size_t n, const char *path, unsig
  * PROGRAM_USAGE for a glob that matches none. */
 int inspect_filter_tensors(const dcp_checkpoint *ckpt, char *const *globs, size_t n,
                            unsigned char *take);
-
-#endif

@@ -1,6 +1,5 @@
 /* Who holds how much of what: bytes of each rank, by groups of tensors. */
-#ifndef RESHARD_INSPECT_HOLDERS_H
-#define RESHARD_INSPECT_HOLDERS_H
+#pragma once
 
 #include <stddef.h>
 
@@ -40,5 +39,3 @@ int inspect_holders_last_alike(const inspect_holders *h, int rank);
 
 /* Draws it as SVG. Returns an exit status. */
 int inspect_holders_draw(const inspect_holders *h, const char *title, const char *path);
-
-#endif

@@ -1,6 +1,5 @@
 /* Tensors counted by module, as the dots and slashes in their names give them. */
-#ifndef RESHARD_INSPECT_MODULES_H
-#define RESHARD_INSPECT_MODULES_H
+#pragma once
 
 #include <stddef.h>
 #include <stdint.h>
@@ -31,5 +30,3 @@ void inspect_modules_free(inspect_modules *m);
 
 /* The kind of a tensor: its section, or for the optimizer's what comes after that: "exp_avg". */
 const char *inspect_modules_kind(const char *path, size_t *length);
-
-#endif

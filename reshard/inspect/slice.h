@@ -1,6 +1,5 @@
 /* "NAME[0:2,:,-1]": a tensor and elements of it, as numpy's basic slicing has them. */
-#ifndef RESHARD_INSPECT_SLICE_H
-#define RESHARD_INSPECT_SLICE_H
+#pragma once
 
 #include <dcp/checkpoint.h>
 
@@ -32,5 +31,3 @@ int inspect_slice_read(dcp_checkpoint *ckpt, const inspect_slice *s, inspect_sli
 /* Reads the element with these indices of the slice, all its dimensions counted. */
 int inspect_slice_element(dcp_checkpoint *ckpt, const inspect_slice *s, const uint64_t *index,
                           void *out, dcp_error *err);
-
-#endif

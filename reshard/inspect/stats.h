@@ -1,7 +1,6 @@
 /* Smallest, largest, mean and standard deviation of a stream of numbers, and how many are zero, NaN
  * or infinite. */
-#ifndef RESHARD_INSPECT_STATS_H
-#define RESHARD_INSPECT_STATS_H
+#pragma once
 
 #include <jansson.h>
 #include <stdint.h>
@@ -38,5 +37,3 @@ void inspect_histogram_draw(const inspect_histogram *h, uint64_t total, int rows
 /* {"log2": the first bin's exponent, "negative": [...], "positive": [...]}: bin i has magnitudes
  * from 2^(log2 + i) to twice that. null where there are no numbers. */
 json_t *inspect_histogram_json(const inspect_histogram *h);
-
-#endif

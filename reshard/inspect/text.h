@@ -1,6 +1,5 @@
 /* Values as text and as JSON, for the commands of dcp-inspect. */
-#ifndef RESHARD_INSPECT_TEXT_H
-#define RESHARD_INSPECT_TEXT_H
+#pragma once
 
 #include <jansson.h>
 #include <stddef.h>
@@ -32,5 +31,3 @@ json_t *inspect_checkpoint_json(const dcp_checkpoint *ckpt);
 
 /* Prints `root` on stdout and frees it. */
 void inspect_text_print_json(json_t *root);
-
-#endif

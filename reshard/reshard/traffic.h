@@ -1,6 +1,5 @@
 /* The plan of a reshard: how many bytes go from each old rank's file to each new rank's. */
-#ifndef RESHARD_TRAFFIC_H
-#define RESHARD_TRAFFIC_H
+#pragma once
 
 #include <jansson.h>
 
@@ -48,5 +47,3 @@ json_t *reshard_traffic_json(const reshard_traffic *f, const reshard_traffic_lab
 /* The same as a drawing: bands from old to new ranks where they are few, else a matrix whose cells
  * stand for some ranks each. 0 or errno's code. */
 int reshard_traffic_draw(const reshard_traffic *f, const char *path);
-
-#endif

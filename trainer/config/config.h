@@ -1,6 +1,5 @@
 /* dcp-train's configuration: a JSON file, overrides `key.path=value`, and the defaults. */
-#ifndef TRAINER_CONFIG_CONFIG_H
-#define TRAINER_CONFIG_CONFIG_H
+#pragma once
 
 #include <jansson.h>
 #include <stdint.h>
@@ -73,5 +72,3 @@ uint64_t config_micro_batches(const config *c);
 int config_check_world(const config *c, int world, dcp_error *err);
 /* Why fsdp.cpu_offload alone is refused on the CPU. */
 extern const char config_no_offload[];
-
-#endif

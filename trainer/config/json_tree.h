@@ -1,6 +1,5 @@
 /* Trees of JSON: reading them from files, and their values by dotted paths. */
-#ifndef TRAINER_CONFIG_JSON_TREE_H
-#define TRAINER_CONFIG_JSON_TREE_H
+#pragma once
 
 #include <jansson.h>
 
@@ -16,5 +15,3 @@ json_t *config_json_at(const json_t *tree, const char *path);
 /* Sets tree's value at "a.b.c", making the objects on the way. Takes `value` (NULL: out of memory).
  * 0, or -1 where something on the way is no object. */
 int config_json_set(json_t *tree, const char *path, json_t *value);
-
-#endif

@@ -1,6 +1,5 @@
 /* The directories and files that a configuration names. */
-#ifndef TRAINER_CONFIG_PLACES_H
-#define TRAINER_CONFIG_PLACES_H
+#pragma once
 
 #include "config/config.h"
 
@@ -14,5 +13,3 @@ int config_places_check_writable(const config *c, const char *what, const char *
 
 /* Whether so many ranks on so many hosts are enough for the stores' redundancy. */
 int config_places_check_hosts(const config *c, int hosts, int world, dcp_error *err);
-
-#endif

@@ -1,6 +1,5 @@
 /* From a file and overrides to a checked configuration, and from rank 0 to the others. */
-#ifndef TRAINER_CONFIG_READER_H
-#define TRAINER_CONFIG_READER_H
+#pragma once
 
 #include "config/config.h"
 
@@ -15,5 +14,3 @@ int config_resume_newest(config *c, dcp_error *err);
 /* One text for the other ranks, and back. The text is freed with free(). */
 int config_pack(const config *c, char **text, dcp_error *err);
 int config_unpack(const char *text, config **out, dcp_error *err);
-
-#endif

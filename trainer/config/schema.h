@@ -2,8 +2,7 @@
  * and the member of the struct that it fills in. The one list that reading, checking,
  * --print-config and
  * --print-keys go by. */
-#ifndef TRAINER_CONFIG_SCHEMA_H
-#define TRAINER_CONFIG_SCHEMA_H
+#pragma once
 
 #include <jansson.h>
 #include <stddef.h>
@@ -58,5 +57,3 @@ void config_schema_fill(config *c);
 
 /* Prints each key with what it takes, its default and its help, a line each. */
 void config_schema_print(void);
-
-#endif

@@ -1,6 +1,5 @@
 /* checkpoint.stores: private stores that are faster than checkpoint.dir, fastest first. */
-#ifndef TRAINER_CONFIG_STORES_H
-#define TRAINER_CONFIG_STORES_H
+#pragma once
 
 #include <jansson.h>
 
@@ -14,5 +13,3 @@ int config_stores_complete(json_t *list);
 
 /* Fills out[] from a completed list and returns the number. Strings are borrowed from it. */
 size_t config_stores_fill(const json_t *list, dcp_tier *out);
-
-#endif

@@ -1,6 +1,5 @@
 /* Which key or word was probably meant by one that does not exist. */
-#ifndef TRAINER_CONFIG_SUGGEST_H
-#define TRAINER_CONFIG_SUGGEST_H
+#pragma once
 
 #include <stddef.h>
 
@@ -11,5 +10,3 @@ int config_suggest_key(const char *path, char best[CONFIG_PATH_MAX]);
 
 /* Levenshtein's distance of two words. */
 size_t config_suggest_distance(const char *a, const char *b);
-
-#endif

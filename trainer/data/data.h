@@ -1,7 +1,6 @@
 /* Training samples. Samples are numbered globally through all epochs, and sample g is a function of
  * the data, the seed and g alone: never of ranks or of what was read before. */
-#ifndef TRAINER_DATA_DATA_H
-#define TRAINER_DATA_DATA_H
+#pragma once
 
 #include <stdint.h>
 
@@ -23,5 +22,3 @@ uint64_t data_fingerprint(const data *d);
  * targets count. */
 int data_read(data *d, uint64_t seed, uint64_t first, uint64_t n, const sample_batch *out,
               uint64_t *counted, dcp_error *err);
-
-#endif

@@ -1,6 +1,5 @@
 /* One batch from a safetensors file, the same at every step. */
-#ifndef TRAINER_DATA_FIXED_H
-#define TRAINER_DATA_FIXED_H
+#pragma once
 
 #include "data/source.h"
 
@@ -8,5 +7,3 @@ extern const data_source data_fixed;
 
 /* Tokens of a row of the fixed batch, a safetensors file. Errors as data_open's. */
 int data_fixed_sequence(const char *path, uint64_t *out, dcp_error *err);
-
-#endif

@@ -1,6 +1,5 @@
 /* A list of files read as one long string of bytes. */
-#ifndef TRAINER_DATA_JOINED_FILES_H
-#define TRAINER_DATA_JOINED_FILES_H
+#pragma once
 
 #include <stddef.h>
 #include <stdint.h>
@@ -37,5 +36,3 @@ const char *data_files_at(const data_files *files, uint64_t offset, uint64_t *wi
 
 /* Bytes [offset, offset + bytes) of the whole, which must lie inside it. */
 int data_files_read(data_files *files, uint64_t offset, uint64_t bytes, void *out, dcp_error *err);
-
-#endif

@@ -1,6 +1,5 @@
 /* What a kind of data is asked for, and what it provides. */
-#ifndef TRAINER_DATA_SOURCE_H
-#define TRAINER_DATA_SOURCE_H
+#pragma once
 
 #include <stdint.h>
 
@@ -28,5 +27,3 @@ typedef struct data_source {
     int (*read)(void *state, uint64_t seed, uint64_t epoch, uint64_t index, const sample_batch *out,
                 dcp_error *err);
 } data_source;
-
-#endif

@@ -1,6 +1,5 @@
 /* Memory of the kernels, zeroed. */
-#ifndef TRAINER_FSDP_ALLOC_H
-#define TRAINER_FSDP_ALLOC_H
+#pragma once
 
 #include "kernels/kernels.h"
 #include "programs/fail.h"
@@ -13,5 +12,3 @@ static inline int fsdp_alloc(kernels *k, float **out, uint64_t elems, dcp_error 
     k->zero(k, *out, elems);
     return DCP_OK;
 }
-
-#endif

@@ -3,8 +3,7 @@
  * computes. fsdp_strategy says how, fsdp_plan_sizes which buffers that takes. The root unit stays
  * gathered during a step. Where one rank's shard is all of the state, the storage itself is the
  * gathered model, unless it is offloaded to the host. */
-#ifndef TRAINER_FSDP_FSDP_H
-#define TRAINER_FSDP_FSDP_H
+#pragma once
 
 #include <stddef.h>
 #include <stdint.h>
@@ -58,5 +57,3 @@ void fsdp_evaluate(fsdp *f, model_run *run);
 void fsdp_set_done(fsdp *f, void (*done)(void *ctx, size_t unit), void *ctx);
 /* Lets units that are in flight proceed; for model_run_set_poll. f: an fsdp. */
 void fsdp_poll(void *f);
-
-#endif

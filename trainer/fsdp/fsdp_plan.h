@@ -1,7 +1,6 @@
 /* What a rank needs and sends in a step, as a function of layout and strategy. Buffers are
  * allocated by it, and --plan predicts by it, without starting a rank. */
-#ifndef TRAINER_FSDP_FSDP_PLAN_H
-#define TRAINER_FSDP_FSDP_PLAN_H
+#pragma once
 
 #include "fsdp/micro_batches.h"
 #include "fsdp/shard_layout.h"
@@ -82,5 +81,3 @@ uint64_t fsdp_gather_sends(const fsdp_layout *layout, size_t unit);
 uint64_t fsdp_reduce_sends(const fsdp_layout *layout, size_t unit);
 uint64_t fsdp_ring_sends(const fsdp_layout *layout, size_t unit);
 uint64_t fsdp_spread_sends(const fsdp_layout *layout, size_t unit);
-
-#endif

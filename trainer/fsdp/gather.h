@@ -4,8 +4,7 @@
  * and no byte is copied twice. The bits are the same.
  *
  * All ranks start, finish and release the same units in the same order. */
-#ifndef TRAINER_FSDP_GATHER_H
-#define TRAINER_FSDP_GATHER_H
+#pragma once
 
 #include "fsdp/fsdp_plan.h"
 #include "fsdp/transport.h"
@@ -41,5 +40,3 @@ typedef struct fsdp_gather_of {
     kernels *k;
     timeline *tl; /* is told of gathers; may be NULL */
 } fsdp_gather_of;
-
-#endif

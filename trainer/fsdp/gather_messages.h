@@ -1,10 +1,7 @@
 /* Gathering by messages. */
-#ifndef TRAINER_FSDP_GATHER_MESSAGES_H
-#define TRAINER_FSDP_GATHER_MESSAGES_H
+#pragma once
 
 #include "fsdp/gather.h"
 
 int fsdp_gather_by_messages(const fsdp_plan *plan, fsdp_transport *transport,
                             const fsdp_gather_of *of, fsdp_gather **out, dcp_error *err);
-
-#endif

@@ -1,6 +1,5 @@
 /* Gathering in memory that the ranks of a host share. */
-#ifndef TRAINER_FSDP_GATHER_SHARED_H
-#define TRAINER_FSDP_GATHER_SHARED_H
+#pragma once
 
 #include "fsdp/gather.h"
 
@@ -13,5 +12,3 @@ uint64_t fsdp_gather_shared_bytes(const fsdp_plan *plan);
 /* Where the storage of parameters is in that memory; NULL: it is not in there, they are not stored
  * in place. */
 float *fsdp_gather_shared_params(const fsdp_plan *plan, void *memory);
-
-#endif

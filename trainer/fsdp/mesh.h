@@ -1,7 +1,6 @@
 /* The ranks as a matrix: a row is a group that holds the state once, a column the ranks that hold
  * the same of it. Rank = row * (ranks of a row) + column. */
-#ifndef TRAINER_FSDP_MESH_H
-#define TRAINER_FSDP_MESH_H
+#pragma once
 
 #include <mpi.h>
 
@@ -22,5 +21,3 @@ MPI_Comm fsdp_mesh_comm(const fsdp_mesh *mesh, fsdp_group group);
 void fsdp_mesh_sharers(MPI_Comm world, const char *device, MPI_Comm *out);
 /* Collective; a zeroed mesh is ignored. */
 void fsdp_mesh_free(fsdp_mesh *mesh);
-
-#endif

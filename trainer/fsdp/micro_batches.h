@@ -1,8 +1,7 @@
 /* Which rank computes which micro-batch of a step, and which sums of micro-batches it sends when. A
  * sum stands for 2^k micro-batches and begins at a multiple of 2^k: a whole subtree of the pairwise
  * sum over all micro-batches, so that the bits are those of one rank that adds them all. */
-#ifndef TRAINER_FSDP_MICRO_BATCHES_H
-#define TRAINER_FSDP_MICRO_BATCHES_H
+#pragma once
 
 #include <stddef.h>
 #include <stdint.h>
@@ -37,5 +36,3 @@ size_t fsdp_micro_batches_most_kept(const fsdp_micro_batches *l);
 /* Memory for sums of `n` micro-batches in order, where `together` of them are added at a time: how
  * many partial sums there are at most. */
 size_t fsdp_micro_batches_slots(uint64_t n, uint64_t together);
-
-#endif

@@ -1,7 +1,6 @@
 /* NCCL, loaded where ranks on GPUs need it and not with the program: runs on the CPU should not pay
  * for it, nor machines without it fail. */
-#ifndef TRAINER_FSDP_NCCL_H
-#define TRAINER_FSDP_NCCL_H
+#pragma once
 
 #include <nccl.h>
 
@@ -24,5 +23,3 @@ typedef struct fsdp_nccl {
 /* Nonzero where the library or one of its functions is missing. The library stays for good: its
  * threads and CUDA's state may still be in it when the last communicator is gone. */
 int fsdp_nccl_load(fsdp_nccl *nccl);
-
-#endif

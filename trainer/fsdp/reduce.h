@@ -1,8 +1,7 @@
 /* Summing gradients over micro-batches, into the shards of those that hold them, with the same bits
  * on any number of ranks and by any strategy but the ring. A unit's gradients travel while
  * something else computes; they are added up when all are there. */
-#ifndef TRAINER_FSDP_REDUCE_H
-#define TRAINER_FSDP_REDUCE_H
+#pragma once
 
 #include "fsdp/fsdp_plan.h"
 #include "fsdp/transport.h"
@@ -32,5 +31,3 @@ void fsdp_reduce_finish(fsdp_reduce *r);
 
 /* Bytes that this rank has sent since the creation. */
 uint64_t fsdp_reduce_sent_bytes(const fsdp_reduce *r);
-
-#endif

@@ -13,8 +13,7 @@
  *
  * In a unit, whole or sharded, frozen parameters come last. What only trained parameters have,
  * gradients and slots, is laid out as the part before them. */
-#ifndef TRAINER_FSDP_SHARD_LAYOUT_H
-#define TRAINER_FSDP_SHARD_LAYOUT_H
+#pragma once
 
 #include <jansson.h>
 #include <stddef.h>
@@ -117,5 +116,3 @@ int fsdp_globs_match(const json_t *globs, const char *name);
 /* DCP_ERR_ARG names the key and a glob that matches no parameter, which is probably a mistake. */
 int fsdp_globs_check(const fsdp_layout *layout, const char *key, const json_t *globs,
                      dcp_error *err);
-
-#endif

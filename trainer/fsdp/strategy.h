@@ -10,8 +10,7 @@
  * of the whole and has no memory of its own, unless parameters are offloaded. Ranks form `replicas`
  * groups of consecutive ranks; each group holds the state once. Stage 0 is as many replicas as
  * ranks. */
-#ifndef TRAINER_FSDP_STRATEGY_H
-#define TRAINER_FSDP_STRATEGY_H
+#pragma once
 
 #include <stdint.h>
 
@@ -37,5 +36,3 @@ typedef struct fsdp_strategy {
 /* What the configuration asks for on `world` ranks. DCP_ERR_ARG: fsdp.replicas does not divide
  * them, or contradicts the stage. */
 int fsdp_strategy_of(const config *c, int world, fsdp_strategy *out, dcp_error *err);
-
-#endif

@@ -15,8 +15,7 @@
  * - poll lets transfers proceed, takes microseconds, and is called from within computation.
  * - Counts may be 0 and differ between ranks.
  * - A failure ends the run, as MPI's do: nothing is returned, but by reserve. */
-#ifndef TRAINER_FSDP_TRANSPORT_H
-#define TRAINER_FSDP_TRANSPORT_H
+#pragma once
 
 #include <mpi.h>
 
@@ -79,5 +78,3 @@ static inline int fsdp_transport_reserve(fsdp_transport *t, fsdp_group group, si
                                          size_t received) {
     return t->reserve ? t->reserve(t, group, sent, received) : 0;
 }
-
-#endif

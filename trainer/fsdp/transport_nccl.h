@@ -1,6 +1,5 @@
 /* The transport by NCCL. Only where it was built. */
-#ifndef TRAINER_FSDP_TRANSPORT_NCCL_H
-#define TRAINER_FSDP_TRANSPORT_NCCL_H
+#pragma once
 
 #include "fsdp/transport.h"
 
@@ -11,5 +10,3 @@
  * NCCL fails at ends the run within 20 s. A rank alone needs no library. */
 int fsdp_transport_nccl(const fsdp_mesh *mesh, kernels *k, int shared, int sums,
                         fsdp_transport *out);
-
-#endif

@@ -1,11 +1,8 @@
 /* The choice of a transport. */
-#ifndef TRAINER_FSDP_TRANSPORTS_H
-#define TRAINER_FSDP_TRANSPORTS_H
+#pragma once
 
 #include "fsdp/transport.h"
 
 /* The transport that suits the memory of k: on GPUs NCCL where it will do. sums: reduce_scatter and
  * all_reduce are wanted, too. Collective; nonzero: out of memory. */
 int fsdp_transport_choose(const fsdp_mesh *mesh, kernels *k, int sums, fsdp_transport *out);
-
-#endif

@@ -1,6 +1,5 @@
 /* One start: mpirun and the ranks below it. */
-#ifndef TRAINER_LAUNCHER_JOB_H
-#define TRAINER_LAUNCHER_JOB_H
+#pragma once
 
 #include <signal.h>
 #include <sys/types.h>
@@ -46,5 +45,3 @@ void launcher_job_kill_orphans(const launcher_job *job);
 
 /* SIGKILL to whatever is left of the job, waits until it is gone, and frees. */
 void launcher_job_clear(launcher_job *job);
-
-#endif

@@ -1,6 +1,5 @@
 /* Watching a job until it ends, and passing signals on to it. */
-#ifndef TRAINER_LAUNCHER_MONITOR_H
-#define TRAINER_LAUNCHER_MONITOR_H
+#pragma once
 
 #include <signal.h>
 
@@ -29,5 +28,3 @@ launcher_result launcher_monitor_job(launcher_job *job, const launcher_signals *
 
 /* Whether SIGTERM or SIGINT has come while no job was watched. */
 int launcher_stop_pending(const launcher_signals *signals);
-
-#endif

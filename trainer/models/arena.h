@@ -1,7 +1,6 @@
 /* One stretch of memory, laid out twice by the same functions: first to learn its size, then for
  * its addresses. Everything lies on 64-byte boundaries. */
-#ifndef TRAINER_MODELS_ARENA_H
-#define TRAINER_MODELS_ARENA_H
+#pragma once
 
 #include <stddef.h>
 
@@ -20,5 +19,3 @@ void *model_arena_typed(arena *a, size_t rows, size_t cols, kernels_type type);
 
 /* `part` began as a copy of `a` and shares its place with others that did. */
 void model_arena_cover(arena *a, const arena *part);
-
-#endif

@@ -1,7 +1,6 @@
 /* What a model's config.json says, checked and with defaults filled in, in terms that all families
  * share. */
-#ifndef TRAINER_MODELS_FAMILIES_H
-#define TRAINER_MODELS_FAMILIES_H
+#pragma once
 
 #include <jansson.h>
 #include <stdint.h>
@@ -50,5 +49,3 @@ typedef struct model_config {
  * key. After success every product of two of the sizes fits in 63 bits. */
 int model_config_read(const json_t *config, model_config *out, dcp_error *err);
 void model_config_free(model_config *c);
-
-#endif

@@ -1,8 +1,7 @@
 /* Reading the keys of a model's config.json. A key that is null counts as absent; messages name the
  * key and its value. DCP_ERR_ARG: a value is missing, or of the wrong type or size.
  * DCP_ERR_UNSUPPORTED: it asks for what we don't have. */
-#ifndef TRAINER_MODELS_KEYS_H
-#define TRAINER_MODELS_KEYS_H
+#pragma once
 
 #include <jansson.h>
 #include <stdint.h>
@@ -46,5 +45,3 @@ int model_keys_only_number(const json_t *object, const char *key, double only, d
 /* For each: dropout is not computed, so a config that asks for it must say that it shall not be. */
 int model_keys_no_dropout(const json_t *config, const char *const *keys, size_t n, dcp_error *err);
 int model_keys_no_quantization(const json_t *config, dcp_error *err);
-
-#endif

@@ -1,7 +1,6 @@
 /* The layers that stages are made of: linear layers, RMSNorm and LayerNorm; and what the type that
  * a model computes in does to their parameters and operands. */
-#ifndef TRAINER_MODELS_LAYERS_H
-#define TRAINER_MODELS_LAYERS_H
+#pragma once
 
 #include "models/parts.h"
 
@@ -58,5 +57,3 @@ void model_norm_backward(model_run *run, const norm *n, float *dx, const float *
                          const float *in, size_t rows, const float *const *params,
                          float *const *grads, const norm_stats *stats, unsigned add);
 void model_norm_lay_out(const norm *n, arena *a, size_t rows, norm_stats *out);
-
-#endif

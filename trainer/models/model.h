@@ -10,8 +10,7 @@
  * caller rounded them before, and so are the operands of all matrix products, whose sums are fp32;
  * those of attention's on a GPU alone. What lies between the gated MLP's products is bf16. The
  * residual stream, norms, softmax, loss and gradients of parameters stay fp32. */
-#ifndef TRAINER_MODELS_MODEL_H
-#define TRAINER_MODELS_MODEL_H
+#pragma once
 
 #include <jansson.h>
 #include <stddef.h>
@@ -45,5 +44,3 @@ sample_shape model_sample(const model *m, uint64_t sequence);
 /* Floating-point operations of forward and backward for one sample: for each token 6 per parameter
  * plus 12 * layers * heads * head_dim * sequence (attention). */
 double model_flops_per_sample(const model *m, uint64_t sequence);
-
-#endif

@@ -1,7 +1,6 @@
 /* The computation of a model: the activations of one micro-batch, and its stages forwards and
  * backwards. It depends on nothing but the samples and the parameters: same bits on any rank. */
-#ifndef TRAINER_MODELS_MODEL_RUN_H
-#define TRAINER_MODELS_MODEL_RUN_H
+#pragma once
 
 #include <stddef.h>
 #include <stdint.h>
@@ -44,5 +43,3 @@ double model_run_loss(const model_run *run);
 /* Logits of the last forward [batch*sequence, vocab], in the memory of the model's kernels; valid
  * until the backward. *type: what they are. Classifiers' are fp32. */
 const void *model_run_logits(const model_run *run, kernels_type *type);
-
-#endif

@@ -1,6 +1,5 @@
 /* One parameter of a model. */
-#ifndef TRAINER_MODELS_PARAM_H
-#define TRAINER_MODELS_PARAM_H
+#pragma once
 
 #include <stddef.h>
 #include <stdint.h>
@@ -26,5 +25,3 @@ static inline uint64_t model_param_elems(const model_param *param) {
     for (uint32_t d = 0; d < param->ndim; d++) elems *= param->shape[d];
     return elems;
 }
-
-#endif

@@ -1,7 +1,6 @@
 /* The parameters that a config.json asks for: names, shapes, first values, and in which unit each
  * is. Needs neither kernels nor MPI, so that tools know a model, too. */
-#ifndef TRAINER_MODELS_PARAMS_H
-#define TRAINER_MODELS_PARAMS_H
+#pragma once
 
 #include <jansson.h>
 #include <stddef.h>
@@ -23,5 +22,3 @@ void model_forget(model *m);
 size_t model_units(const model *m);                    /* L + 1 */
 size_t model_unit_params(const model *m, size_t unit); /* parameters in that unit */
 const model_param *model_unit_param(const model *m, size_t unit, size_t i);
-
-#endif

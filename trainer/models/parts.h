@@ -3,8 +3,7 @@
  * A family is its config (names, sizes, flags) and three kinds of stages, chosen from those here:
  * how samples enter, the block, how the loss comes about. Stages are made of parts, which know
  * where their parameters stand in their unit and compute forwards and backwards. */
-#ifndef TRAINER_MODELS_PARTS_H
-#define TRAINER_MODELS_PARTS_H
+#pragma once
 
 #include "kernels/kernels.h"
 #include "models/arena.h"
@@ -179,5 +178,3 @@ static inline kernels_type model_logits_type(const model *m) {
 static inline kernels_type model_heads_type(const model *m) {
     return m->c.qkv_bias || m->block.qkv.out > 0 ? KERNELS_F32 : m->type;
 }
-
-#endif

@@ -1,8 +1,7 @@
 /* What one training sample is: a model asks for a shape, the data fills batches of it. A language
  * model's sample is a row of tokens, each with the token that it is to predict; a classifier's is
  * an image or a vector of numbers, with one class. */
-#ifndef TRAINER_MODELS_SAMPLE_H
-#define TRAINER_MODELS_SAMPLE_H
+#pragma once
 
 #include <stddef.h>
 #include <stdint.h>
@@ -39,5 +38,3 @@ static inline sample_batch model_sample_batch_at(const sample_batch *batch,
                               batch->values ? batch->values + i * model_sample_values(shape) : NULL,
                           .targets = batch->targets + i * shape->targets};
 }
-
-#endif

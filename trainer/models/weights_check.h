@@ -1,6 +1,5 @@
 /* Comparing a model's parameters with the tensors that files have of them, by name and shape. */
-#ifndef TRAINER_MODELS_WEIGHTS_CHECK_H
-#define TRAINER_MODELS_WEIGHTS_CHECK_H
+#pragma once
 
 #include "models/params.h"
 
@@ -40,5 +39,3 @@ int model_weights_compare(const model_param *const *params, size_t n, const foun
 
 /* "[4,3]" into `out`; cut where it does not fit. */
 void model_weights_shape_text(uint32_t ndim, const uint64_t *shape, char *out, size_t size);
-
-#endif

@@ -1,7 +1,6 @@
 /* The exact sum of doubles: a fixed-point number wide enough for all of them. Integer addition has
  * no order, so that a sum over ranks has the same bits however the values are spread. */
-#ifndef TRAINER_OPTIM_EXACT_H
-#define TRAINER_OPTIM_EXACT_H
+#pragma once
 
 #include <mpi.h>
 #include <stddef.h>
@@ -25,5 +24,3 @@ void optim_exact_carry(exact_sum *sum);
 double optim_exact_value(exact_sum *sum);
 /* Collective: the value of all ranks' sums together, the same on each. */
 double optim_exact_sum_of_ranks(exact_sum *sum, MPI_Comm comm);
-
-#endif

@@ -1,6 +1,5 @@
 /* The norm of a gradient that lies in shards. */
-#ifndef TRAINER_OPTIM_GRAD_NORM_H
-#define TRAINER_OPTIM_GRAD_NORM_H
+#pragma once
 
 #include <mpi.h>
 
@@ -15,5 +14,3 @@ size_t optim_norm_scratch_bytes(const fsdp_layout *layout);
  * where an element is not finite. grads, scratch: memory of k. */
 double optim_norm_of_shards(const fsdp_layout *layout, kernels *k, MPI_Comm comm,
                             const float *grads, void *scratch);
-
-#endif

@@ -1,7 +1,6 @@
 /* Optimizers: a table with a row for each, and one update of the parameters that a rank holds.
  * Nothing else in the trainer knows which optimizers there are, or what they keep. */
-#ifndef TRAINER_OPTIM_OPTIM_H
-#define TRAINER_OPTIM_OPTIM_H
+#pragma once
 
 #include <jansson.h>
 
@@ -54,5 +53,3 @@ typedef struct optim_memory {
 /* Update number `step`, from 1. Frozen parameters are left alone. Gradients are read times
  * `grad_scale`. */
 void optim_step(const optim *o, const optim_memory *m, uint64_t step, double lr, double grad_scale);
-
-#endif

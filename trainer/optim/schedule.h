@@ -1,6 +1,5 @@
 /* Learning rates over a run. */
-#ifndef TRAINER_OPTIM_SCHEDULE_H
-#define TRAINER_OPTIM_SCHEDULE_H
+#pragma once
 
 #include <stdint.h>
 
@@ -11,5 +10,3 @@
  *   linear, cosine   from the end of the warm-up
  *   wsd              linear, over the last decay_ratio of max_steps */
 double optim_schedule_lr(const config *c, uint64_t step);
-
-#endif

@@ -1,7 +1,6 @@
 /* Random numbers from counters: a value is a function of (seed, stream, index), whoever asks for it
  * and in whatever order. Philox4x32-10 (Salmon et al. 2011). */
-#ifndef TRAINER_RANDOM_RANDOM_H
-#define TRAINER_RANDOM_RANDOM_H
+#pragma once
 
 #include <stddef.h>
 #include <stdint.h>
@@ -18,5 +17,3 @@ void random_normal(float *out, uint64_t seed, uint64_t stream, uint64_t first, u
 /* Where i goes in a permutation of 0 ... n - 1 that depends on seed and epoch; nothing is stored.
  * i < n. */
 uint64_t random_permute(uint64_t i, uint64_t n, uint64_t seed, uint64_t epoch);
-
-#endif

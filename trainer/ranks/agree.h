@@ -1,7 +1,6 @@
 /* Agreement of all ranks on one status. Collective rule: a local failure never returns between two
  * collectives; it is passed to agree, and the ranks go on only where that returns DCP_OK. */
-#ifndef TRAINER_RANKS_AGREE_H
-#define TRAINER_RANKS_AGREE_H
+#pragma once
 
 #include <mpi.h>
 
@@ -11,5 +10,3 @@
  * return the status and the message of the lowest rank that failed, which the message names unless
  * all failed. */
 int ranks_agree(MPI_Comm comm, int status, dcp_error *err);
-
-#endif

@@ -1,6 +1,5 @@
 /* Lines for people on stderr, from rank 0 alone. */
-#ifndef TRAINER_RANKS_SAY_H
-#define TRAINER_RANKS_SAY_H
+#pragma once
 
 #include <dcp/error.h>
 
@@ -11,5 +10,3 @@ void ranks_warn(int rank, const char *fmt, ...) DCP_PRINTF(2, 3);
 
 /* A dcp_log_fn. libdcp calls it on rank 0 only. */
 void ranks_log(void *ctx, dcp_log_level level, const char *line);
-
-#endif

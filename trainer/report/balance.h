@@ -4,8 +4,7 @@
  * in most of these steps and in their sum, and if that costs a hundredth of a second a step. A rank
  * is large if it is also at least 64 MiB above the mean. A warning ends once the rank is less than
  * a tenth above the mean. */
-#ifndef TRAINER_REPORT_BALANCE_H
-#define TRAINER_REPORT_BALANCE_H
+#pragma once
 
 #include "fsdp/micro_batches.h"
 
@@ -31,5 +30,3 @@ void report_balance_destroy(report_balance *b);
 
 /* A step's: what each rank spent computing, and its largest memory so far; [world] each. */
 void report_balance_step(report_balance *b, const double *compute_s, const double *bytes);
-
-#endif

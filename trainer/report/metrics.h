@@ -1,6 +1,5 @@
 /* The metrics file: one JSON object a step. */
-#ifndef TRAINER_REPORT_METRICS_H
-#define TRAINER_REPORT_METRICS_H
+#pragma once
 
 #include <stddef.h>
 #include <stdint.h>
@@ -50,5 +49,3 @@ int report_metrics_write(report_metrics *m, const report_values *values, dcp_err
 /* The same for people, on stdout; what `tokens` counts are tokens, or samples. 0, or -1 with errno
  * where it could not be written. */
 int report_metrics_print(const report_values *values, uint64_t max_steps, int are_tokens);
-
-#endif

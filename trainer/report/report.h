@@ -1,7 +1,6 @@
 /* What a run tells while it goes on: a line a step, warnings of ranks that differ, and a table at
  * the end. */
-#ifndef TRAINER_REPORT_REPORT_H
-#define TRAINER_REPORT_REPORT_H
+#pragma once
 
 #include "step/evaluate.h"
 #include "step/update.h"
@@ -27,5 +26,3 @@ void report_step(run_report *r, const step_result *result, const step_evaluation
 /* Returns the run's exit status: PROGRAM_FAILED where it was `status` PROGRAM_DONE and lines for
  * stdout or the trace were lost. */
 int report_end(run_report *r, int status);
-
-#endif

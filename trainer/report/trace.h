@@ -6,8 +6,7 @@
  *
  * The file is whole JSON after every flush, whatever happens then. A rank needs memory for the
  * events of one flush, rank 0 twice. */
-#ifndef TRAINER_REPORT_TRACE_H
-#define TRAINER_REPORT_TRACE_H
+#pragma once
 
 #include <mpi.h>
 
@@ -29,5 +28,3 @@ uint64_t report_trace_dropped(const report_trace *t, const timeline *tl);
 /* Whether everything could be written, on rank 0; NULL: yes. */
 int report_trace_is_whole(const report_trace *t);
 void report_trace_close(report_trace *t);
-
-#endif

@@ -1,6 +1,5 @@
 /* The backend that a run computes with: opening it, its memory, and how fast it is. */
-#ifndef TRAINER_SETUP_DEVICE_H
-#define TRAINER_SETUP_DEVICE_H
+#pragma once
 
 #include <mpi.h>
 
@@ -21,5 +20,3 @@ int setup_device_memory(const kernels *k, dcp_device **out, dcp_error *err);
 /* Floating-point operations a second of matrix products of that type, all ranks together while all
  * of them compute: what mfu is a share of. Collective; takes some 50 ms. 0: out of memory. */
 double setup_device_peak(kernels *k, kernels_type type, MPI_Comm comm);
-
-#endif

@@ -1,7 +1,6 @@
 /* How much memory a rank will need, by kind: for --plan, beside what a run measures, and against
  * what a device has, since a run takes all of that before its first step. */
-#ifndef TRAINER_SETUP_RANK_MEMORY_H
-#define TRAINER_SETUP_RANK_MEMORY_H
+#pragma once
 
 #include "fsdp/fsdp_plan.h"
 #include "models/model.h"
@@ -43,5 +42,3 @@ int setup_memory_explain(const trainer *t, int status, dcp_error *err);
 
 /* Bytes as MiB, to be printed. */
 double setup_mib(uint64_t bytes);
-
-#endif

@@ -1,7 +1,6 @@
 /* From a configuration to a run that is ready for its first step, in two parts: a plan, which
  * neither reads nor writes a checkpoint, and the start. */
-#ifndef TRAINER_SETUP_SETUP_H
-#define TRAINER_SETUP_SETUP_H
+#pragma once
 
 #include <mpi.h>
 
@@ -25,5 +24,3 @@ int setup_start(trainer *t, dcp_error *err);
 /* Instead of setup_start: says where the run would start, and reads no more than that takes. */
 int setup_dry_run(trainer *t, dcp_error *err);
 void setup_end(trainer *t);
-
-#endif

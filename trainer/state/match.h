@@ -1,6 +1,5 @@
 /* Whether a checkpoint has one tensor of the right shape for each of a model's parameters. */
-#ifndef TRAINER_STATE_MATCH_H
-#define TRAINER_STATE_MATCH_H
+#pragma once
 
 #include "fsdp/shard_layout.h"
 #include "models/weights_check.h"
@@ -18,5 +17,3 @@ typedef int (*state_match_read)(void *from, const dcp_tensor *tensor, const dcp_
  * Not collective. */
 int state_match_weights(const fsdp_layout *layout, const found_tensors *found,
                         state_match_read read, void *from, dcp_error *err);
-
-#endif

@@ -1,7 +1,6 @@
 /* The JSON that a checkpoint keeps beside its tensors: what determines the next step, and nothing
  * else. No world size, no paths, no times. */
-#ifndef TRAINER_STATE_META_H
-#define TRAINER_STATE_META_H
+#pragma once
 
 #include "config/config.h"
 #include "state/train_state.h"
@@ -32,5 +31,3 @@ int state_meta_read(const meta_run *run, const char *text, meta_place *out, dcp_
 /* The model's object as it is stored: without keys that begin with _ and transformers_version. A
  * new reference, or NULL. */
 json_t *state_meta_model(const json_t *given);
-
-#endif

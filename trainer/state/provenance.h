@@ -1,7 +1,6 @@
 /* What about.json says of a run's arithmetic: equal bits are promised only by equal kernels on the
  * same kind of processor. */
-#ifndef TRAINER_STATE_PROVENANCE_H
-#define TRAINER_STATE_PROVENANCE_H
+#pragma once
 
 #include <dcp/error.h>
 
@@ -12,5 +11,3 @@ char *state_provenance_members(const char *kernels);
 /* Warns where the step's about.json names other kernels or another processor, or is missing or
  * damaged. */
 void state_provenance_compare_kernels(const char *step_path, const char *kernels);
-
-#endif

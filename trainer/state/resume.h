@@ -1,6 +1,5 @@
 /* Where a run starts: from a checkpoint, from weights, or from random numbers. */
-#ifndef TRAINER_STATE_RESUME_H
-#define TRAINER_STATE_RESUME_H
+#pragma once
 
 #include <mpi.h>
 
@@ -37,5 +36,3 @@ int state_resume(const resume_from *from, train_state *s, dcp_error *err);
 /* Collective: says on rank 0 where resume would start, from what can be known without reading
  * tensors. Errors as resume's. */
 int state_resume_preview(const resume_from *from, dcp_error *err);
-
-#endif

@@ -1,6 +1,5 @@
 /* The state from a checkpoint, or its parameters from Hugging Face's safetensors. */
-#ifndef TRAINER_STATE_STATE_LOAD_H
-#define TRAINER_STATE_STATE_LOAD_H
+#pragma once
 
 #include <mpi.h>
 
@@ -28,5 +27,3 @@ int state_read_hf(train_state *s, const char *path, dcp_error *err);
 /* Whether the tensors that are there are the model's; errors as above. Of them only a copy of a
  * tied embedding is read. Not collective. */
 int state_match_hf(const fsdp_layout *layout, const char *path, dcp_error *err);
-
-#endif

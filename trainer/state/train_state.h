@@ -1,7 +1,6 @@
 /* All that a checkpoint holds: this rank's shards of parameters and of what the optimizer keeps of
  * them, what an import keeps for the export, and the few numbers that say where the run stands. */
-#ifndef TRAINER_STATE_TRAIN_STATE_H
-#define TRAINER_STATE_TRAIN_STATE_H
+#pragma once
 
 #include <mpi.h>
 
@@ -80,5 +79,3 @@ int state_add(const train_state *s, dcp_state *state, const dcp_tensor *tensor, 
 
 /* Takes over which files the checkpoint holds, with memory for this rank's part. */
 int state_take_files(train_state *s, const dcp_checkpoint *ckpt, dcp_error *err);
-
-#endif

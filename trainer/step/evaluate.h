@@ -1,6 +1,5 @@
 /* The loss on data that is not trained on. */
-#ifndef TRAINER_STEP_EVALUATE_H
-#define TRAINER_STEP_EVALUATE_H
+#pragma once
 
 #include <stdint.h>
 
@@ -30,5 +29,3 @@ int step_evaluate_is_due(const trainer *t);
 /* Collective: each sample of the evaluation's data once. Same bits on any number of ranks; changes
  * nothing that the next step depends on. */
 int step_evaluate(trainer *t, step_evaluation *out, dcp_error *err);
-
-#endif

@@ -1,7 +1,6 @@
 /* The saves of a run: in flight beside the next step, or, with checkpoint.async=false, by
  * themselves. All functions are collective, unless they say otherwise. */
-#ifndef TRAINER_STEP_SAVES_H
-#define TRAINER_STEP_SAVES_H
+#pragma once
 
 #include <stddef.h>
 #include <stdint.h>
@@ -52,5 +51,3 @@ int step_saves_finish(step_saves *s, dcp_error *err);
 
 /* Waits for the save in flight; a failure is told. */
 int step_saves_settle(step_saves *s);
-
-#endif

@@ -1,6 +1,5 @@
 /* Requests from outside: SIGTERM asks to save and end, SIGUSR1 to save now and go on. */
-#ifndef TRAINER_STEP_SIGNALS_H
-#define TRAINER_STEP_SIGNALS_H
+#pragma once
 
 #include <mpi.h>
 
@@ -18,5 +17,3 @@ step_signal_requests step_signals_take(MPI_Comm comm);
 
 /* Collective: whether any rank is asked to stop; step_signals_take still finds it. */
 int step_signals_ask_to_stop(MPI_Comm comm);
-
-#endif

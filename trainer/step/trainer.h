@@ -1,6 +1,5 @@
 /* A run: everything that a training step works with. */
-#ifndef TRAINER_STEP_TRAINER_H
-#define TRAINER_STEP_TRAINER_H
+#pragma once
 
 #include <mpi.h>
 
@@ -43,5 +42,3 @@ typedef struct trainer {
     timeline tl;                          /* of this rank since the start of its loop */
     const char *trace;                    /* file of --trace; NULL: none */
 } trainer;
-
-#endif

@@ -1,6 +1,5 @@
 /* One optimizer update. */
-#ifndef TRAINER_STEP_UPDATE_H
-#define TRAINER_STEP_UPDATE_H
+#pragma once
 
 #include <dcp/error.h>
 
@@ -13,5 +12,3 @@ typedef struct step_result {
 /* Collective: moves trainer->state on by one step. On failure the state is still that of the last
  * step, since only the update at the end changes parameters and the optimizer's state. */
 int step_update(trainer *t, step_result *out, dcp_error *err);
-
-#endif

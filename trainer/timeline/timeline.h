@@ -1,8 +1,7 @@
 /* What a rank does, when, and for how long: seconds of each kind of work, and, where a trace is
  * asked for, every piece of it. Without a trace a piece of work costs one addition. Times are
  * MPI_Wtime's of this rank. Used by one thread. */
-#ifndef TRAINER_TIMELINE_TIMELINE_H
-#define TRAINER_TIMELINE_TIMELINE_H
+#pragma once
 
 #include <stddef.h>
 #include <stdint.h>
@@ -63,5 +62,3 @@ void timeline_add_monotonic(timeline *tl, timeline_kind kind, long which, double
 void timeline_add_fill(void *tl, size_t store, uint64_t step, double begin, double end);
 /* Forgets the events, once they are written. */
 void timeline_clear(timeline *tl);
-
-#endif

@@ -1,7 +1,6 @@
 /* Attention by the tensor cores, for head_dim to TILES_DIM. `type` is the shape's; operands of
  * products are rounded to bf16. Scratch of attention_tensor_scratch bytes, on 64. */
-#ifndef KERNELS_CUDA_TENSOR_CUH
-#define KERNELS_CUDA_TENSOR_CUH
+#pragma once
 
 #include "cuda/attention/view.cuh"
 
@@ -18,5 +17,3 @@ void attention_tensor_forward(kernels *k, const attention_view &v, kernels_type 
                               void *scratch);
 void attention_tensor_backward(kernels *k, const attention_view &v, kernels_type type,
                                const attention_backward &b, void *scratch);
-
-#endif

@@ -5,8 +5,7 @@
  *   x[m][n][0], x[m][n][1]   row 16 m + r,     columns 8 n + 2 c and 8 n + 2 c + 1
  *   x[m][n][2], x[m][n][3]   row 16 m + r + 8, the same columns
  * Two neighbouring n together are the left operand, 16 x 16, of the next product. */
-#ifndef KERNELS_CUDA_TENSOR_TILES_CUH
-#define KERNELS_CUDA_TENSOR_TILES_CUH
+#pragma once
 
 #include "cuda/attention/mma.cuh"
 #include "cuda/attention/view.cuh"
@@ -294,5 +293,3 @@ put_tile(const bf16_shape &s, uint16_t *head, unsigned stride, unsigned first,
     else
         put_apart<DIM>(s, head, stride, first, x, factor);
 }
-
-#endif

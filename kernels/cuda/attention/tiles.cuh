@@ -1,12 +1,9 @@
 /* Attention in fp32 by tiles, for head_dim to TILES_DIM. Nonzero where the device lacks the shared
  * memory; then nothing was done. */
-#ifndef KERNELS_CUDA_TILES_CUH
-#define KERNELS_CUDA_TILES_CUH
+#pragma once
 
 #include "cuda/attention/view.cuh"
 
 int attention_tiles_forward(kernels *k, const attention_view &v, float *out, float *lse,
                             const float *q, const float *key, const float *value);
 int attention_tiles_backward(kernels *k, const attention_view &v, const attention_gradients &g);
-
-#endif

@@ -1,6 +1,5 @@
 /* What the parts of attention share: the shape, and the width of tiles. */
-#ifndef KERNELS_CUDA_VIEW_CUH
-#define KERNELS_CUDA_VIEW_CUH
+#pragma once
 
 #include <math.h>
 
@@ -53,5 +52,3 @@ template <typename Job> static int by_dim(size_t dim, const Job &job) {
 static inline __host__ __device__ size_t tiles_of(size_t sequence) {
     return (sequence + TILE - 1) / TILE;
 }
-
-#endif

@@ -1,8 +1,7 @@
 /* Sums over rows, in two steps: a block adds up its rows in registers and writes one row of partial
  * sums to scratch; then those are added up. How many rows a block takes depends on the shape alone.
  */
-#ifndef KERNELS_CUDA_COLUMNS_CUH
-#define KERNELS_CUDA_COLUMNS_CUH
+#pragma once
 
 #include "cuda/common/shares.cuh"
 
@@ -77,5 +76,3 @@ template <typename W> struct column_sums {
         }
     }
 };
-
-#endif

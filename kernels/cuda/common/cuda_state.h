@@ -1,8 +1,7 @@
 /* What the files of the CUDA backend share: its state, and for each file with functions of
  * kernels/kernels.h, their manual, one that sets them: cuda_norm_fill is in layers/norm.cu. All
  * work of a backend runs in order on its one stream. */
-#ifndef KERNELS_CUDA_STATE_H
-#define KERNELS_CUDA_STATE_H
+#pragma once
 
 #include <cuda_runtime_api.h>
 
@@ -50,5 +49,4 @@ void cuda_sums_fill(kernels *k);
 
 #ifdef __cplusplus
 }
-#endif
 #endif

@@ -1,7 +1,6 @@
 /* What the .cu files share: launches on the backend's stream; sums over the threads of a group, a
  * warp or a block, in an order that depends on their number alone; and elements of both types. */
-#ifndef KERNELS_CUDA_DEVICE_CUH
-#define KERNELS_CUDA_DEVICE_CUH
+#pragma once
 
 #include <math.h>
 #include <stdint.h>
@@ -156,5 +155,3 @@ static __device__ __forceinline__ void store_wide(uint16_t *y, const float (&v)[
     *reinterpret_cast<uint4 *>(y) = {pack_two(v), pack_two(v + 2), pack_two(v + 4),
                                      pack_two(v + 6)};
 }
-
-#endif

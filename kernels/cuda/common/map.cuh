@@ -1,7 +1,6 @@
 /* Elementwise kernels: outputs[n] = f(inputs[n]), by accesses of 16 bytes. An output may be an
  * input. */
-#ifndef KERNELS_CUDA_MAP_CUH
-#define KERNELS_CUDA_MAP_CUH
+#pragma once
 
 #include "cuda/common/shares.cuh"
 
@@ -51,5 +50,3 @@ static void map(kernels *k, map_arrays<In, Out, INS, OUTS> a, F f) {
     for (const Out *out : a.out) a.wide = a.wide && aligned(out);
     LAUNCH(k, (map_kernel<F, In, Out, INS, OUTS>), pieces_of(a.n, a.CHUNK), 0, a, f);
 }
-
-#endif

@@ -3,8 +3,7 @@
  * span on, one access of 16 bytes. Which thread has which elements, and so the order of sums, does
  * not depend on addresses: where these allow no such access, a thread reads its elements one by
  * one. */
-#ifndef KERNELS_CUDA_SHARES_CUH
-#define KERNELS_CUDA_SHARES_CUH
+#pragma once
 
 #include "cuda/common/device.cuh"
 
@@ -119,5 +118,3 @@ template <typename F> static void by_width(size_t dim, F f) {
     else
         f(row_shape<THREADS, 4, false>());
 }
-
-#endif

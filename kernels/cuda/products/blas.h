@@ -1,6 +1,5 @@
 /* cuBLASLt as the backend has loaded it. */
-#ifndef KERNELS_CUDA_BLAS_H
-#define KERNELS_CUDA_BLAS_H
+#pragma once
 
 #include <cublasLt.h>
 
@@ -30,5 +29,3 @@ typedef struct cuda_blas {
 /* Nonzero where the library or one of its functions is missing. */
 int cuda_blas_load(cuda_blas *blas);
 void cuda_blas_unload(cuda_blas *blas);
-
-#endif

@@ -1,6 +1,5 @@
 /* Which algorithm of cuBLASLt multiplies matrices of a shape. */
-#ifndef KERNELS_CUDA_BLAS_PLAN_H
-#define KERNELS_CUDA_BLAS_PLAN_H
+#pragma once
 
 #include "cuda/products/blas.h"
 
@@ -39,5 +38,3 @@ typedef struct blas_plans {
  * plan's. */
 blas_plan *blas_plan_of(cuda_blas *blas, blas_plans *all, const blas_shape *shape);
 void blas_plan_free_all(cuda_blas *blas, blas_plans *all);
-
-#endif
