@@ -60,8 +60,9 @@ static int misuse(const char *what) {
 }
 
 static int check_options(const options *o, const char *ranks, int n_args) {
-    if (o->print_config + o->plan + o->dry_run + (o->plot != NULL) > 1)
-        return misuse("--print-config, --plan, --dry-run and --plot: one at a time");
+    if (o->print_keys + o->print_config + o->plan + o->dry_run + (o->plot != NULL) > 1)
+        return misuse("--print-keys, --print-config, --plan, --dry-run and --plot: one at a time");
+    if (o->print_keys && n_args > 0) return misuse("--print-keys takes no CONFIG.json");
     if (o->trace && (o->print_config || o->plan || o->plot))
         return misuse("--trace goes with training");
     if (ranks && !o->plan) return misuse("--ranks goes with --plan");
@@ -102,10 +103,10 @@ static int read_command_line(int argc, char **argv, options *out) {
     char **args;
     int n;
     int status = program_arguments_parse(&command, argc, argv, 0, MOST_ARGUMENTS, &args, &n);
+    if (status >= 0) return status;
+    status = check_options(out, ranks, n);
     if (status >= 0 || out->print_keys) return status;
     if (n == 0) return misuse("CONFIG.json is missing");
-    status = check_options(out, ranks, n);
-    if (status >= 0) return status;
     if (ranks && program_count_parse("--ranks", ranks, 1, MOST_RANKS, &out->ranks) != 0)
         return PROGRAM_USAGE;
     out->path = args[0];

@@ -66,9 +66,15 @@ static int misuse(const program_command *command, const char *what, const char *
     return program_refuse("%s%s; try '%s --help'", what, which, command->name);
 }
 
+/* Whether getopt_long stopped at an option's word, not at a letter: getopt_long then gives no
+ * letter, or, of one that has a value and takes none, its own. */
+static int stopped_at_word(void) {
+    return optopt <= 0 || optopt >= OPTION_BASE || optopt == 'h' || optopt == 'V';
+}
+
 /* What getopt_long stopped at; in `text`, where it is one letter. */
 static const char *bad_option(char **argv, char text[3]) {
-    if (optopt <= 0 || optopt >= OPTION_BASE) return argv[optind - 1];
+    if (stopped_at_word()) return argv[optind - 1];
     snprintf(text, 3, "-%c", optopt);
     return text;
 }
@@ -110,7 +116,10 @@ static int read_argv(const program_command *command, const option_list *list, in
         if (c == 'h' || c == 'V') return PROGRAM_DONE;
         const program_option *o = find_option(list, c);
         if (!o)
-            return misuse(command, c == ':' ? "argument missing after " : "unknown option ",
+            return misuse(command,
+                          c == ':'                          ? "argument missing after "
+                          : optopt > 0 && stopped_at_word() ? "no value goes with this option: "
+                                                            : "unknown option ",
                           bad_option(argv, letter));
         if (o->argument)
             *o->value = optarg;

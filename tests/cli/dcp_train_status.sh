@@ -44,6 +44,16 @@ says "unknown key; did you mean max_steps"
 ends 2 dcp-train config.json --no-such-option
 ends 2 dcp-train config.json --plan --print-config
 says "one at a time"
+gives 2 dcp-train --print-keys --plan
+says "one at a time"
+gives 2 dcp-train --print-keys config.json
+says "takes no CONFIG.json"
+gives 2 dcp-train --plot drawing.svg
+says "one METRICS.jsonl"
+gives 2 dcp-train --dry-run=yes
+says "no value goes with this option: --dry-run=yes"
+gives 2 dcp-train --help=3
+says "no value goes with this option: --help=3"
 ends 2 dcp-train config.json --plan --trace planned.json
 says "--trace goes with training"
 to_full() { "$@" >/dev/full; }
