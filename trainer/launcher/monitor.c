@@ -64,15 +64,22 @@ int launcher_stop_pending(const launcher_signals *signals) {
 
 static void announce(monitor *w) {
     const launcher_job *job = w->job;
+    char *line = NULL;
+    size_t bytes = 0;
+    FILE *out = open_memstream(&line, &bytes);
+    if (!out) return;
     /* the line's form is promised to scripts, for one rank too */
-    fprintf(stderr, "dcp-run: start %d, %d ranks, pids", w->start, job->ranks);
+    fprintf(out, "dcp-run: start %d, %d ranks, pids", w->start, job->ranks);
     for (int r = 0; r < job->ranks; r++)
-        if (job->members[r].pid) fprintf(stderr, " %d", (int)job->members[r].pid);
+        if (job->members[r].pid) fprintf(out, " %d", (int)job->members[r].pid);
     if (job->seen == 0)
-        fprintf(stderr, " (ended at once)");
+        fprintf(out, " (ended at once)");
     else if (job->seen < job->ranks)
-        fprintf(stderr, " (%d ended at once)", job->ranks - job->seen);
-    fputc('\n', stderr);
+        fprintf(out, " (%d ended at once)", job->ranks - job->seen);
+    fputc('\n', out);
+    /* in one write: the ranks write to stderr as well */
+    if (fclose(out) == 0) fwrite(line, 1, bytes, stderr);
+    free(line);
     w->announced = 1;
 }
 
