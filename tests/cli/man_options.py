@@ -117,7 +117,7 @@ for key, values, default, about in shown:
     if default not in ("-", "null"):
         words.add(re.sub(r"\.0$", "", default.strip('"')))
     for word in words:
-        if not re.search(rf"(^| ){re.escape(word)}([ .,;]|$)", described[key], re.M):
+        if not re.search(rf"(^| ){re.escape(word)}([ .,;]|$)", described.get(key, ""), re.M):
             wrong(f"dcp-train.json(5): {key} may be {word}, which its item does not say")
 
 with tempfile.TemporaryDirectory() as folder:

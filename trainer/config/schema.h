@@ -1,7 +1,6 @@
 /* Every key of dcp-train's configuration: a row has its type, default, limits, one line of help,
  * and the member of the struct that it fills in. The one list that reading, checking,
- * --print-config and
- * --print-keys go by. */
+ * --print-config and --print-keys go by. */
 #pragma once
 
 #include <jansson.h>
