@@ -7,14 +7,14 @@
 #include "device/staging.h"
 #include "io/queue.h"
 #include "save/history.h"
-#include "save/layout.h"
+#include "save/plan.h"
 
 static void free_context(store_attachment *attachment) {
     save_context *c = (save_context *)attachment;
     dcp_comm_destroy(c->comm);
     io_queue_destroy(c->queue);
     device_staging_close(c->staging);
-    save_layout_free(c->layout);
+    save_plan_free(c->plan);
     save_history_free(c->history);
     free(c);
 }

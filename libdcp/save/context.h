@@ -9,7 +9,7 @@
 struct dcp_saving;
 struct io_queue;
 struct save_history;
-struct save_layout;
+struct save_plan;
 struct staging;
 
 typedef struct save_context {
@@ -18,7 +18,7 @@ typedef struct save_context {
     dcp_comm *comm; /* a duplicate of the store's, for the saving thread; NULL until it is needed */
     struct io_queue *queue;       /* NULL before the first save, and after a failure */
     struct staging *staging;      /* the same, of boxes on a device */
-    struct save_layout *layout;   /* of the last save; NULL: none yet */
+    struct save_plan *plan;       /* of the last save; NULL: none yet */
     struct save_history *history; /* of the save published last; NULL: none yet */
     struct save_history *noted;   /* of the save under way */
 } save_context;

@@ -16,7 +16,7 @@
 #include "core/crc64.h"
 #include "core/fail.h"
 #include "move/engine.h"
-#include "save/layout.h"
+#include "save/plan.h"
 #include "save/request.h"
 #include "step/folder.h"
 #include "step/list.h"
@@ -28,7 +28,7 @@ static size_t count_files(const dcp_comm *comm, const save_request *r) {
     return (size_t)(r->shards / comm->size + (comm->rank < r->shards % comm->size));
 }
 
-int save_history_make(const dcp_store *store, const save_request *r, const save_layout *plan,
+int save_history_make(const dcp_store *store, const save_request *r, const save_plan *plan,
                       struct save_history **out, dcp_error *err) {
     struct save_history *h = calloc(1, sizeof *h);
     if (!h) return core_fail_memory(err, sizeof *h);
@@ -192,7 +192,7 @@ static int recall_global(const dcp_store *store, const save_request *r, struct s
     return comm_broadcast(store->comm, f->sums, head[2] * sizeof *f->sums, 0, err);
 }
 
-int save_history_recall(const dcp_store *store, const save_request *r, const save_layout *plan,
+int save_history_recall(const dcp_store *store, const save_request *r, const save_plan *plan,
                         struct save_history **out, dcp_error *err) {
     uint64_t step = store->has_intact ? store->newest_intact : UINT64_MAX;
     uint64_t vote[2] = {step, ~step};

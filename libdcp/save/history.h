@@ -5,7 +5,7 @@
 #include "dcp/save.h"
 #include "step/index.h"
 
-struct save_layout;
+struct save_plan;
 struct save_request;
 
 /* A file of the last step, for save/reuse.c. */
@@ -32,11 +32,11 @@ struct save_history {
 
 /* Not collective. */
 int save_history_make(const dcp_store *store, const struct save_request *r,
-                      const struct save_layout *plan, struct save_history **out, dcp_error *err);
+                      const struct save_plan *plan, struct save_history **out, dcp_error *err);
 /* Collective, where this store has not saved yet. Where a step of it was loaded
  * (dcp_store_mark_intact), *out is made of that step's files; else it stays as it is. */
 int save_history_recall(const dcp_store *store, const struct save_request *r,
-                        const struct save_layout *plan, struct save_history **out, dcp_error *err);
+                        const struct save_plan *plan, struct save_history **out, dcp_error *err);
 void save_history_free(struct save_history *history);
 
 /* Notes the tensors' fingerprints: `sums` are the raw checksums of the blocks of all tensors, in

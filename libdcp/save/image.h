@@ -7,7 +7,7 @@
 #include "io/queue.h"
 #include "move/box_bytes.h"
 #include "move/progress.h"
-#include "save/layout.h"
+#include "save/plan.h"
 
 struct save_image;
 struct save_file_record;

@@ -20,7 +20,7 @@
 #include "store/publication.h"
 
 /* What this rank keeps, and so writes or hands on. */
-static uint64_t kept_bytes(const save_request *r, const save_layout *plan) {
+static uint64_t kept_bytes(const save_request *r, const save_plan *plan) {
     uint64_t bytes = 0;
     for (size_t i = 0; i < plan->boxes.n; i++) {
         const plan_box *b = &plan->boxes.boxes[i];
@@ -85,7 +85,7 @@ static void note_saved(const dcp_store *store, int status, const save_request *r
     save_history_free(status ? now : last);
 }
 
-static void add_boxes(save_image *im, const save_request *r, const save_layout *plan) {
+static void add_boxes(save_image *im, const save_request *r, const save_plan *plan) {
     for (size_t i = 0; i < plan->boxes.n; i++) {
         const plan_box *b = &plan->boxes.boxes[i];
         if (!b->keeper) continue;
@@ -105,7 +105,7 @@ static int move_apart(save_image *im, dcp_report *report, dcp_error *err) {
 }
 
 /* Collective. Layout global: all ranks write one file into `folder`. */
-static int write_global(dcp_store *store, const save_request *r, const save_layout *plan,
+static int write_global(dcp_store *store, const save_request *r, const save_plan *plan,
                         const char *folder, move_progress *progress, dcp_report *report,
                         dcp_error *err) {
     save_image im;
@@ -137,7 +137,7 @@ static int write_global(dcp_store *store, const save_request *r, const save_layo
 }
 
 /* Collective: into the folder, and from there under the step's name. */
-static int write_step(dcp_store *store, const save_request *r, const save_layout *plan,
+static int write_step(dcp_store *store, const save_request *r, const save_plan *plan,
                       const char *folder, move_progress *progress, double start, dcp_report *report,
                       dcp_error *err) {
     save_context *kept = save_context_of(store);
@@ -162,9 +162,9 @@ int save_run(dcp_store *store, const save_request *r, move_progress *progress, d
     char folder[PATH_MAX];
     save_context *kept = save_context_of(store);
     double start = core_clock_now();
-    int status = save_layout_plan(store, r, &kept->layout, err);
+    int status = save_plan_make(store, r, &kept->plan, err);
     if (status) return status;
-    const save_layout *plan = kept->layout;
+    const save_plan *plan = kept->plan;
     report->bytes = total_bytes(r);
     report->engine = plan->engine->engine;
     progress->total = kept_bytes(r, plan);

@@ -16,7 +16,7 @@
 #include "move/engine.h"
 #include "save/context.h"
 #include "save/history.h"
-#include "save/layout.h"
+#include "save/plan.h"
 #include "save/request.h"
 #include "save/reuse.h"
 #include "save/write.h"
@@ -46,7 +46,7 @@ typedef struct shard_box {
 } shard_box;
 
 /* Shard `number` gets at most so many rows. The bytes of their paths are added to *path_bytes. */
-static size_t measure_boxes(const save_request *r, const save_layout *plan, int number,
+static size_t measure_boxes(const save_request *r, const save_plan *plan, int number,
                             size_t *bytes) {
     size_t n = 0;
     for (size_t i = 0; i < plan->boxes.n; i++)
@@ -94,7 +94,7 @@ static int name_dataset(const char *path, size_t k, char *out, size_t *length, d
 /* The boxes that the shard keeps, ascending by path: *n_out of them in out[], their paths in
  * `paths`, both with the room that measure_boxes found. Tensors without elements, which
  * nobody holds, are in shard 0. DCP_ERR_UNSUPPORTED: a name that is in the way of a piece's. */
-static int collect_boxes(const save_request *r, const save_layout *plan, int number, shard_box *out,
+static int collect_boxes(const save_request *r, const save_plan *plan, int number, shard_box *out,
                          size_t *n_out, char *paths, dcp_error *err) {
     size_t n = 0, k = 0;
     for (size_t i = 0; i < plan->boxes.n; i++) {
@@ -152,7 +152,7 @@ static int add_pieces(const shard_box *boxes, size_t n, shard *s, const save_req
     return core_fail_memory(err, n * sizeof *s->im.pieces);
 }
 
-static int shard_write(shard *s, const shards *all, const save_request *r, const save_layout *plan,
+static int shard_write(shard *s, const shards *all, const save_request *r, const save_plan *plan,
                        const char *folder, move_progress *progress, dcp_report *report,
                        dcp_error *err) {
     size_t bytes = 1, n = measure_boxes(r, plan, s->number, &bytes);
@@ -231,7 +231,7 @@ static int shard_meta(shard *s, const char *meta, int world, uint64_t id, dcp_er
     return status;
 }
 
-static int shards_prepare(dcp_store *store, const save_request *r, const save_layout *plan,
+static int shards_prepare(dcp_store *store, const save_request *r, const save_plan *plan,
                           shards *all, dcp_error *err) {
     int size = store->comm->size, rank = store->comm->rank;
     all->list = calloc((size_t)plan->shards / (size_t)size + 1, sizeof *all->list);
@@ -275,8 +275,8 @@ static void shards_free(shards *all) {
     dcp_comm_destroy(all->self);
 }
 
-int save_sharded(dcp_store *store, const save_request *r, const save_layout *plan,
-                 const char *folder, move_progress *progress, dcp_report *report, dcp_error *err) {
+int save_sharded(dcp_store *store, const save_request *r, const save_plan *plan, const char *folder,
+                 move_progress *progress, dcp_report *report, dcp_error *err) {
     shards all = {.store = store};
     comm_message meta = {.data = (unsigned char *)r->meta}; /* rank 0's, then that of all */
     if (r->meta) meta.bytes = strlen(r->meta) + 1;

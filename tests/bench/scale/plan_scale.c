@@ -83,14 +83,14 @@ static void measure_save(bench *b, int s) {
     store.comm = world_run(&b->world, b->sample[s]);
     planned_save(&store, b->work.state, &b->first[s], &err);
     NEED(store.attachment);
-    const struct save_layout *layout = save_context_of(&store)->layout;
-    NEED(layout);
-    size_t boxes = layout->boxes.n, runs = layout->file.skeleton.n_runs;
+    const struct save_plan *plan = save_context_of(&store)->plan;
+    NEED(plan);
+    size_t boxes = plan->boxes.n, runs = plan->file.skeleton.n_runs;
     NEED(boxes == b->work.n);
     need_planned(&b->first[s], boxes + runs, &err);
     planned_save(&store, b->work.state, &b->again[s], &err);
     need_planned(&b->again[s], boxes + runs, &err);
-    if (!b->sample[s]) stored_make(&b->stored, &save_context_of(&store)->layout->file);
+    if (!b->sample[s]) stored_make(&b->stored, &save_context_of(&store)->plan->file);
     store.attachment->free(store.attachment);
     dcp_comm_destroy(store.comm);
 }

@@ -3,7 +3,7 @@
 #define TESTS_BENCH_SCALE_STORED_H
 
 #include "planned.h"
-#include "save/layout.h"
+#include "save/plan.h"
 #include "step/checkpoint.h"
 
 typedef struct stored {

@@ -1,5 +1,5 @@
 /* Planning a save, unless tensors and boxes are as they were in the last one. */
-#include "save/layout.h"
+#include "save/plan.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -51,11 +51,11 @@ static uint64_t local_key(const save_request *request) {
     return raw;
 }
 
-void save_layout_free(save_layout *layout) {
-    if (!layout) return;
-    plan_boxes_free(&layout->boxes);
-    save_file_free(&layout->file);
-    free(layout);
+void save_plan_free(save_plan *plan) {
+    if (!plan) return;
+    plan_boxes_free(&plan->boxes);
+    save_file_free(&plan->file);
+    free(plan);
 }
 
 typedef struct agreed {
@@ -141,8 +141,8 @@ static int lay_out_global(dcp_comm *comm, const save_request *r, uint64_t meta_b
 }
 
 static int plan_anew(dcp_store *store, const save_request *r, uint64_t key, uint64_t meta_bytes,
-                     save_layout **layout, dcp_error *err) {
-    save_layout *plan = calloc(1, sizeof *plan);
+                     save_plan **out, dcp_error *err) {
+    save_plan *plan = calloc(1, sizeof *plan);
     int status = comm_agree(store->comm, plan ? DCP_OK : core_fail_memory(err, sizeof *plan), err);
     if (status) goto free_plan;
     plan->key = key;
@@ -155,37 +155,37 @@ static int plan_anew(dcp_store *store, const save_request *r, uint64_t key, uint
     if (!status && r->layout == DCP_LAYOUT_GLOBAL)
         status = lay_out_global(store->comm, r, meta_bytes, &plan->file, err);
     if (status) goto free_plan;
-    save_layout_free(*layout);
-    *layout = plan;
+    save_plan_free(*out);
+    *out = plan;
     return DCP_OK;
 free_plan:
-    save_layout_free(plan);
+    save_plan_free(plan);
     return status;
 }
 
 /* A plan made for an equal state has its boxes at the same places of another one. */
-static void repoint(save_layout *plan, const save_request *r) {
+static void repoint(save_plan *plan, const save_request *r) {
     size_t k = 0;
     for (size_t i = 0; i < r->n; i++)
         for (size_t b = 0; b < r->sorted[i]->n_boxes; b++)
             plan->boxes.boxes[k++].box = &r->sorted[i]->boxes[b];
 }
 
-int save_layout_plan(dcp_store *store, const save_request *r, struct save_layout **layout,
-                     dcp_error *err) {
+int save_plan_make(dcp_store *store, const save_request *r, struct save_plan **out,
+                   dcp_error *err) {
     uint64_t key = local_key(r);
-    const save_layout *last = *layout;
+    const save_plan *last = *out;
     int unchanged =
         last && last->key == key && last->layout == r->layout && last->shards == r->shards;
     agreed all = {0};
     int status = agree_request(store, r, unchanged, &all, err);
     if (status) return status;
     if (!all.unchanged || last->meta_bytes != all.meta_bytes) {
-        status = plan_anew(store, r, key, all.meta_bytes, layout, err);
+        status = plan_anew(store, r, key, all.meta_bytes, out, err);
         if (status) return status;
     } else {
-        repoint(*layout, r);
+        repoint(*out, r);
     }
-    (*layout)->engine = all.engine;
+    (*out)->engine = all.engine;
     return DCP_OK;
 }

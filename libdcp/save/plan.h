@@ -22,20 +22,20 @@ typedef struct save_file {
 
 void save_file_free(save_file *file);
 
-typedef struct save_layout {
+typedef struct save_plan {
     uint64_t key; /* checksum of this rank's tensors and boxes */
     dcp_layout layout;
     int shards;
     const struct move_engine *engine; /* of this save */
     uint64_t meta_bytes;
     uint64_t tensors; /* fingerprint of all tensors, the same on all ranks */
-    plan_boxes boxes; /* box pointers are those of the state planned last: see save_layout_plan */
+    plan_boxes boxes; /* box pointers are those of the state planned last: see save_plan_make */
     save_file file;   /* layout global */
-} save_layout;
+} save_plan;
 
 /* Collective. Checks that all ranks ask for the same, and plans where anything changed since the
- * last save, whose layout is *layout (NULL: none). *layout is the new one then; its boxes point
+ * last save, whose plan is *out (NULL: none). *out is the new one then; its boxes point
  * into this request's state. */
-int save_layout_plan(dcp_store *store, const struct save_request *request, save_layout **layout,
-                     dcp_error *err);
-void save_layout_free(save_layout *layout);
+int save_plan_make(dcp_store *store, const struct save_request *request, save_plan **out,
+                   dcp_error *err);
+void save_plan_free(save_plan *plan);
