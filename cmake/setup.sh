@@ -1,7 +1,8 @@
 #!/usr/bin/env bash
 # Makes a Debian 12 machine ready to build, test and run this project: installs the packages that
 # are missing where it runs as root, otherwise prints the one command to run and exits 2.
-# Quick where nothing is missing. On other systems it says so and leaves it to CMake.
+# Quick where nothing is missing. On other systems it says so and leaves it to CMake. What single
+# tests need besides is installed where that works, and else told once: those tests are skipped.
 set -euo pipefail
 
 packages=(
@@ -15,24 +16,54 @@ packages=(
     xfsprogs btrfs-progs                                    # images of file systems for tests/mpi
 )
 
+# Of these each may be missing. A server's package starts it where systemd runs, so it is left there.
+optional=(
+    libfuse3-dev                            # tests crash_filesystem_fuse_*
+    glusterfs-server glusterfs-client       # test crash_filesystem_glusterfs
+)
+tried=${DCP_SETUP_TRIED:-/var/cache/dcp-setup} # those that could not be installed
+
 if ! command -v dpkg-query >/dev/null; then
     echo "setup: not a Debian system; CMake will say which of these is missing: ${packages[*]}" >&2
     exit 0
 fi
 
-missing=()
+is_installed() {
+    local status
+    status=$(dpkg-query -W -f '${db:Status-Status}' "$1" 2>/dev/null) || status=
+    [ "$status" = installed ]
+}
+
+install() { # NAMES...
+    DEBIAN_FRONTEND=noninteractive apt-get install -q -y -o Acquire::Retries=3 --no-install-recommends "$@" >&2
+}
+
+missing=() extra=()
 for package in "${packages[@]}"; do
-    status=$(dpkg-query -W -f '${db:Status-Status}' "$package" 2>/dev/null) || status=
-    [ "$status" = installed ] || missing+=("$package")
+    is_installed "$package" || missing+=("$package")
 done
-[ ${#missing[@]} -gt 0 ] || exit 0
+[ -d /run/systemd/system ] && optional=(libfuse3-dev)
+for package in "${optional[@]}"; do
+    is_installed "$package" || grep -qsx "$package" "$tried" || extra+=("$package")
+done
 
 if [ "$(id -u)" -ne 0 ]; then
+    [ ${#missing[@]} -gt 0 ] || exit 0
     echo "setup: packages are missing. Run this, then start again:" >&2
     echo "    sudo apt-get update && sudo apt-get install -y --no-install-recommends ${missing[*]}" >&2
     exit 2
 fi
-echo "setup: installing ${missing[*]}" >&2
-export DEBIAN_FRONTEND=noninteractive
-apt-get update -q >&2
-apt-get install -q -y --no-install-recommends "${missing[@]}" >&2
+[ $((${#missing[@]} + ${#extra[@]})) -gt 0 ] || exit 0
+# Lists that can't be updated are no reason to stop: those that are there may do.
+apt-get update -q -o Acquire::Retries=3 >&2 || true
+if [ ${#missing[@]} -gt 0 ]; then
+    echo "setup: installing ${missing[*]}" >&2
+    install "${missing[@]}"
+fi
+for package in "${extra[@]}"; do
+    echo "setup: installing $package, which some tests need" >&2
+    if ! install "$package"; then
+        echo "setup: there is no $package: tests of that file system are skipped" >&2
+        echo "$package" >>"$tried" || true # not again until that file is removed
+    fi
+done
