@@ -3,7 +3,11 @@
 include(CMakePackageConfigHelpers)
 
 install(TARGETS dcp EXPORT dcpTargets)
-install(DIRECTORY libdcp/include/ TYPE INCLUDE FILES_MATCHING PATTERN "*.h")
+set(dcp_other_headers)
+if(NOT DCP_MPI)
+  set(dcp_other_headers PATTERN mpi.h EXCLUDE) # it is for programs that have MPI
+endif()
+install(DIRECTORY libdcp/include/ TYPE INCLUDE FILES_MATCHING PATTERN "*.h" ${dcp_other_headers})
 install(TARGETS dcp-train dcp-run) # reshard/ installs its own
 
 install(DIRECTORY docs/man/ DESTINATION ${CMAKE_INSTALL_MANDIR}/man1 FILES_MATCHING PATTERN "*.1")
@@ -19,12 +23,16 @@ set(dcp_package_dir ${CMAKE_INSTALL_LIBDIR}/cmake/dcp)
 install(EXPORT dcpTargets NAMESPACE dcp:: DESTINATION ${dcp_package_dir})
 write_basic_package_version_file(${PROJECT_BINARY_DIR}/dcpConfigVersion.cmake
   COMPATIBILITY SameMinorVersion)
-install(FILES cmake/dcpConfig.cmake ${PROJECT_BINARY_DIR}/dcpConfigVersion.cmake
+configure_file(cmake/dcpConfig.cmake.in dcpConfig.cmake @ONLY)
+install(FILES ${PROJECT_BINARY_DIR}/dcpConfig.cmake ${PROJECT_BINARY_DIR}/dcpConfigVersion.cmake
   DESTINATION ${dcp_package_dir})
 
 # dcp.pc finds the rest from its own place, so that the installed tree can move.
 set(dcp_pc_dir ${CMAKE_INSTALL_LIBDIR}/pkgconfig)
 file(RELATIVE_PATH dcp_pc_to_prefix /prefix/${dcp_pc_dir} /prefix)
-pkg_search_module(DCP_MPI_PC QUIET ompi-c mpich)
+if(DCP_MPI)
+  pkg_search_module(DCP_MPI_PC QUIET ompi-c mpich)
+  set(dcp_pc_definitions "-DOMPI_SKIP_MPICXX=1 -DMPICH_SKIP_MPICXX=1") # as in libdcp/CMakeLists.txt
+endif()
 configure_file(cmake/dcp.pc.in dcp.pc @ONLY)
 install(FILES ${PROJECT_BINARY_DIR}/dcp.pc DESTINATION ${dcp_pc_dir})

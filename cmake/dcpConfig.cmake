@@ -1,3 +1,0 @@
-include(CMakeFindDependencyMacro)
-find_dependency(MPI COMPONENTS C)
-include(${CMAKE_CURRENT_LIST_DIR}/dcpTargets.cmake)
