@@ -20,9 +20,11 @@ typedef enum cover_result { COVER_EXACT, COVER_MISSING, COVER_OVERLAP } cover_re
  */
 uint32_t core_cover_finest(uint32_t ndim, const uint64_t *shape, const cover_box *boxes, size_t n);
 
-/* Judges n boxes (not empty) of one tensor; orders them by their starts on the finest dimension.
+/* Judges n boxes (not empty, within the shape) of one tensor; orders them by their starts on the
+ * finest dimension. Takes n log n steps, and where they don't cover it a bounded number more.
  * COVER_MISSING: some elements are in no box. COVER_OVERLAP: boxes[*first] and boxes[*second] are
- * different and share elements. */
+ * different and share elements; *first = *second: some two do, which would take too long to find.
+ */
 cover_result core_cover_check(uint32_t ndim, const uint64_t *shape, cover_box *boxes, size_t n,
                               size_t *first, size_t *second);
 

@@ -1,12 +1,41 @@
 /* Canonical JSON over jansson. */
 #include "core/json.h"
 
+#include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 
 #include "core/fail.h"
 
+enum { LIBRARYS_VALUES = 8 }; /* of a checkpoint's meta: format, step, shard with its members */
+
+/* Commas and the openings of what is not empty, outside of strings: each has a value after it. */
+uint64_t core_json_count_values(const char *text, size_t bytes) {
+    uint64_t n = 1;
+    int in_string = 0, opened = 0; /* an opening came last */
+    for (size_t i = 0; i < bytes; i++) {
+        char c = text[i];
+        if (in_string) {
+            if (c == '\\') i++;
+            in_string = c != '"';
+            continue;
+        }
+        if (c == ' ' || c == '\t' || c == '\n' || c == '\r') continue;
+        if (opened && c != '}' && c != ']') n++;
+        opened = c == '{' || c == '[';
+        in_string = c == '"';
+        n += c == ',';
+    }
+    return n;
+}
+
 int core_json_parse_object(const char *text, size_t bytes, json_t **out, dcp_error *err) {
     json_error_t e;
+    uint64_t values = text ? core_json_count_values(text, bytes) : 0;
+    if (values > CORE_JSON_MOST_VALUES + LIBRARYS_VALUES)
+        return core_fail(err, DCP_ERR_ARG,
+                         "JSON: %llu values, at most %u: keep large data as tensors",
+                         (unsigned long long)values, CORE_JSON_MOST_VALUES);
     json_t *value = text ? json_loadb(text, bytes, JSON_REJECT_DUPLICATES, &e) : json_object();
     if (!value && !text) return core_fail_memory(err, 64);
     if (!value)
@@ -20,17 +49,30 @@ int core_json_parse_object(const char *text, size_t bytes, json_t **out, dcp_err
     return DCP_OK;
 }
 
-char *core_json_exact(const json_t *value, size_t flags) {
-    for (size_t digits = 15; digits <= 17; digits++) {
-        char *text = json_dumps(value, flags | JSON_ENCODE_ANY | JSON_REAL_PRECISION(digits));
-        if (!text || digits == 17) return text;
-        json_t *back = json_loads(text, JSON_DECODE_ANY, NULL);
-        int same = back && json_equal(back, value);
-        json_decref(back);
-        if (same) return text;
-        free(text);
+static size_t digits_of_real(double real, size_t digits) {
+    char text[64];
+    for (; digits < 17; digits++) {
+        snprintf(text, sizeof text, "%.*g", (int)digits, real);
+        if (strtod(text, NULL) == real) break;
     }
-    return NULL;
+    return digits;
+}
+
+/* How many digits the reals of a value need, at least `digits`. */
+static size_t digits_of_value(const json_t *value, size_t digits) {
+    const char *key;
+    json_t *member;
+    size_t i;
+    if (json_is_real(value)) return digits_of_real(json_real_value(value), digits);
+    json_array_foreach(value, i, member) digits = digits_of_value(member, digits);
+    json_object_foreach((json_t *)(uintptr_t)value, key, member) digits =
+        digits_of_value(member, digits);
+    return digits;
+}
+
+char *core_json_exact(const json_t *value, size_t flags) {
+    size_t digits = digits_of_value(value, 15);
+    return json_dumps(value, flags | JSON_ENCODE_ANY | JSON_REAL_PRECISION(digits));
 }
 
 char *core_json_canonical(const json_t *value) {

@@ -2,15 +2,24 @@
 #pragma once
 
 #include <jansson.h>
+#include <stdint.h>
 
 #include "dcp/error.h"
 
-/* Parses one JSON object (duplicate keys refused); NULL text gives an empty one. The caller
- * releases *out with json_decref. */
+/* Values of one text at most: objects, arrays, strings, numbers, true, false and null at any depth,
+ * but not the keys. An empty object of one byte takes 350 in memory. */
+#define CORE_JSON_MOST_VALUES (1u << 20)
+
+/* How many values a JSON text has; of what is no JSON, any number. */
+uint64_t core_json_count_values(const char *text, size_t bytes);
+
+/* Parses one JSON object (duplicate keys refused); NULL text gives an empty one. More than
+ * CORE_JSON_MOST_VALUES and a few that the library adds are refused before there is memory for any.
+ * The caller releases *out with json_decref. */
 int core_json_parse_object(const char *text, size_t bytes, json_t **out, dcp_error *err);
 
 /* Reals have the fewest of 15, 16 or 17 digits with which every real of the text reads back as the
- * same number. `flags` are jansson's. malloc'd; NULL: out of memory. */
+ * same number. `flags` are jansson's. malloc'd; NULL: out of memory. Makes no second tree. */
 char *core_json_exact(const json_t *value, size_t flags);
 
 /* The same with sorted keys and no spaces. */

@@ -8,6 +8,9 @@
 #include "io/queue.h"
 #include "move/engine.h"
 #include "move/transfer.h"
+/* Of so few datasets near a box there is memory for a piece each; of more, those are counted that
+ * share elements with it: one long dataset makes all of a tensor's near. */
+enum { FEW = 64 };
 
 static int make_sums(load_job *l, dcp_error *err) {
     uint64_t blocks = 0;
@@ -75,8 +78,12 @@ size_t load_pieces_of(const load_job *l, const plan_box *b, const state_box *box
     const step_dataset *from = &l->ckpt->datasets[t->first_dataset];
     size_t n = 0, k, end;
     step_checkpoint_near(l->ckpt, t, &box->box, &k, &end);
-    if (!out) return end - k;
-    for (; k < end; k++) n += (size_t)make_piece(l, b, box, &from[k], out + n);
+    if (!out && end - k <= FEW) return end - k;
+    for (; k < end; k++) {
+        box_copy copy;
+        n += (size_t)(out ? make_piece(l, b, box, &from[k], out + n)
+                          : step_index_shared(from[k].row, &box->box, &copy));
+    }
     return n;
 }
 

@@ -117,6 +117,8 @@ static int explain_hole(const dcp_tensor *t, const cover_box *boxes, size_t n, d
 static int explain_overlap(const dcp_tensor *t, const cover_box *a, const cover_box *b,
                            dcp_error *err) {
     char first[300], second[300];
+    if (a == b)
+        return core_fail(err, DCP_ERR_MISMATCH, "tensor %s: of its boxes some overlap", t->path);
     core_box_print(core_box_dims(t->ndim), &a->box, first, sizeof first);
     core_box_print(core_box_dims(t->ndim), &b->box, second, sizeof second);
     return core_fail(err, DCP_ERR_MISMATCH,

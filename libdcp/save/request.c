@@ -11,11 +11,15 @@
 #include "move/engine.h"
 #include "step/userblock.h"
 
-#define ABOUT_BYTES (1 << 20) /* of the caller's members of about.json */
+enum {
+    ABOUT_BYTES = 1 << 20, /* of the caller's members of about.json */
+    OWN_VALUES = 2,        /* of meta: format and step */
+};
 
 /* The checkpoint's JSON: the caller's with the library's members. */
 static int make_meta(const char *json, uint64_t step, char **out, dcp_error *err) {
     json_t *object;
+    uint64_t values;
     int status = core_json_parse_object(json, json ? strlen(json) : 0, &object, err);
     if (status) return status;
     json_object_del(object, "shard");
@@ -29,6 +33,11 @@ static int make_meta(const char *json, uint64_t step, char **out, dcp_error *err
         status =
             core_fail(err, DCP_ERR_ARG, "json: %zu bytes, at most %u: keep large data as tensors",
                       strlen(*out), MAX_JSON_BYTES);
+    else if ((values = core_json_count_values(*out, strlen(*out)) - OWN_VALUES) >
+             CORE_JSON_MOST_VALUES)
+        status =
+            core_fail(err, DCP_ERR_ARG, "json: %llu values, at most %u: keep large data as tensors",
+                      (unsigned long long)values, CORE_JSON_MOST_VALUES);
     json_decref(object);
     return status;
 }

@@ -60,6 +60,9 @@ static int place_files(dcp_checkpoint *ckpt, dcp_error *err) {
             ckpt->reader_ranges[r] = ckpt->address_end;
         file->base = ckpt->address_end;
         ckpt->address_end += file->ub.file_bytes;
+        if (ckpt->address_end > MAX_STEP_BYTES)
+            return core_fail(err, DCP_ERR_CORRUPT, "%s: user block: no step's files are that large",
+                             file->path);
     }
     for (; ckpt->reader_ranges && r <= ranks; r++) ckpt->reader_ranges[r] = ckpt->address_end;
     return DCP_OK;
@@ -229,8 +232,10 @@ static int check_step(dcp_checkpoint *ckpt, json_int_t step, dcp_error *err) {
 static int read_meta(dcp_checkpoint *ckpt, size_t number, char **json, char *id, dcp_error *err) {
     const step_file *file = &ckpt->files[number];
     json_t *meta;
-    if (core_json_parse_object(file->meta, strlen(file->meta), &meta, NULL))
-        return core_fail(err, DCP_ERR_CORRUPT, "%s: meta: not a JSON object", file->path);
+    dcp_error why;
+    if (core_json_parse_object(file->meta, strlen(file->meta), &meta, &why))
+        return core_fail(err, DCP_ERR_CORRUPT, "%s: meta: not a JSON object: %s", file->path,
+                         why.message);
     int status = DCP_OK;
     if (ckpt->layout == DCP_LAYOUT_SHARDED) status = check_shard(ckpt, number, meta, id, err);
     json_t *step = json_object_get(meta, "step");

@@ -192,19 +192,20 @@ static int check_disjoint(const step_row **order, size_t n, const step_userblock
     return DCP_OK;
 }
 
-/* HDF5 has either a dataset or a group at a path. What begins with a row's path follows it. */
+/* HDF5 has either a dataset or a group at a path. `open` are the rows whose paths the row's begins
+ * with, each longer than the one before, so they are not more than a path has bytes. Only the
+ * longest can be its folder: after the others' bytes comes what comes there in the longest. */
 static int check_folders(const step_row *rows, size_t n, const char *file, dcp_error *err) {
+    const char *open[DCP_MAX_PATH + 1];
+    size_t depth = 0;
     for (size_t i = 0; i < n; i++) {
-        const char *path = rows[i].tensor.path, *next;
-        size_t bytes = strlen(path);
-        for (size_t k = i + 1; k < n; k++) {
-            next = rows[k].tensor.path;
-            if (strncmp(path, next, bytes)) break;
-            if (next[bytes] == '/')
-                return core_fail(err, DCP_ERR_CORRUPT,
-                                 "%s: index: dataset %.300s is the folder of %.300s", file, path,
-                                 next);
-        }
+        const char *path = rows[i].tensor.path;
+        while (depth && strncmp(path, open[depth - 1], strlen(open[depth - 1]))) depth--;
+        if (depth && path[strlen(open[depth - 1])] == '/')
+            return core_fail(err, DCP_ERR_CORRUPT,
+                             "%s: index: dataset %.300s is the folder of %.300s", file,
+                             open[depth - 1], path);
+        open[depth++] = path;
     }
     return DCP_OK;
 }

@@ -8,7 +8,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#define LIMIT_SECONDS 20
+#define LIMIT_SECONDS 120
 #define LIMIT_BYTES (1ULL << 30)
 
 /* Runs check(ctx) in a child under the limits; what it returns, or 128 and the signal that ended

@@ -8,13 +8,24 @@
 #include "fuzz.h"
 #include "step/about.h"
 
-/* Canonical text reads back, and is its own canonical form. */
+static uint64_t count_values(const json_t *value) {
+    uint64_t n = 1;
+    const char *key;
+    json_t *member;
+    size_t i;
+    json_array_foreach(value, i, member) n += count_values(member);
+    json_object_foreach((json_t *)(uintptr_t)value, key, member) n += count_values(member);
+    return n;
+}
+
+/* Canonical text reads back, and is its own canonical form; values are counted without reading. */
 static void canonical(const char *text, size_t bytes) {
     json_t *value = NULL, *back = NULL;
     dcp_error err = {0};
     int status = core_json_parse_object(text, bytes, &value, &err);
     PROMISE(err.status == status && !*err.message == !status);
     if (status) return;
+    PROMISE(core_json_count_values(text, bytes) == count_values(value));
     char *once = core_json_canonical(value);
     PROMISE(once && !core_json_parse_object(once, strlen(once), &back, NULL));
     char *twice = core_json_canonical(back);

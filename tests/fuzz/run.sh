@@ -1,8 +1,10 @@
 #!/usr/bin/env bash
 # run.sh [SECONDS [TARGET...]]: builds the fuzzers with clang (sanitizers on), runs each for SECONDS (1200)
-# from its corpus, one after the other, and prints what they did. Where a target found nothing, its corpus
-# becomes the least one with the same coverage. Findings are kept in build-fuzz/findings; exit 1 where
-# there is one. Wants Debian's clang beside what cmake/setup.sh installs.
+# from its corpus and seeds, all at once, and prints a line for each: what it did and found. Where a target
+# found nothing, its corpus becomes the least one with the same coverage. Findings are kept in
+# build-fuzz/findings, logs beside it; exit 1 where there is one. FUZZ_TIMEOUT: seconds after which an
+# input counts as slow (5; more where other work is done beside). Wants Debian's clang beside what
+# cmake/setup.sh installs.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/../.."
 seconds=${1:-1200}
@@ -20,20 +22,41 @@ export ASAN_OPTIONS=quarantine_size_mb=64:detect_leaks=1
 # fuzz TARGET: runs it, and where nothing was found, puts the least corpus in place.
 fuzz() {
     local program=$build/tests/bin/$1 corpus=tests/fuzz/corpus/$1 work=$build/work/$1 least=$build/least/$1
+    local inputs=("$work" "$corpus")
+    [ ! -d "tests/fuzz/seeds/$1" ] || inputs+=("tests/fuzz/seeds/$1")
     rm -rf "$work" "$least"
     mkdir -p "$work" "$least"
-    nice -n 19 "$program" -max_total_time="$seconds" -rss_limit_mb=512 -timeout=5 -max_len=4096 \
-        -use_value_profile=1 -print_final_stats=1 -dict=tests/fuzz/dictionary \
-        -artifact_prefix="$build/findings/$1-" "$work" "$corpus" >"$build/$1.log" 2>&1 || return 1
-    nice -n 19 "$program" -merge=1 -max_len=4096 "$least" "$work" "$corpus" >"$build/$1.merge.log" 2>&1 || return 1
+    nice -n 19 "$program" -max_total_time="$seconds" -rss_limit_mb=512 -timeout="${FUZZ_TIMEOUT:-5}" \
+        -max_len=4096 -use_value_profile=1 -print_final_stats=1 -dict=tests/fuzz/dictionary \
+        -artifact_prefix="$build/findings/$1-" "${inputs[@]}" >"$build/$1.log" 2>&1 || return 1
+    nice -n 19 "$program" -merge=1 -max_len=4096 "$least" "${inputs[@]}" >"$build/$1.merge.log" 2>&1 || return 1
     rm -f "$corpus"/*
     cp "$least"/* "$corpus"
 }
 
-status=0
+# figure LOG WORD: the number after the last such word.
+figure() { grep -oE "$2 *[0-9]+" "$1" | tail -n 1 | grep -oE '[0-9]+$' || echo '?'; }
+
+# tell TARGET STATUS: one line.
+tell() {
+    local log=$build/$1.log found=none
+    [ "$2" = 0 ] || found=$(grep -m 1 -E '^SUMMARY|promise broken|ERROR: ' "$log" || echo "see $log")
+    echo "$1: $(figure "$log" 'Done [0-9]+ runs in') s," \
+        "$(figure "$log" 'stat::number_of_executed_units:') executions," \
+        "edges $(grep INITED "$log" | grep -oE 'cov: [0-9]+' | grep -oE '[0-9]+$' || echo '?')" \
+        "to $(figure "$log" 'cov:'), peak $(figure "$log" 'stat::peak_rss_mb:') MB, findings: $found"
+}
+
+declare -A runs
 for target in "${targets[@]}"; do
-    echo "$target:"
-    fuzz "$target" || status=1
-    grep -E 'INITED|DONE|^Done|^SUMMARY|promise broken|^stat::' "$build/$target.log" || true
+    fuzz "$target" &
+    runs[$target]=$!
 done
-exit $status
+failed=0
+for target in "${targets[@]}"; do
+    status=0
+    wait "${runs[$target]}" || status=1
+    tell "$target" $status
+    [ $status = 0 ] || failed=1
+done
+exit $failed

@@ -59,7 +59,8 @@ typedef struct dcp_save_options {
     /* Files of DCP_LAYOUT_SHARDED; 0: the communicator's size. Shard r is written by the rank r %
      * size, from the boxes that were added for rank r. */
     int shards;
-    /* Members of one JSON object that about.json gets besides the library's own; NULL: none. */
+    /* Members of one JSON object that about.json gets besides the library's own; NULL: none. At
+     * most 1 MiB. */
     const char *about_json;
     /* Memory of this rank that the save may spend for dcp_save_fence to be done sooner, the 16 MiB
      * of its buffers included: once somebody waits at the fence and what is left to write fits, it
@@ -98,7 +99,8 @@ typedef struct dcp_report {
  *   json     one JSON object, kept in the checkpoint (rank 0's counts, the others' is ignored):
  *            what determines the next step beside the tensors. Its keys "format", "step" and
  *            "shard" are the library's: what is passed under them is replaced. NULL: none. Stored
- *            with sorted keys, so that equal states give equal files. At most 16 MiB.
+ *            with sorted keys, so that equal states give equal files. At most 16 MiB
+ *            and 1,048,576 values (all but keys count, at any depth): more are DCP_ERR_ARG.
  *   options, report, err   may be NULL.
  * On failure every rank gets the same status; nothing is published (after DCP_ERR_COMM it may have
  * been), older steps stay, and the next save may be tried at once. Extra memory: at most 64 MiB a

@@ -1,5 +1,7 @@
 /* Whether boxes cover a tensor: random partitions do, with a box less or a box moved they don't,
  * and of equal boxes the lowest rank's is kept. */
+#include <sys/resource.h>
+
 #include "core/cover.h"
 #include "support/core_fixture.h"
 
@@ -141,6 +143,41 @@ static void a_scalar_is_held_or_missing(void **state) {
     assert_int_equal(core_cover_check(0, shape, NULL, 0, &first, &second), COVER_MISSING);
 }
 
+enum { MANY = 400000 };
+
+/* One long box beside `n - 1` strips, none of which crosses another; without a dimension on which
+ * all boxes are short. */
+static void lay_strips(cover_box *boxes, size_t n, uint64_t *shape) {
+    shape[0] = 2 * (n - 1);
+    shape[1] = 3;
+    boxes[0] = (cover_box){.box = {{0, 0}, {shape[0], 1}}};
+    for (size_t i = 1; i < n; i++)
+        boxes[i] = (cover_box){.box = {{2 * (i - 1), 1}, {2, 2}}, .rank = (int)i};
+}
+
+/* What compares each with each takes minutes of the processor's time, and is ended. */
+static void many_strips_beside_a_long_box(void **state) {
+    (void)state;
+    const struct rlimit seconds = {60, 60};
+    cover_box *boxes = calloc(MANY, sizeof *boxes);
+    uint64_t shape[DCP_MAX_DIMS] = {0};
+    size_t first, second;
+    assert_int_equal(setrlimit(RLIMIT_CPU, &seconds), 0);
+    assert_non_null(boxes);
+    lay_strips(boxes, MANY, shape);
+    assert_int_equal(core_cover_check(2, shape, boxes, MANY, &first, &second), COVER_EXACT);
+    lay_strips(boxes, MANY, shape);
+    boxes[MANY - 1].box.count[1]--;
+    assert_int_equal(core_cover_check(2, shape, boxes, MANY, &first, &second), COVER_MISSING);
+    dcp_box hole = core_cover_hole(2, shape, boxes, MANY);
+    assert_int_equal(hole.start[0], shape[0] - 2);
+    assert_int_equal(hole.start[1], 2);
+    lay_strips(boxes, MANY, shape);
+    boxes[MANY - 1].box.start[0]--; /* one hole and one overlap */
+    assert_int_equal(core_cover_check(2, shape, boxes, MANY, &first, &second), COVER_OVERLAP);
+    free(boxes);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(partitions_are_exact),
@@ -148,6 +185,7 @@ int main(void) {
         cmocka_unit_test(a_moved_box_overlaps),
         cmocka_unit_test(of_equal_boxes_the_lowest_ranks_is_kept),
         cmocka_unit_test(a_scalar_is_held_or_missing),
+        cmocka_unit_test(many_strips_beside_a_long_box),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

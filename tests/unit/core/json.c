@@ -1,4 +1,6 @@
 /* The canonical JSON: equal values give equal bytes, and numbers come back as they were. */
+#include <malloc.h>
+
 #include "core/json.h"
 #include "support/core_fixture.h"
 
@@ -87,6 +89,57 @@ static void no_text_is_an_empty_object(void **state) {
     json_decref(value);
 }
 
+static void values_are_counted(void **state) {
+    (void)state;
+    static const struct {
+        const char *text;
+        uint64_t values;
+    } cases[] = {
+        {"{}", 1},
+        {" { } ", 1},
+        {"{\"a\":[]}", 2},
+        {"{\"a\":[{},{}, [ ] ],\"b\":null}", 6},
+        {"{\"a,[{\":\"x,y\\\",{[\\\\\",\"b\":1}", 3},
+        {"{\"a\":[1,2.5,true,\"\"]}", 6},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++)
+        assert_int_equal(core_json_count_values(cases[i].text, strlen(cases[i].text)),
+                         cases[i].values);
+}
+
+/* {"a":[{},{},...]}, of n values, malloc'd; or with 10 for {}. */
+static char *many_values(size_t n, const char *each) {
+    char *text = malloc(3 * n + 16), *at = text;
+    assert_non_null(text);
+    at += sprintf(at, "{\"a\":[%s", each);
+    for (size_t i = 3; i < n; i++) {
+        *at = ',';
+        memcpy(at + 1, each, 2);
+        at += 3;
+    }
+    memcpy(at, "]}", 3);
+    return text;
+}
+
+/* Objects are the dearest values. What is refused takes no memory. */
+static void too_many_values_are_refused(void **state) {
+    (void)state;
+    json_t *value;
+    dcp_error err = {0};
+    char *most = many_values(CORE_JSON_MOST_VALUES, "10"), *more = many_values(4u << 20, "{}");
+    assert_int_equal(core_json_parse_object(most, strlen(most), &value, NULL), DCP_OK);
+    char *text = core_json_canonical(value);
+    assert_string_equal(text, most);
+    free(text);
+    json_decref(value);
+    const struct mallinfo2 before = mallinfo2();
+    assert_int_equal(core_json_parse_object(more, strlen(more), &value, &err), DCP_ERR_ARG);
+    assert_non_null(strstr(err.message, "JSON: 4194304 values, at most 1048576"));
+    assert_int_equal(mallinfo2().uordblks, before.uordblks);
+    free(most);
+    free(more);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(keys_are_sorted_and_spaces_go),
@@ -94,6 +147,8 @@ int main(void) {
         cmocka_unit_test(random_reals_come_back),
         cmocka_unit_test(what_is_no_object_is_refused),
         cmocka_unit_test(no_text_is_an_empty_object),
+        cmocka_unit_test(values_are_counted),
+        cmocka_unit_test(too_many_values_are_refused),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

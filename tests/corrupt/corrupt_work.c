@@ -1,0 +1,206 @@
+/* Files whose tables are right by themselves, and are made to cost their readers much more work or
+ * memory than they have bytes. Each is read or refused within memory and processor time that grow
+ * with the bytes of its tables. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/stat.h>
+
+#include <cmocka.h>
+
+#include "bounded.h"
+#include "core/bytes.h"
+#include "core/crc64.h"
+#include "damage.h"
+#include "dcp/dcp.h"
+#include "step/index.h"
+
+enum {
+    STRIPS = 300000,
+    PROCESSOR_SECONDS = 60, /* the work takes about one; without a limit, minutes or hours */
+    OBJECTS = 5 << 20,
+};
+
+static char root[] = "/tmp/dcp-work-XXXXXX";
+static char step[64], path[96];
+
+static int make_root(void **state) {
+    (void)state;
+    if (!mkdtemp(root)) return -1;
+    snprintf(step, sizeof step, "%s/step-00000003", root);
+    return mkdir(step, 0700);
+}
+
+static int remove_root(void **state) {
+    (void)state;
+    remove_folder_tree(root);
+    return 0;
+}
+
+/* A file of these rows, of blocks whose checksums are 0, and of that meta: after data that are
+ * holes. The tables' checksums are right. */
+static void write_file(const char *name, dcp_layout layout, const step_row *rows, size_t n,
+                       uint64_t data_bytes, const char *meta) {
+    uint64_t path_bytes = step_index_path_bytes(rows, n), blocks = 0, meta_bytes = strlen(meta);
+    for (size_t i = 0; i < n; i++) blocks += step_index_blocks(rows[i].bytes);
+    step_userblock ub = {
+        .layout = layout, .rows = n, .row_bytes = step_index_row_bytes(path_bytes, layout)};
+    ub.index = (step_range){core_round_to_pages(USERBLOCK_BYTES + data_bytes), n * ub.row_bytes, 0};
+    ub.blocks = (step_range){core_round_to_pages(ub.index.offset + ub.index.bytes), 8 * blocks, 0};
+    ub.meta = (step_range){core_round_to_pages(ub.blocks.offset + ub.blocks.bytes), meta_bytes, 0};
+    ub.file_bytes = core_round_to_pages(ub.meta.offset + meta_bytes);
+    unsigned char *tables = calloc(1, ub.file_bytes - ub.index.offset), block[USERBLOCK_BYTES];
+    assert_non_null(tables);
+    step_index_encode(rows, n, path_bytes, layout, tables);
+    memcpy(tables + (ub.meta.offset - ub.index.offset), meta, meta_bytes);
+    step_range *ranges[] = {&ub.index, &ub.blocks, &ub.meta};
+    for (int t = 0; t < 3; t++)
+        ranges[t]->crc =
+            core_crc64(tables + (ranges[t]->offset - ub.index.offset), ranges[t]->bytes);
+    step_userblock_encode(&ub, block);
+    snprintf(path, sizeof path, "%s/%s", step, name);
+    FILE *file = fopen(path, "w");
+    assert_non_null(file);
+    assert_int_equal(fwrite(block, 1, sizeof block, file), sizeof block);
+    assert_int_equal(fseeko(file, (off_t)ub.index.offset, SEEK_SET), 0);
+    assert_int_equal(fwrite(tables, 1, ub.file_bytes - ub.index.offset, file),
+                     ub.file_bytes - ub.index.offset);
+    assert_int_equal(fclose(file), 0);
+    free(tables);
+}
+
+/* What opening says, and of what opens a read of all elements; under the limits. */
+typedef struct reading {
+    int status;
+    const char *message; /* a part of it; NULL: none */
+    uint64_t elements;   /* of /model/w, bytes; 0: nothing is read */
+} reading;
+
+static int read_whole(dcp_checkpoint *ckpt, uint64_t elements, dcp_error *err) {
+    const dcp_tensor *t = dcp_checkpoint_find(ckpt, "/model/w");
+    unsigned char *data = malloc(elements);
+    if (!t || !data) return DCP_ERR_NO_MEMORY;
+    const dcp_box whole = dcp_box_whole(t);
+    dcp_state *state = NULL;
+    int status = dcp_state_create(&state, err);
+    if (!status) status = dcp_state_add(state, t, &whole, data, err);
+    if (!status) status = dcp_load(ckpt, state, NULL, err);
+    dcp_state_destroy(state);
+    free(data);
+    return status;
+}
+
+static int open_and_read(void *ctx) {
+    const reading *want = ctx;
+    const struct rlimit seconds = {PROCESSOR_SECONDS, PROCESSOR_SECONDS};
+    dcp_comm *comm;
+    dcp_checkpoint *ckpt = NULL;
+    dcp_error err = {0};
+    if (setrlimit(RLIMIT_CPU, &seconds) || dcp_comm_self(&comm, NULL)) return 2;
+    int status = dcp_checkpoint_open(comm, step, &ckpt, &err);
+    if (!status && want->elements) status = read_whole(ckpt, want->elements, &err);
+    dcp_checkpoint_close(ckpt);
+    dcp_comm_destroy(comm);
+    if (status == want->status && (!want->message || strstr(err.message, want->message))) return 0;
+    fprintf(stderr, "status %d, expected %d: %s\n", status, want->status, err.message);
+    return 1;
+}
+
+static void expect(reading want) {
+    assert_int_equal(under_limits(open_and_read, &want), 0);
+    assert_int_equal(unlink(path), 0);
+}
+
+#define SHARD "shard-00000-of-00001.h5"
+#define META "{\"format\":1,\"step\":3%s}"
+#define SHARD_META ",\"shard\":{\"rank\":0,\"state_id\":\"0000000000000000\",\"world\":1}"
+
+/* A column in one box, and beside it boxes of two rows each: on both dimensions some box is long.
+ * `moved`: one box overlaps its neighbour by a row. */
+static void write_strips(int moved) {
+    static step_row rows[STRIPS];
+    static dcp_box boxes[STRIPS];
+    static char names[STRIPS][24], meta[256];
+    uint64_t height = 2 * (STRIPS - 1), at = USERBLOCK_BYTES;
+    uint64_t sum = core_crc64("\0\0\0\0", 4), longest = 0;
+    unsigned char *column = calloc(1, height);
+    assert_non_null(column);
+    longest = core_crc64(column, height);
+    free(column);
+    for (size_t i = 0; i < STRIPS; i++) {
+        boxes[i] = i ? (dcp_box){{2 * (i - 1), 1}, {2, 2}} : (dcp_box){{0, 0}, {height, 1}};
+        snprintf(names[i], sizeof names[i], i ? "/model/w@%06zu" : "/model/w", i);
+        rows[i] = (step_row){.tensor = {names[i], DCP_U8, 2, {height, 3}},
+                             .box = &boxes[i],
+                             .offset = at,
+                             .bytes = boxes[i].count[0] * boxes[i].count[1],
+                             .crc = i ? sum : longest};
+        at += rows[i].bytes;
+    }
+    if (moved) boxes[STRIPS - 1].start[0]--;
+    snprintf(meta, sizeof meta, META, SHARD_META);
+    write_file(SHARD, DCP_LAYOUT_SHARDED, rows, STRIPS, at - USERBLOCK_BYTES, meta);
+}
+
+static void strips_beside_a_long_box(void **state) {
+    (void)state;
+    write_strips(0);
+    expect((reading){.status = DCP_ERR_CORRUPT, /* the blocks' checksums are not those of zeros */
+                     .message = "what was read differs",
+                     .elements = 6ULL * (STRIPS - 1)});
+    write_strips(1);
+    expect((reading){DCP_ERR_CORRUPT, "tensor /model/w: the shards don't cover it once", 0});
+}
+
+/* 15 MB of text, 1.8 GB as a tree. */
+static void meta_of_empty_objects(void **state) {
+    (void)state;
+    static char member[3 * OBJECTS + 32], meta[sizeof member + 64];
+    char *at = member + sprintf(member, ",\"a\":[{}");
+    for (size_t i = 1; i < OBJECTS; i++, at += 3) memcpy(at, ",{}", 3);
+    memcpy(at, "]", 2);
+    snprintf(meta, sizeof meta, META, member);
+    write_file("state.h5", DCP_LAYOUT_GLOBAL, NULL, 0, 0, meta);
+    expect((reading){DCP_ERR_CORRUPT, "5242884 values, at most 1048576", 0});
+}
+
+static int save_many_values(void *ctx) {
+    dcp_store *store = NULL;
+    dcp_state *state = NULL;
+    dcp_comm *comm = NULL;
+    dcp_error err = {0};
+    if (dcp_comm_self(&comm, NULL) || dcp_state_create(&state, NULL) ||
+        dcp_store_open(comm, root, NULL, &store, NULL))
+        return 2;
+    int status = dcp_save(store, 4, state, ctx, NULL, NULL, &err);
+    dcp_store_close(store);
+    dcp_state_destroy(state);
+    dcp_comm_destroy(comm);
+    if (status == DCP_ERR_ARG && strstr(err.message, "at most 1048576")) return 0;
+    fprintf(stderr, "status %d: %s\n", status, err.message);
+    return 1;
+}
+
+/* What a load would refuse. One value more than a caller may pass, too. */
+static void saves_of_many_values(void **state) {
+    (void)state;
+    static char json[3 * OBJECTS + 32];
+    static const size_t sizes[] = {OBJECTS, (1 << 20) - 1};
+    for (size_t k = 0; k < sizeof sizes / sizeof *sizes; k++) {
+        char *at = json + sprintf(json, "{\"a\":[{}");
+        for (size_t i = 1; i < sizes[k]; i++, at += 3) memcpy(at, ",{}", 3);
+        memcpy(at, "]}", 3);
+        assert_int_equal(under_limits(save_many_values, json), 0);
+    }
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(strips_beside_a_long_box),
+        cmocka_unit_test(meta_of_empty_objects),
+        cmocka_unit_test(saves_of_many_values),
+    };
+    return cmocka_run_group_tests(tests, make_root, remove_root);
+}
