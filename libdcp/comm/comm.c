@@ -59,6 +59,7 @@ dcp_comm *comm_create(const dcp_comm_ops *ops, void *ctx, void (*destroy_ctx)(vo
     comm->destroy_ctx = destroy_ctx;
     comm->rank = rank;
     comm->size = size;
+    comm_place_find(&comm->place);
     return comm;
 }
 
@@ -84,8 +85,54 @@ int dcp_comm_self(dcp_comm **out, dcp_error *err) {
     return DCP_OK;
 }
 
+int dcp_comm_set_host(dcp_comm *comm, const char *name, dcp_error *err) {
+    if (!comm) return core_fail(err, DCP_ERR_ARG, "dcp_comm_set_host: comm is NULL");
+    if (name)
+        comm_place_name(&comm->place, name);
+    else
+        comm_place_find(&comm->place);
+    return comm->follow_place ? comm->follow_place(comm, err) : comm_barrier(comm, err);
+}
+
+/* The places of all ranks, on every rank; freed by the caller. */
+static int gather_places(dcp_comm *comm, comm_place **out, dcp_error *err) {
+    const size_t bytes = (size_t)comm->size * sizeof **out;
+    comm_place *places = malloc(bytes);
+    int status = comm_agree(comm, places ? DCP_OK : core_fail_memory(err, bytes), err);
+    if (!status) status = comm_gather(comm, &comm->place, sizeof *places, places, 0, err);
+    if (!status) status = comm_broadcast(comm, places, bytes, 0, err);
+    if (status)
+        free(places);
+    else
+        *out = places;
+    return status;
+}
+
+int dcp_comm_hosts(dcp_comm *comm, int *hosts, int *own, dcp_error *err) {
+    comm_place *places;
+    int found = 0;
+    if (!comm) return core_fail(err, DCP_ERR_ARG, "dcp_comm_hosts: comm is NULL");
+    int status = gather_places(comm, &places, err);
+    if (status) return status;
+    for (int r = 0; r < comm->size; r++) { /* a host's first place is moved to its number */
+        int host = 0;
+        while (host < found && !comm_place_is_same(&places[host], &places[r])) host++;
+        if (host == found) places[found++] = places[r];
+        if (own && r == comm->rank) *own = host;
+    }
+    if (hosts) *hosts = found;
+    free(places);
+    return DCP_OK;
+}
+
+static int duplicate_alone(const dcp_comm *comm, dcp_comm **out, dcp_error *err) {
+    int status = dcp_comm_self(out, err);
+    if (!status) (*out)->place = comm->place;
+    return status;
+}
+
 int comm_duplicate(dcp_comm *comm, dcp_comm **out, dcp_error *err) {
-    if (comm->size == 1) return dcp_comm_self(out, err);
+    if (comm->size == 1) return duplicate_alone(comm, out, err);
     return comm->duplicate ? comm->duplicate(comm, out, err) : DCP_OK;
 }
 

@@ -9,6 +9,7 @@
 #include <stdatomic.h>
 #include <stddef.h>
 
+#include "comm/place.h"
 #include "dcp/comm.h"
 
 /* Memory that all ranks of a communicator see. Each rank has two areas, page-aligned. Each page
@@ -37,7 +38,10 @@ struct dcp_comm {
     /* Collective: a communicator of the same ranks that another thread may use at the same time,
      * and that sleeps while it waits. NULL: no such communicator is possible. */
     int (*duplicate)(struct dcp_comm *comm, struct dcp_comm **out, dcp_error *err);
+    /* Collective: the ranks' places have changed; NULL: nothing depends on them. */
+    int (*follow_place)(struct dcp_comm *comm, dcp_error *err);
     const comm_shared *shared; /* NULL: they share nothing */
+    comm_place place;          /* of this rank: gathered, it tells which ranks are on one host */
     int rank, size;
     uint64_t eights[]; /* 8 for each rank: the sizes of an all-to-all of one u64 */
 };

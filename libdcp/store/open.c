@@ -74,16 +74,9 @@ close_file:
  * so ranks in different mount namespaces of one host are told apart, or found to be together, by
  * what they see. */
 typedef struct directory_id {
-    char host[40]; /* the boot's UUID, or where that can't be read the host's name */
+    comm_place host;
     uint64_t device, inode, rank;
 } directory_id;
-
-static void name_host(char *host, size_t size) {
-    int fd = open("/proc/sys/kernel/random/boot_id", O_RDONLY | O_CLOEXEC);
-    ssize_t n = fd >= 0 ? read(fd, host, size - 1) : -1;
-    if (fd >= 0) close(fd);
-    if (n <= 0) gethostname(host, size - 1);
-}
 
 static int compare_directories(const directory_id *x, const directory_id *y) {
     return memcmp(x, y, offsetof(directory_id, rank));
@@ -122,7 +115,7 @@ static int find_nodes(dcp_comm *comm, int dir_fd, const char *dir, int *leader, 
     if (!status && fstat(dir_fd, &st) != 0) status = core_fail_errno(err, "cannot look at", dir);
     status = comm_agree(comm, status, err);
     if (status) goto free_all;
-    name_host(own.host, sizeof own.host);
+    own.host = comm->place;
     own.device = st.st_dev;
     own.inode = st.st_ino;
     status = comm_gather(comm, &own, sizeof own, ids, 0, err);

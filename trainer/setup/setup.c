@@ -34,21 +34,14 @@
 #include <dcp/mpi.h>
 #include <dcp/tiers.h>
 
-/* Collective: this rank's number among those of its host, from 0. */
-static unsigned rank_on_host(MPI_Comm comm) {
-    MPI_Comm host;
+/* Collective: this rank's number among those of its machine, from 0: they may have its devices. */
+static unsigned rank_on_machine(MPI_Comm comm) {
+    MPI_Comm machine;
     int number;
-    MPI_Comm_split_type(comm, MPI_COMM_TYPE_SHARED, 0, MPI_INFO_NULL, &host);
-    MPI_Comm_rank(host, &number);
-    MPI_Comm_free(&host);
+    MPI_Comm_split_type(comm, MPI_COMM_TYPE_SHARED, 0, MPI_INFO_NULL, &machine);
+    MPI_Comm_rank(machine, &number);
+    MPI_Comm_free(&machine);
     return (unsigned)number;
-}
-
-static int count_hosts(MPI_Comm comm) {
-    const int is_first = rank_on_host(comm) == 0;
-    int hosts;
-    MPI_Allreduce(&is_first, &hosts, 1, MPI_INT, MPI_SUM, comm);
-    return hosts;
 }
 
 int setup_model(const config *c, model **out, dcp_error *err) {
@@ -209,7 +202,7 @@ int setup_plan(trainer *t, const config *c, MPI_Comm comm, dcp_error *err) {
     status = fsdp_strategy_of(c, t->world, &t->plan.strategy, err);
     if (status != DCP_OK) return PROGRAM_USAGE;
     fsdp_mesh_create(comm, t->plan.strategy.replicas, &t->mesh);
-    status = ranks_agree(comm, make_state(t, rank_on_host(comm), err), err);
+    status = ranks_agree(comm, make_state(t, rank_on_machine(comm), err), err);
     if (status == DCP_OK) status = make_transport(t, err);
     if (status == DCP_OK) status = ranks_agree(comm, dcp_comm_from_mpi(comm, &t->dcp, err), err);
     if (status != DCP_OK) return exit_status_of(status);
@@ -268,7 +261,8 @@ static int check_own_files(const trainer *t, dcp_error *err) {
 }
 
 static int check_places(const trainer *t, dcp_error *err) {
-    int status = config_places_check_hosts(t->c, count_hosts(t->comm), t->world, err);
+    int hosts = 0, status = dcp_comm_hosts(t->dcp, &hosts, NULL, err);
+    if (status == DCP_OK) status = config_places_check_hosts(t->c, hosts, t->world, err);
     if (status == DCP_OK && t->rank == 0) status = check_own_files(t, err);
     return ranks_agree(t->comm, status, err);
 }

@@ -46,6 +46,19 @@ DCP_API int dcp_comm_from_ops(const dcp_comm_ops *ops, void *ctx, int rank, int 
 DCP_API int dcp_comm_rank(const dcp_comm *comm);
 DCP_API int dcp_comm_size(const dcp_comm *comm);
 
+/* Collective: says which host this rank is on. Ranks on one host are lost together, and share
+ * memory where they can; those on different hosts share none. A host is otherwise what DCP_HOST in
+ * the environment names; or, where that is not set, what shares a kernel (its boot id) and a
+ * /dev/shm (its device number). A name is a rack's or a pod's as well, where those are lost
+ * together. Ranks with equal names are on one host, whichever machines they run on. NULL: as if
+ * this was never called. Call it before anything is made on the communicator: what is keeps to the
+ * earlier hosts. DCP_ERR_COMM: a rank is gone. */
+DCP_API int dcp_comm_set_host(dcp_comm *comm, const char *name, dcp_error *err);
+
+/* Collective: on how many hosts the ranks are, and the number of this rank's, from 0, in the order
+ * of their lowest ranks. Either may be NULL. */
+DCP_API int dcp_comm_hosts(dcp_comm *comm, int *hosts, int *own, dcp_error *err);
+
 /* Frees the communicator (and MPI's duplicate). NULL is ignored. Objects made on it go first. */
 DCP_API void dcp_comm_destroy(dcp_comm *comm);
 

@@ -7,6 +7,7 @@
 #include "comm/host.c"
 #include "comm/host_memory.c"
 #include "comm/mpi.c"
+#include "comm/place.c"
 
 #include "comm/comm.c"
 #include "support/check.h"
