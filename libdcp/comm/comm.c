@@ -49,14 +49,16 @@ static const dcp_comm_ops alone_ops = {
     .barrier = alone_barrier,
 };
 
-dcp_comm *comm_create(const dcp_comm_ops *ops, void *ctx, void (*destroy_ctx)(void *ctx), int rank,
-                      int size) {
+dcp_comm *comm_create(const dcp_comm_ops *ops, void *ctx, comm_watch *watch, int rank, int size) {
     dcp_comm *comm = calloc(1, sizeof *comm + (size_t)size * sizeof *comm->eights);
-    if (!comm) return NULL;
+    if (!comm) {
+        comm_watch_release(watch);
+        return NULL;
+    }
     for (int r = 0; r < size; r++) comm->eights[r] = sizeof *comm->eights;
     comm->ops = size == 1 ? alone_ops : *ops;
     comm->ctx = ctx;
-    comm->destroy_ctx = destroy_ctx;
+    comm->watch = watch;
     comm->rank = rank;
     comm->size = size;
     comm_place_find(&comm->place);
@@ -71,7 +73,8 @@ int dcp_comm_from_ops(const dcp_comm_ops *ops, void *ctx, int rank, int size, dc
     if (size < 1 || rank < 0 || rank >= size)
         return core_fail(err, DCP_ERR_ARG, "dcp_comm_from_ops: rank %d of %d ranks does not exist",
                          rank, size);
-    dcp_comm *comm = comm_create(ops, ctx, NULL, rank, size);
+    comm_watch *watch = comm_watch_create(rank, size);
+    dcp_comm *comm = watch ? comm_create(ops, ctx, watch, rank, size) : NULL;
     if (!comm) return core_fail_memory(err, sizeof *comm);
     *out = comm;
     return DCP_OK;
@@ -142,27 +145,71 @@ int dcp_comm_size(const dcp_comm *comm) { return comm->size; }
 
 void dcp_comm_destroy(dcp_comm *comm) {
     if (!comm) return;
-    if (comm->destroy_ctx) comm->destroy_ctx(comm->ctx);
+    if (comm->destroy_ctx) comm->destroy_ctx(comm);
+    comm_watch_release(comm->watch);
     free(comm);
 }
 
+int dcp_comm_set_limit(dcp_comm *comm, double seconds, dcp_error *err) {
+    if (!comm) return core_fail(err, DCP_ERR_ARG, "dcp_comm_set_limit: comm is NULL");
+    const int is_valid = seconds >= 0 && seconds < 1e9;
+    uint64_t limit = is_valid ? (uint64_t)(seconds * 1e9) : 0;
+    int status = DCP_OK;
+    if (!is_valid)
+        status =
+            core_fail(err, DCP_ERR_ARG, "dcp_comm_set_limit: %g s: 0 or more are needed", seconds);
+    status = comm_agree(comm, status, err);
+    if (!status) status = comm_allreduce(comm, &limit, 1, DCP_REDUCE_MAX, err);
+    if (!status && comm->watch) comm->watch->limit_ns = limit;
+    return status;
+}
+
+int comm_fail_broken(const dcp_comm *comm, const char *what, dcp_error *err) {
+    const comm_failure f = comm_watch_failure(comm->watch);
+    const char *then = "end this rank and start again";
+    if (f.why == COMM_HAS_ENDED)
+        core_fail(err, DCP_ERR_COMM,
+                  "the %s among %d ranks failed: rank %d, process %lld, has ended; %s", what,
+                  comm->size, f.rank, (long long)comm->watch->processes[f.rank].pid, then);
+    else if (f.why == COMM_IS_LATE && f.rank < 0)
+        core_fail(err, DCP_ERR_COMM,
+                  "the %s among %d ranks failed: a rank did not come within %g s; %s", what,
+                  comm->size, 1e-9 * (double)comm->watch->limit_ns, then);
+    else if (f.why == COMM_IS_LATE)
+        core_fail(err, DCP_ERR_COMM,
+                  "the %s among %d ranks failed: rank %d did not come within %g s; %s", what,
+                  comm->size, f.rank, 1e-9 * (double)comm->watch->limit_ns, then);
+    else
+        core_fail(err, DCP_ERR_COMM,
+                  "the %s among %d ranks failed with code %d on rank %d: a rank or the network is "
+                  "gone; %s",
+                  what, comm->size, f.code, f.rank, then);
+    if (err) err->rank = f.rank;
+    return DCP_ERR_COMM;
+}
+
+static int is_broken(const dcp_comm *comm) {
+    return comm->watch && comm_watch_is_broken(comm->watch);
+}
+
+/* `code` is that of the collective. A table of the caller breaks with its first failure as well. */
 static int check_collective(const dcp_comm *comm, const char *collective, int code,
                             dcp_error *err) {
     if (code == 0) return DCP_OK;
-    return core_fail(err, DCP_ERR_COMM,
-                     "the %s among %d ranks failed with code %d on rank %d: a rank or the network "
-                     "is gone; end this rank and start again",
-                     collective, comm->size, code, comm->rank);
+    comm_watch_break(comm->watch, COMM_FAILED, code, comm->rank);
+    return comm_fail_broken(comm, collective, err);
 }
 
 int comm_broadcast(dcp_comm *comm, void *buf, uint64_t bytes, int root, dcp_error *err) {
     if (bytes == 0) return DCP_OK;
+    if (is_broken(comm)) return comm_fail_broken(comm, "broadcast", err);
     return check_collective(comm, "broadcast", comm->ops.broadcast(comm->ctx, buf, bytes, root),
                             err);
 }
 
 int comm_allreduce(dcp_comm *comm, uint64_t *buf, uint64_t count, dcp_reduce op, dcp_error *err) {
     if (count == 0) return DCP_OK;
+    if (is_broken(comm)) return comm_fail_broken(comm, "all-reduce", err);
     return check_collective(comm, "all-reduce", comm->ops.allreduce(comm->ctx, buf, count, op),
                             err);
 }
@@ -170,6 +217,7 @@ int comm_allreduce(dcp_comm *comm, uint64_t *buf, uint64_t count, dcp_reduce op,
 int comm_gather(dcp_comm *comm, const void *send, uint64_t bytes, void *recv, int root,
                 dcp_error *err) {
     if (bytes == 0) return DCP_OK;
+    if (is_broken(comm)) return comm_fail_broken(comm, "gather", err);
     void *recv_on_root = comm->rank == root ? recv : NULL;
     return check_collective(comm, "gather",
                             comm->ops.gather(comm->ctx, send, bytes, recv_on_root, root), err);
@@ -177,11 +225,13 @@ int comm_gather(dcp_comm *comm, const void *send, uint64_t bytes, void *recv, in
 
 int comm_alltoall(dcp_comm *comm, const void *send, const uint64_t *send_bytes, void *recv,
                   const uint64_t *recv_bytes, dcp_error *err) {
+    if (is_broken(comm)) return comm_fail_broken(comm, "all-to-all", err);
     return check_collective(comm, "all-to-all",
                             comm->ops.alltoall(comm->ctx, send, send_bytes, recv, recv_bytes), err);
 }
 
 int comm_barrier(dcp_comm *comm, dcp_error *err) {
+    if (is_broken(comm)) return comm_fail_broken(comm, "barrier", err);
     return check_collective(comm, "barrier", comm->ops.barrier(comm->ctx), err);
 }
 

@@ -2,14 +2,15 @@
  *
  * The rule of collectives: a local failure never returns between two of them, or the other ranks
  * would wait for ever. Do the local work, pass its status to comm_agree, and go on only if that
- * returns DCP_OK. A collective that fails itself returns DCP_ERR_COMM; after that, no rank waits
- * for another any more. */
+ * returns DCP_OK. A collective that fails itself returns DCP_ERR_COMM; from then on all collectives
+ * of the communicator and its duplicates do, at once and naming the same rank. */
 #pragma once
 
 #include <stdatomic.h>
 #include <stddef.h>
 
 #include "comm/place.h"
+#include "comm/watch.h"
 #include "dcp/comm.h"
 
 /* Memory that all ranks of a communicator see. Each rank has two areas, page-aligned. Each page
@@ -34,22 +35,27 @@ static inline uint16_t comm_shared_take_mark(const comm_shared *shared, size_t a
 struct dcp_comm {
     dcp_comm_ops ops;
     void *ctx;
-    void (*destroy_ctx)(void *ctx); /* NULL where the context is the caller's */
+    void (*destroy_ctx)(struct dcp_comm *comm); /* NULL where the context is the caller's */
     /* Collective: a communicator of the same ranks that another thread may use at the same time,
      * and that sleeps while it waits. NULL: no such communicator is possible. */
     int (*duplicate)(struct dcp_comm *comm, struct dcp_comm **out, dcp_error *err);
     /* Collective: the ranks' places have changed; NULL: nothing depends on them. */
     int (*follow_place)(struct dcp_comm *comm, dcp_error *err);
+    comm_watch *watch;         /* of the ranks, shared with duplicates; NULL: there is one rank */
     const comm_shared *shared; /* NULL: they share nothing */
     comm_place place;          /* of this rank: gathered, it tells which ranks are on one host */
     int rank, size;
     uint64_t eights[]; /* 8 for each rank: the sizes of an all-to-all of one u64 */
 };
 
-/* A communicator over `ops`, which it copies; NULL where memory is short. It cannot be duplicated
- * unless the caller sets `duplicate`. With one rank, `ops` is not used and may be NULL. */
-dcp_comm *comm_create(const dcp_comm_ops *ops, void *ctx, void (*destroy_ctx)(void *ctx), int rank,
-                      int size);
+/* A communicator over `ops`, which it copies; NULL where memory is short. It takes over `watch` in
+ * either case. It cannot be duplicated unless the caller sets `duplicate`. With one rank, `ops` is
+ * not used and may be NULL, and so may `watch`. */
+dcp_comm *comm_create(const dcp_comm_ops *ops, void *ctx, comm_watch *watch, int rank, int size);
+
+/* DCP_ERR_COMM for a communicator whose watch is broken: says what failed, and which rank it was.
+ */
+int comm_fail_broken(const dcp_comm *comm, const char *what, dcp_error *err);
 
 /* Collective: a communicator of the same ranks for another thread. Where that is not possible,
  * DCP_OK is returned and *out stays as it is. */

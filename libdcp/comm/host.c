@@ -7,6 +7,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "comm/host_memory.h"
+#include "comm/reduction.h"
 #include "core/bytes.h"
 #include "core/futex.h"
 #include "dcp/mpi.h"
@@ -21,24 +23,47 @@
 #define LONG_NAP_NS 32000000
 
 /* A rank that we wait for may itself wait for a message of ours that MPI still has to send. */
-static void push_mpi(MPI_Comm comm) {
+static void push_mpi(comm_pairs *pairs) {
     int flag;
-    MPI_Iprobe(MPI_ANY_SOURCE, MPI_ANY_TAG, comm, &flag, MPI_STATUS_IGNORE);
+    int code = MPI_Iprobe(MPI_ANY_SOURCE, MPI_ANY_TAG, pairs->comm, &flag, MPI_STATUS_IGNORE);
+    if (code != MPI_SUCCESS) comm_watch_break(pairs->watch, COMM_FAILED, code, pairs->rank);
+}
+
+/* What a rank has published before it ended still counts. */
+static void judge_rank(comm_mpi *ctx, int rank, comm_why why) {
+    if (!core_futex_has(ctx->host.rounds[rank], ctx->host.round))
+        comm_watch_break(ctx->pairs.watch, why, 0, rank);
+}
+
+/* The rank that is waited for may live and come late; another that has ended never comes. */
+static void look_at_ranks(comm_mpi *ctx) {
+    for (int r = 0, which; r < ctx->host.size; r++)
+        if (!core_futex_has(ctx->host.rounds[r], ctx->host.round) &&
+            comm_watch_has_ended(ctx->pairs.watch, r, &which))
+            judge_rank(ctx, r, COMM_HAS_ENDED);
 }
 
 /* A rank that waits beside a thread that computes sleeps longer and longer, since that thread keeps
- * MPI going. It still wakes now and then, for when that thread waits for this one. */
-static void wait_for_rank(const comm_mpi *ctx, int rank) {
+ * MPI going. It still wakes now and then, for when that thread waits for this one, and to look
+ * whether the other one lives. Returns -1 where the communicator is broken. */
+static int wait_for_rank(comm_mpi *ctx, int rank) {
     const comm_host *host = &ctx->host;
+    const int yields = ctx->pairs.yields;
     core_futex *round = host->rounds[rank];
+    comm_patience patience = {0};
     long nap = NAP_NS;
-    for (int i = 0; i < (ctx->yields ? 1 : SPINS); i++)
-        if (core_futex_has(round, host->round)) return;
+    for (int i = 0; i < (yields ? 1 : SPINS); i++)
+        if (core_futex_has(round, host->round)) return 0;
     while (!core_futex_has(round, host->round)) {
         if (!core_futex_sleep(round, host->round, nap)) continue;
-        push_mpi(ctx->comm);
-        if (ctx->yields && nap < LONG_NAP_NS) nap *= 2;
+        push_mpi(&ctx->pairs);
+        const comm_waiting state = comm_watch_wait(ctx->pairs.watch, &patience);
+        if (state == COMM_LOOK) look_at_ranks(ctx);
+        if (state == COMM_OVER) judge_rank(ctx, rank, COMM_IS_LATE);
+        if (comm_batch_hear(&ctx->pairs)) return -1; /* of a rank that shares nothing yet */
+        if (yields && nap < LONG_NAP_NS) nap *= 2;
     }
+    return 0;
 }
 
 /* The rank's slot of a round. */
@@ -51,20 +76,19 @@ static unsigned char *next_slot(const comm_host *host) {
 }
 
 /* Publishes this rank's next slot; then those of all ranks can be read. */
-static void meet_ranks(comm_mpi *ctx) {
+static int meet_ranks(comm_mpi *ctx) {
     comm_host *host = &ctx->host;
     core_futex_set(host->rounds[host->rank], ++host->round);
-    for (int i = 1; i < host->size; i++) wait_for_rank(ctx, (host->rank + i) % host->size);
+    for (int i = 1; i < host->size; i++)
+        if (wait_for_rank(ctx, (host->rank + i) % host->size)) return -1;
+    return 0;
 }
 
 static const unsigned char *read_slot(const comm_host *host, int rank) {
     return slot(host, rank, host->round);
 }
 
-static int host_barrier(void *ctx) {
-    meet_ranks(ctx);
-    return 0;
-}
+static int host_barrier(void *ctx) { return meet_ranks(ctx); }
 
 static int host_broadcast(void *context, void *buf, uint64_t bytes, int root) {
     comm_mpi *ctx = context;
@@ -73,27 +97,10 @@ static int host_broadcast(void *context, void *buf, uint64_t bytes, int root) {
         part = core_min_u64(bytes - done, host->slot_bytes);
         unsigned char *at = (unsigned char *)buf + done;
         if (host->rank == root) memcpy(next_slot(host), at, part);
-        meet_ranks(ctx);
+        if (meet_ranks(ctx)) return -1;
         if (host->rank != root) memcpy(at, read_slot(host, root), part);
     }
     return 0;
-}
-
-static void reduce_values(uint64_t *buf, const uint64_t *other, uint64_t n, dcp_reduce op) {
-    for (uint64_t i = 0; i < n; i++) switch (op) {
-        case DCP_REDUCE_MAX:
-            if (other[i] > buf[i]) buf[i] = other[i];
-            break;
-        case DCP_REDUCE_MIN:
-            if (other[i] < buf[i]) buf[i] = other[i];
-            break;
-        case DCP_REDUCE_SUM:
-            buf[i] += other[i];
-            break;
-        case DCP_REDUCE_XOR:
-            buf[i] ^= other[i];
-            break;
-        }
 }
 
 static int host_allreduce(void *context, uint64_t *buf, uint64_t count, dcp_reduce op) {
@@ -102,10 +109,10 @@ static int host_allreduce(void *context, uint64_t *buf, uint64_t count, dcp_redu
     for (uint64_t done = 0, n; done < count; done += n) {
         n = core_min_u64(count - done, host->slot_bytes / sizeof *buf);
         memcpy(next_slot(host), buf + done, n * sizeof *buf);
-        meet_ranks(ctx);
+        if (meet_ranks(ctx)) return -1;
         for (int r = 0; r < host->size; r++)
             if (r != host->rank)
-                reduce_values(buf + done, (const uint64_t *)read_slot(host, r), n, op);
+                comm_reduce(buf + done, (const uint64_t *)read_slot(host, r), n, op);
     }
     return 0;
 }
@@ -116,7 +123,7 @@ static int host_gather(void *context, const void *send, uint64_t bytes, void *re
     for (uint64_t done = 0, part; done < bytes; done += part) {
         part = core_min_u64(bytes - done, host->slot_bytes);
         memcpy(next_slot(host), (const unsigned char *)send + done, part);
-        meet_ranks(ctx);
+        if (meet_ranks(ctx)) return -1;
         for (int r = 0; host->rank == root && r < host->size; r++)
             memcpy((unsigned char *)recv + (uint64_t)r * bytes + done, read_slot(host, r), part);
     }
@@ -134,10 +141,10 @@ typedef struct streams {
 } streams;
 
 /* One round: everybody's sizes. */
-static void meet_sizes(streams *s, const uint64_t *send_bytes) {
+static int meet_sizes(streams *s, const uint64_t *send_bytes) {
     const comm_host *host = &s->ctx->host;
     memcpy(next_slot(host), send_bytes, (size_t)host->size * sizeof *send_bytes);
-    meet_ranks(s->ctx);
+    if (meet_ranks(s->ctx)) return -1;
     for (int r = 0; r < host->size; r++) {
         const uint64_t *sizes = (const uint64_t *)read_slot(host, r);
         uint64_t length = 0;
@@ -148,6 +155,7 @@ static void meet_sizes(streams *s, const uint64_t *send_bytes) {
         if (length > s->longest) s->longest = length;
         if (r == host->rank) s->own_bytes = length;
     }
+    return 0;
 }
 
 /* Takes what bytes [done, done + slot) of the streams hold for this rank. */
@@ -175,13 +183,13 @@ static int host_alltoall(void *context, const void *send, const uint64_t *send_b
                          const uint64_t *recv_bytes) {
     streams s = {.ctx = context, .send = send, .recv = recv, .recv_bytes = recv_bytes};
     const comm_host *host = &s.ctx->host;
-    meet_sizes(&s, send_bytes);
+    if (meet_sizes(&s, send_bytes)) return -1;
     copy_own(&s);
     for (uint64_t done = 0; done < s.longest; done += host->slot_bytes) {
         if (done < s.own_bytes)
             memcpy(next_slot(host), s.send + done,
                    core_min_u64(s.own_bytes - done, host->slot_bytes));
-        meet_ranks(s.ctx);
+        if (meet_ranks(s.ctx)) return -1;
         take_streams(&s, done);
     }
     return 0;
@@ -200,10 +208,6 @@ static int may_share(void) {
     return !word || strcmp(word, "0") != 0;
 }
 
-static int all_agree(MPI_Comm comm, int yes) {
-    return MPI_Allreduce(MPI_IN_PLACE, &yes, 1, MPI_INT, MPI_MIN, comm) == MPI_SUCCESS && yes;
-}
-
 static size_t area_bytes(int ranks) {
     size_t most = AREAS_BYTES / 2 / (size_t)ranks / PAGE_BYTES * PAGE_BYTES;
     if (most < PAGE_BYTES) most = PAGE_BYTES;
@@ -218,7 +222,7 @@ static size_t marks_bytes(const comm_host *host) {
     return core_round_to_pages(host->shared.area_bytes / PAGE_BYTES * sizeof **host->shared.marks);
 }
 
-/* The memory of a rank: its round, two slots, the marks of two areas, two areas. */
+/* The memory of a rank: a page with its round, two slots, the marks of two areas, two areas. */
 static size_t rank_bytes(const comm_host *host) {
     return PAGE_BYTES + slots_bytes(host) + 2 * (marks_bytes(host) + host->shared.area_bytes);
 }
@@ -248,30 +252,59 @@ static int make_lists(comm_host *host) {
     return host->rounds && host->begins && host->shared.areas && host->shared.marks;
 }
 
-int comm_host_join(comm_mpi *ctx) {
-    comm_host *host = &ctx->host;
-    *host = (comm_host){.slot_bytes = SLOT_BYTES};
-    MPI_Comm_rank(ctx->comm, &host->rank);
-    MPI_Comm_size(ctx->comm, &host->size);
-    host->shared.area_bytes = area_bytes(host->size);
-    int too_many = (size_t)host->size > SLOT_BYTES / sizeof(uint64_t); /* see meet_sizes */
-    if (host->size == 1 || too_many) return 0;
-    if (all_agree(ctx->comm, make_lists(host) && may_share()))
-        host->memory = dcp_host_memory_create(ctx->comm, all_bytes(host));
-    if (!host->memory) {
-        comm_host_leave(ctx);
-        return 0;
-    }
-    for (int r = 0; r < host->size; r++) find_parts(host, r);
-    return 1;
+/* In the first page, apart from the round. */
+static _Atomic comm_failure *failure_in(unsigned char *memory) {
+    return (_Atomic comm_failure *)(memory + PAGE_BYTES / 2);
 }
 
-void comm_host_leave(comm_mpi *ctx) {
+static void use_memory(dcp_comm *comm, comm_mpi *ctx) {
     comm_host *host = &ctx->host;
+    comm_watch *watch = ctx->pairs.watch;
+    for (int r = 0; r < host->size; r++) find_parts(host, r);
+    host->failure = failure_in(host->memory);
+    if (!watch->shared) watch->shared = host->failure; /* one for all duplicates */
+    comm->ops = comm_host_ops;
+    comm->shared = &host->shared;
+}
+
+int comm_host_join(dcp_comm *comm, dcp_error *err) {
+    comm_mpi *ctx = comm->ctx;
+    comm_host *host = &ctx->host;
+    const int too_many = (size_t)comm->size > SLOT_BYTES / sizeof(uint64_t); /* see meet_sizes */
+    if (comm->size == 1 || too_many) return DCP_OK;
+    *host = (comm_host){.slot_bytes = SLOT_BYTES, .rank = comm->rank, .size = comm->size};
+    host->shared.area_bytes = area_bytes(host->size);
+    uint64_t may = make_lists(host) && may_share();
+    int status = comm_allreduce(comm, &may, 1, DCP_REDUCE_MIN, err);
+    if (!status && may)
+        status = comm_host_memory_create(comm, all_bytes(host), (void **)&host->memory, err);
+    if (host->memory)
+        use_memory(comm, ctx);
+    else
+        comm_host_leave(comm);
+    return status;
+}
+
+void comm_host_leave(dcp_comm *comm) {
+    comm_mpi *ctx = comm->ctx;
+    comm_host *host = &ctx->host;
+    if (comm->size > 1) comm->ops = comm_pairs_ops;
+    comm->shared = NULL;
+    if (host->failure && ctx->pairs.watch->shared == host->failure) {
+        comm_watch_failure(ctx->pairs.watch); /* it is kept */
+        ctx->pairs.watch->shared = NULL;
+    }
     dcp_host_memory_free(host->memory, all_bytes(host));
     free(host->rounds);
     free(host->begins);
     free(host->shared.areas);
     free(host->shared.marks);
     *host = (comm_host){0};
+}
+
+int comm_host_follow(dcp_comm *comm, dcp_error *err) {
+    int status = comm_barrier(comm, err); /* nobody is in the memory any more */
+    if (status) return status;
+    comm_host_leave(comm);
+    return comm_host_join(comm, err);
 }

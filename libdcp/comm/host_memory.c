@@ -2,9 +2,12 @@
  * the kernel allows where a process could trace the first one: the same user, the same process
  * namespace. In another container that path may lead to another file, so device and inode are
  * compared. */
+#include "comm/host_memory.h"
+
 #include <fcntl.h>
 #include <stdint.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <sys/mman.h>
 #include <sys/resource.h>
 #include <sys/stat.h>
@@ -20,23 +23,6 @@ typedef struct file_of_first {
     int64_t pid, fd; /* fd -1: none */
     uint64_t device, inode;
 } file_of_first;
-
-static int is_one_host(MPI_Comm group) {
-    MPI_Comm host = MPI_COMM_NULL;
-    int size, on_host = 0;
-    MPI_Comm_split_type(group, MPI_COMM_TYPE_SHARED, 0, MPI_INFO_NULL, &host);
-    MPI_Comm_size(group, &size);
-    if (host != MPI_COMM_NULL) {
-        MPI_Comm_size(host, &on_host);
-        MPI_Comm_free(&host);
-    }
-    return size == on_host; /* then it is so on every rank */
-}
-
-static int all_ok(MPI_Comm group, int ok) {
-    MPI_Allreduce(MPI_IN_PLACE, &ok, 1, MPI_INT, MPI_MIN, group);
-    return ok;
-}
 
 static void identify(int fd, file_of_first *file) {
     struct stat st;
@@ -89,21 +75,36 @@ static int open_first_file(const file_of_first *file) {
     return -1;
 }
 
-void *dcp_host_memory_create(MPI_Comm group, size_t bytes) {
+/* Collective: whether all ranks are where the first one is. */
+static int is_one_host(dcp_comm *comm, uint64_t *one, dcp_error *err) {
+    comm_place first = comm->place;
+    int status = comm_broadcast(comm, &first, sizeof first, 0, err);
+    *one = !status && comm_place_is_same(&comm->place, &first);
+    return status ? status : comm_allreduce(comm, one, 1, DCP_REDUCE_MIN, err);
+}
+
+static void *map_file(int fd, size_t bytes) {
+    void *memory = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+    return memory == MAP_FAILED ? NULL : memory;
+}
+
+int comm_host_memory_create(dcp_comm *comm, size_t bytes, void **out, dcp_error *err) {
     file_of_first file = {.fd = -1};
-    void *memory = MAP_FAILED;
-    int rank, fd = -1;
-    MPI_Comm_rank(group, &rank);
-    if (bytes == 0 || !is_one_host(group)) return NULL;
-    if (rank == 0) fd = make_first_file(bytes, &file);
-    MPI_Bcast(&file, sizeof file, MPI_BYTE, 0, group);
-    if (rank > 0) fd = open_first_file(&file);
-    if (fd >= 0) memory = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
-    const int ok = all_ok(group, memory != MAP_FAILED); /* all have opened it */
+    uint64_t ok;
+    int fd = -1, status = is_one_host(comm, &ok, err);
+    if (status || !ok) return status;
+    if (comm->rank == 0) fd = make_first_file(bytes, &file);
+    status = comm_broadcast(comm, &file, sizeof file, 0, err);
+    if (!status && comm->rank > 0) fd = open_first_file(&file);
+    void *memory = !status && fd >= 0 ? map_file(fd, bytes) : NULL;
+    ok = memory != NULL;
+    if (!status) status = comm_allreduce(comm, &ok, 1, DCP_REDUCE_MIN, err); /* all opened it */
     if (fd >= 0) close(fd);
-    if (ok) return memory;
-    if (memory != MAP_FAILED) munmap(memory, bytes);
-    return NULL;
+    if (!status && ok)
+        *out = memory;
+    else
+        dcp_host_memory_free(memory, bytes);
+    return status;
 }
 
 void dcp_host_memory_free(void *memory, size_t bytes) {

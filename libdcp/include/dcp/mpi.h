@@ -14,10 +14,19 @@ extern "C" {
 /* Duplicates `comm` (collective over it), so that libdcp's messages never meet the caller's. The
  * duplicate returns errors instead of aborting. Destroy it before MPI_Finalize.
  *
- * Ranks that are all on one host meet in memory that they share: for each communicator half a MiB
- * a rank and 16 MiB in all, taken as it is used, or at once where vm.overcommit_memory is 2. Where
- * it cannot be had, and with DCP_SHARED_MEMORY=0 in the environment of any of them, they keep to
- * MPI's messages. */
+ * A rank that ends, by a signal or without closing, makes DCP_ERR_COMM of what the others do then
+ * or later, and its number is in the error (dcp_comm_set_limit says when). For that they must be
+ * let live: mpirun ends them unless it has --enable-recovery. They can close everything, and should
+ * then end without MPI_Finalize, which would wait for the lost rank. Not covered are what the
+ * program itself asks MPI to do, and a rank that ends before it has begun dcp_comm_from_mpi:
+ * nothing is known of it, so only DCP_COMM_LIMIT in the environment ends the wait. Where MPI ends
+ * its processes itself when it loses a connection, as Open MPI may between hosts, no library can
+ * return.
+ *
+ * Ranks that are all on one host (dcp_comm_set_host) meet in memory that they share: for each
+ * communicator half a MiB a rank and 16 MiB in all, taken as it is used, or at once where
+ * vm.overcommit_memory is 2. Where it cannot be had, and with DCP_SHARED_MEMORY=0 in the
+ * environment of any of them, they keep to MPI's messages. */
 DCP_API int dcp_comm_from_mpi(MPI_Comm comm, dcp_comm **out, dcp_error *err);
 
 /* Collective: `bytes` of memory, zeroed, page-aligned, which all ranks of `comm` see. It has no

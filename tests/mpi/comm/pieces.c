@@ -1,15 +1,21 @@
 /* The collectives over MPI, with pieces of 24 bytes, so that every size is cut somewhere: as many
  * sizes below, at and above the edges as there are, and other ones for each pair of ranks. */
 #define PIECE_BYTES ((uint64_t)24)
+#define PIPE_BYTES ((uint64_t)11)
+#define HALVE_BYTES ((uint64_t)16)
 #ifndef SLOT_BYTES
 #define SLOT_BYTES ((size_t)0) /* no memory is shared: all goes by messages */
 #endif
 #include "comm/host.c"
 #include "comm/host_memory.c"
 #include "comm/mpi.c"
+#include "comm/pairs.c"
 #include "comm/place.c"
 
+#include "comm/batch.c"
 #include "comm/comm.c"
+#include "comm/process.c"
+#include "comm/watch.c"
 #include "support/check.h"
 
 #define LARGEST 100

@@ -1,0 +1,265 @@
+/* Waiting. Every some milliseconds a rank that waits hears what others tell, and every 100 ms it
+ * looks at the processes of those that it waits for.
+ *
+ * A rank that finds one gone tells all others, which may wait for ranks that have given up. Where a
+ * limit is over, the rank that is waited for may itself wait for another: so it is asked for whom
+ * it waits, and that one in turn, until one does not answer. That one is late.
+ *
+ * After a failure receives are cancelled. One that has met its message can't be: it is waited for a
+ * while, in which a live sender ends it; a dead one has nothing more to send. */
+#include "comm/batch.h"
+
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+#define PAUSE_NS 20000 /* the first time */
+#define LONG_PAUSE_NS 2000000
+#define POLL_NS 10000000     /* for so long a rank that may have its core does not sleep */
+#define POLLS 200            /* before it looks at the clock */
+#define HEAR_NS 5000000      /* between two times that it hears */
+#define LAST_NS 100000000    /* what a rank sent before it ended has arrived then */
+#define LOST_NS 500000000    /* and has been passed on by others */
+#define ANSWER_NS 1000000000 /* who waits has answered by then */
+#define GIVE_UP_NS 200000000 /* for what can't be cancelled */
+
+enum { DATA_TAG = 1, FAILURE_TAG, QUESTION_TAG, ANSWER_TAG };
+
+/* A question and its answer: the asker's number of it, and the rank that is waited for. */
+typedef struct batch_question {
+    int32_t number, rank;
+} batch_question;
+
+/* What one wait knows. */
+typedef struct waiting {
+    comm_patience patience;
+    int64_t now, began, heard, asked;
+    int64_t last; /* when the one that has ended was found; 0: none has */
+    int64_t lost; /* the same, of one that is not waited for here */
+    int ended, suspect;
+    int open; /* requests that were not done at the last look */
+    long pause;
+} waiting;
+
+static void add_request(comm_batch *b, int code, int peer, int receives) {
+    if (code != MPI_SUCCESS) b->code = code;
+    if (code != MPI_SUCCESS) return;
+    b->peers[b->n] = peer;
+    b->receives[b->n++] = receives;
+}
+
+void comm_batch_send(comm_batch *b, const void *from, uint64_t bytes, int peer) {
+    if (b->code) return;
+    add_request(
+        b,
+        MPI_Isend(from, (int)bytes, MPI_BYTE, peer, DATA_TAG, b->pairs->comm, &b->requests[b->n]),
+        peer, 0);
+}
+
+void comm_batch_receive(comm_batch *b, void *to, uint64_t bytes, int peer) {
+    if (b->code) return;
+    add_request(
+        b, MPI_Irecv(to, (int)bytes, MPI_BYTE, peer, DATA_TAG, b->pairs->comm, &b->requests[b->n]),
+        peer, 1);
+}
+
+/* A few bytes to a rank that may never take them: they stay with MPI. */
+static void send_note(MPI_Comm comm, const void *note, size_t bytes, int tag, int to) {
+    MPI_Request request;
+    void *copy = malloc(bytes);
+    int done = 0;
+    if (!copy) return;
+    memcpy(copy, note, bytes);
+    if (MPI_Isend(copy, (int)bytes, MPI_BYTE, to, tag, comm, &request) != MPI_SUCCESS ||
+        MPI_Test(&request, &done, MPI_STATUS_IGNORE) != MPI_SUCCESS || done)
+        free(copy);
+}
+
+/* Takes a note where there is one. Returns its sender, or -1. A code of MPI is put in *code. */
+static int take_note(MPI_Comm comm, void *note, size_t bytes, int tag, int *code) {
+    MPI_Status status;
+    int found = 0;
+    *code = MPI_Iprobe(MPI_ANY_SOURCE, tag, comm, &found, &status);
+    if (*code != MPI_SUCCESS || !found) return -1;
+    *code = MPI_Recv(note, (int)bytes, MPI_BYTE, status.MPI_SOURCE, tag, comm, MPI_STATUS_IGNORE);
+    return *code == MPI_SUCCESS ? status.MPI_SOURCE : -1;
+}
+
+void comm_batch_break(comm_pairs *p, comm_why why, int code, int rank) {
+    if (comm_watch_is_broken(p->watch)) return;
+    comm_watch_break(p->watch, why, code, rank);
+    if (p->watch->shared || p->first == MPI_COMM_NULL) return;
+    const comm_failure failure = comm_watch_failure(p->watch);
+    for (int r = 0; r < p->size; r++)
+        if (r != p->rank && (r != rank || why != COMM_HAS_ENDED))
+            send_note(p->first, &failure, sizeof failure, FAILURE_TAG, r);
+}
+
+/* Of the threads that wait, one hears for all. */
+int comm_batch_hear(comm_pairs *p) {
+    comm_failure told = {0};
+    comm_watch *w = p->watch;
+    int code = MPI_SUCCESS;
+    const int64_t now = comm_watch_clock();
+    if (now - p->heard < HEAR_NS) return comm_watch_is_broken(w);
+    p->heard = now;
+    if (!comm_watch_is_broken(w) && p->first != MPI_COMM_NULL &&
+        !atomic_flag_test_and_set(&w->hears)) {
+        if (take_note(p->first, &told, sizeof told, FAILURE_TAG, &code) >= 0)
+            comm_watch_break(w, (comm_why)told.why, told.code, told.rank);
+        atomic_flag_clear(&w->hears);
+        if (code != MPI_SUCCESS) comm_batch_break(p, COMM_FAILED, code, p->rank);
+    }
+    return comm_watch_is_broken(w);
+}
+
+static void give_up(comm_batch *b) {
+    int done = 0;
+    const struct timespec pause = {.tv_nsec = PAUSE_NS};
+    for (int i = 0; i < b->n; i++)
+        if (b->receives[i] && b->requests[i] != MPI_REQUEST_NULL) MPI_Cancel(&b->requests[i]);
+    for (int64_t end = comm_watch_clock() + GIVE_UP_NS; !done && comm_watch_clock() < end;) {
+        if (MPI_Testall(b->n, b->requests, &done, MPI_STATUSES_IGNORE) != MPI_SUCCESS) break;
+        if (!done) nanosleep(&pause, NULL);
+    }
+    b->n = 0;
+}
+
+/* Of the requests, one that is not done: its number, or -1. Where `of` is not -1, of that rank. */
+static int find_open(comm_batch *b, int of) {
+    for (int i = 0, done; i < b->n; i++) {
+        if (of >= 0 && b->peers[i] != of) continue;
+        done = 1;
+        if (b->requests[i] != MPI_REQUEST_NULL)
+            MPI_Request_get_status(b->requests[i], &done, MPI_STATUS_IGNORE);
+        if (!done) return i;
+    }
+    return -1;
+}
+
+static void answer_questions(comm_pairs *p, int awaited) {
+    batch_question q;
+    for (int code, from; (from = take_note(p->comm, &q, sizeof q, QUESTION_TAG, &code)) >= 0;) {
+        q.rank = awaited;
+        send_note(p->comm, &q, sizeof q, ANSWER_TAG, from);
+    }
+}
+
+static void ask_rank(comm_pairs *p, waiting *w, int rank) {
+    const batch_question q = {++p->questions, -1};
+    w->suspect = rank;
+    w->asked = w->now;
+    send_note(p->comm, &q, sizeof q, QUESTION_TAG, rank);
+}
+
+/* The limit is over: finds the rank that all others wait for. */
+static void find_late(comm_batch *b, waiting *w, int awaited) {
+    comm_pairs *p = b->pairs;
+    batch_question q;
+    int code;
+    if (awaited < 0 || p->comm == MPI_COMM_NULL) {
+        comm_batch_break(p, COMM_IS_LATE, 0, -1);
+        return;
+    }
+    if (!w->asked) ask_rank(p, w, awaited);
+    while (take_note(p->comm, &q, sizeof q, ANSWER_TAG, &code) >= 0)
+        if (q.number == p->questions && q.rank >= 0 && q.rank != p->rank) ask_rank(p, w, q.rank);
+    if (w->now - w->asked > ANSWER_NS) comm_batch_break(p, COMM_IS_LATE, 0, w->suspect);
+}
+
+/* A rank that is not waited for here may be waited for by one that is, on another machine, which
+ * can't see it. */
+static void look_at_others(comm_batch *b, waiting *w) {
+    int which;
+    if (w->last || !comm_watch_has_ended(b->pairs->watch, -1, &which)) return;
+    if (!w->lost) w->lost = w->now;
+    if (w->now - w->lost > LOST_NS) comm_batch_break(b->pairs, COMM_HAS_ENDED, 0, which);
+}
+
+/* Where requests are done that were not at the last look, the patience begins anew. */
+static void note_progress(comm_batch *b, waiting *w) {
+    int open = 0;
+    for (int i = 0, done; i < b->n; i++, open += !done) {
+        done = 1;
+        if (b->requests[i] != MPI_REQUEST_NULL)
+            MPI_Request_get_status(b->requests[i], &done, MPI_STATUS_IGNORE);
+    }
+    if (open == w->open) return;
+    w->open = open;
+    w->patience.began = w->now;
+    w->lost = w->asked = 0;
+}
+
+/* Looks at the ranks of all requests that are not done. */
+static void look_at_peers(comm_batch *b, waiting *w) {
+    for (int i = 0, done, which; i < b->n && !w->last; i++) {
+        done = 1;
+        if (b->requests[i] != MPI_REQUEST_NULL)
+            MPI_Request_get_status(b->requests[i], &done, MPI_STATUS_IGNORE);
+        if (done || !comm_watch_has_ended(b->pairs->watch, b->peers[i], &which)) continue;
+        w->last = w->now;
+        w->ended = which;
+    }
+}
+
+/* The rank that has ended: what it sent has had the time to arrive. */
+static void end_last(comm_batch *b, waiting *w) {
+    const int i = find_open(b, -1);
+    const int of_all = i >= 0 && b->peers[i] < 0;
+    w->last = 0;
+    if (i >= 0 && (of_all || find_open(b, w->ended) >= 0))
+        comm_batch_break(b->pairs, COMM_HAS_ENDED, 0, w->ended);
+}
+
+static void look_around(comm_batch *b, waiting *w) {
+    comm_pairs *p = b->pairs;
+    const comm_waiting state = comm_watch_wait(p->watch, &w->patience);
+    if (state == COMM_BROKEN) return;
+    const int open = find_open(b, -1), awaited = open < 0 ? -1 : b->peers[open];
+    if (comm_batch_hear(p) || open < 0) return;
+    if (p->comm != MPI_COMM_NULL) answer_questions(p, awaited);
+    if (w->last && w->now - w->last > LAST_NS) end_last(b, w);
+    if (state == COMM_LOOK) {
+        note_progress(b, w);
+        look_at_peers(b, w);
+        look_at_others(b, w);
+    }
+    if (state == COMM_OVER && !w->last) find_late(b, w, awaited);
+}
+
+static void pause_wait(const comm_pairs *p, waiting *w) {
+    const struct timespec t = {.tv_nsec = w->pause};
+    if (!p->yields && w->now - w->began < POLL_NS) return;
+    nanosleep(&t, NULL);
+    if (w->pause < LONG_PAUSE_NS && p->yields) w->pause += w->pause / 2;
+}
+
+static void wait_step(comm_batch *b, waiting *w) {
+    w->now = comm_watch_clock();
+    if (!w->began) w->began = w->heard = w->now;
+    pause_wait(b->pairs, w);
+    if (w->now - w->heard < HEAR_NS) return;
+    w->heard = w->now;
+    look_around(b, w);
+}
+
+int comm_batch_finish(comm_batch *b) {
+    waiting w = {.pause = PAUSE_NS, .open = b->n};
+    for (unsigned tries = 0;; tries++) {
+        int done = 0;
+        if (!b->code) b->code = MPI_Testall(b->n, b->requests, &done, MPI_STATUSES_IGNORE);
+        if (b->code) comm_batch_break(b->pairs, COMM_FAILED, b->code, b->pairs->rank);
+        if (done && !b->code) break;
+        if (!b->code && (b->pairs->yields || tries > POLLS)) wait_step(b, &w);
+        if (!comm_watch_is_broken(b->pairs->watch)) continue;
+        give_up(b);
+        return -1;
+    }
+    b->n = 0;
+    return 0;
+}
+
+int comm_batch_finish_request(comm_pairs *pairs, int code, MPI_Request request) {
+    comm_batch b = {.pairs = pairs, .n = 1, .code = code, .requests = {request}, .peers = {-1}};
+    return comm_batch_finish(&b);
+}

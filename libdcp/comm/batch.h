@@ -1,0 +1,47 @@
+/* Messages under way at once between this rank and others, and waiting for all of them. */
+#pragma once
+
+#include <mpi.h>
+#include <stdint.h>
+
+#include "comm/watch.h"
+
+typedef struct comm_pairs {
+    MPI_Comm comm, first; /* `first` is that of the communicator that this one duplicates */
+    comm_watch *watch;
+    uint64_t *spare; /* room for a part of a reduction */
+    int rank, size;
+    int yields; /* it works beside a thread that computes: while it waits, it leaves the core to
+                   that */
+    int32_t questions; /* asked so far */
+    int64_t heard;     /* when it heard last what others tell, in ns */
+} comm_pairs;
+
+#define COMM_BATCH_PEERS 32 /* sent to, and received from, at once */
+
+typedef struct comm_batch {
+    comm_pairs *pairs;
+    int n, code; /* code: of MPI, that one could not be started */
+    MPI_Request requests[2 * COMM_BATCH_PEERS];
+    int peers[2 * COMM_BATCH_PEERS]; /* -1: not one rank alone */
+    int receives[2 * COMM_BATCH_PEERS];
+} comm_batch;
+
+void comm_batch_send(comm_batch *batch, const void *from, uint64_t bytes, int peer);
+void comm_batch_receive(comm_batch *batch, void *to, uint64_t bytes, int peer);
+
+/* Waits for all. Returns 0, and the batch is empty; or another value once the watch is broken, and
+ * what could be cancelled is. */
+int comm_batch_finish(comm_batch *batch);
+
+/* Waits for a request of a collective of MPI; `code` is what beginning it returned. Returns 0, or
+ * another value once the watch is broken: then the request and its memory are left to MPI, which
+ * may still use them. */
+int comm_batch_finish_request(comm_pairs *pairs, int code, MPI_Request request);
+
+/* Hears what others tell, some milliseconds after the last time. To be called before a collective
+ * and while waiting: another value once the watch is broken. */
+int comm_batch_hear(comm_pairs *pairs);
+
+/* Breaks the watch, unless it is, and tells all other ranks. */
+void comm_batch_break(comm_pairs *pairs, comm_why why, int code, int rank);

@@ -1,0 +1,262 @@
+/* Counts of MPI-3 are ints, so what is larger goes in pieces. Every rank derives the pieces from
+ * sizes that both sides know, so no rank waits for a piece that is not sent. No memory is allocated
+ * between collectives. */
+#include "comm/pairs.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "comm/batch.h"
+#include "comm/reduction.h"
+#include "core/bytes.h"
+
+#ifndef PIECE_BYTES                      /* tests set both small */
+#define PIECE_BYTES ((uint64_t)64 << 20) /* dcp_comm_set_limit promises it */
+#define PIPE_BYTES ((uint64_t)512 << 10) /* of a broadcast on its way from rank to rank */
+#define HALVE_BYTES                                                                                \
+    ((uint64_t)16 << 10) /* from which on a reduction is divided among the ranks                   \
+                          */
+#endif
+#define SPARE_BYTES ((uint64_t)1 << 20)
+
+uint64_t *comm_pairs_make_spare(void) { return malloc(SPARE_BYTES); }
+
+/* A walk around the ring of ranks over a buffer that holds bytes[r] for each rank r. */
+typedef struct pairs_ring {
+    const uint64_t *bytes;
+    int size;
+    int peer;
+    uint64_t offset; /* of the peer's bytes */
+} pairs_ring;
+
+static pairs_ring ring_at(const uint64_t *bytes, int size, int peer) {
+    pairs_ring ring = {bytes, size, peer, 0};
+    for (int r = 0; r < peer; r++) ring.offset += bytes[r];
+    return ring;
+}
+
+static void ring_up(pairs_ring *ring) {
+    ring->offset += ring->bytes[ring->peer];
+    if (++ring->peer == ring->size) *ring = ring_at(ring->bytes, ring->size, 0);
+}
+
+static void ring_down(pairs_ring *ring) {
+    if (ring->peer == 0) *ring = ring_at(ring->bytes, ring->size, ring->size);
+    ring->offset -= ring->bytes[--ring->peer];
+}
+
+/* Bytes of the peer's piece number `piece`: 0 where it has fewer pieces. */
+static uint64_t piece_bytes(const pairs_ring *ring, uint64_t piece) {
+    uint64_t begin = piece * PIECE_BYTES, bytes = ring->bytes[ring->peer];
+    return begin < bytes ? core_min_u64(bytes - begin, PIECE_BYTES) : 0;
+}
+
+/* Piece number `piece` between all pairs of ranks. At distance d each rank sends d up and receives
+ * from d below; some distances are under way at once. No deadlock: a rank that is behind all others
+ * finds its partners' sends and receives posted. */
+static int alltoall_piece(comm_pairs *p, uint64_t piece, const char *send, pairs_ring to,
+                          char *recv, pairs_ring from) {
+    int failed = 0;
+    for (int d = 1; d < to.size && !failed;) {
+        comm_batch b = {.pairs = p};
+        for (int k = 0; k < COMM_BATCH_PEERS && d < to.size; k++, d++) {
+            ring_up(&to);
+            ring_down(&from);
+            const uint64_t in = piece_bytes(&from, piece), out = piece_bytes(&to, piece);
+            if (in) comm_batch_receive(&b, recv + from.offset + piece * PIECE_BYTES, in, from.peer);
+            if (out) comm_batch_send(&b, send + to.offset + piece * PIECE_BYTES, out, to.peer);
+        }
+        failed = comm_batch_finish(&b);
+    }
+    return failed;
+}
+
+static int pairs_alltoall(void *ctx, const void *send, const uint64_t *send_bytes, void *recv,
+                          const uint64_t *recv_bytes) {
+    comm_pairs *p = ctx;
+    const int rank = p->rank, size = p->size;
+    pairs_ring to = ring_at(send_bytes, size, rank), from = ring_at(recv_bytes, size, rank);
+    int failed = comm_batch_hear(p);
+    if (send_bytes[rank] > 0 && !failed)
+        memcpy((char *)recv + from.offset, (const char *)send + to.offset, send_bytes[rank]);
+
+    uint64_t largest = 0;
+    for (int r = 0; r < size; r++) {
+        if (send_bytes[r] > largest) largest = send_bytes[r];
+        if (recv_bytes[r] > largest) largest = recv_bytes[r];
+    }
+    for (uint64_t piece = 0; piece * PIECE_BYTES < largest && !failed; piece++)
+        failed = alltoall_piece(p, piece, send, to, recv, from);
+    return failed;
+}
+
+/* From whom a rank gets a broadcast, and to whom it passes it on: `child` and then every half of
+ * that, counted from the rank, as far as such a rank exists. */
+typedef struct pairs_tree {
+    int own, parent, child; /* counted from the root; parent -1: this is the root */
+    uint64_t most;          /* bytes that are passed on at once */
+} pairs_tree;
+
+/* Small ones along a tree, few steps from the root; large ones from rank to rank in small pieces,
+ * so that no rank sends them more than once. */
+static pairs_tree tree_of(const comm_pairs *p, int root, uint64_t bytes) {
+    const int own = (p->rank - root + p->size) % p->size, lowest = own & -own;
+    if (p->size > 2 && bytes >= (uint64_t)p->size * PIPE_BYTES)
+        return (pairs_tree){own, own - 1, 1, PIPE_BYTES};
+    int child = own ? lowest / 2 : 1;
+    while (!own && 2 * child < p->size) child *= 2;
+    return (pairs_tree){own, own ? own - lowest : -1, child, PIECE_BYTES};
+}
+
+static uint64_t part_bytes(uint64_t bytes, uint64_t done, uint64_t most) {
+    return core_min_u64(core_min_u64(bytes - done, most), PIECE_BYTES);
+}
+
+/* While a part is passed on, the next one arrives. */
+static int pairs_broadcast(void *ctx, void *buf, uint64_t bytes, int root) {
+    comm_pairs *p = ctx;
+    const pairs_tree t = tree_of(p, root, bytes);
+    const int parent = (t.parent + root) % p->size;
+    comm_batch b = {.pairs = p};
+    int failed = comm_batch_hear(p);
+    if (t.parent >= 0 && !failed) {
+        comm_batch_receive(&b, buf, part_bytes(bytes, 0, t.most), parent);
+        failed = comm_batch_finish(&b);
+    }
+    for (uint64_t done = 0, part; done < bytes && !failed; done += part) {
+        part = part_bytes(bytes, done, t.most);
+        const uint64_t next = done + part;
+        for (int d = t.child; d > 0; d /= 2)
+            if (t.own + d < p->size)
+                comm_batch_send(&b, (char *)buf + done, part, (t.own + d + root) % p->size);
+        if (t.parent >= 0 && next < bytes)
+            comm_batch_receive(&b, (char *)buf + next, part_bytes(bytes, next, t.most), parent);
+        failed = comm_batch_finish(&b);
+    }
+    return failed;
+}
+
+static int pairs_gather(void *ctx, const void *send, uint64_t bytes, void *recv, int root) {
+    comm_pairs *p = ctx;
+    int failed = comm_batch_hear(p);
+    if (p->rank == root && !failed) memcpy((char *)recv + (uint64_t)root * bytes, send, bytes);
+    for (uint64_t done = 0, part; done < bytes && !failed; done += part) {
+        part = part_bytes(bytes, done, PIECE_BYTES);
+        comm_batch b = {.pairs = p};
+        if (p->rank != root) comm_batch_send(&b, (const char *)send + done, part, root);
+        for (int r = 0; r < p->size && p->rank == root && !failed; r++) {
+            if (r != root)
+                comm_batch_receive(&b, (char *)recv + (uint64_t)r * bytes + done, part, r);
+            if (b.n == COMM_BATCH_PEERS) failed = comm_batch_finish(&b);
+        }
+        if (!failed) failed = comm_batch_finish(&b);
+    }
+    return failed;
+}
+
+/* values[n] to `to`, and those of `from`, n as well, into this rank's spare room; -1: not. */
+static int swap_values(comm_pairs *p, const uint64_t *values, uint64_t n, int to, int from) {
+    comm_batch b = {.pairs = p};
+    if (from >= 0) comm_batch_receive(&b, p->spare, n * sizeof *values, from);
+    if (to >= 0) comm_batch_send(&b, values, n * sizeof *values, to);
+    return comm_batch_finish(&b);
+}
+
+/* Ranks pair up at distances 1, 2, 4 and so on below `power`, and both have the reduction of both
+ * then. */
+static int reduce_small(comm_pairs *p, int power, uint64_t *values, uint64_t n, dcp_reduce op) {
+    int failed = 0;
+    for (int d = 1; d < power && !failed; d *= 2) {
+        failed = swap_values(p, values, n, p->rank ^ d, p->rank ^ d);
+        if (!failed) comm_reduce(values, p->spare, n, op);
+    }
+    return failed;
+}
+
+/* Of n values those that a rank still reduces once it has divided them with ranks as near as d. */
+typedef struct pairs_part {
+    uint64_t at, n;
+} pairs_part;
+
+static pairs_part divided_part(uint64_t n, int power, int rank, int d) {
+    pairs_part part = {0, n};
+    for (int i = power / 2; i >= d; i /= 2) {
+        const uint64_t half = part.n / 2;
+        part = rank & i ? (pairs_part){part.at + half, part.n - half} : (pairs_part){part.at, half};
+    }
+    return part;
+}
+
+/* Two ranks, the far ones first, each take over a half of what they both have. Then they tell each
+ * other the results, the near ones first. No value goes through a rank more than about twice. */
+static int reduce_large(comm_pairs *p, int power, uint64_t *values, uint64_t n, dcp_reduce op) {
+    int failed = 0;
+    for (int d = power / 2; d > 0 && !failed; d /= 2) {
+        const pairs_part own = divided_part(n, power, p->rank, d);
+        const pairs_part other = divided_part(n, power, p->rank ^ d, d);
+        comm_batch b = {.pairs = p};
+        comm_batch_receive(&b, p->spare, own.n * sizeof *values, p->rank ^ d);
+        comm_batch_send(&b, values + other.at, other.n * sizeof *values, p->rank ^ d);
+        failed = comm_batch_finish(&b);
+        if (!failed) comm_reduce(values + own.at, p->spare, own.n, op);
+    }
+    for (int d = 1; d < power && !failed; d *= 2) {
+        const pairs_part own = divided_part(n, power, p->rank, d);
+        const pairs_part other = divided_part(n, power, p->rank ^ d, d);
+        comm_batch b = {.pairs = p};
+        comm_batch_receive(&b, values + other.at, other.n * sizeof *values, p->rank ^ d);
+        comm_batch_send(&b, values + own.at, own.n * sizeof *values, p->rank ^ d);
+        failed = comm_batch_finish(&b);
+    }
+    return failed;
+}
+
+/* Where the number of ranks is no power of two, those beyond it give their values to one below it,
+ * and get the result from that one. */
+static int reduce_part(comm_pairs *p, uint64_t *values, uint64_t n, dcp_reduce op) {
+    int power = 1, failed = 0;
+    while (2 * power <= p->size) power *= 2;
+    const int beyond = p->rank >= power;
+    const int partner = beyond ? p->rank - power : p->rank + power < p->size ? p->rank + power : -1;
+    if (partner >= 0)
+        failed = swap_values(p, values, n, beyond ? partner : -1, beyond ? -1 : partner);
+    if (partner >= 0 && !beyond && !failed) comm_reduce(values, p->spare, n, op);
+    if (!beyond && !failed)
+        failed = n * sizeof *values < HALVE_BYTES ? reduce_small(p, power, values, n, op)
+                                                  : reduce_large(p, power, values, n, op);
+    if (partner < 0 || failed) return failed;
+    failed = swap_values(p, values, n, beyond ? -1 : partner, beyond ? partner : -1);
+    if (beyond && !failed) memcpy(values, p->spare, n * sizeof *values);
+    return failed;
+}
+
+static int pairs_allreduce(void *ctx, uint64_t *buf, uint64_t count, dcp_reduce op) {
+    comm_pairs *p = ctx;
+    int failed = comm_batch_hear(p);
+    for (uint64_t done = 0, n; done < count && !failed; done += n) {
+        n = part_bytes(count * sizeof *buf, done * sizeof *buf, SPARE_BYTES) / sizeof *buf;
+        failed = reduce_part(p, buf + done, n, op);
+    }
+    return failed;
+}
+
+/* After the step of distance d a rank has heard, by way of others, of 2 d - 1 below it. */
+static int pairs_barrier(void *ctx) {
+    comm_pairs *p = ctx;
+    int failed = comm_batch_hear(p);
+    for (int d = 1; d < p->size && !failed; d *= 2) {
+        comm_batch b = {.pairs = p};
+        comm_batch_receive(&b, NULL, 0, (p->rank - d + p->size) % p->size);
+        comm_batch_send(&b, NULL, 0, (p->rank + d) % p->size);
+        failed = comm_batch_finish(&b);
+    }
+    return failed;
+}
+
+const dcp_comm_ops comm_pairs_ops = {
+    .broadcast = pairs_broadcast,
+    .allreduce = pairs_allreduce,
+    .gather = pairs_gather,
+    .alltoall = pairs_alltoall,
+    .barrier = pairs_barrier,
+};

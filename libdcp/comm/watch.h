@@ -1,0 +1,68 @@
+/* What a communicator and its duplicates know about their ranks: which process each is, and whether
+ * one is gone. Whoever waits for a rank looks at it now and then. The first failure breaks the
+ * communicator for good: what comes after fails at once, and names the same rank. */
+#pragma once
+
+#include <stdatomic.h>
+#include <stdint.h>
+
+#include "comm/process.h"
+
+typedef enum comm_why {
+    COMM_HAS_ENDED = 1, /* the rank's process */
+    COMM_IS_LATE,       /* it did not come within the limit */
+    COMM_FAILED,        /* MPI, or a function of the caller's table, failed on the rank */
+} comm_why;
+
+/* Why a communicator is broken. Zeroed: it is not. */
+typedef struct comm_failure {
+    int16_t why, code; /* code: of MPI or the table */
+    int32_t rank;      /* -1: some rank */
+} comm_failure;
+
+typedef struct comm_watch {
+    _Atomic comm_failure failure;
+    _Atomic comm_failure *shared; /* the same for all ranks of a host; NULL: they share nothing */
+    _Atomic uint64_t limit_ns;    /* a rank is waited for so long; 0: for ever */
+    atomic_int users;             /* communicators that have it */
+    atomic_flag hears;            /* a thread receives what ranks tell each other of failures */
+    int rank, size;
+    comm_process processes[]; /* of all ranks */
+} comm_watch;
+
+/* With processes that nobody can look up; NULL where memory is short. Has one user. */
+comm_watch *comm_watch_create(int rank, int size);
+/* One more user. */
+comm_watch *comm_watch_share(comm_watch *watch);
+/* Frees it after its last user. */
+void comm_watch_release(comm_watch *watch);
+
+/* Seconds from the text as nanoseconds; 0, no limit, where it is NULL or no number above 0. */
+uint64_t comm_watch_read_limit(const char *seconds);
+
+/* The failure so far; why is 0 where there is none. */
+comm_failure comm_watch_failure(comm_watch *watch);
+int comm_watch_is_broken(comm_watch *watch);
+/* Breaks it, unless it is: the first failure stays. */
+void comm_watch_break(comm_watch *watch, comm_why why, int code, int rank);
+
+/* Whether a rank's process has ended, as far as this one can tell. rank -1: of any other rank,
+ * which is then put in *which. */
+int comm_watch_has_ended(const comm_watch *watch, int rank, int *which);
+
+/* Waiting for a rank; zeroed when it begins. */
+typedef struct comm_patience {
+    int64_t began, looked; /* ns */
+} comm_patience;
+
+typedef enum comm_waiting {
+    COMM_GOES_ON,
+    COMM_BROKEN, /* comm_watch_failure says why */
+    COMM_LOOK,   /* it is time to look whether processes have ended */
+    COMM_OVER,   /* the limit */
+} comm_waiting;
+
+/* Called again and again in a loop that waits, between short naps. */
+comm_waiting comm_watch_wait(comm_watch *watch, comm_patience *patience);
+/* Nanoseconds of a clock that only goes forward. */
+int64_t comm_watch_clock(void);

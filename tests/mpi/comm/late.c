@@ -1,0 +1,103 @@
+/* A rank that comes late: within the limit it is waited for; after it the others return
+ * DCP_ERR_COMM that names it, whomever they wait for themselves, and so does the late one when it
+ * comes. Over shared memory and over messages. */
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+#include "comm/comm.h"
+#include "dcp/mpi.h"
+#include "support/check.h"
+
+static int rank, ranks;
+
+static dcp_comm *make_comm(const char *shared) {
+    dcp_comm *comm;
+    setenv("DCP_SHARED_MEMORY", shared, 1);
+    CHECK(dcp_comm_from_mpi(MPI_COMM_WORLD, &comm, NULL) == DCP_OK);
+    CHECK((comm->shared != NULL) == (*shared == '1'));
+    return comm;
+}
+
+static void come_late(double seconds) {
+    for (double end = MPI_Wtime() + seconds; MPI_Wtime() < end;) {
+        const struct timespec nap = {.tv_nsec = 1000000};
+        nanosleep(&nap, NULL);
+    }
+}
+
+/* 0.3 s are longer than whatever is looked at in between. */
+static void within_the_limit(const char *shared) {
+    dcp_comm *comm = make_comm(shared);
+    uint64_t sum = 1;
+    CHECK(dcp_comm_set_limit(comm, 500, NULL) == DCP_OK);
+    if (rank == ranks - 1) come_late(0.3);
+    CHECK(comm_allreduce(comm, &sum, 1, DCP_REDUCE_SUM, NULL) == DCP_OK);
+    CHECK(sum == (uint64_t)ranks);
+    dcp_comm_destroy(comm);
+}
+
+/* Each rank comes within the limit after the one before it, the last one beyond the first limit. */
+static void one_after_another(void) {
+    dcp_comm *comm = make_comm("0");
+    uint64_t *all = calloc((size_t)ranks, sizeof *all), own = (uint64_t)rank + 1;
+    CHECK(dcp_comm_set_limit(comm, 2, NULL) == DCP_OK);
+    come_late(1.7 * rank);
+    CHECK(comm_gather(comm, &own, sizeof own, all, 0, NULL) == DCP_OK);
+    for (int r = 0; r < ranks && rank == 0; r++) CHECK(all[r] == (uint64_t)r + 1);
+    free(all);
+    MPI_Barrier(MPI_COMM_WORLD);
+    dcp_comm_destroy(comm);
+}
+
+/* The late rank comes once all others have given it up. */
+static void after_the_limit(const char *shared) {
+    dcp_comm *comm = make_comm(shared);
+    MPI_Comm others;
+    dcp_error err = {0};
+    char byte = 0;
+    MPI_Comm_split(MPI_COMM_WORLD, rank == ranks - 1, rank, &others);
+    CHECK(dcp_comm_set_limit(comm, rank ? 0 : 0.2, NULL) == DCP_OK); /* the largest counts */
+    if (rank == ranks - 1) {
+        MPI_Recv(&byte, 1, MPI_BYTE, 0, 0, MPI_COMM_WORLD, MPI_STATUS_IGNORE);
+        come_late(0.3); /* what the others told is on its way */
+    }
+    int status = comm_barrier(comm, &err);
+    if (rank < ranks - 1) {
+        CHECK(status == DCP_ERR_COMM && err.rank == ranks - 1);
+        CHECK(strstr(err.message, "did not come within 0.2 s"));
+        MPI_Barrier(others);
+    }
+    if (rank == 0) MPI_Send(&byte, 1, MPI_BYTE, ranks - 1, 0, MPI_COMM_WORLD);
+    CHECK(status == DCP_ERR_COMM && err.rank == ranks - 1);
+    CHECK(comm_barrier(comm, &err) == DCP_ERR_COMM && err.rank == ranks - 1);
+    dcp_comm_destroy(comm);
+    MPI_Comm_free(&others);
+}
+
+static void limits_are_checked(void) {
+    dcp_comm *comm = make_comm("1");
+    CHECK(dcp_comm_set_limit(comm, rank ? 1 : -1, NULL) == DCP_ERR_ARG);
+    CHECK(dcp_comm_set_limit(NULL, 1, NULL) == DCP_ERR_ARG);
+    CHECK(comm->watch->limit_ns == 0);
+    dcp_comm_destroy(comm);
+    setenv("DCP_COMM_LIMIT", rank ? "2.5" : "x", 1);
+    comm = make_comm("1");
+    CHECK(comm->watch->limit_ns == 2500000000);
+    dcp_comm_destroy(comm);
+    unsetenv("DCP_COMM_LIMIT");
+}
+
+int main(int argc, char **argv) {
+    MPI_Init(&argc, &argv);
+    MPI_Comm_rank(MPI_COMM_WORLD, &rank);
+    MPI_Comm_size(MPI_COMM_WORLD, &ranks);
+    limits_are_checked();
+    within_the_limit("1");
+    within_the_limit("0");
+    one_after_another();
+    after_the_limit("1");
+    after_the_limit("0");
+    MPI_Finalize();
+    return 0;
+}
