@@ -4,9 +4,10 @@
 #include <errno.h>
 #include <pthread.h>
 #include <sched.h>
-#include <signal.h>
 #include <stdlib.h>
 #include <unistd.h>
+
+#include "core/thread.h"
 
 #define STACK_BYTES (512u << 10)
 
@@ -66,17 +67,12 @@ static void *work(void *ctx) {
     return NULL;
 }
 
-/* A thread that takes no signals: they are for the program's own threads. 0, or an error's code. */
 static int start_thread(pthread_t *id, void *(*fn)(void *), void *ctx) {
     pthread_attr_t attributes;
-    sigset_t all, before;
     int failed = pthread_attr_init(&attributes);
     if (failed) return failed;
     pthread_attr_setstacksize(&attributes, STACK_BYTES);
-    sigfillset(&all);
-    pthread_sigmask(SIG_SETMASK, &all, &before);
-    failed = pthread_create(id, &attributes, fn, ctx);
-    pthread_sigmask(SIG_SETMASK, &before, NULL);
+    failed = core_thread_start(id, &attributes, fn, ctx, "dcp-io");
     pthread_attr_destroy(&attributes);
     return failed;
 }

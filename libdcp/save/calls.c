@@ -10,6 +10,7 @@
 #include <stdlib.h>
 
 #include "core/fail.h"
+#include "core/thread.h"
 #include "move/engine.h"
 #include "plan/agreement.h"
 #include "save/context.h"
@@ -118,8 +119,8 @@ static void launch_saving(dcp_store *store, dcp_saving *s) {
      * called where the caller calls them: they are not thread-safe */
     s->may_have_thread =
         kept->comm && move_engine_choose(s->request.engine, store->dir)->is_for_any_thread;
-    s->has_thread = s->may_have_thread && pthread_create(&s->thread, NULL, run_saving, s) == 0;
-    if (s->has_thread) pthread_setname_np(s->thread, "dcp-save"); /* in top, and in profiles */
+    s->has_thread = s->may_have_thread &&
+                    !core_thread_start(&s->thread, NULL, run_saving, s, "dcp-save");
 }
 
 /* The threads of ranks end at different times: where one is not done, all refuse. Without threads,

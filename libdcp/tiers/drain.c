@@ -11,6 +11,7 @@
 #include "comm/comm.h"
 #include "core/clock.h"
 #include "core/fail.h"
+#include "core/thread.h"
 #include "move/engine.h"
 #include "step/checkpoint.h"
 #include "step/list.h"
@@ -141,11 +142,9 @@ void tiers_drain_start(const dcp_tiers *tiers, tier *to, tier *from) {
     /* HDF5 and MPI-IO are called where the caller calls them: see save/calls.c */
     int may_have_thread =
         to->comm && move_engine_choose(d->options.engine, d->to->dir)->is_for_any_thread;
-    d->has_thread = may_have_thread && pthread_create(&d->thread, NULL, fill_thread, d) == 0;
-    if (d->has_thread)
-        pthread_setname_np(d->thread, "dcp-fill");
-    else
-        fill_thread(d);
+    d->has_thread =
+        may_have_thread && !core_thread_start(&d->thread, NULL, fill_thread, d, "dcp-fill");
+    if (!d->has_thread) fill_thread(d);
 }
 
 int tiers_drain_is_done(tier *t) {

@@ -135,8 +135,8 @@ typedef struct dcp_saving dcp_saving;
  *
  * Where the communicator is MPI's and MPI_Init_thread granted MPI_THREAD_MULTIPLE, or has one rank,
  * a thread of the library does all the work, publication included, and sleeps while it waits for
- * other ranks. Else, and with DCP_ENGINE_MPIO, nothing happens before dcp_save_fence or
- * dcp_save_wait, which do it then.
+ * other ranks. It takes no signals. Else, and with DCP_ENGINE_MPIO, nothing happens before
+ * dcp_save_fence or dcp_save_wait, which do it then.
  *
  * One save of a store is in flight at a time: another dcp_save_async or dcp_save waits for it first
  * (its outcome still is for its own dcp_save_wait) or is refused, as options->when_busy says; so
@@ -151,7 +151,9 @@ DCP_API int dcp_save_async(dcp_store *store, uint64_t step, const dcp_state *sta
  * it, also where the save has failed. The outcome is for dcp_save_wait. */
 DCP_API void dcp_save_fence(dcp_saving *saving);
 
-/* 1 where dcp_save_wait would return at once on this rank. Not collective. */
+/* 1 where dcp_save_wait would return at once on this rank. Not collective. Where no thread does the
+ * save (dcp_save_async), it stays 0 until dcp_save_fence or the next save has done it: so nobody
+ * should ask until it is 1, without a fence or a wait. */
 DCP_API int dcp_save_is_done(dcp_saving *saving);
 
 /* Waits for the end and returns the save's outcome, the same on all ranks: DCP_OK, published and

@@ -72,6 +72,9 @@ static void refused_when_busy(const scratch *s, const given *g) {
         dcp_saving *first = start(store, 1, &h);
         int status = dcp_save(store, 2, h.state, NULL, &options, NULL, &failure);
         check_same_failure(status, DCP_ERR_BUSY, &failure, "in flight");
+        CHECK(!dcp_save_is_done(first));
+        dcp_save_fence(first);
+        CHECK(dcp_save_is_done(first));
         SUCCEEDS(dcp_save_wait(first, NULL, err));
     }
     SUCCEEDS(dcp_save_async(store, 3, h.state, NULL, &options, &saving, err));
