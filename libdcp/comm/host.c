@@ -209,8 +209,8 @@ static int may_share(void) {
 }
 
 static size_t area_bytes(int ranks) {
-    size_t most = AREAS_BYTES / 2 / (size_t)ranks / PAGE_BYTES * PAGE_BYTES;
-    if (most < PAGE_BYTES) most = PAGE_BYTES;
+    size_t most = AREAS_BYTES / 2 / (size_t)ranks / LARGEST_PAGE_BYTES * LARGEST_PAGE_BYTES;
+    if (most < LARGEST_PAGE_BYTES) most = LARGEST_PAGE_BYTES;
     return most < AREA_BYTES ? most : AREA_BYTES;
 }
 

@@ -5,6 +5,9 @@
 
 #define PAGE_BYTES 4096u /* datasets, tables and files end on pages; O_DIRECT wants whole ones */
 
+/* The largest page of a kernel's page cache: as on arm64 and ppc64. No two ranks write to one. */
+#define LARGEST_PAGE_BYTES 65536u
+
 static inline uint64_t core_min_u64(uint64_t a, uint64_t b) { return a < b ? a : b; }
 
 static inline uint64_t core_round_to_pages(uint64_t bytes) {

@@ -101,6 +101,11 @@ int io_open(const char *path, int writing, io_file *out, dcp_error *err) {
     return DCP_OK;
 }
 
+uint64_t io_page_bytes(void) {
+    const long bytes = sysconf(_SC_PAGESIZE);
+    return bytes > (long)PAGE_BYTES ? (uint64_t)bytes : PAGE_BYTES;
+}
+
 int io_reserve(const io_file *file, uint64_t bytes, dcp_error *err) {
     if (!reserve(file->fd, bytes)) return DCP_OK;
     return core_fail_errno(err, "reserve space for", file->path);

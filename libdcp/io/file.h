@@ -25,6 +25,11 @@ int io_open(const char *path, int writing, io_file *out, dcp_error *err);
 /* The same through the page cache. */
 int io_open_buffered(const char *path, int writing, io_file *out, dcp_error *err);
 
+/* The size of a page of the page cache: PAGE_BYTES, or more where the kernel's pages are larger.
+ * Where some ranks write a file past the page cache and others through it, a page of it with two
+ * writers may lose what one of them wrote. */
+uint64_t io_page_bytes(void);
+
 /* Makes the file `bytes` long, what is added zero and reserved as by io_create. */
 int io_reserve(const io_file *file, uint64_t bytes, dcp_error *err);
 

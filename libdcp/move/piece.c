@@ -8,9 +8,11 @@
 #include "core/crc64.h"
 #include "core/fail.h"
 #include "core/search.h"
+#include "io/file.h"
 
 void move_piece_set_copy(move_piece *p, const box_copy *copy) {
     p->copy = core_box_copy_keep(copy);
+    p->page_bytes = io_page_bytes();
     p->bulk = copy->run_bytes >= MOVE_BULK_BYTES && p->file_offset % PAGE_BYTES == 0;
 }
 
@@ -117,8 +119,8 @@ void move_piece_interior(const move_piece *p, uint64_t run, uint64_t *from, uint
     uint64_t a, b;
     core_box_copy_run(p->copy, run, &a, &b);
     uint64_t start = p->file_offset + a, end = start + p->copy->run_bytes;
-    *from = core_round_to_pages(start);
-    *to = end / PAGE_BYTES * PAGE_BYTES;
+    *from = (start + p->page_bytes - 1) / p->page_bytes * p->page_bytes;
+    *to = end / p->page_bytes * p->page_bytes;
     if (*to < *from) *to = *from;
 }
 

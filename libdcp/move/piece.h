@@ -38,15 +38,16 @@ typedef struct move_piece {
     const step_row *row;  /* the dataset's; NULL: bytes of no dataset */
     const state_box *box; /* memory or source; NULL: `raw` */
     const unsigned char *raw;
-    int bulk;                   /* runs are long and the dataset starts on a page */
-    uint64_t *sums;             /* raw checksums of the dataset's blocks to add to; NULL: none */
-    const move_global *global;  /* to add to as well; NULL: none */
+    int bulk;                  /* runs are long and the dataset starts on a page */
+    uint64_t page_bytes;       /* bulk parts begin and end on pages of that size */
+    uint64_t *sums;            /* raw checksums of the dataset's blocks to add to; NULL: none */
+    const move_global *global; /* to add to as well; NULL: none */
     const move_span_list *skip; /* whole pages that are in the file already; NULL: none */
     struct move_device *device; /* that the box is on (box_bytes.h); NULL: it is on none */
 } move_piece;
 
-/* Sets `copy` to one of its own and `bulk`, from file_offset. Where memory is short `copy` is NULL:
- * see move_pieces_have_copies. */
+/* Sets `copy` to one of its own, `page_bytes` to the kernel's, and `bulk`, from file_offset. Where
+ * memory is short `copy` is NULL: see move_pieces_have_copies. */
 void move_piece_set_copy(move_piece *p, const box_copy *copy);
 /* 1 where every piece has got its copy. */
 int move_pieces_have_copies(const move_piece *pieces, size_t n);
@@ -70,7 +71,8 @@ void move_piece_sum(const move_piece *p, uint64_t offset, const unsigned char *d
 void move_piece_sum_box(const move_piece *p, uint64_t offset, const unsigned char *data,
                         uint64_t bytes);
 
-/* The whole pages [*from, *to) of the file inside run i of a bulk piece; empty: *from = *to. */
+/* The whole pages [*from, *to) of the file, of the piece's page size, inside run i of a bulk piece;
+ * empty: *from = *to. */
 void move_piece_interior(const move_piece *p, uint64_t run, uint64_t *from, uint64_t *to);
 
 /* One contiguous part of a piece. */

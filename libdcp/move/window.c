@@ -61,12 +61,13 @@ static void mark_piece(const move_windows *w, const move_piece *p, int ranks) {
     (p->bulk ? mark_edges : mark_short)(p, &m);
 }
 
-/* A domain fits into a slot of the queue, and into an area where ranks share memory. */
+/* A domain fits into a slot of the queue, and into an area where ranks share memory. It has whole
+ * pages of any kernel, so all ranks cut the file alike whatever theirs has. */
 static void choose_sizes(move_windows *w, const dcp_comm *comm) {
     uint64_t ranks = (uint64_t)comm->size,
-             domain = MOVE_WINDOW_BYTES / ranks / PAGE_BYTES * PAGE_BYTES;
+             domain = MOVE_WINDOW_BYTES / ranks / LARGEST_PAGE_BYTES * LARGEST_PAGE_BYTES;
     if (domain > IO_SLOT_BYTES) domain = IO_SLOT_BYTES;
-    if (domain < PAGE_BYTES) domain = PAGE_BYTES;
+    if (domain < LARGEST_PAGE_BYTES) domain = LARGEST_PAGE_BYTES;
     if (comm->shared && domain > comm->shared->area_bytes) domain = comm->shared->area_bytes;
     w->domain_bytes = domain;
     w->window_bytes = domain * ranks;

@@ -11,7 +11,7 @@
 #include "io/queue.h"
 #include "move/piece.h"
 
-#define MOVE_WINDOW_BYTES (16u << 20)                  /* at most, but for a page a rank */
+#define MOVE_WINDOW_BYTES (16u << 20) /* at most, but for a page of the largest a rank */
 #define MOVE_DOMAIN_PAGES (IO_SLOT_BYTES / PAGE_BYTES) /* at most */
 
 typedef struct move_windows {

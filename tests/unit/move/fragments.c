@@ -197,11 +197,99 @@ static void windows_are_those_with_fragments(void **state) {
     dcp_comm_destroy(comm);
 }
 
+enum { RANKS = 3 };
+
+static int reduce_alone(void *ctx, uint64_t *buf, uint64_t count, dcp_reduce op) {
+    (void)ctx, (void)buf, (void)count, (void)op;
+    return 0;
+}
+static int broadcast_alone(void *ctx, void *buf, uint64_t bytes, int root) {
+    (void)ctx, (void)buf, (void)bytes, (void)root;
+    return 0;
+}
+static int gather_alone(void *ctx, const void *send, uint64_t bytes, void *receive, int root) {
+    (void)ctx, (void)send, (void)bytes, (void)receive, (void)root;
+    return 0;
+}
+static int send_alone(void *ctx, const void *send, const uint64_t *bytes, void *receive,
+                      const uint64_t *receive_bytes) {
+    (void)ctx, (void)send, (void)bytes, (void)receive, (void)receive_bytes;
+    return 0;
+}
+static int wait_alone(void *ctx) {
+    (void)ctx;
+    return 0;
+}
+
+/* Who writes to each page of that size. */
+struct writers {
+    uint64_t page_bytes;
+    int *writers; /* a page; -1: nobody yet */
+    int writer, shared;
+};
+
+static int note_writer(void *ctx, const move_fragment *f) {
+    struct writers *w = ctx;
+    uint64_t last = (f->file_offset + f->bytes - 1) / w->page_bytes;
+    for (uint64_t page = f->file_offset / w->page_bytes; page <= last; page++) {
+        w->shared += w->writers[page] >= 0 && w->writers[page] != w->writer;
+        w->writers[page] = w->writer;
+    }
+    return 0;
+}
+
+/* Pages of the file that two ranks write to. Each piece is another rank's. */
+static int count_shared(dcp_comm *comm, const struct file *f, uint64_t page_bytes) {
+    struct writers pages = {page_bytes, malloc((f->bytes / page_bytes + 1) * sizeof(int)), 0, 0};
+    size_t first = 0;
+    move_windows w;
+    assert_non_null(pages.writers);
+    memset(pages.writers, 0xff, (f->bytes / page_bytes + 1) * sizeof(int));
+    assert_int_equal(move_windows_find(comm, f->pieces, f->n, f->bytes, NULL, &w, NULL), DCP_OK);
+    for (size_t i = 0; i < f->n; i++) {
+        pages.writer = (int)(i % RANKS);
+        move_bulk_parts(&f->pieces[i], 1, note_writer, &pages);
+    }
+    for (uint64_t i = 0; i * w.window_bytes < f->bytes; i++)
+        for (pages.writer = 0; pages.writer < RANKS; pages.writer++)
+            move_fragments(f->pieces, f->n, &first, move_windows_domain(&w, i, pages.writer),
+                           move_windows_domain_end(&w, i, pages.writer), note_writer, &pages);
+    move_windows_free(&w);
+    free(pages.writers);
+    return pages.shared;
+}
+
+/* On a kernel with pages of 64 KiB; bulk of pages of 4 KiB would share some. */
+static void no_page_has_two_writers(void **state) {
+    (void)state;
+    const dcp_comm_ops ops = {.broadcast = broadcast_alone,
+                              .allreduce = reduce_alone,
+                              .gather = gather_alone,
+                              .alltoall = send_alone,
+                              .barrier = wait_alone};
+    dcp_comm *comm;
+    int shared = 0;
+    assert_int_equal(dcp_comm_from_ops(&ops, NULL, 0, RANKS, &comm, NULL), DCP_OK);
+    for (int round = 0; round < 30; round++) {
+        struct file f;
+        any_file(&f, 1);
+        for (size_t i = 0; i < f.n; i++) f.pieces[i].page_bytes = 4096;
+        assert_int_equal(count_shared(comm, &f, 4096), 0);
+        shared += count_shared(comm, &f, 65536);
+        for (size_t i = 0; i < f.n; i++) f.pieces[i].page_bytes = 65536;
+        assert_int_equal(count_shared(comm, &f, 65536), 0);
+        file_free(&f);
+    }
+    assert_true(shared > 0);
+    dcp_comm_destroy(comm);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(every_byte_comes_once),
         cmocka_unit_test(skipped_pages_never_come),
         cmocka_unit_test(windows_are_those_with_fragments),
+        cmocka_unit_test(no_page_has_two_writers),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
