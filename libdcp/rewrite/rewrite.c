@@ -192,6 +192,7 @@ int dcp_rewrite(dcp_checkpoint *from, dcp_store *to, const dcp_rewrite_options *
     move_progress progress = r.progress;
     r.mover = &mover;
     w.progress = &progress;
+    if (!status) status = save_prepare(to, &r, err);
     if (!status) status = save_run(to, &r, &progress, &figures, err);
     save_request_free(&r);
     dcp_state_destroy(w.state);

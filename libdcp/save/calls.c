@@ -24,6 +24,7 @@ struct dcp_saving {
     dcp_error error;
     int status;
     int may_have_thread; /* the same on all ranks; 0: a fence, a wait or the next save runs it */
+    int planned;         /* on the caller's thread */
     int has_thread;
     pthread_t thread;
     pthread_mutex_t lock; /* of what is below */
@@ -63,7 +64,8 @@ static void *run_saving(void *ctx) {
     progress.released = on_released;
     progress.is_awaited = is_awaited;
     progress.ctx = s;
-    s->status = save_run(&s->copy, &s->request, &progress, &s->report, &s->error);
+    if (!s->planned) s->status = save_prepare(&s->copy, &s->request, &s->error);
+    if (!s->status) s->status = save_run(&s->copy, &s->request, &progress, &s->report, &s->error);
     announce(s, &s->released);
     announce(s, &s->done);
     return NULL;
@@ -108,18 +110,27 @@ static int make_saving(dcp_store *store, uint64_t step, const dcp_state *state, 
                   : save_context_follow(store, state, s->request.progress.staging_bytes, err);
 }
 
+/* HDF5 is not thread-safe: it lays the files out on the caller's thread, before there is another. A
+ * failure is told at the wait. */
+static void plan_saving(dcp_store *store, dcp_saving *s) {
+    s->planned = 1;
+    s->status = save_prepare(store, &s->request, &s->error);
+    s->released = s->done = s->status != DCP_OK;
+}
+
 static void launch_saving(dcp_store *store, dcp_saving *s) {
     save_context *kept = save_context_of(store);
+    /* without a thread, the fence runs the save over the same communicator; MPI-IO and HDF5 are
+     * called where the caller calls them: they are not thread-safe */
+    s->may_have_thread =
+        kept->comm && move_engine_choose(s->request.engine, store->dir)->is_for_any_thread;
+    if (s->may_have_thread) plan_saving(store, s);
     s->store = store;
     s->copy = *store;
     if (kept->comm) s->copy.comm = kept->comm;
     kept->in_flight = s;
     kept->attachment.settle = settle_in_flight;
-    /* without a thread, the fence runs the save over the same communicator; HDF5 and MPI-IO are
-     * called where the caller calls them: they are not thread-safe */
-    s->may_have_thread =
-        kept->comm && move_engine_choose(s->request.engine, store->dir)->is_for_any_thread;
-    s->has_thread = s->may_have_thread &&
+    s->has_thread = s->may_have_thread && !s->done &&
                     !core_thread_start(&s->thread, NULL, run_saving, s, "dcp-save");
 }
 
@@ -210,15 +221,21 @@ int dcp_save_prepare(dcp_store *store, const dcp_state *state, const dcp_save_op
     return save_context_open_staging(store, state, save_request_copy_bytes(options), err);
 }
 
+int save_call_plan(dcp_store *store, uint64_t step, const dcp_state *state, const char *json,
+                   const dcp_save_options *options, save_request *r, dcp_error *err) {
+    int status = save_call_begin(store, SAVE_NOW, options, err);
+    if (!status) status = save_request_make(store, step, state, json, options, r, err);
+    if (!status) status = save_context_follow(store, state, r->progress.staging_bytes, err);
+    status = save_call_agree(store, status, SAVE_NOW, options, err);
+    return status ? status : save_prepare(store, r, err);
+}
+
 int dcp_save(dcp_store *store, uint64_t step, const dcp_state *state, const char *json,
              const dcp_save_options *options, dcp_report *report, dcp_error *err) {
     if (!store) return core_fail(err, DCP_ERR_ARG, "dcp_save: a store is needed");
     save_request r = {0};
     dcp_report figures = {0};
-    int status = save_call_begin(store, SAVE_NOW, options, err);
-    if (!status) status = save_request_make(store, step, state, json, options, &r, err);
-    if (!status) status = save_context_follow(store, state, r.progress.staging_bytes, err);
-    status = save_call_agree(store, status, SAVE_NOW, options, err);
+    int status = save_call_plan(store, step, state, json, options, &r, err);
     move_progress progress = r.progress;
     if (!status) status = save_run(store, &r, &progress, &figures, err);
     save_request_free(&r);

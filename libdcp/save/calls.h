@@ -1,8 +1,7 @@
 /* How the public calls of a save begin. */
 #pragma once
 
-#include "dcp/save.h"
-#include "store/store.h"
+#include "save/request.h"
 
 typedef enum save_call { SAVE_NOW, SAVE_ASYNC, SAVE_REWRITE } save_call;
 
@@ -15,3 +14,8 @@ int save_call_begin(dcp_store *store, save_call call, const dcp_save_options *op
  * what became of it on this rank so far. */
 int save_call_agree(dcp_store *store, int status, save_call call, const dcp_save_options *options,
                     dcp_error *err);
+
+/* Collective: dcp_save up to where HDF5 has laid the files out; save_run, by any thread, does the
+ * rest. `state` is borrowed until then. `r`, zeroed before, is to be freed in either case. */
+int save_call_plan(dcp_store *store, uint64_t step, const dcp_state *state, const char *json,
+                   const dcp_save_options *options, save_request *r, dcp_error *err);

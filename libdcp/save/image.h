@@ -3,11 +3,10 @@
 
 #include <limits.h>
 
-#include "dcp/save.h"
 #include "io/queue.h"
 #include "move/box_bytes.h"
 #include "move/progress.h"
-#include "save/plan.h"
+#include "save/file_plan.h"
 
 struct save_image;
 struct save_file_record;

@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "core/box.h"
+#include "core/clock.h"
 #include "core/crc64.h"
 #include "core/fail.h"
 #include "move/engine.h"
@@ -19,13 +20,6 @@
 static uint64_t meta_bytes_of(const char *meta, dcp_layout layout) {
     uint64_t bytes = strlen(meta) + (layout == DCP_LAYOUT_SHARDED ? SHARD_MEMBER : 0);
     return (bytes / META_UNIT + 1) * META_UNIT;
-}
-
-void save_file_free(save_file *file) {
-    free(file->rows);
-    free(file->paths);
-    h5_skeleton_free(&file->skeleton);
-    *file = (save_file){0};
 }
 
 static uint64_t hash(uint64_t raw, const void *data, size_t bytes) {
@@ -55,6 +49,7 @@ void save_plan_free(save_plan *plan) {
     if (!plan) return;
     plan_boxes_free(&plan->boxes);
     save_file_free(&plan->file);
+    save_shards_free(&plan->shards_written);
     free(plan);
 }
 
@@ -140,6 +135,12 @@ static int lay_out_global(dcp_comm *comm, const save_request *r, uint64_t meta_b
     return status ? status : share_offsets(comm, file, err);
 }
 
+static int lay_out_sharded(dcp_comm *comm, const save_request *r, save_plan *plan, dcp_error *err) {
+    int status = save_shards_lay_out(r, &plan->boxes, comm->rank, comm->size, plan->meta_bytes,
+                                     &plan->shards_written, err);
+    return comm_agree(comm, status, err);
+}
+
 static int plan_anew(dcp_store *store, const save_request *r, uint64_t key, uint64_t meta_bytes,
                      save_plan **out, dcp_error *err) {
     save_plan *plan = calloc(1, sizeof *plan);
@@ -154,6 +155,8 @@ static int plan_anew(dcp_store *store, const save_request *r, uint64_t key, uint
     if (!status) status = plan_exchange(store->comm, r->sorted, r->n, 1, &plan->boxes, err);
     if (!status && r->layout == DCP_LAYOUT_GLOBAL)
         status = lay_out_global(store->comm, r, meta_bytes, &plan->file, err);
+    if (!status && r->layout == DCP_LAYOUT_SHARDED)
+        status = lay_out_sharded(store->comm, r, plan, err);
     if (status) goto free_plan;
     save_plan_free(*out);
     *out = plan;
@@ -173,6 +176,7 @@ static void repoint(save_plan *plan, const save_request *r) {
 
 int save_plan_make(dcp_store *store, const save_request *r, struct save_plan **out,
                    dcp_error *err) {
+    double begin = core_clock_now();
     uint64_t key = local_key(r);
     const save_plan *last = *out;
     int unchanged =
@@ -187,5 +191,7 @@ int save_plan_make(dcp_store *store, const save_request *r, struct save_plan **o
         repoint(*out, r);
     }
     (*out)->engine = all.engine;
+    (*out)->begin = begin;
+    (*out)->end = core_clock_now();
     return DCP_OK;
 }

@@ -157,28 +157,31 @@ static int write_step(dcp_store *store, const save_request *r, const save_plan *
     return status;
 }
 
+int save_prepare(dcp_store *store, const save_request *r, dcp_error *err) {
+    return save_plan_make(store, r, &save_context_of(store)->plan, err);
+}
+
 int save_run(dcp_store *store, const save_request *r, move_progress *progress, dcp_report *report,
              dcp_error *err) {
     char folder[PATH_MAX];
     save_context *kept = save_context_of(store);
+    save_plan *plan = kept->plan;
     double start = core_clock_now();
-    int status = save_plan_make(store, r, &kept->plan, err);
-    if (status) return status;
-    const save_plan *plan = kept->plan;
+    report->plan_s = move_progress_phase(progress, DCP_PHASE_PLAN, plan->begin, plan->end);
     report->bytes = total_bytes(r);
     report->engine = plan->engine->engine;
     progress->total = kept_bytes(r, plan);
-    status = store_begin(store, r->step, folder, err);
+    int status = store_begin(store, r->step, folder, err);
     if (status) {
         if (status != DCP_ERR_STATE) store_rollback(store, r->step);
         return status;
     }
-    report->plan_s = move_progress_phase(progress, DCP_PHASE_PLAN, start, core_clock_now());
-    status = write_step(store, r, plan, folder, progress, start, report, err);
+    report->plan_s += move_progress_phase(progress, DCP_PHASE_PLAN, start, core_clock_now());
+    status = write_step(store, r, plan, folder, progress, plan->begin, report, err);
     if (status) {
         save_context_reset(kept, status);
         store_rollback(store, r->step);
     }
-    report->total_s = move_progress_phase(progress, DCP_PHASE_ALL, start, core_clock_now());
+    report->total_s = move_progress_phase(progress, DCP_PHASE_ALL, plan->begin, core_clock_now());
     return status;
 }

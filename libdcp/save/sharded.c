@@ -22,9 +22,7 @@
 #include "save/write.h"
 
 typedef struct shard {
-    int number;
-    save_file file;
-    dcp_box *boxes;      /* a row's */
+    const save_shard *planned;
     move_global *global; /* a row: what it is of the whole tensor */
     save_image im;
 } shard;
@@ -38,152 +36,50 @@ typedef struct shards {
     uint64_t *sums, blocks; /* of whole tensors */
 } shards;
 
-typedef struct shard_box {
-    size_t tensor; /* in the request's sorted ones */
-    dcp_box box;
-    const state_box *source; /* NULL: nothing to write */
-    char *path;              /* the dataset's, in `paths` */
-} shard_box;
-
-/* Shard `number` gets at most so many rows. The bytes of their paths are added to *path_bytes. */
-static size_t measure_boxes(const save_request *r, const save_plan *plan, int number,
-                            size_t *bytes) {
-    size_t n = 0;
-    for (size_t i = 0; i < plan->boxes.n; i++)
-        if (plan->boxes.boxes[i].rank == number) {
-            *bytes += strlen(r->sorted[plan->boxes.boxes[i].tensor]->tensor.path) + 24;
-            n++;
-        }
-    for (size_t i = 0; i < r->n && number == 0; i++) {
-        *bytes += strlen(r->sorted[i]->tensor.path) + 24;
-        n++;
-    }
-    return n;
-}
-
-static int order_by_path(const void *a, const void *b) {
-    return strcmp(((const shard_box *)a)->path, ((const shard_box *)b)->path);
-}
-
-/* Whether a component of the path ends in @digits: as a dataset or as a folder it could be in the
- * way of a piece's name. */
-static int is_like_a_piece(const char *path) {
-    for (const char *at = strchr(path, '@'); at; at = strchr(at + 1, '@')) {
-        size_t digits = strspn(at + 1, "0123456789");
-        if (digits && (!at[1 + digits] || at[1 + digits] == '/')) return 1;
-    }
-    return 0;
-}
-
-/* Names of datasets: the tensor's path, then path@1, path@2 for its further boxes in this shard. */
-static int name_dataset(const char *path, size_t k, char *out, size_t *length, dcp_error *err) {
-    if (is_like_a_piece(path))
-        return core_fail(err, DCP_ERR_UNSUPPORTED,
-                         "tensor %s: layout sharded keeps names that end in @<digits> for the "
-                         "pieces of a tensor: rename it",
-                         path);
-    if (k && strlen(path) + 12 > DCP_MAX_PATH)
-        return core_fail(err, DCP_ERR_UNSUPPORTED,
-                         "tensor %.80s...: layout sharded needs 12 bytes after its name for the "
-                         "number of a piece: shorten it",
-                         path);
-    *length = (size_t)(k ? sprintf(out, "%s@%zu", path, k) : sprintf(out, "%s", path));
-    return DCP_OK;
-}
-
-/* The boxes that the shard keeps, ascending by path: *n_out of them in out[], their paths in
- * `paths`, both with the room that measure_boxes found. Tensors without elements, which
- * nobody holds, are in shard 0. DCP_ERR_UNSUPPORTED: a name that is in the way of a piece's. */
-static int collect_boxes(const save_request *r, const save_plan *plan, int number, shard_box *out,
-                         size_t *n_out, char *paths, dcp_error *err) {
-    size_t n = 0, k = 0;
-    for (size_t i = 0; i < plan->boxes.n; i++) {
-        const plan_box *b = &plan->boxes.boxes[i];
-        if (b->keeper && b->rank == number)
-            out[n++] = (shard_box){b->tensor, b->box->box, b->box, NULL};
-    }
-    for (size_t i = 0; i < r->n && number == 0; i++)
-        if (!r->sorted[i]->bytes)
-            out[n++] = (shard_box){i, dcp_box_whole(&r->sorted[i]->tensor), NULL, NULL};
-    for (size_t i = 0; i < n; i++) {
-        size_t length = 0;
-        k = i && out[i - 1].tensor == out[i].tensor ? k + 1 : 0;
-        out[i].path = paths;
-        int status = name_dataset(r->sorted[out[i].tensor]->tensor.path, k, paths, &length, err);
-        if (status) return status;
-        paths += length + 1;
-    }
-    qsort(out, n, sizeof *out, order_by_path);
-    *n_out = n;
-    return DCP_OK;
-}
-
-static void fill_rows(const save_request *r, const shard_box *boxes, size_t n, shard *s) {
-    for (size_t i = 0; i < n; i++) {
-        const dcp_tensor *t = &r->sorted[boxes[i].tensor]->tensor;
-        const dcp_box *box = &boxes[i].box;
-        uint64_t size = dcp_dtype_bytes(t->dtype);
-        s->file.rows[i] = (step_row){.tensor = *t,
-                                     .box = &s->boxes[i],
-                                     .bytes = dcp_box_elems(box, t->ndim) * size,
-                                     .first_block = s->file.blocks};
-        s->file.rows[i].tensor.path = boxes[i].path;
-        s->boxes[i] = *box;
-        s->file.blocks += step_index_blocks(s->file.rows[i].bytes);
-        const dcp_box all = dcp_box_whole(t);
-        core_box_copy_between(&s->global[i].copy, t->ndim, size, &all, box);
-    }
-    s->file.n = n;
-    s->file.layout = DCP_LAYOUT_SHARDED;
-}
-
-static int add_pieces(const shard_box *boxes, size_t n, shard *s, const save_request *r,
-                      const shards *all, dcp_error *err) {
-    for (size_t i = 0; i < n; i++) {
-        size_t tensor = boxes[i].tensor;
-        if (!boxes[i].source) continue;
-        box_copy whole = {.run_bytes = s->file.rows[i].bytes, .runs = 1};
-        move_piece *p = save_image_add(&s->im, i, boxes[i].source, &whole);
-        s->global[i].bytes = r->sorted[tensor]->bytes;
-        s->global[i].sums = all->sums + all->first_block[tensor];
+static void add_pieces(const save_plan *plan, shard *s, const save_request *r, const shards *all) {
+    const save_shard *planned = s->planned;
+    for (size_t i = 0; i < planned->file.n; i++) {
+        if (planned->sources[i] == SAVE_NO_SOURCE) continue;
+        const plan_box *b = &plan->boxes.boxes[planned->sources[i]];
+        const dcp_tensor *t = &r->sorted[b->tensor]->tensor;
+        const dcp_box whole = dcp_box_whole(t);
+        const box_copy dense = {.run_bytes = planned->file.rows[i].bytes, .runs = 1};
+        s->global[i].bytes = r->sorted[b->tensor]->bytes;
+        s->global[i].sums = all->sums + all->first_block[b->tensor];
+        core_box_copy_between(&s->global[i].copy, t->ndim, dcp_dtype_bytes(t->dtype), &whole,
+                              &b->box->box);
+        move_piece *p = save_image_add(&s->im, i, b->box, &dense);
         p->global = &s->global[i];
     }
-    if (move_pieces_have_copies(s->im.pieces, s->im.n_pieces)) return DCP_OK;
-    return core_fail_memory(err, n * sizeof *s->im.pieces);
+}
+
+static int prepare_image(shard *s, const shards *all, const save_request *r, const save_plan *plan,
+                         const char *folder, move_progress *progress, dcp_error *err) {
+    char name[64];
+    const save_file *file = &s->planned->file;
+    snprintf(name, sizeof name, "shard-%05d-of-%05d.h5", s->planned->number, plan->shards);
+    s->global = calloc(file->n + 1, sizeof *s->global);
+    if (!s->global) return core_fail_memory(err, file->n * sizeof *s->global);
+    int status = save_image_prepare(&s->im, all->self, file, folder, name, file->n, progress, err);
+    s->im.store = all->store;
+    s->im.engine = plan->engine;
+    s->im.mover = plan->engine->is_by_position ? r->mover : NULL;
+    s->im.is_last = s == &all->list[all->n - 1];
+    if (status) return status;
+    add_pieces(plan, s, r, all);
+    if (!move_pieces_have_copies(s->im.pieces, s->im.n_pieces))
+        return core_fail_memory(err, file->n * sizeof *s->im.pieces);
+    return save_reuse_prepare(&s->im, all->store, (size_t)(s - all->list), err);
 }
 
 static int shard_write(shard *s, const shards *all, const save_request *r, const save_plan *plan,
                        const char *folder, move_progress *progress, dcp_report *report,
                        dcp_error *err) {
-    size_t bytes = 1, n = measure_boxes(r, plan, s->number, &bytes);
-    char name[64];
-    snprintf(name, sizeof name, "shard-%05d-of-%05d.h5", s->number, plan->shards);
-    shard_box *boxes = calloc(n + 1, sizeof *boxes);
-    s->file.rows = calloc(n + 1, sizeof *s->file.rows);
-    s->file.paths = malloc(bytes);
-    s->boxes = calloc(n + 1, sizeof *s->boxes);
-    s->global = calloc(n + 1, sizeof *s->global);
-    int status = DCP_OK;
-    if (!boxes || !s->file.rows || !s->file.paths || !s->boxes || !s->global)
-        status = core_fail_memory(err, n * sizeof *s->file.rows);
-    if (!status) status = collect_boxes(r, plan, s->number, boxes, &n, s->file.paths, err);
-    if (!status) fill_rows(r, boxes, n, s);
-    if (!status)
-        status = h5_skeleton_build(s->file.rows, n, DCP_LAYOUT_SHARDED, plan->meta_bytes,
-                                   &s->file.skeleton, err);
-    if (!status)
-        status = save_image_prepare(&s->im, all->self, &s->file, folder, name, n, progress, err);
-    s->im.store = all->store;
-    s->im.engine = plan->engine;
-    s->im.mover = plan->engine->is_by_position ? r->mover : NULL;
-    s->im.is_last = s == &all->list[all->n - 1];
-    if (!status) status = add_pieces(boxes, n, s, r, all, err);
-    if (!status) status = save_reuse_prepare(&s->im, all->store, (size_t)(s - all->list), err);
+    int status = prepare_image(s, all, r, plan, folder, progress, err);
     if (!status) save_image_take_recycled(&s->im);
     if (!status) status = save_image_write(&s->im, report, err);
     if (!status && !s->im.mover) status = save_image_join_sums(&s->im, err);
     if (!status) report->cloned_bytes += s->im.reuse->bytes;
-    free(boxes);
     return status;
 }
 
@@ -223,7 +119,7 @@ static int shard_meta(shard *s, const char *meta, int world, uint64_t id, dcp_er
     char text[17];
     snprintf(text, sizeof text, "%016llx", (unsigned long long)id);
     json_t *member =
-        json_pack("{s:i, s:s, s:i}", "rank", s->number, "state_id", text, "world", world);
+        json_pack("{s:i, s:s, s:i}", "rank", s->planned->number, "state_id", text, "world", world);
     if (!member || json_object_set_new(object, "shard", member) ||
         !(s->im.meta = core_json_canonical(object)))
         status = core_fail_memory(err, strlen(meta));
@@ -231,23 +127,23 @@ static int shard_meta(shard *s, const char *meta, int world, uint64_t id, dcp_er
     return status;
 }
 
-static int shards_prepare(dcp_store *store, const save_request *r, const save_plan *plan,
-                          shards *all, dcp_error *err) {
-    int size = store->comm->size, rank = store->comm->rank;
-    all->list = calloc((size_t)plan->shards / (size_t)size + 1, sizeof *all->list);
+static int shard_finish(shard *s, const save_request *r, const save_plan *plan, const char *meta,
+                        uint64_t id, dcp_report *report, dcp_error *err) {
+    int status = shard_meta(s, meta, plan->shards, id, err);
+    if (!status) status = save_image_finish(&s->im, report, err);
+    if (status) return status;
+    save_image_note_recycled(&s->im, r->step);
+    return DCP_OK;
+}
+
+static int shards_prepare(const save_request *r, const save_plan *plan, shards *all,
+                          dcp_error *err) {
+    all->list = calloc(plan->shards_written.n + 1, sizeof *all->list);
     all->first_block = calloc(r->n + 1, sizeof *all->first_block);
     if (!all->list || !all->first_block) return core_fail_memory(err, r->n * 8);
-    for (int k = rank; k < plan->shards; k += size)
-        all->list[all->n++] = (shard){.number = k, .im.file.fd = -1};
-    for (size_t i = 0; i < plan->boxes.n; i++) {
-        int owner = plan->boxes.boxes[i].rank;
-        if (owner >= plan->shards || owner % size != rank)
-            return core_fail(err, DCP_ERR_ARG,
-                             "tensor %s: its box of rank %d can't be written by rank %d: of %d "
-                             "shards, rank r writes those with number %% %d = r",
-                             r->sorted[plan->boxes.boxes[i].tensor]->tensor.path, owner, rank,
-                             plan->shards, size);
-    }
+    for (; all->n < plan->shards_written.n; all->n++)
+        all->list[all->n] =
+            (shard){.planned = &plan->shards_written.list[all->n], .im.file.fd = -1};
     for (size_t i = 0; i < r->n; i++) {
         all->first_block[i] = all->blocks;
         all->blocks += step_index_blocks(r->sorted[i]->bytes);
@@ -265,8 +161,6 @@ static int agree_on_shards(dcp_comm *comm, int status, dcp_error *err) {
 static void shards_free(shards *all) {
     for (size_t i = 0; i < all->n; i++) {
         save_image_free(&all->list[i].im);
-        save_file_free(&all->list[i].file);
-        free(all->list[i].boxes);
         free(all->list[i].global);
     }
     free(all->list);
@@ -280,7 +174,7 @@ int save_sharded(dcp_store *store, const save_request *r, const save_plan *plan,
     shards all = {.store = store};
     comm_message meta = {.data = (unsigned char *)r->meta}; /* rank 0's, then that of all */
     if (r->meta) meta.bytes = strlen(r->meta) + 1;
-    int status = shards_prepare(store, r, plan, &all, err);
+    int status = shards_prepare(r, plan, &all, err);
     for (size_t i = 0; i < all.n && !status; i++)
         status = shard_write(&all.list[i], &all, r, plan, folder, progress, report, err);
     if (!status) status = move_apart(&all, r->mover, report, err);
@@ -295,11 +189,8 @@ int save_sharded(dcp_store *store, const save_request *r, const save_plan *plan,
     if (status) goto free_all;
     save_history_note(save_context_of(store)->noted, r, all.sums);
     uint64_t id = state_id(r, &all);
-    for (size_t i = 0; i < all.n && !status; i++) {
-        status = shard_meta(&all.list[i], (char *)meta.data, plan->shards, id, err);
-        if (!status) status = save_image_finish(&all.list[i].im, report, err);
-        if (!status) save_image_note_recycled(&all.list[i].im, r->step);
-    }
+    for (size_t i = 0; i < all.n && !status; i++)
+        status = shard_finish(&all.list[i], r, plan, (char *)meta.data, id, report, err);
     status = agree_on_shards(store->comm, status, err);
 free_all:
     if (!r->meta) free(meta.data);

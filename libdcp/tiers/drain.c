@@ -1,7 +1,8 @@
 /* Filling one store from another's files. Each rank reads back the boxes that it wrote itself, or
  * those that are its share, and checks every block. They are saved into the other store like any
- * state. All of this happens in a thread, over that store's communicator. The step that is read is
- * pinned, so that `keep` does not remove it. */
+ * state. The caller's thread opens the step and plans the save, since HDF5 is called there; all
+ * else happens in a thread, over that store's communicator. The step that is read is pinned, so
+ * that `keep` does not remove it. */
 #include "tiers/drain.h"
 
 #include <limits.h>
@@ -13,28 +14,30 @@
 #include "core/fail.h"
 #include "core/thread.h"
 #include "move/engine.h"
+#include "save/calls.h"
+#include "save/save.h"
 #include "step/checkpoint.h"
 #include "step/list.h"
 #include "step/read.h"
 #include "store/retention.h"
 
 /* A box of this rank as bytes of one dataset. */
-typedef struct source {
+typedef struct drain_source {
     dcp_checkpoint *ckpt;
     const step_dataset *piece;
     uint64_t first; /* of the box, in the dataset */
-} source;
+} drain_source;
 
 static int read_source(void *ctx, uint64_t offset, uint64_t bytes, void *out, dcp_error *err) {
-    const source *s = ctx;
+    const drain_source *s = ctx;
     return step_read_bytes(&s->ckpt->cache, s->piece, s->first + offset, bytes, out, err);
 }
 
 /* The box of the dataset that this rank passes on: all of it, or of a whole tensor in one file that
  * all ranks see, some rows. */
 static int share_of(const dcp_checkpoint *ckpt, const step_tensor *t, const step_dataset *p,
-                    dcp_box *box, source *out) {
-    *out = (source){.ckpt = (dcp_checkpoint *)ckpt, .piece = p};
+                    dcp_box *box, drain_source *out) {
+    *out = (drain_source){.ckpt = (dcp_checkpoint *)ckpt, .piece = p};
     if (ckpt->layout == DCP_LAYOUT_SHARDED) {
         *box = step_index_row_box(p->row);
         return p->row->bytes && p->file->reader == ckpt->comm->rank;
@@ -46,7 +49,7 @@ static int share_of(const dcp_checkpoint *ckpt, const step_tensor *t, const step
 }
 
 static int add_source_tensor(const dcp_checkpoint *ckpt, const step_tensor *t, dcp_state *state,
-                             source **next, dcp_error *err) {
+                             drain_source **next, dcp_error *err) {
     const dcp_box nothing = {{0}, {0}};
     int status = dcp_state_add(state, &t->tensor, &nothing, NULL, err);
     for (size_t k = 0; k < t->n_datasets && !status; k++) {
@@ -58,11 +61,11 @@ static int add_source_tensor(const dcp_checkpoint *ckpt, const step_tensor *t, d
     return status;
 }
 
-static int make_source_state(const dcp_checkpoint *ckpt, dcp_state **state, source **sources,
+static int make_source_state(const dcp_checkpoint *ckpt, dcp_state **state, drain_source **sources,
                              dcp_error *err) {
     size_t n = 0;
     for (size_t i = 0; i < ckpt->n_tensors; i++) n += ckpt->tensors[i].n_datasets;
-    source *next = *sources = calloc(n + 1, sizeof **sources);
+    drain_source *next = *sources = calloc(n + 1, sizeof **sources);
     if (!next) return core_fail_memory(err, n * sizeof *next);
     int status = dcp_state_create(state, err);
     for (size_t i = 0; i < ckpt->n_tensors && !status; i++)
@@ -70,25 +73,25 @@ static int make_source_state(const dcp_checkpoint *ckpt, dcp_state **state, sour
     return status;
 }
 
-static int fill_store(tiers_drain *d, dcp_error *err) {
-    dcp_checkpoint *ckpt = NULL;
-    dcp_state *state = NULL;
-    source *sources = NULL;
-    int status = dcp_checkpoint_open_private(d->comm, d->path, &ckpt, err);
+/* Collective, on the caller's thread. */
+static int plan_filling(tiers_drain *d, dcp_error *err) {
+    int status = dcp_checkpoint_open_private(d->comm, d->path, &d->ckpt, err);
     if (status) return status;
-    status = comm_agree(d->comm, make_source_state(ckpt, &state, &sources, err), err);
-    if (!status)
-        status = dcp_save(d->to, d->step, state, dcp_checkpoint_json(ckpt), &d->options, NULL, err);
-    dcp_state_destroy(state);
-    free(sources);
-    dcp_checkpoint_close(ckpt);
-    return status;
+    status = comm_agree(d->comm, make_source_state(d->ckpt, &d->state, &d->sources, err), err);
+    if (status) return status;
+    return save_call_plan(d->to, d->step, d->state, dcp_checkpoint_json(d->ckpt), &d->options,
+                          &d->request, err);
 }
 
 static void *fill_thread(void *ctx) {
     tiers_drain *d = ctx;
-    d->begin = core_clock_now();
-    d->status = fill_store(d, &d->error);
+    move_progress progress = d->request.progress;
+    dcp_report report = {0};
+    if (!d->status) d->status = save_run(d->to, &d->request, &progress, &report, &d->error);
+    save_request_free(&d->request);
+    dcp_state_destroy(d->state);
+    free(d->sources);
+    dcp_checkpoint_close(d->ckpt);
     d->end = core_clock_now();
     pthread_mutex_lock(&d->lock);
     d->done = 1;
@@ -139,11 +142,13 @@ void tiers_drain_start(const dcp_tiers *tiers, tier *to, tier *from) {
     }
     to->drain = d;
     store_pin(d->from, d->step);
-    /* HDF5 and MPI-IO are called where the caller calls them: see save/calls.c */
+    d->begin = core_clock_now();
+    d->status = plan_filling(d, &d->error);
+    /* MPI-IO is called where the caller calls it: see save/calls.c */
     int may_have_thread =
         to->comm && move_engine_choose(d->options.engine, d->to->dir)->is_for_any_thread;
-    d->has_thread =
-        may_have_thread && !core_thread_start(&d->thread, NULL, fill_thread, d, "dcp-fill");
+    d->has_thread = may_have_thread && !d->status &&
+                    !core_thread_start(&d->thread, NULL, fill_thread, d, "dcp-fill");
     if (!d->has_thread) fill_thread(d);
 }
 

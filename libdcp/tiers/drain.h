@@ -3,6 +3,7 @@
 
 #include <pthread.h>
 
+#include "save/request.h"
 #include "tiers/tiers.h"
 
 /* A store that is being filled from a faster one's step. */
@@ -14,6 +15,10 @@ typedef struct tiers_drain {
     char *about;     /* options.about_json */
     uint64_t step;
     dcp_save_options options;
+    dcp_checkpoint *ckpt; /* open while it is read */
+    dcp_state *state;     /* its datasets */
+    struct drain_source *sources;
+    save_request request; /* planned */
     double begin, end;
     int status;
     dcp_error error;

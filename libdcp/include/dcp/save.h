@@ -142,7 +142,8 @@ typedef struct dcp_saving dcp_saving;
  * (its outcome still is for its own dcp_save_wait) or is refused, as options->when_busy says; so
  * wait dcp_store_continue_from, dcp_store_mark_intact and dcp_store_close. The store's log function
  * is called from the thread. Failures of the arguments are returned here, all others by
- * dcp_save_wait. */
+ * dcp_save_wait. The thread never calls HDF5, which is not thread-safe: HDF5 lays the files out
+ * here, at the first save of a state and where its tensors or boxes have changed since. */
 DCP_API int dcp_save_async(dcp_store *store, uint64_t step, const dcp_state *state,
                            const char *json, const dcp_save_options *options, dcp_saving **out,
                            dcp_error *err);

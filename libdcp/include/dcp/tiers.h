@@ -40,8 +40,10 @@ typedef struct dcp_tiers dcp_tiers;
 /* Opens all stores, 1 to DCP_MAX_TIERS. `comm` is borrowed until the close; the rest is copied.
  * Where the communicator is MPI's and MPI_Init_thread granted MPI_THREAD_MULTIPLE, or has one rank,
  * stores are filled by threads, each over a communicator of its own; else by dcp_tiers_wait and
- * dcp_tiers_close. Errors as dcp_store_open's, of the first store that can't be opened;
- * DCP_ERR_MISMATCH where the ranks' lists differ. */
+ * dcp_tiers_close. The threads never call HDF5, which is not thread-safe: dcp_tiers_wait opens the
+ * step that is read, and lays the files out where its tensors or boxes have changed. Errors as
+ * dcp_store_open's, of the first store that can't be opened; DCP_ERR_MISMATCH where the ranks'
+ * lists differ. */
 DCP_API int dcp_tiers_open(dcp_comm *comm, const dcp_tier *list, size_t n,
                            const dcp_tiers_options *options, dcp_tiers **out, dcp_error *err);
 
