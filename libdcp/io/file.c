@@ -61,9 +61,13 @@ static int open_failed(const char *path, dcp_error *err) {
 }
 
 /* O_NONBLOCK is taken off after the opening: with it, io_uring would not wait for data. */
-int io_open_regular(const char *path, int access, int *fd, uint64_t *bytes, dcp_error *err) {
+int io_open_regular_in(int folder, const char *path, int access, int *fd, uint64_t *bytes,
+                       dcp_error *err) {
     struct stat st;
-    int opened = open(path, access | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC), status = DCP_OK;
+    const char *slash = folder == AT_FDCWD ? NULL : strrchr(path, '/');
+    int opened =
+            openat(folder, slash ? slash + 1 : path, access | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC),
+        status = DCP_OK;
     if (opened < 0) return open_failed(path, err);
     if (fstat(opened, &st))
         status = core_fail_errno(err, "cannot look at", path);
@@ -80,19 +84,18 @@ int io_open_regular(const char *path, int access, int *fd, uint64_t *bytes, dcp_
     return DCP_OK;
 }
 
-int io_open_buffered(const char *path, int writing, io_file *out, dcp_error *err) {
-    io_file file = {.fd = -1, .memory_align = 1, .path = path};
-    uint64_t bytes;
-    int status = io_open_regular(path, writing ? O_WRONLY : O_RDONLY, &file.fd, &bytes, err);
-    if (!status) *out = file;
-    return status;
+int io_open_regular(const char *path, int access, int *fd, uint64_t *bytes, dcp_error *err) {
+    return io_open_regular_in(AT_FDCWD, path, access, fd, bytes, err);
 }
 
-int io_open(const char *path, int writing, io_file *out, dcp_error *err) {
-    io_file file;
-    int status = io_open_buffered(path, writing, &file, err);
+int io_open_in(int folder, const char *path, io_access access, io_file *out, dcp_error *err) {
+    io_file file = {.fd = -1, .memory_align = 1, .path = path};
+    uint64_t bytes;
+    int writing = access == IO_WRITE || access == IO_WRITE_BUFFERED;
+    int status =
+        io_open_regular_in(folder, path, writing ? O_WRONLY : O_RDONLY, &file.fd, &bytes, err);
     if (status) return status;
-    uint32_t align = direct_align(file.fd);
+    uint32_t align = access == IO_READ || access == IO_WRITE ? direct_align(file.fd) : 0;
     if (align && !fcntl(file.fd, F_SETFL, O_DIRECT)) {
         file.direct = 1;
         file.memory_align = align;
@@ -104,6 +107,14 @@ int io_open(const char *path, int writing, io_file *out, dcp_error *err) {
 uint64_t io_page_bytes(void) {
     const long bytes = sysconf(_SC_PAGESIZE);
     return bytes > (long)PAGE_BYTES ? (uint64_t)bytes : PAGE_BYTES;
+}
+
+int io_open(const char *path, int writing, io_file *out, dcp_error *err) {
+    return io_open_in(AT_FDCWD, path, writing ? IO_WRITE : IO_READ, out, err);
+}
+
+int io_open_buffered(const char *path, int writing, io_file *out, dcp_error *err) {
+    return io_open_in(AT_FDCWD, path, writing ? IO_WRITE_BUFFERED : IO_READ_BUFFERED, out, err);
 }
 
 int io_reserve(const io_file *file, uint64_t bytes, dcp_error *err) {

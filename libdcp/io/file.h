@@ -5,11 +5,20 @@
 
 #include "dcp/error.h"
 
+/* To read or to write; past the page cache where the file system allows it, or through it. */
+typedef enum io_access { IO_READ, IO_WRITE, IO_READ_BUFFERED, IO_WRITE_BUFFERED } io_access;
+
 typedef struct io_file {
     int fd;
     int direct; /* O_DIRECT: offsets and sizes are pages, memory is memory_align-ed */
     uint32_t memory_align;
-    const char *path; /* borrowed, for messages */
+    const char *path; /* borrowed */
+    /* The rest is use.h's. */
+    int is_on_use, folder;
+    io_access access;
+    int failed;     /* errno of a sync before it was closed */
+    unsigned users; /* while it is open */
+    struct io_file *before, *after;
 } io_file;
 
 /* Creates `path` (which must not exist) with `bytes` bytes of zeros, space reserved where the file
@@ -19,8 +28,14 @@ int io_create(const char *path, uint64_t bytes, dcp_error *err);
 /* Opens a regular file (access: O_RDONLY or O_WRONLY). Symbolic links, devices and pipes are
  * DCP_ERR_CORRUPT: a step's files lie in its folder. Never waits. *bytes: its size. */
 int io_open_regular(const char *path, int access, int *fd, uint64_t *bytes, dcp_error *err);
+/* The same where `folder` is a directory's descriptor: the path's last component is opened in that
+ * directory, whatever name it has now, and the path is for messages. AT_FDCWD: as above. */
+int io_open_regular_in(int folder, const char *path, int access, int *fd, uint64_t *bytes,
+                       dcp_error *err);
 
-/* Opens for writing or for reading. */
+/* As an io_file. */
+int io_open_in(int folder, const char *path, io_access access, io_file *out, dcp_error *err);
+/* By its path, for writing or for reading. */
 int io_open(const char *path, int writing, io_file *out, dcp_error *err);
 /* The same through the page cache. */
 int io_open_buffered(const char *path, int writing, io_file *out, dcp_error *err);

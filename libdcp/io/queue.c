@@ -23,7 +23,7 @@
 
 typedef struct request {
     io_job job; /* must be first; what is left to do */
-    const io_file *file;
+    io_file *file;
     unsigned slot;
     struct io_uring_sqe *sqe; /* while it is not sent */
     int without_direct;       /* it was sent again because O_DIRECT was refused */
@@ -41,9 +41,8 @@ struct io_queue {
     double waited_s;
     void (*waited)(void *ctx, double begin, double end); /* NULL: nobody wants to know */
     void *waited_ctx;
-    int error; /* errno of the first failure */
-    int failed_writing;
-    const char *failed_path;
+    int failed; /* the first failure: its status */
+    dcp_error failure;
 };
 
 static int create(int ring, io_queue **out, dcp_error *err) {
@@ -83,6 +82,7 @@ void io_queue_destroy(io_queue *q) {
 }
 
 static void retire(io_queue *q, request *r) {
+    io_use_end(r->file);
     q->pending[r->slot]--;
     q->in_flight--;
     r->next_free = q->free;
@@ -90,10 +90,10 @@ static void retire(io_queue *q, request *r) {
 }
 
 static void fail(io_queue *q, request *r, int error) {
-    if (!q->error) {
-        q->error = error;
-        q->failed_writing = r->job.writing;
-        q->failed_path = r->file->path;
+    if (!q->failed) {
+        errno = error;
+        q->failed = core_fail_errno(&q->failure, r->job.writing ? "write" : "read", r->file->path);
+        if (q->failed == DCP_ERR_NOT_FOUND) q->failed = DCP_ERR_IO;
     }
     retire(q, r);
 }
@@ -190,9 +190,10 @@ static void reap(io_queue *q) {
         retire(q, r);
 }
 
-static void start(io_queue *q, unsigned slot, const io_file *file, io_job job) {
-    if (q->error || !job.bytes) return;
-    while (!q->free) reap(q);
+static void start(io_queue *q, unsigned slot, io_file *file, io_job job) {
+    if (q->failed || !job.bytes) return;
+    while (!q->free || (q->in_flight && io_use_is_full(file))) reap(q);
+    if (q->failed || (q->failed = io_use_begin(file, &q->failure))) return;
     request *r = q->free;
     q->free = r->next_free;
     *r = (request){.job = job, .file = file, .slot = slot};
@@ -202,13 +203,13 @@ static void start(io_queue *q, unsigned slot, const io_file *file, io_job job) {
     submit(q, r);
 }
 
-void io_queue_write(io_queue *q, unsigned slot, const io_file *file, const void *buffer,
-                    uint64_t bytes, uint64_t offset) {
+void io_queue_write(io_queue *q, unsigned slot, io_file *file, const void *buffer, uint64_t bytes,
+                    uint64_t offset) {
     start(q, slot, file,
           (io_job){.writing = 1, .buffer = (void *)buffer, .bytes = bytes, .offset = offset});
 }
 
-void io_queue_read(io_queue *q, unsigned slot, const io_file *file, void *buffer, uint64_t bytes,
+void io_queue_read(io_queue *q, unsigned slot, io_file *file, void *buffer, uint64_t bytes,
                    uint64_t offset) {
     start(q, slot, file, (io_job){.buffer = buffer, .bytes = bytes, .offset = offset});
 }
@@ -243,8 +244,6 @@ void io_queue_tell(io_queue *q, void (*waited)(void *ctx, double begin, double e
 double io_queue_waited(const io_queue *q) { return q->waited_s; }
 
 int io_queue_status(const io_queue *q, dcp_error *err) {
-    if (!q->error) return DCP_OK;
-    errno = q->error;
-    int status = core_fail_errno(err, q->failed_writing ? "write" : "read", q->failed_path);
-    return status == DCP_ERR_NOT_FOUND ? DCP_ERR_IO : status;
+    if (q->failed && err) *err = q->failure;
+    return q->failed;
 }

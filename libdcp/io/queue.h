@@ -3,7 +3,7 @@
  * page-aligned buffer; waiting is by slot. */
 #pragma once
 
-#include "io/file.h"
+#include "io/use.h"
 
 #define IO_SLOTS 4u
 #define IO_SLOT_BYTES (4u << 20)
@@ -23,13 +23,14 @@ unsigned io_queue_next(io_queue *queue);
 void io_queue_rewind(io_queue *queue);
 unsigned char *io_queue_buffer(const io_queue *queue, unsigned slot);
 
-/* Queues a request; `buffer` stays the caller's until the slot was waited for. Failures show in
- * io_queue_status; after one, further requests are dropped. Requests are sent by io_queue_send,
- * io_queue_next and whatever waits, so those of a slot go to the disk together. */
-void io_queue_write(io_queue *queue, unsigned slot, const io_file *file, const void *buffer,
+/* Queues a request; `buffer` stays the caller's until the slot was waited for. A file that is
+ * opened on use (use.h) is in use until the request is done. Failures show in io_queue_status;
+ * after one, further requests are dropped. Requests are sent by io_queue_send, io_queue_next and
+ * whatever waits, so those of a slot go to the disk together. */
+void io_queue_write(io_queue *queue, unsigned slot, io_file *file, const void *buffer,
                     uint64_t bytes, uint64_t offset);
-void io_queue_read(io_queue *queue, unsigned slot, const io_file *file, void *buffer,
-                   uint64_t bytes, uint64_t offset);
+void io_queue_read(io_queue *queue, unsigned slot, io_file *file, void *buffer, uint64_t bytes,
+                   uint64_t offset);
 
 void io_queue_send(io_queue *queue);
 void io_queue_wait(io_queue *queue, unsigned slot);

@@ -59,7 +59,7 @@ static int open_for(reading *slot, const io_sweep_file *file, size_t number, dcp
     if (slot->file.fd >= 0 && slot->number == number) return DCP_OK;
     io_close(&slot->file);
     slot->number = number;
-    return io_open(file->path, 0, &slot->file, err);
+    return io_open_in(file->folder, file->path, IO_READ, &slot->file, err);
 }
 
 /* Asks for the next chunk; 0 where there is none. */
@@ -144,7 +144,10 @@ int io_sweep_run(const io_sweep *s, dcp_error *err) {
     int status = count_chunks(&r, err);
     const uint64_t chunks = r.end - r.next;
     if (!status && chunks) status = io_queue_create(&r.queue, err);
-    if (r.queue) io_threads_run(s->threads < chunks ? s->threads : (unsigned)chunks, work_as, &r);
+    unsigned threads = io_use_most() / (IO_SLOTS + 1); /* each has files open, and its queue */
+    if (threads > s->threads) threads = s->threads;
+    if (threads > chunks) threads = (unsigned)chunks;
+    if (r.queue) io_threads_run(threads, work_as, &r);
     io_queue_destroy(r.queue);
     free(r.first_chunk);
     pthread_mutex_destroy(&r.lock);

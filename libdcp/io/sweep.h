@@ -10,6 +10,7 @@
 typedef struct io_sweep_file {
     const char *path;
     uint64_t bytes; /* as its tables say: whole pages */
+    int folder;     /* as io_open_regular_in has it */
 } io_sweep_file;
 
 /* Takes bytes [offset, offset + bytes) of a file. Called from several threads at once, for chunks

@@ -44,9 +44,7 @@ int load_pieces_prepare(load_job *l, dcp_error *err) {
     int status = make_sums(l, err);
     if (!status) status = list_files(l, err);
     if (status || !l->engine->is_by_position) return status;
-    for (size_t f = 0; f < l->ckpt->n_files && !status; f++)
-        if (!l->ckpt->files[f].hidden) status = step_file_open(&l->ckpt->files[f], err);
-    return status ? status : io_queue_create(&l->queue, err);
+    return io_queue_create(&l->queue, err);
 }
 
 void load_pieces_free(load_job *l) {

@@ -204,7 +204,7 @@ static int write_host_part(void *ctx, const move_fragment *part) {
     bulk_writer *w = ctx;
     const move_transfer *t = w->transfer;
     const move_piece *p = part->piece;
-    const io_file *file = t->files->file;
+    io_file *file = t->files->file;
     int status = DCP_OK;
     if (p->device) return DCP_OK; /* see above */
     if (w->may_copy && move_progress_wants_copy(t->progress, w->left)) status = copy_rest(w);
@@ -274,11 +274,14 @@ static int read_part(void *ctx, const move_fragment *part) {
     if (status) return status;
     const state_box *box = part->piece->box;
     unsigned char *to = box->data ? (unsigned char *)box->data + part->box_offset : NULL;
-    const io_file *file = move_transfer_file(t, part->file_offset)->file;
+    io_file *file = move_transfer_file(t, part->file_offset)->file;
+    status = io_use_begin(file, r->err);
+    if (status) return status;
     int in_place = to && (uintptr_t)to % file->memory_align == 0;
     unsigned char *buffer = in_place ? NULL : io_queue_buffer(t->queue, slot);
     move_transfer_start(t, slot, in_place ? to : buffer, part->bytes, part->file_offset);
     io_queue_send(t->queue);
+    io_use_end(file);
     r->slots[slot] = (bulk_reading){
         part->piece, part->dataset_offset, part->bytes, part->box_offset, to, buffer};
     return DCP_OK;

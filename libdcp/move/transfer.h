@@ -15,8 +15,8 @@ typedef enum move_direction { MOVE_TO_FILE, MOVE_FROM_FILE } move_direction;
 
 /* Files lie one after the other in one space of addresses, so that all of them look like one. */
 typedef struct move_file {
-    uint64_t base, end;         /* its addresses */
-    const struct io_file *file; /* open for engines by position, of the files that this rank sees */
+    uint64_t base, end;   /* its addresses */
+    struct io_file *file; /* of the files that this rank sees: open, or opened on use */
     const char *path;
     void *owner; /* the caller's, for move_transfer.check_metadata */
 } move_file;

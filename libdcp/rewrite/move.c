@@ -32,7 +32,7 @@ typedef struct extent {
 /* Whole pages of a new file. */
 typedef struct batch_part {
     move_fragment what; /* of a bulk move_piece */
-    const io_file *file;
+    io_file *file;
     int in_place;  /* its bytes lie in one extent, as they are: */
     extent source; /* [from, to) there, not in pages */
     int by_runs;   /* too scattered for extents */
@@ -118,7 +118,7 @@ static int is_welcome(const trial *t, uint64_t bytes) {
 
 /* Adds the part: 1; or 0 where there is no room, or the batch is half full and the part has little
  * to do with what is in it. What doesn't fit into an empty batch has to be cut in two. */
-static int add_to_batch(batch *b, const move_fragment *what, const io_file *file) {
+static int add_to_batch(batch *b, const move_fragment *what, io_file *file) {
     trial t = {.b = b, .hint = b->n_extents, .is_one = 1};
     size_t before = b->n_extents;
     memcpy(b->before, b->extents, before * sizeof *b->extents);
@@ -227,12 +227,12 @@ enum { BATCHES = IO_SLOTS, AHEAD = 2 };
 /* A bulk piece of a new file. */
 typedef struct entry {
     const move_piece *piece;
-    const io_file *file;
+    io_file *file;
 } entry;
 
 typedef struct tensor_part {
     move_fragment what;
-    const io_file *file;
+    io_file *file;
     uint64_t place; /* of its first element, in the whole tensor */
 } tensor_part;
 
@@ -246,7 +246,7 @@ typedef struct mover {
     tensor_part *parts; /* of one tensor */
     size_t n, room;
     uint64_t part_bytes; /* at most, of the tensor's parts */
-    const io_file *file; /* of the piece that is being cut into parts */
+    io_file *file;       /* of the piece that is being cut into parts */
     dcp_error *err;
 } mover;
 
@@ -330,7 +330,7 @@ static int next_batch(mover *m) {
     return status ? status : io_queue_status(m->queue, m->err);
 }
 
-static int move_part(mover *m, const move_fragment *what, const io_file *file) {
+static int move_part(mover *m, const move_fragment *what, io_file *file) {
     int status = DCP_OK;
     batch *b = &m->batches[(m->begun - 1) % BATCHES];
     if (add_to_batch(b, what, file)) return DCP_OK;
@@ -391,13 +391,6 @@ static int list_pieces(save_image *const *images, size_t n, entry **out, size_t 
     return DCP_OK;
 }
 
-static int open_files(dcp_checkpoint *from, dcp_error *err) {
-    int status = DCP_OK;
-    for (size_t f = 0; f < from->n_files && !status; f++)
-        status = step_file_open(&from->files[f], err);
-    return status;
-}
-
 static int make_batches(mover *m) {
     uint64_t each = m->owner->memory_bytes / BATCHES / PAGE_BYTES * PAGE_BYTES;
     m->batches = calloc(BATCHES, sizeof *m->batches);
@@ -416,8 +409,7 @@ int rewrite_move(void *ctx, save_image *const *images, size_t n, dcp_error *err)
     size_t n_entries = 0;
     int status = list_pieces(images, n, &entries, &n_entries, err);
     if (!status && n_entries) {
-        status = open_files(m.owner->from, err);
-        if (!status) status = make_batches(&m);
+        status = make_batches(&m);
         if (!status) status = io_queue_create(&m.queue, err);
         if (!status) status = move_tensors(&m, entries, n_entries);
         if (!status) {

@@ -86,8 +86,8 @@ typedef struct announcer {
 } announcer;
 
 static void announce_range(announcer *a, step_file *file, announced_range *r) {
-    if (r->to > r->from && !step_file_open_plain(file, NULL)) {
-        posix_fadvise(file->plain, (off_t)r->from, (off_t)(r->to - r->from), POSIX_FADV_WILLNEED);
+    if (r->to > r->from) {
+        step_file_will_read(file, r->from, r->to - r->from);
         a->told += r->to - r->from;
     }
     *r = (announced_range){0, 0};

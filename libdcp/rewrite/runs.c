@@ -74,8 +74,7 @@ static int read_span(span_reader *s) {
     uint64_t from = p->row->offset + first->dataset_offset;
     uint64_t bytes = last->dataset_offset + last->bytes - first->dataset_offset;
     unsigned char *to = s->n == 1 ? s->out + first->at : s->owner->scratch;
-    int status = step_file_open_plain(p->file, s->err);
-    if (!status) status = io_read_plain(p->file->plain, to, bytes, from, p->file->path, s->err);
+    int status = step_file_read(p->file, to, bytes, from, s->err);
     for (size_t i = 0; i < s->n && s->n > 1 && !status; i++)
         memcpy(s->out + s->runs[i].at, to + (s->runs[i].dataset_offset - first->dataset_offset),
                s->runs[i].bytes);

@@ -158,7 +158,7 @@ static void fill_record(save_file_record *f, const step_file *file) {
 static uint64_t read_record(save_file_record *f, const dcp_store *store, const save_request *r,
                             uint64_t step, size_t number) {
     char folder[PATH_MAX];
-    step_file file = {.file.fd = -1, .plain = -1};
+    step_file file = step_file_of(NULL);
     if (!step_name_path(store->dir, "", step, folder, NULL))
         file.path = step_folder_path(folder, r->layout, number, (size_t)r->shards);
     uint64_t blocks = 0;

@@ -53,7 +53,7 @@ move_piece *save_image_add(save_image *im, size_t row, const state_box *box, con
 }
 
 void save_image_free(save_image *im) {
-    if (im->layout) io_close(&im->file);
+    if (im->layout) io_use_close(&im->file);
     if (im->reuse) free(im->reuse->shared.list);
     free(im->reuse);
     move_pieces_free(im->pieces, im->n_pieces);

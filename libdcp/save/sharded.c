@@ -80,6 +80,8 @@ static int shard_write(shard *s, const shards *all, const save_request *r, const
     if (!status) status = save_image_write(&s->im, report, err);
     if (!status && !s->im.mover) status = save_image_join_sums(&s->im, err);
     if (!status) report->cloned_bytes += s->im.reuse->bytes;
+    if (!status && all->n > 1) /* with many, not all can stay open */
+        io_use_lend(&s->im.file, s->im.file.direct ? IO_WRITE : IO_WRITE_BUFFERED);
     return status;
 }
 
@@ -130,9 +132,11 @@ static int shard_meta(shard *s, const char *meta, int world, uint64_t id, dcp_er
 static int shard_finish(shard *s, const save_request *r, const save_plan *plan, const char *meta,
                         uint64_t id, dcp_report *report, dcp_error *err) {
     int status = shard_meta(s, meta, plan->shards, id, err);
+    if (!status) status = io_use_begin(&s->im.file, err);
     if (!status) status = save_image_finish(&s->im, report, err);
     if (status) return status;
     save_image_note_recycled(&s->im, r->step);
+    io_use_end(&s->im.file);
     return DCP_OK;
 }
 

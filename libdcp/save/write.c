@@ -114,7 +114,7 @@ static void fill_blocks(const save_image *im, step_row *rows, unsigned char *blo
     }
 }
 
-static void write_table(const save_image *im, io_queue *queue, const step_range *range,
+static void write_table(save_image *im, io_queue *queue, const step_range *range,
                         const unsigned char *data) {
     uint64_t total = core_round_to_pages(range->bytes);
     for (uint64_t at = 0; at < total; at += IO_SLOT_BYTES) {
@@ -146,7 +146,7 @@ static int build(const save_image *im, step_row *rows, unsigned char *const *tab
 
 /* One rank, when the checksums of all data are known: index, blocks, JSON and the user block, each
  * on pages of its own. */
-static int write_tables(const save_image *im, io_queue *queue, dcp_error *err) {
+static int write_tables(save_image *im, io_queue *queue, dcp_error *err) {
     const h5_skeleton *s = &im->layout->skeleton;
     step_userblock ub = {.layout = im->layout->layout,
                          .file_bytes = s->file_bytes,

@@ -307,7 +307,7 @@ static int resolve(const char *path, char *folder, dcp_error *err) {
 static int share_tables(dcp_comm *comm, step_file *file, dcp_error *err) {
     comm_message packed = {0};
     int status = DCP_OK, checked = comm->rank != file->reader;
-    if (!checked) status = step_tables_pack(file->path, &packed.data, &packed.bytes, err);
+    if (!checked) status = step_tables_pack(file, &packed.data, &packed.bytes, err);
     status = comm_agree(comm, status, err);
     if (!status) status = comm_message_broadcast(comm, &packed, file->reader, err);
     if (!status) {
@@ -322,7 +322,9 @@ int step_checkpoint_make_files(dcp_checkpoint *ckpt, size_t n, dcp_error *err) {
     ckpt->files = calloc(n + 1, sizeof *ckpt->files);
     if (!ckpt->files) return core_fail_memory(err, n * sizeof *ckpt->files);
     ckpt->n_files = n;
-    for (size_t i = 0; i < n; i++) ckpt->files[i].file.fd = ckpt->files[i].plain = -1;
+    for (size_t i = 0; i < n; i++) {
+        ckpt->files[i] = step_file_of(NULL);
+    }
     return DCP_OK;
 }
 

@@ -32,11 +32,9 @@ int step_read_block(step_block_cache *c, const step_dataset *p, uint64_t number,
     if (!c->data && posix_memalign((void **)&c->data, PAGE_BYTES, BLOCK_BYTES))
         return core_fail_memory(err, BLOCK_BYTES);
     c->row = NULL;
-    int status = step_file_open_plain(p->file, err);
-    if (status) return status;
     uint64_t bytes = step_index_block_bytes(p->row->bytes, number);
-    status = io_read_plain(p->file->plain, c->data, bytes, p->row->offset + number * BLOCK_BYTES,
-                           p->file->path, err);
+    int status =
+        step_file_read(p->file, c->data, bytes, p->row->offset + number * BLOCK_BYTES, err);
     if (!status) status = compare_block(p, number, core_crc64(c->data, bytes), err);
     if (status) return status;
     c->row = p->row;

@@ -10,14 +10,20 @@
 #include "core/bytes.h"
 #include "core/crc64.h"
 #include "core/fail.h"
+#include "io/use.h"
 
 enum {
     HEAD_BYTES = 8 + USERBLOCK_BYTES, /* the file's size goes before the user block */
     INDEX_STEP = 4 << 20,             /* of an index that is larger */
 };
 
-static int open_with_userblock(const char *path, int *fd, uint64_t *bytes, dcp_error *err) {
-    int status = io_open_regular(path, O_RDONLY, fd, bytes, err);
+step_file step_file_of(char *path) {
+    return (step_file){.path = path, .folder = AT_FDCWD, .file.fd = -1, .plain.fd = -1};
+}
+
+static int open_with_userblock(int folder, const char *path, int *fd, uint64_t *bytes,
+                               dcp_error *err) {
+    int status = io_open_regular_in(folder, path, O_RDONLY, fd, bytes, err);
     if (status || *bytes >= USERBLOCK_BYTES) return status;
     return core_fail(err, DCP_ERR_CORRUPT, "%s: size: %llu bytes are less than a user block", path,
                      (unsigned long long)*bytes);
@@ -26,7 +32,7 @@ static int open_with_userblock(const char *path, int *fd, uint64_t *bytes, dcp_e
 int step_tables_read_userblock(const char *path, step_userblock *ub, dcp_error *err) {
     unsigned char head[USERBLOCK_BYTES];
     uint64_t bytes;
-    int fd = -1, status = open_with_userblock(path, &fd, &bytes, err);
+    int fd = -1, status = open_with_userblock(AT_FDCWD, path, &fd, &bytes, err);
     if (!status) status = io_read_plain(fd, head, sizeof head, 0, path, err);
     if (!status) status = step_userblock_decode(head, bytes, path, ub, err);
     if (fd >= 0) close(fd);
@@ -79,10 +85,11 @@ static int pack_file(packing *p, uint64_t file_bytes, dcp_error *err) {
     return status;
 }
 
-int step_tables_pack(const char *path, unsigned char **packed, uint64_t *bytes, dcp_error *err) {
-    packing p = {.path = path, .fd = -1};
+int step_tables_pack(const step_file *file, unsigned char **packed, uint64_t *bytes,
+                     dcp_error *err) {
+    packing p = {.path = file->path, .fd = -1};
     uint64_t file_bytes = 0;
-    int status = open_with_userblock(path, &p.fd, &file_bytes, err);
+    int status = open_with_userblock(file->folder, file->path, &p.fd, &file_bytes, err);
     if (!status) status = pack_file(&p, file_bytes, err);
     if (p.fd >= 0) close(p.fd);
     if (status) {
@@ -137,13 +144,15 @@ int step_tables_unpack(step_file *file, const unsigned char *packed, uint64_t by
     if (!status) status = step_index_decode(index, ub, file->path, checked, &file->rows, err);
     if (!status) status = keep_crcs(file, blocks, err);
     if (!status) status = keep_meta(file, meta, err);
+    io_use_prepare(&file->file, file->folder, file->path, IO_READ);
+    io_use_prepare(&file->plain, file->folder, file->path, IO_READ_BUFFERED);
     return status;
 }
 
 int step_tables_read(step_file *file, dcp_error *err) {
     unsigned char *packed;
     uint64_t bytes;
-    int status = step_tables_pack(file->path, &packed, &bytes, err);
+    int status = step_tables_pack(file, &packed, &bytes, err);
     if (status) return status;
     status = step_tables_unpack(file, packed, bytes, 0, err);
     free(packed);
@@ -151,8 +160,8 @@ int step_tables_read(step_file *file, dcp_error *err) {
 }
 
 void step_tables_free(step_file *file) {
-    io_close(&file->file);
-    if (file->plain >= 0) close(file->plain);
+    io_use_close(&file->file);
+    io_use_close(&file->plain);
     free(file->path);
     free(file->rows);
     free(file->crcs);
@@ -166,31 +175,27 @@ static int check_visible(const step_file *file, dcp_error *err) {
                      file->path, file->reader);
 }
 
-int step_file_open(step_file *file, dcp_error *err) {
-    if (file->file.fd >= 0) return DCP_OK;
+int step_file_read(step_file *file, void *to, uint64_t bytes, uint64_t offset, dcp_error *err) {
     int status = check_visible(file, err);
-    return status ? status : io_open(file->path, 0, &file->file, err);
+    if (!status) status = io_use_begin(&file->plain, err);
+    if (status) return status;
+    status = io_read_plain(file->plain.fd, to, bytes, offset, file->path, err);
+    io_use_end(&file->plain);
+    return status;
 }
 
-int step_file_open_plain(step_file *file, dcp_error *err) {
-    uint64_t bytes;
-    int fd, none = -1;
-    if (__atomic_load_n(&file->plain, __ATOMIC_ACQUIRE) >= 0) return DCP_OK;
-    int status = check_visible(file, err);
-    if (!status) status = io_open_regular(file->path, O_RDONLY, &fd, &bytes, err);
-    if (status) return status;
-    if (!__atomic_compare_exchange_n(&file->plain, &none, fd, 0, __ATOMIC_ACQ_REL,
-                                     __ATOMIC_ACQUIRE))
-        close(fd); /* another thread was faster */
-    return DCP_OK;
+void step_file_will_read(step_file *file, uint64_t offset, uint64_t bytes) {
+    if (file->hidden || io_use_begin(&file->plain, NULL)) return;
+    posix_fadvise(file->plain.fd, (off_t)offset, (off_t)bytes, POSIX_FADV_WILLNEED);
+    io_use_end(&file->plain);
 }
 
 /* Continues the raw checksum with bytes [start, end) of the file. */
-static int sum_gap(const step_file *file, unsigned char *buffer, uint64_t start, uint64_t end,
+static int sum_gap(step_file *file, unsigned char *buffer, uint64_t start, uint64_t end,
                    uint64_t *raw, dcp_error *err) {
     for (uint64_t part; start < end; start += part) {
         part = end - start < BLOCK_BYTES ? end - start : BLOCK_BYTES;
-        int status = io_read_plain(file->plain, buffer, part, start, file->path, err);
+        int status = step_file_read(file, buffer, part, start, err);
         if (status) return status;
         *raw = core_crc64_raw(*raw, buffer, part);
     }
@@ -198,7 +203,7 @@ static int sum_gap(const step_file *file, unsigned char *buffer, uint64_t start,
 }
 
 /* The checksum of what lies between the datasets: `rows`, ascending by offset. */
-static int sum_outside(const step_file *file, const step_row **rows, size_t n, uint64_t *crc,
+static int sum_outside(step_file *file, const step_row **rows, size_t n, uint64_t *crc,
                        dcp_error *err) {
     uint64_t at = USERBLOCK_BYTES, outside = file->ub.file_bytes - USERBLOCK_BYTES, raw = 0;
     unsigned char *buffer = malloc(BLOCK_BYTES);
@@ -219,8 +224,7 @@ int step_file_check_outside(step_file *file, dcp_error *err) {
     size_t n = 0;
     uint64_t crc = 0;
     if (file->outside_is_intact) return DCP_OK;
-    int status = step_file_open_plain(file, err);
-    if (!status) status = step_index_sort(file->rows, file->ub.rows, &rows, &n, err);
+    int status = step_index_sort(file->rows, file->ub.rows, &rows, &n, err);
     if (!status) status = sum_outside(file, rows, n, &crc, err);
     free(rows);
     if (status) return status;

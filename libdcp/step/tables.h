@@ -11,16 +11,20 @@ typedef struct step_file {
     char *path; /* of a hidden one: as its reader sees it */
     int reader; /* the rank that reads its tables, and its data for ranks that can't */
     int hidden; /* this rank doesn't see it */
+    int folder; /* a descriptor of the step's folder, borrowed; AT_FDCWD: the path is followed */
     step_userblock ub;
     step_row *rows;
     uint64_t *crcs;        /* of blocks, all rows' */
     char *meta;            /* JSON text without its padding */
     uint64_t base;         /* its first byte's address */
     uint64_t first_block;  /* of all files' blocks */
-    io_file file;          /* for dcp_load; fd -1 until it is needed */
-    int plain;             /* descriptor for reads through the page cache; -1 likewise */
+    io_file file;          /* for dcp_load; opened on use */
+    io_file plain;         /* for reads through the page cache, likewise */
     int outside_is_intact; /* step_file_check_outside found it so */
 } step_file;
+
+/* A file of which nothing was read; takes over the path. */
+step_file step_file_of(char *path);
 
 /* Reads and checks the user block alone. */
 int step_tables_read_userblock(const char *path, step_userblock *ub, dcp_error *err);
@@ -30,13 +34,15 @@ int step_tables_read(step_file *file, dcp_error *err);
 int step_tables_unpack(step_file *file, const unsigned char *packed, uint64_t bytes, int checked,
                        dcp_error *err);
 /* Reads the bytes that step_tables_unpack takes: user block, index, blocks, meta. */
-int step_tables_pack(const char *path, unsigned char **packed, uint64_t *bytes, dcp_error *err);
+int step_tables_pack(const step_file *file, unsigned char **packed, uint64_t *bytes,
+                     dcp_error *err);
 void step_tables_free(step_file *file);
 
-/* Opens file->file or file->plain, if it is not open. DCP_ERR_UNSUPPORTED: it is hidden. The latter
- * may be called by several threads at once. */
-int step_file_open(step_file *file, dcp_error *err);
-int step_file_open_plain(step_file *file, dcp_error *err);
+/* Whole reads through the page cache; several threads may read at once. DCP_ERR_UNSUPPORTED: the
+ * file is hidden. */
+int step_file_read(step_file *file, void *to, uint64_t bytes, uint64_t offset, dcp_error *err);
+/* Says that these bytes will be read soon. */
+void step_file_will_read(step_file *file, uint64_t offset, uint64_t bytes);
 
 /* Reads all bytes of the file that are neither user block nor tensor data: HDF5's metadata, tables,
  * padding; once for a file. DCP_ERR_CORRUPT: they are not what was saved. */

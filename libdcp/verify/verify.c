@@ -192,7 +192,8 @@ static int sum_part(verifier *v, dcp_error *err) {
     if (!files) return core_fail_memory(err, ckpt->n_files * sizeof *files);
     for (size_t f = 0; f < ckpt->n_files; f++)
         if (ckpt->files[f].path)
-            files[f] = (io_sweep_file){ckpt->files[f].path, ckpt->files[f].ub.file_bytes};
+            files[f] = (io_sweep_file){ckpt->files[f].path, ckpt->files[f].ub.file_bytes,
+                                       ckpt->files[f].folder};
     const io_sweep s = {.files = files,
                         .n = ckpt->n_files,
                         .rank = v->comm->rank,

@@ -140,7 +140,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
     ckpt->path = strdup("d/step-00000003");
     ckpt->files = calloc(ckpt->n_files, sizeof *ckpt->files);
     PROMISE(ckpt->path && ckpt->files);
-    for (size_t i = 0; i < ckpt->n_files; i++) ckpt->files[i].file.fd = ckpt->files[i].plain = -1;
+    for (size_t i = 0; i < ckpt->n_files; i++) ckpt->files[i] = step_file_of(NULL);
     if (!take_files(ckpt, data + 2, size - 2, how)) {
         int status = step_checkpoint_join(ckpt, &err);
         PROMISE(err.status == status && !*err.message == !status);

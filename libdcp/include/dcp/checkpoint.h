@@ -13,7 +13,8 @@ typedef struct dcp_checkpoint dcp_checkpoint;
 
 /* Opens a step's folder, or a checkpoint directory, meaning its newest complete step, of either
  * layout. Collective over `comm` (which is borrowed until the close): rank 0 reads and checks the
- * tables, all ranks get them. No tensor is read.
+ * tables, all ranks get them. No tensor is read. Files of shards are opened when they are read, and
+ * at most a quarter of the files that the process may open (RLIMIT_NOFILE) stay open.
  * DCP_ERR_NOT_FOUND: no such folder, or no complete step in it. DCP_ERR_CORRUPT: a table's checksum
  * or bounds are wrong, or the file's size is, or the folder is named as another step's.
  * DCP_ERR_VERSION: written by a newer format. */

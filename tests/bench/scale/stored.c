@@ -83,7 +83,7 @@ static void open_file(const stored *s, step_file *file, int number, planned_cost
     dcp_error err = {0};
     uint64_t bytes = s->bytes;
     unsigned char *packed = s->shards ? pack_shard(s, number, &bytes) : s->packed;
-    *file = (step_file){.path = strdup("step-00000001/file"), .file.fd = -1, .plain = -1};
+    *file = step_file_of(strdup("step-00000001/file"));
     double start = planned_clock_ms();
     must(step_tables_unpack(file, packed, bytes, 0, &err), &err);
     cost->cpu_ms += planned_clock_ms() - start;

@@ -76,8 +76,7 @@ static void seal(const scratch *s) {
     struct stat st;
     CHECK(stat(file, &st) == 0 && truncate(file, (st.st_size + 4095) / 4096 * 4096) == 0);
     unsigned char *data = scratch_read(s, STEP "/state.h5", &n);
-    step_file f = {
-        .path = strdup(other), .file.fd = -1, .plain = -1}; /* the tables are the same there */
+    step_file f = step_file_of(strdup(other)); /* the tables are the same there */
     SUCCEEDS(step_tables_read(&f, err));
     ub = f.ub;
     rows = f.rows;

@@ -47,7 +47,7 @@ static uint64_t any_part(uint64_t left) {
     return part < left ? part : left;
 }
 
-static void write_all(io_queue *q, const io_file *file, const unsigned char *data) {
+static void write_all(io_queue *q, io_file *file, const unsigned char *data) {
     for (uint64_t at = 0, part; at < BYTES; at += part) {
         part = any_part(BYTES - at);
         unsigned slot = io_queue_next(q);
@@ -60,7 +60,7 @@ static void write_all(io_queue *q, const io_file *file, const unsigned char *dat
     io_queue_drain(q);
 }
 
-static void read_all(io_queue *q, const io_file *file, unsigned char *data) {
+static void read_all(io_queue *q, io_file *file, unsigned char *data) {
     uint64_t from[IO_SLOTS] = {0}, bytes[IO_SLOTS] = {0};
     for (uint64_t at = 0, part; at < BYTES; at += part) {
         part = any_part(BYTES - at);

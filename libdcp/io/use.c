@@ -1,0 +1,149 @@
+/* One list for the process, as the limit is the process': files that are open, those used last at
+ * its end. Files are opened without the lock, so that threads do not wait for each other's. */
+#include "io/use.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <pthread.h>
+#include <sys/resource.h>
+#include <unistd.h>
+
+#include "core/fail.h"
+
+enum { LEAST_OPEN = 8, MOST_OPEN = 1024 };
+
+static struct {
+    pthread_mutex_t lock;
+    io_file *first, *last;
+    unsigned n, in_use;
+} opened = {.lock = PTHREAD_MUTEX_INITIALIZER};
+
+unsigned io_use_most(void) {
+    struct rlimit limit;
+    if (getrlimit(RLIMIT_NOFILE, &limit) || limit.rlim_cur / 4 > MOST_OPEN) return MOST_OPEN;
+    return limit.rlim_cur / 4 < LEAST_OPEN ? LEAST_OPEN : (unsigned)limit.rlim_cur / 4;
+}
+
+static void unlink_file(io_file *file) {
+    *(file->before ? &file->before->after : &opened.first) = file->after;
+    *(file->after ? &file->after->before : &opened.last) = file->before;
+    file->before = file->after = NULL;
+    opened.n--;
+}
+
+static void append_file(io_file *file) {
+    file->before = opened.last;
+    *(opened.last ? &opened.last->after : &opened.first) = file;
+    opened.last = file;
+    opened.n++;
+}
+
+/* What was written is synced, as a file that is closed tells of no later failure. */
+static void close_idle(io_file *file) {
+    int writing = file->access == IO_WRITE || file->access == IO_WRITE_BUFFERED;
+    unlink_file(file);
+    if (writing && fsync(file->fd)) file->failed = errno;
+    if (close(file->fd) && writing && !file->failed) file->failed = errno;
+    file->fd = -1;
+}
+
+/* Closes files that nobody uses, until less than `most` are open. */
+static void make_room(unsigned most) {
+    for (io_file *file = opened.first, *after; file && opened.n >= most; file = after) {
+        after = file->after;
+        if (!file->users) close_idle(file);
+    }
+}
+
+void io_use_prepare(io_file *file, int folder, const char *path, io_access access) {
+    *file = (io_file){.fd = -1,
+                      .memory_align = 1,
+                      .path = path,
+                      .folder = folder,
+                      .access = access,
+                      .is_on_use = 1};
+}
+
+void io_use_lend(io_file *file, io_access access) {
+    file->folder = AT_FDCWD;
+    file->access = access;
+    file->is_on_use = 1;
+    pthread_mutex_lock(&opened.lock);
+    make_room(io_use_most());
+    append_file(file);
+    pthread_mutex_unlock(&opened.lock);
+}
+
+static int open_file(const io_file *file, io_file *out, dcp_error *err) {
+    errno = 0;
+    int status = io_open_in(file->folder, file->path, file->access, out, err);
+    if (!status || (errno != EMFILE && errno != ENFILE)) return status;
+    pthread_mutex_lock(&opened.lock);
+    make_room(1); /* others have what was left */
+    pthread_mutex_unlock(&opened.lock);
+    return io_open_in(file->folder, file->path, file->access, out, err);
+}
+
+/* With the lock, which is left while the file is opened; another thread may be faster. */
+static int open_for_use(io_file *file, dcp_error *err) {
+    io_file found = {.fd = -1};
+    make_room(io_use_most());
+    pthread_mutex_unlock(&opened.lock);
+    int status = open_file(file, &found, err);
+    pthread_mutex_lock(&opened.lock);
+    if (status) return status;
+    if (file->fd >= 0) {
+        io_close(&found);
+        return DCP_OK;
+    }
+    file->fd = found.fd;
+    file->direct = found.direct;
+    file->memory_align = found.memory_align;
+    append_file(file);
+    return DCP_OK;
+}
+
+int io_use_begin(io_file *file, dcp_error *err) {
+    int status = DCP_OK;
+    if (!file->is_on_use) return DCP_OK;
+    pthread_mutex_lock(&opened.lock);
+    if (file->failed) {
+        errno = file->failed;
+        status = core_fail_errno(err, "sync", file->path);
+    } else if (file->fd < 0) {
+        status = open_for_use(file, err);
+    }
+    if (!status && !file->users++) opened.in_use++;
+    pthread_mutex_unlock(&opened.lock);
+    return status;
+}
+
+void io_use_end(io_file *file) {
+    if (!file->is_on_use) return;
+    pthread_mutex_lock(&opened.lock);
+    if (!--file->users) {
+        opened.in_use--;
+        unlink_file(file);
+        append_file(file);
+    }
+    pthread_mutex_unlock(&opened.lock);
+}
+
+int io_use_is_full(const io_file *file) {
+    if (!file->is_on_use) return 0;
+    pthread_mutex_lock(&opened.lock);
+    int full = file->fd < 0 && opened.in_use >= io_use_most();
+    pthread_mutex_unlock(&opened.lock);
+    return full;
+}
+
+void io_use_close(io_file *file) {
+    if (file->is_on_use && file->fd >= 0) {
+        pthread_mutex_lock(&opened.lock);
+        unlink_file(file);
+        if (file->users) opened.in_use--;
+        pthread_mutex_unlock(&opened.lock);
+    }
+    file->is_on_use = 0;
+    io_close(file);
+}
