@@ -150,13 +150,13 @@ static herr_t follow_nowhere(const char *parent_file, const char *parent_group,
 }
 
 /* Links into other files are not followed. */
-static int open_dataset(h5_file *f, const char *path, dcp_error *err) {
+static int open_dataset(h5_file *f, const char *path, const h5_turn *turn, dcp_error *err) {
     hid_t dapl = H5Pcreate(H5P_DATASET_ACCESS);
     if (dapl >= 0 && H5Pset_elink_cb(dapl, follow_nowhere, NULL) >= 0)
         f->dataset = H5Dopen2(f->file, path, dapl);
     int status = f->dataset < 0 ? h5_fail(err, "open dataset", path) : DCP_OK;
     H5Pclose(dapl);
-    if (!status || f->writing) return status;
+    if (!status || f->writing || turn->io_failed) return status;
     return core_fail(err, DCP_ERR_CORRUPT, "%s: HDF5 metadata: dataset %s can't be opened", f->path,
                      path);
 }
@@ -190,15 +190,18 @@ static int has_shape(hid_t dataset, const step_row *row) {
     return same;
 }
 
-static int turn_to(h5_file *f, const step_row *row, dcp_error *err) {
+static int turn_to(h5_file *f, const step_row *row, const h5_turn *turn, dcp_error *err) {
     close_dataset(f);
     f->row = row;
-    int status = open_dataset(f, row->tensor.path, err);
+    int status = open_dataset(f, row->tensor.path, turn, err);
     if (status) return status;
     f->type = h5_dtype(row->tensor.dtype);
     if (is_plain(f->dataset, row->offset) && has_type(f->dataset, f->type) &&
         has_shape(f->dataset, row))
         return DCP_OK;
+    if (turn->io_failed)
+        return core_fail(err, DCP_ERR_IO, "%s: HDF5 can't read the metadata of dataset %s", f->path,
+                         row->tensor.path);
     return core_fail(err, DCP_ERR_CORRUPT,
                      "%s: HDF5 metadata: dataset %s is not what the index says: its type, shape, "
                      "offset or layout is another",
@@ -209,7 +212,7 @@ int h5_parallel_dataset(h5_file *f, const step_row *row, dcp_error *err) {
     h5_turn turn;
     if (f->dataset >= 0 && f->row == row) return DCP_OK;
     h5_enter(&turn);
-    int status = turn_to(f, row, err);
+    int status = turn_to(f, row, &turn, err);
     if (status) close_dataset(f);
     h5_leave(&turn);
     return status;

@@ -9,10 +9,23 @@
 
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 
+/* HDF5 puts the errors of MPI's functions under those of its own. */
+static herr_t find_mpi_error(unsigned depth, const H5E_error2_t *e, void *io_failed) {
+    (void)depth;
+    if (e->min_num == H5E_MPI || e->min_num == H5E_MPIERRSTR) *(int *)io_failed = 1;
+    return 0;
+}
+
+/* HDF5 calls it where a function of its interface fails. */
+static herr_t note_failure(hid_t errors, void *turn) {
+    return H5Ewalk2(errors, H5E_WALK_UPWARD, find_mpi_error, &((h5_turn *)turn)->io_failed);
+}
+
 void h5_enter(h5_turn *turn) {
     pthread_mutex_lock(&lock);
+    turn->io_failed = 0;
     H5Eget_auto2(H5E_DEFAULT, &turn->print, &turn->print_data);
-    H5Eset_auto2(H5E_DEFAULT, NULL, NULL);
+    H5Eset_auto2(H5E_DEFAULT, note_failure, turn);
     errno = 0;
 }
 

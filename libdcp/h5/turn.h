@@ -10,6 +10,7 @@
 typedef struct h5_turn {
     H5E_auto2_t print;
     void *print_data;
+    int io_failed; /* a call failed because MPI-IO did, which says nothing about the file */
 } h5_turn;
 
 void h5_enter(h5_turn *turn);
