@@ -1,13 +1,18 @@
 /* From boxes of the state to pieces of the checkpoint's datasets, and moving those. */
 #include "load/pieces.h"
 
+#include <limits.h>
+#include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 
 #include "core/box.h"
 #include "core/fail.h"
 #include "io/queue.h"
 #include "move/engine.h"
 #include "move/transfer.h"
+#include "step/hold.h"
+
 /* Of so few datasets near a box there is memory for a piece each; of more, those are counted that
  * share elements with it: one long dataset makes all of a tensor's near. */
 enum { FEW = 64 };
@@ -23,6 +28,29 @@ static int make_sums(load_job *l, dcp_error *err) {
     l->first_sum[l->chosen.n] = blocks;
     l->sums = calloc(blocks + 1, sizeof *l->sums);
     return l->sums ? DCP_OK : core_fail_memory(err, blocks * sizeof *l->sums);
+}
+
+/* A path to the file while its folder is open, whatever name that has; NULL: no memory. */
+static char *path_by_folder(const step_file *file) {
+    const char *slash = strrchr(file->path, '/');
+    char *path;
+    if (asprintf(&path, "/proc/self/fd/%d/%s", file->folder, slash ? slash + 1 : file->path) < 0)
+        return NULL;
+    return path;
+}
+
+/* HDF5 opens files by their paths. Where the step has lost its name since it was opened, another
+ * step may have it. */
+static int find_detours(load_job *l, dcp_error *err) {
+    const dcp_checkpoint *ckpt = l->ckpt;
+    int moved = ckpt->hold && !step_hold_is_named(ckpt->hold);
+    for (size_t f = 0; f < ckpt->n_files && moved; f++) {
+        const step_file *file = ckpt->by_address[f];
+        if (file->hidden) continue;
+        l->files[f].path = path_by_folder(file);
+        if (!l->files[f].path) return core_fail_memory(err, PATH_MAX);
+    }
+    return DCP_OK;
 }
 
 static int list_files(load_job *l, dcp_error *err) {
@@ -43,12 +71,14 @@ static int list_files(load_job *l, dcp_error *err) {
 int load_pieces_prepare(load_job *l, dcp_error *err) {
     int status = make_sums(l, err);
     if (!status) status = list_files(l, err);
-    if (status || !l->engine->is_by_position) return status;
-    return io_queue_create(&l->queue, err);
+    if (status) return status;
+    return l->engine->is_by_position ? io_queue_create(&l->queue, err) : find_detours(l, err);
 }
 
 void load_pieces_free(load_job *l) {
     io_queue_destroy(l->queue);
+    for (size_t f = 0; l->files && f < l->ckpt->n_files; f++)
+        if (l->files[f].path != l->ckpt->by_address[f]->path) free((char *)l->files[f].path);
     free(l->files);
     free(l->sums);
     free(l->first_sum);

@@ -16,8 +16,14 @@
 #include "core/fail.h"
 #include "core/json.h"
 #include "step/folder.h"
+#include "step/hold.h"
 #include "step/list.h"
 #include "step/visibility.h"
+
+enum {
+    LOOKS = 100,  /* at a directory whose steps come and go */
+    LISTINGS = 4, /* of one that seems to have none */
+};
 
 static int compare_tensor_paths(const char *a, size_t a_bytes, const char *b, size_t b_bytes) {
     int order = memcmp(a, b, a_bytes < b_bytes ? a_bytes : b_bytes);
@@ -283,6 +289,19 @@ int step_checkpoint_join(dcp_checkpoint *ckpt, dcp_error *err) {
     return status;
 }
 
+static int is_no_step(int status) {
+    return status == DCP_ERR_NOT_FOUND || status == DCP_ERR_CORRUPT;
+}
+
+/* A listing that is made while a writer publishes one step and removes another may see neither. */
+static int find_newest(const char *dir, char *folder, dcp_error *err) {
+    uint64_t step;
+    int status = step_list_newest(dir, folder, &step, err);
+    for (int look = 1; look < LISTINGS && is_no_step(status); look++)
+        status = step_list_newest(dir, folder, &step, err);
+    return status;
+}
+
 /* The step's folder that `path` means. */
 static int resolve(const char *path, char *folder, dcp_error *err) {
     struct stat st;
@@ -297,7 +316,7 @@ static int resolve(const char *path, char *folder, dcp_error *err) {
                          "directory of steps",
                          path);
     if (step_folder_files(path, &n, &layout, NULL) && !step_name_read(path, &step))
-        return step_list_newest(path, folder, &step, err);
+        return find_newest(path, folder, err);
     if (strlen(path) >= PATH_MAX) return core_fail(err, DCP_ERR_ARG, "%.80s: too long", path);
     strcpy(folder, path);
     return DCP_OK;
@@ -324,8 +343,14 @@ int step_checkpoint_make_files(dcp_checkpoint *ckpt, size_t n, dcp_error *err) {
     ckpt->n_files = n;
     for (size_t i = 0; i < n; i++) {
         ckpt->files[i] = step_file_of(NULL);
+        if (ckpt->hold) ckpt->files[i].folder = ckpt->hold->folder_fd;
     }
     return DCP_OK;
+}
+
+/* Opens the step's folder on this rank. Where that fails, its files are opened by their paths. */
+static void hold_folder(dcp_checkpoint *ckpt, const char *folder, int locks) {
+    ckpt->hold = step_hold_open(folder, locks, &ckpt->gone);
 }
 
 /* The files of the folder, with their paths. */
@@ -349,6 +374,7 @@ static int find_shared(dcp_checkpoint *ckpt, const char *path, dcp_error *err) {
     if (ckpt->comm->rank == 0) {
         size_t n = 0;
         status = resolve(path, folder, err);
+        if (!status) hold_folder(ckpt, folder, 1);
         if (!status) status = step_folder_files(folder, &n, &ckpt->layout, err);
         head[0] = n;
         head[1] = ckpt->layout;
@@ -359,6 +385,7 @@ static int find_shared(dcp_checkpoint *ckpt, const char *path, dcp_error *err) {
     if (status) return status;
     ckpt->layout = (dcp_layout)head[1];
     ckpt->path = strdup(folder);
+    if (ckpt->comm->rank != 0) hold_folder(ckpt, folder, 0);
     status = name_files(ckpt, folder, head[0], err);
     if (!ckpt->path) status = core_fail_memory(err, PATH_MAX);
     return comm_agree(ckpt->comm, status, err);
@@ -389,6 +416,7 @@ static int name_folder(dcp_checkpoint *ckpt, const step_visibility *v, dcp_error
 static int take_visible(dcp_checkpoint *ckpt, const step_visibility *v, dcp_error *err) {
     uint64_t hidden = memchr(v->seen, 0, v->n) != NULL;
     ckpt->layout = v->layout;
+    if (memchr(v->seen, 1, v->n)) hold_folder(ckpt, v->folder, 1);
     int status = comm_agree(ckpt->comm, name_files(ckpt, v->folder, v->n, err), err);
     if (!status) status = comm_allreduce(ckpt->comm, &hidden, 1, DCP_REDUCE_MAX, err);
     ckpt->scattered = hidden != 0;
@@ -404,29 +432,53 @@ static int take_visible(dcp_checkpoint *ckpt, const step_visibility *v, dcp_erro
 static int find_private(dcp_checkpoint *ckpt, const char *own_path, dcp_error *err) {
     step_visibility v;
     int status = step_visibility_find(ckpt->comm, own_path, &v, err);
+    for (int look = 1; look < LISTINGS && is_no_step(status); look++) {
+        step_visibility_free(&v);
+        status = step_visibility_find(ckpt->comm, own_path, &v, err);
+    }
     if (!status) status = take_visible(ckpt, &v, err);
     step_visibility_free(&v);
     return status;
 }
 
+/* Collective. Whether to look again: on some rank what was found has lost its name since, so that
+ * it was no step of the directory any more by the time that it was held. */
+static int has_moved(dcp_checkpoint *ckpt, int *moved, dcp_error *err) {
+    uint64_t any = ckpt->hold ? !step_hold_is_named(ckpt->hold) : ckpt->gone != 0;
+    int status = comm_allreduce(ckpt->comm, &any, 1, DCP_REDUCE_MAX, err);
+    *moved = any != 0;
+    return status;
+}
+
+static int open_once(dcp_checkpoint *ckpt, const char *path, find_fn find, int *moved,
+                     dcp_error *err) {
+    dcp_error why = {0};
+    int status = find(ckpt, path, err);
+    for (size_t i = 0; i < ckpt->n_files && !status; i++)
+        status = share_tables(ckpt->comm, &ckpt->files[i], err);
+    if (!status) status = comm_agree(ckpt->comm, step_checkpoint_join(ckpt, err), err);
+    if (status == DCP_ERR_COMM || !has_moved(ckpt, moved, &why)) return status;
+    if (err) *err = why;
+    return why.status;
+}
+
 static int open_found(dcp_comm *comm, const char *path, find_fn find, dcp_checkpoint **out,
                       dcp_error *err) {
     if (!comm) return core_fail(err, DCP_ERR_ARG, "dcp_checkpoint_open: a communicator is needed");
-    dcp_checkpoint *ckpt = calloc(1, sizeof *ckpt);
-    int status = ckpt ? DCP_OK : core_fail_memory(err, sizeof *ckpt);
-    if (!out) status = core_fail(err, DCP_ERR_ARG, "dcp_checkpoint_open: out is NULL");
-    status = comm_agree(comm, status, err);
-    if (status) goto close_ckpt;
-    ckpt->comm = comm;
-    status = find(ckpt, path, err);
-    for (size_t i = 0; i < ckpt->n_files && !status; i++)
-        status = share_tables(comm, &ckpt->files[i], err);
-    if (!status) status = comm_agree(comm, step_checkpoint_join(ckpt, err), err);
-    if (status) goto close_ckpt;
-    *out = ckpt;
-    return DCP_OK;
-close_ckpt:
-    dcp_checkpoint_close(ckpt);
+    int status = DCP_OK, moved = 1;
+    for (int look = 0; look < LOOKS && moved; look++) {
+        dcp_checkpoint *ckpt = calloc(1, sizeof *ckpt);
+        moved = 0;
+        status = ckpt ? DCP_OK : core_fail_memory(err, sizeof *ckpt);
+        if (!out) status = core_fail(err, DCP_ERR_ARG, "dcp_checkpoint_open: out is NULL");
+        status = comm_agree(comm, status, err);
+        if (ckpt) ckpt->comm = comm;
+        if (!status) status = open_once(ckpt, path, find, &moved, err);
+        if (!status && (!moved || look + 1 == LOOKS))
+            *out = ckpt;
+        else
+            dcp_checkpoint_close(ckpt);
+    }
     return status;
 }
 
@@ -448,6 +500,7 @@ void dcp_checkpoint_close(dcp_checkpoint *ckpt) {
     free(ckpt->tensors);
     free(ckpt->tensor_paths);
     free(ckpt->datasets);
+    step_hold_close(ckpt->hold);
     free(ckpt->path);
     free(ckpt->json);
     free(ckpt->cache.data);

@@ -31,6 +31,8 @@ typedef struct step_block_cache {
 struct dcp_checkpoint {
     dcp_comm *comm; /* borrowed */
     char *path;
+    struct step_hold *hold; /* of the folder of that path; NULL: this rank could not open it */
+    int gone;               /* the folder was found, but had lost its name when it was opened */
     uint64_t step;
     dcp_layout layout;
     char *json;

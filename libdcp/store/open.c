@@ -16,6 +16,7 @@
 #include "redundancy/groups.h"
 #include "store/directory.h"
 #include "store/recycle.h"
+#include "store/retention.h"
 #include "store/store.h"
 
 #define LOCK_NAME ".lock"
@@ -248,6 +249,7 @@ void dcp_store_close(dcp_store *store) {
     if (!store) return;
     store_settle(store);
     if (store->attachment) store->attachment->free(store->attachment);
+    store_sweep(store);
     store_recycle_drop(store);
     if (store->lock_fd >= 0) close(store->lock_fd);
     if (store->dir_fd >= 0) close(store->dir_fd);

@@ -186,7 +186,9 @@ int store_publish(dcp_store *store, uint64_t step, const char *members_json, dcp
     store->abandon_pending = 0;
     store->newest_intact = step;
     store->has_intact = 1;
-    return store_retain(store, err);
+    status = store_retain(store, err);
+    store_sweep(store);
+    return status;
 }
 
 void store_rollback(dcp_store *store, uint64_t step) {

@@ -4,10 +4,16 @@
  * name is complete at every moment. */
 #include "store/retention.h"
 
+#include <dirent.h>
+#include <errno.h>
+#include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
 
 #include "comm/comm.h"
+#include "step/hold.h"
 #include "step/list.h"
 #include "store/directory.h"
 #include "store/recycle.h"
@@ -19,21 +25,74 @@ static int lose_name(dcp_store *store, const char *name, const char *trash, dcp_
     return store_sync(store, err);
 }
 
-int store_discard(dcp_store *store, const char *name, dcp_error *err) {
-    char trash[NAME_MAX + 1];
-    store_directory_free_name(store->dir_fd, ".trash-", name, trash);
-    int status = lose_name(store, name, trash, err);
-    if (status != DCP_OK) return status;
+/* The entries of a folder of the store's, or NULL. */
+static DIR *list_folder(const dcp_store *store, const char *name) {
+    int fd = openat(store->dir_fd, name, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+    DIR *dir = fd >= 0 ? fdopendir(fd) : NULL;
+    if (!dir && fd >= 0) close(fd);
+    return dir;
+}
+
+/* Whether a reader holds the step that this folder was, or one of those in it. */
+static int is_held(const dcp_store *store, const char *name) {
+    int held = step_hold_is_held(store->dir_fd, name);
+    DIR *dir = held ? NULL : list_folder(store, name);
+    struct dirent *e;
+    while (dir && !held && (e = readdir(dir))) {
+        char path[2 * PATH_MAX];
+        snprintf(path, sizeof path, "%s/%s", name, e->d_name);
+        held = e->d_type == DT_DIR && e->d_name[0] != '.' && step_hold_is_held(store->dir_fd, path);
+    }
+    if (dir) closedir(dir);
+    return held;
+}
+
+int store_remove_trash(dcp_store *store, const char *trash, dcp_error *err) {
+    if (is_held(store, trash)) {
+        store->has_trash = 1;
+        return DCP_OK;
+    }
     if (store_directory_remove(store->dir_fd, trash) != 0)
         return store_fail_errno(store, "cannot remove", trash, err);
     return DCP_OK;
 }
 
-/* The step goes; its files may serve the next save. */
-static int remove_step(dcp_store *store, const dcp_step *step, dcp_error *err) {
-    if (!store_recycle_is_written(store, step->step)) return store_discard(store, step->name, err);
+int store_discard(dcp_store *store, const char *name, dcp_error *err) {
+    char trash[NAME_MAX + 1];
+    store_directory_free_name(store->dir_fd, ".trash-", name, trash);
+    int status = lose_name(store, name, trash, err);
+    return status ? status : store_remove_trash(store, trash, err);
+}
+
+void store_sweep(dcp_store *store) {
+    DIR *dir = store->has_trash ? list_folder(store, ".") : NULL;
+    struct dirent *e;
+    dcp_error err;
+    store->has_trash = 0;
+    while (dir && (e = readdir(dir)))
+        if (strncmp(e->d_name, ".trash-", 7) == 0 && strcmp(e->d_name, RECYCLE_FOLDER) != 0 &&
+            store_remove_trash(store, e->d_name, &err))
+            store_log(store, DCP_LOG_WARNING, "a removed step's files stay: %s", err.message);
+    if (dir) closedir(dir);
+}
+
+/* The step goes; its files may serve the next save. A reader that has come to hold it meanwhile
+ * still reads them. */
+static int recycle_step(dcp_store *store, const dcp_step *step, dcp_error *err) {
     store_recycle_drop(store);
-    return lose_name(store, step->name, RECYCLE_FOLDER, err);
+    int status = lose_name(store, step->name, RECYCLE_FOLDER, err);
+    if (status || !step_hold_is_held(store->dir_fd, RECYCLE_FOLDER)) return status;
+    return store_discard(store, RECYCLE_FOLDER, err);
+}
+
+static int remove_step(dcp_store *store, const dcp_step *step, dcp_error *err) {
+    if (step_hold_is_held(store->dir_fd, step->name)) {
+        store_log(store, DCP_LOG_INFO, "%s/%s stays while a reader holds it", store->dir,
+                  step->name);
+        return DCP_OK;
+    }
+    return store_recycle_is_written(store, step->step) ? recycle_step(store, step, err)
+                                                       : store_discard(store, step->name, err);
 }
 
 /* The newest step before *step (UINT64_MAX: of all) that every node has complete, into *step;

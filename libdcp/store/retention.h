@@ -9,11 +9,20 @@ int store_abandon(dcp_store *store, dcp_error *err);
 /* Collective: sets the steps after store->continue_from aside now, not at the next publication. */
 int store_set_aside(dcp_store *store, dcp_error *err);
 
-/* Moves the entry out of the way so that it is no step any more, durably, then removes it. */
+/* Moves the entry out of the way so that it is no step any more, durably, then removes it; where a
+ * reader holds it, store_sweep does that later. */
 int store_discard(dcp_store *store, const char *name, dcp_error *err);
 
-/* Collective: leaders remove the steps that options.keep does not keep, and log where that fails.
- */
+/* Removes the entry, which has lost its name; where a reader holds it, or one of the folders in it,
+ * store_sweep does that later. */
+int store_remove_trash(dcp_store *store, const char *trash, dcp_error *err);
+
+/* Removes what readers held when it was discarded, and hold no more. On ranks that don't lead,
+ * nothing. */
+void store_sweep(dcp_store *store);
+
+/* Collective: leaders remove the steps that options.keep does not keep, but for those that a reader
+ * holds, and log where that fails. */
 int store_retain(dcp_store *store, dcp_error *err);
 
 /* While a step is pinned, `keep` leaves it. Only while no save of the store is in flight. */

@@ -29,6 +29,7 @@ struct dcp_store {
     int abandon_pending;
     uint64_t newest_intact; /* the one loaded or saved last */
     int has_intact;
+    int has_trash;             /* removed steps that readers held: see store_sweep */
     uint64_t pins[STORE_PINS]; /* steps that `keep` leaves */
     size_t n_pins;
     store_written marks[STORE_WRITTEN]; /* in turn */

@@ -21,6 +21,7 @@
 #include "step/about.h"
 #include "step/checkpoint.h"
 #include "step/folder.h"
+#include "step/hold.h"
 #include "verify/checksums.h"
 
 /* A step being verified. */
@@ -400,6 +401,7 @@ int dcp_verify_with(dcp_comm *comm, const char *path, const dcp_verify_options *
         status = core_fail_memory(err, PATH_MAX);
     status = comm_agree(comm, status, err);
     if (!status) {
+        v.ckpt->hold = step_hold_open(path, 1, &v.ckpt->gone);
         v.redundancy_bytes = redundancy_parity_bytes(path);
         status = check_step(&v, path, err);
     }

@@ -243,21 +243,25 @@ static void remove_empty(const char *dst) {
     if (n == 0 && unlink(lock) == 0) rmdir(dst);
 }
 
+/* Closes the checkpoint: where it is the step that is replaced, the store removes it at its own
+ * close. */
 static int reshard(const launch *job, const reshard_request *s, dcp_checkpoint *ckpt) {
     dcp_error err = {0};
-    dcp_store *store;
-    uint64_t memory = 0;
+    dcp_store *store = NULL;
+    uint64_t memory = 0, step = dcp_checkpoint_step(ckpt);
     dcp_store_options options = {.replace = s->force, .keep_latest = 1, .tool = "dcp-reshard"};
     int is_new = access(s->dst, F_OK) != 0;
     int status = launch_worst(job, divide_memory(s, ckpt, job->size, &memory));
-    if (status) return status;
-    if (dcp_store_open(job->comm, s->dst, &options, &store, &err)) return program_report(&err);
-    status = rewrite(s, ckpt, store, memory);
+    if (!status && dcp_store_open(job->comm, s->dst, &options, &store, &err))
+        status = program_report(&err);
+    if (store) status = rewrite(s, ckpt, store, memory);
+    dcp_checkpoint_close(ckpt);
+    if (!store) return status;
     dcp_store_close(store);
     if (status && is_new && job->rank == 0) remove_empty(s->dst);
     if (status == 0 && job->rank == 0)
-        printf("%s/step-%08" PRIu64 ": %s, %d file%s\n", s->dst, dcp_checkpoint_step(ckpt),
-               s->layout_name, s->layout == DCP_LAYOUT_SHARDED ? s->mesh.world : 1,
+        printf("%s/step-%08" PRIu64 ": %s, %d file%s\n", s->dst, step, s->layout_name,
+               s->layout == DCP_LAYOUT_SHARDED ? s->mesh.world : 1,
                s->layout == DCP_LAYOUT_SHARDED && s->mesh.world > 1 ? "s" : "");
     return status;
 }
@@ -284,9 +288,8 @@ static int run_reshard(const launch *job, reshard_request *s) {
     int status = job->rank == 0 ? check_dst(s, ckpt) : 0;
     if (!status && job->rank == 0) status = rank_mesh_check_rules(&s->mesh, ckpt);
     status = launch_worst(job, status);
-    if (status == 0 && !s->dry_run)
-        status = reshard(job, s, ckpt);
-    else if (status == 0)
+    if (status == 0 && !s->dry_run) return reshard(job, s, ckpt);
+    if (status == 0)
         status = launch_worst(job, job->rank == 0 ? print_plan(s, ckpt, job->size) : 0);
     dcp_checkpoint_close(ckpt);
     return status;

@@ -21,6 +21,7 @@ class Scene:
     save: tuple
     old: tuple
     new: str
+    held: str = ""  # the step that a reader has open meanwhile
 
 
 SCENES = {
@@ -28,11 +29,13 @@ SCENES = {
     "replace": Scene((("1",), ("2",)), ("2", "new", "replace"), ("2",), "2 new"),
     "keep": Scene((("1",), ("2",), ("3",)), ("4", "keep=2"), ("3",), "4"),
     "back": Scene((("1",), ("2",), ("3",)), ("2", "new", "back=1"), ("3", "1"), "2 new"),
+    "read": Scene((("1",), ("2",), ("3",)), ("4", "keep=2"), ("3",), "4", "1"),
+    "reread": Scene((("1",), ("2",)), ("2", "new", "replace"), ("2",), "2 new", "2"),
     "frozen": Scene((("1", "frozen"),), ("4", "frozen", "earlier=2"), ("3",), "4"),
     "spare": Scene((("1",),), ("5", "keep=1", "earlier=3"), ("4",), "5"),
     "lost": Scene((("1",), ("2",)), (), ("1",), "2"),
 }
-PUBLICATIONS = ("replace", "keep", "back")
+PUBLICATIONS = ("replace", "keep", "back", "read", "reread")
 REDUNDANCY = {"partner": "partner", "rs1": "rs(1)", "rs2": "rs(2)"}
 LOSERS = 4  # ranks that save what is lost then, each on a node
 
@@ -62,7 +65,7 @@ class Config:
 
     def old(self):
         """What may load after a kill, but the new step. Nodes can't replace a step all at once."""
-        older = ("1",) if self.scene == "replace" and self.is_private() else ()
+        older = ("1",) if self.scene in ("replace", "reread") and self.is_private() else ()
         return SCENES[self.scene].old + older
 
     def is_basic(self):

@@ -9,6 +9,7 @@ short write, and a disk that is full or dead from there on. After each case:
   - a save that failed says so, and the old step loads, bit for bit; one that succeeded left the new
     step; else (killed, or a dead disk) either may be there, whole, never a mix;
   - a failed save left nothing behind, before anybody cleans, and works when asked for again;
+  - a step that a reader had open all the time loads as it was;
   - it loads on another number of ranks, every byte of every step verifies, left-overs are gone at
     the next start, and the next save works (crash_state next).
 Stores with redundancy lose the files of a step, or whole nodes, as well: what the remaining files
@@ -22,6 +23,7 @@ synced after the last change and before the rename, and the directory after it.
 Exit status: 0 where all cases are as they must be, else 1.
 """
 import argparse
+import contextlib
 import concurrent.futures
 import fnmatch
 import itertools
@@ -35,7 +37,8 @@ import zlib
 
 from crash_cases import (FAULTS, LOSERS, PUBLICATIONS, SCENES, STICKY, Call, Case, Failed,
                          can_be_rebuilt, check_order, configs, losses, lost_nodes)
-from crash_programs import Place, Programs, enter_namespace, mount_xfs, wait_for_ranks
+from crash_mounts import Unavailable, enter_namespace, mount_image
+from crash_programs import Place, Programs, Reader, set_environment, wait_for_ranks
 from crash_report import ROOT, Journal, Tally, describe_build, quiet, record
 
 
@@ -44,9 +47,8 @@ class Matrix:
         self.programs = programs
         self.scratch = tempfile.mkdtemp(prefix="dcp_matrix.", dir=scratch)
         self.places = {"disk": Place(self.scratch, programs), "memory": Place("/dev/shm", programs)}
-        image = mount_xfs(self.scratch)
-        if image:
-            self.places["xfs"] = Place(image, programs)
+        with contextlib.suppress(Unavailable):
+            self.places["xfs"] = Place(mount_image("xfs", self.scratch), programs)
 
     def close(self):
         for place in self.places.values():
@@ -63,11 +65,14 @@ class Matrix:
             env |= {"INJECT_FROM": f".tmp-step-{int(SCENES[config.scene].save[0]):08}"}
         words = config.words()
         words += ["again"] if settings.get("fault") not in (None, *STICKY) else []
+        reader = Reader(self.programs, config, store) if SCENES[config.scene].held else None
         try:
             return self.programs.ranks(2, ["save", store, *words], env,
                                        config.program(self.programs))
         finally:
             wait_for_ranks(control)
+            if reader:
+                reader.end()
 
     def calls(self, config):
         """Of both ranks, in a save that nothing happens to."""
@@ -239,13 +244,7 @@ def parse():
 
 def main():
     options = parse()
-    settings = {"OMPI_ALLOW_RUN_AS_ROOT": "1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1",
-                "OMP_NUM_THREADS": "1", "OMPI_MCA_hwloc_base_binding_policy": "none",
-                "OMPI_MCA_odls_base_sigkill_timeout": "0",  # the other ranks end at once
-                "OMPI_MCA_mpi_yield_when_idle": "1",
-                "OMPI_MCA_pml": "ob1", "OMPI_MCA_btl": "self,vader",  # starts in half the time
-                "HWLOC_COMPONENTS": "-linuxio,-pci"}  # and that in three quarters
-    os.environ.update({k: v for k, v in settings.items() if k not in os.environ})
+    set_environment()
     enter_namespace()
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # the folders go then, too
     start, built = time.monotonic(), describe_build()

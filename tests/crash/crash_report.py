@@ -75,6 +75,8 @@ Faults: `kill` is SIGKILL of one rank, `killall` of both; `full` and `dead` are 
 operation N on; `short` is a write that does half. Engine `pwrite` is direct where io_uring is refused.
 Stores: `nodes` has a directory a rank, `partner`, `rs1` and `rs2` (K = 1, 2) have redundancy besides;
 `tiers` is a list of `partner` and a shared store that is filled from it in the background.
+`read` and `reread` are as `keep` and `replace`, but a reader has the step open that goes, and loads it
+afterwards.
 "Old step loads": the save failed, or was killed before it was published. "New": it was done in spite
 of the fault, or killed after that; of lost files: they were rebuilt. "Clear error": nothing is left
 that could be rebuilt.

@@ -4,6 +4,8 @@
  *                                       must be, verifies every byte, and prints the step
  *   crash_state next DIR [WORDS]        does that, verifies all other steps as well, then saves the
  *                                       step after it and checks that
+ *   crash_state hold DIR STEP [WORDS]   opens that step, prints "held", waits until its input ends,
+ *                                       loads the step then and compares it
  * WORDS, in any order:
  *   sharded, mpio   layout and engine
  *   few       a dozen tensors, half as large as all
@@ -104,12 +106,11 @@ static int open_newest(dcp_comm *comm, const wish *w, dcp_checkpoint **ckpt, dcp
                                  : dcp_checkpoint_open(comm, w->dir, ckpt, err);
 }
 
-static int load_newest(const scratch *s, const wish *w, found *f) {
+/* Loads what is open, and compares it with what its content must be. */
+static int load_open(const scratch *s, const wish *w, dcp_checkpoint *ckpt, found *f) {
     given g;
     held h;
-    dcp_checkpoint *ckpt;
     dcp_error err = {0};
-    if (open_newest(s->comm, w, &ckpt, &err)) return report(s, &err);
     const char *salt = strstr(dcp_checkpoint_json(ckpt), "\"salt\":");
     CHECK(salt);
     *f = (found){dcp_checkpoint_step(ckpt), strtoull(salt + 7, NULL, 10)};
@@ -117,12 +118,38 @@ static int load_newest(const scratch *s, const wish *w, found *f) {
     held_make(&h, &g, w->few ? FEW_COLUMNS : COLUMNS, s->rank, s->size, 0);
     if (dcp_load(ckpt, h.state, NULL, &err)) return report(s, &err);
     int bad = !held_is_given(&h, &g);
-    if (s->rank == 0 && !w->store.private_dirs && dcp_verify(dcp_checkpoint_path(ckpt), NULL, &err))
-        bad = report(s, &err);
     held_free(&h);
     given_free(&g);
+    return agreed(s, bad);
+}
+
+static int load_newest(const scratch *s, const wish *w, found *f) {
+    dcp_checkpoint *ckpt;
+    dcp_error err = {0};
+    if (open_newest(s->comm, w, &ckpt, &err)) return report(s, &err);
+    int bad = load_open(s, w, ckpt, f);
+    if (s->rank == 0 && !w->store.private_dirs && dcp_verify(dcp_checkpoint_path(ckpt), NULL, &err))
+        bad = report(s, &err);
     dcp_checkpoint_close(ckpt);
     return agreed(s, bad);
+}
+
+static int hold(const scratch *s, const wish *w) {
+    found f;
+    wish one = *w;
+    dcp_checkpoint *ckpt;
+    dcp_error err = {0};
+    snprintf(one.dir, sizeof one.dir, "%.*s/step-%08d", PATH_MAX - 32, w->dir, (int)w->step);
+    if (open_newest(s->comm, &one, &ckpt, &err)) return report(s, &err);
+    if (s->rank == 0) {
+        puts("held");
+        fflush(stdout);
+        while (getchar() != EOF) continue;
+    }
+    agreed(s, 0); /* the others wait for that */
+    int bad = load_open(s, &one, ckpt, &f);
+    dcp_checkpoint_close(ckpt);
+    return bad ? bad : agreed(s, f.salt != w->step);
 }
 
 static int check(const scratch *s, const wish *w, found *f) {
@@ -252,11 +279,15 @@ static void take_word(wish *w, const char *word) {
     if (number_in(word, "back=")) w->back = number_in(word, "back=");
 }
 
+static int takes_step(const char *command) {
+    return !strcmp(command, "save") || !strcmp(command, "hold");
+}
+
 static int run(const scratch *s, int argc, char **argv) {
     found f;
     wish w = {.store = {.log = log_line}};
     int words = 3;
-    if (!strcmp(argv[1], "save")) w.step = w.salt = strtoull(argv[words++], NULL, 10);
+    if (takes_step(argv[1])) w.step = w.salt = strtoull(argv[words++], NULL, 10);
     for (int i = words; i < argc; i++) take_word(&w, argv[i]);
     if (w.store.redundancy) w.store.private_dirs = 1;
     if (w.store.private_dirs) w.how.layout = DCP_LAYOUT_SHARDED;
@@ -265,13 +296,14 @@ static int run(const scratch *s, int argc, char **argv) {
     else
         snprintf(w.dir, sizeof w.dir, "%s", argv[2]);
     if (!strcmp(argv[1], "check")) return check(s, &w, &f);
+    if (!strcmp(argv[1], "hold")) return hold(s, &w);
     return !strcmp(argv[1], "next") ? next(s, &w) : save(s, &w);
 }
 
 int main(int argc, char **argv) {
     int launched = getenv("OMPI_COMM_WORLD_SIZE") != NULL, level;
     scratch s = {.size = 1};
-    if (argc < 3 || (!strcmp(argv[1], "save") && argc < 4)) return 2;
+    if (argc < 3 || (takes_step(argv[1]) && argc < 4)) return 2;
     if (launched) MPI_Init_thread(&argc, &argv, MPI_THREAD_MULTIPLE, &level);
     CHECK(dcp_comm_self(&s.self, NULL) == DCP_OK);
     if (launched)

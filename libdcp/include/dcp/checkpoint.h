@@ -15,6 +15,11 @@ typedef struct dcp_checkpoint dcp_checkpoint;
  * layout. Collective over `comm` (which is borrowed until the close): rank 0 reads and checks the
  * tables, all ranks get them. No tensor is read. Files of shards are opened when they are read, and
  * at most a quarter of the files that the process may open (RLIMIT_NOFILE) stay open.
+ * Until the close the step is held, by a lock on its about.json: no writer of the store removes its
+ * files, and a load reads them also where a save has replaced the step. A child of fork holds
+ * nothing. On file systems without locks there are no holds: a step that `keep` removes is lost to
+ * its reader. A step that goes while it is being opened is looked for again: the newest one then,
+ * or the one of that name.
  * DCP_ERR_NOT_FOUND: no such folder, or no complete step in it. DCP_ERR_CORRUPT: a table's checksum
  * or bounds are wrong, or the file's size is, or the folder is named as another step's.
  * DCP_ERR_VERSION: written by a newer format. */
@@ -153,11 +158,12 @@ typedef struct dcp_verify_options {
     void *ctx;
 } dcp_verify_options;
 
-/* Reads every byte of the step's folder `path` and checks it, with about.json and redundancy files.
- * Of a private store's step: what this node has of it, which can't show that the nodes' shards
- * together are one state. Not collective. DCP_OK: intact. DCP_ERR_CORRUPT: damage was reported
- * through on_damage. Other statuses: the check itself could not be done. A thread for each core
- * that the process may use, 32 at most, with 16 MiB of memory each, reads past the page cache. */
+/* Reads every byte of the step's folder `path`, which it holds meanwhile, and checks it, with
+ * about.json and redundancy files. Of a private store's step: what this node has of it, which can't
+ * show that the nodes' shards together are one state. Not collective. DCP_OK: intact.
+ * DCP_ERR_CORRUPT: damage was reported through on_damage. Other statuses: the check itself could
+ * not be done. A thread for each core that the process may use, 32 at most, with 16 MiB of memory
+ * each, reads past the page cache. */
 DCP_API int dcp_verify(const char *path, const dcp_verify_options *options, dcp_error *err);
 /* The same, where several ranks that see the same files share the reading. Collective; the
  * functions of `options` are called on rank 0 alone, and all ranks return the same status. */

@@ -15,7 +15,8 @@ typedef struct dcp_store dcp_store;
 
 typedef struct dcp_store_options {
     /* Complete steps that stay after a save; 0: all. On local file systems one more stays until the
-     * next save, or the close, in `.trash-spare`, for that save to write over. */
+     * next save, or the close, in `.trash-spare`, for that save to write over. Steps that a
+     * reader holds (dcp_checkpoint_open) stay besides, and go after a later save. */
     uint32_t keep;
     /* A save of a step that exists replaces it; 0: DCP_ERR_STATE. On several nodes (private_dirs) a
      * kill at the moment of publication may leave neither of the two, only older steps. */
