@@ -6,9 +6,13 @@
 #include <limits.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
-int io_publish_sync(int folder_fd) { return fsync(folder_fd) && errno != EINVAL ? -1 : 0; }
+/* What file systems answer that have nothing to do for a folder. */
+static int is_needless(int code) { return code == EINVAL || code == EOPNOTSUPP || code == ENOSYS; }
+
+int io_publish_sync(int folder_fd) { return fsync(folder_fd) && !is_needless(errno) ? -1 : 0; }
 
 int io_publish_sync_parent(const char *path) {
     char parent[PATH_MAX] = ".";
@@ -21,8 +25,17 @@ int io_publish_sync_parent(const char *path) {
     return errno = code, result;
 }
 
+/* Whether the name is that of the open file: another writer may have made a file of that name. */
+static int is_name_of(int fd, const char *path) {
+    struct stat open_one, named;
+    if (fstat(fd, &open_one) || lstat(path, &named)) return 0;
+    return open_one.st_dev == named.st_dev && open_one.st_ino == named.st_ino;
+}
+
 int io_publish_file(int fd, const char *tmp, const char *path) {
-    if (fsync(fd) || rename(tmp, path)) return -1;
+    if (fsync(fd)) return -1;
+    if (!is_name_of(fd, tmp)) return errno = EBUSY, -1;
+    if (rename(tmp, path)) return -1;
     return io_publish_sync_parent(path);
 }
 

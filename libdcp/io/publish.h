@@ -10,7 +10,7 @@ int io_publish_sync(int folder_fd);
 int io_publish_sync_parent(const char *path);
 
 /* Gives the file that is open as `fd`, and written in full, the name `path` in place of `tmp`: it
- * is durable on return. */
+ * is durable on return. EBUSY: another file has the name `tmp` by now. */
 int io_publish_file(int fd, const char *tmp, const char *path);
 
 /* Gives `tmp` the name `name`, which something else has; both are entries of the folder dir_fd.

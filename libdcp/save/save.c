@@ -174,13 +174,14 @@ int save_run(dcp_store *store, const save_request *r, move_progress *progress, d
     int status = store_begin(store, r->step, folder, err);
     if (status) {
         if (status != DCP_ERR_STATE) store_rollback(store, r->step);
-        return status;
+        return store_find_cause(store, status, err);
     }
     report->plan_s += move_progress_phase(progress, DCP_PHASE_PLAN, start, core_clock_now());
     status = write_step(store, r, plan, folder, progress, plan->begin, report, err);
     if (status) {
         save_context_reset(kept, status);
         store_rollback(store, r->step);
+        status = store_find_cause(store, status, err);
     }
     report->total_s = move_progress_phase(progress, DCP_PHASE_ALL, plan->begin, core_clock_now());
     return status;

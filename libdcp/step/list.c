@@ -50,6 +50,19 @@ static int is_suffix(const char *text) {
     return text[1 + strspn(text + 1, "0123456789")] == '\0';
 }
 
+/* "." and 16 hex digits: what a partial step's name ends with where writers have names of their
+ * own, as another one may still be running. */
+static int is_identity(const char *text) {
+    return text[0] == '.' && strspn(text + 1, "0123456789abcdef") == 16 && text[17] == '\0';
+}
+
+static int is_ending(const char *text, dcp_step_kind kind) {
+    if (!*text) return 1;
+    return kind == DCP_STEP_COMPLETE  ? 0
+           : kind == DCP_STEP_PARTIAL ? is_identity(text)
+                                      : is_suffix(text);
+}
+
 static int parse_name(const char *name, dcp_step *out) {
     static const struct {
         const char *prefix;
@@ -65,8 +78,7 @@ static int parse_name(const char *name, dcp_step *out) {
     step_name_write(made, kinds[k].prefix, step);
     size_t length = strlen(made);
     if (strncmp(name, made, length) != 0) return 0;
-    if (name[length] && (kinds[k].kind != DCP_STEP_ABANDONED || !is_suffix(name + length)))
-        return 0;
+    if (!is_ending(name + length, kinds[k].kind)) return 0;
     out->step = step;
     out->kind = kinds[k].kind;
     memcpy(out->name, name, strlen(name) + 1);

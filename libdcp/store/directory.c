@@ -18,7 +18,8 @@
 #include "io/publish.h"
 
 #define DEEPEST 16 /* a step's folder is flat; what lies deeper than this is not ours to remove */
-#define ROOM 256   /* for a step's folder and the longest name of a file in it */
+#define LONGEST_BASE 200 /* leaves room in a name for a prefix and a number */
+#define ROOM 256         /* for a step's folder and the longest name of a file in it */
 
 int store_directory_has(int dir_fd, const char *name) {
     struct stat st;
@@ -26,9 +27,9 @@ int store_directory_has(int dir_fd, const char *name) {
 }
 
 void store_directory_free_name(int dir_fd, const char *prefix, const char *base, char *name) {
-    snprintf(name, NAME_MAX + 1, "%s%s", prefix, base);
+    snprintf(name, NAME_MAX + 1, "%s%.*s", prefix, LONGEST_BASE, base);
     for (unsigned k = 1; store_directory_has(dir_fd, name); k++)
-        snprintf(name, NAME_MAX + 1, "%s%s.%u", prefix, base, k);
+        snprintf(name, NAME_MAX + 1, "%s%.*s.%u", prefix, LONGEST_BASE, base, k);
 }
 
 static int is_dot(const char *name) { return strcmp(name, ".") == 0 || strcmp(name, "..") == 0; }
@@ -48,13 +49,13 @@ static int remove_below(int parent_fd, const char *name, int depth) {
     if (errno != EISDIR && errno != EPERM) return -1;
     if (depth == DEEPEST) return errno = ENOTEMPTY, -1;
     int fd = openat(parent_fd, name, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
-    if (fd < 0) return -1;
+    if (fd < 0) return errno == ENOENT ? 0 : -1;
     DIR *folder = fdopendir(fd);
     if (!folder) return close(fd), errno = ENOMEM, -1;
     int result = remove_entries(folder, depth + 1), code = errno;
     closedir(folder);
     if (result != 0) return errno = code, -1;
-    return unlinkat(parent_fd, name, AT_REMOVEDIR);
+    return unlinkat(parent_fd, name, AT_REMOVEDIR) && errno != ENOENT ? -1 : 0;
 }
 
 int store_directory_remove(int dir_fd, const char *name) { return remove_below(dir_fd, name, 0); }

@@ -1,9 +1,6 @@
 /* Opening a store. All ranks take part, but each directory is touched by its leader alone, which
  * holds the lock for as long as the store is open; other ranks know only the directory's absolute
  * path. A shared store is a private one with a single node. */
-#include <dirent.h>
-#include <errno.h>
-#include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -15,65 +12,13 @@
 #include "plan/agreement.h"
 #include "redundancy/groups.h"
 #include "store/directory.h"
-#include "store/recycle.h"
+#include "store/leftovers.h"
+#include "store/lock.h"
 #include "store/retention.h"
 #include "store/store.h"
+#include "store/writer_folder.h"
 
-#define LOCK_NAME ".lock"
-
-static int fail_busy(int fd, const char *dir, dcp_error *err) {
-    char text[320] = {0}, host[256];
-    long pid;
-    ssize_t n = pread(fd, text, sizeof text - 1, 0);
-    if (n > 0 && sscanf(text, "%255s %ld", host, &pid) == 2)
-        return core_fail(err, DCP_ERR_BUSY,
-                         "%s is in use by another writer, process %ld on host %s: end it or choose "
-                         "another directory",
-                         dir, pid, host);
-    return core_fail(err, DCP_ERR_BUSY,
-                     "%s is in use by another writer that has just begun: end it or choose another "
-                     "directory",
-                     dir);
-}
-
-static int name_holder(int fd) {
-    char host[256] = "unknown", text[320];
-    gethostname(host, sizeof host - 1);
-    int bytes = snprintf(text, sizeof text, "%s %ld\n", host, (long)getpid());
-    if (pwrite(fd, text, (size_t)bytes, 0) != bytes) return -1;
-    return ftruncate(fd, bytes);
-}
-
-/* Takes the lock file; the lock lives as long as *lock_fd is open. DCP_ERR_BUSY: another writer
- * holds it. It belongs to the open file, not to a name or a text in it: it ends with the process,
- * however that ends. The text is for people and for the message of the writer that comes second. */
-static int take_lock(int dir_fd, const char *dir, int *lock_fd, dcp_error *err) {
-    int fd =
-        openat(dir_fd, LOCK_NAME, O_RDWR | O_CREAT | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC, 0666);
-    if (fd < 0) return core_fail_errno(err, "cannot make " LOCK_NAME " in", dir);
-    int status;
-    struct flock whole = {.l_type = F_WRLCK, .l_whence = SEEK_SET};
-    if (fcntl(fd, F_OFD_SETLK, &whole) != 0) {
-        if (errno == EAGAIN || errno == EACCES)
-            status = fail_busy(fd, dir, err);
-        else
-            status = core_fail_errno(err, "cannot lock " LOCK_NAME " in", dir);
-        goto close_file;
-    }
-    if (name_holder(fd) != 0) {
-        status = core_fail_errno(err, "cannot write " LOCK_NAME " in", dir);
-        goto close_file;
-    }
-    *lock_fd = fd;
-    return DCP_OK;
-close_file:
-    close(fd);
-    return status;
-}
-
-/* Which directory a rank has. The kernel that runs, the file system's device and the inode tell:
- * so ranks in different mount namespaces of one host are told apart, or found to be together, by
- * what they see. */
+/* Which directory a rank has: the host, the file system's device and the inode tell. */
 typedef struct directory_id {
     comm_place host;
     uint64_t device, inode, rank;
@@ -132,30 +77,11 @@ free_all:
     return status;
 }
 
-/* Removes what a killed writer left, and logs it. */
-static void remove_left_overs(dcp_store *store) {
-    DIR *stream = opendir(store->dir);
-    if (!stream) return;
-    struct dirent *entry;
-    dcp_error err;
-    while ((entry = readdir(stream))) {
-        if (strncmp(entry->d_name, ".tmp-", 5) && strncmp(entry->d_name, ".trash-", 7)) continue;
-        if (store_directory_remove(store->dir_fd, entry->d_name) == 0) {
-            store_log(store, DCP_LOG_INFO, "removed %s/%s, which a killed writer left", store->dir,
-                      entry->d_name);
-        } else {
-            store_fail_errno(store, "cannot remove", entry->d_name, &err);
-            store_log(store, DCP_LOG_WARNING, "a killed writer's rest stays: %s", err.message);
-        }
-    }
-    closedir(stream);
-}
-
 static dcp_store *make_store(dcp_comm *comm, const dcp_store_options *options) {
     dcp_store *store = calloc(1, sizeof *store);
     if (!store) return NULL;
     store->comm = comm;
-    store->dir_fd = store->lock_fd = -1;
+    store->dir_fd = -1;
     store->nodes = 1;
     if (options) store->options = *options;
     store->options.redundancy = NULL;
@@ -180,13 +106,33 @@ static int take_directory(dcp_store *store, dcp_error *err) {
         return DCP_OK;
     }
     dcp_error why;
-    int status = take_lock(store->dir_fd, store->dir, &store->lock_fd, &why);
+    int status = store_lock_take(store->dir_fd, store->dir, store->writer, store->options.take_over,
+                                 &store->lock, &why);
     if (status == DCP_ERR_BUSY && store->nodes > 1)
         return core_fail(err, status, "%s; a private store needs a directory of its own a node",
                          why.message);
     if (status != DCP_OK) return core_fail(err, status, "%s", why.message);
-    remove_left_overs(store);
+    if (!store_lock_excludes(store->lock))
+        store_log(
+            store, DCP_LOG_WARNING,
+            "%s: its file system has no locks that exclude others: a second writer is noticed "
+            "only at a save",
+            store->dir);
     return DCP_OK;
+}
+
+/* Collective: one identity for all leaders, known to all ranks. */
+static int make_writer(dcp_store *store, dcp_error *err) {
+    if (store->comm->rank == 0) store_writer_make_id(store->writer);
+    return comm_broadcast(store->comm, store->writer, sizeof store->writer, 0, err);
+}
+
+/* Collective: whether ranks must have temporary names of their own. */
+static int agree_on_names(dcp_store *store, dcp_error *err) {
+    uint64_t contested = store->lock && store_lock_is_contested(store->lock);
+    int status = comm_allreduce(store->comm, &contested, 1, DCP_REDUCE_MAX, err);
+    store->is_contested = contested != 0;
+    return status;
 }
 
 static int read_redundancy(const dcp_store *store, const char *text, redundancy_spec *spec,
@@ -222,7 +168,11 @@ static int open_store(dcp_store *store, const char *dir, const char *redundancy,
     if (status == DCP_OK && spec.kind != REDUNDANCY_NONE)
         status =
             redundancy_groups_collect(comm, &spec, (uint64_t)store->leader, &store->groups, err);
+    if (status == DCP_OK) status = make_writer(store, err);
     if (status == DCP_OK) status = comm_agree(comm, take_directory(store, err), err);
+    if (status == DCP_OK) status = agree_on_names(store, err);
+    if (status == DCP_OK && store_leads(store)) store_writer_folder_make(store);
+    if (status == DCP_OK) status = store_leftovers_clear(store, err);
     if (status == DCP_OK && !store->options.private_dirs)
         status = comm_broadcast(comm, store->dir, PATH_MAX, 0, err);
     return status;
@@ -250,8 +200,8 @@ void dcp_store_close(dcp_store *store) {
     store_settle(store);
     if (store->attachment) store->attachment->free(store->attachment);
     store_sweep(store);
-    store_recycle_drop(store);
-    if (store->lock_fd >= 0) close(store->lock_fd);
+    if (store->lock && store_lock_is_own(store->lock)) store_writer_folder_drop(store);
+    store_lock_release(store->lock);
     if (store->dir_fd >= 0) close(store->dir_fd);
     redundancy_groups_free(store->groups);
     free((char *)store->options.tool);

@@ -21,10 +21,11 @@
 #include "step/about.h"
 #include "step/list.h"
 #include "store/directory.h"
+#include "store/lock.h"
 #include "store/recycle.h"
 #include "store/retention.h"
+#include "store/writer_folder.h"
 
-#define LATEST_TMP ".tmp-latest"
 
 /* DCP_ERR_STATE where the step is on every node and must not be replaced. A step that only some
  * nodes have is left of a publication that was cut off. */
@@ -47,23 +48,36 @@ static int check_free(dcp_store *store, uint64_t step, dcp_error *err) {
                      store->dir, name);
 }
 
+/* The temporary folder, which no other writer has: see store/lock.h. */
+static void name_tmp(const dcp_store *store, uint64_t step, char name[NAME_MAX + 1]) {
+    step_name_write(name, ".tmp-", step);
+    if (!store->is_contested) return;
+    strcat(name, ".");
+    strcat(name, store->writer);
+}
+
 static int make_tmp(dcp_store *store, uint64_t step, dcp_error *err) {
-    char tmp[64];
-    step_name_write(tmp, ".tmp-", step);
-    if (store_directory_remove(store->dir_fd, tmp) != 0)
-        return store_fail_errno(store, "cannot remove", tmp, err);
+    char tmp[NAME_MAX + 1];
+    name_tmp(store, step, tmp);
+    int status = store_clear(store, tmp, err);
+    if (status != DCP_OK) return status;
     if (mkdirat(store->dir_fd, tmp, 0777) != 0)
         return store_fail_errno(store, "cannot make directory", tmp, err);
-    return DCP_OK;
+    return store_writer_folder_ready(store, err);
 }
 
 static void tmp_path_of(const dcp_store *store, uint64_t step, char *path) {
-    step_name_path(store->dir, ".tmp-", step, path, NULL); /* open.c left room for it */
+    char tmp[NAME_MAX + 1];
+    name_tmp(store, step, tmp);
+    snprintf(path, PATH_MAX, "%s/%s", store->dir, tmp); /* open.c left room for it */
 }
 
 int store_begin(dcp_store *store, uint64_t step, char *tmp_path, dcp_error *err) {
-    int status = check_free(store, step, err);
-    if (status == DCP_OK && store_leads(store)) status = make_tmp(store, step, err);
+    int leads = store_leads(store);
+    int status = comm_agree(store->comm, leads ? store_lock_check(store->lock, err) : DCP_OK, err);
+    if (status != DCP_OK) return status;
+    status = check_free(store, step, err);
+    if (status == DCP_OK && leads) status = make_tmp(store, step, err);
     status = comm_agree(store->comm, status, err);
     if (status == DCP_OK) tmp_path_of(store, step, tmp_path);
     return status;
@@ -80,21 +94,29 @@ static int finish_folder(dcp_store *store, uint64_t step, const char *members_js
 
 /* A step's folder on its way to its name. */
 typedef struct renaming {
-    char tmp[64], name[64];
-    char old[NAME_MAX + 1]; /* the name of what had `name` before; "": nothing */
+    char tmp[NAME_MAX + 1], name[64];
+    char aside[STORE_WRITER_FOLDER_PATH]; /* for what had `name` before */
+    char old[NAME_MAX + 1];               /* where that is now; "": there was none */
     int taken;
 } renaming;
+
+static renaming plan_renaming(const dcp_store *store, uint64_t step) {
+    renaming r = {.taken = 0};
+    name_tmp(store, step, r.tmp);
+    step_name_write(r.name, "", step);
+    store_writer_folder_entry(store, r.name, r.aside);
+    return r;
+}
 
 /* Of several nodes none may have the old step while another has the new one: by their names they
  * would be taken for one step. So the old one loses its name on all nodes first. */
 static int set_aside(const dcp_store *store, renaming *r, dcp_error *err) {
     int fd = store->dir_fd;
-    if (!store_directory_has(fd, r->name)) return DCP_OK;
-    store_directory_free_name(fd, ".trash-", r->name, r->old);
-    if (renameat(fd, r->name, fd, r->old) != 0) {
-        r->old[0] = '\0';
+    int status = store_writer_folder_ready(store, err);
+    if (status != DCP_OK || !store_directory_has(fd, r->name)) return status;
+    if (renameat(fd, r->name, fd, r->aside) != 0)
         return store_fail_errno(store, "cannot rename", r->name, err);
-    }
+    strcpy(r->old, r->aside);
     return store_sync(store, err);
 }
 
@@ -106,46 +128,52 @@ static int take_name(const dcp_store *store, renaming *r, dcp_error *err) {
             return store_fail_errno(store, "cannot rename", r->tmp, err);
         return DCP_OK;
     }
-    char aside[NAME_MAX + 1];
-    store_directory_free_name(fd, ".trash-", r->name, aside);
-    int exchanged = io_publish_replace(fd, r->tmp, r->name, aside);
+    int exchanged = io_publish_replace(fd, r->tmp, r->name, r->aside);
     if (exchanged < 0) return store_fail_errno(store, "cannot replace", r->name, err);
-    snprintf(r->old, sizeof r->old, "%s", exchanged ? r->tmp : aside);
+    snprintf(r->old, sizeof r->old, "%s", exchanged ? r->tmp : r->aside);
     return DCP_OK;
 }
 
+/* Looks at the lock before, so that a writer that has lost the store changes nothing, and after, as
+ * it may have lost it in between: then the next one has taken the temporary folder or the writer's
+ * away, and the renames fail, or will do so and are undone by this one. */
 static int make_visible(const dcp_store *store, renaming *r, dcp_error *err) {
-    int status = take_name(store, r, err);
+    int status = store_writer_folder_ready(store, err);
+    if (status == DCP_OK) status = take_name(store, r, err);
     if (status != DCP_OK) return status;
     r->taken = 1;
-    return store_sync(store, err);
+    status = store_sync(store, err);
+    return status != DCP_OK ? status : store_lock_check(store->lock, err);
 }
 
-/* Undoes the renames, so that a rollback finds the new folder under its temporary name. */
+/* Undoes the renames, where the store has not been lost since. */
 static void return_name(const dcp_store *store, const renaming *r) {
+    char undone[STORE_WRITER_FOLDER_PATH];
     int fd = store->dir_fd;
     if (strcmp(r->old, r->tmp) == 0) {
         renameat2(fd, r->tmp, fd, r->name, RENAME_EXCHANGE);
         return;
     }
-    if (r->taken) renameat(fd, r->name, fd, r->tmp);
+    store_writer_folder_entry(store, "old-undone", undone);
+    if (r->taken && renameat(fd, r->name, fd, undone) == 0) store_directory_remove(fd, undone);
     if (r->old[0]) renameat(fd, r->old, fd, r->name);
 }
 
 /* For people; programs look for the newest complete step. So a failure here is only logged. */
 static void point_latest(dcp_store *store, uint64_t published) {
     dcp_error err;
-    char path[PATH_MAX], name[64];
+    char path[PATH_MAX], name[64], link[STORE_WRITER_FOLDER_PATH];
     uint64_t newest = published; /* of several nodes one may have a newer step that others lack */
     if (store->options.keep_latest) return;
     if (store->nodes == 1 && step_list_newest(store->dir, path, &newest, NULL)) return;
     step_name_write(name, "", newest);
-    unlinkat(store->dir_fd, LATEST_TMP, 0);
-    if (symlinkat(name, store->dir_fd, LATEST_TMP) == 0 &&
-        renameat(store->dir_fd, LATEST_TMP, store->dir_fd, "latest") == 0)
+    store_writer_folder_entry(store, "latest", link);
+    unlinkat(store->dir_fd, link, 0);
+    if (symlinkat(name, store->dir_fd, link) == 0 &&
+        renameat(store->dir_fd, link, store->dir_fd, "latest") == 0)
         return;
     store_fail_errno(store, "cannot point to the new step with", "latest", &err);
-    unlinkat(store->dir_fd, LATEST_TMP, 0);
+    unlinkat(store->dir_fd, link, 0);
     store_log(store, DCP_LOG_WARNING, "%s", err.message);
 }
 
@@ -168,9 +196,7 @@ static void tidy_up(dcp_store *store, uint64_t step, const renaming *r) {
 int store_publish(dcp_store *store, uint64_t step, const char *members_json, dcp_error *err) {
     dcp_comm *comm = store->comm;
     int leads = store_leads(store), status = DCP_OK;
-    renaming r = {0};
-    step_name_write(r.tmp, ".tmp-", step);
-    step_name_write(r.name, "", step);
+    renaming r = plan_renaming(store, step);
     status =
         comm_agree(comm, leads ? prepare_publication(store, step, members_json, err) : DCP_OK, err);
     if (status != DCP_OK) return status;
@@ -191,13 +217,22 @@ int store_publish(dcp_store *store, uint64_t step, const char *members_json, dcp
     return status;
 }
 
+int store_find_cause(dcp_store *store, int status, dcp_error *err) {
+    dcp_error why;
+    if (status == DCP_ERR_COMM) return status;
+    int lost = store_leads(store) ? store_lock_check(store->lock, &why) : DCP_OK;
+    lost = comm_agree(store->comm, lost, &why);
+    if (lost != DCP_ERR_BUSY) return status;
+    if (err) *err = why;
+    return lost;
+}
+
 void store_rollback(dcp_store *store, uint64_t step) {
     if (!store_leads(store)) return;
     store_recycle_drop(store); /* a full disk may be why it failed */
-    char tmp[64];
+    char tmp[NAME_MAX + 1];
     dcp_error err;
-    step_name_write(tmp, ".tmp-", step);
-    if (store_directory_remove(store->dir_fd, tmp) == 0) return;
-    store_fail_errno(store, "cannot remove", tmp, &err);
+    name_tmp(store, step, tmp);
+    if (store_clear(store, tmp, &err) == DCP_OK) return;
     store_log(store, DCP_LOG_WARNING, "an unfinished save stays: %s", err.message);
 }

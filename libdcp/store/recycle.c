@@ -9,6 +9,7 @@
 
 #include "io/file.h"
 #include "store/directory.h"
+#include "store/writer_folder.h"
 
 void store_recycle_note(dcp_store *store, uint64_t step, int fd, uint64_t pages) {
     store_written *mark = &store->marks[store->n_marks++ % STORE_WRITTEN];
@@ -26,9 +27,10 @@ static int is_ours(const dcp_store *store, int fd, uint64_t pages) {
 }
 
 int store_recycle_take(dcp_store *store, const char *name, uint64_t pages, const char *path) {
-    char recycled[PATH_MAX];
+    char recycled[PATH_MAX], folder[STORE_WRITER_FOLDER_PATH];
     if (!store->n_marks) return 0;
-    if (snprintf(recycled, sizeof recycled, "%s/" RECYCLE_FOLDER "/%s", store->dir, name) >=
+    store_writer_folder_entry(store, RECYCLE_FOLDER, folder);
+    if (snprintf(recycled, sizeof recycled, "%s/%s/%s", store->dir, folder, name) >=
         (int)sizeof recycled)
         return 0;
     int fd = open(recycled, O_WRONLY | O_NOFOLLOW | O_CLOEXEC);
@@ -47,5 +49,7 @@ int store_recycle_is_written(const dcp_store *store, uint64_t step) {
 }
 
 void store_recycle_drop(dcp_store *store) {
-    if (store->n_marks && store->dir_fd >= 0) store_directory_remove(store->dir_fd, RECYCLE_FOLDER);
+    char folder[STORE_WRITER_FOLDER_PATH];
+    store_writer_folder_entry(store, RECYCLE_FOLDER, folder);
+    if (store->n_marks && store->dir_fd >= 0) store_directory_remove(store->dir_fd, folder);
 }

@@ -2,8 +2,7 @@
  *
  * To overwrite a file costs less than to write a new one: the file system neither reserves nor
  * frees blocks, and a file in memory needs no zeroing. A store keeps the files of at most one step,
- * in `DIR/.trash-spare`, until its next save or until it is closed. What a killed writer leaves
- * there is removed like all its left-overs.
+ * in `spare` of the writer's folder, until its next save or until it is closed.
  *
  * Only files are used that this store itself has written since it was opened, and that nobody else
  * can be reading: see io_is_alone. */
@@ -11,7 +10,7 @@
 
 #include "store/store.h"
 
-#define RECYCLE_FOLDER ".trash-spare"
+#define RECYCLE_FOLDER "spare"
 
 /* Not collective. This rank has written the file that is open as `fd`, for the step. pages: a
  * fingerprint of which bytes it wrote; all others are zero. */

@@ -16,6 +16,7 @@
 #include "redundancy/reconstruct.h"
 #include "step/about.h"
 #include "step/list.h"
+#include "store/lock.h"
 
 typedef struct restoration {
     dcp_store *store;
@@ -118,10 +119,17 @@ static int restore_newest(restoration *r, const dcp_step *steps, size_t n, dcp_e
                      r->newest.message);
 }
 
+/* Collective: only the one who has the store writes into its steps. */
+static int check_held(dcp_store *store, dcp_error *err) {
+    int status = store_leads(store) ? store_lock_check(store->lock, err) : DCP_OK;
+    return comm_agree(store->comm, status, err);
+}
+
 int store_restore_step(dcp_store *store, uint64_t step, int every_byte, int *rebuilt,
                        dcp_error *err) {
     restoration r = {.store = store, .step = step, .every_byte = every_byte};
-    int status = restore_step(&r, err);
+    int status = check_held(store, err);
+    if (!status) status = restore_step(&r, err);
     if (!status) *rebuilt = r.rebuilt;
     return status;
 }
@@ -142,6 +150,7 @@ int dcp_store_rebuild(dcp_store *store, int every_byte, uint64_t *step, int *reb
     if (!store) return core_fail(err, DCP_ERR_ARG, "dcp_store_rebuild: a store is needed");
     store_settle(store);
     int status = check_rebuild_arguments(store, every_byte, step, err);
+    if (!status) status = check_held(store, err);
     if (status) return status;
     restoration r = {.store = store, .every_byte = every_byte};
     dcp_step *steps = NULL;

@@ -16,11 +16,15 @@
 #include "step/hold.h"
 #include "step/list.h"
 #include "store/directory.h"
+#include "store/lock.h"
 #include "store/recycle.h"
+#include "store/writer_folder.h"
 
-/* Durably no step any more. */
-static int lose_name(dcp_store *store, const char *name, const char *trash, dcp_error *err) {
-    if (renameat(store->dir_fd, name, store->dir_fd, trash) != 0)
+/* Durably no step any more: it is in the writer's folder, and its path there. */
+static int lose_name(dcp_store *store, const char *name, const char *path, dcp_error *err) {
+    int status = store_writer_folder_ready(store, err);
+    if (status != DCP_OK) return status;
+    if (renameat(store->dir_fd, name, store->dir_fd, path) != 0)
         return store_fail_errno(store, "cannot rename", name, err);
     return store_sync(store, err);
 }
@@ -58,31 +62,55 @@ int store_remove_trash(dcp_store *store, const char *trash, dcp_error *err) {
 }
 
 int store_discard(dcp_store *store, const char *name, dcp_error *err) {
-    char trash[NAME_MAX + 1];
-    store_directory_free_name(store->dir_fd, ".trash-", name, trash);
+    char start[STORE_WRITER_FOLDER_PATH], trash[NAME_MAX + 1];
+    const char *slash = strrchr(name, '/');
+    store_writer_folder_entry(store, STORE_WRITER_OLD, start);
+    store_directory_free_name(store->dir_fd, start, slash ? slash + 1 : name, trash);
     int status = lose_name(store, name, trash, err);
     return status ? status : store_remove_trash(store, trash, err);
 }
 
-void store_sweep(dcp_store *store) {
-    DIR *dir = store->has_trash ? list_folder(store, ".") : NULL;
+int store_clear(dcp_store *store, const char *name, dcp_error *err) {
+    if (store_directory_has(store->dir_fd, name) && step_hold_is_held(store->dir_fd, name))
+        return store_discard(store, name, err);
+    if (store_directory_remove(store->dir_fd, name) == 0) return DCP_OK;
+    return store_fail_errno(store, "cannot remove", name, err);
+}
+
+/* Those entries of the folder (a path that ends in "/"; "": of the store's) whose names begin so.
+ */
+static void sweep_folder(dcp_store *store, const char *folder, const char *start) {
+    DIR *dir = list_folder(store, *folder ? folder : ".");
     struct dirent *e;
     dcp_error err;
-    store->has_trash = 0;
-    while (dir && (e = readdir(dir)))
-        if (strncmp(e->d_name, ".trash-", 7) == 0 && strcmp(e->d_name, RECYCLE_FOLDER) != 0 &&
-            store_remove_trash(store, e->d_name, &err))
+    while (dir && (e = readdir(dir))) {
+        char path[STORE_WRITER_FOLDER_PATH + NAME_MAX];
+        if (strncmp(e->d_name, start, strlen(start)) != 0) continue;
+        snprintf(path, sizeof path, "%s%s", folder, e->d_name);
+        if (store_remove_trash(store, path, &err))
             store_log(store, DCP_LOG_WARNING, "a removed step's files stay: %s", err.message);
+    }
     if (dir) closedir(dir);
+}
+
+void store_sweep(dcp_store *store) {
+    char own[STORE_WRITER_FOLDER_PATH];
+    if (!store->has_trash || store_lock_check(store->lock, NULL)) return;
+    store->has_trash = 0;
+    store_writer_folder_entry(store, "", own);
+    sweep_folder(store, "", STORE_TRASH);
+    sweep_folder(store, own, STORE_WRITER_OLD);
 }
 
 /* The step goes; its files may serve the next save. A reader that has come to hold it meanwhile
  * still reads them. */
 static int recycle_step(dcp_store *store, const dcp_step *step, dcp_error *err) {
+    char spare[STORE_WRITER_FOLDER_PATH];
     store_recycle_drop(store);
-    int status = lose_name(store, step->name, RECYCLE_FOLDER, err);
-    if (status || !step_hold_is_held(store->dir_fd, RECYCLE_FOLDER)) return status;
-    return store_discard(store, RECYCLE_FOLDER, err);
+    store_writer_folder_entry(store, RECYCLE_FOLDER, spare);
+    int status = lose_name(store, step->name, spare, err);
+    if (status || !step_hold_is_held(store->dir_fd, spare)) return status;
+    return store_discard(store, spare, err);
 }
 
 static int remove_step(dcp_store *store, const dcp_step *step, dcp_error *err) {
@@ -177,6 +205,30 @@ int store_retain(dcp_store *store, dcp_error *err) {
     return status;
 }
 
+/* By way of the writer's folder; where the user may not change the step's folder, and so can't move
+ * it to another one, directly. */
+static int abandon_step(dcp_store *store, const dcp_step *step, dcp_error *err) {
+    char entry[80], path[STORE_WRITER_FOLDER_PATH], name[NAME_MAX + 1];
+    int fd = store->dir_fd;
+    int status = store_writer_folder_ready(store, err);
+    if (status != DCP_OK) return status;
+    snprintf(entry, sizeof entry, "abandoned-%s", step->name);
+    store_writer_folder_entry(store, entry, path);
+    store_directory_free_name(fd, ".abandoned-", step->name, name);
+    int failed = renameat(fd, step->name, fd, path);
+    if (failed && errno == EACCES)
+        failed = renameat(fd, step->name, fd, name);
+    else if (!failed && (failed = renameat(fd, path, fd, name))) {
+        int code = errno;
+        renameat(fd, path, fd, step->name);
+        errno = code;
+    }
+    if (failed) return store_fail_errno(store, "cannot set aside", step->name, err);
+    store_log(store, DCP_LOG_WARNING, "this run went back: %s/%s is now %s", store->dir, step->name,
+              name);
+    return DCP_OK;
+}
+
 int store_abandon(dcp_store *store, dcp_error *err) {
     dcp_step *steps;
     size_t n;
@@ -184,13 +236,7 @@ int store_abandon(dcp_store *store, dcp_error *err) {
     if (status != DCP_OK) return status;
     for (size_t i = 0; i < n && status == DCP_OK; i++) {
         if (steps[i].kind != DCP_STEP_COMPLETE || steps[i].step <= store->continue_from) continue;
-        char name[NAME_MAX + 1];
-        store_directory_free_name(store->dir_fd, ".abandoned-", steps[i].name, name);
-        if (renameat(store->dir_fd, steps[i].name, store->dir_fd, name) != 0)
-            status = store_fail_errno(store, "cannot set aside", steps[i].name, err);
-        else
-            store_log(store, DCP_LOG_WARNING, "this run went back: %s/%s is now %s", store->dir,
-                      steps[i].name, name);
+        status = abandon_step(store, &steps[i], err);
     }
     free(steps);
     return status;

@@ -13,8 +13,11 @@ int store_set_aside(dcp_store *store, dcp_error *err);
  * reader holds it, store_sweep does that later. */
 int store_discard(dcp_store *store, const char *name, dcp_error *err);
 
-/* Removes the entry, which has lost its name; where a reader holds it, or one of the folders in it,
- * store_sweep does that later. */
+/* Removes the entry, which is no step; where a reader holds it, store_sweep does that later. */
+int store_clear(dcp_store *store, const char *name, dcp_error *err);
+
+/* Removes the entry, of the store's directory or of the writer's folder, which has lost its name;
+ * where a reader holds it, or one of the folders in it, store_sweep does that later. */
 int store_remove_trash(dcp_store *store, const char *trash, dcp_error *err);
 
 /* Removes what readers held when it was discarded, and hold no more. On ranks that don't lead,

@@ -2,6 +2,7 @@
 #pragma once
 
 #include "dcp/store.h"
+#include "store/writer.h"
 
 #define STORE_PINS 8
 #define STORE_WRITTEN 64 /* files written last */
@@ -24,7 +25,10 @@ struct dcp_store {
     int leader;                       /* the rank that works in this rank's directory; shared: 0 */
     int nodes;                        /* directories; shared: 1 */
     struct redundancy_groups *groups; /* of a private store; NULL: none */
-    int dir_fd, lock_fd;              /* -1 on ranks that don't lead */
+    int dir_fd;                       /* -1 on ranks that don't lead */
+    struct store_lock *lock;          /* NULL on these */
+    char writer[STORE_WRITER_ID];     /* the identity of this open store, on all ranks */
+    int is_contested;                 /* see store/lock.h */
     uint64_t continue_from; /* steps after it are abandoned before the first publication */
     int abandon_pending;
     uint64_t newest_intact; /* the one loaded or saved last */

@@ -45,7 +45,8 @@ static int open_tier(dcp_tiers *tiers, size_t i, const dcp_tiers_options *option
                                      .redundancy = t->given.redundancy,
                                      .tool = options->tool,
                                      .log = options->log,
-                                     .log_ctx = options->log_ctx};
+                                     .log_ctx = options->log_ctx,
+                                     .take_over = options->take_over};
     int status = i ? comm_duplicate(tiers->comm, &t->comm, err) : DCP_OK;
     if (status) return status;
     return dcp_store_open(t->comm ? t->comm : tiers->comm, t->path, &store, &t->store, err);

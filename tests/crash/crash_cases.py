@@ -168,8 +168,10 @@ def check_order(config, store, calls):
 def check_order_of_store(config, roots, calls):
     step = f"step-{int(SCENES[config.scene].save[0]):08}"
     folders = [os.path.join(root, ".tmp-" + step) for root in roots]
-    renames = [c.time for c in calls if c.name.startswith("rename") and
-               c.path in [os.path.join(root, step) for root in roots]]
+    named = {c.path: c.time for c in sorted(calls, key=lambda c: c.time)  # the last: one with flags
+             if c.name.startswith("rename") and  # may have been refused
+             c.path in [os.path.join(root, step) for root in roots]}
+    renames = named.values()
     if len(renames) != len(roots):
         raise Failed(f"{config.name}: {len(renames)} renames to {step} in {len(roots)} directories")
 

@@ -11,7 +11,8 @@ kill_at() { # RANK CALL N STEPS [LAYOUT]
     loads "$4"
 }
 
-kill_at 0 mkdirat 1 1
+kill_at 0 mkdirat 1 1 # of the writer's folder
+kill_at 0 mkdirat 2 1
 kill_at 0 fallocate 1 1
 kill_at 1 io_uring_enter 1 1
 kill_at 0 io_uring_enter 2 1

@@ -114,7 +114,7 @@ class Matrix:
         if lines[0] not in may_load:
             raise Failed(f"step {lines[0]} loads, not {' or '.join(may_load)}")
         for directory in config.directories(store):
-            left = [n for n in os.listdir(directory) if n.startswith((".tmp", ".trash"))]
+            left = [n for n in os.listdir(directory) if n.startswith((".tmp", ".trash", ".writer"))]
             if left:
                 raise Failed(f"left after the next start: {' '.join(left)}")
             if os.readlink(os.path.join(directory, "latest")) != f"step-{int(lines[1]):08}":

@@ -92,8 +92,18 @@ def describe_build():
             f'{" with changes" if changed else ""}, Linux {os.uname().release.split("-")[0]}')
 
 
+def later_sections(path):
+    """What other tests have told in the same file."""
+    try:
+        with open(path, encoding="utf-8") as file:
+            return "".join(file.read().partition("\n## ")[1:])
+    except FileNotFoundError:
+        return ""
+
+
 def record(path, builds, tally, scratch):
+    rest = later_sections(path)
     system = quiet(["findmnt", "-n", "-o", "FSTYPE", "-T", scratch])
     with open(path, "w", encoding="utf-8") as out:
         out.write(RECORD.format(built="; ".join(dict.fromkeys(builds)), system=system,
-                                cases=len(tally.cases), tables=tally.text()))
+                                cases=len(tally.cases), tables=tally.text()) + rest)

@@ -15,7 +15,7 @@
  *   new       other content for that step; check prints "STEP new" then
  *   frozen    some tensors always have the same content
  *   earlier=N the N steps before are saved first
- *   replace, keep=N, back=N   options of the store, and dcp_store_continue_from
+ *   replace, take_over, keep=N, back=N   options of the store, and dcp_store_continue_from
  *   again     where the save fails, nothing of it may be left and an older step must load on one
  *             rank; then the save is done again at once, which must work
  * Exit status: 0, 1 where the content is a mix or damaged or something is left, 3 where the library
@@ -247,9 +247,18 @@ static int rebuild(const scratch *s, const wish *w) {
     return status;
 }
 
+/* What a start does before it loads: a step that had lost its name for a moment has it again. */
+static int open_and_close(const scratch *s, const wish *w) {
+    dcp_store *store = NULL;
+    dcp_error err = {0};
+    int status = open_store(s, w, &store, &err) ? report(s, &err) : 0;
+    dcp_store_close(store);
+    return status;
+}
+
 static int next(const scratch *s, wish *w) {
     found f;
-    int status = w->store.redundancy ? rebuild(s, w) : 0;
+    int status = w->store.redundancy ? rebuild(s, w) : open_and_close(s, w);
     if (!status) status = check(s, w, &f);
     if (!status && !w->store.private_dirs) status = check_steps(s, w->dir);
     if (status) return status;
@@ -274,6 +283,7 @@ static void take_word(wish *w, const char *word) {
     if (!strcmp(word, "again")) w->again = 1;
     if (!strcmp(word, "new")) w->salt = w->step + NEW;
     if (!strcmp(word, "replace")) w->store.replace = 1;
+    if (!strcmp(word, "take_over")) w->store.take_over = 1;
     if (number_in(word, "keep=")) w->store.keep = (uint32_t)number_in(word, "keep=");
     if (number_in(word, "earlier=")) w->earlier = number_in(word, "earlier=");
     if (number_in(word, "back=")) w->back = number_in(word, "back=");

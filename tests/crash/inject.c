@@ -9,10 +9,13 @@
  *                   EIO, ENOSPC the call fails so; ENOSPC where it needs room
  *                   short       a write does half of its work
  *                   term        SIGTERM of this rank, the call is done
+ *                   stop        SIGSTOP of this rank, before the call; where INJECT_THEN is set,
+ *                               SIGKILL that many calls after it
  *                   full, dead  ENOSPC, EIO from this call on
  *   INJECT_CONTROL  a folder elsewhere. pid.R: the rank's process; fired: the call was reached;
  *                   calls.R, where INJECT_LOG is set: a line a call: number, name, whether it needs
  *                   room, bytes it writes, nanoseconds, path
+ *   INJECT_LOCKS    of files below the folder: none (ENOLCK), or all (granted to whoever asks)
  *   INJECT_FROM     calls count from the first on whose path has this in it; not set: from the
  * start INJECT_NO_RING  set: io_uring is refused liburing enters the kernel past libc, so its
  * functions are replaced instead: a request that is to fail goes to a file of the kernel's that
@@ -36,17 +39,29 @@
 
 #define PAGE 4096u
 
-typedef enum fault { NONE, KILL, KILL_ALL, FAIL_EIO, FAIL_ENOSPC, SHORT, TERM, FULL, DEAD } fault;
+typedef enum fault {
+    NONE,
+    KILL,
+    KILL_ALL,
+    FAIL_EIO,
+    FAIL_ENOSPC,
+    SHORT,
+    TERM,
+    STOP,
+    FULL,
+    DEAD
+} fault;
 
-static const char *const fault_names[] = {"",      "kill", "killall", "EIO", "ENOSPC",
-                                          "short", "term", "full",    "dead"};
+static const char *const fault_names[] = {"",      "kill", "killall", "EIO",  "ENOSPC",
+                                          "short", "term", "stop",    "full", "dead"};
 
 static struct {
     char below[PATH_MAX], control[PATH_MAX / 2], from[64];
     size_t below_bytes;
     int rank, log_fd, no_ring;
     fault fault;
-    long at;
+    long at, then;
+    char locks;
 } plan = {.log_fd = -1};
 
 static atomic_long calls;
@@ -69,6 +84,7 @@ __attribute__((constructor)) static void begin(void) {
     snprintf(plan.control, sizeof plan.control, "%s", setting("INJECT_CONTROL"));
     snprintf(plan.from, sizeof plan.from, "%s", setting("INJECT_FROM"));
     plan.no_ring = *setting("INJECT_NO_RING");
+    plan.locks = *setting("INJECT_LOCKS");
     plan.rank = atoi(rank);
     int fd = control_file("pid", plan.rank);
     dprintf(fd, "%d\n", getpid());
@@ -76,6 +92,7 @@ __attribute__((constructor)) static void begin(void) {
     if (*setting("INJECT_LOG")) plan.log_fd = control_file("calls", plan.rank);
     if (atoi(setting("INJECT_RANK")) == plan.rank) {
         plan.at = atol(setting("INJECT_AT"));
+        plan.then = atol(setting("INJECT_THEN"));
         for (int f = KILL; f <= DEAD; f++)
             if (!strcmp(setting("INJECT_FAULT"), fault_names[f])) plan.fault = (fault)f;
     }
@@ -136,10 +153,11 @@ static fault count_call(const char *name, int fd, const char *path, int needs_ro
         if (plan.log_fd >= 0) note_call(number, name, needs_room, bytes, where);
         if (number == plan.at || (number > plan.at && plan.fault >= FULL)) f = plan.fault;
         if (number == plan.at && f) close(control_file("fired", -1));
-        if (f == TERM) {
-            kill(getpid(), SIGTERM);
+        if (f == TERM || f == STOP) {
+            kill(getpid(), f == TERM ? SIGTERM : SIGSTOP);
             f = NONE;
         }
+        if (plan.fault == STOP && plan.then && number == plan.at + plan.then) f = KILL;
         if ((f == FAIL_ENOSPC || f == FULL) && !needs_room) f = NONE;
     }
     errno = before;
@@ -217,6 +235,30 @@ int ioctl(int fd, unsigned long request, ...) {
     va_end(args);
     if ((request == FICLONE || request == FICLONERANGE) && hit("clone", fd, NULL, 1)) return -1;
     return REAL(ioctl)(fd, request, argument);
+}
+
+static int lock_or(int fd, int command, void *argument) {
+    char where[2 * PATH_MAX];
+    if (command != F_OFD_SETLK || !plan.locks || !locate(fd, NULL, where))
+        return REAL(fcntl)(fd, command, argument);
+    errno = ENOLCK;
+    return plan.locks == 'n' ? -1 : 0;
+}
+
+int fcntl(int fd, int command, ...) {
+    va_list args;
+    va_start(args, command);
+    void *argument = va_arg(args, void *);
+    va_end(args);
+    return lock_or(fd, command, argument);
+}
+
+int fcntl64(int fd, int command, ...) {
+    va_list args;
+    va_start(args, command);
+    void *argument = va_arg(args, void *);
+    va_end(args);
+    return lock_or(fd, command, argument);
 }
 
 /* Half of a write, in whole pages where it has some. */

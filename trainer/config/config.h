@@ -58,7 +58,8 @@ typedef struct config {
     dcp_engine engine; /* of that name */
     int by_hdf5; /* engine mpio: HDF5 writes, on the calling thread, without buffers of libdcp */
     int overwrite;
-    int async;                          /* saves in flight beside the next step */
+    int takes_over; /* stores without locks whose last writer may still be running */
+    int async;      /* saves in flight beside the next step */
     uint64_t staging_mb, staging_bytes; /* what a fence may copy instead of waiting */
     int skip_when_busy;                 /* a save that is due while one is in flight is left out */
     const char *metrics;                /* NULL: none */

@@ -275,7 +275,8 @@ int setup_dry_run(trainer *t, dcp_error *err) {
 }
 
 static int open_stores(trainer *t, dcp_error *err) {
-    const dcp_tiers_options options = {.tool = "dcp-train",
+    const dcp_tiers_options options = {.take_over = t->c->takes_over,
+                                       .tool = "dcp-train",
                                        .log = ranks_log,
                                        .on_filled = timeline_add_fill,
                                        .filled_ctx = &t->tl};

@@ -15,7 +15,7 @@ typedef struct dcp_store dcp_store;
 
 typedef struct dcp_store_options {
     /* Complete steps that stay after a save; 0: all. On local file systems one more stays until the
-     * next save, or the close, in `.trash-spare`, for that save to write over. Steps that a
+     * next save, or the close, in `.writer-.../spare`, for that save to write over. Steps that a
      * reader holds (dcp_checkpoint_open) stay besides, and go after a later save. */
     uint32_t keep;
     /* A save of a step that exists replaces it; 0: DCP_ERR_STATE. On several nodes (private_dirs) a
@@ -30,11 +30,26 @@ typedef struct dcp_store_options {
     const char *tool; /* the program that writes, for about.json; NULL: "libdcp" */
     dcp_log_fn log;   /* may be NULL */
     void *log_ctx;
+    /* Where the file system has no locks: take the store also where its last writer is not known to
+     * have ended, as it ran on another host. What that one still does then is undone. */
+    int take_over;
 } dcp_store_options;
 
 /* Opens `dir` for writing, making it where it is missing. Collective. Takes the exclusive lock
- * `DIR/.lock` and removes what a killed writer left (.tmp-* and .trash-*). `comm` is borrowed until
- * dcp_store_close; `options` may be NULL for all defaults and is copied.
+ * `DIR/.lock`, gives steps that a killed writer had taken theirs from their names back, and removes
+ * what else it left (.tmp-*, .trash-*, .writer-*). `comm` is borrowed until dcp_store_close;
+ * `options` may be NULL for all defaults and is copied.
+ *
+ * `.lock` names the writer: host, pid, when the process began, and an identity at random. Locks can
+ * be lost: somebody removes the file, a lease runs out, a file system grants them to all. So the
+ * name is read again before each publication and each removal, and after a publication. A writer
+ * that finds another's there has lost the store: its saves return DCP_ERR_BUSY with the other's
+ * host and pid, publish nothing and remove nothing. A step that it was publishing at the very
+ * moment at which the other opened the store may be there, whole. A lock whose holder is known to
+ * be dead, and that a process which it forked still has, is no obstacle. Where the file system has
+ * no locks, a store is free that was closed, or whose writer is known to be dead, as its process
+ * ran under this kernel; another one is taken only with options->take_over. The log says so.
+ * A process that is forked from the writer can't use the store, and does not hold it.
  *
  * A shared store is one directory that all ranks see: rank 0's `dir` counts. Of a private store
  * (options->private_dirs), which may lie on disks or in memory that only one node sees, every rank
@@ -68,12 +83,14 @@ DCP_API int dcp_store_open(dcp_comm *comm, const char *dir, const dcp_store_opti
  *               lengths and headers are looked at, until something is found lost
  *   step        the step that is whole now, whether anything had to be written or not
  *   rebuilt     how many files were written; may be NULL
- * DCP_ERR_NOT_FOUND: there is none; the message says what the newest lacks. Extra memory: 16 MiB a
- * rank. */
+ *
+ * DCP_ERR_BUSY: another writer has taken the store. DCP_ERR_NOT_FOUND: there is none; the message
+ * says what the newest lacks. Extra memory: 16 MiB a rank. */
 DCP_API int dcp_store_rebuild(dcp_store *store, int every_byte, uint64_t *step, int *rebuilt,
                               dcp_error *err);
 
-/* Releases the lock. Not collective. NULL is ignored. */
+/* Waits for the save in flight, and releases the lock. Every rank calls it: where saves ran beside
+ * the caller, it frees a communicator, which MPI may do on all ranks together. NULL is ignored. */
 DCP_API void dcp_store_close(dcp_store *store);
 
 /* Says that the run goes on from `step` (0: from the start): steps after it are moved aside to
@@ -88,7 +105,8 @@ DCP_API int dcp_store_mark_intact(dcp_store *store, uint64_t step, dcp_error *er
 
 typedef enum dcp_step_kind {
     DCP_STEP_COMPLETE,  /* step-N: published */
-    DCP_STEP_PARTIAL,   /* .tmp-step-N: being written, or left by a killed writer */
+    DCP_STEP_PARTIAL,   /* .tmp-step-N (with ".IDENTITY" after it where the store was taken from a
+                         * writer that may still have run): being written, or left by a killed one */
     DCP_STEP_ABANDONED, /* .abandoned-step-N: set aside by a run that went back */
 } dcp_step_kind;
 

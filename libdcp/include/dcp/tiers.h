@@ -33,6 +33,7 @@ typedef struct dcp_tiers_options {
      * or dcp_tiers_close. May be NULL. */
     void (*on_filled)(void *ctx, size_t i, uint64_t step, double begin, double end);
     void *filled_ctx;
+    int take_over; /* as in dcp_store_options */
 } dcp_tiers_options;
 
 typedef struct dcp_tiers dcp_tiers;

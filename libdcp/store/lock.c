@@ -1,0 +1,380 @@
+/* Locks are OFD locks: they belong to an open file, not to a process, so threads and other parts of
+ * a program can't drop them unawares. A forked process shares the open file, and would hold the
+ * lock as long as it lives: it closes its copy at once. One that was made past fork() can't; so a
+ * lock on a file that names a dead process holds nobody back. The file is replaced then.
+ *
+ * Without a lock that excludes others the file is always replaced, never written to, so that a
+ * writer that ends can't write over its successor's name. */
+#include "store/lock.h"
+
+#include <dirent.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <pthread.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "core/fail.h"
+
+#define LOCK_NAME ".lock"
+#define TRIES 20 /* of 10 ms: how long a writer may take to write its name, or to end */
+
+struct store_lock {
+    int dir_fd, fd;
+    const char *dir;
+    store_writer self;
+    int excludes, take_over;
+    int is_contested; /* was, when the store was opened */
+    store_lock *next;
+};
+
+static store_lock *held; /* by this process */
+static pthread_mutex_t held_mutex = PTHREAD_MUTEX_INITIALIZER;
+static pthread_once_t fork_once = PTHREAD_ONCE_INIT;
+
+static void before_fork(void) { pthread_mutex_lock(&held_mutex); }
+
+static void after_fork(void) { pthread_mutex_unlock(&held_mutex); }
+
+static void drop_in_child(void) {
+    for (store_lock *l = held; l; l = l->next) {
+        if (l->fd >= 0) close(l->fd);
+        l->fd = -1;
+    }
+    held = NULL;
+    pthread_mutex_unlock(&held_mutex);
+}
+
+static void watch_forks(void) { pthread_atfork(before_fork, after_fork, drop_in_child); }
+
+static void enlist(store_lock *lock) {
+    pthread_once(&fork_once, watch_forks);
+    pthread_mutex_lock(&held_mutex);
+    lock->next = held;
+    held = lock;
+    pthread_mutex_unlock(&held_mutex);
+}
+
+static void delist(const store_lock *lock) {
+    pthread_mutex_lock(&held_mutex);
+    for (store_lock **at = &held; *at; at = &(*at)->next)
+        if (*at == lock) {
+            *at = lock->next;
+            break;
+        }
+    pthread_mutex_unlock(&held_mutex);
+}
+
+/* Whether the writer is this process before it called exec: no store of this one has its name. */
+static int is_earlier_self(const store_lock *lock, const store_writer *w) {
+    int is_ours = 0;
+    pthread_mutex_lock(&held_mutex);
+    for (const store_lock *l = held; l; l = l->next) is_ours |= strcmp(l->self.id, w->id) == 0;
+    pthread_mutex_unlock(&held_mutex);
+    return !is_ours && store_writer_is_self(w, &lock->self);
+}
+
+typedef enum grant { GRANTED, REFUSED, NO_LOCKS, LOCK_ERROR } grant;
+
+static grant lock_file(int fd) {
+    struct flock whole = {.l_type = F_WRLCK, .l_whence = SEEK_SET};
+    if (fcntl(fd, F_OFD_SETLK, &whole) == 0) return GRANTED;
+    if (errno == EAGAIN || errno == EACCES) return REFUSED;
+    return errno == ENOLCK || errno == ENOSYS || errno == EOPNOTSUPP ? NO_LOCKS : LOCK_ERROR;
+}
+
+static int open_lock_file(int dir_fd, int flags) {
+    return openat(dir_fd, LOCK_NAME, flags | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC, 0666);
+}
+
+/* What was granted once must be refused to a second asker. */
+static int is_exclusive(int dir_fd) {
+    int fd = open_lock_file(dir_fd, O_RDWR);
+    if (fd < 0) return 1; /* it has been replaced: found below */
+    int refused = lock_file(fd) == REFUSED;
+    close(fd);
+    return refused;
+}
+
+static int is_current(int dir_fd, int fd) {
+    struct stat open_one, named;
+    return fstat(fd, &open_one) == 0 &&
+           fstatat(dir_fd, LOCK_NAME, &named, AT_SYMLINK_NOFOLLOW) == 0 &&
+           open_one.st_dev == named.st_dev && open_one.st_ino == named.st_ino;
+}
+
+/* The bytes read: 0 where nobody has written a name; -1 with errno. */
+static ssize_t read_writer(int fd, store_writer *w) {
+    char text[STORE_WRITER_TEXT] = "";
+    ssize_t n = pread(fd, text, sizeof text - 1, 0);
+    if (n >= 0 && !store_writer_parse(text, w)) w->id[0] = '\0';
+    return n;
+}
+
+/* Whether `.lock` names the writer now: as whoever opens it now reads it. */
+static int read_current(int dir_fd, store_writer *w) {
+    int fd = open_lock_file(dir_fd, O_RDONLY);
+    if (fd < 0) return -1;
+    ssize_t n = read_writer(fd, w);
+    int code = errno;
+    close(fd);
+    return errno = code, n < 0 ? -1 : 0;
+}
+
+static int write_name(const store_lock *lock, int fd) {
+    char text[STORE_WRITER_TEXT];
+    int bytes = store_writer_print(&lock->self, text);
+    ssize_t n = pwrite(fd, text, (size_t)bytes, 0);
+    if (n != bytes) return errno = n < 0 ? errno : ENOSPC, -1;
+    return ftruncate(fd, bytes);
+}
+
+/* A directory with steps, or what is left of saves, has had a writer. */
+static int had_writer(int dir_fd) {
+    static const char *const kinds[] = {"step-", ".tmp-", ".abandoned-", ".writer-", ".trash-"};
+    int found = 0;
+    int fd = openat(dir_fd, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    DIR *dir = fd >= 0 ? fdopendir(fd) : NULL;
+    if (!dir) {
+        if (fd >= 0) close(fd);
+        return 1;
+    }
+    for (struct dirent *e; !found && (e = readdir(dir));)
+        for (size_t k = 0; k < sizeof kinds / sizeof *kinds; k++)
+            found |= strncmp(e->d_name, kinds[k], strlen(kinds[k])) == 0;
+    closedir(dir);
+    return found;
+}
+
+/* A file of our own in the place of the one that is there. */
+static int replace_file(store_lock *lock, int *fd) {
+    char tmp[64];
+    snprintf(tmp, sizeof tmp, ".tmp-lock-%s", lock->self.id);
+    int made = openat(lock->dir_fd, tmp, O_RDWR | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0666);
+    if (made < 0) return -1;
+    lock_file(made);
+    if (write_name(lock, made) == 0 && renameat(lock->dir_fd, tmp, lock->dir_fd, LOCK_NAME) == 0) {
+        close(*fd);
+        *fd = made;
+        return 0;
+    }
+    int code = errno;
+    unlinkat(lock->dir_fd, tmp, 0);
+    close(made);
+    return errno = code, -1;
+}
+
+static int fail_busy(const store_lock *lock, const store_writer *w, grant g, dcp_error *err) {
+    if (!w->host[0] || w->has_ended)
+        return core_fail(err, DCP_ERR_BUSY,
+                         "%s is in use by another writer that has just begun: end it or choose "
+                         "another directory",
+                         lock->dir);
+    if (g == REFUSED)
+        return core_fail(err, DCP_ERR_BUSY,
+                         "%s is in use by another writer, process %ld on host %s: end it or choose "
+                         "another directory",
+                         lock->dir, (long)w->process.pid, w->host);
+    return core_fail(err, DCP_ERR_BUSY,
+                     "%s is in use by another writer, process %ld on host %s, or was when that one "
+                     "ended, and %s: once it has ended, take the store over (take_over)",
+                     lock->dir, (long)w->process.pid, w->host,
+                     g == NO_LOCKS ? "locks of this file system tell nothing" : "its lock is lost");
+}
+
+typedef enum attempt { TAKEN, AGAIN, FAILED } attempt;
+
+static attempt fail_attempt(const store_lock *lock, const char *what, dcp_error *err) {
+    if (errno == ESTALE || errno == ENOENT || errno == EEXIST) {
+        core_fail_errno(err, what, lock->dir);
+        return AGAIN; /* somebody has just replaced the file */
+    }
+    core_fail_errno(err, what, lock->dir);
+    return FAILED;
+}
+
+/* The file is ours to write to, or to replace: our name goes there, and is there afterwards. */
+static attempt put_name(store_lock *lock, int *fd, int replaces, dcp_error *err) {
+    store_writer now;
+    if ((replaces ? replace_file(lock, fd) : write_name(lock, *fd)) != 0)
+        return fail_attempt(lock, "cannot write " LOCK_NAME " in", err);
+    if (read_current(lock->dir_fd, &now) != 0)
+        return fail_attempt(lock, "cannot read " LOCK_NAME " in", err);
+    if (strcmp(now.id, lock->self.id) == 0) return TAKEN;
+    fail_busy(lock, &now, REFUSED, err);
+    return AGAIN; /* two came at once, and the other one was the last */
+}
+
+/* What the text in the file says of its writer. What earlier versions wrote there is none. */
+static store_writer_fate find_writer(const store_lock *lock, const store_writer *w) {
+    if (!w->id[0] || is_earlier_self(lock, w)) return STORE_WRITER_GONE;
+    return store_writer_find(w);
+}
+
+/* Of what has locked the file and left no name there, the kernel may know the process. */
+static store_writer name_holder(const store_lock *lock, int fd, const store_writer *named) {
+    struct flock whole = {.l_type = F_WRLCK, .l_whence = SEEK_SET};
+    store_writer w = *named;
+    if ((w.id[0] && !w.has_ended) || fcntl(fd, F_OFD_GETLK, &whole) != 0 ||
+        whole.l_type == F_UNLCK || whole.l_pid <= 0)
+        return w;
+    w = lock->self;
+    w.process.pid = whole.l_pid;
+    return w;
+}
+
+/* Another process has the file locked. `waited`: if it is about to write its name, or to end, it
+ * has had the time for that. TAKEN: what holds the lock is no writer. */
+static attempt meet_holder(const store_lock *lock, int lock_fd, const store_writer *w,
+                           store_writer_fate fate, int waited, dcp_error *err) {
+    int is_dead = fate == STORE_WRITER_GONE && w->id[0] && !w->has_ended;
+    if (is_dead && waited) return TAKEN;
+    const store_writer holder = name_holder(lock, lock_fd, w);
+    fail_busy(lock, &holder, REFUSED, err);
+    return fate == STORE_WRITER_GONE && !waited ? AGAIN : FAILED;
+}
+
+static attempt take_open_file(store_lock *lock, int *fd, int waited, dcp_error *err) {
+    store_writer w = {.has_ended = 0};
+    grant g = lock_file(*fd);
+    if (g == LOCK_ERROR) return fail_attempt(lock, "cannot lock " LOCK_NAME " in", err);
+    if (g == GRANTED && !is_exclusive(lock->dir_fd)) g = NO_LOCKS;
+    ssize_t bytes = read_writer(*fd, &w);
+    if (bytes < 0) return fail_attempt(lock, "cannot read " LOCK_NAME " in", err);
+    if (!is_current(lock->dir_fd, *fd)) {
+        errno = ESTALE;
+        return fail_attempt(lock, "cannot open " LOCK_NAME " in", err);
+    }
+    store_writer_fate fate = find_writer(lock, &w);
+    if (g == REFUSED) {
+        attempt a = meet_holder(lock, *fd, &w, fate, waited, err);
+        if (a != TAKEN) return a;
+    }
+    /* a lock proves much, but not that a process which is seen to run has ended */
+    int is_known = fate == STORE_WRITER_GONE || (g == GRANTED && fate == STORE_WRITER_UNKNOWN);
+    if (!is_known && !lock->take_over) {
+        fail_busy(lock, &w, g, err);
+        return g == GRANTED && !waited ? AGAIN : FAILED; /* a process lets go before it is gone */
+    }
+    lock->excludes = g != NO_LOCKS;
+    lock->self.contested = w.contested || fate != STORE_WRITER_GONE || g == NO_LOCKS ||
+                           (bytes == 0 && had_writer(lock->dir_fd));
+    return put_name(lock, fd, g != GRANTED || !is_known, err);
+}
+
+static attempt try_to_take(store_lock *lock, int waited, dcp_error *err) {
+    int fd = open_lock_file(lock->dir_fd, O_RDWR | O_CREAT);
+    if (fd < 0) return fail_attempt(lock, "cannot make " LOCK_NAME " in", err);
+    attempt a = take_open_file(lock, &fd, waited, err);
+    if (a == TAKEN)
+        lock->fd = fd;
+    else
+        close(fd);
+    return a;
+}
+
+static int take(store_lock *lock, dcp_error *err) {
+    const struct timespec pause = {.tv_nsec = 10000000};
+    dcp_error why = {0};
+    for (int i = 0; i <= TRIES; i++) {
+        attempt a = try_to_take(lock, i == TRIES, &why);
+        if (a == TAKEN) return DCP_OK;
+        if (a == FAILED) break;
+        if (i < TRIES) nanosleep(&pause, NULL);
+    }
+    return core_fail(err, why.status, "%s", why.message);
+}
+
+int store_lock_take(int dir_fd, const char *dir, const char *id, int take_over, store_lock **out,
+                    dcp_error *err) {
+    store_lock *lock = calloc(1, sizeof *lock);
+    if (!lock) return core_fail_memory(err, sizeof *lock);
+    *lock = (store_lock){.dir_fd = dir_fd, .fd = -1, .dir = dir, .take_over = take_over};
+    store_writer_describe(id, &lock->self);
+    int status = take(lock, err);
+    if (status != DCP_OK) {
+        free(lock);
+        return status;
+    }
+    lock->is_contested = lock->self.contested;
+    enlist(lock);
+    *out = lock;
+    return DCP_OK;
+}
+
+int store_lock_check_free(int dir_fd, const char *dir, dcp_error *err) {
+    struct flock whole = {.l_type = F_WRLCK, .l_whence = SEEK_SET};
+    store_writer w = {.has_ended = 0};
+    const store_lock looked_at = {.dir_fd = dir_fd, .fd = -1, .dir = dir};
+    int fd = open_lock_file(dir_fd, O_RDONLY);
+    if (fd < 0 && errno == ENOENT) return DCP_OK; /* nobody has written there yet */
+    if (fd < 0 || read_writer(fd, &w) < 0) {
+        const int status = core_fail_errno(err, "cannot read " LOCK_NAME " in", dir);
+        if (fd >= 0) close(fd);
+        return status;
+    }
+    const int knows = fcntl(fd, F_OFD_GETLK, &whole) == 0,
+              locked = knows && whole.l_type != F_UNLCK;
+    const store_writer_fate fate = store_writer_find(&w);
+    const int is_dead = fate == STORE_WRITER_GONE && w.id[0] && !w.has_ended;
+    close(fd);
+    if ((!locked || is_dead) && fate != STORE_WRITER_RUNS) return DCP_OK;
+    return fail_busy(&looked_at, &w, locked ? REFUSED : knows ? GRANTED : NO_LOCKS, err);
+}
+
+/* Somebody removed the file. A store that nobody took since can be taken again. */
+static int retake(store_lock *lock, dcp_error *err) {
+    if (lock->fd >= 0) close(lock->fd);
+    lock->fd = -1;
+    return take(lock, err);
+}
+
+int store_lock_check(store_lock *lock, dcp_error *err) {
+    store_writer now;
+    if (!store_lock_is_own(lock))
+        return core_fail(err, DCP_ERR_STATE,
+                         "%s was opened by process %ld, of which this one is a fork: each process "
+                         "opens its own stores",
+                         lock->dir, (long)lock->self.process.pid);
+    int found = read_current(lock->dir_fd, &now);
+    for (int i = 0; i < TRIES && found != 0 && errno == ESTALE; i++)
+        found = read_current(lock->dir_fd, &now);
+    if (found != 0 && errno == ENOENT) return retake(lock, err);
+    if (found != 0) return core_fail_errno(err, "cannot read " LOCK_NAME " in", lock->dir);
+    if (strcmp(now.id, lock->self.id) == 0) return DCP_OK;
+    if (!now.host[0])
+        return core_fail(err, DCP_ERR_BUSY,
+                         "%s was taken over by another writer, which has not written its name yet",
+                         lock->dir);
+    return core_fail(err, DCP_ERR_BUSY,
+                     "%s was taken over by another writer, process %ld on host %s%s: this one "
+                     "writes no more there",
+                     lock->dir, (long)now.process.pid, now.host,
+                     now.has_ended ? ", which has ended since" : "");
+}
+
+int store_lock_excludes(const store_lock *lock) { return lock->excludes; }
+
+int store_lock_is_contested(const store_lock *lock) { return lock->is_contested; }
+
+int store_lock_is_own(const store_lock *lock) { return lock->self.process.pid == getpid(); }
+
+void store_lock_release(store_lock *lock) {
+    store_writer now;
+    struct flock whole = {.l_type = F_UNLCK, .l_whence = SEEK_SET};
+    if (!lock) return;
+    if (store_lock_is_own(lock)) {
+        lock->self.has_ended = 1;
+        if (read_current(lock->dir_fd, &now) == 0 && strcmp(now.id, lock->self.id) == 0)
+            write_name(lock, lock->fd);
+        fcntl(lock->fd, F_OFD_SETLK,
+              &whole); /* a copy of a process made past fork() goes as well */
+        delist(lock);
+    }
+    if (lock->fd >= 0) close(lock->fd);
+    free(lock);
+}

@@ -1,0 +1,44 @@
+/* The one writer of a directory. `DIR/.lock` names it (store/writer.h), and it holds a lock on that
+ * file, where the file system has locks.
+ *
+ * A lock may be lost without its holder's doing: the file is removed, a lease runs out, or locks
+ * are granted to all. So a writer reads the name again before whatever others could see, and one
+ * that finds another's name has lost the store. What it does after its last look is kept from
+ * having effects by names: it removes and replaces by way of a folder that is named after its
+ * identity (store/writer_folder.h), which the next writer takes away when it opens the store.
+ *
+ * A store is contested where a writer took it while one before may still have been running, and
+ * ever after: writers then have temporary names of their own as well. */
+#pragma once
+
+#include "dcp/error.h"
+#include "store/writer.h"
+
+typedef struct store_lock store_lock;
+
+/* Takes the directory `dir_fd` for this process, under the identity `id`. `dir` is borrowed.
+ * take_over: see dcp_store_options. DCP_ERR_BUSY: another writer has it, or may have it; the
+ * message names that one's host and pid, and says what can be done. */
+int store_lock_take(int dir_fd, const char *dir, const char *id, int take_over, store_lock **out,
+                    dcp_error *err);
+
+/* DCP_ERR_BUSY where a writer has the directory now, or its process runs and has not closed it.
+ * Takes nothing and makes nothing. */
+int store_lock_check_free(int dir_fd, const char *dir, dcp_error *err);
+
+/* DCP_ERR_BUSY where another writer has taken the store since; the message names it. Where `.lock`
+ * was removed and nobody took the store, it is taken again. DCP_ERR_STATE: this process was forked
+ * from the one that took it. */
+int store_lock_check(store_lock *lock, dcp_error *err);
+
+/* What the lock is worth: 0 where the file system has no locks, or grants each to all who ask. */
+int store_lock_excludes(const store_lock *lock);
+
+int store_lock_is_contested(const store_lock *lock);
+
+/* Whether this process took it: not one that was forked since. */
+int store_lock_is_own(const store_lock *lock);
+
+/* Says in the file that the writer has ended, unless another has taken it, and unlocks. A forked
+ * process only frees its copy. NULL is ignored. */
+void store_lock_release(store_lock *lock);

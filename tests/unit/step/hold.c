@@ -1,0 +1,199 @@
+/* A step that a reader has open stays: `keep`, a replacement, a writer's start and the recycling of
+ * its files leave it until it is closed. Then it goes. Children of the reader don't hold it. */
+#include <sys/wait.h>
+
+#include "step/hold.h"
+#include "support/store_fixture.h"
+
+static void path_in(const struct scratch *s, const char *name, char *path) {
+    snprintf(path, 200, "%s/%s", s->dir, name);
+}
+
+static step_hold *hold_step(const struct scratch *s, const char *name) {
+    char path[200];
+    int gone;
+    path_in(s, name, path);
+    step_hold *hold = step_hold_open(path, 1, &gone);
+    assert_non_null(hold);
+    assert_true(hold->lock_fd >= 0);
+    return hold;
+}
+
+/* What the reader finds in the folder that it holds, whatever its name is. */
+static void assert_readable(const step_hold *hold, const char *expected) {
+    char text[64] = "";
+    int fd = openat(hold->folder_fd, "state.h5", O_RDONLY);
+    assert_true(fd >= 0);
+    assert_true(read(fd, text, sizeof text - 1) > 0);
+    close(fd);
+    assert_string_equal(text, expected);
+}
+
+static int entries_like(const struct scratch *s, const char *prefix) {
+    char command[300], path[200];
+    path_in(s, "", path);
+    snprintf(command, sizeof command, "ls -A %s | grep -c '^[.]%s' | grep -q '^0$'", path, prefix);
+    return system(command) != 0;
+}
+
+static void keep_leaves_what_is_held(void **state) {
+    struct scratch *s = *state;
+    dcp_store *store = open_store(s, 1, 0);
+    publish_all(store, 1, 1);
+    step_hold *hold = hold_step(s, "step-00000001");
+    publish_all(store, 2, 4);
+    assert_steps(s, "c1 c4");
+    assert_true(step_hold_is_named(hold));
+    assert_readable(hold, "state");
+    assert_non_null(strstr(s->log, "step-00000001 stays while a reader holds it"));
+    step_hold_close(hold);
+    publish_all(store, 5, 5);
+    assert_steps(s, "c5");
+    dcp_store_close(store);
+}
+
+static void several_readers_hold_a_step(void **state) {
+    struct scratch *s = *state;
+    dcp_store *store = open_store(s, 1, 0);
+    publish_all(store, 1, 1);
+    step_hold *first = hold_step(s, "step-00000001"), *second = hold_step(s, "step-00000001");
+    step_hold_close(first);
+    publish_all(store, 2, 2);
+    assert_steps(s, "c1 c2");
+    step_hold_close(second);
+    publish_all(store, 3, 3);
+    assert_steps(s, "c3");
+    dcp_store_close(store);
+}
+
+/* It loses its name at once, and its files when it is closed. */
+static void what_is_replaced_can_still_be_read(void **state) {
+    struct scratch *s = *state;
+    dcp_error err = {0};
+    dcp_store *store = open_store(s, 0, 1);
+    assert_int_equal(publish(store, 1, "old", &err), DCP_OK);
+    step_hold *hold = hold_step(s, "step-00000001");
+    assert_int_equal(publish(store, 1, "new", &err), DCP_OK);
+    assert_false(step_hold_is_named(hold));
+    assert_content(s, "step-00000001/state.h5", "new");
+    assert_readable(hold, "old");
+    assert_int_equal(publish(store, 1, "newer", &err), DCP_OK); /* what was new is free */
+    assert_readable(hold, "old");
+    dcp_store_close(store);
+    store = open_store(s, 0, 1); /* a start removes left-overs, but not this one */
+    assert_readable(hold, "old");
+    assert_true(entries_like(s, "trash"));
+    step_hold_close(hold);
+    publish_all(store, 2, 2);
+    assert_false(entries_like(s, "trash"));
+    dcp_store_close(store);
+}
+
+static void a_start_leaves_what_is_held(void **state) {
+    struct scratch *s = *state;
+    char from[200], to[200];
+    dcp_store *store = open_store(s, 0, 0);
+    publish_all(store, 1, 2);
+    dcp_store_close(store);
+    path_in(s, "step-00000001", from);
+    path_in(s, ".tmp-step-00000003", to); /* as a killed exchange of names leaves it */
+    step_hold *hold = hold_step(s, "step-00000001");
+    assert_int_equal(rename(from, to), 0);
+    store = open_store(s, 0, 0);
+    assert_readable(hold, "state");
+    publish_all(store, 3, 3); /* needs that name */
+    assert_readable(hold, "state");
+    assert_steps(s, "c2 c3");
+    step_hold_close(hold);
+    dcp_store_close(store);
+    assert_false(entries_like(s, "t"));
+}
+
+static void abandoned_steps_stay_while_held(void **state) {
+    struct scratch *s = *state;
+    dcp_store *store = open_store(s, 1, 0);
+    publish_all(store, 5, 5);
+    step_hold *hold = hold_step(s, "step-00000005");
+    assert_int_equal(dcp_store_continue_from(store, 3, NULL), DCP_OK);
+    publish_all(store, 4, 6);
+    assert_steps(s, "a5 c6");
+    assert_readable(hold, "state");
+    step_hold_close(hold);
+    publish_all(store, 7, 7);
+    assert_steps(s, "c7");
+    dcp_store_close(store);
+}
+
+/* The child lives on; the hold ends with the parent's close. */
+static void a_child_does_not_hold(void **state) {
+    struct scratch *s = *state;
+    int ends[2], told[2];
+    char byte = 0;
+    dcp_store *store = open_store(s, 1, 0);
+    publish_all(store, 1, 1);
+    step_hold *hold = hold_step(s, "step-00000001");
+    assert_int_equal(pipe(ends) | pipe(told), 0);
+    pid_t child = fork();
+    if (child == 0) {
+        close(ends[1]);
+        if (hold->lock_fd == -1) (void)!write(told[1], &byte, 1);
+        close(told[1]);
+        _exit(read(ends[0], &byte, 1) == 0 ? 0 : 1); /* until the parent closes its end */
+    }
+    close(told[1]);
+    assert_int_equal(read(told[0], &byte, 1), 1);
+    publish_all(store, 2, 2);
+    assert_steps(s, "c1 c2"); /* the parent still does */
+    close(hold->lock_fd);     /* as where it dies */
+    hold->lock_fd = -1;
+    publish_all(store, 3, 3);
+    assert_steps(s, "c3");
+    step_hold_close(hold);
+    close(ends[1]);
+    int status;
+    assert_int_equal(waitpid(child, &status, 0), child);
+    assert_int_equal(status, 0);
+    dcp_store_close(store);
+}
+
+/* Where nothing may be written, a step can be held all the same; and one without about.json can be
+ * read, though nothing holds it. */
+static void what_cannot_be_written(void **state) {
+    struct scratch *s = *state;
+    char path[200];
+    int gone;
+    dcp_store *store = open_store(s, 1, 0);
+    publish_all(store, 1, 1);
+    path_in(s, "step-00000001/about.json", path);
+    assert_int_equal(chmod(path, 0444), 0);
+    step_hold *hold = hold_step(s, "step-00000001");
+    publish_all(store, 2, 2);
+    assert_steps(s, "c1 c2");
+    step_hold_close(hold);
+    path_in(s, "step-00000002/about.json", path);
+    assert_int_equal(unlink(path), 0);
+    path_in(s, "step-00000002", path);
+    hold = step_hold_open(path, 1, &gone);
+    assert_non_null(hold);
+    assert_int_equal(hold->lock_fd, -1);
+    step_hold_close(hold);
+    publish_all(store, 3, 3);
+    assert_steps(s, "c3");
+    path_in(s, "step-00000009", path);
+    assert_null(step_hold_open(path, 1, &gone));
+    assert_int_equal(gone, 1);
+    dcp_store_close(store);
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        scratch_test(keep_leaves_what_is_held),
+        scratch_test(several_readers_hold_a_step),
+        scratch_test(what_is_replaced_can_still_be_read),
+        scratch_test(a_start_leaves_what_is_held),
+        scratch_test(abandoned_steps_stay_while_held),
+        scratch_test(a_child_does_not_hold),
+        scratch_test(what_cannot_be_written),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
