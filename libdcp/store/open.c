@@ -152,6 +152,8 @@ static int agree_on_options(dcp_store *store, const redundancy_spec *spec, dcp_e
     const plan_value values[] = {
         {"private_dirs", (uint64_t)is_private, 0},
         {"keep", is_private ? store->options.keep : 0, 0},
+        {"replace", is_private && store->options.replace, 0},
+        {"keep_latest", is_private && store->options.keep_latest, 0},
         {"redundancy", (uint64_t)spec->kind << 32 | (uint64_t)spec->lost, 1},
     };
     return plan_same(store->comm, values, sizeof values / sizeof *values, err);

@@ -10,6 +10,7 @@
 
 #include <limits.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -26,6 +27,22 @@
 #include "store/retention.h"
 #include "store/writer_folder.h"
 
+/* DCP_ERR_STATE where a later step stands: the next start would load that one, and `keep` count it.
+ */
+static int check_newest(dcp_store *store, uint64_t step, dcp_error *err) {
+    dcp_step *steps;
+    size_t n;
+    uint64_t newest = store_newest_limit(store);
+    int found;
+    if (store->options.replace || store->options.keep_latest) return DCP_OK;
+    int status = store_newest(store, &steps, &n, &newest, &found, err);
+    free(steps);
+    if (status || !found || newest < step) return status;
+    return core_fail(err, DCP_ERR_STATE,
+                     "step %llu is older than step %llu, which %s holds: a run that goes back says "
+                     "so by dcp_store_continue_from, which sets later steps aside",
+                     (unsigned long long)step, (unsigned long long)newest, store->dir);
+}
 
 /* DCP_ERR_STATE where the step is on every node and must not be replaced. A step that only some
  * nodes have is left of a publication that was cut off. */
@@ -36,12 +53,13 @@ static int check_free(dcp_store *store, uint64_t step, dcp_error *err) {
     step_name_write(name, "", step);
     if (store_leads(store)) {
         int goes_aside = store->abandon_pending && step > store->continue_from;
-        stands = !goes_aside && !store->options.replace && store_directory_has(store->dir_fd, name);
+        stands = !goes_aside && store_directory_has(store->dir_fd, name);
     } else if (store->nodes == 1) {
         return DCP_OK; /* the leader knows */
     }
     if (store->nodes > 1) status = comm_allreduce(store->comm, &stands, 1, DCP_REDUCE_MIN, err);
-    if (status != DCP_OK || !stands) return status;
+    if (status == DCP_OK && !stands) return check_newest(store, step, err);
+    if (status != DCP_OK || store->options.replace) return status;
     return core_fail(err, DCP_ERR_STATE,
                      "%s/%s exists already: save another step, remove this one or allow it to be "
                      "replaced",
@@ -181,7 +199,6 @@ static int prepare_publication(dcp_store *store, uint64_t step, const char *memb
                                dcp_error *err) {
     int status = finish_folder(store, step, members_json, err);
     if (status == DCP_OK && store->abandon_pending) status = store_abandon(store, err);
-    if (status == DCP_OK) store->abandon_pending = 0;
     return status;
 }
 
@@ -200,6 +217,7 @@ int store_publish(dcp_store *store, uint64_t step, const char *members_json, dcp
     status =
         comm_agree(comm, leads ? prepare_publication(store, step, members_json, err) : DCP_OK, err);
     if (status != DCP_OK) return status;
+    store->abandon_pending = 0;
     if (store->nodes > 1)
         status = comm_agree(comm, leads ? set_aside(store, &r, err) : DCP_OK, err);
     if (status == DCP_OK)
@@ -209,10 +227,9 @@ int store_publish(dcp_store *store, uint64_t step, const char *members_json, dcp
         return status;
     }
     if (leads) tidy_up(store, step, &r);
-    store->abandon_pending = 0;
     store->newest_intact = step;
     store->has_intact = 1;
-    status = store_retain(store, err);
+    status = store_retain(store, step, err);
     store_sweep(store);
     return status;
 }

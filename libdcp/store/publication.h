@@ -5,7 +5,8 @@
 
 /* Collective. Leaders make an empty `DIR/.tmp-step-N`; each rank gets its node's (PATH_MAX bytes).
  * DCP_ERR_STATE where step-N exists on all nodes, is not about to be abandoned, and options.replace
- * is 0. */
+ * is 0; or where it does not exist and all nodes have a later one that is not about to be abandoned
+ * either, and neither options.replace nor options.keep_latest is set. */
 int store_begin(dcp_store *store, uint64_t step, char *tmp_path, dcp_error *err);
 
 /* Collective. The files in the temporary folders are complete and durable; leaders add about.json

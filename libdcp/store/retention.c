@@ -147,15 +147,32 @@ static int find_newest_step(dcp_store *store, const dcp_step *steps, size_t n, u
     }
 }
 
+int store_newest(dcp_store *store, dcp_step **steps, size_t *n, uint64_t *step, int *found,
+                 dcp_error *err) {
+    *steps = NULL;
+    *n = 0;
+    *found = 0;
+    int status = store_leads(store) ? dcp_steps_list(store->dir, steps, n, err) : DCP_OK;
+    if (store->nodes > 1) status = comm_agree(store->comm, status, err);
+    return status ? status : find_newest_step(store, *steps, *n, step, found, err);
+}
+
+uint64_t store_newest_limit(const dcp_store *store) {
+    int goes_back = store->abandon_pending && store->continue_from < UINT64_MAX;
+    return goes_back ? store->continue_from + 1 : UINT64_MAX;
+}
+
 /* The oldest of the newest `keep` steps that are complete on every node; *found = 0: there are
- * fewer. */
-static int find_oldest_to_keep(dcp_store *store, const dcp_step *steps, size_t n, uint64_t *oldest,
-                               int *found, dcp_error *err) {
+ * fewer, or the newest of all is not the one that was published last. */
+static int find_oldest_to_keep(dcp_store *store, const dcp_step *steps, size_t n,
+                               uint64_t published, uint64_t *oldest, int *found, dcp_error *err) {
     int status = DCP_OK;
     *found = 1;
     *oldest = UINT64_MAX;
-    for (uint32_t i = 0; i < store->options.keep && *found && !status; i++)
+    for (uint32_t i = 0; i < store->options.keep && *found && !status; i++) {
         status = find_newest_step(store, steps, n, oldest, found, err);
+        if (i == 0 && *oldest != published) *found = 0;
+    }
     return status;
 }
 
@@ -187,7 +204,7 @@ static int is_outlived(const dcp_store *store, const dcp_step *step, uint64_t ol
     return step->step < oldest;
 }
 
-int store_retain(dcp_store *store, dcp_error *err) {
+int store_retain(dcp_store *store, uint64_t published, dcp_error *err) {
     dcp_step *steps = NULL;
     size_t n = 0;
     uint64_t oldest;
@@ -196,7 +213,7 @@ int store_retain(dcp_store *store, dcp_error *err) {
     if (store->options.keep == 0) return DCP_OK;
     if (store_leads(store) && dcp_steps_list(store->dir, &steps, &n, &local) != DCP_OK)
         store_log(store, DCP_LOG_WARNING, "old steps stay: %s", local.message);
-    int status = find_oldest_to_keep(store, steps, n, &oldest, &found, err);
+    int status = find_oldest_to_keep(store, steps, n, published, &oldest, &found, err);
     for (size_t i = 0; i < n && !status && found; i++)
         if (is_outlived(store, &steps[i], oldest) &&
             remove_step(store, &steps[i], &local) != DCP_OK)

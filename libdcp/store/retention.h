@@ -24,10 +24,19 @@ int store_remove_trash(dcp_store *store, const char *trash, dcp_error *err);
  * nothing. */
 void store_sweep(dcp_store *store);
 
-/* Collective: leaders remove the steps that options.keep does not keep, but for those that a reader
- * holds, and log where that fails. */
-int store_retain(dcp_store *store, dcp_error *err);
+/* Collective, after the publication of that step: leaders remove the steps that options.keep does
+ * not keep, but for those that a reader holds, and log where that fails. Nothing goes where it is
+ * not the store's newest step: then the newer ones are not this writer's. */
+int store_retain(dcp_store *store, uint64_t published, dcp_error *err);
 
 /* While a step is pinned, `keep` leaves it. Only while no save of the store is in flight. */
 void store_pin(dcp_store *store, uint64_t step);
 void store_unpin(dcp_store *store, uint64_t step);
+
+/* Collective where there are several nodes; of one, only the leader learns anything. The leader's
+ * steps, freed by the caller also after a failure, and into *step the newest one before *step
+ * (UINT64_MAX: of all) that every node has complete; *found = 0 where there is none. */
+int store_newest(dcp_store *store, dcp_step **steps, size_t *n, uint64_t *step, int *found,
+                 dcp_error *err);
+/* What *step begins with there, so that steps that are about to be set aside don't count. */
+uint64_t store_newest_limit(const dcp_store *store);

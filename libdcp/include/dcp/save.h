@@ -108,7 +108,8 @@ typedef struct dcp_report {
  * share (dcp/mpi.h); and where a state has more than some 8,000 tensors, about 5 KiB a tensor on
  * rank 0 while HDF5 lays out the first file.
  * DCP_ERR_MISMATCH: ranks disagree about a tensor, or boxes overlap or leave elements out.
- * DCP_ERR_STATE: the step exists. DCP_ERR_BUSY: options->when_busy. DCP_ERR_NO_SPACE: found before
+ * DCP_ERR_STATE: the step exists; or the store holds a later one, and dcp_store_continue_from was
+ * not called: see there. DCP_ERR_BUSY: options->when_busy. DCP_ERR_NO_SPACE: found before
  * data moves where the file system can tell.
  * Rank 0 logs a warning (dcp_store_options.log) where an update seems not to have reached what is
  * saved: the step is later than that of the store's previous save of the same tensors and no byte

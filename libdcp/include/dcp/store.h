@@ -16,12 +16,18 @@ typedef struct dcp_store dcp_store;
 typedef struct dcp_store_options {
     /* Complete steps that stay after a save; 0: all. On local file systems one more stays until the
      * next save, or the close, in `.writer-.../spare`, for that save to write over. Steps that a
-     * reader holds (dcp_checkpoint_open) stay besides, and go after a later save. */
+     * reader holds (dcp_checkpoint_open) stay besides, and go after a later save. Nothing goes
+     * after a save of a step that is not the store's newest one. */
     uint32_t keep;
-    /* A save of a step that exists replaces it; 0: DCP_ERR_STATE. On several nodes (private_dirs) a
-     * kill at the moment of publication may leave neither of the two, only older steps. */
+    /* A save of a step that exists replaces it, and one of a step that is older than the newest is
+     * taken; 0: both are DCP_ERR_STATE. Whoever holds the old step still reads it. On several nodes
+     * (private_dirs), and on file systems that can't exchange two names, a kill at the moment of
+     * publication may leave the old step without its name; the next dcp_store_open gives it back.
+     */
     int replace;
-    int keep_latest; /* leave DIR/latest alone: for tools whose steps are not a run's newest */
+    /* Leave DIR/latest alone: for tools whose steps are not a run's newest. Older steps than the
+     * newest are taken as well. */
+    int keep_latest;
     /* Each rank passes a directory of its own node: see below. On all ranks or on none. */
     int private_dirs;
     /* "none", "partner" or "rs(K)", of a private store: what its saves add so that steps survive
@@ -94,9 +100,11 @@ DCP_API int dcp_store_rebuild(dcp_store *store, int every_byte, uint64_t *step, 
 DCP_API void dcp_store_close(dcp_store *store);
 
 /* Says that the run goes on from `step` (0: from the start): steps after it are moved aside to
- * `.abandoned-step-...` right before the first publication, and logged. Abandoned steps count
- * neither as newest nor for `keep`; they go when as many newer steps stand as `keep` asks for. Not
- * collective; every rank calls it. */
+ * `.abandoned-step-...` right before the first publication, and logged. A run that goes back has to
+ * say so: a save of a step that is older than the newest one (of a private store: the newest that
+ * all nodes have) is DCP_ERR_STATE, since the next start would go on from that one. Abandoned steps
+ * count neither as newest nor for `keep`; they go when as many newer steps stand as `keep` asks
+ * for. Not collective; every rank calls it. */
 DCP_API int dcp_store_continue_from(dcp_store *store, uint64_t step, dcp_error *err);
 
 /* The newest step that is known to be intact (one that was loaded, or saved by this store); it is

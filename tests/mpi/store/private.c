@@ -111,6 +111,11 @@ static void what_is_refused(const scratch *s, const given *g) {
                            DCP_ERR_MISMATCH, &failure, "values for keep: 3 on rank");
         check_same_failure(dcp_store_open(s->comm, dir, &options, &second, &failure),
                            DCP_ERR_MISMATCH, &failure, "7 on rank 1");
+        options.keep = 3;
+        options.replace = s->rank == 1;
+        check_same_failure(dcp_store_open(s->comm, dir, &options, &second, &failure),
+                           DCP_ERR_MISMATCH, &failure, "values for replace");
+        options.replace = 0;
         options.private_dirs = s->rank == 1;
         check_same_failure(dcp_store_open(s->comm, dir, &options, &second, &failure),
                            DCP_ERR_MISMATCH, &failure, "private_dirs");
@@ -179,6 +184,43 @@ static void a_failure_on_one_node_is_everybodys(const scratch *s, const given *g
     dcp_store_close(store);
 }
 
+/* What counts is what all nodes have. */
+static void an_older_step_is_refused(const scratch *s, const given *g) {
+    dcp_error failure = {0};
+    char dir[PATH_MAX], path[2 * PATH_MAX];
+    dcp_store *store = open_private(s, "keep", 2);
+    check_same_failure(save_layout(s, store, g, 5, DCP_LAYOUT_SHARDED, &failure), DCP_ERR_STATE,
+                       &failure, "step 5 is older than step 7");
+    check_steps(s, "keep", "c6 c7");
+    node_dir(s, "keep", 99, dir);
+    snprintf(path, sizeof path, "%s/step-00000009", dir);
+    if (s->rank == 0 && s->size > 1) CHECK(mkdir(path, 0777) == 0);
+    MPI_Barrier(MPI_COMM_WORLD);
+    save(s, store, g, 8);
+    int has_more = s->size > 1 && node_of(s, s->rank) == 99;
+    check_steps(s, "keep", has_more ? "c7 c8 c9" : "c7 c8");
+    if (s->rank == 0 && s->size > 1) CHECK(rmdir(path) == 0);
+    MPI_Barrier(MPI_COMM_WORLD);
+    dcp_store_close(store);
+}
+
+/* Steps were set aside by some leaders or all of them, and the save failed then. */
+static void going_back_after_a_failure(const scratch *s, const given *g) {
+    dcp_error failure = {0};
+    dcp_store *store = open_private(s, "keep", 2);
+    SUCCEEDS(dcp_store_continue_from(store, 7, err));
+    if (s->rank == s->size - 1) broken_fd = store->dir_fd;
+    for (int i = 0; i < 2; i++)
+        check_same_failure(save_layout(s, store, g, 8, DCP_LAYOUT_SHARDED, &failure), DCP_ERR_IO,
+                           &failure, "sync");
+    broken_fd = -1;
+    check_same_failure(save_layout(s, store, g, 6, DCP_LAYOUT_SHARDED, &failure), DCP_ERR_STATE,
+                       &failure, "step 6 is older than step 7");
+    save(s, store, g, 8);
+    check_steps(s, "keep", "c7 c8 a8");
+    dcp_store_close(store);
+}
+
 int main(int argc, char **argv) {
     scratch s;
     given g;
@@ -190,6 +232,8 @@ int main(int argc, char **argv) {
     what_some_nodes_have_is_replaced(&s, &g);
     a_run_goes_back_on_all_nodes(&s, &g);
     a_failure_on_one_node_is_everybodys(&s, &g);
+    an_older_step_is_refused(&s, &g);
+    going_back_after_a_failure(&s, &g);
     given_free(&g);
     return scratch_end(&s);
 }

@@ -17,13 +17,15 @@
 
 static char root[] = "/tmp/dcp-about-XXXXXX";
 
+static const dcp_store_options any_order = {.keep_latest = 1};
+
 static int save(uint64_t step, const char *about) {
     dcp_comm *comm = NULL;
     dcp_store *store = NULL;
     dcp_state *state = NULL;
     dcp_save_options options = {.about_json = about};
     assert_int_equal(dcp_comm_self(&comm, NULL), DCP_OK);
-    assert_int_equal(dcp_store_open(comm, root, NULL, &store, NULL), DCP_OK);
+    assert_int_equal(dcp_store_open(comm, root, &any_order, &store, NULL), DCP_OK);
     assert_int_equal(dcp_state_create(&state, NULL), DCP_OK);
     int status = dcp_save(store, step, state, NULL, &options, NULL, NULL);
     dcp_state_destroy(state);
@@ -79,7 +81,7 @@ static int save_json(uint64_t step, const char *json) {
     dcp_store *store = NULL;
     dcp_state *state = NULL;
     assert_int_equal(dcp_comm_self(&comm, NULL), DCP_OK);
-    assert_int_equal(dcp_store_open(comm, root, NULL, &store, NULL), DCP_OK);
+    assert_int_equal(dcp_store_open(comm, root, &any_order, &store, NULL), DCP_OK);
     assert_int_equal(dcp_state_create(&state, NULL), DCP_OK);
     int status = dcp_save(store, step, state, json, NULL, NULL, NULL);
     dcp_state_destroy(state);

@@ -155,6 +155,7 @@ static void what_a_reader_holds_stays(void **state) {
     source src;
     make_source(&src);
     dcp_store *store = open_store(s, 0, 1);
+    assert_int_equal(dcp_store_continue_from(store, 0, NULL), DCP_OK);
     save(store, &src, 1, DCP_LAYOUT_GLOBAL);
     dcp_store_close(store);
     free_source(&src);

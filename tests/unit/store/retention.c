@@ -1,6 +1,6 @@
 /* Which steps stay: `keep`, the newest intact one, and the life of abandoned ones. */
-#include "store/publication.h"
 #include "store/retention.h"
+#include "store/publication.h"
 #include "support/store_fixture.h"
 
 static void keep_counts_complete_steps(void **state) {
@@ -26,19 +26,23 @@ static void the_newest_intact_step_stays(void **state) {
     dcp_store_close(store);
     store = open_store(s, 2, 0);
     assert_int_equal(dcp_store_mark_intact(store, 2, NULL), DCP_OK);
-    assert_int_equal(store_retain(store, NULL), DCP_OK);
+    assert_int_equal(store_retain(store, 5, NULL), DCP_OK);
     assert_steps(s, "c2 c4 c5"); /* 4 and 5 may be damaged, 2 was loaded */
     publish_all(store, 6, 6);
     assert_steps(s, "c5 c6");
     dcp_store_close(store);
 }
 
-static void a_step_just_published_stays_below_others(void **state) {
+static void nothing_goes_for_newer_steps_of_others(void **state) {
     struct scratch *s = *state;
-    dcp_store *store = open_store(s, 2, 0);
-    publish_all(store, 10, 12);
-    publish_all(store, 5, 5);
-    assert_steps(s, "c5 c11 c12");
+    dcp_store *store = open_store(s, 0, 0);
+    publish_all(store, 10, 13);
+    dcp_store_close(store);
+    store = open_store(s, 2, 1);
+    publish_all(store, 10, 11); /* they are replaced */
+    assert_steps(s, "c10 c11 c12 c13");
+    publish_all(store, 13, 14);
+    assert_steps(s, "c13 c14");
     dcp_store_close(store);
 }
 
@@ -119,7 +123,7 @@ int main(void) {
         scratch_test(keep_counts_complete_steps),
         scratch_test(zero_keeps_all),
         scratch_test(the_newest_intact_step_stays),
-        scratch_test(a_step_just_published_stays_below_others),
+        scratch_test(nothing_goes_for_newer_steps_of_others),
         scratch_test(later_steps_go_aside_before_the_first_publication),
         scratch_test(from_the_start_means_all_steps),
         scratch_test(abandoned_steps_go_when_enough_newer_ones_stand),
