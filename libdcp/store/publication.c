@@ -27,6 +27,11 @@
 #include "store/retention.h"
 #include "store/writer_folder.h"
 
+void store_allow_replacement(dcp_store *store, uint64_t step) {
+    store->unread = step;
+    store->has_unread = 1;
+}
+
 /* DCP_ERR_STATE where a later step stands: the next start would load that one, and `keep` count it.
  */
 static int check_newest(dcp_store *store, uint64_t step, dcp_error *err) {
@@ -60,6 +65,7 @@ static int check_free(dcp_store *store, uint64_t step, dcp_error *err) {
     if (store->nodes > 1) status = comm_allreduce(store->comm, &stands, 1, DCP_REDUCE_MIN, err);
     if (status == DCP_OK && !stands) return check_newest(store, step, err);
     if (status != DCP_OK || store->options.replace) return status;
+    if (store->has_unread && store->unread == step) return DCP_OK;
     return core_fail(err, DCP_ERR_STATE,
                      "%s/%s exists already: save another step, remove this one or allow it to be "
                      "replaced",
@@ -227,6 +233,7 @@ int store_publish(dcp_store *store, uint64_t step, const char *members_json, dcp
         return status;
     }
     if (leads) tidy_up(store, step, &r);
+    store->has_unread = 0;
     store->newest_intact = step;
     store->has_intact = 1;
     status = store_retain(store, step, err);

@@ -3,6 +3,10 @@
 
 #include "store/store.h"
 
+/* A save of that step replaces the one that is there, which nobody has read, whatever
+ * options.replace says. */
+void store_allow_replacement(dcp_store *store, uint64_t step);
+
 /* Collective. Leaders make an empty `DIR/.tmp-step-N`; each rank gets its node's (PATH_MAX bytes).
  * DCP_ERR_STATE where step-N exists on all nodes, is not about to be abandoned, and options.replace
  * is 0; or where it does not exist and all nodes have a later one that is not about to be abandoned

@@ -33,6 +33,8 @@ struct dcp_store {
     int abandon_pending;
     uint64_t newest_intact; /* the one loaded or saved last */
     int has_intact;
+    uint64_t unread; /* a step that a save may replace: see store_allow_replacement */
+    int has_unread;
     int has_trash;             /* removed steps that readers held: see store_sweep */
     uint64_t pins[STORE_PINS]; /* steps that `keep` leaves */
     size_t n_pins;

@@ -7,6 +7,7 @@
 #include "core/fail.h"
 #include "plan/agreement.h"
 #include "step/list.h"
+#include "store/publication.h"
 #include "store/restore.h"
 #include "tiers/tiers.h"
 
@@ -158,11 +159,12 @@ static const char *dir_of_tier(const loading *l, const dcp_tiers_step *which) {
     return l->tiers->list[which->tier].store->dir;
 }
 
-/* The steps of `step` that were not found damaged are there. */
+/* Copies of the step in other stores were not read: where they are due, they are written again. */
 static int note_loaded(loading *l, const candidates *c, size_t at, dcp_error *err) {
     const dcp_tiers_step *which = &c->list[at];
-    for (size_t i = at; i < c->n && c->list[i].step == which->step; i++)
-        tiers_note(&l->tiers->list[c->list[i].tier], which->step, DCP_OK);
+    tiers_note(&l->tiers->list[which->tier], which->step, DCP_OK);
+    for (size_t i = 0; i < l->tiers->n; i++)
+        if (i != which->tier) store_allow_replacement(l->tiers->list[i].store, which->step);
     if (l->rebuilt)
         tiers_log(l->tiers, DCP_LOG_INFO,
                   "step %llu is loaded from %s, after %d of its files were rebuilt",

@@ -61,7 +61,7 @@ DCP_API int dcp_tiers_continue_from(dcp_tiers *tiers, uint64_t step, dcp_error *
 DCP_API int dcp_tiers_is_due(const dcp_tiers *tiers, uint64_t step);
 
 /* Whether store `i` of the list has `step`: the one that was saved into it last, or that
- * dcp_tiers_load found there. The same on all ranks, without communication. */
+ * dcp_tiers_load loaded from there. The same on all ranks, without communication. */
 DCP_API int dcp_tiers_has(const dcp_tiers *tiers, size_t i, uint64_t step);
 
 /* dcp_store_mark_intact of store `i`, for a step that was loaded without dcp_tiers_load; the store
@@ -128,7 +128,8 @@ typedef int (*dcp_tiers_load_fn)(void *ctx, dcp_checkpoint *ckpt, dcp_error *err
  * and passes it to `load`. Where that finds damage, the step is rebuilt, if it can be, and passed
  * once more; else the next one is tried: the same step in a slower store, then older steps. The log
  * says which step of which store was loaded, and whether it was rebuilt, and why others were passed
- * over. *step (may be NULL): the step loaded, which `keep` never removes from its store.
+ * over. *step (may be NULL): the step loaded, which `keep` never removes from its store. Copies of
+ * it in other stores were not read: a save of that step writes them anew, where they are due.
  * DCP_ERR_NOT_FOUND: the stores hold no step at all. DCP_ERR_CORRUPT: none is intact. Other
  * statuses are `load`'s. */
 DCP_API int dcp_tiers_load(dcp_tiers *tiers, dcp_tiers_load_fn load, void *ctx, uint64_t *step,

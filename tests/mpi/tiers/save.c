@@ -57,7 +57,8 @@ static void the_last_step(const scratch *s, tiers_under_test *t) {
     dcp_tiers *tiers = tiers_open(t, s);
     dcp_report report = {0};
     tiers_expect(tiers, s, 8);
-    CHECK(dcp_tiers_has(tiers, 2, 8) && !dcp_tiers_has(tiers, 2, 9));
+    CHECK(dcp_tiers_has(tiers, 0, 8) && !dcp_tiers_has(tiers, 0, 9));
+    CHECK(!dcp_tiers_has(tiers, 2, 8)); /* nobody has read it there */
     SUCCEEDS(dcp_tiers_continue_from(tiers, 8, err));
     given_make(&g, 9);
     held_make(&h, &g, ROWS, s->rank, s->size, 1);
@@ -71,6 +72,44 @@ static void the_last_step(const scratch *s, tiers_under_test *t) {
     tiers_check_steps(t, s, 0, "c8 c9");
     tiers_check_steps(t, s, 1, "c6 c8");
     tiers_check_steps(t, s, 2, "c8 c9");
+}
+
+/* A step is loaded from the fast store; the slow one's copy was damaged meanwhile. Nobody has read
+ * it, so the last save writes it anew. */
+static void a_copy_that_nobody_read(const scratch *s) {
+    char fast[PATH_MAX], slow[PATH_MAX], path[2 * PATH_MAX];
+    unsigned char byte = 0;
+    uint64_t step = 0;
+    given g;
+    snprintf(fast, sizeof fast, "%s/read", s->root);
+    snprintf(slow, sizeof slow, "%s/unread", s->root);
+    const dcp_tier list[] = {{.path = fast, .every = 1}, {.path = slow, .every = 1}};
+    for (int restart = 0; restart < 2; restart++) {
+        dcp_tiers *tiers = NULL;
+        held h;
+        tiers_loading l = {s, 0};
+        given_make(&g, 3);
+        held_make(&h, &g, ROWS, s->rank, s->size, 1);
+        SUCCEEDS(dcp_tiers_open(s->comm, list, 2, NULL, &tiers, err));
+        if (restart) SUCCEEDS(dcp_tiers_load(tiers, tiers_load_rows, &l, &step, err));
+        CHECK(!restart || (step == 3 && dcp_tiers_has(tiers, 0, 3) && !dcp_tiers_has(tiers, 1, 3)));
+        SUCCEEDS(dcp_tiers_save(tiers, 3, h.state, GIVEN_JSON, NULL, 1, NULL, err));
+        CHECK(dcp_tiers_has(tiers, 1, 3));
+        dcp_tiers_close(tiers);
+        held_free(&h);
+        given_free(&g);
+        MPI_Barrier(MPI_COMM_WORLD);
+        if (restart || s->rank) continue;
+        snprintf(path, sizeof path, "%s/step-00000003/state.h5", slow);
+        int fd = open(path, O_RDWR);
+        CHECK(pread(fd, &byte, 1, 1 << 20) == 1);
+        byte ^= 4;
+        CHECK(pwrite(fd, &byte, 1, 1 << 20) == 1);
+        close(fd);
+    }
+    MPI_Barrier(MPI_COMM_WORLD);
+    snprintf(path, sizeof path, "%s/step-00000003", slow);
+    if (s->rank == 0) SUCCEEDS(dcp_verify(path, NULL, err));
 }
 
 /* One file that all ranks see, read back in parts by all of them. */
@@ -128,6 +167,7 @@ static void save_at_every_step(const scratch *s) {
     check_each_store(s, &t);
     the_last_step(s, &t);
     from_one_file(s, &g);
+    a_copy_that_nobody_read(s);
 }
 
 /* Everything is gone, and ranks can't have a second thread that communicates. */
