@@ -61,8 +61,8 @@ static int is_awaited(void *ctx) {
 static void *run_saving(void *ctx) {
     dcp_saving *s = ctx;
     move_progress progress = s->request.progress;
-    progress.released = on_released;
-    progress.is_awaited = is_awaited;
+    if (!s->request.make_room) progress.released = on_released;
+    progress.is_awaited = s->request.make_room ? NULL : is_awaited;
     progress.ctx = s;
     if (!s->planned) s->status = save_prepare(&s->copy, &s->request, &s->error);
     if (!s->status) s->status = save_run(&s->copy, &s->request, &progress, &s->report, &s->error);
@@ -158,6 +158,7 @@ int save_call_agree(dcp_store *store, int status, save_call call, const dcp_save
     const plan_value values[] = {
         {"the call: 0 is dcp_save, 1 dcp_save_async, 2 dcp_rewrite", call, 0},
         {"when_busy", options ? options->when_busy : DCP_BUSY_WAIT, 0},
+        {"make_room", options && options->make_room, 0},
     };
     return plan_agree(store->comm, status, values, sizeof values / sizeof *values, err);
 }

@@ -76,6 +76,7 @@ int save_request_make(const dcp_store *store, uint64_t step, const dcp_state *st
                                   .phase_ctx = options->phase_ctx,
                                   .staging_bytes = save_request_copy_bytes(options)};
     r->engine = options->engine;
+    r->make_room = options->make_room;
     int status = move_engine_check(r->engine, err);
     if (status) return status;
     if ((unsigned)options->layout > DCP_LAYOUT_SHARDED)

@@ -17,6 +17,7 @@ typedef struct save_request {
     char *meta;                     /* rank 0: canonical JSON */
     char *about;                    /* further members of about.json; NULL: none */
     const struct save_mover *mover; /* NULL: the boxes are memory or plain sources */
+    int make_room;                  /* dcp_save_options.make_room */
     move_progress progress; /* as the caller's options ask for; each run of the save has its own */
 } save_request;
 

@@ -18,6 +18,7 @@
 #include "save/write.h"
 #include "step/about.h"
 #include "store/publication.h"
+#include "store/room.h"
 
 /* What this rank keeps, and so writes or hands on. */
 static uint64_t kept_bytes(const save_request *r, const save_plan *plan) {
@@ -161,8 +162,8 @@ int save_prepare(dcp_store *store, const save_request *r, dcp_error *err) {
     return save_plan_make(store, r, &save_context_of(store)->plan, err);
 }
 
-int save_run(dcp_store *store, const save_request *r, move_progress *progress, dcp_report *report,
-             dcp_error *err) {
+static int run_once(dcp_store *store, const save_request *r, move_progress *progress,
+                    dcp_report *report, dcp_error *err) {
     char folder[PATH_MAX];
     save_context *kept = save_context_of(store);
     save_plan *plan = kept->plan;
@@ -184,5 +185,32 @@ int save_run(dcp_store *store, const save_request *r, move_progress *progress, d
         status = store_find_cause(store, status, err);
     }
     report->total_s = move_progress_phase(progress, DCP_PHASE_ALL, plan->begin, core_clock_now());
+    return status;
+}
+
+/* What a try told of its bytes does not count for the next one. */
+static int run_again(dcp_store *store, const save_request *r, const move_progress *first,
+                     move_progress *progress, dcp_report *report, dcp_error *err) {
+    *progress = *first;
+    *report = (dcp_report){0};
+    return run_once(store, r, progress, report, err);
+}
+
+int save_run(dcp_store *store, const save_request *r, move_progress *progress, dcp_report *report,
+             dcp_error *err) {
+    const move_progress first = *progress;
+    dcp_error why = {0};
+    uint64_t from = 0;
+    int made = r->make_room;
+    int status = run_once(store, r, progress, report, &why);
+    while (status == DCP_ERR_NO_SPACE && made) {
+        int failed = store_room_make(store, &from, &made, err);
+        if (failed) return failed;
+        if (made)
+            status = run_again(store, r, &first, progress, report, &why);
+        else
+            store_room_explain(store, &why);
+    }
+    if (status && err) *err = why;
     return status;
 }

@@ -188,7 +188,7 @@ void store_unpin(dcp_store *store, uint64_t step) {
         }
 }
 
-static int is_pinned(const dcp_store *store, uint64_t step) {
+int store_is_pinned(const dcp_store *store, uint64_t step) {
     for (size_t i = 0; i < store->n_pins; i++)
         if (store->pins[i] == step) return 1;
     return 0;
@@ -200,7 +200,7 @@ static int is_outlived(const dcp_store *store, const dcp_step *step, uint64_t ol
     if (step->kind == DCP_STEP_PARTIAL) return 0;
     if (step->kind == DCP_STEP_ABANDONED) return step->step <= oldest;
     if (store->has_intact && step->step == store->newest_intact) return 0;
-    if (is_pinned(store, step->step)) return 0;
+    if (store_is_pinned(store, step->step)) return 0;
     return step->step < oldest;
 }
 

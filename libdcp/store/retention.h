@@ -32,6 +32,7 @@ int store_retain(dcp_store *store, uint64_t published, dcp_error *err);
 /* While a step is pinned, `keep` leaves it. Only while no save of the store is in flight. */
 void store_pin(dcp_store *store, uint64_t step);
 void store_unpin(dcp_store *store, uint64_t step);
+int store_is_pinned(const dcp_store *store, uint64_t step);
 
 /* Collective where there are several nodes; of one, only the leader learns anything. The leader's
  * steps, freed by the caller also after a failure, and into *step the newest one before *step

@@ -16,6 +16,7 @@
  *   frozen    some tensors always have the same content
  *   earlier=N the N steps before are saved first
  *   replace, take_over, keep=N, back=N   options of the store, and dcp_store_continue_from
+ *   room      dcp_save_options.make_room
  *   again     where the save fails, nothing of it may be left and an older step must load on one
  *             rank; then the save is done again at once, which must work
  * Exit status: 0, 1 where the content is a mix or damaged or something is left, 3 where the library
@@ -281,6 +282,7 @@ static void take_word(wish *w, const char *word) {
     if (!strcmp(word, "frozen")) w->frozen = 1;
     if (!strcmp(word, "async")) w->async = 1;
     if (!strcmp(word, "again")) w->again = 1;
+    if (!strcmp(word, "room")) w->how.make_room = 1;
     if (!strcmp(word, "new")) w->salt = w->step + NEW;
     if (!strcmp(word, "replace")) w->store.replace = 1;
     if (!strcmp(word, "take_over")) w->store.take_over = 1;

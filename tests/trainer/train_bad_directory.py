@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Checkpoint directories that cannot be used, are in use, or run full: one clear line and the right
 exit status; a save that fails leaves older steps, and training goes on."""
-import contextlib
+import contextlib, re
 from train_lib import *
 
 make_text()
@@ -49,22 +49,47 @@ with mounted("readonly", "ro,size=1m") as path:
         for ranks in (1, 3):
             refused(ranks, "checkpoint.dir: ", config(checkpoint={"dir": f"{path}/ckpt"}))
 
-# Room for two steps and a part of the third: it is not saved, and neither are the next ones until
-# there is room again.
+# Room for two steps and a part of the third: it is not saved, but the next ones are, since they give up old steps, and
+# so is the last one of a run that saves nothing before. Where there is room for one, no step is saved any more until
+# there is more.
 whole = config("whole.json", checkpoint={"dir": "whole"}, metrics="whole.jsonl")
 train(1, whole)
 size = sum(os.path.getsize(f"{step_path(12, 'whole')}/{f}") for f in ("state.h5", "about.json"))
-with mounted("small", f"size={int(2.5 * size) // 4096 * 4}k") as path:
+with mounted("two", f"size={int(2.5 * size) // 4096 * 4}k") as path:
+    if path:
+        mounts += 1
+        full = config("full.json", checkpoint={"dir": f"{path}/ckpt", "keep": 3})
+        _, err = train(1, full, "--dry-run")
+        told = [m for m in messages(err) if "warning: checkpoint.dir: a step takes" in m]
+        check(len(told) == 1 and "fewer steps will be kept" in told[0], err)
+        plan = tool("dcp-train", full, "--plan")
+        check(re.search(r"checkpoint.dir +\d+\.\d+ +4 .*  fewer steps will be kept", plan), plan)
+        plan = tool("dcp-train", full, "--plan", "checkpoint.keep=1")
+        check(re.search(r"checkpoint.dir +\d+\.\d+ +2 .*  fits", plan), plan)
+        said = float(re.search(r"checkpoint.dir +(\d+\.\d+)", plan)[1]) * 1048576
+        check(0.97 < said / size < 1.03, f"a step of {size} bytes was said to take {said}")
+        _, err = train(3, full)
+        check("warning: step 3 is not saved: " in err and "the next save may give up old steps" in err, err)
+        check("step-00000001 is given up to make room" in err and "could not be saved" not in err, err)
+        check(steps(f"{path}/ckpt") == [11, 12] and state(12, f"{path}/ckpt") == state(12, "whole"), f"{err}")
+        shutil.rmtree(f"{path}/ckpt")
+        train(2, full, "max_steps=2", "metrics=null")
+        _, err = train(2, full, "max_steps=3", "metrics=null")  # its only save is the last one
+        check(steps(f"{path}/ckpt") == [2, 3] and "is not saved" not in err, err)
+with mounted("small", f"size={int(1.5 * size) // 4096 * 4}k") as path:
     if path:
         mounts += 1
         full = config("full.json", checkpoint={"dir": f"{path}/ckpt"})
+        _, err = train(1, full, "--dry-run")
+        check("MiB are free in" in err and "saves will fail until there is more" in err, err)
         _, err = train(3, full, expect=3)
-        check("warning: step 3 is not saved: " in err and "training goes on" in err, err)
+        check("warning: step 2 is not saved: " in err and "training goes on" in err, err)
+        check(err.count(" is not saved: ") == 1, f"told more than once: {err}")
         check("step 12 could not be saved: " in err, err)
         check([line["step"] for line in metrics()] == list(range(1, 13)), "training did not go on")
-        check(steps(f"{path}/ckpt") == [1, 2], f"steps {steps(path + '/ckpt')}")
+        check(steps(f"{path}/ckpt") == [1], f"steps {steps(path + '/ckpt')}")
         check(not glob.glob(f"{path}/ckpt/.tmp*"), "a part of a step is left")
-        tool("dcp-inspect", "verify", step_path(2, f"{path}/ckpt"))
+        tool("dcp-inspect", "verify", step_path(1, f"{path}/ckpt"))
         done = subprocess.run([f"{BIN}/dcp-run", "-n", "1", "--", TRAINER, full], capture_output=True, text=True)
         check(done.returncode == 3 and "dcp-run: start 3" not in done.stderr, done.stderr)
         check("and another one would, too: there is no room for another step" in done.stderr, done.stderr)
@@ -83,6 +108,6 @@ with mounted("tiny", "size=64k") as path:
         check(f"bytes of a rank in {path}: No space left on device" in messages(err)[-1], err)
         check(not os.listdir(path), f"left behind: {os.listdir(path)}")
         check(not os.path.exists("offloaded"), "a directory of checkpoints is made")
-if mounts < 2:
+if mounts < 3:
     print("SKIPPED: read-only directory and full disk, as we may not mount")
     sys.exit(77)

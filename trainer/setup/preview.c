@@ -9,6 +9,7 @@
 #include "fsdp/fsdp_plan.h"
 #include "fsdp/shard_layout.h"
 #include "optim/optim.h"
+#include "setup/disk_room.h"
 #include "setup/rank_memory.h"
 #include "setup/setup.h"
 
@@ -127,6 +128,7 @@ static int print_model(const config *c, const model *m, int ranks, dcp_error *er
         print_units(&plan);
         print_memory(&needs, plan.is_on_host, ranks, plan.strategy.replicas);
         print_traffic(&plan);
+        setup_room_print(c, layout, 1);
     }
     fsdp_layout_destroy(layout);
     return status;

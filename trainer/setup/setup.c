@@ -24,6 +24,7 @@
 #include "report/metrics.h"
 #include "report/trace.h"
 #include "setup/device.h"
+#include "setup/disk_room.h"
 #include "setup/rank_memory.h"
 #include "state/resume.h"
 #include "state/train_state.h"
@@ -267,10 +268,19 @@ static int check_places(const trainer *t, dcp_error *err) {
     return ranks_agree(t->comm, status, err);
 }
 
+/* Collective. */
+static int warn_of_room(const trainer *t, dcp_error *err) {
+    int hosts = 0;
+    const int status = dcp_comm_hosts(t->dcp, &hosts, NULL, err);
+    if (status == DCP_OK && t->rank == 0) setup_room_warn(t->c, t->layout, hosts);
+    return status;
+}
+
 int setup_dry_run(trainer *t, dcp_error *err) {
     const resume_from from = beginning(t);
     int status = state_resume_preview(&from, err);
     if (status == DCP_OK) status = check_places(t, err);
+    if (status == DCP_OK) status = warn_of_room(t, err);
     return exit_status_of(status);
 }
 
@@ -380,6 +390,7 @@ int setup_start(trainer *t, dcp_error *err) {
     if (status == DCP_OK) status = ranks_agree(t->comm, make_shards(t, err), err);
     if (status != DCP_OK) return exit_status_of(status);
     status = open_stores(t, err);
+    if (status == DCP_OK) status = warn_of_room(t, err);
     if (status != DCP_OK) return exit_status_of(status);
     tell_offload(t);
     const resume_from from = beginning(t);

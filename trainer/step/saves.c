@@ -1,5 +1,7 @@
 /* Saves of a run. A save that fails is tried again after the next step; only the last one of a run
- * must succeed. */
+ * must succeed. Room that old steps hold is given up for the last save, one that a signal asks for,
+ * and any after one that has found no room: the others leave as many steps as `keep` says, and do
+ * not wait, as a save has to that may be made again. */
 #include "step/saves.h"
 
 #include <inttypes.h>
@@ -45,6 +47,7 @@ int step_saves_are_complete(const step_saves *s) {
 /* Notes how a save ended. */
 static int note_end(step_saves *s, int status) {
     s->failed = status != DCP_OK;
+    s->lacks_room |= status == DCP_ERR_NO_SPACE;
     s->saved_any |= status == DCP_OK;
     return status;
 }
@@ -106,6 +109,7 @@ static int save_state(step_saves *s, int flight, int also_last, dcp_error *err) 
                                       .staging_bytes = staging_of(t->c),
                                       .when_busy =
                                           t->c->skip_when_busy ? DCP_BUSY_REFUSE : DCP_BUSY_WAIT,
+                                      .make_room = s->lacks_room || also_last,
                                       .on_progress = t->state->offloaded ? let_go : NULL,
                                       .progress_ctx = t->state,
                                       .on_phase = t->tl.events ? keep_phase : NULL,

@@ -16,6 +16,7 @@ typedef struct step_saves {
     uint64_t start_step; /* where the run began, if the state need not be saved there */
     int saved_any;       /* this run saved one */
     int failed;          /* the last save did */
+    int lacks_room;      /* one found no room: from then on old steps are given up for saves */
     int flying;          /* one is in flight, of */
     uint64_t flight_step;
     /* With a trace: the last save's, filled in by the thread that saves. */

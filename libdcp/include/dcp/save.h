@@ -78,6 +78,13 @@ typedef struct dcp_save_options {
      * within the one that waited, and DCP_PHASE_ALL, the last, around them all. May be NULL. */
     void (*on_phase)(void *ctx, dcp_phase phase, double begin, double end);
     void *phase_ctx;
+    /* Where there is no room for the save, old steps are given up for it, whatever `keep` says, one
+     * after the other until it fits: those that were set aside, then the others, the oldest first.
+     * The newest step, the newest one known to be intact and steps that readers hold stay; where
+     * that is why it still does not fit, the error names them. Each is logged. For the last save of
+     * a run, say. dcp_save_fence waits for the end of such a save, which may have to read the
+     * memory again. The same on all ranks. */
+    int make_room;
 } dcp_save_options;
 
 /* Where a save's or load's time went, in seconds of this rank; and its size. */

@@ -1,0 +1,84 @@
+/* Which steps are given up for a save that has no room, in which order; and that what may not go
+ * stays, and is named where it is held. */
+#include "store/room.h"
+#include "step/hold.h"
+#include "store/retention.h"
+#include "support/store_fixture.h"
+
+static int make_room(dcp_store *store, uint64_t *from) {
+    int made = -1;
+    dcp_error err = {0};
+    if (store_room_make(store, from, &made, &err)) fail_msg("%s", err.message);
+    return made;
+}
+
+static void the_oldest_goes_first(void **state) {
+    struct scratch *s = *state;
+    uint64_t from = 0;
+    dcp_store *store = open_store(s, 0, 0);
+    publish_all(store, 1, 4);
+    assert_int_equal(make_room(store, &from), 1);
+    assert_steps(s, "c2 c3 c4");
+    assert_non_null(strstr(s->log, "step-00000001 is given up to make room"));
+    assert_int_equal(make_room(store, &from), 1);
+    assert_int_equal(make_room(store, &from), 1);
+    assert_steps(s, "c4");
+    assert_int_equal(make_room(store, &from), 0); /* the newest stays */
+    assert_steps(s, "c4");
+    dcp_store_close(store);
+}
+
+/* What was set aside goes first, and what is about to be. */
+static void later_steps_of_a_run_that_went_back(void **state) {
+    struct scratch *s = *state;
+    uint64_t from = 0;
+    dcp_store *store = open_store(s, 0, 0);
+    publish_all(store, 1, 5);
+    assert_int_equal(dcp_store_continue_from(store, 4, NULL), DCP_OK);
+    publish_all(store, 5, 5);
+    assert_int_equal(dcp_store_continue_from(store, 3, NULL), DCP_OK);
+    assert_steps(s, "c1 c2 c3 c4 c5 a5");
+    assert_int_equal(dcp_store_mark_intact(store, 2, NULL), DCP_OK);
+    assert_int_equal(make_room(store, &from), 1);
+    assert_steps(s, "c1 c2 c3 c5 a5");
+    assert_int_equal(make_room(store, &from), 1);
+    assert_steps(s, "c1 c2 c3");
+    assert_int_equal(make_room(store, &from), 1);
+    assert_steps(s, "c2 c3"); /* one is known to be intact, one is the newest */
+    assert_int_equal(make_room(store, &from), 0);
+    dcp_store_close(store);
+}
+
+static void what_is_held_or_pinned_stays(void **state) {
+    struct scratch *s = *state;
+    char path[200];
+    int gone;
+    uint64_t from = 0;
+    dcp_error err = {.status = DCP_ERR_NO_SPACE, .message = "no room", .rank = 0};
+    dcp_store *store = open_store(s, 0, 0);
+    publish_all(store, 1, 4);
+    store_pin(store, 1);
+    snprintf(path, sizeof path, "%s/step-00000002", s->dir);
+    step_hold *hold = step_hold_open(path, 1, &gone);
+    assert_int_equal(make_room(store, &from), 1);
+    assert_steps(s, "c1 c2 c4");
+    assert_int_equal(make_room(store, &from), 0);
+    store_room_explain(store, &err);
+    assert_int_equal(err.status, DCP_ERR_NO_SPACE);
+    assert_string_equal(err.message,
+                        "no room; readers hold step-00000002, which can't be given up");
+    step_hold_close(hold);
+    strcpy(err.message, "no room");
+    store_room_explain(store, &err);
+    assert_string_equal(err.message, "no room");
+    dcp_store_close(store);
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        scratch_test(the_oldest_goes_first),
+        scratch_test(later_steps_of_a_run_that_went_back),
+        scratch_test(what_is_held_or_pinned_stays),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

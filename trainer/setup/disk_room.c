@@ -1,0 +1,147 @@
+/* Estimates: a step's data, and about what HDF5 and the tables add. Steps that are there already
+ * take room that newer ones will get. */
+#include "setup/disk_room.h"
+
+#include <inttypes.h>
+#include <limits.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <sys/statvfs.h>
+
+#include "config/config.h"
+#include "optim/optim.h"
+#include "ranks/say.h"
+#include "setup/rank_memory.h"
+#include <dcp/store.h>
+
+enum { STEP_OVERHEAD = 128 << 10, TENSOR_OVERHEAD = 1 << 10, LARGEST_GROUP = 64 };
+
+typedef struct room_needs {
+    uint64_t step;         /* bytes of one */
+    uint64_t steps, there; /* that will be there at once; that are there */
+    uint64_t unused;       /* bytes that are free for this store */
+    uint64_t device;
+    char name[64];         /* the key */
+    char folder[PATH_MAX]; /* that is there, on the store's file system */
+} room_needs;
+
+static uint64_t whole_step(const config *c, const fsdp_layout *layout) {
+    const optim_type *type = optim_type_find(c->optimizer);
+    return STEP_OVERHEAD + layout->n_params * (1 + type->n_slots) * TENSOR_OVERHEAD +
+           layout->total_params * sizeof(float) +
+           layout->trained_params * optim_element_bytes(type);
+}
+
+/* Of a private store: a host's part of the step, and what it holds for others. */
+static uint64_t part_of_host(uint64_t step, const char *redundancy, int hosts) {
+    const uint64_t part = step / (uint64_t)hosts;
+    const int group = hosts < LARGEST_GROUP ? hosts : LARGEST_GROUP;
+    int lost = 0;
+    if (redundancy && strcmp(redundancy, "partner") == 0) return 2 * part;
+    if (!redundancy || sscanf(redundancy, "rs(%d)", &lost) != 1 || lost >= group) return part;
+    return part + part * (uint64_t)lost / (uint64_t)(group - lost);
+}
+
+/* While a step is published the one that it will replace is still there. */
+static uint64_t steps_at_once(const config *c, const dcp_tier *store) {
+    const uint64_t saves = store->every ? (c->max_steps + store->every - 1) / store->every : 1;
+    return store->keep && store->keep < saves ? (uint64_t)store->keep + 1 : saves;
+}
+
+static uint64_t steps_there(const char *path) {
+    dcp_step *listed = NULL;
+    size_t n = 0;
+    if (dcp_steps_list(path, &listed, &n, NULL) != DCP_OK) return 0;
+    uint64_t complete = 0;
+    for (size_t i = 0; i < n; i++) complete += listed[i].kind == DCP_STEP_COMPLETE;
+    free(listed);
+    return complete;
+}
+
+/* The path, or the nearest folder above it that is there; of names that the library fills in, what
+ * stands before them. */
+static int find_folder(const char *path, char *out, struct stat *st) {
+    snprintf(out, PATH_MAX, "%s%.*s", *path == '/' ? "" : "./", (int)strcspn(path, "{"), path);
+    while (stat(out, st) != 0) {
+        char *slash = strrchr(out, '/');
+        if (!slash) return -1;
+        if (slash == out) slash++; /* the root */
+        if (!*slash) return -1;
+        *slash = '\0';
+    }
+    return 0;
+}
+
+/* 0, or -1 where the file system does not tell. */
+static int measure_store(const config *c, size_t i, uint64_t step, int hosts, room_needs *out) {
+    const dcp_tier *store = &c->stores[i];
+    struct stat st;
+    struct statvfs fs;
+    *out = (room_needs){.step =
+                            store->is_private ? part_of_host(step, store->redundancy, hosts) : step,
+                        .steps = steps_at_once(c, store),
+                        .there = steps_there(store->path)};
+    snprintf(out->name, sizeof out->name, "checkpoint.stores[%zu]", i);
+    if (i + 1 == c->n_stores) snprintf(out->name, sizeof out->name, "checkpoint.dir");
+    if (find_folder(store->path, out->folder, &st) != 0 || statvfs(out->folder, &fs) != 0)
+        return -1;
+    out->device = st.st_dev;
+    out->unused = (uint64_t)fs.f_bavail * fs.f_frsize;
+    return 0;
+}
+
+static uint64_t bytes_to_come(const room_needs *n) {
+    return n->steps > n->there ? (n->steps - n->there) * n->step : 0;
+}
+
+/* All stores; those on one file system share what is free there, in their order. Returns how many
+ * could be measured. */
+static size_t measure_all(const config *c, const fsdp_layout *layout, int hosts, room_needs *out) {
+    const uint64_t step = whole_step(c, layout);
+    size_t n = 0;
+    for (size_t i = 0; i < c->n_stores; i++) {
+        if (measure_store(c, i, step, hosts, &out[n]) != 0) continue;
+        for (size_t j = 0; j < n; j++) {
+            const uint64_t taken = out[j].device == out[n].device ? bytes_to_come(&out[j]) : 0;
+            out[n].unused = out[n].unused > taken ? out[n].unused - taken : 0;
+        }
+        n++;
+    }
+    return n;
+}
+
+/* What a run meets: a save needs room beside the newest step, older ones can be given up. */
+static const char *outcome(const room_needs *n) {
+    const uint64_t hold = n->there + n->unused / n->step;
+    if (hold >= n->steps) return "fits";
+    return hold >= 2 ? "fewer steps will be kept" : "saves will fail until there is more";
+}
+
+void setup_room_warn(const config *c, const fsdp_layout *layout, int hosts) {
+    room_needs needs[DCP_MAX_TIERS];
+    const size_t n = measure_all(c, layout, hosts, needs);
+    for (size_t i = 0; i < n; i++) {
+        const room_needs *s = &needs[i];
+        if (bytes_to_come(s) <= s->unused) continue;
+        ranks_warn(0,
+                   "%s: a step takes %.1f MiB, and %" PRIu64
+                   " of them at once %.1f MiB; beside the %" PRIu64
+                   " that are there %.1f MiB are free in %s: %s",
+                   s->name, setup_mib(s->step), s->steps, setup_mib(s->steps * s->step), s->there,
+                   setup_mib(s->unused), s->folder, outcome(s));
+    }
+}
+
+void setup_room_print(const config *c, const fsdp_layout *layout, int hosts) {
+    room_needs needs[DCP_MAX_TIERS];
+    const size_t n = measure_all(c, layout, hosts, needs);
+    printf("\n%-28s %12s %8s %10s %12s\n", "steps on disk, MiB", "a step", "at once", "together",
+           "free there");
+    for (size_t i = 0; i < n; i++) {
+        const room_needs *s = &needs[i];
+        printf("  %-26s %12.2f %8" PRIu64 " %10.2f %12.2f  %s\n", s->name, setup_mib(s->step),
+               s->steps, setup_mib(s->steps * s->step), setup_mib(s->unused), outcome(s));
+    }
+}
