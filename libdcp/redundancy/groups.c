@@ -1,6 +1,6 @@
-/* Ranks are sorted by node, and dealt to the groups in turn, as cards are. Where no node has more
- * ranks than there are groups, no group gets two ranks of a node. The sizes of the groups differ by
- * one at most. */
+/* Ranks are sorted by failure domain, and dealt to the groups in turn, as cards are. Where no
+ * domain has more ranks than there are groups, no group gets two ranks of a domain. The sizes of
+ * the groups differ by one at most. */
 #include "redundancy/groups.h"
 
 #include <stdio.h>
@@ -39,43 +39,45 @@ int redundancy_parse(const char *text, redundancy_spec *out, dcp_error *err) {
 }
 
 typedef struct placed_rank {
-    uint64_t node;
+    uint64_t domain;
     int rank;
 } placed_rank;
 
-static int by_node(const void *a, const void *b) {
+static int by_domain(const void *a, const void *b) {
     const placed_rank *x = a, *y = b;
-    if (x->node != y->node) return x->node < y->node ? -1 : 1;
+    if (x->domain != y->domain) return x->domain < y->domain ? -1 : 1;
     return x->rank - y->rank;
 }
 
-/* Different nodes, and the most ranks that one of them has. */
-static int count_nodes(const placed_rank *sorted, int world, int *largest) {
-    int nodes = 0, first = 0;
+/* Different domains, and the most ranks that one of them has. */
+static int count_domains(const placed_rank *sorted, int world, int *largest) {
+    int domains = 0, first = 0;
     *largest = 0;
     for (int i = 0; i < world; i++) {
-        if (!i || sorted[i].node != sorted[i - 1].node) {
-            nodes++;
+        if (!i || sorted[i].domain != sorted[i - 1].domain) {
+            domains++;
             first = i;
         }
         if (i - first >= *largest) *largest = i - first + 1;
     }
-    return nodes;
+    return domains;
 }
 
 static int divide_up(int a, int b) { return (a + b - 1) / b; }
 
-/* How many groups: few, but no node has two members of one. */
+/* How many groups: few, but no domain has two members of one. */
 static int choose_groups(const redundancy_spec *spec, const placed_rank *sorted, int world,
                          int group_size, int *n, dcp_error *err) {
     char kind[16];
     snprintf(kind, sizeof kind, spec->kind == REDUNDANCY_RS ? "rs(%d)" : "partner", spec->lost);
-    int largest, nodes = count_nodes(sorted, world, &largest), least = spec->lost + 1;
-    if (nodes < least)
-        return core_fail(err, DCP_ERR_ARG,
-                         "redundancy %s needs ranks on %d nodes at least, they are on %d: use more "
-                         "nodes or one that survives fewer losses",
-                         kind, least, nodes);
+    int largest, domains = count_domains(sorted, world, &largest), least = spec->lost + 1;
+    if (domains < least)
+        return core_fail(
+            err, DCP_ERR_ARG,
+            "redundancy %s needs ranks in %d failure domains at least, they are in %d: "
+            "use more hosts, name smaller domains, or take one that survives fewer "
+            "losses",
+            kind, least, domains);
     if (!group_size)
         group_size = 2 * spec->lost > DEFAULT_MEMBERS ? 2 * spec->lost : DEFAULT_MEMBERS;
     if (group_size < least || group_size > REDUNDANCY_MAX_MEMBERS)
@@ -87,8 +89,8 @@ static int choose_groups(const redundancy_spec *spec, const placed_rank *sorted,
     if (world / *n < least)
         return core_fail(
             err, DCP_ERR_ARG,
-            "redundancy %s needs groups of %d ranks on different nodes at least, but one "
-            "node has %d of the %d ranks: spread them evenly",
+            "redundancy %s needs groups of %d ranks in different failure domains at least, but one "
+            "domain has %d of the %d ranks: spread them evenly",
             kind, least, largest, world);
     return DCP_OK;
 }
@@ -105,7 +107,7 @@ static redundancy_groups *allocate_groups(const redundancy_spec *spec, int world
     return NULL;
 }
 
-int redundancy_groups_make(const redundancy_spec *spec, const uint64_t *nodes, int world,
+int redundancy_groups_make(const redundancy_spec *spec, const uint64_t *domains, int world,
                            int group_size, redundancy_groups **out, dcp_error *err) {
     placed_rank *sorted = malloc((size_t)world * sizeof *sorted);
     redundancy_groups *groups = allocate_groups(spec, world);
@@ -114,8 +116,8 @@ int redundancy_groups_make(const redundancy_spec *spec, const uint64_t *nodes, i
         status = core_fail_memory(err, (uint64_t)world * sizeof *sorted);
         goto free_sorted;
     }
-    for (int r = 0; r < world; r++) sorted[r] = (placed_rank){nodes[r], r};
-    qsort(sorted, (size_t)world, sizeof *sorted, by_node);
+    for (int r = 0; r < world; r++) sorted[r] = (placed_rank){domains[r], r};
+    qsort(sorted, (size_t)world, sizeof *sorted, by_domain);
     for (int i = 0; i < world; i++) {
         groups->order[i] = sorted[i].rank;
         groups->place[sorted[i].rank] = i;
@@ -131,19 +133,20 @@ free_sorted:
     return status;
 }
 
-int redundancy_groups_collect(dcp_comm *comm, const redundancy_spec *spec, uint64_t node,
+int redundancy_groups_collect(dcp_comm *comm, const redundancy_spec *spec, uint64_t domain,
                               redundancy_groups **out, dcp_error *err) {
     size_t world = (size_t)comm->size;
     redundancy_groups *groups = NULL;
-    uint64_t *nodes = malloc(world * sizeof *nodes);
-    int status = comm_agree(comm, nodes ? DCP_OK : core_fail_memory(err, world * 8), err);
-    if (!status) status = comm_gather(comm, &node, sizeof node, comm->rank ? NULL : nodes, 0, err);
-    if (!status) status = comm_broadcast(comm, nodes, world * sizeof *nodes, 0, err);
+    uint64_t *domains = malloc(world * sizeof *domains);
+    int status = comm_agree(comm, domains ? DCP_OK : core_fail_memory(err, world * 8), err);
+    if (!status)
+        status = comm_gather(comm, &domain, sizeof domain, comm->rank ? NULL : domains, 0, err);
+    if (!status) status = comm_broadcast(comm, domains, world * sizeof *domains, 0, err);
     if (!status) {
-        status = redundancy_groups_make(spec, nodes, comm->size, 0, &groups, err);
+        status = redundancy_groups_make(spec, domains, comm->size, 0, &groups, err);
         status = comm_agree(comm, status, err);
     }
-    free(nodes);
+    free(domains);
     if (status)
         redundancy_groups_free(groups);
     else

@@ -1,10 +1,10 @@
 /* Who protects whom in a private store with redundancy.
  *
  * The files of such a step (layout sharded) lie on several nodes, each of which sees only its own.
- * With redundancy the step survives the loss of some of the nodes. Ranks form groups whose members
- * are on different nodes. Beside its shard, every member keeps a redundancy file:
- * `partner-RRRRR-of-NNNNN.bin`, a copy of the file of the member before it in the group, or
- * `parity-RRRRR-of-NNNNN.bin`, strips of a Reed-Solomon code over the group's files
+ * With redundancy the step survives the loss of some failure domains with all their nodes. Ranks
+ * form groups whose members are in different domains. Beside its shard, every member keeps a
+ * redundancy file: `partner-RRRRR-of-NNNNN.bin`, a copy of the file of the member before it in the
+ * group, or `parity-RRRRR-of-NNNNN.bin`, strips of a Reed-Solomon code over the group's files
  * (docs/format.md). This folder knows files, folders and a communicator; no stores.
  *
  *     saving    redundancy_parse, redundancy_groups_collect once; after every rank's shard is
@@ -44,18 +44,18 @@ typedef struct redundancy_groups {
     int *place;   /* [world]: the rank's place in `order` */
 } redundancy_groups;
 
-/* Groups of nearly equal size, of which no two members are on the same node.
- *   nodes       [world]: ranks with equal numbers are on one node, and are lost together
+/* Groups of nearly equal size, of which no two members are in the same failure domain.
+ *   domains     [world]: ranks with equal numbers are in one domain, and are lost together
  *   group_size  members of a group, at most REDUNDANCY_MAX_MEMBERS; 0: 8, or 2 K where that is
- *               more. Groups are smaller where there are fewer nodes, and larger where else one
+ *               more. Groups are smaller where there are fewer domains, and larger where else one
  *               would have too few members.
- * DCP_ERR_ARG: there can't be spec->lost + 1 members on different nodes in every group; the message
- * says how many nodes are needed, or which holds too many of the ranks. */
-int redundancy_groups_make(const redundancy_spec *spec, const uint64_t *nodes, int world,
+ * DCP_ERR_ARG: there can't be spec->lost + 1 members in different domains in every group; the
+ * message says how many domains are needed, or how many ranks one of them holds. */
+int redundancy_groups_make(const redundancy_spec *spec, const uint64_t *domains, int world,
                            int group_size, redundancy_groups **out, dcp_error *err);
 
-/* Collective: the same with the default size, from `node`, the number of this rank's node. */
-int redundancy_groups_collect(dcp_comm *comm, const redundancy_spec *spec, uint64_t node,
+/* Collective: the same with the default size, from the number of this rank's domain. */
+int redundancy_groups_collect(dcp_comm *comm, const redundancy_spec *spec, uint64_t domain,
                               redundancy_groups **out, dcp_error *err);
 
 void redundancy_groups_free(redundancy_groups *groups); /* NULL is ignored */

@@ -57,20 +57,20 @@ static int is_lost_file(const rebuild_site *at, const rebuild_group *g, int redu
     return place_of_file(at, g, redundant, member)->rank < 0;
 }
 
-/* Whether a file of another member is, or will be, on the rank's node. */
+/* Whether a file of another member is, or will be, in the rank's failure domain. */
 static int has_other(const rebuild_site *at, const rebuild_group *g, int member, int rank) {
-    const uint64_t *nodes = at->survey->nodes;
+    const uint64_t *domains = at->survey->domains;
     for (int m = 0; m < g->group.members; m++)
         for (int k = 0; k < 2 && m != member; k++) {
             int other = g->slots[k][m].rank;
-            if (other >= 0 && nodes[other] == nodes[rank]) return 1;
+            if (other >= 0 && domains[other] == domains[rank]) return 1;
         }
     return 0;
 }
 
 /* Who writes a member's lost files: the rank that has the member's other file, or a damaged copy.
- * Else a rank on a node that has no other member of the group, so that the next loss can be
- * survived as well. */
+ * Else a rank in a failure domain that has no other member of the group, so that the next loss can
+ * be survived as well. */
 static int choose_writer(const rebuild_site *at, const rebuild_group *g, int member) {
     int size = at->comm->size, first = g->numbers[member] % size;
     for (int k = 0; k < 2; k++)

@@ -373,23 +373,23 @@ static int place_files(dcp_comm *comm, redundancy_survey *s, dcp_error *err) {
 }
 
 static int begin_survey(dcp_comm *comm, redundancy_survey *s, const char *const *folders, size_t n,
-                        uint64_t node, dcp_error *err) {
+                        uint64_t domain, dcp_error *err) {
     size_t size = (size_t)comm->size;
-    s->nodes = malloc(size * sizeof *s->nodes);
-    int status = s->nodes ? find_files(s, folders, n, err) : core_fail_memory(err, size * 8);
+    s->domains = malloc(size * sizeof *s->domains);
+    int status = s->domains ? find_files(s, folders, n, err) : core_fail_memory(err, size * 8);
     status = comm_agree(comm, status, err);
     if (status) return status;
-    status = comm_gather(comm, &node, sizeof node, comm->rank ? NULL : s->nodes, 0, err);
-    return status ? status : comm_broadcast(comm, s->nodes, size * sizeof *s->nodes, 0, err);
+    status = comm_gather(comm, &domain, sizeof domain, comm->rank ? NULL : s->domains, 0, err);
+    return status ? status : comm_broadcast(comm, s->domains, size * sizeof *s->domains, 0, err);
 }
 
-int redundancy_survey_open(dcp_comm *comm, const char *const *folders, size_t n, uint64_t node,
+int redundancy_survey_open(dcp_comm *comm, const char *const *folders, size_t n, uint64_t domain,
                            int every_byte, redundancy_survey **out, dcp_error *err) {
     redundancy_survey *s = calloc(1, sizeof *s);
     int status = comm_agree(comm, s ? DCP_OK : core_fail_memory(err, sizeof *s), err);
     if (!status) {
         s->every_byte = every_byte;
-        status = begin_survey(comm, s, folders, n, node, err);
+        status = begin_survey(comm, s, folders, n, domain, err);
     }
     if (!status) status = elect_save(comm, s, err);
     if (!status) status = learn_shards(comm, s, err);
@@ -406,7 +406,7 @@ void redundancy_survey_close(redundancy_survey *s) {
     for (size_t f = 0; s->files && f < 2 * (size_t)s->world; f++)
         if (s->files[f].is_rebuilt) free(s->files[f].path);
     free_found_files(s);
-    free(s->nodes);
+    free(s->domains);
     free(s->shards);
     free(s->files);
     free(s);

@@ -35,7 +35,7 @@ typedef struct redundancy_survey {
     redundancy_kind kind;
     int lost, world; /* members of a group that may be lost; shards, as saved */
     uint64_t step, set;
-    uint64_t *nodes; /* of ranks */
+    uint64_t *domains; /* of ranks */
     survey_found *found;
     size_t n_found;
     survey_shard *shards; /* [world] */
@@ -54,13 +54,13 @@ void redundancy_survey_header(const redundancy_survey *s, int leader, int member
  *
  *   folders, n  the step's folders that this rank sees, `DIR/step-N`; none where n is 0. One that
  *               does not exist is as one without files. Copied. Ranks of a node may name the same.
- *   node        number of this rank's node, as for redundancy_groups_collect: what is rebuilt goes
- *               to nodes that hold nothing else of its group, where there are such
+ *   domain      number of this rank's failure domain, as for redundancy_groups_collect: what is
+ *               rebuilt goes to domains that hold nothing else of its group, where there are such
  *   every_byte  1: files are read and compared with their checksums, each by one rank, and a
  *               damaged one counts as lost; 0: only sizes and headers are, which is quick
  *
  * DCP_ERR_NOT_FOUND: no rank sees an intact redundancy file. Losses are no failure here. */
-int redundancy_survey_open(dcp_comm *comm, const char *const *folders, size_t n, uint64_t node,
+int redundancy_survey_open(dcp_comm *comm, const char *const *folders, size_t n, uint64_t domain,
                            int every_byte, redundancy_survey **out, dcp_error *err);
 
 void redundancy_survey_close(redundancy_survey *survey); /* NULL is ignored */

@@ -17,6 +17,7 @@
 #include "save/sharded.h"
 #include "save/write.h"
 #include "step/about.h"
+#include "store/domains.h"
 #include "store/publication.h"
 #include "store/room.h"
 
@@ -51,7 +52,8 @@ static char *about_members(const dcp_store *store, const save_request *r, const 
                               report->write_s, "sync_s", report->sync_s);
     int failed = json_object_update_new(object, times);
     if (!failed && store->options.private_dirs)
-        failed = json_object_set_new(object, "shards", step_about_shards(folder, r->shards));
+        failed = json_object_set_new(object, "shards", step_about_shards(folder, r->shards)) ||
+                 store_domains_describe(store, object);
     if (failed) {
         json_decref(object);
         object = NULL;

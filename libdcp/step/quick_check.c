@@ -33,14 +33,22 @@ static int measure_files(const char *folder, dcp_glance *out, dcp_error *err) {
     return DCP_OK;
 }
 
+/* The member's number, from `least` to INT_MAX; else `otherwise`. */
+static int small_number(const json_t *about, const char *name, int least, int otherwise) {
+    const json_t *member = json_object_get(about, name);
+    json_int_t n = json_is_integer(member) ? json_integer_value(member) : -1;
+    return n >= least && n <= INT_MAX ? (int)n : otherwise;
+}
+
 static void take_about(const json_t *about, dcp_glance *out) {
     struct tm tm = {0};
-    const json_t *ranks = json_object_get(about, "ranks");
     const json_t *tensors = json_object_get(about, "tensors");
     const char *when = json_string_value(json_object_get(about, "time"));
-    json_int_t n = json_is_integer(ranks) ? json_integer_value(ranks) : 0;
-    if (n > 0 && n <= INT_MAX) out->ranks = (int)n;
-    n = json_is_integer(tensors) ? json_integer_value(tensors) : 0;
+    out->ranks = small_number(about, "ranks", 1, 0);
+    out->survives = small_number(about, "survives", 0, -1);
+    out->domains = small_number(about, "domains", 1, 0);
+    out->has_names = json_object_get(about, "domain") != NULL;
+    json_int_t n = json_is_integer(tensors) ? json_integer_value(tensors) : 0;
     if (n > 0) out->tensors = (uint64_t)n;
     if (when && strptime(when, "%Y-%m-%dT%H:%M:%SZ", &tm)) out->written = timegm(&tm);
 }
@@ -122,7 +130,7 @@ int dcp_step_glance(const char *step_path, dcp_glance *out, dcp_error *err) {
     dcp_error about;
     if (!step_path || !out)
         return core_fail(err, DCP_ERR_ARG, "dcp_step_glance: a path and an output are needed");
-    *out = (dcp_glance){.written = -1};
+    *out = (dcp_glance){.written = -1, .survives = -1};
     int status = measure_files(step_path, out, err);
     if (status) return status;
     int about_status = read_about(step_path, out, &about);

@@ -12,6 +12,7 @@
 #include "plan/agreement.h"
 #include "redundancy/groups.h"
 #include "store/directory.h"
+#include "store/domains.h"
 #include "store/leftovers.h"
 #include "store/lock.h"
 #include "store/retention.h"
@@ -84,10 +85,12 @@ static dcp_store *make_store(dcp_comm *comm, const dcp_store_options *options) {
     store->dir_fd = -1;
     store->nodes = 1;
     if (options) store->options = *options;
+    const char *domain = store->options.domain;
     store->options.redundancy = NULL;
     store->options.tool = strdup(options && options->tool ? options->tool : "libdcp");
+    store->options.domain = domain ? strdup(domain) : NULL;
     store->dir = calloc(1, PATH_MAX);
-    if (store->options.tool && store->dir) return store;
+    if (store->options.tool && store->dir && !domain == !store->options.domain) return store;
     dcp_store_close(store);
     return NULL;
 }
@@ -167,9 +170,10 @@ static int open_store(dcp_store *store, const char *dir, const char *redundancy,
     if (status == DCP_OK) status = comm_agree(comm, open_directory(store, dir, err), err);
     if (status == DCP_OK && store->options.private_dirs)
         status = find_nodes(comm, store->dir_fd, store->dir, &store->leader, &store->nodes, err);
+    if (status == DCP_OK && store->options.private_dirs)
+        status = store_domains_find(store, store->options.domain, err);
     if (status == DCP_OK && spec.kind != REDUNDANCY_NONE)
-        status =
-            redundancy_groups_collect(comm, &spec, (uint64_t)store->leader, &store->groups, err);
+        status = redundancy_groups_collect(comm, &spec, store->domain, &store->groups, err);
     if (status == DCP_OK) status = make_writer(store, err);
     if (status == DCP_OK) status = comm_agree(comm, take_directory(store, err), err);
     if (status == DCP_OK) status = agree_on_names(store, err);
@@ -207,6 +211,7 @@ void dcp_store_close(dcp_store *store) {
     if (store->dir_fd >= 0) close(store->dir_fd);
     redundancy_groups_free(store->groups);
     free((char *)store->options.tool);
+    free((char *)store->options.domain);
     free(store->dir);
     free(store);
 }

@@ -7,20 +7,24 @@
 #include <limits.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 #include <unistd.h>
 
 #include "comm/comm.h"
 #include "core/fail.h"
 #include "io/file.h"
 #include "plan/agreement.h"
+#include "redundancy/losses.h"
 #include "redundancy/reconstruct.h"
 #include "step/about.h"
 #include "step/list.h"
+#include "store/domains.h"
 #include "store/lock.h"
 
 typedef struct restoration {
     dcp_store *store;
     int every_byte, rebuilt;
+    int survives; /* losses of domains, once it is rebuilt */
     uint64_t step;
     char folder[PATH_MAX]; /* of the step, on this rank's node */
     dcp_error newest;      /* what the newest step lacks */
@@ -28,8 +32,8 @@ typedef struct restoration {
 
 static int survey(restoration *r, int every_byte, redundancy_survey **out, dcp_error *err) {
     const char *const folders[] = {r->folder};
-    int status = redundancy_survey_open(r->store->comm, folders, 1, (uint64_t)r->store->leader,
-                                        every_byte, out, err);
+    int status =
+        redundancy_survey_open(r->store->comm, folders, 1, r->store->domain, every_byte, out, err);
     if (!status) status = redundancy_survey_check(*out, err);
     return status;
 }
@@ -40,39 +44,99 @@ static int count_lost(const redundancy_survey *s) {
     return shards + files;
 }
 
-static int write_about(const restoration *r, int ranks, dcp_error *err) {
-    json_t *members = json_pack("{s:b, s:I, s:o}", "rebuilt", 1, "step", (json_int_t)r->step,
-                                "shards", step_about_shards(r->folder, ranks));
-    char *text = members ? json_dumps(members, JSON_COMPACT) : NULL;
-    int status = text ? step_about_write(r->folder, r->store->options.tool, ranks, text, err)
+/* What this rank's about.json says of the save, without what is of the folder or its writer alone;
+ * NULL where there is none, or memory is short. */
+static char *read_members(const restoration *r, int ranks) {
+    static const char *const own[] = {"tool",  "version", "time",   "host",  "pid",
+                                      "ranks", "shards",  "domain", "crc64", "rebuilt"};
+    json_t *about = NULL;
+    char *text = NULL;
+    if (!store_leads(r->store) || step_about_parse(r->folder, &about, NULL)) return NULL;
+    if (!step_about_check_step(r->folder, about, r->step, NULL) &&
+        json_integer_value(json_object_get(about, "ranks")) == ranks) {
+        for (size_t i = 0; i < sizeof own / sizeof *own; i++) json_object_del(about, own[i]);
+        text = json_dumps(about, JSON_COMPACT);
+    }
+    json_decref(about);
+    return text;
+}
+
+/* Collective: the same text on all ranks, of the lowest that has one; "{}" where none has. */
+static int collect_members(const restoration *r, int ranks, char **out, dcp_error *err) {
+    dcp_comm *comm = r->store->comm;
+    char *own = read_members(r, ranks);
+    uint64_t source = own ? (uint64_t)comm->rank : UINT64_MAX, bytes = 3;
+    int status = comm_allreduce(comm, &source, 1, DCP_REDUCE_MIN, err);
+    int is_source = !status && source == (uint64_t)comm->rank;
+    if (is_source) bytes = strlen(own) + 1;
+    if (!status && source != UINT64_MAX)
+        status = comm_broadcast(comm, &bytes, sizeof bytes, (int)source, err);
+    if (!status) {
+        *out = calloc(1, bytes);
+        status = comm_agree(comm, *out ? DCP_OK : core_fail_memory(err, bytes), err);
+    }
+    if (!status && is_source) memcpy(*out, own, bytes);
+    if (!status && source == UINT64_MAX) memcpy(*out, "{}", bytes);
+    if (!status && source != UINT64_MAX)
+        status = comm_broadcast(comm, *out, bytes, (int)source, err);
+    free(own);
+    return status;
+}
+
+static int write_about(const restoration *r, const redundancy_survey *s, const char *members,
+                       dcp_error *err) {
+    json_t *about = json_pack("{s:b, s:I, s:o}", "rebuilt", 1, "step", (json_int_t)r->step,
+                              "shards", step_about_shards(r->folder, s->world));
+    json_t *theirs = json_loads(members, 0, NULL);
+    int failed = !about || !theirs || store_domains_describe(r->store, about) ||
+                 json_object_set_new(about, "survives", json_integer(r->survives)) ||
+                 json_object_update_missing(about, theirs);
+    char *text = failed ? NULL : json_dumps(about, JSON_COMPACT);
+    int status = text ? step_about_write(r->folder, r->store->options.tool, s->world, text, err)
                       : core_fail_memory(err, 4096);
     free(text);
-    json_decref(members);
+    json_decref(theirs);
+    json_decref(about);
     return status;
 }
 
 /* Adds about.json where the rebuild made the step's folder. */
-static int add_about(const restoration *r, int ranks, dcp_error *err) {
+static int add_about(const restoration *r, const redundancy_survey *s, const char *members,
+                     dcp_error *err) {
     char path[PATH_MAX];
     if (!store_leads(r->store) || access(r->folder, F_OK)) return DCP_OK;
     if (snprintf(path, sizeof path, "%s/about.json", r->folder) >= PATH_MAX)
         return core_fail(err, DCP_ERR_ARG, "the path is too long: %s", r->folder);
     if (!access(path, F_OK)) return DCP_OK;
-    int status = write_about(r, ranks, err);
+    int status = write_about(r, s, members, err);
     if (status) return status;
     return io_sync_folder(r->folder, err);
 }
 
+/* What was done, and whether the next loss can be survived as the save wanted it. */
+static void tell_rebuilt(const restoration *r, const redundancy_survey *s) {
+    if (r->store->comm->rank) return;
+    store_log(r->store, DCP_LOG_WARNING, "step %llu: %d of its files were lost and are rebuilt",
+              (unsigned long long)r->step, r->rebuilt);
+    if (r->survives < s->lost)
+        store_log(r->store, DCP_LOG_WARNING,
+                  "step %llu survives the loss of %d failure domains from now on, not of %d: its "
+                  "ranks are in %d domains, too few for all groups",
+                  (unsigned long long)r->step, r->survives, s->lost, r->store->domains);
+}
+
 static int write_lost(restoration *r, redundancy_survey *s, dcp_error *err) {
     dcp_comm *comm = r->store->comm;
+    char *members = NULL;
     int lost = count_lost(s);
-    int status = redundancy_reconstruct(comm, s, r->folder, err);
-    if (!status) status = comm_agree(comm, add_about(r, s->world, err), err);
+    int status = collect_members(r, s->world, &members, err);
+    if (!status) status = redundancy_reconstruct(comm, s, r->folder, err);
+    r->survives = redundancy_losses_survived(s);
+    if (!status) status = comm_agree(comm, add_about(r, s, members, err), err);
+    free(members);
     if (status) return status;
     r->rebuilt = lost;
-    if (comm->rank == 0)
-        store_log(r->store, DCP_LOG_WARNING, "step %llu: %d of its files were lost and are rebuilt",
-                  (unsigned long long)r->step, lost);
+    tell_rebuilt(r, s);
     return DCP_OK;
 }
 

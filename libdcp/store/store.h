@@ -19,11 +19,13 @@ typedef struct store_attachment {
 } store_attachment;
 
 struct dcp_store {
-    dcp_comm *comm;                   /* borrowed */
-    char *dir;                        /* this rank's, absolute; leaves room for a step's files */
-    dcp_store_options options;        /* `tool` is a copy */
-    int leader;                       /* the rank that works in this rank's directory; shared: 0 */
-    int nodes;                        /* directories; shared: 1 */
+    dcp_comm *comm;            /* borrowed */
+    char *dir;                 /* this rank's, absolute; leaves room for a step's files */
+    dcp_store_options options; /* `tool` and `domain` are copies */
+    int leader;                /* the rank that works in this rank's directory; shared: 0 */
+    int nodes;                 /* directories; shared: 1 */
+    uint64_t domain; /* of a private store: the lowest rank of this rank's failure domain */
+    int domains;     /* how many of these there are */
     struct redundancy_groups *groups; /* of a private store; NULL: none */
     int dir_fd;                       /* -1 on ranks that don't lead */
     struct store_lock *lock;          /* NULL on these */

@@ -11,8 +11,10 @@
 
 static int copy_tier(const dcp_tier *given, int rank, tier *out, dcp_error *err) {
     int status = tiers_given_path(given, rank, &out->path, err);
+    if (!status) status = tiers_given_domain(given, rank, &out->domain, err);
     if (status) return status;
     out->given = *given;
+    out->given.domain = NULL;
     out->given.path = strdup(given->path);
     out->given.redundancy = strdup(given->redundancy ? given->redundancy : "none");
     if (out->given.path && out->given.redundancy) return DCP_OK;
@@ -43,6 +45,7 @@ static int open_tier(dcp_tiers *tiers, size_t i, const dcp_tiers_options *option
                                      .replace = options->replace,
                                      .private_dirs = t->given.is_private,
                                      .redundancy = t->given.redundancy,
+                                     .domain = t->domain,
                                      .tool = options->tool,
                                      .log = options->log,
                                      .log_ctx = options->log_ctx,
@@ -77,6 +80,7 @@ static void close_tier(const dcp_tiers *tiers, tier *t) {
     dcp_store_close(t->store);
     dcp_comm_destroy(t->comm);
     free(t->path);
+    free(t->domain);
     free((char *)t->given.path);
     free((char *)t->given.redundancy);
 }
@@ -102,6 +106,10 @@ int dcp_tiers_continue_from(dcp_tiers *tiers, uint64_t step, dcp_error *err) {
         status = dcp_store_continue_from(tiers->list[i].store, step, err);
     tiers->set_aside = 0;
     return status;
+}
+
+int dcp_tiers_survives(const dcp_tiers *tiers, size_t i) {
+    return tiers && i < tiers->n ? dcp_store_survives(tiers->list[i].store) : 0;
 }
 
 int dcp_tiers_mark_intact(dcp_tiers *tiers, size_t i, uint64_t step, dcp_error *err) {

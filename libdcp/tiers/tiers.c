@@ -1,11 +1,12 @@
-/* Paths of private stores may name the rank or the host: ranks can share a file system without
- * sharing a directory on it. All else in the list is the same on all ranks. What becomes of a save
- * into a store is noted for the next one. */
+/* Paths of private stores may name the rank, the host or what the environment says: ranks can share
+ * a file system without sharing a directory on it. All else in the list is the same on all ranks.
+ * What becomes of a save into a store is noted for the next one. */
 #include "tiers/tiers.h"
 
 #include <limits.h>
 #include <stdarg.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
@@ -14,8 +15,20 @@
 #include "core/fail.h"
 #include "plan/agreement.h"
 
-/* The value of the braces at `at`, and their length; 0 where they are unknown. */
-static size_t stand_in(const char *at, int rank, char *out, size_t size) {
+/* {env:NAME}, and its length; 0 where it is not closed. An unset variable is no value. */
+static size_t environment(const char *at, const char **value, char *out, size_t size) {
+    size_t n = strcspn(at, "}");
+    if (at[n] != '}' || n - 5 >= size) return 0;
+    snprintf(out, size, "%.*s", (int)(n - 5), at + 5);
+    *value = getenv(out);
+    return n + 1;
+}
+
+/* The value of the braces at `at`, and their length; 0 where they are unknown. NULL: a variable of
+ * the environment, named in `out`, is not set. */
+static size_t stand_in(const char *at, int rank, const char **value, char *out, size_t size) {
+    *value = out;
+    if (strncmp(at, "{env:", 5) == 0) return environment(at, value, out, size);
     if (strncmp(at, "{rank}", 6) == 0) {
         snprintf(out, size, "%d", rank);
         return 6;
@@ -27,26 +40,40 @@ static size_t stand_in(const char *at, int rank, char *out, size_t size) {
     return 0;
 }
 
-int tiers_given_path(const dcp_tier *given, int rank, char **out, dcp_error *err) {
-    char path[PATH_MAX] = "", word[256];
+/* `given` with what stands for another value on each rank replaced, malloc'd. */
+static int fill_in(const char *given, int rank, char **out, dcp_error *err) {
+    char text[PATH_MAX] = "", word[256];
     size_t length = 0;
+    for (const char *at = given; *at;) {
+        size_t taken = 1;
+        const char *value = word;
+        word[0] = *at, word[1] = '\0';
+        if (*at == '{' && !(taken = stand_in(at, rank, &value, word, sizeof word)))
+            return core_fail(err, DCP_ERR_ARG, "%s: braces hold {rank}, {host} or {env:NAME}",
+                             given);
+        if (!value || !*value)
+            return core_fail(err, DCP_ERR_ARG, "%s: %s is not set in the environment", given, word);
+        if (length + strlen(value) >= sizeof text)
+            return core_fail(err, DCP_ERR_ARG, "the path is too long: %.80s...", given);
+        length += (size_t)sprintf(text + length, "%s", value);
+        at += taken;
+    }
+    *out = strdup(text);
+    return *out ? DCP_OK : core_fail_memory(err, length);
+}
+
+int tiers_given_path(const dcp_tier *given, int rank, char **out, dcp_error *err) {
     if (!given->path) return core_fail(err, DCP_ERR_ARG, "a store needs a path");
     if (!given->is_private && strchr(given->path, '{'))
         return core_fail(err, DCP_ERR_ARG,
                          "%s: only a private store's path is another one on each rank",
                          given->path);
-    for (const char *at = given->path; *at;) {
-        size_t taken = 1;
-        word[0] = *at, word[1] = '\0';
-        if (*at == '{' && !(taken = stand_in(at, rank, word, sizeof word)))
-            return core_fail(err, DCP_ERR_ARG, "%s: braces hold {rank} or {host}", given->path);
-        if (length + strlen(word) >= sizeof path)
-            return core_fail(err, DCP_ERR_ARG, "the path is too long: %.80s...", given->path);
-        length += (size_t)sprintf(path + length, "%s", word);
-        at += taken;
-    }
-    *out = strdup(path);
-    return *out ? DCP_OK : core_fail_memory(err, length);
+    return fill_in(given->path, rank, out, err);
+}
+
+int tiers_given_domain(const dcp_tier *given, int rank, char **out, dcp_error *err) {
+    *out = NULL;
+    return given->domain ? fill_in(given->domain, rank, out, err) : DCP_OK;
 }
 
 /* All that ranks must agree on, in one number. */
@@ -68,7 +95,8 @@ int tiers_given_agree(dcp_comm *comm, const dcp_tier *list, size_t n, dcp_error 
             core_fail(err, DCP_ERR_ARG, "%zu stores: from 1 to %d are possible", n, DCP_MAX_TIERS);
     status = comm_agree(comm, status, err);
     if (status) return status;
-    const plan_value value = {"the list of stores (all but the paths)", print_of(list, n), 1};
+    const plan_value value = {"the list of stores (all but the paths and domains)",
+                              print_of(list, n), 1};
     return plan_same(comm, &value, 1, err);
 }
 

@@ -7,8 +7,9 @@
 struct tiers_drain;
 
 typedef struct tier {
-    dcp_tier given; /* path and redundancy are copies, the path as it was given */
+    dcp_tier given; /* strings are copies, the path as it was given */
     char *path;     /* this rank's */
+    char *domain;   /* this rank's; NULL: its host */
     dcp_comm *comm; /* of drains into it; NULL: there can be no thread */
     dcp_store *store;
     int owed;      /* due, whatever `every` says: the last save didn't get here */
@@ -35,11 +36,14 @@ struct dcp_tiers {
     dcp_save_options given; /* to the save in flight; about_json is a copy */
 };
 
-/* The path with {rank} and {host} replaced, malloc'd. DCP_ERR_ARG: other braces, or any of them in
- * a shared store's path. */
+/* The path with {rank}, {host} and {env:NAME} replaced, malloc'd. DCP_ERR_ARG: other braces, a
+ * variable that is not set, or any of them in a shared store's path. */
 int tiers_given_path(const dcp_tier *given, int rank, char **out, dcp_error *err);
 
-/* Collective: all ranks have the same list, but for the paths. */
+/* The same of the failure domain; *out is NULL where none is named. */
+int tiers_given_domain(const dcp_tier *given, int rank, char **out, dcp_error *err);
+
+/* Collective: all ranks have the same list, but for the paths and domains. */
 int tiers_given_agree(dcp_comm *comm, const dcp_tier *list, size_t n, dcp_error *err);
 
 /* On rank 0. */

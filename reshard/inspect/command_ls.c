@@ -112,12 +112,22 @@ static int ranks_of(const row *r) {
     return r->seen.files && r->seen.layout == DCP_LAYOUT_SHARDED ? r->seen.files : r->seen.ranks;
 }
 
+/* What the redundancy of a private store's step is good for; of others nothing. */
+static const char *survives_text(const row *r, char *text, size_t size) {
+    text[0] = '\0';
+    if (r->seen.survives >= 0)
+        snprintf(text, size, "  survives the loss of %d of %d %s", r->seen.survives,
+                 r->seen.domains, r->seen.has_names ? "domains" : "hosts");
+    return text;
+}
+
 static void print_step(const row *r) {
-    char bytes[32], tensors[32], ranks[32], age[32], layout[32];
-    printf("%-30s %-10s %-8s %10s %8s %6s %8s%s%s\n", r->step->name, r->state,
+    char bytes[32], tensors[32], ranks[32], age[32], layout[32], survives[96];
+    printf("%-30s %-10s %-8s %10s %8s %6s %8s%s%s%s\n", r->step->name, r->state,
            layout_text(r, layout), program_bytes_text(r->seen.bytes, bytes),
            number_text(r->seen.tensors, tensors), number_text((uint64_t)ranks_of(r), ranks),
-           age_text(age_of(r), age), r->damage[0] ? "  " : "", r->damage);
+           age_text(age_of(r), age), survives_text(r, survives, sizeof survives),
+           r->damage[0] ? "  " : "", r->damage);
 }
 
 static json_t *known_json(int known, int64_t value) {
@@ -127,14 +137,16 @@ static json_t *known_json(int known, int64_t value) {
 static json_t *row_json(const row *r) {
     int64_t age = age_of(r);
     const char *layout = r->seen.layout == DCP_LAYOUT_GLOBAL ? "global" : "sharded";
-    return json_pack("{s:s, s:o, s:s, s:s?, s:o, s:o, s:o, s:o, s:o, s:s?}", "name", r->step->name,
-                     "step", inspect_count_json(r->step->step), "state", r->state, "layout",
-                     r->seen.files ? layout : NULL, "files",
+    return json_pack("{s:s, s:o, s:s, s:s?, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:s?}", "name",
+                     r->step->name, "step", inspect_count_json(r->step->step), "state", r->state,
+                     "layout", r->seen.files ? layout : NULL, "files",
                      known_json(r->seen.files > 0, r->seen.files), "bytes",
                      inspect_count_json(r->seen.bytes), "tensors",
                      known_json(r->seen.tensors > 0, (int64_t)r->seen.tensors), "ranks",
                      known_json(ranks_of(r) > 0, ranks_of(r)), "age_s", known_json(age >= 0, age),
-                     "damage", r->damage[0] ? r->damage : NULL);
+                     "survives", known_json(r->seen.survives >= 0, r->seen.survives), "domains",
+                     known_json(r->seen.domains > 0, r->seen.domains), "damage",
+                     r->damage[0] ? r->damage : NULL);
 }
 
 /* Lists the steps. The worst of their exit statuses. */
@@ -169,11 +181,12 @@ static const char about[] =
     "Lists the steps of a checkpoint directory, with size, tensors, the number of ranks that\n"
     "wrote them, and age. State is complete; damaged: a file is missing or its size or user\n"
     "block is wrong, or about.json is, with the reason at the end; partial: being written, or\n"
-    "left by a killed writer; abandoned: set aside by a run that went back. Exit status 1\n"
-    "where --verify finds damage.\n"
+    "left by a killed writer; abandoned: set aside by a run that went back. Of a store with a\n"
+    "directory on each host, it says how many of the hosts, or of the failure domains that were\n"
+    "named, may be lost. Exit status 1 where --verify finds damage.\n"
     "\n"
     "JSON: dir, steps (name, step, state, layout, files, bytes, tensors, ranks, age_s,\n"
-    "damage; null where it is not known).";
+    "survives, domains, damage; null where it is not known).";
 
 int inspect_ls(int argc, char **argv) {
     int json = 0, every_byte = 0;

@@ -23,7 +23,7 @@ assert good["dir"] == ckpt and [s["step"] for s in good["steps"]] == [1, 2, 3, 4
 for s, layout, files in zip(good["steps"], ("global", "sharded") * 2, (1, 3, 1, 2)):
     folder = f"{ckpt}/{s['name']}"
     assert set(s) == {"name", "step", "state", "layout", "files", "bytes", "tensors", "ranks", "age_s",
-                      "damage"}
+                      "survives", "domains", "damage"} and s["survives"] is s["domains"] is None
     assert (s["state"], s["layout"], s["files"], s["tensors"]) == ("complete", layout, files, 3), s
     assert s["ranks"] == files and 0 <= s["age_s"] < 600 and s["damage"] is None
     assert s["bytes"] == sum(os.path.getsize(f"{folder}/{f}") for f in os.listdir(folder))

@@ -188,7 +188,9 @@ static void arm(void) {
 static int open_shared(void) { return dcp_store_open(comm, shared_dir, NULL, &store, &err); }
 
 static int open_own(void) {
-    const dcp_store_options options = {.private_dirs = 1, .redundancy = "partner"};
+    char name[16];
+    snprintf(name, sizeof name, "rack-%d", rank);
+    const dcp_store_options options = {.private_dirs = 1, .redundancy = "partner", .domain = name};
     return dcp_store_open(comm, own_dir, &options, &store, &err);
 }
 

@@ -21,8 +21,10 @@ static void own_dir(const scratch *s, const char *dir, char *own) {
 }
 
 static int open_store(const scratch *s, const char *dir, dcp_store **store, dcp_error *err) {
-    char own[PATH_MAX];
-    dcp_store_options options = {.private_dirs = 1, .redundancy = "rs(1)", .keep = 3};
+    char own[PATH_MAX], domain[32];
+    dcp_store_options options = {
+        .private_dirs = 1, .redundancy = "rs(1)", .keep = 3, .domain = domain};
+    snprintf(domain, sizeof domain, "node-%d", s->rank);
     own_dir(s, dir, own);
     return dcp_store_open(s->comm, own, &options, store, err);
 }

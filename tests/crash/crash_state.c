@@ -30,6 +30,7 @@
 
 typedef struct wish {
     char dir[PATH_MAX]; /* this rank's */
+    char domain[32];    /* and each is a failure domain */
     uint64_t step, salt, back, earlier;
     dcp_store_options store;
     dcp_save_options how;
@@ -303,10 +304,13 @@ static int run(const scratch *s, int argc, char **argv) {
     for (int i = words; i < argc; i++) take_word(&w, argv[i]);
     if (w.store.redundancy) w.store.private_dirs = 1;
     if (w.store.private_dirs) w.how.layout = DCP_LAYOUT_SHARDED;
-    if (w.store.private_dirs)
+    if (w.store.private_dirs) {
         snprintf(w.dir, sizeof w.dir, "%s/node-%d", argv[2], s->rank);
-    else
+        snprintf(w.domain, sizeof w.domain, "node-%d", s->rank);
+        w.store.domain = w.domain;
+    } else {
         snprintf(w.dir, sizeof w.dir, "%s", argv[2]);
+    }
     if (!strcmp(argv[1], "check")) return check(s, &w, &f);
     if (!strcmp(argv[1], "hold")) return hold(s, &w);
     return !strcmp(argv[1], "next") ? next(s, &w) : save(s, &w);

@@ -29,16 +29,22 @@ typedef struct tiers_under_test {
     tiers_log_text log;
 } tiers_under_test;
 
-/* Of every 1, 2 and 4 steps; `redundancy` is the memory's. */
+/* Of every 1, 2 and 4 steps; `redundancy` is the memory's, as if each rank were on a host of its
+ * own. */
 static inline void tiers_make(tiers_under_test *t, const scratch *s, const char *redundancy) {
     memset(t, 0, sizeof *t);
     pthread_mutex_init(&t->log.lock, NULL);
     snprintf(t->memory, sizeof t->memory, "%s/memory-{rank}", s->root);
     snprintf(t->disk, sizeof t->disk, "%s/disk-{host}-{rank}", s->root);
     snprintf(t->shared, sizeof t->shared, "%s/shared", s->root);
-    t->list[0] = (dcp_tier){t->memory, 1, 2, 1, redundancy, DCP_LAYOUT_GLOBAL};
-    t->list[1] = (dcp_tier){t->disk, 2, 2, 1, NULL, DCP_LAYOUT_GLOBAL};
-    t->list[2] = (dcp_tier){t->shared, 4, 2, 0, NULL, DCP_LAYOUT_GLOBAL};
+    t->list[0] = (dcp_tier){.path = t->memory,
+                            .every = 1,
+                            .keep = 2,
+                            .is_private = 1,
+                            .redundancy = redundancy,
+                            .domain = "{rank}"};
+    t->list[1] = (dcp_tier){.path = t->disk, .every = 2, .keep = 2, .is_private = 1};
+    t->list[2] = (dcp_tier){.path = t->shared, .every = 4, .keep = 2};
     t->options = (dcp_tiers_options){.tool = "test", .log = keep_line, .log_ctx = &t->log};
 }
 

@@ -51,8 +51,9 @@ static void stores_come_before_the_directory(void **state) {
     config *c;
     dcp_error err;
     assert_int_equal(load(MINIMAL,
-                          "checkpoint.stores=[{\"path\":\"a\",\"redundancy\":\"rs(2)\"},"
-                          "{\"path\":\"b\",\"every\":5,\"keep\":0}]",
+                          "checkpoint={\"domain\":\"{env:RACK}\",\"stores\":["
+                          "{\"path\":\"a\",\"redundancy\":\"rs(2)\"},"
+                          "{\"path\":\"b\",\"every\":5,\"keep\":0,\"domain\":\"{rank}\"}]}",
                           &c, &err),
                      DCP_OK);
     assert_int_equal(c->n_stores, 3);
@@ -60,6 +61,9 @@ static void stores_come_before_the_directory(void **state) {
     assert_string_equal(s[0].path, "a");
     assert_string_equal(s[0].redundancy, "rs(2)");
     assert_true(s[0].is_private && s[0].every == 1 && s[0].keep == 2);
+    assert_string_equal(s[0].domain, "{env:RACK}");
+    assert_string_equal(s[1].domain, "{rank}");
+    assert_null(s[2].domain);
     assert_string_equal(s[1].redundancy, "none");
     assert_true(s[1].is_private && s[1].every == 5 && s[1].keep == 0);
     assert_string_equal(s[2].path, "ckpt");

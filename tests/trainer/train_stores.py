@@ -17,7 +17,8 @@ def store(path, every=1, keep=2, redundancy="none"):
     return {"path": path, "every": every, "keep": keep, "redundancy": redundancy}
 
 
-memory, disk = store("memory-{rank}", redundancy="partner"), store("disk-{host}-{rank}", 2)
+memory = {**store("memory-{rank}", redundancy="partner"), "domain": "{rank}"}  # as if on hosts
+disk = store("disk-{host}-{rank}", 2)
 
 
 def expect(err, *texts):
@@ -42,6 +43,9 @@ def kill_at(ranks, step, *stores):
 killed = kill_at(3, 3, memory, disk)
 shutil.rmtree("memory-1")
 whole = killed + 8
+listed = subprocess.run([os.path.join(BIN, "dcp-inspect"), "ls", "memory-0"],
+                        check=True, stdout=subprocess.PIPE, text=True).stdout
+check("survives the loss of 1 of 3 domains" in listed, listed)
 _, err = train(3, settings(killed + 2, memory, disk, every=1000))
 expect(err, "rebuilt", f"going on from step {killed}", "memory-0")
 check(steps("parts") == [killed + 2], steps("parts"))
@@ -54,7 +58,8 @@ expect(err, f"going on from step {killed + 2}: ", "parts/step-")
 
 # Fewer ranks, of which none sees the third one's memory: it is rebuilt on those that are there.
 _, err = train(2, settings(killed + 6, memory, disk, every=2))
-expect(err, f"going on from step {killed + 4}: ", "memory-0/step-", "rebuilt")
+expect(err, f"going on from step {killed + 4}: ", "memory-0/step-", "rebuilt",
+       "survives the loss of 0 failure domains from now on, not of 1")
 
 # More ranks see all that two left, in memory alone: max_steps was reached, so its step is saved.
 shutil.rmtree(step_path(killed + 6, "parts"))
@@ -67,11 +72,11 @@ expect(err, "is saved in parts")  # once more: the copy there was not read by an
 # never: every store counts.
 _, err = train(4, settings(whole, memory, disk, every=whole), "checkpoint.resume=never", expect=2)
 expect(err, "the list of stores holds")
-# What there is to go on from, without rebuilding anything; and redundancy that one node can't have.
+# What there is to go on from, without rebuilding anything; and redundancy that one domain can't have.
 _, err = train(1, settings(whole, memory, disk, every=whole), "--dry-run", expect=2)
-expect(err, f"would go on from step {killed + 6}: parts/", "partner needs ranks on 2 nodes")
+expect(err, f"would go on from step {killed + 6}: parts/", "partner needs ranks in 2 failure domains")
 _, err = train(1, settings(whole, memory, disk, every=whole), expect=2)
-expect(err, "checkpoint.stores[0].redundancy: partner needs ranks on 2 nodes")
+expect(err, "checkpoint.stores[0].redundancy: partner needs ranks in 2 failure domains")
 
 train(4, settings(whole, memory, disk, every=whole, **{"async": False}))
 train(1, settings(whole, directory="whole", every=whole))

@@ -52,6 +52,7 @@ typedef struct config {
     const char *dir, *resume;
     uint64_t every, keep;           /* of the store `dir` */
     dcp_layout layout;              /* likewise */
+    const char *domain;             /* of the other stores that name none; may be NULL */
     dcp_tier stores[DCP_MAX_TIERS]; /* fastest first; `dir` is the last */
     size_t n_stores;
     const char *engine_name;

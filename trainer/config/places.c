@@ -100,24 +100,32 @@ int config_places_check_writable(const config *c, const char *what, const char *
     return core_fail(err, DCP_ERR_ARG, "%s: cannot open %.300s: %s", what, path, strerror(code));
 }
 
-/* Nodes that a redundancy needs: one more than may be lost. */
-static int nodes_needed(const char *redundancy) {
+/* Failure domains that a redundancy needs: one more than may be lost. */
+static int domains_needed(const char *redundancy) {
     int lost = 0;
     if (redundancy && strcmp(redundancy, "partner") == 0) return 2;
     return redundancy && sscanf(redundancy, "rs(%d)", &lost) == 1 ? lost + 1 : 1;
 }
 
+/* How many domains so named the ranks are in; at most, where the environment of each tells. */
+static int count_domains(const char *domain, int hosts, int world) {
+    if (!domain) return hosts;
+    if (strstr(domain, "{rank}") || strstr(domain, "{env:")) return world;
+    return strstr(domain, "{host}") ? hosts : 1;
+}
+
 int config_places_check_hosts(const config *c, int hosts, int world, dcp_error *err) {
     for (size_t i = 0; i + 1 < c->n_stores; i++) {
-        const char *path = c->stores[i].path, *redundancy = c->stores[i].redundancy;
-        const int needed = nodes_needed(redundancy);
-        const int nodes = strstr(path, "{rank}") ? world : hosts; /* a node is a directory */
-        if (nodes < needed)
+        const char *redundancy = c->stores[i].redundancy, *domain = c->stores[i].domain;
+        const int needed = domains_needed(redundancy),
+                  domains = count_domains(domain, hosts, world);
+        if (domains < needed)
             return core_fail(err, DCP_ERR_ARG,
-                             "checkpoint.stores[%zu].redundancy: %s needs ranks on %d nodes at "
-                             "least, they are on %d; use more nodes, or one that survives the "
-                             "loss of fewer, or none",
-                             i, redundancy, needed, nodes);
+                             "checkpoint.stores[%zu].redundancy: %s needs ranks in %d failure "
+                             "domains at least, they are in %d, which are %s; use more of them, or "
+                             "one that survives the loss of fewer, or none",
+                             i, redundancy, needed, domains,
+                             domain ? "those that domain names" : "hosts");
     }
     return DCP_OK;
 }

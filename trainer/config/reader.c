@@ -159,7 +159,8 @@ static void fill_struct(config *c) {
     dcp_engine_parse(c->engine_name, &c->engine);
     c->by_hdf5 = c->engine == DCP_ENGINE_MPIO;
     c->staging_bytes = c->staging_mb << 20;
-    c->n_stores = config_stores_fill(config_json_at(c->tree, "checkpoint.stores"), c->stores);
+    c->n_stores =
+        config_stores_fill(config_json_at(c->tree, "checkpoint.stores"), c->domain, c->stores);
     c->stores[c->n_stores++] = (dcp_tier){
         .path = c->dir, .every = c->every, .keep = (uint32_t)c->keep, .layout = c->layout};
 }

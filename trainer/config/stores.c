@@ -34,6 +34,10 @@ static const char *what_is_wrong(const char *key, const json_t *value) {
         return is_count(value, 0) ? NULL : "an integer from 0 to 2147483647";
     if (strcmp(key, "redundancy") == 0)
         return is_redundancy(value) ? NULL : "none, partner or rs(1) to rs(16)";
+    if (strcmp(key, "domain") == 0)
+        return json_is_null(value) || json_string_length(value) > 0
+                   ? NULL
+                   : "null, or a string with something in it";
     return "";
 }
 
@@ -46,8 +50,8 @@ static int check_entry(const char *path, size_t i, const json_t *entry, dcp_erro
         const char *wanted = what_is_wrong(key, value);
         if (wanted && !*wanted)
             return core_fail(err, DCP_ERR_ARG,
-                             "%s[%zu].%.100s: unknown key; a store has path, every, keep and "
-                             "redundancy",
+                             "%s[%zu].%.100s: unknown key; a store has path, every, keep, "
+                             "redundancy and domain",
                              path, i, key);
         if (wanted)
             return core_fail(err, DCP_ERR_ARG, "%s[%zu].%s is not %s", path, i, key, wanted);
@@ -70,15 +74,15 @@ int config_stores_check(const char *path, const json_t *list, dcp_error *err) {
 int config_stores_complete(json_t *list) {
     int failed = 0;
     for (size_t i = 0; i < json_array_size(list); i++) {
-        json_t *defaults =
-            json_pack("{s:i, s:i, s:s}", "every", 1, "keep", 2, "redundancy", "none");
+        json_t *defaults = json_pack("{s:i, s:i, s:s, s:n}", "every", 1, "keep", 2, "redundancy",
+                                     "none", "domain");
         failed |= json_object_update_missing(json_array_get(list, i), defaults);
         json_decref(defaults);
     }
     return failed ? -1 : 0;
 }
 
-size_t config_stores_fill(const json_t *list, dcp_tier *out) {
+size_t config_stores_fill(const json_t *list, const char *domain, dcp_tier *out) {
     const size_t n = json_array_size(list);
     for (size_t i = 0; i < n; i++) {
         const json_t *entry = json_array_get(list, i);
@@ -86,7 +90,9 @@ size_t config_stores_fill(const json_t *list, dcp_tier *out) {
                             .every = (uint64_t)json_integer_value(json_object_get(entry, "every")),
                             .keep = (uint32_t)json_integer_value(json_object_get(entry, "keep")),
                             .is_private = 1,
-                            .redundancy = json_string_value(json_object_get(entry, "redundancy"))};
+                            .redundancy = json_string_value(json_object_get(entry, "redundancy")),
+                            .domain = json_string_value(json_object_get(entry, "domain"))};
+        if (!out[i].domain) out[i].domain = domain;
     }
     return n;
 }

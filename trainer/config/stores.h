@@ -11,5 +11,6 @@ int config_stores_check(const char *path, const json_t *list, dcp_error *err);
 /* Adds what the entries of a checked list leave out. 0, or -1 where memory is short. */
 int config_stores_complete(json_t *list);
 
-/* Fills out[] from a completed list and returns the number. Strings are borrowed from it. */
-size_t config_stores_fill(const json_t *list, dcp_tier *out);
+/* Fills out[] from a completed list and returns the number. Strings are borrowed from it. domain:
+ * of those that name none; may be NULL. */
+size_t config_stores_fill(const json_t *list, const char *domain, dcp_tier *out);

@@ -20,6 +20,10 @@ typedef struct dcp_glance {
     uint64_t tensors; /* of layout global; of shards what about.json says, 0 where it doesn't */
     int ranks;        /* that wrote the step, from about.json; 0: not known */
     int64_t written; /* seconds since 1970, from about.json, or of the newest file; -1: not known */
+    int survives;    /* losses of failure domains, from about.json (dcp_store_survives); -1: it says
+                        none, as of a shared store's step */
+    int domains;     /* that the ranks were in; 0: not known */
+    int has_names;   /* these were named by the caller; 0: they are hosts */
 } dcp_glance;
 
 /* Looks at a step's folder, whatever its name. Reads 4 KiB of each of its files, and about.json:

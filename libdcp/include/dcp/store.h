@@ -39,6 +39,11 @@ typedef struct dcp_store_options {
     /* Where the file system has no locks: take the store also where its last writer is not known to
      * have ended, as it ran on another host. What that one still does then is undone. */
     int take_over;
+    /* Of a private store: the failure domain that this rank is in, such as the name of its rack.
+     * What is in one domain may be lost at once. On all ranks or on none; NULL: each host is one
+     * (dcp_comm_set_host). Two directories on one host are lost with it, so they make two domains
+     * only where that is named here. */
+    const char *domain;
 } dcp_store_options;
 
 /* Opens `dir` for writing, making it where it is missing. Collective. Takes the exclusive lock
@@ -66,25 +71,35 @@ typedef struct dcp_store_options {
  * some nodes only is no complete step (dcp_checkpoint_open_private), is replaced by a save of that
  * step, and goes with the older ones by `keep`.
  *
- * With options->redundancy the ranks of a private store form groups of about eight on different
- * nodes. Each save writes a file more beside every shard: with "rs(K)" strips of a Reed-Solomon
- * code, K / (members - K) of the group's longest shard, which make good the loss of any K members'
- * files of each group; with "partner" a copy of the file of the member before, which makes good any
- * loss without two neighbours of a group. Such saves have as many shards as ranks.
- * DCP_ERR_BUSY: another writer holds it; the message names its host and pid. Also where two hosts
- * pass one shared directory as private.
- * DCP_ERR_MISMATCH: private_dirs on some ranks only, or for it different values of `keep` or
- * `redundancy`.
- * DCP_ERR_ARG: `redundancy` is none of these, of a shared store, or needs more nodes or ranks
- * spread more evenly over them; the message says how many.
- * DCP_ERR_ARG: the path leads to or through a file; DCP_ERR_IO: not writable. */
+ * With options->redundancy the ranks of a private store form groups of about eight in different
+ * failure domains (options->domain). Each save writes a file more beside every shard: with "rs(K)"
+ * strips of a Reed-Solomon code, K / (members - K) of the group's longest shard, which make good
+ * the loss of any K members' files of each group; with "partner" a copy of the file of the member
+ * before, which makes good any loss without two neighbours of a group. So the loss of any K
+ * domains, or any one, with all the directories of their ranks, can be made good. Such saves have
+ * as many shards as ranks.
+ *
+ * DCP_ERR_BUSY: another writer holds it, or may hold it; the message names its host and pid, and
+ * says what can be done. Also where two hosts pass one shared directory as private.
+ *
+ * DCP_ERR_MISMATCH: private_dirs on some ranks only, or for it different values of `keep`,
+ * `replace`, `keep_latest` or `redundancy`.
+ *
+ * DCP_ERR_ARG: `redundancy` is none of these, of a shared store, or needs more failure domains or
+ * ranks spread more evenly over them: less than was asked for is never given; the message says how
+ * many there are and how many it takes. Or some ranks name a domain and others don't, or ranks with
+ * one directory name different ones. Or the path leads to or through a file.
+ *
+ * DCP_ERR_IO: not writable. */
 DCP_API int dcp_store_open(dcp_comm *comm, const char *dir, const dcp_store_options *options,
                            dcp_store **out, dcp_error *err);
 
 /* Makes a step of a private store whole that has lost files: the newest of which enough is left.
  * Collective, on any number of ranks and whatever store->redundancy is now; before a load. Files
- * are written byte by byte as they were, durably, on nodes that have none of their group, where
- * there are such; what lies damaged is replaced. Steps that can't be made whole are logged.
+ * are written byte by byte as they were, durably, in failure domains that have none of their group,
+ * where there are such; what lies damaged is replaced. Steps that can't be made whole are logged,
+ * as is that a step survives fewer losses than when it was saved, where there are too few domains
+ * now.
  *   every_byte  1: all files of a step are read, and a damaged one counts as lost; 0: only names,
  *               lengths and headers are looked at, until something is found lost
  *   step        the step that is whole now, whether anything had to be written or not
@@ -94,6 +109,12 @@ DCP_API int dcp_store_open(dcp_comm *comm, const char *dir, const dcp_store_opti
  * says what the newest lacks. Extra memory: 16 MiB a rank. */
 DCP_API int dcp_store_rebuild(dcp_store *store, int every_byte, uint64_t *step, int *rebuilt,
                               dcp_error *err);
+
+/* How many failure domains may be lost, whichever, with all that is in their directories, and each
+ * step saved into this store be loaded still: K of "rs(K)", 1 of "partner", 0 of a private store
+ * without redundancy. INT_MAX of a shared store, which is no rank's to lose. Steps say it in
+ * about.json, as `survives`. Not collective. */
+DCP_API int dcp_store_survives(const dcp_store *store);
 
 /* Waits for the save in flight, and releases the lock. Every rank calls it: where saves ran beside
  * the caller, it frees a communicator, which MPI may do on all ranks together. NULL is ignored. */

@@ -8,16 +8,20 @@
 
 #define DCP_MAX_TIERS 8
 
-/* One store. The same on all ranks, but for the path. */
+/* One store. The same on all ranks, but for path and domain. */
 typedef struct dcp_tier {
-    /* The directory. Of a private one, {rank} stands for this rank's number and {host} for its
-     * host's name; a node is known by the directory itself (dcp/store.h). */
+    /* The directory. Of a private one, {rank} stands for this rank's number, {host} for its host's
+     * name and {env:NAME} for a variable of its environment; a node is known by the directory
+     * itself (dcp/store.h). */
     const char *path;
     uint64_t every;         /* due at the steps that it divides; 0: at none */
     uint32_t keep;          /* as in dcp_store_options */
     int is_private;         /* dcp_store_options.private_dirs: layout sharded, a directory a node */
     const char *redundancy; /* of a private one: "none", "partner" or "rs(K)"; NULL: none */
     dcp_layout layout;      /* of a shared one */
+    /* Of a private one: dcp_store_options.domain, with braces as in the path, such as "{env:RACK}";
+     * NULL: each host is a failure domain. */
+    const char *domain;
 } dcp_tier;
 
 #endif

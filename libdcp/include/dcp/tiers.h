@@ -64,6 +64,9 @@ DCP_API int dcp_tiers_is_due(const dcp_tiers *tiers, uint64_t step);
  * dcp_tiers_load loaded from there. The same on all ranks, without communication. */
 DCP_API int dcp_tiers_has(const dcp_tiers *tiers, size_t i, uint64_t step);
 
+/* dcp_store_survives of store `i` of the list; 0 where there is no such store. */
+DCP_API int dcp_tiers_survives(const dcp_tiers *tiers, size_t i);
+
 /* dcp_store_mark_intact of store `i`, for a step that was loaded without dcp_tiers_load; the store
  * has it from then on. Not collective; every rank calls it. */
 DCP_API int dcp_tiers_mark_intact(dcp_tiers *tiers, size_t i, uint64_t step, dcp_error *err);

@@ -17,8 +17,10 @@ static int node_of(const private_files *p) { return p->s->rank / p->ranks_a_node
 
 static int open_store(const private_files *p, const char *redundancy, dcp_store **store,
                       dcp_error *err) {
-    char dir[PATH_MAX];
-    dcp_store_options options = {.private_dirs = 1, .redundancy = redundancy, .log = note};
+    char dir[PATH_MAX], domain[32];
+    dcp_store_options options = {
+        .private_dirs = 1, .redundancy = redundancy, .log = note, .domain = domain};
+    snprintf(domain, sizeof domain, "node-%d", node_of(p));
     private_folder(p, node_of(p), dir);
     *strrchr(dir, '/') = '\0';
     return dcp_store_open(p->s->comm, dir, &options, store, err);
@@ -172,7 +174,7 @@ static void what_cannot_be_is_refused(const private_files *p) {
     dcp_error failure = {0};
     uint64_t step;
     check_refused(p, "xor", DCP_ERR_ARG, "\"none\", \"partner\" or \"rs(K)\"");
-    check_refused(p, "rs(9)", DCP_ERR_ARG, "rs(9) needs ranks on 10 nodes");
+    check_refused(p, "rs(9)", DCP_ERR_ARG, "rs(9) needs ranks in 10 failure domains");
     check_refused(p, p->s->rank ? "rs(1)" : "partner", DCP_ERR_MISMATCH, "redundancy");
     snprintf(dir, sizeof dir, "%s/node-0", p->s->root);
     check_same_failure(dcp_store_open(p->s->comm, dir, &shared, &store, &failure), DCP_ERR_ARG,

@@ -148,7 +148,7 @@ static void ranks_that_disagree(const scratch *s, dcp_tiers *tiers) {
     check_same_failure(status, DCP_ERR_MISMATCH, &failure, "also_last");
     status = dcp_tiers_steps(s->comm, list, s->rank ? 1 : 2, &steps, &n, &failure);
     check_same_failure(status, DCP_ERR_MISMATCH, &failure,
-                       "the list of stores (all but the paths): one on rank 0, another on rank");
+                       "the list of stores (all but the paths and domains): one on rank 0, another on rank");
     held_free(&h);
     given_free(&g);
 }

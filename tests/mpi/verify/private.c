@@ -26,7 +26,8 @@ static void check_damages(const char *folder, int damages, const char *text) {
 
 static void save(const private_files *p, uint64_t step) {
     char dir[PATH_MAX];
-    dcp_store_options store_options = {.private_dirs = 1, .redundancy = "partner"};
+    dcp_store_options store_options = {
+        .private_dirs = 1, .redundancy = "partner", .domain = p->s->rank < 2 ? "first" : "second"};
     dcp_save_options options = {.layout = DCP_LAYOUT_SHARDED};
     dcp_store *store;
     given g;

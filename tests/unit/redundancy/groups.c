@@ -1,25 +1,25 @@
-/* Groups: every rank is in one, no node has two members of one, their sizes are nearly equal, the
- * same ranks give the same groups; and where there can be none the message says why. */
+/* Groups: every rank is in one, no failure domain has two members of one, their sizes are nearly
+ * equal, the same ranks give the same groups; and where there can be none the message says why. */
 #include "redundancy/groups.h"
 #include "support/core_fixture.h"
 
-static redundancy_groups *make(redundancy_spec spec, const uint64_t *nodes, int world, int size) {
+static redundancy_groups *make(redundancy_spec spec, const uint64_t *domains, int world, int size) {
     redundancy_groups *groups = NULL;
     dcp_error err = {0};
-    int status = redundancy_groups_make(&spec, nodes, world, size, &groups, &err);
+    int status = redundancy_groups_make(&spec, domains, world, size, &groups, &err);
     if (status) fail_msg("%s", err.message);
     return groups;
 }
 
-static void refuse(redundancy_spec spec, const uint64_t *nodes, int world, const char *text) {
+static void refuse(redundancy_spec spec, const uint64_t *domains, int world, const char *text) {
     redundancy_groups *groups = NULL;
     dcp_error err = {0};
-    assert_int_equal(redundancy_groups_make(&spec, nodes, world, 0, &groups, &err), DCP_ERR_ARG);
+    assert_int_equal(redundancy_groups_make(&spec, domains, world, 0, &groups, &err), DCP_ERR_ARG);
     assert_null(groups);
     if (!strstr(err.message, text)) fail_msg("no \"%s\" in: %s", text, err.message);
 }
 
-static void check_groups(const redundancy_groups *groups, const uint64_t *nodes) {
+static void check_groups(const redundancy_groups *groups, const uint64_t *domains) {
     int least = groups->world, most = 0, ranks = 0;
     for (int g = 0; g < groups->n; g++) {
         int members = redundancy_group_members(groups, g), number;
@@ -31,7 +31,7 @@ static void check_groups(const redundancy_groups *groups, const uint64_t *nodes)
             assert_int_equal(redundancy_group_of(groups, rank, &number), g);
             assert_int_equal(number, m);
             for (int other = 0; other < m; other++)
-                assert_true(nodes[groups->order[other * groups->n + g]] != nodes[rank]);
+                assert_true(domains[groups->order[other * groups->n + g]] != domains[rank]);
         }
     }
     assert_int_equal(ranks, groups->world);
@@ -39,41 +39,41 @@ static void check_groups(const redundancy_groups *groups, const uint64_t *nodes)
     assert_true(most <= REDUNDANCY_MAX_MEMBERS);
 }
 
-/* `world` ranks, some on each of `n` nodes, in any order. */
-static void any_nodes(uint64_t *nodes, int world, int n, int each) {
-    for (int r = 0; r < world; r++) nodes[r] = 1000 * (uint64_t)(r / each % n);
+/* `world` ranks, some on each of `n` domains, in any order. */
+static void any_domains(uint64_t *domains, int world, int n, int each) {
+    for (int r = 0; r < world; r++) domains[r] = 1000 * (uint64_t)(r / each % n);
     for (int r = world - 1; r > 0; r--) {
         int other = (int)between(0, (uint64_t)r);
-        uint64_t swapped = nodes[r];
-        nodes[r] = nodes[other];
-        nodes[other] = swapped;
+        uint64_t swapped = domains[r];
+        domains[r] = domains[other];
+        domains[other] = swapped;
     }
 }
 
-static void members_are_on_different_nodes(void **state) {
+static void members_are_in_different_domains(void **state) {
     (void)state;
-    uint64_t nodes[512];
+    uint64_t domains[512];
     for (int i = 0; i < 2000; i++) {
         int n = (int)between(2, 40), each = (int)between(1, 8), lost = (int)between(1, 5);
         redundancy_spec spec = {REDUNDANCY_RS, lost < n ? lost : n - 1};
-        any_nodes(nodes, n * each, n, each);
-        redundancy_groups *groups = make(spec, nodes, n * each, 0);
-        check_groups(groups, nodes);
+        any_domains(domains, n * each, n, each);
+        redundancy_groups *groups = make(spec, domains, n * each, 0);
+        check_groups(groups, domains);
         int largest = 2 * spec.lost > 8 ? 2 * spec.lost : 8;
         if (n >= largest) assert_true(redundancy_group_members(groups, 0) <= largest);
         if (n <= largest) assert_int_equal(redundancy_group_members(groups, 0), n);
-        redundancy_groups *again = make(spec, nodes, n * each, 0);
+        redundancy_groups *again = make(spec, domains, n * each, 0);
         assert_memory_equal(groups->order, again->order, (size_t)(n * each) * sizeof(int));
         redundancy_groups_free(again);
         redundancy_groups_free(groups);
     }
 }
 
-static void nodes_may_have_unequal_numbers_of_ranks(void **state) {
+static void domains_may_have_unequal_numbers_of_ranks(void **state) {
     (void)state;
-    const uint64_t nodes[] = {5, 5, 5, 5, 7, 7, 7, 7, 9}, last_half[] = {1, 1, 1, 2, 2, 3};
-    redundancy_groups *groups = make((redundancy_spec){REDUNDANCY_RS, 1}, nodes, 9, 0);
-    check_groups(groups, nodes);
+    const uint64_t domains[] = {5, 5, 5, 5, 7, 7, 7, 7, 9}, last_half[] = {1, 1, 1, 2, 2, 3};
+    redundancy_groups *groups = make((redundancy_spec){REDUNDANCY_RS, 1}, domains, 9, 0);
+    check_groups(groups, domains);
     assert_int_equal(groups->n, 4);
     redundancy_groups_free(groups);
     groups = make((redundancy_spec){REDUNDANCY_PARTNER, 1}, last_half, 6, 0);
@@ -83,21 +83,23 @@ static void nodes_may_have_unequal_numbers_of_ranks(void **state) {
 
 static void a_group_grows_where_another_were_too_small(void **state) {
     (void)state;
-    uint64_t nodes[9];
-    for (int r = 0; r < 9; r++) nodes[r] = (uint64_t)r;
-    redundancy_groups *groups = make((redundancy_spec){REDUNDANCY_RS, 4}, nodes, 9, 5);
+    uint64_t domains[9];
+    for (int r = 0; r < 9; r++) domains[r] = (uint64_t)r;
+    redundancy_groups *groups = make((redundancy_spec){REDUNDANCY_RS, 4}, domains, 9, 5);
     assert_int_equal(groups->n, 1);
-    check_groups(groups, nodes);
+    check_groups(groups, domains);
     redundancy_groups_free(groups);
 }
 
 static void what_is_missing_is_said(void **state) {
     (void)state;
     const uint64_t one[] = {3, 3, 3, 3}, two[] = {1, 1, 2, 2}, uneven[] = {1, 1, 1, 2, 3, 4};
-    refuse((redundancy_spec){REDUNDANCY_RS, 1}, one, 4, "rs(1) needs ranks on 2 nodes at least");
-    refuse((redundancy_spec){REDUNDANCY_PARTNER, 1}, one, 4, "partner needs ranks on 2 nodes");
-    refuse((redundancy_spec){REDUNDANCY_RS, 2}, two, 4, "they are on 2");
-    refuse((redundancy_spec){REDUNDANCY_RS, 2}, uneven, 6, "one node has 3 of the 6 ranks");
+    refuse((redundancy_spec){REDUNDANCY_RS, 1}, one, 4,
+           "rs(1) needs ranks in 2 failure domains at least, they are in 1");
+    refuse((redundancy_spec){REDUNDANCY_PARTNER, 1}, one, 4,
+           "partner needs ranks in 2 failure domains");
+    refuse((redundancy_spec){REDUNDANCY_RS, 2}, two, 4, "they are in 2");
+    refuse((redundancy_spec){REDUNDANCY_RS, 2}, uneven, 6, "one domain has 3 of the 6 ranks");
 }
 
 static void none_needs_nothing(void **state) {
@@ -110,8 +112,8 @@ static void none_needs_nothing(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(members_are_on_different_nodes),
-        cmocka_unit_test(nodes_may_have_unequal_numbers_of_ranks),
+        cmocka_unit_test(members_are_in_different_domains),
+        cmocka_unit_test(domains_may_have_unequal_numbers_of_ranks),
         cmocka_unit_test(a_group_grows_where_another_were_too_small),
         cmocka_unit_test(what_is_missing_is_said),
         cmocka_unit_test(none_needs_nothing),
