@@ -157,10 +157,11 @@ void device_staging_clear(staging_batch *b) {
 }
 
 int device_staging_checksum(const staging *s, const state_box *box, const char *path,
-                            uint64_t bytes, uint64_t *raw, dcp_error *err) {
-    const staging_range all = {.box = box, .path = path, .bytes = bytes};
+                            uint64_t offset, uint64_t bytes, uint64_t *raw, dcp_error *err) {
+    const staging_range all = {.box = box, .path = path, .offset = offset, .bytes = bytes};
     const dcp_device *d = s->device;
-    int code = d->checksum(d->ctx, s->stream, box->device_data, bytes, &s->sums[0]);
+    const unsigned char *there = (const unsigned char *)box->device_data + offset;
+    int code = d->checksum(d->ctx, s->stream, there, bytes, &s->sums[0]);
     if (code) return range_failed(s, code, &all, "cannot take the checksum of", err);
     code = d->record(d->ctx, s->stream, 0);
     if (!code) code = d->wait(d->ctx, s->stream, 0);

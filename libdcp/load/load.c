@@ -136,7 +136,7 @@ static int sum_box(state_tensor *const *sorted, const plan_box *b, const staging
     if (b->box->data)
         *crc = core_crc64(b->box->data, bytes);
     else
-        status = device_staging_checksum(on_device, b->box, t->path, bytes, crc, err);
+        status = device_staging_checksum(on_device, b->box, t->path, 0, bytes, crc, err);
     if (!b->box->data) *crc = core_crc64_finish(*crc, bytes);
     return status;
 }

@@ -24,8 +24,8 @@ typedef struct move_engine {
     int (*check)(dcp_error *err);
     /* Opens a file to be written. */
     int (*open)(const char *path, struct io_file *out, dcp_error *err);
-    /* Collective: moves all pieces between their boxes and the files, adds them to their checksums,
-     * and ends with move_transfer_finish. */
+    /* Collective: moves all pieces between their boxes and the files, adds them and the replicas to
+     * their checksums, and ends with move_transfer_finish. */
     int (*to_file)(struct move_transfer *t, dcp_error *err);
     int (*from_files)(struct move_transfer *t, dcp_error *err);
 } move_engine;

@@ -11,6 +11,7 @@
 #include "move/exchange_messages.h"
 #include "move/exchange_shared.h"
 #include "move/progress.h"
+#include "move/sums.h"
 #include "move/transfer.h"
 
 /* Collective. */
@@ -40,6 +41,7 @@ static int move_directly(move_transfer *t, dcp_error *err) {
     if (t->progress && t->progress->on_phase) io_queue_tell(queue, tell_wait, t->progress);
     int status = move_all_fragments(t, err);
     double middle = core_clock_now(), waited = io_queue_waited(queue) - waited_before;
+    if (!status) status = move_sums(t->replicas, t->n_replicas, t->progress, err);
     if (!status) status = t->bulk_is_apart ? io_queue_status(queue, err) : move_bulk(t, err);
     double end = core_clock_now(), waited_too = io_queue_waited(queue) - waited_before - waited;
     io_queue_tell(queue, NULL, NULL);

@@ -16,6 +16,7 @@
 #include "move/box_bytes.h"
 #include "move/engine.h"
 #include "move/progress.h"
+#include "move/sums.h"
 #include "move/transfer.h"
 
 #define BUFFER_BYTES ((uint64_t)4 << 20) /* for what is not in memory */
@@ -79,7 +80,8 @@ static int write_dataset(mpio_mover *m) {
 static int write_boxes(const move_transfer *t, dcp_error *err) {
     mpio_mover m = {.transfer = t, .err = err, .buffer = malloc(BUFFER_BYTES)};
     if (!m.buffer) return core_fail_memory(err, BUFFER_BYTES);
-    int status = h5_parallel_open(t->files->path, 1, &m.file, err);
+    int status = move_sums(t->replicas, t->n_replicas, t->progress, err);
+    if (!status) status = h5_parallel_open(t->files->path, 1, &m.file, err);
     for (size_t i = 0; i < t->n_pieces && !status; i++) {
         m.piece = &t->pieces[i];
         if (m.piece->row) status = write_dataset(&m);

@@ -72,7 +72,17 @@ static uint64_t in_tensor(const move_global *g, uint64_t offset, uint64_t *left)
     return start + at;
 }
 
-static uint64_t in_block(const move_piece *p, uint64_t offset, uint64_t bytes) {
+/* Where a byte of the dataset lies in the box. */
+static uint64_t in_box(const move_piece *p, uint64_t offset) {
+    uint64_t a, b;
+    core_box_copy_run(p->copy, core_box_copy_find(p->copy, offset), &a, &b);
+    return b + (offset - a);
+}
+
+static uint64_t box_bytes(const move_piece *p) { return p->copy->runs * p->copy->run_bytes; }
+
+uint64_t move_piece_in_block(const move_piece *p, uint64_t offset, uint64_t bytes) {
+    if (p->own) bytes = core_min_u64(bytes, block_left(box_bytes(p), in_box(p, offset)));
     if (p->sums) bytes = core_min_u64(bytes, block_left(p->bytes, offset));
     if (p->global) {
         uint64_t left, at = in_tensor(p->global, offset, &left);
@@ -82,20 +92,21 @@ static uint64_t in_block(const move_piece *p, uint64_t offset, uint64_t bytes) {
     return bytes;
 }
 
-static void add_raw(const move_piece *p, uint64_t offset, uint64_t bytes, uint64_t raw) {
+void move_piece_add(const move_piece *p, uint64_t offset, uint64_t bytes, uint64_t raw) {
     uint64_t left;
+    if (p->own) add_sum(p->own, box_bytes(p), in_box(p, offset), bytes, raw);
     if (p->sums) add_sum(p->sums, p->bytes, offset, bytes, raw);
     if (p->global)
         add_sum(p->global->sums, p->global->bytes, in_tensor(p->global, offset, &left), bytes, raw);
 }
 
-/* Cut at the blocks of both, so that each byte is read once. */
+/* Cut at the blocks of all, so that each byte is read once. */
 void move_piece_sum(const move_piece *p, uint64_t offset, const unsigned char *data,
                     uint64_t bytes) {
-    if (!p->sums && !p->global) return;
+    if (!p->sums && !p->global && !p->own) return;
     while (bytes) {
-        uint64_t part = in_block(p, offset, bytes);
-        add_raw(p, offset, part, core_crc64_raw(0, data, part));
+        uint64_t part = move_piece_in_block(p, offset, bytes);
+        move_piece_add(p, offset, part, core_crc64_raw(0, data, part));
         offset += part;
         data += part;
         bytes -= part;

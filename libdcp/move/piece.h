@@ -42,6 +42,7 @@ typedef struct move_piece {
     uint64_t page_bytes;       /* bulk parts begin and end on pages of that size */
     uint64_t *sums;            /* raw checksums of the dataset's blocks to add to; NULL: none */
     const move_global *global; /* to add to as well; NULL: none */
+    uint64_t *own; /* the same of the blocks of the box, all of which is in the piece; NULL: none */
     const move_span_list *skip; /* whole pages that are in the file already; NULL: none */
     struct move_device *device; /* that the box is on (box_bytes.h); NULL: it is on none */
 } move_piece;
@@ -62,6 +63,11 @@ size_t move_pieces_find(const move_piece *pieces, size_t n, uint64_t file_offset
 
 /* Memory of the box at that offset; NULL where it has to be fetched: a source, or on a device. */
 const unsigned char *move_piece_memory(const move_piece *p, uint64_t offset);
+
+/* How many of the bytes from `offset` of the dataset on lie in one block of all of its checksums,
+ * and adding those to them, by their raw checksum. */
+uint64_t move_piece_in_block(const move_piece *p, uint64_t offset, uint64_t bytes);
+void move_piece_add(const move_piece *p, uint64_t offset, uint64_t bytes, uint64_t raw);
 
 /* Adds bytes [offset, offset + bytes) of the dataset to the checksums. */
 void move_piece_sum(const move_piece *p, uint64_t offset, const unsigned char *data,

@@ -32,6 +32,10 @@ typedef struct move_transfer {
     const uint64_t *reader_ranges;
     struct move_piece *pieces; /* this rank's, sorted; file_offset is an address */
     size_t n_pieces;
+    /* To a file: boxes of this rank that other ranks write, for move_sums before the caller's
+     * memory is released. */
+    const struct move_piece *replicas;
+    size_t n_replicas;
     struct move_device *device;
     struct move_progress *progress; /* NULL where the direction is from files */
     int is_last;       /* to a file: no other memory of the save is read after these pieces' */

@@ -46,7 +46,7 @@ static void tell_variant(const unsigned char *records, size_t bytes, int size, i
     plan_ranks_print(member, size, text, RANKS_TEXT);
 }
 
-/* Fills `err` with all variants; its rank is the first that differs from rank 0. */
+/* Fills `err` with all variants; its rank is the first that differs from those before it. */
 static int tell_variants(const char *what, const unsigned char *records, size_t bytes, int size,
                          plan_describe describe, dcp_error *err) {
     char text[VARIANTS * (316 + RANKS_TEXT)] = "", record[300], ranks[RANKS_TEXT];
@@ -56,10 +56,11 @@ static int tell_variants(const char *what, const unsigned char *records, size_t 
     if (!told) return core_fail_memory(err, (uint64_t)size);
     for (int r = 0; r < size && variants < VARIANTS; r++) {
         if (told[r]) continue;
-        if (variants == 1) differs = r;
         tell_variant(records, bytes, size, r, told, told + size, ranks);
         snprintf(record, sizeof record, "%s", variants ? "another" : "one");
         if (describe) describe(records + (size_t)r * bytes, record, sizeof record);
+        if (!record[0]) continue;
+        if (variants == 1) differs = r;
         used += (size_t)snprintf(text + used, sizeof text - used, "%s%s on %s",
                                  variants ? ", " : "", record, ranks);
         variants++;

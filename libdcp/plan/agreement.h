@@ -4,7 +4,7 @@
 #include "comm/comm.h"
 #include "core/state_dict.h"
 
-/* A rank's record as text, for plan_disagree. */
+/* A rank's record as text, for plan_disagree; none where the rank is not to be named. */
 typedef void (*plan_describe)(const unsigned char *record, char *text, size_t size);
 
 /* Collective, where ranks are known to disagree: DCP_ERR_MISMATCH "<what>: <record> on ranks 0-2,

@@ -13,6 +13,11 @@
 #include "core/fail.h"
 #include "plan/agreement.h"
 
+enum { KEPT = 1, REPLICATED = 2, ANSWER_RANK = 2 /* bits below the rank */ };
+
+/* Bits of plan_boxes.exact while it is shared. */
+enum { EXACT = 1, HAS_REPLICAS = 2 };
+
 typedef struct arbiter_box {
     const unsigned char *wire; /* the box as it came */
     size_t answer;             /* its place in the message back */
@@ -22,9 +27,12 @@ typedef struct arbiter_box {
 typedef struct arbiter {
     arbiter_box *boxes; /* by tensor; within one as they came */
     size_t n;
-    size_t *starts;    /* of each of this arbiter's tensors in `boxes`, and the end */
-    size_t most;       /* boxes of a tensor */
-    uint32_t *answers; /* a box, as they came: 2 * keeper's rank, + 1 where it is the one kept */
+    size_t *starts; /* of each of this arbiter's tensors in `boxes`, and the end */
+    size_t most;    /* boxes of a tensor */
+    uint32_t
+        *answers;   /* a box, as they came: KEPT and REPLICATED, and above them the keeper's rank */
+    uint32_t *sets; /* a box, as they came: number of its set of equal boxes from 1 on; 0: alone */
+    uint32_t n_sets;
     uint64_t *answer_bytes; /* to each rank */
 } arbiter;
 
@@ -66,7 +74,8 @@ static int unpack_boxes(size_t n, const comm_message *in, const uint64_t *bytes,
     if (!count_boxes(n, in, bytes, size, a)) return 0;
     a->boxes = malloc((a->n + 1) * sizeof *a->boxes);
     a->answers = calloc(a->n + 1, sizeof *a->answers);
-    if (!a->boxes || !a->answers) return 0;
+    a->sets = calloc(a->n + 1, sizeof *a->sets);
+    if (!a->boxes || !a->answers || !a->sets) return 0;
     size_t tensor, mine = n / (size_t)size + 1;
     const unsigned char *at = in->data;
     for (size_t i = 0; i < a->n; i++) {
@@ -126,10 +135,29 @@ static int explain_overlap(const dcp_tensor *t, const cover_box *a, const cover_
                      a->rank, second, b->rank);
 }
 
+static int order_by_box(const void *a, const void *b) {
+    return memcmp(&((const cover_box *)a)->box, &((const cover_box *)b)->box, sizeof(dcp_box));
+}
+
+/* Numbers the sets of equal boxes of a tensor that is covered; 1 where there are any. */
+static int find_replicas(arbiter *a, cover_box *boxes, size_t n) {
+    size_t kept = 0;
+    for (size_t k = 0; k < n; k++) kept += boxes[k].keeper != 0;
+    if (kept == n) return 0;
+    qsort(boxes, n, sizeof *boxes, order_by_box);
+    for (size_t k = 1; k < n; k++) {
+        uint32_t *before = &a->sets[boxes[k - 1].tag];
+        if (order_by_box(&boxes[k - 1], &boxes[k])) continue;
+        if (!*before) *before = ++a->n_sets;
+        a->sets[boxes[k].tag] = *before;
+    }
+    return 1;
+}
+
 /* Fills in the answers, and in exact[n] a 1 for each tensor of this arbiter that its boxes cover
  * once. Where `strict`, one that they don't is DCP_ERR_MISMATCH. Not collective. */
-static int judge_tensors(const dcp_comm *comm, state_tensor *const *sorted, size_t n,
-                         const arbiter *a, int strict, unsigned char *exact, dcp_error *err) {
+static int judge_tensors(const dcp_comm *comm, state_tensor *const *sorted, size_t n, arbiter *a,
+                         int strict, unsigned char *exact, dcp_error *err) {
     cover_box *boxes = malloc((a->most + 1) * sizeof *boxes);
     int status = boxes ? DCP_OK : core_fail_memory(err, a->most * sizeof *boxes);
     for (size_t i = (size_t)comm->rank; i < n && !status; i += (size_t)comm->size) {
@@ -141,13 +169,15 @@ static int judge_tensors(const dcp_comm *comm, state_tensor *const *sorted, size
         cover_result result =
             sorted[i]->bytes ? core_cover_check(t->ndim, t->shape, boxes, count, &first, &second)
                              : COVER_EXACT;
-        exact[i] = result == COVER_EXACT;
+        exact[i] = result == COVER_EXACT ? EXACT : 0;
         if (strict && result == COVER_MISSING) status = explain_hole(t, boxes, count, err);
         if (strict && result == COVER_OVERLAP)
             status = explain_overlap(t, &boxes[first], &boxes[second], err);
+        if (strict && exact[i] && find_replicas(a, boxes, count)) exact[i] |= HAS_REPLICAS;
         for (size_t k = 0; k < count; k++)
-            a->answers[boxes[k].tag] =
-                2 * (uint32_t)boxes[k].keeper_rank + (uint32_t)boxes[k].keeper;
+            a->answers[boxes[k].tag] = (uint32_t)boxes[k].keeper_rank << ANSWER_RANK |
+                                       (a->sets[boxes[k].tag] ? REPLICATED : 0) |
+                                       (boxes[k].keeper ? KEPT : 0);
     }
     free(boxes);
     return status;
@@ -157,6 +187,7 @@ static void free_arbiter(arbiter *a) {
     free(a->boxes);
     free(a->starts);
     free(a->answers);
+    free(a->sets);
     free(a->answer_bytes);
 }
 
@@ -196,8 +227,9 @@ static size_t *order_by_arbiter(const plan_boxes *plan, int size) {
 /* Answers come back in the order in which the boxes went out. */
 static void read_answers(plan_boxes *plan, const size_t *order, const uint32_t *answers) {
     for (size_t i = 0; i < plan->n; i++) {
-        plan->boxes[order[i]].keeper = answers[i] & 1;
-        plan->boxes[order[i]].keeper_rank = (int)(answers[i] >> 1);
+        plan->boxes[order[i]].keeper = answers[i] & KEPT;
+        plan->boxes[order[i]].replicated = (answers[i] & REPLICATED) != 0;
+        plan->boxes[order[i]].keeper_rank = (int)(answers[i] >> ANSWER_RANK);
     }
 }
 
@@ -209,7 +241,11 @@ static int share_exact(dcp_comm *comm, plan_boxes *plan, size_t n, dcp_error *er
     if (status) goto free_all;
     memcpy(all, plan->exact, n);
     status = comm_allreduce(comm, all, words, DCP_REDUCE_XOR, err);
-    if (!status) memcpy(plan->exact, all, n);
+    for (size_t i = 0; i < n && !status; i++) {
+        const unsigned char bits = ((unsigned char *)all)[i];
+        plan->exact[i] = bits & EXACT;
+        plan->has_replicas |= (bits & HAS_REPLICAS) != 0;
+    }
 free_all:
     free(all);
     return status;
@@ -293,6 +329,31 @@ static int ask_arbiters(dcp_comm *comm, state_tensor *const *sorted, size_t n, i
     return status;
 }
 
+/* Holder's and arbiter's side of the comparison, of the boxes that have replicas. */
+static int list_replicas(const question *t, int size, plan_boxes *plan) {
+    plan_replicas *r = &plan->replicas;
+    size_t ranks = (size_t)size;
+    r->told = malloc((plan->n + 1) * sizeof *r->told);
+    r->sets = malloc((t->arbiter.n + 1) * sizeof *r->sets);
+    r->to_arbiters = calloc(2 * ranks, sizeof *r->to_arbiters);
+    if (!r->told || !r->sets || !r->to_arbiters) return 0;
+    r->from_holders = r->to_arbiters + ranks;
+    for (size_t i = 0; i < plan->n; i++) {
+        const plan_box *b = &plan->boxes[t->order[i]];
+        if (!b->replicated) continue;
+        r->told[r->n_told++] = t->order[i];
+        r->to_arbiters[b->tensor % ranks] += sizeof(uint64_t);
+    }
+    for (size_t rank = 0, k = 0; rank < ranks; rank++)
+        for (size_t end = k + t->arbiter.answer_bytes[rank] / sizeof *t->answers; k < end; k++) {
+            if (!t->arbiter.sets[k]) continue;
+            r->sets[r->n_heard++] = t->arbiter.sets[k] - 1;
+            r->from_holders[rank] += sizeof(uint64_t);
+        }
+    r->n_sets = t->arbiter.n_sets;
+    return 1;
+}
+
 static void free_question(question *t) {
     free(t->order);
     free(t->answers);
@@ -309,6 +370,10 @@ int plan_exchange(dcp_comm *comm, state_tensor *const *sorted, size_t n, int str
     int status = comm_agree(comm, prepare_question(comm, sorted, n, &plan, &t, err), err);
     if (!status) status = ask_arbiters(comm, sorted, n, strict, &plan, &t, err);
     if (!status) status = share_exact(comm, &plan, n, err);
+    if (!status && plan.has_replicas)
+        status = comm_agree(
+            comm, list_replicas(&t, comm->size, &plan) ? DCP_OK : core_fail_memory(err, plan.n),
+            err);
     free_question(&t);
     if (status)
         plan_boxes_free(&plan);
@@ -320,5 +385,8 @@ int plan_exchange(dcp_comm *comm, state_tensor *const *sorted, size_t n, int str
 void plan_boxes_free(plan_boxes *plan) {
     free(plan->boxes);
     free(plan->exact);
+    free(plan->replicas.told);
+    free(plan->replicas.sets);
+    free(plan->replicas.to_arbiters);
     *plan = (plan_boxes){0};
 }

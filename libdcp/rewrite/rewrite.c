@@ -177,6 +177,8 @@ int dcp_rewrite(dcp_checkpoint *from, dcp_store *to, const dcp_rewrite_options *
     const dcp_save_options save = {.layout = o->layout,
                                    .shards = o->shards,
                                    .about_json = o->about_json,
+                                   .replicas =
+                                       DCP_REPLICAS_TRUST, /* from one dataset, and proven */
                                    .on_progress = o->on_progress,
                                    .progress_ctx = o->progress_ctx};
     rewrite w = {.from = from, .stop = o->stop};

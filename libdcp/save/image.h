@@ -10,6 +10,7 @@
 
 struct save_image;
 struct save_file_record;
+struct save_replicas;
 
 #define SAVE_APART_BYTES (128u << 10) /* a run of at least that is the save_mover's */
 
@@ -52,6 +53,7 @@ typedef struct save_image {
     save_reuse *reuse;       /* NULL: every byte is written */
     int is_recycled;         /* on rank 0: the file is there, to be written over */
     move_device device;      /* that some of the boxes are on */
+    const struct save_replicas *replicas; /* to be read with the pieces; NULL: none */
 } save_image;
 
 /* Memory for n pieces beside the metadata's, and for the checksums. Not collective. */

@@ -62,11 +62,12 @@ typedef struct agreed {
 /* One all-reduce tells whether the ranks' arguments agree and whether any rank has to plan. */
 static int agree_request(dcp_store *store, const save_request *r, int unchanged, agreed *out,
                          dcp_error *err) {
-    enum { N = 4, UNCHANGED = 2 * N, META, ENGINE, ALL };
+    enum { N = 5, UNCHANGED = 2 * N, META, ENGINE, ALL };
     const plan_value what[N] = {{"the step", r->step, 0},
                                 {"the layout", r->layout, 0},
                                 {"the number of shards", (uint64_t)r->shards, 0},
-                                {"the engine", r->engine, 0}};
+                                {"the engine", r->engine, 0},
+                                {"replicas", r->replicas, 0}};
     uint64_t least[ALL];
     int is_first = store->comm->rank == 0;
     for (int i = 0; i < N; i++) {

@@ -7,6 +7,7 @@
 #include "save/file_plan.h"
 
 struct move_engine;
+struct save_replicas;
 struct save_request;
 
 typedef struct save_plan {
@@ -19,6 +20,7 @@ typedef struct save_plan {
     plan_boxes boxes; /* box pointers are those of the state planned last: see save_plan_make */
     save_file file;   /* layout global */
     save_shards shards_written;     /* layout sharded: by this rank */
+    struct save_replicas *replicas; /* of this save; NULL: none are compared */
     double begin, end;              /* of planning, the last time: seconds of CLOCK_MONOTONIC */
 } save_plan;
 

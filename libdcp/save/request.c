@@ -76,9 +76,12 @@ int save_request_make(const dcp_store *store, uint64_t step, const dcp_state *st
                                   .phase_ctx = options->phase_ctx,
                                   .staging_bytes = save_request_copy_bytes(options)};
     r->engine = options->engine;
+    r->replicas = options->replicas;
     r->make_room = options->make_room;
     int status = move_engine_check(r->engine, err);
     if (status) return status;
+    if ((unsigned)options->replicas > DCP_REPLICAS_TRUST)
+        return core_fail(err, DCP_ERR_ARG, "replicas %d does not exist", (int)options->replicas);
     if ((unsigned)options->layout > DCP_LAYOUT_SHARDED)
         return core_fail(err, DCP_ERR_ARG, "layout %d does not exist", (int)options->layout);
     if (options->layout == DCP_LAYOUT_SHARDED) {

@@ -13,6 +13,7 @@ typedef struct save_request {
     size_t n;
     dcp_layout layout;
     dcp_engine engine;
+    dcp_replicas replicas;
     int shards;                     /* files of layout sharded */
     char *meta;                     /* rank 0: canonical JSON */
     char *about;                    /* further members of about.json; NULL: none */

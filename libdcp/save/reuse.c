@@ -107,7 +107,7 @@ static void sum_candidates(save_image *im) {
             core_box_copy_run(p->copy, run, &a, &b);
             move_piece_sum(p, a, move_piece_memory(p, b), p->copy->run_bytes);
         }
-        p->sums = NULL;
+        p->sums = p->own = NULL;
         p->global = NULL;
     }
 }

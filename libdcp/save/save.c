@@ -13,6 +13,7 @@
 #include "redundancy/encode.h"
 #include "save/context.h"
 #include "save/history.h"
+#include "save/replica_sums.h"
 #include "save/reuse.h"
 #include "save/sharded.h"
 #include "save/write.h"
@@ -96,7 +97,7 @@ static void add_boxes(save_image *im, const save_request *r, const save_plan *pl
         const dcp_box all = dcp_box_whole(t);
         box_copy copy;
         core_box_copy_between(&copy, t->ndim, dcp_dtype_bytes(t->dtype), &all, &b->box->box);
-        save_image_add(im, b->tensor, b->box, &copy);
+        save_image_add(im, b->tensor, b->box, &copy)->own = save_replicas_own(plan->replicas, i);
     }
 }
 
@@ -118,6 +119,7 @@ static int write_global(dcp_store *store, const save_request *r, const save_plan
     im.is_last = 1;
     im.engine = plan->engine;
     im.mover = plan->engine->is_by_position ? r->mover : NULL;
+    im.replicas = plan->replicas;
     if (!status) add_boxes(&im, r, plan);
     if (!status && !move_pieces_have_copies(im.pieces, im.n_pieces))
         status = core_fail_memory(err, im.n_pieces * sizeof *im.pieces);
@@ -129,6 +131,7 @@ static int write_global(dcp_store *store, const save_request *r, const save_plan
     if (!status) status = save_image_write(&im, report, err);
     if (!status && im.mover) status = move_apart(&im, report, err);
     if (!status) status = save_image_join_sums(&im, err);
+    if (!status) status = save_replicas_compare(store, r, &plan->boxes, plan->replicas, err);
     if (!status && r->mover)
         status = comm_agree(store->comm, r->mover->prove(r->mover->ctx, im.sums, err), err);
     if (!status) save_history_note(save_context_of(store)->noted, r, im.sums);
@@ -139,12 +142,22 @@ static int write_global(dcp_store *store, const save_request *r, const save_plan
     return status;
 }
 
+/* Collective. */
+static int prepare_replicas(dcp_store *store, const save_request *r, save_plan *plan,
+                            dcp_error *err) {
+    if (r->replicas == DCP_REPLICAS_TRUST || !plan->boxes.has_replicas) return DCP_OK;
+    int status = save_replicas_make(r->sorted, &plan->boxes, save_context_of(store)->staging,
+                                    &plan->replicas, err);
+    return comm_agree(store->comm, status, err);
+}
+
 /* Collective: into the folder, and from there under the step's name. */
-static int write_step(dcp_store *store, const save_request *r, const save_plan *plan,
-                      const char *folder, move_progress *progress, double start, dcp_report *report,
-                      dcp_error *err) {
+static int write_step(dcp_store *store, const save_request *r, save_plan *plan, const char *folder,
+                      move_progress *progress, double start, dcp_report *report, dcp_error *err) {
     save_context *kept = save_context_of(store);
-    int status = kept->history ? DCP_OK : save_history_recall(store, r, plan, &kept->history, err);
+    int status = prepare_replicas(store, r, plan, err);
+    if (!status && !kept->history)
+        status = save_history_recall(store, r, plan, &kept->history, err);
     if (!status)
         status = comm_agree(store->comm, save_history_make(store, r, plan, &kept->noted, err), err);
     if (!status)
@@ -155,6 +168,8 @@ static int write_step(dcp_store *store, const save_request *r, const save_plan *
         status = redundancy_encode(store->comm, store->groups, folder, r->step, err);
     if (!status) status = publish(store, r, folder, report, start, err);
     note_saved(store, status, r, report);
+    save_replicas_free(plan->replicas);
+    plan->replicas = NULL;
     report->publish_s +=
         move_progress_phase(progress, DCP_PHASE_PUBLISH, written, core_clock_now());
     return status;

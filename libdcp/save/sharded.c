@@ -17,6 +17,7 @@
 #include "save/context.h"
 #include "save/history.h"
 #include "save/plan.h"
+#include "save/replica_sums.h"
 #include "save/request.h"
 #include "save/reuse.h"
 #include "save/write.h"
@@ -50,6 +51,7 @@ static void add_pieces(const save_plan *plan, shard *s, const save_request *r, c
                               &b->box->box);
         move_piece *p = save_image_add(&s->im, i, b->box, &dense);
         p->global = &s->global[i];
+        p->own = save_replicas_own(plan->replicas, planned->sources[i]);
     }
 }
 
@@ -65,6 +67,7 @@ static int prepare_image(shard *s, const shards *all, const save_request *r, con
     s->im.engine = plan->engine;
     s->im.mover = plan->engine->is_by_position ? r->mover : NULL;
     s->im.is_last = s == &all->list[all->n - 1];
+    s->im.replicas = s == all->list ? plan->replicas : NULL; /* with the first file */
     if (status) return status;
     add_pieces(plan, s, r, all);
     if (!move_pieces_have_copies(s->im.pieces, s->im.n_pieces))
@@ -184,6 +187,7 @@ int save_sharded(dcp_store *store, const save_request *r, const save_plan *plan,
     if (!status) status = move_apart(&all, r->mover, report, err);
     move_progress_release(progress);
     status = agree_on_shards(store->comm, status, err);
+    if (!status) status = save_replicas_compare(store, r, &plan->boxes, plan->replicas, err);
     if (!status) status = comm_allreduce(store->comm, all.sums, all.blocks, DCP_REDUCE_XOR, err);
     if (!status)
         status = comm_allreduce(store->comm, &report->cloned_bytes, 1, DCP_REDUCE_SUM, err);

@@ -13,6 +13,7 @@
 #include "save/context.h"
 #include "save/history.h"
 #include "save/image.h"
+#include "save/replica_sums.h"
 #include "save/reuse.h"
 #include "store/recycle.h"
 
@@ -66,6 +67,8 @@ static int move_pieces(save_image *im, dcp_report *report, dcp_error *err) {
                        .n_files = 1,
                        .pieces = im->pieces,
                        .n_pieces = im->n_pieces,
+                       .replicas = im->replicas ? im->replicas->pieces : NULL,
+                       .n_replicas = im->replicas ? im->replicas->n : 0,
                        .device = &im->device,
                        .progress = im->progress,
                        .is_last = im->is_last,

@@ -181,9 +181,9 @@ typedef struct bench {
     launch job;
     workload work;
     const char *dir;
-    uint64_t repeats;
+    uint64_t repeats, copies;
     dcp_engine engine;
-    int dry_run, repeated;
+    int dry_run, repeated, trust;
 } bench;
 
 /* Whether about.json names this program, or with `by_other` whether it names another one. */
@@ -307,7 +307,8 @@ static void print_log(void *ctx, dcp_log_level level, const char *line) {
  * returns. */
 static int save_once(bench *b, dcp_store *store, uint64_t step, int async, dcp_error *err) {
     dcp_report report = {0};
-    const dcp_save_options options = {.engine = b->engine};
+    const dcp_save_options options = {
+        .engine = b->engine, .replicas = b->trust ? DCP_REPLICAS_TRUST : DCP_REPLICAS_CHECK};
     dcp_saving *saving;
     int status;
     double start_s = start_together(&b->job), stall_s = 0;
@@ -415,12 +416,26 @@ static void print_planned(const bench *b, const char *op) {
            b->job.size == 1 ? "rank" : "ranks", b->repeats);
 }
 
+/* The state is cut over the ranks of one copy; others hold the same parts. */
+static int check_copies(bench *b) {
+    if ((uint64_t)b->job.size % b->copies == 0) return PROGRAM_DONE;
+    int status = PROGRAM_USAGE;
+    if (b->job.rank == 0)
+        status = program_refuse("--copies %" PRIu64 ": %d ranks are no multiple of it", b->copies,
+                                b->job.size);
+    launch_end(&b->job);
+    return status;
+}
+
 static int run_bench(bench *b, const char *op, const bench_sizes *size) {
     dcp_error err;
     int result = launch_start(&b->job);
     if (result != 0) return result;
-    int status = make_workload(&b->work, size->layers, size->hidden, size->vocab, b->job.rank,
-                               b->job.size, &err);
+    result = check_copies(b);
+    if (result != PROGRAM_DONE) return result;
+    const int parts = b->job.size / (int)b->copies;
+    int status = make_workload(&b->work, size->layers, size->hidden, size->vocab,
+                               b->job.rank % parts, parts, &err);
     if (status != DCP_OK) program_note("rank %d: %s", b->job.rank, err.message);
     result = launch_worst(&b->job, status == DCP_OK ? PROGRAM_DONE : PROGRAM_FAILED);
     if (result == PROGRAM_DONE && b->dry_run)
@@ -461,6 +476,7 @@ static const char about[] =
 
 int main(int argc, char **argv) {
     const char *layers = "10", *hidden = "1024", *vocab = "32000", *repeat = "1", *engine = "auto";
+    const char *copies = "1";
     bench b = {0};
     const program_option options[] = {
         PROGRAM_VALUE("layers", "L", "decoder layers (10)", &layers),
@@ -468,6 +484,8 @@ int main(int argc, char **argv) {
         PROGRAM_VALUE("vocab", "V", "vocabulary (32000)", &vocab),
         PROGRAM_VALUE("repeat", "R", "measure R times (1)", &repeat),
         PROGRAM_VALUE("engine", "NAME", "auto, direct or mpio (auto; mpio needs mpirun)", &engine),
+        PROGRAM_VALUE("copies", "N", "N ranks hold each part of the state (1)", &copies),
+        PROGRAM_FLAG("trust", "do not compare the copies when saving", &b.trust),
         {0},
     };
     const program_command program = {
@@ -485,7 +503,8 @@ int main(int argc, char **argv) {
         (result = program_count_parse("--layers", layers, 1, 100000, &size.layers)) ||
         (result = program_count_parse("--hidden", hidden, 1, 1 << 20, &size.hidden)) ||
         (result = program_count_parse("--vocab", vocab, 1, 1 << 28, &size.vocab)) ||
-        (result = program_count_parse("--repeat", repeat, 1, 1 << 20, &b.repeats)))
+        (result = program_count_parse("--repeat", repeat, 1, 1 << 20, &b.repeats)) ||
+        (result = program_count_parse("--copies", copies, 1, 1 << 20, &b.copies)))
         return result;
     b.dir = args[1];
     return run_bench(&b, args[0], &size);

@@ -153,6 +153,7 @@ gives 3 full dcp-inspect layout "$dir/c" --world 2
 
 size=(--layers 1 --hidden 64 --vocab 100)
 gives 0 dcp-bench save "$dir/b" "${size[@]}" --repeat 2
+gives 0 dcp-bench save "$dir/b3" "${size[@]}" --copies 1 --trust
 gives 2 dcp-bench load "$dir/nowhere" --dry-run
 gives 0 dcp-bench load "$dir/b" "${size[@]}" --repeat 2
 gives 2 dcp-bench load "$dir/b" --layers 2 --hidden 64 --vocab 100

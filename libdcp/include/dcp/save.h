@@ -53,6 +53,16 @@ typedef enum dcp_phase {
     DCP_PHASE_PUBLISH,
 } dcp_phase;
 
+/* What becomes of replicas, boxes that several ranks hold, which have to hold the same bytes. One
+ * rank writes the box; the others read theirs once, for a checksum. */
+typedef enum dcp_replicas {
+    /* Where they differ, the save fails on all ranks with DCP_ERR_MISMATCH, which names the tensor,
+     * the box, the first block of it (of 4 MiB) that differs, and the ranks. */
+    DCP_REPLICAS_CHECK,
+    DCP_REPLICAS_WARN,  /* rank 0 logs that (dcp_store_options.log); the lowest holder's is saved */
+    DCP_REPLICAS_TRUST, /* nobody looks: no rank reads a box that it does not write */
+} dcp_replicas;
+
 typedef struct dcp_save_options {
     dcp_layout layout;
     dcp_engine engine; /* the same on all ranks, else DCP_ERR_MISMATCH */
@@ -78,6 +88,7 @@ typedef struct dcp_save_options {
      * within the one that waited, and DCP_PHASE_ALL, the last, around them all. May be NULL. */
     void (*on_phase)(void *ctx, dcp_phase phase, double begin, double end);
     void *phase_ctx;
+    dcp_replicas replicas; /* the same on all ranks, else DCP_ERR_MISMATCH */
     /* Where there is no room for the save, old steps are given up for it, whatever `keep` says, one
      * after the other until it fits: those that were set aside, then the others, the oldest first.
      * The newest step, the newest one known to be intact and steps that readers hold stay; where
@@ -114,7 +125,8 @@ typedef struct dcp_report {
  * rank, or options->staging_bytes where that is more; besides, the memory that ranks of one host
  * share (dcp/mpi.h); and where a state has more than some 8,000 tensors, about 5 KiB a tensor on
  * rank 0 while HDF5 lays out the first file.
- * DCP_ERR_MISMATCH: ranks disagree about a tensor, or boxes overlap or leave elements out.
+ * DCP_ERR_MISMATCH: ranks disagree about a tensor, boxes overlap or leave elements out, or replicas
+ * differ.
  * DCP_ERR_STATE: the step exists; or the store holds a later one, and dcp_store_continue_from was
  * not called: see there. DCP_ERR_BUSY: options->when_busy. DCP_ERR_NO_SPACE: found before
  * data moves where the file system can tell.

@@ -29,7 +29,7 @@ static void checksums(const dcp_device *gpu, unsigned char *memory, const unsign
         for (uint64_t from = 0; from < 10; from++) {
             uint64_t raw = 0;
             const state_box box = {.device = gpu, .device_data = memory + from};
-            SUCCEEDS(device_staging_checksum(s, &box, "/a/b", sizes[i], &raw, err));
+            SUCCEEDS(device_staging_checksum(s, &box, "/a/b", 0, sizes[i], &raw, err));
             CHECK(raw == core_crc64_raw(0, content + from, sizes[i]));
         }
     device_staging_close(s);

@@ -49,6 +49,26 @@ static void same_files(const scratch *s, stand_in *d, const given *g) {
     }
 }
 
+/* Replicas on devices, of which the last rank's differs: the device itself sums those that are not
+ * written, and nothing of them is copied. */
+static void replicas_differ(const scratch *s, stand_in *d, const given *g) {
+    on_device o;
+    dcp_error failure = {0};
+    size_t i = 0;
+    dcp_store *store = scratch_store(s, s->comm, "replicas");
+    on_device_make(&o, d, g, COPIES, s->rank, s->size, 1, 0);
+    d->calls[STAND_IN_TO_HOST] = 0;
+    SUCCEEDS(dcp_save(store, 1, o.state, GIVEN_JSON, NULL, NULL, err));
+    CHECK((d->calls[STAND_IN_TO_HOST] == 0) == (s->rank > 0));
+    while (strcmp(g->tensors[o.h.boxes[i].tensor].path, "/model/rows") != 0) i++;
+    if (s->rank == s->size - 1) stand_in_see(d, o.at[i])[4 << 20] ^= 1;
+    int status = dcp_save(store, 2, o.state, GIVEN_JSON, NULL, NULL, &failure);
+    if (s->size == 1) CHECK(status == DCP_OK);
+    if (s->size > 1) check_same_failure(status, DCP_ERR_MISMATCH, &failure, "in its block 1 ");
+    dcp_store_close(store);
+    on_device_free(&o);
+}
+
 /* Memory that holds the state only once the program's launches are done, and nothing of it after
  * the fence. */
 static void between_launch_and_fence(const scratch *s, stand_in *d, const given *g) {
@@ -224,6 +244,7 @@ int main(int argc, char **argv) {
     given_make(&g, 0);
     stand_in_make(&d, ROOM);
     same_files(&s, &d, &g);
+    replicas_differ(&s, &d, &g);
     scratch_save(&s, s.comm, "rows", &g, ROWS, DCP_LAYOUT_GLOBAL);
     for (int threads = 1; threads >= 0; threads--) {
         if (!threads) s.comm->duplicate = NULL;

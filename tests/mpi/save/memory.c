@@ -82,7 +82,7 @@ int main(int argc, char **argv) {
     uint64_t bytes = ROWS_BYTES / (uint64_t)s.size + (100 << 20);
     unsigned char *data = malloc(bytes);
     CHECK(data);
-    memset(data, s.rank + 1, bytes);
+    memset(data, 1, bytes); /* copies are equal */
     check(&s, "rows", data, DCP_LAYOUT_GLOBAL, DCP_ENGINE_DIRECT);
     check_cast(&s, data);
     check(&s, "columns", data, DCP_LAYOUT_GLOBAL, DCP_ENGINE_DIRECT);

@@ -1,0 +1,54 @@
+/* What is in memory is summed where it lies. */
+#include "move/sums.h"
+
+#include <stdlib.h>
+
+#include "core/bytes.h"
+#include "core/fail.h"
+#include "device/staging.h"
+#include "move/box_bytes.h"
+#include "move/progress.h"
+
+#define PART_BYTES ((uint64_t)4 << 20)
+#define TOGETHER_BYTES (64u << 10) /* worth a call of the device */
+
+/* On the device; fewer bytes of it would be many calls. */
+static int is_summed_there(const move_piece *p) {
+    return p->device && (!p->global || p->global->copy.run_bytes >= TOGETHER_BYTES);
+}
+
+static int sum_there(const move_piece *p, uint64_t offset, uint64_t bytes, dcp_error *err) {
+    int status = DCP_OK;
+    for (uint64_t end = offset + bytes, part; offset < end && !status; offset += part) {
+        uint64_t raw = 0;
+        part = move_piece_in_block(p, offset, end - offset);
+        status = device_staging_checksum(p->device->staging, p->box, p->row->tensor.path, offset,
+                                         part, &raw, err);
+        if (!status) move_piece_add(p, offset, part, raw);
+    }
+    return status;
+}
+
+static int sum_part(const move_piece *p, uint64_t offset, uint64_t bytes, unsigned char **buffer,
+                    dcp_error *err) {
+    const unsigned char *data = move_piece_memory(p, offset);
+    if (is_summed_there(p)) return sum_there(p, offset, bytes, err);
+    if (!data && !*buffer && !(*buffer = malloc(PART_BYTES)))
+        return core_fail_memory(err, PART_BYTES);
+    int status = data ? DCP_OK : move_box_fetch(p, offset, bytes, *buffer, err);
+    if (!status) move_piece_sum(p, offset, data ? data : *buffer, bytes);
+    return status;
+}
+
+int move_sums(const move_piece *pieces, size_t n, move_progress *progress, dcp_error *err) {
+    unsigned char *buffer = NULL;
+    int status = DCP_OK;
+    for (size_t i = 0; i < n && !status; i++)
+        for (uint64_t at = 0, part; at < pieces[i].bytes && !status; at += part) {
+            part = core_min_u64(PART_BYTES, pieces[i].bytes - at);
+            status = sum_part(&pieces[i], at, part, &buffer, err);
+            if (progress && !status) move_progress_read(progress, part);
+        }
+    free(buffer);
+    return status;
+}
