@@ -64,9 +64,22 @@ static int create_datasets(export_contents *contents, hid_t file) {
     return status;
 }
 
+/* H5Fopen, or H5Fcreate of a file that is not there yet, without HDF5's lock on the file: there are
+ * file systems without locks. Nobody else writes these files. */
+static hid_t open_unlocked(const char *path, int create) {
+    hid_t access = H5Pcreate(H5P_FILE_ACCESS);
+#if H5_VERSION_GE(1, 10, 7) && !(H5_VERS_MINOR == 12 && H5_VERS_RELEASE == 0)
+    H5Pset_file_locking(access, 0, 1);
+#endif
+    hid_t file = create ? H5Fcreate(path, H5F_ACC_EXCL, H5P_DEFAULT, access)
+                        : H5Fopen(path, H5F_ACC_RDONLY, access);
+    H5Pclose(access);
+    return file;
+}
+
 int export_hdf5_file_is_ours(const char *path) {
     H5Eset_auto2(H5E_DEFAULT, NULL, NULL);
-    hid_t file = H5Fopen(path, H5F_ACC_RDONLY, H5P_DEFAULT);
+    hid_t file = open_unlocked(path, 0);
     if (file < 0) return 0;
     int ours = H5Aexists(file, "config") > 0;
     H5Fclose(file);
@@ -79,7 +92,7 @@ int export_hdf5_file_create(const dcp_checkpoint *ckpt, export_contents *content
     struct stat st;
     snprintf(path, sizeof path, "%s/%s", dir, contents->files[0].name);
     H5Eset_auto2(H5E_DEFAULT, NULL, NULL);
-    hid_t file = H5Fcreate(path, H5F_ACC_EXCL, H5P_DEFAULT, H5P_DEFAULT);
+    hid_t file = open_unlocked(path, 1);
     if (file < 0) return program_fail_errno("cannot create", path);
     int status = write_config(ckpt, contents, file);
     if (status == 0) status = create_datasets(contents, file);
