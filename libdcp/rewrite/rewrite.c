@@ -39,8 +39,28 @@ static int add_tensor(rewrite *w, const step_tensor *t, const dcp_rewrite_option
         const dcp_box box =
             o->cut ? o->cut(o->cut_ctx, &t->tensor, r) : dcp_box_chunk(&t->tensor, r, shards);
         status = add_box(w, t, &box, r, err);
+        for (int k = 0; o->cut_more && !status; k++) {
+            const dcp_box other = o->cut_more(o->cut_ctx, &t->tensor, r, k);
+            if (!dcp_box_elems(&other, t->tensor.ndim)) break;
+            status = add_box(w, t, &other, r, err);
+        }
     }
     return status;
+}
+
+/* How many boxes this rank has of all tensors: at least one of each for each of its `mine` files.
+ */
+static size_t count_cut_boxes(const rewrite *w, const dcp_rewrite_options *o, int shards,
+                              size_t mine) {
+    size_t n = w->from->n_tensors * mine;
+    for (size_t i = 0; i < w->from->n_tensors && o->cut_more; i++)
+        for (int r = w->from->comm->rank; r < shards; r += w->from->comm->size) {
+            const dcp_tensor *t = &w->from->tensors[i].tensor;
+            dcp_box box = o->cut_more(o->cut_ctx, t, r, 0);
+            for (int k = 1; dcp_box_elems(&box, t->ndim); k++, n++)
+                box = o->cut_more(o->cut_ctx, t, r, k);
+        }
+    return n;
 }
 
 static int make_state(rewrite *w, const dcp_rewrite_options *o, dcp_error *err) {
@@ -58,10 +78,10 @@ static int make_state(rewrite *w, const dcp_rewrite_options *o, dcp_error *err) 
         return core_fail(err, DCP_ERR_ARG, "memory_bytes: %llu, at least %llu are needed",
                          (unsigned long long)w->memory_bytes,
                          (unsigned long long)DCP_REWRITE_LEAST);
-    w->boxes = calloc(w->from->n_tensors * mine + 1, sizeof *w->boxes);
+    size_t boxes = count_cut_boxes(w, o, o->layout == DCP_LAYOUT_GLOBAL ? 0 : shards, mine);
+    w->boxes = calloc(boxes + 1, sizeof *w->boxes);
     w->scratch = malloc(SCRATCH_BYTES);
-    if (!w->boxes || !w->scratch)
-        return core_fail_memory(err, w->from->n_tensors * mine * sizeof *w->boxes);
+    if (!w->boxes || !w->scratch) return core_fail_memory(err, boxes * sizeof *w->boxes);
     int status = dcp_state_create(&w->state, err);
     for (size_t i = 0; i < w->from->n_tensors && !status; i++)
         status = add_tensor(w, &w->from->tensors[i], o, shards, err);

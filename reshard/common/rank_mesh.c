@@ -3,6 +3,7 @@
 
 #include <fnmatch.h>
 #include <inttypes.h>
+#include <jansson.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -155,66 +156,112 @@ int rank_mesh_check_rules(const rank_mesh *m, const dcp_checkpoint *ckpt) {
     return 0;
 }
 
+enum { NO_HEADS, QUERY_HEADS, KEY_HEADS }; /* heads that lie along the dimension that is cut */
+
+/* A row of the built-in rules. */
+typedef struct tp_rule {
+    const char *glob;
+    int dim, heads, parts;
+} tp_rule;
+
 /* A linear layer's weight is [outputs, inputs], GPT-2's Conv1D's is [inputs, outputs]. A matrix
  * that is cut by its outputs has its bias cut in the same way; one that is cut by its inputs keeps
  * its bias whole. The first row that matches counts. */
-static int built_in(const char *name) {
-    static const struct {
-        const char *glob;
-        int dim;
-    } rules[] = {
-        {"*attn.c_attn.weight", 1},
-        {"*mlp.c_fc.weight", 1},
-        {"*attn.c_attn.bias", 0},
-        {"*mlp.c_fc.bias", 0},
-        {"*attn.c_proj.weight", 0},
-        {"*mlp.c_proj.weight", 0},
-        {"*wte.weight", 0},
-        {"*[qkv]_proj.weight", 0},
-        {"*[qkv]_proj.bias", 0},
-        {"*gate_proj.weight", 0},
-        {"*gate_proj.bias", 0},
-        {"*up_proj.weight", 0},
-        {"*up_proj.bias", 0},
-        {"*o_proj.weight", 1},
-        {"*down_proj.weight", 1},
-        {"*embed_tokens.weight", 0},
-        {"*lm_head.weight", 0},
-        {"*lm_head.bias", 0},
-        {"*attention.query.weight", 0},
-        {"*attention.query.bias", 0},
-        {"*attention.key.weight", 0},
-        {"*attention.key.bias", 0},
-        {"*attention.value.weight", 0},
-        {"*attention.value.bias", 0},
-        {"*intermediate.dense.weight", 0},
-        {"*intermediate.dense.bias", 0},
-        {"*output.dense.weight", 1},
+static const tp_rule *built_in(const char *name) {
+    static const tp_rule rules[] = {
+        {"*attn.c_attn.weight", 1, QUERY_HEADS, RANK_MESH_QKV},
+        {"*mlp.c_fc.weight", 1, NO_HEADS, 1},
+        {"*attn.c_attn.bias", 0, QUERY_HEADS, RANK_MESH_QKV},
+        {"*mlp.c_fc.bias", 0, NO_HEADS, 1},
+        {"*attn.c_proj.weight", 0, QUERY_HEADS, 1},
+        {"*mlp.c_proj.weight", 0, NO_HEADS, 1},
+        {"*wte.weight", 0, NO_HEADS, 1},
+        {"*q_proj.weight", 0, QUERY_HEADS, 1},
+        {"*q_proj.bias", 0, QUERY_HEADS, 1},
+        {"*[kv]_proj.weight", 0, KEY_HEADS, 1},
+        {"*[kv]_proj.bias", 0, KEY_HEADS, 1},
+        {"*gate_proj.weight", 0, NO_HEADS, 1},
+        {"*gate_proj.bias", 0, NO_HEADS, 1},
+        {"*up_proj.weight", 0, NO_HEADS, 1},
+        {"*up_proj.bias", 0, NO_HEADS, 1},
+        {"*o_proj.weight", 1, QUERY_HEADS, 1},
+        {"*down_proj.weight", 1, NO_HEADS, 1},
+        {"*embed_tokens.weight", 0, NO_HEADS, 1},
+        {"*lm_head.weight", 0, NO_HEADS, 1},
+        {"*lm_head.bias", 0, NO_HEADS, 1},
+        {"*attention.query.weight", 0, QUERY_HEADS, 1},
+        {"*attention.query.bias", 0, QUERY_HEADS, 1},
+        {"*attention.key.weight", 0, QUERY_HEADS, 1},
+        {"*attention.key.bias", 0, QUERY_HEADS, 1},
+        {"*attention.value.weight", 0, QUERY_HEADS, 1},
+        {"*attention.value.bias", 0, QUERY_HEADS, 1},
+        {"*intermediate.dense.weight", 0, NO_HEADS, 1},
+        {"*intermediate.dense.bias", 0, NO_HEADS, 1},
+        {"*attention.output.dense.weight", 1, QUERY_HEADS, 1},
+        {"*output.dense.weight", 1, NO_HEADS, 1},
     };
     for (size_t i = 0; i < sizeof rules / sizeof *rules; i++)
-        if (fnmatch(rules[i].glob, name, 0) == 0) return rules[i].dim;
-    return -1;
+        if (fnmatch(rules[i].glob, name, 0) == 0) return &rules[i];
+    return NULL;
 }
 
-int rank_mesh_tp_dim(const rank_mesh *m, const dcp_tensor *tensor) {
+/* The rule that cuts the tensor, the caller's as `own`; NULL: none does. */
+static const tp_rule *rule_of(const rank_mesh *m, const dcp_tensor *tensor, tp_rule *own) {
     const char *name = name_of(tensor->path);
-    int dim = -1, found = strncmp(tensor->path, "/files/", 7) == 0;
-    for (const char *rule = m->rules; !found && rule && *rule; rule += strlen(rule) + 1) {
+    if (strncmp(tensor->path, "/files/", 7) == 0) return NULL;
+    for (const char *rule = m->rules; rule && *rule; rule += strlen(rule) + 1) {
         const char *value = rule + strlen(rule) + 1;
-        found = fnmatch(rule, name, 0) == 0;
-        if (found && strcmp(value, "none")) dim = value[0] - '0';
+        if (fnmatch(rule, name, 0) == 0) {
+            *own = (tp_rule){rule, value[0] - '0', NO_HEADS, 1};
+            return strcmp(value, "none") && own->dim < (int)tensor->ndim ? own : NULL;
+        }
         rule = value;
     }
-    if (!found) dim = built_in(name);
-    return dim < (int)tensor->ndim ? dim : -1;
+    const tp_rule *found = built_in(name);
+    return found && found->dim < (int)tensor->ndim ? found : NULL;
 }
 
-/* Cuts the box down to part `i` of `size` on dimension d. */
-static void cut_dimension(dcp_box *box, int d, int i, int size) {
-    const dcp_tensor row = {.ndim = 1, .shape = {box->count[d]}};
-    dcp_box part = dcp_box_chunk(&row, i, size);
-    box->start[d] += part.start[0];
-    box->count[d] = part.count[0];
+rank_mesh_cut rank_mesh_tp_cut(const rank_mesh *m, const dcp_tensor *tensor) {
+    tp_rule own;
+    const tp_rule *rule = m->size[RANK_MESH_TP] > 1 ? rule_of(m, tensor, &own) : NULL;
+    if (!rule) return (rank_mesh_cut){-1, 1};
+    return (rank_mesh_cut){rule->dim,
+                           tensor->shape[rule->dim] % (uint64_t)rule->parts ? 1 : rule->parts};
+}
+
+/* A number of the model's configuration by the first of its names that is there; 0: none is. */
+static json_int_t model_number(const json_t *meta, const char *const *names) {
+    const json_t *model = json_object_get(meta, "model"), *value = NULL;
+    for (; *names && !value; names++) value = json_object_get(model, *names);
+    return json_integer_value(value);
+}
+
+int rank_mesh_check_heads(const rank_mesh *m, const dcp_checkpoint *ckpt) {
+    static const char *const queries[] = {"num_attention_heads", "n_head", NULL};
+    static const char *const keys[] = {"num_key_value_heads", "num_attention_heads", NULL};
+    int tp = m->size[RANK_MESH_TP], status = 0;
+    json_t *meta = tp > 1 ? json_loads(dcp_checkpoint_json(ckpt), 0, NULL) : NULL;
+    const json_int_t heads[] = {
+        [QUERY_HEADS] = model_number(meta, queries), [KEY_HEADS] = model_number(meta, keys)};
+    for (size_t i = 0; i < dcp_checkpoint_tensors(ckpt) && meta && !status; i++) {
+        const dcp_tensor *t = dcp_checkpoint_tensor(ckpt, i);
+        tp_rule own;
+        const tp_rule *rule = rule_of(m, t, &own);
+        if (rule && heads[rule->heads] % tp)
+            status = program_refuse("--mesh: tp=%d cuts through a head: %s has %lld %sheads; "
+                                    "choose a tp that divides them, or leave such tensors whole "
+                                    "with --tp-rule '%s=none'",
+                                    tp, t->path, (long long)heads[rule->heads],
+                                    rule->heads == KEY_HEADS ? "key and value " : "", rule->glob);
+    }
+    json_decref(meta);
+    return status;
+}
+
+/* Part `i` of `size` of n rows, as torch.chunk cuts them. */
+static dcp_box cut_rows(uint64_t n, int i, int size) {
+    const dcp_tensor rows = {.ndim = 1, .shape = {n}};
+    return dcp_box_chunk(&rows, i, size);
 }
 
 /* The rank's place on each axis. */
@@ -223,28 +270,46 @@ static void find_place(const rank_mesh *m, int rank, int at[RANK_MESH_AXES]) {
         at[m->order[n]] = rank % m->size[m->order[n]];
 }
 
-/* The dimension that tp cuts in this mesh. */
-static int cut_dim(const rank_mesh *m, const dcp_tensor *tensor) {
-    return m->size[RANK_MESH_TP] > 1 ? rank_mesh_tp_dim(m, tensor) : -1;
+/* Of each of the tensor's parts tp gives the rank a range on cut.dim: [start, start + rows) of it.
+ * What a rank has of them, one after the other, is what fsdp cuts where that is dimension 0. */
+static int cut_parts(const dcp_tensor *tensor, rank_mesh_cut cut, const int at[RANK_MESH_AXES],
+                     const rank_mesh *m, dcp_box *out) {
+    int n = 0, dim = cut.dim < 0 ? 0 : cut.dim, tp = cut.dim < 0 ? 1 : m->size[RANK_MESH_TP];
+    uint64_t part = tensor->shape[dim] / (uint64_t)cut.parts;
+    const dcp_box own = cut_rows(part, tp > 1 ? at[RANK_MESH_TP] : 0, tp);
+    uint64_t start = own.start[0], rows = own.count[0];
+    const dcp_box cut_by_fsdp = cut_rows(dim ? tensor->shape[0] : rows * (uint64_t)cut.parts,
+                                         at[RANK_MESH_FSDP], m->size[RANK_MESH_FSDP]);
+    uint64_t low = cut_by_fsdp.start[0], high = low + cut_by_fsdp.count[0];
+    for (uint64_t p = 0; p < (uint64_t)cut.parts; p++) {
+        uint64_t first = p * rows, from = dim || low < first ? first : low,
+                 to = dim || high > first + rows ? first + rows : high;
+        if (from >= to) continue;
+        dcp_box *box = &out[n++];
+        *box = dcp_box_whole(tensor);
+        box->start[dim] = p * part + start + (from - first);
+        box->count[dim] = to - from;
+        if (dim) box->start[0] = low;
+        if (dim) box->count[0] = high - low;
+    }
+    return n;
 }
 
-dcp_box rank_mesh_box(const rank_mesh *m, const dcp_tensor *tensor, int rank) {
-    return rank_mesh_box_at(m, tensor, cut_dim(m, tensor), rank);
-}
-
-dcp_box rank_mesh_box_at(const rank_mesh *m, const dcp_tensor *tensor, int tp_dim, int rank) {
-    int at[RANK_MESH_AXES];
+int rank_mesh_boxes(const rank_mesh *m, const dcp_tensor *tensor, rank_mesh_cut cut, int rank,
+                    dcp_box out[RANK_MESH_QKV]) {
+    int at[RANK_MESH_AXES], n = 1, kept = 0;
     find_place(m, rank, at);
     if (tensor->ndim == 0)
-        return dcp_box_chunk(tensor, at[RANK_MESH_FSDP], m->size[RANK_MESH_FSDP]);
-    dcp_box box = dcp_box_whole(tensor);
-    if (tp_dim >= 0) cut_dimension(&box, tp_dim, at[RANK_MESH_TP], m->size[RANK_MESH_TP]);
-    cut_dimension(&box, 0, at[RANK_MESH_FSDP], m->size[RANK_MESH_FSDP]);
-    return box;
+        out[0] = dcp_box_chunk(tensor, at[RANK_MESH_FSDP], m->size[RANK_MESH_FSDP]);
+    else
+        n = cut_parts(tensor, cut, at, m, out);
+    for (int i = 0; i < n; i++)
+        if (dcp_box_elems(&out[i], tensor->ndim)) out[kept++] = out[i];
+    return kept;
 }
 
-int rank_mesh_keeps(const rank_mesh *m, int tp_dim, int rank) {
+int rank_mesh_keeps(const rank_mesh *m, rank_mesh_cut cut, int rank) {
     int at[RANK_MESH_AXES];
     find_place(m, rank, at);
-    return at[RANK_MESH_REPLICATE] == 0 && (at[RANK_MESH_TP] == 0 || tp_dim >= 0);
+    return at[RANK_MESH_REPLICATE] == 0 && (at[RANK_MESH_TP] == 0 || cut.dim >= 0);
 }

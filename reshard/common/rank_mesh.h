@@ -16,6 +16,7 @@
 enum {
     RANK_MESH_AXES = 3,
     RANK_MESH_MAX_WORLD = 99999, /* five digits in a shard's file name */
+    RANK_MESH_QKV = 3,           /* parts of a tensor at most, and boxes of a rank */
 };
 
 typedef enum rank_mesh_axis { RANK_MESH_FSDP, RANK_MESH_TP, RANK_MESH_REPLICATE } rank_mesh_axis;
@@ -50,17 +51,26 @@ void rank_mesh_free(rank_mesh *m);
  * PROGRAM_USAGE, having said which does not. */
 int rank_mesh_check_rules(const rank_mesh *m, const dcp_checkpoint *ckpt);
 
-/* The dimension that tp cuts the tensor on; -1: none. Built in are the rules of Megatron for the
- * names of GPT-2, Llama, Qwen and ViT: attention's queries, keys and values and the first products
- * of an MLP by their outputs, attention's and the MLP's last product by its inputs, embeddings and
- * lm_head by the vocabulary. A tensor of the optimizer is cut as its parameter. */
-int rank_mesh_tp_dim(const rank_mesh *m, const dcp_tensor *tensor);
+/* How tp cuts a tensor: on dimension dim, -1: not at all; by itself, or `parts` equal parts one
+ * after the other there, each by itself: GPT-2's queries, keys and values in one. Built in are the
+ * rules of Megatron for the names of GPT-2, Llama, Qwen and ViT: attention's queries, keys and
+ * values and the first products of an MLP by their outputs, attention's and the MLP's last product
+ * by its inputs, embeddings and lm_head by the vocabulary. A tensor of the optimizer is cut as its
+ * parameter. */
+typedef struct rank_mesh_cut {
+    int dim, parts;
+} rank_mesh_cut;
+rank_mesh_cut rank_mesh_tp_cut(const rank_mesh *m, const dcp_tensor *tensor);
 
-/* The box that `rank` holds; empty where it holds nothing. */
-dcp_box rank_mesh_box(const rank_mesh *m, const dcp_tensor *tensor, int rank);
-/* The same where rank_mesh_tp_dim is known: finding it takes longer than the rest. */
-dcp_box rank_mesh_box_at(const rank_mesh *m, const dcp_tensor *tensor, int tp_dim, int rank);
+/* Whether tp cuts between heads: it divides the numbers of heads that the checkpoint's model
+ * configuration has, of the tensors that the built-in rules cut along heads. 0 or PROGRAM_USAGE,
+ * having said which it cuts through. */
+int rank_mesh_check_heads(const rank_mesh *m, const dcp_checkpoint *ckpt);
 
-/* Whether the rank's file holds its box: of ranks with equal boxes only the lowest one's file
+/* The boxes that `rank` holds, none of them empty: how many. */
+int rank_mesh_boxes(const rank_mesh *m, const dcp_tensor *tensor, rank_mesh_cut cut, int rank,
+                    dcp_box out[RANK_MESH_QKV]);
+
+/* Whether the rank's file holds its boxes: of ranks with equal boxes only the lowest one's file
  * does. */
-int rank_mesh_keeps(const rank_mesh *m, int tp_dim, int rank);
+int rank_mesh_keeps(const rank_mesh *m, rank_mesh_cut cut, int rank);

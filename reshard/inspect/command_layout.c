@@ -219,7 +219,8 @@ static int open_and_lay_out(const layout_request *q) {
                                     "N is needed, or --mesh, to say of how many",
                                     dcp_checkpoint_path(ckpt));
         else
-            status = print_layout(ckpt, asked ? &m : NULL, q);
+            status = asked ? rank_mesh_check_heads(&m, ckpt) : 0;
+        if (!status) status = print_layout(ckpt, asked ? &m : NULL, q);
         dcp_checkpoint_close(ckpt);
     }
     dcp_comm_destroy(self);

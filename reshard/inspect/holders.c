@@ -80,27 +80,29 @@ typedef struct adding {
     inspect_holders *h;
     inspect_holders_group *group;
     const dcp_tensor *tensor;
+    int last; /* rank that has a box of it */
 } adding;
 
 static int add_held(void *ctx, int rank, const dcp_box *box) {
-    const adding *a = ctx;
+    adding *a = ctx;
     uint64_t bytes = dcp_box_elems(box, a->tensor->ndim) * dcp_dtype_bytes(a->tensor->dtype);
     a->group->held[rank] += bytes;
     a->h->bytes[rank] += bytes;
-    a->h->tensors[rank]++;
+    a->h->tensors[rank] += rank != a->last;
+    a->last = rank;
     return 0;
 }
 
-/* Each rank's box. Where fsdp alone cuts, the ranks after one without a box have none either. */
+/* Each rank's boxes. Where fsdp alone cuts, the ranks after one without a box have none either. */
 static int each_of_mesh(const inspect_holders *h, const dcp_tensor *t, inspect_holders_fn fn,
                         void *ctx) {
-    int by_rows = h->mesh->size[RANK_MESH_FSDP] == h->world, dim = rank_mesh_tp_dim(h->mesh, t),
-        status = 0;
+    int by_rows = h->mesh->size[RANK_MESH_FSDP] == h->world, status = 0;
+    const rank_mesh_cut cut = rank_mesh_tp_cut(h->mesh, t);
     for (int rank = 0; rank < h->world && !status; rank++) {
-        const dcp_box box = rank_mesh_box_at(h->mesh, t, dim, rank);
-        int empty = dcp_box_elems(&box, t->ndim) == 0;
-        if (empty && by_rows) break;
-        if (!empty) status = fn(ctx, rank, &box);
+        dcp_box boxes[RANK_MESH_QKV];
+        int n = rank_mesh_boxes(h->mesh, t, cut, rank, boxes);
+        if (!n && by_rows) break;
+        for (int k = 0; k < n && !status; k++) status = fn(ctx, rank, &boxes[k]);
     }
     return status;
 }
@@ -123,7 +125,7 @@ static int add_tensors(inspect_holders *h, int depth) {
         if (!i || !same_group(path_of(h->ckpt, i - 1), t->path, depth))
             status = add_group(h, t->path, depth);
         if (status) break;
-        adding a = {h, &h->groups[h->n - 1], t};
+        adding a = {h, &h->groups[h->n - 1], t, -1};
         a.group->bytes += dcp_tensor_bytes(t);
         status = inspect_holders_each(h, i, add_held, &a);
     }

@@ -152,8 +152,14 @@ static int print_plan(const reshard_request *s, const dcp_checkpoint *ckpt, int 
     return status;
 }
 
+static dcp_box cut_more(void *ctx, const dcp_tensor *tensor, int shard, int k) {
+    dcp_box boxes[RANK_MESH_QKV];
+    int n = rank_mesh_boxes(ctx, tensor, rank_mesh_tp_cut(ctx, tensor), shard, boxes);
+    return k + 1 < n ? boxes[k + 1] : (dcp_box){{0}, {0}};
+}
+
 static dcp_box cut_tensor(void *ctx, const dcp_tensor *tensor, int shard) {
-    return rank_mesh_box(ctx, tensor, shard);
+    return cut_more(ctx, tensor, shard, -1);
 }
 
 /* Bytes of memory that the process has now. */
@@ -216,6 +222,7 @@ static int rewrite(const reshard_request *s, dcp_checkpoint *ckpt, dcp_store *st
     dcp_rewrite_options options = {.layout = s->layout,
                                    .shards = s->layout == DCP_LAYOUT_SHARDED ? s->mesh.world : 0,
                                    .cut = cut_tensor,
+                                   .cut_more = s->mesh.size[RANK_MESH_TP] > 1 ? cut_more : NULL,
                                    .cut_ctx = (void *)&s->mesh,
                                    .memory_bytes = memory,
                                    .on_progress = update_progress,
@@ -287,6 +294,7 @@ static int run_reshard(const launch *job, reshard_request *s) {
     if (dcp_checkpoint_open(job->comm, s->src, &ckpt, &err)) return program_report(&err);
     int status = job->rank == 0 ? check_dst(s, ckpt) : 0;
     if (!status && job->rank == 0) status = rank_mesh_check_rules(&s->mesh, ckpt);
+    if (!status && job->rank == 0) status = rank_mesh_check_heads(&s->mesh, ckpt);
     status = launch_worst(job, status);
     if (status == 0 && !s->dry_run) return reshard(job, s, ckpt);
     if (status == 0)

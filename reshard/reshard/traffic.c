@@ -69,14 +69,16 @@ static int add_flow(counter *c, reshard_flow f) {
 
 /* Lists the boxes that new ranks write; of equal boxes only the lowest rank writes. */
 static void find_targets(counter *c, const dcp_tensor *t) {
-    int dim = rank_mesh_tp_dim(c->m, t);
+    const rank_mesh_cut cut = rank_mesh_tp_cut(c->m, t);
     c->n_targets = 0;
     c->longest = 0;
     for (int r = 0; r < c->m->world; r++) {
-        const dcp_box box = rank_mesh_box_at(c->m, t, dim, r);
-        if (!rank_mesh_keeps(c->m, dim, r) || !dcp_box_elems(&box, t->ndim)) continue;
-        if (box.count[0] > c->longest) c->longest = box.count[0];
-        c->targets[c->n_targets++] = (target){box, r};
+        dcp_box boxes[RANK_MESH_QKV];
+        int n = rank_mesh_keeps(c->m, cut, r) ? rank_mesh_boxes(c->m, t, cut, r, boxes) : 0;
+        for (int k = 0; k < n; k++) {
+            if (boxes[k].count[0] > c->longest) c->longest = boxes[k].count[0];
+            c->targets[c->n_targets++] = (target){boxes[k], r};
+        }
     }
     if (c->n_targets) qsort(c->targets, c->n_targets, sizeof *c->targets, by_start);
 }
@@ -139,7 +141,7 @@ static void add_up(reshard_traffic *f) {
 }
 
 int reshard_traffic_count(const dcp_checkpoint *ckpt, const rank_mesh *m, reshard_traffic *out) {
-    counter c = {.m = m, .targets = malloc((size_t)m->world * sizeof *c.targets)};
+    counter c = {.m = m, .targets = malloc(RANK_MESH_QKV * (size_t)m->world * sizeof *c.targets)};
     reshard_traffic f = {.old = dcp_checkpoint_files(ckpt), .new = m->world};
     f.ranks = calloc((size_t)(f.old > f.new ? f.old : f.new), sizeof *f.ranks);
     int status = c.targets && f.ranks ? 0 : PROGRAM_FAILED;

@@ -2,6 +2,7 @@
 """dcp-inspect layout: each rank's boxes are torch.chunk's, or those that were written; the drawing
 is XML, which does not grow with the ranks."""
 import os
+import subprocess
 import sys
 import tempfile
 import xml.etree.ElementTree as ET
@@ -85,6 +86,40 @@ def tp_box(path, array, r):
 check(inspect("layout", step, "*", "--mesh", "fsdp=3,tp=2"), 6, tp_box)
 rule = inspect("layout", step, "*norm*", "--mesh", "fsdp=1,tp=2", "--tp-rule", "*norm*=0")
 assert [b["count"] for b in rule["tensors"][0]["boxes"]] == [[3], [2]]
+
+# tensor parallelism cuts between heads: queries, keys and values that are one tensor are cut each
+heads = {"/model/h.0.attn.c_attn.weight": np.ones((8, 24), np.float32),
+         "/model/h.0.attn.c_attn.bias": np.ones(24, np.float32)}
+fused = save(f"{tmp}/fused", 3, heads, {"model": {"n_head": 4, "n_embd": 8}})
+found = inspect("layout", fused, "*", "--mesh", "tp=2")
+halves = [[[s] for s in (0, 8, 16)], [[s] for s in (4, 12, 20)]]
+want = {"/model/h.0.attn.c_attn.bias": [(r, s, [4]) for r in (0, 1) for s in halves[r]],
+        "/model/h.0.attn.c_attn.weight": [(r, [0] + s, [8, 4]) for r in (0, 1) for s in halves[r]]}
+
+
+def boxes_of(found):
+    return {t["path"]: sorted((b["rank"], b["start"], b["count"]) for b in t["boxes"])
+            for t in found["tensors"]}
+
+
+assert boxes_of(found) == want, boxes_of(found)
+assert [r["tensors"] for r in found["ranks"]] == [2, 2]
+reshard = ["dcp-reshard", f"{tmp}/fused", f"{tmp}/fused-tp", "--layout", "sharded", "--mesh"]
+subprocess.run(reshard + ["tp=2"], check=True, stdout=subprocess.DEVNULL)
+assert boxes_of(inspect("layout", f"{tmp}/fused-tp", "*")) == want
+run("verify", f"{tmp}/fused-tp")
+run("diff", f"{tmp}/fused", f"{tmp}/fused-tp")
+run("layout", fused, "--mesh", "tp=3", status=2)
+assert "tp=3 cuts through a head" in run.said and "has 4 heads" in run.said, run.said
+refused = subprocess.run(reshard + ["tp=3", "--force"], stderr=subprocess.PIPE, text=True)
+assert refused.returncode == 2 and "cuts through a head" in refused.stderr, refused
+grouped = save(f"{tmp}/gqa", 3, {"/model/layers.0.self_attn.q_proj.weight": np.ones((32, 6), np.float32),
+                                 "/model/layers.0.self_attn.k_proj.weight": np.ones((16, 6), np.float32)},
+               {"model": {"num_attention_heads": 4, "num_key_value_heads": 2}})
+inspect("layout", grouped, "--mesh", "tp=2")
+run("layout", grouped, "--mesh", "tp=4", status=2)
+assert "k_proj.weight has 2 key and value heads" in run.said, run.said
+inspect("layout", grouped, "--mesh", "tp=4", "--tp-rule", "*[kv]_proj.weight=none")
 
 # as written, by rows and by columns
 for dim in 0, 1:

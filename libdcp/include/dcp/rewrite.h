@@ -34,6 +34,9 @@ typedef struct dcp_rewrite_options {
     /* Asked every few MiB, on each rank for itself; not 0: give up, with DCP_ERR_IO and nothing
      * published. NULL: never. */
     int (*stop)(void);
+    /* Of a tensor of which a shard holds more boxes than cut's: number k of the others, from 0; an
+     * empty one where there are no more. With cut_ctx. NULL: a shard holds one box of a tensor. */
+    dcp_box (*cut_more)(void *ctx, const dcp_tensor *tensor, int shard, int k);
 } dcp_rewrite_options;
 
 /* Writes the state of `from` into `to`, as the step with the same number and JSON: complete and
