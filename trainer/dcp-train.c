@@ -6,6 +6,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
 
 #include "config/config.h"
 #include "config/reader.h"
@@ -15,6 +16,7 @@
 #include "programs/fail.h"
 #include "programs/program.h"
 #include "ranks/agree.h"
+#include "ranks/launcher.h"
 #include "ranks/say.h"
 #include "report/plot.h"
 #include "setup/preview.h"
@@ -115,13 +117,16 @@ static int read_command_line(int argc, char **argv, options *out) {
     return -1;
 }
 
-/* dcp-run sets DCP_RUN_RESTART when it restarts a run that has published a step. The run then goes
- * on from that step; to repeat checkpoint.resume would lose it. */
+/* Where dcp-run restarts a run that has published a step, the run goes on from that step; to repeat
+ * checkpoint.resume would lose it. */
 static int go_on_after_restart(config *c, dcp_error *err) {
-    const char *set = getenv("DCP_RUN_RESTART");
-    if (!set || strcmp(set, "1") != 0 || strcmp(c->resume, "auto") == 0) return DCP_OK;
-    ranks_say(0, "restarted by dcp-run: going on from the newest step, not by checkpoint.resume=%s",
-              c->resume);
+    int status = ranks_launcher_takes_over() ? config_take_over(c, err) : DCP_OK;
+    if (status != DCP_OK || !ranks_launcher_goes_on()) return status;
+    if (strcmp(c->resume, "auto") != 0)
+        ranks_say(0,
+                  "restarted by dcp-run: going on from the newest step, not by "
+                  "checkpoint.resume=%s",
+                  c->resume);
     return config_resume_newest(c, err);
 }
 
@@ -231,7 +236,24 @@ static int print_plan(const options *a) {
                                          : PROGRAM_USAGE;
 }
 
-int main(int argc, char **argv) {
+/* Open MPI drops messages that it has no memory for, and ranks then wait for them for ever. A rank
+ * that can't have a little of it ends, and the launcher ends the others. */
+static void check_memory(void) {
+    const size_t little = (size_t)64 << 20;
+    void *memory = mmap(NULL, little, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    if (memory != MAP_FAILED) {
+        munmap(memory, little);
+        return;
+    }
+    ranks_say(0,
+              "rank %d: out of memory before the start: less than %zu MiB are available; raise "
+              "the limit (ulimit -v), or use fewer ranks a host",
+              program_rank(), little >> 20);
+    ranks_launcher_end(PROGRAM_FAILED);
+    MPI_Abort(MPI_COMM_WORLD, PROGRAM_FAILED);
+}
+
+static int run_program(int argc, char **argv) {
     options o;
     step_signals_hold();
     int status = read_command_line(argc, argv, &o);
@@ -244,7 +266,15 @@ int main(int argc, char **argv) {
     }
     int provided;
     MPI_Init_thread(&argc, &argv, MPI_THREAD_MULTIPLE, &provided); /* saves have a thread */
+    check_memory();
     status = run_configured(&o);
     MPI_Finalize();
+    return status;
+}
+
+int main(int argc, char **argv) {
+    ranks_launcher_begin();
+    const int status = run_program(argc, argv);
+    ranks_launcher_end(status);
     return status;
 }

@@ -1,11 +1,46 @@
 #!/usr/bin/env bash
-# dcp-run itself is killed: no rank lives on, not even one that ignores SIGTERM.
+# dcp-run itself is killed: no process of its job lives on: no rank that ignores SIGTERM or is
+# stopped, with an mpirun that is stopped, too, and nothing that a rank has started in a session of
+# its own. Who reads its output sees the end. The process between dcp-run and mpirun, which sees to
+# that, may be killed as well: dcp-run goes on.
 . "$(dirname "$0")/dcp_run_lib.sh"
 
-run -n 3 -- "$DCP_RUN_RANK" "$dir" stubborn
+parent_of() { awk '/^PPid:/ {print $2}' "/proc/$1/status"; }
+stopped() { grep -q '^State:[[:space:]]*T' "/proc/$1/status"; }
+
+# A rank, and a process that it leaves to itself.
+rank='setsid sh -c "echo \$\$ >>$1/left; exec sleep 1000" & exec "$DCP_RUN_RANK" "$1" stubborn'
+run -n 3 -- sh -c "$rank" sh "$dir"
+until_true started 1
+until_true up 1
+until_true test "$(wc -l <"$dir/left")" -eq 3
+ranks=($(pids 1))
+mpirun=$(parent_of "${ranks[0]}")
+kill -STOP "$mpirun" "${ranks[1]}"
+until_true stopped "$mpirun"
+until_true stopped "${ranks[1]}"
+kill -KILL $run
+until_true gone "$mpirun" "${ranks[@]}" $(cat "$dir/left")
+
+rm -f "$dir"/up.* "$dir/left"
+: >"$dir/err"
+sh -c 'echo $$ >"$1/pid"; shift; exec "$@" 2>&1' sh "$dir" "$DCP_BIN/dcp-run" -n 2 -- \
+    "$DCP_RUN_RANK" "$dir" stubborn | cat >"$dir/err" &
+reader=$!
+until_true started 1
+until_true up 1
+kill -KILL "$(cat "$dir/pid")"
+until_true gone $reader $(pids 1)
+
+rm -f "$dir"/up.*
+run -n 2 -- "$DCP_RUN_RANK" "$dir" stubborn
 until_true started 1
 until_true up 1
 ranks=($(pids 1))
-mpirun=$(awk '/^PPid:/ {print $2}' "/proc/${ranks[0]}/status")
-kill -KILL $run
-until_true gone "$mpirun" "${ranks[@]}"
+mpirun=$(parent_of "${ranks[0]}")
+kill -KILL "$(parent_of "$mpirun")"
+until_true started 2
+until_true gone "$mpirun" "${ranks[@]}" # one that is ending has no environment any more, but is not gone yet
+until_true up 2
+echo 0 >"$dir/exit"
+ends 0

@@ -25,6 +25,11 @@ says "restart 1 of 1, on 2 ranks, newest complete step 3"
 
 [ "$(xargs <"$dir/out")" = "unset 1 1 1" ] || fail "DCP_RUN_RESTART: $(cat "$dir/out")"
 
+# At a restart nothing of the earlier start is left, so its stores may be taken over.
+run -n 1 --max-restarts 1 --grace 7 -- sh -c 'echo "${DCP_RUN_TAKE_OVER-unset} $DCP_RUN_GRACE"; exit 3'
+ends 3
+[ "$(xargs <"$dir/out")" = "unset 7 1 7" ] || fail "DCP_RUN_TAKE_OVER, DCP_RUN_GRACE: $(cat "$dir/out")"
+
 # Steps that were there before are no progress, nor are steps that were published before.
 run -n 1 --max-restarts 2 --watch "$dir/ckpt" -- \
     sh -c "mv '$dir'/ckpt/step-00000002 '$dir/gone'; rm -r '$dir/gone'; mkdir '$dir'/ckpt/step-00000002
@@ -49,6 +54,21 @@ run -n 1 --max-restarts 2 -- sh -c 'echo "$$" >"$DCP_RUN_REASON"; exit 3'
 ends 3
 expect_starts 3
 says "giving up after 2 restarts"
+
+# A reason for which no restart is to be tried.
+run -n 1 -- sh -c 'echo "final: it was moved" >"$DCP_RUN_REASON"; exit 3'
+ends 3
+expect_starts 1
+says "giving up: it was moved"
+
+# Status 1 of a program that tells its statuses, and has not told this one, is MPI's.
+run -n 1 --max-restarts 1 -- sh -c 'echo begun >>"$DCP_RUN_STATUS"; exit 1'
+ends 3
+expect_starts 2
+says "start 1 failed with status 1, which is MPI's own"
+run -n 1 -- sh -c 'echo begun >>"$DCP_RUN_STATUS"; echo 1 >>"$DCP_RUN_STATUS"; exit 1'
+ends 1
+expect_starts 1
 
 # dcp-train's own directory: from the file, and from an override, which wins.
 cat >"$dir/dcp-train" <<EOF

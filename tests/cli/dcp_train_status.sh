@@ -25,6 +25,9 @@ ends 0 dcp-train --version
 prints "^dcp-train [0-9]"
 ends 0 dcp-train config.json --print-config seed=9
 prints '"seed": 9'
+prints '"take_over": false'
+ends 0 env DCP_RUN_TAKE_OVER=1 dcp-train config.json --print-config # as dcp-run sets it at a restart
+prints '"take_over": true'
 ends 0 dcp-train config.json --dry-run
 says "would start at random"
 [ ! -e ckpt ] || fail "--dry-run made the directory"

@@ -318,6 +318,13 @@ int config_resume_newest(config *c, dcp_error *err) {
     return DCP_OK;
 }
 
+int config_take_over(config *c, dcp_error *err) {
+    if (config_json_set(c->tree, "checkpoint.take_over", json_true()) != 0)
+        return core_fail_memory(err, 0);
+    fill_struct(c);
+    return DCP_OK;
+}
+
 int config_pack(const config *c, char **text, dcp_error *err) {
     json_t *both = json_pack("{sOsO}", "tree", c->tree, "model", c->model);
     *text = both ? json_dumps(both, JSON_COMPACT) : NULL;

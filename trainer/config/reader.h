@@ -10,6 +10,8 @@ int config_load(const char *path, char *const *overrides, int n_overrides, confi
                 dcp_error *err);
 /* Sets checkpoint.resume=auto and checkpoint.overwrite=false. */
 int config_resume_newest(config *c, dcp_error *err);
+/* Sets checkpoint.take_over=true. */
+int config_take_over(config *c, dcp_error *err);
 
 /* One text for the other ranks, and back. The text is freed with free(). */
 int config_pack(const config *c, char **text, dcp_error *err);

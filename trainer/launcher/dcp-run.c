@@ -8,12 +8,13 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/mman.h>
+#include <sys/random.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
 #include "launcher/job.h"
 #include "launcher/monitor.h"
+#include "launcher/told.h"
 #include "programs/arguments.h"
 #include "programs/program.h"
 #include <dcp/store.h>
@@ -144,41 +145,14 @@ static int read_command_line(int argc, char **argv, run_options *out) {
     return read_values(ranks, then, restarts, grace, out);
 }
 
-/* Why a start failed, where the program says that a restart would only repeat it: a line in a file
- * in memory, whose path the ranks find in DCP_RUN_REASON. */
-typedef struct run_reason {
-    int fd;         /* -1: there is no such file, and nothing is ever told */
-    char last[256]; /* of the last start that failed; "" where it told none */
-} run_reason;
-
-/* Makes the file and sets DCP_RUN_REASON for what is started from now on. */
-static void reason_open(run_reason *reason) {
-    char path[64];
-    *reason = (run_reason){.fd = memfd_create("dcp-run", MFD_CLOEXEC)};
-    unsetenv("DCP_RUN_REASON");
-    if (reason->fd < 0) return;
-    snprintf(path, sizeof path, "/proc/%d/fd/%d", (int)getpid(), reason->fd);
-    setenv("DCP_RUN_REASON", path, 1);
-}
-
-static void reason_close(run_reason *reason) {
-    if (reason->fd >= 0) close(reason->fd);
-}
-
-/* Called after a failure: whether it has the reason that the failure before it had. Empties the
- * file. */
-static int reason_repeats(run_reason *reason) {
-    char before[sizeof reason->last];
-    memcpy(before, reason->last, sizeof before);
-    const ssize_t n =
-        reason->fd < 0 ? 0 : pread(reason->fd, reason->last, sizeof reason->last - 1, 0);
-    reason->last[n > 0 ? n : 0] = '\0';
-    reason->last[strcspn(reason->last, "\n")] = '\0';
-    if (n > 0 && ftruncate(reason->fd, 0) != 0) { /* it would be read again */
-        reason_close(reason);
-        reason->fd = -1;
-    }
-    return *before && strcmp(before, reason->last) == 0;
+/* Names the run, so that a rank that starts afresh after a restart knows the lines of metrics that
+ * the start before it has written. */
+static void name_run(void) {
+    uint64_t number = 0;
+    char text[17];
+    if (getrandom(&number, sizeof number, 0) < 0) number = (uint64_t)getpid();
+    snprintf(text, sizeof text, "%016" PRIx64, number);
+    setenv("DCP_RUN_NAME", text, 1);
 }
 
 /* Restarts are counted until the run has published a step newer than those that it published
@@ -351,35 +325,60 @@ static int is_final(int status) {
            status == PROGRAM_STOPPED;
 }
 
+/* The exit status of a start, after a message where it failed. mpirun has statuses of its own, and
+ * so has an MPI_Init that fails; these are failures like others. */
+static int own_status(const launcher_job *job, const launcher_result *result,
+                      const launcher_told *told, int start) {
+    const int status = job->status;
+    if (!is_final(status)) report_failure(job, start);
+    if (result->killed || !is_final(status)) return PROGRAM_FAILED;
+    if (status == PROGRAM_DONE || result->stop_asked) return status;
+    if (!job->launched || !launcher_told_has(told, status)) {
+        fprintf(stderr, "dcp-run: start %d failed with status %d, which is %s own\n", start, status,
+                job->launched ? "MPI's" : "mpirun's");
+        return PROGRAM_FAILED;
+    }
+    if (status != PROGRAM_STOPPED)
+        fprintf(stderr, "dcp-run: start %d ended with status %d, which no restart would change\n",
+                start, status);
+    return status;
+}
+
 /* Start number `start`, from 0, watched to its end and cleared away; sets *stop when a signal asked
  * for the end. */
 static int run_once(const run_options *options, const launcher_signals *signals, int start,
-                    int go_on, int *stop) {
+                    int go_on, launcher_told *told, int *stop) {
     launcher_job job;
     const int ranks = ranks_of_start(options, start);
     if (launcher_job_start(&job, ranks, options->program, &signals->before, go_on) != 0)
         return PROGRAM_FAILED;
     const launcher_result result = launcher_monitor_job(&job, signals, start + 1, options->grace_s);
-    const int status = result.killed ? PROGRAM_FAILED : job.status;
-    if (!is_final(job.status)) report_failure(&job, start + 1);
-    if (job.status == PROGRAM_DIFFERS || job.status == PROGRAM_USAGE)
-        fprintf(stderr, "dcp-run: start %d ended with status %d, which no restart would change\n",
-                start + 1, job.status);
-    launcher_job_clear(&job);
+    launcher_told_take(told);
+    const int status = own_status(&job, &result, told, start + 1);
     *stop = result.stop_asked;
-    return status;
+    if (launcher_job_clear(&job, options->grace_s) == 0) return status;
+    fprintf(stderr,
+            "dcp-run: giving up: processes of start %d live on, and may still write; end them "
+            "before another start\n",
+            start + 1);
+    *stop = 1;
+    return PROGRAM_FAILED;
 }
 
 /* Whether to start again after a failure; says why not. A reason that repeats gets one restart, in
  * case somebody has removed it. */
-static int is_worth_another(restart_budget *budget, run_reason *reason) {
-    const int repeats = reason_repeats(reason), before = budget->used;
+static int is_worth_another(restart_budget *budget, const launcher_told *told) {
+    const int before = budget->used;
+    if (told->is_final) {
+        fprintf(stderr, "dcp-run: giving up: %s\n", told->reason);
+        return 0;
+    }
     const int allowed = restart_is_allowed(budget);
-    if (repeats && budget->used > 1) {
+    if (told->repeats && budget->used > 1) {
         fprintf(stderr,
                 "dcp-run: giving up: restart %d failed like the start before it, and another one "
                 "would, too: %s\n",
-                before, reason->last);
+                before, told->reason);
         return 0;
     }
     if (!allowed)
@@ -388,15 +387,28 @@ static int is_worth_another(restart_budget *budget, run_reason *reason) {
     return allowed;
 }
 
+/* What all ranks of a start find in their environment. At a restart nothing of the earlier start is
+ * left: its stores may be taken over where the file system cannot tell that they are free. */
+static void set_variables(const run_options *options, int start) {
+    char grace[32];
+    snprintf(grace, sizeof grace, "%g", options->grace_s);
+    setenv("DCP_RUN_GRACE", grace, 1);
+    if (start > 0)
+        setenv("DCP_RUN_TAKE_OVER", "1", 1);
+    else
+        unsetenv("DCP_RUN_TAKE_OVER");
+}
+
 static int supervise(const run_options *options, const launcher_signals *signals,
-                     restart_budget *budget, run_reason *reason) {
+                     restart_budget *budget, launcher_told *told) {
     for (int start = 0;; start++) {
         int stop = 0;
-        const int status = run_once(options, signals, start, restart_goes_on(budget), &stop);
+        set_variables(options, start);
+        const int status = run_once(options, signals, start, restart_goes_on(budget), told, &stop);
         if (is_final(status)) return status;
         if (stop) return PROGRAM_FAILED;
         if (launcher_stop_pending(signals)) return PROGRAM_STOPPED;
-        if (!is_worth_another(budget, reason)) return PROGRAM_FAILED;
+        if (!is_worth_another(budget, told)) return PROGRAM_FAILED;
         report_restart(budget, ranks_of_start(options, start + 1));
     }
 }
@@ -417,13 +429,15 @@ int main(int argc, char **argv) {
         status = PROGRAM_FAILED;
         goto free_options;
     }
+    launcher_folders_sweep();
     char *dir = options.watch ? strdup(options.watch) : directory_of(options.program);
     restart_budget budget;
     budget_begin(&budget, dir, options.max_restarts);
-    run_reason reason;
-    reason_open(&reason);
-    status = supervise(&options, &signals, &budget, &reason);
-    reason_close(&reason);
+    launcher_told told;
+    launcher_told_open(&told);
+    name_run();
+    status = supervise(&options, &signals, &budget, &told);
+    launcher_told_close(&told);
     budget_end(&budget);
     free(dir);
     close(signals.fd);

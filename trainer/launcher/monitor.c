@@ -1,4 +1,4 @@
-/* The event loop of one job. Events: a signal to us (SIGCHLD among them), a rank's end (its pidfd).
+/* The event loop of one job. Events: a signal to us, the guard's news, a rank's end (its pidfd).
  * mpirun itself notices a rank that died and ends the others; we step in where it does not end
  * after its last rank, or where a stop that was asked for takes too long. mpirun's status is the
  * ranks' own and known from nowhere else, hence it is killed last. */
@@ -14,6 +14,7 @@
 #include "programs/program.h"
 
 enum {
+    FIRST_RANK = 2,
     FIND_POLL_MS = 5,     /* while ranks are still appearing */
     SETTLE_MS = 1000,     /* if no other rank appears for so long, the missing ones have ended */
     MPIRUN_LINGER_S = 10, /* mpirun's own end after its last rank's */
@@ -21,7 +22,7 @@ enum {
 
 typedef struct monitor {
     launcher_job *job;
-    struct pollfd *polled; /* [0]: signals; [1 + rank]: ranks */
+    struct pollfd *polled; /* [0]: signals; [1]: the guard; [FIRST_RANK + rank]: ranks */
     int start;
     int announced;
     double settled_at; /* when no more ranks are waited for; 0: mpirun has started none yet */
@@ -35,16 +36,16 @@ typedef struct monitor {
 static int is_stop(int signal) { return signal == SIGTERM || signal == SIGINT || signal == SIGHUP; }
 
 int launcher_signals_open(launcher_signals *signals) {
-    static const int wanted[] = {SIGCHLD, SIGTERM, SIGINT, SIGHUP, SIGUSR1};
+    static const int wanted[] = {SIGTERM, SIGINT, SIGHUP, SIGUSR1};
     sigset_t set;
     sigemptyset(&set);
     for (size_t i = 0; i < sizeof wanted / sizeof *wanted; i++) {
         struct sigaction found;
         sigaction(wanted[i], NULL, &found);
         /* nohup and shells that start in the background ignore signals for us: stay so */
-        if (found.sa_handler != SIG_IGN || wanted[i] == SIGCHLD) sigaddset(&set, wanted[i]);
+        if (found.sa_handler != SIG_IGN) sigaddset(&set, wanted[i]);
     }
-    signal(SIGCHLD, SIG_DFL);
+    signal(SIGCHLD, SIG_DFL); /* ignored, children could not be waited for */
     if (sigprocmask(SIG_BLOCK, &set, &signals->before) != 0) return -1;
     signals->fd = signalfd(-1, &set, SFD_CLOEXEC | SFD_NONBLOCK);
     return signals->fd < 0 ? -1 : 0;
@@ -108,7 +109,7 @@ static void look_for_ranks(monitor *w) {
     launcher_job *job = w->job;
     const int found = launcher_job_find_ranks(job, w->result.stop_asked ? SIGTERM : 0);
     for (int r = 0; r < job->ranks; r++)
-        w->polled[1 + r] = (struct pollfd){.fd = job->members[r].fd, .events = POLLIN};
+        w->polled[FIRST_RANK + r] = (struct pollfd){.fd = job->members[r].fd, .events = POLLIN};
     if (w->announced) return;
     if (found || (job->launched && w->settled_at == 0))
         w->settled_at = program_now_s() + SETTLE_MS * 1e-3;
@@ -119,8 +120,9 @@ static void look_for_ranks(monitor *w) {
 static void take_ends(monitor *w) {
     launcher_job *job = w->job;
     for (int r = 0; r < job->ranks; r++) {
-        if (w->polled[1 + r].fd < 0 || !(w->polled[1 + r].revents & POLLIN)) continue;
-        w->polled[1 + r].fd = -1;
+        if (w->polled[FIRST_RANK + r].fd < 0 || !(w->polled[FIRST_RANK + r].revents & POLLIN))
+            continue;
+        w->polled[FIRST_RANK + r].fd = -1;
         launcher_job_rank_gone(job, r);
     }
 }
@@ -129,7 +131,7 @@ static void take_ends(monitor *w) {
 static void kill_ranks(monitor *w) {
     fprintf(stderr, "dcp-run: killing what is left of start %d\n", w->start);
     w->result.killed = 1;
-    if (w->job->alive == 0 && w->job->mpirun) kill(w->job->mpirun, SIGKILL);
+    if (w->job->alive == 0) launcher_guard_kill_mpirun(&w->job->guard);
     launcher_job_signal_ranks(w->job, SIGKILL);
 }
 
@@ -138,10 +140,10 @@ static void kill_lingering(monitor *w) {
     if (w->orphans_killed) {
         fprintf(stderr, "dcp-run: killing mpirun, which has outlived all ranks of start %d\n",
                 w->start);
-        kill(w->job->mpirun, SIGKILL);
+        launcher_guard_kill_mpirun(&w->job->guard);
     } else {
         fprintf(stderr, "dcp-run: killing what the ranks of start %d left running\n", w->start);
-        launcher_job_kill_orphans(w->job);
+        launcher_guard_kill_orphans(&w->job->guard);
         w->orphans_killed = 1;
     }
     w->linger_at = program_now_s() + MPIRUN_LINGER_S;
@@ -179,19 +181,20 @@ static int timeout_ms(const monitor *w) {
 launcher_result launcher_monitor_job(launcher_job *job, const launcher_signals *signals, int start,
                                      double grace_s) {
     monitor w = {.job = job, .start = start, .grace_s = grace_s};
-    const nfds_t n = 1 + (nfds_t)job->ranks;
+    const nfds_t n = FIRST_RANK + (nfds_t)job->ranks;
     w.polled = calloc(n, sizeof *w.polled);
     if (!w.polled) {
         fprintf(stderr, "dcp-run: out of memory\n");
         return w.result;
     }
     w.polled[0] = (struct pollfd){.fd = signals->fd, .events = POLLIN};
+    w.polled[1] = (struct pollfd){.fd = job->guard.fd, .events = POLLIN};
     while (job->mpirun) {
         if (!w.announced || job->seen < job->ranks) look_for_ranks(&w);
         if (poll(w.polled, n, timeout_ms(&w)) < 0 && errno != EINTR) break;
         take_signals(&w, signals);
         take_ends(&w);
-        launcher_job_reap(job);
+        launcher_job_hear(job);
         if (job->mpirun) enforce_deadlines(&w);
     }
     if (!w.announced) announce(&w);

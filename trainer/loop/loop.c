@@ -2,15 +2,12 @@
  * finds saved has its line. */
 #include "loop/loop.h"
 
-#include <fcntl.h>
 #include <inttypes.h>
-#include <stdlib.h>
 #include <string.h>
-#include <sys/stat.h>
-#include <unistd.h>
 
 #include "config/config.h"
 #include "programs/program.h"
+#include "ranks/launcher.h"
 #include "ranks/say.h"
 #include "report/report.h"
 #include "state/train_state.h"
@@ -26,25 +23,6 @@ typedef struct loop {
     step_saves saves;
 } loop;
 
-/* Rank 0 tells dcp-run, if that started this run, of a failure that a restart would only repeat.
- * `why` must be the same words each time. DCP_RUN_REASON names a file that dcp-run made in memory,
- * under /proc/<pid>/fd; a file of any other kind is not written to. */
-static void tell_launcher(int rank, const char *why) {
-    const char *path = getenv("DCP_RUN_REASON");
-    static const char dcp_run[] = "/memfd:dcp-run";
-    char target[64] = "";
-    struct stat st;
-    if (rank != 0 || !path) return;
-    if (readlink(path, target, sizeof target - 1) < 0) return;
-    if (strncmp(target, dcp_run, sizeof dcp_run - 1) != 0) return;
-    const int fd = open(path, O_WRONLY | O_CLOEXEC);
-    if (fd < 0) return;
-    const int is_ours = fstat(fd, &st) == 0 && S_ISREG(st.st_mode) && st.st_nlink == 0;
-    /* without it dcp-run goes by its number of restarts */
-    if (is_ours && write(fd, why, strlen(why)) < 0) (void)ftruncate(fd, 0);
-    close(fd);
-}
-
 /* The save with which the run ends: `done` where it succeeds. */
 static int save_and_end(loop *l, int done) {
     const trainer *t = l->t;
@@ -52,7 +30,8 @@ static int save_and_end(loop *l, int done) {
     dcp_error err;
     const int status = step_saves_finish(&l->saves, &err);
     if (status != DCP_OK) {
-        if (status == DCP_ERR_NO_SPACE) tell_launcher(t->rank, "there is no room for another step");
+        if (status == DCP_ERR_NO_SPACE)
+            ranks_launcher_tell(t->rank, "there is no room for another step");
         ranks_say(t->rank, "%s, but step %" PRIu64 " could not be saved: %s", why, t->state->step,
                   err.message);
         return PROGRAM_FAILED;
@@ -79,7 +58,7 @@ static int take_step(loop *l) {
     if (status == DCP_OK && step_evaluate_is_due(l->t)) status = step_evaluate(l->t, &e, &err);
     if (status != DCP_OK) {
         ranks_say(l->t->rank, "%s", err.message);
-        if (status == DCP_ERR_STATE) tell_launcher(l->t->rank, err.message);
+        if (status == DCP_ERR_STATE) ranks_launcher_tell(l->t->rank, err.message);
         return status == DCP_ERR_ARG ? PROGRAM_USAGE
                                      : PROGRAM_FAILED; /* data that no restart mends */
     }

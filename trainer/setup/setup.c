@@ -6,6 +6,7 @@
 #include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 
 #include "config/config.h"
 #include "config/places.h"
@@ -20,6 +21,7 @@
 #include "programs/fail.h"
 #include "programs/program.h"
 #include "ranks/agree.h"
+#include "ranks/launcher.h"
 #include "ranks/say.h"
 #include "report/metrics.h"
 #include "report/trace.h"
@@ -30,6 +32,7 @@
 #include "state/train_state.h"
 #include "step/evaluate.h"
 #include "step/saves.h"
+#include "step/signals.h"
 #include "step/trainer.h"
 #include <dcp/comm.h>
 #include <dcp/mpi.h>
@@ -284,16 +287,30 @@ int setup_dry_run(trainer *t, dcp_error *err) {
     return exit_status_of(status);
 }
 
+/* Collective. A store that ranks of an earlier start hold is waited for: they may have been killed
+ * a moment ago, with the dcp-run that started them. */
 static int open_stores(trainer *t, dcp_error *err) {
     const dcp_tiers_options options = {.take_over = t->c->takes_over,
                                        .tool = "dcp-train",
                                        .log = ranks_log,
                                        .on_filled = timeline_add_fill,
                                        .filled_ctx = &t->tl};
+    static const struct timespec pause = {.tv_nsec = 100 * 1000 * 1000};
+    const double grace = ranks_launcher_grace_s(), until = MPI_Wtime() + grace;
     dcp_error why;
-    const int status =
-        dcp_tiers_open(t->dcp, t->c->stores, t->c->n_stores, &options, &t->stores, &why);
-    return status == DCP_OK ? DCP_OK : state_resume_fail_directory(t->c, status, &why, err);
+    for (int tries = 1;; tries++) {
+        const int status =
+            dcp_tiers_open(t->dcp, t->c->stores, t->c->n_stores, &options, &t->stores, &why);
+        if (status == DCP_OK) return DCP_OK;
+        int again = status == DCP_ERR_BUSY && MPI_Wtime() < until;
+        MPI_Bcast(&again, 1, MPI_INT, 0, t->comm);
+        if (!again || step_signals_ask_to_stop(t->comm))
+            return ranks_agree(t->comm, state_resume_fail_directory(t->c, status, &why, err), err);
+        if (tries == 1)
+            ranks_say(t->rank, "waiting for up to %g s (dcp-run --grace), since %s", grace,
+                      why.message);
+        nanosleep(&pause, NULL);
+    }
 }
 
 /* Memory of n samples, of 4 bytes a token, number and target. */

@@ -1,0 +1,69 @@
+#!/usr/bin/env python3
+"""dcp-run is killed in training and started again at once: the new one goes on, to the same state. A
+store that somebody else holds is waited for as long as --grace: until it is free, or the run ends and
+names who holds it."""
+import re
+from train_lib import *
+
+make_text()
+train(1, config("whole.json", checkpoint={"dir": "whole"}, metrics="whole.jsonl"))
+killed = config("killed.json", metrics="lines.jsonl")
+
+
+def launch(*args):
+    return subprocess.Popen([f"{BIN}/dcp-run", *args, "--", TRAINER, killed], stdin=subprocess.DEVNULL,
+                            stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
+
+
+def wait_for(condition, run, what):
+    deadline = time.monotonic() + TIMEOUT
+    while not condition():
+        if run.poll() is not None or time.monotonic() > deadline:
+            run.kill()
+            fail(f"waited in vain for {what}: {run.communicate()[1]}")
+        time.sleep(0.001)
+
+
+def ends(run, expect):
+    try:
+        _, err = run.communicate(timeout=TIMEOUT)
+    except subprocess.TimeoutExpired:
+        run.kill()
+        fail(f"hangs: {run.communicate()[1]}")
+    check(run.returncode == expect, f"exit {run.returncode}, not {expect}: {err}")
+    return err
+
+
+newest = 0
+for ranks in ("2", "3", "2"):
+    run = launch("-n", ranks)
+    wait_for(lambda: max(steps() + [0]) > newest, run, f"a step after {newest}")
+    run.kill()
+    run.wait()
+    run.stderr.close()
+    newest = max(steps())
+    check(newest < 12, "the run was too quick to be killed")
+err = ends(launch("-n", "2"), 0)
+check("start 2, " not in err and "going on from step" in err, err)
+check(state(12) == state(12, "whole"), "the state differs")
+check(losses("lines.jsonl") == losses("whole.jsonl"), "losses differ")
+
+# A live holder, of no job: this process, by the lock that a writer takes.
+import fcntl, struct
+holder = open("ckpt/.lock", "r+")
+name = holder.read()
+F_OFD_SETLK = 37
+whole = struct.pack("hhlli4x", fcntl.F_WRLCK, 0, 0, 0, 0)
+fcntl.fcntl(holder, F_OFD_SETLK, whole)
+err = ends(launch("-n", "2", "--grace", "0.5"), 2)
+check(err.count("waiting for up to 0.5 s (dcp-run --grace), since") == 1, err)
+check("is in use by another writer" in messages(err)[-1] and "start 2, " not in err, err)
+
+run = launch("-n", "2", "--grace", "1000")
+said = ""
+while "waiting for up to 1000 s" not in said:  # until then it does not end
+    line = run.stderr.readline()
+    check(line, f"does not wait: {said}")
+    said += line
+holder.close()
+err = ends(run, 0)

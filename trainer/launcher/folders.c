@@ -1,0 +1,152 @@
+#include "launcher/folders.h"
+
+#include <dirent.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <ftw.h>
+#include <limits.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/file.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+/* A file that only dcp-run makes. It is made after the lock is taken and removed last: a folder
+ * that has it is locked, or its owner is dead. */
+#define MARK ".dcp-run"
+#define PREFIX "dcp-run."
+
+enum { MOST_OPEN = 64 }; /* descriptors of a walk */
+
+typedef struct folder_place {
+    const char *variables[4]; /* of the environment that name it, the first that is set */
+    const char *usual;        /* where none is */
+    const char *tell[3];      /* what Open MPI is told by; the first one is in `variables` too */
+    int optional;
+} folder_place;
+
+static const folder_place places[LAUNCHER_FOLDERS] = {
+    {.variables = {"OMPI_MCA_orte_tmpdir_base", "TMPDIR", "TEMP", "TMP"},
+     .usual = "/tmp",
+     .tell = {"OMPI_MCA_orte_tmpdir_base"}},
+    {.variables = {"OMPI_MCA_btl_vader_backing_directory"},
+     .usual = "/dev/shm",
+     .optional = 1,
+     .tell = {"OMPI_MCA_btl_vader_backing_directory", "OMPI_MCA_osc_sm_backing_directory",
+              "OMPI_MCA_osc_rdma_backing_directory"}},
+};
+
+static const char *base_of(const folder_place *place) {
+    for (size_t i = 0; i < sizeof place->variables / sizeof *place->variables; i++) {
+        const char *set = place->variables[i] ? getenv(place->variables[i]) : NULL;
+        if (set && *set) return set;
+    }
+    return place->usual;
+}
+
+/* Locks the folder and marks it. */
+static int claim(const char *path, int *lock) {
+    *lock = open(path, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+    if (*lock < 0) return -1;
+    /* without locks nobody else can take one either: what a kill leaves then stays */
+    if (flock(*lock, LOCK_EX | LOCK_NB) != 0) return 0;
+    const int mark = openat(*lock, MARK, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
+    if (mark < 0) return -1;
+    return close(mark);
+}
+
+static int make_folder(const folder_place *place, char **path, int *lock) {
+    char *base = realpath(base_of(place), NULL), *made = NULL;
+    if (base && asprintf(&made, "%s/" PREFIX "XXXXXX", base) < 0) made = NULL;
+    free(base);
+    if (!made || !mkdtemp(made)) {
+        free(made);
+        return -1;
+    }
+    *path = made;
+    return claim(made, lock);
+}
+
+int launcher_folders_make(launcher_folders *folders) {
+    *folders = (launcher_folders){{NULL, NULL}, {-1, -1}};
+    for (size_t i = 0; i < LAUNCHER_FOLDERS; i++) {
+        /* Open MPI finds another way where there is no such memory */
+        if (places[i].optional && access(base_of(&places[i]), W_OK | X_OK) != 0) continue;
+        if (make_folder(&places[i], &folders->path[i], &folders->lock[i]) == 0) continue;
+        fprintf(stderr, "dcp-run: cannot make a folder for mpirun in %s: %s\n", base_of(&places[i]),
+                strerror(errno));
+        launcher_folders_remove(folders);
+        launcher_folders_free(folders);
+        return -1;
+    }
+    return 0;
+}
+
+void launcher_folders_set(const launcher_folders *folders) {
+    for (size_t i = 0; i < LAUNCHER_FOLDERS; i++)
+        for (size_t k = 0; k < sizeof places[i].tell / sizeof *places[i].tell; k++)
+            if (folders->path[i] && places[i].tell[k])
+                setenv(places[i].tell[k], folders->path[i], k == 0);
+}
+
+static int remove_entry(const char *path, const struct stat *st, int type, struct FTW *at) {
+    (void)st;
+    (void)type;
+    if (at->level > 0 && !(at->level == 1 && strcmp(path + at->base, MARK) == 0)) remove(path);
+    return 0; /* what cannot be removed stays, the rest need not */
+}
+
+static void remove_folder(const char *path, int fd) {
+    nftw(path, remove_entry, MOST_OPEN, FTW_DEPTH | FTW_PHYS | FTW_MOUNT);
+    unlinkat(fd, MARK, 0);
+    rmdir(path);
+}
+
+void launcher_folders_remove(const launcher_folders *folders) {
+    for (size_t i = 0; i < LAUNCHER_FOLDERS; i++)
+        if (folders->path[i]) remove_folder(folders->path[i], folders->lock[i]);
+}
+
+void launcher_folders_free(launcher_folders *folders) {
+    for (size_t i = 0; i < LAUNCHER_FOLDERS; i++) {
+        if (folders->lock[i] >= 0) close(folders->lock[i]);
+        free(folders->path[i]);
+    }
+    *folders = (launcher_folders){{NULL, NULL}, {-1, -1}};
+}
+
+/* Whether the open folder is one of a dead dcp-run of this user; it is locked then. */
+static int is_left(int fd, const char *path) {
+    struct stat folder, mark, now;
+    if (fstat(fd, &folder) != 0 || folder.st_uid != geteuid() || (folder.st_mode & 077) != 0)
+        return 0;
+    if (fstatat(fd, MARK, &mark, AT_SYMLINK_NOFOLLOW) != 0 || !S_ISREG(mark.st_mode) ||
+        mark.st_uid != geteuid() || mark.st_size != 0)
+        return 0;
+    if (flock(fd, LOCK_EX | LOCK_NB) != 0) return 0;
+    /* its owner may have removed it, and another one have made a new one, before we had the lock */
+    return lstat(path, &now) == 0 && now.st_dev == folder.st_dev && now.st_ino == folder.st_ino;
+}
+
+static void sweep_place(const char *base) {
+    DIR *dir = opendir(base);
+    if (!dir) return;
+    for (struct dirent *entry; (entry = readdir(dir));) {
+        char path[PATH_MAX];
+        if (strncmp(entry->d_name, PREFIX, sizeof PREFIX - 1) != 0 ||
+            strlen(entry->d_name) != sizeof PREFIX - 1 + 6)
+            continue;
+        const int n = snprintf(path, sizeof path, "%s/%s", base, entry->d_name);
+        if (n < 0 || (size_t)n >= sizeof path) continue;
+        const int fd = open(path, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+        if (fd < 0) continue;
+        if (is_left(fd, path)) remove_folder(path, fd);
+        close(fd);
+    }
+    closedir(dir);
+}
+
+void launcher_folders_sweep(void) {
+    for (size_t i = 0; i < LAUNCHER_FOLDERS; i++) sweep_place(base_of(&places[i]));
+}

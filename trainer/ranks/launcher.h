@@ -1,0 +1,23 @@
+/* dcp-run, for ranks that it has started: what it tells them by their environment, and what they
+ * tell it by files that it has made in memory. Without dcp-run nothing is asked for, or told. */
+#pragma once
+
+/* How long to wait for ranks of an earlier start (DCP_RUN_GRACE); 0: not at all. */
+double ranks_launcher_grace_s(void);
+
+/* Whether this start goes on where an earlier one has published a step (DCP_RUN_RESTART). */
+int ranks_launcher_goes_on(void);
+
+/* Whether all processes of an earlier start are known to have ended (DCP_RUN_TAKE_OVER). */
+int ranks_launcher_takes_over(void);
+
+/* First and last call of a rank: that it will tell its exit status, and that. A status that no rank
+ * has told is the launcher's own, or MPI's. */
+void ranks_launcher_begin(void);
+void ranks_launcher_end(int status);
+
+/* Of a failure, the only one of the run: a restart would only repeat it. `why` must be the same
+ * words each time. Rank 0 tells, others do nothing. */
+void ranks_launcher_tell(int rank, const char *why);
+/* The same where a restart would do harm: none is tried. */
+void ranks_launcher_tell_final(int rank, const char *why);
