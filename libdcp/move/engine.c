@@ -21,6 +21,8 @@ int move_engine_check(dcp_engine wanted, dcp_error *err) {
     return row && row->check ? row->check(err) : DCP_OK;
 }
 
+int dcp_engine_check(dcp_engine engine, dcp_error *err) { return move_engine_check(engine, err); }
+
 const move_engine *move_engine_for_type(uint64_t type) {
     for (const move_engine *const *e = move_engines; *e; e++)
         for (unsigned i = 0; i < MOVE_FILE_SYSTEMS && (*e)->file_systems[i]; i++)

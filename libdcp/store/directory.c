@@ -76,16 +76,32 @@ static int make_component(char *path) {
     return io_publish_sync_parent(path);
 }
 
+static int is_dangling(const char *path) {
+    struct stat st;
+    return lstat(path, &st) == 0 && S_ISLNK(st.st_mode) && stat(path, &st) != 0 && errno == ENOENT;
+}
+
+static int fail_component(const char *path, dcp_error *err) {
+    const int code = errno;
+    if (is_dangling(path))
+        return core_fail(err, DCP_ERR_IO,
+                         "cannot make directory %s: it is a symbolic link to what is not there; "
+                         "make that, or remove the link",
+                         path);
+    errno = code;
+    return core_fail_errno(err, "cannot make directory", path);
+}
+
 static int make_with_parents(const char *dir, dcp_error *err) {
     char path[PATH_MAX];
     snprintf(path, sizeof path, "%s", dir);
     for (size_t end = strlen(path); end > 1 && path[end - 1] == '/'; end--) path[end - 1] = '\0';
     for (char *slash = strchr(path + 1, '/'); slash; slash = strchr(slash + 1, '/')) {
         *slash = '\0';
-        if (make_component(path) != 0) return core_fail_errno(err, "cannot make directory", path);
+        if (make_component(path) != 0) return fail_component(path, err);
         *slash = '/';
     }
-    if (make_component(path) != 0) return core_fail_errno(err, "cannot make directory", path);
+    if (make_component(path) != 0) return fail_component(path, err);
     return DCP_OK;
 }
 
@@ -113,4 +129,11 @@ int store_directory_open(const char *dir, int *dir_fd, char *absolute, dcp_error
 free_resolved:
     free(resolved);
     return status;
+}
+
+int store_directory_look(const char *dir, int *dir_fd, dcp_error *err) {
+    *dir_fd = open(dir, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    if (*dir_fd >= 0) return DCP_OK;
+    if (errno != ENOENT) return core_fail_errno(err, "cannot open directory", dir);
+    return is_dangling(dir) ? fail_component(dir, err) : DCP_OK;
 }

@@ -9,6 +9,9 @@
 /* Makes `dir` with its parents, durably, opens it, and gives its absolute path (PATH_MAX bytes). */
 int store_directory_open(const char *dir, int *dir_fd, char *absolute, dcp_error *err);
 
+/* Opens `dir` as it is. *dir_fd is -1 where it is missing and could be made. */
+int store_directory_look(const char *dir, int *dir_fd, dcp_error *err);
+
 /* Whether there is an entry of that name. */
 int store_directory_has(int dir_fd, const char *name);
 

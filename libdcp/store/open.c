@@ -215,3 +215,13 @@ void dcp_store_close(dcp_store *store) {
     free(store->dir);
     free(store);
 }
+
+int dcp_store_check_free(const char *dir, dcp_error *err) {
+    int fd;
+    if (!dir) return core_fail(err, DCP_ERR_ARG, "dcp_store_check_free: dir is NULL");
+    int status = store_directory_look(dir, &fd, err);
+    if (status != DCP_OK || fd < 0) return status;
+    status = store_lock_check_free(fd, dir, err);
+    close(fd);
+    return status;
+}

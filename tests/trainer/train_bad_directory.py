@@ -28,6 +28,10 @@ def refused(ranks, text, *args, expect=2):
 
 for ranks in (1, 3):
     refused(ranks, "checkpoint.dir: ", config(checkpoint={"dir": "text/below"}))
+os.symlink("nowhere", "link")
+for more in ([], ["--dry-run"]):
+    refused(1, "link: it is a symbolic link to what is not there", config(checkpoint={"dir": "link"}), *more, expect=3)
+check(not os.path.lexists("nowhere"), "what the link names was made")
 
 # A second trainer names the first, which goes on.
 endless = config("endless.json", max_steps=1000000, scheduler={"type": "constant"},
@@ -38,6 +42,7 @@ holder = open("used/.lock").read().split()[-1]
 check(int(holder) in first.pids(), f"{holder} is not one of {first.pids()}")
 for ranks in (1, 2):
     refused(ranks, f"process {holder} on host", endless, "metrics=second.jsonl")
+    refused(ranks, f"process {holder} on host", endless, "metrics=second.jsonl", "--dry-run")
 check(first.process.poll() is None, "the first trainer has ended")
 os.kill(first.pids()[0], signal.SIGTERM)
 check(first.wait() == 143, "the first trainer does not end")
@@ -48,6 +53,7 @@ with mounted("readonly", "ro,size=1m") as path:
         mounts += 1
         for ranks in (1, 3):
             refused(ranks, "checkpoint.dir: ", config(checkpoint={"dir": f"{path}/ckpt"}))
+            refused(ranks, "checkpoint.dir: cannot write to ", config(checkpoint={"dir": f"{path}/ckpt"}), "--dry-run")
 
 # Room for two steps and a part of the third: it is not saved, but the next ones are, since they give up old steps, and
 # so is the last one of a run that saves nothing before. Where there is room for one, no step is saved any more until

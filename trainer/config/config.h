@@ -64,6 +64,7 @@ typedef struct config {
     uint64_t staging_mb, staging_bytes; /* what a fence may copy instead of waiting */
     int skip_when_busy;                 /* a save that is due while one is in flight is left out */
     const char *metrics;                /* NULL: none */
+    int restarted;                      /* by dcp-run, of a run that has published a step */
 } config;
 
 void config_free(config *c);

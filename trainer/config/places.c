@@ -100,6 +100,45 @@ int config_places_check_writable(const config *c, const char *what, const char *
     return core_fail(err, DCP_ERR_ARG, "%s: cannot open %.300s: %s", what, path, strerror(code));
 }
 
+/* Whether a call fails with what no other try would change. */
+static int is_refused(int failed) {
+    return failed && (errno == EACCES || errno == EPERM || errno == EROFS || errno == ENOTDIR ||
+                      errno == ELOOP);
+}
+
+/* With errno. */
+static int is_closed(const char *dir) {
+    char path[PATH_MAX];
+    const int n = snprintf(path, sizeof path, "%s/.lock", dir);
+    if (n < 0 || (size_t)n >= sizeof path) return errno = ENAMETOOLONG, 1;
+    if (is_refused(access(path, W_OK))) return 1;
+    /* the directory, or the nearest one above it that is there */
+    for (char *slash; (slash = strrchr(path, '/'));) {
+        *slash = '\0';
+        if (access(path, F_OK) == 0 || errno != ENOENT)
+            return is_refused(access(*path ? path : "/", W_OK | X_OK));
+    }
+    return is_refused(access(".", W_OK | X_OK));
+}
+
+int config_places_are_closed(const config *c) {
+    for (size_t i = 0; i < c->n_stores; i++)
+        if (is_closed(c->stores[i].path)) return 1;
+    return 0;
+}
+
+int config_places_check_open(const config *c, dcp_error *err) {
+    char key[64] = "checkpoint.dir";
+    for (size_t i = 0; i < c->n_stores; i++) {
+        if (!is_closed(c->stores[i].path)) continue;
+        const int code = errno;
+        if (i + 1 < c->n_stores) snprintf(key, sizeof key, "checkpoint.stores[%zu].path", i);
+        return core_fail(err, DCP_ERR_ARG, "%s: cannot write to %.300s: %s", key, c->stores[i].path,
+                         strerror(code));
+    }
+    return DCP_OK;
+}
+
 /* Failure domains that a redundancy needs: one more than may be lost. */
 static int domains_needed(const char *redundancy) {
     int lost = 0;

@@ -13,3 +13,10 @@ int config_places_check_writable(const config *c, const char *what, const char *
 
 /* Whether so many ranks on so many hosts are enough for the stores' redundancy. */
 int config_places_check_hosts(const config *c, int hosts, int world, dcp_error *err);
+
+/* Whether a store's directory cannot be used whatever is tried: this user may not write to it, or
+ * to the nearest one above it that is there. */
+int config_places_are_closed(const config *c);
+
+/* The same as an error, DCP_ERR_ARG, that names key and directory. */
+int config_places_check_open(const config *c, dcp_error *err);

@@ -315,6 +315,7 @@ int config_resume_newest(config *c, dcp_error *err) {
         config_json_set(c->tree, "checkpoint.overwrite", json_false()) != 0)
         return core_fail_memory(err, 0);
     fill_struct(c);
+    c->restarted = 1;
     return DCP_OK;
 }
 
@@ -326,7 +327,8 @@ int config_take_over(config *c, dcp_error *err) {
 }
 
 int config_pack(const config *c, char **text, dcp_error *err) {
-    json_t *both = json_pack("{sOsO}", "tree", c->tree, "model", c->model);
+    json_t *both =
+        json_pack("{sOsOsb}", "tree", c->tree, "model", c->model, "restarted", c->restarted);
     *text = both ? json_dumps(both, JSON_COMPACT) : NULL;
     json_decref(both);
     return *text ? DCP_OK : core_fail_memory(err, 0);
@@ -336,8 +338,13 @@ int config_unpack(const char *text, config **out, dcp_error *err) {
     json_t *both = json_loads(text, 0, NULL);
     json_t *tree = json_incref(json_object_get(both, "tree"));
     json_t *model = json_incref(json_object_get(both, "model"));
+    const int restarted = json_is_true(json_object_get(both, "restarted"));
     json_decref(both);
-    if (tree && model) return assemble(tree, model, out, err);
+    if (tree && model) {
+        const int status = assemble(tree, model, out, err);
+        if (status == DCP_OK) (*out)->restarted = restarted;
+        return status;
+    }
     json_decref(tree);
     json_decref(model);
     return core_fail_memory(err, strlen(text));

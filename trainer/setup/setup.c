@@ -158,7 +158,10 @@ static int make_transport(trainer *t, dcp_error *err) {
  * resumed run it is ignored, since the number of ranks may have changed. */
 static int check_start(const trainer *t, dcp_error *err) {
     int resumes;
-    int status = state_resume_expected(t->c, t->dcp, &resumes, err);
+    dcp_error why;
+    int status = dcp_engine_check(t->c->engine, &why);
+    if (status != DCP_OK) return core_fail(err, status, "checkpoint.engine: %s", why.message);
+    status = state_resume_expected(t->c, t->dcp, &resumes, err);
     if (status != DCP_OK) return status;
     status = config_check_world(t->c, t->world, err);
     if (status == DCP_OK || !resumes) return status;
@@ -264,9 +267,21 @@ static int check_own_files(const trainer *t, dcp_error *err) {
     return status == DCP_OK && events ? report_trace_check(events, err) : status;
 }
 
+/* Whether the stores could be opened now. */
+static int check_stores(const trainer *t, dcp_error *err) {
+    dcp_error why;
+    int status = DCP_OK;
+    for (size_t i = 0; i < t->c->n_stores && status == DCP_OK; i++) {
+        status = dcp_store_check_free(t->c->stores[i].path, &why);
+        if (status != DCP_OK) status = state_resume_fail_directory(t->c, status, &why, err);
+    }
+    return status;
+}
+
 static int check_places(const trainer *t, dcp_error *err) {
     int hosts = 0, status = dcp_comm_hosts(t->dcp, &hosts, NULL, err);
     if (status == DCP_OK) status = config_places_check_hosts(t->c, hosts, t->world, err);
+    if (status == DCP_OK) status = config_places_check_open(t->c, err);
     if (status == DCP_OK && t->rank == 0) status = check_own_files(t, err);
     return ranks_agree(t->comm, status, err);
 }
@@ -283,6 +298,7 @@ int setup_dry_run(trainer *t, dcp_error *err) {
     const resume_from from = beginning(t);
     int status = state_resume_preview(&from, err);
     if (status == DCP_OK) status = check_places(t, err);
+    if (status == DCP_OK) status = ranks_agree(t->comm, check_stores(t, err), err);
     if (status == DCP_OK) status = warn_of_room(t, err);
     return exit_status_of(status);
 }

@@ -9,6 +9,7 @@
 #include <string.h>
 #include <sys/stat.h>
 
+#include "config/places.h"
 #include "programs/fail.h"
 #include "ranks/agree.h"
 #include "ranks/say.h"
@@ -20,7 +21,8 @@
 static int is_text(const char *a, const char *b) { return strcmp(a, b) == 0; }
 
 int state_resume_fail_directory(const config *c, int status, const dcp_error *why, dcp_error *err) {
-    return core_fail(err, status == DCP_ERR_IO ? DCP_ERR_ARG : status, "%s: %s",
+    const int is_wrong = status == DCP_ERR_IO && config_places_are_closed(c);
+    return core_fail(err, is_wrong ? DCP_ERR_ARG : status, "%s: %s",
                      c->n_stores == 1 ? "checkpoint.dir" : "checkpoint.stores or checkpoint.dir",
                      why->message);
 }
@@ -243,6 +245,11 @@ int state_resume(const resume_from *from, train_state *s, dcp_error *err) {
     int found;
     int status = take_checkpoint(from, s, &found, err);
     if (status != DCP_OK || found) return status;
+    if (from->c->restarted)
+        return core_fail(err, DCP_ERR_NOT_FOUND,
+                         "checkpoint.dir: %s holds no step any more, though this run has saved "
+                         "some: put them back, or start the run anew",
+                         from->c->dir);
     status = init_state(from, s, err);
     if (status == DCP_OK) status = dcp_tiers_continue_from(from->stores, 0, err);
     return status;

@@ -20,8 +20,9 @@ typedef struct resume_from {
     dcp_tiers *stores; /* NULL: for state_resume_preview */
 } resume_from;
 
-/* Says that checkpoint.dir, or a store, cannot be used, for the reason `why`. Returns `status`, and
- * DCP_ERR_ARG for DCP_ERR_IO: a directory that cannot be read or written is a wrong directory. */
+/* Says that checkpoint.dir, or a store, cannot be used, for the reason `why`. Returns `status`, but
+ * DCP_ERR_ARG for DCP_ERR_IO where this user may not write there: that is a wrong directory, and no
+ * disk that fails. */
 int state_resume_fail_directory(const config *c, int status, const dcp_error *why, dcp_error *err);
 
 /* Whether the run is going to resume from a checkpoint. DCP_ERR_STATE: checkpoint.resume is

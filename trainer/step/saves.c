@@ -4,13 +4,16 @@
  * not wait, as a save has to that may be made again. */
 #include "step/saves.h"
 
+#include <errno.h>
 #include <inttypes.h>
 #include <stdlib.h>
+#include <sys/stat.h>
 
 #include "config/config.h"
 #include "data/data.h"
 #include "programs/fail.h"
 #include "ranks/agree.h"
+#include "ranks/launcher.h"
 #include "ranks/say.h"
 #include "state/meta.h"
 #include "state/provenance.h"
@@ -31,6 +34,8 @@ void step_saves_begin(step_saves *s, trainer *t) {
     const uint64_t step = t->state->step;
     int loaded_here = 0;
     *s = (step_saves){.t = t, .start_step = step};
+    struct stat st;
+    if (t->rank == 0 && stat(t->c->dir, &st) == 0) s->device = st.st_dev, s->inode = st.st_ino;
     for (size_t i = 0; i < t->c->n_stores; i++) loaded_here |= dcp_tiers_has(t->stores, i, step);
     if (loaded_here) s->start_step = UINT64_MAX;
 }
@@ -49,15 +54,50 @@ static int note_end(step_saves *s, int status) {
     s->failed = status != DCP_OK;
     s->lacks_room |= status == DCP_ERR_NO_SPACE;
     s->saved_any |= status == DCP_OK;
+    if (status == DCP_OK) s->told = DCP_OK;
     return status;
 }
 
-static int tell_failure(const step_saves *s, uint64_t step, int status, const dcp_error *err) {
-    if (status != DCP_OK)
+/* Collective: whether the run's directory is still where it was. */
+static int is_directory_gone(const step_saves *s) {
+    struct stat now;
+    int gone = s->t->rank == 0 && s->inode &&
+               (stat(s->t->c->dir, &now) != 0 ? errno == ENOENT || errno == ENOTDIR
+                                              : now.st_dev != s->device || now.st_ino != s->inode);
+    MPI_Bcast(&gone, 1, MPI_INT, 0, s->t->comm);
+    return gone;
+}
+
+/* A failure that all saves to come would repeat, and a restart would only do harm. */
+static int end_for(const step_saves *s, uint64_t step, const char *why) {
+    const trainer *t = s->t;
+    ranks_say(t->rank, "step %" PRIu64 " is not saved, and the run ends: %s", step, why);
+    ranks_launcher_tell_final(t->rank, why);
+    return DCP_ERR_STATE;
+}
+
+/* Collective. DCP_OK: the run goes on. */
+static int tell_failure(step_saves *s, uint64_t step, int status, const dcp_error *err) {
+    const config *c = s->t->c;
+    dcp_error gone;
+    if (status == DCP_OK || status == DCP_ERR_COMM) return status;
+    if (is_directory_gone(s)) {
+        core_fail(&gone, DCP_ERR_STATE,
+                  "checkpoint.dir: %s was moved or removed while the run was on; put it back and "
+                  "start the run again, which then goes on from its newest step",
+                  c->dir);
+        return end_for(s, step, gone.message);
+    }
+    if (status == DCP_ERR_BUSY && !c->skip_when_busy) return end_for(s, step, err->message);
+    const char *then =
+        status == DCP_ERR_NO_SPACE ? "the next save may give up old steps" : "older steps stay";
+    if (status != s->told)
         ranks_warn(s->t->rank,
-                   "step %" PRIu64 " is not saved: %s; older steps stay, training goes on", step,
-                   err->message);
-    return status == DCP_ERR_COMM ? status : DCP_OK;
+                   "step %" PRIu64 " is not saved: %s; %s, training goes on, and this is told once "
+                   "until a step is saved",
+                   step, err->message, then);
+    s->told = status;
+    return DCP_OK;
 }
 
 static const double least_wait_s = 1e-5;
@@ -173,7 +213,10 @@ int step_saves_finish(step_saves *s, dcp_error *err) {
     const double begin = MPI_Wtime();
     int status = wait_for_flight(s);
     if (status != DCP_OK)
-        core_fail(err, status, "the save before it failed, and ranks can't talk any more");
+        core_fail(err, status,
+                  status == DCP_ERR_COMM
+                      ? "the save before it failed, and ranks can't talk any more"
+                      : "the save before it failed, and this one would, too");
     else if (!step_saves_are_complete(s))
         status = note_end(s, save_state(s, 0, 1, err));
     timeline_add(&s->t->tl, TIMELINE_STALL, -1, begin, MPI_Wtime());

@@ -4,6 +4,7 @@
 
 #include <stddef.h>
 #include <stdint.h>
+#include <sys/types.h>
 
 #include <dcp/error.h>
 
@@ -17,6 +18,9 @@ typedef struct step_saves {
     int saved_any;       /* this run saved one */
     int failed;          /* the last save did */
     int lacks_room;      /* one found no room: from then on old steps are given up for saves */
+    int told;            /* with this status, which need not be told again */
+    dev_t device;        /* of rank 0: checkpoint.dir as the run began, which a person may move */
+    ino_t inode;         /* 0: not known */
     int flying;          /* one is in flight, of */
     uint64_t flight_step;
     /* With a trace: the last save's, filled in by the thread that saves. */
@@ -42,8 +46,10 @@ int step_saves_are_due(const step_saves *s);
 int step_saves_are_complete(const step_saves *s);
 
 /* Starts a save of the state, where it is not saved, after the end of the one in flight; where that
- * has not ended and checkpoint.when_busy is "skip", does nothing. A failure, of either, is told:
- * the run can do without this save. DCP_ERR_COMM: the run can't go on. */
+ * has not ended and checkpoint.when_busy is "skip", does nothing. A failure, of either, is told,
+ * once for several of the same kind: the run can do without this save. DCP_ERR_COMM: the run can't
+ * go on. DCP_ERR_STATE, told to dcp-run as well: it should not, as checkpoint.dir was moved or
+ * removed, or another writer has it. */
 int step_saves_start(step_saves *s);
 
 /* Saves the state to checkpoint.dir, where it is not saved there, and to stores that are due, and

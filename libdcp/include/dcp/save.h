@@ -41,6 +41,9 @@ typedef enum dcp_engine {
 DCP_API const char *dcp_engine_name(dcp_engine engine);
 /* The engine of that name; DCP_ERR_NOT_FOUND where there is none. */
 DCP_API int dcp_engine_parse(const char *name, dcp_engine *out);
+/* Whether this process can save and load with that engine, before anything is to be saved; not
+ * collective. DCP_ERR_UNSUPPORTED says why not, DCP_ERR_ARG that there is no such engine. */
+DCP_API int dcp_engine_check(dcp_engine engine, dcp_error *err);
 
 /* Phases of a save. All but the first are figures of dcp_report. */
 typedef enum dcp_phase {

@@ -110,6 +110,12 @@ DCP_API int dcp_store_open(dcp_comm *comm, const char *dir, const dcp_store_opti
 DCP_API int dcp_store_rebuild(dcp_store *store, int every_byte, uint64_t *step, int *rebuilt,
                               dcp_error *err);
 
+/* Whether dcp_store_open would find `dir` free now: DCP_ERR_BUSY, with the same message, where
+ * another writer has it. Not collective; takes no lock and makes nothing, so what it says may be
+ * otherwise a moment later. A missing directory is free; a symbolic link to what is not there is
+ * DCP_ERR_IO. */
+DCP_API int dcp_store_check_free(const char *dir, dcp_error *err);
+
 /* How many failure domains may be lost, whichever, with all that is in their directories, and each
  * step saved into this store be loaded still: K of "rs(K)", 1 of "partner", 0 of a private store
  * without redundancy. INT_MAX of a shared store, which is no rank's to lose. Steps say it in

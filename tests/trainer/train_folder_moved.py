@@ -1,0 +1,43 @@
+#!/usr/bin/env python3
+"""A checkpoint directory that is moved away under a run ends it at the next save, with what happened and
+exit status 3, and dcp-run does not start again beside what was moved: neither then, nor where a rank
+dies as well. Put back, the run goes on from it."""
+from train_lib import *
+
+make_text()
+train(1, config("whole.json", checkpoint={"dir": "whole"}, metrics="whole.jsonl"))
+moved = config("moved.json", metrics="lines.jsonl")
+for ranks in (1, 2):
+    with open("err", "w") as err:
+        run = subprocess.Popen([f"{BIN}/dcp-run", "-n", str(ranks), "--", TRAINER, moved],
+                               stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=err)
+    deadline = time.monotonic() + TIMEOUT
+    while not steps():
+        check(run.poll() is None and time.monotonic() < deadline, open("err").read())
+        time.sleep(0.001)
+    os.rename("ckpt", "elsewhere")
+    try:
+        status = run.wait(TIMEOUT)
+    except subprocess.TimeoutExpired:
+        run.kill()
+        status = "none"
+    said = open("err").read()
+    check(status == 3, f"exit {status}: {said}")
+    check(said.count("checkpoint.dir: ckpt was moved or removed while the run was on") == 2, said)
+    check("giving up: checkpoint.dir" in said and "start 2" not in said, said)
+    check(" is not saved: " not in said, f"it went on: {said}")
+    check(not os.path.exists("ckpt"), "a directory is made in its place")
+
+    # As dcp-run would restart it, had it seen a step and no reason.
+    os.environ["DCP_RUN_RESTART"] = "1"
+    _, err = train(ranks, moved, expect=2)
+    check("holds no step any more" in messages(err)[-1], err)
+    del os.environ["DCP_RUN_RESTART"]
+    shutil.rmtree("ckpt", True)
+
+    os.rename("elsewhere", "ckpt")
+    train(ranks, moved)
+    check(state(12) == state(12, "whole"), "the state differs")
+    check(losses("lines.jsonl") == losses("whole.jsonl"), "losses differ")
+    shutil.rmtree("ckpt")
+    os.remove("lines.jsonl")
