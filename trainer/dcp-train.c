@@ -3,6 +3,7 @@
  */
 #include <inttypes.h>
 #include <mpi.h>
+#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -49,12 +50,13 @@ static const char about[] =
     "key.path=value overrides the file, as optimizer.params.lr=1e-4.";
 static const char notes[] =
     "device=cuda trains on a GPU, in builds with -DDCP_CUDA=ON: experimental, no GPU has run it.\n"
-    "SIGTERM: save after this step and end. SIGUSR1: save after this step and go on.\n"
+    "SIGTERM, SIGHUP, SIGINT (Ctrl-C): save after this step and end; a second SIGINT ends at\n"
+    "once. SIGUSR1: save after this step and go on.\n"
     "DCP_RUN_RESTART=1 in the environment, as dcp-run sets it: like checkpoint.resume=auto\n"
     "checkpoint.overwrite=false.";
 static const char statuses[] =
     "Exit status: 0 done; 1 no checkpoint in the directory is intact; 2 wrong usage or\n"
-    "configuration; 3 failure; 143 stopped by SIGTERM after saving.";
+    "configuration; 3 failure; 143 stopped by such a signal after saving.";
 
 static int misuse(const char *what) {
     if (program_rank() == 0) program_note("%s; try 'dcp-train --help'", what);
@@ -255,7 +257,7 @@ static void check_memory(void) {
 
 static int run_program(int argc, char **argv) {
     options o;
-    step_signals_hold();
+    signal(SIGPIPE, SIG_IGN); /* training goes on when the reader of its lines is gone */
     int status = read_command_line(argc, argv, &o);
     if (status >= 0) return status;
     if (o.plot || o.plan || o.print_keys) {
@@ -264,6 +266,8 @@ static int run_program(int argc, char **argv) {
         if (o.print_keys) return PROGRAM_DONE;
         return o.plot ? draw_metrics(&o) : print_plan(&o);
     }
+    if (!o.print_config && !o.dry_run && (status = step_signals_hold()) != 0)
+        return program_fail(PROGRAM_FAILED, "cannot start a thread: %s", strerror(status));
     int provided;
     MPI_Init_thread(&argc, &argv, MPI_THREAD_MULTIPLE, &provided); /* saves have a thread */
     check_memory();

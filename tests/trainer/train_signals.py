@@ -1,14 +1,17 @@
 #!/usr/bin/env python3
-"""SIGUSR1 to any rank saves and goes on; SIGTERM to any rank saves and ends with 143. Nothing else
-is saved where checkpoint.every is 0, and a resumed run goes on from there."""
+"""SIGUSR1 to any rank saves and goes on; SIGTERM, SIGINT or SIGHUP to any rank saves and ends with 143, a
+SIGTERM after SIGINT changes nothing, and a second SIGINT ends at once, also within a long step. Nothing
+else is saved where checkpoint.every is 0, and a resumed run goes on from there."""
 from train_lib import *
 
 make_text()
+for number in (signal.SIGINT, signal.SIGHUP):  # whatever started us: an ignored signal is inherited
+    signal.signal(number, signal.SIG_DFL)
 
 
-def reached(step):
+def reached(step, lines="metrics.jsonl"):
     try:
-        return metrics()[-1]["step"] >= step
+        return metrics(lines)[-1]["step"] >= step
     except (OSError, IndexError, ValueError):  # not there yet, or half a line
         return False
 
@@ -36,3 +39,27 @@ for ranks in (1, 3):
     check(lines == list(range(1, last + 3)), f"metrics hold the steps {lines}")
     check(steps(f"on{ranks}")[-1] == last + 2, "the last step of a run is not saved")
     os.remove("metrics.jsonl")
+
+# Ctrl-C: alone, and followed by what launchers send.
+SECOND = "a second one ends the run at once"
+for ranks, first, then in ((1, signal.SIGINT, []), (3, signal.SIGINT, [signal.SIGTERM]), (1, signal.SIGHUP, [])):
+    run = Run(ranks, endless, "checkpoint.dir=interrupted", "metrics=interrupted.jsonl")
+    run.wait_for(lambda: run.pids() and reached(1, "interrupted.jsonl"), "step 1")
+    for number in [first] + then:
+        for pid in run.pids():
+            os.kill(pid, number)
+        run.wait_for(lambda: number == signal.SIGHUP or SECOND in run.text(run.err), "the answer to SIGINT")
+    status, err = run.wait(), run.text(run.err)
+    check(status == 143, f"exit {status} after {first}: {err}")
+    check(any(f"stopped by {by.name}: step" in err for by in [first] + then), err)
+    tool("dcp-inspect", "verify", "interrupted")
+    shutil.rmtree("interrupted")
+    os.remove("interrupted.jsonl")
+run = Run(1, endless, "checkpoint.dir=ended", "train_batch_size=1000000")  # a step of hours
+run.wait_for(lambda: "random start" in run.text(run.err), "the start")
+os.kill(run.process.pid, signal.SIGINT)
+run.wait_for(lambda: SECOND in run.text(run.err), "the answer to SIGINT")
+os.kill(run.process.pid, signal.SIGINT)
+status = run.wait()
+check(status == -signal.SIGINT and not steps("ended"), f"exit {status} after two SIGINT")
+

@@ -3,6 +3,8 @@
 #include "loop/loop.h"
 
 #include <inttypes.h>
+#include <signal.h>
+#include <stdio.h>
 #include <string.h>
 
 #include "config/config.h"
@@ -23,10 +25,11 @@ typedef struct loop {
     step_saves saves;
 } loop;
 
-/* The save with which the run ends: `done` where it succeeds. */
-static int save_and_end(loop *l, int done) {
+/* The save with which the run ends, asked for by the signal `stop`, or 0. */
+static int save_and_end(loop *l, int stop) {
     const trainer *t = l->t;
-    const char *why = done == PROGRAM_STOPPED ? "stopped by SIGTERM" : "done";
+    char why[32] = "done";
+    if (stop) snprintf(why, sizeof why, "stopped by SIG%s", sigabbrev_np(stop));
     dcp_error err;
     const int status = step_saves_finish(&l->saves, &err);
     if (status != DCP_OK) {
@@ -41,7 +44,7 @@ static int save_and_end(loop *l, int done) {
     else
         ranks_say(t->rank, "%s at step %" PRIu64 ", before anything was to be saved", why,
                   t->state->step);
-    return done;
+    return stop ? PROGRAM_STOPPED : PROGRAM_DONE;
 }
 
 static int is_save_due(const loop *l) {
@@ -88,8 +91,8 @@ static int run_steps(loop *l) {
     int status = PROGRAM_DONE;
     while (status == PROGRAM_DONE) {
         const step_signal_requests asked = step_signals_take(t->comm);
-        if (asked.stop) return save_and_end(l, PROGRAM_STOPPED);
-        if (t->state->step >= t->c->max_steps) return save_and_end(l, PROGRAM_DONE);
+        if (asked.stop) return save_and_end(l, asked.stop);
+        if (t->state->step >= t->c->max_steps) return save_and_end(l, 0);
         if (asked.save) status = answer_save_request(l);
         if (status == PROGRAM_DONE) status = take_step(l);
     }

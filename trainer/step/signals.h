@@ -1,15 +1,19 @@
-/* Requests from outside: SIGTERM asks to save and end, SIGUSR1 to save now and go on. */
+/* Requests from outside: SIGTERM, SIGINT and SIGHUP ask to save and end, SIGUSR1 to save now and go
+ * on. A second SIGINT ends the process at once; a SIGTERM after the first, as launchers send one,
+ * does not. */
 #pragma once
 
 #include <mpi.h>
 
 typedef struct step_signal_requests {
-    int stop, save;
+    int stop; /* the signal that asked; 0: none did */
+    int save;
 } step_signal_requests;
 
-/* Holds the signals back from now on. Called before MPI_Init: until then they end the process, and
- * threads that are made later hold back what this one does. */
-void step_signals_hold(void);
+/* Takes these signals from now on; SIGINT not where it is ignored, as in a shell's background. 0,
+ * or errno's code. Called before MPI_Init: threads that are made later hold back what this one
+ * does. */
+int step_signals_hold(void);
 
 /* Collective: what any rank was asked since the last call. A request reaches some ranks before
  * others, or only one; all of them act on it after the same step. */
