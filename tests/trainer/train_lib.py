@@ -1,5 +1,5 @@
 """What the tests of dcp-train share: a scratch folder, a small model, running and killing ranks."""
-import atexit, glob, json, os, shutil, signal, subprocess, sys, tempfile, time
+import atexit, glob, json, math, os, shutil, signal, struct, subprocess, sys, tempfile, time
 
 BIN = os.environ["DCP_BIN"]
 SOURCE = os.environ["DCP_SOURCE"]
@@ -157,3 +157,15 @@ def tool(*args, expect=0):
     check(done.returncode == expect,
           f"{args}: exit {done.returncode}: {done.stdout}{done.stderr}")
     return done.stdout
+
+
+def sizes(path):
+    """The L2 norm of each parameter of a checkpoint."""
+    out = path.replace("/", ".") + ".hf"
+    tool("dcp-export", path, out)
+    with open(f"{out}/model.safetensors", "rb") as f:
+        header = json.loads(f.read(struct.unpack("<Q", f.read(8))[0]))
+        data = f.read()
+    header.pop("__metadata__", None)
+    return {name: math.sqrt(sum(x * x for x in struct.unpack(f"<{(end - begin) // 4}f", data[begin:end])))
+            for name, (begin, end) in ((name, t["data_offsets"]) for name, t in header.items())}

@@ -2,7 +2,7 @@
 """SGD with momentum: losses (1e-5), norms (5e-5) and the size of each parameter after five steps (1e-4) are those of
 torch.optim.SGD (tests/data/golden_sgd.json). The bits are the same on any number of ranks, with the state on disk,
 and after a resume. --plan predicts one slot. A checkpoint of another optimizer starts a new buffer, and says so."""
-import math, re, struct
+import re
 
 from train_lib import *
 
@@ -17,18 +17,6 @@ def sgd(name, run, **keys):
                   data={"type": "safetensors", "path": f"{folder}/golden.safetensors", "sequence_length": 32},
                   gradient_clipping=golden["clip"], optimizer={"type": "SGD", "params": run["params"]},
                   scheduler={"type": "constant", "params": {}}, checkpoint={"dir": name}, metrics=f"{name}.jsonl", **keys)
-
-
-def sizes(path):
-    """The L2 norm of each parameter."""
-    out = path.split("/")[0] + ".hf"
-    tool("dcp-export", path, out)
-    with open(f"{out}/model.safetensors", "rb") as f:
-        header = json.loads(f.read(struct.unpack("<Q", f.read(8))[0]))
-        data = f.read()
-    header.pop("__metadata__", None)
-    return {name: math.sqrt(sum(x * x for x in struct.unpack(f"<{(end - begin) // 4}f", data[begin:end])))
-            for name, (begin, end) in ((name, t["data_offsets"]) for name, t in header.items())}
 
 
 for number, run in enumerate(golden["runs"]):

@@ -57,41 +57,33 @@ uint64_t optim_element_bytes(const optim_type *type) {
     return bytes;
 }
 
-/* Parameters that lie side by side in this rank's storage and are updated alike. */
+/* A parameter's part in this rank's storage; or several that lie side by side and are updated
+ * alike. */
 typedef struct optim_run {
     uint64_t param_at, grad_at, elems;
     int decays;
+    size_t param; /* the first one's number in the layout */
 } optim_run;
 
 struct optim {
     kernels *k;
     const optim_type *type;
     kernels_update options;
-    optim_run *runs;
+    optim_run *runs; /* one a parameter that is trained, and held here */
     size_t n;
 };
 
-static int continues_run(const optim_run *r, const fsdp_param *param, int decays) {
-    return r->decays == decays && r->param_at + r->elems == param->param_at &&
-           r->grad_at + r->elems == param->grad_at;
-}
-
-static void add_param(optim *o, const fsdp_param *param, int decays) {
-    optim_run *last = o->n > 0 ? &o->runs[o->n - 1] : NULL;
+static void add_param(optim *o, const fsdp_layout *layout, size_t i, int decays) {
+    const fsdp_param *param = &layout->params[i];
     if (param->elems == 0 || param->info.frozen) return;
-    if (last && continues_run(last, param, decays))
-        last->elems += param->elems;
-    else
-        o->runs[o->n++] = (optim_run){param->param_at, param->grad_at, param->elems, decays};
+    o->runs[o->n++] = (optim_run){param->param_at, param->grad_at, param->elems, decays, i};
 }
 
 static int list_runs(optim *o, const fsdp_layout *layout, const json_t *no_decay, dcp_error *err) {
     o->runs = calloc(layout->n_params, sizeof *o->runs);
     if (!o->runs) return core_fail_memory(err, layout->n_params * sizeof *o->runs);
-    for (size_t i = 0; i < layout->n_params; i++) {
-        const fsdp_param *param = &layout->params[i];
-        add_param(o, param, !fsdp_globs_match(no_decay, param->info.name));
-    }
+    for (size_t i = 0; i < layout->n_params; i++)
+        add_param(o, layout, i, !fsdp_globs_match(no_decay, layout->params[i].info.name));
     return DCP_OK;
 }
 
@@ -140,14 +132,28 @@ static void update_run(const optim *o, const optim_memory *m, const optim_run *r
     }
 }
 
+static int continues_run(const optim_run *r, const optim_run *next, const uint64_t *since) {
+    return r->decays == next->decays && since[r->param] == since[next->param] &&
+           r->param_at + r->elems == next->param_at && r->grad_at + r->elems == next->grad_at;
+}
+
+/* The run that begins with number *next, joined with those that go on from it; moves *next on. */
+static optim_run join_runs(const optim *o, const uint64_t *since, size_t *next) {
+    optim_run run = o->runs[(*next)++];
+    for (; *next < o->n && continues_run(&run, &o->runs[*next], since); ++*next)
+        run.elems += o->runs[*next].elems;
+    return run;
+}
+
 void optim_step(const optim *o, const optim_memory *m, uint64_t step, double lr,
                 double grad_scale) {
     kernels_update options = o->options;
     options.lr = lr;
     options.grad_scale = grad_scale;
-    options.step = step;
-    for (size_t i = 0; i < o->n; i++) {
-        options.weight_decay = o->runs[i].decays ? o->options.weight_decay : 0;
-        update_run(o, m, &o->runs[i], &options);
+    for (size_t next = 0; next < o->n;) {
+        const optim_run run = join_runs(o, m->since, &next);
+        options.step = step - m->since[run.param];
+        options.weight_decay = run.decays ? o->options.weight_decay : 0;
+        update_run(o, m, &run, &options);
     }
 }

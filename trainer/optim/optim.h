@@ -42,6 +42,7 @@ void optim_destroy(optim *o);
 
 /* Where a rank's parameters, their gradients and the slots stand, laid out as fsdp_layout says. */
 typedef struct optim_memory {
+    const uint64_t *since; /* [params of the layout] the step at which its slots were zero */
     float *params;
     const float *grads;
     void *slots[KERNELS_MOST_SLOTS];
@@ -50,6 +51,6 @@ typedef struct optim_memory {
     void *ctx;
 } optim_memory;
 
-/* Update number `step`, from 1. Frozen parameters are left alone. Gradients are read times
- * `grad_scale`. */
+/* The update that makes step `step`, from 1, of a parameter its update number step - since, as
+ * PyTorch counts them. Frozen parameters are left alone. Gradients are read times `grad_scale`. */
 void optim_step(const optim *o, const optim_memory *m, uint64_t step, double lr, double grad_scale);

@@ -83,6 +83,19 @@ static json_t *random_object(const train_state *s) {
     return json_pack("{sssI}", "generator", "philox4x32-10", "seed", (json_int_t)s->seed);
 }
 
+/* The steps at which moments were zero, of the parameters that are not trained since step 0. NULL
+ * where all are, or without memory. */
+static json_t *since_object(const train_state *s) {
+    json_t *since = NULL;
+    for (size_t i = 0; i < s->layout->n_params; i++) {
+        const model_param *param = &s->layout->params[i].info;
+        if (param->frozen || s->since[i] == 0) continue;
+        if (!since) since = json_object();
+        json_object_set_new(since, param->name, json_integer((json_int_t)s->since[i]));
+    }
+    return since;
+}
+
 int state_meta_write(const train_state *s, const config *c, uint64_t epoch_samples,
                      uint64_t sequence, char **text, dcp_error *err) {
     json_t *o = json_pack(
@@ -91,6 +104,9 @@ int state_meta_write(const train_state *s, const config *c, uint64_t epoch_sampl
         "data", data_object(epoch_samples, sequence), "model", state_meta_model(c->model));
     json_t *batch = batch_members(c);
     const int failed = !o || !batch || json_object_update(o, batch) != 0;
+    json_t *since = since_object(s);
+    if (since && !failed) json_object_set(o, STATE_META_SINCE, since);
+    json_decref(since);
     *text = failed ? NULL : json_dumps(o, JSON_COMPACT | JSON_SORT_KEYS);
     json_decref(batch);
     json_decref(o);

@@ -5,6 +5,10 @@
 #include "config/config.h"
 #include "state/train_state.h"
 
+/* The member that tells, of parameters that are not trained since step 0, at which step their
+ * moments were zero: an object with their names. */
+#define STATE_META_SINCE "moments_since"
+
 /* Text for dcp_save, freed with free(). epoch_samples: samples of an epoch. sequence: tokens of a
  * sample, or 0 where the model takes none. */
 int state_meta_write(const train_state *s, const config *c, uint64_t epoch_samples,

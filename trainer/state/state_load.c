@@ -3,6 +3,7 @@
  * them. */
 #include "state/state_load.h"
 
+#include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -12,6 +13,7 @@
 #include "ranks/agree.h"
 #include "ranks/say.h"
 #include "state/match.h"
+#include "state/meta.h"
 #include <dcp/safetensors.h>
 
 static int is_shaped_like(const dcp_tensor *tensor, const model_param *param) {
@@ -166,12 +168,42 @@ static int add_unit(train_state *s, const dcp_checkpoint *ckpt, size_t unit, int
     return status;
 }
 
+/* From which step on a parameter counts its updates: with `slots` where `kept`, the checkpoint's
+ * object of them, says, or from 0; without any from here. */
+static int read_since(const json_t *kept, const char *name, int slots, uint64_t step, uint64_t *out,
+                      dcp_error *err) {
+    const json_t *value = json_object_get(kept, name);
+    *out = slots > 0 ? (uint64_t)json_integer_value(value) : step;
+    if (!value || (json_is_integer(value) && *out <= step)) return DCP_OK;
+    return core_fail(err, DCP_ERR_CORRUPT,
+                     "the checkpoint's \"%s\" of %s is no step before %" PRIu64, STATE_META_SINCE,
+                     name, step);
+}
+
+static int take_since(train_state *s, const dcp_checkpoint *ckpt, unsigned sections,
+                      dcp_error *err) {
+    const size_t n = s->layout->n_params;
+    int status = DCP_OK;
+    memset(s->since, 0, n * sizeof *s->since);
+    if (!(sections & STATE_OPTIMIZER)) return DCP_OK;
+    json_t *meta = json_loads(dcp_checkpoint_json(ckpt), 0, NULL);
+    const json_t *kept = json_object_get(meta, STATE_META_SINCE);
+    for (size_t i = 0; i < n && status == DCP_OK; i++) {
+        const fsdp_param *param = &s->layout->params[i];
+        if (!param->info.frozen)
+            status = read_since(kept, param->info.name, count_slots(ckpt, s->optimizer, param),
+                                dcp_checkpoint_step(ckpt), &s->since[i], err);
+    }
+    json_decref(meta);
+    return status;
+}
+
 static int check_checkpoint(train_state *s, dcp_checkpoint *ckpt, unsigned sections,
                             slots_found *found, dcp_error *err) {
     const optim_type *optimizer = sections & STATE_OPTIMIZER ? s->optimizer : NULL;
     int status = match_tensors(s->layout, optimizer, ckpt, found, err);
     if (status == DCP_OK && sections & STATE_FILES) status = state_take_files(s, ckpt, err);
-    return status;
+    return status == DCP_OK ? take_since(s, ckpt, sections, err) : status;
 }
 
 static void zero_slots(const train_state *s) {

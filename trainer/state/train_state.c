@@ -166,7 +166,7 @@ int state_create(const fsdp_layout *layout, const optim_type *optimizer, kernels
                  const dcp_device *device, float *params, int offloads, const char *offload_path,
                  train_state **out, dcp_error *err) {
     train_state *s = calloc(1, sizeof *s);
-    void *grads;
+    void *grads = NULL;
     if (!s) return core_fail_memory(err, sizeof *s);
     s->layout = layout;
     s->optimizer = optimizer;
@@ -174,7 +174,9 @@ int state_create(const fsdp_layout *layout, const optim_type *optimizer, kernels
     s->device = device;
     s->params = params;
     s->borrows_params = params != NULL;
-    int status = take_zeroed(s, &grads, layout->grad_elems * sizeof *s->grads, err);
+    s->since = calloc(layout->n_params + 1, sizeof *s->since);
+    int status = s->since ? take_zeroed(s, &grads, layout->grad_elems * sizeof *s->grads, err)
+                          : core_fail_memory(err, layout->n_params * sizeof *s->since);
     s->grads = grads;
     if (status == DCP_OK && !offloads)
         status = take_shards(s, err);
@@ -205,7 +207,8 @@ static void release_memory(void *offloaded, const void *from, uint64_t bytes) {
 }
 
 void state_update(const train_state *s, const optim *o, double lr, double grad_scale) {
-    optim_memory m = {.params = s->params,
+    optim_memory m = {.since = s->since,
+                      .params = s->params,
                       .grads = s->grads,
                       .release = s->offloaded ? release_memory : NULL,
                       .ctx = s->offloaded};
@@ -243,6 +246,7 @@ void state_destroy(train_state *s) {
     }
     s->k->free_host(s->k, s->host_memory);
     s->k->free(s->k, s->grads);
+    free(s->since);
     offload_destroy(s->offloaded);
     free(s);
 }

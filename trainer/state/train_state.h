@@ -35,6 +35,7 @@ typedef struct train_state {
     void *host_memory;
     kept_file *files;
     size_t n_files;
+    uint64_t *since;          /* [layout->n_params] the step at which its slots were zero */
     uint64_t step;            /* updates made */
     uint64_t samples, tokens; /* consumed */
     uint64_t seed;

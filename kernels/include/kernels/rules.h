@@ -14,9 +14,9 @@ typedef enum kernels_rule {
      * bias correction. Slots: exp_avg, exp_avg_sq, both fp32. */
     KERNELS_ADAMW,
     /* Gradient descent with momentum as torch.optim.SGD computes it in fp32. With g = grad +
-     * weight_decay * param: buffer = momentum * buffer + (1 - dampening) * g, in step 1 and without
-     * momentum buffer = g; param -= lr * buffer, or with nesterov lr * (g + momentum * buffer).
-     * Slot: momentum_buffer, fp32. */
+     * weight_decay * param: buffer = momentum * buffer + (1 - dampening) * g, in update 1 and
+     * without momentum buffer = g; param -= lr * buffer, or with nesterov lr * (g + momentum *
+     * buffer). Slot: momentum_buffer, fp32. */
     KERNELS_SGD,
 } kernels_rule;
 
@@ -28,7 +28,7 @@ typedef struct kernels_update {
     double lr;
     double weight_decay;
     double grad_scale;          /* gradients are multiplied by it as they are read (clipping) */
-    uint64_t step;              /* of this update, from 1 */
+    uint64_t step;              /* how many updates of these parameters this makes, from 1 */
     double beta1, beta2, eps;   /* of KERNELS_ADAMW */
     double momentum, dampening; /* of KERNELS_SGD */
     int nesterov;
