@@ -8,6 +8,7 @@
 
 #include <cmocka.h>
 
+#include "models/flops.h"
 #include "models/model.h"
 
 #define SIZES                                                                                      \
@@ -259,12 +260,69 @@ static void wrong(void **state) {
     assert_refused("{\"model_type\":\"llama\"}", DCP_ERR_ARG, "vocab_size");
 }
 
+/* Operations of a sample, where the parameters for which trains[unit][i] holds are trained; NULL:
+ * all are. */
+static double flops(const char *text, uint64_t sequence, int (*trains)(const char *name)) {
+    unsigned char trained[64];
+    model *m = NULL;
+    size_t n = 0;
+    assert_int_equal(create(text, &m, NULL), DCP_OK);
+    for (size_t unit = 0; unit < model_units(m); unit++)
+        for (size_t i = 0; i < model_unit_params(m, unit); i++)
+            trained[n++] = (unsigned char)(trains && trains(model_unit_param(m, unit, i)->name));
+    const double found = model_flops_per_sample(m, sequence, trains ? trained : NULL);
+    model_destroy(m);
+    return found;
+}
+
+static int only_head(const char *name) { return strcmp(name, "lm_head.weight") == 0; }
+static int only_norm(const char *name) { return strcmp(name, "model.norm.weight") == 0; }
+static int only_down_1(const char *name) {
+    return strcmp(name, "model.layers.1.mlp.down_proj.weight") == 0;
+}
+static int only_value_0(const char *name) {
+    return strcmp(name, "model.layers.0.self_attn.v_proj.weight") == 0;
+}
+static int not_embedding(const char *name) { return !strstr(name, "embed"); }
+
+/* By hand: of 10 tokens, elements of the products times 2 for the output, 2 for the weight's and 2
+ * for the input's gradient. */
+static void counts_operations(void **state) {
+    (void)state;
+    static const char untied[] = "{\"model_type\":\"llama\"," SIZES "}";
+    static const char tied[] = "{\"model_type\":\"llama\"," SIZES ",\"tie_word_embeddings\":true}";
+    const double n = 10, attention = 4 * n * n * 64; /* forwards, of a block */
+    const double q = 64 * 64, up = 112 * 64, block = 4 * q + 3 * up, head = 300 * 64;
+    const double forward = 2 * n * (2 * block + head) + 2 * attention;
+    assert_true(flops(untied, 10, NULL) == 3 * forward);
+    assert_true(flops(tied, 10, NULL) == 3 * forward);
+    assert_true(flops(untied, 10, only_head) == forward + 2 * n * head);
+    assert_true(flops(untied, 10, only_norm) == forward + 2 * n * head);
+    assert_true(flops(untied, 10, only_down_1) == forward + 2 * n * (up + head));
+    /* the head's input's gradient, all of the second block's, and of the first what follows */
+    assert_true(flops(untied, 10, only_value_0) ==
+                forward + 2 * n * (head + block + q + 3 * up + q) + 2 * 2 * attention);
+    /* nothing before the first block's norm is trained, which needs its input's gradient */
+    assert_true(flops(untied, 10, not_embedding) == 3 * forward);
+    /* 16 patches of 48 numbers, whose gradient nobody needs; one class token is judged */
+    static const char vit[] = "{" VIT ",\"image_size\":16,\"patch_size\":4,\"num_labels\":7}";
+    const double blocks = 2 * (17 * (4 * 48 * 48 + 2 * 80 * 48.0) * 2 + 4 * 17 * 17 * 48.0);
+    assert_true(flops(vit, 0, NULL) == 3 * blocks + 2 * 16 * 2 * 48 * 48 + 3 * 2 * 48 * 7);
+    static const char mlp[] = "{\"model_type\":\"mlp\",\"sizes\":[16,8,3]}";
+    assert_true(flops(mlp, 0, NULL) == 2 * 2 * 16 * 8 + 3 * 2 * 8 * 3);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(older_llama),  cmocka_unit_test(newer_qwen3),
-        cmocka_unit_test(unsupported),  cmocka_unit_test(wrong),
-        cmocka_unit_test(biased_llama), cmocka_unit_test(spellings_of_gpt2),
-        cmocka_unit_test(images),       cmocka_unit_test(other_families_refuse),
+        cmocka_unit_test(older_llama),
+        cmocka_unit_test(newer_qwen3),
+        cmocka_unit_test(unsupported),
+        cmocka_unit_test(wrong),
+        cmocka_unit_test(biased_llama),
+        cmocka_unit_test(spellings_of_gpt2),
+        cmocka_unit_test(images),
+        cmocka_unit_test(other_families_refuse),
+        cmocka_unit_test(counts_operations),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

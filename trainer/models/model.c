@@ -1,10 +1,8 @@
-/* A model that computes: its stages, which of them use a parameter, and what a sample costs. */
+/* A model that computes: its stages, and which of them use a parameter. */
 #include "models/model.h"
 
 #include "models/parts.h"
 #include "programs/fail.h"
-
-enum { ROOT = 0 };
 
 static void choose_stages(model *m) {
     static const stage_kind *const inputs[] = {[INPUT_TOKENS] = &stage_tokens,
@@ -73,22 +71,4 @@ sample_shape model_sample(const model *m, uint64_t sequence) {
     default:
         return (sample_shape){.tokens = sequence, .targets = sequence, .classes = c->classes};
     }
-}
-
-static double unit_elems(const model *m, size_t unit) {
-    double elems = 0.0;
-    for (size_t i = 0; i < m->units[unit].n; i++)
-        elems += (double)model_param_elems(&m->units[unit].params[i]);
-    return elems;
-}
-
-double model_flops_per_sample(const model *m, uint64_t sequence) {
-    const double length = (double)model_length(m, sequence);
-    const double attention = (double)m->c.layers * (double)model_q_dim(m) * length * length;
-    double products = unit_elems(m, ROOT) * length;
-    if (m->c.input == INPUT_IMAGE) /* each patch is projected, the class token alone judged */
-        products = (double)m->c.hidden *
-                   ((length - 1.0) * (double)model_patch_dim(m) + (double)m->c.classes);
-    for (size_t unit = 1; unit <= m->c.layers; unit++) products += unit_elems(m, unit) * length;
-    return 6.0 * products + 12.0 * attention;
 }

@@ -41,6 +41,3 @@ int model_stage_uses(const model *m, size_t stage, size_t i);
 uint64_t model_max_sequence(const model *m); /* max_position_embeddings; 0: no tokens */
 /* What a sample of this model is; `sequence`: tokens of a sample. */
 sample_shape model_sample(const model *m, uint64_t sequence);
-/* Floating-point operations of forward and backward for one sample: for each token 6 per parameter
- * plus 12 * layers * heads * head_dim * sequence (attention). */
-double model_flops_per_sample(const model *m, uint64_t sequence);

@@ -171,8 +171,7 @@ void report_step(run_report *r, const step_result *result, const step_evaluation
                        .eval_s = spent[TIMELINE_EVALUATE]};
     const double training_s = v.step_s - v.eval_s;
     v.tokens_per_s = samples * (double)t->shape.targets / training_s;
-    if (t->matmul_peak > 0)
-        v.mfu = model_flops_per_sample(t->m, t->sequence) * samples / training_s / t->matmul_peak;
+    if (t->matmul_peak > 0) v.mfu = t->sample_flops * samples / training_s / t->matmul_peak;
     gather_usage(r, v.forward_s + v.backward_s, &v);
     if (t->rank == 0) write_line(r, &v);
     memcpy(r->spent, now, sizeof now);

@@ -15,6 +15,7 @@
 #include "fsdp/fsdp.h"
 #include "fsdp/gather_shared.h"
 #include "fsdp/transports.h"
+#include "models/flops.h"
 #include "models/model_run.h"
 #include "optim/grad_norm.h"
 #include "optim/optim.h"
@@ -125,6 +126,20 @@ static int open_all_data(trainer *t, dcp_error *err) {
     return status;
 }
 
+/* What a sample costs, by which of its parameters the layout trains. */
+static int count_flops(trainer *t, dcp_error *err) {
+    unsigned char *trained = malloc(t->layout->n_params), *next = trained;
+    if (!trained) return core_fail_memory(err, t->layout->n_params);
+    for (size_t u = 0; u < model_units(t->m); u++)
+        for (size_t i = 0; i < model_unit_params(t->m, u); i++) {
+            const fsdp_unit *unit = &t->layout->units[t->layout->unit_of[u]];
+            *next++ = !unit->params[t->layout->first_of[u] + i].info.frozen;
+        }
+    t->sample_flops = model_flops_per_sample(t->m, t->sequence, trained);
+    free(trained);
+    return DCP_OK;
+}
+
 /* number: of this rank on its host. */
 static int make_state(trainer *t, unsigned number, dcp_error *err) {
     int status = setup_device_open(t->c, number, &t->k, err);
@@ -138,6 +153,7 @@ static int make_state(trainer *t, unsigned number, dcp_error *err) {
     t->plan.offloads = t->c->offloads;
     t->plan.is_on_host = t->c->offloads && !t->c->offload_path;
     if (status == DCP_OK) status = optim_create(t->c, t->layout, t->k, &t->optimizer, err);
+    if (status == DCP_OK) status = count_flops(t, err);
     return status;
 }
 

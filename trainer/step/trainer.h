@@ -37,6 +37,7 @@ typedef struct trainer {
     double *losses;                       /* [micro-batches of the step] */
     void *norm_scratch;                   /* in the memory of k */
     float *logits;                        /* of a micro-batch, where an evaluation judges classes */
+    double sample_flops;                  /* of a sample's forward and backward */
     double matmul_peak;                   /* of all ranks, operations a second; 0: unknown */
     uint64_t memory_bytes, staging_bytes; /* predicted of a rank; what fences may add */
     timeline tl;                          /* of this rank since the start of its loop */

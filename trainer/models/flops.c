@@ -1,0 +1,104 @@
+/* The stages in the order in which a sample goes through them: a gradient goes back as far as
+ * something is trained. */
+#include "models/flops.h"
+
+#include "models/parts.h"
+
+typedef struct flops_walk {
+    const unsigned char *trained; /* [parameters of the unit at hand]; NULL: all are */
+    int reached;                  /* what has been passed depends on something trained */
+    double rows;                  /* of the stream, that a sample has */
+    double sum;
+} flops_walk;
+
+static int place_is_trained(const flops_walk *w, size_t place) {
+    return place != NO_PLACE && (!w->trained || w->trained[place]);
+}
+
+/* A layer, beside those that read the same input. */
+static void count_linear(flops_walk *w, const linear *l) {
+    const double product = 2.0 * w->rows * (double)l->in * (double)l->out;
+    if (l->out) w->sum += product * (1 + place_is_trained(w, l->weight) + w->reached);
+}
+
+static void pass_place(flops_walk *w, size_t place) { w->reached |= place_is_trained(w, place); }
+
+static void pass_linear(flops_walk *w, const linear *l) {
+    if (!l->out) return;
+    pass_place(w, l->weight);
+    pass_place(w, l->bias);
+}
+
+static void pass_norm(flops_walk *w, const norm *n) {
+    if (!n->dim) return;
+    pass_place(w, n->weight);
+    pass_place(w, n->bias);
+}
+
+static void count_attention(flops_walk *w, const model *m) {
+    w->sum += 4.0 * w->rows * w->rows * (double)model_q_dim(m) * (1 + 2 * w->reached);
+}
+
+static void count_transformer(flops_walk *w, const model *m) {
+    const block_parts *b = &m->block;
+    const linear *const projections[] = {&b->q, &b->k, &b->v, &b->qkv};
+    pass_norm(w, &b->attention_norm);
+    for (int i = 0; i < 4; i++) count_linear(w, projections[i]);
+    for (int i = 0; i < 4; i++) pass_linear(w, projections[i]);
+    pass_norm(w, &b->q_norm);
+    pass_norm(w, &b->k_norm);
+    count_attention(w, m);
+    count_linear(w, &b->o);
+    pass_linear(w, &b->o);
+    pass_norm(w, &b->mlp_norm);
+    count_linear(w, &b->gate);
+    count_linear(w, &b->up);
+    pass_linear(w, &b->gate);
+    pass_linear(w, &b->up);
+    count_linear(w, &b->down);
+    pass_linear(w, &b->down);
+}
+
+/* A hidden layer of an MLP, whose unit is a weight and a bias. */
+static void count_dense(flops_walk *w, const model *m, size_t layer) {
+    const linear l = {
+        .weight = 0, .bias = 1, .in = model_width(m, layer), .out = model_width(m, layer + 1)};
+    count_linear(w, &l);
+    pass_linear(w, &l);
+}
+
+static void count_input(flops_walk *w, const model *m) {
+    const root_parts *r = &m->root;
+    if (m->c.input == INPUT_IMAGE) {
+        w->rows = (double)model_patches(m);
+        count_linear(w, &r->patches);
+        pass_linear(w, &r->patches);
+        pass_place(w, r->class_token);
+    }
+    pass_place(w, r->embed);
+    pass_place(w, r->positions);
+}
+
+static void count_head(flops_walk *w, const model *m) {
+    if (m->c.input == INPUT_IMAGE) w->rows = 1; /* the class token alone is judged */
+    pass_norm(w, &m->root.final);
+    count_linear(w, &m->root.head);
+}
+
+double model_flops_per_sample(const model *m, uint64_t sequence, const unsigned char *trained) {
+    const unsigned char *next = trained ? trained + m->units[0].n : NULL;
+    flops_walk w = {.trained = trained};
+    count_input(&w, m);
+    w.rows = (double)model_length(m, sequence);
+    for (size_t layer = 0; layer < m->c.layers; layer++) {
+        w.trained = next;
+        if (m->c.sizes)
+            count_dense(&w, m, layer);
+        else
+            count_transformer(&w, m);
+        if (next) next += m->units[layer + 1].n;
+    }
+    w.trained = trained;
+    count_head(&w, m);
+    return w.sum;
+}
