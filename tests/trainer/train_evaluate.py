@@ -41,3 +41,16 @@ same = {**over, "data": {"path": "batch", "eval_path": "batch"}, "eval_every": 1
 train(2, config(**same, checkpoint={"dir": "same/steps"}, metrics="same/lines.jsonl"))
 for line in metrics("same/lines.jsonl"):
     check(abs(line["loss"] - line["eval_loss"]) < 1e-7 * line["loss"], f"{line}")
+
+# What is not finite is told as it is: nan to people, null in JSON, which a resume and --plot read.
+lost = {**over, "data": {"eval_path": "other"}, "optimizer": {"params": {"lr": 1e30, "weight_decay": 1e30}}, "eval_every": 1, "max_steps": 2}
+lost["scheduler"] = {"type": "constant", "params": {"warmup_steps": 0}}
+for ranks in (1, 3):
+    name = f"lost{ranks}"
+    out, err = train(ranks, config(**lost, checkpoint={"dir": name}, metrics=f"{name}.jsonl"), expect=3)
+    check("evaluation after step 1  loss nan" in out and "the run has diverged" in err, f"{out}\n{err}")
+    for again in range(2):
+        lines = metrics(f"{name}.jsonl")
+        check([line["step"] for line in lines] == [1] and lines[0]["eval_loss"] is None, f"{lines}")
+        train(ranks, config(**lost, checkpoint={"dir": name}, metrics=f"{name}.jsonl"), expect=3)
+    tool("dcp-train", "--plot", f"{name}.svg", f"{name}.jsonl")

@@ -60,6 +60,14 @@ write("one.jsonl", [line(7)])
 curves, texts, dots = draw("one.jsonl")
 check(not curves and len(dots) == 3 and texts.count("7") == 3, "one step is three dots")
 
+# what is not finite is null, and left out
+write("null.jsonl", [line(1, eval_loss=None), line(2, loss=None, tokens_per_s=None), line(3)])
+curves, texts, dots = draw("null.jsonl")
+check([len(c) for c in curves] == [2, 2, 3] and len(dots) == 7, f"{curves}")
+write("nulls.jsonl", [line(s, loss=None) for s in (1, 2)])
+curves, texts, dots = draw("nulls.jsonl")
+check([len(c) for c in curves] == [2, 2], f"{curves}")
+
 
 def refused(status, *args, **options):
     done = subprocess.run([f"{BIN}/dcp-train", *args], capture_output=True, text=True, **options)

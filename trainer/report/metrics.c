@@ -6,6 +6,8 @@
 #include <fcntl.h>
 #include <inttypes.h>
 #include <jansson.h>
+#include <math.h>
+#include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -108,33 +110,66 @@ void report_metrics_close(report_metrics *m) {
 /* Above 1 the fastest products were measured too slow. */
 static double utilization(const report_values *v) { return v->mfu < 1 ? v->mfu : 1; }
 
-static void evaluation_members(const report_values *v, char *out, size_t size) {
-    *out = '\0';
-    if (!v->evaluated) return;
-    const int n =
-        snprintf(out, size, ", \"eval_loss\": %.9g, \"eval_s\": %.6g", v->eval_loss, v->eval_s);
-    if (v->eval_accuracy >= 0)
-        snprintf(out + n, size - (size_t)n, ", \"eval_accuracy\": %.6g", v->eval_accuracy);
+/* A line of the file while it is made. */
+typedef struct metrics_line {
+    char text[2048];
+    size_t n;
+} metrics_line;
+
+static void append_member(metrics_line *line, const char *fmt, ...) DCP_PRINTF(2, 3);
+static void append_member(metrics_line *line, const char *fmt, ...) {
+    va_list args;
+    va_start(args, fmt);
+    line->n += (size_t)vsnprintf(line->text + line->n, sizeof line->text - line->n, fmt, args);
+    va_end(args);
+}
+
+/* JSON has no word for what is not finite but null. */
+static void append_number(metrics_line *line, const char *key, int digits, double value) {
+    if (isfinite(value))
+        append_member(line, ", \"%s\": %.*g", key, digits, value);
+    else
+        append_member(line, ", \"%s\": null", key);
+}
+
+static void append_count(metrics_line *line, const char *key, uint64_t value) {
+    append_member(line, ", \"%s\": %" PRIu64, key, value);
+}
+
+static void make_line(metrics_line *line, const report_values *v) {
+    append_member(line, "{\"step\": %" PRIu64, v->step);
+    append_number(line, "loss", 9, v->loss);
+    append_number(line, "grad_norm", 9, v->grad_norm);
+    append_number(line, "lr", 9, v->lr);
+    append_count(line, "tokens", v->tokens);
+    append_number(line, "tokens_per_s", 6, v->tokens_per_s);
+    append_number(line, "mfu", 4, utilization(v));
+    append_number(line, "step_s", 6, v->step_s);
+    append_number(line, "forward_s", 6, v->forward_s);
+    append_number(line, "backward_s", 6, v->backward_s);
+    append_number(line, "comm_s", 6, v->comm_s);
+    append_number(line, "gather_wait_s", 6, v->gather_wait_s);
+    append_number(line, "optimizer_s", 6, v->optimizer_s);
+    append_number(line, "data_s", 6, v->data_s);
+    append_number(line, "save_stall_s", 6, v->save_stall_s);
+    append_count(line, "mem_peak_bytes", v->mem_peak_bytes);
+    append_count(line, "partial_sums_bytes", v->partial_sums_bytes);
+    append_count(line, "state_bytes", v->state_bytes);
+    append_count(line, "sent_bytes", v->sent_bytes);
+    append_number(line, "imbalance", 4, v->imbalance);
+    append_count(line, "ranks", (uint64_t)v->ranks);
+    if (v->evaluated) append_number(line, "eval_loss", 9, v->eval_loss);
+    if (v->evaluated) append_number(line, "eval_s", 6, v->eval_s);
+    if (v->evaluated && v->eval_accuracy >= 0)
+        append_number(line, "eval_accuracy", 6, v->eval_accuracy);
+    append_member(line, "}\n");
 }
 
 int report_metrics_write(report_metrics *m, const report_values *v, dcp_error *err) {
-    char line[1024], eval[128];
-    evaluation_members(v, eval, sizeof eval);
-    const int n = snprintf(
-        line, sizeof line,
-        "{\"step\": %" PRIu64 ", \"loss\": %.9g, \"grad_norm\": %.9g, \"lr\": %.9g, "
-        "\"tokens\": %" PRIu64 ", \"tokens_per_s\": %.6g, \"mfu\": %.4g, \"step_s\": %.6g, "
-        "\"forward_s\": %.6g, \"backward_s\": %.6g, \"comm_s\": %.6g, \"gather_wait_s\": %.6g, "
-        "\"optimizer_s\": %.6g, "
-        "\"data_s\": %.6g, \"save_stall_s\": %.6g, \"mem_peak_bytes\": %" PRIu64
-        ", \"partial_sums_bytes\": %" PRIu64 ", \"state_bytes\": %" PRIu64
-        ", \"sent_bytes\": %" PRIu64 ", \"imbalance\": %.4g, \"ranks\": %d%s}\n",
-        v->step, v->loss, v->grad_norm, v->lr, v->tokens, v->tokens_per_s, utilization(v),
-        v->step_s, v->forward_s, v->backward_s, v->comm_s, v->gather_wait_s, v->optimizer_s,
-        v->data_s, v->save_stall_s, v->mem_peak_bytes, v->partial_sums_bytes, v->state_bytes,
-        v->sent_bytes, v->imbalance, v->ranks, eval);
-    const ssize_t written = write(m->fd, line, (size_t)n);
-    if (written == n) return DCP_OK;
+    metrics_line line = {.n = 0};
+    make_line(&line, v);
+    const ssize_t written = write(m->fd, line.text, line.n);
+    if (written == (ssize_t)line.n) return DCP_OK;
     if (written >= 0) errno = ENOSPC; /* a short write to a file: the rest had no room */
     return fail_errno(m->path, "cannot write", err);
 }

@@ -91,7 +91,7 @@ typedef enum series_column {
     SERIES_LOSS,
     SERIES_TOKENS_PER_S,
     SERIES_STALL,
-    SERIES_EVAL_LOSS, /* NAN where the step ended without an evaluation */
+    SERIES_EVAL_LOSS, /* NAN where the step ended without an evaluation, as for what is null */
     SERIES_RANKS,
     SERIES_COLUMNS,
 } series_column;
@@ -130,8 +130,9 @@ static int series_add_line(plot_series *s, const json_t *line) {
     double values[SERIES_COLUMNS];
     for (int c = 0; c < SERIES_COLUMNS; c++) {
         const json_t *value = json_object_get(line, series_keys[c].key);
-        if (value ? !json_is_number(value) : !series_keys[c].may_lack) return 0;
-        values[c] = value ? json_number_value(value) : NAN;
+        const int is_nan = json_is_null(value) && c != SERIES_STEP;
+        if (value ? !is_nan && !json_is_number(value) : !series_keys[c].may_lack) return 0;
+        values[c] = value && !is_nan ? json_number_value(value) : NAN;
     }
     while (s->n && s->columns[SERIES_STEP][s->n - 1] >= values[SERIES_STEP]) s->n--;
     for (int c = 0; c < SERIES_COLUMNS; c++) s->columns[c][s->n] = values[c];
@@ -226,6 +227,7 @@ static plot_axis axis_of(plot *p, const plot_panel *what, double top) {
     double low = INFINITY, high = -INFINITY;
     extend(p, what->column, &low, &high);
     if (what->also != SERIES_STEP) extend(p, what->also, &low, &high);
+    if (low > high) low = high = 0; /* no number in it */
     if (what->from_zero) low = 0;
     if (what->from_zero && high <= 0) high = 1;
     plot_axis a = axis_over(low, high, 5, 0);

@@ -76,10 +76,13 @@ static int read_micro_batch(trainer *t, uint64_t number, sample_batch *out, dcp_
     return DCP_OK;
 }
 
+/* `classes`, which is none, where a logit is no number. */
 static size_t likeliest(const float *logits, size_t classes) {
     size_t best = 0;
-    for (size_t i = 1; i < classes; i++)
+    for (size_t i = 0; i < classes; i++) {
+        if (isnan(logits[i])) return classes;
         if (logits[i] > logits[best]) best = i;
+    }
     return best;
 }
 
@@ -90,7 +93,8 @@ static void add_micro_batch(const trainer *t, const sample_batch *batch, evaluat
     const void *from = logits ? model_run_logits(t->run, &type) : NULL;
     assert(type == KERNELS_F32); /* a classifier's */
     if (logits) t->k->download(t->k, t->logits, from, t->c->micro * classes * sizeof *logits);
-    optim_exact_add(&s->loss, fmax(model_run_loss(t->run), 0.0)); /* below 0 only by rounding */
+    const double loss = model_run_loss(t->run);
+    optim_exact_add(&s->loss, isfinite(loss) && loss < 0 ? 0 : loss); /* by rounding */
     for (uint64_t i = 0; i < t->c->micro * t->shape.targets; i++) {
         if (batch->targets[i] == SAMPLE_IGNORE) continue;
         s->counted++;

@@ -8,7 +8,7 @@
 typedef struct trainer trainer;
 
 typedef struct step_evaluation {
-    double loss;     /* mean over all counted targets */
+    double loss;     /* mean over all counted targets; NaN where one of them is not finite */
     double accuracy; /* of a classifier: the share of samples whose class was thought likeliest */
     int done;        /* 0: SIGTERM came before its end */
 } step_evaluation;
