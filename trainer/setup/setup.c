@@ -214,6 +214,11 @@ static void tell_plan(const trainer *t) {
                   t->c->eval_every ? ", and every eval_every steps" : "");
 }
 
+/* Collective: what computes. */
+static int begin_about(trainer *t, dcp_error *err) {
+    return state_provenance_gather(t->comm, t->k->describe(t->k), &t->about, err);
+}
+
 int setup_plan(trainer *t, const config *c, MPI_Comm comm, dcp_error *err) {
     *t = (trainer){.c = c, .comm = comm};
     MPI_Comm_rank(comm, &t->rank);
@@ -228,6 +233,7 @@ int setup_plan(trainer *t, const config *c, MPI_Comm comm, dcp_error *err) {
     status = ranks_agree(comm, make_state(t, rank_on_machine(comm), err), err);
     if (status == DCP_OK) status = make_transport(t, err);
     if (status == DCP_OK) status = ranks_agree(comm, dcp_comm_from_mpi(comm, &t->dcp, err), err);
+    if (status == DCP_OK) status = begin_about(t, err);
     if (status != DCP_OK) return exit_status_of(status);
     status = ranks_agree(comm, check_start(t, err), err);
     if (status == DCP_OK) tell_plan(t);
@@ -256,6 +262,7 @@ void setup_end(trainer *t) {
     fsdp_mesh_free(&t->mesh);
     if (t->eval_samples) data_close(t->eval_samples);
     data_close(t->samples);
+    json_decref(t->about);
     model_destroy(t->m);
     kernels_close(t->k);
 }
@@ -267,7 +274,7 @@ static resume_from beginning(const trainer *t) {
                          .optimizer = optim_type_find(t->c->optimizer),
                          .epoch_samples = data_samples(t->samples),
                          .sequence = t->sequence,
-                         .kernels = t->k->describe(t->k),
+                         .provenance = t->about,
                          .comm = t->comm,
                          .dcp = t->dcp,
                          .stores = t->stores};

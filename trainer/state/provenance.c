@@ -1,13 +1,18 @@
-/* Naming the processor and the kernels, and noticing a change of either. */
+/* Naming processors and kernels, and noticing a change of either. */
 #include "state/provenance.h"
 
-#include <jansson.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
+#include "programs/fail.h"
+#include "ranks/agree.h"
 #include "ranks/say.h"
 #include <dcp/checkpoint.h>
+
+enum { NAME_BYTES = 256, KINDS = 2 };
+
+static const char *const kinds[KINDS] = {"kernels", "processor"};
 
 /* "model name" of /proc/cpuinfo, where there is one. */
 static void processor_name(char *out, size_t size) {
@@ -25,31 +30,113 @@ static void processor_name(char *out, size_t size) {
     fclose(file);
 }
 
-char *state_provenance_members(const char *kernels) {
-    char processor[256];
-    processor_name(processor, sizeof processor);
-    json_t *o = json_pack("{ssss}", "kernels", kernels, "processor", processor);
-    char *text = o ? json_dumps(o, JSON_COMPACT) : NULL;
-    json_decref(o);
-    return text;
+static int compare_names(const void *a, const void *b) { return strcmp(a, b); }
+
+/* The distinct ones of the ranks' names; sorts them. */
+static json_t *distinct_names(char (*names)[NAME_BYTES], size_t n) {
+    json_t *list = json_array();
+    qsort(names, n, sizeof *names, compare_names);
+    for (size_t i = 0; i < n; i++)
+        if (i == 0 || strcmp(names[i], names[i - 1]) != 0)
+            json_array_append_new(list, json_string(names[i]));
+    if (json_array_size(list) != 1) return list;
+    json_t *only = json_incref(json_array_get(list, 0));
+    json_decref(list);
+    return only;
 }
 
-static void compare_member(const json_t *about, const char *key, const char *here) {
-    const char *there = json_string_value(json_object_get(about, key));
-    if (!there)
+/* Before they are sorted. */
+static void tell_unlike(const char *kind, char (*names)[NAME_BYTES], int world) {
+    for (int r = 1; r < world; r++) {
+        if (strcmp(names[r], names[0]) == 0) continue;
+        ranks_warn(0,
+                   "ranks are unlike: the %s of rank 0 is \"%s\", of rank %d \"%s\": the results "
+                   "depend in their last digits on which rank computes what",
+                   kind, names[0], r, names[r]);
+        return;
+    }
+}
+
+/* Rank 0's, of the names of all ranks. */
+static int add_kind(json_t *members, const char *kind, char (*names)[NAME_BYTES], int world) {
+    tell_unlike(kind, names, world);
+    return json_object_set_new(members, kind, distinct_names(names, (size_t)world));
+}
+
+static int make_members(MPI_Comm comm, const char *kernels, char (*names)[NAME_BYTES],
+                        json_t *members) {
+    char own[KINDS][NAME_BYTES] = {{0}};
+    int rank, world, failed = 0;
+    MPI_Comm_rank(comm, &rank);
+    MPI_Comm_size(comm, &world);
+    snprintf(own[0], NAME_BYTES, "%s", kernels);
+    processor_name(own[1], NAME_BYTES);
+    for (int i = 0; i < KINDS; i++) {
+        MPI_Gather(own[i], NAME_BYTES, MPI_CHAR, names, NAME_BYTES, MPI_CHAR, 0, comm);
+        if (rank == 0) failed |= add_kind(members, kinds[i], names, world);
+    }
+    return failed;
+}
+
+/* Rank 0's object for all ranks. */
+static int share_members(MPI_Comm comm, int rank, json_t **members, dcp_error *err) {
+    char *text = rank == 0 ? json_dumps(*members, JSON_COMPACT) : NULL;
+    uint64_t bytes = text ? strlen(text) + 1 : 0;
+    MPI_Bcast(&bytes, 1, MPI_UINT64_T, 0, comm);
+    if (rank != 0) text = malloc(bytes + 1);
+    int status = ranks_agree(comm, text && bytes ? DCP_OK : core_fail_memory(err, bytes), err);
+    if (status == DCP_OK) {
+        MPI_Bcast(text, (int)bytes, MPI_CHAR, 0, comm);
+        json_decref(*members);
+        *members = json_loads(text, 0, NULL);
+        status = ranks_agree(comm, *members ? DCP_OK : core_fail_memory(err, bytes), err);
+    }
+    free(text);
+    return status;
+}
+
+int state_provenance_gather(MPI_Comm comm, const char *kernels, json_t **out, dcp_error *err) {
+    int rank, world;
+    MPI_Comm_rank(comm, &rank);
+    MPI_Comm_size(comm, &world);
+    char(*names)[NAME_BYTES] = rank == 0 ? calloc((size_t)world, sizeof *names) : NULL;
+    json_t *members = json_object();
+    int failed = !members || (rank == 0 && !names);
+    int status = ranks_agree(comm, failed ? core_fail_memory(err, 0) : DCP_OK, err);
+    if (status == DCP_OK) {
+        failed = make_members(comm, kernels, names, members);
+        status = ranks_agree(comm, failed ? core_fail_memory(err, 0) : DCP_OK, err);
+    }
+    if (status == DCP_OK) status = share_members(comm, rank, &members, err);
+    free(names);
+    if (status == DCP_OK)
+        *out = members;
+    else
+        json_decref(members);
+    return status;
+}
+
+static void compare_kind(const json_t *about, const char *kind, const json_t *here) {
+    const json_t *there = json_object_get(about, kind), *now = json_object_get(here, kind);
+    if (!json_is_string(there) && !json_is_array(there)) {
         ranks_warn(0,
                    "about.json does not name its %s: cannot tell whether it computes the same "
                    "bits here",
-                   key);
-    else if (strcmp(there, here) != 0)
-        ranks_warn(0,
-                   "the checkpoint was computed with %s \"%s\", here it is \"%s\": results may "
-                   "differ in their last digits",
-                   key, there, here);
+                   kind);
+        return;
+    }
+    if (json_equal(there, now)) return;
+    char *was = json_dumps(there, JSON_ENCODE_ANY), *is = json_dumps(now, JSON_ENCODE_ANY);
+    ranks_warn(0,
+               "the checkpoint was computed with %s %s, here it is %s: results may differ in their "
+               "last digits",
+               kind, was ? was : "", is ? is : "");
+    free(was);
+    free(is);
 }
 
-void state_provenance_compare_kernels(const char *step_path, const char *kernels) {
-    char processor[256], *text;
+void state_provenance_compare(const char *step_path, const json_t *here) {
+    char *text;
     const int status = dcp_about_read(step_path, &text, NULL);
     if (status != DCP_OK) {
         ranks_warn(0,
@@ -58,9 +145,7 @@ void state_provenance_compare_kernels(const char *step_path, const char *kernels
         return;
     }
     json_t *about = json_loads(text, 0, NULL);
-    processor_name(processor, sizeof processor);
-    compare_member(about, "kernels", kernels);
-    compare_member(about, "processor", processor);
+    for (int i = 0; i < KINDS; i++) compare_kind(about, kinds[i], here);
     json_decref(about);
     free(text);
 }

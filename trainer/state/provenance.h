@@ -1,13 +1,20 @@
-/* What about.json says of a run's arithmetic: equal bits are promised only by equal kernels on the
- * same kind of processor. */
+/* What about.json says of a run beside its state: what computed it, since equal bits are promised
+ * only by equal kernels on the same kind of processor; what it was evaluated on; and which run it
+ * is, by which it knows its metrics. */
 #pragma once
+
+#include <jansson.h>
+#include <mpi.h>
 
 #include <dcp/error.h>
 
-/* Members for dcp_save_options.about_json; freed with free(). NULL: out of memory. kernels: what
- * kernels.describe says. */
-char *state_provenance_members(const char *kernels);
 
-/* Warns where the step's about.json names other kernels or another processor, or is missing or
- * damaged. */
-void state_provenance_compare_kernels(const char *step_path, const char *kernels);
+/* Collective: the members `kernels` and `processor` for all ranks, a string each, or where ranks
+ * differ the list of what they have, sorted. Differences are told in a warning on rank 0. The same
+ * object on all ranks, the caller's. kernels: what this rank's kernels.describe says. */
+int state_provenance_gather(MPI_Comm comm, const char *kernels, json_t **out, dcp_error *err);
+
+/* Warns, of rank 0, where the step's about.json names other kernels, another processor or other
+ * evaluation data than `here`, or is missing or damaged. */
+void state_provenance_compare(const char *step_path, const json_t *here);
+

@@ -82,7 +82,7 @@ static int take_place(const resume_from *from, train_state *s, const dcp_checkpo
                    s->optimizer->name);
     else if (!with_slots)
         ranks_say(rank, "%s has no optimizer state: the moments start at zero", path);
-    if (rank == 0 && with_slots) state_provenance_compare_kernels(path, from->kernels);
+    if (rank == 0 && with_slots) state_provenance_compare(path, from->provenance);
     return DCP_OK;
 }
 
@@ -112,7 +112,7 @@ static int preview(const visit *v, dcp_checkpoint *ckpt, dcp_error *err) {
     if (status == DCP_OK) status = read_place(v->from, ckpt, &place, err);
     status = ranks_agree(v->from->comm, status, err);
     if (status != DCP_OK) return status;
-    if (layout->rank == 0 && with_slots) state_provenance_compare_kernels(path, v->from->kernels);
+    if (layout->rank == 0 && with_slots) state_provenance_compare(path, v->from->provenance);
     ranks_say(layout->rank,
               "would go on from step %" PRIu64
               ": %s, whose tensors are the model's%s; their bytes are "

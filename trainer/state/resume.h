@@ -14,7 +14,7 @@ typedef struct resume_from {
     const fsdp_layout *layout;
     const optim_type *optimizer;
     uint64_t epoch_samples, sequence;
-    const char *kernels; /* what computes, as about.json names it */
+    const json_t *provenance; /* state_provenance_gather's */
     MPI_Comm comm;
     dcp_comm *dcp;     /* over the same ranks */
     dcp_tiers *stores; /* NULL: for state_resume_preview */

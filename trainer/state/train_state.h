@@ -7,6 +7,7 @@
 #include "fsdp/shard_layout.h"
 #include "kernels/kernels.h"
 #include "optim/optim.h"
+#include "state/provenance.h"
 #include <dcp/checkpoint.h>
 #include <dcp/device.h>
 #include <dcp/state.h>

@@ -16,7 +16,6 @@
 #include "ranks/launcher.h"
 #include "ranks/say.h"
 #include "state/meta.h"
-#include "state/provenance.h"
 #include "state/train_state.h"
 #include "step/trainer.h"
 #include <dcp/tiers.h>
@@ -141,7 +140,7 @@ static int save_state(step_saves *s, int flight, int also_last, dcp_error *err) 
     char *json = NULL, *about = NULL;
     int status =
         state_meta_write(t->state, t->c, data_samples(t->samples), t->sequence, &json, err);
-    if (status == DCP_OK) about = state_provenance_members(t->k->describe(t->k));
+    if (status == DCP_OK) about = json_dumps(t->about, JSON_COMPACT);
     if (status == DCP_OK && !about) status = core_fail_memory(err, 0);
     status = ranks_agree(t->comm, status, err);
     const dcp_save_options options = {.engine = t->c->engine,

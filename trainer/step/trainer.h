@@ -32,6 +32,7 @@ typedef struct trainer {
     struct optim *optimizer;
     struct model_run *run; /* activations of one micro-batch */
     uint64_t sequence;     /* tokens of a sample; 0: the model takes none */
+    json_t *about;         /* what about.json gets; the same on all ranks */
     sample_shape shape;
     sample_batch inputs;                  /* of all micro-batches of this rank in a step */
     double *losses;                       /* [micro-batches of the step] */

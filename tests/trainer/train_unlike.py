@@ -1,0 +1,50 @@
+#!/usr/bin/env python3
+"""Ranks that compute with unlike kernels say so, and about.json names the kernels of all of them; a resume with other ones
+warns. OpenBLAS takes the kernels of the processor that OPENBLAS_CORETYPE names, here on one rank alone."""
+from train_lib import *
+
+make_text()
+OTHER = "Nehalem"
+
+
+def start(ranks, unlike, c, expect=0):
+    """dcp-train on so many ranks, one of them, `unlike`, with other kernels."""
+    parts = []
+    for rank in range(ranks):
+        core = ["-x", f"OPENBLAS_CORETYPE={OTHER}"] if rank == unlike else []
+        parts += [":"] * (rank > 0) + ["-n", "1", *core, TRAINER, c]
+    done = subprocess.run(["mpirun", "--oversubscribe", *parts], capture_output=True, text=True, timeout=TIMEOUT)
+    check(done.returncode == expect, f"exit {done.returncode}: {done.stderr}")
+    return done.stderr
+
+
+def about(step, name):
+    return json.load(open(f"{step_path(step, name)}/about.json"))
+
+
+c = config(checkpoint={"dir": "alike"}, max_steps=2)
+err = start(3, None, c)
+check("unlike" not in err, err)
+one = about(2, "alike")
+check(isinstance(one["kernels"], str) and isinstance(one["processor"], str), f"{one}")
+if OTHER in one["kernels"]:
+    print(f"SKIPPED: the kernels here are those of {OTHER}")
+    sys.exit(77)
+
+c = config(checkpoint={"dir": "unlike"}, max_steps=2, metrics="unlike.jsonl")
+err = start(3, 1, c)
+check("warning: ranks are unlike: the kernels of rank 0" in err, err)
+check(f"of rank 1 \"" in err and OTHER in err, err)
+mixed = about(2, "unlike")
+check(len(mixed["kernels"]) == 2 and one["kernels"] in mixed["kernels"] and mixed["kernels"] == sorted(mixed["kernels"]),
+      f"{mixed}")
+check(OTHER in " ".join(mixed["kernels"]) and isinstance(mixed["processor"], str), f"{mixed}")
+
+# A resume by ranks that are alike, and one by all that there were.
+err = start(2, None, config(checkpoint={"dir": "unlike"}, max_steps=3, metrics="unlike.jsonl"))
+check("the checkpoint was computed with kernels [" in err and "results may differ" in err, err)
+shutil.rmtree(step_path(3, "unlike"))
+err = start(2, 0, config(checkpoint={"dir": "unlike"}, max_steps=3, metrics="unlike.jsonl"))
+check("the checkpoint was computed" not in err and "ranks are unlike" in err, err)
+err = start(1, 0, config(checkpoint={"dir": "alike"}, max_steps=3))
+check("the checkpoint was computed with kernels \"" in err, err)
