@@ -56,7 +56,7 @@ trap 'exit 143' TERM
 kill_at=10
 say "Training on 4 ranks, saving at every step; at step $kill_at one rank will be killed"
 dcp-run -n 4 --restart-ranks 8 -- "${train[@]}" \
-    "checkpoint.dir=$work/killed" "metrics=$work/killed.jsonl" >"$work/killed.log" 2>&1 &
+    "checkpoint.dir=$work/killed" >"$work/killed.log" 2>&1 &
 run=$!
 follow "$work/killed.log" $run &
 follower=$!
@@ -74,7 +74,7 @@ echo "what dcp-run did about it:"
 sed -n 's/^dcp-run: /  /p' "$work/killed.log"
 
 say "The same training on 4 ranks, undisturbed"
-dcp-run -n 4 -- "${train[@]}" "checkpoint.dir=$work/whole" "metrics=$work/whole.jsonl" \
+dcp-run -n 4 -- "${train[@]}" "checkpoint.dir=$work/whole" \
     >"$work/whole.log" 2>&1 &
 run=$!
 follow "$work/whole.log" $run &
@@ -84,7 +84,7 @@ run=
 wait $follower || true
 
 say "What the model learned, and whether the kill left a trace"
-/usr/bin/python3 - "$work/killed.jsonl" "$work/whole.jsonl" <<'PYTHON'
+/usr/bin/python3 - "$work/killed/metrics.jsonl" "$work/whole/metrics.jsonl" <<'PYTHON'
 import json, sys
 killed, whole = ([json.loads(line) for line in open(path)] for path in sys.argv[1:])
 means = [sum(a["loss"] for a in killed[i:i + 5]) / 5 for i in range(0, len(killed), 5)]

@@ -40,7 +40,7 @@ ends 0 dcp-train config.json checkpoint.dir=traced --trace trace.json
 grep -q '"name": "forward unit 1"' trace.json || fail "--trace: no work in it"
 ends 0 dcp-train config.json --plan --ranks 8
 prints "8 ranks on this machine: .* fits"
-ends 0 dcp-train --plot drawing.svg metrics.jsonl
+ends 0 dcp-train --plot drawing.svg traced/metrics.jsonl
 [ -s drawing.svg ] || fail "--plot draws nothing"
 ends 2 dcp-train config.json max_step=3
 says "unknown key; did you mean max_steps"

@@ -35,7 +35,7 @@ static void has_the_contracts_defaults(void **state) {
     assert_int_equal(c->n_stores, 1);
     assert_string_equal(c->stores[0].path, "ckpt");
     assert_true(c->stores[0].every == 1 && c->stores[0].keep == 3 && !c->stores[0].is_private);
-    assert_string_equal(c->metrics, "metrics.jsonl");
+    assert_string_equal(c->metrics, "ckpt/metrics.jsonl");
     char *text;
     assert_int_equal(config_pack(c, &text, &err), DCP_OK);
     config *copy;

@@ -76,12 +76,26 @@ static int check_tree(const json_t *tree, const char *prefix, dcp_error *err) {
     return DCP_OK;
 }
 
-/* The default. It is null for the sequence length of a stored batch, which has its own. */
-static json_t *fallback(const config_key *key, const json_t *given) {
+/* A text that begins with <checkpoint.dir> has its value there, which comes before in the table. */
+static json_t *in_checkpoint_dir(const char *text, const json_t *tree) {
+    static const char dir[] = "<checkpoint.dir>";
+    if (strncmp(text, dir, sizeof dir - 1) != 0) return NULL;
+    return json_sprintf("%s%s", json_string_value(config_json_at(tree, "checkpoint.dir")),
+                        text + sizeof dir - 1);
+}
+
+/* The default. It is null for the sequence length of a stored batch, which has its own. tree: the
+ * effective values of the keys before. */
+static json_t *fallback(const config_key *key, const json_t *given, const json_t *tree) {
     const char *type = json_string_value(config_json_at(given, "data.type"));
     if (strcmp(key->path, "data.sequence_length") == 0 && type && strcmp(type, "safetensors") == 0)
         return json_null();
-    return json_loads(key->fallback, JSON_DECODE_ANY, NULL);
+    json_t *value = json_loads(key->fallback, JSON_DECODE_ANY, NULL);
+    json_t *placed =
+        json_is_string(value) ? in_checkpoint_dir(json_string_value(value), tree) : NULL;
+    if (!placed) return value;
+    json_decref(value);
+    return placed;
 }
 
 /* optimizer.type comes before the keys of optimizers in the table. */
@@ -98,7 +112,7 @@ static int effective_tree(const json_t *given, json_t **out, dcp_error *err) {
             json_decref(tree);
             return core_fail(err, DCP_ERR_ARG, "%s: missing; it has no default", key->path);
         }
-        value = value ? json_incref(value) : fallback(key, given);
+        value = value ? json_incref(value) : fallback(key, given, tree);
         if (key->type == CONFIG_STORES) failed = config_stores_complete(value) != 0;
         failed |= config_json_set(tree, key->path, value) != 0;
     }

@@ -156,7 +156,8 @@ const config_key config_keys[] = {
      .words = "auto|cpu|cuda", TO(device)},
     {KEY("cuda.tf32", CONFIG_SWITCH, "false", "a GPU may round operands of fp32 products to tf32"),
      TO(tf32)},
-    {KEY("metrics", CONFIG_TEXT, "\"metrics.jsonl\"", "file of a JSON object a step; null: none"),
+    {KEY("metrics", CONFIG_TEXT, "\"<checkpoint.dir>/metrics.jsonl\"",
+         "file of a JSON object a step; null: none"),
      .nullable = 1, TO(metrics)},
 };
 const size_t config_keys_count = sizeof config_keys / sizeof *config_keys;
@@ -347,7 +348,7 @@ void config_schema_print(void) {
         const config_key *key = &config_keys[i];
         char values[64];
         describe_values(key, values, sizeof values);
-        printf("%-38s %-29s %-16s %s%s%s%s\n", key->path, values,
+        printf("%-38s %-29s %-33s %s%s%s%s\n", key->path, values,
                key->fallback ? key->fallback : "-", key->help, key->optimizer ? " (of " : "",
                key->optimizer ? key->optimizer : "", key->optimizer ? ")" : "");
     }

@@ -106,7 +106,8 @@ int loop_run(trainer *t) {
     const int status = report_begin(&l.report, t, &err);
     if (status != DCP_OK) {
         ranks_say(t->rank, "%s", err.message);
-        return report_end(&l.report, status == DCP_ERR_NO_MEMORY ? PROGRAM_FAILED : PROGRAM_USAGE);
+        const int is_wrong = status == DCP_ERR_ARG || status == DCP_ERR_BUSY;
+        return report_end(&l.report, is_wrong ? PROGRAM_USAGE : PROGRAM_FAILED);
     }
     const int end = run_steps(&l);
     step_saves_settle(&l.saves);

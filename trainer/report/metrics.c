@@ -1,98 +1,34 @@
-/* Lines of the metrics file. Written with one write call each; a line that is incomplete or does
- * not parse can only be the last one of a killed run. */
+/* Lines of the metrics file. Written with one write call each, so that a line that is incomplete
+ * can only be the last one of a killed run. */
 #include "report/metrics.h"
 
 #include <errno.h>
-#include <fcntl.h>
 #include <inttypes.h>
-#include <jansson.h>
 #include <math.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/stat.h>
 #include <unistd.h>
 
 #include "programs/fail.h"
 
 struct report_metrics {
-    int fd;
+    FILE *file;
     char *path;
+    char run[17];
 };
 
-static int fail_errno(const char *path, const char *what, dcp_error *err) {
-    return core_fail(err, DCP_ERR_IO, "metrics: %s %s: %s", what, path, strerror(errno));
-}
-
-static const char line_start[] = "{\"step\": ";
-
-/* Goes by the first bytes. Zeros are accepted, since a crash of the machine may leave them.
- */
-int report_metrics_check(const char *path, dcp_error *err) {
-    char first[sizeof line_start] = "";
-    struct stat st;
-    if (stat(path, &st) != 0 || !S_ISREG(st.st_mode)) return DCP_OK;
-    FILE *file = fopen(path, "re");
-    const size_t n = file ? fread(first, 1, sizeof line_start - 1, file) : 0;
-    if (file) fclose(file);
-    if (!n || !first[0] || memcmp(first, line_start, n) == 0) return DCP_OK;
-    return core_fail(err, DCP_ERR_ARG,
-                     "metrics: %s is there, and no metrics file: it is not written over; name "
-                     "another file, or move this one",
-                     path);
-}
-
-int report_metrics_set_aside(const char *path, char *old, size_t size, dcp_error *err) {
-    struct stat st;
-    *old = '\0';
-    if (stat(path, &st) != 0 || !S_ISREG(st.st_mode) || st.st_size == 0) return DCP_OK;
-    const int status = report_metrics_check(path, err);
-    if (status != DCP_OK) return status;
-    if ((size_t)snprintf(old, size, "%s.old", path) < size && rename(path, old) == 0) return DCP_OK;
-    *old = '\0';
-    return fail_errno(path, "cannot rename", err);
-}
-
-/* Whether the line is one of a step up to `step`. */
-static int stays(const char *line, size_t length, uint64_t step) {
-    if (length == 0 || line[length - 1] != '\n') return 0;
-    json_t *object = json_loadb(line, length, 0, NULL);
-    const json_t *value = json_object_get(object, "step");
-    const int ok = json_is_integer(value) && (uint64_t)json_integer_value(value) <= step;
-    json_decref(object);
-    return ok;
-}
-
-/* Bytes of the lines that stay. */
-static off_t kept_bytes(const char *path, uint64_t step) {
-    FILE *file = fopen(path, "re");
-    if (!file) return 0;
-    char *line = NULL;
-    size_t room = 0;
-    off_t bytes = 0;
-    ssize_t n;
-    while ((n = getline(&line, &room, file)) > 0 && stays(line, (size_t)n, step)) bytes += n;
-    free(line);
-    fclose(file);
-    return bytes;
-}
-
-int report_metrics_open(const char *path, uint64_t step, report_metrics **out, dcp_error *err) {
-    int status = report_metrics_check(path, err);
-    if (status != DCP_OK) return status;
+int report_metrics_open(const char *path, const report_file_run *run, report_metrics **out,
+                        dcp_error *err) {
     report_metrics *m = calloc(1, sizeof *m);
     if (m) m->path = strdup(path);
     if (!m || !m->path) {
         free(m);
         return core_fail_memory(err, sizeof *m);
     }
-    struct stat st;
-    m->fd = open(path, O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0666);
-    status = m->fd >= 0 ? DCP_OK : fail_errno(path, "cannot open", err);
-    if (status == DCP_OK && fstat(m->fd, &st) == 0 && S_ISREG(st.st_mode) &&
-        ftruncate(m->fd, kept_bytes(path, step)) != 0)
-        status = fail_errno(path, "cannot cut", err);
+    snprintf(m->run, sizeof m->run, "%s", run->name);
+    const int status = report_file_open(path, run, &m->file, err);
     if (status == DCP_OK)
         *out = m;
     else
@@ -102,7 +38,7 @@ int report_metrics_open(const char *path, uint64_t step, report_metrics **out, d
 
 void report_metrics_close(report_metrics *m) {
     if (!m) return;
-    if (m->fd >= 0) close(m->fd);
+    if (m->file) fclose(m->file);
     free(m->path);
     free(m);
 }
@@ -136,8 +72,8 @@ static void append_count(metrics_line *line, const char *key, uint64_t value) {
     append_member(line, ", \"%s\": %" PRIu64, key, value);
 }
 
-static void make_line(metrics_line *line, const report_values *v) {
-    append_member(line, "{\"step\": %" PRIu64, v->step);
+static void make_line(metrics_line *line, const report_values *v, const char *run) {
+    append_member(line, REPORT_LINE_START "%" PRIu64, v->step);
     append_number(line, "loss", 9, v->loss);
     append_number(line, "grad_norm", 9, v->grad_norm);
     append_number(line, "lr", 9, v->lr);
@@ -162,16 +98,16 @@ static void make_line(metrics_line *line, const report_values *v) {
     if (v->evaluated) append_number(line, "eval_s", 6, v->eval_s);
     if (v->evaluated && v->eval_accuracy >= 0)
         append_number(line, "eval_accuracy", 6, v->eval_accuracy);
-    append_member(line, "}\n");
+    append_member(line, ", " REPORT_LINE_RUN "%s\"}\n", run);
 }
 
 int report_metrics_write(report_metrics *m, const report_values *v, dcp_error *err) {
     metrics_line line = {.n = 0};
-    make_line(&line, v);
-    const ssize_t written = write(m->fd, line.text, line.n);
+    make_line(&line, v, m->run);
+    const ssize_t written = write(fileno(m->file), line.text, line.n);
     if (written == (ssize_t)line.n) return DCP_OK;
     if (written >= 0) errno = ENOSPC; /* a short write to a file: the rest had no room */
-    return fail_errno(m->path, "cannot write", err);
+    return report_file_fail(m->path, "cannot write", err);
 }
 
 int report_metrics_print(const report_values *v, uint64_t max_steps, int are_tokens) {

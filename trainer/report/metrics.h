@@ -4,6 +4,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "report/metrics_file.h"
 #include <dcp/error.h>
 
 typedef struct report_values {
@@ -27,18 +28,9 @@ typedef struct report_values {
 
 typedef struct report_metrics report_metrics;
 
-/* DCP_ERR_ARG: a file of that name is there, and no metrics file. */
-int report_metrics_check(const char *path, dcp_error *err);
-
-/* For a run that starts afresh: a file of lines, which are another run's, becomes `path`.old, in
- * place of an older one; `old` gets that name, or "" where there were none. DCP_ERR_ARG: the file
- * is no metrics file. */
-int report_metrics_set_aside(const char *path, char *old, size_t size, dcp_error *err);
-
-/* Opens `path`, making it where it is missing, and drops the lines of steps after `step` and what
- * was cut by a kill. A later write follows the last line that stays. DCP_ERR_ARG: the file is no
- * metrics file, and stays as it is. */
-int report_metrics_open(const char *path, uint64_t step, report_metrics **out, dcp_error *err);
+/* Opens `path` for the lines of that run; errors as report_file_open's. */
+int report_metrics_open(const char *path, const report_file_run *run, report_metrics **out,
+                        dcp_error *err);
 /* NULL is ignored. */
 void report_metrics_close(report_metrics *m);
 

@@ -2,7 +2,6 @@
 
 #include <errno.h>
 #include <inttypes.h>
-#include <limits.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -51,14 +50,12 @@ static void tell_unbalanced(void *ctx, int rank, report_balance_kind kind, int i
 
 static int open_metrics(run_report *r, dcp_error *err) {
     const char *path = r->t->c->metrics;
-    char old[PATH_MAX];
+    const train_state *s = r->t->state;
     if (!path) return DCP_OK;
-    if (r->t->state->step == 0) {
-        const int status = report_metrics_set_aside(path, old, sizeof old, err);
-        if (status != DCP_OK) return status;
-        if (*old) ranks_say(0, "another run's metrics are in %s now", old);
-    }
-    return report_metrics_open(path, r->t->state->step, &r->lines, err);
+    const report_file_run run = {.name = json_string_value(json_object_get(r->t->about, STATE_RUN)),
+                                 .before = s->saved_by,
+                                 .step = s->step};
+    return report_metrics_open(path, &run, &r->lines, err);
 }
 
 static int open_on_rank_0(run_report *r, dcp_error *err) {

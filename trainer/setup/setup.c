@@ -6,7 +6,9 @@
 #include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/random.h>
 #include <time.h>
+#include <unistd.h>
 
 #include "config/config.h"
 #include "config/places.h"
@@ -24,7 +26,7 @@
 #include "ranks/agree.h"
 #include "ranks/launcher.h"
 #include "ranks/say.h"
-#include "report/metrics.h"
+#include "report/metrics_file.h"
 #include "report/trace.h"
 #include "setup/device.h"
 #include "setup/disk_room.h"
@@ -219,6 +221,23 @@ static int begin_about(trainer *t, dcp_error *err) {
     return state_provenance_gather(t->comm, t->k->describe(t->k), &t->about, err);
 }
 
+/* Collective: names the run. It is that which saved the step it goes on from, or, started afresh,
+ * the one that dcp-run has begun, or a new one. */
+static int name_run(trainer *t, dcp_error *err) {
+    const train_state *s = t->state;
+    const char *begun = getenv("DCP_RUN_NAME");
+    char run[STATE_RUN_BYTES] = "";
+    uint64_t number = 0;
+    if (t->rank == 0 && s->is_own_run) memcpy(run, s->saved_by, sizeof run);
+    if (t->rank == 0 && !*run && begun) number = strtoull(begun, NULL, 16);
+    if (t->rank == 0 && !*run && !number && getrandom(&number, sizeof number, 0) < 0)
+        number = (uint64_t)(MPI_Wtime() * 1e6) ^ (uint64_t)getpid() << 40;
+    if (!*run) snprintf(run, sizeof run, "%016" PRIx64, number);
+    MPI_Bcast(run, sizeof run, MPI_CHAR, 0, t->comm);
+    const int failed = json_object_set_new(t->about, STATE_RUN, json_string(run));
+    return ranks_agree(t->comm, failed ? core_fail_memory(err, 0) : DCP_OK, err);
+}
+
 int setup_plan(trainer *t, const config *c, MPI_Comm comm, dcp_error *err) {
     *t = (trainer){.c = c, .comm = comm};
     MPI_Comm_rank(comm, &t->rank);
@@ -284,7 +303,7 @@ static resume_from beginning(const trainer *t) {
 static int check_own_files(const trainer *t, dcp_error *err) {
     const char *lines = t->c->metrics, *events = t->trace;
     int status = lines ? config_places_check_writable(t->c, "metrics", lines, err) : DCP_OK;
-    if (status == DCP_OK && lines) status = report_metrics_check(lines, err);
+    if (status == DCP_OK && lines) status = report_file_check(lines, err);
     if (status == DCP_OK && events)
         status = config_places_check_writable(t->c, "--trace", events, err);
     return status == DCP_OK && events ? report_trace_check(events, err) : status;
@@ -451,6 +470,7 @@ int setup_start(trainer *t, dcp_error *err) {
     tell_offload(t);
     const resume_from from = beginning(t);
     status = state_resume(&from, t->state, err);
+    if (status == DCP_OK) status = name_run(t, err);
     if (status == DCP_OK)
         status = ranks_agree(t->comm, setup_memory_explain(t, make_work(t, err), err), err);
     if (status == DCP_OK) status = ranks_agree(t->comm, step_saves_prepare(t, err), err);

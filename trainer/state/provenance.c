@@ -149,3 +149,14 @@ void state_provenance_compare(const char *step_path, const json_t *here) {
     json_decref(about);
     free(text);
 }
+
+void state_provenance_run(const char *step_path, char run[STATE_RUN_BYTES]) {
+    char *text = NULL;
+    json_t *about = dcp_about_read(step_path, &text, NULL) ? NULL : json_loads(text, 0, NULL);
+    const char *name = json_string_value(json_object_get(about, STATE_RUN));
+    const int is_name = name && strlen(name) == STATE_RUN_BYTES - 1 &&
+                        strspn(name, "0123456789abcdef") == STATE_RUN_BYTES - 1;
+    snprintf(run, STATE_RUN_BYTES, "%s", is_name ? name : "");
+    json_decref(about);
+    free(text);
+}

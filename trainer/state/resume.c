@@ -71,6 +71,8 @@ static int take_place(const resume_from *from, train_state *s, const dcp_checkpo
         s->samples = place.samples;
         s->tokens = place.tokens;
         s->seed = place.seed;
+        s->is_own_run = is_text(from->c->resume, "auto") || is_own_step(from->c, path);
+        if (rank == 0) state_provenance_run(path, s->saved_by);
     }
     if (status == DCP_OK) status = dcp_tiers_continue_from(from->stores, s->step, err);
     if (status == DCP_OK && is_own_step(from->c, path))

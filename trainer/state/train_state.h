@@ -40,6 +40,9 @@ typedef struct train_state {
     uint64_t step;            /* updates made */
     uint64_t samples, tokens; /* consumed */
     uint64_t seed;
+    /* Of the step that the state was loaded from: */
+    int is_own_run;     /* it is one of this run's own, not where a new one branches off */
+    char saved_by[STATE_RUN_BYTES]; /* its run, as rank 0 reads it; "" where that is unknown */
 } train_state;
 
 /* Memory of this rank's shards, zeroed; of k, which is the device's or, NULL, the host's. Borrows
