@@ -196,10 +196,11 @@ static void update_progress(void *ctx, uint64_t done, uint64_t total) {
 }
 
 /* The members of a rewritten step's about.json: the kernels and the processor that computed the
- * step in the folder `step`, since a resume compares them with its own; and `mesh`, unless it is
+ * step in the folder `step`, since a resume compares them with its own, its run and what that was
+ * evaluated on; and `mesh`, unless it is
  * NULL. A JSON object, malloc'd; NULL: out of memory. */
 static char *make_about(const char *step, const char *mesh) {
-    static const char *const kept[] = {"kernels", "processor"};
+    static const char *const kept[] = {"kernels", "processor", "run", "eval_data"};
     char *text = NULL;
     json_t *old = dcp_about_read(step, &text, NULL) ? NULL : json_loads(text, 0, NULL);
     json_t *made = json_object();

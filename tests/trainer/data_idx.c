@@ -215,9 +215,10 @@ static void says_which_file_is_missing(void **state) {
 static void refuses_numbers_that_are_none(void **state) {
     (void)state;
     const sample_shape two = {.ndim = 1, .dims = {2}, .targets = 1, .classes = 2};
-    put("nan-images", "\0\0\x0d\x02\0\0\0\x01\0\0\0\x02", 12, "\0\0\0\0\x7f\x80\0\0", 8);
+    put("nan-images", "\0\0\x0d\x02\0\0\0\x01\0\0\0\x02", 12, "\0\0\0\0\x7f\0\0\0", 8);
     put("nan-labels", "\0\0\x08\x01\0\0\0\x01", 8, "\x01", 1);
     data *d = opened("nan-images", &two);
+    put("nan-images", "\0\0\x0d\x02\0\0\0\x01\0\0\0\x02", 12, "\0\0\0\0\x7f\x80\0\0", 8);
     float values[2];
     int32_t target;
     const sample_batch out = {.values = values, .targets = &target};
@@ -226,6 +227,8 @@ static void refuses_numbers_that_are_none(void **state) {
     assert_int_equal(data_read(d, 3, 0, 1, &out, &counted, &err), DCP_ERR_ARG);
     assert_non_null(strstr(err.message, "nan-images: the number at byte 16 is not finite"));
     data_close(d);
+    assert_int_equal(open_idx("nan-images", &two, &d, &err), DCP_ERR_ARG); /* by its checksum */
+    assert_non_null(strstr(err.message, "nan-images: the number at byte 16 is not finite"));
 }
 
 int main(void) {

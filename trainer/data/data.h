@@ -15,7 +15,9 @@ void data_close(data *d);
 
 /* Samples of an epoch. */
 uint64_t data_samples(const data *d);
-/* A number that differs where ranks found different data. */
+/* A checksum of the number of samples and of what is in them, however files hold it: of all, or of
+ * a large data set of a few hundred that are spread over it. Where it differs, so do the samples.
+ */
 uint64_t data_fingerprint(const data *d);
 
 /* Samples first ... first + n - 1 into the memory that `out` points to, and how many of their

@@ -165,21 +165,6 @@ static int fixed_open(const data_options *options, void **state, dcp_error *err)
 
 static uint64_t fixed_samples(const void *state) { return ((const fixed *)state)->rows; }
 
-static uint64_t hash_bytes(uint64_t hash, const void *memory, uint64_t bytes) {
-    const unsigned char *at = memory;
-    for (uint64_t i = 0; at && i < bytes; i++) hash = (hash ^ at[i]) * 0x100000001b3;
-    return hash;
-}
-
-static uint64_t fixed_fingerprint(const void *state) {
-    const fixed *f = state;
-    const uint64_t values = f->rows * model_sample_values(&f->shape);
-    uint64_t hash = 0xcbf29ce484222325;
-    hash = hash_bytes(hash, f->ids, f->rows * f->shape.tokens * sizeof *f->ids);
-    hash = hash_bytes(hash, f->values, values * sizeof *f->values);
-    return hash_bytes(hash, f->labels, f->rows * f->shape.targets * sizeof *f->labels);
-}
-
 static int fixed_read(void *state, uint64_t seed, uint64_t epoch, uint64_t index,
                       const sample_batch *out, dcp_error *err) {
     (void)seed, (void)epoch, (void)err;
@@ -205,6 +190,5 @@ const data_source data_fixed = {
     .open = fixed_open,
     .close = fixed_close,
     .samples = fixed_samples,
-    .fingerprint = fixed_fingerprint,
     .read = fixed_read,
 };

@@ -395,11 +395,6 @@ static int idx_source_open(const data_options *options, void **state, dcp_error 
 
 static uint64_t idx_samples(const void *state) { return ((const idx *)state)->images.items; }
 
-static uint64_t idx_fingerprint(const void *state) {
-    const idx *x = state;
-    return data_files_fingerprint(&x->images.files) ^ ~data_files_fingerprint(&x->labels.files);
-}
-
 static int fail_number(const idx *x, uint64_t item, uint64_t i, dcp_error *err) {
     uint64_t within;
     const char *path = idx_at(&x->images, item, &within);
@@ -433,6 +428,5 @@ const data_source data_idx = {
     .open = idx_source_open,
     .close = idx_source_close,
     .samples = idx_samples,
-    .fingerprint = idx_fingerprint,
     .read = idx_source_read,
 };

@@ -15,10 +15,16 @@
 
 #include "programs/fail.h"
 
+/* What a start finds is missing, or wrong; what the system fails to tell may be there later. */
+static int fail_to_find(const char *path, int code, dcp_error *err) {
+    const int is_wrong = code == ENOENT || code == ENOTDIR || code == EACCES || code == EPERM ||
+                         code == ELOOP || code == ENAMETOOLONG;
+    return core_fail(err, is_wrong ? DCP_ERR_NOT_FOUND : DCP_ERR_IO,
+                     "data.path: cannot read %s: %s", path, strerror(code));
+}
+
 static int append_file(data_files *files, const char *path, uint64_t bytes, dcp_error *err) {
-    if (access(path, R_OK) != 0)
-        return core_fail(err, DCP_ERR_NOT_FOUND, "data.path: cannot read %s: %s", path,
-                         strerror(errno));
+    if (access(path, R_OK) != 0) return fail_to_find(path, errno, err);
     if (bytes == 0) return DCP_OK;
     if ((files->n & (files->n - 1)) == 0) { /* full at powers of two */
         const size_t room = files->n ? 2 * files->n : 1;
@@ -37,8 +43,7 @@ static int add_entry(data_files *files, const FTSENT *entry, dcp_error *err) {
     if (entry->fts_info == FTS_F && S_ISREG(entry->fts_statp->st_mode))
         return append_file(files, entry->fts_path, (uint64_t)entry->fts_statp->st_size, err);
     if (entry->fts_info == FTS_DNR || entry->fts_info == FTS_ERR || entry->fts_info == FTS_NS)
-        return core_fail(err, DCP_ERR_NOT_FOUND, "data.path: cannot read %s: %s", entry->fts_path,
-                         strerror(entry->fts_errno));
+        return fail_to_find(entry->fts_path, entry->fts_errno, err);
     return DCP_OK;
 }
 
@@ -51,9 +56,7 @@ static int is_hidden(const FTSENT *entry) {
 static int add_tree(data_files *files, char *path, dcp_error *err) {
     char *const roots[] = {path, NULL};
     FTS *walk = fts_open(roots, FTS_PHYSICAL | FTS_COMFOLLOW | FTS_NOCHDIR, NULL);
-    if (!walk)
-        return core_fail(err, DCP_ERR_NOT_FOUND, "data.path: cannot read %s: %s", path,
-                         strerror(errno));
+    if (!walk) return fail_to_find(path, errno, err);
     int status = DCP_OK;
     for (FTSENT *entry; status == DCP_OK && (entry = fts_read(walk));)
         if (is_hidden(entry))
@@ -135,16 +138,6 @@ void data_files_close(data_files *files) {
     free(files->list);
     if (files->fd >= 0) close(files->fd);
     *files = (data_files){.fd = -1};
-}
-
-uint64_t data_files_fingerprint(const data_files *files) {
-    uint64_t hash = 0xcbf29ce484222325;
-    for (size_t i = 0; i < files->n; i++) {
-        for (const char *c = files->list[i].path; *c; c++)
-            hash = (hash ^ (unsigned char)*c) * 0x100000001b3;
-        hash = (hash ^ files->list[i].bytes) * 0x100000001b3;
-    }
-    return hash;
 }
 
 static size_t file_at(const data_files *files, uint64_t offset) {

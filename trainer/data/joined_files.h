@@ -28,9 +28,6 @@ int data_files_append(data_files *files, const char *path, dcp_error *err);
 void data_files_keep(data_files *files, int (*keep)(const char *path));
 void data_files_close(data_files *files);
 
-/* A number that differs where paths or sizes differ. */
-uint64_t data_files_fingerprint(const data_files *files);
-
 /* The path of the file that byte `offset` of the whole lies in, and in *within its offset there. */
 const char *data_files_at(const data_files *files, uint64_t offset, uint64_t *within);
 

@@ -137,10 +137,6 @@ static uint64_t sequences_samples(const void *state) {
     return (w->files.bytes / w->width - 1) / w->sequence;
 }
 
-static uint64_t sequences_fingerprint(const void *state) {
-    return data_files_fingerprint(&((const sequences *)state)->files);
-}
-
 static int sequences_read(void *state, uint64_t seed, uint64_t epoch, uint64_t index,
                           const sample_batch *out, dcp_error *err) {
     sequences *w = state;
@@ -162,7 +158,6 @@ const data_source data_text = {
     .open = text_open,
     .close = sequences_close,
     .samples = sequences_samples,
-    .fingerprint = sequences_fingerprint,
     .read = sequences_read,
 };
 
@@ -172,6 +167,5 @@ const data_source data_tokens = {
     .open = tokens_open,
     .close = sequences_close,
     .samples = sequences_samples,
-    .fingerprint = sequences_fingerprint,
     .read = sequences_read,
 };

@@ -22,7 +22,6 @@ typedef struct data_source {
     int (*open)(const data_options *options, void **state, dcp_error *err);
     void (*close)(void *state);
     uint64_t (*samples)(const void *state);
-    uint64_t (*fingerprint)(const void *state);
     /* Sample number `index` of `epoch`, into the memory that `out` points to. */
     int (*read)(void *state, uint64_t seed, uint64_t epoch, uint64_t index, const sample_batch *out,
                 dcp_error *err);

@@ -4,6 +4,7 @@
 #include "setup/setup.h"
 
 #include <inttypes.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/random.h>
@@ -110,8 +111,7 @@ static int compare_data(const trainer *t, const data *samples, const char *key, 
     uint64_t both[2] = {own, ~own};
     MPI_Allreduce(MPI_IN_PLACE, both, 2, MPI_UINT64_T, MPI_MIN, t->comm);
     if (both[0] == own && ~both[1] == own) return DCP_OK;
-    return core_fail(err, DCP_ERR_ARG, "%s: ranks see different files or sizes under %s", key,
-                     path);
+    return core_fail(err, DCP_ERR_ARG, "%s: ranks see different data under %s", key, path);
 }
 
 /* Collective. */
@@ -216,9 +216,14 @@ static void tell_plan(const trainer *t) {
                   t->c->eval_every ? ", and every eval_every steps" : "");
 }
 
-/* Collective: what computes. */
+/* Collective: what computes, and what is evaluated on. */
 static int begin_about(trainer *t, dcp_error *err) {
-    return state_provenance_gather(t->comm, t->k->describe(t->k), &t->about, err);
+    char checksum[17];
+    const int status = state_provenance_gather(t->comm, t->k->describe(t->k), &t->about, err);
+    if (status != DCP_OK || !t->eval_samples) return status;
+    snprintf(checksum, sizeof checksum, "%016" PRIx64, data_fingerprint(t->eval_samples));
+    json_object_set_new(t->about, STATE_EVAL_DATA, json_string(checksum));
+    return DCP_OK;
 }
 
 /* Collective: names the run. It is that which saved the step it goes on from, or, started afresh,
@@ -238,6 +243,22 @@ static int name_run(trainer *t, dcp_error *err) {
     return ranks_agree(t->comm, failed ? core_fail_memory(err, 0) : DCP_OK, err);
 }
 
+/* A restart goes on by itself only with what the run was started with. */
+static int check_data(const trainer *t, dcp_error *err) {
+    if (!t->c->restarted || !t->state->has_other_data) return DCP_OK;
+    return core_fail(
+        err, DCP_ERR_IO,
+        "data.path: %s does not hold the samples any more that the run was trained on: "
+        "put them back, or start the run anew, and it goes on with these",
+        t->c->data_path);
+}
+
+/* The exit status where data cannot be opened: a mistake, unless they were right before. */
+static int data_status(const trainer *t, int status) {
+    const int fails = t->c->restarted || status == DCP_ERR_IO || status == DCP_ERR_NO_MEMORY;
+    return fails ? PROGRAM_FAILED : PROGRAM_USAGE;
+}
+
 int setup_plan(trainer *t, const config *c, MPI_Comm comm, dcp_error *err) {
     *t = (trainer){.c = c, .comm = comm};
     MPI_Comm_rank(comm, &t->rank);
@@ -245,7 +266,7 @@ int setup_plan(trainer *t, const config *c, MPI_Comm comm, dcp_error *err) {
     int status = ranks_agree(comm, setup_model(c, &t->m, err), err);
     if (status != DCP_OK) return exit_status_of(status);
     status = open_all_data(t, err);
-    if (status != DCP_OK) return status == DCP_ERR_NO_MEMORY ? PROGRAM_FAILED : PROGRAM_USAGE;
+    if (status != DCP_OK) return data_status(t, status);
     status = fsdp_strategy_of(c, t->world, &t->plan.strategy, err);
     if (status != DCP_OK) return PROGRAM_USAGE;
     fsdp_mesh_create(comm, t->plan.strategy.replicas, &t->mesh);
@@ -293,6 +314,7 @@ static resume_from beginning(const trainer *t) {
                          .optimizer = optim_type_find(t->c->optimizer),
                          .epoch_samples = data_samples(t->samples),
                          .sequence = t->sequence,
+                         .fingerprint = data_fingerprint(t->samples),
                          .provenance = t->about,
                          .comm = t->comm,
                          .dcp = t->dcp,
@@ -470,6 +492,7 @@ int setup_start(trainer *t, dcp_error *err) {
     tell_offload(t);
     const resume_from from = beginning(t);
     status = state_resume(&from, t->state, err);
+    if (status == DCP_OK) status = check_data(t, err);
     if (status == DCP_OK) status = name_run(t, err);
     if (status == DCP_OK)
         status = ranks_agree(t->comm, setup_memory_explain(t, make_work(t, err), err), err);

@@ -43,10 +43,13 @@ static json_t *schedule_object(const config *c) {
     return o;
 }
 
-static json_t *data_object(uint64_t epoch_samples, uint64_t sequence) {
-    json_t *o = json_pack("{sI}", "epoch_samples", (json_int_t)epoch_samples);
-    if (o && sequence)
-        json_object_set_new(o, "sequence_length", json_integer((json_int_t)sequence));
+static json_t *data_object(const meta_data *data) {
+    char checksum[17];
+    snprintf(checksum, sizeof checksum, "%016" PRIx64, data->fingerprint);
+    json_t *o =
+        json_pack("{sIss}", "epoch_samples", (json_int_t)data->epoch_samples, "checksum", checksum);
+    if (o && data->sequence)
+        json_object_set_new(o, "sequence_length", json_integer((json_int_t)data->sequence));
     return o;
 }
 
@@ -74,9 +77,9 @@ static json_t *optimizer_object(const config *c) {
 /* Members by themselves: what a step's gradient is a function of, apart from data and model. The
  * micro-batch is one of them, since it orders the sums. */
 static json_t *batch_members(const config *c) {
-    return json_pack("{sIsIsfsOsb}", "train_batch_size", (json_int_t)c->batch,
+    return json_pack("{sIsIsfsOsbsb}", "train_batch_size", (json_int_t)c->batch,
                      "train_micro_batch_size_per_gpu", (json_int_t)c->micro, "gradient_clipping",
-                     c->clipping, "frozen", c->frozen, "bf16", c->bf16);
+                     c->clipping, "frozen", c->frozen, "bf16", c->bf16, "ring", c->ring);
 }
 
 static json_t *random_object(const train_state *s) {
@@ -96,12 +99,12 @@ static json_t *since_object(const train_state *s) {
     return since;
 }
 
-int state_meta_write(const train_state *s, const config *c, uint64_t epoch_samples,
-                     uint64_t sequence, char **text, dcp_error *err) {
-    json_t *o = json_pack(
-        "{sIsIsososososo}", "samples", (json_int_t)s->samples, "tokens", (json_int_t)s->tokens,
-        "rng", random_object(s), "schedule", schedule_object(c), "optimizer", optimizer_object(c),
-        "data", data_object(epoch_samples, sequence), "model", state_meta_model(c->model));
+int state_meta_write(const train_state *s, const config *c, const meta_data *data, char **text,
+                     dcp_error *err) {
+    json_t *o = json_pack("{sIsIsososososo}", "samples", (json_int_t)s->samples, "tokens",
+                          (json_int_t)s->tokens, "rng", random_object(s), "schedule",
+                          schedule_object(c), "optimizer", optimizer_object(c), "data",
+                          data_object(data), "model", state_meta_model(c->model));
     json_t *batch = batch_members(c);
     const int failed = !o || !batch || json_object_update(o, batch) != 0;
     json_t *since = since_object(s);
@@ -125,7 +128,9 @@ static void as_configured(const char *section, const char *key, char *out, size_
         {"optimizer", "type", "optimizer.type"},
         {"optimizer", NULL, "optimizer.params."},
         {"data", "epoch_samples", "data.path, whose samples are"},
+        {"data", "checksum", "data.path, whose samples have the checksum"},
         {"", "bf16", "bf16.enabled"},
+        {"", "ring", "zero_optimization.ring"},
     };
     for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
         const char *known = names[i].key;
@@ -212,6 +217,20 @@ static void read_seed(meta_place *place, const meta_run *run, const json_t *rng)
                    place->seed, own);
 }
 
+/* The checksum is of samples as they are cut, so it says something of equal cuts alone; older
+ * checkpoints have none. */
+static int tell_data(const meta_run *run, const json_t *there) {
+    json_t *here = data_object(&run->data);
+    json_t *was = json_deep_copy(there), *checksum = json_object_get(here, "checksum");
+    const json_t *old = json_object_get(there, "checksum"); /* setting was's frees its own */
+    json_object_set(was, "checksum", checksum);
+    const int is_cut_alike = json_equal(was, here);
+    const int is_other = there && (!is_cut_alike || (old && !json_equal(old, checksum)));
+    tell_object(run->rank, "data", is_cut_alike ? there : was, here);
+    json_decref(was);
+    return is_other;
+}
+
 static void tell_all(const meta_run *run, const json_t *there) {
     const int rank = run->rank;
     const config *c = run->c;
@@ -219,8 +238,6 @@ static void tell_all(const meta_run *run, const json_t *there) {
     tell_object(rank, "schedule", json_object_get(there, "schedule"), schedule_object(c));
     tell_object(rank, "optimizer", json_object_get(there, "optimizer"), optimizer_object(c));
     tell_batch(rank, there, c);
-    tell_object(rank, "data", json_object_get(there, "data"),
-                data_object(run->epoch_samples, run->sequence));
 }
 
 int state_meta_read(const meta_run *run, const char *text, meta_place *out, dcp_error *err) {
@@ -231,6 +248,7 @@ int state_meta_read(const meta_run *run, const char *text, meta_place *out, dcp_
     if (status == DCP_OK) {
         read_seed(out, run, json_object_get(o, "rng"));
         tell_all(run, o);
+        out->has_other_data = tell_data(run, json_object_get(o, "data"));
     }
     json_decref(o);
     return status;

@@ -9,22 +9,29 @@
  * moments were zero: an object with their names. */
 #define STATE_META_SINCE "moments_since"
 
-/* Text for dcp_save, freed with free(). epoch_samples: samples of an epoch. sequence: tokens of a
- * sample, or 0 where the model takes none. */
-int state_meta_write(const train_state *s, const config *c, uint64_t epoch_samples,
-                     uint64_t sequence, char **text, dcp_error *err);
+/* What samples are a function of, beside the seed. */
+typedef struct meta_data {
+    uint64_t epoch_samples; /* of an epoch */
+    uint64_t sequence;      /* tokens of a sample; 0: the model takes none */
+    uint64_t fingerprint;   /* as data/data.h has it */
+} meta_data;
+
+/* Text for dcp_save, freed with free(). */
+int state_meta_write(const train_state *s, const config *c, const meta_data *data, char **text,
+                     dcp_error *err);
 
 /* What is compared with a checkpoint's JSON: a configuration, and what follows from its data. */
 typedef struct meta_run {
     int rank;
     const config *c;
-    uint64_t epoch_samples, sequence; /* as state_meta_write has them */
+    meta_data data;
 } meta_run;
 
 /* Where the samples go on. */
 typedef struct meta_place {
     uint64_t samples, tokens; /* consumed */
     uint64_t seed;
+    int has_other_data; /* samples were other ones, or in another order */
 } meta_place;
 
 /* The place of a checkpoint's JSON. What the run would do differently from the one that saved it is

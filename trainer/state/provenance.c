@@ -135,6 +135,14 @@ static void compare_kind(const json_t *about, const char *kind, const json_t *he
     free(is);
 }
 
+static void compare_evaluation(const json_t *about, const json_t *here) {
+    const json_t *there = json_object_get(about, STATE_EVAL_DATA);
+    const json_t *now = json_object_get(here, STATE_EVAL_DATA);
+    if (there && now && !json_equal(there, now))
+        ranks_warn(0, "data.eval_path has other samples than when the checkpoint was saved: "
+                      "evaluations before and after it do not compare");
+}
+
 void state_provenance_compare(const char *step_path, const json_t *here) {
     char *text;
     const int status = dcp_about_read(step_path, &text, NULL);
@@ -146,6 +154,7 @@ void state_provenance_compare(const char *step_path, const json_t *here) {
     }
     json_t *about = json_loads(text, 0, NULL);
     for (int i = 0; i < KINDS; i++) compare_kind(about, kinds[i], here);
+    compare_evaluation(about, here);
     json_decref(about);
     free(text);
 }

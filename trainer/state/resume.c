@@ -55,7 +55,9 @@ static int is_own_step(const config *c, const char *step_path) {
 
 static int read_place(const resume_from *from, const dcp_checkpoint *ckpt, meta_place *out,
                       dcp_error *err) {
-    const meta_run run = {from->layout->rank, from->c, from->epoch_samples, from->sequence};
+    const meta_run run = {.rank = from->layout->rank,
+                          .c = from->c,
+                          .data = {from->epoch_samples, from->sequence, from->fingerprint}};
     return state_meta_read(&run, dcp_checkpoint_json(ckpt), out, err);
 }
 
@@ -71,6 +73,7 @@ static int take_place(const resume_from *from, train_state *s, const dcp_checkpo
         s->samples = place.samples;
         s->tokens = place.tokens;
         s->seed = place.seed;
+        s->has_other_data = place.has_other_data;
         s->is_own_run = is_text(from->c->resume, "auto") || is_own_step(from->c, path);
         if (rank == 0) state_provenance_run(path, s->saved_by);
     }

@@ -13,8 +13,8 @@ typedef struct resume_from {
     const model *m;
     const fsdp_layout *layout;
     const optim_type *optimizer;
-    uint64_t epoch_samples, sequence;
-    const json_t *provenance; /* state_provenance_gather's */
+    uint64_t epoch_samples, sequence, fingerprint; /* as meta_data has them */
+    const json_t *provenance; /* state_provenance_gather's, and the evaluation data */
     MPI_Comm comm;
     dcp_comm *dcp;     /* over the same ranks */
     dcp_tiers *stores; /* NULL: for state_resume_preview */

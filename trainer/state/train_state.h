@@ -41,6 +41,7 @@ typedef struct train_state {
     uint64_t samples, tokens; /* consumed */
     uint64_t seed;
     /* Of the step that the state was loaded from: */
+    int has_other_data; /* it was trained on other samples */
     int is_own_run;     /* it is one of this run's own, not where a new one branches off */
     char saved_by[STATE_RUN_BYTES]; /* its run, as rank 0 reads it; "" where that is unknown */
 } train_state;

@@ -138,8 +138,8 @@ static void let_go(void *state, uint64_t done, uint64_t total) {
 static int save_state(step_saves *s, int flight, int also_last, dcp_error *err) {
     trainer *t = s->t;
     char *json = NULL, *about = NULL;
-    int status =
-        state_meta_write(t->state, t->c, data_samples(t->samples), t->sequence, &json, err);
+    const meta_data samples = {data_samples(t->samples), t->sequence, data_fingerprint(t->samples)};
+    int status = state_meta_write(t->state, t->c, &samples, &json, err);
     if (status == DCP_OK) about = json_dumps(t->about, JSON_COMPACT);
     if (status == DCP_OK && !about) status = core_fail_memory(err, 0);
     status = ranks_agree(t->comm, status, err);
