@@ -33,6 +33,7 @@ typedef struct options {
     int n_overrides;
     const char *trace, *plot; /* their files; NULL: not asked for */
     uint64_t ranks;           /* of --plan */
+    uint64_t prove_every;     /* 0: not asked for */
     int plan, print_config, print_keys, dry_run;
 } options;
 
@@ -69,6 +70,8 @@ static int check_options(const options *o, const char *ranks, int n_args) {
     if (o->print_keys && n_args > 0) return misuse("--print-keys takes no CONFIG.json");
     if (o->trace && (o->print_config || o->plan || o->plot))
         return misuse("--trace goes with training");
+    if (o->prove_every && (o->print_config || o->plan || o->plot || o->print_keys))
+        return misuse("--prove-every goes with training");
     if (ranks && !o->plan) return misuse("--ranks goes with --plan");
     if (o->plot && n_args != 1)
         return misuse("--plot takes the drawing's name and one METRICS.jsonl");
@@ -77,7 +80,7 @@ static int check_options(const options *o, const char *ranks, int n_args) {
 
 /* -1 to go on, or the status to exit with. */
 static int read_command_line(int argc, char **argv, options *out) {
-    const char *ranks = NULL;
+    const char *ranks = NULL, *prove = NULL;
     *out = (options){.ranks = 1};
     const program_option table[] = {
         PROGRAM_FLAG("print-config", "show every key with its effective value", &out->print_config),
@@ -94,6 +97,10 @@ static int read_command_line(int argc, char **argv, options *out) {
                       "write what each rank did when, for ui.perfetto.dev or\n"
                       "                           chrome://tracing",
                       &out->trace),
+        PROGRAM_VALUE("prove-every", "N",
+                      "tell the state id after every N steps: one number for all of the\n"
+                      "                           state, which is saved with it",
+                      &prove),
         PROGRAM_VALUE("plot", "FILE.svg", "draw loss, speed and stalls from a METRICS.jsonl",
                       &out->plot),
         {0},
@@ -108,6 +115,8 @@ static int read_command_line(int argc, char **argv, options *out) {
     int n;
     int status = program_arguments_parse(&command, argc, argv, 0, MOST_ARGUMENTS, &args, &n);
     if (status >= 0) return status;
+    if (prove && program_count_parse("--prove-every", prove, 1, INT64_MAX, &out->prove_every) != 0)
+        return PROGRAM_USAGE;
     status = check_options(out, ranks, n);
     if (status >= 0 || out->print_keys) return status;
     if (n == 0) return misuse("CONFIG.json is missing");
@@ -188,6 +197,7 @@ static int train_model(const options *a, const config *c, dcp_error *err) {
     trainer t;
     int status = setup_plan(&t, c, MPI_COMM_WORLD, err);
     t.trace = a->trace;
+    t.prove_every = a->prove_every;
     if (status == PROGRAM_DONE) status = a->dry_run ? setup_dry_run(&t, err) : setup_start(&t, err);
     if (status != PROGRAM_DONE)
         ranks_say(t.rank, "%s", err->message);

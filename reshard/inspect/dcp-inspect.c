@@ -8,6 +8,7 @@
 #include "inspect/command_diff.h"
 #include "inspect/command_layout.h"
 #include "inspect/command_ls.h"
+#include "inspect/command_prove.h"
 #include "inspect/command_show.h"
 #include "inspect/command_stat.h"
 #include "inspect/command_verify.h"
@@ -23,6 +24,7 @@ static const struct command {
     {"show", "CKPT [NAME[SLICE]]", "prints the tensors of a step, or one's values", inspect_show,
      1},
     {"verify", "CKPT [--all]", "checks every byte", inspect_verify, 0},
+    {"prove", "CKPT [GLOB...]", "prints the tensors' checksums and the state id", inspect_prove, 0},
     {"diff", "A B [GLOB...]", "compares two checkpoints", inspect_diff, 0},
     {"stat", "CKPT [GLOB...]", "sizes by kind and module, what the numbers are like", inspect_stat,
      0},
@@ -38,7 +40,7 @@ static const char about_all[] =
 
 /* The texts of --help, and the commands' names as a list. */
 typedef struct help {
-    char usage[400], about[800], names[80];
+    char usage[500], about[900], names[90];
 } help;
 
 static void make_help(help *h) {

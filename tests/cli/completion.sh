@@ -33,7 +33,7 @@ offers "hdf5 safetensors" dcp-export --format =
 offers "--dry-run" dcp-export a b --dr
 
 offers "" dcp-train ""
-offers "--dry-run --help --plan --plot --print-config --print-keys --ranks --trace --version" dcp-train -
+offers "--dry-run --help --plan --plot --print-config --print-keys --prove-every --ranks --trace --version" dcp-train -
 offers "data.dtype= data.eval_path= data.path= data.sequence_length= data.type=" dcp-train config.json data.
 offers "text tokens" dcp-train config.json data.type = t
 offers "idx safetensors text tokens" dcp-train config.json data.type =
@@ -46,6 +46,6 @@ offers "0 1 2 3" dcp-train config.json zero_optimization.stage =
 offers "--max-restarts" dcp-run --max
 offers "--ranks --restart-ranks" dcp-run -n 4 --r
 offers "seed=" dcp-run -n 4 -- dcp-train config.json se
-offers "--print-config --print-keys" dcp-run -n 4 -- dcp-train config.json --pr
+offers "--print-config --print-keys --prove-every" dcp-run -n 4 -- dcp-train config.json --pr
 offers "cosine" dcp-run -n 4 -- dcp-train config.json scheduler.type = cos
 offers "" dcp-run -n 4 --watch d # files

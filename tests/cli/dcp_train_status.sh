@@ -36,6 +36,7 @@ ends 0 dcp-train config.json
 [ -e ckpt/step-00000002/state.h5 ] || fail "the last step is not saved"
 says "2 steps in .* where the time of 1 rank went"
 says "reductions"
+ends 0 dcp-train config.json checkpoint.dir=proven --prove-every 1
 ends 0 dcp-train config.json checkpoint.dir=traced --trace trace.json
 grep -q '"name": "forward unit 1"' trace.json || fail "--trace: no work in it"
 ends 0 dcp-train config.json --plan --ranks 8

@@ -262,6 +262,12 @@ static int run_save(void) { return save_as(DCP_LAYOUT_GLOBAL, DCP_ENGINE_DIRECT,
 static int run_save_sharded(void) { return save_as(DCP_LAYOUT_SHARDED, DCP_ENGINE_DIRECT, 2); }
 static int run_save_mpio(void) { return save_as(DCP_LAYOUT_GLOBAL, DCP_ENGINE_MPIO, 2); }
 
+static int run_prove(void) {
+    dcp_proof *proof = NULL;
+    int status = dcp_prove(comm, mine.state, NULL, &proof, &err);
+    dcp_proof_destroy(proof);
+    return status;
+}
 
 static int run_save_async(void) {
     int status = dcp_save_async(store, 2, mine.state, GIVEN_JSON, NULL, &saving, &err);
@@ -364,6 +370,7 @@ static const struct entry {
     {"save sharded", have_step, run_save_sharded, 0},
     {"save mpio", have_step, run_save_mpio, 0},
     {"save private", have_own, run_save_sharded, 0},
+    {"prove", NULL, run_prove, 0},
     {"save_async", have_step, run_save_async, 0},
     {"save_wait", have_saving, run_wait, 0},
     {"checkpoint_open", have_step, run_open, 0},

@@ -53,6 +53,7 @@ static void saves(void **state) {
     dcp_store *store;
     dcp_state *s;
     dcp_saving *saving;
+    dcp_proof *proof;
     size_t n;
     assert_non_null(mkdtemp(dir));
     assert_int_equal(dcp_comm_self(&comm, NULL), DCP_OK);
@@ -69,6 +70,10 @@ static void saves(void **state) {
     REFUSES(dcp_save_async(store, 0, NULL, NULL, NULL, &saving, &err));
     REFUSES(dcp_save_async(store, 0, s, NULL, NULL, NULL, &err));
     REFUSES(dcp_save_wait(NULL, NULL, &err));
+    REFUSES(dcp_prove(NULL, s, NULL, &proof, &err));
+    REFUSES(dcp_prove(comm, NULL, NULL, &proof, &err));
+    REFUSES(dcp_prove(comm, s, NULL, NULL, &err));
+    dcp_proof_destroy(NULL);
     REFUSES(dcp_rewrite(NULL, store, NULL, NULL, &err));
     dcp_save_fence(NULL);
     dcp_store_close(store);

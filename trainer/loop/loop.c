@@ -14,6 +14,7 @@
 #include "report/report.h"
 #include "state/train_state.h"
 #include "step/evaluate.h"
+#include "step/prove.h"
 #include "step/saves.h"
 #include "step/signals.h"
 #include "step/trainer.h"
@@ -58,6 +59,8 @@ static int take_step(loop *l) {
     step_evaluation e = {0};
     dcp_error err;
     int status = step_update(l->t, &r, &err);
+    r.is_proven = status == DCP_OK && step_prove_is_due(l->t);
+    if (r.is_proven) status = step_prove(l->t, &r.state_id, &err);
     if (status == DCP_OK && step_evaluate_is_due(l->t)) status = step_evaluate(l->t, &e, &err);
     if (status != DCP_OK) {
         ranks_say(l->t->rank, "%s", err.message);

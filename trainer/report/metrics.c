@@ -98,6 +98,7 @@ static void make_line(metrics_line *line, const report_values *v, const char *ru
     if (v->evaluated) append_number(line, "eval_s", 6, v->eval_s);
     if (v->evaluated && v->eval_accuracy >= 0)
         append_number(line, "eval_accuracy", 6, v->eval_accuracy);
+    if (v->is_proven) append_member(line, ", \"state_id\": \"%016" PRIx64 "\"", v->state_id);
     append_member(line, ", " REPORT_LINE_RUN "%s\"}\n", run);
 }
 
@@ -126,6 +127,8 @@ int report_metrics_print(const report_values *v, uint64_t max_steps, int are_tok
         if (v->eval_accuracy >= 0) printf("  accuracy %.2f%%", 100 * v->eval_accuracy);
         printf("  (%.3f s)\n", v->eval_s);
     }
+    if (v->is_proven)
+        printf("state id after step %" PRIu64 "  %016" PRIx64 "\n", v->step, v->state_id);
     const int failed = fflush(stdout) != 0 || ferror(stdout);
     clearerr(stdout);
     return failed ? -1 : 0;

@@ -24,6 +24,8 @@ typedef struct report_values {
     int evaluated; /* whether the next three are there */
     double eval_loss, eval_s;
     double eval_accuracy; /* below 0: the model is no classifier */
+    int is_proven;        /* whether the next is there */
+    uint64_t state_id;
 } report_values;
 
 typedef struct report_metrics report_metrics;

@@ -51,6 +51,9 @@ static void tell_unbalanced(void *ctx, int rank, report_balance_kind kind, int i
 static int open_metrics(run_report *r, dcp_error *err) {
     const char *path = r->t->c->metrics;
     const train_state *s = r->t->state;
+    if (!path && r->t->prove_every)
+        ranks_warn(0,
+                   "--prove-every: metrics is null, so the state ids are shown but kept nowhere");
     if (!path) return DCP_OK;
     const report_file_run run = {.name = json_string_value(json_object_get(r->t->about, STATE_RUN)),
                                  .before = s->saved_by,
@@ -165,7 +168,9 @@ void report_step(run_report *r, const step_result *result, const step_evaluation
                        .evaluated = evaluated->done,
                        .eval_loss = evaluated->loss,
                        .eval_accuracy = t->shape.tokens ? -1 : evaluated->accuracy,
-                       .eval_s = spent[TIMELINE_EVALUATE]};
+                       .eval_s = spent[TIMELINE_EVALUATE],
+                       .is_proven = result->is_proven,
+                       .state_id = result->state_id};
     const double training_s = v.step_s - v.eval_s;
     v.tokens_per_s = samples * (double)t->shape.targets / training_s;
     if (t->matmul_peak > 0) v.mfu = t->sample_flops * samples / training_s / t->matmul_peak;

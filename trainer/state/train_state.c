@@ -284,29 +284,38 @@ int state_add(const train_state *s, dcp_state *state, const dcp_tensor *tensor, 
     return dcp_state_add(state, tensor, box, data, err);
 }
 
+/* A state while it is filled. */
+typedef struct registration {
+    const train_state *s;
+    dcp_state *state;
+    int replicas; /* all of a slice, not only the part of it that this rank saves */
+} registration;
+
 /* slice: this rank's, of which it saves a part where others hold the same. */
-static int add_slice(const train_state *s, dcp_state *state, const char *section,
-                     const fsdp_param *param, dcp_dtype dtype, void *slice, dcp_error *err) {
+static int add_slice(const registration *r, const char *section, const fsdp_param *param,
+                     dcp_dtype dtype, void *slice, dcp_error *err) {
     char path[DCP_MAX_PATH];
-    uint64_t first;
-    const dcp_box box = fsdp_saved_box(s->layout, param, &first);
+    uint64_t first = 0;
+    const dcp_box box = r->replicas ? param->box : fsdp_saved_box(r->s->layout, param, &first);
     snprintf(path, sizeof path, "/%s/%s", section, param->info.name);
     dcp_tensor tensor = fsdp_param_tensor(param, path);
     tensor.dtype = dtype;
     void *data = (char *)slice + first * dcp_dtype_bytes(dtype);
-    return state_add(s, state, &tensor, &box, data, err);
+    return state_add(r->s, r->state, &tensor, &box, data, err);
 }
 
-static int add_model(const train_state *s, dcp_state *state, dcp_error *err) {
+static int add_model(const registration *r, dcp_error *err) {
+    const train_state *s = r->s;
     int status = DCP_OK;
     for (size_t i = 0; i < s->layout->n_params && status == DCP_OK; i++) {
         const fsdp_param *param = &s->layout->params[i];
-        status = add_slice(s, state, "model", param, DCP_F32, s->params + param->param_at, err);
+        status = add_slice(r, "model", param, DCP_F32, s->params + param->param_at, err);
     }
     return status;
 }
 
-static int add_slot(const train_state *s, dcp_state *state, size_t slot, dcp_error *err) {
+static int add_slot(const registration *r, size_t slot, dcp_error *err) {
+    const train_state *s = r->s;
     const optim_slot *info = &s->optimizer->slots[slot];
     char section[64];
     int status = DCP_OK;
@@ -314,8 +323,7 @@ static int add_slot(const train_state *s, dcp_state *state, size_t slot, dcp_err
     for (size_t i = 0; i < s->layout->n_params && status == DCP_OK; i++) {
         const fsdp_param *param = &s->layout->params[i];
         if (!param->info.frozen)
-            status = add_slice(s, state, section, param, info->dtype, state_slot_at(s, slot, param),
-                               err);
+            status = add_slice(r, section, param, info->dtype, state_slot_at(s, slot, param), err);
     }
     return status;
 }
@@ -331,9 +339,10 @@ int state_register(const train_state *s, unsigned sections, dcp_state **out, dcp
     dcp_state *state;
     int status = dcp_state_create(&state, err);
     if (status != DCP_OK) return status;
-    if (sections & STATE_MODEL) status = add_model(s, state, err);
+    const registration r = {s, state, (sections & STATE_REPLICAS) != 0};
+    if (sections & STATE_MODEL) status = add_model(&r, err);
     for (size_t i = 0; i < s->optimizer->n_slots && sections & STATE_OPTIMIZER; i++)
-        if (status == DCP_OK) status = add_slot(s, state, i, err);
+        if (status == DCP_OK) status = add_slot(&r, i, err);
     if (status == DCP_OK && sections & STATE_FILES) status = add_files(s, state, err);
     if (status == DCP_OK)
         *out = state;

@@ -71,9 +71,10 @@ void state_randomize(train_state *s);
 /* The same for one parameter. */
 void state_randomize_param(train_state *s, const fsdp_param *param);
 
-enum { STATE_MODEL = 1, STATE_OPTIMIZER = 2, STATE_FILES = 4, STATE_ALL = 7 };
+enum { STATE_MODEL = 1, STATE_OPTIMIZER = 2, STATE_FILES = 4, STATE_ALL = 7, STATE_REPLICAS = 8 };
 
-/* Sections of the state as libdcp saves it; borrows the memory of s. */
+/* Sections of the state as libdcp saves it, with STATE_REPLICAS all that this rank holds of them,
+ * though other ranks hold the same; borrows the memory of s. */
 int state_register(const train_state *s, unsigned sections, dcp_state **out, dcp_error *err);
 
 /* Where a parameter's part of a slot is; the parameter is not frozen. */

@@ -43,4 +43,5 @@ typedef struct trainer {
     uint64_t memory_bytes, staging_bytes; /* predicted of a rank; what fences may add */
     timeline tl;                          /* of this rank since the start of its loop */
     const char *trace;                    /* file of --trace; NULL: none */
+    uint64_t prove_every;                 /* steps from one proof to the next; 0: none */
 } trainer;

@@ -1,12 +1,16 @@
 /* One optimizer update. */
 #pragma once
 
+#include <stdint.h>
+
 #include <dcp/error.h>
 
 typedef struct trainer trainer;
 
 typedef struct step_result {
     double loss, grad_norm, lr; /* as computed in this step, before its update */
+    int is_proven;              /* after it (prove.h): */
+    uint64_t state_id;
 } step_result;
 
 /* Collective: moves trainer->state on by one step. On failure the state is still that of the last

@@ -21,6 +21,7 @@
 #include "dcp/device.h"
 #include "dcp/error.h"
 #include "dcp/inspect.h"
+#include "dcp/prove.h"
 #include "dcp/rewrite.h"
 #include "dcp/safetensors.h"
 #include "dcp/save.h"

@@ -69,6 +69,25 @@ static void replicas_differ(const scratch *s, stand_in *d, const given *g) {
     on_device_free(&o);
 }
 
+/* Checksums of what is on devices, of long runs and of short ones. */
+static void proves_the_same(const scratch *s, stand_in *d, const given *g) {
+    static const scheme schemes[] = {ROWS, COLUMNS, COPIES};
+    for (size_t i = 0; i < sizeof schemes / sizeof *schemes; i++) {
+        on_device o;
+        held h;
+        dcp_proof *there = NULL, *here = NULL;
+        on_device_make(&o, d, g, schemes[i], s->rank, s->size, 1, 3);
+        held_make(&h, g, schemes[i], s->rank, s->size, 1);
+        SUCCEEDS(dcp_prove(s->comm, o.state, NULL, &there, err));
+        SUCCEEDS(dcp_prove(s->comm, h.state, NULL, &here, err));
+        CHECK(dcp_proof_id(there) == dcp_proof_id(here));
+        dcp_proof_destroy(there);
+        dcp_proof_destroy(here);
+        held_free(&h);
+        on_device_free(&o);
+    }
+}
+
 /* Memory that holds the state only once the program's launches are done, and nothing of it after
  * the fence. */
 static void between_launch_and_fence(const scratch *s, stand_in *d, const given *g) {
@@ -245,6 +264,7 @@ int main(int argc, char **argv) {
     stand_in_make(&d, ROOM);
     same_files(&s, &d, &g);
     replicas_differ(&s, &d, &g);
+    proves_the_same(&s, &d, &g);
     scratch_save(&s, s.comm, "rows", &g, ROWS, DCP_LAYOUT_GLOBAL);
     for (int threads = 1; threads >= 0; threads--) {
         if (!threads) s.comm->duplicate = NULL;
