@@ -129,12 +129,12 @@ static int read_argv(const program_command *command, const option_list *list, in
     return -1;
 }
 
-/* What argument number n of the `needed` ones is called: the last words of the usage before what
- * may be left out. */
+/* What argument number n of the `needed` ones is called: the last words of the usage before its
+ * options and what may be left out. */
 static const char *missing_name(const program_command *command, int needed, int n, char name[64]) {
     const char *words[16], *word = command->usage;
     int found = 0;
-    while (*word && *word != '[' && *word != '\n' && found < 16) {
+    while (*word && !strchr("[-\n", *word) && found < 16) {
         words[found++] = word;
         word += strcspn(word, " \n");
         word += *word == ' ';

@@ -37,9 +37,11 @@ static int parse_values(reshard_request *s) {
     if ((s->json || s->svg) && !s->dry_run)
         return program_refuse("%s is how --dry-run prints the plan: give both",
                               s->json ? "--json" : "--svg");
-    if (s->layout == DCP_LAYOUT_GLOBAL && (s->mesh_text || s->tp_rules))
-        program_note("%s says nothing here: a global file serves any mesh",
-                     s->mesh_text ? "--mesh" : "--tp-rule");
+    if (s->layout == DCP_LAYOUT_GLOBAL && (s->mesh_text || s->tp_rules || s->world_text))
+        program_note("%s says nothing here: a global file serves any mesh and any number of ranks",
+                     s->mesh_text  ? "--mesh"
+                     : s->tp_rules ? "--tp-rule"
+                                   : "--world");
     if (s->memory_text && program_size_parse("--memory", s->memory_text, &s->memory))
         return PROGRAM_USAGE;
     return rank_mesh_from_options(s->world_text, s->mesh_text, s->tp_rules, &s->mesh);

@@ -50,6 +50,22 @@ for size in 7.999EiB 1.5KiB 10TB 2.50kB 9223372036854775807; do
 done
 gives 2 dcp-export a
 says "missing argument OUT; try 'dcp-export --help'"
+gives 2 dcp-export
+says "missing argument CKPT; try"
+gives 2 dcp-reshard --layout global
+says "missing argument SRC; try 'dcp-reshard --help'"
+gives 2 dcp-reshard a --layout sharded --world 2
+says "missing argument DST; try"
+gives 2 dcp-import a
+says "missing argument CKPT_DIR; try"
+gives 2 dcp-inspect diff a
+says "missing argument B; try"
+gives 2 dcp-inspect show
+says "missing argument CKPT; try"
+gives 2 dcp-bench save
+says "missing argument DIR; try"
+gives 2 dcp-reshard "$dir/nowhere" b --layout global --world 4
+says "--world says nothing here: a global file serves any mesh and any number of ranks"
 
 gives 2 dcp-import "$dir/nowhere" "$dir/dst"
 says nowhere

@@ -28,7 +28,8 @@ static int check_bytes(const struct scratch *s, const char *text, size_t bytes) 
 static void it_says_who_wrote_the_step(void **state) {
     struct scratch *s = *state;
     char text[4096] = "";
-    assert_int_equal(step_about_write(s->root, "tool", 4, "{\"gb_per_s\": 2.5, \"ranks\": 9}", NULL), 0);
+    assert_int_equal(
+        step_about_write(s->root, "tool", 4, "{\"gb_per_s\": 2.5, \"ranks\": 9}", NULL), 0);
     assert_int_equal(step_about_check(s->root, NULL, NULL), DCP_OK);
     json_t *about = json_loadb(text, read_about(s, text, sizeof text), 0, NULL);
     assert_non_null(about);
