@@ -38,6 +38,15 @@ CASES = [  # overrides, and what the line must hold
     (["frozen=[\"*bias*\", \"model.*\"]"], "frozen: *bias* matches no parameter"),
     (["frozen=[\"model.*\"]"], "frozen: matches every parameter of the model"),
     (["metrics=empty"], "metrics: cannot open empty: Is a directory"),
+    (["checkpoint.domain={rack}"], "checkpoint.domain: {rack}: {rack} is unknown; braces hold {rank}, {host} or {env:"),
+    (['checkpoint.stores=[{"path": "a-{rank", "domain": "{rank}"}]'],
+     "checkpoint.stores[0].path: a-{rank: {rank is unknown"),
+    (['checkpoint.stores=[{"path": "a-{host}", "domain": "x{env:}"}]'],
+     "checkpoint.stores[0].domain: x{env:}: {env:} is unknown"),
+    (["checkpoint.domain={env:NO_RACK}", 'checkpoint.stores=[{"path": "a"}]'],
+     "checkpoint.domain: {env:NO_RACK}: NO_RACK is not set in the environment"),
+    (['checkpoint.stores=[{"path": "a"}, {"path": "b-{env:NO_DISK}"}]'],
+     "checkpoint.stores[1].path: b-{env:NO_DISK}: NO_DISK is not set in the environment"),
 ]
 # what a start would stumble over; a dry run makes nothing
 DRY = [

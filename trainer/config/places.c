@@ -3,6 +3,7 @@
 #include <errno.h>
 #include <limits.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -73,9 +74,47 @@ static int check_resume(const config *c, dcp_error *err) {
     return DCP_OK;
 }
 
+/* What a rank puts in place of braces. `here`: on this rank, whose environment must have it. */
+static int check_braces(const char *key, const char *text, int here, dcp_error *err) {
+    char name[256];
+    size_t n;
+    for (const char *at = text; at && (at = strchr(at, '{')); at += n) {
+        n = strcspn(at, "}") + 1;
+        if (strncmp(at, "{rank}", n) == 0 || strncmp(at, "{host}", n) == 0) continue;
+        if (strncmp(at, "{env:", 5) != 0 || n < 7 || n > sizeof name || !at[n - 1])
+            return core_fail(err, DCP_ERR_ARG,
+                             "%s: %.300s: %.*s is unknown; braces hold {rank}, {host} or "
+                             "{env:NAME}, a variable of the environment",
+                             key, text, at[n - 1] ? (int)n : (int)n - 1, at);
+        snprintf(name, sizeof name, "%.*s", (int)n - 6, at + 5);
+        const char *value = here ? getenv(name) : text;
+        if (!value || !*value)
+            return core_fail(err, DCP_ERR_ARG, "%s: %.300s: %s is not set in the environment", key,
+                             text, name);
+    }
+    return DCP_OK;
+}
+
+static int check_all_braces(const config *c, int here, dcp_error *err) {
+    char key[64];
+    int status = check_braces("checkpoint.domain", c->domain, here, err);
+    for (size_t i = 0; i + 1 < c->n_stores && !status; i++) {
+        snprintf(key, sizeof key, "checkpoint.stores[%zu].path", i);
+        status = check_braces(key, c->stores[i].path, here, err);
+        snprintf(key, sizeof key, "checkpoint.stores[%zu].domain", i);
+        if (!status) status = check_braces(key, c->stores[i].domain, here, err);
+    }
+    return status;
+}
+
 int config_places_check(const config *c, dcp_error *err) {
-    const int status = check_apart(c, err);
+    int status = check_apart(c, err);
+    if (status == DCP_OK) status = check_all_braces(c, 0, err);
     return status == DCP_OK ? check_resume(c, err) : status;
+}
+
+int config_places_check_environment(const config *c, dcp_error *err) {
+    return check_all_braces(c, 1, err);
 }
 
 /* Whether the folder will exist once the stores' directories and their parents are made. */

@@ -3,8 +3,12 @@
 
 #include "config/config.h"
 
-/* DCP_ERR_ARG: two stores are one directory; checkpoint.resume is neither there nor a word. */
+/* DCP_ERR_ARG: two stores are one directory; braces in a store's path or domain hold what is
+ * unknown; checkpoint.resume is neither there nor a word. */
 int config_places_check(const config *c, dcp_error *err);
+
+/* DCP_ERR_ARG: a path or domain has an {env:NAME} that this rank's environment does not have. */
+int config_places_check_environment(const config *c, dcp_error *err);
 
 /* Whether a run could begin to write the file, in a folder that is there or that its stores bring;
  * nothing is made. DCP_ERR_ARG, with a message that begins with `what`. */

@@ -263,7 +263,8 @@ int setup_plan(trainer *t, const config *c, MPI_Comm comm, dcp_error *err) {
     *t = (trainer){.c = c, .comm = comm};
     MPI_Comm_rank(comm, &t->rank);
     MPI_Comm_size(comm, &t->world);
-    int status = ranks_agree(comm, setup_model(c, &t->m, err), err);
+    int status = ranks_agree(comm, config_places_check_environment(c, err), err);
+    if (status == DCP_OK) status = ranks_agree(comm, setup_model(c, &t->m, err), err);
     if (status != DCP_OK) return exit_status_of(status);
     status = open_all_data(t, err);
     if (status != DCP_OK) return data_status(t, status);
