@@ -152,12 +152,12 @@ void dcp_comm_destroy(dcp_comm *comm) {
 
 int dcp_comm_set_limit(dcp_comm *comm, double seconds, dcp_error *err) {
     if (!comm) return core_fail(err, DCP_ERR_ARG, "dcp_comm_set_limit: comm is NULL");
-    const int is_valid = seconds >= 0 && seconds < 1e9;
-    uint64_t limit = is_valid ? (uint64_t)(seconds * 1e9) : 0;
+    uint64_t limit = 0;
     int status = DCP_OK;
-    if (!is_valid)
-        status =
-            core_fail(err, DCP_ERR_ARG, "dcp_comm_set_limit: %g s: 0 or more are needed", seconds);
+    if (comm_watch_limit_of(seconds, &limit))
+        status = core_fail(
+            err, DCP_ERR_ARG,
+            "dcp_comm_set_limit: %g s: 0, which is none, to less than 1e9 are needed", seconds);
     status = comm_agree(comm, status, err);
     if (!status) status = comm_allreduce(comm, &limit, 1, DCP_REDUCE_MAX, err);
     if (!status && comm->watch) comm->watch->limit_ns = limit;

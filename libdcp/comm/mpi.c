@@ -3,6 +3,7 @@
  * MPI's own collectives are needed twice: before the ranks know each other, they gather who they
  * are, and then MPI duplicates the communicator. Both are begun and asked for, so that a rank that
  * ends meanwhile is seen: in the second by its process, in the first by the limit alone. */
+#include <stdio.h>
 #include <stdlib.h>
 
 #include "comm/host.h"
@@ -14,6 +15,7 @@
 typedef struct introduction {
     comm_process process;
     uint64_t limit_ns;
+    char no_limit[32]; /* DCP_COMM_LIMIT where it is none, or a part of it; else empty */
 } introduction;
 
 static comm_pairs *pairs_of(const dcp_comm *comm) { return &((comm_mpi *)comm->ctx)->pairs; }
@@ -123,22 +125,41 @@ static int all_made(MPI_Comm parent, dcp_comm *comm) {
     return 0;
 }
 
+static void introduce_self(comm_watch *watch, introduction *own) {
+    const char *limit = getenv("DCP_COMM_LIMIT");
+    comm_process_find(&own->process);
+    if (comm_watch_read_limit(limit, &own->limit_ns))
+        snprintf(own->no_limit, sizeof own->no_limit, "%s", limit);
+    watch->limit_ns = own->limit_ns;
+}
+
+/* The ranks have introduced themselves. */
+static int know_ranks(comm_watch *watch, const introduction *list, dcp_error *err) {
+    for (int r = 0; r < watch->size; r++) {
+        watch->processes[r] = list[r].process;
+        if (list[r].limit_ns > watch->limit_ns) watch->limit_ns = list[r].limit_ns;
+    }
+    for (int r = 0; r < watch->size; r++) {
+        if (!*list[r].no_limit) continue;
+        core_fail(err, DCP_ERR_ARG,
+                  "rank %d: DCP_COMM_LIMIT in the environment is \"%s\": it takes a number of "
+                  "seconds below 1e9, or 0 for no limit",
+                  r, list[r].no_limit);
+        if (err) err->rank = r;
+        return DCP_ERR_ARG;
+    }
+    return DCP_OK;
+}
+
 /* Collective: who the ranks are. list[size] is this one's introduction. */
 static int introduce(dcp_comm *comm, MPI_Comm parent, introduction *list, dcp_error *err) {
     MPI_Request request;
-    comm_watch *watch = comm->watch;
     introduction *own = &list[comm->size];
-    comm_process_find(&own->process);
-    own->limit_ns = watch->limit_ns;
     const int code =
         MPI_Iallgather(own, sizeof *own, MPI_BYTE, list, sizeof *list, MPI_BYTE, parent, &request);
     if (comm_batch_finish_request(pairs_of(comm), code, request))
         return comm_fail_broken(comm, "introduction", err);
-    for (int r = 0; r < comm->size; r++) {
-        watch->processes[r] = list[r].process;
-        if (list[r].limit_ns > watch->limit_ns) watch->limit_ns = list[r].limit_ns;
-    }
-    return DCP_OK;
+    return know_ranks(comm->watch, list, err);
 }
 
 /* Collective: a communicator over a duplicate of `parent`, whose ranks keep to messages. */
@@ -149,8 +170,8 @@ static int make_apart(MPI_Comm parent, dcp_comm **out, dcp_error *err) {
     comm_watch *watch = comm_watch_create(rank, size);
     dcp_comm *comm = watch ? make_object(rank, size, watch) : NULL;
     introduction *list = calloc((size_t)size + 1, sizeof *list);
-    if (comm) watch->limit_ns = comm_watch_read_limit(getenv("DCP_COMM_LIMIT"));
     if (comm) ((comm_mpi *)comm->ctx)->gathered = list;
+    if (comm && list) introduce_self(watch, &list[size]);
     int status = DCP_OK;
     if (!all_made(parent, list ? comm : NULL))
         status = comm && comm_watch_is_broken(watch)

@@ -24,9 +24,17 @@ void comm_watch_release(comm_watch *watch) {
     if (watch && atomic_fetch_sub(&watch->users, 1) == 1) free(watch);
 }
 
-uint64_t comm_watch_read_limit(const char *seconds) {
-    double value = seconds ? strtod(seconds, NULL) : 0;
-    return value > 0 && value < 1e9 ? (uint64_t)(value * 1e9) : 0;
+int comm_watch_limit_of(double seconds, uint64_t *ns) {
+    if (!(seconds >= 0 && seconds < 1e9)) return -1; /* or it is no number */
+    *ns = (uint64_t)(seconds * 1e9) + (seconds > 0 && seconds < 1e-9);
+    return 0;
+}
+
+int comm_watch_read_limit(const char *seconds, uint64_t *ns) {
+    char *end;
+    if (!seconds || !*seconds) seconds = "0";
+    const double value = strtod(seconds, &end);
+    return end == seconds || *end ? -1 : comm_watch_limit_of(value, ns);
 }
 
 static comm_failure load_failure(_Atomic comm_failure *from) { return atomic_load(from); }

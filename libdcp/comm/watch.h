@@ -37,8 +37,10 @@ comm_watch *comm_watch_share(comm_watch *watch);
 /* Frees it after its last user. */
 void comm_watch_release(comm_watch *watch);
 
-/* Seconds from the text as nanoseconds; 0, no limit, where it is NULL or no number above 0. */
-uint64_t comm_watch_read_limit(const char *seconds);
+/* A limit in seconds as nanoseconds, never 0 unless it is 0. -1: it is less than 0, or too much. */
+int comm_watch_limit_of(double seconds, uint64_t *ns);
+/* The same of a text; NULL or empty: 0. -1 also where it is no number. */
+int comm_watch_read_limit(const char *seconds, uint64_t *ns);
 
 /* The failure so far; why is 0 where there is none. */
 comm_failure comm_watch_failure(comm_watch *watch);

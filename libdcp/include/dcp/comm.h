@@ -67,7 +67,7 @@ DCP_API int dcp_comm_hosts(dcp_comm *comm, int *hosts, int *own, dcp_error *err)
  * DCP_ERR_COMM within two seconds. A limit is for ranks of other machines, and for ranks that hang:
  * after it, and a second in which the ranks find out who is waited for, they return DCP_ERR_COMM as
  * well. How long a caller's table (dcp_comm_from_ops) waits is its own business. DCP_ERR_ARG: less
- * than 0. */
+ * than 0, or 1e9 and more. */
 DCP_API int dcp_comm_set_limit(dcp_comm *comm, double seconds, dcp_error *err);
 
 /* Frees the communicator (and MPI's duplicate). NULL is ignored. Objects made on it go first. Where

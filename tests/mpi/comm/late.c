@@ -1,6 +1,7 @@
 /* A rank that comes late: within the limit it is waited for; after it the others return
  * DCP_ERR_COMM that names it, whomever they wait for themselves, and so does the late one when it
  * comes. Over shared memory and over messages. */
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
@@ -81,10 +82,26 @@ static void limits_are_checked(void) {
     CHECK(dcp_comm_set_limit(NULL, 1, NULL) == DCP_ERR_ARG);
     CHECK(comm->watch->limit_ns == 0);
     dcp_comm_destroy(comm);
-    setenv("DCP_COMM_LIMIT", rank ? "2.5" : "x", 1);
+    setenv("DCP_COMM_LIMIT", rank ? "2.5" : "", 1);
     comm = make_comm("1");
     CHECK(comm->watch->limit_ns == 2500000000);
     dcp_comm_destroy(comm);
+    unsetenv("DCP_COMM_LIMIT");
+}
+
+/* All ranks say what the last one has in its environment. */
+static void limits_of_the_environment_are_checked(void) {
+    const char *wrong[] = {"x", "3 s", " ", "-1", "inf", "nan", "1e9"};
+    char text[80];
+    for (size_t i = 0; i < sizeof wrong / sizeof *wrong; i++) {
+        dcp_comm *comm;
+        dcp_error err = {0};
+        setenv("DCP_COMM_LIMIT", rank == ranks - 1 ? wrong[i] : "5", 1);
+        CHECK(dcp_comm_from_mpi(MPI_COMM_WORLD, &comm, &err) == DCP_ERR_ARG);
+        snprintf(text, sizeof text, "rank %d: DCP_COMM_LIMIT in the environment is \"%s\"",
+                 ranks - 1, wrong[i]);
+        CHECK(strstr(err.message, text) && err.rank == ranks - 1);
+    }
     unsetenv("DCP_COMM_LIMIT");
 }
 
@@ -93,6 +110,7 @@ int main(int argc, char **argv) {
     MPI_Comm_rank(MPI_COMM_WORLD, &rank);
     MPI_Comm_size(MPI_COMM_WORLD, &ranks);
     limits_are_checked();
+    limits_of_the_environment_are_checked();
     within_the_limit("1");
     within_the_limit("0");
     one_after_another();
