@@ -1,9 +1,13 @@
 /* Waiting. Every some milliseconds a rank that waits hears what others tell, and every 100 ms it
  * looks at the processes of those that it waits for.
  *
- * A rank that finds one gone tells all others, which may wait for ranks that have given up. Where a
- * limit is over, the rank that is waited for may itself wait for another: so it is asked for whom
- * it waits, and that one in turn, until one does not answer. That one is late.
+ * A rank that finds one gone tells others, which may wait for ranks that have given up, and each of
+ * them tells it on. A rank tells the ranks 1, 2, 4 and so on above its own: all hear of it, though
+ * one that tells ends before it has told anybody else, and no rank opens more connections than a
+ * few.
+ *
+ * Where a limit is over, the rank that is waited for may itself wait for another: so it is asked
+ * for whom it waits, and that one in turn, until one does not answer. That one is late.
  *
  * After a failure receives are cancelled. One that has met its message can't be: it is waited for a
  * while, in which a live sender ends it; a dead one has nothing more to send. */
@@ -85,14 +89,37 @@ static int take_note(MPI_Comm comm, void *note, size_t bytes, int tag, int *code
     return *code == MPI_SUCCESS ? status.MPI_SOURCE : -1;
 }
 
+/* Whether all are done within a while. */
+static int end_soon(MPI_Request *requests, int n) {
+    const struct timespec pause = {.tv_nsec = PAUSE_NS};
+    int done = 0;
+    for (int64_t end = comm_watch_clock() + GIVE_UP_NS; !done && comm_watch_clock() < end;) {
+        if (MPI_Testall(n, requests, &done, MPI_STATUSES_IGNORE) != MPI_SUCCESS) break;
+        if (!done) nanosleep(&pause, NULL);
+    }
+    return done;
+}
+
+/* This rank may end soon, and what has not left it is lost then. */
+static void tell_on(comm_pairs *p) {
+    MPI_Request notes[8 * sizeof(int)];
+    int n = 0;
+    if (p->watch->shared || p->first == MPI_COMM_NULL) return;
+    p->told = comm_watch_failure(p->watch);
+    for (int64_t d = 1; d < p->size; d *= 2) {
+        const int to = (int)((p->rank + d) % p->size);
+        if (to == p->told.rank && p->told.why == COMM_HAS_ENDED) continue;
+        if (MPI_Isend(&p->told, sizeof p->told, MPI_BYTE, to, FAILURE_TAG, p->first, &notes[n]) ==
+            MPI_SUCCESS)
+            n++;
+    }
+    end_soon(notes, n);
+}
+
 void comm_batch_break(comm_pairs *p, comm_why why, int code, int rank) {
     if (comm_watch_is_broken(p->watch)) return;
     comm_watch_break(p->watch, why, code, rank);
-    if (p->watch->shared || p->first == MPI_COMM_NULL) return;
-    const comm_failure failure = comm_watch_failure(p->watch);
-    for (int r = 0; r < p->size; r++)
-        if (r != p->rank && (r != rank || why != COMM_HAS_ENDED))
-            send_note(p->first, &failure, sizeof failure, FAILURE_TAG, r);
+    tell_on(p);
 }
 
 /* Of the threads that wait, one hears for all. */
@@ -106,7 +133,7 @@ int comm_batch_hear(comm_pairs *p) {
     if (!comm_watch_is_broken(w) && p->first != MPI_COMM_NULL &&
         !atomic_flag_test_and_set(&w->hears)) {
         if (take_note(p->first, &told, sizeof told, FAILURE_TAG, &code) >= 0)
-            comm_watch_break(w, (comm_why)told.why, told.code, told.rank);
+            comm_batch_break(p, (comm_why)told.why, told.code, told.rank);
         atomic_flag_clear(&w->hears);
         if (code != MPI_SUCCESS) comm_batch_break(p, COMM_FAILED, code, p->rank);
     }
@@ -114,14 +141,9 @@ int comm_batch_hear(comm_pairs *p) {
 }
 
 static void give_up(comm_batch *b) {
-    int done = 0;
-    const struct timespec pause = {.tv_nsec = PAUSE_NS};
     for (int i = 0; i < b->n; i++)
         if (b->receives[i] && b->requests[i] != MPI_REQUEST_NULL) MPI_Cancel(&b->requests[i]);
-    for (int64_t end = comm_watch_clock() + GIVE_UP_NS; !done && comm_watch_clock() < end;) {
-        if (MPI_Testall(b->n, b->requests, &done, MPI_STATUSES_IGNORE) != MPI_SUCCESS) break;
-        if (!done) nanosleep(&pause, NULL);
-    }
+    end_soon(b->requests, b->n);
     b->n = 0;
 }
 

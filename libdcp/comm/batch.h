@@ -15,6 +15,7 @@ typedef struct comm_pairs {
                    that */
     int32_t questions; /* asked so far */
     int64_t heard;     /* when it heard last what others tell, in ns */
+    comm_failure told; /* to others, of whom some may take it later */
 } comm_pairs;
 
 #define COMM_BATCH_PEERS 32 /* sent to, and received from, at once */
@@ -39,9 +40,9 @@ int comm_batch_finish(comm_batch *batch);
  * may still use them. */
 int comm_batch_finish_request(comm_pairs *pairs, int code, MPI_Request request);
 
-/* Hears what others tell, some milliseconds after the last time. To be called before a collective
- * and while waiting: another value once the watch is broken. */
+/* Hears what others tell, some milliseconds after the last time, and tells it on. To be called
+ * before a collective and while waiting: another value once the watch is broken. */
 int comm_batch_hear(comm_pairs *pairs);
 
-/* Breaks the watch, unless it is, and tells all other ranks. */
+/* Breaks the watch, unless it is, and tells others, who tell it on. */
 void comm_batch_break(comm_pairs *pairs, comm_why why, int code, int rank);

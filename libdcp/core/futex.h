@@ -28,14 +28,15 @@ static inline void core_futex_set(core_futex *f, uint32_t count) {
 }
 
 /* Sleeps until the count changes, unless it has come as far as `count`; `nanoseconds` at most.
- * Returns 1 where that time has passed. May wake early: ask core_futex_has again. */
+ * Returns 1 where that time has passed, or a signal has come: those of a timer may come so often
+ * that the time never passes. May wake early: ask core_futex_has again. */
 static inline int core_futex_sleep(core_futex *f, uint32_t count, long nanoseconds) {
     const struct timespec most = {.tv_nsec = nanoseconds};
     const uint32_t seen = atomic_load(&f->count);
     if ((int32_t)(seen - count) >= 0) return 0;
     atomic_fetch_add(&f->waiting, 1); /* before the kernel looks whether `seen` still holds */
     const long code = syscall(SYS_futex, &f->count, FUTEX_WAIT, seen, &most, NULL, 0);
-    const int timed_out = code && errno == ETIMEDOUT;
+    const int timed_out = code && errno != EAGAIN;
     atomic_fetch_sub(&f->waiting, 1);
     return timed_out;
 }
