@@ -192,6 +192,21 @@ static int check_disjoint(const step_row **order, size_t n, const step_userblock
     return DCP_OK;
 }
 
+/* What is neither a dataset nor a table is HDF5's metadata and padding: some hundred bytes a
+ * dataset, and up to a kilobyte for each folder of its path. More is a hole, which would be read
+ * and summed for nothing. `order`: disjoint rows, beside the tables. */
+static int check_rest(const step_row **order, size_t n, const step_userblock *ub, const char *file,
+                      dcp_error *err) {
+    uint64_t rest = ub->file_bytes - ub->index.bytes - ub->blocks.bytes - ub->meta.bytes;
+    for (size_t i = 0; i < n; i++) rest -= order[i]->bytes;
+    if (rest <= MOST_REST + ub->rows * MOST_ROW_REST) return DCP_OK;
+    return core_fail(
+        err, DCP_ERR_CORRUPT,
+        "%s: index: %llu bytes of the file belong to no dataset or table, too many for "
+        "%llu datasets",
+        file, (unsigned long long)rest, (unsigned long long)ub->rows);
+}
+
 /* HDF5 has either a dataset or a group at a path. `open` are the rows whose paths the row's begins
  * with, each longer than the one before, so they are not more than a path has bytes. Only the
  * longest can be its folder: after the others' bytes comes what comes there in the longest. */
@@ -237,6 +252,7 @@ static int check_whole(const step_row *rows, uint64_t path_bytes, const step_use
     if (!status) status = step_index_sort(rows, ub->rows, &order, &n, err);
     if (status) return status;
     status = check_disjoint(order, n, ub, file, err);
+    if (!status) status = check_rest(order, n, ub, file, err);
     free(order);
     return status;
 }

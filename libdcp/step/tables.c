@@ -14,7 +14,7 @@
 
 enum {
     HEAD_BYTES = 8 + USERBLOCK_BYTES, /* the file's size goes before the user block */
-    INDEX_STEP = 4 << 20,             /* of an index that is larger */
+    TABLE_STEP = 4 << 20,             /* of a table that is larger */
 };
 
 step_file step_file_of(char *path) {
@@ -60,12 +60,35 @@ static int append_bytes(packing *p, uint64_t offset, uint64_t bytes, dcp_error *
  * So a false number of rows costs little memory: the zeros of a sparse file are no valid rows. */
 static int append_index(packing *p, const step_userblock *ub, dcp_error *err) {
     int status = DCP_OK;
-    uint64_t step = ub->row_bytes ? INDEX_STEP / ub->row_bytes + 1 : 1;
+    uint64_t step = ub->row_bytes ? TABLE_STEP / ub->row_bytes + 1 : 1;
     for (uint64_t i = 0; i < ub->rows && !status; i += step) {
         uint64_t n = ub->rows - i < step ? ub->rows - i : step;
         status = append_bytes(p, ub->index.offset + i * ub->row_bytes, n * ub->row_bytes, err);
         if (!status && step < ub->rows)
             status = step_index_check_rows(p->all + HEAD_BYTES, i, i + n, ub, p->path, err);
+    }
+    return status;
+}
+
+/* Whether a whole page of the table is zeros. Checksums of real data never are, a hole is. */
+static int has_hole(const unsigned char *table, uint64_t bytes) {
+    for (uint64_t at = 0; at + PAGE_BYTES <= bytes; at += PAGE_BYTES)
+        if (!table[at] && !memcmp(table + at, table + at + 1, PAGE_BYTES - 1)) return 1;
+    return 0;
+}
+
+/* Step by step for the same reason: a table of holes, of a file that claims to be huge, ends at its
+ * first one. */
+static int append_blocks(packing *p, const step_range *blocks, dcp_error *err) {
+    int status = DCP_OK;
+    for (uint64_t at = 0, n; at < blocks->bytes && !status; at += n) {
+        n = blocks->bytes - at < TABLE_STEP ? blocks->bytes - at : TABLE_STEP;
+        status = append_bytes(p, blocks->offset + at, n, err);
+        if (!status && has_hole(p->all + p->bytes - n, n))
+            status = core_fail(err, DCP_ERR_CORRUPT,
+                               "%s: blocks: checksums are missing (zeros in their place): the file "
+                               "was not written whole, or not by this library",
+                               p->path);
     }
     return status;
 }
@@ -80,7 +103,7 @@ static int pack_file(packing *p, uint64_t file_bytes, dcp_error *err) {
     if (!status) status = step_userblock_decode(p->all + 8, file_bytes, p->path, &ub, err);
     if (!status) status = step_index_check_rows(NULL, 0, 0, &ub, p->path, err);
     if (!status) status = append_index(p, &ub, err);
-    if (!status) status = append_bytes(p, ub.blocks.offset, ub.blocks.bytes, err);
+    if (!status) status = append_blocks(p, &ub.blocks, err);
     if (!status) status = append_bytes(p, ub.meta.offset, ub.meta.bytes, err);
     return status;
 }

@@ -16,6 +16,8 @@
  * allocate much memory. A writer refuses what a reader would. */
 #define MAX_ROWS (1u << 24)
 #define MAX_FILE_BYTES (1ULL << 48)
+#define MOST_REST (64ULL << 20)                      /* neither of a dataset nor of a table */
+#define MOST_ROW_REST (1ULL << 20)                   /* more of it, for each row */
 #define MAX_STEP_BYTES (1ULL << 50)                  /* of all files of a step */
 #define MAX_JSON_BYTES (16u << 20)                   /* of the JSON text */
 #define MAX_META_BYTES (MAX_JSON_BYTES + (1u << 17)) /* with a shard's member and padding */

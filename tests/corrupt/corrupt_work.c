@@ -1,12 +1,14 @@
 /* Files whose tables are right by themselves, and are made to cost their readers much more work or
  * memory than they have bytes. Each is read or refused within memory and processor time that grow
  * with the bytes of its tables. */
+#include <fcntl.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/stat.h>
+#include <unistd.h>
 
 #include <cmocka.h>
 
@@ -39,8 +41,8 @@ static int remove_root(void **state) {
     return 0;
 }
 
-/* A file of these rows, of blocks whose checksums are 0, and of that meta: after data that are
- * holes. The tables' checksums are right. */
+/* A file of these rows, of blocks whose checksums are not those of zeros, and of that meta: after
+ * data that are holes. The tables' checksums are right. */
 static void write_file(const char *name, dcp_layout layout, const step_row *rows, size_t n,
                        uint64_t data_bytes, const char *meta) {
     uint64_t path_bytes = step_index_path_bytes(rows, n), blocks = 0, meta_bytes = strlen(meta);
@@ -54,6 +56,7 @@ static void write_file(const char *name, dcp_layout layout, const step_row *rows
     unsigned char *tables = calloc(1, ub.file_bytes - ub.index.offset), block[USERBLOCK_BYTES];
     assert_non_null(tables);
     step_index_encode(rows, n, path_bytes, layout, tables);
+    memset(tables + (ub.blocks.offset - ub.index.offset), 1, ub.blocks.bytes);
     memcpy(tables + (ub.meta.offset - ub.index.offset), meta, meta_bytes);
     step_range *ranges[] = {&ub.index, &ub.blocks, &ub.meta};
     for (int t = 0; t < 3; t++)
@@ -69,6 +72,47 @@ static void write_file(const char *name, dcp_layout layout, const step_row *rows
                      ub.file_bytes - ub.index.offset);
     assert_int_equal(fclose(file), 0);
     free(tables);
+}
+
+/* As large a file of holes as the file system has; its bytes. */
+static uint64_t make_hole(void) {
+    snprintf(path, sizeof path, "%s/state.h5", step);
+    int fd = open(path, O_WRONLY | O_CREAT, 0600), shift = 48;
+    while (shift > 32 && ftruncate(fd, (off_t)1 << shift)) shift--;
+    assert_int_equal(close(fd), 0);
+    return 1ULL << shift;
+}
+
+static void put(FILE *file, uint64_t offset, const void *data, size_t bytes) {
+    assert_int_equal(fseeko(file, (off_t)offset, SEEK_SET), 0);
+    assert_int_equal(fwrite(data, 1, bytes, file), bytes);
+}
+
+/* A file of `bytes` bytes that has a tensor of all that it can hold, or none, and the checksums of
+ * its blocks in a hole; meta at the end. */
+static void write_hole(uint64_t bytes, int has_tensor) {
+    static const char meta[] = "{\"format\":1,\"step\":3}";
+    unsigned char block[USERBLOCK_BYTES], index[USERBLOCK_BYTES];
+    uint64_t blocks = bytes / BLOCK_BYTES, data = 3 * PAGE_BYTES + core_round_to_pages(8 * blocks);
+    step_row row = {.tensor = {"/model/w", DCP_U8, 1, {(blocks - 999) * BLOCK_BYTES}}};
+    row.offset = data;
+    row.bytes = row.tensor.shape[0];
+    blocks = has_tensor ? step_index_blocks(row.bytes) : 0;
+    step_userblock ub = {.rows = (uint64_t)has_tensor,
+                         .row_bytes = step_index_row_bytes(16, DCP_LAYOUT_GLOBAL),
+                         .file_bytes = bytes};
+    step_index_encode(&row, ub.rows, 16, DCP_LAYOUT_GLOBAL, index);
+    ub.index = (step_range){PAGE_BYTES, ub.rows * ub.row_bytes, 0};
+    ub.index.crc = core_crc64(index, ub.index.bytes);
+    ub.blocks = (step_range){3 * PAGE_BYTES, 8 * blocks, core_crc64_finish(0, 8 * blocks)};
+    ub.meta = (step_range){2 * PAGE_BYTES, strlen(meta), core_crc64(meta, strlen(meta))};
+    step_userblock_encode(&ub, block);
+    FILE *file = fopen(path, "r+");
+    assert_non_null(file);
+    put(file, 0, block, sizeof block);
+    put(file, ub.index.offset, index, ub.index.bytes);
+    put(file, ub.meta.offset, meta, strlen(meta));
+    assert_int_equal(fclose(file), 0);
 }
 
 /* What opening says, and of what opens a read of all elements; under the limits. */
@@ -154,6 +198,15 @@ static void strips_beside_a_long_box(void **state) {
     expect((reading){DCP_ERR_CORRUPT, "tensor /model/w: the shards don't cover it once", 0});
 }
 
+/* A file that claims to be huge costs what it has, not what it claims. */
+static void holes(void **state) {
+    (void)state;
+    write_hole(make_hole(), 1);
+    expect((reading){DCP_ERR_CORRUPT, "state.h5: blocks: checksums are missing", 0});
+    write_hole(make_hole(), 0);
+    expect((reading){DCP_ERR_CORRUPT, "of the file belong to no dataset or table", 0});
+}
+
 /* 15 MB of text, 1.8 GB as a tree. */
 static void meta_of_empty_objects(void **state) {
     (void)state;
@@ -199,6 +252,7 @@ static void saves_of_many_values(void **state) {
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(strips_beside_a_long_box),
+        cmocka_unit_test(holes),
         cmocka_unit_test(meta_of_empty_objects),
         cmocka_unit_test(saves_of_many_values),
     };
