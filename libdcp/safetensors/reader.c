@@ -1,9 +1,9 @@
 /* Reading safetensors: one file, or a folder of files under model.safetensors.index.json.
  *
- * A reader holds every file open; its entries ascend by name over all files, and each lies within
- * its file as that was when it was opened. Names are hostile until they are checked. What is
- * checked of a name holds for the file that is then opened: whoever can exchange it in between can
- * write into the folder anyway. */
+ * Of a folder's files a bounded number is open at once (io/use.h); each must be what it was when it
+ * was first opened. A reader's entries ascend by name over all files, and each lies within its
+ * file. Names are hostile until they are checked. What is checked of a name holds for the file that
+ * is then opened: whoever can exchange it in between can write into the folder anyway. */
 #include <endian.h>
 #include <fcntl.h>
 #include <limits.h>
@@ -16,7 +16,7 @@
 
 #include "core/fail.h"
 #include "dcp/safetensors.h"
-#include "io/file.h"
+#include "io/use.h"
 #include "safetensors/header.h"
 #include "safetensors/members.h"
 
@@ -238,8 +238,9 @@ static const weight_place *find_weight(const weight_map *index, const char *tens
 }
 
 typedef struct safetensors_part {
-    char *path;
-    int fd;
+    char *path, *real; /* as it was given; without links, which are followed once */
+    io_file file;
+    uint64_t identity[4]; /* as io_identify has it, when it was first opened */
     uint64_t data_start;
 } safetensors_part;
 
@@ -256,7 +257,7 @@ static int read_header(safetensors_part *file, uint64_t size, safetensors_entry 
     if (size < ST_PREFIX_BYTES)
         return core_fail(err, DCP_ERR_CORRUPT, "%s: %llu bytes are too few for a safetensors file",
                          file->path, (unsigned long long)size);
-    int status = io_read_plain(file->fd, &length, sizeof length, 0, file->path, err);
+    int status = io_read_plain(file->file.fd, &length, sizeof length, 0, file->path, err);
     if (status != DCP_OK) return status;
     length = le64toh(length);
     if (length > ST_MAX_HEADER)
@@ -269,7 +270,7 @@ static int read_header(safetensors_part *file, uint64_t size, safetensors_entry 
                          file->path, (unsigned long long)length, (unsigned long long)size);
     char *json = malloc(length + 1);
     if (!json) return core_fail_memory(err, length + 1);
-    status = io_read_plain(file->fd, json, length, ST_PREFIX_BYTES, file->path, err);
+    status = io_read_plain(file->file.fd, json, length, ST_PREFIX_BYTES, file->path, err);
     file->data_start = ST_PREFIX_BYTES + length;
     if (status == DCP_OK)
         status = safetensors_header_parse(file->path, json, length, size - file->data_start, out,
@@ -291,18 +292,33 @@ static int append_entries(dcp_st_reader *reader, safetensors_entry *more, size_t
     return DCP_OK;
 }
 
+/* Opens the file and takes its names. */
+static int open_part(safetensors_part *file, const char *path, uint64_t *size, dcp_error *err) {
+    int status = open_regular(path, &file->file.fd, size, err);
+    if (status != DCP_OK) return status;
+    file->path = strdup(path);
+    io_identify(file->file.fd, file->identity);
+    return file->path ? DCP_OK : core_fail_memory(err, strlen(path) + 1);
+}
+
+/* From now on the file may be closed while it is not read. */
+static int lend_part(safetensors_part *file, dcp_error *err) {
+    file->real = realpath(file->path, NULL);
+    if (!file->real) return core_fail_errno(err, "cannot open", file->path);
+    file->file.path = file->real;
+    io_use_lend(&file->file, IO_READ_BUFFERED);
+    return DCP_OK;
+}
+
 /* reader->files has room. */
 static int add_part(dcp_st_reader *reader, const char *path, dcp_error *err) {
-    safetensors_part *file = &reader->files[reader->n_files];
+    safetensors_part *file = &reader->files[reader->n_files++];
     safetensors_entry *entries = NULL;
     size_t n = 0;
-    uint64_t size;
-    int status = open_regular(path, &file->fd, &size, err);
-    if (status != DCP_OK) return status;
-    reader->n_files++;
-    file->path = strdup(path);
-    if (!file->path) return core_fail_memory(err, strlen(path) + 1);
-    status = read_header(file, size, &entries, &n, err);
+    uint64_t size = 0;
+    file->file.fd = -1;
+    int status = open_part(file, path, &size, err);
+    if (status == DCP_OK) status = read_header(file, size, &entries, &n, err);
     if (status != DCP_OK) return status;
     status = append_entries(reader, entries, n, err);
     if (status == DCP_OK)
@@ -353,6 +369,7 @@ static int open_listed(dcp_st_reader *reader, const char *dir, const weight_map 
         status = join_path(path, dir, index->files[i], err);
         if (status == DCP_OK) status = check_inside(path, dir, err);
         if (status == DCP_OK) status = add_part(reader, path, err);
+        if (status == DCP_OK) status = lend_part(&reader->files[i], err);
     }
     if (status == DCP_OK && reader->n)
         qsort(reader->entries, reader->n, sizeof *reader->entries, safetensors_entry_compare);
@@ -428,8 +445,9 @@ int dcp_st_open(const char *path, dcp_st_reader **out, dcp_error *err) {
 void dcp_st_close(dcp_st_reader *reader) {
     if (!reader) return;
     for (size_t i = 0; i < reader->n_files; i++) {
-        close(reader->files[i].fd);
+        io_use_close(&reader->files[i].file);
         free(reader->files[i].path);
+        free(reader->files[i].real);
     }
     free(reader->files);
     safetensors_entries_free(reader->entries, reader->n);
@@ -460,6 +478,15 @@ const dcp_tensor *dcp_st_find(const dcp_st_reader *reader, const char *name) {
     return entry ? &entry->tensor : NULL;
 }
 
+/* Another file may have its name since, or it other bytes. */
+static int check_same(const safetensors_part *file, dcp_error *err) {
+    uint64_t now[4];
+    io_identify(file->file.fd, now);
+    if (!memcmp(now, file->identity, sizeof now)) return DCP_OK;
+    return core_fail(err, DCP_ERR_CORRUPT, "%s: was replaced or changed while it was read",
+                     file->path);
+}
+
 int dcp_st_read(dcp_st_reader *reader, const char *name, uint64_t offset, uint64_t bytes, void *out,
                 dcp_error *err) {
     if (!reader || !name || (!out && bytes))
@@ -472,7 +499,13 @@ int dcp_st_read(dcp_st_reader *reader, const char *name, uint64_t offset, uint64
             err, DCP_ERR_ARG,
             "safetensors: bytes %llu + %llu are outside of tensor '%s', which has %llu",
             (unsigned long long)offset, (unsigned long long)bytes, name, (unsigned long long)size);
-    const safetensors_part *file = &reader->files[entry->file];
-    return io_read_plain(file->fd, out, bytes, file->data_start + entry->begin + offset, file->path,
-                         err);
+    safetensors_part *file = &reader->files[entry->file];
+    int status = io_use_begin(&file->file, err);
+    if (status != DCP_OK) return status;
+    status = check_same(file, err);
+    if (status == DCP_OK)
+        status = io_read_plain(file->file.fd, out, bytes, file->data_start + entry->begin + offset,
+                               file->path, err);
+    io_use_end(&file->file);
+    return status;
 }

@@ -6,6 +6,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/resource.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -23,14 +24,15 @@ static const char *in_root(const char *name) {
     return path;
 }
 
-static void write_model(const char *name) {
-    static const float value = 1;
-    dcp_tensor tensor = {"w", DCP_F32, 1, {1}};
+static void write_tensor(const char *name, const char *of, float value) {
+    dcp_tensor tensor = {of, DCP_F32, 1, {1}};
     dcp_st_writer *writer;
     assert_int_equal(dcp_st_create(in_root(name), &tensor, 1, &writer, NULL), DCP_OK);
     assert_int_equal(dcp_st_write(writer, &value, sizeof value, NULL), DCP_OK);
     assert_int_equal(dcp_st_finish(writer, NULL), DCP_OK);
 }
+
+static void write_model(const char *name) { write_tensor(name, "w", 1); }
 
 static void write_index(const char *name, const char *file) {
     FILE *f = fopen(in_root(name), "w");
@@ -108,6 +110,50 @@ static void the_cache(void **state) {
     expect_refused("hub/snapshots/0123", DCP_ERR_CORRUPT, OUT);
 }
 
+/* More files than the process may have open, by links, as a snapshot has them. Each that is read
+ * must be the one whose header was. */
+static void more_files_than_may_be_open(void **state) {
+    (void)state;
+    enum { FILES = 60, OPEN = 40 };
+    struct rlimit before, few;
+    char name[64], target[64];
+    float value;
+    dcp_error err = {0};
+    dcp_st_reader *reader = NULL;
+    FILE *index = fopen(in_root("hub/snapshots/0123/model.safetensors.index.json"), "w");
+    assert_non_null(index);
+    unlink(in_root("hub/snapshots/0123/model.safetensors"));
+    fprintf(index, "{\"weight_map\":{");
+    for (int i = 0; i < FILES; i++) {
+        snprintf(name, sizeof name, "hub/blobs/%d", i);
+        snprintf(target, sizeof target, "w%d", i);
+        write_tensor(name, target, (float)i);
+        snprintf(target, sizeof target, "../../blobs/%d", i);
+        snprintf(name, sizeof name, "hub/snapshots/0123/%d", i);
+        put_link(name, target);
+        fprintf(index, "%s\"w%d\":\"%d\"", i ? "," : "", i, i);
+    }
+    fprintf(index, "}}");
+    assert_int_equal(fclose(index), 0);
+    assert_int_equal(getrlimit(RLIMIT_NOFILE, &before), 0);
+    few = before;
+    few.rlim_cur = OPEN;
+    assert_int_equal(setrlimit(RLIMIT_NOFILE, &few), 0);
+    if (dcp_st_open(in_root("hub/snapshots/0123"), &reader, &err)) fail_msg("%s", err.message);
+    assert_int_equal(dcp_st_files(reader), FILES);
+    for (int round = 0; round < 2; round++)
+        for (int i = 0; i < FILES; i++) {
+            snprintf(name, sizeof name, "w%d", i);
+            if (dcp_st_read(reader, name, 0, 4, &value, &err)) fail_msg("%s", err.message);
+            assert_true(value == (float)i);
+        }
+    assert_int_equal(rename(in_root("hub/blobs/1"), in_root("hub/blobs/0")), 0);
+    assert_int_equal(dcp_st_read(reader, "w0", 0, 4, &value, &err), DCP_ERR_CORRUPT);
+    assert_non_null(strstr(err.message, "0123/0: was replaced or changed"));
+    dcp_st_close(reader);
+    assert_int_equal(setrlimit(RLIMIT_NOFILE, &before), 0);
+}
+
 static int make_files(void **state) {
     (void)state;
     static const char *const folders[] = {
@@ -134,6 +180,7 @@ int main(void) {
         cmocka_unit_test(one_file),
         cmocka_unit_test(an_index),
         cmocka_unit_test(the_cache),
+        cmocka_unit_test(more_files_than_may_be_open),
     };
     return cmocka_run_group_tests(tests, make_files, remove_files);
 }
