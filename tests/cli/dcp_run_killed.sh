@@ -33,14 +33,24 @@ kill -KILL "$(cat "$dir/pid")"
 until_true gone $reader $(pids 1)
 
 rm -f "$dir"/up.*
-run -n 2 -- "$DCP_RUN_RANK" "$dir" stubborn
+# it leaves a process whose main thread has ended, which looks like a zombie
+threads='import ctypes, os, threading, time
+threading.Thread(target=time.sleep, args=(1000,)).start()
+open(os.environ["LEFT"], "w").write(str(os.getpid()))
+ctypes.CDLL(None).syscall(60, 0)'
+LEFT=$dir/threads run -n 2 -- sh -c '[ "$OMPI_COMM_WORLD_RANK" != 0 ] || [ -e "$LEFT" ] ||
+    setsid python3 -c "$1" >/dev/null 2>&1 & shift; exec "$@"' sh "$threads" "$DCP_RUN_RANK" "$dir" stubborn
+zombie() { grep -q '^State:[[:space:]]*Z' "/proc/$(cat "$dir/threads")/status"; }
+until_true zombie
 until_true started 1
 until_true up 1
 ranks=($(pids 1))
 mpirun=$(parent_of "${ranks[0]}")
+left=$(cat "$dir/threads")
 kill -KILL "$(parent_of "$mpirun")"
 until_true started 2
 until_true gone "$mpirun" "${ranks[@]}" # one that is ending has no environment any more, but is not gone yet
+[ ! -e "/proc/$left" ] || fail "a process without a main thread lives on"
 until_true up 2
 echo 0 >"$dir/exit"
 ends 0

@@ -2,7 +2,7 @@
 # conditions. $DCP_RUN_RANK is the program of dcp_run_rank.c.
 set -euo pipefail
 dir=$(mktemp -d "${TMPDIR:-/tmp}/dcp_run.XXXXXX")
-trap 'rm -rf "$dir"' EXIT
+trap 'kill -KILL $(jobs -pr) 2>/dev/null || true; rm -rf "$dir"' EXIT
 # where a killed mpirun leaves things
 export OMPI_MCA_orte_tmpdir_base="$dir" OMPI_MCA_btl_vader_backing_directory="$dir"
 

@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
 # A rank is killed: dcp-run restarts on the numbers of ranks that it was given, the last one again,
-# and nothing of the start before is left by then. The same for a killed mpirun.
+# and nothing of the start before is left by then. The same for a killed mpirun, and one that is
+# stopped.
 . "$(dirname "$0")/dcp_run_lib.sh"
 
 run -n 3 --restart-ranks 4,2 -- "$DCP_RUN_RANK" "$dir"
@@ -24,6 +25,9 @@ gone "${second[@]}" || fail "a rank of start 2 lives on"
 third=($(pids 3))
 [ ${#third[@]} -eq 2 ] || fail "start 3 has ${#third[@]} ranks"
 until_true up 3
+# stopped, these would not see that a rank has ended
+mpirun=$(awk '/^PPid:/ {print $2}' "/proc/${third[0]}/status")
+kill -STOP "$mpirun" "$(awk '/^PPid:/ {print $2}' "/proc/$mpirun/status")"
 kill -KILL "${third[0]}"
 
 until_true started 4

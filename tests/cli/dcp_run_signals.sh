@@ -30,6 +30,14 @@ gone $(pids 1) || fail "a stubborn rank lives on"
 says "killing what is left of start 1"
 says_not "start 2"
 
+# The run goes on when nobody reads what it says any more.
+rm -f "$dir"/up.* "$dir/exit"
+: >"$dir/err"
+("$DCP_BIN/dcp-run" -n 1 -- sh -c 'for i in $(seq 30); do echo $i; sleep 0.02; done; [ ! -e "$1/again" ] || exit 143
+      : >"$1/again"; exit 3' sh "$dir" 2>&1 || echo $? >"$dir/status") | head -1 >"$dir/err"
+[ -e "$dir/again" ] || fail "mpirun has ended early"
+[ "$(cat "$dir/status")" = 143 ] || fail "exit $(cat "$dir/status"), expected 143"
+
 # A second signal does not wait for the grace period.
 rm -f "$dir"/up.*
 run -n 2 --grace 1000 -- "$DCP_RUN_RANK" "$dir" stubborn

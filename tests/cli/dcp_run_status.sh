@@ -1,6 +1,8 @@
 #!/usr/bin/env bash
 # Statuses 0, 1, 2 and 143 are passed on without a restart; wrong usage is 2 before anything starts.
 . "$(dirname "$0")/dcp_run_lib.sh"
+# mpirun waits a second or two for the others after a failure, which none of these needs
+export OMPI_MCA_odls_base_sigkill_timeout=0
 
 for status in 0 1 2 143; do
     echo $status >"$dir/exit"
@@ -34,6 +36,8 @@ misuse -n
 says 'argument missing after -n'
 misuse -n 2 -- "$dir/no-such-program"
 misuse -n 2 -- no-such-program
+misuse -n 2 -- true "$(head -c 100000 /dev/zero | tr '\0' x)" $(seq 10000)
+says 'not take; hand them over in a file'
 
 run --help
 ends 0
@@ -55,6 +59,22 @@ run -n 1 -- false
 ends 1
 says '^dcp-run: start 1, 1 ranks, pids\( [0-9]*\| (ended at once)\)$'
 says 'start 1 ended with status 1, which no restart would change'
+
+# Killed processes have their time to end, whatever --grace says.
+run -n 2 --grace 0 --max-restarts 1 -- sh -c 'setsid sleep 1000 & exit 3'
+ends 3
+says 'giving up after 1 restart'
+says_not 'live on'
+
+# Streams that are closed are not taken by files of dcp-run's own, in which messages would end up.
+"$DCP_BIN/dcp-run" -n 1 -- false <&- >&- 2>&- && fail "1 is expected" || status=$?
+[ $status = 1 ] || fail "exit $status, expected 1"
+
+# The processes of another PID namespace are not taken for ours.
+if unshare --pid --fork true 2>/dev/null; then
+    timeout 60 unshare --pid --fork "$DCP_BIN/dcp-run" -n 1 -- true 2>"$dir/err" && fail "3 is expected"
+    says '/proc shows other processes than ours'
+fi
 
 # DCP_RUN_RESTART is for the ranks of this run alone.
 export DCP_RUN_RESTART=1

@@ -1,13 +1,13 @@
 #!/usr/bin/env python3
 """A rank that SIGKILL does not end, because it waits for a file system that does not answer: dcp-run
-says which one and what it waits in, does not start again beside it, and ends with 3 after --grace;
-once it is gone before that, dcp-run goes on."""
-import ctypes, os, re, shutil, struct, subprocess, sys, tempfile, threading, time
+says which one and what it waits in, does not start again beside it, and ends with 3 after --grace,
+also where it was asked to stop; once it is gone before that, dcp-run goes on. What it has started
+ends before it."""
+import ctypes, os, re, shutil, signal, struct, subprocess, sys, tempfile, threading, time
 
 BIN = os.environ["DCP_BIN"]
 DEADLINE_S = 60
 scratch = tempfile.mkdtemp(prefix="dcp_run.")
-MOUNT = f"{scratch}/mount"
 INIT, NO_REPLY = 26, (2, 36, 42)  # FUSE's requests: the first one, and those that take no answer
 libc = ctypes.CDLL(None, use_errno=True)
 failures = []
@@ -16,11 +16,12 @@ failures = []
 class Silent:
     """A file system that answers nothing once it is mounted."""
 
-    def __init__(self):
-        os.makedirs(MOUNT, exist_ok=True)
+    def __init__(self, mount):
+        self.mount = mount
+        os.makedirs(mount)
         self.fd = os.open("/dev/fuse", os.O_RDWR)
         options = f"fd={self.fd},rootmode=40000,user_id={os.getuid()},group_id={os.getgid()}"
-        if libc.mount(b"silent", MOUNT.encode(), b"fuse", 0, options.encode()) != 0:
+        if libc.mount(b"silent", mount.encode(), b"fuse", 0, options.encode()) != 0:
             raise OSError(ctypes.get_errno(), "cannot mount")
         self.asked = threading.Event()
         self.thread = threading.Thread(target=self.serve, daemon=True)
@@ -42,10 +43,10 @@ class Silent:
     def end(self):
         """Whoever waits gets an error, and can be ended."""
         if self.fd >= 0:
-            libc.umount2(MOUNT.encode(), 1)  # MNT_FORCE
+            libc.umount2(self.mount.encode(), 1)  # MNT_FORCE
             self.thread.join(DEADLINE_S)
             os.close(self.fd)
-            libc.umount2(MOUNT.encode(), 2)  # MNT_DETACH, where it was busy
+            libc.umount2(self.mount.encode(), 2)  # MNT_DETACH, where it was busy
             self.fd = -1
 
 
@@ -64,53 +65,76 @@ def until(condition, what):
         time.sleep(0.01)
 
 
-def start(grace):
-    """Two ranks: rank 1 waits for the file system, rank 0 fails as soon as it does."""
-    ranks = (f"case $OMPI_COMM_WORLD_RANK in 1) exec cat {MOUNT}/file;; esac; "
-             f"until [ -e {scratch}/fail ]; do sleep 0.02; done; exit 3")
-    err = open(f"{scratch}/err", "w")
-    return subprocess.Popen([f"{BIN}/dcp-run", "-n", "2", "--max-restarts", "1", "--grace", grace,
-                             "--", "sh", "-c", ranks], stdin=subprocess.DEVNULL, stderr=err)
-
-
-def text():
-    return open(f"{scratch}/err").read()
-
-
-def run(grace, mend):
-    fs = Silent()
+def lives(pid):
     try:
-        process = start(grace)
-        until(fs.asked.is_set, "a rank that is stuck")
-        open(f"{scratch}/fail", "w").close()
+        return not re.search(r"^State:\s*[ZX]", open(f"/proc/{pid}/status").read(), re.M)
+    except OSError:
+        return False
+
+
+class Run:
+    """The last rank leaves a process to itself and waits for the file system; others for a file."""
+
+    def __init__(self, name, ranks, grace):
+        self.dir = f"{scratch}/{name}"
+        self.fs = Silent(f"{self.dir}/mount")
+        rank = (f"cd {self.dir}; if [ $OMPI_COMM_WORLD_RANK = {ranks - 1} ]; then "
+                "setsid sleep 1000 & echo $! >left; exec cat mount/file; fi; "
+                "until [ -e fail ]; do sleep 0.02; done; exit 3")
+        self.process = subprocess.Popen(
+            [f"{BIN}/dcp-run", "-n", str(ranks), "--max-restarts", "1", "--grace", grace, "--",
+             "sh", "-c", rank],
+            stdin=subprocess.DEVNULL, stderr=open(f"{self.dir}/err", "w"))
+        until(self.fs.asked.is_set, "a rank that is stuck")
+        self.left = int(open(f"{self.dir}/left").read())
+
+    def text(self):
+        return open(f"{self.dir}/err").read()
+
+    def says(self, what):
+        until(lambda: re.search(what, self.text()), f"{what} in: {self.text()}")
+
+    def fail(self):
+        open(f"{self.dir}/fail", "w").close()
+
+    def ends(self, goes_on):
         told = r"dcp-run: process \d+ \(cat\), state D, in \w+: SIGKILL does not end it"
-        until(lambda: re.search(told, text()), f"the process that is told of: {text()}")
-        if mend:
-            fs.end()
+        self.says(told)
+        check(not lives(self.left), "what the stuck rank has started lives on")
+        if goes_on:
+            self.fs.end()
         try:
-            status = process.wait(DEADLINE_S)
+            status = self.process.wait(DEADLINE_S)
         except subprocess.TimeoutExpired:
-            process.kill()
+            self.process.kill()
             status = "none"
-        check(status == 3, f"exit {status}: {text()}")
-        check(len(re.findall(told, text())) == 1, f"told more than once: {text()}")
-        check(("start 2, " in text()) == mend, f"start 2: {text()}")
-        check(("processes of start 1 live on" in text()) != mend, f"live on: {text()}")
-    finally:
-        fs.end()
-        if os.path.exists(f"{scratch}/fail"):
-            os.remove(f"{scratch}/fail")
+        text = self.text()
+        check(status == 3, f"exit {status}: {text}")
+        check(len(re.findall(told, text)) == 1, f"told more than once: {text}")
+        check(("start 2, " in text) == goes_on, f"start 2: {text}")
+        check(("processes of start 1 live on" in text) != goes_on, f"live on: {text}")
+        self.fs.end()
 
 
 try:
-    Silent().end()
+    Silent(f"{scratch}/mount").end()
 except OSError as why:
     print("SKIPPED: no file system of ours can be mounted:", why)
     shutil.rmtree(scratch, True)
     sys.exit(77)
+runs = []
 try:
-    run("0.5", False)
-    run("1000", True)
+    runs += [Run("gives_up", 2, "0"), Run("goes_on", 2, "1000"), Run("stopped", 1, "0")]
+    for run in runs[:2]:
+        run.fail()
+    runs[2].process.send_signal(signal.SIGTERM)
+    runs[2].says("killing what is left of start 1")
+    runs[2].process.send_signal(signal.SIGTERM)  # the mpirun, too
+    for run, goes_on in zip(runs, (False, True, False)):
+        run.ends(goes_on)
 finally:
+    for run in runs:
+        run.process.kill()
+        run.fs.end()
     shutil.rmtree(scratch, True)
 sys.exit(1 if failures else 0)

@@ -1,6 +1,7 @@
 /* dcp-run: starts ranks, watches them, starts them again. One job exists at a time: the next starts
  * only when launcher_job_clear has proven that nothing of the last one is left. */
 #include <errno.h>
+#include <fcntl.h>
 #include <inttypes.h>
 #include <jansson.h>
 #include <limits.h>
@@ -14,12 +15,13 @@
 
 #include "launcher/job.h"
 #include "launcher/monitor.h"
+#include "launcher/processes.h"
 #include "launcher/told.h"
 #include "programs/arguments.h"
 #include "programs/program.h"
 #include <dcp/store.h>
 
-enum { MAX_RANKS = 4096, MAX_RESTARTS = 1000000, MAX_ARGUMENTS = 1 << 20 };
+enum { MAX_RANKS = 4096, MAX_RESTARTS = 1000000, MAX_ARGUMENTS = 1 << 20, MAX_LENGTH = 131000 };
 
 typedef struct run_options {
     int ranks;            /* of the first start */
@@ -302,6 +304,13 @@ static int program_found(const char *program) {
     return 0;
 }
 
+/* mpirun hands all arguments on in one variable, which exec takes only so long. */
+static int arguments_fit(char *const *program) {
+    size_t length = 0;
+    for (char *const *arg = program + 1; *arg; arg++) length += strlen(*arg) + 1;
+    return length <= MAX_LENGTH;
+}
+
 static void report_failure(const launcher_job *job, int start) {
     fprintf(stderr, "dcp-run: start %d failed with status %d", start, job->status);
     if (job->status > 128) fprintf(stderr, " (%s)", strsignal(job->status - 128));
@@ -350,8 +359,10 @@ static int run_once(const run_options *options, const launcher_signals *signals,
                     int go_on, launcher_told *told, int *stop) {
     launcher_job job;
     const int ranks = ranks_of_start(options, start);
-    if (launcher_job_start(&job, ranks, options->program, &signals->before, go_on) != 0)
+    if (launcher_job_start(&job, ranks, options->program, &signals->before, go_on) != 0) {
+        launcher_told_take(told);
         return PROGRAM_FAILED;
+    }
     const launcher_result result = launcher_monitor_job(&job, signals, start + 1, options->grace_s);
     launcher_told_take(told);
     const int status = own_status(&job, &result, told, start + 1);
@@ -413,13 +424,35 @@ static int supervise(const run_options *options, const launcher_signals *signals
     }
 }
 
+/* A standard stream that is closed would be the next file that is opened, and get our messages. */
+static void open_standard_streams(void) {
+    int fd;
+    do fd = open("/dev/null", O_RDWR);
+    while (fd >= 0 && fd <= STDERR_FILENO);
+    if (fd >= 0) close(fd);
+}
+
 int main(int argc, char **argv) {
     run_options options;
     int status = read_command_line(argc, argv, &options);
     if (status >= 0) goto free_options;
+    open_standard_streams();
+    if (!launcher_processes_known()) {
+        status = program_fail(PROGRAM_FAILED,
+                              "/proc shows other processes than ours: mount one for this PID "
+                              "namespace, as unshare --mount-proc does");
+        goto free_options;
+    }
     if (!program_found(options.program[0])) {
         fprintf(stderr, "dcp-run: cannot run %s: no such program\n", options.program[0]);
         status = PROGRAM_USAGE;
+        goto free_options;
+    }
+    if (!arguments_fit(options.program)) {
+        status = program_fail(PROGRAM_USAGE,
+                              "the arguments of %s have more than %d characters, which mpirun does "
+                              "not take; hand them over in a file",
+                              options.program[0], MAX_LENGTH);
         goto free_options;
     }
 

@@ -74,8 +74,8 @@ int launcher_folders_make(launcher_folders *folders) {
         /* Open MPI finds another way where there is no such memory */
         if (places[i].optional && access(base_of(&places[i]), W_OK | X_OK) != 0) continue;
         if (make_folder(&places[i], &folders->path[i], &folders->lock[i]) == 0) continue;
-        fprintf(stderr, "dcp-run: cannot make a folder for mpirun in %s: %s\n", base_of(&places[i]),
-                strerror(errno));
+        fprintf(stderr, "dcp-run: cannot make a folder for mpirun in %s: %s; %s may name another\n",
+                base_of(&places[i]), strerror(errno), places[i].tell[0]);
         launcher_folders_remove(folders);
         launcher_folders_free(folders);
         return -1;

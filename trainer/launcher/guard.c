@@ -20,9 +20,8 @@
 
 enum { LEAST_POLL_MS = 5, MOST_POLL_MS = 1000 }; /* between two looks at what is being killed */
 enum { LOOK_MS = 100 };                          /* between two looks at the clock */
-static const double patience_s = 5; /* a process that has SIGKILL for longer than this is told of */
 
-enum { ORPHANS = 'o', MPIRUN = 'm' }; /* what the guard is asked to kill */
+enum { ORPHANS = 'o', MPIRUN = 'm', WAKE = 'w' }; /* what the guard is asked to kill, or to wake */
 
 /* The guard's own side. */
 
@@ -45,17 +44,10 @@ static void reap_all(guard_work *g) {
     }
 }
 
-/* Children first: when it has ended they are ours, and would only be found at the next look. */
-static void kill_tree(void *ctx, pid_t child) {
-    const guard_work *g = ctx;
-    if (child == g->news.mpirun && !g->news.ended) return;
-    launcher_processes_visit(child, kill_tree, ctx);
-    kill(child, SIGKILL);
-}
-
-static void kill_child(void *ctx, pid_t child) {
-    (void)ctx;
-    kill(child, SIGKILL);
+/* With all that descends from them: what does not end would keep its children from us. */
+static void kill_orphans(const guard_work *g) {
+    const pid_t but = g->news.ended ? 0 : g->news.mpirun;
+    launcher_processes_visit_below(getpid(), but, launcher_processes_kill, NULL);
 }
 
 static int has_children(void) {
@@ -72,7 +64,7 @@ static void end_job(guard_work *g, struct pollfd *child_ended) {
         }
         reap_all(g);
         if (!has_children()) return;
-        launcher_processes_visit(getpid(), kill_child, NULL);
+        launcher_processes_visit_below(getpid(), 0, launcher_processes_kill, NULL);
         if (poll(child_ended, 1, ms) == 0 && ms < MOST_POLL_MS) ms *= 2;
     }
 }
@@ -88,8 +80,9 @@ static void serve(guard_work *g, int signals) {
         reap_all(g);
         char asked = 0;
         if (polled[0].revents && recv(g->fd, &asked, 1, MSG_DONTWAIT) <= 0) break;
-        if (asked == ORPHANS) launcher_processes_visit(getpid(), kill_tree, g);
+        if (asked == ORPHANS) kill_orphans(g);
         if (asked == MPIRUN && !g->news.ended) kill(g->news.mpirun, SIGKILL);
+        if (asked == WAKE && !g->news.ended) kill(g->news.mpirun, SIGCONT);
     }
     end_job(g, &polled[1]);
 }
@@ -185,66 +178,92 @@ int launcher_guard_hear(const launcher_guard *guard, launcher_news *news) {
     return n < 0 && (errno == EAGAIN || errno == EINTR) ? 0 : -1;
 }
 
-static void ask(const launcher_guard *guard, char what) { send(guard->fd, &what, 1, MSG_NOSIGNAL); }
+/* Somebody may have stopped it. */
+static void wake(const launcher_guard *guard) { kill(guard->pid, SIGCONT); }
+
+static void ask(const launcher_guard *guard, char what) {
+    wake(guard);
+    send(guard->fd, &what, 1, MSG_NOSIGNAL);
+}
 
 void launcher_guard_kill_orphans(const launcher_guard *guard) { ask(guard, ORPHANS); }
 
+void launcher_guard_wake_mpirun(const launcher_guard *guard) { ask(guard, WAKE); }
+
 void launcher_guard_kill_mpirun(const launcher_guard *guard) { ask(guard, MPIRUN); }
 
-/* Children of this process that have the job's mark. Others, which it had before it became dcp-run,
- * are left alone. */
-typedef struct marked_job {
-    const char *mark;
-    int left;
-} marked_job;
+/* How long it takes until what is killed is gone. */
+typedef struct clearing {
+    double begin, limit_s;
+    int told;
+} clearing;
 
-static void kill_marked(void *ctx, pid_t child) {
-    marked_job *job = ctx;
-    char *marks = launcher_processes_variable(child, "DCP_RUN_JOB");
-    const int is_marked = marks && strstr(marks, job->mark);
-    if (is_marked) kill(child, SIGKILL);
-    /* whose a process is that is ending cannot be seen any more */
-    job->left += is_marked || (!marks && launcher_processes_is_ending(child));
-    free(marks);
+static void tell_alive(void *ctx, const launcher_process *process) {
+    (void)ctx;
+    char *what = launcher_processes_describe(process->pid);
+    if (what) fprintf(stderr, "dcp-run: process %s: SIGKILL does not end it\n", what);
+    free(what);
 }
 
-/* The guard itself was killed, so that its children are ours. 0, or -1 where some are left at the
- * deadline. */
-static int kill_adopted(const launcher_guard *guard, double deadline) {
+/* Whether it is time to tell what is left, which is done once. */
+static int is_to_tell(clearing *c) {
+    if (c->told || program_now_s() - c->begin < LAUNCHER_PATIENCE_S) return 0;
+    return c->told = 1;
+}
+
+static int is_over(const clearing *c) { return program_now_s() - c->begin >= c->limit_s; }
+
+/* Children of this process that have the job's mark, and what descends from these. Others, which it
+ * had before it became dcp-run, are left alone. */
+typedef struct marked_job {
+    const char *mark;
+    int tell, left;
+} marked_job;
+
+static void kill_marked(void *ctx, const launcher_process *child) {
+    marked_job *job = ctx;
+    char *marks = launcher_processes_variable(child->pid, "DCP_RUN_JOB");
+    const int is_marked = marks && strstr(marks, job->mark);
+    /* whose a process is that is ending cannot be seen any more */
+    const int is_left = is_marked || (!marks && launcher_processes_is_ending(child->pid));
+    free(marks);
+    job->left += is_left;
+    if (is_marked) {
+        launcher_processes_visit_below(child->pid, 0, launcher_processes_kill, NULL);
+        launcher_processes_kill(NULL, child);
+    }
+    if (!is_left || !job->tell) return;
+    tell_alive(NULL, child);
+    launcher_processes_visit_below(child->pid, 0, tell_alive, NULL);
+}
+
+/* The guard itself was killed, so that its children are ours. 0, or -1 where some are left. */
+static int kill_adopted(const launcher_guard *guard, clearing *c) {
     for (int clean = 0; clean < 2;) { /* children of what ends become ours after a look, too */
-        marked_job job = {guard->mark, 0};
+        marked_job job = {.mark = guard->mark, .tell = is_to_tell(c)};
         while (waitpid(-1, NULL, WNOHANG) > 0) {
         }
         launcher_processes_visit(getpid(), kill_marked, &job);
         clean = job.left ? 0 : clean + 1;
-        if (job.left && program_now_s() >= deadline) return -1;
+        if (job.left && is_over(c)) return -1;
         if (job.left) poll(NULL, 0, LEAST_POLL_MS);
     }
     return 0;
 }
 
-static void tell_alive(void *ctx, pid_t child) {
-    char *what = launcher_processes_describe(child);
-    if (what) fprintf(stderr, "dcp-run: process %s: SIGKILL does not end it\n", what);
-    free(what);
-    launcher_processes_visit(child, tell_alive, ctx);
-}
-
 int launcher_guard_clear(launcher_guard *guard, double limit_s) {
-    const double begin = program_now_s(), patience = patience_s < limit_s ? patience_s : limit_s;
-    int status = 0, told = 0, gone;
+    clearing c = {program_now_s(), limit_s > LAUNCHER_PATIENCE_S ? limit_s : LAUNCHER_PATIENCE_S,
+                  0};
+    int status = 0, gone;
     struct pollfd ended = {.fd = pidfd_open(guard->pid, 0), .events = POLLIN};
     close(guard->fd);
+    wake(guard);
     while (!(gone = waitpid(guard->pid, &status, WNOHANG) != 0)) {
-        const double passed = program_now_s() - begin;
-        if (!told && passed >= patience) {
-            launcher_processes_visit(guard->pid, tell_alive, NULL);
-            told = 1;
-        }
-        if (passed >= limit_s) break;
+        if (is_to_tell(&c)) launcher_processes_visit_below(guard->pid, 0, tell_alive, NULL);
+        if (is_over(&c)) break;
         poll(&ended, 1, LOOK_MS);
     }
     if (ended.fd >= 0) close(ended.fd);
-    if (gone && WIFSIGNALED(status)) return kill_adopted(guard, begin + limit_s);
+    if (gone && WIFSIGNALED(status)) return kill_adopted(guard, &c);
     return gone ? 0 : -1;
 }

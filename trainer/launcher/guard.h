@@ -9,6 +9,10 @@
 
 #include "launcher/folders.h"
 
+/* What has SIGKILL for longer than this is told of. The kernel needs its time to end the others, so
+ * that nobody gives up sooner. */
+enum { LAUNCHER_PATIENCE_S = 5 };
+
 typedef struct launcher_guard {
     pid_t pid;
     int fd; /* a socket to it, at whose end the guard ends the job; readable: there is news */
@@ -34,10 +38,13 @@ int launcher_guard_hear(const launcher_guard *guard, launcher_news *news);
 /* SIGKILL to all of the job but mpirun and its children. */
 void launcher_guard_kill_orphans(const launcher_guard *guard);
 
+/* Lets mpirun go on, should somebody have stopped it. */
+void launcher_guard_wake_mpirun(const launcher_guard *guard);
+
 /* SIGKILL to mpirun, where it lives. */
 void launcher_guard_kill_mpirun(const launcher_guard *guard);
 
 /* SIGKILL to all of the job, and waits until nothing of it is left. What has not ended after a few
- * seconds is told on stderr. 0, or -1 where it has not ended after `limit_s`: then the guard stays
- * to wait for it. */
+ * seconds is told on stderr. 0, or -1 where it has not ended after these, and after `limit_s`: then
+ * the guard stays to wait for it. */
 int launcher_guard_clear(launcher_guard *guard, double limit_s);

@@ -4,6 +4,7 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <poll.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -13,8 +14,10 @@
 #include <unistd.h>
 
 #include "launcher/processes.h"
+#include "programs/program.h"
 
 enum { EXIT_UNKNOWN = 3, EXIT_CANNOT_EXEC = 127 };
+enum { LOOK_MS = 100 }; /* between two looks at the clock */
 
 static char **mpirun_argv(int ranks, char *const *program, char *number, size_t number_size) {
     static const char *const fixed[] = {"mpirun",    "--quiet", "--oversubscribe",
@@ -72,7 +75,10 @@ static void exec_mpirun(void *ctx) {
     set_environment(start->go_on);
     launcher_folders_set(&start->job->folders);
     add_mark(start->job->guard.mark);
-    sigprocmask(SIG_SETMASK, start->mask, NULL);
+    /* it would end when it has found some output without a reader; ranks do not inherit this */
+    sigset_t mask = *start->mask;
+    sigaddset(&mask, SIGPIPE);
+    sigprocmask(SIG_SETMASK, &mask, NULL);
     execvp(start->argv[0], start->argv);
     fprintf(stderr, "dcp-run: cannot run mpirun: %s; install openmpi-bin\n", strerror(errno));
     _exit(EXIT_CANNOT_EXEC);
@@ -115,23 +121,23 @@ typedef struct rank_finder {
     int signal_new;
 } rank_finder;
 
-static void take_rank(void *ctx, pid_t child) {
+static void take_rank(void *ctx, const launcher_process *child) {
     rank_finder *finder = ctx;
     launcher_job *job = finder->job;
-    const int rank = mpi_rank_of(child);
+    const int rank = mpi_rank_of(child->pid);
     if (rank < 0 || rank >= job->ranks || job->members[rank].pid != 0) return;
-    const int fd = pidfd_open(child, 0);
+    const int fd = launcher_processes_open(child);
     if (fd < 0) return;
-    job->members[rank] = (launcher_rank){.pid = child, .fd = fd};
+    job->members[rank] = (launcher_rank){.pid = child->pid, .fd = fd};
     job->seen++;
     job->alive++;
     if (finder->signal_new) pidfd_send_signal(fd, finder->signal_new, NULL, 0);
 }
 
 /* What a rank left behind is the guard's child now. */
-static void take_orphan(void *ctx, pid_t child) {
+static void take_orphan(void *ctx, const launcher_process *child) {
     launcher_job *job = ctx;
-    if (child != job->mpirun && mpi_rank_of(child) >= 0) job->launched = 1;
+    if (child->pid != job->mpirun && mpi_rank_of(child->pid) >= 0) job->launched = 1;
 }
 
 int launcher_job_find_ranks(launcher_job *job, int signal_new) {
@@ -169,9 +175,23 @@ void launcher_job_signal_ranks(const launcher_job *job, int signal) {
         if (job->members[r].fd >= 0) pidfd_send_signal(job->members[r].fd, signal, NULL, 0);
 }
 
+/* Ranks that were seen are waited for by themselves: where the guard was killed, one that has
+ * written over its environment would not be found. */
+static int wait_for_ranks(const launcher_job *job, double limit_s) {
+    const double end =
+        program_now_s() + (limit_s > LAUNCHER_PATIENCE_S ? limit_s : LAUNCHER_PATIENCE_S);
+    for (int r = 0; r < job->ranks; r++) {
+        struct pollfd ended = {.fd = job->members[r].fd, .events = POLLIN};
+        while (ended.fd >= 0 && poll(&ended, 1, LOOK_MS) == 0)
+            if (program_now_s() >= end) return -1;
+    }
+    return 0;
+}
+
 int launcher_job_clear(launcher_job *job, double limit_s) {
     launcher_job_signal_ranks(job, SIGKILL);
-    const int left = launcher_guard_clear(&job->guard, limit_s);
+    int left = launcher_guard_clear(&job->guard, limit_s);
+    if (left == 0) left = wait_for_ranks(job, limit_s);
     if (left == 0) launcher_folders_remove(&job->folders); /* where the guard could not */
     launcher_folders_free(&job->folders);
     for (int r = 0; r < job->ranks; r++)

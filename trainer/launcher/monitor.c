@@ -36,7 +36,8 @@ typedef struct monitor {
 static int is_stop(int signal) { return signal == SIGTERM || signal == SIGINT || signal == SIGHUP; }
 
 int launcher_signals_open(launcher_signals *signals) {
-    static const int wanted[] = {SIGTERM, SIGINT, SIGHUP, SIGUSR1};
+    /* SIGPIPE: who reads what we say may be gone, and the run is not to end of that */
+    static const int wanted[] = {SIGTERM, SIGINT, SIGHUP, SIGUSR1, SIGPIPE};
     sigset_t set;
     sigemptyset(&set);
     for (size_t i = 0; i < sizeof wanted / sizeof *wanted; i++) {
@@ -124,14 +125,16 @@ static void take_ends(monitor *w) {
             continue;
         w->polled[FIRST_RANK + r].fd = -1;
         launcher_job_rank_gone(job, r);
+        launcher_guard_wake_mpirun(&job->guard); /* to end the others */
     }
 }
 
-/* The ranks did not end in time. mpirun tidies up after them by itself, where it has any. */
+/* The ranks did not end in time. mpirun tidies up after them by itself, where it has any; for one
+ * that SIGKILL does not end it would wait for ever. */
 static void kill_ranks(monitor *w) {
     fprintf(stderr, "dcp-run: killing what is left of start %d\n", w->start);
+    if (w->job->alive == 0 || w->result.killed) launcher_guard_kill_mpirun(&w->job->guard);
     w->result.killed = 1;
-    if (w->job->alive == 0) launcher_guard_kill_mpirun(&w->job->guard);
     launcher_job_signal_ranks(w->job, SIGKILL);
 }
 

@@ -1,15 +1,19 @@
 #include "launcher/processes.h"
 
 #include <dirent.h>
+#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/pidfd.h>
+#include <unistd.h>
 
 /* /proc/PID/stat: "pid (name) state ppid ..."; the name may hold anything. */
 typedef struct process_stat {
     char name[64], state;
     pid_t parent;
     unsigned long child_faults; /* of children that were waited for */
+    unsigned long long start;   /* when, in ticks */
     unsigned long memory;       /* bytes; 0: it has let go of it, and ends */
 } process_stat;
 
@@ -32,41 +36,128 @@ static int read_process(pid_t pid, process_stat *out) {
     if (!name || !after) return -1;
     *after = '\0';
     snprintf(out->name, sizeof out->name, "%s", name + 1);
-    if (sscanf(after + 1,
-               " %c %d %*d %*d %*d %*d %*u %*u %lu %*u %*u %*u %*u %*d %*d %*d %*d %*d %*d %*u %lu",
-               &out->state, &parent, &out->child_faults, &out->memory) != 4)
+    if (sscanf(
+            after + 1,
+            " %c %d %*d %*d %*d %*d %*u %*u %lu %*u %*u %*u %*u %*d %*d %*d %*d %*d %*d %llu %lu",
+            &out->state, &parent, &out->child_faults, &out->start, &out->memory) != 5)
         return -1;
     out->parent = parent;
     return 0;
 }
 
-void launcher_processes_visit(pid_t parent, void (*visit)(void *ctx, pid_t child), void *ctx) {
+int launcher_processes_known(void) {
+    char shown[16], own[16];
+    const ssize_t n = readlink("/proc/self", shown, sizeof shown - 1);
+    snprintf(own, sizeof own, "%d", (int)getpid());
+    shown[n > 0 ? n : 0] = '\0';
+    return strcmp(shown, own) == 0;
+}
+
+/* All processes, by pid. */
+typedef struct process_list {
+    launcher_process *at;
+    size_t n;
+} process_list;
+
+static int by_pid(const void *a, const void *b) {
+    return ((const launcher_process *)a)->pid - ((const launcher_process *)b)->pid;
+}
+
+static process_list list_processes(void) {
+    process_list list = {NULL, 0};
+    size_t room = 0;
     DIR *dir = opendir("/proc");
-    if (!dir) return;
+    if (!dir) return list;
     for (struct dirent *entry; (entry = readdir(dir));) {
         char *end;
         process_stat stat;
         const long pid = strtol(entry->d_name, &end, 10);
-        if (pid > 0 && *end == '\0' && read_process((pid_t)pid, &stat) == 0 &&
-            stat.parent == parent)
-            visit(ctx, (pid_t)pid);
+        if (pid <= 0 || *end != '\0' || read_process((pid_t)pid, &stat) != 0) continue;
+        if (list.n == room) {
+            void *more = realloc(list.at, (room = 2 * room + 64) * sizeof *list.at);
+            if (!more) break;
+            list.at = more;
+        }
+        list.at[list.n++] = (launcher_process){(pid_t)pid, stat.parent, stat.start};
     }
     closedir(dir);
+    if (list.n) qsort(list.at, list.n, sizeof *list.at, by_pid);
+    return list;
 }
 
-char *launcher_processes_variable(pid_t pid, const char *name) {
-    char path[64];
-    snprintf(path, sizeof path, "/proc/%d/environ", (int)pid);
+static int is_below(const process_list *list, const launcher_process *process, pid_t parent,
+                    pid_t but) {
+    /* numbers may have changed hands while the list was made: no longer than it is */
+    for (size_t i = 0; process && i < list->n; i++) {
+        if (process->pid == but) return 0;
+        if (process->parent == parent) return 1;
+        const launcher_process key = {.pid = process->parent};
+        process = bsearch(&key, list->at, list->n, sizeof key, by_pid);
+    }
+    return 0;
+}
+
+void launcher_processes_visit(pid_t parent, launcher_visit visit, void *ctx) {
+    process_list list = list_processes();
+    for (size_t i = 0; i < list.n; i++)
+        if (list.at[i].parent == parent) visit(ctx, &list.at[i]);
+    free(list.at);
+}
+
+void launcher_processes_visit_below(pid_t parent, pid_t but, launcher_visit visit, void *ctx) {
+    process_list list = list_processes();
+    for (size_t i = 0; i < list.n; i++)
+        if (is_below(&list, &list.at[i], parent, but)) visit(ctx, &list.at[i]);
+    free(list.at);
+}
+
+int launcher_processes_open(const launcher_process *process) {
+    process_stat stat;
+    const int fd = pidfd_open(process->pid, 0);
+    if (fd >= 0 && read_process(process->pid, &stat) == 0 && stat.start == process->start)
+        return fd;
+    if (fd >= 0) close(fd);
+    return -1;
+}
+
+void launcher_processes_kill(void *ctx, const launcher_process *process) {
+    (void)ctx;
+    const int fd = launcher_processes_open(process);
+    if (fd < 0) return;
+    pidfd_send_signal(fd, SIGKILL, NULL, 0);
+    close(fd);
+}
+
+/* The value in an environment of /proc; *any: it has something. */
+static char *find_variable(const char *path, const char *name, int *any) {
     FILE *file = fopen(path, "re");
     if (!file) return NULL;
     const size_t length = strlen(name);
     char *entry = NULL, *value = NULL;
     size_t capacity = 0;
-    while (!value && getdelim(&entry, &capacity, '\0', file) > 0)
+    while (!value && getdelim(&entry, &capacity, '\0', file) > 0) {
+        *any = 1;
         if (strncmp(entry, name, length) == 0 && entry[length] == '=')
             value = strdup(entry + length + 1);
+    }
     free(entry);
     fclose(file);
+    return value;
+}
+
+char *launcher_processes_variable(pid_t pid, const char *name) {
+    char path[sizeof(struct dirent) + 64];
+    int any = 0;
+    snprintf(path, sizeof path, "/proc/%d/environ", (int)pid);
+    char *value = find_variable(path, name, &any);
+    if (any) return value;
+    snprintf(path, sizeof path, "/proc/%d/task", (int)pid);
+    DIR *threads = opendir(path); /* the first thread may have ended before the others */
+    for (struct dirent *entry; threads && !any && (entry = readdir(threads));) {
+        snprintf(path, sizeof path, "/proc/%d/task/%s/environ", (int)pid, entry->d_name);
+        if (entry->d_name[0] != '.') value = find_variable(path, name, &any);
+    }
+    if (threads) closedir(threads);
     return value;
 }
 
@@ -77,7 +168,7 @@ int launcher_processes_waited(pid_t pid) {
 
 int launcher_processes_is_ending(pid_t pid) {
     process_stat stat;
-    return read_process(pid, &stat) == 0 && stat.memory == 0 && stat.state != 'Z';
+    return read_process(pid, &stat) == 0 && stat.memory == 0;
 }
 
 char *launcher_processes_describe(pid_t pid) {

@@ -3,8 +3,29 @@
 
 #include <sys/types.h>
 
+/* A process by its number, which another one may have later, and by when it was started. */
+typedef struct launcher_process {
+    pid_t pid, parent;
+    unsigned long long start; /* in the kernel's ticks */
+} launcher_process;
+
+typedef void (*launcher_visit)(void *ctx, const launcher_process *process);
+
+/* Whether /proc shows this process under its number; it may be that of another PID namespace. */
+int launcher_processes_known(void);
+
 /* Calls `visit` with each process whose parent is `parent`, also with zombies. */
-void launcher_processes_visit(pid_t parent, void (*visit)(void *ctx, pid_t child), void *ctx);
+void launcher_processes_visit(pid_t parent, launcher_visit visit, void *ctx);
+
+/* The same with all that descend from `parent`, but for its child `but`, and what descends from
+ * that; 0: for none. */
+void launcher_processes_visit_below(pid_t parent, pid_t but, launcher_visit visit, void *ctx);
+
+/* A pidfd of this very process; -1 where it is gone. */
+int launcher_processes_open(const launcher_process *process);
+
+/* SIGKILL to this very process. A `launcher_visit`, of which `ctx` is not looked at. */
+void launcher_processes_kill(void *ctx, const launcher_process *process);
 
 /* The value of `name` in the environment with which `pid` was started, freed by the caller; NULL
  * where it has none (yet). */
@@ -14,8 +35,8 @@ char *launcher_processes_variable(pid_t pid, const char *name);
  * kernel has added up of them: 0 or more than 0. -1: not known. */
 int launcher_processes_waited(pid_t pid);
 
-/* Whether `pid` is on its way to its end: it has no environment any more, but is no zombie yet, so
- * that files which it holds may still be open. */
+/* Whether `pid` is on its way to its end: it has no environment any more, but files which it holds
+ * may still be open, also where it looks like a zombie and has threads. */
 int launcher_processes_is_ending(pid_t pid);
 
 /* What a process is doing: "123 (name), state D, in nfs_wait". NULL for a zombie, or where there is
