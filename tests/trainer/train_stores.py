@@ -50,6 +50,15 @@ _, err = train(3, settings(killed + 2, memory, disk, every=1000))
 expect(err, "rebuilt", f"going on from step {killed}", "memory-0")
 check(steps("parts") == [killed + 2], steps("parts"))
 
+# One node's folder for all of the run: what it has is no whole step, and nothing to start anew for.
+last = step_path(max(steps("memory-0")), "memory-0")
+for args in (["checkpoint.dir=memory-0"], ["checkpoint.dir=memory-0", "--dry-run"],
+             ["checkpoint.dir=new", f"checkpoint.resume={last}"]):
+    _, err = train(2, config(max_steps=whole), *args, expect=2)
+    expect(messages(err)[-1], f"{last} is of a store of which each node has a part: 1 of the step's 3 files",
+           "2 are on other nodes, the first is shard-00001-of-00003.h5", "checkpoint.stores")
+    check("overwrite" not in err, err)
+
 # All memory is gone: the disks have an older step, checkpoint.dir the newest.
 for r in range(3):
     shutil.rmtree(f"memory-{r}")
