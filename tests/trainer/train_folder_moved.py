@@ -41,3 +41,15 @@ for ranks in (1, 2):
     check(losses("lines.jsonl") == losses("whole.jsonl"), "losses differ")
     shutil.rmtree("ckpt")
     os.remove("lines.jsonl")
+
+# A save that is asked for, or the last one, ends the run for the same.
+config("asked.json", max_steps=1000000, scheduler={"type": "constant"}, checkpoint={"every": 0}, metrics="asked.jsonl")
+for asked, said in (("SIGUSR1", "SIGUSR1: step"), ("SIGTERM", "stopped by SIGTERM, but step")):
+    run = Run(2, "asked.json")
+    run.wait_for(lambda: os.path.exists("asked.jsonl") and len(metrics("asked.jsonl")) > 0, "a first step")
+    os.rename("ckpt", "elsewhere")
+    os.kill(run.pids()[0], signal.Signals[asked])
+    status, err = run.wait(), run.text(run.err)
+    check(status == 3 and any(said in m and "ckpt was moved or removed" in m for m in messages(err)), err)
+    shutil.rmtree("elsewhere")
+    os.remove("asked.jsonl")

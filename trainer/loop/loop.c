@@ -81,7 +81,7 @@ static int answer_save_request(loop *l) {
     else
         ranks_say(l->t->rank, "SIGUSR1: step %" PRIu64 " %s", step,
                   l->saves.saved_any ? "is saved" : "is where the run starts: nothing to save");
-    return status == DCP_ERR_COMM ? PROGRAM_FAILED : PROGRAM_DONE;
+    return status == DCP_ERR_COMM || status == DCP_ERR_STATE ? PROGRAM_FAILED : PROGRAM_DONE;
 }
 
 static int run_steps(loop *l) {

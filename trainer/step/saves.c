@@ -67,31 +67,34 @@ static int is_directory_gone(const step_saves *s) {
     return gone;
 }
 
-/* A failure that all saves to come would repeat, and a restart would only do harm. */
-static int end_for(const step_saves *s, uint64_t step, const char *why) {
+/* Collective. Whether a save has failed for what all saves to come would fail for, and a restart
+ * would only do harm, which dcp-run is told; *err says why. */
+static int is_final(const step_saves *s, int status, dcp_error *err) {
     const trainer *t = s->t;
-    ranks_say(t->rank, "step %" PRIu64 " is not saved, and the run ends: %s", step, why);
-    ranks_launcher_tell_final(t->rank, why);
-    return DCP_ERR_STATE;
+    if (status == DCP_ERR_COMM) return 0;
+    if (is_directory_gone(s))
+        core_fail(err, DCP_ERR_STATE,
+                  "checkpoint.dir: %s was moved or removed while the run was on; put it back and "
+                  "start the run again, which then goes on from its newest step",
+                  t->c->dir);
+    else if (status != DCP_ERR_BUSY) /* another writer has the store */
+        return 0;
+    ranks_launcher_tell_final(t->rank, err->message);
+    return 1;
 }
 
 /* Collective. DCP_OK: the run goes on. */
-static int tell_failure(step_saves *s, uint64_t step, int status, const dcp_error *err) {
-    const config *c = s->t->c;
-    dcp_error gone;
+static int tell_failure(step_saves *s, uint64_t step, int status, dcp_error *err) {
+    const int rank = s->t->rank;
     if (status == DCP_OK || status == DCP_ERR_COMM) return status;
-    if (is_directory_gone(s)) {
-        core_fail(&gone, DCP_ERR_STATE,
-                  "checkpoint.dir: %s was moved or removed while the run was on; put it back and "
-                  "start the run again, which then goes on from its newest step",
-                  c->dir);
-        return end_for(s, step, gone.message);
+    if (is_final(s, status, err)) {
+        ranks_say(rank, "step %" PRIu64 " is not saved, and the run ends: %s", step, err->message);
+        return DCP_ERR_STATE;
     }
-    if (status == DCP_ERR_BUSY && !c->skip_when_busy) return end_for(s, step, err->message);
     const char *then =
         status == DCP_ERR_NO_SPACE ? "the next save may give up old steps" : "older steps stay";
     if (status != s->told)
-        ranks_warn(s->t->rank,
+        ranks_warn(rank,
                    "step %" PRIu64 " is not saved: %s; %s, training goes on, and this is told once "
                    "until a step is saved",
                    step, err->message, then);
@@ -208,6 +211,11 @@ int step_saves_settle(step_saves *s) {
     return status;
 }
 
+static int save_last(step_saves *s, dcp_error *err) {
+    const int status = note_end(s, save_state(s, 0, 1, err));
+    return status != DCP_OK && is_final(s, status, err) ? DCP_ERR_STATE : status;
+}
+
 int step_saves_finish(step_saves *s, dcp_error *err) {
     const double begin = MPI_Wtime();
     int status = wait_for_flight(s);
@@ -217,7 +225,7 @@ int step_saves_finish(step_saves *s, dcp_error *err) {
                       ? "the save before it failed, and ranks can't talk any more"
                       : "the save before it failed, and this one would, too");
     else if (!step_saves_are_complete(s))
-        status = note_end(s, save_state(s, 0, 1, err));
+        status = save_last(s, err);
     timeline_add(&s->t->tl, TIMELINE_STALL, -1, begin, MPI_Wtime());
     return status;
 }

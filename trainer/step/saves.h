@@ -53,7 +53,7 @@ int step_saves_are_complete(const step_saves *s);
 int step_saves_start(step_saves *s);
 
 /* Saves the state to checkpoint.dir, where it is not saved there, and to stores that are due, and
- * waits for the end. */
+ * waits for the end. DCP_ERR_STATE as above. */
 int step_saves_finish(step_saves *s, dcp_error *err);
 
 /* Waits for the save in flight; a failure is told. */
