@@ -21,7 +21,7 @@
 
 typedef struct import_request {
     const char *hf, *dst;
-    int force, dry_run, allow_mismatch;
+    int force, take_over, dry_run, allow_mismatch;
 } import_request;
 
 /* What is imported. */
@@ -46,6 +46,9 @@ static const char about[] =
 static int parse_import(import_request *s, int argc, char **argv) {
     const program_option options[] = {
         PROGRAM_FLAG("force", "replace step 0 of CKPT_DIR, or add it to a run's steps", &s->force),
+        PROGRAM_FLAG("take-over",
+                     "take CKPT_DIR from a writer that has ended, where locks do not tell",
+                     &s->take_over),
         PROGRAM_FLAG("allow-mismatch", "import tensors that are not those of config.json",
                      &s->allow_mismatch),
         {0}};
@@ -204,7 +207,8 @@ static int save(const launch *job, const import_request *s, const folder *f, con
     dcp_error err = {0};
     dcp_store *store;
     progress_bar bar;
-    const dcp_store_options to = {.replace = s->force, .tool = "dcp-import", .log = on_log};
+    const dcp_store_options to = {
+        .replace = s->force, .tool = "dcp-import", .log = on_log, .take_over = s->take_over};
     const dcp_save_options options = {.on_progress = update_bar, .progress_ctx = &bar};
     if (dcp_store_open(job->comm, s->dst, &to, &store, &err)) return program_report(&err);
     progress_bar_start(&bar, "importing");

@@ -23,7 +23,7 @@
 
 typedef struct reshard_request {
     const char *src, *dst, *layout_name, *world_text, *mesh_text, *tp_rules, *svg, *memory_text;
-    int force, dry_run, json;
+    int force, take_over, dry_run, json;
     dcp_layout layout;
     rank_mesh mesh;  /* of the files that are written */
     uint64_t memory; /* of the process, in bytes */
@@ -75,6 +75,8 @@ static int parse_reshard(reshard_request *s, int argc, char **argv) {
         PROGRAM_VALUE("memory", "SIZE", "the most memory that a process takes (256MiB)",
                       &s->memory_text),
         PROGRAM_FLAG("force", "replace the step in DST", &s->force),
+        PROGRAM_FLAG("take-over", "take DST from a writer that has ended, where locks do not tell",
+                     &s->take_over),
         PROGRAM_VALUE("svg", "FILE", "draw it as well: which old rank's bytes go to which new one",
                       &s->svg),
         {0}};
@@ -259,7 +261,8 @@ static int reshard(const launch *job, const reshard_request *s, dcp_checkpoint *
     dcp_error err = {0};
     dcp_store *store = NULL;
     uint64_t memory = 0, step = dcp_checkpoint_step(ckpt);
-    dcp_store_options options = {.replace = s->force, .keep_latest = 1, .tool = "dcp-reshard"};
+    dcp_store_options options = {
+        .replace = s->force, .keep_latest = 1, .tool = "dcp-reshard", .take_over = s->take_over};
     int is_new = access(s->dst, F_OK) != 0;
     int status = launch_worst(job, divide_memory(s, ckpt, job->size, &memory));
     if (!status && dcp_store_open(job->comm, s->dst, &options, &store, &err))

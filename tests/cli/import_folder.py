@@ -1,6 +1,7 @@
 #!/usr/bin/python3
 """dcp-import: the checkpoint holds the folder's tensors byte by byte in their types, its files and its
 configuration, whatever the number of files and ranks; an export gives all of it back."""
+import shutil
 from hf_folder import *
 import st_read
 
@@ -150,3 +151,23 @@ check("again holds a run, up to step 7" in err and not os.path.exists("again/ste
 done = subprocess.run([f"{BIN}/dcp-import", "one", "again", "--force"], capture_output=True, text=True)
 check(done.returncode == 0 and "set checkpoint.resume=again/step-00000000" in done.stderr, done.stderr)
 check(os.readlink("again/latest") == "step-00000007", os.readlink("again/latest"))
+
+
+def lose_lock(directory):
+    """As a writer leaves it whose lock does not tell any more that it runs: this process, say."""
+    words = open(f"{directory}/.lock").read().split()
+    start = open("/proc/self/stat").read().rpartition(")")[2].split()[19]
+    words[1], words[2], words[7], words[8] = str(os.getpid()), start, "held", str(os.getpid())
+    open(f"{directory}/.lock", "w").write(" ".join(words) + "\n")
+
+
+lose_lock("again")
+err = run("dcp-import", "one", "again", "--force", expect=2)
+check(f"process {os.getpid()} on host" in err and "take the store over" in err, err)
+run("dcp-import", "one", "again", "--force", "--take-over")
+os.mkdir("elsewhere")
+shutil.copy("again/.lock", "elsewhere")
+lose_lock("elsewhere")
+err = run("dcp-reshard", "ckpt", "elsewhere", "--layout", "global", expect=2)
+check(f"process {os.getpid()} on host" in err and not os.path.exists("elsewhere/step-00000000"), err)
+run("dcp-reshard", "ckpt", "elsewhere", "--layout", "global", "--take-over")
