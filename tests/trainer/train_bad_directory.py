@@ -31,6 +31,7 @@ for ranks in (1, 3):
 os.symlink("nowhere", "link")
 for more in ([], ["--dry-run"]):
     refused(1, "link: it is a symbolic link to what is not there", config(checkpoint={"dir": "link"}), *more, expect=3)
+    refused(1, "metrics: link is a symbolic link to what is not there", config(metrics="link"), *more)
 check(not os.path.lexists("nowhere"), "what the link names was made")
 
 # A second trainer names the first, which goes on.
@@ -43,6 +44,8 @@ check(int(holder) in first.pids(), f"{holder} is not one of {first.pids()}")
 for ranks in (1, 2):
     refused(ranks, f"process {holder} on host", endless, "metrics=second.jsonl")
     refused(ranks, f"process {holder} on host", endless, "metrics=second.jsonl", "--dry-run")
+check(f"checkpoint.dir: used is in use by another writer, process {holder} on" in tool("dcp-train", endless, "--plan"),
+      "--plan does not name the holder")
 check(first.process.poll() is None, "the first trainer has ended")
 os.kill(first.pids()[0], signal.SIGTERM)
 check(first.wait() == 143, "the first trainer does not end")
@@ -54,6 +57,8 @@ with mounted("readonly", "ro,size=1m") as path:
         for ranks in (1, 3):
             refused(ranks, "checkpoint.dir: ", config(checkpoint={"dir": f"{path}/ckpt"}))
             refused(ranks, "checkpoint.dir: cannot write to ", config(checkpoint={"dir": f"{path}/ckpt"}), "--dry-run")
+        plan = tool("dcp-train", config(checkpoint={"dir": f"{path}/ckpt"}), "--plan")
+        check(f"checkpoint.dir: cannot write to {path}/ckpt" in plan, plan)
 
 # Room for two steps and a part of the third: it is not saved, but the next ones are, since they give up old steps, and
 # so is the last one of a run that saves nothing before. Where there is room for one, no step is saved any more until
@@ -87,7 +92,7 @@ with mounted("small", f"size={int(1.5 * size) // 4096 * 4}k") as path:
         mounts += 1
         full = config("full.json", checkpoint={"dir": f"{path}/ckpt"})
         _, err = train(1, full, "--dry-run")
-        check("MiB are free in" in err and "saves will fail until there is more" in err, err)
+        check("MB are free for more in" in err and "saves will fail until there is more" in err, err)
         _, err = train(3, full, expect=3)
         check("warning: step 2 is not saved: " in err and "training goes on" in err, err)
         check(err.count(" is not saved: ") == 1, f"told more than once: {err}")

@@ -133,6 +133,12 @@ int config_places_check_writable(const config *c, const char *what, const char *
                            slash ? path : ".");
     int code = n > 0 && (size_t)n < sizeof folder ? 0 : ENAMETOOLONG;
     const int is_there = !code && stat(path, &st) == 0;
+    if (!code && !is_there && lstat(path, &st) == 0)
+        return core_fail(
+            err, DCP_ERR_ARG,
+            "%s: %.300s is a symbolic link to what is not there: make that, remove the "
+            "link, or name another file",
+            what, path);
     if (is_there && S_ISDIR(st.st_mode)) code = EISDIR;
     if (!code && access(is_there ? path : folder, W_OK) != 0) code = errno;
     if (!code || (code == ENOENT && will_be_made(c, folder))) return DCP_OK;

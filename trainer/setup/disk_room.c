@@ -11,7 +11,9 @@
 #include <sys/statvfs.h>
 
 #include "config/config.h"
+#include "config/places.h"
 #include "optim/optim.h"
+#include "programs/program.h"
 #include "ranks/say.h"
 #include "setup/rank_memory.h"
 #include <dcp/store.h>
@@ -125,13 +127,24 @@ void setup_room_warn(const config *c, const fsdp_layout *layout, int hosts) {
     for (size_t i = 0; i < n; i++) {
         const room_needs *s = &needs[i];
         if (bytes_to_come(s) <= s->unused) continue;
+        char step[32], all[32], unused[32];
         ranks_warn(0,
-                   "%s: a step takes %.1f MiB, and %" PRIu64
-                   " of them at once %.1f MiB; beside the %" PRIu64
-                   " that are there %.1f MiB are free in %s: %s",
-                   s->name, setup_mib(s->step), s->steps, setup_mib(s->steps * s->step), s->there,
-                   setup_mib(s->unused), s->folder, outcome(s));
+                   "%s: a step takes %s, and the %" PRIu64
+                   " that will be there at once %s; %" PRIu64
+                   " are there, and %s are free for more in %s: %s",
+                   s->name, program_bytes_text(s->step, step), s->steps,
+                   program_bytes_text(s->steps * s->step, all), s->there,
+                   program_bytes_text(s->unused, unused), s->folder, outcome(s));
     }
+}
+
+/* What a run would be refused for. */
+static void print_obstacles(const config *c) {
+    dcp_error why;
+    if (config_places_check_open(c, &why) != DCP_OK) printf("  %s\n", why.message);
+    for (size_t i = 0; i < c->n_stores; i++)
+        if (dcp_store_check_free(c->stores[i].path, &why) != DCP_OK)
+            printf("  checkpoint.%s: %s\n", i + 1 == c->n_stores ? "dir" : "stores", why.message);
 }
 
 void setup_room_print(const config *c, const fsdp_layout *layout, int hosts) {
@@ -144,4 +157,5 @@ void setup_room_print(const config *c, const fsdp_layout *layout, int hosts) {
         printf("  %-26s %12.2f %8" PRIu64 " %10.2f %12.2f  %s\n", s->name, setup_mib(s->step),
                s->steps, setup_mib(s->steps * s->step), setup_mib(s->unused), outcome(s));
     }
+    print_obstacles(c);
 }

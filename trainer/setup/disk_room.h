@@ -10,5 +10,6 @@ typedef struct config config;
  * hosts: how many the ranks are on; those of a private store have a part of a step each. */
 void setup_room_warn(const config *c, const fsdp_layout *layout, int hosts);
 
-/* The same for all stores as a table on stdout. */
+/* The same for all stores as a table on stdout, and which of them a run could not use now, as they
+ * cannot be written, or as another writer has them. */
 void setup_room_print(const config *c, const fsdp_layout *layout, int hosts);
