@@ -101,7 +101,26 @@ static void a_start_leaves_what_is_held(void **state) {
     assert_int_equal(rename(from, to), 0);
     store = open_store(s, 0, 0);
     assert_readable(hold, "state");
-    publish_all(store, 3, 3); /* needs that name */
+    assert_false(has(s, ".tmp-step-00000003")); /* whoever still writes there finds nothing */
+    publish_all(store, 3, 3);
+    assert_readable(hold, "state");
+    assert_steps(s, "c2 c3");
+    step_hold_close(hold);
+    dcp_store_close(store);
+    assert_false(entries_like(s, "t"));
+}
+
+/* As a replacement leaves it whose exchange of names could not be undone. */
+static void a_save_that_needs_its_name_leaves_what_is_held(void **state) {
+    struct scratch *s = *state;
+    char from[200], to[200];
+    dcp_store *store = open_store(s, 0, 0);
+    publish_all(store, 1, 2);
+    path_in(s, "step-00000001", from);
+    path_in(s, ".tmp-step-00000003", to);
+    step_hold *hold = hold_step(s, "step-00000001");
+    assert_int_equal(rename(from, to), 0);
+    publish_all(store, 3, 3);
     assert_readable(hold, "state");
     assert_steps(s, "c2 c3");
     step_hold_close(hold);
@@ -191,6 +210,7 @@ int main(void) {
         scratch_test(several_readers_hold_a_step),
         scratch_test(what_is_replaced_can_still_be_read),
         scratch_test(a_start_leaves_what_is_held),
+        scratch_test(a_save_that_needs_its_name_leaves_what_is_held),
         scratch_test(abandoned_steps_stay_while_held),
         scratch_test(a_child_does_not_hold),
         scratch_test(what_cannot_be_written),
