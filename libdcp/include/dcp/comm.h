@@ -63,11 +63,11 @@ DCP_API int dcp_comm_hosts(dcp_comm *comm, int *hosts, int *own, dcp_error *err)
  * seconds, while no message of at most 64 MiB between it and another is done; the largest that any
  * rank passes counts, for duplicates as well. 0, the default unless DCP_COMM_LIMIT in the
  * environment says otherwise: for ever, since a step may take any time. A rank whose process can be
- * looked up (same kernel, same PID namespace) needs no limit: once it has ended, the others return
- * DCP_ERR_COMM within two seconds. A limit is for ranks of other machines, and for ranks that hang:
- * after it, and a second in which the ranks find out who is waited for, they return DCP_ERR_COMM as
- * well. How long a caller's table (dcp_comm_from_ops) waits is its own business. DCP_ERR_ARG: less
- * than 0, or 1e9 and more. */
+ * looked up (same kernel, same PID and time namespaces) needs no limit: once it has ended, the
+ * others return DCP_ERR_COMM within two seconds. A limit is for ranks of other machines, and for
+ * ranks that hang: after it, and a second in which the ranks find out who is waited for, they
+ * return DCP_ERR_COMM as well. How long a caller's table (dcp_comm_from_ops) waits is its own
+ * business. DCP_ERR_ARG: less than 0, or 1e9 and more. */
 DCP_API int dcp_comm_set_limit(dcp_comm *comm, double seconds, dcp_error *err);
 
 /* Frees the communicator (and MPI's duplicate). NULL is ignored. Objects made on it go first. Where

@@ -18,10 +18,11 @@ extern "C" {
  * or later, and its number is in the error (dcp_comm_set_limit says when). For that they must be
  * let live: mpirun ends them unless it has --enable-recovery. They can close everything, and should
  * then end without MPI_Finalize, which would wait for the lost rank. Not covered are what the
- * program itself asks MPI to do, and a rank that ends before it has begun dcp_comm_from_mpi:
- * nothing is known of it, so only DCP_COMM_LIMIT in the environment ends the wait. Where MPI ends
- * its processes itself when it loses a connection, as Open MPI may between hosts, no library can
- * return. DCP_ERR_ARG: DCP_COMM_LIMIT is no number of seconds on some rank, which is named.
+ * program itself asks MPI to do, and a rank that ends before it has told all others in
+ * dcp_comm_from_mpi who it is: only DCP_COMM_LIMIT in the environment ends the wait for it. Where
+ * MPI ends its processes itself when it loses a connection, as Open MPI may between hosts, no
+ * library can return. DCP_ERR_ARG: DCP_COMM_LIMIT is no number of seconds on some rank, which is
+ * named.
  *
  * Ranks that are all on one host (dcp_comm_set_host) meet in memory that they share: for each
  * communicator half a MiB a rank and 16 MiB in all, taken as it is used, or at once where

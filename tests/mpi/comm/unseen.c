@@ -26,6 +26,7 @@ static dcp_comm *make_comm(const char *shared, int looks) {
     setenv("DCP_SHARED_MEMORY", shared, 1);
     CHECK(dcp_comm_from_mpi(MPI_COMM_WORLD, &comm, NULL) == DCP_OK);
     CHECK((comm->shared != NULL) == (*shared == '1'));
+    MPI_Barrier(MPI_COMM_WORLD); /* nobody hears of it before all have made theirs */
     comm_process *last = &comm->watch->processes[ranks - 1];
     if (rank == looks)
         last->start++; /* its pid is another process's now */

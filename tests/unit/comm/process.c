@@ -1,8 +1,10 @@
 /* Whether a process has ended: it lives, has exited but was not waited for, is gone, or another one
  * has its number; and who can't be looked up. */
+#include <sched.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
+#include <stdio.h>
 #include <sys/mman.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -76,11 +78,33 @@ static void who_cannot_be_looked_up_is_not_said_to_have_ended(void **state) {
     assert_false(comm_process_has_ended(&nobody, &own));
 }
 
+/* Children are in another time namespace from then on. 0, or -1: not allowed. */
+static int shift_time(void) {
+    if (unshare(CLONE_NEWTIME)) return -1;
+    FILE *offsets = fopen("/proc/self/timens_offsets", "w");
+    if (!offsets) return -1;
+    fputs("boottime 1000 0", offsets);
+    return fclose(offsets);
+}
+
+static void one_in_a_shifted_time_is_not_said_to_have_ended(void **state) {
+    (void)state;
+    comm_process own, child;
+    int ends[2];
+    if (shift_time()) skip();
+    comm_process_find(&own);
+    const pid_t pid = start_child(ends, &child);
+    assert_false(comm_process_has_ended(&own, &child));
+    close(ends[1]);
+    assert_int_equal(waitpid(pid, NULL, 0), pid);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_child_ends),
         cmocka_unit_test(another_has_its_number),
         cmocka_unit_test(who_cannot_be_looked_up_is_not_said_to_have_ended),
+        cmocka_unit_test(one_in_a_shifted_time_is_not_said_to_have_ended),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
