@@ -42,7 +42,7 @@ up() {
 
 gone() { # PIDS...: none of them lives (a zombie does not)
     local pid
-    for pid; do ! grep -q '^State:[[:space:]]*[^ZX]' "/proc/$pid/status" 2>/dev/null || return 1; done
+    for pid; do ! grep -q '^State:[[:space:]]*[^ZX[:space:]]' "/proc/$pid/status" 2>/dev/null || return 1; done
 }
 
 # ends STATUS: dcp-run ends with it.
