@@ -78,7 +78,7 @@ class Run:
     def __init__(self, name, ranks, grace):
         self.dir = f"{scratch}/{name}"
         self.fs = Silent(f"{self.dir}/mount")
-        rank = (f"cd {self.dir}; if [ $OMPI_COMM_WORLD_RANK = {ranks - 1} ]; then "
+        rank = (f"cd {self.dir}; [ ! -e fail ] || exit 3; if [ $OMPI_COMM_WORLD_RANK = {ranks - 1} ]; then "
                 "setsid sleep 1000 & echo $! >left; exec cat mount/file; fi; "
                 "until [ -e fail ]; do sleep 0.02; done; exit 3")
         self.process = subprocess.Popen(
