@@ -5,8 +5,9 @@ dies as well. Put back, the run goes on from it."""
 from train_lib import *
 
 make_text()
-train(1, config("whole.json", checkpoint={"dir": "whole"}, metrics="whole.jsonl"))
-moved = config("moved.json", metrics="lines.jsonl")
+constant = {"type": "constant"}
+whole = config("whole.json", scheduler=constant, checkpoint={"dir": "whole", "every": 0}, metrics="whole.jsonl")
+moved = config("moved.json", scheduler=constant, max_steps=1000000, metrics="lines.jsonl")
 for ranks in (1, 2):
     with open("err", "w") as err:
         run = subprocess.Popen([f"{BIN}/dcp-run", "-n", str(ranks), "--", TRAINER, moved],
@@ -36,14 +37,18 @@ for ranks in (1, 2):
     shutil.rmtree("ckpt", True)
 
     os.rename("elsewhere", "ckpt")
-    train(ranks, moved)
-    check(state(12) == state(12, "whole"), "the state differs")
+    last = max(steps()) + 2
+    train(ranks, moved, f"max_steps={last}")
+    train(1, whole, f"max_steps={last}")
+    check(state(last) == state(last, "whole"), "the state differs")
     check(losses("lines.jsonl") == losses("whole.jsonl"), "losses differ")
-    shutil.rmtree("ckpt")
-    os.remove("lines.jsonl")
+    for left in ("ckpt", "whole"):
+        shutil.rmtree(left)
+    for left in ("lines.jsonl", "whole.jsonl"):
+        os.remove(left)
 
 # A save that is asked for, or the last one, ends the run for the same.
-config("asked.json", max_steps=1000000, scheduler={"type": "constant"}, checkpoint={"every": 0}, metrics="asked.jsonl")
+config("asked.json", max_steps=1000000, scheduler=constant, checkpoint={"every": 0}, metrics="asked.jsonl")
 for asked, said in (("SIGUSR1", "SIGUSR1: step"), ("SIGTERM", "stopped by SIGTERM, but step")):
     run = Run(2, "asked.json")
     run.wait_for(lambda: os.path.exists("asked.jsonl") and len(metrics("asked.jsonl")) > 0, "a first step")
