@@ -139,9 +139,15 @@ int dcp_steps_list(const char *dir, dcp_step **out, size_t *n_out, dcp_error *er
     return DCP_OK;
 }
 
+/* NULL: there is none. */
+static const dcp_step *find_newest_row(const dcp_step *steps, size_t n, uint64_t most) {
+    while (n > 0 && (steps[n - 1].kind != DCP_STEP_COMPLETE || steps[n - 1].step > most)) n--;
+    return n > 0 ? &steps[n - 1] : NULL;
+}
+
 uint64_t step_list_newest_below(const dcp_step *steps, size_t n, uint64_t limit) {
-    while (n > 0 && (steps[n - 1].kind != DCP_STEP_COMPLETE || steps[n - 1].step >= limit)) n--;
-    return n > 0 ? steps[n - 1].step + 1 : 0;
+    const dcp_step *newest = limit ? find_newest_row(steps, n, limit - 1) : NULL;
+    return newest ? newest->step + 1 : 0;
 }
 
 int step_list_newest(const char *dir, char *path, uint64_t *step, dcp_error *err) {
@@ -149,11 +155,11 @@ int step_list_newest(const char *dir, char *path, uint64_t *step, dcp_error *err
     size_t n;
     int status = dcp_steps_list(dir, &steps, &n, err);
     if (status != DCP_OK) return status;
-    uint64_t next = step_list_newest_below(steps, n, UINT64_MAX);
-    if (!next) {
+    const dcp_step *newest = find_newest_row(steps, n, UINT64_MAX);
+    if (!newest) {
         status = core_fail(err, DCP_ERR_NOT_FOUND, "no complete step (step-...) in %s", dir);
     } else {
-        *step = next - 1;
+        *step = newest->step;
         status = step_name_path(dir, "", *step, path, err);
     }
     free(steps);

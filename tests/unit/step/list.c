@@ -34,7 +34,7 @@ static void names_count_only_as_they_are_made(void **state) {
         ".abandoned-step-00000001.1111111111111111111111111111111111111111111111111"};
     assert_int_equal(mkdir(s->dir, 0777), 0);
     for (size_t i = 0; i < sizeof others / sizeof *others; i++) make(s, others[i]);
-    char path[300];
+    char path[PATH_MAX];
     snprintf(path, sizeof path, "%s/step-00000002", s->dir);
     write_text(path, "a file is no step");
     snprintf(path, sizeof path, "%s/step-00000003", s->dir);
@@ -43,6 +43,9 @@ static void names_count_only_as_they_are_made(void **state) {
     make(s, "step-18446744073709551615");
     make(s, "step-123456789");
     assert_steps(s, "c123456789 c18446744073709551615");
+    uint64_t step;
+    assert_int_equal(step_list_newest(s->dir, path, &step, NULL), DCP_OK);
+    assert_true(step == UINT64_MAX);
 }
 
 static void steps_ascend_complete_ones_first(void **state) {
