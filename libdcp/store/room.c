@@ -37,37 +37,51 @@ static uint64_t find_turn(const dcp_store *store, const dcp_step *steps, size_t 
     return first;
 }
 
-/* Those that are held on this node stay. */
-static void give_up(dcp_store *store, const dcp_step *steps, size_t n, uint64_t newest,
-                    uint64_t turn) {
+/* Whether any is gone. Those that are held on this node stay. */
+static int give_up(dcp_store *store, const dcp_step *steps, size_t n, uint64_t newest,
+                   uint64_t turn) {
     dcp_error why;
+    int given_up = 0;
     for (size_t i = 0; i < n; i++) {
         if (turn_of(store, &steps[i], newest) != turn ||
             step_hold_is_held(store->dir_fd, steps[i].name))
             continue;
-        if (store_discard(store, steps[i].name, &why))
+        if (store_discard(store, steps[i].name, &why)) {
             store_log(store, DCP_LOG_WARNING, "an old step stays: %s", why.message);
-        else
-            store_log(store, DCP_LOG_WARNING, "%s/%s is given up to make room", store->dir,
-                      steps[i].name);
+            continue;
+        }
+        store_log(store, DCP_LOG_WARNING, "%s/%s is given up to make room", store->dir,
+                  steps[i].name);
+        given_up = 1;
     }
+    return given_up;
+}
+
+/* Collective: gives up what has the next turn, from *from on; *from: where to go on, NO_TURN where
+ * none was left. *made: whether any node has made room. */
+static int give_up_next(dcp_store *store, const dcp_step *steps, size_t n, uint64_t newest,
+                        uint64_t *from, uint64_t *made, dcp_error *err) {
+    int leads = store_leads(store);
+    uint64_t turn = leads ? find_turn(store, steps, n, newest, *from) : NO_TURN;
+    int status = comm_allreduce(store->comm, &turn, 1, DCP_REDUCE_MIN, err);
+    if (status) return status;
+    *from = turn == NO_TURN ? NO_TURN : turn + 1;
+    if (turn == NO_TURN) return DCP_OK;
+    *made = leads && give_up(store, steps, n, newest, turn);
+    return comm_allreduce(store->comm, made, 1, DCP_REDUCE_MAX, err);
 }
 
 int store_room_make(dcp_store *store, uint64_t *from, int *made, dcp_error *err) {
     dcp_step *steps = NULL;
     size_t n = 0;
-    uint64_t newest = store_newest_limit(store), turn;
+    uint64_t newest = store_newest_limit(store), gone = 0;
     int found;
     int status = store_newest(store, &steps, &n, &newest, &found, err);
     status = comm_agree(store->comm, status, err);
-    turn = !status && store_leads(store) ? find_turn(store, steps, n, found ? newest : 0, *from)
-                                         : NO_TURN;
-    if (!status) status = comm_allreduce(store->comm, &turn, 1, DCP_REDUCE_MIN, err);
-    *made = !status && turn != NO_TURN;
-    if (*made) {
-        *from = turn + 1;
-        if (store_leads(store)) give_up(store, steps, n, found ? newest : 0, turn);
-    }
+    if (!found) newest = 0;
+    while (!status && !gone && *from != NO_TURN)
+        status = give_up_next(store, steps, n, newest, from, &gone, err);
+    *made = !status && gone;
     free(steps);
     return status;
 }

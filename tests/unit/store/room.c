@@ -1,9 +1,22 @@
 /* Which steps are given up for a save that has no room, in which order; and that what may not go
  * stays, and is named where it is held. */
 #include "store/room.h"
+
+#include <errno.h>
+#include <sys/syscall.h>
+
 #include "step/hold.h"
 #include "store/retention.h"
 #include "support/store_fixture.h"
+
+static const char *stuck = ""; /* no entry of that name can be renamed */
+
+/* Takes the place of the C library's. */
+int renameat(int a, const char *from, int b, const char *to) {
+    if (strcmp(from, stuck) != 0) return (int)syscall(SYS_renameat2, a, from, b, to, 0);
+    errno = EIO;
+    return -1;
+}
 
 static int make_room(dcp_store *store, uint64_t *from) {
     int made = -1;
@@ -74,11 +87,29 @@ static void what_is_held_or_pinned_stays(void **state) {
     dcp_store_close(store);
 }
 
+static void what_cannot_be_removed_makes_no_room(void **state) {
+    struct scratch *s = *state;
+    uint64_t from = 0;
+    dcp_store *store = open_store(s, 0, 0);
+    publish_all(store, 1, 3);
+    stuck = "step-00000001";
+    assert_int_equal(make_room(store, &from), 1);
+    assert_steps(s, "c1 c3");
+    assert_non_null(strstr(s->log, "an old step stays: "));
+    assert_null(strstr(s->log, "step-00000001 is given up"));
+    from = 0;
+    assert_int_equal(make_room(store, &from), 0);
+    stuck = "";
+    assert_steps(s, "c1 c3");
+    dcp_store_close(store);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         scratch_test(the_oldest_goes_first),
         scratch_test(later_steps_of_a_run_that_went_back),
         scratch_test(what_is_held_or_pinned_stays),
+        scratch_test(what_cannot_be_removed_makes_no_room),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
