@@ -1,7 +1,8 @@
 #!/usr/bin/env python3
 """dcp-run is killed in training and started again at once: the new one goes on, to the same state. A
 store that somebody else holds is waited for as long as --grace: until it is free, or the run ends and
-names who holds it."""
+names who holds it. A run whose store another writer has taken ends, also where it leaves out saves that
+come while one is in flight."""
 import re
 from train_lib import *
 
@@ -67,3 +68,15 @@ while "waiting for up to 1000 s" not in said:  # until then it does not end
     said += line
 holder.close()
 err = ends(run, 0)
+
+# Taken by somebody on another host: what `.lock` names is all that is seen of it.
+run = Run(2, config("taken.json", metrics="taken.jsonl", max_steps=1000000,
+                    checkpoint={"dir": "taken", "keep": 2, "async": True, "when_busy": "skip"}))
+check(run.wait_for(lambda: steps("taken"), "a step"), run.text(run.err))
+with open("taken.lock", "w") as lock:
+    lock.write("far.away 17 4711 0123456789abcdef 4026531836 00000000000000ab sole held 17\n")
+os.rename("taken.lock", "taken/.lock")
+status, err = run.wait(), run.text(run.err)
+check(status == 3, f"exit {status}: {err}")
+check("the run ends: " in err and "taken over by another writer, process 17 on host far.away" in err, err)
+check("training goes on" not in err, err)

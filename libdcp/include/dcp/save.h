@@ -131,8 +131,10 @@ typedef struct dcp_report {
  * DCP_ERR_MISMATCH: ranks disagree about a tensor, boxes overlap or leave elements out, or replicas
  * differ.
  * DCP_ERR_STATE: the step exists; or the store holds a later one, and dcp_store_continue_from was
- * not called: see there. DCP_ERR_BUSY: options->when_busy. DCP_ERR_NO_SPACE: found before
- * data moves where the file system can tell.
+ * not called: see there.
+ * DCP_ERR_BUSY: another writer has taken the store (dcp_store_open), as all later saves into it
+ * will find; or options->when_busy.
+ * DCP_ERR_NO_SPACE: found before data moves where the file system can tell.
  * Rank 0 logs a warning (dcp_store_options.log) where an update seems not to have reached what is
  * saved: the step is later than that of the store's previous save of the same tensors and no byte
  * outside /files differs from it; or tensors under /optimizer do, but none under /model, or the
@@ -165,7 +167,8 @@ typedef struct dcp_saving dcp_saving;
  * (its outcome still is for its own dcp_save_wait) or is refused, as options->when_busy says; so
  * wait dcp_store_continue_from, dcp_store_mark_intact and dcp_store_close. The store's log function
  * is called from the thread. Failures of the arguments are returned here, all others by
- * dcp_save_wait. The thread never calls HDF5, which is not thread-safe: HDF5 lays the files out
+ * dcp_save_wait: so DCP_ERR_BUSY means here that a save is in flight, and there that another writer
+ * has the store. The thread never calls HDF5, which is not thread-safe: HDF5 lays the files out
  * here, at the first save of a state and where its tensors or boxes have changed since. */
 DCP_API int dcp_save_async(dcp_store *store, uint64_t step, const dcp_state *state,
                            const char *json, const dcp_save_options *options, dcp_saving **out,

@@ -82,7 +82,8 @@ DCP_API int dcp_tiers_prepare(dcp_tiers *tiers, const dcp_state *state,
  * and dcp_tiers_wait taking the places of dcp_save_fence and dcp_save_wait; options->layout and
  * options->shards are the stores' own matter. A save in flight is waited for first, its failure
  * logged, or the new one refused with DCP_ERR_BUSY, as options->when_busy says; a store that is
- * still being filled when it is due again is waited for, or left out this time. A step that is
+ * still being filled when it is due again is waited for, or left out this time. Without a save in
+ * flight DCP_ERR_BUSY means that another writer has a store (dcp_store_open). A step that is
  * being read to fill other stores is kept, whatever `keep` says. */
 DCP_API int dcp_tiers_save_async(dcp_tiers *tiers, uint64_t step, const dcp_state *state,
                                  const char *json, const dcp_save_options *options, dcp_error *err);
