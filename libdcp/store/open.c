@@ -82,6 +82,7 @@ static dcp_store *make_store(dcp_comm *comm, const dcp_store_options *options) {
     dcp_store *store = calloc(1, sizeof *store);
     if (!store) return NULL;
     store->comm = comm;
+    store->process = getpid();
     store->dir_fd = -1;
     store->nodes = 1;
     if (options) store->options = *options;
@@ -201,12 +202,18 @@ int dcp_store_open(dcp_comm *comm, const char *dir, const dcp_store_options *opt
     return DCP_OK;
 }
 
-void dcp_store_close(dcp_store *store) {
-    if (!store) return;
+/* What a forked process leaves to the one that opened the store. It has neither the threads of its
+ * saves nor what they use of devices and of the kernel, so it leaves the attachment's memory. */
+static void end_work(dcp_store *store) {
     store_settle(store);
     if (store->attachment) store->attachment->free(store->attachment);
     store_sweep(store);
-    if (store->lock && store_lock_is_own(store->lock)) store_writer_folder_drop(store);
+    if (store->lock) store_writer_folder_drop(store);
+}
+
+void dcp_store_close(dcp_store *store) {
+    if (!store) return;
+    if (store_is_own(store)) end_work(store);
     store_lock_release(store->lock);
     if (store->dir_fd >= 0) close(store->dir_fd);
     redundancy_groups_free(store->groups);

@@ -5,12 +5,15 @@
 #include <limits.h>
 #include <stdarg.h>
 #include <stdio.h>
+#include <unistd.h>
 
 #include "comm/comm.h"
 #include "core/fail.h"
 #include "io/publish.h"
 
 int store_leads(const dcp_store *store) { return store->comm->rank == store->leader; }
+
+int store_is_own(const dcp_store *store) { return store->process == getpid(); }
 
 void store_settle(dcp_store *store) {
     store_attachment *a = store->attachment;

@@ -1,6 +1,8 @@
 /* An open store: what its parts share. Only a leader touches its directory. */
 #pragma once
 
+#include <sys/types.h>
+
 #include "dcp/store.h"
 #include "store/writer.h"
 
@@ -29,6 +31,7 @@ struct dcp_store {
     struct redundancy_groups *groups; /* of a private store; NULL: none */
     int dir_fd;                       /* -1 on ranks that don't lead */
     struct store_lock *lock;          /* NULL on these */
+    pid_t process;                    /* that opened it */
     char writer[STORE_WRITER_ID];     /* the identity of this open store, on all ranks */
     int is_contested;                 /* see store/lock.h */
     uint64_t continue_from; /* steps after it are abandoned before the first publication */
@@ -47,6 +50,9 @@ struct dcp_store {
 
 /* Whether this rank leads its node. */
 int store_leads(const dcp_store *store);
+
+/* Whether this process opened it: not one that was forked since, which has no part in its saves. */
+int store_is_own(const dcp_store *store);
 
 /* Waits for the save in flight, if there is one. */
 void store_settle(dcp_store *store);

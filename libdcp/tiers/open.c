@@ -3,6 +3,7 @@
  * one is saved into. */
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "comm/comm.h"
 #include "core/fail.h"
@@ -26,6 +27,7 @@ static int make_tiers(dcp_comm *comm, const dcp_tier *list, size_t n,
     dcp_tiers *tiers = *out = calloc(1, sizeof *tiers);
     if (!tiers) return core_fail_memory(err, sizeof *tiers);
     tiers->comm = comm;
+    tiers->process = getpid();
     tiers->log = options->log;
     tiers->log_ctx = options->log_ctx;
     tiers->on_filled = options->on_filled;
@@ -75,25 +77,33 @@ int dcp_tiers_open(dcp_comm *comm, const dcp_tier *list, size_t n, const dcp_tie
     return DCP_OK;
 }
 
-static void close_tier(const dcp_tiers *tiers, tier *t) {
-    tiers_drain_finish(tiers, t);
+static void close_tier(tier *t) {
     dcp_store_close(t->store);
-    dcp_comm_destroy(t->comm);
     free(t->path);
     free(t->domain);
     free((char *)t->given.path);
     free((char *)t->given.redundancy);
 }
 
-void dcp_tiers_close(dcp_tiers *tiers) {
+/* What a forked process leaves to the one that opened the stores: it has none of their threads. */
+static void end_fillings(dcp_tiers *tiers) {
     dcp_error err;
-    if (!tiers) return;
     tier *flying = tiers->flight_tier;
     if (tiers->flight && dcp_tiers_wait(tiers, NULL, &err))
         tiers_warn(tiers, flying, tiers->flight_step, &err);
     for (size_t i = 0; i < tiers->n; i++) tiers_drain_finish(tiers, &tiers->list[i]);
-    for (size_t i = 0; i < tiers->n; i++) close_tier(tiers, &tiers->list[i]);
-    device_staging_close(tiers->staging);
+}
+
+void dcp_tiers_close(dcp_tiers *tiers) {
+    if (!tiers) return;
+    const int is_own = tiers->process == getpid();
+    if (is_own) end_fillings(tiers);
+    for (size_t i = 0; i < tiers->n; i++) {
+        dcp_comm *comm = tiers->list[i].comm;
+        close_tier(&tiers->list[i]);
+        if (is_own) dcp_comm_destroy(comm);
+    }
+    if (is_own) device_staging_close(tiers->staging);
     free((char *)tiers->given.about_json);
     free(tiers->list);
     free(tiers);

@@ -22,6 +22,7 @@ typedef struct tier {
 
 struct dcp_tiers {
     dcp_comm *comm; /* borrowed */
+    pid_t process;  /* that opened them */
     tier *list;
     size_t n;
     dcp_log_fn log;

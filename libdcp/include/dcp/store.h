@@ -123,7 +123,9 @@ DCP_API int dcp_store_check_free(const char *dir, dcp_error *err);
 DCP_API int dcp_store_survives(const dcp_store *store);
 
 /* Waits for the save in flight, and releases the lock. Every rank calls it: where saves ran beside
- * the caller, it frees a communicator, which MPI may do on all ranks together. NULL is ignored. */
+ * the caller, it frees a communicator, which MPI may do on all ranks together. NULL is ignored. A
+ * process that was forked from the one that opened the store only frees its copy, and waits for
+ * nothing. */
 DCP_API void dcp_store_close(dcp_store *store);
 
 /* Says that the run goes on from `step` (0: from the start): steps after it are moved aside to

@@ -49,7 +49,8 @@ DCP_API int dcp_tiers_open(dcp_comm *comm, const dcp_tier *list, size_t n,
                            const dcp_tiers_options *options, dcp_tiers **out, dcp_error *err);
 
 /* Waits for the save in flight and for all stores that are being filled, and closes them. Every
- * rank calls it. What failed is logged. NULL is ignored. */
+ * rank calls it. What failed is logged. NULL is ignored. A process that was forked from the one
+ * that opened them only frees its copies. */
 DCP_API void dcp_tiers_close(dcp_tiers *tiers);
 
 /* dcp_store_continue_from of all stores: later steps are set aside in all of them before the first

@@ -1,10 +1,15 @@
 /* Processes that a writer forks keep neither the lock nor the store. */
 #include "support/store_fixture.h"
 
+#include <dlfcn.h>
+#include <errno.h>
+#include <pthread.h>
 #include <sched.h>
 #include <signal.h>
 #include <sys/syscall.h>
 #include <sys/wait.h>
+
+#include "tiers/tiers.h"
 
 enum { FORK, PAST_FORK };
 
@@ -104,6 +109,89 @@ static void the_parents_store_is_not_the_childs(void **state) {
     assert_steps(s, "c1 c2");
 }
 
+static int no_threads;
+
+/* Takes the place of the C library's. */
+int pthread_create(pthread_t *thread, const pthread_attr_t *attr, void *(*run)(void *), void *ctx) {
+    static int (*create)(pthread_t *, const pthread_attr_t *, void *(*)(void *), void *);
+    if (no_threads) return EAGAIN;
+    *(void **)&create = dlsym(RTLD_NEXT, "pthread_create");
+    return create(thread, attr, run, ctx);
+}
+
+/* A save that says when it has begun, and goes on when `go_on` is closed at the other end. */
+typedef struct watched_save {
+    pid_t parent;
+    int begun[2], go_on[2];
+} watched_save;
+
+static void hold_save(void *ctx, uint64_t done, uint64_t total) {
+    const watched_save *w = ctx;
+    char byte = 'x';
+    (void)done, (void)total;
+    (void)!write(w->begun[1], &byte, 1);
+    (void)!read(w->go_on[0], &byte, 1);
+}
+
+static void watch_phase(void *ctx, dcp_phase phase, double begin, double end) {
+    const watched_save *w = ctx;
+    (void)phase, (void)begin, (void)end;
+    if (getpid() != w->parent) _exit(8);
+}
+
+/* Of a child that closes the store, or the list of stores. */
+static int status_of_closing(dcp_tiers *tiers, int all) {
+    int status;
+    pid_t pid = fork();
+    if (pid == 0) {
+        alarm(30); /* rather than to hang */
+        if (all)
+            dcp_tiers_close(tiers);
+        else
+            dcp_store_close(tiers->list[0].store);
+        _exit(0);
+    }
+    assert_int_equal(waitpid(pid, &status, 0), pid);
+    return status;
+}
+
+/* It is under way in a thread, or is to be made at a wait to come. */
+static void the_parents_save_is_not_the_childs(void **state) {
+    struct scratch *s = *state;
+    static double values[1000];
+    char byte;
+    const dcp_tensor tensor = {.path = "/model/a", .dtype = DCP_F64, .ndim = 1, .shape = {1000}};
+    const dcp_box whole = {{0}, {1000}};
+    const dcp_tier given = {.path = s->dir, .every = 1};
+    dcp_state *held = NULL;
+    dcp_tiers *tiers = NULL;
+    assert_int_equal(dcp_state_create(&held, NULL), DCP_OK);
+    assert_int_equal(dcp_state_add(held, &tensor, &whole, values, NULL), DCP_OK);
+    assert_int_equal(dcp_tiers_open(s->comm, &given, 1, NULL, &tiers, NULL), DCP_OK);
+    for (int later = 0; later <= 1; later++) {
+        watched_save w = {.parent = getpid()};
+        dcp_save_options options = {.on_phase = watch_phase, .phase_ctx = &w, .progress_ctx = &w};
+        options.on_progress = later ? NULL : hold_save;
+        assert_int_equal(pipe(w.begun) | pipe(w.go_on), 0);
+        no_threads = later;
+        int started = dcp_tiers_save_async(tiers, 1 + (uint64_t)later, held, NULL, &options, NULL);
+        no_threads = 0;
+        assert_int_equal(started, DCP_OK);
+        if (!later) assert_int_equal(read(w.begun[0], &byte, 1), 1);
+        const int of_store = status_of_closing(tiers, 0), of_all = status_of_closing(tiers, 1);
+        close(w.go_on[1]);
+        assert_int_equal(of_store, 0);
+        assert_int_equal(of_all, 0);
+        assert_int_equal(dcp_tiers_wait(tiers, NULL, NULL), DCP_OK);
+        close(w.begun[0]);
+        close(w.begun[1]);
+        close(w.go_on[0]);
+    }
+    dcp_tiers_close(tiers);
+    dcp_state_destroy(held);
+    assert_steps(s, "c1 c2");
+}
+
 /* Opens the store, tells so, and waits; 0 where all went well. */
 static int write_till_told(struct scratch *s, int tell, int wait) {
     char byte = 'x';
@@ -148,6 +236,7 @@ int main(void) {
         scratch_test(a_closed_store_is_free),
         scratch_test(a_dead_writers_store_is_free),
         scratch_test(the_parents_store_is_not_the_childs),
+        scratch_test(the_parents_save_is_not_the_childs),
         scratch_test(anothers_proc_tells_of_no_death),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
