@@ -1,44 +1,22 @@
-/* The lock belongs to the open file, so a child of fork would share it, and keep it when the parent
- * has ended. All locks of the process are in a list, and a child closes its copies at once. */
 #include "step/hold.h"
 
 #include <errno.h>
 #include <fcntl.h>
-#include <pthread.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
 #define LOCKED_FILE "about.json"
+#define READING (O_RDONLY | O_NOFOLLOW | O_NONBLOCK)
 
-static pthread_mutex_t holds_mutex = PTHREAD_MUTEX_INITIALIZER;
-static pthread_once_t holds_once = PTHREAD_ONCE_INIT;
-static step_hold *holds;
-
-static void lock_holds(void) { pthread_mutex_lock(&holds_mutex); }
-static void unlock_holds(void) { pthread_mutex_unlock(&holds_mutex); }
-
-static void drop_in_child(void) {
-    for (step_hold *h = holds; h; h = h->next) {
-        if (h->lock_fd >= 0) close(h->lock_fd);
-        h->lock_fd = -1;
-    }
-    unlock_holds();
-}
-
-static void follow_forks(void) { pthread_atfork(lock_holds, unlock_holds, drop_in_child); }
-
-static int open_locked_file(int folder_fd) {
-    return openat(folder_fd, LOCKED_FILE, O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC);
-}
-
-static int take_shared_lock(int folder_fd) {
+/* NULL: there is no lock. */
+static io_unshared *take_shared_lock(int folder_fd) {
     struct flock whole = {.l_type = F_RDLCK, .l_whence = SEEK_SET};
-    int fd = open_locked_file(folder_fd);
-    if (fd < 0 || !fcntl(fd, F_OFD_SETLK, &whole)) return fd;
-    close(fd);
-    return -1;
+    io_unshared *file = io_unshared_open(folder_fd, LOCKED_FILE, READING, NULL);
+    if (!file || !fcntl(file->fd, F_OFD_SETLK, &whole)) return file;
+    io_unshared_close(file);
+    return NULL;
 }
 
 step_hold *step_hold_open(const char *folder, int locks, int *gone) {
@@ -47,11 +25,7 @@ step_hold *step_hold_open(const char *folder, int locks, int *gone) {
     int fd = open(folder, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
     *gone = fd < 0 && errno == ENOENT;
     if (!hold || !path || fd < 0) goto fail;
-    pthread_once(&holds_once, follow_forks);
-    lock_holds(); /* no fork between the lock and its place in the list */
-    *hold = (step_hold){fd, locks ? take_shared_lock(fd) : -1, path, holds};
-    holds = hold;
-    unlock_holds();
+    *hold = (step_hold){fd, locks ? take_shared_lock(fd) : NULL, path};
     return hold;
 fail:
     if (fd >= 0) close(fd);
@@ -67,17 +41,8 @@ int step_hold_is_named(const step_hold *hold) {
 }
 
 void step_hold_close(step_hold *hold) {
-    struct flock whole = {.l_type = F_UNLCK, .l_whence = SEEK_SET};
     if (!hold) return;
-    lock_holds();
-    step_hold **at = &holds;
-    while (*at != hold) at = &(*at)->next;
-    *at = hold->next;
-    if (hold->lock_fd >= 0) {
-        fcntl(hold->lock_fd, F_OFD_SETLK, &whole); /* whoever else has the file open */
-        close(hold->lock_fd);
-    }
-    unlock_holds();
+    io_unshared_close(hold->lock);
     close(hold->folder_fd);
     free(hold->path);
     free(hold);
@@ -103,7 +68,7 @@ int step_hold_is_held(int dir_fd, const char *name) {
     struct flock whole = {.l_type = F_WRLCK, .l_whence = SEEK_SET};
     int held, folder_fd = openat(dir_fd, name, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
     if (folder_fd < 0) return may_be_held(errno);
-    int fd = open_locked_file(folder_fd);
+    int fd = openat(folder_fd, LOCKED_FILE, READING | O_CLOEXEC);
     if (fd < 0 || fcntl(fd, F_OFD_GETLK, &whole))
         held = may_be_held(errno);
     else

@@ -8,12 +8,12 @@
  * locks, and where a step has no about.json, nothing is held. */
 #pragma once
 
-#include "dcp/error.h"
+#include "io/unshared.h"
 
 typedef struct step_hold {
-    int folder_fd, lock_fd; /* the latter -1: there is no lock */
-    char *path;             /* by which the folder was opened */
-    struct step_hold *next; /* of all of the process */
+    int folder_fd;
+    io_unshared *lock; /* NULL: there is none */
+    char *path;        /* by which the folder was opened */
 } step_hold;
 
 /* Opens the folder, and where `locks` is not 0 takes the lock. NULL: it can't be opened; *gone is 1

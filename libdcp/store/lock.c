@@ -1,7 +1,7 @@
 /* Locks are OFD locks: they belong to an open file, not to a process, so threads and other parts of
- * a program can't drop them unawares. A forked process shares the open file, and would hold the
- * lock as long as it lives: it closes its copy at once. One that was made past fork() can't; so a
- * lock on a file that names a dead process holds nobody back. The file is replaced then.
+ * a program can't drop them unawares. A forked process does not share the open file. One that was
+ * made past fork() does; so a lock on a file that names a dead process holds nobody back. The file
+ * is replaced then.
  *
  * Without a lock that excludes others the file is always replaced, never written to, so that a
  * writer that ends can't write over its successor's name. */
@@ -10,7 +10,6 @@
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
-#include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -19,76 +18,41 @@
 #include <unistd.h>
 
 #include "core/fail.h"
+#include "io/unshared.h"
 
 #define LOCK_NAME ".lock"
 #define TRIES 20 /* of 10 ms: how long a writer may take to write its name, or to end */
 
 struct store_lock {
-    int dir_fd, fd;
+    int dir_fd;
+    io_unshared *file; /* tagged with our identity; NULL while the store is taken again */
     const char *dir;
     store_writer self;
     int excludes, take_over;
     int is_contested; /* was, when the store was opened */
-    store_lock *next;
 };
 
-static store_lock *held; /* by this process */
-static pthread_mutex_t held_mutex = PTHREAD_MUTEX_INITIALIZER;
-static pthread_once_t fork_once = PTHREAD_ONCE_INIT;
-
-static void before_fork(void) { pthread_mutex_lock(&held_mutex); }
-
-static void after_fork(void) { pthread_mutex_unlock(&held_mutex); }
-
-static void drop_in_child(void) {
-    for (store_lock *l = held; l; l = l->next) {
-        if (l->fd >= 0) close(l->fd);
-        l->fd = -1;
-    }
-    held = NULL;
-    pthread_mutex_unlock(&held_mutex);
-}
-
-static void watch_forks(void) { pthread_atfork(before_fork, after_fork, drop_in_child); }
-
-static void enlist(store_lock *lock) {
-    pthread_once(&fork_once, watch_forks);
-    pthread_mutex_lock(&held_mutex);
-    lock->next = held;
-    held = lock;
-    pthread_mutex_unlock(&held_mutex);
-}
-
-static void delist(const store_lock *lock) {
-    pthread_mutex_lock(&held_mutex);
-    for (store_lock **at = &held; *at; at = &(*at)->next)
-        if (*at == lock) {
-            *at = lock->next;
-            break;
-        }
-    pthread_mutex_unlock(&held_mutex);
-}
-
-/* Whether the writer is this process before it called exec: no store of this one has its name. */
-static int is_earlier_self(const store_lock *lock, const store_writer *w) {
-    int is_ours = 0;
-    pthread_mutex_lock(&held_mutex);
-    for (const store_lock *l = held; l; l = l->next) is_ours |= strcmp(l->self.id, w->id) == 0;
-    pthread_mutex_unlock(&held_mutex);
-    return !is_ours && store_writer_is_self(w, &lock->self);
+/* Whether the writer is this process: in a try before, or before it called exec. Another store that
+ * it has open is another writer. */
+static int is_self(const store_lock *lock, const store_writer *w) {
+    return store_writer_is_self(w, &lock->self) &&
+           (strcmp(w->id, lock->self.id) == 0 || !io_unshared_has(w->id));
 }
 
 typedef enum grant { GRANTED, REFUSED, NO_LOCKS, LOCK_ERROR } grant;
 
+static grant explain_failed_lock(int code) {
+    if (code == EAGAIN || code == EACCES) return REFUSED;
+    return code == ENOLCK || code == ENOSYS || code == EOPNOTSUPP ? NO_LOCKS : LOCK_ERROR;
+}
+
 static grant lock_file(int fd) {
     struct flock whole = {.l_type = F_WRLCK, .l_whence = SEEK_SET};
-    if (fcntl(fd, F_OFD_SETLK, &whole) == 0) return GRANTED;
-    if (errno == EAGAIN || errno == EACCES) return REFUSED;
-    return errno == ENOLCK || errno == ENOSYS || errno == EOPNOTSUPP ? NO_LOCKS : LOCK_ERROR;
+    return fcntl(fd, F_OFD_SETLK, &whole) == 0 ? GRANTED : explain_failed_lock(errno);
 }
 
 static int open_lock_file(int dir_fd, int flags) {
-    return openat(dir_fd, LOCK_NAME, flags | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC, 0666);
+    return openat(dir_fd, LOCK_NAME, flags | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC);
 }
 
 /* What was granted once must be refused to a second asker. */
@@ -151,20 +115,22 @@ static int had_writer(int dir_fd) {
 }
 
 /* A file of our own in the place of the one that is there. */
-static int replace_file(store_lock *lock, int *fd) {
+static int replace_file(store_lock *lock) {
     char tmp[64];
     snprintf(tmp, sizeof tmp, ".tmp-lock-%s", lock->self.id);
-    int made = openat(lock->dir_fd, tmp, O_RDWR | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0666);
-    if (made < 0) return -1;
-    lock_file(made);
-    if (write_name(lock, made) == 0 && renameat(lock->dir_fd, tmp, lock->dir_fd, LOCK_NAME) == 0) {
-        close(*fd);
-        *fd = made;
+    io_unshared *made =
+        io_unshared_open(lock->dir_fd, tmp, O_RDWR | O_CREAT | O_EXCL | O_NOFOLLOW, lock->self.id);
+    if (!made) return -1;
+    lock_file(made->fd);
+    if (write_name(lock, made->fd) == 0 &&
+        renameat(lock->dir_fd, tmp, lock->dir_fd, LOCK_NAME) == 0) {
+        io_unshared_close(lock->file);
+        lock->file = made;
         return 0;
     }
     int code = errno;
     unlinkat(lock->dir_fd, tmp, 0);
-    close(made);
+    io_unshared_close(made);
     return errno = code, -1;
 }
 
@@ -198,9 +164,9 @@ static attempt fail_attempt(const store_lock *lock, const char *what, dcp_error 
 }
 
 /* The file is ours to write to, or to replace: our name goes there, and is there afterwards. */
-static attempt put_name(store_lock *lock, int *fd, int replaces, dcp_error *err) {
+static attempt put_name(store_lock *lock, int replaces, dcp_error *err) {
     store_writer now;
-    if ((replaces ? replace_file(lock, fd) : write_name(lock, *fd)) != 0)
+    if ((replaces ? replace_file(lock) : write_name(lock, lock->file->fd)) != 0)
         return fail_attempt(lock, "cannot write " LOCK_NAME " in", err);
     if (read_current(lock->dir_fd, &now) != 0)
         return fail_attempt(lock, "cannot read " LOCK_NAME " in", err);
@@ -211,8 +177,16 @@ static attempt put_name(store_lock *lock, int *fd, int replaces, dcp_error *err)
 
 /* What the text in the file says of its writer. What earlier versions wrote there is none. */
 static store_writer_fate find_writer(const store_lock *lock, const store_writer *w) {
-    if (!w->id[0] || is_earlier_self(lock, w)) return STORE_WRITER_GONE;
+    if (!w->id[0] || is_self(lock, w)) return STORE_WRITER_GONE;
     return store_writer_find(w);
+}
+
+/* Whether the store is free, by what asking for the lock brought and what the file's text says. A
+ * lock proves much, but not that a process which is seen to run has ended. One that is refused
+ * holds nobody back where the text names a dead process. */
+static int is_free(grant g, const store_writer *w, store_writer_fate fate) {
+    if (g == REFUSED) return fate == STORE_WRITER_GONE && w->id[0] && !w->has_ended;
+    return fate == STORE_WRITER_GONE || (g == GRANTED && fate == STORE_WRITER_UNKNOWN);
 }
 
 /* Of what has locked the file and left no name there, the kernel may know the process. */
@@ -227,53 +201,50 @@ static store_writer name_holder(const store_lock *lock, int fd, const store_writ
     return w;
 }
 
-/* Another process has the file locked. `waited`: if it is about to write its name, or to end, it
- * has had the time for that. TAKEN: what holds the lock is no writer. */
-static attempt meet_holder(const store_lock *lock, int lock_fd, const store_writer *w,
-                           store_writer_fate fate, int waited, dcp_error *err) {
-    int is_dead = fate == STORE_WRITER_GONE && w->id[0] && !w->has_ended;
-    if (is_dead && waited) return TAKEN;
-    const store_writer holder = name_holder(lock, lock_fd, w);
-    fail_busy(lock, &holder, REFUSED, err);
-    return fate == STORE_WRITER_GONE && !waited ? AGAIN : FAILED;
+static int fail_taken(const store_lock *lock, int fd, const store_writer *w, grant g,
+                      dcp_error *err) {
+    const store_writer holder = g == REFUSED ? name_holder(lock, fd, w) : *w;
+    return fail_busy(lock, &holder, g, err);
 }
 
-static attempt take_open_file(store_lock *lock, int *fd, int waited, dcp_error *err) {
+static attempt take_open_file(store_lock *lock, int waited, dcp_error *err) {
     store_writer w = {.has_ended = 0};
-    grant g = lock_file(*fd);
+    const int fd = lock->file->fd;
+    grant g = lock_file(fd);
     if (g == LOCK_ERROR) return fail_attempt(lock, "cannot lock " LOCK_NAME " in", err);
     if (g == GRANTED && !is_exclusive(lock->dir_fd)) g = NO_LOCKS;
-    ssize_t bytes = read_writer(*fd, &w);
+    ssize_t bytes = read_writer(fd, &w);
     if (bytes < 0) return fail_attempt(lock, "cannot read " LOCK_NAME " in", err);
-    if (!is_current(lock->dir_fd, *fd)) {
+    if (!is_current(lock->dir_fd, fd)) {
         errno = ESTALE;
         return fail_attempt(lock, "cannot open " LOCK_NAME " in", err);
     }
-    store_writer_fate fate = find_writer(lock, &w);
-    if (g == REFUSED) {
-        attempt a = meet_holder(lock, *fd, &w, fate, waited, err);
-        if (a != TAKEN) return a;
-    }
-    /* a lock proves much, but not that a process which is seen to run has ended */
-    int is_known = fate == STORE_WRITER_GONE || (g == GRANTED && fate == STORE_WRITER_UNKNOWN);
-    if (!is_known && !lock->take_over) {
-        fail_busy(lock, &w, g, err);
-        return g == GRANTED && !waited ? AGAIN : FAILED; /* a process lets go before it is gone */
+    const store_writer_fate fate = find_writer(lock, &w);
+    const int is_known = is_free(g, &w, fate);
+    /* who holds the lock may be about to write its name, or to end; who ends lets go before */
+    const int may_change = g == REFUSED ? fate == STORE_WRITER_GONE : g == GRANTED;
+    const int may_take = is_known || (lock->take_over && g != REFUSED);
+    if (!may_take || (g == REFUSED && !waited)) {
+        fail_taken(lock, fd, &w, g, err);
+        return may_change && !waited ? AGAIN : FAILED;
     }
     lock->excludes = g != NO_LOCKS;
     lock->self.contested = w.contested || fate != STORE_WRITER_GONE || g == NO_LOCKS ||
                            (bytes == 0 && had_writer(lock->dir_fd));
-    return put_name(lock, fd, g != GRANTED || !is_known, err);
+    return put_name(lock, g != GRANTED || !is_known, err);
+}
+
+static void let_go(store_lock *lock) {
+    io_unshared_close(lock->file);
+    lock->file = NULL;
 }
 
 static attempt try_to_take(store_lock *lock, int waited, dcp_error *err) {
-    int fd = open_lock_file(lock->dir_fd, O_RDWR | O_CREAT);
-    if (fd < 0) return fail_attempt(lock, "cannot make " LOCK_NAME " in", err);
-    attempt a = take_open_file(lock, &fd, waited, err);
-    if (a == TAKEN)
-        lock->fd = fd;
-    else
-        close(fd);
+    lock->file = io_unshared_open(lock->dir_fd, LOCK_NAME,
+                                  O_RDWR | O_CREAT | O_NOFOLLOW | O_NONBLOCK, lock->self.id);
+    if (!lock->file) return fail_attempt(lock, "cannot make " LOCK_NAME " in", err);
+    attempt a = take_open_file(lock, waited, err);
+    if (a != TAKEN) let_go(lock);
     return a;
 }
 
@@ -293,7 +264,7 @@ int store_lock_take(int dir_fd, const char *dir, const char *id, int take_over, 
                     dcp_error *err) {
     store_lock *lock = calloc(1, sizeof *lock);
     if (!lock) return core_fail_memory(err, sizeof *lock);
-    *lock = (store_lock){.dir_fd = dir_fd, .fd = -1, .dir = dir, .take_over = take_over};
+    *lock = (store_lock){.dir_fd = dir_fd, .dir = dir, .take_over = take_over};
     store_writer_describe(id, &lock->self);
     int status = take(lock, err);
     if (status != DCP_OK) {
@@ -301,7 +272,6 @@ int store_lock_take(int dir_fd, const char *dir, const char *id, int take_over, 
         return status;
     }
     lock->is_contested = lock->self.contested;
-    enlist(lock);
     *out = lock;
     return DCP_OK;
 }
@@ -309,7 +279,7 @@ int store_lock_take(int dir_fd, const char *dir, const char *id, int take_over, 
 int store_lock_check_free(int dir_fd, const char *dir, dcp_error *err) {
     struct flock whole = {.l_type = F_WRLCK, .l_whence = SEEK_SET};
     store_writer w = {.has_ended = 0};
-    const store_lock looked_at = {.dir_fd = dir_fd, .fd = -1, .dir = dir};
+    const store_lock looked_at = {.dir_fd = dir_fd, .dir = dir};
     int fd = open_lock_file(dir_fd, O_RDONLY);
     if (fd < 0 && errno == ENOENT) return DCP_OK; /* nobody has written there yet */
     if (fd < 0 || read_writer(fd, &w) < 0) {
@@ -328,18 +298,13 @@ int store_lock_check_free(int dir_fd, const char *dir, dcp_error *err) {
 
 /* Somebody removed the file. A store that nobody took since can be taken again. */
 static int retake(store_lock *lock, dcp_error *err) {
-    if (lock->fd >= 0) close(lock->fd);
-    lock->fd = -1;
+    let_go(lock);
     return take(lock, err);
 }
 
-int store_lock_check(store_lock *lock, dcp_error *err) {
+/* Whether the name in the file is ours still. */
+static int check_name(store_lock *lock, dcp_error *err) {
     store_writer now;
-    if (!store_lock_is_own(lock))
-        return core_fail(err, DCP_ERR_STATE,
-                         "%s was opened by process %ld, of which this one is a fork: each process "
-                         "opens its own stores",
-                         lock->dir, (long)lock->self.process.pid);
     int found = read_current(lock->dir_fd, &now);
     for (int i = 0; i < TRIES && found != 0 && errno == ESTALE; i++)
         found = read_current(lock->dir_fd, &now);
@@ -357,24 +322,30 @@ int store_lock_check(store_lock *lock, dcp_error *err) {
                      now.has_ended ? ", which has ended since" : "");
 }
 
+/* Not of a process that was forked since. */
+static int is_own(const store_lock *lock) { return lock->self.process.pid == getpid(); }
+
+int store_lock_check(store_lock *lock, dcp_error *err) {
+    if (!is_own(lock))
+        return core_fail(err, DCP_ERR_STATE,
+                         "%s was opened by process %ld, of which this one is a fork: each process "
+                         "opens its own stores",
+                         lock->dir, (long)lock->self.process.pid);
+    return check_name(lock, err);
+}
+
 int store_lock_excludes(const store_lock *lock) { return lock->excludes; }
 
 int store_lock_is_contested(const store_lock *lock) { return lock->is_contested; }
 
-int store_lock_is_own(const store_lock *lock) { return lock->self.process.pid == getpid(); }
-
 void store_lock_release(store_lock *lock) {
     store_writer now;
-    struct flock whole = {.l_type = F_UNLCK, .l_whence = SEEK_SET};
     if (!lock) return;
-    if (store_lock_is_own(lock)) {
+    if (is_own(lock) && lock->file) {
         lock->self.has_ended = 1;
         if (read_current(lock->dir_fd, &now) == 0 && strcmp(now.id, lock->self.id) == 0)
-            write_name(lock, lock->fd);
-        fcntl(lock->fd, F_OFD_SETLK,
-              &whole); /* a copy of a process made past fork() goes as well */
-        delist(lock);
+            write_name(lock, lock->file->fd);
     }
-    if (lock->fd >= 0) close(lock->fd);
+    io_unshared_close(lock->file);
     free(lock);
 }

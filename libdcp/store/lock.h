@@ -36,9 +36,6 @@ int store_lock_excludes(const store_lock *lock);
 
 int store_lock_is_contested(const store_lock *lock);
 
-/* Whether this process took it: not one that was forked since. */
-int store_lock_is_own(const store_lock *lock);
-
 /* Says in the file that the writer has ended, unless another has taken it, and unlocks. A forked
  * process only frees its copy. NULL is ignored. */
 void store_lock_release(store_lock *lock);

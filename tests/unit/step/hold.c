@@ -15,7 +15,7 @@ static step_hold *hold_step(const struct scratch *s, const char *name) {
     path_in(s, name, path);
     step_hold *hold = step_hold_open(path, 1, &gone);
     assert_non_null(hold);
-    assert_true(hold->lock_fd >= 0);
+    assert_non_null(hold->lock);
     return hold;
 }
 
@@ -155,7 +155,7 @@ static void a_child_does_not_hold(void **state) {
     pid_t child = fork();
     if (child == 0) {
         close(ends[1]);
-        if (hold->lock_fd == -1) (void)!write(told[1], &byte, 1);
+        if (hold->lock->fd == -1) (void)!write(told[1], &byte, 1);
         close(told[1]);
         _exit(read(ends[0], &byte, 1) == 0 ? 0 : 1); /* until the parent closes its end */
     }
@@ -163,8 +163,8 @@ static void a_child_does_not_hold(void **state) {
     assert_int_equal(read(told[0], &byte, 1), 1);
     publish_all(store, 2, 2);
     assert_steps(s, "c1 c2"); /* the parent still does */
-    close(hold->lock_fd);     /* as where it dies */
-    hold->lock_fd = -1;
+    close(hold->lock->fd);    /* as where it dies */
+    hold->lock->fd = -1;
     publish_all(store, 3, 3);
     assert_steps(s, "c3");
     step_hold_close(hold);
@@ -194,7 +194,7 @@ static void what_cannot_be_written(void **state) {
     path_in(s, "step-00000002", path);
     hold = step_hold_open(path, 1, &gone);
     assert_non_null(hold);
-    assert_int_equal(hold->lock_fd, -1);
+    assert_null(hold->lock);
     step_hold_close(hold);
     publish_all(store, 3, 3);
     assert_steps(s, "c3");
