@@ -229,6 +229,7 @@ static attempt take_open_file(store_lock *lock, int waited, dcp_error *err) {
         return may_change && !waited ? AGAIN : FAILED;
     }
     lock->excludes = g != NO_LOCKS;
+    lock->self.lockless = g == NO_LOCKS;
     lock->self.contested = w.contested || fate != STORE_WRITER_GONE || g == NO_LOCKS ||
                            (bytes == 0 && had_writer(lock->dir_fd));
     return put_name(lock, g != GRANTED || !is_known, err);
@@ -276,24 +277,34 @@ int store_lock_take(int dir_fd, const char *dir, const char *id, int take_over, 
     return DCP_OK;
 }
 
-int store_lock_check_free(int dir_fd, const char *dir, dcp_error *err) {
+/* What asking for the lock would bring, without asking. Whether one that would be granted excludes
+ * others is not seen so: the file's writer has found that out. */
+static grant look_at_lock(int fd, const store_writer *w) {
     struct flock whole = {.l_type = F_WRLCK, .l_whence = SEEK_SET};
+    if (fcntl(fd, F_OFD_GETLK, &whole) != 0) return explain_failed_lock(errno);
+    if (whole.l_type != F_UNLCK) return REFUSED;
+    return w->lockless ? NO_LOCKS : GRANTED;
+}
+
+static int look_at_file(const store_lock *lock, int fd, dcp_error *err) {
     store_writer w = {.has_ended = 0};
-    const store_lock looked_at = {.dir_fd = dir_fd, .dir = dir};
+    if (read_writer(fd, &w) < 0)
+        return core_fail_errno(err, "cannot read " LOCK_NAME " in", lock->dir);
+    const grant g = look_at_lock(fd, &w);
+    if (g == LOCK_ERROR) return core_fail_errno(err, "cannot lock " LOCK_NAME " in", lock->dir);
+    if (is_free(g, &w, find_writer(lock, &w))) return DCP_OK;
+    return fail_taken(lock, fd, &w, g, err);
+}
+
+int store_lock_check_free(int dir_fd, const char *dir, dcp_error *err) {
+    store_lock looked_at = {.dir_fd = dir_fd, .dir = dir};
+    store_writer_describe("", &looked_at.self);
     int fd = open_lock_file(dir_fd, O_RDONLY);
     if (fd < 0 && errno == ENOENT) return DCP_OK; /* nobody has written there yet */
-    if (fd < 0 || read_writer(fd, &w) < 0) {
-        const int status = core_fail_errno(err, "cannot read " LOCK_NAME " in", dir);
-        if (fd >= 0) close(fd);
-        return status;
-    }
-    const int knows = fcntl(fd, F_OFD_GETLK, &whole) == 0,
-              locked = knows && whole.l_type != F_UNLCK;
-    const store_writer_fate fate = store_writer_find(&w);
-    const int is_dead = fate == STORE_WRITER_GONE && w.id[0] && !w.has_ended;
+    if (fd < 0) return core_fail_errno(err, "cannot read " LOCK_NAME " in", dir);
+    const int status = look_at_file(&looked_at, fd, err);
     close(fd);
-    if ((!locked || is_dead) && fate != STORE_WRITER_RUNS) return DCP_OK;
-    return fail_busy(&looked_at, &w, locked ? REFUSED : knows ? GRANTED : NO_LOCKS, err);
+    return status;
 }
 
 /* Somebody removed the file. A store that nobody took since can be taken again. */

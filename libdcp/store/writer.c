@@ -26,7 +26,10 @@ int store_writer_print(const store_writer *w, char text[STORE_WRITER_TEXT]) {
     return snprintf(text, STORE_WRITER_TEXT,
                     "%s %" PRId64 " %" PRIu64 " %016" PRIx64 " %" PRIu64 " %s %s %s %" PRId64 "\n",
                     w->host, p->pid, p->start, p->kernel, p->name_space, w->id,
-                    w->contested ? "contested" : "sole", w->has_ended ? "ended" : "held", p->pid);
+                    w->lockless    ? "lockless"
+                    : w->contested ? "contested"
+                                   : "sole",
+                    w->has_ended ? "ended" : "held", p->pid);
 }
 
 int store_writer_parse(const char *text, store_writer *out) {
@@ -38,7 +41,8 @@ int store_writer_parse(const char *text, store_writer *out) {
                    "%255s %" SCNd64 " %" SCNu64 " %" SCNx64 " %" SCNu64 " %16s %15s %15s %" SCNd64,
                    out->host, &p->pid, &p->start, &p->kernel, &p->name_space, out->id, contested,
                    state, &again);
-    out->contested = strcmp(contested, "contested") == 0;
+    out->lockless = strcmp(contested, "lockless") == 0;
+    out->contested = out->lockless || strcmp(contested, "contested") == 0;
     out->has_ended = strcmp(state, "ended") == 0;
     return n == 9 && again == p->pid && (out->has_ended || strcmp(state, "held") == 0);
 }

@@ -11,6 +11,7 @@ typedef struct store_writer {
     comm_process process;
     char id[STORE_WRITER_ID];
     int contested; /* a writer before this one may still be running: see store/lock.h */
+    int lockless;  /* and it found no locks that exclude others */
     int has_ended; /* it has closed the store */
 } store_writer;
 
@@ -20,8 +21,8 @@ void store_writer_make_id(char id[STORE_WRITER_ID]);
 /* This process, with that identity. */
 void store_writer_describe(const char *id, store_writer *out);
 
-/* One line: "host pid start kernel namespace id sole|contested held|ended pid". The bytes written.
- */
+/* One line: "host pid start kernel namespace id sole|contested|lockless held|ended pid". The
+ * bytes written. A lockless one is contested. */
 int store_writer_print(const store_writer *w, char text[STORE_WRITER_TEXT]);
 
 /* 0 where the text is no whole line of that kind; then host and pid alone are filled in, where they

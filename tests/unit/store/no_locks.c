@@ -7,6 +7,8 @@
 #include <sys/syscall.h>
 #include <sys/wait.h>
 
+#include "store/writer.h"
+
 enum { REAL, ENOLCK_ALWAYS, GRANTED_TO_ALL } locks;
 
 /* Takes the place of the C library's. */
@@ -15,17 +17,26 @@ int fcntl(int fd, int command, ...) {
     va_start(args, command);
     void *argument = va_arg(args, void *);
     va_end(args);
-    if (locks != REAL && command == F_OFD_SETLK) {
+    if (locks != REAL && (command == F_OFD_SETLK || command == F_OFD_GETLK)) {
+        if (command == F_OFD_GETLK) ((struct flock *)argument)->l_type = F_UNLCK;
         errno = ENOLCK;
         return locks == GRANTED_TO_ALL ? 0 : -1;
     }
     return (int)syscall(SYS_fcntl, fd, command, argument);
 }
 
+/* What is asked before says what the opening does, with the same words, and changes nothing. */
 static dcp_store *try_open(struct scratch *s, int take_over, int *status, dcp_error *err) {
     dcp_store_options options = {.take_over = take_over, .log = keep_line, .log_ctx = s};
     dcp_store *store = NULL;
+    dcp_error before = {0};
+    int is_there = has(s, ".lock"), asked = dcp_store_check_free(s->dir, &before);
+    assert_int_equal(has(s, ".lock"), is_there);
+    *err = (dcp_error){0};
     *status = dcp_store_open(s->comm, s->dir, &options, &store, err);
+    if (take_over) return store;
+    assert_int_equal(asked, *status);
+    assert_string_equal(before.message, err->message);
     return store;
 }
 
@@ -78,15 +89,22 @@ static void write_lock(const struct scratch *s, const char *text) {
 
 /* A lock that can be had tells that a writer elsewhere has ended; without locks nothing does. */
 static void a_writer_on_another_host(void **state) {
-    static const char elsewhere[] =
-        "far.away 17 4711 0123456789abcdef 4026531836 00000000000000ab sole "
-        "held 17\n";
+#define ELSEWHERE "far.away 17 4711 0123456789abcdef 4026531836 00000000000000ab "
+    static const char elsewhere[] = ELSEWHERE "sole held 17\n";
     struct scratch *s = *state;
     dcp_error err = {0};
     int status;
     write_lock(s, elsewhere);
     dcp_store_close(try_open(s, 0, &status, &err));
     assert_int_equal(status, DCP_OK);
+    write_lock(s, ELSEWHERE "contested held 17\n");
+    dcp_store_close(try_open(s, 0, &status, &err));
+    assert_int_equal(status, DCP_OK);
+
+    locks = GRANTED_TO_ALL;
+    write_lock(s, ELSEWHERE "lockless held 17\n");
+    assert_null(try_open(s, 0, &status, &err));
+    assert_int_equal(status, DCP_ERR_BUSY);
 
     locks = ENOLCK_ALWAYS;
     write_lock(s, elsewhere);
@@ -95,6 +113,23 @@ static void a_writer_on_another_host(void **state) {
     assert_non_null(strstr(err.message, "process 17 on host far.away"));
     dcp_store_close(try_open(s, 1, &status, &err));
     assert_int_equal(status, DCP_OK);
+    locks = REAL;
+}
+
+/* Locks end with exec, the process does not. */
+static void this_process_before_it_called_exec(void **state) {
+    struct scratch *s = *state;
+    store_writer w;
+    char text[STORE_WRITER_TEXT];
+    dcp_error err = {0};
+    int status;
+    store_writer_describe("00000000000000ab", &w);
+    store_writer_print(&w, text);
+    for (locks = REAL; locks <= GRANTED_TO_ALL; locks++) {
+        write_lock(s, text);
+        dcp_store_close(try_open(s, 0, &status, &err));
+        assert_int_equal(status, DCP_OK);
+    }
     locks = REAL;
 }
 
@@ -125,6 +160,7 @@ int main(void) {
         scratch_test(without_locks),
         scratch_test(with_locks_for_all),
         scratch_test(a_writer_on_another_host),
+        scratch_test(this_process_before_it_called_exec),
         scratch_test(a_dead_writer_of_this_host),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
