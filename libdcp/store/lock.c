@@ -313,6 +313,38 @@ static int retake(store_lock *lock, dcp_error *err) {
     return take(lock, err);
 }
 
+/* Another directory has the path, or none: what ranks write by it does not come into ours. */
+static int fail_moved(const store_lock *lock, dcp_error *err) {
+    store_writer now = {.has_ended = 0};
+    int fd = open(lock->dir, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    int is_taken = fd >= 0 && read_current(fd, &now) == 0 && now.id[0] &&
+                   store_writer_find(&now) != STORE_WRITER_GONE;
+    if (fd >= 0) close(fd);
+    if (is_taken)
+        return core_fail(err, DCP_ERR_BUSY,
+                         "%s was moved or replaced while it was open, and another writer, process "
+                         "%ld on host %s, has what is there now: end one of them, and open the "
+                         "store anew where its directory is",
+                         lock->dir, (long)now.process.pid, now.host);
+    return core_fail(err, DCP_ERR_NOT_FOUND,
+                     "%s was moved, removed or replaced while it was open: put its directory back, "
+                     "or open the store anew",
+                     lock->dir);
+}
+
+/* Whether the store's path leads to its directory still. */
+static int check_path(const store_lock *lock, dcp_error *err) {
+    struct stat open_one, named;
+    if (fstat(lock->dir_fd, &open_one) != 0)
+        return core_fail_errno(err, "cannot look at", lock->dir);
+    if (stat(lock->dir, &named) != 0)
+        return errno == ENOENT || errno == ENOTDIR
+                   ? fail_moved(lock, err)
+                   : core_fail_errno(err, "cannot look at", lock->dir);
+    if (open_one.st_dev == named.st_dev && open_one.st_ino == named.st_ino) return DCP_OK;
+    return fail_moved(lock, err);
+}
+
 /* Whether the name in the file is ours still. */
 static int check_name(store_lock *lock, dcp_error *err) {
     store_writer now;
@@ -342,7 +374,8 @@ int store_lock_check(store_lock *lock, dcp_error *err) {
                          "%s was opened by process %ld, of which this one is a fork: each process "
                          "opens its own stores",
                          lock->dir, (long)lock->self.process.pid);
-    return check_name(lock, err);
+    const int status = check_path(lock, err);
+    return status ? status : check_name(lock, err);
 }
 
 int store_lock_excludes(const store_lock *lock) { return lock->excludes; }

@@ -26,9 +26,10 @@ int store_lock_take(int dir_fd, const char *dir, const char *id, int take_over, 
  * Takes nothing and makes nothing. */
 int store_lock_check_free(int dir_fd, const char *dir, dcp_error *err);
 
-/* DCP_ERR_BUSY where another writer has taken the store since; the message names it. Where `.lock`
- * was removed and nobody took the store, it is taken again. DCP_ERR_STATE: this process was forked
- * from the one that took it. */
+/* DCP_ERR_BUSY where another writer has taken the store since, or has another directory that is at
+ * the store's path now; the message names it. Where `.lock` was removed and nobody took the store,
+ * it is taken again. DCP_ERR_NOT_FOUND: the directory was moved or removed, and no writer has what
+ * is at its path. DCP_ERR_STATE: this process was forked from the one that took the store. */
 int store_lock_check(store_lock *lock, dcp_error *err);
 
 /* What the lock is worth: 0 where the file system has no locks, or grants each to all who ask. */

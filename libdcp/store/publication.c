@@ -203,7 +203,8 @@ static void point_latest(dcp_store *store, uint64_t published) {
 
 static int prepare_publication(dcp_store *store, uint64_t step, const char *members_json,
                                dcp_error *err) {
-    int status = finish_folder(store, step, members_json, err);
+    int status = store_lock_check(store->lock, err);
+    if (status == DCP_OK) status = finish_folder(store, step, members_json, err);
     if (status == DCP_OK && store->abandon_pending) status = store_abandon(store, err);
     return status;
 }
@@ -246,7 +247,7 @@ int store_find_cause(dcp_store *store, int status, dcp_error *err) {
     if (status == DCP_ERR_COMM) return status;
     int lost = store_leads(store) ? store_lock_check(store->lock, &why) : DCP_OK;
     lost = comm_agree(store->comm, lost, &why);
-    if (lost != DCP_ERR_BUSY) return status;
+    if (lost != DCP_ERR_BUSY && lost != DCP_ERR_NOT_FOUND) return status;
     if (err) *err = why;
     return lost;
 }

@@ -22,7 +22,7 @@ int store_publish(dcp_store *store, uint64_t step, const char *members_json, dcp
 
 /* Collective, after a save has failed with `status` on all ranks. DCP_ERR_BUSY, with the winner's
  * name, where any node's directory has been taken by another writer, which took the save's folder
- * away; else `status`, and *err stays. */
+ * away, and DCP_ERR_NOT_FOUND where one was moved or removed; else `status`, and *err stays. */
 int store_find_cause(dcp_store *store, int status, dcp_error *err);
 
 /* Not collective; leaders remove the temporary folder of a save that failed. Never fails. */

@@ -131,7 +131,7 @@ typedef struct dcp_report {
  * DCP_ERR_MISMATCH: ranks disagree about a tensor, boxes overlap or leave elements out, or replicas
  * differ.
  * DCP_ERR_STATE: the step exists; or the store holds a later one, and dcp_store_continue_from was
- * not called: see there.
+ * not called: see there. DCP_ERR_NOT_FOUND: the store's directory was moved or removed.
  * DCP_ERR_BUSY: another writer has taken the store (dcp_store_open), as all later saves into it
  * will find; or options->when_busy.
  * DCP_ERR_NO_SPACE: found before data moves where the file system can tell.

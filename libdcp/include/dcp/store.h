@@ -62,6 +62,10 @@ typedef struct dcp_store_options {
  * ran under this kernel; another one is taken only with options->take_over. The log says so.
  * A process that is forked from the writer can't use the store, and does not hold it.
  *
+ * The directory has to stay where it is. Where it was moved or removed, saves publish nothing, also
+ * where another directory has its path by then, and return DCP_ERR_NOT_FOUND, or, where a writer
+ * has that one, DCP_ERR_BUSY with that one's name. They go on once it is back.
+ *
  * A shared store is one directory that all ranks see: rank 0's `dir` counts. Of a private store
  * (options->private_dirs), which may lie on disks or in memory that only one node sees, every rank
  * passes its own `dir`. The ranks to whom it is the same directory are a node; a node's lowest rank

@@ -151,6 +151,61 @@ static void who_lost_rebuilds_no_more(void **state) {
     dcp_store_close(second);
 }
 
+static void rename_store(struct scratch *s, const char *from, const char *to) {
+    char old[100], new[100];
+    snprintf(old, sizeof old, "%s/%s", s->root, from);
+    snprintf(new, sizeof new, "%s/%s", s->root, to);
+    assert_int_equal(rename(old, new), 0);
+}
+
+static void assert_moved(int status, int expected, const dcp_error *err) {
+    char pid[64];
+    snprintf(pid, sizeof pid, "process %ld on host", (long)getpid());
+    assert_int_equal(status, expected);
+    assert_non_null(strstr(err->message, "was moved"));
+    assert_int_equal(strstr(err->message, pid) != NULL, expected == DCP_ERR_BUSY);
+}
+
+/* Ranks write by path: what is there now is not the store. */
+static void a_store_that_was_moved_is_not_mixed_with_another(void **state) {
+    struct scratch *s = *state;
+    dcp_error err = {0};
+    char tmp[PATH_MAX], other[PATH_MAX], file[PATH_MAX + 16];
+    dcp_store *first = open_store(s, 0, 0);
+    publish_all(first, 1, 2);
+    assert_int_equal(store_begin(first, 3, tmp, NULL), DCP_OK);
+    rename_store(s, "store", "elsewhere");
+    int status = store_publish(first, 3, NULL, &err);
+    assert_moved(status, DCP_ERR_NOT_FOUND, &err);
+    store_rollback(first, 3);
+    assert_moved(store_find_cause(first, DCP_ERR_IO, &err), DCP_ERR_NOT_FOUND, &err);
+    assert_moved(store_begin(first, 3, tmp, &err), DCP_ERR_NOT_FOUND, &err);
+    assert_int_equal(access(s->dir, F_OK), -1);
+
+    dcp_store *second = open_store(s, 0, 0);
+    publish_all(second, 1, 2);
+    assert_int_equal(store_begin(second, 3, other, NULL), DCP_OK);
+    assert_string_equal(tmp, other);
+    snprintf(file, sizeof file, "%s/about.json", other);
+    write_text(file, "of the second");
+    assert_moved(store_begin(first, 3, tmp, &err), DCP_ERR_BUSY, &err);
+    assert_moved(store_publish(first, 3, NULL, &err), DCP_ERR_BUSY, &err);
+    assert_moved(store_find_cause(first, DCP_ERR_IO, &err), DCP_ERR_BUSY, &err);
+    assert_content(s, ".tmp-step-00000003/about.json", "of the second");
+    assert_int_equal(store_publish(second, 3, NULL, &err), DCP_OK);
+    dcp_store_close(second);
+    assert_moved(store_begin(first, 3, tmp, &err), DCP_ERR_NOT_FOUND, &err);
+    assert_steps(s, "c1 c2 c3");
+
+    rename_store(s, "store", "seconds");
+    rename_store(s, "elsewhere", "store");
+    assert_steps(s, "c1 c2");
+    publish_all(first, 3, 3);
+    dcp_store_close(first);
+    dcp_store_close(open_store(s, 0, 0));
+    assert_steps(s, "c1 c2 c3");
+}
+
 static void a_name_that_another_file_has_is_not_published(void **state) {
     struct scratch *s = *state;
     char tmp[100], path[100];
@@ -255,6 +310,7 @@ int main(void) {
         scratch_test(a_save_in_flight_is_fenced_off),
         scratch_test(who_lost_an_empty_store_leaves_the_seconds_folder),
         scratch_test(who_lost_rebuilds_no_more),
+        scratch_test(a_store_that_was_moved_is_not_mixed_with_another),
         scratch_test(a_name_that_another_file_has_is_not_published),
         scratch_test(a_removed_lock_that_nobody_took_is_made_again),
         scratch_test(a_replaced_step_comes_back),
