@@ -14,6 +14,8 @@ for signal in TERM INT; do
     until_true up 1
     kill -USR1 $run
     until_true test -e "$dir/usr1.0" -a -e "$dir/usr1.1" -a -e "$dir/usr1.2"
+    ranks=($(pids 1)) # a service manager may signal them all; mpirun must not end the ranks then
+    kill -TERM "$(awk '/^PPid:/ {print $2}' "/proc/${ranks[0]}/status")"
     kill -$signal $run
     ends 143
     gone $(pids 1) || fail "a rank outlived SIG$signal"

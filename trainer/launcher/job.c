@@ -69,15 +69,17 @@ static void add_mark(const char *mark) {
 static void exec_mpirun(void *ctx) {
     const job_start *start = ctx;
     setsid();
-    prctl(PR_SET_PDEATHSIG, SIGTERM); /* of the guard; mpirun then ends its ranks */
+    prctl(PR_SET_PDEATHSIG, SIGINT); /* of the guard; mpirun then ends its ranks */
     const int null = open("/dev/null", O_RDONLY | O_CLOEXEC);
     if (null >= 0) dup2(null, STDIN_FILENO);
     set_environment(start->go_on);
     launcher_folders_set(&start->job->folders);
     add_mark(start->job->guard.mark);
-    /* it would end when it has found some output without a reader; ranks do not inherit this */
+    /* It would end when it has found some output without a reader, and at a SIGTERM to all
+     * processes of a service, before the ranks have saved. Ranks do not inherit this. */
     sigset_t mask = *start->mask;
     sigaddset(&mask, SIGPIPE);
+    sigaddset(&mask, SIGTERM);
     sigprocmask(SIG_SETMASK, &mask, NULL);
     execvp(start->argv[0], start->argv);
     fprintf(stderr, "dcp-run: cannot run mpirun: %s; install openmpi-bin\n", strerror(errno));
