@@ -345,8 +345,7 @@ static int check_path(const store_lock *lock, dcp_error *err) {
     return fail_moved(lock, err);
 }
 
-/* Whether the name in the file is ours still. */
-static int check_name(store_lock *lock, dcp_error *err) {
+int store_lock_check_name(store_lock *lock, dcp_error *err) {
     store_writer now;
     int found = read_current(lock->dir_fd, &now);
     for (int i = 0; i < TRIES && found != 0 && errno == ESTALE; i++)
@@ -375,7 +374,7 @@ int store_lock_check(store_lock *lock, dcp_error *err) {
                          "opens its own stores",
                          lock->dir, (long)lock->self.process.pid);
     const int status = check_path(lock, err);
-    return status ? status : check_name(lock, err);
+    return status ? status : store_lock_check_name(lock, err);
 }
 
 int store_lock_excludes(const store_lock *lock) { return lock->excludes; }

@@ -32,6 +32,9 @@ int store_lock_check_free(int dir_fd, const char *dir, dcp_error *err);
  * is at its path. DCP_ERR_STATE: this process was forked from the one that took the store. */
 int store_lock_check(store_lock *lock, dcp_error *err);
 
+/* The same without a look at the path: for what is complete in the directory, wherever that is. */
+int store_lock_check_name(store_lock *lock, dcp_error *err);
+
 /* What the lock is worth: 0 where the file system has no locks, or grants each to all who ask. */
 int store_lock_excludes(const store_lock *lock);
 

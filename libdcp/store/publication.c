@@ -160,14 +160,15 @@ static int take_name(const dcp_store *store, renaming *r, dcp_error *err) {
 
 /* Looks at the lock before, so that a writer that has lost the store changes nothing, and after, as
  * it may have lost it in between: then the next one has taken the temporary folder or the writer's
- * away, and the renames fail, or will do so and are undone by this one. */
+ * away, and the renames fail, or will do so and are undone by this one. A directory that is moved
+ * in between has the whole step. */
 static int make_visible(const dcp_store *store, renaming *r, dcp_error *err) {
     int status = store_writer_folder_ready(store, err);
     if (status == DCP_OK) status = take_name(store, r, err);
     if (status != DCP_OK) return status;
     r->taken = 1;
     status = store_sync(store, err);
-    return status != DCP_OK ? status : store_lock_check(store->lock, err);
+    return status != DCP_OK ? status : store_lock_check_name(store->lock, err);
 }
 
 /* Undoes the renames, where the store has not been lost since. */

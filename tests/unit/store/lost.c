@@ -14,6 +14,7 @@
 static int exchanges = 1; /* the file system does */
 static long renames_left = -1;
 static int sync_error;
+static const char *moved_from, *moved_to; /* once a step has its name */
 
 /* These take the places of the C library's. */
 int renameat2(int a, const char *from, int b, const char *to, unsigned flags) {
@@ -25,7 +26,9 @@ int renameat2(int a, const char *from, int b, const char *to, unsigned flags) {
 int renameat(int a, const char *from, int b, const char *to) {
     if (renames_left == 0) _exit(9); /* killed */
     if (renames_left > 0) renames_left--;
-    return (int)syscall(SYS_renameat2, a, from, b, to, 0);
+    int result = (int)syscall(SYS_renameat2, a, from, b, to, 0);
+    if (moved_from && strncmp(to, "step-", 5) == 0) rename(moved_from, moved_to);
+    return result;
 }
 
 int fsync(int fd) {
@@ -164,6 +167,22 @@ static void assert_moved(int status, int expected, const dcp_error *err) {
     assert_int_equal(status, expected);
     assert_non_null(strstr(err->message, "was moved"));
     assert_int_equal(strstr(err->message, pid) != NULL, expected == DCP_ERR_BUSY);
+}
+
+static void a_step_that_has_its_name_keeps_it_in_a_moved_store(void **state) {
+    struct scratch *s = *state;
+    char away[100];
+    dcp_error err = {0};
+    snprintf(away, sizeof away, "%s/elsewhere", s->root);
+    dcp_store *store = open_store(s, 0, 0);
+    moved_from = s->dir, moved_to = away;
+    assert_int_equal(publish(store, 1, "state", &err), DCP_OK);
+    moved_from = NULL;
+    assert_moved(publish(store, 2, "state", &err), DCP_ERR_NOT_FOUND, &err);
+    rename_store(s, "elsewhere", "store");
+    publish_all(store, 2, 2);
+    dcp_store_close(store);
+    assert_steps(s, "c1 c2");
 }
 
 /* Ranks write by path: what is there now is not the store. */
@@ -311,6 +330,7 @@ int main(void) {
         scratch_test(who_lost_an_empty_store_leaves_the_seconds_folder),
         scratch_test(who_lost_rebuilds_no_more),
         scratch_test(a_store_that_was_moved_is_not_mixed_with_another),
+        scratch_test(a_step_that_has_its_name_keeps_it_in_a_moved_store),
         scratch_test(a_name_that_another_file_has_is_not_published),
         scratch_test(a_removed_lock_that_nobody_took_is_made_again),
         scratch_test(a_replaced_step_comes_back),
