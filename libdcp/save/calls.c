@@ -71,6 +71,10 @@ static void *run_saving(void *ctx) {
     return NULL;
 }
 
+/* A process that was forked since has neither the thread nor a part in the collectives, and leaves
+ * the save alone: its locks may be held, by threads that are not there. */
+static int is_own(const dcp_saving *s) { return store_is_own(&s->copy); }
+
 /* Ends the save, where it has not ended, and gives the store back what the save changed in it. */
 static void settle_saving(dcp_saving *s) {
     dcp_store *store = s->store;
@@ -88,7 +92,7 @@ static void settle_saving(dcp_saving *s) {
 
 static void settle_in_flight(store_attachment *attachment) {
     const save_context *kept = (save_context *)attachment;
-    if (kept->in_flight) settle_saving(kept->in_flight);
+    if (kept->in_flight && is_own(kept->in_flight)) settle_saving(kept->in_flight);
 }
 
 static void free_saving(dcp_saving *s) {
@@ -183,7 +187,7 @@ int dcp_save_async(dcp_store *store, uint64_t step, const dcp_state *state, cons
 }
 
 void dcp_save_fence(dcp_saving *saving) {
-    if (!saving) return;
+    if (!saving || !is_own(saving)) return;
     if (saving->store && !saving->has_thread) {
         settle_saving(saving);
         return;
@@ -193,6 +197,7 @@ void dcp_save_fence(dcp_saving *saving) {
 }
 
 int dcp_save_is_done(dcp_saving *saving) {
+    if (!is_own(saving)) return 1;
     pthread_mutex_lock(&saving->lock);
     int done = saving->done;
     pthread_mutex_unlock(&saving->lock);
@@ -201,6 +206,11 @@ int dcp_save_is_done(dcp_saving *saving) {
 
 int dcp_save_wait(dcp_saving *saving, dcp_report *report, dcp_error *err) {
     if (!saving) return core_fail(err, DCP_ERR_ARG, "dcp_save_wait: no save");
+    if (!is_own(saving))
+        return core_fail(err, DCP_ERR_STATE,
+                         "dcp_save_wait: the save into %s is of process %ld, of which this one is "
+                         "a fork: only that one can wait for it",
+                         saving->copy.dir, (long)saving->copy.process);
     settle_saving(saving);
     int status = saving->status;
     if (status && err) *err = saving->error;

@@ -184,7 +184,8 @@ DCP_API void dcp_save_fence(dcp_saving *saving);
 DCP_API int dcp_save_is_done(dcp_saving *saving);
 
 /* Waits for the end and returns the save's outcome, the same on all ranks: DCP_OK, published and
- * durable; or what dcp_save would have returned. Frees `saving`. */
+ * durable; or what dcp_save would have returned. Frees `saving`. A process that was forked from the
+ * one that saves gets DCP_ERR_STATE, and waits for nothing, also at the fence. */
 DCP_API int dcp_save_wait(dcp_saving *saving, dcp_report *report, dcp_error *err);
 
 #ifdef __cplusplus

@@ -139,13 +139,22 @@ static void watch_phase(void *ctx, dcp_phase phase, double begin, double end) {
     if (getpid() != w->parent) _exit(8);
 }
 
-/* Of a child that closes the store, or the list of stores. */
-static int status_of_closing(dcp_tiers *tiers, int all) {
+enum { CLOSE_STORE, CLOSE_ALL, WAIT };
+
+/* Of a child that closes the store, or the list of stores, or waits for the save. */
+static int status_of_child(dcp_tiers *tiers, int what) {
     int status;
     pid_t pid = fork();
     if (pid == 0) {
+        dcp_error err = {0};
         alarm(30); /* rather than to hang */
-        if (all)
+        if (what == WAIT) {
+            dcp_tiers_fence(tiers);
+            const int refused =
+                dcp_tiers_is_done(tiers) && dcp_tiers_wait(tiers, NULL, &err) == DCP_ERR_STATE;
+            _exit(!refused || !strstr(err.message, "is a fork"));
+        }
+        if (what == CLOSE_ALL)
             dcp_tiers_close(tiers);
         else
             dcp_store_close(tiers->list[0].store);
@@ -178,10 +187,13 @@ static void the_parents_save_is_not_the_childs(void **state) {
         no_threads = 0;
         assert_int_equal(started, DCP_OK);
         if (!later) assert_int_equal(read(w.begun[0], &byte, 1), 1);
-        const int of_store = status_of_closing(tiers, 0), of_all = status_of_closing(tiers, 1);
+        const int of_store = status_of_child(tiers, CLOSE_STORE);
+        const int of_all = status_of_child(tiers, CLOSE_ALL),
+                  of_wait = status_of_child(tiers, WAIT);
         close(w.go_on[1]);
         assert_int_equal(of_store, 0);
         assert_int_equal(of_all, 0);
+        assert_int_equal(of_wait, 0);
         assert_int_equal(dcp_tiers_wait(tiers, NULL, NULL), DCP_OK);
         close(w.begun[0]);
         close(w.begun[1]);
