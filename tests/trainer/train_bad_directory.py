@@ -109,6 +109,20 @@ with mounted("small", f"size={int(1.5 * size) // 4096 * 4}k") as path:
         check(state(12, f"{path}/ckpt") == state(12, "whole"), "the state differs afterwards")
         check(losses() == losses("whole.jsonl"), "losses differ afterwards")
 
+# Metrics that find no room go on once there is some, and each line that is there is whole.
+with mounted("metrics", "size=8k") as path:
+    if path:
+        mounts += 1
+        lines = f"{path}/metrics.jsonl"
+        run = Run(1, config(max_steps=1000000, checkpoint={"dir": "unsaved", "every": 0}, metrics=lines))
+        run.wait_for(lambda: "lines are left out until one can be written" in run.text(run.err), "a full disk")
+        subprocess.run(["mount", "-o", "remount,size=64m", path], check=True)
+        run.wait_for(lambda: "metrics: lines are written again" in run.text(run.err), "lines once there is room")
+        os.kill(run.pids()[0], signal.SIGTERM)
+        check(run.wait() == 143 and run.text(run.err).count("are left out") == 1, run.text(run.err))
+        told = [line["step"] for line in metrics(lines)]
+        check(told[:3] == [1, 2, 3] and len(told) < told[-1] == max(steps("unsaved")), f"{told}")
+
 # Offload takes all of its room at the start, and leaves nothing behind.
 offload = ["fsdp.cpu_offload=true", "checkpoint.dir=offloaded", "max_steps=1"]
 _, err = train(2, whole, *offload, "fsdp.offload_path=nowhere", expect=2)
@@ -119,6 +133,6 @@ with mounted("tiny", "size=64k") as path:
         check(f"bytes of a rank in {path}: No space left on device" in messages(err)[-1], err)
         check(not os.listdir(path), f"left behind: {os.listdir(path)}")
         check(not os.path.exists("offloaded"), "a directory of checkpoints is made")
-if mounts < 3:
+if mounts < 4:
     print("SKIPPED: read-only directory and full disk, as we may not mount")
     sys.exit(77)

@@ -9,6 +9,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include "programs/fail.h"
@@ -102,11 +103,18 @@ static void make_line(metrics_line *line, const report_values *v, const char *ru
     append_member(line, ", " REPORT_LINE_RUN "%s\"}\n", run);
 }
 
+/* Takes back the last bytes, a part of a line, so that the next line does not go on with them. */
+static void cut_end(int fd, ssize_t bytes) {
+    struct stat st;
+    if (fstat(fd, &st) != 0 || ftruncate(fd, st.st_size - bytes) != 0) return; /* of a file alone */
+}
+
 int report_metrics_write(report_metrics *m, const report_values *v, dcp_error *err) {
     metrics_line line = {.n = 0};
     make_line(&line, v, m->run);
     const ssize_t written = write(fileno(m->file), line.text, line.n);
     if (written == (ssize_t)line.n) return DCP_OK;
+    if (written > 0) cut_end(fileno(m->file), written);
     if (written >= 0) errno = ENOSPC; /* a short write to a file: the rest had no room */
     return report_file_fail(m->path, "cannot write", err);
 }

@@ -37,7 +37,7 @@ int report_metrics_open(const char *path, const report_file_run *run, report_met
 void report_metrics_close(report_metrics *m);
 
 /* Adds a line; it is in the file when this returns, so that a step that is saved has its line
- * whatever happens then. */
+ * whatever happens then. Where it fails, nothing of the line is left, and the next may be tried. */
 int report_metrics_write(report_metrics *m, const report_values *values, dcp_error *err);
 
 /* The same for people, on stdout; what `tokens` counts are tokens, or samples. 0, or -1 with errno

@@ -127,17 +127,25 @@ static void gather_usage(run_report *r, double compute_s, report_values *v) {
     report_balance_step(r->ranks, times, memory);
 }
 
-static void write_line(run_report *r, const report_values *v) {
+/* A disk that is full may have room again later: each line is tried. */
+static void write_metrics(run_report *r, const report_values *v) {
     dcp_error err;
+    const int failed = report_metrics_write(r->lines, v, &err) != DCP_OK;
+    if (failed && !r->lines_fail)
+        ranks_warn(0, "%s: lines are left out until one can be written; training goes on",
+                   err.message);
+    if (!failed && r->lines_fail)
+        ranks_say(0, "metrics: lines are written again, from step %" PRIu64 " on", v->step);
+    r->lines_fail = failed;
+}
+
+static void write_line(run_report *r, const report_values *v) {
     if (!r->is_mute && report_metrics_print(v, r->t->c->max_steps, r->t->shape.tokens > 0) != 0 &&
         errno != EPIPE) { /* a reader that has seen enough */
         ranks_warn(0, "stdout: %s: no more lines are shown; training goes on", strerror(errno));
         r->is_mute = 1;
     }
-    if (!r->lines || report_metrics_write(r->lines, v, &err) == DCP_OK) return;
-    ranks_warn(0, "%s: no more lines are written", err.message);
-    report_metrics_close(r->lines);
-    r->lines = NULL;
+    if (r->lines) write_metrics(r, v);
 }
 
 void report_step(run_report *r, const step_result *result, const step_evaluation *evaluated) {

@@ -8,10 +8,11 @@
 
 typedef struct run_report {
     trainer *t;
-    struct report_metrics *lines; /* on rank 0; NULL: none, or given up */
+    struct report_metrics *lines; /* on rank 0; NULL: none */
     struct report_balance *ranks; /* on rank 0 */
     double *usage;                /* [2 * world] on rank 0: compute times, then memory */
     struct report_trace *trace;   /* NULL: none is asked for */
+    int lines_fail;               /* the last line could not be written */
     int is_mute;                  /* stdout has failed */
     uint64_t steps;               /* told of */
     double begin, line_at;        /* when the run began; when the last line was written */
