@@ -87,6 +87,8 @@ with mounted("two", f"size={int(2.5 * size) // 4096 * 4}k") as path:
         train(2, full, "max_steps=2", "metrics=null")
         _, err = train(2, full, "max_steps=3", "metrics=null")  # its only save is the last one
         check(steps(f"{path}/ckpt") == [2, 3] and "is not saved" not in err, err)
+        plan = tool("dcp-train", full, "--plan", "checkpoint.keep=1")  # a step is saved before older ones go
+        check(re.search(r"checkpoint.dir +\d+\.\d+ +3 .*  fewer steps will be kept", plan), plan)
 with mounted("small", f"size={int(1.5 * size) // 4096 * 4}k") as path:
     if path:
         mounts += 1

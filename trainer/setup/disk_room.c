@@ -89,6 +89,7 @@ static int measure_store(const config *c, size_t i, uint64_t step, int hosts, ro
     if (i + 1 == c->n_stores) snprintf(out->name, sizeof out->name, "checkpoint.dir");
     if (find_folder(store->path, out->folder, &st) != 0 || statvfs(out->folder, &fs) != 0)
         return -1;
+    if (out->steps <= out->there) out->steps = out->there + 1; /* one is saved before others go */
     out->device = st.st_dev;
     out->unused = (uint64_t)fs.f_bavail * fs.f_frsize;
     return 0;
