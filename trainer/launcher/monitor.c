@@ -8,6 +8,7 @@
 #include <poll.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 #include <sys/signalfd.h>
 #include <unistd.h>
 
@@ -91,9 +92,9 @@ static void ask_to_stop(monitor *w, int signal) {
         return;
     }
     fprintf(stderr,
-            "dcp-run: signal %d: asking the ranks to save and end; what is left after %g s "
+            "dcp-run: SIG%s: asking the ranks to save and end; what is left after %g s "
             "(--grace) is killed\n",
-            signal, w->grace_s);
+            sigabbrev_np(signal), w->grace_s);
     w->result.stop_asked = 1;
     w->kill_at = program_now_s() + w->grace_s;
     launcher_job_signal_ranks(w->job, SIGTERM);
