@@ -12,7 +12,7 @@
 
 void move_piece_set_copy(move_piece *p, const box_copy *copy) {
     p->copy = core_box_copy_keep(copy);
-    p->page_bytes = io_page_bytes();
+    p->page_bytes = (uint32_t)io_page_bytes();
     p->bulk = copy->run_bytes >= MOVE_BULK_BYTES && p->file_offset % PAGE_BYTES == 0;
 }
 

@@ -39,7 +39,7 @@ typedef struct move_piece {
     const state_box *box; /* memory or source; NULL: `raw` */
     const unsigned char *raw;
     int bulk;                  /* runs are long and the dataset starts on a page */
-    uint64_t page_bytes;       /* bulk parts begin and end on pages of that size */
+    uint32_t page_bytes;       /* bulk parts begin and end on pages of that size */
     uint64_t *sums;            /* raw checksums of the dataset's blocks to add to; NULL: none */
     const move_global *global; /* to add to as well; NULL: none */
     uint64_t *own; /* the same of the blocks of the box, all of which is in the piece; NULL: none */

@@ -9,7 +9,8 @@
  * measured, the others only send them what they would; rank 0 is always one. With --shards the load
  * is from S files of layout sharded, the saves are of layout global all the same. --check measures
  * nothing for people: it says whether the verdicts are right. The memory of the state itself is the
- * caller's and not counted. Target at 10,806 tensors x 1,024 ranks: 20 ms and 4 MiB a rank. */
+ * caller's and not counted. Target at 10,806 tensors x 1,024 ranks: 20 ms and 4 MiB a rank. Exit
+ * status 1 where the memory is more. */
 #include <getopt.h>
 #include <string.h>
 
@@ -150,16 +151,24 @@ static void line(const char *what, const char *key, planned_cost cost) {
     printf(",\"%s\":{\"ms\":%.3f,\"mib\":%.3f}", key, cost.cpu_ms, in_mib(cost.peak_bytes));
 }
 
+static int has_target(const bench *b) { return b->work.n == 10806 && b->ranks == 1024; }
+
+/* Whether the target's memory is enough for all ranks; any is where the work is not the target's.
+ */
+static int fits_memory(const bench *b) {
+    int fits = 1;
+    for (int s = 1; s < b->n_sample; s++)
+        fits &= b->first[s].all.peak_bytes <= 4u << 20 && b->load[s].all.peak_bytes <= 4u << 20;
+    return fits || !has_target(b);
+}
+
 /* All ranks in memory; the median in time, which other programs on the machine lengthen. */
 static void say_target(const bench *b) {
-    int n = 0, fits = 1;
-    for (int s = 1; s < b->n_sample; s++) {
-        const planned_cost *save = &b->first[s].all, *load = &b->load[s].all;
-        fits &= save->peak_bytes <= 4u << 20 && load->peak_bytes <= 4u << 20;
-        n += save->cpu_ms <= 20 && load->cpu_ms <= 20;
-    }
+    int n = 0;
+    for (int s = 1; s < b->n_sample; s++)
+        n += b->first[s].all.cpu_ms <= 20 && b->load[s].all.cpu_ms <= 20;
     fprintf(stderr, "target, 20 ms and 4 MiB: %s\n",
-            fits && 2 * n >= b->n_sample - 1 ? "ok" : "MISSED");
+            fits_memory(b) && 2 * n >= b->n_sample - 1 ? "ok" : "MISSED");
 }
 
 static void report(const bench *b) {
@@ -180,7 +189,7 @@ static void report(const bench *b) {
     line("rank 0, save, the first time, and beside it", "rank0", zero->all);
     line("    HDF5's layout of the file, once", "layout", zero->layout);
     line("tables of an open checkpoint", "open", b->open);
-    if (b->work.n == 10806 && b->ranks == 1024) say_target(b);
+    if (has_target(b)) say_target(b);
     fprintf(stderr, "%-42s %26.2f\n", "kept from save to save", in_mib(b->first[1].kept_bytes));
     printf(",\"kept_mib\":%.3f}\n", in_mib(b->first[1].kept_bytes));
 }
@@ -260,6 +269,7 @@ int main(int argc, char **argv) {
     else
         record(&b, hold_for_sample, BOXES_CAME);
     measure(&b);
+    const int status = fits_memory(&b) ? 0 : 1;
     if (b.check) {
         check_refused(&b, hold_one_row_more, "rank 4 and box");
         check_refused(&b, hold_one_row_less, "in no rank's box");
@@ -274,5 +284,5 @@ int main(int argc, char **argv) {
     free(b.again);
     free(b.load);
     free(b.sample);
-    return 0;
+    return status;
 }
