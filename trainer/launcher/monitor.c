@@ -93,7 +93,7 @@ static void ask_to_stop(monitor *w, int signal) {
     }
     fprintf(stderr,
             "dcp-run: SIG%s: asking the ranks to save and end; what is left after %g s "
-            "(--grace) is killed\n",
+            "(--grace), or at a second signal, is killed\n",
             sigabbrev_np(signal), w->grace_s);
     w->result.stop_asked = 1;
     w->kill_at = program_now_s() + w->grace_s;
