@@ -11,6 +11,8 @@ with open("garbage.safetensors", "wb") as f:
     f.write(os.urandom(1000))
 with open("broken.json", "w") as f:
     f.write('{"model": ')
+with open("long.json", "w") as f:
+    f.write('{"a": [' + "{}," * 1000000 + "0]}")
 config("good.json")
 
 CASES = [  # overrides, and what the line must hold
@@ -27,6 +29,7 @@ CASES = [  # overrides, and what the line must hold
     (["data.type=safetensors", "data.path=garbage.safetensors"], "data.path: garbage.safetensors"),
     (["data.sequence_length=129"], "129 is more than the model's max_position_embeddings 128"),
     (["model=nowhere.json"], "model: nowhere.json: cannot read"),
+    (["model=long.json"], "long.json: has more than 2097152 bytes"),
     (["model.model_type=gpt5"], "gpt5"),
     (["model.hidden_size=null"], "hidden_size"),
     (["model.attention_dropout=0.1"], "attention_dropout 0.1: dropout is not supported"),

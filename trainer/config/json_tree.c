@@ -3,15 +3,38 @@
 
 #include <errno.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
 
 #include "programs/fail.h"
 
+#define MAX_BYTES ((size_t)2 << 20) /* what jansson makes of it then stays below 200 MB */
+
 /* Whether the parser refused text that is valid JSON. */
 static int is_json(const json_error_t *error) {
     const enum json_error_code code = json_error_code(error);
     return code == json_error_duplicate_key || code == json_error_numeric_overflow;
+}
+
+/* The file may be a pipe, so that its size shows only as it is read. */
+static int parse(FILE *file, const char *path, json_t **out, dcp_error *err) {
+    char *text = malloc(MAX_BYTES + 1);
+    if (!text) return core_fail_memory(err, MAX_BYTES + 1);
+    json_error_t where;
+    const size_t bytes = fread(text, 1, MAX_BYTES + 1, file);
+    int status = DCP_OK;
+    if (ferror(file))
+        status = core_fail(err, DCP_ERR_IO, "%s: cannot read: %s", path, strerror(errno));
+    else if (bytes > MAX_BYTES)
+        status =
+            core_fail(err, DCP_ERR_ARG, "%s: has more than %zu bytes: no configuration is so long",
+                      path, MAX_BYTES);
+    else if (!(*out = json_loadb(text, bytes, JSON_REJECT_DUPLICATES, &where)))
+        status = core_fail(err, DCP_ERR_ARG, "%s:%d:%d: %s%s", path, where.line, where.column,
+                           is_json(&where) ? "" : "not JSON: ", where.text);
+    free(text);
+    return status;
 }
 
 int config_json_read(const char *path, json_t **out, dcp_error *err) {
@@ -23,12 +46,10 @@ int config_json_read(const char *path, json_t **out, dcp_error *err) {
     }
     if (!file)
         return core_fail(err, DCP_ERR_NOT_FOUND, "%s: cannot read: %s", path, strerror(errno));
-    json_error_t where;
-    json_t *object = json_loadf(file, JSON_REJECT_DUPLICATES, &where);
+    json_t *object = NULL;
+    const int status = parse(file, path, &object, err);
     fclose(file);
-    if (!object)
-        return core_fail(err, DCP_ERR_ARG, "%s:%d:%d: %s%s", path, where.line, where.column,
-                         is_json(&where) ? "" : "not JSON: ", where.text);
+    if (status != DCP_OK) return status;
     if (!json_is_object(object)) {
         json_decref(object);
         return core_fail(err, DCP_ERR_ARG, "%s: holds no JSON object", path);

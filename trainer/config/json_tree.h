@@ -5,8 +5,8 @@
 
 #include <dcp/error.h>
 
-/* A file that holds one JSON object. Duplicate keys are refused: one of the two values would be
- * lost in silence. */
+/* A file of at most 2 MiB that holds one JSON object; a model's may come from anywhere. Duplicate
+ * keys are refused: one of the two values would be lost in silence. */
 int config_json_read(const char *path, json_t **out, dcp_error *err);
 
 /* The value at "a.b.c"; NULL where there is none. */
