@@ -135,8 +135,11 @@ static int duplicate_alone(const dcp_comm *comm, dcp_comm **out, dcp_error *err)
 }
 
 int comm_duplicate(dcp_comm *comm, dcp_comm **out, dcp_error *err) {
+    *out = NULL;
     if (comm->size == 1) return duplicate_alone(comm, out, err);
-    return comm->duplicate ? comm->duplicate(comm, out, err) : DCP_OK;
+    uint64_t can = comm->duplicate != NULL;
+    int status = comm_allreduce(comm, &can, 1, DCP_REDUCE_MIN, err);
+    return status || !can ? status : comm->duplicate(comm, out, err);
 }
 
 int dcp_comm_rank(const dcp_comm *comm) { return comm->rank; }

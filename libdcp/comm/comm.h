@@ -37,7 +37,8 @@ struct dcp_comm {
     void *ctx;
     void (*destroy_ctx)(struct dcp_comm *comm); /* NULL where the context is the caller's */
     /* Collective: a communicator of the same ranks that another thread may use at the same time,
-     * and that sleeps while it waits. NULL: no such communicator is possible. */
+     * and that sleeps while it waits. NULL: this rank can have no such communicator. Called by
+     * comm_duplicate alone, where all ranks can. */
     int (*duplicate)(struct dcp_comm *comm, struct dcp_comm **out, dcp_error *err);
     /* Collective: the ranks' places have changed; NULL: nothing depends on them. */
     int (*follow_place)(struct dcp_comm *comm, dcp_error *err);
@@ -57,8 +58,10 @@ dcp_comm *comm_create(const dcp_comm_ops *ops, void *ctx, comm_watch *watch, int
  */
 int comm_fail_broken(const dcp_comm *comm, const char *what, dcp_error *err);
 
-/* Collective: a communicator of the same ranks for another thread. Where that is not possible,
- * DCP_OK is returned and *out stays as it is. */
+/* Collective: a communicator of the same ranks that a thread of the library may use while the
+ * program uses this one, to be destroyed by all ranks with dcp_comm_destroy. Where that is not
+ * possible on every rank (MPI's thread level, a caller's table without duplicates), DCP_OK is
+ * returned and *out is NULL on all of them: the work has to be done on the caller's thread. */
 int comm_duplicate(dcp_comm *comm, dcp_comm **out, dcp_error *err);
 
 int comm_broadcast(dcp_comm *comm, void *buf, uint64_t bytes, int root, dcp_error *err);
