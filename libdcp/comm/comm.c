@@ -188,7 +188,7 @@ int comm_fail_broken(const dcp_comm *comm, const char *what, dcp_error *err) {
                   "gone; %s",
                   what, comm->size, f.code, f.rank, then);
     if (err) err->rank = f.rank;
-    return DCP_ERR_COMM;
+    return f.rank < 0 ? DCP_ERR_COMM : core_fail_rank(DCP_ERR_COMM, f.rank, err);
 }
 
 static int is_broken(const dcp_comm *comm) {
@@ -240,14 +240,14 @@ int comm_barrier(dcp_comm *comm, dcp_error *err) {
 
 /* What this rank tells the others; callers that pass no error still say what kind it was. */
 static dcp_error own_failure(const dcp_comm *comm, int status, const dcp_error *err) {
-    dcp_error failure = {0};
-    int filled = err && err->status == status;
-    int agreed_before = filled && err->rank >= 0;
-    const char *message = filled ? err->message : dcp_status_text(status);
+    dcp_error failure;
+    core_fail(&failure, status, "%s", dcp_status_text(status));
+    const dcp_error *own = err && err->status == status ? err : &failure;
+    int agreed_before = own == err && err->rank >= 0;
     if (comm->size > 1 && !agreed_before)
-        core_fail(&failure, status, "rank %d: %s", comm->rank, message);
+        core_fail_again(&failure, status, own, "rank %d: %s", comm->rank, own->message);
     else
-        core_fail(&failure, status, "%s", message);
+        core_fail_again(&failure, status, own, "%s", own->message);
     failure.rank = agreed_before ? err->rank : comm->rank;
     return failure;
 }

@@ -8,6 +8,7 @@
 #include <errno.h>
 #include <inttypes.h>
 #include <stdarg.h>
+#include <stddef.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -50,14 +51,70 @@ void core_format(char *out, size_t size, const char *fmt, va_list args) {
     memcpy(out, text, strlen(text) + 1);
 }
 
+static int fail(dcp_error *err, int status, const char *fmt, va_list args) {
+    core_format(err->message, sizeof err->message, fmt, args);
+    err->status = status;
+    err->rank = -1;
+    return status;
+}
+
+static void clear_members(dcp_error *err) {
+    const size_t from = offsetof(dcp_error, system_error);
+    memset((char *)err + from, 0, sizeof *err - from);
+    err->offset = UINT64_MAX;
+}
+
 int core_fail(dcp_error *err, int status, const char *fmt, ...) {
     if (!err) return status;
     va_list args;
     va_start(args, fmt);
-    core_format(err->message, sizeof err->message, fmt, args);
+    fail(err, status, fmt, args);
     va_end(args);
-    err->status = status;
-    err->rank = -1;
+    clear_members(err); /* after the message, of which they may be arguments */
+    return status;
+}
+
+int core_fail_again(dcp_error *err, int status, const dcp_error *of, const char *fmt, ...) {
+    const size_t from = offsetof(dcp_error, system_error);
+    if (!err) return status;
+    va_list args;
+    va_start(args, fmt);
+    fail(err, status, fmt, args);
+    va_end(args);
+    memmove((char *)err + from, (const char *)of + from, sizeof *err - from);
+    return status;
+}
+
+int core_fail_at(dcp_error *err, int status, const char *path, const char *fmt, ...) {
+    char text[sizeof err->message];
+    if (!err) return status;
+    va_list args;
+    va_start(args, fmt);
+    core_format(text, sizeof text, fmt, args);
+    va_end(args);
+    return core_fail_path(core_fail(err, status, "%s: %s", path, text), path, err);
+}
+
+static void copy_text(char *to, size_t size, const char *from) { snprintf(to, size, "%s", from); }
+
+int core_fail_path(int status, const char *path, dcp_error *err) {
+    if (err) copy_text(err->path, sizeof err->path, path);
+    return status;
+}
+
+int core_fail_offset(int status, uint64_t offset, dcp_error *err) {
+    if (err) err->offset = offset;
+    return status;
+}
+
+int core_fail_tensor(int status, const char *tensor, dcp_error *err) {
+    if (err) copy_text(err->tensor, sizeof err->tensor, tensor);
+    return status;
+}
+
+int core_fail_rank(int status, int rank, dcp_error *err) {
+    if (err && err->n_ranks < DCP_ERROR_RANKS) err->ranks[err->n_ranks] = rank;
+    if (err) err->n_ranks++;
     return status;
 }
 
@@ -106,9 +163,11 @@ static const char *remedy_of_errno(int code) {
 
 int core_fail_errno(dcp_error *err, const char *what, const char *path) {
     int code = errno;
-    return core_fail(err, status_of_errno(code), "%s %s: %s%s", what, path,
-                     code == ENOENT ? "no such file or folder" : strerror(code),
-                     remedy_of_errno(code));
+    int status = core_fail(err, status_of_errno(code), "%s %s: %s%s", what, path,
+                           code == ENOENT ? "no such file or folder" : strerror(code),
+                           remedy_of_errno(code));
+    if (err) err->system_error = code;
+    return core_fail_path(status, path, err);
 }
 
 int core_fail_memory(dcp_error *err, uint64_t bytes) {

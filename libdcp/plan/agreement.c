@@ -46,6 +46,20 @@ static void tell_variant(const unsigned char *records, size_t bytes, int size, i
     plan_ranks_print(member, size, text, RANKS_TEXT);
 }
 
+/* The ranks whose record is not that of the first rank that is named become members of `err`. */
+static void name_others(const unsigned char *records, size_t bytes, int size,
+                        plan_describe describe, dcp_error *err) {
+    const unsigned char *first = NULL;
+    for (int r = 0; r < size; r++) {
+        const unsigned char *record = records + (size_t)r * bytes;
+        char text[300] = "named";
+        if (describe) describe(record, text, sizeof text);
+        if (!text[0]) continue;
+        if (!first) first = record;
+        if (memcmp(record, first, bytes)) core_fail_rank(DCP_ERR_MISMATCH, r, err);
+    }
+}
+
 /* Fills `err` with all variants; its rank is the first that differs from those before it. */
 static int tell_variants(const char *what, const unsigned char *records, size_t bytes, int size,
                          plan_describe describe, dcp_error *err) {
@@ -68,6 +82,7 @@ static int tell_variants(const char *what, const unsigned char *records, size_t 
     free(told);
     core_fail(err, DCP_ERR_MISMATCH, "%s: %s", what, text);
     err->rank = differs;
+    name_others(records, bytes, size, describe, err);
     return DCP_ERR_MISMATCH;
 }
 
@@ -210,7 +225,8 @@ static int name_difference(dcp_comm *comm, state_tensor *const *sorted, size_t n
             put_head(&sorted[i]->tensor, record + 1);
         }
     snprintf(what, sizeof what, "tensor %s", path);
-    return plan_disagree(comm, what, record, sizeof record, describe_tensor, err);
+    return core_fail_tensor(plan_disagree(comm, what, record, sizeof record, describe_tensor, err),
+                            path, err);
 }
 
 static int explain_difference(dcp_comm *comm, state_tensor *const *sorted, size_t n,

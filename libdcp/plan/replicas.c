@@ -123,7 +123,8 @@ static int tell_block(const comparison *c, const dcp_tensor *t, const dcp_box *b
              " (bytes %" PRIu64 " to %" PRIu64 ")",
              t->path, text, block, from, to);
     const replica_record record = {own != NULL, own ? own[block] : 0};
-    return plan_disagree(c->comm, what, &record, sizeof record, describe_sum, err);
+    return core_fail_tensor(plan_disagree(c->comm, what, &record, sizeof record, describe_sum, err),
+                            t->path, err);
 }
 
 /* Collective, where some differ. */

@@ -98,8 +98,8 @@ static int try_steps(dcp_comm *comm, const char *dir, const dcp_step *steps, siz
         int status = comm_allreduce(comm, &next, 1, DCP_REDUCE_MAX, err);
         if (status) return status;
         if (!next && newest.status)
-            return core_fail(err, DCP_ERR_NOT_FOUND, "no step is complete; of the newest: %s",
-                             newest.message);
+            return core_fail_again(err, DCP_ERR_NOT_FOUND, &newest,
+                                   "no step is complete; of the newest: %s", newest.message);
         if (!next)
             return comm_agree(comm,
                               core_fail(err, DCP_ERR_NOT_FOUND,

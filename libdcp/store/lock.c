@@ -258,7 +258,7 @@ static int take(store_lock *lock, dcp_error *err) {
         if (a == FAILED) break;
         if (i < TRIES) nanosleep(&pause, NULL);
     }
-    return core_fail(err, why.status, "%s", why.message);
+    return core_fail_again(err, why.status, &why, "%s", why.message);
 }
 
 int store_lock_take(int dir_fd, const char *dir, const char *id, int take_over, store_lock **out,

@@ -113,9 +113,10 @@ static int take_directory(dcp_store *store, dcp_error *err) {
     int status = store_lock_take(store->dir_fd, store->dir, store->writer, store->options.take_over,
                                  &store->lock, &why);
     if (status == DCP_ERR_BUSY && store->nodes > 1)
-        return core_fail(err, status, "%s; a private store needs a directory of its own a node",
-                         why.message);
-    if (status != DCP_OK) return core_fail(err, status, "%s", why.message);
+        return core_fail_again(err, status, &why,
+                               "%s; a private store needs a directory of its own a node",
+                               why.message);
+    if (status != DCP_OK) return core_fail_again(err, status, &why, "%s", why.message);
     if (!store_lock_excludes(store->lock))
         store_log(
             store, DCP_LOG_WARNING,

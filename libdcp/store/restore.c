@@ -179,8 +179,8 @@ static int restore_newest(restoration *r, const dcp_step *steps, size_t n, dcp_e
         note_lost(r, &why);
     }
     if (!r->newest.status) return core_fail(err, DCP_ERR_NOT_FOUND, "no node has a complete step");
-    return core_fail(err, DCP_ERR_NOT_FOUND, "no step can be made whole; of the newest: %s",
-                     r->newest.message);
+    return core_fail_again(err, DCP_ERR_NOT_FOUND, &r->newest,
+                           "no step can be made whole; of the newest: %s", r->newest.message);
 }
 
 /* Collective: only the one who has the store writes into its steps. */

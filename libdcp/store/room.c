@@ -103,8 +103,8 @@ void store_room_explain(dcp_store *store, dcp_error *err) {
     dcp_error longer = *err;
     list_held(store, held, sizeof held);
     if (held[0])
-        core_fail(&longer, err->status, "%s; readers hold %s, which can't be given up",
-                  err->message, held);
+        core_fail_again(&longer, err->status, err, "%s; readers hold %s, which can't be given up",
+                        err->message, held);
     longer.rank = err->rank;
     if (comm_agree(store->comm, held[0] ? longer.status : DCP_OK, &longer)) *err = longer;
 }

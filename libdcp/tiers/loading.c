@@ -193,8 +193,8 @@ static int try_all(loading *l, const candidates *c, uint64_t *step, dcp_error *e
                       dir_of_tier(l, next));
     }
     if (!c->n) return core_fail(err, DCP_ERR_NOT_FOUND, "the stores hold no step");
-    return core_fail(err, DCP_ERR_CORRUPT, "none of the %zu steps is intact (the oldest: %s)", c->n,
-                     why.message);
+    return core_fail_again(err, DCP_ERR_CORRUPT, &why,
+                           "none of the %zu steps is intact (the oldest: %s)", c->n, why.message);
 }
 
 int dcp_tiers_load(dcp_tiers *tiers, dcp_tiers_load_fn load, void *ctx, uint64_t *step,

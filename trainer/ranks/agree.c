@@ -21,9 +21,9 @@ int ranks_agree(MPI_Comm comm, int status, dcp_error *err) {
     first.status = status;
     MPI_Bcast(&first, (int)sizeof first, MPI_BYTE, found[0], comm);
     if (found[1] == 0)
-        core_fail(err, first.status, "%s", first.message);
+        core_fail_again(err, first.status, &first, "%s", first.message);
     else
-        core_fail(err, first.status, "rank %d: %s", found[0], first.message);
+        core_fail_again(err, first.status, &first, "rank %d: %s", found[0], first.message);
     err->rank = found[0];
     return first.status;
 }

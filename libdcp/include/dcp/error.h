@@ -2,6 +2,8 @@
 #ifndef DCP_ERROR_H
 #define DCP_ERROR_H
 
+#include <stdint.h>
+
 #if defined(__GNUC__)
 #define DCP_API __attribute__((visibility("default")))
 #define DCP_PRINTF(fmt, args) __attribute__((format(printf, fmt, args)))
@@ -35,12 +37,28 @@ extern "C" {
 typedef enum dcp_status { DCP_STATUS_LIST(DCP_STATUS_ENUM) } dcp_status;
 #undef DCP_STATUS_ENUM
 
+#define DCP_ERROR_RANKS 16
+
 /* What went wrong, filled by a function that fails; untouched by one that succeeds. Every
- * `dcp_error *err` parameter may be NULL. */
+ * `dcp_error *err` parameter may be NULL. It needs no initialization, and its size does not change.
+ *
+ * After a collective call all ranks have the same, from the first rank that failed. The members
+ * after the message say what it says once more, for programs; those that do not apply, or are not
+ * known, have the values in parentheses. */
 typedef struct dcp_error {
     int status;         /* the status returned */
     int rank;           /* first rank that failed; -1: no rank by itself, or not collective */
     char message[1024]; /* one line: what, where (path, tensor, offset) and how to mend it */
+    int system_error;   /* errno of the call to the system that failed (0) */
+    int n_ranks;        /* how many ranks it is about, which may be more than ranks[] holds (0) */
+    /* The first of them, ascending: DCP_ERR_COMM: those known to have ended, or to be late.
+     * DCP_ERR_MISMATCH: those that differ from the lowest rank that was asked. */
+    int ranks[DCP_ERROR_RANKS];
+    uint64_t offset;       /* of the bytes in `path` that are damaged, or that failed to be read or
+                            * written; without a path, in the tensor (UINT64_MAX) */
+    char tensor[1024 + 8]; /* the path of a tensor, or of a box of it: "/model/a@1" ("") */
+    char path[4096];       /* of the file or folder; a longer one lacks its end ("") */
+    char reserved[256];    /* 0 */
 } dcp_error;
 
 /* The status' meaning in a few words, static storage. */

@@ -1,4 +1,6 @@
-/* comm_agree: all ranks get the status and message of the lowest rank that failed, and go on. */
+/* comm_agree: all ranks get the status, message and members of the lowest rank that failed, and go
+ * on. */
+#include <errno.h>
 #include <string.h>
 
 #include "comm/comm.h"
@@ -10,11 +12,26 @@ static int fails(int rank, unsigned failing) { return (failing >> rank & 1) != 0
 
 static int lowest(unsigned failing) { return __builtin_ctz(failing); }
 
+/* Those of the rank that failed first. */
+static void check_members(const dcp_error *err, int first) {
+    CHECK(!strcmp(err->path, "/the/path") && !strcmp(err->tensor, "/model/a@1"));
+    CHECK(err->offset == 4096 + (uint64_t)first && err->system_error == ENOSPC);
+    CHECK(err->n_ranks == DCP_ERROR_RANKS + 2);
+    for (int r = 0; r < DCP_ERROR_RANKS; r++) CHECK(err->ranks[r] == 7 * r + first);
+}
+
 static void check_agreement(dcp_comm *comm, unsigned failing) {
     int rank = dcp_comm_rank(comm);
     dcp_error err = {.status = DCP_OK, .rank = -7, .message = "untouched"};
     int status = DCP_OK;
-    if (fails(rank, failing)) status = core_fail(&err, DCP_ERR_IO - rank, "disk of %d", rank);
+    if (fails(rank, failing)) {
+        status = core_fail(&err, DCP_ERR_IO - rank, "disk of %d", rank);
+        core_fail_path(status, "/the/path", &err);
+        core_fail_tensor(status, "/model/a@1", &err);
+        core_fail_offset(status, 4096 + (uint64_t)rank, &err);
+        for (int r = 0; r < DCP_ERROR_RANKS + 2; r++) core_fail_rank(status, 7 * r + rank, &err);
+        err.system_error = ENOSPC;
+    }
     int agreed = comm_agree(comm, status, &err);
     if (failing == 0) {
         CHECK(agreed == DCP_OK && err.rank == -7 && strcmp(err.message, "untouched") == 0);
@@ -28,9 +45,11 @@ static void check_agreement(dcp_comm *comm, unsigned failing) {
         snprintf(expected, sizeof expected, "disk of 0");
     CHECK(agreed == DCP_ERR_IO - first && err.status == agreed && err.rank == first);
     CHECK(strcmp(err.message, expected) == 0);
+    check_members(&err, first);
 
     CHECK(comm_agree(comm, agreed, &err) == agreed); /* an agreed error goes up unchanged */
     CHECK(err.rank == first && strcmp(err.message, expected) == 0);
+    check_members(&err, first);
 }
 
 static void check_without_error_objects(dcp_comm *comm, unsigned failing) {

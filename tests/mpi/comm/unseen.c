@@ -37,6 +37,7 @@ static dcp_comm *make_comm(const char *shared, int looks) {
 
 static void check_failure(int status, const dcp_error *err) {
     CHECK(status == DCP_ERR_COMM && err->rank == ranks - 1);
+    CHECK(err->n_ranks == 1 && err->ranks[0] == ranks - 1);
 }
 
 /* Of a broadcast from the last rank, the one before it gets what another has got. It finds that

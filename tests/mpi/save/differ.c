@@ -43,6 +43,7 @@ static void check_message(const scratch *s, const dcp_error *err, const char *pa
     CHECK(strstr(err->message, text));
     snprintf(last, sizeof last, "on rank %d", s->size - 1);
     CHECK(strstr(err->message, last) && err->rank == s->size - 1);
+    CHECK(err->n_ranks == 1 && err->ranks[0] == s->size - 1 && !strcmp(err->tensor, path));
 }
 
 /* The last rank's copy of the tensor has other bits at those places of its box. */

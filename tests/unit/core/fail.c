@@ -1,6 +1,9 @@
 /* Messages are one line that fits; one that long paths make too long keeps its beginning and its
- * reason. */
+ * reason. What a program asks for are members. */
 #include "core/fail.h"
+
+#include <errno.h>
+
 #include "support/core_fixture.h"
 
 static void long_paths_leave_the_reason(void **state) {
@@ -40,10 +43,37 @@ static void short_messages_stay(void **state) {
     assert_int_equal(err.status, DCP_ERR_IO);
 }
 
+/* An error that nobody initialized has no member from before. */
+static void members_are_set(void **state) {
+    (void)state;
+    static char path[8000];
+    dcp_error err, outer;
+    memset(path, 'p', sizeof path - 1);
+    memset(&err, 0x55, sizeof err);
+    errno = ENOSPC;
+    assert_int_equal(core_fail_errno(&err, "write", path), DCP_ERR_NO_SPACE);
+    assert_int_equal(err.system_error, ENOSPC);
+    assert_int_equal(strlen(err.path), sizeof err.path - 1);
+    assert_string_equal(err.tensor, "");
+    assert_true(err.offset == UINT64_MAX && err.n_ranks == 0 && err.rank == -1);
+    assert_int_equal(err.reserved[0] | err.reserved[sizeof err.reserved - 1], 0);
+    core_fail_tensor(core_fail_at(&err, DCP_ERR_CORRUPT, "/a/file", "block %d", 3), "/t", &err);
+    assert_string_equal(err.message, "/a/file: block 3");
+    assert_string_equal(err.path, "/a/file");
+    assert_int_equal(err.system_error, 0);
+    core_fail_again(&outer, DCP_ERR_IO, &err, "step 5: %s", err.message);
+    assert_string_equal(outer.message, "step 5: /a/file: block 3");
+    assert_string_equal(outer.tensor, "/t");
+    core_fail(&outer, DCP_ERR_ARG, "%s is none", outer.path);
+    assert_string_equal(outer.message, "/a/file is none");
+    assert_string_equal(outer.path, "");
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(long_paths_leave_the_reason),
         cmocka_unit_test(short_messages_stay),
+        cmocka_unit_test(members_are_set),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
