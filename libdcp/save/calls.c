@@ -146,7 +146,7 @@ int save_call_begin(dcp_store *store, save_call call, const dcp_save_options *op
     int status = save_context_make(store, err);
     if (status) return status;
     dcp_saving *s = save_context_of(store)->in_flight;
-    int is_busy = s && !dcp_save_is_done(s);
+    int is_busy = s && dcp_save_is_done(s) != 1;
     if (is_busy && !s->may_have_thread) status = save_call_agree(store, DCP_OK, call, options, err);
     if (status) return status;
     if (refuses && is_busy)
@@ -197,11 +197,12 @@ void dcp_save_fence(dcp_saving *saving) {
 }
 
 int dcp_save_is_done(dcp_saving *saving) {
+    if (!saving) return DCP_ERR_ARG;
     if (!is_own(saving)) return 1;
     pthread_mutex_lock(&saving->lock);
     int done = saving->done;
     pthread_mutex_unlock(&saving->lock);
-    return done;
+    return done || saving->has_thread ? done : DCP_ERR_STATE;
 }
 
 int dcp_save_wait(dcp_saving *saving, dcp_report *report, dcp_error *err) {

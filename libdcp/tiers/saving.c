@@ -37,7 +37,8 @@ void dcp_tiers_fence(dcp_tiers *tiers) {
 }
 
 int dcp_tiers_is_done(dcp_tiers *tiers) {
-    return !tiers->flight || dcp_save_is_done(tiers->flight);
+    if (!tiers) return DCP_ERR_ARG;
+    return tiers->flight ? dcp_save_is_done(tiers->flight) : 1;
 }
 
 int dcp_tiers_wait(dcp_tiers *tiers, dcp_report *report, dcp_error *err) {
@@ -91,7 +92,7 @@ static int agree_on_turn(dcp_tiers *tiers, uint64_t step, dcp_busy when_busy, ti
         {"the call: 0 is dcp_tiers_save_async, 1 dcp_tiers_save, 2 that with also_last", call, 0},
     };
     int status = DCP_OK;
-    if (when_busy == DCP_BUSY_REFUSE && call == IN_FLIGHT && !dcp_tiers_is_done(tiers))
+    if (when_busy == DCP_BUSY_REFUSE && call == IN_FLIGHT && dcp_tiers_is_done(tiers) != 1)
         status = core_fail(err, DCP_ERR_BUSY,
                            "a save is in flight: wait for it, or let this one wait (when_busy)");
     return plan_agree(tiers->comm, status, values, sizeof values / sizeof *values, err);

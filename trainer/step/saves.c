@@ -180,9 +180,10 @@ static int wait_for_flight(step_saves *s) {
     return tell_failure(s, s->flight_step, status, &err);
 }
 
-/* Whether the save in flight is still under way on any rank. */
+/* Whether a thread is still at the save in flight on any rank. One that nobody does is no reason to
+ * leave out the next: waiting for it does it. */
 static int is_busy(const step_saves *s) {
-    int busy = s->flying && !dcp_tiers_is_done(s->t->stores);
+    int busy = s->flying && dcp_tiers_is_done(s->t->stores) == 0;
     MPI_Allreduce(MPI_IN_PLACE, &busy, 1, MPI_INT, MPI_MAX, s->t->comm);
     return busy;
 }

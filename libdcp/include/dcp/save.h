@@ -178,9 +178,13 @@ DCP_API int dcp_save_async(dcp_store *store, uint64_t step, const dcp_state *sta
  * it, also where the save has failed. The outcome is for dcp_save_wait. */
 DCP_API void dcp_save_fence(dcp_saving *saving);
 
-/* 1 where dcp_save_wait would return at once on this rank. Not collective. Where no thread does the
- * save (dcp_save_async), it stays 0 until dcp_save_fence or the next save has done it: so nobody
- * should ask until it is 1, without a fence or a wait. */
+/* How far the save is on this rank; not collective, any thread may ask.
+ *   1               it has ended, well or not: dcp_save_wait would return at once
+ *   0               a thread does it, and this becomes 1 by itself, without a fence or a wait
+ *   DCP_ERR_STATE   (less than 0) nobody does it, since there can be no thread (dcp_save_async): it
+ *                   is done by dcp_save_fence, dcp_save_wait or the next save, then this is 1
+ * Ranks have the same kind of answer, unless the system refused one of them a thread: it says
+ * DCP_ERR_STATE, and the others are done once that one fences or waits. DCP_ERR_ARG: no save. */
 DCP_API int dcp_save_is_done(dcp_saving *saving);
 
 /* Waits for the end and returns the save's outcome, the same on all ranks: DCP_OK, published and

@@ -92,7 +92,9 @@ DCP_API int dcp_tiers_save_async(dcp_tiers *tiers, uint64_t step, const dcp_stat
 /* Waits until this rank's memory is not needed by the save in flight any more. */
 DCP_API void dcp_tiers_fence(dcp_tiers *tiers);
 
-/* 1 where dcp_tiers_wait would return at once on this rank. Not collective. */
+/* dcp_save_is_done of the save in flight: 1, 0 (it becomes 1 by itself) or DCP_ERR_STATE (nobody
+ * does it before dcp_tiers_fence or dcp_tiers_wait). 1 also where none is in flight. Fillings of
+ * other stores don't count. DCP_ERR_ARG: no list. */
 DCP_API int dcp_tiers_is_done(dcp_tiers *tiers);
 
 /* Waits for the save in flight; then begins to fill the other stores that are due, which goes on in

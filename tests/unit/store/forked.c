@@ -151,7 +151,7 @@ static int status_of_child(dcp_tiers *tiers, int what) {
         if (what == WAIT) {
             dcp_tiers_fence(tiers);
             const int refused =
-                dcp_tiers_is_done(tiers) && dcp_tiers_wait(tiers, NULL, &err) == DCP_ERR_STATE;
+                dcp_tiers_is_done(tiers) == 1 && dcp_tiers_wait(tiers, NULL, &err) == DCP_ERR_STATE;
             _exit(!refused || !strstr(err.message, "is a fork"));
         }
         if (what == CLOSE_ALL)
