@@ -98,23 +98,24 @@ int core_fail_at(dcp_error *err, int status, const char *path, const char *fmt, 
 static void copy_text(char *to, size_t size, const char *from) { snprintf(to, size, "%s", from); }
 
 int core_fail_path(int status, const char *path, dcp_error *err) {
-    if (err) copy_text(err->path, sizeof err->path, path);
+    if (status && err) copy_text(err->path, sizeof err->path, path);
     return status;
 }
 
 int core_fail_offset(int status, uint64_t offset, dcp_error *err) {
-    if (err) err->offset = offset;
+    if (status && err) err->offset = offset;
     return status;
 }
 
 int core_fail_tensor(int status, const char *tensor, dcp_error *err) {
-    if (err) copy_text(err->tensor, sizeof err->tensor, tensor);
+    if (status && err) copy_text(err->tensor, sizeof err->tensor, tensor);
     return status;
 }
 
 int core_fail_rank(int status, int rank, dcp_error *err) {
-    if (err && err->n_ranks < DCP_ERROR_RANKS) err->ranks[err->n_ranks] = rank;
-    if (err) err->n_ranks++;
+    if (!status || !err) return status;
+    if (err->n_ranks < DCP_ERROR_RANKS) err->ranks[err->n_ranks] = rank;
+    err->n_ranks++;
     return status;
 }
 

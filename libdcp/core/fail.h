@@ -19,8 +19,8 @@ int core_fail_again(dcp_error *err, int status, const dcp_error *of, const char 
 int core_fail_at(dcp_error *err, int status, const char *path, const char *fmt, ...)
     DCP_PRINTF(4, 5);
 
-/* Members of an error that core_fail has filled. They return its status, so that they can be put
- * around it; NULL for `err` is ignored. */
+/* Members of an error that was filled with `status`, which they return, so that they can be put
+ * around what fills it. Nothing happens where the status is DCP_OK or `err` is NULL. */
 int core_fail_path(int status, const char *path, dcp_error *err);
 int core_fail_offset(int status, uint64_t offset, dcp_error *err);
 int core_fail_tensor(int status, const char *tensor, dcp_error *err);

@@ -100,14 +100,18 @@ static int check_folders(const dcp_state *state, const char *path, dcp_error *er
         memcpy(folder, path, (size_t)(c - path));
         folder[c - path] = 0;
         if (find_tensor(state, folder))
-            return core_fail(err, DCP_ERR_ARG, "tensor %s: %s is a tensor, not a folder", path,
-                             folder);
+            return core_fail_tensor(core_fail(err, DCP_ERR_ARG,
+                                              "tensor %s: %s is a tensor, not a folder", path,
+                                              folder),
+                                    path, err);
     }
     snprintf(folder, sizeof folder, "%s/", path);
     void *node = tfind(folder, (void *const *)&state->by_path, by_folder);
     if (node)
-        return core_fail(err, DCP_ERR_ARG, "tensor %s: it is the folder of tensor %s", path,
-                         (*(state_tensor **)node)->tensor.path);
+        return core_fail_tensor(core_fail(err, DCP_ERR_ARG,
+                                          "tensor %s: it is the folder of tensor %s", path,
+                                          (*(state_tensor **)node)->tensor.path),
+                                path, err);
     return DCP_OK;
 }
 
@@ -117,10 +121,12 @@ static int tensor_check(const dcp_tensor *t, uint64_t *bytes, dcp_error *err) {
         return core_fail(err, DCP_ERR_ARG, "tensor path \"%.80s\" is refused: %s",
                          t->path ? t->path : "(null)", what);
     if (!core_tensor_size(t->dtype, t->ndim, t->shape, bytes))
-        return core_fail(err, DCP_ERR_ARG,
-                         "tensor %s: needs a known dtype, at most %d dimensions and less than 2^62 "
-                         "bytes (dtype %d, %u dimensions)",
-                         t->path, DCP_MAX_DIMS, (int)t->dtype, t->ndim);
+        return core_fail_tensor(
+            core_fail(err, DCP_ERR_ARG,
+                      "tensor %s: needs a known dtype, at most %d dimensions and less than 2^62 "
+                      "bytes (dtype %d, %u dimensions)",
+                      t->path, DCP_MAX_DIMS, (int)t->dtype, t->ndim),
+            t->path, err);
     return DCP_OK;
 }
 
@@ -131,8 +137,10 @@ static int box_check(const dcp_tensor *t, const dcp_box *box, dcp_error *err) {
             char text[256], shape[256];
             core_box_print(core_box_dims(t->ndim), box, text, sizeof text);
             core_shape_print(t->ndim, t->shape, shape, sizeof shape);
-            return core_fail(err, DCP_ERR_ARG, "tensor %s of shape %s: box %s lies outside",
-                             t->path, shape, text);
+            return core_fail_tensor(core_fail(err, DCP_ERR_ARG,
+                                              "tensor %s of shape %s: box %s lies outside", t->path,
+                                              shape, text),
+                                    t->path, err);
         }
     }
     return DCP_OK;
@@ -189,12 +197,16 @@ static int add_box(dcp_state *state, const dcp_tensor *tensor, const dcp_box *at
     if (status) return status;
     int empty = !bytes || !dcp_box_elems(&box->box, tensor->ndim);
     if (!empty && !box->data && !box->source && !box->device_data)
-        return core_fail(err, DCP_ERR_ARG, "tensor %s: a box with elements needs memory",
-                         tensor->path);
+        return core_fail_tensor(core_fail(err, DCP_ERR_ARG,
+                                          "tensor %s: a box with elements needs memory",
+                                          tensor->path),
+                                tensor->path, err);
     state_tensor *t = find_tensor(state, tensor->path);
     if (t && !core_tensor_same(&t->tensor, tensor))
-        return core_fail(err, DCP_ERR_MISMATCH,
-                         "tensor %s was added before with another dtype or shape", tensor->path);
+        return core_fail_tensor(core_fail(err, DCP_ERR_MISMATCH,
+                                          "tensor %s was added before with another dtype or shape",
+                                          tensor->path),
+                                tensor->path, err);
     if (!t && (status = tensor_insert(state, tensor, bytes, &t, err))) return status;
     if (empty) return DCP_OK;
     if (!more_boxes(t)) return core_fail_memory(err, (t->n_boxes + 1) * sizeof *box);

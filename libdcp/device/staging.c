@@ -102,9 +102,10 @@ unsigned char *device_staging_add(staging_batch *b, const state_box *box, const 
 
 static int range_failed(const staging *s, int code, const staging_range *r, const char *what,
                         dcp_error *err) {
-    return core_fail(err, DCP_ERR_DEVICE, "%s: tensor %s: %s %llu bytes: %s", s->device->name,
-                     r->path, what, (unsigned long long)r->bytes,
-                     s->device->error_text(s->device->ctx, code));
+    return core_fail_tensor(core_fail(err, DCP_ERR_DEVICE, "%s: tensor %s: %s %llu bytes: %s",
+                                      s->device->name, r->path, what, (unsigned long long)r->bytes,
+                                      s->device->error_text(s->device->ctx, code)),
+                            r->path, err);
 }
 
 static int begin_range(const staging *s, const staging_batch *b, unsigned i, staging_way way,
@@ -141,12 +142,14 @@ int device_staging_wait(const staging *s, staging_batch *b, dcp_error *err) {
     for (unsigned i = 0; i < b->n; i++) {
         const staging_range *r = &b->ranges[i];
         if (core_crc64_raw(0, b->memory + r->at, r->bytes) != b->sums[i])
-            return core_fail(err, DCP_ERR_DEVICE,
-                             "%s: tensor %s: bytes %llu to %llu of this rank's box have another "
-                             "checksum on the device than in host memory: the copy went wrong, or "
-                             "they were changed before the fence",
-                             s->device->name, r->path, (unsigned long long)r->offset,
-                             (unsigned long long)(r->offset + r->bytes));
+            return core_fail_tensor(
+                core_fail(err, DCP_ERR_DEVICE,
+                          "%s: tensor %s: bytes %llu to %llu of this rank's box have another "
+                          "checksum on the device than in host memory: the copy went wrong, or "
+                          "they were changed before the fence",
+                          s->device->name, r->path, (unsigned long long)r->offset,
+                          (unsigned long long)(r->offset + r->bytes)),
+                r->path, err);
     }
     return DCP_OK;
 }

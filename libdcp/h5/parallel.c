@@ -104,7 +104,8 @@ static int close_through_scratch(h5_file *f, dcp_error *err) {
     f->scratch = MPI_FILE_NULL;
     return MPI_File_close(&file) == MPI_SUCCESS
                ? DCP_OK
-               : core_fail(err, DCP_ERR_IO, "MPI-IO can't close %s", f->path);
+               : core_fail_path(core_fail(err, DCP_ERR_IO, "MPI-IO can't close %s", f->path),
+                                f->path, err);
 }
 
 int h5_parallel_open(const char *path, int writing, h5_file **out, dcp_error *err) {
@@ -157,8 +158,9 @@ static int open_dataset(h5_file *f, const char *path, const h5_turn *turn, dcp_e
     int status = f->dataset < 0 ? h5_fail(err, "open dataset", path) : DCP_OK;
     H5Pclose(dapl);
     if (!status || f->writing || turn->io_failed) return status;
-    return core_fail(err, DCP_ERR_CORRUPT, "%s: HDF5 metadata: dataset %s can't be opened", f->path,
-                     path);
+    return core_fail_tensor(core_fail_at(err, DCP_ERR_CORRUPT, f->path,
+                                         "HDF5 metadata: dataset %s can't be opened", path),
+                            path, err);
 }
 
 /* Contiguous, in this file, where and what the row says. */
@@ -200,12 +202,16 @@ static int turn_to(h5_file *f, const step_row *row, const h5_turn *turn, dcp_err
         has_shape(f->dataset, row))
         return DCP_OK;
     if (turn->io_failed)
-        return core_fail(err, DCP_ERR_IO, "%s: HDF5 can't read the metadata of dataset %s", f->path,
-                         row->tensor.path);
-    return core_fail(err, DCP_ERR_CORRUPT,
-                     "%s: HDF5 metadata: dataset %s is not what the index says: its type, shape, "
+        return core_fail_tensor(core_fail_at(err, DCP_ERR_IO, f->path,
+                                             "HDF5 can't read the metadata of dataset %s",
+                                             row->tensor.path),
+                                row->tensor.path, err);
+    return core_fail_tensor(
+        core_fail_at(err, DCP_ERR_CORRUPT, f->path,
+                     "HDF5 metadata: dataset %s is not what the index says: its type, shape, "
                      "offset or layout is another",
-                     f->path, row->tensor.path);
+                     row->tensor.path),
+        row->tensor.path, err);
 }
 
 int h5_parallel_dataset(h5_file *f, const step_row *row, dcp_error *err) {

@@ -87,6 +87,11 @@ static int builder_open(layout_builder *b, int fd, int create, const scratch *ho
     return DCP_OK;
 }
 
+/* Memory is a file to the kernel, and none to the caller. */
+static int fail_in_memory(dcp_error *err, const char *what, const char *name) {
+    return core_fail_path(core_fail_errno(err, what, name), "", err);
+}
+
 /* Closing writes the metadata to the memory file: a failure here is a failure of the build. */
 static int builder_close(layout_builder *b, dcp_error *err) {
     if (b->group >= 0) H5Gclose(b->group);
@@ -97,7 +102,7 @@ static int builder_close(layout_builder *b, dcp_error *err) {
     if (b->driver >= 0) H5FDunregister(b->driver);
     if (status || !b->error) return status;
     errno = b->error;
-    return core_fail_errno(err, "write the layout to", "a memory file");
+    return fail_in_memory(err, "write the layout to", "a memory file");
 }
 
 static int make_groups(layout_builder *b, const char *parent, dcp_error *err) {
@@ -237,7 +242,7 @@ static int lay_out_file(int fd, step_row *rows, size_t n, dcp_layout layout, uin
 
 static int file_size(int fd, h5_skeleton *s, dcp_error *err) {
     struct stat st;
-    if (fstat(fd, &st)) return core_fail_errno(err, "stat", "the layout");
+    if (fstat(fd, &st)) return fail_in_memory(err, "stat", "the layout");
     uint64_t end = (uint64_t)st.st_size;
     const step_range *tables[] = {&s->index, &s->blocks, &s->meta};
     for (int t = 0; t < 3; t++)
@@ -305,7 +310,7 @@ static int keep_gap(int fd, uint64_t start, uint64_t end, h5_skeleton *s, size_t
     int status = DCP_OK;
     ssize_t got = pread(fd, data, end - start, (off_t)start); /* less at the memory file's end */
     if (got < 0)
-        status = core_fail_errno(err, "read the layout of", "the file");
+        status = fail_in_memory(err, "read the layout of", "the file");
     else if (!keep_pages(s, capacity, start, data, (uint64_t)got))
         status = core_fail_memory(err, (uint64_t)got);
     free(data);
@@ -341,7 +346,7 @@ int h5_skeleton_build(step_row *rows, size_t n, dcp_layout layout, uint64_t meta
     if (n > MAX_ROWS)
         return core_fail(err, DCP_ERR_ARG, "%zu tensors: a file holds at most %u", n, MAX_ROWS);
     int fd = memfd_create("libdcp-layout", MFD_CLOEXEC);
-    if (fd < 0) return core_fail_errno(err, "make a memory file for", "the layout");
+    if (fd < 0) return fail_in_memory(err, "make a memory file for", "the layout");
     h5_turn turn;
     h5_enter(&turn);
     int status = lay_out_file(fd, rows, n, layout, meta_bytes, &s, err);

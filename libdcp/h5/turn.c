@@ -41,12 +41,17 @@ static herr_t first_error(unsigned depth, const H5E_error2_t *e, void *text) {
 
 int h5_fail(dcp_error *err, const char *what, const char *path) {
     char text[256] = "no detail";
-    int full = errno == ENOSPC || errno == EDQUOT; /* which MPI-IO calls an I/O error */
+    const int code = errno;                            /* 0: HDF5 found something wrong itself */
+    const int full = code == ENOSPC || code == EDQUOT; /* which MPI-IO calls an I/O error */
     H5Ewalk2(H5E_DEFAULT, H5E_WALK_UPWARD, first_error, text);
+    int status = DCP_ERR_IO;
     if (full)
-        return core_fail(err, DCP_ERR_NO_SPACE,
-                         "HDF5 can't %s %s: no space left on device; free space there or "
-                         "choose another folder (%s)",
-                         what, path, text);
-    return core_fail(err, DCP_ERR_IO, "HDF5 can't %s %s: %s", what, path, text);
+        status = core_fail(err, DCP_ERR_NO_SPACE,
+                           "HDF5 can't %s %s: no space left on device; free space there or "
+                           "choose another folder (%s)",
+                           what, path, text);
+    else
+        core_fail(err, status, "HDF5 can't %s %s: %s", what, path, text);
+    if (full && err) err->system_error = code;
+    return core_fail_path(status, path, err);
 }

@@ -53,10 +53,10 @@ static uint32_t direct_align(int fd) {
 
 static int open_failed(const char *path, dcp_error *err) {
     if (errno == ELOOP)
-        return core_fail(err, DCP_ERR_CORRUPT,
-                         "%s: a symbolic link: a step's files have to be in its folder", path);
+        return core_fail_at(err, DCP_ERR_CORRUPT, path,
+                            "a symbolic link: a step's files have to be in its folder");
     if (errno == ENXIO || errno == ENODEV) /* a socket, a pipe without a reader, no such device */
-        return core_fail(err, DCP_ERR_CORRUPT, "%s: not a regular file", path);
+        return core_fail_at(err, DCP_ERR_CORRUPT, path, "not a regular file");
     return core_fail_errno(err, "cannot open", path);
 }
 
@@ -72,7 +72,7 @@ int io_open_regular_in(int folder, const char *path, int access, int *fd, uint64
     if (fstat(opened, &st))
         status = core_fail_errno(err, "cannot look at", path);
     else if (!S_ISREG(st.st_mode))
-        status = core_fail(err, DCP_ERR_CORRUPT, "%s: not a regular file", path);
+        status = core_fail_at(err, DCP_ERR_CORRUPT, path, "not a regular file");
     else if (fcntl(opened, F_SETFL, 0))
         status = core_fail_errno(err, "cannot open", path);
     if (status) {
@@ -174,10 +174,12 @@ int io_read_plain(int fd, void *buffer, uint64_t bytes, uint64_t offset, const c
         size_t want = bytes < (1u << 30) ? (size_t)bytes : 1u << 30;
         ssize_t got = pread(fd, to, want, (off_t)offset);
         if (got < 0 && errno == EINTR) continue;
-        if (got < 0) return core_fail_errno(err, "read", path);
+        if (got < 0) return core_fail_offset(core_fail_errno(err, "read", path), offset, err);
         if (!got)
-            return core_fail(err, DCP_ERR_CORRUPT, "%s: size: the file ends at byte %llu", path,
-                             (unsigned long long)offset);
+            return core_fail_offset(core_fail_at(err, DCP_ERR_CORRUPT, path,
+                                                 "size: the file ends at byte %llu",
+                                                 (unsigned long long)offset),
+                                    offset, err);
         to += got;
         offset += (uint64_t)got;
         bytes -= (uint64_t)got;
@@ -193,7 +195,7 @@ int io_write_plain(int fd, const void *buffer, uint64_t bytes, uint64_t offset, 
         ssize_t done = pwrite(fd, from, want, (off_t)offset);
         if (done < 0 && errno == EINTR) continue;
         if (!done) errno = ENOSPC;
-        if (done <= 0) return core_fail_errno(err, "write", path);
+        if (done <= 0) return core_fail_offset(core_fail_errno(err, "write", path), offset, err);
         from += done;
         offset += (uint64_t)done;
         bytes -= (uint64_t)done;

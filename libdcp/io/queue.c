@@ -93,6 +93,7 @@ static void fail(io_queue *q, request *r, int error) {
     if (!q->failed) {
         errno = error;
         q->failed = core_fail_errno(&q->failure, r->job.writing ? "write" : "read", r->file->path);
+        core_fail_offset(q->failed, r->job.offset, &q->failure);
         if (q->failed == DCP_ERR_NOT_FOUND) q->failed = DCP_ERR_IO;
     }
     retire(q, r);

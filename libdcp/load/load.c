@@ -217,9 +217,11 @@ static int compare_replica(state_tensor *const *sorted, const plan_boxes *plan, 
     if (own && k->crcs[i] == head[1]) return DCP_OK;
     char text[256];
     core_box_print(dims, &box, text, sizeof text);
-    return core_fail(err, DCP_ERR_CORRUPT,
-                     "tensor %s, box %s: what rank %d loaded differs from another rank's copy",
-                     sorted[head[0]]->tensor.path, text, rank);
+    core_fail(err, DCP_ERR_CORRUPT,
+              "tensor %s, box %s: what rank %d loaded differs from another rank's copy",
+              sorted[head[0]]->tensor.path, text, rank);
+    core_fail_rank(DCP_ERR_CORRUPT, rank, err);
+    return core_fail_tensor(DCP_ERR_CORRUPT, sorted[head[0]]->tensor.path, err);
 }
 
 static int compare_replicas(dcp_comm *comm, state_tensor *const *sorted, const plan_boxes *plan,

@@ -78,9 +78,11 @@ static int rename_to_stored(const dcp_rename *pairs, size_t n, const char *path,
         if (!match_pattern(pairs[i].from, path, &star, &star_bytes)) continue;
         if (fill_pattern(pairs[i].to, star, star_bytes, out) && core_path_valid(out, &why))
             return DCP_OK;
-        return core_fail(err, DCP_ERR_ARG,
-                         "renames: {\"%s\", \"%s\"}: tensor %s gets no valid name: %s",
-                         pairs[i].from, pairs[i].to, path, why);
+        return core_fail_tensor(
+            core_fail(err, DCP_ERR_ARG,
+                      "renames: {\"%s\", \"%s\"}: tensor %s gets no valid name: %s", pairs[i].from,
+                      pairs[i].to, path, why),
+            path, err);
     }
     strcpy(out, path);
     return DCP_OK;
@@ -172,10 +174,13 @@ static int describe_mismatch(const dcp_checkpoint *ckpt, int status, const dcp_t
     core_shape_print(want->ndim, want->shape, wanted, sizeof wanted);
     core_shape_print(have->ndim, have->shape, stored, sizeof stored);
     int renamed = strcmp(want->path, have->path);
-    return core_fail(
-        err, status, "%s: tensor %s%s%s is %s %s in the checkpoint, %s %s is asked for%s",
-        ckpt->path, want->path, renamed ? " from " : "", renamed ? have->path : "",
-        dcp_dtype_name(have->dtype), stored, dcp_dtype_name(want->dtype), wanted, hint);
+    return core_fail_tensor(
+        core_fail_at(err, status, ckpt->path,
+                     "tensor %s%s%s is %s %s in the checkpoint, %s %s is asked for%s", want->path,
+                     renamed ? " from " : "", renamed ? have->path : "",
+                     dcp_dtype_name(have->dtype), stored, dcp_dtype_name(want->dtype), wanted,
+                     hint),
+        want->path, err);
 }
 
 static int check_types(const dcp_checkpoint *ckpt, const dcp_tensor *want, const dcp_tensor *have,
@@ -206,8 +211,10 @@ static const step_tensor *find_after(const dcp_checkpoint *ckpt, const step_tens
 static int check_boxes(const state_tensor *t, dcp_error *err) {
     for (size_t k = 0; k < t->n_boxes; k++)
         if (t->boxes[k].source)
-            return core_fail(err, DCP_ERR_ARG, "tensor %s: a source can't be loaded into",
-                             t->tensor.path);
+            return core_fail_tensor(core_fail(err, DCP_ERR_ARG,
+                                              "tensor %s: a source can't be loaded into",
+                                              t->tensor.path),
+                                    t->tensor.path, err);
     return DCP_OK;
 }
 
@@ -235,10 +242,12 @@ static int find_stored(const dcp_checkpoint *ckpt, const dcp_load_options *o, lo
     if (!missing || o->missing_keys == DCP_MISSING_KEYS_KEEP) return DCP_OK;
     rename_to_stored(o->renames, o->n_renames, s->wanted[first]->tensor.path, name, NULL);
     int renamed = strcmp(name, s->wanted[first]->tensor.path);
-    return core_fail(err, DCP_ERR_NOT_FOUND,
-                     "%s: tensor %s is not in the checkpoint%s%s (%zu of %zu are missing)",
-                     ckpt->path, s->wanted[first]->tensor.path, renamed ? " under " : "",
-                     renamed ? name : "", missing, s->n);
+    return core_fail_tensor(
+        core_fail_at(err, DCP_ERR_NOT_FOUND, ckpt->path,
+                     "tensor %s is not in the checkpoint%s%s (%zu of %zu are missing)",
+                     s->wanted[first]->tensor.path, renamed ? " under " : "", renamed ? name : "",
+                     missing, s->n),
+        s->wanted[first]->tensor.path, err);
 }
 
 /* 1 where `path`, a name in the state, would be loaded from `stored` and is selected. */
@@ -270,11 +279,12 @@ static int check_unexpected(const dcp_checkpoint *ckpt, const dcp_load_options *
         if (!used[i] && counts(o, ckpt->tensors[i].tensor.path) && !n++) first = i;
     free(used);
     if (!n) return DCP_OK;
-    return core_fail(
-        err, DCP_ERR_MISMATCH,
-        "%s: tensor %s is in the checkpoint, and nothing of the state is loaded from it "
-        "(%zu such tensors)",
-        ckpt->path, ckpt->tensors[first].tensor.path, n);
+    return core_fail_tensor(
+        core_fail_at(err, DCP_ERR_MISMATCH, ckpt->path,
+                     "tensor %s is in the checkpoint, and nothing of the state is loaded from it "
+                     "(%zu such tensors)",
+                     ckpt->tensors[first].tensor.path, n),
+        ckpt->tensors[first].tensor.path, err);
 }
 
 int load_select_tensors(const dcp_checkpoint *ckpt, const dcp_state *state,

@@ -117,22 +117,29 @@ static int explain_hole(const dcp_tensor *t, const cover_box *boxes, size_t n, d
     core_shape_print(t->ndim, t->shape, shape, sizeof shape);
     core_box_print(core_box_dims(t->ndim), &hole, elements, sizeof elements);
     print_holders(boxes, n, holders, sizeof holders);
-    return core_fail(err, DCP_ERR_MISMATCH,
-                     "tensor %s of shape %s: its elements %s are in no rank's box; boxes of it are "
-                     "on %s",
-                     t->path, shape, elements, holders);
+    return core_fail_tensor(
+        core_fail(err, DCP_ERR_MISMATCH,
+                  "tensor %s of shape %s: its elements %s are in no rank's box; boxes of it are "
+                  "on %s",
+                  t->path, shape, elements, holders),
+        t->path, err);
 }
 
 static int explain_overlap(const dcp_tensor *t, const cover_box *a, const cover_box *b,
                            dcp_error *err) {
     char first[300], second[300];
     if (a == b)
-        return core_fail(err, DCP_ERR_MISMATCH, "tensor %s: of its boxes some overlap", t->path);
+        return core_fail_tensor(
+            core_fail(err, DCP_ERR_MISMATCH, "tensor %s: of its boxes some overlap", t->path),
+            t->path, err);
     core_box_print(core_box_dims(t->ndim), &a->box, first, sizeof first);
     core_box_print(core_box_dims(t->ndim), &b->box, second, sizeof second);
-    return core_fail(err, DCP_ERR_MISMATCH,
-                     "tensor %s: box %s of rank %d and box %s of rank %d overlap", t->path, first,
-                     a->rank, second, b->rank);
+    core_fail(err, DCP_ERR_MISMATCH, "tensor %s: box %s of rank %d and box %s of rank %d overlap",
+              t->path, first, a->rank, second, b->rank);
+    core_fail_rank(DCP_ERR_MISMATCH, a->rank < b->rank ? a->rank : b->rank, err);
+    if (a->rank != b->rank)
+        core_fail_rank(DCP_ERR_MISMATCH, a->rank < b->rank ? b->rank : a->rank, err);
+    return core_fail_tensor(DCP_ERR_MISMATCH, t->path, err);
 }
 
 static int order_by_box(const void *a, const void *b) {

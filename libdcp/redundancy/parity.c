@@ -153,17 +153,17 @@ int redundancy_parity_header_decode(const unsigned char *in, const char *path, p
                                     dcp_error *err) {
     parity_header h;
     if (memcmp(in, magic, sizeof magic))
-        return core_fail(err, DCP_ERR_CORRUPT, "%s: header: not a redundancy file (wrong magic)",
-                         path);
+        return core_fail_at(err, DCP_ERR_CORRUPT, path,
+                            "header: not a redundancy file (wrong magic)");
     if (core_crc64(in, AT_CRC) != core_get_u64(in + AT_CRC))
-        return core_fail(err, DCP_ERR_CORRUPT, "%s: header: its checksum is wrong", path);
+        return core_fail_at(err, DCP_ERR_CORRUPT, path, "header: its checksum is wrong");
     if (core_get_u32(in + AT_VERSION) != VERSION)
-        return core_fail(err, DCP_ERR_VERSION,
-                         "%s: format version %u, this library reads version %d: use a newer one",
-                         path, core_get_u32(in + AT_VERSION), VERSION);
+        return core_fail_at(err, DCP_ERR_VERSION, path,
+                            "format version %u, this library reads version %d: use a newer one",
+                            core_get_u32(in + AT_VERSION), VERSION);
     read_fields(in, &h);
     if (!is_group(&h))
-        return core_fail(err, DCP_ERR_CORRUPT, "%s: header: there can be no such group", path);
+        return core_fail_at(err, DCP_ERR_CORRUPT, path, "header: there can be no such group");
     for (int m = 0; m < h.group.members; m++) {
         const unsigned char *at = in + AT_TABLE + m * MEMBER_BYTES;
         h.members[m] =
@@ -171,7 +171,7 @@ int redundancy_parity_header_decode(const unsigned char *in, const char *path, p
     }
     if (!are_members(&h) ||
         core_get_u64(in + AT_PAYLOAD) != redundancy_parity_payload_bytes(&h, h.member))
-        return core_fail(err, DCP_ERR_CORRUPT, "%s: header: its members can't be", path);
+        return core_fail_at(err, DCP_ERR_CORRUPT, path, "header: its members can't be");
     *out = h;
     return DCP_OK;
 }
@@ -183,10 +183,10 @@ static int check_place(const parity_header *h, uint64_t bytes, const char *path,
     uint64_t right_bytes = redundancy_parity_file_bytes(h, h->member);
     redundancy_parity_file_name(right, h->group.kind, h->members[h->member].number, h->world);
     if (strcmp(name, right))
-        return core_fail(err, DCP_ERR_CORRUPT, "%s: header: it is that of %s", path, right);
+        return core_fail_at(err, DCP_ERR_CORRUPT, path, "header: it is that of %s", right);
     if (bytes != right_bytes)
-        return core_fail(err, DCP_ERR_CORRUPT, "%s: size: the file has %llu bytes, not %llu", path,
-                         (unsigned long long)bytes, (unsigned long long)right_bytes);
+        return core_fail_at(err, DCP_ERR_CORRUPT, path, "size: the file has %llu bytes, not %llu",
+                            (unsigned long long)bytes, (unsigned long long)right_bytes);
     return DCP_OK;
 }
 

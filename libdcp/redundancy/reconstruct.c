@@ -176,10 +176,9 @@ static int finish_output(const rebuild_site *at, rebuild_group *g, int redundant
     if (redundant) status = redundancy_output_header(out, &h, err);
     if (!redundant &&
         core_crc64_finish(out->file.raws[0], h.members[member].bytes) != h.members[member].crc)
-        status = core_fail(err, DCP_ERR_CORRUPT,
-                           "%s: rebuilt, its checksum is wrong: a file that it was made of has "
-                           "changed meanwhile",
-                           out->path);
+        status = core_fail_at(err, DCP_ERR_CORRUPT, out->path,
+                              "rebuilt, its checksum is wrong: a file that it was made of has "
+                              "changed meanwhile");
     return status ? status : redundancy_output_publish(out, err);
 }
 

@@ -67,9 +67,8 @@ static int make_state(rewrite *w, const dcp_rewrite_options *o, dcp_error *err) 
     const dcp_comm *comm = w->from->comm;
     int shards = o->shards ? o->shards : comm->size;
     if (w->from->scattered)
-        return core_fail(err, DCP_ERR_UNSUPPORTED,
-                         "%s: a rank doesn't see all of its files: they have to lie in one folder",
-                         w->from->path);
+        return core_fail_at(err, DCP_ERR_UNSUPPORTED, w->from->path,
+                            "a rank doesn't see all of its files: they have to lie in one folder");
     if (shards < 1 || shards > 99999)
         return core_fail(err, DCP_ERR_ARG, "%d shards: from 1 to 99999 are possible", shards);
     size_t mine = o->layout == DCP_LAYOUT_GLOBAL ? 1 : (size_t)(shards / comm->size) + 1;
@@ -167,10 +166,9 @@ static int find_damage(dcp_checkpoint *from, dcp_error *err) {
                 status = step_read_block(&from->cache, p, b, err);
         }
     if (status) return status;
-    return core_fail(err, DCP_ERR_CORRUPT,
-                     "%s: meta: the state id is not that of the tensors: shards of different "
-                     "states, or what was read once differs from what is read now",
-                     from->path);
+    return core_fail_at(err, DCP_ERR_CORRUPT, from->path,
+                        "meta: the state id is not that of the tensors: shards of different "
+                        "states, or what was read once differs from what is read now");
 }
 
 /* save_mover.prove: what was written equals what had been saved. The old global file has checksums

@@ -27,27 +27,26 @@ static int parse_size(const json_t *value, uint64_t *out) {
 static int parse_dtype(const char *path, const char *name, const json_t *value, dcp_dtype *out,
                        dcp_error *err) {
     const char *text = json_string_value(value);
-    if (!text) return core_fail(err, DCP_ERR_CORRUPT, "%s: tensor '%s' has no dtype", path, name);
+    if (!text) return core_fail_at(err, DCP_ERR_CORRUPT, path, "tensor '%s' has no dtype", name);
     if (dcp_dtype_parse(text, out) != DCP_OK)
-        return core_fail(err, DCP_ERR_UNSUPPORTED, "%s: tensor '%s' has the unknown dtype '%s'",
-                         path, name, text);
+        return core_fail_at(err, DCP_ERR_UNSUPPORTED, path,
+                            "tensor '%s' has the unknown dtype '%s'", name, text);
     return DCP_OK;
 }
 
 static int parse_shape(const char *path, const char *name, const json_t *value, dcp_tensor *out,
                        dcp_error *err) {
     if (!json_is_array(value))
-        return core_fail(err, DCP_ERR_CORRUPT, "%s: tensor '%s' has no shape", path, name);
+        return core_fail_at(err, DCP_ERR_CORRUPT, path, "tensor '%s' has no shape", name);
     if (json_array_size(value) > DCP_MAX_DIMS)
-        return core_fail(err, DCP_ERR_UNSUPPORTED,
-                         "%s: tensor '%s' has %zu dimensions, more than %d", path, name,
-                         json_array_size(value), DCP_MAX_DIMS);
+        return core_fail_at(err, DCP_ERR_UNSUPPORTED, path,
+                            "tensor '%s' has %zu dimensions, more than %d", name,
+                            json_array_size(value), DCP_MAX_DIMS);
     out->ndim = (uint32_t)json_array_size(value);
     for (uint32_t d = 0; d < out->ndim; d++)
         if (parse_size(json_array_get(value, d), &out->shape[d]))
-            return core_fail(err, DCP_ERR_CORRUPT,
-                             "%s: tensor '%s': dimension %u of its shape is not a size", path, name,
-                             d);
+            return core_fail_at(err, DCP_ERR_CORRUPT, path,
+                                "tensor '%s': dimension %u of its shape is not a size", name, d);
     return DCP_OK;
 }
 
@@ -70,21 +69,21 @@ static int parse_offsets(const char *path, const char *name, const json_t *value
                          uint64_t data_bytes, safetensors_entry *out, dcp_error *err) {
     if (json_array_size(value) != 2 || parse_size(json_array_get(value, 0), &out->begin) ||
         parse_size(json_array_get(value, 1), &out->end) || out->begin > out->end)
-        return core_fail(err, DCP_ERR_CORRUPT, "%s: tensor '%s': data_offsets are not [begin, end]",
-                         path, name);
+        return core_fail_at(err, DCP_ERR_CORRUPT, path,
+                            "tensor '%s': data_offsets are not [begin, end]", name);
     if (out->end > data_bytes)
-        return core_fail(err, DCP_ERR_CORRUPT,
-                         "%s: tensor '%s' ends at byte %llu of the data, which has only %llu: "
-                         "truncated?",
-                         path, name, (unsigned long long)out->end, (unsigned long long)data_bytes);
+        return core_fail_at(err, DCP_ERR_CORRUPT, path,
+                            "tensor '%s' ends at byte %llu of the data, which has only %llu: "
+                            "truncated?",
+                            name, (unsigned long long)out->end, (unsigned long long)data_bytes);
     uint64_t bytes;
     if (count_bytes(&out->tensor, &bytes))
-        return core_fail(err, DCP_ERR_CORRUPT, "%s: tensor '%s': its shape overflows", path, name);
+        return core_fail_at(err, DCP_ERR_CORRUPT, path, "tensor '%s': its shape overflows", name);
     if (bytes != out->end - out->begin)
-        return core_fail(err, DCP_ERR_CORRUPT,
-                         "%s: tensor '%s' has %llu bytes by its shape, %llu by its data_offsets",
-                         path, name, (unsigned long long)bytes,
-                         (unsigned long long)(out->end - out->begin));
+        return core_fail_at(err, DCP_ERR_CORRUPT, path,
+                            "tensor '%s' has %llu bytes by its shape, %llu by its data_offsets",
+                            name, (unsigned long long)bytes,
+                            (unsigned long long)(out->end - out->begin));
     return DCP_OK;
 }
 
@@ -100,15 +99,15 @@ static int check_name(const char *path, const char *name, dcp_error *err) {
     else if (strlen(name) > DCP_MAX_PATH)
         why = "is too long";
     if (!why) return DCP_OK;
-    return core_fail(err, DCP_ERR_CORRUPT, "%s: the tensor name '%.100s' of %zu bytes %s", path,
-                     name, strlen(name), why);
+    return core_fail_at(err, DCP_ERR_CORRUPT, path, "the tensor name '%.100s' of %zu bytes %s",
+                        name, strlen(name), why);
 }
 
 static int parse_entry(const char *path, const char *name, const json_t *value, uint64_t data_bytes,
                        safetensors_entry *out, dcp_error *err) {
     if (!json_is_object(value) || json_object_size(value) != 3)
-        return core_fail(err, DCP_ERR_CORRUPT,
-                         "%s: tensor '%s' is not {dtype, shape, data_offsets}", path, name);
+        return core_fail_at(err, DCP_ERR_CORRUPT, path,
+                            "tensor '%s' is not {dtype, shape, data_offsets}", name);
     int status = parse_dtype(path, name, json_object_get(value, "dtype"), &out->tensor.dtype, err);
     if (status == DCP_OK)
         status = parse_shape(path, name, json_object_get(value, "shape"), &out->tensor, err);
@@ -124,11 +123,11 @@ static int check_metadata(const char *path, json_t *value, dcp_error *err) {
     const char *key;
     json_t *text;
     if (!json_is_object(value))
-        return core_fail(err, DCP_ERR_CORRUPT, "%s: __metadata__ is not an object", path);
+        return core_fail_at(err, DCP_ERR_CORRUPT, path, "__metadata__ is not an object");
     json_object_foreach(value, key, text) {
         if (!json_is_string(text))
-            return core_fail(err, DCP_ERR_CORRUPT, "%s: __metadata__ '%s' is not a string", path,
-                             key);
+            return core_fail_at(err, DCP_ERR_CORRUPT, path, "__metadata__ '%s' is not a string",
+                                key);
     }
     return DCP_OK;
 }
@@ -152,19 +151,18 @@ static int check_cover(const char *path, const safetensors_entry *entries, size_
     uint64_t covered = 0;
     for (size_t i = 0; i < n; i++) {
         if (entries[i].begin < covered)
-            return core_fail(err, DCP_ERR_CORRUPT, "%s: tensors '%s' and '%s' overlap", path,
-                             entries[i - 1].tensor.path, entries[i].tensor.path);
+            return core_fail_at(err, DCP_ERR_CORRUPT, path, "tensors '%s' and '%s' overlap",
+                                entries[i - 1].tensor.path, entries[i].tensor.path);
         if (entries[i].begin > covered)
-            return core_fail(
-                err, DCP_ERR_CORRUPT,
-                "%s: a hole of %llu bytes before tensor '%s', at byte %llu of the data", path,
-                (unsigned long long)(entries[i].begin - covered), entries[i].tensor.path,
-                (unsigned long long)covered);
+            return core_fail_at(err, DCP_ERR_CORRUPT, path,
+                                "a hole of %llu bytes before tensor '%s', at byte %llu of the data",
+                                (unsigned long long)(entries[i].begin - covered),
+                                entries[i].tensor.path, (unsigned long long)covered);
         covered = entries[i].end;
     }
     if (covered != data_bytes)
-        return core_fail(err, DCP_ERR_CORRUPT, "%s: %llu bytes after the last tensor", path,
-                         (unsigned long long)(data_bytes - covered));
+        return core_fail_at(err, DCP_ERR_CORRUPT, path, "%llu bytes after the last tensor",
+                            (unsigned long long)(data_bytes - covered));
     return DCP_OK;
 }
 
@@ -183,8 +181,8 @@ typedef struct header_parser {
 
 static int grow_entries(header_parser *p, dcp_error *err) {
     if (p->n == ST_MAX_TENSORS)
-        return core_fail(err, DCP_ERR_UNSUPPORTED, "%s: more than %u tensors", p->path,
-                         ST_MAX_TENSORS);
+        return core_fail_at(err, DCP_ERR_UNSUPPORTED, p->path, "more than %u tensors",
+                            ST_MAX_TENSORS);
     if (p->n < p->room) return DCP_OK;
     size_t room = p->room ? 2 * p->room : 64;
     safetensors_entry *grown = realloc(p->entries, room * sizeof *grown);
@@ -198,7 +196,7 @@ static int take_metadata(header_parser *p, safetensors_value value, dcp_error *e
     char what[ST_WHAT];
     json_t *json;
     if (p->has_metadata)
-        return core_fail(err, DCP_ERR_CORRUPT, "%s: duplicate __metadata__", p->path);
+        return core_fail_at(err, DCP_ERR_CORRUPT, p->path, "duplicate __metadata__");
     p->has_metadata = 1;
     snprintf(what, sizeof what, "%s: __metadata__", p->path);
     int status = safetensors_value_parse(what, value, MAX_METADATA_BYTES, &json, err);
@@ -218,12 +216,12 @@ static int parse_member(void *ctx, const char *name, safetensors_value value, dc
     if (status != DCP_OK) return status;
     snprintf(what, sizeof what, "%s: tensor '%s'", p->path, name);
     status = safetensors_value_parse(what, value, MAX_ENTRY_BYTES, &json, err);
-    if (status != DCP_OK) return status;
+    if (status != DCP_OK) return core_fail_tensor(status, name, err);
     memset(&p->entries[p->n], 0, sizeof *p->entries);
     status = parse_entry(p->path, name, json, p->data_bytes, &p->entries[p->n], err);
     if (status == DCP_OK) p->n++;
     json_decref(json);
-    return status;
+    return core_fail_tensor(status, name, err);
 }
 
 /* `entries` ascend by name. */
@@ -231,8 +229,8 @@ static int check_names(const char *path, const safetensors_entry *entries, size_
                        dcp_error *err) {
     for (size_t i = 1; i < n; i++)
         if (strcmp(entries[i - 1].tensor.path, entries[i].tensor.path) == 0)
-            return core_fail(err, DCP_ERR_CORRUPT, "%s: duplicate tensor '%s'", path,
-                             entries[i].tensor.path);
+            return core_fail_at(err, DCP_ERR_CORRUPT, path, "duplicate tensor '%s'",
+                                entries[i].tensor.path);
     return DCP_OK;
 }
 
@@ -254,10 +252,11 @@ int safetensors_header_parse(const char *path, const char *json, uint64_t bytes,
     char what[ST_WHAT];
     header_parser p = {.path = path, .data_bytes = data_bytes};
     if (bytes == 0 || json[0] != '{')
-        return core_fail(err, DCP_ERR_CORRUPT, "%s: the header does not begin with '{'", path);
+        return core_fail_at(err, DCP_ERR_CORRUPT, path, "the header does not begin with '{'");
     snprintf(what, sizeof what, "%s: the header", path);
     int status =
         safetensors_members_visit(what, (safetensors_value){json, bytes}, parse_member, &p, err);
+    core_fail_path(status, path, err);
     if (status == DCP_OK) status = check_entries(&p, err);
     if (status != DCP_OK) {
         safetensors_entries_free(p.entries, p.n);

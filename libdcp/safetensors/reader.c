@@ -29,7 +29,7 @@ static int open_regular(const char *path, int *fd_out, uint64_t *size_out, dcp_e
     if (fstat(fd, &st))
         status = core_fail_errno(err, "cannot stat", path);
     else if (!S_ISREG(st.st_mode))
-        status = core_fail(err, DCP_ERR_IO, "%s: not a regular file", path);
+        status = core_fail_at(err, DCP_ERR_IO, path, "not a regular file");
     if (status != DCP_OK) {
         close(fd);
         return status;
@@ -61,8 +61,8 @@ static int check_inside(const char *path, const char *dir, dcp_error *err) {
     if (!real) return core_fail_errno(err, "cannot open", path);
     int status = join_path(blobs, dir, "../../blobs", err);
     if (!status && !lies_in(real, dir) && !lies_in(real, blobs))
-        status = core_fail(err, DCP_ERR_CORRUPT,
-                           "%s: a link out of its folder: copy the file into the folder", path);
+        status = core_fail_at(err, DCP_ERR_CORRUPT, path,
+                              "a link out of its folder: copy the file into the folder");
     free(real);
     return status;
 }
@@ -134,7 +134,7 @@ static void *grown(void *list, size_t n, size_t size) {
 static int list_file(map_parser *p, const char *name, size_t *number, dcp_error *err) {
     weight_map *index = &p->index;
     if (index->n_files == ST_MAX_FILES)
-        return core_fail(err, DCP_ERR_UNSUPPORTED, "%s: more than %u files", p->path, ST_MAX_FILES);
+        return core_fail_at(err, DCP_ERR_UNSUPPORTED, p->path, "more than %u files", ST_MAX_FILES);
     char **files = grown(index->files, index->n_files, sizeof *files);
     if (files) index->files = files;
     char *copy = files ? strdup(name) : NULL;
@@ -162,12 +162,13 @@ static int add_place(map_parser *p, const char *tensor, const char *file, dcp_er
     weight_map *index = &p->index;
     size_t number = 0;
     if (!file || !*file || strchr(file, '/') || !strcmp(file, ".") || !strcmp(file, ".."))
-        return core_fail(err, DCP_ERR_CORRUPT,
-                         "%s: tensor '%s' is not in a file of this folder: '%s'", p->path, tensor,
-                         file ? file : "");
+        return core_fail_tensor(core_fail_at(err, DCP_ERR_CORRUPT, p->path,
+                                             "tensor '%s' is not in a file of this folder: '%s'",
+                                             tensor, file ? file : ""),
+                                tensor, err);
     if (index->n == ST_MAX_TENSORS)
-        return core_fail(err, DCP_ERR_UNSUPPORTED, "%s: more than %u tensors", p->path,
-                         ST_MAX_TENSORS);
+        return core_fail_at(err, DCP_ERR_UNSUPPORTED, p->path, "more than %u tensors",
+                            ST_MAX_TENSORS);
     int status = find_file(p, file, &number, err);
     if (status != DCP_OK) return status;
     weight_place *places = grown(index->places, index->n, sizeof *places);
@@ -200,7 +201,7 @@ static int read_index_member(void *ctx, const char *name, safetensors_value valu
         if (status == DCP_OK) json_decref(json);
         return status;
     }
-    if (p->has_map) return core_fail(err, DCP_ERR_CORRUPT, "%s: duplicate weight_map", p->path);
+    if (p->has_map) return core_fail_at(err, DCP_ERR_CORRUPT, p->path, "duplicate weight_map");
     if (*value.text != '{') return DCP_OK;
     p->has_map = 1;
     return safetensors_members_visit(what, value, read_weight, p, err);
@@ -208,12 +209,13 @@ static int read_index_member(void *ctx, const char *name, safetensors_value valu
 
 static int sort_places(const map_parser *p, dcp_error *err) {
     weight_place *places = p->index.places;
-    if (!p->has_map) return core_fail(err, DCP_ERR_CORRUPT, "%s: has no weight_map", p->path);
+    if (!p->has_map) return core_fail_at(err, DCP_ERR_CORRUPT, p->path, "has no weight_map");
     if (p->index.n) qsort(places, p->index.n, sizeof *places, compare_weights);
     for (size_t i = 1; i < p->index.n; i++)
         if (strcmp(places[i - 1].tensor, places[i].tensor) == 0)
-            return core_fail(err, DCP_ERR_CORRUPT, "%s: duplicate tensor '%s'", p->path,
-                             places[i].tensor);
+            return core_fail_tensor(core_fail_at(err, DCP_ERR_CORRUPT, p->path,
+                                                 "duplicate tensor '%s'", places[i].tensor),
+                                    places[i].tensor, err);
     return DCP_OK;
 }
 
@@ -255,19 +257,20 @@ static int read_header(safetensors_part *file, uint64_t size, safetensors_entry 
                        size_t *n_out, dcp_error *err) {
     uint64_t length;
     if (size < ST_PREFIX_BYTES)
-        return core_fail(err, DCP_ERR_CORRUPT, "%s: %llu bytes are too few for a safetensors file",
-                         file->path, (unsigned long long)size);
+        return core_fail_at(err, DCP_ERR_CORRUPT, file->path,
+                            "%llu bytes are too few for a safetensors file",
+                            (unsigned long long)size);
     int status = io_read_plain(file->file.fd, &length, sizeof length, 0, file->path, err);
     if (status != DCP_OK) return status;
     length = le64toh(length);
     if (length > ST_MAX_HEADER)
-        return core_fail(err, DCP_ERR_CORRUPT,
-                         "%s: the header claims %llu bytes, more than %u: not a safetensors file?",
-                         file->path, (unsigned long long)length, ST_MAX_HEADER);
+        return core_fail_at(err, DCP_ERR_CORRUPT, file->path,
+                            "the header claims %llu bytes, more than %u: not a safetensors file?",
+                            (unsigned long long)length, ST_MAX_HEADER);
     if (length > size - ST_PREFIX_BYTES)
-        return core_fail(err, DCP_ERR_CORRUPT,
-                         "%s: the header claims %llu bytes, the file has only %llu: truncated?",
-                         file->path, (unsigned long long)length, (unsigned long long)size);
+        return core_fail_at(err, DCP_ERR_CORRUPT, file->path,
+                            "the header claims %llu bytes, the file has only %llu: truncated?",
+                            (unsigned long long)length, (unsigned long long)size);
     char *json = malloc(length + 1);
     if (!json) return core_fail_memory(err, length + 1);
     status = io_read_plain(file->file.fd, json, length, ST_PREFIX_BYTES, file->path, err);
@@ -347,17 +350,22 @@ static int check_index(const dcp_st_reader *reader, const char *path, const weig
         const char *file = base_name(reader->files[reader->entries[i].file].path);
         const weight_place *place = find_weight(index, name);
         if (!place)
-            return core_fail(err, DCP_ERR_CORRUPT, "%s: omits tensor '%s', which %s holds", path,
-                             name, file);
+            return core_fail_tensor(core_fail_at(err, DCP_ERR_CORRUPT, path,
+                                                 "omits tensor '%s', which %s holds", name, file),
+                                    name, err);
         if (place->file != reader->entries[i].file)
-            return core_fail(err, DCP_ERR_CORRUPT,
-                             "%s: places tensor '%s' in %s, but %s holds it too", path, name,
-                             index->files[place->file], file);
+            return core_fail_tensor(core_fail_at(err, DCP_ERR_CORRUPT, path,
+                                                 "places tensor '%s' in %s, but %s holds it too",
+                                                 name, index->files[place->file], file),
+                                    name, err);
     }
     for (size_t i = 0; i < index->n; i++)
         if (!dcp_st_find(reader, index->places[i].tensor))
-            return core_fail(err, DCP_ERR_CORRUPT, "%s: names tensor '%s', which %s does not hold",
-                             path, index->places[i].tensor, index->files[index->places[i].file]);
+            return core_fail_tensor(core_fail_at(err, DCP_ERR_CORRUPT, path,
+                                                 "names tensor '%s', which %s does not hold",
+                                                 index->places[i].tensor,
+                                                 index->files[index->places[i].file]),
+                                    index->places[i].tensor, err);
     return DCP_OK;
 }
 
@@ -383,8 +391,8 @@ static int load_index(const char *path, weight_map *out, dcp_error *err) {
     if (status != DCP_OK) return status;
     char *text = NULL;
     if (size > ST_MAX_HEADER)
-        status = core_fail(err, DCP_ERR_CORRUPT, "%s: has %llu bytes, more than %u", path,
-                           (unsigned long long)size, ST_MAX_HEADER);
+        status = core_fail_at(err, DCP_ERR_CORRUPT, path, "has %llu bytes, more than %u",
+                              (unsigned long long)size, ST_MAX_HEADER);
     else if (!(text = malloc(size + 1)))
         status = core_fail_memory(err, size);
     if (status == DCP_OK) status = io_read_plain(fd, text, size, 0, path, err);
@@ -417,9 +425,8 @@ static int open_folder(dcp_st_reader *reader, const char *dir, dcp_error *err) {
     status = join_path(path, dir, "model.safetensors.index.json", err);
     if (status != DCP_OK) return status;
     if (access(path, F_OK))
-        return core_fail(err, DCP_ERR_NOT_FOUND,
-                         "%s: holds neither model.safetensors nor model.safetensors.index.json",
-                         dir);
+        return core_fail_at(err, DCP_ERR_NOT_FOUND, dir,
+                            "holds neither model.safetensors nor model.safetensors.index.json");
     status = check_inside(path, dir, err);
     return status == DCP_OK ? open_index(reader, dir, path, err) : status;
 }
@@ -483,8 +490,8 @@ static int check_same(const safetensors_part *file, dcp_error *err) {
     uint64_t now[4];
     io_identify(file->file.fd, now);
     if (!memcmp(now, file->identity, sizeof now)) return DCP_OK;
-    return core_fail(err, DCP_ERR_CORRUPT, "%s: was replaced or changed while it was read",
-                     file->path);
+    return core_fail_at(err, DCP_ERR_CORRUPT, file->path,
+                        "was replaced or changed while it was read");
 }
 
 int dcp_st_read(dcp_st_reader *reader, const char *name, uint64_t offset, uint64_t bytes, void *out,
@@ -492,13 +499,17 @@ int dcp_st_read(dcp_st_reader *reader, const char *name, uint64_t offset, uint64
     if (!reader || !name || (!out && bytes))
         return core_fail(err, DCP_ERR_ARG, "dcp_st_read: reader, name or out is NULL");
     const safetensors_entry *entry = find_entry(reader, name);
-    if (!entry) return core_fail(err, DCP_ERR_NOT_FOUND, "safetensors: no tensor '%s'", name);
+    if (!entry)
+        return core_fail_tensor(
+            core_fail(err, DCP_ERR_NOT_FOUND, "safetensors: no tensor '%s'", name), name, err);
     uint64_t size = entry->end - entry->begin;
     if (offset > size || bytes > size - offset)
-        return core_fail(
-            err, DCP_ERR_ARG,
-            "safetensors: bytes %llu + %llu are outside of tensor '%s', which has %llu",
-            (unsigned long long)offset, (unsigned long long)bytes, name, (unsigned long long)size);
+        return core_fail_tensor(
+            core_fail(err, DCP_ERR_ARG,
+                      "safetensors: bytes %llu + %llu are outside of tensor '%s', which has %llu",
+                      (unsigned long long)offset, (unsigned long long)bytes, name,
+                      (unsigned long long)size),
+            name, err);
     safetensors_part *file = &reader->files[entry->file];
     int status = io_use_begin(&file->file, err);
     if (status != DCP_OK) return status;

@@ -78,7 +78,7 @@ int dcp_st_write(dcp_st_writer *writer, const void *data, uint64_t bytes, dcp_er
     if (!writer || (!data && bytes))
         return core_fail(err, DCP_ERR_ARG, "dcp_st_write: writer or data is NULL");
     if (bytes > writer->total - writer->written)
-        return core_fail(err, DCP_ERR_STATE, "%s: more data than its tensors have", writer->path);
+        return core_fail_at(err, DCP_ERR_STATE, writer->path, "more data than its tensors have");
     return append_bytes(writer, data, bytes, err);
 }
 
@@ -86,8 +86,8 @@ int dcp_st_finish(dcp_st_writer *writer, dcp_error *err) {
     if (!writer) return core_fail(err, DCP_ERR_ARG, "dcp_st_finish: writer is NULL");
     int status = DCP_OK;
     if (writer->written != writer->total)
-        status = core_fail(err, DCP_ERR_STATE, "%s: finished %llu bytes too early", writer->path,
-                           (unsigned long long)(writer->total - writer->written));
+        status = core_fail_at(err, DCP_ERR_STATE, writer->path, "finished %llu bytes too early",
+                              (unsigned long long)(writer->total - writer->written));
     else if (io_publish_file(writer->fd, writer->tmp_path, writer->path))
         status = core_fail_errno(err, "cannot finish", writer->path);
     if (status != DCP_OK) {

@@ -150,9 +150,8 @@ int save_call_begin(dcp_store *store, save_call call, const dcp_save_options *op
     if (is_busy && !s->may_have_thread) status = save_call_agree(store, DCP_OK, call, options, err);
     if (status) return status;
     if (refuses && is_busy)
-        return core_fail(err, DCP_ERR_BUSY,
-                         "%s: a save is in flight: wait for it, or let this one wait (when_busy)",
-                         store->dir);
+        return core_fail_at(err, DCP_ERR_BUSY, store->dir,
+                            "a save is in flight: wait for it, or let this one wait (when_busy)");
     store_settle(store);
     return DCP_OK;
 }
@@ -208,10 +207,12 @@ int dcp_save_is_done(dcp_saving *saving) {
 int dcp_save_wait(dcp_saving *saving, dcp_report *report, dcp_error *err) {
     if (!saving) return core_fail(err, DCP_ERR_ARG, "dcp_save_wait: no save");
     if (!is_own(saving))
-        return core_fail(err, DCP_ERR_STATE,
-                         "dcp_save_wait: the save into %s is of process %ld, of which this one is "
-                         "a fork: only that one can wait for it",
-                         saving->copy.dir, (long)saving->copy.process);
+        return core_fail_path(
+            core_fail(err, DCP_ERR_STATE,
+                      "dcp_save_wait: the save into %s is of process %ld, of which this one is "
+                      "a fork: only that one can wait for it",
+                      saving->copy.dir, (long)saving->copy.process),
+            saving->copy.dir, err);
     settle_saving(saving);
     int status = saving->status;
     if (status && err) *err = saving->error;
@@ -227,9 +228,10 @@ int dcp_save_prepare(dcp_store *store, const dcp_state *state, const dcp_save_op
     int status = save_context_make(store, err);
     if (status) return status;
     if (save_context_of(store)->in_flight)
-        return core_fail(err, DCP_ERR_STATE,
-                         "dcp_save_prepare: %s: a save is in flight: wait for it first",
-                         store->dir);
+        return core_fail_path(
+            core_fail(err, DCP_ERR_STATE,
+                      "dcp_save_prepare: %s: a save is in flight: wait for it first", store->dir),
+            store->dir, err);
     return save_context_open_staging(store, state, save_request_copy_bytes(options), err);
 }
 

@@ -55,15 +55,19 @@ static int is_like_a_piece(const char *path) {
 /* Names of datasets: the tensor's path, then path@1, path@2 for its further boxes in this shard. */
 static int name_dataset(const char *path, size_t k, char *out, size_t *length, dcp_error *err) {
     if (is_like_a_piece(path))
-        return core_fail(err, DCP_ERR_UNSUPPORTED,
-                         "tensor %s: layout sharded keeps names that end in @<digits> for the "
-                         "pieces of a tensor: rename it",
-                         path);
+        return core_fail_tensor(
+            core_fail(err, DCP_ERR_UNSUPPORTED,
+                      "tensor %s: layout sharded keeps names that end in @<digits> for the "
+                      "pieces of a tensor: rename it",
+                      path),
+            path, err);
     if (k && strlen(path) + 12 > DCP_MAX_PATH)
-        return core_fail(err, DCP_ERR_UNSUPPORTED,
-                         "tensor %.80s...: layout sharded needs 12 bytes after its name for the "
-                         "number of a piece: shorten it",
-                         path);
+        return core_fail_tensor(
+            core_fail(err, DCP_ERR_UNSUPPORTED,
+                      "tensor %.80s...: layout sharded needs 12 bytes after its name for the "
+                      "number of a piece: shorten it",
+                      path),
+            path, err);
     *length = (size_t)(k ? sprintf(out, "%s@%zu", path, k) : sprintf(out, "%s", path));
     return DCP_OK;
 }
@@ -139,11 +143,13 @@ static int check_owners(const save_request *r, int rank, int size, const plan_bo
     for (size_t i = 0; i < held->n; i++) {
         int owner = held->boxes[i].rank;
         if (owner >= r->shards || owner % size != rank)
-            return core_fail(err, DCP_ERR_ARG,
-                             "tensor %s: its box of rank %d can't be written by rank %d: of %d "
-                             "shards, rank r writes those with number %% %d = r",
-                             r->sorted[held->boxes[i].tensor]->tensor.path, owner, rank, r->shards,
-                             size);
+            return core_fail_tensor(
+                core_fail(err, DCP_ERR_ARG,
+                          "tensor %s: its box of rank %d can't be written by rank %d: of %d "
+                          "shards, rank r writes those with number %% %d = r",
+                          r->sorted[held->boxes[i].tensor]->tensor.path, owner, rank, r->shards,
+                          size),
+                r->sorted[held->boxes[i].tensor]->tensor.path, err);
     }
     return DCP_OK;
 }

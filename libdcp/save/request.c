@@ -92,14 +92,18 @@ int save_request_make(const dcp_store *store, uint64_t step, const dcp_state *st
                              r->shards);
     }
     if (store->options.private_dirs && r->layout != DCP_LAYOUT_SHARDED)
-        return core_fail(err, DCP_ERR_UNSUPPORTED,
-                         "%s is a private store: only layout sharded can be saved into it, a file "
-                         "a rank",
-                         store->dir);
+        return core_fail_path(
+            core_fail(err, DCP_ERR_UNSUPPORTED,
+                      "%s is a private store: only layout sharded can be saved into it, a file "
+                      "a rank",
+                      store->dir),
+            store->dir, err);
     if (store->groups && r->shards != store->comm->size)
-        return core_fail(err, DCP_ERR_ARG,
-                         "%s: a store with redundancy takes as many shards as ranks: %d, not %d",
-                         store->dir, store->comm->size, r->shards);
+        return core_fail_path(
+            core_fail(err, DCP_ERR_ARG,
+                      "%s: a store with redundancy takes as many shards as ranks: %d, not %d",
+                      store->dir, store->comm->size, r->shards),
+            store->dir, err);
     r->step = step;
     r->n = dcp_state_tensors(state);
     r->sorted = core_state_sorted(state);

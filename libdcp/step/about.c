@@ -105,8 +105,8 @@ static int read_file(const char *path, char **out, size_t *bytes_out, dcp_error 
     int status = io_open_regular(path, O_RDONLY, &fd, &bytes, err);
     if (status) return status;
     if (bytes > LARGEST || bytes < TAIL_BYTES)
-        status = core_fail(err, DCP_ERR_CORRUPT, "%s: %llu bytes: its size is wrong", path,
-                           (unsigned long long)bytes);
+        status = core_fail_at(err, DCP_ERR_CORRUPT, path, "%llu bytes: its size is wrong",
+                              (unsigned long long)bytes);
     else if (!(text = malloc(bytes)))
         status = core_fail_memory(err, bytes);
     if (!status) status = io_read_plain(fd, text, bytes, 0, path, err);
@@ -136,9 +136,9 @@ static int sum_holds(char *text, size_t bytes) {
 static int parse_checked(const char *path, char *text, size_t bytes, json_t **about,
                          dcp_error *err) {
     if (!sum_holds(text, bytes))
-        return core_fail(err, DCP_ERR_CORRUPT, "%s: the checksum does not match its bytes", path);
+        return core_fail_at(err, DCP_ERR_CORRUPT, path, "the checksum does not match its bytes");
     if (core_json_parse_object(text, bytes, about, NULL) != DCP_OK)
-        return core_fail(err, DCP_ERR_CORRUPT, "%s: not a JSON object", path);
+        return core_fail_at(err, DCP_ERR_CORRUPT, path, "not a JSON object");
     return DCP_OK;
 }
 
@@ -186,9 +186,10 @@ int step_about_is_part(const char *folder, int world, unsigned char *kept) {
 int step_about_check_step(const char *dir, const json_t *about, uint64_t step, dcp_error *err) {
     const json_t *said = json_object_get(about, "step");
     if (!json_is_integer(said) || (uint64_t)json_integer_value(said) == step) return DCP_OK;
-    return core_fail(err, DCP_ERR_CORRUPT,
-                     "%s/about.json: of step %" JSON_INTEGER_FORMAT ", not %" PRIu64, dir,
-                     json_integer_value(said), step);
+    return core_fail_path(core_fail(err, DCP_ERR_CORRUPT,
+                                    "%s/about.json: of step %" JSON_INTEGER_FORMAT ", not %" PRIu64,
+                                    dir, json_integer_value(said), step),
+                          dir, err);
 }
 
 int step_about_check(const char *dir, const uint64_t *step, dcp_error *err) {

@@ -67,8 +67,8 @@ static int place_files(dcp_checkpoint *ckpt, dcp_error *err) {
         file->base = ckpt->address_end;
         ckpt->address_end += file->ub.file_bytes;
         if (ckpt->address_end > MAX_STEP_BYTES)
-            return core_fail(err, DCP_ERR_CORRUPT, "%s: user block: no step's files are that large",
-                             file->path);
+            return core_fail_at(err, DCP_ERR_CORRUPT, file->path,
+                                "user block: no step's files are that large");
     }
     for (; ckpt->reader_ranges && r <= ranks; r++) ckpt->reader_ranges[r] = ckpt->address_end;
     return DCP_OK;
@@ -121,15 +121,19 @@ static int check_tensor(dcp_checkpoint *ckpt, step_tensor *t, dcp_error *err) {
     size_t n = 0, first, second;
     for (size_t i = 0; i < t->n_datasets; i++) {
         if (!core_tensor_same(&datasets[i].row->tensor, &t->tensor))
-            status = core_fail(err, DCP_ERR_CORRUPT, "%s: tensor %s: files differ in its shape",
-                               ckpt->path, t->tensor.path);
+            status = core_fail_tensor(core_fail_at(err, DCP_ERR_CORRUPT, ckpt->path,
+                                                   "tensor %s: files differ in its shape",
+                                                   t->tensor.path),
+                                      t->tensor.path, err);
         if (datasets[i].row->bytes)
             boxes[n++] = (cover_box){.box = step_index_row_box(datasets[i].row), .tag = i};
     }
     if (!status && t->bytes &&
         core_cover_check(t->tensor.ndim, t->tensor.shape, boxes, n, &first, &second) != COVER_EXACT)
-        status = core_fail(err, DCP_ERR_CORRUPT, "%s: tensor %s: the shards don't cover it once",
-                           ckpt->path, t->tensor.path);
+        status = core_fail_tensor(core_fail_at(err, DCP_ERR_CORRUPT, ckpt->path,
+                                               "tensor %s: the shards don't cover it once",
+                                               t->tensor.path),
+                                  t->tensor.path, err);
     if (!status && t->bytes) status = order_datasets(ckpt, t, boxes, n, err);
     free(boxes);
     return status;
@@ -216,10 +220,10 @@ static int check_shard(const dcp_checkpoint *ckpt, size_t number, json_t *meta, 
     if (!shard ||
         json_unpack(shard, "{s:I, s:s, s:I}", "rank", &rank, "state_id", &text, "world", &world) ||
         rank != (json_int_t)number || world != (json_int_t)ckpt->n_files || strlen(text) != 16)
-        return core_fail(err, DCP_ERR_CORRUPT,
-                         "%s: meta: it is shard %" JSON_INTEGER_FORMAT " of %" JSON_INTEGER_FORMAT
-                         ", not %zu of %zu",
-                         path, rank, world, number, ckpt->n_files);
+        return core_fail_at(err, DCP_ERR_CORRUPT, path,
+                            "meta: it is shard %" JSON_INTEGER_FORMAT " of %" JSON_INTEGER_FORMAT
+                            ", not %zu of %zu",
+                            rank, world, number, ckpt->n_files);
     memcpy(id, text, 17);
     json_object_del(meta, "shard");
     return DCP_OK;
@@ -230,9 +234,9 @@ static int check_step(dcp_checkpoint *ckpt, json_int_t step, dcp_error *err) {
     uint64_t named;
     ckpt->step = (uint64_t)step;
     if (!step_name_read(ckpt->path, &named) || named == ckpt->step) return DCP_OK;
-    return core_fail(err, DCP_ERR_CORRUPT,
-                     "%s: meta: the folder says step %" PRIu64 ", meta says %" PRIu64, ckpt->path,
-                     named, ckpt->step);
+    return core_fail_at(err, DCP_ERR_CORRUPT, ckpt->path,
+                        "meta: the folder says step %" PRIu64 ", meta says %" PRIu64, named,
+                        ckpt->step);
 }
 
 static int read_meta(dcp_checkpoint *ckpt, size_t number, char **json, char *id, dcp_error *err) {
@@ -240,13 +244,13 @@ static int read_meta(dcp_checkpoint *ckpt, size_t number, char **json, char *id,
     json_t *meta;
     dcp_error why;
     if (core_json_parse_object(file->meta, strlen(file->meta), &meta, &why))
-        return core_fail(err, DCP_ERR_CORRUPT, "%s: meta: not a JSON object: %s", file->path,
-                         why.message);
+        return core_fail_at(err, DCP_ERR_CORRUPT, file->path, "meta: not a JSON object: %s",
+                            why.message);
     int status = DCP_OK;
     if (ckpt->layout == DCP_LAYOUT_SHARDED) status = check_shard(ckpt, number, meta, id, err);
     json_t *step = json_object_get(meta, "step");
     if (!status && (!json_is_integer(step) || json_integer_value(step) < 0))
-        status = core_fail(err, DCP_ERR_CORRUPT, "%s: meta: no step", file->path);
+        status = core_fail_at(err, DCP_ERR_CORRUPT, file->path, "meta: no step");
     if (!status && json == &ckpt->json) status = check_step(ckpt, json_integer_value(step), err);
     if (!status && !(*json = core_json_canonical(meta)))
         status = core_fail_memory(err, strlen(file->meta));
@@ -258,8 +262,8 @@ static int check_meta(dcp_checkpoint *ckpt, size_t first, size_t number, dcp_err
     char *json = NULL, id[17] = "";
     int status = read_meta(ckpt, number, &json, id, err);
     if (!status && (strcmp(json, ckpt->json) || strcmp(id, ckpt->state_id)))
-        status = core_fail(err, DCP_ERR_CORRUPT, "%s: meta: of another state than %s",
-                           ckpt->files[number].path, ckpt->files[first].path);
+        status = core_fail_at(err, DCP_ERR_CORRUPT, ckpt->files[number].path,
+                              "meta: of another state than %s", ckpt->files[first].path);
     free(json);
     return status;
 }
@@ -278,8 +282,8 @@ int step_checkpoint_join(dcp_checkpoint *ckpt, dcp_error *err) {
     size_t n = 0;
     for (size_t f = 0; f < ckpt->n_files; f++)
         if (ckpt->files[f].ub.layout != ckpt->layout)
-            return core_fail(err, DCP_ERR_CORRUPT, "%s: user block: of the other layout",
-                             ckpt->files[f].path);
+            return core_fail_at(err, DCP_ERR_CORRUPT, ckpt->files[f].path,
+                                "user block: of the other layout");
     int status = collect_datasets(ckpt, &n, err);
     if (!status) status = name_tensors(ckpt, n, err);
     if (!status) status = step_checkpoint_read_metas(ckpt, err);

@@ -46,7 +46,10 @@ int step_folder_check_file(const char *folder, dcp_layout layout, size_t i, size
     struct stat st;
     char *path = step_folder_path(folder, layout, i, n);
     if (!path) return core_fail_memory(err, PATH_MAX);
-    int status = lstat(path, &st) ? core_fail(err, DCP_ERR_CORRUPT, "%s is missing", path) : DCP_OK;
+    int status =
+        lstat(path, &st)
+            ? core_fail_path(core_fail(err, DCP_ERR_CORRUPT, "%s is missing", path), path, err)
+            : DCP_OK;
     free(path);
     return status;
 }
@@ -60,7 +63,7 @@ int step_folder_files(const char *folder, size_t *n, dcp_layout *layout, dcp_err
     int world = 0;
     int status = step_folder_world(folder, INT_MAX, &world, err);
     if (status) return status;
-    if (!world) return core_fail(err, DCP_ERR_CORRUPT, "%s: state.h5 is missing", folder);
+    if (!world) return core_fail_at(err, DCP_ERR_CORRUPT, folder, "state.h5 is missing");
     for (size_t i = 0; i < (size_t)world && !status; i++)
         status = step_folder_check_file(folder, DCP_LAYOUT_SHARDED, i, (size_t)world, err);
     if (status) return status;

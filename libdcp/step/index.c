@@ -152,8 +152,8 @@ static int check_row(const unsigned char *table, uint64_t i, uint64_t path_bytes
     if (!wrong && i && memcmp(row - ub->row_bytes, row, path_bytes) >= 0)
         wrong = "its path does not follow the one before";
     if (!wrong) return DCP_OK;
-    return core_fail(err, DCP_ERR_CORRUPT, "%s: index: row %llu is not valid: %s", file,
-                     (unsigned long long)i, wrong);
+    return core_fail_at(err, DCP_ERR_CORRUPT, file, "index: row %llu is not valid: %s",
+                        (unsigned long long)i, wrong);
 }
 
 static int check_row_bytes(const step_userblock *ub, const char *file, uint64_t *path_bytes,
@@ -163,8 +163,8 @@ static int check_row_bytes(const step_userblock *ub, const char *file, uint64_t 
     if (ub->row_bytes > fixed && *path_bytes % 16 == 0 && *path_bytes <= LONGEST_PATH &&
         ub->rows <= ub->index.bytes)
         return DCP_OK;
-    return core_fail(err, DCP_ERR_CORRUPT, "%s: index: rows of %llu bytes are not ours", file,
-                     (unsigned long long)ub->row_bytes);
+    return core_fail_at(err, DCP_ERR_CORRUPT, file, "index: rows of %llu bytes are not ours",
+                        (unsigned long long)ub->row_bytes);
 }
 
 static int by_row_offset(const void *a, const void *b) {
@@ -182,12 +182,16 @@ static int check_disjoint(const step_row **order, size_t n, const step_userblock
     for (size_t i = 0; i < n; i++) {
         const step_row *r = order[i];
         if (i && order[i - 1]->offset + order[i - 1]->bytes > r->offset)
-            return core_fail(err, DCP_ERR_CORRUPT, "%s: index: datasets %.300s and %.300s overlap",
-                             file, order[i - 1]->tensor.path, r->tensor.path);
+            return core_fail_tensor(core_fail_at(err, DCP_ERR_CORRUPT, file,
+                                                 "index: datasets %.300s and %.300s overlap",
+                                                 order[i - 1]->tensor.path, r->tensor.path),
+                                    order[i - 1]->tensor.path, err);
         if (shares_bytes(r, &ub->index) || shares_bytes(r, &ub->blocks) ||
             shares_bytes(r, &ub->meta))
-            return core_fail(err, DCP_ERR_CORRUPT, "%s: index: dataset %.600s overlaps a table",
-                             file, r->tensor.path);
+            return core_fail_tensor(core_fail_at(err, DCP_ERR_CORRUPT, file,
+                                                 "index: dataset %.600s overlaps a table",
+                                                 r->tensor.path),
+                                    r->tensor.path, err);
     }
     return DCP_OK;
 }
@@ -200,11 +204,10 @@ static int check_rest(const step_row **order, size_t n, const step_userblock *ub
     uint64_t rest = ub->file_bytes - ub->index.bytes - ub->blocks.bytes - ub->meta.bytes;
     for (size_t i = 0; i < n; i++) rest -= order[i]->bytes;
     if (rest <= MOST_REST + ub->rows * MOST_ROW_REST) return DCP_OK;
-    return core_fail(
-        err, DCP_ERR_CORRUPT,
-        "%s: index: %llu bytes of the file belong to no dataset or table, too many for "
-        "%llu datasets",
-        file, (unsigned long long)rest, (unsigned long long)ub->rows);
+    return core_fail_at(err, DCP_ERR_CORRUPT, file,
+                        "index: %llu bytes of the file belong to no dataset or table, too many for "
+                        "%llu datasets",
+                        (unsigned long long)rest, (unsigned long long)ub->rows);
 }
 
 /* HDF5 has either a dataset or a group at a path. `open` are the rows whose paths the row's begins
@@ -217,9 +220,10 @@ static int check_folders(const step_row *rows, size_t n, const char *file, dcp_e
         const char *path = rows[i].tensor.path;
         while (depth && strncmp(path, open[depth - 1], strlen(open[depth - 1]))) depth--;
         if (depth && path[strlen(open[depth - 1])] == '/')
-            return core_fail(err, DCP_ERR_CORRUPT,
-                             "%s: index: dataset %.300s is the folder of %.300s", file,
-                             open[depth - 1], path);
+            return core_fail_tensor(core_fail_at(err, DCP_ERR_CORRUPT, file,
+                                                 "index: dataset %.300s is the folder of %.300s",
+                                                 open[depth - 1], path),
+                                    open[depth - 1], err);
         open[depth++] = path;
     }
     return DCP_OK;
@@ -240,12 +244,13 @@ int step_index_sort(const step_row *rows, size_t n, const step_row ***out, size_
 static int check_whole(const step_row *rows, uint64_t path_bytes, const step_userblock *ub,
                        uint64_t blocks, const char *file, dcp_error *err) {
     if (path_bytes != step_index_path_bytes(rows, ub->rows))
-        return core_fail(err, DCP_ERR_CORRUPT, "%s: index: paths of %llu bytes, longer than any",
-                         file, (unsigned long long)path_bytes);
+        return core_fail_at(err, DCP_ERR_CORRUPT, file,
+                            "index: paths of %llu bytes, longer than any",
+                            (unsigned long long)path_bytes);
     if (blocks != ub->blocks.bytes / 8)
-        return core_fail(err, DCP_ERR_CORRUPT,
-                         "%s: index: its tensors have %llu blocks, the blocks table %llu", file,
-                         (unsigned long long)blocks, (unsigned long long)ub->blocks.bytes / 8);
+        return core_fail_at(err, DCP_ERR_CORRUPT, file,
+                            "index: its tensors have %llu blocks, the blocks table %llu",
+                            (unsigned long long)blocks, (unsigned long long)ub->blocks.bytes / 8);
     const step_row **order = NULL;
     size_t n = 0;
     int status = check_folders(rows, ub->rows, file, err);

@@ -157,7 +157,8 @@ int step_list_newest(const char *dir, char *path, uint64_t *step, dcp_error *err
     if (status != DCP_OK) return status;
     const dcp_step *newest = find_newest_row(steps, n, UINT64_MAX);
     if (!newest) {
-        status = core_fail(err, DCP_ERR_NOT_FOUND, "no complete step (step-...) in %s", dir);
+        status = core_fail_path(
+            core_fail(err, DCP_ERR_NOT_FOUND, "no complete step (step-...) in %s", dir), dir, err);
     } else {
         *step = newest->step;
         status = step_name_path(dir, "", *step, path, err);

@@ -58,7 +58,8 @@ static int read_about(const char *folder, dcp_glance *out, dcp_error *err) {
     uint64_t named;
     int status = step_about_parse(folder, &about, err);
     if (status == DCP_ERR_NOT_FOUND)
-        return core_fail(err, DCP_ERR_CORRUPT, "%s/about.json is missing", folder);
+        return core_fail_path(core_fail(err, DCP_ERR_CORRUPT, "%s/about.json is missing", folder),
+                              folder, err);
     if (status) return status;
     take_about(about, out);
     if (step_name_read(folder, &named)) status = step_about_check_step(folder, about, named, err);
@@ -69,7 +70,7 @@ static int read_about(const char *folder, dcp_glance *out, dcp_error *err) {
 static int check_file(const char *path, dcp_layout layout, step_userblock *ub, dcp_error *err) {
     int status = step_tables_read_userblock(path, ub, err);
     if (!status && ub->layout != layout)
-        status = core_fail(err, DCP_ERR_CORRUPT, "%s: user block: of the other layout", path);
+        status = core_fail_at(err, DCP_ERR_CORRUPT, path, "user block: of the other layout");
     return status;
 }
 

@@ -13,9 +13,11 @@
 
 static int compare_block(const step_dataset *p, uint64_t number, uint64_t crc, dcp_error *err) {
     if (crc == p->file->crcs[p->row->first_block + number]) return DCP_OK;
-    return core_fail(err, DCP_ERR_CORRUPT,
-                     "%s: tensor %s, block %llu: what was read differs from what was saved",
-                     p->file->path, p->row->tensor.path, (unsigned long long)number);
+    core_fail_at(err, DCP_ERR_CORRUPT, p->file->path,
+                 "tensor %s, block %llu: what was read differs from what was saved",
+                 p->row->tensor.path, (unsigned long long)number);
+    core_fail_offset(DCP_ERR_CORRUPT, p->row->offset + number * BLOCK_BYTES, err);
+    return core_fail_tensor(DCP_ERR_CORRUPT, p->row->tensor.path, err);
 }
 
 int step_read_compare_sums(const step_dataset *p, const uint64_t *sums, dcp_error *err) {
@@ -73,15 +75,20 @@ static int read_checked_box(const dcp_checkpoint *ckpt, step_block_cache *c, con
                             const dcp_box *box, void *data, dcp_error *err) {
     const step_tensor *t = step_checkpoint_lookup(ckpt, path);
     if (!t)
-        return core_fail(err, DCP_ERR_NOT_FOUND, "%s: tensor %s is not in the checkpoint",
-                         ckpt->path, path);
+        return core_fail_tensor(core_fail_at(err, DCP_ERR_NOT_FOUND, ckpt->path,
+                                             "tensor %s is not in the checkpoint", path),
+                                path, err);
     for (uint32_t d = 0; d < core_box_dims(t->tensor.ndim); d++)
         if (box->start[d] > t->tensor.shape[d] ||
             box->count[d] > t->tensor.shape[d] - box->start[d])
-            return core_fail(err, DCP_ERR_ARG, "tensor %s: the box lies outside on dimension %u",
-                             path, d);
+            return core_fail_tensor(core_fail(err, DCP_ERR_ARG,
+                                              "tensor %s: the box lies outside on dimension %u",
+                                              path, d),
+                                    path, err);
     if (!data && t->bytes && dcp_box_elems(box, t->tensor.ndim))
-        return core_fail(err, DCP_ERR_ARG, "tensor %s: a box with elements needs memory", path);
+        return core_fail_tensor(
+            core_fail(err, DCP_ERR_ARG, "tensor %s: a box with elements needs memory", path), path,
+            err);
     int status = DCP_OK;
     size_t k, end;
     step_checkpoint_near(ckpt, t, box, &k, &end);

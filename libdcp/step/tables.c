@@ -25,8 +25,8 @@ static int open_with_userblock(int folder, const char *path, int *fd, uint64_t *
                                dcp_error *err) {
     int status = io_open_regular_in(folder, path, O_RDONLY, fd, bytes, err);
     if (status || *bytes >= USERBLOCK_BYTES) return status;
-    return core_fail(err, DCP_ERR_CORRUPT, "%s: size: %llu bytes are less than a user block", path,
-                     (unsigned long long)*bytes);
+    return core_fail_at(err, DCP_ERR_CORRUPT, path, "size: %llu bytes are less than a user block",
+                        (unsigned long long)*bytes);
 }
 
 int step_tables_read_userblock(const char *path, step_userblock *ub, dcp_error *err) {
@@ -85,10 +85,9 @@ static int append_blocks(packing *p, const step_range *blocks, dcp_error *err) {
         n = blocks->bytes - at < TABLE_STEP ? blocks->bytes - at : TABLE_STEP;
         status = append_bytes(p, blocks->offset + at, n, err);
         if (!status && has_hole(p->all + p->bytes - n, n))
-            status = core_fail(err, DCP_ERR_CORRUPT,
-                               "%s: blocks: checksums are missing (zeros in their place): the file "
-                               "was not written whole, or not by this library",
-                               p->path);
+            status = core_fail_at(err, DCP_ERR_CORRUPT, p->path,
+                                  "blocks: checksums are missing (zeros in their place): the file "
+                                  "was not written whole, or not by this library");
     }
     return status;
 }
@@ -127,14 +126,14 @@ int step_tables_pack(const step_file *file, unsigned char **packed, uint64_t *by
 static int check_table(const char *path, const char *name, const unsigned char *data,
                        const step_range *range, dcp_error *err) {
     if (core_crc64(data, range->bytes) == range->crc) return DCP_OK;
-    return core_fail(err, DCP_ERR_CORRUPT, "%s: %s: its checksum is wrong", path, name);
+    return core_fail_at(err, DCP_ERR_CORRUPT, path, "%s: its checksum is wrong", name);
 }
 
 static int keep_meta(step_file *file, const unsigned char *data, dcp_error *err) {
     uint64_t bytes = file->ub.meta.bytes;
     while (bytes && data[bytes - 1] == ' ') bytes--;
     if (memchr(data, 0, bytes))
-        return core_fail(err, DCP_ERR_CORRUPT, "%s: meta: has a NUL in it", file->path);
+        return core_fail_at(err, DCP_ERR_CORRUPT, file->path, "meta: has a NUL in it");
     file->meta = malloc(bytes + 1);
     if (!file->meta) return core_fail_memory(err, bytes + 1);
     memcpy(file->meta, data, bytes);
@@ -157,8 +156,8 @@ int step_tables_unpack(step_file *file, const unsigned char *packed, uint64_t by
     if (status) return status;
     const step_userblock *ub = &file->ub;
     if (bytes != HEAD_BYTES + ub->index.bytes + ub->blocks.bytes + ub->meta.bytes)
-        return core_fail(err, DCP_ERR_CORRUPT, "%s: user block: changed while it was read",
-                         file->path);
+        return core_fail_at(err, DCP_ERR_CORRUPT, file->path,
+                            "user block: changed while it was read");
     const unsigned char *index = packed + HEAD_BYTES, *blocks = index + ub->index.bytes,
                         *meta = blocks + ub->blocks.bytes;
     status = check_table(file->path, "index", index, &ub->index, err);
@@ -193,9 +192,11 @@ void step_tables_free(step_file *file) {
 
 static int check_visible(const step_file *file, dcp_error *err) {
     if (!file->hidden) return DCP_OK;
-    return core_fail(err, DCP_ERR_UNSUPPORTED,
-                     "%s can be read on rank %d and not here: dcp_load brings its tensors",
-                     file->path, file->reader);
+    return core_fail_path(
+        core_fail(err, DCP_ERR_UNSUPPORTED,
+                  "%s can be read on rank %d and not here: dcp_load brings its tensors", file->path,
+                  file->reader),
+        file->path, err);
 }
 
 int step_file_read(step_file *file, void *to, uint64_t bytes, uint64_t offset, dcp_error *err) {
@@ -253,8 +254,7 @@ int step_file_check_outside(step_file *file, dcp_error *err) {
     if (status) return status;
     file->outside_is_intact = crc == file->ub.outside_crc;
     if (file->outside_is_intact) return DCP_OK;
-    return core_fail(err, DCP_ERR_CORRUPT,
-                     "%s: HDF5 metadata or padding: bytes outside the tensors and tables are "
-                     "damaged",
-                     file->path);
+    return core_fail_at(err, DCP_ERR_CORRUPT, file->path,
+                        "HDF5 metadata or padding: bytes outside the tensors and tables are "
+                        "damaged");
 }

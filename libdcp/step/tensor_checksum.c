@@ -47,10 +47,11 @@ int dcp_checkpoint_crc(const dcp_checkpoint *ckpt, size_t i, uint64_t *crc, dcp_
         return core_fail(err, DCP_ERR_ARG, "dcp_checkpoint_crc: a tensor and an output are needed");
     const step_tensor *t = &ckpt->tensors[i];
     if (!step_tensor_is_runs(ckpt, t))
-        return core_fail(
-            err, DCP_ERR_UNSUPPORTED,
-            "tensor %s: its shards are no runs of it, so their checksums don't give its",
-            t->tensor.path);
+        return core_fail_tensor(
+            core_fail(err, DCP_ERR_UNSUPPORTED,
+                      "tensor %s: its shards are no runs of it, so their checksums don't give its",
+                      t->tensor.path),
+            t->tensor.path, err);
     *crc = step_tensor_checksum(ckpt, t);
     return DCP_OK;
 }

@@ -90,26 +90,26 @@ static int decode_body(const unsigned char *in, uint64_t file_bytes, const char 
                            .meta = get_range(in + AT_META),
                            .outside_crc = core_get_u64(in + AT_OUTSIDE)};
     if (ub->file_bytes != file_bytes)
-        return core_fail(err, DCP_ERR_CORRUPT,
-                         "%s: size: the file has %llu bytes, its user block says %llu", path,
-                         (unsigned long long)file_bytes, (unsigned long long)ub->file_bytes);
+        return core_fail_at(err, DCP_ERR_CORRUPT, path,
+                            "size: the file has %llu bytes, its user block says %llu",
+                            (unsigned long long)file_bytes, (unsigned long long)ub->file_bytes);
     const char *wrong = layout > 1 ? "its layout is unknown" : sizes_wrong(ub);
     for (size_t i = AT_UNUSED; i < AT_CRC && !wrong; i++)
         if (in[i]) wrong = "bytes that should be zero are not";
-    return wrong ? core_fail(err, DCP_ERR_CORRUPT, "%s: user block: %s", path, wrong) : DCP_OK;
+    return wrong ? core_fail_at(err, DCP_ERR_CORRUPT, path, "user block: %s", wrong) : DCP_OK;
 }
 
 int step_userblock_decode(const unsigned char *in, uint64_t file_bytes, const char *path,
                           step_userblock *out, dcp_error *err) {
     if (memcmp(in, magic, sizeof magic))
-        return core_fail(err, DCP_ERR_CORRUPT,
-                         "%s: user block: not a checkpoint's file (wrong magic)", path);
+        return core_fail_at(err, DCP_ERR_CORRUPT, path,
+                            "user block: not a checkpoint's file (wrong magic)");
     if (core_crc64(in, AT_CRC) != core_get_u64(in + AT_CRC))
-        return core_fail(err, DCP_ERR_CORRUPT, "%s: user block: its checksum is wrong", path);
+        return core_fail_at(err, DCP_ERR_CORRUPT, path, "user block: its checksum is wrong");
     if (core_get_u32(in + AT_VERSION) != FORMAT_VERSION)
-        return core_fail(err, DCP_ERR_VERSION,
-                         "%s: format version %u, this library reads version %d: use a newer one",
-                         path, core_get_u32(in + AT_VERSION), FORMAT_VERSION);
+        return core_fail_at(err, DCP_ERR_VERSION, path,
+                            "format version %u, this library reads version %d: use a newer one",
+                            core_get_u32(in + AT_VERSION), FORMAT_VERSION);
     step_userblock ub;
     int status = decode_body(in, file_bytes, path, &ub, err);
     if (status) return status;

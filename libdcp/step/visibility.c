@@ -59,10 +59,10 @@ static int look_together(dcp_comm *comm, step_visibility *v, dcp_error *err) {
             first = f;
         }
     if (lost)
-        status = core_fail(err, DCP_ERR_CORRUPT,
-                           "%s: no rank sees %zu of its %zu files, the first is "
-                           "shard-%05zu-of-%05zu.h5",
-                           v->folder, lost, v->n, first, v->n);
+        status = core_fail_at(err, DCP_ERR_CORRUPT, v->folder,
+                              "no rank sees %zu of its %zu files, the first is "
+                              "shard-%05zu-of-%05zu.h5",
+                              lost, v->n, first, v->n);
     return comm_agree(comm, status, err);
 }
 
@@ -72,7 +72,7 @@ static int look_together(dcp_comm *comm, step_visibility *v, dcp_error *err) {
 static int look_for_step(dcp_comm *comm, step_visibility *v, dcp_error *err) {
     dcp_error why = {0}, first = {0};
     int status = DCP_ERR_CORRUPT;
-    core_fail(&first, status, "%s: no rank sees a file of it", v->folder);
+    core_fail_at(&first, status, v->folder, "no rank sees a file of it");
     for (v->shards = UINT64_MAX; status == DCP_ERR_CORRUPT;) {
         uint64_t below = v->shards;
         v->shards = shards_here(v->folder, below);

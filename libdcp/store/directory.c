@@ -84,10 +84,12 @@ static int is_dangling(const char *path) {
 static int fail_component(const char *path, dcp_error *err) {
     const int code = errno;
     if (is_dangling(path))
-        return core_fail(err, DCP_ERR_IO,
-                         "cannot make directory %s: it is a symbolic link to what is not there; "
-                         "make that, or remove the link",
-                         path);
+        return core_fail_path(
+            core_fail(err, DCP_ERR_IO,
+                      "cannot make directory %s: it is a symbolic link to what is not there; "
+                      "make that, or remove the link",
+                      path),
+            path, err);
     errno = code;
     return core_fail_errno(err, "cannot make directory", path);
 }

@@ -267,7 +267,7 @@ int store_lock_take(int dir_fd, const char *dir, const char *id, int take_over, 
     if (!lock) return core_fail_memory(err, sizeof *lock);
     *lock = (store_lock){.dir_fd = dir_fd, .dir = dir, .take_over = take_over};
     store_writer_describe(id, &lock->self);
-    int status = take(lock, err);
+    int status = core_fail_path(take(lock, err), dir, err);
     if (status != DCP_OK) {
         free(lock);
         return status;
@@ -302,7 +302,7 @@ int store_lock_check_free(int dir_fd, const char *dir, dcp_error *err) {
     int fd = open_lock_file(dir_fd, O_RDONLY);
     if (fd < 0 && errno == ENOENT) return DCP_OK; /* nobody has written there yet */
     if (fd < 0) return core_fail_errno(err, "cannot read " LOCK_NAME " in", dir);
-    const int status = look_at_file(&looked_at, fd, err);
+    const int status = core_fail_path(look_at_file(&looked_at, fd, err), dir, err);
     close(fd);
     return status;
 }
@@ -345,7 +345,7 @@ static int check_path(const store_lock *lock, dcp_error *err) {
     return fail_moved(lock, err);
 }
 
-int store_lock_check_name(store_lock *lock, dcp_error *err) {
+static int check_writer(store_lock *lock, dcp_error *err) {
     store_writer now;
     int found = read_current(lock->dir_fd, &now);
     for (int i = 0; i < TRIES && found != 0 && errno == ESTALE; i++)
@@ -364,17 +364,25 @@ int store_lock_check_name(store_lock *lock, dcp_error *err) {
                      now.has_ended ? ", which has ended since" : "");
 }
 
+int store_lock_check_name(store_lock *lock, dcp_error *err) {
+    return core_fail_path(check_writer(lock, err), lock->dir, err);
+}
+
 /* Not of a process that was forked since. */
 static int is_own(const store_lock *lock) { return lock->self.process.pid == getpid(); }
 
-int store_lock_check(store_lock *lock, dcp_error *err) {
+static int check_all(store_lock *lock, dcp_error *err) {
     if (!is_own(lock))
         return core_fail(err, DCP_ERR_STATE,
                          "%s was opened by process %ld, of which this one is a fork: each process "
                          "opens its own stores",
                          lock->dir, (long)lock->self.process.pid);
     const int status = check_path(lock, err);
-    return status ? status : store_lock_check_name(lock, err);
+    return status ? status : check_writer(lock, err);
+}
+
+int store_lock_check(store_lock *lock, dcp_error *err) {
+    return core_fail_path(check_all(lock, err), lock->dir, err);
 }
 
 int store_lock_excludes(const store_lock *lock) { return lock->excludes; }

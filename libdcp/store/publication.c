@@ -43,10 +43,12 @@ static int check_newest(dcp_store *store, uint64_t step, dcp_error *err) {
     int status = store_newest(store, &steps, &n, &newest, &found, err);
     free(steps);
     if (status || !found || newest < step) return status;
-    return core_fail(err, DCP_ERR_STATE,
-                     "step %llu is older than step %llu, which %s holds: a run that goes back says "
-                     "so by dcp_store_continue_from, which sets later steps aside",
-                     (unsigned long long)step, (unsigned long long)newest, store->dir);
+    return core_fail_path(
+        core_fail(err, DCP_ERR_STATE,
+                  "step %llu is older than step %llu, which %s holds: a run that goes back says "
+                  "so by dcp_store_continue_from, which sets later steps aside",
+                  (unsigned long long)step, (unsigned long long)newest, store->dir),
+        store->dir, err);
 }
 
 /* DCP_ERR_STATE where the step is on every node and must not be replaced. A step that only some
@@ -66,10 +68,12 @@ static int check_free(dcp_store *store, uint64_t step, dcp_error *err) {
     if (status == DCP_OK && !stands) return check_newest(store, step, err);
     if (status != DCP_OK || store->options.replace) return status;
     if (store->has_unread && store->unread == step) return DCP_OK;
-    return core_fail(err, DCP_ERR_STATE,
-                     "%s/%s exists already: save another step, remove this one or allow it to be "
-                     "replaced",
-                     store->dir, name);
+    return core_fail_path(
+        core_fail(err, DCP_ERR_STATE,
+                  "%s/%s exists already: save another step, remove this one or allow it to be "
+                  "replaced",
+                  store->dir, name),
+        store->dir, err);
 }
 
 /* The temporary folder, which no other writer has: see store/lock.h. */

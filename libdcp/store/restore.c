@@ -204,8 +204,10 @@ static int check_rebuild_arguments(const dcp_store *store, int every_byte, const
     int status = DCP_OK;
     if (!step) status = core_fail(err, DCP_ERR_ARG, "dcp_store_rebuild: step is NULL");
     if (!store->options.private_dirs)
-        status = core_fail(err, DCP_ERR_UNSUPPORTED,
-                           "%s is a shared store: only private ones keep redundancy", store->dir);
+        status = core_fail_path(core_fail(err, DCP_ERR_UNSUPPORTED,
+                                          "%s is a shared store: only private ones keep redundancy",
+                                          store->dir),
+                                store->dir, err);
     return plan_agree(store->comm, status, &value, 1, err);
 }
 

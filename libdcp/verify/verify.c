@@ -383,8 +383,8 @@ static int check_step(verifier *v, const char *path, dcp_error *err) {
     if (!status)
         report_progress(v, v->file_bytes + v->redundancy_bytes - v->done); /* others' as well */
     if (!status && v->damages)
-        status = core_fail(err, DCP_ERR_CORRUPT, "%s: %llu damages found", path,
-                           (unsigned long long)v->damages);
+        status = core_fail_at(err, DCP_ERR_CORRUPT, path, "%llu damages found",
+                              (unsigned long long)v->damages);
     return status;
 }
 

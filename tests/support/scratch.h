@@ -108,18 +108,20 @@ static inline int scratch_same(const scratch *s, const char *one, const char *tw
     return same;
 }
 
-/* All ranks returned `expected` with the same message, which has `text` in it. */
+/* All ranks returned `expected` with the same error, whose message has `text` in it. */
 static inline void check_same_failure(int status, int expected, const dcp_error *err,
                                       const char *text) {
-    char first[sizeof err->message];
-    memcpy(first, err->message, sizeof first);
-    MPI_Bcast(first, sizeof first, MPI_BYTE, 0, MPI_COMM_WORLD);
-    if (status != expected || err->status != expected || strcmp(first, err->message) ||
+    dcp_error first = *err;
+    MPI_Bcast(&first, sizeof first, MPI_BYTE, 0, MPI_COMM_WORLD);
+    if (status != expected || err->status != expected || strcmp(first.message, err->message) ||
         !strstr(err->message, text))
         fprintf(stderr, "status %d (%d expected), message: %s; rank 0's: %s\n", status, expected,
-                err->message, first);
+                err->message, first.message);
     CHECK(status == expected && err->status == expected);
-    CHECK(!strcmp(first, err->message) && strstr(err->message, text));
+    CHECK(!strcmp(first.message, err->message) && strstr(err->message, text));
+    CHECK(!strcmp(first.tensor, err->tensor) && !strcmp(first.path, err->path));
+    CHECK(first.offset == err->offset && first.system_error == err->system_error);
+    CHECK(first.n_ranks == err->n_ranks && !memcmp(first.ranks, err->ranks, sizeof err->ranks));
 }
 
 #endif

@@ -51,11 +51,12 @@ typedef struct dcp_error {
     char message[1024]; /* one line: what, where (path, tensor, offset) and how to mend it */
     int system_error;   /* errno of the call to the system that failed (0) */
     int n_ranks;        /* how many ranks it is about, which may be more than ranks[] holds (0) */
-    /* The first of them, ascending: DCP_ERR_COMM: those known to have ended, or to be late.
-     * DCP_ERR_MISMATCH: those that differ from the lowest rank that was asked. */
+    /* The first of them, ascending. DCP_ERR_COMM: those known to have ended, or to be late.
+     * DCP_ERR_MISMATCH: those that differ from the lowest rank that was asked; those whose boxes
+     * overlap. DCP_ERR_CORRUPT: the one that loaded something else than the others. */
     int ranks[DCP_ERROR_RANKS];
-    uint64_t offset;       /* of the bytes in `path` that are damaged, or that failed to be read or
-                            * written; without a path, in the tensor (UINT64_MAX) */
+    uint64_t offset; /* where in the file `path` bytes are damaged (a block's begin), or could not
+                      * be read or written (UINT64_MAX) */
     char tensor[1024 + 8]; /* the path of a tensor, or of a box of it: "/model/a@1" ("") */
     char path[4096];       /* of the file or folder; a longer one lacks its end ("") */
     char reserved[256];    /* 0 */
