@@ -51,13 +51,18 @@ static void destroy_mpi(dcp_comm *comm) {
     free(ctx);
 }
 
-static int check_mpi(MPI_Comm comm, dcp_error *err) {
-    int initialized = 0, finalized = 0, inter = 0;
+static int check_running(const char *call, dcp_error *err) {
+    int initialized = 0, finalized = 0;
     MPI_Initialized(&initialized);
     MPI_Finalized(&finalized);
-    if (!initialized || finalized)
-        return core_fail(err, DCP_ERR_STATE,
-                         "dcp_comm_from_mpi: call it between MPI_Init and MPI_Finalize");
+    if (initialized && !finalized) return DCP_OK;
+    return core_fail(err, DCP_ERR_STATE, "%s: call it between MPI_Init and MPI_Finalize", call);
+}
+
+static int check_mpi(MPI_Comm comm, dcp_error *err) {
+    int inter = 0;
+    int status = check_running("dcp_comm_from_mpi", err);
+    if (status) return status;
     if (comm == MPI_COMM_NULL)
         return core_fail(err, DCP_ERR_ARG, "dcp_comm_from_mpi: the communicator is MPI_COMM_NULL");
     MPI_Comm_test_inter(comm, &inter);
@@ -218,6 +223,20 @@ int dcp_comm_from_mpi(MPI_Comm comm, dcp_comm **out, dcp_error *err) {
     else
         dcp_comm_destroy(made);
     return status;
+}
+
+int dcp_comm_from_fortran(MPI_Fint comm, dcp_comm **out, dcp_error *err) {
+    int status = check_running("dcp_comm_from_fortran", err); /* MPI would end the process */
+    if (status) return status;
+    MPI_Comm given = MPI_Comm_f2c(comm);
+#ifdef OPEN_MPI /* it answers a number that is none with NULL */
+    if (!given) given = MPI_COMM_NULL;
+#endif
+    if (given != MPI_COMM_NULL) return dcp_comm_from_mpi(given, out, err);
+    return core_fail(err, DCP_ERR_ARG,
+                     "dcp_comm_from_fortran: %lld is no communicator of MPI in Fortran, or is "
+                     "MPI_COMM_NULL; of mpi_f08's type(MPI_Comm) pass the member MPI_VAL",
+                     (long long)comm);
 }
 
 void *dcp_host_memory_create(MPI_Comm group, size_t bytes) {

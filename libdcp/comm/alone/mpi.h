@@ -12,6 +12,7 @@
 #include <time.h>
 
 typedef int MPI_Comm;
+typedef int MPI_Fint;
 typedef int MPI_Op;
 typedef int MPI_Request;
 typedef int MPI_Info;
@@ -115,6 +116,8 @@ DCP_ALONE int MPI_Comm_split_type(MPI_Comm c, int type, int key, MPI_Info info, 
     (void)type, (void)key, (void)info, *out = c;
     return MPI_SUCCESS;
 }
+DCP_ALONE MPI_Comm MPI_Comm_f2c(MPI_Fint c) { return c; }
+DCP_ALONE MPI_Fint MPI_Comm_c2f(MPI_Comm c) { return c; }
 DCP_ALONE int MPI_Comm_free(MPI_Comm *c) {
     *c = MPI_COMM_NULL;
     return MPI_SUCCESS;

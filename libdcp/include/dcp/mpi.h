@@ -30,6 +30,10 @@ extern "C" {
  * environment of any of them, they keep to MPI's messages. */
 DCP_API int dcp_comm_from_mpi(MPI_Comm comm, dcp_comm **out, dcp_error *err);
 
+/* The same of a communicator as Fortran has it: the integer, or of type(MPI_Comm) the member
+ * MPI_VAL. DCP_ERR_ARG: it is none. */
+DCP_API int dcp_comm_from_fortran(MPI_Fint comm, dcp_comm **out, dcp_error *err);
+
 /* Collective: `bytes` of memory, zeroed, page-aligned, which all ranks of `comm` see. It has no
  * name in any folder, so that no kill leaves anything of it behind, and takes no room of /dev/shm.
  * NULL, on all ranks, where it cannot be had: they are on several hosts, or may not open each

@@ -1,5 +1,5 @@
 /* comm_agree: all ranks get the status, message and members of the lowest rank that failed, and go
- * on. */
+ * on. The communicator may be one that Fortran has. */
 #include <errno.h>
 #include <string.h>
 
@@ -60,15 +60,42 @@ static void check_without_error_objects(dcp_comm *comm, unsigned failing) {
     if (last && failing) CHECK(strstr(err.message, dcp_status_text(DCP_ERR_CORRUPT)));
 }
 
-int main(int argc, char **argv) {
-    MPI_Init(&argc, &argv);
-    dcp_comm *comm;
-    CHECK(dcp_comm_from_mpi(MPI_COMM_WORLD, &comm, NULL) == DCP_OK);
+static void check_all(dcp_comm *comm) {
     for (unsigned failing = 0; failing < 1u << dcp_comm_size(comm); failing++) {
         check_agreement(comm, failing);
         check_without_error_objects(comm, failing);
     }
     dcp_comm_destroy(comm);
+}
+
+/* What Fortran would pass, of the ranks in reverse order. */
+static void check_fortran(void) {
+    dcp_comm *comm = NULL;
+    dcp_error err = {0};
+    MPI_Comm reverse;
+    int rank, size;
+    MPI_Comm_rank(MPI_COMM_WORLD, &rank);
+    MPI_Comm_size(MPI_COMM_WORLD, &size);
+    MPI_Comm_split(MPI_COMM_WORLD, 0, -rank, &reverse);
+    CHECK(dcp_comm_from_fortran(MPI_Comm_c2f(reverse), &comm, NULL) == DCP_OK);
+    CHECK(dcp_comm_rank(comm) == size - 1 - rank && dcp_comm_size(comm) == size);
+    check_all(comm);
+    MPI_Comm_free(&reverse);
+
+    comm = NULL;
+    CHECK(dcp_comm_from_fortran(MPI_Comm_c2f(MPI_COMM_NULL), &comm, &err) == DCP_ERR_ARG);
+    CHECK(strstr(err.message, "is no communicator of MPI in Fortran"));
+    CHECK(dcp_comm_from_fortran(1 << 30, &comm, &err) == DCP_ERR_ARG && !comm);
+    CHECK(dcp_comm_from_fortran(MPI_Comm_c2f(MPI_COMM_WORLD), NULL, &err) == DCP_ERR_ARG);
+}
+
+int main(int argc, char **argv) {
+    dcp_comm *comm = NULL;
+    CHECK(dcp_comm_from_fortran(0, &comm, NULL) == DCP_ERR_STATE && !comm);
+    MPI_Init(&argc, &argv);
+    CHECK(dcp_comm_from_mpi(MPI_COMM_WORLD, &comm, NULL) == DCP_OK);
+    check_all(comm);
+    check_fortran();
     MPI_Finalize();
     return 0;
 }
