@@ -10,6 +10,7 @@
 
 #include "core/box.h"
 #include "core/fail.h"
+#include "core/strides.h"
 #include "dcp/device.h"
 
 static int compare_paths(const void *a, const void *b) {
@@ -27,6 +28,7 @@ int dcp_state_create(dcp_state **out, dcp_error *err) {
 
 static void tensor_free(state_tensor *t) {
     state_kept *kept = (state_kept *)t;
+    for (size_t k = 0; k < t->n_boxes; k++) free((void *)t->boxes[k].strides);
     if (t->boxes != &kept->box) free(t->boxes);
     free(kept);
 }
@@ -223,6 +225,47 @@ int dcp_state_add(dcp_state *state, const dcp_tensor *tensor, const dcp_box *box
         return core_fail(err, DCP_ERR_ARG, "dcp_state_add: a state and a tensor are needed");
     state_box b = {.data = data, .rank = -1};
     return add_box(state, tensor, box, &b, err);
+}
+
+/* Sets what a box with elements needs to know of `strides`: nothing where it is dense. */
+static int set_strides(const dcp_tensor *t, const int64_t *strides, state_box *box,
+                       dcp_error *err) {
+    box_strides merged;
+    if (!core_strides_merge(t->ndim, dcp_dtype_bytes(t->dtype), box->box.count, strides,
+                                   box->data, &merged)) {
+        char text[256];
+        core_box_print(core_box_dims(t->ndim), &box->box, text, sizeof text);
+        return core_fail(err, DCP_ERR_ARG,
+                         "tensor %s: the strides lead from data to addresses that do not exist, "
+                         "for box %s; they are in bytes, one a dimension",
+                         t->path, text);
+    }
+    if (!merged.dims) return DCP_OK;
+    box_strides *kept = malloc(sizeof *kept);
+    if (!kept) return core_fail_memory(err, sizeof *kept);
+    *kept = merged;
+    box->strides = kept;
+    return DCP_OK;
+}
+
+int dcp_state_add_strided(dcp_state *state, const dcp_tensor *tensor, const dcp_box *box,
+                          void *data, const int64_t *strides, dcp_error *err) {
+    if (!state || !tensor)
+        return core_fail(err, DCP_ERR_ARG,
+                         "dcp_state_add_strided: a state and a tensor are needed");
+    state_box b = {.data = data, .rank = -1};
+    uint64_t bytes;
+    int status = tensor_check(tensor, &bytes, err);
+    if (!status) b.box = box ? *box : dcp_box_whole(tensor);
+    if (!status) status = box_check(tensor, &b.box, err);
+    if (!status && data && strides && dcp_box_elems(&b.box, tensor->ndim))
+        status = set_strides(tensor, strides, &b, err);
+    if (!status) status = add_box(state, tensor, box, &b, err);
+    if (status)
+        free((void *)b.strides);
+    else
+        state->has_strides |= b.strides != NULL;
+    return status;
 }
 
 int dcp_state_add_source(dcp_state *state, const dcp_tensor *tensor, const dcp_box *box,

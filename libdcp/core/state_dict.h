@@ -5,16 +5,18 @@
 
 #include "dcp/state.h"
 
+struct box_strides;
 struct dcp_device;
 
 typedef struct state_box {
     dcp_box box;
-    void *data;           /* or, where it is NULL: */
+    void *data;           /* the first element; or, where it is NULL: */
     dcp_source_fn source; /* reads pieces of it; or, where that is NULL, too: */
     void *ctx;
     int rank;                        /* whose box it is; -1: the calling rank's */
     const struct dcp_device *device; /* the elements are at device_data of it */
     void *device_data;
+    const struct box_strides *strides; /* of `data` (core/strides.h); NULL: it is dense */
 } state_box;
 
 typedef struct state_tensor {
@@ -57,6 +59,7 @@ struct dcp_state {
     void *by_path;                   /* tsearch tree of state_tensor */
     const struct dcp_device *device; /* of its boxes that are on one; NULL: none is */
     uint64_t device_bytes;           /* of those */
+    int has_strides;                 /* some box has */
 };
 
 /* The tensors bytewise ascending by path; the caller frees the array. NULL: out of memory. */

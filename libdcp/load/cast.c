@@ -7,6 +7,7 @@
 
 #include "core/box.h"
 #include "core/fail.h"
+#include "core/strides.h"
 #include "load/pieces.h"
 
 #define SCRATCH_BYTES (32u << 20)
@@ -31,8 +32,8 @@ int load_cast_is_narrow(const load_job *l, size_t i) {
     return stored_size(l, i) > wanted_size(l, i) || (l->cast.by_scratch && needs_cast(l, i));
 }
 
-int load_cast_agree(load_job *l, dcp_error *err) {
-    uint64_t by_scratch = l->device.staging != NULL;
+int load_cast_agree(load_job *l, const dcp_state *state, dcp_error *err) {
+    uint64_t by_scratch = state->device || state->has_strides;
     if (!l->options->cast) return DCP_OK;
     int status = comm_allreduce(l->comm, &by_scratch, 1, DCP_REDUCE_MAX, err);
     l->cast.by_scratch = by_scratch != 0;
@@ -141,27 +142,32 @@ static void fill_group(narrowing *w) {
     }
 }
 
-/* Converts `n` stored elements in a buffer and puts them on the device. */
-static int deliver_to_device(load_job *l, const plan_box *b, uint64_t first,
+/* Converts `n` stored elements in a buffer and puts them on the device, or where strides say. */
+static int deliver_by_buffer(load_job *l, const plan_box *b, uint64_t first,
                              const unsigned char *stored, uint64_t n, dcp_error *err) {
     unsigned char part[PART_BYTES];
     const dcp_tensor *from = &l->chosen.stored[b->tensor]->tensor;
     const dcp_tensor *to = &l->chosen.wanted[b->tensor]->tensor;
-    uint64_t size = wanted_size(l, b->tensor), most = PART_BYTES / 8;
+    uint64_t size = wanted_size(l, b->tensor), most = PART_BYTES / size;
     int status = DCP_OK;
     for (uint64_t at = 0; at < n && !status; at += most) {
         if (most > n - at) most = n - at;
         dcp_convert(from->dtype, stored + at * stored_size(l, b->tensor), to->dtype, part, most);
-        status = move_device_put(&l->device, b->box, to->path, (first + at) * size, part,
-                                 most * size, err);
+        if (b->box->data)
+            core_strides_put(b->box->data, b->box->strides, (first + at) * size, most * size, part);
+        else
+            status = move_device_put(&l->device, b->box, to->path, (first + at) * size, part,
+                                     most * size, err);
     }
     return status;
 }
 
+static int is_dense(const state_box *box) { return box->data && !box->strides; }
+
 /* `n` stored elements become the box's from number `first` on. */
 static int deliver(load_job *l, const plan_box *b, uint64_t first, const unsigned char *stored,
                    uint64_t n, dcp_error *err) {
-    if (!b->box->data) return deliver_to_device(l, b, first, stored, n, err);
+    if (!is_dense(b->box)) return deliver_by_buffer(l, b, first, stored, n, err);
     dcp_convert(l->chosen.stored[b->tensor]->tensor.dtype, stored,
                 l->chosen.wanted[b->tensor]->tensor.dtype,
                 (unsigned char *)b->box->data + first * wanted_size(l, b->tensor), n);
@@ -216,7 +222,7 @@ int load_cast_narrow(load_job *l, dcp_error *err) {
 
 int load_cast_read(load_job *l, const plan_box *b, dcp_error *err) {
     const dcp_tensor *stored = &l->chosen.stored[b->tensor]->tensor;
-    if (b->box->data && !load_cast_is_narrow(l, b->tensor))
+    if (is_dense(b->box) && !load_cast_is_narrow(l, b->tensor))
         return dcp_checkpoint_read(l->ckpt, stored->path, &b->box->box, b->box->data, err);
     uint32_t dims = core_box_dims(stored->ndim);
     uint64_t size = stored_size(l, b->tensor), elems = dcp_box_elems(&b->box->box, dims), n;

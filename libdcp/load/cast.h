@@ -1,19 +1,20 @@
 /* Casts on load. Where the state's elements are as large as the stored ones or larger, the stored
  * bytes arrive at the end of the box's memory, are checked there, and are converted in place. Where
- * they are smaller, or where some rank's boxes are on a device, parts of boxes arrive in scratch
- * memory, are summed, and are converted from there. */
+ * they are smaller, or where some rank's boxes are on a device or have strides, parts of boxes
+ * arrive in scratch memory, are summed, and are converted from there. */
 #pragma once
 
 #include <stddef.h>
 
 #include "dcp/error.h"
 
+struct dcp_state;
 struct load_job;
 struct load_casting;
 struct plan_box;
 
-/* Collective. Whether any rank's boxes are on a device; before what follows. */
-int load_cast_agree(struct load_job *l, dcp_error *err);
+/* Collective. Whether any rank's boxes are on a device or have strides; before what follows. */
+int load_cast_agree(struct load_job *l, const struct dcp_state *state, dcp_error *err);
 
 /* Not collective. Fills l->cast from l->chosen. */
 int load_cast_prepare(struct load_job *l, dcp_error *err);

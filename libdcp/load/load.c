@@ -10,6 +10,7 @@
 #include "core/crc64.h"
 #include "core/fail.h"
 #include "core/search.h"
+#include "core/strides.h"
 #include "device/staging.h"
 #include "load/cast.h"
 #include "load/pieces.h"
@@ -134,10 +135,10 @@ static int sum_box(state_tensor *const *sorted, const plan_box *b, const staging
     uint64_t bytes = dcp_box_elems(&b->box->box, t->ndim) * dcp_dtype_bytes(t->dtype);
     int status = DCP_OK;
     if (b->box->data)
-        *crc = core_crc64(b->box->data, bytes);
+        *crc = core_strides_sum(0, b->box->data, b->box->strides, 0, bytes);
     else
         status = device_staging_checksum(on_device, b->box, t->path, 0, bytes, crc, err);
-    if (!b->box->data) *crc = core_crc64_finish(*crc, bytes);
+    *crc = core_crc64_finish(*crc, bytes);
     return status;
 }
 
@@ -306,7 +307,7 @@ static int plan_load(load_job *l, const dcp_state *state, dcp_error *err) {
     int status = choose_tensors(l, state, err);
     if (!status) status = choose_engine(l, err);
     if (!status) status = comm_agree(l->comm, move_device_open(&l->device, state, err), err);
-    if (!status) status = load_cast_agree(l, err);
+    if (!status) status = load_cast_agree(l, state, err);
     if (!status) status = comm_agree(l->comm, load_cast_prepare(l, err), err);
     if (!status) status = plan_exchange(l->comm, l->cast.tensors, l->chosen.n, 0, &l->boxes, err);
     if (!status) status = comm_agree(l->comm, load_pieces_prepare(l, err), err);

@@ -10,7 +10,7 @@ typedef struct load_casting {
     state_tensor **tensors; /* of each selected tensor */
     state_tensor *shadows;
     state_box *boxes;
-    int by_scratch; /* some rank's boxes are on a device: all conversions are from scratch memory */
+    int by_scratch; /* all conversions are from scratch memory (load_cast_agree) */
     int narrows;    /* some tensor is converted from there */
 } load_casting;
 

@@ -9,6 +9,7 @@
 #include "core/box.h"
 #include "core/crc64.h"
 #include "core/fail.h"
+#include "core/strides.h"
 #include "move/engine.h"
 #include "plan/agreement.h"
 
@@ -207,14 +208,28 @@ static const step_tensor *find_after(const dcp_checkpoint *ckpt, const step_tens
     return step_checkpoint_lookup(ckpt, name);
 }
 
-/* A source has no memory to load into. */
+static int tell_overlap(const dcp_tensor *t, const dcp_box *box, dcp_error *err) {
+    char text[256];
+    core_box_print(core_box_dims(t->ndim), box, text, sizeof text);
+    return core_fail_tensor(core_fail(err, DCP_ERR_ARG,
+                                      "tensor %s: by the strides of box %s elements overlap in "
+                                      "memory, so that it can be saved, not loaded; each stride "
+                                      "has to reach beyond the elements of all shorter ones",
+                                      t->path, text),
+                            t->path, err);
+}
+
+/* A source has no memory to load into, and elements that share bytes can't all be loaded. */
 static int check_boxes(const state_tensor *t, dcp_error *err) {
-    for (size_t k = 0; k < t->n_boxes; k++)
+    for (size_t k = 0; k < t->n_boxes; k++) {
         if (t->boxes[k].source)
             return core_fail_tensor(core_fail(err, DCP_ERR_ARG,
                                               "tensor %s: a source can't be loaded into",
                                               t->tensor.path),
                                     t->tensor.path, err);
+        if (t->boxes[k].strides && t->boxes[k].strides->overlaps)
+            return tell_overlap(&t->tensor, &t->boxes[k].box, err);
+    }
     return DCP_OK;
 }
 

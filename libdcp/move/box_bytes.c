@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "core/fail.h"
+#include "core/strides.h"
 #include "device/staging.h"
 
 #define LOAD_BYTES (16u << 20) /* of staging buffers */
@@ -82,17 +83,22 @@ static int fetch_from_device(const move_piece *p, uint64_t offset, uint64_t byte
     return DCP_OK;
 }
 
+static int fetch_from_source(const state_box *box, uint64_t offset, uint64_t bytes, void *out,
+                             dcp_error *err) {
+    int status = box->source(box->ctx, offset, bytes, out, err);
+    if (status && err) err->rank = -1; /* the caller's failure: no rank is named yet */
+    if (!status || (status < 0 && status >= DCP_ERR_DEVICE)) return status;
+    return core_fail(err, DCP_ERR_IO, "a source returned %d, which is no status", status);
+}
+
 int move_box_fetch(const move_piece *p, uint64_t offset, uint64_t bytes, void *out,
                    dcp_error *err) {
-    const unsigned char *memory = move_piece_memory(p, offset);
     if (p->device) return fetch_from_device(p, offset, bytes, out, err);
-    if (!memory) {
-        int status = p->box->source(p->box->ctx, offset, bytes, out, err);
-        if (status && err) err->rank = -1; /* the caller's failure: no rank is named yet */
-        if (!status || (status < 0 && status >= DCP_ERR_DEVICE)) return status;
-        return core_fail(err, DCP_ERR_IO, "a source returned %d, which is no status", status);
-    }
-    memcpy(out, memory, bytes);
+    if (p->box && !p->box->data) return fetch_from_source(p->box, offset, bytes, out, err);
+    if (p->box)
+        core_strides_get(p->box->data, p->box->strides, offset, bytes, out);
+    else
+        memcpy(out, p->raw + offset, bytes);
     return DCP_OK;
 }
 
@@ -137,7 +143,20 @@ int move_device_put(move_device *d, const state_box *box, const char *path, uint
 
 int move_box_put(const move_piece *p, uint64_t offset, const void *data, uint64_t bytes,
                  dcp_error *err) {
-    return move_device_put(p->device, p->box, p->row->tensor.path, offset, data, bytes, err);
+    if (!p->box->data)
+        return move_device_put(p->device, p->box, p->row->tensor.path, offset, data, bytes, err);
+    core_strides_put(p->box->data, p->box->strides, offset, bytes, data);
+    return DCP_OK;
+}
+
+int move_box_place(const move_piece *p, uint64_t dataset_offset, uint64_t offset, const void *data,
+                   uint64_t bytes, dcp_error *err) {
+    int status = move_box_put(p, offset, data, bytes, err);
+    if (p->box->data)
+        move_piece_sum_memory(p, dataset_offset, offset, bytes);
+    else
+        move_piece_sum(p, dataset_offset, data, bytes);
+    return status;
 }
 
 int move_device_flush(move_device *d, dcp_error *err) {

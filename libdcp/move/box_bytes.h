@@ -18,10 +18,15 @@ typedef struct move_device {
  * one copy and one wait. Before: move_device_begin. */
 int move_box_fetch(const move_piece *p, uint64_t offset, uint64_t bytes, void *out, dcp_error *err);
 
-/* The other way: what belongs to bytes [offset, offset + bytes) of a box on a device. It is copied
- * before the return, and has arrived after move_device_flush. */
+/* The other way: what belongs to bytes [offset, offset + bytes) of a box in memory or on a device.
+ * It is copied before the return, and has arrived on a device after move_device_flush. */
 int move_box_put(const move_piece *p, uint64_t offset, const void *data, uint64_t bytes,
                  dcp_error *err);
+
+/* The same, and adds them to the checksums of the dataset, whose bytes from dataset_offset on they
+ * are: those in memory as they lie there then. */
+int move_box_place(const move_piece *p, uint64_t dataset_offset, uint64_t offset, const void *data,
+                   uint64_t bytes, dcp_error *err);
 
 /* Divides the staging buffers to read ahead from the pieces, which stay. Without a device nothing
  * is done. */

@@ -213,8 +213,8 @@ static int write_host_part(void *ctx, const move_fragment *part) {
         w->slot = io_queue_next(t->queue);
         w->room = IO_SLOT_BYTES;
     }
-    const unsigned char *data =
-        w->copy ? w->copy + (w->written - w->copied_at) : move_piece_memory(p, part->box_offset);
+    const unsigned char *data = w->copy ? w->copy + (w->written - w->copied_at)
+                                        : move_piece_memory(p, part->box_offset, part->bytes);
     if (!data || (uintptr_t)data % file->memory_align) {
         unsigned char *buffer = io_queue_buffer(t->queue, w->slot) + (IO_SLOT_BYTES - w->room);
         status = move_box_fetch(p, part->box_offset, part->bytes, buffer, w->err);
@@ -247,7 +247,7 @@ typedef struct bulk_reading {
     const move_piece *piece; /* NULL: the slot is empty */
     uint64_t dataset_offset, bytes;
     uint64_t box_offset;
-    unsigned char *to, *buffer; /* buffer: NULL where it was read in place; to: on a device */
+    unsigned char *buffer; /* NULL: it was read in place */
 } bulk_reading;
 
 typedef struct bulk_reader {
@@ -260,9 +260,10 @@ static int place_part(bulk_reading *r, dcp_error *err) {
     const move_piece *p = r->piece;
     if (!p) return DCP_OK;
     r->piece = NULL;
-    if (r->buffer && r->to) memcpy(r->to, r->buffer, r->bytes);
-    move_piece_sum(p, r->dataset_offset, r->to ? r->to : r->buffer, r->bytes);
-    return r->to ? DCP_OK : move_box_put(p, r->box_offset, r->buffer, r->bytes, err);
+    if (r->buffer)
+        return move_box_place(p, r->dataset_offset, r->box_offset, r->buffer, r->bytes, err);
+    move_piece_sum_memory(p, r->dataset_offset, r->box_offset, r->bytes);
+    return DCP_OK;
 }
 
 static int read_part(void *ctx, const move_fragment *part) {
@@ -272,8 +273,8 @@ static int read_part(void *ctx, const move_fragment *part) {
     int status = io_queue_status(t->queue, r->err);
     if (!status) status = place_part(&r->slots[slot], r->err);
     if (status) return status;
-    const state_box *box = part->piece->box;
-    unsigned char *to = box->data ? (unsigned char *)box->data + part->box_offset : NULL;
+    unsigned char *to =
+        (unsigned char *)move_piece_memory(part->piece, part->box_offset, part->bytes);
     io_file *file = move_transfer_file(t, part->file_offset)->file;
     status = io_use_begin(file, r->err);
     if (status) return status;
@@ -282,8 +283,8 @@ static int read_part(void *ctx, const move_fragment *part) {
     move_transfer_start(t, slot, in_place ? to : buffer, part->bytes, part->file_offset);
     io_queue_send(t->queue);
     io_use_end(file);
-    r->slots[slot] = (bulk_reading){
-        part->piece, part->dataset_offset, part->bytes, part->box_offset, to, buffer};
+    r->slots[slot] =
+        (bulk_reading){part->piece, part->dataset_offset, part->bytes, part->box_offset, buffer};
     return DCP_OK;
 }
 

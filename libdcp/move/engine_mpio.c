@@ -49,7 +49,7 @@ static int put_metadata(const move_transfer *t, dcp_error *err) {
 
 /* `part` is bytes [offset, offset + bytes) of the box. */
 static int write_box_part(mpio_mover *m, const dcp_box *part, uint64_t offset, uint64_t bytes) {
-    const unsigned char *data = move_piece_memory(m->piece, offset);
+    const unsigned char *data = move_piece_memory(m->piece, offset, bytes);
     if (!data) {
         int status = move_box_fetch(m->piece, offset, bytes, m->buffer, m->err);
         if (status) return status;
@@ -115,14 +115,14 @@ static int open_piece_file(mpio_mover *m) {
 }
 
 static void sum_piece(const move_piece *p) {
-    const unsigned char *memory = p->box->data;
     for (uint64_t i = 0, a, b; i < p->copy->runs; i++) {
         core_box_copy_run(p->copy, i, &a, &b);
-        move_piece_sum(p, a, memory + b, p->copy->run_bytes);
+        move_piece_sum_memory(p, a, b, p->copy->run_bytes);
     }
 }
 
-/* A part of what the dataset and the box share, dense in the buffer, to where it belongs. */
+/* A part of what the dataset and the box share, dense in the buffer, to where it belongs. What
+ * comes into memory is summed there. */
 static int put_part(const mpio_mover *m, const dcp_box *part) {
     const move_piece *p = m->piece;
     const dcp_tensor *t = &p->row->tensor;
@@ -131,7 +131,7 @@ static int put_part(const mpio_mover *m, const dcp_box *part) {
     box_copy copy;
     int status = DCP_OK;
     step_index_shared(p->row, part, &copy);
-    for (uint64_t i = 0, a, b; i < copy.runs; i++) {
+    for (uint64_t i = 0, a, b; i < copy.runs && p->device; i++) {
         core_box_copy_run(&copy, i, &a, &b);
         move_piece_sum(p, a, m->buffer + b, copy.run_bytes);
     }
@@ -143,7 +143,7 @@ static int put_part(const mpio_mover *m, const dcp_box *part) {
     return status;
 }
 
-static int read_to_device(mpio_mover *m, const dcp_box *shared) {
+static int read_by_buffer(mpio_mover *m, const dcp_box *shared) {
     const dcp_tensor *t = &m->piece->row->tensor;
     uint32_t dims = core_box_dims(t->ndim);
     uint64_t most = BUFFER_BYTES / dcp_dtype_bytes(t->dtype), all = dcp_box_elems(shared, dims);
@@ -159,20 +159,28 @@ static int read_to_device(mpio_mover *m, const dcp_box *shared) {
     return status;
 }
 
-static int read_dataset(mpio_mover *m) {
+static int read_in_place(mpio_mover *m, const dcp_box *shared) {
     const move_piece *p = m->piece;
     const dcp_tensor *t = &p->row->tensor;
     uint32_t dims = core_box_dims(t->ndim);
-    dcp_box held = step_index_row_box(p->row), shared, part;
-    if (!core_box_intersect(dims, &held, &p->box->box, &shared)) return DCP_OK;
-    if (p->device) return read_to_device(m, &shared);
-    uint64_t most = PART_BYTES / dcp_dtype_bytes(t->dtype), all = dcp_box_elems(&shared, dims);
+    uint64_t most = PART_BYTES / dcp_dtype_bytes(t->dtype), all = dcp_box_elems(shared, dims);
+    dcp_box part;
     int status = h5_parallel_dataset(m->file, p->row, m->err);
     for (uint64_t at = 0; at < all && !status;) {
-        at += dcp_box_slice(dims, &shared, at, most, &part);
+        at += dcp_box_slice(dims, shared, at, most, &part);
         status = h5_parallel_read(m->file, &part, &p->box->box, p->box->data, m->err);
     }
-    if (!status && p->sums) sum_piece(p);
+    return status;
+}
+
+static int read_dataset(mpio_mover *m) {
+    const move_piece *p = m->piece;
+    dcp_box held = step_index_row_box(p->row), shared;
+    if (!core_box_intersect(core_box_dims(p->row->tensor.ndim), &held, &p->box->box, &shared))
+        return DCP_OK;
+    const int in_place = p->box->data && !p->box->strides;
+    int status = (in_place ? read_in_place : read_by_buffer)(m, &shared);
+    if (!status && !p->device && p->sums) sum_piece(p);
     return status;
 }
 

@@ -54,16 +54,9 @@ void move_exchange_fetch(move_exchange *x, const move_fragment *f, unsigned char
 }
 
 void move_exchange_put(move_exchange *x, const move_fragment *f, const unsigned char *from) {
-    unsigned char *to = f->piece->box->data;
-    if (!to) {
-        move_piece_sum(f->piece, f->dataset_offset, from, f->bytes);
-        if (!x->status)
-            x->status = move_box_put(f->piece, f->box_offset, from, f->bytes, &x->error);
-        return;
-    }
-    to += f->box_offset;
-    memcpy(to, from, f->bytes);
-    move_piece_sum(f->piece, f->dataset_offset, to, f->bytes);
+    if (!x->status)
+        x->status =
+            move_box_place(f->piece, f->dataset_offset, f->box_offset, from, f->bytes, &x->error);
 }
 
 /* Pages [first, end) of the domain that starts at `start`; a file may end in between. */

@@ -8,6 +8,7 @@
 #include "core/crc64.h"
 #include "core/fail.h"
 #include "core/search.h"
+#include "core/strides.h"
 #include "io/file.h"
 
 void move_piece_set_copy(move_piece *p, const box_copy *copy) {
@@ -48,9 +49,13 @@ size_t move_pieces_find(const move_piece *pieces, size_t n, uint64_t file_offset
     return core_first_from(&pieces->file_offset, n, sizeof *pieces, file_offset);
 }
 
-const unsigned char *move_piece_memory(const move_piece *p, uint64_t offset) {
+const unsigned char *move_piece_memory(const move_piece *p, uint64_t offset, uint64_t bytes) {
     if (!p->box) return p->raw + offset;
-    return p->box->data ? (const unsigned char *)p->box->data + offset : NULL;
+    if (!p->box->data) return NULL;
+    uint64_t contiguous;
+    const unsigned char *memory =
+        core_strides_find(p->box->data, p->box->strides, offset, &contiguous);
+    return contiguous < bytes ? NULL : memory;
 }
 
 /* To the end of the block of a dataset of `total` bytes that `offset` is in. */
@@ -101,16 +106,26 @@ void move_piece_add(const move_piece *p, uint64_t offset, uint64_t bytes, uint64
 }
 
 /* Cut at the blocks of all, so that each byte is read once. */
-void move_piece_sum(const move_piece *p, uint64_t offset, const unsigned char *data,
-                    uint64_t bytes) {
+static void sum_from(const move_piece *p, uint64_t offset, const void *data,
+                     const box_strides *strides, uint64_t box_offset, uint64_t bytes) {
     if (!p->sums && !p->global && !p->own) return;
     while (bytes) {
         uint64_t part = move_piece_in_block(p, offset, bytes);
-        move_piece_add(p, offset, part, core_crc64_raw(0, data, part));
+        move_piece_add(p, offset, part, core_strides_sum(0, data, strides, box_offset, part));
         offset += part;
-        data += part;
+        box_offset += part;
         bytes -= part;
     }
+}
+
+void move_piece_sum(const move_piece *p, uint64_t offset, const unsigned char *data,
+                    uint64_t bytes) {
+    sum_from(p, offset, data, NULL, 0, bytes);
+}
+
+void move_piece_sum_memory(const move_piece *p, uint64_t offset, uint64_t box_offset,
+                           uint64_t bytes) {
+    sum_from(p, offset, p->box->data, p->box->strides, box_offset, bytes);
 }
 
 void move_piece_sum_box(const move_piece *p, uint64_t offset, const unsigned char *data,

@@ -61,8 +61,9 @@ void move_pieces_sort(move_piece *pieces, size_t n);
 /* The first of the sorted pieces whose dataset begins at `file_offset` or after it. */
 size_t move_pieces_find(const move_piece *pieces, size_t n, uint64_t file_offset);
 
-/* Memory of the box at that offset; NULL where it has to be fetched: a source, or on a device. */
-const unsigned char *move_piece_memory(const move_piece *p, uint64_t offset);
+/* Memory of bytes [offset, offset + bytes) of the box; NULL where they have to be fetched: from a
+ * source, from a device, or from several places of memory. */
+const unsigned char *move_piece_memory(const move_piece *p, uint64_t offset, uint64_t bytes);
 
 /* How many of the bytes from `offset` of the dataset on lie in one block of all of its checksums,
  * and adding those to them, by their raw checksum. */
@@ -72,6 +73,10 @@ void move_piece_add(const move_piece *p, uint64_t offset, uint64_t bytes, uint64
 /* Adds bytes [offset, offset + bytes) of the dataset to the checksums. */
 void move_piece_sum(const move_piece *p, uint64_t offset, const unsigned char *data,
                     uint64_t bytes);
+
+/* The same for bytes that lie in the box's memory, from box_offset of it on. */
+void move_piece_sum_memory(const move_piece *p, uint64_t offset, uint64_t box_offset,
+                           uint64_t bytes);
 
 /* The same for bytes [offset, offset + bytes) of the box, where all of the box is in the piece. */
 void move_piece_sum_box(const move_piece *p, uint64_t offset, const unsigned char *data,

@@ -31,12 +31,14 @@ static int sum_there(const move_piece *p, uint64_t offset, uint64_t bytes, dcp_e
 
 static int sum_part(const move_piece *p, uint64_t offset, uint64_t bytes, unsigned char **buffer,
                     dcp_error *err) {
-    const unsigned char *data = move_piece_memory(p, offset);
     if (is_summed_there(p)) return sum_there(p, offset, bytes, err);
-    if (!data && !*buffer && !(*buffer = malloc(PART_BYTES)))
-        return core_fail_memory(err, PART_BYTES);
-    int status = data ? DCP_OK : move_box_fetch(p, offset, bytes, *buffer, err);
-    if (!status) move_piece_sum(p, offset, data ? data : *buffer, bytes);
+    if (p->box->data) {
+        move_piece_sum_memory(p, offset, offset, bytes);
+        return DCP_OK;
+    }
+    if (!*buffer && !(*buffer = malloc(PART_BYTES))) return core_fail_memory(err, PART_BYTES);
+    int status = move_box_fetch(p, offset, bytes, *buffer, err);
+    if (!status) move_piece_sum(p, offset, *buffer, bytes);
     return status;
 }
 

@@ -105,7 +105,7 @@ static void sum_candidates(save_image *im) {
         for (uint64_t run = 0; run < p->copy->runs; run++) {
             uint64_t a, b;
             core_box_copy_run(p->copy, run, &a, &b);
-            move_piece_sum(p, a, move_piece_memory(p, b), p->copy->run_bytes);
+            move_piece_sum_memory(p, a, b, p->copy->run_bytes);
         }
         p->sums = p->own = NULL;
         p->global = NULL;

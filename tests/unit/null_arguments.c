@@ -39,6 +39,9 @@ static void states_and_types(void **state) {
     REFUSES(dcp_state_add(NULL, &tensor, NULL, &tensor, &err));
     REFUSES(dcp_state_add(s, NULL, NULL, &tensor, &err));
     REFUSES(dcp_state_add(s, &tensor, NULL, NULL, &err));
+    REFUSES(dcp_state_add_strided(NULL, &tensor, NULL, &tensor, NULL, &err));
+    REFUSES(dcp_state_add_strided(s, NULL, NULL, &tensor, NULL, &err));
+    REFUSES(dcp_state_add_strided(s, &tensor, NULL, NULL, NULL, &err));
     REFUSES(dcp_state_add_source(s, &tensor, NULL, NULL, NULL, -1, &err));
     dcp_state_destroy(s);
     dcp_state_destroy(NULL);

@@ -115,11 +115,35 @@ static void boxes(void **state) {
     assert_int_equal(dcp_state_local_bytes(*state), 4 * 3 * 4 + 4);
 }
 
+static void strides(void **state) {
+    const dcp_tensor t = {"/m/w", DCP_F32, 2, {4, 3}}, scalar = {"/m/s", DCP_F32, 0, {0}};
+    const dcp_box rows = {{1, 0}, {2, 3}}, none = {{4, 0}, {0, 3}}, outside = {{3, 0}, {2, 3}};
+    const int64_t dense[] = {12, 4}, padded[] = {16, 4}, far[] = {INT64_MAX, 4};
+    dcp_error err = {0};
+    assert_int_equal(dcp_state_add_strided(*state, &t, &rows, memory, far, &err), DCP_ERR_ARG);
+    assert_non_null(strstr(err.message, "/m/w"));
+    assert_non_null(strstr(err.message, "strides"));
+    assert_int_equal(dcp_state_add_strided(*state, &t, &rows, NULL, padded, NULL), DCP_ERR_ARG);
+    assert_int_equal(dcp_state_add_strided(*state, &t, &outside, memory, padded, NULL),
+                     DCP_ERR_ARG);
+    assert_int_equal(dcp_state_tensors(*state), 0);
+    assert_int_equal(dcp_state_add_strided(*state, &t, &none, NULL, far, NULL), DCP_OK);
+    assert_int_equal(dcp_state_add_strided(*state, &t, &rows, memory, dense, NULL), DCP_OK);
+    assert_int_equal(dcp_state_add_strided(*state, &scalar, NULL, memory, NULL, NULL), DCP_OK);
+    assert_false(((dcp_state *)*state)->has_strides);
+    assert_null(((dcp_state *)*state)->tensors[0]->boxes[0].strides);
+    assert_int_equal(dcp_state_add_strided(*state, &t, &rows, memory, padded, NULL), DCP_OK);
+    assert_true(((dcp_state *)*state)->has_strides);
+    assert_int_equal(dcp_state_local_bytes(*state), 2 * 24 + 4);
+}
+
 static void arguments_that_are_missing(void **state) {
     dcp_tensor t = {"/m/w", DCP_F32, 1, {4}};
     assert_int_equal(dcp_state_add(NULL, &t, NULL, memory, NULL), DCP_ERR_ARG);
     assert_int_equal(dcp_state_add(*state, NULL, NULL, memory, NULL), DCP_ERR_ARG);
     assert_int_equal(dcp_state_add(*state, &t, NULL, NULL, NULL), DCP_ERR_ARG);
+    assert_int_equal(dcp_state_add_strided(NULL, &t, NULL, memory, NULL, NULL), DCP_ERR_ARG);
+    assert_int_equal(dcp_state_add_strided(*state, NULL, NULL, memory, NULL, NULL), DCP_ERR_ARG);
     assert_int_equal(dcp_state_add_source(*state, &t, NULL, NULL, NULL, 0, NULL), DCP_ERR_ARG);
     assert_int_equal(dcp_state_tensors(*state), 0);
     dcp_state_destroy(NULL);
@@ -161,6 +185,7 @@ int main(void) {
         state_test(a_tensor_is_no_folder_of_another),
         state_test(types_and_shapes),
         state_test(boxes),
+        state_test(strides),
         state_test(arguments_that_are_missing),
         state_test(another_type_or_shape),
         state_test(tensors_come_out_sorted),

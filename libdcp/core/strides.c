@@ -1,0 +1,245 @@
+/* A walk over runs keeps an index a dimension, like an odometer, and copies what is left of the
+ * innermost dimension in one tight loop. In memory of another order than the box's it goes along
+ * the memory instead, some cache lines at a time. */
+#include "core/strides.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "core/bytes.h"
+#include "core/crc64.h"
+
+#define PART_BYTES (16u << 10)    /* of short runs, gathered to be summed */
+#define LONG_BYTES 1024           /* a run worth a call */
+#define TILE_BYTES ((uint64_t)64) /* a cache line */
+
+static uint64_t size_of_step(int64_t step) { return step < 0 ? -(uint64_t)step : (uint64_t)step; }
+
+/* Whether there are such addresses. That of one step beyond the last element counts, too: walks go
+ * there without touching it. */
+static int has_addresses(const box_strides *s, const void *data) {
+    uint64_t before = 0, after = s->run_bytes, span;
+    for (uint32_t d = 0; d < s->dims; d++) {
+        uint64_t *end = s->loop[d].step < 0 ? &before : &after;
+        if (__builtin_mul_overflow(s->loop[d].count, size_of_step(s->loop[d].step), &span) ||
+            __builtin_add_overflow(*end, span, end) || *end >> 62)
+            return 0;
+    }
+    return before <= (uintptr_t)data && after <= UINTPTR_MAX - (uintptr_t)data;
+}
+
+static int by_size(const void *a, const void *b) {
+    const uint64_t x = size_of_step(((const stride_loop *)a)->step);
+    const uint64_t y = size_of_step(((const stride_loop *)b)->step);
+    return (x > y) - (x < y);
+}
+
+/* From the shortest step to the longest, each has to reach beyond all that lies within. */
+static int may_overlap(const box_strides *s) {
+    stride_loop sorted[DCP_MAX_DIMS];
+    uint64_t span = s->run_bytes;
+    memcpy(sorted, s->loop, s->dims * sizeof *sorted);
+    qsort(sorted, s->dims, sizeof *sorted, by_size);
+    for (uint32_t d = 0; d < s->dims; d++) {
+        if (size_of_step(sorted[d].step) < span) return 1;
+        span += (sorted[d].count - 1) * size_of_step(sorted[d].step);
+    }
+    return 0;
+}
+
+int core_strides_merge(uint32_t ndim, uint64_t elem_bytes, const uint64_t *count,
+                       const int64_t *strides, const void *data, box_strides *out) {
+    *out = (box_strides){.run_bytes = elem_bytes};
+    for (uint32_t d = ndim; d-- > 0;) {
+        stride_loop *inner = out->dims ? &out->loop[out->dims - 1] : NULL;
+        int64_t span;
+        if (count[d] == 1) continue;
+        if (!inner && strides[d] == (int64_t)out->run_bytes)
+            out->run_bytes *= count[d];
+        else if (inner && !__builtin_mul_overflow(inner->step, inner->count, &span) &&
+                 strides[d] == span)
+            inner->count *= count[d];
+        else
+            out->loop[out->dims++] = (stride_loop){count[d], strides[d]};
+    }
+    if (!has_addresses(out, data)) return 0;
+    out->overlaps = may_overlap(out);
+    for (uint32_t d = 1; d < out->dims; d++)
+        if (size_of_step(out->loop[d].step) < size_of_step(out->loop[out->near].step))
+            out->near = d;
+    if (out->run_bytes > TILE_BYTES / 2) out->near = 0;
+    return 1;
+}
+
+/* Where a walk stands: at a run. */
+typedef struct box_walk {
+    const box_strides *strides;
+    unsigned char *memory; /* of the run */
+    uint64_t index[DCP_MAX_DIMS];
+    unsigned char *dense; /* of the buffer */
+    int to_memory;
+} box_walk;
+
+static unsigned char *set_walk(box_walk *w, const void *data, const box_strides *s, uint64_t run) {
+    w->strides = s;
+    w->memory = (unsigned char *)data;
+    for (uint32_t d = 0; d < s->dims; d++) {
+        w->index[d] = run % s->loop[d].count;
+        run /= s->loop[d].count;
+        w->memory += (int64_t)w->index[d] * s->loop[d].step;
+    }
+    return w->memory;
+}
+
+/* n steps in a dimension, at most to its end. */
+static void advance(box_walk *w, uint32_t d, uint64_t n) {
+    const box_strides *s = w->strides;
+    w->memory += (int64_t)n * s->loop[d].step;
+    w->index[d] += n;
+    for (; w->index[d] == s->loop[d].count; d++) {
+        w->memory -= (int64_t)s->loop[d].count * s->loop[d].step;
+        w->index[d] = 0;
+        if (d + 1 == s->dims) return; /* all are done */
+        w->memory += s->loop[d + 1].step;
+        w->index[d + 1]++;
+    }
+}
+
+#define COPY_EACH(bytes)                                                                           \
+    case bytes:                                                                                    \
+        for (int64_t i = 0; i < n; i++) memcpy(to + i * to_step, from + i * from_step, bytes);     \
+        break
+
+/* n runs, each a step apart. */
+static void copy_runs(unsigned char *to, int64_t to_step, const unsigned char *from,
+                      int64_t from_step, uint64_t run_bytes, int64_t n) {
+    switch (run_bytes) {
+        COPY_EACH(1);
+        COPY_EACH(2);
+        COPY_EACH(4);
+        COPY_EACH(8);
+        COPY_EACH(16);
+    default:
+        for (int64_t i = 0; i < n; i++) memcpy(to + i * to_step, from + i * from_step, run_bytes);
+    }
+}
+
+/* Runs in what is whole within dimension `near`. */
+static uint64_t block_of(const box_strides *s) {
+    uint64_t runs = 1;
+    for (uint32_t d = 0; d < s->near; d++) runs *= s->loop[d].count;
+    return runs;
+}
+
+static int is_at_block(const box_walk *w) {
+    for (uint32_t d = 0; d < w->strides->near; d++)
+        if (w->index[d]) return 0;
+    return 1;
+}
+
+/* Where neighbours in memory are neighbours in another dimension than the innermost: as many blocks
+ * as share cache lines of memory, which are fetched once. Their number. */
+static uint64_t copy_blocks(box_walk *w, uint64_t most, uint64_t block) {
+    const box_strides *s = w->strides;
+    const stride_loop *near = &s->loop[s->near];
+    const int64_t run = (int64_t)s->run_bytes, apart = (int64_t)block * run;
+    const uint64_t n = core_min_u64(
+        most, core_min_u64(near->count - w->index[s->near], TILE_BYTES / s->run_bytes));
+    unsigned char *dense = w->dense;
+    for (uint64_t i = 0; i < block; i++, dense += run) {
+        if (w->to_memory)
+            copy_runs(w->memory, near->step, dense, apart, s->run_bytes, (int64_t)n);
+        else
+            copy_runs(dense, apart, w->memory, near->step, s->run_bytes, (int64_t)n);
+        advance(w, 0, 1);
+    }
+    advance(w, s->near, n - 1); /* the first one was a step there, too */
+    w->dense += (int64_t)n * apart;
+    return n;
+}
+
+/* Some of the next `most` runs: the rest of a row, or blocks. Their number. */
+static uint64_t copy_some(box_walk *w, uint64_t most) {
+    const box_strides *s = w->strides;
+    const int64_t run = (int64_t)s->run_bytes, step = s->loop[0].step;
+    if (s->near && is_at_block(w)) {
+        const uint64_t block = block_of(s);
+        if (most >= 2 * block) return block * copy_blocks(w, most / block, block);
+    }
+    const uint64_t n = core_min_u64(most, s->loop[0].count - w->index[0]);
+    if (w->to_memory)
+        copy_runs(w->memory, step, w->dense, run, s->run_bytes, (int64_t)n);
+    else
+        copy_runs(w->dense, run, w->memory, step, s->run_bytes, (int64_t)n);
+    w->dense += (int64_t)n * run;
+    advance(w, 0, n);
+    return n;
+}
+
+/* Bytes [at, at + bytes) of the run. */
+static void copy_within(box_walk *w, uint64_t at, uint64_t bytes) {
+    if (w->to_memory)
+        memcpy(w->memory + at, w->dense, bytes);
+    else
+        memcpy(w->dense, w->memory + at, bytes);
+    w->dense += bytes;
+}
+
+static void walk(box_walk *w, const void *data, const box_strides *s, uint64_t offset,
+                 uint64_t bytes) {
+    const uint64_t run = s->run_bytes, at = offset % run;
+    set_walk(w, data, s, offset / run);
+    if (at) {
+        const uint64_t head = core_min_u64(run - at, bytes);
+        copy_within(w, at, head);
+        advance(w, 0, 1);
+        bytes -= head;
+    }
+    for (uint64_t runs = bytes / run; runs;) runs -= copy_some(w, runs);
+    if (bytes % run) copy_within(w, 0, bytes % run);
+}
+
+unsigned char *core_strides_find(const void *data, const box_strides *strides, uint64_t offset,
+                                 uint64_t *contiguous) {
+    box_walk w;
+    *contiguous = UINT64_MAX;
+    if (!strides) return (unsigned char *)data + offset;
+    const uint64_t run = strides->run_bytes, at = offset % run;
+    *contiguous = run - at;
+    return set_walk(&w, data, strides, offset / run) + at;
+}
+
+void core_strides_get(const void *data, const box_strides *strides, uint64_t offset, uint64_t bytes,
+                      void *out) {
+    box_walk w = {.dense = out};
+    if (strides)
+        walk(&w, data, strides, offset, bytes);
+    else
+        memcpy(out, (const unsigned char *)data + offset, bytes);
+}
+
+void core_strides_put(void *data, const box_strides *strides, uint64_t offset, uint64_t bytes,
+                      const void *from) {
+    box_walk w = {.dense = (unsigned char *)from, .to_memory = 1};
+    if (strides)
+        walk(&w, data, strides, offset, bytes);
+    else
+        memcpy((unsigned char *)data + offset, from, bytes);
+}
+
+uint64_t core_strides_sum(uint64_t raw, const void *data, const box_strides *strides,
+                          uint64_t offset, uint64_t bytes) {
+    unsigned char gathered[PART_BYTES];
+    for (uint64_t part; bytes; offset += part, bytes -= part) {
+        uint64_t contiguous;
+        const unsigned char *memory = core_strides_find(data, strides, offset, &contiguous);
+        part = core_min_u64(contiguous, bytes);
+        if (part < LONG_BYTES && part < bytes) {
+            part = core_min_u64(PART_BYTES, bytes);
+            core_strides_get(data, strides, offset, part, gathered);
+            memory = gathered;
+        }
+        raw = core_crc64_raw(raw, memory, part);
+    }
+    return raw;
+}
