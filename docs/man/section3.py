@@ -20,6 +20,7 @@ def comment_lines(text):
 def items(text):
     """What a header declares: (kind, code, comment's lines); kind is text, macro, type or function."""
     at, comment, found = 0, None, []
+    text = re.sub(r"#ifdef __cplusplus\n.*?\n(?=#else|#endif)", "", text, flags=re.S)
     pattern = re.compile(r"/\*.*?\*/|#(?:[^\n\\]|\\\n|\\.)*|\n[ \t]*\n|[^\s/#]", re.S)
     while m := pattern.search(text, at):
         token, at = m.group(), m.end()
@@ -33,10 +34,6 @@ def items(text):
             if macro and not HIDDEN.match(macro.group(1)):
                 found.append(("macro", re.sub(r" *\\\n", "\n", token), comment))
             comment = None
-        elif text.startswith('extern "C" {', m.start()):
-            at = m.start() + len('extern "C" {')
-        elif token == "}":
-            pass
         else:
             end = end_of_declaration(text, m.start())
             code, at = text[m.start():end], end
