@@ -1,6 +1,6 @@
 /* Building a state dict. What a single rank can know to be wrong is refused here. What depends on
  * other ranks is checked when a save or load starts (libdcp/plan). */
-#define _GNU_SOURCE /* twalk_r */
+#define _GNU_SOURCE /* twalk_r, strchrnul */
 #include "core/state_dict.h"
 
 #include <search.h>
@@ -13,7 +13,7 @@
 #include "core/strides.h"
 #include "dcp/device.h"
 
-static int compare_paths(const void *a, const void *b) {
+int core_state_compare(const void *a, const void *b) {
     const state_tensor *x = a, *y = b;
     return strcmp(x->tensor.path, y->tensor.path);
 }
@@ -26,19 +26,29 @@ int dcp_state_create(dcp_state **out, dcp_error *err) {
     return DCP_OK;
 }
 
-static void tensor_free(state_tensor *t) {
+void core_state_free(state_tensor *t) {
     state_kept *kept = (state_kept *)t;
     for (size_t k = 0; k < t->n_boxes; k++) free((void *)t->boxes[k].strides);
     if (t->boxes != &kept->box) free(t->boxes);
-    free(kept);
+    if (!kept->is_part) free(kept);
 }
+
+void core_state_free_blocks(state_block *blocks) {
+    while (blocks) {
+        state_block *next = blocks->next;
+        free(blocks);
+        blocks = next;
+    }
+}
+
+static void keep_tensor(void *tensor) { (void)tensor; }
 
 void dcp_state_destroy(dcp_state *state) {
     if (!state) return;
-    for (size_t i = 0; i < state->n; i++) {
-        tdelete(state->tensors[i], &state->by_path, compare_paths);
-        tensor_free(state->tensors[i]);
-    }
+    tdestroy(state->by_path, keep_tensor);
+    for (size_t i = 0; i < state->n; i++) core_state_free(state->tensors[i]);
+    core_state_free_blocks(state->blocks);
+    free(state->sorted);
     free(state->tensors);
     free(state);
 }
@@ -55,6 +65,15 @@ static size_t utf8_length(const unsigned char *s) {
     return overlong || beyond ? 0 : n;
 }
 
+static int utf8_valid(const char *text, size_t length) {
+    unsigned char any = 0;
+    for (size_t i = 0; i < length; i++) any |= (unsigned char)text[i];
+    if (any < 0x80) return 1;
+    for (size_t i = 0, n; i < length; i += n)
+        if (!(n = utf8_length((const unsigned char *)text + i))) return 0;
+    return 1;
+}
+
 static int component_valid(const char *s, size_t n) {
     return n && !(n == 1 && s[0] == '.') && !(n == 2 && s[0] == '.' && s[1] == '.');
 }
@@ -63,19 +82,16 @@ int core_path_valid(const char *path, const char **what) {
     *what = "it must begin with '/'";
     if (!path || path[0] != '/') return 0;
     *what = "it is longer than 1,024 bytes";
-    if (strnlen(path, DCP_MAX_PATH + 1) > DCP_MAX_PATH) return 0;
+    const size_t length = strnlen(path, DCP_MAX_PATH + 1);
+    if (length > DCP_MAX_PATH) return 0;
     *what = "it is not UTF-8";
-    for (const char *c = path; *c;) {
-        size_t n = utf8_length((const unsigned char *)c);
-        if (!n) return 0;
-        c += n;
-    }
+    if (!utf8_valid(path, length)) return 0;
     *what = "it has an empty, '.' or '..' component";
     size_t components = 0;
     for (const char *c = path; *c; components++) {
-        size_t n = strcspn(c + 1, "/");
-        if (!component_valid(c + 1, n)) return 0;
-        c += 1 + n;
+        const char *end = strchrnul(c + 1, '/');
+        if (!component_valid(c + 1, (size_t)(end - c - 1))) return 0;
+        c = end;
     }
     *what = "it needs a section: /section/name";
     if (components < 2) return 0;
@@ -83,10 +99,26 @@ int core_path_valid(const char *path, const char **what) {
     return strncmp(path, "/dcp/", 5) != 0;
 }
 
-static state_tensor *find_tensor(const dcp_state *state, const char *path) {
-    state_tensor key = {.tensor = {.path = path}};
-    void *node = tfind(&key, (void *const *)&state->by_path, compare_paths);
+typedef int order_by(const void *key, const void *tensor);
+
+/* A tensor of the state that is equal to the key; NULL: none is. */
+static state_tensor *find_by(const dcp_state *state, const void *key, order_by *order) {
+    for (size_t low = 0, high = state->n_sorted; low < high;) {
+        const size_t middle = low + (high - low) / 2;
+        const int side = order(key, state->sorted[middle]);
+        if (!side) return state->sorted[middle];
+        if (side < 0)
+            high = middle;
+        else
+            low = middle + 1;
+    }
+    void *node = tfind(key, (void *const *)&state->by_path, order);
     return node ? *(state_tensor **)node : NULL;
+}
+
+state_tensor *core_state_find(const dcp_state *state, const char *path) {
+    const state_tensor key = {.tensor = {.path = path}};
+    return find_by(state, &key, core_state_compare);
 }
 
 /* key: a folder with its '/'. Equal is what lies in it, which is one range of the order by path. */
@@ -96,23 +128,23 @@ static int by_folder(const void *key, const void *tensor) {
 }
 
 /* A tensor can't be a folder of another one: HDF5 has either a dataset or a group at a path. */
-static int check_folders(const dcp_state *state, const char *path, dcp_error *err) {
+int core_state_check_folders(const dcp_state *state, const char *path, dcp_error *err) {
     char folder[DCP_MAX_PATH + 2];
     for (const char *c = strchr(path + 1, '/'); c; c = strchr(c + 1, '/')) {
         memcpy(folder, path, (size_t)(c - path));
         folder[c - path] = 0;
-        if (find_tensor(state, folder))
+        if (core_state_find(state, folder))
             return core_fail_tensor(core_fail(err, DCP_ERR_ARG,
                                               "tensor %s: %s is a tensor, not a folder", path,
                                               folder),
                                     path, err);
     }
     snprintf(folder, sizeof folder, "%s/", path);
-    void *node = tfind(folder, (void *const *)&state->by_path, by_folder);
-    if (node)
+    const state_tensor *inside = find_by(state, folder, by_folder);
+    if (inside)
         return core_fail_tensor(core_fail(err, DCP_ERR_ARG,
                                           "tensor %s: it is the folder of tensor %s", path,
-                                          (*(state_tensor **)node)->tensor.path),
+                                          inside->tensor.path),
                                 path, err);
     return DCP_OK;
 }
@@ -148,9 +180,10 @@ static int box_check(const dcp_tensor *t, const dcp_box *box, dcp_error *err) {
     return DCP_OK;
 }
 
-static int grow_list(dcp_state *state) {
-    if (state->n < state->capacity) return 1;
+int core_state_reserve(dcp_state *state, size_t more) {
+    if (more <= state->capacity - state->n) return 1;
     size_t capacity = state->capacity ? 2 * state->capacity : 64;
+    if (capacity < state->n + more) capacity = state->n + more;
     void *tensors = realloc(state->tensors, capacity * sizeof *state->tensors);
     if (!tensors) return 0;
     state->tensors = tensors;
@@ -158,24 +191,33 @@ static int grow_list(dcp_state *state) {
     return 1;
 }
 
-static int tensor_insert(dcp_state *state, const dcp_tensor *tensor, uint64_t bytes,
-                         state_tensor **out, dcp_error *err) {
-    int status = check_folders(state, tensor->path, err);
-    if (status) return status;
-    size_t length = strlen(tensor->path) + 1;
-    state_kept *kept = malloc(sizeof *kept + length);
-    if (!kept || !grow_list(state)) goto no_memory;
+size_t core_state_bytes(size_t path_length) { return sizeof(state_kept) + path_length + 1; }
+
+state_tensor *core_state_place(void *memory, const dcp_tensor *tensor, size_t path_length) {
+    state_kept *kept = memory;
     state_tensor *t = &kept->tensor;
-    *t = (state_tensor){.tensor = *tensor, .bytes = bytes, .boxes = &kept->box};
-    t->tensor.path = memcpy(kept->path, tensor->path, length);
+    kept->is_part = 0;
+    *t = (state_tensor){.tensor = *tensor, .boxes = &kept->box};
+    core_tensor_size(tensor->dtype, tensor->ndim, tensor->shape, &t->bytes);
+    t->tensor.path = memcpy(kept->path, tensor->path, path_length + 1);
     if (!tensor->ndim) t->tensor.shape[0] = 1;
-    if (!tsearch(t, &state->by_path, compare_paths)) goto no_memory;
+    return t;
+}
+
+static int tensor_insert(dcp_state *state, const dcp_tensor *tensor, state_tensor **out,
+                         dcp_error *err) {
+    int status = core_state_check_folders(state, tensor->path, err);
+    if (status) return status;
+    const size_t length = strlen(tensor->path);
+    void *memory = malloc(core_state_bytes(length));
+    state_tensor *t = memory ? core_state_place(memory, tensor, length) : NULL;
+    if (!t || !core_state_reserve(state, 1) || !tsearch(t, &state->by_path, core_state_compare)) {
+        free(memory);
+        return core_fail_memory(err, core_state_bytes(length));
+    }
     state->tensors[state->n++] = t;
     *out = t;
     return DCP_OK;
-no_memory:
-    free(kept);
-    return core_fail_memory(err, sizeof *kept + length);
 }
 
 /* Memory for one more box than there are. */
@@ -189,27 +231,36 @@ static int more_boxes(state_tensor *t) {
     return 1;
 }
 
-/* Fills in the place of `box`, `at`, or the whole tensor where that is NULL, and adds it. */
-static int add_box(dcp_state *state, const dcp_tensor *tensor, const dcp_box *at, state_box *box,
-                   dcp_error *err) {
-    uint64_t bytes;
-    int status = tensor_check(tensor, &bytes, err);
+int core_state_check(const dcp_tensor *tensor, const dcp_box *at, state_box *box, uint64_t *bytes,
+                     int *empty, dcp_error *err) {
+    int status = tensor_check(tensor, bytes, err);
     if (!status) box->box = at ? *at : dcp_box_whole(tensor);
     if (!status) status = box_check(tensor, &box->box, err);
     if (status) return status;
-    int empty = !bytes || !dcp_box_elems(&box->box, tensor->ndim);
-    if (!empty && !box->data && !box->source && !box->device_data)
-        return core_fail_tensor(core_fail(err, DCP_ERR_ARG,
-                                          "tensor %s: a box with elements needs memory",
-                                          tensor->path),
-                                tensor->path, err);
-    state_tensor *t = find_tensor(state, tensor->path);
-    if (t && !core_tensor_same(&t->tensor, tensor))
-        return core_fail_tensor(core_fail(err, DCP_ERR_MISMATCH,
-                                          "tensor %s was added before with another dtype or shape",
-                                          tensor->path),
-                                tensor->path, err);
-    if (!t && (status = tensor_insert(state, tensor, bytes, &t, err))) return status;
+    *empty = !*bytes || !dcp_box_elems(&box->box, tensor->ndim);
+    if (*empty || box->data || box->source || box->device_data) return DCP_OK;
+    return core_fail_tensor(
+        core_fail(err, DCP_ERR_ARG, "tensor %s: a box with elements needs memory", tensor->path),
+        tensor->path, err);
+}
+
+int core_state_check_same(const dcp_tensor *tensor, const dcp_tensor *as, dcp_error *err) {
+    if (core_tensor_same(as, tensor)) return DCP_OK;
+    return core_fail_tensor(core_fail(err, DCP_ERR_MISMATCH,
+                                      "tensor %s was added before with another dtype or shape",
+                                      tensor->path),
+                            tensor->path, err);
+}
+
+/* Adds `box`, whose place is `at`, or the whole tensor where that is NULL. */
+static int add_box(dcp_state *state, const dcp_tensor *tensor, const dcp_box *at, state_box *box,
+                   dcp_error *err) {
+    uint64_t bytes;
+    int empty, status = core_state_check(tensor, at, box, &bytes, &empty, err);
+    if (status) return status;
+    state_tensor *t = core_state_find(state, tensor->path);
+    if (t && (status = core_state_check_same(tensor, &t->tensor, err))) return status;
+    if (!t && (status = tensor_insert(state, tensor, &t, err))) return status;
     if (empty) return DCP_OK;
     if (!more_boxes(t)) return core_fail_memory(err, (t->n_boxes + 1) * sizeof *box);
     t->boxes[t->n_boxes++] = *box;
@@ -308,9 +359,24 @@ static void put_next(const void *node, VISIT visit, void *next) {
     if (visit == postorder || visit == leaf) *(*at)++ = *(state_tensor *const *)node;
 }
 
-/* The tree has them in order: no path is compared. */
+void core_state_merge(state_tensor *const *a, size_t n, state_tensor *const *b, size_t m,
+                      state_tensor **out) {
+    while (n && m)
+        if (core_state_compare(*a, *b) < 0)
+            *out++ = *a++, n--;
+        else
+            *out++ = *b++, m--;
+    if (n) memcpy(out, a, n * sizeof *out);
+    if (m) memcpy(out, b, m * sizeof *out);
+}
+
+/* The tree has its own in order: no path is compared where all came one at a time. */
 state_tensor **core_state_sorted(const dcp_state *state) {
-    state_tensor **sorted = malloc((state->n + 1) * sizeof *sorted), **next = sorted;
-    if (sorted) twalk_r(state->by_path, put_next, &next);
+    const size_t others = state->n - state->n_sorted;
+    state_tensor **sorted = malloc((state->n + others + 1) * sizeof *sorted);
+    if (!sorted) return NULL;
+    state_tensor **from_tree = sorted + state->n, **next = from_tree;
+    twalk_r(state->by_path, put_next, &next);
+    core_state_merge(state->sorted, state->n_sorted, from_tree, others, sorted);
     return sorted;
 }

@@ -37,24 +37,31 @@ DCP_API void dcp_state_destroy(dcp_state *state);
 DCP_API int dcp_state_add(dcp_state *state, const dcp_tensor *tensor, const dcp_box *box,
                           void *data, dcp_error *err);
 
-/* The same for elements in host memory that is not dense: columns of a matrix, an array within its
- * ghost cells, padded rows, another order of dimensions.
- *   data     the address of the box's first element, that of index box->start.
- *   strides  copied: for each dimension, the bytes from an element to the one with the next index;
- *            NULL: dense. They may be no multiples of the element's size. They may be negative
- *            (reversed) and, for saves, 0 (one element stands for all of the dimension).
- * Nothing between the elements is read or written. What is saved, its checksums and proofs are
- * those of the dense box. Where the strides are those of dense memory, so is everything else.
- * A load needs elements that don't share bytes: with dimensions of one index left out, and the
- * others from the shortest stride to the longest, each stride has to reach beyond all elements of
- * those before it. dcp_load refuses others (DCP_ERR_ARG).
- * It costs a copy in memory, which is as fast as the disk needs it from about 4 KiB of contiguous
- * elements on; single elements far from each other take longer.
- * DCP_ERR_ARG, too: strides that lead beyond the addresses that there are. */
+/* dcp_state_add for elements in host memory that is not dense: columns of a matrix, an array within
+ * its ghost cells, padded rows, another order of dimensions. data     the address of the box's
+ * first element, that of index box->start. strides  copied: for each dimension, the bytes from an
+ * element to the one with the next index; NULL: dense. They may be no multiples of the element's
+ * size. They may be negative (reversed) and, for saves, 0 (one element stands for all of the
+ * dimension). Nothing between the elements is read or written. What is saved, its checksums and
+ * proofs are those of the dense box. Where the strides are those of dense memory, so is everything
+ * else. A load needs elements that don't share bytes: with dimensions of one index left out, and
+ * the others from the shortest stride to the longest, each stride has to reach beyond all elements
+ * of those before it. dcp_load refuses others (DCP_ERR_ARG). It costs a copy in memory, which is as
+ * fast as the disk needs it from about 4 KiB of contiguous elements on; single elements far from
+ * each other take longer. DCP_ERR_ARG, too: strides that lead beyond the addresses that there are.
+ */
 DCP_API int dcp_state_add_strided(dcp_state *state, const dcp_tensor *tensor, const dcp_box *box,
                                   void *data, const int64_t *strides, dcp_error *err);
 
-/* The same for elements that are not in memory but can be read piece by piece, for tools that
+/* n calls of dcp_state_add at once, in their order, and many times faster where n is large: box i
+ * is boxes[i] of tensors[i] at data[i]. The arrays are copied, the elements borrowed. `boxes` NULL:
+ * all are whole tensors. `data` NULL: all are empty. A tensor may come several times, with a box
+ * each, and may have been added before. All or nothing: where one box is refused, the state is as
+ * it was, and the error names the tensor. */
+DCP_API int dcp_state_add_many(dcp_state *state, size_t n, const dcp_tensor *tensors,
+                               const dcp_box *boxes, void *const *data, dcp_error *err);
+
+/* dcp_state_add for elements that are not in memory but can be read piece by piece, for tools that
  * rewrite checkpoints larger than memory. Such a state can be saved, not loaded. `rank` says whose
  * box it is in a save of layout DCP_LAYOUT_SHARDED (see dcp/save.h); -1: the calling rank's. */
 DCP_API int dcp_state_add_source(dcp_state *state, const dcp_tensor *tensor, const dcp_box *box,

@@ -1,5 +1,7 @@
 /* A state takes what one rank can know to be right, and refuses the rest with the right status. */
 #include "core/state_dict.h"
+
+#include "core/box.h"
 #include "support/core_fixture.h"
 
 static unsigned char memory[64];
@@ -179,6 +181,108 @@ static void tensors_come_out_sorted(void **state) {
 
 #define state_test(f) cmocka_unit_test_setup_teardown(f, make, destroy)
 
+enum { MANY = 3000 };
+
+/* Tensors of any names, some of them several times, each time with another row as its box. */
+static void make_many(dcp_tensor *tensors, dcp_box *boxes, void **data, char (*paths)[48]) {
+    for (size_t i = 0; i < MANY; i++) {
+        const unsigned long long name = any() % 1500;
+        snprintf(paths[i], sizeof *paths, "/%s/a%s%llu.%s", name % 3 ? "model" : "optimizer",
+                 name % 5 ? "/" : "-long-name-", name, name % 2 ? "weight" : "w");
+        tensors[i] = (dcp_tensor){paths[i], DCP_F32, 2, {MANY, 1 + name % 2}};
+        boxes[i] = (dcp_box){{i, 0}, {any() % 4 != 0, 1 + name % 2}};
+        data[i] = memory + i % sizeof memory;
+    }
+}
+
+static void assert_same_states(const dcp_state *a, const dcp_state *b) {
+    state_tensor **x = core_state_sorted(a), **y = core_state_sorted(b);
+    assert_int_equal(a->n, b->n);
+    assert_int_equal(dcp_state_local_bytes(a), dcp_state_local_bytes(b));
+    for (size_t i = 0; i < a->n; i++) {
+        assert_string_equal(x[i]->tensor.path, y[i]->tensor.path);
+        assert_true(x[i]->bytes == y[i]->bytes && x[i]->n_boxes == y[i]->n_boxes);
+        for (size_t k = 0; k < x[i]->n_boxes; k++)
+            assert_true(x[i]->boxes[k].data == y[i]->boxes[k].data &&
+                        x[i]->boxes[k].rank == y[i]->boxes[k].rank &&
+                        core_box_equal(2, &x[i]->boxes[k].box, &y[i]->boxes[k].box));
+    }
+    free(x);
+    free(y);
+}
+
+/* At once, in parts large and small, and with single calls between them. */
+static void many_are_as_single_ones(void **state) {
+    static const size_t parts[] = {MANY, 1000, 7, 1};
+    static dcp_tensor tensors[MANY];
+    static dcp_box boxes[MANY];
+    static void *data[MANY];
+    static char paths[MANY][48];
+    make_many(tensors, boxes, data, paths);
+    for (size_t i = 0; i < MANY; i++)
+        assert_int_equal(dcp_state_add(*state, &tensors[i], &boxes[i], data[i], NULL), DCP_OK);
+    for (size_t p = 0; p < 4; p++) {
+        dcp_state *other;
+        assert_int_equal(dcp_state_create(&other, NULL), DCP_OK);
+        for (size_t i = 0; i < MANY; i += parts[p]) {
+            const size_t n = parts[p] < MANY - i ? parts[p] : MANY - i;
+            assert_int_equal(dcp_state_add_many(other, n, tensors + i, boxes + i, data + i, NULL),
+                             DCP_OK);
+            assert_int_equal(dcp_state_add(other, &tensors[i], &(dcp_box){{0}, {0}}, NULL, NULL),
+                             DCP_OK); /* empty: nothing is new */
+        }
+        assert_same_states(*state, other);
+        dcp_state_destroy(other);
+    }
+}
+
+/* A list with one that is refused, `bad`, in its middle leaves the state as it was. */
+static void assert_refused(dcp_state *s, const dcp_tensor *bad, void *at, int expected) {
+    enum { N = 101 };
+    dcp_tensor tensors[N];
+    char paths[N][32];
+    void *data[N];
+    dcp_error err;
+    const size_t before = dcp_state_tensors(s);
+    const uint64_t bytes = dcp_state_local_bytes(s);
+    for (int i = 0; i < N; i++) {
+        snprintf(paths[i], sizeof paths[i], "/model/%d/x", i);
+        tensors[i] = (dcp_tensor){paths[i], DCP_F32, 1, {4}};
+        data[i] = memory;
+    }
+    tensors[50] = *bad;
+    data[50] = at;
+    assert_int_equal(dcp_state_add_many(s, N, tensors, NULL, data, &err), expected);
+    assert_int_equal(err.status, expected);
+    if (bad->path) assert_non_null(strstr(err.message, bad->path));
+    assert_int_equal(dcp_state_tensors(s), before);
+    assert_true(dcp_state_local_bytes(s) == bytes);
+    assert_null(core_state_find(s, "/model/7/x"));
+}
+
+static void many_or_none(void **state) {
+    const dcp_tensor kept[] = {{"/model/kept/a", DCP_F32, 1, {4}},
+                               {"/model/last", DCP_F32, 1, {4}}};
+    void *data[] = {memory, memory};
+    assert_int_equal(dcp_state_add_many(*state, 2, kept, NULL, data, NULL), DCP_OK);
+    assert_int_equal(dcp_state_tensors(*state), 2);
+    assert_refused(*state, &(dcp_tensor){NULL, DCP_F32, 1, {4}}, memory, DCP_ERR_ARG);
+    assert_refused(*state, &(dcp_tensor){"/model/ok", DCP_F32, 1, {4}}, NULL, DCP_ERR_ARG);
+    assert_refused(*state, &(dcp_tensor){"/model/ok", DCP_DTYPE_COUNT, 1, {4}}, memory,
+                   DCP_ERR_ARG);
+    assert_refused(*state, &(dcp_tensor){"/model/7", DCP_F32, 1, {4}}, memory, DCP_ERR_ARG);
+    assert_refused(*state, &(dcp_tensor){"/model/7/x/y/z", DCP_F32, 1, {4}}, memory, DCP_ERR_ARG);
+    assert_refused(*state, &(dcp_tensor){"/model/7/x", DCP_F32, 1, {5}}, memory, DCP_ERR_MISMATCH);
+    assert_refused(*state, &(dcp_tensor){"/model/kept", DCP_F32, 1, {4}}, memory, DCP_ERR_ARG);
+    assert_refused(*state, &(dcp_tensor){"/model/last/a/b", DCP_F32, 1, {4}}, memory, DCP_ERR_ARG);
+    assert_refused(*state, &(dcp_tensor){"/model/last", DCP_F64, 1, {4}}, memory, DCP_ERR_MISMATCH);
+    assert_int_equal(dcp_state_add_many(*state, 0, NULL, NULL, NULL, NULL), DCP_OK);
+    assert_int_equal(dcp_state_add_many(NULL, 2, kept, NULL, data, NULL), DCP_ERR_ARG);
+    assert_int_equal(dcp_state_add_many(*state, 2, NULL, NULL, data, NULL), DCP_ERR_ARG);
+    assert_int_equal(dcp_state_add_many(*state, 2, kept, NULL, NULL, NULL), DCP_ERR_ARG);
+    assert_int_equal(dcp_state_local_bytes(*state), 32);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         state_test(paths),
@@ -189,6 +293,8 @@ int main(void) {
         state_test(arguments_that_are_missing),
         state_test(another_type_or_shape),
         state_test(tensors_come_out_sorted),
+        state_test(many_are_as_single_ones),
+        state_test(many_or_none),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,0 +1,350 @@
+/* Adding many boxes to a state at once. Nothing of the state changes before everything is checked
+ * and all memory is there.
+ *
+ * What single boxes spend their time on is finding their paths in a tree. Here the paths are sorted
+ * by words of eight bytes, past the beginning that they share, and boxes of one path are neighbours
+ * then. */
+#include <search.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "core/fail.h"
+#include "core/state_dict.h"
+
+enum { BLOCK = 256 << 10 }; /* bytes of memory for tensors */
+
+typedef struct path_place {
+    uint64_t word; /* bytes of the path, the first in the highest; sorted: 1: the path before */
+    const char *path;
+    uint32_t index, length;
+} path_place;
+
+/* What becomes of a tensor that the state had before. */
+typedef struct more_of {
+    state_tensor *tensor;
+    state_box *boxes; /* all of them */
+    size_t n_boxes;
+} more_of;
+
+typedef struct many_boxes {
+    dcp_state *state;
+    size_t n;
+    const dcp_tensor *tensors;
+    const dcp_box *boxes; /* NULL: all are whole */
+    void *const *data;
+    path_place *places;   /* ascending by path, equal ones by index; room for n more */
+    unsigned char *empty; /* whether a box is */
+    const char *folder; /* begins with a folder that is no tensor, of so many bytes with its '/' */
+    size_t folder_length;
+    state_tensor **fresh;  /* tensors that are new, ascending by path */
+    state_tensor **merged; /* these and state->sorted; NULL: they are in the tree */
+    more_of *more;
+    state_block *blocks, *last; /* that hold the new tensors */
+    char *memory;               /* the first block's rest, of `left` bytes */
+    size_t left;
+    size_t n_fresh, n_merged, n_more;
+} many_boxes;
+
+static void fill_box(const many_boxes *m, size_t i, state_box *box) {
+    *box = (state_box){.data = m->data ? m->data[i] : NULL, .rank = -1};
+    box->box = m->boxes ? m->boxes[i] : dcp_box_whole(&m->tensors[i]);
+}
+
+static int check_boxes(many_boxes *m, dcp_error *err) {
+    state_box box = {.rank = -1};
+    for (size_t i = 0; i < m->n; i++) {
+        uint64_t bytes;
+        int empty;
+        box.data = m->data ? m->data[i] : NULL;
+        int status = core_state_check(&m->tensors[i], m->boxes ? &m->boxes[i] : NULL, &box, &bytes,
+                                      &empty, err);
+        if (status && err) core_fail_again(err, status, err, "tensors[%zu]: %s", i, err->message);
+        if (status) return status;
+        const char *path = m->tensors[i].path;
+        m->empty[i] = (unsigned char)empty;
+        m->places[i] = (path_place){0, path, (uint32_t)i, (uint32_t)strlen(path)};
+    }
+    return DCP_OK;
+}
+
+/* Bytes at .. at + 8 of the path; zeros after its end. */
+static uint64_t word_of(const path_place *p, size_t at) {
+    uint64_t word = 0;
+    if (at + sizeof word <= p->length)
+        memcpy(&word, p->path + at, sizeof word);
+    else if (at < p->length)
+        memcpy(&word, p->path + at, p->length - at);
+    return __builtin_bswap64(word);
+}
+
+enum { FEW = 32 }; /* are sorted by insertion */
+
+static void sort_few(path_place *places, size_t n) {
+    for (size_t i = 1, k; i < n; i++) {
+        const path_place p = places[i];
+        for (k = i; k && places[k - 1].word > p.word; k--) places[k] = places[k - 1];
+        places[k] = p;
+    }
+}
+
+/* By word, byte after byte from the last; equal ones stay in their order. */
+static void sort_words(path_place *places, path_place *spare, size_t n) {
+    path_place *from = places, *to = spare;
+    for (int shift = 0; shift < 64; shift += 8) {
+        size_t at[257] = {0};
+        for (size_t i = 0; i < n; i++) at[(from[i].word >> shift & 0xff) + 1]++;
+        if (at[(from[0].word >> shift & 0xff) + 1] == n) continue;
+        for (int b = 0; b < 256; b++) at[b + 1] += at[b];
+        for (size_t i = 0; i < n; i++) to[at[from[i].word >> shift & 0xff]++] = from[i];
+        path_place *other = from;
+        from = to;
+        to = other;
+    }
+    if (from != places) memcpy(places, from, n * sizeof *places);
+}
+
+/* Where the paths part, which are equal in their first `at` bytes. */
+static size_t common_length(const path_place *places, size_t n, size_t at) {
+    size_t end = places[0].length;
+    for (size_t i = 1; i < n; i++) {
+        size_t k = at;
+        while (k + 8 <= end && word_of(&places[0], k) == word_of(&places[i], k)) k += 8;
+        while (k < end && places[0].path[k] == places[i].path[k]) k++;
+        end = k;
+    }
+    return end;
+}
+
+/* Sorts places whose paths are equal in their first `at` bytes, with room for as many in `spare`.
+ */
+static void sort_places(path_place *places, path_place *spare, size_t n, size_t at) {
+    int is_sorted = 1;
+    at = common_length(places, n, at);
+    for (size_t i = 0; i < n; i++) {
+        places[i].word = word_of(&places[i], at);
+        if (i && is_sorted) is_sorted = places[i - 1].word <= places[i].word;
+    }
+    if (!is_sorted && n <= FEW)
+        sort_few(places, n);
+    else if (!is_sorted)
+        sort_words(places, spare, n);
+    for (size_t i = 0, end; i < n; i = end) {
+        const uint64_t word = places[i].word;
+        for (end = i + 1; end < n && places[end].word == word; end++) places[end].word = 1;
+        places[i].word = 0;
+        if (end == i + 1 || !(word & 0xff)) continue; /* alone, or at the end of equal paths */
+        sort_places(places + i, spare, end - i, at + 8);
+    }
+}
+
+/* Whether the first `length` bytes of the path are a path of the list before `place`. */
+static int is_listed(const many_boxes *m, size_t place, const char *path, size_t length) {
+    size_t low = 0, high = place;
+    while (low < high) {
+        const size_t middle = low + (high - low) / 2;
+        const char *other = m->places[middle].path;
+        const int side = strncmp(path, other, length);
+        if (!side && !other[length]) return 1;
+        if (side > 0)
+            low = middle + 1;
+        else
+            high = middle; /* what lies in the folder comes after it */
+    }
+    return 0;
+}
+
+/* The path's folders are no tensors that are added with it. */
+static int check_listed_folders(many_boxes *m, size_t place, dcp_error *err) {
+    const char *path = m->places[place].path;
+    if (m->folder && !strncmp(m->folder, path, m->folder_length) &&
+        !strchr(path + m->folder_length, '/'))
+        return DCP_OK;
+    const char *end = strrchr(path, '/');
+    for (const char *c = strchr(path + 1, '/'); c != end;) {
+        c = strchr(c + 1, '/');
+        const size_t length = (size_t)(c - path);
+        if (!is_listed(m, place, path, length)) continue;
+        return core_fail_tensor(core_fail(err, DCP_ERR_ARG,
+                                          "tensor %s: %.*s is a tensor, not a folder", path,
+                                          (int)length, path),
+                                path, err);
+    }
+    m->folder = path;
+    m->folder_length = (size_t)(end - path) + 1;
+    return DCP_OK;
+}
+
+/* Memory of a block; NULL: there is none. */
+static void *take_memory(many_boxes *m, size_t bytes) {
+    bytes = (bytes + 7) / 8 * 8;
+    if (bytes > m->left) {
+        const size_t all = bytes < BLOCK ? BLOCK : bytes;
+        state_block *block = malloc(sizeof *block + all);
+        if (!block) return NULL;
+        block->next = m->blocks;
+        m->blocks = block;
+        if (!m->last) m->last = block;
+        m->left = all;
+        m->memory = block->memory;
+    }
+    void *memory = m->memory;
+    m->memory += bytes;
+    m->left -= bytes;
+    return memory;
+}
+
+static int make_tensor(many_boxes *m, size_t place, size_t boxes, state_tensor **out,
+                       dcp_error *err) {
+    const path_place *p = &m->places[place];
+    int status = check_listed_folders(m, place, err);
+    if (!status && m->state->n) status = core_state_check_folders(m->state, p->path, err);
+    if (status) return status;
+    const size_t bytes = core_state_bytes(p->length);
+    state_box *apart = boxes > 1 ? malloc(boxes * sizeof *apart) : NULL;
+    void *memory = take_memory(m, bytes);
+    if (!memory || (boxes > 1 && !apart)) {
+        free(apart);
+        return core_fail_memory(err, boxes * sizeof *apart + bytes);
+    }
+    state_tensor *t = core_state_place(memory, &m->tensors[p->index], p->length);
+    ((state_kept *)t)->is_part = 1;
+    if (apart) t->boxes = apart;
+    m->fresh[m->n_fresh++] = *out = t;
+    return DCP_OK;
+}
+
+/* Memory for all boxes of a tensor of the state; it has those that the tensor has. */
+static int make_more(many_boxes *m, state_tensor *t, size_t boxes, more_of **out, dcp_error *err) {
+    const size_t n = t->n_boxes + boxes;
+    state_box *all = malloc((n + 1) * sizeof *all);
+    if (!all) return core_fail_memory(err, n * sizeof *all);
+    memcpy(all, t->boxes, t->n_boxes * sizeof *all);
+    m->more[m->n_more] = (more_of){t, all, t->n_boxes};
+    *out = &m->more[m->n_more++];
+    return DCP_OK;
+}
+
+/* The boxes of places from .. end have one path. */
+static int add_group(many_boxes *m, size_t from, size_t end, dcp_error *err) {
+    const path_place *p = &m->places[from];
+    state_tensor *t = m->state->n ? core_state_find(m->state, p->path) : NULL;
+    const dcp_tensor *as = t ? &t->tensor : &m->tensors[p->index];
+    size_t boxes = 0;
+    for (size_t k = 0; k < end - from; k++) {
+        const dcp_tensor *tensor = &m->tensors[p[k].index];
+        int status = tensor == as ? DCP_OK : core_state_check_same(tensor, as, err);
+        if (status) return status;
+        boxes += !m->empty[p[k].index];
+    }
+    more_of *more = NULL;
+    int status = t ? make_more(m, t, boxes, &more, err) : make_tensor(m, from, boxes, &t, err);
+    if (status) return status;
+    state_box *into = more ? more->boxes : t->boxes;
+    size_t *n = more ? &more->n_boxes : &t->n_boxes;
+    for (size_t k = 0; k < end - from; k++)
+        if (!m->empty[p[k].index]) fill_box(m, p[k].index, &into[(*n)++]);
+    return DCP_OK;
+}
+
+static int add_groups(many_boxes *m, dcp_error *err) {
+    int status = DCP_OK;
+    for (size_t from = 0, end; from < m->n && !status; from = end) {
+        for (end = from + 1; end < m->n && m->places[end].word; end++) continue;
+        status = add_group(m, from, end, err);
+    }
+    return status;
+}
+
+/* Few new tensors beside many are put into the tree: merging lists goes over all. */
+static int put_into_tree(many_boxes *m) {
+    for (size_t i = 0; i < m->n_fresh; i++) {
+        if (tsearch(m->fresh[i], &m->state->by_path, core_state_compare)) continue;
+        while (i--) tdelete(m->fresh[i], &m->state->by_path, core_state_compare);
+        return 0;
+    }
+    return 1;
+}
+
+static int merge_into_list(many_boxes *m) {
+    const size_t n = m->state->n_sorted;
+    m->merged = malloc((n + m->n_fresh) * sizeof *m->merged);
+    if (!m->merged) return 0;
+    core_state_merge(m->state->sorted, n, m->fresh, m->n_fresh, m->merged);
+    m->n_merged = n + m->n_fresh;
+    return 1;
+}
+
+static int reserve_tensors(many_boxes *m, dcp_error *err) {
+    int done = core_state_reserve(m->state, m->n_fresh);
+    if (done && m->n_fresh)
+        done = m->n_fresh < m->state->n / 8 ? put_into_tree(m) : merge_into_list(m);
+    return done ? DCP_OK : core_fail_memory(err, m->n_fresh * sizeof *m->fresh);
+}
+
+/* Nothing fails any more. */
+static void commit(many_boxes *m) {
+    dcp_state *state = m->state;
+    for (size_t k = 0; k < m->n_more; k++) {
+        state_tensor *t = m->more[k].tensor;
+        if (t->boxes != &((state_kept *)t)->box) free(t->boxes);
+        t->boxes = m->more[k].boxes;
+        t->n_boxes = m->more[k].n_boxes;
+    }
+    m->n_more = 0;
+    if (m->n_fresh) memcpy(state->tensors + state->n, m->fresh, m->n_fresh * sizeof *m->fresh);
+    state->n += m->n_fresh;
+    m->n_fresh = 0;
+    if (m->last) m->last->next = state->blocks;
+    if (m->last) state->blocks = m->blocks;
+    m->blocks = NULL;
+    if (!m->merged) return;
+    free(state->sorted);
+    state->sorted = m->merged;
+    state->n_sorted = m->n_merged;
+    m->merged = NULL;
+}
+
+static int add_all(many_boxes *m, dcp_error *err) {
+    int status = check_boxes(m, err);
+    if (status) return status;
+    sort_places(m->places, m->places + m->n, m->n, 0);
+    status = add_groups(m, err);
+    if (!status) status = reserve_tensors(m, err);
+    if (!status) commit(m);
+    return status;
+}
+
+static int allocate(many_boxes *m, dcp_error *err) {
+    m->places = malloc(2 * m->n * sizeof *m->places);
+    m->empty = malloc(m->n);
+    m->fresh = malloc(m->n * sizeof *m->fresh);
+    m->more = malloc(m->n * sizeof *m->more);
+    if (m->places && m->empty && m->fresh && m->more) return DCP_OK;
+    return core_fail_memory(err, m->n * (sizeof *m->places + sizeof *m->more));
+}
+
+static void release(many_boxes *m) {
+    for (size_t i = 0; i < m->n_fresh; i++) core_state_free(m->fresh[i]);
+    for (size_t k = 0; k < m->n_more; k++) free(m->more[k].boxes);
+    core_state_free_blocks(m->blocks);
+    free(m->merged);
+    free(m->more);
+    free(m->fresh);
+    free(m->empty);
+    free(m->places);
+}
+
+int dcp_state_add_many(dcp_state *state, size_t n, const dcp_tensor *tensors, const dcp_box *boxes,
+                       void *const *data, dcp_error *err) {
+    if (!state || (n && !tensors))
+        return core_fail(err, DCP_ERR_ARG, "dcp_state_add_many: a state and tensors are needed");
+    if (!n) return DCP_OK;
+    if (n > UINT32_MAX)
+        return core_fail(err, DCP_ERR_ARG, "dcp_state_add_many: %zu boxes: at most %u at once", n,
+                         UINT32_MAX);
+    many_boxes m = {.state = state, .n = n, .tensors = tensors, .boxes = boxes, .data = data};
+    int status = allocate(&m, err);
+    if (!status) status = add_all(&m, err);
+    release(&m);
+    return status;
+}
