@@ -10,6 +10,7 @@
 #include "core/crc64.h"
 
 #define PART_BYTES (16u << 10)    /* of short runs, gathered to be summed */
+#define ROWS_BYTES (1u << 20)     /* the same of rows that lie across the memory */
 #define LONG_BYTES 1024           /* a run worth a call */
 #define TILE_BYTES ((uint64_t)64) /* a cache line */
 
@@ -227,19 +228,31 @@ void core_strides_put(void *data, const box_strides *strides, uint64_t offset, u
         memcpy((unsigned char *)data + offset, from, bytes);
 }
 
+/* Room to gather some of `bytes` to be summed: where rows lie across the memory, for as many as
+ * share its cache lines. NULL: the little room that there is has to do. */
+static unsigned char *room_for_rows(const box_strides *s, uint64_t bytes, uint64_t *room) {
+    unsigned char *rows =
+        s && s->near && bytes > *room ? malloc(core_min_u64(bytes, ROWS_BYTES)) : NULL;
+    if (rows) *room = ROWS_BYTES;
+    return rows;
+}
+
 uint64_t core_strides_sum(uint64_t raw, const void *data, const box_strides *strides,
                           uint64_t offset, uint64_t bytes) {
-    unsigned char gathered[PART_BYTES];
+    unsigned char small[PART_BYTES];
+    uint64_t room = sizeof small;
+    unsigned char *rows = room_for_rows(strides, bytes, &room), *gathered = rows ? rows : small;
     for (uint64_t part; bytes; offset += part, bytes -= part) {
         uint64_t contiguous;
         const unsigned char *memory = core_strides_find(data, strides, offset, &contiguous);
         part = core_min_u64(contiguous, bytes);
         if (part < LONG_BYTES && part < bytes) {
-            part = core_min_u64(PART_BYTES, bytes);
+            part = core_min_u64(room, bytes);
             core_strides_get(data, strides, offset, part, gathered);
             memory = gathered;
         }
         raw = core_crc64_raw(raw, memory, part);
     }
+    free(rows);
     return raw;
 }
