@@ -154,6 +154,9 @@ static int tensor_check(const dcp_tensor *t, uint64_t *bytes, dcp_error *err) {
     if (!core_path_valid(t->path, &what))
         return core_fail(err, DCP_ERR_ARG, "tensor path \"%.80s\" is refused: %s",
                          t->path ? t->path : "(null)", what);
+    if (t->dtype == DCP_DTYPE_NONE)
+        return core_fail(err, DCP_ERR_ARG, "tensor %s: dtype 0 is none; was tensor->dtype set?",
+                         t->path);
     if (!core_tensor_size(t->dtype, t->ndim, t->shape, bytes))
         return core_fail_tensor(
             core_fail(err, DCP_ERR_ARG,

@@ -60,6 +60,7 @@ hid_t h5_dtype(dcp_dtype dtype) {
         return H5Tcopy(H5T_STD_U8LE);
     case DCP_BOOL:
         return boolean();
+    case DCP_DTYPE_NONE:
     case DCP_DTYPE_COUNT:
         break;
     }

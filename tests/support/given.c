@@ -35,7 +35,7 @@ static uint64_t mix(uint64_t z) {
 }
 
 static void name_tensor(given *g, size_t t) {
-    dcp_dtype dtype = (dcp_dtype)(t % DCP_DTYPE_COUNT);
+    dcp_dtype dtype = (dcp_dtype)(1 + t % (DCP_DTYPE_COUNT - 1));
     snprintf(g->paths[t], sizeof g->paths[t], "/small/%zu.%s", t, dcp_dtype_name(dtype));
     g->tensors[t] = (dcp_tensor){g->paths[t], dtype, 2, {t % 19 + 1, t % 5 + 1}};
     if (t < SPECIAL) g->tensors[t] = special[t];

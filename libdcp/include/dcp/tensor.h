@@ -32,7 +32,11 @@ extern "C" {
     X(DCP_BOOL, "BOOL", 1)
 
 #define DCP_DTYPE_ENUM(id, name, bytes) id,
-typedef enum dcp_dtype { DCP_DTYPE_LIST(DCP_DTYPE_ENUM) DCP_DTYPE_COUNT } dcp_dtype;
+typedef enum dcp_dtype {
+    DCP_DTYPE_NONE,                /* 0, no type: a tensor whose dtype was not set is refused */
+    DCP_DTYPE_LIST(DCP_DTYPE_ENUM) /* from 1 on */
+    DCP_DTYPE_COUNT                /* one more than the last type of these headers */
+} dcp_dtype;
 #undef DCP_DTYPE_ENUM
 
 /* A global tensor: row-major, little-endian, whatever box of it a rank holds. */
@@ -50,9 +54,9 @@ typedef struct dcp_box {
     uint64_t count[DCP_MAX_DIMS];
 } dcp_box;
 
-/* "F32" and so on; NULL for a value outside the enum. Static storage. */
+/* "F32" and so on; NULL for DCP_DTYPE_NONE and what is no type. Static storage. */
 DCP_API const char *dcp_dtype_name(dcp_dtype dtype);
-/* Bytes an element; 0 for a value outside the enum. */
+/* Bytes an element; 0 for DCP_DTYPE_NONE and what is no type. */
 DCP_API uint64_t dcp_dtype_bytes(dcp_dtype dtype);
 /* The type of that name; DCP_ERR_NOT_FOUND where there is none. */
 DCP_API int dcp_dtype_parse(const char *name, dcp_dtype *out);

@@ -165,6 +165,8 @@ static void which_pairs_there_are(void **state) {
             assert_int_equal(status, is_possible(from, to) ? DCP_OK : DCP_ERR_UNSUPPORTED);
         }
     uint32_t in = 0, out = 0;
+    assert_int_equal(dcp_convert(DCP_DTYPE_NONE, &in, DCP_F32, &out, 1), DCP_ERR_ARG);
+    assert_int_equal(dcp_convert(DCP_F32, &in, DCP_DTYPE_NONE, &out, 1), DCP_ERR_ARG);
     assert_int_equal(dcp_convert(DCP_DTYPE_COUNT, &in, DCP_F32, &out, 1), DCP_ERR_ARG);
     assert_int_equal(dcp_convert(DCP_F32, &in, (dcp_dtype)-1, &out, 1), DCP_ERR_ARG);
     assert_int_equal(dcp_convert(DCP_F32, NULL, DCP_F16, &out, 1), DCP_ERR_ARG);

@@ -72,6 +72,7 @@ static void a_tensor_is_no_folder_of_another(void **state) {
 static void types_and_shapes(void **state) {
     dcp_tensor bad[] = {
         {"/m/a", DCP_DTYPE_COUNT, 1, {4}},
+        {"/m/none", DCP_DTYPE_NONE, 1, {4}},
         {"/m/b", (dcp_dtype)-1, 1, {4}},
         {"/m/c", DCP_F32, DCP_MAX_DIMS + 1, {4}},
         {"/m/d", DCP_F32, UINT32_MAX, {4}},
@@ -88,6 +89,10 @@ static void types_and_shapes(void **state) {
         assert_non_null(strstr(err.message, bad[i].path));
     }
     assert_int_equal(dcp_state_tensors(*state), 0);
+    dcp_error err = {0};
+    dcp_tensor forgotten = {.path = "/m/w", .ndim = 1, .shape = {4}};
+    assert_int_equal(dcp_state_add(*state, &forgotten, NULL, memory, &err), DCP_ERR_ARG);
+    assert_non_null(strstr(err.message, "dtype 0 is none; was tensor->dtype set?"));
     dcp_tensor huge = {"/m/huge", DCP_U8, 1, {(1ULL << 62) - 1}};
     dcp_box box = {.start = {huge.shape[0] - 1}, .count = {1}};
     assert_int_equal(dcp_state_add(*state, &huge, &box, memory, NULL), DCP_OK);

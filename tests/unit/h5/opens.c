@@ -41,9 +41,9 @@ static int two_values(dcp_dtype t) {
 
 static size_t list(dcp_tensor *out, char names[][32]) {
     size_t n = 0;
-    for (; n < DCP_DTYPE_COUNT; n++) {
-        snprintf(names[n], 32, "/dtypes/%s", dcp_dtype_name((dcp_dtype)n));
-        out[n] = (dcp_tensor){names[n], (dcp_dtype)n, 1, {101}};
+    for (dcp_dtype dtype = DCP_F64; dtype < DCP_DTYPE_COUNT; dtype++, n++) {
+        snprintf(names[n], 32, "/dtypes/%s", dcp_dtype_name(dtype));
+        out[n] = (dcp_tensor){names[n], dtype, 1, {101}};
     }
     for (size_t i = 0; i < SHAPES; i++) out[n++] = shapes[i];
     return n;

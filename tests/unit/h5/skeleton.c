@@ -24,7 +24,7 @@ static void any_rows(struct plan *p, size_t n) {
         step_row *r = &p->rows[i];
         snprintf(p->paths[i], sizeof p->paths[i], "%s/w%05zu", folders[4 * i / n], i);
         r->tensor.path = p->paths[i];
-        r->tensor.dtype = (dcp_dtype)between(0, DCP_DTYPE_COUNT - 1);
+        r->tensor.dtype = (dcp_dtype)between(1, DCP_DTYPE_COUNT - 1);
         r->tensor.ndim = any() % 9 ? any_shape(r->tensor.shape) : 0;
         if (any() % 9 == 0) r->tensor.shape[0] = 0;
         if (any() % 20 == 0) r->tensor.shape[0] *= 5000;

@@ -51,22 +51,23 @@ static void check_tensor(dcp_st_reader *reader, const dcp_tensor *want, size_t i
 
 static void every_dtype_comes_back(void **state) {
     (void)state;
-    char names[DCP_DTYPE_COUNT][32];
-    dcp_tensor tensors[DCP_DTYPE_COUNT];
-    for (unsigned i = 0; i < DCP_DTYPE_COUNT; i++) {
+    enum { TYPES = DCP_DTYPE_COUNT - 1 };
+    char names[TYPES][32];
+    dcp_tensor tensors[TYPES];
+    for (unsigned i = 0; i < TYPES; i++) {
         snprintf(names[i], sizeof names[i], "%c.\xc3\xa9\".%s", 'z' - (int)i,
-                 dcp_dtype_name((dcp_dtype)i));
-        tensors[i] = (dcp_tensor){names[i], (dcp_dtype)i, 2, {3, 5}};
+                 dcp_dtype_name((dcp_dtype)(i + 1)));
+        tensors[i] = (dcp_tensor){names[i], (dcp_dtype)(i + 1), 2, {3, 5}};
     }
     tensors[1].ndim = 0;
     tensors[2].shape[1] = 0;
-    write_all(in_folder("a.safetensors"), tensors, DCP_DTYPE_COUNT);
+    write_all(in_folder("a.safetensors"), tensors, TYPES);
 
     dcp_st_reader *reader;
     assert_int_equal(dcp_st_open(in_folder("a.safetensors"), &reader, NULL), DCP_OK);
-    assert_int_equal(dcp_st_tensors(reader), DCP_DTYPE_COUNT);
-    for (unsigned i = 0; i < DCP_DTYPE_COUNT; i++) check_tensor(reader, &tensors[i], i);
-    for (size_t i = 1; i < DCP_DTYPE_COUNT; i++)
+    assert_int_equal(dcp_st_tensors(reader), TYPES);
+    for (unsigned i = 0; i < TYPES; i++) check_tensor(reader, &tensors[i], i);
+    for (size_t i = 1; i < TYPES; i++)
         assert_true(strcmp(dcp_st_tensor(reader, i - 1)->path, dcp_st_tensor(reader, i)->path) < 0);
     assert_null(dcp_st_find(reader, "nothing"));
     dcp_st_close(reader);
