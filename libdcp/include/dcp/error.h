@@ -31,7 +31,8 @@ extern "C" {
     X(DCP_ERR_UNSUPPORTED, -10, "not supported")                                                   \
     X(DCP_ERR_STATE, -11, "wrong state for this call") /* a step that exists, a closed object */   \
     X(DCP_ERR_BUSY, -12, "locked by another writer")   /* wait for it, or choose another folder */ \
-    X(DCP_ERR_DEVICE, -13, "device failed")            /* look at the GPU; end this rank */
+    X(DCP_ERR_DEVICE, -13, "device failed")            /* look at the GPU; end this rank */        \
+    X(DCP_ERR_CANCELLED, -14, "cancelled")             /* somebody asked for it */
 
 #define DCP_STATUS_ENUM(name, value, text) name = value,
 typedef enum dcp_status { DCP_STATUS_LIST(DCP_STATUS_ENUM) } dcp_status;
@@ -65,7 +66,7 @@ typedef struct dcp_error {
 /* The status' meaning in a few words, static storage. */
 DCP_API const char *dcp_status_text(int status);
 
-/* The library's version, "0.1.0". */
+/* The library's version, "1.0.0". */
 DCP_API const char *dcp_version(void);
 
 /* Where messages go that are not failures: a fall-back taken, a step set aside. `line` has no
