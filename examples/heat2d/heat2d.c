@@ -113,7 +113,7 @@ int main(int argc, char **argv) {
     dcp_comm *comm;
     dcp_store *store;
     dcp_state *state;
-    const dcp_store_options options = {.keep = 2, .tool = "heat2d"};
+    const dcp_store_options options = {.size = sizeof options, .keep = 2, .tool = "heat2d"};
     check(dcp_comm_from_mpi(MPI_COMM_WORLD, &comm, &err), &err);
     check(dcp_store_open(comm, argv[1], &options, &store, &err), &err);
     check(dcp_state_create(&state, &err), &err);

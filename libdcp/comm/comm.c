@@ -11,6 +11,7 @@
 #include <string.h>
 
 #include "core/fail.h"
+#include "core/sized.h"
 
 /* The collectives of one rank alone copy or do nothing, so they need no launcher and no MPI_Init.
  */
@@ -42,6 +43,7 @@ static int alone_barrier(void *ctx) {
 }
 
 static const dcp_comm_ops alone_ops = {
+    .size = sizeof alone_ops,
     .broadcast = alone_broadcast,
     .allreduce = alone_allreduce,
     .gather = alone_gather,
@@ -68,13 +70,16 @@ dcp_comm *comm_create(const dcp_comm_ops *ops, void *ctx, comm_watch *watch, int
 int dcp_comm_from_ops(const dcp_comm_ops *ops, void *ctx, int rank, int size, dcp_comm **out,
                       dcp_error *err) {
     if (!ops || !out) return core_fail(err, DCP_ERR_ARG, "dcp_comm_from_ops: ops or out is NULL");
-    if (!ops->broadcast || !ops->allreduce || !ops->gather || !ops->alltoall || !ops->barrier)
+    dcp_comm_ops own;
+    int status = core_sized_take(&own, sizeof own, ops, "DCP_COMM_OPS_INIT", err);
+    if (status) return status;
+    if (!own.broadcast || !own.allreduce || !own.gather || !own.alltoall || !own.barrier)
         return core_fail(err, DCP_ERR_ARG, "dcp_comm_from_ops: all five functions are required");
     if (size < 1 || rank < 0 || rank >= size)
         return core_fail(err, DCP_ERR_ARG, "dcp_comm_from_ops: rank %d of %d ranks does not exist",
                          rank, size);
     comm_watch *watch = comm_watch_create(rank, size);
-    dcp_comm *comm = watch ? comm_create(ops, ctx, watch, rank, size) : NULL;
+    dcp_comm *comm = watch ? comm_create(&own, ctx, watch, rank, size) : NULL;
     if (!comm) return core_fail_memory(err, sizeof *comm);
     *out = comm;
     return DCP_OK;

@@ -196,6 +196,7 @@ static int host_alltoall(void *context, const void *send, const uint64_t *send_b
 }
 
 const dcp_comm_ops comm_host_ops = {
+    .size = sizeof comm_host_ops,
     .broadcast = host_broadcast,
     .allreduce = host_allreduce,
     .gather = host_gather,

@@ -254,6 +254,7 @@ static int pairs_barrier(void *ctx) {
 }
 
 const dcp_comm_ops comm_pairs_ops = {
+    .size = sizeof comm_pairs_ops,
     .broadcast = pairs_broadcast,
     .allreduce = pairs_allreduce,
     .gather = pairs_gather,

@@ -10,6 +10,7 @@
 
 #include "core/box.h"
 #include "core/fail.h"
+#include "core/sized.h"
 #include "core/strides.h"
 #include "dcp/device.h"
 
@@ -155,8 +156,10 @@ static int tensor_check(const dcp_tensor *t, uint64_t *bytes, dcp_error *err) {
         return core_fail(err, DCP_ERR_ARG, "tensor path \"%.80s\" is refused: %s",
                          t->path ? t->path : "(null)", what);
     if (t->dtype == DCP_DTYPE_NONE)
-        return core_fail(err, DCP_ERR_ARG, "tensor %s: dtype 0 is none; was tensor->dtype set?",
-                         t->path);
+        return core_fail_tensor(core_fail(err, DCP_ERR_ARG,
+                                          "tensor %s: dtype 0 is none; was tensor->dtype set?",
+                                          t->path),
+                                t->path, err);
     if (!core_tensor_size(t->dtype, t->ndim, t->shape, bytes))
         return core_fail_tensor(
             core_fail(err, DCP_ERR_ARG,
@@ -285,8 +288,8 @@ int dcp_state_add(dcp_state *state, const dcp_tensor *tensor, const dcp_box *box
 static int set_strides(const dcp_tensor *t, const int64_t *strides, state_box *box,
                        dcp_error *err) {
     box_strides merged;
-    if (!core_strides_merge(t->ndim, dcp_dtype_bytes(t->dtype), box->box.count, strides,
-                                   box->data, &merged)) {
+    if (!core_strides_merge(t->ndim, dcp_dtype_bytes(t->dtype), box->box.count, strides, box->data,
+                            &merged)) {
         char text[256];
         core_box_print(core_box_dims(t->ndim), &box->box, text, sizeof text);
         return core_fail(err, DCP_ERR_ARG,
@@ -331,11 +334,24 @@ int dcp_state_add_source(dcp_state *state, const dcp_tensor *tensor, const dcp_b
     return add_box(state, tensor, box, &b, err);
 }
 
+/* Its table may be shorter than the library's. */
+static int check_device(const dcp_device *device, dcp_error *err) {
+    dcp_device d;
+    int status = core_sized_take(&d, sizeof d, device, "DCP_DEVICE_INIT", err);
+    if (!status && !(d.name && d.alloc_pinned && d.free_pinned && d.open && d.close && d.follow &&
+                     d.to_host && d.to_device && d.checksum && d.record && d.wait && d.error_text))
+        status = core_fail(err, DCP_ERR_ARG, "device %s: its name and all functions are required",
+                           d.name ? d.name : "(null)");
+    return status;
+}
+
 int dcp_state_add_device(dcp_state *state, const dcp_tensor *tensor, const dcp_box *box,
                          const dcp_device *device, void *data, dcp_error *err) {
     if (!state || !tensor || !device)
         return core_fail(err, DCP_ERR_ARG,
                          "dcp_state_add_device: a state, a tensor and a device are needed");
+    int status = check_device(device, err);
+    if (status) return status;
     if (state->device && state->device != device)
         return core_fail(err, DCP_ERR_UNSUPPORTED,
                          "tensor %s: on device %s, others of the state are on %s: a rank's boxes "

@@ -166,7 +166,8 @@ int dcp_device_cuda_create(int number, void *stream, dcp_device **out, dcp_error
     if (!out) return core_fail(err, DCP_ERR_ARG, "dcp_device_cuda_create: out is NULL");
     cuda_device *d = calloc(1, sizeof *d);
     if (!d) return core_fail_memory(err, sizeof *d);
-    *d = (cuda_device){.device = {.name = d->name,
+    *d = (cuda_device){.device = {.size = sizeof d->device,
+                                  .name = d->name,
                                   .ctx = d,
                                   .alloc_pinned = alloc_pinned,
                                   .free_pinned = free_pinned,

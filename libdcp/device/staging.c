@@ -8,13 +8,14 @@
 
 #include "core/crc64.h"
 #include "core/fail.h"
+#include "core/sized.h"
 #include "core/state_dict.h"
 
 #define RANGES 64u /* a slot */
 
 static int device_failed(const staging *s, int code, const char *what, dcp_error *err) {
-    return core_fail(err, DCP_ERR_DEVICE, "%s: %s: %s", s->device->name, what,
-                     s->device->error_text(s->device->ctx, code));
+    return core_fail(err, DCP_ERR_DEVICE, "%s: %s: %s", s->device.name, what,
+                     s->device.error_text(s->device.ctx, code));
 }
 
 static int open_failed(staging *s, int status) {
@@ -33,19 +34,21 @@ int device_staging_open(const dcp_device *device, uint64_t bytes, staging **out,
         free(s);
         return core_fail_memory(err, slots * RANGES * sizeof *s->ranges);
     }
-    s->device = device;
+    s->of = device;
+    int code = core_sized_take(&s->device, sizeof s->device, device, "DCP_DEVICE_INIT", err);
+    if (code) return open_failed(s, code);
     s->slots = (unsigned)slots;
-    int code = device->open(device->ctx, s->slots, &s->stream);
+    code = s->device.open(s->device.ctx, s->slots, &s->stream);
     if (code) return open_failed(s, device_failed(s, code, "no stream for copies", err));
     void *memory;
     bytes = slots * STAGING_SLOT_BYTES;
-    code = device->alloc_pinned(device->ctx, bytes + slots * RANGES * sizeof *s->sums, &memory);
+    code = s->device.alloc_pinned(s->device.ctx, bytes + slots * RANGES * sizeof *s->sums, &memory);
     if (code) {
-        device->close(device->ctx, s->stream);
+        s->device.close(s->device.ctx, s->stream);
         return open_failed(s, core_fail(err, DCP_ERR_NO_MEMORY,
-                                        "%s: %llu MiB of page-locked memory: %s", device->name,
+                                        "%s: %llu MiB of page-locked memory: %s", s->device.name,
                                         (unsigned long long)(bytes >> 20),
-                                        device->error_text(device->ctx, code)));
+                                        s->device.error_text(s->device.ctx, code)));
     }
     s->memory = memory;
     s->sums = (uint64_t *)(void *)(s->memory + bytes);
@@ -56,22 +59,22 @@ int device_staging_open(const dcp_device *device, uint64_t bytes, staging **out,
 
 void device_staging_close(staging *s) {
     if (!s) return;
-    s->device->close(s->device->ctx, s->stream);
-    s->device->free_pinned(s->device->ctx, s->memory);
+    s->device.close(s->device.ctx, s->stream);
+    s->device.free_pinned(s->device.ctx, s->memory);
     free(s->ranges);
     free(s);
 }
 
 int device_staging_follow(staging *s, dcp_error *err) {
-    int code = s->device->follow(s->device->ctx, s->stream);
+    int code = s->device.follow(s->device.ctx, s->stream);
     return code ? device_failed(s, code, "cannot wait for the program's work", err) : DCP_OK;
 }
 
 void device_staging_cut(staging *s, unsigned n) {
     int in_flight = 0;
     for (unsigned i = 0; i < s->n; i++) in_flight |= s->batches[i].in_flight;
-    if (in_flight && !s->device->record(s->device->ctx, s->stream, 0))
-        s->device->wait(s->device->ctx, s->stream, 0);
+    if (in_flight && !s->device.record(s->device.ctx, s->stream, 0))
+        s->device.wait(s->device.ctx, s->stream, 0);
     unsigned each = s->slots / n;
     s->n = n;
     s->turn = 0;
@@ -103,14 +106,14 @@ unsigned char *device_staging_add(staging_batch *b, const state_box *box, const 
 static int range_failed(const staging *s, int code, const staging_range *r, const char *what,
                         dcp_error *err) {
     return core_fail_tensor(core_fail(err, DCP_ERR_DEVICE, "%s: tensor %s: %s %llu bytes: %s",
-                                      s->device->name, r->path, what, (unsigned long long)r->bytes,
-                                      s->device->error_text(s->device->ctx, code)),
+                                      s->device.name, r->path, what, (unsigned long long)r->bytes,
+                                      s->device.error_text(s->device.ctx, code)),
                             r->path, err);
 }
 
 static int begin_range(const staging *s, const staging_batch *b, unsigned i, staging_way way,
                        dcp_error *err) {
-    const dcp_device *d = s->device;
+    const dcp_device *d = &s->device;
     const staging_range *r = &b->ranges[i];
     unsigned char *there = (unsigned char *)r->box->device_data + r->offset;
     unsigned char *here = b->memory + r->at;
@@ -130,13 +133,13 @@ int device_staging_send(staging *s, staging_batch *b, staging_way way, dcp_error
     b->in_flight = 1;
     for (unsigned i = 0; i < b->n && !status; i++) status = begin_range(s, b, i, way, err);
     if (status) return status;
-    int code = s->device->record(s->device->ctx, s->stream, b->event);
+    int code = s->device.record(s->device.ctx, s->stream, b->event);
     return code ? device_failed(s, code, "cannot record an event", err) : DCP_OK;
 }
 
 int device_staging_wait(const staging *s, staging_batch *b, dcp_error *err) {
     if (!b->in_flight) return DCP_OK;
-    int code = s->device->wait(s->device->ctx, s->stream, b->event);
+    int code = s->device.wait(s->device.ctx, s->stream, b->event);
     if (code) return range_failed(s, code, &b->ranges[0], "copying or summing", err);
     b->in_flight = 0;
     for (unsigned i = 0; i < b->n; i++) {
@@ -147,7 +150,7 @@ int device_staging_wait(const staging *s, staging_batch *b, dcp_error *err) {
                           "%s: tensor %s: bytes %llu to %llu of this rank's box have another "
                           "checksum on the device than in host memory: the copy went wrong, or "
                           "they were changed before the fence",
-                          s->device->name, r->path, (unsigned long long)r->offset,
+                          s->device.name, r->path, (unsigned long long)r->offset,
                           (unsigned long long)(r->offset + r->bytes)),
                 r->path, err);
     }
@@ -162,7 +165,7 @@ void device_staging_clear(staging_batch *b) {
 int device_staging_checksum(const staging *s, const state_box *box, const char *path,
                             uint64_t offset, uint64_t bytes, uint64_t *raw, dcp_error *err) {
     const staging_range all = {.box = box, .path = path, .offset = offset, .bytes = bytes};
-    const dcp_device *d = s->device;
+    const dcp_device *d = &s->device;
     const unsigned char *there = (const unsigned char *)box->device_data + offset;
     int code = d->checksum(d->ctx, s->stream, there, bytes, &s->sums[0]);
     if (code) return range_failed(s, code, &all, "cannot take the checksum of", err);

@@ -33,7 +33,8 @@ typedef struct staging_batch {
 } staging_batch;
 
 typedef struct staging {
-    const dcp_device *device; /* borrowed */
+    dcp_device device;    /* a copy: the caller's may be shorter */
+    const dcp_device *of; /* the caller's, borrowed; says which device it is */
     void *stream;
     unsigned slots;
     unsigned char *memory;
@@ -69,7 +70,7 @@ int device_staging_wait(const staging *s, staging_batch *b, dcp_error *err);
 /* Empties a batch that is not in flight. */
 void device_staging_clear(staging_batch *b);
 
-/* The raw checksum (core/crc64.h) of bytes [offset, offset + bytes) of a box, by the device. No batch
- * is in flight. */
+/* The raw checksum (core/crc64.h) of bytes [offset, offset + bytes) of a box, by the device. No
+ * batch is in flight. */
 int device_staging_checksum(const staging *s, const struct state_box *box, const char *path,
                             uint64_t offset, uint64_t bytes, uint64_t *raw, dcp_error *err);

@@ -10,6 +10,7 @@
 #include "core/crc64.h"
 #include "core/fail.h"
 #include "core/search.h"
+#include "core/sized.h"
 #include "core/strides.h"
 #include "device/staging.h"
 #include "load/cast.h"
@@ -281,7 +282,7 @@ free_all:
 
 static int choose_tensors(load_job *l, const dcp_state *state, dcp_error *err) {
     load_selection *s = &l->chosen;
-    int status = load_select_agree(l->comm, l->options, err);
+    int status = load_select_agree(l->comm, l->given, l->options, err);
     if (!status)
         status = comm_agree(l->comm, load_select_tensors(l->ckpt, state, l->options, s, err), err);
     if (!status) status = plan_tensors(l->comm, s->wanted, s->n, err);
@@ -335,16 +336,18 @@ static int run_load(load_job *l, const dcp_state *state, dcp_error *err) {
 
 int dcp_load_with(dcp_checkpoint *ckpt, const dcp_state *state, const dcp_load_options *options,
                   dcp_report *report, dcp_error *err) {
-    static const dcp_load_options defaults;
+    dcp_load_options own;
     if (!ckpt) return core_fail(err, DCP_ERR_ARG, "dcp_load: a checkpoint is needed");
-    load_job l = {.ckpt = ckpt, .comm = ckpt->comm, .options = options ? options : &defaults};
+    load_job l = {.ckpt = ckpt, .comm = ckpt->comm, .options = &own};
+    l.given = core_sized_take(&own, sizeof own, options, "DCP_LOAD_OPTIONS_INIT", err);
+    if (!l.given) l.given = core_sized_check(report, sizeof *report, "DCP_REPORT_INIT", err);
     int status = run_load(&l, state, err);
     load_pieces_free(&l);
     device_staging_close(l.device.staging);
     plan_boxes_free(&l.boxes);
     load_cast_free(&l.cast);
     load_select_free(&l.chosen);
-    if (!status && report) *report = l.report;
+    if (!status) core_sized_give(report, &l.report, sizeof l.report);
     return status;
 }
 

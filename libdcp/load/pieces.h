@@ -18,6 +18,7 @@ typedef struct load_job {
     dcp_checkpoint *ckpt;
     dcp_comm *comm;
     const dcp_load_options *options; /* not NULL */
+    int given;                       /* what was wrong with them on this rank */
     load_selection chosen;
     const struct move_engine *engine;
     load_casting cast;

@@ -114,7 +114,7 @@ static uint64_t hash_renames(const dcp_load_options *o) {
     return raw;
 }
 
-int load_select_agree(dcp_comm *comm, const dcp_load_options *o, dcp_error *err) {
+int load_select_agree(dcp_comm *comm, int status, const dcp_load_options *o, dcp_error *err) {
     const plan_value values[] = {
         {"the load option only", hash_globs(o), 1},
         {"the load option renames", hash_renames(o), 1},
@@ -123,7 +123,7 @@ int load_select_agree(dcp_comm *comm, const dcp_load_options *o, dcp_error *err)
         {"the load option unexpected_keys", o->unexpected_keys, 0},
         {"the load option engine", o->engine, 0},
     };
-    return plan_same(comm, values, sizeof values / sizeof *values, err);
+    return plan_agree(comm, status, values, sizeof values / sizeof *values, err);
 }
 
 static int check_options(const dcp_load_options *o, dcp_error *err) {

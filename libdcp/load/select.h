@@ -11,7 +11,7 @@ typedef struct load_selection {
 } load_selection;
 
 /* Collective: all ranks passed the same options. */
-int load_select_agree(dcp_comm *comm, const dcp_load_options *options, dcp_error *err);
+int load_select_agree(dcp_comm *comm, int status, const dcp_load_options *options, dcp_error *err);
 
 /* Not collective. Checks options and state against the checkpoint. `out` is freed by the caller
  * with load_select_free, also after a failure. */

@@ -8,6 +8,7 @@
 #include "comm/comm.h"
 #include "core/bytes.h"
 #include "core/fail.h"
+#include "core/sized.h"
 #include "device/staging.h"
 #include "move/sums.h"
 #include "plan/agreement.h"
@@ -148,10 +149,9 @@ static int make_proof(const prover *p, dcp_proof **out, dcp_error *err) {
 }
 
 /* Collective. */
-static int plan_proof(prover *p, const dcp_state *state, dcp_error *err) {
+static int plan_proof(prover *p, int status, const dcp_state *state, dcp_error *err) {
     const plan_value replicas = {"replicas", p->options->replicas, 0};
-    int status = DCP_OK;
-    if (!state) status = core_fail(err, DCP_ERR_ARG, "dcp_prove: a state is needed");
+    if (!status && !state) status = core_fail(err, DCP_ERR_ARG, "dcp_prove: a state is needed");
     if (!status) status = move_device_open(&p->device, state, err);
     if (!status) p->n = dcp_state_tensors(state);
     if (!status && !(p->sorted = core_state_sorted(state)))
@@ -177,12 +177,13 @@ static void free_prover(prover *p) {
 
 int dcp_prove(dcp_comm *comm, const dcp_state *state, const dcp_prove_options *options,
               dcp_proof **out, dcp_error *err) {
-    static const dcp_prove_options defaults;
+    dcp_prove_options own;
     if (!comm || !out)
         return core_fail(err, DCP_ERR_ARG, "dcp_prove: a communicator and an output are needed");
-    prover p = {.comm = comm, .options = options ? options : &defaults};
+    prover p = {.comm = comm, .options = &own};
     dcp_proof *proof = NULL;
-    int status = plan_proof(&p, state, err);
+    int status = core_sized_take(&own, sizeof own, options, "DCP_PROVE_OPTIONS_INIT", err);
+    status = plan_proof(&p, status, state, err);
     if (!status) status = comm_agree(comm, sum_boxes(&p, err), err);
     if (!status) status = compare_replicas(&p, err);
     if (!status) status = comm_allreduce(comm, p.sums, p.blocks, DCP_REDUCE_XOR, err);

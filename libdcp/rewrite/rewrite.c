@@ -10,6 +10,7 @@
 #include <string.h>
 
 #include "core/fail.h"
+#include "core/sized.h"
 #include "dcp/rewrite.h"
 #include "rewrite/move.h"
 #include "save/calls.h"
@@ -189,10 +190,13 @@ static int prove_sums(void *ctx, const uint64_t *sums, dcp_error *err) {
 
 int dcp_rewrite(dcp_checkpoint *from, dcp_store *to, const dcp_rewrite_options *options,
                 dcp_report *report, dcp_error *err) {
-    static const dcp_rewrite_options defaults;
     if (!to) return core_fail(err, DCP_ERR_ARG, "dcp_rewrite: a store is needed");
-    const dcp_rewrite_options *o = options ? options : &defaults;
-    const dcp_save_options save = {.layout = o->layout,
+    dcp_rewrite_options own;
+    const dcp_rewrite_options *o = &own;
+    int status = core_sized_take(&own, sizeof own, options, "DCP_REWRITE_OPTIONS_INIT", err);
+    if (!status) status = core_sized_check(report, sizeof *report, "DCP_REPORT_INIT", err);
+    const dcp_save_options save = {.size = sizeof save,
+                                   .layout = o->layout,
                                    .shards = o->shards,
                                    .about_json = o->about_json,
                                    .replicas =
@@ -201,8 +205,8 @@ int dcp_rewrite(dcp_checkpoint *from, dcp_store *to, const dcp_rewrite_options *
                                    .progress_ctx = o->progress_ctx};
     rewrite w = {.from = from, .stop = o->stop};
     save_request r = {0};
-    dcp_report figures = {0};
-    int status = save_call_begin(to, SAVE_REWRITE, &save, err);
+    dcp_report figures = DCP_REPORT_INIT;
+    status = save_call_begin(to, status, SAVE_REWRITE, &save, err);
     if (!status && !from)
         status = core_fail(err, DCP_ERR_ARG, "dcp_rewrite: a checkpoint is needed");
     if (!status) status = make_state(&w, o, err);
@@ -218,6 +222,6 @@ int dcp_rewrite(dcp_checkpoint *from, dcp_store *to, const dcp_rewrite_options *
     dcp_state_destroy(w.state);
     free(w.boxes);
     free(w.scratch);
-    if (!status && report) *report = figures;
+    if (!status) core_sized_give(report, &figures, sizeof figures);
     return status;
 }

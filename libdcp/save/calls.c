@@ -10,6 +10,7 @@
 #include <stdlib.h>
 
 #include "core/fail.h"
+#include "core/sized.h"
 #include "core/thread.h"
 #include "move/engine.h"
 #include "plan/agreement.h"
@@ -140,14 +141,14 @@ static void launch_saving(dcp_store *store, dcp_saving *s) {
 
 /* The threads of ranks end at different times: where one is not done, all refuse. Without threads,
  * either all ranks run the save here, or none does. */
-int save_call_begin(dcp_store *store, save_call call, const dcp_save_options *options,
+int save_call_begin(dcp_store *store, int status, save_call call, const dcp_save_options *options,
                     dcp_error *err) {
-    int refuses = options && options->when_busy == DCP_BUSY_REFUSE;
-    int status = save_context_make(store, err);
-    if (status) return status;
+    int refuses = options->when_busy == DCP_BUSY_REFUSE;
+    int made = save_context_make(store, status ? NULL : err);
+    if (made) return status ? status : made;
     dcp_saving *s = save_context_of(store)->in_flight;
     int is_busy = s && dcp_save_is_done(s) != 1;
-    if (is_busy && !s->may_have_thread) status = save_call_agree(store, DCP_OK, call, options, err);
+    if (is_busy && !s->may_have_thread) status = save_call_agree(store, status, call, options, err);
     if (status) return status;
     if (refuses && is_busy)
         return core_fail_at(err, DCP_ERR_BUSY, store->dir,
@@ -160,20 +161,26 @@ int save_call_agree(dcp_store *store, int status, save_call call, const dcp_save
                     dcp_error *err) {
     const plan_value values[] = {
         {"the call: 0 is dcp_save, 1 dcp_save_async, 2 dcp_rewrite", call, 0},
-        {"when_busy", options ? options->when_busy : DCP_BUSY_WAIT, 0},
-        {"make_room", options && options->make_room, 0},
+        {"when_busy", options->when_busy, 0},
+        {"make_room", options->make_room != 0, 0},
     };
     return plan_agree(store->comm, status, values, sizeof values / sizeof *values, err);
+}
+
+static int take_options(const dcp_save_options *given, dcp_save_options *own, dcp_error *err) {
+    return core_sized_take(own, sizeof *own, given, "DCP_SAVE_OPTIONS_INIT", err);
 }
 
 int dcp_save_async(dcp_store *store, uint64_t step, const dcp_state *state, const char *json,
                    const dcp_save_options *options, dcp_saving **out, dcp_error *err) {
     if (!store) return core_fail(err, DCP_ERR_ARG, "dcp_save_async: a store is needed");
     dcp_saving *s = NULL;
-    int status = save_call_begin(store, SAVE_ASYNC, options, err);
+    dcp_save_options own;
+    int status = take_options(options, &own, err);
+    status = save_call_begin(store, status, SAVE_ASYNC, &own, err);
     if (!status && !out) status = core_fail(err, DCP_ERR_ARG, "dcp_save_async: out is NULL");
-    if (!status) status = make_saving(store, step, state, json, options, &s, err);
-    status = save_call_agree(store, status, SAVE_ASYNC, options, err);
+    if (!status) status = make_saving(store, step, state, json, &own, &s, err);
+    status = save_call_agree(store, status, SAVE_ASYNC, &own, err);
     if (!status && !save_context_of(store)->comm)
         status = comm_duplicate(store->comm, &save_context_of(store)->comm, err);
     if (status) {
@@ -213,10 +220,12 @@ int dcp_save_wait(dcp_saving *saving, dcp_report *report, dcp_error *err) {
                       "a fork: only that one can wait for it",
                       saving->copy.dir, (long)saving->copy.process),
             saving->copy.dir, err);
+    int reportable = core_sized_check(report, sizeof *report, "DCP_REPORT_INIT", err);
     settle_saving(saving);
     int status = saving->status;
     if (status && err) *err = saving->error;
-    if (!status && report) *report = saving->report;
+    if (!status) status = reportable;
+    if (!status) core_sized_give(report, &saving->report, sizeof saving->report);
     free_saving(saving);
     return status;
 }
@@ -225,19 +234,22 @@ int dcp_save_prepare(dcp_store *store, const dcp_state *state, const dcp_save_op
                      dcp_error *err) {
     if (!store || !state)
         return core_fail(err, DCP_ERR_ARG, "dcp_save_prepare: a store and a state are needed");
-    int status = save_context_make(store, err);
+    dcp_save_options own;
+    int status = take_options(options, &own, err);
+    if (!status) status = save_context_make(store, err);
     if (status) return status;
     if (save_context_of(store)->in_flight)
         return core_fail_path(
             core_fail(err, DCP_ERR_STATE,
                       "dcp_save_prepare: %s: a save is in flight: wait for it first", store->dir),
             store->dir, err);
-    return save_context_open_staging(store, state, save_request_copy_bytes(options), err);
+    return save_context_open_staging(store, state, save_request_copy_bytes(&own), err);
 }
 
-int save_call_plan(dcp_store *store, uint64_t step, const dcp_state *state, const char *json,
-                   const dcp_save_options *options, save_request *r, dcp_error *err) {
-    int status = save_call_begin(store, SAVE_NOW, options, err);
+int save_call_plan(dcp_store *store, int status, uint64_t step, const dcp_state *state,
+                   const char *json, const dcp_save_options *options, save_request *r,
+                   dcp_error *err) {
+    status = save_call_begin(store, status, SAVE_NOW, options, err);
     if (!status) status = save_request_make(store, step, state, json, options, r, err);
     if (!status) status = save_context_follow(store, state, r->progress.staging_bytes, err);
     status = save_call_agree(store, status, SAVE_NOW, options, err);
@@ -248,11 +260,14 @@ int dcp_save(dcp_store *store, uint64_t step, const dcp_state *state, const char
              const dcp_save_options *options, dcp_report *report, dcp_error *err) {
     if (!store) return core_fail(err, DCP_ERR_ARG, "dcp_save: a store is needed");
     save_request r = {0};
-    dcp_report figures = {0};
-    int status = save_call_plan(store, step, state, json, options, &r, err);
+    dcp_report figures = DCP_REPORT_INIT;
+    dcp_save_options own;
+    int status = take_options(options, &own, err);
+    if (!status) status = core_sized_check(report, sizeof *report, "DCP_REPORT_INIT", err);
+    status = save_call_plan(store, status, step, state, json, &own, &r, err);
     move_progress progress = r.progress;
     if (!status) status = save_run(store, &r, &progress, &figures, err);
     save_request_free(&r);
-    if (!status && report) *report = figures;
+    if (!status) core_sized_give(report, &figures, sizeof figures);
     return status;
 }

@@ -45,7 +45,7 @@ int save_context_open_staging(dcp_store *store, const dcp_state *state, uint64_t
     if (bytes > state->device_bytes) bytes = (state->device_bytes + slot - 1) / slot * slot;
     unsigned slots = (unsigned)(bytes / slot < STAGING_MOST ? bytes / slot : STAGING_MOST);
     save_context *c = save_context_of(store);
-    if (c->staging && (c->staging->device != state->device || c->staging->slots < slots)) {
+    if (c->staging && (c->staging->of != state->device || c->staging->slots < slots)) {
         device_staging_close(c->staging);
         c->staging = NULL;
     }

@@ -58,7 +58,7 @@ static int keep_about(save_request *r, const char *about, dcp_error *err) {
 
 uint64_t save_request_copy_bytes(const dcp_save_options *options) {
     const uint64_t buffers = (uint64_t)IO_SLOTS * IO_SLOT_BYTES;
-    uint64_t staging_bytes = options ? options->staging_bytes : 0;
+    uint64_t staging_bytes = options->staging_bytes;
     if (staging_bytes == DCP_STAGING_NONE) return 0;
     if (!staging_bytes) staging_bytes = DCP_STAGING_DEFAULT;
     return staging_bytes > buffers ? staging_bytes - buffers : 0;
@@ -68,8 +68,6 @@ int save_request_make(const dcp_store *store, uint64_t step, const dcp_state *st
                       const char *json, const dcp_save_options *options, save_request *r,
                       dcp_error *err) {
     if (!state) return core_fail(err, DCP_ERR_ARG, "dcp_save: a state is needed");
-    const dcp_save_options plain = {0};
-    if (!options) options = &plain;
     r->progress = (move_progress){.on_progress = options->on_progress,
                                   .progress_ctx = options->progress_ctx,
                                   .on_phase = options->on_phase,

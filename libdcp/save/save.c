@@ -209,7 +209,7 @@ static int run_once(dcp_store *store, const save_request *r, move_progress *prog
 static int run_again(dcp_store *store, const save_request *r, const move_progress *first,
                      move_progress *progress, dcp_report *report, dcp_error *err) {
     *progress = *first;
-    *report = (dcp_report){0};
+    *report = (dcp_report)DCP_REPORT_INIT;
     return run_once(store, r, progress, report, err);
 }
 

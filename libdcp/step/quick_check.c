@@ -11,6 +11,7 @@
 
 #include "core/fail.h"
 #include "core/json.h"
+#include "core/sized.h"
 #include "dcp/inspect.h"
 #include "step/about.h"
 #include "step/folder.h"
@@ -127,11 +128,8 @@ static int check_files_of_step(const char *folder, dcp_glance *out, dcp_error *e
     return status;
 }
 
-int dcp_step_glance(const char *step_path, dcp_glance *out, dcp_error *err) {
+static int glance(const char *step_path, dcp_glance *out, dcp_error *err) {
     dcp_error about;
-    if (!step_path || !out)
-        return core_fail(err, DCP_ERR_ARG, "dcp_step_glance: a path and an output are needed");
-    *out = (dcp_glance){.written = -1, .survives = -1};
     int status = measure_files(step_path, out, err);
     if (status) return status;
     int about_status = read_about(step_path, out, &about);
@@ -139,4 +137,15 @@ int dcp_step_glance(const char *step_path, dcp_glance *out, dcp_error *err) {
     if (status || !about_status) return status;
     if (err) *err = about;
     return about_status;
+}
+
+int dcp_step_glance(const char *step_path, dcp_glance *out, dcp_error *err) {
+    if (!step_path || !out)
+        return core_fail(err, DCP_ERR_ARG, "dcp_step_glance: a path and an output are needed");
+    int status = core_sized_check(out, sizeof *out, "DCP_GLANCE_INIT", err);
+    if (status) return status;
+    dcp_glance seen = {.size = sizeof seen, .written = -1, .survives = -1};
+    status = glance(step_path, &seen, err);
+    core_sized_give(out, &seen, sizeof seen);
+    return status;
 }

@@ -7,6 +7,7 @@
 #include "core/box.h"
 #include "core/crc64.h"
 #include "core/fail.h"
+#include "core/sized.h"
 #include "dcp/inspect.h"
 
 /* The dataset's bytes (a) in the tensor (b). */
@@ -61,13 +62,17 @@ size_t dcp_checkpoint_pieces(const dcp_checkpoint *ckpt, size_t i) {
 }
 
 int dcp_checkpoint_piece(const dcp_checkpoint *ckpt, size_t i, size_t k, dcp_piece *out) {
-    if (!out || k >= dcp_checkpoint_pieces(ckpt, i)) return DCP_ERR_ARG;
+    if (!out || core_sized_check(out, sizeof *out, "DCP_PIECE_INIT", NULL) ||
+        k >= dcp_checkpoint_pieces(ckpt, i))
+        return DCP_ERR_ARG;
     const step_dataset *p = &ckpt->datasets[ckpt->tensors[i].first_dataset + k];
-    *out = (dcp_piece){.box = step_index_row_box(p->row),
-                       .file = (int)(p->file - ckpt->files),
-                       .bytes = p->row->bytes,
-                       .crc = p->row->crc,
-                       .block_crcs = p->file->crcs + p->row->first_block};
+    const dcp_piece piece = {.size = sizeof piece,
+                             .box = step_index_row_box(p->row),
+                             .file = (int)(p->file - ckpt->files),
+                             .bytes = p->row->bytes,
+                             .crc = p->row->crc,
+                             .block_crcs = p->file->crcs + p->row->first_block};
+    core_sized_give(out, &piece, sizeof piece);
     return DCP_OK;
 }
 

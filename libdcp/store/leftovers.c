@@ -95,7 +95,7 @@ static int is_step_name(const char *name, uint64_t *step) {
 /* Earlier versions removed steps, too, under the name that they had while they were replaced. */
 static int is_whole(const dcp_store *store, const char *name) {
     char path[PATH_MAX];
-    dcp_glance glance;
+    dcp_glance glance = DCP_GLANCE_INIT;
     return snprintf(path, sizeof path, "%s/%s", store->dir, name) < (int)sizeof path &&
            dcp_step_glance(path, &glance, NULL) == DCP_OK;
 }

@@ -9,6 +9,7 @@
 
 #include "comm/comm.h"
 #include "core/fail.h"
+#include "core/sized.h"
 #include "plan/agreement.h"
 #include "redundancy/groups.h"
 #include "store/directory.h"
@@ -85,10 +86,10 @@ static dcp_store *make_store(dcp_comm *comm, const dcp_store_options *options) {
     store->process = getpid();
     store->dir_fd = -1;
     store->nodes = 1;
-    if (options) store->options = *options;
+    store->options = *options;
     const char *domain = store->options.domain;
     store->options.redundancy = NULL;
-    store->options.tool = strdup(options && options->tool ? options->tool : "libdcp");
+    store->options.tool = strdup(options->tool ? options->tool : "libdcp");
     store->options.domain = domain ? strdup(domain) : NULL;
     store->dir = calloc(1, PATH_MAX);
     if (store->options.tool && store->dir && !domain == !store->options.domain) return store;
@@ -189,12 +190,13 @@ static int open_store(dcp_store *store, const char *dir, const char *redundancy,
 int dcp_store_open(dcp_comm *comm, const char *dir, const dcp_store_options *options,
                    dcp_store **out, dcp_error *err) {
     if (!comm) return core_fail(err, DCP_ERR_ARG, "dcp_store_open: comm is NULL");
-    dcp_store *store = make_store(comm, options);
-    int status = store ? DCP_OK : core_fail_memory(err, PATH_MAX + sizeof *store);
-    if (!out) status = core_fail(err, DCP_ERR_ARG, "dcp_store_open: out is NULL");
+    dcp_store_options own;
+    int status = core_sized_take(&own, sizeof own, options, "DCP_STORE_OPTIONS_INIT", err);
+    dcp_store *store = make_store(comm, &own);
+    if (!status && !store) status = core_fail_memory(err, PATH_MAX + sizeof *store);
+    if (!status && !out) status = core_fail(err, DCP_ERR_ARG, "dcp_store_open: out is NULL");
     status = comm_agree(comm, status, err);
-    if (status == DCP_OK)
-        status = open_store(store, dir, options ? options->redundancy : NULL, err);
+    if (status == DCP_OK) status = open_store(store, dir, own.redundancy, err);
     if (status != DCP_OK) {
         dcp_store_close(store);
         return status;

@@ -79,14 +79,14 @@ static int plan_filling(tiers_drain *d, dcp_error *err) {
     if (status) return status;
     status = comm_agree(d->comm, make_source_state(d->ckpt, &d->state, &d->sources, err), err);
     if (status) return status;
-    return save_call_plan(d->to, d->step, d->state, dcp_checkpoint_json(d->ckpt), &d->options,
-                          &d->request, err);
+    return save_call_plan(d->to, DCP_OK, d->step, d->state, dcp_checkpoint_json(d->ckpt),
+                          &d->options, &d->request, err);
 }
 
 static void *fill_thread(void *ctx) {
     tiers_drain *d = ctx;
     move_progress progress = d->request.progress;
-    dcp_report report = {0};
+    dcp_report report = DCP_REPORT_INIT;
     if (!d->status) d->status = save_run(d->to, &d->request, &progress, &report, &d->error);
     save_request_free(&d->request);
     dcp_state_destroy(d->state);
@@ -124,7 +124,8 @@ static int make_drain(const dcp_tiers *tiers, const tier *to, const tier *from, 
     d->from = from->store;
     d->step = from->step;
     d->options =
-        (dcp_save_options){.layout = to->given.is_private ? DCP_LAYOUT_SHARDED : to->given.layout,
+        (dcp_save_options){.size = sizeof(dcp_save_options),
+                           .layout = to->given.is_private ? DCP_LAYOUT_SHARDED : to->given.layout,
                            .engine = tiers->given.engine,
                            .about_json = d->about};
     return DCP_OK;

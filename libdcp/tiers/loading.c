@@ -60,14 +60,14 @@ static int newest_first(const void *a, const void *b) {
 int dcp_tiers_steps(dcp_comm *comm, const dcp_tier *list, size_t n, dcp_tiers_step **out,
                     size_t *n_out, dcp_error *err) {
     candidates c = {0};
+    dcp_tier own[DCP_MAX_TIERS];
     if (!comm) return core_fail(err, DCP_ERR_ARG, "dcp_tiers_steps: comm is NULL");
-    int status = tiers_given_agree(comm, list, n, err);
+    int status = tiers_given_agree(comm, list, n, own, err);
     if (status) return status;
     if (!out || !n_out)
         status = core_fail(err, DCP_ERR_ARG, "dcp_tiers_steps: out or n_out is NULL");
     status = comm_agree(comm, status, err);
-    for (size_t i = 0; i < n && !status; i++)
-        status = append_tier_steps(comm, &list[i], i, &c, err);
+    for (size_t i = 0; i < n && !status; i++) status = append_tier_steps(comm, &own[i], i, &c, err);
     if (status) {
         free(c.list);
         return status;
@@ -88,26 +88,28 @@ static int name_step_folder(const dcp_tier *given, int rank, uint64_t step, char
 }
 
 static int agree_on_step(dcp_comm *comm, const dcp_tier *list, const dcp_tiers_step *which,
-                         dcp_error *err) {
+                         dcp_tier *own, dcp_error *err) {
     const plan_value values[] = {{"the step to open", which ? which->step : 0, 0},
                                  {"the store to open it from", which ? which->tier : 0, 0}};
     int status = DCP_OK;
     if (!list || !which || which->tier >= DCP_MAX_TIERS)
         status = core_fail(err, DCP_ERR_ARG, "dcp_tiers_open_step: no list, or no such step");
+    else
+        status = tiers_given_take(list, which->tier, own, err);
     return plan_agree(comm, status, values, sizeof values / sizeof *values, err);
 }
 
 int dcp_tiers_open_step(dcp_comm *comm, const dcp_tier *list, const dcp_tiers_step *which,
                         dcp_checkpoint **out, dcp_error *err) {
     char folder[PATH_MAX];
+    dcp_tier given;
     if (!comm) return core_fail(err, DCP_ERR_ARG, "dcp_tiers_open_step: comm is NULL");
-    int status = agree_on_step(comm, list, which, err);
+    int status = agree_on_step(comm, list, which, &given, err);
     if (status) return status;
-    const dcp_tier *given = &list[which->tier];
-    status = comm_agree(comm, name_step_folder(given, comm->rank, which->step, folder, err), err);
+    status = comm_agree(comm, name_step_folder(&given, comm->rank, which->step, folder, err), err);
     if (status) return status;
-    return (given->is_private ? dcp_checkpoint_open_private : dcp_checkpoint_open)(comm, folder,
-                                                                                   out, err);
+    return (given.is_private ? dcp_checkpoint_open_private : dcp_checkpoint_open)(comm, folder, out,
+                                                                                  err);
 }
 
 typedef struct loading {

@@ -7,6 +7,7 @@
 
 #include "comm/comm.h"
 #include "core/fail.h"
+#include "core/sized.h"
 #include "device/staging.h"
 #include "tiers/drain.h"
 
@@ -43,7 +44,8 @@ static int make_tiers(dcp_comm *comm, const dcp_tier *list, size_t n,
 
 static int open_tier(dcp_tiers *tiers, size_t i, const dcp_tiers_options *options, dcp_error *err) {
     tier *t = &tiers->list[i];
-    const dcp_store_options store = {.keep = t->given.keep,
+    const dcp_store_options store = {.size = sizeof store,
+                                     .keep = t->given.keep,
                                      .replace = options->replace,
                                      .private_dirs = t->given.is_private,
                                      .redundancy = t->given.redundancy,
@@ -59,16 +61,17 @@ static int open_tier(dcp_tiers *tiers, size_t i, const dcp_tiers_options *option
 
 int dcp_tiers_open(dcp_comm *comm, const dcp_tier *list, size_t n, const dcp_tiers_options *options,
                    dcp_tiers **out, dcp_error *err) {
-    static const dcp_tiers_options defaults;
+    dcp_tiers_options own;
+    dcp_tier given[DCP_MAX_TIERS];
     dcp_tiers *tiers = NULL;
     if (!comm) return core_fail(err, DCP_ERR_ARG, "dcp_tiers_open: comm is NULL");
-    if (!options) options = &defaults;
-    int status = tiers_given_agree(comm, list, n, err);
+    int status = tiers_given_agree(comm, list, n, given, err);
     if (status) return status;
-    status = make_tiers(comm, list, n, options, &tiers, err);
-    if (!out) status = core_fail(err, DCP_ERR_ARG, "dcp_tiers_open: out is NULL");
+    status = core_sized_take(&own, sizeof own, options, "DCP_TIERS_OPTIONS_INIT", err);
+    if (!status) status = make_tiers(comm, given, n, &own, &tiers, err);
+    if (!status && !out) status = core_fail(err, DCP_ERR_ARG, "dcp_tiers_open: out is NULL");
     status = comm_agree(comm, status, err);
-    for (size_t i = 0; i < n && !status; i++) status = open_tier(tiers, i, options, err);
+    for (size_t i = 0; i < n && !status; i++) status = open_tier(tiers, i, &own, err);
     if (status) {
         dcp_tiers_close(tiers);
         return status;

@@ -7,6 +7,7 @@
 
 #include "comm/comm.h"
 #include "core/fail.h"
+#include "core/sized.h"
 #include "plan/agreement.h"
 #include "save/context.h"
 #include "store/retention.h"
@@ -44,7 +45,8 @@ int dcp_tiers_is_done(dcp_tiers *tiers) {
 int dcp_tiers_wait(dcp_tiers *tiers, dcp_report *report, dcp_error *err) {
     if (!tiers) return core_fail(err, DCP_ERR_ARG, "dcp_tiers_wait: tiers is NULL");
     if (!tiers->flight) return DCP_OK;
-    int status = dcp_save_wait(tiers->flight, report, err);
+    dcp_report own = DCP_REPORT_INIT;
+    int status = dcp_save_wait(tiers->flight, &own, err);
     tiers->flight = NULL;
     swap_staging(tiers, tiers->flight_tier);
     tiers_note(tiers->flight_tier, tiers->flight_step, status);
@@ -57,6 +59,8 @@ int dcp_tiers_wait(dcp_tiers *tiers, dcp_report *report, dcp_error *err) {
         else
             tiers_drain_start(tiers, t, tiers->flight_tier);
     }
+    if (!status) status = core_sized_check(report, sizeof own, "DCP_REPORT_INIT", err);
+    if (!status) core_sized_give(report, &own, sizeof own);
     return status;
 }
 
@@ -84,15 +88,15 @@ typedef enum tiers_call { IN_FLIGHT, NOW, NOW_AND_LAST } tiers_call;
 
 /* Collective. Which stores are due depends on the step, so ranks must mean the same one. A save
  * that is in flight on any rank refuses on all. */
-static int agree_on_turn(dcp_tiers *tiers, uint64_t step, dcp_busy when_busy, tiers_call call,
-                         dcp_error *err) {
+static int agree_on_turn(dcp_tiers *tiers, int status, uint64_t step, dcp_busy when_busy,
+                         tiers_call call, dcp_error *err) {
     const plan_value values[] = {
         {"the step", step, 0},
         {"when_busy", when_busy, 0},
         {"the call: 0 is dcp_tiers_save_async, 1 dcp_tiers_save, 2 that with also_last", call, 0},
     };
-    int status = DCP_OK;
-    if (when_busy == DCP_BUSY_REFUSE && call == IN_FLIGHT && dcp_tiers_is_done(tiers) != 1)
+    if (!status && when_busy == DCP_BUSY_REFUSE && call == IN_FLIGHT &&
+        dcp_tiers_is_done(tiers) != 1)
         status = core_fail(err, DCP_ERR_BUSY,
                            "a save is in flight: wait for it, or let this one wait (when_busy)");
     return plan_agree(tiers->comm, status, values, sizeof values / sizeof *values, err);
@@ -148,10 +152,10 @@ static tier *take_first(dcp_tiers *tiers) {
 
 /* Collective: everything that comes before the save itself. *first: the tier that gets it, NULL
  * where none does; others that are due are waiting for it. */
-static int take_turn(dcp_tiers *tiers, uint64_t step, dcp_busy when_busy, tier **first,
+static int take_turn(dcp_tiers *tiers, int status, uint64_t step, dcp_busy when_busy, tier **first,
                      dcp_error *err) {
     uint64_t busy[DCP_MAX_TIERS];
-    int status = agree_on_turn(tiers, step, when_busy, IN_FLIGHT, err);
+    status = agree_on_turn(tiers, status, step, when_busy, IN_FLIGHT, err);
     if (!status) status = settle_flight(tiers, err);
     if (!status) status = set_aside(tiers, err);
     if (!status) status = find_busy(tiers, busy, err);
@@ -181,14 +185,14 @@ int dcp_tiers_prepare(dcp_tiers *tiers, const dcp_state *state, const dcp_save_o
 
 int dcp_tiers_save_async(dcp_tiers *tiers, uint64_t step, const dcp_state *state, const char *json,
                          const dcp_save_options *options, dcp_error *err) {
-    static const dcp_save_options defaults;
+    dcp_save_options given;
     if (!tiers) return core_fail(err, DCP_ERR_ARG, "dcp_tiers_save_async: tiers is NULL");
-    if (!options) options = &defaults;
     tier *first = NULL;
-    int status = take_turn(tiers, step, options->when_busy, &first, err);
+    int status = core_sized_take(&given, sizeof given, options, "DCP_SAVE_OPTIONS_INIT", err);
+    status = take_turn(tiers, status, step, given.when_busy, &first, err);
     if (status || !first) return status;
-    status = keep_options(tiers, options, err);
-    const dcp_save_options own = options_of(first, options);
+    status = keep_options(tiers, &given, err);
+    const dcp_save_options own = options_of(first, &given);
     tiers->flight_tier = first;
     tiers->flight_step = step;
     swap_staging(tiers, first);
@@ -202,14 +206,15 @@ int dcp_tiers_save_async(dcp_tiers *tiers, uint64_t step, const dcp_state *state
 int dcp_tiers_save(dcp_tiers *tiers, uint64_t step, const dcp_state *state, const char *json,
                    const dcp_save_options *options, int also_last, dcp_report *report,
                    dcp_error *err) {
-    static const dcp_save_options defaults;
+    dcp_save_options given;
     if (!tiers) return core_fail(err, DCP_ERR_ARG, "dcp_tiers_save: tiers is NULL");
-    if (!options) options = &defaults;
     dcp_error why;
     const tier *last = &tiers->list[tiers->n - 1], *failed = NULL;
     int saved = 0, failure = DCP_OK;
-    int status =
-        agree_on_turn(tiers, step, options->when_busy, also_last ? NOW_AND_LAST : NOW, err);
+    int status = core_sized_take(&given, sizeof given, options, "DCP_SAVE_OPTIONS_INIT", err);
+    if (!status) status = core_sized_check(report, sizeof *report, "DCP_REPORT_INIT", err);
+    status =
+        agree_on_turn(tiers, status, step, given.when_busy, also_last ? NOW_AND_LAST : NOW, err);
     if (status) return status;
     status = settle_flight(tiers, err);
     for (size_t i = 0; i < tiers->n; i++) tiers_drain_finish(tiers, &tiers->list[i]);
@@ -220,7 +225,7 @@ int dcp_tiers_save(dcp_tiers *tiers, uint64_t step, const dcp_state *state, cons
             continue;
         if (failed) tiers_warn(tiers, failed, step, &why);
         failed = NULL;
-        const dcp_save_options own = options_of(t, options);
+        const dcp_save_options own = options_of(t, &given);
         swap_staging(tiers, t);
         int outcome = dcp_save(t->store, step, state, json, &own, report, &why);
         swap_staging(tiers, t);

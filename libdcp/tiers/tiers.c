@@ -13,6 +13,7 @@
 #include "comm/comm.h"
 #include "core/crc64.h"
 #include "core/fail.h"
+#include "core/sized.h"
 #include "plan/agreement.h"
 
 /* {env:NAME}, and its length; 0 where it is not closed. An unset variable is no value. */
@@ -88,15 +89,30 @@ static uint64_t print_of(const dcp_tier *list, size_t n) {
     return raw;
 }
 
-int tiers_given_agree(dcp_comm *comm, const dcp_tier *list, size_t n, dcp_error *err) {
+int tiers_given_take(const dcp_tier *list, size_t i, dcp_tier *own, dcp_error *err) {
+    int status = core_sized_check(list, sizeof *own, "DCP_TIER_INIT", err);
+    if (status) return status;
+    const dcp_tier *at = (const void *)((const char *)list + i * list->size);
+    status = core_sized_take(own, sizeof *own, at, "DCP_TIER_INIT", err);
+    if (!status && at->size != list->size)
+        status = core_fail(err, DCP_ERR_ARG,
+                           "store %zu of the list has size %zu, the first %zu: all are made with "
+                           "DCP_TIER_INIT",
+                           i, at->size, list->size);
+    return status;
+}
+
+int tiers_given_agree(dcp_comm *comm, const dcp_tier *list, size_t n, dcp_tier *own,
+                      dcp_error *err) {
     int status = DCP_OK;
     if (!list || n < 1 || n > DCP_MAX_TIERS)
         status =
             core_fail(err, DCP_ERR_ARG, "%zu stores: from 1 to %d are possible", n, DCP_MAX_TIERS);
+    for (size_t i = 0; i < n && !status; i++) status = tiers_given_take(list, i, &own[i], err);
     status = comm_agree(comm, status, err);
     if (status) return status;
     const plan_value value = {"the list of stores (all but the paths and domains)",
-                              print_of(list, n), 1};
+                              print_of(own, n), 1};
     return plan_same(comm, &value, 1, err);
 }
 

@@ -44,8 +44,13 @@ int tiers_given_path(const dcp_tier *given, int rank, char **out, dcp_error *err
 /* The same of the failure domain; *out is NULL where none is named. */
 int tiers_given_domain(const dcp_tier *given, int rank, char **out, dcp_error *err);
 
-/* Collective: all ranks have the same list, but for the paths and domains. */
-int tiers_given_agree(dcp_comm *comm, const dcp_tier *list, size_t n, dcp_error *err);
+/* Element i of the caller's list, in the library's struct (dcp/size.h). */
+int tiers_given_take(const dcp_tier *list, size_t i, dcp_tier *own, dcp_error *err);
+
+/* Collective: all ranks have the same list, but for the paths and domains. It is copied to `own`,
+ * DCP_MAX_TIERS of them; its strings are the caller's. */
+int tiers_given_agree(dcp_comm *comm, const dcp_tier *list, size_t n, dcp_tier *own,
+                      dcp_error *err);
 
 /* On rank 0. */
 void tiers_log(const dcp_tiers *tiers, dcp_log_level level, const char *fmt, ...) DCP_PRINTF(3, 4);

@@ -13,6 +13,7 @@
 #include "core/bytes.h"
 #include "core/crc64.h"
 #include "core/fail.h"
+#include "core/sized.h"
 #include "h5/skeleton.h"
 #include "io/sweep.h"
 #include "io/threads.h"
@@ -390,14 +391,13 @@ static int check_step(verifier *v, const char *path, dcp_error *err) {
 
 int dcp_verify_with(dcp_comm *comm, const char *path, const dcp_verify_options *options,
                     dcp_error *err) {
-    static const dcp_verify_options none;
+    dcp_verify_options own;
     if (!comm) return core_fail(err, DCP_ERR_ARG, "dcp_verify_with: a communicator is needed");
-    verifier v = {
-        .comm = comm, .options = options ? options : &none, .ckpt = calloc(1, sizeof *v.ckpt)};
-    int status = DCP_OK;
-    if (!path)
+    verifier v = {.comm = comm, .options = &own, .ckpt = calloc(1, sizeof *v.ckpt)};
+    int status = core_sized_take(&own, sizeof own, options, "DCP_VERIFY_OPTIONS_INIT", err);
+    if (!status && !path)
         status = core_fail(err, DCP_ERR_ARG, "dcp_verify: a path is needed");
-    else if (!v.ckpt || !(v.ckpt->path = strdup(path)))
+    else if (!status && (!v.ckpt || !(v.ckpt->path = strdup(path))))
         status = core_fail_memory(err, PATH_MAX);
     status = comm_agree(comm, status, err);
     if (!status) {

@@ -306,9 +306,11 @@ static void print_log(void *ctx, dcp_log_level level, const char *line) {
 /* A save that is waited for, or with `async` one in flight: its stall is the time until the call
  * returns. */
 static int save_once(bench *b, dcp_store *store, uint64_t step, int async, dcp_error *err) {
-    dcp_report report = {0};
-    const dcp_save_options options = {
-        .engine = b->engine, .replicas = b->trust ? DCP_REPLICAS_TRUST : DCP_REPLICAS_CHECK};
+    dcp_report report = DCP_REPORT_INIT;
+    const dcp_save_options options = {.size = sizeof options,
+                                      .engine = b->engine,
+                                      .replicas =
+                                          b->trust ? DCP_REPLICAS_TRUST : DCP_REPLICAS_CHECK};
     dcp_saving *saving;
     int status;
     double start_s = start_together(&b->job), stall_s = 0;
@@ -329,7 +331,8 @@ static int bench_save(bench *b, int async) {
     dcp_store *store;
     int steps = check_dir(&b->job, b->dir);
     if (steps != PROGRAM_DONE) return steps;
-    dcp_store_options options = {.tool = BENCH_TOOL, .log = print_log, .log_ctx = b};
+    dcp_store_options options = {
+        .size = sizeof options, .tool = BENCH_TOOL, .log = print_log, .log_ctx = b};
     if (dcp_store_open(b->job.comm, b->dir, &options, &store, &err)) return program_report(&err);
     fill_workload(&b->work);
     uint64_t step = find_newest(&b->job, b->dir);
@@ -372,11 +375,11 @@ static int load_once(bench *b) {
     drop_cache(&b->job, access(folder, F_OK) == 0 ? folder : b->dir);
     clear_workload(&b->work);
 
-    dcp_report report = {0};
+    dcp_report report = DCP_REPORT_INIT;
     dcp_checkpoint *ckpt;
     double start_s = start_together(&b->job);
     if (dcp_checkpoint_open(b->job.comm, b->dir, &ckpt, &err)) return program_report(&err);
-    const dcp_load_options options = {.engine = b->engine};
+    const dcp_load_options options = {.size = sizeof options, .engine = b->engine};
     int status = dcp_load_with(ckpt, b->work.state, &options, &report, &err);
     int result = status ? program_report(&err) : PROGRAM_DONE;
     double s = program_now_s() - start_s;

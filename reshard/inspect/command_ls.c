@@ -36,7 +36,7 @@ static void on_progress(void *ctx, uint64_t done, uint64_t total) {
  * reported. */
 static int check(const char *folder, row *r) {
     const dcp_verify_options options = {
-        .on_damage = on_damage, .on_progress = on_progress, .ctx = r};
+        .size = sizeof options, .on_damage = on_damage, .on_progress = on_progress, .ctx = r};
     dcp_error err = {0};
     progress_bar_start(&r->bar, r->step->name);
     int status = dcp_verify(folder, &options, &err);
@@ -55,7 +55,7 @@ static int describe_step(const char *dir, const dcp_step *step, int every_byte, 
     char folder[PATH_MAX + 80];
     dcp_error err = {0};
     int status = 0;
-    *r = (row){.step = step, .state = states[step->kind]};
+    *r = (row){.step = step, .state = states[step->kind], .seen = DCP_GLANCE_INIT};
     snprintf(folder, sizeof folder, "%s/%s", dir, step->name);
     int glance = dcp_step_glance(folder, &r->seen, &err);
     if (step->kind == DCP_STEP_PARTIAL) return 0;

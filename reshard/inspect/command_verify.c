@@ -70,8 +70,11 @@ static void print_verdict(const char *step, const verification *v) {
 static int verify_step(const launch *job, const char *step, json_t **json) {
     dcp_error err = {0};
     verification v = {.job = job, .damage = json ? json_array() : NULL};
-    dcp_verify_options options = {
-        .on_damage = on_damage, .on_note = on_note, .on_progress = on_progress, .ctx = &v};
+    dcp_verify_options options = {.size = sizeof options,
+                                  .on_damage = on_damage,
+                                  .on_note = on_note,
+                                  .on_progress = on_progress,
+                                  .ctx = &v};
     progress_bar_start(&v.progress, "checking");
     int status = judge_step(&v, dcp_verify_with(job->comm, step, &options, &err), &err);
     progress_bar_end(&v.progress);

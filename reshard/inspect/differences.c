@@ -31,7 +31,7 @@ static inspect_diff_kind judge_pieces(const inspect_differences *d, const inspec
     inspect_diff_kind kind = DIFF_SAME;
     if (n != dcp_checkpoint_pieces(d->b, r->ib)) return DIFF_UNKNOWN;
     for (size_t k = 0; k < n; k++) {
-        dcp_piece a, b;
+        dcp_piece a = DCP_PIECE_INIT, b = DCP_PIECE_INIT;
         dcp_checkpoint_piece(d->a, r->ia, k, &a);
         dcp_checkpoint_piece(d->b, r->ib, k, &b);
         if (!same_box(&a.box, &b.box, r->a->ndim)) return DIFF_UNKNOWN;
@@ -201,7 +201,7 @@ static void add_elements(inspect_diff_sums *s, const inspect_diff_options *o, dc
 
 /* The checksums of a tensor's blocks, where it lies in one piece; else NULL. */
 static const uint64_t *blocks_of(const dcp_checkpoint *ckpt, size_t i) {
-    dcp_piece p;
+    dcp_piece p = DCP_PIECE_INIT;
     if (dcp_checkpoint_pieces(ckpt, i) != 1 || dcp_checkpoint_piece(ckpt, i, 0, &p)) return NULL;
     return p.block_crcs;
 }

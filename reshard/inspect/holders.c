@@ -111,7 +111,7 @@ int inspect_holders_each(const inspect_holders *h, size_t i, inspect_holders_fn 
     int status = 0;
     if (h->mesh) return each_of_mesh(h, dcp_checkpoint_tensor(h->ckpt, i), fn, ctx);
     for (size_t k = 0; k < dcp_checkpoint_pieces(h->ckpt, i) && !status; k++) {
-        dcp_piece p;
+        dcp_piece p = DCP_PIECE_INIT;
         dcp_checkpoint_piece(h->ckpt, i, k, &p);
         status = fn(ctx, p.file, &p.box);
     }

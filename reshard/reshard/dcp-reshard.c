@@ -224,7 +224,8 @@ static int rewrite(const reshard_request *s, dcp_checkpoint *ckpt, dcp_store *st
     dcp_error err = {0};
     char axes[RANK_MESH_TEXT];
     progress_bar bar;
-    dcp_rewrite_options options = {.layout = s->layout,
+    dcp_rewrite_options options = {.size = sizeof options,
+                                   .layout = s->layout,
                                    .shards = s->layout == DCP_LAYOUT_SHARDED ? s->mesh.world : 0,
                                    .cut = cut_tensor,
                                    .cut_more = s->mesh.size[RANK_MESH_TP] > 1 ? cut_more : NULL,
@@ -261,8 +262,11 @@ static int reshard(const launch *job, const reshard_request *s, dcp_checkpoint *
     dcp_error err = {0};
     dcp_store *store = NULL;
     uint64_t memory = 0, step = dcp_checkpoint_step(ckpt);
-    dcp_store_options options = {
-        .replace = s->force, .keep_latest = 1, .tool = "dcp-reshard", .take_over = s->take_over};
+    dcp_store_options options = {.size = sizeof options,
+                                 .replace = s->force,
+                                 .keep_latest = 1,
+                                 .tool = "dcp-reshard",
+                                 .take_over = s->take_over};
     int is_new = access(s->dst, F_OK) != 0;
     int status = launch_worst(job, divide_memory(s, ckpt, job->size, &memory));
     if (!status && dcp_store_open(job->comm, s->dst, &options, &store, &err))

@@ -81,7 +81,7 @@ static int add_shards(dcp_state *state, const dcp_tensor *t, const char *data, i
     return 0;
 }
 
-static const dcp_store_options any_order = {.keep_latest = 1};
+static const dcp_store_options any_order = {.size = sizeof any_order, .keep_latest = 1};
 
 int main(int argc, char **argv) {
     char line[4096], *data;
@@ -101,7 +101,8 @@ int main(int argc, char **argv) {
                             : dcp_state_add(state, &t, NULL, data, &err);
         if (status) return fail(err.message[0] ? err.message : t.path) ? 3 : 0;
     }
-    dcp_save_options options = {.layout = shards ? DCP_LAYOUT_SHARDED : DCP_LAYOUT_GLOBAL,
+    dcp_save_options options = {.size = sizeof options,
+                                .layout = shards ? DCP_LAYOUT_SHARDED : DCP_LAYOUT_GLOBAL,
                                 .shards = shards};
     if (dcp_store_open(comm, argv[1], &any_order, &store, &err) ||
         dcp_save(store, strtoull(argv[2], NULL, 10), state, argv[4], &options, NULL, &err))

@@ -70,7 +70,7 @@ static inline void findings_add(void *ctx, const char *what) {
 }
 
 static inline int findings_of(const char *step, findings *f) {
-    dcp_verify_options options = {.on_damage = findings_add, .ctx = f};
+    dcp_verify_options options = {.size = sizeof options, .on_damage = findings_add, .ctx = f};
     memset(f, 0, sizeof *f);
     return dcp_verify(step, &options, NULL);
 }

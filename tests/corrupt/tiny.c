@@ -132,7 +132,7 @@ int tiny_is_filled(const tiny *t, int rank, int world) {
 int tiny_save(dcp_comm *comm, const char *dir, uint64_t step, dcp_layout layout, dcp_error *err) {
     tiny t;
     dcp_store *store;
-    dcp_save_options options = {.layout = layout};
+    dcp_save_options options = {.size = sizeof options, .layout = layout};
     if (tiny_make(&t, dcp_comm_rank(comm), dcp_comm_size(comm), 1)) return DCP_ERR_NO_MEMORY;
     int status = dcp_store_open(comm, dir, NULL, &store, err);
     if (status == DCP_OK) {

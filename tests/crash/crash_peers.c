@@ -131,8 +131,8 @@ static int counted_duplicate(dcp_comm *comm, dcp_comm **out, dcp_error *err) {
 
 static void count_points(dcp_comm *comm) {
     counted[n_counted++] = (struct counted){comm->ctx, comm->ops, comm->duplicate};
-    comm->ops = (dcp_comm_ops){counted_broadcast, counted_allreduce, counted_gather,
-                               counted_alltoall, counted_barrier};
+    comm->ops = (dcp_comm_ops){sizeof(dcp_comm_ops), counted_broadcast, counted_allreduce,
+                               counted_gather,       counted_alltoall,  counted_barrier};
     if (comm->duplicate) comm->duplicate = counted_duplicate;
 }
 
@@ -164,8 +164,8 @@ static int table_alltoall(void *ctx, const void *send, const uint64_t *send_byte
 
 static int table_barrier(void *ctx) { return table_ended(comm_barrier(ctx, NULL)); }
 
-static const dcp_comm_ops table_ops = {table_broadcast, table_allreduce, table_gather,
-                                       table_alltoall, table_barrier};
+static const dcp_comm_ops table_ops = {sizeof(dcp_comm_ops), table_broadcast, table_allreduce,
+                                       table_gather,         table_alltoall,  table_barrier};
 
 /* What the functions work on. */
 static dcp_comm *comm, *below;
@@ -190,12 +190,13 @@ static int open_shared(void) { return dcp_store_open(comm, shared_dir, NULL, &st
 static int open_own(void) {
     char name[16];
     snprintf(name, sizeof name, "rack-%d", rank);
-    const dcp_store_options options = {.private_dirs = 1, .redundancy = "partner", .domain = name};
+    const dcp_store_options options = {
+        .size = sizeof options, .private_dirs = 1, .redundancy = "partner", .domain = name};
     return dcp_store_open(comm, own_dir, &options, &store, &err);
 }
 
 static int save_as(dcp_layout layout, dcp_engine engine, uint64_t step) {
-    const dcp_save_options options = {.layout = layout, .engine = engine};
+    const dcp_save_options options = {.size = sizeof options, .layout = layout, .engine = engine};
     return dcp_save(store, step, mine.state, GIVEN_JSON, &options, NULL, &err);
 }
 
@@ -418,8 +419,9 @@ static void begin(const char *way) {
     snprintf(shared_dir, sizeof shared_dir, "%s/store", dir);
     snprintf(own_dir, sizeof own_dir, "%s/node-%d", dir, rank);
     snprintf(tier_dir, sizeof tier_dir, "%s/tier-{rank}", dir);
-    tier_list[0] = (dcp_tier){.path = tier_dir, .every = 1, .is_private = 1};
-    tier_list[1] = (dcp_tier){.path = shared_dir, .every = 1};
+    tier_list[0] =
+        (dcp_tier){.size = sizeof(dcp_tier), .path = tier_dir, .every = 1, .is_private = 1};
+    tier_list[1] = (dcp_tier){.size = sizeof(dcp_tier), .path = shared_dir, .every = 1};
 }
 
 static void close_all(void) {

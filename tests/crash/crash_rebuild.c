@@ -22,15 +22,18 @@ static void own_dir(const scratch *s, const char *dir, char *own) {
 
 static int open_store(const scratch *s, const char *dir, dcp_store **store, dcp_error *err) {
     char own[PATH_MAX], domain[32];
-    dcp_store_options options = {
-        .private_dirs = 1, .redundancy = "rs(1)", .keep = 3, .domain = domain};
+    dcp_store_options options = {.size = sizeof options,
+                                 .private_dirs = 1,
+                                 .redundancy = "rs(1)",
+                                 .keep = 3,
+                                 .domain = domain};
     snprintf(domain, sizeof domain, "node-%d", s->rank);
     own_dir(s, dir, own);
     return dcp_store_open(s->comm, own, &options, store, err);
 }
 
 static int save(const scratch *s, const char *dir, uint64_t step) {
-    dcp_save_options options = {.layout = DCP_LAYOUT_SHARDED};
+    dcp_save_options options = {.size = sizeof options, .layout = DCP_LAYOUT_SHARDED};
     dcp_store *store = NULL;
     dcp_error err = {0};
     given g;

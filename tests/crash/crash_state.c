@@ -298,7 +298,7 @@ static int takes_step(const char *command) {
 
 static int run(const scratch *s, int argc, char **argv) {
     found f;
-    wish w = {.store = {.log = log_line}};
+    wish w = {.store = {.size = sizeof w.store, .log = log_line}, .how = DCP_SAVE_OPTIONS_INIT};
     int words = 3;
     if (takes_step(argv[1])) w.step = w.salt = strtoull(argv[words++], NULL, 10);
     for (int i = words; i < argc; i++) take_word(&w, argv[i]);

@@ -24,15 +24,16 @@ static void log_line(void *ctx, dcp_log_level level, const char *line) {
 
 static int open_stores(const scratch *s, const char *dir, stores *at, dcp_tiers **tiers,
                        dcp_error *err) {
-    dcp_tiers_options options = {.log = log_line};
+    dcp_tiers_options options = {.size = sizeof options, .log = log_line};
     snprintf(at->nodes, sizeof at->nodes, "%s/node-{rank}", dir);
     snprintf(at->shared, sizeof at->shared, "%s/shared", dir);
-    at->list[0] = (dcp_tier){.path = at->nodes,
+    at->list[0] = (dcp_tier){.size = sizeof(dcp_tier),
+                             .path = at->nodes,
                              .every = 1,
                              .is_private = 1,
                              .redundancy = "partner",
                              .domain = "{rank}"};
-    at->list[1] = (dcp_tier){.path = at->shared, .every = 1};
+    at->list[1] = (dcp_tier){.size = sizeof(dcp_tier), .path = at->shared, .every = 1};
     return dcp_tiers_open(s->comm, at->list, 2, &options, tiers, err);
 }
 

@@ -14,8 +14,8 @@ static inline void private_save(dcp_comm *comm, const char *dir, const given *g,
                                 uint64_t step) {
     held h;
     dcp_store *store = NULL;
-    dcp_save_options options = {.layout = DCP_LAYOUT_SHARDED};
-    dcp_store_options to = {.private_dirs = 1, .replace = 1};
+    dcp_save_options options = {.size = sizeof options, .layout = DCP_LAYOUT_SHARDED};
+    dcp_store_options to = {.size = sizeof to, .private_dirs = 1, .replace = 1};
     SUCCEEDS(dcp_store_open(comm, dir, &to, &store, err));
     held_make(&h, g, how, dcp_comm_rank(comm), dcp_comm_size(comm), 1);
     SUCCEEDS(dcp_save(store, step, h.state, GIVEN_JSON, &options, NULL, err));

@@ -52,7 +52,7 @@ static inline int scratch_end(scratch *s) {
 static inline dcp_store *scratch_store(const scratch *s, dcp_comm *comm, const char *name) {
     char dir[PATH_MAX];
     dcp_store *store = NULL;
-    dcp_store_options options = {.replace = 1};
+    dcp_store_options options = {.size = sizeof options, .replace = 1};
     snprintf(dir, sizeof dir, "%s/%s", s->root, name);
     SUCCEEDS(dcp_store_open(comm, dir, &options, &store, err));
     return store;
@@ -62,7 +62,7 @@ static inline dcp_store *scratch_store(const scratch *s, dcp_comm *comm, const c
 static inline void scratch_save(const scratch *s, dcp_comm *comm, const char *name, const given *g,
                                 scheme how, dcp_layout layout) {
     held h;
-    dcp_save_options options = {.layout = layout};
+    dcp_save_options options = {.size = sizeof options, .layout = layout};
     dcp_store *store = scratch_store(s, comm, name);
     held_make(&h, g, how, dcp_comm_rank(comm), dcp_comm_size(comm), 1);
     SUCCEEDS(dcp_save(store, 5, h.state, GIVEN_JSON, &options, NULL, err));

@@ -53,7 +53,8 @@ static inline void keep_line(void *ctx, dcp_log_level level, const char *line) {
 }
 
 static inline dcp_store *open_store(struct scratch *s, uint32_t keep, int replace) {
-    dcp_store_options options = {.keep = keep, .replace = replace, .log = keep_line, .log_ctx = s};
+    dcp_store_options options = {
+        .size = sizeof options, .keep = keep, .replace = replace, .log = keep_line, .log_ctx = s};
     dcp_store *store = NULL;
     dcp_error err = {0};
     if (dcp_store_open(s->comm, s->dir, &options, &store, &err) != DCP_OK)

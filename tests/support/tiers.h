@@ -37,15 +37,18 @@ static inline void tiers_make(tiers_under_test *t, const scratch *s, const char 
     snprintf(t->memory, sizeof t->memory, "%s/memory-{rank}", s->root);
     snprintf(t->disk, sizeof t->disk, "%s/disk-{host}-{rank}", s->root);
     snprintf(t->shared, sizeof t->shared, "%s/shared", s->root);
-    t->list[0] = (dcp_tier){.path = t->memory,
+    t->list[0] = (dcp_tier){.size = sizeof(dcp_tier),
+                            .path = t->memory,
                             .every = 1,
                             .keep = 2,
                             .is_private = 1,
                             .redundancy = redundancy,
                             .domain = "{rank}"};
-    t->list[1] = (dcp_tier){.path = t->disk, .every = 2, .keep = 2, .is_private = 1};
-    t->list[2] = (dcp_tier){.path = t->shared, .every = 4, .keep = 2};
-    t->options = (dcp_tiers_options){.tool = "test", .log = keep_line, .log_ctx = &t->log};
+    t->list[1] = (dcp_tier){
+        .size = sizeof(dcp_tier), .path = t->disk, .every = 2, .keep = 2, .is_private = 1};
+    t->list[2] = (dcp_tier){.size = sizeof(dcp_tier), .path = t->shared, .every = 4, .keep = 2};
+    t->options = (dcp_tiers_options){
+        .size = sizeof(dcp_tiers_options), .tool = "test", .log = keep_line, .log_ctx = &t->log};
 }
 
 static inline dcp_tiers *tiers_open(tiers_under_test *t, const scratch *s) {

@@ -66,7 +66,8 @@ int dcp_device_cuda_create(int number, void *stream, dcp_device **out, dcp_error
     (void)number, (void)err;
     dcp_device *device = malloc(sizeof *device);
     if (!device) return DCP_ERR_NO_MEMORY;
-    *device = (dcp_device){.name = "fenced",
+    *device = (dcp_device){.size = sizeof(dcp_device),
+                           .name = "fenced",
                            .ctx = stream,
                            .alloc_pinned = alloc_pinned,
                            .free_pinned = free_pinned,

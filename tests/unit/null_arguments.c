@@ -20,7 +20,7 @@
 
 static void communicators(void **state) {
     (void)state;
-    dcp_comm_ops ops = {0};
+    dcp_comm_ops ops = DCP_COMM_OPS_INIT;
     dcp_comm *comm;
     REFUSES(dcp_comm_self(NULL, &err));
     REFUSES(dcp_comm_from_ops(NULL, NULL, 0, 1, &comm, &err));
@@ -94,7 +94,7 @@ static void checkpoints(void **state) {
     (void)state;
     dcp_comm *comm;
     dcp_checkpoint *ckpt;
-    dcp_glance glance;
+    dcp_glance glance = DCP_GLANCE_INIT;
     dcp_reader *reader;
     uint64_t crc;
     assert_int_equal(dcp_comm_self(&comm, NULL), DCP_OK);

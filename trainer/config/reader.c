@@ -175,8 +175,11 @@ static void fill_struct(config *c) {
     c->staging_bytes = c->staging_mb << 20;
     c->n_stores =
         config_stores_fill(config_json_at(c->tree, "checkpoint.stores"), c->domain, c->stores);
-    c->stores[c->n_stores++] = (dcp_tier){
-        .path = c->dir, .every = c->every, .keep = (uint32_t)c->keep, .layout = c->layout};
+    c->stores[c->n_stores++] = (dcp_tier){.size = sizeof(dcp_tier),
+                                          .path = c->dir,
+                                          .every = c->every,
+                                          .keep = (uint32_t)c->keep,
+                                          .layout = c->layout};
 }
 
 /* Takes `tree` and `model`. */

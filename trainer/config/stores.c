@@ -86,7 +86,8 @@ size_t config_stores_fill(const json_t *list, const char *domain, dcp_tier *out)
     const size_t n = json_array_size(list);
     for (size_t i = 0; i < n; i++) {
         const json_t *entry = json_array_get(list, i);
-        out[i] = (dcp_tier){.path = json_string_value(json_object_get(entry, "path")),
+        out[i] = (dcp_tier){.size = sizeof(dcp_tier),
+                            .path = json_string_value(json_object_get(entry, "path")),
                             .every = (uint64_t)json_integer_value(json_object_get(entry, "every")),
                             .keep = (uint32_t)json_integer_value(json_object_get(entry, "keep")),
                             .is_private = 1,

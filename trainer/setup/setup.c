@@ -371,7 +371,8 @@ int setup_dry_run(trainer *t, dcp_error *err) {
 /* Collective. A store that ranks of an earlier start hold is waited for: they may have been killed
  * a moment ago, with the dcp-run that started them. */
 static int open_stores(trainer *t, dcp_error *err) {
-    const dcp_tiers_options options = {.take_over = t->c->takes_over,
+    const dcp_tiers_options options = {.size = sizeof options,
+                                       .take_over = t->c->takes_over,
                                        .tool = "dcp-train",
                                        .log = ranks_log,
                                        .on_filled = timeline_add_fill,

@@ -186,7 +186,7 @@ static int count_missing(const char *step_path, int files, char *first, size_t s
 /* Whether a step lacks files since its folder is one of several that each have a part of it. Says
  * so as `key`'s error, then. */
 static int is_part(const char *key, const char *step_path, dcp_error *err) {
-    dcp_glance seen;
+    dcp_glance seen = DCP_GLANCE_INIT;
     char first[64] = "";
     if (dcp_step_glance(step_path, &seen, NULL) != DCP_OK || seen.files_here >= seen.files)
         return 0;

@@ -228,7 +228,8 @@ static int plan_units(train_state *s, const dcp_checkpoint *ckpt, unsigned secti
 
 static int load_units(train_state *s, MPI_Comm comm, dcp_checkpoint *ckpt, unsigned sections,
                       dcp_engine engine, int with_slots, dcp_error *err) {
-    const dcp_load_options options = {.engine = engine, .cast = !with_slots};
+    const dcp_load_options options = {
+        .size = sizeof options, .engine = engine, .cast = !with_slots};
     int status = DCP_OK;
     for (size_t next = 0; next < s->layout->n && status == DCP_OK;) {
         dcp_state *state = NULL;

@@ -25,7 +25,7 @@ static uint64_t staging_of(const config *c) {
 }
 
 int step_saves_prepare(const trainer *t, dcp_error *err) {
-    const dcp_save_options options = {.staging_bytes = staging_of(t->c)};
+    const dcp_save_options options = {.size = sizeof options, .staging_bytes = staging_of(t->c)};
     return dcp_tiers_prepare(t->stores, t->registered, &options, err);
 }
 
@@ -146,7 +146,8 @@ static int save_state(step_saves *s, int flight, int also_last, dcp_error *err) 
     if (status == DCP_OK) about = json_dumps(t->about, JSON_COMPACT);
     if (status == DCP_OK && !about) status = core_fail_memory(err, 0);
     status = ranks_agree(t->comm, status, err);
-    const dcp_save_options options = {.engine = t->c->engine,
+    const dcp_save_options options = {.size = sizeof options,
+                                      .engine = t->c->engine,
                                       .about_json = about,
                                       .staging_bytes = staging_of(t->c),
                                       .when_busy =

@@ -3,6 +3,7 @@
 #define DCP_CHECKPOINT_H
 
 #include "dcp/save.h"
+#include "dcp/size.h"
 #include "dcp/state.h"
 
 #ifdef __cplusplus
@@ -82,6 +83,7 @@ typedef enum dcp_unexpected_keys {
 /* All ranks pass the same (DCP_ERR_MISMATCH names what differs and the ranks); the functions and
  * `ctx` may differ. Everything is borrowed during the call. Zero is dcp_load's behaviour. */
 typedef struct dcp_load_options {
+    size_t size; /* dcp/size.h */
     /* Globs of the state's names: only tensors that one of them matches are loaded, the others'
      * memory is left as it is. As fnmatch(3) without flags: `*` is any text, also with '/', `?` one
      * character, [a-z] one of these, a backslash quotes. NULL: all tensors. A glob that matches no
@@ -111,6 +113,7 @@ typedef struct dcp_load_options {
     void (*on_missing)(void *ctx, const char *path);
     void *ctx;
 } dcp_load_options;
+#define DCP_LOAD_OPTIONS_INIT DCP_SIZED(dcp_load_options)
 
 /* Fills the memory of `state`'s boxes. Collective; `state` may name any part of the checkpoint's
  * tensors, and its boxes may differ from those that were saved. Where the ranks' boxes of a tensor
@@ -145,6 +148,7 @@ DCP_API int dcp_checkpoint_read(dcp_checkpoint *ckpt, const char *path, const dc
 DCP_API int dcp_about_read(const char *step_path, char **json, dcp_error *err);
 
 typedef struct dcp_verify_options {
+    size_t size; /* dcp/size.h */
     /* Called for each damage found: `what` is one line that names the file and the tensor and
      * block, or the structure (user block, index, blocks, meta, HDF5 metadata, padding, size,
      * about.json). */
@@ -157,6 +161,7 @@ typedef struct dcp_verify_options {
     void (*on_progress)(void *ctx, uint64_t done_bytes, uint64_t total_bytes);
     void *ctx;
 } dcp_verify_options;
+#define DCP_VERIFY_OPTIONS_INIT DCP_SIZED(dcp_verify_options)
 
 /* Reads every byte of the step's folder `path`, which it holds meanwhile, and checks it, with
  * about.json and redundancy files. Of a private store's step: what this node has of it, which can't

@@ -6,6 +6,7 @@
 #include <stdint.h>
 
 #include "dcp/error.h"
+#include "dcp/size.h"
 
 #ifdef __cplusplus
 extern "C" {
@@ -23,6 +24,7 @@ typedef enum dcp_reduce {
 /* What a launcher without MPI provides. All are required, collective, called from the thread that
  * called libdcp, and return 0 or, on failure, anything else (which becomes DCP_ERR_COMM). */
 typedef struct dcp_comm_ops {
+    size_t size; /* dcp/size.h */
     /* buf[bytes] of `root` to all ranks. */
     int (*broadcast)(void *ctx, void *buf, uint64_t bytes, int root);
     /* buf[count] becomes the element-wise reduction over ranks, on every rank. */
@@ -34,6 +36,7 @@ typedef struct dcp_comm_ops {
                     const uint64_t *recv_bytes);
     int (*barrier)(void *ctx);
 } dcp_comm_ops;
+#define DCP_COMM_OPS_INIT DCP_SIZED(dcp_comm_ops)
 
 /* A communicator of one rank; needs no launcher. */
 DCP_API int dcp_comm_self(dcp_comm **out, dcp_error *err);

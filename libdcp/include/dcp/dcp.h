@@ -25,6 +25,7 @@
 #include "dcp/rewrite.h"
 #include "dcp/safetensors.h"
 #include "dcp/save.h"
+#include "dcp/size.h"
 #include "dcp/state.h"
 #include "dcp/store.h"
 #include "dcp/tensor.h"

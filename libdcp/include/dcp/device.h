@@ -38,6 +38,7 @@
 #ifndef DCP_DEVICE_H
 #define DCP_DEVICE_H
 
+#include "dcp/size.h"
 #include "dcp/state.h"
 
 #ifdef __cplusplus
@@ -49,6 +50,7 @@ extern "C" {
  * at once. What is begun on one stream happens in that order; a later call may be made before an
  * earlier one is done. */
 typedef struct dcp_device {
+    size_t size;      /* dcp/size.h */
     const char *name; /* for messages: "cuda:0" */
     void *ctx;
     /* Page-locked host memory that begins on a page. */
@@ -73,6 +75,7 @@ typedef struct dcp_device {
     int (*wait)(void *ctx, void *stream, unsigned event);
     const char *(*error_text)(void *ctx, int code);
 } dcp_device;
+#define DCP_DEVICE_INIT DCP_SIZED(dcp_device)
 
 /* dcp_state_add of a box whose elements lie in the device's memory at `data`, dense, row-major,
  * borrowed like the device until the state is destroyed. The CPU never touches `data`. The device

@@ -6,6 +6,7 @@
 #include <stddef.h>
 
 #include "dcp/checkpoint.h"
+#include "dcp/size.h"
 
 #ifdef __cplusplus
 extern "C" {
@@ -13,6 +14,7 @@ extern "C" {
 
 /* What names, sizes and user blocks say of a step, without its tables. */
 typedef struct dcp_glance {
+    size_t size; /* dcp/size.h */
     dcp_layout layout;
     int files;        /* that the step has: 1, or the number of shards */
     int files_here;   /* of them in this folder: fewer in a private store's (dcp/store.h) */
@@ -25,6 +27,7 @@ typedef struct dcp_glance {
     int domains;     /* that the ranks were in; 0: not known */
     int has_names;   /* these were named by the caller; 0: they are hosts */
 } dcp_glance;
+#define DCP_GLANCE_INIT DCP_SIZED(dcp_glance)
 
 /* Looks at a step's folder, whatever its name. Reads 4 KiB of each of its files, and about.json:
  * some 50 us. Not collective. *out is filled as far as things are known, on failure, too.
@@ -35,12 +38,14 @@ DCP_API int dcp_step_glance(const char *step_path, dcp_glance *out, dcp_error *e
 
 /* One dataset of a file: a box of a tensor, dense, with the checksums that the tables have. */
 typedef struct dcp_piece {
+    size_t size; /* dcp/size.h */
     dcp_box box;
     int file; /* the shard's number; 0 of layout global */
     uint64_t bytes;
     uint64_t crc;               /* CRC-64 of all of it */
     const uint64_t *block_crcs; /* of each 4 MiB of it; valid until the checkpoint's close */
 } dcp_piece;
+#define DCP_PIECE_INIT DCP_SIZED(dcp_piece)
 
 /* How many pieces tensor i has: one of layout global, in shards those of all files; none where the
  * tensor has no elements. */

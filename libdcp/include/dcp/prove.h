@@ -4,16 +4,19 @@
 #define DCP_PROVE_H
 
 #include "dcp/save.h"
+#include "dcp/size.h"
 
 #ifdef __cplusplus
 extern "C" {
 #endif
 
 typedef struct dcp_prove_options {
+    size_t size;           /* dcp/size.h */
     dcp_replicas replicas; /* as in dcp_save_options */
     dcp_log_fn log;        /* of DCP_REPLICAS_WARN, on rank 0; may be NULL */
     void *log_ctx;
 } dcp_prove_options;
+#define DCP_PROVE_OPTIONS_INIT DCP_SIZED(dcp_prove_options)
 
 typedef struct dcp_proof dcp_proof;
 

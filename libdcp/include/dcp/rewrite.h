@@ -3,6 +3,7 @@
 #define DCP_REWRITE_H
 
 #include "dcp/checkpoint.h"
+#include "dcp/size.h"
 #include "dcp/store.h"
 
 #ifdef __cplusplus
@@ -15,6 +16,7 @@ extern "C" {
 #define DCP_REWRITE_LEAST ((uint64_t)32 << 20)
 
 typedef struct dcp_rewrite_options {
+    size_t size; /* dcp/size.h */
     dcp_layout layout;
     /* Files of DCP_LAYOUT_SHARDED; 0: the communicator's size. Shard r is written by the rank r %
      * size. */
@@ -38,6 +40,7 @@ typedef struct dcp_rewrite_options {
      * empty one where there are no more. With cut_ctx. NULL: a shard holds one box of a tensor. */
     dcp_box (*cut_more)(void *ctx, const dcp_tensor *tensor, int shard, int k);
 } dcp_rewrite_options;
+#define DCP_REWRITE_OPTIONS_INIT DCP_SIZED(dcp_rewrite_options)
 
 /* Writes the state of `from` into `to`, as the step with the same number and JSON: complete and
  * durable when it returns DCP_OK. Collective over the communicator of both, which has to be one.

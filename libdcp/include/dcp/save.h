@@ -3,6 +3,7 @@
 #define DCP_SAVE_H
 
 #include "dcp/layout.h"
+#include "dcp/size.h"
 #include "dcp/state.h"
 #include "dcp/store.h"
 
@@ -67,6 +68,7 @@ typedef enum dcp_replicas {
 } dcp_replicas;
 
 typedef struct dcp_save_options {
+    size_t size; /* dcp/size.h */
     dcp_layout layout;
     dcp_engine engine; /* the same on all ranks, else DCP_ERR_MISMATCH */
     /* Files of DCP_LAYOUT_SHARDED; 0: the communicator's size. Shard r is written by the rank r %
@@ -100,9 +102,11 @@ typedef struct dcp_save_options {
      * memory again. The same on all ranks. */
     int make_room;
 } dcp_save_options;
+#define DCP_SAVE_OPTIONS_INIT DCP_SIZED(dcp_save_options)
 
 /* Where a save's or load's time went, in seconds of this rank; and its size. */
 typedef struct dcp_report {
+    size_t size;           /* dcp/size.h */
     uint64_t bytes;        /* tensor bytes of all ranks */
     uint64_t cloned_bytes; /* of them: not written, but shared with the last step's file */
     uint64_t unchanged;    /* tensors with the same bytes as in the store's previous save */
@@ -115,6 +119,7 @@ typedef struct dcp_report {
     double sync_s;         /* making the data durable; for a load: comparing checksums */
     double publish_s;      /* tables, redundancy, about.json, rename, retention */
 } dcp_report;
+#define DCP_REPORT_INIT DCP_SIZED(dcp_report)
 
 /* Writes `state` as `step` of `store`: complete and durable when it returns DCP_OK. Collective.
  *   json     one JSON object, kept in the checkpoint (rank 0's counts, the others' is ignored):

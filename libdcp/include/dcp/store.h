@@ -6,6 +6,7 @@
 #include <stddef.h>
 
 #include "dcp/comm.h"
+#include "dcp/size.h"
 
 #ifdef __cplusplus
 extern "C" {
@@ -14,6 +15,7 @@ extern "C" {
 typedef struct dcp_store dcp_store;
 
 typedef struct dcp_store_options {
+    size_t size; /* dcp/size.h */
     /* Complete steps that stay after a save; 0: all. On local file systems one more stays until the
      * next save, or the close, in `.writer-.../spare`, for that save to write over. Steps that a
      * reader holds (dcp_checkpoint_open) stay besides, and go after a later save. Nothing goes
@@ -45,6 +47,7 @@ typedef struct dcp_store_options {
      * only where that is named here. */
     const char *domain;
 } dcp_store_options;
+#define DCP_STORE_OPTIONS_INIT DCP_SIZED(dcp_store_options)
 
 /* Opens `dir` for writing, making it where it is missing. Collective. Takes the exclusive lock
  * `DIR/.lock`, gives steps that a killed writer had taken theirs from their names back, and removes

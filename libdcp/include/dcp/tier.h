@@ -5,11 +5,13 @@
 #include <stdint.h>
 
 #include "dcp/layout.h"
+#include "dcp/size.h"
 
 #define DCP_MAX_TIERS 8
 
 /* One store. The same on all ranks, but for path and domain. */
 typedef struct dcp_tier {
+    size_t size; /* dcp/size.h */
     /* The directory. Of a private one, {rank} stands for this rank's number, {host} for its host's
      * name and {env:NAME} for a variable of its environment; a node is known by the directory
      * itself (dcp/store.h). */
@@ -23,5 +25,6 @@ typedef struct dcp_tier {
      * NULL: each host is a failure domain. */
     const char *domain;
 } dcp_tier;
+#define DCP_TIER_INIT DCP_SIZED(dcp_tier)
 
 #endif

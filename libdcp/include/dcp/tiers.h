@@ -17,6 +17,7 @@
 #define DCP_TIERS_H
 
 #include "dcp/checkpoint.h"
+#include "dcp/size.h"
 #include "dcp/tier.h"
 
 #ifdef __cplusplus
@@ -24,6 +25,7 @@ extern "C" {
 #endif
 
 typedef struct dcp_tiers_options {
+    size_t size;      /* dcp/size.h */
     int replace;      /* as in dcp_store_options */
     const char *tool; /* as there */
     dcp_log_fn log;   /* as there, also called by the threads that fill stores; may be NULL */
@@ -35,6 +37,7 @@ typedef struct dcp_tiers_options {
     void *filled_ctx;
     int take_over; /* as in dcp_store_options */
 } dcp_tiers_options;
+#define DCP_TIERS_OPTIONS_INIT DCP_SIZED(dcp_tiers_options)
 
 typedef struct dcp_tiers dcp_tiers;
 

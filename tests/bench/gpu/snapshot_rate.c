@@ -103,7 +103,7 @@ static double copies(const work *w, int proven) {
 static void save(const work *w) {
     const dcp_tensor t = {"/model/w", DCP_U8, 1, {w->bytes}};
     const dcp_box all = dcp_box_chunk(&t, 0, 1);
-    const dcp_store_options replace = {.replace = 1};
+    const dcp_store_options replace = {.size = sizeof replace, .replace = 1};
     dcp_error err = {0};
     dcp_comm *self;
     dcp_state *state;

@@ -116,13 +116,13 @@ static void start(planned *out) {
 
 void planned_save(dcp_store *store, const dcp_state *state, planned *out, dcp_error *err) {
     start(out);
-    const dcp_save_options options = {.engine = DCP_ENGINE_DIRECT};
+    const dcp_save_options options = {.size = sizeof options, .engine = DCP_ENGINE_DIRECT};
     dcp_save(store, 1, state, NULL, &options, NULL, err);
     out->kept_bytes = heap_now();
 }
 
 void planned_load(dcp_checkpoint *ckpt, const dcp_state *state, planned *out, dcp_error *err) {
     start(out);
-    const dcp_load_options options = {.engine = DCP_ENGINE_DIRECT};
+    const dcp_load_options options = {.size = sizeof options, .engine = DCP_ENGINE_DIRECT};
     dcp_load_with(ckpt, state, &options, NULL, err);
 }

@@ -15,7 +15,7 @@ static void load(const scratch *s, dcp_comm *comm, stand_in *d, const char *name
                  scheme how, dcp_engine engine, size_t in_memory) {
     on_device o;
     dcp_checkpoint *ckpt = NULL;
-    dcp_load_options options = {.engine = engine};
+    dcp_load_options options = {.size = sizeof options, .engine = engine};
     open_step(s, comm, name, &ckpt);
     on_device_make(&o, d, g, how, dcp_comm_rank(comm), dcp_comm_size(comm), 0, in_memory);
     SUCCEEDS(dcp_load_with(ckpt, o.state, &options, NULL, err));
@@ -28,7 +28,7 @@ static void load(const scratch *s, dcp_comm *comm, stand_in *d, const char *name
 static void save_from_device(const scratch *s, dcp_comm *comm, stand_in *d, const char *name,
                              const given *g, scheme how, dcp_layout layout) {
     on_device o;
-    dcp_save_options options = {.layout = layout, .staging_bytes = 1};
+    dcp_save_options options = {.size = sizeof options, .layout = layout, .staging_bytes = 1};
     dcp_store *store = scratch_store(s, comm, name);
     on_device_make(&o, d, g, how, dcp_comm_rank(comm), dcp_comm_size(comm), 1, 0);
     SUCCEEDS(dcp_save(store, 5, o.state, GIVEN_JSON, &options, NULL, err));
@@ -46,7 +46,7 @@ static void casts(const scratch *s, stand_in *d, const given *g, scheme how) {
         held h;
         dcp_state *state = NULL;
         unsigned char *to[GIVEN_TENSORS] = {0};
-        dcp_load_options options = {.cast = 1};
+        dcp_load_options options = {.size = sizeof options, .cast = 1};
         held_make(&h, g, how, s->rank, s->size, 1);
         stand_in_clear(d);
         SUCCEEDS(dcp_state_create(&state, err));

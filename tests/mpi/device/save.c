@@ -30,8 +30,10 @@ static void same_files(const scratch *s, stand_in *d, const given *g) {
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         on_device o;
         char one[100], two[100], file[64] = "step-00000005/state.h5";
-        dcp_save_options options = {
-            .layout = cases[i].layout, .engine = cases[i].engine, .staging_bytes = 1};
+        dcp_save_options options = {.size = sizeof options,
+                                    .layout = cases[i].layout,
+                                    .engine = cases[i].engine,
+                                    .staging_bytes = 1};
         dcp_store *store = scratch_store(s, s->comm, "device");
         on_device_make(&o, d, g, cases[i].how, s->rank, s->size, 1, cases[i].in_memory);
         for (int again = i == 0; again >= 0; again--)
@@ -134,7 +136,8 @@ static void fence_waits_for_no_disk(const scratch *s, stand_in *d) {
     dcp_saving *saving = NULL;
     const dcp_tensor t = {"/model/w", DCP_U8, 1, {(uint64_t)BYTES * (uint64_t)s->size}};
     const dcp_box box = dcp_box_chunk(&t, s->rank, s->size);
-    dcp_save_options options = {.on_progress = write_after_the_fence, .progress_ctx = &passed};
+    dcp_save_options options = {
+        .size = sizeof options, .on_progress = write_after_the_fence, .progress_ctx = &passed};
     dcp_store *store = scratch_store(s, s->comm, "early");
     stand_in_clear(d);
     void *memory = stand_in_alloc(d, BYTES, 0);
@@ -232,9 +235,9 @@ static void stores_share_memory(const scratch *s, stand_in *d, const given *g) {
     char fast[PATH_MAX], slow[PATH_MAX];
     snprintf(fast, sizeof fast, "%s/fast", s->root);
     snprintf(slow, sizeof slow, "%s/slow", s->root);
-    const dcp_tier list[] = {{.path = fast, .every = 2, .keep = 2},
-                             {.path = slow, .every = 1, .keep = 4}};
-    const dcp_save_options options = {.staging_bytes = 1}; /* the least */
+    const dcp_tier list[] = {{.size = sizeof(dcp_tier), .path = fast, .every = 2, .keep = 2},
+                             {.size = sizeof(dcp_tier), .path = slow, .every = 1, .keep = 4}};
+    const dcp_save_options options = {.size = sizeof options, .staging_bytes = 1}; /* the least */
     on_device o;
     dcp_tiers *tiers = NULL;
     on_device_make(&o, d, g, FEW_ROWS, s->rank, s->size, 1, 0);

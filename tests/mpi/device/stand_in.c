@@ -195,7 +195,8 @@ void stand_in_make(stand_in *d, uint64_t room) {
     stream *program = calloc(1, sizeof *program);
     CHECK(program);
     program->end = &program->first;
-    *d = (stand_in){.device = {.name = "stand-in:0",
+    *d = (stand_in){.device = {.size = sizeof(dcp_device),
+                               .name = "stand-in:0",
                                .ctx = d,
                                .alloc_pinned = alloc_pinned,
                                .free_pinned = free_pinned,

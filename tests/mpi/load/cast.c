@@ -14,7 +14,8 @@ static const dcp_tensor shapes[KINDS] = {
     [EIGHT] = {NULL, DCP_F32, 8, {3, 1, 2, 3, 1, 2, 1, 5}},
 };
 
-#define STORED ((DCP_DTYPE_COUNT - 1) * KINDS)
+#define OF_DTYPE(dtype) ((size_t)((dtype)-1) * KINDS)
+#define STORED OF_DTYPE(DCP_DTYPE_COUNT)
 
 /* `given` with every type in every shape, and matrices that exceed scratch memory and pages. */
 static void fill(given *g) {
@@ -134,8 +135,11 @@ static void check_content(const targets *all, const given *g) {
 static dcp_engine engine;
 
 static int load(dcp_checkpoint *ckpt, const targets *all, int cast, dcp_error *err) {
-    dcp_load_options options = {
-        .renames = all->renames, .n_renames = all->n, .cast = cast, .engine = engine};
+    dcp_load_options options = {.size = sizeof options,
+                                .renames = all->renames,
+                                .n_renames = all->n,
+                                .cast = cast,
+                                .engine = engine};
     return dcp_load_with(ckpt, all->state, &options, NULL, err);
 }
 
@@ -179,7 +183,7 @@ static void what_is_refused(const scratch *s, dcp_checkpoint *ckpt, const given 
         targets all;
         dcp_error failure = {0};
         targets_make(&all);
-        add(&all, g, cases[i].from * KINDS + MATRIX, cases[i].as, 0, s->rank, s->size);
+        add(&all, g, OF_DTYPE(cases[i].from) + MATRIX, cases[i].as, 0, s->rank, s->size);
         int status = load(ckpt, &all, cases[i].cast, &failure);
         check_same_failure(status, cases[i].status, &failure, cases[i].text);
         targets_free(&all);
@@ -188,7 +192,7 @@ static void what_is_refused(const scratch *s, dcp_checkpoint *ckpt, const given 
     dcp_state *state = NULL;
     dcp_error failure = {0};
     dcp_tensor t = {"/stored/F32.0", DCP_F64, 2, {37, 12}};
-    dcp_load_options options = {.cast = 1};
+    dcp_load_options options = {.size = sizeof options, .cast = 1};
     static double data[37 * 12];
     SUCCEEDS(dcp_state_create(&state, err));
     SUCCEEDS(dcp_state_add(state, &t, NULL, data, err));
@@ -215,7 +219,7 @@ static void flip(const scratch *s, const dcp_checkpoint *ckpt, const char *path)
 }
 
 static void flips_are_found(const scratch *s, dcp_checkpoint *ckpt, const given *g, int how) {
-    static const size_t stored[] = {DCP_F32 * KINDS + MATRIX, DCP_F32 * KINDS + SCALAR, STORED};
+    static const size_t stored[] = {OF_DTYPE(DCP_F32) + MATRIX, OF_DTYPE(DCP_F32) + SCALAR, STORED};
     for (size_t i = 0; i < sizeof stored / sizeof *stored; i++)
         for (int wide = 0; wide < 2; wide++) {
             targets all;
@@ -235,7 +239,7 @@ static void flips_are_found(const scratch *s, dcp_checkpoint *ckpt, const given 
 static void save(const scratch *s, const given *g, dcp_layout layout) {
     dcp_state *state = NULL;
     dcp_store *store = scratch_store(s, s->comm, "store");
-    dcp_save_options options = {.layout = layout};
+    dcp_save_options options = {.size = sizeof options, .layout = layout};
     unsigned char *data[STORED + 3];
     uint64_t bytes;
     SUCCEEDS(dcp_state_create(&state, err));

@@ -9,18 +9,36 @@ static const struct {
     dcp_load_options options;
     const char *text;
 } cases[] = {
-    {{.only = globs, .n_only = 2}, "only: one on "},
-    {{.only = globs + 1, .n_only = 1}, "only: one on "},
-    {{.only = globs, .n_only = 1, .renames = pairs, .n_renames = 2}, "renames: one on "},
-    {{.only = globs, .n_only = 1, .renames = pairs + 1, .n_renames = 1}, "renames: one on "},
-    {{.only = globs, .n_only = 1, .renames = pairs, .n_renames = 1, .cast = 1}, "cast: 0 on "},
-    {{.only = globs,
+    {{.size = sizeof(dcp_load_options), .only = globs, .n_only = 2}, "only: one on "},
+    {{.size = sizeof(dcp_load_options), .only = globs + 1, .n_only = 1}, "only: one on "},
+    {{.size = sizeof(dcp_load_options),
+      .only = globs,
+      .n_only = 1,
+      .renames = pairs,
+      .n_renames = 2},
+     "renames: one on "},
+    {{.size = sizeof(dcp_load_options),
+      .only = globs,
+      .n_only = 1,
+      .renames = pairs + 1,
+      .n_renames = 1},
+     "renames: one on "},
+    {{.size = sizeof(dcp_load_options),
+      .only = globs,
+      .n_only = 1,
+      .renames = pairs,
+      .n_renames = 1,
+      .cast = 1},
+     "cast: 0 on "},
+    {{.size = sizeof(dcp_load_options),
+      .only = globs,
       .n_only = 1,
       .renames = pairs,
       .n_renames = 1,
       .missing_keys = DCP_MISSING_KEYS_KEEP},
      "missing_keys: 0 on "},
-    {{.only = globs,
+    {{.size = sizeof(dcp_load_options),
+      .only = globs,
       .n_only = 1,
       .renames = pairs,
       .n_renames = 1,
@@ -34,7 +52,7 @@ static void one_more(const scratch *s, dcp_checkpoint *ckpt, const given *g) {
     float data;
     dcp_error failure = {0};
     dcp_tensor t = {"/model/zz", DCP_F32, 0, {0}};
-    dcp_load_options options = {.missing_keys = DCP_MISSING_KEYS_KEEP};
+    dcp_load_options options = {.size = sizeof options, .missing_keys = DCP_MISSING_KEYS_KEEP};
     held_make(&h, g, ROWS, s->rank, s->size, 0);
     if (s->rank == s->size - 1) SUCCEEDS(dcp_state_add(h.state, &t, NULL, &data, err));
     int status = dcp_load_with(ckpt, h.state, &options, NULL, &failure);
@@ -47,7 +65,8 @@ int main(int argc, char **argv) {
     given g;
     char dir[PATH_MAX], last[32];
     dcp_checkpoint *ckpt = NULL;
-    dcp_load_options usual = {.only = globs, .n_only = 1, .renames = pairs, .n_renames = 1};
+    dcp_load_options usual = {
+        .size = sizeof usual, .only = globs, .n_only = 1, .renames = pairs, .n_renames = 1};
     scratch_begin(&s, &argc, &argv);
     given_make(&g, 0);
     scratch_save(&s, s.comm, "store", &g, ROWS, DCP_LAYOUT_GLOBAL);

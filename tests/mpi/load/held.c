@@ -11,7 +11,8 @@ typedef struct kind {
 
 static dcp_store *open_store(const scratch *s, const char *dir, const kind *k) {
     dcp_store *store = NULL;
-    dcp_store_options to = {.keep = 1, .replace = k->replaces, .private_dirs = k->is_private};
+    dcp_store_options to = {
+        .size = sizeof to, .keep = 1, .replace = k->replaces, .private_dirs = k->is_private};
     SUCCEEDS(dcp_store_open(s->comm, dir, &to, &store, err));
     return store;
 }
@@ -19,7 +20,7 @@ static dcp_store *open_store(const scratch *s, const char *dir, const kind *k) {
 static void save(const scratch *s, dcp_store *store, const kind *k, uint64_t step, uint64_t salt) {
     given g;
     held h;
-    dcp_save_options options = {.layout = k->layout};
+    dcp_save_options options = {.size = sizeof options, .layout = k->layout};
     given_make(&g, salt);
     held_make(&h, &g, ROWS, s->rank, s->size, 1);
     SUCCEEDS(dcp_save(store, step, h.state, GIVEN_JSON, &options, NULL, err));
@@ -30,7 +31,7 @@ static void save(const scratch *s, dcp_store *store, const kind *k, uint64_t ste
 static void load(const scratch *s, dcp_checkpoint *ckpt, const kind *k, uint64_t salt) {
     given g;
     held h;
-    dcp_load_options options = {.engine = k->engine};
+    dcp_load_options options = {.size = sizeof options, .engine = k->engine};
     given_make(&g, salt);
     held_make(&h, &g, COLUMNS, s->rank, s->size, 0);
     SUCCEEDS(dcp_load_with(ckpt, h.state, &options, NULL, err));

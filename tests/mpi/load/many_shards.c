@@ -40,7 +40,8 @@ static void save(const scratch *s) {
     size_t n = 0;
     dcp_state *state = NULL;
     dcp_store *store = scratch_store(s, s->comm, "many");
-    const dcp_save_options options = {.layout = DCP_LAYOUT_SHARDED, .shards = SHARDS};
+    const dcp_save_options options = {
+        .size = sizeof options, .layout = DCP_LAYOUT_SHARDED, .shards = SHARDS};
     SUCCEEDS(dcp_state_create(&state, err));
     for (int t = 0; t < 2; t++)
         for (uint64_t row = (uint64_t)s->rank; row < (t ? &large : &small)->shape[0];
@@ -120,7 +121,7 @@ static void rewrite(const scratch *s) {
     dcp_checkpoint *from = open_step(s, s->comm, "many");
     dcp_store *to = scratch_store(s, s->comm, "again");
     const dcp_rewrite_options options = {
-        .layout = DCP_LAYOUT_SHARDED, .shards = SHARDS, .cut = cut};
+        .size = sizeof options, .layout = DCP_LAYOUT_SHARDED, .shards = SHARDS, .cut = cut};
     SUCCEEDS(dcp_rewrite(from, to, &options, NULL, err));
     dcp_checkpoint_close(from);
     dcp_store_close(to);

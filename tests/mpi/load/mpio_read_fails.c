@@ -45,7 +45,7 @@ static int load(const scratch *s, const given *g, dcp_error *err) {
     held h;
     char dir[PATH_MAX];
     dcp_checkpoint *ckpt = NULL;
-    const dcp_load_options options = {.engine = DCP_ENGINE_MPIO};
+    const dcp_load_options options = {.size = sizeof options, .engine = DCP_ENGINE_MPIO};
     snprintf(dir, sizeof dir, "%s/store", s->root);
     held_make(&h, g, ROWS, s->rank, s->size, 0);
     int status = dcp_checkpoint_open(s->comm, dir, &ckpt, err);

@@ -15,7 +15,7 @@ static char step[PATH_MAX], file[PATH_MAX + 16], other[PATH_MAX];
 static int load(const scratch *s, const given *g, dcp_engine engine, dcp_error *err) {
     held h;
     dcp_checkpoint *ckpt = NULL;
-    dcp_load_options options = {.engine = engine};
+    dcp_load_options options = {.size = sizeof options, .engine = engine};
     MPI_Barrier(MPI_COMM_WORLD);
     CHECK(dcp_checkpoint_open(s->comm, step, &ckpt, err) == DCP_OK);
     held_make(&h, g, ROWS, s->rank, s->size, 0);

@@ -42,8 +42,9 @@ static void what_matches_is_loaded(const scratch *s, dcp_checkpoint *ckpt, const
                                    scheme how, size_t n_cases) {
     for (size_t i = 0; i < n_cases; i++) {
         held h;
-        dcp_report report;
-        dcp_load_options options = {.only = cases[i].globs, .n_only = cases[i].n};
+        dcp_report report = DCP_REPORT_INIT;
+        dcp_load_options options = {
+            .size = sizeof options, .only = cases[i].globs, .n_only = cases[i].n};
         uint64_t bytes = 0;
         for (size_t t = 0; t < GIVEN_TENSORS; t++)
             if (cases[i].matches(g->tensors[t].path)) bytes += dcp_tensor_bytes(&g->tensors[t]);
@@ -60,7 +61,7 @@ static void what_is_refused(const scratch *s, dcp_checkpoint *ckpt, const given 
     dcp_error failure = {0};
     const char *const none[] = {"/model/*", "/module/*"}, *const null[] = {"/model/*", NULL};
     held_make(&h, g, ROWS, s->rank, s->size, 0);
-    dcp_load_options options = {.only = none, .n_only = 2};
+    dcp_load_options options = {.size = sizeof options, .only = none, .n_only = 2};
     int status = dcp_load_with(ckpt, h.state, &options, NULL, &failure);
     check_same_failure(status, DCP_ERR_NOT_FOUND, &failure, "/module/*");
     options.only = null;

@@ -13,7 +13,7 @@ static void load_as(const scratch *s, const char *dir, const given *g, dcp_dtype
     dcp_tensor wanted = *stored;
     dcp_state *state = NULL;
     dcp_checkpoint *ckpt = NULL;
-    const dcp_load_options options = {.cast = 1};
+    const dcp_load_options options = {.size = sizeof options, .cast = 1};
     uint64_t bytes;
     dcp_box box = overlap ? overlapping(stored, s->rank, s->size)
                           : dcp_box_chunk(stored, s->size - 1 - s->rank, s->size);

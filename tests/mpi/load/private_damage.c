@@ -54,7 +54,7 @@ int main(int argc, char **argv) {
         check_same_failure(load(&s, dir, &g, all[i], NULL, &failure), DCP_ERR_CORRUPT, &failure,
                            victim);
     const char *others[] = {"/optimizer/*"};
-    const dcp_load_options options = {.only = others, .n_only = 1};
+    const dcp_load_options options = {.size = sizeof options, .only = others, .n_only = 1};
     for (int i = 0; i < 4; i++) SUCCEEDS(load(&s, dir, &g, all[i], &options, err));
     given_free(&g);
     return scratch_end(&s);

@@ -47,7 +47,8 @@ static void what_is_not_there(const scratch *s, dcp_checkpoint *ckpt) {
 static void by_different_engines(const scratch *s, dcp_checkpoint *ckpt) {
     dcp_state *state = NULL;
     dcp_error failure = {0};
-    dcp_load_options options = {.engine = s->rank ? DCP_ENGINE_MPIO : DCP_ENGINE_DIRECT};
+    dcp_load_options options = {.size = sizeof options,
+                                .engine = s->rank ? DCP_ENGINE_MPIO : DCP_ENGINE_DIRECT};
     CHECK(dcp_state_create(&state, NULL) == DCP_OK);
     int status = dcp_load_with(ckpt, state, &options, NULL, &failure);
     if (s->size > 1) check_same_failure(status, DCP_ERR_MISMATCH, &failure, "engine: 1 on rank 0");

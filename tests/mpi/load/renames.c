@@ -32,7 +32,7 @@ static const dcp_rename renames[] = {
 
 static void all_under_other_names(const scratch *s, dcp_checkpoint *ckpt, const given *g) {
     given other = renamed(g);
-    dcp_load_options options = {.renames = renames, .n_renames = 5};
+    dcp_load_options options = {.size = sizeof options, .renames = renames, .n_renames = 5};
     static const scheme schemes[] = {ROWS, COLUMNS, COPIES, CORNERS};
     for (int i = 0; i < 4; i++) {
         held h;
@@ -46,7 +46,7 @@ static void all_under_other_names(const scratch *s, dcp_checkpoint *ckpt, const 
 /* By rows, by columns, and whole on every rank: three tensors of one. */
 static void several_from_one(const scratch *s, dcp_checkpoint *ckpt, const given *g) {
     const dcp_rename to_one[] = {{"/tied/*", "/model/blocks"}, {"/tied/*", "/model/*"}};
-    dcp_load_options options = {.renames = to_one + 1, .n_renames = 1};
+    dcp_load_options options = {.size = sizeof options, .renames = to_one + 1, .n_renames = 1};
     const dcp_tensor *blocks = given_find(g, "/model/blocks");
     size_t number = (size_t)(blocks - g->tensors);
     dcp_box boxes[3] = {dcp_box_chunk(blocks, s->rank, s->size), dcp_box_whole(blocks),
@@ -115,7 +115,8 @@ static void what_is_refused(const scratch *s, dcp_checkpoint *ckpt, const given 
     held_make(&h, g, ROWS, s->rank, s->size, 0);
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         dcp_error failure = {0};
-        dcp_load_options options = {.renames = &cases[i].pair, .n_renames = 1};
+        dcp_load_options options = {
+            .size = sizeof options, .renames = &cases[i].pair, .n_renames = 1};
         int status = dcp_load_with(ckpt, h.state, &options, NULL, &failure);
         check_same_failure(status, cases[i].status, &failure, cases[i].text);
     }

@@ -38,7 +38,7 @@ static int flip_shared(void *ctx) {
 static int load(dcp_comm *comm, const char *dir, const dcp_state *state, dcp_error *failure) {
     dcp_checkpoint *ckpt = NULL;
     SUCCEEDS(dcp_checkpoint_open(comm, dir, &ckpt, err));
-    dcp_load_options options = {.cast = 1};
+    dcp_load_options options = {.size = sizeof options, .cast = 1};
     int status = dcp_load_with(ckpt, state, &options, NULL, failure);
     dcp_checkpoint_close(ckpt);
     return status;

@@ -27,7 +27,7 @@ static void missing_ones(const scratch *s, dcp_checkpoint *ckpt, const given *g,
     float data[10];
     told t = {.n = 0};
     dcp_error failure = {0};
-    dcp_load_options options = {.on_missing = tell, .ctx = &t};
+    dcp_load_options options = {.size = sizeof options, .on_missing = tell, .ctx = &t};
     held_make(&h, g, how, s->rank, s->size, 0);
     add_new(s, &h, data);
     int status = dcp_load_with(ckpt, h.state, &options, NULL, &failure);
@@ -60,7 +60,8 @@ static void unexpected_ones(const scratch *s, dcp_checkpoint *ckpt, const given 
     held all, half;
     const char *const notes[] = {"/files/*"}, *const model[] = {"/model/*"}, *const x[] = {"/x/*"};
     const dcp_rename to_model = {"/x/*", "/model/*"}, away = {"/small/*", "/y/*"};
-    dcp_load_options options = {.unexpected_keys = DCP_UNEXPECTED_KEYS_REFUSE};
+    dcp_load_options options = {.size = sizeof options,
+                                .unexpected_keys = DCP_UNEXPECTED_KEYS_REFUSE};
     held_make(&all, g, ROWS, s->rank, s->size, 0);
     held_make(&half, g, ONE_OF_TWO, s->rank, s->size, 0);
     SUCCEEDS(dcp_load_with(ckpt, all.state, &options, NULL, err));
@@ -93,7 +94,7 @@ static void unexpected_ones(const scratch *s, dcp_checkpoint *ckpt, const given 
 static void no_such_value(const scratch *s, dcp_checkpoint *ckpt, const given *g) {
     held h;
     dcp_error failure = {0};
-    dcp_load_options options = {.missing_keys = (dcp_missing_keys)2};
+    dcp_load_options options = {.size = sizeof options, .missing_keys = (dcp_missing_keys)2};
     held_make(&h, g, ROWS, s->rank, s->size, 0);
     int status = dcp_load_with(ckpt, h.state, &options, NULL, &failure);
     check_same_failure(status, DCP_ERR_ARG, &failure, "missing_keys");

@@ -19,8 +19,11 @@ static void note(void *ctx, dcp_log_level level, const char *line) {
 static int open_in(dcp_comm *comm, const private_files *p, int node, const char *redundancy,
                    const char *domain, dcp_store **store, dcp_error *err) {
     char dir[PATH_MAX];
-    dcp_store_options options = {
-        .private_dirs = 1, .redundancy = redundancy, .log = note, .domain = domain};
+    dcp_store_options options = {.size = sizeof options,
+                                 .private_dirs = 1,
+                                 .redundancy = redundancy,
+                                 .log = note,
+                                 .domain = domain};
     private_folder(p, node, dir);
     *strrchr(dir, '/') = '\0';
     return dcp_store_open(comm, dir, &options, store, err);
@@ -97,8 +100,12 @@ static void stores_of_a_list_have_domains(const private_files *p) {
     char rack[32], memory[80], shared[80];
     snprintf(memory, sizeof memory, "%s/memory-{rank}", p->s->root);
     snprintf(shared, sizeof shared, "%s/slow", p->s->root);
-    dcp_tier list[] = {{.path = memory, .every = 1, .is_private = 1, .redundancy = "rs(1)"},
-                       {.path = shared, .every = 4}};
+    dcp_tier list[] = {{.size = sizeof(dcp_tier),
+                        .path = memory,
+                        .every = 1,
+                        .is_private = 1,
+                        .redundancy = "rs(1)"},
+                       {.size = sizeof(dcp_tier), .path = shared, .every = 4}};
     check_same_failure(dcp_tiers_open(p->s->comm, list, 2, NULL, &tiers, &failure), DCP_ERR_ARG,
                        &failure, "they are in 1");
     list[0].domain = "{env:DCP_TEST_RACK}";
@@ -112,7 +119,8 @@ static void stores_of_a_list_have_domains(const private_files *p) {
 }
 
 static void save(private_files *p, const char *redundancy) {
-    dcp_save_options options = {.layout = DCP_LAYOUT_SHARDED,
+    dcp_save_options options = {.size = sizeof options,
+                                .layout = DCP_LAYOUT_SHARDED,
                                 .about_json = "{\"kernels\": \"k\", \"processor\": \"p\"}"};
     dcp_store *store;
     given g;
@@ -132,7 +140,7 @@ static void save(private_files *p, const char *redundancy) {
 /* about.json of this rank's folder. */
 static void check_about(const private_files *p, int survives, int is_rebuilt, const char *domain) {
     char folder[PATH_MAX], *text;
-    dcp_glance seen;
+    dcp_glance seen = DCP_GLANCE_INIT;
     private_folder(p, p->s->rank, folder);
     SUCCEEDS(dcp_about_read(folder, &text, err));
     json_t *about = json_loads(text, 0, NULL);

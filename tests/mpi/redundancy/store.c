@@ -18,8 +18,11 @@ static int node_of(const private_files *p) { return p->s->rank / p->ranks_a_node
 static int open_store(const private_files *p, const char *redundancy, dcp_store **store,
                       dcp_error *err) {
     char dir[PATH_MAX], domain[32];
-    dcp_store_options options = {
-        .private_dirs = 1, .redundancy = redundancy, .log = note, .domain = domain};
+    dcp_store_options options = {.size = sizeof options,
+                                 .private_dirs = 1,
+                                 .redundancy = redundancy,
+                                 .log = note,
+                                 .domain = domain};
     snprintf(domain, sizeof domain, "node-%d", node_of(p));
     private_folder(p, node_of(p), dir);
     *strrchr(dir, '/') = '\0';
@@ -28,7 +31,7 @@ static int open_store(const private_files *p, const char *redundancy, dcp_store 
 
 /* Step 4 by a save, step 7 by one in flight. */
 static void save_both(private_files *p, const char *redundancy) {
-    dcp_save_options options = {.layout = DCP_LAYOUT_SHARDED};
+    dcp_save_options options = {.size = sizeof options, .layout = DCP_LAYOUT_SHARDED};
     dcp_store *store;
     dcp_saving *saving;
     given g;
@@ -168,8 +171,9 @@ static void check_refused(const private_files *p, const char *redundancy, int st
 static void what_cannot_be_is_refused(const private_files *p) {
     char dir[PATH_MAX];
     dcp_store *store;
-    dcp_store_options shared = {.redundancy = "rs(1)"};
-    dcp_save_options options = {.layout = DCP_LAYOUT_SHARDED, .shards = p->world + 1};
+    dcp_store_options shared = {.size = sizeof shared, .redundancy = "rs(1)"};
+    dcp_save_options options = {
+        .size = sizeof options, .layout = DCP_LAYOUT_SHARDED, .shards = p->world + 1};
     dcp_state *state;
     dcp_error failure = {0};
     uint64_t step;

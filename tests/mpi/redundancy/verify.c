@@ -25,7 +25,7 @@ static void on_progress(void *ctx, uint64_t done, uint64_t total) {
 
 static int verify(const char *folder, heard *h) {
     const dcp_verify_options options = {
-        .ctx = h, .on_damage = on_damage, .on_progress = on_progress};
+        .size = sizeof options, .ctx = h, .on_damage = on_damage, .on_progress = on_progress};
     *h = (heard){0};
     return dcp_verify(folder, &options, NULL);
 }

@@ -18,7 +18,7 @@ static dcp_box cut(void *ctx, const dcp_tensor *tensor, int shard) {
 static void rewrite(const scratch *s, dcp_comm *comm, const dcp_rewrite_options *options) {
     char dir[PATH_MAX];
     dcp_checkpoint *from = NULL;
-    dcp_report report = {0};
+    dcp_report report = DCP_REPORT_INIT;
     dcp_store *to = scratch_store(s, comm, "rewritten");
     snprintf(dir, sizeof dir, "%s/from", s->root);
     SUCCEEDS(dcp_checkpoint_open(comm, dir, &from, err));
@@ -40,7 +40,8 @@ static void same_shards(const scratch *s, scheme how) {
 /* From what is in "from", by the ranks of `comm`. */
 static void to_shards(const scratch *s, dcp_comm *comm, const given *g, scheme how) {
     cutting c = {g, how, s->size};
-    const dcp_rewrite_options options = {.layout = DCP_LAYOUT_SHARDED,
+    const dcp_rewrite_options options = {.size = sizeof options,
+                                         .layout = DCP_LAYOUT_SHARDED,
                                          .shards = s->size,
                                          .cut = cut,
                                          .cut_ctx = &c,
@@ -49,7 +50,7 @@ static void to_shards(const scratch *s, dcp_comm *comm, const given *g, scheme h
 }
 
 static void to_global(const scratch *s, dcp_comm *comm) {
-    const dcp_rewrite_options options = {.layout = DCP_LAYOUT_GLOBAL};
+    const dcp_rewrite_options options = {.size = sizeof options, .layout = DCP_LAYOUT_GLOBAL};
     rewrite(s, comm, &options);
     CHECK(scratch_same(s, "global/step-00000005/state.h5", "rewritten/step-00000005/state.h5"));
 }

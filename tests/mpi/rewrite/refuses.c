@@ -55,7 +55,8 @@ static dcp_box nobody(void *ctx, const dcp_tensor *tensor, int shard) {
 }
 
 static void check_layout(const scratch *s, const given *g, dcp_layout layout, const char *name) {
-    const dcp_rewrite_options sharded = {.layout = DCP_LAYOUT_SHARDED, .shards = 3};
+    const dcp_rewrite_options sharded = {
+        .size = sizeof sharded, .layout = DCP_LAYOUT_SHARDED, .shards = 3};
     scratch_save(s, s->comm, "from", g, ROWS, layout);
     flip(s, name);
     refused(s, &sharded, DCP_ERR_CORRUPT, "what was read differs from what was saved");
@@ -79,11 +80,14 @@ int main(int argc, char **argv) {
     MPI_Barrier(MPI_COMM_WORLD);
     check_layout(&s, &g, DCP_LAYOUT_SHARDED, last);
 
-    dcp_rewrite_options options = {.layout = DCP_LAYOUT_SHARDED, .shards = 2, .cut = nobody};
+    dcp_rewrite_options options = {
+        .size = sizeof options, .layout = DCP_LAYOUT_SHARDED, .shards = 2, .cut = nobody};
     refused(&s, &options, DCP_ERR_MISMATCH, "tensor");
-    options = (dcp_rewrite_options){.memory_bytes = DCP_REWRITE_LEAST - 1};
+    options = (dcp_rewrite_options){.size = sizeof(dcp_rewrite_options),
+                                    .memory_bytes = DCP_REWRITE_LEAST - 1};
     refused(&s, &options, DCP_ERR_ARG, "memory_bytes");
-    options = (dcp_rewrite_options){.layout = DCP_LAYOUT_SHARDED, .shards = 100000};
+    options = (dcp_rewrite_options){
+        .size = sizeof(dcp_rewrite_options), .layout = DCP_LAYOUT_SHARDED, .shards = 100000};
     refused(&s, &options, DCP_ERR_ARG, "100000 shards");
     given_free(&g);
     return scratch_end(&s);

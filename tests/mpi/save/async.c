@@ -20,7 +20,7 @@ static void spoil(const held *h, const given *g) {
 
 static void same_file_though_memory_changes(const scratch *s, const given *g) {
     held h;
-    dcp_report report = {0};
+    dcp_report report = DCP_REPORT_INIT;
     dcp_store *store = scratch_store(s, s->comm, "flight");
     scratch_save(s, s->comm, "plain", g, ROWS, DCP_LAYOUT_GLOBAL);
     held_make(&h, g, ROWS, s->rank, s->size, 1);
@@ -65,7 +65,7 @@ static void refused_when_busy(const scratch *s, const given *g) {
     held h;
     dcp_error failure = {0};
     dcp_saving *saving = NULL;
-    dcp_save_options options = {.when_busy = DCP_BUSY_REFUSE};
+    dcp_save_options options = {.size = sizeof options, .when_busy = DCP_BUSY_REFUSE};
     dcp_store *store = scratch_store(s, s->comm, "busy");
     held_make(&h, g, ROWS, s->rank, s->size, 1);
     if (!s->comm->duplicate && s->size > 1) { /* nothing happens before the fence */
@@ -93,11 +93,13 @@ static void last_progress(void *ctx, uint64_t done, uint64_t total) {
 
 static void progress_to_the_end(const scratch *s, const given *g) {
     held h;
-    dcp_report report;
+    dcp_report report = DCP_REPORT_INIT;
     for (int layout = DCP_LAYOUT_GLOBAL; layout <= DCP_LAYOUT_SHARDED; layout++) {
         uint64_t seen[2] = {0};
-        dcp_save_options options = {
-            .layout = layout, .on_progress = last_progress, .progress_ctx = seen};
+        dcp_save_options options = {.size = sizeof options,
+                                    .layout = layout,
+                                    .on_progress = last_progress,
+                                    .progress_ctx = seen};
         dcp_store *store = scratch_store(s, s->comm, "progress");
         held_make(&h, g, COLUMNS, s->rank, s->size, 1);
         SUCCEEDS(dcp_save(store, 1, h.state, NULL, &options, &report, err));

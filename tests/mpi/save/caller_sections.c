@@ -59,7 +59,7 @@ static void check_json(const dcp_checkpoint *ckpt) {
 static void load(const scratch *s, const char *dir, const char *glob) {
     callers want, have;
     dcp_checkpoint *ckpt = NULL;
-    dcp_load_options options = {.only = &glob, .n_only = glob != NULL};
+    dcp_load_options options = {.size = sizeof options, .only = &glob, .n_only = glob != NULL};
     fill(&want);
     memset(&have, 0, sizeof have);
     if (glob) {
@@ -88,7 +88,7 @@ int main(int argc, char **argv) {
     for (dcp_layout layout = DCP_LAYOUT_GLOBAL; layout <= DCP_LAYOUT_SHARDED; layout++) {
         dcp_store *store = scratch_store(&s, s.comm, "store");
         dcp_state *state = make_state(&c, s.comm);
-        dcp_save_options options = {.layout = layout};
+        dcp_save_options options = {.size = sizeof options, .layout = layout};
         SUCCEEDS(dcp_save(store, 5, state, json, &options, NULL, err));
         dcp_state_destroy(state);
         dcp_store_close(store);

@@ -66,7 +66,7 @@ static void change(held_state *h, int t, int middle) {
 
 static dcp_store *open_store(const scratch *s, const char *dir, int keep) {
     dcp_store *store = NULL;
-    dcp_store_options options = {.replace = 1, .keep = (uint32_t)keep};
+    dcp_store_options options = {.size = sizeof options, .replace = 1, .keep = (uint32_t)keep};
     SUCCEEDS(dcp_store_open(s->comm, dir, &options, &store, err));
     return store;
 }
@@ -102,8 +102,8 @@ static int same_files(const char *one, const char *two) {
 static uint64_t save_both(const held_state *h, dcp_store *store, const char *dir,
                           const char *reference, uint64_t step, dcp_layout layout) {
     char here[512], there[512];
-    dcp_report report = {0};
-    dcp_save_options options = {.layout = layout};
+    dcp_report report = DCP_REPORT_INIT;
+    dcp_save_options options = {.size = sizeof options, .layout = layout};
     SUCCEEDS(dcp_save(store, step, h->state, "{}", &options, &report, err));
     dcp_store *fresh = open_store(h->s, reference, 1);
     SUCCEEDS(dcp_save(fresh, step, h->state, "{}", &options, NULL, err));
@@ -202,7 +202,7 @@ static void writes_anew_at_times(held_state *h, const char *dir, const char *ref
     dcp_store *store = open_store(h->s, dir, 2);
     (void)reference;
     for (uint64_t step = 20; step < 44; step++) {
-        dcp_report report = {0};
+        dcp_report report = DCP_REPORT_INIT;
         SUCCEEDS(dcp_save(store, step, h->state, "{}", NULL, &report, err));
         if (step == 20) continue;
         fewer += report.cloned_bytes < all;
@@ -280,7 +280,8 @@ static void share(held_state *h, const char *parent, const char *reference) {
     writes_anew_at_times(h, store[2], reference);
     shares_in_shards(h, store[3], reference);
     shares_after_a_restart(h, store[4], reference);
-    for (int i = 0; i < 5 && h->s->rank == 0; i++) CHECK(store_directory_remove(AT_FDCWD, store[i]) == 0);
+    for (int i = 0; i < 5 && h->s->rank == 0; i++)
+        CHECK(store_directory_remove(AT_FDCWD, store[i]) == 0);
     MPI_Barrier(MPI_COMM_WORLD);
     fits_where_all_would_not(h, store[5], reference);
 }

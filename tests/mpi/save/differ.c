@@ -13,7 +13,7 @@ typedef struct run {
 static int save(dcp_store *store, uint64_t step, const held *h, const run *r, dcp_replicas replicas,
                 dcp_error *failure) {
     const dcp_save_options options = {
-        .layout = r->layout, .engine = r->engine, .replicas = replicas};
+        .size = sizeof options, .layout = r->layout, .engine = r->engine, .replicas = replicas};
     dcp_saving *saving;
     if (!r->async) return dcp_save(store, step, h->state, GIVEN_JSON, &options, NULL, failure);
     SUCCEEDS(dcp_save_async(store, step, h->state, GIVEN_JSON, &options, &saving, err));
@@ -100,7 +100,8 @@ static void warns(const scratch *s, const given *g, const run *r) {
     held h;
     char dir[PATH_MAX], name[64], warning[1100] = "";
     dcp_store *store;
-    const dcp_store_options options = {.log = keep_warning, .log_ctx = warning};
+    const dcp_store_options options = {
+        .size = sizeof options, .log = keep_warning, .log_ctx = warning};
     snprintf(dir, sizeof dir, "%s/warns-%d", s->root, (int)r->layout);
     SUCCEEDS(dcp_store_open(s->comm, dir, &options, &store, err));
     held_make(&h, g, r->how, s->rank, s->size, 1);

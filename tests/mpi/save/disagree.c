@@ -145,7 +145,7 @@ static void check_steps(const scratch *s, const char *dir, uint64_t last) {
 static void check_layout(const scratch *s, dcp_layout layout) {
     char dir[PATH_MAX];
     dcp_store *store;
-    dcp_save_options options = {.layout = layout};
+    dcp_save_options options = {.size = sizeof options, .layout = layout};
     snprintf(dir, sizeof dir, "%s/store%d", s->root, (int)layout);
     SUCCEEDS(dcp_store_open(s->comm, dir, NULL, &store, err));
     SUCCEEDS(save(s, store, 1, NONE, options, err));
@@ -174,7 +174,7 @@ static void check_flight(const scratch *s) {
     dcp_saving *flight;
     dcp_state *state = make_state(s, NONE);
     dcp_error failure = {0};
-    const dcp_save_options options = {.engine = DCP_ENGINE_MPIO};
+    const dcp_save_options options = {.size = sizeof options, .engine = DCP_ENGINE_MPIO};
     snprintf(dir, sizeof dir, "%s/flight", s->root);
     SUCCEEDS(dcp_store_open(s->comm, dir, NULL, &store, err));
     SUCCEEDS(dcp_save_async(store, 1, state, NULL, &options, &flight, err));

@@ -17,10 +17,10 @@ static void save(const scratch *s, const char *root, const char *way, const give
                  dcp_layout layout, dcp_engine engine) {
     char dir[PATH_MAX];
     held h;
-    dcp_report report = {0};
+    dcp_report report = DCP_REPORT_INIT;
     dcp_store *store = NULL;
-    dcp_store_options replace = {.replace = 1};
-    dcp_save_options options = {.layout = layout, .engine = engine};
+    dcp_store_options replace = {.size = sizeof replace, .replace = 1};
+    dcp_save_options options = {.size = sizeof options, .layout = layout, .engine = engine};
     snprintf(dir, sizeof dir, "%s/%s-%s", root, way, layout_names[layout]);
     SUCCEEDS(dcp_store_open(s->comm, dir, &replace, &store, err));
     held_make(&h, g, how, s->rank, s->size, 1);
@@ -51,9 +51,9 @@ static void load(const scratch *s, const char *root, const char *way, const give
         scheme how = schemes[i];
         char dir[PATH_MAX];
         held h;
-        dcp_report report = {0};
+        dcp_report report = DCP_REPORT_INIT;
         dcp_checkpoint *ckpt = NULL;
-        dcp_load_options options = {.engine = engine};
+        dcp_load_options options = {.size = sizeof options, .engine = engine};
         snprintf(dir, sizeof dir, "%s/%s-%s", root, way, layout_names[layout]);
         SUCCEEDS(dcp_checkpoint_open(s->comm, dir, &ckpt, err));
         held_make(&h, g, how, s->rank, s->size, 0);

@@ -64,8 +64,8 @@ static void save_beside(const scratch *s, const given *g, int *messages) {
     for (uint64_t step = 1; step <= 4; step++) {
         held h;
         dcp_saving *saving;
-        const dcp_save_options options = {.layout =
-                                              step > 2 ? DCP_LAYOUT_SHARDED : DCP_LAYOUT_GLOBAL};
+        const dcp_save_options options = {
+            .size = sizeof options, .layout = step > 2 ? DCP_LAYOUT_SHARDED : DCP_LAYOUT_GLOBAL};
         held_make(&h, g, ROWS, s->rank, s->size, 1);
         SUCCEEDS(dcp_save_async(store, step, h.state, GIVEN_JSON, &options, &saving, err));
         do {

@@ -41,7 +41,7 @@ static void load(dcp_checkpoint *ckpt, const dcp_box *box, dcp_dtype as) {
     unsigned char *data = malloc(n * size + 1), want[8];
     dcp_state *state = NULL;
     dcp_tensor t = large;
-    dcp_load_options options = {.cast = 1};
+    dcp_load_options options = {.size = sizeof options, .cast = 1};
     t.dtype = as;
     CHECK(data && dcp_state_create(&state, NULL) == DCP_OK);
     SUCCEEDS(dcp_state_add(state, &t, box, data, err));

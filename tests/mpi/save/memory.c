@@ -36,8 +36,8 @@ static void check(const scratch *s, const char *what, unsigned char *data, dcp_l
                   dcp_engine engine) {
     char dir[PATH_MAX];
     dcp_checkpoint *ckpt = NULL;
-    dcp_save_options options = {.layout = layout, .engine = engine};
-    dcp_load_options how = {.engine = engine};
+    dcp_save_options options = {.size = sizeof options, .layout = layout, .engine = engine};
+    dcp_load_options how = {.size = sizeof how, .engine = engine};
     dcp_state *state = make_state(s, what, data);
     dcp_store *store = scratch_store(s, s->comm, "store");
     long before = reset_peak();
@@ -61,7 +61,7 @@ static void check_cast(const scratch *s, unsigned char *data) {
     char dir[PATH_MAX];
     dcp_checkpoint *ckpt = NULL;
     dcp_state *state = NULL;
-    dcp_load_options options = {.cast = 1};
+    dcp_load_options options = {.size = sizeof options, .cast = 1};
     dcp_tensor half = {"/model/big", DCP_BF16, 2, {4001, ROWS_BYTES / 4 / 4001}};
     dcp_box box = dcp_box_chunk(&half, s->rank, s->size);
     SUCCEEDS(dcp_state_create(&state, err));

@@ -10,7 +10,7 @@ static void save_and_load(const scratch *s, dcp_store *store, const given *g, sc
     held h, back;
     char dir[PATH_MAX];
     dcp_checkpoint *ckpt = NULL;
-    dcp_save_options options = {.layout = layout};
+    dcp_save_options options = {.size = sizeof options, .layout = layout};
     held_make(&h, g, how, held_as, s->size, 1);
     SUCCEEDS(dcp_save(store, ++step, h.state, json, &options, NULL, err));
     held_free(&h);

@@ -13,7 +13,7 @@ int main(int argc, char **argv) {
     for (scheme how = ROWS; how < SAVE_SCHEMES; how++)
         for (int again = 0; again <= (how == BLOCKS); again++) { /* once with the plan kept */
             held h;
-            dcp_report report;
+            dcp_report report = DCP_REPORT_INIT;
             held_make(&h, &g, how, s.rank, s.size, 1);
             SUCCEEDS(dcp_save(store, 5, h.state, GIVEN_JSON, NULL, &report, err));
             CHECK(report.bytes > 10 << 20 && report.total_s > 0);

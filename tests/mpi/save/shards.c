@@ -12,7 +12,8 @@ static int read_memory(void *ctx, uint64_t offset, uint64_t bytes, void *out, dc
 static void save_for_all(const scratch *s, const given *g, scheme how) {
     dcp_state *state = NULL;
     dcp_store *store = scratch_store(s, s->self, "alone");
-    dcp_save_options options = {.layout = DCP_LAYOUT_SHARDED, .shards = s->size};
+    dcp_save_options options = {
+        .size = sizeof options, .layout = DCP_LAYOUT_SHARDED, .shards = s->size};
     held *all = calloc((size_t)s->size, sizeof *all);
     CHECK(all && dcp_state_create(&state, NULL) == DCP_OK);
     for (int r = 0; r < s->size; r++) {
@@ -46,7 +47,8 @@ static int save_one(const scratch *s, const char *path, int shards, int owner, d
     dcp_box halves[] = {{{0}, {4}}, {{4}, {4}}}, none = {{0}, {0}};
     dcp_state *state = NULL;
     dcp_store *store = scratch_store(s, s->comm, "refused");
-    dcp_save_options options = {.layout = DCP_LAYOUT_SHARDED, .shards = shards};
+    dcp_save_options options = {
+        .size = sizeof options, .layout = DCP_LAYOUT_SHARDED, .shards = shards};
     CHECK(dcp_state_create(&state, NULL) == DCP_OK);
     for (int i = 0; i < 2; i++)
         CHECK(dcp_state_add_source(state, &tensor, s->rank ? &none : &halves[i], read_memory, data,

@@ -27,7 +27,7 @@ static int save(const scratch *s, dcp_store *store, uint64_t step, const given *
                 dcp_layout layout, uint64_t left, dcp_error *err) {
     held h;
     dcp_state *state = NULL;
-    dcp_save_options options = {.layout = layout};
+    dcp_save_options options = {.size = sizeof options, .layout = layout};
     source *sources = calloc(GIVEN_TENSORS, sizeof *sources);
     CHECK(sources && dcp_state_create(&state, NULL) == DCP_OK);
     held_make(&h, g, ROWS, s->rank, s->size, 1);

@@ -115,7 +115,8 @@ static void check_proof(const scratch *s, const viewed *v, const held *h) {
 static void same_files(const scratch *s, const given *g, int way) {
     static const scheme schemes[] = {ROWS, COLUMNS, BLOCKS, PAIRS, STRIPES, COPIES, MESH};
     const scheme how = schemes[way];
-    const dcp_save_options options = {.layout = (dcp_layout)(way % 2),
+    const dcp_save_options options = {.size = sizeof options,
+                                      .layout = (dcp_layout)(way % 2),
                                       .engine = way % 3 == 1 ? DCP_ENGINE_MPIO : DCP_ENGINE_DIRECT};
     held h;
     viewed v;
@@ -132,7 +133,8 @@ static void load_all(const scratch *s, const given *g, int way) {
     static const scheme schemes[] = {COLUMNS, HALO, COPIES, CORNERS, ROWS, STRIPES, ONE_OF_TWO};
     held h;
     viewed v;
-    const dcp_load_options options = {.engine = way % 2 ? DCP_ENGINE_MPIO : DCP_ENGINE_DIRECT};
+    const dcp_load_options options = {.size = sizeof options,
+                                      .engine = way % 2 ? DCP_ENGINE_MPIO : DCP_ENGINE_DIRECT};
     dcp_checkpoint *ckpt = open_step(s, "dense");
     held_make(&h, g, schemes[way], s->rank, s->size, 0);
     viewed_make(&v, s, way, g, &h, 0);
@@ -184,7 +186,7 @@ static void damage_is_found(const scratch *s, const given *g, dcp_engine engine)
     held h;
     viewed v;
     dcp_error failure = {0};
-    const dcp_load_options options = {.engine = engine};
+    const dcp_load_options options = {.size = sizeof options, .engine = engine};
     dcp_checkpoint *ckpt = open_step(s, "dense");
     damage(s, ckpt, "/model/columns");
     held_make(&h, g, ROWS, s->rank, s->size, 0);

@@ -44,7 +44,7 @@ static void begin(run *r, const scratch *s, int async, dcp_layout layout) {
     *r = (run){.s = s, .async = async, .layout = layout};
     snprintf(dir, sizeof dir, "%s/store-%d-%d", s->root, async, (int)layout);
     dcp_store_options options = {
-        .replace = 1, .keep = 2, .log = keep_warning, .log_ctx = &r->lines};
+        .size = sizeof options, .replace = 1, .keep = 2, .log = keep_warning, .log_ctx = &r->lines};
     SUCCEEDS(dcp_store_open(s->comm, dir, &options, &r->store, err));
     SUCCEEDS(dcp_state_create(&r->state, err));
     for (int t = 0; t <= HELD; t++) {
@@ -77,10 +77,10 @@ static void change(run *r, int t) {
 
 /* Saves; `text` is part of the one warning on rank 0, NULL: none comes. */
 static void save(run *r, uint64_t step, uint64_t unchanged, const char *text) {
-    dcp_save_options options = {.layout = r->layout};
+    dcp_save_options options = {.size = sizeof options, .layout = r->layout};
     dcp_saving *saving = NULL;
     r->lines = (lines){0};
-    r->report = (dcp_report){.unchanged = 99};
+    r->report = (dcp_report){.size = sizeof(dcp_report), .unchanged = 99};
     if (r->async) {
         SUCCEEDS(dcp_save_async(r->store, step, r->state, NULL, &options, &saving, err));
         SUCCEEDS(dcp_save_wait(saving, &r->report, err));
@@ -124,7 +124,7 @@ static int refuse(void *ctx, uint64_t offset, uint64_t bytes, void *out, dcp_err
 static void a_failed_save_does_not_count(run *r) {
     dcp_state *state = NULL;
     dcp_error failure = {0};
-    dcp_save_options options = {.layout = r->layout};
+    dcp_save_options options = {.size = sizeof options, .layout = r->layout};
     SUCCEEDS(dcp_state_create(&state, err));
     for (int t = 0; t <= HELD; t++) {
         dcp_box box = dcp_box_chunk(&tensors[t], r->s->rank, r->s->size);

@@ -11,7 +11,7 @@
 static void on_one_shared_directory(const scratch *s, const char *dir) {
     dcp_error failure = {0};
     dcp_store *store;
-    const dcp_store_options options = {.private_dirs = 1};
+    const dcp_store_options options = {.size = sizeof options, .private_dirs = 1};
     int status = dcp_store_open(s->comm, dir, &options, &store, &failure);
     check_same_failure(status, DCP_ERR_BUSY, &failure, "a directory of its own a node");
 }
@@ -44,7 +44,7 @@ static void is_reserved(const scratch *s) {
 static void on_nodes(const scratch *s, const given *g, const char *dir) {
     char name[PATH_MAX];
     dcp_store *store = NULL;
-    const dcp_store_options options = {.private_dirs = 1};
+    const dcp_store_options options = {.size = sizeof options, .private_dirs = 1};
     SUCCEEDS(dcp_store_open(s->comm, dir, &options, &store, err));
     CHECK(store->nodes == s->size && store->leader == s->rank);
     dcp_store_close(store);

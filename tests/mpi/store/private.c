@@ -34,7 +34,7 @@ static void own_dir(const scratch *s, const char *name, char *dir) {
 static dcp_store *open_private(const scratch *s, const char *name, uint32_t keep) {
     char dir[PATH_MAX];
     dcp_store *store = NULL;
-    dcp_store_options options = {.keep = keep, .private_dirs = 1};
+    dcp_store_options options = {.size = sizeof options, .keep = keep, .private_dirs = 1};
     own_dir(s, name, dir);
     SUCCEEDS(dcp_store_open(s->comm, dir, &options, &store, err));
     return store;
@@ -43,7 +43,7 @@ static dcp_store *open_private(const scratch *s, const char *name, uint32_t keep
 static int save_layout(const scratch *s, dcp_store *store, const given *g, uint64_t step,
                        dcp_layout layout, dcp_error *err) {
     held h;
-    dcp_save_options options = {.layout = layout};
+    dcp_save_options options = {.size = sizeof options, .layout = layout};
     held_make(&h, g, ROWS, s->rank, s->size, 1);
     int status = dcp_save(store, step, h.state, GIVEN_JSON, &options, NULL, err);
     held_free(&h);
@@ -99,7 +99,7 @@ static void what_is_refused(const scratch *s, const given *g) {
                        DCP_ERR_UNSUPPORTED, &failure, "only layout sharded");
     check_same_failure(save_layout(s, store, g, 5, DCP_LAYOUT_SHARDED, &failure), DCP_ERR_STATE,
                        &failure, "exists already");
-    dcp_store_options options = {.private_dirs = 1};
+    dcp_store_options options = {.size = sizeof options, .private_dirs = 1};
     own_dir(s, "files", dir);
     check_same_failure(dcp_store_open(s->comm, dir, &options, &second, &failure), DCP_ERR_BUSY,
                        &failure, s->size > 1 ? "a directory of its own a node" : "in use");

@@ -51,7 +51,7 @@ static void *open_gate_when_met(void *unused) {
 static void save(const scratch *s, dcp_tiers *tiers, uint64_t n, dcp_busy when_busy) {
     given g;
     held h;
-    const dcp_save_options options = {.when_busy = when_busy};
+    const dcp_save_options options = {.size = sizeof options, .when_busy = when_busy};
     given_make(&g, n);
     held_make(&h, &g, ROWS, s->rank, s->size, 1);
     SUCCEEDS(dcp_tiers_save_async(tiers, n, h.state, GIVEN_JSON, &options, err));

@@ -55,7 +55,7 @@ static void the_last_step(const scratch *s, tiers_under_test *t) {
     given g;
     held h;
     dcp_tiers *tiers = tiers_open(t, s);
-    dcp_report report = {0};
+    dcp_report report = DCP_REPORT_INIT;
     tiers_expect(tiers, s, 8);
     CHECK(dcp_tiers_has(tiers, 0, 8) && !dcp_tiers_has(tiers, 0, 9));
     CHECK(!dcp_tiers_has(tiers, 2, 8)); /* nobody has read it there */
@@ -83,7 +83,8 @@ static void a_copy_that_nobody_read(const scratch *s) {
     given g;
     snprintf(fast, sizeof fast, "%s/read", s->root);
     snprintf(slow, sizeof slow, "%s/unread", s->root);
-    const dcp_tier list[] = {{.path = fast, .every = 1}, {.path = slow, .every = 1}};
+    const dcp_tier list[] = {{.size = sizeof(dcp_tier), .path = fast, .every = 1},
+                             {.size = sizeof(dcp_tier), .path = slow, .every = 1}};
     for (int restart = 0; restart < 2; restart++) {
         dcp_tiers *tiers = NULL;
         held h;
@@ -117,8 +118,9 @@ static void from_one_file(const scratch *s, given *g) {
     char fast[PATH_MAX], slow[PATH_MAX];
     snprintf(fast, sizeof fast, "%s/fast", s->root);
     snprintf(slow, sizeof slow, "%s/slow", s->root);
-    const dcp_tier list[] = {{.path = fast, .every = 1},
-                             {.path = slow, .every = 1, .layout = DCP_LAYOUT_SHARDED}};
+    const dcp_tier list[] = {
+        {.size = sizeof(dcp_tier), .path = fast, .every = 1},
+        {.size = sizeof(dcp_tier), .path = slow, .every = 1, .layout = DCP_LAYOUT_SHARDED}};
     dcp_tiers *tiers = NULL;
     SUCCEEDS(dcp_tiers_open(s->comm, list, 2, NULL, &tiers, err));
     step(s, tiers, g, 1);
@@ -135,8 +137,10 @@ static void ranks_that_disagree(const scratch *s, dcp_tiers *tiers) {
     dcp_error failure = {0};
     dcp_tiers_step *steps;
     size_t n;
-    const dcp_tier list[] = {{.path = s->root}, {.path = s->root}};
-    const dcp_save_options busy = {.when_busy = s->rank ? DCP_BUSY_REFUSE : DCP_BUSY_WAIT};
+    const dcp_tier list[] = {{.size = sizeof(dcp_tier), .path = s->root},
+                             {.size = sizeof(dcp_tier), .path = s->root}};
+    const dcp_save_options busy = {.size = sizeof busy,
+                                   .when_busy = s->rank ? DCP_BUSY_REFUSE : DCP_BUSY_WAIT};
     if (s->size == 1) return;
     given_make(&g, 9);
     held_make(&h, &g, ROWS, s->rank, s->size, 1);
@@ -147,8 +151,9 @@ static void ranks_that_disagree(const scratch *s, dcp_tiers *tiers) {
     status = dcp_tiers_save(tiers, 9, h.state, NULL, NULL, s->rank, NULL, &failure);
     check_same_failure(status, DCP_ERR_MISMATCH, &failure, "also_last");
     status = dcp_tiers_steps(s->comm, list, s->rank ? 1 : 2, &steps, &n, &failure);
-    check_same_failure(status, DCP_ERR_MISMATCH, &failure,
-                       "the list of stores (all but the paths and domains): one on rank 0, another on rank");
+    check_same_failure(
+        status, DCP_ERR_MISMATCH, &failure,
+        "the list of stores (all but the paths and domains): one on rank 0, another on rank");
     held_free(&h);
     given_free(&g);
 }

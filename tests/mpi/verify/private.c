@@ -16,7 +16,7 @@ static void on_damage(void *ctx, const char *line) {
 
 static void check_damages(const char *folder, int damages, const char *text) {
     heard h = {0};
-    const dcp_verify_options options = {.ctx = &h, .on_damage = on_damage};
+    const dcp_verify_options options = {.size = sizeof options, .ctx = &h, .on_damage = on_damage};
     int status = dcp_verify(folder, &options, NULL);
     if (h.lines != damages || !strstr(h.last, text))
         fprintf(stderr, "%d damages, not %d: %s\n", h.lines, damages, h.last);
@@ -26,9 +26,11 @@ static void check_damages(const char *folder, int damages, const char *text) {
 
 static void save(const private_files *p, uint64_t step) {
     char dir[PATH_MAX];
-    dcp_store_options store_options = {
-        .private_dirs = 1, .redundancy = "partner", .domain = p->s->rank < 2 ? "first" : "second"};
-    dcp_save_options options = {.layout = DCP_LAYOUT_SHARDED};
+    dcp_store_options store_options = {.size = sizeof store_options,
+                                       .private_dirs = 1,
+                                       .redundancy = "partner",
+                                       .domain = p->s->rank < 2 ? "first" : "second"};
+    dcp_save_options options = {.size = sizeof options, .layout = DCP_LAYOUT_SHARDED};
     dcp_store *store;
     given g;
     held h;
@@ -66,7 +68,7 @@ static void check_flips(const char *folder, const char *path, const char *name) 
 
 /* A glance knows as well which shards should be there. */
 static void check_glance(const char *folder, int status, int here) {
-    dcp_glance seen;
+    dcp_glance seen = DCP_GLANCE_INIT;
     CHECK(dcp_step_glance(folder, &seen, NULL) == status);
     CHECK(seen.layout == DCP_LAYOUT_SHARDED && seen.files == 4 && seen.files_here == here);
     CHECK(seen.ranks == 4 && seen.written > 0);

@@ -71,8 +71,8 @@ static int world_barrier(void *ctx) {
     return 0;
 }
 
-static const dcp_comm_ops world_ops = {world_broadcast, world_allreduce, world_gather,
-                                       world_alltoall, world_barrier};
+static const dcp_comm_ops world_ops = {sizeof(dcp_comm_ops), world_broadcast, world_allreduce,
+                                       world_gather,         world_alltoall,  world_barrier};
 
 static void *two_of_three_fail(void *arg) {
     struct seat *seat = arg;

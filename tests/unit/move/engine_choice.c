@@ -8,7 +8,7 @@
 static int save(struct scratch *s, dcp_engine engine, dcp_report *report, dcp_error *err) {
     dcp_state *state = NULL;
     dcp_store *store = open_store(s, 0, 1);
-    dcp_save_options options = {.engine = engine};
+    dcp_save_options options = {.size = sizeof options, .engine = engine};
     assert_int_equal(dcp_state_create(&state, NULL), DCP_OK);
     int status = dcp_save(store, 1, state, NULL, &options, report, err);
     dcp_state_destroy(state);
@@ -19,7 +19,7 @@ static int save(struct scratch *s, dcp_engine engine, dcp_report *report, dcp_er
 static int load(struct scratch *s, dcp_engine engine, dcp_report *report, dcp_error *err) {
     dcp_state *state = NULL;
     dcp_checkpoint *ckpt = NULL;
-    dcp_load_options options = {.engine = engine};
+    dcp_load_options options = {.size = sizeof options, .engine = engine};
     assert_int_equal(dcp_state_create(&state, NULL), DCP_OK);
     assert_int_equal(dcp_checkpoint_open(s->comm, s->dir, &ckpt, NULL), DCP_OK);
     int status = dcp_load_with(ckpt, state, &options, report, err);
@@ -42,7 +42,7 @@ static void the_file_system_chooses(void **state) {
 
 static void the_one_used_is_told(void **state) {
     struct scratch *s = *state;
-    dcp_report report = {0};
+    dcp_report report = DCP_REPORT_INIT;
     char *about = NULL, step[120];
     assert_int_equal(save(s, DCP_ENGINE_AUTO, &report, NULL), DCP_OK);
     assert_int_equal(report.engine, DCP_ENGINE_DIRECT);

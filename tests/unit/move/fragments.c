@@ -262,7 +262,8 @@ static int count_shared(dcp_comm *comm, const struct file *f, uint64_t page_byte
 /* On a kernel with pages of 64 KiB; bulk of pages of 4 KiB would share some. */
 static void no_page_has_two_writers(void **state) {
     (void)state;
-    const dcp_comm_ops ops = {.broadcast = broadcast_alone,
+    const dcp_comm_ops ops = {.size = sizeof ops,
+                              .broadcast = broadcast_alone,
                               .allreduce = reduce_alone,
                               .gather = gather_alone,
                               .alltoall = send_alone,

@@ -36,8 +36,8 @@ static dcp_state *make_state(float *data) {
 }
 
 static void save(struct scratch *s, uint64_t step, const dcp_state *state, const char *name) {
-    dcp_report report = {0};
-    dcp_save_options options = {0};
+    dcp_report report = DCP_REPORT_INIT;
+    dcp_save_options options = DCP_SAVE_OPTIONS_INIT;
     dcp_store *store = open_store(s, 0, 1);
     assert_int_equal(dcp_engine_parse(name, &options.engine), DCP_OK);
     assert_int_equal(dcp_save(store, step, state, NULL, &options, &report, NULL), DCP_OK);
@@ -47,7 +47,7 @@ static void save(struct scratch *s, uint64_t step, const dcp_state *state, const
 
 static int load(struct scratch *s, const dcp_state *state, const char *name, dcp_error *err) {
     dcp_checkpoint *ckpt = NULL;
-    dcp_load_options options = {0};
+    dcp_load_options options = DCP_LOAD_OPTIONS_INIT;
     assert_int_equal(dcp_engine_parse(name, &options.engine), DCP_OK);
     assert_int_equal(dcp_checkpoint_open(s->comm, s->dir, &ckpt, NULL), DCP_OK);
     int status = dcp_load_with(ckpt, state, &options, NULL, err);

@@ -17,13 +17,13 @@
 
 static char root[] = "/tmp/dcp-about-XXXXXX";
 
-static const dcp_store_options any_order = {.keep_latest = 1};
+static const dcp_store_options any_order = {.size = sizeof any_order, .keep_latest = 1};
 
 static int save(uint64_t step, const char *about) {
     dcp_comm *comm = NULL;
     dcp_store *store = NULL;
     dcp_state *state = NULL;
-    dcp_save_options options = {.about_json = about};
+    dcp_save_options options = {.size = sizeof options, .about_json = about};
     assert_int_equal(dcp_comm_self(&comm, NULL), DCP_OK);
     assert_int_equal(dcp_store_open(comm, root, &any_order, &store, NULL), DCP_OK);
     assert_int_equal(dcp_state_create(&state, NULL), DCP_OK);

@@ -28,7 +28,7 @@ static void free_source(source *src) {
 static const char *json_of(uint64_t step) { return step == 4 ? "{\"long\": 123456789}" : "{}"; }
 
 static void save(dcp_store *store, source *src, uint64_t step, dcp_layout layout) {
-    dcp_save_options options = {.layout = layout};
+    dcp_save_options options = {.size = sizeof options, .layout = layout};
     dcp_error err = {0};
     for (size_t i = 0; i < ROWS; i++) src->large[i] = (int64_t)(step * 1000003 + i);
     src->small[1] = (int64_t)step;

@@ -50,7 +50,8 @@ static void the_caller_takes_it(void **state) {
     struct scratch *s = *state;
     static double values[1000];
     struct gate gate = {PTHREAD_MUTEX_INITIALIZER, PTHREAD_COND_INITIALIZER, 0, 0};
-    const dcp_save_options options = {.on_progress = hold_save, .progress_ctx = &gate};
+    const dcp_save_options options = {
+        .size = sizeof options, .on_progress = hold_save, .progress_ctx = &gate};
     dcp_tensor tensor = {.path = "/model/a", .dtype = DCP_F64, .ndim = 1, .shape = {1000}};
     dcp_box whole = {{0}, {1000}};
     dcp_state *held = NULL;

@@ -171,7 +171,7 @@ static void the_parents_save_is_not_the_childs(void **state) {
     char byte;
     const dcp_tensor tensor = {.path = "/model/a", .dtype = DCP_F64, .ndim = 1, .shape = {1000}};
     const dcp_box whole = {{0}, {1000}};
-    const dcp_tier given = {.path = s->dir, .every = 1};
+    const dcp_tier given = {.size = sizeof given, .path = s->dir, .every = 1};
     dcp_state *held = NULL;
     dcp_tiers *tiers = NULL;
     assert_int_equal(dcp_state_create(&held, NULL), DCP_OK);
@@ -179,7 +179,8 @@ static void the_parents_save_is_not_the_childs(void **state) {
     assert_int_equal(dcp_tiers_open(s->comm, &given, 1, NULL, &tiers, NULL), DCP_OK);
     for (int later = 0; later <= 1; later++) {
         watched_save w = {.parent = getpid()};
-        dcp_save_options options = {.on_phase = watch_phase, .phase_ctx = &w, .progress_ctx = &w};
+        dcp_save_options options = {
+            .size = sizeof options, .on_phase = watch_phase, .phase_ctx = &w, .progress_ctx = &w};
         options.on_progress = later ? NULL : hold_save;
         assert_int_equal(pipe(w.begun) | pipe(w.go_on), 0);
         no_threads = later;

@@ -140,7 +140,7 @@ static void a_removed_lock_that_nobody_took_is_made_again(void **state) {
 
 static void who_lost_rebuilds_no_more(void **state) {
     struct scratch *s = *state;
-    dcp_store_options options = {.private_dirs = 1};
+    dcp_store_options options = {.size = sizeof options, .private_dirs = 1};
     dcp_store *first = NULL, *second = NULL;
     dcp_error err = {0};
     uint64_t step;

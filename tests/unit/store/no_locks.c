@@ -27,7 +27,8 @@ int fcntl(int fd, int command, ...) {
 
 /* What is asked before says what the opening does, with the same words, and changes nothing. */
 static dcp_store *try_open(struct scratch *s, int take_over, int *status, dcp_error *err) {
-    dcp_store_options options = {.take_over = take_over, .log = keep_line, .log_ctx = s};
+    dcp_store_options options = {
+        .size = sizeof options, .take_over = take_over, .log = keep_line, .log_ctx = s};
     dcp_store *store = NULL;
     dcp_error before = {0};
     int is_there = has(s, ".lock"), asked = dcp_store_check_free(s->dir, &before);

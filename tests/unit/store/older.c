@@ -41,7 +41,7 @@ static void tools_may_save_older_steps(void **state) {
     dcp_store *store = open_store(s, 0, 0);
     publish_all(store, 60, 62);
     dcp_store_close(store);
-    dcp_store_options options = {.keep = 2, .keep_latest = 1};
+    dcp_store_options options = {.size = sizeof options, .keep = 2, .keep_latest = 1};
     assert_int_equal(dcp_store_open(s->comm, s->dir, &options, &store, NULL), DCP_OK);
     publish_all(store, 51, 53);
     assert_steps(s, "c51 c52 c53 c60 c61 c62");
