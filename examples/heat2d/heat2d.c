@@ -12,14 +12,14 @@
 #include <dcp/dcp.h>
 #include <dcp/mpi.h>
 
-enum { ROWS = 301, COLS = 400, EXIT_USAGE = 2, EXIT_FAILED = 3 };
+enum { ROWS = 301, COLS = 400, WIDTH = 1 + COLS + 1, EXIT_USAGE = 2, EXIT_FAILED = 3 };
 
 /* The rows [first, first + rows) of the plate. A rank may hold none where there are many. */
 typedef struct plate {
     uint64_t first, rows;
     int above, below; /* the ranks that hold the next rows, or MPI_PROC_NULL */
-    double *u;        /* [1 + rows + 1][COLS]: ours between one row of each neighbour's */
-    double *next;     /* [rows][COLS] */
+    /* [1 + rows + 1]: ours among ghost cells: the neighbours' rows, and the plate's fixed edges */
+    double (*u)[WIDTH], (*next)[WIDTH];
 } plate;
 
 /* All ranks come here together: libdcp gives every rank the same status. */
@@ -32,44 +32,38 @@ static void check(int status, const dcp_error *err) {
     exit(EXIT_FAILED);
 }
 
-/* Cold, but for a hot square and a hot upper edge, which stays hot. */
+/* Cold, but for a hot square; all edges stay cold, but for the upper one, which stays hot. */
 static void plate_init(plate *p, const dcp_box *box, int rank) {
     p->first = box->start[0];
     p->rows = box->count[0];
-    const uint64_t end = p->first + p->rows;
     p->above = p->rows > 0 && p->first > 0 ? rank - 1 : MPI_PROC_NULL;
-    p->below = p->rows > 0 && end < ROWS ? rank + 1 : MPI_PROC_NULL;
-    p->u = calloc((p->rows + 2) * COLS, sizeof(double));
-    p->next = calloc(p->rows * COLS + 1, sizeof(double));
+    p->below = p->rows > 0 && p->first + p->rows < ROWS ? rank + 1 : MPI_PROC_NULL;
+    p->u = calloc(p->rows + 2, sizeof *p->u);
+    p->next = calloc(p->rows + 2, sizeof *p->next);
     if (!p->u || !p->next) MPI_Abort(MPI_COMM_WORLD, EXIT_FAILED);
-    for (uint64_t row = p->first; row < end; row++)
-        for (uint64_t col = 0; col < COLS; col++)
+    for (uint64_t i = 0; i <= p->rows; i++) /* row 0 is the upper edge */
+        for (uint64_t row = p->first + i, col = 1; col <= COLS; col++)
             if (row == 0 || (row > 100 && row < 160 && col > 150 && col < 210))
-                p->u[(row - p->first + 1) * COLS + col] = 100.0;
+                p->u[i][col] = 100.0;
 }
 
 static void plate_step(plate *p) {
-    double *first = p->u + COLS, *last = p->u + p->rows * COLS;
-    MPI_Sendrecv(first, COLS, MPI_DOUBLE, p->above, 0, last + COLS, COLS, MPI_DOUBLE, p->below, 0,
-                 MPI_COMM_WORLD, MPI_STATUS_IGNORE);
-    MPI_Sendrecv(last, COLS, MPI_DOUBLE, p->below, 1, p->u, COLS, MPI_DOUBLE, p->above, 1,
-                 MPI_COMM_WORLD, MPI_STATUS_IGNORE);
-    for (uint64_t i = 0; i < p->rows; i++) {
-        const double *u = p->u + (i + 1) * COLS;
-        double *next = p->next + i * COLS;
-        memcpy(next, u, COLS * sizeof(double));
-        if (p->first + i == 0 || p->first + i == ROWS - 1) continue; /* edges keep their heat */
-        for (int c = 1; c < COLS - 1; c++)
-            next[c] = u[c] + 0.2 * (u[c - COLS] + u[c + COLS] + u[c - 1] + u[c + 1] - 4.0 * u[c]);
-    }
-    memcpy(p->u + COLS, p->next, p->rows * COLS * sizeof(double));
+    MPI_Sendrecv(p->u[1], WIDTH, MPI_DOUBLE, p->above, 0, p->u[p->rows + 1], WIDTH, MPI_DOUBLE,
+                 p->below, 0, MPI_COMM_WORLD, MPI_STATUS_IGNORE);
+    MPI_Sendrecv(p->u[p->rows], WIDTH, MPI_DOUBLE, p->below, 1, p->u[0], WIDTH, MPI_DOUBLE,
+                 p->above, 1, MPI_COMM_WORLD, MPI_STATUS_IGNORE);
+    for (uint64_t i = 1; i <= p->rows; i++)
+        for (int c = 1; c <= COLS; c++)
+            p->next[i][c] = p->u[i][c] + 0.2 * (p->u[i - 1][c] + p->u[i + 1][c] + p->u[i][c - 1] +
+                                                p->u[i][c + 1] - 4.0 * p->u[i][c]);
+    memcpy(p->u + 1, p->next + 1, p->rows * sizeof *p->u);
 }
 
 /* A sum over all cells' bits and places: integers, so that no order of addition matters. */
 static uint64_t plate_checksum(const plate *p) {
     uint64_t sum = 0, bits;
     for (uint64_t i = 0; i < p->rows * COLS; i++) {
-        memcpy(&bits, p->u + COLS + i, sizeof bits);
+        memcpy(&bits, &p->u[1 + i / COLS][1 + i % COLS], sizeof bits);
         sum += bits * (2 * (p->first * COLS + i) + 1);
     }
     MPI_Allreduce(MPI_IN_PLACE, &sum, 1, MPI_UINT64_T, MPI_SUM, MPI_COMM_WORLD);
@@ -104,7 +98,7 @@ int main(int argc, char **argv) {
         return EXIT_USAGE;
     }
 
-    /* What is saved: one global tensor, of which this rank holds a box of rows. */
+    /* What is saved: one global tensor, of which this rank holds a box of rows, without ghosts. */
     const dcp_tensor tensor = {"/heat/u", DCP_F64, 2, {ROWS, COLS}};
     const dcp_box box = dcp_box_chunk(&tensor, rank, world);
     plate p;
@@ -117,7 +111,8 @@ int main(int argc, char **argv) {
     check(dcp_comm_from_mpi(MPI_COMM_WORLD, &comm, &err), &err);
     check(dcp_store_open(comm, argv[1], &options, &store, &err), &err);
     check(dcp_state_create(&state, &err), &err);
-    check(dcp_state_add(state, &tensor, &box, p.u + COLS, &err), &err);
+    const int64_t strides[] = {sizeof *p.u, sizeof **p.u};
+    check(dcp_state_add_strided(state, &tensor, &box, p.u[1] + 1, strides, &err), &err);
 
     const uint64_t found = resume(comm, store, argv[1], state);
     for (uint64_t step = found + 1; step <= steps; step++) {
