@@ -11,7 +11,6 @@
 #include <string.h>
 
 #include "core/fail.h"
-#include "core/sized.h"
 
 /* The collectives of one rank alone copy or do nothing, so they need no launcher and no MPI_Init.
  */
@@ -63,26 +62,16 @@ dcp_comm *comm_create(const dcp_comm_ops *ops, void *ctx, comm_watch *watch, int
     comm->watch = watch;
     comm->rank = rank;
     comm->size = size;
-    comm_place_find(&comm->place);
+    comm->table_host = -1;
+    comm_find_place(comm);
     return comm;
 }
 
-int dcp_comm_from_ops(const dcp_comm_ops *ops, void *ctx, int rank, int size, dcp_comm **out,
-                      dcp_error *err) {
-    if (!ops || !out) return core_fail(err, DCP_ERR_ARG, "dcp_comm_from_ops: ops or out is NULL");
-    dcp_comm_ops own;
-    int status = core_sized_take(&own, sizeof own, ops, "DCP_COMM_OPS_INIT", err);
-    if (status) return status;
-    if (!own.broadcast || !own.allreduce || !own.gather || !own.alltoall || !own.barrier)
-        return core_fail(err, DCP_ERR_ARG, "dcp_comm_from_ops: all five functions are required");
-    if (size < 1 || rank < 0 || rank >= size)
-        return core_fail(err, DCP_ERR_ARG, "dcp_comm_from_ops: rank %d of %d ranks does not exist",
-                         rank, size);
-    comm_watch *watch = comm_watch_create(rank, size);
-    dcp_comm *comm = watch ? comm_create(&own, ctx, watch, rank, size) : NULL;
-    if (!comm) return core_fail_memory(err, sizeof *comm);
-    *out = comm;
-    return DCP_OK;
+void comm_find_place(dcp_comm *comm) {
+    if (comm->table_host < 0)
+        comm_place_find(&comm->place);
+    else
+        comm_place_of_rank(&comm->place, comm->table_host);
 }
 
 int dcp_comm_self(dcp_comm **out, dcp_error *err) {
@@ -98,7 +87,7 @@ int dcp_comm_set_host(dcp_comm *comm, const char *name, dcp_error *err) {
     if (name)
         comm_place_name(&comm->place, name);
     else
-        comm_place_find(&comm->place);
+        comm_find_place(comm);
     return comm->follow_place ? comm->follow_place(comm, err) : comm_barrier(comm, err);
 }
 

@@ -45,6 +45,7 @@ struct dcp_comm {
     comm_watch *watch;         /* of the ranks, shared with duplicates; NULL: there is one rank */
     const comm_shared *shared; /* NULL: they share nothing */
     comm_place place;          /* of this rank: gathered, it tells which ranks are on one host */
+    int table_host; /* the lowest rank of its host, as a caller's table says; -1: it says nothing */
     int rank, size;
     uint64_t eights[]; /* 8 for each rank: the sizes of an all-to-all of one u64 */
 };
@@ -53,6 +54,9 @@ struct dcp_comm {
  * either case. It cannot be duplicated unless the caller sets `duplicate`. With one rank, `ops` is
  * not used and may be NULL, and so may `watch`. */
 dcp_comm *comm_create(const dcp_comm_ops *ops, void *ctx, comm_watch *watch, int rank, int size);
+
+/* Puts the rank's place where nobody names one. */
+void comm_find_place(dcp_comm *comm);
 
 /* DCP_ERR_COMM for a communicator whose watch is broken: says what failed, and which rank it was.
  */

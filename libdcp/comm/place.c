@@ -43,6 +43,11 @@ void comm_place_name(comm_place *out, const char *name) {
                  core_crc64(name, strlen(name)));
 }
 
+void comm_place_of_rank(comm_place *out, int rank) {
+    memset(out, 0, sizeof *out);
+    snprintf(out->host, sizeof out->host, "the host of rank %d", rank);
+}
+
 int comm_place_is_same(const comm_place *a, const comm_place *b) {
     return memcmp(a, b, sizeof *a) == 0;
 }

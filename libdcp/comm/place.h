@@ -2,7 +2,7 @@
  *
  * A host is a kernel that runs (its boot id) and a /dev/shm (its device number), so that containers
  * on one machine are hosts of their own unless they share that. Or it is what somebody names: the
- * caller by dcp_comm_set_host, or DCP_HOST in the environment. */
+ * caller by dcp_comm_set_host or by its table's host_of, or DCP_HOST in the environment. */
 #pragma once
 
 #define COMM_PLACE_BYTES 128
@@ -24,5 +24,8 @@ void comm_place_find(comm_place *out);
 
 /* That of a host which somebody named; a name of any length. */
 void comm_place_name(comm_place *out, const char *name);
+
+/* That of a host which a caller's table tells of, by the lowest of its ranks. */
+void comm_place_of_rank(comm_place *out, int rank);
 
 int comm_place_is_same(const comm_place *a, const comm_place *b);

@@ -131,8 +131,12 @@ static int counted_duplicate(dcp_comm *comm, dcp_comm **out, dcp_error *err) {
 
 static void count_points(dcp_comm *comm) {
     counted[n_counted++] = (struct counted){comm->ctx, comm->ops, comm->duplicate};
-    comm->ops = (dcp_comm_ops){sizeof(dcp_comm_ops), counted_broadcast, counted_allreduce,
-                               counted_gather,       counted_alltoall,  counted_barrier};
+    comm->ops = (dcp_comm_ops){.size = sizeof(dcp_comm_ops),
+                               .broadcast = counted_broadcast,
+                               .allreduce = counted_allreduce,
+                               .gather = counted_gather,
+                               .alltoall = counted_alltoall,
+                               .barrier = counted_barrier};
     if (comm->duplicate) comm->duplicate = counted_duplicate;
 }
 
@@ -164,8 +168,12 @@ static int table_alltoall(void *ctx, const void *send, const uint64_t *send_byte
 
 static int table_barrier(void *ctx) { return table_ended(comm_barrier(ctx, NULL)); }
 
-static const dcp_comm_ops table_ops = {sizeof(dcp_comm_ops), table_broadcast, table_allreduce,
-                                       table_gather,         table_alltoall,  table_barrier};
+static const dcp_comm_ops table_ops = {.size = sizeof(dcp_comm_ops),
+                                       .broadcast = table_broadcast,
+                                       .allreduce = table_allreduce,
+                                       .gather = table_gather,
+                                       .alltoall = table_alltoall,
+                                       .barrier = table_barrier};
 
 /* What the functions work on. */
 static dcp_comm *comm, *below;

@@ -163,10 +163,11 @@ typedef struct dcp_saving dcp_saving;
  * copied; `state` and the memory of its boxes are borrowed: the memory must not change until
  * dcp_save_fence, the state object must stay until dcp_save_wait.
  *
- * Where the communicator is MPI's and MPI_Init_thread granted MPI_THREAD_MULTIPLE, or has one rank,
- * a thread of the library does all the work, publication included, and sleeps while it waits for
- * other ranks. It takes no signals. Else, and with DCP_ENGINE_MPIO, nothing happens before
- * dcp_save_fence or dcp_save_wait, which do it then.
+ * Where the communicator is MPI's and MPI_Init_thread granted MPI_THREAD_MULTIPLE, or is a caller's
+ * table with `duplicate` and `threads`, or has one rank, a thread of the library does all the work,
+ * publication included; over MPI it sleeps while it waits for other ranks. It takes no signals.
+ * Else, and with DCP_ENGINE_MPIO, nothing happens before dcp_save_fence or dcp_save_wait, which do
+ * it then.
  *
  * One save of a store is in flight at a time: another dcp_save_async or dcp_save waits for it first
  * (its outcome still is for its own dcp_save_wait) or is refused, as options->when_busy says; so
@@ -189,7 +190,8 @@ DCP_API void dcp_save_fence(dcp_saving *saving);
  *   DCP_ERR_STATE   (less than 0) nobody does it, since there can be no thread (dcp_save_async): it
  *                   is done by dcp_save_fence, dcp_save_wait or the next save, then this is 1
  * Ranks have the same kind of answer, unless the system refused one of them a thread: it says
- * DCP_ERR_STATE, and the others are done once that one fences or waits. DCP_ERR_ARG: no save. */
+ * DCP_ERR_STATE, and the others are done once that one fences or waits. DCP_ERR_ARG: saving is
+ * NULL. */
 DCP_API int dcp_save_is_done(dcp_saving *saving);
 
 /* Waits for the end and returns the save's outcome, the same on all ranks: DCP_OK, published and

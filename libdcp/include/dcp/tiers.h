@@ -42,12 +42,12 @@ typedef struct dcp_tiers_options {
 typedef struct dcp_tiers dcp_tiers;
 
 /* Opens all stores, 1 to DCP_MAX_TIERS. `comm` is borrowed until the close; the rest is copied.
- * Where the communicator is MPI's and MPI_Init_thread granted MPI_THREAD_MULTIPLE, or has one rank,
- * stores are filled by threads, each over a communicator of its own; else by dcp_tiers_wait and
- * dcp_tiers_close. The threads never call HDF5, which is not thread-safe: dcp_tiers_wait opens the
- * step that is read, and lays the files out where its tensors or boxes have changed. Errors as
- * dcp_store_open's, of the first store that can't be opened; DCP_ERR_MISMATCH where the ranks'
- * lists differ. */
+ * Where a save in flight may have a thread (dcp_save_async), stores are filled by threads, each
+ * over a communicator of its own; else by dcp_tiers_wait and dcp_tiers_close. The threads never
+ * call HDF5, which is not thread-safe: dcp_tiers_wait opens the step that is read, and lays the
+ * files out where its tensors or boxes have changed. Errors as dcp_store_open's, of the first store
+ * that can't be opened; DCP_ERR_COMM, a caller's table could not be duplicated; DCP_ERR_MISMATCH
+ * where the ranks' lists differ. */
 DCP_API int dcp_tiers_open(dcp_comm *comm, const dcp_tier *list, size_t n,
                            const dcp_tiers_options *options, dcp_tiers **out, dcp_error *err);
 
@@ -97,7 +97,7 @@ DCP_API void dcp_tiers_fence(dcp_tiers *tiers);
 
 /* dcp_save_is_done of the save in flight: 1, 0 (it becomes 1 by itself) or DCP_ERR_STATE (nobody
  * does it before dcp_tiers_fence or dcp_tiers_wait). 1 also where none is in flight. Fillings of
- * other stores don't count. DCP_ERR_ARG: no list. */
+ * other stores don't count. DCP_ERR_ARG: tiers is NULL. */
 DCP_API int dcp_tiers_is_done(dcp_tiers *tiers);
 
 /* Waits for the save in flight; then begins to fill the other stores that are due, which goes on in

@@ -121,8 +121,12 @@ void world_free(world *w) {
 }
 
 dcp_comm *world_run(world *w, int rank) {
-    static const dcp_comm_ops ops = {
-        sizeof(dcp_comm_ops), broadcast, allreduce, gather, alltoall, barrier};
+    static const dcp_comm_ops ops = {.size = sizeof(dcp_comm_ops),
+                                     .broadcast = broadcast,
+                                     .allreduce = allreduce,
+                                     .gather = gather,
+                                     .alltoall = alltoall,
+                                     .barrier = barrier};
     dcp_comm *comm = NULL;
     w->rank = rank;
     w->calls = w->n_said = 0;

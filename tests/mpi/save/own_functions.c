@@ -43,7 +43,12 @@ int main(int argc, char **argv) {
     scratch s;
     given g;
     dcp_comm *own;
-    dcp_comm_ops ops = {sizeof(dcp_comm_ops), broadcast, allreduce, gather, alltoall, barrier};
+    dcp_comm_ops ops = {.size = sizeof(dcp_comm_ops),
+                        .broadcast = broadcast,
+                        .allreduce = allreduce,
+                        .gather = gather,
+                        .alltoall = alltoall,
+                        .barrier = barrier};
     scratch_begin(&s, &argc, &argv);
     given_make(&g, 0);
     SUCCEEDS(dcp_comm_from_ops(&ops, NULL, s.rank, s.size, &own, err));

@@ -71,8 +71,12 @@ static int world_barrier(void *ctx) {
     return 0;
 }
 
-static const dcp_comm_ops world_ops = {sizeof(dcp_comm_ops), world_broadcast, world_allreduce,
-                                       world_gather,         world_alltoall,  world_barrier};
+static const dcp_comm_ops world_ops = {.size = sizeof(dcp_comm_ops),
+                                       .broadcast = world_broadcast,
+                                       .allreduce = world_allreduce,
+                                       .gather = world_gather,
+                                       .alltoall = world_alltoall,
+                                       .barrier = world_barrier};
 
 static void *two_of_three_fail(void *arg) {
     struct seat *seat = arg;
@@ -122,6 +126,27 @@ static void a_failing_function_is_a_comm_error(void **state) {
     dcp_comm_destroy(comm);
 }
 
+static int duplicate_nothing(void *ctx, void **out_ctx) {
+    *out_ctx = ctx;
+    return 0;
+}
+
+static void duplicates_need_both_functions(void **state) {
+    (void)state;
+    dcp_comm *comm = NULL;
+    dcp_error err = {0};
+    dcp_comm_ops ops = world_ops;
+    ops.threads = 1;
+    ops.duplicate = duplicate_nothing;
+    assert_int_equal(dcp_comm_from_ops(&ops, NULL, 0, RANKS, &comm, &err), DCP_ERR_ARG);
+    assert_non_null(strstr(err.message, "the table has duplicate but no free"));
+    ops.duplicate = NULL;
+    ops.free = free;
+    assert_int_equal(dcp_comm_from_ops(&ops, NULL, 0, RANKS, &comm, &err), DCP_ERR_ARG);
+    assert_non_null(strstr(err.message, "the table has free but no duplicate"));
+    assert_null(comm);
+}
+
 static void wrong_arguments_are_refused(void **state) {
     (void)state;
     dcp_comm *comm = NULL;
@@ -164,6 +189,7 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(threads_agree),
         cmocka_unit_test(a_failing_function_is_a_comm_error),
+        cmocka_unit_test(duplicates_need_both_functions),
         cmocka_unit_test(wrong_arguments_are_refused),
         cmocka_unit_test(one_rank_alone),
     };

@@ -188,6 +188,7 @@ static void the_parents_save_is_not_the_childs(void **state) {
         no_threads = 0;
         assert_int_equal(started, DCP_OK);
         if (!later) assert_int_equal(read(w.begun[0], &byte, 1), 1);
+        assert_int_equal(dcp_tiers_is_done(tiers), later ? DCP_ERR_STATE : 0);
         const int of_store = status_of_child(tiers, CLOSE_STORE);
         const int of_all = status_of_child(tiers, CLOSE_ALL),
                   of_wait = status_of_child(tiers, WAIT);

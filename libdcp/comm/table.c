@@ -1,0 +1,116 @@
+/* A communicator over a caller's table of functions. With one rank none of them is called. Ranks
+ * share no memory here, since nobody knows whether they could. */
+#include <stdlib.h>
+#include <string.h>
+
+#include "comm/comm.h"
+#include "core/fail.h"
+#include "core/sized.h"
+
+static void free_duplicate(dcp_comm *comm) { comm->ops.free(comm->ctx); }
+
+/* Collective: asks the table for a duplicate, which *made gets. */
+static int ask_table(const dcp_comm *comm, dcp_comm *made, dcp_error *err) {
+    void *ctx = NULL;
+    const int code = comm->ops.duplicate(comm->ctx, &ctx);
+    if (code)
+        return core_fail(err, DCP_ERR_COMM, "the table's duplicate failed with code %d", code);
+    made->ctx = ctx;
+    made->destroy_ctx = free_duplicate;
+    return DCP_OK;
+}
+
+/* A rank that has got one gives it back where another has not. The functions themselves have not
+ * failed then, so what is called by way of `comm` may go on. */
+static int duplicate_table(dcp_comm *comm, dcp_comm **out, dcp_error *err) {
+    dcp_comm *made =
+        comm_create(&comm->ops, NULL, comm_watch_share(comm->watch), comm->rank, comm->size);
+    int status = comm_agree(comm, made ? DCP_OK : core_fail_memory(err, sizeof *made), err);
+    if (status == DCP_OK) {
+        made->duplicate = duplicate_table;
+        made->place = comm->place;
+        made->table_host = comm->table_host;
+        status = comm_agree(comm, ask_table(comm, made, err), err);
+    }
+    if (status == DCP_OK)
+        *out = made;
+    else
+        dcp_comm_destroy(made);
+    return status;
+}
+
+/* hosts[r] becomes the lowest rank that is on rank r's host, as this rank's table says. */
+static int read_hosts(const dcp_comm *comm, uint64_t *hosts, dcp_error *err) {
+    int *numbers = malloc((size_t)comm->size * sizeof *numbers);
+    int status = numbers ? DCP_OK : core_fail_memory(err, (size_t)comm->size * sizeof *numbers);
+    for (int r = 0; r < comm->size && !status; r++) {
+        numbers[r] = comm->ops.host_of(comm->ctx, r);
+        if (numbers[r] < 0)
+            status = core_fail(err, DCP_ERR_COMM,
+                               "dcp_comm_from_ops: host_of of rank %d failed with code %d", r,
+                               numbers[r]);
+        for (hosts[r] = 0; !status && numbers[hosts[r]] != numbers[r];) hosts[r]++;
+    }
+    free(numbers);
+    return status;
+}
+
+static int compare_hosts(const uint64_t *own, const uint64_t *first, int n, dcp_error *err) {
+    for (int r = 0; r < n; r++) {
+        if (own[r] == first[r]) continue;
+        const int share_here = own[r] < first[r];
+        return core_fail(err, DCP_ERR_MISMATCH,
+                         "dcp_comm_from_ops: ranks %d and %d are on %s, says host_of here, and on "
+                         "%s, says that of rank 0: all ranks have to be told the same",
+                         (int)(share_here ? own[r] : first[r]), r,
+                         share_here ? "one host" : "two hosts", share_here ? "two" : "one");
+    }
+    return DCP_OK;
+}
+
+/* Collective: the rank's place is the table's matter. */
+static int take_place(dcp_comm *comm, dcp_error *err) {
+    const size_t bytes = (size_t)comm->size * sizeof(uint64_t);
+    uint64_t *own = malloc(bytes), *first = malloc(bytes);
+    int status = own && first ? read_hosts(comm, own, err) : core_fail_memory(err, bytes);
+    status = comm_agree(comm, status, err);
+    if (!status && comm->rank == 0) memcpy(first, own, bytes);
+    if (!status) status = comm_broadcast(comm, first, bytes, 0, err);
+    if (!status) status = comm_agree(comm, compare_hosts(own, first, comm->size, err), err);
+    if (!status) comm->table_host = (int)own[comm->rank];
+    if (!status) comm_find_place(comm);
+    free(own);
+    free(first);
+    return status;
+}
+
+static int check_table(const dcp_comm_ops *ops, dcp_error *err) {
+    if (!ops->broadcast || !ops->allreduce || !ops->gather || !ops->alltoall || !ops->barrier)
+        return core_fail(err, DCP_ERR_ARG, "dcp_comm_from_ops: all five functions are required");
+    if (!ops->duplicate == !ops->free) return DCP_OK;
+    return core_fail(err, DCP_ERR_ARG,
+                     "dcp_comm_from_ops: the table has %s but no %s: give both, or neither",
+                     ops->duplicate ? "duplicate" : "free", ops->duplicate ? "free" : "duplicate");
+}
+
+int dcp_comm_from_ops(const dcp_comm_ops *ops, void *ctx, int rank, int size, dcp_comm **out,
+                      dcp_error *err) {
+    if (!ops || !out) return core_fail(err, DCP_ERR_ARG, "dcp_comm_from_ops: ops or out is NULL");
+    dcp_comm_ops own;
+    int status = core_sized_take(&own, sizeof own, ops, "DCP_COMM_OPS_INIT", err);
+    if (!status) status = check_table(&own, err);
+    if (status) return status;
+    if (size < 1 || rank < 0 || rank >= size)
+        return core_fail(err, DCP_ERR_ARG, "dcp_comm_from_ops: rank %d of %d ranks does not exist",
+                         rank, size);
+    comm_watch *watch = comm_watch_create(rank, size);
+    dcp_comm *comm = watch ? comm_create(&own, ctx, watch, rank, size) : NULL;
+    if (!comm) return core_fail_memory(err, sizeof *comm);
+    if (own.duplicate && own.threads) comm->duplicate = duplicate_table;
+    if (own.host_of && size > 1) status = take_place(comm, err);
+    if (status == DCP_OK)
+        *out = comm;
+    else
+        dcp_comm_destroy(comm);
+    return status;
+}
