@@ -16,8 +16,8 @@ typedef struct step_hold {
     char *path;        /* by which the folder was opened */
 } step_hold;
 
-/* Opens the folder, and where `locks` is not 0 takes the lock. NULL: it can't be opened; *gone is 1
- * where there is none of that name. */
+/* Opens the folder, and where `locks` is not 0 takes the lock; where there is none, errno says why.
+ * NULL: it can't be opened; *gone is 1 where there is none of that name. */
 step_hold *step_hold_open(const char *folder, int locks, int *gone);
 
 /* Whether the path still leads to the folder that is held. */

@@ -164,6 +164,26 @@ typedef struct dcp_step {
  * lock. *out is freed by the caller with free(). An empty or missing directory gives 0 steps. */
 DCP_API int dcp_steps_list(const char *dir, dcp_step **out, size_t *n_out, dcp_error *err);
 
+/* A step that is kept: while this process has it pinned, no writer removes its files, whether by
+ * `keep`, a replacement, dcp_step_remove, for room on a full disk, or at its start. */
+typedef struct dcp_pin dcp_pin;
+
+/* Pins the step in the folder `step_path`, such as DIR/step-00000120 or DIR/latest: what
+ * dcp_checkpoint_open does for a step as long as it is open. Not collective; no right to write is
+ * needed. The pin ends with dcp_step_unpin or with this process; a process forked from it holds
+ * nothing. A step may be pinned by many, and several times. A replacement takes the name from a
+ * pinned step, and its files stay. Of a private store it counts on the node that `step_path` is on.
+ * The lock is on about.json (F_OFD_SETLK), so it counts as far as locks of the file system do:
+ * those that only one host knows (NFS mounted nolock) don't keep writers on other hosts away.
+ *
+ * DCP_ERR_NOT_FOUND: no such step, or it was being removed at that moment. DCP_ERR_UNSUPPORTED: the
+ * file system has no locks. */
+DCP_API int dcp_step_pin(const char *step_path, dcp_pin **out, dcp_error *err);
+
+/* NULL is ignored. In a process that was forked from the one that pinned the step it only frees
+ * this one's copy. */
+DCP_API void dcp_step_unpin(dcp_pin *pin);
+
 #ifdef __cplusplus
 }
 #endif

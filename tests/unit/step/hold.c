@@ -204,6 +204,90 @@ static void what_cannot_be_written(void **state) {
     dcp_store_close(store);
 }
 
+static dcp_pin *pin_step(const struct scratch *s, const char *name) {
+    char path[200];
+    dcp_pin *pin = NULL;
+    dcp_error err;
+    path_in(s, name, path);
+    if (dcp_step_pin(path, &pin, &err)) fail_msg("%s", err.message);
+    return pin;
+}
+
+static void pinned_steps_stay(void **state) {
+    struct scratch *s = *state;
+    dcp_store *store = open_store(s, 1, 0);
+    publish_all(store, 1, 1);
+    dcp_pin *first = pin_step(s, "step-00000001"), *latest = pin_step(s, "latest");
+    publish_all(store, 2, 3);
+    assert_steps(s, "c1 c3");
+    dcp_step_unpin(first);
+    publish_all(store, 4, 4);
+    assert_steps(s, "c1 c4");
+    dcp_step_unpin(latest);
+    publish_all(store, 5, 5);
+    assert_steps(s, "c5");
+    dcp_step_unpin(NULL);
+    dcp_store_close(store);
+}
+
+/* The child has the pin's memory, and nothing of the pin; what it does with that changes nothing.
+ */
+static void a_child_pins_nothing(void **state) {
+    struct scratch *s = *state;
+    int ends[2], status;
+    char byte = 0;
+    dcp_store *store = open_store(s, 1, 0);
+    publish_all(store, 1, 1);
+    dcp_pin *pin = pin_step(s, "step-00000001");
+    pid_t child = fork();
+    if (child == 0) {
+        dcp_step_unpin(pin);
+        _exit(0);
+    }
+    assert_int_equal(waitpid(child, &status, 0), child);
+    publish_all(store, 2, 2);
+    assert_steps(s, "c1 c2");
+    assert_int_equal(pipe(ends), 0);
+    child = fork();
+    if (child == 0) {
+        close(ends[1]);
+        _exit(read(ends[0], &byte, 1) == 0 ? 0 : 1); /* lives until the parent closes its end */
+    }
+    dcp_step_unpin(pin);
+    publish_all(store, 3, 3);
+    assert_steps(s, "c3");
+    close(ends[1]);
+    close(ends[0]);
+    assert_int_equal(waitpid(child, &status, 0), child);
+    assert_int_equal(status, 0);
+    dcp_store_close(store);
+}
+
+static void assert_no_pin(const char *path, int expected) {
+    dcp_pin *pin;
+    dcp_error err;
+    assert_int_equal(dcp_step_pin(path, &pin, &err), expected);
+    assert_int_equal(err.status, expected);
+    assert_non_null(strstr(err.message, path ? path : "NULL"));
+    assert_string_equal(err.path, path ? path : "");
+}
+
+static void what_cannot_be_pinned(void **state) {
+    struct scratch *s = *state;
+    char path[200];
+    dcp_pin *pin;
+    dcp_store *store = open_store(s, 1, 0);
+    publish_all(store, 1, 1);
+    assert_no_pin(NULL, DCP_ERR_ARG);
+    path_in(s, "step-00000001", path);
+    assert_int_equal(dcp_step_pin(path, NULL, NULL), DCP_ERR_ARG);
+    path_in(s, "step-00000009", path);
+    assert_no_pin(path, DCP_ERR_NOT_FOUND);
+    assert_int_equal(dcp_step_pin(path, &pin, NULL), DCP_ERR_NOT_FOUND);
+    assert_no_pin(s->dir, DCP_ERR_NOT_FOUND); /* no step */
+    dcp_store_close(store);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         scratch_test(keep_leaves_what_is_held),
@@ -214,6 +298,9 @@ int main(void) {
         scratch_test(abandoned_steps_stay_while_held),
         scratch_test(a_child_does_not_hold),
         scratch_test(what_cannot_be_written),
+        scratch_test(pinned_steps_stay),
+        scratch_test(a_child_pins_nothing),
+        scratch_test(what_cannot_be_pinned),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -156,6 +156,26 @@ static void a_dead_writer_of_this_host(void **state) {
     locks = REAL;
 }
 
+/* A pin that nobody would see is refused. */
+static void nothing_is_pinned(void **state) {
+    struct scratch *s = *state;
+    char path[200];
+    dcp_pin *pin;
+    dcp_error err;
+    dcp_store *store = open_store(s, 1, 0);
+    publish_all(store, 1, 1);
+    snprintf(path, sizeof path, "%s/step-00000001", s->dir);
+    for (locks = ENOLCK_ALWAYS; locks <= GRANTED_TO_ALL; locks++) {
+        assert_int_equal(dcp_step_pin(path, &pin, &err), DCP_ERR_UNSUPPORTED);
+        assert_non_null(strstr(err.message, "has no locks that others see"));
+        assert_int_equal(err.system_error, locks == ENOLCK_ALWAYS ? ENOLCK : 0);
+    }
+    locks = REAL;
+    assert_int_equal(dcp_step_pin(path, &pin, &err), DCP_OK);
+    dcp_step_unpin(pin);
+    dcp_store_close(store);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         scratch_test(without_locks),
@@ -163,6 +183,7 @@ int main(void) {
         scratch_test(a_writer_on_another_host),
         scratch_test(this_process_before_it_called_exec),
         scratch_test(a_dead_writer_of_this_host),
+        scratch_test(nothing_is_pinned),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
