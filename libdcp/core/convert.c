@@ -19,11 +19,19 @@ static const struct number_kind {
     [DCP_BF16] = {8, 1, 1}, [DCP_F8_E4M3] = {4, 1, 1}, [DCP_F8_E5M2] = {3, 1, 1},
     [DCP_I64] = {63, 1, 0}, [DCP_I32] = {31, 1, 0},    [DCP_I16] = {15, 1, 0},
     [DCP_I8] = {7, 1, 0},   [DCP_U64] = {64, 0, 0},    [DCP_U32] = {32, 0, 0},
-    [DCP_U16] = {16, 0, 0}, [DCP_U8] = {8, 0, 0},
+    [DCP_U16] = {16, 0, 0}, [DCP_U8] = {8, 0, 0},      [DCP_F8_E8M0] = {1, 0, 1},
 };
 
+/* What an element of a complex type has two of; of another one: the type itself. */
+static dcp_dtype component_of(dcp_dtype dtype) {
+    return dtype == DCP_C64 ? DCP_F32 : dtype == DCP_C128 ? DCP_F64 : dtype;
+}
+
+static int is_complex(dcp_dtype dtype) { return component_of(dtype) != dtype; }
+
 static int possible(dcp_dtype from, dcp_dtype to) {
-    const struct number_kind *a = &kinds[from], *b = &kinds[to];
+    const struct number_kind *a = &kinds[component_of(from)], *b = &kinds[component_of(to)];
+    if (is_complex(from)) return is_complex(to);
     if (from == DCP_BOOL || to == DCP_BOOL) return 0;
     if (a->is_float) return b->is_float;
     return a->bits <= b->bits && a->is_signed <= b->is_signed;
@@ -62,6 +70,11 @@ static inline double decode_e4m3(uint32_t bits) {
     return decode(bits, 4, 3);
 }
 
+/* OCP's E8M0: an exponent alone. */
+static inline double decode_e8m0(uint32_t bits) {
+    return f64_of(bits == 0xff ? F64_INFINITY | F64_QUIET : (uint64_t)(bits + 1023 - 127) << 52);
+}
+
 /* Drops the low `drop` bits (1 to 63), to nearest even. */
 static inline uint64_t round_off(uint64_t magnitude, unsigned drop) {
     uint64_t half = 1ULL << (drop - 1);
@@ -86,6 +99,18 @@ static inline uint32_t encode(double value, unsigned e, unsigned m, uint32_t top
     return sign | (uint32_t)round_off(mantissa, (unsigned)drop);
 }
 
+/* The bits that ml_dtypes 0.6 makes, and PyTorch's c10/util/Float8_e8m0fnu.h of positive numbers:
+ * halves go up, pattern 0 counts as a zero in rounding, so that above 2^-127 its neighbour is
+ * nearer. What has no pattern is NaN: zero, negative numbers (PyTorch drops the sign), infinity. */
+static inline uint32_t encode_e8m0(double value) {
+    uint64_t bits;
+    memcpy(&bits, &value, sizeof bits);
+    if (!(value > 0)) return 0xff;
+    if (value < 0x1p-126) return value > 0x1p-127;
+    uint64_t rounded = ((bits + (1ULL << 51)) >> 52) - 1023 + 127;
+    return rounded > 0xff ? 0xff : (uint32_t)rounded;
+}
+
 #define READ_AS(type, expression)                                                                  \
     for (uint64_t i = 0; i < n; i++) {                                                             \
         type x;                                                                                    \
@@ -108,6 +133,8 @@ static void decode_batch(dcp_dtype from, const unsigned char *in, uint64_t n, do
         READ_AS(uint8_t, decode_e4m3(x));
     case DCP_F8_E5M2:
         READ_AS(uint8_t, decode(x, 5, 2));
+    case DCP_F8_E8M0:
+        READ_AS(uint8_t, decode_e8m0(x));
     case DCP_I32:
         READ_AS(int32_t, x);
     case DCP_I16:
@@ -146,6 +173,8 @@ static void encode_batch(dcp_dtype to, const double *in, uint64_t n, unsigned ch
         WRITE_AS(uint8_t, encode(in[i], 4, 3, 0x7f, 0x7f));
     case DCP_F8_E5M2:
         WRITE_AS(uint8_t, encode(in[i], 5, 2, 0x7c, 0x7f));
+    case DCP_F8_E8M0:
+        WRITE_AS(uint8_t, encode_e8m0(in[i]));
     case DCP_I64:
         WRITE_AS(int64_t, in[i]);
     case DCP_I32:
@@ -201,6 +230,18 @@ static void convert_batch(dcp_dtype from, const unsigned char *in, dcp_dtype to,
     }
 }
 
+/* Real numbers become complex ones; at most BATCH / 2. */
+static void make_complex(dcp_dtype from, const unsigned char *in, dcp_dtype part,
+                         unsigned char *out, uint64_t n) {
+    double real[BATCH / 2], both[BATCH];
+    decode_batch(from, in, n, real);
+    for (uint64_t i = 0; i < n; i++) {
+        both[2 * i] = real[i];
+        both[2 * i + 1] = 0;
+    }
+    encode_batch(part, both, 2 * n, out);
+}
+
 int dcp_convert(dcp_dtype from, const void *src, dcp_dtype to, void *dst, uint64_t n) {
     uint64_t from_bytes = dcp_dtype_bytes(from), to_bytes = dcp_dtype_bytes(to);
     if (!from_bytes || !to_bytes || (n && (!src || !dst))) return DCP_ERR_ARG;
@@ -209,8 +250,17 @@ int dcp_convert(dcp_dtype from, const void *src, dcp_dtype to, void *dst, uint64
         return DCP_OK;
     }
     if (!possible(from, to)) return DCP_ERR_UNSUPPORTED;
-    for (uint64_t i = 0; i < n; i += BATCH)
-        convert_batch(from, (const unsigned char *)src + i * from_bytes, to,
-                      (unsigned char *)dst + i * to_bytes, n - i < BATCH ? n - i : BATCH);
+    const uint64_t most = is_complex(to) ? BATCH / 2 : BATCH;
+    for (uint64_t i = 0; i < n; i += most) {
+        const unsigned char *in = (const unsigned char *)src + i * from_bytes;
+        unsigned char *out = (unsigned char *)dst + i * to_bytes;
+        const uint64_t here = n - i < most ? n - i : most;
+        if (is_complex(from))
+            convert_batch(component_of(from), in, component_of(to), out, 2 * here);
+        else if (is_complex(to))
+            make_complex(from, in, component_of(to), out, here);
+        else
+            convert_batch(from, in, to, out, here);
+    }
     return DCP_OK;
 }

@@ -29,6 +29,17 @@ static hid_t boolean(void) {
     return type;
 }
 
+/* As h5py writes and reads complex numbers. */
+static hid_t complex_of(hid_t part) {
+    size_t bytes = H5Tget_size(part);
+    hid_t type = H5Tcreate(H5T_COMPOUND, 2 * bytes);
+    if (type >= 0 && (H5Tinsert(type, "r", 0, part) < 0 || H5Tinsert(type, "i", bytes, part) < 0)) {
+        H5Tclose(type);
+        return -1;
+    }
+    return type;
+}
+
 hid_t h5_dtype(dcp_dtype dtype) {
     switch (dtype) {
     case DCP_F64:
@@ -56,10 +67,15 @@ hid_t h5_dtype(dcp_dtype dtype) {
     case DCP_U16:
         return H5Tcopy(H5T_STD_U16LE);
     case DCP_F8_E4M3: /* HDF5 would read 0x78 as infinity */
+    case DCP_F8_E8M0: /* and takes no float without sign and mantissa */
     case DCP_U8:
         return H5Tcopy(H5T_STD_U8LE);
     case DCP_BOOL:
         return boolean();
+    case DCP_C64:
+        return complex_of(H5T_IEEE_F32LE);
+    case DCP_C128:
+        return complex_of(H5T_IEEE_F64LE);
     case DCP_DTYPE_NONE:
     case DCP_DTYPE_COUNT:
         break;
@@ -68,7 +84,7 @@ hid_t h5_dtype(dcp_dtype dtype) {
 }
 
 const char *h5_dtype_attribute(dcp_dtype dtype) {
-    return dtype == DCP_F8_E4M3 ? dcp_dtype_name(dtype) : NULL;
+    return dtype == DCP_F8_E4M3 || dtype == DCP_F8_E8M0 ? dcp_dtype_name(dtype) : NULL;
 }
 
 hid_t h5_string_type(uint64_t bytes, H5T_str_t pad) {

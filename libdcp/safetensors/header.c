@@ -28,7 +28,13 @@ static int parse_dtype(const char *path, const char *name, const json_t *value, 
                        dcp_error *err) {
     const char *text = json_string_value(value);
     if (!text) return core_fail_at(err, DCP_ERR_CORRUPT, path, "tensor '%s' has no dtype", name);
-    if (dcp_dtype_parse(text, out) != DCP_OK)
+    const int status = dcp_dtype_parse(text, out);
+    if (status == DCP_ERR_UNSUPPORTED)
+        return core_fail_at(err, status, path,
+                            "tensor '%s' is of %s, a type of safetensors that libdcp leaves out; "
+                            "convert it before, for example to F8_E4M3 or BF16",
+                            name, text);
+    if (status != DCP_OK || *out == DCP_C128)
         return core_fail_at(err, DCP_ERR_UNSUPPORTED, path,
                             "tensor '%s' has the unknown dtype '%s'", name, text);
     return DCP_OK;
@@ -279,6 +285,11 @@ static int format_tensor(json_t *root, const dcp_tensor *tensor, uint64_t *offse
     uint64_t bytes, end;
     if (!tensor->path || !dcp_dtype_name(tensor->dtype) || tensor->ndim > DCP_MAX_DIMS)
         return core_fail(err, DCP_ERR_ARG, "safetensors: not a tensor (name, dtype, dimensions)");
+    if (tensor->dtype == DCP_C128)
+        return core_fail(err, DCP_ERR_UNSUPPORTED,
+                         "safetensors has no type for C128, which '%s' is of: write HDF5 "
+                         "(dcp-export --format hdf5), or load it as C64",
+                         tensor->path);
     if (count_bytes(tensor, &bytes) || __builtin_add_overflow(*offset, bytes, &end) ||
         end > INT64_MAX)
         return core_fail(err, DCP_ERR_ARG, "safetensors: the size of '%s' overflows", tensor->path);

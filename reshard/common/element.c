@@ -2,10 +2,30 @@
 #include "common/element.h"
 
 #include <inttypes.h>
+#include <math.h>
 #include <stdio.h>
 #include <string.h>
 
-int element_is_float(dcp_dtype dtype) { return !element_is_integer(dtype); }
+int element_is_float(dcp_dtype dtype) {
+    return !element_is_integer(dtype) && !element_is_complex(dtype);
+}
+
+int element_is_complex(dcp_dtype dtype) { return dtype == DCP_C64 || dtype == DCP_C128; }
+
+enum { BATCH = 256 };
+
+static void moduli(dcp_dtype dtype, const char *in, uint64_t n, double *out) {
+    const uint64_t size = dcp_dtype_bytes(dtype);
+    double parts[2 * BATCH];
+    for (uint64_t i = 0; i < n; i += BATCH) {
+        const uint64_t m = n - i < BATCH ? n - i : BATCH;
+        dcp_convert(dtype, in + i * size, DCP_C128, parts, m);
+        for (uint64_t k = 0; k < m; k++) {
+            const double re = parts[2 * k], im = parts[2 * k + 1];
+            out[i + k] = isnan(re) || isnan(im) ? (double)NAN : hypot(re, im);
+        }
+    }
+}
 
 #define TO_F64(type, expression)                                                                   \
     for (uint64_t i = 0; i < n; i++) {                                                             \
@@ -23,14 +43,31 @@ void element_to_f64(dcp_dtype dtype, const void *in, uint64_t n, double *out) {
         TO_F64(uint64_t, x);
     case DCP_BOOL:
         TO_F64(uint8_t, x != 0);
+    case DCP_C64:
+    case DCP_C128:
+        moduli(dtype, in, n, out);
+        break;
     default:
         dcp_convert(dtype, in, DCP_F64, out, n);
     }
 }
 
+void element_to_complex(dcp_dtype dtype, const void *in, uint64_t n, double *out) {
+    if (element_is_complex(dtype)) {
+        dcp_convert(dtype, in, DCP_C128, out, n);
+        return;
+    }
+    element_to_f64(dtype, in, n, out);
+    for (uint64_t i = n; i-- > 0;) {
+        out[2 * i] = out[i];
+        out[2 * i + 1] = 0;
+    }
+}
+
 int element_is_integer(dcp_dtype dtype) {
     return dtype != DCP_F64 && dtype != DCP_F32 && dtype != DCP_F16 && dtype != DCP_BF16 &&
-           dtype != DCP_F8_E4M3 && dtype != DCP_F8_E5M2;
+           dtype != DCP_F8_E4M3 && dtype != DCP_F8_E5M2 && dtype != DCP_F8_E8M0 &&
+           !element_is_complex(dtype);
 }
 
 __int128 element_integer(dcp_dtype dtype, const void *element) {
@@ -45,15 +82,15 @@ __int128 element_integer(dcp_dtype dtype, const void *element) {
 }
 
 static int digits(dcp_dtype dtype) {
-    if (dtype == DCP_F64) return 17;
-    if (dtype == DCP_F32) return 9;
+    if (dtype == DCP_F64 || dtype == DCP_C128) return 17;
+    if (dtype == DCP_F32 || dtype == DCP_C64) return 9;
     return dtype == DCP_F16 ? 5 : 4;
 }
 
 void element_print(dcp_dtype dtype, const void *element, char *text) {
     int64_t whole;
     uint64_t natural;
-    double value = 0;
+    double value = 0, parts[2] = {0};
     element_to_f64(dtype, element, 1, &value);
     switch (dtype) {
     case DCP_I64:
@@ -73,7 +110,14 @@ void element_print(dcp_dtype dtype, const void *element, char *text) {
     case DCP_BF16:
     case DCP_F8_E4M3:
     case DCP_F8_E5M2:
+    case DCP_F8_E8M0:
         snprintf(text, ELEMENT_TEXT, "%.*g", digits(dtype), value);
+        break;
+    case DCP_C64:
+    case DCP_C128:
+        element_to_complex(dtype, element, 1, parts);
+        snprintf(text, ELEMENT_TEXT, "%.*g%+.*gj", digits(dtype), parts[0], digits(dtype),
+                 parts[1]);
         break;
     default:
         snprintf(text, ELEMENT_TEXT, "%.0f", value);

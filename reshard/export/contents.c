@@ -44,9 +44,10 @@ static int compare_names(const void *a, const void *b) {
  * aligned, then this order of types, then names. */
 static int type_order(dcp_dtype dtype) {
     static const int order[DCP_DTYPE_COUNT] = {
-        [DCP_U64] = 1,      [DCP_I64] = 2,      [DCP_F64] = 3, [DCP_F32] = 4, [DCP_U32] = 5,
-        [DCP_I32] = 6,      [DCP_BF16] = 7,     [DCP_F16] = 8, [DCP_U16] = 9, [DCP_I16] = 10,
-        [DCP_F8_E4M3] = 11, [DCP_F8_E5M2] = 12, [DCP_I8] = 13, [DCP_U8] = 14, [DCP_BOOL] = 15};
+        [DCP_U64] = 1,  [DCP_I64] = 2,      [DCP_F64] = 3,      [DCP_C64] = 4,      [DCP_F32] = 5,
+        [DCP_U32] = 6,  [DCP_I32] = 7,      [DCP_BF16] = 8,     [DCP_F16] = 9,      [DCP_U16] = 10,
+        [DCP_I16] = 11, [DCP_F8_E8M0] = 12, [DCP_F8_E4M3] = 13, [DCP_F8_E5M2] = 14, [DCP_I8] = 15,
+        [DCP_U8] = 16,  [DCP_BOOL] = 17};
     return order[dtype];
 }
 

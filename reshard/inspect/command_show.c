@@ -78,7 +78,7 @@ static int read_view(show_view *v) {
 
 /* The element as text. A failure is rare: its block was checked a moment ago. */
 static int element_text(const show_view *v, const uint64_t *index, char *text) {
-    char element[8];
+    char element[ELEMENT_BYTES];
     dcp_error err = {0};
     if (inspect_slice_element(v->ckpt, &v->slice, index, element, &err))
         return program_report(&err);

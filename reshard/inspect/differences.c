@@ -162,6 +162,12 @@ static double distance(dcp_dtype a_type, const char *a, dcp_dtype b_type, const 
     return (double)(y > x ? y - x : x - y);
 }
 
+/* As numpy has it with equal_nan: a number of which a part is NaN is NaN. */
+static int same_complex(const double *x, const double *y) {
+    const int x_nan = isnan(x[0]) || isnan(x[1]), y_nan = isnan(y[0]) || isnan(y[1]);
+    return x_nan || y_nan ? x_nan && y_nan : x[0] == y[0] && x[1] == y[1];
+}
+
 /* Elements of equal value whose bits differ: zeros of either sign, NaNs of other payloads. */
 static uint64_t count_bits_only(const char *a, const char *b, uint64_t n, uint64_t size,
                                 const double *x, const double *y) {
@@ -170,6 +176,32 @@ static uint64_t count_bits_only(const char *a, const char *b, uint64_t n, uint64
         if (x[i] == y[i] || (isnan(x[i]) && isnan(y[i])))
             bits += memcmp(a + i * size, b + i * size, size) != 0;
     return bits;
+}
+
+/* The same of complex numbers, or of such beside real ones. Finite ones count by their distance. */
+static void add_complex_pair(inspect_diff_sums *s, const inspect_diff_options *o, const double *x,
+                             const double *y) {
+    const int finite = isfinite(x[0]) && isfinite(x[1]) && isfinite(y[0]) && isfinite(y[1]);
+    const double apart = finite ? 0 : (double)INFINITY; /* by more than a number */
+    if (finite)
+        add_pair(s, o, hypot(x[0], x[1]), hypot(y[0], y[1]), hypot(y[0] - x[0], y[1] - x[1]));
+    else if (!same_complex(x, y))
+        add_pair(s, o, apart, 0, apart);
+}
+
+static void add_complex(inspect_diff_sums *s, const inspect_diff_options *o, dcp_dtype a_type,
+                        const char *a, dcp_dtype b_type, const char *b, uint64_t n) {
+    double x[2 * BATCH], y[2 * BATCH];
+    const uint64_t size = dcp_dtype_bytes(a_type);
+    element_to_complex(a_type, a, n, x);
+    element_to_complex(b_type, b, n, y);
+    for (uint64_t i = 0; i < n; i++) {
+        const int same = same_complex(x + 2 * i, y + 2 * i);
+        const int bits = a_type == b_type && memcmp(a + i * size, b + i * size, size) != 0;
+        s->differing += (uint64_t)(a_type == b_type ? bits : !same);
+        s->bits_only += (uint64_t)(bits && same);
+        add_complex_pair(s, o, x + 2 * i, y + 2 * i);
+    }
 }
 
 /* n elements of each side; b is NULL where it is known to be as a. */
@@ -183,6 +215,10 @@ static void add_elements(inspect_diff_sums *s, const inspect_diff_options *o, dc
         element_to_f64(a_type, from, m, x);
         if (!to || (a_type == b_type && memcmp(from, to, m * a_size) == 0)) {
             add_norm(s, x, m);
+            continue;
+        }
+        if (element_is_complex(a_type) || element_is_complex(b_type)) {
+            add_complex(s, o, a_type, from, b_type, to, m);
             continue;
         }
         element_to_f64(b_type, to, m, y);

@@ -74,16 +74,19 @@ for ranks in 0, 3:
 
 # 8-bit floats become the type that is asked for, exactly; their type is not config.json's
 BYTES = bytes(range(256))
-folder("eight", {"e4m3": ("F8_E4M3", [256], BYTES), "e5m2": ("F8_E5M2", [16, 16], BYTES), "w": values("BF16", (2,))})
+folder("eight", {"e4m3": ("F8_E4M3", [256], BYTES), "e5m2": ("F8_E5M2", [16, 16], BYTES), "w": values("BF16", (2,)),
+                 "e8m0": ("F8_E8M0", [256], BYTES), "z": values("C64", (5, 2))})
 run("dcp-import", "eight", "eight-ckpt")
 run("dcp-export", "eight-ckpt", "eight-stored")
 check(st_read.read("eight-stored") == st_read.read("eight"), "8-bit floats as stored")
 check(json.load(open("eight-stored/config.json"))["dtype"] == "bfloat16", "the type of 8-bit floats")
 run("dcp-export", "eight-ckpt", "eight.h5", "--format", "hdf5")
 with h5py.File("eight.h5") as plain, h5py.File("eight-ckpt/step-00000000/state.h5") as kept:
-    for name in "e4m3", "e5m2", "w":  # the types, and the attribute of the one that HDF5 has no type for
+    for name in "e4m3", "e5m2", "e8m0", "w", "z":  # the types, and the attribute of the one that HDF5 has no type for
         mine, theirs = plain[name], kept[f"model/{name}"]
         check(mine.id.get_type() == theirs.id.get_type() and dict(mine.attrs) == dict(theirs.attrs), f"HDF5: {name}")
+    check(plain["z"].dtype == "complex64" and plain["z"][()].tobytes() == st_read.read("eight")["z"][2], "complex")
+    check(plain["e8m0"].attrs["dtype"] in (b"F8_E8M0", "F8_E8M0"), "HDF5: what the bytes of e8m0 are")
     check(plain["e4m3"].attrs["dtype"] in (b"F8_E4M3", "F8_E4M3"), "HDF5: what the bytes of e4m3 are")
 run("dcp-export", "eight-ckpt", "eight-f16", "--dtype", "f16", ranks=2)
 eight = st_read.read("eight-f16")
@@ -91,7 +94,32 @@ upper = bytes(b for byte in BYTES for b in (0, byte))  # of an F16 an E5M2 is th
 check(eight["e5m2"][0] == "F16" and all(eight["e5m2"][2][i:i + 2] == upper[i:i + 2] for i in range(0, 512, 2)
                                         if upper[i + 1] & 0x7f <= 0x7c), "E5M2")
 e4m3 = struct.unpack("<256e", eight["e4m3"][2])
+e8m0 = struct.unpack("<256e", eight["e8m0"][2])
+check([e8m0[i] for i in (0, 102, 103, 127, 142, 143, 254)] == [0, 0, 2**-24, 1, 2**15, float("inf"), float("inf")] and
+      e8m0[255] != e8m0[255], e8m0)
+check(eight["z"] == st_read.read("eight")["z"], "no cast of complex numbers")
 check([e4m3[i] for i in (0, 1, 0x38, 0x7e, 0xc0)] == [0, 2**-9, 1, 448, -2] and e4m3[0x7f] != e4m3[0x7f], e4m3)
+
+# the types of safetensors that stay out; the one that safetensors has no name for
+for dtype, size, said in (("F8_E4M3FNUZ", 2, "leaves out; convert"), ("F8_E5M2FNUZ", 2, "leaves out"), ("F4", 1, "leaves out"),
+                          ("F6_E2M3", 3, "leaves out"), ("F6_E3M2", 3, "leaves out"), ("C128", 32, "unknown dtype 'C128'")):
+    text = json.dumps({"t": {"dtype": dtype, "shape": [2], "data_offsets": [0, size]}}).encode()
+    folder(f"foreign-{dtype}", {"t": values("F32", (2,))})
+    with open(f"foreign-{dtype}/model.safetensors", "wb") as f:
+        f.write(struct.pack("<Q", len(text)) + text + bytes(size))
+    found = run("dcp-import", f"foreign-{dtype}", "foreign-ckpt", expect=2)
+    check("tensor 't'" in found and dtype in found and said in found, found)
+    check(dtype.lower() in run("dcp-export", "eight-ckpt", "x", "--dtype", dtype.lower(), expect=2), dtype)
+double = os.path.abspath("double")
+with open("c128", "wb") as f:
+    f.write(struct.pack("<4d", 1, -2, 0.1, 1e300))
+subprocess.run([os.environ["MAKE_STATE"], double, "3", "global", "{}"], input="/model/z C128 2 c128\n", text=True, check=True)
+found = run("dcp-export", "double", "double-hf", expect=2)
+check("no type for C128, which 'z' is of: write HDF5 (dcp-export --format hdf5)" in found, found)
+check(not os.path.exists("double-hf"), "nothing is left")
+run("dcp-export", "double", "double.h5", "--format", "hdf5")
+with h5py.File("double.h5") as plain:
+    check(plain["z"].dtype == "complex128" and list(plain["z"]) == [1 - 2j, 0.1 + 1e300j], plain["z"][()])
 
 # the type in config.json is the tensors', under the key that it came with
 for key in "dtype", "torch_dtype", None:

@@ -5,7 +5,7 @@ sys.dont_write_bytecode = True
 SOURCE = os.environ.get("DCP_SOURCE", os.path.realpath(os.path.dirname(os.path.abspath(__file__)) + "/../.."))
 BIN = os.environ.get("DCP_BIN", SOURCE + "/build/bin")
 MPIRUN = os.environ.get("DCP_MPIRUN", "mpirun --oversubscribe").split()
-SIZES = {"F64": 8, "F32": 4, "F16": 2, "BF16": 2, "F8_E4M3": 1, "F8_E5M2": 1, "I64": 8, "I32": 4, "U8": 1}
+SIZES = {"F64": 8, "F32": 4, "F16": 2, "BF16": 2, "F8_E4M3": 1, "F8_E5M2": 1, "F8_E8M0": 1, "C64": 8, "I64": 8, "I32": 4, "U8": 1}
 CONFIG = {"model_type": "sample", "hidden_size": 8, "rms_norm_eps": 1e-6, "dtype": "bfloat16",
           "id2label": {"0": "a", "1": "é"}, "tie_word_embeddings": False,
           "_name_or_path": "x/y", "transformers_version": "4.0.0"}
@@ -49,7 +49,7 @@ def values(dtype, shape, seed=0):
 
 def header(tensors):
     """As safetensors' own writer orders and pads it; with it the tensors' order."""
-    order = ["I64", "F64", "F32", "I32", "BF16", "F16", "F8_E4M3", "F8_E5M2", "U8"]
+    order = ["I64", "F64", "C64", "F32", "I32", "BF16", "F16", "F8_E8M0", "F8_E4M3", "F8_E5M2", "U8"]
     names = sorted(tensors, key=lambda name: (order.index(tensors[name][0]), name))
     entries, at = {"__metadata__": {"format": "pt"}}, 0
     for name in names:

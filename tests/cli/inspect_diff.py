@@ -152,6 +152,29 @@ assert found["meta"] == [{"key": "step", "a": 7, "b": 8}] and found["counts"]["s
 assert inspect("diff", steps["a", "global"], other, "--ignore-meta")["meta"] is None
 assert inspect("diff", f"{tmp}/a-global", f"{tmp}/meta", "model/*")["same"]  # directories of steps
 
+# complex numbers: by their distance; equal where both parts are, and NaN where one is
+z = (rng.standard_normal((50, 6)) + 1j * rng.standard_normal((50, 6))).astype(np.complex64)
+z[0, :4] = complex(np.nan, 1), complex(np.inf, 1), complex(0, 0), complex(np.inf, 1)
+y = z.copy()
+y[0, :4] = complex(2, np.nan), complex(np.inf, 1), complex(-0.0, 0), complex(1, np.inf)
+y[1:] *= np.complex64(1j)  # of the same absolute values
+w = z.real.astype(np.float32)
+for layout in "global", "sharded:3:0":
+    one = save(f"{tmp}/z-{layout}", 1, {"/model/z": z, "/model/w": z}, {}, "global")
+    two = save(f"{tmp}/y-{layout}", 1, {"/model/z": y, "/model/w": w}, {}, layout)
+    t = {t["path"]: t for t in inspect("diff", one, two, status=1)["tensors"]}
+    found = t["/model/z"]
+    finite = np.isfinite(z) & np.isfinite(y)
+    d = np.abs(y[finite].astype(complex) - z[finite])
+    assert (found["differing"], found["bits_only"], found["nonfinite"]) == (49 * 6 + 3, 2, 1), found
+    assert np.isclose(found["max"], d.max(), rtol=1e-12) and np.isclose(found["mean"], d.mean(), rtol=1e-12)
+    assert np.isclose(found["relative"], np.linalg.norm(d) / np.linalg.norm(z[finite].astype(complex)), rtol=1e-12)
+    assert t["/model/w"]["status"] == "dtype", t  # beside real numbers, whose imaginary parts are 0
+    assert np.isclose(t["/model/w"]["max"], np.abs(z[np.isfinite(z)].imag).max(), rtol=1e-6), t
+    far = inspect("diff", one, two, "z", "--rtol", "1.4143", status=1)["tensors"][0]
+    near = inspect("diff", one, two, "z", "--rtol", "1.4142", status=1)["tensors"][0]
+    assert far["beyond"] == 1 and near["beyond"] == 49 * 6 + 1, (far, near)
+
 # the tables decide what is equal; what is read is checked
 at = {}
 for name in "a", "b":

@@ -36,7 +36,7 @@ gives 0 dcp-inspect verify "$dir/c" --json
 prints '"intact": true'
 
 gives 0 dcp-inspect diff "$dir/c" "$dir/c/$step"
-prints "^24 tensors: 24 same; meta the same$"
+prints "^27 tensors: 27 same; meta the same$"
 differs dcp-inspect diff "$dir/c" "$dir/other"
 prints "^meta  *step: 3 against 4$"
 gives 0 dcp-inspect diff "$dir/c" "$dir/other" --ignore-meta

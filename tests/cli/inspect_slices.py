@@ -60,6 +60,25 @@ assert run("show", steps[0], "row[:5]", "--values", "5").splitlines()[-1] == "[0
 assert run("show", steps[0], "odd").splitlines()[3] == "zeros 2  NaN 1  Inf 2"
 assert run("show", steps[0], "x", ranks=2) == run("show", steps[0], "x")  # once
 
+# complex numbers, by their absolute values; powers of two
+z = np.array([[1 + 2j, -0.5j, 3], [complex(np.nan, 1), complex(-np.inf, np.nan), 0], [-1e-3, 4 - 3j, 1 / 3]])
+powers = np.array([0, 1, 127, 128, -2, -1], np.int8)  # bits 254 and 255: 2^127 and NaN
+for layout in "global", "sharded:2:0":
+    step = save(f"{tmp}/complex-{layout}", 3, {"/model/z": z, "/model/c": z.astype(np.complex64), "/model/e": powers},
+                {}, layout)
+    for name, want in ("z", z), ("c", z.astype(np.complex64)):
+        got = inspect("show", step, name)
+        values = [complex(v) for v in got["values"]]
+        assert np.array_equal(np.array(values, want.dtype), want.ravel(), equal_nan=True), got
+        assert (got["zeros"], got["nan"], got["inf"], got["min"], got["max"]) == (1, 2, 0, 0, 5), got
+        assert np.isclose(got["mean"], np.abs(want[np.isfinite(want)].astype(complex)).mean(), rtol=1e-12), got
+        assert run("show", step, f"{name}[2,:2]").splitlines()[-1] == {
+            "z": "[-0.001+0j, 4-3j]", "c": "[-0.00100000005+0j, 4-3j]"}[name], run("show", step, name)
+        assert [complex(v) for v in inspect("show", step, f"{name}[0,::-2]")["values"]] == [3, 1 + 2j]
+    got = inspect("show", step, "e")
+    assert got["values"] == [5.877e-39, 1.175e-38, 1, 2, 1.701e+38, "nan"] and got["nan"] == 1, got
+    assert got["min"] == 2.0**-127 and got["max"] == 2.0**127, got
+
 for index in ("7", "-8", "0,0,0,0", "::0", "0:1:1:1", "1.5", ":,x", "None", "0]", "", "...,...", "0,1,2,..,"):
     run("show", steps[0], f"x[{index}]", status=2)
     out_of_range = index in ("7", "-8")

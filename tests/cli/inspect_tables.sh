@@ -44,9 +44,9 @@ import numpy as np
 d = sys.argv[1]
 rows = {r["name"]: r for r in json.load(open(d + "/ls.json"))["steps"]}
 assert rows["step-00000003"]["state"] == "complete" and rows["step-00000003"]["layout"] == "global"
-assert rows["step-00000003"]["tensors"] == 24 and rows["step-00000003"]["ranks"] == 1
+assert rows["step-00000003"]["tensors"] == 27 and rows["step-00000003"]["ranks"] == 1
 assert 0 <= rows["step-00000003"]["age_s"] < 600 and rows["step-00000003"]["bytes"] > 4400000
-assert rows["step-00000004"]["layout"] == "sharded" and rows["step-00000004"]["tensors"] == 24
+assert rows["step-00000004"]["layout"] == "sharded" and rows["step-00000004"]["tensors"] == 27
 assert rows[".tmp-step-00000005"]["state"] == "partial"
 assert rows["step-00000006"]["state"] == "damaged" and rows["step-00000006"]["tensors"] is None
 assert rows[".abandoned-step-00000009"]["state"] == "abandoned"

@@ -6,7 +6,8 @@ import subprocess
 import numpy as np
 
 NAMES = {"float64": "F64", "float32": "F32", "float16": "F16", "int64": "I64", "int32": "I32",
-         "uint8": "U8", "bool": "BOOL", "uint16": "BF16"}  # BF16 as its bits
+         "uint8": "U8", "bool": "BOOL", "uint16": "BF16",  # BF16 and F8_E8M0 as their bits
+         "complex64": "C64", "complex128": "C128", "int8": "F8_E8M0"}
 
 
 def save(directory, step, tensors, meta, layout="global"):

@@ -1,5 +1,6 @@
 /* The tiny state. Its numbers can be computed anew by any reader: element i of tensor t is
- * (p mod 251 - 125) / 8 in floating types, p mod 100 in whole ones, where p = (2 t + 3) i + t, and
+ * (p mod 251 - 125) / 8 in floating types, of complex ones the real part, with the imaginary part
+ * p mod 100; p mod 100 in whole ones, where p = (2 t + 3) i + t, and
  * the bits of a linear congruential generator in the tensors named "bits" and "big". */
 #include "tiny.h"
 
@@ -31,6 +32,9 @@ static const dcp_tensor tensors[] = {
     {"/optimizer/exp_avg/bits.f32", DCP_F32, 2, {64, 33}},
     {"/optimizer/exp_avg/f8.e4m3", DCP_F8_E4M3, 2, {9, 3}},
     {"/optimizer/exp_avg/f8.e5m2", DCP_F8_E5M2, 2, {9, 3}},
+    {"/optimizer/exp_avg/f8.e8m0", DCP_F8_E8M0, 2, {9, 3}},
+    {"/optimizer/exp_avg/z.c64", DCP_C64, 1, {11}},
+    {"/other/z.c128", DCP_C128, 2, {5, 3}},
 };
 _Static_assert(sizeof tensors / sizeof *tensors == TINY_TENSORS, "TINY_TENSORS");
 
@@ -58,6 +62,8 @@ static void fill_element(dcp_dtype dtype, uint64_t pattern, unsigned char *out) 
     float f = ((float)(pattern % 251) - 125) / 8;
     double d = (double)f;
     uint64_t whole = pattern % 100;
+    const float c64[] = {f, (float)whole};
+    const double c128[] = {d, (double)whole};
     uint16_t half = half_bits(dtype, f);
     switch (dtype) {
     case DCP_F64:
@@ -69,6 +75,12 @@ static void fill_element(dcp_dtype dtype, uint64_t pattern, unsigned char *out) 
     case DCP_F16:
     case DCP_BF16:
         memcpy(out, &half, 2);
+        break;
+    case DCP_C64:
+        memcpy(out, c64, sizeof c64);
+        break;
+    case DCP_C128:
+        memcpy(out, c128, sizeof c128);
         break;
     case DCP_BOOL:
         *out = pattern & 1;

@@ -4,7 +4,7 @@
 
 #include "dcp/dcp.h"
 
-#define TINY_TENSORS 24
+#define TINY_TENSORS 27
 #define TINY_JSON                                                                                  \
     "{\"model\":{\"model_type\":\"qwen3\",\"hidden_size\":96,\"rms_norm_eps\":1e-6},"              \
     "\"samples\":12,\"lr\":0.1}"

@@ -19,8 +19,9 @@ typedef struct dcp_st_writer dcp_st_writer;
  * sizes, names of tensors that no checkpoint takes (empty, `.`, `..`, with a slash or over 1,024
  * bytes), tensors that the index omits or that a file lacks, and names or symbolic links that leave
  * the folder are DCP_ERR_CORRUPT with what and where (links into the blobs of the Hugging Face
- * cache that the folder is in are followed). DCP_ERR_UNSUPPORTED: another element type, more than 8
- * dimensions, 1,048,576 tensors or 65,536 files. Memory: a header's bytes, and some 150 a tensor.
+ * cache that the folder is in are followed). DCP_ERR_UNSUPPORTED: another element type
+ * (dcp_dtype_parse), more than 8 dimensions, 1,048,576 tensors or 65,536 files. Memory: a header's
+ * bytes, and some 150 a tensor.
  */
 DCP_API int dcp_st_open(const char *path, dcp_st_reader **out, dcp_error *err);
 DCP_API void dcp_st_close(dcp_st_reader *reader);
@@ -46,7 +47,8 @@ DCP_API int dcp_st_open_file(const char *folder, const char *name, int *fd, uint
 /* What such a file begins with, for programs whose processes write its data side by side: length
  * and header, with __metadata__ {"format":"pt"}, a multiple of 8 bytes. The tensors' data follows,
  * in this order and without gaps. *out is the caller's to free. DCP_ERR_ARG: a name that is no
- * UTF-8, comes twice or is __metadata__; a size over 2^63. */
+ * UTF-8, comes twice or is __metadata__; a size over 2^63. DCP_ERR_UNSUPPORTED: a tensor of C128,
+ * for which safetensors has no name. */
 DCP_API int dcp_st_header(const dcp_tensor *tensors, size_t n, char **out, uint64_t *bytes,
                           dcp_error *err);
 

@@ -13,7 +13,9 @@ extern "C" {
 #define DCP_MAX_DIMS 8
 #define DCP_MAX_PATH 1024 /* longest path of a tensor, in bytes */
 
-/* Element types: name (safetensors' spelling), bytes an element. */
+/* Element types: name (safetensors' spelling; it has none of C128), bytes an element. C64 and C128
+ * are complex numbers, a real and an imaginary part of F32 or F64. F8_E8M0 are powers of two from
+ * 2^-127 to 2^127 and a NaN, without sign and zero: the scales of the OCP's MX formats. */
 #define DCP_DTYPE_LIST(X)                                                                          \
     X(DCP_F64, "F64", 8)                                                                           \
     X(DCP_F32, "F32", 4)                                                                           \
@@ -29,7 +31,10 @@ extern "C" {
     X(DCP_U32, "U32", 4)                                                                           \
     X(DCP_U16, "U16", 2)                                                                           \
     X(DCP_U8, "U8", 1)                                                                             \
-    X(DCP_BOOL, "BOOL", 1)
+    X(DCP_BOOL, "BOOL", 1)                                                                         \
+    X(DCP_C64, "C64", 8)                                                                           \
+    X(DCP_C128, "C128", 16)                                                                        \
+    X(DCP_F8_E8M0, "F8_E8M0", 1)
 
 #define DCP_DTYPE_ENUM(id, name, bytes) id,
 typedef enum dcp_dtype {
@@ -58,14 +63,21 @@ typedef struct dcp_box {
 DCP_API const char *dcp_dtype_name(dcp_dtype dtype);
 /* Bytes an element; 0 for DCP_DTYPE_NONE and what is no type. */
 DCP_API uint64_t dcp_dtype_bytes(dcp_dtype dtype);
-/* The type of that name; DCP_ERR_NOT_FOUND where there is none. */
+/* The type of that name; DCP_ERR_NOT_FOUND where there is none. DCP_ERR_UNSUPPORTED: one of the
+ * types of safetensors that this library leaves out: F8_E4M3FNUZ, F8_E5M2FNUZ, and F4, F6_E2M3 and
+ * F6_E3M2, which are packed. */
 DCP_API int dcp_dtype_parse(const char *name, dcp_dtype *out);
 
 /* Writes n elements of `src` as type `to` into `dst`; neither has to be aligned. Possible are all
  * pairs of floats; integers to integers and floats that hold each value of the type (I8 and U8 to
- * F16, BF16; I16 and U16 to F32; I32 and U32 to F64); and any type to itself, byte by byte.
+ * F16, BF16; I16 and U16 to F32; I32 and U32 to F64); what may become F32 to C64, and F64 to C128,
+ * with an imaginary part of 0; complex numbers to each other, part by part, and to nothing else;
+ * and any type to itself, byte by byte.
  * Floats are rounded once, to nearest even, and keep their sign; NaN stays NaN; what is too large
  * becomes Inf. F8_E4M3 has no Inf: what would round to more than 448 becomes NaN, as in PyTorch.
+ * F8_E8M0 has neither zero, sign nor Inf: these become NaN, as in ml_dtypes (PyTorch makes zero
+ * 2^-127 and drops signs). Halves go to the larger power of two, as in both; what is less than
+ * 2^-127 becomes that, what is between it and 2^-126 becomes 2^-126, and 1.5 * 2^127 NaN.
  * The memory may overlap where dst neither begins after src nor ends after it: so src may be the
  * end of dst's memory, or both begin at one place.
  * DCP_ERR_UNSUPPORTED: another pair, also where n is 0. DCP_ERR_ARG: no such type; NULL, but with

@@ -36,13 +36,13 @@ static void save_from_device(const scratch *s, dcp_comm *comm, stand_in *d, cons
     on_device_free(&o);
 }
 
-/* Every tensor of 2, 4 or 8 bytes of float as F32 and as F64; rank r's boxes are in memory where
- * r % 3 is 1. */
+/* Every tensor of 2, 4 or 8 bytes of float as F32, as F64 and as C128; rank r's boxes are in memory
+ * where r % 3 is 1. */
 static void casts(const scratch *s, stand_in *d, const given *g, scheme how) {
-    static const dcp_dtype as[] = {DCP_F32, DCP_F64};
+    static const dcp_dtype as[] = {DCP_F32, DCP_F64, DCP_C128};
     dcp_checkpoint *ckpt = NULL;
     open_step(s, s->comm, "alone", &ckpt);
-    for (int k = 0; k < 2; k++) {
+    for (int k = 0; k < 3; k++) {
         held h;
         dcp_state *state = NULL;
         unsigned char *to[GIVEN_TENSORS] = {0};
@@ -56,7 +56,7 @@ static void casts(const scratch *s, stand_in *d, const given *g, scheme how) {
             if (t.dtype > DCP_BF16) continue;
             t.dtype = as[k];
             to[i] = s->rank % 3 == 1
-                        ? malloc(n * 8 + 1)
+                        ? malloc(n * 16 + 1)
                         : stand_in_alloc(d, n * dcp_dtype_bytes(as[k]), (unsigned)(i % 5));
             CHECK(to[i]);
             if (s->rank % 3 == 1)

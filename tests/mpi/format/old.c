@@ -5,12 +5,6 @@
 #include "dcp/rewrite.h"
 #include "support/private_files.h"
 
-#ifndef DCP_SAVE_OPTIONS_INIT
-#define DCP_SAVE_OPTIONS_INIT                                                                      \
-    { 0 }
-#define DCP_STORE_OPTIONS_INIT                                                                     \
-    { 0 }
-#endif
 #define STEP 7
 #define SHARD "shard-%05d-of-00003.h5"
 #define OLD TEST_DATA "/format-1"

@@ -176,6 +176,7 @@ static void what_is_refused(const scratch *s, dcp_checkpoint *ckpt, const given 
         {DCP_F32, DCP_I32, 1, DCP_ERR_UNSUPPORTED,
          "is F32 [37, 11] in the checkpoint, I32 [37, 11] is asked for: there is no cast"},
         {DCP_I64, DCP_F64, 1, DCP_ERR_UNSUPPORTED, "is I64 [37, 11]"},
+        {DCP_C64, DCP_F32, 1, DCP_ERR_UNSUPPORTED, "is C64 [37, 11]"},
         {DCP_BOOL, DCP_U8, 1, DCP_ERR_UNSUPPORTED, "is BOOL [37, 11]"},
         {DCP_BF16, DCP_F32, 0, DCP_ERR_MISMATCH, "only the load option cast converts"},
     };

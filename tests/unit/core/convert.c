@@ -134,21 +134,24 @@ static void wide_patterns(void **state) {
 
 /* What each type may become, besides itself: names between spaces. */
 static const char *const targets[DCP_DTYPE_COUNT] = {
-    [DCP_F64] = " F32 F16 BF16 F8_E4M3 F8_E5M2 ",
-    [DCP_F32] = " F64 F16 BF16 F8_E4M3 F8_E5M2 ",
-    [DCP_F16] = " F64 F32 BF16 F8_E4M3 F8_E5M2 ",
-    [DCP_BF16] = " F64 F32 F16 F8_E4M3 F8_E5M2 ",
-    [DCP_F8_E4M3] = " F64 F32 F16 BF16 F8_E5M2 ",
-    [DCP_F8_E5M2] = " F64 F32 F16 BF16 F8_E4M3 ",
+    [DCP_F64] = " F32 F16 BF16 F8_E4M3 F8_E5M2 F8_E8M0 C64 C128 ",
+    [DCP_F32] = " F64 F16 BF16 F8_E4M3 F8_E5M2 F8_E8M0 C64 C128 ",
+    [DCP_F16] = " F64 F32 BF16 F8_E4M3 F8_E5M2 F8_E8M0 C64 C128 ",
+    [DCP_BF16] = " F64 F32 F16 F8_E4M3 F8_E5M2 F8_E8M0 C64 C128 ",
+    [DCP_F8_E4M3] = " F64 F32 F16 BF16 F8_E5M2 F8_E8M0 C64 C128 ",
+    [DCP_F8_E5M2] = " F64 F32 F16 BF16 F8_E4M3 F8_E8M0 C64 C128 ",
+    [DCP_F8_E8M0] = " F64 F32 F16 BF16 F8_E4M3 F8_E5M2 C64 C128 ",
     [DCP_I64] = "",
-    [DCP_I32] = " F64 I64 ",
-    [DCP_I16] = " F64 F32 I64 I32 ",
-    [DCP_I8] = " F64 F32 F16 BF16 I64 I32 I16 ",
+    [DCP_I32] = " F64 I64 C128 ",
+    [DCP_I16] = " F64 F32 I64 I32 C64 C128 ",
+    [DCP_I8] = " F64 F32 F16 BF16 I64 I32 I16 C64 C128 ",
     [DCP_U64] = "",
-    [DCP_U32] = " F64 I64 U64 ",
-    [DCP_U16] = " F64 F32 I64 I32 U64 U32 ",
-    [DCP_U8] = " F64 F32 F16 BF16 I64 I32 I16 U64 U32 U16 ",
+    [DCP_U32] = " F64 I64 U64 C128 ",
+    [DCP_U16] = " F64 F32 I64 I32 U64 U32 C64 C128 ",
+    [DCP_U8] = " F64 F32 F16 BF16 I64 I32 I16 U64 U32 U16 C64 C128 ",
     [DCP_BOOL] = "",
+    [DCP_C64] = " C128 ",
+    [DCP_C128] = " C64 ",
 };
 
 static int is_possible(dcp_dtype from, dcp_dtype to) {
@@ -207,6 +210,90 @@ static void integers_keep_their_values(void **state) {
             }
 }
 
+static unsigned e8m0_of(double value) {
+    unsigned char out;
+    float f32 = (float)value;
+    assert_int_equal(dcp_convert(DCP_F64, &value, DCP_F8_E8M0, &out, 1), DCP_OK);
+    if ((double)f32 == value) {
+        unsigned char again;
+        assert_int_equal(dcp_convert(DCP_F32, &f32, DCP_F8_E8M0, &again, 1), DCP_OK);
+        assert_int_equal(again, out);
+    }
+    return out;
+}
+
+/* What ml_dtypes 0.6.0 makes of such numbers. */
+static void powers_of_two_and_what_is_none(void **state) {
+    (void)state;
+    for (unsigned pattern = 0; pattern < 256; pattern++) {
+        unsigned char in = (unsigned char)pattern;
+        double value;
+        float f32;
+        uint16_t bf16;
+        assert_int_equal(dcp_convert(DCP_F8_E8M0, &in, DCP_F64, &value, 1), DCP_OK);
+        assert_int_equal(dcp_convert(DCP_F8_E8M0, &in, DCP_F32, &f32, 1), DCP_OK);
+        assert_int_equal(dcp_convert(DCP_F8_E8M0, &in, DCP_BF16, &bf16, 1), DCP_OK);
+        assert_int_equal(e8m0_of(value), pattern);
+        if (pattern == 255)
+            assert_true(isnan(value) && isnan(f32) && bf16 == 0x7fc0);
+        else
+            assert_true(value == ldexp(1, (int)pattern - 127) && (double)f32 == value &&
+                        bf16 == (pattern ? pattern << 7 : 0x40));
+    }
+    for (unsigned pattern = 1; pattern < 255; pattern++) {
+        double low = ldexp(1, (int)pattern - 127);
+        assert_int_equal(e8m0_of(1.25 * low), pattern);
+        assert_int_equal(e8m0_of(nextafter(1.5 * low, 0)), pattern);
+        assert_int_equal(e8m0_of(1.5 * low), pattern + 1); /* after 2^127: NaN */
+        assert_int_equal(e8m0_of(1.75 * low), pattern + 1);
+    }
+    assert_int_equal(e8m0_of(nextafter(0x1p-127, 1)), 1);
+    assert_int_equal(e8m0_of(0x1p-128), 0);
+    assert_int_equal(e8m0_of(0x1p-149), 0);
+    assert_int_equal(e8m0_of(5e-324), 0);
+    const double none[] = {0,
+                           -0.0,
+                           -1,
+                           -0x1p-127,
+                           -1e300,
+                           1e308,
+                           (double)INFINITY,
+                           (double)NAN,
+                           -(double)INFINITY,
+                           -(double)NAN};
+    for (size_t i = 0; i < sizeof none / sizeof *none; i++) assert_int_equal(e8m0_of(none[i]), 255);
+}
+
+static void complex_numbers_have_two_parts(void **state) {
+    (void)state;
+    const float c64[] = {1.5f, -0.1f, (float)NAN, -(float)INFINITY};
+    const uint16_t bf16[] = {0x3fc0, 0xff80};
+    double c128[4], large[] = {1e300, 0.1};
+    float narrow[4];
+    assert_int_equal(dcp_convert(DCP_C64, c64, DCP_C128, c128, 2), DCP_OK);
+    assert_true(c128[0] == 1.5 && c128[1] == (double)-0.1f);
+    assert_true(isnan(c128[2]) && c128[3] == -(double)INFINITY);
+    assert_int_equal(dcp_convert(DCP_C128, c128, DCP_C64, narrow, 1), DCP_OK);
+    assert_memory_equal(narrow, c64, 8);
+    assert_int_equal(dcp_convert(DCP_C128, large, DCP_C64, narrow, 1), DCP_OK);
+    assert_true(narrow[0] == INFINITY && narrow[1] == 0.1f);
+    assert_int_equal(dcp_convert(DCP_BF16, bf16, DCP_C64, narrow, 2), DCP_OK);
+    assert_true(narrow[0] == 1.5f && narrow[1] == 0 && !signbit(narrow[1]));
+    assert_true(narrow[2] == -INFINITY && narrow[3] == 0);
+}
+
+static void foreign_names(void **state) {
+    (void)state;
+    static const char *const left_out[] = {"F8_E4M3FNUZ", "F8_E5M2FNUZ", "F4", "F6_E2M3",
+                                           "F6_E3M2"};
+    dcp_dtype dtype;
+    for (size_t i = 0; i < sizeof left_out / sizeof *left_out; i++)
+        assert_int_equal(dcp_dtype_parse(left_out[i], &dtype), DCP_ERR_UNSUPPORTED);
+    assert_int_equal(dcp_dtype_parse("F31", &dtype), DCP_ERR_NOT_FOUND);
+    assert_int_equal(dcp_dtype_parse("C128", &dtype), DCP_OK);
+    assert_int_equal(dtype, DCP_C128);
+}
+
 /* Widening from the end of the target's memory, all else from its beginning. */
 static void it_works_in_place(void **state) {
     (void)state;
@@ -238,6 +325,9 @@ int main(void) {
         cmocka_unit_test(wide_patterns),
         cmocka_unit_test(which_pairs_there_are),
         cmocka_unit_test(integers_keep_their_values),
+        cmocka_unit_test(powers_of_two_and_what_is_none),
+        cmocka_unit_test(complex_numbers_have_two_parts),
+        cmocka_unit_test(foreign_names),
         cmocka_unit_test(it_works_in_place),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

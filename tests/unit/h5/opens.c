@@ -28,6 +28,10 @@ static void fill(const dcp_tensor *t, unsigned char *data) {
             memcpy(data, &d, 8);
         else if (t->dtype == DCP_F16 || t->dtype == DCP_BF16) /* 0 and 1 alone */
             memcpy(data, t->dtype == DCP_F16 ? f16[i % 2] : bf16[i % 2], 2);
+        else if (t->dtype == DCP_C64)
+            memcpy(data, (float[]){f, -f}, 8);
+        else if (t->dtype == DCP_C128)
+            memcpy(data, (double[]){d, -d}, 16);
         else if (t->dtype == DCP_F8_E5M2)
             *data = i % 2 ? 0x3c : 0;
         else
@@ -74,6 +78,14 @@ static hid_t open_file(const struct scratch *s) {
     return file;
 }
 
+/* As h5py has complex128. */
+static hid_t complex_doubles(void) {
+    hid_t type = H5Tcreate(H5T_COMPOUND, 16);
+    assert_true(H5Tinsert(type, "r", 0, H5T_NATIVE_DOUBLE) >= 0);
+    assert_true(H5Tinsert(type, "i", 8, H5T_NATIVE_DOUBLE) >= 0);
+    return type;
+}
+
 static void check_tensor(hid_t file, const dcp_tensor *t) {
     hid_t dataset = H5Dopen2(file, t->path, H5P_DEFAULT), space = H5Dget_space(dataset);
     hid_t type = H5Dget_type(dataset);
@@ -82,21 +94,30 @@ static void check_tensor(hid_t file, const dcp_tensor *t) {
     H5Sget_simple_extent_dims(space, dims, NULL);
     for (uint32_t d = 0; d < t->ndim; d++) assert_int_equal(dims[d], t->shape[d]);
     assert_int_equal(H5Tget_size(type), dcp_dtype_bytes(t->dtype));
-    assert_int_equal(H5Aexists(dataset, "dtype"), t->dtype == DCP_F8_E4M3);
+    assert_int_equal(H5Aexists(dataset, "dtype"),
+                     t->dtype == DCP_F8_E4M3 || t->dtype == DCP_F8_E8M0);
     H5T_class_t class = H5Tget_class(type);
     assert_int_equal(class, t->dtype == DCP_BOOL      ? H5T_ENUM
                             : t->dtype <= DCP_BF16    ? H5T_FLOAT
                             : t->dtype == DCP_F8_E5M2 ? H5T_FLOAT
+                            : t->dtype == DCP_C64     ? H5T_COMPOUND
+                            : t->dtype == DCP_C128    ? H5T_COMPOUND
                                                       : H5T_INTEGER);
     uint64_t n = dcp_tensor_bytes(t) / dcp_dtype_bytes(t->dtype);
-    double *values = calloc(n + 1, sizeof *values);
-    hid_t as = class == H5T_ENUM ? type : H5T_NATIVE_DOUBLE;
+    double *values = calloc(2 * n + 1, sizeof *values);
+    hid_t as = class == H5T_ENUM ? type : H5T_NATIVE_DOUBLE, both = complex_doubles();
+    if (class == H5T_COMPOUND) as = both;
     assert_true(H5Dread(dataset, as, H5S_ALL, H5S_ALL, H5P_DEFAULT, values) >= 0);
     for (uint64_t i = 0; i < n; i++) {
         double value = class == H5T_ENUM ? ((signed char *)values)[i] : values[i];
+        if (class == H5T_COMPOUND) {
+            value = values[2 * i];
+            assert_true(values[2 * i + 1] == -value);
+        }
         assert_true(value == (double)(two_values(t->dtype) ? i % 2 : i % 50));
     }
     free(values);
+    H5Tclose(both);
     H5Tclose(type);
     H5Sclose(space);
     H5Dclose(dataset);

@@ -51,23 +51,24 @@ static void check_tensor(dcp_st_reader *reader, const dcp_tensor *want, size_t i
 
 static void every_dtype_comes_back(void **state) {
     (void)state;
-    enum { TYPES = DCP_DTYPE_COUNT - 1 };
-    char names[TYPES][32];
-    dcp_tensor tensors[TYPES];
-    for (unsigned i = 0; i < TYPES; i++) {
+    char names[DCP_DTYPE_COUNT][32];
+    dcp_tensor tensors[DCP_DTYPE_COUNT];
+    size_t n = 0;
+    for (unsigned i = DCP_DTYPE_NONE + 1; i < DCP_DTYPE_COUNT; i++) {
+        if (i == DCP_C128) continue;
         snprintf(names[i], sizeof names[i], "%c.\xc3\xa9\".%s", 'z' - (int)i,
-                 dcp_dtype_name((dcp_dtype)(i + 1)));
-        tensors[i] = (dcp_tensor){names[i], (dcp_dtype)(i + 1), 2, {3, 5}};
+                 dcp_dtype_name((dcp_dtype)i));
+        tensors[n++] = (dcp_tensor){names[i], (dcp_dtype)i, 2, {3, 5}};
     }
     tensors[1].ndim = 0;
     tensors[2].shape[1] = 0;
-    write_all(in_folder("a.safetensors"), tensors, TYPES);
+    write_all(in_folder("a.safetensors"), tensors, n);
 
     dcp_st_reader *reader;
     assert_int_equal(dcp_st_open(in_folder("a.safetensors"), &reader, NULL), DCP_OK);
-    assert_int_equal(dcp_st_tensors(reader), TYPES);
-    for (unsigned i = 0; i < TYPES; i++) check_tensor(reader, &tensors[i], i);
-    for (size_t i = 1; i < TYPES; i++)
+    assert_int_equal(dcp_st_tensors(reader), n);
+    for (unsigned i = 0; i < n; i++) check_tensor(reader, &tensors[i], i);
+    for (size_t i = 1; i < n; i++)
         assert_true(strcmp(dcp_st_tensor(reader, i - 1)->path, dcp_st_tensor(reader, i)->path) < 0);
     assert_null(dcp_st_find(reader, "nothing"));
     dcp_st_close(reader);
@@ -144,6 +145,10 @@ static void bad_tensors_are_refused(void **state) {
     assert_int_equal(dcp_st_create(path, &latin, 1, &writer, NULL), DCP_ERR_ARG);
     assert_int_equal(dcp_st_create(path, &huge, 1, &writer, NULL), DCP_ERR_ARG);
     assert_int_equal(dcp_st_create(path, &no_dtype, 1, &writer, NULL), DCP_ERR_ARG);
+    dcp_tensor no_name = {"z", DCP_C128, 1, {1}};
+    dcp_error err = {0};
+    assert_int_equal(dcp_st_create(path, &no_name, 1, &writer, &err), DCP_ERR_UNSUPPORTED);
+    assert_non_null(strstr(err.message, "no type for C128, which 'z' is of"));
     path = in_folder("nowhere/x");
     assert_int_equal(dcp_st_create(path, NULL, 0, &writer, NULL), DCP_ERR_NOT_FOUND);
     assert_null(writer);
