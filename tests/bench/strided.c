@@ -91,7 +91,7 @@ int main(int argc, char **argv) {
     dcp_error err;
     dcp_comm *comm;
     dcp_store *store;
-    dcp_store_options options = {.keep = 1};
+    dcp_store_options options = {.size = sizeof options, .keep = 1};
     if (argc < 2 || argc > 4) {
         fprintf(stderr, "usage: bench_strided DIR [MIB [ROUNDS]]\n");
         return 2;

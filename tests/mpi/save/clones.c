@@ -40,6 +40,16 @@ static dcp_box box_of(const scratch *s, int t) {
     return box;
 }
 
+/* Dense; one from its last row to the first. */
+static void add_memory(held_state *h, int t, const dcp_box *box) {
+    const int64_t row = (int64_t)tensors[FROZEN].shape[1] * 4, strides[] = {-row, 4};
+    if (t == FROZEN)
+        SUCCEEDS(dcp_state_add_strided(h->state, &tensors[t], box, h->data[t] + h->bytes[t] - row,
+                                       strides, err));
+    else
+        SUCCEEDS(dcp_state_add(h->state, &tensors[t], box, h->data[t], err));
+}
+
 static void hold(held_state *h, const scratch *s) {
     h->s = s;
     SUCCEEDS(dcp_state_create(&h->state, err));
@@ -50,7 +60,7 @@ static void hold(held_state *h, const scratch *s) {
         CHECK(h->data[t]);
         for (uint64_t i = 0; i < h->bytes[t]; i++)
             h->data[t][i] = (unsigned char)((i * 2654435761u >> 7) + (uint64_t)(t * 31 + s->rank));
-        SUCCEEDS(dcp_state_add(h->state, &tensors[t], &box, h->data[t], err));
+        add_memory(h, t, &box);
     }
 }
 
