@@ -68,15 +68,30 @@ static int compare_hosts(const uint64_t *own, const uint64_t *first, int n, dcp_
     return DCP_OK;
 }
 
+/* Collective: all ranks are told what rank 0 is; `first` is room for that. The error has the ranks
+ * that are not. */
+static int agree_on_hosts(dcp_comm *comm, const uint64_t *own, uint64_t *first, dcp_error *err) {
+    const size_t n = (size_t)comm->size;
+    if (comm->rank == 0) memcpy(first, own, n * sizeof *first);
+    int status = comm_broadcast(comm, first, n * sizeof *first, 0, err);
+    if (status) return status;
+    const int own_status = compare_hosts(own, first, comm->size, err);
+    memset(first, 0, n * sizeof *first);
+    first[comm->rank] = own_status != DCP_OK;
+    status = comm_allreduce(comm, first, n, DCP_REDUCE_MAX, err);
+    if (status) return status;
+    for (int r = 0; r < comm->size; r++)
+        if (first[r]) core_fail_rank(own_status, r, err);
+    return comm_agree(comm, own_status, err);
+}
+
 /* Collective: the rank's place is the table's matter. */
 static int take_place(dcp_comm *comm, dcp_error *err) {
     const size_t bytes = (size_t)comm->size * sizeof(uint64_t);
     uint64_t *own = malloc(bytes), *first = malloc(bytes);
     int status = own && first ? read_hosts(comm, own, err) : core_fail_memory(err, bytes);
     status = comm_agree(comm, status, err);
-    if (!status && comm->rank == 0) memcpy(first, own, bytes);
-    if (!status) status = comm_broadcast(comm, first, bytes, 0, err);
-    if (!status) status = comm_agree(comm, compare_hosts(own, first, comm->size, err), err);
+    if (!status) status = agree_on_hosts(comm, own, first, err);
     if (!status) comm->table_host = (int)own[comm->rank];
     if (!status) comm_find_place(comm);
     free(own);

@@ -271,6 +271,7 @@ static void the_table_tells_hosts_wrongly(table_seat *seat, void *unused) {
          DCP_ERR_MISMATCH);
     NEED(failure.rank == 1 && strstr(failure.message, "rank 1: ") == failure.message);
     NEED(strstr(failure.message, "ranks 0 and 2 are on two hosts, says host_of here, and on one"));
+    NEED(failure.n_ranks == 1 && failure.ranks[0] == 1);
     told = FAILS;
     NEED(dcp_comm_from_ops(&ops, seat, seat->rank, TABLE_RANKS, &comm, &failure) == DCP_ERR_COMM);
     NEED(strstr(failure.message, "rank 2: dcp_comm_from_ops: host_of of rank 1 failed with code"));
