@@ -9,6 +9,15 @@ else() # one rank, by a header of ours
   # not as a system folder, so that it comes first: a parallel HDF5 brings that of a real mpi.h
   target_compile_options(MPI::MPI_C INTERFACE -I${PROJECT_SOURCE_DIR}/libdcp/comm/alone)
   pkg_search_module(HDF5 REQUIRED IMPORTED_TARGET hdf5-serial hdf5 hdf5-openmpi hdf5-mpi)
+  find_file(DCP_HDF5_PUBCONF NAMES H5pubconf.h H5pubconf-64.h HINTS ${HDF5_INCLUDE_DIRS}
+    NO_CACHE NO_DEFAULT_PATH)
+  if(DCP_HDF5_PUBCONF)
+    file(STRINGS ${DCP_HDF5_PUBCONF} dcp_hdf5_parallel REGEX "^#define H5_HAVE_PARALLEL 1")
+  endif()
+  if(dcp_hdf5_parallel)
+    message(WARNING "HDF5 (${HDF5_MODULE_NAME}) is a parallel one: libdcp will need MPI's library "
+      "though it calls no MPI. A serial HDF5 (Debian: libhdf5-dev) mends that.")
+  endif()
 endif()
 pkg_check_modules(ISAL REQUIRED IMPORTED_TARGET libisal)
 pkg_check_modules(JANSSON REQUIRED IMPORTED_TARGET jansson)

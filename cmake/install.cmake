@@ -1,13 +1,15 @@
 # What `cmake --install` gives: headers, libdcp, programs, their man pages and bash completion, a
-# CMake package (find_package(dcp), target dcp::dcp) and dcp.pc.
+# CMake package (find_package(dcp 1.0), targets dcp::dcp and dcp::fortran) and dcp.pc.
 include(CMakePackageConfigHelpers)
 
-install(TARGETS dcp EXPORT dcpTargets)
+install(TARGETS dcp dcp_fortran EXPORT dcpTargets)
 set(dcp_other_headers)
 if(NOT DCP_MPI)
   set(dcp_other_headers PATTERN mpi.h EXCLUDE) # it is for programs that have MPI
 endif()
-install(DIRECTORY libdcp/include/ TYPE INCLUDE FILES_MATCHING PATTERN "*.h" ${dcp_other_headers})
+install(DIRECTORY libdcp/include/ TYPE INCLUDE FILES_MATCHING PATTERN "*.h" PATTERN "*.hpp"
+  ${dcp_other_headers})
+install(FILES libdcp/fortran/dcp.f90 DESTINATION ${CMAKE_INSTALL_DATADIR}/dcp) # .mod files are a compiler's own
 install(TARGETS dcp-train dcp-run) # reshard/ installs its own
 
 install(DIRECTORY docs/man/ DESTINATION ${CMAKE_INSTALL_MANDIR}/man1 FILES_MATCHING PATTERN "*.1")
@@ -22,7 +24,7 @@ endforeach()
 set(dcp_package_dir ${CMAKE_INSTALL_LIBDIR}/cmake/dcp)
 install(EXPORT dcpTargets NAMESPACE dcp:: DESTINATION ${dcp_package_dir})
 write_basic_package_version_file(${PROJECT_BINARY_DIR}/dcpConfigVersion.cmake
-  COMPATIBILITY SameMinorVersion)
+  COMPATIBILITY SameMajorVersion)
 configure_file(cmake/dcpConfig.cmake.in dcpConfig.cmake @ONLY)
 install(FILES ${PROJECT_BINARY_DIR}/dcpConfig.cmake ${PROJECT_BINARY_DIR}/dcpConfigVersion.cmake
   DESTINATION ${dcp_package_dir})

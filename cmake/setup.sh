@@ -9,9 +9,11 @@ packages=(
     gcc libc6-dev cmake make ninja-build pkg-config git     # build
     libopenmpi-dev openmpi-bin libhdf5-openmpi-dev          # what libdcp stands on
     libisal-dev libjansson-dev liburing-dev
+    libhdf5-dev                                             # the same without MPI: -DDCP_MPI=OFF
     libdnnl-dev libopenblas-serial-dev                      # matrix products
     libcmocka-dev hdf5-tools python3 python3-h5py python3-numpy fio # tests, quickstart, benchmark
-    mandoc                                                  # checks the man pages in tests/cli
+    g++ gfortran                                            # tests of the installed interfaces
+    mandoc groff-base                                       # checks the man pages in tests/cli
     strace                                                  # fails system calls in tests/crash
     xfsprogs btrfs-progs                                    # images of file systems for tests/mpi
 )

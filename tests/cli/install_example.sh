@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # The installed package stands alone: the example is built against it, by CMake and by pkg-config,
 # away from the source tree, and gives one checksum and one file on any numbers of ranks. So are the
-# README's lines, which save and load, and a program in C++, of a project without C.
+# README's lines, which save and load.
 #   install_example.sh BUILD_DIR MPIRUN...
 set -euo pipefail
 build=$1
@@ -33,35 +33,6 @@ heat2d "$dir/heat2d" 3 parts 50 >/dev/null
 parts=$(heat2d "$dir/build/heat2d" 4 parts 100)
 [ -n "$whole" ] && [ "$whole" = "$parts" ] || { echo "checksums: $whole and $parts"; exit 1; }
 cmp "$dir/whole/step-00000100/state.h5" "$dir/parts/step-00000100/state.h5"
-
-mkdir "$dir/cxx"
-cat >"$dir/cxx/user.cpp" <<'CXX'
-#include <dcp/dcp.h>
-#include <dcp/mpi.h>
-#include <iostream>
-int main(int argc, char **argv) {
-    dcp_comm *comm = nullptr;
-    dcp_error err;
-    MPI_Init(&argc, &argv);
-    if (dcp_comm_from_mpi(MPI_COMM_WORLD, &comm, &err)) return 1;
-    if (dcp_comm_rank(comm) == 0) std::cout << dcp_comm_size(comm) << " ranks" << std::endl;
-    dcp_comm_destroy(comm);
-    return MPI_Finalize();
-}
-CXX
-cat >"$dir/cxx/CMakeLists.txt" <<'CMAKE'
-cmake_minimum_required(VERSION 3.20)
-project(user CXX)
-find_package(dcp REQUIRED)
-add_executable(user user.cpp)
-target_link_libraries(user PRIVATE dcp::dcp)
-CMAKE
-cmake -S "$dir/cxx" -B "$dir/cxx/build" -DCMAKE_PREFIX_PATH="$dir/usr" >/dev/null
-cmake --build "$dir/cxx/build" >/dev/null
-c++ -O0 -o "$dir/cxx/user" "$dir/cxx/user.cpp" $(pkg-config --cflags --libs dcp) -Wl,-rpath,"$libdir"
-for program in cxx/user cxx/build/user; do
-    [ "$("${mpirun[@]}" -n 2 "$dir/$program")" = "2 ranks" ]
-done
 
 lines() { sed -n '/^```c$/,/^```$/{/^```/d;p}' "$DCP_SOURCE/README.md" | grep "$@" '^#include'; }
 {

@@ -1,0 +1,520 @@
+! libdcp for Fortran 2008: communicators, states of Fortran arrays, saves and loads. Compile this file
+! with the program (a .mod file belongs to one compiler): link the target dcp::fortran of
+! find_package(dcp), or name what `pkg-config --variable=fortran_module dcp` says beside its --libs.
+!
+!     use dcp
+!     use, intrinsic :: iso_c_binding
+!     real(c_double), target :: u(rows, columns)      ! this rank's columns of a plate
+!     type(dcp_comm) :: comm; type(dcp_state) :: state; type(dcp_store) :: store
+!     call dcp_comm_from_fortran(MPI_COMM_WORLD, comm)    ! of mpi_f08: MPI_COMM_WORLD%MPI_VAL
+!     call dcp_state_create(state)
+!     call dcp_state_add_array(state, "/heat/u", "F64", shape=[rows, all_columns], data=c_loc(u), &
+!                              start=[1_int64, first], count=shape(u, int64))
+!     call dcp_store_open(comm, "ckpt", store)
+!     call dcp_save(store, step, state)
+!
+! What each call does, what is collective and what is borrowed is said in the headers of the same
+! names in C (dcp_save(3) and so on). Here `err`, which is optional, says what failed: err%status is
+! DCP_OK or less than 0, dcp_error_text(err) the message. Without `err` a failure is `error stop`
+! with that text. The member `ptr` of each object is the one in C, for functions that are not here.
+module dcp
+    use, intrinsic :: iso_c_binding
+    use, intrinsic :: iso_fortran_env, only: int64, error_unit
+    implicit none
+    private
+
+    public :: dcp_comm, dcp_state, dcp_store, dcp_checkpoint, dcp_saving, dcp_error, dcp_error_text
+    public :: dcp_comm_self, dcp_comm_from_fortran, dcp_comm_rank, dcp_comm_size, dcp_comm_destroy
+    public :: dcp_state_create, dcp_state_add_array, dcp_state_destroy
+    public :: dcp_store_open, dcp_store_continue_from, dcp_store_close
+    public :: dcp_save, dcp_save_async, dcp_save_fence, dcp_save_is_done, dcp_save_wait
+    public :: dcp_checkpoint_open, dcp_checkpoint_step, dcp_checkpoint_json, dcp_load
+    public :: dcp_checkpoint_close
+
+    integer(c_int), parameter, public :: DCP_OK = 0, DCP_ERR_ARG = -1, DCP_ERR_MISMATCH = -2, &
+        DCP_ERR_NOT_FOUND = -3, DCP_ERR_CORRUPT = -4, DCP_ERR_VERSION = -5, DCP_ERR_NO_SPACE = -6, &
+        DCP_ERR_IO = -7, DCP_ERR_COMM = -8, DCP_ERR_NO_MEMORY = -9, DCP_ERR_UNSUPPORTED = -10, &
+        DCP_ERR_STATE = -11, DCP_ERR_BUSY = -12, DCP_ERR_DEVICE = -13, DCP_ERR_CANCELLED = -14
+    integer(c_int), parameter, public :: DCP_LAYOUT_GLOBAL = 0, DCP_LAYOUT_SHARDED = 1
+    integer, parameter, public :: DCP_MAX_DIMS = 8
+
+    type :: dcp_comm
+        type(c_ptr) :: ptr = c_null_ptr
+    end type
+    type :: dcp_state
+        type(c_ptr) :: ptr = c_null_ptr
+    end type
+    type :: dcp_store
+        type(c_ptr) :: ptr = c_null_ptr
+    end type
+    type :: dcp_checkpoint
+        type(c_ptr) :: ptr = c_null_ptr
+    end type
+    type :: dcp_saving
+        type(c_ptr) :: ptr = c_null_ptr
+    end type
+
+    ! dcp_error of dcp/error.h, member by member.
+    type, bind(C) :: dcp_error
+        integer(c_int) :: status, rank
+        character(kind=c_char) :: message(1024)
+        integer(c_int) :: system_error, n_ranks, ranks(16)
+        integer(c_int64_t) :: offset
+        character(kind=c_char) :: tensor(1024 + 8), path(4096), reserved(256)
+    end type
+
+    type, bind(C) :: c_tensor
+        type(c_ptr) :: path
+        integer(c_int) :: dtype, ndim
+        integer(c_int64_t) :: shape(DCP_MAX_DIMS)
+    end type
+    type, bind(C) :: c_box
+        integer(c_int64_t) :: start(DCP_MAX_DIMS), count(DCP_MAX_DIMS)
+    end type
+    ! The first members of these structs; the library takes the others as 0.
+    type, bind(C) :: c_store_options
+        integer(c_size_t) :: size
+        integer(c_int) :: keep, replace
+    end type
+    type, bind(C) :: c_save_options
+        integer(c_size_t) :: size
+        integer(c_int) :: layout, engine
+    end type
+
+    interface
+        integer(c_int) function c_comm_self(out, err) bind(C, name="dcp_comm_self")
+            import; type(c_ptr), intent(out) :: out; type(dcp_error), intent(inout) :: err
+        end function
+        integer(c_int) function c_comm_from_fortran(comm, out, err) bind(C, name="dcp_comm_from_fortran")
+            import; integer(c_int), value :: comm
+            type(c_ptr), intent(out) :: out; type(dcp_error), intent(inout) :: err
+        end function
+        integer(c_int) function c_comm_rank(comm) bind(C, name="dcp_comm_rank")
+            import; type(c_ptr), value :: comm
+        end function
+        integer(c_int) function c_comm_size(comm) bind(C, name="dcp_comm_size")
+            import; type(c_ptr), value :: comm
+        end function
+        subroutine c_comm_destroy(comm) bind(C, name="dcp_comm_destroy")
+            import; type(c_ptr), value :: comm
+        end subroutine
+        integer(c_int) function c_dtype_parse(name, out) bind(C, name="dcp_dtype_parse")
+            import; character(kind=c_char), intent(in) :: name(*); integer(c_int), intent(out) :: out
+        end function
+        integer(c_int64_t) function c_dtype_bytes(dtype) bind(C, name="dcp_dtype_bytes")
+            import; integer(c_int), value :: dtype
+        end function
+        integer(c_int) function c_state_create(out, err) bind(C, name="dcp_state_create")
+            import; type(c_ptr), intent(out) :: out; type(dcp_error), intent(inout) :: err
+        end function
+        integer(c_int) function c_state_add_strided(state, tensor, box, data, strides, err) &
+                bind(C, name="dcp_state_add_strided")
+            import; type(c_ptr), value :: state, data
+            type(c_tensor), intent(in) :: tensor; type(c_box), intent(in) :: box
+            integer(c_int64_t), intent(in) :: strides(*); type(dcp_error), intent(inout) :: err
+        end function
+        subroutine c_state_destroy(state) bind(C, name="dcp_state_destroy")
+            import; type(c_ptr), value :: state
+        end subroutine
+        integer(c_int) function c_store_open(comm, dir, options, out, err) bind(C, name="dcp_store_open")
+            import; type(c_ptr), value :: comm; character(kind=c_char), intent(in) :: dir(*)
+            type(c_store_options), intent(in) :: options
+            type(c_ptr), intent(out) :: out; type(dcp_error), intent(inout) :: err
+        end function
+        integer(c_int) function c_store_continue_from(store, step, err) &
+                bind(C, name="dcp_store_continue_from")
+            import; type(c_ptr), value :: store; integer(c_int64_t), value :: step
+            type(dcp_error), intent(inout) :: err
+        end function
+        subroutine c_store_close(store) bind(C, name="dcp_store_close")
+            import; type(c_ptr), value :: store
+        end subroutine
+        integer(c_int) function c_save(store, step, state, json, options, report, err) &
+                bind(C, name="dcp_save")
+            import; type(c_ptr), value :: store, state, json, report
+            integer(c_int64_t), value :: step
+            type(c_save_options), intent(in) :: options; type(dcp_error), intent(inout) :: err
+        end function
+        integer(c_int) function c_save_async(store, step, state, json, options, out, err) &
+                bind(C, name="dcp_save_async")
+            import; type(c_ptr), value :: store, state, json
+            integer(c_int64_t), value :: step; type(c_save_options), intent(in) :: options
+            type(c_ptr), intent(out) :: out; type(dcp_error), intent(inout) :: err
+        end function
+        subroutine c_save_fence(saving) bind(C, name="dcp_save_fence")
+            import; type(c_ptr), value :: saving
+        end subroutine
+        integer(c_int) function c_save_is_done(saving) bind(C, name="dcp_save_is_done")
+            import; type(c_ptr), value :: saving
+        end function
+        integer(c_int) function c_save_wait(saving, report, err) bind(C, name="dcp_save_wait")
+            import; type(c_ptr), value :: saving, report; type(dcp_error), intent(inout) :: err
+        end function
+        integer(c_int) function c_checkpoint_open(comm, path, out, err) &
+                bind(C, name="dcp_checkpoint_open")
+            import; type(c_ptr), value :: comm; character(kind=c_char), intent(in) :: path(*)
+            type(c_ptr), intent(out) :: out; type(dcp_error), intent(inout) :: err
+        end function
+        integer(c_int64_t) function c_checkpoint_step(ckpt) bind(C, name="dcp_checkpoint_step")
+            import; type(c_ptr), value :: ckpt
+        end function
+        type(c_ptr) function c_checkpoint_json(ckpt) bind(C, name="dcp_checkpoint_json")
+            import; type(c_ptr), value :: ckpt
+        end function
+        integer(c_int) function c_load(ckpt, state, report, err) bind(C, name="dcp_load")
+            import; type(c_ptr), value :: ckpt, state, report
+            type(dcp_error), intent(inout) :: err
+        end function
+        subroutine c_checkpoint_close(ckpt) bind(C, name="dcp_checkpoint_close")
+            import; type(c_ptr), value :: ckpt
+        end subroutine
+        integer(c_size_t) function c_strlen(text) bind(C, name="strlen")
+            import; type(c_ptr), value :: text
+        end function
+    end interface
+
+contains
+
+    ! ---- errors ----
+
+    ! The message of a call that failed; "" after one that didn't.
+    function dcp_error_text(err) result(text)
+        type(dcp_error), intent(in) :: err
+        character(:), allocatable :: text
+        integer :: i
+        text = ""
+        if (err%status == DCP_OK) return
+        do i = 1, size(err%message)
+            if (err%message(i) == c_null_char) exit
+            text = text // err%message(i)
+        end do
+    end function
+
+    ! What a call found becomes the caller's `err`, or without one the end of a program that failed.
+    subroutine finish(status, found, err)
+        integer(c_int), intent(in) :: status
+        type(dcp_error), intent(inout) :: found
+        type(dcp_error), intent(out), optional :: err
+        found%status = status
+        if (present(err)) then
+            err = found
+        else if (status /= DCP_OK) then
+            write (error_unit, "(a)") "libdcp: " // dcp_error_text(found)
+            error stop
+        end if
+    end subroutine
+
+    ! A mistake that only this module can see.
+    subroutine refuse(why, err)
+        character(*), intent(in) :: why
+        type(dcp_error), intent(out), optional :: err
+        type(dcp_error) :: found
+        integer :: i
+        found = dcp_error(status=DCP_ERR_ARG, rank=-1, message=c_null_char, system_error=0, n_ranks=0, &
+                          ranks=0, offset=-1, tensor=c_null_char, path=c_null_char, reserved=c_null_char)
+        do i = 1, min(len(why), size(found%message) - 1)
+            found%message(i) = why(i:i)
+        end do
+        call finish(DCP_ERR_ARG, found, err)
+    end subroutine
+
+    ! ---- communicators ----
+
+    ! One rank alone.
+    subroutine dcp_comm_self(comm, err)
+        type(dcp_comm), intent(out) :: comm
+        type(dcp_error), intent(out), optional :: err
+        type(dcp_error) :: found
+        call finish(c_comm_self(comm%ptr, found), found, err)
+    end subroutine
+
+    ! A duplicate of MPI's communicator `mpi_comm`, an integer as in `use mpi`; collective. For a libdcp
+    ! that was built with MPI.
+    subroutine dcp_comm_from_fortran(mpi_comm, comm, err)
+        integer, intent(in) :: mpi_comm
+        type(dcp_comm), intent(out) :: comm
+        type(dcp_error), intent(out), optional :: err
+        type(dcp_error) :: found
+        call finish(c_comm_from_fortran(int(mpi_comm, c_int), comm%ptr, found), found, err)
+    end subroutine
+
+    integer function dcp_comm_rank(comm)
+        type(dcp_comm), intent(in) :: comm
+        dcp_comm_rank = int(c_comm_rank(comm%ptr))
+    end function
+
+    integer function dcp_comm_size(comm)
+        type(dcp_comm), intent(in) :: comm
+        dcp_comm_size = int(c_comm_size(comm%ptr))
+    end function
+
+    subroutine dcp_comm_destroy(comm)
+        type(dcp_comm), intent(inout) :: comm
+        call c_comm_destroy(comm%ptr)
+        comm%ptr = c_null_ptr
+    end subroutine
+
+    ! ---- states ----
+
+    subroutine dcp_state_create(state, err)
+        type(dcp_state), intent(out) :: state
+        type(dcp_error), intent(out), optional :: err
+        type(dcp_error) :: found
+        call finish(c_state_create(state%ptr, found), found, err)
+    end subroutine
+
+    ! Adds the part of a global array that this rank holds in an array of its own.
+    !   dtype    the elements' type by name: "F64", "F32", "I64", "I32" ... (dcp_dtype_name)
+    !   shape    of the global array, in the order of Fortran's dimensions
+    !   data     c_loc of the first element of the part: u(1, 1), or of what is in ghost cells
+    !   start    the part's first index in the global array, in which all indices begin at 1; [1, ...]
+    !   count    the part's shape; what is left out is the global one. 0 in a dimension: no part
+    !   extents  the shape of the array in memory that it is in, with ghost cells or padding; `count`
+    !   reversed .true.: the tensor has its dimensions in reverse order, as HDF5's Fortran interface
+    !            writes them: h5py shows u(i, j) as u[j-1, i-1], and the part is saved in the order in
+    !            which it lies in memory, which is faster. .false., the default: as u[i-1, j-1]
+    ! The array must have the target attribute, and stays until the state is destroyed.
+    subroutine dcp_state_add_array(state, path, dtype, shape, data, start, count, extents, reversed, err)
+        type(dcp_state), intent(in) :: state
+        character(*), intent(in) :: path, dtype
+        integer(int64), intent(in) :: shape(:)
+        type(c_ptr), intent(in) :: data
+        integer(int64), intent(in), optional :: start(:), count(:), extents(:)
+        logical, intent(in), optional :: reversed
+        type(dcp_error), intent(out), optional :: err
+        character(kind=c_char), target :: name(len_trim(path) + 1)
+        integer(int64) :: first(size(shape)), part(size(shape)), memory(size(shape))
+        integer(c_int64_t) :: strides(DCP_MAX_DIMS), stride
+        type(dcp_error) :: found
+        type(c_tensor) :: tensor
+        type(c_box) :: box
+        integer :: d, n, at
+        n = size(shape)
+        if (n > DCP_MAX_DIMS) then
+            call refuse(path // ": an array of over 8 dimensions", err)
+            return
+        end if
+        if (c_dtype_parse(c_text(dtype), tensor%dtype) /= DCP_OK) then
+            call refuse(path // ": there is no dtype '" // dtype // "'; F64, F32, I64, I32 are some", err)
+            return
+        end if
+        first = 1
+        part = shape
+        if (present(start)) call take(start, first)
+        if (present(count)) call take(count, part)
+        memory = part
+        if (present(extents)) call take(extents, memory)
+        if (n < 0) then
+            call refuse(path // ": start, count and extents have an element for each of shape's", err)
+            return
+        end if
+        if (any(shape < 0) .or. any(first < 1) .or. any(part < 0) .or. any(memory < part)) then
+            call refuse(path // ": shape and count are at least 0, start 1, and extents count", err)
+            return
+        end if
+        name(:) = c_text(path)
+        tensor%path = c_loc(name)
+        tensor%ndim = int(n, c_int)
+        tensor%shape = 0
+        box%start = 0
+        box%count = 0
+        if (n == 0) box%count(1) = 1
+        strides = 0
+        stride = c_dtype_bytes(tensor%dtype)
+        do d = 1, n
+            at = d
+            if (present(reversed)) at = merge(n + 1 - d, d, reversed)
+            tensor%shape(at) = shape(d)
+            box%start(at) = first(d) - 1
+            box%count(at) = part(d)
+            strides(at) = stride
+            stride = stride * memory(d)
+        end do
+        call finish(c_state_add_strided(state%ptr, tensor, box, data, strides, found), found, err)
+
+    contains
+        subroutine take(given, into) ! n becomes -1 where it is of another length
+            integer(int64), intent(in) :: given(:)
+            integer(int64), intent(inout) :: into(:)
+            if (size(given) /= size(into)) then
+                n = -1
+            else
+                into = given
+            end if
+        end subroutine
+    end subroutine
+
+    subroutine dcp_state_destroy(state)
+        type(dcp_state), intent(inout) :: state
+        call c_state_destroy(state%ptr)
+        state%ptr = c_null_ptr
+    end subroutine
+
+    ! ---- stores and saves ----
+
+    !   keep     complete steps that stay after a save; all of them
+    !   replace  whether a save may replace a step; .false.
+    subroutine dcp_store_open(comm, dir, store, keep, replace, err)
+        type(dcp_comm), intent(in) :: comm
+        character(*), intent(in) :: dir
+        type(dcp_store), intent(out) :: store
+        integer, intent(in), optional :: keep
+        logical, intent(in), optional :: replace
+        type(dcp_error), intent(out), optional :: err
+        type(c_store_options) :: options
+        type(dcp_error) :: found
+        options = c_store_options(size=c_sizeof(options), keep=0, replace=0)
+        if (present(keep)) options%keep = int(keep, c_int)
+        if (present(replace)) options%replace = merge(1_c_int, 0_c_int, replace)
+        call finish(c_store_open(comm%ptr, c_text(dir), options, store%ptr, found), found, err)
+    end subroutine
+
+    subroutine dcp_store_continue_from(store, step, err)
+        type(dcp_store), intent(in) :: store
+        integer(int64), intent(in) :: step
+        type(dcp_error), intent(out), optional :: err
+        type(dcp_error) :: found
+        call finish(c_store_continue_from(store%ptr, step, found), found, err)
+    end subroutine
+
+    subroutine dcp_store_close(store)
+        type(dcp_store), intent(inout) :: store
+        call c_store_close(store%ptr)
+        store%ptr = c_null_ptr
+    end subroutine
+
+    !   json    a JSON object to keep with the tensors; none
+    !   layout  DCP_LAYOUT_GLOBAL (default) or DCP_LAYOUT_SHARDED
+    subroutine dcp_save(store, step, state, json, layout, err)
+        type(dcp_store), intent(in) :: store
+        integer(int64), intent(in) :: step
+        type(dcp_state), intent(in) :: state
+        character(*), intent(in), optional :: json
+        integer(c_int), intent(in), optional :: layout
+        type(dcp_error), intent(out), optional :: err
+        character(kind=c_char), allocatable, target :: text(:)
+        type(c_ptr) :: address
+        type(dcp_error) :: found
+        call optional_text(json, text, address)
+        call finish(c_save(store%ptr, step, state%ptr, address, save_options(layout), &
+                           c_null_ptr, found), found, err)
+    end subroutine
+
+    ! The same beside the program's work. The arrays must not change before dcp_save_fence; `saving`
+    ! is ended by dcp_save_wait, whose `err` is the save's outcome.
+    subroutine dcp_save_async(store, step, state, saving, json, layout, err)
+        type(dcp_store), intent(in) :: store
+        integer(int64), intent(in) :: step
+        type(dcp_state), intent(in) :: state
+        type(dcp_saving), intent(out) :: saving
+        character(*), intent(in), optional :: json
+        integer(c_int), intent(in), optional :: layout
+        type(dcp_error), intent(out), optional :: err
+        character(kind=c_char), allocatable, target :: text(:)
+        type(c_ptr) :: address
+        type(dcp_error) :: found
+        call optional_text(json, text, address)
+        call finish(c_save_async(store%ptr, step, state%ptr, address, save_options(layout), &
+                                 saving%ptr, found), found, err)
+    end subroutine
+
+    subroutine dcp_save_fence(saving)
+        type(dcp_saving), intent(in) :: saving
+        call c_save_fence(saving%ptr)
+    end subroutine
+
+    ! 1: done; 0: not yet; DCP_ERR_STATE: nobody does it before the fence or the wait.
+    integer function dcp_save_is_done(saving)
+        type(dcp_saving), intent(in) :: saving
+        dcp_save_is_done = int(c_save_is_done(saving%ptr))
+    end function
+
+    subroutine dcp_save_wait(saving, err)
+        type(dcp_saving), intent(inout) :: saving
+        type(dcp_error), intent(out), optional :: err
+        type(dcp_error) :: found
+        type(c_ptr) :: ended
+        ended = saving%ptr
+        saving%ptr = c_null_ptr
+        call finish(c_save_wait(ended, c_null_ptr, found), found, err)
+    end subroutine
+
+    ! ---- checkpoints and loads ----
+
+    ! A step's folder, or a directory of steps: its newest one.
+    subroutine dcp_checkpoint_open(comm, path, ckpt, err)
+        type(dcp_comm), intent(in) :: comm
+        character(*), intent(in) :: path
+        type(dcp_checkpoint), intent(out) :: ckpt
+        type(dcp_error), intent(out), optional :: err
+        type(dcp_error) :: found
+        call finish(c_checkpoint_open(comm%ptr, c_text(path), ckpt%ptr, found), found, err)
+    end subroutine
+
+    integer(int64) function dcp_checkpoint_step(ckpt)
+        type(dcp_checkpoint), intent(in) :: ckpt
+        dcp_checkpoint_step = c_checkpoint_step(ckpt%ptr)
+    end function
+
+    function dcp_checkpoint_json(ckpt) result(json)
+        type(dcp_checkpoint), intent(in) :: ckpt
+        character(:), allocatable :: json
+        character(kind=c_char), pointer :: text(:)
+        type(c_ptr) :: address
+        integer :: i
+        address = c_checkpoint_json(ckpt%ptr)
+        call c_f_pointer(address, text, [c_strlen(address)])
+        allocate (character(size(text)) :: json)
+        do i = 1, size(text)
+            json(i:i) = text(i)
+        end do
+    end function
+
+    ! Fills the arrays of `state`, however they were spread when they were saved.
+    subroutine dcp_load(ckpt, state, err)
+        type(dcp_checkpoint), intent(in) :: ckpt
+        type(dcp_state), intent(in) :: state
+        type(dcp_error), intent(out), optional :: err
+        type(dcp_error) :: found
+        call finish(c_load(ckpt%ptr, state%ptr, c_null_ptr, found), found, err)
+    end subroutine
+
+    subroutine dcp_checkpoint_close(ckpt)
+        type(dcp_checkpoint), intent(inout) :: ckpt
+        call c_checkpoint_close(ckpt%ptr)
+        ckpt%ptr = c_null_ptr
+    end subroutine
+
+    ! ---- text and options for C ----
+
+    ! Without the blanks at its end, and with a NUL.
+    pure function c_text(text) result(chars)
+        character(*), intent(in) :: text
+        character(kind=c_char) :: chars(len_trim(text) + 1)
+        integer :: i
+        do i = 1, len_trim(text)
+            chars(i) = text(i:i)
+        end do
+        chars(len_trim(text) + 1) = c_null_char
+    end function
+
+    ! `address` is that of `text` in `chars`; NULL where there is none.
+    subroutine optional_text(text, chars, address)
+        character(*), intent(in), optional :: text
+        character(kind=c_char), allocatable, target, intent(out) :: chars(:)
+        type(c_ptr), intent(out) :: address
+        integer :: n
+        n = 0
+        if (present(text)) n = len_trim(text)
+        allocate (chars(n + 1))
+        if (present(text)) chars(:) = c_text(text)
+        address = c_null_ptr
+        if (n > 0) address = c_loc(chars)
+    end subroutine
+
+    type(c_save_options) function save_options(layout)
+        integer(c_int), intent(in), optional :: layout
+        save_options = c_save_options(size=c_sizeof(save_options), layout=DCP_LAYOUT_GLOBAL, engine=0)
+        if (present(layout)) save_options%layout = layout
+    end function
+end module

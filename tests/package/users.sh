@@ -1,0 +1,48 @@
+#!/usr/bin/env bash
+# users.sh PREFIX [LAUNCHER...]: programs in C, C++ and Fortran are built from what is installed in
+# PREFIX, by find_package(dcp 1.0) and by pkg-config, and run, by the launcher where there is one.
+# What they save is intact, and h5py and numpy see Fortran's array as it was.
+set -euo pipefail
+prefix=$1 launch=("${@:2}")
+tests=$DCP_SOURCE/tests/package/users example=$DCP_SOURCE/examples/fortran
+dir=$(mktemp -d "${TMPDIR:-/tmp}/package_users.XXXXXX")
+trap 'rm -rf "$dir"' EXIT
+strict="-Wall -Wextra -Wpedantic -Wconversion -Werror"
+
+PKG_CONFIG_PATH=$(dirname "$(find "$prefix" -name dcp.pc)")
+export PKG_CONFIG_PATH
+libdir=$(pkg-config --variable=libdir dcp)
+module=$(pkg-config --variable=fortran_module dcp)
+read -ra flags <<<"$(pkg-config --cflags --libs "dcp >= 1.0") -Wl,-rpath,$libdir"
+mpi=() fortran=(gfortran -DWITHOUT_MPI)
+[ "$(pkg-config --variable=mpi dcp)" = OFF ] || mpi=(-DUSE_MPI=1) fortran=(mpifort)
+
+try() { # PROGRAM SAYS
+    local said
+    said=$("${launch[@]}" "$1" "$dir/ckpt")
+    [ "$said" = "$2" ] || { echo "FAILED: $1 said: $said"; exit 1; }
+    "$prefix/bin/dcp-inspect" verify "$dir/ckpt" >/dev/null
+    [ "$2" = "${2#Fortran}" ] || /usr/bin/python3 "$tests/../fortran_array.py" "$dir/ckpt/step-00000001/state.h5"
+    rm -r "$dir/ckpt"
+}
+built() { # NAME SOURCE_DIR OPTIONS...: by CMake
+    cmake -S "$2" -B "$dir/$1" -DCMAKE_PREFIX_PATH="$prefix" "${@:3}" >"$dir/log" 2>&1 &&
+        cmake --build "$dir/$1" >>"$dir/log" 2>&1 || { cat "$dir/log"; exit 1; }
+}
+ranks=1
+[ ${#launch[@]} -eq 0 ] || ranks=${launch[-1]}
+
+built by-c "$tests" -DUSER_LANGUAGE=C -DUSER_SOURCE=user.c "-DCMAKE_C_FLAGS=$strict"
+try "$dir/by-c/user" "C on $ranks"
+cc -std=c11 "${mpi[@]}" -o "$dir/c" "$tests/user.c" "${flags[@]}"
+try "$dir/c" "C on $ranks"
+
+built by-cxx "$tests" -DUSER_LANGUAGE=CXX -DUSER_SOURCE=user.cpp "-DCMAKE_CXX_FLAGS=-std=c++11 $strict"
+try "$dir/by-cxx/user" "C++ on $ranks"
+c++ -std=c++17 "${mpi[@]}" -o "$dir/cxx" "$tests/user.cpp" "${flags[@]}"
+try "$dir/cxx" "C++ on $ranks"
+
+built by-fortran "$example" "-DCMAKE_Fortran_FLAGS=-std=f2018 -Wall"
+try "$dir/by-fortran/columns" "Fortran on $ranks, back at step 2"
+(cd "$dir" && "${fortran[@]}" -o fortran "$module" "$example/columns.F90" "${flags[@]}")
+try "$dir/fortran" "Fortran on $ranks, back at step 2"
