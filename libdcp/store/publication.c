@@ -188,14 +188,11 @@ static void return_name(const dcp_store *store, const renaming *r) {
     if (r->old[0]) renameat(fd, r->old, fd, r->name);
 }
 
-/* For people; programs look for the newest complete step. So a failure here is only logged. */
-static void point_latest(dcp_store *store, uint64_t published) {
+/* By way of the writer's folder. */
+void store_point_latest(const dcp_store *store, uint64_t step) {
     dcp_error err;
-    char path[PATH_MAX], name[64], link[STORE_WRITER_FOLDER_PATH];
-    uint64_t newest = published; /* of several nodes one may have a newer step that others lack */
-    if (store->options.keep_latest) return;
-    if (store->nodes == 1 && step_list_newest(store->dir, path, &newest, NULL)) return;
-    step_name_write(name, "", newest);
+    char name[64], link[STORE_WRITER_FOLDER_PATH];
+    step_name_write(name, "", step);
     store_writer_folder_entry(store, "latest", link);
     unlinkat(store->dir_fd, link, 0);
     if (symlinkat(name, store->dir_fd, link) == 0 &&
@@ -204,6 +201,21 @@ static void point_latest(dcp_store *store, uint64_t published) {
     store_fail_errno(store, "cannot point to the new step with", "latest", &err);
     unlinkat(store->dir_fd, link, 0);
     store_log(store, DCP_LOG_WARNING, "%s", err.message);
+}
+
+void store_drop_latest(const dcp_store *store) {
+    char link[STORE_WRITER_FOLDER_PATH];
+    store_writer_folder_entry(store, "latest", link);
+    if (renameat(store->dir_fd, "latest", store->dir_fd, link) == 0)
+        unlinkat(store->dir_fd, link, 0);
+}
+
+static void follow_publication(const dcp_store *store, uint64_t published) {
+    char path[PATH_MAX];
+    uint64_t newest = published; /* of several nodes one may have a newer step that others lack */
+    if (store->options.keep_latest) return;
+    if (store->nodes == 1 && step_list_newest(store->dir, path, &newest, NULL)) return;
+    store_point_latest(store, newest);
 }
 
 static int prepare_publication(dcp_store *store, uint64_t step, const char *members_json,
@@ -219,7 +231,7 @@ static void tidy_up(dcp_store *store, uint64_t step, const renaming *r) {
     dcp_error err;
     if (r->old[0] && store_discard(store, r->old, &err) != DCP_OK)
         store_log(store, DCP_LOG_WARNING, "the replaced step stays: %s", err.message);
-    point_latest(store, step);
+    follow_publication(store, step);
 }
 
 int store_publish(dcp_store *store, uint64_t step, const char *members_json, dcp_error *err) {

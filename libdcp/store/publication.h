@@ -27,3 +27,8 @@ int store_find_cause(dcp_store *store, int status, dcp_error *err);
 
 /* Not collective; leaders remove the temporary folder of a save that failed. Never fails. */
 void store_rollback(dcp_store *store, uint64_t step);
+
+/* Of leaders: DIR/latest leads to the step, or is not there. It is for people; programs look for
+ * the newest complete step. So a failure is only logged. */
+void store_point_latest(const dcp_store *store, uint64_t step);
+void store_drop_latest(const dcp_store *store);

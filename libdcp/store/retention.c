@@ -20,8 +20,7 @@
 #include "store/recycle.h"
 #include "store/writer_folder.h"
 
-/* Durably no step any more: it is in the writer's folder, and its path there. */
-static int lose_name(dcp_store *store, const char *name, const char *path, dcp_error *err) {
+int store_lose_name(dcp_store *store, const char *name, const char *path, dcp_error *err) {
     int status = store_writer_folder_ready(store, err);
     if (status != DCP_OK) return status;
     if (renameat(store->dir_fd, name, store->dir_fd, path) != 0)
@@ -66,7 +65,7 @@ int store_discard(dcp_store *store, const char *name, dcp_error *err) {
     const char *slash = strrchr(name, '/');
     store_writer_folder_entry(store, STORE_WRITER_OLD, start);
     store_directory_free_name(store->dir_fd, start, slash ? slash + 1 : name, trash);
-    int status = lose_name(store, name, trash, err);
+    int status = store_lose_name(store, name, trash, err);
     return status ? status : store_remove_trash(store, trash, err);
 }
 
@@ -108,7 +107,7 @@ static int recycle_step(dcp_store *store, const dcp_step *step, dcp_error *err) 
     char spare[STORE_WRITER_FOLDER_PATH];
     store_recycle_drop(store);
     store_writer_folder_entry(store, RECYCLE_FOLDER, spare);
-    int status = lose_name(store, step->name, spare, err);
+    int status = store_lose_name(store, step->name, spare, err);
     if (status || !step_hold_is_held(store->dir_fd, spare)) return status;
     return store_discard(store, spare, err);
 }

@@ -9,6 +9,9 @@ int store_abandon(dcp_store *store, dcp_error *err);
 /* Collective: sets the steps after store->continue_from aside now, not at the next publication. */
 int store_set_aside(dcp_store *store, dcp_error *err);
 
+/* Moves the entry `name` into the writer's folder, durably: `path` is its path there. */
+int store_lose_name(dcp_store *store, const char *name, const char *path, dcp_error *err);
+
 /* Moves the entry out of the way so that it is no step any more, durably, then removes it; where a
  * reader holds it, store_sweep does that later. */
 int store_discard(dcp_store *store, const char *name, dcp_error *err);

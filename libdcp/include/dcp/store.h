@@ -147,6 +147,23 @@ DCP_API int dcp_store_continue_from(dcp_store *store, uint64_t step, dcp_error *
  * never removed by `keep`. Not collective; every rank calls it after a load. */
 DCP_API int dcp_store_mark_intact(dcp_store *store, uint64_t step, dcp_error *err);
 
+/* Removes the complete step of that number, durably, whatever options->keep says. Collective; waits
+ * for the save in flight first. Any step may go, the newest and the last one, too, but for the one
+ * that is known to be intact, as `keep` leaves that one as well: whoever doubts it marks another
+ * one as intact before (dcp_store_mark_intact). DIR/latest leads to the newest step that is left. A
+ * step of a private store goes on all nodes, with its redundancy. What has the step's name is
+ * complete at every moment: a kill leaves the step as it was, or gone, where several nodes have it
+ * perhaps on some of them, which is no complete step (see dcp_store_open). Abandoned and partial
+ * steps stay.
+ *
+ * DCP_ERR_BUSY: the step stays, as some program has it open or pinned (dcp_checkpoint_open,
+ * dcp_step_pin) on any node, or it is being copied into another store (dcp/tiers.h); where a pin
+ * and a removal come at once, one of them fails, or both. Or another writer has taken the store,
+ * and nothing is removed. DCP_ERR_NOT_FOUND: there is no such step. DCP_ERR_STATE: it is the newest
+ * known to be intact; or this process was forked from the one that opened the store.
+ * DCP_ERR_MISMATCH: ranks name different steps. */
+DCP_API int dcp_step_remove(dcp_store *store, uint64_t step, dcp_error *err);
+
 typedef enum dcp_step_kind {
     DCP_STEP_COMPLETE,  /* step-N: published */
     DCP_STEP_PARTIAL,   /* .tmp-step-N (with ".IDENTITY" after it where the store was taken from a

@@ -221,6 +221,64 @@ static void going_back_after_a_failure(const scratch *s, const given *g) {
     dcp_store_close(store);
 }
 
+/* Whether all ranks were refused, with the same words. */
+static void check_kept(dcp_store *store, uint64_t step, int expected, const char *text) {
+    dcp_error failure;
+    const int status = dcp_step_remove(store, step, &failure);
+    check_same_failure(status, expected, &failure, text);
+}
+
+/* A step that is held on one node stays on all, one that a node lacks goes from the others, and
+ * saves go on whose last step is gone. */
+static void removal_is_on_all_nodes(const scratch *s, const given *g) {
+    char dir[PATH_MAX], path[PATH_MAX + 32];
+    dcp_store *store = open_private(s, "removal", 0);
+    dcp_pin *pin = NULL;
+    own_dir(s, "removal", dir);
+    for (uint64_t step = 1; step <= 4; step++) save(s, store, g, step);
+    snprintf(path, sizeof path, "%s/step-00000002", dir);
+    if (s->rank == s->size - 1) SUCCEEDS(dcp_step_pin(path, &pin, err));
+    MPI_Barrier(MPI_COMM_WORLD);
+    check_kept(store, 2, DCP_ERR_BUSY, "pinned");
+    check_steps(s, "removal", "c1 c2 c3 c4");
+    dcp_step_unpin(pin);
+    MPI_Barrier(MPI_COMM_WORLD);
+    SUCCEEDS(dcp_step_remove(store, 2, err));
+    check_steps(s, "removal", "c1 c3 c4");
+    check_kept(store, 2, DCP_ERR_NOT_FOUND, "holds no step-00000002");
+    if (s->size > 1) check_kept(store, 3 + (s->rank == 1), DCP_ERR_MISMATCH, "step to remove");
+
+    if (s->rank == 0) { /* as a publication that was cut off leaves it */
+        snprintf(path, sizeof path, "%s/step-00000001", dir);
+        CHECK(store_directory_remove(AT_FDCWD, path) == 0);
+    }
+    MPI_Barrier(MPI_COMM_WORLD);
+    if (s->size > 1) SUCCEEDS(dcp_step_remove(store, 1, err));
+    check_steps(s, "removal", "c3 c4");
+
+    SUCCEEDS(dcp_store_mark_intact(store, 3, err));
+    SUCCEEDS(dcp_step_remove(store, 4, err)); /* which the next save would reuse parts of */
+    save(s, store, g, 5);
+    check_steps(s, "removal", "c3 c5");
+    dcp_store_close(store);
+}
+
+/* A removal beside a save in flight waits for it. */
+static void removal_waits_for_the_save(const scratch *s, const given *g) {
+    held h;
+    dcp_saving *saving = NULL;
+    dcp_save_options options = {.size = sizeof options, .layout = DCP_LAYOUT_SHARDED};
+    dcp_store *store = open_private(s, "beside", 0);
+    held_make(&h, g, ROWS, s->rank, s->size, 1);
+    save(s, store, g, 1);
+    SUCCEEDS(dcp_save_async(store, 2, h.state, GIVEN_JSON, &options, &saving, err));
+    SUCCEEDS(dcp_step_remove(store, 1, err));
+    check_steps(s, "beside", "c2");
+    SUCCEEDS(dcp_save_wait(saving, NULL, err));
+    held_free(&h);
+    dcp_store_close(store);
+}
+
 int main(int argc, char **argv) {
     scratch s;
     given g;
@@ -234,6 +292,8 @@ int main(int argc, char **argv) {
     a_failure_on_one_node_is_everybodys(&s, &g);
     an_older_step_is_refused(&s, &g);
     going_back_after_a_failure(&s, &g);
+    removal_is_on_all_nodes(&s, &g);
+    removal_waits_for_the_save(&s, &g);
     given_free(&g);
     return scratch_end(&s);
 }
