@@ -125,9 +125,10 @@ int plan_agree(dcp_comm *comm, int status, const plan_value *values, size_t n, d
     least[2 * n] = status == DCP_OK;
     int comm_status = comm_allreduce(comm, least, 2 * n + 1, DCP_REDUCE_MIN, err);
     if (comm_status) return comm_status;
+    if (!least[2 * n]) return comm_agree(comm, status, err); /* its values may be no values */
     for (size_t i = 0; i < n; i++)
         if (least[2 * i] != ~least[2 * i + 1]) return plan_value_differs(comm, &values[i], err);
-    return least[2 * n] ? DCP_OK : comm_agree(comm, status, err);
+    return DCP_OK;
 }
 
 int plan_same(dcp_comm *comm, const plan_value *values, size_t n, dcp_error *err) {

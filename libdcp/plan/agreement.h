@@ -27,7 +27,7 @@ int plan_value_differs(dcp_comm *comm, const plan_value *value, dcp_error *err);
 /* Collective; at most PLAN_VALUES. DCP_ERR_MISMATCH names the first that differs and the ranks. */
 int plan_same(dcp_comm *comm, const plan_value *values, size_t n, dcp_error *err);
 
-/* plan_same and then comm_agree of `status`, in one all-reduce. */
+/* comm_agree of `status` and then plan_same, in one all-reduce. */
 int plan_agree(dcp_comm *comm, int status, const plan_value *values, size_t n, dcp_error *err);
 
 /* "rank 3" or "ranks 0-2, 5" of the ranks marked in `member`. */

@@ -60,6 +60,19 @@ static void one_more(const scratch *s, dcp_checkpoint *ckpt, const given *g) {
     held_free(&h);
 }
 
+/* One rank's options have no size: it fails on all, whatever else they say. */
+static void no_size(const scratch *s, dcp_checkpoint *ckpt, const given *g) {
+    held h;
+    dcp_error failure = {0};
+    dcp_load_options options = {.size = sizeof options, .cast = 1};
+    held_make(&h, g, ROWS, s->rank, s->size, 0);
+    if (s->rank == s->size - 1) options.size = 0;
+    int status = dcp_load_with(ckpt, h.state, &options, NULL, &failure);
+    check_same_failure(status, DCP_ERR_ARG, &failure, "without DCP_LOAD_OPTIONS_INIT");
+    CHECK(failure.rank == s->size - 1);
+    held_free(&h);
+}
+
 int main(int argc, char **argv) {
     scratch s;
     given g;
@@ -86,6 +99,7 @@ int main(int argc, char **argv) {
         held_free(&h);
     }
     one_more(&s, ckpt, &g);
+    no_size(&s, ckpt, &g);
     dcp_checkpoint_close(ckpt);
     given_free(&g);
     return scratch_end(&s);

@@ -20,6 +20,7 @@ typedef enum mischief {
     OTHER_BUSY,
     OTHER_CALL, /* dcp_save_async */
     NO_LAYOUT,
+    NO_SIZE,      /* of the options */
     OTHER_SHARDS, /* of layout sharded */
     NO_STATE,
     BAD_JSON, /* rank 0's */
@@ -53,6 +54,8 @@ static const struct {
     [OTHER_BUSY] = {DCP_ERR_MISMATCH, "when_busy: 0 on %o, 1 on rank %l"},
     [OTHER_CALL] = {DCP_ERR_MISMATCH, "the call: "},
     [NO_LAYOUT] = {DCP_ERR_ARG, "layout 2 does not exist"},
+    [NO_SIZE] = {DCP_ERR_ARG,
+                 "rank %l: a struct's size is 0: was it made without DCP_SAVE_OPTIONS_INIT"},
     [OTHER_SHARDS] = {DCP_ERR_MISMATCH, "the number of shards: %n on %o, 99 on rank %l"},
     [NO_STATE] = {DCP_ERR_ARG, "a state"},
     [BAD_JSON] = {DCP_ERR_ARG, "JSON"},
@@ -118,6 +121,7 @@ static int save(const scratch *s, dcp_store *store, uint64_t step, mischief what
     if (errs && what == OTHER_ENGINE) options.engine = DCP_ENGINE_MPIO;
     if (errs && what == OTHER_BUSY) options.when_busy = DCP_BUSY_REFUSE;
     if (errs && what == NO_LAYOUT) options.layout = (dcp_layout)2;
+    if (errs && what == NO_SIZE) options.size = 0;
     if (errs && what == OTHER_SHARDS) options.shards = 99;
     const char *json = s->rank == 0 && what == BAD_JSON ? "[1]" : NULL;
     const dcp_state *passed = errs && what == NO_STATE ? NULL : state;
