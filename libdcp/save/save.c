@@ -59,9 +59,9 @@ static char *about_members(const dcp_store *store, const save_request *r, const 
         json_decref(object);
         object = NULL;
     }
-    json_t *theirs = r->about ? json_loads(r->about, 0, NULL) : NULL;
+    json_t *theirs = r->about ? core_json_read(r->about, strlen(r->about), NULL) : NULL;
     if (object && theirs) json_object_update_missing(object, theirs);
-    char *text = object ? json_dumps(object, JSON_COMPACT | JSON_REAL_PRECISION(6)) : NULL;
+    char *text = object ? core_json_text(object, JSON_COMPACT | JSON_REAL_PRECISION(6)) : NULL;
     json_decref(theirs);
     json_decref(object);
     return text;

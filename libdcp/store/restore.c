@@ -12,6 +12,7 @@
 
 #include "comm/comm.h"
 #include "core/fail.h"
+#include "core/json.h"
 #include "io/file.h"
 #include "plan/agreement.h"
 #include "redundancy/losses.h"
@@ -55,7 +56,7 @@ static char *read_members(const restoration *r, int ranks) {
     if (!step_about_check_step(r->folder, about, r->step, NULL) &&
         json_integer_value(json_object_get(about, "ranks")) == ranks) {
         for (size_t i = 0; i < sizeof own / sizeof *own; i++) json_object_del(about, own[i]);
-        text = json_dumps(about, JSON_COMPACT);
+        text = core_json_text(about, JSON_COMPACT);
     }
     json_decref(about);
     return text;
@@ -87,11 +88,11 @@ static int write_about(const restoration *r, const redundancy_survey *s, const c
                        dcp_error *err) {
     json_t *about = json_pack("{s:b, s:I, s:o}", "rebuilt", 1, "step", (json_int_t)r->step,
                               "shards", step_about_shards(r->folder, s->world));
-    json_t *theirs = json_loads(members, 0, NULL);
+    json_t *theirs = core_json_read(members, strlen(members), NULL);
     int failed = !about || !theirs || store_domains_describe(r->store, about) ||
                  json_object_set_new(about, "survives", json_integer(r->survives)) ||
                  json_object_update_missing(about, theirs);
-    char *text = failed ? NULL : json_dumps(about, JSON_COMPACT);
+    char *text = failed ? NULL : core_json_text(about, JSON_COMPACT);
     int status = text ? step_about_write(r->folder, r->store->options.tool, s->world, text, err)
                       : core_fail_memory(err, 4096);
     free(text);

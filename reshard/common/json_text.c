@@ -6,18 +6,11 @@
 #include <errno.h>
 #include <stdlib.h>
 
+#include "programs/json_read.h"
 #include "programs/program.h"
 
 char *json_text(const json_t *value, size_t flags) {
-    char *text = NULL;
-    for (size_t digits = 15, same = 0; digits <= 17 && !same; digits++) {
-        free(text);
-        text = json_dumps(value, flags | JSON_INDENT(2) | JSON_REAL_PRECISION(digits));
-        json_t *again = text ? json_loads(text, JSON_DECODE_ANY, NULL) : NULL;
-        same = (size_t)json_equal(value, again);
-        json_decref(again);
-    }
-    return text;
+    return core_json_exact(value, flags | JSON_INDENT(2));
 }
 
 int json_text_write(const json_t *value, size_t flags, FILE *out) {

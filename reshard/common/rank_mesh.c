@@ -9,6 +9,7 @@
 #include <string.h>
 
 #include "programs/arguments.h"
+#include "programs/json_read.h"
 #include "programs/program.h"
 
 static const char *const axis_names[RANK_MESH_AXES] = {"fsdp", "tp", "replicate"};
@@ -240,7 +241,9 @@ int rank_mesh_check_heads(const rank_mesh *m, const dcp_checkpoint *ckpt) {
     static const char *const queries[] = {"num_attention_heads", "n_head", NULL};
     static const char *const keys[] = {"num_key_value_heads", "num_attention_heads", NULL};
     int tp = m->size[RANK_MESH_TP], status = 0;
-    json_t *meta = tp > 1 ? json_loads(dcp_checkpoint_json(ckpt), 0, NULL) : NULL;
+    json_t *meta =
+        tp > 1 ? core_json_read(dcp_checkpoint_json(ckpt), strlen(dcp_checkpoint_json(ckpt)), NULL)
+               : NULL;
     const json_int_t heads[] = {
         [QUERY_HEADS] = model_number(meta, queries), [KEY_HEADS] = model_number(meta, keys)};
     for (size_t i = 0; i < dcp_checkpoint_tensors(ckpt) && meta && !status; i++) {

@@ -8,6 +8,7 @@
 #include <dcp/safetensors.h>
 
 #include "common/element.h"
+#include "programs/json_read.h"
 #include "programs/program.h"
 
 #define MODEL "/model/"
@@ -191,7 +192,8 @@ static const char *const embeddings[] = {
 };
 
 json_t *export_contents_config(const dcp_checkpoint *ckpt) {
-    json_t *meta = json_loads(dcp_checkpoint_json(ckpt), 0, NULL);
+    json_t *meta =
+        core_json_read(dcp_checkpoint_json(ckpt), strlen(dcp_checkpoint_json(ckpt)), NULL);
     json_t *config = json_incref(json_object_get(meta, "model"));
     json_decref(meta);
     if (json_is_object(config)) return config;

@@ -17,6 +17,7 @@
 #include "common/step_path.h"
 #include "import/hf_source.h"
 #include "programs/arguments.h"
+#include "programs/json_read.h"
 #include "programs/program.h"
 
 typedef struct import_request {
@@ -188,7 +189,7 @@ static void print_result(const import_request *s, const folder *f, int will) {
  * out of memory. */
 static char *make_json(folder *f) {
     json_t *meta = json_pack("{s:i, s:i, s:o}", "samples", 0, "tokens", 0, "model", f->config);
-    char *text = meta ? json_dumps(meta, JSON_COMPACT | JSON_SORT_KEYS) : NULL;
+    char *text = meta ? core_json_text(meta, JSON_COMPACT | JSON_SORT_KEYS) : NULL;
     json_decref(meta);
     f->config = NULL;
     return text;

@@ -14,6 +14,7 @@
 #include "common/model_files.h"
 #include "models/weights_check.h"
 #include "programs/fail.h"
+#include "programs/json_read.h"
 #include "programs/program.h"
 
 #define MAX_CONFIG_BYTES (2u << 20) /* what jansson makes of it then stays below 80 MB */
@@ -108,7 +109,7 @@ static int read_file(int fd, const char *name, uint64_t offset, uint64_t bytes, 
 
 static int parse_config(const char *folder, const char *text, uint64_t bytes, json_t **out) {
     json_error_t where;
-    json_t *config = json_loadb(text, bytes, JSON_REJECT_DUPLICATES, &where);
+    json_t *config = core_json_read(text, bytes, &where);
     if (!config)
         return program_fail(PROGRAM_DIFFERS, "%s/config.json: not JSON: %s (line %d, column %d)",
                             folder, where.text, where.line, where.column);

@@ -14,6 +14,7 @@
 #include "inspect/stats.h"
 #include "inspect/text.h"
 #include "programs/arguments.h"
+#include "programs/json_read.h"
 #include "programs/program.h"
 
 enum { BATCH = 2048, VALUES = 64, MOST_VALUES = 10000000, EDGE = 3 };
@@ -23,7 +24,9 @@ static void print_table_json(const dcp_checkpoint *ckpt) {
     for (size_t i = 0; i < dcp_checkpoint_tensors(ckpt); i++)
         json_array_append_new(tensors, inspect_tensor_json(dcp_checkpoint_tensor(ckpt, i)));
     json_object_set_new(root, "tensors", tensors);
-    json_object_set_new(root, "meta", json_loads(dcp_checkpoint_json(ckpt), 0, NULL));
+    json_object_set_new(
+        root, "meta",
+        core_json_read(dcp_checkpoint_json(ckpt), strlen(dcp_checkpoint_json(ckpt)), NULL));
     inspect_text_print_json(root);
 }
 

@@ -11,6 +11,7 @@
 #include "common/element.h"
 #include "inspect/chunks.h"
 #include "inspect/filter.h"
+#include "programs/json_read.h"
 #include "programs/program.h"
 
 static int same_shape(const dcp_tensor *a, const dcp_tensor *b) {
@@ -388,7 +389,8 @@ json_t *inspect_differences_meta(const dcp_checkpoint *a, const dcp_checkpoint *
     found f = {.list = json_array(), .most = most};
     const char *texts[] = {dcp_checkpoint_json(a), dcp_checkpoint_json(b)};
     if (strcmp(texts[0], texts[1]) != 0) {
-        json_t *x = json_loads(texts[0], 0, NULL), *y = json_loads(texts[1], 0, NULL);
+        json_t *x = core_json_read(texts[0], strlen(texts[0]), NULL);
+        json_t *y = core_json_read(texts[1], strlen(texts[1]), NULL);
         compare_values(&f, "", x, y);
         json_decref(x);
         json_decref(y);

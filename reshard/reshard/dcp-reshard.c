@@ -16,6 +16,7 @@
 #include "common/progress_bar.h"
 #include "common/step_path.h"
 #include "programs/arguments.h"
+#include "programs/json_read.h"
 #include "programs/program.h"
 #include "reshard/traffic.h"
 
@@ -206,14 +207,15 @@ static void update_progress(void *ctx, uint64_t done, uint64_t total) {
 static char *make_about(const char *step, const char *mesh) {
     static const char *const kept[] = {"kernels", "processor", "run", "eval_data"};
     char *text = NULL;
-    json_t *old = dcp_about_read(step, &text, NULL) ? NULL : json_loads(text, 0, NULL);
+    json_t *old =
+        dcp_about_read(step, &text, NULL) ? NULL : core_json_read(text, strlen(text), NULL);
     json_t *made = json_object();
     for (size_t i = 0; i < sizeof kept / sizeof *kept; i++)
         if (json_object_get(old, kept[i]))
             json_object_set(made, kept[i], json_object_get(old, kept[i]));
     if (mesh) json_object_set_new(made, "mesh", json_string(mesh));
     free(text);
-    text = json_dumps(made, JSON_COMPACT);
+    text = core_json_text(made, JSON_COMPACT);
     json_decref(made);
     json_decref(old);
     return text;

@@ -132,6 +132,27 @@ for key in "dtype", "torch_dtype", None:
         config = json.load(open(f"{name}-{option}/config.json"))
         check(config[key or "torch_dtype"] == text, config)
 
+# integers of 64 bits without sign: through a save, dcp-inspect and an export
+LARGE = {"model_type": "sample", "seed": 2**64 - 1, "list": [2**63, 2**63 - 1, -2**63], "text": str(2**64 - 1)}
+folder("integers", {"w": values("F32", (3,))}, LARGE)
+run("dcp-import", "integers", "integers-ckpt")
+check(json.loads(run("dcp-inspect", "show", "integers-ckpt", "--json"))["meta"]["model"] == LARGE, "dcp-inspect show")
+run("dcp-reshard", "integers-ckpt", "integers-two", "--layout", "sharded", "--world", "2")
+run("dcp-inspect", "diff", "integers-ckpt", "integers-two")
+run("dcp-export", "integers-two", "integers-hf")
+config = json.load(open("integers-hf/config.json"))
+check({key: config[key] for key in LARGE} == LARGE, config)
+run("dcp-export", "integers-ckpt", "integers.h5", "--format", "hdf5")
+with h5py.File("integers.h5") as plain:
+    check({key: value for key, value in json.loads(plain.attrs["config"]).items() if key in LARGE} == LARGE, "HDF5")
+folder("other-seed", {"w": values("F32", (3,))}, {**LARGE, "seed": 2**64 - 2})
+run("dcp-import", "other-seed", "other-seed-ckpt")
+check("model.seed: 18446744073709551615 against 18446744073709551614" in
+      subprocess.run([f"{BIN}/dcp-inspect", "diff", "integers-ckpt", "other-seed-ckpt"], capture_output=True, text=True).stdout,
+      "dcp-inspect diff")
+folder("beyond", {"w": values("F32", (3,))}, {**LARGE, "seed": 2**64})
+check("18446744073709551616 is none of -2^63 to 2^64 - 1" in run("dcp-import", "beyond", "x", expect=1), "beyond")
+
 # what can't be
 for args, said in ((["--format", "hdf5", "--max-shard-size", "1GB"], "--format hdf5 is one file"),
                    (["--max-shard-size", "0"], "is not a size"), (["--dtype", "f64"], "is none of"),

@@ -9,6 +9,7 @@
 #include <string.h>
 
 #include "programs/fail.h"
+#include "programs/json_read.h"
 #include "ranks/say.h"
 
 json_t *state_meta_model(const json_t *given) {
@@ -162,7 +163,7 @@ static void tell_differences(int rank, const char *section, const json_t *there,
         if (json_equal(a, b) || is_label(section, key)) continue;
         if (strcmp(section, "schedule") == 0 && (!a || !b)) continue; /* its type is told */
         const size_t flags = JSON_ENCODE_ANY | JSON_COMPACT | JSON_REAL_PRECISION(15);
-        char *was = a ? json_dumps(a, flags) : NULL, *is = b ? json_dumps(b, flags) : NULL;
+        char *was = a ? core_json_text(a, flags) : NULL, *is = b ? core_json_text(b, flags) : NULL;
         char name[512];
         as_configured(section, key, name, sizeof name);
         ranks_warn(rank, "the checkpoint was saved with %s %s, the run goes on with %s", name,
@@ -241,7 +242,7 @@ static void tell_all(const meta_run *run, const json_t *there) {
 }
 
 int state_meta_read(const meta_run *run, const char *text, meta_place *out, dcp_error *err) {
-    json_t *o = json_loads(text, 0, NULL);
+    json_t *o = core_json_read(text, strlen(text), NULL);
     if (!o) return core_fail(err, DCP_ERR_CORRUPT, "the checkpoint's JSON cannot be parsed");
     int status = read_count(o, "samples", &out->samples, err);
     if (status == DCP_OK) status = read_count(o, "tokens", &out->tokens, err);

@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "programs/fail.h"
+#include "programs/json_read.h"
 #include "ranks/agree.h"
 #include "ranks/say.h"
 #include <dcp/checkpoint.h>
@@ -88,7 +89,7 @@ static int share_members(MPI_Comm comm, int rank, json_t **members, dcp_error *e
     if (status == DCP_OK) {
         MPI_Bcast(text, (int)bytes, MPI_CHAR, 0, comm);
         json_decref(*members);
-        *members = json_loads(text, 0, NULL);
+        *members = core_json_read(text, strlen(text), NULL);
         status = ranks_agree(comm, *members ? DCP_OK : core_fail_memory(err, bytes), err);
     }
     free(text);
@@ -152,7 +153,7 @@ void state_provenance_compare(const char *step_path, const json_t *here) {
                    step_path, status == DCP_ERR_NOT_FOUND ? "missing" : "damaged");
         return;
     }
-    json_t *about = json_loads(text, 0, NULL);
+    json_t *about = core_json_read(text, strlen(text), NULL);
     for (int i = 0; i < KINDS; i++) compare_kind(about, kinds[i], here);
     compare_evaluation(about, here);
     json_decref(about);
@@ -161,7 +162,8 @@ void state_provenance_compare(const char *step_path, const json_t *here) {
 
 void state_provenance_run(const char *step_path, char run[STATE_RUN_BYTES]) {
     char *text = NULL;
-    json_t *about = dcp_about_read(step_path, &text, NULL) ? NULL : json_loads(text, 0, NULL);
+    json_t *about =
+        dcp_about_read(step_path, &text, NULL) ? NULL : core_json_read(text, strlen(text), NULL);
     const char *name = json_string_value(json_object_get(about, STATE_RUN));
     const int is_name = name && strlen(name) == STATE_RUN_BYTES - 1 &&
                         strspn(name, "0123456789abcdef") == STATE_RUN_BYTES - 1;

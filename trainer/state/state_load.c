@@ -10,6 +10,7 @@
 
 #include "fsdp/shard_layout.h"
 #include "programs/fail.h"
+#include "programs/json_read.h"
 #include "ranks/agree.h"
 #include "ranks/say.h"
 #include "state/match.h"
@@ -65,7 +66,8 @@ static void look_at_slots(const dcp_checkpoint *ckpt, const optim_type *optimize
 
 static int match_slots(const fsdp_layout *layout, const optim_type *optimizer,
                        const dcp_checkpoint *ckpt, slots_found *found, dcp_error *err) {
-    json_t *meta = json_loads(dcp_checkpoint_json(ckpt), 0, NULL);
+    json_t *meta =
+        core_json_read(dcp_checkpoint_json(ckpt), strlen(dcp_checkpoint_json(ckpt)), NULL);
     for (size_t i = 0; i < layout->n_params; i++) {
         const fsdp_param *param = &layout->params[i];
         if (!param->info.frozen)
@@ -186,7 +188,8 @@ static int take_since(train_state *s, const dcp_checkpoint *ckpt, unsigned secti
     int status = DCP_OK;
     memset(s->since, 0, n * sizeof *s->since);
     if (!(sections & STATE_OPTIMIZER)) return DCP_OK;
-    json_t *meta = json_loads(dcp_checkpoint_json(ckpt), 0, NULL);
+    json_t *meta =
+        core_json_read(dcp_checkpoint_json(ckpt), strlen(dcp_checkpoint_json(ckpt)), NULL);
     const json_t *kept = json_object_get(meta, STATE_META_SINCE);
     for (size_t i = 0; i < n && status == DCP_OK; i++) {
         const fsdp_param *param = &s->layout->params[i];

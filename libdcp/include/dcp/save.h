@@ -127,6 +127,8 @@ typedef struct dcp_report {
  *            "shard" are the library's: what is passed under them is replaced. NULL: none. Stored
  *            with sorted keys, so that equal states give equal files. At most 16 MiB
  *            and 1,048,576 values (all but keys count, at any depth): more are DCP_ERR_ARG.
+ *            Integers of -2^63 to 2^64 - 1 are kept exactly, others are DCP_ERR_ARG; reals are
+ *            fp64.
  *   options, report, err   may be NULL.
  * On failure every rank gets the same status; nothing is published (after DCP_ERR_COMM it may have
  * been), older steps stay, and the next save may be tried at once. Extra memory: at most 64 MiB a

@@ -35,6 +35,50 @@ static void numbers_are_short_and_exact(void **state) {
     assert_canonical("{\"x\":0.30000000000000004}", "{\"x\":0.30000000000000004}");
 }
 
+/* In numbers alone: strings and keys with the same digits, and reals, stay what they are. */
+static void integers_of_64_bits_are_exact(void **state) {
+    (void)state;
+    assert_canonical("{\"seed\": 18446744073709551615,\"a\":[9223372036854775808]}",
+                     "{\"a\":[9223372036854775808],\"seed\":18446744073709551615}");
+    assert_canonical("{\"x\":9223372036854775807,\"y\":12345678901234567890}",
+                     "{\"x\":9223372036854775807,\"y\":12345678901234567890}");
+    assert_canonical("{\"18446744073709551615\":\"18446744073709551615\",\"b\":"
+                     "18446744073709551615,\"c\":\"\\\\u00001\",\"d\":\"\\\"u0000\"}",
+                     "{\"18446744073709551615\":\"18446744073709551615\",\"b\":"
+                     "18446744073709551615,\"c\":\"\\\\u00001\",\"d\":\"\\\"u0000\"}");
+    assert_canonical("{\"a\":18446744073709551616.0,\"b\":18446744073709551616e0}",
+                     "{\"a\":1.8446744073709552e19,\"b\":1.8446744073709552e19}");
+    assert_canonical("{\"a\":0.18446744073709551616,\"b\":1e-1000000000000000000}",
+                     "{\"a\":0.1844674407370955,\"b\":0.0}");
+    json_t *value;
+    assert_int_equal(core_json_parse_object("{\"a\":18446744073709551615}", 26, &value, NULL), 0);
+    assert_false(json_is_integer(json_object_get(value, "a")));
+    json_decref(value);
+}
+
+static void check_refusal(const char *text, const char *why) {
+    json_t *value;
+    dcp_error err = {0};
+    assert_int_equal(core_json_parse_object(text, strlen(text), &value, &err), DCP_ERR_ARG);
+    if (!strstr(err.message, why)) fail_msg("%s: %s", text, err.message);
+}
+
+static void integers_beyond_are_refused(void **state) {
+    (void)state;
+    check_refusal(
+        "{\"a\":1,\n \"b\":18446744073709551616}",
+        "the integer 18446744073709551616 is none of -2^63 to 2^64 - 1 (write a string or "
+        "a real) at line 2, column 6");
+    check_refusal("{\"a\":-9223372036854775809}", "the integer -9223372036854775809 is none of");
+    check_refusal("{\"a\":[123456789012345678901234567890]}", "is none of -2^63");
+    check_refusal("{9223372036854775808:1}", "JSON: ");
+    check_refusal("{\"a\":1 9223372036854775808}", "JSON: ");
+    check_refusal("{\"a\":09223372036854775808}", "JSON: ");
+    check_refusal("{\"a\":9223372036854775808x}", "JSON: ");
+    check_refusal("{\"a\":9223372036854775808,\"b\":\"\\u0000\"}", "JSON: ");
+    check_refusal("{\"a\":9223372036854775808,\"a\":2}", "duplicate");
+}
+
 static void random_reals_come_back(void **state) {
     (void)state;
     for (int i = 0; i < 3000; i++) {
@@ -144,6 +188,8 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(keys_are_sorted_and_spaces_go),
         cmocka_unit_test(numbers_are_short_and_exact),
+        cmocka_unit_test(integers_of_64_bits_are_exact),
+        cmocka_unit_test(integers_beyond_are_refused),
         cmocka_unit_test(random_reals_come_back),
         cmocka_unit_test(what_is_no_object_is_refused),
         cmocka_unit_test(no_text_is_an_empty_object),
