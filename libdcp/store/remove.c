@@ -78,8 +78,8 @@ static int take_aside(dcp_store *store, removal *r, dcp_error *err) {
 
 /* Where the store has been lost, its next writer does that. */
 static void give_back(const dcp_store *store, removal *r) {
-    if (r->is_aside && !renameat(store->dir_fd, r->aside, store->dir_fd, r->name))
-        store_sync(store, NULL);
+    if (!r->is_aside || renameat(store->dir_fd, r->aside, store->dir_fd, r->name)) return;
+    store_sync(store, NULL);
     if (r->was_latest) store_point_latest(store, r->step);
 }
 

@@ -33,9 +33,10 @@ SCENES = {
     "reread": Scene((("1",), ("2",)), ("2", "new", "replace"), ("2",), "2 new", "2"),
     "frozen": Scene((("1", "frozen"),), ("4", "frozen", "earlier=2"), ("3",), "4"),
     "spare": Scene((("1",),), ("5", "keep=1", "earlier=3"), ("4",), "5"),
+    "remove": Scene((("1",), ("2",), ("3",)), ("3", "remove"), ("3",), "2"),
     "lost": Scene((("1",), ("2",)), (), ("1",), "2"),
 }
-PUBLICATIONS = ("replace", "keep", "back", "read", "reread")
+PUBLICATIONS = ("replace", "keep", "back", "read", "reread", "remove")
 REDUNDANCY = {"partner": "partner", "rs1": "rs(1)", "rs2": "rs(2)"}
 LOSERS = 4  # ranks that save what is lost then, each on a node
 

@@ -87,7 +87,8 @@ class Matrix:
                     number, name, room, size, nanoseconds, path = line.rstrip("\n").split(" ", 5)
                     found.append(Call(rank, int(number), name, room == "1", int(size),
                                       int(nanoseconds), path))
-        check_order(config, store, found)
+        if config.scene != "remove":
+            check_order(config, store, found)
         self.look(config, store, (SCENES[config.scene].new,), 1)
         return found
 

@@ -17,6 +17,7 @@
  *   earlier=N the N steps before are saved first
  *   replace, take_over, keep=N, back=N   options of the store, and dcp_store_continue_from
  *   room      dcp_save_options.make_room
+ *   remove    nothing is saved last, that step is removed (dcp_step_remove)
  *   again     where the save fails, nothing of it may be left and an older step must load on one
  *             rank; then the save is done again at once, which must work
  * Exit status: 0, 1 where the content is a mix or damaged or something is left, 3 where the library
@@ -34,7 +35,7 @@ typedef struct wish {
     uint64_t step, salt, back, earlier;
     dcp_store_options store;
     dcp_save_options how;
-    int async, again, few, frozen;
+    int async, again, few, frozen, remove;
 } wish;
 
 static int report(const scratch *s, const dcp_error *err) {
@@ -199,7 +200,7 @@ static int check_failed_save(const scratch *s, const wish *w) {
     int bad = agreed(s, leads && has_left_overs(w->dir));
     if (!bad && leads) bad = load_newest(w->store.private_dirs ? s : &alone, w, &f);
     bad = agreed(s, bad);
-    if (!bad && leads && f.salt == w->salt) {
+    if (!bad && leads && !w->remove && f.salt == w->salt) {
         fprintf(stderr, "the save failed, but its step is there\n");
         bad = 1;
     }
@@ -222,17 +223,28 @@ static int save_earlier(const scratch *s, dcp_store *store, const wish *w, dcp_e
     return status;
 }
 
+/* What is done at last: the save, or the removal of the step. */
+static int act(const scratch *s, dcp_store *store, const wish *w, dcp_error *err) {
+    return w->remove ? dcp_step_remove(store, w->step, err) : save_once(s, store, w, err);
+}
+
+/* A removal that failed may have come so far that the step is gone. */
+static int act_again(const scratch *s, dcp_store *store, const wish *w, dcp_error *err) {
+    const int status = act(s, store, w, err);
+    return w->remove && status == DCP_ERR_NOT_FOUND ? DCP_OK : status;
+}
+
 static int save(const scratch *s, const wish *w) {
     dcp_store *store = NULL;
     dcp_error err = {0};
     int status = open_store(s, w, &store, &err);
     if (!status && w->earlier) status = save_earlier(s, store, w, &err);
-    if (!status) status = save_once(s, store, w, &err);
+    if (!status) status = act(s, store, w, &err);
     if (status) status = report(s, &err);
     if (status && w->again) {
         status = check_failed_save(s, w) ? 1 : 0;
         if (!status && !store) status = open_store(s, w, &store, &err);
-        if (!status) status = save_once(s, store, w, &err) ? report(s, &err) : 4;
+        if (!status) status = act_again(s, store, w, &err) ? report(s, &err) : 4;
     }
     dcp_store_close(store);
     return status;
@@ -286,6 +298,7 @@ static void take_word(wish *w, const char *word) {
     if (!strcmp(word, "room")) w->how.make_room = 1;
     if (!strcmp(word, "new")) w->salt = w->step + NEW;
     if (!strcmp(word, "replace")) w->store.replace = 1;
+    if (!strcmp(word, "remove")) w->remove = 1;
     if (!strcmp(word, "take_over")) w->store.take_over = 1;
     if (number_in(word, "keep=")) w->store.keep = (uint32_t)number_in(word, "keep=");
     if (number_in(word, "earlier=")) w->earlier = number_in(word, "earlier=");
