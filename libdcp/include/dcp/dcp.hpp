@@ -20,6 +20,7 @@
 #ifndef DCP_DCP_HPP
 #define DCP_DCP_HPP
 
+#include <complex>
 #include <cstdlib>
 #include <memory>
 #include <stdexcept>
@@ -90,6 +91,8 @@ template <> struct dtype<uint32_t> { static constexpr dcp_dtype value = DCP_U32;
 template <> struct dtype<uint16_t> { static constexpr dcp_dtype value = DCP_U16; };
 template <> struct dtype<uint8_t> { static constexpr dcp_dtype value = DCP_U8; };
 template <> struct dtype<bool> { static constexpr dcp_dtype value = DCP_BOOL; };
+template <> struct dtype<std::complex<float>> { static constexpr dcp_dtype value = DCP_C64; };
+template <> struct dtype<std::complex<double>> { static constexpr dcp_dtype value = DCP_C128; };
 
 } // namespace detail
 
@@ -104,7 +107,7 @@ inline dcp_tensor tensor(const char *path, dcp_dtype type, const std::vector<uin
     return t;
 }
 
-/* The same of a C++ type: float, double, bool, integers of 8 to 64 bits. */
+/* The same of a C++ type: float, double, std::complex of them, bool, integers of 8 to 64 bits. */
 template <class T> dcp_tensor tensor(const char *path, const std::vector<uint64_t> &shape) {
     return tensor(path, detail::dtype<T>::value, shape);
 }
@@ -156,6 +159,16 @@ class State : public detail::owner<dcp_state, dcp_state_destroy> {
     void add(const dcp_tensor &tensor, void *data) { add_box(tensor, nullptr, data); }
     void add(const dcp_tensor &tensor, const dcp_box &box, void *data) {
         add_box(tensor, &box, data);
+    }
+    /* Box i is boxes[i] of tensors[i] at data[i]: all of them or none. */
+    void add_many(const std::vector<dcp_tensor> &tensors, const std::vector<dcp_box> &boxes,
+                  const std::vector<void *> &data) {
+        if (boxes.size() != tensors.size() || data.size() != tensors.size())
+            throw std::invalid_argument("State::add_many: as many tensors as boxes are needed");
+        detail::call([&](dcp_error *err) {
+            return dcp_state_add_many(get(), tensors.size(), tensors.data(), boxes.data(),
+                                      data.data(), err);
+        });
     }
     /* strides[d]: bytes from one index of dimension d to the next; `data`: the box's first element.
      */
@@ -231,6 +244,9 @@ class Store : public detail::owner<dcp_store, dcp_store_close> {
     void mark_intact(uint64_t step) {
         detail::call([&](dcp_error *err) { return dcp_store_mark_intact(get(), step, err); });
     }
+    void remove(uint64_t step) {
+        detail::call([&](dcp_error *err) { return dcp_step_remove(get(), step, err); });
+    }
     /* The step that is whole. */
     uint64_t rebuild(bool every_byte = false) {
         uint64_t step = 0;
@@ -240,6 +256,15 @@ class Store : public detail::owner<dcp_store, dcp_store_close> {
         return step;
     }
     int survives() const noexcept { return dcp_store_survives(get()); }
+};
+
+/* Keeps a step's files as long as it lives. */
+class Pin : public detail::owner<dcp_pin, dcp_step_unpin> {
+  public:
+    explicit Pin(const std::string &step_path)
+        : owner(detail::make<dcp_pin>([&](dcp_pin **out, dcp_error *err) {
+              return dcp_step_pin(step_path.c_str(), out, err);
+          })) {}
 };
 
 class Checkpoint : public detail::owner<dcp_checkpoint, dcp_checkpoint_close> {

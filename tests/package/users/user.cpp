@@ -36,6 +36,9 @@ void use(const dcp::Comm &comm, const std::string &dir) {
     const dcp_box own = dcp_box_chunk(&part, comm.rank(), comm.size());
     dcp::State state;
     state.add(w, mine, data.data());
+    std::complex<double> z(1, 2); // on all ranks: replicas
+    const dcp_tensor scalar = dcp::tensor<std::complex<double>>("/model/z", {});
+    state.add_many({scalar}, {dcp_box_whole(&scalar)}, {&z});
     state.add_strided(part, own, padded.data(), {8 * sizeof(int16_t), sizeof(int16_t)});
     const uint64_t id = dcp::Proof(comm, state).id();
     {
@@ -44,7 +47,9 @@ void use(const dcp::Comm &comm, const std::string &dir) {
         dcp::Store opened(comm, dir, &options);
         dcp::Store store(std::move(opened));
         expect(!opened && store, "a store that did not move");
-        expect(store.save(1, state, "{\"lr\": 0.5}").bytes == 12 * 5 * sizeof(float) + 30, "bytes");
+        expect(store.save(1, state, "{\"lr\": 0.5}").bytes ==
+                   12 * 5 * sizeof(float) + 3 * 5 * sizeof(int16_t) + sizeof z,
+               "bytes");
         expect(status_of([&] { store.save(1, state); }) == DCP_ERR_STATE, "a step saved twice");
         dcp::Saving saving = store.save_async(2, state);
         saving.fence();
@@ -52,15 +57,24 @@ void use(const dcp::Comm &comm, const std::string &dir) {
         expect(!saving, "a saving that was waited for");
         { dcp::Saving left = store.save_async(3, state); } // published when it goes
         expect(dcp::steps(dir).size() == 3, "three steps");
+        {
+            dcp::Pin pin(dir + "/step-00000002");
+            expect(status_of([&] { store.remove(2); }) == DCP_ERR_BUSY, "a pinned step");
+        }
+        dcp::Proof(comm, state); // all ranks have let go of it
+        store.remove(2);
+        expect(dcp::steps(dir).size() == 2, "two steps");
     }
     data.assign(data.size(), 0.0f);
+    z = 0;
     data.back() = kept.back();
     dcp::Checkpoint ckpt(comm, dir);
-    expect(ckpt.step() == 3 && ckpt.tensors() == 2 && ckpt.find("/model/w"), "what is in it");
+    expect(ckpt.step() == 3 && ckpt.tensors() == 3 && ckpt.find("/model/w"), "what is in it");
     expect(dcp::Checkpoint(comm, dir + "/step-00000001").json().find("0.5") != std::string::npos,
            "the JSON");
     ckpt.load(state);
-    expect(data == kept && dcp::Proof(comm, state).id() == id, "what was loaded");
+    expect(data == kept && z == std::complex<double>(1, 2) && dcp::Proof(comm, state).id() == id,
+           "what was loaded");
     expect(status_of([&] { dcp::Checkpoint(comm, dir + "/none"); }) == DCP_ERR_NOT_FOUND,
            "a folder that is missing");
     dcp::verify(ckpt.path());
