@@ -18,6 +18,7 @@
  * what when. They set all marks back to 0 at their end, and leave nothing in the areas for the next
  * user. */
 typedef struct comm_shared {
+    _Atomic uint64_t *stopped; /* see comm/stop.h */
     size_t area_bytes;
     unsigned char **areas; /* [2 * rank + which] */
     _Atomic uint16_t **marks;
@@ -47,7 +48,8 @@ struct dcp_comm {
     comm_place place;          /* of this rank: gathered, it tells which ranks are on one host */
     int table_host; /* the lowest rank of its host, as a caller's table says; -1: it says nothing */
     int rank, size;
-    uint64_t eights[]; /* 8 for each rank: the sizes of an all-to-all of one u64 */
+    uint32_t operations; /* that could be given up, so far: see comm/stop.h */
+    uint64_t eights[];   /* 8 for each rank: the sizes of an all-to-all of one u64 */
 };
 
 /* A communicator over `ops`, which it copies; NULL where memory is short. It takes over `watch` in

@@ -258,12 +258,17 @@ static _Atomic comm_failure *failure_in(unsigned char *memory) {
     return (_Atomic comm_failure *)(memory + PAGE_BYTES / 2);
 }
 
+static _Atomic uint64_t *stopped_in(unsigned char *memory) {
+    return (_Atomic uint64_t *)(memory + PAGE_BYTES / 4 * 3);
+}
+
 static void use_memory(dcp_comm *comm, comm_mpi *ctx) {
     comm_host *host = &ctx->host;
     comm_watch *watch = ctx->pairs.watch;
     for (int r = 0; r < host->size; r++) find_parts(host, r);
     host->failure = failure_in(host->memory);
     if (!watch->shared) watch->shared = host->failure; /* one for all duplicates */
+    host->shared.stopped = stopped_in(host->memory);
     comm->ops = comm_host_ops;
     comm->shared = &host->shared;
 }

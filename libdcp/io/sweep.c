@@ -97,7 +97,8 @@ static void pass_on(worker *w, unsigned s) {
     r->what->fn(r->what->ctx, slot->number, slot->offset, io_queue_buffer(w->queue, s),
                 slot->bytes);
     uint64_t done = __atomic_add_fetch(&r->done, slot->bytes, __ATOMIC_RELAXED);
-    if (w->is_caller && r->what->on_read) r->what->on_read(r->what->ctx, done);
+    if (w->is_caller && r->what->on_read) status = r->what->on_read(r->what->ctx, done, &e);
+    if (status) keep_failure(r, status, &e);
 }
 
 /* Slots in turn, so that their chunks are passed on in the order they were asked for. */
@@ -153,6 +154,5 @@ int io_sweep_run(const io_sweep *s, dcp_error *err) {
     pthread_mutex_destroy(&r.lock);
     if (status) return status;
     if (r.status && err) *err = r.error;
-    if (!r.status && r.done && s->on_read) s->on_read(s->ctx, r.done);
-    return r.status;
+    return !r.status && r.done && s->on_read ? s->on_read(s->ctx, r.done, err) : r.status;
 }

@@ -24,8 +24,9 @@ typedef struct io_sweep {
     int rank, size; /* of so many ranks, which share the chunks, this is one; size is 1 at least */
     unsigned threads; /* 1 to IO_THREADS_MOST; each has a queue's buffers, 16 MiB */
     io_sweep_fn fn;
-    /* Called from the calling thread alone, with all bytes read by this rank; may be NULL. */
-    void (*on_read)(void *ctx, uint64_t done);
+    /* Called from the calling thread alone, with all bytes read by this rank; what it returns,
+     * where that is not DCP_OK, ends the reading. May be NULL. */
+    int (*on_read)(void *ctx, uint64_t done, dcp_error *err);
     void *ctx;
 } io_sweep;
 

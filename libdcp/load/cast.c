@@ -9,6 +9,7 @@
 #include "core/fail.h"
 #include "core/strides.h"
 #include "load/pieces.h"
+#include "step/read.h"
 
 #define SCRATCH_BYTES (32u << 20)
 #define READ_BYTES BLOCK_BYTES
@@ -16,7 +17,7 @@
 
 /* Without the option all types are the same. */
 static int needs_cast(const load_job *l, size_t i) {
-    return l->options->cast &&
+    return l->options.cast &&
            l->chosen.wanted[i]->tensor.dtype != l->chosen.stored[i]->tensor.dtype;
 }
 
@@ -34,7 +35,7 @@ int load_cast_is_narrow(const load_job *l, size_t i) {
 
 int load_cast_agree(load_job *l, const dcp_state *state, dcp_error *err) {
     uint64_t by_scratch = state->device || state->has_strides;
-    if (!l->options->cast) return DCP_OK;
+    if (!l->options.cast) return DCP_OK;
     int status = comm_allreduce(l->comm, &by_scratch, 1, DCP_REDUCE_MAX, err);
     l->cast.by_scratch = by_scratch != 0;
     return status;
@@ -192,8 +193,9 @@ static int move_group(narrowing *w, dcp_error *err) {
     for (size_t i = 0; i < w->n && pieces; i++)
         n += load_pieces_of(l, w->slices[i].of, &w->slices[i].box, pieces + n);
     int complete = pieces && move_pieces_have_copies(pieces, n);
-    int status =
-        comm_agree(l->comm, complete ? DCP_OK : core_fail_memory(err, most * sizeof *pieces), err);
+    int status = complete ? move_progress_ask(&l->progress, err)
+                          : core_fail_memory(err, most * sizeof *pieces);
+    status = comm_agree(l->comm, status, err);
     if (!status) status = load_pieces_move(l, pieces, n, err);
     if (!status) status = comm_agree(l->comm, deliver_group(w, err), err);
     move_pieces_free(pieces, n);
@@ -222,17 +224,19 @@ int load_cast_narrow(load_job *l, dcp_error *err) {
 
 int load_cast_read(load_job *l, const plan_box *b, dcp_error *err) {
     const dcp_tensor *stored = &l->chosen.stored[b->tensor]->tensor;
-    if (is_dense(b->box) && !load_cast_is_narrow(l, b->tensor))
-        return dcp_checkpoint_read(l->ckpt, stored->path, &b->box->box, b->box->data, err);
+    const int in_place = is_dense(b->box) && !load_cast_is_narrow(l, b->tensor);
     uint32_t dims = core_box_dims(stored->ndim);
     uint64_t size = stored_size(l, b->tensor), elems = dcp_box_elems(&b->box->box, dims), n;
-    unsigned char *scratch = malloc(READ_BYTES);
-    int status = scratch ? DCP_OK : core_fail_memory(err, READ_BYTES);
+    unsigned char *scratch = in_place ? NULL : malloc(READ_BYTES);
+    int status = in_place || scratch ? DCP_OK : core_fail_memory(err, READ_BYTES);
     for (uint64_t first = 0; first < elems && !status; first += n) {
         dcp_box part;
         n = dcp_box_slice(dims, &b->box->box, first, READ_BYTES / size, &part);
-        status = dcp_checkpoint_read(l->ckpt, stored->path, &part, scratch, err);
-        if (!status) status = deliver(l, b, first, scratch, n, err);
+        unsigned char *to = in_place ? (unsigned char *)b->box->data + first * size : scratch;
+        status = step_read_box(l->ckpt, &l->cache, stored->path, &part, to, err);
+        if (!status && !in_place) status = deliver(l, b, first, scratch, n, err);
+        move_progress_written(&l->progress, n * size);
+        if (!status) status = move_progress_status(&l->progress, err);
     }
     free(scratch);
     return status;

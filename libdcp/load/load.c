@@ -1,6 +1,8 @@
-/* dcp_load: select, plan, move, prove, cast. Tensors that the ranks' boxes cover exactly are proven
+/* A load: select, plan, move, prove, cast. Tensors that the ranks' boxes cover exactly are proven
  * by one sum of checksums over what arrived in memory; the others' blocks are checked one by one as
  * they are read, or, where not all ranks see all files, by the ranks that read the files. */
+#include "load/load.h"
+
 #include <stdlib.h>
 #include <string.h>
 
@@ -10,7 +12,6 @@
 #include "core/crc64.h"
 #include "core/fail.h"
 #include "core/search.h"
-#include "core/sized.h"
 #include "core/strides.h"
 #include "device/staging.h"
 #include "load/cast.h"
@@ -41,7 +42,8 @@ static int move_boxes(load_job *l, dcp_error *err) {
     if (pieces) n = add_pieces(l, pieces);
     int complete = pieces && move_pieces_have_copies(pieces, n);
     int status =
-        comm_agree(l->comm, complete ? DCP_OK : core_fail_memory(err, n * sizeof *pieces), err);
+        complete ? move_progress_ask(&l->progress, err) : core_fail_memory(err, n * sizeof *pieces);
+    status = comm_agree(l->comm, status, err);
     if (!status) status = load_pieces_move(l, pieces, n, err);
     move_pieces_free(pieces, n);
     return status;
@@ -103,7 +105,8 @@ static int check_marked(load_job *l, size_t tensor, const uint64_t *marks, dcp_e
         const step_dataset *p = &l->ckpt->datasets[t->first_dataset + k];
         uint64_t blocks = step_index_blocks(p->row->bytes);
         for (uint64_t b = 0; b < blocks && p->file->reader == l->comm->rank && !status; b++)
-            if (marks[b]) status = step_read_block(&l->ckpt->cache, p, b, err);
+            if (marks[b] && !(status = move_progress_ask(&l->progress, err)))
+                status = step_read_block(&l->cache, p, b, err);
         marks += blocks;
     }
     return status;
@@ -282,11 +285,11 @@ free_all:
 
 static int choose_tensors(load_job *l, const dcp_state *state, dcp_error *err) {
     load_selection *s = &l->chosen;
-    int status = load_select_agree(l->comm, l->given, l->options, err);
+    int status = load_select_agree(l->comm, l->given, &l->options, l->in_flight, err);
     if (!status)
-        status = comm_agree(l->comm, load_select_tensors(l->ckpt, state, l->options, s, err), err);
+        status = comm_agree(l->comm, load_select_tensors(l->ckpt, state, &l->options, s, err), err);
     if (!status) status = plan_tensors(l->comm, s->wanted, s->n, err);
-    if (!status) load_select_drop_missing(s, l->options);
+    if (!status) load_select_drop_missing(s, &l->options);
     return status;
 }
 
@@ -294,7 +297,7 @@ static int choose_tensors(load_job *l, const dcp_state *state, dcp_error *err) {
 static int choose_engine(load_job *l, dcp_error *err) {
     const move_engine *own = l->ckpt->scattered
                                  ? move_engine_for_scattered()
-                                 : move_engine_choose(l->options->engine, l->ckpt->path);
+                                 : move_engine_choose(l->options.engine, l->ckpt->path);
     uint64_t engine = own->engine;
     int status = comm_broadcast(l->comm, &engine, sizeof engine, 0, err);
     if (status) return status;
@@ -303,7 +306,18 @@ static int choose_engine(load_job *l, dcp_error *err) {
     return DCP_OK;
 }
 
-static int plan_load(load_job *l, const dcp_state *state, dcp_error *err) {
+/* Of this rank's boxes, as they are stored. */
+static uint64_t bytes_of_boxes(const load_job *l) {
+    uint64_t bytes = 0;
+    for (size_t i = 0; i < l->boxes.n; i++) {
+        const plan_box *b = &l->boxes.boxes[i];
+        const dcp_tensor *t = &l->chosen.stored[b->tensor]->tensor;
+        bytes += dcp_box_elems(&b->box->box, t->ndim) * dcp_dtype_bytes(t->dtype);
+    }
+    return bytes;
+}
+
+int load_plan(load_job *l, const dcp_state *state, dcp_error *err) {
     double start = core_clock_now();
     int status = choose_tensors(l, state, err);
     if (!status) status = choose_engine(l, err);
@@ -314,14 +328,15 @@ static int plan_load(load_job *l, const dcp_state *state, dcp_error *err) {
     if (!status) status = comm_agree(l->comm, load_pieces_prepare(l, err), err);
     for (size_t i = 0; i < l->chosen.n && !status; i++)
         l->report.bytes += l->chosen.stored[i]->bytes;
+    if (!status) l->progress.total = bytes_of_boxes(l);
     l->report.plan_s = core_clock_now() - start;
     return status;
 }
 
-static int run_load(load_job *l, const dcp_state *state, dcp_error *err) {
+int load_run(load_job *l, dcp_error *err) {
     double start = core_clock_now();
-    int status = plan_load(l, state, err);
-    if (!status) status = move_boxes(l, err);
+    comm_stop_begin(&l->progress.stop, l->comm);
+    int status = move_boxes(l, err);
     if (!status) status = load_cast_narrow(l, err);
     double moved = core_clock_now();
     if (!status) status = prove_sums(l, err);
@@ -330,27 +345,16 @@ static int run_load(load_job *l, const dcp_state *state, dcp_error *err) {
     if (!status) status = (l->ckpt->scattered ? check_taken_blocks : read_inexact)(l, err);
     if (!status) load_cast_in_place(l);
     l->report.sync_s = core_clock_now() - moved;
-    l->report.total_s = core_clock_now() - start;
+    l->report.total_s = l->report.plan_s + core_clock_now() - start;
     return status;
 }
 
-int dcp_load_with(dcp_checkpoint *ckpt, const dcp_state *state, const dcp_load_options *options,
-                  dcp_report *report, dcp_error *err) {
-    dcp_load_options own;
-    if (!ckpt) return core_fail(err, DCP_ERR_ARG, "dcp_load: a checkpoint is needed");
-    load_job l = {.ckpt = ckpt, .comm = ckpt->comm, .options = &own};
-    l.given = core_sized_take(&own, sizeof own, options, "DCP_LOAD_OPTIONS_INIT", err);
-    if (!l.given) l.given = core_sized_check(report, sizeof *report, "DCP_REPORT_INIT", err);
-    int status = run_load(&l, state, err);
-    load_pieces_free(&l);
-    device_staging_close(l.device.staging);
-    plan_boxes_free(&l.boxes);
-    load_cast_free(&l.cast);
-    load_select_free(&l.chosen);
-    if (!status) core_sized_give(report, &l.report, sizeof l.report);
-    return status;
-}
-
-int dcp_load(dcp_checkpoint *ckpt, const dcp_state *state, dcp_report *report, dcp_error *err) {
-    return dcp_load_with(ckpt, state, NULL, report, err);
+void load_end(load_job *l) {
+    load_pieces_free(l);
+    device_staging_close(l->device.staging);
+    plan_boxes_free(&l->boxes);
+    load_cast_free(&l->cast);
+    load_select_free(&l->chosen);
+    free(l->cache.data);
+    l->cache = (step_block_cache){0};
 }

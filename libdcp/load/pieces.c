@@ -130,6 +130,7 @@ int load_pieces_move(load_job *l, move_piece *pieces, size_t n, dcp_error *err) 
                        .pieces = pieces,
                        .n_pieces = n,
                        .device = &l->device,
+                       .progress = &l->progress,
                        .check_metadata = check_metadata,
                        .report = &l->report};
     move_pieces_sort(pieces, n);

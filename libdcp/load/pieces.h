@@ -3,6 +3,7 @@
 
 #include "load/select.h"
 #include "move/box_bytes.h"
+#include "move/progress.h"
 #include "plan/boxes.h"
 
 /* The tensors as they lie in memory until everything is proven (cast.h). */
@@ -17,8 +18,11 @@ typedef struct load_casting {
 typedef struct load_job {
     dcp_checkpoint *ckpt;
     dcp_comm *comm;
-    const dcp_load_options *options; /* not NULL */
-    int given;                       /* what was wrong with them on this rank */
+    dcp_load_options options; /* a copy; the lists in it are the caller's, for the planning alone */
+    int given;                /* what was wrong with the arguments on this rank */
+    int in_flight;            /* the call was dcp_load_async */
+    move_progress progress;
+    step_block_cache cache; /* of reads by whole blocks, apart from other readers' */
     load_selection chosen;
     const struct move_engine *engine;
     load_casting cast;

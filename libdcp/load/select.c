@@ -114,8 +114,10 @@ static uint64_t hash_renames(const dcp_load_options *o) {
     return raw;
 }
 
-int load_select_agree(dcp_comm *comm, int status, const dcp_load_options *o, dcp_error *err) {
+int load_select_agree(dcp_comm *comm, int status, const dcp_load_options *o, int in_flight,
+                      dcp_error *err) {
     const plan_value values[] = {
+        {"the call: 0 is dcp_load, 1 dcp_load_async", (uint64_t)in_flight, 0},
         {"the load option only", hash_globs(o), 1},
         {"the load option renames", hash_renames(o), 1},
         {"the load option cast", o->cast != 0, 0},

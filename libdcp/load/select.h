@@ -10,8 +10,10 @@ typedef struct load_selection {
     size_t n;
 } load_selection;
 
-/* Collective: all ranks passed the same options. */
-int load_select_agree(dcp_comm *comm, int status, const dcp_load_options *options, dcp_error *err);
+/* Collective: all ranks passed the same options, and made the same call; then comm_agree of
+ * `status`. */
+int load_select_agree(dcp_comm *comm, int status, const dcp_load_options *options, int in_flight,
+                      dcp_error *err);
 
 /* Not collective. Checks options and state against the checkpoint. `out` is freed by the caller
  * with load_select_free, also after a failure. */

@@ -87,7 +87,7 @@ static int fetch_from_source(const state_box *box, uint64_t offset, uint64_t byt
                              dcp_error *err) {
     int status = box->source(box->ctx, offset, bytes, out, err);
     if (status && err) err->rank = -1; /* the caller's failure: no rank is named yet */
-    if (!status || (status < 0 && status >= DCP_ERR_DEVICE)) return status;
+    if (!status || (status < 0 && status >= DCP_ERR_CANCELLED)) return status;
     return core_fail(err, DCP_ERR_IO, "a source returned %d, which is no status", status);
 }
 

@@ -108,7 +108,8 @@ static int write_batch(device_writer *w) {
         write_device_part(w, w->io_slots[number], &w->parts[w->written]);
     io_queue_send(w->queue);
     w->batches_written++;
-    return io_queue_status(w->queue, w->err);
+    int stopped = move_progress_status(w->transfer->progress, w->err);
+    return stopped ? stopped : io_queue_status(w->queue, w->err);
 }
 
 static int write_batches(device_writer *w) {
@@ -179,10 +180,11 @@ static int copy_part(void *ctx, const move_fragment *part) {
     if (part->piece->device) return DCP_OK;
     c->at += part->bytes;
     if (at < written) return DCP_OK;
+    move_progress *progress = c->writer->transfer->progress;
     const int status = move_box_fetch(part->piece, part->box_offset, part->bytes,
                                       c->to + (at - written), c->writer->err);
-    move_progress_read(c->writer->transfer->progress, part->bytes);
-    return status;
+    move_progress_read(progress, part->bytes);
+    return status ? status : move_progress_status(progress, c->writer->err);
 }
 
 /* Copies what is left and releases the memory. Without memory for a copy the save just goes on. */
@@ -228,7 +230,8 @@ static int write_host_part(void *ctx, const move_fragment *part) {
     w->written += part->bytes;
     w->left -= part->bytes;
     move_progress_written(t->progress, part->bytes);
-    return io_queue_status(t->queue, w->err);
+    status = move_progress_status(t->progress, w->err);
+    return status ? status : io_queue_status(t->queue, w->err);
 }
 
 static int write_parts(const move_transfer *t, dcp_error *err) {
@@ -256,14 +259,18 @@ typedef struct bulk_reader {
     dcp_error *err;
 } bulk_reader;
 
-static int place_part(bulk_reading *r, dcp_error *err) {
+static int place_part(const bulk_reader *reader, bulk_reading *r) {
     const move_piece *p = r->piece;
     if (!p) return DCP_OK;
     r->piece = NULL;
+    int status = DCP_OK;
     if (r->buffer)
-        return move_box_place(p, r->dataset_offset, r->box_offset, r->buffer, r->bytes, err);
-    move_piece_sum_memory(p, r->dataset_offset, r->box_offset, r->bytes);
-    return DCP_OK;
+        status =
+            move_box_place(p, r->dataset_offset, r->box_offset, r->buffer, r->bytes, reader->err);
+    else
+        move_piece_sum_memory(p, r->dataset_offset, r->box_offset, r->bytes);
+    move_progress_written(reader->transfer->progress, r->bytes);
+    return status ? status : move_progress_status(reader->transfer->progress, reader->err);
 }
 
 static int read_part(void *ctx, const move_fragment *part) {
@@ -271,7 +278,7 @@ static int read_part(void *ctx, const move_fragment *part) {
     const move_transfer *t = r->transfer;
     unsigned slot = io_queue_next(t->queue);
     int status = io_queue_status(t->queue, r->err);
-    if (!status) status = place_part(&r->slots[slot], r->err);
+    if (!status) status = place_part(r, &r->slots[slot]);
     if (status) return status;
     unsigned char *to =
         (unsigned char *)move_piece_memory(part->piece, part->box_offset, part->bytes);
@@ -294,7 +301,7 @@ static int read_parts(const move_transfer *t, dcp_error *err) {
     io_queue_drain(t->queue);
     if (!status) status = io_queue_status(t->queue, err);
     for (unsigned slot = 0; slot < IO_SLOTS && !status; slot++)
-        status = place_part(&r.slots[slot], err);
+        status = place_part(&r, &r.slots[slot]);
     return status;
 }
 

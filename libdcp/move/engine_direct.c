@@ -14,8 +14,8 @@
 #include "move/sums.h"
 #include "move/transfer.h"
 
-/* Collective. */
-static int move_all_fragments(const move_transfer *t, dcp_error *err) {
+/* Collective. *over: some rank failed, so the rest need not be done. */
+static int move_all_fragments(const move_transfer *t, int *over, dcp_error *err) {
     move_exchange x;
     int status = move_exchange_open(&x, t, err);
     if (!status) {
@@ -27,6 +27,7 @@ static int move_all_fragments(const move_transfer *t, dcp_error *err) {
         }
         io_queue_drain(t->queue);
     }
+    *over = x.is_over;
     move_exchange_close(&x);
     return status;
 }
@@ -39,10 +40,11 @@ static int move_directly(move_transfer *t, dcp_error *err) {
     io_queue *queue = t->queue;
     double start = core_clock_now(), waited_before = io_queue_waited(queue);
     if (t->progress && t->progress->on_phase) io_queue_tell(queue, tell_wait, t->progress);
-    int status = move_all_fragments(t, err);
+    int over, status = move_all_fragments(t, &over, err);
     double middle = core_clock_now(), waited = io_queue_waited(queue) - waited_before;
-    if (!status) status = move_sums(t->replicas, t->n_replicas, t->progress, err);
-    if (!status) status = t->bulk_is_apart ? io_queue_status(queue, err) : move_bulk(t, err);
+    if (!status && !over) status = move_sums(t->replicas, t->n_replicas, t->progress, err);
+    if (!status && !over)
+        status = t->bulk_is_apart ? io_queue_status(queue, err) : move_bulk(t, err);
     double end = core_clock_now(), waited_too = io_queue_waited(queue) - waited_before - waited;
     io_queue_tell(queue, NULL, NULL);
     t->report->gather_s +=

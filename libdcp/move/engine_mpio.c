@@ -20,7 +20,7 @@
 #include "move/transfer.h"
 
 #define BUFFER_BYTES ((uint64_t)4 << 20) /* for what is not in memory */
-#define PART_BYTES ((uint64_t)256 << 20) /* MPI-IO's transfers stay below 2 GiB */
+#define PART_BYTES ((uint64_t)32 << 20)  /* read at once: the caller is told after each */
 
 typedef struct mpio_mover {
     const move_transfer *transfer;
@@ -59,7 +59,7 @@ static int write_box_part(mpio_mover *m, const dcp_box *part, uint64_t offset, u
     if (status) return status;
     move_piece_sum_box(m->piece, offset, data, bytes);
     move_progress_written(m->transfer->progress, bytes);
-    return DCP_OK;
+    return move_progress_status(m->transfer->progress, m->err);
 }
 
 static int write_dataset(mpio_mover *m) {
@@ -143,6 +143,14 @@ static int put_part(const mpio_mover *m, const dcp_box *part) {
     return status;
 }
 
+static int tell_read(const mpio_mover *m, const dcp_box *part) {
+    const dcp_tensor *t = &m->piece->row->tensor;
+    move_progress *progress = m->transfer->progress;
+    uint64_t elems = dcp_box_elems(part, core_box_dims(t->ndim));
+    move_progress_written(progress, elems * dcp_dtype_bytes(t->dtype));
+    return move_progress_status(progress, m->err);
+}
+
 static int read_by_buffer(mpio_mover *m, const dcp_box *shared) {
     const dcp_tensor *t = &m->piece->row->tensor;
     uint32_t dims = core_box_dims(t->ndim);
@@ -155,6 +163,7 @@ static int read_by_buffer(mpio_mover *m, const dcp_box *shared) {
         at += dcp_box_slice(dims, shared, at, most, &part);
         status = h5_parallel_read(m->file, &part, &part, m->buffer, m->err);
         if (!status) status = put_part(m, &part);
+        if (!status) status = tell_read(m, &part);
     }
     return status;
 }
@@ -169,6 +178,7 @@ static int read_in_place(mpio_mover *m, const dcp_box *shared) {
     for (uint64_t at = 0; at < all && !status;) {
         at += dcp_box_slice(dims, shared, at, most, &part);
         status = h5_parallel_read(m->file, &part, &p->box->box, p->box->data, m->err);
+        if (!status) status = tell_read(m, &part);
     }
     return status;
 }

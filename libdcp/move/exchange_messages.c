@@ -7,8 +7,8 @@
  * one is answered.
  *
  * The sizes of all messages of some windows are known before the first one, so a message costs one
- * collective. A rank that failed goes on exchanging, so that nobody waits for it; what it sends
- * then is never published, and what it takes is never proven. */
+ * collective. A rank that failed goes on exchanging up to the last of these, so that nobody waits
+ * for it; what it sends then is never published, and what it takes is never proven. */
 #include "move/exchange_messages.h"
 
 #include <stdlib.h>
@@ -76,6 +76,7 @@ static int agree_on_sizes(message_exchange *m, const uint64_t *list, size_t n, d
 
 static uint64_t larger(uint64_t a, uint64_t b) { return a > b ? a : b; }
 
+/* Here all ranks also end where one has failed. */
 static int allocate_messages(message_exchange *m, dcp_error *err) {
     uint64_t out = larger(m->there.most_out, m->back.most_in);
     uint64_t in = m->to_file ? m->there.most_in : m->back.most_out;
@@ -85,7 +86,10 @@ static int allocate_messages(message_exchange *m, dcp_error *err) {
     m->asked[0].heads = malloc(heads + 1);
     m->asked[1].heads = malloc(heads + 1);
     int ok = m->out && m->in && m->asked[0].heads && m->asked[1].heads;
-    return comm_agree(m->comm, ok ? DCP_OK : core_fail_memory(err, out + in + 2 * heads), err);
+    int status = m->x->status;
+    if (status && err) *err = m->x->error;
+    if (!ok && !status) status = core_fail_memory(err, out + in + 2 * heads);
+    return comm_agree(m->comm, status, err);
 }
 
 static void free_messages(message_exchange *m) {
@@ -160,12 +164,13 @@ static void place_fragments(message_exchange *m, uint64_t message_bytes) {
 
 static int write_window(message_exchange *m, size_t round, uint64_t window, dcp_error *err) {
     unsigned slot = io_queue_next(m->x->queue);
+    move_exchange_ask(m->x);
     m->own = io_queue_buffer(m->x->queue, slot);
     memset(m->pages, 0, sizeof m->pages);
     int status = send_there(m, round, window, m->in, err);
     if (status) return status;
     place_fragments(m, bytes_from_all(m, round));
-    if (!m->x->status) move_exchange_start(m->x, window, m->pages, slot, m->own);
+    move_exchange_start(m->x, window, m->pages, slot, m->own);
     return DCP_OK;
 }
 
@@ -173,6 +178,7 @@ static int begin_reading(message_exchange *m, asked_window *a, size_t round, uin
                          dcp_error *err) {
     a->round = round;
     a->window = window;
+    move_exchange_ask(m->x);
     int status = send_there(m, round, window, a->heads, err);
     if (status) return status;
     memset(m->pages, 0, sizeof m->pages);

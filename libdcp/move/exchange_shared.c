@@ -9,7 +9,10 @@
  * From the file a mark says that the page is wanted. Aggregators read into their areas; the next
  * window is being read, into their second ones, while this one is taken. Barriers: after the
  * marking, which also tells that the window before last, whose areas are read into now, was taken
- * by all; and after the reading. */
+ * by all; and after the reading.
+ *
+ * At the second one of each window, ranks also learn whether one of them has failed, and all end.
+ */
 #include "move/exchange_shared.h"
 
 #include <string.h>
@@ -87,6 +90,14 @@ static void write_copy(const sharing *s, uint64_t window, const unsigned char *a
     move_exchange_start(s->x, window, pages, slot, copy);
 }
 
+/* The second barrier. */
+static int meet(sharing *s, dcp_error *err) {
+    uint64_t failed = s->x->status != DCP_OK;
+    int status = comm_allreduce(s->x->comm, &failed, 1, DCP_REDUCE_MAX, err);
+    s->x->is_over = failed != 0;
+    return status;
+}
+
 static int write_window(sharing *s, size_t i, dcp_error *err) {
     const move_windows *w = &s->x->windows;
     const size_t area = 2 * (size_t)s->x->comm->rank;
@@ -94,10 +105,14 @@ static int write_window(sharing *s, size_t i, dcp_error *err) {
     take_marks(s, area, own, pages);
     int status = comm_barrier(s->x->comm, err);
     if (status) return status;
+    move_exchange_ask(s->x);
     walk_areas(s, COPY_WALK, w->list[i], 0, put_fragment);
     if (i + 1 < w->n) walk_areas(s, MARK_WALK, w->list[i + 1], 0, count_bytes);
-    status = comm_barrier(s->x->comm, err);
-    if (!status && !s->x->status) write_copy(s, w->list[i], own, pages);
+    status = meet(s, err);
+    if (!status && s->x->is_over)
+        take_marks(s, area, NULL, pages); /* of the window that is never written */
+    else if (!status)
+        write_copy(s, w->list[i], own, pages);
     return status;
 }
 
@@ -105,7 +120,7 @@ static int write_windows(sharing *s, dcp_error *err) {
     const move_windows *w = &s->x->windows;
     walk_areas(s, MARK_WALK, w->list[0], 0, count_bytes);
     int status = comm_barrier(s->x->comm, err);
-    for (size_t i = 0; i < w->n && !status; i++) status = write_window(s, i, err);
+    for (size_t i = 0; i < w->n && !status && !s->x->is_over; i++) status = write_window(s, i, err);
     return status;
 }
 
@@ -124,11 +139,12 @@ static int begin_reading(sharing *s, uint64_t window, size_t which, dcp_error *e
 static int read_windows(sharing *s, dcp_error *err) {
     const move_windows *w = &s->x->windows;
     int status = begin_reading(s, w->list[0], 0, err);
-    for (size_t i = 0; i < w->n && !status; i++) {
+    for (size_t i = 0; i < w->n && !status && !s->x->is_over; i++) {
         if (i + 1 < w->n) status = begin_reading(s, w->list[i + 1], (i + 1) % 2, err);
         if (status) break;
         move_exchange_wait(s->x, s->slots[i % 2]);
-        status = comm_barrier(s->x->comm, err);
+        move_exchange_ask(s->x);
+        status = meet(s, err);
         if (!status) walk_areas(s, COPY_WALK, w->list[i], i % 2, take_fragment);
     }
     return status;

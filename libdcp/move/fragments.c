@@ -37,6 +37,13 @@ void move_exchange_close(move_exchange *x) {
     move_windows_free(&x->windows);
 }
 
+void move_exchange_ask(move_exchange *x) {
+    move_progress *progress = x->transfer->progress;
+    if (x->status) return;
+    x->status = move_progress_ask(progress, &x->error);
+    if (x->status) move_progress_release(progress);
+}
+
 void move_exchange_walk(const move_exchange *x, int walk, uint64_t window, int rank,
                         move_fragment_fn fn, void *ctx) {
     const move_transfer *t = x->transfer;
@@ -46,17 +53,20 @@ void move_exchange_walk(const move_exchange *x, int walk, uint64_t window, int r
 }
 
 void move_exchange_fetch(move_exchange *x, const move_fragment *f, unsigned char *to) {
-    int status =
-        move_box_fetch(f->piece, f->box_offset, f->bytes, to, x->status ? NULL : &x->error);
-    if (status && !x->status) x->status = status;
-    if (!status) move_piece_sum(f->piece, f->dataset_offset, to, f->bytes);
+    if (!x->status) x->status = move_box_fetch(f->piece, f->box_offset, f->bytes, to, &x->error);
+    if (x->status) {
+        memset(to, 0, f->bytes);
+        return;
+    }
+    move_piece_sum(f->piece, f->dataset_offset, to, f->bytes);
     if (f->piece->box) move_progress_written(x->transfer->progress, f->bytes);
 }
 
 void move_exchange_put(move_exchange *x, const move_fragment *f, const unsigned char *from) {
-    if (!x->status)
-        x->status =
-            move_box_place(f->piece, f->dataset_offset, f->box_offset, from, f->bytes, &x->error);
+    if (x->status) return;
+    x->status =
+        move_box_place(f->piece, f->dataset_offset, f->box_offset, from, f->bytes, &x->error);
+    move_progress_written(x->transfer->progress, f->bytes);
 }
 
 /* Pages [first, end) of the domain that starts at `start`; a file may end in between. */
@@ -74,6 +84,7 @@ void move_exchange_start(const move_exchange *x, uint64_t window, const unsigned
                          unsigned slot, unsigned char *buffer) {
     const uint64_t start = move_windows_domain(&x->windows, window, x->comm->rank);
     const size_t n = x->windows.domain_bytes / PAGE_BYTES;
+    if (x->status) return;
     const size_t reach = x->transfer->direction == MOVE_TO_FILE ? 1 : JOIN_PAGES;
     for (size_t page = 0; page < n;) {
         if (!pages[page]) {

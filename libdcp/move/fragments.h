@@ -15,13 +15,18 @@ typedef struct move_exchange {
     io_queue *queue;
     move_windows windows;
     size_t *cursors; /* where each walk stands; where there are reader ranges, in each rank's */
-    int status;      /* this rank's own: the first fragment or read that failed; it goes on */
+    int status; /* this rank's own: the first fragment or read that failed, or that it gave up. It
+                   goes on, so that nobody waits for it, but touches neither boxes nor files */
     dcp_error error;
+    int is_over; /* some rank failed: all have ended before the last window */
 } move_exchange;
 
 /* Collective. To be closed in either case. */
 int move_exchange_open(move_exchange *x, const struct move_transfer *t, dcp_error *err);
 void move_exchange_close(move_exchange *x);
+
+/* Not collective; once a window: whether this rank gives up. It frees the caller's memory then. */
+void move_exchange_ask(move_exchange *x);
 
 /* Walks this rank's fragments in rank's domain of the window. Walk number `walk` asks for windows
  * in ascending order, and for the domains of a window in the order of ranks. */

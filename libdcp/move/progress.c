@@ -1,4 +1,4 @@
-/* Progress and release of a save. */
+/* Progress, release and the end before the end. */
 #include "move/progress.h"
 
 #include <stddef.h>
@@ -10,10 +10,19 @@
 
 void move_progress_read(move_progress *progress, uint64_t bytes) {
     progress->untold += bytes < PART_BYTES ? PART_BYTES : bytes;
-    if (!progress->on_progress) return;
     if (progress->untold < TELL_BYTES && progress->done < progress->total) return;
     progress->untold = 0;
-    progress->on_progress(progress->progress_ctx, progress->done, progress->total);
+    if (progress->on_progress)
+        progress->on_progress(progress->progress_ctx, progress->done, progress->total);
+    comm_stop_ask(&progress->stop, NULL);
+}
+
+int move_progress_status(const move_progress *progress, dcp_error *err) {
+    return progress ? comm_stop_status(&progress->stop, err) : DCP_OK;
+}
+
+int move_progress_ask(move_progress *progress, dcp_error *err) {
+    return progress ? comm_stop_ask(&progress->stop, err) : DCP_OK;
 }
 
 void move_progress_written(move_progress *progress, uint64_t bytes) {

@@ -50,6 +50,7 @@ int move_sums(const move_piece *pieces, size_t n, move_progress *progress, dcp_e
             part = core_min_u64(PART_BYTES, pieces[i].bytes - at);
             status = sum_part(&pieces[i], at, part, &buffer, err);
             if (progress && !status) move_progress_read(progress, part);
+            if (!status) status = move_progress_status(progress, err);
         }
     free(buffer);
     return status;

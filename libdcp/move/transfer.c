@@ -27,5 +27,6 @@ int move_transfer_finish(const move_transfer *t, int status, dcp_error *err) {
     } else if (t->is_last) {
         move_progress_release(t->progress);
     }
+    if (!status) status = move_progress_status(t->progress, err);
     return comm_agree(t->comm, status, err);
 }

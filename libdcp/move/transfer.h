@@ -37,7 +37,7 @@ typedef struct move_transfer {
     const struct move_piece *replicas;
     size_t n_replicas;
     struct move_device *device;
-    struct move_progress *progress; /* NULL where the direction is from files */
+    struct move_progress *progress;
     int is_last;       /* to a file: no other memory of the save is read after these pieces' */
     int bulk_is_apart; /* bulk parts are left to the caller */
     /* From files: whether a file's metadata is what was saved, before HDF5 sees it. */

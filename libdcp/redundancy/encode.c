@@ -9,6 +9,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "comm/stop.h"
 #include "core/crc64.h"
 #include "core/fail.h"
 #include "io/file.h"
@@ -142,7 +143,7 @@ static int finish_encoding(encoder *e, dcp_error *err) {
 }
 
 int redundancy_encode(dcp_comm *comm, const redundancy_groups *groups, const char *folder,
-                      uint64_t step, dcp_error *err) {
+                      uint64_t step, comm_stop *stop, dcp_error *err) {
     if (groups->spec.kind == REDUNDANCY_NONE) return DCP_OK;
     encoder e = {.comm = comm, .groups = groups, .own.fd = -1, .out.file.fd = -1};
     int status = DCP_OK;
@@ -154,7 +155,8 @@ int redundancy_encode(dcp_comm *comm, const redundancy_groups *groups, const cha
     begin_header(&e, step);
     status = begin_encoding(&e, folder, err);
     if (!status)
-        status = redundancy_stripes_move(comm, e.stripes, (size_t)e.header.group.members, err);
+        status =
+            redundancy_stripes_move(comm, e.stripes, (size_t)e.header.group.members, stop, err);
     if (!status) status = finish_encoding(&e, err);
     redundancy_output_end(&e.out);
     redundancy_stripes_free(e.stripes, (size_t)e.header.group.members);

@@ -219,8 +219,7 @@ static int check_block(const redundancy_reader *reader, int fd, const char *path
     if (status) return status;
     snprintf(what, sizeof what, "block %llu of its strips", (unsigned long long)number);
     if (core_crc64(block, bytes) != crc) report_block(reader, path, what);
-    if (reader->on_read) reader->on_read(reader->ctx, bytes);
-    return DCP_OK;
+    return reader->on_read ? reader->on_read(reader->ctx, bytes, err) : DCP_OK;
 }
 
 int redundancy_parity_check_payload(const parity_header *h, int fd, const char *path,

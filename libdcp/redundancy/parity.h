@@ -9,7 +9,8 @@
 typedef struct redundancy_reader {
     void *ctx;
     void (*on_damage)(void *ctx, const char *line); /* a line for each */
-    void (*on_read)(void *ctx, uint64_t bytes);     /* so many more were read; may be NULL */
+    /* So many more were read; not DCP_OK ends the check. May be NULL. */
+    int (*on_read)(void *ctx, uint64_t bytes, dcp_error *err);
 } redundancy_reader;
 
 typedef struct parity_member {

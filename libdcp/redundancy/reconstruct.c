@@ -297,7 +297,7 @@ static void end_groups(rebuilder *r) {
 /* The groups that were collected. */
 static int rebuild_collected(rebuilder *r, dcp_error *err) {
     int status = comm_agree(r->at.comm, begin_stripes(r, err), err);
-    if (!status) status = redundancy_stripes_move(r->at.comm, r->stripes, r->n_stripes, err);
+    if (!status) status = redundancy_stripes_move(r->at.comm, r->stripes, r->n_stripes, NULL, err);
     if (!status) status = comm_agree(r->at.comm, finish_groups(r, err), err);
     for (int i = 0; i < r->n_groups && !status; i++) tell_survey(&r->at, &r->groups[i]);
     end_groups(r);

@@ -7,6 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "comm/stop.h"
 #include "core/bytes.h"
 #include "core/crc64.h"
 #include "core/fail.h"
@@ -19,6 +20,7 @@ typedef struct strips_move {
     dcp_comm *comm;
     const stripe *list;
     size_t n;
+    comm_stop *stop;
     uint64_t slice, start, longest; /* start: of this slice in every strip */
     unsigned char *send, *receive, *combined;
     /* [size]: bytes in this slice, and where a rank's message is in its buffer */
@@ -155,6 +157,7 @@ static int combine_stripe(strips_move *m, const stripe *s, dcp_error *err) {
 
 static int move_strips(strips_move *m, int status, dcp_error *err) {
     plan_messages(m);
+    if (!status) status = comm_stop_ask(m->stop, err);
     for (size_t i = 0; i < m->n && !status; i++) status = read_stripe(m, &m->list[i], err);
     status = comm_agree(m->comm, status, err);
     if (!status)
@@ -195,10 +198,11 @@ static int choose_slice(strips_move *m, uint64_t *sent, uint64_t *received, dcp_
     return DCP_OK;
 }
 
-int redundancy_stripes_move(dcp_comm *comm, const stripe *list, size_t n, dcp_error *err) {
+int redundancy_stripes_move(dcp_comm *comm, const stripe *list, size_t n, comm_stop *stop,
+                            dcp_error *err) {
     size_t size = (size_t)comm->size;
     uint64_t sent = 0, received = 0, *arrays = malloc(4 * size * sizeof *arrays);
-    strips_move m = {.comm = comm, .list = list, .n = n};
+    strips_move m = {.comm = comm, .list = list, .n = n, .stop = stop};
     int status = comm_agree(comm, arrays ? DCP_OK : core_fail_memory(err, size * 32), err);
     if (status) goto free_arrays;
     m.send_bytes = arrays;

@@ -36,6 +36,10 @@ typedef struct stripe {
 int redundancy_stripe_allocate(stripe *s, int n_in, int n_out);
 void redundancy_stripes_free(stripe *list, size_t n);
 
+struct comm_stop;
+
 /* Collective. Each rank passes those stripes in which it has strips, in an order that is the same
- * on all ranks. Uses 16 MiB a rank, or where it has more than 2,000 strips, a page for each. */
-int redundancy_stripes_move(dcp_comm *comm, const stripe *list, size_t n, dcp_error *err);
+ * on all ranks. Uses 16 MiB a rank, or where it has more than 2,000 strips, a page for each.
+ * `stop` is asked for each slice; NULL: never. */
+int redundancy_stripes_move(dcp_comm *comm, const stripe *list, size_t n, struct comm_stop *stop,
+                            dcp_error *err);

@@ -317,7 +317,7 @@ static int end_batch(mover *m) {
 
 /* Starts reading the batch that was filled, and makes room for the next one. */
 static int next_batch(mover *m) {
-    int status = rewrite_stopped(m->owner, m->err);
+    int status = move_progress_ask(m->owner->progress, m->err);
     if (status) return status;
     if (m->begun) {
         unsigned slot = (unsigned)((m->begun - 1) % BATCHES);

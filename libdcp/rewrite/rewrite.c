@@ -12,6 +12,7 @@
 #include "core/fail.h"
 #include "core/sized.h"
 #include "dcp/rewrite.h"
+#include "move/progress.h"
 #include "rewrite/move.h"
 #include "save/calls.h"
 #include "save/save.h"
@@ -158,13 +159,15 @@ static int has_same_id(const dcp_checkpoint *from, const uint64_t *sums) {
     return !strcmp(id, from->state_id);
 }
 
-static int find_damage(dcp_checkpoint *from, dcp_error *err) {
+static int find_damage(const rewrite *w, dcp_error *err) {
+    dcp_checkpoint *from = w->from;
     int status = DCP_OK;
     for (size_t i = 0; i < from->n_tensors && !status; i++)
         for (size_t k = 0; k < from->tensors[i].n_datasets && !status; k++) {
             const step_dataset *p = &from->datasets[from->tensors[i].first_dataset + k];
             for (uint64_t b = 0; b < step_index_blocks(p->row->bytes) && !status; b++)
-                status = step_read_block(&from->cache, p, b, err);
+                if (!(status = move_progress_ask(w->progress, err)))
+                    status = step_read_block(&from->cache, p, b, err);
         }
     if (status) return status;
     return core_fail_at(err, DCP_ERR_CORRUPT, from->path,
@@ -179,7 +182,7 @@ static int prove_sums(void *ctx, const uint64_t *sums, dcp_error *err) {
     dcp_checkpoint *from = ((rewrite *)ctx)->from;
     int status = DCP_OK;
     if (from->layout == DCP_LAYOUT_SHARDED)
-        return has_same_id(from, sums) ? DCP_OK : find_damage(from, err);
+        return has_same_id(from, sums) ? DCP_OK : find_damage(ctx, err);
     for (size_t i = 0; i < from->n_tensors && !status; i++) {
         const step_dataset *p = &from->datasets[from->tensors[i].first_dataset];
         status = step_read_compare_sums(p, sums, err);
@@ -202,17 +205,21 @@ int dcp_rewrite(dcp_checkpoint *from, dcp_store *to, const dcp_rewrite_options *
                                    .replicas =
                                        DCP_REPLICAS_TRUST, /* from one dataset, and proven */
                                    .on_progress = o->on_progress,
-                                   .progress_ctx = o->progress_ctx};
-    rewrite w = {.from = from, .stop = o->stop};
+                                   .progress_ctx = o->progress_ctx,
+                                   .stop = o->stop,
+                                   .stop_ctx = o->stop_ctx};
+    rewrite w = {.from = from};
     save_request r = {0};
     dcp_report figures = DCP_REPORT_INIT;
     status = save_call_begin(to, status, SAVE_REWRITE, &save, err);
     if (!status && !from)
         status = core_fail(err, DCP_ERR_ARG, "dcp_rewrite: a checkpoint is needed");
+    if (from) step_checkpoint_settle(from);
     if (!status) status = make_state(&w, o, err);
     if (!status) status = save_request_make(to, from->step, w.state, from->json, &save, &r, err);
     status = save_call_agree(to, status, SAVE_REWRITE, &save, err);
     const save_mover mover = {announce_fragments, rewrite_move, prove_sums, &w};
+    r.progress.stop.what = "the rewrite";
     move_progress progress = r.progress;
     r.mover = &mover;
     w.progress = &progress;

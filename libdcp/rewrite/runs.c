@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "core/box.h"
+#include "move/progress.h"
 
 /* A walk over [low, high), bytes of the dense box. */
 typedef struct run_walk {
@@ -100,7 +101,7 @@ static int add_to_span(void *ctx, const rewrite_run *run) {
 int rewrite_fetch(void *ctx, uint64_t offset, uint64_t bytes, void *out, dcp_error *err) {
     const rewrite_box *box = ctx;
     span_reader s = {.owner = box->owner, .out = out, .err = err};
-    int status = rewrite_stopped(box->owner, err);
+    int status = move_progress_status(box->owner->progress, err);
     if (!status) status = rewrite_runs(box, offset, bytes, add_to_span, &s);
     return status ? status : read_span(&s);
 }

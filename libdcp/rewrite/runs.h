@@ -21,14 +21,7 @@ typedef struct rewrite {
     uint64_t memory_bytes;
     unsigned char *scratch; /* of rewrite_fetch */
     struct move_progress *progress;
-    int (*stop)(void); /* the caller's; NULL: never */
 } rewrite;
-
-/* Not DCP_OK where the caller wants to stop. */
-static inline int rewrite_stopped(const rewrite *w, dcp_error *err) {
-    if (!w->stop || !w->stop()) return DCP_OK;
-    return core_fail(err, DCP_ERR_IO, "stopped by a signal: nothing is published");
-}
 
 /* A run of bytes of a box that lies in one dataset. */
 typedef struct rewrite_run {

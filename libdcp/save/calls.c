@@ -31,6 +31,7 @@ struct dcp_saving {
     pthread_mutex_t lock; /* of what is below */
     pthread_cond_t changed;
     int awaited, released, done;
+    atomic_int cancelled;
 };
 
 static void announce(dcp_saving *s, int *what) {
@@ -65,6 +66,7 @@ static void *run_saving(void *ctx) {
     if (!s->request.make_room) progress.released = on_released;
     progress.is_awaited = s->request.make_room ? NULL : is_awaited;
     progress.ctx = s;
+    progress.stop.cancelled = &s->cancelled;
     if (!s->planned) s->status = save_prepare(&s->copy, &s->request, &s->error);
     if (!s->status) s->status = save_run(&s->copy, &s->request, &progress, &s->report, &s->error);
     announce(s, &s->released);
@@ -200,6 +202,10 @@ void dcp_save_fence(dcp_saving *saving) {
     }
     announce(saving, &saving->awaited);
     await_change(saving, &saving->released);
+}
+
+void dcp_save_cancel(dcp_saving *saving) {
+    if (saving) atomic_store(&saving->cancelled, 1);
 }
 
 int dcp_save_is_done(dcp_saving *saving) {

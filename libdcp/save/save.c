@@ -67,10 +67,13 @@ static char *about_members(const dcp_store *store, const save_request *r, const 
     return text;
 }
 
+/* From the first agreement on it is too late to cancel. */
 static int publish(dcp_store *store, const save_request *r, const char *folder,
-                   const dcp_report *report, double start, dcp_error *err) {
+                   const dcp_report *report, double start, move_progress *progress,
+                   dcp_error *err) {
     char *members = about_members(store, r, folder, report, core_clock_now() - start);
-    int status = comm_agree(store->comm, members ? DCP_OK : core_fail_memory(err, 1024), err);
+    int status = members ? move_progress_ask(progress, err) : core_fail_memory(err, 1024);
+    status = comm_agree(store->comm, status, err);
     if (!status) status = store_publish(store, r->step, members, err);
     free(members);
     return status;
@@ -158,15 +161,19 @@ static int write_step(dcp_store *store, const save_request *r, save_plan *plan, 
     int status = prepare_replicas(store, r, plan, err);
     if (!status && !kept->history)
         status = save_history_recall(store, r, plan, &kept->history, err);
-    if (!status)
-        status = comm_agree(store->comm, save_history_make(store, r, plan, &kept->noted, err), err);
+    if (!status) {
+        status = move_progress_ask(progress, err);
+        if (!status) status = save_history_make(store, r, plan, &kept->noted, err);
+        status = comm_agree(store->comm, status, err);
+    }
     if (!status)
         status = (r->layout == DCP_LAYOUT_SHARDED ? save_sharded : write_global)(
             store, r, plan, folder, progress, report, err);
     double written = core_clock_now();
     if (!status && store->groups)
-        status = redundancy_encode(store->comm, store->groups, folder, r->step, err);
-    if (!status) status = publish(store, r, folder, report, start, err);
+        status =
+            redundancy_encode(store->comm, store->groups, folder, r->step, &progress->stop, err);
+    if (!status) status = publish(store, r, folder, report, start, progress, err);
     note_saved(store, status, r, report);
     save_replicas_free(plan->replicas);
     plan->replicas = NULL;
@@ -189,6 +196,7 @@ static int run_once(dcp_store *store, const save_request *r, move_progress *prog
     report->bytes = total_bytes(r);
     report->engine = plan->engine->engine;
     progress->total = kept_bytes(r, plan);
+    comm_stop_begin(&progress->stop, store->comm);
     int status = store_begin(store, r->step, folder, err);
     if (status) {
         if (status != DCP_ERR_STATE) store_rollback(store, r->step);

@@ -495,8 +495,13 @@ int dcp_checkpoint_open_private(dcp_comm *comm, const char *own_path, dcp_checkp
     return open_found(comm, own_path, find_private, out, err);
 }
 
+void step_checkpoint_settle(dcp_checkpoint *ckpt) {
+    if (ckpt->user) ckpt->user->settle(ckpt->user);
+}
+
 void dcp_checkpoint_close(dcp_checkpoint *ckpt) {
     if (!ckpt) return;
+    step_checkpoint_settle(ckpt);
     for (size_t i = 0; ckpt->files && i < ckpt->n_files; i++) step_tables_free(&ckpt->files[i]);
     free(ckpt->files);
     free(ckpt->by_address);

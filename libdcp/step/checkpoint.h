@@ -28,8 +28,14 @@ typedef struct step_block_cache {
     uint64_t number;
 } step_block_cache;
 
+/* What uses the checkpoint beside the caller's own calls: a struct that begins with this one. */
+typedef struct step_user {
+    void (*settle)(struct step_user *user); /* waits for its end */
+} step_user;
+
 struct dcp_checkpoint {
-    dcp_comm *comm; /* borrowed */
+    dcp_comm *comm;  /* borrowed */
+    step_user *user; /* a load in flight; NULL: none */
     char *path;
     struct step_hold *hold; /* of the folder of that path; NULL: this rank could not open it */
     int gone;               /* the folder was found, but had lost its name when it was opened */
@@ -59,6 +65,9 @@ int step_checkpoint_join(dcp_checkpoint *ckpt, dcp_error *err);
 /* Reads the metas of the files that have a path: they are of one state, and of the folder's step.
  */
 int step_checkpoint_read_metas(dcp_checkpoint *ckpt, dcp_error *err);
+
+/* Waits for the load in flight, if there is one. */
+void step_checkpoint_settle(dcp_checkpoint *ckpt);
 
 /* The tensor's datasets [*first, *end) are all that can share elements with the box. */
 void step_checkpoint_near(const dcp_checkpoint *ckpt, const step_tensor *t, const dcp_box *box,

@@ -71,8 +71,8 @@ static int read_dataset(step_block_cache *c, const step_dataset *p, const dcp_bo
     return status;
 }
 
-static int read_checked_box(const dcp_checkpoint *ckpt, step_block_cache *c, const char *path,
-                            const dcp_box *box, void *data, dcp_error *err) {
+int step_read_box(const dcp_checkpoint *ckpt, step_block_cache *c, const char *path,
+                  const dcp_box *box, void *data, dcp_error *err) {
     const step_tensor *t = step_checkpoint_lookup(ckpt, path);
     if (!t)
         return core_fail_tensor(core_fail_at(err, DCP_ERR_NOT_FOUND, ckpt->path,
@@ -102,7 +102,7 @@ int dcp_checkpoint_read(dcp_checkpoint *ckpt, const char *path, const dcp_box *b
     if (!ckpt || !path || !box)
         return core_fail(err, DCP_ERR_ARG,
                          "dcp_checkpoint_read: a checkpoint, a path and a box are needed");
-    return read_checked_box(ckpt, &ckpt->cache, path, box, data, err);
+    return step_read_box(ckpt, &ckpt->cache, path, box, data, err);
 }
 
 struct dcp_reader {
@@ -132,5 +132,5 @@ int dcp_reader_read(dcp_reader *reader, const char *path, const dcp_box *box, vo
                     dcp_error *err) {
     if (!reader || !path || !box)
         return core_fail(err, DCP_ERR_ARG, "dcp_reader_read: a reader, path and box are needed");
-    return read_checked_box(reader->ckpt, &reader->cache, path, box, data, err);
+    return step_read_box(reader->ckpt, &reader->cache, path, box, data, err);
 }

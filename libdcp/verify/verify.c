@@ -10,6 +10,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "comm/stop.h"
 #include "core/bytes.h"
 #include "core/crc64.h"
 #include "core/fail.h"
@@ -31,6 +32,7 @@ typedef struct verifier {
     const dcp_verify_options *options;
     dcp_checkpoint *ckpt;
     const char *path; /* the step's folder */
+    comm_stop stop;
     verify_sums *sums;
     uint64_t file_bytes, redundancy_bytes, done, damages;
     int usable;  /* the tables are right and fit together */
@@ -51,7 +53,8 @@ DCP_PRINTF(2, 3) static void report_damage(verifier *v, const char *fmt, ...) {
 static void report_progress(verifier *v, uint64_t bytes) {
     v->done += bytes;
     if (v->comm->rank == 0 && v->options->on_progress)
-        v->options->on_progress(v->options->ctx, v->done, v->file_bytes + v->redundancy_bytes);
+        v->options->on_progress(v->options->progress_ctx, v->done,
+                                v->file_bytes + v->redundancy_bytes);
 }
 
 /* A failure that is damage is reported and DCP_OK returned, another one ends the check. */
@@ -175,11 +178,12 @@ static int read_step(verifier *v, const char *path, dcp_error *err) {
     return verify_sums_create(v->ckpt, &v->sums, err);
 }
 
-static void on_swept(void *ctx, uint64_t done) {
+static int on_swept(void *ctx, uint64_t done, dcp_error *err) {
     verifier *v = ctx;
     uint64_t all = done * (uint64_t)v->comm->size; /* the others are about as far */
     if (all > v->file_bytes) all = v->file_bytes;
     if (all > v->done) report_progress(v, all - v->done);
+    return comm_stop_ask(&v->stop, err);
 }
 
 static void sum_bytes(void *ctx, size_t file, uint64_t offset, const unsigned char *data,
@@ -364,7 +368,11 @@ static int judge_about(verifier *v, const char *path, dcp_error *err) {
 
 static void on_redundancy_damage(void *v, const char *line) { report_damage(v, "%s", line); }
 
-static void on_redundancy_read(void *v, uint64_t bytes) { report_progress(v, bytes); }
+static int on_redundancy_read(void *ctx, uint64_t bytes, dcp_error *err) {
+    verifier *v = ctx;
+    report_progress(v, bytes);
+    return comm_stop_ask(&v->stop, err);
+}
 
 /* Rank 0's part: what the sums say, and the small files. */
 static int judge_step(verifier *v, const char *path, dcp_error *err) {
@@ -395,12 +403,17 @@ int dcp_verify_with(dcp_comm *comm, const char *path, const dcp_verify_options *
     if (!comm) return core_fail(err, DCP_ERR_ARG, "dcp_verify_with: a communicator is needed");
     verifier v = {.comm = comm, .options = &own, .ckpt = calloc(1, sizeof *v.ckpt)};
     int status = core_sized_take(&own, sizeof own, options, "DCP_VERIFY_OPTIONS_INIT", err);
+    v.stop = (comm_stop){.asked = own.stop,
+                         .ctx = own.stop_ctx,
+                         .what = "the check",
+                         .outcome = "what it has not read yet is not judged"};
     if (!status && !path)
         status = core_fail(err, DCP_ERR_ARG, "dcp_verify: a path is needed");
     else if (!status && (!v.ckpt || !(v.ckpt->path = strdup(path))))
         status = core_fail_memory(err, PATH_MAX);
     status = comm_agree(comm, status, err);
     if (!status) {
+        comm_stop_begin(&v.stop, comm);
         v.ckpt->hold = step_hold_open(path, 1, &v.ckpt->gone);
         v.redundancy_bytes = redundancy_parity_bytes(path);
         status = check_step(&v, path, err);

@@ -20,7 +20,10 @@ void launch_catch_signals(void) {
     sigaction(SIGHUP, &action, NULL);
 }
 
-int launch_is_stopped(void) { return caught != 0; }
+int launch_is_stopped(void *ctx) {
+    (void)ctx;
+    return caught != 0;
+}
 
 int launch_exit_status(int exit_status) {
     return exit_status == PROGRAM_FAILED && caught == SIGTERM ? PROGRAM_STOPPED : exit_status;

@@ -18,7 +18,8 @@ void launch_end(launch *job);
 /* From now on SIGINT, SIGTERM and SIGHUP only make launch_is_stopped true: for programs that have
  * to clean up what they began. A second signal ends the program. */
 void launch_catch_signals(void);
-int launch_is_stopped(void);
+/* Also as `stop` of libdcp's options. */
+int launch_is_stopped(void *ctx);
 /* What to end with: a failure after SIGTERM becomes PROGRAM_STOPPED. */
 int launch_exit_status(int exit_status);
 

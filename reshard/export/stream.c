@@ -53,7 +53,7 @@ static int pass_piece(const stream *s, const dcp_box *piece, uint64_t first, uin
                       export_sink sink, void *ctx) {
     dcp_error err = {0};
     uint64_t size = dcp_dtype_bytes(s->as);
-    if (launch_is_stopped())
+    if (launch_is_stopped(NULL))
         return program_fail(PROGRAM_FAILED, "stopped by a signal: nothing is left behind");
     if (dcp_checkpoint_read(s->ckpt, s->stored->path, piece, s->in, &err))
         return program_report(&err);

@@ -213,8 +213,10 @@ static int save(const launch *job, const import_request *s, const folder *f, con
                                   .tool = "dcp-import",
                                   .log = on_log,
                                   .take_over = s->take_over};
-    const dcp_save_options options = {
-        .size = sizeof options, .on_progress = update_bar, .progress_ctx = &bar};
+    const dcp_save_options options = {.size = sizeof options,
+                                      .on_progress = update_bar,
+                                      .progress_ctx = &bar,
+                                      .stop = launch_is_stopped};
     if (dcp_store_open(job->comm, s->dst, &to, &store, &err)) return program_report(&err);
     progress_bar_start(&bar, "importing");
     int status = dcp_save(store, 0, import_source_state(f->source), json, &options, NULL, &err);

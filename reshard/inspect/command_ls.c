@@ -35,8 +35,11 @@ static void on_progress(void *ctx, uint64_t done, uint64_t total) {
 /* Checks every byte of the step. 0, or an exit status: a check that could not be done is
  * reported. */
 static int check(const char *folder, row *r) {
-    const dcp_verify_options options = {
-        .size = sizeof options, .on_damage = on_damage, .on_progress = on_progress, .ctx = r};
+    const dcp_verify_options options = {.size = sizeof options,
+                                        .on_damage = on_damage,
+                                        .ctx = r,
+                                        .on_progress = on_progress,
+                                        .progress_ctx = r};
     dcp_error err = {0};
     progress_bar_start(&r->bar, r->step->name);
     int status = dcp_verify(folder, &options, &err);

@@ -73,8 +73,9 @@ static int verify_step(const launch *job, const char *step, json_t **json) {
     dcp_verify_options options = {.size = sizeof options,
                                   .on_damage = on_damage,
                                   .on_note = on_note,
+                                  .ctx = &v,
                                   .on_progress = on_progress,
-                                  .ctx = &v};
+                                  .progress_ctx = &v};
     progress_bar_start(&v.progress, "checking");
     int status = judge_step(&v, dcp_verify_with(job->comm, step, &options, &err), &err);
     progress_bar_end(&v.progress);

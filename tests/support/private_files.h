@@ -118,7 +118,7 @@ static inline void private_save(private_files *p, const scratch *s, dcp_comm *co
         private_folder(p, node, folder);
         SUCCEEDS(redundancy_parse(redundancy, &spec, err));
         SUCCEEDS(redundancy_groups_collect(comm, &spec, (uint64_t)node, &p->groups, err));
-        SUCCEEDS(redundancy_encode(comm, p->groups, folder, PRIVATE_STEP, err));
+        SUCCEEDS(redundancy_encode(comm, p->groups, folder, PRIVATE_STEP, NULL, err));
     }
     MPI_Barrier(MPI_COMM_WORLD);
     private_keep(p);

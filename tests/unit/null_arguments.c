@@ -103,6 +103,11 @@ static void checkpoints(void **state) {
     REFUSES(dcp_checkpoint_open(comm, "/", NULL, &err));
     REFUSES(dcp_load(NULL, NULL, NULL, &err));
     REFUSES(dcp_load_with(NULL, NULL, NULL, NULL, &err));
+    REFUSES(dcp_load_async(NULL, NULL, NULL, NULL, &err));
+    REFUSES(dcp_load_wait(NULL, NULL, &err));
+    assert_int_equal(dcp_load_is_done(NULL), DCP_ERR_ARG);
+    dcp_load_cancel(NULL);
+    dcp_save_cancel(NULL);
     REFUSES(dcp_checkpoint_read(NULL, "/model/w", NULL, NULL, &err));
     REFUSES(dcp_verify(NULL, NULL, &err));
     REFUSES(dcp_verify_with(NULL, "/", NULL, &err));

@@ -28,8 +28,8 @@ static void limit_files(uint64_t bytes) {
 static void fail_to_encode(const private_files *p, const char *folder, int status,
                            const char *text) {
     dcp_error err = {0};
-    check_same_failure(redundancy_encode(p->s->comm, p->groups, folder, PRIVATE_STEP, &err), status,
-                       &err, text);
+    check_same_failure(redundancy_encode(p->s->comm, p->groups, folder, PRIVATE_STEP, NULL, &err),
+                       status, &err, text);
     CHECK(strstr(err.message, "rank 1: "));
     CHECK(count_files(p) == 1);
 }
@@ -46,7 +46,7 @@ static void check_encode(const private_files *p) {
     if (p->s->rank == 1) limit_files(4096);
     fail_to_encode(p, folder, DCP_ERR_IO, ".tmp-par");
     if (p->s->rank == 1) limit_files(RLIM_INFINITY);
-    SUCCEEDS(redundancy_encode(p->s->comm, p->groups, folder, PRIVATE_STEP, err));
+    SUCCEEDS(redundancy_encode(p->s->comm, p->groups, folder, PRIVATE_STEP, NULL, err));
     private_compare(p, 0);
 }
 
@@ -79,7 +79,8 @@ static void check_misuse(const private_files *p) {
                        DCP_ERR_NOT_FOUND, &err, "no rank sees an intact redundancy file");
     if (p->s->size > 2)
         check_same_failure(
-            redundancy_encode(p->s->self, p->groups, folder, PRIVATE_STEP, &err) ? DCP_ERR_ARG : 0,
+            redundancy_encode(p->s->self, p->groups, folder, PRIVATE_STEP, NULL, &err) ? DCP_ERR_ARG
+                                                                                       : 0,
             DCP_ERR_ARG, &err, "for a save of 1");
 }
 

@@ -17,7 +17,7 @@ int main(int argc, char **argv) {
     private_path(&p, s.rank, "shard", path);
     CHECK(truncate(path, SHARD_BYTES - s.rank) == 0);
     long before = reset_peak();
-    SUCCEEDS(redundancy_encode(s.comm, p.groups, folder, PRIVATE_STEP, err));
+    SUCCEEDS(redundancy_encode(s.comm, p.groups, folder, PRIVATE_STEP, NULL, err));
     check_growth("encode", before, LIMIT_KIB);
     private_lose(&p, 1);
     before = reset_peak();

@@ -24,8 +24,11 @@ static void on_progress(void *ctx, uint64_t done, uint64_t total) {
 }
 
 static int verify(const char *folder, heard *h) {
-    const dcp_verify_options options = {
-        .size = sizeof options, .ctx = h, .on_damage = on_damage, .on_progress = on_progress};
+    const dcp_verify_options options = {.size = sizeof options,
+                                        .ctx = h,
+                                        .on_damage = on_damage,
+                                        .on_progress = on_progress,
+                                        .progress_ctx = h};
     *h = (heard){0};
     return dcp_verify(folder, &options, NULL);
 }
@@ -64,7 +67,7 @@ int main(int argc, char **argv) {
     snprintf(folder, sizeof folder, "%s/ckpt/step-00000005", s.root);
     SUCCEEDS(redundancy_parse("rs(1)", &spec, err));
     SUCCEEDS(redundancy_groups_collect(s.comm, &spec, (uint64_t)s.rank, &groups, err));
-    SUCCEEDS(redundancy_encode(s.comm, groups, folder, 5, err));
+    SUCCEEDS(redundancy_encode(s.comm, groups, folder, 5, NULL, err));
     redundancy_groups_free(groups);
     if (s.rank == 0) check_flips(folder, "parity-00001-of-00002.bin");
     given_free(&g);

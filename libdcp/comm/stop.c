@@ -1,0 +1,42 @@
+/* In shared memory lies one number, of the operation that was given up last, and by which rank. As
+ * operations are numbered, nobody has to take it back. */
+#include "comm/stop.h"
+
+#include "core/fail.h"
+
+void comm_stop_begin(comm_stop *stop, dcp_comm *comm) {
+    stop->comm = comm;
+    stop->number = ++comm->operations;
+    stop->stopped = 0;
+}
+
+static void note_stop(comm_stop *stop, int rank) {
+    stop->stopped = 1;
+    stop->rank = rank;
+}
+
+static void look_at_others(comm_stop *stop, _Atomic uint64_t *told) {
+    uint64_t seen = atomic_load_explicit(told, memory_order_relaxed);
+    if (seen >> 32 == stop->number) note_stop(stop, (int)(uint32_t)seen);
+}
+
+int comm_stop_ask(comm_stop *stop, dcp_error *err) {
+    if (!stop) return DCP_OK;
+    _Atomic uint64_t *told = stop->comm && stop->comm->shared ? stop->comm->shared->stopped : NULL;
+    if (!stop->stopped && told) look_at_others(stop, told);
+    if (!stop->stopped && ((stop->cancelled && atomic_load(stop->cancelled)) ||
+                           (stop->asked && stop->asked(stop->ctx)))) {
+        note_stop(stop, stop->comm ? stop->comm->rank : 0);
+        if (told) atomic_store(told, (uint64_t)stop->number << 32 | (uint32_t)stop->rank);
+    }
+    return comm_stop_status(stop, err);
+}
+
+int comm_stop_status(const comm_stop *stop, dcp_error *err) {
+    if (!stop || !stop->stopped) return DCP_OK;
+    if (!stop->comm || stop->comm->size == 1)
+        return core_fail(err, DCP_ERR_CANCELLED, "%s was cancelled: %s", stop->what, stop->outcome);
+    core_fail(err, DCP_ERR_CANCELLED, "%s was cancelled by rank %d: %s", stop->what, stop->rank,
+              stop->outcome);
+    return core_fail_rank(DCP_ERR_CANCELLED, stop->rank, err);
+}

@@ -1,0 +1,128 @@
+/* A save that one rank gives up, by the stop function or by dcp_save_cancel, ends on all of them
+ * with DCP_ERR_CANCELLED; the directory has the older steps and nothing else; the next save works.
+ * After publication it is too late. */
+#include <dirent.h>
+
+#include "comm/comm.h"
+#include "support/cancel.h"
+
+static dcp_store *store;
+static held from;
+
+/* The directory's entries, without those that a store always has: one step. */
+static void check_alone(const scratch *s, const char *name, const char *step) {
+    char path[PATH_MAX];
+    int steps = 0;
+    if (s->rank) return;
+    snprintf(path, sizeof path, "%s/%s", s->root, name);
+    DIR *dir = opendir(path);
+    CHECK(dir);
+    for (struct dirent *e; (e = readdir(dir));) {
+        if (!strcmp(e->d_name, step))
+            steps++;
+        else if (strcmp(e->d_name, ".") && strcmp(e->d_name, "..") && strcmp(e->d_name, ".lock") &&
+                 strcmp(e->d_name, "latest") && strncmp(e->d_name, ".writer-", 8))
+            check_failed(__FILE__, __LINE__, e->d_name);
+    }
+    CHECK(steps == 1);
+    closedir(dir);
+}
+
+static void check_save_cancelled(int status, const dcp_error *failure) {
+    check_cancelled(status, failure, "the save", "nothing is published");
+}
+
+static void stopped(const scratch *s, const dcp_save_options *options, int in_flight) {
+    dcp_error failure = {0};
+    for (int at = 0; at < 2; at++) {
+        int left = s->rank == s->size - 1 ? at : INT_MAX, status;
+        dcp_saving *saving = NULL;
+        dcp_save_options own = *options;
+        own.stop = give_up;
+        own.stop_ctx = &left;
+        if (in_flight) {
+            SUCCEEDS(dcp_save_async(store, 2, from.state, NULL, &own, &saving, err));
+            dcp_save_fence(saving);
+            status = dcp_save_wait(saving, NULL, &failure);
+        } else {
+            status = dcp_save(store, 2, from.state, NULL, &own, NULL, &failure);
+        }
+        check_save_cancelled(status, &failure);
+        check_alone(s, "cancel", "step-00000001");
+    }
+}
+
+/* By the last rank alone. */
+static void cancelled(const scratch *s, const dcp_save_options *options) {
+    dcp_error failure = {0};
+    dcp_saving *saving = NULL;
+    dcp_save_options own = *options;
+    sem_t gate;
+    sem_init(&gate, 0, 0);
+    own.stop = wait_at_gate;
+    own.stop_ctx = &gate;
+    SUCCEEDS(dcp_save_async(store, 2, from.state, NULL, &own, &saving, err));
+    if (s->rank == s->size - 1) dcp_save_cancel(saving);
+    MPI_Barrier(MPI_COMM_WORLD);
+    sem_post(&gate);
+    dcp_save_fence(saving);
+    check_save_cancelled(dcp_save_wait(saving, NULL, &failure), &failure);
+    check_alone(s, "cancel", "step-00000001");
+    sem_destroy(&gate);
+}
+
+static void cancel_at_end(void *ctx, dcp_phase phase, double begin, double end) {
+    (void)begin, (void)end;
+    if (phase == DCP_PHASE_ALL) dcp_save_cancel(*(dcp_saving **)ctx);
+}
+
+static void cancelled_too_late(const scratch *s, const dcp_save_options *options) {
+    dcp_saving *saving = NULL;
+    dcp_save_options own = *options;
+    own.on_phase = cancel_at_end;
+    own.phase_ctx = &saving;
+    SUCCEEDS(dcp_save_async(store, 1, from.state, GIVEN_JSON, &own, &saving, err));
+    SUCCEEDS(dcp_save_wait(saving, NULL, err));
+    check_alone(s, "cancel", "step-00000001");
+}
+
+static void cancel_all_ways(const scratch *s, const given *g, scheme how,
+                            const dcp_save_options *options) {
+    dcp_store_options keep = {.size = sizeof keep, .replace = 1, .keep = 1};
+    char dir[PATH_MAX];
+    snprintf(dir, sizeof dir, "%s/cancel", s->root);
+    SUCCEEDS(dcp_store_open(s->comm, dir, &keep, &store, err));
+    held_make(&from, g, how, s->rank, s->size, 1);
+    SUCCEEDS(dcp_save(store, 1, from.state, GIVEN_JSON, options, NULL, err));
+    stopped(s, options, 0);
+    stopped(s, options, 1);
+    cancelled(s, options);
+    cancelled_too_late(s, options);
+    SUCCEEDS(dcp_save(store, 2, from.state, GIVEN_JSON, options, NULL, err));
+    check_alone(s, "cancel", "step-00000002");
+    dcp_store_close(store);
+    scratch_load(s, s->comm, "cancel", g, how);
+    MPI_Barrier(MPI_COMM_WORLD);
+    if (s->rank == 0) CHECK(store_directory_remove(AT_FDCWD, dir) == 0);
+    held_free(&from);
+}
+
+int main(int argc, char **argv) {
+    scratch s;
+    given g;
+    scratch_begin(&s, &argc, &argv);
+    given_make(&g, 0);
+    for (int threads = 1; threads >= 0; threads--) {
+        if (!threads) s.comm->duplicate = NULL;
+        for (int layout = DCP_LAYOUT_GLOBAL; layout <= DCP_LAYOUT_SHARDED; layout++) {
+            dcp_save_options options = {.size = sizeof options, .layout = layout};
+            cancel_all_ways(&s, &g, ROWS, &options);
+            options.shards = 2 * s.size;
+            cancel_all_ways(&s, &g, layout ? COPIES : COLUMNS, &options);
+        }
+    }
+    dcp_save_options by_mpi = {.size = sizeof by_mpi, .engine = DCP_ENGINE_MPIO};
+    cancel_all_ways(&s, &g, PAIRS, &by_mpi);
+    given_free(&g);
+    return scratch_end(&s);
+}
