@@ -17,6 +17,8 @@ read -ra flags <<<"$(pkg-config --cflags --libs "dcp >= 1.0") -Wl,-rpath,$libdir
 mpi=() fortran=(gfortran -DWITHOUT_MPI)
 [ "$(pkg-config --variable=mpi dcp)" = OFF ] || mpi=(-DUSE_MPI=1) fortran=(mpifort)
 
+[ -e "$prefix/share/man/man3/dcp_save_async.3" ] || { echo "FAILED: no man page of dcp_save_async"; exit 1; }
+
 try() { # PROGRAM SAYS
     local said
     said=$("${launch[@]}" "$1" "$dir/ckpt")
