@@ -84,6 +84,11 @@ static inline void view_fill(view *v, const unsigned char *dense) {
         memcpy(view_at(v, i), dense + i * v->elem_bytes, v->elem_bytes);
 }
 
+static inline void view_take(const view *v, unsigned char *dense) {
+    for (uint64_t i = 0; i < view_elems(v); i++)
+        memcpy(dense + i * v->elem_bytes, view_at(v, i), v->elem_bytes);
+}
+
 /* 1 where it has these elements, and nothing else of its memory was touched. */
 static inline int view_is(const view *v, const unsigned char *dense) {
     view want = *v;
