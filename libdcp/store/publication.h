@@ -20,9 +20,10 @@ int store_begin(dcp_store *store, uint64_t step, char *tmp_path, dcp_error *err)
  * from then on. A failure to remove old steps is logged, not returned. */
 int store_publish(dcp_store *store, uint64_t step, const char *members_json, dcp_error *err);
 
-/* Collective, after a save has failed with `status` on all ranks. DCP_ERR_BUSY, with the winner's
- * name, where any node's directory has been taken by another writer, which took the save's folder
- * away, and DCP_ERR_NOT_FOUND where one was moved or removed; else `status`, and *err stays. */
+/* Collective, after a save or a removal has failed with `status` on all ranks. DCP_ERR_BUSY, with
+ * the winner's name, where any node's directory has been taken by another writer, which took the
+ * save's folder away, and DCP_ERR_NOT_FOUND where one was moved or removed; else `status`, and *err
+ * stays. */
 int store_find_cause(dcp_store *store, int status, dcp_error *err);
 
 /* Not collective; leaders remove the temporary folder of a save that failed. Never fails. */

@@ -150,8 +150,10 @@ int dcp_step_remove(dcp_store *store, uint64_t step, dcp_error *err) {
     store_settle(store);
     step_name_write(r.name, "", step);
     store_writer_folder_entry(store, r.name, r.aside);
-    int status = plan_agree(store->comm, check_wanted(store, &r, err), &value, 1, err);
-    if (!status) status = remove_step_named(store, &r, err);
+    int status = plan_same(store->comm, &value, 1, err);
+    if (!status) status = comm_agree(store->comm, check_wanted(store, &r, err), err);
+    if (!status && (status = remove_step_named(store, &r, err)))
+        status = store_find_cause(store, status, err); /* another writer may be why */
     if (!status && store->has_unread && store->unread == step) store->has_unread = 0;
     return status;
 }

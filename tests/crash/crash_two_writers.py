@@ -41,12 +41,13 @@ from crash_cases import Failed
 from crash_programs import WATCHDOG, Programs, linked_copy, pids
 from crash_report import ROOT
 
-# steps before, what the first saves, what the second saves; which has other content
+# steps before, what the first saves or removes, what the second saves; which has other content
 SCENES = {
     "plain": (["1"], "2 new", "2 replace"),
     "replace": (["1", "2"], "2 new replace", "2 replace"),
     "keep": (["1", "2", "3"], "5 new earlier=1 keep=2", "4 keep=2 replace"),
     "back": (["1", "2", "3"], "2 new back=1", "2 back=1 replace"),
+    "remove": (["1", "2", "3"], "3 remove", "3 new replace"),
     "sharded": (["1"], "2 new sharded", "2 sharded replace"),
     "async": (["1"], "2 new async", "2 async replace"),
     "nodes": (["1"], "2 new private", "2 private replace"),
