@@ -1,0 +1,34 @@
+/* libdcp: sharded checkpoints that reshard on load to any world size. Includes every public header
+ * but dcp/mpi.h, which needs MPI's own.
+ *
+ * A run's state is a set of named global tensors (dcp/state.h) of which each rank holds boxes. A
+ * store (dcp/store.h) is a directory of steps; dcp_save (dcp/save.h) adds one; dcp_checkpoint_open
+ * and dcp_load (dcp/checkpoint.h) read one on any number of ranks. dcp/tiers.h does both with a
+ * list of stores, from fast to safe; dcp/rewrite.h makes a step of another one, from disk to disk.
+ * dcp/device.h: boxes in a GPU's memory.
+ *
+ * Conventions. Functions return a status of dcp/error.h (DCP_OK is 0) and set outputs only on
+ * success. A NULL where an object or an output is needed is DCP_ERR_ARG; functions without a status
+ * need theirs. "Collective" functions are called by every rank of the communicator in the same
+ * order; they return the same status on all of them, also when only one rank failed, and never
+ * leave a rank waiting. The library never prints, exits or aborts and keeps no global state: one
+ * object must not be used by two threads at once, different objects may. */
+#ifndef DCP_DCP_H
+#define DCP_DCP_H
+
+#include "dcp/checkpoint.h"
+#include "dcp/comm.h"
+#include "dcp/device.h"
+#include "dcp/error.h"
+#include "dcp/inspect.h"
+#include "dcp/prove.h"
+#include "dcp/rewrite.h"
+#include "dcp/safetensors.h"
+#include "dcp/save.h"
+#include "dcp/size.h"
+#include "dcp/state.h"
+#include "dcp/store.h"
+#include "dcp/tensor.h"
+#include "dcp/tiers.h"
+
+#endif

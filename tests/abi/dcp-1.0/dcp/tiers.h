@@ -1,0 +1,151 @@
+/* A list of stores, fastest first: memory at every step, a node's disk at some, the shared file
+ * system at few. A save goes into the fastest store that is due; slower ones that are due as well
+ * are filled in the background from the faster one's files. A load takes the newest step of all.
+ *
+ *     dcp_tier list[] = {{.path = "/dev/shm/run", .every = 1, .keep = 2, .is_private = 1,
+ *                         .redundancy = "rs(2)"},
+ *                        {.path = "/shared/run", .every = 100, .keep = 3}};
+ *     dcp_tiers_open(comm, list, 2, NULL, &tiers, &err);
+ *     dcp_tiers_load(tiers, load_it, ctx, &step, &err);     then dcp_tiers_continue_from
+ *     each step: dcp_tiers_fence; change the memory; where dcp_tiers_is_due, dcp_tiers_save_async
+ *     dcp_tiers_save(tiers, step, state, json, NULL, 1, NULL, &err);    the last one
+ *     dcp_tiers_close(tiers);
+ *
+ * A store that fails is told of through the log and is due again at the next save; the others go
+ * on. Every function with a status is collective, but where it says otherwise. */
+#ifndef DCP_TIERS_H
+#define DCP_TIERS_H
+
+#include "dcp/checkpoint.h"
+#include "dcp/size.h"
+#include "dcp/tier.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+typedef struct dcp_tiers_options {
+    size_t size;      /* dcp/size.h */
+    int replace;      /* as in dcp_store_options */
+    const char *tool; /* as there */
+    dcp_log_fn log;   /* as there, also called by the threads that fill stores; may be NULL */
+    void *log_ctx;
+    /* Called once a filling of store `i` of the list is known to have ended, well or not, with its
+     * begin and end in seconds of CLOCK_MONOTONIC: from within dcp_tiers_save_async, dcp_tiers_save
+     * or dcp_tiers_close. May be NULL. */
+    void (*on_filled)(void *ctx, size_t i, uint64_t step, double begin, double end);
+    void *filled_ctx;
+    int take_over; /* as in dcp_store_options */
+} dcp_tiers_options;
+#define DCP_TIERS_OPTIONS_INIT DCP_SIZED(dcp_tiers_options)
+
+typedef struct dcp_tiers dcp_tiers;
+
+/* Opens all stores, 1 to DCP_MAX_TIERS. `comm` is borrowed until the close; the rest is copied.
+ * Where a save in flight may have a thread (dcp_save_async), stores are filled by threads, each
+ * over a communicator of its own; else by dcp_tiers_wait and dcp_tiers_close. The threads never
+ * call HDF5, which is not thread-safe: dcp_tiers_wait opens the step that is read, and lays the
+ * files out where its tensors or boxes have changed. Errors as dcp_store_open's, of the first store
+ * that can't be opened; DCP_ERR_COMM, a caller's table could not be duplicated; DCP_ERR_MISMATCH
+ * where the ranks' lists differ. */
+DCP_API int dcp_tiers_open(dcp_comm *comm, const dcp_tier *list, size_t n,
+                           const dcp_tiers_options *options, dcp_tiers **out, dcp_error *err);
+
+/* Waits for the save in flight and for all stores that are being filled, and closes them. Every
+ * rank calls it. What failed is logged. NULL is ignored. A process that was forked from the one
+ * that opened them only frees its copies. */
+DCP_API void dcp_tiers_close(dcp_tiers *tiers);
+
+/* dcp_store_continue_from of all stores: later steps are set aside in all of them before the first
+ * save into any. Not collective; every rank calls it. */
+DCP_API int dcp_tiers_continue_from(dcp_tiers *tiers, uint64_t step, dcp_error *err);
+
+/* Whether a save of `step` would go anywhere: into a store that is due, or that failed last time.
+ * The same on all ranks, without communication. */
+DCP_API int dcp_tiers_is_due(const dcp_tiers *tiers, uint64_t step);
+
+/* Whether store `i` of the list has `step`: the one that was saved into it last, or that
+ * dcp_tiers_load loaded from there. The same on all ranks, without communication. */
+DCP_API int dcp_tiers_has(const dcp_tiers *tiers, size_t i, uint64_t step);
+
+/* dcp_store_survives of store `i` of the list; 0 where there is no such store. */
+DCP_API int dcp_tiers_survives(const dcp_tiers *tiers, size_t i);
+
+/* dcp_store_mark_intact of store `i`, for a step that was loaded without dcp_tiers_load; the store
+ * has it from then on. Not collective; every rank calls it. */
+DCP_API int dcp_tiers_mark_intact(dcp_tiers *tiers, size_t i, uint64_t step, dcp_error *err);
+
+/* dcp_save_prepare of the list, whichever store a save goes to: one at a time has the page-locked
+ * memory, and all together no more. DCP_ERR_STATE: a save is in flight, or a store is being filled.
+ */
+DCP_API int dcp_tiers_prepare(dcp_tiers *tiers, const dcp_state *state,
+                              const dcp_save_options *options, dcp_error *err);
+
+/* Starts a save of `step` into the fastest store that is due; where none is, or all that are have
+ * the step, it does nothing. Arguments and what is borrowed as for dcp_save_async, dcp_tiers_fence
+ * and dcp_tiers_wait taking the places of dcp_save_fence and dcp_save_wait; options->layout and
+ * options->shards are the stores' own matter. A save in flight is waited for first, its failure
+ * logged, or the new one refused with DCP_ERR_BUSY, as options->when_busy says; a store that is
+ * still being filled when it is due again is waited for, or left out this time. Without a save in
+ * flight DCP_ERR_BUSY means that another writer has a store (dcp_store_open). A step that is
+ * being read to fill other stores is kept, whatever `keep` says. */
+DCP_API int dcp_tiers_save_async(dcp_tiers *tiers, uint64_t step, const dcp_state *state,
+                                 const char *json, const dcp_save_options *options, dcp_error *err);
+
+/* Waits until this rank's memory is not needed by the save in flight any more. */
+DCP_API void dcp_tiers_fence(dcp_tiers *tiers);
+
+/* dcp_save_is_done of the save in flight: 1, 0 (it becomes 1 by itself) or DCP_ERR_STATE (nobody
+ * does it before dcp_tiers_fence or dcp_tiers_wait). 1 also where none is in flight. Fillings of
+ * other stores don't count. DCP_ERR_ARG: tiers is NULL. */
+DCP_API int dcp_tiers_is_done(dcp_tiers *tiers);
+
+/* Waits for the save in flight; then begins to fill the other stores that are due, which goes on in
+ * the background. Returns the save's outcome: DCP_OK also where there was none. `report` may be
+ * NULL. */
+DCP_API int dcp_tiers_wait(dcp_tiers *tiers, dcp_report *report, dcp_error *err);
+
+/* Waits for everything that is under way, then saves `step` from memory into each store that is
+ * due and hasn't got it, one after the other, and with `also_last` into the last one whatever its
+ * `every` says. DCP_OK where all of it is durable in at least one of them, with `also_last` in the
+ * last one; else the error of the last one that failed. `report` is of the last save made;
+ * `options` and `report` may be NULL. */
+DCP_API int dcp_tiers_save(dcp_tiers *tiers, uint64_t step, const dcp_state *state,
+                           const char *json, const dcp_save_options *options, int also_last,
+                           dcp_report *report, dcp_error *err);
+
+/* A step in one of the stores. */
+typedef struct dcp_tiers_step {
+    uint64_t step;
+    size_t tier; /* in the list */
+} dcp_tiers_step;
+
+/* The steps that any rank sees in any store of the list, newest first, of equal ones the faster
+ * store's first. Needs no open stores, takes no lock. Whether a step is whole shows when it is
+ * opened. *out is freed by the caller with free(). */
+DCP_API int dcp_tiers_steps(dcp_comm *comm, const dcp_tier *list, size_t n, dcp_tiers_step **out,
+                            size_t *n_out, dcp_error *err);
+
+/* dcp_checkpoint_open or dcp_checkpoint_open_private of such a step. Not rebuilt. */
+DCP_API int dcp_tiers_open_step(dcp_comm *comm, const dcp_tier *list, const dcp_tiers_step *which,
+                                dcp_checkpoint **out, dcp_error *err);
+
+/* What to do with an open checkpoint; collective. DCP_ERR_CORRUPT and DCP_ERR_NOT_FOUND: an older
+ * one is tried. */
+typedef int (*dcp_tiers_load_fn)(void *ctx, dcp_checkpoint *ckpt, dcp_error *err);
+
+/* Opens the newest step that is whole, or can be rebuilt from its redundancy, in whichever store,
+ * and passes it to `load`. Where that finds damage, the step is rebuilt, if it can be, and passed
+ * once more; else the next one is tried: the same step in a slower store, then older steps. The log
+ * says which step of which store was loaded, and whether it was rebuilt, and why others were passed
+ * over. *step (may be NULL): the step loaded, which `keep` never removes from its store. Copies of
+ * it in other stores were not read: a save of that step writes them anew, where they are due.
+ * DCP_ERR_NOT_FOUND: the stores hold no step at all. DCP_ERR_CORRUPT: none is intact. Other
+ * statuses are `load`'s. */
+DCP_API int dcp_tiers_load(dcp_tiers *tiers, dcp_tiers_load_fn load, void *ctx, uint64_t *step,
+                           dcp_error *err);
+
+#ifdef __cplusplus
+}
+#endif
+#endif
