@@ -1,5 +1,5 @@
 ! An array that is spread by columns over any number of ranks, with ghost columns at both sides: saved,
-! saved beside other work, and loaded again by libdcp's Fortran module.
+! saved beside other work, and loaded again, both ways, by libdcp's Fortran module.
 !
 !     mpirun -n N columns DIR
 !
@@ -17,6 +17,7 @@ program columns
     type(dcp_state) :: state
     type(dcp_store) :: store
     type(dcp_saving) :: saving
+    type(dcp_loading) :: loading
     type(dcp_checkpoint) :: ckpt
     type(dcp_error) :: err
     real(c_double), allocatable, target :: u(:, :) ! ours between two ghost columns
@@ -66,6 +67,10 @@ program columns
     if (index(dcp_checkpoint_json(ckpt), '"step"') == 0) error stop "its JSON lacks the step"
     counts = 0
     call dcp_load(ckpt, state)
+    call compare()
+    call fill(0)
+    call dcp_load_async(ckpt, state, loading) ! until the wait, u is the load's
+    call dcp_load_wait(loading)
     call dcp_checkpoint_close(ckpt)
     call compare()
     if (dcp_comm_rank(comm) == 0) print "(a, i0, a, i0)", "Fortran on ", dcp_comm_size(comm), &

@@ -23,13 +23,14 @@ module dcp
     implicit none
     private
 
-    public :: dcp_comm, dcp_state, dcp_store, dcp_checkpoint, dcp_saving, dcp_error, dcp_error_text
+    public :: dcp_comm, dcp_state, dcp_store, dcp_checkpoint, dcp_saving, dcp_loading
+    public :: dcp_error, dcp_error_text
     public :: dcp_comm_self, dcp_comm_from_fortran, dcp_comm_rank, dcp_comm_size, dcp_comm_destroy
     public :: dcp_state_create, dcp_state_add_array, dcp_state_destroy
     public :: dcp_store_open, dcp_store_continue_from, dcp_store_close
-    public :: dcp_save, dcp_save_async, dcp_save_fence, dcp_save_is_done, dcp_save_wait
+    public :: dcp_save, dcp_save_async, dcp_save_fence, dcp_save_is_done, dcp_save_cancel, dcp_save_wait
     public :: dcp_checkpoint_open, dcp_checkpoint_step, dcp_checkpoint_json, dcp_load
-    public :: dcp_checkpoint_close
+    public :: dcp_checkpoint_close, dcp_load_async, dcp_load_is_done, dcp_load_cancel, dcp_load_wait
 
     integer(c_int), parameter, public :: DCP_OK = 0, DCP_ERR_ARG = -1, DCP_ERR_MISMATCH = -2, &
         DCP_ERR_NOT_FOUND = -3, DCP_ERR_CORRUPT = -4, DCP_ERR_VERSION = -5, DCP_ERR_NO_SPACE = -6, &
@@ -51,6 +52,9 @@ module dcp
         type(c_ptr) :: ptr = c_null_ptr
     end type
     type :: dcp_saving
+        type(c_ptr) :: ptr = c_null_ptr
+    end type
+    type :: dcp_loading
         type(c_ptr) :: ptr = c_null_ptr
     end type
 
@@ -147,6 +151,9 @@ module dcp
         integer(c_int) function c_save_is_done(saving) bind(C, name="dcp_save_is_done")
             import; type(c_ptr), value :: saving
         end function
+        subroutine c_save_cancel(saving) bind(C, name="dcp_save_cancel")
+            import; type(c_ptr), value :: saving
+        end subroutine
         integer(c_int) function c_save_wait(saving, report, err) bind(C, name="dcp_save_wait")
             import; type(c_ptr), value :: saving, report; type(dcp_error), intent(inout) :: err
         end function
@@ -164,6 +171,19 @@ module dcp
         integer(c_int) function c_load(ckpt, state, report, err) bind(C, name="dcp_load")
             import; type(c_ptr), value :: ckpt, state, report
             type(dcp_error), intent(inout) :: err
+        end function
+        integer(c_int) function c_load_async(ckpt, state, options, out, err) bind(C, name="dcp_load_async")
+            import; type(c_ptr), value :: ckpt, state, options
+            type(c_ptr), intent(out) :: out; type(dcp_error), intent(inout) :: err
+        end function
+        integer(c_int) function c_load_is_done(loading) bind(C, name="dcp_load_is_done")
+            import; type(c_ptr), value :: loading
+        end function
+        subroutine c_load_cancel(loading) bind(C, name="dcp_load_cancel")
+            import; type(c_ptr), value :: loading
+        end subroutine
+        integer(c_int) function c_load_wait(loading, report, err) bind(C, name="dcp_load_wait")
+            import; type(c_ptr), value :: loading, report; type(dcp_error), intent(inout) :: err
         end function
         subroutine c_checkpoint_close(ckpt) bind(C, name="dcp_checkpoint_close")
             import; type(c_ptr), value :: ckpt
@@ -429,6 +449,12 @@ contains
         dcp_save_is_done = int(c_save_is_done(saving%ptr))
     end function
 
+    ! Gives the save up: dcp_save_wait tells whether it came in time (DCP_ERR_CANCELLED).
+    subroutine dcp_save_cancel(saving)
+        type(dcp_saving), intent(in) :: saving
+        call c_save_cancel(saving%ptr)
+    end subroutine
+
     subroutine dcp_save_wait(saving, err)
         type(dcp_saving), intent(inout) :: saving
         type(dcp_error), intent(out), optional :: err
@@ -477,6 +503,38 @@ contains
         type(dcp_error), intent(out), optional :: err
         type(dcp_error) :: found
         call finish(c_load(ckpt%ptr, state%ptr, c_null_ptr, found), found, err)
+    end subroutine
+
+    ! The same beside the program's work: nobody touches the arrays before dcp_load_wait, whose `err`
+    ! is the load's outcome.
+    subroutine dcp_load_async(ckpt, state, loading, err)
+        type(dcp_checkpoint), intent(in) :: ckpt
+        type(dcp_state), intent(in) :: state
+        type(dcp_loading), intent(out) :: loading
+        type(dcp_error), intent(out), optional :: err
+        type(dcp_error) :: found
+        call finish(c_load_async(ckpt%ptr, state%ptr, c_null_ptr, loading%ptr, found), found, err)
+    end subroutine
+
+    ! 1: done; 0: not yet; DCP_ERR_STATE: nobody does it before the wait.
+    integer function dcp_load_is_done(loading)
+        type(dcp_loading), intent(in) :: loading
+        dcp_load_is_done = int(c_load_is_done(loading%ptr))
+    end function
+
+    subroutine dcp_load_cancel(loading)
+        type(dcp_loading), intent(in) :: loading
+        call c_load_cancel(loading%ptr)
+    end subroutine
+
+    subroutine dcp_load_wait(loading, err)
+        type(dcp_loading), intent(inout) :: loading
+        type(dcp_error), intent(out), optional :: err
+        type(dcp_error) :: found
+        type(c_ptr) :: ended
+        ended = loading%ptr
+        loading%ptr = c_null_ptr
+        call finish(c_load_wait(ended, c_null_ptr, found), found, err)
     end subroutine
 
     subroutine dcp_checkpoint_close(ckpt)

@@ -74,6 +74,7 @@ template <class T, void (*destroy)(T *)> class owner {
 };
 
 inline void end_saving(dcp_saving *saving) { dcp_save_wait(saving, nullptr, nullptr); }
+inline void end_loading(dcp_loading *loading) { dcp_load_wait(loading, nullptr, nullptr); }
 
 inline const char *text_or_null(const std::string &text) {
     return text.empty() ? nullptr : text.c_str();
@@ -205,6 +206,8 @@ class Saving : public detail::owner<dcp_saving, detail::end_saving> {
     void fence() { dcp_save_fence(get()); }
     /* As dcp_save_is_done: 1, 0, or DCP_ERR_STATE. */
     int is_done() const noexcept { return dcp_save_is_done(get()); }
+    /* wait throws DCP_ERR_CANCELLED where it came in time. */
+    void cancel() noexcept { dcp_save_cancel(get()); }
     /* The object is empty afterwards. */
     dcp_report wait() {
         dcp_report report = DCP_REPORT_INIT;
@@ -267,6 +270,21 @@ class Pin : public detail::owner<dcp_pin, dcp_step_unpin> {
           })) {}
 };
 
+/* A load in flight, as Saving is a save. The state's memory is undefined until it has ended well.
+ */
+class Loading : public detail::owner<dcp_loading, detail::end_loading> {
+  public:
+    explicit Loading(dcp_loading *owned) noexcept : owner(owned) {}
+    int is_done() const noexcept { return dcp_load_is_done(get()); }
+    void cancel() noexcept { dcp_load_cancel(get()); }
+    dcp_report wait() {
+        dcp_report report = DCP_REPORT_INIT;
+        dcp_loading *loading = release();
+        detail::call([&](dcp_error *err) { return dcp_load_wait(loading, &report, err); });
+        return report;
+    }
+};
+
 class Checkpoint : public detail::owner<dcp_checkpoint, dcp_checkpoint_close> {
   public:
     explicit Checkpoint(dcp_checkpoint *owned) noexcept : owner(owned) {}
@@ -286,6 +304,11 @@ class Checkpoint : public detail::owner<dcp_checkpoint, dcp_checkpoint_close> {
             return dcp_load_with(get(), state.get(), options, &report, err);
         });
         return report;
+    }
+    Loading load_async(const State &state, const dcp_load_options *options = nullptr) {
+        return Loading(detail::make<dcp_loading>([&](dcp_loading **out, dcp_error *err) {
+            return dcp_load_async(get(), state.get(), options, out, err);
+        }));
     }
     /* One box of one tensor; not collective. */
     void read(const std::string &path, const dcp_box &box, void *data) {

@@ -73,6 +73,12 @@ void use(const dcp::Comm &comm, const std::string &dir) {
     expect(dcp::Checkpoint(comm, dir + "/step-00000001").json().find("0.5") != std::string::npos,
            "the JSON");
     ckpt.load(state);
+    ckpt.load_async(state).wait();
+    dcp::Loading given_up = ckpt.load_async(state);
+    given_up.cancel();
+    const int status = status_of([&] { given_up.wait(); });
+    expect(status == DCP_ERR_CANCELLED || status == DCP_OK, "a load that was given up");
+    { dcp::Loading left = ckpt.load_async(state); } // loaded when it goes
     expect(data == kept && z == std::complex<double>(1, 2) && dcp::Proof(comm, state).id() == id,
            "what was loaded");
     expect(status_of([&] { dcp::Checkpoint(comm, dir + "/none"); }) == DCP_ERR_NOT_FOUND,
