@@ -25,6 +25,11 @@ int launch_is_stopped(void *ctx) {
     return caught != 0;
 }
 
+int launch_check_stopped(void) {
+    if (!caught) return 0;
+    return program_fail(PROGRAM_FAILED, "stopped by a signal: nothing is left behind");
+}
+
 int launch_exit_status(int exit_status) {
     return exit_status == PROGRAM_FAILED && caught == SIGTERM ? PROGRAM_STOPPED : exit_status;
 }

@@ -20,6 +20,8 @@ void launch_end(launch *job);
 void launch_catch_signals(void);
 /* Also as `stop` of libdcp's options. */
 int launch_is_stopped(void *ctx);
+/* 0; or, where it is true, says so and returns PROGRAM_FAILED. */
+int launch_check_stopped(void);
 /* What to end with: a failure after SIGTERM becomes PROGRAM_STOPPED. */
 int launch_exit_status(int exit_status);
 

@@ -53,8 +53,8 @@ static int pass_piece(const stream *s, const dcp_box *piece, uint64_t first, uin
                       export_sink sink, void *ctx) {
     dcp_error err = {0};
     uint64_t size = dcp_dtype_bytes(s->as);
-    if (launch_is_stopped(NULL))
-        return program_fail(PROGRAM_FAILED, "stopped by a signal: nothing is left behind");
+    int stopped = launch_check_stopped();
+    if (stopped) return stopped;
     if (dcp_checkpoint_read(s->ckpt, s->stored->path, piece, s->in, &err))
         return program_report(&err);
     if (s->out != s->in) dcp_convert(s->stored->dtype, s->in, s->as, s->out, n);

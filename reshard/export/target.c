@@ -16,6 +16,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "common/launch.h"
 #include "common/model_files.h"
 #include "export/hdf5_file.h"
 #include "io/publish.h"
@@ -172,7 +173,8 @@ int export_target_publish(const char *tmp, const char *file, const char *path, i
     char from[PATH_MAX + 80];
     const int folder = file == NULL;
     snprintf(from, sizeof from, "%s%s%s", tmp, folder ? "" : "/", folder ? "" : file);
-    int status = sync_below(tmp);
+    int status = sync_below(tmp); /* the disk may take its time */
+    if (!status) status = launch_check_stopped();
     if (status) return status;
     if (folder && replace && access(path, F_OK) == 0) return replace_folder(tmp, path);
     if (folder || replace ? rename(from, path) : rename_to_free(from, path, 0))

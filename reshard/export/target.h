@@ -21,5 +21,6 @@ int export_target_make_tmp(const char *out, char *tmp);
 void export_target_remove(const char *path);
 /* The folder `tmp`, or a file of it, takes the place of `out`, which may be missing, an empty
  * folder (of a folder) or, where `replace` is set, anything: that is removed. PROGRAM_USAGE where
- * another program was there first. All is durable at the return. */
+ * another program was there first; a signal that came before the rename ends it. All is durable at
+ * the return. */
 int export_target_publish(const char *tmp, const char *file, const char *out, int replace);

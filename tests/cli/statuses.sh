@@ -62,12 +62,13 @@ gives 3 full dcp-import "$model" "$dir/i2" --dry-run
 [ ! -e "$dir/no-i/step-00000000" ] || fail "a failed dcp-import left a step"
 no_leftovers "$dir"
 
-# stopped COMMAND...: SIGTERM at the first change that it makes below $dir/stop.
+# stopped COMMAND...: SIGTERM at change number $at that it makes below $dir/stop.
+at=1
 stopped() { (
     rm -rf "$dir/stop" "$dir/control"
     mkdir "$dir/stop" "$dir/control"
     export INJECT_BELOW="$dir/stop" INJECT_CONTROL="$dir/control" INJECT_FAULT=term
-    export INJECT_RANK=0 INJECT_AT=1 OMPI_COMM_WORLD_RANK=0
+    export INJECT_RANK=0 INJECT_AT=$at INJECT_LOG=1 OMPI_COMM_WORLD_RANK=0
     LD_PRELOAD=$CRASH_INJECT "$@"
 ); }
 nothing_left() { [ -z "$(find "$dir/stop" -name 'step-*' -o -name '*tmp*' -o -name hf)" ] || fail "left: $*"; }
@@ -77,6 +78,22 @@ gives 143 stopped dcp-reshard "$dir/c" "$dir/stop/s" --layout sharded --world 2
 nothing_left dcp-reshard
 gives 143 stopped dcp-import "$model" "$dir/stop/i"
 nothing_left dcp-import
+
+# up to the rename there is nothing, from then on all of it
+for format in safetensors hdf5; do
+    at=1000 # never
+    gives 0 stopped dcp-export "$dir/c" "$dir/stop/hf" --format $format
+    cp -r "$dir/stop/hf" "$dir/whole"
+    at=$(($(grep -m 1 rename "$dir/control/calls.0" | cut -d ' ' -f 1) - 1))
+    gives 143 stopped dcp-export "$dir/c" "$dir/stop/hf" --format $format
+    nothing_left dcp-export
+    at=$((at + 1))
+    gives 0 stopped dcp-export "$dir/c" "$dir/stop/hf" --format $format
+    [ -e "$dir/control/fired" ] || fail "no signal"
+    diff -r "$dir/whole" "$dir/stop/hf" || fail "an export that was done is not whole"
+    no_leftovers "$dir/stop"
+    rm -r "$dir/whole"
+done
 
 # what a killed export left goes, what a living one has stays
 mkdir "$dir/new.tmp-left00" "$dir/new.tmp-alive0"
