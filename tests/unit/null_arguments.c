@@ -42,6 +42,9 @@ static void states_and_types(void **state) {
     REFUSES(dcp_state_add_strided(NULL, &tensor, NULL, &tensor, NULL, &err));
     REFUSES(dcp_state_add_strided(s, NULL, NULL, &tensor, NULL, &err));
     REFUSES(dcp_state_add_strided(s, &tensor, NULL, NULL, NULL, &err));
+    REFUSES(dcp_state_add_many(NULL, 1, &tensor, NULL, NULL, &err));
+    REFUSES(dcp_state_add_many(s, 1, NULL, NULL, NULL, &err));
+    REFUSES(dcp_state_add_many(s, 1, &tensor, NULL, NULL, &err));
     REFUSES(dcp_state_add_source(s, &tensor, NULL, NULL, NULL, -1, &err));
     dcp_state_destroy(s);
     dcp_state_destroy(NULL);
@@ -57,6 +60,7 @@ static void saves(void **state) {
     dcp_state *s;
     dcp_saving *saving;
     dcp_proof *proof;
+    dcp_pin *pin;
     size_t n;
     assert_non_null(mkdtemp(dir));
     assert_int_equal(dcp_comm_self(&comm, NULL), DCP_OK);
@@ -67,6 +71,10 @@ static void saves(void **state) {
     REFUSES(dcp_store_continue_from(NULL, 0, &err));
     REFUSES(dcp_store_mark_intact(NULL, 0, &err));
     REFUSES(dcp_steps_list(NULL, NULL, &n, &err));
+    REFUSES(dcp_step_pin(NULL, &pin, &err));
+    REFUSES(dcp_step_pin(dir, NULL, &err));
+    dcp_step_unpin(NULL);
+    REFUSES(dcp_step_remove(NULL, 0, &err));
     REFUSES(dcp_save(NULL, 0, s, NULL, NULL, NULL, &err));
     assert_int_equal(dcp_store_open(comm, dir, NULL, &store, NULL), DCP_OK);
     REFUSES(dcp_save(store, 0, NULL, NULL, NULL, NULL, &err));
