@@ -215,10 +215,11 @@ contains
         integer(c_int), intent(in) :: status
         type(dcp_error), intent(inout) :: found
         type(dcp_error), intent(out), optional :: err
-        found%status = status
         if (present(err)) then
-            err = found
+            if (status /= DCP_OK) err = found
+            err%status = status
         else if (status /= DCP_OK) then
+            found%status = status
             write (error_unit, "(a)") "libdcp: " // dcp_error_text(found)
             error stop
         end if

@@ -12,7 +12,8 @@
  * destroyed. What an object was made with (a communicator, a store) has to live longer; objects of
  * one scope end in the right order by themselves. Destructors are collective where the functions
  * are that they call: so where ranks can throw one by one, have them agree first. get() is the C
- * object, for what has no method here. Options are the C structs, made by their macros:
+ * object, for what has no method here. Options are the C structs, made by their macros; functions
+ * that they point to must not throw:
  *
  *     dcp_save_options options = DCP_SAVE_OPTIONS_INIT;
  *     options.layout = DCP_LAYOUT_SHARDED;
