@@ -1,7 +1,7 @@
 /* A program without MPI, whose ranks are forked processes with a table of their own: saves in
- * flight and fillings of stores end beside it, without a fence or a wait, over duplicates that are
- * given back once each; without threads the save says that it waits for a fence; and what becomes
- * of duplicates and hosts that the table fails at. */
+ * flight, loads in flight and fillings of stores end beside it, without a fence or a wait, over
+ * duplicates that are given back once each; without threads the save says that it waits for a
+ * fence; and what becomes of duplicates and hosts that the table fails at. */
 #include "support/table.h"
 
 #include <fcntl.h>
@@ -110,6 +110,39 @@ static void saves_end_beside(table_seat *seat, void *unused) {
     }
     check_loads(&p, "beside");
     NEED(atomic_load(&table_tally.made) == 1); /* one for all saves of the store */
+    dcp_store_close(store);
+    end(&p);
+}
+
+static int load_is_done(const void *loading) { return dcp_load_is_done((dcp_loading *)loading); }
+
+static int rank_one_stops(void *seat) { return ((table_seat *)seat)->rank == 1; }
+
+static void loads_end_beside(table_seat *seat, void *unused) {
+    (void)unused;
+    part p = begin(seat, &table_functions);
+    dcp_store *store = open_store(&p, "loaded");
+    SUCCEEDS(dcp_save(store, 1, p.mine.state, GIVEN_JSON, NULL, NULL, err));
+    char dir[PATH_MAX];
+    dcp_checkpoint *ckpt = NULL;
+    held h;
+    snprintf(dir, sizeof dir, "%s/loaded", root);
+    SUCCEEDS(dcp_checkpoint_open(p.comm, dir, &ckpt, err));
+    held_make(&h, &p.content, FEW_COLUMNS, seat->rank, TABLE_RANKS, 0);
+    for (int stops = 1; stops >= 0; stops--) {
+        dcp_error failure = {0};
+        dcp_loading *loading = NULL;
+        dcp_load_options options = {.size = sizeof options, .stop_ctx = seat};
+        if (stops) options.stop = rank_one_stops;
+        SUCCEEDS(dcp_load_async(ckpt, h.state, &options, &loading, err));
+        await(&p, load_is_done, loading);
+        int status = dcp_load_wait(loading, NULL, &failure);
+        NEED(status == (stops ? DCP_ERR_CANCELLED : DCP_OK));
+        NEED(!stops || strstr(failure.message, "cancelled by rank 1"));
+    }
+    NEED(held_is_given(&h, &p.content));
+    held_free(&h);
+    dcp_checkpoint_close(ckpt);
     dcp_store_close(store);
     end(&p);
 }
@@ -281,6 +314,7 @@ static void the_table_tells_hosts_wrongly(table_seat *seat, void *unused) {
 int main(void) {
     NEED(mkdtemp(root));
     int failed = table_launch(saves_end_beside, NULL);
+    failed |= table_launch(loads_end_beside, NULL);
     failed |= table_launch(without_threads_a_fence_saves, NULL);
     failed |= table_launch(stores_are_filled_beside, NULL);
     failed |= table_launch(a_duplicate_has_duplicates, NULL);
