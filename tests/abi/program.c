@@ -201,6 +201,14 @@ static void load(dcp_checkpoint *ckpt, const dcp_state *state) {
     check_report(&report.s);
     CHECK_GUARD(report);
     for (int i = 0; i < N; i++) CHECK(weight[i] == (float)i && on_device[i] == (float)-i);
+    dcp_loading *loading = NULL;
+    GUARDED(dcp_report, beside);
+    memset(weight, 0, sizeof weight);
+    SUCCEEDS(dcp_load_async(ckpt, state, &options.s, &loading, &err));
+    SUCCEEDS(dcp_load_wait(loading, &beside.s, &err));
+    check_report(&beside.s);
+    CHECK_GUARD(beside);
+    for (int i = 0; i < N; i++) CHECK(weight[i] == (float)i);
 }
 
 static void prove(dcp_comm *comm, dcp_checkpoint *ckpt, const dcp_state *state) {

@@ -45,6 +45,16 @@ static int call_load(void *given, dcp_error *err) {
 static int call_load_report(void *given, dcp_error *err) {
     return dcp_load(ckpt, content, given, err);
 }
+static int call_load_async(void *given, dcp_error *err) {
+    dcp_loading *loading = NULL;
+    int status = dcp_load_async(ckpt, content, given, &loading, err);
+    return status ? status : dcp_load_wait(loading, NULL, err);
+}
+static int call_load_wait(void *given, dcp_error *err) {
+    dcp_loading *loading = NULL;
+    int status = dcp_load_async(ckpt, content, NULL, &loading, err);
+    return status ? status : dcp_load_wait(loading, given, err);
+}
 static int call_verify(void *given, dcp_error *err) { return dcp_verify(step_path, given, err); }
 static int call_verify_with(void *given, dcp_error *err) {
     return dcp_verify_with(at->comm, step_path, given, err);
@@ -159,6 +169,8 @@ static const struct {
     {"DCP_REPORT_INIT", sizeof(dcp_report), sizeof(size_t), call_tiers_save_report},
     {"DCP_REPORT_INIT", sizeof(dcp_report), sizeof(size_t), call_tiers_wait},
     {"DCP_LOAD_OPTIONS_INIT", sizeof(dcp_load_options), sizeof(size_t), call_load},
+    {"DCP_LOAD_OPTIONS_INIT", sizeof(dcp_load_options), sizeof(size_t), call_load_async},
+    {"DCP_REPORT_INIT", sizeof(dcp_report), sizeof(size_t), call_load_wait},
     {"DCP_VERIFY_OPTIONS_INIT", sizeof(dcp_verify_options), sizeof(size_t), call_verify},
     {"DCP_VERIFY_OPTIONS_INIT", sizeof(dcp_verify_options), sizeof(size_t), call_verify_with},
     {"DCP_REWRITE_OPTIONS_INIT", sizeof(dcp_rewrite_options), sizeof(size_t), call_rewrite},

@@ -26,6 +26,9 @@ typedef struct dcp_rewrite_options {
      * ranks. */
     dcp_box (*cut)(void *ctx, const dcp_tensor *tensor, int shard);
     void *cut_ctx;
+    /* Of a tensor of which a shard holds more boxes than cut's: number k of the others, from 0; an
+     * empty one where there are no more. With cut_ctx. NULL: a shard holds one box of a tensor. */
+    dcp_box (*cut_more)(void *ctx, const dcp_tensor *tensor, int shard, int k);
     /* Memory for tensor data, whatever the checkpoint's size; at least DCP_REWRITE_LEAST, 0:
      * DCP_REWRITE_MEMORY. Beside it a rank needs its boxes' descriptions, about 1 KiB a box. */
     uint64_t memory_bytes;
@@ -35,9 +38,6 @@ typedef struct dcp_rewrite_options {
     void *progress_ctx;
     int (*stop)(void *ctx);
     void *stop_ctx;
-    /* Of a tensor of which a shard holds more boxes than cut's: number k of the others, from 0; an
-     * empty one where there are no more. With cut_ctx. NULL: a shard holds one box of a tensor. */
-    dcp_box (*cut_more)(void *ctx, const dcp_tensor *tensor, int shard, int k);
 } dcp_rewrite_options;
 #define DCP_REWRITE_OPTIONS_INIT DCP_SIZED(dcp_rewrite_options)
 

@@ -112,6 +112,17 @@ typedef struct dcp_load_options {
      * is read. May be NULL. */
     void (*on_missing)(void *ctx, const char *path);
     void *ctx;
+    /* Called every few MiB from the thread that loads: `done` of `total` bytes, as they are stored,
+     * of this rank's boxes have arrived. May be NULL. */
+    void (*on_progress)(void *ctx, uint64_t done, uint64_t total);
+    void *progress_ctx;
+    /* Asked as often from the same thread, on each rank for itself: not 0, on one rank or more, and
+     * all ranks give up with DCP_ERR_CANCELLED. The ranks of a host do so at once, those of other
+     * hosts at the latest when they have read their own part. The checkpoint can be loaded from
+     * again. Once all bytes have arrived it is too late: the load ends as it ends. Not asked again
+     * once it was not 0. NULL: never. */
+    int (*stop)(void *ctx);
+    void *stop_ctx;
 } dcp_load_options;
 #define DCP_LOAD_OPTIONS_INIT DCP_SIZED(dcp_load_options)
 
@@ -128,13 +139,52 @@ typedef struct dcp_load_options {
  * DCP_ERR_NOT_FOUND: a tensor that the checkpoint lacks. DCP_ERR_MISMATCH: another shape, or
  * another dtype (never cast unasked), or ranks disagree. DCP_ERR_CORRUPT: bytes differ from what
  * was saved; the message names tensor and block. Extra memory: at most 64 MiB a rank, and what
- * `cast` takes. */
+ * `cast` takes. DCP_ERR_CANCELLED: options->stop. */
 DCP_API int dcp_load_with(dcp_checkpoint *ckpt, const dcp_state *state,
                           const dcp_load_options *options, dcp_report *report, dcp_error *err);
 
 /* dcp_load_with without options. */
 DCP_API int dcp_load(dcp_checkpoint *ckpt, const dcp_state *state, dcp_report *report,
                      dcp_error *err);
+
+/* A load in flight. */
+typedef struct dcp_loading dcp_loading;
+
+/* Starts dcp_load_with and returns; arguments as there. Collective. Failures of the arguments are
+ * returned here, all others by dcp_load_wait. `options` is borrowed during the call, and
+ * options->on_missing is called in it; options->on_progress and stop are called later. `state`, its
+ * boxes' memory, which nobody touches meanwhile, and the checkpoint stay until dcp_load_wait, or
+ * another call that waits.
+ *
+ * Where the communicator can be used by a thread of the library (dcp_save_async says which can), a
+ * thread does the reading, and sleeps while it waits for other ranks; it takes no signals and calls
+ * no HDF5. It calls options->on_progress and stop. Else, and with DCP_ENGINE_MPIO, nothing is read
+ * before dcp_load_wait, which does it then and calls them.
+ *
+ * One load of a checkpoint is in flight at a time: dcp_load, dcp_load_async, dcp_rewrite from it
+ * and dcp_checkpoint_close wait for it first, on all ranks alike; its outcome still is for its own
+ * dcp_load_wait, also after the close. dcp_checkpoint_read and readers (dcp/inspect.h) can be used
+ * meanwhile. */
+DCP_API int dcp_load_async(dcp_checkpoint *ckpt, const dcp_state *state,
+                           const dcp_load_options *options, dcp_loading **out, dcp_error *err);
+
+/* How far the load is on this rank; not collective, any thread may ask.
+ *   1               it has ended, well or not: dcp_load_wait would return soon
+ *   0               a thread does it, and this becomes 1 by itself
+ *   DCP_ERR_STATE   (less than 0) nobody does it, since there can be no thread: it is done by
+ *                   dcp_load_wait, or another call that waits
+ * DCP_ERR_ARG: no load. */
+DCP_API int dcp_load_is_done(dcp_loading *loading);
+
+/* Gives the load up, as options->stop does: one rank is enough. Returns at once; every rank still
+ * calls dcp_load_wait, which tells whether it came in time. From any thread and from handlers of
+ * signals, until dcp_load_wait is called. NULL is ignored. */
+DCP_API void dcp_load_cancel(dcp_loading *loading);
+
+/* Collective: waits for the end and returns the load's outcome, the same on all ranks; on failure
+ * the memory's content is undefined. Frees `loading`. A process that was forked from the one that
+ * loads gets DCP_ERR_STATE, and waits for nothing. */
+DCP_API int dcp_load_wait(dcp_loading *loading, dcp_report *report, dcp_error *err);
 
 /* Reads one box of one tensor into data (dense), checking every block it touches. Not collective:
  * for tools. Errors as dcp_load's, and DCP_ERR_UNSUPPORTED where the box lies in a file that this
@@ -157,21 +207,27 @@ typedef struct dcp_verify_options {
      * this library writes for these tensors. A load does not read it, other programs do. May be
      * NULL. */
     void (*on_note)(void *ctx, const char *what);
-    /* Called every few MiB, as all others on the calling thread; may be NULL. */
-    void (*on_progress)(void *ctx, uint64_t done_bytes, uint64_t total_bytes);
     void *ctx;
+    /* Called every few MiB, as all others on the calling thread; may be NULL. */
+    void (*on_progress)(void *ctx, uint64_t done, uint64_t total);
+    void *progress_ctx;
+    /* Asked as often, on each rank for itself: not 0, on one rank or more: all give up with
+     * DCP_ERR_CANCELLED. Not asked again then. NULL: never. */
+    int (*stop)(void *ctx);
+    void *stop_ctx;
 } dcp_verify_options;
 #define DCP_VERIFY_OPTIONS_INIT DCP_SIZED(dcp_verify_options)
 
 /* Reads every byte of the step's folder `path`, which it holds meanwhile, and checks it, with
  * about.json and redundancy files. Of a private store's step: what this node has of it, which can't
  * show that the nodes' shards together are one state. Not collective. DCP_OK: intact.
- * DCP_ERR_CORRUPT: damage was reported through on_damage. Other statuses: the check itself could
- * not be done. A thread for each core that the process may use, 32 at most, with 16 MiB of memory
- * each, reads past the page cache. */
+ * DCP_ERR_CORRUPT: damage was reported through on_damage. DCP_ERR_CANCELLED: options->stop.
+ * Other statuses: the check itself could not be done. A thread for each core that the process may
+ * use, 32 at most, with 16 MiB of memory each, reads past the page cache. */
 DCP_API int dcp_verify(const char *path, const dcp_verify_options *options, dcp_error *err);
 /* The same, where several ranks that see the same files share the reading. Collective; the
- * functions of `options` are called on rank 0 alone, and all ranks return the same status. */
+ * functions of `options` are called on rank 0 alone, but `stop` on all, and all ranks return the
+ * same status. */
 DCP_API int dcp_verify_with(dcp_comm *comm, const char *path, const dcp_verify_options *options,
                             dcp_error *err);
 

@@ -26,19 +26,18 @@ typedef struct dcp_rewrite_options {
      * ranks. */
     dcp_box (*cut)(void *ctx, const dcp_tensor *tensor, int shard);
     void *cut_ctx;
+    /* Of a tensor of which a shard holds more boxes than cut's: number k of the others, from 0; an
+     * empty one where there are no more. With cut_ctx. NULL: a shard holds one box of a tensor. */
+    dcp_box (*cut_more)(void *ctx, const dcp_tensor *tensor, int shard, int k);
     /* Memory for tensor data, whatever the checkpoint's size; at least DCP_REWRITE_LEAST, 0:
      * DCP_REWRITE_MEMORY. Beside it a rank needs its boxes' descriptions, about 1 KiB a box. */
     uint64_t memory_bytes;
     const char *about_json; /* as in dcp_save_options */
-    /* As in dcp_save_options. */
+    /* As in dcp_save_options, all on the calling thread. */
     void (*on_progress)(void *ctx, uint64_t done, uint64_t total);
     void *progress_ctx;
-    /* Asked every few MiB, on each rank for itself; not 0: give up, with DCP_ERR_IO and nothing
-     * published. NULL: never. */
-    int (*stop)(void);
-    /* Of a tensor of which a shard holds more boxes than cut's: number k of the others, from 0; an
-     * empty one where there are no more. With cut_ctx. NULL: a shard holds one box of a tensor. */
-    dcp_box (*cut_more)(void *ctx, const dcp_tensor *tensor, int shard, int k);
+    int (*stop)(void *ctx);
+    void *stop_ctx;
 } dcp_rewrite_options;
 #define DCP_REWRITE_OPTIONS_INIT DCP_SIZED(dcp_rewrite_options)
 

@@ -88,6 +88,13 @@ typedef struct dcp_save_options {
      * while bytes are only copied to be written later. May be NULL. */
     void (*on_progress)(void *ctx, uint64_t done, uint64_t total);
     void *progress_ctx;
+    /* Asked every few MiB, from the thread that saves, on each rank for itself: not 0, on one rank
+     * or more, and all ranks give up with DCP_ERR_CANCELLED. The ranks of a host do so at once,
+     * those of other hosts at the latest when their own part is written. Nothing is published, and
+     * the store can be used on. Once all is written and the ranks have agreed to publish, the save
+     * succeeds whatever is said. Not asked again once it was not 0. NULL: never. */
+    int (*stop)(void *ctx);
+    void *stop_ctx;
     /* Called as each phase ends, from the thread that saves; `begin` and `end` are seconds of
      * CLOCK_MONOTONIC. Phases come as often as they do: a wait for the disk, DCP_PHASE_WRITE, lies
      * within the one that waited, and DCP_PHASE_ALL, the last, around them all. May be NULL. */
@@ -127,6 +134,8 @@ typedef struct dcp_report {
  *            "shard" are the library's: what is passed under them is replaced. NULL: none. Stored
  *            with sorted keys, so that equal states give equal files. At most 16 MiB
  *            and 1,048,576 values (all but keys count, at any depth): more are DCP_ERR_ARG.
+ *            Integers of -2^63 to 2^64 - 1 are kept exactly, others are DCP_ERR_ARG; reals are
+ *            fp64.
  *   options, report, err   may be NULL.
  * On failure every rank gets the same status; nothing is published (after DCP_ERR_COMM it may have
  * been), older steps stay, and the next save may be tried at once. Extra memory: at most 64 MiB a
@@ -140,6 +149,7 @@ typedef struct dcp_report {
  * DCP_ERR_BUSY: another writer has taken the store (dcp_store_open), as all later saves into it
  * will find; or options->when_busy.
  * DCP_ERR_NO_SPACE: found before data moves where the file system can tell.
+ * DCP_ERR_CANCELLED: options->stop.
  * Rank 0 logs a warning (dcp_store_options.log) where an update seems not to have reached what is
  * saved: the step is later than that of the store's previous save of the same tensors and no byte
  * outside /files differs from it; or tensors under /optimizer do, but none under /model, or the
@@ -193,6 +203,12 @@ DCP_API void dcp_save_fence(dcp_saving *saving);
  * DCP_ERR_STATE, and the others are done once that one fences or waits. DCP_ERR_ARG: saving is
  * NULL. */
 DCP_API int dcp_save_is_done(dcp_saving *saving);
+
+/* Gives the save up, as options->stop does: one rank is enough. Returns at once; every rank still
+ * calls dcp_save_wait, which tells whether it came in time (DCP_ERR_CANCELLED), and dcp_save_fence
+ * returns soon. From any thread and from handlers of signals, until dcp_save_wait is called. NULL
+ * is ignored. A save without a thread is given up when it would be done. */
+DCP_API void dcp_save_cancel(dcp_saving *saving);
 
 /* Waits for the end and returns the save's outcome, the same on all ranks: DCP_OK, published and
  * durable; or what dcp_save would have returned. Frees `saving`. A process that was forked from the

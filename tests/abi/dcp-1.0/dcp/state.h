@@ -38,18 +38,19 @@ DCP_API int dcp_state_add(dcp_state *state, const dcp_tensor *tensor, const dcp_
                           void *data, dcp_error *err);
 
 /* dcp_state_add for elements in host memory that is not dense: columns of a matrix, an array within
- * its ghost cells, padded rows, another order of dimensions. data     the address of the box's
- * first element, that of index box->start. strides  copied: for each dimension, the bytes from an
- * element to the one with the next index; NULL: dense. They may be no multiples of the element's
- * size. They may be negative (reversed) and, for saves, 0 (one element stands for all of the
- * dimension). Nothing between the elements is read or written. What is saved, its checksums and
- * proofs are those of the dense box. Where the strides are those of dense memory, so is everything
- * else. A load needs elements that don't share bytes: with dimensions of one index left out, and
- * the others from the shortest stride to the longest, each stride has to reach beyond all elements
- * of those before it. dcp_load refuses others (DCP_ERR_ARG). It costs a copy in memory, which is as
- * fast as the disk needs it from about 4 KiB of contiguous elements on; single elements far from
- * each other take longer. DCP_ERR_ARG, too: strides that lead beyond the addresses that there are.
- */
+ * its ghost cells, padded rows, another order of dimensions.
+ *   data     the address of the box's first element, that of index box->start.
+ *   strides  copied: for each dimension, the bytes from an element to the one with the next index;
+ *            NULL: dense. They may be no multiples of the element's size. They may be negative
+ *            (reversed) and, for saves, 0 (one element stands for all of the dimension).
+ * Nothing between the elements is read or written. What is saved, its checksums and proofs are
+ * those of the dense box. Where the strides are those of dense memory, so is everything else.
+ * A load needs elements that don't share bytes: with dimensions of one index left out, and the
+ * others from the shortest stride to the longest, each stride has to reach beyond all elements of
+ * those before it. dcp_load refuses others (DCP_ERR_ARG).
+ * It costs a copy in memory, which is as fast as the disk needs it from about 4 KiB of contiguous
+ * elements on; single elements far from each other take longer.
+ * DCP_ERR_ARG, too: strides that lead beyond the addresses that there are. */
 DCP_API int dcp_state_add_strided(dcp_state *state, const dcp_tensor *tensor, const dcp_box *box,
                                   void *data, const int64_t *strides, dcp_error *err);
 
