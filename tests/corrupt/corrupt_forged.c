@@ -181,9 +181,9 @@ static void sparse_files(void **state) {
         {UB_INDEX, MAX_ROWS, MAX_ROWS * row, "index: row 0 is not valid"},
         {UB_INDEX, MAX_ROWS + 1, (MAX_ROWS + 1) * row, "user block: no index has that many rows"},
         {UB_INDEX, far / 2 / row, far / 2 / row * row, "user block: no index has that many rows"},
-        {UB_BLOCKS, 24, far / 2, "user block: the blocks table has not the size"},
-        {UB_META, 24, far / 2, "user block: no meta is that large"},
-        {UB_META, 24, MAX_META_BYTES, ": meta: "},
+        {UB_BLOCKS, TINY_TENSORS, far / 2, "user block: the blocks table has not the size"},
+        {UB_META, TINY_TENSORS, far / 2, "user block: no meta is that large"},
+        {UB_META, TINY_TENSORS, MAX_META_BYTES, ": meta: "},
     };
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         char what[80];
