@@ -45,10 +45,10 @@
 extern "C" {
 #endif
 
-/* All members are required. Those that return an int return 0, or a code of the
- * device's own that error_text explains. Streams are used by one thread at a time, `ctx` by several
- * at once. What is begun on one stream happens in that order; a later call may be made before an
- * earlier one is done. */
+/* Made by DCP_DEVICE_INIT; all members are required. Those that return an int return 0, or a code
+ * of the device's own that error_text explains. Streams are used by one thread at a time, `ctx` by
+ * several at once. What is begun on one stream happens in that order; a later call may be made
+ * before an earlier one is done. */
 typedef struct dcp_device {
     size_t size;      /* dcp/size.h */
     const char *name; /* for messages: "cuda:0" */

@@ -2,9 +2,10 @@
  * system at few. A save goes into the fastest store that is due; slower ones that are due as well
  * are filled in the background from the faster one's files. A load takes the newest step of all.
  *
- *     dcp_tier list[] = {{.path = "/dev/shm/run", .every = 1, .keep = 2, .is_private = 1,
- *                         .redundancy = "rs(2)"},
- *                        {.path = "/shared/run", .every = 100, .keep = 3}};
+ *     dcp_tier list[] = {DCP_TIER_INIT, DCP_TIER_INIT};
+ *     list[0].path = "/dev/shm/run", list[0].every = 1, list[0].keep = 2;
+ *     list[0].is_private = 1, list[0].redundancy = "rs(2)";
+ *     list[1].path = "/shared/run", list[1].every = 100, list[1].keep = 3;
  *     dcp_tiers_open(comm, list, 2, NULL, &tiers, &err);
  *     dcp_tiers_load(tiers, load_it, ctx, &step, &err);     then dcp_tiers_continue_from
  *     each step: dcp_tiers_fence; change the memory; where dcp_tiers_is_due, dcp_tiers_save_async
