@@ -3,6 +3,7 @@
 #include <signal.h>
 #include <sys/resource.h>
 
+#include "comm/stop.h"
 #include "support/private_files.h"
 
 static const size_t lengths[] = {50001, 9000, 4096, 70000};
@@ -34,6 +35,20 @@ static void fail_to_encode(const private_files *p, const char *folder, int statu
     CHECK(count_files(p) == 1);
 }
 
+static int rank_one_stops(void *rank) { return *(int *)rank == 1; }
+
+/* Rank 1 gives up. */
+static void stop_encoding(const private_files *p, const char *folder) {
+    int rank = p->s->rank;
+    dcp_error err = {0};
+    comm_stop stop = {
+        .asked = rank_one_stops, .ctx = &rank, .what = "it", .outcome = "nothing is there"};
+    comm_stop_begin(&stop, p->s->comm);
+    check_same_failure(redundancy_encode(p->s->comm, p->groups, folder, PRIVATE_STEP, &stop, &err),
+                       DCP_ERR_CANCELLED, &err, "it was cancelled by rank 1: nothing is there");
+    CHECK(count_files(p) == 1);
+}
+
 static void check_encode(const private_files *p) {
     char folder[PATH_MAX], path[PATH_MAX];
     private_folder(p, p->s->rank, folder);
@@ -46,6 +61,7 @@ static void check_encode(const private_files *p) {
     if (p->s->rank == 1) limit_files(4096);
     fail_to_encode(p, folder, DCP_ERR_IO, ".tmp-par");
     if (p->s->rank == 1) limit_files(RLIM_INFINITY);
+    stop_encoding(p, folder);
     SUCCEEDS(redundancy_encode(p->s->comm, p->groups, folder, PRIVATE_STEP, NULL, err));
     private_compare(p, 0);
 }
