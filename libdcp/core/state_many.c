@@ -7,11 +7,12 @@
 #include <search.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
 
 #include "core/fail.h"
 #include "core/state_dict.h"
 
-enum { BLOCK = 256 << 10 }; /* bytes of memory for tensors */
+enum { BLOCK = 256 << 10, LARGE_BLOCK = 4 << 20, HUGE_PAGE = 2 << 20 }; /* bytes for tensors */
 
 typedef struct path_place {
     uint64_t word; /* bytes of the path, the first in the highest; sorted: 1: the path before */
@@ -174,17 +175,29 @@ static int check_listed_folders(many_boxes *m, size_t place, dcp_error *err) {
     return DCP_OK;
 }
 
+/* Of *bytes or more, which it sets. Where there are many tensors, on huge pages: to fill small ones
+ * takes the kernel longer than all the rest. */
+static state_block *make_block(const many_boxes *m, size_t *bytes) {
+    const int is_large = m->n * sizeof(state_kept) >= LARGE_BLOCK;
+    const size_t least = is_large ? LARGE_BLOCK : BLOCK;
+    if (*bytes < least) *bytes = least;
+    if (!is_large || *bytes > least) return malloc(*bytes);
+    void *block = aligned_alloc(HUGE_PAGE, *bytes);
+    if (block) madvise(block, *bytes, MADV_HUGEPAGE);
+    return block;
+}
+
 /* Memory of a block; NULL: there is none. */
 static void *take_memory(many_boxes *m, size_t bytes) {
     bytes = (bytes + 7) / 8 * 8;
     if (bytes > m->left) {
-        const size_t all = bytes < BLOCK ? BLOCK : bytes;
-        state_block *block = malloc(sizeof *block + all);
+        size_t all = sizeof(state_block) + bytes;
+        state_block *block = make_block(m, &all);
         if (!block) return NULL;
         block->next = m->blocks;
         m->blocks = block;
         if (!m->last) m->last = block;
-        m->left = all;
+        m->left = all - sizeof *block;
         m->memory = block->memory;
     }
     void *memory = m->memory;
