@@ -48,8 +48,8 @@ DCP_API int dcp_state_add(dcp_state *state, const dcp_tensor *tensor, const dcp_
  * A load needs elements that don't share bytes: with dimensions of one index left out, and the
  * others from the shortest stride to the longest, each stride has to reach beyond all elements of
  * those before it. dcp_load refuses others (DCP_ERR_ARG).
- * It costs a copy in memory, which is as fast as the disk needs it from about 4 KiB of contiguous
- * elements on; single elements far from each other take longer.
+ * It costs a copy in memory, which a disk hides where about 4 KiB and more are contiguous; single
+ * elements far from each other take longer.
  * DCP_ERR_ARG, too: strides that lead beyond the addresses that there are. */
 DCP_API int dcp_state_add_strided(dcp_state *state, const dcp_tensor *tensor, const dcp_box *box,
                                   void *data, const int64_t *strides, dcp_error *err);
