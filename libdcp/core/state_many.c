@@ -56,6 +56,7 @@ static int check_boxes(many_boxes *m, dcp_error *err) {
     for (size_t i = 0; i < m->n; i++) {
         uint64_t bytes;
         int empty;
+        if (i + PREFETCH_DISTANCE < m->n) core_prefetch(m->tensors[i + PREFETCH_DISTANCE].path, 1);
         box.data = m->data ? m->data[i] : NULL;
         int status = core_state_check(&m->tensors[i], m->boxes ? &m->boxes[i] : NULL, &box, &bytes,
                                       &empty, err);
@@ -259,10 +260,20 @@ static int add_group(many_boxes *m, size_t from, size_t end, dcp_error *err) {
     return DCP_OK;
 }
 
+/* What the walk over the places needs soon: the caller's arrays may be in another order. */
+static void prefetch_box(const many_boxes *m, size_t place) {
+    if (place >= m->n) return;
+    const size_t i = m->places[place].index;
+    core_prefetch(&m->tensors[i], sizeof *m->tensors);
+    if (m->boxes) core_prefetch(&m->boxes[i], sizeof *m->boxes);
+    core_prefetch(m->places[place].path, 1);
+}
+
 static int add_groups(many_boxes *m, dcp_error *err) {
     int status = DCP_OK;
     for (size_t from = 0, end; from < m->n && !status; from = end) {
         for (end = from + 1; end < m->n && m->places[end].word; end++) continue;
+        prefetch_box(m, from + PREFETCH_DISTANCE);
         status = add_group(m, from, end, err);
     }
     return status;
