@@ -187,11 +187,11 @@ static void what_cannot_be_is_refused(const private_files *p) {
     SUCCEEDS(dcp_state_create(&state, err));
     check_same_failure(dcp_save(store, 9, state, NULL, &options, NULL, &failure), DCP_ERR_ARG,
                        &failure, "as many shards as ranks");
+    check_same_failure(dcp_store_rebuild(store, p->s->rank > 0, &step, NULL, &failure),
+                       DCP_ERR_MISMATCH, &failure, "every_byte: 0 on rank 0, 1 on rank");
     dcp_state_destroy(state);
     dcp_store_close(store);
     SUCCEEDS(dcp_store_open(p->s->comm, dir, NULL, &store, err));
-    check_same_failure(dcp_store_rebuild(store, p->s->rank > 0, &step, NULL, &failure),
-                       DCP_ERR_MISMATCH, &failure, "every_byte: 0 on rank 0, 1 on rank");
     check_same_failure(dcp_store_rebuild(store, 0, &step, NULL, &failure), DCP_ERR_UNSUPPORTED,
                        &failure, "a shared store");
     dcp_store_close(store);
