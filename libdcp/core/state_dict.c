@@ -386,16 +386,15 @@ void core_state_merge(state_tensor *const *a, size_t n, state_tensor *const *b, 
         else
             *out++ = *b++, m--;
     if (n) memcpy(out, a, n * sizeof *out);
-    if (m) memcpy(out, b, m * sizeof *out);
+    if (m) memmove(out, b, m * sizeof *out);
 }
 
 /* The tree has its own in order: no path is compared where all came one at a time. */
 state_tensor **core_state_sorted(const dcp_state *state) {
-    const size_t others = state->n - state->n_sorted;
-    state_tensor **sorted = malloc((state->n + others + 1) * sizeof *sorted);
+    state_tensor **sorted = malloc((state->n + 1) * sizeof *sorted);
     if (!sorted) return NULL;
-    state_tensor **from_tree = sorted + state->n, **next = from_tree;
+    state_tensor **from_tree = sorted + state->n_sorted, **next = from_tree;
     twalk_r(state->by_path, put_next, &next);
-    core_state_merge(state->sorted, state->n_sorted, from_tree, others, sorted);
+    core_state_merge(state->sorted, state->n_sorted, from_tree, state->n - state->n_sorted, sorted);
     return sorted;
 }

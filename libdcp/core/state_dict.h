@@ -107,6 +107,6 @@ int core_state_reserve(dcp_state *state, size_t more);
 /* What tsearch and its like compare in state->by_path. */
 int core_state_compare(const void *a, const void *b);
 
-/* Merges two lists that ascend by path. */
+/* Merges two lists that ascend by path. `b` may be the end of `out`. */
 void core_state_merge(state_tensor *const *a, size_t n, state_tensor *const *b, size_t m,
                       state_tensor **out);
