@@ -229,7 +229,9 @@ int save_run(dcp_store *store, const save_request *r, move_progress *progress, d
     int made = r->make_room;
     int status = run_once(store, r, progress, report, &why);
     while (status == DCP_ERR_NO_SPACE && made) {
-        int failed = store_room_make(store, &from, &made, err);
+        /* no step is given up for a save that a rank has cancelled meanwhile */
+        int failed = comm_agree(store->comm, move_progress_status(progress, err), err);
+        if (!failed) failed = store_room_make(store, &from, &made, err);
         if (failed) return failed;
         if (made)
             status = run_again(store, r, &first, progress, report, &why);

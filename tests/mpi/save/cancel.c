@@ -1,6 +1,7 @@
 /* A save that one rank gives up, by the stop function or by dcp_save_cancel, ends on all of them
  * with DCP_ERR_CANCELLED; the directory has the older steps and nothing else; the next save works.
- * After publication it is too late. */
+ * After publication it is too late. Where another rank finds no room at that moment, no old step is
+ * given up for what nobody wants. */
 #include <dirent.h>
 
 #include "comm/comm.h"
@@ -107,6 +108,44 @@ static void cancel_all_ways(const scratch *s, const given *g, scheme how,
     held_free(&from);
 }
 
+static int find_no_room(void *ctx, uint64_t offset, uint64_t bytes, void *out, dcp_error *err) {
+    (void)offset;
+    if (ctx) return memset(out, 0, bytes) == out ? DCP_OK : DCP_ERR_IO;
+    if (err) *err = (dcp_error){.status = DCP_ERR_NO_SPACE, .rank = -1, .message = "no room"};
+    return DCP_ERR_NO_SPACE;
+}
+
+/* Rank 0 finds no room, and the others give up. */
+static void cancelled_without_room(const scratch *s, int layout) {
+    const dcp_tensor tensor = {"/model/rows", DCP_U8, 2, {(uint64_t)s->size, 1 << 16}};
+    const dcp_box row = dcp_box_chunk(&tensor, s->rank, s->size);
+    int left = s->rank ? 1 : INT_MAX;
+    dcp_save_options options = {.size = sizeof options, .layout = layout};
+    dcp_error failure = {0};
+    dcp_state *state;
+    char path[PATH_MAX];
+    store = scratch_store(s, s->comm, "no_room");
+    SUCCEEDS(dcp_state_create(&state, err));
+    SUCCEEDS(dcp_state_add_source(state, &tensor, &row, find_no_room, &left, -1, err));
+    for (uint64_t step = 1; step <= 3; step++)
+        SUCCEEDS(dcp_save(store, step, state, NULL, &options, NULL, err));
+    dcp_state_destroy(state);
+    SUCCEEDS(dcp_state_create(&state, err));
+    SUCCEEDS(
+        dcp_state_add_source(state, &tensor, &row, find_no_room, s->rank ? &left : NULL, -1, err));
+    options.make_room = 1;
+    options.stop = give_up;
+    options.stop_ctx = &left;
+    check_save_cancelled(dcp_save(store, 4, state, NULL, &options, NULL, &failure), &failure);
+    snprintf(path, sizeof path, "%s/no_room/step-00000001", s->root);
+    CHECK(access(path, F_OK) == 0);
+    dcp_state_destroy(state);
+    dcp_store_close(store);
+    MPI_Barrier(MPI_COMM_WORLD);
+    snprintf(path, sizeof path, "%s/no_room", s->root);
+    if (s->rank == 0) CHECK(store_directory_remove(AT_FDCWD, path) == 0);
+}
+
 int main(int argc, char **argv) {
     scratch s;
     given g;
@@ -119,6 +158,7 @@ int main(int argc, char **argv) {
             cancel_all_ways(&s, &g, ROWS, &options);
             options.shards = 2 * s.size;
             cancel_all_ways(&s, &g, layout ? COPIES : COLUMNS, &options);
+            if (s.size > 1) cancelled_without_room(&s, layout);
         }
     }
     dcp_save_options by_mpi = {.size = sizeof by_mpi, .engine = DCP_ENGINE_MPIO};
