@@ -68,12 +68,13 @@ static int check_free(dcp_store *store, uint64_t step, dcp_error *err) {
     if (status == DCP_OK && !stands) return check_newest(store, step, err);
     if (status != DCP_OK || store->options.replace) return status;
     if (store->has_unread && store->unread == step) return DCP_OK;
-    return core_fail_path(
+    return store_fail_entry(
+        store, name,
         core_fail(err, DCP_ERR_STATE,
                   "%s/%s exists already: save another step, remove this one or allow it to be "
                   "replaced",
                   store->dir, name),
-        store->dir, err);
+        err);
 }
 
 /* The temporary folder, which no other writer has: see store/lock.h. */

@@ -30,8 +30,8 @@ typedef struct removal {
 } removal;
 
 static int fail_kept(const dcp_store *store, const char *name, const char *why, dcp_error *err) {
-    return core_fail_path(core_fail(err, DCP_ERR_BUSY, "%s/%s stays: %s", store->dir, name, why),
-                          store->dir, err);
+    return store_fail_entry(
+        store, name, core_fail(err, DCP_ERR_BUSY, "%s/%s stays: %s", store->dir, name, why), err);
 }
 
 static int fail_held(const dcp_store *store, const char *name, dcp_error *err) {
@@ -42,8 +42,9 @@ static int fail_held(const dcp_store *store, const char *name, dcp_error *err) {
 }
 
 static int fail_missing(const dcp_store *store, const removal *r, dcp_error *err) {
-    return core_fail_path(core_fail(err, DCP_ERR_NOT_FOUND, "%s holds no %s", store->dir, r->name),
-                          store->dir, err);
+    return store_fail_entry(
+        store, r->name, core_fail(err, DCP_ERR_NOT_FOUND, "%s holds no %s", store->dir, r->name),
+        err);
 }
 
 /* What this rank knows without looking. */
@@ -51,13 +52,14 @@ static int check_wanted(const dcp_store *store, const removal *r, dcp_error *err
     if (store_is_pinned(store, r->step))
         return fail_kept(store, r->name, "it is being copied into another store", err);
     if (!store->has_intact || store->newest_intact != r->step) return DCP_OK;
-    return core_fail_path(
+    return store_fail_entry(
+        store, r->name,
         core_fail(err, DCP_ERR_STATE,
                   "%s/%s stays: it is the newest step known to be intact, the one that the next "
                   "start can rely on: save or load another one first, and name that by "
                   "dcp_store_mark_intact",
                   store->dir, r->name),
-        store->dir, err);
+        err);
 }
 
 static int find_named(const dcp_store *store, removal *r, dcp_error *err) {
@@ -69,11 +71,11 @@ static int find_named(const dcp_store *store, removal *r, dcp_error *err) {
 }
 
 static int take_aside(dcp_store *store, removal *r, dcp_error *err) {
+    int kept;
     if (!r->is_there) return DCP_OK;
-    int status = store_lose_name(store, r->name, r->aside, err);
+    int status = store_lose_name_unheld(store, r->name, r->aside, &kept, err);
     r->is_aside = !store_directory_has(store->dir_fd, r->name);
-    if (status || !step_hold_is_held(store->dir_fd, r->aside)) return status;
-    return fail_held(store, r->name, err);
+    return status || !kept ? status : fail_held(store, r->name, err);
 }
 
 /* Where the store has been lost, its next writer does that. */

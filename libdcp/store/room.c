@@ -46,10 +46,12 @@ static int give_up(dcp_store *store, const dcp_step *steps, size_t n, uint64_t n
         if (turn_of(store, &steps[i], newest) != turn ||
             step_hold_is_held(store->dir_fd, steps[i].name))
             continue;
-        if (store_discard(store, steps[i].name, &why)) {
+        int kept;
+        if (store_discard_unheld(store, steps[i].name, &kept, &why)) {
             store_log(store, DCP_LOG_WARNING, "an old step stays: %s", why.message);
             continue;
         }
+        if (kept) continue;
         store_log(store, DCP_LOG_WARNING, "%s/%s is given up to make room", store->dir,
                   steps[i].name);
         given_up = 1;

@@ -38,6 +38,12 @@ int store_fail_errno(const dcp_store *store, const char *what, const char *name,
     return core_fail_errno(err, what, path);
 }
 
+int store_fail_entry(const dcp_store *store, const char *name, int status, dcp_error *err) {
+    char path[PATH_MAX];
+    snprintf(path, sizeof path, "%s/%s", store->dir, name);
+    return core_fail_path(status, path, err);
+}
+
 int store_sync(const dcp_store *store, dcp_error *err) {
     return io_publish_sync(store->dir_fd) ? core_fail_errno(err, "cannot sync", store->dir)
                                           : DCP_OK;

@@ -60,6 +60,9 @@ void store_settle(dcp_store *store);
 /* core_fail_errno with the path of the entry `name`. */
 int store_fail_errno(const dcp_store *store, const char *what, const char *name, dcp_error *err);
 
+/* core_fail_path with it. */
+int store_fail_entry(const dcp_store *store, const char *name, int status, dcp_error *err);
+
 /* Makes the entries of the store's directory durable. */
 int store_sync(const dcp_store *store, dcp_error *err);
 

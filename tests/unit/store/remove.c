@@ -7,6 +7,7 @@
 #include <sys/wait.h>
 
 #include "store/retention.h"
+#include "store/room.h"
 
 static int renames_left = -1;
 static const char *pinned_late; /* pinned when it is about to lose its name */
@@ -36,7 +37,11 @@ static void assert_removed(dcp_store *store, uint64_t step) {
 static void assert_refused(dcp_store *store, uint64_t step, int expected, const char *text) {
     dcp_error err;
     assert_int_equal(dcp_step_remove(store, step, &err), expected);
+    char path[200];
+    snprintf(path, sizeof path, "/step-%08d", (int)step);
     assert_int_equal(err.status, expected);
+    if (expected != DCP_ERR_BUSY || strstr(err.message, "stays"))
+        assert_string_equal(strrchr(err.path, '/'), path);
     if (!strstr(err.message, text)) fail_msg("\"%s\" lacks \"%s\"", err.message, text);
 }
 
@@ -157,6 +162,31 @@ static void a_pin_in_a_race_keeps_the_step(void **state) {
     dcp_store_close(store);
 }
 
+/* The same where `keep` removes the step, or it is given up for room. */
+static void a_pin_in_a_race_keeps_an_old_step(void **state) {
+    struct scratch *s = *state;
+    char path[200];
+    uint64_t from = 0;
+    int made;
+    dcp_store_close(store_of(s, 3));
+    dcp_store *store = open_store(s, 1, 0);
+    snprintf(path, sizeof path, "%s/step-00000001", s->dir);
+    pinned_late = path;
+    assert_int_equal(store_retain(store, 3, NULL), DCP_OK);
+    assert_steps(s, "c1 c3");
+    assert_content(s, "step-00000001/state.h5", "state");
+    dcp_step_unpin(late_pin);
+    pinned_late = path;
+    assert_int_equal(store_room_make(store, &from, &made, NULL), DCP_OK);
+    assert_false(made);
+    assert_steps(s, "c1 c3");
+    dcp_step_unpin(late_pin);
+    assert_int_equal(store_retain(store, 3, NULL), DCP_OK);
+    assert_steps(s, "c3");
+    dcp_store_close(store);
+    assert_nothing_left(s);
+}
+
 static void who_lost_the_store_removes_nothing(void **state) {
     struct scratch *s = *state;
     char path[120];
@@ -221,6 +251,7 @@ int main(void) {
         scratch_test(what_is_held_stays),
         scratch_test(what_a_killed_process_pinned_goes),
         scratch_test(a_pin_in_a_race_keeps_the_step),
+        scratch_test(a_pin_in_a_race_keeps_an_old_step),
         scratch_test(who_lost_the_store_removes_nothing),
         scratch_test(a_fork_of_the_writer_removes_nothing),
         scratch_test(a_kill_takes_the_step_or_leaves_it),
