@@ -153,8 +153,9 @@ int core_state_check_folders(const dcp_state *state, const char *path, dcp_error
 static int tensor_check(const dcp_tensor *t, uint64_t *bytes, dcp_error *err) {
     const char *what;
     if (!core_path_valid(t->path, &what))
-        return core_fail(err, DCP_ERR_ARG, "tensor path \"%.80s\" is refused: %s",
-                         t->path ? t->path : "(null)", what);
+        return core_fail_tensor(core_fail(err, DCP_ERR_ARG, "tensor path \"%.80s\" is refused: %s",
+                                          t->path ? t->path : "(null)", what),
+                                t->path ? t->path : "", err);
     if (t->dtype == DCP_DTYPE_NONE)
         return core_fail_tensor(core_fail(err, DCP_ERR_ARG,
                                           "tensor %s: dtype 0 is none; was tensor->dtype set?",
@@ -292,10 +293,12 @@ static int set_strides(const dcp_tensor *t, const int64_t *strides, state_box *b
                             &merged)) {
         char text[256];
         core_box_print(core_box_dims(t->ndim), &box->box, text, sizeof text);
-        return core_fail(err, DCP_ERR_ARG,
-                         "tensor %s: the strides lead from data to addresses that do not exist, "
-                         "for box %s; they are in bytes, one a dimension",
-                         t->path, text);
+        return core_fail_tensor(
+            core_fail(err, DCP_ERR_ARG,
+                      "tensor %s: the strides lead from data to addresses that do not exist, for "
+                      "box %s; they are in bytes, one a dimension",
+                      t->path, text),
+            t->path, err);
     }
     if (!merged.dims) return DCP_OK;
     box_strides *kept = malloc(sizeof *kept);

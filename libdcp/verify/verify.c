@@ -428,6 +428,7 @@ int dcp_verify(const char *path, const dcp_verify_options *options, dcp_error *e
     int status = dcp_comm_self(&self, err);
     if (status) return status;
     status = dcp_verify_with(self, path, options, err);
+    if (status && err) err->rank = -1; /* it is not collective */
     dcp_comm_destroy(self);
     return status;
 }

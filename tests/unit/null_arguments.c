@@ -118,6 +118,9 @@ static void checkpoints(void **state) {
     dcp_save_cancel(NULL);
     REFUSES(dcp_checkpoint_read(NULL, "/model/w", NULL, NULL, &err));
     REFUSES(dcp_verify(NULL, NULL, &err));
+    dcp_error missing;
+    assert_int_equal(dcp_verify("/nowhere", NULL, &missing), DCP_ERR_NOT_FOUND);
+    assert_int_equal(missing.rank, -1); /* it is not collective */
     REFUSES(dcp_verify_with(NULL, "/", NULL, &err));
     REFUSES(dcp_verify_with(comm, NULL, NULL, &err));
     REFUSES(dcp_step_glance(NULL, &glance, &err));

@@ -87,7 +87,17 @@ static void types_and_shapes(void **state) {
         assert_int_equal(dcp_state_add(*state, &bad[i], NULL, memory, &err), DCP_ERR_ARG);
         assert_int_equal(dcp_state_add(*state, &bad[i], &box, memory, &err), DCP_ERR_ARG);
         assert_non_null(strstr(err.message, bad[i].path));
+        assert_string_equal(err.tensor, bad[i].path);
     }
+    dcp_error why;
+    const dcp_tensor far = {"/m/far", DCP_F32, 2, {1ULL << 40, 1}},
+                     nowhere = {"far", DCP_U8, 0, {0}};
+    assert_int_equal(
+        dcp_state_add_strided(*state, &far, NULL, memory, (int64_t[]){INT64_MAX, 4}, &why),
+        DCP_ERR_ARG);
+    assert_string_equal(why.tensor, "/m/far");
+    assert_int_equal(dcp_state_add(*state, &nowhere, NULL, memory, &why), DCP_ERR_ARG);
+    assert_string_equal(why.tensor, "far");
     assert_int_equal(dcp_state_tensors(*state), 0);
     dcp_error err = {0};
     dcp_tensor forgotten = {.path = "/m/w", .ndim = 1, .shape = {4}};
