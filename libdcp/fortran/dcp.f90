@@ -226,9 +226,10 @@ contains
     end subroutine
 
     ! A mistake that only this module can see.
-    subroutine refuse(why, err)
+    subroutine refuse(why, err, status)
         character(*), intent(in) :: why
         type(dcp_error), intent(out), optional :: err
+        integer(c_int), intent(in), optional :: status
         type(dcp_error) :: found
         integer :: i
         found = dcp_error(status=DCP_ERR_ARG, rank=-1, message=c_null_char, system_error=0, n_ranks=0, &
@@ -236,7 +237,8 @@ contains
         do i = 1, min(len(why), size(found%message) - 1)
             found%message(i) = why(i:i)
         end do
-        call finish(DCP_ERR_ARG, found, err)
+        if (present(status)) found%status = status
+        call finish(found%status, found, err)
     end subroutine
 
     ! ---- communicators ----
@@ -315,10 +317,16 @@ contains
             call refuse(path // ": an array of over 8 dimensions", err)
             return
         end if
-        if (c_dtype_parse(c_text(dtype), tensor%dtype) /= DCP_OK) then
+        select case (c_dtype_parse(c_text(dtype), tensor%dtype))
+        case (DCP_OK)
+        case (DCP_ERR_UNSUPPORTED)
+            call refuse(path // ": libdcp leaves out the dtype " // dtype // " of safetensors", err, &
+                        DCP_ERR_UNSUPPORTED)
+            return
+        case default
             call refuse(path // ": there is no dtype '" // dtype // "'; F64, F32, I64, I32 are some", err)
             return
-        end if
+        end select
         first = 1
         part = shape
         if (present(start)) call take(start, first)

@@ -26,6 +26,7 @@
 #include <memory>
 #include <stdexcept>
 #include <string>
+#include <type_traits>
 #include <vector>
 
 #include "dcp/dcp.h"
@@ -81,17 +82,21 @@ inline const char *text_or_null(const std::string &text) {
     return text.empty() ? nullptr : text.c_str();
 }
 
-template <class T> struct dtype;
+/* Of integers, also long long and char: by their size and sign. */
+template <class T> struct dtype {
+    static_assert(std::is_integral<T>::value && sizeof(T) <= 8, "libdcp has no such element type");
+    static constexpr dcp_dtype with_sign = sizeof(T) == 8   ? DCP_I64
+                                           : sizeof(T) == 4 ? DCP_I32
+                                           : sizeof(T) == 2 ? DCP_I16
+                                                            : DCP_I8;
+    static constexpr dcp_dtype without = sizeof(T) == 8   ? DCP_U64
+                                         : sizeof(T) == 4 ? DCP_U32
+                                         : sizeof(T) == 2 ? DCP_U16
+                                                          : DCP_U8;
+    static constexpr dcp_dtype value = std::is_signed<T>::value ? with_sign : without;
+};
 template <> struct dtype<double> { static constexpr dcp_dtype value = DCP_F64; };
 template <> struct dtype<float> { static constexpr dcp_dtype value = DCP_F32; };
-template <> struct dtype<int64_t> { static constexpr dcp_dtype value = DCP_I64; };
-template <> struct dtype<int32_t> { static constexpr dcp_dtype value = DCP_I32; };
-template <> struct dtype<int16_t> { static constexpr dcp_dtype value = DCP_I16; };
-template <> struct dtype<int8_t> { static constexpr dcp_dtype value = DCP_I8; };
-template <> struct dtype<uint64_t> { static constexpr dcp_dtype value = DCP_U64; };
-template <> struct dtype<uint32_t> { static constexpr dcp_dtype value = DCP_U32; };
-template <> struct dtype<uint16_t> { static constexpr dcp_dtype value = DCP_U16; };
-template <> struct dtype<uint8_t> { static constexpr dcp_dtype value = DCP_U8; };
 template <> struct dtype<bool> { static constexpr dcp_dtype value = DCP_BOOL; };
 template <> struct dtype<std::complex<float>> { static constexpr dcp_dtype value = DCP_C64; };
 template <> struct dtype<std::complex<double>> { static constexpr dcp_dtype value = DCP_C128; };

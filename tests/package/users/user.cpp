@@ -34,6 +34,10 @@ void use(const dcp::Comm &comm, const std::string &dir) {
     std::vector<int16_t> padded(3 * 8, 7); // up to 3 rows of 5, each in 8
     const dcp_tensor part = dcp::tensor<int16_t>("/model/padded", {3, 5});
     const dcp_box own = dcp_box_chunk(&part, comm.rank(), comm.size());
+    expect(dcp::tensor<long long>("/model/i", {}).dtype == DCP_I64 &&
+               dcp::tensor<unsigned long long>("/model/i", {}).dtype == DCP_U64 &&
+               dcp::tensor<unsigned char>("/model/i", {}).dtype == DCP_U8,
+           "a type of integers");
     dcp::State state;
     state.add(w, mine, data.data());
     std::complex<double> z(1, 2); // on all ranks: replicas
