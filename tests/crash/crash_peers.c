@@ -215,6 +215,17 @@ static void have_step(void) {
     CHECK(!save_as(DCP_LAYOUT_GLOBAL, DCP_ENGINE_DIRECT, 1));
 }
 
+static void have_two_steps(void) {
+    have_step();
+    CHECK(!save_as(DCP_LAYOUT_GLOBAL, DCP_ENGINE_DIRECT, 2));
+    CHECK(!dcp_store_mark_intact(store, 1, &err));
+}
+
+static int stop_now(void *ctx) {
+    (void)ctx;
+    return rank == size - 1;
+}
+
 static void have_own(void) {
     CHECK(!open_own());
     CHECK(!save_as(DCP_LAYOUT_SHARDED, DCP_ENGINE_DIRECT, 1));
@@ -271,6 +282,13 @@ static int run_save(void) { return save_as(DCP_LAYOUT_GLOBAL, DCP_ENGINE_DIRECT,
 static int run_save_sharded(void) { return save_as(DCP_LAYOUT_SHARDED, DCP_ENGINE_DIRECT, 2); }
 static int run_save_mpio(void) { return save_as(DCP_LAYOUT_GLOBAL, DCP_ENGINE_MPIO, 2); }
 
+/* All ranks give it up where none dies. */
+static int run_save_cancelled(void) {
+    const dcp_save_options options = {.size = sizeof options, .stop = stop_now};
+    int status = dcp_save(store, 2, mine.state, GIVEN_JSON, &options, NULL, &err);
+    return status == DCP_ERR_CANCELLED ? DCP_OK : status ? status : DCP_ERR_STATE;
+}
+
 static int run_prove(void) {
     dcp_proof *proof = NULL;
     int status = dcp_prove(comm, mine.state, NULL, &proof, &err);
@@ -310,6 +328,12 @@ static int run_open_private(void) {
     return dcp_checkpoint_open_private(comm, own_dir, &ckpt, &err);
 }
 static int run_load(void) { return dcp_load(ckpt, mine.state, NULL, &err); }
+static int run_load_async(void) {
+    dcp_loading *loading = NULL;
+    int status = dcp_load_async(ckpt, mine.state, NULL, &loading, &err);
+    return status ? status : dcp_load_wait(loading, NULL, &err);
+}
+static int run_remove(void) { return dcp_step_remove(store, 2, &err); }
 static int run_rewrite(void) {
     dcp_store *to = NULL;
     char path[PATH_MAX];
@@ -379,6 +403,8 @@ static const struct entry {
     {"save sharded", have_step, run_save_sharded, 0},
     {"save mpio", have_step, run_save_mpio, 0},
     {"save private", have_own, run_save_sharded, 0},
+    {"save cancelled", have_step, run_save_cancelled, 0},
+    {"step_remove", have_two_steps, run_remove, 0},
     {"prove", NULL, run_prove, 0},
     {"save_async", have_step, run_save_async, 0},
     {"save_wait", have_saving, run_wait, 0},
@@ -386,6 +412,8 @@ static const struct entry {
     {"checkpoint_open_private", have_own, run_open_private, 0},
     {"load", have_open, run_load, 0},
     {"load private", have_open_own, run_load, 0},
+    {"load_async", have_open, run_load_async, 0},
+    {"load_async private", have_open_own, run_load_async, 0},
     {"rewrite", have_open, run_rewrite, 0},
     {"verify_with", have_step, run_verify, 0},
     {"tiers_open", NULL, open_tiers, 0},
