@@ -363,7 +363,9 @@ static int judge_files(verifier *v, dcp_error *err) {
 static int judge_about(verifier *v, const char *path, dcp_error *err) {
     dcp_error e;
     int status = step_about_check(path, v->ckpt->json ? &v->ckpt->step : NULL, &e);
-    return absorb_damage(v, status == DCP_ERR_NOT_FOUND ? DCP_ERR_CORRUPT : status, &e, err);
+    if (status == DCP_ERR_NOT_FOUND && (!v->ckpt->hold || step_hold_is_named(v->ckpt->hold)))
+        status = DCP_ERR_CORRUPT; /* else a writer removed the step meanwhile */
+    return absorb_damage(v, status, &e, err);
 }
 
 static void on_redundancy_damage(void *v, const char *line) { report_damage(v, "%s", line); }
