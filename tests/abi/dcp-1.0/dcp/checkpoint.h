@@ -112,8 +112,8 @@ typedef struct dcp_load_options {
      * is read. May be NULL. */
     void (*on_missing)(void *ctx, const char *path);
     void *ctx;
-    /* Called every few MiB from the thread that loads: `done` of `total` bytes, as they are stored,
-     * of this rank's boxes have arrived. May be NULL. */
+    /* Called every few MiB (DCP_ENGINE_MPIO: every 32 MiB) from the thread that loads: `done` of
+     * `total` bytes, as they are stored, of this rank's boxes have arrived. May be NULL. */
     void (*on_progress)(void *ctx, uint64_t done, uint64_t total);
     void *progress_ctx;
     /* Asked as often from the same thread, on each rank for itself: not 0, on one rank or more, and

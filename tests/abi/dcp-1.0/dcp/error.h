@@ -54,7 +54,8 @@ typedef struct dcp_error {
     int n_ranks;        /* how many ranks it is about, which may be more than ranks[] holds (0) */
     /* The first of them, ascending. DCP_ERR_COMM: those known to have ended, or to be late.
      * DCP_ERR_MISMATCH: those that differ from the lowest rank that was asked; those whose boxes
-     * overlap. DCP_ERR_CORRUPT: the one that loaded something else than the others. */
+     * overlap. DCP_ERR_CANCELLED: the one that asked for it, while `rank` is the first that gave
+     * up. DCP_ERR_CORRUPT: the one that loaded something else than the others. */
     int ranks[DCP_ERROR_RANKS];
     uint64_t offset; /* where in the file `path` bytes are damaged (a block's begin), or could not
                       * be read or written (UINT64_MAX) */

@@ -32,7 +32,7 @@ DCP_API void dcp_state_destroy(dcp_state *state);
  * empty boxes where they hold nothing); over all ranks each element is held at least once, and
  * boxes of different ranks are either equal (replicas) or disjoint. dcp_save checks this and names
  * the tensor and the ranks where it does not hold; dcp_load takes any boxes.
- * DCP_ERR_ARG: bad path, dtype, ndim, a size over 2^63, or a box outside the tensor.
+ * DCP_ERR_ARG: bad path, dtype, ndim, 2^62 bytes and more, or a box outside the tensor.
  * DCP_ERR_MISMATCH: added before with another dtype or shape. */
 DCP_API int dcp_state_add(dcp_state *state, const dcp_tensor *tensor, const dcp_box *box,
                           void *data, dcp_error *err);

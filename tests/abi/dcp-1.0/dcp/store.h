@@ -188,8 +188,11 @@ typedef struct dcp_pin dcp_pin;
 /* Pins the step in the folder `step_path`, such as DIR/step-00000120 or DIR/latest: what
  * dcp_checkpoint_open does for a step as long as it is open. Not collective; no right to write is
  * needed. The pin ends with dcp_step_unpin or with this process; a process forked from it holds
- * nothing. A step may be pinned by many, and several times. A replacement takes the name from a
- * pinned step, and its files stay. Of a private store it counts on the node that `step_path` is on.
+ * nothing. A step may be pinned by many, and several times. A replacement and a
+ * run that goes back (dcp_store_continue_from) take the name from a pinned step, and its files
+ * stay. A writer that was about to remove the step when it was pinned may have its name for an
+ * instant, and gives it back: a path that is not found then is there when it is looked for again.
+ * Of a private store it counts on the node that `step_path` is on.
  * The lock is on about.json (F_OFD_SETLK), so it counts as far as locks of the file system do:
  * those that only one host knows (NFS mounted nolock) don't keep writers on other hosts away.
  *
