@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 """A rank's peak resident memory, with a save and a load in it: 16 bytes a parameter over the ranks,
-five of the largest unit, the root unit, activations and 96 MiB, at one leaf a rank. Checkpointing of
+five of the largest unit, the root unit, activations and 96 MiB, 112 after a load, at one leaf a rank. Checkpointing of
 activations keeps those of one block only; offload takes parameters and moments out of memory. What --plan
 predicts is within a tenth of what is measured, and of what is sent."""
 import re
@@ -49,7 +49,9 @@ for ranks in (1, 2, 4):
         check(plain > kept, f"{plain} bytes of activations")
         check(ranks < 4 or activations < plain - 0.8 * kept, f"{activations} of {plain} bytes with checkpointing")
         held = (1 if ranks == 2 else 4) * whole / ranks  # all but the gradients is offloaded
-        slack = {1: 56, 3: 160}[last] if ranks == 2 else 96  # what a save beside a step has in flight
+        # what a save beside a step has in flight; and the third step's ranks have loaded before: on a busy
+        # machine one in some twenty peaks at 16 MiB more than the others, as many as a load's buffers have
+        slack = ({1: 56, 3: 160} if ranks == 2 else {1: 96, 3: 112})[last]
         allowed = held + 5 * block + root + activations + slack * MIB
         peak = max(line["mem_peak_bytes"] for line in metrics())
         print(f"{ranks} ranks, to step {last}: {peak / MIB:.0f} MiB of {allowed / MIB:.0f}")
