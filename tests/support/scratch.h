@@ -58,6 +58,15 @@ static inline dcp_store *scratch_store(const scratch *s, dcp_comm *comm, const c
     return store;
 }
 
+/* The newest step of the folder `name` of the scratch folder, for the ranks of `comm`. */
+static inline dcp_checkpoint *scratch_open(const scratch *s, dcp_comm *comm, const char *name) {
+    char dir[PATH_MAX];
+    dcp_checkpoint *ckpt = NULL;
+    snprintf(dir, sizeof dir, "%s/%s", s->root, name);
+    SUCCEEDS(dcp_checkpoint_open(comm, dir, &ckpt, err));
+    return ckpt;
+}
+
 /* Saves what this rank of `comm` holds under `how`. */
 static inline void scratch_save(const scratch *s, dcp_comm *comm, const char *name, const given *g,
                                 scheme how, dcp_layout layout) {
@@ -74,10 +83,7 @@ static inline void scratch_save(const scratch *s, dcp_comm *comm, const char *na
 static inline void scratch_load(const scratch *s, dcp_comm *comm, const char *name, const given *g,
                                 scheme how) {
     held h;
-    char dir[PATH_MAX];
-    dcp_checkpoint *ckpt = NULL;
-    snprintf(dir, sizeof dir, "%s/%s", s->root, name);
-    SUCCEEDS(dcp_checkpoint_open(comm, dir, &ckpt, err));
+    dcp_checkpoint *ckpt = scratch_open(s, comm, name);
     held_make(&h, g, how, dcp_comm_rank(comm), dcp_comm_size(comm), 0);
     SUCCEEDS(dcp_load(ckpt, h.state, NULL, err));
     CHECK(held_is_given(&h, g));

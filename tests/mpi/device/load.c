@@ -5,18 +5,12 @@
 
 #define ROOM ((uint64_t)96 << 20)
 
-static void open_step(const scratch *s, dcp_comm *comm, const char *name, dcp_checkpoint **ckpt) {
-    char dir[PATH_MAX];
-    snprintf(dir, sizeof dir, "%s/%s", s->root, name);
-    SUCCEEDS(dcp_checkpoint_open(comm, dir, ckpt, err));
-}
-
 static void load(const scratch *s, dcp_comm *comm, stand_in *d, const char *name, const given *g,
                  scheme how, dcp_engine engine, size_t in_memory) {
     on_device o;
     dcp_checkpoint *ckpt = NULL;
     dcp_load_options options = {.size = sizeof options, .engine = engine};
-    open_step(s, comm, name, &ckpt);
+    ckpt = scratch_open(s, comm, name);
     on_device_make(&o, d, g, how, dcp_comm_rank(comm), dcp_comm_size(comm), 0, in_memory);
     SUCCEEDS(dcp_load_with(ckpt, o.state, &options, NULL, err));
     CHECK(on_device_is_given(&o, g));
@@ -41,7 +35,7 @@ static void save_from_device(const scratch *s, dcp_comm *comm, stand_in *d, cons
 static void casts(const scratch *s, stand_in *d, const given *g, scheme how) {
     static const dcp_dtype as[] = {DCP_F32, DCP_F64, DCP_C128};
     dcp_checkpoint *ckpt = NULL;
-    open_step(s, s->comm, "alone", &ckpt);
+    ckpt = scratch_open(s, s->comm, "alone");
     for (int k = 0; k < 3; k++) {
         held h;
         dcp_state *state = NULL;
@@ -97,7 +91,7 @@ static void failures(const scratch *s, stand_in *d, const given *g) {
         {STAND_IN_CALLS, 2, DCP_ERR_DEVICE, "another checksum on the device"},
     };
     dcp_checkpoint *ckpt = NULL;
-    open_step(s, s->comm, "alone", &ckpt);
+    ckpt = scratch_open(s, s->comm, "alone");
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         on_device o;
         dcp_error failure = {0};

@@ -105,19 +105,11 @@ static void refuses_arguments(const scratch *s, dcp_checkpoint *ckpt) {
     CHECK(!loading);
 }
 
-static dcp_checkpoint *open_step(const scratch *s, const char *name) {
-    char dir[PATH_MAX];
-    dcp_checkpoint *ckpt = NULL;
-    snprintf(dir, sizeof dir, "%s/%s", s->root, name);
-    SUCCEEDS(dcp_checkpoint_open(s->comm, dir, &ckpt, err));
-    return ckpt;
-}
-
 static void load_in_flight(const scratch *s, const char *name, const given *g, scheme how,
                            int threads) {
     const int beside = threads || s->size == 1;
     held_make(&into, g, how, s->rank, s->size, 0);
-    dcp_checkpoint *ckpt = open_step(s, name);
+    dcp_checkpoint *ckpt = scratch_open(s, s->comm, name);
     ends_by_itself(s, ckpt, g, beside, DCP_ENGINE_DIRECT);
     ends_by_itself(s, ckpt, g, 0, DCP_ENGINE_MPIO);
     tells_progress(ckpt, g, DCP_ENGINE_DIRECT);
@@ -149,7 +141,7 @@ static void tells_damage(const scratch *s, const given *g) {
     }
     MPI_Barrier(MPI_COMM_WORLD);
     held_make(&into, g, COLUMNS, s->rank, s->size, 0);
-    dcp_checkpoint *ckpt = open_step(s, "global");
+    dcp_checkpoint *ckpt = scratch_open(s, s->comm, "global");
     int status = dcp_load_wait(start_load(ckpt, NULL), NULL, &failure);
     check_same_failure(status, DCP_ERR_CORRUPT, &failure, "/model/blocks");
     dcp_checkpoint_close(ckpt);

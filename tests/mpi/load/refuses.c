@@ -90,14 +90,6 @@ static void a_read_error(const scratch *s, dcp_checkpoint *ckpt, const given *g,
     held_free(&h);
 }
 
-static dcp_checkpoint *open_step(const scratch *s, const char *name) {
-    char dir[PATH_MAX];
-    dcp_checkpoint *ckpt = NULL;
-    snprintf(dir, sizeof dir, "%s/%s", s->root, name);
-    SUCCEEDS(dcp_checkpoint_open(s->comm, dir, &ckpt, err));
-    return ckpt;
-}
-
 static void what_can_not_be_opened(const scratch *s) {
     char dir[PATH_MAX];
     dcp_checkpoint *ckpt = NULL;
@@ -123,7 +115,7 @@ int main(int argc, char **argv) {
     given_make(&g, 0);
     what_can_not_be_opened(&s);
     scratch_save(&s, s.comm, "many-step-runs-of-mine", &g, ROWS, DCP_LAYOUT_GLOBAL);
-    dcp_checkpoint *ckpt = open_step(&s, "many-step-runs-of-mine");
+    dcp_checkpoint *ckpt = scratch_open(&s, s.comm, "many-step-runs-of-mine");
     what_is_not_there(&s, ckpt);
     into_a_source(ckpt);
     by_different_engines(&s, ckpt);

@@ -7,14 +7,6 @@ static int prove(const scratch *s, const held *h, const dcp_prove_options *optio
     return dcp_prove(s->comm, h->state, options, proof, failure);
 }
 
-static dcp_checkpoint *open_step(const scratch *s, const char *name) {
-    char path[PATH_MAX];
-    dcp_checkpoint *ckpt = NULL;
-    snprintf(path, sizeof path, "%s/%s", s->root, name);
-    SUCCEEDS(dcp_checkpoint_open(s->comm, path, &ckpt, err));
-    return ckpt;
-}
-
 static void check_proof(const dcp_checkpoint *ckpt, const dcp_proof *proof) {
     uint64_t id, crc;
     CHECK(dcp_checkpoint_state_id(ckpt, &id) && dcp_proof_id(proof) == id);
@@ -31,7 +23,8 @@ static void check_proof(const dcp_checkpoint *ckpt, const dcp_proof *proof) {
 static void same_as_files(const scratch *s, const given *g) {
     scratch_save(s, s->comm, "global", g, COLUMNS, DCP_LAYOUT_GLOBAL);
     scratch_save(s, s->comm, "sharded", g, ROWS, DCP_LAYOUT_SHARDED);
-    dcp_checkpoint *global = open_step(s, "global"), *sharded = open_step(s, "sharded");
+    dcp_checkpoint *global = scratch_open(s, s->comm, "global"),
+                   *sharded = scratch_open(s, s->comm, "sharded");
     for (scheme how = ROWS; how < SAVE_SCHEMES; how++) {
         held h;
         dcp_proof *proof = NULL;

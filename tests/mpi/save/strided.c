@@ -63,14 +63,6 @@ static void check_filled(const viewed *v, const given *g, const held *h) {
     }
 }
 
-static dcp_checkpoint *open_step(const scratch *s, const char *name) {
-    char dir[PATH_MAX];
-    dcp_checkpoint *ckpt = NULL;
-    snprintf(dir, sizeof dir, "%s/%s", s->root, name);
-    SUCCEEDS(dcp_checkpoint_open(s->comm, dir, &ckpt, err));
-    return ckpt;
-}
-
 static void check_same_files(const scratch *s, const char *one, const char *two,
                              dcp_layout layout) {
     MPI_Barrier(MPI_COMM_WORLD);
@@ -135,7 +127,7 @@ static void load_all(const scratch *s, const given *g, int way) {
     viewed v;
     const dcp_load_options options = {.size = sizeof options,
                                       .engine = way % 2 ? DCP_ENGINE_MPIO : DCP_ENGINE_DIRECT};
-    dcp_checkpoint *ckpt = open_step(s, "dense");
+    dcp_checkpoint *ckpt = scratch_open(s, s->comm, "dense");
     held_make(&h, g, schemes[way], s->rank, s->size, 0);
     viewed_make(&v, s, way, g, &h, 0);
     SUCCEEDS(dcp_load_with(ckpt, v.state, &options, NULL, err));
@@ -187,7 +179,7 @@ static void damage_is_found(const scratch *s, const given *g, dcp_engine engine)
     viewed v;
     dcp_error failure = {0};
     const dcp_load_options options = {.size = sizeof options, .engine = engine};
-    dcp_checkpoint *ckpt = open_step(s, "dense");
+    dcp_checkpoint *ckpt = scratch_open(s, s->comm, "dense");
     damage(s, ckpt, "/model/columns");
     held_make(&h, g, ROWS, s->rank, s->size, 0);
     viewed_make(&v, s, VIEW_COLUMNS, g, &h, 0);
@@ -229,7 +221,7 @@ static void strides_of_zero(const scratch *s) {
     SUCCEEDS(dcp_save(store, 5, repeated, NULL, NULL, NULL, err));
     SUCCEEDS(dcp_save(other, 5, dense, NULL, NULL, NULL, err));
     check_same_files(s, "strided", "dense", DCP_LAYOUT_GLOBAL);
-    dcp_checkpoint *ckpt = open_step(s, "strided");
+    dcp_checkpoint *ckpt = scratch_open(s, s->comm, "strided");
     check_same_failure(dcp_load(ckpt, repeated, NULL, &failure), DCP_ERR_ARG, &failure, "overlap");
     SUCCEEDS(dcp_load(ckpt, dense, NULL, err));
     dcp_checkpoint_close(ckpt);
