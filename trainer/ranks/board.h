@@ -51,3 +51,37 @@ typedef struct ranks_board {
                                         of 6 files rebuilt"; set once */
     ranks_board_entry entries[RANKS_BOARD_RANKS];
 } ranks_board;
+
+/* The rank's side. Any thread may call these; without a board they do nothing, or find nothing. */
+
+/* Maps the board, and tells that this rank runs and will tell its exit status. */
+void ranks_board_open(int rank);
+/* The last call: the exit status that follows. */
+void ranks_board_end(int status);
+
+/* Notes that a phase is reached, now. One that is reached again was not over. */
+void ranks_board_reach(ranks_phase phase);
+
+/* Something is done: the rank does not hang. */
+void ranks_board_beat(void);
+/* The same as the on_progress of a load or a save; its arguments are not used. */
+void ranks_board_on_progress(void *ctx, uint64_t done, uint64_t total);
+/* A micro-batch of the step in work begins, by its number from 1. */
+void ranks_board_micro_batch(uint64_t number);
+/* The state is at `step`: as it was loaded, in 0 seconds, or computed, in that many. */
+void ranks_board_step(uint64_t step, double seconds);
+
+/* A step is published in some store. */
+void ranks_board_publish(uint64_t step);
+/* Of rank 0: from where the start goes on. The first text counts. */
+void ranks_board_resumed(const char *text);
+
+/* The count of requests to save and go on. Once the save has ended, well (ranks_board_publish was
+ * called before) or not, the count that it answers is handed back. */
+uint64_t ranks_board_saves_asked(void);
+void ranks_board_saves_answered(uint64_t asked);
+ranks_end_request ranks_board_end_asked(void);
+
+/* Opens a file that dcp-run has made in memory, and whose path the environment names in `variable`;
+ * -1 where that is none, or a file of any other kind. */
+int ranks_board_open_file(const char *variable, int flags);

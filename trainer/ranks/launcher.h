@@ -1,5 +1,6 @@
 /* dcp-run, for ranks that it has started: what it tells them by their environment, and what they
- * tell it by files that it has made in memory. Without dcp-run nothing is asked for, or told. */
+ * tell it by files that it has made in memory: one for reasons, and the board (board.h). Without
+ * dcp-run nothing is asked for, or told. */
 #pragma once
 
 /* How long to wait for ranks of an earlier start (DCP_RUN_GRACE); 0: not at all. */
