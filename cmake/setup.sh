@@ -20,6 +20,7 @@ packages=(
 
 # Of these each may be missing. A server's package starts it where systemd runs, so it is left there.
 optional=(
+    iproute2                                # tests hosts_*
     libfuse3-dev                            # tests crash_filesystem_fuse_*
     glusterfs-server glusterfs-client       # test crash_filesystem_glusterfs
 )
@@ -44,7 +45,7 @@ missing=() extra=()
 for package in "${packages[@]}"; do
     is_installed "$package" || missing+=("$package")
 done
-[ -d /run/systemd/system ] && optional=(libfuse3-dev)
+[ -d /run/systemd/system ] && optional=(iproute2 libfuse3-dev)
 for package in "${optional[@]}"; do
     is_installed "$package" || grep -qsx "$package" "$tried" || extra+=("$package")
 done
@@ -65,7 +66,7 @@ fi
 for package in "${extra[@]}"; do
     echo "setup: installing $package, which some tests need" >&2
     if ! install "$package"; then
-        echo "setup: there is no $package: tests of that file system are skipped" >&2
+        echo "setup: there is no $package: tests that need it are skipped" >&2
         echo "$package" >>"$tried" || true # not again until that file is removed
     fi
 done

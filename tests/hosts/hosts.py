@@ -1,0 +1,26 @@
+#!/usr/bin/env python3
+"""Hosts for scripts (see hosts_lib.py).
+
+    hosts.py make N COMMAND...       N hosts, h1 and so on; COMMAND runs beside them, and they end with it
+    hosts.py on HOST COMMAND...      within make's COMMAND: runs a command on a host
+    hosts.py pids HOST               the numbers and names of what runs there, as the outside sees them
+    hosts.py cut|join|kill|boot HOST
+    hosts.py slow HOST RATE          such as 10mbit
+"""
+import sys
+from hosts_lib import *
+
+verb, *rest = sys.argv[1:] or [""]
+if verb == "make" and len(rest) > 1:
+    make(int(rest[0]))
+    sys.exit(subprocess.call(rest[1:]))
+elif verb == "on" and len(rest) > 1:
+    command = Hosts().enter_command(rest[0], rest[1:])
+    os.execvp(command[0], command)
+elif verb == "pids" and len(rest) == 1:
+    for pid, name in sorted(Hosts().pids(rest[0]).items()):
+        print(pid, name)
+elif verb in ("cut", "join", "kill", "boot", "slow") and rest:
+    getattr(Hosts(), verb)(*rest)
+else:
+    sys.exit(__doc__)

@@ -1,0 +1,182 @@
+"""Hosts for tests: namespaces joined by a bridge, each with an address, a name, processes, a boot id,
+a /dev/shm and a private folder of its own. To Open MPI and libdcp they are different machines.
+
+All of it is in namespaces of the test's own, so that nothing can clash with another test, no packet
+leaves, and whatever there is goes with the test, also when that is killed.
+
+    from hosts_lib import *
+    hosts = make(3)              # the first thing done: the test starts again, within its namespaces
+    run = hosts.start("h1", ["mpirun", "--host", "h1,h2,h3", "-n", "3", "program"])
+
+SHARED is the same folder on all of them, LOCAL is another one on each. Scripts use hosts.py.
+"""
+import os, shutil, signal, subprocess, sys, time
+
+HERE = os.path.dirname(os.path.abspath(__file__))
+WHERE = "/mnt"  # of every Debian; what was mounted there is hidden from the test alone
+SHARED, LOCAL = f"{WHERE}/shared", f"{WHERE}/local"
+TIMEOUT = 60
+NAMESPACES = ["--mount", "--net", "--uts", "--ipc", "--pid", "--fork", "--kill-child", "--mount-proc"]
+WITHIN = "DCP_TEST_HOSTS"  # set in a test that is in its namespaces
+
+
+def skip(why):
+    print("SKIPPED:", why)
+    sys.exit(77)
+
+
+def call(*args):
+    subprocess.run(args, check=True)
+
+
+os.environ["PATH"] += ":/usr/sbin:/sbin"  # of ip and tc
+
+
+def enter():
+    """Starts this program again, in namespaces of its own. Returns there."""
+    if os.environ.get(WITHIN):
+        return
+    if os.geteuid() != 0:
+        skip("hosts are namespaces, which only root may make")
+    for program in ("unshare", "nsenter", "ip", "tc"):
+        if not shutil.which(program):
+            skip(f"there is no {program}")
+    probe = "ip link add name bridge0 type bridge && ip link add v type veth peer name w && mount -t tmpfs t /mnt && mount -t sysfs s /sys"
+    tried = subprocess.run(["unshare", *NAMESPACES, "sh", "-c", probe], capture_output=True, text=True)
+    if tried.returncode != 0:
+        skip(f"no namespaces, bridge or veth here: {tried.stderr.strip()}")
+    os.environ[WITHIN] = "1"
+    os.execvp("unshare", ["unshare", *NAMESPACES, sys.executable, *sys.argv])
+
+
+def children(pid):
+    found = []
+    for name in filter(str.isdigit, os.listdir("/proc")):
+        try:
+            with open(f"/proc/{name}/stat") as f:
+                parent = f.read().rpartition(")")[2].split()[1]
+        except OSError:
+            continue
+        if int(parent) == pid:
+            found.append(int(name))
+    return found
+
+
+def until(condition, what, limit=TIMEOUT):
+    deadline = time.monotonic() + limit
+    while not (held := condition()):
+        if time.monotonic() > deadline:
+            raise TimeoutError(f"waited in vain for {what}")
+        time.sleep(0.005)
+    return held
+
+
+class Hosts:
+    """Hosts that are there, named h1, h2, ... with the addresses 10.0.0.1, ..."""
+
+    def __init__(self):
+        with open(f"{WHERE}/names") as f:
+            self.names = [line.split()[1] for line in f if line.startswith("10.")]
+
+    def address(self, name):
+        return f"10.0.0.{name[1:]}"
+
+    def boot(self, name):
+        """Starts a host, for the first time or after kill(): what it had in memory is lost."""
+        said = f"{WHERE}/of/{name}.err"
+        with open(said, "w") as err:
+            outer = subprocess.Popen(["unshare", *NAMESPACES, f"{HERE}/host_init.py", name, WHERE],
+                                     stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=err,
+                                     text=True)
+        if outer.stdout.readline() != "up\n":
+            with open(said) as err:
+                raise RuntimeError(f"{name} does not come up: {err.read()}")
+        init = children(outer.pid)[0]
+        with open(f"{WHERE}/of/{name}", "w") as f:
+            f.write(str(init))
+        call("ip", "link", "add", f"to-{name}", "type", "veth", "peer", "name", "eth0", "netns", str(init))
+        call("ip", "link", "set", f"to-{name}", "master", "bridge0", "up")
+        self.run(name, ["ip", "address", "add", f"{self.address(name)}/24", "dev", "eth0"])
+        card = f"02:00:00:00:00:{int(name[1:]):02x}"  # others remember it when it boots anew
+        self.run(name, ["ip", "link", "set", "eth0", "address", card, "up"])
+
+    def init(self, name):
+        """A host's first process."""
+        with open(f"{WHERE}/of/{name}") as f:
+            return int(f.read())
+
+    def enter_command(self, name, command):
+        return ["nsenter", "-t", str(self.init(name)), "-m", "-n", "-u", "-i", "-p",
+                "env", "-C", os.getcwd(), f"TMPDIR={LOCAL}/tmp", *map(str, command)]
+
+    def start(self, name, command, **options):
+        """A command on a host, in the background: a Popen. It ends as the command does."""
+        return subprocess.Popen(self.enter_command(name, command), stdin=subprocess.DEVNULL, **options)
+
+    def run(self, name, command, **options):
+        """A command on a host, to its end; it must succeed."""
+        return subprocess.run(self.enter_command(name, command), check=True, **options)
+
+    def pid(self, process):
+        """Of what start() started, for signals: below nsenter."""
+        return until(lambda: children(process.pid), "a process")[0]
+
+    def pids(self, name):
+        """All processes of a host but its first one, zombies excluded, each with its program's name."""
+        init = self.init(name)
+        space, found = os.readlink(f"/proc/{init}/ns/pid"), {}
+        for pid in filter(str.isdigit, os.listdir("/proc")):
+            try:
+                if os.readlink(f"/proc/{pid}/ns/pid") != space or int(pid) == init:
+                    continue
+                with open(f"/proc/{pid}/stat") as f:
+                    name, _, rest = f.read().partition("(")[2].rpartition(")")
+            except OSError:
+                continue
+            if rest.split()[0] not in "ZX":
+                found[int(pid)] = name
+        return found
+
+    def cut(self, name):
+        """The network loses it, silently, as when a switch fails."""
+        call("ip", "link", "set", f"to-{name}", "nomaster")
+
+    def join(self, name):
+        call("ip", "link", "set", f"to-{name}", "master", "bridge0")
+
+    def slow(self, name, rate):
+        """Both directions of its link; rate: "10mbit"."""
+        limits = ["root", "tbf", "rate", rate, "burst", "32kbit", "latency", "400ms"]
+        call("tc", "qdisc", "replace", "dev", f"to-{name}", *limits)
+        self.run(name, ["tc", "qdisc", "replace", "dev", "eth0", *limits])
+
+    def kill(self, name):
+        """Takes its power: all that runs there ends, and nobody hears of it."""
+        self.cut(name)
+        os.kill(self.init(name), signal.SIGKILL)
+        until(lambda: not os.path.exists(f"/sys/class/net/to-{name}"), f"{name} to be gone")
+
+
+def make(n):
+    """n hosts that are up."""
+    enter()
+    call("ip", "link", "set", "lo", "up")
+    call("mount", "-t", "tmpfs", "hosts", WHERE)
+    call("mount", "-t", "tmpfs", "shm", "/dev/shm")
+    call("mount", "-t", "sysfs", "sys", "/sys")  # shows the network of who mounts it
+    for folder in (SHARED, LOCAL, f"{WHERE}/of"):
+        os.mkdir(folder)
+    with open(f"{WHERE}/names", "w") as f:
+        f.write("127.0.0.1 localhost\n")
+        f.writelines(f"10.0.0.{i} h{i}\n" for i in range(1, n + 1))
+    call("mount", "--bind", f"{WHERE}/names", "/etc/hosts")
+    call("ip", "link", "add", "name", "bridge0", "type", "bridge")
+    call("ip", "link", "set", "bridge0", "up")
+    os.environ.update(OMPI_MCA_plm_rsh_agent=f"{HERE}/rsh.py", OMPI_MCA_btl="self,vader,tcp",
+                      OMPI_ALLOW_RUN_AS_ROOT="1", OMPI_ALLOW_RUN_AS_ROOT_CONFIRM="1",
+                      SHARED=SHARED, LOCAL=LOCAL)
+    os.chdir(SHARED)
+    hosts = Hosts()
+    for name in hosts.names:
+        hosts.boot(name)
+    return hosts
