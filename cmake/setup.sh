@@ -15,6 +15,7 @@ packages=(
     g++ gfortran                                            # tests of the installed interfaces
     mandoc groff-base                                       # checks the man pages in tests/cli
     strace                                                  # fails system calls in tests/crash
+    gdb                                                     # stacks of ranks that hang
     xfsprogs btrfs-progs                                    # images of file systems for tests/mpi
 )
 
