@@ -153,8 +153,10 @@ class Hosts:
     def kill(self, name):
         """Takes its power: all that runs there ends, and nobody hears of it."""
         self.cut(name)
-        os.kill(self.init(name), signal.SIGKILL)
-        until(lambda: not os.path.exists(f"/sys/class/net/to-{name}"), f"{name} to be gone")
+        init = self.init(name)
+        os.kill(init, signal.SIGKILL)
+        until(lambda: not os.path.exists(f"/proc/{init}"), f"{name} to be gone")
+        call("ip", "link", "delete", f"to-{name}")  # sockets in the kernel would keep it
 
 
 def make(n):

@@ -6,7 +6,7 @@ import json, os, socket, sys
 
 PORT = 22
 END = b"\0ended "
-LIMIT_S = 4  # for a host that is gone or cut off
+LIMIT_S = 2  # for a host that is gone or cut off
 
 
 def main():
