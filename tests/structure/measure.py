@@ -19,7 +19,7 @@ from sources import PUBLIC, Tree, circles, is_header, unit
 PRODUCT = ('libdcp', 'trainer', 'reshard', 'kernels')
 DOCS = ('README.md', 'docs/architecture.md', 'docs/CONTRIBUTING.md', 'docs/design.md', 'docs/format.md')
 # Functions that cross files begin with their folder's name; these folders have another prefix.
-PREFIXES = {'models': ('model',), 'programs': ('program', 'svg'), 'launcher': ('launcher', 'launch')}
+PREFIXES = {'models': ('model',), 'programs': ('program', 'svg'), 'launcher': ('launcher', 'launch'), 'hosts': ('launcher',)}
 
 
 # What --check allows: how many, and why not more.

@@ -1,0 +1,521 @@
+#include "launcher/hosts/cluster.h"
+
+#include <errno.h>
+#include <limits.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "programs/program.h"
+
+enum { FAILURES_TO_LEAVE_OUT = 2 };
+enum { MAX_WAIT_S = 30 };
+
+/* How much is asked of slots: a start takes those of the first level, and of each further one only
+ * where it must. */
+typedef enum slot_level {
+    LEVEL_SOUND,
+    LEVEL_TAKEN,     /* and slots whose rank died */
+    LEVEL_FAILING,   /* and hosts whose ranks failed in two starts in a row */
+    LEVEL_NO_ANSWER, /* and hosts that did not answer */
+} slot_level;
+
+typedef struct cluster_host {
+    char *name;
+    int slots;
+    int taken;        /* slots whose rank died (shrink) */
+    slot_level level; /* from which on it is used: SOUND, FAILING or NO_ANSWER */
+    int in_a_row;     /* starts in a row in which it failed */
+    int used;         /* ranks of the last start */
+    int failed;       /* of these, died by themselves */
+    int lost;         /* it did not answer in the last start */
+    int planned;      /* ranks of the start that is being planned */
+} cluster_host;
+
+struct launcher_cluster {
+    launcher_cluster_options options;
+    cluster_host *at; /* with no host file, and outside of Slurm: this host */
+    size_t n;
+    int is_unlimited; /* that one */
+    int goal;         /* ranks that are wanted */
+    int most;         /* ranks that still run, after some died; INT_MAX: none did */
+    int resized;      /* goal was asked for by a resize */
+    int failures;     /* in a row */
+    int placed;       /* a start was placed */
+    char *text;       /* of the host file, as it is used */
+    char *seen;       /* as it was found at the last look; NULL: as `text` */
+    char *refused;    /* as it was refused, and that said; NULL: none */
+    int unreadable;   /* looks in a row that could not read it */
+};
+
+void launcher_placement_free(launcher_placement *placement) {
+    for (size_t i = 0; i < placement->n; i++) free(placement->at[i].name);
+    free(placement->at);
+    *placement = (launcher_placement){0};
+}
+
+static int at_most(int value, int limit) { return value < limit ? value : limit; }
+static int at_least(int value, int limit) { return value > limit ? value : limit; }
+
+static int lowest_ranks(const launcher_cluster *c) { return at_least(c->options.min, 1); }
+static int shrinks(const launcher_cluster *c) {
+    return c->options.on_failure == LAUNCHER_ON_FAILURE_SHRINK;
+}
+
+static const char *source_of(const launcher_cluster *c) {
+    return c->options.hosts_file ? c->options.hosts_file : "the Slurm job";
+}
+
+static int slots_of_all(const launcher_cluster *c) {
+    int slots = 0;
+    for (size_t i = 0; i < c->n; i++) slots += c->at[i].slots;
+    return slots;
+}
+
+static cluster_host *find_host(const launcher_cluster *c, const char *name) {
+    if (c->is_unlimited) return &c->at[0];
+    for (size_t i = 0; i < c->n; i++)
+        if (strcmp(c->at[i].name, name) == 0) return &c->at[i];
+    if (!launcher_hosts_is_local_name(name)) return NULL;
+    for (size_t i = 0; i < c->n; i++)
+        if (launcher_hosts_is_local_name(c->at[i].name)) return &c->at[i];
+    return NULL;
+}
+
+/* Planning: pure arithmetic over the hosts. */
+
+/* Slots of a host that may be used at a level. */
+static int usable_slots(const launcher_cluster *c, const cluster_host *h, slot_level level) {
+    if (level < h->level) return 0;
+    const int taken = shrinks(c) && level < LEVEL_TAKEN ? h->taken : 0;
+    return at_least(h->slots - taken, 0);
+}
+
+static int usable_slots_of_all(const launcher_cluster *c, slot_level level) {
+    int slots = 0;
+    for (size_t i = 0; i < c->n; i++) slots += usable_slots(c, &c->at[i], level);
+    return slots;
+}
+
+/* Fills in `planned`. First every host keeps what it has, so that a change of some hosts moves no
+ * rank of others without need; then the rest goes where there is room, in the order of the list.
+ * Returns how many ranks there are. */
+static int plan_ranks(launcher_cluster *c) {
+    const int goal = at_most(c->goal, slots_of_all(c));
+    const int need = shrinks(c) ? at_most(lowest_ranks(c), goal) : goal;
+    const int want = at_least(shrinks(c) ? at_most(goal, c->most) : goal, need);
+    slot_level level = LEVEL_SOUND;
+    while (level < LEVEL_NO_ANSWER && usable_slots_of_all(c, level) < need) level++;
+    int left = want;
+    for (size_t i = 0; i < c->n; i++) {
+        cluster_host *h = &c->at[i];
+        h->planned = at_most(at_most(h->used, usable_slots(c, h, level)), left);
+        left -= h->planned;
+    }
+    for (size_t i = 0; i < c->n; i++) {
+        cluster_host *h = &c->at[i];
+        const int more = at_most(usable_slots(c, h, level) - h->planned, left);
+        h->planned += more;
+        left -= more;
+    }
+    return want - left;
+}
+
+static int plan_differs(const launcher_cluster *c) {
+    for (size_t i = 0; i < c->n; i++)
+        if (c->at[i].planned != c->at[i].used) return 1;
+    return 0;
+}
+
+/* Reading. */
+
+static int add_cluster_host(launcher_cluster *c, const launcher_host *host) {
+    cluster_host *grown = realloc(c->at, (c->n + 1) * sizeof *grown);
+    if (!grown) return -1;
+    c->at = grown;
+    grown[c->n] = (cluster_host){.name = strdup(host->name), .slots = host->slots};
+    return grown[c->n].name && ++c->n ? 0 : -1;
+}
+
+static void free_hosts(launcher_cluster *c) {
+    for (size_t i = 0; i < c->n; i++) free(c->at[i].name);
+    free(c->at);
+    c->at = NULL;
+    c->n = 0;
+}
+
+/* Takes other hosts for those of before; of a host that stays only its ranks are remembered. One
+ * that is gone, and has ranks, stays without a slot until the next start. 0, or -1: no memory. */
+static int exchange_hosts(launcher_cluster *c, const launcher_hosts *hosts) {
+    launcher_cluster next = *c;
+    next.at = NULL;
+    next.n = 0;
+    int status = 0;
+    for (size_t i = 0; i < hosts->n && status == 0; i++) {
+        const cluster_host *old = find_host(c, hosts->at[i].name);
+        status = add_cluster_host(&next, &hosts->at[i]);
+        if (status == 0 && old) next.at[next.n - 1].used = old->used;
+    }
+    for (size_t i = 0; i < c->n && status == 0; i++) {
+        const launcher_host gone = {c->at[i].name, 0};
+        if (c->at[i].used == 0 || find_host(&next, gone.name)) continue;
+        status = add_cluster_host(&next, &gone);
+        if (status == 0) next.at[next.n - 1].used = c->at[i].used;
+    }
+    if (status != 0) {
+        free_hosts(&next);
+        return -1;
+    }
+    free_hosts(c);
+    c->at = next.at;
+    c->n = next.n;
+    return 0;
+}
+
+/* A changed file is put to use: what was left out is there again. */
+static int use_hosts(launcher_cluster *c, const launcher_hosts *hosts) {
+    const int before = slots_of_all(c), now = launcher_hosts_slots(hosts);
+    if (exchange_hosts(c, hosts) != 0) return program_no_memory();
+    c->most = INT_MAX;
+    if (!c->resized && now > before && c->options.max > 0) c->goal = c->options.max;
+    return 0;
+}
+
+/* What a file says that differs from the one in use; 0: it is in use now, else it was refused. */
+static int use_text(launcher_cluster *c, const char *text) {
+    launcher_hosts hosts;
+    int status = launcher_hosts_parse(text, source_of(c), &hosts);
+    const int slots = launcher_hosts_slots(&hosts);
+    if (status == 0 && slots < lowest_ranks(c))
+        status = program_refuse("%s has %d slots now, fewer than --min %d", source_of(c), slots,
+                                lowest_ranks(c));
+    if (status == 0) status = use_hosts(c, &hosts);
+    launcher_hosts_free(&hosts);
+    return status;
+}
+
+/* Says once that a content is of no use. */
+static void refuse_text(launcher_cluster *c, char *text) {
+    free(c->refused);
+    c->refused = text;
+    program_note("%s: the run goes on with the hosts that it knows", source_of(c));
+}
+
+/* The content of the host file, freed by the caller; NULL where there is none that could be read
+ * twice, or not now: that is said once, unless the next look finds one. */
+static char *look_at_file(launcher_cluster *c) {
+    struct stat st;
+    const char *path = c->options.hosts_file;
+    if (!path) return NULL;
+    int code = stat(path, &st) == 0 ? 0 : errno;
+    if (code == 0 && !S_ISREG(st.st_mode)) return NULL;
+    char *text = code == 0 ? launcher_hosts_text(path) : NULL;
+    if (text)
+        c->unreadable = 0;
+    else if (++c->unreadable == 2)
+        program_note(
+            "cannot read the host file %s: %s: the run goes on with the hosts that it knows", path,
+            strerror(code ? code : errno));
+    return text;
+}
+
+static int is_equal(const char *a, const char *b) { return a && b && strcmp(a, b) == 0; }
+
+/* Looks at the file, and uses what has changed: at once, or when it is found a second time. */
+static int look_for_change(launcher_cluster *c, int at_once) {
+    char *text = look_at_file(c);
+    const int is_again = is_equal(text, c->seen);
+    free(c->seen);
+    c->seen = NULL;
+    if (!text || is_equal(text, c->text) || is_equal(text, c->refused)) {
+        free(text);
+        return 0;
+    }
+    if (!at_once && !is_again) {
+        c->seen = text;
+        return 0;
+    }
+    if (use_text(c, text) != 0) {
+        refuse_text(c, text);
+        return 0;
+    }
+    free(c->text);
+    free(c->refused);
+    c->refused = NULL;
+    c->text = text;
+    return 1;
+}
+
+int launcher_cluster_refresh(launcher_cluster *c) {
+    if (!look_for_change(c, 0)) return 0;
+    plan_ranks(c);
+    return plan_differs(c);
+}
+
+/* Opening. */
+
+static int use_this_host(launcher_cluster *c) {
+    char name[HOST_NAME_MAX + 1] = "";
+    gethostname(name, sizeof name - 1);
+    const launcher_host host = {name, LAUNCHER_SLOTS_MAX};
+    c->is_unlimited = 1;
+    return add_cluster_host(c, &host) == 0 ? 0 : program_no_memory();
+}
+
+static int read_hosts(launcher_cluster *c) {
+    launcher_hosts hosts;
+    const char *path = c->options.hosts_file;
+    int status = 0;
+    if (!path && !c->options.in_slurm) return use_this_host(c);
+    if (path) {
+        c->text = launcher_hosts_text(path);
+        if (!c->text) return program_fail_errno("cannot read the host file", path);
+        status = launcher_hosts_parse(c->text, path, &hosts);
+    } else {
+        status = launcher_hosts_of_slurm(&hosts);
+    }
+    if (status == 0) status = use_hosts(c, &hosts);
+    launcher_hosts_free(&hosts);
+    return status;
+}
+
+static int check_limits_given(const launcher_cluster_options *o) {
+    if (o->min > o->ranks)
+        return program_refuse("--min %d is above -n %d: it is the least number to go on with",
+                              o->min, o->ranks);
+    if (o->max && o->max < o->ranks)
+        return program_refuse("--max %d is below -n %d: it is the most that ranks may become",
+                              o->max, o->ranks);
+    return 0;
+}
+
+/* Whether there is room for the first start. */
+static int check_slots(const launcher_cluster *c) {
+    const launcher_cluster_options *o = &c->options;
+    const int slots = slots_of_all(c);
+    const char *more = o->hosts_file ? "write 'slots=N' behind the names, a name alone is one slot"
+                                     : "ask for as many tasks (sbatch --ntasks)";
+    if (lowest_ranks(c) > slots)
+        return program_refuse("--min %d is above the number of slots of %s, %d: %s",
+                              lowest_ranks(c), source_of(c), slots, more);
+    if (o->ranks > slots && !shrinks(c))
+        return program_refuse("-n %d is above the number of slots of %s, %d: %s, or "
+                              "--on-failure shrink to begin with those",
+                              o->ranks, source_of(c), slots, more);
+    if (o->ranks > slots)
+        program_note("slots of %s: %d, so the run begins on as many ranks, not on %d", source_of(c),
+                     slots, o->ranks);
+    return 0;
+}
+
+int launcher_cluster_open(launcher_cluster **out, const launcher_cluster_options *options) {
+    *out = NULL;
+    int status = check_limits_given(options);
+    if (status != 0) return status;
+    launcher_cluster *c = calloc(1, sizeof *c);
+    if (!c) return program_no_memory();
+    c->options = *options;
+    c->most = INT_MAX;
+    status = read_hosts(c);
+    c->goal = options->ranks;
+    if (status == 0) status = check_slots(c);
+    if (status != 0) {
+        launcher_cluster_close(c);
+        return status;
+    }
+    *out = c;
+    return 0;
+}
+
+void launcher_cluster_close(launcher_cluster *c) {
+    if (!c) return;
+    free_hosts(c);
+    free(c->text);
+    free(c->seen);
+    free(c->refused);
+    free(c);
+}
+
+/* What happens. */
+
+void launcher_cluster_rank_failed(launcher_cluster *c, const char *host) {
+    cluster_host *h = find_host(c, host);
+    if (h && h->failed < h->used) h->failed++;
+}
+
+void launcher_cluster_host_lost(launcher_cluster *c, const char *host) {
+    cluster_host *h = find_host(c, host);
+    if (h && h->used > 0 && !c->is_unlimited) h->lost = 1;
+}
+
+void launcher_cluster_progressed(launcher_cluster *c) {
+    c->failures = 0;
+    for (size_t i = 0; i < c->n; i++) {
+        c->at[i].in_a_row = 0;
+        if (c->at[i].used > 0) c->at[i].level = LEVEL_SOUND; /* it was tried again, and works */
+    }
+}
+
+double launcher_cluster_backoff_s(launcher_cluster *c) {
+    const int n = c->failures++;
+    if (n == 0) return 0;
+    return n < 7 ? 0.5 * (1 << (n - 1)) : MAX_WAIT_S;
+}
+
+/* Whether any other host than `h` could still be used. */
+static int others_are_sound(const launcher_cluster *c, const cluster_host *h) {
+    for (size_t i = 0; i < c->n; i++)
+        if (&c->at[i] != h && usable_slots(c, &c->at[i], LEVEL_SOUND) > 0) return 1;
+    return 0;
+}
+
+/* Takes note of a host's part in the last start. */
+static void settle_host(launcher_cluster *c, cluster_host *h, int is_to_blame) {
+    if (h->lost || (h->failed && is_to_blame))
+        h->in_a_row++;
+    else if (h->used > 0)
+        h->in_a_row = 0;
+    if (h->lost) {
+        h->level = LEVEL_NO_ANSWER;
+        program_note("host %s does not answer: it is left out where that is possible", h->name);
+    } else if (h->in_a_row >= FAILURES_TO_LEAVE_OUT && h->level == LEVEL_SOUND &&
+               others_are_sound(c, h)) {
+        h->level = LEVEL_FAILING;
+        program_note("ranks of host %s failed in %d starts in a row: it is left out where that is "
+                     "possible",
+                     h->name, h->in_a_row);
+    }
+}
+
+/* Takes note of what happened in the last start. Where all ranks failed, neither slots nor hosts
+ * are to blame; but where all were on one host, it may be. */
+static void settle(launcher_cluster *c) {
+    int ranks = 0, failed = 0, hosts = 0;
+    for (size_t i = 0; i < c->n; i++) {
+        ranks += c->at[i].used;
+        hosts += c->at[i].used > 0;
+        failed += c->at[i].lost ? 0 : c->at[i].failed;
+    }
+    const int all_failed = failed == ranks, takes = shrinks(c) && !all_failed;
+    if (takes && failed) c->most = at_most(c->most, ranks) - failed;
+    for (size_t i = 0; i < c->n; i++) {
+        cluster_host *h = &c->at[i];
+        settle_host(c, h, !all_failed || hosts == 1);
+        if (takes && !h->lost && !c->is_unlimited) h->taken += h->failed;
+        h->failed = h->lost = 0;
+    }
+}
+
+static int copy_plan(const launcher_cluster *c, int ranks, launcher_placement *out) {
+    *out = (launcher_placement){.ranks = ranks};
+    if (c->is_unlimited) return 0;
+    out->at = calloc(c->n + 1, sizeof *out->at);
+    for (size_t i = 0; i < c->n && out->at; i++) {
+        if (c->at[i].planned == 0) continue;
+        char *name = strdup(c->at[i].name);
+        if (!name) break;
+        out->at[out->n++] = (launcher_host){name, c->at[i].planned};
+        ranks -= c->at[i].planned;
+    }
+    if (out->at && ranks == 0) return 0;
+    launcher_placement_free(out);
+    return program_no_memory();
+}
+
+/* Hosts that the file has no longer are forgotten with the ranks that they had. */
+static void start_plan(launcher_cluster *c) {
+    size_t kept = 0;
+    for (size_t i = 0; i < c->n; i++) {
+        cluster_host h = c->at[i];
+        h.used = h.planned;
+        if (h.slots == 0 && h.used == 0)
+            free(h.name);
+        else
+            c->at[kept++] = h;
+    }
+    c->n = kept;
+}
+
+int launcher_cluster_place(launcher_cluster *c, launcher_placement *out) {
+    *out = (launcher_placement){0};
+    if (c->placed) {
+        settle(c);
+        look_for_change(c, 1);
+    }
+    const int ranks = plan_ranks(c);
+    if (ranks < lowest_ranks(c))
+        return program_fail(PROGRAM_FAILED, "%s has slots for %d ranks, fewer than --min %d",
+                            source_of(c), ranks, lowest_ranks(c));
+    const int status = copy_plan(c, ranks, out);
+    if (status != 0) return status;
+    start_plan(c);
+    c->placed = 1;
+    return 0;
+}
+
+int launcher_cluster_resize(launcher_cluster *c, int ranks, char *why, size_t size) {
+    const launcher_cluster_options *o = &c->options;
+    const int slots = usable_slots_of_all(c, LEVEL_TAKEN);
+    int n = 0;
+    if (ranks < 1)
+        n = snprintf(why, size, "%d is no number of ranks: it begins at 1", ranks);
+    else if (o->min > 0 && ranks < o->min)
+        n = snprintf(why, size, "%d ranks are fewer than --min %d", ranks, o->min);
+    else if (o->max > 0 && ranks > o->max)
+        n = snprintf(why, size, "%d ranks are more than --max %d", ranks, o->max);
+    else if (ranks > slots)
+        n = snprintf(why, size, "%d ranks are more than the %d slots of %s%s", ranks, slots,
+                     c->is_unlimited ? "one host" : source_of(c),
+                     slots < slots_of_all(c) ? " without the hosts that are left out" : "");
+    if (n != 0) return -1;
+    c->goal = ranks;
+    c->resized = 1;
+    c->most = INT_MAX;
+    for (size_t i = 0; i < c->n; i++) c->at[i].taken = 0;
+    return 0;
+}
+
+void launcher_cluster_advice(const launcher_cluster *c, char *text, size_t size) {
+    const char *gone = NULL;
+    int others = 0;
+    for (size_t i = 0; i < c->n; i++) {
+        const cluster_host *h = &c->at[i];
+        if (h->level == LEVEL_NO_ANSWER || h->lost)
+            gone = h->name;
+        else
+            others += h->slots;
+    }
+    if (size > 0) text[0] = '\0';
+    if (!gone || others >= (shrinks(c) ? lowest_ranks(c) : c->goal)) return;
+    if (shrinks(c))
+        snprintf(text, size,
+                 "host %s does not answer, and --min %d does not allow to go on "
+                 "without it: mend it, or change %s",
+                 gone, lowest_ranks(c), source_of(c));
+    else
+        snprintf(text, size,
+                 "host %s does not answer, and the others have %d slots for %d ranks: "
+                 "--on-failure shrink goes on without it",
+                 gone, others, c->goal);
+}
+
+static const char *state_of(const cluster_host *h) {
+    if (h->used > 0) return "in use";
+    if (h->level == LEVEL_NO_ANSWER) return "left out: does not answer";
+    if (h->level == LEVEL_FAILING) return "left out: its ranks failed in two starts in a row";
+    if (h->slots > 0 && h->taken >= h->slots) return "left out: its ranks failed";
+    return "free";
+}
+
+json_t *launcher_cluster_status(const launcher_cluster *c) {
+    json_t *list = json_array();
+    for (size_t i = 0; i < c->n; i++) {
+        const cluster_host *h = &c->at[i];
+        json_t *slots = c->is_unlimited ? json_null() : json_integer(h->slots);
+        json_array_append_new(list, json_pack("{s:s, s:o, s:i, s:s}", "host", h->name, "slots",
+                                              slots, "used", h->used, "state", state_of(h)));
+    }
+    return list;
+}
