@@ -13,11 +13,20 @@ SHARED is the same folder on all of them, LOCAL is another one on each. Scripts 
 import os, shutil, signal, subprocess, sys, time
 
 HERE = os.path.dirname(os.path.abspath(__file__))
-WHERE = "/mnt"  # of every Debian; what was mounted there is hidden from the test alone
-SHARED, LOCAL = f"{WHERE}/shared", f"{WHERE}/local"
 TIMEOUT = 60
 NAMESPACES = ["--mount", "--net", "--uts", "--ipc", "--pid", "--fork", "--kill-child", "--mount-proc"]
-WITHIN = "DCP_TEST_HOSTS"  # set in a test that is in its namespaces
+WITHIN = "DCP_TEST_HOSTS"  # set in a test that is in its namespaces, to WHERE
+
+
+def choose_folder():
+    """One that every Debian has. What is mounted there is hidden from the test alone."""
+    for folder in ("/mnt", "/media", "/srv"):
+        if not any(path.startswith(folder + "/") for path in (HERE, os.environ.get("DCP_BIN", ""))):
+            return folder
+
+
+WHERE = os.environ.get(WITHIN) or choose_folder()
+SHARED, LOCAL = f"{WHERE}/shared", f"{WHERE}/local"
 
 
 def skip(why):
@@ -41,11 +50,11 @@ def enter():
     for program in ("unshare", "nsenter", "ip", "tc"):
         if not shutil.which(program):
             skip(f"there is no {program}")
-    probe = "ip link add name bridge0 type bridge && ip link add v type veth peer name w && mount -t tmpfs t /mnt && mount -t sysfs s /sys"
+    probe = f"mount -t tmpfs t {WHERE} && ip link add name bridge0 type bridge && ip link add v type veth peer name w && mount -t sysfs s /sys"
     tried = subprocess.run(["unshare", *NAMESPACES, "sh", "-c", probe], capture_output=True, text=True)
     if tried.returncode != 0:
         skip(f"no namespaces, bridge or veth here: {tried.stderr.strip()}")
-    os.environ[WITHIN] = "1"
+    os.environ[WITHIN] = WHERE
     os.execvp("unshare", ["unshare", *NAMESPACES, sys.executable, *sys.argv])
 
 
