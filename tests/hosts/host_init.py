@@ -34,7 +34,8 @@ def serve(connection):
         if not line.endswith(b"\n"):
             return
         done = subprocess.run(["/bin/sh", "-c", json.loads(line)], stdin=subprocess.DEVNULL,
-                              stdout=connection.fileno(), stderr=connection.fileno(), cwd="/")
+                              stdout=connection.fileno(), stderr=connection.fileno(), cwd="/",
+                              start_new_session=True)
         status = done.returncode if done.returncode >= 0 else 128 - done.returncode
         connection.sendall(END + b"%d\n" % status)
         connection.shutdown(socket.SHUT_RDWR)  # what still runs may hold it open
@@ -42,6 +43,7 @@ def serve(connection):
 
 def main():
     name, where = sys.argv[1:]
+    os.setsid()
     set_up(name, where)
     # no variables of whoever started this: a command finds what a login would give it
     variables = {"PATH": os.defpath + ":/usr/sbin:/sbin", "HOME": "/root", "USER": "root",
