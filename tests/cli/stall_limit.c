@@ -18,8 +18,18 @@ static void nothing_told_is_no_stall(void **state) {
     (void)state;
     launcher_stall_begin(&stall, 5, 2);
     assert_true(launcher_stall_deadline(&stall) == 0);
-    beat(0, (launcher_beat){0}, 100); /* a program that tells nothing */
-    assert_true(launcher_stall_deadline(&stall) == 0);
+}
+
+/* One that hangs in MPI's setup tells no more than that it is there. */
+static void the_first_word_of_a_rank_is_progress(void **state) {
+    (void)state;
+    launcher_stall_begin(&stall, 5, 2);
+    beat(0, (launcher_beat){0}, 100);
+    assert_true(launcher_stall_deadline(&stall) == 105);
+    beat(0, (launcher_beat){0}, 101);
+    assert_true(launcher_stall_deadline(&stall) == 105);
+    beat(1, (launcher_beat){0}, 102);
+    assert_true(launcher_stall_deadline(&stall) == 107);
 }
 
 static void a_given_limit_holds_from_the_first_progress(void **state) {
@@ -114,6 +124,7 @@ static void of_equal_ranks_none_is_behind(void **state) {
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(nothing_told_is_no_stall),
+        cmocka_unit_test(the_first_word_of_a_rank_is_progress),
         cmocka_unit_test(a_given_limit_holds_from_the_first_progress),
         cmocka_unit_test(the_default_is_off_before_the_first_step),
         cmocka_unit_test(the_default_is_ten_times_the_slowest_step_and_300_s_at_least),
