@@ -3,13 +3,14 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <jansson.h>
+#include <poll.h>
 #include <pwd.h>
-#include <signal.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/file.h>
+#include <sys/pidfd.h>
 #include <sys/random.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
@@ -55,12 +56,22 @@ static int set_address(struct sockaddr_un *address, const char *path) {
     return 0;
 }
 
+/* Whether a process lives; one that has ended and was not waited for does not. */
+static int is_alive(pid_t pid) {
+    const int fd = pidfd_open(pid, 0);
+    if (fd < 0) return errno != ESRCH;
+    struct pollfd ended = {.fd = fd, .events = POLLIN};
+    const int lives = poll(&ended, 1, 0) == 0;
+    close(fd);
+    return lives;
+}
+
 /* The process at the other end; its pid is 0 where it is not in this PID namespace. A child that
  * has inherited a socket keeps it open when the one that listened is gone. */
 static int peer_of(int fd, struct ucred *peer) {
     socklen_t size = sizeof *peer;
     if (getsockopt(fd, SOL_SOCKET, SO_PEERCRED, peer, &size) != 0) return -1;
-    if (kill(peer->pid, 0) != 0 && errno == ESRCH) return errno = ECONNREFUSED, -1;
+    if (peer->pid > 0 && !is_alive(peer->pid)) return errno = ECONNREFUSED, -1;
     return 0;
 }
 
