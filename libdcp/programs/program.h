@@ -11,6 +11,7 @@ enum {
     PROGRAM_DIFFERS = 1, /* or corrupt */
     PROGRAM_USAGE = 2,   /* wrong usage or configuration */
     PROGRAM_FAILED = 3,
+    PROGRAM_REQUEUE = 75,  /* stopped, having saved: to be run again, by a scheduler */
     PROGRAM_STOPPED = 143, /* by SIGTERM, having cleaned up */
 };
 

@@ -61,12 +61,12 @@ ends 3
 expect_starts 1
 says "giving up: it was moved"
 
-# Status 1 of a program that tells its statuses, and has not told this one, is MPI's.
-run -n 1 --max-restarts 1 -- sh -c 'echo begun >>"$DCP_RUN_STATUS"; exit 1'
+# Status 1 of a program that tells its statuses, and has not told this one, is a failure.
+run -n 1 --max-restarts 1 -- "$DCP_RUN_RANK" "$dir" dies 1
 ends 3
 expect_starts 2
-says "start 1 failed with status 1, which is MPI's own"
-run -n 1 -- sh -c 'echo begun >>"$DCP_RUN_STATUS"; echo 1 >>"$DCP_RUN_STATUS"; exit 1'
+says "start 1 failed with status 1"
+run -n 1 -- "$DCP_RUN_RANK" "$dir" tells 1
 ends 1
 expect_starts 1
 

@@ -5,6 +5,8 @@
  *   dcp_run_rank DIR steps K    every start publishes one more DIR/ckpt/step-*, prints
  *                               DCP_RUN_RESTART and exits 3; with step K there: exits 0
  *   dcp_run_rank DIR stubborn   ignores SIGTERM
+ *   dcp_run_rank DIR tells S    without MPI: tells dcp-run that it ends with status S, and does
+ *   dcp_run_rank DIR dies S     without MPI: says that it will tell its status, and ends before
  * SIGTERM: all ranks agree, and exit 143. SIGUSR1: DIR/usr1.RANK appears. */
 #include <mpi.h>
 #include <signal.h>
@@ -13,6 +15,8 @@
 #include <string.h>
 #include <sys/stat.h>
 #include <unistd.h>
+
+#include "ranks/launcher.h"
 
 enum { NOT_YET = -1, EXIT_STOPPED = 143, PACE_US = 2000 };
 
@@ -76,6 +80,11 @@ static int publish_one(const char *dir, int last, int rank) {
 int main(int argc, char **argv) {
     if (argc < 2) return 2;
     const char *dir = argv[1], *mode = argc > 2 ? argv[2] : "";
+    if (argc > 3 && (strcmp(mode, "tells") == 0 || strcmp(mode, "dies") == 0)) {
+        ranks_launcher_begin();
+        if (strcmp(mode, "tells") == 0) ranks_launcher_end(atoi(argv[3]));
+        return atoi(argv[3]);
+    }
     signal(SIGTERM, strcmp(mode, "stubborn") == 0 ? SIG_IGN : on_term);
     signal(SIGUSR1, on_usr1);
     MPI_Init(&argc, &argv);

@@ -1,189 +1,354 @@
-/* Starting and ending one job. Ranks are mpirun's children while it lives, and are reached through
- * pidfds, which never name a later process of the same pid. */
 #include "launcher/job.h"
 
 #include <errno.h>
-#include <fcntl.h>
-#include <poll.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/pidfd.h>
-#include <sys/prctl.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include "launcher/processes.h"
+#include "launcher/agent/processes.h"
+#include "launcher/mpirun.h"
 #include "programs/program.h"
 
-enum { EXIT_UNKNOWN = 3, EXIT_CANNOT_EXEC = 127 };
-enum { LOOK_MS = 100 }; /* between two looks at the clock */
+enum { EXIT_UNKNOWN = 3, LOOK_MS = 100, SPARE_LINKS = 16 };
 
-static char **mpirun_argv(int ranks, char *const *program, char *number, size_t number_size) {
-    static const char *const fixed[] = {"mpirun",    "--quiet", "--oversubscribe",
-                                        "--bind-to", "none",    "-n"};
-    const size_t n_fixed = sizeof fixed / sizeof *fixed;
-    size_t n_program = 0;
-    while (program[n_program]) n_program++;
-    char **argv = calloc(n_fixed + 1 + n_program + 1, sizeof *argv);
-    if (!argv) return NULL;
-    snprintf(number, number_size, "%d", ranks);
-    memcpy(argv, fixed, sizeof fixed);
-    argv[n_fixed] = number;
-    memcpy(argv + n_fixed + 1, program, n_program * sizeof *argv);
-    return argv;
-}
-
-/* Open MPI refuses to run as root unless told. One thread a rank, so that the thread pools of ranks
- * do not compete for cores. */
-static void set_environment(int go_on) {
-    if (geteuid() == 0) {
-        setenv("OMPI_ALLOW_RUN_AS_ROOT", "1", 0);
-        setenv("OMPI_ALLOW_RUN_AS_ROOT_CONFIRM", "1", 0);
+/* Hosts of the placement but this one. */
+static size_t count_remote(const launcher_placement *placement, const char **local) {
+    size_t n = 0;
+    for (size_t i = 0; i < placement->n; i++) {
+        const launcher_host *host = &placement->at[i];
+        if (host->slots > 0 && !*local && launcher_hosts_is_local(host->name))
+            *local = host->name;
+        else if (host->slots > 0)
+            n++;
     }
-    setenv("OMP_NUM_THREADS", "1", 0);
-    if (go_on)
-        setenv("DCP_RUN_RESTART", "1", 1);
-    else
-        unsetenv("DCP_RUN_RESTART");
+    return n;
 }
 
-typedef struct job_start {
-    launcher_job *job;
-    char *const *argv; /* of mpirun */
-    const sigset_t *mask;
-    int go_on;
-} job_start;
-
-/* Nested jobs belong to all of those that they are part of. */
-static void add_mark(const char *mark) {
-    char *marks = NULL;
-    const char *outer = getenv("DCP_RUN_JOB");
-    if (asprintf(&marks, "%s%s%s", outer ? outer : "", outer ? ":" : "", mark) < 0) return;
-    setenv("DCP_RUN_JOB", marks, 1);
-    free(marks);
-}
-
-/* In a child of the guard. A session of its own, so that Ctrl-C reaches dcp-run alone, which passes
- * it on. */
-static void exec_mpirun(void *ctx) {
-    const job_start *start = ctx;
-    setsid();
-    prctl(PR_SET_PDEATHSIG, SIGINT); /* of the guard; mpirun then ends its ranks */
-    const int null = open("/dev/null", O_RDONLY | O_CLOEXEC);
-    if (null >= 0) dup2(null, STDIN_FILENO);
-    set_environment(start->go_on);
-    launcher_folders_set(&start->job->folders);
-    add_mark(start->job->guard.mark);
-    /* It would end when it has found some output without a reader, and at a SIGTERM to all
-     * processes of a service, before the ranks have saved. Ranks do not inherit this. */
-    sigset_t mask = *start->mask;
-    sigaddset(&mask, SIGPIPE);
-    sigaddset(&mask, SIGTERM);
-    sigprocmask(SIG_SETMASK, &mask, NULL);
-    execvp(start->argv[0], start->argv);
-    fprintf(stderr, "dcp-run: cannot run mpirun: %s; install openmpi-bin\n", strerror(errno));
-    _exit(EXIT_CANNOT_EXEC);
-}
-
-int launcher_job_start(launcher_job *job, int ranks, char *const *program, const sigset_t *mask,
-                       int go_on) {
-    char number[16];
-    *job = (launcher_job){.ranks = ranks, .first_gone = -1, .status = EXIT_UNKNOWN};
-    if (launcher_folders_make(&job->folders) != 0) return -1;
-    char **argv = mpirun_argv(ranks, program, number, sizeof number);
-    job->members = calloc((size_t)ranks, sizeof *job->members);
-    job_start start = {job, argv, mask, go_on};
-    if (!argv || !job->members) goto fail;
-    for (int r = 0; r < ranks; r++) job->members[r].fd = -1;
-    if (launcher_guard_start(&job->guard, &job->folders, exec_mpirun, &start, &job->mpirun) != 0)
-        goto fail;
-    free(argv);
-    return 0;
-
-fail:
-    fprintf(stderr, "dcp-run: cannot start mpirun: %s\n", strerror(errno));
-    free(job->members);
-    free(argv);
+/* What remains of a start that failed. */
+static int fail_to_start(launcher_job *job) {
     launcher_folders_remove(&job->folders);
     launcher_folders_free(&job->folders);
+    launcher_listener_close(&job->listener);
+    free(job->links);
+    free(job->members);
     return -1;
 }
 
-/* The rank that `pid` was started as; -1 where it is none (yet). */
-static int mpi_rank_of(pid_t pid) {
-    char *value = launcher_processes_variable(pid, "OMPI_COMM_WORLD_RANK");
-    const int rank = value ? atoi(value) : -1;
-    free(value);
-    return rank;
+int launcher_job_start(launcher_job *job, const launcher_placement *placement, char *const *program,
+                       const sigset_t *mask, launcher_told *told, int out, int err) {
+    *job = (launcher_job){.ranks = placement->ranks,
+                          .placement = placement,
+                          .first_gone = -1,
+                          .dead = -1,
+                          .listener = {.fd = -1},
+                          .status = EXIT_UNKNOWN,
+                          .told = told};
+    job->remote_hosts = count_remote(placement, &job->local);
+    job->members = calloc((size_t)job->ranks, sizeof *job->members);
+    job->links = calloc(1, sizeof *job->links);
+    for (int r = 0; job->members && r < job->ranks; r++) job->members[r].fd = -1;
+    if (launcher_folders_make(&job->folders) != 0) return fail_to_start(job);
+    if (job->remote_hosts && launcher_listener_open(&job->listener) != 0) return fail_to_start(job);
+    launcher_guard_name(&job->guard);
+    launcher_command command = {.placement = placement,
+                                .listener = job->remote_hosts ? &job->listener : NULL,
+                                .folders = &job->folders,
+                                .program = program,
+                                .tag_output = out >= 0,
+                                .mark = job->guard.mark,
+                                .mask = mask,
+                                .out = out,
+                                .err = err};
+    int failed = !job->members || !job->links || launcher_mpirun_prepare(&command) != 0;
+    launcher_channel channel;
+    if (!failed && launcher_guard_start(&job->guard, &channel, &job->folders, launcher_mpirun_exec,
+                                        &command) != 0) {
+        fprintf(stderr, "dcp-run: cannot start mpirun: %s\n", strerror(errno));
+        failed = 1;
+    }
+    launcher_mpirun_free(&command);
+    if (failed) return fail_to_start(job);
+    launcher_link_open(&job->links[0], channel.fd, 0);
+    job->links[0].host = job->local;
+    job->links[0].state = LAUNCHER_LINK_UP;
+    job->n_links = 1;
+    job->mpirun_lives = 1;
+    return 0;
 }
 
-typedef struct rank_finder {
-    launcher_job *job;
-    int signal_new;
-} rank_finder;
-
-static void take_rank(void *ctx, const launcher_process *child) {
-    rank_finder *finder = ctx;
-    launcher_job *job = finder->job;
-    const int rank = mpi_rank_of(child->pid);
-    if (rank < 0 || rank >= job->ranks || job->members[rank].pid != 0) return;
-    const int fd = launcher_processes_open(child);
-    if (fd < 0) return;
-    job->members[rank] = (launcher_rank){.pid = child->pid, .fd = fd};
-    job->seen++;
-    job->alive++;
-    if (finder->signal_new) pidfd_send_signal(fd, finder->signal_new, NULL, 0);
+size_t launcher_job_list(const launcher_job *job, struct pollfd *polled, size_t room) {
+    size_t n = 0;
+    if (job->listener.fd >= 0 && room)
+        polled[n++] = (struct pollfd){.fd = job->listener.fd, .events = POLLIN};
+    for (size_t i = 0; i < job->n_links && n < room; i++) {
+        const launcher_channel *channel = &job->links[i].channel;
+        if (channel->fd < 0) continue;
+        const short behind = launcher_channel_is_behind(channel) ? POLLOUT : 0;
+        polled[n++] = (struct pollfd){.fd = channel->fd, .events = (short)(POLLIN | behind)};
+    }
+    for (int r = 0; r < job->ranks && n < room; r++)
+        if (job->members[r].fd >= 0)
+            polled[n++] = (struct pollfd){.fd = job->members[r].fd, .events = POLLIN};
+    return n;
 }
 
-/* What a rank left behind is the guard's child now. */
-static void take_orphan(void *ctx, const launcher_process *child) {
-    launcher_job *job = ctx;
-    if (child->pid != job->mpirun && mpi_rank_of(child->pid) >= 0) job->launched = 1;
+/* Ranks of this host that have ended: mpirun and the agent are to go on, should somebody have
+ * stopped them, and end the others. */
+static void take_ends(launcher_job *job) {
+    for (int r = 0; r < job->ranks; r++) {
+        struct pollfd ended = {.fd = job->members[r].fd, .events = POLLIN};
+        if (ended.fd < 0 || poll(&ended, 1, 0) != 1) continue;
+        close(ended.fd);
+        job->members[r].fd = -1;
+        launcher_job_tell_local(job, "wake_child");
+    }
 }
 
-int launcher_job_find_ranks(launcher_job *job, int signal_new) {
-    rank_finder finder = {job, signal_new};
-    const int seen = job->seen;
-    if (job->mpirun) launcher_processes_visit(job->mpirun, take_rank, &finder);
-    if (job->seen > 0) job->launched = 1;
-    if (!job->launched) launcher_processes_visit(job->guard.pid, take_orphan, job);
-    return job->seen - seen;
+/* The host of the placement that an agent is on: by its name in Slurm, by its number among the
+ * daemons, which mpirun counts from 1 in the order of the host file, or by its own name. NULL: none
+ * that is missing. */
+static const char *host_of_agent(const launcher_job *job, const json_t *hello) {
+    const char *node = launcher_message_text(hello, "node");
+    const char *name = launcher_message_text(hello, "host");
+    const json_int_t daemon = launcher_message_number(hello, "daemon", -1);
+    json_int_t number = 0;
+    for (size_t i = 0; i < job->placement->n; i++) {
+        const launcher_host *host = &job->placement->at[i];
+        if (host->slots <= 0 || host->name == job->local) continue;
+        number++;
+        if (*node        ? strcmp(node, host->name) == 0
+            : daemon > 0 ? daemon == number
+                         : strcmp(name, host->name) == 0)
+            return host->name;
+    }
+    return NULL;
 }
 
-void launcher_job_rank_gone(launcher_job *job, int rank) {
-    close(job->members[rank].fd);
-    job->members[rank].fd = -1;
-    job->alive--;
-    if (job->first_gone < 0) job->first_gone = rank;
-}
-
-void launcher_job_hear(launcher_job *job) {
-    launcher_news news;
-    const int heard = launcher_guard_hear(&job->guard, &news);
-    if (heard == 0) return;
-    job->mpirun = 0;
-    if (heard < 0) {
-        fprintf(stderr, "dcp-run: the process that guards the job was killed\n");
+/* A connection that does not know the key, or is of nobody that is waited for, ends. */
+static void take_hello(launcher_job *job, launcher_link *link, const json_t *m) {
+    const int is_ours = strcmp(launcher_message_text(m, "key"), job->listener.key) == 0;
+    link->host = is_ours ? host_of_agent(job, m) : NULL;
+    if (!link->host) {
+        launcher_link_close(link);
         return;
     }
-    const int status = news.status;
-    job->launched |= news.waited;
+    link->state = LAUNCHER_LINK_UP;
+    job->remote_up++;
+}
+
+static void take_rank(launcher_job *job, const launcher_link *link, const json_t *m) {
+    const json_int_t rank = launcher_message_number(m, "rank", -1);
+    if (rank < 0 || rank >= job->ranks || job->members[rank].pid) return;
+    launcher_rank *member = &job->members[rank];
+    member->pid = (pid_t)launcher_message_number(m, "pid", 0);
+    member->host = link->host;
+    const launcher_process process = {
+        .pid = member->pid, .start = (unsigned long long)launcher_message_number(m, "start", 0)};
+    if (!link->is_remote) member->fd = launcher_processes_open(&process);
+    job->seen++;
+    job->alive++;
+    job->launched = 1;
+    if (job->seen == job->ranks) launcher_job_tell(job, json_pack("{s:s}", "kind", "found"));
+}
+
+static void take_gone(launcher_job *job, const json_t *m) {
+    const json_int_t rank = launcher_message_number(m, "rank", -1);
+    const json_int_t word = launcher_message_number(m, "told", 0);
+    if (rank < 0 || rank >= job->ranks || job->members[rank].is_gone) return;
+    job->members[rank].is_gone = 1;
+    job->alive--;
+    if (job->first_gone < 0) job->first_gone = (int)rank;
+    if (word == 1 && job->dead < 0 && !launcher_told_ends(job->told)) job->dead = (int)rank;
+    launcher_told_status(job->told, (long)word);
+}
+
+static void take_board(launcher_job *job, const json_t *m) {
+    const char *resumed = launcher_message_text(m, "resumed");
+    const json_t *packed;
+    size_t i;
+    if (*resumed) snprintf(job->resumed, sizeof job->resumed, "%s", resumed);
+    json_array_foreach(json_object_get(m, "ranks"), i, packed) {
+        int rank;
+        launcher_seen seen;
+        if (launcher_board_unpack(packed, &rank, &seen) != 0 || rank < 0 || rank >= job->ranks)
+            continue;
+        job->members[rank].seen = seen;
+        launcher_told_status(job->told, (long)seen.told);
+    }
+}
+
+static void take_child(launcher_job *job, const launcher_link *link, const json_t *m) {
+    if (link->is_remote) return;
+    const int status = (int)launcher_message_number(m, "status", 0);
+    job->mpirun_lives = 0;
+    job->launched |= json_is_true(json_object_get(m, "waited"));
     job->status = WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
 }
 
-void launcher_job_signal_ranks(const launcher_job *job, int signal) {
-    for (int r = 0; r < job->ranks; r++)
-        if (job->members[r].fd >= 0) pidfd_send_signal(job->members[r].fd, signal, NULL, 0);
+static void take_clear(launcher_job *job, launcher_link *link, const json_t *m) {
+    const json_t *word;
+    size_t i;
+    link->state = LAUNCHER_LINK_CLEAR;
+    launcher_told_reason(job->told, launcher_message_text(m, "reason"));
+    json_array_foreach(json_object_get(m, "told"), i, word)
+        launcher_told_status(job->told, (long)json_integer_value(word));
 }
 
-/* Ranks that were seen are waited for by themselves: where the guard was killed, one that has
+static void take_stacks(launcher_job *job, const launcher_link *link, const json_t *m) {
+    if (job->stacks_asked > 0) job->stacks_asked--;
+    if (job->take_stacks)
+        job->take_stacks(job->stacks_ctx, link->host, launcher_message_text(m, "text"));
+}
+
+static void tell_stuck(const launcher_link *link, const json_t *m) {
+    fprintf(stderr, "dcp-run: process %s%s%s: SIGKILL does not end it\n",
+            launcher_message_text(m, "what"), link->is_remote ? " on " : "",
+            link->is_remote ? link->host : "");
+}
+
+static void take_message(launcher_job *job, launcher_link *link, const json_t *m) {
+    if (launcher_message_is(m, "hello")) {
+        if (link->state == LAUNCHER_LINK_NEW) take_hello(job, link, m);
+        const int code = (int)launcher_message_number(m, "errno", 0);
+        if (code) fprintf(stderr, "dcp-run: cannot start a process: %s\n", strerror(code));
+        return;
+    }
+    if (link->state == LAUNCHER_LINK_NEW) {
+        launcher_link_close(link);
+        return;
+    }
+    if (launcher_message_is(m, "rank")) take_rank(job, link, m);
+    if (launcher_message_is(m, "gone")) take_gone(job, m);
+    if (launcher_message_is(m, "board")) take_board(job, m);
+    if (launcher_message_is(m, "launched")) job->launched = 1;
+    if (launcher_message_is(m, "child")) take_child(job, link, m);
+    if (launcher_message_is(m, "clear")) take_clear(job, link, m);
+    if (launcher_message_is(m, "stacks")) take_stacks(job, link, m);
+    if (launcher_message_is(m, "stuck")) tell_stuck(link, m);
+}
+
+static void accept_agents(launcher_job *job) {
+    for (int fd; (fd = launcher_listener_accept(&job->listener)) >= 0;) {
+        launcher_link *more = NULL;
+        if (job->n_links < 1 + job->remote_hosts + SPARE_LINKS)
+            more = realloc(job->links, (job->n_links + 1) * sizeof *more);
+        if (!more) {
+            close(fd);
+            continue;
+        }
+        job->links = more;
+        launcher_link_open(&job->links[job->n_links++], fd, 1);
+    }
+}
+
+/* Connections that were none of an agent's go. */
+static void forget_strangers(launcher_job *job) {
+    size_t n = 1;
+    for (size_t i = 1; i < job->n_links; i++) {
+        launcher_link *link = &job->links[i];
+        if (!link->host && link->channel.fd < 0)
+            launcher_link_close(link);
+        else
+            job->links[n++] = *link;
+    }
+    job->n_links = n;
+}
+
+static void take_loss(launcher_job *job, launcher_link *link) {
+    link->is_told = 1;
+    if (!link->is_remote) {
+        job->mpirun_lives = 0;
+        fprintf(stderr, "dcp-run: the process that guards the job was killed\n");
+        return;
+    }
+    if (job->lost || job->dead >= 0) return;
+    job->lost = link->host;
+    job->alive_at = link->heard;
+}
+
+void launcher_job_hear(launcher_job *job) {
+    accept_agents(job);
+    take_ends(job);
+    for (size_t i = 0; i < job->n_links; i++) {
+        launcher_link *link = &job->links[i];
+        for (json_t *m; (m = launcher_link_next(link));) {
+            take_message(job, link, m);
+            json_decref(m);
+        }
+        launcher_link_keep(link);
+        if (link->state == LAUNCHER_LINK_LOST && (link->host || !link->is_remote) && !link->is_told)
+            take_loss(job, link);
+    }
+    forget_strangers(job);
+}
+
+void launcher_job_tell(launcher_job *job, json_t *message) {
+    for (size_t i = 0; i < job->n_links; i++)
+        if (job->links[i].state == LAUNCHER_LINK_UP)
+            launcher_channel_send(&job->links[i].channel, json_incref(message));
+    json_decref(message);
+}
+
+void launcher_job_tell_local(launcher_job *job, const char *kind) {
+    launcher_guard_wake(&job->guard);
+    launcher_channel_send(&job->links[0].channel, json_pack("{s:s}", "kind", kind));
+}
+
+void launcher_job_signal_ranks(launcher_job *job, int signal) {
+    launcher_guard_wake(&job->guard);
+    launcher_job_tell(job, json_pack("{s:s,s:i}", "kind", "signal", "signal", signal));
+}
+
+void launcher_job_ask_stacks(launcher_job *job, int limit_s) {
+    job->stacks_asked = 0;
+    for (size_t i = 0; i < job->n_links; i++)
+        job->stacks_asked += job->links[i].state == LAUNCHER_LINK_UP;
+    launcher_job_tell(job, json_pack("{s:s,s:i}", "kind", "stacks", "limit", limit_s));
+}
+
+void launcher_job_visit_missing(const launcher_job *job, void (*visit)(void *ctx, const char *host),
+                                void *ctx) {
+    for (size_t i = 0; i < job->placement->n; i++) {
+        const launcher_host *host = &job->placement->at[i];
+        int is_there = host->slots <= 0 || host->name == job->local;
+        for (size_t k = 1; k < job->n_links; k++) is_there |= job->links[k].host == host->name;
+        if (!is_there) visit(ctx, host->name);
+    }
+}
+
+/* Whether an agent, or what a lost one may have left, is waited for. */
+static int is_waited_for(const launcher_link *link) {
+    if (link->state == LAUNCHER_LINK_UP) return 1;
+    return link->state == LAUNCHER_LINK_LOST && program_now_s() < launcher_link_safe_at(link);
+}
+
+/* 0, or -1 where an agent still ends its part after `end`. */
+static int wait_for_agents(launcher_job *job, double end) {
+    for (;;) {
+        int waits = 0, lives = 0;
+        for (size_t i = 0; i < job->n_links; i++) {
+            waits |= is_waited_for(&job->links[i]);
+            lives |= job->links[i].state == LAUNCHER_LINK_UP;
+        }
+        if (!waits) return 0;
+        if (lives && program_now_s() >= end) return -1;
+        struct pollfd polled[64];
+        const size_t n = launcher_job_list(job, polled, sizeof polled / sizeof *polled);
+        launcher_guard_wake(&job->guard);
+        poll(polled, n, LOOK_MS);
+        launcher_job_hear(job);
+    }
+}
+
+/* Ranks that were seen are waited for by themselves: where the agent here was killed, one that has
  * written over its environment would not be found. */
-static int wait_for_ranks(const launcher_job *job, double limit_s) {
-    const double end =
-        program_now_s() + (limit_s > LAUNCHER_PATIENCE_S ? limit_s : LAUNCHER_PATIENCE_S);
+static int wait_for_ranks(const launcher_job *job, double end) {
     for (int r = 0; r < job->ranks; r++) {
         struct pollfd ended = {.fd = job->members[r].fd, .events = POLLIN};
+        if (ended.fd >= 0) pidfd_send_signal(ended.fd, SIGKILL, NULL, 0);
         while (ended.fd >= 0 && poll(&ended, 1, LOOK_MS) == 0)
             if (program_now_s() >= end) return -1;
     }
@@ -191,15 +356,24 @@ static int wait_for_ranks(const launcher_job *job, double limit_s) {
 }
 
 int launcher_job_clear(launcher_job *job, double limit_s) {
-    launcher_job_signal_ranks(job, SIGKILL);
-    int left = launcher_guard_clear(&job->guard, limit_s);
-    if (left == 0) left = wait_for_ranks(job, limit_s);
-    if (left == 0) launcher_folders_remove(&job->folders); /* where the guard could not */
+    const double patience = LAUNCHER_PATIENCE_S + 0.5; /* they tell what is stuck before that */
+    const double end = program_now_s() + (limit_s > patience ? limit_s : patience);
+    launcher_guard_wake(&job->guard);
+    launcher_job_tell(job, json_pack("{s:s}", "kind", "end"));
+    int left = wait_for_agents(job, end);
+    for (size_t i = 0; i < job->n_links; i++) launcher_link_close(&job->links[i]);
+    job->n_links = 0;
+    if (launcher_guard_clear(&job->guard, end) != 0) left = -1;
+    if (left == 0) left = wait_for_ranks(job, end);
+    if (left == 0) launcher_folders_remove(&job->folders); /* where the agent could not */
     launcher_folders_free(&job->folders);
+    launcher_listener_close(&job->listener);
+    return left;
+}
+
+void launcher_job_free(launcher_job *job) {
     for (int r = 0; r < job->ranks; r++)
         if (job->members[r].fd >= 0) close(job->members[r].fd);
     free(job->members);
-    job->members = NULL;
-    job->mpirun = 0;
-    return left;
+    free(job->links);
 }

@@ -1,49 +1,79 @@
-/* One start: a guard, mpirun below it, and the ranks below that. */
+/* One start: an agent on each host, mpirun below the one here, and the ranks below mpirun and what
+ * it has started on other hosts. */
 #pragma once
 
+#include <poll.h>
 #include <signal.h>
 #include <sys/types.h>
 
-#include "launcher/folders.h"
+#include "launcher/agent/folders.h"
+#include "launcher/agent/host_board.h"
 #include "launcher/guard.h"
+#include "launcher/hosts/cluster.h"
+#include "launcher/link.h"
+#include "launcher/listener.h"
+#include "launcher/told.h"
 
 typedef struct launcher_rank {
     pid_t pid; /* 0: not seen yet */
-    int fd;    /* pidfd; -1: not seen yet, or gone */
+    int fd;    /* pidfd of a rank on this host; -1: none */
+    int is_gone;
+    const char *host; /* of the placement; NULL: this one, and there is no placement */
+    launcher_seen seen;
 } launcher_rank;
 
 typedef struct launcher_job {
     launcher_guard guard;
     launcher_folders folders;
-    pid_t mpirun; /* 0: ended */
-    int status;   /* mpirun's exit status, 128 + signal where one killed it */
+    launcher_listener listener;
+    const launcher_placement *placement;
+    const char *local;    /* this host, as the placement names it; NULL: it is not in it */
+    launcher_link *links; /* [0]: to the agent here */
+    size_t n_links;
+    size_t remote_hosts, remote_up; /* how many other hosts take part, and have said so */
+    int mpirun_lives;
+    int status; /* mpirun's exit status, 128 + signal where one killed it */
     int ranks;
-    int seen;               /* ranks whose process was found */
-    int alive;              /* of these, not known to be gone */
-    int launched;           /* mpirun has started ranks */
-    int first_gone;         /* the rank that ended first; -1: none yet */
+    int seen;                       /* ranks whose process was found */
+    int alive;                      /* of these, not known to be gone */
+    int launched;                   /* mpirun has started ranks */
+    int first_gone;                 /* the rank that ended first; -1: none yet */
+    int dead;                       /* a rank that has ended before it told how; -1: none */
+    const char *lost;               /* a host whose agent is lost; NULL: none */
+    double alive_at;                /* when what failed was last known to live */
+    char resumed[RANKS_BOARD_TEXT]; /* where it goes on; "": not told (yet) */
+    int stacks_asked;               /* agents that have not sent them yet */
+    void (*take_stacks)(void *ctx, const char *host, const char *text);
+    void *stacks_ctx;
+    launcher_told *told;
     launcher_rank *members; /* [ranks] */
 } launcher_job;
 
-/* Starts mpirun for `ranks` ranks of `program`. Signals are unblocked to `mask` in it. go_on:
- * DCP_RUN_RESTART=1 is set for the ranks, else it is unset. 0, or -1 after a message. */
-int launcher_job_start(launcher_job *job, int ranks, char *const *program, const sigset_t *mask,
-                       int go_on);
+/* Starts mpirun for the ranks of the placement. Signals are unblocked to `mask` in it. out, err:
+ * where its output goes; -1: to ours. 0, or -1 after a message. `told` and `placement` stay the
+ * caller's. */
+int launcher_job_start(launcher_job *job, const launcher_placement *placement, char *const *program,
+                       const sigset_t *mask, launcher_told *told, int out, int err);
 
-/* Looks for ranks not seen yet; they get `signal_new` at once where it is not 0. The number found.
- */
-int launcher_job_find_ranks(launcher_job *job, int signal_new);
-
-/* Takes note of a rank whose pidfd became readable: it ended. */
-void launcher_job_rank_gone(launcher_job *job, int rank);
-
-/* Takes the guard's news, if there are any: sets job->status and job->mpirun = 0 when mpirun has
- * ended. */
+/* Descriptors to poll, at most `room`; how many. */
+size_t launcher_job_list(const launcher_job *job, struct pollfd *polled, size_t room);
+/* Takes what agents say. */
 void launcher_job_hear(launcher_job *job);
 
-/* Sends a signal to every rank that lives. */
-void launcher_job_signal_ranks(const launcher_job *job, int signal);
+/* To all agents, and to the one of this host; `message` is freed. */
+void launcher_job_tell(launcher_job *job, json_t *message);
+void launcher_job_tell_local(launcher_job *job, const char *kind);
+/* Sends a signal to every rank that lives, also to those that appear later where it is SIGTERM. */
+void launcher_job_signal_ranks(launcher_job *job, int signal);
+/* Asks for the stacks of all ranks, which come to take_stacks. */
+void launcher_job_ask_stacks(launcher_job *job, int limit_s);
 
-/* SIGKILL to whatever is left of the job, waits until it is gone, and frees. 0, or -1 where
- * something of it lives on after `limit_s`, after a message that says what. */
+/* Hosts whose agents have not said that they are there; calls `visit` with each. */
+void launcher_job_visit_missing(const launcher_job *job, void (*visit)(void *ctx, const char *host),
+                                void *ctx);
+
+/* SIGKILL to whatever is left of the job, and waits until it is gone. 0, or -1 where something of
+ * it lives on after `limit_s`, after a message that says what. What is known of the job stays,
+ * until launcher_job_free. */
 int launcher_job_clear(launcher_job *job, double limit_s);
+void launcher_job_free(launcher_job *job);

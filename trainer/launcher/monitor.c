@@ -1,7 +1,9 @@
-/* The event loop of one job. Events: a signal to us, the guard's news, a rank's end (its pidfd).
- * mpirun itself notices a rank that died and ends the others; we step in where it does not end
- * after its last rank, or where a stop that was asked for takes too long. mpirun's status is the
- * ranks' own and known from nowhere else, hence it is killed last. */
+/* The event loop of one job. Events: a signal to us, a request, agents' news. mpirun itself notices
+ * a rank that died and ends the others, which may take it seconds; so a rank that ends before it
+ * has told how ends the start at once. Of programs that tell nothing mpirun's word is waited for.
+ * We step in where it does not end after its last rank, or where a stop that was asked for takes
+ * too long. mpirun's status is the ranks' own and known from nowhere else, hence it is killed last.
+ */
 #include "launcher/monitor.h"
 
 #include <errno.h>
@@ -9,61 +11,40 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/signalfd.h>
-#include <unistd.h>
 
+#include "launcher/requests.h"
+#include "launcher/slurm.h"
+#include "launcher/stall.h"
 #include "programs/program.h"
 
 enum {
-    FIRST_RANK = 2,
-    FIND_POLL_MS = 5,     /* while ranks are still appearing */
     SETTLE_MS = 1000,     /* if no other rank appears for so long, the missing ones have ended */
     MPIRUN_LINGER_S = 10, /* mpirun's own end after its last rank's */
+    DRAIN_S = 1,          /* mpirun's own end after a failure: it passes on what ranks have said */
+    ANSWER_S = 30,        /* until agents of all hosts are there */
+    STACKS_S = 10,        /* for a process */
+    ALL_STACKS_S = 60,
+    LOOK_S = 1 /* between two looks at the host file */
 };
 
 typedef struct monitor {
+    launcher_run *run;
     launcher_job *job;
-    struct pollfd *polled; /* [0]: signals; [1]: the guard; [FIRST_RANK + rank]: ranks */
-    int start;
+    launcher_stall *stall;
+    struct pollfd *polled;
+    size_t room;
+    double begun_at;
     int announced;
-    double settled_at; /* when no more ranks are waited for; 0: mpirun has started none yet */
-    double grace_s;
-    double kill_at;   /* when the ranks get SIGKILL; 0: never */
-    double linger_at; /* when what has outlived all ranks gets SIGKILL; 0: a rank lives */
+    double settled_at;   /* when no more ranks are waited for; 0: mpirun has started none yet */
+    int seen;            /* at the last look */
+    double kill_at;      /* when the ranks get SIGKILL; 0: never */
+    double linger_at;    /* when what has outlived all ranks gets SIGKILL; 0: a rank lives */
+    double fail_at;      /* after a failure: when mpirun is not waited for any more; 0: none */
+    double stacks_until; /* when stacks are not waited for any more; 0: none are asked for */
+    double look_at;      /* when to look at the host file */
     int orphans_killed;
     launcher_result result;
 } monitor;
-
-static int is_stop(int signal) { return signal == SIGTERM || signal == SIGINT || signal == SIGHUP; }
-
-int launcher_signals_open(launcher_signals *signals) {
-    /* SIGPIPE: who reads what we say may be gone, and the run is not to end of that */
-    static const int wanted[] = {SIGTERM, SIGINT, SIGHUP, SIGUSR1, SIGPIPE};
-    sigset_t set;
-    sigemptyset(&set);
-    for (size_t i = 0; i < sizeof wanted / sizeof *wanted; i++) {
-        struct sigaction found;
-        sigaction(wanted[i], NULL, &found);
-        /* nohup and shells that start in the background ignore signals for us: stay so */
-        if (found.sa_handler != SIG_IGN) sigaddset(&set, wanted[i]);
-    }
-    signal(SIGCHLD, SIG_DFL); /* ignored, children could not be waited for */
-    if (sigprocmask(SIG_BLOCK, &set, &signals->before) != 0) return -1;
-    signals->fd = signalfd(-1, &set, SFD_CLOEXEC | SFD_NONBLOCK);
-    return signals->fd < 0 ? -1 : 0;
-}
-
-/* The next signal that has come; 0: none. */
-static int next_signal(const launcher_signals *signals) {
-    struct signalfd_siginfo info;
-    return read(signals->fd, &info, sizeof info) == sizeof info ? (int)info.ssi_signo : 0;
-}
-
-int launcher_stop_pending(const launcher_signals *signals) {
-    int stop = 0;
-    for (int signal; (signal = next_signal(signals)) != 0;) stop |= is_stop(signal);
-    return stop;
-}
 
 static void announce(monitor *w) {
     const launcher_job *job = w->job;
@@ -72,7 +53,7 @@ static void announce(monitor *w) {
     FILE *out = open_memstream(&line, &bytes);
     if (!out) return;
     /* the line's form is promised to scripts, for one rank too */
-    fprintf(out, "dcp-run: start %d, %d ranks, pids", w->start, job->ranks);
+    fprintf(out, "dcp-run: start %d, %d ranks, pids", w->run->start, job->ranks);
     for (int r = 0; r < job->ranks; r++)
         if (job->members[r].pid) fprintf(out, " %d", (int)job->members[r].pid);
     if (job->seen == 0)
@@ -86,7 +67,24 @@ static void announce(monitor *w) {
     w->announced = 1;
 }
 
+/* How ranks are asked to end: on the board, or by SIGTERM where they tell nothing. */
+static void ask_to_end(monitor *w, ranks_end_request how) {
+    launcher_job_tell(w->job, json_pack("{s:s,s:i}", "kind", "end_request", "how", (int)how));
+    w->kill_at = program_now_s() + w->run->options->grace_s;
+}
+
+static void ask_to_requeue(monitor *w, const char *why) {
+    if (w->result.requeue) return;
+    fprintf(stderr, "dcp-run: %s: asking the ranks to save and end, to be run again\n", why);
+    w->result.requeue = w->result.stop_asked = 1;
+    ask_to_end(w, RANKS_END_REQUEUE);
+}
+
 static void ask_to_stop(monitor *w, int signal) {
+    if (!w->result.stop_asked && launcher_slurm_is_preempted()) {
+        ask_to_requeue(w, "Slurm takes the job's nodes for another one");
+        return;
+    }
     if (w->result.stop_asked) {
         w->kill_at = program_now_s();
         return;
@@ -94,24 +92,51 @@ static void ask_to_stop(monitor *w, int signal) {
     fprintf(stderr,
             "dcp-run: SIG%s: asking the ranks to save and end; what is left after %g s "
             "(--grace), or at a second signal, is killed\n",
-            sigabbrev_np(signal), w->grace_s);
+            sigabbrev_np(signal), w->run->options->grace_s);
     w->result.stop_asked = 1;
-    w->kill_at = program_now_s() + w->grace_s;
+    w->kill_at = program_now_s() + w->run->options->grace_s;
     launcher_job_signal_ranks(w->job, SIGTERM);
 }
 
-static void take_signals(monitor *w, const launcher_signals *signals) {
-    for (int signal; (signal = next_signal(signals)) != 0;) {
-        if (is_stop(signal)) ask_to_stop(w, signal);
+static void take_signals(monitor *w) {
+    for (int signal; (signal = launcher_signals_next(&w->run->signals)) != 0;) {
+        if (launcher_signals_is_stop(signal)) ask_to_stop(w, signal);
         if (signal == SIGUSR1) launcher_job_signal_ranks(w->job, SIGUSR1);
+        if (signal == SIGUSR2) ask_to_requeue(w, "SIGUSR2");
     }
 }
 
+/* Ends the start so that the next one has other ranks, or other hosts. */
+static void plan_another(monitor *w, const char *why) {
+    if (w->result.planned || w->result.stop_asked || w->fail_at > 0) return;
+    fprintf(stderr, "dcp-run: %s: asking the ranks to save, and to go on as others\n", why);
+    w->result.planned = 1;
+    launcher_recovery_notice(&w->run->recovery, 0, program_now_s(), 1);
+    ask_to_end(w, RANKS_END_RESIZE);
+}
+
+static const char *state_of(const monitor *w) {
+    if (w->result.stop_asked) return "stopping";
+    if (w->result.planned) return "resizing";
+    if (w->fail_at > 0) return "failed";
+    return w->job->seen < w->job->ranks ? "starting" : "running";
+}
+
+static void take_requests(monitor *w) {
+    const int asked = launcher_requests_take(w->run, w->job, state_of(w));
+    if (asked & LAUNCHER_ASKED_RESIZE) plan_another(w, "resize");
+    if ((asked & LAUNCHER_ASKED_STOP) && !w->result.stop_asked) {
+        fprintf(stderr, "dcp-run: stop: asking the ranks to save and end\n");
+        w->result.stop_asked = 1;
+        ask_to_end(w, RANKS_END_STOP);
+    }
+    launcher_requests_saved(w->run, w->job);
+}
+
 static void look_for_ranks(monitor *w) {
-    launcher_job *job = w->job;
-    const int found = launcher_job_find_ranks(job, w->result.stop_asked ? SIGTERM : 0);
-    for (int r = 0; r < job->ranks; r++)
-        w->polled[FIRST_RANK + r] = (struct pollfd){.fd = job->members[r].fd, .events = POLLIN};
+    const launcher_job *job = w->job;
+    const int found = job->seen > w->seen;
+    w->seen = job->seen;
     if (w->announced) return;
     if (found || (job->launched && w->settled_at == 0))
         w->settled_at = program_now_s() + SETTLE_MS * 1e-3;
@@ -119,35 +144,103 @@ static void look_for_ranks(monitor *w) {
         announce(w);
 }
 
-static void take_ends(monitor *w) {
-    launcher_job *job = w->job;
-    for (int r = 0; r < job->ranks; r++) {
-        if (w->polled[FIRST_RANK + r].fd < 0 || !(w->polled[FIRST_RANK + r].revents & POLLIN))
-            continue;
-        w->polled[FIRST_RANK + r].fd = -1;
-        launcher_job_rank_gone(job, r);
-        launcher_guard_wake_mpirun(&job->guard); /* to end the others */
+/* What ranks tell by the board: progress, steps that are published, and phases. */
+static void take_news(monitor *w) {
+    const double now = program_now_s();
+    for (int r = 0; r < w->job->ranks; r++) {
+        const launcher_seen *seen = &w->job->members[r].seen;
+        const launcher_beat beat = {.progress = seen->progress,
+                                    .step = seen->step,
+                                    .micro_batch = seen->micro_batch,
+                                    .phase = seen->phase,
+                                    .slowest_s = (double)seen->slowest_ns * 1e-9};
+        if (seen->told) launcher_stall_beat(w->stall, r, &beat, now);
+        if (seen->published && launcher_budget_told(&w->run->budget, (int64_t)seen->published - 1))
+            launcher_cluster_progressed(w->run->cluster);
     }
+    if (launcher_recovery_look(&w->run->recovery, w->job))
+        launcher_requests_resized(w->run, w->job);
+}
+
+/* The start is no use any more: everything is killed, and mpirun may say what it has heard. */
+static void fail_start(monitor *w, double alive_at) {
+    if (w->fail_at > 0) return;
+    if (!w->result.planned)
+        launcher_recovery_notice(&w->run->recovery, alive_at, program_now_s(), 0);
+    w->fail_at = program_now_s() + DRAIN_S;
+    launcher_guard_wake(&w->job->guard);
+    launcher_job_tell(w->job, json_pack("{s:s}", "kind", "kill_ranks"));
+    launcher_job_tell_local(w->job, "wake_child");
+}
+
+static void look_for_failures(monitor *w) {
+    if (w->fail_at > 0) return;
+    if (w->job->dead >= 0) fail_start(w, 0);
+    if (w->job->lost) {
+        fprintf(stderr, "dcp-run: host %s is lost: nothing was heard of it for %.1f s\n",
+                w->job->lost, program_now_s() - w->job->alive_at);
+        fail_start(w, w->job->alive_at);
+    }
+    if (w->job->remote_up < w->job->remote_hosts && program_now_s() > w->begun_at + ANSWER_S) {
+        fprintf(stderr, "dcp-run: %zu of %zu other hosts do not answer\n",
+                w->job->remote_hosts - w->job->remote_up, w->job->remote_hosts);
+        fail_start(w, 0);
+    }
+}
+
+static void print_stacks(void *ctx, const char *host, const char *text) {
+    (void)ctx;
+    fprintf(stderr, "dcp-run: stacks of the ranks%s%s:\n%s", host ? " on " : "", host ? host : "",
+            text);
+}
+
+/* No rank makes progress: first their stacks, then their end. */
+static void look_for_stall(monitor *w) {
+    const double now = program_now_s(), deadline = launcher_stall_deadline(w->stall);
+    if (w->stacks_until > 0) {
+        if (w->job->stacks_asked == 0 || now > w->stacks_until) fail_start(w, w->stall->moved_at);
+        return;
+    }
+    if (deadline == 0 || now < deadline || w->fail_at > 0 || w->result.stop_asked) return;
+    const int behind = launcher_stall_behind(w->stall);
+    w->result.stalled = 1 + (behind < 0 ? 0 : behind);
+    fprintf(stderr, "dcp-run: no rank has made progress for %.0f s (--stall)",
+            now - w->stall->moved_at);
+    if (behind >= 0)
+        fprintf(stderr, "; rank %d is behind: step %llu, micro-batch %llu", behind,
+                (unsigned long long)w->job->members[behind].seen.step,
+                (unsigned long long)w->job->members[behind].seen.micro_batch);
+    fputc('\n', stderr);
+    w->stacks_until = now + ALL_STACKS_S;
+    w->job->take_stacks = print_stacks;
+    launcher_job_ask_stacks(w->job, STACKS_S);
+}
+
+static void look_at_hosts(monitor *w) {
+    if (program_now_s() < w->look_at) return;
+    w->look_at = program_now_s() + LOOK_S;
+    if (launcher_cluster_refresh(w->run->cluster)) plan_another(w, "the hosts have changed");
 }
 
 /* The ranks did not end in time. mpirun tidies up after them by itself, where it has any; for one
  * that SIGKILL does not end it would wait for ever. */
 static void kill_ranks(monitor *w) {
-    fprintf(stderr, "dcp-run: killing what is left of start %d\n", w->start);
-    if (w->job->alive == 0 || w->result.killed) launcher_guard_kill_mpirun(&w->job->guard);
+    fprintf(stderr, "dcp-run: killing what is left of start %d\n", w->run->start);
+    if (w->job->alive == 0 || w->result.killed) launcher_job_tell_local(w->job, "kill_child");
     w->result.killed = 1;
-    launcher_job_signal_ranks(w->job, SIGKILL);
+    launcher_job_tell(w->job, json_pack("{s:s}", "kind", "kill_ranks"));
 }
 
 /* All ranks have ended, mpirun has not. Only it knows their status, so it is killed last. */
 static void kill_lingering(monitor *w) {
     if (w->orphans_killed) {
         fprintf(stderr, "dcp-run: killing mpirun, which has outlived all ranks of start %d\n",
-                w->start);
-        launcher_guard_kill_mpirun(&w->job->guard);
+                w->run->start);
+        launcher_job_tell_local(w->job, "kill_child");
     } else {
-        fprintf(stderr, "dcp-run: killing what the ranks of start %d left running\n", w->start);
-        launcher_guard_kill_orphans(&w->job->guard);
+        fprintf(stderr, "dcp-run: killing what the ranks of start %d left running\n",
+                w->run->start);
+        launcher_job_tell(w->job, json_pack("{s:s}", "kind", "kill_orphans"));
         w->orphans_killed = 1;
     }
     w->linger_at = program_now_s() + MPIRUN_LINGER_S;
@@ -173,35 +266,80 @@ static void enforce_deadlines(monitor *w) {
 }
 
 static int timeout_ms(const monitor *w) {
-    if (!w->announced) return FIND_POLL_MS;
-    const int missing = w->job->seen < w->job->ranks;
-    const double deadline = earlier(w->kill_at, w->linger_at);
-    if (deadline == 0) return missing ? SETTLE_MS : -1;
-    const double left = (deadline - program_now_s()) * 1e3;
-    if (missing && left > SETTLE_MS) return SETTLE_MS;
+    double next = w->look_at;
+    if (!w->announced && w->settled_at > 0) next = earlier(next, w->settled_at);
+    next = earlier(next, earlier(w->kill_at, w->linger_at));
+    next = earlier(next, earlier(w->fail_at, w->stacks_until));
+    next = earlier(next, w->fail_at > 0 ? 0 : launcher_stall_deadline(w->stall));
+    double left = (next - program_now_s()) * 1e3;
+    if (w->job->remote_hosts && left > 250) left = 250; /* heartbeats */
     return left < 0 ? 0 : (int)left + 1;
 }
 
-launcher_result launcher_monitor_job(launcher_job *job, const launcher_signals *signals, int start,
-                                     double grace_s) {
-    monitor w = {.job = job, .start = start, .grace_s = grace_s};
-    const nfds_t n = FIRST_RANK + (nfds_t)job->ranks;
-    w.polled = calloc(n, sizeof *w.polled);
-    if (!w.polled) {
+/* Everything that may say something; how many. */
+static size_t list_polled(monitor *w) {
+    const size_t needed = 3 + w->job->n_links + (size_t)w->job->ranks;
+    if (needed > w->room) {
+        struct pollfd *more = realloc(w->polled, 2 * needed * sizeof *more);
+        if (more) w->polled = more;
+        if (more) w->room = 2 * needed;
+    }
+    if (w->room < 3) return 0;
+    w->polled[0] = (struct pollfd){.fd = w->run->signals.fd, .events = POLLIN};
+    w->polled[1] = (struct pollfd){
+        .fd = w->run->control ? launcher_control_fd(w->run->control) : -1, .events = POLLIN};
+    return 2 + launcher_job_list(w->job, w->polled + 2, w->room - 2);
+}
+
+static int is_over(const monitor *w) {
+    return !w->job->mpirun_lives || (w->fail_at > 0 && program_now_s() >= w->fail_at);
+}
+
+launcher_result launcher_monitor_job(launcher_run *run, launcher_job *job) {
+    monitor w = {.run = run, .job = job, .begun_at = program_now_s()};
+    w.look_at = w.begun_at + LOOK_S;
+    w.stall = malloc(sizeof *w.stall);
+    if (!w.stall) {
         fprintf(stderr, "dcp-run: out of memory\n");
         return w.result;
     }
-    w.polled[0] = (struct pollfd){.fd = signals->fd, .events = POLLIN};
-    w.polled[1] = (struct pollfd){.fd = job->guard.fd, .events = POLLIN};
-    while (job->mpirun) {
-        if (!w.announced || job->seen < job->ranks) look_for_ranks(&w);
+    launcher_stall_begin(w.stall, run->options->stall_s, job->ranks);
+    while (!is_over(&w)) {
+        const size_t n = list_polled(&w);
         if (poll(w.polled, n, timeout_ms(&w)) < 0 && errno != EINTR) break;
-        take_signals(&w, signals);
-        take_ends(&w);
+        take_signals(&w);
         launcher_job_hear(job);
-        if (job->mpirun) enforce_deadlines(&w);
+        look_for_ranks(&w);
+        take_news(&w);
+        take_requests(&w);
+        look_for_failures(&w);
+        look_for_stall(&w);
+        look_at_hosts(&w);
+        if (job->mpirun_lives) enforce_deadlines(&w);
     }
     if (!w.announced) announce(&w);
+    w.result.no_answer = job->remote_up < job->remote_hosts;
+    launcher_requests_ended(run);
     free(w.polled);
+    free(w.stall);
     return w.result;
+}
+
+int launcher_monitor_pause(launcher_run *run, double seconds, int *requeue) {
+    const double end = program_now_s() + seconds;
+    int stop = 0;
+    for (double left = seconds; !stop; left = end - program_now_s()) {
+        struct pollfd polled[] = {
+            {.fd = run->signals.fd, .events = POLLIN},
+            {.fd = run->control ? launcher_control_fd(run->control) : -1, .events = POLLIN}};
+        poll(polled, 2, left > 0 ? (int)(left * 1e3) + 1 : 0);
+        for (int signal; (signal = launcher_signals_next(&run->signals)) != 0;) {
+            stop |= launcher_signals_is_stop(signal) || signal == SIGUSR2;
+            if (signal == SIGUSR2) *requeue = 1;
+        }
+        if (launcher_requests_take(run, NULL, "waiting") & LAUNCHER_ASKED_STOP) stop = 1;
+        if (left <= 0) break;
+    }
+    if (stop && launcher_slurm_is_preempted()) *requeue = 1;
+    return stop;
 }

@@ -1,30 +1,23 @@
-/* Watching a job until it ends, and passing signals on to it. */
+/* Watching a job until it ends, and passing requests and signals on to it. */
 #pragma once
 
-#include <signal.h>
-
 #include "launcher/job.h"
-
-/* Signals to dcp-run itself, received through a descriptor between other events. */
-typedef struct launcher_signals {
-    int fd;
-    sigset_t before; /* the mask that was found, for programs that are started */
-} launcher_signals;
-
-/* 0, or -1 with errno. */
-int launcher_signals_open(launcher_signals *signals);
+#include "launcher/run.h"
 
 typedef struct launcher_result {
-    int stop_asked; /* SIGTERM or SIGINT came */
+    int stop_asked; /* by a signal or by ctl */
+    int requeue;    /* the run is to be run again by a scheduler */
+    int planned;    /* it was asked to end, to start again on other ranks or hosts */
     int killed;     /* the ranks did not end in time after that, or a second signal came */
+    int stalled;    /* 1 + the rank that is behind, where all hang; 0: they did not */
+    int no_answer;  /* some hosts' agents did not come */
 } launcher_result;
 
 /* Prints the start's line on stderr as soon as all ranks are there, or no more of them appear, and
- * returns when mpirun has ended. `start` counts from 1. What is left of the job is for
- * launcher_job_clear.
- */
-launcher_result launcher_monitor_job(launcher_job *job, const launcher_signals *signals, int start,
-                                     double grace_s);
+ * returns when mpirun has ended, or what is left of the job has no use. That is for
+ * launcher_job_clear. */
+launcher_result launcher_monitor_job(launcher_run *run, launcher_job *job);
 
-/* Whether SIGTERM or SIGINT has come while no job was watched. */
-int launcher_stop_pending(const launcher_signals *signals);
+/* Between two starts: takes signals and requests for so long. Whether to stop; *requeue as above.
+ */
+int launcher_monitor_pause(launcher_run *run, double seconds, int *requeue);

@@ -31,17 +31,9 @@ static void tell(const char *variable, const char *text) {
     close(fd);
 }
 
-void ranks_launcher_begin(void) {
-    ranks_board_open(program_rank());
-    tell("DCP_RUN_STATUS", "begun\n");
-}
+void ranks_launcher_begin(void) { ranks_board_open(program_rank()); }
 
-void ranks_launcher_end(int status) {
-    char line[16];
-    ranks_board_end(status);
-    snprintf(line, sizeof line, "%d\n", status);
-    tell("DCP_RUN_STATUS", line);
-}
+void ranks_launcher_end(int status) { ranks_board_end(status); }
 
 void ranks_launcher_tell(int rank, const char *why) {
     if (rank == 0) tell("DCP_RUN_REASON", why);

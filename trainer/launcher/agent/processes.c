@@ -1,4 +1,4 @@
-#include "launcher/processes.h"
+#include "launcher/agent/processes.h"
 
 #include <dirent.h>
 #include <signal.h>

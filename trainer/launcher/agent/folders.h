@@ -8,11 +8,17 @@ enum { LAUNCHER_FOLDERS = 2 }; /* of Open MPI's sessions, and of memory that ran
 typedef struct launcher_folders {
     char *path[LAUNCHER_FOLDERS]; /* absolute; NULL: there is none */
     int lock[LAUNCHER_FOLDERS];   /* descriptor; the lock ends when all copies of it are closed */
+    int shared[LAUNCHER_FOLDERS]; /* another one removes it */
 } launcher_folders;
 
 /* Makes them in the places that Open MPI's variables name, else in TMPDIR and in /dev/shm. 0, or -1
  * after a message. */
 int launcher_folders_make(launcher_folders *folders);
+
+/* On another host: makes folders of the same paths ("-": none), which ranks there are told by the
+ * same variables. One that is there already is another agent's on the same machine, and is shared.
+ * 0, or -1 after a message. */
+int launcher_folders_join(launcher_folders *folders, const char *const paths[LAUNCHER_FOLDERS]);
 
 /* Tells Open MPI of them by the environment of this process. */
 void launcher_folders_set(const launcher_folders *folders);

@@ -1,4 +1,4 @@
-#include "launcher/folders.h"
+#include "launcher/agent/folders.h"
 
 #include <dirent.h>
 #include <errno.h>
@@ -69,7 +69,7 @@ static int make_folder(const folder_place *place, char **path, int *lock) {
 }
 
 int launcher_folders_make(launcher_folders *folders) {
-    *folders = (launcher_folders){{NULL, NULL}, {-1, -1}};
+    *folders = (launcher_folders){{NULL, NULL}, {-1, -1}, {0, 0}};
     for (size_t i = 0; i < LAUNCHER_FOLDERS; i++) {
         /* Open MPI finds another way where there is no such memory */
         if (places[i].optional && access(base_of(&places[i]), W_OK | X_OK) != 0) continue;
@@ -78,6 +78,27 @@ int launcher_folders_make(launcher_folders *folders) {
                 base_of(&places[i]), strerror(errno), places[i].tell[0]);
         launcher_folders_remove(folders);
         launcher_folders_free(folders);
+        return -1;
+    }
+    return 0;
+}
+
+int launcher_folders_join(launcher_folders *folders, const char *const paths[LAUNCHER_FOLDERS]) {
+    *folders = (launcher_folders){{NULL, NULL}, {-1, -1}, {0, 0}};
+    for (size_t i = 0; i < LAUNCHER_FOLDERS; i++) {
+        struct stat st;
+        if (strcmp(paths[i], "-") == 0) continue;
+        folders->path[i] = strdup(paths[i]);
+        if (mkdir(paths[i], 0700) == 0) {
+            if (claim(paths[i], &folders->lock[i]) == 0) continue;
+        } else if (errno == EEXIST && lstat(paths[i], &st) == 0 && S_ISDIR(st.st_mode) &&
+                   st.st_uid == geteuid()) {
+            folders->shared[i] = 1;
+            continue;
+        }
+        fprintf(stderr, "dcp-run agent: cannot make the folder %s: %s; %s may name another\n",
+                paths[i], strerror(errno), places[i].tell[0]);
+        launcher_folders_remove(folders);
         return -1;
     }
     return 0;
@@ -105,7 +126,8 @@ static void remove_folder(const char *path, int fd) {
 
 void launcher_folders_remove(const launcher_folders *folders) {
     for (size_t i = 0; i < LAUNCHER_FOLDERS; i++)
-        if (folders->path[i]) remove_folder(folders->path[i], folders->lock[i]);
+        if (folders->path[i] && !folders->shared[i])
+            remove_folder(folders->path[i], folders->lock[i]);
 }
 
 void launcher_folders_free(launcher_folders *folders) {
@@ -113,7 +135,7 @@ void launcher_folders_free(launcher_folders *folders) {
         if (folders->lock[i] >= 0) close(folders->lock[i]);
         free(folders->path[i]);
     }
-    *folders = (launcher_folders){{NULL, NULL}, {-1, -1}};
+    *folders = (launcher_folders){{NULL, NULL}, {-1, -1}, {0, 0}};
 }
 
 /* Whether the open folder is one of a dead dcp-run of this user; it is locked then. */

@@ -1,0 +1,312 @@
+#include "launcher/agent/agent.h"
+
+#include <errno.h>
+#include <poll.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/prctl.h>
+#include <sys/signalfd.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "launcher/agent/host_board.h"
+#include "launcher/agent/processes.h"
+#include "launcher/agent/ranks.h"
+#include "launcher/agent/stacks.h"
+#include "programs/program.h"
+
+enum {
+    FIND_MS = 5,       /* while ranks are still appearing */
+    STARTING_MS = 20,  /* between two looks at the board until the first step is done */
+    STEPPING_MS = 250, /* after that */
+    LEAST_KILL_MS = 5,
+    MOST_KILL_MS = 1000, /* between two looks at what is being killed */
+    STACKS_BYTES = 3 << 20
+};
+
+typedef struct agent {
+    const launcher_agent_work *work;
+    launcher_channel *channel;
+    launcher_board board;
+    launcher_local_ranks ranks;
+    int signals;
+    pid_t child;
+    int child_ended;
+    int all_found; /* dcp-run knows all ranks */
+    int is_starting;
+    double find_until; /* when to look less often for ranks that nobody has told the end of */
+    double heard, said;
+    struct {
+        pid_t pid; /* of who collects them; 0: nobody */
+        int fd;
+        char *text;
+        size_t n;
+    } stacks;
+} agent;
+
+static void tell(agent *a, json_t *message) { launcher_channel_send(a->channel, message); }
+
+/* Children that have ended. */
+static void reap_all(agent *a) {
+    for (siginfo_t info;;) {
+        info.si_pid = 0;
+        if (waitid(P_ALL, 0, &info, WEXITED | WNOHANG | WNOWAIT) != 0 || info.si_pid == 0) return;
+        const pid_t pid = info.si_pid;
+        int status;
+        const int waited = pid == a->child && launcher_processes_waited(pid) != 0;
+        if (waitpid(pid, &status, 0) != pid || pid != a->child) continue;
+        a->child_ended = 1;
+        launcher_ranks_tell(&a->ranks, &a->board, a->channel);
+        tell(a, json_pack("{s:s,s:i,s:b}", "kind", "child", "status", status, "waited", waited));
+    }
+}
+
+static int has_children(void) {
+    siginfo_t info;
+    return waitid(P_ALL, 0, &info, WEXITED | WNOHANG | WNOWAIT) == 0;
+}
+
+static void read_signals(const agent *a) {
+    struct signalfd_siginfo info;
+    while (read(a->signals, &info, sizeof info) > 0) {
+    }
+}
+
+/* Stacks are collected by a child, which may have to wait for debuggers. */
+static void begin_stacks(agent *a, double limit_s) {
+    int ends[2];
+    if (a->stacks.pid || pipe(ends) != 0) return;
+    pid_t *pids = calloc(a->ranks.n + 1, sizeof *pids);
+    size_t n = 0;
+    for (size_t i = 0; pids && i < a->ranks.n; i++)
+        if (a->ranks.at[i].fd >= 0) pids[n++] = a->ranks.at[i].pid;
+    a->stacks.pid = pids ? fork() : -1;
+    if (a->stacks.pid == 0) {
+        sigset_t none;
+        sigemptyset(&none);
+        sigprocmask(SIG_SETMASK, &none, NULL);
+        close(ends[0]);
+        launcher_stacks_write(pids, n, limit_s, ends[1]);
+        _exit(0);
+    }
+    close(ends[1]);
+    free(pids);
+    a->stacks.fd = ends[0];
+    if (a->stacks.pid < 0) a->stacks.pid = 1; /* nothing comes, which is told */
+}
+
+static void take_stacks(agent *a) {
+    char piece[16384];
+    const ssize_t n = read(a->stacks.fd, piece, sizeof piece);
+    if (n > 0 && a->stacks.n + (size_t)n <= STACKS_BYTES) {
+        char *more = realloc(a->stacks.text, a->stacks.n + (size_t)n);
+        if (!more) return;
+        memcpy(more + a->stacks.n, piece, (size_t)n);
+        a->stacks.text = more;
+        a->stacks.n += (size_t)n;
+    }
+    if (n > 0) return;
+    tell(a, json_pack("{s:s,s:o}", "kind", "stacks", "text",
+                      launcher_message_words(a->stacks.n ? a->stacks.text : "", a->stacks.n)));
+    close(a->stacks.fd);
+    free(a->stacks.text);
+    memset(&a->stacks, 0, sizeof a->stacks);
+}
+
+static void answer_end_request(agent *a, ranks_end_request how) {
+    launcher_board_ask_to_end(&a->board, how);
+    launcher_ranks_signal(&a->ranks, SIGTERM, &a->board);
+}
+
+/* With all that descends from them: what does not end would keep its children from us. */
+static void kill_orphans(const agent *a) {
+    const pid_t but = a->child_ended ? 0 : a->child;
+    launcher_processes_visit_below(getpid(), but, launcher_processes_kill, NULL);
+}
+
+/* A signal that each rank gets, also those that appear later; SIGKILL would be news to none. */
+static void pass_signal(agent *a, int signal) {
+    if (signal == SIGTERM) a->ranks.signal_new = signal;
+    launcher_ranks_signal(&a->ranks, signal, NULL);
+}
+
+/* Whether the message asks for the end. */
+static int answer(agent *a, const json_t *m) {
+    if (launcher_message_is(m, "end")) return 1;
+    if (launcher_message_is(m, "found")) a->all_found = 1;
+    if (launcher_message_is(m, "signal"))
+        pass_signal(a, (int)launcher_message_number(m, "signal", 0));
+    if (launcher_message_is(m, "save"))
+        launcher_board_ask_to_save(&a->board, (uint64_t)launcher_message_number(m, "number", 0));
+    if (launcher_message_is(m, "end_request"))
+        answer_end_request(a, (ranks_end_request)launcher_message_number(m, "how", 0));
+    if (launcher_message_is(m, "stacks"))
+        begin_stacks(a, (double)launcher_message_number(m, "limit", 1));
+    if (launcher_message_is(m, "kill_ranks")) launcher_ranks_signal(&a->ranks, SIGKILL, NULL);
+    if (launcher_message_is(m, "kill_orphans")) kill_orphans(a);
+    if (launcher_message_is(m, "kill_child") && !a->child_ended) kill(a->child, SIGKILL);
+    if (launcher_message_is(m, "wake_child") && !a->child_ended) kill(a->child, SIGCONT);
+    return 0;
+}
+
+/* Takes what dcp-run says. Whether it is time to end. */
+static int listen_to_run(agent *a) {
+    const double now = program_now_s();
+    launcher_channel_receive(a->channel);
+    for (json_t *m; (m = launcher_channel_next(a->channel));) {
+        a->heard = now;
+        const int end = answer(a, m);
+        json_decref(m);
+        if (end) return 1;
+    }
+    if (a->channel->fd < 0) return 1;
+    return a->work->lease_s > 0 && now - a->heard > a->work->lease_s;
+}
+
+static void keep_lease(agent *a) {
+    if (a->work->lease_s == 0 || program_now_s() - a->said < LAUNCHER_BEAT_S) return;
+    a->said = program_now_s();
+    tell(a, json_pack("{s:s}", "kind", "beat"));
+}
+
+static int look_ms(const agent *a) {
+    if (!a->all_found && program_now_s() < a->find_until) return FIND_MS;
+    return a->is_starting ? STARTING_MS : STEPPING_MS;
+}
+
+/* Serves dcp-run until it asks for the end, or is lost. */
+static void serve(agent *a) {
+    for (int end = 0; !end;) {
+        if (!a->child_ended && (!a->all_found || !a->ranks.launched))
+            launcher_ranks_find(&a->ranks, a->channel);
+        const short room = launcher_channel_is_behind(a->channel) ? POLLOUT : 0;
+        struct pollfd polled[] = {{.fd = a->channel->fd, .events = (short)(POLLIN | room)},
+                                  {.fd = a->signals, .events = POLLIN},
+                                  {.fd = a->ranks.ends ? a->ranks.ends : -1, .events = POLLIN},
+                                  {.fd = a->stacks.pid ? a->stacks.fd : -1, .events = POLLIN}};
+        if (poll(polled, 4, look_ms(a)) < 0) continue;
+        launcher_ranks_take_ends(&a->ranks, &a->board, a->channel);
+        if (a->stacks.pid && polled[3].revents) take_stacks(a);
+        read_signals(a);
+        reap_all(a);
+        a->is_starting = launcher_ranks_tell(&a->ranks, &a->board, a->channel);
+        keep_lease(a);
+        launcher_channel_flush(a->channel);
+        end = listen_to_run(a);
+    }
+}
+
+static void tell_stuck(void *ctx, const launcher_process *process) {
+    char *what = launcher_processes_describe(process->pid);
+    if (what)
+        tell(ctx, json_pack("{s:s,s:o}", "kind", "stuck", "what",
+                            launcher_message_words(what, strlen(what))));
+    free(what);
+}
+
+/* However long it takes: what SIGKILL does not end now may end later. */
+static void end_job(agent *a) {
+    const double begin = program_now_s();
+    struct pollfd child_ended = {.fd = a->signals, .events = POLLIN};
+    for (int ms = LEAST_KILL_MS, told = 0;;) {
+        read_signals(a);
+        reap_all(a);
+        if (!has_children()) return;
+        launcher_processes_visit_below(getpid(), 0, launcher_processes_kill, NULL);
+        if (!told && program_now_s() - begin >= LAUNCHER_PATIENCE_S) {
+            launcher_processes_visit_below(getpid(), 0, tell_stuck, a);
+            told = 1;
+        }
+        keep_lease(a);
+        launcher_channel_receive(a->channel); /* whether it is there still */
+        if (poll(&child_ended, 1, ms) == 0 && ms < MOST_KILL_MS) ms = ms < 500 ? 2 * ms : 500;
+    }
+}
+
+/* The last message: nothing of the job is left here. */
+static void tell_clear(agent *a) {
+    json_t *told = json_array();
+    for (int r = 0; r < RANKS_BOARD_RANKS; r++) {
+        const uint32_t status = launcher_board_look(&a->board, r).told;
+        if (status) json_array_append_new(told, json_integer(status));
+    }
+    char *reason = launcher_board_reason(&a->board);
+    tell(a, json_pack("{s:s,s:o,s:o}", "kind", "clear", "reason",
+                      launcher_message_words(reason ? reason : "", reason ? strlen(reason) : 0),
+                      "told", told));
+    free(reason);
+    launcher_channel_drain(a->channel, 1);
+}
+
+static int by_number(const void *a, const void *b) { return *(const int *)a - *(const int *)b; }
+
+/* A pipe that the agent held would not end for its reader when dcp-run and the ranks have. */
+static void close_all_but(int *kept, size_t n) {
+    unsigned from = 0;
+    qsort(kept, n, sizeof *kept, by_number);
+    for (size_t i = 0; i < n; i++) {
+        if (kept[i] < 0) continue;
+        if ((unsigned)kept[i] > from) close_range(from, (unsigned)kept[i] - 1, 0);
+        from = (unsigned)kept[i] + 1;
+    }
+    close_range(from, ~0u, 0);
+}
+
+static void close_others(const agent *a) {
+    int kept[] = {a->channel->fd,
+                  a->signals,
+                  a->board.fd,
+                  a->board.reason_fd,
+                  a->work->lease_s > 0 ? STDERR_FILENO : -1, /* the launcher reads it */
+                  a->work->folders->lock[0],
+                  a->work->folders->lock[1]};
+    close_all_but(kept, sizeof kept / sizeof *kept);
+}
+
+/* Who kills dcp-run by its name must not end the agent with it. */
+static void take_name(void) {
+    static const char name[] = "job-guard";
+    const size_t room = strlen(program_invocation_name);
+    memset(program_invocation_name, 0, room);
+    memcpy(program_invocation_name, name, room < sizeof name ? room : sizeof name - 1);
+    prctl(PR_SET_NAME, name);
+}
+
+static void say_hello(agent *a, int code) {
+    json_t *hello = a->work->hello ? json_deep_copy(a->work->hello) : json_object();
+    json_object_set_new(hello, "kind", json_string("hello"));
+    json_object_set_new(hello, "child", json_integer(a->child));
+    json_object_set_new(hello, "errno", json_integer(code));
+    tell(a, hello);
+}
+
+_Noreturn void launcher_agent_run(const launcher_agent_work *work) {
+    sigset_t all;
+    agent a = {.work = work, .channel = work->channel, .heard = program_now_s()};
+    a.find_until = a.heard + 600;
+    sigfillset(&all);
+    sigprocmask(SIG_SETMASK, &all, NULL); /* exec sets its own */
+    prctl(PR_SET_CHILD_SUBREAPER, 1);
+    setsid();
+    launcher_board_open(&a.board);
+    a.signals = signalfd(-1, &all, SFD_CLOEXEC | SFD_NONBLOCK);
+    const pid_t self = getpid();
+    a.child = a.signals < 0 ? -1 : fork();
+    if (a.child == 0) {
+        launcher_board_set(&a.board, self);
+        work->exec(work->ctx);
+        _exit(127);
+    }
+    say_hello(&a, a.child < 0 ? errno : 0);
+    if (a.child < 0) _exit(1);
+    take_name();
+    close_others(&a);
+    (void)!chdir("/");
+    serve(&a);
+    end_job(&a);
+    tell_clear(&a);
+    launcher_folders_remove(work->folders);
+    _exit(0);
+}

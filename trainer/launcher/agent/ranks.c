@@ -1,0 +1,124 @@
+#include "launcher/agent/ranks.h"
+
+#include <signal.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/epoll.h>
+#include <sys/pidfd.h>
+#include <unistd.h>
+
+#include "launcher/agent/processes.h"
+
+typedef struct rank_finder {
+    launcher_local_ranks *ranks;
+    launcher_channel *channel;
+} rank_finder;
+
+/* The rank that `pid` was started as; -1 where it is none (yet). */
+static int mpi_rank_of(pid_t pid) {
+    char *value = launcher_processes_variable(pid, "OMPI_COMM_WORLD_RANK");
+    const int rank = value ? atoi(value) : -1;
+    free(value);
+    return rank < RANKS_BOARD_RANKS ? rank : -1;
+}
+
+static int is_known(const launcher_local_ranks *ranks, int rank) {
+    for (size_t i = 0; i < ranks->n; i++)
+        if (ranks->at[i].rank == rank) return 1;
+    return 0;
+}
+
+static void take_rank(void *ctx, const launcher_process *process) {
+    const rank_finder *finder = ctx;
+    launcher_local_ranks *ranks = finder->ranks;
+    const int rank = mpi_rank_of(process->pid);
+    if (rank < 0 || is_known(ranks, rank)) return;
+    launcher_local_rank *more = realloc(ranks->at, (ranks->n + 1) * sizeof *more);
+    if (!more) return;
+    ranks->at = more;
+    if (ranks->ends == 0) ranks->ends = epoll_create1(EPOLL_CLOEXEC);
+    const int fd = launcher_processes_open(process);
+    if (fd < 0) return;
+    struct epoll_event end = {.events = EPOLLIN | EPOLLONESHOT, .data.u64 = ranks->n};
+    epoll_ctl(ranks->ends, EPOLL_CTL_ADD, fd, &end);
+    ranks->at[ranks->n++] = (launcher_local_rank){.rank = rank, .pid = process->pid, .fd = fd};
+    ranks->launched = 1;
+    launcher_channel_send(finder->channel,
+                          json_pack("{s:s,s:i,s:i,s:I}", "kind", "rank", "rank", rank, "pid",
+                                    (int)process->pid, "start", (json_int_t)process->start));
+    if (ranks->signal_new) pidfd_send_signal(fd, ranks->signal_new, NULL, 0);
+}
+
+/* A child of the agent starts ranks, or is what one has left behind. */
+static void take_child(void *ctx, const launcher_process *child) {
+    rank_finder *finder = ctx;
+    if (mpi_rank_of(child->pid) >= 0)
+        finder->ranks->launched = 1;
+    else
+        launcher_processes_visit(child->pid, take_rank, finder);
+}
+
+void launcher_ranks_find(launcher_local_ranks *ranks, launcher_channel *channel) {
+    rank_finder finder = {ranks, channel};
+    const int launched = ranks->launched;
+    launcher_processes_visit(getpid(), take_child, &finder);
+    if (!launched && ranks->launched)
+        launcher_channel_send(channel, json_pack("{s:s}", "kind", "launched"));
+}
+
+static void take_end(launcher_local_rank *rank, const launcher_board *board,
+                     launcher_channel *channel) {
+    close(rank->fd);
+    rank->fd = -1;
+    launcher_channel_send(channel,
+                          json_pack("{s:s,s:i,s:i}", "kind", "gone", "rank", rank->rank, "told",
+                                    (int)launcher_board_look(board, rank->rank).told));
+}
+
+void launcher_ranks_take_ends(launcher_local_ranks *ranks, const launcher_board *board,
+                              launcher_channel *channel) {
+    struct epoll_event ended[64];
+    int n = ranks->ends ? epoll_wait(ranks->ends, ended, 64, 0) : 0;
+    if (n > 0) launcher_ranks_tell(ranks, board, channel);
+    for (int i = 0; i < n; i++) take_end(&ranks->at[ended[i].data.u64], board, channel);
+}
+
+int launcher_ranks_tell(launcher_local_ranks *ranks, const launcher_board *board,
+                        launcher_channel *channel) {
+    json_t *news = NULL;
+    int is_starting = 0;
+    for (size_t i = 0; i < ranks->n; i++) {
+        launcher_local_rank *rank = &ranks->at[i];
+        const launcher_seen seen = launcher_board_look(board, rank->rank);
+        is_starting |= seen.told == 1 && seen.phase < RANKS_PHASE_STEPPED;
+        if (memcmp(&seen, &rank->told, sizeof seen) == 0) continue;
+        rank->told = seen;
+        if (!news) news = json_array();
+        json_array_append_new(news, launcher_board_pack(rank->rank, &seen));
+    }
+    if (!news) return is_starting;
+    char *resumed = launcher_board_resumed(board);
+    launcher_channel_send(
+        channel,
+        json_pack("{s:s,s:o,s:o}", "kind", "board", "ranks", news, "resumed",
+                  launcher_message_words(resumed ? resumed : "", resumed ? strlen(resumed) : 0)));
+    free(resumed);
+    return is_starting;
+}
+
+void launcher_ranks_signal(const launcher_local_ranks *ranks, int signal,
+                           const launcher_board *board) {
+    for (size_t i = 0; i < ranks->n; i++) {
+        const launcher_local_rank *rank = &ranks->at[i];
+        if (rank->fd < 0 || (board && launcher_board_look(board, rank->rank).told)) continue;
+        pidfd_send_signal(rank->fd, signal, NULL, 0);
+    }
+}
+
+void launcher_ranks_free(launcher_local_ranks *ranks) {
+    for (size_t i = 0; i < ranks->n; i++)
+        if (ranks->at[i].fd >= 0) close(ranks->at[i].fd);
+    if (ranks->ends > 0) close(ranks->ends);
+    free(ranks->at);
+    *ranks = (launcher_local_ranks){0};
+}

@@ -1,0 +1,109 @@
+#include "launcher/agent/remote.h"
+
+#include <arpa/inet.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <netinet/in.h>
+#include <netinet/tcp.h>
+#include <poll.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include "launcher/agent/agent.h"
+#include "programs/program.h"
+
+enum { CONNECT_MS = 3000 };
+
+/* A connection to the address, blocking; -1 with errno. */
+static int connect_to(const char *address, int port) {
+    struct sockaddr_in6 six = {.sin6_family = AF_INET6, .sin6_port = htons((uint16_t)port)};
+    struct sockaddr_in four = {.sin_family = AF_INET, .sin_port = htons((uint16_t)port)};
+    const int is_six = inet_pton(AF_INET6, address, &six.sin6_addr) == 1;
+    if (!is_six && inet_pton(AF_INET, address, &four.sin_addr) != 1) {
+        errno = EINVAL;
+        return -1;
+    }
+    const int fd =
+        socket(is_six ? AF_INET6 : AF_INET, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+    struct pollfd ready = {.fd = fd, .events = POLLOUT};
+    int code = ETIMEDOUT, on = 1;
+    socklen_t size = sizeof code;
+    if (fd < 0) return -1;
+    const int done = is_six ? connect(fd, (const void *)&six, sizeof six)
+                            : connect(fd, (const void *)&four, sizeof four);
+    if (done != 0 && errno != EINPROGRESS)
+        code = errno;
+    else if (poll(&ready, 1, CONNECT_MS) == 1)
+        getsockopt(fd, SOL_SOCKET, SO_ERROR, &code, &size);
+    setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &on, sizeof on);
+    if (code == 0) return fd;
+    close(fd);
+    errno = code;
+    return -1;
+}
+
+/* By the first address that answers. */
+static int find_run(const char *addresses, int port) {
+    char *list = strdup(addresses), *rest = list;
+    int fd = -1;
+    for (char *one; fd < 0 && rest && (one = strsep(&rest, ","));) fd = connect_to(one, port);
+    free(list);
+    return fd;
+}
+
+/* What tells which of the run's hosts this is: its names, and the number that orted is given. */
+static json_t *describe_self(const char *key, char **argv) {
+    char name[256] = "";
+    gethostname(name, sizeof name - 1);
+    const char *node = getenv("SLURMD_NODENAME");
+    json_int_t daemon = -1;
+    for (char **arg = argv; arg[0] && arg[1]; arg++)
+        if (strcmp(arg[0], "ess_base_vpid") == 0) daemon = atoi(arg[1]);
+    return json_pack("{s:s,s:s,s:s,s:I}", "key", key, "host", name, "node", node ? node : "",
+                     "daemon", daemon);
+}
+
+static void exec_program(void *ctx) {
+    char **argv = ctx;
+    sigset_t
+        held; /* a SIGTERM to all of a Slurm step must not end orted before the ranks have saved */
+    sigemptyset(&held);
+    sigaddset(&held, SIGTERM);
+    sigaddset(&held, SIGPIPE);
+    sigprocmask(SIG_SETMASK, &held, NULL);
+    execvp(argv[0], argv);
+    fprintf(stderr, "dcp-run agent: cannot run %s: %s; install openmpi-bin on this host\n", argv[0],
+            strerror(errno));
+    _exit(127);
+}
+
+int launcher_remote_main(int argc, char **argv) {
+    if (argc <= LAUNCHER_REMOTE_WORDS)
+        return program_fail(PROGRAM_USAGE, "'agent' is for dcp-run itself, with --hosts");
+    char **program = argv + LAUNCHER_REMOTE_WORDS;
+    launcher_folders folders;
+    launcher_channel up;
+    const int fd = find_run(argv[4], atoi(argv[3]));
+    if (fd < 0) {
+        char name[256] = "";
+        gethostname(name, sizeof name - 1);
+        fprintf(stderr, "dcp-run agent on %s: cannot reach dcp-run at %s, port %s: %s\n", name,
+                argv[4], argv[3], strerror(errno));
+        return PROGRAM_FAILED;
+    }
+    if (launcher_folders_join(&folders, (const char *const[]){argv[5], argv[6]}) != 0)
+        return PROGRAM_FAILED;
+    launcher_folders_set(&folders);
+    unsetenv("DCP_RUN_JOB");
+    launcher_channel_open(&up, fd);
+    launcher_agent_run(&(launcher_agent_work){.channel = &up,
+                                              .folders = &folders,
+                                              .lease_s = LAUNCHER_LEASE_S,
+                                              .hello = describe_self(argv[2], program),
+                                              .exec = exec_program,
+                                              .ctx = program});
+}

@@ -1,0 +1,33 @@
+/* A run: all that its starts have in common. */
+#pragma once
+
+#include "launcher/budget.h"
+#include "launcher/control/control.h"
+#include "launcher/hosts/cluster.h"
+#include "launcher/options.h"
+#include "launcher/recovery.h"
+#include "launcher/run_signals.h"
+#include "launcher/told.h"
+
+enum { LAUNCHER_WAITING = 64 };
+
+/* A request whose answer has to wait. */
+typedef struct launcher_waiting {
+    uint64_t client;
+    uint64_t save; /* number of the save that it asked for; 0: a resize */
+} launcher_waiting;
+
+typedef struct launcher_run {
+    const launcher_options *options;
+    launcher_signals signals;
+    launcher_cluster *cluster;
+    launcher_control *control; /* NULL: none */
+    launcher_budget budget;
+    launcher_recovery recovery;
+    launcher_told told;
+    int start;            /* that is under way, from 1 */
+    int was_planned;      /* the end of the start before it */
+    uint64_t saves_asked; /* of the start that is under way */
+    launcher_waiting waiting[LAUNCHER_WAITING];
+    int n_waiting;
+} launcher_run;

@@ -1,0 +1,238 @@
+#include "launcher/supervisor.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "launcher/monitor.h"
+#include "launcher/mpirun.h"
+#include "launcher/requests.h"
+#include "launcher/slurm.h"
+#include "programs/program.h"
+
+enum { PROBE_S = 5, MOST_MISSING = 256 };
+
+/* How a start has ended. */
+typedef struct start_end {
+    int status;  /* PROGRAM_... */
+    int stop;    /* the run ends, whatever the status is */
+    int requeue; /* to be run again by a scheduler */
+    int planned; /* it was asked to, so that other ranks go on */
+} start_end;
+
+static const char *host_of(const launcher_job *job, int rank) {
+    return rank >= 0 && rank < job->ranks ? job->members[rank].host : NULL;
+}
+
+static void report_failure(const launcher_job *job, const launcher_result *result, int start) {
+    const int first = job->dead >= 0 ? job->dead : job->first_gone;
+    if (job->lost || result->stalled || (result->no_answer && !job->launched)) return;
+    fprintf(stderr, "dcp-run: start %d failed", start);
+    if (!job->mpirun_lives) fprintf(stderr, " with status %d", job->status);
+    if (!job->mpirun_lives && job->status > 128)
+        fprintf(stderr, " (%s)", strsignal(job->status - 128));
+    if ((job->status > 128 || job->mpirun_lives) && first >= 0 && job->seen == job->ranks) {
+        const char *host = host_of(job, first);
+        fprintf(stderr, "; rank %d, pid %d%s%s, ended first", first, (int)job->members[first].pid,
+                host ? ", on " : "", host ? host : "");
+    }
+    fputc('\n', stderr);
+}
+
+/* Statuses that a restart would not change. */
+static int is_final(int status) {
+    return status == PROGRAM_DONE || status == PROGRAM_DIFFERS || status == PROGRAM_USAGE ||
+           status == PROGRAM_STOPPED || status == PROGRAM_REQUEUE;
+}
+
+/* The exit status of a start, after a message where it failed. mpirun has statuses of its own, and
+ * so has an MPI_Init that fails; these are failures like others. */
+static int own_status(const launcher_job *job, const launcher_result *result,
+                      const launcher_told *told, int start) {
+    const int status = job->status;
+    const int failed = job->mpirun_lives || job->dead >= 0 || job->lost || result->stalled;
+    if (failed || !is_final(status)) report_failure(job, result, start);
+    if (result->killed || failed || !is_final(status)) return PROGRAM_FAILED;
+    if (status == PROGRAM_DONE || result->stop_asked || result->planned) return status;
+    if (!job->launched || !launcher_told_has(told, status)) {
+        fprintf(stderr, "dcp-run: start %d failed with status %d, which is %s own\n", start, status,
+                job->launched ? "MPI's" : "mpirun's");
+        return PROGRAM_FAILED;
+    }
+    if (status == PROGRAM_DIFFERS || status == PROGRAM_USAGE)
+        fprintf(stderr, "dcp-run: start %d ended with status %d, which no restart would change\n",
+                start, status);
+    return status;
+}
+
+typedef struct missing_hosts {
+    const char *at[MOST_MISSING];
+    size_t n;
+} missing_hosts;
+
+static void note_missing(void *ctx, const char *host) {
+    missing_hosts *missing = ctx;
+    if (missing->n < MOST_MISSING) missing->at[missing->n++] = host;
+}
+
+/* Tells who failed, so that the next start can do without. A host whose agent is gone may still
+ * answer: then it gets another chance. */
+static void blame(launcher_run *run, const launcher_job *job, const launcher_result *result,
+                  const missing_hosts *missing) {
+    int reached[MOST_MISSING];
+    launcher_mpirun_probe(missing->at, missing->n, PROBE_S, reached);
+    for (size_t i = 0; i < missing->n; i++) {
+        if (!reached[i])
+            launcher_cluster_host_lost(run->cluster, missing->at[i]);
+        else if (missing->at[i] == job->lost)
+            launcher_cluster_rank_failed(run->cluster, job->lost);
+    }
+    if (missing->n) return;
+    const int rank = result->stalled  ? result->stalled - 1
+                     : job->dead >= 0 ? job->dead
+                                      : job->first_gone;
+    if (rank >= 0) launcher_cluster_rank_failed(run->cluster, host_of(job, rank));
+}
+
+/* What all ranks of a start find in their environment. At a restart nothing of the earlier start is
+ * left: its stores may be taken over where the file system cannot tell that they are free. */
+static void set_variables(launcher_run *run) {
+    char grace[32];
+    snprintf(grace, sizeof grace, "%g", run->options->grace_s);
+    setenv("DCP_RUN_GRACE", grace, 1);
+    if (run->start > 1)
+        setenv("DCP_RUN_TAKE_OVER", "1", 1);
+    else
+        unsetenv("DCP_RUN_TAKE_OVER");
+    if (run->start > 1 && launcher_budget_goes_on(&run->budget))
+        setenv("DCP_RUN_RESTART", "1", 1);
+    else
+        unsetenv("DCP_RUN_RESTART");
+}
+
+/* The job's end: what is left is cleared away, and judged. */
+static start_end end_job(launcher_run *run, launcher_job *job, const launcher_result *result) {
+    start_end end = {
+        .stop = result->stop_asked, .requeue = result->requeue, .planned = result->planned};
+    missing_hosts missing = {.n = 0};
+    if (result->no_answer) launcher_job_visit_missing(job, note_missing, &missing);
+    if (job->lost) note_missing(&missing, job->lost);
+    if (launcher_job_clear(job, run->options->grace_s) != 0) {
+        fprintf(stderr,
+                "dcp-run: giving up: processes of start %d live on, and may still write; end them "
+                "before another start\n",
+                run->start);
+        end.stop = 1;
+        end.status = PROGRAM_FAILED;
+        return end;
+    }
+    launcher_told_judge(&run->told);
+    launcher_recovery_ended(&run->recovery, job);
+    end.status = own_status(job, result, &run->told, run->start);
+    if (end.status == PROGRAM_FAILED && !end.stop) blame(run, job, result, &missing);
+    if (end.status == PROGRAM_STOPPED && !end.stop && !end.planned && launcher_slurm_is_preempted())
+        end.requeue = 1;
+    if (end.status == PROGRAM_STOPPED && end.planned) end.stop = 0;
+    return end;
+}
+
+/* The start number run->start, watched to its end and cleared away. */
+static start_end run_once(launcher_run *run, const launcher_placement *placement) {
+    launcher_job job;
+    set_variables(run);
+    launcher_told_begin(&run->told);
+    launcher_recovery_begin(&run->recovery, run->start);
+    if (launcher_job_start(&job, placement, run->options->program, &run->signals.before, &run->told,
+                           -1, -1) != 0)
+        return (start_end){.status = PROGRAM_FAILED};
+    const launcher_result result = launcher_monitor_job(run, &job);
+    const start_end end = end_job(run, &job, &result);
+    launcher_job_free(&job);
+    return end;
+}
+
+/* Whether to start again after a failure; says why not. A reason that repeats gets one restart, in
+ * case somebody has removed it. */
+static int is_worth_another(launcher_run *run) {
+    launcher_budget *budget = &run->budget;
+    const launcher_told *told = &run->told;
+    const int before = budget->used;
+    char advice[512];
+    if (told->is_final) {
+        fprintf(stderr, "dcp-run: giving up: %s\n", told->reason);
+        return 0;
+    }
+    if (run->options->cluster.on_failure == LAUNCHER_ON_FAILURE_FAIL) {
+        fprintf(stderr, "dcp-run: giving up at the first failure (--on-failure fail)\n");
+        return 0;
+    }
+    const int allowed = launcher_budget_allows(budget);
+    if (told->repeats && budget->used > 1) {
+        fprintf(stderr,
+                "dcp-run: giving up: restart %d failed like the start before it, and another one "
+                "would, too: %s\n",
+                before, told->reason);
+        return 0;
+    }
+    launcher_cluster_advice(run->cluster, advice, sizeof advice);
+    if (!allowed)
+        fprintf(stderr, "dcp-run: giving up after %d %s without a newer step%s%s\n", budget->used,
+                budget->used == 1 ? "restart" : "restarts", *advice ? "; " : "", advice);
+    return allowed;
+}
+
+static void report_restart(const launcher_run *run, int ranks, int is_planned) {
+    const int64_t newest = launcher_budget_newest(&run->budget);
+    if (is_planned)
+        fprintf(stderr, "dcp-run: start %d, planned, on %d %s", run->start, ranks,
+                ranks == 1 ? "rank" : "ranks");
+    else
+        fprintf(stderr, "dcp-run: restart %d of %d, on %d %s", run->budget.used, run->budget.max,
+                ranks, ranks == 1 ? "rank" : "ranks");
+    if (newest >= 0) fprintf(stderr, ", newest complete step %lld", (long long)newest);
+    fputc('\n', stderr);
+}
+
+/* What --restart-ranks says of the next start. */
+static int take_listed_ranks(launcher_run *run) {
+    const launcher_options *o = run->options;
+    char why[512];
+    if (o->then_count == 0) return 0;
+    const int i = run->start <= o->then_count ? run->start - 1 : o->then_count - 1;
+    if (launcher_cluster_resize(run->cluster, o->then_ranks[i], why, sizeof why) == 0) return 0;
+    fprintf(stderr, "dcp-run: --restart-ranks %d: %s\n", o->then_ranks[i], why);
+    return -1;
+}
+
+/* What is to be done after a start has ended, before the next one; -1: go on, else the exit
+ * status. */
+static int follow_up(launcher_run *run, const start_end *end) {
+    int requeue = end->requeue;
+    if (end->planned && end->status == PROGRAM_STOPPED && !end->stop) return -1;
+    if (requeue && end->status != PROGRAM_DONE && end->status != PROGRAM_USAGE &&
+        end->status != PROGRAM_DIFFERS)
+        return PROGRAM_REQUEUE;
+    if (is_final(end->status)) return end->status;
+    if (end->stop) return PROGRAM_FAILED;
+    if (launcher_monitor_pause(run, 0, &requeue))
+        return requeue ? PROGRAM_REQUEUE : PROGRAM_STOPPED;
+    if (!is_worth_another(run) || take_listed_ranks(run) != 0) return PROGRAM_FAILED;
+    const double wait = launcher_cluster_backoff_s(run->cluster);
+    if (launcher_monitor_pause(run, wait, &requeue))
+        return requeue ? PROGRAM_REQUEUE : PROGRAM_STOPPED;
+    return -1;
+}
+
+int launcher_supervise(launcher_run *run) {
+    for (run->start = 1;; run->start++) {
+        launcher_placement placement;
+        int status = launcher_cluster_place(run->cluster, &placement);
+        if (status) return status;
+        if (run->start > 1) report_restart(run, placement.ranks, run->was_planned);
+        const start_end end = run_once(run, &placement);
+        launcher_placement_free(&placement);
+        status = follow_up(run, &end);
+        if (status >= 0) return status;
+        run->was_planned = end.planned && end.status == PROGRAM_STOPPED;
+    }
+}
