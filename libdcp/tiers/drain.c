@@ -127,7 +127,9 @@ static int make_drain(const dcp_tiers *tiers, const tier *to, const tier *from, 
         (dcp_save_options){.size = sizeof(dcp_save_options),
                            .layout = to->given.is_private ? DCP_LAYOUT_SHARDED : to->given.layout,
                            .engine = tiers->given.engine,
-                           .about_json = d->about};
+                           .about_json = d->about,
+                           .on_progress = tiers->on_fill_progress,
+                           .progress_ctx = tiers->fill_progress_ctx};
     return DCP_OK;
 }
 

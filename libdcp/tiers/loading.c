@@ -117,7 +117,6 @@ typedef struct loading {
     dcp_tier list[DCP_MAX_TIERS];
     dcp_tiers_load_fn load;
     void *ctx;
-    int rebuilt; /* files of the step being tried */
 } loading;
 
 /* A step that was listed, and whose files are gone, counts as damaged. */
@@ -139,7 +138,7 @@ static int rebuild(loading *l, const dcp_tiers_step *which, int every_byte, dcp_
     int files = 0;
     int status =
         store_restore_step(l->tiers->list[which->tier].store, which->step, every_byte, &files, err);
-    l->rebuilt += files;
+    l->tiers->rebuilt += files;
     return status;
 }
 
@@ -147,11 +146,11 @@ static int rebuild(loading *l, const dcp_tiers_step *which, int every_byte, dcp_
 static int try_step(loading *l, const dcp_tiers_step *which, dcp_error *err) {
     const tier *t = &l->tiers->list[which->tier];
     dcp_error why;
-    l->rebuilt = 0;
+    l->tiers->rebuilt = 0;
     int status = load_step(l, which, err);
     if (!is_damage(status) || !t->given.is_private) return status;
     int rebuilt = rebuild(l, which, 1, &why);
-    if (!rebuilt && l->rebuilt) return load_step(l, which, err);
+    if (!rebuilt && l->tiers->rebuilt) return load_step(l, which, err);
     if (!rebuilt || !t->store->groups) return status; /* the damage itself says more */
     if (err) *err = why;
     return rebuilt;
@@ -167,10 +166,10 @@ static int note_loaded(loading *l, const candidates *c, size_t at, dcp_error *er
     tiers_note(&l->tiers->list[which->tier], which->step, DCP_OK);
     for (size_t i = 0; i < l->tiers->n; i++)
         if (i != which->tier) store_allow_replacement(l->tiers->list[i].store, which->step);
-    if (l->rebuilt)
+    if (l->tiers->rebuilt)
         tiers_log(l->tiers, DCP_LOG_INFO,
                   "step %llu is loaded from %s, after %d of its files were rebuilt",
-                  (unsigned long long)which->step, dir_of_tier(l, which), l->rebuilt);
+                  (unsigned long long)which->step, dir_of_tier(l, which), l->tiers->rebuilt);
     else if (l->tiers->n > 1)
         tiers_log(l->tiers, DCP_LOG_INFO, "step %llu is loaded from %s",
                   (unsigned long long)which->step, dir_of_tier(l, which));

@@ -33,6 +33,8 @@ static int make_tiers(dcp_comm *comm, const dcp_tier *list, size_t n,
     tiers->log_ctx = options->log_ctx;
     tiers->on_filled = options->on_filled;
     tiers->filled_ctx = options->filled_ctx;
+    tiers->on_fill_progress = options->on_fill_progress;
+    tiers->fill_progress_ctx = options->fill_progress_ctx;
     tiers->list = calloc(n, sizeof *tiers->list);
     if (!tiers->list) return core_fail_memory(err, n * sizeof *tiers->list);
     tiers->n = n;
@@ -124,6 +126,14 @@ int dcp_tiers_continue_from(dcp_tiers *tiers, uint64_t step, dcp_error *err) {
 int dcp_tiers_survives(const dcp_tiers *tiers, size_t i) {
     return tiers && i < tiers->n ? dcp_store_survives(tiers->list[i].store) : 0;
 }
+
+int dcp_tiers_ask(dcp_tiers *tiers, size_t i, dcp_error *err) {
+    if (!tiers || i >= tiers->n) return core_fail(err, DCP_ERR_ARG, "dcp_tiers_ask: no such store");
+    tiers->list[i].owed = 1;
+    return DCP_OK;
+}
+
+int dcp_tiers_rebuilt(const dcp_tiers *tiers) { return tiers ? tiers->rebuilt : 0; }
 
 int dcp_tiers_mark_intact(dcp_tiers *tiers, size_t i, uint64_t step, dcp_error *err) {
     if (!tiers || i >= tiers->n)

@@ -29,6 +29,9 @@ struct dcp_tiers {
     void *log_ctx;
     void (*on_filled)(void *ctx, size_t i, uint64_t step, double begin, double end);
     void *filled_ctx;
+    void (*on_fill_progress)(void *ctx, uint64_t done, uint64_t total);
+    void *fill_progress_ctx;
+    int rebuilt;             /* files of the step that is loaded */
     int set_aside;           /* later steps have been, or there are none */
     struct staging *staging; /* page-locked memory, lent to the store that is saved into */
     dcp_saving *flight;      /* NULL: none */

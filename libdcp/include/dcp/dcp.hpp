@@ -354,6 +354,10 @@ class Tiers : public detail::owner<dcp_tiers, dcp_tiers_close> {
                                         options, err);
         });
     }
+    void ask(size_t i) {
+        detail::call([&](dcp_error *err) { return dcp_tiers_ask(get(), i, err); });
+    }
+    int rebuilt() const noexcept { return dcp_tiers_rebuilt(get()); }
     void fence() { dcp_tiers_fence(get()); }
     int is_done() const noexcept { return dcp_tiers_is_done(get()); }
     dcp_report wait() {

@@ -37,6 +37,10 @@ typedef struct dcp_tiers_options {
     void (*on_filled)(void *ctx, size_t i, uint64_t step, double begin, double end);
     void *filled_ctx;
     int take_over; /* as in dcp_store_options */
+    /* Called as dcp_save_options.on_progress while a store is filled, from the thread that fills
+     * it. May be NULL. */
+    void (*on_fill_progress)(void *ctx, uint64_t done, uint64_t total);
+    void *fill_progress_ctx;
 } dcp_tiers_options;
 #define DCP_TIERS_OPTIONS_INIT DCP_SIZED(dcp_tiers_options)
 
@@ -64,6 +68,13 @@ DCP_API int dcp_tiers_continue_from(dcp_tiers *tiers, uint64_t step, dcp_error *
 /* Whether a save of `step` would go anywhere: into a store that is due, or that failed last time.
  * The same on all ranks, without communication. */
 DCP_API int dcp_tiers_is_due(const dcp_tiers *tiers, uint64_t step);
+
+/* Makes store `i` of the list due at the next save, whatever `every` says. Not collective; every
+ * rank calls it. DCP_ERR_ARG: there is no such store. */
+DCP_API int dcp_tiers_ask(dcp_tiers *tiers, size_t i, dcp_error *err);
+
+/* How many files of the step that dcp_tiers_load loads, or has loaded last, were rebuilt first. */
+DCP_API int dcp_tiers_rebuilt(const dcp_tiers *tiers);
 
 /* Whether store `i` of the list has `step`: the one that was saved into it last, or that
  * dcp_tiers_load loaded from there. The same on all ranks, without communication. */

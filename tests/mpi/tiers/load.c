@@ -48,6 +48,7 @@ static void restart(const scratch *s, tiers_under_test *t, uint64_t expected, co
     tiers_expect(tiers, s, expected);
     if (!tiers_logged(t, s, logged)) fprintf(stderr, "not %s, but\n%s", logged, t->log.text);
     CHECK(tiers_logged(t, s, logged));
+    CHECK((dcp_tiers_rebuilt(tiers) > 0) == (strstr(logged, "rebuilt") != NULL));
     dcp_tiers_close(tiers);
 }
 

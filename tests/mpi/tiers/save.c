@@ -1,6 +1,7 @@
 /* Saves at every step go where they are due: into memory from memory, into the others from what
  * lies there already; each store keeps its own steps, and what the shared one has is what a save
  * straight into it would have written, byte for byte. */
+#include <stdatomic.h>
 #include <sys/stat.h>
 
 #include "comm/comm.h"
@@ -66,11 +67,15 @@ static void the_last_step(const scratch *s, tiers_under_test *t) {
     CHECK(report.bytes > 0 && dcp_tiers_has(tiers, 2, 9));
     CHECK(!dcp_tiers_is_due(tiers, 9)); /* all that were due have it */
     SUCCEEDS(dcp_tiers_save(tiers, 9, h.state, GIVEN_JSON, NULL, 1, NULL, err));
+    SUCCEEDS(dcp_tiers_ask(tiers, 1, err)); /* whose turn it is not */
+    CHECK(dcp_tiers_ask(tiers, 3, NULL) == DCP_ERR_ARG && dcp_tiers_is_due(tiers, 9));
+    SUCCEEDS(dcp_tiers_save(tiers, 9, h.state, GIVEN_JSON, NULL, 0, NULL, err));
+    CHECK(dcp_tiers_has(tiers, 1, 9) && !dcp_tiers_is_due(tiers, 9));
     held_free(&h);
     given_free(&g);
     dcp_tiers_close(tiers);
     tiers_check_steps(t, s, 0, "c8 c9");
-    tiers_check_steps(t, s, 1, "c6 c8");
+    tiers_check_steps(t, s, 1, "c8 c9");
     tiers_check_steps(t, s, 2, "c8 c9");
 }
 
@@ -158,14 +163,23 @@ static void ranks_that_disagree(const scratch *s, dcp_tiers *tiers) {
     given_free(&g);
 }
 
+static void note_filling(void *ctx, uint64_t done, uint64_t total) {
+    CHECK(done <= total);
+    atomic_fetch_add((atomic_int *)ctx, 1);
+}
+
 static void save_at_every_step(const scratch *s) {
     static tiers_under_test t;
     given g;
+    atomic_int filled = 0;
     tiers_make(&t, s, NULL);
+    t.options.on_fill_progress = note_filling;
+    t.options.fill_progress_ctx = &filled;
     dcp_tiers *tiers = tiers_open(&t, s);
     for (uint64_t n = 1; n <= 8; n++) step(s, tiers, &g, n);
     ranks_that_disagree(s, tiers);
     dcp_tiers_close(tiers);
+    CHECK(atomic_load(&filled) > 0);
     tiers_check_steps(&t, s, 0, "c7 c8");
     tiers_check_steps(&t, s, 1, "c6 c8");
     tiers_check_steps(&t, s, 2, "c4 c8");
