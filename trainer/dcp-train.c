@@ -17,13 +17,16 @@
 #include "programs/fail.h"
 #include "programs/program.h"
 #include "ranks/agree.h"
+#include "ranks/board.h"
 #include "ranks/launcher.h"
 #include "ranks/say.h"
 #include "report/plot.h"
 #include "setup/preview.h"
 #include "setup/setup.h"
+#include "state/resume.h"
 #include "step/signals.h"
 #include "step/trainer.h"
+#include <dcp/mpi.h>
 
 enum { MOST_RANKS = 1 << 20, MOST_ARGUMENTS = 1 << 20 };
 
@@ -52,12 +55,13 @@ static const char about[] =
 static const char notes[] =
     "device=cuda trains on a GPU, in builds with -DDCP_CUDA=ON: experimental, no GPU has run it.\n"
     "SIGTERM, SIGHUP, SIGINT (Ctrl-C): save after this step and end; a second SIGINT ends at\n"
-    "once. SIGUSR1: save after this step and go on.\n"
+    "once. SIGUSR1: save after this step and go on. SIGUSR2: save and end with status 75.\n"
     "DCP_RUN_RESTART=1 in the environment, as dcp-run sets it: like checkpoint.resume=auto\n"
     "checkpoint.overwrite=false.";
 static const char statuses[] =
     "Exit status: 0 done; 1 no checkpoint in the directory is intact; 2 wrong usage or\n"
-    "configuration; 3 failure; 143 stopped by such a signal after saving.";
+    "configuration; 3 failure; 143 stopped by such a signal after saving; 75 so stopped by\n"
+    "SIGUSR2: run it again.";
 
 static int misuse(const char *what) {
     if (program_rank() == 0) program_note("%s; try 'dcp-train --help'", what);
@@ -128,17 +132,30 @@ static int read_command_line(int argc, char **argv, options *out) {
     return -1;
 }
 
+static const char own_steps[] =
+    "restarted by dcp-run: going on from the newest step, not by checkpoint.resume=%s";
+
 /* Where dcp-run restarts a run that has published a step, the run goes on from that step; to repeat
  * checkpoint.resume would lose it. */
 static int go_on_after_restart(config *c, dcp_error *err) {
     int status = ranks_launcher_takes_over() ? config_take_over(c, err) : DCP_OK;
     if (status != DCP_OK || !ranks_launcher_goes_on()) return status;
-    if (strcmp(c->resume, "auto") != 0)
-        ranks_say(0,
-                  "restarted by dcp-run: going on from the newest step, not by "
-                  "checkpoint.resume=%s",
-                  c->resume);
+    if (strcmp(c->resume, "auto") != 0) ranks_say(0, own_steps, c->resume);
     return config_resume_newest(c, err);
+}
+
+/* Collective, the same of a restart whose dcp-run has not seen what an earlier start published. */
+static int go_on_from_own(config *c, dcp_error *err) {
+    dcp_comm *dcp;
+    if (c->restarted || strcmp(c->resume, "auto") == 0) return DCP_OK;
+    int status = ranks_agree(MPI_COMM_WORLD, dcp_comm_from_mpi(MPI_COMM_WORLD, &dcp, err), err);
+    if (status != DCP_OK) return status;
+    if (state_resume_has_own(c, dcp, MPI_COMM_WORLD)) {
+        ranks_say(program_rank(), own_steps, c->resume);
+        status = ranks_agree(MPI_COMM_WORLD, config_resume_newest(c, err), err);
+    }
+    dcp_comm_destroy(dcp);
+    return status;
 }
 
 static int read_config(const options *a, config **own, char **text, dcp_error *err) {
@@ -162,6 +179,7 @@ static int share_config(const options *a, int rank, config **out, dcp_error *err
     if (status != DCP_OK) goto free_own;
     MPI_Bcast(text, (int)bytes, MPI_CHAR, 0, MPI_COMM_WORLD);
     status = ranks_agree(MPI_COMM_WORLD, rank == 0 ? DCP_OK : config_unpack(text, &own, err), err);
+    if (status == DCP_OK) status = go_on_from_own(own, err);
     if (status == DCP_OK) {
         *out = own;
         own = NULL;
@@ -280,8 +298,11 @@ static int run_program(int argc, char **argv) {
         return program_fail(PROGRAM_FAILED, "cannot start a thread: %s", strerror(status));
     int provided;
     MPI_Init_thread(&argc, &argv, MPI_THREAD_MULTIPLE, &provided); /* saves have a thread */
+    ranks_board_reach(RANKS_PHASE_STARTED);
     check_memory();
     status = run_configured(&o);
+    /* before any rank can end: the launcher then kills those that have not */
+    ranks_launcher_end(status);
     MPI_Finalize();
     return status;
 }

@@ -9,6 +9,7 @@
 
 #include "config/config.h"
 #include "programs/program.h"
+#include "ranks/board.h"
 #include "ranks/launcher.h"
 #include "ranks/say.h"
 #include "report/report.h"
@@ -24,13 +25,27 @@ typedef struct loop {
     trainer *t;
     run_report report;
     step_saves saves;
+    int has_stepped;
 } loop;
 
-/* The save with which the run ends, asked for by the signal `stop`, or 0. */
-static int save_and_end(loop *l, int stop) {
+/* Why the run ends, into text[32]. */
+static const char *name_end(const step_signal_requests *asked, char *text) {
+    if (asked->end == RANKS_END_NONE) return "done";
+    if (!asked->signal) return "stopped by dcp-run";
+    snprintf(text, 32, "stopped by SIG%s", sigabbrev_np(asked->signal));
+    return text;
+}
+
+static int end_status(ranks_end_request end) {
+    if (end == RANKS_END_NONE) return PROGRAM_DONE;
+    return end == RANKS_END_REQUEUE ? PROGRAM_REQUEUE : PROGRAM_STOPPED;
+}
+
+/* The save with which the run ends, as it is `asked`, or as it is done. */
+static int save_and_end(loop *l, const step_signal_requests *asked) {
     const trainer *t = l->t;
-    char why[32] = "done";
-    if (stop) snprintf(why, sizeof why, "stopped by SIG%s", sigabbrev_np(stop));
+    char text[32];
+    const char *why = name_end(asked, text);
     dcp_error err;
     const int status = step_saves_finish(&l->saves, &err);
     if (status != DCP_OK) {
@@ -45,7 +60,23 @@ static int save_and_end(loop *l, int stop) {
     else
         ranks_say(t->rank, "%s at step %" PRIu64 ", before anything was to be saved", why,
                   t->state->step);
-    return stop ? PROGRAM_STOPPED : PROGRAM_DONE;
+    return end_status(asked->end);
+}
+
+/* The save from which dcp-run starts other ranks at once; where more is asked by now, the run's
+ * last one. */
+static int hand_over(loop *l) {
+    const trainer *t = l->t;
+    dcp_error err;
+    const int status = step_saves_hand_over(&l->saves, &err);
+    const step_signal_requests asked = step_signals_take(t->comm);
+    if (asked.end > RANKS_END_RESIZE) return save_and_end(l, &asked);
+    if (status == DCP_OK)
+        ranks_say(t->rank, "step %" PRIu64 " is handed over to other ranks", t->state->step);
+    else
+        ranks_say(t->rank, "step %" PRIu64 " could not be saved for other ranks: %s",
+                  t->state->step, err.message);
+    return status == DCP_OK ? PROGRAM_STOPPED : PROGRAM_FAILED;
 }
 
 static int is_save_due(const loop *l) {
@@ -72,14 +103,28 @@ static int take_step(loop *l) {
     return is_save_due(l) && step_saves_start(&l->saves) != DCP_OK ? PROGRAM_FAILED : PROGRAM_DONE;
 }
 
-static int answer_save_request(loop *l) {
+/* take_step, told to dcp-run. */
+static int time_step(loop *l) {
+    const double begin = MPI_Wtime();
+    const int status = take_step(l);
+    if (status != PROGRAM_DONE) return status;
+    ranks_board_step(l->t->state->step, MPI_Wtime() - begin);
+    if (!l->has_stepped) ranks_board_reach(RANKS_PHASE_STEPPED);
+    l->has_stepped = 1;
+    return PROGRAM_DONE;
+}
+
+static int answer_save_request(loop *l, const step_signal_requests *asked) {
     dcp_error err;
+    const char *by = asked->save ? "SIGUSR1" : "dcp-run";
     const uint64_t step = l->t->state->step;
     const int status = step_saves_finish(&l->saves, &err);
+    if (status == DCP_OK && step_saves_are_held(&l->saves)) ranks_board_publish(step);
+    ranks_board_saves_answered(asked->saves);
     if (status != DCP_OK)
-        ranks_warn(l->t->rank, "SIGUSR1: step %" PRIu64 " is not saved: %s", step, err.message);
+        ranks_warn(l->t->rank, "%s: step %" PRIu64 " is not saved: %s", by, step, err.message);
     else
-        ranks_say(l->t->rank, "SIGUSR1: step %" PRIu64 " %s", step,
+        ranks_say(l->t->rank, "%s: step %" PRIu64 " %s", by, step,
                   l->saves.saved_any ? "is saved" : "is where the run starts: nothing to save");
     return status == DCP_ERR_COMM || status == DCP_ERR_STATE ? PROGRAM_FAILED : PROGRAM_DONE;
 }
@@ -92,12 +137,16 @@ static int run_steps(loop *l) {
         return PROGRAM_DONE;
     }
     int status = PROGRAM_DONE;
+    uint64_t saves_answered = 0;
     while (status == PROGRAM_DONE) {
-        const step_signal_requests asked = step_signals_take(t->comm);
-        if (asked.stop) return save_and_end(l, asked.stop);
-        if (t->state->step >= t->c->max_steps) return save_and_end(l, 0);
-        if (asked.save) status = answer_save_request(l);
-        if (status == PROGRAM_DONE) status = take_step(l);
+        step_signal_requests asked = step_signals_take(t->comm);
+        const int is_done = t->state->step >= t->c->max_steps;
+        if (is_done && asked.end == RANKS_END_RESIZE) asked.end = RANKS_END_NONE;
+        if (asked.end == RANKS_END_RESIZE) return hand_over(l);
+        if (is_done || asked.end) return save_and_end(l, &asked);
+        if (asked.save || asked.saves > saves_answered) status = answer_save_request(l, &asked);
+        saves_answered = asked.saves;
+        if (status == PROGRAM_DONE) status = time_step(l);
     }
     return status;
 }

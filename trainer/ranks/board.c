@@ -56,7 +56,10 @@ void ranks_board_reach(ranks_phase phase) {
     struct timespec now;
     if (!own) return;
     clock_gettime(CLOCK_MONOTONIC, &now);
-    atomic_store(&own->at_ns[phase], (uint64_t)now.tv_sec * 1000000000 + (uint64_t)now.tv_nsec);
+    const uint64_t at = (uint64_t)now.tv_sec * 1000000000 + (uint64_t)now.tv_nsec;
+    atomic_store(&own->at_ns[phase], at);
+    for (int p = (int)phase - 1; p > RANKS_PHASE_NONE && !atomic_load(&own->at_ns[p]); p--)
+        atomic_store(&own->at_ns[p], at);
     if (atomic_load(&own->phase) < phase) atomic_store(&own->phase, phase);
 }
 

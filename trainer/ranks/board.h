@@ -48,7 +48,7 @@ typedef struct ranks_board {
                                         value wins */
     _Atomic uint32_t resumed_is_set; /* 1 once `resumed` is whole */
     char resumed[RANKS_BOARD_TEXT];  /* rank 0: from where it goes on: "step 12 from ckpt-memory, 2
-                                        of 6 files rebuilt"; set once */
+                                        files rebuilt"; set once */
     ranks_board_entry entries[RANKS_BOARD_RANKS];
 } ranks_board;
 
@@ -59,7 +59,8 @@ void ranks_board_open(int rank);
 /* The last call: the exit status that follows. */
 void ranks_board_end(int status);
 
-/* Notes that a phase is reached, now. One that is reached again was not over. */
+/* Notes that a phase is reached, now. One that is reached again was not over, and
+ * those that were passed over took no time. */
 void ranks_board_reach(ranks_phase phase);
 
 /* Something is done: the rank does not hang. */

@@ -1,6 +1,7 @@
 #include "ranks/launcher.h"
 
 #include <fcntl.h>
+#include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -22,6 +23,12 @@ double ranks_launcher_grace_s(void) {
 int ranks_launcher_goes_on(void) { return is_set("DCP_RUN_RESTART"); }
 
 int ranks_launcher_takes_over(void) { return is_set("DCP_RUN_TAKE_OVER"); }
+
+void ranks_launcher_name(char name[RANKS_NAME_BYTES]) {
+    const char *value = getenv("DCP_RUN_NAME");
+    const uint64_t number = value ? strtoull(value, NULL, 16) : 0;
+    snprintf(name, RANKS_NAME_BYTES, number ? "%016" PRIx64 : "", number);
+}
 
 /* Adds `text` to dcp-run's file. It is a service to dcp-run, which does without it. */
 static void tell(const char *variable, const char *text) {

@@ -12,6 +12,11 @@ int ranks_launcher_goes_on(void);
 /* Whether all processes of an earlier start are known to have ended (DCP_RUN_TAKE_OVER). */
 int ranks_launcher_takes_over(void);
 
+enum { RANKS_NAME_BYTES = 17 }; /* of a run's name: 16 hexadecimal digits, and NUL */
+
+/* The name that this dcp-run has (DCP_RUN_NAME); "" without one. */
+void ranks_launcher_name(char name[RANKS_NAME_BYTES]);
+
 /* First and last call of a rank: that it will tell its exit status, and that. A status that no rank
  * has told is the launcher's own, or MPI's. */
 void ranks_launcher_begin(void);

@@ -25,6 +25,7 @@
 #include "programs/fail.h"
 #include "programs/program.h"
 #include "ranks/agree.h"
+#include "ranks/board.h"
 #include "ranks/launcher.h"
 #include "ranks/say.h"
 #include "report/metrics_file.h"
@@ -230,16 +231,18 @@ static int begin_about(trainer *t, dcp_error *err) {
  * the one that dcp-run has begun, or a new one. */
 static int name_run(trainer *t, dcp_error *err) {
     const train_state *s = t->state;
-    const char *begun = getenv("DCP_RUN_NAME");
-    char run[STATE_RUN_BYTES] = "";
+    char names[2][STATE_RUN_BYTES] = {"", ""};
+    char *run = names[0], *launch = names[1];
     uint64_t number = 0;
-    if (t->rank == 0 && s->is_own_run) memcpy(run, s->saved_by, sizeof run);
-    if (t->rank == 0 && !*run && begun) number = strtoull(begun, NULL, 16);
-    if (t->rank == 0 && !*run && !number && getrandom(&number, sizeof number, 0) < 0)
+    ranks_launcher_name(launch);
+    if (s->is_own_run) memcpy(run, s->saved_by, STATE_RUN_BYTES);
+    if (!*run) memcpy(run, launch, STATE_RUN_BYTES);
+    if (!*run && getrandom(&number, sizeof number, 0) < 0)
         number = (uint64_t)(MPI_Wtime() * 1e6) ^ (uint64_t)getpid() << 40;
-    if (!*run) snprintf(run, sizeof run, "%016" PRIx64, number);
-    MPI_Bcast(run, sizeof run, MPI_CHAR, 0, t->comm);
-    const int failed = json_object_set_new(t->about, STATE_RUN, json_string(run));
+    if (!*run) snprintf(run, STATE_RUN_BYTES, "%016" PRIx64, number);
+    MPI_Bcast(names, sizeof names, MPI_CHAR, 0, t->comm);
+    int failed = json_object_set_new(t->about, STATE_RUN, json_string(run));
+    if (*launch) failed |= json_object_set_new(t->about, STATE_LAUNCH, json_string(launch));
     return ranks_agree(t->comm, failed ? core_fail_memory(err, 0) : DCP_OK, err);
 }
 
@@ -376,7 +379,8 @@ static int open_stores(trainer *t, dcp_error *err) {
                                        .tool = "dcp-train",
                                        .log = ranks_log,
                                        .on_filled = timeline_add_fill,
-                                       .filled_ctx = &t->tl};
+                                       .filled_ctx = &t->tl,
+                                       .on_fill_progress = ranks_board_on_progress};
     static const struct timespec pause = {.tv_nsec = 100 * 1000 * 1000};
     const double grace = ranks_launcher_grace_s(), until = MPI_Wtime() + grace;
     dcp_error why;
@@ -493,7 +497,10 @@ int setup_start(trainer *t, dcp_error *err) {
     if (status != DCP_OK) return exit_status_of(status);
     tell_offload(t);
     const resume_from from = beginning(t);
+    ranks_board_reach(RANKS_PHASE_READY);
     status = state_resume(&from, t->state, err);
+    ranks_board_reach(RANKS_PHASE_LOADED);
+    if (status == DCP_OK) ranks_board_step(t->state->step, 0);
     if (status == DCP_OK) status = check_data(t, err);
     if (status == DCP_OK) status = name_run(t, err);
     if (status == DCP_OK)

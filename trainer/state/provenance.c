@@ -160,14 +160,14 @@ void state_provenance_compare(const char *step_path, const json_t *here) {
     free(text);
 }
 
-void state_provenance_run(const char *step_path, char run[STATE_RUN_BYTES]) {
+void state_provenance_name(const char *step_path, const char *key, char out[STATE_RUN_BYTES]) {
     char *text = NULL;
     json_t *about =
         dcp_about_read(step_path, &text, NULL) ? NULL : core_json_read(text, strlen(text), NULL);
-    const char *name = json_string_value(json_object_get(about, STATE_RUN));
+    const char *name = json_string_value(json_object_get(about, key));
     const int is_name = name && strlen(name) == STATE_RUN_BYTES - 1 &&
                         strspn(name, "0123456789abcdef") == STATE_RUN_BYTES - 1;
-    snprintf(run, STATE_RUN_BYTES, "%s", is_name ? name : "");
+    snprintf(out, STATE_RUN_BYTES, "%s", is_name ? name : "");
     json_decref(about);
     free(text);
 }

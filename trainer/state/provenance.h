@@ -6,13 +6,15 @@
 #include <jansson.h>
 #include <mpi.h>
 
+#include "ranks/launcher.h"
 #include <dcp/error.h>
 
 /* Members of about.json that whoever saves adds. */
 #define STATE_RUN "run"             /* the run's name */
+#define STATE_LAUNCH "launch"       /* the name of the dcp-run whose ranks saved it */
 #define STATE_EVAL_DATA "eval_data" /* the checksum of what data.eval_path names */
 
-enum { STATE_RUN_BYTES = 17 }; /* of a run's name: 16 hexadecimal digits, and NUL */
+enum { STATE_RUN_BYTES = RANKS_NAME_BYTES }; /* of a run's name */
 
 /* Collective: the members `kernels` and `processor` for all ranks, a string each, or where ranks
  * differ the list of what they have, sorted. Differences are told in a warning on rank 0. The same
@@ -23,5 +25,5 @@ int state_provenance_gather(MPI_Comm comm, const char *kernels, json_t **out, dc
  * evaluation data than `here`, or is missing or damaged. */
 void state_provenance_compare(const char *step_path, const json_t *here);
 
-/* The name of the run that saved the step; "" where its about.json has none. */
-void state_provenance_run(const char *step_path, char run[STATE_RUN_BYTES]);
+/* What the step's about.json has under STATE_RUN or STATE_LAUNCH; "" where that is no name. */
+void state_provenance_name(const char *step_path, const char *key, char name[STATE_RUN_BYTES]);

@@ -13,6 +13,8 @@
 #include "config/places.h"
 #include "programs/fail.h"
 #include "ranks/agree.h"
+#include "ranks/board.h"
+#include "ranks/launcher.h"
 #include "ranks/say.h"
 #include "state/meta.h"
 #include "state/provenance.h"
@@ -47,6 +49,42 @@ int state_resume_expected(const config *c, dcp_comm *dcp, int *expected, dcp_err
                      c->n_stores == 1 ? where : "the list of stores", n);
 }
 
+typedef struct resume_steps {
+    const config *c;
+    dcp_comm *dcp;
+    MPI_Comm comm;
+} resume_steps;
+
+/* Whether rank 0 finds that ranks of the dcp-run `launch` have saved the step. */
+static int is_saved_by(const resume_steps *r, const dcp_tiers_step *which, const char *launch) {
+    char found[STATE_RUN_BYTES];
+    dcp_checkpoint *ckpt;
+    dcp_error why;
+    if (dcp_tiers_open_step(r->dcp, r->c->stores, which, &ckpt, &why) != DCP_OK) return 0;
+    state_provenance_name(dcp_checkpoint_path(ckpt), STATE_LAUNCH, found);
+    int is = strcmp(found, launch) == 0;
+    MPI_Bcast(&is, 1, MPI_INT, 0, r->comm);
+    dcp_checkpoint_close(ckpt);
+    return is;
+}
+
+int state_resume_has_own(const config *c, dcp_comm *dcp, MPI_Comm comm) {
+    const resume_steps r = {c, dcp, comm};
+    char launch[STATE_RUN_BYTES];
+    dcp_tiers_step *steps;
+    dcp_error why;
+    size_t n;
+    int found = 0;
+    ranks_launcher_name(launch);
+    MPI_Bcast(launch, sizeof launch, MPI_CHAR, 0, comm);
+    if (!*launch || dcp_tiers_steps(dcp, c->stores, c->n_stores, &steps, &n, &why) != DCP_OK)
+        return 0;
+    for (size_t i = 0; i < n && steps[i].step == steps[0].step && !found; i++)
+        found = is_saved_by(&r, &steps[i], launch);
+    free(steps);
+    return found;
+}
+
 /* Whether the step's folder lies in the run's own directory. */
 static int is_own_step(const config *c, const char *step_path) {
     char parent[PATH_MAX], own[PATH_MAX], found[PATH_MAX];
@@ -63,6 +101,18 @@ static int read_place(const resume_from *from, const dcp_checkpoint *ckpt, meta_
     return state_meta_read(&run, dcp_checkpoint_json(ckpt), out, err);
 }
 
+/* The step's store and how much of the step was rebuilt, for dcp-run. */
+static void tell_board(const resume_from *from, uint64_t step, const char *path) {
+    const char *slash = strrchr(path, '/');
+    const int length = slash ? (int)(slash - path) : 0, rebuilt = dcp_tiers_rebuilt(from->stores);
+    char text[RANKS_BOARD_TEXT], files[64] = "";
+    if (from->layout->rank != 0) return;
+    if (rebuilt) snprintf(files, sizeof files, ", %d files rebuilt", rebuilt);
+    snprintf(text, sizeof text, "step %" PRIu64 " from %.*s%s", step, length < 400 ? length : 400,
+             length ? path : ".", files);
+    ranks_board_resumed(text);
+}
+
 /* Takes the run's place from a checkpoint whose tensors are loaded. */
 static int take_place(const resume_from *from, train_state *s, const dcp_checkpoint *ckpt,
                       int with_slots, dcp_error *err) {
@@ -77,13 +127,14 @@ static int take_place(const resume_from *from, train_state *s, const dcp_checkpo
         s->seed = place.seed;
         s->has_other_data = place.has_other_data;
         s->is_own_run = is_text(from->c->resume, "auto") || is_own_step(from->c, path);
-        if (rank == 0) state_provenance_run(path, s->saved_by);
+        if (rank == 0) state_provenance_name(path, STATE_RUN, s->saved_by);
     }
     if (status == DCP_OK) status = dcp_tiers_continue_from(from->stores, s->step, err);
     if (status == DCP_OK && is_own_step(from->c, path))
         status = dcp_tiers_mark_intact(from->stores, from->c->n_stores - 1, s->step, err);
     if (status != DCP_OK) return status;
     ranks_say(rank, "going on from step %" PRIu64 ": %s", s->step, path);
+    tell_board(from, s->step, path);
     if (!with_slots && state_has_optimizer(ckpt))
         ranks_warn(rank, "%s has no optimizer state of %s: it starts at zero", path,
                    s->optimizer->name);
@@ -130,6 +181,7 @@ static int preview(const visit *v, dcp_checkpoint *ckpt, dcp_error *err) {
 
 static int take_opened(void *ctx, dcp_checkpoint *ckpt, dcp_error *err) {
     const visit *v = ctx;
+    if (v->s) ranks_board_reach(RANKS_PHASE_REBUILT);
     return v->s ? load_all(v, ckpt, err) : preview(v, ckpt, err);
 }
 
@@ -308,6 +360,7 @@ int state_resume(const resume_from *from, train_state *s, dcp_error *err) {
                          "checkpoint.dir: %s holds no step any more, though this run has saved "
                          "some: put them back, or start the run anew",
                          from->c->dir);
+    ranks_board_resumed("the beginning, as no step is saved");
     status = init_state(from, s, err);
     if (status == DCP_OK) status = dcp_tiers_continue_from(from->stores, 0, err);
     return status;

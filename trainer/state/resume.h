@@ -25,6 +25,10 @@ typedef struct resume_from {
  * disk that fails. */
 int state_resume_fail_directory(const config *c, int status, const dcp_error *why, dcp_error *err);
 
+/* Collective: whether the newest step of all stores was saved by ranks that this dcp-run has
+ * started: then they have to go on from it, whatever checkpoint.resume says. */
+int state_resume_has_own(const config *c, dcp_comm *dcp, MPI_Comm comm);
+
 /* Whether the run is going to resume from a checkpoint. DCP_ERR_STATE: checkpoint.resume is
  * `never`, a store holds steps and overwrite is not set. Collective. */
 int state_resume_expected(const config *c, dcp_comm *dcp, int *expected, dcp_error *err);

@@ -12,6 +12,7 @@
 #include "programs/fail.h"
 #include "programs/json_read.h"
 #include "ranks/agree.h"
+#include "ranks/board.h"
 #include "ranks/say.h"
 #include "state/match.h"
 #include "state/meta.h"
@@ -231,8 +232,10 @@ static int plan_units(train_state *s, const dcp_checkpoint *ckpt, unsigned secti
 
 static int load_units(train_state *s, MPI_Comm comm, dcp_checkpoint *ckpt, unsigned sections,
                       dcp_engine engine, int with_slots, dcp_error *err) {
-    const dcp_load_options options = {
-        .size = sizeof options, .engine = engine, .cast = !with_slots};
+    const dcp_load_options options = {.size = sizeof options,
+                                      .engine = engine,
+                                      .cast = !with_slots,
+                                      .on_progress = ranks_board_on_progress};
     int status = DCP_OK;
     for (size_t next = 0; next < s->layout->n && status == DCP_OK;) {
         dcp_state *state = NULL;

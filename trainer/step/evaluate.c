@@ -15,6 +15,7 @@
 #include "optim/exact.h"
 #include "programs/fail.h"
 #include "ranks/agree.h"
+#include "ranks/board.h"
 #include "state/train_state.h"
 #include "step/signals.h"
 #include "step/trainer.h"
@@ -108,6 +109,7 @@ static int evaluate_round(trainer *t, uint64_t round, evaluation_sums *s, dcp_er
     const uint64_t number = round * (uint64_t)t->world + (uint64_t)t->rank;
     const int has_one = number < step_evaluate_micro_batches(t);
     sample_batch batch;
+    ranks_board_beat();
     int status = has_one ? read_micro_batch(t, number, &batch, err) : DCP_OK;
     if (has_one && status == DCP_OK) status = model_run_set_batch(t->run, &batch, 1.0f, err);
     const int computes = has_one && status == DCP_OK;

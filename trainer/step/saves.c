@@ -7,12 +7,14 @@
 #include <errno.h>
 #include <inttypes.h>
 #include <stdlib.h>
+#include <string.h>
 #include <sys/stat.h>
 
 #include "config/config.h"
 #include "data/data.h"
 #include "programs/fail.h"
 #include "ranks/agree.h"
+#include "ranks/board.h"
 #include "ranks/launcher.h"
 #include "ranks/say.h"
 #include "state/meta.h"
@@ -54,6 +56,7 @@ static int note_end(step_saves *s, int status) {
     s->lacks_room |= status == DCP_ERR_NO_SPACE;
     s->saved_any |= status == DCP_OK;
     if (status == DCP_OK) s->told = DCP_OK;
+    if (status == DCP_OK) ranks_board_publish(s->flight_step);
     return status;
 }
 
@@ -131,9 +134,10 @@ static void note_phases(step_saves *s) {
 }
 
 /* A save reads all of the state; pages of offloaded parts are let go as it goes on. */
-static void let_go(void *state, uint64_t done, uint64_t total) {
-    (void)done, (void)total;
-    state_release_all(state);
+static void note_progress(void *ctx, uint64_t done, uint64_t total) {
+    train_state *state = ctx;
+    ranks_board_on_progress(NULL, done, total);
+    if (state->offloaded) state_release_all(state);
 }
 
 /* Saves the state as it is: into the stores that are due, in flight, or now, and then `also_last`
@@ -153,7 +157,7 @@ static int save_state(step_saves *s, int flight, int also_last, dcp_error *err) 
                                       .when_busy =
                                           t->c->skip_when_busy ? DCP_BUSY_REFUSE : DCP_BUSY_WAIT,
                                       .make_room = s->lacks_room || also_last,
-                                      .on_progress = t->state->offloaded ? let_go : NULL,
+                                      .on_progress = note_progress,
                                       .progress_ctx = t->state,
                                       .on_phase = t->tl.events ? keep_phase : NULL,
                                       .phase_ctx = s};
@@ -230,4 +234,48 @@ int step_saves_finish(step_saves *s, dcp_error *err) {
         status = save_last(s, err);
     timeline_add(&s->t->tl, TIMELINE_STALL, -1, begin, MPI_Wtime());
     return status;
+}
+
+int step_saves_are_held(const step_saves *s) {
+    const trainer *t = s->t;
+    for (size_t i = 0; i < t->c->n_stores; i++)
+        if (dcp_tiers_has(t->stores, i, t->state->step)) return 1;
+    return 0;
+}
+
+/* Whether other ranks, on as many hosts or one less, will find all that the store has. A rank or a
+ * variable in its path names a folder that may have no rank then. */
+static int outlasts_ranks(const trainer *t, size_t i, int hosts) {
+    const dcp_tier *store = &t->c->stores[i];
+    if (!store->is_private) return 1;
+    if (strstr(store->path, "{rank}") || strstr(store->path, "{env:")) return 0;
+    return hosts == 1 || dcp_tiers_survives(t->stores, i) > 0;
+}
+
+/* Collective: the fastest store of which other ranks see everything. */
+static int choose_store(const trainer *t, size_t *out, dcp_error *err) {
+    int hosts;
+    const int status = dcp_comm_hosts(t->dcp, &hosts, NULL, err);
+    *out = 0;
+    while (status == DCP_OK && *out + 1 < t->c->n_stores && !outlasts_ranks(t, *out, hosts)) ++*out;
+    return status;
+}
+
+static int save_into(step_saves *s, size_t store, dcp_error *err) {
+    const int status = dcp_tiers_ask(s->t->stores, store, err);
+    return status == DCP_OK ? note_end(s, save_state(s, 0, 0, err)) : status;
+}
+
+int step_saves_hand_over(step_saves *s, dcp_error *err) {
+    const trainer *t = s->t;
+    const uint64_t step = t->state->step;
+    size_t store;
+    int status = wait_for_flight(s);
+    if (status != DCP_OK) return core_fail(err, status, "the save before it failed");
+    status = choose_store(t, &store, err);
+    if (status != DCP_OK || step == s->start_step || dcp_tiers_has(t->stores, store, step))
+        return status;
+    status = save_into(s, store, err);
+    if (status == DCP_ERR_COMM || dcp_tiers_has(t->stores, store, step)) return status;
+    return step_saves_finish(s, err);
 }

@@ -56,5 +56,13 @@ int step_saves_start(step_saves *s);
  * waits for the end. DCP_ERR_STATE as above. */
 int step_saves_finish(step_saves *s, dcp_error *err);
 
+/* Whether the state is in some store. */
+int step_saves_are_held(const step_saves *s);
+
+/* Saves the state where ranks of another number can load it soon: into the fastest store that all
+ * of them will see all of, unless one has it, or it need not be saved. Stores that are due get it
+ * as ever. Where that fails, into checkpoint.dir. */
+int step_saves_hand_over(step_saves *s, dcp_error *err);
+
 /* Waits for the save in flight; a failure is told. */
 int step_saves_settle(step_saves *s);

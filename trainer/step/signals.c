@@ -12,13 +12,23 @@
 
 enum { WATCHER_STACK = 1 << 17 };
 
-static atomic_int asked_to_stop, asked_to_save; /* the former is the signal */
-static sigset_t taken;                          /* by the watcher */
+enum { SIGNALS = 1 << 8 }; /* more than there are */
+
+/* asked_to_end: the request times SIGNALS, and the signal: a larger request wins */
+static atomic_int asked_to_end, asked_to_save;
+static sigset_t taken; /* by the watcher */
 
 static _Noreturn void end_at_once(void) {
     signal(SIGINT, SIG_DFL);
     pthread_sigmask(SIG_UNBLOCK, &taken, NULL);
     for (;;) raise(SIGINT);
+}
+
+/* The watcher alone calls it. */
+static void ask_to_end(int found) {
+    const ranks_end_request request = found == SIGUSR2 ? RANKS_END_REQUEUE : RANKS_END_STOP;
+    const int asked = (int)request * SIGNALS + found;
+    if (asked > atomic_load(&asked_to_end)) atomic_store(&asked_to_end, asked);
 }
 
 static void *watch_signals(void *unused) {
@@ -27,7 +37,10 @@ static void *watch_signals(void *unused) {
     for (;;) {
         if (sigwait(&taken, &found) != 0) continue;
         if (found == SIGINT && interrupts++) end_at_once();
-        atomic_store(found == SIGUSR1 ? &asked_to_save : &asked_to_stop, found);
+        if (found == SIGUSR1)
+            atomic_store(&asked_to_save, 1);
+        else
+            ask_to_end(found);
         if (found == SIGINT)
             ranks_say(program_rank(),
                       "SIGINT: saving after this step; a second one ends the run at once");
@@ -40,6 +53,7 @@ int step_signals_hold(void) {
     sigemptyset(&taken);
     sigaddset(&taken, SIGTERM);
     sigaddset(&taken, SIGUSR1);
+    sigaddset(&taken, SIGUSR2);
     for (size_t i = 0; i < sizeof of_terminal / sizeof *of_terminal; i++) {
         struct sigaction found;
         if (sigaction(of_terminal[i], NULL, &found) == 0 && found.sa_handler != SIG_IGN)
@@ -57,14 +71,25 @@ int step_signals_hold(void) {
     return failed;
 }
 
+/* Of this rank, by signals and by the board. */
+static int own_end(void) {
+    const int by_signal = atomic_load(&asked_to_end);
+    const int by_board = (int)ranks_board_end_asked() * SIGNALS;
+    return by_signal > by_board ? by_signal : by_board;
+}
+
 step_signal_requests step_signals_take(MPI_Comm comm) {
-    int asked[2] = {atomic_load(&asked_to_stop), atomic_exchange(&asked_to_save, 0)};
-    MPI_Allreduce(MPI_IN_PLACE, asked, 2, MPI_INT, MPI_MAX, comm);
-    return (step_signal_requests){.stop = asked[0], .save = asked[1]};
+    int64_t asked[] = {own_end(), atomic_exchange(&asked_to_save, 0),
+                       (int64_t)ranks_board_saves_asked()};
+    MPI_Allreduce(MPI_IN_PLACE, asked, 3, MPI_INT64_T, MPI_MAX, comm);
+    return (step_signal_requests){.end = (ranks_end_request)(asked[0] / SIGNALS),
+                                  .signal = (int)(asked[0] % SIGNALS),
+                                  .save = asked[1] != 0,
+                                  .saves = (uint64_t)asked[2]};
 }
 
 int step_signals_ask_to_stop(MPI_Comm comm) {
-    int asked = atomic_load(&asked_to_stop) != 0;
+    int asked = own_end() >= RANKS_END_STOP * SIGNALS;
     MPI_Allreduce(MPI_IN_PLACE, &asked, 1, MPI_INT, MPI_MAX, comm);
     return asked;
 }

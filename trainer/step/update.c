@@ -16,6 +16,7 @@
 #include "optim/schedule.h"
 #include "programs/fail.h"
 #include "ranks/agree.h"
+#include "ranks/board.h"
 #include "state/train_state.h"
 #include "step/trainer.h"
 #include <dcp/tiers.h>
@@ -53,6 +54,7 @@ static int read_step(trainer *t, uint64_t *counted, dcp_error *err) {
 
 static int compute_micro_batch(trainer *t, uint64_t micro, float scale, dcp_error *err) {
     const uint64_t number = micro_batch_of(t, micro);
+    ranks_board_micro_batch(micro + 1);
     if (number >= config_micro_batches(t->c)) {
         fsdp_micro_step(t->sharded, micro, NULL);
         return DCP_OK;

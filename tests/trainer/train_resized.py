@@ -1,0 +1,74 @@
+#!/usr/bin/env python3
+"""dcp-run asks for an end to start other ranks: 4, 8, 3, 4, in mid-epoch. No step is computed twice, each sample is
+shown once an epoch, and the end is the undisturbed run's. The step goes to the fastest store of which other ranks see
+everything."""
+from board_lib import *
+
+with open("text", "w") as f:  # 23 samples an epoch, 14 a step: no step begins with an epoch but the first
+    f.writelines(f"{i * i % 97} times {i}\n" for i in range(1000))
+with open("text", "r+") as f:
+    f.truncate(23 * 128 + 1)
+LAST = 40
+constant = {"type": "constant", "params": {"warmup_steps": 0}}
+
+
+def settings(directory, *stores, **checkpoint):
+    return config(f"{directory}.json", max_steps=LAST, scheduler=constant, metrics=f"{directory}.jsonl",
+                  checkpoint={"dir": directory, "stores": stores, **checkpoint})
+
+
+def store(path, **over):
+    return {"path": path, "every": 1, "keep": 2, **over}
+
+
+def resized(name, given, starts):
+    """Runs on these numbers of ranks, one after the other. Returns the steps at which they changed, and what ranks
+    say of where they go on."""
+    at, told, loaded = [], [], 0
+    for ranks in starts[:-1]:
+        run = BoardRun(ranks, given)
+        run.wait_for_step(loaded + 2)
+        run.board.end_asked = RESIZE
+        run.end_with(143)
+        told.append(run.board.resumed.decode())
+        ends = {(e.step, e.published) for e in run.entries()}
+        loaded = run.board.entries[0].step
+        check(ends == {(loaded, loaded + 1)}, f"{name}: step and published of {ranks} ranks: {ends}")
+        check(f"step {loaded} is handed over" in run.said(), run.said())
+        check(loaded < LAST, f"{name}: the last step is reached before all changes")
+        at.append(loaded)
+    run = BoardRun(starts[-1], given)
+    run.end_with(0)
+    told.append(run.board.resumed.decode())
+    for step, text in zip(at, told[1:]):
+        check(text.startswith(f"step {step} from "), f"{name}: left at step {step}, going on from {text}")
+    return at, told[1:]
+
+
+train(1, settings("whole", every=LAST))
+whole = state(LAST, "whole"), losses("whole.jsonl")
+check(len(whole[1]) == LAST, "the undisturbed run lacks lines")
+
+
+def is_whole(name):
+    check((state(LAST, name), losses(f"{name}.jsonl")) == whole, f"{name}: another end than the undisturbed run's")
+
+
+# Into checkpoint.dir, whose turn it is not.
+at, told = resized("shared", settings("shared", every=1000), (4, 8, 3, 4))
+check(steps("shared") == [*at, LAST], f"{steps('shared')}, handed over at {at}")
+is_whole("shared")
+# Into memory: checkpoint.dir gets nothing before the end.
+at, told = resized("near", settings("near", store("memory-{host}"), every=1000), (4, 2, 3))
+check(all("memory-" in text for text in told) and steps("near") == [LAST], f"{told}, {steps('near')}")
+is_whole("near")
+# Into memory, whose turn it is not; slower stores that are due get theirs.
+at, told = resized("late", settings("late", store("later-{host}", every=1000), every=1), (2, 3))
+check(steps("late") == list(range(1, LAST + 1)), f"{steps('late')}")
+is_whole("late")
+# A folder of a rank that other ranks may lack: past it.
+at, told = resized("apart", settings("apart", store("apart-{rank}", redundancy="partner", domain="{rank}"), every=1000),
+                   (4, 2, 3))
+check(all("from apart" in text and "rebuilt" not in text for text in told), f"{told}")
+check(steps("apart") == [*at, LAST], f"{steps('apart')}, handed over at {at}")
+is_whole("apart")
