@@ -18,7 +18,7 @@
 #include "programs/program.h"
 
 enum {
-    SETTLE_MS = 1000,     /* if no other rank appears for so long, the missing ones have ended */
+    SETTLE_MS = 3000,     /* if no other rank appears for so long, the missing ones have ended */
     MPIRUN_LINGER_S = 10, /* mpirun's own end after its last rank's */
     DRAIN_S = 1,          /* mpirun's own end after a failure: it passes on what ranks have said */
     ANSWER_S = 30,        /* until agents of all hosts are there */
