@@ -158,8 +158,8 @@ static void take_news(monitor *w) {
         if (seen->published && launcher_budget_told(&w->run->budget, (int64_t)seen->published - 1))
             launcher_cluster_progressed(w->run->cluster);
     }
-    if (launcher_recovery_look(&w->run->recovery, w->job))
-        launcher_requests_resized(w->run, w->job);
+    const int is_training = launcher_recovery_look(&w->run->recovery, w->job);
+    if (is_training && !w->result.planned) launcher_requests_resized(w->run, w->job);
 }
 
 /* The start is no use any more: everything is killed, and mpirun may say what it has heard. */
