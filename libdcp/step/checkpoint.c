@@ -352,9 +352,13 @@ int step_checkpoint_make_files(dcp_checkpoint *ckpt, size_t n, dcp_error *err) {
     return DCP_OK;
 }
 
-/* Opens the step's folder on this rank. Where that fails, its files are opened by their paths. */
-static void hold_folder(dcp_checkpoint *ckpt, const char *folder, int locks) {
+/* Opens the step's folder on this rank. Where that fails, its files are opened by their paths.
+ * DCP_ERR_NOT_FOUND: the step is going. */
+static int hold_folder(dcp_checkpoint *ckpt, const char *folder, int locks, dcp_error *err) {
     ckpt->hold = step_hold_open(folder, locks, &ckpt->gone);
+    if (!ckpt->hold || !ckpt->hold->is_claimed) return DCP_OK;
+    return core_fail_at(err, DCP_ERR_NOT_FOUND, folder,
+                        "its store's writer is removing it, and has locked about.json");
 }
 
 /* The files of the folder, with their paths. */
@@ -378,7 +382,7 @@ static int find_shared(dcp_checkpoint *ckpt, const char *path, dcp_error *err) {
     if (ckpt->comm->rank == 0) {
         size_t n = 0;
         status = resolve(path, folder, err);
-        if (!status) hold_folder(ckpt, folder, 1);
+        if (!status) status = hold_folder(ckpt, folder, 1, err);
         if (!status) status = step_folder_files(folder, &n, &ckpt->layout, err);
         head[0] = n;
         head[1] = ckpt->layout;
@@ -389,7 +393,7 @@ static int find_shared(dcp_checkpoint *ckpt, const char *path, dcp_error *err) {
     if (status) return status;
     ckpt->layout = (dcp_layout)head[1];
     ckpt->path = strdup(folder);
-    if (ckpt->comm->rank != 0) hold_folder(ckpt, folder, 0);
+    if (ckpt->comm->rank != 0) hold_folder(ckpt, folder, 0, err);
     status = name_files(ckpt, folder, head[0], err);
     if (!ckpt->path) status = core_fail_memory(err, PATH_MAX);
     return comm_agree(ckpt->comm, status, err);
@@ -420,8 +424,9 @@ static int name_folder(dcp_checkpoint *ckpt, const step_visibility *v, dcp_error
 static int take_visible(dcp_checkpoint *ckpt, const step_visibility *v, dcp_error *err) {
     uint64_t hidden = memchr(v->seen, 0, v->n) != NULL;
     ckpt->layout = v->layout;
-    if (memchr(v->seen, 1, v->n)) hold_folder(ckpt, v->folder, 1);
-    int status = comm_agree(ckpt->comm, name_files(ckpt, v->folder, v->n, err), err);
+    int status = memchr(v->seen, 1, v->n) ? hold_folder(ckpt, v->folder, 1, err) : DCP_OK;
+    if (!status) status = name_files(ckpt, v->folder, v->n, err);
+    status = comm_agree(ckpt->comm, status, err);
     if (!status) status = comm_allreduce(ckpt->comm, &hidden, 1, DCP_REDUCE_MAX, err);
     ckpt->scattered = hidden != 0;
     for (size_t f = 0; f < v->n && !status; f++) {
@@ -445,10 +450,11 @@ static int find_private(dcp_checkpoint *ckpt, const char *own_path, dcp_error *e
     return status;
 }
 
-/* Collective. Whether to look again: on some rank what was found has lost its name since, so that
- * it was no step of the directory any more by the time that it was held. */
+/* Collective. Whether to look again: on some rank what was found has lost its name since, or is
+ * about to, so that it was no step of the directory any more by the time that it was held. */
 static int has_moved(dcp_checkpoint *ckpt, int *moved, dcp_error *err) {
-    uint64_t any = ckpt->hold ? !step_hold_is_named(ckpt->hold) : ckpt->gone != 0;
+    const step_hold *hold = ckpt->hold;
+    uint64_t any = hold ? hold->is_claimed || !step_hold_is_named(hold) : ckpt->gone != 0;
     int status = comm_allreduce(ckpt->comm, &any, 1, DCP_REDUCE_MAX, err);
     *moved = any != 0;
     return status;

@@ -5,18 +5,31 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
+#include <time.h>
 #include <unistd.h>
 
 #define LOCKED_FILE "about.json"
 #define READING (O_RDONLY | O_NOFOLLOW | O_NONBLOCK)
+#define CLAIMING (O_RDWR | O_NOFOLLOW | O_NONBLOCK)
+#define PATIENCE 100 /* times 1 ms: far longer than a writer takes from its claim to its rename */
 
-/* NULL: there is no lock. */
-static io_unshared *take_shared_lock(int folder_fd) {
-    struct flock whole = {.l_type = F_RDLCK, .l_whence = SEEK_SET};
-    io_unshared *file = io_unshared_open(folder_fd, LOCKED_FILE, READING, NULL);
+/* Of about.json. NULL: there is no lock, and errno says why. */
+static io_unshared *take_lock(int folder_fd, int flags, short type) {
+    struct flock whole = {.l_type = type, .l_whence = SEEK_SET};
+    io_unshared *file = io_unshared_open(folder_fd, LOCKED_FILE, flags, NULL);
     if (!file || !fcntl(file->fd, F_OFD_SETLK, &whole)) return file;
     io_unshared_close(file);
     return NULL;
+}
+
+static void take_shared_lock(step_hold *hold) {
+    const struct timespec pause = {.tv_nsec = 1000000};
+    for (int i = 0; i < PATIENCE; i++) {
+        hold->lock = take_lock(hold->folder_fd, READING, F_RDLCK);
+        hold->is_claimed = !hold->lock && errno == EAGAIN;
+        if (!hold->is_claimed || !step_hold_is_named(hold)) return;
+        nanosleep(&pause, NULL);
+    }
 }
 
 step_hold *step_hold_open(const char *folder, int locks, int *gone) {
@@ -25,7 +38,8 @@ step_hold *step_hold_open(const char *folder, int locks, int *gone) {
     int fd = open(folder, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
     *gone = fd < 0 && errno == ENOENT;
     if (!hold || !path || fd < 0) goto fail;
-    *hold = (step_hold){fd, locks ? take_shared_lock(fd) : NULL, path};
+    *hold = (step_hold){.folder_fd = fd, .path = path};
+    if (locks) take_shared_lock(hold);
     return hold;
 fail:
     if (fd >= 0) close(fd);
@@ -72,8 +86,24 @@ int step_hold_is_held(int dir_fd, const char *name) {
     if (fd < 0 || fcntl(fd, F_OFD_GETLK, &whole))
         held = may_be_held(errno);
     else
-        held = whole.l_type != F_UNLCK;
+        held = whole.l_type == F_RDLCK; /* else it is claimed: no reader has it */
     if (fd >= 0) close(fd);
     close(folder_fd);
     return held;
 }
+
+/* What may not be written to can't be claimed: a reader that comes after the question finds that
+ * the step's name is gone, or keeps no more than its files. */
+int step_hold_claim(int dir_fd, const char *name, io_unshared **claim) {
+    int folder_fd = openat(dir_fd, name, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+    *claim = NULL;
+    if (folder_fd < 0) return !may_be_held(errno);
+    *claim = take_lock(folder_fd, CLAIMING, F_WRLCK);
+    int code = errno;
+    close(folder_fd);
+    if (*claim) return 1;
+    if (code == EACCES || code == EPERM) return !step_hold_is_held(dir_fd, name);
+    return !may_be_held(code);
+}
+
+void step_hold_unclaim(io_unshared *claim) { io_unshared_close(claim); }

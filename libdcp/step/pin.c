@@ -60,12 +60,15 @@ static int hold_named(const char *path, step_hold **out, dcp_error *err) {
         if (!hold && gone) return fail_gone(path, err);
         if (!hold) return core_fail_errno(err, "cannot pin", path);
         const int status = check_lock(hold, path, err);
+        const int stands = !hold->is_claimed && step_hold_is_named(hold);
         *out = hold;
-        if (!status && step_hold_is_named(hold)) return DCP_OK;
+        if (!status && stands) return DCP_OK;
         step_hold_close(hold);
-        if (status) return status;
+        if (stands) return status;
     }
-    return fail_gone(path, err);
+    return core_fail_path(
+        core_fail(err, DCP_ERR_NOT_FOUND, "cannot pin %s: its store's writer is removing it", path),
+        path, err);
 }
 
 int dcp_step_pin(const char *step_path, dcp_pin **out, dcp_error *err) {

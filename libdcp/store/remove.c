@@ -1,9 +1,9 @@
 /* Removing a step that the caller names.
  *
- * It goes into the writer's folder under its own name first, from where it comes back: at once,
- * where a reader turns out to hold it, or by the next writer, where this one is killed. A reader
- * locks first and looks at the name then, so one of the two sees the other. When nobody holds the
- * step on any node, it becomes what is being removed, and whoever comes next completes that. */
+ * All nodes claim it first, so that no reader holds it on any. It goes into the writer's folder
+ * under its own name then, from where it comes back: at once, where that fails on some node, or by
+ * the next writer, where this one is killed. When it has lost its name on all nodes, it becomes
+ * what is being removed, and whoever comes next completes that. */
 #include <fcntl.h>
 #include <limits.h>
 #include <stdio.h>
@@ -27,6 +27,7 @@ typedef struct removal {
     uint64_t step;
     char name[64], aside[STORE_WRITER_FOLDER_PATH], old[NAME_MAX + 1];
     int is_there, is_aside, was_latest;
+    io_unshared *claim;
 } removal;
 
 static int fail_kept(const dcp_store *store, const char *name, const char *why, dcp_error *err) {
@@ -66,16 +67,15 @@ static int find_named(const dcp_store *store, removal *r, dcp_error *err) {
     int status = store_lock_check(store->lock, err);
     if (status) return status;
     r->is_there = store_directory_has(store->dir_fd, r->name);
-    if (!r->is_there || !step_hold_is_held(store->dir_fd, r->name)) return DCP_OK;
+    if (!r->is_there || step_hold_claim(store->dir_fd, r->name, &r->claim)) return DCP_OK;
     return fail_held(store, r->name, err);
 }
 
 static int take_aside(dcp_store *store, removal *r, dcp_error *err) {
-    int kept;
     if (!r->is_there) return DCP_OK;
-    int status = store_lose_name_unheld(store, r->name, r->aside, &kept, err);
+    int status = store_lose_name(store, r->name, r->aside, err);
     r->is_aside = !store_directory_has(store->dir_fd, r->name);
-    return status || !kept ? status : fail_held(store, r->name, err);
+    return status;
 }
 
 /* Where the store has been lost, its next writer does that. */
@@ -156,6 +156,7 @@ int dcp_step_remove(dcp_store *store, uint64_t step, dcp_error *err) {
     if (!status) status = comm_agree(store->comm, check_wanted(store, &r, err), err);
     if (!status && (status = remove_step_named(store, &r, err)))
         status = store_find_cause(store, status, err); /* another writer may be why */
+    step_hold_unclaim(r.claim);
     if (!status && store->has_unread && store->unread == step) store->has_unread = 0;
     return status;
 }

@@ -20,25 +20,12 @@
 #include "store/recycle.h"
 #include "store/writer_folder.h"
 
-static int move_aside(dcp_store *store, const char *name, const char *path, dcp_error *err) {
+int store_lose_name(dcp_store *store, const char *name, const char *path, dcp_error *err) {
     int status = store_writer_folder_ready(store, err);
     if (status != DCP_OK) return status;
     if (renameat(store->dir_fd, name, store->dir_fd, path) != 0)
         return store_fail_errno(store, "cannot rename", name, err);
-    return DCP_OK;
-}
-
-int store_lose_name(dcp_store *store, const char *name, const char *path, dcp_error *err) {
-    int status = move_aside(store, name, path, err);
-    return status ? status : store_sync(store, err);
-}
-
-int store_lose_name_unheld(dcp_store *store, const char *name, const char *path, int *kept,
-                           dcp_error *err) {
-    int status = move_aside(store, name, path, err);
-    *kept = !status && step_hold_is_held(store->dir_fd, path) &&
-            !renameat(store->dir_fd, path, store->dir_fd, name);
-    return status ? status : store_sync(store, err);
+    return store_sync(store, err);
 }
 
 /* The entries of a folder of the store's, or NULL. */
@@ -73,25 +60,21 @@ int store_remove_trash(dcp_store *store, const char *trash, dcp_error *err) {
     return DCP_OK;
 }
 
-static void name_trash(const dcp_store *store, const char *name, char trash[NAME_MAX + 1]) {
-    char start[STORE_WRITER_FOLDER_PATH];
+int store_discard(dcp_store *store, const char *name, dcp_error *err) {
+    char trash[NAME_MAX + 1], start[STORE_WRITER_FOLDER_PATH];
     const char *slash = strrchr(name, '/');
     store_writer_folder_entry(store, STORE_WRITER_OLD, start);
     store_directory_free_name(store->dir_fd, start, slash ? slash + 1 : name, trash);
-}
-
-int store_discard(dcp_store *store, const char *name, dcp_error *err) {
-    char trash[NAME_MAX + 1];
-    name_trash(store, name, trash);
     int status = store_lose_name(store, name, trash, err);
     return status ? status : store_remove_trash(store, trash, err);
 }
 
 int store_discard_unheld(dcp_store *store, const char *name, int *kept, dcp_error *err) {
-    char trash[NAME_MAX + 1];
-    name_trash(store, name, trash);
-    int status = store_lose_name_unheld(store, name, trash, kept, err);
-    return status || *kept ? status : store_remove_trash(store, trash, err);
+    io_unshared *claim;
+    *kept = !step_hold_claim(store->dir_fd, name, &claim);
+    int status = *kept ? DCP_OK : store_discard(store, name, err);
+    step_hold_unclaim(claim);
+    return status;
 }
 
 int store_clear(dcp_store *store, const char *name, dcp_error *err) {
@@ -126,25 +109,26 @@ void store_sweep(dcp_store *store) {
     sweep_folder(store, own, STORE_WRITER_OLD);
 }
 
-/* The step goes; its files may serve the next save, but where a reader still reads them. */
-static int recycle_step(dcp_store *store, const dcp_step *step, int *kept, dcp_error *err) {
+/* The step goes; its files may serve the next save. */
+static int recycle_step(dcp_store *store, const dcp_step *step, dcp_error *err) {
     char spare[STORE_WRITER_FOLDER_PATH];
     store_recycle_drop(store);
     store_writer_folder_entry(store, RECYCLE_FOLDER, spare);
-    int status = store_lose_name_unheld(store, step->name, spare, kept, err);
-    if (status || *kept || !step_hold_is_held(store->dir_fd, spare)) return status;
-    return store_discard(store, spare, err);
+    return store_lose_name(store, step->name, spare, err);
 }
 
+/* Without a claim its files are not recycled: a reader might have come since. */
 static int remove_step(dcp_store *store, const dcp_step *step, dcp_error *err) {
-    int kept = step_hold_is_held(store->dir_fd, step->name), status = DCP_OK;
-    if (!kept)
-        status = store_recycle_is_written(store, step->step)
-                     ? recycle_step(store, step, &kept, err)
-                     : store_discard_unheld(store, step->name, &kept, err);
-    if (kept)
+    io_unshared *claim;
+    if (!step_hold_claim(store->dir_fd, step->name, &claim)) {
         store_log(store, DCP_LOG_INFO, "%s/%s stays while a reader holds it", store->dir,
                   step->name);
+        return DCP_OK;
+    }
+    int status = claim && store_recycle_is_written(store, step->step)
+                     ? recycle_step(store, step, err)
+                     : store_discard(store, step->name, err);
+    step_hold_unclaim(claim);
     return status;
 }
 

@@ -12,16 +12,11 @@ int store_set_aside(dcp_store *store, dcp_error *err);
 /* Moves the entry `name` into the writer's folder, durably: `path` is its path there. */
 int store_lose_name(dcp_store *store, const char *name, const char *path, dcp_error *err);
 
-/* The same of a step, which has its name back at once, and *kept = 1, where a reader came to hold
- * it when the name was about to go: whoever has pinned it reads it by that name. */
-int store_lose_name_unheld(dcp_store *store, const char *name, const char *path, int *kept,
-                           dcp_error *err);
-
 /* Moves the entry out of the way so that it is no step any more, durably, then removes it; where a
  * reader holds it, store_sweep does that later. */
 int store_discard(dcp_store *store, const char *name, dcp_error *err);
 
-/* The same of a step that nobody holds, else *kept as above. */
+/* The same of a step, unless a reader holds it: then it stays, and *kept = 1. */
 int store_discard_unheld(dcp_store *store, const char *name, int *kept, dcp_error *err);
 
 /* Removes the entry, which is no step; where a reader holds it, store_sweep does that later. */

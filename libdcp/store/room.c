@@ -43,10 +43,8 @@ static int give_up(dcp_store *store, const dcp_step *steps, size_t n, uint64_t n
     dcp_error why;
     int given_up = 0;
     for (size_t i = 0; i < n; i++) {
-        if (turn_of(store, &steps[i], newest) != turn ||
-            step_hold_is_held(store->dir_fd, steps[i].name))
-            continue;
         int kept;
+        if (turn_of(store, &steps[i], newest) != turn) continue;
         if (store_discard_unheld(store, steps[i].name, &kept, &why)) {
             store_log(store, DCP_LOG_WARNING, "an old step stays: %s", why.message);
             continue;

@@ -158,10 +158,10 @@ DCP_API int dcp_store_mark_intact(dcp_store *store, uint64_t step, dcp_error *er
  *
  * DCP_ERR_BUSY: the step stays, as some program has it open or pinned (dcp_checkpoint_open,
  * dcp_step_pin) on any node, or it is being copied into another store (dcp/tiers.h); where a pin
- * and a removal come at once, one of them fails, or both. Or another writer has taken the store,
- * and nothing is removed. DCP_ERR_NOT_FOUND: there is no such step. DCP_ERR_STATE: it is the newest
- * known to be intact; or this process was forked from the one that opened the store.
- * DCP_ERR_MISMATCH: ranks name different steps. */
+ * and a removal come at once, one of them fails. Or another writer has taken the store, and nothing
+ * is removed. DCP_ERR_NOT_FOUND: there is no such step. DCP_ERR_STATE: it is the newest known to be
+ * intact; or this process was forked from the one that opened the store. DCP_ERR_MISMATCH: ranks
+ * name different steps. */
 DCP_API int dcp_step_remove(dcp_store *store, uint64_t step, dcp_error *err);
 
 typedef enum dcp_step_kind {
@@ -190,14 +190,15 @@ typedef struct dcp_pin dcp_pin;
  * needed. The pin ends with dcp_step_unpin or with this process; a process forked from it holds
  * nothing. A step may be pinned by many, and several times. A replacement and a
  * run that goes back (dcp_store_continue_from) take the name from a pinned step, and its files
- * stay. A writer that was about to remove the step when it was pinned may have its name for an
- * instant, and gives it back: a path that is not found then is there when it is looked for again.
- * Of a private store it counts on the node that `step_path` is on.
+ * stay; nothing else takes it. Of a private store it counts on the node that `step_path` is on.
+ * Where the writer may not write to the step's about.json, as it is another user's, a step that is
+ * pinned while it is being removed may lose its name, too.
  * The lock is on about.json (F_OFD_SETLK), so it counts as far as locks of the file system do:
  * those that only one host knows (NFS mounted nolock) don't keep writers on other hosts away.
  *
- * DCP_ERR_NOT_FOUND: no such step, or it was being removed at that moment. DCP_ERR_UNSUPPORTED: the
- * file system has no locks. */
+ * DCP_ERR_NOT_FOUND: no such step, or its writer was removing it; a writer that has begun with that
+ * and is stopped is waited for, some seconds long. DCP_ERR_UNSUPPORTED: the file system has no
+ * locks. */
 DCP_API int dcp_step_pin(const char *step_path, dcp_pin **out, dcp_error *err);
 
 /* NULL is ignored. In a process that was forked from the one that pinned the step it only frees

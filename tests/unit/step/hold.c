@@ -1,9 +1,23 @@
 /* A step that a reader has open stays: `keep`, a replacement, a writer's start and the recycling of
- * its files leave it until it is closed. Then it goes. Children of the reader don't hold it. */
+ * its files leave it until it is closed. Then it goes. Children of the reader don't hold it. A step
+ * that a writer has claimed can't be held until the claim ends. */
+#include <signal.h>
 #include <sys/wait.h>
+#include <time.h>
 
 #include "step/hold.h"
 #include "support/store_fixture.h"
+
+static void (*meanwhile)(void); /* what happens while a reader waits; once */
+
+/* Takes the place of the C library's: a test that waits for nobody takes no time. */
+int nanosleep(const struct timespec *time, struct timespec *rest) {
+    (void)time, (void)rest;
+    void (*happens)(void) = meanwhile;
+    meanwhile = NULL;
+    if (happens) happens();
+    return 0;
+}
 
 static void path_in(const struct scratch *s, const char *name, char *path) {
     snprintf(path, 200, "%s/%s", s->dir, name);
@@ -288,6 +302,162 @@ static void what_cannot_be_pinned(void **state) {
     dcp_store_close(store);
 }
 
+static io_unshared *claim;
+static int claimed_in = -1; /* the store's directory */
+
+static void claim_step(const struct scratch *s, const char *name) {
+    claimed_in = open(s->dir, O_RDONLY | O_DIRECTORY);
+    assert_int_equal(step_hold_claim(claimed_in, name, &claim), 1);
+    assert_non_null(claim);
+    assert_false(step_hold_is_held(claimed_in, name)); /* by a reader */
+}
+
+static void end_claim(void) {
+    step_hold_unclaim(claim);
+    claim = NULL;
+    close(claimed_in);
+}
+
+static void what_is_held_cannot_be_claimed(void **state) {
+    struct scratch *s = *state;
+    dcp_store *store = open_store(s, 0, 0);
+    publish_all(store, 1, 1);
+    dcp_pin *pin = pin_step(s, "step-00000001");
+    const int dir = open(s->dir, O_RDONLY | O_DIRECTORY);
+    assert_int_equal(step_hold_claim(dir, "step-00000001", &claim), 0);
+    assert_null(claim);
+    dcp_step_unpin(pin);
+    claim_step(s, "step-00000001");
+    end_claim();
+    assert_int_equal(step_hold_claim(dir, "step-00000009", &claim), 1); /* nothing to lock */
+    assert_null(claim);
+    close(dir);
+    dcp_store_close(store);
+}
+
+/* As where another user wrote about.json. */
+static void what_may_not_be_written_is_asked_about(void **state) {
+    struct scratch *s = *state;
+    char path[200];
+    int status;
+    dcp_store *store = open_store(s, 0, 0);
+    publish_all(store, 1, 2);
+    for (int step = 1; step <= 2; step++) {
+        snprintf(path, sizeof path, "%s/step-%08d/about.json", s->dir, step);
+        assert_int_equal(chmod(path, 0444), 0);
+    }
+    dcp_pin *pin = pin_step(s, "step-00000002");
+    const int dir = open(s->dir, O_RDONLY | O_DIRECTORY);
+    const pid_t child = fork();
+    if (child == 0) {
+        if (geteuid() == 0 && setuid(65534)) _exit(1);
+        if (!step_hold_claim(dir, "step-00000001", &claim) || claim) _exit(2);
+        _exit(step_hold_claim(dir, "step-00000002", &claim) || claim ? 3 : 0);
+    }
+    assert_int_equal(waitpid(child, &status, 0), child);
+    assert_int_equal(status, 0);
+    dcp_step_unpin(pin);
+    close(dir);
+    dcp_store_close(store);
+}
+
+static void a_reader_waits_for_a_claim_to_end(void **state) {
+    struct scratch *s = *state;
+    dcp_store *store = open_store(s, 1, 0);
+    publish_all(store, 1, 1);
+    claim_step(s, "step-00000001");
+    meanwhile = end_claim;
+    dcp_pin *pin = pin_step(s, "step-00000001");
+    assert_null(claim);
+    publish_all(store, 2, 2);
+    assert_steps(s, "c1 c2");
+    dcp_step_unpin(pin);
+    dcp_store_close(store);
+}
+
+static void lose_name(void) {
+    assert_int_equal(renameat(claimed_in, "step-00000001", claimed_in, ".gone"), 0);
+}
+
+static void point_latest(void) {
+    lose_name();
+    assert_int_equal(unlinkat(claimed_in, "latest", 0), 0);
+    assert_int_equal(symlinkat("step-00000002", claimed_in, "latest"), 0);
+}
+
+static void what_goes_is_not_found(void **state) {
+    struct scratch *s = *state;
+    char path[200];
+    dcp_store *store = open_store(s, 0, 0);
+    publish_all(store, 1, 1);
+    path_in(s, "step-00000001", path);
+    claim_step(s, "step-00000001");
+    meanwhile = lose_name;
+    assert_no_pin(path, DCP_ERR_NOT_FOUND);
+    assert_int_equal(renameat(claimed_in, ".gone", claimed_in, "step-00000001"), 0);
+    publish_all(store, 2, 2);
+    assert_int_equal(unlinkat(claimed_in, "latest", 0), 0);
+    assert_int_equal(symlinkat("step-00000001", claimed_in, "latest"), 0);
+    meanwhile = point_latest;
+    dcp_pin *pin = pin_step(s, "latest"); /* what that means by now */
+    const int dir = open(s->dir, O_RDONLY | O_DIRECTORY);
+    assert_true(step_hold_is_held(dir, "step-00000002"));
+    close(dir);
+    dcp_step_unpin(pin);
+    end_claim();
+    dcp_store_close(store);
+}
+
+/* A writer that is stopped stops no reader; what it has claimed counts as going. */
+static void a_claim_that_stays_is_not_waited_for(void **state) {
+    struct scratch *s = *state;
+    char path[200];
+    dcp_checkpoint *ckpt;
+    dcp_error err;
+    dcp_store *store = open_store(s, 0, 0);
+    publish_all(store, 1, 1);
+    path_in(s, "step-00000001", path);
+    claim_step(s, "step-00000001");
+    assert_no_pin(path, DCP_ERR_NOT_FOUND);
+    assert_int_equal(dcp_checkpoint_open(s->comm, path, &ckpt, &err), DCP_ERR_NOT_FOUND);
+    assert_non_null(strstr(err.message, "its store's writer is removing it"));
+    assert_int_equal(dcp_checkpoint_open_private(s->comm, path, &ckpt, &err), DCP_ERR_NOT_FOUND);
+    end_claim();
+    dcp_step_unpin(pin_step(s, "step-00000001"));
+    dcp_store_close(store);
+}
+
+/* It is its process that has it, and none that was forked from that. */
+static void a_claim_ends_with_its_process(void **state) {
+    struct scratch *s = *state;
+    int ready[2], status;
+    char byte;
+    dcp_store *store = open_store(s, 0, 0);
+    publish_all(store, 1, 1);
+    assert_int_equal(pipe(ready), 0);
+    const pid_t child = fork();
+    if (child == 0) {
+        claim_step(s, "step-00000001");
+        const pid_t grandchild = fork();
+        if (grandchild == 0) {
+            close(ready[1]);
+            for (;;) pause();
+        }
+        if (write(ready[1], &grandchild, sizeof grandchild) != sizeof grandchild) _exit(1);
+        for (;;) pause();
+    }
+    close(ready[1]);
+    pid_t grandchild;
+    assert_int_equal(read(ready[0], &grandchild, sizeof grandchild), sizeof grandchild);
+    assert_int_equal(kill(child, SIGKILL), 0);
+    assert_int_equal(waitpid(child, &status, 0), child);
+    assert_int_equal(read(ready[0], &byte, 1), 0); /* the other has closed what it does not need */
+    dcp_step_unpin(pin_step(s, "step-00000001"));
+    assert_int_equal(kill(grandchild, SIGKILL), 0);
+    close(ready[0]);
+    dcp_store_close(store);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         scratch_test(keep_leaves_what_is_held),
@@ -301,6 +471,12 @@ int main(void) {
         scratch_test(pinned_steps_stay),
         scratch_test(a_child_pins_nothing),
         scratch_test(what_cannot_be_pinned),
+        scratch_test(what_is_held_cannot_be_claimed),
+        scratch_test(what_may_not_be_written_is_asked_about),
+        scratch_test(a_reader_waits_for_a_claim_to_end),
+        scratch_test(what_goes_is_not_found),
+        scratch_test(a_claim_that_stays_is_not_waited_for),
+        scratch_test(a_claim_ends_with_its_process),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

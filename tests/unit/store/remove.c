@@ -1,7 +1,8 @@
-/* dcp_step_remove: what it removes and what it leaves, that it comes too late for no reader and too
- * early for none, and that a kill at any moment leaves the step or takes it. */
+/* dcp_step_remove: what it removes and what it leaves, that no reader comes to hold a step when its
+ * name goes, and that a kill at any moment leaves the step or takes it. */
 #include "support/store_fixture.h"
 
+#include <errno.h>
 #include <signal.h>
 #include <sys/syscall.h>
 #include <sys/wait.h>
@@ -9,16 +10,29 @@
 #include "store/retention.h"
 #include "store/room.h"
 
-static int renames_left = -1;
-static const char *pinned_late; /* pinned when it is about to lose its name */
-static dcp_pin *late_pin;
+static int renames_left = -1, rename_fails;
+static const char *going; /* a step that a reader looks for when it is about to lose its name */
+static int was_held;
+
+/* Whether a reader would hold the step that it opens now. */
+static int can_be_held(const char *step_path) {
+    struct flock whole = {.l_type = F_RDLCK, .l_whence = SEEK_SET};
+    char path[300];
+    snprintf(path, sizeof path, "%s/about.json", step_path);
+    const int fd = open(path, O_RDONLY);
+    assert_true(fd >= 0);
+    const int granted = !fcntl(fd, F_OFD_SETLK, &whole);
+    close(fd);
+    return granted;
+}
 
 /* Takes the place of the C library's. */
 int renameat(int a, const char *from, int b, const char *to) {
     if (renames_left == 0) _exit(9); /* killed */
     if (renames_left > 0) renames_left--;
-    if (pinned_late) assert_int_equal(dcp_step_pin(pinned_late, &late_pin, NULL), DCP_OK);
-    pinned_late = NULL;
+    if (going) was_held = can_be_held(going);
+    going = NULL;
+    if (rename_fails) return errno = EIO, -1;
     return (int)syscall(SYS_renameat2, a, from, b, to, 0);
 }
 
@@ -145,46 +159,56 @@ static void what_a_killed_process_pinned_goes(void **state) {
     dcp_store_close(store);
 }
 
-/* Between the writer's question and the moment at which the step loses its name. */
-static void a_pin_in_a_race_keeps_the_step(void **state) {
+/* A name that had a reader would be gone for a moment, if the writer saw it, or for good. */
+static void nobody_comes_to_hold_what_goes(void **state) {
     struct scratch *s = *state;
     char path[200];
     dcp_store *store = store_of(s, 3);
     snprintf(path, sizeof path, "%s/step-00000003", s->dir);
-    pinned_late = path;
-    assert_refused(store, 3, DCP_ERR_BUSY, "pinned");
-    assert_steps(s, "c1 c2 c3");
-    assert_latest(s, "step-00000003");
-    assert_content(s, "step-00000003/state.h5", "state");
-    dcp_step_unpin(late_pin);
+    going = path;
     assert_removed(store, 3);
+    assert_null(going);
+    assert_false(was_held);
     assert_steps(s, "c1 c2");
     dcp_store_close(store);
 }
 
 /* The same where `keep` removes the step, or it is given up for room. */
-static void a_pin_in_a_race_keeps_an_old_step(void **state) {
+static void nobody_comes_to_hold_an_old_step_that_goes(void **state) {
     struct scratch *s = *state;
     char path[200];
     uint64_t from = 0;
     int made;
     dcp_store_close(store_of(s, 3));
-    dcp_store *store = open_store(s, 1, 0);
+    dcp_store *store = open_store(s, 2, 0);
     snprintf(path, sizeof path, "%s/step-00000001", s->dir);
-    pinned_late = path;
+    going = path;
     assert_int_equal(store_retain(store, 3, NULL), DCP_OK);
-    assert_steps(s, "c1 c3");
-    assert_content(s, "step-00000001/state.h5", "state");
-    dcp_step_unpin(late_pin);
-    pinned_late = path;
+    assert_null(going);
+    assert_false(was_held);
+    assert_steps(s, "c2 c3");
+    snprintf(path, sizeof path, "%s/step-00000002", s->dir);
+    going = path;
     assert_int_equal(store_room_make(store, &from, &made, NULL), DCP_OK);
-    assert_false(made);
-    assert_steps(s, "c1 c3");
-    dcp_step_unpin(late_pin);
-    assert_int_equal(store_retain(store, 3, NULL), DCP_OK);
+    assert_true(made);
+    assert_null(going);
+    assert_false(was_held);
     assert_steps(s, "c3");
     dcp_store_close(store);
     assert_nothing_left(s);
+}
+
+static void what_could_not_go_can_be_held_again(void **state) {
+    struct scratch *s = *state;
+    char path[200];
+    dcp_store *store = store_of(s, 2);
+    snprintf(path, sizeof path, "%s/step-00000001", s->dir);
+    rename_fails = 1;
+    assert_refused(store, 1, DCP_ERR_IO, "cannot rename");
+    rename_fails = 0;
+    assert_true(can_be_held(path));
+    assert_removed(store, 1);
+    dcp_store_close(store);
 }
 
 static void who_lost_the_store_removes_nothing(void **state) {
@@ -250,8 +274,9 @@ int main(void) {
         scratch_test(what_is_known_to_be_intact_stays),
         scratch_test(what_is_held_stays),
         scratch_test(what_a_killed_process_pinned_goes),
-        scratch_test(a_pin_in_a_race_keeps_the_step),
-        scratch_test(a_pin_in_a_race_keeps_an_old_step),
+        scratch_test(nobody_comes_to_hold_what_goes),
+        scratch_test(nobody_comes_to_hold_an_old_step_that_goes),
+        scratch_test(what_could_not_go_can_be_held_again),
         scratch_test(who_lost_the_store_removes_nothing),
         scratch_test(a_fork_of_the_writer_removes_nothing),
         scratch_test(a_kill_takes_the_step_or_leaves_it),
