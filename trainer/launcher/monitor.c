@@ -189,9 +189,12 @@ static void look_for_failures(monitor *w) {
 }
 
 static void print_stacks(void *ctx, const char *host, const char *text) {
-    (void)ctx;
-    fprintf(stderr, "dcp-run: stacks of the ranks%s%s:\n%s", host ? " on " : "", host ? host : "",
-            text);
+    const monitor *w = ctx;
+    char *titled = NULL;
+    if (asprintf(&titled, "dcp-run: stacks of the ranks%s%s:\n%s", host ? " on " : "",
+                 host ? host : "", text) >= 0)
+        launcher_output_stacks(w->run->output, titled);
+    free(titled);
 }
 
 /* No rank makes progress: first their stacks, then their end. */
@@ -213,6 +216,7 @@ static void look_for_stall(monitor *w) {
     fputc('\n', stderr);
     w->stacks_until = now + ALL_STACKS_S;
     w->job->take_stacks = print_stacks;
+    w->job->stacks_ctx = w;
     launcher_job_ask_stacks(w->job, STACKS_S);
 }
 
@@ -278,17 +282,19 @@ static int timeout_ms(const monitor *w) {
 
 /* Everything that may say something; how many. */
 static size_t list_polled(monitor *w) {
-    const size_t needed = 3 + w->job->n_links + (size_t)w->job->ranks;
+    const size_t needed = 4 + w->job->n_links + (size_t)w->job->ranks;
     if (needed > w->room) {
         struct pollfd *more = realloc(w->polled, 2 * needed * sizeof *more);
         if (more) w->polled = more;
         if (more) w->room = 2 * needed;
     }
-    if (w->room < 3) return 0;
+    if (w->room < 4) return 0;
     w->polled[0] = (struct pollfd){.fd = w->run->signals.fd, .events = POLLIN};
     w->polled[1] = (struct pollfd){
         .fd = w->run->control ? launcher_control_fd(w->run->control) : -1, .events = POLLIN};
-    return 2 + launcher_job_list(w->job, w->polled + 2, w->room - 2);
+    w->polled[2] = (struct pollfd){.fd = w->run->output ? launcher_output_fd(w->run->output) : -1,
+                                   .events = POLLIN};
+    return 3 + launcher_job_list(w->job, w->polled + 3, w->room - 3);
 }
 
 static int is_over(const monitor *w) {
@@ -308,6 +314,7 @@ launcher_result launcher_monitor_job(launcher_run *run, launcher_job *job) {
         const size_t n = list_polled(&w);
         if (poll(w.polled, n, timeout_ms(&w)) < 0 && errno != EINTR) break;
         take_signals(&w);
+        if (run->output) launcher_output_take(run->output);
         launcher_job_hear(job);
         look_for_ranks(&w);
         take_news(&w);

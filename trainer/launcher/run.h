@@ -4,6 +4,7 @@
 #include "launcher/budget.h"
 #include "launcher/control/control.h"
 #include "launcher/hosts/cluster.h"
+#include "launcher/logs.h"
 #include "launcher/options.h"
 #include "launcher/recovery.h"
 #include "launcher/run_signals.h"
@@ -22,6 +23,7 @@ typedef struct launcher_run {
     launcher_signals signals;
     launcher_cluster *cluster;
     launcher_control *control; /* NULL: none */
+    launcher_output *output;   /* of the start that is under way, for --logs; NULL: none */
     launcher_budget budget;
     launcher_recovery recovery;
     launcher_told told;

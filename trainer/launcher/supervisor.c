@@ -3,6 +3,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "launcher/monitor.h"
 #include "launcher/mpirun.h"
@@ -117,7 +118,10 @@ static start_end end_job(launcher_run *run, launcher_job *job, const launcher_re
     missing_hosts missing = {.n = 0};
     if (result->no_answer) launcher_job_visit_missing(job, note_missing, &missing);
     if (job->lost) note_missing(&missing, job->lost);
-    if (launcher_job_clear(job, run->options->grace_s) != 0) {
+    const int left = launcher_job_clear(job, run->options->grace_s);
+    launcher_output_close(run->output);
+    run->output = NULL;
+    if (left != 0) {
         fprintf(stderr,
                 "dcp-run: giving up: processes of start %d live on, and may still write; end them "
                 "before another start\n",
@@ -136,15 +140,35 @@ static start_end end_job(launcher_run *run, launcher_job *job, const launcher_re
     return end;
 }
 
+/* 0, or an exit status after a message. */
+static int start_job(launcher_run *run, launcher_job *job, const launcher_placement *placement) {
+    const launcher_options *o = run->options;
+    int out = -1, err = -1;
+    if (o->logs) {
+        const int status =
+            launcher_output_open(&run->output, o->logs, run->start, placement->ranks);
+        if (status != 0) return status;
+        out = launcher_output_writer(run->output, STDOUT_FILENO);
+        err = launcher_output_writer(run->output, STDERR_FILENO);
+    }
+    if (launcher_job_start(job, placement, o->program, &run->signals.before, &run->told, out,
+                           err) == 0) {
+        if (run->output) launcher_output_started(run->output);
+        return 0;
+    }
+    launcher_output_close(run->output);
+    run->output = NULL;
+    return PROGRAM_FAILED;
+}
+
 /* The start number run->start, watched to its end and cleared away. */
 static start_end run_once(launcher_run *run, const launcher_placement *placement) {
     launcher_job job;
     set_variables(run);
     launcher_told_begin(&run->told);
     launcher_recovery_begin(&run->recovery, run->start);
-    if (launcher_job_start(&job, placement, run->options->program, &run->signals.before, &run->told,
-                           -1, -1) != 0)
-        return (start_end){.status = PROGRAM_FAILED};
+    const int status = start_job(run, &job, placement);
+    if (status != 0) return (start_end){.status = status};
     const launcher_result result = launcher_monitor_job(run, &job);
     const start_end end = end_job(run, &job, &result);
     launcher_job_free(&job);

@@ -76,6 +76,7 @@ static int slots_of_all(const launcher_cluster *c) {
 
 static cluster_host *find_host(const launcher_cluster *c, const char *name) {
     if (c->is_unlimited) return &c->at[0];
+    if (!name) return NULL;
     for (size_t i = 0; i < c->n; i++)
         if (strcmp(c->at[i].name, name) == 0) return &c->at[i];
     if (!launcher_hosts_is_local_name(name)) return NULL;

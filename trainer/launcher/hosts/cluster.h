@@ -60,7 +60,8 @@ int launcher_cluster_place(launcher_cluster *cluster, launcher_placement *out);
  * slots than before, ranks may become as many as `max`. */
 int launcher_cluster_refresh(launcher_cluster *cluster);
 
-/* A rank of the start that was placed last died there by itself; called once for each. */
+/* A rank of the start that was placed last died there by itself; called once for each. host NULL:
+ * it is not known where. */
 void launcher_cluster_rank_failed(launcher_cluster *cluster, const char *host);
 /* It does not answer. */
 void launcher_cluster_host_lost(launcher_cluster *cluster, const char *host);
