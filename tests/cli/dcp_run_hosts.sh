@@ -1,0 +1,73 @@
+#!/usr/bin/env bash
+# --hosts and --on-failure over one host: what a rank's death and a changed file do to the number of
+# ranks, and host files with which nothing is started. (tests/hosts has several hosts.)
+. "$(dirname "$0")/dcp_run_lib.sh"
+
+ranks() { pids "$1" | wc -w; }
+
+# has K N: start K comes up with N ranks.
+has() {
+    until_true started "$1"
+    [ "$(ranks "$1")" -eq "$2" ] || fail "start $1 has $(ranks "$1") ranks, not $2"
+    until_true up "$1"
+}
+
+kill_one() { kill -KILL "$(pids "$1" | awk '{print $1}')"; }
+
+# refused WORDS ARGS...: wrong usage, said so, with nothing started.
+refused() {
+    local words=$1
+    shift
+    run "$@" -- touch "$dir/started"
+    ends 2
+    says "$words"
+    [ ! -e "$dir/started" ] || fail "something was started: $*"
+}
+
+# as many ranks as are left, down to --min; the file's change makes good what was left out
+echo 'localhost slots=3' >"$dir/hosts"
+run -n 3 --min 2 --max 4 --hosts "$dir/hosts" --on-failure shrink -- "$DCP_RUN_RANK" "$dir"
+has 1 3
+kill_one 1
+has 2 2
+kill_one 2
+has 3 2
+echo 'localhost slots=4 # mended' >"$dir/hosts"
+has 4 4
+says 'the hosts have changed'
+says 'start 4, planned, on 4 ranks'
+
+# a file that is of no use changes nothing, and one that follows does
+echo 'localhost slots=1' >"$dir/hosts"
+until_true grep -q 'fewer than --min 2' "$dir/err"
+echo 'localhost slts=3' >"$dir/hosts"
+until_true grep -q "hosts:1: unknown word 'slts'" "$dir/err"
+started 5 && fail "a file of no use was used"
+echo 'localhost slots=2' >"$dir/hosts"
+has 5 2
+echo 0 >"$dir/exit"
+ends 0
+rm "$dir/exit"
+
+# this host without a file
+run -n 2 --on-failure shrink -- "$DCP_RUN_RANK" "$dir"
+has 1 2
+kill_one 1
+has 2 1
+kill -TERM "$run"
+ends 143
+
+run -n 2 --on-failure fail -- "$DCP_RUN_RANK" "$dir"
+has 1 2
+kill_one 1
+ends 3
+says 'on-failure fail'
+
+refused 'no such file' -n 2 --hosts "$dir/nowhere"
+echo 'localhost:2' >"$dir/hosts"
+refused "hosts:1: no host name 'localhost:2'" -n 2 --hosts "$dir/hosts"
+echo 'localhost slots=2' >"$dir/hosts"
+refused '-n 3 is above the number of slots' -n 3 --hosts "$dir/hosts"
+refused '--min 3 is above the number of slots' -n 4 --min 3 --on-failure shrink --hosts "$dir/hosts"
+refused '--min 3 is above -n 2' -n 2 --min 3
+refused 'takes same, shrink or fail' -n 2 --on-failure grow
