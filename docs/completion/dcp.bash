@@ -40,6 +40,15 @@ _dcp_subcommands() {
     done <<<"$1"
 }
 
+# _dcp_requests HELP: REPLY is the words that may follow PATH, from "Usage: dcp-run ctl PATH save".
+_dcp_requests() {
+    local line
+    REPLY=
+    while read -r line && [[ -n $line ]]; do
+        [[ $line =~ \ PATH\ ([a-z|]+) ]] && REPLY+=" ${BASH_REMATCH[1]//|/ }"
+    done <<<"$1"
+}
+
 # _dcp_values HELP OPTION: REPLY is what it takes: the words of a|b; a dash where it takes anything;
 # empty where it takes nothing.
 _dcp_values() {
@@ -121,6 +130,9 @@ _dcp() { # COMMAND CURRENT PREVIOUS
         COMPREPLY=($(compgen -W "$options" -- "$cur"))
     elif [[ -n $subcommands && ${#operands[@]} -eq 0 ]]; then
         COMPREPLY=($(compgen -W "$subcommands" -- "$cur"))
+    elif [[ ${program##*/} == dcp-run && ${operands[0]-} == ctl && ${#operands[@]} -eq 2 ]]; then
+        _dcp_requests "$help"
+        COMPREPLY=($(compgen -W "$REPLY" -- "$cur"))
     elif [[ ${program##*/} == dcp-train && ${#operands[@]} -gt 0 ]]; then
         local keys=($_dcp_keys)
         COMPREPLY=($(compgen -W "${keys[*]%%=*}" -S = -- "$cur"))

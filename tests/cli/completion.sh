@@ -43,9 +43,16 @@ offers "never" dcp-train config.json checkpoint.resume = n
 offers "optimizer.params.weight_decay=" dcp-train config.json optimizer.params.w
 offers "0 1 2 3" dcp-train config.json zero_optimization.stage =
 
-offers "--max-restarts" dcp-run --max
+offers "--max --max-restarts" dcp-run --max
 offers "--ranks --restart-ranks" dcp-run -n 4 --r
 offers "seed=" dcp-run -n 4 -- dcp-train config.json se
 offers "--print-config --print-keys --prove-every" dcp-run -n 4 -- dcp-train config.json --pr
 offers "cosine" dcp-run -n 4 -- dcp-train config.json scheduler.type = cos
 offers "" dcp-run -n 4 --watch d # files
+offers "fail same shrink" dcp-run --on-failure ""
+offers "ctl" dcp-run ""
+offers "" dcp-run ctl "" # files
+offers "resize save status stop" dcp-run ctl ckpt/.control ""
+offers "save status stop" dcp-run ctl ckpt/.control s
+offers "" dcp-run ctl ckpt/.control resize ""
+offers "--help --version" dcp-run ctl --

@@ -42,6 +42,12 @@ def help_subcommands(program):
     return {word for group in words for word in group.split("|")}
 
 
+def works_alone(program):
+    """Whether the usage has a line without a subcommand."""
+    usage = run(f"{BIN}/{program}", "--help").split("\n\n")[0]
+    return any(not re.search(rf"{program} [a-z|]+( |$)", line) for line in usage.splitlines() if program in line)
+
+
 def completed(*words):
     """What completing the last of the words offers."""
     script = ('. "$1"; shift; COMP_WORDS=("$@"); COMP_CWORD=$(($# - 1))\n'
@@ -60,11 +66,14 @@ def flags(text):
     return {"-" + flag for item in items for flag in re.findall(r"(?:Fl|,) (-?[a-z][a-z-]*)", item)}
 
 
-def man_options(text, subcommand=None):
-    """A page's options; those of a subcommand stand in its own Ss, beside those of all in DESCRIPTION."""
+def man_options(text, subcommand=None, alone=False):
+    """A page's options; those of a subcommand stand in its own Ss, beside those of all in DESCRIPTION; where
+    the program is one without a subcommand, too (alone), these are not the subcommand's."""
     parts = re.split(r"^\.Ss (.*)$", text, flags=re.M)
     own = {parts[i]: flags(parts[i + 1].split("\n.Sh ")[0]) for i in range(1, len(parts), 2)}
     shared = flags(text) - set().union(*own.values(), set()) if own else flags(text)
+    if alone and subcommand:
+        shared &= {"--help", "--version"}
     return shared | own.get(subcommand, set())
 
 
@@ -84,15 +93,16 @@ for program in PROGRAMS:
     documented = set(re.findall(r"^\.Ss ([a-z]+)$", text, re.M))
     if subcommands:
         compare(f"{program}'s subcommands", help=subcommands, man=documented, completion=completed(program, ""))
-    for command in [(program, s) for s in sorted(subcommands)] or [(program,)]:
-        compare(" ".join(command), help=help_options(*command), man=man_options(text, *command[1:]),
+    alone = works_alone(program)
+    for command in [(program, s) for s in sorted(subcommands)] + [(program,)] * alone:
+        compare(" ".join(command), help=help_options(*command), man=man_options(text, *command[1:], alone=alone),
                 completion=completed(*command, "-"))
         if not re.match(r"Usage: dcp-[^\[]*(\[.*)?\n(       .*\n)*\nCommon use:\n", run(f"{BIN}/{program}", *command[1:], "--help")):
             wrong(f"{' '.join(command)} --help does not show the common use first")
     statuses = re.search(r"^\.Sh EXIT STATUS$(.*?)^\.Sh ", text, re.M | re.S)
     given = set(re.findall(r"^\.It (\d+)$", statuses[1], re.M)) if statuses else set()
     said = run(f"{BIN}/{program}", "--help").partition("Exit status")[2]
-    compare(f"{program}'s exit statuses", help=set(re.findall(r"\b(143|[0-3])\b", said)), man=given)
+    compare(f"{program}'s exit statuses", help=set(re.findall(r"\b(143|75|[0-3])\b", said)), man=given)
     version = run(f"{BIN}/{program}", "--version")
     if not re.fullmatch(rf"{program} \d+\.\d+\.\d+\n", version):
         wrong(f"{program} --version: {version}")
