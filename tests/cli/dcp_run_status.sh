@@ -26,6 +26,24 @@ misuse -n 2 --restart-ranks 2,x -- true
 misuse -n 2 --restart-ranks 2, -- true
 misuse -n 2 --max-restarts -1 -- true
 misuse -n 2 --grace soon -- true
+printf 'localhost slots=2\n' >"$dir/hosts"
+printf 'localhost slots=many\n' >"$dir/bad_hosts"
+misuse -n 2 --hosts "$dir/none" -- true
+says 'cannot read the host file'
+misuse -n 2 --hosts "$dir/bad_hosts" -- true
+says "bad_hosts:1: no number of slots 'many'"
+misuse -n 4 --hosts "$dir/hosts" -- true
+says '-n 4 is above the number of slots'
+misuse -n 2 --min 3 -- true
+says '--min 3 is above -n 2'
+misuse -n 2 --max 1 -- true
+says '--max 1 is below -n 2'
+misuse -n 2 --stall 0 -- true
+misuse -n 2 --on-failure never -- true
+says 'same, shrink or fail, not: never'
+misuse -n 2 --on-failure shrink --restart-ranks 1 -- true
+misuse -n 2 --logs
+says 'argument missing after --logs'
 misuse -n 2 --no-such-option -- true
 says 'unknown option --no-such-option'
 misuse -n 2 -x -- true

@@ -140,8 +140,9 @@ static void look_for_ranks(monitor *w) {
     if (w->announced) return;
     if (found || (job->launched && w->settled_at == 0))
         w->settled_at = program_now_s() + SETTLE_MS * 1e-3;
-    if (job->seen == job->ranks || (w->settled_at > 0 && program_now_s() >= w->settled_at))
-        announce(w);
+    if (job->seen < job->ranks && (w->settled_at == 0 || program_now_s() < w->settled_at)) return;
+    announce(w);
+    launcher_requests_started(w->run, job);
 }
 
 /* What ranks tell by the board: progress, steps that are published, and phases. */

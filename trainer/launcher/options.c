@@ -188,9 +188,10 @@ int launcher_options_read(int argc, char **argv, launcher_options *out) {
                       "of the\n"
                       "                           Slurm job)",
                       &out->cluster.hosts_file),
-        PROGRAM_VALUE("on-failure", "WHAT",
-                      "same: as many ranks again (default); shrink: without the\n"
-                      "                           ranks or hosts that failed; fail: end",
+        PROGRAM_VALUE("on-failure", "same|shrink|fail",
+                      "\n                           same: as many ranks again (default); shrink: "
+                      "without the\n                           ranks or hosts that failed; fail: "
+                      "end",
                       &given.failure),
         PROGRAM_VALUE("min", "M", "fewest ranks to shrink to (default: 1)", &given.counts[1]),
         PROGRAM_VALUE("max", "M", "most ranks, for hosts that are added to FILE (default: N)",

@@ -42,7 +42,7 @@ static json_t *describe(const launcher_run *run, const launcher_job *job, const 
 
 static void wait_for(launcher_run *run, uint64_t client, uint64_t save) {
     if (run->n_waiting < LAUNCHER_WAITING)
-        run->waiting[run->n_waiting++] = (launcher_waiting){client, save};
+        run->waiting[run->n_waiting++] = (launcher_waiting){client, save, run->told.tells};
     else
         refuse(run, client, "too many requests wait already: try again later");
 }
@@ -104,11 +104,12 @@ int launcher_requests_take(launcher_run *run, launcher_job *job, const char *sta
 }
 
 /* Answers those of a kind for which `answer` gives one. */
-static void answer_waiting(launcher_run *run, json_t *(*answer)(const void *ctx, uint64_t save),
+static void answer_waiting(launcher_run *run,
+                           json_t *(*answer)(const void *ctx, const launcher_waiting *waiting),
                            const void *ctx) {
     int n = 0;
     for (int i = 0; i < run->n_waiting; i++) {
-        json_t *text = answer(ctx, run->waiting[i].save);
+        json_t *text = answer(ctx, &run->waiting[i]);
         if (text)
             launcher_control_answer(run->control, run->waiting[i].client, text);
         else
@@ -117,10 +118,10 @@ static void answer_waiting(launcher_run *run, json_t *(*answer)(const void *ctx,
     run->n_waiting = n;
 }
 
-static json_t *answer_saved(const void *ctx, uint64_t save) {
+static json_t *answer_saved(const void *ctx, const launcher_waiting *waiting) {
     const launcher_job *job = ctx;
     const launcher_seen *seen = &job->members[0].seen;
-    if (!save || seen->saves_done < save) return NULL;
+    if (!waiting->save || seen->saves_done < waiting->save) return NULL;
     if (!seen->published)
         return json_pack("{s:s}", "error", "the ranks could not save: their messages say why");
     return json_pack("{s:b,s:I}", "ok", 1, "step", (json_int_t)seen->published - 1);
@@ -130,18 +131,27 @@ void launcher_requests_saved(launcher_run *run, const launcher_job *job) {
     answer_waiting(run, answer_saved, job);
 }
 
-static json_t *answer_resized(const void *ctx, uint64_t save) {
+static json_t *answer_resized(const void *ctx, const launcher_waiting *waiting) {
     const launcher_job *job = ctx;
-    return save ? NULL : json_pack("{s:b,s:i}", "ok", 1, "ranks", job->ranks);
+    return waiting->save ? NULL : json_pack("{s:b,s:i}", "ok", 1, "ranks", job->ranks);
+}
+
+static json_t *answer_started(const void *ctx, const launcher_waiting *waiting) {
+    return waiting->tells ? NULL : answer_resized(ctx, waiting);
+}
+
+void launcher_requests_started(launcher_run *run, const launcher_job *job) {
+    if (run->was_planned) answer_waiting(run, answer_started, job);
 }
 
 void launcher_requests_resized(launcher_run *run, const launcher_job *job) {
     answer_waiting(run, answer_resized, job);
 }
 
-static json_t *answer_ended(const void *ctx, uint64_t save) {
+static json_t *answer_ended(const void *ctx, const launcher_waiting *waiting) {
     (void)ctx;
-    return save ? json_pack("{s:s}", "error", "the ranks have ended before they had saved") : NULL;
+    return waiting->save ? json_pack("{s:s}", "error", "the ranks have ended before they had saved")
+                         : NULL;
 }
 
 void launcher_requests_ended(launcher_run *run) {

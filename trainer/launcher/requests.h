@@ -11,6 +11,9 @@ enum { LAUNCHER_ASKED_RESIZE = 1, LAUNCHER_ASKED_STOP = 2 };
 int launcher_requests_take(launcher_run *run, launcher_job *job, const char *state);
 /* Answers saves that the ranks have done. */
 void launcher_requests_saved(launcher_run *run, const launcher_job *job);
+/* Answers those who wait for another number of ranks of a program that tells nothing: they are
+ * there. */
+void launcher_requests_started(launcher_run *run, const launcher_job *job);
 /* Answers those who wait for another number of ranks: the new start has done its first step. */
 void launcher_requests_resized(launcher_run *run, const launcher_job *job);
 /* A start has ended: its saves will not come any more. */

@@ -1,0 +1,99 @@
+#!/usr/bin/env bash
+# dcp-run ctl, with a program that tells dcp-run nothing: what is asked is answered; a second
+# dcp-run for the same directory, and another user, are refused; what a killed one left is
+# replaced at once, and of two that start at the same moment one runs.
+. "$(dirname "$0")/dcp_run_lib.sh"
+control=$dir/ckpt/.control
+
+# gives STATUS COMMAND...: stdout in $dir/answer, stderr in $dir/said.
+gives() {
+    local expected=$1 status=0
+    shift
+    PATH=$DCP_BIN:$PATH "$@" >"$dir/answer" 2>"$dir/said" || status=$?
+    [ $status -eq "$expected" ] || fail "$*: exit $status, expected $expected: $(cat "$dir/said")"
+}
+tells() { grep -q -- "$1" "$dir/said" || fail "not told: $1, but: $(cat "$dir/said")"; }
+holds() { # PYTHON: of the answer, `a`
+    python3 -c 'import json, sys; a = json.load(open(sys.argv[1])); sys.exit(not eval(sys.argv[2]))' \
+        "$dir/answer" "$1" || fail "not so: $1 of $(cat "$dir/answer")"
+}
+
+mkdir "$dir/ckpt"
+gives 2 dcp-run ctl "$control" status
+tells "no dcp-run is there: $control"
+gives 2 dcp-run ctl "$control"
+gives 2 dcp-run ctl "$control" dance
+gives 0 dcp-run ctl --help
+gives 0 dcp-run ctl --version
+
+run -n 2 --watch "$dir/ckpt" -- "$DCP_RUN_RANK" "$dir"
+until_true up 1
+[ -S "$control" ] || fail "no socket at $control"
+[ "$(stat -c %a "$control")" = 600 ] || fail "others may use the socket"
+gives 0 dcp-run ctl "$control" status
+holds "a['ranks'] == 2 and a['start'] == 1 and a['pid'] == $run and len(a['members']) == 2"
+gives 0 dcp-run ctl "$dir/ckpt" status # the directory names it, too
+gives 0 dcp-run ctl "$control" save
+until_true test -e "$dir/usr1.0" -a -e "$dir/usr1.1"
+
+gives 2 dcp-run -n 1 --watch "$dir/ckpt" -- "$DCP_RUN_RANK" "$dir"
+tells "process $run on $(uname -n) supervises this run already"
+if [ "$(id -u)" = 0 ] && command -v setpriv >/dev/null; then
+    chmod 755 "$dir" "$dir/ckpt"
+    cp "$DCP_BIN/dcp-run" "$dir/dcp-run" # where that user finds it
+    library=$(dirname "$(ldd "$DCP_BIN/dcp-run" | sed -n 's/.*libdcp\.so.* => \([^ ]*\) .*/\1/p')")
+    mkdir "$dir/lib" && cp "$library"/libdcp.so* "$dir/lib"
+    gives 2 setpriv --reuid 65534 --regid 65534 --clear-groups env LD_LIBRARY_PATH="$dir/lib" \
+        "$dir/dcp-run" ctl "$control" status
+    tells "belongs to user root, who alone may use it"
+fi
+
+gives 0 dcp-run ctl "$control" resize 3
+holds "a['ranks'] == 3"
+until_true up 2
+[ "$(pids 2 | wc -w)" = 3 ] || fail "no 3 ranks: $(pids 2)"
+gives 0 dcp-run ctl "$control" status
+holds "a['ranks'] == 3 and a['start'] == 2"
+gives 2 dcp-run ctl "$control" resize 0
+gives 2 dcp-run ctl "$control" resize
+
+# killed, and started again at once; its ranks, which hold what they inherited, live on for a moment
+first=$(pids 2)
+kill -KILL $run
+run -n 2 --control "$control" -- "$DCP_RUN_RANK" "$dir" stubborn
+until_true up 1
+until_true gone $first
+gives 0 dcp-run ctl "$control" status
+holds "a['pid'] == $run"
+gives 0 dcp-run ctl "$control" stop
+kill -TERM $run # they are stubborn
+ends 3
+[ ! -e "$control" ] || fail "$control is left"
+
+# two at once: one is refused, before it has started anything
+rm -f "$dir"/up.*
+for i in 1 2; do
+    "$DCP_BIN/dcp-run" -n 1 --watch "$dir/ckpt" -- "$DCP_RUN_RANK" "$dir" 2>"$dir/err.$i" &
+    racer[$i]=$!
+done
+until_true grep -q "supervises this run already" "$dir/err.1" "$dir/err.2"
+until_true grep -q "start 1, 1 rank" "$dir/err.1" "$dir/err.2"
+until_true compgen -G "$dir/up.*" >"$dir/answer"
+[ "$(ls "$dir"/up.* | wc -l)" = 1 ] || fail "both have started ranks"
+echo 0 >"$dir/exit"
+statuses=
+for i in 1 2; do
+    status=0
+    wait "${racer[$i]}" || status=$?
+    statuses+=" $status"
+done
+[[ $statuses = " 0 2" || $statuses = " 2 0" ]] || fail "exit$statuses, expected 0 and 2"
+[ ! -e "$control" ] || fail "$control is left"
+
+# a directory that cannot hold it: the run goes on; where --control asks for it, it does not
+gives 0 dcp-run -n 1 --watch /proc -- "$DCP_RUN_RANK" "$dir"
+tells "warning: no requests are taken: cannot make the control socket /proc/.control"
+gives 2 dcp-run -n 1 --control "$dir/none/socket" -- "$DCP_RUN_RANK" "$dir"
+tells "cannot make the control socket $dir/none/socket: No such file"
+gives 2 dcp-run -n 1 --control "$dir/exit" -- "$DCP_RUN_RANK" "$dir"
+tells "$dir/exit is there, and no control socket"
