@@ -32,6 +32,7 @@ os.environ["DCP_RUN_NAME"] = "77"
 _, err = train(2, given, expect=2)
 check("checkpoint.resume: never, but" in err, err)
 os.environ["DCP_RUN_NAME"] = NAME
+os.environ["DCP_RUN_TAKE_OVER"] = "1"
 run = BoardRun(2, given, f"max_steps={newest + 3}")
 run.end_with(0)
 check("going on from the newest step, not by checkpoint.resume=never" in run.said(), run.said())
@@ -41,6 +42,7 @@ with open(step_path(newest + 3) + "/about.json") as f:
     about = json.load(f)
 check(about["launch"] == about["run"] == "0" + NAME, about)
 check([line["step"] for line in metrics()] == list(range(1, newest + 4)), "lines of metrics")
+check(all(line["mfu"] > 0 for line in metrics()), "ranks that are to train soon do not measure how fast they multiply")
 
 # What was rebuilt is told.
 memory = {"path": "apart-{rank}", "every": 1, "keep": 2, "redundancy": "partner", "domain": "{rank}"}

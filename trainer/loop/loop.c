@@ -13,6 +13,7 @@
 #include "ranks/launcher.h"
 #include "ranks/say.h"
 #include "report/report.h"
+#include "setup/setup.h"
 #include "state/train_state.h"
 #include "step/evaluate.h"
 #include "step/prove.h"
@@ -84,12 +85,22 @@ static int is_save_due(const loop *l) {
     return step_saves_are_due(&l->saves);
 }
 
+/* After the first step. */
+static void begin_training(loop *l) {
+    ranks_board_reach(RANKS_PHASE_STEPPED);
+    const double begin = MPI_Wtime();
+    setup_measure_peak(l->t);
+    report_leave_out(&l->report, MPI_Wtime() - begin);
+    l->has_stepped = 1;
+}
+
 /* One step and what follows it; PROGRAM_DONE: go on. */
 static int take_step(loop *l) {
     step_result r = {0};
     step_evaluation e = {0};
     dcp_error err;
     int status = step_update(l->t, &r, &err);
+    if (status == DCP_OK && !l->has_stepped) begin_training(l);
     r.is_proven = status == DCP_OK && step_prove_is_due(l->t);
     if (r.is_proven) status = step_prove(l->t, &r.state_id, &err);
     if (status == DCP_OK && step_evaluate_is_due(l->t)) status = step_evaluate(l->t, &e, &err);
@@ -109,8 +120,6 @@ static int time_step(loop *l) {
     const int status = take_step(l);
     if (status != PROGRAM_DONE) return status;
     ranks_board_step(l->t->state->step, MPI_Wtime() - begin);
-    if (!l->has_stepped) ranks_board_reach(RANKS_PHASE_STEPPED);
-    l->has_stepped = 1;
     return PROGRAM_DONE;
 }
 

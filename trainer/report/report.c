@@ -148,6 +148,8 @@ static void write_line(run_report *r, const report_values *v) {
     if (r->lines) write_metrics(r, v);
 }
 
+void report_leave_out(run_report *r, double seconds) { r->line_at += seconds; }
+
 void report_step(run_report *r, const step_result *result, const step_evaluation *evaluated) {
     const trainer *t = r->t;
     double now[TIMELINE_SPENT], spent[TIMELINE_SPENT];

@@ -22,6 +22,9 @@ typedef struct run_report {
 
 /* Collective, as all below. Opens the metrics file, and the trace's. */
 int report_begin(run_report *r, trainer *t, dcp_error *err);
+/* So many seconds since the last line were no part of a step. */
+void report_leave_out(run_report *r, double seconds);
+
 /* evaluated: of the evaluation that the step ended with, if one is done. */
 void report_step(run_report *r, const step_result *result, const step_evaluation *evaluated);
 /* Returns the run's exit status: PROGRAM_FAILED where it was `status` PROGRAM_DONE and lines for

@@ -484,10 +484,22 @@ static int make_shards(trainer *t, dcp_error *err) {
     return setup_memory_explain(t, status, err);
 }
 
+/* Where dcp-run starts ranks again, they are to train soon. A GPU's operands are large, and have
+ * room only before the state. */
+static int waits_with_peak(const trainer *t) {
+    return (t->c->restarted || t->c->takes_over) && kernels_on_host(t->k);
+}
+
+void setup_measure_peak(trainer *t) {
+    if (t->is_peak_known) return;
+    t->matmul_peak = setup_device_peak(t->k, model_type(t->m), t->comm);
+    t->is_peak_known = 1;
+}
+
 int setup_start(trainer *t, dcp_error *err) {
     int status = check_places(t, err);
     if (status != DCP_OK) return exit_status_of(status);
-    t->matmul_peak = setup_device_peak(t->k, model_type(t->m), t->comm); /* its memory goes first */
+    if (!waits_with_peak(t)) setup_measure_peak(t); /* its memory goes first */
     status = setup_memory_check(t, err);
     if (status == DCP_OK) share_units(t);
     if (status == DCP_OK) status = ranks_agree(t->comm, make_shards(t, err), err);

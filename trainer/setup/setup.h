@@ -21,6 +21,9 @@ int setup_sequence(const config *c, const model *m, uint64_t *out, dcp_error *er
 int setup_plan(trainer *t, const config *c, MPI_Comm comm, dcp_error *err);
 /* After the plan: takes the directory's lock and loads. */
 int setup_start(trainer *t, dcp_error *err);
+/* Collective: how fast the ranks multiply, where setup_start has put that off: ranks that are
+ * started again are to train soon, and call it after their first step. */
+void setup_measure_peak(trainer *t);
 /* Instead of setup_start: says where the run would start, and reads no more than that takes. */
 int setup_dry_run(trainer *t, dcp_error *err);
 void setup_end(trainer *t);

@@ -40,6 +40,7 @@ typedef struct trainer {
     float *logits;                        /* of a micro-batch, where an evaluation judges classes */
     double sample_flops;                  /* of a sample's forward and backward */
     double matmul_peak;                   /* of all ranks, operations a second; 0: unknown */
+    int is_peak_known;                    /* it has been measured */
     uint64_t memory_bytes, staging_bytes; /* predicted of a rank; what fences may add */
     timeline tl;                          /* of this rank since the start of its loop */
     const char *trace;                    /* file of --trace; NULL: none */
