@@ -47,6 +47,6 @@ text, pids = hung("in_steps", lambda _: len(steps("in_steps")) >= 4)
 check(re.search(r"no rank has made progress for \d+ s", text), text)
 stacks_of(text, pids)
 
-text, pids = hung("at_start", lambda text: "parameters in" in text)
+text, pids = hung("at_start", lambda text: "parameters in" in text, "--logs", "logs")
 check(re.search(r"no rank has made progress for \d+ s", text), text)
-stacks_of(text, pids)
+stacks_of(open("logs/start-1/stacks.log").read(), pids)

@@ -198,6 +198,11 @@ static void print_stacks(void *ctx, const char *host, const char *text) {
     free(titled);
 }
 
+/* Nobody minds a stall any more. */
+static int stall_is_moot(const monitor *w) {
+    return w->fail_at > 0 || w->stacks_until > 0 || w->result.stop_asked;
+}
+
 /* No rank makes progress: first their stacks, then their end. */
 static void look_for_stall(monitor *w) {
     const double now = program_now_s(), deadline = launcher_stall_deadline(w->stall);
@@ -205,9 +210,10 @@ static void look_for_stall(monitor *w) {
         if (w->job->stacks_asked == 0 || now > w->stacks_until) fail_start(w, w->stall->moved_at);
         return;
     }
-    if (deadline == 0 || now < deadline || w->fail_at > 0 || w->result.stop_asked) return;
+    if (deadline == 0 || now < deadline || stall_is_moot(w)) return;
     const int behind = launcher_stall_behind(w->stall);
-    w->result.stalled = 1 + (behind < 0 ? 0 : behind);
+    w->result.stalled = 1;
+    w->result.behind = behind;
     fprintf(stderr, "dcp-run: no rank has made progress for %.0f s (--stall)",
             now - w->stall->moved_at);
     if (behind >= 0)
@@ -275,7 +281,7 @@ static int timeout_ms(const monitor *w) {
     if (!w->announced && w->settled_at > 0) next = earlier(next, w->settled_at);
     next = earlier(next, earlier(w->kill_at, w->linger_at));
     next = earlier(next, earlier(w->fail_at, w->stacks_until));
-    next = earlier(next, w->fail_at > 0 ? 0 : launcher_stall_deadline(w->stall));
+    if (!stall_is_moot(w)) next = earlier(next, launcher_stall_deadline(w->stall));
     double left = (next - program_now_s()) * 1e3;
     if (w->job->remote_hosts && left > 250) left = 250; /* heartbeats */
     return left < 0 ? 0 : (int)left + 1;

@@ -9,7 +9,8 @@ typedef struct launcher_result {
     int requeue;    /* the run is to be run again by a scheduler */
     int planned;    /* it was asked to end, to start again on other ranks or hosts */
     int killed;     /* the ranks did not end in time after that, or a second signal came */
-    int stalled;    /* 1 + the rank that is behind, where all hang; 0: they did not */
+    int stalled;    /* no rank made progress any more */
+    int behind;     /* of these, the rank that is behind the others; -1: none */
     int no_answer;  /* some hosts' agents did not come */
 } launcher_result;
 

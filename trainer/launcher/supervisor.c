@@ -89,7 +89,7 @@ static void blame(launcher_run *run, const launcher_job *job, const launcher_res
             launcher_cluster_rank_failed(run->cluster, job->lost);
     }
     if (missing->n) return;
-    const int rank = result->stalled  ? result->stalled - 1
+    const int rank = result->stalled  ? result->behind
                      : job->dead >= 0 ? job->dead
                                       : job->first_gone;
     if (rank >= 0) launcher_cluster_rank_failed(run->cluster, host_of(job, rank));
