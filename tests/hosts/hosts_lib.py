@@ -132,8 +132,10 @@ class Hosts:
 
     def pids(self, name):
         """All processes of a host but its first one, zombies excluded, each with its program's name."""
-        init = self.init(name)
-        space, found = os.readlink(f"/proc/{init}/ns/pid"), {}
+        init, found = self.init(name), {}
+        if not os.path.exists(f"/proc/{init}"):
+            return found
+        space = os.readlink(f"/proc/{init}/ns/pid")
         for pid in filter(str.isdigit, os.listdir("/proc")):
             try:
                 if os.readlink(f"/proc/{pid}/ns/pid") != space or int(pid) == init:

@@ -1,5 +1,5 @@
 """What tests share that train on three hosts: train_lib.py's model, in the folder SHARED."""
-import os, sys
+import os, re, sys
 from hosts_lib import *
 
 hosts = make(3)
@@ -25,3 +25,67 @@ def mpirun(ranks, *args, at=("h1", "h2", "h3")):
     text = run.communicate(timeout=TIMEOUT)[0]
     check(run.returncode == 0, f"exit {run.returncode}: {text}")
     return text
+
+
+def host_file(*lines, path="hosts"):
+    """Written beside and renamed, so that nobody reads a half."""
+    with open(f"{path}.new", "w") as f:
+        f.writelines(f"{line}\n" for line in lines)
+    os.rename(f"{path}.new", path)
+    return path
+
+
+class Supervised:
+    """dcp-run on a host, with dcp-train below it; what it says goes to a file."""
+
+    def __init__(self, name, options, *args, at="h1"):
+        self.name = f"{name}.err"
+        with open(self.name, "w") as err:
+            self.process = hosts.start(at, [f"{BIN}/dcp-run", *options, "--", TRAINER, *args],
+                                       stdout=err, stderr=err)
+
+    def text(self):
+        with open(self.name) as err:
+            return err.read()
+
+    def wait_for(self, condition, what):
+        def holds():
+            ended = self.process.poll() is not None
+            return condition() or ended
+        try:
+            until(holds, what)
+        except TimeoutError as error:
+            fail(f"{error}: {self.text()}")
+        check(condition(), f"ended before {what}: {self.text()}")
+
+    def at_step(self, step, path):
+        """Waits until the run has done so many steps, by its metrics."""
+        self.wait_for(lambda: os.path.exists(path) and len(open(path).readlines()) >= step, f"step {step}")
+
+    def ends(self, status=0):
+        try:
+            ended = self.process.wait(TIMEOUT)
+        except subprocess.TimeoutExpired:
+            fail(f"hangs: {self.text()}")
+        check(ended == status, f"exit {ended}, not {status}: {self.text()}")
+        return self.text()
+
+
+def ranks_at(name):
+    """The processes of dcp-train on a host."""
+    return [pid for pid, program in hosts.pids(name).items() if program == "dcp-train"]
+
+
+def check_clear(names=hosts.names):
+    """Nothing of a run that has ended is left; what served its commands ends at once, too."""
+    for name in names:
+        try:
+            until(lambda: not hosts.pids(name), "the end", 5)
+        except TimeoutError:
+            fail(f"left on {name}: {hosts.pids(name)}")
+
+
+def restarts(text):
+    """What the lines about restarts say: where each went on from, and the steps that it lost."""
+    found = re.findall(r"^dcp-run: restart \d+: (?:step (\d+) from (.*?)|from the start); (\d+) steps? to compute again", text, re.M)
+    return [(int(step or 0), origin, int(lost)) for step, origin, lost in found]

@@ -102,7 +102,8 @@ static int add_agent(words *w, const launcher_command *c) {
     snprintf(number, sizeof number, "%zu", c->placement->n + 1);
     /* all by dcp-run's own host, at once, as agents stay */
     add_words(w, "--mca", "orte_launch_agent", agent, "--mca", "plm_rsh_no_tree_spawn", "1",
-              "--mca", "plm_rsh_num_concurrent", number, NULL);
+              "--mca", "plm_rsh_num_concurrent", number, "--mca", "orte_leave_session_attached",
+              "1", NULL);
     free(agent);
     return 0;
 }

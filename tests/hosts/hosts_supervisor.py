@@ -1,0 +1,26 @@
+#!/usr/bin/env python3
+"""dcp-run killed by SIGKILL: five seconds later no process of the run is left on any host; started
+again at once, it goes on."""
+from hosts_train import *
+
+LAST = 24
+train(1, config("whole.json", max_steps=LAST, checkpoint={"dir": "whole", "every": LAST}, metrics="whole.jsonl"))
+cluster = host_file(*(f"{name} slots=1" for name in hosts.names))
+path = config(max_steps=LAST, checkpoint={"dir": "ckpt", "every": LAST, "stores": private("ckpt", "partner")})
+for begin in (4, 9):  # a second time, started again at once
+    run = Supervised(f"killed{begin}", ["-n", 3, "--hosts", cluster], path)
+    run.at_step(begin, "metrics.jsonl")
+    for name in hosts.names:
+        check(len(ranks_at(name)) == 1, f"{name} has {ranks_at(name)}")
+    before = {name: set(hosts.pids(name)) for name in hosts.names}
+    os.kill(hosts.pid(run.process), signal.SIGKILL)
+    run.process.wait()
+    if begin == 4:
+        time.sleep(5)  # what is promised, and no condition
+        for name in hosts.names:
+            check(hosts.pids(name) == {}, f"left on {name}: {hosts.pids(name)}")
+text = Supervised("again", ["-n", 3, "--hosts", cluster], path).ends()
+print(text)
+check_clear()
+check("going on from step" in text, text)
+check((state(LAST), losses()) == (state(LAST, "whole"), losses("whole.jsonl")), "another result")
