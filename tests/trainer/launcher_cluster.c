@@ -439,6 +439,11 @@ static void a_resize_keeps_to_what_was_given(void **state) {
     assert_int_equal(launcher_cluster_resize(c, 8, why, sizeof why), 0);
     is_placed(c, "8");
     launcher_cluster_close(c);
+    c = open_cluster(three, LAUNCHER_ON_FAILURE_SAME, 2, 0, 8);
+    assert_int_equal(launcher_cluster_resize(c, 3, why, sizeof why), 0);
+    is_placed(c, "3 a:2 b:1");
+    assert_int_equal(changed_to(c, "a slots=2\nb slots=9\n"), 0); /* not up to --max */
+    launcher_cluster_close(c);
 }
 
 /* The rest. */
