@@ -77,13 +77,20 @@ done
 ends 1 dcp-train config.json max_steps=3
 says "is damaged"
 
-# SIGTERM, once a step is done: dcp-train is told to end by the line of that step.
+# SIGTERM, SIGUSR2, once a step is done: dcp-train is told to end by the line of that step.
 mkfifo lines
-dcp-train config.json checkpoint.dir=stopped checkpoint.every=0 max_steps=1000000 metrics=null \
-    >lines 2>stopped.err &
-train=$!
-exec 3<lines
-read -r _ <&3
-kill -TERM $train
+asked() { # SIGNAL DIR: to dcp-train, whose pid is then in $train
+    dcp-train config.json checkpoint.dir=$2 checkpoint.every=0 max_steps=1000000 metrics=null \
+        >lines 2>stopped.err &
+    train=$!
+    exec 3<lines
+    read -r _ <&3
+    kill -$1 $train
+}
+asked TERM stopped
 ends 143 wait $train
-ls stopped/step-*/state.h5 >/dev/null || fail "SIGTERM: nothing is saved"
+asked USR2 again
+ends 75 wait $train
+for saved in stopped again; do
+    ls $saved/step-*/state.h5 >/dev/null || fail "$saved: nothing is saved"
+done

@@ -1,0 +1,114 @@
+#!/usr/bin/env python3
+"""dcp-run ctl, while dcp-train trains: what status tells is so, a save is there when it is answered, 4, 8, 3 and 4
+ranks compute each step once and end as an undisturbed run does, stop saves. The socket lies among the steps: nothing
+that removes or lists them touches it, and it goes with the run."""
+import threading
+
+from train_lib import *
+
+LAST = 60
+
+
+class Supervised:
+    """dcp-run in the background."""
+
+    def __init__(self, ranks, *args, options=()):
+        self.err = tempfile.TemporaryFile()
+        self.process = subprocess.Popen([f"{BIN}/dcp-run", "-n", str(ranks), *options, "--", TRAINER, *map(str, args)],
+                                        stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=self.err)
+
+    def said(self):
+        self.err.seek(0)
+        return self.err.read().decode(errors="replace")
+
+    def wait_for(self, condition, what):
+        deadline = time.monotonic() + TIMEOUT
+        while not condition():
+            if self.process.poll() is not None or time.monotonic() > deadline:
+                self.process.kill()
+                fail(f"waited in vain for {what}: {self.said()}")
+            time.sleep(0.005)
+
+    def ends(self, expect):
+        try:
+            status = self.process.wait(TIMEOUT)
+        except subprocess.TimeoutExpired:
+            self.process.kill()
+            fail(f"hangs: {self.said()}")
+        check(status == expect, f"dcp-run: exit {status}, not {expect}: {self.said()}")
+
+
+def ctl(directory, *words, expect=0):
+    """What is answered."""
+    done = subprocess.run([f"{BIN}/dcp-run", "ctl", f"{directory}/.control", *map(str, words)],
+                          capture_output=True, text=True, timeout=TIMEOUT)
+    check(done.returncode == expect, f"ctl {words}: exit {done.returncode}: {done.stdout}{done.stderr}")
+    return json.loads(done.stdout) if expect == 0 else done.stderr
+
+
+def is_socket(directory):
+    return os.path.exists(f"{directory}/.control") and not os.path.isfile(f"{directory}/.control")
+
+
+make_text()
+slow = {"type": "constant", "params": {"warmup_steps": 0}}
+
+
+def settings(directory, **checkpoint):
+    return config(f"{directory}.json", max_steps=LAST, scheduler=slow, metrics=f"{directory}.jsonl",
+                  checkpoint={"dir": directory, "every": 1000, **checkpoint})
+
+
+train(2, settings("whole"))
+whole = state(LAST, "whole"), losses("whole.jsonl")
+check(len(whole[1]) == LAST, "the undisturbed run lacks lines")
+
+run = Supervised(4, settings("ckpt"))
+run.wait_for(lambda: is_socket("ckpt"), "the socket")
+run.wait_for(lambda: ctl("ckpt", "status")["step"] >= 1, "a step")
+shown = ctl("ckpt", "status")
+check(shown["ranks"] == 4 and shown["state"] == "running" and shown["pid"] == run.process.pid, f"{shown}")
+for ranks in (8, 3, 4):
+    saved = ctl("ckpt", "save")["step"]
+    check(saved in steps(), f"step {saved} is told saved, and {steps()} are there")
+    check(ctl("ckpt", "resize", ranks)["ranks"] == ranks, f"resize {ranks}")
+    shown = ctl("ckpt", "status")
+    check(shown["ranks"] == ranks and len(shown["members"]) == ranks, f"after resize {ranks}: {shown}")
+run.ends(0)
+check(shown["failures"] == 0 and shown["planned"] == 3, f"{shown}")
+check((state(LAST), losses("ckpt.jsonl")) == whole, f"another end than the undisturbed run's: {run.said()}")
+check(not os.path.exists("ckpt/.control"), "the socket is left")
+
+# Steps come and go around it; a second one is refused, and takes nothing away.
+run = Supervised(2, settings("busy", every=1, keep=1), f"max_steps={100 * LAST}")
+run.wait_for(lambda: is_socket("busy") and len(steps("busy")) > 0 and max(steps("busy")) > 5, "steps")
+inode = os.stat("busy/.control").st_ino
+second = Supervised(2, settings("busy"))
+second.ends(2)
+check(f"process {run.process.pid} on " in second.said(), second.said())
+check(".control" not in tool("dcp-inspect", "ls", "busy"), "listed as a step")
+answers = []
+clients = [threading.Thread(target=lambda: answers.append(ctl("busy", "save")["step"])) for _ in range(8)]
+for client in clients:
+    client.start()
+for client in clients:
+    client.join()
+check(len(answers) == 8, f"8 saves at once: {answers}")
+check(os.stat("busy/.control").st_ino == inode, "the socket is another one")
+check(ctl("busy", "stop")["state"] == "stopping", "stop")
+run.ends(143)
+last = max(steps("busy"))
+check(not os.path.exists("busy/.control"), "the socket is left")
+
+# Killed, and started again at once: it goes on, from an earlier step, so that later ones are set aside.
+run = Supervised(2, settings("busy", every=1, keep=3), f"max_steps={100 * LAST}")
+run.wait_for(lambda: max(steps("busy")) > last + 3, "more steps")
+run.process.kill()
+run.process.wait()
+check(is_socket("busy"), "nothing is left of the killed one: this test tries nothing")
+back = min(steps("busy"))
+run = Supervised(2, settings("busy", every=1, keep=3, resume=f"busy/step-{back:08d}"), f"max_steps={100 * LAST}")
+run.wait_for(lambda: ctl("busy", "status", expect=0)["pid"] == run.process.pid if is_socket("busy") else False, "it")
+run.wait_for(lambda: ctl("busy", "status")["step"] > back + 5, "steps after going back")
+ctl("busy", "stop")
+run.ends(143)
