@@ -22,6 +22,7 @@ packages=(
 # Of these each may be missing. A server's package starts it where systemd runs, so it is left there.
 optional=(
     iproute2                                # tests hosts_*
+    munge slurmctld slurmd slurm-client     # tests slurm_*
     libfuse3-dev                            # tests crash_filesystem_fuse_*
     glusterfs-server glusterfs-client       # test crash_filesystem_glusterfs
 )

@@ -1,0 +1,60 @@
+#!/usr/bin/env python3
+"""A run that is a job of a real Slurm, by the script of examples/slurm: preempted, put back into the
+queue, submitted anew on another number of ranks, and short of a node, it ends with the bits of a run
+that nobody disturbed."""
+from slurm_lib import *
+
+os.environ["PATH"] = f"{BIN}:{os.environ['PATH']}"
+common = {"scheduler": {"type": "constant", "params": {}}}  # the same, whatever the last step is
+endless = config("endless.json", max_steps=100000, checkpoint={"keep": 2}, metrics="run.jsonl", **common)
+
+
+def submit(log, nodes, ranks_per_node, path=endless):
+    return slurm.submit(f"--nodes={nodes}", f"--ntasks-per-node={ranks_per_node}", "--time=5", f"--output={log}",
+                        f"{SOURCE}/examples/slurm/train.sh", path)
+
+
+def after(step, job, log):
+    """Waits until the job has saved that step, or a later one."""
+    until(lambda: newest() >= step or slurm.show(job, "JobState") not in ("PENDING", "RUNNING"),
+          f"step {step} in the job of {log}")
+    check(newest() >= step, f"job {job} is {slurm.show(job, 'JobState')} at {steps()}: {text(log)}")
+
+
+def goes_on(log, step):
+    """The log's last start goes on from the step: what was saved last, so that none is computed twice."""
+    found = re.findall(r"going on from step (\d+)", text(log))
+    check(found and int(found[-1]) == step, f"not from step {step}: {text(log)}")
+
+
+# A job with a higher priority takes the nodes, and the run waits for it.
+job = submit("first", 3, 1)
+after(3, job, "first")
+other = slurm.submit("--partition=high", "--nodes=3", "--ntasks-per-node=4", "--output=/dev/null", "--wrap=true")
+slurm.wait(other, "COMPLETED")
+saved = newest()
+after(saved + 3, job, "first")
+goes_on("first", saved)
+check("SIGUSR2" in text("first") and slurm.show(job, "Restarts") == "1", text("first"))
+
+# Cancelled, and submitted anew on twice as many ranks.
+slurm.ask("scancel", job)
+slurm.wait(job, "CANCELLED")
+saved = newest()
+job = submit("second", 3, 2)
+after(saved + 3, job, "second")
+goes_on("second", saved)
+
+# A node is lost with all that ran there: the job has the others, and so has the run.
+hosts.kill("h3")
+until(lambda: "on 4 ranks" in text("second"), "a start without h3")
+after(newest() + 3, job, "second")
+slurm.ask("scancel", job)
+slurm.wait(job, "CANCELLED")
+
+last = newest() + 2
+path = config("run.json", max_steps=last, checkpoint={"keep": 2}, metrics="run.jsonl", **common)
+slurm.wait(submit("third", 2, 1, path), "COMPLETED")
+train(2, config("whole.json", max_steps=last, checkpoint={"dir": "whole", "every": last}, metrics="whole.jsonl", **common))
+check((state(last), losses("run.jsonl")) == (state(last, "whole"), losses("whole.jsonl")),
+      f"another result: {text('first')}{text('second')}{text('third')}")

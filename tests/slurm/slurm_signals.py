@@ -1,0 +1,39 @@
+#!/usr/bin/env python3
+"""What Slurm sends to a job that it did not warn: SIGTERM, in a grace time to the ranks on other nodes
+alone. The run saves and ends, with 75 where Slurm wants the nodes for a while, and with 143 where
+somebody wants the end of the job. The next one goes on from the step that was saved."""
+from slurm_lib import *
+
+LAST = 1000  # not reached
+path = config(max_steps=LAST, checkpoint={"keep": 2}, metrics=None)
+with open("job.sh", "w") as f:
+    f.write(f"""#!/bin/bash
+trap : TERM
+{BIN}/dcp-run -n 3 -- {TRAINER} {path} &
+wait $!
+while kill -0 $! 2>/dev/null; do wait $!; done
+wait $!
+echo "status $?"
+""")
+
+
+def ends(how, status):
+    """A run that is ended so when it has saved some steps ends with the status."""
+    before = newest()
+    job = slurm.submit("--nodes=3", "--ntasks-per-node=1", "--time=5", f"--output={how}", "job.sh")
+    until(lambda: newest() >= before + 3 or slurm.show(job, "JobState") not in ("PENDING", "RUNNING"),
+          f"steps of the job that is to be {how}")
+    if how == "preempted":
+        slurm.submit("--partition=high", "--nodes=3", "--ntasks-per-node=4", "--output=/dev/null", "--wrap=true")
+    else:
+        slurm.ask(*{"requeued": ("scontrol", "requeue"), "cancelled": ("scancel",)}[how], job)
+    until(lambda: "status" in text(how), f"the end of a run that is {how}")
+    check(text(how).endswith(f"status {status}\n"), f"{how}: {text(how)}")
+    found = re.findall(r"going on from step (\d+)", text(how))
+    check(found == ([str(before)] if before else []), f"{how}, not from step {before}: {text(how)}")
+    slurm.ask("scancel", job)
+
+
+ends("preempted", 75)
+ends("requeued", 75)
+ends("cancelled", 143)
