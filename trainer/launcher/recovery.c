@@ -35,6 +35,8 @@ void launcher_recovery_ended(launcher_recovery *r, const launcher_job *job) {
 
 void launcher_recovery_begin(launcher_recovery *r, int start) {
     if (start == 1) *r = (launcher_recovery){.step = -1};
+    if (start > 1 && r->noticed_at < r->begun_at) launcher_recovery_notice(r, 0, r->ended_at, 0);
+    r->begun_at = program_now_s();
     memset(r->reached_at, 0, sizeof r->reached_at);
     r->start = start;
 }

@@ -9,6 +9,7 @@ typedef struct launcher_recovery {
     /* of the last failure or planned restart, by program_now_s; 0: not yet */
     double alive_at; /* the last sign of life of what failed */
     double noticed_at, ended_at;
+    double begun_at;                            /* the start that is under way */
     double reached_at[RANKS_PHASE_STEPPED + 1]; /* by all ranks */
     int64_t step;                               /* that the start before had done; -1: not known */
     int start;                                  /* that is under way, from 1 */
@@ -23,6 +24,8 @@ void launcher_recovery_notice(launcher_recovery *recovery, double alive_at, doub
                               int is_planned);
 /* All that it had started is gone. */
 void launcher_recovery_ended(launcher_recovery *recovery, const launcher_job *job);
+/* A start that ended before anybody noticed a failure, as where a host does not answer, has failed
+ * when it had ended. */
 void launcher_recovery_begin(launcher_recovery *recovery, int start);
 /* Takes note of the phases that all ranks have reached; prints the restart's line once the first
  * step is done. Whether it is. */

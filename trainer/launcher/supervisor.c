@@ -30,7 +30,7 @@ static void report_failure(const launcher_job *job, const launcher_result *resul
     if (job->lost || result->stalled || (result->no_answer && !job->launched)) return;
     fprintf(stderr, "dcp-run: start %d failed", start);
     if (!job->mpirun_lives) fprintf(stderr, " with status %d", job->status);
-    if (!job->mpirun_lives && job->status > 128)
+    if (!job->mpirun_lives && job->status > 128 && sigabbrev_np(job->status - 128))
         fprintf(stderr, " (%s)", strsignal(job->status - 128));
     if ((job->status > 128 || job->mpirun_lives) && first >= 0 && job->seen == job->ranks) {
         const char *host = host_of(job, first);
