@@ -70,4 +70,5 @@ echo 'localhost slots=2' >"$dir/hosts"
 refused '-n 3 is above the number of slots' -n 3 --hosts "$dir/hosts"
 refused '--min 3 is above the number of slots' -n 4 --min 3 --on-failure shrink --hosts "$dir/hosts"
 refused '--min 3 is above -n 2' -n 2 --min 3
+refused '--restart-ranks 5 is not within' -n 4 --max 4 --restart-ranks 3,5
 refused 'takes same, shrink or fail' -n 2 --on-failure grow

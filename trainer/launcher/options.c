@@ -125,6 +125,12 @@ static int check_together(const launcher_options *o) {
         return program_fail(PROGRAM_USAGE,
                             "--restart-ranks says how many ranks a restart has, and so does "
                             "--on-failure: give one of them");
+    for (int i = 0; i < o->then_count; i++) {
+        const launcher_cluster_options *c = &o->cluster;
+        if (o->then_ranks[i] < c->min || (c->max && o->then_ranks[i] > c->max))
+            return program_fail(PROGRAM_USAGE, "--restart-ranks %d is not within --min and --max",
+                                o->then_ranks[i]);
+    }
     if (!program_found(o->program[0]))
         return program_fail(PROGRAM_USAGE, "cannot run %s: no such program", o->program[0]);
     if (!arguments_fit(o->program))
