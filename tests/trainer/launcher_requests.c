@@ -277,6 +277,26 @@ static void who_has_gone_gets_no_answer(void **state) {
     launcher_control_close(control);
 }
 
+/* A child that runs on has inherited the connection. */
+static void answers_end_whoever_inherited_them(void **state) {
+    (void)state;
+    launcher_request request;
+    launcher_control *control = open_control(path);
+    const int fd = ask(path, "{\"ask\":\"save\"}\n");
+    assert_next(control, LAUNCHER_ASK_SAVE, &request);
+    const pid_t heir = fork();
+    if (heir == 0) {
+        close(fd);
+        pause();
+        _exit(0);
+    }
+    answer_ok(control, &request);
+    assert_answered(fd, "\"ok\"");
+    kill(heir, SIGKILL);
+    waitpid(heir, NULL, 0);
+    launcher_control_close(control);
+}
+
 static void the_end_answers_who_waits(void **state) {
     (void)state;
     launcher_request request;
@@ -516,7 +536,6 @@ static int run_ctl(const char *word, const char *number, launcher_control *contr
     const pid_t child = fork();
     if (child == 0) {
         char *args[] = {"dcp-run", "ctl", path, (char *)word, (char *)number, NULL};
-        launcher_control_forget(control);
         if (!freopen(out, "w", stdout) || dup2(fileno(stdout), STDERR_FILENO) < 0) _exit(99);
         const int status = launcher_control_main(number ? 5 : 4, args);
         fflush(stdout);
@@ -567,6 +586,7 @@ int main(void) {
         cmocka_unit_test(more_requests_than_there_is_room_for),
         cmocka_unit_test(slow_readers_hold_nobody_up),
         cmocka_unit_test(who_has_gone_gets_no_answer),
+        cmocka_unit_test(answers_end_whoever_inherited_them),
         cmocka_unit_test(the_end_answers_who_waits),
         cmocka_unit_test(without_a_path_nothing_comes),
         cmocka_unit_test(folders_are_made_and_removed),

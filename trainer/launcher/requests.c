@@ -42,7 +42,8 @@ static json_t *describe(const launcher_run *run, const launcher_job *job, const 
 
 static void wait_for(launcher_run *run, uint64_t client, uint64_t save) {
     if (run->n_waiting < LAUNCHER_WAITING)
-        run->waiting[run->n_waiting++] = (launcher_waiting){client, save, run->told.tells};
+        run->waiting[run->n_waiting++] =
+            (launcher_waiting){client, save, run->start, run->told.tells};
     else
         refuse(run, client, "too many requests wait already: try again later");
 }
@@ -136,12 +137,20 @@ static json_t *answer_resized(const void *ctx, const launcher_waiting *waiting) 
     return waiting->save ? NULL : json_pack("{s:b,s:i}", "ok", 1, "ranks", job->ranks);
 }
 
+/* A start whose ranks are there. */
+typedef struct ready_start {
+    const launcher_job *job;
+    int start;
+} ready_start;
+
 static json_t *answer_started(const void *ctx, const launcher_waiting *waiting) {
-    return waiting->tells ? NULL : answer_resized(ctx, waiting);
+    const ready_start *ready = ctx;
+    const int is_it = !waiting->tells && waiting->start < ready->start;
+    return is_it ? answer_resized(ready->job, waiting) : NULL;
 }
 
 void launcher_requests_started(launcher_run *run, const launcher_job *job) {
-    if (run->was_planned) answer_waiting(run, answer_started, job);
+    answer_waiting(run, answer_started, &(ready_start){job, run->start});
 }
 
 void launcher_requests_resized(launcher_run *run, const launcher_job *job) {

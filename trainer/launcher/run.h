@@ -16,6 +16,7 @@ enum { LAUNCHER_WAITING = 64 };
 typedef struct launcher_waiting {
     uint64_t client;
     uint64_t save; /* number of the save that it asked for; 0: a resize */
+    int start;     /* that was under way */
     int tells;     /* the ranks told something at that time: they will tell of their first step */
 } launcher_waiting;
 

@@ -50,7 +50,9 @@ static control_client *find_client(launcher_control *control, uint64_t id) {
     return NULL;
 }
 
+/* Also where a child has inherited the connection. */
 static void drop_client(control_client *client) {
+    shutdown(client->fd, SHUT_RDWR);
     close(client->fd);
     free(client->answer);
     *client = (control_client){.fd = -1};
@@ -311,14 +313,8 @@ void launcher_control_close(launcher_control *control) {
             refuse_client(control, &control->clients[i], "the run has ended");
     }
     if (listens || control->n_made > 0) remove_folders(control);
-    launcher_control_forget(control);
-}
-
-void launcher_control_forget(launcher_control *control) {
-    if (!control) return;
     for (int i = 0; i < CLIENTS; i++)
         if (control->clients[i].state != CLIENT_FREE) drop_client(&control->clients[i]);
-    launcher_socket_forget(&control->socket);
     if (control->epoll >= 0) close(control->epoll);
     free(control->made);
     free(control);

@@ -40,7 +40,3 @@ void launcher_control_answer(launcher_control *control, uint64_t client, json_t 
 /* Requests that wait are answered with an error: the run has ended. Removes what it has made. NULL
  * is allowed. */
 void launcher_control_close(launcher_control *control);
-
-/* To be called in a child that was forked: closes what it has inherited, and touches nothing else.
- * Else the socket would seem to have somebody who answers, once the supervisor is gone. */
-void launcher_control_forget(launcher_control *control);
