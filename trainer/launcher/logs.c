@@ -381,8 +381,9 @@ void launcher_output_close(launcher_output *o) {
         end_stream(s);
     }
     for (int i = 0; i < 2; i++) {
-        flush_console(&o->streams[i], end);
-        flush_console(&o->streams[i], end); /* that lines were left out */
+        output_stream *s = &o->streams[i];
+        flush_console(s, s->is_stuck ? 0 : end);
+        flush_console(s, 0); /* that lines were left out */
     }
     close_logs(o);
     free_output(o);

@@ -33,6 +33,6 @@ int launcher_output_take(launcher_output *output);
  * alone. */
 void launcher_output_stacks(launcher_output *output, const char *text);
 
-/* mpirun has ended: takes the rest, and frees. The console gets at most a second for what is left.
- * NULL is none. */
+/* mpirun has ended: takes the rest, and frees. The console gets at most a second for what is left,
+ * and none where it takes nothing. NULL is none. */
 void launcher_output_close(launcher_output *output);
