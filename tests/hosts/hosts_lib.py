@@ -167,7 +167,9 @@ class Hosts:
         init = self.init(name)
         os.kill(init, signal.SIGKILL)
         until(lambda: not os.path.exists(f"/proc/{init}"), f"{name} to be gone")
-        call("ip", "link", "delete", f"to-{name}")  # sockets in the kernel would keep it
+        # sockets in the kernel would keep it for minutes; without any, it goes by itself
+        subprocess.run(["ip", "link", "delete", f"to-{name}"], stderr=subprocess.DEVNULL)
+        until(lambda: not os.path.exists(f"/sys/class/net/to-{name}"), f"{name}'s link to be gone")
 
 
 def make(n):

@@ -1,0 +1,25 @@
+#!/usr/bin/env python3
+"""A rank on another host is killed, then all processes of a host with the agent among them: either
+time the host answers, and takes part again; the run goes on from the shared directory."""
+from hosts_train import *
+
+LAST = 24
+train(1, config("whole.json", max_steps=LAST, checkpoint={"dir": "whole", "every": LAST}, metrics="whole.jsonl"))
+cluster = host_file(*(f"{name} slots=1" for name in hosts.names))
+run = Supervised("killed", ["-n", 3, "--hosts", cluster], config(max_steps=LAST))
+run.at_step(5, "metrics.jsonl")
+os.kill(ranks_at("h2")[0], signal.SIGKILL)
+run.wait_for(lambda: len(restarts(run.text())) == 1, "a restart after a rank")
+for pid in hosts.pids("h3"):
+    os.kill(pid, signal.SIGKILL)
+run.wait_for(lambda: len(restarts(run.text())) == 2, "a restart after a host")
+for name in hosts.names:
+    check(len(ranks_at(name)) == 1, f"{name} has {ranks_at(name)}")
+text = run.ends()
+print(text)
+check(re.search(r"start 1 failed.*rank 1, pid \d+, on h2, ended first", text), text)
+check("host h3 is lost" in text, text)
+for step, origin, again in restarts(text):
+    check(origin == "ckpt" and step >= 3 and again <= 2, f"{again} steps from {step} in {origin}")
+check_clear()
+check((state(LAST), losses()) == (state(LAST, "whole"), losses("whole.jsonl")), "another result")
