@@ -17,9 +17,12 @@
  *                   room, bytes it writes, nanoseconds, path
  *   INJECT_LOCKS    of files below the folder: none (ENOLCK), or all (granted to whoever asks)
  *   INJECT_FROM     calls count from the first on whose path has this in it; not set: from the
- * start INJECT_NO_RING  set: io_uring is refused liburing enters the kernel past libc, so its
- * functions are replaced instead: a request that is to fail goes to a file of the kernel's that
- * fails so by itself. */
+ *                   start
+ *   INJECT_ARMED    a file elsewhere, that may be made at any time: "FAULT RANK CALLS"; that rank
+ *                   removes it at its next call, and has the fault so many calls later
+ *   INJECT_NO_RING  set: io_uring is refused
+ * liburing enters the kernel past libc, so its functions are replaced instead: a request that is to
+ * fail goes to a file of the kernel's that fails so by itself. */
 #include <dlfcn.h>
 #include <errno.h>
 #include <fcntl.h>
@@ -56,7 +59,7 @@ static const char *const fault_names[] = {"",      "kill", "killall", "EIO",  "E
                                           "short", "term", "stop",    "full", "dead"};
 
 static struct {
-    char below[PATH_MAX], control[PATH_MAX / 2], from[64];
+    char below[PATH_MAX], control[PATH_MAX / 2], armed[PATH_MAX / 2], from[64];
     size_t below_bytes;
     int rank, log_fd, no_ring;
     fault fault;
@@ -78,23 +81,29 @@ static const char *setting(const char *name) {
     return value ? value : "";
 }
 
+static fault fault_of(const char *name) {
+    for (int f = KILL; f <= DEAD; f++)
+        if (!strcmp(name, fault_names[f])) return (fault)f;
+    return NONE;
+}
+
 __attribute__((constructor)) static void begin(void) {
     const char *rank = setting("OMPI_COMM_WORLD_RANK");
     if (!*rank || !*setting("INJECT_BELOW")) return; /* a helper of the launcher's */
     snprintf(plan.control, sizeof plan.control, "%s", setting("INJECT_CONTROL"));
+    snprintf(plan.armed, sizeof plan.armed, "%s", setting("INJECT_ARMED"));
     snprintf(plan.from, sizeof plan.from, "%s", setting("INJECT_FROM"));
     plan.no_ring = *setting("INJECT_NO_RING");
     plan.locks = *setting("INJECT_LOCKS");
     plan.rank = atoi(rank);
-    int fd = control_file("pid", plan.rank);
-    dprintf(fd, "%d\n", getpid());
-    close(fd);
+    int fd = *plan.control ? control_file("pid", plan.rank) : -1;
+    if (fd >= 0) dprintf(fd, "%d\n", getpid());
+    if (fd >= 0) close(fd);
     if (*setting("INJECT_LOG")) plan.log_fd = control_file("calls", plan.rank);
     if (atoi(setting("INJECT_RANK")) == plan.rank) {
         plan.at = atol(setting("INJECT_AT"));
         plan.then = atol(setting("INJECT_THEN"));
-        for (int f = KILL; f <= DEAD; f++)
-            if (!strcmp(setting("INJECT_FAULT"), fault_names[f])) plan.fault = (fault)f;
+        plan.fault = fault_of(setting("INJECT_FAULT"));
     }
     snprintf(plan.below, sizeof plan.below, "%s", setting("INJECT_BELOW"));
     plan.below_bytes = strlen(plan.below); /* last: from now on calls count */
@@ -140,6 +149,20 @@ static void note_call(long number, const char *name, int needs_room, uint64_t by
     if (write(plan.log_fd, line, (size_t)n) != n) abort();
 }
 
+/* Takes up the fault that lies ready for this rank, where there is one. */
+static void take_armed(long number) {
+    char name[16];
+    int rank;
+    long after;
+    FILE *file = *plan.armed ? fopen(plan.armed, "re") : NULL;
+    if (!file) return;
+    const int found = fscanf(file, "%15s %d %ld", name, &rank, &after) == 3;
+    fclose(file);
+    if (!found || rank != atoi(setting("OMPI_COMM_WORLD_RANK")) || unlink(plan.armed) != 0) return;
+    plan.fault = fault_of(name);
+    plan.at = number + after;
+}
+
 /* What shall happen at this call; NONE: what the caller wants. */
 static fault count_call(const char *name, int fd, const char *path, int needs_room,
                         uint64_t bytes) {
@@ -151,8 +174,9 @@ static fault count_call(const char *name, int fd, const char *path, int needs_ro
     if (is_below && counting) {
         long number = ++calls;
         if (plan.log_fd >= 0) note_call(number, name, needs_room, bytes, where);
+        take_armed(number);
         if (number == plan.at || (number > plan.at && plan.fault >= FULL)) f = plan.fault;
-        if (number == plan.at && f) close(control_file("fired", -1));
+        if (number == plan.at && f && *plan.control) close(control_file("fired", -1));
         if (f == TERM || f == STOP) {
             kill(getpid(), f == TERM ? SIGTERM : SIGSTOP);
             f = NONE;

@@ -1,0 +1,40 @@
+#!/usr/bin/env bash
+# tests/soak.sh MINUTES [SEED [DIR]]: trains small models under dcp-run for so long, while ranks,
+# mpirun and dcp-run are killed and stopped, disks are full or fail, and bytes flip; then compares
+# with an undisturbed run and looks for what is left over. SEED decides what is done, in which order
+# and to whom; when it meets the run is up to the machine. It is printed, as is a summary at the end.
+# DIR, which must not exist, gets logs and files of a run that failed.
+# Everything is in namespaces of its own, and in memory: whatever happens, nothing stays.
+# Exit: 0 all is well; 1 a failure; 2 wrong usage; 77 no namespaces here.
+set -euo pipefail
+here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
+
+if [ "${1-}" = inside ]; then # process 1 of the namespaces: bash waits for orphans
+    shift
+    mount -t tmpfs -o size=400m none "$SOAK_FOLDER"
+    mount -t tmpfs -o size=200m none /dev/shm
+    status=0
+    python3 "$here/soak/soak.py" "$@" || status=$?
+    exit $status
+fi
+
+if ! [[ ${1-} =~ ^[0-9]+(\.[0-9]+)?$ && ${2-1} =~ ^[0-9]+$ && $# -le 3 ]] || [ -e "${3-}" ]; then
+    sed -n '2,/^set/{/^set/d;s/^# \{0,1\}//p}' "${BASH_SOURCE[0]}" >&2
+    exit 2
+fi
+. "$here/../cmake/mpi-env.sh"
+export DCP_SOURCE=${DCP_SOURCE:-$(dirname "$here")}
+export DCP_BIN=${DCP_BIN:-$DCP_SOURCE/build/bin}
+export CRASH_INJECT=${CRASH_INJECT:-$DCP_SOURCE/build/tests/bin/crash_inject.so}
+[ -e "$CRASH_INJECT" ] && [ -e "$DCP_BIN/dcp-run" ] || {
+    echo "soak.sh: build the targets programs and crash_inject first" >&2
+    exit 2
+}
+spaces=(-m -p -i -f --mount-proc --kill-child)
+[ "$(id -u)" -eq 0 ] || spaces+=(-r)
+unshare "${spaces[@]}" mount -t tmpfs none /dev/shm 2>/dev/null || { echo "no namespaces here"; exit 77; }
+SOAK_FOLDER=$(mktemp -d "${TMPDIR:-/tmp}/dcp_soak.XXXXXX")
+export SOAK_FOLDER
+trap 'rmdir "$SOAK_FOLDER"' EXIT
+[ -z "${3-}" ] || mkdir "$3"
+unshare "${spaces[@]}" "$here/soak.sh" inside "$1" "${2-$((RANDOM * 32768 + RANDOM))}" ${3:+"$(realpath "$3")"}
