@@ -90,6 +90,26 @@ done
 [[ $statuses = " 0 2" || $statuses = " 2 0" ]] || fail "exit$statuses, expected 0 and 2"
 [ ! -e "$control" ] || fail "$control is left"
 
+# a path that is too long for a socket: a file that names one; killed, and started again
+long=$dir/$(printf '%0100d' 0)/.control
+export XDG_RUNTIME_DIR=$dir/runtime
+mkdir "$(dirname "$long")" "$XDG_RUNTIME_DIR"
+rm "$dir/exit" "$dir"/up.*
+run -n 1 --watch "$(dirname "$long")" -- "$DCP_RUN_RANK" "$dir"
+until_true up 1
+[ -f "$long" ] || fail "$long is no file"
+gives 0 dcp-run ctl "$long" status
+gives 2 dcp-run -n 1 --control "$long" -- "$DCP_RUN_RANK" "$dir"
+tells "process $run on $(uname -n) supervises this run already"
+kill -KILL $run
+run -n 1 --watch "$(dirname "$long")" -- "$DCP_RUN_RANK" "$dir"
+until_true up 1
+gives 0 dcp-run ctl "$long" stop
+ends 143
+[ ! -e "$long" ] || fail "$long is left"
+[ -z "$(ls "$XDG_RUNTIME_DIR")" ] || fail "left: $(ls "$XDG_RUNTIME_DIR")"
+echo 0 >"$dir/exit"
+
 # a directory that cannot hold it: the run goes on; where --control asks for it, it does not
 gives 0 dcp-run -n 1 --watch /proc -- "$DCP_RUN_RANK" "$dir"
 tells "warning: no requests are taken: cannot make the control socket /proc/.control"
