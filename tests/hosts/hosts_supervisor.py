@@ -3,7 +3,7 @@
 again at once, it goes on."""
 from hosts_train import *
 
-LAST = 24
+LAST = 16
 train(1, config("whole.json", max_steps=LAST, checkpoint={"dir": "whole", "every": LAST}, metrics="whole.jsonl"))
 cluster = host_file(*(f"{name} slots=1" for name in hosts.names))
 path = config(max_steps=LAST, checkpoint={"dir": "ckpt", "every": LAST, "stores": private("ckpt", "partner")})
