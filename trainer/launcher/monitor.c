@@ -166,8 +166,7 @@ static void take_news(monitor *w) {
 /* The start is no use any more: everything is killed, and mpirun may say what it has heard. */
 static void fail_start(monitor *w, double alive_at) {
     if (w->fail_at > 0) return;
-    if (!w->result.planned)
-        launcher_recovery_notice(&w->run->recovery, alive_at, program_now_s(), 0);
+    launcher_recovery_notice(&w->run->recovery, alive_at, program_now_s(), 0);
     w->fail_at = program_now_s() + DRAIN_S;
     launcher_guard_wake(&w->job->guard);
     launcher_job_tell(w->job, json_pack("{s:s}", "kind", "kill_ranks"));

@@ -155,15 +155,13 @@ static void add_mark(const char *mark) {
     free(marks);
 }
 
-/* Open MPI refuses to run as root unless told. After a rank's death the others wait for it for
- * ever, so mpirun need not give them a second. One thread a rank, so that the thread pools of ranks
+/* Open MPI refuses to run as root unless told. One thread a rank, so that the thread pools of ranks
  * do not compete for cores. */
 static void set_environment(const launcher_command *c) {
     if (geteuid() == 0) {
         setenv("OMPI_ALLOW_RUN_AS_ROOT", "1", 0);
         setenv("OMPI_ALLOW_RUN_AS_ROOT_CONFIRM", "1", 0);
     }
-    setenv("OMPI_MCA_odls_base_sigkill_timeout", "0", 0);
     setenv("SLURM_OVERLAP", "1", 0); /* while the step of the start before this one ends */
     setenv("OMP_NUM_THREADS", "1", 0);
     launcher_folders_set(c->folders);

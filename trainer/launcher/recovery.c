@@ -8,6 +8,8 @@
 
 void launcher_recovery_notice(launcher_recovery *r, double alive_at, double noticed,
                               int is_planned) {
+    if (r->is_noticed) return;
+    r->is_noticed = 1;
     r->alive_at = alive_at > 0 && alive_at < noticed ? alive_at : noticed;
     r->noticed_at = noticed;
     if (is_planned)
@@ -35,10 +37,9 @@ void launcher_recovery_ended(launcher_recovery *r, const launcher_job *job) {
 
 void launcher_recovery_begin(launcher_recovery *r, int start) {
     if (start == 1) *r = (launcher_recovery){.step = -1};
-    if (start > 1 && r->noticed_at < r->begun_at) launcher_recovery_notice(r, 0, r->ended_at, 0);
-    r->begun_at = program_now_s();
     memset(r->reached_at, 0, sizeof r->reached_at);
     r->start = start;
+    r->is_noticed = 0;
 }
 
 /* The phase that all ranks have reached. */

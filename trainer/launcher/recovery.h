@@ -9,9 +9,9 @@ typedef struct launcher_recovery {
     /* of the last failure or planned restart, by program_now_s; 0: not yet */
     double alive_at; /* the last sign of life of what failed */
     double noticed_at, ended_at;
-    double begun_at;                            /* the start that is under way */
     double reached_at[RANKS_PHASE_STEPPED + 1]; /* by all ranks */
     int64_t step;                               /* that the start before had done; -1: not known */
+    int is_noticed;                             /* that the start under way ends */
     int start;                                  /* that is under way, from 1 */
     /* of the run */
     int failures, planned;

@@ -51,10 +51,12 @@ static int is_final(int status) {
 static int own_status(const launcher_job *job, const launcher_result *result,
                       const launcher_told *told, int start) {
     const int status = job->status;
+    const int ends_as_asked = status == PROGRAM_STOPPED && (result->stop_asked || result->planned);
+    if (ends_as_asked && !result->killed) return status;
     const int failed = job->mpirun_lives || job->dead >= 0 || job->lost || result->stalled;
     if (failed || !is_final(status)) report_failure(job, result, start);
     if (result->killed || failed || !is_final(status)) return PROGRAM_FAILED;
-    if (status == PROGRAM_DONE || result->stop_asked || result->planned) return status;
+    if (status == PROGRAM_DONE || result->stop_asked) return status;
     if (!job->launched || !launcher_told_has(told, status)) {
         fprintf(stderr, "dcp-run: start %d failed with status %d, which is %s own\n", start, status,
                 job->launched ? "MPI's" : "mpirun's");
@@ -118,6 +120,7 @@ static start_end end_job(launcher_run *run, launcher_job *job, const launcher_re
     missing_hosts missing = {.n = 0};
     if (result->no_answer) launcher_job_visit_missing(job, note_missing, &missing);
     if (job->lost) note_missing(&missing, job->lost);
+    const double over_at = program_now_s();
     const int left = launcher_job_clear(job, run->options->grace_s);
     launcher_output_close(run->output);
     run->output = NULL;
@@ -133,7 +136,10 @@ static start_end end_job(launcher_run *run, launcher_job *job, const launcher_re
     launcher_told_judge(&run->told);
     launcher_recovery_ended(&run->recovery, job);
     end.status = own_status(job, result, &run->told, run->start);
-    if (end.status == PROGRAM_FAILED && !end.stop) blame(run, job, result, &missing);
+    if (end.status == PROGRAM_FAILED) {
+        launcher_recovery_notice(&run->recovery, 0, over_at, 0);
+        if (!end.stop) blame(run, job, result, &missing);
+    }
     if (end.status == PROGRAM_STOPPED && !end.stop && !end.planned && launcher_slurm_is_preempted())
         end.requeue = 1;
     if (end.status == PROGRAM_STOPPED && end.planned) end.stop = 0;

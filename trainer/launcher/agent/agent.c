@@ -1,11 +1,13 @@
 #include "launcher/agent/agent.h"
 
 #include <errno.h>
+#include <fcntl.h>
 #include <poll.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/pidfd.h>
 #include <sys/prctl.h>
 #include <sys/signalfd.h>
 #include <sys/wait.h>
@@ -19,6 +21,7 @@
 
 enum {
     FIND_MS = 5,       /* while ranks are still appearing */
+    HURRY_MS = 10,     /* while their launcher is to end */
     STARTING_MS = 20,  /* between two looks at the board until the first step is done */
     STEPPING_MS = 250, /* after that */
     LEAST_KILL_MS = 5,
@@ -34,7 +37,8 @@ typedef struct agent {
     int signals;
     pid_t child;
     int child_ended;
-    int all_found; /* dcp-run knows all ranks */
+    int all_found;  /* dcp-run knows all ranks */
+    int is_failing; /* ranks were killed, and their launcher is to notice it */
     int is_starting;
     double find_until; /* when to look less often for ranks that nobody has told the end of */
     double heard, said;
@@ -144,7 +148,10 @@ static int answer(agent *a, const json_t *m) {
         answer_end_request(a, (ranks_end_request)launcher_message_number(m, "how", 0));
     if (launcher_message_is(m, "stacks"))
         begin_stacks(a, (double)launcher_message_number(m, "limit", 1));
-    if (launcher_message_is(m, "kill_ranks")) launcher_ranks_signal(&a->ranks, SIGKILL, NULL);
+    if (launcher_message_is(m, "kill_ranks")) {
+        a->is_failing = 1;
+        launcher_ranks_signal(&a->ranks, SIGKILL, NULL);
+    }
     if (launcher_message_is(m, "kill_orphans")) kill_orphans(a);
     if (launcher_message_is(m, "kill_child") && !a->child_ended) kill(a->child, SIGKILL);
     if (launcher_message_is(m, "wake_child") && !a->child_ended) kill(a->child, SIGCONT);
@@ -171,20 +178,35 @@ static void keep_lease(agent *a) {
     tell(a, json_pack("{s:s}", "kind", "beat"));
 }
 
+/* mpirun and orted sleep for a second between a rank's SIGTERM and SIGKILL, from which a signal
+ * that they handle wakes them. */
+static void hurry(void *ctx, const launcher_process *child) {
+    const agent *a = ctx;
+    if (child->pid == a->stacks.pid) return;
+    const int fd = launcher_processes_open(child);
+    if (fd < 0) return;
+    pidfd_send_signal(fd, SIGCHLD, NULL, 0);
+    close(fd);
+}
+
 static int look_ms(const agent *a) {
+    if (a->is_failing) return HURRY_MS;
     if (!a->all_found && program_now_s() < a->find_until) return FIND_MS;
     return a->is_starting ? STARTING_MS : STEPPING_MS;
 }
 
+/* mpirun starts none any more once it has ended; orted's first process ends at once. */
+static int may_start_ranks(const agent *a) { return !a->child_ended || a->work->lease_s > 0; }
+
 /* Serves dcp-run until it asks for the end, or is lost. */
 static void serve(agent *a) {
     for (int end = 0; !end;) {
-        if (!a->child_ended && (!a->all_found || !a->ranks.launched))
+        if (may_start_ranks(a) && (!a->all_found || !a->ranks.launched))
             launcher_ranks_find(&a->ranks, a->channel);
         const short room = launcher_channel_is_behind(a->channel) ? POLLOUT : 0;
         struct pollfd polled[] = {{.fd = a->channel->fd, .events = (short)(POLLIN | room)},
                                   {.fd = a->signals, .events = POLLIN},
-                                  {.fd = a->ranks.ends ? a->ranks.ends : -1, .events = POLLIN},
+                                  {.fd = a->ranks.ends, .events = POLLIN},
                                   {.fd = a->stacks.pid ? a->stacks.fd : -1, .events = POLLIN}};
         if (poll(polled, 4, look_ms(a)) < 0) continue;
         launcher_ranks_take_ends(&a->ranks, &a->board, a->channel);
@@ -192,6 +214,7 @@ static void serve(agent *a) {
         read_signals(a);
         reap_all(a);
         a->is_starting = launcher_ranks_tell(&a->ranks, &a->board, a->channel);
+        if (a->is_failing) launcher_processes_visit(getpid(), hurry, a);
         keep_lease(a);
         launcher_channel_flush(a->channel);
         end = listen_to_run(a);
@@ -257,12 +280,17 @@ static void close_all_but(int *kept, size_t n) {
 static void close_others(const agent *a) {
     int kept[] = {a->channel->fd,
                   a->signals,
+                  a->ranks.ends,
                   a->board.fd,
                   a->board.reason_fd,
                   a->work->lease_s > 0 ? STDERR_FILENO : -1, /* the launcher reads it */
                   a->work->folders->lock[0],
                   a->work->folders->lock[1]};
     close_all_but(kept, sizeof kept / sizeof *kept);
+    int fd; /* no other file is to be taken for a standard stream */
+    do fd = open("/dev/null", O_RDWR | O_CLOEXEC);
+    while (fd >= 0 && fd <= STDERR_FILENO);
+    if (fd >= 0) close(fd);
 }
 
 /* Who kills dcp-run by its name must not end the agent with it. */
@@ -293,7 +321,8 @@ _Noreturn void launcher_agent_run(const launcher_agent_work *work) {
     launcher_board_open(&a.board);
     a.signals = signalfd(-1, &all, SFD_CLOEXEC | SFD_NONBLOCK);
     const pid_t self = getpid();
-    a.child = a.signals < 0 ? -1 : fork();
+    const int failed = launcher_ranks_open(&a.ranks) != 0 || a.signals < 0;
+    a.child = failed ? -1 : fork();
     if (a.child == 0) {
         launcher_board_set(&a.board, self);
         work->exec(work->ctx);

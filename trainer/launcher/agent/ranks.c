@@ -14,6 +14,11 @@ typedef struct rank_finder {
     launcher_channel *channel;
 } rank_finder;
 
+int launcher_ranks_open(launcher_local_ranks *ranks) {
+    *ranks = (launcher_local_ranks){.ends = epoll_create1(EPOLL_CLOEXEC)};
+    return ranks->ends < 0 ? -1 : 0;
+}
+
 /* The rank that `pid` was started as; -1 where it is none (yet). */
 static int mpi_rank_of(pid_t pid) {
     char *value = launcher_processes_variable(pid, "OMPI_COMM_WORLD_RANK");
@@ -36,7 +41,6 @@ static void take_rank(void *ctx, const launcher_process *process) {
     launcher_local_rank *more = realloc(ranks->at, (ranks->n + 1) * sizeof *more);
     if (!more) return;
     ranks->at = more;
-    if (ranks->ends == 0) ranks->ends = epoll_create1(EPOLL_CLOEXEC);
     const int fd = launcher_processes_open(process);
     if (fd < 0) return;
     struct epoll_event end = {.events = EPOLLIN | EPOLLONESHOT, .data.u64 = ranks->n};
@@ -78,7 +82,7 @@ static void take_end(launcher_local_rank *rank, const launcher_board *board,
 void launcher_ranks_take_ends(launcher_local_ranks *ranks, const launcher_board *board,
                               launcher_channel *channel) {
     struct epoll_event ended[64];
-    int n = ranks->ends ? epoll_wait(ranks->ends, ended, 64, 0) : 0;
+    const int n = epoll_wait(ranks->ends, ended, 64, 0);
     if (n > 0) launcher_ranks_tell(ranks, board, channel);
     for (int i = 0; i < n; i++) take_end(&ranks->at[ended[i].data.u64], board, channel);
 }
@@ -118,7 +122,7 @@ void launcher_ranks_signal(const launcher_local_ranks *ranks, int signal,
 void launcher_ranks_free(launcher_local_ranks *ranks) {
     for (size_t i = 0; i < ranks->n; i++)
         if (ranks->at[i].fd >= 0) close(ranks->at[i].fd);
-    if (ranks->ends > 0) close(ranks->ends);
+    close(ranks->ends);
     free(ranks->at);
     *ranks = (launcher_local_ranks){0};
 }
