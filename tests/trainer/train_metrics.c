@@ -63,12 +63,36 @@ static void opens(const report_file_run *run) {
     report_metrics_close(m);
 }
 
-/* The file's lines before and after the run opens it; `moved`: what is moved aside, or NULL. */
+/* Takes the last line off again. */
+static void unwrite(void) {
+    char text[4096];
+    FILE *file = fopen(path, "r");
+    assert_non_null(file);
+    const size_t n = fread(text, 1, sizeof text, file);
+    fclose(file);
+    assert_true(n > 0 && n < sizeof text && text[n - 1] == '\n');
+    const char *before = memrchr(text, '\n', n - 1);
+    assert_int_equal(truncate(path, before ? before + 1 - text : 0), 0);
+}
+
+/* Adds a line, the first of this start, and takes it off again. */
+static void opens_and_writes(const report_file_run *run) {
+    report_metrics *m;
+    dcp_error err;
+    const report_values v = {.step = run->step + 1};
+    if (report_metrics_open(path, run, &m, &err) != DCP_OK) fail_msg("%s", err.message);
+    if (report_metrics_write(m, &v, &err) != DCP_OK) fail_msg("%s", err.message);
+    report_metrics_close(m);
+    unwrite();
+}
+
+/* The file's lines before the run opens it, and before its first new line; `moved`: what is moved
+ * aside, or NULL. */
 static void opens_as(const char *before, const report_file_run *run, const char *after,
                      const char *moved) {
     remove_old();
     put(path, before);
-    opens(run);
+    opens_and_writes(run);
     holds(path, after);
     if (moved)
         holds(old_path(1), moved);
@@ -88,6 +112,19 @@ static void keeps_lines_up_to_the_step(void **state) {
     opens_at(LINE(1, MINE) LINE(2, MINE), 9, LINE(1, MINE) LINE(2, MINE));
     opens_at("", 4, "");
     opens_as(LINE(1, MINE) LINE(2, MINE), &fresh, "", NULL); /* restarted before its first step */
+}
+
+/* A start that ends before its first step may be followed by one that goes on from a later one. */
+static void keeps_all_until_it_writes(void **state) {
+    (void)state;
+    static const char all[] = LINE(1, MINE) LINE(2, MINE) LINE(3, MINE);
+    const report_file_run second = resumed(2);
+    put(path, all);
+    opens(&second);
+    holds(path, all);
+    opens(&fresh);
+    holds(path, all);
+    opens_at(all, 3, all);
 }
 
 static void drops_what_a_kill_cut(void **state) {
@@ -162,7 +199,7 @@ static void takes_its_lines_back(void **state) {
     put(old_path(1), LINE(1, MINE) LINE(2, MINE) LINE(3, MINE));
     put(old_path(2), LINE(1, OTHER));
     put(path, LINE(1, PARENT) LINE(2, PARENT));
-    opens(&run);
+    opens_and_writes(&run);
     holds(path, LINE(1, MINE) LINE(2, MINE));
     holds(old_path(1), LINE(1, MINE) LINE(2, MINE) LINE(3, MINE));
     holds(old_path(2), LINE(1, OTHER));
@@ -195,7 +232,7 @@ static void one_process_writes(void **state) {
     holds(path, LINE(1, MINE));
     kill(child, SIGKILL);
     assert_int_equal(waitpid(child, NULL, 0), child);
-    opens(&fresh);
+    opens_and_writes(&fresh);
     holds(path, "");
 }
 
@@ -253,6 +290,7 @@ static void says_what_cannot_be_opened(void **state) {
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(keeps_lines_up_to_the_step),
+        cmocka_unit_test(keeps_all_until_it_writes),
         cmocka_unit_test(drops_what_a_kill_cut),
         cmocka_unit_test(other_files_stay),
         cmocka_unit_test(what_cannot_be_read_stays),

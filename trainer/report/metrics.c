@@ -18,6 +18,7 @@ struct report_metrics {
     FILE *file;
     char *path;
     char run[17];
+    off_t kept; /* bytes before the first line of this start; -1: nothing follows them */
 };
 
 int report_metrics_open(const char *path, const report_file_run *run, report_metrics **out,
@@ -29,7 +30,7 @@ int report_metrics_open(const char *path, const report_file_run *run, report_met
         return core_fail_memory(err, sizeof *m);
     }
     snprintf(m->run, sizeof m->run, "%s", run->name);
-    const int status = report_file_open(path, run, &m->file, err);
+    const int status = report_file_open(path, run, &m->file, &m->kept, err);
     if (status == DCP_OK)
         *out = m;
     else
@@ -111,6 +112,9 @@ static void cut_end(int fd, ssize_t bytes) {
 
 int report_metrics_write(report_metrics *m, const report_values *v, dcp_error *err) {
     metrics_line line = {.n = 0};
+    if (m->kept >= 0 && ftruncate(fileno(m->file), m->kept) != 0)
+        return report_file_fail(m->path, "cannot cut", err);
+    m->kept = -1;
     make_line(&line, v, m->run);
     const ssize_t written = write(fileno(m->file), line.text, line.n);
     if (written == (ssize_t)line.n) return DCP_OK;

@@ -230,26 +230,30 @@ static int are_own(const metrics_content *c, const report_file_run *run) {
 }
 
 /* The file is open, and locked. *again: its lines were moved aside, and it is to be opened anew. */
-static int take_over(const char *path, FILE *file, const report_file_run *run, int *again,
-                     dcp_error *err) {
+static int take_over(const char *path, FILE *file, const report_file_run *run, off_t *kept,
+                     int *again, dcp_error *err) {
     metrics_content content;
     int status = check_beginning(file, path, err);
     if (status == DCP_OK) status = read_content(file, path, run->step, &content, err);
     if (status != DCP_OK) return status;
     *again = !are_own(&content, run);
     if (*again) return move_aside(path, err);
-    if (ftruncate(fileno(file), content.kept) != 0)
-        return report_file_fail(path, "cannot cut", err);
-    return content.kept == 0 && run->step > 0 ? find_history(path, run, fileno(file), err) : DCP_OK;
+    *kept = content.kept;
+    if (content.kept > 0 || run->step == 0) return DCP_OK;
+    if (ftruncate(fileno(file), 0) != 0) return report_file_fail(path, "cannot cut", err);
+    *kept = -1;
+    return find_history(path, run, fileno(file), err);
 }
 
-int report_file_open(const char *path, const report_file_run *run, FILE **out, dcp_error *err) {
+int report_file_open(const char *path, const report_file_run *run, FILE **out, off_t *kept,
+                     dcp_error *err) {
+    *kept = -1;
     for (int i = 0; i < OPEN_TRIES; i++) {
         struct stat st;
         int again = 0, status = open_locked(path, out, err);
         if (status != DCP_OK) return status;
         if (fstat(fileno(*out), &st) != 0 || !S_ISREG(st.st_mode)) return DCP_OK;
-        status = take_over(path, *out, run, &again, err);
+        status = take_over(path, *out, run, kept, &again, err);
         if (status == DCP_OK && !again) return DCP_OK;
         fclose(*out);
         *out = NULL;

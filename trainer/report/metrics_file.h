@@ -6,6 +6,7 @@
 
 #include <stdint.h>
 #include <stdio.h>
+#include <sys/types.h>
 
 #include <dcp/error.h>
 
@@ -24,13 +25,15 @@ typedef struct report_file_run {
 int report_file_check(const char *path, dcp_error *err);
 
 /* Opens the file to add lines with write(2), making it where it is missing, and holds its lock
- * until it is closed. Of the run's own lines those of later steps, and what a kill cut, are
- * removed. Where other lines are there they are moved aside, and the new file begins with the run's
- * lines up to its step as far as they are in one of the files that were moved; all of that is told.
- * No other stream on the file may be closed meanwhile: that would end the lock.
- * DCP_ERR_BUSY: another process writes it, which is named. DCP_ERR_ARG: the file is no metrics
- * file, or cannot be opened. DCP_ERR_IO: it cannot be read or cut, and stays as it is. */
-int report_file_open(const char *path, const report_file_run *run, FILE **out, dcp_error *err);
+ * until it is closed. *kept: the bytes of it that stay when the first line is added; what follows
+ * them is of later steps, or a kill cut it, and is the newest there is until then. -1: all. Where
+ * other lines are there they are moved aside, and the new file begins with the run's lines up to
+ * its step as far as they are in one of the files that were moved; all of that is told. No other
+ * stream on the file may be closed meanwhile: that would end the lock. DCP_ERR_BUSY: another
+ * process writes it, which is named. DCP_ERR_ARG: the file is no metrics file, or cannot be opened.
+ * DCP_ERR_IO: it cannot be read, and stays as it is. */
+int report_file_open(const char *path, const report_file_run *run, FILE **out, off_t *kept,
+                     dcp_error *err);
 
 /* A failed call on the file, by errno: DCP_ERR_ARG where another path would help, else DCP_ERR_IO.
  */
