@@ -21,5 +21,7 @@ check(re.search(r"start 1 failed.*rank 1, pid \d+, on h2, ended first", text), t
 check("host h3 is lost" in text, text)
 for step, origin, again in restarts(text):
     check(origin == "ckpt" and step >= 3 and again <= 2, f"{again} steps from {step} in {origin}")
+step, _, again = restarts(text)[0]
+check(step + again >= 5, f"{again} steps again from {step}, though 5 were done")
 check_clear()
 check((state(LAST), losses()) == (state(LAST, "whole"), losses("whole.jsonl")), "another result")

@@ -111,6 +111,7 @@ static int take_step(loop *l) {
                                      : PROGRAM_FAILED; /* data that no restart mends */
     }
     report_step(&l->report, &r, &e);
+    ranks_board_step(l->t->state->step, 0); /* done, though its save may have to wait */
     return is_save_due(l) && step_saves_start(&l->saves) != DCP_OK ? PROGRAM_FAILED : PROGRAM_DONE;
 }
 
