@@ -184,7 +184,8 @@ static void take_child(launcher_job *job, const launcher_link *link, const json_
     if (link->is_remote) return;
     const int status = (int)launcher_message_number(m, "status", 0);
     job->mpirun_lives = 0;
-    job->launched |= json_is_true(json_object_get(m, "waited"));
+    /* with other hosts it has also waited for ssh or srun, which may have failed */
+    if (job->remote_hosts == 0) job->launched |= json_is_true(json_object_get(m, "waited"));
     job->status = WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
 }
 
