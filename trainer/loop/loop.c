@@ -70,6 +70,7 @@ static int hand_over(loop *l) {
     const trainer *t = l->t;
     dcp_error err;
     const int status = step_saves_hand_over(&l->saves, &err);
+    if (status == DCP_ERR_COMM) return PROGRAM_FAILED; /* ranks cannot ask each other any more */
     const step_signal_requests asked = step_signals_take(t->comm);
     if (asked.end > RANKS_END_RESIZE) return save_and_end(l, &asked);
     if (status == DCP_OK)
