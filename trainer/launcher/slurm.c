@@ -85,10 +85,17 @@ static int is_in_path(const char *program) {
     return 0;
 }
 
+/* Of a job on this node alone mpirun asks nothing of Slurm. */
+static int has_other_nodes(void) {
+    const char *nodes = getenv("SLURM_JOB_NUM_NODES");
+    return !getenv("SLURMD_NODENAME") || !nodes || strcmp(nodes, "1") != 0;
+}
+
 int launcher_slurm_check(void) {
     static const char *const needed[] = {"srun", "scontrol"};
     char *const ping[] = {"scontrol", "ping", NULL};
     char text[512];
+    if (!has_other_nodes()) return 0;
     for (size_t i = 0; i < sizeof needed / sizeof *needed; i++)
         if (!is_in_path(needed[i]))
             return program_fail(PROGRAM_FAILED,

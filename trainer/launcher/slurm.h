@@ -1,8 +1,9 @@
 /* Slurm, as dcp-run meets it inside of a job. It is asked by its own programs. */
 #pragma once
 
-/* Before the first start on several nodes of the job: whether anything can be started there. 0, or
- * PROGRAM_FAILED after a message: srun or scontrol is missing, or no controller answers. */
+/* Before the first start in a job: whether anything can be started on its other nodes, where it has
+ * any. 0, or PROGRAM_FAILED after a message: srun or scontrol is missing, or no controller answers.
+ */
 int launcher_slurm_check(void);
 
 /* In the process that becomes mpirun: what its srun needs to know. Nothing outside of a job. */
