@@ -462,6 +462,40 @@ static void of_many_at_once_one_listens(void **state) {
     }
 }
 
+/* Connects each time that the path appears, and tells how that went, and when the path is gone. */
+static void be_quick(int told) {
+    for (;;) {
+        char why[LAUNCHER_SOCKET_WHY];
+        while (access(path, F_OK) != 0) continue;
+        const int fd = launcher_socket_connect(path, why);
+        if (write(told, fd < 0 ? "0" : "1", 1) != 1) _exit(1);
+        while (access(path, F_OK) == 0) continue;
+        if (fd >= 0) close(fd);
+        if (write(told, "-", 1) != 1) _exit(1);
+    }
+}
+
+static void who_finds_the_path_is_answered(void **state) {
+    (void)state;
+    int told[2];
+    char byte;
+    assert_int_equal(pipe(told), 0);
+    const pid_t client = fork();
+    if (client == 0) be_quick(told[1]);
+    int answered = 0, n = 0;
+    for (; n < 300; n++) {
+        launcher_control *control = open_control(path);
+        if (read(told[0], &byte, 1) == 1) answered += byte == '1';
+        launcher_control_close(control);
+        if (read(told[0], &byte, 1) != 1) break;
+    }
+    kill(client, SIGKILL);
+    waitpid(client, NULL, 0);
+    assert_int_equal(answered, n);
+    close(told[0]);
+    close(told[1]);
+}
+
 static void write_file(const char *at, const char *text) {
     FILE *file = fopen(at, "w");
     assert_non_null(file);
@@ -594,6 +628,7 @@ int main(void) {
         cmocka_unit_test(a_long_path_is_a_file_that_names_the_socket),
         cmocka_unit_test(what_a_killed_one_left_is_replaced),
         cmocka_unit_test(of_many_at_once_one_listens),
+        cmocka_unit_test(who_finds_the_path_is_answered),
         cmocka_unit_test(what_is_no_socket_stays),
         cmocka_unit_test(another_hosts_supervisor_is_named),
         cmocka_unit_test(another_ones_socket_is_not_removed),

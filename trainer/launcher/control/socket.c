@@ -86,6 +86,7 @@ int launcher_socket_is_of_owner(int fd) {
  * `flags` say whether to wait for room in it. */
 static int connect_to(const char *at, int flags, struct ucred *peer) {
     struct sockaddr_un address;
+    if (!*at) return errno = ECONNREFUSED, -1; /* its file does not name it yet, or any more */
     if (set_address(&address, at) != 0) return -1;
     const int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | flags, 0);
     if (fd < 0) return -1;
@@ -277,20 +278,35 @@ static void remember(launcher_socket *s) {
     s->inode = st.st_ino;
 }
 
+/* Listens beside the path, under a name that only who has locked the folder uses, and takes the
+ * path then: whoever finds it there is answered. -1 with errno. */
+static int listen_and_link(launcher_socket *s) {
+    const int n = snprintf(s->at, sizeof s->at, "%s.new", s->path);
+    if (n < 0 || (size_t)n >= sizeof s->at) return errno = ENAMETOOLONG, -1;
+    unlink(s->at);
+    s->fd = listen_at(s->at);
+    if (s->fd < 0) return -1;
+    const int failed = link(s->at, s->path), code = errno;
+    unlink(s->at);
+    return errno = code, failed;
+}
+
 /* 1: the path takes no socket. */
 static int listen_here(launcher_socket *s, launcher_listening *result, char *why) {
     *result = clear_path(s->path, why);
     if (*result != LAUNCHER_LISTENS) return 0;
-    s->fd = listen_at(s->path);
-    if (s->fd < 0) {
-        if (errno == ENAMETOOLONG || errno == EOPNOTSUPP || errno == EPERM || errno == ENOSYS ||
-            errno == EINVAL)
-            return 1;
-        *result = explain_errno(s->path, why);
+    if (listen_and_link(s) == 0) {
+        remember(s);
         return 0;
     }
-    snprintf(s->at, sizeof s->at, "%s", s->path);
-    remember(s);
+    const int code = errno;
+    if (s->fd >= 0) close(s->fd);
+    s->fd = -1;
+    errno = code;
+    if (code == ENAMETOOLONG || code == EOPNOTSUPP || code == EPERM || code == ENOSYS ||
+        code == EINVAL)
+        return 1;
+    *result = explain_errno(s->path, why);
     return 0;
 }
 
