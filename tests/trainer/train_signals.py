@@ -47,7 +47,10 @@ for ranks, first, then in ((1, signal.SIGINT, []), (3, signal.SIGINT, [signal.SI
     run.wait_for(lambda: run.pids() and reached(1, "interrupted.jsonl"), "step 1")
     for number in [first] + then:
         for pid in run.pids():
-            os.kill(pid, number)
+            try:
+                os.kill(pid, number)
+            except ProcessLookupError:  # it has saved and ended by now
+                pass
         run.wait_for(lambda: number == signal.SIGHUP or SECOND in run.text(run.err), "the answer to SIGINT")
     status, err = run.wait(), run.text(run.err)
     check(status == 143, f"exit {status} after {first}: {err}")
