@@ -1,9 +1,10 @@
 #!/usr/bin/env bash
-# tests/soak.sh MINUTES [SEED [DIR]]: trains small models under dcp-run for so long, while ranks,
+# tests/soak.sh [--hosts] MINUTES [SEED [DIR]]: trains small models under dcp-run for so long, while ranks,
 # mpirun and dcp-run are killed and stopped, disks are full or fail, and bytes flip; then compares
 # with an undisturbed run and looks for what is left over. SEED decides what is done, in which order
 # and to whom; when it meets the run is up to the machine. It is printed, as is a summary at the end.
 # DIR, which must not exist, gets logs and files of a run that failed.
+# --hosts: on three hosts, which are namespaces (as root); hosts and links are lost as well.
 # Everything is in namespaces of its own, and in memory: whatever happens, nothing stays.
 # Exit: 0 all is well; 1 a failure; 2 wrong usage; 77 no namespaces here.
 set -euo pipefail
@@ -18,6 +19,8 @@ if [ "${1-}" = inside ]; then # process 1 of the namespaces: bash waits for orph
     exit $status
 fi
 
+hosts=
+[ "${1-}" != --hosts ] || { hosts=yes; shift; }
 if ! [[ ${1-} =~ ^[0-9]+(\.[0-9]+)?$ && ${2-1} =~ ^[0-9]+$ && $# -le 3 ]] || [ -e "${3-}" ]; then
     sed -n '2,/^set/{/^set/d;s/^# \{0,1\}//p}' "${BASH_SOURCE[0]}" >&2
     exit 2
@@ -30,6 +33,12 @@ export CRASH_INJECT=${CRASH_INJECT:-$DCP_SOURCE/build/tests/bin/crash_inject.so}
     echo "soak.sh: build the targets programs and crash_inject first" >&2
     exit 2
 }
+seed=${2-$((RANDOM * 32768 + RANDOM))}
+if [ "$hosts" ]; then
+    # as in the suite: ranks share few cores
+    export OMPI_MCA_hwloc_base_binding_policy=none OMPI_MCA_mpi_yield_when_idle=1
+    exec python3 "$here/soak/soak_hosts.py" "$1" "$seed"
+fi
 spaces=(-m -p -i -f --mount-proc --kill-child)
 [ "$(id -u)" -eq 0 ] || spaces+=(-r)
 unshare "${spaces[@]}" mount -t tmpfs none /dev/shm 2>/dev/null || { echo "no namespaces here"; exit 77; }
@@ -37,4 +46,4 @@ SOAK_FOLDER=$(mktemp -d "${TMPDIR:-/tmp}/dcp_soak.XXXXXX")
 export SOAK_FOLDER
 trap 'rmdir "$SOAK_FOLDER"' EXIT
 [ -z "${3-}" ] || mkdir "$3"
-unshare "${spaces[@]}" "$here/soak.sh" inside "$1" "${2-$((RANDOM * 32768 + RANDOM))}" ${3:+"$(realpath "$3")"}
+unshare "${spaces[@]}" "$here/soak.sh" inside "$1" "$seed" ${3:+"$(realpath "$3")"}
