@@ -7,7 +7,6 @@
 #SBATCH --time=24:00:00
 #SBATCH --signal=B:USR2@120
 #SBATCH --requeue
-#SBATCH --no-kill
 #SBATCH --open-mode=append
 
 dcp-run -n "$SLURM_NTASKS" --on-failure shrink -- dcp-train "$@" &

@@ -9,8 +9,8 @@ common = {"scheduler": {"type": "constant", "params": {}}}  # the same, whatever
 endless = config("endless.json", max_steps=100000, checkpoint={"keep": 2}, metrics="run.jsonl", **common)
 
 
-def submit(log, nodes, ranks_per_node, path=endless):
-    return slurm.submit(f"--nodes={nodes}", f"--ntasks-per-node={ranks_per_node}", "--time=5", f"--output={log}",
+def submit(log, nodes, ranks_per_node, *options, path=endless):
+    return slurm.submit(f"--nodes={nodes}", f"--ntasks-per-node={ranks_per_node}", "--time=5", f"--output={log}", *options,
                         f"{SOURCE}/examples/slurm/train.sh", path)
 
 
@@ -41,7 +41,7 @@ check("SIGUSR2" in text("first") and slurm.show(job, "Restarts") == "1", text("f
 slurm.ask("scancel", job)
 slurm.wait(job, "CANCELLED")
 saved = newest()
-job = submit("second", 3, 2)
+job = submit("second", 3, 2, "--no-kill")
 after(saved + 3, job, "second")
 goes_on("second", saved)
 
@@ -54,7 +54,7 @@ slurm.wait(job, "CANCELLED")
 
 last = newest() + 2
 path = config("run.json", max_steps=last, checkpoint={"keep": 2}, metrics="run.jsonl", **common)
-slurm.wait(submit("third", 2, 1, path), "COMPLETED")
+slurm.wait(submit("third", 2, 1, path=path), "COMPLETED")
 train(2, config("whole.json", max_steps=last, checkpoint={"dir": "whole", "every": last}, metrics="whole.jsonl", **common))
 check((state(last), losses("run.jsonl")) == (state(last, "whole"), losses("whole.jsonl")),
       f"another result: {text('first')}{text('second')}{text('third')}")
