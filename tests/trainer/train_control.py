@@ -46,6 +46,13 @@ def ctl(directory, *words, expect=0):
     return json.loads(done.stdout) if expect == 0 else done.stderr
 
 
+def answers_as(directory, pid):
+    """Whether that one answers, and not nobody any more."""
+    done = subprocess.run([f"{BIN}/dcp-run", "ctl", f"{directory}/.control", "status"], capture_output=True, text=True,
+                          timeout=TIMEOUT)
+    return done.returncode == 0 and json.loads(done.stdout)["pid"] == pid
+
+
 def is_socket(directory):
     return os.path.exists(f"{directory}/.control") and not os.path.isfile(f"{directory}/.control")
 
@@ -108,7 +115,7 @@ run.process.wait()
 check(is_socket("busy"), "nothing is left of the killed one: this test tries nothing")
 back = min(steps("busy"))
 run = Supervised(2, settings("busy", every=1, keep=3, resume=f"busy/step-{back:08d}"), f"max_steps={100 * LAST}")
-run.wait_for(lambda: ctl("busy", "status", expect=0)["pid"] == run.process.pid if is_socket("busy") else False, "it")
+run.wait_for(lambda: answers_as("busy", run.process.pid), "the second one")
 run.wait_for(lambda: ctl("busy", "status")["step"] > back + 5, "steps after going back")
 ctl("busy", "stop")
 run.ends(143)
