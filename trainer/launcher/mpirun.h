@@ -25,7 +25,3 @@ int launcher_mpirun_prepare(launcher_command *command);
 void launcher_mpirun_free(launcher_command *command);
 /* In a child of the agent: becomes mpirun. `command` is a launcher_command. */
 void launcher_mpirun_exec(void *command);
-
-/* Sets reached[i] where mpirun can start a process on hosts[i] within `limit_s`; all are tried at
- * once. */
-void launcher_mpirun_probe(const char *const *hosts, size_t n, double limit_s, int *reached);

@@ -6,12 +6,10 @@
 #include <unistd.h>
 
 #include "launcher/monitor.h"
-#include "launcher/mpirun.h"
+#include "launcher/probe.h"
 #include "launcher/requests.h"
 #include "launcher/slurm.h"
 #include "programs/program.h"
-
-enum { PROBE_S = 5, MOST_MISSING = 256 };
 
 /* How a start has ended. */
 typedef struct start_end {
@@ -68,26 +66,19 @@ static int own_status(const launcher_job *job, const launcher_result *result,
     return status;
 }
 
-typedef struct missing_hosts {
-    const char *at[MOST_MISSING];
-    size_t n;
-} missing_hosts;
-
 static void note_missing(void *ctx, const char *host) {
-    missing_hosts *missing = ctx;
-    if (missing->n < MOST_MISSING) missing->at[missing->n++] = host;
+    launcher_probe *missing = ctx;
+    if (missing->n < LAUNCHER_PROBED) missing->hosts[missing->n++] = host;
 }
 
 /* Tells who failed, so that the next start can do without. A host whose agent is gone may still
  * answer: then it gets another chance. */
 static void blame(launcher_run *run, const launcher_job *job, const launcher_result *result,
-                  const missing_hosts *missing) {
-    int reached[MOST_MISSING];
-    launcher_mpirun_probe(missing->at, missing->n, PROBE_S, reached);
+                  const launcher_probe *missing) {
     for (size_t i = 0; i < missing->n; i++) {
-        if (!reached[i])
-            launcher_cluster_host_lost(run->cluster, missing->at[i]);
-        else if (missing->at[i] == job->lost)
+        if (!missing->reached[i])
+            launcher_cluster_host_lost(run->cluster, missing->hosts[i]);
+        else if (missing->hosts[i] == job->lost)
             launcher_cluster_rank_failed(run->cluster, job->lost);
     }
     if (missing->n) return;
@@ -117,11 +108,13 @@ static void set_variables(launcher_run *run) {
 static start_end end_job(launcher_run *run, launcher_job *job, const launcher_result *result) {
     start_end end = {
         .stop = result->stop_asked, .requeue = result->requeue, .planned = result->planned};
-    missing_hosts missing = {.n = 0};
+    launcher_probe missing = {.n = 0};
     if (result->no_answer) launcher_job_visit_missing(job, note_missing, &missing);
     if (job->lost) note_missing(&missing, job->lost);
     const double over_at = program_now_s();
+    launcher_probe_begin(&missing);
     const int left = launcher_job_clear(job, run->options->grace_s);
+    launcher_probe_finish(&missing);
     launcher_output_close(run->output);
     run->output = NULL;
     if (left != 0) {
