@@ -107,6 +107,15 @@ run.ends(143)
 last = max(steps("busy"))
 check(not os.path.exists("busy/.control"), "the socket is left")
 
+# Ranks that refuse their number: the run goes on with as many as before.
+run = Supervised(2, settings("pairs"), "fsdp.replicas=2", f"max_steps={100 * LAST}")
+run.wait_for(lambda: is_socket("pairs") and ctl("pairs", "status")["step"] > 1, "steps")
+check("refuse to be 3" in ctl("pairs", "resize", 3, expect=3), "a resize that the ranks refuse")
+run.wait_for(lambda: ctl("pairs", "status")["state"] == "running", "the ranks as before")
+check(ctl("pairs", "status")["ranks"] == 2, "other ranks than before")
+ctl("pairs", "stop")
+run.ends(143)
+
 # Killed, and started again at once: it goes on, from an earlier step, so that later ones are set aside.
 run = Supervised(2, settings("busy", every=1, keep=3), f"max_steps={100 * LAST}")
 run.wait_for(lambda: max(steps("busy")) > last + 3, "more steps")

@@ -13,6 +13,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include "launcher/slurm.h"
 #include "programs/program.h"
 
 enum { EXIT_CANNOT_EXEC = 127, MOST_EXPORTED = 512 };
@@ -162,7 +163,7 @@ static void set_environment(const launcher_command *c) {
         setenv("OMPI_ALLOW_RUN_AS_ROOT", "1", 0);
         setenv("OMPI_ALLOW_RUN_AS_ROOT_CONFIRM", "1", 0);
     }
-    setenv("SLURM_OVERLAP", "1", 0); /* while the step of the start before this one ends */
+    launcher_slurm_set_environment();
     setenv("OMP_NUM_THREADS", "1", 0);
     launcher_folders_set(c->folders);
     add_mark(c->mark);

@@ -23,7 +23,7 @@ static _Noreturn void try_host(const char *host) {
     for (int fd = 0; fd <= STDERR_FILENO; fd++) dup2(null, fd);
     setenv("OMPI_ALLOW_RUN_AS_ROOT", "1", 0);
     setenv("OMPI_ALLOW_RUN_AS_ROOT_CONFIRM", "1", 0);
-    setenv("SLURM_OVERLAP", "1", 0);
+    launcher_slurm_set_environment();
     sigset_t none;
     sigemptyset(&none);
     sigprocmask(SIG_SETMASK, &none, NULL);

@@ -157,6 +157,14 @@ void launcher_requests_resized(launcher_run *run, const launcher_job *job) {
     answer_waiting(run, answer_resized, job);
 }
 
+static json_t *answer_refused(const void *ctx, const launcher_waiting *waiting) {
+    return waiting->save ? NULL : json_pack("{s:s}", "error", (const char *)ctx);
+}
+
+void launcher_requests_refused(launcher_run *run, const char *why) {
+    answer_waiting(run, answer_refused, why);
+}
+
 static json_t *answer_ended(const void *ctx, const launcher_waiting *waiting) {
     (void)ctx;
     return waiting->save ? json_pack("{s:s}", "error", "the ranks have ended before they had saved")

@@ -16,5 +16,7 @@ void launcher_requests_saved(launcher_run *run, const launcher_job *job);
 void launcher_requests_started(launcher_run *run, const launcher_job *job);
 /* Answers those who wait for another number of ranks: the new start has done its first step. */
 void launcher_requests_resized(launcher_run *run, const launcher_job *job);
+/* Answers them that it has failed. */
+void launcher_requests_refused(launcher_run *run, const char *why);
 /* A start has ended: its saves will not come any more. */
 void launcher_requests_ended(launcher_run *run);

@@ -246,6 +246,22 @@ static int follow_up(launcher_run *run, const start_end *end) {
     return -1;
 }
 
+/* After a planned start that its ranks refused (they would survive less than is asked for, or do
+ * not divide a mesh): as many as before. Whether that is possible. */
+static int go_back(launcher_run *run, const start_end *end, int ranks) {
+    char why[512];
+    const int before = run->ranks_before;
+    run->ranks_before = 0;
+    if (end->status != PROGRAM_USAGE || !run->was_planned || !before || before == ranks) return 0;
+    if (run->recovery.reached_at[RANKS_PHASE_STEPPED] > 0) return 0;
+    if (launcher_cluster_resize(run->cluster, before, why, sizeof why) != 0) return 0;
+    snprintf(why, sizeof why, "the ranks refuse to be %d, as their messages say; back to %d", ranks,
+             before);
+    fprintf(stderr, "dcp-run: %s\n", why);
+    launcher_requests_refused(run, why);
+    return 1;
+}
+
 int launcher_supervise(launcher_run *run) {
     for (run->start = 1;; run->start++) {
         launcher_placement placement;
@@ -253,9 +269,12 @@ int launcher_supervise(launcher_run *run) {
         if (status) return status;
         if (run->start > 1) report_restart(run, placement.ranks, run->was_planned);
         const start_end end = run_once(run, &placement);
+        const int ranks = placement.ranks;
         launcher_placement_free(&placement);
+        if (!end.stop && go_back(run, &end, ranks)) continue;
         status = follow_up(run, &end);
         if (status >= 0) return status;
         run->was_planned = end.planned && end.status == PROGRAM_STOPPED;
+        run->ranks_before = run->was_planned ? ranks : 0;
     }
 }
