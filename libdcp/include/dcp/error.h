@@ -67,7 +67,7 @@ typedef struct dcp_error {
 /* The status' meaning in a few words, static storage. */
 DCP_API const char *dcp_status_text(int status);
 
-/* The library's version, "1.0.0". */
+/* The library's version, "1.1.0". */
 DCP_API const char *dcp_version(void);
 
 /* Where messages go that are not failures: a fall-back taken, a step set aside. `line` has no
