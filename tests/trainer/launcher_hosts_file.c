@@ -5,6 +5,7 @@
 #include <stdint.h>
 
 #include <cmocka.h>
+#include <errno.h>
 #include <limits.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -78,19 +79,12 @@ static void says_what_is_wrong_and_where(void **state) {
     refuses("=8\n", "begin the line with one");
 }
 
-static void says_that_a_file_is_missing(void **state) {
+static void reads_no_file_that_is_none(void **state) {
     (void)state;
-    launcher_hosts hosts;
-    stderr_text_begin();
-    int status = launcher_hosts_read("/nowhere/hosts", &hosts);
-    const char *message = stderr_text_end();
-    assert_int_equal(status, PROGRAM_USAGE);
-    assert_non_null(strstr(message, "host file /nowhere/hosts: no such file"));
-    stderr_text_begin();
-    status = launcher_hosts_read("/", &hosts);
-    message = stderr_text_end();
-    assert_int_equal(status, PROGRAM_USAGE);
-    assert_non_null(strstr(message, "host file /:"));
+    assert_null(launcher_hosts_text("/nowhere/hosts"));
+    assert_int_equal(errno, ENOENT);
+    assert_null(launcher_hosts_text("/"));
+    assert_int_equal(errno, EISDIR);
 }
 
 static void knows_this_host(void **state) {
@@ -165,7 +159,7 @@ int main(void) {
         cmocka_unit_test(reads_what_mpirun_reads),
         cmocka_unit_test(counts_each_mention),
         cmocka_unit_test(says_what_is_wrong_and_where),
-        cmocka_unit_test(says_that_a_file_is_missing),
+        cmocka_unit_test(reads_no_file_that_is_none),
         cmocka_unit_test(knows_this_host),
         cmocka_unit_test(reads_lists_of_slurm),
         cmocka_unit_test(refuses_lists_that_slurm_does_not_write),

@@ -21,13 +21,6 @@ void launcher_board_open(launcher_board *board) {
     board->shared->magic = RANKS_BOARD_MAGIC;
 }
 
-void launcher_board_close(launcher_board *board) {
-    if (board->shared) munmap(board->shared, sizeof *board->shared);
-    if (board->fd >= 0) close(board->fd);
-    if (board->reason_fd >= 0) close(board->reason_fd);
-    *board = (launcher_board){-1, -1, NULL};
-}
-
 static void set_variable(const char *name, int agent, int fd) {
     char path[64];
     snprintf(path, sizeof path, "/proc/%d/fd/%d", agent, fd);

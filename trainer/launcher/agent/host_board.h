@@ -18,9 +18,9 @@ typedef struct launcher_seen {
     uint32_t phase, told;
 } launcher_seen;
 
-/* Makes both. Where there is no memory for them ranks tell nothing. */
+/* Makes both. Where there is no memory for them ranks tell nothing. They last as long as
+ * this process. */
 void launcher_board_open(launcher_board *board);
-void launcher_board_close(launcher_board *board);
 /* Sets the variables, in what is about to start the ranks; `agent` is the process that holds the
  * files. */
 void launcher_board_set(const launcher_board *board, int agent);

@@ -118,11 +118,3 @@ void launcher_ranks_signal(const launcher_local_ranks *ranks, int signal,
         pidfd_send_signal(rank->fd, signal, NULL, 0);
     }
 }
-
-void launcher_ranks_free(launcher_local_ranks *ranks) {
-    for (size_t i = 0; i < ranks->n; i++)
-        if (ranks->at[i].fd >= 0) close(ranks->at[i].fd);
-    close(ranks->ends);
-    free(ranks->at);
-    *ranks = (launcher_local_ranks){0};
-}

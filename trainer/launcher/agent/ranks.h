@@ -34,4 +34,3 @@ int launcher_ranks_tell(launcher_local_ranks *ranks, const launcher_board *board
 /* Sends a signal to every rank that lives; with `board`, only to those that tell nothing on it. */
 void launcher_ranks_signal(const launcher_local_ranks *ranks, int signal,
                            const launcher_board *board);
-void launcher_ranks_free(launcher_local_ranks *ranks);

@@ -30,16 +30,6 @@ static int add_host(launcher_hosts *hosts, const char *name, int slots) {
     return grown[hosts->n].name && ++hosts->n ? 0 : -1;
 }
 
-int launcher_hosts_copy(const launcher_hosts *from, launcher_hosts *out) {
-    *out = (launcher_hosts){0};
-    for (size_t i = 0; i < from->n; i++) {
-        if (add_host(out, from->at[i].name, from->at[i].slots) == 0) continue;
-        launcher_hosts_free(out);
-        return program_no_memory();
-    }
-    return 0;
-}
-
 int launcher_hosts_slots(const launcher_hosts *hosts) {
     long slots = 0;
     for (size_t i = 0; i < hosts->n; i++) slots += hosts->at[i].slots;
@@ -265,15 +255,6 @@ char *launcher_hosts_text(const char *path) {
     free(text);
     errno = code;
     return NULL;
-}
-
-int launcher_hosts_read(const char *path, launcher_hosts *out) {
-    *out = (launcher_hosts){0};
-    char *text = launcher_hosts_text(path);
-    if (!text) return program_fail_errno("cannot read the host file", path);
-    const int status = launcher_hosts_parse(text, path, out);
-    free(text);
-    return status;
 }
 
 /* Slurm's variables. */

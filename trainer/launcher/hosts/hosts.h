@@ -16,26 +16,23 @@ typedef struct launcher_hosts {
     size_t n;
 } launcher_hosts;
 
-/* Both return 0, or PROGRAM_USAGE after a message that says file, line and remedy, or
- * PROGRAM_FAILED where memory is short or the file cannot be read. *out is freed by
+/* What a host file says; `path` is for the messages. 0, or PROGRAM_USAGE after a message that says
+ * file, line and remedy, or PROGRAM_FAILED where memory is short. *out is freed by
  * launcher_hosts_free, and is empty after a failure.
  *
  * A line is `name slots=8`; `cpu=` and `count=` mean the same. `max_slots=` alone counts as slots.
  * Comments are those of Open MPI. A name alone is one slot, and one more each time it is named
  * again. */
-int launcher_hosts_read(const char *path, launcher_hosts *out);
-
-/* The same of a file that the caller has read; `path` is for the messages. */
 int launcher_hosts_parse(const char *text, const char *path, launcher_hosts *out);
 
 /* The nodes of the Slurm job that this process is in (SLURM_JOB_NODELIST), with the tasks of each
- * (SLURM_TASKS_PER_NODE, SLURM_NTASKS_PER_NODE; CPUs where neither is set). */
+ * (SLURM_TASKS_PER_NODE, SLURM_NTASKS_PER_NODE; CPUs where neither is set). It fails as
+ * launcher_hosts_parse does. */
 int launcher_hosts_of_slurm(launcher_hosts *out);
 
 /* The whole of a file as text, freed by the caller; NULL with errno. EFBIG: it is no host file. */
 char *launcher_hosts_text(const char *path);
 
-int launcher_hosts_copy(const launcher_hosts *from, launcher_hosts *out);
 void launcher_hosts_free(launcher_hosts *hosts);
 
 /* Slots of all hosts. */
