@@ -84,7 +84,7 @@ static void end_child(const child *c) {
 static char *stacks_of(const pid_t *pids, size_t n, double limit_s) {
     FILE *file = tmpfile();
     assert_non_null(file);
-    launcher_stacks_write(pids, n, limit_s, fileno(file));
+    launcher_stacks_write(pids, NULL, n, limit_s, fileno(file));
     const long bytes = (fseek(file, 0, SEEK_END), ftell(file));
     char *text = calloc(1, (size_t)bytes + 1);
     assert_non_null(text);

@@ -12,7 +12,7 @@ run.wait_for(lambda: 4 in steps(), "a step that is saved")
 os.kill(ranks_at("h2")[0], signal.SIGSTOP)
 run.wait_for(lambda: len(restarts(run.text())) == 1, "a restart")
 stacks = run.text().partition("dcp-run: stacks of the ranks on h2:\n")[2]
-check(re.match(r"== process \d+ \(dcp-train\) ==\n(thread .*\n)*thread \d+ \(dcp-train\), state T \(stopped\)", stacks),
+check(re.match(r"== rank \d+, process \d+ \(dcp-train\) ==\n(thread .*\n)*thread \d+ \(dcp-train\), state T \(stopped\)", stacks),
       f"not stopped by {stacks}")
 agent, = (pid for pid, program in hosts.pids("h2").items() if program == "job-guard")
 os.kill(agent, signal.SIGKILL)

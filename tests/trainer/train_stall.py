@@ -36,8 +36,8 @@ def hung(name, until_ready, *options):
 
 
 def stacks_of(text, pids):
-    for pid in pids.groups():
-        check(f"== process {pid} (dcp-train) ==" in text, f"no stack of {pid}: {text}")
+    for rank, pid in enumerate(pids.groups()):
+        check(f"== rank {rank}, process {pid} (dcp-train) ==" in text, f"no stack of {pid}: {text}")
     check(f"thread {pids[2]} (dcp-train), state T (stopped)" in text, text)
     if shutil.which("gdb") and "Operation not permitted" not in text:
         check(re.search(r"#\d+ .* in main \(", text), f"no functions: {text}")

@@ -206,7 +206,11 @@ static int stall_is_moot(const monitor *w) {
 static void look_for_stall(monitor *w) {
     const double now = program_now_s(), deadline = launcher_stall_deadline(w->stall);
     if (w->stacks_until > 0) {
-        if (w->job->stacks_asked == 0 || now > w->stacks_until) fail_start(w, w->stall->moved_at);
+        if (w->job->stacks_asked > 0 && now <= w->stacks_until) return;
+        if (w->job->stacks_asked > 0)
+            fprintf(stderr, "dcp-run: %d hosts have not told the stacks of their ranks in %d s\n",
+                    w->job->stacks_asked, ALL_STACKS_S);
+        fail_start(w, w->stall->moved_at);
         return;
     }
     if (deadline == 0 || now < deadline || stall_is_moot(w)) return;

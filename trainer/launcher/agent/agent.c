@@ -83,20 +83,25 @@ static void begin_stacks(agent *a, double limit_s) {
     int ends[2];
     if (a->stacks.pid || pipe(ends) != 0) return;
     pid_t *pids = calloc(a->ranks.n + 1, sizeof *pids);
+    int *ranks = calloc(a->ranks.n + 1, sizeof *ranks);
     size_t n = 0;
-    for (size_t i = 0; pids && i < a->ranks.n; i++)
-        if (a->ranks.at[i].fd >= 0) pids[n++] = a->ranks.at[i].pid;
-    a->stacks.pid = pids ? fork() : -1;
+    for (size_t i = 0; pids && ranks && i < a->ranks.n; i++) {
+        if (a->ranks.at[i].fd < 0) continue;
+        ranks[n] = a->ranks.at[i].rank;
+        pids[n++] = a->ranks.at[i].pid;
+    }
+    a->stacks.pid = pids && ranks ? fork() : -1;
     if (a->stacks.pid == 0) {
         sigset_t none;
         sigemptyset(&none);
         sigprocmask(SIG_SETMASK, &none, NULL);
         close(ends[0]);
-        launcher_stacks_write(pids, n, limit_s, ends[1]);
+        launcher_stacks_write(pids, ranks, n, limit_s, ends[1]);
         _exit(0);
     }
     close(ends[1]);
     free(pids);
+    free(ranks);
     a->stacks.fd = ends[0];
     if (a->stacks.pid < 0) a->stacks.pid = 1; /* nothing comes, which is told */
 }

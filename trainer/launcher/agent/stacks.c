@@ -118,12 +118,14 @@ static void write_stacks(pid_t pid, double limit_s, int fd) {
     if (status != NOT_INSTALLED && !was_stopped) kill(pid, SIGCONT);
 }
 
-void launcher_stacks_write(const pid_t *pids, size_t n, double limit_s, int fd) {
+void launcher_stacks_write(const pid_t *pids, const int *ranks, size_t n, double limit_s, int fd) {
     for (size_t i = 0; i < n; i++) {
         char folder[64], name[TEXT];
         snprintf(folder, sizeof folder, "/proc/%d", (int)pids[i]);
         read_line(folder, "status", "Name:\t", name);
-        dprintf(fd, "== process %d (%s) ==\n", (int)pids[i], *name ? name : "gone");
+        dprintf(fd, "== ");
+        if (ranks) dprintf(fd, "rank %d, ", ranks[i]);
+        dprintf(fd, "process %d (%s) ==\n", (int)pids[i], *name ? name : "gone");
         write_threads(pids[i], fd);
         if (*name) write_stacks(pids[i], limit_s, fd);
     }
