@@ -88,7 +88,7 @@ def measure(name, ranks, options, kill):
         wait_for(lambda: lines_of(f"{name}.jsonl") >= STEPS, run, err)
         killed = time.monotonic()
         kill(err)
-        table = wait_for(lambda: re.search(r"^dcp-run: restart \d+: .*: ([\d.]+) s$", open(err).read(), re.M), run, err)
+        table = wait_for(lambda: re.search(r"^dcp-run: start \d+: .*: ([\d.]+) s$", open(err).read(), re.M), run, err)
         seen = time.monotonic() - killed
     finally:
         pid = run.pid if args.where == ["one"] else hosts.pid(run)

@@ -87,5 +87,5 @@ def check_clear(names=hosts.names):
 
 def restarts(text):
     """What the lines about restarts say: where each went on from, and the steps that it lost."""
-    found = re.findall(r"^dcp-run: restart \d+: (?:step (\d+) from (.*?)|from the start); (\d+) steps? to compute again", text, re.M)
+    found = re.findall(r"^dcp-run: start \d+: (?:step (\d+) from (.*?)|from the start); (\d+) steps? to compute again", text, re.M)
     return [(int(step or 0), origin, int(lost)) for step, origin, lost in found]

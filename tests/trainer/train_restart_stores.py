@@ -49,7 +49,7 @@ except subprocess.TimeoutExpired:
 lines = text()
 check(status == 0, f"exit {status}: {lines}")
 check(killed_at[-1] < LAST - 1, f"killed at {killed_at}: too late to say anything")
-resumed = [int(n) for n in re.findall(r"dcp-run: restart \d+: step (\d+) from memory-", lines)]
+resumed = [int(n) for n in re.findall(r"dcp-run: start \d+: step (\d+) from memory-", lines)]
 check(len(resumed) == KILLS, f"goes on {resumed}, killed at {killed_at}: {lines}")
 for at, step in zip(killed_at, resumed):
     check(step >= at, f"killed at {killed_at}, goes on from {resumed}")

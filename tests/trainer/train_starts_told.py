@@ -23,7 +23,7 @@ except subprocess.TimeoutExpired:
     fail(f"hangs: {text()}")
 took = time.monotonic() - begin
 
-line = re.search(r"^dcp-run: restart 1: .*; noticed ([\d.]+) s, ended ([\d.]+), started ([\d.]+), rebuilt "
+line = re.search(r"^dcp-run: start 2: .*; noticed ([\d.]+) s, ended ([\d.]+), started ([\d.]+), rebuilt "
                  r"([\d.]+), loaded ([\d.]+), first step ([\d.]+): ([\d.]+) s$", text(), re.M)
 check(line, text())
 *parts, total = map(float, line.groups())

@@ -63,9 +63,9 @@ static void print_line(launcher_recovery *r, const launcher_job *job) {
     r->steps_lost += lost;
     r->seconds_lost += sum;
     fprintf(stderr,
-            "dcp-run: restart %d: %s; %" PRId64 " %s to compute again; noticed %.2f s, ended %.2f, "
+            "dcp-run: start %d: %s; %" PRId64 " %s to compute again; noticed %.2f s, ended %.2f, "
             "started %.2f, rebuilt %.2f, loaded %.2f, first step %.2f: %.2f s\n",
-            r->start - 1, *job->resumed ? job->resumed : "from the start", lost,
+            r->start, *job->resumed ? job->resumed : "from the start", lost,
             lost == 1 ? "step" : "steps", r->noticed_at - r->alive_at, r->ended_at - r->noticed_at,
             at[RANKS_PHASE_READY] - r->ended_at, at[RANKS_PHASE_REBUILT] - at[RANKS_PHASE_READY],
             at[RANKS_PHASE_LOADED] - at[RANKS_PHASE_REBUILT],
