@@ -77,7 +77,7 @@ def kill_supervisor(run):
     at_once = run.random.random() < 0.5
     try:
         os.kill(hosts.pid(run.process), signal.SIGKILL)
-    except (IndexError, ProcessLookupError):
+    except (IndexError, ProcessLookupError, TimeoutError):  # it has just ended
         return 0
     run.process.wait()
     if not at_once:
@@ -123,7 +123,7 @@ FAULTS = ((kill_rank, 5), (kill_ranks_of_host, 2), (kill_all_of_host, 2), (kill_
 
 def soak(run, end, counts):
     run.until(lambda: steps(run.name), "a step in checkpoint.dir")
-    while not run.ended and time.monotonic() < end:
+    while not run.ended and run.step() < LAST and time.monotonic() < end:
         fault, = run.random.choices([f for f, _ in FAULTS], [weight for _, weight in FAULTS])
         before = run.step()
         if not fault(run):
