@@ -282,6 +282,15 @@ static void min_keeps_what_failed(void **state) {
     launcher_cluster_close(c);
 }
 
+static void advice_without_any_host_is_to_mend_one(void **state) {
+    (void)state;
+    launcher_cluster *c = open_same("a slots=2\n", 2);
+    is_placed(c, "2 a:2");
+    launcher_cluster_host_lost(c, "a");
+    is_advised(c, "host a does not answer, and no other is left: mend it, or change ");
+    launcher_cluster_close(c);
+}
+
 static void shrink_begins_with_what_is_there(void **state) {
     (void)state;
     stderr_text_begin();
@@ -522,6 +531,7 @@ int main(void) {
         cmocka_unit_test(free_slots_replace_a_lost_host_when_shrinking_too),
         cmocka_unit_test(a_host_that_fails_twice_in_a_row_is_left_out_whole),
         cmocka_unit_test(min_keeps_what_failed),
+        cmocka_unit_test(advice_without_any_host_is_to_mend_one),
         cmocka_unit_test(shrink_begins_with_what_is_there),
         cmocka_unit_test(a_changed_file_is_used_when_found_twice),
         cmocka_unit_test(a_start_reads_the_file_at_once),

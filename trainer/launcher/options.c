@@ -188,12 +188,13 @@ int launcher_options_read(int argc, char **argv, launcher_options *out) {
     *out = (launcher_options){.max_restarts = 3, .grace_s = 60};
     const program_option table[] = {
         {"ranks", "N", "ranks of the first start", &given.counts[0], NULL, 'n'},
-        PROGRAM_VALUE("hosts", "FILE",
-                      "hosts, as Open MPI's host files (NAME slots=8), read anew\n"
-                      "                           at every start (default: this host, or the nodes "
-                      "of the\n"
-                      "                           Slurm job)",
-                      &out->cluster.hosts_file),
+        PROGRAM_VALUE(
+            "hosts", "FILE",
+            "hosts, as Open MPI's host files (NAME slots=8), looked\n"
+            "                           at every second (default: this host, or the nodes "
+            "of\n"
+            "                           the Slurm job)",
+            &out->cluster.hosts_file),
         PROGRAM_VALUE("on-failure", "same|shrink|fail",
                       "\n                           same: as many ranks again (default); shrink: "
                       "without the\n                           ranks or hosts that failed; fail: "

@@ -374,19 +374,22 @@ static int others_are_sound(const launcher_cluster *c, const cluster_host *h) {
 
 /* Takes note of a host's part in the last start. */
 static void settle_host(launcher_cluster *c, cluster_host *h, int is_to_blame) {
+    const char *file = c->options.hosts_file ? c->options.hosts_file : "";
+    const char *until_change = *file ? ", until there is a change in " : "";
     if (h->lost || (h->failed && is_to_blame))
         h->in_a_row++;
     else if (h->used > 0)
         h->in_a_row = 0;
     if (h->lost) {
         h->level = LEVEL_NO_ANSWER;
-        program_note("host %s does not answer: it is left out where that is possible", h->name);
+        program_note("host %s does not answer: it is left out where that is possible%s%s", h->name,
+                     until_change, file);
     } else if (h->in_a_row >= FAILURES_TO_LEAVE_OUT && h->level == LEVEL_SOUND &&
                others_are_sound(c, h)) {
         h->level = LEVEL_FAILING;
         program_note("ranks of host %s failed in %d starts in a row: it is left out where that is "
-                     "possible",
-                     h->name, h->in_a_row);
+                     "possible%s%s",
+                     h->name, h->in_a_row, until_change, file);
     }
 }
 
@@ -490,7 +493,11 @@ void launcher_cluster_advice(const launcher_cluster *c, char *text, size_t size)
     }
     if (size > 0) text[0] = '\0';
     if (!gone || others >= (shrinks(c) ? lowest_ranks(c) : c->goal)) return;
-    if (shrinks(c))
+    if (others == 0)
+        snprintf(text, size, "host %s does not answer, and no other is left: mend it%s%s", gone,
+                 c->options.hosts_file ? ", or change " : "",
+                 c->options.hosts_file ? c->options.hosts_file : "");
+    else if (shrinks(c))
         snprintf(text, size,
                  "host %s does not answer, and --min %d does not allow to go on "
                  "without it: mend it, or change %s",
