@@ -39,6 +39,7 @@ says '--min 3 is above -n 2'
 misuse -n 2 --max 1 -- true
 says '--max 1 is below -n 2'
 misuse -n 2 --stall 0 -- true
+says 'seconds above 0, not: 0'
 misuse -n 2 --on-failure never -- true
 says 'same, shrink or fail, not: never'
 misuse -n 2 --on-failure shrink --restart-ranks 1 -- true

@@ -154,7 +154,7 @@ static int read_given(const given_options *given, launcher_options *out) {
     if (given->grace && parse_seconds(given->grace, &out->grace_s) != 0)
         return program_fail(PROGRAM_USAGE, "--grace takes seconds, not: %s", given->grace);
     if (given->stall && (parse_seconds(given->stall, &out->stall_s) != 0 || out->stall_s == 0))
-        return program_fail(PROGRAM_USAGE, "--stall takes seconds, not: %s", given->stall);
+        return program_fail(PROGRAM_USAGE, "--stall takes seconds above 0, not: %s", given->stall);
     if (given->then && parse_list(given->then, out) != 0)
         return program_fail(PROGRAM_USAGE,
                             "--restart-ranks takes numbers of ranks, as 8 or 8,4, not: %s",
