@@ -78,12 +78,12 @@ ends 1 dcp-train config.json max_steps=3
 says "is damaged"
 
 # SIGTERM, SIGUSR2, once a step is done: dcp-train is told to end by the line of that step.
-mkfifo lines
 asked() { # SIGNAL DIR: to dcp-train, whose pid is then in $train
+    mkfifo $2.lines
     dcp-train config.json checkpoint.dir=$2 checkpoint.every=0 max_steps=1000000 metrics=null \
-        >lines 2>stopped.err &
+        >$2.lines 2>stopped.err &
     train=$!
-    exec 3<lines
+    exec 3<$2.lines
     read -r _ <&3
     kill -$1 $train
 }

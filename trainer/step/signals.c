@@ -79,13 +79,13 @@ static int own_end(void) {
 }
 
 step_signal_requests step_signals_take(MPI_Comm comm) {
-    int64_t asked[] = {own_end(), atomic_exchange(&asked_to_save, 0),
-                       (int64_t)ranks_board_saves_asked()};
-    MPI_Allreduce(MPI_IN_PLACE, asked, 3, MPI_INT64_T, MPI_MAX, comm);
+    uint64_t asked[] = {(uint64_t)own_end(), (uint64_t)atomic_exchange(&asked_to_save, 0),
+                        ranks_board_saves_asked()};
+    MPI_Allreduce(MPI_IN_PLACE, asked, 3, MPI_UINT64_T, MPI_MAX, comm);
     return (step_signal_requests){.end = (ranks_end_request)(asked[0] / SIGNALS),
                                   .signal = (int)(asked[0] % SIGNALS),
                                   .save = asked[1] != 0,
-                                  .saves = (uint64_t)asked[2]};
+                                  .saves = asked[2]};
 }
 
 int step_signals_ask_to_stop(MPI_Comm comm) {
