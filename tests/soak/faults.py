@@ -92,7 +92,9 @@ def hang(run):
 
 
 def ask_to_end(run):
-    """It saves and ends, and is started again."""
+    """It saves and ends, and is started again. Where ranks die of what came before, it ends as a
+    failed run: nobody is left to save, and what is asked to end is not started again."""
+    run.excuse("asked to end")
     how, before = run.random.choice((signal.SIGTERM, signal.SIGINT, signal.SIGUSR2, "stop")), run.starts
     if how == "stop" and not run.ctl("stop"):
         return None
