@@ -57,6 +57,18 @@ holds "a['ranks'] == 3 and a['start'] == 2"
 gives 2 dcp-run ctl "$control" resize 0
 gives 2 dcp-run ctl "$control" resize
 
+# stopped before there are ranks: they end when they appear
+mkdir "$dir/bin"
+printf '#!/bin/sh\nuntil [ -e %s ]; do sleep 0.01; done\nexec %s "$@"\n' "$dir/go" "$(command -v mpirun)" >"$dir/bin/mpirun"
+chmod +x "$dir/bin/mpirun"
+PATH=$dir/bin:$PATH "$DCP_BIN/dcp-run" -n 2 --grace 1000 --watch "$dir/early" -- sleep 1000 2>"$dir/err.early" &
+early=$!
+until_true "$DCP_BIN/dcp-run" ctl "$dir/early" stop >"$dir/answer"
+touch "$dir/go"
+status=0
+wait $early || status=$?
+[ $status -eq 143 ] || fail "exit $status after an early stop, expected 143"
+
 # killed, and started again at once; its ranks, which hold what they inherited, live on for a moment
 first=$(pids 2)
 kill -KILL $run

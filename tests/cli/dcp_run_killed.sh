@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # dcp-run itself is killed: no process of its job lives on: no rank that ignores SIGTERM or is
-# stopped, with an mpirun that is stopped, too, and nothing that a rank has started in a session of
+# stopped, with an mpirun and a guard that are stopped, too, and nothing that a rank has started in a session of
 # its own. Who reads its output sees the end. The process between dcp-run and mpirun, which sees to
 # that, may be killed as well: dcp-run goes on.
 . "$(dirname "$0")/dcp_run_lib.sh"
@@ -16,7 +16,9 @@ until_true up 1
 until_true test "$(wc -l <"$dir/left")" -eq 3
 ranks=($(pids 1))
 mpirun=$(parent_of "${ranks[0]}")
-kill -STOP "$mpirun" "${ranks[1]}"
+guard=$(parent_of "$mpirun")
+kill -STOP "$guard" "$mpirun" "${ranks[1]}"
+until_true stopped "$guard"
 until_true stopped "$mpirun"
 until_true stopped "${ranks[1]}"
 kill -KILL $run

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # SIGTERM and SIGINT reach every rank, which may take its time to end; SIGKILL follows after --grace;
-# SIGUSR1 is passed on.
+# SIGUSR1 is passed on to those that it does not end.
 . "$(dirname "$0")/dcp_run_lib.sh"
 
 for signal in TERM INT; do
@@ -31,6 +31,13 @@ ends 3
 gone $(pids 1) || fail "a stubborn rank lives on"
 says "killing what is left of start 1"
 says_not "start 2"
+
+# Who is not set up for SIGUSR1, a request to save, does not die of it.
+run -n 2 -- sleep 1000
+until_true started 1
+kill -USR1 $run
+kill -TERM $run
+ends 143
 
 # The run goes on when nobody reads what it says any more.
 rm -f "$dir"/up.* "$dir/exit"

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 """dcp-run killed by SIGKILL: five seconds later no process of the run is left on any host; started
-again at once, it goes on."""
+again at once, it goes on. Asked to stop before other hosts are there, it tells them when they come."""
 from hosts_train import *
 
 LAST = 16
@@ -24,3 +24,15 @@ print(text)
 check_clear()
 check("going on from step" in text, text)
 check((state(LAST), losses()) == (state(LAST, "whole"), losses("whole.jsonl")), "another result")
+
+with open("rsh", "w") as f:
+    f.write(f'#!/bin/sh\nuntil [ -e {os.getcwd()}/go ]; do sleep 0.01; done\nexec {HERE}/rsh.py "$@"\n')
+os.chmod("rsh", 0o755)
+os.environ["OMPI_MCA_plm_rsh_agent"] = os.path.abspath("rsh")
+cluster = host_file("h2 slots=1", "h3 slots=1")
+run = Supervised("early", ["-n", 2, "--hosts", cluster, "--grace", 1000], config(max_steps=1000000, checkpoint={"dir": "early"}))
+run.wait_for(lambda: os.path.exists("early/.control"), "the socket")
+hosts.run("h1", [f"{BIN}/dcp-run", "ctl", "early", "stop"])
+open("go", "w").close()
+print(run.ends(143))
+check_clear()

@@ -137,6 +137,10 @@ static void take_hello(launcher_job *job, launcher_link *link, const json_t *m) 
     }
     link->state = LAUNCHER_LINK_UP;
     job->remote_up++;
+    const json_t *earlier;
+    size_t i;
+    json_array_foreach(job->said, i, earlier)
+        launcher_channel_send(&link->channel, json_incref((json_t *)earlier));
 }
 
 static void take_rank(launcher_job *job, const launcher_link *link, const json_t *m) {
@@ -290,6 +294,10 @@ void launcher_job_tell(launcher_job *job, json_t *message) {
     for (size_t i = 0; i < job->n_links; i++)
         if (job->links[i].state == LAUNCHER_LINK_UP)
             launcher_channel_send(&job->links[i].channel, json_incref(message));
+    if (job->remote_up < job->remote_hosts) {
+        if (!job->said) job->said = json_array();
+        json_array_append(job->said, message);
+    }
     json_decref(message);
 }
 
@@ -375,6 +383,7 @@ int launcher_job_clear(launcher_job *job, double limit_s) {
 void launcher_job_free(launcher_job *job) {
     for (int r = 0; r < job->ranks; r++)
         if (job->members[r].fd >= 0) close(job->members[r].fd);
+    json_decref(job->said);
     free(job->members);
     free(job->links);
 }

@@ -31,6 +31,7 @@ typedef struct launcher_job {
     launcher_link *links; /* [0]: to the agent here */
     size_t n_links;
     size_t remote_hosts, remote_up; /* how many other hosts take part, and have said so */
+    json_t *said;                   /* to all agents while some were missing: for these */
     int mpirun_lives;
     int status; /* mpirun's exit status, 128 + signal where one killed it */
     int ranks;
@@ -60,7 +61,7 @@ size_t launcher_job_list(const launcher_job *job, struct pollfd *polled, size_t 
 /* Takes what agents say. */
 void launcher_job_hear(launcher_job *job);
 
-/* To all agents, and to the one of this host; `message` is freed. */
+/* To all agents, also to those that come later; and to the one of this host. `message` is freed. */
 void launcher_job_tell(launcher_job *job, json_t *message);
 void launcher_job_tell_local(launcher_job *job, const char *kind);
 /* Sends a signal to every rank that lives, also to those that appear later where it is SIGTERM. */

@@ -4,6 +4,8 @@
 #include <stdio.h>
 #include <unistd.h>
 
+#include "launcher/watched.h"
+
 static void refuse(launcher_run *run, uint64_t client, const char *why) {
     launcher_control_answer(run->control, client, json_pack("{s:s}", "error", why));
 }
@@ -49,7 +51,9 @@ static void wait_for(launcher_run *run, uint64_t client, uint64_t save) {
 }
 
 static void ask_to_save(launcher_run *run, launcher_job *job, uint64_t client) {
-    if (!job || job->seen < job->ranks) {
+    const int is_early =
+        job && !job->told->tells && launcher_watched_is_train(run->options->program[0]);
+    if (!job || job->seen < job->ranks || is_early) {
         refuse(run, client, "the ranks are not there yet, or not any more: try again later");
         return;
     }
@@ -132,21 +136,21 @@ void launcher_requests_saved(launcher_run *run, const launcher_job *job) {
     answer_waiting(run, answer_saved, job);
 }
 
-static json_t *answer_resized(const void *ctx, const launcher_waiting *waiting) {
-    const launcher_job *job = ctx;
-    return waiting->save ? NULL : json_pack("{s:b,s:i}", "ok", 1, "ranks", job->ranks);
-}
-
 /* A start whose ranks are there. */
 typedef struct ready_start {
     const launcher_job *job;
     int start;
 } ready_start;
 
-static json_t *answer_started(const void *ctx, const launcher_waiting *waiting) {
+/* Not by the start in which it was asked for, which may be ending. */
+static json_t *answer_resized(const void *ctx, const launcher_waiting *waiting) {
     const ready_start *ready = ctx;
-    const int is_it = !waiting->tells && waiting->start < ready->start;
-    return is_it ? answer_resized(ready->job, waiting) : NULL;
+    if (waiting->save || waiting->start >= ready->start) return NULL;
+    return json_pack("{s:b,s:i}", "ok", 1, "ranks", ready->job->ranks);
+}
+
+static json_t *answer_started(const void *ctx, const launcher_waiting *waiting) {
+    return waiting->tells ? NULL : answer_resized(ctx, waiting);
 }
 
 void launcher_requests_started(launcher_run *run, const launcher_job *job) {
@@ -154,7 +158,7 @@ void launcher_requests_started(launcher_run *run, const launcher_job *job) {
 }
 
 void launcher_requests_resized(launcher_run *run, const launcher_job *job) {
-    answer_waiting(run, answer_resized, job);
+    answer_waiting(run, answer_resized, &(ready_start){job, run->start});
 }
 
 static json_t *answer_refused(const void *ctx, const launcher_waiting *waiting) {

@@ -47,7 +47,7 @@ static void add(launcher_watched *dirs, const char *path) {
     if ((dirs->at[dirs->n] = strdup(path))) dirs->n++;
 }
 
-static int is_dcp_train(const char *program) {
+int launcher_watched_is_train(const char *program) {
     const char *slash = strrchr(program, '/');
     return strcmp(slash ? slash + 1 : program, "dcp-train") == 0;
 }
@@ -55,7 +55,7 @@ static int is_dcp_train(const char *program) {
 void launcher_watched_find(launcher_watched *dirs, const char *watch, char *const *program) {
     found_stores f = {0};
     *dirs = (launcher_watched){0};
-    if (is_dcp_train(program[0])) {
+    if (launcher_watched_is_train(program[0])) {
         for (char *const *arg = program + 1; *arg; arg++) take_override(&f, *arg);
         for (char *const *arg = program + 1; *arg && (!f.dir || !f.stores); arg++)
             if (!strchr(*arg, '=') && (*arg)[0] != '-') take_config(&f, *arg);

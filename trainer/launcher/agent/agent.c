@@ -126,6 +126,7 @@ static void take_stacks(agent *a) {
 
 static void answer_end_request(agent *a, ranks_end_request how) {
     launcher_board_ask_to_end(&a->board, how);
+    a->ranks.signal_new = SIGTERM;
     launcher_ranks_signal(&a->ranks, SIGTERM, &a->board);
 }
 
@@ -135,7 +136,7 @@ static void kill_orphans(const agent *a) {
     launcher_processes_visit_below(getpid(), but, launcher_processes_kill, NULL);
 }
 
-/* A signal that each rank gets, also those that appear later; SIGKILL would be news to none. */
+/* A signal that each rank gets; SIGTERM also those that appear later. */
 static void pass_signal(agent *a, int signal) {
     if (signal == SIGTERM) a->ranks.signal_new = signal;
     launcher_ranks_signal(&a->ranks, signal, NULL);
@@ -322,6 +323,7 @@ _Noreturn void launcher_agent_run(const launcher_agent_work *work) {
     sigfillset(&all);
     sigprocmask(SIG_SETMASK, &all, NULL); /* exec sets its own */
     prctl(PR_SET_CHILD_SUBREAPER, 1);
+    prctl(PR_SET_PDEATHSIG, SIGCONT); /* of dcp-run: one that was stopped is to see to its end */
     setsid();
     launcher_board_open(&a.board);
     a.signals = signalfd(-1, &all, SFD_CLOEXEC | SFD_NONBLOCK);

@@ -161,6 +161,17 @@ char *launcher_processes_variable(pid_t pid, const char *name) {
     return value;
 }
 
+int launcher_processes_takes(pid_t pid, int signal) {
+    static const char *const sets[] = {"SigBlk:", "SigIgn:", "SigCgt:"};
+    char text[8192];
+    read_proc(pid, "status", text, sizeof text);
+    for (size_t i = 0; i < sizeof sets / sizeof *sets; i++) {
+        const char *at = strstr(text, sets[i]);
+        if (at && (strtoull(at + strlen(sets[i]), NULL, 16) >> (signal - 1) & 1)) return 1;
+    }
+    return 0;
+}
+
 int launcher_processes_waited(pid_t pid) {
     process_stat stat;
     return read_process(pid, &stat) == 0 ? stat.child_faults > 0 : -1;

@@ -35,6 +35,9 @@ char *launcher_processes_variable(pid_t pid, const char *name);
  * kernel has added up of them: 0 or more than 0. -1: not known. */
 int launcher_processes_waited(pid_t pid);
 
+/* Whether a signal is caught, ignored or held back: it does not end `pid` by itself. */
+int launcher_processes_takes(pid_t pid, int signal);
+
 /* Whether `pid` is on its way to its end: it has no environment any more, but files which it holds
  * may still be open, also where it looks like a zombie and has threads. */
 int launcher_processes_is_ending(pid_t pid);

@@ -115,6 +115,8 @@ void launcher_ranks_signal(const launcher_local_ranks *ranks, int signal,
     for (size_t i = 0; i < ranks->n; i++) {
         const launcher_local_rank *rank = &ranks->at[i];
         if (rank->fd < 0 || (board && launcher_board_look(board, rank->rank).told)) continue;
+        /* a request to save must not end one that is not set up for it yet */
+        if (signal == SIGUSR1 && !launcher_processes_takes(rank->pid, signal)) continue;
         pidfd_send_signal(rank->fd, signal, NULL, 0);
     }
 }

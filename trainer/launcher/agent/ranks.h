@@ -31,6 +31,7 @@ void launcher_ranks_take_ends(launcher_local_ranks *ranks, const launcher_board 
 /* Tells what the board has new. Whether some rank is on its way to its first step. */
 int launcher_ranks_tell(launcher_local_ranks *ranks, const launcher_board *board,
                         launcher_channel *channel);
-/* Sends a signal to every rank that lives; with `board`, only to those that tell nothing on it. */
+/* Sends a signal to every rank that lives; with `board`, only to those that tell nothing on it.
+ * SIGUSR1 goes to those alone that it does not end. */
 void launcher_ranks_signal(const launcher_local_ranks *ranks, int signal,
                            const launcher_board *board);
