@@ -1,7 +1,11 @@
 #!/usr/bin/env python3
 """A host of the file that is not there when the run begins: left out where that is allowed, else the
-run ends with a message that names it and says what to do. Nothing is left on the others."""
+run ends with a message that names it and says what to do. Nothing is left on the others, nor what
+killed runs have left there."""
 from hosts_train import *
+
+for folder in (f"{LOCAL}/tmp/dcp-run.killed", "/dev/shm/dcp-run.killed"):
+    hosts.run("h2", ["sh", "-c", f"mkdir -m 700 {folder} && touch {folder}/.dcp-run {folder}/file"])
 
 cluster = host_file("h1 slots=1", "h2 slots=1", "h3 slots=1")
 hosts.kill("h3")
@@ -18,4 +22,16 @@ print(text)
 lost_s = re.search(r"start 2: .*: ([0-9.]+) s$", text, re.M)
 check(lost_s and float(lost_s[1]) < TIMEOUT and "2 starts, 1 after failures" in text, f"not counted: {text}")
 check(steps() == [1, 2] and "on 2 ranks" in text, text)
+# The start fails before another host is up, which is asked whether it answers.
+with open("rsh", "w") as f:
+    f.write(f'#!/bin/sh\n[ "$1" = nowhere ] || sleep 0.5\nexec {HERE}/rsh.py "$@"\n')
+os.chmod("rsh", 0o755)
+os.environ["OMPI_MCA_plm_rsh_agent"] = os.path.abspath("rsh")
+unknown = host_file("h1 slots=1", "h2 slots=1", "nowhere slots=1", path="unknown")
+text = Supervised("unknown", ["-n", 3, "--hosts", unknown, "--max-restarts", 1], path).ends(3)
+check("host nowhere does not answer" in text and "host h2" not in text, text)
 check_clear(("h1", "h2"))
+for name in ("h1", "h2"):
+    left = hosts.run(name, ["find", f"{LOCAL}/tmp", "/dev/shm", "-name", "dcp-run.*"],
+                     capture_output=True, text=True).stdout
+    check(not left, f"left on {name}: {left}")

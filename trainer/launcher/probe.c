@@ -14,6 +14,14 @@
 
 enum { EXIT_NO_MPIRUN = 127, LIMIT_S = 5 };
 
+/* The folder is of this host: orted would make it on another one, where nobody removes it. */
+static void use_folder(const launcher_folders *folders) {
+    const char *everywhere = getenv("OMPI_MCA_orte_tmpdir_base");
+    if (everywhere) setenv("OMPI_MCA_orte_remote_tmpdir_base", everywhere, 1);
+    unsetenv("OMPI_MCA_orte_tmpdir_base"); /* mpirun takes either it or the other two */
+    setenv("OMPI_MCA_orte_local_tmpdir_base", folders->path[0], 1);
+}
+
 /* In a child. */
 static _Noreturn void try_host(const char *host) {
     char one[512];
@@ -36,7 +44,7 @@ void launcher_probe_begin(launcher_probe *probe) {
     if (probe->n == 0 || launcher_folders_make(&probe->folders) != 0) probe->n = 0;
     for (size_t i = 0; i < probe->n; i++)
         if ((probe->pids[i] = fork()) == 0) {
-            launcher_folders_set(&probe->folders);
+            use_folder(&probe->folders);
             try_host(probe->hosts[i]);
         }
 }

@@ -83,34 +83,6 @@ int launcher_folders_make(launcher_folders *folders) {
     return 0;
 }
 
-int launcher_folders_join(launcher_folders *folders, const char *const paths[LAUNCHER_FOLDERS]) {
-    *folders = (launcher_folders){{NULL, NULL}, {-1, -1}, {0, 0}};
-    for (size_t i = 0; i < LAUNCHER_FOLDERS; i++) {
-        struct stat st;
-        if (strcmp(paths[i], "-") == 0) continue;
-        folders->path[i] = strdup(paths[i]);
-        if (mkdir(paths[i], 0700) == 0) {
-            if (claim(paths[i], &folders->lock[i]) == 0) continue;
-        } else if (errno == EEXIST && lstat(paths[i], &st) == 0 && S_ISDIR(st.st_mode) &&
-                   st.st_uid == geteuid()) {
-            folders->shared[i] = 1;
-            continue;
-        }
-        fprintf(stderr, "dcp-run agent: cannot make the folder %s: %s; %s may name another\n",
-                paths[i], strerror(errno), places[i].tell[0]);
-        launcher_folders_remove(folders);
-        return -1;
-    }
-    return 0;
-}
-
-void launcher_folders_set(const launcher_folders *folders) {
-    for (size_t i = 0; i < LAUNCHER_FOLDERS; i++)
-        for (size_t k = 0; k < sizeof places[i].tell / sizeof *places[i].tell; k++)
-            if (folders->path[i] && places[i].tell[k])
-                setenv(places[i].tell[k], folders->path[i], k == 0);
-}
-
 static int remove_entry(const char *path, const struct stat *st, int type, struct FTW *at) {
     (void)st;
     (void)type;
@@ -122,20 +94,6 @@ static void remove_folder(const char *path, int fd) {
     nftw(path, remove_entry, MOST_OPEN, FTW_DEPTH | FTW_PHYS | FTW_MOUNT);
     unlinkat(fd, MARK, 0);
     rmdir(path);
-}
-
-void launcher_folders_remove(const launcher_folders *folders) {
-    for (size_t i = 0; i < LAUNCHER_FOLDERS; i++)
-        if (folders->path[i] && !folders->shared[i])
-            remove_folder(folders->path[i], folders->lock[i]);
-}
-
-void launcher_folders_free(launcher_folders *folders) {
-    for (size_t i = 0; i < LAUNCHER_FOLDERS; i++) {
-        if (folders->lock[i] >= 0) close(folders->lock[i]);
-        free(folders->path[i]);
-    }
-    *folders = (launcher_folders){{NULL, NULL}, {-1, -1}, {0, 0}};
 }
 
 /* Whether the open folder is one of a dead dcp-run of this user; it is locked then. */
@@ -167,6 +125,59 @@ static void sweep_place(const char *base) {
         close(fd);
     }
     closedir(dir);
+}
+
+static void sweep_beside(const char *path) {
+    char *base = strdup(path);
+    char *end = base ? strrchr(base, '/') : NULL;
+    if (end) {
+        *end = '\0';
+        sweep_place(base);
+    }
+    free(base);
+}
+
+int launcher_folders_join(launcher_folders *folders, const char *const paths[LAUNCHER_FOLDERS]) {
+    *folders = (launcher_folders){{NULL, NULL}, {-1, -1}, {0, 0}};
+    for (size_t i = 0; i < LAUNCHER_FOLDERS; i++) {
+        struct stat st;
+        if (strcmp(paths[i], "-") == 0) continue;
+        sweep_beside(paths[i]);
+        folders->path[i] = strdup(paths[i]);
+        if (mkdir(paths[i], 0700) == 0) {
+            if (claim(paths[i], &folders->lock[i]) == 0) continue;
+        } else if (errno == EEXIST && lstat(paths[i], &st) == 0 && S_ISDIR(st.st_mode) &&
+                   st.st_uid == geteuid()) {
+            folders->shared[i] = 1;
+            continue;
+        }
+        fprintf(stderr, "dcp-run agent: cannot make the folder %s: %s; %s may name another\n",
+                paths[i], strerror(errno), places[i].tell[0]);
+        launcher_folders_remove(folders);
+        return -1;
+    }
+    return 0;
+}
+
+void launcher_folders_set(const launcher_folders *folders) {
+    for (size_t i = 0; i < LAUNCHER_FOLDERS; i++)
+        for (size_t k = 0; k < sizeof places[i].tell / sizeof *places[i].tell; k++)
+            if (folders->path[i] && places[i].tell[k])
+                setenv(places[i].tell[k], folders->path[i], k == 0);
+}
+
+void launcher_folders_remove(const launcher_folders *folders) {
+    for (size_t i = 0; i < LAUNCHER_FOLDERS; i++)
+        if (folders->path[i] && !folders->shared[i])
+            remove_folder(folders->path[i], folders->lock[i]);
+}
+
+void launcher_folders_free(launcher_folders *folders) {
+    for (size_t i = 0; i < LAUNCHER_FOLDERS; i++) {
+        if (folders->lock[i] >= 0) close(folders->lock[i]);
+        free(folders->path[i]);
+    }
+    *folders = (launcher_folders){{NULL, NULL}, {-1, -1}, {0, 0}};
 }
 
 void launcher_folders_sweep(void) {

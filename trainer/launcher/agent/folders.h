@@ -17,7 +17,7 @@ int launcher_folders_make(launcher_folders *folders);
 
 /* On another host: makes folders of the same paths ("-": none), which ranks there are told by the
  * same variables. One that is there already is another agent's on the same machine, and is shared.
- * 0, or -1 after a message. */
+ * What killed runs have left beside them goes. 0, or -1 after a message. */
 int launcher_folders_join(launcher_folders *folders, const char *const paths[LAUNCHER_FOLDERS]);
 
 /* Tells Open MPI of them by the environment of this process. */
