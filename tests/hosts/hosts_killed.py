@@ -1,13 +1,17 @@
 #!/usr/bin/env python3
 """A rank on another host is killed, then all processes of a host with the agent among them: either
-time the host answers, and takes part again; the run goes on from the shared directory."""
+time the host answers, and takes part again; the run goes on from the shared directory. dcp-run has been
+installed anew meanwhile."""
 from hosts_train import *
 
 LAST = 16
 train(1, config("whole.json", max_steps=LAST, checkpoint={"dir": "whole", "every": LAST}, metrics="whole.jsonl"))
 cluster = host_file("h3 slots=1", "h1 slots=1", "10.0.0.2 slots=1")  # in any order, under any name
-run = Supervised("killed", ["-n", 3, "--hosts", cluster], config(max_steps=LAST))
+shutil.copy(f"{BIN}/dcp-run", "dcp-run")
+run = Supervised("killed", ["-n", 3, "--hosts", cluster], config(max_steps=LAST), program=os.path.abspath("dcp-run"))
 run.at_step(5, "metrics.jsonl")
+shutil.copy(f"{BIN}/dcp-run", "dcp-run.new")
+os.rename("dcp-run.new", "dcp-run")
 os.kill(ranks_at("h2")[0], signal.SIGKILL)
 run.wait_for(lambda: len(restarts(run.text())) == 1, "a restart after a rank")
 for pid in hosts.pids("h3"):

@@ -38,10 +38,10 @@ def host_file(*lines, path="hosts"):
 class Supervised:
     """dcp-run on a host, with dcp-train below it; what it says goes to a file."""
 
-    def __init__(self, name, options, *args, at="h1"):
+    def __init__(self, name, options, *args, at="h1", program=f"{BIN}/dcp-run"):
         self.name = f"{name}.err"
         with open(self.name, "w") as err:
-            self.process = hosts.start(at, [f"{BIN}/dcp-run", *options, "--", TRAINER, *args],
+            self.process = hosts.start(at, [program, *options, "--", TRAINER, *args],
                                        stdout=err, stderr=err)
 
     def text(self):

@@ -16,7 +16,9 @@
 #include "launcher/slurm.h"
 #include "programs/program.h"
 
-enum { EXIT_CANNOT_EXEC = 127, MOST_EXPORTED = 512 };
+#define REPLACED " (deleted)" /* which the kernel adds */
+
+enum { EXIT_CANNOT_EXEC = 127, REPLACED_BYTES = sizeof REPLACED - 1 };
 
 extern char **environ;
 
@@ -88,7 +90,10 @@ static const char *folder_or_none(const launcher_command *c, size_t i) {
 /* What is to be started on other hosts instead of orted. */
 static int add_agent(words *w, const launcher_command *c) {
     char self[PATH_MAX], *agent = NULL, number[16];
-    const ssize_t n = readlink("/proc/self/exe", self, sizeof self - 1);
+    ssize_t n = readlink("/proc/self/exe", self, sizeof self - 1);
+    /* what replaced it where it has been installed anew meanwhile, at the same path */
+    if (n > REPLACED_BYTES && memcmp(self + n - REPLACED_BYTES, REPLACED, REPLACED_BYTES) == 0)
+        n -= REPLACED_BYTES;
     self[n > 0 ? n : 0] = '\0';
     if (n <= 0 || !is_plain(self)) {
         fprintf(stderr,
