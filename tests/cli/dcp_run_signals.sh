@@ -56,3 +56,17 @@ kill -TERM $run
 until_true grep -q 'asking the ranks' "$dir/err"
 kill -TERM $run
 ends 3
+
+# The one after SIGUSR2 leaves them the time to save, the one after that does not.
+rm -f "$dir"/up.*
+run -n 2 --grace 1000 -- "$DCP_RUN_RANK" "$dir" stubborn
+until_true started 1
+until_true up 1
+kill -USR2 $run
+until_true grep -q 'SIGUSR2: asking the ranks' "$dir/err"
+kill -TERM $run
+until_true grep -q 'the ranks are asked already' "$dir/err"
+says_not 'killing what is left'
+kill -TERM $run
+ends 75
+says 'killing what is left'

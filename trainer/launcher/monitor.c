@@ -43,6 +43,7 @@ typedef struct monitor {
     double stacks_until; /* when stacks are not waited for any more; 0: none are asked for */
     double look_at;      /* when to look at the host file */
     int orphans_killed;
+    int signalled; /* to stop: the next such signal kills */
     launcher_result result;
 } monitor;
 
@@ -82,7 +83,14 @@ static void ask_to_requeue(monitor *w, const char *why) {
 
 static void ask_to_stop(monitor *w, int signal) {
     if (!w->result.stop_asked && launcher_slurm_is_preempted()) {
+        w->signalled = 1;
         ask_to_requeue(w, "Slurm takes the job's nodes for another one");
+        return;
+    }
+    if (w->result.requeue && !w->signalled) { /* a warning came first: time is up in Slurm */
+        fprintf(stderr, "dcp-run: SIG%s: the ranks are asked already; another one kills them\n",
+                sigabbrev_np(signal));
+        w->signalled = 1;
         return;
     }
     if (w->result.stop_asked) {
