@@ -70,3 +70,23 @@ says_not 'killing what is left'
 kill -TERM $run
 ends 75
 says 'killing what is left'
+
+# Ranks that end for others to go on, when the run is asked to end: it does.
+for signal in TERM USR2; do
+    rm -f "$dir"/up.* "$dir/exit"
+    run -n 2 --grace 1000 --control "$dir/control" -- "$DCP_RUN_RANK" "$dir" stubborn
+    until_true started 1
+    until_true up 1
+    "$DCP_BIN/dcp-run" ctl "$dir/control" resize 3 2>"$dir/said" &
+    until_true grep -q 'resize: asking the ranks' "$dir/err"
+    kill -$signal $run
+    until_true grep -q "SIG$signal: asking the ranks" "$dir/err"
+    echo 143 >"$dir/exit"
+    if [ $signal = TERM ]; then
+        ends 143
+        says_not 'start 2'
+    else # what they have handed over may be in memory alone: the next ones save
+        ends 75
+        says 'as the last start was asked'
+    fi
+done

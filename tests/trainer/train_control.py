@@ -122,6 +122,16 @@ check(ctl("pairs", "status")["ranks"] == 2, "other ranks than before")
 ctl("pairs", "stop")
 run.ends(143)
 
+# Asked to end, to be run elsewhere, when a step has just been handed over in memory: it is in checkpoint.dir then.
+run = Supervised(2, settings("moved", stores=[{"path": "moved-memory", "every": 1000, "keep": 2}]), f"max_steps={100 * LAST}")
+run.wait_for(lambda: is_socket("moved") and ctl("moved", "status")["step"] > 1, "steps")
+resize = subprocess.Popen([f"{BIN}/dcp-run", "ctl", "moved", "resize", "3"], stderr=subprocess.DEVNULL)
+run.wait_for(lambda: os.path.exists("moved-memory") and steps("moved-memory"), "a step in memory")
+os.kill(run.process.pid, signal.SIGUSR2)
+run.ends(75)
+resize.wait(TIMEOUT)
+check(max(steps("moved")) >= max(steps("moved-memory")), f"{steps('moved')}, in memory {steps('moved-memory')}: {run.said()}")
+
 # Killed, and started again at once: it goes on, from an earlier step, so that later ones are set aside.
 run = Supervised(2, settings("busy", every=1, keep=3), f"max_steps={100 * LAST}")
 run.wait_for(lambda: max(steps("busy")) > last + 3, "more steps")

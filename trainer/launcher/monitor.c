@@ -15,6 +15,7 @@
 #include "launcher/requests.h"
 #include "launcher/slurm.h"
 #include "launcher/stall.h"
+#include "launcher/watched.h"
 #include "programs/program.h"
 
 enum {
@@ -70,7 +71,11 @@ static void announce(monitor *w) {
 
 /* How ranks are asked to end: on the board, or by SIGTERM where they tell nothing. */
 static void ask_to_end(monitor *w, ranks_end_request how) {
-    launcher_job_tell(w->job, json_pack("{s:s,s:i}", "kind", "end_request", "how", (int)how));
+    /* ranks that are not set up would end without a save of what they have in memory alone */
+    const int is_patient = how == RANKS_END_REQUEUE && w->run->was_planned &&
+                           launcher_watched_is_train(w->run->options->program[0]);
+    launcher_job_tell(w->job, json_pack("{s:s,s:i,s:b}", "kind", "end_request", "how", (int)how,
+                                        "patient", is_patient));
     w->kill_at = program_now_s() + w->run->options->grace_s;
 }
 
@@ -328,6 +333,7 @@ launcher_result launcher_monitor_job(launcher_run *run, launcher_job *job) {
         return w.result;
     }
     launcher_stall_begin(w.stall, run->options->stall_s, job->ranks);
+    if (run->requeue_asked) ask_to_requeue(&w, "as the last start was asked");
     while (!is_over(&w)) {
         const size_t n = list_polled(&w);
         if (poll(w.polled, n, timeout_ms(&w)) < 0 && errno != EINTR) break;

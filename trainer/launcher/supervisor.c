@@ -135,7 +135,9 @@ static start_end end_job(launcher_run *run, launcher_job *job, const launcher_re
     }
     if (end.status == PROGRAM_STOPPED && !end.stop && !end.planned && launcher_slurm_is_preempted())
         end.requeue = 1;
-    if (end.status == PROGRAM_STOPPED && end.planned) end.stop = 0;
+    /* handed over before they heard of it, perhaps in memory: the next ranks save for good */
+    run->requeue_asked = end.requeue && end.planned && end.status == PROGRAM_STOPPED;
+    if (run->requeue_asked) end.stop = end.requeue = 0;
     return end;
 }
 

@@ -124,8 +124,10 @@ static void take_stacks(agent *a) {
     memset(&a->stacks, 0, sizeof a->stacks);
 }
 
-static void answer_end_request(agent *a, ranks_end_request how) {
+/* Those that look at the board need no signal; a patient request waits until they do. */
+static void answer_end_request(agent *a, ranks_end_request how, int is_patient) {
     launcher_board_ask_to_end(&a->board, how);
+    if (is_patient) return;
     a->ranks.signal_new = SIGTERM;
     launcher_ranks_signal(&a->ranks, SIGTERM, &a->board);
 }
@@ -151,7 +153,8 @@ static int answer(agent *a, const json_t *m) {
     if (launcher_message_is(m, "save"))
         launcher_board_ask_to_save(&a->board, (uint64_t)launcher_message_number(m, "number", 0));
     if (launcher_message_is(m, "end_request"))
-        answer_end_request(a, (ranks_end_request)launcher_message_number(m, "how", 0));
+        answer_end_request(a, (ranks_end_request)launcher_message_number(m, "how", 0),
+                           json_is_true(json_object_get(m, "patient")));
     if (launcher_message_is(m, "stacks"))
         begin_stacks(a, (double)launcher_message_number(m, "limit", 1));
     if (launcher_message_is(m, "kill_ranks")) {
