@@ -64,15 +64,17 @@ ends 3
 says 'on-failure fail'
 
 # a host that cannot be reached is a failure, not a status of the program
-printf 'localhost slots=1\n192.0.2.1 slots=1\n' >"$dir/hosts"
+printf 'localhost slots=1\nhost.invalid slots=1\n' >"$dir/hosts"
 OMPI_MCA_plm_rsh_agent=/bin/false run -n 2 --hosts "$dir/hosts" --max-restarts 1 -- true
 ends 3
-says 'host 192.0.2.1 does not answer'
+says 'host host.invalid does not answer'
 says '--on-failure shrink goes on without it'
 
 refused 'no such file' -n 2 --hosts "$dir/nowhere"
 echo 'localhost:2' >"$dir/hosts"
 refused "hosts:1: no host name 'localhost:2'" -n 2 --hosts "$dir/hosts"
+echo '-x slots=2' >"$dir/hosts" # no option of ssh
+refused "hosts:1: no host name '-x'" -n 2 --hosts "$dir/hosts"
 echo 'localhost slots=2' >"$dir/hosts"
 refused '-n 3 is above the number of slots' -n 3 --hosts "$dir/hosts"
 refused '--min 3 is above the number of slots' -n 4 --min 3 --on-failure shrink --hosts "$dir/hosts"

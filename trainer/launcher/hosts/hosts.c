@@ -122,6 +122,8 @@ static void blank_comments(char *text) {
 static int check_host_name(const hosts_reader *r, const char *name) {
     if (name[0] == '^' || name[0] == '+')
         return refuse_line(r, "cannot use", name, "name the hosts to use, one a line");
+    if (name[0] == '-') /* ssh would take it for an option */
+        return refuse_line(r, "no host name", name, "it begins with a letter or digit");
     if (strchr(name, '@'))
         return refuse_line(r, "no user is taken, as in", name,
                            "write the host alone, and its user into ~/.ssh/config");
