@@ -138,7 +138,7 @@ run.wait_for(lambda: max(steps("busy")) > last + 3, "more steps")
 run.process.kill()
 run.process.wait()
 check(is_socket("busy"), "nothing is left of the killed one: this test tries nothing")
-back = min(steps("busy"))
+back = sorted(steps("busy"))[-2]  # its ranks may still remove the oldest
 run = Supervised(2, settings("busy", every=1, keep=3, resume=f"busy/step-{back:08d}"), f"max_steps={100 * LAST}")
 run.wait_for(lambda: answers_as("busy", run.process.pid), "the second one")
 run.wait_for(lambda: ctl("busy", "status")["step"] > back + 5, "steps after going back")
