@@ -113,6 +113,15 @@ class Run:
         return self.process.returncode
 
 
+def wait_for_end(run, said):
+    """Its exit status; `said` gives what it has printed, for where it hangs."""
+    try:
+        return run.wait(TIMEOUT)
+    except subprocess.TimeoutExpired:
+        run.kill()
+        fail(f"hangs: {said()}")
+
+
 def train(ranks, *args, expect=0):
     """Runs to the end; its exit status must be the expected one. Returns stdout and stderr."""
     run = Run(ranks, *args)

@@ -38,11 +38,7 @@ def restarted(name, *overrides, told):
         pids = re.search(r"start 1, 2 ranks, pids (\d+) (\d+)", text())
         check(pids, f"{name}: {text()}")
         os.kill(int(pids[1]), signal.SIGKILL)
-        try:
-            status = run.wait(TIMEOUT)
-        except subprocess.TimeoutExpired:
-            run.kill()
-            fail(f"{name} hangs: {text()}")
+        status = wait_for_end(run, lambda: f"{name}: {text()}")
     lines = text()
     check(status == 0, f"{name}: exit {status}: {lines}")
     check("restarted by dcp-run: going on from the newest step, not by checkpoint.resume=" + told

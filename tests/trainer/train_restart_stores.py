@@ -41,11 +41,7 @@ for start in range(1, KILLS + 1):
     wait_for(lambda: newest() >= before + 3, f"three more steps in start {start}")
     os.kill(int(pids[1 + start % 3]), signal.SIGKILL)
     killed_at.append(newest())
-try:
-    status = run.wait(TIMEOUT)
-except subprocess.TimeoutExpired:
-    run.kill()
-    fail(f"hangs: {text()}")
+status = wait_for_end(run, text)
 lines = text()
 check(status == 0, f"exit {status}: {lines}")
 check(killed_at[-1] < LAST - 1, f"killed at {killed_at}: too late to say anything")

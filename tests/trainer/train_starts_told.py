@@ -16,11 +16,7 @@ while not (pids := re.search(r"start 1, 2 ranks, pids (\d+)", text())) or len(st
     time.sleep(0.001)
 mpirun = int(re.search(r"^PPid:\s*(\d+)", open(f"/proc/{pids[1]}/status").read(), re.M)[1])
 os.kill(mpirun, signal.SIGKILL)
-try:
-    check(run.wait(TIMEOUT) == 0, text())
-except subprocess.TimeoutExpired:
-    run.kill()
-    fail(f"hangs: {text()}")
+check(wait_for_end(run, text) == 0, text())
 took = time.monotonic() - begin
 
 line = re.search(r"^dcp-run: start 2: .*; noticed ([\d.]+) s, ended ([\d.]+), started ([\d.]+), rebuilt "
